@@ -1,0 +1,258 @@
+package segment
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/tidwall/btree"
+)
+
+// A Range is a run of units inside one segment. Units are bytes in segments
+// of up to 3.75 GiB; see Allocator.
+type Range struct {
+	Offset uint32 // units from the segment's base
+	Length uint32 // units, a whole size class
+}
+
+// End returns the first unit behind the range.
+func (r Range) End() uint32 { return r.Offset + r.Length }
+
+// Overlaps reports whether the two ranges share a unit.
+func (r Range) Overlaps(o Range) bool { return r.Offset < o.End() && o.Offset < r.End() }
+
+// none is the index that stands for "no region".
+const none = int32(-1)
+
+// A region is a free run of units, linked into the list of its class.
+type region struct {
+	Range
+	prev, next int32
+}
+
+// An Allocator hands out ranges of one segment. It keeps only what is free:
+// who owns a busy range is the caller's knowledge, so a busy range costs
+// nothing here. Neighbouring free regions are always joined.
+//
+// Size classes, rounding and coalescing are those of the C++ master's offset
+// allocator (mooncake-store/src/offset_allocator.cpp). Not safe for
+// concurrent use.
+type Allocator struct {
+	shift    uint8  // log2 of the unit in bytes
+	capacity uint32 // units
+	free     uint32 // units
+
+	regions []region
+	spare   int32                    // head of the list of unused entries in regions
+	byEnd   btree.Map[uint32, int32] // end of a free region -> its index
+	heads   [classCount]int32        // class -> first free region of the class
+	used    [classCount / 32]uint32  // a bit for each class that has a region
+	usedTop uint32                   // a bit for each non-zero word of used
+}
+
+// NewAllocator returns an allocator over size bytes, all free. A size that is
+// not a whole number of units loses the rest.
+func NewAllocator(size uint64) *Allocator {
+	a := &Allocator{shift: unitShift(size), spare: none}
+	for i := range a.heads {
+		a.heads[i] = none
+	}
+	a.capacity = uint32(size >> a.shift)
+	if a.capacity > 0 {
+		a.insert(Range{0, a.capacity})
+	}
+	return a
+}
+
+// Units returns the range length, in units, that a request of size bytes
+// takes: rounded up to a whole unit, then to its size class. It reports false
+// for 0 bytes and for more than one class can hold (3.75 Gi units).
+func (a *Allocator) Units(size uint64) (uint32, bool) {
+	if size == 0 || size > uint64(maxUnits)<<a.shift {
+		return 0, false
+	}
+	units := (size + 1<<a.shift - 1) >> a.shift
+	return classUnits(classUp(uint32(units))), true
+}
+
+// Bytes converts units to bytes.
+func (a *Allocator) Bytes(units uint32) uint64 { return uint64(units) << a.shift }
+
+// FreeUnits returns how many units are free.
+func (a *Allocator) FreeUnits() uint32 { return a.free }
+
+// Capacity returns how many units there are.
+func (a *Allocator) Capacity() uint32 { return a.capacity }
+
+// LargestFree returns the largest request, in bytes, that is sure to succeed.
+func (a *Allocator) LargestFree() uint64 {
+	if a.usedTop == 0 {
+		return 0
+	}
+	top := uint32(bits.Len32(a.usedTop)) - 1
+	leaf := uint32(bits.Len32(a.used[top])) - 1
+	return a.Bytes(classUnits(top*32 + leaf))
+}
+
+// Allocate takes a range for size bytes. It reports false when no free region
+// is large enough, which changes nothing.
+func (a *Allocator) Allocate(size uint64) (Range, bool) {
+	units, ok := a.Units(size)
+	if !ok {
+		return Range{}, false
+	}
+	index := a.find(classDown(units))
+	if index == none {
+		return Range{}, false
+	}
+	return Range{a.takeFront(index, units), units}, true
+}
+
+// Reserve takes exactly r, which must be free as a whole: a follower repeats
+// with it what the primary allocated. It refuses, without a change, a range
+// that is partly busy or outside the segment.
+func (a *Allocator) Reserve(r Range) error {
+	if r.Length == 0 || uint64(r.Offset)+uint64(r.Length) > uint64(a.capacity) {
+		return fmt.Errorf("range [%d, +%d) is not inside the segment of %d units", r.Offset, r.Length, a.capacity)
+	}
+	index := a.endingAfter(r.Offset)
+	if index == none {
+		return fmt.Errorf("range [%d, +%d) is busy", r.Offset, r.Length)
+	}
+	whole := a.regions[index].Range
+	if whole.Offset > r.Offset || whole.End() < r.End() {
+		return fmt.Errorf("range [%d, +%d) is partly busy", r.Offset, r.Length)
+	}
+	a.remove(index)
+	if r.Offset > whole.Offset {
+		a.insert(Range{whole.Offset, r.Offset - whole.Offset})
+	}
+	if whole.End() > r.End() {
+		a.insert(Range{r.End(), whole.End() - r.End()})
+	}
+	return nil
+}
+
+// Free gives r back and joins it with free neighbours. It refuses, without a
+// change, a range that is partly free already or outside the segment.
+func (a *Allocator) Free(r Range) error {
+	if r.Length == 0 || uint64(r.Offset)+uint64(r.Length) > uint64(a.capacity) {
+		return fmt.Errorf("range [%d, +%d) is not inside the segment of %d units", r.Offset, r.Length, a.capacity)
+	}
+	joined := r
+	if next := a.endingAfter(r.Offset); next != none {
+		behind := a.regions[next].Range
+		if behind.Offset < r.End() {
+			return fmt.Errorf("range [%d, +%d) is freed twice", r.Offset, r.Length)
+		}
+		if behind.Offset == r.End() {
+			joined.Length += behind.Length
+			a.remove(next)
+		}
+	}
+	if before, ok := a.byEnd.Get(r.Offset); ok {
+		front := a.regions[before].Range
+		joined.Offset = front.Offset
+		joined.Length += front.Length
+		a.remove(before)
+	}
+	a.insert(joined)
+	return nil
+}
+
+// find returns a free region of the given class or of the next larger one
+// that has any.
+func (a *Allocator) find(class uint32) int32 {
+	top := class / 32
+	if leaf := a.used[top] &^ (1<<(class%32) - 1); leaf != 0 {
+		return a.heads[top*32+uint32(bits.TrailingZeros32(leaf))]
+	}
+	tops := a.usedTop &^ (1<<(top+1) - 1)
+	if tops == 0 {
+		return none
+	}
+	top = uint32(bits.TrailingZeros32(tops))
+	return a.heads[top*32+uint32(bits.TrailingZeros32(a.used[top]))]
+}
+
+// endingAfter returns the first free region that ends behind unit offset.
+func (a *Allocator) endingAfter(offset uint32) int32 {
+	index := none
+	a.byEnd.Ascend(offset+1, func(_ uint32, i int32) bool {
+		index = i
+		return false
+	})
+	return index
+}
+
+// takeFront takes the first units of a free region and returns their offset.
+// The rest of the region keeps its end, and with it its place in byEnd.
+func (a *Allocator) takeFront(index int32, units uint32) uint32 {
+	g := &a.regions[index]
+	offset := g.Offset
+	if g.Length == units {
+		a.remove(index)
+		return offset
+	}
+	a.unlink(index)
+	g.Offset += units
+	g.Length -= units
+	a.link(index)
+	return offset
+}
+
+// insert files a free region.
+func (a *Allocator) insert(r Range) {
+	index := a.spare
+	if index == none {
+		index = int32(len(a.regions))
+		a.regions = append(a.regions, region{})
+	} else {
+		a.spare = a.regions[index].next
+	}
+	a.regions[index].Range = r
+	a.link(index)
+	a.byEnd.Set(r.End(), index)
+}
+
+// remove takes a free region out of the files.
+func (a *Allocator) remove(index int32) {
+	a.unlink(index)
+	a.byEnd.Delete(a.regions[index].End())
+	a.regions[index].next = a.spare
+	a.spare = index
+}
+
+// link puts a region at the head of the list of its class.
+func (a *Allocator) link(index int32) {
+	g := &a.regions[index]
+	class := classDown(g.Length)
+	g.prev, g.next = none, a.heads[class]
+	if g.next != none {
+		a.regions[g.next].prev = index
+	}
+	a.heads[class] = index
+	a.used[class/32] |= 1 << (class % 32)
+	a.usedTop |= 1 << (class / 32)
+	a.free += g.Length
+}
+
+// unlink takes a region out of the list of its class.
+func (a *Allocator) unlink(index int32) {
+	g := a.regions[index]
+	class := classDown(g.Length)
+	if g.prev != none {
+		a.regions[g.prev].next = g.next
+	} else {
+		a.heads[class] = g.next
+	}
+	if g.next != none {
+		a.regions[g.next].prev = g.prev
+	}
+	if a.heads[class] == none {
+		a.used[class/32] &^= 1 << (class % 32)
+		if a.used[class/32] == 0 {
+			a.usedTop &^= 1 << (class / 32)
+		}
+	}
+	a.free -= g.Length
+}

@@ -1,0 +1,229 @@
+package segment
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+func TestSizeClasses(t *testing.T) {
+	for units := uint32(1); units < 1<<16; units++ {
+		checkClass(t, units)
+	}
+	for _, units := range []uint32{1 << 20, 1<<20 + 1, 1<<31 - 1, 1 << 31, maxUnits - 1, maxUnits} {
+		checkClass(t, units)
+	}
+	// Figures of the C++ allocator's small float: 3 mantissa bits.
+	for _, tc := range []struct{ request, granted uint32 }{
+		{1, 1}, {7, 7}, {8, 8}, {15, 15}, {16, 16}, {17, 18}, {18, 18}, {19, 20},
+		{1000, 1024}, {1025, 1152}, {4097, 4608}, {1 << 20, 1 << 20}, {1<<20 + 1, 1<<20 + 1<<17},
+	} {
+		if got := classUnits(classUp(tc.request)); got != tc.granted {
+			t.Errorf("a request of %d units is granted %d, want %d", tc.request, got, tc.granted)
+		}
+	}
+}
+
+func checkClass(t *testing.T, units uint32) {
+	t.Helper()
+	up, down := classUnits(classUp(units)), classUnits(classDown(units))
+	if up < units || down > units {
+		t.Fatalf("classes of %d: down %d, up %d", units, down, up)
+	}
+	if waste := up - units; waste > units/8 {
+		t.Fatalf("%d units are rounded up to %d: more than 12.5 %%", units, up)
+	}
+	if classUp(up) != classDown(up) {
+		t.Fatalf("class size %d is not its own class", up)
+	}
+}
+
+func TestUnitShift(t *testing.T) {
+	for _, tc := range []struct {
+		size  uint64
+		shift uint8
+	}{
+		{1, 0}, {maxUnits, 0}, {maxUnits + 1, 1}, {2 * maxUnits, 1}, {16 << 30, 3}, {MaxSize, 30},
+	} {
+		if got := unitShift(tc.size); got != tc.shift {
+			t.Errorf("a segment of %d bytes counts in units of 2^%d, want 2^%d", tc.size, got, tc.shift)
+		}
+	}
+}
+
+func TestFreeInAnyOrderLeavesOneRegion(t *testing.T) {
+	const size = 1 << 20
+	for seed := range uint64(20) {
+		a := NewAllocator(size)
+		var taken []Range
+		for {
+			r, ok := a.Allocate(1000)
+			if !ok {
+				break
+			}
+			taken = append(taken, r)
+		}
+		rng := rand.New(rand.NewPCG(seed, 1))
+		rng.Shuffle(len(taken), func(i, j int) { taken[i], taken[j] = taken[j], taken[i] })
+		for _, r := range taken {
+			if err := a.Free(r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if a.FreeUnits() != size || a.byEnd.Len() != 1 || a.LargestFree() != size {
+			t.Fatalf("seed %d: %d units free in %d regions, largest %d", seed, a.FreeUnits(), a.byEnd.Len(), a.LargestFree())
+		}
+	}
+}
+
+func TestAllocatorRefuses(t *testing.T) {
+	a := NewAllocator(1 << 10)
+	if _, ok := a.Allocate(0); ok {
+		t.Error("allocated 0 bytes")
+	}
+	if _, ok := a.Allocate(1<<10 + 1); ok {
+		t.Error("allocated more than there is")
+	}
+	r, ok := a.Allocate(64)
+	if !ok {
+		t.Fatal("no room for 64 bytes in 1024")
+	}
+	for name, err := range map[string]error{
+		"a busy range":         a.Reserve(r),
+		"a partly busy range":  a.Reserve(Range{r.End() - 1, 2}),
+		"an empty range":       a.Reserve(Range{r.End(), 0}),
+		"a range beyond":       a.Reserve(Range{1<<10 - 1, 2}),
+		"freeing free units":   a.Free(Range{r.End(), 8}),
+		"freeing half free":    a.Free(Range{r.Offset, r.Length + 1}),
+		"freeing what is not":  a.Free(Range{1 << 10, 1}),
+		"freeing nothing":      a.Free(Range{0, 0}),
+		"a wrapped-over range": a.Reserve(Range{1 << 9, ^uint32(0)}),
+	} {
+		if err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+	if err := a.Free(r); err != nil {
+		t.Error(err)
+	}
+	if err := a.Free(r); err == nil {
+		t.Error("a range is freed twice")
+	}
+	if a.FreeUnits() != 1<<10 {
+		t.Errorf("%d units free after all that, want all", a.FreeUnits())
+	}
+}
+
+func TestLargeSegmentCountsInUnits(t *testing.T) {
+	const size = 16 << 30
+	a := NewAllocator(size)
+	r, ok := a.Allocate(1)
+	if !ok || a.Bytes(r.Length) != 8 {
+		t.Fatalf("1 byte takes %d bytes, want one unit of 8", a.Bytes(r.Length))
+	}
+	r, ok = a.Allocate(5 << 30)
+	if !ok || a.Bytes(r.Length) != 5<<30 {
+		t.Fatalf("5 GiB take %d bytes", a.Bytes(r.Length))
+	}
+	if got := a.Bytes(a.FreeUnits()); got != size-8-5<<30 {
+		t.Errorf("%d bytes free", got)
+	}
+}
+
+// TestAllocatorAgainstModel compares the allocator with a list of busy ranges:
+// ranges never overlap, what is free is exactly the rest, a request fails only
+// if no gap holds its class, and refusals change nothing.
+func TestAllocatorAgainstModel(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		capacity := rapid.Uint32Range(1, 1<<14).Draw(t, "capacity")
+		a := NewAllocator(uint64(capacity))
+		var busy []Range
+		t.Repeat(map[string]func(*rapid.T){
+			"allocate": func(t *rapid.T) {
+				size := rapid.Uint64Range(1, uint64(capacity)).Draw(t, "size")
+				units, _ := a.Units(size)
+				r, ok := a.Allocate(size)
+				if !ok {
+					if gap := largestGap(busy, capacity); classDown(gap) >= classUp(uint32(size)) {
+						t.Fatalf("refused %d bytes with a gap of %d", size, gap)
+					}
+					return
+				}
+				if r.Length != units {
+					t.Fatalf("%d bytes got %d units, not their class %d", size, r.Length, units)
+				}
+				busy = take(t, busy, r)
+			},
+			"reserve": func(t *rapid.T) {
+				r := Range{rapid.Uint32Range(0, capacity-1).Draw(t, "offset"), rapid.Uint32Range(1, capacity).Draw(t, "length")}
+				clash := r.End() > capacity || slices.ContainsFunc(busy, r.Overlaps)
+				if err := a.Reserve(r); (err != nil) != clash {
+					t.Fatalf("reserve %v: %v, want refused %v", r, err, clash)
+				}
+				if !clash {
+					busy = take(t, busy, r)
+				}
+			},
+			"free": func(t *rapid.T) {
+				if len(busy) == 0 {
+					t.Skip()
+				}
+				i := rapid.IntRange(0, len(busy)-1).Draw(t, "which")
+				if err := a.Free(busy[i]); err != nil {
+					t.Fatal(err)
+				}
+				busy = slices.Delete(busy, i, i+1)
+			},
+			"": func(t *rapid.T) {
+				var sum uint32
+				for _, r := range busy {
+					sum += r.Length
+				}
+				if a.FreeUnits() != capacity-sum {
+					t.Fatalf("%d units free, want %d", a.FreeUnits(), capacity-sum)
+				}
+				if gap := largestGap(busy, capacity); a.LargestFree() != uint64(classUnits(classDown(gap))) {
+					t.Fatalf("largest free %d with a largest gap of %d", a.LargestFree(), gap)
+				}
+			},
+		})
+	})
+}
+
+func take(t *rapid.T, busy []Range, r Range) []Range {
+	if slices.ContainsFunc(busy, r.Overlaps) {
+		t.Fatalf("%v is given out twice", r)
+	}
+	return append(busy, r)
+}
+
+// largestGap also shows that neighbours are joined: LargestFree must find it.
+func largestGap(busy []Range, capacity uint32) uint32 {
+	sorted := slices.Clone(busy)
+	slices.SortFunc(sorted, func(x, y Range) int { return int(x.Offset) - int(y.Offset) })
+	var gap, at uint32
+	for _, r := range sorted {
+		gap = max(gap, r.Offset-at)
+		at = r.End()
+	}
+	return max(gap, capacity-at)
+}
+
+func BenchmarkAllocateFree(b *testing.B) {
+	a := NewAllocator(1 << 30)
+	ring := make([]Range, 1<<14)
+	for i := range ring {
+		ring[i], _ = a.Allocate(32 << 10)
+	}
+	rng := rand.New(rand.NewPCG(1, 2))
+	b.ReportAllocs()
+	for b.Loop() {
+		i := rng.IntN(len(ring))
+		if err := a.Free(ring[i]); err != nil {
+			b.Fatal(err)
+		}
+		ring[i], _ = a.Allocate(uint64(16<<10 + rng.IntN(16<<10)))
+	}
+}

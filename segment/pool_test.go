@@ -1,0 +1,204 @@
+package segment
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func mount(t *testing.T, p *Pool, number Number, name string, size uint64) *Segment {
+	t.Helper()
+	spec := Spec{ID: ID{byte(number), byte(number >> 8)}, Name: name, Base: 1 << 20, Size: size, Endpoint: name + ":1"}
+	if err := spec.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	s := New(spec, number)
+	p.Add(s)
+	return s
+}
+
+func names(placed []Placement) []string {
+	var out []string
+	for _, p := range placed {
+		out = append(out, p.Segment.Name)
+	}
+	return out
+}
+
+func strategies(t *testing.T, run func(t *testing.T, p *Pool)) {
+	for name, strategy := range map[string]Strategy{"random": Random, "free_ratio_first": FreeRatioFirst} {
+		t.Run(name, func(t *testing.T) {
+			rng := rand.New(rand.NewPCG(7, 7))
+			run(t, NewPool(strategy, rng.IntN))
+		})
+	}
+}
+
+func TestReplicasOnDistinctNames(t *testing.T) {
+	strategies(t, func(t *testing.T, p *Pool) {
+		for i, name := range []string{"a", "a", "a", "b", "b", "c"} {
+			mount(t, p, Number(i+1), name, 1<<20)
+		}
+		for range 100 {
+			got := names(p.Allocate(nil, Request{Size: 100, Replicas: 3}))
+			slices.Sort(got)
+			if !slices.Equal(got, []string{"a", "b", "c"}) {
+				t.Fatalf("three replicas on %v", got)
+			}
+		}
+	})
+}
+
+func TestFewerSegmentsThanReplicas(t *testing.T) {
+	strategies(t, func(t *testing.T, p *Pool) {
+		if got := p.Allocate(nil, Request{Size: 1, Replicas: 1}); len(got) != 0 {
+			t.Fatalf("an empty pool placed %v", got)
+		}
+		mount(t, p, 1, "a", 1<<10)
+		if got := p.Allocate(nil, Request{Size: 100, Replicas: 2}); len(got) != 1 {
+			t.Fatalf("one segment and two replicas: placed %d, want 1 (behaviours check 12)", len(got))
+		}
+		if got := p.Allocate(nil, Request{Size: 1 << 20, Replicas: 1}); len(got) != 0 {
+			t.Fatal("placed more than the segment holds")
+		}
+	})
+}
+
+func TestPreferredSegments(t *testing.T) {
+	strategies(t, func(t *testing.T, p *Pool) {
+		mount(t, p, 1, "a", 1<<20)
+		full := mount(t, p, 2, "b", 1<<10)
+		mount(t, p, 3, "c", 1<<20)
+		for range 5 {
+			if got := names(p.Allocate(nil, Request{Size: 100, Replicas: 1, Preferred: []string{"b"}})); !slices.Equal(got, []string{"b"}) {
+				t.Fatalf("a preferred segment with room: placed on %v (check 20)", got)
+			}
+		}
+		for full.Busy() < full.Capacity() {
+			if _, ok := full.Allocate(1); !ok {
+				break
+			}
+		}
+		got := names(p.Allocate(nil, Request{Size: 100, Replicas: 1, Preferred: []string{"b", "nowhere"}}))
+		if len(got) != 1 || got[0] == "b" {
+			t.Fatalf("a full preferred segment: placed on %v, want a fallback (check 21)", got)
+		}
+		got = names(p.Allocate(nil, Request{Size: 100, Replicas: 2, Preferred: []string{"c", "a"}}))
+		if !slices.Equal(got, []string{"c", "a"}) {
+			t.Fatalf("two preferred segments: placed on %v", got)
+		}
+	})
+}
+
+func TestFullSegmentsAreSkipped(t *testing.T) {
+	strategies(t, func(t *testing.T, p *Pool) {
+		for i := range Number(20) {
+			mount(t, p, i+1, string(rune('a'+i)), 64)
+		}
+		room := mount(t, p, 99, "room", 1<<20)
+		for range 50 {
+			got := p.Allocate(nil, Request{Size: 1000, Replicas: 1})
+			if len(got) != 1 || got[0].Segment != room {
+				t.Fatalf("placed on %v", names(got))
+			}
+		}
+		p.Remove(room)
+		if got := p.Allocate(nil, Request{Size: 1000, Replicas: 1}); len(got) != 0 {
+			t.Fatal("a removed segment is still used (check 68)")
+		}
+		if p.Names() != 20 {
+			t.Fatalf("%d names left", p.Names())
+		}
+	})
+}
+
+func TestProbesAreBounded(t *testing.T) {
+	p := NewPool(Random, func(int) int { return 0 })
+	for i := range Number(300) {
+		mount(t, p, i+1, string(rune('a'+i)), 64)
+	}
+	a := attempt{pool: p, groups: *p.groups.Load(), req: Request{Size: 1 << 10, Replicas: 1}}
+	for i := range a.groups {
+		if a.done() {
+			break
+		}
+		a.try(i)
+	}
+	if a.probes != maxProbes {
+		t.Errorf("%d segments probed, want %d", a.probes, maxProbes)
+	}
+}
+
+func TestFreeRatioFirstPrefersEmptySegments(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	p := NewPool(FreeRatioFirst, rng.IntN)
+	for i := range Number(8) {
+		s := mount(t, p, i+1, string(rune('a'+i)), 1<<20)
+		if i != 5 {
+			s.Allocate(1 << 19)
+		}
+	}
+	hits := 0
+	for range 100 {
+		got := p.Allocate(nil, Request{Size: 64, Replicas: 1})
+		if got[0].Segment.Name == "f" {
+			hits++
+		}
+	}
+	// Six samples of eight names find the empty one with 1-(7/8)^6 = 55 %.
+	if hits < 35 {
+		t.Errorf("the empty segment was chosen %d times of 100", hits)
+	}
+}
+
+func TestSpecs(t *testing.T) {
+	good := Spec{ID: ID{1}, Name: "n", Base: 1000, Size: 1000, Endpoint: "e"}
+	if err := good.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*Spec){
+		"no id":     func(s *Spec) { s.ID = ID{} },
+		"no name":   func(s *Spec) { s.Name = "" },
+		"no base":   func(s *Spec) { s.Base = 0 },
+		"no size":   func(s *Spec) { s.Size = 0 },
+		"too large": func(s *Spec) { s.Size = MaxSize + 1 },
+		"wraps":     func(s *Spec) { s.Base = ^uint64(0) - 10 },
+	} {
+		s := good
+		change(&s)
+		if s.Validate() == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	for name, tc := range map[string]struct {
+		other Spec
+		want  bool
+	}{
+		"same":          {good, true},
+		"inside":        {Spec{Base: 1500, Size: 1, Endpoint: "e"}, true},
+		"touching":      {Spec{Base: 2000, Size: 10, Endpoint: "e"}, false},
+		"other machine": {Spec{Base: 1000, Size: 1000, Endpoint: "f"}, false},
+	} {
+		if got := good.SamePlace(tc.other); got != tc.want {
+			t.Errorf("%s: SamePlace = %v", name, got)
+		}
+	}
+}
+
+func BenchmarkPoolAllocate(b *testing.B) {
+	p := NewPool(Random, nil)
+	for i := range Number(128) {
+		p.Add(New(Spec{ID: ID{byte(i)}, Name: string(rune('a' + i)), Base: 1, Size: 1 << 30}, i+1))
+	}
+	var buf [4]Placement
+	b.ReportAllocs()
+	for b.Loop() {
+		got := p.Allocate(buf[:0], Request{Size: 32 << 10, Replicas: 1})
+		if len(got) != 1 {
+			b.Fatal("full")
+		}
+		if err := got[0].Segment.Free(got[0].Range); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

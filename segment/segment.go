@@ -1,0 +1,154 @@
+// Package segment keeps the memory that clients lend to the store: mounted
+// segments, the ranges allocated in them, and the choice of segments for the
+// replicas of an object.
+//
+// It is part of the pure core: it starts no goroutine, does no I/O, writes no
+// logs and reads no clock. It knows nothing of objects, leases or journals.
+package segment
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/google/uuid"
+)
+
+// An ID is the UUID that a client gave to one mount.
+type ID uuid.UUID
+
+func (id ID) String() string { return uuid.UUID(id).String() }
+
+// A ClientID is the UUID of the process that owns a segment or writes an
+// object.
+type ClientID uuid.UUID
+
+func (id ClientID) String() string { return uuid.UUID(id).String() }
+
+// A Number is the short name of one mount, given when it is journaled and
+// never reused. 0 names no segment.
+type Number uint32
+
+// MinSize and MaxSize bound a segment, in bytes. The upper bound keeps a
+// segment's ranges within 32 bits of units of at most 1 GiB.
+const (
+	MinSize = 1
+	MaxSize = uint64(maxUnits) << 30
+)
+
+// A Spec is what a client says of the memory it mounts.
+type Spec struct {
+	ID       ID
+	Name     string   // the host's name; several segments may share it
+	Base     uint64   // address of the first byte in the owner's memory
+	Size     uint64   // bytes
+	Endpoint string   // transfer engine endpoint, where the bytes are reached
+	Protocol string   // transfer protocol, for example "rdma" or "tcp"
+	HostID   string   // stable identity of the host; may be empty
+	Client   ClientID // the owner
+}
+
+// Validate returns an error that says which property of the segment cannot be.
+func (s Spec) Validate() error {
+	switch {
+	case s.ID == ID{}:
+		return fmt.Errorf("the segment has no id")
+	case s.Name == "":
+		return fmt.Errorf("segment %v has no name", s.ID)
+	case s.Base == 0:
+		return fmt.Errorf("segment %v has base address 0", s.ID)
+	case s.Size < MinSize || s.Size > MaxSize:
+		return fmt.Errorf("segment %v has %d bytes, outside %d to %d", s.ID, s.Size, MinSize, MaxSize)
+	case s.Base+s.Size < s.Base:
+		return fmt.Errorf("segment %v runs over the end of the address space", s.ID)
+	}
+	return nil
+}
+
+// SamePlace reports whether two segments share memory: addresses that overlap
+// behind the same endpoint.
+func (s Spec) SamePlace(o Spec) bool {
+	return s.Endpoint == o.Endpoint && s.Base < o.Base+o.Size && o.Base < s.Base+s.Size
+}
+
+// A Segment is one mount with its allocator. Its methods may be called
+// concurrently.
+type Segment struct {
+	Spec
+	Number Number
+
+	mu        sync.Mutex // guards allocator; a leaf: nothing is locked under it
+	allocator *Allocator
+
+	busy     atomic.Uint64 // bytes in allocated ranges
+	capacity uint64        // bytes that can be allocated
+	gone     atomic.Bool   // unmounted
+}
+
+// New returns a mounted segment, all free.
+func New(spec Spec, number Number) *Segment {
+	a := NewAllocator(spec.Size)
+	return &Segment{Spec: spec, Number: number, allocator: a, capacity: a.Bytes(a.Capacity())}
+}
+
+// Allocate takes a range for size bytes, or reports false.
+func (s *Segment) Allocate(size uint64) (Range, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r, ok := s.allocator.Allocate(size)
+	if ok {
+		s.busy.Add(s.allocator.Bytes(r.Length))
+	}
+	return r, ok
+}
+
+// Reserve takes exactly r; it fails when part of r is busy.
+func (s *Segment) Reserve(r Range) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.allocator.Reserve(r); err != nil {
+		return fmt.Errorf("segment %v: %w", s.ID, err)
+	}
+	s.busy.Add(s.allocator.Bytes(r.Length))
+	return nil
+}
+
+// Free gives r back; it fails when part of r is free.
+func (s *Segment) Free(r Range) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.allocator.Free(r); err != nil {
+		return fmt.Errorf("segment %v: %w", s.ID, err)
+	}
+	s.busy.Add(-s.allocator.Bytes(r.Length))
+	return nil
+}
+
+// Whole returns the range that covers the segment.
+func (s *Segment) Whole() Range { return Range{0, s.allocator.Capacity()} }
+
+// Bytes converts units of this segment to bytes.
+func (s *Segment) Bytes(units uint32) uint64 { return s.allocator.Bytes(units) }
+
+// Address returns the address of a range's first byte in the owner's memory.
+func (s *Segment) Address(r Range) uint64 { return s.Base + s.Bytes(r.Offset) }
+
+// Capacity returns the bytes that can be allocated at most.
+func (s *Segment) Capacity() uint64 { return s.capacity }
+
+// Busy returns the bytes in allocated ranges, rounding included.
+func (s *Segment) Busy() uint64 { return s.busy.Load() }
+
+// Gone reports whether the segment was unmounted. It never comes back.
+func (s *Segment) Gone() bool { return s.gone.Load() }
+
+// MarkGone unmounts the segment for every reader at once.
+func (s *Segment) MarkGone() { s.gone.Store(true) }
+
+// freeRatio returns the free part of the segment, from 0 to 1.
+func (s *Segment) freeRatio() float64 {
+	if s.capacity == 0 {
+		return 0
+	}
+	return 1 - float64(s.busy.Load())/float64(s.capacity)
+}
