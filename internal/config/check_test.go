@@ -1,0 +1,259 @@
+package config
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// For each setting: texts it takes, and texts that are faults.
+var valueTests = []struct {
+	name      string
+	good, bad []string
+}{
+	{"rpc_address", []string{"0.0.0.0", "::", "[::1]", "node-1.example"}, []string{"", "0.0.0.0:50051", "a b", "http://a", "ä"}},
+	{"rpc_port", []string{"0", "1", "65535"}, []string{"", "-1", "65536", "x", "1.5"}},
+	{"metrics_host", []string{"", "127.0.0.1"}, []string{"127.0.0.1:9003", "a/b"}},
+	{"metrics_port", []string{"0", "65535"}, []string{"65536"}},
+	{"max-message-bytes", []string{"1MiB", "1048576", "1GiB"}, []string{"1048575", "1025MiB", "-1", "x", ""}},
+	{"advertise-address", []string{"", "10.0.0.1", "10.0.0.1:5", "node", "node:5", "[::1]:5", "::1"}, []string{"0.0.0.0", "0.0.0.0:5", "[::]:5", "a:0", "a:b", ":5", "a:1:2"}},
+	{"node-id", []string{"", "10.0.0.1:50051", "node-1"}, []string{"a/b", "a b"}},
+	{"data-dir", []string{"x", "/var/lib/x"}, []string{""}},
+	{"ready-file", []string{"", "x"}, nil},
+	{"enable_ha", []string{"true", "false", "1", "0"}, []string{"", "perhaps"}},
+	{"cluster_id", []string{"a", "mooncake_cluster"}, []string{"", "a/b", "a b", "a\n"}},
+	{"etcd_endpoints", []string{"", "a:1", "http://a:1;https://[::1]:2", " a:1 , b:2 "}, []string{"a", "http://a", "ftp://a:1", "a:0", "http://u:p@a:1", "http://a:1/x", "a:1;b"}},
+	{"etcd_prefix", []string{"/a", "/a/b"}, []string{"", "a", "/", "/a/", "//a", "/a b", "/a/../b"}},
+	{"etcd-listen", []string{"127.0.0.1:0", "0.0.0.0:2379"}, []string{"", "127.0.0.1", ":1", "a:65536"}},
+	{"etcd-quota-bytes", []string{"513MiB", "8GiB"}, []string{"15MiB", "9GiB"}},
+	{"session-ttl", []string{"2s", "59s"}, []string{"1s", "2500ms", "5", "x"}},
+	{"promotion-cleanup", []string{"auto", "expired", "none"}, []string{"", "all", "AUTO"}},
+	{"handover-timeout", []string{"1ms", "1m30s"}, []string{"0s", "-1s", "10"}},
+	{"start-empty", []string{"true"}, []string{"x"}},
+	{"events-ttl", []string{"6s", "87600h"}, []string{"1500ms", "0s", "87601h"}},
+	{"journal-compact", []string{"auto", "on", "off"}, []string{"true"}},
+	{"journal-max-bytes", []string{"8MiB", "1GB"}, []string{"7MiB", "9GiB"}},
+	{"journal-queue-bytes", []string{"1MiB"}, []string{"1023KiB"}},
+	{"default_kv_lease_ttl", []string{"1", "10000", "10s", "1h", "500ms"}, []string{"0", "-1", "", "x", "10.5", "9223372036854775807", "18446744073720", "-9223372036854775807"}},
+	{"default_kv_soft_pin_ttl", []string{"1800000", "24h"}, []string{"0", "x"}},
+	{"max_kv_soft_pin_ttl", []string{"86400000", "30m"}, []string{"0", "x"}},
+	{"lease-sync-interval", []string{"50ms", "1s"}, []string{"49ms", "0s", "1000"}},
+	{"lease-critical-window", []string{"101ms", "1s"}, []string{"0s", "x"}},
+	{"lease-critical-delay", []string{"1ms", "999ms"}, []string{"0s", "x"}},
+	{"full-sync-interval", []string{"1s", "1m"}, []string{"999ms"}},
+	{"eviction-policy", []string{"watermark", "expiry"}, []string{"lru"}},
+	{"eviction_high_watermark_ratio", []string{"0.01", "1", "1.0"}, []string{"0", "1.01", "-1", "NaN", "x"}},
+	{"eviction_ratio", []string{"0", "0.05", "1"}, []string{"-0.1", "1.01", "NaN", "x"}},
+	{"allow_evict_soft_pinned_objects", []string{"false"}, []string{"x"}},
+	{"eviction-interval", []string{"1ms", "10ms"}, []string{"0s", "10"}},
+	{"put_start_discard_timeout_sec", []string{"30", "30s", "599"}, []string{"0", "-1", "x"}},
+	{"put_start_release_timeout_sec", []string{"600", "31s"}, []string{"0", "x"}},
+	{"client_ttl", []string{"1", "10", "1m"}, []string{"0", "999ms", "x"}},
+	{"allocation_strategy", []string{"random", "free_ratio_first"}, []string{"", "cxl", "local_first"}},
+	{"root_fs_dir", []string{"", "/mnt"}, nil},
+	{"log-level", []string{"trace", "debug", "info", "warn", "error"}, []string{"", "INFO", "fatal"}},
+	{"log-format", []string{"json", "console", "auto"}, []string{"text"}},
+	{"enable_metric_reporting", []string{"false"}, []string{"x"}},
+}
+
+func TestValues(t *testing.T) {
+	tested := map[string]bool{}
+	for _, tt := range valueTests {
+		tested[tt.name] = true
+		for _, s := range tt.good {
+			if _, _, err := load(t, Primary, []string{"--" + tt.name + "=" + s}); err != nil {
+				t.Errorf("%s=%q is refused: %v", tt.name, s, err)
+			}
+		}
+		for _, s := range tt.bad {
+			_, _, err := load(t, Primary, []string{"--" + tt.name + "=" + s})
+			if err == nil {
+				t.Errorf("%s=%q is accepted", tt.name, s)
+				continue
+			}
+			wantFault(t, err, tt.name, "flag --"+tt.name, "must be ")
+		}
+	}
+	c := Default(Primary)
+	for _, s := range settings(&c) {
+		if !tested[s.name] {
+			t.Errorf("no test of the values of %s", s.name)
+		}
+	}
+}
+
+// What a value prints it also takes.
+func TestDefaultsAreAllowed(t *testing.T) {
+	c := Default(Primary)
+	for _, s := range settings(&c) {
+		if before := s.value.String(); !s.value.set(before) || s.value.String() != before {
+			t.Errorf("%s: default %q becomes %q", s.name, before, s.value)
+		}
+	}
+}
+
+// One row for each rule: arguments that break it and nothing else, and the
+// nearest ones that do not.
+var ruleTests = []struct {
+	role         Role
+	broken, kept string
+	name, text   string
+	advice       bool
+}{
+	{
+		Standby, "--enable_ha=false", "--enable_ha=true --etcd_endpoints=a:1 --rpc_address=a",
+		"enable_ha", "must be true for a standby", false,
+	},
+	{
+		Standby, "--enable_ha=true", "--etcd_endpoints=a:1 --rpc_address=a",
+		"etcd_endpoints", "must be given for a standby", false,
+	},
+	{
+		Standby, "--start-empty --etcd_endpoints=a:1 --rpc_address=a", "--start-empty=false --etcd_endpoints=a:1 --rpc_address=a",
+		"start-empty", "not for a standby", false,
+	},
+	{
+		Primary, "--enable_ha=false --etcd_endpoints=a:1", "--enable_ha=false --start-empty",
+		"etcd_endpoints", "enable_ha is false", true,
+	},
+	{
+		Primary, "--promotion-cleanup=expired", "--promotion-cleanup=expired --eviction-policy=expiry",
+		"promotion-cleanup", "most of a healthy cache", true,
+	},
+	{
+		Primary, "--rpc_port=5 --metrics_port=5", "--rpc_port=0 --metrics_port=0",
+		"metrics_port", "must differ from rpc_port", false,
+	},
+	{
+		Primary, "--etcd_endpoints=a:1", "--etcd_endpoints=a:1 --advertise-address=b",
+		"advertise-address", "127.0.0.1", true,
+	},
+	{
+		Primary, "--events-ttl=5s", "--events-ttl=6s",
+		"events-ttl", "longer than session-ttl (5s)", false,
+	},
+	{
+		Primary, "--lease-critical-delay=1s", "--lease-critical-delay=999ms",
+		"lease-critical-delay", "shorter than lease-critical-window (1s)", false,
+	},
+	{
+		Primary, "--default_kv_lease_ttl=1s", "--default_kv_lease_ttl=1001",
+		"lease-critical-window", "every renewal is critical", true,
+	},
+	{
+		Primary, "--max_kv_soft_pin_ttl=1799999", "--max_kv_soft_pin_ttl=1800000",
+		"default_kv_soft_pin_ttl", "at most max_kv_soft_pin_ttl (29m59.999s)", false,
+	},
+	{
+		Primary, "--put_start_release_timeout_sec=30", "--put_start_release_timeout_sec=31",
+		"put_start_release_timeout_sec", "longer than put_start_discard_timeout_sec (30s)", false,
+	},
+	{
+		Primary, "--etcd-quota-bytes=512MiB", "--etcd-quota-bytes=512MiB --journal-max-bytes=511MiB",
+		"journal-max-bytes", "below etcd-quota-bytes (512MiB)", false,
+	},
+}
+
+func TestRules(t *testing.T) {
+	for _, tt := range ruleTests {
+		t.Run(tt.name+": "+tt.text, func(t *testing.T) {
+			_, warnings, err := load(t, tt.role, strings.Fields(tt.broken))
+			if tt.advice {
+				if err != nil || len(warnings) != 1 || warnings[0].Name != tt.name || !strings.Contains(warnings[0].Reason, tt.text) {
+					t.Errorf("%s: got warnings %v, error %v", tt.broken, warnings, err)
+				}
+			} else {
+				wantFault(t, err, tt.name, tt.text)
+				if len(faultsOf(t, err)) != 1 || len(warnings) != 0 {
+					t.Errorf("%s: got warnings %v, error %v; want one fault", tt.broken, warnings, err)
+				}
+			}
+			if _, warnings, err := load(t, tt.role, strings.Fields(tt.kept)); err != nil || len(warnings) != 0 {
+				t.Errorf("%s: got warnings %v, error %v; want none", tt.kept, warnings, err)
+			}
+		})
+	}
+	c := Default(Primary)
+	if have := len(rules(&c)); have != len(ruleTests) {
+		t.Errorf("%d rules, but %d tests", have, len(ruleTests))
+	}
+}
+
+func TestRulesAreAboutSettings(t *testing.T) {
+	c := Default(Primary)
+	for _, r := range rules(&c) {
+		for _, name := range r.names {
+			if !slices.ContainsFunc(settings(&c), func(s setting) bool { return s.name == name }) {
+				t.Errorf("rule %q names %s, which is no setting", r.text, name)
+			}
+		}
+	}
+}
+
+// A rule does not judge the default that stands for a faulty value.
+func TestNoRuleOverAFaultyValue(t *testing.T) {
+	_, _, err := load(t, Primary, []string{"--session-ttl=x", "--events-ttl=3s"})
+	if faults := faultsOf(t, err); len(faults) != 1 || faults[0].Name != "session-ttl" {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestExternalEtcdNeedsNoQuotaRule(t *testing.T) {
+	mustLoad(t, []string{"--etcd_endpoints=a:1", "--journal-max-bytes=8GiB"})
+}
+
+func TestHTTPHostOfItsOwnMayShareThePort(t *testing.T) {
+	cfg, _ := mustLoad(t, []string{"--rpc_address=127.0.0.1", "--metrics_host=127.0.0.2", "--rpc_port=5", "--metrics_port=5"})
+	if cfg.Listen.RPC() != "127.0.0.1:5" || cfg.Listen.HTTP() != "127.0.0.2:5" {
+		t.Errorf("got %s and %s", cfg.Listen.RPC(), cfg.Listen.HTTP())
+	}
+}
+
+func TestUnusedNames(t *testing.T) {
+	for _, u := range unusedNames() {
+		harmless := u.accept
+		switch u.accept {
+		case anyText:
+			harmless = "17"
+		case anyBool:
+			harmless = "true"
+		}
+		_, warnings, err := load(t, Primary, []string{"--" + u.name + "=" + harmless})
+		if err != nil || len(warnings) != 1 || warnings[0].Name != u.name || !strings.Contains(warnings[0].Reason, u.reason) {
+			t.Errorf("%s=%s: got warnings %v, error %v", u.name, harmless, warnings, err)
+		}
+		if u.accept == anyText {
+			continue
+		}
+		_, _, err = load(t, Primary, []string{"--" + u.name + "=other"})
+		wantFault(t, err, u.name, u.reason)
+		if u.accept == off {
+			_, _, err = load(t, Primary, []string{"--" + u.name}) // a boolean flag alone means true
+			wantFault(t, err, u.name, "must be false or left out", u.reason)
+		}
+	}
+}
+
+func TestUnusedNamesThatMatter(t *testing.T) {
+	for arg, want := range map[string]string{
+		"memory_allocator=cachelib":      "offset allocator is the only one",
+		"enable_multi_tenants=true":      "one tenant",
+		"ha_backend_type=redis":          "etcd is the only HA backend",
+		"rpc_interface=eth0":             "rpc_address",
+		"enable_offload=true":            "no SSD tier",
+		"enable_snapshot_restore=true":   "no snapshot files",
+		"dynamic_replication_mode=on":    "no dynamic replication",
+		"enable_http_metadata_server=on": "P2PHANDSHAKE",
+	} {
+		name, _, _ := strings.Cut(arg, "=")
+		_, _, err := load(t, Primary, []string{"--" + arg})
+		if err == nil {
+			t.Errorf("%s is accepted", arg)
+			continue
+		}
+		wantFault(t, err, name, want)
+	}
+	if _, warnings := mustLoad(t, []string{"--enable_oplog"}); len(warnings) != 1 || !strings.Contains(warnings[0].Reason, "journal takes the oplog's place") {
+		t.Errorf("enable_oplog: got warnings %v", warnings)
+	}
+}

@@ -1,0 +1,271 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"net"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+func tcp(t *testing.T, s string) net.Addr {
+	t.Helper()
+	a, err := net.ResolveTCPAddr("tcp", s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func TestResolve(t *testing.T) {
+	for _, tt := range []struct {
+		args                string
+		rpc, http           string
+		advertise, web, ids string
+	}{
+		{"", "0.0.0.0:50051", "0.0.0.0:9003", "127.0.0.1:50051", "127.0.0.1:9003", "127.0.0.1:50051"},
+		{"", "[::]:50051", "[::]:9003", "127.0.0.1:50051", "127.0.0.1:9003", "127.0.0.1:50051"},
+		{"--rpc_port=0", "10.0.0.1:41234", "10.0.0.1:41235", "10.0.0.1:41234", "10.0.0.1:41235", "10.0.0.1:41234"},
+		{"", "[::1]:5", "[::1]:6", "[::1]:5", "[::1]:6", "[::1]:5"},
+		{"--advertise-address=node-1", "0.0.0.0:41234", "0.0.0.0:9003", "node-1:41234", "node-1:9003", "node-1:41234"},
+		{"--advertise-address=node-1:80", "0.0.0.0:41234", "0.0.0.0:9003", "node-1:80", "node-1:9003", "node-1:80"},
+		{"--advertise-address=[::1]", "[::]:5", "[::]:6", "[::1]:5", "[::1]:6", "[::1]:5"},
+		{"--node-id=a", "10.0.0.1:5", "10.0.0.1:6", "10.0.0.1:5", "10.0.0.1:6", "a"},
+	} {
+		cfg, _ := mustLoad(t, strings.Fields(tt.args))
+		got, err := cfg.Resolve(tcp(t, tt.rpc), tcp(t, tt.http))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := Node{AdvertiseAddress: tt.advertise, HTTPAddress: tt.web, ID: tt.ids, DataDir: "./understudy-data"}
+		if got.Node != want {
+			t.Errorf("%q on %s: got %+v, want %+v", tt.args, tt.rpc, got.Node, want)
+		}
+	}
+}
+
+func TestResolveLeavesTheReceiverAlone(t *testing.T) {
+	cfg, _ := mustLoad(t, nil)
+	before := cfg.YAML()
+	resolved, err := cfg.Resolve(tcp(t, "127.0.0.1:5"), tcp(t, "127.0.0.1:6"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.YAML() != before {
+		t.Error("the receiver changed")
+	}
+	if !strings.Contains(resolved.YAML(), "derived from the listen address") || !strings.Contains(resolved.YAML(), "derived from the advertise address") {
+		t.Errorf("the origin of the derived values is not named:\n%s", resolved.YAML())
+	}
+	if _, err := Default(Primary).Resolve(tcp(t, "127.0.0.1:5"), tcp(t, "127.0.0.1:6")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestResolveNeedsPorts(t *testing.T) {
+	ok, bad := tcp(t, "127.0.0.1:5"), &net.UnixAddr{Name: "/tmp/x", Net: "unix"}
+	if _, err := Default(Primary).Resolve(bad, ok); err == nil || !strings.Contains(err.Error(), "gRPC") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := Default(Primary).Resolve(ok, bad); err == nil || !strings.Contains(err.Error(), "HTTP") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestHA(t *testing.T) {
+	c := Default(Primary)
+	if root := c.HA.Root(); root != "/understudy/mooncake_cluster/" {
+		t.Errorf("got root %q", root)
+	}
+	if !c.HA.Embedded() {
+		t.Error("no embedded etcd by default")
+	}
+	if c.HA.EtcdEndpoints = []string{"a:1"}; c.HA.Embedded() {
+		t.Error("embedded etcd beside an external one")
+	}
+	c.HA.EtcdEndpoints, c.HA.Enabled = nil, false
+	if c.HA.Embedded() {
+		t.Error("embedded etcd without HA")
+	}
+}
+
+// The effective configuration is a file that loads to the same configuration.
+func TestYAMLLoadsAgain(t *testing.T) {
+	first, _ := mustLoad(t, []string{
+		"--rpc_port=7", "--etcd_endpoints=http://a:1;b:2", "--advertise-address=[::1]:5", "--journal-compact=off",
+		"--root_fs_dir=/mnt/a b#c\"d", "--default_kv_lease_ttl=1500", "--journal-max-bytes=10000001", "--journal-queue-bytes=1025KiB", "--enable_ha=true",
+	}, "UNDERSTUDY_CLUSTER_ID=x")
+	for _, want := range []string{`"7"  `, "# flag --rpc_port", "# environment variable UNDERSTUDY_CLUSTER_ID", "# default"} {
+		if !strings.Contains(first.YAML(), want) {
+			t.Errorf("no %s in\n%s", want, first.YAML())
+		}
+	}
+	if strings.Contains(first.YAML(), "node-id") {
+		t.Errorf("an empty setting is there:\n%s", first.YAML())
+	}
+	second, _ := mustLoad(t, inFile(t, "a.yaml", first.YAML()))
+	first.origins, second.origins = nil, nil
+	if !reflect.DeepEqual(first, second) {
+		t.Errorf("got %+v, want %+v", second, first)
+	}
+}
+
+func TestTables(t *testing.T) {
+	c := Default(Primary)
+	table := Table()
+	for _, s := range settings(&c) {
+		row := fmt.Sprintf("| %s | %s | %s | %s | %s |\n", flagCell(s), code(s.value.String()), s.value.allowed(), s.usage, s.from)
+		if !strings.Contains(table, row) {
+			t.Errorf("no row for %s; want %s", s.name, row)
+		}
+		if s.usage == "" || s.from == "" || s.value.allowed() == "" {
+			t.Errorf("%s lacks a meaning, a source or what it must be", s.name)
+		}
+	}
+	for _, want := range []string{
+		"| `--rpc_port`, `--port` | `50051` | a port from 0 to 65535; 0 takes a free one | TCP port of gRPC | Mooncake |",
+		"### Leases and pins",
+	} {
+		if !strings.Contains(table, want) {
+			t.Errorf("no %q in\n%s", want, table)
+		}
+	}
+	for _, u := range unusedNames() {
+		if want := "| `--" + u.name + "` | " + u.allowed() + " | " + u.reason + " |\n"; !strings.Contains(UnusedTable(), want) {
+			t.Errorf("no row %q", want)
+		}
+	}
+}
+
+func TestNamesAreUnique(t *testing.T) {
+	c := Default(Primary)
+	seen := map[string]bool{configPath: true}
+	add := func(name string) {
+		if seen[key(name)] {
+			t.Errorf("%s is there twice", name)
+		}
+		seen[key(name)] = true
+	}
+	for _, s := range settings(&c) {
+		add(s.name)
+		for _, a := range s.aliases {
+			add(a)
+			if a != key(a) {
+				t.Errorf("alias %s has a dash", a)
+			}
+		}
+	}
+	for _, u := range unusedNames() {
+		add(u.name)
+	}
+}
+
+// The comment of each field names its flag and the default that Default gives,
+// so that neither goes stale.
+func TestCommentsNameFlagAndDefault(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "config.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	flag := regexp.MustCompile(`\(--([a-z_-]+)\)`)
+	comments := map[string]string{}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if f, ok := n.(*ast.Field); ok {
+			text := strings.Join(strings.Fields(f.Doc.Text()), " ")
+			if m := flag.FindStringSubmatch(text); m != nil {
+				comments[m[1]] = text
+			}
+		}
+		return true
+	})
+	c := Default(Primary)
+	for _, s := range settings(&c) {
+		want := s.value.String()
+		if want == "" {
+			want = `""`
+		}
+		// A full stop follows, or a remark in parentheses.
+		if text := comments[s.name]; !strings.Contains(text+" ", " Default "+want+". ") && !strings.Contains(text, " Default "+want+" (") {
+			t.Errorf("the field of %s has no comment that says \"Default %s\": %q", s.name, want, text)
+		}
+	}
+}
+
+// command is a cobra command as cmd/master has it.
+func command(run func(*cobra.Command) error) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: "master", Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd) },
+	}
+	New(Primary).BindFlags(cmd.Flags())
+	cmd.SetFlagErrorFunc(FlagError)
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(io.Discard)
+	return cmd
+}
+
+func TestUnknownFlagOfACommand(t *testing.T) {
+	for arg, want := range map[string]string{
+		"--rpc_prot=1":        "unknown flag: --rpc_prot; did you mean --rpc_port?",
+		"--rpc-prot=1":        "did you mean --rpc_port?",
+		"--advertise_adress":  "did you mean --advertise-address?",
+		"--hepl":              "did you mean --help?",
+		"-rpc_port=1":         "did you mean --rpc_port?",
+		"-metrics_port":       "did you mean --metrics_port?",
+		"--noenable_ha":       "did you mean --enable_ha?",
+		"--quite-another-one": "master --help lists all flags",
+		"--rpc_port":          "flag needs an argument: --rpc_port",
+	} {
+		cmd := command(func(*cobra.Command) error { return errors.New("it ran") })
+		cmd.SetArgs([]string{arg})
+		if err := cmd.Execute(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %q", arg, err, want)
+		}
+	}
+}
+
+func TestCommandLoads(t *testing.T) {
+	var got Config
+	cmd := command(func(cmd *cobra.Command) (err error) {
+		got, _, err = New(Primary).Load(cmd.Flags(), nil)
+		return err
+	})
+	cmd.SetArgs([]string{"--rpc-port=0", "--metrics-port", "0", "--start-empty", "--rpc_enable_tcp_no_delay"})
+	if err := cmd.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	if got.Listen.RPCPort != 0 || got.Listen.MetricsPort != 0 || !got.HA.StartEmpty {
+		t.Errorf("got %+v", got)
+	}
+}
+
+func TestHelpShowsSettingsAndHidesUnusedNames(t *testing.T) {
+	help := command(nil).Flags().FlagUsages()
+	for _, want := range []string{"--rpc_port port", "(default 50051)", "--advertise-address string", "--start-empty ", "--log-format auto|json|console", "--config_path file"} {
+		if !strings.Contains(help, want) {
+			t.Errorf("no %q in\n%s", want, help)
+		}
+	}
+	if strings.Contains(help, "rpc_thread_num") {
+		t.Error("help shows a name that is not used")
+	}
+}
+
+func TestDistance(t *testing.T) {
+	for _, tt := range []struct {
+		a, b string
+		want int
+	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"kitten", "sitting", 3}, {"rpc_port", "rpc_prot", 2}, {"a", "a", 0}} {
+		if got := distance(tt.a, tt.b); got != tt.want {
+			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
+		}
+	}
+}

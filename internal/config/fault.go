@@ -1,0 +1,70 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Fault is one thing that is wrong with a configuration.
+type Fault struct {
+	// Name is the setting's canonical name, or the unknown name as it was given;
+	// empty for a file that cannot be read.
+	Name string
+	// Value is the text that was given, or that the setting has by default.
+	Value string
+	// Origin says where the value came from: a flag, an environment variable, a
+	// file and line, or "default".
+	Origin string
+	// Problem says what is wrong and what is allowed.
+	Problem string
+}
+
+// Error is the fault as one line.
+func (f *Fault) Error() string {
+	if f.Name == "" {
+		return fmt.Sprintf("%s: %s", f.Origin, f.Problem)
+	}
+	return fmt.Sprintf("%s = %q (%s): %s", f.Name, f.Value, f.Origin, f.Problem)
+}
+
+// Faults is everything that is wrong with a configuration: values in the order
+// of the table of settings, then rules between them, then unknown names and
+// files. errors.As finds a single *Fault in it.
+type Faults []*Fault
+
+// Error lists the faults, one a line.
+func (f Faults) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "the configuration has %d fault(s):", len(f))
+	for _, fault := range f {
+		b.WriteString("\n  " + fault.Error())
+	}
+	return b.String()
+}
+
+// Unwrap makes the single faults visible to errors.As.
+func (f Faults) Unwrap() []error {
+	list := make([]error, len(f))
+	for i, fault := range f {
+		list[i] = fault
+	}
+	return list
+}
+
+// Warning is something that a user should know and that stops nothing. The
+// caller logs each once.
+type Warning struct {
+	// Name is the setting's canonical name.
+	Name string
+	// Value is the text that was given, or that the setting has by default.
+	Value string
+	// Origin says where the value came from, as in Fault.
+	Origin string
+	// Reason says what follows from it, and what to do if that is not wanted.
+	Reason string
+}
+
+// String is the warning as one line.
+func (w Warning) String() string {
+	return fmt.Sprintf("%s = %q (%s): %s", w.Name, w.Value, w.Origin, w.Reason)
+}

@@ -1,0 +1,114 @@
+package config
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestFileFaults(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		file    []string
+		fault   string // the name of the fault, empty for the file's own
+		problem []string
+	}{
+		{"bad YAML", inFile(t, "a.yaml", "rpc_port: 1\ncluster_id: x\nmetrics_port: 1: 2\n"), "", []string{"a.yaml: ", "line 3"}},
+		{"tab in YAML", inFile(t, "a.yaml", "rpc_port: 1\n\tcluster_id: x\n"), "", []string{"a.yaml: ", "line 2"}},
+		{"a name twice", inFile(t, "a.yaml", "rpc_port: 1\ncluster_id: x\nrpc_port: 2\n"), "", []string{"line 3", "rpc_port"}},
+		{"a list", inFile(t, "a.yaml", "- rpc_port: 1\n"), "", []string{"a.yaml: must hold names"}},
+		{"a word", inFile(t, "a.yaml", "rpc_port\n"), "", []string{"a.yaml: must hold names"}},
+		{"bad JSON", inFile(t, "a.json", "{\n \"rpc_port\": 1,\n}"), "", []string{"a.json: line 3"}},
+		{"short JSON", inFile(t, "a.json", "{\n \"rpc_port\": 1"), "", []string{"a.json: line 2"}},
+		{"JSON list", inFile(t, "a.json", "[1]"), "", []string{"a.json: must hold names"}},
+		{"no file", []string{"--config_path=/nonexistent/a.yaml"}, "", []string{"/nonexistent/a.yaml: no such file"}},
+		{"other extension", inFile(t, "a.toml", ""), "config_path", []string{".yaml, .yml or .json"}},
+		{"names a file", inFile(t, "a.yaml", "config_path: b.yaml"), "config_path", []string{"line 1", "cannot name another"}},
+		{"both spellings", inFile(t, "a.yaml", "rpc-port: 1\nrpc_port: 2"), "rpc_port", []string{"same setting as rpc-port"}},
+		{"name and alias", inFile(t, "a.yaml", "client_live_ttl_sec: 1\nclient_ttl: 2"), "client_ttl", []string{"same setting as client_live_ttl_sec"}},
+		{"a mapping", inFile(t, "a.yaml", "rpc_port: {}"), "rpc_port", []string{"a text, a number"}},
+		{"a list of numbers", inFile(t, "a.yaml", "rpc_port: [1, 2]"), "rpc_port", []string{"a text, a number"}},
+		{"a list of words", inFile(t, "a.yaml", "cluster_id: [a, b]"), "cluster_id", []string{"a text, a number"}},
+		{"a list of endpoints and more", inFile(t, "a.yaml", "etcd_endpoints: [a:1, {b: 2}]"), "etcd_endpoints", []string{"a text, a number"}},
+		{"a date", inFile(t, "a.yaml", "cluster_id: 2026-08-01"), "cluster_id", []string{"needs quotes"}},
+		{"no value", inFile(t, "a.yaml", "rpc_port:"), "rpc_port", []string{`""`, "must be a port"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, _, err := load(t, Primary, tt.file)
+			wantFault(t, err, tt.fault, tt.problem...)
+			if n := len(faultsOf(t, err)); n != 1 {
+				t.Errorf("got %d faults, want 1: %v", n, err)
+			}
+		})
+	}
+}
+
+// A file that cannot be read does not hide the faults of other sources.
+func TestBadFileAndBadFlag(t *testing.T) {
+	_, _, err := load(t, Primary, []string{"--config_path=/nonexistent/a.yaml", "--rpc_port=x"})
+	wantFault(t, err, "", "no such file")
+	wantFault(t, err, "rpc_port")
+}
+
+func TestEmptyFile(t *testing.T) {
+	for _, file := range [][]string{inFile(t, "a.yaml", ""), inFile(t, "a.yaml", "# nothing\n"), inFile(t, "a.json", "{}")} {
+		if cfg, _ := mustLoad(t, file); cfg.Listen != Default(Primary).Listen {
+			t.Errorf("%q: got %+v", file, cfg.Listen)
+		}
+	}
+}
+
+func TestNumbersInFiles(t *testing.T) {
+	for _, file := range [][]string{
+		inFile(t, "a.json", `{"max_kv_soft_pin_ttl": 86400001, "eviction_ratio": 0.25, "journal-max-bytes": 104857600, "enable_ha": false}`),
+		inFile(t, "a.yaml", "max_kv_soft_pin_ttl: 86400001\neviction_ratio: 0.25\njournal-max-bytes: 100MiB\nenable_ha: false\n"),
+	} {
+		cfg, _ := mustLoad(t, file)
+		if cfg.Lease.MaxSoftPinTTL != 24*time.Hour+time.Millisecond || cfg.Eviction.Ratio != 0.25 ||
+			cfg.Journal.MaxBytes != 100*mib || cfg.HA.Enabled {
+			t.Errorf("%q: got %+v", file, cfg)
+		}
+	}
+}
+
+func TestEndpointsAsList(t *testing.T) {
+	want := []string{"http://a:1", "b:2"}
+	for _, content := range []string{`etcd_endpoints: ["http://a:1", "b:2"]`, "etcd_endpoints: http://a:1;b:2", "etcd_endpoints: 'http://a:1, b:2,'"} {
+		if cfg, _ := mustLoad(t, inFile(t, "a.yaml", content)); !slices.Equal(cfg.HA.EtcdEndpoints, want) {
+			t.Errorf("%s: got %q", content, cfg.HA.EtcdEndpoints)
+		}
+	}
+}
+
+// The file that Mooncake ships loads: its values hold, and every name in it that
+// means nothing here is named in a warning, once.
+func TestMooncakesOwnFile(t *testing.T) {
+	cfg, warnings := mustLoad(t, []string{"--config_path=" + filepath.Join("testdata", "mooncake_master.yaml")})
+	if cfg.HA.Enabled || cfg.Eviction.Ratio != 0.1 || cfg.Eviction.HighWatermark != 1 || cfg.Client.TTL != time.Minute ||
+		cfg.Lease.TTL != 10*time.Second || cfg.Lease.SoftPinTTL != 30*time.Minute || cfg.HA.ClusterID != "mooncake_cluster" {
+		t.Errorf("got %s", cfg.YAML())
+	}
+	var got []string
+	for _, w := range warnings {
+		got = append(got, w.Name)
+		if !strings.Contains(w.String(), "mooncake_master.yaml, line ") {
+			t.Errorf("warning %q names no line", w)
+		}
+	}
+	want := []string{
+		"rpc_thread_num", "rpc_interface", "rpc_conn_timeout_seconds", "rpc_enable_tcp_no_delay",
+		"dynamic_replication_mode", "dynamic_replication_heat_window_seconds",
+		"dynamic_replication_admission_qps_threshold", "dynamic_replication_max_memory_replicas",
+		"enable_multi_tenants", "tenant_quota_connector_type", "tenant_quota_connector_uri",
+		"etcd_endpoints", "memory_allocator",
+		"enable_oplog", "oplog_poll_interval_ms", "batch_oplog_retry_timeout_sec",
+		"enable_http_metadata_server", "http_metadata_server_host", "http_metadata_server_port",
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("got warnings for\n%q, want\n%q", got, want)
+	}
+}
