@@ -1,0 +1,176 @@
+package deleteevents
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A Type says which call deleted.
+type Type uint8
+
+// The five types of the seeds. Never renumbered: they stand in records.
+const (
+	Remove         Type = 1
+	RemoveByRegex  Type = 2
+	RemoveAll      Type = 3
+	PutRevoke      Type = 4 // a revocation that leaves nothing of the object
+	UnmountSegment Type = 5 // by the owner, or because the owner expired
+)
+
+func (t Type) String() string {
+	switch t {
+	case Remove:
+		return "REMOVE"
+	case RemoveByRegex:
+		return "REMOVE_BY_REGEX"
+	case RemoveAll:
+		return "REMOVE_ALL"
+	case PutRevoke:
+		return "PUT_REVOKE"
+	case UnmountSegment:
+		return "UNMOUNT_SEGMENT"
+	}
+	return fmt.Sprintf("Type(%d)", uint8(t))
+}
+
+// MaxRemovals is how many objects one event names at most, so that it fits
+// metadata.MaxChangeBytes with the longest possible numbers.
+const MaxRemovals = 2000
+
+// MaxPatternBytes bounds the pattern that an event records for people.
+const MaxPatternBytes = 1024
+
+// An Event is one deletion: one change in the journal, final when committed.
+type Event struct {
+	Type     Type
+	Pattern  string              // of RemoveByRegex, cut to MaxPatternBytes; for people only
+	Removals []*metadata.Removal // exact objects; empty for UnmountSegment
+	Segments []segment.Number    // of UnmountSegment
+	Removed  int                 // how many of it were still there; set by Apply
+}
+
+// Stream returns DeleteEvents.
+func (e *Event) Stream() metadata.Stream { return metadata.DeleteEvents }
+
+// Apply deletes. With a single object or segment it answers ObjectNotFound or
+// SegmentNotFound if that is gone already; of several, those that are gone are
+// left out of Removed. An unknown type fails the whole commit.
+func (e *Event) Apply(tx *metadata.Tx) error {
+	switch e.Type {
+	case Remove, RemoveByRegex, RemoveAll, PutRevoke:
+		return e.remove(tx)
+	case UnmountSegment:
+		return e.unmount(tx)
+	}
+	tx.Fail("delete event of %v: %v", e.Type, ErrUnknownType)
+	return errs.InvalidVersion
+}
+
+func (e *Event) remove(tx *metadata.Tx) error {
+	var last error
+	for _, r := range e.Removals {
+		if err := tx.Remove(r); err != nil {
+			last = err
+			continue
+		}
+		e.Removed++
+	}
+	if len(e.Removals) > 1 {
+		return nil
+	}
+	return last
+}
+
+func (e *Event) unmount(tx *metadata.Tx) error {
+	var last error
+	for _, number := range e.Segments {
+		if err := tx.Unmount(number); err != nil {
+			last = err
+			continue
+		}
+		e.Removed++
+	}
+	if len(e.Segments) > 1 {
+		return nil
+	}
+	return last
+}
+
+// Abort ends the waiting for the removals.
+func (e *Event) Abort(*metadata.Store) {
+	for _, r := range e.Removals {
+		r.Abort()
+	}
+}
+
+// AppendBinary appends the encoding. Ids are coded as differences.
+func (e *Event) AppendBinary(b []byte) ([]byte, error) {
+	b = append(b, byte(e.Type))
+	b = binenc.AppendString(b, cut(e.Pattern))
+	b = binenc.AppendUvarint(b, uint64(len(e.Removals)))
+	var id metadata.ObjectID
+	for _, r := range e.Removals {
+		b = binenc.AppendUvarint(b, uint64(r.Shard))
+		b = binenc.AppendVarint(b, int64(r.ID-id))
+		b = binenc.AppendVarint(b, int64(r.LeaseUntil))
+		b = binenc.AppendBool(b, r.Request != 0)
+		if r.Request != 0 {
+			b = binenc.AppendUint64(b, r.Request)
+		}
+		id = r.ID
+	}
+	b = binenc.AppendUvarint(b, uint64(len(e.Segments)))
+	for _, number := range e.Segments {
+		b = binenc.AppendUvarint(b, uint64(number))
+	}
+	return b, nil
+}
+
+func cut(pattern string) string {
+	if len(pattern) > MaxPatternBytes {
+		return pattern[:MaxPatternBytes]
+	}
+	return pattern
+}
+
+// ErrUnknownType is the fault of a record with a type this version does not
+// know.
+var ErrUnknownType = errors.New("unknown type of delete event; upgrade this node")
+
+// Decode decodes one event, which must fill b.
+func Decode(b []byte) (metadata.Change, error) {
+	r := binenc.NewReader(b)
+	e := &Event{Type: Type(r.Byte())}
+	if r.Err() == nil && (e.Type < Remove || e.Type > UnmountSegment) {
+		return nil, fmt.Errorf("%w: %d", ErrUnknownType, e.Type)
+	}
+	e.Pattern = r.String(MaxPatternBytes)
+	n := r.Count(4)
+	removals := make([]metadata.Removal, n)
+	e.Removals = make([]*metadata.Removal, n)
+	var id metadata.ObjectID
+	for i := range removals {
+		m := &removals[i]
+		e.Removals[i] = m
+		m.Shard = uint16(r.UvarintMax("a shard", metadata.ShardCount-1))
+		id += metadata.ObjectID(r.Varint())
+		m.ID = id
+		m.LeaseUntil = metadata.Time(r.Varint())
+		if r.Bool() {
+			m.Request = r.Uint64()
+		}
+	}
+	e.Segments = make([]segment.Number, r.Count(1))
+	for i := range e.Segments {
+		e.Segments[i] = segment.Number(r.UvarintMax("a segment", 1<<32-1))
+	}
+	if err := r.Close(); err != nil {
+		return nil, fmt.Errorf("delete event: %w", err)
+	}
+	return e, nil
+}

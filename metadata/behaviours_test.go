@@ -1,0 +1,405 @@
+package metadata_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// The numbers in comments are those of the C++ master's behaviour checklist.
+
+func TestPutAndGet(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	if err := c.putStart("k"); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.get("k")
+	wantKind(t, "3: get of a put in progress", err, errs.ReplicaNotReady)
+	if c.exists("k") {
+		t.Error("4: a put in progress exists")
+	}
+	if err := c.putEnd("k"); err != nil {
+		t.Fatal(err)
+	}
+	list, err := c.get("k")
+	if err != nil || len(list.Replicas) != 1 || list.LeaseTTL != params.LeaseTTL {
+		t.Fatalf("1: get = %+v, %v", list, err)
+	}
+	r := list.Replicas[0]
+	if r.Kind != metadata.Memory || r.Status != metadata.Complete || r.Endpoint != "a:1" || r.Protocol != "tcp" ||
+		r.Size != 100 || r.Address < 1<<32 || r.Address >= 1<<32+1<<20 || r.Segment != "a" {
+		t.Errorf("1: descriptor %+v", r)
+	}
+	if !c.exists("k") {
+		t.Error("a complete object does not exist")
+	}
+	_, err = c.get("nothing")
+	wantKind(t, "5: get of a missing key", err, errs.ObjectNotFound)
+	if c.exists("nothing") {
+		t.Error("5: a missing key exists")
+	}
+	wantKind(t, "6: put over a complete object", c.putStart("k"), errs.ObjectExists)
+	c.pass(time.Hour)
+	wantKind(t, "6: put over an old complete object", c.putStart("k"), errs.ObjectExists)
+}
+
+func TestAbandonedPut(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<10)
+	size := func(p *metadata.Put) { p.Size = 400 }
+	other := func(p *metadata.Put) { p.Size, p.Client = 400, client(2) }
+	if err := c.putStart("k", size); err != nil {
+		t.Fatal(err)
+	}
+	c.pass(30 * time.Second)
+	wantKind(t, "7: a put that is not older than the discard timeout", c.putStart("k", other), errs.ObjectExists)
+	c.pass(time.Millisecond)
+	if err := c.putStart("k", other); err != nil {
+		t.Fatalf("8: replacing an abandoned put: %v", err)
+	}
+	wantKind(t, "the first writer comes late", c.putEnd("k"), errs.IllegalClient)
+	wantKind(t, "9: the old buffers are occupied", c.putStart("third", size), errs.NoAvailableHandle)
+	if st := c.primary.Stats(); st.Busy != 832 || st.Quarantined != 416 {
+		t.Errorf("busy %d, quarantined %d", st.Busy, st.Quarantined)
+	}
+	c.pass(600*time.Second - 30*time.Second - 2*time.Millisecond)
+	c.commit()
+	wantKind(t, "9: just before the release time", c.putStart("third", size), errs.NoAvailableHandle)
+	c.pass(2 * time.Millisecond)
+	c.commit()
+	if err := c.putStart("third", size); err != nil {
+		t.Fatalf("9: after the release time: %v", err)
+	}
+}
+
+func TestReaperDiscardsAtTheReleaseTime(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<10)
+	if err := c.putStart("k"); err != nil {
+		t.Fatal(err)
+	}
+	c.put("done")
+	c.pass(599 * time.Second)
+	if got := c.primary.PrepareDiscards(c.now, 10); len(got) != 0 {
+		t.Fatalf("%d puts discarded early", len(got))
+	}
+	c.pass(2 * time.Second)
+	discards := c.primary.PrepareDiscards(c.now, 10)
+	if len(discards) != 1 {
+		t.Fatalf("%d puts to discard, want 1", len(discards))
+	}
+	if again := c.primary.PrepareDiscards(c.now, 10); len(again) != 0 {
+		t.Error("a discard under way is prepared again")
+	}
+	c.must(c.commit(discards[0]))
+	if st := c.primary.Stats(); st.Objects != 1 || st.Quarantined != 0 || st.Busy != 104 {
+		t.Errorf("%+v", st)
+	}
+	wantKind(t, "late end", c.putEnd("k"), errs.ObjectNotFound)
+}
+
+func TestOnlyTheWriterEndsOrRevokes(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	if err := c.putStart("k"); err != nil {
+		t.Fatal(err)
+	}
+	stranger := c.putRef("k")
+	stranger.Client = client(9)
+	wantKind(t, "10: end by a stranger", c.putEndAs(stranger), errs.IllegalClient)
+	wantKind(t, "10: revoke by a stranger", c.revokeAs(stranger), errs.IllegalClient)
+	wantKind(t, "end of nothing", c.putEnd("x"), errs.ObjectNotFound)
+	wantKind(t, "revoke of nothing", c.revokeAs(c.putRef("x")), errs.ObjectNotFound)
+	disk := c.putRef("k")
+	disk.Selector = metadata.SelectDisk
+	wantKind(t, "end of a kind it does not have", c.putEndAs(disk), errs.InvalidWrite)
+	if err := c.putEnd("k"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, "end of a complete put, again", c.putEnd("k"), errs.OK)
+	wantKind(t, "revoke of a complete put", c.revokeAs(c.putRef("k")), errs.InvalidWrite)
+	later := c.putRef("k")
+	later.ID = 4711
+	wantKind(t, "end of another put of the key", c.putEndAs(later), errs.ObjectNotFound)
+}
+
+func TestRevoke(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<10)
+	if err := c.putStart("k"); err != nil {
+		t.Fatal(err)
+	}
+	ref := c.putRef("k")
+	ref.Request = 77
+	if err := c.revokeAs(ref); err != nil {
+		t.Fatal(err)
+	}
+	_, err := c.get("k")
+	wantKind(t, "17: get after a revoke", err, errs.ObjectNotFound)
+	wantKind(t, "the same revoke again", c.revokeAs(ref), errs.OK)
+	if err := c.putStart("k"); err != nil {
+		t.Errorf("17: put after a revoke: %v", err)
+	}
+	if st := c.primary.Stats(); st.Quarantined != 104 {
+		t.Errorf("%d bytes in quarantine: the writer of a revoked put may be late", st.Quarantined)
+	}
+}
+
+func TestReplication(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	two := func(p *metadata.Put) { p.Replicas = 2 }
+	c.put("one", two) // 12
+	if list, _ := c.get("one"); len(list.Replicas) != 1 {
+		t.Errorf("12: one segment, two replicas wanted: %d", len(list.Replicas))
+	}
+	c.mount(2, "b", 1<<20)
+	third := c.mount(3, "c", 1<<20)
+	c.put("three", func(p *metadata.Put) { p.Replicas = 3 })
+	list, _ := c.get("three")
+	names := map[string]bool{}
+	for _, r := range list.Replicas {
+		names[r.Segment] = true
+	}
+	if len(names) != 3 {
+		t.Errorf("11: three replicas on %v", names)
+	}
+	c.unmount(third)
+	if list, err := c.get("three"); err != nil || len(list.Replicas) != 2 {
+		t.Errorf("59: one of three unmounted: %d replicas, %v", len(list.Replicas), err)
+	}
+}
+
+func TestUnmountTakesObjectsAway(t *testing.T) {
+	c := newCluster(t)
+	id := c.mount(1, "a", 1<<20)
+	for i := range 100 {
+		c.put(fmt.Sprint(i))
+	}
+	if err := c.putStart("open"); err != nil {
+		t.Fatal(err)
+	}
+	c.unmount(id)
+	_, err := c.get("7")
+	wantKind(t, "58: get", err, errs.ObjectNotFound)
+	if c.exists("7") {
+		t.Error("58: still exists")
+	}
+	wantKind(t, "58: end of an open put", c.putEnd("open"), errs.ObjectNotFound)
+	digest := c.primary.Position().Digest
+	for c.primary.Sweep(7) {
+	}
+	if st := c.primary.Stats(); st.Objects != 0 || st.MemoryReplicas != 0 || st.Evictable != 0 {
+		t.Errorf("58: after the sweep %+v", st)
+	}
+	if got := c.primary.Position().Digest; got != digest {
+		t.Errorf("the sweep changed the digest from %v to %v", digest, got)
+	}
+	c.mount(2, "b", 1<<20)
+	c.put("7") // while the follower has not swept
+	if _, err := c.get("7"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestMounting(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.mount(1, "a", 1<<20)
+	if st := c.primary.Stats(); st.Segments != 1 || st.Capacity != 1<<20 {
+		t.Errorf("56: mounted twice: %+v", st)
+	}
+	c.put("k")
+	spec := c.primary.Segments()[0].Spec
+	moved := spec
+	moved.Base = 5 << 40
+	_, err := c.primary.PrepareMount(moved)
+	wantKind(t, "an id at two places", err, errs.SegmentExists)
+	bad := spec
+	bad.Size = 0
+	_, err = c.primary.PrepareMount(bad)
+	wantKind(t, "a segment without bytes", err, errs.InvalidParams)
+
+	over := spec
+	over.ID[0], over.Base = 9, spec.Base+512
+	e, err := c.primary.PrepareMount(over)
+	if err != nil || len(e.Replaces) != 1 {
+		t.Fatalf("a mount over another: %+v, %v", e, err)
+	}
+	c.must(c.commit(e))
+	if st := c.primary.Stats(); st.Segments != 1 || c.exists("k") {
+		t.Errorf("a restarted owner: %+v, old object exists %v", st, c.exists("k"))
+	}
+}
+
+func TestRemove(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.put("k")
+	if err := c.remove("k", false); err != nil {
+		t.Fatalf("22: %v", err)
+	}
+	_, err := c.get("k")
+	wantKind(t, "22: get after remove", err, errs.ObjectNotFound)
+	wantKind(t, "remove of nothing", c.remove("k", true), errs.ObjectNotFound)
+	c.put("k")
+	if _, err := c.get("k"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, "23: remove of a leased object", c.remove("k", false), errs.ObjectHasLease)
+	if err := c.remove("k", true); err != nil {
+		t.Errorf("24: %v", err)
+	}
+	if err := c.putStart("k"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, "25: forced remove of a put in progress", c.remove("k", true), errs.ReplicaNotReady)
+}
+
+func TestForcedRemovalKeepsTheReadersBytes(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 104)
+	c.put("k")
+	c.get("k")
+	if err := c.remove("k", true); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, "the reader's lease holds the bytes", c.putStart("next"), errs.NoAvailableHandle)
+	c.pass(params.LeaseTTL)
+	c.commit()
+	wantKind(t, "at the end of the TTL the margin holds", c.putStart("next"), errs.NoAvailableHandle)
+	c.pass(params.HoldTime() - params.LeaseTTL)
+	c.commit()
+	if err := c.putStart("next"); err != nil {
+		t.Errorf("after the lease: %v", err)
+	}
+}
+
+func TestRepeatedRequests(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	put := &metadata.Put{Tenant: "default", Key: "k", Client: client(1), Size: 10, Replicas: 1, Request: 5}
+	e, _, _, err := c.primary.PreparePutStart(put, c.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.must(c.commit(e))
+	c.takeOver(0)
+	_, same, _, err := c.primary.PreparePutStart(put, c.now)
+	if err != nil || same == nil || same.ID != e.ID || len(same.Replicas) != 1 {
+		t.Fatalf("the same request after a takeover: %+v, %v", same, err)
+	}
+	if err := c.putEnd("k"); err != nil {
+		t.Fatal(err)
+	}
+	remove := metadata.Remove{Tenant: "default", Key: "k", Request: 6}
+	r, _, err := c.primary.PrepareRemove(remove, c.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.must(c.commit(deletion(r)))
+	c.takeOver(0)
+	c.put("k")
+	if r, _, err := c.primary.PrepareRemove(remove, c.now); r != nil || err != nil {
+		t.Errorf("a repeated removal reaches for a later object: %+v, %v", r, err)
+	}
+}
+
+func TestTenants(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.put("k")
+	red := func(p *metadata.Put) { p.Tenant = "red" }
+	if err := c.putStart("k", red); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.remove("k", false); err != nil {
+		t.Fatal(err)
+	}
+	if o, err := c.primary.Inspect("red", "k"); err != nil || o.Tenant != "red" {
+		t.Errorf("33: the other tenant's object: %+v, %v", o, err)
+	}
+	if _, err := c.primary.Inspect("blue", "k"); err == nil {
+		t.Error("an unknown tenant has objects")
+	}
+}
+
+func TestDiskReplicas(t *testing.T) {
+	c := newCluster(t)
+	id := c.mount(1, "a", 1<<20)
+	disk := func(p *metadata.Put) { p.DiskPath = "/files/" + p.Key }
+	c.put("k", disk) // memory only so far
+	wantKind(t, "the disk replica is in progress", c.remove("k", true), errs.ReplicaNotReady)
+	ref := c.putRef("k")
+	ref.Selector = metadata.SelectDisk
+	if err := c.putEndAs(ref); err != nil {
+		t.Fatal(err)
+	}
+	if list, _ := c.get("k"); len(list.Replicas) != 2 || list.Replicas[1].Path != "/files/k" {
+		t.Errorf("replicas %+v", list.Replicas)
+	}
+	c.scan()
+	c.pass(time.Minute)
+	c.commit()
+	if n := c.evict(metadata.Quota{Objects: 10}); n != 1 {
+		t.Errorf("%d evicted", n)
+	}
+	if list, err := c.get("k"); err != nil || len(list.Replicas) != 1 || list.Replicas[0].Kind != metadata.Disk {
+		t.Errorf("the disk replica stays: %+v, %v", list, err)
+	}
+	c.put("l", disk)
+	ref.Key = "l"
+	if err := c.revokeAs(ref); err != nil {
+		t.Errorf("partial revoke: %v", err)
+	}
+	if list, _ := c.get("l"); len(list.Replicas) != 1 {
+		t.Errorf("after a partial revoke %+v", list.Replicas)
+	}
+	c.unmount(id)
+	if !c.exists("k") || c.exists("l") {
+		t.Error("the object on disk must outlive the segment, the other not")
+	}
+}
+
+func TestClear(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.mount(2, "b", 1<<20)
+	c.put("k", func(p *metadata.Put) { p.Replicas = 2 })
+	clear := func(key string, owner byte, name string) bool {
+		cl, wait, ok := c.primary.PrepareClear("default", key, client(owner), name, c.now)
+		switch {
+		case wait != nil:
+			t.Fatal("busy")
+		case cl.Partial != nil:
+			c.must(c.commit(cl.Partial))
+		case cl.Removal != nil:
+			c.must(c.commit(deletion(cl.Removal)))
+		}
+		return ok
+	}
+	if clear("k", 2, "a") || clear("none", 1, "a") || clear("k", 1, "nowhere") {
+		t.Error("32: cleared what must not be")
+	}
+	if !clear("k", 1, "a") {
+		t.Error("not cleared")
+	}
+	if list, _ := c.get("k"); len(list.Replicas) != 1 || list.Replicas[0].Segment != "b" {
+		t.Errorf("left: %+v", list.Replicas)
+	}
+	if clear("k", 1, "b") {
+		t.Error("32: cleared a leased object")
+	}
+	c.pass(time.Minute)
+	if !clear("k", 1, "b") || c.exists("k") {
+		t.Error("clearing the last replica removes the object")
+	}
+	c.put("m")
+	if !clear("m", 1, "") || c.exists("m") {
+		t.Error("clearing everywhere")
+	}
+}

@@ -1,0 +1,334 @@
+package metadata_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// testing.T and rapid.T have this in common.
+type tester interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+var params = metadata.Params{
+	LeaseTTL:       10 * time.Second,
+	DiscardTimeout: 30 * time.Second,
+	ReleaseTimeout: 600 * time.Second,
+}
+
+// A cluster is a primary and a follower with a journal that never fails
+// between them: each commit goes through its encoding.
+type cluster struct {
+	t        tester
+	primary  *metadata.Store
+	follower *metadata.Store
+	now      metadata.Time // the primary's clock
+	term     metadata.Term
+	seq      metadata.Seq
+	log      []*metadata.Commit // as decoded, from sequence 1
+}
+
+func newCluster(t tester) *cluster {
+	return newClusterWith(t, params)
+}
+
+func newClusterWith(t tester, p metadata.Params) *cluster {
+	t.Helper()
+	c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000}
+	c.startTerm(p, 0)
+	return c
+}
+
+// startTerm makes c.primary a primary of the next term.
+func (c *cluster) startTerm(p metadata.Params, guard time.Duration) {
+	c.t.Helper()
+	c.term++
+	c.primary.StartIDs(c.term)
+	c.must(c.commit(&metadata.TermStart{Term: c.term, Params: p, Guard: guard}))
+}
+
+// takeOver promotes the follower; the old primary is lost. The new follower is
+// made from the journal.
+func (c *cluster) takeOver(guard time.Duration) {
+	c.t.Helper()
+	c.primary = c.follower
+	c.now = c.primary.Position().Time
+	c.follower = c.replay()
+	c.startTerm(c.primary.Params(), guard)
+}
+
+func (c *cluster) replay() *metadata.Store {
+	c.t.Helper()
+	s := metadata.New(metadata.Options{})
+	for _, commit := range c.log {
+		c.apply(s, c.recode(commit))
+	}
+	return s
+}
+
+// commit makes changes durable and applies them on both nodes, which must
+// agree afterwards. It returns the answers.
+func (c *cluster) commit(changes ...metadata.Change) []error {
+	c.t.Helper()
+	c.seq++
+	commit := &metadata.Commit{Seq: c.seq, Term: c.term, Time: c.now, Changes: changes}
+	c.log = append(c.log, c.recode(commit))
+	answers := make([]error, len(changes))
+	position, err := c.primary.Apply(commit, answers)
+	if err != nil {
+		c.t.Fatalf("primary: %v", err)
+	}
+	if got := c.apply(c.follower, c.recode(commit)); got != position {
+		c.t.Fatalf("after %T...: the follower is at %+v, the primary at %+v", first(changes), got, position)
+	}
+	return answers
+}
+
+func first(changes []metadata.Change) metadata.Change {
+	if len(changes) == 0 {
+		return nil
+	}
+	return changes[0]
+}
+
+func (c *cluster) apply(s *metadata.Store, commit *metadata.Commit) metadata.Position {
+	c.t.Helper()
+	position, err := s.Apply(commit, nil)
+	if err != nil {
+		c.t.Fatalf("follower: %v", err)
+	}
+	return position
+}
+
+// recode returns a commit as a follower decodes it.
+func (c *cluster) recode(commit *metadata.Commit) *metadata.Commit {
+	c.t.Helper()
+	out := *commit
+	out.Changes = nil
+	for _, change := range commit.Changes {
+		b, err := change.AppendBinary(nil)
+		if err != nil {
+			c.t.Fatalf("encoding %T: %v", change, err)
+		}
+		if len(b) > metadata.MaxChangeBytes {
+			c.t.Fatalf("%T takes %d bytes", change, len(b))
+		}
+		decode := map[metadata.Stream]func([]byte) (metadata.Change, error){
+			metadata.LeaseRenewals: leasesync.Decode,
+			metadata.ObjectEvents:  metadata.DecodeObjectEvent,
+			metadata.DeleteEvents:  deleteevents.Decode,
+		}[change.Stream()]
+		decoded, err := decode(b)
+		if err != nil {
+			c.t.Fatalf("decoding %T: %v", change, err)
+		}
+		out.Changes = append(out.Changes, decoded)
+	}
+	return &out
+}
+
+func (c *cluster) must(answers []error) {
+	c.t.Helper()
+	for _, err := range answers {
+		if err != nil {
+			c.t.Fatalf("%v", err)
+		}
+	}
+}
+
+func (c *cluster) pass(d time.Duration) { c.now = c.now.Add(d) }
+
+func client(n byte) segment.ClientID { return segment.ClientID{15: n} }
+
+// mount mounts size bytes under a name; the owner is the client of the same
+// number as the segment.
+func (c *cluster) mount(n byte, name string, size uint64) segment.ID {
+	c.t.Helper()
+	spec := segment.Spec{
+		ID: segment.ID{15: n}, Name: name, Base: uint64(n) << 32, Size: size,
+		Endpoint: name + ":1", Protocol: "tcp", Client: client(n),
+	}
+	e, err := c.primary.PrepareMount(spec)
+	if err != nil {
+		c.t.Fatalf("%v", err)
+	}
+	if e != nil {
+		c.must(c.commit(e))
+	}
+	return spec.ID
+}
+
+func (c *cluster) unmount(id segment.ID) {
+	c.t.Helper()
+	number, ok := c.primary.FindSegment(id)
+	if !ok {
+		c.t.Fatalf("segment %v is not mounted", id)
+	}
+	c.must(c.commit(&deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{number}}))
+}
+
+// preparePut decides a put of a key by client 1 with one replica of 100 bytes,
+// changed by the options.
+func (c *cluster) preparePut(key string, options ...func(*metadata.Put)) (*metadata.PutStart, error) {
+	c.t.Helper()
+	put := metadata.Put{Tenant: metadata.DefaultTenant, Key: key, Client: client(1), Size: 100, Replicas: 1}
+	for _, o := range options {
+		o(&put)
+	}
+	e, repeated, wait, err := c.primary.PreparePutStart(&put, c.now)
+	if wait != nil || repeated != nil {
+		return nil, fmt.Errorf("key %s is busy or reserved already", key)
+	}
+	return e, err
+}
+
+func (c *cluster) putStart(key string, options ...func(*metadata.Put)) error {
+	c.t.Helper()
+	e, err := c.preparePut(key, options...)
+	if err != nil {
+		return err
+	}
+	return c.commit(e)[0]
+}
+
+func (c *cluster) putRef(key string) metadata.PutRef {
+	return metadata.PutRef{Tenant: metadata.DefaultTenant, Key: key, Client: client(1), Selector: metadata.SelectMemory}
+}
+
+func (c *cluster) putEnd(key string) error { c.t.Helper(); return c.putEndAs(c.putRef(key)) }
+
+func (c *cluster) putEndAs(ref metadata.PutRef) error {
+	c.t.Helper()
+	e, wait, err := c.primary.PreparePutEnd(ref, nil)
+	if wait != nil {
+		c.t.Fatalf("key %s is busy", ref.Key)
+	}
+	if e == nil {
+		return err
+	}
+	return c.commit(e)[0]
+}
+
+func (c *cluster) revokeAs(ref metadata.PutRef) error {
+	c.t.Helper()
+	r, wait, err := c.primary.PreparePutRevoke(ref)
+	switch {
+	case wait != nil:
+		c.t.Fatalf("key %s is busy", ref.Key)
+	case err != nil:
+		return err
+	case r.Removal != nil:
+		return c.commit(&deleteevents.Event{Type: deleteevents.PutRevoke, Removals: []*metadata.Removal{r.Removal}})[0]
+	case r.Partial != nil:
+		return c.commit(r.Partial)[0]
+	}
+	return nil
+}
+
+// put puts a whole object.
+func (c *cluster) put(key string, options ...func(*metadata.Put)) {
+	c.t.Helper()
+	if err := c.putStart(key, options...); err != nil {
+		c.t.Fatalf("put start of %s: %v", key, err)
+	}
+	if err := c.putEnd(key); err != nil {
+		c.t.Fatalf("put end of %s: %v", key, err)
+	}
+}
+
+func (c *cluster) get(key string) (metadata.ReplicaList, error) {
+	c.t.Helper()
+	list, wait, err := c.primary.GetReplicaList(metadata.DefaultTenant, key, c.now)
+	if wait != nil {
+		c.t.Fatalf("key %s is busy", key)
+	}
+	return list, err
+}
+
+func (c *cluster) exists(key string) bool {
+	return c.primary.Exists(metadata.DefaultTenant, key, c.now)
+}
+
+func (c *cluster) remove(key string, force bool) error {
+	c.t.Helper()
+	r, wait, err := c.primary.PrepareRemove(metadata.Remove{Tenant: metadata.DefaultTenant, Key: key, Force: force}, c.now)
+	if wait != nil {
+		c.t.Fatalf("key %s is busy", key)
+	}
+	if r == nil {
+		return err
+	}
+	return c.commit(&deleteevents.Event{Type: deleteevents.Remove, Removals: []*metadata.Removal{r}})[0]
+}
+
+// scan journals the renewals that are marked.
+func (c *cluster) scan() {
+	c.t.Helper()
+	c.must(c.commit(renewals(c.collect())...))
+}
+
+func (c *cluster) collect() (all []metadata.Renewal) {
+	c.primary.CollectRenewals(0, 1<<30, func(_ uint16, list []metadata.Renewal) {
+		all = append(all, list...)
+	})
+	return all
+}
+
+// evict runs one pass and returns the keys that went.
+func (c *cluster) evict(q metadata.Quota) int {
+	c.t.Helper()
+	pass := c.primary.SelectVictims(q)
+	if pass == nil {
+		return 0
+	}
+	before := c.primary.Stats().Evicted
+	if len(pass.NearMisses) > 0 {
+		c.must(c.commit(renewals(pass.NearMisses)...))
+	}
+	c.must(c.commit(pass.Cutoff))
+	return int(c.primary.Stats().Evicted - before)
+}
+
+func wantKind(t *testing.T, what string, err error, want errs.Kind) {
+	t.Helper()
+	if got := errs.KindOf(err); got != want {
+		t.Errorf("%s: got %v (%v), want %v", what, got, err, want)
+	}
+}
+
+// load makes a follower from a snapshot of s, with the commits that follow its
+// beginning from the log.
+func (c *cluster) load(parts [][]byte) (*metadata.Store, error) {
+	c.t.Helper()
+	l := metadata.NewLoader(metadata.Options{})
+	for _, part := range parts {
+		if err := l.Add(part); err != nil {
+			return nil, err
+		}
+	}
+	for seq := l.Start() + 1; seq <= l.End(); seq++ {
+		if err := l.Apply(c.recode(c.log[seq-1])); err != nil {
+			return nil, err
+		}
+	}
+	return l.Finish()
+}
+
+func deletion(removals ...*metadata.Removal) *deleteevents.Event {
+	return &deleteevents.Event{Type: deleteevents.Remove, Removals: removals}
+}
+
+func renewals(list []metadata.Renewal) (changes []metadata.Change) {
+	for _, b := range leasesync.Batches(list) {
+		changes = append(changes, b)
+	}
+	return changes
+}

@@ -1,0 +1,133 @@
+package metadata
+
+import "github.com/zeebo/xxh3"
+
+// The digest is a sum of terms, one for each replica of each object, each
+// segment, each quarantined range and each remembered request. Sums make it
+// cheap to keep up to date, and let a segment carry the sum of what lies on it:
+// an unmount takes all that off in one step.
+
+const (
+	mixFactor = 0x9E3779B97F4A7C15 // 2^64 / golden ratio
+
+	seedObject = iota + 1
+	seedSegment
+	seedQuarantine
+	seedRequest
+	seedParams
+)
+
+// mix folds a word into a hash.
+func mix(h, v uint64) uint64 {
+	h ^= v
+	h *= mixFactor
+	return h ^ h>>29
+}
+
+// finish spreads a hash over all bits, so that a sum of them loses nothing.
+func finish(h uint64) Digest {
+	h ^= h >> 30
+	h *= 0xBF58476D1CE4E5B9
+	h ^= h >> 27
+	h *= 0x94D049BB133111EB
+	return Digest(h ^ h>>31)
+}
+
+func mixBytes(h uint64, b [16]byte) uint64 {
+	return mix(h, xxh3.Hash(b[:]))
+}
+
+// identity hashes what all replicas of an object have in common.
+func (s *Store) identity(o *object) uint64 {
+	h := mix(seedObject, uint64(o.id))
+	h = mix(h, xxh3.HashString(o.key))
+	h = mix(h, s.tenants.hash(o.tenant))
+	h = mixBytes(h, o.client)
+	h = mix(h, o.size)
+	h = mix(h, uint64(o.putStart))
+	h = mix(h, uint64(o.soft))
+	h = mix(h, o.request)
+	h = mix(h, uint64(o.flags&flagHardPin))
+	if x := o.extra; x != nil && x.describes() {
+		h = mix(h, xxh3.HashString(x.diskPath))
+		h = mix(h, xxh3.HashString(x.group))
+		h = mix(h, uint64(x.dataType))
+		if x.hasChecksum {
+			h = mix(h, x.checksum)
+		}
+	}
+	return mix(h, uint64(o.deadline))
+}
+
+func (r *replica) digestTerm(identity uint64) Digest {
+	h := mix(identity, uint64(r.kind)<<8|uint64(r.status))
+	if r.segment != nil {
+		h = mix(h, uint64(r.segment.Number))
+		h = mix(h, uint64(r.rng.Offset)<<32|uint64(r.rng.Length))
+	}
+	return finish(h)
+}
+
+// addTerms adds an object's terms to the digest, subtractTerms takes them off;
+// what changes an object does both, before and after.
+func (s *Store) addTerms(o *object) {
+	identity := s.identity(o)
+	for i := range o.replicaCount() {
+		if r := o.replicaAt(i); r.exists() {
+			s.addTerm(r.segment, r.digestTerm(identity))
+		}
+	}
+}
+
+func (s *Store) subtractTerms(o *object) {
+	identity := s.identity(o)
+	for i := range o.replicaCount() {
+		if r := o.replicaAt(i); r.exists() {
+			s.addTerm(r.segment, -r.digestTerm(identity))
+		}
+	}
+}
+
+// addTerm adds to the digest, and to the share of it that lies on a segment.
+func (s *Store) addTerm(on *segmentState, d Digest) {
+	s.digest += d
+	if on != nil {
+		on.share += d
+	}
+}
+
+func (p *segmentState) digestTerm() Digest {
+	h := mix(seedSegment, uint64(p.Number))
+	h = mixBytes(h, p.ID)
+	h = mixBytes(h, p.Client)
+	h = mix(h, xxh3.HashString(p.Name))
+	h = mix(h, p.Base)
+	h = mix(h, p.Size)
+	h = mix(h, xxh3.HashString(p.Endpoint))
+	h = mix(h, xxh3.HashString(p.Protocol))
+	return finish(mix(h, xxh3.HashString(p.HostID)))
+}
+
+func (q quarantined) digestTerm() Digest {
+	h := mix(seedQuarantine, uint64(q.segment.Number))
+	h = mix(h, uint64(q.rng.Offset)<<32|uint64(q.rng.Length))
+	return finish(mix(h, uint64(q.until)))
+}
+
+func requestTerm(request uint64) Digest { return finish(mix(seedRequest, request)) }
+
+func (t *termState) digestTerm() Digest {
+	h := mix(seedParams, uint64(t.term))
+	h = mix(h, uint64(t.guardUntil))
+	h = mix(h, uint64(t.LeaseTTL))
+	h = mix(h, uint64(t.DiscardTimeout))
+	h = mix(h, uint64(t.ReleaseTimeout))
+	flags := uint64(0)
+	if t.LeaseOnPutEnd {
+		flags |= 1
+	}
+	if t.startedEmpty {
+		flags |= 2
+	}
+	return finish(mix(h, flags))
+}

@@ -1,0 +1,356 @@
+package metadata
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// Types of object events as they stand in records. Never renumbered; a number
+// that a node does not know makes it refuse the record.
+const (
+	typeTermStart      = 1
+	typeMount          = 2
+	typePutStart       = 3
+	typePutEnd         = 4
+	typeRevokeReplicas = 5
+	typeClearReplicas  = 6
+	typeDiscard        = 7
+	typeCutoff         = 8
+)
+
+// DecodeObjectEvent decodes one object event, which must fill b.
+func DecodeObjectEvent(b []byte) (Change, error) {
+	r := binenc.NewReader(b)
+	var c Change
+	switch kind := r.Byte(); kind {
+	case typeTermStart:
+		c = decodeTermStart(r)
+	case typeMount:
+		c = decodeMount(r)
+	case typePutStart:
+		c = decodePutStart(r)
+	case typePutEnd:
+		c = decodePutEnd(r)
+	case typeRevokeReplicas:
+		c = &RevokeReplicas{Ref: readRef(r), Selector: readSelector(r)}
+	case typeClearReplicas:
+		c = &ClearReplicas{Ref: readRef(r), Segments: readNumbers(r)}
+	case typeDiscard:
+		c = &Discard{Ref: readRef(r)}
+	case typeCutoff:
+		c = &Cutoff{
+			Deadline: readTime(r), ID: ObjectID(r.Uvarint()), PinTime: readTime(r), IncludePinned: r.Bool(),
+		}
+	default:
+		return nil, fmt.Errorf("object event of type %d: this version does not know it; upgrade this node", kind)
+	}
+	if err := r.Close(); err != nil {
+		return nil, fmt.Errorf("object event %T: %w", c, err)
+	}
+	return c, nil
+}
+
+// AppendBinary appends the encoding.
+func (e *TermStart) AppendBinary(b []byte) ([]byte, error) {
+	b = append(b, typeTermStart)
+	b = binenc.AppendUvarint(b, uint64(e.Term))
+	b = appendParams(b, e.Params)
+	b = appendMillis(b, e.Guard)
+	return binenc.AppendBool(b, e.Empty), nil
+}
+
+func decodeTermStart(r *binenc.Reader) *TermStart {
+	e := &TermStart{Term: readTerm(r), Params: readParams(r), Guard: readMillis(r), Empty: r.Bool()}
+	if err := e.Params.Validate(); r.Err() == nil && err != nil {
+		r.Fail("%v", err)
+	}
+	return e
+}
+
+// AppendBinary appends the encoding.
+func (e *Mount) AppendBinary(b []byte) ([]byte, error) {
+	b = append(b, typeMount)
+	b = appendSpec(b, e.Spec)
+	return appendNumbers(b, e.Replaces), nil
+}
+
+func decodeMount(r *binenc.Reader) *Mount {
+	e := &Mount{Spec: readSpec(r), Replaces: readNumbers(r)}
+	if err := e.Spec.Validate(); r.Err() == nil && err != nil {
+		r.Fail("%v", err)
+	}
+	return e
+}
+
+// Bits that say which optional parts of a PutStart follow.
+const (
+	putRequest = 1 << iota
+	putDisk
+	putSoftPin
+	putHardPin
+	putGroup
+	putDataType
+	putReplaces
+	putKnown = 1<<iota - 1
+)
+
+// AppendBinary appends the encoding.
+func (e *PutStart) AppendBinary(b []byte) ([]byte, error) {
+	parts := optional(e.Request != 0, putRequest) | optional(e.DiskPath != "", putDisk) |
+		optional(e.SoftPin != 0, putSoftPin) | optional(e.HardPin, putHardPin) | optional(e.Group != "", putGroup) |
+		optional(e.DataType != 0, putDataType) | optional(e.Replaces != 0, putReplaces)
+	b = append(b, typePutStart, parts)
+	b = appendTenant(b, e.Tenant)
+	b = binenc.AppendString(b, e.Key)
+	b = binenc.AppendUvarint(b, uint64(e.ID))
+	b = append(b, e.Client[:]...)
+	b = binenc.AppendUvarint(b, e.Size)
+	b = binenc.AppendUvarint(b, uint64(len(e.Placements)))
+	for _, at := range e.Placements {
+		b = appendPlacement(b, at.Segment, at.Range)
+	}
+	if e.Request != 0 {
+		b = binenc.AppendUint64(b, e.Request)
+	}
+	if e.DiskPath != "" {
+		b = binenc.AppendString(b, e.DiskPath)
+	}
+	if e.SoftPin != 0 {
+		b = appendMillis(b, e.SoftPin)
+	}
+	if e.Group != "" {
+		b = binenc.AppendString(b, e.Group)
+	}
+	if e.DataType != 0 {
+		b = append(b, e.DataType)
+	}
+	if e.Replaces != 0 {
+		b = binenc.AppendUvarint(b, uint64(e.Replaces))
+	}
+	return b, nil
+}
+
+func decodePutStart(r *binenc.Reader) *PutStart {
+	parts := r.Byte()
+	if parts&^putKnown != 0 {
+		r.Fail("unknown parts %#x", parts)
+	}
+	e := &PutStart{Tenant: readTenant(r), Key: r.String(MaxKeyBytes), ID: ObjectID(r.Uvarint())}
+	copy(e.Client[:], r.Fixed(len(e.Client)))
+	e.Size = r.Uvarint()
+	n := r.Count(3)
+	if n > MaxReplicas {
+		r.Fail("%d replicas", n)
+		n = 0
+	}
+	e.Placements = make([]Placement, n)
+	for i := range e.Placements {
+		e.Placements[i].Segment, e.Placements[i].Range = readPlacement(r)
+	}
+	if parts&putRequest != 0 {
+		e.Request = r.Uint64()
+	}
+	if parts&putDisk != 0 {
+		e.DiskPath = r.String(maxPathBytes)
+	}
+	if parts&putSoftPin != 0 {
+		e.SoftPin = readMillis(r)
+	}
+	e.HardPin = parts&putHardPin != 0
+	if parts&putGroup != 0 {
+		e.Group = r.String(MaxNameBytes)
+	}
+	if parts&putDataType != 0 {
+		e.DataType = r.Byte()
+	}
+	if parts&putReplaces != 0 {
+		e.Replaces = ObjectID(r.Uvarint())
+	}
+	return e
+}
+
+// maxPathBytes bounds a disk replica's path: a root, a cluster id, and a key
+// of which every byte may be escaped.
+const maxPathBytes = 4 * MaxKeyBytes
+
+// AppendBinary appends the encoding.
+func (e *PutEnd) AppendBinary(b []byte) ([]byte, error) {
+	b = append(b, typePutEnd)
+	b = appendRef(b, e.Ref)
+	b = append(b, byte(e.Selector))
+	b = binenc.AppendBool(b, e.Checksum != nil)
+	if e.Checksum != nil {
+		b = binenc.AppendUint64(b, *e.Checksum)
+	}
+	return b, nil
+}
+
+func decodePutEnd(r *binenc.Reader) *PutEnd {
+	e := &PutEnd{Ref: readRef(r), Selector: readSelector(r)}
+	if r.Bool() {
+		sum := r.Uint64()
+		e.Checksum = &sum
+	}
+	return e
+}
+
+// AppendBinary appends the encoding.
+func (e *RevokeReplicas) AppendBinary(b []byte) ([]byte, error) {
+	b = appendRef(append(b, typeRevokeReplicas), e.Ref)
+	return append(b, byte(e.Selector)), nil
+}
+
+// AppendBinary appends the encoding.
+func (e *ClearReplicas) AppendBinary(b []byte) ([]byte, error) {
+	b = appendRef(append(b, typeClearReplicas), e.Ref)
+	return appendNumbers(b, e.Segments), nil
+}
+
+// AppendBinary appends the encoding.
+func (e *Discard) AppendBinary(b []byte) ([]byte, error) {
+	return appendRef(append(b, typeDiscard), e.Ref), nil
+}
+
+// AppendBinary appends the encoding.
+func (e *Cutoff) AppendBinary(b []byte) ([]byte, error) {
+	b = append(b, typeCutoff)
+	b = binenc.AppendVarint(b, int64(e.Deadline))
+	b = binenc.AppendUvarint(b, uint64(e.ID))
+	b = binenc.AppendVarint(b, int64(e.PinTime))
+	return binenc.AppendBool(b, e.IncludePinned), nil
+}
+
+func optional(there bool, bit byte) byte {
+	if there {
+		return bit
+	}
+	return 0
+}
+
+func appendTenant(b []byte, name string) []byte {
+	if name == DefaultTenant {
+		name = "" // by far the most frequent
+	}
+	return binenc.AppendString(b, name)
+}
+
+func readTenant(r *binenc.Reader) string {
+	if name := r.String(MaxTenantBytes); name != "" {
+		return name
+	}
+	return DefaultTenant
+}
+
+// AppendRef appends the encoding of a reference; other packages' records hold
+// some too.
+func AppendRef(b []byte, ref Ref) []byte { return appendRef(b, ref) }
+
+// ReadRef reads what AppendRef appended.
+func ReadRef(r *binenc.Reader) Ref { return readRef(r) }
+
+func appendRef(b []byte, ref Ref) []byte {
+	b = binenc.AppendUvarint(b, uint64(ref.Shard))
+	return binenc.AppendUvarint(b, uint64(ref.ID))
+}
+
+func readRef(r *binenc.Reader) Ref {
+	return Ref{Shard: uint16(r.UvarintMax("a shard", ShardCount-1)), ID: ObjectID(r.Uvarint())}
+}
+
+func readSelector(r *binenc.Reader) Selector {
+	s := Selector(r.Byte())
+	if s < SelectMemory || s > SelectAll {
+		r.Fail("selector %d", s)
+	}
+	return s
+}
+
+func appendPlacement(b []byte, number segment.Number, rng segment.Range) []byte {
+	b = binenc.AppendUvarint(b, uint64(number))
+	b = binenc.AppendUvarint(b, uint64(rng.Offset))
+	return binenc.AppendUvarint(b, uint64(rng.Length))
+}
+
+func readPlacement(r *binenc.Reader) (segment.Number, segment.Range) {
+	return readNumber(r), segment.Range{
+		Offset: uint32(r.UvarintMax("an offset", 1<<32-1)),
+		Length: uint32(r.UvarintMax("a length", 1<<32-1)),
+	}
+}
+
+func readNumber(r *binenc.Reader) segment.Number {
+	return segment.Number(r.UvarintMax("a segment number", 1<<32-1))
+}
+
+func appendNumbers(b []byte, numbers []segment.Number) []byte {
+	b = binenc.AppendUvarint(b, uint64(len(numbers)))
+	for _, n := range numbers {
+		b = binenc.AppendUvarint(b, uint64(n))
+	}
+	return b
+}
+
+func readNumbers(r *binenc.Reader) []segment.Number {
+	n := r.Count(1)
+	if n == 0 {
+		return nil
+	}
+	numbers := make([]segment.Number, n)
+	for i := range numbers {
+		numbers[i] = readNumber(r)
+	}
+	return numbers
+}
+
+func appendSpec(b []byte, s segment.Spec) []byte {
+	b = append(b, s.ID[:]...)
+	b = append(b, s.Client[:]...)
+	b = binenc.AppendString(b, s.Name)
+	b = binenc.AppendUvarint(b, s.Base)
+	b = binenc.AppendUvarint(b, s.Size)
+	b = binenc.AppendString(b, s.Endpoint)
+	b = binenc.AppendString(b, s.Protocol)
+	return binenc.AppendString(b, s.HostID)
+}
+
+func readSpec(r *binenc.Reader) (s segment.Spec) {
+	copy(s.ID[:], r.Fixed(len(s.ID)))
+	copy(s.Client[:], r.Fixed(len(s.Client)))
+	s.Name = r.String(MaxNameBytes)
+	s.Base = r.Uvarint()
+	s.Size = r.Uvarint()
+	s.Endpoint = r.String(MaxNameBytes)
+	s.Protocol = r.String(MaxNameBytes)
+	s.HostID = r.String(MaxNameBytes)
+	return s
+}
+
+func appendParams(b []byte, p Params) []byte {
+	b = appendMillis(b, p.LeaseTTL)
+	b = appendMillis(b, p.DiscardTimeout)
+	b = appendMillis(b, p.ReleaseTimeout)
+	return binenc.AppendBool(b, p.LeaseOnPutEnd)
+}
+
+func readParams(r *binenc.Reader) Params {
+	return Params{
+		LeaseTTL: readMillis(r), DiscardTimeout: readMillis(r), ReleaseTimeout: readMillis(r), LeaseOnPutEnd: r.Bool(),
+	}
+}
+
+func readTerm(r *binenc.Reader) Term { return Term(r.UvarintMax("a term", MaxTerm)) }
+
+func readTime(r *binenc.Reader) Time { return Time(r.Varint()) }
+
+// Durations are whole milliseconds in records.
+func appendMillis(b []byte, d time.Duration) []byte {
+	return binenc.AppendUvarint(b, uint64(d.Milliseconds()))
+}
+
+func readMillis(r *binenc.Reader) time.Duration {
+	const most = uint64(1<<63-1) / uint64(time.Millisecond)
+	return time.Duration(r.UvarintMax("a duration", most)) * time.Millisecond
+}

@@ -1,0 +1,168 @@
+package metadata
+
+import (
+	"github.com/zeebo/xxh3"
+
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A replica is where one copy of an object's bytes is.
+type replica struct {
+	segment *segmentState // nil unless kind is Memory
+	rng     segment.Range
+	kind    ReplicaKind
+	status  ReplicaStatus
+}
+
+// exists reports whether the replica is part of the state: an unmounted
+// segment takes its replicas along at once, wherever they are still linked.
+func (r *replica) exists() bool { return r.segment == nil || !r.segment.Gone() }
+
+func (r *replica) readable() bool { return r.status == Complete && r.exists() }
+
+// Flags of an object.
+const (
+	flagHardPin = 1 << iota // journaled: never evicted
+	flagDirty               // on its shard's dirty list
+	flagPending             // a prepared mutation waits for its commit
+	flagVictim              // marked by the eviction pass that waits for its commit
+	flagGone                // removed from the maps
+)
+
+// An object is one put of one key, from its reservation to its removal.
+//
+// Guarded by its shard's lock; journaled fields change only while a commit is
+// applied (Store.applyMu), so code that holds applyMu may read them without
+// the shard's lock.
+type object struct {
+	id       ObjectID
+	key      string
+	tenant   tenantID
+	shard    uint16
+	flags    uint16
+	client   segment.ClientID
+	size     uint64
+	putStart Time // of the reservation's commit
+	deadline Time // journaled end of the lease; the commit of PutEnd to begin with
+	live     Time // not journaled: end of the lease as granted, at least deadline
+	soft     Time // soft pin: its length until the object is readable, then its end; 0 for none
+	request  uint64
+	first    replica
+	extra    *extra // nil for nearly all objects
+
+	// Links of the index list that the object is in; guarded by Store.applyMu.
+	prev, next *object
+	bucket     *bucket
+}
+
+// extra holds what few objects have.
+type extra struct {
+	replicas    []replica // the second and further ones
+	diskPath    string
+	group       string
+	dataType    uint8
+	checksum    uint64
+	hasChecksum bool
+}
+
+// describes reports whether there is more in it than replicas.
+func (x *extra) describes() bool {
+	return x.diskPath != "" || x.group != "" || x.dataType != 0 || x.hasChecksum
+}
+
+func (o *object) has(flag uint16) bool { return o.flags&flag != 0 }
+
+// replicaCount returns how many entries replicaAt has, existing or not.
+func (o *object) replicaCount() int {
+	if o.extra == nil {
+		return 1
+	}
+	return 1 + len(o.extra.replicas)
+}
+
+func (o *object) replicaAt(i int) *replica {
+	if i == 0 {
+		return &o.first
+	}
+	return &o.extra.replicas[i-1]
+}
+
+// survey counts the object's existing replicas.
+type survey struct {
+	existing, processing, completeMemory, complete int
+}
+
+func (o *object) survey() survey {
+	var v survey
+	for i := range o.replicaCount() {
+		r := o.replicaAt(i)
+		if !r.exists() {
+			continue
+		}
+		v.existing++
+		switch {
+		case r.status == Processing:
+			v.processing++
+		case r.kind == Memory:
+			v.completeMemory++
+			v.complete++
+		default:
+			v.complete++
+		}
+	}
+	return v
+}
+
+// exists reports whether the object is part of the state.
+func (o *object) exists() bool {
+	for i := range o.replicaCount() {
+		if o.replicaAt(i).exists() {
+			return true
+		}
+	}
+	return false
+}
+
+func (o *object) readable() bool {
+	for i := range o.replicaCount() {
+		if o.replicaAt(i).readable() {
+			return true
+		}
+	}
+	return false
+}
+
+// setReplicas replaces the replicas; there must be at least one.
+func (o *object) setReplicas(replicas []replica) {
+	o.first = replicas[0]
+	switch {
+	case len(replicas) > 1:
+		if o.extra == nil {
+			o.extra = new(extra)
+		}
+		o.extra.replicas = replicas[1:]
+	case o.extra != nil:
+		o.extra.replicas = nil
+	}
+}
+
+// softPinned reports whether the pin holds at a time; only readable objects
+// have one.
+func (o *object) softPinned(at Time) bool { return o.soft > at }
+
+// before orders objects for eviction: by journaled deadline, then by id.
+func (o *object) before(deadline Time, id ObjectID) bool {
+	if o.deadline != deadline {
+		return o.deadline < deadline
+	}
+	return o.id < id
+}
+
+// shardOf returns the shard of a key. Every node must agree on it.
+func shardOf(tenant, key string) uint16 {
+	h := xxh3.HashString(key)
+	if tenant != DefaultTenant {
+		h ^= xxh3.HashString(tenant) * mixFactor
+	}
+	return uint16(h % ShardCount)
+}

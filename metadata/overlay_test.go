@@ -1,0 +1,286 @@
+package metadata_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+func TestMarksStayUntilCommitted(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.put("k")
+	c.get("k")
+	if n := len(c.collect()); n != 1 {
+		t.Fatalf("%d renewals collected, want 1", n)
+	}
+	batch := c.collect() // the first batch was not committed
+	if len(batch) != 1 {
+		t.Fatal("a mark is lost although its renewal was not committed")
+	}
+	c.pass(time.Millisecond)
+	c.get("k") // renewed again while the batch is under way
+	c.must(c.commit(renewals(batch)...))
+	if n := len(c.collect()); n != 1 {
+		t.Fatal("a renewal after the batch is lost")
+	}
+	c.scan()
+	if n := len(c.collect()); n != 0 {
+		t.Fatal("a committed renewal is collected again")
+	}
+	if n := c.primary.Dirty(); n != 0 {
+		t.Errorf("%d marks left", n)
+	}
+	c.get("k")
+	if err := c.remove("k", true); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(c.collect()); n != 0 {
+		t.Error("a removed object is renewed")
+	}
+}
+
+func TestCollectIsBounded(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	for _, key := range keys("k", 100) {
+		c.put(key)
+		c.get(key)
+	}
+	seen := 0
+	count := func(_ uint16, list []metadata.Renewal) { seen += len(list) }
+	next, more := c.primary.CollectRenewals(0, 10, count)
+	if !more || seen < 10 || seen > 20 {
+		t.Fatalf("a limit of 10 collected %d, more %v", seen, more)
+	}
+	for more {
+		next, more = c.primary.CollectRenewals(next, 1000, count)
+	}
+	if seen < 100 {
+		t.Errorf("%d of 100 collected", seen)
+	}
+}
+
+func TestCriticalRenewals(t *testing.T) {
+	calls := 0
+	c := newCluster(t)
+	c.primary = metadata.New(metadata.Options{
+		CriticalWindow: time.Second, CriticalExpired: false, OnCritical: func() { calls++ },
+	})
+	c.seq, c.term, c.log, c.follower = 0, 0, nil, metadata.New(metadata.Options{})
+	c.startTerm(params, 0)
+	c.mount(1, "a", 1<<20)
+	c.put("k")
+	for _, tc := range []struct {
+		what string
+		wait time.Duration
+		want int
+	}{
+		{"an expired lease under watermark", 0, 0},
+		{"renewed again, journaled long enough", 5 * time.Second, 0},
+		{"the journaled lease is about to end", params.HoldTime() - 900*time.Millisecond, 1},
+		{"the journaled lease has ended", 2 * params.HoldTime(), 0},
+	} {
+		c.pass(tc.wait)
+		calls = 0
+		c.get("k")
+		if calls != tc.want {
+			t.Errorf("%s: %d critical calls, want %d", tc.what, calls, tc.want)
+		}
+		c.scan()
+	}
+}
+
+func TestDemotionDropsWhatIsNotState(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.put("k")
+	c.get("k")
+	if err := c.putStart("open"); err != nil {
+		t.Fatal(err)
+	}
+	queued, err := c.preparePut("queued")
+	if err != nil {
+		t.Fatal(err)
+	}
+	busy := c.primary.Stats().Busy
+	queued.Abort(c.primary)
+	c.primary.DropOverlay()
+	if o, _ := c.primary.Inspect("default", "k"); o.LeaseEnds != c.now {
+		t.Errorf("a lease that was not journaled survives the demotion: ends %d, now %d", o.LeaseEnds, c.now)
+	}
+	if n := c.primary.Dirty(); n != 0 {
+		t.Errorf("%d marks left", n)
+	}
+	if got := c.primary.Stats().Busy; got != busy-104 {
+		t.Errorf("%d bytes busy, want %d: the ranges of a queued put stay taken", got, busy-104)
+	}
+	_, err = c.preparePut("late")
+	wantKind(t, "a put on a demoted node", err, errs.Unavailable)
+}
+
+func TestTermRunsOutOfIDs(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	a, err := c.preparePut("a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := c.preparePut("b")
+	if err != nil || b.ID <= a.ID || a.ID.Term() != 1 {
+		t.Errorf("ids %v, %v: %v", a.ID, b.ID, err)
+	}
+	a.Abort(c.primary)
+	b.Abort(c.primary)
+}
+
+// A mutation waits for the one before it; whoever waits is told the outcome.
+func TestOneMutationOfAKeyAtATime(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	first, err := c.preparePut("k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put := &metadata.Put{Tenant: "default", Key: "k", Client: client(2), Size: 1, Replicas: 1}
+	_, _, wait, err := c.primary.PreparePutStart(put, c.now)
+	if wait == nil || err != nil {
+		t.Fatalf("a second put of the key goes ahead: %v", err)
+	}
+	if _, w, _ := c.primary.PrepareRemove(metadata.Remove{Tenant: "default", Key: "k"}, c.now); w == nil {
+		t.Error("a removal does not wait for the put before it")
+	}
+	_, err = c.get("k") // committed state: no such object
+	wantKind(t, "get of a key whose first put is queued", err, errs.ObjectNotFound)
+	select {
+	case <-wait:
+		t.Fatal("told the outcome before there is one")
+	default:
+	}
+	c.must(c.commit(first))
+	select {
+	case <-wait:
+	default:
+		t.Error("not told the outcome")
+	}
+	end, _, err := c.primary.PreparePutEnd(c.putRef("k"), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, wait, _ := c.primary.GetReplicaList("default", "k", c.now); wait == nil {
+		t.Error("a reader does not wait for the end of the put")
+	}
+	end.Abort(c.primary)
+	_, err = c.get("k")
+	wantKind(t, "after the end was taken back", err, errs.ReplicaNotReady)
+}
+
+func TestQuarantineThatLeavesSoon(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.put("leased")
+	c.get("leased")
+	c.must([]error{c.remove("leased", true), c.putStart("open"), c.revokeAs(c.putRef("open"))})
+	st := c.primary.Stats()
+	if st.Quarantined != 208 || st.LeavingSoon != 104 {
+		t.Errorf("quarantined %d, of them %d leave within the lease TTL; want 208 and 104", st.Quarantined, st.LeavingSoon)
+	}
+	c.pass(params.ReleaseTimeout - 5*time.Second)
+	c.commit()
+	if st := c.primary.Stats(); st.Quarantined != 104 || st.LeavingSoon != 104 {
+		t.Errorf("5 s before the release time: quarantined %d, soon %d", st.Quarantined, st.LeavingSoon)
+	}
+	c.pass(6 * time.Second)
+	c.commit()
+	if st := c.primary.Stats(); st.Quarantined+st.LeavingSoon+st.Busy != 0 {
+		t.Errorf("at the end %+v", st)
+	}
+}
+
+// The old primary may have granted leases in its last second that no journal
+// knows. So in a term's first lease TTL, what is freed is quarantined [model].
+func TestModelFirstTTLOfATerm(t *testing.T) {
+	for name, tc := range map[string]struct {
+		guard time.Duration
+		want  errs.Kind
+	}{
+		"after a failure":  {params.HoldTime(), errs.NoAvailableHandle},
+		"after a handover": {0, errs.OK},
+	} {
+		c := newCluster(t)
+		c.mount(1, "a", 104)
+		c.put("k")
+		c.get("k") // not journaled
+		c.takeOver(tc.guard)
+		if err := c.remove("k", false); err != nil {
+			t.Fatal(err)
+		}
+		wantKind(t, name, c.putStart("next"), tc.want)
+		c.pass(params.HoldTime())
+		c.commit()
+		if tc.want != errs.OK {
+			wantKind(t, name+", one lease later", c.putStart("next"), errs.OK)
+		}
+	}
+}
+
+func TestTermThatStartsEmpty(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<10)
+	old := c.primary.Position()
+	for name, s := range map[string]*metadata.Store{"primary": c.primary} {
+		empty := &metadata.TermStart{Term: 2, Params: params, Empty: true}
+		if _, err := s.Apply(&metadata.Commit{Seq: old.Seq + 1, Term: 2, Time: c.now, Changes: []metadata.Change{empty}}, nil); err == nil {
+			t.Errorf("%s: a store with state accepts a term that starts empty", name)
+		}
+	}
+	c.primary, c.follower = metadata.New(metadata.Options{}), metadata.New(metadata.Options{})
+	for _, s := range []*metadata.Store{c.primary, c.follower} {
+		if err := s.StartAt(old.Seq, old.Time); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.term = 2
+	c.primary.StartIDs(2)
+	c.must(c.commit(&metadata.TermStart{Term: 2, Params: params, Guard: params.HoldTime(), Empty: true}))
+	c.mount(1, "a", 1<<10)
+	wantKind(t, "remounted memory may still be leased", c.putStart("k"), errs.NoAvailableHandle)
+	c.pass(params.HoldTime())
+	c.commit()
+	if err := c.putStart("k"); err != nil {
+		t.Errorf("after one lease: %v", err)
+	}
+	if err := c.primary.StartAt(5, 5); err == nil {
+		t.Error("a store with state is moved elsewhere")
+	}
+}
+
+func TestApplyRefuses(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<10)
+	c.put("k")
+	at := c.primary.Position()
+	put := &metadata.PutStart{Tenant: "default", Key: "new", ID: metadata.NewObjectID(1, 99), Size: 100, Placements: []metadata.Placement{
+		{Segment: 1, Range: segment.Range{Offset: 0, Length: 104}},
+	}}
+	taken := *put
+	taken.Key, taken.Placements = "k", []metadata.Placement{{Segment: 1, Range: segment.Range{Offset: 512, Length: 104}}}
+	for name, commit := range map[string]metadata.Commit{
+		"a gap":             {Seq: at.Seq + 2, Term: 1, Time: at.Time},
+		"a repeated commit": {Seq: at.Seq, Term: 1, Time: at.Time},
+		"time going back":   {Seq: at.Seq + 1, Term: 1, Time: at.Time - 1},
+		"busy memory":       {Seq: at.Seq + 1, Term: 1, Time: at.Time, Changes: []metadata.Change{put}},
+		"a taken key":       {Seq: at.Seq + 1, Term: 1, Time: at.Time, Changes: []metadata.Change{&taken}},
+		"another term": {Seq: at.Seq + 1, Term: 1, Time: at.Time, Changes: []metadata.Change{
+			&metadata.TermStart{Term: 7, Params: params},
+		}},
+	} {
+		s := c.replay()
+		if _, err := s.Apply(&commit, nil); err == nil {
+			t.Errorf("%s: applied", name)
+		}
+	}
+}

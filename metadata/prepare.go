@@ -1,0 +1,432 @@
+package metadata
+
+import (
+	"slices"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// The Prepare methods are the primary's: they decide a change against the
+// committed state, mark what it touches, and return it for the journal. The
+// change takes effect when Apply gets it in a commit; until then, or until
+// Abort, no other change to the same key is prepared: such a call returns a
+// channel that is closed with the outcome, and is made again then.
+//
+// now is the primary's cluster time.
+
+// StartIDs makes the store give object ids of a term, which must be new.
+func (s *Store) StartIDs(term Term) { s.ids.start(term) }
+
+func (i *idSource) start(term Term) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.term, i.next = term, 0
+}
+
+func (i *idSource) stop() { i.start(0) }
+
+// take returns the next id. It reports false when the term has run out of ids,
+// or none was started; the primary then takes a new term.
+func (i *idSource) take() (ObjectID, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.term == 0 || i.next == 1<<counterBits-1 {
+		return 0, false
+	}
+	i.next++
+	return NewObjectID(i.term, i.next), true
+}
+
+// A Put asks for the reservation of an object.
+type Put struct {
+	Tenant    string
+	Key       string
+	Client    segment.ClientID
+	Size      uint64 // bytes, at least 1
+	Request   uint64 // the caller's request id, 0 for none
+	Replicas  int    // memory replicas wanted; one is enough
+	Preferred []string
+	DiskPath  string // adds a disk replica unless empty
+	SoftPin   time.Duration
+	HardPin   bool
+	Group     string
+	DataType  uint8
+}
+
+// PreparePutStart decides a PutStart. Besides a change to commit or a channel
+// to wait on, it may return the object: the reservation that the same request
+// made before.
+//
+// Errors: ObjectExists for a key with a readable object or with a reservation
+// younger than the discard timeout; NoAvailableHandle if no segment has room;
+// Unavailable if the term has run out of ids.
+func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan struct{}, error) {
+	sh := &s.shards[shardOf(put.Tenant, put.Key)]
+	tenant := s.tenants.intern(put.Tenant)
+	key := objectKey{tenant, put.Key}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if p := sh.pending[key]; p != nil {
+		return nil, nil, p.outcome(), nil
+	}
+	old := s.lookup(sh, put.Tenant, put.Key)
+	if old != nil {
+		if wait := s.outcomeOf(sh, old); wait != nil {
+			return nil, nil, wait, nil
+		}
+		v := old.survey()
+		if v.complete == 0 && put.Request != 0 && old.request == put.Request && old.client == put.Client {
+			repeated := s.describe(old)
+			return nil, &repeated, nil, nil
+		}
+		if v.complete > 0 || now.Sub(old.putStart) <= s.inForce.Load().DiscardTimeout {
+			return nil, nil, nil, errs.ObjectExists
+		}
+	}
+	e := &PutStart{
+		Tenant: put.Tenant, Key: put.Key, Client: put.Client, Size: put.Size, Request: put.Request,
+		DiskPath: put.DiskPath, SoftPin: put.SoftPin, HardPin: put.HardPin, Group: put.Group, DataType: put.DataType,
+	}
+	if old != nil {
+		e.Replaces = old.id
+	}
+	if err := s.reserve(e, put); err != nil {
+		return nil, nil, nil, err
+	}
+	e.pending = sh.begin(key, old)
+	return e, nil, nil, nil
+}
+
+// reserve gives the put its id and its ranges, busy from now on.
+func (s *Store) reserve(e *PutStart, put *Put) error {
+	var buf [4]segment.Placement
+	placed := s.pool.Allocate(buf[:0], segment.Request{Size: put.Size, Replicas: put.Replicas, Preferred: put.Preferred})
+	if len(placed) == 0 {
+		return errs.NoAvailableHandle
+	}
+	e.Placements = make([]Placement, len(placed))
+	for i, at := range placed {
+		e.Placements[i] = Placement{Segment: at.Segment.Number, Range: at.Range, held: at.Segment}
+	}
+	var ok bool
+	if e.ID, ok = s.ids.take(); !ok {
+		e.giveBack()
+		return errs.New(errs.Unavailable, "PutStart", "this term has run out of object ids; a new one begins")
+	}
+	return nil
+}
+
+// SegmentNames returns on how many distinct segment names an object can have
+// replicas now.
+func (s *Store) SegmentNames() int { return s.pool.Names() }
+
+// A PutRef names a put that its writer goes on with.
+type PutRef struct {
+	Tenant   string
+	Key      string
+	Client   segment.ClientID
+	ID       ObjectID // as PutStart gave it, 0 if the caller does not know
+	Selector Selector
+	Request  uint64 // the caller's request id, 0 for none
+}
+
+// PreparePutEnd decides a PutEnd. It returns nothing at all if the replicas
+// are complete already.
+//
+// Errors: ObjectNotFound, also when the key was put again since; IllegalClient
+// for a stranger's put; InvalidWrite if there is no such replica.
+func (s *Store) PreparePutEnd(put PutRef, checksum *uint64) (*PutEnd, <-chan struct{}, error) {
+	sh, o, wait, err := s.writersObject(put)
+	defer sh.mu.Unlock()
+	if wait != nil || err != nil {
+		return nil, wait, err
+	}
+	processing, complete := o.selected(put.Selector)
+	switch {
+	case processing == 0 && complete == 0:
+		return nil, nil, errs.InvalidWrite
+	case processing == 0:
+		return nil, nil, nil
+	}
+	return &PutEnd{
+		Ref: Ref{o.shard, o.id}, Selector: put.Selector, Checksum: checksum,
+		pending: sh.begin(objectKey{o.tenant, o.key}, o),
+	}, nil, nil
+}
+
+// A Revocation is what a PutRevoke comes down to: the removal of the object,
+// the loss of some replicas, or nothing for a repeated call.
+type Revocation struct {
+	Removal *Removal
+	Partial *RevokeReplicas
+}
+
+// PreparePutRevoke decides a PutRevoke.
+//
+// Errors: ObjectNotFound, IllegalClient, InvalidWrite if a chosen replica is
+// not in progress or there is none.
+func (s *Store) PreparePutRevoke(put PutRef) (Revocation, <-chan struct{}, error) {
+	if s.requests.has(put.Request) {
+		return Revocation{}, nil, nil
+	}
+	sh, o, wait, err := s.writersObject(put)
+	defer sh.mu.Unlock()
+	if wait != nil || err != nil {
+		return Revocation{}, wait, err
+	}
+	processing, complete := o.selected(put.Selector)
+	if processing == 0 || complete > 0 {
+		return Revocation{}, nil, errs.InvalidWrite
+	}
+	ref, pending := Ref{o.shard, o.id}, sh.begin(objectKey{o.tenant, o.key}, o)
+	if processing == o.survey().existing {
+		return Revocation{Removal: &Removal{Ref: ref, Request: put.Request, pending: pending}}, nil, nil
+	}
+	return Revocation{Partial: &RevokeReplicas{Ref: ref, Selector: put.Selector, pending: pending}}, nil, nil
+}
+
+// writersObject finds the object of a put and checks that the caller is its
+// writer. It returns with the shard locked.
+func (s *Store) writersObject(put PutRef) (*shard, *object, <-chan struct{}, error) {
+	sh := &s.shards[shardOf(put.Tenant, put.Key)]
+	sh.mu.Lock()
+	o, wait := s.settled(sh, put.Tenant, put.Key)
+	switch {
+	case wait != nil:
+		return sh, nil, wait, nil
+	case o == nil || put.ID != 0 && put.ID != o.id:
+		return sh, nil, nil, errs.ObjectNotFound
+	case o.client != put.Client:
+		return sh, nil, nil, errs.IllegalClient
+	}
+	return sh, o, nil, nil
+}
+
+// settled returns the object under a key, nil if there is none, or what to
+// wait for before that can be said. Needs the shard's lock.
+func (s *Store) settled(sh *shard, tenant, key string) (*object, <-chan struct{}) {
+	id, ok := s.tenants.find(tenant)
+	if !ok {
+		return nil, nil
+	}
+	if p := sh.pending[objectKey{id, key}]; p != nil {
+		return nil, p.outcome()
+	}
+	o := s.lookup(sh, tenant, key)
+	if o == nil {
+		return nil, nil
+	}
+	return o, s.outcomeOf(sh, o)
+}
+
+// selected counts the existing replicas that a selector chooses.
+func (o *object) selected(choose Selector) (processing, complete int) {
+	for i := range o.replicaCount() {
+		r := o.replicaAt(i)
+		switch {
+		case !r.exists() || !choose.selects(r.kind):
+		case r.status == Processing:
+			processing++
+		default:
+			complete++
+		}
+	}
+	return processing, complete
+}
+
+// A Remove asks for the removal of one object.
+type Remove struct {
+	Tenant  string
+	Key     string
+	Force   bool // override a lease, and nothing else
+	Request uint64
+}
+
+// PrepareRemove decides a Remove. It returns nothing at all if the same
+// request was applied before.
+//
+// Errors, in the order of the C++ master's checks: ObjectNotFound,
+// ObjectHasLease unless forced, ReplicaNotReady while a replica is in progress.
+func (s *Store) PrepareRemove(r Remove, now Time) (*Removal, <-chan struct{}, error) {
+	if s.requests.has(r.Request) {
+		return nil, nil, nil
+	}
+	sh := &s.shards[shardOf(r.Tenant, r.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	o, wait := s.settled(sh, r.Tenant, r.Key)
+	if wait != nil {
+		return nil, wait, nil
+	}
+	if o == nil {
+		return nil, nil, errs.ObjectNotFound
+	}
+	if err := o.removable(r.Force, now); err != nil {
+		return nil, nil, err
+	}
+	removal := s.beginRemoval(sh, o, now)
+	removal.Request = r.Request
+	return removal, nil, nil
+}
+
+// removable returns why an object must not be removed now, or nil.
+func (o *object) removable(force bool, now Time) error {
+	if o.live > now && !force {
+		return errs.ObjectHasLease
+	}
+	if o.survey().processing > 0 {
+		return errs.ReplicaNotReady
+	}
+	return nil
+}
+
+func (s *Store) beginRemoval(sh *shard, o *object, now Time) *Removal {
+	removal := &Removal{Ref: Ref{o.shard, o.id}, pending: sh.begin(objectKey{o.tenant, o.key}, o)}
+	if o.live > now {
+		removal.LeaseUntil = o.live
+	}
+	return removal
+}
+
+// Abort ends the waiting for a removal that will not be committed.
+func (r *Removal) Abort() { r.pending.resolve() }
+
+// PrepareRemoveMatching decides the removal of up to limit objects of a shard
+// whose tenant is the given one (or any, if empty) and whose keys match,
+// skipping those that are leased (unless forced), in progress, or waiting for
+// another mutation. It reports whether the limit ended the search.
+func (s *Store) PrepareRemoveMatching(dst []*Removal, shardNumber int, tenant string, match func(key string) bool,
+	force bool, now Time, limit int,
+) ([]*Removal, bool) {
+	sh := &s.shards[shardNumber]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for k, o := range sh.byKey {
+		if limit == 0 {
+			return dst, true
+		}
+		if !o.exists() || o.has(flagPending|flagVictim) || o.removable(force, now) != nil {
+			continue
+		}
+		if tenant != "" && s.tenants.name(k.tenant) != tenant || match != nil && !match(k.key) {
+			continue
+		}
+		dst = append(dst, s.beginRemoval(sh, o, now))
+		limit--
+	}
+	return dst, false
+}
+
+// A Clearing is what a BatchReplicaClear comes down to for one key: the
+// removal of the object, or the loss of the replicas on one segment.
+type Clearing struct {
+	Removal *Removal
+	Partial *ClearReplicas
+}
+
+// PrepareClear decides the clearing of an object's replicas on the segments of
+// a name, or of all its replicas if the name is empty. It reports false, as
+// the C++ master does, for whatever may not be cleared: a missing key, another
+// client's, a leased one, one in progress, one without a replica there.
+func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name string, now Time) (Clearing, <-chan struct{}, bool) {
+	sh := &s.shards[shardOf(tenant, key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	o, wait := s.settled(sh, tenant, key)
+	if wait != nil {
+		return Clearing{}, wait, false
+	}
+	if o == nil || o.client != client || o.live > now {
+		return Clearing{}, nil, false
+	}
+	v := o.survey()
+	if name == "" {
+		if v.processing > 0 {
+			return Clearing{}, nil, false
+		}
+		return Clearing{Removal: s.beginRemoval(sh, o, now)}, nil, true
+	}
+	var on []segment.Number
+	for i := range o.replicaCount() {
+		r := o.replicaAt(i)
+		if !r.exists() || r.segment == nil || r.segment.Name != name {
+			continue
+		}
+		if r.status != Complete {
+			return Clearing{}, nil, false
+		}
+		on = append(on, r.segment.Number)
+	}
+	switch {
+	case len(on) == 0:
+		return Clearing{}, nil, false
+	case len(on) == v.existing:
+		return Clearing{Removal: s.beginRemoval(sh, o, now)}, nil, true
+	}
+	return Clearing{Partial: &ClearReplicas{
+		Ref: Ref{o.shard, o.id}, Segments: on, pending: sh.begin(objectKey{o.tenant, o.key}, o),
+	}}, nil, true
+}
+
+// PrepareDiscards decides the discarding of up to limit reservations that are
+// older than the release timeout: nobody may write there any more.
+func (s *Store) PrepareDiscards(now Time, limit int) []*Discard {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	until := now.Add(-s.inForce.Load().ReleaseTimeout)
+	var list []*Discard
+	s.reservations.walk(until, func(o *object) {
+		if len(list) >= limit {
+			return
+		}
+		sh := &s.shards[o.shard]
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		if !o.has(flagPending|flagVictim) && sh.pending[objectKey{o.tenant, o.key}] == nil {
+			list = append(list, &Discard{Ref: Ref{o.shard, o.id}, pending: sh.begin(objectKey{o.tenant, o.key}, o)})
+		}
+	}, func() bool { return len(list) >= limit })
+	return list
+}
+
+// PrepareMount decides the mounting of a segment: nothing if it is mounted
+// just so already. Mounts must be decided one at a time, each after the one
+// before was applied.
+//
+// Errors: InvalidParams for a specification that cannot be, SegmentExists for
+// another place under an id that is mounted.
+func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) {
+	if err := spec.Validate(); err != nil {
+		return nil, errs.Wrap(errs.InvalidParams, "MountSegment", err)
+	}
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	e := &Mount{Spec: spec}
+	for _, p := range s.segments {
+		switch {
+		case p.Spec == spec:
+			return nil, nil
+		case p.SamePlace(spec):
+			e.Replaces = append(e.Replaces, p.Number)
+		case p.ID == spec.ID:
+			return nil, errs.New(errs.SegmentExists, "MountSegment",
+				"segment %v is mounted at another place; unmount it first or use a new id", spec.ID)
+		}
+	}
+	slices.Sort(e.Replaces)
+	return e, nil
+}
+
+// FindSegment returns the number of a mounted segment.
+func (s *Store) FindSegment(id segment.ID) (segment.Number, bool) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	for _, p := range s.segments {
+		if p.ID == id {
+			return p.Number, true
+		}
+	}
+	return 0, false
+}

@@ -1,0 +1,408 @@
+package metadata_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/zeebo/xxh3"
+	"pgregory.net/rapid"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A world is a cluster with a queue in front of its journal, and with clients
+// that remember what they were told. Real time goes on when there is no
+// primary, cluster time does not.
+type world struct {
+	*cluster
+	t       *rapid.T
+	queue   []queued
+	groups  int
+	picks   int
+	loads   int64
+	offset  metadata.Time // real time less cluster time
+	users   []user
+	removed map[metadata.ObjectID]bool // acknowledged
+	mounts  map[byte]bool
+	loading [][]byte // parts of a snapshot taken so far
+}
+
+// A queued change is not sealed yet. Changes of one group are dropped together.
+type queued struct {
+	change metadata.Change
+	ack    func(error)
+	group  int
+}
+
+// A user may touch bytes until a point of real time: a reader under a lease, or
+// the writer of a put that was not finished.
+type user struct {
+	id     metadata.ObjectID
+	ranges []addresses
+	until  metadata.Time
+	writer bool
+}
+
+type addresses struct{ from, to uint64 }
+
+func (w *world) real() metadata.Time { return w.now + w.offset }
+
+func (w *world) submit(ack func(error), changes ...metadata.Change) {
+	w.groups++
+	for i, change := range changes {
+		q := queued{change: change, group: w.groups}
+		if i == len(changes)-1 {
+			q.ack = ack
+		}
+		w.queue = append(w.queue, q)
+	}
+}
+
+// commitPrefix seals and commits the first n changes of the queue.
+func (w *world) commitPrefix(n int) {
+	sealed := w.queue[:n]
+	w.queue = slices.Clone(w.queue[n:])
+	changes := make([]metadata.Change, n)
+	for i, q := range sealed {
+		changes[i] = q.change
+	}
+	answers := w.commit(changes...)
+	for i, q := range sealed {
+		if q.ack != nil {
+			q.ack(answers[i])
+		}
+	}
+}
+
+// drop takes back the changes of a group: their caller has gone.
+func (w *world) drop(group int) {
+	w.queue = slices.DeleteFunc(w.queue, func(q queued) bool {
+		if q.group != group {
+			return false
+		}
+		q.change.Abort(w.primary)
+		return true
+	})
+}
+
+func rangesOf(replicas []metadata.Descriptor, round uint64) (list []addresses) {
+	for _, r := range replicas {
+		list = append(list, addresses{r.Address, r.Address + max(r.Size, round)})
+	}
+	return list
+}
+
+// use checks that nobody else may touch the bytes that a user was just given,
+// and remembers the user.
+func (w *world) use(u user) {
+	now := w.real()
+	w.users = slices.DeleteFunc(w.users, func(o user) bool { return o.until <= now })
+	for _, o := range w.users {
+		if o.id == u.id {
+			continue
+		}
+		for _, a := range u.ranges {
+			for _, b := range o.ranges {
+				if a.from < b.to && b.from < a.to {
+					w.t.Fatalf("at %d object %v is given bytes [%d,%d) that a user of object %v (writer: %v) may touch until %d",
+						now, u.id, a.from, a.to, o.id, o.writer, o.until)
+				}
+			}
+		}
+	}
+	w.users = append(w.users, u)
+}
+
+var quick = metadata.Params{
+	LeaseTTL:       100 * time.Millisecond,
+	DiscardTimeout: 300 * time.Millisecond,
+	ReleaseTimeout: 600 * time.Millisecond,
+}
+
+func newWorld(t *rapid.T) *world {
+	w := &world{
+		cluster: newClusterWith(t, quick), t: t,
+		removed: map[metadata.ObjectID]bool{}, mounts: map[byte]bool{},
+	}
+	w.mount(1, "a", 300)
+	w.mount(2, "b", 300)
+	w.mounts[1], w.mounts[2] = true, true
+	return w
+}
+
+func (w *world) key(t *rapid.T) string { return fmt.Sprint(w.pick(t, "key", 8)) }
+
+func (w *world) putStartAction(t *rapid.T) {
+	put := &metadata.Put{
+		Tenant: "default", Key: w.key(t), Client: client(byte(1 + w.pick(t, "client", 2))),
+		Size: 1 + uint64(w.pick(t, "size", 90)), Replicas: 1 + w.pick(t, "replicas", 2),
+		Request: uint64(w.pick(t, "request", 4)), HardPin: w.pick(t, "hard", 10) == 0,
+		SoftPin: time.Duration(w.pick(t, "soft", 2)) * time.Second,
+	}
+	if w.pick(t, "disk", 4) == 0 {
+		put.DiskPath = "/d/" + put.Key
+	}
+	e, _, _, _ := w.primary.PreparePutStart(put, w.now)
+	if e == nil {
+		return
+	}
+	start := w.real()
+	w.submit(func(err error) {
+		if err != nil {
+			return
+		}
+		o, err := w.primary.Inspect("default", put.Key)
+		if err != nil {
+			return // unmounted in the same commit
+		}
+		memory := slices.DeleteFunc(o.Replicas, func(d metadata.Descriptor) bool { return d.Kind != metadata.Memory })
+		w.use(user{id: o.ID, ranges: rangesOf(memory, 0), until: start.Add(quick.ReleaseTimeout), writer: true})
+	}, e)
+}
+
+func (w *world) putEndAction(t *rapid.T) {
+	ref := metadata.PutRef{Tenant: "default", Key: w.key(t), Client: client(1), Selector: metadata.SelectMemory}
+	if o, err := w.primary.Inspect("default", ref.Key); err == nil && w.pick(t, "stranger", 8) > 0 {
+		ref.Client = o.Client
+	}
+	if w.pick(t, "disk", 4) == 0 {
+		ref.Selector = metadata.SelectDisk
+	}
+	if w.pick(t, "end", 6) > 0 {
+		if e, _, _ := w.primary.PreparePutEnd(ref, nil); e != nil {
+			w.submit(func(err error) {
+				if err == nil && ref.Selector == metadata.SelectMemory {
+					w.users = slices.DeleteFunc(w.users, func(u user) bool { return u.writer && u.id == e.ID })
+				}
+			}, e)
+		}
+		return
+	}
+	switch r, _, _ := w.primary.PreparePutRevoke(ref); {
+	case r.Removal != nil:
+		w.submit(nil, &deleteevents.Event{Type: deleteevents.PutRevoke, Removals: []*metadata.Removal{r.Removal}})
+	case r.Partial != nil:
+		w.submit(nil, r.Partial)
+	}
+}
+
+func (w *world) getAction(t *rapid.T) {
+	list, _, err := w.primary.GetReplicaList("default", w.key(t), w.now)
+	if err != nil || len(list.Replicas) == 0 {
+		return
+	}
+	if w.removed[list.ID] {
+		t.Fatalf("object %v was removed and is back", list.ID)
+	}
+	memory := slices.DeleteFunc(list.Replicas, func(d metadata.Descriptor) bool { return d.Kind != metadata.Memory })
+	// The reader's clock may be slow by one part in a thousand, the primary's
+	// fast by as much.
+	slack := list.LeaseTTL / 500
+	w.use(user{id: list.ID, ranges: rangesOf(memory, 0), until: w.real().Add(list.LeaseTTL + slack)})
+}
+
+func (w *world) removeAction(t *rapid.T) {
+	r, _, _ := w.primary.PrepareRemove(metadata.Remove{
+		Tenant: "default", Key: w.key(t), Force: w.pick(t, "force", 2) == 0,
+		Request: uint64(w.pick(t, "request", 6)) * 1000,
+	}, w.now)
+	if r != nil {
+		id := r.ID
+		w.submit(func(err error) {
+			if errs.KindOf(err) == errs.OK {
+				w.removed[id] = true
+			}
+		}, deletion(r))
+	}
+}
+
+func (w *world) removeAllAction(t *rapid.T) {
+	var all []*metadata.Removal
+	force := w.pick(t, "force", 2) == 0
+	for i := range metadata.ShardCount {
+		all, _ = w.primary.PrepareRemoveMatching(all, i, "default", nil, force, w.now, 3)
+	}
+	if len(all) > 0 {
+		w.submit(nil, &deleteevents.Event{Type: deleteevents.RemoveAll, Removals: all})
+	}
+}
+
+func (w *world) evictAction(t *rapid.T) {
+	for _, q := range w.queue {
+		if _, ok := q.change.(*metadata.Cutoff); ok {
+			return // one pass at a time
+		}
+	}
+	pass := w.primary.SelectVictims(metadata.Quota{
+		Objects: 1 + w.pick(t, "quota", 4), IncludePinned: w.pick(t, "pinned", 2) == 0,
+	})
+	if pass != nil {
+		w.submit(nil, append(renewals(pass.NearMisses), pass.Cutoff)...)
+	}
+}
+
+func (w *world) segmentAction(t *rapid.T) {
+	if slices.ContainsFunc(w.queue, func(q queued) bool {
+		e, ok := q.change.(*deleteevents.Event)
+		_, mount := q.change.(*metadata.Mount)
+		return mount || ok && e.Type == deleteevents.UnmountSegment
+	}) {
+		return // segments are mounted and unmounted one after the other
+	}
+	n := byte(1 + w.pick(t, "segment", 3))
+	forget := func(err error) {
+		// Unmounting takes the memory itself away: its users know.
+		from := uint64(n) << 32
+		for i := range w.users {
+			w.users[i].ranges = slices.DeleteFunc(w.users[i].ranges, func(a addresses) bool { return a.from >= from && a.from < from+1<<32 })
+		}
+	}
+	if number, ok := w.primary.FindSegment(segment.ID{15: n}); ok {
+		if w.pick(t, "unmount", 4) == 0 {
+			w.submit(forget, &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{number}})
+		}
+		return
+	}
+	e, err := w.primary.PrepareMount(segment.Spec{
+		ID: segment.ID{15: n}, Name: string('a' + rune(n) - 1), Base: uint64(n) << 32, Size: 300, Client: client(n),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.submit(nil, e)
+}
+
+// takeOverAction loses the primary, or demotes it to a follower.
+func (w *world) takeOverAction(t *rapid.T) {
+	old, queue := w.primary, w.queue
+	w.queue, w.loading = nil, nil
+	gap := metadata.Time(w.pick(t, "gap", 51))
+	real := w.real() + gap
+	w.cluster.primary = w.follower
+	w.now = w.primary.Position().Time
+	w.offset = real - w.now
+	if w.pick(t, "demoted", 2) == 0 {
+		for _, q := range queue {
+			q.change.Abort(old)
+		}
+		old.DropOverlay()
+		w.follower = old
+	} else {
+		w.follower = w.replay()
+	}
+	w.startTerm(quick, quick.HoldTime())
+}
+
+func (w *world) snapshotAction(t *rapid.T) {
+	n := 1 + w.pick(t, "parts", metadata.SnapshotParts)
+	for ; n > 0 && len(w.loading) < metadata.SnapshotParts; n-- {
+		part, _ := w.primary.AppendSnapshotPart(nil, len(w.loading))
+		w.loading = append(w.loading, part)
+	}
+	if len(w.loading) < metadata.SnapshotParts {
+		return
+	}
+	s, err := w.load(w.loading)
+	if err != nil {
+		t.Fatalf("loading a snapshot: %v", err)
+	}
+	w.loading = nil
+	last, err2 := s.Position(), error(nil)
+	for seq := last.Seq + 1; seq <= w.seq; seq++ {
+		last, err2 = s.Apply(w.recode(w.log[seq-1]), nil)
+		if err2 != nil {
+			t.Fatalf("behind a snapshot: %v", err2)
+		}
+	}
+	if want := w.primary.Position(); last != want {
+		t.Fatalf("loaded %+v, the primary has %+v", last, want)
+	}
+	w.follower = s
+	w.loads++
+}
+
+// pick draws a number in [0, n), evenly: rapid's own ranges favour small ones.
+func (w *world) pick(t *rapid.T, label string, n int) int {
+	w.picks++
+	return int(xxh3.HashString(fmt.Sprint(rapid.Uint32().Draw(t, label), w.picks)) % uint64(n))
+}
+
+// An action and how often it is chosen, relative to the others.
+type action struct {
+	weight int
+	name   string
+	run    func(*rapid.T)
+}
+
+func (w *world) actions() []action {
+	return []action{
+		{30, "putStart", w.putStartAction},
+		{25, "putEnd", w.putEndAction},
+		{30, "get", w.getAction},
+		{4, "exists", func(t *rapid.T) { w.primary.Exists("default", w.key(t), w.now) }},
+		{6, "remove", w.removeAction},
+		{1, "removeAll", w.removeAllAction},
+		{12, "evict", w.evictAction},
+		{3, "segment", w.segmentAction},
+		{2, "takeOver", w.takeOverAction},
+		{3, "snapshot", w.snapshotAction},
+		{1, "sweep", func(t *rapid.T) { w.primary.Sweep(w.pick(t, "shards", 1500)) }},
+		{6, "scan", func(*rapid.T) { w.submit(nil, renewals(w.collect())...) }},
+		{8, "pass", func(t *rapid.T) { w.now += metadata.Time(1 + w.pick(t, "ms", 150)) }},
+		{8, "tick", func(t *rapid.T) { w.now += metadata.Time(w.pick(t, "ms", 3)) }},
+		{3, "discard", func(*rapid.T) {
+			for _, e := range w.primary.PrepareDiscards(w.now, 2) {
+				w.submit(nil, e)
+			}
+		}},
+		{2, "drop", func(t *rapid.T) {
+			if len(w.queue) > 0 {
+				w.drop(w.queue[w.pick(t, "which", len(w.queue))].group)
+			}
+		}},
+		{15, "commit", func(t *rapid.T) { w.commitPrefix(w.pick(t, "n", len(w.queue)+1)) }},
+		{15, "commitAll", func(*rapid.T) { w.commitPrefix(len(w.queue)) }},
+	}
+}
+
+// TestNodesAgreeAndBytesAreSafe drives a primary and a follower through random
+// histories. After every commit both have the same digest; ranges never
+// overlap (allocators refuse it); nothing is given out that a reader or a late
+// writer may still touch; what was removed stays removed.
+func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
+	reached := map[string]int64{}
+	rapid.Check(t, func(t *rapid.T) {
+		w := newWorld(t)
+		actions, total := w.actions(), 0
+		for _, a := range actions {
+			total += a.weight
+		}
+		for range w.pick(t, "steps", 600) {
+			n := w.pick(t, "action", total)
+			for _, a := range actions {
+				if n -= a.weight; n < 0 {
+					a.run(t)
+					break
+				}
+			}
+		}
+		st := w.primary.Stats()
+		for what, n := range map[string]int64{
+			"evictions": st.Evicted, "ranges that left quarantine": st.QuarantineExits, "discards": st.Discarded,
+			"removals": int64(len(w.removed)), "takeovers": int64(w.term) - 1, "snapshots": w.loads, "readers": int64(len(w.users)),
+		} {
+			reached[what] += n
+		}
+	})
+	for what, n := range reached {
+		if n == 0 {
+			t.Errorf("the histories had no %s", what)
+		}
+	}
+	t.Logf("reached %v", reached)
+}

@@ -1,0 +1,153 @@
+package metadata_test
+
+import (
+	"bytes"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+func (c *cluster) snapshot() (parts [][]byte) {
+	for i := range metadata.SnapshotParts {
+		part, _ := c.primary.AppendSnapshotPart(nil, i)
+		parts = append(parts, part)
+	}
+	return parts
+}
+
+// rich fills a cluster with one of everything.
+func rich(c *cluster) {
+	c.mount(1, "a", 1<<20)
+	gone := c.mount(2, "b", 1<<20)
+	c.mount(3, "c", 1<<30)
+	for _, key := range keys("k", 200) {
+		c.put(key, func(p *metadata.Put) { p.Replicas = 2 })
+	}
+	onA := func(p *metadata.Put) { p.Preferred = []string{"a"} }
+	c.put("soft", onA, softPin)
+	c.put("hard", onA, hardPin)
+	c.put("disk", onA, func(p *metadata.Put) { p.DiskPath, p.Group, p.DataType = "/d/disk", "group", 3 })
+	sum := uint64(0xfeedface)
+	_ = c.putStart("sum", onA, func(p *metadata.Put) { p.Request = 99 })
+	e, _, _ := c.primary.PreparePutEnd(c.putRef("sum"), &sum)
+	c.must(c.commit(e))
+	_ = c.putStart("open", onA, func(p *metadata.Put) { p.Request = 98 })
+	_ = c.putStart("revoked", onA)
+	_ = c.revokeAs(c.putRef("revoked"))
+	for _, key := range keys("k", 50) {
+		c.get(key)
+	}
+	c.scan()
+	_ = c.remove("k3", true)
+	r, _, _ := c.primary.PrepareRemove(metadata.Remove{Tenant: "default", Key: "k60", Request: 4711}, c.now)
+	c.must(c.commit(deletion(r)))
+	c.unmount(gone)
+	c.pass(time.Second)
+	c.commit()
+}
+
+func TestSnapshotOfAQuietPrimary(t *testing.T) {
+	c := newCluster(t)
+	rich(c)
+	s, err := c.load(c.snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := s.Position(), c.primary.Position(); got != want {
+		t.Errorf("loaded %+v, want %+v", got, want)
+	}
+	c.follower = s // goes on from here, and must agree at each commit
+	c.put("after")
+	_ = c.remove("k9", true)
+	c.pass(time.Minute)
+	c.commit()
+	c.evict(metadata.Quota{Objects: 30})
+	o, err := s.Inspect("default", "sum")
+	if err != nil || o.Checksum == nil || *o.Checksum != 0xfeedface {
+		t.Errorf("checksum lost: %+v, %v", o, err)
+	}
+	if o, err := s.Inspect("default", "disk"); err != nil || o.Group != "group" || o.DataType != 3 {
+		t.Errorf("attributes lost: %+v, %v", o, err)
+	}
+}
+
+// While parts are copied, commits go on: a part must not get what it has
+// already [model].
+func TestModelSnapshotUnderWrites(t *testing.T) {
+	c := newCluster(t)
+	rich(c)
+	var parts [][]byte
+	names := keys("w", metadata.SnapshotParts)
+	for i := range metadata.SnapshotParts {
+		part, _ := c.primary.AppendSnapshotPart(nil, i)
+		parts = append(parts, part)
+		switch {
+		case i == 100:
+			c.mount(9, "late", 1<<20)
+		case i == 500:
+			c.unmount(c.primary.Segments()[0].ID)
+		case i%97 == 0:
+			c.pass(time.Second)
+			c.commit()
+			c.evict(metadata.Quota{Objects: 5})
+		case i%7 == 0:
+			_ = c.remove(names[i/2], true)
+		default:
+			c.put(names[i], func(p *metadata.Put) { p.Replicas = 2 })
+			c.get(names[i/2])
+		}
+	}
+	s, err := c.load(parts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for seq := s.Position().Seq + 1; seq <= c.seq; seq++ {
+		c.apply(s, c.recode(c.log[seq-1]))
+	}
+	if got, want := s.Position(), c.primary.Position(); got != want {
+		t.Errorf("loaded %+v, want %+v", got, want)
+	}
+}
+
+func TestBrokenSnapshots(t *testing.T) {
+	c := newCluster(t)
+	rich(c)
+	whole := c.snapshot()
+	for name, change := range map[string]func([][]byte) [][]byte{
+		"cut between parts": func(p [][]byte) [][]byte { return p[:700] },
+		"cut inside a part": func(p [][]byte) [][]byte { p[500] = p[500][:len(p[500])/2]; return p },
+		"a part twice":      func(p [][]byte) [][]byte { p[8] = p[7]; return p },
+		"a part left out":   func(p [][]byte) [][]byte { return append(p[:7:7], p[8:]...) },
+		"bytes left over":   func(p [][]byte) [][]byte { p[0] = append(p[0], 0); return p },
+		"an object changed": func(p [][]byte) [][]byte {
+			for i := range p[1:] {
+				if at := bytes.Index(p[i], []byte("k7")); at >= 0 {
+					p[i][at+1] = '_'
+				}
+			}
+			return p
+		},
+		"a digest changed": func(p [][]byte) [][]byte { last := p[len(p)-1]; last[len(last)-1] ^= 1; return p },
+		"time running back": func(p [][]byte) [][]byte {
+			p[3] = binenc.AppendUvarint(binenc.AppendUvarint(nil, 3), 1)
+			return p
+		},
+	} {
+		parts := make([][]byte, len(whole))
+		for i := range whole {
+			parts[i] = bytes.Clone(whole[i])
+		}
+		if s, err := c.load(change(parts)); err == nil || s != nil {
+			t.Errorf("%s: loaded", name)
+		}
+	}
+	if _, err := c.load(whole[:700]); !errors.Is(err, metadata.ErrIncomplete) {
+		t.Errorf("a snapshot cut between parts: %v", err)
+	}
+	if _, err := c.load(whole); err != nil {
+		t.Errorf("the whole one: %v", err)
+	}
+}

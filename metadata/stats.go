@@ -1,0 +1,74 @@
+package metadata
+
+import (
+	"slices"
+
+	"github.com/understudy-store/understudy/segment"
+)
+
+// Stats are figures about the state, for policies and people.
+type Stats struct {
+	Objects         int64 // under a key, reservations included
+	Evictable       int64 // with memory replicas and without a hard pin, leased ones included
+	SoftPinned      int64
+	MemoryReplicas  int64 // complete
+	DiskReplicas    int64 // complete
+	Segments        int
+	Capacity        uint64 // bytes
+	Busy            uint64 // bytes of allocated ranges, quarantine included
+	Quarantined     uint64 // bytes
+	LeavingSoon     uint64 // bytes of quarantine that come free within the lease TTL
+	Evicted         int64  // objects evicted by this node, ever
+	EvictedBytes    int64
+	Discarded       int64 // reservations discarded, ever
+	QuarantineExits int64 // ranges that left quarantine, ever
+}
+
+// Stats returns the figures of now.
+func (s *Store) Stats() Stats {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	st := Stats{
+		Objects:         s.counts.objects.Load(),
+		Evictable:       int64(s.unpinned.count + s.pinned.count + s.reservations.count),
+		SoftPinned:      s.counts.softPins.Load(),
+		MemoryReplicas:  s.counts.memory.Load(),
+		DiskReplicas:    s.counts.disk.Load(),
+		Segments:        len(s.segments),
+		Evicted:         s.counts.evicted.Load(),
+		EvictedBytes:    s.counts.evictedBytes.Load(),
+		Discarded:       s.counts.discarded.Load(),
+		QuarantineExits: s.counts.released.Load(),
+	}
+	for _, p := range s.segments {
+		st.Capacity += p.Capacity()
+		st.Busy += p.Busy()
+		st.Quarantined += p.quarantined.Load()
+		st.LeavingSoon += p.leavingSoon.Load()
+	}
+	return st
+}
+
+// SegmentStats are figures about one mounted segment.
+type SegmentStats struct {
+	segment.Spec
+	Number      segment.Number
+	Capacity    uint64 // bytes
+	Busy        uint64 // bytes, quarantine included
+	Quarantined uint64 // bytes
+}
+
+// Segments returns the mounted segments in the order in which they were
+// mounted.
+func (s *Store) Segments() []SegmentStats {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	list := make([]SegmentStats, 0, len(s.segments))
+	for _, p := range s.segments {
+		list = append(list, SegmentStats{
+			Spec: p.Spec, Number: p.Number, Capacity: p.Capacity(), Busy: p.Busy(), Quarantined: p.quarantined.Load(),
+		})
+	}
+	slices.SortFunc(list, func(a, b SegmentStats) int { return int(a.Number) - int(b.Number) })
+	return list
+}

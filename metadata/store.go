@@ -1,0 +1,231 @@
+package metadata
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidwall/btree"
+
+	"github.com/understudy-store/understudy/segment"
+)
+
+// Options are the settings of a Store. They are the node's own: nothing in the
+// state depends on them.
+type Options struct {
+	// Strategy chooses segments for new replicas.
+	Strategy segment.Strategy
+	// Random returns a uniform number in [0, n); nil for a shared generator.
+	Random func(n int) int
+	// CriticalWindow is how close a journaled deadline must be for a renewal to
+	// be critical (design section 6); 0 makes none critical for that reason.
+	CriticalWindow time.Duration
+	// CriticalExpired makes a renewal critical also when the journaled deadline
+	// has passed: for the expiry policy, and where a takeover cleans up.
+	CriticalExpired bool
+	// OnCritical is called for a critical renewal, under a shard's lock: it must
+	// not block. nil for none.
+	OnCritical func()
+}
+
+// A Store holds the metadata of one cluster.
+//
+// Locks, in the order in which they are taken: applyMu, then one shard's mu,
+// then leaves (a segment's allocator, the tenants, the request log). Nothing
+// slow happens under any of them, and no I/O.
+type Store struct {
+	opts     Options
+	pool     *segment.Pool
+	tenants  tenants
+	requests requestLog
+	shards   [ShardCount]shard
+	ids      idSource
+	counts   counters
+
+	// What readers need of the term, replaced as a whole.
+	inForce atomic.Pointer[termState]
+	// The pass whose victims are marked, nil for none.
+	pass atomic.Pointer[passMark]
+
+	// applyMu is held while a commit is applied, while an eviction pass selects
+	// its victims, and while a shard is copied for a snapshot. It guards all
+	// below, the shards' journaled state (together with their own locks) and
+	// the objects' index links.
+	applyMu       sync.Mutex
+	seq           Seq
+	now           Time // of the commit applied last
+	digest        Digest
+	segments      map[segment.Number]*segmentState // mounted ones
+	lastNumber    segment.Number
+	sweepAt       int // shard that Sweep looks at next
+	sweepLeft     int // shards that Sweep has yet to look at
+	quarantine    quarantine
+	unpinned      stampIndex                       // evictable, by deadline
+	pinned        stampIndex                       // evictable but softly pinned, by deadline
+	pinEnds       *btree.BTreeG[pinEnd]            // the objects of pinned, by the end of their pin
+	reservations  stampIndex                       // with a replica in progress, by putStart
+	expected      map[segment.Number]*segmentState // while loading: referred to before their mount is applied
+	loading       bool                             // parts stand at different sequences; allocators are not built
+	loadedThrough Seq                              // quarantine, requests and parameters were loaded as of it
+}
+
+// A shard holds the objects whose keys hash to it.
+type shard struct {
+	mu      sync.Mutex
+	byKey   map[objectKey]*object
+	byID    map[ObjectID]*object
+	pending map[objectKey]*Pending // prepared mutations, by key; primary only
+	dirty   []*object              // renewed since journaled; primary only
+
+	// loadedThrough is the sequence a snapshot's copy of the shard stood at:
+	// commits up to it are in it already. 0 on a store that was not loaded.
+	loadedThrough Seq
+}
+
+type objectKey struct {
+	tenant tenantID
+	key    string
+}
+
+// A pinEnd says when an object's soft pin ends.
+type pinEnd struct {
+	at Time
+	id ObjectID
+	o  *object
+}
+
+func (p pinEnd) before(q pinEnd) bool {
+	if p.at != q.at {
+		return p.at < q.at
+	}
+	return p.id < q.id
+}
+
+// termState is what the term's first entry put in force.
+type termState struct {
+	Params
+	term         Term
+	guardUntil   Time // what is freed before it stays in quarantine until it
+	startedEmpty bool // after a loss of all complete nodes: old leases are unknown
+	hold         Time // Params.HoldTime in cluster milliseconds
+}
+
+// segmentState is a segment with what the state knows of it.
+type segmentState struct {
+	*segment.Segment
+	share Digest // of the store's digest: all that lies on this segment; applyMu
+
+	quarantined atomic.Uint64 // bytes in quarantine
+	leavingSoon atomic.Uint64 // of them, bytes that leave within the lease TTL
+}
+
+// noSegment stands in comparisons for "before all segments".
+var noSegment = &segmentState{Segment: new(segment.Segment)}
+
+// New returns an empty store, before its first commit.
+func New(opts Options) *Store {
+	s := &Store{
+		opts:       opts,
+		pool:       segment.NewPool(opts.Strategy, opts.Random),
+		segments:   make(map[segment.Number]*segmentState),
+		quarantine: newQuarantine(),
+		pinEnds:    btree.NewBTreeGOptions(pinEnd.before, btree.Options{NoLocks: true}),
+	}
+	deadline := func(o *object) Time { return o.deadline }
+	s.unpinned.stamp, s.pinned.stamp = deadline, deadline
+	s.reservations.stamp = func(o *object) Time { return o.putStart }
+	for i := range s.shards {
+		s.shards[i].byKey = make(map[objectKey]*object)
+		s.shards[i].byID = make(map[ObjectID]*object)
+	}
+	s.inForce.Store(&termState{})
+	return s
+}
+
+// A Position says how far a store has come, and the digest of its state there.
+type Position struct {
+	Seq    Seq
+	Term   Term
+	Time   Time
+	Digest Digest
+}
+
+// Position returns where the store stands.
+func (s *Store) Position() Position {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	return s.position()
+}
+
+func (s *Store) position() Position {
+	return Position{Seq: s.seq, Term: s.inForce.Load().term, Time: s.now, Digest: s.digest}
+}
+
+// Params returns the times in force in the current term.
+func (s *Store) Params() Params { return s.inForce.Load().Params }
+
+// StartAt places an empty store at the end of a journal whose state is lost,
+// so that the next commit is the first entry of a term that starts empty.
+func (s *Store) StartAt(seq Seq, now Time) error {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	if s.seq != 0 || s.counts.objects.Load() != 0 {
+		return fmt.Errorf("a store at sequence %d is not empty", s.seq)
+	}
+	s.seq, s.now = seq, now
+	return nil
+}
+
+// Apply makes the changes of the next commit: first the renewals, then the
+// object events, then the deletions, each in the order in which they stand.
+// answers, if not nil, receives for each change what Change.Apply answered.
+//
+// An error means that the commit cannot belong to this state: it is not the
+// next one, its time runs backwards, or it reserves memory that is taken. The
+// state is then not to be trusted, a follower loads a snapshot.
+func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	if c.Seq != s.seq+1 {
+		return s.position(), fmt.Errorf("commit %d does not follow %d", c.Seq, s.seq)
+	}
+	if c.Time < s.now {
+		return s.position(), fmt.Errorf("commit %d goes back in time, from %d to %d", c.Seq, s.now, c.Time)
+	}
+	tx := &Tx{s: s, seq: c.Seq, term: c.Term, now: c.Time}
+	s.seq, s.now = c.Seq, c.Time
+	tx.releaseDue()
+	for stream := LeaseRenewals; stream < StreamCount; stream++ {
+		for i, change := range c.Changes {
+			if change.Stream() != stream {
+				continue
+			}
+			err := change.Apply(tx)
+			if answers != nil {
+				answers[i] = err
+			}
+		}
+	}
+	return s.position(), tx.fault
+}
+
+// counters are figures for people and policies, kept up to date by apply and
+// read without its lock.
+type counters struct {
+	objects      atomic.Int64 // under a key, reservations included
+	softPins     atomic.Int64 // in the pinned index
+	memory       atomic.Int64 // complete memory replicas
+	disk         atomic.Int64 // complete disk replicas
+	evicted      atomic.Int64 // objects evicted, ever
+	evictedBytes atomic.Int64 // of them, ever
+	discarded    atomic.Int64 // reservations discarded, ever
+	released     atomic.Int64 // ranges that left quarantine, ever
+}
+
+// idSource gives object ids on the primary.
+type idSource struct {
+	mu   sync.Mutex
+	term Term
+	next uint64
+}

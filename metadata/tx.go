@@ -1,0 +1,296 @@
+package metadata
+
+import (
+	"fmt"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A Tx is a commit being applied. Changes use its methods from Apply, and only
+// there.
+//
+// While a follower loads a snapshot, its parts stand at different sequences.
+// Each method leaves out what the part already has, so the same changes bring
+// all parts to one sequence (design section 4, snapshot and tail).
+type Tx struct {
+	s     *Store
+	seq   Seq
+	term  Term
+	now   Time
+	fault error // the commit does not fit this state
+}
+
+// Now returns the commit's cluster time.
+func (tx *Tx) Now() Time { return tx.now }
+
+// Fail records that the commit cannot belong to this state: Store.Apply returns
+// an error, and a follower loads a snapshot.
+func (tx *Tx) Fail(format string, args ...any) {
+	if tx.fault == nil {
+		tx.fault = fmt.Errorf("commit %d: %s", tx.seq, fmt.Sprintf(format, args...))
+	}
+}
+
+// has reports whether the shard's copy already contains this commit.
+func (tx *Tx) has(sh *shard) bool { return tx.seq <= sh.loadedThrough }
+
+// globalHas reports whether the segments, quarantine, requests and parameters
+// already contain this commit.
+func (tx *Tx) globalHas() bool { return tx.seq <= tx.s.loadedThrough }
+
+// Renew sets the journaled deadline of an object's lease, unless it is later
+// already. An object that is gone is nothing to renew.
+func (tx *Tx) Renew(ref Ref, deadline Time) {
+	sh := &tx.s.shards[ref.Shard]
+	if tx.has(sh) {
+		return
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	o := sh.byID[ref.ID]
+	if o == nil || deadline <= o.deadline {
+		return
+	}
+	tx.s.subtractTerms(o)
+	o.deadline = deadline
+	o.live = max(o.live, deadline)
+	tx.s.addTerms(o)
+}
+
+// A Removal names one object to remove, and what the primary knew of it.
+type Removal struct {
+	Ref
+	// LeaseUntil is the end of the lease that the removal overrides, 0 for none:
+	// until then the memory is given to nobody.
+	LeaseUntil Time
+	// Request is the caller's request id, 0 for none.
+	Request uint64
+
+	pending *Pending
+}
+
+// Remove removes an object. It answers ObjectNotFound if the object is gone.
+func (tx *Tx) Remove(r *Removal) error {
+	sh := &tx.s.shards[r.Shard]
+	if !tx.has(sh) && !tx.removeObject(sh, r) {
+		return errs.ObjectNotFound
+	}
+	if r.Request != 0 && !tx.globalHas() {
+		tx.remember(r.Request)
+	}
+	return nil
+}
+
+func (tx *Tx) removeObject(sh *shard, r *Removal) bool {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	r.pending.resolveLocked()
+	o := sh.byID[r.ID]
+	if o == nil {
+		return false
+	}
+	existed := o.exists()
+	tx.drop(sh, o, r.LeaseUntil)
+	return existed
+}
+
+func (tx *Tx) remember(request uint64) {
+	displaced, added := tx.s.requests.add(request)
+	if !added {
+		return
+	}
+	tx.s.digest += requestTerm(request)
+	if displaced != 0 {
+		tx.s.digest -= requestTerm(displaced)
+	}
+}
+
+// drop removes an object with all its replicas. Needs the shard's lock.
+func (tx *Tx) drop(sh *shard, o *object, leaseUntil Time) {
+	tx.dropSome(sh, o, leaseUntil, func(*replica) bool { return true })
+}
+
+// dropSome removes those replicas of an object that unwanted chooses, and the
+// object if none is left. Needs the shard's lock.
+//
+// What ends a reservation makes the object evictable, with this commit as its
+// stamp: a cutoff on its way, chosen when the object was not evictable, must
+// not find it underneath.
+func (tx *Tx) dropSome(sh *shard, o *object, leaseUntil Time, unwanted func(*replica) bool) {
+	tx.s.subtractTerms(o)
+	wasReserved := o.survey().processing > 0
+	var kept []replica
+	for i := range o.replicaCount() {
+		if r := o.replicaAt(i); r.exists() && !unwanted(r) {
+			kept = append(kept, *r)
+		} else {
+			tx.dropReplica(o, r, leaseUntil)
+		}
+	}
+	if len(kept) == 0 {
+		tx.s.unfile(sh, o)
+		return
+	}
+	o.setReplicas(kept)
+	if wasReserved && o.survey().processing == 0 {
+		o.deadline = max(o.deadline, tx.now)
+		o.live = max(o.live, o.deadline)
+	}
+	tx.s.addTerms(o)
+	tx.s.file(o)
+}
+
+// dropReplica gives a replica's memory back, into quarantine if need be:
+//   - until the end of the lease that the removal overrides;
+//   - of a reservation, until its release time, as its writer may be late;
+//   - in a term's first lease TTL, until that is over, as the primary before
+//     may have granted a lease that it could not journal.
+func (tx *Tx) dropReplica(o *object, r *replica, leaseUntil Time) {
+	tx.s.count(r, -1)
+	if r.segment == nil || r.segment.Gone() {
+		return
+	}
+	term := tx.s.inForce.Load()
+	until := max(leaseUntil, term.guardUntil)
+	if r.status == Processing {
+		until = max(until, o.putStart.Add(term.ReleaseTimeout))
+	}
+	tx.release(r.segment, r.rng, until)
+}
+
+// release frees a range now, or when until has come.
+func (tx *Tx) release(p *segmentState, r segment.Range, until Time) {
+	if tx.globalHas() {
+		return
+	}
+	if until <= tx.now {
+		tx.free(p, r)
+		return
+	}
+	q := quarantined{until: until, segment: p, rng: r}
+	tx.s.quarantine.add(q)
+	tx.s.addTerm(p, q.digestTerm())
+}
+
+// free gives a range back to its allocator. While loading there is nothing to
+// do: the allocators are built when all parts have come together.
+func (tx *Tx) free(p *segmentState, r segment.Range) {
+	if tx.s.loading {
+		return
+	}
+	if err := p.Free(r); err != nil {
+		tx.Fail("%v", err)
+	}
+}
+
+// releaseDue lets go of the quarantined ranges whose time has passed.
+func (tx *Tx) releaseDue() {
+	if tx.globalHas() {
+		return
+	}
+	for {
+		q, ok := tx.s.quarantine.popDue(tx.now)
+		if !ok {
+			break
+		}
+		if q.segment.Gone() {
+			continue // the unmount took its term off the digest
+		}
+		tx.s.addTerm(q.segment, -q.digestTerm())
+		tx.s.counts.released.Add(1)
+		tx.free(q.segment, q.rng)
+	}
+	tx.s.quarantine.moveHorizon(tx.now + tx.s.inForce.Load().hold)
+}
+
+// Unmount takes a segment away, with every replica and quarantined range on
+// it, for every reader and in the digest at once. The objects that lose a
+// replica are tidied up by Sweep. It answers SegmentNotFound if it is gone.
+func (tx *Tx) Unmount(number segment.Number) error {
+	p := tx.s.segments[number]
+	if p == nil {
+		return errs.SegmentNotFound
+	}
+	p.MarkGone()
+	delete(tx.s.segments, number)
+	tx.s.digest -= p.share
+	p.share = 0
+	tx.s.pool.Remove(p.Segment)
+	tx.s.sweepLeft = ShardCount
+	return nil
+}
+
+// insert files a new object. Needs the shard's lock.
+func (tx *Tx) insert(sh *shard, o *object) {
+	s := tx.s
+	key := objectKey{o.tenant, o.key}
+	if old := sh.byKey[key]; old != nil {
+		tx.drop(sh, old, 0) // all its segments are unmounted: nothing to give back
+	}
+	sh.byKey[key] = o
+	sh.byID[o.id] = o
+	s.counts.objects.Add(1)
+	for i := range o.replicaCount() {
+		s.count(o.replicaAt(i), 1)
+	}
+	s.addTerms(o)
+	s.file(o)
+}
+
+// unfile takes an object out of maps and indexes. Needs the shard's lock.
+func (s *Store) unfile(sh *shard, o *object) {
+	key := objectKey{o.tenant, o.key}
+	if sh.byKey[key] == o {
+		delete(sh.byKey, key)
+	}
+	delete(sh.byID, o.id)
+	s.unindex(o)
+	o.flags |= flagGone
+	s.counts.objects.Add(-1)
+}
+
+// file puts an object into the index it belongs to now, and out of the one it
+// was in. What is in an index is eligible but for its stamp:
+//
+//	reservations  some replica is in progress
+//	pinned        complete in memory, softly pinned when last looked at
+//	unpinned      complete in memory
+//	none          pinned hard, or without a memory replica
+func (s *Store) file(o *object) {
+	s.unindex(o)
+	v := o.survey()
+	switch {
+	case v.processing > 0:
+		s.reservations.insert(o)
+	case v.completeMemory == 0 || o.has(flagHardPin):
+	case o.softPinned(s.now):
+		s.pinned.insert(o)
+		s.pinEnds.Set(pinEnd{o.soft, o.id, o})
+		s.counts.softPins.Add(1)
+	default:
+		s.unpinned.insert(o)
+	}
+}
+
+func (s *Store) unindex(o *object) {
+	if o.bucket == nil {
+		return
+	}
+	if o.bucket.owner == &s.pinned {
+		s.pinEnds.Delete(pinEnd{at: o.soft, id: o.id})
+		s.counts.softPins.Add(-1)
+	}
+	unlink(o)
+}
+
+// count keeps the figures up to date when a replica comes (+1) or goes (-1).
+func (s *Store) count(r *replica, by int64) {
+	switch {
+	case r.status != Complete:
+	case r.kind == Memory:
+		s.counts.memory.Add(by)
+	case r.kind == Disk:
+		s.counts.disk.Add(by)
+	}
+}
