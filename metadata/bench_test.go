@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"testing"
 
 	"github.com/understudy-store/understudy/metadata"
@@ -86,14 +87,14 @@ func BenchmarkGetReplicaList(b *testing.B) {
 		keys int
 	}{{"uniform1M", 1_000_000}, {"hot10k", 10_000}} {
 		b.Run(tc.name, func(b *testing.B) {
-			order := rand.New(rand.NewPCG(1, 2)).Perm(tc.keys)
+			requests := shuffled(names[:tc.keys])
 			now, i := s.Position().Time+1_000_000, 0
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, err := s.GetReplicaList("default", names[order[i]], now); err != nil {
+				if _, _, err := s.GetReplicaList("default", requests[i], now); err != nil {
 					b.Fatal(err)
 				}
-				if i++; i == len(order) {
+				if i++; i == len(requests) {
 					b.StopTimer()
 					i, now = 0, now+1000
 					journalRenewals(b, s, now)
@@ -103,6 +104,21 @@ func BenchmarkGetReplicaList(b *testing.B) {
 			journalRenewals(b, s, now+1000)
 		})
 	}
+}
+
+// shuffled returns the keys in random order as the network would bring them:
+// copies that are fresh in the cache when they are looked up.
+func shuffled(names []string) []string {
+	var all strings.Builder
+	order := rand.New(rand.NewPCG(1, 2)).Perm(len(names))
+	for _, i := range order {
+		all.WriteString(names[i])
+	}
+	requests, rest := make([]string, len(names)), all.String()
+	for i, n := range order {
+		requests[i], rest = rest[:len(names[n])], rest[len(names[n]):]
+	}
+	return requests
 }
 
 // journalRenewals does the work of a scan, so that the next reads mark anew.

@@ -150,7 +150,7 @@ func (e *PutStart) Apply(tx *Tx) error {
 		tx.drop(sh, old, 0)
 		tx.s.counts.discarded.Add(1)
 	}
-	if old := sh.byKey[objectKey{tenant, e.Key}]; old != nil && old.exists() {
+	if old := sh.byKey.get(tx.s.hash.of(tenant, e.Key), tenant, e.Key); old != nil && old.exists() {
 		tx.Fail("object %v is put under a key that object %v holds", e.ID, old.id)
 		return errs.ObjectExists
 	}

@@ -135,7 +135,7 @@ func (l *Loader) readShard(r *binenc.Reader, number uint16) {
 		if r.Err() != nil {
 			return
 		}
-		if sh.byID[o.id] != nil || sh.byKey[objectKey{o.tenant, o.key}] != nil {
+		if sh.byID[o.id] != nil || s.lookup(sh, s.tenants.name(o.tenant), o.key) != nil {
 			r.Fail("object %v stands twice", o.id)
 			return
 		}
@@ -266,7 +266,7 @@ func (l *Loader) buildAllocators() error {
 		return fmt.Errorf("%d segments are referred to that were never mounted", len(s.expected))
 	}
 	for i := range s.shards {
-		for _, o := range s.shards[i].byKey {
+		for o := range s.shards[i].byKey.all() {
 			for j := range o.replicaCount() {
 				r := o.replicaAt(j)
 				if r.segment == nil || !r.exists() {

@@ -58,6 +58,7 @@ type object struct {
 // extra holds what few objects have.
 type extra struct {
 	replicas    []replica // the second and further ones
+	same        *object   // the next object in the chain of a keyMap
 	diskPath    string
 	group       string
 	dataType    uint8

@@ -303,14 +303,14 @@ func (s *Store) PrepareRemoveMatching(dst []*Removal, shardNumber int, tenant st
 	sh := &s.shards[shardNumber]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for k, o := range sh.byKey {
+	for o := range sh.byKey.all() {
 		if limit == 0 {
 			return dst, true
 		}
 		if !o.exists() || o.has(flagPending|flagVictim) || o.removable(force, now) != nil {
 			continue
 		}
-		if tenant != "" && s.tenants.name(k.tenant) != tenant || match != nil && !match(k.key) {
+		if tenant != "" && s.tenants.name(o.tenant) != tenant || match != nil && !match(o.key) {
 			continue
 		}
 		dst = append(dst, s.beginRemoval(sh, o, now))

@@ -99,11 +99,11 @@ func (s *Store) Keys(dst []ObjectKey, shard int, readable bool, match func(key s
 	sh := &s.shards[shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for k, o := range sh.byKey {
-		if !o.exists() || readable && !o.readable() || match != nil && !match(k.key) {
+	for o := range sh.byKey.all() {
+		if !o.exists() || readable && !o.readable() || match != nil && !match(o.key) {
 			continue
 		}
-		dst = append(dst, ObjectKey{s.tenants.name(k.tenant), k.key})
+		dst = append(dst, ObjectKey{s.tenants.name(o.tenant), o.key})
 	}
 	return dst
 }
@@ -121,7 +121,7 @@ func (s *Store) lookup(sh *shard, tenant, key string) *object {
 	if !ok {
 		return nil
 	}
-	o := sh.byKey[objectKey{id, key}]
+	o := sh.byKey.get(s.hash.of(id, key), id, key)
 	if o == nil || !o.exists() {
 		return nil
 	}

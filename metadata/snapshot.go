@@ -49,13 +49,13 @@ func (s *Store) appendShard(b []byte, sh *shard) []byte {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	n := 0
-	for _, o := range sh.byKey {
+	for o := range sh.byKey.all() {
 		if o.exists() {
 			n++
 		}
 	}
 	b = binenc.AppendUvarint(b, uint64(n))
-	for _, o := range sh.byKey {
+	for o := range sh.byKey.all() {
 		if o.exists() {
 			b = s.appendObject(b, o)
 		}

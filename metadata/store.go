@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +42,7 @@ type Store struct {
 	requests requestLog
 	shards   [ShardCount]shard
 	ids      idSource
+	hash     keyHash
 	counts   counters
 
 	// What readers need of the term, replaced as a whole.
@@ -73,7 +75,7 @@ type Store struct {
 // A shard holds the objects whose keys hash to it.
 type shard struct {
 	mu      sync.Mutex
-	byKey   map[objectKey]*object
+	byKey   keyMap
 	byID    map[ObjectID]*object
 	pending map[objectKey]*Pending // prepared mutations, by key; primary only
 	dirty   []*object              // renewed since journaled; primary only
@@ -127,6 +129,7 @@ var noSegment = &segmentState{Segment: new(segment.Segment)}
 func New(opts Options) *Store {
 	s := &Store{
 		opts:       opts,
+		hash:       keyHash{maphash.MakeSeed()},
 		pool:       segment.NewPool(opts.Strategy, opts.Random),
 		segments:   make(map[segment.Number]*segmentState),
 		quarantine: newQuarantine(),
@@ -136,7 +139,7 @@ func New(opts Options) *Store {
 	s.unpinned.stamp, s.pinned.stamp = deadline, deadline
 	s.reservations.stamp = func(o *object) Time { return o.putStart }
 	for i := range s.shards {
-		s.shards[i].byKey = make(map[objectKey]*object)
+		s.shards[i].byKey = make(keyMap)
 		s.shards[i].byID = make(map[ObjectID]*object)
 	}
 	s.inForce.Store(&termState{})

@@ -24,7 +24,7 @@ func (s *Store) sweepShard() bool {
 	tx := &Tx{s: s, seq: s.seq, now: s.now}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for _, o := range sh.byKey {
+	for o := range sh.byKey.all() {
 		lost := false
 		for i := range o.replicaCount() {
 			lost = lost || !o.replicaAt(i).exists()

@@ -224,11 +224,11 @@ func (tx *Tx) Unmount(number segment.Number) error {
 // insert files a new object. Needs the shard's lock.
 func (tx *Tx) insert(sh *shard, o *object) {
 	s := tx.s
-	key := objectKey{o.tenant, o.key}
-	if old := sh.byKey[key]; old != nil {
+	hash := s.hash.of(o.tenant, o.key)
+	if old := sh.byKey.get(hash, o.tenant, o.key); old != nil {
 		tx.drop(sh, old, 0) // all its segments are unmounted: nothing to give back
 	}
-	sh.byKey[key] = o
+	sh.byKey.put(hash, o)
 	sh.byID[o.id] = o
 	s.counts.objects.Add(1)
 	for i := range o.replicaCount() {
@@ -240,10 +240,7 @@ func (tx *Tx) insert(sh *shard, o *object) {
 
 // unfile takes an object out of maps and indexes. Needs the shard's lock.
 func (s *Store) unfile(sh *shard, o *object) {
-	key := objectKey{o.tenant, o.key}
-	if sh.byKey[key] == o {
-		delete(sh.byKey, key)
-	}
+	sh.byKey.remove(s.hash.of(o.tenant, o.key), o)
 	delete(sh.byID, o.id)
 	s.unindex(o)
 	o.flags |= flagGone

@@ -1,0 +1,334 @@
+package etcdtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/internal/etcdserver"
+)
+
+// MinLeaseTTL is the shortest lease TTL that a cluster grants. Shorter ones
+// are raised to it.
+const MinLeaseTTL = time.Second
+
+// startTimeout bounds a start, and whatever else waits for a leader. It is
+// what a test may lose on a machine that does nothing, not what a start takes.
+const startTimeout = 30 * time.Second
+
+// Ticks of a cluster of three: as short as a loaded machine bears without
+// elections that nobody called, and short enough for MinLeaseTTL.
+const (
+	heartbeat = 50 * time.Millisecond
+	election  = 500 * time.Millisecond
+)
+
+// An Option changes what Start starts.
+type Option func(*options)
+
+type options struct {
+	nodes  int
+	quota  int64
+	logger zerolog.Logger
+}
+
+// WithNodes sets the number of members, 1 or 3. Default 1.
+func WithNodes(n int) Option { return func(o *options) { o.nodes = n } }
+
+// WithQuota caps the database of every member, in bytes. Default: etcd's 2 GiB.
+func WithQuota(bytes int64) Option { return func(o *options) { o.quota = bytes } }
+
+// WithLogger sends etcd's warnings and errors to a logger, for example
+// zerolog.New(zerolog.NewTestWriter(t)). Default: they are dropped.
+func WithLogger(log zerolog.Logger) Option { return func(o *options) { o.logger = log } }
+
+// A Cluster is a running etcd. Members are numbered from 0. Methods are to be
+// called from the test's goroutine; they fail the test that the cluster was
+// started for, or the one that they are given.
+type Cluster struct {
+	t     testing.TB
+	nodes []*node
+}
+
+// Start runs an etcd that ends with the test, data included. It returns when
+// the etcd serves.
+func Start(t testing.TB, opts ...Option) *Cluster {
+	t.Helper()
+	o := options{nodes: 1}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.nodes != 1 && o.nodes != 3 {
+		t.Fatalf("etcdtest: %d nodes; it is 1 or 3", o.nodes)
+	}
+	c := &Cluster{t: t}
+	t.Cleanup(c.close)
+	for i := range o.nodes {
+		n, err := newNode(o, i, t.TempDir())
+		if err != nil {
+			t.Fatalf("etcdtest: %v", err)
+		}
+		c.nodes = append(c.nodes, n)
+	}
+	if o.nodes > 1 {
+		members := make(map[string]string)
+		for _, n := range c.nodes {
+			members[n.cfg.Name] = n.peers.addr()
+		}
+		for _, n := range c.nodes {
+			n.cfg.InitialCluster = members
+		}
+	}
+	c.StartAll()
+	return c
+}
+
+// Endpoints returns the addresses of all members, as host:port. They stay the
+// same whatever is done to the members.
+func (c *Cluster) Endpoints() []string {
+	endpoints := make([]string, len(c.nodes))
+	for i := range c.nodes {
+		endpoints[i] = c.Endpoint(i)
+	}
+	return endpoints
+}
+
+// Endpoint returns the address of one member, as host:port.
+func (c *Cluster) Endpoint(i int) string { return c.nodes[i].clients.addr() }
+
+// Start starts a stopped member on its data, with its links whole. It returns
+// when the member serves, so most members must be up: to start several, use
+// StartAll.
+func (c *Cluster) Start(i int) {
+	c.t.Helper()
+	c.start(c.nodes[i])
+}
+
+// StartAll starts all stopped members at once, as Start does.
+func (c *Cluster) StartAll() {
+	c.t.Helper()
+	c.start(c.nodes...)
+}
+
+func (c *Cluster) start(nodes ...*node) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
+	defer cancel()
+	if err := each(nodes, func(n *node) error { return n.start(ctx) }); err != nil {
+		c.t.Fatalf("etcdtest: %v", err)
+	}
+}
+
+// Stop stops a member, if it is up, and drops its clients. Its data and its
+// endpoint stay; connections are refused meanwhile. A leader hands its
+// leadership over first if it can, as an etcd does that is told to end.
+func (c *Cluster) Stop(i int) {
+	c.t.Helper()
+	if err := c.nodes[i].stop(); err != nil {
+		c.t.Fatalf("etcdtest: %v", err)
+	}
+}
+
+// StopAll stops all members at once. No leadership is handed over.
+func (c *Cluster) StopAll() {
+	c.t.Helper()
+	if err := each(c.nodes, (*node).halt); err != nil {
+		c.t.Fatalf("etcdtest: %v", err)
+	}
+}
+
+// Leader returns the member that leads, among those that are up and not
+// paused, or -1 while there is none.
+func (c *Cluster) Leader() int {
+	for i, n := range c.nodes {
+		if n.leads() {
+			return i
+		}
+	}
+	return -1
+}
+
+// WaitLeader returns the member that leads, as soon as there is one.
+func (c *Cluster) WaitLeader(t testing.TB) int {
+	t.Helper()
+	deadline := time.NewTimer(startTimeout)
+	defer deadline.Stop()
+	poll := time.NewTicker(10 * time.Millisecond)
+	defer poll.Stop()
+	for {
+		if i := c.Leader(); i >= 0 {
+			return i
+		}
+		select {
+		case <-poll.C:
+		case <-deadline.C:
+			t.Fatalf("etcdtest: no leader within %v", startTimeout)
+		}
+	}
+}
+
+// Pause makes a member hang for everyone else: connections of clients and
+// peers stay open, and new ones are accepted, but no byte passes, and raft
+// messages in both directions are lost. The member itself runs on: a lone one
+// still expires leases, one of three loses its leadership.
+func (c *Cluster) Pause(i int) { c.nodes[i].pause() }
+
+// Resume ends Pause. What clients had sent arrives now.
+func (c *Cluster) Resume(i int) { c.nodes[i].resume() }
+
+// CutClients resets all client connections of a member and refuses new ones.
+// Its peers are not affected.
+func (c *Cluster) CutClients(i int) { c.nodes[i].clients.cut() }
+
+// HealClients ends CutClients.
+func (c *Cluster) HealClients(i int) { c.nodes[i].clients.heal() }
+
+func (c *Cluster) close() {
+	if err := each(c.nodes, (*node).halt); err != nil {
+		c.t.Errorf("etcdtest: %v", err)
+	}
+	for _, n := range c.nodes {
+		n.clients.close()
+		n.peers.close()
+	}
+}
+
+// each runs f on all nodes at once.
+func each(nodes []*node, f func(*node) error) error {
+	errs := make([]error, len(nodes))
+	var running sync.WaitGroup
+	for i, n := range nodes {
+		running.Go(func() {
+			if err := f(n); err != nil {
+				errs[i] = fmt.Errorf("member %s: %w", n.cfg.Name, err)
+			}
+		})
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}
+
+// A node is one member and its links. The links outlive the server.
+type node struct {
+	cfg     etcdserver.Config
+	clients *link
+	peers   *link // unused by a lone member
+
+	mu     sync.Mutex
+	server *etcdserver.Server // nil while it is down
+	paused bool
+}
+
+func newNode(o options, i int, dir string) (*node, error) {
+	clients, err := newLink()
+	if err != nil {
+		return nil, err
+	}
+	peers, err := newLink()
+	if err != nil {
+		clients.close()
+		return nil, err
+	}
+	n := &node{clients: clients, peers: peers}
+	n.cfg = etcdserver.Config{
+		DataDir:             filepath.Join(dir, "etcd"),
+		Name:                fmt.Sprintf("etcd%d", i),
+		AdvertiseClientAddr: clients.addr(),
+		QuotaBytes:          o.quota,
+		UnsafeNoFsync:       true,
+		Logger:              o.logger,
+	}
+	if o.nodes > 1 {
+		n.cfg.PeerAddr = "127.0.0.1:0"
+		n.cfg.HeartbeatInterval, n.cfg.ElectionTimeout = heartbeat, election
+	}
+	return n, nil
+}
+
+func (n *node) start(ctx context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.server != nil {
+		return nil
+	}
+	server, err := etcdserver.Launch(n.cfg)
+	if err != nil {
+		return err
+	}
+	n.healLocked()
+	n.clients.connect(server.ClientAddr())
+	n.peers.connect(server.PeerAddr()) // others need it before any of them is ready
+	if err := server.WaitReady(ctx); err != nil {
+		return errors.Join(err, server.Close())
+	}
+	n.server = server
+	return nil
+}
+
+func (n *node) stop() error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.server == nil {
+		return nil
+	}
+	n.clients.connect("")
+	n.peers.connect("")
+	err := n.server.Close()
+	n.server = nil
+	return err
+}
+
+// halt is stop without handing over leadership, which takes several seconds
+// when the others are stopping too.
+func (n *node) halt() error {
+	n.mu.Lock()
+	if n.server != nil {
+		n.server.Embedded().Server.HardStop()
+	}
+	n.mu.Unlock()
+	return n.stop()
+}
+
+func (n *node) pause() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.paused = true
+	n.clients.pause()
+	n.peers.pause()
+	if n.server != nil {
+		// The links stall what others dial; this drops what passes over the
+		// connections that the member itself has dialled.
+		n.server.Embedded().Server.PauseSending()
+	}
+}
+
+func (n *node) resume() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.server != nil {
+		n.server.Embedded().Server.ResumeSending()
+	}
+	n.healLocked()
+}
+
+func (n *node) healLocked() {
+	n.paused = false
+	n.clients.resume()
+	n.peers.resume()
+}
+
+func (n *node) leads() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.server == nil || n.paused {
+		return false
+	}
+	etcd := n.server.Embedded().Server
+	return etcd.Leader() == etcd.MemberID()
+}

@@ -1,0 +1,33 @@
+package archtest
+
+import (
+	"os"
+	"testing"
+)
+
+func TestArchitecture(t *testing.T) {
+	m, err := load(os.DirFS("../.."))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.files) < 10 {
+		t.Fatalf("only %d files: this is not the module", len(m.files))
+	}
+	for _, r := range rules() {
+		t.Run(r.name, func(t *testing.T) {
+			used := make(map[string]bool)
+			for _, f := range r.check(m) {
+				if _, ok := r.allow[f.subject]; ok {
+					used[f.subject] = true
+					continue
+				}
+				t.Errorf("%s", f.text)
+			}
+			for subject := range r.allow {
+				if !used[subject] {
+					t.Errorf("the allowance for %q excuses nothing: delete it", subject)
+				}
+			}
+		})
+	}
+}

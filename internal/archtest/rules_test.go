@@ -1,0 +1,92 @@
+package archtest
+
+// The layers of the module, from docs/architecture.md. Patterns may name
+// packages that do not exist yet.
+var (
+	pure      = []string{"segment/...", "metadata/...", "internal/binenc/..."}
+	features  = []string{"journal/...", "leasesync/...", "deleteevents/...", "eviction/...", "promote/..."}
+	frontEnds = []string{"internal/rpc/...", "internal/admin/...", "internal/http/...", "internal/web/..."}
+	everyone  = []string{"..."}
+)
+
+// Limits of length, in lines. What we aim for is 500 and 60; the rest is room
+// for a file that reads better whole. A test is often one long table.
+const (
+	maxFileLines         = 550
+	maxFunctionLines     = 70
+	maxTestFunctionLines = 120
+)
+
+// A rule is one sentence of the architecture. Where it must bend, allow names
+// the place (the finding's subject) and says why; an allowance that excuses
+// nothing is an error, so that the list stays short.
+type rule struct {
+	name  string
+	check check
+	allow map[string]string
+}
+
+func rules() []rule {
+	return []rule{
+		{name: "every package says what it is for", check: packageComments},
+
+		{name: "the vocabulary of errors knows nothing of ours",
+			check: mayImportOurs([]string{"errs/..."})},
+		{name: "the pure core knows only itself and pure helpers",
+			check: mayImportOurs(pure, "errs", "segment", "metadata", "internal/binenc")},
+		{name: "the allocator knows nothing of objects",
+			check: mustNotImport([]string{"segment/..."}, "metadata/...")},
+		{name: "the pure core does no I/O, logs nothing and has no contexts",
+			check: mustNotImport(pure, "context", "log/...", "net/...", "os/...", "testing/...",
+				"github.com/rs/zerolog/...", "go.etcd.io/...", "google.golang.org/grpc/...")},
+		{name: "the pure core starts no goroutines",
+			check: noGoroutines(pure)},
+		{name: "the pure core has no clock: time is an argument",
+			check: noTime(pure, nil, "Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer")},
+
+		{name: "features know neither the wiring nor what is in front of them",
+			check: mustNotImport(features, layers([]string{"internal/app/...", "internal/service/...", "cmd/..."}, frontEnds)...)},
+		{name: "features do not know one another",
+			check: apart("leasesync", "deleteevents", "eviction", "promote")},
+		{name: "the journal does not know what is written in it",
+			check: mustNotImport([]string{"journal/..."}, "leasesync/...", "deleteevents/...", "eviction/...", "promote/...")},
+		{name: "the use cases do not know how they are called",
+			check: mustNotImport([]string{"internal/service/..."}, layers([]string{"internal/app/...", "cmd/..."}, frontEnds)...)},
+		{name: "front ends translate, nothing else",
+			check: mustNotImport(frontEnds, "internal/app/...", "cmd/...", "leasesync/...", "deleteevents/...", "eviction/...", "promote/...")},
+		{name: "programs are flags and signals",
+			check: mustNotImport([]string{"cmd/..."}, layers(pure, features, frontEnds, []string{"internal/service/..."})...)},
+		{name: "nothing imports a program",
+			check: mustNotImport(everyone, "cmd/...")},
+		{name: "the API is a contract, without code of ours",
+			check: mayImportOurs([]string{"api/..."}, "api/...")},
+		{name: "the client does not contain the server",
+			check: mustNotImport([]string{"client/..."}, layers(pure, features, frontEnds, []string{"internal/app/...", "internal/service/..."})...)},
+		{name: "the embedded etcd knows nothing of ours",
+			check: mayImportOurs([]string{"internal/etcdserver/..."})},
+
+		{name: "etcdtest is for tests",
+			check: mustNotImport(everyone, "etcdtest/...")},
+		{name: "product code does not import testing",
+			check: mustNotImport(everyone, "testing/..."),
+			allow: map[string]string{
+				"etcdtest -> testing": "it is for tests: its functions take the test that they fail",
+			}},
+
+		{name: "durations come from internal/clock, the wall clock is for people",
+			check: noTime(everyone, []string{"internal/clock"}, "Now", "Since", "Until"),
+			allow: map[string]string{}},
+
+		{name: "a file holds one idea", check: fileLength(maxFileLines)},
+		{name: "a function fits a page", check: functionLength(maxFunctionLines, maxTestFunctionLines)},
+	}
+}
+
+// layers joins lists of patterns.
+func layers(lists ...[]string) []string {
+	var all []string
+	for _, l := range lists {
+		all = append(all, l...)
+	}
+	return all
+}

@@ -1,0 +1,54 @@
+package etcdserver
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/zap"
+)
+
+func TestLogsAreReducedAndRouted(t *testing.T) {
+	var out bytes.Buffer
+	var muted atomic.Bool
+	log := zapLogger(zerolog.New(&out), &muted).With(zap.String("member", "a"))
+
+	log.Info("not of interest")
+	log.Warn("simple token is not cryptographically signed")
+	log.Warn("Failed to detect schema version", zap.Error(errors.New("missing term information")))
+	if out.Len() > 0 {
+		t.Errorf("noise was logged: %s", out.String())
+	}
+
+	log.Warn("slow", zap.Int("ms", 7))
+	log.Error("Failed to detect schema version", zap.Error(errors.New("disk on fire")))
+	want := `{"level":"warn","member":"a","ms":7,"message":"slow"}
+{"level":"error","error":"disk on fire","member":"a","message":"Failed to detect schema version"}
+`
+	if got := out.String(); got != want {
+		t.Errorf("logged:\n%swant:\n%s", got, want)
+	}
+
+	out.Reset()
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("Fatal went on")
+			}
+		}()
+		log.Fatal("damaged")
+	}()
+	if !strings.Contains(out.String(), `"level":"fatal"`) {
+		t.Errorf("Fatal logged %s", out.String())
+	}
+
+	out.Reset()
+	muted.Store(true)
+	log.Error("while closing")
+	if out.Len() > 0 {
+		t.Errorf("a muted log wrote %s", out.String())
+	}
+}

@@ -1,0 +1,229 @@
+package etcdserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+	"google.golang.org/grpc"
+)
+
+// closeTimeout bounds Close. What etcd waits for itself is bounded by 5 s and
+// two election timeouts, and happens only when a disk hangs.
+const closeTimeout = 15 * time.Second
+
+// portTries is how often a start with port 0 picks another port, when the one
+// it picked was taken before etcd listened on it.
+const portTries = 10
+
+// A Server is one running etcd member.
+type Server struct {
+	cfg    Config // with defaults and real ports
+	etcd   *embed.Etcd
+	unlock func() error
+	muted  atomic.Bool // drops etcd's log entries; set while it is closed
+
+	// registered yields etcd's gRPC server when the member is ready and about
+	// to accept clients.
+	registered chan *grpc.Server
+	closing    chan struct{}
+	closeOnce  func() error
+	errc       chan error
+	watching   sync.WaitGroup
+}
+
+// Start runs an etcd member and returns when it serves, which for a member of
+// a cluster means that most members have been started. It works on a new data
+// directory and on one left behind by any end of an earlier process.
+//
+// The error says what to do if the directory is in use (ErrLocked), not
+// writable or damaged, or if a port is taken (syscall.EADDRINUSE). ctx bounds
+// the start only.
+func Start(ctx context.Context, cfg Config) (*Server, error) {
+	s, err := Launch(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.WaitReady(ctx); err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return s, nil
+}
+
+// Launch is Start without the wait: the server listens, but may not serve
+// yet. Follow it by WaitReady.
+func Launch(cfg Config) (*Server, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("embedded etcd: %w", err)
+	}
+	unlock, err := lockDir(cfg.DataDir)
+	if err != nil {
+		return nil, fmt.Errorf("embedded etcd: %w", err)
+	}
+	s := &Server{
+		unlock:     unlock,
+		registered: make(chan *grpc.Server, 1),
+		closing:    make(chan struct{}),
+		errc:       make(chan error, 1),
+	}
+	s.closeOnce = sync.OnceValue(s.close)
+	if err := s.launch(cfg); err != nil {
+		return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), unlock())
+	}
+	s.watching.Go(s.watch)
+	return s, nil
+}
+
+// launch starts etcd, on another port if the one picked has been taken since.
+//
+// etcd advertises what it is told before it listens, so port 0 must be
+// resolved first. It takes its ports before it touches the data, so trying
+// again is safe.
+func (s *Server) launch(cfg Config) error {
+	picks := cfg.AdvertiseClientAddr == "" && isPortZero(cfg.ClientAddr)
+	for try := 1; ; try++ {
+		s.cfg = cfg
+		if picks {
+			addr, err := freePort(cfg.ClientAddr)
+			if err != nil {
+				return err
+			}
+			s.cfg.ClientAddr = addr
+		}
+		if s.cfg.AdvertiseClientAddr == "" {
+			s.cfg.AdvertiseClientAddr = s.cfg.ClientAddr
+		}
+		err := s.startEtcd()
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, syscall.EADDRINUSE):
+			return err
+		case !picks || try == portTries:
+			return fmt.Errorf("%w; stop what listens there, or choose another port (0 picks a free one)", err)
+		}
+	}
+}
+
+func (s *Server) startEtcd() (err error) {
+	defer func() {
+		if cause := recover(); cause != nil {
+			err = fatalError(s.cfg.DataDir, cause)
+		}
+	}()
+	ec := s.cfg.embedConfig()
+	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(s.cfg.Logger, &s.muted))
+	ec.ServiceRegister = func(g *grpc.Server) { s.registered <- g }
+	s.etcd, err = embed.StartEtcd(ec)
+	return err
+}
+
+// WaitReady returns when the server serves.
+func (s *Server) WaitReady(ctx context.Context) error {
+	select {
+	case g := <-s.registered:
+		s.registered <- g // for Close
+		return nil
+	case err, ok := <-s.errc:
+		if !ok {
+			return fmt.Errorf("embedded etcd in %s was closed before it was ready", s.cfg.DataDir)
+		}
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("embedded etcd in %s is not ready, it has no leader: %w", s.cfg.DataDir, context.Cause(ctx))
+	}
+}
+
+// Endpoints returns the addresses for clients, as host:port.
+func (s *Server) Endpoints() []string { return []string{s.cfg.AdvertiseClientAddr} }
+
+// ClientAddr returns the host:port on which clients are served.
+func (s *Server) ClientAddr() string { return s.etcd.Clients[0].Addr().String() }
+
+// PeerAddr returns the host:port on which peers are served, or "" for a lone
+// member.
+func (s *Server) PeerAddr() string {
+	if s.cfg.lone() {
+		return ""
+	}
+	return s.etcd.Peers[0].Addr().String()
+}
+
+// Embedded returns the etcd itself, for tests that look inside or make it
+// fail.
+func (s *Server) Embedded() *embed.Etcd { return s.etcd }
+
+// Err yields one error if the server stops serving without having been told
+// to, and is closed when it has ended.
+func (s *Server) Err() <-chan error { return s.errc }
+
+func (s *Server) watch() {
+	defer close(s.errc)
+	var err error
+	select {
+	case <-s.closing:
+		return
+	case err = <-s.etcd.Err():
+	case <-s.etcd.Server.StopNotify():
+	}
+	if err == nil {
+		err = errors.New("it stopped by itself")
+	}
+	s.errc <- fmt.Errorf("embedded etcd in %s no longer serves: %w", s.cfg.DataDir, err)
+}
+
+// Close stops the server, drops its clients and unlocks the data directory.
+// It returns within 15 s, with an error if etcd has not stopped by then. It
+// may be called more than once.
+func (s *Server) Close() error { return s.closeOnce() }
+
+func (s *Server) close() error {
+	s.muted.Store(true) // etcd reports each listener that is closed as an error
+	close(s.closing)
+	s.watching.Wait()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case g := <-s.registered:
+			// Not gracefully: etcd would wait up to 5 s and more for its
+			// clients to end their watches and lease streams.
+			g.Stop()
+		default:
+			// Close would wait for the client server, which waits for the
+			// member to be ready or stopping.
+			s.etcd.Server.Stop()
+		}
+		s.etcd.Close()
+	}()
+	timeout := time.NewTimer(closeTimeout)
+	defer timeout.Stop()
+	select {
+	case <-done:
+		return s.unlock()
+	case <-timeout.C:
+		return fmt.Errorf("embedded etcd in %s has not stopped within %v; its directory stays locked until the process ends", s.cfg.DataDir, closeTimeout)
+	}
+}
+
+func isPortZero(addr string) bool {
+	_, port, err := net.SplitHostPort(addr)
+	return err == nil && port == "0"
+}
+
+// freePort returns addr, whose port is 0, with a port that is free now.
+func freePort(addr string) (string, error) {
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return "", fmt.Errorf("no free port on %s: %w", addr, err)
+	}
+	picked := l.Addr().String()
+	return picked, l.Close()
+}
