@@ -1,0 +1,54 @@
+// Package clock is the only place that reads clocks for decisions. Durations
+// and deadlines are measured on CLOCK_BOOTTIME, which goes on while a machine
+// is paused or asleep, so that a node that was stopped notices. Wall time is
+// for logs and display only, and never crosses a wire or enters the state.
+package clock
+
+import (
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Clock returns the time since some fixed moment of this machine. It never
+// goes back.
+type Clock func() time.Duration
+
+// Boot returns the clock of this machine, which counts from its start.
+func Boot() Clock {
+	return func() time.Duration {
+		var ts unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
+			panic("clock: CLOCK_BOOTTIME cannot be read: " + err.Error()) // Linux has it since 2.6.39
+		}
+		return time.Duration(ts.Nano())
+	}
+}
+
+// Runtime returns a clock on the Go runtime's time. In a testing/synctest
+// bubble it is virtual.
+func Runtime() Clock {
+	start := time.Now()
+	return func() time.Duration { return time.Since(start) }
+}
+
+// Wall returns the wall time, for logs and display.
+func Wall() time.Time { return time.Now() }
+
+// Cluster is the cluster clock of one term on its primary: it starts at the
+// time of the last commit and runs on at this machine's rate.
+type Cluster struct {
+	clock Clock
+	start time.Duration
+	base  metadata.Time
+}
+
+// NewCluster returns a cluster clock that shows base now.
+func NewCluster(clock Clock, base metadata.Time) *Cluster {
+	return &Cluster{clock: clock, start: clock(), base: base}
+}
+
+// Now returns the cluster time.
+func (c *Cluster) Now() metadata.Time { return c.base.Add(c.clock() - c.start) }

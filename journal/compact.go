@@ -1,0 +1,198 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Compactor bounds what the journal takes in etcd. The TTL of records bounds
+// how many keys live, not the history of the keys that lived: only compaction
+// frees that.
+type Compactor struct {
+	Client *clientv3.Client
+	Layout Layout
+	Tip    func() Position // of the journal
+	Clock  clock.Clock
+	Log    zerolog.Logger
+	// Keep is how long history is kept, so that followers can resume: the
+	// events TTL.
+	Keep time.Duration
+	// MaxBytes bounds records and history in bytes, whatever their age.
+	MaxBytes int64
+	// Owned says that this etcd is ours alone, so that it may be defragmented
+	// and its NOSPACE alarm disarmed.
+	Owned bool
+	// Recovered is called when space was made after NOSPACE; may be nil.
+	Recovered func()
+
+	marks []mark
+	cut   int64 // revision compacted last
+	full  chan struct{}
+}
+
+// A mark remembers where the journal was at a time.
+type mark struct {
+	at  time.Duration
+	tip Position
+}
+
+// NewCompactor returns c, ready to run.
+func NewCompactor(c Compactor) *Compactor {
+	c.full = make(chan struct{}, 1)
+	return &c
+}
+
+// NoSpace tells the compactor that etcd refused a commit for want of space. It
+// does not block.
+func (c *Compactor) NoSpace() {
+	select {
+	case c.full <- struct{}{}:
+	default:
+	}
+}
+
+// Run compacts once a second what is old or too much, and makes space when
+// etcd is full, until the context ends. Errors are logged and tried again.
+func (c *Compactor) Run(ctx context.Context) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.full:
+			err = c.makeSpace(ctx)
+		case <-tick.C:
+			err = c.step(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			c.Log.Warn().Err(err).Msg("compacting the journal failed, it will be tried again")
+		}
+	}
+}
+
+// step notes where the journal is, and cuts it at the newest mark that is too
+// old, or behind which there is too much.
+func (c *Compactor) step(ctx context.Context) error {
+	now, tip := c.Clock(), c.Tip()
+	c.marks = append(c.marks, mark{now, tip})
+	old, much := 0, 0
+	for i, m := range c.marks {
+		if now-m.at >= c.Keep {
+			old = i + 1
+		}
+		if tip.Head.Bytes-m.tip.Head.Bytes > c.MaxBytes {
+			much = i + 1
+		}
+	}
+	n := max(old, much)
+	if n == 0 {
+		return nil
+	}
+	to := c.marks[n-1].tip
+	c.marks = append(c.marks[:0], c.marks[n:]...)
+	if much > old {
+		// Records that are too young to have expired, but too many.
+		return c.cutAt(ctx, to)
+	}
+	return c.compact(ctx, to.Revision)
+}
+
+// cutAt deletes all records up to a position, and compacts so far.
+func (c *Compactor) cutAt(ctx context.Context, to Position, opts ...clientv3.CompactOption) error {
+	ctx, cancel := context.WithTimeout(ctx, cutTimeout)
+	defer cancel()
+	revision := to.Revision
+	for stream := range metadata.StreamCount {
+		resp, err := c.Client.Delete(ctx, c.Layout.Record(stream, 0), clientv3.WithRange(c.Layout.Record(stream, to.Head.Seq+1)))
+		if err != nil {
+			return fmt.Errorf("deleting %v records up to %d: %w", stream, to.Head.Seq, err)
+		}
+		revision = resp.Header.Revision
+	}
+	return c.compact(ctx, revision, opts...)
+}
+
+// cutTimeout bounds a cut, which deletes up to MaxBytes of records.
+const cutTimeout = 30 * time.Second
+
+func (c *Compactor) compact(ctx context.Context, revision int64, opts ...clientv3.CompactOption) error {
+	if revision <= c.cut {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, cutTimeout)
+	defer cancel()
+	_, err := c.Client.Compact(ctx, revision, opts...)
+	if err != nil && !errors.Is(err, rpctypes.ErrCompacted) {
+		return fmt.Errorf("compacting to revision %d: %w", revision, err)
+	}
+	c.cut = revision
+	return nil
+}
+
+// makeSpace deletes and compacts everything, gives the freed pages back, and
+// lifts the NOSPACE alarm. Followers that are behind load a snapshot.
+func (c *Compactor) makeSpace(ctx context.Context) error {
+	if !c.Owned {
+		return errors.New("etcd is out of space; it is not ours to defragment: raise its quota, or compact, defragment and disarm it")
+	}
+	c.marks = nil
+	if err := c.cutAt(ctx, c.Tip(), clientv3.WithCompactPhysical()); err != nil {
+		return err
+	}
+	for _, endpoint := range c.Client.Endpoints() {
+		if err := c.defragment(ctx, endpoint); err != nil {
+			return err
+		}
+	}
+	if err := c.disarm(ctx); err != nil {
+		return fmt.Errorf("disarming NOSPACE: %w", err)
+	}
+	c.Log.Warn().Int64("revision", c.cut).Msg("etcd was out of space; its history was compacted and defragmented")
+	if c.Recovered != nil {
+		c.Recovered()
+	}
+	return nil
+}
+
+func (c *Compactor) disarm(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel()
+	list, err := c.Client.AlarmList(ctx)
+	if err != nil {
+		return err
+	}
+	for _, alarm := range list.Alarms {
+		if alarm.Alarm != etcdserverpb.AlarmType_NOSPACE {
+			continue
+		}
+		if _, err := c.Client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(alarm)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// defragTimeout bounds the defragmentation of one member, which copies its
+// database while nothing else is served.
+const defragTimeout = time.Minute
+
+func (c *Compactor) defragment(ctx context.Context, endpoint string) error {
+	ctx, cancel := context.WithTimeout(ctx, defragTimeout)
+	defer cancel()
+	if _, err := c.Client.Defragment(ctx, endpoint); err != nil {
+		return fmt.Errorf("defragmenting %s: %w", endpoint, err)
+	}
+	return nil
+}

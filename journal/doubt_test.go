@@ -1,0 +1,246 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// faultyClient connects to a real etcd; each transaction asks fault whether it
+// is sent at all, and whether its answer arrives.
+func faultyClient(t *testing.T, etcd *etcdtest.Cluster, fault func() (send, answer bool)) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: etcd.Endpoints(),
+		Logger:    zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+			cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			if !strings.HasSuffix(method, "/Txn") {
+				return invoker(ctx, method, req, reply, cc, opts...)
+			}
+			send, answer := fault()
+			if !send {
+				return status.Error(codes.Unavailable, "test: not sent")
+			}
+			err := invoker(ctx, method, req, reply, cc, opts...)
+			if err == nil && !answer {
+				return status.Error(codes.Unavailable, "test: the answer is lost")
+			}
+			return err
+		})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// Whatever becomes of a transaction's question or answer, the change is in the
+// journal once, and its caller gets the true result.
+func TestLostAnswersAreResolved(t *testing.T) {
+	for name, tc := range map[string]struct{ send, answer func(n int32) bool }{
+		"the answer is lost":      {always, odd},
+		"the question is lost":    {odd, always},
+		"both, one after another": {func(n int32) bool { return n%3 != 1 }, func(n int32) bool { return n%3 != 2 }},
+		"answers are lost twice":  {always, func(n int32) bool { return n%3 == 0 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcd := etcdtest.Start(t)
+			var on atomic.Bool
+			var n atomic.Int32
+			client := faultyClient(t, etcd, func() (bool, bool) {
+				if !on.Load() {
+					return true, true
+				}
+				i := n.Add(1)
+				return tc.send(i), tc.answer(i)
+			})
+			s := newStandby()
+			done := follow(t, etcd.Client(t), now(t, etcd.Client(t)), s)
+			p := newPrimary(t, client, 1<<20).run().mount()
+			on.Store(true)
+			for i := range 10 {
+				p.mustPut(fmt.Sprint(i))
+			}
+			on.Store(false)
+			s.waitFor(t, p.store.Position())
+			if got := s.store.Stats().Objects; got != 10 {
+				t.Errorf("%d objects on the standby, want 10", got)
+			}
+			select {
+			case err := <-done:
+				t.Errorf("the reader ended: %v", err)
+			default:
+			}
+		})
+	}
+}
+
+func always(int32) bool { return true }
+func odd(n int32) bool  { return n%2 == 0 }
+
+// When another primary takes over before the doubt is resolved, the caller is
+// told that the outcome is open, not that nothing happened.
+func TestDoubtThatIsNeverResolved(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	other := etcd.Client(t)
+	layout := journal.NewLayout("/understudy", "test")
+	var lose atomic.Bool
+	client := faultyClient(t, etcd, func() (bool, bool) {
+		if !lose.Load() {
+			return true, true
+		}
+		return true, false
+	})
+	p := newPrimary(t, client, 1<<20).run().mount()
+	before := p.log.Tip().Head
+	lose.Store(true)
+	// The successor moves the head as soon as the doubtful commit is there.
+	moved := make(chan struct{})
+	go func() {
+		defer close(moved)
+		for ctx := t.Context(); ctx.Err() == nil; {
+			resp, err := other.Get(ctx, layout.Head())
+			if err != nil {
+				return
+			}
+			if h, err := journal.DecodeHead(resp.Kvs[0].Value); err == nil && h.Seq > before.Seq && h.Term == 1 {
+				next := fmt.Sprintf(`{"term":2,"sequence":%d,"checked_digest":"0"}`, h.Seq+1)
+				_, _ = other.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(layout.Head()), "=", resp.Kvs[0].ModRevision)).
+					Then(clientv3.OpPut(layout.Head(), next)).Commit()
+				return
+			}
+		}
+	}()
+	err := p.put(t.Context(), "doubtful")
+	<-moved
+	switch errs.KindOf(err) {
+	case errs.Unresolved: // the successor was first
+	case errs.OK: // the doubt was resolved before the successor came; the next one cannot be
+		if err := p.put(t.Context(), "late"); errs.KindOf(err) != errs.NotLeader && errs.KindOf(err) != errs.Unresolved {
+			t.Errorf("a put behind the successor: %v", err)
+		}
+	default:
+		t.Errorf("a doubtful put: %v", err)
+	}
+}
+
+func TestDeadlineWhileACommitIsUnderWay(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	p := newPrimary(t, etcd.Client(t), 1<<20).run().mount()
+	etcd.Pause(0)
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	err := p.put(ctx, "slow")
+	if errs.KindOf(err) != errs.Unresolved {
+		t.Errorf("a put whose commit has no answer yet: %v", err)
+	}
+	etcd.Resume(0)
+	// It is made all the same, and the next caller waits for it.
+	waitFor(t, "the put", func() bool {
+		_, err := p.store.Inspect("default", "slow")
+		return err == nil
+	})
+}
+
+func waitFor(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not come", what)
+		}
+	}
+}
+
+// A stalledLog says when a commit has come to it, and holds it until the
+// context ends.
+type stalledLog struct{ came chan struct{} }
+
+func (l stalledLog) Append(ctx context.Context, _ *journal.Sealed) error {
+	l.came <- struct{}{}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func TestStoppingTheWriterLeavesNothingOpen(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	p := newPrimary(t, etcd.Client(t), 1<<20).run().mount()
+	p.stop()
+	p.done <- wait(t, "the end of the writer", p.done)
+
+	boot := clock.Boot()
+	p.queue = journal.NewQueue(p.store, 1<<24)
+	stalled := stalledLog{make(chan struct{}, 1)}
+	w := journal.NewWriter(journal.WriterConfig{
+		Store: p.store, Queue: p.queue, Log: stalled, Term: 1, Now: p.clock.Now, Elapsed: boot,
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	sealed, queued := make(chan error, 1), make(chan error, 20)
+	go func() { sealed <- p.put(t.Context(), "sealed") }()
+	waitFor(t, "the first put", func() bool { _, n := p.queue.Len(); return n == 1 })
+	go func() { ended <- w.Run(ctx) }()
+	<-stalled.came
+	for i := range 20 {
+		go func() { queued <- p.put(t.Context(), fmt.Sprint(i)) }()
+	}
+	waitFor(t, "the puts in the queue", func() bool { _, n := p.queue.Len(); return n == 20 })
+	cancel()
+	if err := wait(t, "the answer to what was sealed", sealed); errs.KindOf(err) != errs.Unresolved {
+		t.Errorf("what was under way: %v", err)
+	}
+	for range 20 {
+		if err := wait(t, "the answer to what was queued", queued); errs.KindOf(err) != errs.NotLeader {
+			t.Errorf("what was queued: %v", err)
+		}
+	}
+	if err := wait(t, "the end of the writer", ended); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if st := p.store.Stats(); st.Busy != 0 {
+		t.Errorf("%d bytes stay taken", st.Busy)
+	}
+	if _, err := p.queue.Admit(t.Context(), 1); errs.KindOf(err) != errs.NotLeader {
+		t.Errorf("the queue of a stopped writer: %v", err)
+	}
+}
+
+// The position at which a cut reader goes on.
+func TestReaderGoesOnAfterACut(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	direct := etcd.Client(t)
+	s := newStandby()
+	done := follow(t, etcd.Client(t), now(t, etcd.Client(t)), s)
+	p := newPrimary(t, direct, 1<<20).run().mount()
+	p.mustPut("a")
+	s.waitFor(t, metadata.Position(p.store.Position()))
+	for i := range 3 {
+		etcd.CutClients(0)
+		etcd.HealClients(0)
+		p.mustPut(fmt.Sprint("b", i))
+	}
+	s.waitFor(t, p.store.Position())
+	select {
+	case err := <-done:
+		t.Errorf("the reader ended: %v", err)
+	default:
+	}
+}

@@ -1,0 +1,224 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/internal/clock"
+)
+
+// AttemptTimeout bounds one transaction. When it passes, the result is not
+// known and is resolved by reading the head.
+const AttemptTimeout = 3 * time.Second
+
+// An EtcdLog appends commits to the journal in etcd, as one elected leader.
+// Not safe for concurrent use, but for Tip.
+type EtcdLog struct {
+	client   *clientv3.Client
+	layout   Layout
+	election int64 // create revision of the leader key: our right to write
+	leases   *eventLeases
+
+	end Position // last known, ours or a predecessor's
+	tip atomic.Pointer[Position]
+}
+
+// A Position is a head of the journal with the etcd revision at which it was
+// written, 0 for none yet.
+type Position struct {
+	Head     Head
+	Revision int64
+}
+
+// NewEtcdLog returns a log that goes on behind a position, with the right of
+// the leader key that was created at election. Records live at least as long
+// as eventsTTL, as measured by the clock.
+func NewEtcdLog(client *clientv3.Client, layout Layout, election int64, behind Position, eventsTTL time.Duration, clk clock.Clock) *EtcdLog {
+	l := &EtcdLog{
+		client: client, layout: layout, election: election,
+		leases: &eventLeases{client: client, ttl: eventsTTL, clock: clk},
+	}
+	l.advance(behind.Head, behind.Revision)
+	return l
+}
+
+// Append writes a commit: it compares the leader and the head, and moves the
+// head by one. See Log for its errors.
+func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
+	if c.Head.Seq != l.end.Head.Seq+1 {
+		return fmt.Errorf("commit %d does not follow the head at %d", c.Head.Seq, l.end.Head.Seq)
+	}
+	c.Head.Bytes = l.end.Head.Bytes + int64(c.bytes())
+	retry := &backoff.ExponentialBackOff{
+		InitialInterval: 5 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 500 * time.Millisecond,
+	}
+	for doubtful := false; ; {
+		err := l.attempt(ctx, c)
+		switch {
+		case err == nil:
+			return nil
+		case errors.Is(err, rpctypes.ErrLeaseNotFound):
+			l.leases.drop() // the records' lease has run out: take a new one
+		case isRefusal(err) && !doubtful:
+			return &RefusedError{err}
+		case errors.Is(err, ErrFenced) && doubtful:
+			return fmt.Errorf("commit %d: %w while its fate was open", c.Head.Seq, errDeposed)
+		case errors.Is(err, ErrFenced):
+			return err
+		default:
+			if doubtful, err = l.resolve(ctx, c); err != nil {
+				return err
+			}
+			if !doubtful {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("commit %d: %w", c.Head.Seq, ctx.Err())
+		case <-time.After(retry.NextBackOff()):
+		}
+	}
+}
+
+// errDeposed is ErrFenced where a commit may have been written before.
+var errDeposed = errors.New("another primary was elected")
+
+// attempt runs the transaction once.
+func (l *EtcdLog) attempt(ctx context.Context, c *Sealed) error {
+	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel()
+	head, err := c.Head.encode()
+	if err != nil {
+		return err
+	}
+	ops := []clientv3.Op{clientv3.OpPut(l.layout.Head(), head)}
+	if c.Head.Streams != 0 {
+		lease, err := l.leases.current(ctx)
+		if err != nil {
+			return err
+		}
+		for stream, record := range c.Records {
+			if record != nil {
+				key := l.layout.Record(streamAt(stream), c.Head.Seq)
+				ops = append(ops, clientv3.OpPut(key, string(record), clientv3.WithLease(lease)))
+			}
+		}
+	}
+	resp, err := l.client.Txn(ctx).If(l.fence()...).Then(ops...).
+		Else(clientv3.OpGet(l.layout.Head()), clientv3.OpGet(l.layout.Leader())).Commit()
+	if err != nil {
+		return err
+	}
+	if resp.Succeeded {
+		l.advance(c.Head, resp.Header.Revision)
+		return nil
+	}
+	return l.compareFailed(c, resp)
+}
+
+// fence is what must hold for this node to write.
+func (l *EtcdLog) fence() []clientv3.Cmp {
+	return []clientv3.Cmp{
+		clientv3.Compare(clientv3.CreateRevision(l.layout.Leader()), "=", l.election),
+		clientv3.Compare(clientv3.ModRevision(l.layout.Head()), "=", l.end.Revision),
+	}
+}
+
+// compareFailed tells a lost election from an attempt of ours that succeeded
+// without our knowing.
+func (l *EtcdLog) compareFailed(c *Sealed, resp *clientv3.TxnResponse) error {
+	heads := resp.Responses[0].GetResponseRange().Kvs
+	if len(heads) == 1 {
+		head, err := DecodeHead(heads[0].Value)
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrFenced, err)
+		}
+		if head.Term == c.Head.Term && head.Seq == c.Head.Seq {
+			l.advance(head, heads[0].ModRevision)
+			return nil
+		}
+	}
+	return ErrFenced
+}
+
+// resolve finds out by reading what became of a transaction without an answer.
+// It reports true if it was not applied so far and may be sent again: it
+// compares the head, so at most one of the two will be applied.
+func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (again bool, err error) {
+	attempt, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel()
+	resp, err := l.client.Get(attempt, l.layout.Head())
+	if err != nil {
+		return true, ctx.Err()
+	}
+	if len(resp.Kvs) == 0 {
+		if l.end.Revision == 0 {
+			return true, nil
+		}
+		return false, fmt.Errorf("commit %d: the head of the journal was deleted", c.Head.Seq)
+	}
+	head, err := DecodeHead(resp.Kvs[0].Value)
+	switch {
+	case err != nil:
+		return false, err
+	case head.Term == c.Head.Term && head.Seq == c.Head.Seq:
+		l.advance(head, resp.Kvs[0].ModRevision)
+		return false, nil
+	case head.Term > c.Head.Term:
+		return false, fmt.Errorf("commit %d: %w while its fate was open", c.Head.Seq, errDeposed)
+	}
+	return true, nil
+}
+
+func (l *EtcdLog) advance(head Head, revision int64) {
+	l.end = Position{head, revision}
+	tip := l.end
+	l.tip.Store(&tip)
+}
+
+// Tip returns the position of the last commit. It may be called from any
+// goroutine.
+func (l *EtcdLog) Tip() Position { return *l.tip.Load() }
+
+// Resign ends the term cleanly: in one transaction it moves the head, marked
+// clean, and deletes the leader key. No call may be answered any more when it
+// is sent.
+func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
+	head.Bytes, head.Clean = l.end.Head.Bytes, true
+	value, err := head.encode()
+	if err != nil {
+		return err
+	}
+	resp, err := l.client.Txn(ctx).If(l.fence()...).
+		Then(clientv3.OpPut(l.layout.Head(), value), clientv3.OpDelete(l.layout.Leader())).Commit()
+	switch {
+	case err != nil:
+		return err
+	case !resp.Succeeded:
+		return ErrFenced
+	}
+	l.advance(head, resp.Header.Revision)
+	return nil
+}
+
+// isRefusal reports whether etcd surely did not apply a transaction, for a
+// reason that sending it again does not mend by itself.
+func isRefusal(err error) bool {
+	for _, refusal := range []error{
+		rpctypes.ErrNoSpace, rpctypes.ErrRequestTooLarge, rpctypes.ErrTooManyOps, rpctypes.ErrTooManyRequests,
+		rpctypes.ErrPermissionDenied, rpctypes.ErrInvalidAuthToken, rpctypes.ErrUserEmpty, rpctypes.ErrDuplicateKey,
+	} {
+		if errors.Is(err, refusal) {
+			return true
+		}
+	}
+	return false
+}

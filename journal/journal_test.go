@@ -1,0 +1,473 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var params = metadata.Params{LeaseTTL: time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
+
+var codec = journal.Codec{
+	metadata.LeaseRenewals: leasesync.Decode,
+	metadata.ObjectEvents:  metadata.DecodeObjectEvent,
+	metadata.DeleteEvents:  deleteevents.Decode,
+}
+
+// A primary is a store with a writer on a real etcd.
+type primary struct {
+	t      *testing.T
+	client *clientv3.Client
+	layout journal.Layout
+	store  *metadata.Store
+	queue  *journal.Queue
+	log    *journal.EtcdLog
+	writer *journal.Writer
+	clock  *clock.Cluster
+	seen   *observer
+	done   chan error
+	stop   context.CancelFunc
+}
+
+type observer struct {
+	mu               sync.Mutex
+	commits, refused int
+	reason           error
+	onRefused        func(error)
+}
+
+func (o *observer) Committed(int, int, time.Duration, time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.commits++
+}
+
+func (o *observer) count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.commits
+}
+
+func (o *observer) Refused(_ int, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refused++
+	o.reason = err
+	if o.onRefused != nil {
+		o.onRefused(err)
+	}
+}
+
+// newPrimary elects itself in term 1 and begins the term. The writer does not
+// run until run is called.
+func newPrimary(t *testing.T, client *clientv3.Client, queueBytes int64) *primary {
+	t.Helper()
+	p := &primary{
+		t: t, client: client, layout: journal.NewLayout("/understudy", "test"),
+		store: metadata.New(metadata.Options{}), seen: &observer{}, done: make(chan error, 1),
+	}
+	put, err := client.Put(t.Context(), p.layout.Leader(), "me")
+	if err != nil {
+		t.Fatal(err)
+	}
+	boot := clock.Boot()
+	p.clock = clock.NewCluster(boot, 0)
+	p.queue = journal.NewQueue(p.store, queueBytes)
+	p.log = journal.NewEtcdLog(client, p.layout, put.Header.Revision, journal.Position{}, 5*time.Second, boot)
+	p.store.StartIDs(1)
+	p.writer = journal.NewWriter(journal.WriterConfig{
+		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.clock.Now, Elapsed: boot, Observer: p.seen,
+	})
+	if err := p.writer.Begin(t.Context(), &metadata.TermStart{Term: 1, Params: params}); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func (p *primary) run() *primary {
+	ctx, cancel := context.WithCancel(context.Background())
+	p.stop = cancel
+	go func() { p.done <- p.writer.Run(ctx) }()
+	p.t.Cleanup(func() {
+		cancel()
+		select {
+		case <-p.done:
+		case <-time.After(20 * time.Second):
+			p.t.Error("the writer does not stop")
+		}
+	})
+	return p
+}
+
+func (p *primary) mount() *primary {
+	p.t.Helper()
+	e, err := p.store.PrepareMount(segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 30, Endpoint: "a:1"})
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	if _, err := p.queue.Submit(p.t.Context(), e); err != nil {
+		p.t.Fatal(err)
+	}
+	return p
+}
+
+func (p *primary) prepare(key string) *metadata.PutStart {
+	p.t.Helper()
+	e, _, wait, err := p.store.PreparePutStart(&metadata.Put{Tenant: "default", Key: key, Size: 100, Replicas: 1}, p.clock.Now())
+	if err != nil || wait != nil {
+		p.t.Fatalf("preparing %s: %v, busy %v", key, err, wait != nil)
+	}
+	return e
+}
+
+func (p *primary) put(ctx context.Context, key string) error {
+	answers, err := p.queue.Submit(ctx, p.prepare(key))
+	if err != nil {
+		return err
+	}
+	return answers[0]
+}
+
+func (p *primary) mustPut(keys ...string) {
+	p.t.Helper()
+	for _, key := range keys {
+		if err := p.put(p.t.Context(), key); err != nil {
+			p.t.Fatalf("put %s: %v", key, err)
+		}
+	}
+}
+
+// A standby is a store that follows.
+type standby struct {
+	store *metadata.Store
+
+	mu      sync.Mutex
+	changed []string
+	moved   chan struct{} // replaced at each commit
+	wrong   int           // digests that differ from the head's
+}
+
+func newStandby() *standby {
+	return &standby{store: metadata.New(metadata.Options{}), moved: make(chan struct{})}
+}
+
+func (s *standby) Commit(c *metadata.Commit, at journal.Position) error {
+	before := s.store.Position()
+	if at.Head.Checked == before.Seq && before.Seq > 0 && at.Head.Digest != before.Digest {
+		return fmt.Errorf("digest %v at %d, the primary has %v", before.Digest, before.Seq, at.Head.Digest)
+	}
+	if _, err := s.store.Apply(c, nil); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.moved)
+	s.moved = make(chan struct{})
+	return nil
+}
+
+func (s *standby) Changed(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed = append(s.changed, key)
+}
+
+// waitFor waits until the standby has the position.
+func (s *standby) waitFor(t *testing.T, want metadata.Position) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		s.mu.Lock()
+		moved := s.moved
+		s.mu.Unlock()
+		got := s.store.Position()
+		if got == want {
+			return
+		}
+		if got.Seq >= want.Seq {
+			t.Fatalf("the standby is at %+v, the primary was at %+v", got, want)
+		}
+		select {
+		case <-moved:
+		case <-deadline:
+			t.Fatalf("the standby stays at %+v, wanted %+v", got, want)
+		}
+	}
+}
+
+// follow reads the journal until the test ends; the channel gets the end.
+func follow(t *testing.T, client *clientv3.Client, behind journal.Position, s *standby) <-chan error {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	done, ended := make(chan error, 1), make(chan struct{})
+	go func() {
+		defer close(ended)
+		r := &journal.Reader{Client: client, Layout: journal.NewLayout("/understudy", "test"), Codec: codec}
+		done <- r.Read(ctx, behind, s)
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return done
+}
+
+// now is the position of a reader that begins before the journal does.
+func now(t *testing.T, client *clientv3.Client) journal.Position {
+	t.Helper()
+	resp, err := client.Get(t.Context(), "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return journal.Position{Revision: resp.Header.Revision}
+}
+
+func wait(t *testing.T, what string, done <-chan error) error {
+	t.Helper()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(20 * time.Second):
+		t.Fatalf("%s does not come", what)
+		return nil
+	}
+}
+
+func TestCommitsReachAStandbyInOrder(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client := etcd.Client(t)
+	s := newStandby()
+	done := follow(t, etcd.Client(t), now(t, client), s)
+	p := newPrimary(t, client, 1<<20).run().mount()
+	var callers sync.WaitGroup
+	for w := range 8 {
+		callers.Go(func() {
+			for i := range 50 {
+				if err := p.put(t.Context(), fmt.Sprintf("%d-%d", w, i)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	callers.Wait()
+	s.waitFor(t, p.store.Position())
+	if got := p.store.Stats().Objects; got != 400 {
+		t.Errorf("%d objects", got)
+	}
+	if n := p.seen.count(); n >= 400 {
+		t.Errorf("%d commits for 400 concurrent puts: they share none", n)
+	}
+	// The heartbeat moves on by itself, and with it the digest that is checked.
+	at := p.store.Position()
+	s.waitFor(t, waitBeyond(t, p.store, at.Seq))
+	if _, err := client.Put(t.Context(), p.layout.Node("n1"), "{}"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-done:
+		t.Fatalf("the reader ended: %v", err)
+	default:
+	}
+}
+
+func waitBeyond(t *testing.T, s *metadata.Store, seq metadata.Seq) metadata.Position {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if p := s.Position(); p.Seq > seq {
+			return p
+		}
+	}
+	t.Fatalf("no commit behind %d", seq)
+	return metadata.Position{}
+}
+
+func TestFencedByAnotherLeader(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	p := newPrimary(t, etcd.Client(t), 1<<20).run().mount()
+	p.mustPut("a")
+	if _, err := etcd.Client(t).Delete(t.Context(), p.layout.Leader()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := etcd.Client(t).Put(t.Context(), p.layout.Leader(), "somebody else"); err != nil {
+		t.Fatal(err)
+	}
+	before := p.store.Position()
+	if err := p.put(t.Context(), "b"); errs.KindOf(err) != errs.NotLeader {
+		t.Errorf("a put of a deposed primary: %v", err)
+	}
+	err := wait(t, "the end of the writer", p.done)
+	p.done <- err
+	if !errors.Is(err, journal.ErrFenced) {
+		t.Errorf("the writer ended with %v", err)
+	}
+	if err := p.put(t.Context(), "b"); errs.KindOf(err) != errs.NotLeader {
+		t.Errorf("a later put: %v", err)
+	}
+	if got := p.store.Position(); got.Seq != before.Seq && got.Seq != before.Seq+1 {
+		t.Errorf("the deposed primary went on to %+v", got)
+	}
+	p.prepare("b") // was taken back: the key is free
+}
+
+// A deposed primary whose predecessor's head has moved on must not write, even
+// if the leader key were its own again.
+func TestFencedByTheHead(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client := etcd.Client(t)
+	p := newPrimary(t, client, 1<<20).run().mount()
+	at := p.log.Tip()
+	head := fmt.Sprintf(`{"term":9,"sequence":%d,"checked_digest":"0"}`, at.Head.Seq+1)
+	if _, err := client.Put(t.Context(), p.layout.Head(), head); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.put(t.Context(), "b"); errs.KindOf(err) != errs.NotLeader {
+		t.Errorf("a put behind a foreign head: %v", err)
+	}
+}
+
+func TestTheRecordsLeaseIsRenewed(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client := etcd.Client(t)
+	p := newPrimary(t, client, 1<<20).run().mount()
+	leases, err := client.Leases(t.Context())
+	if err != nil || len(leases.Leases) == 0 {
+		t.Fatalf("leases %v, %v", leases, err)
+	}
+	for _, l := range leases.Leases {
+		if _, err := client.Revoke(t.Context(), l.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.mustPut("after the lease went")
+}
+
+func TestRecordsExpire(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client := etcd.Client(t)
+	p := newPrimary(t, client, 1<<20).run().mount()
+	resp, err := client.Get(t.Context(), p.layout.Record(metadata.ObjectEvents, 2))
+	if err != nil || len(resp.Kvs) != 1 || resp.Kvs[0].Lease == 0 {
+		t.Fatalf("record of the mount: %+v, %v", resp, err)
+	}
+	ttl, err := client.TimeToLive(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease))
+	if err != nil || ttl.GrantedTTL < 6 || ttl.GrantedTTL > 7 {
+		t.Errorf("granted TTL %d s for an events TTL of 5 s: %v", ttl.GrantedTTL, err)
+	}
+}
+
+func TestQueueIsBounded(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	p := newPrimary(t, etcd.Client(t), 1) // as small as can be; the writer does not run
+	ticket, err := p.queue.Admit(t.Context(), journal.MaxSubmissionBytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := p.queue.Admit(ctx, 1); errs.KindOf(err) != errs.Unavailable {
+		t.Fatalf("admitted to a full queue: %v", err)
+	}
+	ticket.Release()
+	ticket.Release()
+	ticket, err = p.queue.Admit(t.Context(), 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ticket.Release()
+}
+
+func TestACallerThatGoesTakesItsChangeBack(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	p := newPrimary(t, etcd.Client(t), 1<<20)
+	e, err := p.store.PrepareMount(segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 30})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := p.queue.Submit(ctx, e); errs.KindOf(err) != errs.Unavailable {
+		t.Fatalf("a mount without a writer: %v", err)
+	}
+	if bytes, n := p.queue.Len(); bytes != 0 || n != 0 {
+		t.Errorf("%d bytes in %d submissions stay behind", bytes, n)
+	}
+	p.run().mount()
+	if st := p.store.Stats(); st.Segments != 1 {
+		t.Errorf("%+v", st)
+	}
+}
+
+func TestOversizedSubmissions(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	p := newPrimary(t, etcd.Client(t), 1<<20).run().mount()
+	big := p.prepare("big")
+	big.DiskPath = string(make([]byte, metadata.MaxChangeBytes))
+	busy := p.store.Stats().Busy
+	if _, err := p.queue.Submit(t.Context(), big); errs.KindOf(err) != errs.InvalidParams {
+		t.Errorf("a change of 64 KiB: %v", err)
+	}
+	if got := p.store.Stats().Busy; got >= busy {
+		t.Error("a refused change keeps its memory")
+	}
+	var many []metadata.Change
+	for i := range 10 {
+		e := p.prepare(fmt.Sprint("many", i))
+		e.DiskPath = string(make([]byte, metadata.MaxChangeBytes/2))
+		many = append(many, e)
+	}
+	if _, err := p.queue.Submit(t.Context(), many...); errs.KindOf(err) != errs.InvalidParams {
+		t.Errorf("a submission of 320 KiB: %v", err)
+	}
+	p.mustPut("big", "many0")
+}
+
+func TestFullEtcdRecovers(t *testing.T) {
+	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
+	client := etcd.Client(t)
+	p := newPrimary(t, client, 1<<20).run().mount()
+	p.mustPut("before")
+	recovered := make(chan struct{})
+	compactor := journal.NewCompactor(journal.Compactor{
+		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: zerolog.Nop(),
+		Keep: time.Hour, MaxBytes: 1 << 40, Owned: true, Recovered: func() { close(recovered) },
+	})
+	etcd.FillQuota(t)
+	err := p.put(t.Context(), "full")
+	if errs.KindOf(err) != errs.Unavailable || !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Fatalf("a put into a full etcd: %v", err)
+	}
+	if !errs.KindOf(err).Retryable() {
+		t.Error("it must be retryable")
+	}
+	if _, err := p.store.Inspect("default", "full"); err == nil {
+		t.Error("a refused put is there")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- compactor.Run(ctx) }()
+	compactor.NoSpace()
+	select {
+	case <-recovered:
+	case <-time.After(20 * time.Second):
+		t.Fatal("no space was made")
+	}
+	p.mustPut("full")
+	cancel()
+	<-done
+}

@@ -1,0 +1,92 @@
+package journal
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Layout names the keys of one cluster in etcd. All are under one root, so
+// that one watch sees everything of the cluster in one order.
+type Layout struct{ Root string }
+
+// NewLayout returns the layout under {prefix}/{cluster id}/.
+func NewLayout(prefix, clusterID string) Layout {
+	return Layout{Root: strings.TrimRight(prefix, "/") + "/" + clusterID + "/"}
+}
+
+// Leader is the key of the elected node. It lives as long as its lease.
+func (l Layout) Leader() string { return l.Root + "leader" }
+
+// Head is the key of the journal's end. It lives for ever.
+func (l Layout) Head() string { return l.Root + "head" }
+
+// Nodes is the prefix of the nodes' own keys, which live on their own leases.
+func (l Layout) Nodes() string { return l.Root + "nodes/" }
+
+// Node is the key of one node.
+func (l Layout) Node(id string) string { return l.Nodes() + id }
+
+// Records is the prefix of the records of one stream.
+func (l Layout) Records(stream metadata.Stream) string { return l.Root + stream.String() + "/" }
+
+// Record is the key of the record of one stream in one commit. Keys sort as
+// their sequences do.
+func (l Layout) Record(stream metadata.Stream, seq metadata.Seq) string {
+	return fmt.Sprintf("%s%020d", l.Records(stream), uint64(seq))
+}
+
+// streamOf returns the stream whose record a key is.
+func (l Layout) streamOf(key string) (metadata.Stream, bool) {
+	rest, ok := strings.CutPrefix(key, l.Root)
+	if !ok {
+		return 0, false
+	}
+	for stream := range metadata.StreamCount {
+		if strings.HasPrefix(rest, stream.String()+"/") {
+			return stream, true
+		}
+	}
+	return 0, false
+}
+
+// A Head is the journal's end, as it stands in etcd under one key for ever.
+type Head struct {
+	Term metadata.Term `json:"term"`
+	Seq  metadata.Seq  `json:"sequence"`
+	// Time is the cluster time of the commit.
+	Time metadata.Time `json:"cluster_time_ms"`
+	// Hold is how long the primary of the term honours a lease, in ms: what a
+	// term after a loss of all state must wait for.
+	Hold int64 `json:"lease_hold_ms"`
+	// Streams has a bit for each record that belongs to the commit.
+	Streams uint8 `json:"streams"`
+	// Bytes counts what was written to records, ever.
+	Bytes int64 `json:"bytes"`
+	// Checked is a sequence that the primary has applied, and Digest its state
+	// there.
+	Checked metadata.Seq    `json:"checked_sequence"`
+	Digest  metadata.Digest `json:"checked_digest,string"`
+	// Clean says that the term ended with a handover: no lease was granted that
+	// is not in the journal.
+	Clean bool `json:"clean,omitempty"`
+}
+
+func (h Head) encode() (string, error) {
+	b, err := json.Marshal(h)
+	return string(b), err
+}
+
+// DecodeHead decodes the value of the head key.
+func DecodeHead(b []byte) (Head, error) {
+	var h Head
+	if err := json.Unmarshal(b, &h); err != nil {
+		return Head{}, fmt.Errorf("the head of the journal cannot be read: %w", err)
+	}
+	if h.Term == 0 || h.Term > metadata.MaxTerm || h.Seq == 0 {
+		return Head{}, fmt.Errorf("the head of the journal has term %d and sequence %d, which cannot be", h.Term, h.Seq)
+	}
+	return h, nil
+}

@@ -1,0 +1,298 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+const (
+	// MaxCommitBytes bounds what one commit takes from the queue, before
+	// compression. etcd refuses requests above 1.5 MiB.
+	MaxCommitBytes = 1 << 20
+	// MaxSubmissionBytes bounds what one caller submits at once; a submission is
+	// never split between commits.
+	MaxSubmissionBytes = 256 << 10
+	// MaxWaiting is how many submissions may wait in the queue.
+	MaxWaiting = 1 << 14
+)
+
+// A Queue holds changes that wait for a commit, in order. It is bounded in
+// bytes and in submissions: past that, callers wait for admission until their
+// deadline, having changed nothing.
+//
+// The queue owns a change from Submit on: it is applied, or aborted.
+type Queue struct {
+	store   *metadata.Store
+	bytes   *semaphore.Weighted
+	waiting *semaphore.Weighted
+	size    int64 // of bytes
+
+	mu     sync.Mutex
+	list   []*submission
+	queued int   // bytes in list
+	closed error // what callers get once the queue takes no more
+	wake   chan struct{}
+}
+
+// A submission is the changes of one caller.
+type submission struct {
+	changes []metadata.Change
+	encoded [metadata.StreamCount][]byte // length-prefixed changes
+	counts  [metadata.StreamCount]int
+	size    int
+
+	sealed  bool // part of a commit under way; guarded by Queue.mu
+	answers []error
+	err     error         // of all changes; set before done is closed
+	done    chan struct{} // closed with the outcome
+}
+
+// NewQueue returns a queue of changes to a store, of at most capacity bytes.
+func NewQueue(store *metadata.Store, capacity int64) *Queue {
+	capacity = max(capacity, MaxSubmissionBytes)
+	return &Queue{
+		store:   store,
+		bytes:   semaphore.NewWeighted(capacity),
+		waiting: semaphore.NewWeighted(MaxWaiting),
+		size:    capacity,
+		wake:    make(chan struct{}, 1),
+	}
+}
+
+// A Ticket is room in the queue for one submission. It is taken before changes
+// are prepared, so that a caller who waits for room holds nothing up.
+type Ticket struct {
+	queue *Queue
+	bytes int64
+}
+
+// Admit waits for room for about so many bytes of changes. An error means that
+// nothing has changed: Unavailable when there is no room before the context
+// ends, or what the queue was closed with.
+func (q *Queue) Admit(ctx context.Context, bytes int) (*Ticket, error) {
+	n := min(int64(max(bytes, 1)), q.size)
+	if err := q.closedWith(); err != nil {
+		return nil, err
+	}
+	if err := q.waiting.Acquire(ctx, 1); err != nil {
+		return nil, full(err)
+	}
+	if err := q.bytes.Acquire(ctx, n); err != nil {
+		q.waiting.Release(1)
+		return nil, full(err)
+	}
+	return &Ticket{q, n}, nil
+}
+
+func full(err error) error {
+	return &errs.Error{
+		Kind: errs.Unavailable, Op: "journal.Admit", Err: err,
+		Detail: "the queue of changes is full, etcd may be slow or away; nothing was changed, try again",
+	}
+}
+
+// Release gives the room back. Submit does it too.
+func (t *Ticket) Release() {
+	if t.queue == nil {
+		return
+	}
+	t.queue.bytes.Release(t.bytes)
+	t.queue.waiting.Release(1)
+	t.queue = nil
+}
+
+// Submit queues changes and waits for their commit. It returns the answer to
+// each. An error means for all of them:
+//
+//   - Unavailable, InvalidParams or NotLeader: none was made, now or later;
+//   - Unresolved: they may be made, now or later.
+//
+// When the context ends first, changes that are not part of a commit yet are
+// taken back.
+func (t *Ticket) Submit(ctx context.Context, changes ...metadata.Change) ([]error, error) {
+	defer t.Release()
+	q := t.queue
+	s, err := newSubmission(changes)
+	if err == nil {
+		err = q.push(s)
+	}
+	if err != nil {
+		q.abort(changes)
+		return nil, err
+	}
+	select {
+	case <-s.done:
+		return s.answers, s.err
+	case <-ctx.Done():
+	}
+	if q.withdraw(s) {
+		q.abort(changes)
+		return nil, &errs.Error{
+			Kind: errs.Unavailable, Op: "journal.Submit", Err: ctx.Err(),
+			Detail: "the deadline passed before the change was written; nothing was changed",
+		}
+	}
+	select {
+	case <-s.done: // the outcome came first after all
+		return s.answers, s.err
+	default:
+	}
+	return nil, &errs.Error{
+		Kind: errs.Unresolved, Op: "journal.Submit", Err: ctx.Err(),
+		Detail: "the deadline passed while the change was being written; read or repeat with the same request id to learn the outcome",
+	}
+}
+
+// Submit is Admit and Submit in one, for callers without a deadline of their
+// own.
+func (q *Queue) Submit(ctx context.Context, changes ...metadata.Change) ([]error, error) {
+	t, err := q.Admit(ctx, MaxSubmissionBytes/4)
+	if err != nil {
+		q.abort(changes)
+		return nil, err
+	}
+	return t.Submit(ctx, changes...)
+}
+
+func newSubmission(changes []metadata.Change) (*submission, error) {
+	s := &submission{changes: changes, done: make(chan struct{})}
+	var scratch []byte
+	for _, c := range changes {
+		var err error
+		if scratch, err = c.AppendBinary(scratch[:0]); err != nil {
+			return nil, errs.Wrap(errs.Internal, "journal.Submit", err)
+		}
+		if len(scratch) > metadata.MaxChangeBytes {
+			return nil, errs.New(errs.InvalidParams, "journal.Submit",
+				"a single change of %d bytes; at most %d are possible, use shorter keys or fewer replicas", len(scratch), metadata.MaxChangeBytes)
+		}
+		stream := c.Stream()
+		buf := binenc.AppendUvarint(s.encoded[stream], uint64(len(scratch)))
+		s.encoded[stream] = append(buf, scratch...)
+		s.counts[stream]++
+	}
+	for _, b := range s.encoded {
+		s.size += len(b)
+	}
+	if s.size > MaxSubmissionBytes {
+		return nil, errs.New(errs.InvalidParams, "journal.Submit",
+			"changes of %d bytes at once; at most %d are possible, use smaller batches", s.size, MaxSubmissionBytes)
+	}
+	return s, nil
+}
+
+func (q *Queue) push(s *submission) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed != nil {
+		return q.closed
+	}
+	q.list = append(q.list, s)
+	q.queued += s.size
+	q.signal()
+	return nil
+}
+
+func (q *Queue) signal() {
+	select {
+	case q.wake <- struct{}{}:
+	default:
+	}
+}
+
+// withdraw takes a submission out of the queue, unless it is sealed.
+func (q *Queue) withdraw(s *submission) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if s.sealed {
+		return false
+	}
+	for i, other := range q.list {
+		if other == s {
+			q.list = append(q.list[:i:i], q.list[i+1:]...)
+			q.queued -= s.size
+			return true
+		}
+	}
+	return false
+}
+
+// seal takes the prefix of the queue that fits one commit [model]. What is
+// sealed cannot be withdrawn any more.
+func (q *Queue) seal() []*submission {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n, size := 0, 0
+	for n < len(q.list) && (n == 0 || size+q.list[n].size <= MaxCommitBytes) {
+		q.list[n].sealed = true
+		size += q.list[n].size
+		n++
+	}
+	sealed := q.list[:n:n]
+	q.list = append([]*submission(nil), q.list[n:]...)
+	q.queued -= size
+	return sealed
+}
+
+// Close makes the queue take no more; callers get err from now on. What is
+// queued already stays for the writer.
+func (q *Queue) Close(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed == nil {
+		q.closed = err
+	}
+	q.signal()
+}
+
+// fail closes the queue and takes back everything in it.
+func (q *Queue) fail(err error) {
+	q.Close(err)
+	q.mu.Lock()
+	list := q.list
+	q.list, q.queued = nil, 0
+	for _, s := range list {
+		s.sealed = true // its caller must not take it back a second time
+	}
+	q.mu.Unlock()
+	q.refuse(list, err)
+}
+
+// refuse takes back submissions whose changes will not be committed by this
+// node, and tells their callers.
+func (q *Queue) refuse(list []*submission, err error) {
+	for _, s := range list {
+		q.abort(s.changes)
+		s.err = err
+		close(s.done)
+	}
+}
+
+func (q *Queue) abort(changes []metadata.Change) {
+	for _, c := range changes {
+		c.Abort(q.store)
+	}
+}
+
+func (q *Queue) closedWith() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.closed
+}
+
+// Len returns the bytes and submissions that wait.
+func (q *Queue) Len() (bytes, submissions int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.queued, len(q.list)
+}
+
+// errStopped is what callers get when a writer ends for no other reason.
+var errStopped = &errs.Error{Kind: errs.NotLeader, Op: "journal", Err: errors.New("this node stops serving")}

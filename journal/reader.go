@@ -1,0 +1,210 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// ErrBroken says that the journal cannot be followed from where the follower
+// stands: it needs a snapshot. The error that wraps it names the reason.
+var ErrBroken = errors.New("the journal cannot be followed from here")
+
+// A Reason says why a follower needs a snapshot; it is a metric's label.
+type Reason string
+
+// The reasons.
+const (
+	ReasonStart      Reason = "start"      // it has no state yet
+	ReasonCompacted  Reason = "compacted"  // the history it needs is gone
+	ReasonGap        Reason = "gap"        // a commit is missing
+	ReasonCorrupt    Reason = "corrupt"    // a record cannot be decoded or applied
+	ReasonDigest     Reason = "digest"     // its state differs from the primary's
+	ReasonDifference Reason = "difference" // a full sync of the leases found one
+	ReasonLag        Reason = "lag"        // it is too far behind
+)
+
+// A BrokenError is ErrBroken with its reason.
+type BrokenError struct {
+	Reason Reason
+	Err    error
+}
+
+func (e *BrokenError) Error() string { return fmt.Sprintf("%v (%s): %v", ErrBroken, e.Reason, e.Err) }
+
+// Unwrap returns ErrBroken and the cause.
+func (e *BrokenError) Unwrap() []error { return []error{ErrBroken, e.Err} }
+
+func broken(reason Reason, format string, args ...any) error {
+	return &BrokenError{reason, fmt.Errorf(format, args...)}
+}
+
+// A Follower of the journal is what Read calls.
+type Follower interface {
+	// Commit receives the next commit, with the head that it moved. An error
+	// ends the reading.
+	Commit(c *metadata.Commit, at Position) error
+	// Changed reports that another key of the cluster changed: the leader's or
+	// a node's. It must not block.
+	Changed(key string)
+}
+
+// A Reader follows the journal.
+type Reader struct {
+	Client *clientv3.Client
+	Layout Layout
+	Codec  Codec
+}
+
+// Head returns the journal's end, by a linearizable read. A journal that was
+// never written has revision 0.
+func (r *Reader) Head(ctx context.Context) (Position, error) {
+	at, _, err := r.head(ctx)
+	return at, err
+}
+
+// head returns also the revision at which it was read.
+func (r *Reader) head(ctx context.Context) (at Position, now int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel()
+	resp, err := r.Client.Get(ctx, r.Layout.Head())
+	if err != nil {
+		return Position{}, 0, fmt.Errorf("reading the head of the journal: %w", err)
+	}
+	if len(resp.Kvs) == 0 {
+		return Position{}, resp.Header.Revision, nil
+	}
+	head, err := DecodeHead(resp.Kvs[0].Value)
+	if err != nil {
+		return Position{}, 0, err
+	}
+	return Position{head, resp.Kvs[0].ModRevision}, resp.Header.Revision, nil
+}
+
+// Read watches the cluster's root from behind a position and hands each commit
+// to f, in order and proven to follow the one before: the head moves by exactly
+// one, with exactly the records that it says belong to it. It goes on from its
+// own revision, whatever has expired since, until the context ends, f fails, or
+// the journal is broken (ErrBroken). An etcd that is away is waited for.
+//
+// The zero Position stands for a journal that was never written.
+func (r *Reader) Read(ctx context.Context, behind Position, f Follower) error {
+	if behind.Revision == 0 {
+		at, now, err := r.head(ctx)
+		if err != nil {
+			return err
+		}
+		if at.Revision != 0 {
+			return broken(ReasonStart, "the journal is at %d already", at.Head.Seq)
+		}
+		behind.Revision = now
+	}
+	for {
+		next, err := r.watch(ctx, behind, f)
+		if err != nil {
+			return err
+		}
+		behind = next
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(rewatchDelay):
+		}
+	}
+}
+
+// rewatchDelay is the pause before a watch that ended is begun anew.
+const rewatchDelay = 100 * time.Millisecond
+
+// watch follows one watch until it ends, and returns where it came to.
+func (r *Reader) watch(ctx context.Context, at Position, f Follower) (Position, error) {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+	defer cancel()
+	responses := r.Client.Watch(ctx, r.Layout.Root, clientv3.WithPrefix(), clientv3.WithRev(at.Revision+1))
+	for resp := range responses {
+		if resp.CompactRevision != 0 {
+			return at, broken(ReasonCompacted, "the journal is compacted to revision %d, this node is at %d", resp.CompactRevision, at.Revision)
+		}
+		if err := resp.Err(); err != nil {
+			return at, nil //nolint:nilerr // the watch is begun anew from where it came to
+		}
+		for events := resp.Events; len(events) > 0; {
+			n := 1
+			for n < len(events) && events[n].Kv.ModRevision == events[0].Kv.ModRevision {
+				n++
+			}
+			next, err := r.revision(at, events[:n], f)
+			if err != nil {
+				return at, err
+			}
+			at, events = next, events[n:]
+		}
+	}
+	return at, ctx.Err()
+}
+
+// revision takes in the events of one etcd revision.
+func (r *Reader) revision(at Position, events []*clientv3.Event, f Follower) (Position, error) {
+	at.Revision = events[0].Kv.ModRevision
+	var head *mvccpb.KeyValue
+	var records [metadata.StreamCount][]byte
+	for _, e := range events {
+		key := string(e.Kv.Key)
+		stream, isRecord := r.Layout.streamOf(key)
+		switch {
+		case key == r.Layout.Head():
+			if e.Type == mvccpb.DELETE {
+				return at, broken(ReasonGap, "the head of the journal was deleted")
+			}
+			head = e.Kv
+		case isRecord && e.Type == mvccpb.PUT:
+			records[stream] = e.Kv.Value
+		case isRecord:
+			// Records expire, and are deleted when there are too many: neither is
+			// an event.
+		default:
+			f.Changed(key)
+		}
+	}
+	if head == nil {
+		return at, nil
+	}
+	next, err := DecodeHead(head.Value)
+	if err != nil {
+		return at, broken(ReasonCorrupt, "revision %d: %w", at.Revision, err)
+	}
+	c, err := r.commit(at.Head, next, records)
+	if err != nil {
+		return at, err
+	}
+	at.Head = next
+	return at, f.Commit(c, at)
+}
+
+// commit decodes a commit and proves that it follows the head before.
+func (r *Reader) commit(before, head Head, records [metadata.StreamCount][]byte) (*metadata.Commit, error) {
+	if head.Seq != before.Seq+1 || head.Term < before.Term {
+		return nil, broken(ReasonGap, "the head moves from %d of term %d to %d of term %d", before.Seq, before.Term, head.Seq, head.Term)
+	}
+	c := &metadata.Commit{Seq: head.Seq, Term: head.Term, Time: head.Time}
+	for stream, record := range records {
+		belongs := head.Streams&(1<<stream) != 0
+		if belongs != (record != nil) {
+			return nil, broken(ReasonGap, "commit %d: its %v record is there: %v, belongs to it: %v", head.Seq, streamAt(stream), record != nil, belongs)
+		}
+		if record == nil {
+			continue
+		}
+		var err error
+		if c.Changes, err = r.Codec.decodeRecord(c.Changes, streamAt(stream), head.Term, head.Seq, record); err != nil {
+			return nil, broken(ReasonCorrupt, "commit %d: %w", head.Seq, err)
+		}
+	}
+	return c, nil
+}

@@ -1,0 +1,173 @@
+package journal_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+func TestReaderThatIsTooLate(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	p := newPrimary(t, etcd.Client(t), 1<<20).run().mount()
+	start := p.log.Tip()
+	p.mustPut("a", "b")
+	etcd.Compact(t, p.log.Tip().Revision)
+	err := wait(t, "the end of the reader", follow(t, etcd.Client(t), start, newStandby()))
+	wantReason(t, err, journal.ReasonCompacted)
+
+	err = wait(t, "the end of the reader", follow(t, etcd.Client(t), journal.Position{}, newStandby()))
+	wantReason(t, err, journal.ReasonStart)
+}
+
+func wantReason(t *testing.T, err error, want journal.Reason) {
+	t.Helper()
+	var b *journal.BrokenError
+	if !errors.As(err, &b) || b.Reason != want || !errors.Is(err, journal.ErrBroken) {
+		t.Errorf("got %v, want reason %s", err, want)
+	}
+}
+
+// Keys that expire or are deleted are no events: a reader behind them goes on
+// from its revision.
+func TestExpiredRecordsChangeNothing(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client := etcd.Client(t)
+	p := newPrimary(t, client, 1<<20).run().mount()
+	p.mustPut("a", "b", "c")
+	if _, err := client.Delete(t.Context(), p.layout.Records(metadata.ObjectEvents), clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	p.mustPut("d")
+	s := newStandby()
+	// From the very beginning, by revision.
+	resp, err := client.Get(t.Context(), p.layout.Head())
+	if err != nil {
+		t.Fatal(err)
+	}
+	follow(t, client, journal.Position{Revision: resp.Kvs[0].CreateRevision - 1}, s)
+	s.waitFor(t, p.store.Position())
+}
+
+// Whatever stands in etcd, a reader refuses what is not the next commit, says
+// why, and keeps what it has.
+func TestTamperedJournal(t *testing.T) {
+	for name, tc := range map[string]struct {
+		put  func(journal.Layout, journal.Head) []clientv3.Op
+		want journal.Reason
+		text string
+	}{
+		"garbage in a record": {
+			func(l journal.Layout, h journal.Head) []clientv3.Op {
+				return []clientv3.Op{head(l, h, 1, 1<<metadata.ObjectEvents), clientv3.OpPut(l.Record(metadata.ObjectEvents, h.Seq+1), "garbage!")}
+			}, journal.ReasonCorrupt, "version",
+		},
+		"a flipped bit": {
+			func(l journal.Layout, h journal.Head) []clientv3.Op {
+				return []clientv3.Op{head(l, h, 1, 1<<metadata.ObjectEvents), clientv3.OpPut(l.Record(metadata.ObjectEvents, h.Seq+1), "\x01\x00abcd12345")}
+			}, journal.ReasonCorrupt, "checksum",
+		},
+		"a later format": {
+			func(l journal.Layout, h journal.Head) []clientv3.Op {
+				return []clientv3.Op{head(l, h, 1, 1<<metadata.DeleteEvents), clientv3.OpPut(l.Record(metadata.DeleteEvents, h.Seq+1), "\x63\x00abcd12345")}
+			}, journal.ReasonCorrupt, "upgrade this node",
+		},
+		"a missing record": {
+			func(l journal.Layout, h journal.Head) []clientv3.Op {
+				return []clientv3.Op{head(l, h, 1, 1<<metadata.ObjectEvents)}
+			}, journal.ReasonGap, "record",
+		},
+		"a record too many": {
+			func(l journal.Layout, h journal.Head) []clientv3.Op {
+				return []clientv3.Op{head(l, h, 1, 0), clientv3.OpPut(l.Record(metadata.ObjectEvents, h.Seq+1), "x")}
+			}, journal.ReasonGap, "record",
+		},
+		"a jump of the head": {
+			func(l journal.Layout, h journal.Head) []clientv3.Op { return []clientv3.Op{head(l, h, 2, 0)} },
+			journal.ReasonGap, "moves",
+		},
+		"a head that is no JSON": {
+			func(l journal.Layout, _ journal.Head) []clientv3.Op {
+				return []clientv3.Op{clientv3.OpPut(l.Head(), "{")}
+			},
+			journal.ReasonCorrupt, "head",
+		},
+		"a deleted head": {
+			func(l journal.Layout, _ journal.Head) []clientv3.Op {
+				return []clientv3.Op{clientv3.OpDelete(l.Head())}
+			},
+			journal.ReasonGap, "deleted",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcd := etcdtest.Start(t)
+			client := etcd.Client(t)
+			s := newStandby()
+			done := follow(t, client, now(t, client), s)
+			p := newPrimary(t, client, 1<<20) // the writer does not run
+			at := p.store.Position()
+			s.waitFor(t, at)
+			if _, err := client.Txn(t.Context()).Then(tc.put(p.layout, p.log.Tip().Head)...).Commit(); err != nil {
+				t.Fatal(err)
+			}
+			err := wait(t, "the end of the reader", done)
+			wantReason(t, err, tc.want)
+			if err != nil && !strings.Contains(err.Error(), tc.text) {
+				t.Errorf("%q does not say %q", err, tc.text)
+			}
+			if got := s.store.Position(); got != at {
+				t.Errorf("the standby moved from %+v to %+v", at, got)
+			}
+		})
+	}
+}
+
+func head(l journal.Layout, h journal.Head, by metadata.Seq, streams int) clientv3.Op {
+	return clientv3.OpPut(l.Head(), fmt.Sprintf(`{"term":%d,"sequence":%d,"cluster_time_ms":%d,"streams":%d,"checked_digest":"0"}`,
+		h.Term, h.Seq+by, h.Time, streams))
+}
+
+func TestCompactorKeepsTheHistoryShort(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client := etcd.Client(t)
+	p := newPrimary(t, client, 1<<20).run().mount()
+	boot := clock.Boot()
+	for name, tc := range map[string]struct {
+		keep  time.Duration
+		bytes int64
+	}{
+		"by age":   {500 * time.Millisecond, 1 << 40},
+		"by bytes": {time.Hour, 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := p.log.Tip()
+			c := journal.NewCompactor(journal.Compactor{
+				Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: boot, Log: zerolog.Nop(), Keep: tc.keep, MaxBytes: tc.bytes,
+			})
+			go func() { _ = c.Run(t.Context()) }()
+			n := 0
+			waitFor(t, "the compaction", func() bool {
+				n++
+				p.mustPut(fmt.Sprint(name, n))
+				_, err := client.Get(t.Context(), p.layout.Head(), clientv3.WithRev(start.Revision))
+				return errors.Is(err, rpctypes.ErrCompacted)
+			})
+			if name == "by bytes" {
+				resp, err := client.Get(t.Context(), p.layout.Record(metadata.ObjectEvents, start.Head.Seq))
+				if err != nil || len(resp.Kvs) != 0 {
+					t.Errorf("records beyond the bound are still there: %v, %v", resp.Kvs, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,135 @@
+package journal
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+var objectCodec = Codec{metadata.ObjectEvents: metadata.DecodeObjectEvent}
+
+func encoded(t testing.TB, changes ...metadata.Change) []byte {
+	t.Helper()
+	s, err := newSubmission(changes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encodeRecord(3, 7, len(changes), [][]byte{s.encoded[metadata.ObjectEvents]})
+}
+
+func sample() []metadata.Change {
+	return []metadata.Change{
+		&metadata.PutEnd{Ref: metadata.Ref{Shard: 5, ID: 9}, Selector: metadata.SelectMemory},
+		&metadata.PutStart{Tenant: "default", Key: strings.Repeat("key", 200), ID: 11, Size: 4},
+		&metadata.Discard{Ref: metadata.Ref{Shard: 1, ID: 2}},
+	}
+}
+
+func TestRecordRoundTrip(t *testing.T) {
+	for _, n := range []int{1, 3} {
+		changes := sample()[:n]
+		record := encoded(t, changes...)
+		if packed := record[1] == packedS2; packed != (n == 3) {
+			t.Errorf("%d changes: packed %v", n, packed)
+		}
+		got, err := objectCodec.decodeRecord(nil, metadata.ObjectEvents, 3, 7, record)
+		if err != nil || len(got) != n {
+			t.Fatalf("%d changes: %v, %v", n, got, err)
+		}
+		for i := range got {
+			a, _ := changes[i].AppendBinary(nil)
+			b, _ := got[i].AppendBinary(nil)
+			if !bytes.Equal(a, b) {
+				t.Errorf("change %d differs", i)
+			}
+		}
+	}
+}
+
+func TestRecordsOfOtherCommitsAreRefused(t *testing.T) {
+	record := encoded(t, sample()...)
+	for name, decode := range map[string]func() ([]metadata.Change, error){
+		"another sequence": func() ([]metadata.Change, error) {
+			return objectCodec.decodeRecord(nil, metadata.ObjectEvents, 3, 8, record)
+		},
+		"another term": func() ([]metadata.Change, error) {
+			return objectCodec.decodeRecord(nil, metadata.ObjectEvents, 4, 7, record)
+		},
+		"an empty one": func() ([]metadata.Change, error) {
+			return objectCodec.decodeRecord(nil, metadata.ObjectEvents, 3, 7, nil)
+		},
+		"cut short": func() ([]metadata.Change, error) {
+			return objectCodec.decodeRecord(nil, metadata.ObjectEvents, 3, 7, record[:len(record)-1])
+		},
+	} {
+		if _, err := decode(); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+	bomb := append([]byte{FormatVersion, packedS2, 0, 0, 0, 0}, 0xff, 0xff, 0xff, 0xff, 0x0f)
+	if _, err := unpack(bomb); !errors.Is(err, binenc.ErrCorrupt) {
+		t.Errorf("a record that says it unpacks to 4 GiB: %v", err)
+	}
+}
+
+// A commit is a prefix of the queue [model], whole submissions, up to its size.
+func TestModelSealTakesAPrefix(t *testing.T) {
+	q := NewQueue(metadata.New(metadata.Options{}), 1<<30)
+	var want []*submission
+	for i := range 100 {
+		s := &submission{size: 30 << 10, done: make(chan struct{})}
+		if i%7 == 0 {
+			s.size = 100
+		}
+		want = append(want, s)
+		if err := q.push(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var got []*submission
+	for {
+		sealed := q.seal()
+		if len(sealed) == 0 {
+			break
+		}
+		size := 0
+		for _, s := range sealed {
+			size += s.size
+			if !s.sealed || q.withdraw(s) {
+				t.Fatal("a sealed submission can be withdrawn")
+			}
+		}
+		if size > MaxCommitBytes {
+			t.Errorf("a commit of %d bytes", size)
+		}
+		got = append(got, sealed...)
+	}
+	if len(got) != len(want) {
+		t.Fatalf("%d of %d submissions sealed", len(got), len(want))
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Fatalf("submission %d is out of order", i)
+		}
+	}
+}
+
+func FuzzRecord(f *testing.F) {
+	f.Add(encoded(f, sample()...))
+	f.Add(encoded(f, sample()[:1]...))
+	f.Add([]byte{FormatVersion, packedS2, 0, 0, 0, 0, 1})
+	f.Fuzz(func(t *testing.T, record []byte) {
+		body, err := unpack(record)
+		if err != nil {
+			return
+		}
+		if len(body) > maxRecordBytes {
+			t.Fatalf("%d bytes", len(body))
+		}
+		_, _ = objectCodec.decodeRecord(nil, metadata.ObjectEvents, 3, 7, record)
+	})
+}

@@ -1,0 +1,238 @@
+package journal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// Heartbeat is how long the writer waits for changes before it commits none:
+// cluster time and quarantine go on, and followers see that the primary lives.
+const Heartbeat = time.Second
+
+// A Log makes one commit durable.
+type Log interface {
+	// Append writes a commit behind the head it was given last. Errors:
+	// ErrFenced when another primary is elected or the head is not as expected;
+	// a *RefusedError when the commit was surely not written and never will be;
+	// anything else, the context's error among them, leaves its fate open, and
+	// the log unusable.
+	Append(ctx context.Context, c *Sealed) error
+}
+
+// A Sealed commit is on its way to the log.
+type Sealed struct {
+	Head    Head // with this commit as its end; the log fills in Bytes
+	Records [metadata.StreamCount][]byte
+}
+
+// ErrFenced says that this node may not write any more.
+var ErrFenced = errors.New("another primary was elected")
+
+// A RefusedError says that a commit was not written, and why.
+type RefusedError struct{ Err error }
+
+func (e *RefusedError) Error() string { return "the commit was refused: " + e.Err.Error() }
+
+// Unwrap returns the reason.
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+// An Observer is told of each commit, on the writer's goroutine.
+type Observer interface {
+	// Committed reports a commit: how many changes and bytes of records, how
+	// long the log took, how long applying took.
+	Committed(changes, bytes int, log, apply time.Duration)
+	// Refused reports that the log refused a commit of so many changes.
+	Refused(changes int, err error)
+}
+
+// WriterConfig is what a Writer works with.
+type WriterConfig struct {
+	Store    *metadata.Store
+	Queue    *Queue
+	Log      Log
+	Term     metadata.Term
+	Hold     time.Duration        // of leases in this term
+	Now      func() metadata.Time // the cluster clock of this term
+	Elapsed  func() time.Duration // a monotonic clock, for Observer
+	Observer Observer             // may be nil
+}
+
+// A Writer is the one goroutine that commits the queue, applies what is
+// committed and answers the callers.
+type Writer struct {
+	WriterConfig
+	last metadata.Position // of the store
+	time metadata.Time     // of the last commit
+}
+
+// NewWriter returns a writer that goes on from where the store stands.
+func NewWriter(c WriterConfig) *Writer {
+	p := c.Store.Position()
+	return &Writer{WriterConfig: c, last: p, time: p.Time}
+}
+
+// Begin commits and applies the first entry of the term, alone.
+func (w *Writer) Begin(ctx context.Context, start *metadata.TermStart) error {
+	s, err := newSubmission([]metadata.Change{start})
+	if err != nil {
+		return err
+	}
+	if err := w.commit(ctx, []*submission{s}); err != nil {
+		return err
+	}
+	return s.err
+}
+
+// Run commits until the context ends, or the log fails. Before it returns,
+// every caller has an outcome: what waits in the queue is taken back, what was
+// under way is unresolved. The queue is closed.
+func (w *Writer) Run(ctx context.Context) error {
+	err := w.run(ctx)
+	stopped := error(errStopped)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		stopped = &errs.Error{Kind: errs.NotLeader, Op: "journal", Err: err}
+	}
+	w.Queue.fail(stopped)
+	return err
+}
+
+func (w *Writer) run(ctx context.Context) error {
+	idle := time.NewTimer(Heartbeat)
+	defer idle.Stop()
+	for {
+		sealed := w.Queue.seal()
+		if len(sealed) == 0 {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-w.Queue.wake:
+				continue
+			case <-idle.C:
+			}
+		}
+		if err := w.commit(ctx, sealed); err != nil {
+			return err
+		}
+		idle.Reset(Heartbeat)
+	}
+}
+
+// Drain commits what is queued until nothing is left.
+func (w *Writer) Drain(ctx context.Context) error {
+	for {
+		sealed := w.Queue.seal()
+		if len(sealed) == 0 {
+			return nil
+		}
+		if err := w.commit(ctx, sealed); err != nil {
+			return err
+		}
+	}
+}
+
+// commit writes one commit, applies it and tells the callers. An error ends
+// the writer; a refused commit does not.
+func (w *Writer) commit(ctx context.Context, sealed []*submission) error {
+	c, changes := w.build(sealed)
+	started := w.Elapsed()
+	if err := w.Log.Append(ctx, c); err != nil {
+		return w.failed(sealed, changes, err)
+	}
+	written := w.Elapsed()
+	answers := make([]error, len(changes))
+	position, err := w.Store.Apply(&metadata.Commit{Seq: c.Head.Seq, Term: w.Term, Time: c.Head.Time, Changes: changes}, answers)
+	if err != nil {
+		// What the primary itself decided does not fit its own state: a defect.
+		// Nobody may be told that it succeeded, and this node must not go on.
+		w.Queue.tell(sealed, &errs.Error{Kind: errs.Unresolved, Op: "journal.apply", Err: err})
+		return fmt.Errorf("applying commit %d: %w", c.Head.Seq, err)
+	}
+	w.last, w.time = position, c.Head.Time
+	for _, s := range sealed {
+		s.answers, answers = answers[:len(s.changes):len(s.changes)], answers[len(s.changes):]
+		close(s.done)
+	}
+	if w.Observer != nil {
+		w.Observer.Committed(len(changes), c.bytes(), written-started, w.Elapsed()-written)
+	}
+	return nil
+}
+
+// build makes a commit of submissions.
+func (w *Writer) build(sealed []*submission) (*Sealed, []metadata.Change) {
+	w.time = max(w.time, w.Now())
+	c := &Sealed{Head: Head{
+		Term: w.Term, Seq: w.last.Seq + 1, Time: w.time, Hold: w.Hold.Milliseconds(),
+		Checked: w.last.Seq, Digest: w.last.Digest,
+	}}
+	var changes []metadata.Change
+	for _, s := range sealed {
+		changes = append(changes, s.changes...)
+	}
+	for stream := range metadata.StreamCount {
+		var parts [][]byte
+		count := 0
+		for _, s := range sealed {
+			if s.counts[stream] > 0 {
+				parts = append(parts, s.encoded[stream])
+				count += s.counts[stream]
+			}
+		}
+		if count > 0 {
+			c.Head.Streams |= 1 << stream
+			c.Records[stream] = encodeRecord(w.Term, c.Head.Seq, count, parts)
+		}
+	}
+	return c, changes
+}
+
+// failed tells the callers of a commit that failed, and says whether the
+// writer must end.
+func (w *Writer) failed(sealed []*submission, changes []metadata.Change, err error) error {
+	var refused *RefusedError
+	switch {
+	case errors.As(err, &refused):
+		w.Queue.refuse(sealed, &errs.Error{
+			Kind: errs.Unavailable, Op: "journal.commit", Err: refused.Err,
+			Detail: "etcd refused the change; nothing was changed, try again",
+		})
+		if w.Observer != nil {
+			w.Observer.Refused(len(changes), refused.Err)
+		}
+		return nil
+	case errors.Is(err, ErrFenced):
+		w.Queue.refuse(sealed, &errs.Error{Kind: errs.NotLeader, Op: "journal.commit", Err: err})
+	default:
+		w.Queue.refuse(sealed, &errs.Error{
+			Kind: errs.Unresolved, Op: "journal.commit", Err: err,
+			Detail: "the change may have been written; read or repeat with the same request id to learn the outcome",
+		})
+	}
+	return err
+}
+
+// tell gives submissions an outcome without touching their changes.
+func (q *Queue) tell(list []*submission, err error) {
+	for _, s := range list {
+		s.err = err
+		close(s.done)
+	}
+}
+
+func (c *Sealed) bytes() (n int) {
+	for _, r := range c.Records {
+		n += len(r)
+	}
+	return n
+}
+
+// NoLog is the log of a master without standbys: it keeps nothing.
+type NoLog struct{}
+
+// Append does nothing.
+func (NoLog) Append(ctx context.Context, _ *Sealed) error { return ctx.Err() }
