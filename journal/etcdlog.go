@@ -190,7 +190,7 @@ func (l *EtcdLog) Tip() Position { return *l.tip.Load() }
 
 // Resign ends the term cleanly: in one transaction it moves the head, marked
 // clean, and deletes the leader key. No call may be answered any more when it
-// is sent.
+// is sent. The tip stays: this node reads the commit as a follower does.
 func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
 	head.Bytes, head.Clean = l.end.Head.Bytes, true
 	value, err := head.encode()
@@ -205,7 +205,6 @@ func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
 	case !resp.Succeeded:
 		return ErrFenced
 	}
-	l.advance(head, resp.Header.Revision)
 	return nil
 }
 

@@ -97,7 +97,7 @@ func newPrimary(t *testing.T, client *clientv3.Client, queueBytes int64) *primar
 	p.writer = journal.NewWriter(journal.WriterConfig{
 		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.clock.Now, Elapsed: boot, Observer: p.seen,
 	})
-	if err := p.writer.Begin(t.Context(), &metadata.TermStart{Term: 1, Params: params}); err != nil {
+	if err := p.writer.Commit(t.Context(), &metadata.TermStart{Term: 1, Params: params}); err != nil {
 		t.Fatal(err)
 	}
 	return p

@@ -88,7 +88,22 @@ func (q *Queue) Admit(ctx context.Context, bytes int) (*Ticket, error) {
 		q.waiting.Release(1)
 		return nil, full(err)
 	}
-	return &Ticket{q, n}, nil
+	t := &Ticket{q, n}
+	if err := q.closedWith(); err != nil { // while this caller waited for room
+		t.Release()
+		return nil, err
+	}
+	return t, nil
+}
+
+// Idle waits until nobody holds a ticket of a closed queue: then every change
+// that was prepared is applied or aborted, and none will be prepared.
+func (q *Queue) Idle(ctx context.Context) error {
+	if err := q.waiting.Acquire(ctx, MaxWaiting); err != nil {
+		return err
+	}
+	q.waiting.Release(MaxWaiting)
+	return nil
 }
 
 func full(err error) error {

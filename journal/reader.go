@@ -87,24 +87,25 @@ func (r *Reader) head(ctx context.Context) (at Position, now int64, err error) {
 	return Position{head, resp.Kvs[0].ModRevision}, resp.Header.Revision, nil
 }
 
+// Start returns the position of a journal that was never written. It fails with
+// ErrBroken if there is one.
+func (r *Reader) Start(ctx context.Context) (Position, error) {
+	at, now, err := r.head(ctx)
+	if err != nil {
+		return Position{}, err
+	}
+	if at.Revision != 0 {
+		return Position{}, broken(ReasonStart, "the journal is at %d already", at.Head.Seq)
+	}
+	return Position{Revision: now}, nil
+}
+
 // Read watches the cluster's root from behind a position and hands each commit
 // to f, in order and proven to follow the one before: the head moves by exactly
 // one, with exactly the records that it says belong to it. It goes on from its
 // own revision, whatever has expired since, until the context ends, f fails, or
 // the journal is broken (ErrBroken). An etcd that is away is waited for.
-//
-// The zero Position stands for a journal that was never written.
 func (r *Reader) Read(ctx context.Context, behind Position, f Follower) error {
-	if behind.Revision == 0 {
-		at, now, err := r.head(ctx)
-		if err != nil {
-			return err
-		}
-		if at.Revision != 0 {
-			return broken(ReasonStart, "the journal is at %d already", at.Head.Seq)
-		}
-		behind.Revision = now
-	}
 	for {
 		next, err := r.watch(ctx, behind, f)
 		if err != nil {

@@ -64,31 +64,14 @@ type Codec [metadata.StreamCount]func([]byte) (metadata.Change, error)
 // decodeRecord appends the changes of a record to dst. The record must belong
 // to the given commit.
 func (c Codec) decodeRecord(dst []metadata.Change, stream metadata.Stream, term metadata.Term, seq metadata.Seq, record []byte) ([]metadata.Change, error) {
-	body, err := unpack(record)
-	if err != nil {
+	gotTerm, gotSeq, changes, err := c.DecodeRecord(stream, record)
+	switch {
+	case err != nil:
 		return nil, fmt.Errorf("%v record %d: %w", stream, seq, err)
-	}
-	r := binenc.NewReader(body)
-	gotTerm, gotSeq := metadata.Term(r.Uvarint()), metadata.Seq(r.Uvarint())
-	if r.Err() == nil && (gotTerm != term || gotSeq != seq) {
+	case gotTerm != term || gotSeq != seq:
 		return nil, fmt.Errorf("%v record %d of term %d stands in the place of %d of term %d", stream, gotSeq, gotTerm, seq, term)
 	}
-	n := r.Count(1)
-	for range n {
-		b := r.Bytes(metadata.MaxChangeBytes)
-		if r.Err() != nil {
-			break
-		}
-		change, err := c[stream](b)
-		if err != nil {
-			return nil, fmt.Errorf("%v record %d: %w", stream, seq, err)
-		}
-		dst = append(dst, change)
-	}
-	if err := r.Close(); err != nil {
-		return nil, fmt.Errorf("%v record %d: %w", stream, seq, err)
-	}
-	return dst, nil
+	return append(dst, changes...), nil
 }
 
 // unpack checks a record's header and returns its body.

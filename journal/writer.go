@@ -76,9 +76,9 @@ func NewWriter(c WriterConfig) *Writer {
 	return &Writer{WriterConfig: c, last: p, time: p.Time}
 }
 
-// Begin commits and applies the first entry of the term, alone.
-func (w *Writer) Begin(ctx context.Context, start *metadata.TermStart) error {
-	s, err := newSubmission([]metadata.Change{start})
+// Commit commits and applies changes, while Run is not running.
+func (w *Writer) Commit(ctx context.Context, changes ...metadata.Change) error {
+	s, err := newSubmission(changes)
 	if err != nil {
 		return err
 	}
@@ -88,9 +88,10 @@ func (w *Writer) Begin(ctx context.Context, start *metadata.TermStart) error {
 	return s.err
 }
 
-// Run commits until the context ends, or the log fails. Before it returns,
-// every caller has an outcome: what waits in the queue is taken back, what was
-// under way is unresolved. The queue is closed.
+// Run commits until the context ends, the log fails, or the queue is closed and
+// empty; then it returns nil. Before it returns, every caller has an outcome:
+// what waits in the queue is taken back, what was under way is unresolved. The
+// queue is closed.
 func (w *Writer) Run(ctx context.Context) error {
 	err := w.run(ctx)
 	stopped := error(errStopped)
@@ -107,6 +108,9 @@ func (w *Writer) run(ctx context.Context) error {
 	for {
 		sealed := w.Queue.seal()
 		if len(sealed) == 0 {
+			if w.Queue.closedWith() != nil {
+				return nil
+			}
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -122,17 +126,11 @@ func (w *Writer) run(ctx context.Context) error {
 	}
 }
 
-// Drain commits what is queued until nothing is left.
-func (w *Writer) Drain(ctx context.Context) error {
-	for {
-		sealed := w.Queue.seal()
-		if len(sealed) == 0 {
-			return nil
-		}
-		if err := w.commit(ctx, sealed); err != nil {
-			return err
-		}
-	}
+// Next returns the head that would come behind the last commit, with nothing
+// in it, while Run is not running.
+func (w *Writer) Next() Head {
+	c, _ := w.build(nil)
+	return c.Head
 }
 
 // commit writes one commit, applies it and tells the callers. An error ends

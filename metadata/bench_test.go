@@ -124,12 +124,11 @@ func shuffled(names []string) []string {
 // journalRenewals does the work of a scan, so that the next reads mark anew.
 func journalRenewals(tb testing.TB, s *metadata.Store, now metadata.Time) {
 	tb.Helper()
-	var all []metadata.Renewal
-	s.CollectRenewals(0, 1<<30, func(_ uint16, list []metadata.Renewal) { all = append(all, list...) })
+	all, _ := s.CollectRenewals(nil, 0, 1<<30)
 	if _, err := s.Apply(&metadata.Commit{Seq: s.Position().Seq + 1, Term: 1, Time: now, Changes: renewals(all)}, nil); err != nil {
 		tb.Fatal(err)
 	}
-	s.CollectRenewals(0, 1<<30, func(uint16, []metadata.Renewal) {})
+	s.CollectRenewals(nil, 0, 1<<30)
 }
 
 func BenchmarkExists(b *testing.B) {

@@ -275,10 +275,8 @@ func (c *cluster) scan() {
 	c.must(c.commit(renewals(c.collect())...))
 }
 
-func (c *cluster) collect() (all []metadata.Renewal) {
-	c.primary.CollectRenewals(0, 1<<30, func(_ uint16, list []metadata.Renewal) {
-		all = append(all, list...)
-	})
+func (c *cluster) collect() []metadata.Renewal {
+	all, _ := c.primary.CollectRenewals(nil, 0, 1<<30)
 	return all
 }
 

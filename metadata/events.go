@@ -203,6 +203,22 @@ func (e *PutStart) Abort(*Store) {
 	e.pending.resolve()
 }
 
+// Descriptors tells the writer where to put its bytes. It is for the node that
+// prepared the put.
+func (e *PutStart) Descriptors() []Descriptor {
+	list := make([]Descriptor, 0, len(e.Placements)+1)
+	for _, at := range e.Placements {
+		list = append(list, Descriptor{
+			Kind: Memory, Status: Processing, Segment: at.held.Name, Endpoint: at.held.Endpoint,
+			Protocol: at.held.Protocol, Address: at.held.Address(at.Range), Size: e.Size,
+		})
+	}
+	if e.DiskPath != "" {
+		list = append(list, Descriptor{Kind: Disk, Status: Processing, Size: e.Size, Path: e.DiskPath})
+	}
+	return list
+}
+
 // giveBack frees the ranges that this node made busy when it prepared the put.
 func (e *PutStart) giveBack() {
 	for _, at := range e.Placements {

@@ -50,17 +50,12 @@ func TestCollectIsBounded(t *testing.T) {
 		c.put(key)
 		c.get(key)
 	}
-	seen := 0
-	count := func(_ uint16, list []metadata.Renewal) { seen += len(list) }
-	next, more := c.primary.CollectRenewals(0, 10, count)
-	if !more || seen < 10 || seen > 20 {
-		t.Fatalf("a limit of 10 collected %d, more %v", seen, more)
+	list, next := c.primary.CollectRenewals(nil, 0, 10)
+	if len(list) < 10 || len(list) > 20 || next >= metadata.ShardCount {
+		t.Fatalf("a limit of 10 collected %d, up to shard %d", len(list), next)
 	}
-	for more {
-		next, more = c.primary.CollectRenewals(next, 1000, count)
-	}
-	if seen < 100 {
-		t.Errorf("%d of 100 collected", seen)
+	if list, next = c.primary.CollectRenewals(list, next, 1000); len(list) != 100 || next != metadata.ShardCount {
+		t.Errorf("%d of 100 collected, up to shard %d", len(list), next)
 	}
 }
 

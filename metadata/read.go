@@ -10,6 +10,7 @@ import (
 // will stay there.
 type ReplicaList struct {
 	ID       ObjectID
+	Size     uint64        // bytes
 	Replicas []Descriptor  // readable ones only
 	LeaseTTL time.Duration // from before the call was sent
 	Checksum *uint64       // as given at PutEnd, nil for none
@@ -38,6 +39,7 @@ func (s *Store) GetReplicaList(tenant, key string, now Time) (ReplicaList, <-cha
 	ttl := s.touch(sh, o, now)
 	return ReplicaList{
 		ID:       o.id,
+		Size:     o.size,
 		Replicas: o.descriptors(func(r *replica) bool { return r.readable() }),
 		LeaseTTL: ttl,
 		Checksum: o.checksum(),

@@ -2,29 +2,28 @@ package metadata
 
 import "time"
 
-// CollectRenewals calls emit with the leases of each shard that were renewed
-// since they were journaled, at most about limit in all. Nothing is unmarked
-// by it: a mark goes when a later call finds the lease journaled and not
-// renewed again, or the object gone. So a batch that is not committed is
-// simply collected once more.
+// CollectRenewals appends to dst the leases of each shard from the given one on
+// that were renewed since they were journaled, until dst has about limit of
+// them. It returns the shard to go on with, ShardCount at the end.
 //
-// The slice passed to emit is reused. It reports whether the limit ended the
-// collection; the next call goes on where this one stopped.
-func (s *Store) CollectRenewals(from, limit int, emit func(shard uint16, renewals []Renewal)) (next int, more bool) {
-	var batch []Renewal
-	total := 0
-	for i := range ShardCount {
-		at := (from + i) % ShardCount
-		if total >= limit {
-			return at, true
-		}
-		batch = s.shards[at].collectDirty(uint16(at), batch[:0])
-		if len(batch) > 0 {
-			emit(uint16(at), batch)
-			total += len(batch)
-		}
+// Nothing is unmarked by it: a mark goes when a later call finds the lease
+// journaled and not renewed again, or the object gone. So a batch that is not
+// committed is simply collected once more.
+func (s *Store) CollectRenewals(dst []Renewal, from, limit int) ([]Renewal, int) {
+	for ; from < ShardCount && len(dst) < limit; from++ {
+		dst = s.shards[from].collectDirty(uint16(from), dst)
 	}
-	return from, false
+	return dst, from
+}
+
+// CheckRenewal reports whether a journaled renewal shows in the state: the
+// object has that deadline or a later one, or is gone.
+func (s *Store) CheckRenewal(r Renewal) bool {
+	sh := &s.shards[r.Shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	o := sh.byID[r.ID]
+	return o == nil || o.deadline >= r.Deadline
 }
 
 func (sh *shard) collectDirty(number uint16, batch []Renewal) []Renewal {

@@ -1,0 +1,197 @@
+package eviction
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/time/rate"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+const (
+	// Interval is how often a round is considered (C++ master).
+	Interval = 10 * time.Millisecond
+	// slice bounds the objects of one cutoff, so that applying it holds no lock
+	// for more than a few milliseconds.
+	slice = 2048
+	// perSecond bounds evictions; the seeds count on up to 130,000 a second.
+	perSecond = 200_000
+	// reapEvery is how often abandoned puts are looked for.
+	reapEvery = time.Second
+	// reapSlice bounds the puts that are discarded at once.
+	reapSlice = 1024
+)
+
+// A Journal commits changes.
+type Journal interface {
+	Submit(ctx context.Context, changes ...metadata.Change) ([]error, error)
+}
+
+// A Loop evicts, and discards abandoned puts, on a primary.
+type Loop struct {
+	Store   *metadata.Store
+	Journal Journal
+	Policy  Policy
+	Now     func() metadata.Time
+	// Renewals makes changes of renewals, each to be submitted on its own.
+	Renewals func([]metadata.Renewal) []metadata.Change
+	Counters *Counters
+	Log      zerolog.Logger
+
+	armed   atomic.Bool
+	limiter *rate.Limiter
+}
+
+// Counters count evictions, on this node as a primary, ever.
+type Counters struct {
+	Attempted  atomic.Int64 // rounds
+	Successful atomic.Int64 // rounds that evicted something
+	Cutoffs    atomic.Int64
+	Objects    atomic.Int64 // evicted
+	Bytes      atomic.Int64 // of memory they held
+	NearMisses atomic.Int64 // renewals journaled for a cutoff
+	Discarded  atomic.Int64 // abandoned puts
+}
+
+// NewLoop returns a loop that is ready to run.
+func NewLoop(l *Loop) *Loop {
+	l.limiter = rate.NewLimiter(perSecond, 2*slice)
+	return l
+}
+
+// AllocationFailed asks for a round: a put of size bytes found no room. It does
+// nothing while memory about to leave quarantine would hold the object.
+func (l *Loop) AllocationFailed(size uint64) {
+	if !l.armed.Load() && l.Store.Stats().LeavingSoon < size {
+		l.armed.Store(true)
+	}
+}
+
+// Run works until the context ends.
+func (l *Loop) Run(ctx context.Context) error {
+	tick, reap := time.NewTicker(Interval), time.NewTicker(reapEvery)
+	defer tick.Stop()
+	defer reap.Stop()
+	for {
+		var err error
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			_, err = l.Round(ctx)
+		case <-reap.C:
+			err = l.reap(ctx)
+		}
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errs.NotLeader) {
+			l.Log.Warn().Err(err).Msg("evicting failed, it will be tried again")
+			if err := pause(ctx, reapEvery); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// Round evicts what the policy plans now, and returns how many objects: first
+// those without a pin, oldest first; if fewer than the least were there,
+// softly pinned ones too. The wish of a failed allocation is fulfilled when
+// something went, or nothing could.
+func (l *Loop) Round(ctx context.Context) (int, error) {
+	st := l.Store.Stats()
+	plan := l.Policy.Plan(st, l.armed.Load())
+	if plan.Target == 0 {
+		return 0, nil
+	}
+	l.Counters.Attempted.Add(1)
+	n, err := l.evict(ctx, plan.Target, metadata.Quota{})
+	if err == nil && n < plan.Least {
+		var more int
+		more, err = l.evict(ctx, plan.Least-n, metadata.Quota{IncludePinned: true})
+		n += more
+	}
+	if n > 0 {
+		l.Counters.Successful.Add(1)
+	}
+	if n > 0 || st.Evictable == 0 {
+		l.armed.Store(false)
+	}
+	return n, err
+}
+
+// evict gives up to n objects up, a slice at a time.
+func (l *Loop) evict(ctx context.Context, n int, q metadata.Quota) (int, error) {
+	evicted := 0
+	for evicted < n {
+		q.Objects = min(slice, n-evicted)
+		pass := l.Store.SelectVictims(q)
+		if pass == nil {
+			return evicted, nil
+		}
+		if err := l.commit(ctx, pass); err != nil {
+			return evicted, err
+		}
+		evicted += pass.Victims
+		if pass.Victims == 0 && !pass.More {
+			return evicted, nil // near misses only: they are safe now
+		}
+		if err := l.limiter.WaitN(ctx, max(pass.Victims, 1)); err != nil {
+			return evicted, err
+		}
+	}
+	return evicted, nil
+}
+
+// commit journals the near misses, and only behind them the cutoff [model].
+func (l *Loop) commit(ctx context.Context, pass *metadata.Pass) error {
+	for _, c := range l.Renewals(pass.NearMisses) {
+		if _, err := l.Journal.Submit(ctx, c); err != nil {
+			pass.Cutoff.Abort(l.Store)
+			return err
+		}
+	}
+	l.Counters.NearMisses.Add(int64(len(pass.NearMisses)))
+	if pass.Victims == 0 {
+		pass.Cutoff.Abort(l.Store)
+		return nil
+	}
+	if _, err := l.Journal.Submit(ctx, pass.Cutoff); err != nil {
+		return err
+	}
+	l.Counters.Cutoffs.Add(1)
+	l.Counters.Objects.Add(int64(pass.Victims))
+	l.Counters.Bytes.Add(int64(pass.Bytes))
+	return nil
+}
+
+// reap discards puts that were abandoned for longer than the release timeout.
+func (l *Loop) reap(ctx context.Context) error {
+	for {
+		discards := l.Store.PrepareDiscards(l.Now(), reapSlice)
+		if len(discards) == 0 {
+			return nil
+		}
+		changes := make([]metadata.Change, len(discards))
+		for i, d := range discards {
+			changes[i] = d
+		}
+		if _, err := l.Journal.Submit(ctx, changes...); err != nil {
+			return err
+		}
+		l.Counters.Discarded.Add(int64(len(discards)))
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-timer.C:
+		return nil
+	}
+}

@@ -1,0 +1,123 @@
+package follower
+
+import (
+	"context"
+	"sync"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// State returns the store and the journal's position it stands at. The store
+// is nil on a node that has nothing yet.
+func (f *Follower) State() (*metadata.Store, journal.Position) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.store, f.at
+}
+
+// Complete reports whether the store follows the journal without a gap.
+func (f *Follower) Complete() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.complete
+}
+
+// Status says how a follower stands.
+type Status struct {
+	At       journal.Position
+	Complete bool
+	Why      journal.Reason // it is not complete
+	Loads    map[journal.Reason]int
+	LastLoad journal.Reason // empty for none
+}
+
+// Status returns how the follower stands.
+func (f *Follower) Status() Status {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last}
+	if !f.complete {
+		s.Why = f.why
+	}
+	for reason, n := range f.loads {
+		s.Loads[reason] = n
+	}
+	return s
+}
+
+// Digest returns the digest that the state had at one of the last 1,024
+// sequences.
+func (f *Follower) Digest(seq metadata.Seq) (metadata.Digest, bool) { return f.digests.find(seq) }
+
+// WaitApplied waits until a sequence is applied.
+func (f *Follower) WaitApplied(ctx context.Context, seq metadata.Seq) error {
+	for {
+		f.mu.Lock()
+		at, complete, moved := f.at, f.complete, f.moved
+		f.mu.Unlock()
+		if complete && at.Head.Seq >= seq {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (f *Follower) reason() journal.Reason {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.why
+}
+
+// lose notes that the state does not follow the journal any more.
+func (f *Follower) lose(b *journal.BrokenError) {
+	f.mu.Lock()
+	was := f.complete
+	f.complete, f.why = false, b.Reason
+	f.signal()
+	f.mu.Unlock()
+	if was {
+		f.Log.Warn().Err(b.Err).Str("reason", string(b.Reason)).Msg("this node lost the journal and needs a snapshot; until then it cannot take over")
+	}
+}
+
+// adopt replaces the store by one that is whole.
+func (f *Follower) adopt(store *metadata.Store, at journal.Position) {
+	f.digests.add(store.Position())
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.store, f.at, f.complete = store, at, true
+	f.signal()
+}
+
+// signal needs mu.
+func (f *Follower) signal() {
+	close(f.moved)
+	f.moved = make(chan struct{})
+}
+
+// digestsKept is how many digests a follower remembers (design section 4).
+const digestsKept = 1024
+
+// A digestRing remembers the digests of the last sequences.
+type digestRing struct {
+	mu   sync.Mutex
+	ring [digestsKept]metadata.Position
+}
+
+func (r *digestRing) add(p metadata.Position) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ring[p.Seq%digestsKept] = p
+}
+
+func (r *digestRing) find(seq metadata.Seq) (metadata.Digest, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	p := r.ring[seq%digestsKept]
+	return p.Digest, p.Seq == seq && seq != 0
+}

@@ -1,0 +1,150 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"path"
+	"strings"
+	"time"
+
+	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/internal/service"
+)
+
+// Around every call, from the outside in: finish turns its error into a
+// status, logs and reports it; a panic becomes an error; admit refuses what no
+// service should see and gives the call a deadline, or endStream an end.
+
+// errEnding ends the streams of a server that stops.
+var errEnding = errs.New(errs.Unavailable, "", "this node is stopping; ask another one")
+
+func (s *Server) finishUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	started := s.Clock()
+	resp, err := handler(ctx, req)
+	return resp, s.finish(info.FullMethod, requestID(req), started, err)
+}
+
+func (s *Server) finishStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	started := s.Clock()
+	err := handler(srv, stream)
+	return s.finish(info.FullMethod, 0, started, err)
+}
+
+// finish returns the error that the caller gets.
+func (s *Server) finish(method string, request uint64, started time.Duration, err error) error {
+	if err != nil {
+		err = s.statusOf(method, request, err)
+	}
+	took, code := s.Clock()-started, status.Code(err)
+	if s.Observer != nil {
+		s.Observer.Call(method, code, took)
+	}
+	s.Log.Debug().Str("method", method).Uint64("request_id", request).Stringer("code", code).Dur("took", took).Msg("call")
+	return err
+}
+
+// statusOf translates a service's error. What has a status already comes from
+// gRPC itself, or from one of its own services.
+func (s *Server) statusOf(method string, request uint64, err error) error {
+	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok { //nolint:errorlint // a status inside another error is somebody else's
+		return err
+	}
+	if errs.KindOf(err) == errs.Internal {
+		s.logDefect(method, request, err)
+	}
+	return rpcerr.Status(err, path.Base(method), s.source(err)).Err()
+}
+
+// logDefect is the one place where a defect that a call has met is logged.
+func (s *Server) logDefect(method string, request uint64, err error) {
+	line := s.Log.Error().Str("method", method).Uint64("request_id", request)
+	var p *recovery.PanicError
+	if errors.As(err, &p) {
+		line.Str("panic", fmt.Sprint(p.Panic)).Str("stack", string(p.Stack)).Msg("a call panicked")
+		return
+	}
+	line.Err(err).Msg("a call failed as it never should")
+}
+
+// source says who answers an error, with the highest term and the leader that
+// this node knows.
+func (s *Server) source(err error) rpcerr.Source {
+	src := rpcerr.Source{ClusterID: s.ClusterID, NodeID: s.NodeID}
+	m, closed := s.Gate.Master()
+	if m != nil {
+		src.Term = uint64(m.Term)
+	}
+	notLeader := errs.KindOf(err) == errs.NotLeader
+	for _, e := range []error{err, closed} {
+		var n *service.NotLeaderError
+		if !errors.As(e, &n) {
+			continue
+		}
+		src.Term = max(src.Term, n.Hint.Term)
+		if notLeader && src.Leader == "" {
+			src.Leader = n.Hint.RPC
+		}
+	}
+	return src
+}
+
+func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if err := checkRequest(req); err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(info.FullMethod, "/"+pb.ObjectService_ServiceDesc.ServiceName+"/") {
+		defer s.calls.Add(-1)
+		if n := s.calls.Add(1); n > s.Limits.Calls {
+			return nil, errs.New(errs.Unavailable, "", "%d calls are under way, which is the most there can be; nothing was changed, try again", s.Limits.Calls)
+		}
+	}
+	if _, ok := ctx.Deadline(); !ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.Limits.Deadline)
+		defer cancel()
+	}
+	return handler(ctx, req)
+}
+
+// endStream ends a stream when the server begins to stop: one that follows
+// something would hold up the stop for as long as its caller likes.
+func (s *Server) endStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	ctx, cancel := context.WithCancelCause(stream.Context())
+	defer cancel(nil)
+	stop := context.AfterFunc(s.ending, func() { cancel(errEnding) })
+	defer stop()
+	err := handler(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx})
+	if errors.Is(err, context.Canceled) && errors.Is(context.Cause(ctx), errEnding) {
+		return errEnding
+	}
+	return err
+}
+
+// checkRequest refuses what the contract rules out for every request.
+func checkRequest(req any) error {
+	if r, ok := req.(interface{ GetTenant() string }); ok && len(r.GetTenant()) > pb.MaxTenantBytes {
+		return errs.New(errs.InvalidParams, "", "the tenant's name has %d bytes, at most %d are possible", len(r.GetTenant()), pb.MaxTenantBytes)
+	}
+	if requestID(req) > math.MaxInt64 {
+		return errs.New(errs.InvalidParams, "", "request_id is above 2^63 - 1; draw it from 1 to that, or leave it out")
+	}
+	return nil
+}
+
+// requestID returns the request id that a message carries, or 0.
+func requestID(req any) uint64 {
+	if r, ok := req.(interface{ GetRequestId() uint64 }); ok {
+		return r.GetRequestId()
+	}
+	return 0
+}
+

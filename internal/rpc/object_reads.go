@@ -1,0 +1,113 @@
+package rpc
+
+import (
+	"context"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+)
+
+// objectService answers what clients ask about objects.
+type objectService struct {
+	pb.UnimplementedObjectServiceServer
+	front
+}
+
+func (s *objectService) ExistKey(ctx context.Context, r *pb.ExistKeyRequest) (*pb.ExistKeyResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	exists, err := m.ExistKey(ctx, tenantOf(r), r.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ExistKeyResponse{Header: s.header(m.Term), Exists: exists}, nil
+}
+
+func (s *objectService) BatchExistKey(ctx context.Context, r *pb.BatchExistKeyRequest) (*pb.BatchExistKeyResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	exists, failed, err := m.BatchExistKey(ctx, tenantOf(r), r.GetKeys())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.BatchExistKeyResponse{
+		Header: s.header(m.Term), Exists: exists, Errors: s.items("BatchExistKey", 0, failed),
+	}, nil
+}
+
+func (s *objectService) GetReplicaList(ctx context.Context, r *pb.GetReplicaListRequest) (*pb.GetReplicaListResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	list, err := m.GetReplicaList(ctx, tenantOf(r), r.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.GetReplicaListResponse{
+		Header:     s.header(m.Term),
+		LeaseTtlMs: uint64(list.LeaseTTL.Milliseconds()),
+		Object:     one(list.ID, list.Size, list.Checksum, list.Replicas),
+	}, nil
+}
+
+func (s *objectService) BatchGetReplicaList(ctx context.Context, r *pb.BatchGetReplicaListRequest) (*pb.BatchGetReplicaListResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	found, failed, err := m.BatchGetReplicaList(ctx, tenantOf(r), r.GetKeys())
+	if err != nil {
+		return nil, err
+	}
+	replicas := 0
+	for i := range found {
+		replicas += len(found[i].Replicas)
+	}
+	build := newLists(len(found), replicas)
+	resp := &pb.BatchGetReplicaListResponse{
+		Header: s.header(m.Term), Objects: make([]*pb.ReplicaList, len(found)), Errors: s.items("BatchGetReplicaList", 0, failed),
+	}
+	for i := range found {
+		if failed[i] != nil {
+			resp.Objects[i] = build.fail()
+			continue
+		}
+		list := &found[i]
+		resp.LeaseTtlMs = uint64(list.LeaseTTL.Milliseconds()) // the same for all: a term has one TTL
+		resp.Objects[i] = build.add(list.ID, list.Size, list.Checksum, list.Replicas)
+	}
+	return resp, nil
+}
+
+func (s *objectService) GetReplicaListByRegex(ctx context.Context, r *pb.GetReplicaListByRegexRequest) (*pb.GetReplicaListByRegexResponse, error) {
+	page, err := pageOf(r)
+	if err != nil {
+		return nil, err
+	}
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	found, next, err := m.GetReplicaListByRegex(ctx, tenantOf(r), r.GetRegex(), page)
+	if err != nil {
+		return nil, err
+	}
+	replicas := 0
+	for i := range found {
+		replicas += len(found[i].Replicas)
+	}
+	build := newLists(len(found), replicas)
+	resp := &pb.GetReplicaListByRegexResponse{
+		Header: s.header(m.Term), Objects: make([]*pb.KeyedReplicaList, len(found)), NextPageToken: next,
+	}
+	for i := range found {
+		list := &found[i]
+		resp.LeaseTtlMs = uint64(list.LeaseTTL.Milliseconds())
+		resp.Objects[i] = &pb.KeyedReplicaList{Key: list.Key, Object: build.add(list.ID, list.Size, list.Checksum, list.Replicas)}
+	}
+	return resp, nil
+}

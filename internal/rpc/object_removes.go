@@ -1,0 +1,108 @@
+package rpc
+
+import (
+	"context"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/service"
+)
+
+func (s *objectService) Remove(ctx context.Context, r *pb.RemoveRequest) (*pb.RemoveResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Remove(ctx, removalOf(r), r.GetKey()); err != nil {
+		return nil, err
+	}
+	return &pb.RemoveResponse{Header: s.header(m.Term)}, nil
+}
+
+func (s *objectService) BatchRemove(ctx context.Context, r *pb.BatchRemoveRequest) (*pb.BatchRemoveResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	failed, err := m.BatchRemove(ctx, removalOf(r), r.GetKeys())
+	if err != nil {
+		return nil, err
+	}
+	items := s.items("BatchRemove", r.GetRequestId(), failed)
+	return &pb.BatchRemoveResponse{Header: s.header(m.Term), Succeeded: succeeded(len(r.GetKeys()), items), Errors: items}, nil
+}
+
+func (s *objectService) RemoveByRegex(ctx context.Context, r *pb.RemoveByRegexRequest) (*pb.RemoveByRegexResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	n, err := m.RemoveByRegex(ctx, removalOf(r), r.GetRegex())
+	if err != nil {
+		return nil, partly(err, n)
+	}
+	return &pb.RemoveByRegexResponse{Header: s.header(m.Term), Removed: uint64(n)}, nil
+}
+
+func (s *objectService) RemoveAll(ctx context.Context, r *pb.RemoveAllRequest) (*pb.RemoveAllResponse, error) {
+	removal := removalOf(r)
+	if r.GetAllTenants() {
+		if r.GetTenant() != "" {
+			return nil, errs.New(errs.InvalidParams, "", "all_tenants is set, and a tenant as well; give one of them")
+		}
+		removal.Tenant = ""
+	}
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	n, err := m.RemoveAll(ctx, removal)
+	if err != nil {
+		return nil, partly(err, n)
+	}
+	return &pb.RemoveAllResponse{Header: s.header(m.Term), Removed: uint64(n)}, nil
+}
+
+func (s *objectService) BatchReplicaClear(ctx context.Context, r *pb.BatchReplicaClearRequest) (*pb.BatchReplicaClearResponse, error) {
+	client, err := clientOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkName("segment_name", r.GetSegmentName()); err != nil {
+		return nil, err
+	}
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	cleared, err := m.BatchReplicaClear(ctx, tenantOf(r), r.GetKeys(), client, r.GetSegmentName())
+	if err != nil {
+		return nil, err
+	}
+	resp := &pb.BatchReplicaClearResponse{Header: s.header(m.Term), Cleared: make([]uint32, len(cleared))}
+	for i, index := range cleared {
+		resp.Cleared[i] = uint32(index)
+	}
+	return resp, nil
+}
+
+func removalOf(r interface {
+	GetTenant() string
+	GetForce() bool
+	GetRequestId() uint64
+}) service.Removal {
+	return service.Removal{Tenant: tenantOf(r), Force: r.GetForce(), Request: r.GetRequestId()}
+}
+
+// partly says what a removal in chunks had done when it failed: chunks are
+// final, so that the kind alone, which speaks of the last one, would mislead.
+func partly(err error, removed int) error {
+	if removed == 0 {
+		return err
+	}
+	kind := errs.KindOf(err)
+	if kind == errs.Unavailable || kind == errs.NotLeader {
+		kind = errs.Unresolved
+	}
+	return &errs.Error{Kind: kind, Err: err}
+}

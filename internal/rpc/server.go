@@ -1,0 +1,163 @@
+// Package rpc is the gRPC front end: the services of the public contract, with
+// health and reflection, on one port of every node.
+//
+// It translates and does nothing else: requests into calls of package service,
+// or of what the node offers to its operators, and what these return into
+// answers and statuses. It must never decide what a call means, hold state that
+// outlives a call, or know how a node is wired.
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/reflection"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/service"
+)
+
+// Bounds of a connection. There may be tens of thousands of connections, most
+// of them idle but for a ping each second, and they live as long as their
+// clients: none is closed for its age.
+const (
+	// maxStreams is how many calls one connection may have under way; further
+	// ones wait in the client.
+	maxStreams = 1024
+	// A connection without traffic is probed after probeAfter, and closed if
+	// probeTimeout goes by without an answer: its host is gone.
+	probeAfter   = time.Minute
+	probeTimeout = 20 * time.Second
+	// minPingInterval is how often a client may probe, idle or not.
+	minPingInterval = 5 * time.Second
+)
+
+// Limits bound what callers can take up. A zero field means its default.
+type Limits struct {
+	// MessageBytes is the largest message in either direction, by default
+	// pb.DefaultMaxMessageBytes. Past it gRPC answers RESOURCE_EXHAUSTED.
+	MessageBytes int
+	// Deadline is given to calls that have none, so that nothing waits for
+	// ever: 30 s by default. Streams end with their caller, or with the server.
+	Deadline time.Duration
+	// Calls is how many calls of ObjectService may be under way, 16,384 by
+	// default. The journal's queue is bounded, those who wait for room in it are
+	// bounded here; past it the answer is UNAVAILABLE_IN_CURRENT_STATUS. Clients
+	// can tell that they live all the while: Ping is not counted.
+	Calls int64
+	// Snapshots is how many snapshots may be sent at once, 4 by default: each
+	// takes the memory of one part, and the lock of the store part by part.
+	Snapshots int
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.MessageBytes == 0 {
+		l.MessageBytes = pb.DefaultMaxMessageBytes
+	}
+	if l.Deadline == 0 {
+		l.Deadline = 30 * time.Second
+	}
+	if l.Calls == 0 {
+		l.Calls = 16 << 10
+	}
+	if l.Snapshots == 0 {
+		l.Snapshots = 4
+	}
+	return l
+}
+
+// An Observer is told of every call that has ended, a stream among them, on the
+// call's own goroutine.
+type Observer interface {
+	Call(method string, code codes.Code, took time.Duration)
+}
+
+// Config is what a Server works with.
+type Config struct {
+	ClusterID string
+	NodeID    string
+	Gate      *service.Gate
+	Node      Node
+	Snapshots SnapshotSource // nil on a node that never has followers
+	Clock     clock.Clock    // measures how long calls take; nil for this machine's
+	Log       zerolog.Logger
+	Observer  Observer // may be nil
+	Limits    Limits
+}
+
+// A Server answers gRPC calls on any number of listeners.
+type Server struct {
+	Config
+	grpc   *grpc.Server
+	calls  atomic.Int64       // of ObjectService, under way
+	ending context.Context    // ends when the server begins to stop
+	end    context.CancelFunc // of ending
+}
+
+// NewServer returns a server with all services; it answers once Serve is
+// called.
+func NewServer(c Config) *Server {
+	c.Limits = c.Limits.withDefaults()
+	if c.Clock == nil {
+		c.Clock = clock.Boot()
+	}
+	s := &Server{Config: c}
+	s.ending, s.end = context.WithCancel(context.Background())
+	s.grpc = grpc.NewServer(
+		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),
+		grpc.MaxSendMsgSize(c.Limits.MessageBytes),
+		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.KeepaliveParams(keepalive.ServerParameters{Time: probeAfter, Timeout: probeTimeout}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
+		grpc.ChainUnaryInterceptor(s.finishUnary, recovery.UnaryServerInterceptor(), s.admitUnary),
+		grpc.ChainStreamInterceptor(s.finishStream, recovery.StreamServerInterceptor(), s.endStream),
+	)
+	f := front{Config: &s.Config}
+	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f})
+	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f})
+	pb.RegisterAdminServiceServer(s.grpc, &adminService{front: f, dumping: make(chan struct{}, 1)})
+	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: make(chan struct{}, c.Limits.Snapshots)})
+	healthpb.RegisterHealthServer(s.grpc, &health{serves: c.Gate.Serves})
+	reflection.Register(s.grpc)
+	return s
+}
+
+// Serve answers calls that come through a listener until Stop is called, and
+// then returns nil. It closes the listener.
+func (s *Server) Serve(l net.Listener) error {
+	err := s.grpc.Serve(l)
+	if err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+		return fmt.Errorf("serving gRPC at %v: %w", l.Addr(), err)
+	}
+	return nil
+}
+
+// Stop takes no more calls, ends the streams, and waits for the other calls
+// under way. When the context ends first it cuts them off and returns its
+// error.
+func (s *Server) Stop(ctx context.Context) error {
+	s.end()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.grpc.GracefulStop()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		s.grpc.Stop()
+		return fmt.Errorf("stopping gRPC: calls were cut off: %w", context.Cause(ctx))
+	}
+}

@@ -1,0 +1,193 @@
+// Package rpcerr carries failures over gRPC and back: from errs to the statuses
+// and item errors of the public contract, and from these to errs. Server and
+// client share it, so that there is one translation.
+//
+// It must never know a server, a client or the metadata, and it decides
+// nothing: not what to retry, nor where.
+package rpcerr
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// A Source is the node that an error comes from.
+type Source struct {
+	Term      uint64 // the highest that it knows, 0 for none
+	ClusterID string
+	NodeID    string
+	// Leader is the host:port of the gRPC service of the primary, as the node
+	// knows it; with errs.NotLeader only, and empty if it knows none.
+	Leader string
+}
+
+// defect is all that a caller learns of an error that should not have been.
+const defect = "a defect of the server; its log says more"
+
+// Status returns the status of a call that failed: the code of the error's
+// kind, what it says to people, and an ErrorDetail. operation stands in the
+// detail if the error does not name one of its own. It returns nil for nil.
+//
+// Of an error of kind Internal, and of one without any kind, which counts as
+// such, only the outermost detail is told, and never its cause.
+func Status(err error, operation string, from Source) *status.Status {
+	if err == nil {
+		return nil
+	}
+	kind := kindOf(err)
+	if e, ok := outermost(err); ok && e.Op != "" {
+		operation = e.Op
+	}
+	st := status.New(code(kind, err), message(kind, err))
+	detailed, failed := st.WithDetails(&pb.ErrorDetail{
+		Header:        &pb.ResponseHeader{Term: from.Term, ClusterId: from.ClusterID, NodeId: from.NodeID},
+		Kind:          ToWire(kind),
+		Number:        kind.Number(),
+		Operation:     operation,
+		LeaderAddress: from.Leader,
+	})
+	if failed != nil { // an id that is not UTF-8
+		return st
+	}
+	return detailed
+}
+
+// Items lists the failures of a batch by index. It returns nil if there are
+// none.
+func Items(failed []error) []*pb.ItemError {
+	var items []*pb.ItemError
+	for i, err := range failed {
+		if err == nil {
+			continue
+		}
+		kind := kindOf(err)
+		item := &pb.ItemError{Index: uint32(i), Kind: ToWire(kind)}
+		if text := message(kind, err); text != kind.String() {
+			item.Message = text
+		}
+		items = append(items, item)
+	}
+	return items
+}
+
+// Item returns the error that an item error stands for.
+func Item(item *pb.ItemError, operation string) *errs.Error {
+	return &errs.Error{Kind: FromWire(item.GetKind()), Op: operation, Detail: item.GetMessage()}
+}
+
+// Parse returns the error that a gRPC call ended with, and the node it comes
+// from; a Source without a NodeID means that no node of ours has spoken. It
+// returns nil for nil.
+//
+// Without an ErrorDetail the kind follows from the code: Unresolved if the call
+// may have been applied for all that is known, InvalidParams if a message was
+// too large (in either direction: the call may have been applied),
+// NotSupported if there is no such call, else Internal.
+func Parse(err error) (*errs.Error, Source) {
+	if err == nil {
+		return nil, Source{}
+	}
+	st, ok := status.FromError(err)
+	if !ok {
+		return &errs.Error{Kind: kindOf(err), Err: err}, Source{}
+	}
+	for _, any := range st.Details() {
+		detail, ok := any.(*pb.ErrorDetail)
+		if !ok {
+			continue
+		}
+		e := &errs.Error{Kind: detailKind(detail), Op: detail.GetOperation()}
+		if st.Message() != e.Kind.String() {
+			e.Detail = st.Message()
+		}
+		return e, Source{
+			Term:      detail.GetHeader().GetTerm(),
+			ClusterID: detail.GetHeader().GetClusterId(),
+			NodeID:    detail.GetHeader().GetNodeId(),
+			Leader:    detail.GetLeaderAddress(),
+		}
+	}
+	return &errs.Error{Kind: bareKind(st.Code()), Op: "grpc", Err: err}, Source{}
+}
+
+// kindOf is errs.KindOf for something that is an error, whatever it says.
+func kindOf(err error) errs.Kind {
+	if kind := errs.KindOf(err); kind != errs.OK {
+		return kind
+	}
+	return errs.Internal
+}
+
+func outermost(err error) (*errs.Error, bool) {
+	var e *errs.Error
+	ok := errors.As(err, &e)
+	return e, ok
+}
+
+// code is the kind's, but for a call that its caller has given up.
+func code(kind errs.Kind, err error) codes.Code {
+	if kind == errs.Unresolved && errors.Is(err, context.Canceled) {
+		return codes.Canceled
+	}
+	return kind.Code()
+}
+
+// message is what an error says to people. Kind and operation stand in the
+// detail, so they are left out unless there is nothing else.
+func message(kind errs.Kind, err error) string {
+	e, ok := outermost(err)
+	var text string
+	switch {
+	case kind == errs.Internal && ok && e.Detail != "":
+		text = e.Detail
+	case kind == errs.Internal:
+		text = defect
+	case error(e) != err: //nolint:errorlint // a wrapper's words would be lost
+		text = err.Error()
+	case e.Err == nil:
+		text = e.Detail
+	case e.Detail == "":
+		text = e.Err.Error()
+	default:
+		text = e.Detail + ": " + e.Err.Error()
+	}
+	if text == "" {
+		return kind.String()
+	}
+	return strings.ToValidUTF8(text, "\uFFFD")
+}
+
+// detailKind is the kind that a detail names; a newer server may have one that
+// only its number tells something about.
+func detailKind(detail *pb.ErrorDetail) errs.Kind {
+	if kind := FromWire(detail.GetKind()); kind != errs.Internal {
+		return kind
+	}
+	kind, _ := errs.FromNumber(detail.GetNumber())
+	if kind == errs.OK {
+		return errs.Internal
+	}
+	return kind
+}
+
+// bareKind is the kind of a status that comes from gRPC itself, or from
+// something between client and server.
+func bareKind(code codes.Code) errs.Kind {
+	switch code {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Aborted:
+		return errs.Unresolved
+	case codes.ResourceExhausted, codes.InvalidArgument, codes.OutOfRange:
+		return errs.InvalidParams
+	case codes.Unimplemented:
+		return errs.NotSupported
+	default:
+		return errs.Internal
+	}
+}

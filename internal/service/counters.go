@@ -1,0 +1,141 @@
+package service
+
+import (
+	"sync/atomic"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// An Op names a call; its text is the C++ master's metric name of the call.
+type Op string
+
+// The calls that are counted.
+const (
+	OpExistKey              Op = "exist_key"
+	OpBatchExistKey         Op = "batch_exist_key"
+	OpGetReplicaList        Op = "get_replica_list"
+	OpBatchGetReplicaList   Op = "batch_get_replica_list"
+	OpGetReplicaListByRegex Op = "get_replica_list_by_regex"
+	OpPutStart              Op = "put_start"
+	OpPutEnd                Op = "put_end"
+	OpPutRevoke             Op = "put_revoke"
+	OpBatchPutStart         Op = "batch_put_start"
+	OpBatchPutEnd           Op = "batch_put_end"
+	OpBatchPutRevoke        Op = "batch_put_revoke"
+	OpRemove                Op = "remove"
+	OpBatchRemove           Op = "batch_remove"
+	OpRemoveByRegex         Op = "remove_by_regex"
+	OpRemoveAll             Op = "remove_all"
+	OpBatchReplicaClear     Op = "batch_replica_clear"
+	OpBatchQueryIP          Op = "batch_query_ip"
+	OpMountSegment          Op = "mount_segment"
+	OpReMountSegment        Op = "remount_segment"
+	OpUnmountSegment        Op = "unmount_segment"
+	OpPing                  Op = "ping"
+)
+
+// Ops lists all calls that are counted.
+func Ops() []Op {
+	return []Op{
+		OpExistKey, OpBatchExistKey, OpGetReplicaList, OpBatchGetReplicaList, OpGetReplicaListByRegex,
+		OpPutStart, OpPutEnd, OpPutRevoke, OpBatchPutStart, OpBatchPutEnd, OpBatchPutRevoke,
+		OpRemove, OpBatchRemove, OpRemoveByRegex, OpRemoveAll, OpBatchReplicaClear, OpBatchQueryIP,
+		OpMountSegment, OpReMountSegment, OpUnmountSegment, OpPing,
+	}
+}
+
+// OpCounters count one call.
+type OpCounters struct {
+	Requests    atomic.Int64
+	Failures    atomic.Int64
+	Items       atomic.Int64 // of batches
+	FailedItems atomic.Int64
+	Partial     atomic.Int64 // batches of which some items failed
+}
+
+// Counters count what calls did, on this node, ever.
+type Counters struct {
+	ops map[Op]*OpCounters // fixed after NewCounters
+
+	Gets               atomic.Int64 // keys asked for
+	ValidGets          atomic.Int64 // of them, found
+	MemoryHits         atomic.Int64 // of them, with a memory replica
+	DiskHits           atomic.Int64 // of them, on disk only
+	AllocationFailures atomic.Int64 // puts that found no room
+	PartialAllocations atomic.Int64 // puts with fewer replicas than wanted
+}
+
+// NewCounters returns counters at zero.
+func NewCounters() *Counters {
+	c := &Counters{ops: make(map[Op]*OpCounters)}
+	for _, op := range Ops() {
+		c.ops[op] = new(OpCounters)
+	}
+	return c
+}
+
+// Of returns the counters of one call.
+func (c *Counters) Of(op Op) *OpCounters { return c.ops[op] }
+
+// done counts a call and returns its error.
+func (c *Counters) done(op Op, err error) error {
+	o := c.ops[op]
+	o.Requests.Add(1)
+	if err != nil {
+		o.Failures.Add(1)
+	}
+	return err
+}
+
+// failed counts a call that failed before it was tried.
+func (c *Counters) failed(op Op, err error) error { return c.done(op, err) }
+
+// doneBatch counts a batch and returns its error.
+func (c *Counters) doneBatch(op Op, items []error, err error) error {
+	o := c.ops[op]
+	bad := 0
+	for _, e := range items {
+		if e != nil {
+			bad++
+		}
+	}
+	o.Items.Add(int64(len(items)))
+	o.FailedItems.Add(int64(bad))
+	if bad > 0 && bad < len(items) {
+		o.Partial.Add(1)
+	}
+	if err == nil && bad == len(items) && bad > 0 {
+		return c.countOnly(op)
+	}
+	return c.done(op, err)
+}
+
+// countOnly counts a batch of which every item failed: the call as such did
+// not.
+func (c *Counters) countOnly(op Op) error {
+	c.ops[op].Requests.Add(1)
+	c.ops[op].Failures.Add(1)
+	return nil
+}
+
+// got counts a lookup by what it found.
+func (c *Counters) got(replicas []metadata.Descriptor) {
+	c.Gets.Add(1)
+	if len(replicas) == 0 {
+		return
+	}
+	c.ValidGets.Add(1)
+	for _, r := range replicas {
+		if r.Kind == metadata.Memory {
+			c.MemoryHits.Add(1)
+			return
+		}
+	}
+	c.DiskHits.Add(1)
+}
+
+// NotSupported is the answer of a call that this master does not offer.
+func NotSupported(op string) error {
+	return errs.New(errs.NotSupported, op, "this master does not offer local-disk replicas yet")
+}

@@ -1,0 +1,248 @@
+package service
+
+import (
+	"context"
+	"path"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A SoftPinAction says what a put does about the object's soft pin.
+type SoftPinAction uint8
+
+// The actions, as in the C++ master.
+const (
+	SoftPinPreserve SoftPinAction = iota // keep what there is: none, for a new object
+	SoftPinEnable                        // pin for the given time, or the default one
+	SoftPinDisable                       // no pin
+)
+
+// A PutConfig says how objects are placed and pinned.
+type PutConfig struct {
+	Replicas   int      // memory replicas wanted, at least 1; one is enough
+	Preferred  []string // segment names to try first, in order
+	SoftPin    SoftPinAction
+	SoftPinTTL *time.Duration // with SoftPinEnable only; nil for the default
+	HardPin    bool
+	SameNode   bool // later items of a batch prefer the segment of the first
+	DataType   uint8
+}
+
+// A PutItem is one object to put.
+type PutItem struct {
+	Key   string
+	Size  uint64 // bytes, at least 1
+	Group string
+}
+
+// A PutStart asks for the reservation of objects.
+type PutStart struct {
+	Tenant  string
+	Client  segment.ClientID
+	Request uint64 // item i counts as the single call of request Request+i; 0 for none
+	Config  PutConfig
+}
+
+// A Reservation is where the writer of an object is to put its bytes.
+type Reservation struct {
+	ID       metadata.ObjectID
+	Replicas []metadata.Descriptor
+}
+
+// PutStart reserves one object. Errors: InvalidParams, InvalidKey,
+// ObjectExists, NoAvailableHandle.
+func (m *Master) PutStart(ctx context.Context, p PutStart, it PutItem) (Reservation, error) {
+	if err := m.Fence(); err != nil {
+		return Reservation{}, err
+	}
+	got, failed, err := m.putStart(ctx, "PutStart", p, []PutItem{it})
+	if err == nil {
+		err = failed[0]
+	}
+	if err != nil {
+		return Reservation{}, m.Counters.failed(OpPutStart, err)
+	}
+	return got[0], m.Counters.done(OpPutStart, nil)
+}
+
+// BatchPutStart is PutStart for many objects, each with an error of its own.
+func (m *Master) BatchPutStart(ctx context.Context, p PutStart, items []PutItem) ([]Reservation, []error, error) {
+	if err := m.begin("BatchPutStart", len(items)); err != nil {
+		return nil, nil, m.Counters.failed(OpBatchPutStart, err)
+	}
+	got, failed, err := m.putStart(ctx, "BatchPutStart", p, items)
+	return got, failed, m.Counters.doneBatch(OpBatchPutStart, failed, err)
+}
+
+func (m *Master) putStart(ctx context.Context, op string, p PutStart, items []PutItem) ([]Reservation, []error, error) {
+	pin, err := m.softPin(op, p.Config)
+	if err != nil {
+		return nil, nil, err
+	}
+	if p.Config.Replicas < 1 || p.Config.Replicas > metadata.MaxReplicas {
+		return nil, nil, errs.New(errs.InvalidParams, op, "replica_num is %d; ask for 1 to %d", p.Config.Replicas, metadata.MaxReplicas)
+	}
+	got, failed := make([]Reservation, len(items)), make([]error, len(items))
+	preferred := p.Config.Preferred
+	m.mutate(ctx, len(items), func(i int) item {
+		it := items[i]
+		return item{
+			bytes: 128 + len(p.Tenant) + 2*len(it.Key) + 16*p.Config.Replicas,
+			prepare: func() (metadata.Change, <-chan struct{}, error) {
+				if err := checkPut(op, p.Tenant, it); err != nil {
+					return nil, nil, err
+				}
+				e, repeated, wait, err := m.Store.PreparePutStart(&metadata.Put{
+					Tenant: p.Tenant, Key: it.Key, Client: p.Client, Size: it.Size, Request: itemRequest(p.Request, i),
+					Replicas: p.Config.Replicas, Preferred: preferred, DiskPath: m.diskPath(it.Key),
+					SoftPin: pin, HardPin: p.Config.HardPin, Group: it.Group, DataType: p.Config.DataType,
+				}, m.Now())
+				m.noteAllocation(e, err, p.Config.Replicas, it.Size)
+				switch {
+				case repeated != nil:
+					got[i] = Reservation{repeated.ID, repeated.Replicas}
+					return nil, nil, nil
+				case e == nil:
+					return nil, wait, err
+				}
+				got[i] = Reservation{e.ID, e.Descriptors()}
+				if p.Config.SameNode && i == 0 {
+					preferred = []string{got[i].Replicas[0].Segment}
+				}
+				return e, nil, nil
+			},
+			done: func(_ metadata.Change, err error) {
+				if failed[i] = err; err != nil {
+					got[i] = Reservation{}
+				}
+			},
+		}
+	})
+	return got, failed, nil
+}
+
+// itemRequest returns the request id that item i of a batch counts as.
+func itemRequest(request uint64, i int) uint64 {
+	if request == 0 {
+		return 0
+	}
+	return request + uint64(i)
+}
+
+func checkPut(op, tenant string, it PutItem) error {
+	switch {
+	case it.Key == "":
+		return errs.New(errs.InvalidParams, op, "the key is empty")
+	case it.Size == 0:
+		return errs.New(errs.InvalidParams, op, "the object has 0 bytes; put at least 1")
+	case len(it.Group) > metadata.MaxNameBytes:
+		return errs.New(errs.InvalidParams, op, "the group's name has %d bytes, at most %d are possible", len(it.Group), metadata.MaxNameBytes)
+	}
+	return checkKey(op, tenant, it.Key)
+}
+
+// softPin returns how long a put pins its objects softly.
+func (m *Master) softPin(op string, c PutConfig) (time.Duration, error) {
+	if c.SoftPin != SoftPinEnable {
+		if c.SoftPinTTL != nil {
+			return 0, errs.New(errs.InvalidParams, op, "a soft pin TTL goes with the action ENABLE only")
+		}
+		return 0, nil
+	}
+	if c.SoftPinTTL == nil {
+		return m.SoftPinTTL, nil
+	}
+	if ttl := *c.SoftPinTTL; ttl < time.Millisecond || ttl > m.MaxSoftPin {
+		return 0, errs.New(errs.InvalidParams, op, "the soft pin TTL is %v; give 1ms to %v", ttl, m.MaxSoftPin)
+	}
+	return *c.SoftPinTTL, nil
+}
+
+// noteAllocation counts what became of an allocation. One that failed asks for
+// an eviction pass, unless there are not even enough segments for it: then a
+// pass would not help (behaviours 1.2, check 55).
+func (m *Master) noteAllocation(e *metadata.PutStart, err error, wanted int, size uint64) {
+	switch {
+	case errs.KindOf(err) == errs.NoAvailableHandle:
+		m.Counters.AllocationFailures.Add(1)
+		if m.Store.SegmentNames() >= wanted {
+			m.AllocationFailed(size)
+		}
+	case e != nil && len(e.Placements) < wanted:
+		m.Counters.PartialAllocations.Add(1)
+	}
+}
+
+// diskPath returns the file of an object's disk replica, empty if there is
+// none. Two levels of directories keep each of them small.
+func (m *Master) diskPath(key string) string {
+	dir := m.Fsdir()
+	if dir == "" {
+		return ""
+	}
+	h := keyHash(key)
+	return path.Join(dir, h[:2], h[2:4], escapeFile(key))
+}
+
+// A PutRef names a put that its writer goes on with.
+type PutRef struct {
+	Key      string
+	ID       metadata.ObjectID // as PutStart gave it, 0 if not known
+	Checksum *uint64           // of the bytes, for PutEnd; nil for none
+}
+
+// A PutUpdate ends or revokes puts.
+type PutUpdate struct {
+	Tenant   string
+	Client   segment.ClientID
+	Request  uint64 // as in PutStart
+	Selector metadata.Selector
+}
+
+func (u PutUpdate) ref(r PutRef, i int) metadata.PutRef {
+	return metadata.PutRef{
+		Tenant: u.Tenant, Key: r.Key, Client: u.Client, ID: r.ID, Selector: u.Selector, Request: itemRequest(u.Request, i),
+	}
+}
+
+// PutEnd makes an object's replicas readable. Repeated, it is no error. Errors:
+// ObjectNotFound, IllegalClient, InvalidWrite.
+func (m *Master) PutEnd(ctx context.Context, u PutUpdate, r PutRef) error {
+	if err := m.Fence(); err != nil {
+		return err
+	}
+	return m.Counters.done(OpPutEnd, m.putEnds(ctx, "PutEnd", u, []PutRef{r})[0])
+}
+
+// BatchPutEnd is PutEnd for many objects, each with an error of its own.
+func (m *Master) BatchPutEnd(ctx context.Context, u PutUpdate, refs []PutRef) ([]error, error) {
+	if err := m.begin("BatchPutEnd", len(refs)); err != nil {
+		return nil, m.Counters.failed(OpBatchPutEnd, err)
+	}
+	failed := m.putEnds(ctx, "BatchPutEnd", u, refs)
+	return failed, m.Counters.doneBatch(OpBatchPutEnd, failed, nil)
+}
+
+func (m *Master) putEnds(ctx context.Context, op string, u PutUpdate, refs []PutRef) []error {
+	failed := make([]error, len(refs))
+	m.mutate(ctx, len(refs), func(i int) item {
+		return item{
+			bytes: 32,
+			prepare: func() (metadata.Change, <-chan struct{}, error) {
+				if err := checkKey(op, u.Tenant, refs[i].Key); err != nil {
+					return nil, nil, err
+				}
+				e, wait, err := m.Store.PreparePutEnd(u.ref(refs[i], i), refs[i].Checksum)
+				if e == nil {
+					return nil, wait, err
+				}
+				return e, nil, nil
+			},
+			done: func(_ metadata.Change, err error) { failed[i] = err },
+		}
+	})
+	return failed
+}

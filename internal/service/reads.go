@@ -1,0 +1,204 @@
+package service
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// ExistKey reports whether a key has a readable replica, and if so extends its
+// lease. A missing key is no error.
+func (m *Master) ExistKey(_ context.Context, tenant, key string) (bool, error) {
+	if err := m.Fence(); err != nil {
+		return false, err
+	}
+	if err := checkKey("ExistKey", tenant, key); err != nil {
+		return false, m.Counters.failed(OpExistKey, err)
+	}
+	exists := m.Store.Exists(tenant, key, m.Now())
+	return exists, m.Counters.done(OpExistKey, m.Fence())
+}
+
+// BatchExistKey is ExistKey for many keys, in their order. Keys that cannot be
+// get an error of their own.
+func (m *Master) BatchExistKey(_ context.Context, tenant string, keys []string) ([]bool, []error, error) {
+	if err := m.begin("BatchExistKey", len(keys)); err != nil {
+		return nil, nil, m.Counters.failed(OpBatchExistKey, err)
+	}
+	found, failed := make([]bool, len(keys)), make([]error, len(keys))
+	now := m.Now()
+	for i, key := range keys {
+		if failed[i] = checkKey("BatchExistKey", tenant, key); failed[i] == nil {
+			found[i] = m.Store.Exists(tenant, key, now)
+		}
+	}
+	return found, failed, m.Counters.doneBatch(OpBatchExistKey, failed, m.Fence())
+}
+
+// GetReplicaList returns the readable replicas of an object and extends its
+// lease. It waits while a mutation of the object is being written, at most
+// until the context ends. Errors: ObjectNotFound, ReplicaNotReady.
+func (m *Master) GetReplicaList(ctx context.Context, tenant, key string) (metadata.ReplicaList, error) {
+	if err := m.Fence(); err != nil {
+		return metadata.ReplicaList{}, err
+	}
+	list, err := m.get(ctx, "GetReplicaList", tenant, key)
+	if fenced := m.Fence(); fenced != nil {
+		return metadata.ReplicaList{}, fenced
+	}
+	return list, m.Counters.done(OpGetReplicaList, err)
+}
+
+func (m *Master) get(ctx context.Context, op, tenant, key string) (metadata.ReplicaList, error) {
+	if err := checkKey(op, tenant, key); err != nil {
+		return metadata.ReplicaList{}, err
+	}
+	for {
+		list, wait, err := m.Store.GetReplicaList(tenant, key, m.Now())
+		if wait == nil {
+			m.Counters.got(list.Replicas)
+			return list, err
+		}
+		if err := await(ctx, wait); err != nil {
+			return metadata.ReplicaList{}, err
+		}
+	}
+}
+
+// BatchGetReplicaList is GetReplicaList for many keys, in their order, each
+// with an error of its own.
+func (m *Master) BatchGetReplicaList(ctx context.Context, tenant string, keys []string) ([]metadata.ReplicaList, []error, error) {
+	if err := m.begin("BatchGetReplicaList", len(keys)); err != nil {
+		return nil, nil, m.Counters.failed(OpBatchGetReplicaList, err)
+	}
+	lists, failed := make([]metadata.ReplicaList, len(keys)), make([]error, len(keys))
+	for i, key := range keys {
+		lists[i], failed[i] = m.get(ctx, "BatchGetReplicaList", tenant, key)
+	}
+	return lists, failed, m.Counters.doneBatch(OpBatchGetReplicaList, failed, m.Fence())
+}
+
+// begin fences a batch and checks its size.
+func (m *Master) begin(op string, n int) error {
+	if err := m.Fence(); err != nil {
+		return err
+	}
+	return checkBatch(op, n)
+}
+
+// A KeyedList is a replica list with its key.
+type KeyedList struct {
+	Key string
+	metadata.ReplicaList
+}
+
+// A Page asks for a part of a long answer.
+type Page struct {
+	Size  int    // entries at most; 0 for all
+	Token string // where the page before ended; empty for the first
+}
+
+// GetReplicaListByRegex returns the replica lists of the tenant's readable
+// objects whose keys the pattern is found in, and extends the lease of each.
+// It looks at every object. Errors: InvalidParams for a pattern that Go's
+// regexp refuses.
+func (m *Master) GetReplicaListByRegex(ctx context.Context, tenant, pattern string, page Page) ([]KeyedList, string, error) {
+	if err := m.Fence(); err != nil {
+		return nil, "", err
+	}
+	match, err := compile("GetReplicaListByRegex", pattern)
+	if err != nil {
+		return nil, "", m.Counters.failed(OpGetReplicaListByRegex, err)
+	}
+	var found []KeyedList
+	next, err := m.scan(ctx, tenant, true, match, page, func(key string) bool {
+		list, err := m.get(ctx, "GetReplicaListByRegex", tenant, key)
+		if err != nil {
+			return false // gone, or not readable, since it was found
+		}
+		found = append(found, KeyedList{key, list})
+		return true
+	})
+	if err == nil {
+		err = m.Fence()
+	}
+	return found, next, m.Counters.done(OpGetReplicaListByRegex, err)
+}
+
+// Keys returns the tenant's keys that the pattern is found in (all, if it is
+// empty), without a lease.
+func (m *Master) Keys(ctx context.Context, tenant, pattern string, readable bool, page Page) ([]string, string, error) {
+	if err := m.Fence(); err != nil {
+		return nil, "", err
+	}
+	match, err := compile("ListKeys", pattern)
+	if err != nil {
+		return nil, "", err
+	}
+	var keys []string
+	next, err := m.scan(ctx, tenant, readable, match, page, func(key string) bool {
+		keys = append(keys, key)
+		return true
+	})
+	return keys, next, err
+}
+
+// scan visits matching keys shard by shard, in order inside a shard, until the
+// page is full. It returns the token of the next page, empty at the end.
+func (m *Master) scan(ctx context.Context, tenant string, readable bool, match func(string) bool, page Page, visit func(key string) bool) (string, error) {
+	shard, after, err := parseToken(page.Token)
+	if err != nil {
+		return "", err
+	}
+	var keys []metadata.ObjectKey
+	for taken := 0; shard < metadata.ShardCount; shard, after = shard+1, "" {
+		if err := ctx.Err(); err != nil {
+			return "", errs.Wrap(errs.Unavailable, "scan", err)
+		}
+		keys = m.Store.Keys(keys[:0], shard, readable, match)
+		slices.SortFunc(keys, func(a, b metadata.ObjectKey) int { return cmp.Compare(a.Key, b.Key) })
+		for _, k := range keys {
+			if k.Tenant != tenant || k.Key <= after && after != "" {
+				continue
+			}
+			if page.Size > 0 && taken == page.Size {
+				return formatToken(shard, after), nil
+			}
+			if visit(k.Key) {
+				taken++
+			}
+			after = k.Key
+		}
+	}
+	return "", nil
+}
+
+func formatToken(shard int, after string) string { return strconv.Itoa(shard) + ":" + after }
+
+func parseToken(token string) (shard int, after string, err error) {
+	if token == "" {
+		return 0, "", nil
+	}
+	number, after, _ := strings.Cut(token, ":")
+	shard, err = strconv.Atoi(number)
+	if err != nil || shard < 0 || shard >= metadata.ShardCount {
+		return 0, "", errs.New(errs.InvalidParams, "page", "%q is no page token; give the one of the page before, or none", token)
+	}
+	return shard, after, nil
+}
+
+// Inspect returns all that is known of an object, without a lease.
+func (m *Master) Inspect(_ context.Context, tenant, key string) (metadata.Object, error) {
+	if err := m.Fence(); err != nil {
+		return metadata.Object{}, err
+	}
+	if err := checkKey("QueryKey", tenant, key); err != nil {
+		return metadata.Object{}, err
+	}
+	return m.Store.Inspect(tenant, key)
+}

@@ -1,0 +1,209 @@
+package service
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"net"
+	"net/url"
+	"path"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// MountSegment lends memory to the store. Mounting a segment that is mounted
+// just so is no error. Errors: InvalidParams, SegmentExists.
+func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
+	if err := m.Fence(); err != nil {
+		return err
+	}
+	err := m.withSegments(ctx, func() error { return m.mount(ctx, spec) })
+	return m.Counters.done(OpMountSegment, err)
+}
+
+// ReMountSegment mounts all of a client's segments and marks the client alive;
+// after it, Ping answers OK. Segments it mounted before and does not name stay
+// as they are.
+func (m *Master) ReMountSegment(ctx context.Context, client segment.ClientID, specs []segment.Spec) error {
+	if err := m.Fence(); err != nil {
+		return err
+	}
+	err := m.withSegments(ctx, func() error {
+		for _, spec := range specs {
+			if err := m.mount(ctx, spec); err != nil {
+				return err
+			}
+		}
+		return m.Liveness.Add(client)
+	})
+	return m.Counters.done(OpReMountSegment, err)
+}
+
+func (m *Master) mount(ctx context.Context, spec segment.Spec) error {
+	for what, name := range map[string]string{
+		"name": spec.Name, "endpoint": spec.Endpoint, "protocol": spec.Protocol, "host id": spec.HostID,
+	} {
+		if len(name) > metadata.MaxNameBytes {
+			return errs.New(errs.InvalidParams, "MountSegment", "the segment's %s has %d bytes, at most %d are possible", what, len(name), metadata.MaxNameBytes)
+		}
+	}
+	_, err := m.one(ctx, item{
+		bytes: 256,
+		prepare: func() (metadata.Change, <-chan struct{}, error) {
+			e, err := m.Store.PrepareMount(spec)
+			if e == nil {
+				return nil, nil, err
+			}
+			return e, nil, nil
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return m.Liveness.Add(spec.Client)
+}
+
+// UnmountSegment takes a segment away with all replicas on it, whoever owns
+// it. An unknown segment is no error.
+func (m *Master) UnmountSegment(ctx context.Context, id segment.ID) error {
+	if err := m.Fence(); err != nil {
+		return err
+	}
+	err := m.withSegments(ctx, func() error {
+		number, ok := m.Store.FindSegment(id)
+		if !ok {
+			return nil
+		}
+		return m.unmount(ctx, number)
+	})
+	return m.Counters.done(OpUnmountSegment, err)
+}
+
+// ExpireClient unmounts all segments of a client that has gone silent, as one
+// event. It returns how many.
+func (m *Master) ExpireClient(ctx context.Context, client segment.ClientID) (int, error) {
+	n := 0
+	err := m.withSegments(ctx, func() error {
+		var numbers []segment.Number
+		for _, s := range m.Store.Segments() {
+			if s.Client == client {
+				numbers = append(numbers, s.Number)
+			}
+		}
+		if n = len(numbers); n == 0 {
+			return nil
+		}
+		return m.unmount(ctx, numbers...)
+	})
+	return n, err
+}
+
+func (m *Master) unmount(ctx context.Context, numbers ...segment.Number) error {
+	e := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: numbers}
+	_, err := m.one(ctx, item{
+		bytes:   32 + 5*len(numbers),
+		prepare: func() (metadata.Change, <-chan struct{}, error) { return e, nil, nil },
+	})
+	if errs.KindOf(err) == errs.SegmentNotFound {
+		return nil
+	}
+	return err
+}
+
+// withSegments runs f while no other segment is mounted or unmounted: which
+// memory a mount takes over is decided against what is applied.
+func (m *Master) withSegments(ctx context.Context, f func() error) error {
+	select {
+	case m.segments <- struct{}{}:
+		defer func() { <-m.segments }()
+		return f()
+	case <-ctx.Done():
+		return &errs.Error{
+			Kind: errs.Unavailable, Op: "segments", Err: ctx.Err(),
+			Detail: "another segment is being mounted or unmounted; nothing was changed, try again",
+		}
+	}
+}
+
+// Ping keeps a client alive. It reports false if the client is not known here:
+// it must remount its segments.
+func (m *Master) Ping(_ context.Context, client segment.ClientID) (known bool, err error) {
+	if err := m.Fence(); err != nil {
+		return false, err
+	}
+	known = m.Liveness.Touch(client)
+	return known, m.Counters.done(OpPing, m.Fence())
+}
+
+// BatchQueryIp returns the addresses at which clients' segments are reached,
+// without ports. Clients without segments are left out.
+func (m *Master) BatchQueryIp(_ context.Context, clients []segment.ClientID) (map[segment.ClientID][]string, error) {
+	if err := m.begin("BatchQueryIp", len(clients)); err != nil {
+		return nil, m.Counters.failed(OpBatchQueryIP, err)
+	}
+	ips := make(map[segment.ClientID][]string)
+	for _, s := range m.Store.Segments() {
+		if !slices.Contains(clients, s.Client) {
+			continue
+		}
+		if ip := host(s.Endpoint); ip != "" && !slices.Contains(ips[s.Client], ip) {
+			ips[s.Client] = append(ips[s.Client], ip)
+		}
+	}
+	return ips, m.Counters.done(OpBatchQueryIP, m.Fence())
+}
+
+// host returns an endpoint's host; an IPv6 address in its shortest form,
+// without brackets.
+func host(endpoint string) string {
+	h, _, err := net.SplitHostPort(endpoint)
+	if err != nil {
+		h = endpoint
+	}
+	if ip := net.ParseIP(h); ip != nil {
+		return ip.String()
+	}
+	return h
+}
+
+// Fsdir returns the directory of disk replicas, empty unless both a root
+// directory and a cluster id are set.
+func (m *Master) Fsdir() string {
+	if m.RootFSDir == "" || m.ClusterID == "" {
+		return ""
+	}
+	return path.Join(m.RootFSDir, m.ClusterID)
+}
+
+// ServiceReady returns this program's version, for a handshake.
+func (m *Master) ServiceReady() (string, error) {
+	return m.Version, m.Fence()
+}
+
+func keyHash(key string) string {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], xxh3.HashString(key))
+	return hex.EncodeToString(b[:])
+}
+
+// maxFileName bounds an escaped key: file systems allow names of 255 bytes.
+const maxFileName = 200
+
+// escapeFile makes a key a file name. A long one is cut and made unique again.
+func escapeFile(key string) string {
+	name := url.PathEscape(key)
+	switch {
+	case key == "." || key == "..":
+		return "%" + hex.EncodeToString([]byte(key))
+	case len(name) > maxFileName:
+		sum := xxh3.HashString128(key).Bytes()
+		return name[:maxFileName-33] + "~" + hex.EncodeToString(sum[:])
+	}
+	return name
+}

@@ -1,0 +1,65 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// recordsPage is how many records one request reads, of up to 1 MiB each.
+const recordsPage = 16
+
+// Records visits the records of a stream that etcd still holds, from one
+// sequence through another, in order.
+func (r *Reader) Records(ctx context.Context, stream metadata.Stream, from, through metadata.Seq,
+	visit func(term metadata.Term, seq metadata.Seq, changes []metadata.Change) error,
+) error {
+	for from <= through {
+		resp, err := r.Client.Get(ctx, r.Layout.Record(stream, from),
+			clientv3.WithRange(r.Layout.Record(stream, through)+"\x00"), clientv3.WithLimit(recordsPage))
+		if err != nil {
+			return fmt.Errorf("listing %v from %d: %w", stream, from, err)
+		}
+		for _, kv := range resp.Kvs {
+			term, seq, changes, err := r.Codec.DecodeRecord(stream, kv.Value)
+			if err != nil {
+				return fmt.Errorf("%s: %w", kv.Key, err)
+			}
+			if err := visit(term, seq, changes); err != nil {
+				return err
+			}
+			from = seq + 1
+		}
+		if !resp.More {
+			return nil
+		}
+	}
+	return nil
+}
+
+// DecodeRecord decodes a record on its own.
+func (c Codec) DecodeRecord(stream metadata.Stream, record []byte) (metadata.Term, metadata.Seq, []metadata.Change, error) {
+	body, err := unpack(record)
+	if err != nil {
+		return 0, 0, nil, err
+	}
+	r := binenc.NewReader(body)
+	term, seq := metadata.Term(r.Uvarint()), metadata.Seq(r.Uvarint())
+	var changes []metadata.Change
+	for range r.Count(1) {
+		b := r.Bytes(metadata.MaxChangeBytes)
+		if r.Err() != nil {
+			break
+		}
+		change, err := c[stream](b)
+		if err != nil {
+			return 0, 0, nil, err
+		}
+		changes = append(changes, change)
+	}
+	return term, seq, changes, r.Close()
+}

@@ -1,0 +1,373 @@
+package promote_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A primary that cannot reach etcd falls silent before its session can have
+// ended, reads included, and joins as a standby when it is back.
+func TestCutOffPrimaryIsFenced(t *testing.T) {
+	w := newCluster(t, etcdtest.Start(t))
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 20)...)
+	b := w.start("b")
+	w.promotable(b)
+	old := a.master.Load()
+	cut := time.Now()
+	a.wire.cut()
+	waitFor(t, "the fence", func() bool { return old.Fence() != nil })
+	silent := time.Since(cut)
+	if b.serves() {
+		t.Error("b serves while a still answers")
+	}
+	if silent > 2*time.Second {
+		t.Errorf("a answered for %v after it was cut off, its session lasts 2 s", silent)
+	}
+	if _, err := old.GetReplicaList(t.Context(), "default", "k1"); errs.KindOf(err) != errs.NotLeader {
+		t.Errorf("a read on the fenced node: %v", err)
+	}
+	p := service.PutStart{Tenant: "default", Config: service.PutConfig{Replicas: 1}}
+	if _, err := old.PutStart(t.Context(), p, service.PutItem{Key: "x", Size: 1}); errs.KindOf(err) != errs.NotLeader {
+		t.Errorf("a put on the fenced node: %v", err)
+	}
+	w.serving(b)
+	if role := a.Status().Self.Role; role != promote.Fenced && role != promote.HandingOver {
+		t.Errorf("the fenced node says it is %s", role)
+	}
+	b.put(keys("l", 20)...)
+	a.wire.heal()
+	waitFor(t, "a to follow", func() bool { s := a.Status().Self; return s.Role == promote.Standby && s.Promotable })
+	w.equal(b, a)
+	if _, err := b.Store().Inspect("default", "x"); err == nil {
+		t.Error("the put of the fenced node landed")
+	}
+}
+
+// An outage of etcd that the leases survive is no failover.
+func TestEtcdOutage(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 20)...)
+	b := w.start("b")
+	w.promotable(b)
+	etcd.Stop(0)
+	waitFor(t, "the fence", func() bool { return !a.serves() })
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, _, err := a.Digest(ctx, 0); err != nil {
+		t.Errorf("the digest of a fenced node: %v", err)
+	}
+	etcd.Start(0)
+	primary := w.serving(a, b)
+	for _, key := range keys("k", 20) {
+		if err := primary.get(key); err != nil {
+			t.Errorf("%s after the outage: %v", key, err)
+		}
+	}
+	primary.put("after")
+	other := a
+	if primary == a {
+		other = b
+	}
+	w.promotable(other)
+	w.equal(primary, other)
+}
+
+// Two takeovers within one lease TTL, with readers that hold leases nobody
+// journaled: what they read is given to nobody.
+func TestDoubleFailover(t *testing.T) {
+	w := newCluster(t, etcdtest.Start(t))
+	long := func(c *promote.Config) { c.Params.LeaseTTL = time.Minute; c.SyncInterval = time.Hour }
+	a := w.start("a", long)
+	w.serving(a).mount()
+	a.put(keys("k", 20)...)
+	b, c := w.start("b", long), w.start("c", long)
+	w.promotable(b)
+	w.promotable(c)
+	a.wire.cut()
+	first := w.serving(b, c)
+	first.put("first")
+	second := b
+	if first == b {
+		second = c
+	}
+	first.wire.cut()
+	w.serving(second)
+	a.wire.heal()
+	first.wire.heal()
+	if err := second.get("first"); err != nil {
+		t.Error(err)
+	}
+	m := second.master.Load()
+	if err := m.Remove(t.Context(), service.Removal{Tenant: "default"}, "k1"); err != nil {
+		t.Fatal(err)
+	}
+	if st := second.Store().Stats(); st.Quarantined != 104 {
+		t.Errorf("%d bytes in quarantine after a removal in the first TTL of a term", st.Quarantined)
+	}
+	for _, n := range []*node{a, first} {
+		waitFor(t, n.id+" to follow", func() bool { s := n.Status().Self; return s.Role == promote.Standby && s.Promotable })
+		w.equal(second, n)
+	}
+	if term := second.Status().Leader.Term; term != 3 {
+		t.Errorf("term %d after two takeovers", term)
+	}
+}
+
+// Whatever a standby missed, it ends up with the primary's state: by its watch
+// if the history is there, by a snapshot if not.
+func TestLateStandbys(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a", func(c *promote.Config) { c.Compact = false })
+	w.serving(a).mount()
+	b := w.start("b")
+	w.promotable(b)
+	w.equal(a, b)
+
+	b.wire.cut()
+	a.put(keys("missed", 30)...)
+	b.wire.heal()
+	w.equal(a, b)
+	if n := b.Status().Loads; n[journal.ReasonStart] > 1 || len(n) > 1 {
+		t.Errorf("a cut watch cost snapshots: %v", n)
+	}
+
+	b.wire.cut()
+	a.put(keys("gone", 30)...)
+	resp, err := etcd.Client(t).Get(t.Context(), "any")
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd.Compact(t, resp.Header.Revision)
+	b.wire.heal()
+	waitFor(t, "the snapshot", func() bool { return b.Status().Loads[journal.ReasonCompacted] == 1 })
+	w.promotable(b)
+	w.equal(a, b)
+
+	// One that joins under load.
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	load.Go(func() {
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				a.put(fmt.Sprint("load", i))
+			}
+		}
+	})
+	c := w.start("c")
+	w.promotable(c)
+	close(stop)
+	load.Wait()
+	w.equal(a, c)
+	w.equal(a, b)
+}
+
+// A record in etcd that cannot be read makes a standby load a snapshot, and it
+// says why.
+func TestDivergedStandbyIsRepaired(t *testing.T) {
+	w := newCluster(t, etcdtest.Start(t))
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put("k")
+	b := w.start("b")
+	w.promotable(b)
+	w.equal(a, b)
+	// Make b's state differ behind its back: a commit that the journal does not
+	// have would be noticed, so change what is there.
+	store := b.Store()
+	p := store.Position()
+	if _, err := store.Apply(&metadata.Commit{Seq: p.Seq + 1, Term: p.Term, Time: p.Time}, nil); err != nil {
+		t.Fatal(err)
+	}
+	a.put("l")
+	waitFor(t, "the repair", func() bool {
+		n := b.Status().Loads
+		return n[journal.ReasonCorrupt]+n[journal.ReasonDigest] > 0 && b.Status().Self.Promotable
+	})
+	w.equal(a, b)
+}
+
+func TestStandbyNeverBegins(t *testing.T) {
+	w := newCluster(t, etcdtest.Start(t))
+	s := w.start("s", func(c *promote.Config) { c.MayStartEmpty = false })
+	waitFor(t, "the standby to say why", func() bool {
+		self := s.Status().Self
+		return !self.Promotable && strings.Contains(self.Why, "start a master")
+	})
+	if err := s.AllowEmpty(t.Context(), 0); errs.KindOf(err) != errs.InvalidWrite {
+		t.Errorf("a standby may start empty: %v", err)
+	}
+	m := w.start("m")
+	w.serving(m).mount()
+	m.put("k")
+	w.promotable(s)
+	w.equal(m, s)
+}
+
+// Nobody has the state any more: an embedded etcd's own master starts empty
+// after one session TTL; on an external one an operator must say so.
+func TestStartEmpty(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put("k")
+	a.end()
+
+	b := w.start("b")
+	waitFor(t, "b to say why", func() bool { return strings.Contains(b.Status().Self.Why, "not complete") })
+	if err := b.AllowEmpty(t.Context(), 9); errs.KindOf(err) != errs.InvalidVersion {
+		t.Errorf("starting another term empty: %v", err)
+	}
+	if b.serves() {
+		t.Fatal("b serves without being told to")
+	}
+	if err := b.AllowEmpty(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	w.serving(b)
+	st := b.Status()
+	if !st.Empty || st.Leader.Term != 2 || st.Position.Seq < 4 || b.Store().Stats().Objects != 0 {
+		t.Errorf("%+v", st)
+	}
+	if err := b.get("k"); errs.KindOf(err) != errs.ObjectNotFound {
+		t.Errorf("the old object: %v", err)
+	}
+	if known, _ := b.master.Load().Ping(t.Context(), segment.ClientID{1}); known {
+		t.Error("the owner of a segment of before is not told to remount")
+	}
+	b.mount()
+	p := service.PutStart{Tenant: "default", Config: service.PutConfig{Replicas: 1}}
+	_, err := b.master.Load().PutStart(t.Context(), p, service.PutItem{Key: "x", Size: 1})
+	if errs.KindOf(err) != errs.NoAvailableHandle {
+		t.Errorf("remounted memory is given out at once: %v", err)
+	}
+	waitFor(t, "the end of old leases", func() bool {
+		_, err := b.master.Load().PutStart(t.Context(), p, service.PutItem{Key: "x", Size: 1})
+		return err == nil
+	})
+	if err := b.AllowEmpty(t.Context(), 0); errs.KindOf(err) != errs.InvalidWrite {
+		t.Errorf("starting empty while somebody serves: %v", err)
+	}
+	b.end()
+
+	c := w.start("c", func(c *promote.Config) { c.OwnsEtcd = true })
+	w.serving(c)
+	if !c.Status().Empty {
+		t.Error("c did not start empty")
+	}
+}
+
+func TestTwoNodesWithOneID(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	w.serving(w.start("a"))
+	second := &cluster{t: t, etcd: etcd, nodes: map[string]*node{}}
+	n := second.start("a")
+	select {
+	case err := <-n.done:
+		n.done <- nil
+		if err == nil || !strings.Contains(err.Error(), "--node-id") {
+			t.Errorf("a second node with the id: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("a second node with the same id runs")
+	}
+}
+
+// The seeds' cleanup: what had expired at the end of the old term goes.
+func TestCleanupOfExpiredObjects(t *testing.T) {
+	w := newCluster(t, etcdtest.Start(t))
+	cleanup := func(c *promote.Config) { c.Cleanup = promote.CleanupExpired; c.Params.LeaseTTL = 10 * time.Minute }
+	a := w.start("a", cleanup)
+	w.serving(a).mount()
+	a.put(keys("cold", 30)...)
+	a.put(keys("warm", 30)...)
+	for _, key := range keys("warm", 30) {
+		if err := a.get(key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := w.start("b", cleanup)
+	w.promotable(b)
+	at := a.Store().Position().Time
+	waitFor(t, "the cold ones to be old", func() bool { return a.Store().Position().Time > at+2000 })
+	w.equal(a, b)
+	a.wire.cut()
+	w.serving(b)
+	if got := b.Status().Takeover; got.Objects != 30 || got.Bytes != 30*104 {
+		t.Errorf("cleaned up %+v", got)
+	}
+	for _, key := range keys("warm", 30) {
+		if err := b.get(key); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	a.wire.heal()
+	waitFor(t, "a to follow", func() bool { s := a.Status().Self; return s.Role == promote.Standby && s.Promotable })
+	w.equal(b, a)
+}
+
+// A successor that does not follow gets nothing: the primary serves on.
+func TestFailedHandover(t *testing.T) {
+	w := newCluster(t, etcdtest.Start(t))
+	a := w.start("a", func(c *promote.Config) { c.HandoverTimeout = 300 * time.Millisecond })
+	w.serving(a).mount()
+	b := w.start("b")
+	w.promotable(b)
+	waitFor(t, "b in the list of nodes", func() bool {
+		nodes, _ := a.Nodes(t.Context())
+		return len(nodes) == 2 && nodes[1].Promotable
+	})
+	b.wire.cut() // its registration outlives that for a while
+	if _, _, err := a.Handover(t.Context(), 0, ""); errs.KindOf(err) != errs.Unavailable {
+		t.Errorf("a handover to a node that does not follow: %v", err)
+	}
+	w.serving(a)
+	a.put("after")
+	b.wire.heal()
+	w.equal(a, b)
+}
+
+func TestWrongClock(t *testing.T) {
+	// The session's deadline is a matter of this node's own clock: one that
+	// jumps ahead, as after a pause of the machine, fences at once.
+	w := newCluster(t, etcdtest.Start(t))
+	boot := clock.Boot()
+	var jump time.Duration
+	var mu sync.Mutex
+	a := w.start("a", func(c *promote.Config) {
+		c.Clock = func() time.Duration { mu.Lock(); defer mu.Unlock(); return boot() + jump }
+	})
+	w.serving(a).mount()
+	m := a.master.Load()
+	mu.Lock()
+	jump = time.Hour
+	mu.Unlock()
+	if err := m.Fence(); !errors.Is(err, errs.NotLeader) {
+		t.Errorf("an hour later, the fence says %v", err)
+	}
+	waitFor(t, "the next keepalive", func() bool { return a.serves() })
+}

@@ -1,0 +1,135 @@
+package promote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// An order asks for a handover.
+type order struct {
+	target string // node id; empty for whoever is closest behind
+	result chan handover
+}
+
+type handover struct {
+	to   NodeInfo
+	took time.Duration
+	err  error
+}
+
+// Handover hands over to another node on purpose: to the one named, or to the
+// promotable one that is closest behind. It returns when somebody serves.
+// Errors: NotLeader, InvalidParams for a node that cannot take over,
+// Unavailable when nobody can or the handover failed; this node serves on then.
+func (n *Node) Handover(ctx context.Context, term metadata.Term, target string) (Leader, time.Duration, error) {
+	n.mu.Lock()
+	role, own := n.role, n.leader.Term
+	n.mu.Unlock()
+	switch {
+	case role != Primary:
+		return Leader{}, 0, errs.New(errs.NotLeader, "Handover", "this node is %s; ask the primary", role)
+	case term != 0 && term != own:
+		return Leader{}, 0, errs.New(errs.InvalidVersion, "Handover", "the term is %d, not %d; look at the status and ask again", own, term)
+	}
+	if _, err := n.successor(ctx, target); err != nil {
+		return Leader{}, 0, err
+	}
+	o := &order{target: target, result: make(chan handover, 1)}
+	begun := n.Clock()
+	select {
+	case n.orders <- o:
+	case <-ctx.Done():
+		return Leader{}, 0, errs.Wrap(errs.Unavailable, "Handover", ctx.Err())
+	}
+	select {
+	case h := <-o.result:
+		if h.err != nil {
+			return Leader{}, 0, errs.Wrap(errs.Unavailable, "Handover", h.err)
+		}
+	case <-ctx.Done():
+		return Leader{}, 0, errs.Wrap(errs.Unresolved, "Handover", ctx.Err())
+	}
+	l, err := n.waitServing(ctx, own)
+	return l, n.Clock() - begun, err
+}
+
+// successor returns the node to hand over to.
+func (n *Node) successor(ctx context.Context, target string) (NodeInfo, error) {
+	nodes, err := listNodes(ctx, n.Client, n.Layout)
+	if err != nil {
+		return NodeInfo{}, errs.Wrap(errs.Unavailable, "Handover", err)
+	}
+	var best NodeInfo
+	for _, other := range nodes {
+		switch {
+		case other.ID == n.ID || target != "" && other.ID != target:
+		case target != "" && !other.Promotable:
+			return NodeInfo{}, errs.New(errs.InvalidParams, "Handover", "node %s cannot take over: %s", target, other.Why)
+		case other.Promotable && (best.ID == "" || other.Applied > best.Applied):
+			best = other
+		}
+	}
+	if best.ID == "" && target != "" {
+		return NodeInfo{}, errs.New(errs.InvalidParams, "Handover", "there is no node %q but this one; see the status for those that are", target)
+	}
+	if best.ID == "" {
+		return NodeInfo{}, errs.New(errs.Unavailable, "Handover", "no other node can take over; start a standby and wait until it is promotable")
+	}
+	return best, nil
+}
+
+// handOver brings the journal to its end, waits until the successor has it,
+// and resigns. It reports false if there is nobody, or the successor does not
+// follow: then this node still holds the office.
+func (t *Term) handOver(ctx context.Context, o *order) (handed bool, err error) {
+	n, begun := t.node, t.node.Clock()
+	defer func() {
+		if !handed && err == nil {
+			o.result <- handover{err: errors.New("the successor did not take over; this node serves on")}
+		}
+	}()
+	if err := t.flush(ctx); err != nil {
+		return false, err
+	}
+	to, err := n.successor(ctx, o.target)
+	if err != nil {
+		n.Log.Info().Err(err).Msg("no handover")
+		return false, nil
+	}
+	wait, cancel := context.WithTimeout(ctx, min(n.HandoverTimeout, n.SessionTTL))
+	defer cancel()
+	if err := n.Peers.WaitApplied(wait, to.RPC, t.Store.Position().Seq); err != nil {
+		n.Log.Warn().Err(err).Str("to", to.ID).Msg("the successor does not follow, no handover")
+		return false, nil
+	}
+	if err := t.resign(ctx); err != nil {
+		return false, fmt.Errorf("resigning: %w", err)
+	}
+	n.Log.Info().Uint64("term", uint64(t.Number)).Str("to", to.ID).Dur("took", n.Clock()-begun).Msg("handed over")
+	n.yield(n.SessionTTL)
+	n.setLeader(Leader{NodeID: to.ID, RPC: to.RPC, HTTP: to.HTTP, Term: t.Number})
+	o.result <- handover{to: to, took: n.Clock() - begun}
+	return true, nil
+}
+
+// waitServing waits until a node serves in a term after the given one.
+func (n *Node) waitServing(ctx context.Context, after metadata.Term) (Leader, error) {
+	ctx, cancel := context.WithTimeout(ctx, n.HandoverTimeout)
+	defer cancel()
+	for {
+		l, there, err := readLeader(ctx, n.Client, n.Layout)
+		if err == nil && there && l.Term > after && l.State == Serving {
+			return l, nil
+		}
+		select {
+		case <-ctx.Done():
+			return Leader{}, errs.New(errs.Unavailable, "Handover", "nobody serves yet; look at the status")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}

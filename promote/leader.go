@@ -1,0 +1,110 @@
+package promote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A LeaderState says how far an elected node has come.
+type LeaderState string
+
+// The states of a leader.
+const (
+	Elected LeaderState = "elected" // it catches up; nobody serves
+	Serving LeaderState = "serving"
+)
+
+// A Leader is the value of the leader key.
+type Leader struct {
+	NodeID string        `json:"node_id"`
+	RPC    string        `json:"rpc_address"`
+	HTTP   string        `json:"http_address"`
+	Term   metadata.Term `json:"term"`
+	State  LeaderState   `json:"state"`
+
+	created int64 // the key's create revision: the right to write
+}
+
+// errLost says that another node won the election, or holds the leader key.
+var errLost = errors.New("another node is elected")
+
+// readLeader returns the elected node, or false if there is none.
+func readLeader(ctx context.Context, client *clientv3.Client, layout journal.Layout) (Leader, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := client.Get(ctx, layout.Leader())
+	if err != nil {
+		return Leader{}, false, fmt.Errorf("reading the leader: %w", err)
+	}
+	if len(resp.Kvs) == 0 {
+		return Leader{}, false, nil
+	}
+	var l Leader
+	if err := json.Unmarshal(resp.Kvs[0].Value, &l); err != nil {
+		return Leader{}, false, fmt.Errorf("the leader key %s cannot be read: %w", layout.Leader(), err)
+	}
+	l.created = resp.Kvs[0].CreateRevision
+	return l, true, nil
+}
+
+// elect creates the leader key on a session's lease, for the term behind the
+// head's, unless somebody else holds it.
+func elect(ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader, head journal.Position) (Leader, error) {
+	l.Term, l.State = head.Head.Term+1, Elected
+	if l.Term > metadata.MaxTerm {
+		return l, fmt.Errorf("term %d is beyond the last one possible, %d: start a new cluster id", l.Term, metadata.MaxTerm)
+	}
+	value, err := json.Marshal(l)
+	if err != nil {
+		return l, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := client.Txn(ctx).If(
+		clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", 0),
+		clientv3.Compare(clientv3.ModRevision(layout.Head()), "=", head.Revision),
+	).Then(clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease))).Commit()
+	if err != nil {
+		return l, fmt.Errorf("standing for election: %w", err)
+	}
+	if !resp.Succeeded {
+		return l, errLost
+	}
+	l.created = resp.Header.Revision
+	return l, nil
+}
+
+// announce changes the elected node's own leader key.
+func announce(ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader) error {
+	value, err := json.Marshal(l)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", l.created)).
+		Then(clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease))).Commit()
+	if err != nil {
+		return fmt.Errorf("announcing %s: %w", l.State, err)
+	}
+	if !resp.Succeeded {
+		return errLost
+	}
+	return nil
+}
+
+// abdicate deletes the elected node's own leader key.
+func abdicate(ctx context.Context, client *clientv3.Client, layout journal.Layout, l Leader) error {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	_, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", l.created)).
+		Then(clientv3.OpDelete(layout.Leader())).Commit()
+	return err
+}

@@ -1,0 +1,385 @@
+package promote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/follower"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Role is what a node does now.
+type Role string
+
+// The roles.
+const (
+	Standby     Role = "standby"      // it follows, or tries to
+	Electing    Role = "electing"     // it stands for election
+	Promoting   Role = "promoting"    // it is elected and catches up
+	Primary     Role = "primary"      // it serves
+	HandingOver Role = "handing over" // it is elected and has stopped taking calls
+	Fenced      Role = "fenced"       // it is elected, but its session may have ended
+	Stopping    Role = "stopping"
+)
+
+// Cleanup says what a new primary removes.
+type Cleanup string
+
+// The cleanup policies (design section 8, step 4).
+const (
+	CleanupAuto    Cleanup = "auto"    // expired under the expiry policy, else none
+	CleanupExpired Cleanup = "expired" // objects whose lease had run out
+	CleanupNone    Cleanup = "none"
+)
+
+// Config is what a node works with.
+type Config struct {
+	ID         string
+	RPC, HTTP  string // addresses that peers and clients use
+	Version    string
+	ClusterID  string
+	Layout     journal.Layout
+	Codec      journal.Codec
+	Client     *clientv3.Client // of the journal
+	Sessions   *clientv3.Client // of keepalives alone, a connection of its own
+	Clock      clock.Clock
+	Log        zerolog.Logger
+	SessionTTL time.Duration // whole seconds, at least 2
+	EventsTTL  time.Duration
+
+	Params          metadata.Params
+	Cleanup         Cleanup
+	SyncInterval    time.Duration // of lease renewals
+	QueueBytes      int64
+	MaxJournalBytes int64
+	Compact         bool // the journal's history is ours to cut
+	OwnsEtcd        bool // etcd is embedded in this very process
+	HandoverTimeout time.Duration
+
+	// MayStartEmpty lets the node begin a journal that was never written, as
+	// cmd/master does and cmd/standby never.
+	MayStartEmpty bool
+	// StartEmpty lets it also begin anew behind a journal whose state is lost.
+	StartEmpty bool
+
+	Options          metadata.Options
+	FullSyncInterval time.Duration
+	Leases           *leasesync.Counters
+	Journal          journal.Observer
+	Peers            Peers
+	Server           Server
+	// LeaderChanged is told of the elected node whenever it changes; may be nil.
+	LeaderChanged func(Leader)
+}
+
+// Peers reaches other nodes.
+type Peers interface {
+	// Fetch streams a snapshot from the node at an RPC address.
+	Fetch(ctx context.Context, address string, add func(part []byte) error) (journal.Position, error)
+	// WaitApplied waits until the node at an RPC address has applied a sequence.
+	WaitApplied(ctx context.Context, address string, seq metadata.Seq) error
+}
+
+// A Server answers calls during a term.
+type Server interface {
+	// Serve opens the node for calls and runs the primary's loops until the
+	// context ends, or one of them fails. It returns when nothing of it runs any
+	// more and no call is taken.
+	Serve(ctx context.Context, t *Term) error
+}
+
+// A Node runs one node's part in the cluster.
+type Node struct {
+	Config
+	registry *registry
+	wake     chan struct{} // the leader, or the follower's state, may have changed
+	orders   chan *order   // handovers that operators ask for
+
+	mu       sync.Mutex // guards all below
+	role     Role
+	leader   Leader                 // last seen; zero for none
+	follower *follower.Follower     // nil while this node is elected
+	term     *Term                  // nil unless this node is elected
+	allowed  bool                   // to start empty, by an operator
+	yields   time.Duration          // by the clock: until then the successor goes first
+	loads    map[journal.Reason]int // snapshot loads of followers before
+	lastLoad journal.Reason
+	takeover Takeover // the last one of this node
+}
+
+// New returns a node that is ready to run.
+func New(c Config) *Node {
+	n := &Node{
+		Config: c, role: Standby, allowed: c.StartEmpty,
+		wake: make(chan struct{}, 1), orders: make(chan *order),
+		loads: make(map[journal.Reason]int),
+	}
+	n.registry = &registry{client: c.Sessions, layout: c.Layout, clock: c.Clock, ttl: c.SessionTTL, log: c.Log, self: n.self}
+	return n
+}
+
+// Run plays the node's part until the context ends; a primary then hands over
+// if it can.
+func (n *Node) Run(ctx context.Context) error {
+	session, err := n.registry.register(ctx)
+	if err != nil {
+		return err
+	}
+	// The registration outlives the context, so that a handover can be seen.
+	registered, unregister := context.WithCancel(context.WithoutCancel(ctx))
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = n.registry.run(registered, session)
+	}()
+	defer func() { unregister(); <-gone }()
+
+	var store *metadata.Store
+	var at journal.Position
+	for ctx.Err() == nil {
+		won, err := n.stand(ctx, store, at)
+		if err != nil {
+			return err
+		}
+		if won == nil {
+			break
+		}
+		store, at = n.reign(ctx, won)
+	}
+	n.setRole(Stopping)
+	return ctx.Err()
+}
+
+// A candidate is a node that won an election.
+type candidate struct {
+	leader  Leader
+	session *Session
+	store   *metadata.Store // nil to start empty
+	at      journal.Position
+	empty   bool
+	phases  Takeover
+}
+
+// stand follows the journal, from a former primary's state if there is one,
+// until this node is elected and has caught up. It returns nil when the
+// context ends.
+func (n *Node) stand(ctx context.Context, store *metadata.Store, at journal.Position) (*candidate, error) {
+	f := follower.New(follower.Config{
+		Reader:   &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec},
+		Snapshot: snapshots{n}, Options: n.Options, Counters: n.Leases, Log: n.Log,
+		Changed:          func(string) { n.poke() },
+		FullSyncInterval: n.FullSyncInterval, MaxLagBytes: n.MaxJournalBytes,
+	}, store, at)
+	n.setFollower(f)
+	following, stop := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = f.Run(following)
+	}()
+	defer func() { stop(); <-ended }()
+
+	begun := n.Clock()
+	for {
+		if err := n.pause(ctx); err != nil {
+			return nil, nil //nolint:nilerr // asked to stop
+		}
+		c, err := n.campaign(ctx, f, begun)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			n.Log.Debug().Err(err).Msg("not elected")
+		case c != nil:
+			stop()
+			<-ended
+			if !c.empty {
+				c.store, _ = f.State()
+			}
+			return c, nil
+		}
+	}
+}
+
+// pause waits for a change, or for a while.
+func (n *Node) pause(ctx context.Context) error {
+	timer := time.NewTimer(n.SessionTTL / 10)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-n.wake:
+	case <-timer.C:
+	}
+	return nil
+}
+
+func (n *Node) poke() {
+	select {
+	case n.wake <- struct{}{}:
+	default:
+	}
+}
+
+// campaign stands for election if there is no leader and this node may run,
+// and catches up if it wins.
+func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Duration) (*candidate, error) {
+	l, there, err := readLeader(ctx, n.Client, n.Layout)
+	if err != nil {
+		return nil, err
+	}
+	n.setLeader(l)
+	if there {
+		n.yield(0)
+		n.setRole(Standby)
+		return nil, nil
+	}
+	if n.yielding() {
+		return nil, nil
+	}
+	reader := &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
+	head, err := reader.Head(ctx)
+	if err != nil {
+		return nil, err
+	}
+	empty := false
+	if may, _ := n.promotable(f, head); !may {
+		if may, err = n.mayStartEmpty(ctx, head, begun); err != nil || !may {
+			return nil, err
+		}
+		empty = true
+	}
+	return n.run(ctx, f, head, empty)
+}
+
+// yielding reports whether this node has just handed over, and leaves the
+// election to its successor.
+func (n *Node) yielding() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.Clock() < n.yields
+}
+
+// yield leaves the next election to others for a while.
+func (n *Node) yield(d time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.yields = n.Clock() + d
+}
+
+// promotable reports whether this node may take over with the state it has,
+// and if not, why.
+func (n *Node) promotable(f *follower.Follower, head journal.Position) (bool, string) {
+	st := f.Status()
+	switch {
+	case !st.Complete:
+		return false, fmt.Sprintf("its state is not complete (%s); it waits for a snapshot from a primary", st.Why)
+	case head.Head.Seq == 0 && !n.MayStartEmpty:
+		return false, "there is no journal yet, and a standby does not begin one; start a master"
+	}
+	return true, ""
+}
+
+// mayStartEmpty reports whether this node may begin a new term without the
+// state of before, because nobody has it any more.
+func (n *Node) mayStartEmpty(ctx context.Context, head journal.Position, begun time.Duration) (bool, error) {
+	n.mu.Lock()
+	allowed := n.allowed
+	n.mu.Unlock()
+	switch {
+	case !n.MayStartEmpty, head.Head.Seq == 0:
+		return false, nil
+	case !allowed && !n.OwnsEtcd:
+		return false, nil // an operator must say so: others may hold the state
+	case n.Clock()-begun < n.SessionTTL:
+		return false, nil // a node that holds the state has this long to show itself
+	}
+	nodes, err := listNodes(ctx, n.Client, n.Layout)
+	if err != nil {
+		return false, err
+	}
+	for _, other := range nodes {
+		if other.Promotable && other.ID != n.ID {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// run stands for election and catches up with the journal, which nobody else
+// can write any more.
+func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Position, empty bool) (*candidate, error) {
+	n.setRole(Electing)
+	begun := n.Clock()
+	session, err := openSession(ctx, n.Sessions, n.Clock, n.SessionTTL)
+	if err != nil {
+		return nil, err
+	}
+	l, err := elect(ctx, n.Client, n.Layout, session, Leader{NodeID: n.ID, RPC: n.RPC, HTTP: n.HTTP}, head)
+	if err != nil {
+		session.close(ctx)
+		n.setRole(Standby)
+		return nil, err
+	}
+	n.setLeader(l)
+	n.setRole(Promoting)
+	n.mu.Lock()
+	n.allowed = false // was for this once
+	n.mu.Unlock()
+	c := &candidate{leader: l, session: session, at: head, empty: empty}
+	c.phases.Elect = n.Clock() - begun
+	n.Log.Info().Uint64("term", uint64(l.Term)).Uint64("sequence", uint64(head.Head.Seq)).Bool("empty", empty).Msg("elected")
+	if empty {
+		return c, nil
+	}
+	if err := n.catchUp(ctx, f, c); err != nil {
+		_ = abdicate(context.WithoutCancel(ctx), n.Client, n.Layout, l)
+		session.close(context.WithoutCancel(ctx))
+		n.setRole(Standby)
+		return nil, err
+	}
+	c.phases.CatchUp = n.Clock() - begun - c.phases.Elect
+	return c, nil
+}
+
+// catchUp waits until the follower has applied the whole journal. Leadership is
+// kept meanwhile, however long it takes.
+func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { cancel(c.session.keepAlive(ctx)) }()
+	for {
+		wait, stop := context.WithTimeout(ctx, time.Second)
+		err := f.WaitApplied(wait, c.at.Head.Seq)
+		stop()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !f.Complete():
+			return fmt.Errorf("lost the journal while catching up: %s", f.Status().Why)
+		}
+	}
+}
+
+// snapshots fetches them from whoever serves.
+type snapshots struct{ n *Node }
+
+func (s snapshots) Fetch(ctx context.Context, add func([]byte) error) (journal.Position, error) {
+	l, there, err := readLeader(ctx, s.n.Client, s.n.Layout)
+	if err != nil {
+		return journal.Position{}, err
+	}
+	if !there || l.State != Serving {
+		return journal.Position{}, errors.New("nobody serves")
+	}
+	return s.n.Peers.Fetch(ctx, l.RPC, add)
+}

@@ -1,0 +1,334 @@
+package promote_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
+	"github.com/understudy-store/understudy/segment"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var params = metadata.Params{LeaseTTL: time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
+
+var codec = journal.Codec{
+	metadata.LeaseRenewals: leasesync.Decode,
+	metadata.ObjectEvents:  metadata.DecodeObjectEvent,
+	metadata.DeleteEvents:  deleteevents.Decode,
+}
+
+// A cluster is some nodes in this process on a real etcd. Snapshots go from store
+// to store; everything else goes through etcd.
+type cluster struct {
+	t    *testing.T
+	etcd *etcdtest.Cluster
+
+	mu    sync.Mutex
+	nodes map[string]*node // by address
+}
+
+type node struct {
+	*promote.Node
+	net    *cluster
+	id     string
+	master atomic.Pointer[service.Master] // while it serves
+	stop   context.CancelFunc
+	done   chan error
+	wire   wire
+}
+
+func newCluster(t *testing.T, etcd *etcdtest.Cluster) *cluster {
+	return &cluster{t: t, etcd: etcd, nodes: make(map[string]*node)}
+}
+
+// start runs a node. Each has etcd connections of its own.
+func (w *cluster) start(id string, change ...func(*promote.Config)) *node {
+	w.t.Helper()
+	n := &node{net: w, id: id, done: make(chan error, 1)}
+	log := zerolog.New(os.Stderr).Level(zerolog.Disabled)
+	if testing.Verbose() {
+		log = zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, NoColor: true, TimeFormat: "05.000"}).With().Timestamp().Str("node", id).Logger()
+	}
+	c := promote.Config{
+		ID: id, RPC: id, ClusterID: "test", Layout: journal.NewLayout("/understudy", "test"), Codec: codec,
+		Client: n.wire.client(w.t, w.etcd.Endpoints()), Sessions: n.wire.client(w.t, w.etcd.Endpoints()), Clock: clock.Boot(), Log: log,
+		SessionTTL: 2 * time.Second, EventsTTL: 10 * time.Second, Params: params, Cleanup: promote.CleanupAuto,
+		SyncInterval: 100 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
+		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, FullSyncInterval: time.Second,
+		Leases: new(leasesync.Counters), Journal: nothing{}, Peers: w, Server: n,
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	n.Node = promote.New(c)
+	w.mu.Lock()
+	w.nodes[id] = n
+	w.mu.Unlock()
+	ctx, cancel := context.WithCancel(context.Background())
+	n.stop = cancel
+	go func() { n.done <- n.Run(ctx) }()
+	w.t.Cleanup(func() { n.end() })
+	return n
+}
+
+// end stops a node as SIGTERM would.
+func (n *node) end() {
+	n.stop()
+	select {
+	case err := <-n.done:
+		n.done <- err
+	case <-time.After(30 * time.Second):
+		n.net.t.Errorf("node %s does not stop", n.id)
+	}
+}
+
+type nothing struct{}
+
+func (nothing) Committed(int, int, time.Duration, time.Duration) {}
+func (nothing) Refused(int, error)                               {}
+
+func (w *cluster) at(address string) (*node, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if n := w.nodes[address]; n != nil {
+		return n, nil
+	}
+	return nil, fmt.Errorf("nobody at %q", address)
+}
+
+func (w *cluster) Fetch(ctx context.Context, address string, add func([]byte) error) (journal.Position, error) {
+	n, err := w.at(address)
+	if err != nil {
+		return journal.Position{}, err
+	}
+	t, first, at, err := n.SnapshotStart(ctx)
+	if err != nil {
+		return journal.Position{}, err
+	}
+	if err := add(first); err != nil {
+		return journal.Position{}, err
+	}
+	for i := 1; i < metadata.SnapshotParts; i++ {
+		part, _ := t.Store.AppendSnapshotPart(nil, i)
+		if err := add(part); err != nil {
+			return journal.Position{}, err
+		}
+	}
+	return at, nil
+}
+
+func (w *cluster) WaitApplied(ctx context.Context, address string, seq metadata.Seq) error {
+	n, err := w.at(address)
+	if err != nil {
+		return err
+	}
+	_, _, err = n.Digest(ctx, seq)
+	return err
+}
+
+// Serve is a primary with its scanner.
+func (n *node) Serve(ctx context.Context, t *promote.Term) error {
+	boot := clock.Boot()
+	n.master.Store(service.NewMaster(service.Config{
+		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Queue: t.Queue, Now: t.Now, Fence: t.Fence,
+		Liveness: service.NewLiveness(time.Minute, boot, t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64) {},
+	}))
+	defer n.master.Store(nil)
+	scanner := leasesync.NewScanner(leasesync.Scanner{
+		Store: t.Store, Journal: t.Queue, Interval: 100 * time.Millisecond, CriticalDelay: 10 * time.Millisecond,
+		Counters: new(leasesync.Counters), Log: zerolog.Nop(),
+	}, new(leasesync.Critical))
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return scanner.Run(ctx) })
+	return g.Wait()
+}
+
+func (n *node) serves() bool { m := n.master.Load(); return m != nil && m.Fence() == nil }
+
+// serving waits until one of the nodes serves.
+func (w *cluster) serving(nodes ...*node) *node {
+	w.t.Helper()
+	var found *node
+	waitFor(w.t, "a serving node", func() bool {
+		for _, n := range nodes {
+			if n.serves() {
+				found = n
+				return true
+			}
+		}
+		return false
+	})
+	return found
+}
+
+func waitFor(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(30 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not come", what)
+		}
+	}
+}
+
+func (w *cluster) promotable(n *node) {
+	w.t.Helper()
+	waitFor(w.t, n.id+" to be promotable", func() bool { return n.Status().Self.Promotable })
+}
+
+func (n *node) mount() {
+	n.net.t.Helper()
+	err := n.master.Load().MountSegment(n.net.t.Context(), segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 30, Endpoint: "a:1", Client: segment.ClientID{1}})
+	if err != nil {
+		n.net.t.Fatal(err)
+	}
+}
+
+func (n *node) put(keys ...string) {
+	n.net.t.Helper()
+	ctx := n.net.t.Context()
+	m := n.master.Load()
+	for _, key := range keys {
+		p := service.PutStart{Tenant: "default", Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
+		if _, err := m.PutStart(ctx, p, service.PutItem{Key: key, Size: 100}); err != nil {
+			n.net.t.Fatalf("put start of %s: %v", key, err)
+		}
+		if err := m.PutEnd(ctx, service.PutUpdate{Tenant: "default", Client: segment.ClientID{1}, Selector: metadata.SelectMemory}, service.PutRef{Key: key}); err != nil {
+			n.net.t.Fatalf("put end of %s: %v", key, err)
+		}
+	}
+}
+
+func (n *node) get(key string) error {
+	_, err := n.master.Load().GetReplicaList(n.net.t.Context(), "default", key)
+	return err
+}
+
+// equal waits until a follower has what the primary has, and compares digests.
+func (w *cluster) equal(primary, follower *node) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 20*time.Second)
+	defer cancel()
+	seq, want, err := primary.Digest(ctx, 0)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_, got, err := follower.Digest(ctx, seq)
+	if err != nil {
+		w.t.Fatalf("%s at %d: %v", follower.id, seq, err)
+	}
+	if got != want {
+		w.t.Errorf("at %d %s has digest %v, %s has %v", seq, primary.id, want, follower.id, got)
+	}
+}
+
+func keys(prefix string, n int) (list []string) {
+	for i := range n {
+		list = append(list, fmt.Sprint(prefix, i))
+	}
+	return list
+}
+
+func TestTakeoverKeepsTheCache(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 50)...)
+	b := w.start("b") // late: loads a snapshot
+	w.promotable(b)
+	a.put(keys("l", 50)...)
+	w.equal(a, b)
+	if loads := b.Status().Loads; loads[journal.ReasonStart] != 1 {
+		t.Errorf("snapshot loads %v, want one at the start", loads)
+	}
+	a.wire.cut()
+	started := time.Now()
+	w.serving(b)
+	t.Logf("b serves %v after a was cut off: %+v", time.Since(started).Round(time.Millisecond), b.Status().Takeover)
+	for _, key := range append(keys("k", 50), keys("l", 50)...) {
+		if err := b.get(key); err != nil {
+			t.Errorf("%s after the takeover: %v", key, err)
+		}
+	}
+	b.put("after")
+	if term := b.Status().Leader.Term; term != 2 {
+		t.Errorf("term %d", term)
+	}
+}
+
+func TestHandover(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	if _, _, err := a.Handover(t.Context(), 0, ""); errs.KindOf(err) != errs.Unavailable {
+		t.Errorf("a handover to nobody: %v", err)
+	}
+	b := w.start("b")
+	w.promotable(b)
+	a.put(keys("k", 50)...)
+	for _, key := range keys("k", 10) {
+		if err := a.get(key); err != nil { // leases that only the flush journals
+			t.Fatal(err)
+		}
+	}
+	if _, _, err := b.Handover(t.Context(), 0, ""); errs.KindOf(err) != errs.NotLeader {
+		t.Errorf("a handover by a standby: %v", err)
+	}
+	if _, _, err := a.Handover(t.Context(), 7, ""); errs.KindOf(err) != errs.InvalidVersion {
+		t.Errorf("a handover of another term: %v", err)
+	}
+	waitFor(t, "b in the list of nodes", func() bool {
+		_, _, err := a.Handover(t.Context(), 0, "nobody")
+		nodes, _ := a.Nodes(t.Context())
+		return errs.KindOf(err) == errs.InvalidParams && len(nodes) == 2 && nodes[1].Promotable
+	})
+	leader, took, err := a.Handover(t.Context(), 1, "b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("handed over in %v: %+v", took, b.Status().Takeover)
+	if leader.NodeID != "b" || leader.Term != 2 || !b.serves() || a.serves() {
+		t.Errorf("leader %+v", leader)
+	}
+	b.put("after")
+	w.promotable(a)
+	w.equal(b, a)
+	if len(a.Status().Loads) != 0 {
+		t.Errorf("the old primary loaded a snapshot: %v", a.Status().Loads)
+	}
+	// After a clean handover nothing is quarantined for unknown leases.
+	if st := b.Store().Stats(); st.Quarantined != 0 {
+		t.Errorf("%d bytes in quarantine", st.Quarantined)
+	}
+	// And back, by stopping.
+	waitFor(t, "a in the list of nodes", func() bool {
+		nodes, _ := b.Nodes(t.Context())
+		return len(nodes) == 2 && nodes[0].Promotable
+	})
+	b.end()
+	if !a.serves() {
+		t.Error("b left before a served")
+	}
+	if err := a.get("after"); err != nil {
+		t.Error(err)
+	}
+}

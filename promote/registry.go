@@ -1,0 +1,179 @@
+package promote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sort"
+	"time"
+
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A NodeInfo is what a node says of itself under nodes/.
+type NodeInfo struct {
+	ID         string       `json:"node_id"`
+	Role       Role         `json:"role"`
+	RPC        string       `json:"rpc_address"`
+	HTTP       string       `json:"http_address"`
+	Version    string       `json:"version"`
+	Applied    metadata.Seq `json:"applied_sequence"`
+	Lag        uint64       `json:"lag_entries"`
+	LagMillis  int64        `json:"lag_ms"`
+	Promotable bool         `json:"promotable"`
+	Why        string       `json:"not_promotable_because,omitempty"`
+	Formats    [2]int       `json:"formats"` // of records: oldest and newest it reads
+}
+
+// A registry keeps this node's own key, on a lease of its own.
+type registry struct {
+	client *clientv3.Client
+	layout journal.Layout
+	clock  clock.Clock
+	ttl    time.Duration
+	log    zerolog.Logger
+	self   func(ctx context.Context) NodeInfo
+}
+
+// register waits until the node's key is free and creates it. A key that a
+// former life of this node left behind goes with its lease; one that stays is
+// another node with the same id.
+func (r *registry) register(ctx context.Context) (*Session, error) {
+	deadline := r.clock() + r.ttl + registerGrace
+	for told := false; ; told = true {
+		s, err := r.try(ctx)
+		if s != nil || err != nil {
+			return s, err
+		}
+		if r.clock() > deadline {
+			return nil, fmt.Errorf("another node with the id %q is running (key %s): give each node its own --node-id, or stop the other one",
+				r.self(ctx).ID, r.layout.Node(r.self(ctx).ID))
+		}
+		if !told {
+			r.log.Info().Dur("at_most", r.ttl+registerGrace).Msg("waiting for the key of a former life of this node to expire")
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
+// registerGrace is how much longer than its TTL a stale key may take to go:
+// etcd looks for expired leases twice a second.
+const registerGrace = 2 * time.Second
+
+func (r *registry) try(ctx context.Context) (*Session, error) {
+	s, err := openSession(ctx, r.client, r.clock, r.ttl)
+	if err != nil {
+		return nil, err
+	}
+	self := r.self(ctx)
+	value, err := json.Marshal(self)
+	if err != nil {
+		return nil, err
+	}
+	attempt, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	key := r.layout.Node(self.ID)
+	resp, err := r.client.Txn(attempt).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, string(value), clientv3.WithLease(s.lease))).Commit()
+	if err != nil {
+		s.close(ctx)
+		return nil, fmt.Errorf("registering this node: %w", err)
+	}
+	if !resp.Succeeded {
+		s.close(ctx)
+		return nil, nil
+	}
+	return s, nil
+}
+
+// run keeps the key up to date until the context ends; after a lost session it
+// registers anew.
+func (r *registry) run(ctx context.Context, s *Session) error {
+	for {
+		err := r.keep(ctx, s)
+		if ctx.Err() != nil {
+			s.close(context.WithoutCancel(ctx))
+			return ctx.Err()
+		}
+		r.log.Warn().Err(err).Msg("this node's registration was lost, registering again")
+		for {
+			if s, err = r.register(ctx); err == nil {
+				break
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			r.log.Warn().Err(err).Msg("registering this node failed, it will be tried again")
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(time.Second):
+			}
+		}
+	}
+}
+
+// keep updates the key each second and keeps the session alive.
+func (r *registry) keep(ctx context.Context, s *Session) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	lost := make(chan error, 1)
+	go func() { lost <- s.keepAlive(ctx) }()
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	var last NodeInfo
+	for {
+		select {
+		case err := <-lost:
+			return err
+		case <-tick.C:
+		}
+		self := r.self(ctx)
+		if self == last {
+			continue
+		}
+		if err := r.update(ctx, s, self); err == nil {
+			last = self
+		}
+	}
+}
+
+func (r *registry) update(ctx context.Context, s *Session, self NodeInfo) error {
+	value, err := json.Marshal(self)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	_, err = r.client.Put(ctx, r.layout.Node(self.ID), string(value), clientv3.WithLease(s.lease))
+	return err
+}
+
+// listNodes returns the registered nodes by id. What cannot be read is left
+// out.
+func listNodes(ctx context.Context, client *clientv3.Client, layout journal.Layout) ([]NodeInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := client.Get(ctx, layout.Nodes(), clientv3.WithPrefix(), clientv3.WithLimit(1000))
+	if err != nil {
+		return nil, fmt.Errorf("listing the nodes: %w", err)
+	}
+	var nodes []NodeInfo
+	for _, kv := range resp.Kvs {
+		var n NodeInfo
+		if json.Unmarshal(kv.Value, &n) == nil {
+			nodes = append(nodes, n)
+		}
+	}
+	sort.Slice(nodes, func(i, j int) bool { return nodes[i].ID < nodes[j].ID })
+	return nodes, nil
+}

@@ -1,0 +1,247 @@
+package promote
+
+import (
+	"context"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/follower"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// Status says how this node stands.
+type Status struct {
+	Self     NodeInfo
+	Leader   Leader            // as last seen; zero for none
+	Position metadata.Position // of the state; zero for none
+	Head     journal.Head      // of the journal, as far as this node knows
+	Empty    bool              // the current term, led by this node, started empty
+	Loads    map[journal.Reason]int
+	LastLoad journal.Reason
+	Takeover Takeover // the last one of this node
+}
+
+// Status returns how this node stands. It does not ask etcd.
+func (n *Node) Status() Status {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := Status{
+		Leader: n.leader, Takeover: n.takeover, LastLoad: n.lastLoad,
+		Self: NodeInfo{
+			ID: n.ID, Role: n.role, RPC: n.RPC, HTTP: n.HTTP, Version: n.Version,
+			Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion},
+		},
+	}
+	s.Loads = make(map[journal.Reason]int)
+	for reason, count := range n.loads {
+		s.Loads[reason] = count
+	}
+	switch {
+	case n.term != nil:
+		s.Position = n.term.Store.Position()
+		s.Head = n.term.log.Tip().Head
+		s.Empty = n.term.empty
+		s.Self.Promotable = true
+		if n.role == Primary && !n.term.session.Valid() {
+			s.Self.Role = Fenced
+		}
+	case n.follower != nil:
+		f := n.follower.Status()
+		n.describe(&s, f)
+	}
+	s.Self.Applied = s.Position.Seq
+	return s
+}
+
+// describe fills in how a follower stands. Needs mu.
+func (n *Node) describe(s *Status, f follower.Status) {
+	for reason, count := range f.Loads {
+		s.Loads[reason] += count
+	}
+	if f.LastLoad != "" {
+		s.LastLoad = f.LastLoad
+	}
+	s.Head = f.At.Head
+	if store, _ := n.follower.State(); store != nil {
+		s.Position = store.Position()
+	}
+	s.Self.Promotable, s.Self.Why = n.promotable(n.follower, f.At)
+}
+
+// self is what this node registers.
+func (n *Node) self(ctx context.Context) NodeInfo {
+	s := n.Status()
+	if s.Self.Role != Standby {
+		return s.Self
+	}
+	reader := &journal.Reader{Client: n.Client, Layout: n.Layout}
+	if head, err := reader.Head(ctx); err == nil && head.Head.Seq > s.Self.Applied {
+		s.Self.Lag = uint64(head.Head.Seq - s.Self.Applied)
+		s.Self.LagMillis = int64(head.Head.Time - s.Position.Time)
+	}
+	return s.Self
+}
+
+// Nodes returns the nodes that are registered in etcd, this one as it is now.
+func (n *Node) Nodes(ctx context.Context) ([]NodeInfo, error) {
+	return listNodes(ctx, n.Client, n.Layout)
+}
+
+// Store returns this node's state, nil if it has none.
+func (n *Node) Store() *metadata.Store {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case n.term != nil:
+		return n.term.Store
+	case n.follower != nil:
+		store, _ := n.follower.State()
+		return store
+	}
+	return nil
+}
+
+// Leader returns the elected node as last seen, zero for none.
+func (n *Node) Leader() Leader {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.leader
+}
+
+// Digest returns the digest of the state at a sequence, once it is applied: of
+// the newest one for 0. It waits until the context ends. Errors: Unavailable
+// for a sequence that is too long ago, or that does not come.
+func (n *Node) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, metadata.Digest, error) {
+	n.mu.Lock()
+	t, f := n.term, n.follower
+	n.mu.Unlock()
+	switch {
+	case t != nil:
+		p := t.Store.Position()
+		if seq != 0 && seq != p.Seq {
+			return 0, 0, errs.New(errs.Unavailable, "Digest", "this node leads and is at %d; ask for its newest sequence", p.Seq)
+		}
+		return p.Seq, p.Digest, nil
+	case f == nil:
+		return 0, 0, errs.New(errs.Unavailable, "Digest", "this node has no state")
+	}
+	if seq == 0 {
+		_, at := f.State()
+		seq = at.Head.Seq
+	}
+	if err := f.WaitApplied(ctx, seq); err != nil {
+		return 0, 0, errs.Wrap(errs.Unavailable, "Digest", err)
+	}
+	digest, ok := f.Digest(seq)
+	if !ok {
+		return 0, 0, errs.New(errs.Unavailable, "Digest", "this node does not remember its digest at %d any more", seq)
+	}
+	return seq, digest, nil
+}
+
+// AllowEmpty lets this node begin anew without the state of before, which an
+// operator asks for. It is refused while a node holds that state. Errors:
+// InvalidVersion for another term, InvalidWrite while somebody serves or can.
+func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term) error {
+	if !n.MayStartEmpty {
+		return errs.New(errs.InvalidWrite, "StartEmpty", "this node was started as a standby, which never starts empty; ask a master")
+	}
+	l, there, err := readLeader(ctx, n.Client, n.Layout)
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, "StartEmpty", err)
+	}
+	if there {
+		return errs.New(errs.InvalidWrite, "StartEmpty", "node %s is elected; nothing is lost", l.NodeID)
+	}
+	head, err := (&journal.Reader{Client: n.Client, Layout: n.Layout}).Head(ctx)
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, "StartEmpty", err)
+	}
+	if term != 0 && head.Head.Term != term {
+		return errs.New(errs.InvalidVersion, "StartEmpty", "the last term is %d, not %d; look at the status and ask again", head.Head.Term, term)
+	}
+	nodes, err := listNodes(ctx, n.Client, n.Layout)
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, "StartEmpty", err)
+	}
+	for _, other := range nodes {
+		if other.Promotable {
+			return errs.New(errs.InvalidWrite, "StartEmpty", "node %s holds the state and will take over by itself", other.ID)
+		}
+	}
+	n.mu.Lock()
+	n.allowed = true
+	n.mu.Unlock()
+	n.poke()
+	return nil
+}
+
+// SnapshotStart begins a snapshot of the serving term: it returns the store,
+// the first part, and the journal's position at which that part stands.
+func (n *Node) SnapshotStart(ctx context.Context) (*Term, []byte, journal.Position, error) {
+	n.mu.Lock()
+	t, role := n.term, n.role
+	n.mu.Unlock()
+	if t == nil || role != Primary {
+		return nil, nil, journal.Position{}, errs.New(errs.NotLeader, "StreamSnapshot", "this node does not serve")
+	}
+	for ctx.Err() == nil {
+		tip := t.log.Tip()
+		part, at := t.Store.AppendSnapshotPart(nil, 0)
+		if at.Seq == tip.Head.Seq {
+			return t, part, tip, nil
+		}
+	}
+	return nil, nil, journal.Position{}, ctx.Err()
+}
+
+func (n *Node) setRole(r Role) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.role = r
+}
+
+func (n *Node) setLeader(l Leader) {
+	n.mu.Lock()
+	changed := n.leader != l
+	n.leader = l
+	n.mu.Unlock()
+	if changed && n.LeaderChanged != nil {
+		n.LeaderChanged(l)
+	}
+}
+
+func (n *Node) setTakeover(t Takeover) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.takeover = t
+}
+
+// setFollower notes the follower: this node is a standby.
+func (n *Node) setFollower(f *follower.Follower) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.keepLoads()
+	n.follower, n.term, n.role = f, nil, Standby
+}
+
+func (n *Node) setTerm(t *Term) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.keepLoads()
+	n.term, n.follower = t, nil
+}
+
+// keepLoads adds up what a follower did that goes. Needs mu.
+func (n *Node) keepLoads() {
+	if n.follower == nil {
+		return
+	}
+	f := n.follower.Status()
+	for reason, count := range f.Loads {
+		n.loads[reason] += count
+	}
+	if f.LastLoad != "" {
+		n.lastLoad = f.LastLoad
+	}
+}

@@ -1,0 +1,318 @@
+package promote
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Term is this node's time as the elected node, and what its server works
+// with.
+type Term struct {
+	Number  metadata.Term
+	Store   *metadata.Store
+	Queue   *journal.Queue
+	Now     func() metadata.Time // the cluster clock
+	Fence   func() error         // nil while this node may answer, else errs.NotLeader
+	Cleaned int                  // objects that the cleanup removed
+
+	node    *Node
+	leader  Leader
+	session *Session
+	log     *journal.EtcdLog
+	writer  *journal.Writer
+	empty   bool
+	trusted bool // the store is what the journal says, and more than nothing
+
+	compactor *journal.Compactor
+}
+
+// errFenced is the answer while the session may have ended.
+var errFenced = errs.New(errs.NotLeader, "fence", "this node's session with etcd may have ended")
+
+// Takeover says how long the steps of a takeover took, and what it cleaned up.
+type Takeover struct {
+	Elect, CatchUp, Begin, Clean, Announce time.Duration
+	Objects                                int
+	Bytes                                  uint64
+}
+
+// reign runs a term from its election to its end, and returns the state to
+// follow with: none if what is held cannot be trusted.
+func (n *Node) reign(ctx context.Context, c *candidate) (*metadata.Store, journal.Position) {
+	// The session goes on while the term ends in order, whatever ends it.
+	running, end := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer end(nil)
+	defer context.AfterFunc(ctx, func() {
+		time.AfterFunc(n.HandoverTimeout, func() { end(context.Canceled) })
+	})()
+	t := n.newTerm(c)
+	var keeping sync.WaitGroup
+	keeping.Go(func() { end(c.session.keepAlive(running)) })
+	if n.Compact {
+		keeping.Go(func() { _ = t.compactor.Run(running) })
+	}
+	defer keeping.Wait()
+	defer end(nil)
+
+	n.setTerm(t)
+	err := t.begin(running, &c.phases)
+	if err == nil {
+		n.setTakeover(c.phases)
+		err = t.serve(ctx, running)
+	}
+	n.setRole(HandingOver)
+	if err != nil && !errors.Is(err, context.Canceled) {
+		n.Log.Warn().Err(err).Uint64("term", uint64(t.Number)).Msg("the term ended")
+	}
+	t.session.stop()
+	_ = abdicate(context.WithoutCancel(ctx), n.Client, n.Layout, t.leader)
+	t.session.close(context.WithoutCancel(ctx))
+	t.Store.DropOverlay()
+	tip := t.log.Tip()
+	if p := t.Store.Position(); !t.trusted || p.Seq != tip.Head.Seq {
+		return nil, journal.Position{}
+	}
+	return t.Store, tip
+}
+
+func (n *Node) newTerm(c *candidate) *Term {
+	t := &Term{Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, empty: c.empty}
+	t.trusted = !t.empty && c.at.Head.Seq > 0
+	if t.empty {
+		t.Store = metadata.New(n.Options)
+		_ = t.Store.StartAt(c.at.Head.Seq, c.at.Head.Time) // cannot fail: it is new
+	}
+	t.Store.StartIDs(t.Number)
+	t.Now = clock.NewCluster(n.Clock, c.at.Head.Time).Now
+	t.Fence = func() error {
+		if !t.session.Valid() {
+			return errFenced
+		}
+		return nil
+	}
+	t.log = journal.NewEtcdLog(n.Client, n.Layout, c.leader.created, c.at, n.EventsTTL, n.Clock)
+	t.compactor = journal.NewCompactor(journal.Compactor{
+		Client: n.Client, Layout: n.Layout, Tip: t.log.Tip, Clock: n.Clock, Log: n.Log,
+		Keep: n.EventsTTL, MaxBytes: n.MaxJournalBytes, Owned: n.OwnsEtcd,
+	})
+	t.newWriter()
+	return t
+}
+
+// newWriter gives the term a queue and a writer that goes on from where the
+// store stands.
+func (t *Term) newWriter() {
+	t.Queue = journal.NewQueue(t.Store, t.node.QueueBytes)
+	t.writer = journal.NewWriter(journal.WriterConfig{
+		Store: t.Store, Queue: t.Queue, Log: t.log, Term: t.Number, Hold: t.node.Params.HoldTime(),
+		Now: t.Now, Elapsed: t.node.Clock, Observer: observer{t.node.Journal, t.compactor},
+	})
+}
+
+// An observer tells the compactor when etcd is full.
+type observer struct {
+	journal.Observer
+	compactor *journal.Compactor
+}
+
+func (o observer) Refused(changes int, err error) {
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		o.compactor.NoSpace()
+	}
+	o.Observer.Refused(changes, err)
+}
+
+// begin writes the first entry of the term and cleans up.
+func (t *Term) begin(ctx context.Context, phases *Takeover) error {
+	n, started := t.node, t.node.Clock()
+	before := t.log.Tip().Head
+	start := &metadata.TermStart{Term: t.Number, Params: n.Params, Empty: t.empty, Guard: t.guard(before)}
+	if err := t.writer.Commit(ctx, start); err != nil {
+		return fmt.Errorf("beginning term %d: %w", t.Number, err)
+	}
+	t.trusted = true
+	began := n.Clock()
+	phases.Begin = began - started
+	if err := t.cleanUp(ctx, before, phases); err != nil {
+		return fmt.Errorf("cleaning up: %w", err)
+	}
+	phases.Clean = n.Clock() - began
+	return nil
+}
+
+// guard returns how long what is freed must stay in quarantine, because the
+// primary before may have granted leases that this node does not know.
+func (t *Term) guard(before journal.Head) time.Duration {
+	if before.Clean && !t.empty {
+		return 0
+	}
+	return time.Duration(before.Hold) * time.Millisecond
+}
+
+// cleanUp removes the objects whose lease had run out, if the policy says so:
+// as of the last commit of the term before, less the renewals it may not have
+// journaled.
+func (t *Term) cleanUp(ctx context.Context, before journal.Head, phases *Takeover) error {
+	n := t.node
+	expired := n.Cleanup == CleanupExpired || n.Cleanup == CleanupAuto && n.Params.LeaseOnPutEnd
+	below := before.Time.Add(-n.SyncInterval)
+	if !expired || t.empty || below <= 0 {
+		return nil
+	}
+	for {
+		pass := t.Store.SelectVictims(metadata.Quota{Objects: cleanupSlice, IncludePinned: true, Below: below})
+		if pass == nil || pass.Victims == 0 {
+			if pass != nil {
+				pass.Cutoff.Abort(t.Store)
+			}
+			break
+		}
+		if err := t.writer.Commit(ctx, pass.Cutoff); err != nil {
+			return err
+		}
+		phases.Objects += pass.Victims
+		phases.Bytes += pass.Bytes
+	}
+	t.Cleaned = phases.Objects
+	n.Log.Info().Uint64("term", uint64(t.Number)).Int("objects", phases.Objects).Uint64("bytes", phases.Bytes).
+		Msg("cleaned up what had expired")
+	return nil
+}
+
+// cleanupSlice bounds the objects of one cutoff.
+const cleanupSlice = 2048
+
+// serve takes calls until the session is lost, the writer fails, or somebody
+// else takes over.
+func (t *Term) serve(ctx, running context.Context) error {
+	for {
+		if err := t.open(running); err != nil {
+			return err
+		}
+		o, err := t.takeCalls(ctx, running)
+		if err != nil {
+			return err
+		}
+		handed, err := t.handOver(running, o)
+		switch {
+		case err != nil:
+			return err
+		case handed && ctx.Err() != nil:
+			_, err = t.node.waitServing(running, t.Number)
+			return err
+		case handed:
+			return nil
+		case ctx.Err() != nil:
+			return t.resign(running) // to nobody, but in order
+		}
+		t.session.resume()
+		t.newWriter()
+	}
+}
+
+// open announces that this node serves.
+func (t *Term) open(ctx context.Context) error {
+	n, started := t.node, t.node.Clock()
+	t.leader.State = Serving
+	if err := announce(ctx, n.Client, n.Layout, t.session, t.leader); err != nil {
+		return err
+	}
+	n.setLeader(t.leader)
+	n.setRole(Primary)
+	n.mu.Lock()
+	if n.takeover.Announce == 0 {
+		n.takeover.Announce = n.Clock() - started
+	}
+	n.mu.Unlock()
+	n.Log.Info().Uint64("term", uint64(t.Number)).Uint64("sequence", uint64(t.Store.Position().Seq)).
+		Int64("objects", t.Store.Stats().Objects).Bool("started_empty", t.empty).Msg("serving")
+	return nil
+}
+
+// takeCalls serves until something ends that: an error, or an order to hand
+// over, or to stop. When it returns, nothing is answered any more, the server's
+// loops have ended, and what was queued is committed or taken back.
+func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
+	n := t.node
+	serving, stop := context.WithCancel(running)
+	defer stop()
+	writer := start(func() error { return t.writer.Run(running) })
+	server := start(func() error { return n.Server.Serve(serving, t) })
+
+	o := &order{result: make(chan handover, 1)}
+	var err error
+	select {
+	case <-writer.ended:
+		err = cmp.Or(writer.err, errors.New("the writer ended"))
+	case <-server.ended:
+		err = cmp.Or(server.err, errors.New("the server ended"))
+	case <-running.Done():
+		err = context.Cause(running)
+	case o = <-n.orders:
+	case <-ctx.Done():
+	}
+	// Reads end first: the fence closes before anything else.
+	n.setRole(HandingOver)
+	t.session.stop()
+	stop()
+	<-server.ended
+	t.Queue.Close(errFenced)
+	<-writer.ended
+	_ = t.Queue.Idle(context.WithoutCancel(ctx)) // callers that got an answer are about to leave
+	if err == nil {
+		err = writer.err
+	}
+	if err != nil {
+		o.result <- handover{err: err}
+	}
+	return o, err
+}
+
+// A task is a function that runs on its own.
+type task struct {
+	ended chan struct{}
+	err   error // after ended
+}
+
+func start(run func() error) *task {
+	t := &task{ended: make(chan struct{})}
+	go func() {
+		defer close(t.ended)
+		t.err = run()
+	}()
+	return t
+}
+
+// flush commits the renewals that are marked but not journaled, so that the
+// journal knows every lease.
+func (t *Term) flush(ctx context.Context) error {
+	for shard := 0; shard < metadata.ShardCount; {
+		var renewals []metadata.Renewal
+		renewals, shard = t.Store.CollectRenewals(nil, shard, leasesync.MaxBatch)
+		for _, c := range leasesync.Changes(renewals) {
+			if err := t.writer.Commit(ctx, c); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// resign ends the term cleanly. Every lease must be in the journal.
+func (t *Term) resign(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	return t.log.Resign(ctx, t.writer.Next())
+}
