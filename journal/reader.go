@@ -203,7 +203,7 @@ func (r *Reader) commit(before, head Head, records [metadata.StreamCount][]byte)
 			continue
 		}
 		var err error
-		if c.Changes, err = r.Codec.decodeRecord(c.Changes, streamAt(stream), head.Term, head.Seq, record); err != nil {
+		if c.Changes, err = r.Codec.decodeRecord(c.Changes, streamAt(stream), Stamp{head.Term, head.Seq, head.Time}, record); err != nil {
 			return nil, broken(ReasonCorrupt, "commit %d: %w", head.Seq, err)
 		}
 	}

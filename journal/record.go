@@ -35,14 +35,15 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // encodeRecord returns the record of one stream of a commit: a version, a
 // packing, a checksum, and, packed, the commit it belongs to with its changes,
 // each behind its length.
-func encodeRecord(term metadata.Term, seq metadata.Seq, count int, parts [][]byte) []byte {
+func encodeRecord(of Stamp, count int, parts [][]byte) []byte {
 	size := 32
 	for _, p := range parts {
 		size += len(p)
 	}
 	body := make([]byte, 0, size)
-	body = binenc.AppendUvarint(body, uint64(term))
-	body = binenc.AppendUvarint(body, uint64(seq))
+	body = binenc.AppendUvarint(body, uint64(of.Term))
+	body = binenc.AppendUvarint(body, uint64(of.Seq))
+	body = binenc.AppendVarint(body, int64(of.Time))
 	body = binenc.AppendUvarint(body, uint64(count))
 	for _, p := range parts {
 		body = append(body, p...)
@@ -58,18 +59,49 @@ func encodeRecord(term metadata.Term, seq metadata.Seq, count int, parts [][]byt
 	return record
 }
 
+// A Stamp says which commit a record belongs to.
+type Stamp struct {
+	Term metadata.Term
+	Seq  metadata.Seq
+	Time metadata.Time
+}
+
 // Codec decodes the changes of each stream.
 type Codec [metadata.StreamCount]func([]byte) (metadata.Change, error)
 
+// DecodeRecord decodes a record on its own.
+func (c Codec) DecodeRecord(stream metadata.Stream, record []byte) (Stamp, []metadata.Change, error) {
+	body, err := unpack(record)
+	if err != nil {
+		return Stamp{}, nil, err
+	}
+	r := binenc.NewReader(body)
+	of := Stamp{metadata.Term(r.Uvarint()), metadata.Seq(r.Uvarint()), metadata.Time(r.Varint())}
+	n := r.Count(1)
+	changes := make([]metadata.Change, 0, n)
+	for range n {
+		b := r.Bytes(metadata.MaxChangeBytes)
+		if r.Err() != nil {
+			break
+		}
+		change, err := c[stream](b)
+		if err != nil {
+			return Stamp{}, nil, err
+		}
+		changes = append(changes, change)
+	}
+	return of, changes, r.Close()
+}
+
 // decodeRecord appends the changes of a record to dst. The record must belong
 // to the given commit.
-func (c Codec) decodeRecord(dst []metadata.Change, stream metadata.Stream, term metadata.Term, seq metadata.Seq, record []byte) ([]metadata.Change, error) {
-	gotTerm, gotSeq, changes, err := c.DecodeRecord(stream, record)
+func (c Codec) decodeRecord(dst []metadata.Change, stream metadata.Stream, of Stamp, record []byte) ([]metadata.Change, error) {
+	got, changes, err := c.DecodeRecord(stream, record)
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("%v record %d: %w", stream, seq, err)
-	case gotTerm != term || gotSeq != seq:
-		return nil, fmt.Errorf("%v record %d of term %d stands in the place of %d of term %d", stream, gotSeq, gotTerm, seq, term)
+		return nil, fmt.Errorf("%v record %d: %w", stream, of.Seq, err)
+	case got != of:
+		return nil, fmt.Errorf("%v record of commit %+v stands in the place of %+v", stream, got, of)
 	}
 	return append(dst, changes...), nil
 }

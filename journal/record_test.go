@@ -18,7 +18,7 @@ func encoded(t testing.TB, changes ...metadata.Change) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return encodeRecord(3, 7, len(changes), [][]byte{s.encoded[metadata.ObjectEvents]})
+	return encodeRecord(Stamp{3, 7, 99}, len(changes), [][]byte{s.encoded[metadata.ObjectEvents]})
 }
 
 func sample() []metadata.Change {
@@ -36,7 +36,7 @@ func TestRecordRoundTrip(t *testing.T) {
 		if packed := record[1] == packedS2; packed != (n == 3) {
 			t.Errorf("%d changes: packed %v", n, packed)
 		}
-		got, err := objectCodec.decodeRecord(nil, metadata.ObjectEvents, 3, 7, record)
+		got, err := objectCodec.decodeRecord(nil, metadata.ObjectEvents, Stamp{3, 7, 99}, record)
 		if err != nil || len(got) != n {
 			t.Fatalf("%d changes: %v, %v", n, got, err)
 		}
@@ -54,16 +54,16 @@ func TestRecordsOfOtherCommitsAreRefused(t *testing.T) {
 	record := encoded(t, sample()...)
 	for name, decode := range map[string]func() ([]metadata.Change, error){
 		"another sequence": func() ([]metadata.Change, error) {
-			return objectCodec.decodeRecord(nil, metadata.ObjectEvents, 3, 8, record)
+			return objectCodec.decodeRecord(nil, metadata.ObjectEvents, Stamp{3, 8, 99}, record)
 		},
 		"another term": func() ([]metadata.Change, error) {
-			return objectCodec.decodeRecord(nil, metadata.ObjectEvents, 4, 7, record)
+			return objectCodec.decodeRecord(nil, metadata.ObjectEvents, Stamp{4, 7, 99}, record)
 		},
 		"an empty one": func() ([]metadata.Change, error) {
-			return objectCodec.decodeRecord(nil, metadata.ObjectEvents, 3, 7, nil)
+			return objectCodec.decodeRecord(nil, metadata.ObjectEvents, Stamp{3, 7, 99}, nil)
 		},
 		"cut short": func() ([]metadata.Change, error) {
-			return objectCodec.decodeRecord(nil, metadata.ObjectEvents, 3, 7, record[:len(record)-1])
+			return objectCodec.decodeRecord(nil, metadata.ObjectEvents, Stamp{3, 7, 99}, record[:len(record)-1])
 		},
 	} {
 		if _, err := decode(); err == nil {
@@ -130,6 +130,6 @@ func FuzzRecord(f *testing.F) {
 		if len(body) > maxRecordBytes {
 			t.Fatalf("%d bytes", len(body))
 		}
-		_, _ = objectCodec.decodeRecord(nil, metadata.ObjectEvents, 3, 7, record)
+		_, _ = objectCodec.decodeRecord(nil, metadata.ObjectEvents, Stamp{3, 7, 99}, record)
 	})
 }

@@ -6,7 +6,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -16,7 +15,7 @@ const recordsPage = 16
 // Records visits the records of a stream that etcd still holds, from one
 // sequence through another, in order.
 func (r *Reader) Records(ctx context.Context, stream metadata.Stream, from, through metadata.Seq,
-	visit func(term metadata.Term, seq metadata.Seq, changes []metadata.Change) error,
+	visit func(of Stamp, changes []metadata.Change) error,
 ) error {
 	for from <= through {
 		resp, err := r.Client.Get(ctx, r.Layout.Record(stream, from),
@@ -25,41 +24,18 @@ func (r *Reader) Records(ctx context.Context, stream metadata.Stream, from, thro
 			return fmt.Errorf("listing %v from %d: %w", stream, from, err)
 		}
 		for _, kv := range resp.Kvs {
-			term, seq, changes, err := r.Codec.DecodeRecord(stream, kv.Value)
+			of, changes, err := r.Codec.DecodeRecord(stream, kv.Value)
 			if err != nil {
 				return fmt.Errorf("%s: %w", kv.Key, err)
 			}
-			if err := visit(term, seq, changes); err != nil {
+			if err := visit(of, changes); err != nil {
 				return err
 			}
-			from = seq + 1
+			from = of.Seq + 1
 		}
 		if !resp.More {
 			return nil
 		}
 	}
 	return nil
-}
-
-// DecodeRecord decodes a record on its own.
-func (c Codec) DecodeRecord(stream metadata.Stream, record []byte) (metadata.Term, metadata.Seq, []metadata.Change, error) {
-	body, err := unpack(record)
-	if err != nil {
-		return 0, 0, nil, err
-	}
-	r := binenc.NewReader(body)
-	term, seq := metadata.Term(r.Uvarint()), metadata.Seq(r.Uvarint())
-	var changes []metadata.Change
-	for range r.Count(1) {
-		b := r.Bytes(metadata.MaxChangeBytes)
-		if r.Err() != nil {
-			break
-		}
-		change, err := c[stream](b)
-		if err != nil {
-			return 0, 0, nil, err
-		}
-		changes = append(changes, change)
-	}
-	return term, seq, changes, r.Close()
 }

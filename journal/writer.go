@@ -183,7 +183,7 @@ func (w *Writer) build(sealed []*submission) (*Sealed, []metadata.Change) {
 		}
 		if count > 0 {
 			c.Head.Streams |= 1 << stream
-			c.Records[stream] = encodeRecord(w.Term, c.Head.Seq, count, parts)
+			c.Records[stream] = encodeRecord(Stamp{w.Term, c.Head.Seq, w.time}, count, parts)
 		}
 	}
 	return c, changes

@@ -7,9 +7,9 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// Records visits the renewal records that etcd still holds, through a sequence.
-type Records func(ctx context.Context, through metadata.Seq,
-	visit func(term metadata.Term, seq metadata.Seq, changes []metadata.Change) error) error
+// Records visits the renewal records that etcd still holds, through a sequence,
+// each with the term it was written in.
+type Records func(ctx context.Context, through metadata.Seq, visit func(metadata.Term, []metadata.Change) error) error
 
 // FullSync compares a follower's state with every renewal of its term that
 // etcd still holds, up to what the follower has applied: the list of the
@@ -17,7 +17,7 @@ type Records func(ctx context.Context, through metadata.Seq,
 // returns how many renewals do not show in the state, and changes none.
 func FullSync(ctx context.Context, store *metadata.Store, records Records, counters *Counters) (missing int, err error) {
 	at := store.Position()
-	err = records(ctx, at.Seq, func(term metadata.Term, _ metadata.Seq, changes []metadata.Change) error {
+	err = records(ctx, at.Seq, func(term metadata.Term, changes []metadata.Change) error {
 		if term != at.Term {
 			return nil
 		}

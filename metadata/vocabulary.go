@@ -71,6 +71,10 @@ func (id ObjectID) Term() Term { return Term(id >> counterBits) }
 
 func (id ObjectID) String() string { return strconv.FormatUint(uint64(id), 10) }
 
+// MarshalText makes JSON show ids as strings: readers of JSON lose digits of
+// large numbers.
+func (id ObjectID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
 // A Ref finds an object without its key: the shard it is in, and its id.
 type Ref struct {
 	Shard uint16

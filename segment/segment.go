@@ -19,11 +19,17 @@ type ID uuid.UUID
 
 func (id ID) String() string { return uuid.UUID(id).String() }
 
+// MarshalText returns the canonical form.
+func (id ID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
 // A ClientID is the UUID of the process that owns a segment or writes an
 // object.
 type ClientID uuid.UUID
 
 func (id ClientID) String() string { return uuid.UUID(id).String() }
+
+// MarshalText returns the canonical form.
+func (id ClientID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
 
 // A Number is the short name of one mount, given when it is journaled and
 // never reused. 0 names no segment.

@@ -264,8 +264,10 @@ func (f *Follower) check(ctx context.Context) error {
 
 func (f *Follower) fullSync(ctx context.Context) error {
 	store, _ := f.State()
-	records := func(ctx context.Context, through metadata.Seq, visit func(metadata.Term, metadata.Seq, []metadata.Change) error) error {
-		return f.Reader.Records(ctx, metadata.LeaseRenewals, 0, through, visit)
+	records := func(ctx context.Context, through metadata.Seq, visit func(metadata.Term, []metadata.Change) error) error {
+		return f.Reader.Records(ctx, metadata.LeaseRenewals, 0, through, func(of journal.Stamp, changes []metadata.Change) error {
+			return visit(of.Term, changes)
+		})
 	}
 	missing, err := leasesync.FullSync(ctx, store, records, f.Counters)
 	if err != nil || missing == 0 {

@@ -147,4 +147,3 @@ func requestID(req any) uint64 {
 	}
 	return 0
 }
-

@@ -12,11 +12,11 @@ import (
 )
 
 func (s *objectService) PutStart(ctx context.Context, r *pb.PutStartRequest) (*pb.PutStartResponse, error) {
-	put, err := putStartOf(r)
+	m, err := s.Gate.Master()
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.Gate.Master()
+	put, err := putStartOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -29,6 +29,10 @@ func (s *objectService) PutStart(ctx context.Context, r *pb.PutStartRequest) (*p
 }
 
 func (s *objectService) BatchPutStart(ctx context.Context, r *pb.BatchPutStartRequest) (*pb.BatchPutStartResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
 	put, err := putStartOf(r)
 	if err != nil {
 		return nil, err
@@ -36,10 +40,6 @@ func (s *objectService) BatchPutStart(ctx context.Context, r *pb.BatchPutStartRe
 	items := make([]service.PutItem, len(r.GetItems()))
 	for i, it := range r.GetItems() {
 		items[i] = service.PutItem{Key: it.GetKey(), Size: it.GetSize(), Group: it.GetGroupId()}
-	}
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
 	}
 	got, failed, err := m.BatchPutStart(ctx, put, items)
 	if err != nil {
@@ -64,11 +64,11 @@ func (s *objectService) BatchPutStart(ctx context.Context, r *pb.BatchPutStartRe
 }
 
 func (s *objectService) PutEnd(ctx context.Context, r *pb.PutEndRequest) (*pb.PutEndResponse, error) {
-	update, err := putUpdateOf(r)
+	m, err := s.Gate.Master()
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.Gate.Master()
+	update, err := putUpdateOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -80,6 +80,10 @@ func (s *objectService) PutEnd(ctx context.Context, r *pb.PutEndRequest) (*pb.Pu
 }
 
 func (s *objectService) BatchPutEnd(ctx context.Context, r *pb.BatchPutEndRequest) (*pb.BatchPutEndResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
 	update, err := putUpdateOf(r)
 	if err != nil {
 		return nil, err
@@ -87,10 +91,6 @@ func (s *objectService) BatchPutEnd(ctx context.Context, r *pb.BatchPutEndReques
 	refs := make([]service.PutRef, len(r.GetItems()))
 	for i, it := range r.GetItems() {
 		refs[i] = service.PutRef{Key: it.GetKey(), ID: metadata.ObjectID(it.GetObjectId()), Checksum: it.ObjectChecksum}
-	}
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
 	}
 	failed, err := m.BatchPutEnd(ctx, update, refs)
 	if err != nil {
@@ -101,11 +101,11 @@ func (s *objectService) BatchPutEnd(ctx context.Context, r *pb.BatchPutEndReques
 }
 
 func (s *objectService) PutRevoke(ctx context.Context, r *pb.PutRevokeRequest) (*pb.PutRevokeResponse, error) {
-	update, err := putUpdateOf(r)
+	m, err := s.Gate.Master()
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.Gate.Master()
+	update, err := putUpdateOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -116,6 +116,10 @@ func (s *objectService) PutRevoke(ctx context.Context, r *pb.PutRevokeRequest) (
 }
 
 func (s *objectService) BatchPutRevoke(ctx context.Context, r *pb.BatchPutRevokeRequest) (*pb.BatchPutRevokeResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
 	update, err := putUpdateOf(r)
 	if err != nil {
 		return nil, err
@@ -123,10 +127,6 @@ func (s *objectService) BatchPutRevoke(ctx context.Context, r *pb.BatchPutRevoke
 	refs := make([]service.PutRef, len(r.GetItems()))
 	for i, it := range r.GetItems() {
 		refs[i] = service.PutRef{Key: it.GetKey(), ID: metadata.ObjectID(it.GetObjectId())}
-	}
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
 	}
 	failed, err := m.BatchPutRevoke(ctx, update, refs)
 	if err != nil {

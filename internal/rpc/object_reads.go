@@ -84,11 +84,11 @@ func (s *objectService) BatchGetReplicaList(ctx context.Context, r *pb.BatchGetR
 }
 
 func (s *objectService) GetReplicaListByRegex(ctx context.Context, r *pb.GetReplicaListByRegexRequest) (*pb.GetReplicaListByRegexResponse, error) {
-	page, err := pageOf(r)
+	m, err := s.Gate.Master()
 	if err != nil {
 		return nil, err
 	}
-	m, err := s.Gate.Master()
+	page, err := pageOf(r)
 	if err != nil {
 		return nil, err
 	}

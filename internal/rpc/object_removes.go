@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
@@ -45,16 +46,16 @@ func (s *objectService) RemoveByRegex(ctx context.Context, r *pb.RemoveByRegexRe
 }
 
 func (s *objectService) RemoveAll(ctx context.Context, r *pb.RemoveAllRequest) (*pb.RemoveAllResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
 	removal := removalOf(r)
 	if r.GetAllTenants() {
 		if r.GetTenant() != "" {
 			return nil, errs.New(errs.InvalidParams, "", "all_tenants is set, and a tenant as well; give one of them")
 		}
 		removal.Tenant = ""
-	}
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
 	}
 	n, err := m.RemoveAll(ctx, removal)
 	if err != nil {
@@ -64,6 +65,10 @@ func (s *objectService) RemoveAll(ctx context.Context, r *pb.RemoveAllRequest) (
 }
 
 func (s *objectService) BatchReplicaClear(ctx context.Context, r *pb.BatchReplicaClearRequest) (*pb.BatchReplicaClearResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
 	client, err := clientOf(r)
 	if err != nil {
 		return nil, err
@@ -71,13 +76,9 @@ func (s *objectService) BatchReplicaClear(ctx context.Context, r *pb.BatchReplic
 	if err := checkName("segment_name", r.GetSegmentName()); err != nil {
 		return nil, err
 	}
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
 	cleared, err := m.BatchReplicaClear(ctx, tenantOf(r), r.GetKeys(), client, r.GetSegmentName())
 	if err != nil {
-		return nil, err
+		return nil, partly(err, len(cleared))
 	}
 	resp := &pb.BatchReplicaClearResponse{Header: s.header(m.Term), Cleared: make([]uint32, len(cleared))}
 	for i, index := range cleared {
@@ -94,15 +95,13 @@ func removalOf(r interface {
 	return service.Removal{Tenant: tenantOf(r), Force: r.GetForce(), Request: r.GetRequestId()}
 }
 
-// partly says what a removal in chunks had done when it failed: chunks are
-// final, so that the kind alone, which speaks of the last one, would mislead.
-func partly(err error, removed int) error {
-	if removed == 0 {
+// partly is the error of a call that changed something before it failed. What
+// says that nothing was changed, and is true of the rest of the call, becomes
+// Unresolved.
+func partly(err error, changed int) error {
+	kind := errs.KindOf(err)
+	if changed == 0 || kind != errs.Unavailable && kind != errs.NotLeader {
 		return err
 	}
-	kind := errs.KindOf(err)
-	if kind == errs.Unavailable || kind == errs.NotLeader {
-		kind = errs.Unresolved
-	}
-	return &errs.Error{Kind: kind, Err: err}
+	return &errs.Error{Kind: errs.Unresolved, Err: err, Detail: fmt.Sprintf("%d objects were changed, then the call failed", changed)}
 }

@@ -116,7 +116,7 @@ func (m *Master) GetReplicaListByRegex(ctx context.Context, tenant, pattern stri
 		return nil, "", m.Counters.failed(OpGetReplicaListByRegex, err)
 	}
 	var found []KeyedList
-	next, err := m.scan(ctx, tenant, true, match, page, func(key string) bool {
+	next, err := scan(ctx, m.Store, tenant, true, match, page, func(key string) bool {
 		list, err := m.get(ctx, "GetReplicaListByRegex", tenant, key)
 		if err != nil {
 			return false // gone, or not readable, since it was found
@@ -136,12 +136,17 @@ func (m *Master) Keys(ctx context.Context, tenant, pattern string, readable bool
 	if err := m.Fence(); err != nil {
 		return nil, "", err
 	}
+	return Keys(ctx, m.Store, tenant, pattern, readable, page)
+}
+
+// Keys is Master.Keys for the state of any node, serving or not.
+func Keys(ctx context.Context, store *metadata.Store, tenant, pattern string, readable bool, page Page) ([]string, string, error) {
 	match, err := compile("ListKeys", pattern)
 	if err != nil {
 		return nil, "", err
 	}
 	var keys []string
-	next, err := m.scan(ctx, tenant, readable, match, page, func(key string) bool {
+	next, err := scan(ctx, store, tenant, readable, match, page, func(key string) bool {
 		keys = append(keys, key)
 		return true
 	})
@@ -150,7 +155,7 @@ func (m *Master) Keys(ctx context.Context, tenant, pattern string, readable bool
 
 // scan visits matching keys shard by shard, in order inside a shard, until the
 // page is full. It returns the token of the next page, empty at the end.
-func (m *Master) scan(ctx context.Context, tenant string, readable bool, match func(string) bool, page Page, visit func(key string) bool) (string, error) {
+func scan(ctx context.Context, store *metadata.Store, tenant string, readable bool, match func(string) bool, page Page, visit func(key string) bool) (string, error) {
 	shard, after, err := parseToken(page.Token)
 	if err != nil {
 		return "", err
@@ -160,7 +165,7 @@ func (m *Master) scan(ctx context.Context, tenant string, readable bool, match f
 		if err := ctx.Err(); err != nil {
 			return "", errs.Wrap(errs.Unavailable, "scan", err)
 		}
-		keys = m.Store.Keys(keys[:0], shard, readable, match)
+		keys = store.Keys(keys[:0], shard, readable, match)
 		slices.SortFunc(keys, func(a, b metadata.ObjectKey) int { return cmp.Compare(a.Key, b.Key) })
 		for _, k := range keys {
 			if k.Tenant != tenant || k.Key <= after && after != "" {

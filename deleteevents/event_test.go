@@ -1,0 +1,129 @@
+package deleteevents_test
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/lonetest"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+func TestEventRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := &deleteevents.Event{
+			Type:    deleteevents.Type(rapid.IntRange(1, 5).Draw(t, "type")),
+			Pattern: rapid.StringN(0, 20, 100).Draw(t, "pattern"),
+		}
+		for range rapid.IntRange(0, 20).Draw(t, "removals") {
+			e.Removals = append(e.Removals, &metadata.Removal{
+				Ref: metadata.Ref{
+					Shard: uint16(rapid.IntRange(0, metadata.ShardCount-1).Draw(t, "shard")),
+					ID:    metadata.ObjectID(rapid.Uint64().Draw(t, "id")),
+				},
+				LeaseUntil: metadata.Time(rapid.Int64().Draw(t, "until")),
+				Request:    rapid.Uint64().Draw(t, "request"),
+			})
+		}
+		for range rapid.IntRange(0, 5).Draw(t, "segments") {
+			e.Segments = append(e.Segments, segment.Number(rapid.Uint32().Draw(t, "segment")))
+		}
+		enc, err := e.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := deleteevents.Decode(enc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, _ := got.AppendBinary(nil)
+		if d := got.(*deleteevents.Event); !bytes.Equal(enc, again) || d.Type != e.Type || d.Pattern != e.Pattern ||
+			len(d.Removals) != len(e.Removals) || len(d.Segments) != len(e.Segments) {
+			t.Fatalf("%+v became %+v", e, d)
+		}
+	})
+}
+
+func TestUnknownTypesAreRefused(t *testing.T) {
+	for _, bad := range []deleteevents.Type{0, 6, 255} {
+		enc, _ := (&deleteevents.Event{Type: bad}).AppendBinary(nil)
+		if _, err := deleteevents.Decode(enc); !errors.Is(err, deleteevents.ErrUnknownType) {
+			t.Errorf("decoding %v: %v", bad, err)
+		}
+		s := metadata.New(metadata.Options{})
+		commit := &metadata.Commit{Seq: 1, Term: 1, Time: 1, Changes: []metadata.Change{&deleteevents.Event{Type: bad}}}
+		if _, err := s.Apply(commit, nil); err == nil {
+			t.Errorf("applying %v is shrugged off", bad)
+		}
+	}
+}
+
+func TestLargestEventFits(t *testing.T) {
+	e := &deleteevents.Event{Type: deleteevents.RemoveByRegex, Pattern: strings.Repeat("p", 5000)}
+	for i := range deleteevents.MaxRemovals {
+		e.Removals = append(e.Removals, &metadata.Removal{
+			Ref:        metadata.Ref{Shard: metadata.ShardCount - 1, ID: metadata.ObjectID(uint64(i%2) * math.MaxUint64 / 2)},
+			LeaseUntil: math.MaxInt64,
+		})
+	}
+	enc, err := e.AppendBinary(nil)
+	if err != nil || len(enc) > metadata.MaxChangeBytes {
+		t.Errorf("it takes %d bytes: %v", len(enc), err)
+	}
+}
+
+// A deletion names ids: one that comes late does not hit a later object under
+// the same key.
+func TestLateDeletionsMissLaterObjects(t *testing.T) {
+	params := metadata.Params{LeaseTTL: time.Second, DiscardTimeout: time.Second, ReleaseTimeout: time.Second}
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	p.Put(nil, "k", "l")
+	remove := func(key string) *metadata.Removal {
+		r, _, err := p.Store.PrepareRemove(metadata.Remove{Tenant: metadata.DefaultTenant, Key: key}, p.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	first := remove("k")
+	p.Commit(lonetest.Removal(first))
+	p.Put(nil, "k")
+	answers, err := p.Queue.Submit(t.Context(), lonetest.Removal(&metadata.Removal{Ref: first.Ref}))
+	if err != nil || !errors.Is(answers[0], errs.ObjectNotFound) {
+		t.Errorf("a late deletion: %v, %v", answers, err)
+	}
+	if p.Alive("k") != 1 {
+		t.Error("it hit the later object")
+	}
+	all := &deleteevents.Event{Type: deleteevents.RemoveAll, Removals: []*metadata.Removal{{Ref: first.Ref}, remove("l")}}
+	p.Commit(all)
+	if all.Removed != 1 {
+		t.Errorf("%d removed, want 1", all.Removed)
+	}
+	gone := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{99}}
+	if answers, _ := p.Queue.Submit(t.Context(), gone); !errors.Is(answers[0], errs.SegmentNotFound) {
+		t.Errorf("unmounting what is not mounted: %v", answers)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	enc, _ := (&deleteevents.Event{Type: deleteevents.Remove, Removals: []*metadata.Removal{{Request: 1}}}).AppendBinary(nil)
+	f.Add(enc)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := deleteevents.Decode(b)
+		if err != nil {
+			return
+		}
+		if _, err := c.AppendBinary(nil); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -1,0 +1,196 @@
+package eviction_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/internal/lonetest"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var params = metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
+
+func loop(p *lonetest.Primary, policy eviction.Policy) *eviction.Loop {
+	return eviction.NewLoop(&eviction.Loop{
+		Store: p.Store, Journal: p.Queue, Policy: policy, Now: p.Now, Renewals: leasesync.Changes,
+		Counters: new(eviction.Counters), Log: zerolog.Nop(),
+	})
+}
+
+func round(t *testing.T, l *eviction.Loop) int {
+	t.Helper()
+	n, err := l.Round(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestWatermarkPlan(t *testing.T) {
+	st := func(used, capacity uint64, evictable int64) metadata.Stats {
+		return metadata.Stats{Busy: used, Capacity: capacity, Evictable: evictable}
+	}
+	head := eviction.Watermark{High: 0.90, Ratio: 0.05, SoftPins: true} // HEAD's defaults
+	for name, tc := range map[string]struct {
+		policy eviction.Watermark
+		st     metadata.Stats
+		armed  bool
+		want   eviction.Plan
+	}{
+		"43: low usage":                  {head, st(50, 100, 400), false, eviction.Plan{}},
+		"at the watermark":               {head, st(90, 100, 400), false, eviction.Plan{}},
+		"45: a failed allocation":        {head, st(90, 100, 400), true, eviction.Plan{Target: 20, Least: 10}},
+		"above the watermark":            {head, st(95, 100, 400), false, eviction.Plan{Target: 40, Least: 20}},
+		"far above":                      {head, st(100, 100, 1000), false, eviction.Plan{Target: 150, Least: 100}},
+		"ratio 0 never answers failures": {eviction.Watermark{High: 0.9}, st(80, 100, 400), true, eviction.Plan{}},
+		"soft pins must not go":          {eviction.Watermark{High: 0.9, Ratio: 0.05}, st(90, 100, 400), true, eviction.Plan{Target: 20}},
+		"nothing mounted":                {head, st(0, 0, 0), true, eviction.Plan{}},
+		"about to be free": {
+			head, metadata.Stats{Busy: 100, LeavingSoon: 30, Capacity: 100, Evictable: 400}, false, eviction.Plan{},
+		},
+	} {
+		got := tc.policy.Plan(tc.st, tc.armed)
+		if diff := got.Target - tc.want.Target; diff < 0 || diff > 1 { // rounding of ratios
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+		if diff := got.Least - tc.want.Least; diff < 0 || diff > 1 {
+			t.Errorf("%s: %+v, want %+v", name, got, tc.want)
+		}
+	}
+}
+
+func TestWatermarkRounds(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 104*100)
+	soft := func(put *metadata.Put) { put.SoftPin = time.Hour }
+	p.Put(soft, lonetest.Keys("soft", 50)...)
+	p.Pass(time.Millisecond)
+	p.Put(nil, lonetest.Keys("plain", 30)...)
+	p.Pass(time.Minute)
+	l := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.1, SoftPins: true})
+	if n := round(t, l); n != 0 {
+		t.Fatalf("43: %d evicted at 80 %% usage, though every lease has ended", n)
+	}
+	p.Put(nil, lonetest.Keys("more", 12)...)
+	p.Pass(time.Minute)
+	if n := round(t, l); n < 11 || n > 13 || p.Alive(lonetest.Keys("plain", 30)...) != 30-n {
+		t.Fatalf("%d evicted at 92 %%, %d of the oldest left", n, p.Alive(lonetest.Keys("plain", 30)...))
+	}
+	l.AllocationFailed(104)
+	if n := round(t, l); n < 8 || n > 9 {
+		t.Errorf("%d evicted for a failed allocation, want a tenth of 80", n)
+	}
+	if n := round(t, l); n != 0 {
+		t.Errorf("%d evicted once more for the same failure", n)
+	}
+	// Only softly pinned ones are left: the least of a round takes them.
+	for range 5 {
+		l.AllocationFailed(104)
+		round(t, l)
+	}
+	if left := p.Alive(append(lonetest.Keys("plain", 30), lonetest.Keys("more", 12)...)...); left != 0 {
+		t.Fatalf("%d unpinned left", left)
+	}
+	left := p.Alive(lonetest.Keys("soft", 50)...)
+	if left == 50 || left < 25 {
+		t.Errorf("48: %d of 50 softly pinned left", left)
+	}
+	never := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.1})
+	never.AllocationFailed(104)
+	if n := round(t, never); n != 0 {
+		t.Errorf("49: %d softly pinned evicted although that is not allowed", n)
+	}
+}
+
+func TestLeasedObjectsAndNearMisses(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 104*50)
+	p.Put(nil, lonetest.Keys("k", 50)...)
+	p.Pass(time.Minute)
+	p.Get(lonetest.Keys("k", 50)...) // in memory only
+	l := loop(p, eviction.Watermark{High: 0.5, Ratio: 0.5})
+	if n := round(t, l); n != 0 {
+		t.Fatalf("44: %d leased objects evicted", n)
+	}
+	if l.Counters.NearMisses.Load() == 0 {
+		t.Error("near misses are not journaled")
+	}
+	p.Pass(params.HoldTime() + time.Second)
+	if n := round(t, l); n < 25 {
+		t.Errorf("%d evicted after the leases", n)
+	}
+}
+
+func TestNothingIsArmedWhileQuarantineWouldHoldIt(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 104*10)
+	p.Put(nil, lonetest.Keys("k", 10)...)
+	p.Get("k0")
+	r, _, err := p.Store.PrepareRemove(metadata.Remove{Tenant: metadata.DefaultTenant, Key: "k0", Force: true}, p.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Commit(lonetest.Removal(r))
+	p.Pass(5 * time.Second)
+	l := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
+	l.AllocationFailed(104)
+	if n := round(t, l); n != 0 {
+		t.Errorf("%d evicted for an object that the quarantine will have room for", n)
+	}
+	l.AllocationFailed(105)
+	if n := round(t, l); n == 0 {
+		t.Error("nothing evicted for an object that is too large for that")
+	}
+}
+
+func TestExpiryPolicy(t *testing.T) {
+	life := params
+	life.LeaseOnPutEnd = true
+	p := lonetest.Start(t, metadata.Options{}, life, 104*5000)
+	p.Put(nil, lonetest.Keys("k", 30)...)
+	l := loop(p, eviction.Expiry{})
+	p.Pass(5 * time.Second)
+	if n := round(t, l); n != 0 {
+		t.Fatalf("%d newborns evicted", n)
+	}
+	p.Get(lonetest.Keys("k", 10)...)
+	p.Pass(6 * time.Second)
+	if n := round(t, l); n != 20 || p.Alive(lonetest.Keys("k", 10)...) != 10 {
+		t.Errorf("%d evicted after their life, want 20", n)
+	}
+}
+
+func TestLoopEvictsAndReapsUntilItIsStopped(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 104*5000)
+	p.Put(nil, lonetest.Keys("k", 4800)...)
+	start, _, _, err := p.Store.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: "open", Size: 1, Replicas: 1}, p.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Commit(start)
+	p.Pass(20 * time.Minute)
+	l := loop(p, eviction.Watermark{High: 0.5, Ratio: 0.05})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- l.Run(ctx) }()
+	deadline := time.Now().Add(20 * time.Second)
+	for eviction.Used(p.Store.Stats()) > 0.5 || l.Counters.Discarded.Load() == 0 {
+		if time.Now().After(deadline) {
+			t.Fatalf("used %v, discarded %d", eviction.Used(p.Store.Stats()), l.Counters.Discarded.Load())
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if l.Counters.Cutoffs.Load() < 2 {
+		t.Errorf("%d cutoffs for %d objects: slices are bounded", l.Counters.Cutoffs.Load(), l.Counters.Objects.Load())
+	}
+}

@@ -1,0 +1,177 @@
+package rpc
+
+import (
+	"context"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// adminService answers operators, on every node.
+type adminService struct {
+	pb.UnimplementedAdminServiceServer
+	front
+	dumping chan struct{} // held while ranges are dumped
+}
+
+// here begins an answer about this node: with the term it serves in, or else
+// that of the newest commit it has applied.
+func (s *adminService) here() *pb.ResponseHeader {
+	if m, err := s.Gate.Master(); err == nil {
+		return s.header(m.Term)
+	}
+	if store := s.Node.Store(); store != nil {
+		return s.header(store.Position().Term)
+	}
+	return s.header(0)
+}
+
+// store returns the node's state.
+func (s *adminService) store() (*metadata.Store, error) {
+	store := s.Node.Store()
+	if store == nil {
+		return nil, errs.New(errs.Unavailable, "", "this node holds no state yet: it waits for a snapshot or for the first primary; Status says why it is not promotable")
+	}
+	return store, nil
+}
+
+func (s *adminService) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusResponse, error) {
+	status, err := s.Node.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return statusMessage(s.here(), &status), nil
+}
+
+func (s *adminService) Digest(ctx context.Context, r *pb.DigestRequest) (*pb.DigestResponse, error) {
+	seq, digest, err := s.Node.Digest(ctx, metadata.Seq(r.GetSequence()))
+	if err != nil {
+		return nil, err
+	}
+	return &pb.DigestResponse{Header: s.here(), Sequence: uint64(seq), Digest: digest.String()}, nil
+}
+
+func (s *adminService) Handover(ctx context.Context, r *pb.HandoverRequest) (*pb.HandoverResponse, error) {
+	if r.GetTerm() == 0 {
+		return nil, errs.New(errs.InvalidParams, "", "the term is required: the one that is to end, as Status shows it in its header")
+	}
+	term, err := termOf(r)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.Node.Handover(ctx, term, r.GetTargetNodeId())
+	if err != nil {
+		return nil, err
+	}
+	return &pb.HandoverResponse{
+		Header: s.here(), LeaderNodeId: done.LeaderNodeID, LeaderAddress: done.LeaderAddress, DurationMs: uint64(done.Took.Milliseconds()),
+	}, nil
+}
+
+func (s *adminService) StartEmpty(ctx context.Context, r *pb.StartEmptyRequest) (*pb.StartEmptyResponse, error) {
+	term, err := termOf(r)
+	if err != nil {
+		return nil, err
+	}
+	begun, err := s.Node.StartEmpty(ctx, term)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.StartEmptyResponse{Header: s.header(begun)}, nil
+}
+
+func termOf(r interface{ GetTerm() uint64 }) (metadata.Term, error) {
+	if r.GetTerm() > metadata.MaxTerm {
+		return 0, errs.New(errs.InvalidParams, "", "term %d can never be, %d is the last one", r.GetTerm(), metadata.MaxTerm)
+	}
+	return metadata.Term(r.GetTerm()), nil
+}
+
+func (s *adminService) Events(r *pb.EventsRequest, stream grpc.ServerStreamingServer[pb.EventsResponse]) error {
+	header, sent := s.here(), uint64(0)
+	for event, err := range s.Node.Events(stream.Context(), metadata.Seq(r.GetFromSequence()), r.GetFollow()) {
+		if err != nil {
+			return err
+		}
+		if err := stream.Send(eventMessage(header, &event)); err != nil {
+			return err
+		}
+		if sent++; sent == r.GetLimit() {
+			return nil
+		}
+	}
+	return stream.Context().Err()
+}
+
+func (s *adminService) ListSegments(_ context.Context, r *pb.ListSegmentsRequest) (*pb.ListSegmentsResponse, error) {
+	store, err := s.store()
+	if err != nil {
+		return nil, err
+	}
+	resp := &pb.ListSegmentsResponse{Header: s.here()}
+	for _, seg := range store.Segments() {
+		if r.GetName() != "" && r.GetName() != seg.Name {
+			continue
+		}
+		resp.Segments = append(resp.Segments, &pb.SegmentInfo{
+			Segment: segmentOf(&seg.Spec), ClientId: seg.Client.String(),
+			CapacityBytes: seg.Capacity, UsedBytes: seg.Busy, QuarantinedBytes: seg.Quarantined,
+		})
+	}
+	return resp, nil
+}
+
+func (s *adminService) ListKeys(ctx context.Context, r *pb.ListKeysRequest) (*pb.ListKeysResponse, error) {
+	page, err := pageOf(r)
+	if err != nil {
+		return nil, err
+	}
+	store, err := s.store()
+	if err != nil {
+		return nil, err
+	}
+	keys, next, err := service.Keys(ctx, store, tenantOf(r), r.GetRegex(), !r.GetIncludeUnreadable(), page)
+	if err != nil {
+		return nil, err
+	}
+	return &pb.ListKeysResponse{Header: s.here(), Keys: keys, NextPageToken: next}, nil
+}
+
+func (s *adminService) QueryKey(_ context.Context, r *pb.QueryKeyRequest) (*pb.QueryKeyResponse, error) {
+	if n := len(r.GetKey()); n == 0 || n > pb.MaxKeyBytes {
+		return nil, errs.New(errs.InvalidKey, "", "the key has %d bytes; give 1 to %d", n, pb.MaxKeyBytes)
+	}
+	store, err := s.store()
+	if err != nil {
+		return nil, err
+	}
+	o, err := store.Inspect(tenantOf(r), r.GetKey())
+	if err != nil {
+		return nil, err
+	}
+	now := s.now(store)
+	return &pb.QueryKeyResponse{
+		Header:           s.here(),
+		Object:           one(o.ID, o.Size, o.Checksum, o.Replicas),
+		ClientId:         o.Client.String(),
+		GroupId:          o.Group,
+		DataType:         uint32(o.DataType),
+		HardPin:          o.HardPin,
+		SoftPin:          o.SoftPin,
+		LeaseRemainingMs: uint64(max(0, o.LeaseEnds-now)),
+		AgeMs:            uint64(max(0, now-o.PutStart)),
+	}, nil
+}
+
+// now is the cluster time as this node knows it: on a standby that of the
+// newest commit.
+func (s *adminService) now(store *metadata.Store) metadata.Time {
+	if m, err := s.Gate.Master(); err == nil {
+		return m.Now()
+	}
+	return store.Position().Time
+}

@@ -1,0 +1,208 @@
+package rpc
+
+import (
+	"context"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// clientService answers what clients say of themselves.
+type clientService struct {
+	pb.UnimplementedClientServiceServer
+	front
+}
+
+func (s *clientService) ServiceReady(_ context.Context, r *pb.ServiceReadyRequest) (*pb.ServiceReadyResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	// A newer client than this server uses the lower revision of the two; there
+	// was none before 1.
+	if r.GetContractRevision() == 0 {
+		return nil, errs.New(errs.InvalidVersion, "", "contract_revision is 0; send the one the client was built with, 1 to %d or newer", pb.ContractRevision)
+	}
+	version, err := m.ServiceReady()
+	if err != nil {
+		return nil, err
+	}
+	s.Log.Debug().Str("client_version", r.GetClientVersion()).Uint32("contract_revision", r.GetContractRevision()).Msg("handshake")
+	return &pb.ServiceReadyResponse{Header: s.header(m.Term), ServerVersion: version, ContractRevision: pb.ContractRevision}, nil
+}
+
+func (s *clientService) Ping(ctx context.Context, r *pb.PingRequest) (*pb.PingResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	client, err := clientOf(r)
+	if err != nil {
+		return nil, err
+	}
+	known, err := m.Ping(ctx, client)
+	if err != nil {
+		return nil, err
+	}
+	resp := &pb.PingResponse{
+		Header: s.header(m.Term), Status: pb.ClientStatus_CLIENT_STATUS_NEED_REMOUNT, ClientTtlMs: uint64(m.Liveness.TTL().Milliseconds()),
+	}
+	if known {
+		resp.Status = pb.ClientStatus_CLIENT_STATUS_OK
+	}
+	return resp, nil
+}
+
+func (s *clientService) MountSegment(ctx context.Context, r *pb.MountSegmentRequest) (*pb.MountSegmentResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	client, err := clientOf(r)
+	if err != nil {
+		return nil, err
+	}
+	spec, err := specOf(client, r.GetSegment())
+	if err != nil {
+		return nil, err
+	}
+	if err := m.MountSegment(ctx, spec); err != nil {
+		return nil, err
+	}
+	return &pb.MountSegmentResponse{Header: s.header(m.Term)}, nil
+}
+
+func (s *clientService) ReMountSegment(ctx context.Context, r *pb.ReMountSegmentRequest) (*pb.ReMountSegmentResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	client, err := clientOf(r)
+	if err != nil {
+		return nil, err
+	}
+	if n := len(r.GetSegments()); n > pb.MaxBatchItems {
+		return nil, errs.New(errs.InvalidParams, "", "segments has %d entries, at most %d are possible", n, pb.MaxBatchItems)
+	}
+	specs := make([]segment.Spec, len(r.GetSegments()))
+	for i, seg := range r.GetSegments() {
+		if specs[i], err = specOf(client, seg); err != nil {
+			return nil, err
+		}
+	}
+	if err := m.ReMountSegment(ctx, client, specs); err != nil {
+		return nil, err
+	}
+	return &pb.ReMountSegmentResponse{Header: s.header(m.Term)}, nil
+}
+
+func (s *clientService) UnmountSegment(ctx context.Context, r *pb.UnmountSegmentRequest) (*pb.UnmountSegmentResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	if _, err := clientOf(r); err != nil {
+		return nil, err
+	}
+	id, err := segmentID("segment_id", r.GetSegmentId())
+	if err != nil {
+		return nil, err
+	}
+	if err := m.UnmountSegment(ctx, id); err != nil {
+		return nil, err
+	}
+	return &pb.UnmountSegmentResponse{Header: s.header(m.Term)}, nil
+}
+
+func (s *clientService) BatchQueryIp(ctx context.Context, r *pb.BatchQueryIpRequest) (*pb.BatchQueryIpResponse, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	clients := make([]segment.ClientID, len(r.GetClientIds()))
+	for i, text := range r.GetClientIds() {
+		id, err := uuidOf("client_ids", text)
+		if err != nil {
+			return nil, err
+		}
+		clients[i] = segment.ClientID(id)
+	}
+	found, err := m.BatchQueryIp(ctx, clients)
+	if err != nil {
+		return nil, err
+	}
+	resp := &pb.BatchQueryIpResponse{Header: s.header(m.Term)}
+	for _, client := range clients {
+		if ips, ok := found[client]; ok {
+			resp.Clients = append(resp.Clients, &pb.ClientIps{ClientId: client.String(), Ips: ips})
+		}
+	}
+	return resp, nil
+}
+
+func (s *clientService) GetFsdir(context.Context, *pb.GetFsdirRequest) (*pb.GetFsdirResponse, error) {
+	m, err := s.serving()
+	if err != nil {
+		return nil, err
+	}
+	return &pb.GetFsdirResponse{Header: s.header(m.Term), Fsdir: m.Fsdir()}, nil
+}
+
+// GetStorageConfig has the C++ master's defaults for what this one does not
+// manage: clients may delete files when their disk is full, and no quota.
+func (s *clientService) GetStorageConfig(context.Context, *pb.GetStorageConfigRequest) (*pb.GetStorageConfigResponse, error) {
+	m, err := s.serving()
+	if err != nil {
+		return nil, err
+	}
+	return &pb.GetStorageConfigResponse{Header: s.header(m.Term), Fsdir: m.Fsdir(), EnableDiskEviction: true}, nil
+}
+
+func (s *clientService) MountLocalDiskSegment(context.Context, *pb.MountLocalDiskSegmentRequest) (*pb.MountLocalDiskSegmentResponse, error) {
+	return nil, s.notSupported("MountLocalDiskSegment")
+}
+
+func (s *clientService) OffloadObjectHeartbeat(context.Context, *pb.OffloadObjectHeartbeatRequest) (*pb.OffloadObjectHeartbeatResponse, error) {
+	return nil, s.notSupported("OffloadObjectHeartbeat")
+}
+
+func (s *clientService) NotifyOffloadSuccess(context.Context, *pb.NotifyOffloadSuccessRequest) (*pb.NotifyOffloadSuccessResponse, error) {
+	return nil, s.notSupported("NotifyOffloadSuccess")
+}
+
+// serving returns the Master, for calls that are not fenced in the service.
+func (s *clientService) serving() (*service.Master, error) {
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	return m, m.Fence()
+}
+
+func (s *clientService) notSupported(op string) error {
+	if _, err := s.serving(); err != nil {
+		return err
+	}
+	return service.NotSupported(op)
+}
+
+// specOf reads a segment; the service checks the rest.
+func specOf(client segment.ClientID, seg *pb.Segment) (segment.Spec, error) {
+	if seg == nil {
+		return segment.Spec{}, errs.New(errs.InvalidParams, "", "segment is not set; say which memory to mount")
+	}
+	id, err := segmentID("segment.id", seg.GetId())
+	return segment.Spec{
+		ID: id, Name: seg.GetName(), Base: seg.GetBase(), Size: seg.GetSize(),
+		Endpoint: seg.GetEndpoint(), Protocol: seg.GetProtocol(), HostID: seg.GetHostId(), Client: client,
+	}, err
+}
+
+func segmentOf(spec *segment.Spec) *pb.Segment {
+	return &pb.Segment{
+		Id: spec.ID.String(), Name: spec.Name, Base: spec.Base, Size: spec.Size,
+		Endpoint: spec.Endpoint, Protocol: spec.Protocol, HostId: spec.HostID,
+	}
+}

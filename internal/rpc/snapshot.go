@@ -1,0 +1,149 @@
+package rpc
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+	"google.golang.org/grpc"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// SnapshotFormat is the format of a snapshot's parts that this program sends
+// and reads (metadata.Store.AppendSnapshotPart).
+const SnapshotFormat = 1
+
+// A SnapshotSource begins snapshots of the state in which this node serves.
+type SnapshotSource interface {
+	// BeginSnapshot takes the first part. Errors: NotLeader if the node does not
+	// serve.
+	BeginSnapshot(ctx context.Context) (SnapshotBegin, error)
+}
+
+// A SnapshotBegin is a snapshot of which the first part is taken.
+type SnapshotBegin struct {
+	Term  metadata.Term
+	Store *metadata.Store
+	Fence func() error // nil while the node serves in this term
+	First []byte       // part 0
+	Seq   metadata.Seq // at which it stands
+	// Revision of etcd at which Seq was committed; 0 without a journal, or for
+	// sequence 0.
+	Revision int64
+}
+
+// snapshotService sends the state to nodes that follow.
+type snapshotService struct {
+	pb.UnimplementedSnapshotServiceServer
+	front
+	sending chan struct{} // has a place for each snapshot under way
+}
+
+func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grpc.ServerStreamingServer[pb.StreamSnapshotResponse]) error {
+	if err := s.check(r); err != nil {
+		return err
+	}
+	select {
+	case s.sending <- struct{}{}:
+		defer func() { <-s.sending }()
+	default:
+		return errs.New(errs.Unavailable, "", "%d snapshots are being sent, which is the most there can be; try again", cap(s.sending))
+	}
+	begin, err := s.Snapshots.BeginSnapshot(stream.Context())
+	if err != nil {
+		return err
+	}
+	out := snapshotStream{stream: stream, begin: &begin, header: s.header(begin.Term)}
+	if err := out.run(); err != nil {
+		s.Log.Info().Err(err).Str("to", r.GetNodeId()).Int("parts", out.parts).Uint64("bytes", out.bytes).Msg("a snapshot was cut")
+		return err
+	}
+	s.Log.Info().Str("to", r.GetNodeId()).Uint64("sequence", uint64(begin.Seq)).Uint64("bytes", out.bytes).Msg("sent a snapshot")
+	return nil
+}
+
+func (s *snapshotService) check(r *pb.StreamSnapshotRequest) error {
+	switch {
+	case r.GetClusterId() != s.ClusterID:
+		return errs.New(errs.InvalidParams, "", "this node belongs to cluster %q, node %q asks for cluster %q: give both the same --cluster_id, or let them have different addresses",
+			s.ClusterID, shorten(r.GetNodeId()), shorten(r.GetClusterId()))
+	case !slices.Contains(r.GetFormats(), SnapshotFormat):
+		return errs.New(errs.InvalidVersion, "", "this node sends snapshots of format %d, node %q reads %v: upgrade the older one",
+			SnapshotFormat, shorten(r.GetNodeId()), r.GetFormats())
+	case s.Snapshots == nil:
+		return errs.New(errs.NotSupported, "", "this node runs without HA and sends no snapshots")
+	}
+	return nil
+}
+
+// A snapshotStream sends one snapshot. It has one part in memory; the next one
+// is taken when gRPC has room for it.
+type snapshotStream struct {
+	stream grpc.ServerStreamingServer[pb.StreamSnapshotResponse]
+	begin  *SnapshotBegin
+	header *pb.ResponseHeader
+	sum    xxh3.Hasher
+	parts  int // sent whole
+	bytes  uint64
+}
+
+func (s *snapshotStream) run() error {
+	err := s.send(&pb.StreamSnapshotResponse{Content: &pb.StreamSnapshotResponse_Start{Start: &pb.SnapshotStart{
+		Format: SnapshotFormat, StartSequence: uint64(s.begin.Seq), StartRevision: s.begin.Revision, Parts: metadata.SnapshotParts,
+	}}})
+	if err != nil {
+		return err
+	}
+	at := metadata.Position{Seq: s.begin.Seq, Term: s.begin.Term}
+	for part := s.begin.First; ; {
+		if at.Term != s.begin.Term {
+			return errs.New(errs.NotLeader, "", "term %d ended while its snapshot was sent", s.begin.Term)
+		}
+		if err := s.sendPart(part); err != nil {
+			return err
+		}
+		if s.parts == metadata.SnapshotParts {
+			break
+		}
+		// A new slice each time: gRPC may hold on to what it was given.
+		part, at = s.begin.Store.AppendSnapshotPart(make([]byte, 0, len(part)), s.parts)
+	}
+	return s.send(&pb.StreamSnapshotResponse{Content: &pb.StreamSnapshotResponse_End{End: &pb.SnapshotEnd{
+		EndSequence: uint64(at.Seq), Bytes: s.bytes, Checksum: s.sum.Sum64(),
+	}}})
+}
+
+// sendPart sends the next part in chunks.
+func (s *snapshotStream) sendPart(part []byte) error {
+	for rest, last := part, false; !last; {
+		n := min(len(rest), pb.MaxSnapshotChunkBytes)
+		last = n == len(rest)
+		chunk := &pb.SnapshotChunk{Part: uint32(s.parts), Data: rest[:n], Last: last}
+		if err := s.send(&pb.StreamSnapshotResponse{Content: &pb.StreamSnapshotResponse_Chunk{Chunk: chunk}}); err != nil {
+			return err
+		}
+		rest = rest[n:]
+	}
+	if _, err := s.sum.Write(part); err != nil {
+		return fmt.Errorf("summing up a part: %w", err)
+	}
+	s.bytes += uint64(len(part))
+	s.parts++
+	return nil
+}
+
+// send sends a message as long as the term lasts.
+func (s *snapshotStream) send(m *pb.StreamSnapshotResponse) error {
+	if err := s.begin.Fence(); err != nil {
+		return err
+	}
+	if err := s.stream.Context().Err(); err != nil {
+		return err
+	}
+	m.Header = s.header
+	return s.stream.Send(m)
+}

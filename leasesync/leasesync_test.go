@@ -1,0 +1,223 @@
+package leasesync_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+	"pgregory.net/rapid"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/lonetest"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var params = metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
+
+func TestBatchRoundTrip(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var renewals []metadata.Renewal
+		for range rapid.IntRange(0, 50).Draw(t, "n") {
+			renewals = append(renewals, metadata.Renewal{
+				Ref: metadata.Ref{
+					Shard: uint16(rapid.IntRange(0, metadata.ShardCount-1).Draw(t, "shard")),
+					ID:    metadata.ObjectID(rapid.Uint64().Draw(t, "id")),
+				},
+				Deadline: metadata.Time(rapid.Int64().Draw(t, "deadline")),
+			})
+		}
+		for _, b := range leasesync.Batches(renewals) {
+			enc, err := b.AppendBinary(nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := leasesync.Decode(enc)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := got.AppendBinary(nil)
+			if err != nil || !bytes.Equal(enc, again) || len(got.(*leasesync.Batch).Renewals) != len(b.Renewals) {
+				t.Fatalf("lost something: %v", err)
+			}
+		}
+	})
+}
+
+func TestBatchesFit(t *testing.T) {
+	worst := make([]metadata.Renewal, 2*leasesync.MaxBatch+1)
+	for i := range worst {
+		worst[i] = metadata.Renewal{Ref: metadata.Ref{Shard: uint16(i % metadata.ShardCount), ID: math.MaxUint64 / 2}, Deadline: math.MaxInt64}
+		if i%2 == 0 {
+			worst[i].ID, worst[i].Deadline = 1, math.MinInt64
+		}
+	}
+	batches := leasesync.Batches(worst)
+	if len(batches) != 3 {
+		t.Errorf("%d batches", len(batches))
+	}
+	for _, b := range batches {
+		enc, err := b.AppendBinary(nil)
+		if err != nil || len(enc) > metadata.MaxChangeBytes {
+			t.Errorf("a batch takes %d bytes: %v", len(enc), err)
+		}
+	}
+	// What it usually takes: ids of one term, deadlines within a second.
+	usual := make([]metadata.Renewal, leasesync.MaxBatch)
+	for i := range usual {
+		usual[i] = metadata.Renewal{
+			Ref:      metadata.Ref{Shard: uint16(i * 7919 % metadata.ShardCount), ID: metadata.NewObjectID(3, uint64(i*104729%1_000_000))},
+			Deadline: metadata.Time(1_000_000 + i%1000),
+		}
+	}
+	enc, _ := leasesync.Batches(usual)[0].AppendBinary(nil)
+	if per := float64(len(enc)) / float64(len(usual)); per > 16 {
+		t.Errorf("%.1f bytes a renewal, at most 16 are promised", per)
+	} else {
+		t.Logf("%.1f bytes a renewal", per)
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	enc, _ := leasesync.Batches([]metadata.Renewal{{Ref: metadata.Ref{Shard: 3, ID: 4}, Deadline: 5}})[0].AppendBinary(nil)
+	f.Add(enc)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := leasesync.Decode(b)
+		if err != nil {
+			return
+		}
+		if _, err := c.AppendBinary(nil); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func start(t *testing.T, p *lonetest.Primary, critical *leasesync.Critical, j leasesync.Journal, interval time.Duration) *leasesync.Counters {
+	t.Helper()
+	counters := new(leasesync.Counters)
+	s := leasesync.NewScanner(leasesync.Scanner{
+		Store: p.Store, Journal: j, Interval: interval, CriticalDelay: time.Millisecond, Counters: counters, Log: zerolog.Nop(),
+	}, critical)
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = s.Run(ctx)
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return counters
+}
+
+func waitFor(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s does not come", what)
+		}
+	}
+}
+
+func TestScannerCommitsMarks(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	keys := lonetest.Keys("k", 500)
+	p.Put(nil, keys...)
+	p.Get(keys...)
+	p.Get(keys...) // a second renewal joins the first mark
+	counters := start(t, p, new(leasesync.Critical), p.Queue, 50*time.Millisecond)
+	waitFor(t, "the renewals", func() bool { return p.Store.Dirty() == 0 })
+	if n := counters.Committed.Load(); n != 500 {
+		t.Errorf("%d renewals committed, want 500", n)
+	}
+}
+
+func TestCriticalRenewalsComeEarly(t *testing.T) {
+	critical := new(leasesync.Critical)
+	p := lonetest.Start(t, metadata.Options{CriticalWindow: time.Hour, OnCritical: critical.Notify}, params, 1<<20)
+	counters := start(t, p, critical, p.Queue, time.Hour)
+	p.Put(nil, "k")
+	p.Get("k") // its journaled lease has ended: not critical under watermark
+	critical.Notify()
+	waitFor(t, "the first renewal", func() bool { return counters.Committed.Load() == 1 })
+	p.Pass(time.Second)
+	p.Get("k") // its journaled lease ends within the window
+	waitFor(t, "the critical renewal", func() bool { return counters.Committed.Load() == 2 })
+	if n := counters.Critical.Load(); n != 2 {
+		t.Errorf("%d critical scans", n)
+	}
+}
+
+// A journal that fails at first.
+type unsure struct {
+	leasesync.Journal
+	failures atomic.Int32
+}
+
+func (u *unsure) Submit(ctx context.Context, changes ...metadata.Change) ([]error, error) {
+	if u.failures.Add(-1) >= 0 {
+		return nil, errs.Wrap(errs.Unavailable, "test", errors.New("etcd is away"))
+	}
+	return u.Journal.Submit(ctx, changes...)
+}
+
+func TestFailedScansLoseNothing(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	keys := lonetest.Keys("k", 20)
+	p.Put(nil, keys...)
+	p.Get(keys...)
+	j := &unsure{Journal: p.Queue}
+	j.failures.Store(3)
+	counters := start(t, p, new(leasesync.Critical), j, 50*time.Millisecond)
+	waitFor(t, "the renewals", func() bool { return counters.Committed.Load() == 20 })
+	if n := counters.Failed.Load(); n != 3 {
+		t.Errorf("%d scans failed, want 3", n)
+	}
+}
+
+func TestFullSync(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	p.Put(nil, "k")
+	p.Get("k")
+	list, _ := p.Store.CollectRenewals(nil, 0, 10)
+	gone := metadata.Renewal{Ref: metadata.Ref{Shard: 1, ID: 99}, Deadline: 1}
+	records := func(term metadata.Term, renewals ...metadata.Renewal) leasesync.Records {
+		return func(_ context.Context, _ metadata.Seq, visit func(metadata.Term, []metadata.Change) error) error {
+			return visit(term, leasesync.Changes(renewals))
+		}
+	}
+	counters := new(leasesync.Counters)
+	sync := func(r leasesync.Records) int {
+		t.Helper()
+		missing, err := leasesync.FullSync(t.Context(), p.Store, r, counters)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return missing
+	}
+	if n := sync(records(1, list[0], gone)); n != 1 {
+		t.Errorf("%d renewals missing, want the one that is not applied", n)
+	}
+	if n := sync(records(7, list[0])); n != 0 {
+		t.Errorf("%d renewals of another term missing", n)
+	}
+	p.Commit(leasesync.Changes(list)...)
+	if n := sync(records(1, list[0], gone)); n != 0 {
+		t.Errorf("%d renewals missing after they were applied", n)
+	}
+	wrong := func(_ context.Context, _ metadata.Seq, visit func(metadata.Term, []metadata.Change) error) error {
+		return visit(1, []metadata.Change{&metadata.Discard{}})
+	}
+	if _, err := leasesync.FullSync(t.Context(), p.Store, wrong, counters); err == nil {
+		t.Error("an event of another kind among the renewals is accepted")
+	}
+	if counters.Synced.Load() != 3 || counters.Differed.Load() != 1 {
+		t.Errorf("counted %d syncs, %d differences", counters.Synced.Load(), counters.Differed.Load())
+	}
+}

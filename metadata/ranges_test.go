@@ -1,0 +1,106 @@
+package metadata_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// checkRanges demands that the ranges of a store are disjoint, in order, and
+// inside their segments, and that they are all that is allocated. It returns
+// how many there are of each state.
+func checkRanges(t *testing.T, s *metadata.Store) map[metadata.RangeState]int {
+	t.Helper()
+	all, at := s.Ranges(segment.ID{})
+	if want := s.Position(); at != want {
+		t.Errorf("the ranges are of %+v, the store is at %+v", at, want)
+	}
+	segments, counts := s.Segments(), make(map[metadata.RangeState]int)
+	if len(all) != len(segments) {
+		t.Fatalf("ranges of %d segments, %d are mounted", len(all), len(segments))
+	}
+	for i, seg := range all {
+		if seg.Spec != segments[i].Spec {
+			t.Errorf("segment %d is %+v, want %+v", i, seg.Spec, segments[i].Spec)
+		}
+		end, busy, quarantined := uint64(0), uint64(0), uint64(0)
+		for _, r := range seg.Ranges {
+			if r.Offset < end || r.Length == 0 || r.Offset+r.Length > segments[i].Capacity {
+				t.Errorf("segment %s: range %+v behind %d, of %d", seg.Name, r, end, segments[i].Capacity)
+			}
+			end = r.Offset + r.Length
+			busy += r.Length
+			counts[r.State]++
+			if r.State == metadata.RangeQuarantined {
+				quarantined += r.Length
+			}
+			if (r.State == metadata.RangeQuarantined) != (r.Key == "" && r.Tenant == "" && r.ID == 0 && r.Until > at.Time) {
+				t.Errorf("segment %s: range %+v", seg.Name, r)
+			}
+		}
+		if busy != segments[i].Busy || quarantined != segments[i].Quarantined {
+			t.Errorf("segment %s: ranges of %d bytes, %d in quarantine; the segment counts %d and %d",
+				seg.Name, busy, quarantined, segments[i].Busy, segments[i].Quarantined)
+		}
+	}
+	return counts
+}
+
+func TestRangesAreAllThatIsAllocated(t *testing.T) {
+	c := newCluster(t)
+	rich(c)
+	counts := checkRanges(t, c.primary)
+	if counts[metadata.RangeLive] == 0 || counts[metadata.RangeReserved] == 0 || counts[metadata.RangeQuarantined] == 0 {
+		t.Errorf("nothing of some state: %v", counts)
+	}
+	checkRanges(t, c.follower)
+	own, _ := c.primary.Ranges(segment.ID{})
+	other, _ := c.follower.Ranges(segment.ID{})
+	if !reflect.DeepEqual(own, other) {
+		t.Error("the follower has other ranges")
+	}
+
+	one := own[0].ID
+	if list, _ := c.primary.Ranges(one); len(list) != 1 || !reflect.DeepEqual(list[0], own[0]) {
+		t.Errorf("one segment: %d segments", len(list))
+	}
+	if list, _ := c.primary.Ranges(segment.ID{99}); len(list) != 0 {
+		t.Errorf("an unknown segment: %d segments", len(list))
+	}
+}
+
+// A replica is live with its PutEnd, and its segment leaves with the unmount:
+// before it is swept.
+func TestRangesFollowTheState(t *testing.T) {
+	c := newCluster(t)
+	a := c.mount(1, "a", 1<<20)
+	c.mount(2, "b", 1<<20)
+	two := func(p *metadata.Put) { p.Replicas = 2 }
+	if err := c.putStart("k", two); err != nil {
+		t.Fatal(err)
+	}
+	expect := func(what string, live, reserved, quarantined int) {
+		t.Helper()
+		want := map[metadata.RangeState]int{metadata.RangeLive: live, metadata.RangeReserved: reserved, metadata.RangeQuarantined: quarantined}
+		got := checkRanges(t, c.primary)
+		for state, n := range want {
+			if got[state] != n {
+				t.Errorf("%s: %d ranges of state %d, want %d", what, got[state], state, n)
+			}
+		}
+	}
+	expect("a put in progress", 0, 2, 0)
+	c.must([]error{c.putEnd("k")})
+	expect("a whole object", 2, 0, 0)
+	c.unmount(a)
+	expect("one segment less", 1, 0, 0)
+	c.get("k")
+	c.must([]error{c.remove("k", true)})
+	expect("removed while leased", 0, 0, 1)
+	c.pass(time.Minute)
+	c.commit()
+	expect("a minute later", 0, 0, 0)
+}
