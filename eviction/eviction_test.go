@@ -21,7 +21,7 @@ var params = metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * ti
 
 func loop(p *lonetest.Primary, policy eviction.Policy) *eviction.Loop {
 	return eviction.NewLoop(&eviction.Loop{
-		Store: p.Store, Journal: p.Queue, Policy: policy, Now: p.Now, Renewals: leasesync.Changes,
+		Store: p.Store, Journal: p.Queue, Policy: policy, Every: 10 * time.Millisecond, Now: p.Now, Renewals: leasesync.Changes,
 		Counters: new(eviction.Counters), Log: zerolog.Nop(),
 	})
 }

@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	// Interval is how often a round is considered (C++ master).
-	Interval = 10 * time.Millisecond
 	// slice bounds the objects of one cutoff, so that applying it holds no lock
 	// for more than a few milliseconds.
 	slice = 2048
@@ -37,6 +35,7 @@ type Loop struct {
 	Store   *metadata.Store
 	Journal Journal
 	Policy  Policy
+	Every   time.Duration // how often a round is considered; 10 ms in the C++ master
 	Now     func() metadata.Time
 	// Renewals makes changes of renewals, each to be submitted on its own.
 	Renewals func([]metadata.Renewal) []metadata.Change
@@ -74,7 +73,7 @@ func (l *Loop) AllocationFailed(size uint64) {
 
 // Run works until the context ends.
 func (l *Loop) Run(ctx context.Context) error {
-	tick, reap := time.NewTicker(Interval), time.NewTicker(reapEvery)
+	tick, reap := time.NewTicker(l.Every), time.NewTicker(reapEvery)
 	defer tick.Stop()
 	defer reap.Stop()
 	for {

@@ -13,7 +13,6 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/follower"
 	"github.com/understudy-store/understudy/journal"
-	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -71,12 +70,15 @@ type Config struct {
 	// StartEmpty lets it also begin anew behind a journal whose state is lost.
 	StartEmpty bool
 
-	Options          metadata.Options
-	FullSyncInterval time.Duration
-	Leases           *leasesync.Counters
-	Journal          journal.Observer
-	Peers            Peers
-	Server           Server
+	// Options of stores that this node makes itself.
+	Options metadata.Options
+	// Follower is what followers work with; the node fills in where they read.
+	Follower follower.Config
+	// Renewals makes changes of lease renewals.
+	Renewals func([]metadata.Renewal) []metadata.Change
+	Journal  journal.Observer
+	Peers    Peers
+	Server   Server
 	// LeaderChanged is told of the elected node whenever it changes; may be nil.
 	LeaderChanged func(Leader)
 }
@@ -173,12 +175,11 @@ type candidate struct {
 // until this node is elected and has caught up. It returns nil when the
 // context ends.
 func (n *Node) stand(ctx context.Context, store *metadata.Store, at journal.Position) (*candidate, error) {
-	f := follower.New(follower.Config{
-		Reader:   &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec},
-		Snapshot: snapshots{n}, Options: n.Options, Counters: n.Leases, Log: n.Log,
-		Changed:          func(string) { n.poke() },
-		FullSyncInterval: n.FullSyncInterval, MaxLagBytes: n.MaxJournalBytes,
-	}, store, at)
+	c := n.Config.Follower
+	c.Reader = &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
+	c.Snapshot, c.Options, c.Log, c.MaxLagBytes = snapshots{n}, n.Options, n.Log, n.MaxJournalBytes
+	c.Changed = func(string) { n.poke() }
+	f := follower.New(c, store, at)
 	n.setFollower(f)
 	following, stop := context.WithCancel(ctx)
 	ended := make(chan struct{})

@@ -17,6 +17,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/follower"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
@@ -72,8 +73,9 @@ func (w *cluster) start(id string, change ...func(*promote.Config)) *node {
 		Client: n.wire.client(w.t, w.etcd.Endpoints()), Sessions: n.wire.client(w.t, w.etcd.Endpoints()), Clock: clock.Boot(), Log: log,
 		SessionTTL: 2 * time.Second, EventsTTL: 10 * time.Second, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 100 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
-		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, FullSyncInterval: time.Second,
-		Leases: new(leasesync.Counters), Journal: nothing{}, Peers: w, Server: n,
+		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, Renewals: leasesync.Changes,
+		Follower: follower.Config{FullSyncInterval: time.Second, Counters: new(leasesync.Counters)},
+		Journal:  nothing{}, Peers: w, Server: n,
 	}
 	for _, f := range change {
 		f(&c)

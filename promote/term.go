@@ -13,7 +13,6 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
-	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -300,8 +299,8 @@ func start(run func() error) *task {
 func (t *Term) flush(ctx context.Context) error {
 	for shard := 0; shard < metadata.ShardCount; {
 		var renewals []metadata.Renewal
-		renewals, shard = t.Store.CollectRenewals(nil, shard, leasesync.MaxBatch)
-		for _, c := range leasesync.Changes(renewals) {
+		renewals, shard = t.Store.CollectRenewals(nil, shard, flushBatch)
+		for _, c := range t.node.Renewals(renewals) {
 			if err := t.writer.Commit(ctx, c); err != nil {
 				return err
 			}
@@ -309,6 +308,9 @@ func (t *Term) flush(ctx context.Context) error {
 	}
 	return nil
 }
+
+// flushBatch is how many renewals are collected at once.
+const flushBatch = 2048
 
 // resign ends the term cleanly. Every lease must be in the journal.
 func (t *Term) resign(ctx context.Context) error {

@@ -65,12 +65,13 @@ func rules() []rule {
 		{name: "the embedded etcd knows nothing of ours",
 			check: mayImportOurs([]string{"internal/etcdserver/..."})},
 
-		{name: "etcdtest is for tests",
-			check: mustNotImport(everyone, "etcdtest/...")},
+		{name: "etcdtest and lonetest are for tests",
+			check: mustNotImport(everyone, "etcdtest/...", "internal/lonetest/...")},
 		{name: "product code does not import testing",
 			check: mustNotImport(everyone, "testing/..."),
 			allow: map[string]string{
-				"etcdtest -> testing": "it is for tests: its functions take the test that they fail",
+				"etcdtest -> testing":          "it is for tests: its functions take the test that they fail",
+				"internal/lonetest -> testing": "it is for tests: its functions take the test that they fail",
 			}},
 
 		{name: "durations come from internal/clock, the wall clock is for people",

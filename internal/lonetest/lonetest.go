@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
@@ -31,10 +32,9 @@ func Start(t testing.TB, opts metadata.Options, params metadata.Params, size uin
 	p.now.Store(1_000_000)
 	p.Queue = journal.NewQueue(p.Store, 64<<20)
 	p.Store.StartIDs(1)
-	begun := time.Now()
 	w := journal.NewWriter(journal.WriterConfig{
 		Store: p.Store, Queue: p.Queue, Log: journal.NoLog{}, Term: 1, Hold: params.HoldTime(), Now: p.Now,
-		Elapsed: func() time.Duration { return time.Since(begun) },
+		Elapsed: clock.Boot(),
 	})
 	if err := w.Commit(t.Context(), &metadata.TermStart{Term: 1, Params: params}); err != nil {
 		t.Fatal(err)

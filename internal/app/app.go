@@ -1,0 +1,264 @@
+// Package app is the program: it wires the parts of a node together, starts
+// them, and stops them in order. New checks and listens, Run serves until its
+// context ends. Nothing here is global: several nodes run in one process.
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/metrics"
+	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// stopTimeout bounds how long servers may finish their calls at the end.
+const stopTimeout = 3 * time.Second
+
+// An App is one node.
+type App struct {
+	cfg     config.Config
+	version string
+	log     zerolog.Logger
+	clock   clock.Clock
+
+	rpcListener, httpListener net.Listener
+
+	gate     *service.Gate
+	critical *leasesync.Critical
+	counters counters
+	metrics  *metrics.Metrics
+	node     node // set by Run before anything serves
+}
+
+// counters are what the parts count, over all terms of this node.
+type counters struct {
+	service  *service.Counters
+	leases   *leasesync.Counters
+	eviction *eviction.Counters
+}
+
+// A node is this node's part in the cluster, or all of it without HA.
+type node interface {
+	rpc.Node
+	rpc.SnapshotSource
+	// run plays the part until the context ends.
+	run(ctx context.Context) error
+	// promoteStatus says how the node stands, without asking etcd.
+	promoteStatus() promote.Status
+}
+
+// New returns a node that listens on its ports and is ready to run. A port that
+// is taken is an error that says which setting names it.
+func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
+	a := &App{
+		cfg: cfg, version: version, clock: clock.Boot(), gate: service.NewGate(), critical: new(leasesync.Critical),
+		counters: counters{service.NewCounters(), new(leasesync.Counters), new(eviction.Counters)},
+	}
+	var err error
+	if a.rpcListener, err = listen(cfg.Listen.RPC(), "--rpc_port"); err != nil {
+		return nil, err
+	}
+	if a.httpListener, err = listen(cfg.Listen.HTTP(), "--metrics_port"); err != nil {
+		_ = a.rpcListener.Close()
+		return nil, err
+	}
+	if a.cfg, err = cfg.Resolve(a.rpcListener.Addr(), a.httpListener.Addr()); err != nil {
+		a.closeListeners()
+		return nil, err
+	}
+	a.log = log.With().Str("node", a.cfg.Node.ID).Logger()
+	return a, nil
+}
+
+func listen(address, setting string) (net.Listener, error) {
+	l, err := net.Listen("tcp", address)
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return nil, fmt.Errorf("%s is taken by another program: stop it, or choose another port with %s (0 takes a free one)", address, setting)
+	case err != nil:
+		return nil, fmt.Errorf("listening on %s (%s): %w", address, setting, err)
+	}
+	return l, nil
+}
+
+func (a *App) closeListeners() {
+	_ = a.rpcListener.Close()
+	_ = a.httpListener.Close()
+}
+
+// RPCAddress returns the address at which this node's gRPC service is reached.
+func (a *App) RPCAddress() string { return a.cfg.Node.AdvertiseAddress }
+
+// Run serves until the context ends, then hands over if it can, and stops.
+func (a *App) Run(ctx context.Context) (err error) {
+	defer a.closeListeners()
+	etcd, err := a.openEtcd(ctx)
+	if err != nil {
+		return err
+	}
+	defer etcd.close()
+	if etcd == nil {
+		a.node = newLoneNode(a)
+	} else {
+		a.node = newClusterNode(a, etcd)
+	}
+	if a.metrics, err = a.newMetrics(etcd); err != nil {
+		return err
+	}
+
+	// The servers outlive the node's part: a successor asks them.
+	servers, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, servers := errgroup.WithContext(servers)
+	g.Go(func() error { return a.serveRPC(servers) })
+	g.Go(func() error { return a.serveHTTP(servers) })
+	g.Go(func() error { return a.sweep(servers) })
+	g.Go(func() error { return a.report(servers) })
+	if err := a.writeReadyFile(etcd); err != nil {
+		return err
+	}
+	a.log.Info().Str("version", a.version).Str("rpc", a.cfg.Node.AdvertiseAddress).Str("http", a.cfg.Node.HTTPAddress).
+		Bool("ha", a.cfg.HA.Enabled).Msg("started")
+
+	part, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	context.AfterFunc(servers, func() { cancel(context.Cause(servers)) })
+	context.AfterFunc(etcd.failed(), func() { cancel(context.Cause(etcd.failed())) })
+	err = a.node.run(part)
+	if cause := context.Cause(part); cause != nil && ctx.Err() == nil {
+		err = cause
+	}
+	stop()
+	if e := g.Wait(); e != nil && !errors.Is(e, context.Canceled) && err == nil {
+		err = e
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // stopped on purpose
+	}
+	return err
+}
+
+// sweep tidies up the state after unmounts, whatever this node's role.
+func (a *App) sweep(ctx context.Context) error {
+	tick := time.NewTicker(sweepEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		if store := a.node.Store(); store != nil {
+			store.Sweep(sweepShards)
+		}
+	}
+}
+
+const (
+	sweepEvery  = 20 * time.Millisecond
+	sweepShards = 32 // at most so many at a time; a segment is swept in under a second
+)
+
+// report logs the key figures once in a while (upstream's
+// enable_metric_reporting).
+func (a *App) report(ctx context.Context) error {
+	if !a.cfg.Log.Metrics {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	tick := time.NewTicker(time.Minute)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			s := a.node.promoteStatus()
+			st := metadata.Stats{}
+			if store := a.node.Store(); store != nil {
+				st = store.Stats()
+			}
+			a.log.Info().Str("role", string(s.Self.Role)).Uint64("term", uint64(s.Leader.Term)).Uint64("sequence", uint64(s.Position.Seq)).
+				Int64("objects", st.Objects).Uint64("used_bytes", st.Busy).Uint64("capacity_bytes", st.Capacity).Msg("figures")
+		}
+	}
+}
+
+// A ready file tells whoever started this node where it listens.
+type readyFile struct {
+	PID    int      `json:"pid"`
+	NodeID string   `json:"node_id"`
+	RPC    string   `json:"rpc_address"`
+	HTTP   string   `json:"http_address"`
+	Etcd   []string `json:"etcd_endpoints,omitempty"`
+}
+
+func (a *App) writeReadyFile(etcd *etcdConn) error {
+	path := a.cfg.Node.ReadyFile
+	if path == "" {
+		return nil
+	}
+	r := readyFile{PID: os.Getpid(), NodeID: a.cfg.Node.ID, RPC: a.cfg.Node.AdvertiseAddress, HTTP: a.cfg.Node.HTTPAddress, Etcd: etcd.endpoints()}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	// Whole or not at all: somebody may be waiting for it to appear.
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".ready-*")
+	if err != nil {
+		return fmt.Errorf("writing --ready-file: %w", err)
+	}
+	_, err = tmp.Write(append(b, '\n'))
+	if err = errors.Join(err, tmp.Close()); err == nil {
+		err = os.Rename(tmp.Name(), path)
+	}
+	if err != nil {
+		_ = os.Remove(tmp.Name())
+		return fmt.Errorf("writing --ready-file %s: %w", path, err)
+	}
+	return nil
+}
+
+// options are the store's settings on this node.
+func (a *App) options() metadata.Options {
+	strategy := segment.Random
+	if a.cfg.Storage.AllocationStrategy == config.AllocateFreeRatioFirst {
+		strategy = segment.FreeRatioFirst
+	}
+	return metadata.Options{
+		Strategy:        strategy,
+		CriticalWindow:  a.cfg.Lease.CriticalWindow,
+		CriticalExpired: a.expiry() || a.cfg.HA.PromotionCleanup == config.CleanupExpired,
+		OnCritical:      a.critical.Notify,
+	}
+}
+
+// params are what this node puts in force when it begins a term.
+func (a *App) params() metadata.Params {
+	return metadata.Params{
+		LeaseTTL:       a.cfg.Lease.TTL,
+		DiscardTimeout: a.cfg.Put.DiscardTimeout,
+		ReleaseTimeout: a.cfg.Put.ReleaseTimeout,
+		LeaseOnPutEnd:  a.expiry(),
+	}
+}
+
+func (a *App) expiry() bool { return a.cfg.Eviction.Policy == config.EvictExpiry }

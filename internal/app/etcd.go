@@ -1,0 +1,105 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/internal/etcdclient"
+	"github.com/understudy-store/understudy/internal/etcdserver"
+)
+
+// etcdWait is how long a node waits for its etcd at the start.
+const etcdWait = 10 * time.Second
+
+// An etcdConn is a node's way to etcd. A nil one stands for a node without HA.
+type etcdConn struct {
+	server   *etcdserver.Server // embedded, or nil
+	journal  *clientv3.Client
+	sessions *clientv3.Client // for keepalives alone: nothing else may hold them up
+	broken   context.Context  // ends when the embedded server dies
+	fail     context.CancelCauseFunc
+}
+
+// openEtcd starts the embedded etcd, or connects to the one given, and checks
+// that it answers.
+func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
+	if !a.cfg.HA.Enabled {
+		return nil, nil
+	}
+	e := &etcdConn{}
+	e.broken, e.fail = context.WithCancelCause(context.WithoutCancel(ctx))
+	endpoints := a.cfg.HA.EtcdEndpoints
+	if a.cfg.HA.Embedded() {
+		if err := e.start(ctx, a); err != nil {
+			return nil, err
+		}
+		endpoints = e.server.Endpoints()
+	}
+	var err error
+	if e.journal, err = etcdclient.New(endpoints); err == nil {
+		e.sessions, err = etcdclient.New(endpoints)
+	}
+	if err == nil {
+		wait, cancel := context.WithTimeout(ctx, etcdWait)
+		defer cancel()
+		err = etcdclient.Check(wait, e.journal)
+	}
+	if err != nil {
+		e.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+func (e *etcdConn) start(ctx context.Context, a *App) error {
+	server, err := etcdserver.Start(ctx, etcdserver.Config{
+		DataDir:    filepath.Join(a.cfg.Node.DataDir, "etcd"),
+		ClientAddr: a.cfg.HA.EtcdListen,
+		QuotaBytes: a.cfg.HA.EtcdQuotaBytes,
+		Logger:     a.log.With().Str("part", "etcd").Logger(),
+	})
+	if err != nil {
+		return fmt.Errorf("starting the embedded etcd: %w", err)
+	}
+	e.server = server
+	go func() {
+		if err, ok := <-server.Err(); ok && err != nil {
+			e.fail(fmt.Errorf("the embedded etcd died: %w", err))
+		}
+	}()
+	return nil
+}
+
+func (e *etcdConn) close() {
+	if e == nil {
+		return
+	}
+	for _, c := range []*clientv3.Client{e.journal, e.sessions} {
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+	if e.server != nil {
+		_ = e.server.Close()
+	}
+	e.fail(nil)
+}
+
+// failed ends when the embedded etcd has died.
+func (e *etcdConn) failed() context.Context {
+	if e == nil {
+		return context.Background()
+	}
+	return e.broken
+}
+
+func (e *etcdConn) endpoints() []string {
+	if e == nil {
+		return nil
+	}
+	return e.journal.Endpoints()
+}

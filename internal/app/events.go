@@ -1,0 +1,60 @@
+package app
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// describe makes a change readable.
+func describe(of journal.Stamp, c metadata.Change) rpc.Event {
+	e := rpc.Event{Term: of.Term, Seq: of.Seq, Time: of.Time, Stream: c.Stream()}
+	e.Type, e.Text = typeAndText(c)
+	if b, err := json.Marshal(c); err == nil {
+		e.JSON = string(b)
+	}
+	return e
+}
+
+func typeAndText(c metadata.Change) (kind, text string) {
+	switch c := c.(type) {
+	case *leasesync.Batch:
+		return "LEASE_RENEWALS", fmt.Sprintf("%d leases", len(c.Renewals))
+	case *deleteevents.Event:
+		return c.Type.String(), deletion(c)
+	case *metadata.TermStart:
+		return "TERM_START", fmt.Sprintf("term %d, lease TTL %v, guard %v, empty %v", c.Term, c.Params.LeaseTTL, c.Guard, c.Empty)
+	case *metadata.Mount:
+		return "MOUNT_SEGMENT", fmt.Sprintf("%v %s, %d bytes at %s, replaces %d", c.Spec.ID, c.Spec.Name, c.Spec.Size, c.Spec.Endpoint, len(c.Replaces))
+	case *metadata.PutStart:
+		return "PUT_START", fmt.Sprintf("object %v key %q, %d bytes, %d replicas", c.ID, c.Key, c.Size, len(c.Placements))
+	case *metadata.PutEnd:
+		return "PUT_END", fmt.Sprintf("object %v", c.ID)
+	case *metadata.RevokeReplicas:
+		return "REVOKE_REPLICAS", fmt.Sprintf("object %v", c.ID)
+	case *metadata.ClearReplicas:
+		return "CLEAR_REPLICAS", fmt.Sprintf("object %v on %d segments", c.ID, len(c.Segments))
+	case *metadata.Discard:
+		return "DISCARD", fmt.Sprintf("object %v", c.ID)
+	case *metadata.Cutoff:
+		return "EVICTION_CUTOFF", fmt.Sprintf("up to (%d, %v), soft pins as of %d, pinned too: %v", c.Deadline, c.ID, c.PinTime, c.IncludePinned)
+	}
+	return fmt.Sprintf("%T", c), ""
+}
+
+func deletion(e *deleteevents.Event) string {
+	switch {
+	case e.Type == deleteevents.UnmountSegment:
+		return fmt.Sprintf("%d segments", len(e.Segments))
+	case e.Pattern != "":
+		return fmt.Sprintf("%d objects matching %q", len(e.Removals), e.Pattern)
+	case len(e.Removals) == 1:
+		return fmt.Sprintf("object %v", e.Removals[0].ID)
+	}
+	return fmt.Sprintf("%d objects", len(e.Removals))
+}

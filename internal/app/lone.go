@@ -1,0 +1,101 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"iter"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// A loneNode is a primary without standbys and without a journal
+// (--enable_ha=false): what it holds goes with the process.
+type loneNode struct {
+	app    *App
+	term   *promote.Term
+	writer *journal.Writer
+}
+
+func newLoneNode(a *App) *loneNode {
+	store := metadata.New(a.options())
+	store.StartIDs(1)
+	t := &promote.Term{
+		Number: 1, Store: store, Queue: journal.NewQueue(store, a.cfg.Journal.QueueBytes),
+		Now: clock.NewCluster(a.clock, 0).Now, Fence: func() error { return nil },
+	}
+	return &loneNode{app: a, term: t, writer: journal.NewWriter(journal.WriterConfig{
+		Store: store, Queue: t.Queue, Log: journal.NoLog{}, Term: 1, Hold: a.params().HoldTime(),
+		Now: t.Now, Elapsed: a.clock, Observer: lateObserver{a},
+	})}
+}
+
+func (n *loneNode) run(ctx context.Context) error {
+	if err := n.writer.Commit(ctx, &metadata.TermStart{Term: 1, Params: n.app.params()}); err != nil {
+		return err
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return n.writer.Run(ctx) })
+	g.Go(func() error { return n.app.Serve(ctx, n.term) })
+	return g.Wait()
+}
+
+func (n *loneNode) Store() *metadata.Store { return n.term.Store }
+
+func (n *loneNode) promoteStatus() promote.Status {
+	cfg := n.app.cfg.Node
+	self := promote.NodeInfo{
+		ID: cfg.ID, Role: promote.Primary, RPC: cfg.AdvertiseAddress, HTTP: cfg.HTTPAddress, Version: n.app.version,
+		Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion},
+	}
+	s := promote.Status{
+		Self: self, Position: n.term.Store.Position(),
+		Leader: promote.Leader{NodeID: cfg.ID, RPC: cfg.AdvertiseAddress, HTTP: cfg.HTTPAddress, Term: 1, State: promote.Serving},
+	}
+	s.Self.Applied = s.Position.Seq
+	return s
+}
+
+func (n *loneNode) Status(context.Context) (rpc.Status, error) {
+	s := n.promoteStatus()
+	self := nodeInfo(s.Self)
+	return rpc.Status{
+		Node: self, LeaderNodeID: self.ID, LeaderAddress: self.RPC,
+		State:    rpc.StateInfo{Position: s.Position, Stats: n.term.Store.Stats()},
+		Warnings: []string{"high availability is off: what this master holds is lost when it ends"},
+	}, nil
+}
+
+func (n *loneNode) Digest(_ context.Context, seq metadata.Seq) (metadata.Seq, metadata.Digest, error) {
+	p := n.term.Store.Position()
+	if seq != 0 && seq != p.Seq {
+		return 0, 0, errs.New(errs.InvalidParams, "Digest", "this node is at %d; ask for its newest sequence", p.Seq)
+	}
+	return p.Seq, p.Digest, nil
+}
+
+var errNoHA = errors.New("high availability is off (--enable_ha=false)")
+
+func (n *loneNode) Handover(context.Context, metadata.Term, string) (rpc.Handover, error) {
+	return rpc.Handover{}, errs.Wrap(errs.NotSupported, "Handover", errNoHA)
+}
+
+func (n *loneNode) StartEmpty(context.Context, metadata.Term) (metadata.Term, error) {
+	return 0, errs.Wrap(errs.NotSupported, "StartEmpty", errNoHA)
+}
+
+func (n *loneNode) Events(context.Context, metadata.Seq, bool) iter.Seq2[rpc.Event, error] {
+	return func(yield func(rpc.Event, error) bool) {
+		yield(rpc.Event{}, errs.Wrap(errs.NotSupported, "Events", errNoHA))
+	}
+}
+
+func (n *loneNode) BeginSnapshot(context.Context) (rpc.SnapshotBegin, error) {
+	return rpc.SnapshotBegin{}, errs.Wrap(errs.NotSupported, "StreamSnapshot", errNoHA)
+}

@@ -1,0 +1,78 @@
+package app
+
+import (
+	"context"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// Serve opens this node for calls during a term and runs the primary's loops,
+// until the context ends or one of them fails. When it returns, none of them
+// runs and no call is taken.
+func (a *App) Serve(ctx context.Context, t *promote.Term) error {
+	evictor := a.evictor(t)
+	liveness := service.NewLiveness(a.cfg.Client.TTL, a.clock, t.Store)
+	master := service.NewMaster(service.Config{
+		Settings: service.Settings{
+			ClusterID:  a.cfg.HA.ClusterID,
+			RootFSDir:  a.cfg.Storage.RootFSDir,
+			SoftPinTTL: a.cfg.Lease.SoftPinTTL,
+			MaxSoftPin: a.cfg.Lease.MaxSoftPinTTL,
+			Version:    a.version,
+		},
+		Term: t.Number, Store: t.Store, Queue: t.Queue, Now: t.Now, Fence: a.fence(t), Liveness: liveness,
+		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed,
+	})
+	scanner := leasesync.NewScanner(leasesync.Scanner{
+		Store: t.Store, Journal: t.Queue, Interval: a.cfg.Lease.SyncInterval, CriticalDelay: a.cfg.Lease.CriticalDelay,
+		Counters: a.counters.leases, Log: a.log,
+	}, a.critical)
+
+	a.gate.Open(master)
+	defer a.gate.Close(a.hint(a.node.promoteStatus().Leader))
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return scanner.Run(ctx) })
+	g.Go(func() error { return evictor.Run(ctx) })
+	g.Go(func() error { return master.WatchClients(ctx, a.log) })
+	return g.Wait()
+}
+
+// fence is the term's fence; whoever it turns away is told who serves instead.
+func (a *App) fence(t *promote.Term) func() error {
+	return func() error {
+		if err := t.Fence(); err != nil {
+			return &service.NotLeaderError{Hint: a.hint(a.node.promoteStatus().Leader)}
+		}
+		return nil
+	}
+}
+
+func (a *App) evictor(t *promote.Term) *eviction.Loop {
+	var policy eviction.Policy = eviction.Watermark{
+		High: a.cfg.Eviction.HighWatermark, Ratio: a.cfg.Eviction.Ratio, SoftPins: a.cfg.Eviction.AllowSoftPinned,
+	}
+	if a.expiry() {
+		policy = eviction.Expiry{}
+	}
+	return eviction.NewLoop(&eviction.Loop{
+		Store: t.Store, Journal: t.Queue, Policy: policy, Every: a.cfg.Eviction.Interval, Now: t.Now,
+		Renewals: leasesync.Changes, Counters: a.counters.eviction, Log: a.log,
+	})
+}
+
+// leaderChanged keeps the hint for callers up to date.
+func (a *App) leaderChanged(l promote.Leader) { a.gate.SetHint(a.hint(l)) }
+
+// hint names the serving node, unless it is this one or there is none.
+func (a *App) hint(l promote.Leader) service.Hint {
+	h := service.Hint{Term: uint64(l.Term)}
+	if l.NodeID != a.cfg.Node.ID {
+		h.NodeID, h.RPC = l.NodeID, l.RPC
+	}
+	return h
+}

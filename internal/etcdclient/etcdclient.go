@@ -1,0 +1,65 @@
+// Package etcdclient connects to etcd the way this program needs it: quiet,
+// quick to come back after an outage, and bounded.
+package etcdclient
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+)
+
+const (
+	dialTimeout = 5 * time.Second
+	// Reconnects must be quick: a session may last only 2 s.
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 500 * time.Millisecond
+	// A silent connection is pinged this often, the least that gRPC allows, and
+	// given up without an answer.
+	pingEvery   = 10 * time.Second
+	pingTimeout = 3 * time.Second
+)
+
+// New returns a connection to the given endpoints. It does not wait for one of
+// them to answer.
+func New(endpoints []string) (*clientv3.Client, error) {
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints:            endpoints,
+		DialTimeout:          dialTimeout,
+		DialKeepAliveTime:    pingEvery,
+		DialKeepAliveTimeout: pingTimeout,
+		PermitWithoutStream:  true,
+		Logger:               zap.NewNop(), // failures come back as errors, which are logged where they are handled
+		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 1.5, Jitter: 0.2, MaxDelay: lastRetry},
+			MinConnectTimeout: time.Second,
+		})},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("etcd endpoints %s: %w", strings.Join(endpoints, ","), err)
+	}
+	return client, nil
+}
+
+// Check waits until etcd answers a linearizable read, or the context ends.
+func Check(ctx context.Context, client *clientv3.Client) error {
+	for {
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		_, err := client.Get(attempt, "understudy-check")
+		cancel()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("etcd at %s does not answer: %w; check --etcd_endpoints, and that etcd runs and has a leader",
+				strings.Join(client.Endpoints(), ","), err)
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
