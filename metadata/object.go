@@ -27,6 +27,7 @@ const (
 	flagPending             // a prepared mutation waits for its commit
 	flagVictim              // marked by the eviction pass that waits for its commit
 	flagGone                // removed from the maps
+	flagLeased              // a reader got a lease from this node; for LeaseCounts
 )
 
 // An object is one put of one key, from its reservation to its removal.

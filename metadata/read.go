@@ -150,8 +150,10 @@ func (s *Store) outcomeOf(sh *shard, o *object) <-chan struct{} {
 func (s *Store) touch(sh *shard, o *object, now Time) time.Duration {
 	term := s.inForce.Load()
 	if end := now + term.hold; end > o.live {
+		sh.leases.extend(o, now)
 		o.live = end
 		if !o.has(flagDirty) {
+			sh.leases.marked++
 			o.flags |= flagDirty
 			sh.dirty = append(sh.dirty, o)
 		}

@@ -79,6 +79,7 @@ type shard struct {
 	byID    map[ObjectID]*object
 	pending map[objectKey]*Pending // prepared mutations, by key; primary only
 	dirty   []*object              // renewed since journaled; primary only
+	leases  leaseCounts
 
 	// loadedThrough is the sequence a snapshot's copy of the shard stood at:
 	// commits up to it are in it already. 0 on a store that was not loaded.

@@ -243,6 +243,7 @@ func (s *Store) unfile(sh *shard, o *object) {
 	sh.byKey.remove(s.hash.of(o.tenant, o.key), o)
 	delete(sh.byID, o.id)
 	s.unindex(o)
+	sh.leases.end(o, s.now)
 	o.flags |= flagGone
 	s.counts.objects.Add(-1)
 }

@@ -79,7 +79,7 @@ var rows = map[string]struct {
 	"BatchExistKey":         {&pb.BatchExistKeyRequest{Keys: []string{"k"}}, &pb.BatchExistKeyRequest{}, errs.InvalidParams},
 	"GetReplicaList":        {&pb.GetReplicaListRequest{Key: "k"}, &pb.GetReplicaListRequest{Key: tooLong}, errs.InvalidKey},
 	"BatchGetReplicaList":   {&pb.BatchGetReplicaListRequest{Keys: []string{"k"}}, &pb.BatchGetReplicaListRequest{Keys: make([]string, 10_001)}, errs.InvalidParams},
-	"GetReplicaListByRegex": {&pb.GetReplicaListByRegexRequest{}, &pb.GetReplicaListByRegexRequest{Regex: "(?=x)"}, errs.InvalidParams},
+	"GetReplicaListByRegex": {&pb.GetReplicaListByRegexRequest{Regex: "^k$"}, &pb.GetReplicaListByRegexRequest{Regex: "(?=x)"}, errs.InvalidParams},
 	"PutStart": {&pb.PutStartRequest{ClientId: alice, Key: "new", Size: 1},
 		&pb.PutStartRequest{ClientId: alice, Key: "k", Size: 1}, errs.ObjectExists},
 	"PutEnd": {&pb.PutEndRequest{ClientId: alice, Key: "open"},

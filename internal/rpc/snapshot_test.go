@@ -1,0 +1,352 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/zeebo/xxh3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/test/bufconn"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+var want = rpc.SnapshotRequest{ClusterID: cluster, NodeID: "node-2"}
+
+func TestSnapshotOverTheWire(t *testing.T) {
+	n := newNode(t).mount()
+	var keys []string
+	for i := range 3000 {
+		keys = append(keys, fmt.Sprintf("key/%d", i))
+	}
+	items := make([]*pb.PutStartItem, len(keys))
+	for i, key := range keys {
+		items[i] = &pb.PutStartItem{Key: key, Size: 100}
+	}
+	if resp, err := n.objects.BatchPutStart(t.Context(), &pb.BatchPutStartRequest{ClientId: alice, Items: items}); err != nil || len(resp.GetErrors()) > 0 {
+		t.Fatal(err)
+	}
+	n.put("whole")
+	before := n.store.Position()
+	loader := metadata.NewLoader(metadata.Options{})
+	info, err := rpc.FetchSnapshot(t.Context(), n.conn, want, loader.Add)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if info.NodeID != me || info.Term != term || info.Start != before.Seq || info.Revision != 4711 || info.Parts != metadata.SnapshotParts || info.End < info.Start || info.Bytes == 0 {
+		t.Errorf("%+v, the store was at %+v", info, before)
+	}
+	if loader.Start() != info.Start || loader.End() != info.End {
+		t.Errorf("the parts stand at %d to %d, the stream said %d to %d", loader.Start(), loader.End(), info.Start, info.End)
+	}
+	for seq := info.Start + 1; seq <= info.End; seq++ { // heartbeats
+		if err := loader.Apply(&metadata.Commit{Seq: seq, Term: term, Time: n.store.Position().Time}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	loaded, err := loader.Finish()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := loaded.Inspect(metadata.DefaultTenant, "whole"); err != nil {
+		t.Errorf("an object is missing: %v", err)
+	}
+	if got, want := loaded.Stats().Objects, n.store.Stats().Objects; got != want {
+		t.Errorf("%d objects, want %d", got, want)
+	}
+}
+
+func TestSnapshotsThatAreRefused(t *testing.T) {
+	n := newNode(t)
+	never := func([]byte) error { t.Error("a part came"); return nil }
+	fetch := func(r rpc.SnapshotRequest) error {
+		_, err := rpc.FetchSnapshot(t.Context(), n.conn, r, never)
+		return err
+	}
+	err := fetch(rpc.SnapshotRequest{ClusterID: "other", NodeID: "node-2"})
+	if errs.KindOf(err) != errs.InvalidParams || !strings.Contains(err.Error(), `"other"`) || !strings.Contains(err.Error(), `"test"`) || !strings.Contains(err.Error(), "--cluster_id") {
+		t.Errorf("another cluster: %v", err)
+	}
+	n.gate.Close(service.Hint{Term: 8, RPC: "b:2"})
+	err = fetch(want)
+	var notLeader *service.NotLeaderError
+	if errs.KindOf(err) != errs.NotLeader || !errors.As(err, &notLeader) || notLeader.Hint != (service.Hint{Term: 8, RPC: "b:2"}) {
+		t.Errorf("a standby: %v", err)
+	}
+	n.gate.Open(n.master)
+
+	if _, err := rpc.FetchSnapshot(t.Context(), n.conn, want, func([]byte) error { return errSecret }); !errors.Is(err, errSecret) {
+		t.Errorf("the caller's own error: %v", err)
+	}
+}
+
+func TestSnapshotsAtOnceAreBounded(t *testing.T) {
+	waiting := waitingSource{begun: make(chan struct{}, 1)}
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Snapshots, c.Snapshots = 1, waiting })
+	never := func([]byte) error { t.Error("a part came"); return nil }
+	ctx, cancel := context.WithCancel(t.Context())
+	first := make(chan error, 1)
+	go func() {
+		_, err := rpc.FetchSnapshot(ctx, n.conn, want, never)
+		first <- err
+	}()
+	<-waiting.begun
+	_, err := rpc.FetchSnapshot(t.Context(), n.conn, want, never)
+	if errs.KindOf(err) != errs.Unavailable {
+		t.Errorf("one snapshot too many: %v", err)
+	}
+	cancel()
+	if err := <-first; errs.KindOf(err) != errs.Unresolved {
+		t.Errorf("the snapshot that was given up: %v", err)
+	}
+	within(t, "room for another one", func() bool {
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		go func() {
+			select {
+			case <-waiting.begun:
+			case <-short.Done():
+			}
+			cancel()
+		}()
+		_, err := rpc.FetchSnapshot(short, n.conn, want, never)
+		return errs.KindOf(err) == errs.Unresolved
+	})
+}
+
+// waitingSource begins a snapshot when nobody wants it any more.
+type waitingSource struct{ begun chan struct{} }
+
+func (w waitingSource) BeginSnapshot(ctx context.Context) (rpc.SnapshotBegin, error) {
+	w.begun <- struct{}{}
+	<-ctx.Done()
+	return rpc.SnapshotBegin{}, ctx.Err()
+}
+
+// The term ends while its snapshot is sent.
+func TestSnapshotEndsWithItsTerm(t *testing.T) {
+	for name, end := range map[string]func(n *node){
+		"fenced": func(n *node) { n.fenced.Store(true) },
+		"another term in the same state": func(n *node) {
+			at := n.store.Position()
+			if _, err := n.store.Apply(&metadata.Commit{Seq: at.Seq + 1, Term: term + 1, Time: at.Time, Changes: []metadata.Change{
+				&metadata.TermStart{Term: term + 1, Params: params},
+			}}, nil); err != nil {
+				n.t.Error(err)
+			}
+		},
+	} {
+		n := newNode(t)
+		asked := 0
+		hook := func() {
+			if asked++; asked == 50 {
+				end(n)
+			}
+		}
+		n.onFence.Store(&hook)
+		parts := 0
+		_, err := rpc.FetchSnapshot(t.Context(), n.conn, want, func([]byte) error { parts++; return nil })
+		if errs.KindOf(err) != errs.NotLeader || parts == 0 || parts > 50 {
+			t.Errorf("%s: %d parts, then %v", name, parts, err)
+		}
+	}
+}
+
+// script is a sender that sends what it is told.
+type script struct {
+	pb.UnimplementedSnapshotServiceServer
+	messages []*pb.StreamSnapshotResponse
+	err      error
+}
+
+func (s *script) StreamSnapshot(_ *pb.StreamSnapshotRequest, stream grpc.ServerStreamingServer[pb.StreamSnapshotResponse]) error {
+	for _, m := range s.messages {
+		if err := stream.Send(m); err != nil {
+			return err
+		}
+	}
+	return s.err
+}
+
+// scripted returns a connection to a sender, and that.
+func scripted(t *testing.T) (*script, *grpc.ClientConn) {
+	t.Helper()
+	l, s, server := bufconn.Listen(1<<20), &script{}, grpc.NewServer()
+	pb.RegisterSnapshotServiceServer(server, s)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(l) }()
+	conn, err := grpc.NewClient("passthrough:///sender", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return l.DialContext(ctx) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = conn.Close()
+		server.Stop()
+		<-served
+	})
+	return s, conn
+}
+
+// snapshot returns the messages of a snapshot of these parts, cut into chunks
+// of 3 bytes.
+func snapshot(parts ...string) []*pb.StreamSnapshotResponse {
+	header := &pb.ResponseHeader{Term: 5, ClusterId: cluster, NodeId: me}
+	list := []*pb.StreamSnapshotResponse{{Content: &pb.StreamSnapshotResponse_Start{Start: &pb.SnapshotStart{
+		Format: rpc.SnapshotFormat, StartSequence: 10, StartRevision: 20, Parts: uint32(len(parts)),
+	}}}}
+	for i, part := range parts {
+		for chunk := range slices.Chunk([]byte(part), 3) {
+			list = append(list, &pb.StreamSnapshotResponse{Content: &pb.StreamSnapshotResponse_Chunk{Chunk: &pb.SnapshotChunk{Part: uint32(i), Data: chunk}}})
+		}
+		list[len(list)-1].GetChunk().Last = true
+	}
+	all := strings.Join(parts, "")
+	list = append(list, &pb.StreamSnapshotResponse{Content: &pb.StreamSnapshotResponse_End{End: &pb.SnapshotEnd{
+		EndSequence: 12, Bytes: uint64(len(all)), Checksum: xxh3.HashString(all),
+	}}})
+	for _, m := range list {
+		m.Header = proto.CloneOf(header)
+	}
+	return list
+}
+
+var someParts = []string{"first", "x", "third part", "last"}
+
+func TestFetchWhole(t *testing.T) {
+	s, conn := scripted(t)
+	s.messages = snapshot(someParts...)
+	var got []string
+	info, err := rpc.FetchSnapshot(t.Context(), conn, want, func(part []byte) error {
+		got = append(got, string(part))
+		return nil
+	})
+	if err != nil || !slices.Equal(got, someParts) {
+		t.Errorf("%q, %v", got, err)
+	}
+	if info != (rpc.SnapshotInfo{NodeID: me, Term: 5, Start: 10, Revision: 20, End: 12, Parts: 4, Bytes: 20}) {
+		t.Errorf("%+v", info)
+	}
+}
+
+// However a stream ends, without its last message it is of no use.
+func TestFetchCutAtEveryMessage(t *testing.T) {
+	s, conn := scripted(t)
+	whole := snapshot(someParts...)
+	for i := range whole {
+		for _, end := range []error{nil, status.Error(codes.Unavailable, "the node went away")} {
+			s.messages, s.err = whole[:i], end
+			_, err := rpc.FetchSnapshot(t.Context(), conn, want, func([]byte) error { return nil })
+			switch {
+			case end == nil && !errors.Is(err, rpc.ErrSnapshotBroken):
+				t.Errorf("cut behind message %d: %v", i, err)
+			case end != nil && errs.KindOf(err) != errs.Unresolved:
+				t.Errorf("broken behind message %d: %v", i, err)
+			}
+		}
+	}
+	// A node that fails behind the last message may have more to say.
+	s.messages, s.err = whole, errs.Internal
+	if _, err := rpc.FetchSnapshot(t.Context(), conn, want, func([]byte) error { return nil }); err == nil {
+		t.Error("failed behind its end, and was taken")
+	}
+}
+
+func TestFetchDamaged(t *testing.T) {
+	s, conn := scripted(t)
+	type messages = []*pb.StreamSnapshotResponse
+	for name, damage := range map[string]func(messages) messages{
+		"a byte flipped":          func(m messages) messages { m[2].GetChunk().Data[1] ^= 1; return m },
+		"a chunk left out":        func(m messages) messages { return append(m[:1], m[2:]...) },
+		"a part left out":         func(m messages) messages { return append(m[:3], m[4:]...) },
+		"a chunk twice":           func(m messages) messages { return slices.Insert(m, 2, m[1]) },
+		"chunks swapped":          func(m messages) messages { m[4], m[5] = m[5], m[4]; return m },
+		"parts swapped":           func(m messages) messages { m[2], m[3] = m[3], m[2]; return m },
+		"no start":                func(m messages) messages { return m[1:] },
+		"two starts":              func(m messages) messages { return slices.Insert(m, 1, m[0]) },
+		"an early end":            func(m messages) messages { return append(m[:5], m[len(m)-1]) },
+		"something behind it":     func(m messages) messages { return append(m, m[len(m)-1]) },
+		"a wrong sum":             func(m messages) messages { m[len(m)-1].GetEnd().Checksum++; return m },
+		"a wrong size":            func(m messages) messages { m[len(m)-1].GetEnd().Bytes++; return m },
+		"an end before its start": func(m messages) messages { m[len(m)-1].GetEnd().EndSequence = 9; return m },
+		"no parts":                func(m messages) messages { m[0].GetStart().Parts = 0; return m },
+		"parts without end":       func(m messages) messages { m[0].GetStart().Parts = 1 << 30; return m },
+		"fewer parts":             func(m messages) messages { m[0].GetStart().Parts--; return m },
+		"an empty chunk":          func(m messages) messages { m[1].GetChunk().Data = nil; return m },
+		"a large chunk":           func(m messages) messages { m[1].GetChunk().Data = make([]byte, pb.MaxSnapshotChunkBytes+1); return m },
+		"another term":            func(m messages) messages { m[4].Header.Term = 6; return m },
+		"no term":                 func(m messages) messages { m[0].Header.Term = 0; return m },
+		"another node":            func(m messages) messages { m[4].Header.NodeId = "node-3"; return m },
+		"another cluster":         func(m messages) messages { m[0].Header.ClusterId = "other"; return m },
+		"no header":               func(m messages) messages { m[3].Header = nil; return m },
+		"nothing in it":           func(m messages) messages { m[3].Content = nil; return m },
+	} {
+		s.messages = damage(snapshot(someParts...))
+		if _, err := rpc.FetchSnapshot(t.Context(), conn, want, func([]byte) error { return nil }); !errors.Is(err, rpc.ErrSnapshotBroken) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s.messages = snapshot(someParts...)
+	s.messages[0].GetStart().Format = 2
+	if _, err := rpc.FetchSnapshot(t.Context(), conn, want, func([]byte) error { return nil }); errs.KindOf(err) != errs.InvalidVersion {
+		t.Errorf("another format: %v", err)
+	}
+}
+
+// A part larger than a chunk goes out in several messages.
+func TestLargePart(t *testing.T) {
+	n := newNode(t)
+	big := strings.Repeat("0123456789abcdef", pb.MaxSnapshotChunkBytes/16) + "and a rest"
+	begin, err := n.BeginSnapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin.First = []byte(big)
+	n2 := newNode(t, func(c *rpc.Config) { c.Snapshots = source(begin) })
+	var first []byte
+	chunks := 0
+	stream, err := pb.NewSnapshotServiceClient(n2.conn).StreamSnapshot(t.Context(), &pb.StreamSnapshotRequest{ClusterId: cluster, Formats: []uint32{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c := m.GetChunk(); c != nil && c.GetPart() == 0 {
+			chunks++
+			if first = append(first, c.GetData()...); len(c.GetData()) > pb.MaxSnapshotChunkBytes || c.GetLast() != (chunks == 2) {
+				t.Errorf("chunk %d has %d bytes, last %v", chunks, len(c.GetData()), c.GetLast())
+			}
+		}
+	}
+	if chunks != 2 || string(first) != big {
+		t.Errorf("%d chunks, %d bytes", chunks, len(first))
+	}
+}
+
+// source begins the same snapshot each time.
+type source rpc.SnapshotBegin
+
+func (s source) BeginSnapshot(context.Context) (rpc.SnapshotBegin, error) {
+	return rpc.SnapshotBegin(s), nil
+}

@@ -1,0 +1,98 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// Stop ends what would never end, and waits for what does.
+func TestStop(t *testing.T) {
+	n := newNode(t).mount()
+	health, err := healthpb.NewHealthClient(n.conn).Watch(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.admin.events = func(ctx context.Context, _ metadata.Seq, _ bool, yield func(rpc.Event, error) bool) {
+		if yield(rpc.Event{Type: "FIRST"}, nil) {
+			<-ctx.Done()
+			yield(rpc.Event{}, ctx.Err())
+		}
+	}
+	events, err := n.ops.Events(t.Context(), &pb.EventsRequest{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, f := range map[string]func() error{
+		"health": func() error { _, err := health.Recv(); return err },
+		"events": func() error { _, err := events.Recv(); return err },
+	} {
+		if err := f(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	release := n.log.stall(t)
+	put := make(chan error, 1)
+	go func() {
+		_, err := n.objects.PutStart(context.Background(), &pb.PutStartRequest{ClientId: alice, Key: "k", Size: 1})
+		put <- err
+	}()
+	<-n.log.entered
+
+	stopped := make(chan error, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		defer cancel()
+		stopped <- n.server.Stop(ctx)
+	}()
+	_, err = health.Recv()
+	wantKind(t, "a watch of the health", err, errs.Unavailable)
+	_, err = events.Recv()
+	wantKind(t, "a tail of the events", err, errs.Unavailable)
+	select {
+	case err := <-stopped:
+		t.Fatalf("stopped with a call under way: %v", err)
+	default:
+	}
+	release()
+	if err := <-put; err != nil {
+		t.Errorf("the call under way: %v", err)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("stop: %v", err)
+	}
+	if _, err := n.clients.Ping(t.Context(), &pb.PingRequest{ClientId: alice}); status.Code(err) != codes.Unavailable {
+		t.Errorf("a call behind the end: %v", err)
+	}
+}
+
+func TestStopIsBounded(t *testing.T) {
+	n := newNode(t).mount()
+	release := n.log.stall(t)
+	put := make(chan error, 1)
+	go func() {
+		_, err := n.objects.PutStart(context.Background(), &pb.PutStartRequest{ClientId: alice, Key: "k", Size: 1})
+		put <- err
+	}()
+	<-n.log.entered
+	ctx, cancel := context.WithCancelCause(context.Background())
+	enough := errors.New("enough")
+	cancel(enough)
+	if err := n.server.Stop(ctx); !errors.Is(err, enough) {
+		t.Errorf("stop: %v", err)
+	}
+	if err := <-put; status.Code(err) != codes.Unavailable {
+		t.Errorf("the call that was cut off: %v", err)
+	}
+	release()
+}

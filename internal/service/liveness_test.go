@@ -1,0 +1,64 @@
+package service
+
+import (
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// Only time in which this node was answering counts: a tick that comes late
+// moves all deadlines by as much (a master that was stopped for 15 s must not
+// expire its clients for that).
+func TestLateTicksDoNotExpireClients(t *testing.T) {
+	var now time.Duration
+	l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+	client := segment.ClientID{1}
+	if err := l.Add(client); err != nil {
+		t.Fatal(err)
+	}
+	tick := func(d time.Duration) int {
+		now += d
+		return len(l.expire())
+	}
+	for range 5 {
+		if tick(time.Second) != 0 {
+			t.Fatal("expired after less than its TTL")
+		}
+	}
+	if tick(15*time.Second) != 0 {
+		t.Fatal("expired for the master's own stall")
+	}
+	for i := range 3 {
+		if tick(time.Second) != 0 {
+			t.Fatalf("expired %d s after the stall", i+1)
+		}
+	}
+	if tick(time.Second)+tick(time.Second) != 1 {
+		t.Error("does not expire after 10 s of silence in which the master answered")
+	}
+	if l.Touch(client) {
+		t.Error("an expired client is touched alive")
+	}
+	l.retry(client)
+	if tick(time.Second) != 1 {
+		t.Error("a client whose expiry failed does not come up again")
+	}
+}
+
+func TestClientsAreBounded(t *testing.T) {
+	l := NewLiveness(time.Second, func() time.Duration { return 0 }, metadata.New(metadata.Options{}))
+	for i := range MaxClients {
+		if err := l.Add(segment.ClientID{byte(i), byte(i >> 8), byte(i >> 16)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Add(segment.ClientID{15: 1}); errs.KindOf(err) != errs.Unavailable {
+		t.Errorf("one too many: %v", err)
+	}
+	if err := l.Add(segment.ClientID{1}); err != nil {
+		t.Errorf("a known one: %v", err)
+	}
+}
