@@ -97,7 +97,9 @@ func TestRangesFollowTheState(t *testing.T) {
 	expect("a whole object", 2, 0, 0)
 	c.unmount(a)
 	expect("one segment less", 1, 0, 0)
-	c.get("k")
+	if _, err := c.get("k"); err != nil {
+		t.Fatal(err)
+	}
 	c.must([]error{c.remove("k", true)})
 	expect("removed while leased", 0, 0, 1)
 	c.pass(time.Minute)

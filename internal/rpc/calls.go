@@ -53,9 +53,10 @@ func (s *Server) finish(method string, request uint64, started time.Duration, er
 }
 
 // statusOf translates a service's error. What has a status already comes from
-// gRPC itself, or from one of its own services.
+// gRPC itself, or from one of its own services; a status inside another error
+// is somebody else's, etcd's for example.
 func (s *Server) statusOf(method string, request uint64, err error) error {
-	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok { //nolint:errorlint // a status inside another error is somebody else's
+	if _, ok := err.(interface{ GRPCStatus() *status.Status }); ok {
 		return err
 	}
 	if errs.KindOf(err) == errs.Internal {

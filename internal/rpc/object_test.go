@@ -224,6 +224,8 @@ func TestPutConfig(t *testing.T) {
 		"pin":              {&pb.PutConfig{SoftPinAction: pb.SoftPinAction_SOFT_PIN_ACTION_ENABLE}, true},
 		"pin for a minute": {&pb.PutConfig{SoftPinAction: pb.SoftPinAction_SOFT_PIN_ACTION_ENABLE, SoftPinTtlMs: proto.Uint64(60_000)}, true},
 		"pin for ever":     {&pb.PutConfig{SoftPinAction: pb.SoftPinAction_SOFT_PIN_ACTION_ENABLE, SoftPinTtlMs: proto.Uint64(math.MaxUint64)}, false},
+		// As nanoseconds in 64 bits this is one minute.
+		"pin far too long": {&pb.PutConfig{SoftPinAction: pb.SoftPinAction_SOFT_PIN_ACTION_ENABLE, SoftPinTtlMs: proto.Uint64(1<<58 + 60_000)}, false},
 		"pin for nothing":  {&pb.PutConfig{SoftPinTtlMs: proto.Uint64(60_000)}, false},
 		"no pin":           {&pb.PutConfig{SoftPinAction: pb.SoftPinAction_SOFT_PIN_ACTION_DISABLE}, true},
 	} {
@@ -240,23 +242,40 @@ func TestPutConfig(t *testing.T) {
 // A removal in chunks that fails behind the first one has changed something,
 // so it must not say that nothing was.
 func TestRemovalThatFailsInTheMiddle(t *testing.T) {
-	n, ctx := newNode(t).mount(), t.Context()
+	for name, remove := range map[string]func(*node) error{
+		"RemoveAll": func(n *node) error {
+			_, err := n.objects.RemoveAll(t.Context(), &pb.RemoveAllRequest{AllTenants: true})
+			return err
+		},
+		"RemoveByRegex": func(n *node) error {
+			_, err := n.objects.RemoveByRegex(t.Context(), &pb.RemoveByRegexRequest{Regex: "k"})
+			return err
+		},
+	} {
+		n := newNode(t).mount()
+		putMany(n, deleteevents.MaxRemovals+1)
+		n.log.failAfter(1, journal.ErrFenced)
+		err := remove(n)
+		wantKind(t, name, err, errs.Unresolved)
+		if err == nil || !strings.Contains(err.Error(), "2000 objects were changed, then the call failed") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// putMany puts so many objects of 1 byte.
+func putMany(n *node, objects int) {
+	n.t.Helper()
 	var items []*pb.PutStartItem
 	var ends []*pb.PutEndItem
-	for i := range deleteevents.MaxRemovals + 1 {
+	for i := range objects {
 		key := fmt.Sprintf("k%d", i)
 		items, ends = append(items, &pb.PutStartItem{Key: key, Size: 1}), append(ends, &pb.PutEndItem{Key: key})
 	}
-	if resp, err := n.objects.BatchPutStart(ctx, &pb.BatchPutStartRequest{ClientId: alice, Items: items}); err != nil || len(resp.GetErrors()) > 0 {
-		t.Fatalf("%v, %v", resp.GetErrors(), err)
+	if resp, err := n.objects.BatchPutStart(n.t.Context(), &pb.BatchPutStartRequest{ClientId: alice, Items: items}); err != nil || len(resp.GetErrors()) > 0 {
+		n.t.Fatalf("%v, %v", resp.GetErrors(), err)
 	}
-	if resp, err := n.objects.BatchPutEnd(ctx, &pb.BatchPutEndRequest{ClientId: alice, Items: ends}); err != nil || len(resp.GetErrors()) > 0 {
-		t.Fatalf("%v, %v", resp.GetErrors(), err)
-	}
-	n.log.failAfter(1, journal.ErrFenced)
-	_, err := n.objects.RemoveAll(ctx, &pb.RemoveAllRequest{AllTenants: true})
-	wantKind(t, "removal", err, errs.Unresolved)
-	if err == nil || !strings.Contains(err.Error(), "objects were changed, then the call failed") {
-		t.Errorf("%v", err)
+	if resp, err := n.objects.BatchPutEnd(n.t.Context(), &pb.BatchPutEndRequest{ClientId: alice, Items: ends}); err != nil || len(resp.GetErrors()) > 0 {
+		n.t.Fatalf("%v, %v", resp.GetErrors(), err)
 	}
 }

@@ -3,6 +3,7 @@ package service
 import (
 	"sync/atomic"
 
+	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -61,9 +62,17 @@ type Counters struct {
 	Gets               atomic.Int64 // keys asked for
 	ValidGets          atomic.Int64 // of them, found
 	MemoryHits         atomic.Int64 // of them, with a memory replica
+	MemoryHitBytes     atomic.Int64 // of the objects of MemoryHits
 	DiskHits           atomic.Int64 // of them, on disk only
+	DiskHitBytes       atomic.Int64 // of the objects of DiskHits
 	AllocationFailures atomic.Int64 // puts that found no room
 	PartialAllocations atomic.Int64 // puts with fewer replicas than wanted
+
+	// Deletes are the delete events that were committed, by type.
+	Deletes [deleteevents.UnmountSegment + 1]atomic.Int64
+	// Reserved is told the size in bytes of each object that memory was taken
+	// for. It is set before the first call; nil for none.
+	Reserved func(size uint64)
 }
 
 // NewCounters returns counters at zero.
@@ -93,19 +102,25 @@ func (c *Counters) failed(op Op, err error) error { return c.done(op, err) }
 
 // doneBatch counts a batch and returns its error.
 func (c *Counters) doneBatch(op Op, items []error, err error) error {
-	o := c.ops[op]
 	bad := 0
 	for _, e := range items {
 		if e != nil {
 			bad++
 		}
 	}
-	o.Items.Add(int64(len(items)))
+	return c.doneSome(op, len(items), bad, err)
+}
+
+// doneSome is doneBatch for a batch whose answer leaves out what it could not
+// do: those items count as failed (C++ master).
+func (c *Counters) doneSome(op Op, items, bad int, err error) error {
+	o := c.ops[op]
+	o.Items.Add(int64(items))
 	o.FailedItems.Add(int64(bad))
-	if bad > 0 && bad < len(items) {
+	if bad > 0 && bad < items {
 		o.Partial.Add(1)
 	}
-	if err == nil && bad == len(items) && bad > 0 {
+	if err == nil && bad == items && bad > 0 {
 		return c.countOnly(op)
 	}
 	return c.done(op, err)
@@ -129,10 +144,26 @@ func (c *Counters) got(replicas []metadata.Descriptor) {
 	for _, r := range replicas {
 		if r.Kind == metadata.Memory {
 			c.MemoryHits.Add(1)
+			c.MemoryHitBytes.Add(int64(r.Size))
 			return
 		}
 	}
 	c.DiskHits.Add(1)
+	c.DiskHitBytes.Add(int64(replicas[0].Size))
+}
+
+// reserved counts an object that memory was taken for.
+func (c *Counters) reserved(size uint64) {
+	if c.Reserved != nil {
+		c.Reserved(size)
+	}
+}
+
+// committed counts a change that was made, if it deletes.
+func (c *Counters) committed(change metadata.Change) {
+	if e, ok := change.(*deleteevents.Event); ok {
+		c.Deletes[e.Type].Add(1)
+	}
 }
 
 // NotSupported is the answer of a call that this master does not offer.

@@ -147,6 +147,9 @@ func (m *Master) round(ctx context.Context, items []int, bytes int, at func(i in
 		if err != nil {
 			at(i).done(nil, err)
 		} else {
+			if answers[k] == nil {
+				m.Counters.committed(changes[k])
+			}
 			at(i).done(changes[k], answers[k])
 		}
 	}

@@ -171,8 +171,11 @@ func (m *Master) noteAllocation(e *metadata.PutStart, err error, wanted int, siz
 		if m.Store.SegmentNames() >= wanted {
 			m.AllocationFailed(size)
 		}
-	case e != nil && len(e.Placements) < wanted:
-		m.Counters.PartialAllocations.Add(1)
+	case e != nil:
+		m.Counters.reserved(size)
+		if len(e.Placements) < wanted {
+			m.Counters.PartialAllocations.Add(1)
+		}
 	}
 }
 

@@ -154,6 +154,7 @@ func (m *Master) removeMatching(ctx context.Context, t deleteevents.Type, patter
 		if _, err := ticket.Submit(ctx, e); err != nil {
 			return total, err
 		}
+		m.Counters.committed(e)
 		total += e.Removed
 	}
 	return total, nil
@@ -198,5 +199,5 @@ func (m *Master) BatchReplicaClear(ctx context.Context, tenant string, keys []st
 			list = append(list, i)
 		}
 	}
-	return slices.Clip(list), m.Counters.done(OpBatchReplicaClear, failure)
+	return slices.Clip(list), m.Counters.doneSome(OpBatchReplicaClear, len(keys), len(keys)-len(list), failure)
 }

@@ -156,7 +156,7 @@ func (m *Master) BatchQueryIp(_ context.Context, clients []segment.ClientID) (ma
 			ips[s.Client] = append(ips[s.Client], ip)
 		}
 	}
-	return ips, m.Counters.done(OpBatchQueryIP, m.Fence())
+	return ips, m.Counters.doneSome(OpBatchQueryIP, len(clients), len(clients)-len(ips), m.Fence())
 }
 
 // host returns an endpoint's host; an IPv6 address in its shortest form,

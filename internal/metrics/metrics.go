@@ -1,0 +1,78 @@
+package metrics
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// Sources are what a node's figures are read from. The functions are called
+// from any goroutine; those without a context must not block.
+type Sources struct {
+	Clock clock.Clock
+	// Status says how the node stands. A node without HA says that it is the
+	// primary.
+	Status func() promote.Status
+	// Store returns the node's state, nil while it has none.
+	Store func() *metadata.Store
+	// Gate leads to the term in which this node serves, if it does.
+	Gate *service.Gate
+
+	Calls     *service.Counters
+	Renewals  *leasesync.Counters
+	Evictions *eviction.Counters
+
+	// Head reads the journal's end; nil without a journal.
+	Head func(ctx context.Context) (journal.Position, error)
+	// EtcdSize returns the size of etcd's database and its quota in bytes, 0 for
+	// what is not known; nil without etcd.
+	EtcdSize func(ctx context.Context) (used, quota uint64)
+}
+
+// Metrics are the metrics of one node.
+type Metrics struct {
+	instruments
+	src      Sources
+	registry *prometheus.Registry
+	polls    polls
+}
+
+// New returns the metrics of a node. Run must run for those that need etcd or
+// the passing of time.
+func New(src Sources) *Metrics {
+	m := &Metrics{instruments: newInstruments(), src: src, registry: prometheus.NewRegistry()}
+	m.polls.moved = src.Clock()
+	m.registry.MustRegister(m.all()...)
+	m.registry.MustRegister(newCollector(m.take), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Registry returns what Handler shows.
+func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
+
+// maxScrapes is how many scrapes are answered at once; further ones get 503.
+const maxScrapes = 4
+
+// Handler answers scrapes.
+func (m *Metrics) Handler() http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		Registry:            m.registry,
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: maxScrapes,
+		// Never OpenMetrics: it adds _total to counters, and several names of the
+		// C++ master do not end in it.
+		EnableOpenMetrics: false,
+	})
+}

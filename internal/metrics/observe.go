@@ -1,0 +1,72 @@
+package metrics
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// What the parts of a node report as it happens. These methods may be called
+// from any goroutine, and do not block.
+
+var _ journal.Observer = (*Metrics)(nil)
+
+// Call reports a gRPC call that has ended, by its full method name, such as
+// /understudy.v1.ObjectService/PutStart. Methods must come from a fixed set.
+func (m *Metrics) Call(method string, code codes.Code, took time.Duration) {
+	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	service = service[strings.LastIndexByte(service, '.')+1:]
+	m.calls.WithLabelValues(service+"/"+name, code.String()).Observe(took.Seconds())
+}
+
+// Committed reports a commit: see journal.Observer.
+func (m *Metrics) Committed(changes, bytes int, log, apply time.Duration) {
+	m.commit.Observe(log.Seconds())
+	m.commitMicros.Observe(float64(log.Microseconds()))
+	m.apply.Observe(apply.Seconds())
+	if changes > 0 {
+		m.changes.Observe(float64(changes))
+		m.bytes.Observe(float64(bytes))
+	}
+}
+
+// Refused reports a commit that the log refused: see journal.Observer.
+func (m *Metrics) Refused(_ int, err error) {
+	reason := refusedOther
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		reason = refusedNoSpace
+	case errors.Is(err, rpctypes.ErrRequestTooLarge), errors.Is(err, rpctypes.ErrTooManyOps):
+		reason = refusedTooLarge
+	}
+	m.refused.WithLabelValues(reason).Inc()
+	m.writeFailures.Inc()
+}
+
+// Reserved reports that memory was reserved for an object of so many bytes:
+// see service.Counters.
+func (m *Metrics) Reserved(size uint64) { m.values.Observe(float64(size)) }
+
+// Cutoff reports an eviction pass that took so many objects.
+func (m *Metrics) Cutoff(objects int) { m.cutoffs.Observe(float64(objects)) }
+
+// takeover counts a takeover of this node.
+func (m *Metrics) takeover(t promote.Takeover) {
+	for phase, took := range phases(t) {
+		m.takeovers.WithLabelValues(phase).Observe(took.Seconds())
+	}
+	m.cleaned.Add(float64(t.Objects))
+	m.cleanedBytes.Add(float64(t.Bytes))
+}
+
+func phases(t promote.Takeover) map[string]time.Duration {
+	return map[string]time.Duration{
+		"elect": t.Elect, "catch_up": t.CatchUp, "begin": t.Begin, "clean": t.Clean, "announce": t.Announce,
+	}
+}

@@ -1,0 +1,129 @@
+package metrics
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
+)
+
+const (
+	// pollEvery is how often Run looks at what a scrape cannot know.
+	pollEvery = time.Second
+	// sizeEvery is how many polls go by between two questions for etcd's size.
+	sizeEvery = 5
+	// pollTimeout bounds one question to etcd.
+	pollTimeout = 2 * time.Second
+)
+
+// polled is what was found out between scrapes.
+type polled struct {
+	head       journal.Head // of the journal, as last read from etcd
+	lagKnown   bool
+	lagEntries uint64
+	lagTime    time.Duration
+	etcdBytes  uint64
+	etcdQuota  uint64
+}
+
+// polls keeps what was found out between scrapes.
+type polls struct {
+	mu       sync.Mutex // guards all below
+	last     polled
+	seq      metadata.Seq     // of the state when somebody looked last
+	moved    time.Duration    // by the clock, when seq was first seen
+	takeover promote.Takeover // counted last
+}
+
+// Run asks etcd once a second for what a scrape must not wait for, and notes
+// what goes by between scrapes, until the context ends. While etcd does not
+// answer, the figures stay as they are, and understudy_commit_age_seconds grows.
+func (m *Metrics) Run(ctx context.Context) error {
+	tick := time.NewTicker(pollEvery)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		m.poll(ctx, n%sizeEvery == 0)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+}
+
+func (m *Metrics) poll(ctx context.Context, size bool) {
+	status := m.src.Status()
+	m.polls.look(status, m.src.Clock())
+	if t, ok := m.polls.newTakeover(status); ok {
+		m.takeover(t)
+	}
+	m.pollLag(ctx, status)
+	if size && m.src.EtcdSize != nil {
+		m.pollSize(ctx)
+	}
+}
+
+// pollLag compares the journal's end with the state of a moment later, so that
+// commits on their way do not count as lag.
+func (m *Metrics) pollLag(ctx context.Context, status promote.Status) {
+	lag := polled{lagKnown: true}
+	if status.Self.Role == promote.Standby {
+		if m.src.Head == nil {
+			return
+		}
+		ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+		defer cancel()
+		at, err := m.src.Head(ctx)
+		if err != nil {
+			return
+		}
+		lag.head = at.Head
+		if own := m.src.Status().Position; at.Head.Seq > own.Seq {
+			lag.lagEntries, lag.lagTime = uint64(at.Head.Seq-own.Seq), at.Head.Time.Sub(own.Time)
+		}
+	}
+	m.polls.mu.Lock()
+	defer m.polls.mu.Unlock()
+	lag.etcdBytes, lag.etcdQuota = m.polls.last.etcdBytes, m.polls.last.etcdQuota
+	m.polls.last = lag
+}
+
+func (m *Metrics) pollSize(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
+	defer cancel()
+	used, quota := m.src.EtcdSize(ctx)
+	m.polls.mu.Lock()
+	defer m.polls.mu.Unlock()
+	m.polls.last.etcdBytes, m.polls.last.etcdQuota = used, quota
+}
+
+// look notes whether the state has moved on. It returns what was found out so
+// far, and how long ago the state moved.
+func (p *polls) look(status promote.Status, now time.Duration) (polled, time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if seq := status.Position.Seq; seq != p.seq {
+		p.seq, p.moved = seq, now
+	}
+	last := p.last
+	if status.Self.Role != promote.Standby {
+		last.lagEntries, last.lagTime = 0, 0 // of a time when it was one
+	}
+	return last, now - p.moved
+}
+
+// newTakeover returns the node's last takeover if it was not returned before.
+// One that did not come to its end does not count.
+func (p *polls) newTakeover(status promote.Status) (promote.Takeover, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	t := status.Takeover
+	if t.Announce == 0 || t == p.takeover {
+		return t, false
+	}
+	p.takeover = t
+	return t, true
+}

@@ -1,0 +1,174 @@
+// Package procs runs the nodes of a cluster as real child processes of this
+// program: it starts its own executable under a hidden command, waits until the
+// child says where it listens, and makes sure that no child outlives it.
+//
+// It is for the demo and for tests, not for production.
+package procs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Parented is set in a child's environment: it reads standard input and ends
+// when that does, which it does when the parent ends in whatever way.
+const Parented = "UNDERSTUDYCTL_PARENTED"
+
+// DieWithParent makes a child end when its parent does. It does nothing in a
+// process that was not started by Start.
+func DieWithParent() {
+	if os.Getenv(Parented) == "" {
+		return
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(1)
+	}()
+}
+
+// Ready is what a child says of itself in its ready file.
+type Ready struct {
+	PID    int      `json:"pid"`
+	NodeID string   `json:"node_id"`
+	RPC    string   `json:"rpc_address"`
+	HTTP   string   `json:"http_address"`
+	Etcd   []string `json:"etcd_endpoints"`
+}
+
+// A Process is a running child.
+type Process struct {
+	Name string
+	Ready
+	Log string // path of what it prints
+
+	cmd    *exec.Cmd
+	stdin  io.Closer
+	ended  chan struct{}
+	waited error // after ended
+	once   sync.Once
+}
+
+// Start starts this program's executable (or the one given in Executable) with
+// arguments, in a working folder of its own under dir, and waits until it is
+// ready: it must write the file that --ready-file=PATH, which is added to the
+// arguments, names.
+func Start(ctx context.Context, dir, name string, args ...string) (*Process, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	home := filepath.Join(dir, name)
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return nil, err
+	}
+	ready := filepath.Join(home, "ready.json")
+	_ = os.Remove(ready) // of a former life
+	p := &Process{Name: name, Log: filepath.Join(home, "log"), ended: make(chan struct{})}
+	out, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = out.Close() }()
+	p.cmd = exec.Command(exe, append(args, "--ready-file="+ready)...)
+	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = home, out, out
+	p.cmd.Env = append(os.Environ(), Parented+"=1")
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is for the parent, which stops children in order
+	if p.stdin, err = p.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", name, err)
+	}
+	go func() {
+		defer close(p.ended)
+		p.waited = p.cmd.Wait()
+	}()
+	if err := p.await(ctx, ready); err != nil {
+		p.Kill()
+		return nil, err
+	}
+	return p, nil
+}
+
+// startTimeout bounds how long a child may take to be ready.
+const startTimeout = 30 * time.Second
+
+func (p *Process) await(ctx context.Context, path string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if b, err := os.ReadFile(path); err == nil {
+			if err := json.Unmarshal(b, &p.Ready); err != nil {
+				return fmt.Errorf("%s: its ready file: %w", p.Name, err)
+			}
+			return nil
+		}
+		select {
+		case <-p.ended:
+			return fmt.Errorf("%s ended before it was ready: %w\n%s", p.Name, p.waited, p.tail())
+		case <-ctx.Done():
+			return fmt.Errorf("%s is not ready: %w\n%s", p.Name, ctx.Err(), p.tail())
+		case <-tick.C:
+		}
+	}
+}
+
+// tail returns the last lines of what the child printed.
+func (p *Process) tail() string {
+	b, err := os.ReadFile(p.Log)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return strings.Join(lines[max(0, len(lines)-10):], "\n")
+}
+
+// Alive reports whether the child runs.
+func (p *Process) Alive() bool {
+	select {
+	case <-p.ended:
+		return false
+	default:
+		return true
+	}
+}
+
+// Signal sends a signal to the child.
+func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
+
+// Kill ends the child at once (SIGKILL) and waits until it is gone.
+func (p *Process) Kill() {
+	p.once.Do(func() { _ = p.cmd.Process.Kill() })
+	<-p.ended
+	_ = p.stdin.Close()
+}
+
+// Stop asks the child to end (SIGTERM) and waits; one that does not within the
+// timeout is killed.
+func (p *Process) Stop(timeout time.Duration) error {
+	_ = p.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(timeout):
+		p.Kill()
+		return fmt.Errorf("%s did not stop within %v and was killed", p.Name, timeout)
+	}
+	_ = p.stdin.Close()
+	var exit *exec.ExitError
+	if errors.As(p.waited, &exit) {
+		return fmt.Errorf("%s: %w\n%s", p.Name, p.waited, p.tail())
+	}
+	return nil
+}

@@ -1,0 +1,260 @@
+package rpc_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+func TestStatus(t *testing.T) {
+	n := newNode(t)
+	self := rpc.NodeInfo{
+		ID: me, Role: rpc.RolePrimary, RPC: "a:1", HTTP: "a:2", Version: "1.2.3", Applied: 7, LagEntries: 2,
+		LagTime: 1500 * time.Millisecond, Promotable: true, Formats: []uint32{1},
+	}
+	n.admin.status = func() (rpc.Status, error) {
+		return rpc.Status{
+			Node: self, Nodes: []rpc.NodeInfo{self, {ID: "node-2", Role: rpc.RoleStandby, NotPromotable: "it loads"}},
+			LeaderNodeID: me, LeaderAddress: "a:1", Warnings: []string{"mind the gap"},
+			State: rpc.StateInfo{
+				Position: metadata.Position{Seq: 7, Term: term, Time: 1234, Digest: 0xabc},
+				Stats:    metadata.Stats{Objects: 3, Segments: 2, Capacity: 100, Busy: 50, Quarantined: 5}, StartedEmpty: true,
+			},
+			Journal: &rpc.JournalInfo{Committed: 9, HeadTerm: term, SnapshotLoads: 1, LastSnapshotReason: "start", EtcdBytes: 10, EtcdQuotaBytes: 20},
+		}, nil
+	}
+	node := &pb.Node{
+		NodeId: me, Role: pb.Role_ROLE_PRIMARY, RpcAddress: "a:1", HttpAddress: "a:2", Version: "1.2.3", AppliedSequence: 7,
+		LagEntries: 2, LagMs: 1500, Promotable: true, Formats: []uint32{1},
+	}
+	want := &pb.StatusResponse{
+		Header: &pb.ResponseHeader{Term: term, ClusterId: cluster, NodeId: me}, Node: node,
+		Nodes:        []*pb.Node{node, {NodeId: "node-2", Role: pb.Role_ROLE_STANDBY, NotPromotableReason: "it loads"}},
+		LeaderNodeId: me, LeaderAddress: "a:1", Warnings: []string{"mind the gap"},
+		State: &pb.StateStatus{
+			Term: term, Sequence: 7, ClusterTimeMs: 1234, Digest: "0000000000000abc", StartedEmpty: true, Objects: 3, Segments: 2,
+			CapacityBytes: 100, UsedBytes: 50, QuarantinedBytes: 5,
+		},
+		Journal: &pb.JournalStatus{CommittedSequence: 9, HeadTerm: term, SnapshotLoads: 1, LastSnapshotReason: "start", EtcdBytes: 10, EtcdQuotaBytes: 20},
+	}
+	got, err := n.ops.Status(t.Context(), &pb.StatusRequest{})
+	if err != nil || !proto.Equal(got, want) {
+		t.Errorf("%v\nwant %v\n%v", got, want, err)
+	}
+	for role, name := range pb.Role_name {
+		self.Role = rpc.Role(role)
+		if got, err := n.ops.Status(t.Context(), &pb.StatusRequest{}); err != nil || got.GetNode().GetRole() != pb.Role(role) {
+			t.Errorf("%s is %v, %v", name, got.GetNode().GetRole(), err)
+		}
+	}
+}
+
+func TestDigestHandoverStartEmpty(t *testing.T) {
+	n, ctx := newNode(t), t.Context()
+	n.admin.digest = func(_ context.Context, seq metadata.Seq) (metadata.Seq, metadata.Digest, error) {
+		return seq + 1, 0xabc, nil
+	}
+	if resp, err := n.ops.Digest(ctx, &pb.DigestRequest{Sequence: 41}); err != nil || resp.GetSequence() != 42 || resp.GetDigest() != "0000000000000abc" {
+		t.Errorf("%v, %v", resp, err)
+	}
+	resp, err := n.ops.Handover(ctx, &pb.HandoverRequest{Term: term})
+	if err != nil || resp.GetLeaderNodeId() != "node-2" || resp.GetLeaderAddress() != "b:2" || resp.GetDurationMs() != 42 {
+		t.Errorf("%v, %v", resp, err)
+	}
+	_, err = n.ops.Handover(ctx, &pb.HandoverRequest{Term: term, TargetNodeId: "x"})
+	wantKind(t, "handover to nobody", err, errs.InvalidParams)
+	_, err = n.ops.Handover(ctx, &pb.HandoverRequest{Term: 1 << 33})
+	wantKind(t, "handover of a term that can never be", err, errs.InvalidParams)
+	if resp, err := n.ops.StartEmpty(ctx, &pb.StartEmptyRequest{Term: term}); err != nil || resp.GetHeader().GetTerm() != term+1 {
+		t.Errorf("%v, %v", resp, err)
+	}
+	_, err = n.ops.StartEmpty(ctx, &pb.StartEmptyRequest{Term: term - 1})
+	wantKind(t, "a term that is not the last", err, errs.InvalidParams)
+}
+
+func TestEvents(t *testing.T) {
+	n := newNode(t)
+	n.admin.events = func(_ context.Context, from metadata.Seq, follow bool, yield func(rpc.Event, error) bool) {
+		for i := range 5 {
+			e := rpc.Event{
+				Term: term, Seq: from + metadata.Seq(i), Time: 99, Stream: metadata.Stream(i % 3),
+				Type: "PUT_START", Text: fmt.Sprint(follow), JSON: "{}",
+			}
+			if !yield(e, nil) {
+				return
+			}
+		}
+		yield(rpc.Event{}, errs.New(errs.Unavailable, "Events", "etcd is away"))
+	}
+	tail := func(r *pb.EventsRequest) ([]*pb.EventsResponse, error) {
+		stream, err := n.ops.Events(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return receive(stream)
+	}
+	all, err := tail(&pb.EventsRequest{FromSequence: 10, Follow: true})
+	wantKind(t, "behind the events", err, errs.Unavailable)
+	if len(all) != 5 {
+		t.Fatalf("%d events", len(all))
+	}
+	for i, e := range all {
+		want := &pb.EventsResponse{
+			Header: &pb.ResponseHeader{Term: term, ClusterId: cluster, NodeId: me}, Term: term, Sequence: 10 + uint64(i), ClusterTimeMs: 99,
+			Stream: pb.EventStream(i%3 + 1), Type: "PUT_START", Text: "true", Json: "{}",
+		}
+		if !proto.Equal(e, want) {
+			t.Errorf("event %v, want %v", e, want)
+		}
+	}
+	if some, err := tail(&pb.EventsRequest{Limit: 2}); err != nil || len(some) != 2 || some[0].GetText() != "false" {
+		t.Errorf("limited: %d events, %v", len(some), err)
+	}
+}
+
+// receive returns all messages of a stream, and the error that ended it.
+func receive[M any](stream grpc.ServerStreamingClient[M]) (all []*M, err error) {
+	for {
+		m, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return all, nil
+		}
+		if err != nil {
+			return all, err
+		}
+		all = append(all, m)
+	}
+}
+
+// A standby answers operators from its own state, and grants no lease.
+func TestAdminOnAStandby(t *testing.T) {
+	n, ctx := newNode(t).mount(), t.Context()
+	sum := uint64(7)
+	if _, err := n.objects.PutStart(ctx, &pb.PutStartRequest{
+		ClientId: alice, Key: "k", Size: 100, GroupId: "g", Config: &pb.PutConfig{HardPin: true, DataType: 3},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.objects.PutEnd(ctx, &pb.PutEndRequest{ClientId: alice, Key: "k", ObjectChecksum: &sum}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.objects.PutStart(ctx, &pb.PutStartRequest{ClientId: alice, Key: "open", Size: 5}); err != nil {
+		t.Fatal(err)
+	}
+	n.gate.Close(service.Hint{})
+	resp, err := n.ops.QueryKey(ctx, &pb.QueryKeyRequest{Key: "k"})
+	if err != nil || resp.GetClientId() != alice || resp.GetGroupId() != "g" || resp.GetDataType() != 3 || !resp.GetHardPin() || resp.GetSoftPin() ||
+		resp.GetObject().GetObjectChecksum() != sum || len(resp.GetObject().GetReplicas()) != 1 || resp.GetLeaseRemainingMs() != 0 {
+		t.Errorf("%v, %v", resp, err)
+	}
+	_, err = n.ops.QueryKey(ctx, &pb.QueryKeyRequest{Key: "nothing"})
+	wantKind(t, "a missing key", err, errs.ObjectNotFound)
+	keys, err := n.ops.ListKeys(ctx, &pb.ListKeysRequest{})
+	if err != nil || len(keys.GetKeys()) != 1 || keys.GetNextPageToken() != "" {
+		t.Errorf("%v, %v", keys, err)
+	}
+	if keys, err := n.ops.ListKeys(ctx, &pb.ListKeysRequest{IncludeUnreadable: true}); err != nil || len(keys.GetKeys()) != 2 {
+		t.Errorf("%v, %v", keys, err)
+	}
+	_, err = n.ops.ListKeys(ctx, &pb.ListKeysRequest{PageToken: "odd"})
+	wantKind(t, "a token that no server gave", err, errs.InvalidParams)
+
+	n.gate.Open(n.master) // a lease is granted, and shows
+	if _, err := n.objects.GetReplicaList(ctx, &pb.GetReplicaListRequest{Key: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := n.ops.QueryKey(ctx, &pb.QueryKeyRequest{Key: "k"}); err != nil || resp.GetLeaseRemainingMs() == 0 {
+		t.Errorf("leased: %v, %v", resp, err)
+	}
+}
+
+func TestAdminOnANodeWithoutState(t *testing.T) {
+	n, ctx := newNode(t), t.Context()
+	n.gate.Close(service.Hint{})
+	n.admin.store = nil
+	n.admin.status = func() (rpc.Status, error) { return rpc.Status{}, nil }
+	for what, call := range map[string]func() error{
+		"ListSegments": func() error { _, err := n.ops.ListSegments(ctx, &pb.ListSegmentsRequest{}); return err },
+		"ListKeys":     func() error { _, err := n.ops.ListKeys(ctx, &pb.ListKeysRequest{}); return err },
+		"QueryKey":     func() error { _, err := n.ops.QueryKey(ctx, &pb.QueryKeyRequest{Key: "k"}); return err },
+		"DumpRanges": func() error {
+			stream, err := n.ops.DumpRanges(ctx, &pb.DumpRangesRequest{})
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+	} {
+		wantKind(t, what, call(), errs.Unavailable)
+	}
+	if resp, err := n.ops.Status(ctx, &pb.StatusRequest{}); err != nil || resp.GetHeader().GetTerm() != 0 {
+		t.Errorf("status: %v, %v", resp, err)
+	}
+}
+
+func TestDumpRanges(t *testing.T) {
+	n, ctx := newNode(t).mount(), t.Context()
+	empty := &pb.Segment{Id: bob, Name: "host-b", Base: 1 << 40, Size: 1 << 10}
+	if _, err := n.clients.MountSegment(ctx, &pb.MountSegmentRequest{ClientId: bob, Segment: empty}); err != nil {
+		t.Fatal(err)
+	}
+	items := make([]*pb.PutStartItem, pb.MaxDumpRanges+10)
+	for i := range items {
+		items[i] = &pb.PutStartItem{Key: fmt.Sprintf("key/%d", i), Size: 2000} // too large for host-b
+	}
+	if resp, err := n.objects.BatchPutStart(ctx, &pb.BatchPutStartRequest{ClientId: alice, Items: items}); err != nil || len(resp.GetErrors()) > 0 {
+		t.Fatal(err)
+	}
+	n.put("live")
+	if _, err := n.objects.PutRevoke(ctx, &pb.PutRevokeRequest{ClientId: alice, Key: "key/0"}); err != nil {
+		t.Fatal(err)
+	}
+	dump := func(r *pb.DumpRangesRequest) []*pb.DumpRangesResponse {
+		t.Helper()
+		stream, err := n.ops.DumpRanges(ctx, r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := receive(stream)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	all, counts := dump(&pb.DumpRangesRequest{}), make(map[pb.RangeState]int)
+	if len(all) != 3 || !proto.Equal(all[0].GetSegment(), memory(seg1)) || !proto.Equal(all[2].GetSegment(), empty) || len(all[2].GetRanges()) > 1 {
+		t.Fatalf("%d messages", len(all))
+	}
+	for _, m := range all {
+		end := uint64(0)
+		if m.GetSequence() != all[0].GetSequence() || len(m.GetRanges()) > pb.MaxDumpRanges {
+			t.Errorf("%d ranges at %d", len(m.GetRanges()), m.GetSequence())
+		}
+		for _, r := range m.GetRanges() {
+			counts[r.GetState()]++
+			if quarantined := r.GetState() == pb.RangeState_RANGE_STATE_QUARANTINED; r.GetOffset() < end || quarantined != (r.GetKey() == "") ||
+				quarantined != (r.GetUntilClusterTimeMs() > 0) || quarantined == (r.GetObjectId() > 0 && r.GetTenant() == "default") {
+				t.Errorf("range %v behind %d", r, end)
+			}
+			end = r.GetOffset() + r.GetLength()
+		}
+	}
+	if counts[pb.RangeState_RANGE_STATE_LIVE] != 1 || counts[pb.RangeState_RANGE_STATE_RESERVED] != len(items)-1 || counts[pb.RangeState_RANGE_STATE_QUARANTINED] != 1 {
+		t.Errorf("ranges by state: %v", counts)
+	}
+	if one := dump(&pb.DumpRangesRequest{SegmentId: bob}); len(one) != 1 || !proto.Equal(one[0].GetSegment(), empty) {
+		t.Errorf("one segment: %d messages", len(one))
+	}
+}
