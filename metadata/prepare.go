@@ -396,7 +396,7 @@ func (s *Store) PrepareDiscards(now Time, limit int) []*Discard {
 // before was applied.
 //
 // Errors: InvalidParams for a specification that cannot be, SegmentExists for
-// another place under an id that is mounted.
+// another place, or other properties, under an id that the client has mounted.
 func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, errs.Wrap(errs.InvalidParams, "MountSegment", err)
@@ -408,7 +408,7 @@ func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) {
 		switch {
 		case p.Spec == spec:
 			return nil, nil
-		case p.SamePlace(spec):
+		case p.SamePlace(spec) && (p.ID != spec.ID || p.Client != spec.Client):
 			e.Replaces = append(e.Replaces, p.Number)
 		case p.ID == spec.ID:
 			return nil, errs.New(errs.SegmentExists, "MountSegment",

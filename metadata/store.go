@@ -47,6 +47,8 @@ type Store struct {
 
 	// What readers need of the term, replaced as a whole.
 	inForce atomic.Pointer[termState]
+	// now, for readers.
+	lastTime atomic.Int64
 	// The pass whose victims are marked, nil for none.
 	pass atomic.Pointer[passMark]
 
@@ -199,6 +201,7 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 	}
 	tx := &Tx{s: s, seq: c.Seq, term: c.Term, now: c.Time}
 	s.seq, s.now = c.Seq, c.Time
+	s.lastTime.Store(int64(c.Time))
 	tx.releaseDue()
 	for stream := LeaseRenewals; stream < StreamCount; stream++ {
 		for i, change := range c.Changes {

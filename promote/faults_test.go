@@ -216,7 +216,7 @@ func TestStandbyNeverBegins(t *testing.T) {
 		self := s.Status().Self
 		return !self.Promotable && strings.Contains(self.Why, "start a master")
 	})
-	if err := s.AllowEmpty(t.Context(), 0); errs.KindOf(err) != errs.InvalidWrite {
+	if err := s.AllowEmpty(t.Context(), 0); errs.KindOf(err) != errs.InvalidParams {
 		t.Errorf("a standby may start empty: %v", err)
 	}
 	m := w.start("m")
@@ -238,7 +238,7 @@ func TestStartEmpty(t *testing.T) {
 
 	b := w.start("b")
 	waitFor(t, "b to say why", func() bool { return strings.Contains(b.Status().Self.Why, "not complete") })
-	if err := b.AllowEmpty(t.Context(), 9); errs.KindOf(err) != errs.InvalidVersion {
+	if err := b.AllowEmpty(t.Context(), 9); errs.KindOf(err) != errs.InvalidParams {
 		t.Errorf("starting another term empty: %v", err)
 	}
 	if b.serves() {
@@ -268,7 +268,7 @@ func TestStartEmpty(t *testing.T) {
 		_, err := b.master.Load().PutStart(t.Context(), p, service.PutItem{Key: "x", Size: 1})
 		return err == nil
 	})
-	if err := b.AllowEmpty(t.Context(), 0); errs.KindOf(err) != errs.InvalidWrite {
+	if err := b.AllowEmpty(t.Context(), 0); errs.KindOf(err) != errs.Unavailable {
 		t.Errorf("starting empty while somebody serves: %v", err)
 	}
 	b.end()

@@ -34,7 +34,7 @@ func (n *Node) Handover(ctx context.Context, term metadata.Term, target string) 
 	case role != Primary:
 		return Leader{}, 0, errs.New(errs.NotLeader, "Handover", "this node is %s; ask the primary", role)
 	case term != 0 && term != own:
-		return Leader{}, 0, errs.New(errs.InvalidVersion, "Handover", "the term is %d, not %d; look at the status and ask again", own, term)
+		return Leader{}, 0, errs.New(errs.InvalidParams, "Handover", "the term is %d, not %d; look at the status and ask again", own, term)
 	}
 	if _, err := n.successor(ctx, target); err != nil {
 		return Leader{}, 0, err

@@ -295,7 +295,7 @@ func TestHandover(t *testing.T) {
 	if _, _, err := b.Handover(t.Context(), 0, ""); errs.KindOf(err) != errs.NotLeader {
 		t.Errorf("a handover by a standby: %v", err)
 	}
-	if _, _, err := a.Handover(t.Context(), 7, ""); errs.KindOf(err) != errs.InvalidVersion {
+	if _, _, err := a.Handover(t.Context(), 7, ""); errs.KindOf(err) != errs.InvalidParams {
 		t.Errorf("a handover of another term: %v", err)
 	}
 	waitFor(t, "b in the list of nodes", func() bool {

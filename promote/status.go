@@ -119,7 +119,7 @@ func (n *Node) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, meta
 	case t != nil:
 		p := t.Store.Position()
 		if seq != 0 && seq != p.Seq {
-			return 0, 0, errs.New(errs.Unavailable, "Digest", "this node leads and is at %d; ask for its newest sequence", p.Seq)
+			return 0, 0, errs.New(errs.InvalidParams, "Digest", "this node leads and is at %d; ask for its newest sequence", p.Seq)
 		}
 		return p.Seq, p.Digest, nil
 	case f == nil:
@@ -130,35 +130,36 @@ func (n *Node) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, meta
 		seq = at.Head.Seq
 	}
 	if err := f.WaitApplied(ctx, seq); err != nil {
-		return 0, 0, errs.Wrap(errs.Unavailable, "Digest", err)
+		return 0, 0, errs.Wrap(errs.Unresolved, "Digest", err)
 	}
 	digest, ok := f.Digest(seq)
 	if !ok {
-		return 0, 0, errs.New(errs.Unavailable, "Digest", "this node does not remember its digest at %d any more", seq)
+		return 0, 0, errs.New(errs.InvalidParams, "Digest", "this node does not remember its digest at %d any more", seq)
 	}
 	return seq, digest, nil
 }
 
 // AllowEmpty lets this node begin anew without the state of before, which an
 // operator asks for. It is refused while a node holds that state. Errors:
-// InvalidVersion for another term, InvalidWrite while somebody serves or can.
+// InvalidParams for another term or on a standby, Unavailable while somebody
+// serves or can.
 func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term) error {
 	if !n.MayStartEmpty {
-		return errs.New(errs.InvalidWrite, "StartEmpty", "this node was started as a standby, which never starts empty; ask a master")
+		return errs.New(errs.InvalidParams, "StartEmpty", "this node was started as a standby, which never starts empty; ask a master")
 	}
 	l, there, err := readLeader(ctx, n.Client, n.Layout)
 	if err != nil {
 		return errs.Wrap(errs.Unavailable, "StartEmpty", err)
 	}
 	if there {
-		return errs.New(errs.InvalidWrite, "StartEmpty", "node %s is elected; nothing is lost", l.NodeID)
+		return errs.New(errs.Unavailable, "StartEmpty", "node %s is elected; nothing is lost", l.NodeID)
 	}
 	head, err := (&journal.Reader{Client: n.Client, Layout: n.Layout}).Head(ctx)
 	if err != nil {
 		return errs.Wrap(errs.Unavailable, "StartEmpty", err)
 	}
 	if term != 0 && head.Head.Term != term {
-		return errs.New(errs.InvalidVersion, "StartEmpty", "the last term is %d, not %d; look at the status and ask again", head.Head.Term, term)
+		return errs.New(errs.InvalidParams, "StartEmpty", "the last term is %d, not %d; look at the status and ask again", head.Head.Term, term)
 	}
 	nodes, err := listNodes(ctx, n.Client, n.Layout)
 	if err != nil {
@@ -166,7 +167,7 @@ func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term) error {
 	}
 	for _, other := range nodes {
 		if other.Promotable {
-			return errs.New(errs.InvalidWrite, "StartEmpty", "node %s holds the state and will take over by itself", other.ID)
+			return errs.New(errs.Unavailable, "StartEmpty", "node %s holds the state and will take over by itself", other.ID)
 		}
 	}
 	n.mu.Lock()

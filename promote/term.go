@@ -235,8 +235,11 @@ func (t *Term) open(ctx context.Context) error {
 		n.takeover.Announce = n.Clock() - started
 	}
 	n.mu.Unlock()
+	if t.empty {
+		n.Log.Warn().Uint64("term", uint64(t.Number)).Msg("started empty: no node has the state of before; owners of segments are told to mount them again")
+	}
 	n.Log.Info().Uint64("term", uint64(t.Number)).Uint64("sequence", uint64(t.Store.Position().Seq)).
-		Int64("objects", t.Store.Stats().Objects).Bool("started_empty", t.empty).Msg("serving")
+		Int64("objects", t.Store.Stats().Objects).Msg("serving")
 	return nil
 }
 

@@ -120,9 +120,7 @@ func (a *App) Run(ctx context.Context) (err error) {
 	} else {
 		a.node = newClusterNode(a, etcd)
 	}
-	if a.metrics, err = a.newMetrics(etcd); err != nil {
-		return err
-	}
+	a.metrics = a.newMetrics(etcd)
 
 	// The servers outlive the node's part: a successor asks them.
 	servers, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -130,6 +128,7 @@ func (a *App) Run(ctx context.Context) (err error) {
 	g, servers := errgroup.WithContext(servers)
 	g.Go(func() error { return a.serveRPC(servers) })
 	g.Go(func() error { return a.serveHTTP(servers) })
+	g.Go(func() error { return a.metrics.Run(servers) })
 	g.Go(func() error { return a.sweep(servers) })
 	g.Go(func() error { return a.report(servers) })
 	if err := a.writeReadyFile(etcd); err != nil {

@@ -1,0 +1,91 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/google/uuid"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/etcdclient"
+)
+
+// ErrClosed is in the chain of what calls of a closed client return.
+var ErrClosed = errors.New("the client is closed")
+
+// A Client makes calls of one cluster. It is safe for concurrent use; all its
+// callers share one connection to each node.
+type Client struct {
+	config Config
+	clock  clock.Clock
+	view   *view
+	finder *finder
+	mounts mounts
+	etcd   *clientv3.Client // nil if it is not used
+
+	// ctx ends with Close, and with it all that runs in the background.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu         sync.Mutex // guards closed, and background against starts after it
+	closed     bool
+	background sync.WaitGroup
+}
+
+// New returns a client. It connects to nobody yet: that the cluster cannot be
+// reached shows at the first call.
+//
+// Errors: InvalidParams, which names all faults of the configuration.
+func New(config Config) (*Client, error) {
+	config.setDefaults()
+	if err := config.check(); err != nil {
+		return nil, err
+	}
+	c := &Client{config: config, clock: clock.Boot(), mounts: newMounts()}
+	c.view = &view{clusterID: config.ClusterID, messageBytes: config.MaxMessageBytes}
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.finder = newFinder(c.view, config, c.clock, c.spawn)
+	c.spawn(c.finder.run)
+	if len(config.EtcdEndpoints) > 0 {
+		var err error
+		if c.etcd, err = etcdclient.New(config.EtcdEndpoints); err != nil {
+			c.Close()
+			return nil, errs.Wrap(errs.InvalidParams, "client.New", err)
+		}
+		c.spawn((&leaderWatch{
+			client: c.etcd, key: leaderKey(config.EtcdPrefix, config.ClusterID), finder: c.finder, log: config.Log,
+		}).run)
+	}
+	return c, nil
+}
+
+// ID returns the id under which this client puts objects and mounts segments.
+func (c *Client) ID() uuid.UUID { return c.config.ClientID }
+
+// Close ends what runs in the background, and all calls under way: with
+// errs.Unresolved where the outcome is open. It waits for what it ends, which
+// is short. Mounted segments stay mounted until the server misses the pings;
+// unmount them first to take the memory back at once.
+func (c *Client) Close() {
+	c.mu.Lock()
+	c.closed = true
+	c.mu.Unlock()
+	c.cancel()
+	c.finder.close()
+	if c.etcd != nil {
+		_ = c.etcd.Close()
+	}
+	c.background.Wait()
+}
+
+// spawn runs f in the background until the client is closed.
+func (c *Client) spawn(f func(context.Context)) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.closed {
+		c.background.Go(func() { f(c.ctx) })
+	}
+}

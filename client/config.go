@@ -1,0 +1,126 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// MaxAddresses is how many addresses a Config may list.
+const MaxAddresses = 64
+
+// Config says whom a Client talks to, and how. Addresses, EtcdEndpoints or both
+// must be set; a zero field means its default.
+type Config struct {
+	// Addresses are host:port of the gRPC services of nodes. One that answers is
+	// enough to find the primary; the more of them, the surer.
+	Addresses []string
+	// EtcdEndpoints are those of the cluster's etcd, whose leader key is watched.
+	EtcdEndpoints []string
+	// EtcdPrefix is the nodes' --etcd-prefix. Default /understudy.
+	EtcdPrefix string
+	// ClusterID is the nodes' --cluster_id. Nodes of another cluster are not
+	// listened to. Default mooncake_cluster.
+	ClusterID string
+
+	// ClientID names this client as the writer of its puts and the owner of its
+	// segments. Default: a random one.
+	ClientID uuid.UUID
+	// Tenant owns the keys of all calls. Default: the server's default tenant.
+	Tenant string
+
+	// Timeout bounds calls whose context has no deadline. Default 30 s.
+	Timeout time.Duration
+	// PingInterval is how often the server hears of a client with mounted
+	// segments. Default 1 s; the server forgets a client after 10 s.
+	PingInterval time.Duration
+	// MaxMessageBytes is the largest message in either direction, the nodes'
+	// --max-message-bytes. Default 16 MiB.
+	MaxMessageBytes int
+
+	// Observer is told what happens. Default: nobody.
+	Observer Observer
+	// Log gets, at debug level, what Observer does not tell. Default: nothing.
+	Log zerolog.Logger
+}
+
+// An Observer is told what a client does, on the goroutine that does it. It
+// must not block, nor call the client.
+type Observer interface {
+	// Call is told of each call that has ended: how many attempts it took, how it
+	// ended (errs.OK for success), and how long the caller waited.
+	Call(method string, attempts int, kind errs.Kind, took time.Duration)
+	// LeaderChanged is told of each new primary, and of one that was elected again.
+	LeaderChanged(l Leader)
+	// Remounted is told when segments were mounted again because the server had
+	// forgotten them, or that this failed; it is tried again then.
+	Remounted(segments int, err error)
+}
+
+// A Leader is a primary that has answered.
+type Leader struct {
+	Address string // host:port of its gRPC service
+	NodeID  string
+	Term    uint64
+}
+
+func (c *Config) setDefaults() {
+	setDefault(&c.EtcdPrefix, "/understudy")
+	setDefault(&c.ClusterID, "mooncake_cluster")
+	setDefault(&c.Timeout, 30*time.Second)
+	setDefault(&c.PingInterval, time.Second)
+	setDefault(&c.MaxMessageBytes, pb.DefaultMaxMessageBytes)
+	if c.ClientID == uuid.Nil {
+		c.ClientID = uuid.New()
+	}
+}
+
+func setDefault[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// check returns all faults at once, as one InvalidParams.
+func (c *Config) check() error {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	if len(c.Addresses) == 0 && len(c.EtcdEndpoints) == 0 {
+		fault("neither Addresses nor EtcdEndpoints are set; one of them must say where to look for the primary")
+	}
+	if n := len(c.Addresses); n > MaxAddresses {
+		fault("Addresses has %d entries, at most %d are possible", n, MaxAddresses)
+	}
+	for _, address := range c.Addresses {
+		if host, port, err := net.SplitHostPort(address); err != nil || host == "" || port == "" {
+			fault("Addresses has %q, which is not host:port", address)
+		}
+	}
+	if strings.Contains(c.ClusterID, "/") {
+		fault("ClusterID is %q; it cannot contain a slash", c.ClusterID)
+	}
+	if n := len(c.Tenant); n > pb.MaxTenantBytes {
+		fault("Tenant has %d bytes, at most %d are possible", n, pb.MaxTenantBytes)
+	}
+	for name, d := range map[string]time.Duration{"Timeout": c.Timeout, "PingInterval": c.PingInterval} {
+		if d < 0 {
+			fault("%s is %v; it cannot be negative", name, d)
+		}
+	}
+	if c.MaxMessageBytes < 0 {
+		fault("MaxMessageBytes is %d; it cannot be negative", c.MaxMessageBytes)
+	}
+	if len(faults) == 0 {
+		return nil
+	}
+	return &errs.Error{Kind: errs.InvalidParams, Op: "client.New", Err: errors.Join(faults...)}
+}
