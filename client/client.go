@@ -81,11 +81,25 @@ func (c *Client) Close() {
 	c.background.Wait()
 }
 
-// spawn runs f in the background until the client is closed.
-func (c *Client) spawn(f func(context.Context)) {
+// spawn runs f in the background until the client is closed. It reports false
+// if that has happened, and f does not run.
+func (c *Client) spawn(f func(context.Context)) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.closed {
-		c.background.Go(func() { f(c.ctx) })
+	if c.closed {
+		return false
 	}
+	c.background.Go(func() { f(c.ctx) })
+	return true
+}
+
+// ended says why a call cannot go on, or nil.
+func (c *Client) ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if c.ctx.Err() != nil {
+		return ErrClosed
+	}
+	return nil
 }

@@ -52,7 +52,7 @@ func NotOffered() []Absence {
 		{[]string{"ha_oplog_checksum_failures_total"},
 			"A record that cannot be decoded makes a standby load a snapshot.",
 			`understudy_snapshot_loads_total{reason="corrupt"}`},
-		{[]string{"ha_oplog_etcd_write_retries_total", "ha_batch_record_retry_total"},
+		{[]string{"ha_oplog_etcd_write_retries_total"},
 			"Attempts of one commit are part of its duration.",
 			"understudy_commit_duration_seconds"},
 		{[]string{"ha_oplog_watch_disconnections_total"},

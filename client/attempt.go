@@ -1,0 +1,166 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpcerr"
+)
+
+// A reply is the answer to a call.
+type reply interface {
+	proto.Message
+	GetHeader() *pb.ResponseHeader
+}
+
+// A failure is what an attempt brought instead of an answer.
+type failure struct {
+	err    *errs.Error
+	from   rpcerr.Source // without a NodeID no node has spoken
+	repeat bool          // another attempt may bring an answer; otherwise err is one
+	open   bool          // this attempt may have been applied
+	drop   bool          // who leads must be found out first
+}
+
+// A view is what this client holds to be true of the cluster.
+type view struct {
+	clusterID    string
+	messageBytes int
+	term         atomic.Uint64 // the highest that it has heard of
+}
+
+// see takes note of a term. It reports false if a higher one is known.
+func (v *view) see(term uint64) bool {
+	for {
+		highest := v.term.Load()
+		if term <= highest {
+			return term == highest
+		}
+		if v.term.CompareAndSwap(highest, term) {
+			return true
+		}
+	}
+}
+
+// attempt makes a call once, on a connection. It returns nil if resp is an
+// answer to pass on.
+func (v *view) attempt(ctx context.Context, conn grpc.ClientConnInterface, op operation, req proto.Message, resp reply) *failure {
+	if !op.mutates() {
+		if err := conn.Invoke(ctx, op.method, req, resp, grpc.StaticMethod()); err != nil {
+			return v.judge(ctx, op, req, true, err)
+		}
+		return v.admit(resp.GetHeader())
+	}
+	var to peer.Peer // is set once there is a stream: before that nothing was sent
+	if err := conn.Invoke(ctx, op.method, req, resp, grpc.StaticMethod(), grpc.Peer(&to)); err != nil {
+		return v.judge(ctx, op, req, to.Addr != nil, err)
+	}
+	return v.admit(resp.GetHeader())
+}
+
+// admit decides whether an answer may be passed on.
+func (v *view) admit(h *pb.ResponseHeader) *failure {
+	from := rpcerr.Source{Term: h.GetTerm(), ClusterID: h.GetClusterId(), NodeID: h.GetNodeId()}
+	if from.ClusterID != v.clusterID {
+		return v.wrongCluster(from)
+	}
+	if !v.see(from.Term) {
+		return v.deposed(from)
+	}
+	return nil
+}
+
+// judge decides what an error means for the call. sent says whether any of the
+// request may have left this machine.
+func (v *view) judge(ctx context.Context, op operation, req proto.Message, sent bool, err error) *failure {
+	e, from := rpcerr.Parse(err)
+	switch {
+	case from.NodeID != "":
+		return v.judgeAnswer(e, from)
+	case ctx.Err() != nil: // it says nothing about the node
+		return &failure{err: e, repeat: true, open: sent}
+	case e.Kind == errs.Unresolved:
+		return &failure{err: e, repeat: true, open: sent, drop: status.Code(err) != codes.DeadlineExceeded}
+	case status.Code(err) == codes.ResourceExhausted:
+		return v.tooLarge(op, req, e)
+	case e.Kind == errs.Internal:
+		if _, err := proto.Marshal(req); err != nil {
+			e = &errs.Error{Kind: errs.InvalidParams, Detail: "the request cannot be sent; keys and names are UTF-8", Err: err}
+		}
+	}
+	return &failure{err: e}
+}
+
+// judgeAnswer is judge for an error that a node has answered.
+func (v *view) judgeAnswer(e *errs.Error, from rpcerr.Source) *failure {
+	if from.ClusterID != v.clusterID {
+		return v.wrongCluster(from)
+	}
+	current := v.see(from.Term)
+	f := judgeKind(e)
+	f.from = from
+	// Only of the primary is a lower term a sign that it was replaced.
+	if !current && e.Kind != errs.NotLeader {
+		return v.deposed(from)
+	}
+	return f
+}
+
+// judgeKind is the table in the package comment.
+func judgeKind(e *errs.Error) *failure {
+	switch e.Kind {
+	case errs.NotLeader:
+		return &failure{err: e, repeat: true, drop: true}
+	case errs.Unavailable:
+		return &failure{err: e, repeat: true}
+	case errs.Unresolved:
+		return &failure{err: e, repeat: true, open: true}
+	default:
+		return &failure{err: e}
+	}
+}
+
+// wrongCluster is final: whoever listed the address must correct it.
+func (v *view) wrongCluster(from rpcerr.Source) *failure {
+	return &failure{from: from, drop: true, err: &errs.Error{Kind: errs.InvalidParams, Detail: fmt.Sprintf(
+		"node %q belongs to cluster %q, and this client to %q: correct its addresses, or set Config.ClusterID", from.NodeID, from.ClusterID, v.clusterID)}}
+}
+
+// deposed drops what a replaced primary has answered. It may be true, and may
+// be what nobody else will ever know.
+func (v *view) deposed(from rpcerr.Source) *failure {
+	return &failure{from: from, repeat: true, open: true, drop: true, err: &errs.Error{Kind: errs.NotLeader, Detail: fmt.Sprintf(
+		"node %q answered in term %d although term %d has begun, so the answer was dropped; if the cluster has started over, make a new client",
+		from.NodeID, from.Term, v.term.Load())}}
+}
+
+// tooLarge tells a request that was refused from an answer that was lost.
+func (v *view) tooLarge(op operation, req proto.Message, e *errs.Error) *failure {
+	size := proto.Size(req)
+	switch {
+	case size > v.messageBytes:
+		e.Detail = fmt.Sprintf("the request has %d bytes, at most %d are possible; split it", size, v.messageBytes)
+	case !op.mutates():
+		e.Detail = "the answer is too large; ask for less at once"
+	default:
+		e.Kind = errs.Unresolved
+		e.Detail = "a message was too large; if it was the answer, the call was applied: look, and ask for less at once"
+	}
+	return &failure{err: e}
+}
+
+// notWhole is an answer that lacks something. It counts as lost.
+func notWhole(op operation, from *pb.ResponseHeader) *failure {
+	return &failure{repeat: true, open: true, err: &errs.Error{
+		Kind: errs.Unresolved, Op: op.name, Detail: fmt.Sprintf("the answer of node %q is not whole", from.GetNodeId()),
+	}}
+}

@@ -1,0 +1,153 @@
+package client
+
+import (
+	"context"
+	"errors"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpcerr"
+)
+
+// A run is a part of a batch, its items from one to before another.
+type run struct{ from, to int }
+
+// A batch is a call that changes many items, each with an outcome of its own.
+// Item i is known to the server by request id request + i, so what has no
+// outcome yet can be repeated run by run.
+type batch struct {
+	op      operation
+	request uint64
+	// send asks for a run, as a batch of its own. The indexes of the item errors
+	// that it returns count from the run's begin.
+	send func(ctx context.Context, l *leader, request uint64, r run) ([]*pb.ItemError, *failure)
+
+	failed   []error // by item: its outcome, or what came last of it
+	open     []bool  // by item: an attempt may have been applied
+	left     []run   // without an outcome, in order
+	answered bool    // some items have been answered
+}
+
+// batch makes such a call. It returns the outcome of each item, or an error if
+// no item has got any answer.
+func (c *Client) batch(ctx context.Context, b *batch, n int) ([]error, error) {
+	b.request = newRequestID()
+	b.failed, b.open, b.left = make([]error, n), make([]bool, n), []run{{0, n}}
+	err := c.call(ctx, b.op, b.try)
+	if err == nil {
+		return b.failed, nil
+	}
+	if !b.answered {
+		return nil, err
+	}
+	b.abandon(err)
+	return b.failed, nil
+}
+
+// try asks once for all that is left.
+func (b *batch) try(ctx context.Context, l *leader) *failure {
+	todo := b.left
+	b.left = nil
+	var worst *failure
+	for i, r := range todo {
+		items, f := b.send(ctx, l, b.request+uint64(r.from), r)
+		if f != nil {
+			for k := r.from; f.open && k < r.to; k++ {
+				b.open[k] = true
+			}
+			b.left = append(b.left, todo[i:]...)
+			return f
+		}
+		b.answered = true
+		worst = worse(worst, b.settle(r, items))
+	}
+	return worst
+}
+
+// settle takes note of the answer to a run. It returns the failure of items
+// that are still without an outcome, or nil.
+func (b *batch) settle(r run, items []*pb.ItemError) (worst *failure) {
+	clear(b.failed[r.from:r.to])
+	for _, item := range items {
+		i := r.from + int(item.GetIndex())
+		e := rpcerr.Item(item, b.op.name)
+		b.failed[i] = e
+		f := judgeKind(e)
+		if !f.repeat || f.open && b.op.repeat == never {
+			continue
+		}
+		b.open[i] = b.open[i] || f.open
+		if n := len(b.left); n > 0 && b.left[n-1].to == i {
+			b.left[n-1].to++
+		} else {
+			b.left = append(b.left, run{i, i + 1})
+		}
+		worst = worse(worst, f)
+	}
+	return worst
+}
+
+// worse is a failure that makes the call do what either of two asks for.
+func worse(a, b *failure) *failure {
+	switch {
+	case a == nil:
+		return b
+	case b == nil:
+		return a
+	}
+	return &failure{err: a.err, repeat: true, open: a.open || b.open, drop: a.drop || b.drop}
+}
+
+// abandon ends the items that are left, with the error that ended the call.
+func (b *batch) abandon(err error) {
+	var e *errs.Error
+	if !errors.As(err, &e) {
+		e = &errs.Error{Kind: errs.Internal, Op: b.op.name, Err: err}
+	}
+	open := &errs.Error{Kind: errs.Unresolved, Op: e.Op, Err: e.Err, Detail: "this item may have been changed; of the call: " + e.Detail}
+	unchanged := &errs.Error{Kind: e.Kind, Op: e.Op, Err: e.Err, Detail: "this item was not changed; of the call: " + e.Detail}
+	if unchanged.Kind == errs.Unresolved {
+		unchanged.Kind = errs.Unavailable
+	}
+	for _, r := range b.left {
+		for i := r.from; i < r.to; i++ {
+			if b.failed[i] = unchanged; b.open[i] {
+				b.failed[i] = open
+			}
+		}
+	}
+}
+
+// acknowledged is the check of answers that count their successes.
+func acknowledged(succeeded uint32, items []*pb.ItemError, n int) bool {
+	return int(succeeded)+len(items) == n && inOrder(items, n)
+}
+
+// inOrder checks that item errors are ascending and of items that exist.
+func inOrder(items []*pb.ItemError, n int) bool {
+	next := 0
+	for _, item := range items {
+		i := int(item.GetIndex())
+		if i < next || i >= n {
+			return false
+		}
+		next = i + 1
+	}
+	return true
+}
+
+// allThere checks that there is an object for each of n items but those with an
+// error, which are in order.
+func allThere(objects []*pb.ReplicaList, items []*pb.ItemError, n int) bool {
+	if len(objects) != n {
+		return false
+	}
+	for i, o := range objects {
+		if len(items) > 0 && int(items[0].GetIndex()) == i {
+			items = items[1:]
+		} else if o.GetObjectId() == 0 {
+			return false
+		}
+	}
+	return true
+}

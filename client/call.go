@@ -1,0 +1,172 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// An attempt makes a call once, at a leader. It returns nil if that has brought
+// the answer.
+type attempt func(ctx context.Context, l *leader) *failure
+
+// ask makes a call and returns its answer, and the time on the client's clock
+// before it was sent. whole, unless nil, says whether an answer has all that it
+// must have.
+func ask[R any, P interface {
+	*R
+	reply
+}](ctx context.Context, c *Client, op operation, req proto.Message, whole func(P) bool) (resp P, sent time.Duration, err error) {
+	err = c.call(ctx, op, func(ctx context.Context, l *leader) *failure {
+		resp, sent = new(R), c.clock()
+		f := c.send(ctx, l, op, req, resp)
+		if f == nil && whole != nil && !whole(resp) {
+			return notWhole(op, resp.GetHeader())
+		}
+		return f
+	})
+	return resp, sent, err
+}
+
+// send makes a call once, at a leader.
+func (c *Client) send(ctx context.Context, l *leader, op operation, req proto.Message, resp reply) *failure {
+	f := c.view.attempt(ctx, l.conn, op, req, resp)
+	if f == nil || f.from.NodeID != "" {
+		l.heard.Store(int64(c.clock()))
+	}
+	return f
+}
+
+// call makes attempts until one brings an answer, or the time is up.
+func (c *Client) call(ctx context.Context, op operation, try attempt) error {
+	c.finder.calls.Add(1)
+	defer c.finder.calls.Add(-1)
+	started := c.clock()
+	ctx, cancel := c.withDeadline(ctx)
+	defer cancel()
+	attempts, err := c.repeat(ctx, op, try)
+	if c.config.Observer != nil {
+		c.config.Observer.Call(op.name, attempts, errs.KindOf(err), c.clock()-started)
+	}
+	return err
+}
+
+func (c *Client) withDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, c.config.Timeout)
+}
+
+// Pauses between the attempts of a call, and between questions for the leader:
+// 10 ms at first, 160 ms at last, each half as long or as long again.
+const (
+	firstPause  = 10 * time.Millisecond
+	lastPause   = 160 * time.Millisecond
+	pauseGrowth = 1.5
+	pauseSpread = 0.5
+)
+
+func newPauses() *backoff.ExponentialBackOff {
+	b := &backoff.ExponentialBackOff{
+		InitialInterval: firstPause, MaxInterval: lastPause, Multiplier: pauseGrowth, RandomizationFactor: pauseSpread,
+	}
+	b.Reset()
+	return b
+}
+
+func (c *Client) repeat(ctx context.Context, op operation, try attempt) (attempts int, err error) {
+	var pauses *backoff.ExponentialBackOff
+	var last *failure
+	open := false
+	for {
+		l, err := c.finder.wait(ctx)
+		if err != nil {
+			return attempts, c.gaveUp(op, open, attempts, last, err)
+		}
+		attempts++
+		f := try(ctx, l)
+		if f == nil {
+			return attempts, nil
+		}
+		if f.drop {
+			c.finder.drop(l, f.from)
+		}
+		if !f.repeat {
+			return attempts, answer(op, f.err)
+		}
+		if open = open || f.open && op.mutates(); open && op.repeat == never {
+			return attempts, unresolved(op, f.err, c.ended(ctx))
+		}
+		if last = f; pauses == nil {
+			pauses = newPauses()
+		}
+		if err := c.pause(ctx, pauses.NextBackOff()); err != nil {
+			return attempts, c.gaveUp(op, open, attempts, last, err)
+		}
+	}
+}
+
+func (c *Client) pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-c.ctx.Done():
+		return ErrClosed
+	}
+}
+
+// answer is what the caller gets of a final failure.
+func answer(op operation, e *errs.Error) error {
+	if e.Op == "" || e.Op == "grpc" {
+		e.Op = op.name
+	}
+	return e
+}
+
+// unresolved is the end of a call that must not be repeated. ended is why it
+// could not have been, if there is such a reason.
+func unresolved(op operation, e *errs.Error, ended error) error {
+	return &errs.Error{
+		Kind: errs.Unresolved, Op: op.name, Err: ended,
+		Detail: fmt.Sprintf("all of it, a part or nothing may be done, and a repeat might change what came after it; look first (%v)", e),
+	}
+}
+
+// gaveUp is the end of a call without an answer.
+func (c *Client) gaveUp(op operation, open bool, attempts int, last *failure, cause error) error {
+	e := &errs.Error{Kind: errs.Unavailable, Op: op.name, Err: cause, Detail: "nothing was changed"}
+	if open {
+		e.Kind, e.Detail = errs.Unresolved, "the call may have been applied; look, or repeat it"
+	}
+	var fault *errs.Error
+	if errors.As(cause, &fault) { // of the addresses
+		if !open {
+			e.Kind = fault.Kind
+		}
+		return e
+	}
+	if last != nil {
+		e.Detail += fmt.Sprintf("; %d attempts, the last one: %v", attempts, last.err)
+	}
+	if why := c.finder.why(); why != "" {
+		e.Detail += "; nobody serves: " + why
+	}
+	return e
+}
+
+// newRequestID draws the number by which a repeated call is known: from 1 on,
+// with room for the items of a batch below 2^63.
+func newRequestID() uint64 { return 1 + rand.Uint64N(1<<63-1-pb.MaxBatchItems) }

@@ -1,0 +1,331 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/rpcerr"
+)
+
+const (
+	// maxLearned is how many addresses are kept besides the configured ones.
+	maxLearned = 16
+	// quietFor is how long a leader may answer nothing, with calls under way,
+	// before the others are asked who leads: one whose process is stopped takes
+	// calls and never answers.
+	quietFor = time.Second
+	// lostAfter is how long a leader may answer nothing, asked whether it leads,
+	// before it is called at another address where it answers.
+	lostAfter = quietFor + 2*probeTimeout
+	// drainFor is how long a replaced leader's connection stays open: answers
+	// under way may still arrive, and calls that hang there must not hang longer.
+	drainFor = 250 * time.Millisecond
+)
+
+// A leader is a primary that has answered, with the connection to it.
+type leader struct {
+	Leader
+	candidate *candidate
+	conn      *grpc.ClientConn
+	heard     atomic.Int64 // when it last answered, on the client's clock
+}
+
+// A finder knows who leads. What it hears, from hints and from etcd, only says
+// whom to ask: a leader is who has answered as such, with a term that is not
+// lower than any that is known.
+//
+// It asks only while somebody needs to know. All callers share the one search.
+type finder struct {
+	view     *view
+	config   Config
+	clock    clock.Clock
+	spawn    func(func(context.Context)) bool
+	calls    atomic.Int64           // under way
+	current  atomic.Pointer[leader] // nil while nobody is known to lead
+	wake     chan struct{}          // starts a search
+	arrivals chan struct{}          // tells a search of a new candidate
+	done     chan struct{}          // closed with the client
+
+	mu         sync.Mutex // guards what follows, and changes of current but to nil
+	candidates []*candidate
+	searching  bool          // a search is under way, or about to be
+	news       chan struct{} // closed, and replaced, when waiting callers must look
+	met        bool          // a node of this cluster has answered, ever
+	fault      *errs.Error   // why no search will find anybody; nil if one may
+	reported   Leader        // the last one that the observer was told of
+	closed     bool
+}
+
+func newFinder(v *view, config Config, clk clock.Clock, spawn func(func(context.Context)) bool) *finder {
+	f := &finder{
+		view: v, config: config, clock: clk, spawn: spawn,
+		wake: make(chan struct{}, 1), arrivals: make(chan struct{}, 1), done: make(chan struct{}), news: make(chan struct{}),
+	}
+	for _, address := range config.Addresses {
+		f.candidate(address)
+	}
+	return f
+}
+
+// wait returns the leader as soon as there is one. It fails with the context,
+// when the client is closed, or when the addresses cannot be right.
+func (f *finder) wait(ctx context.Context) (*leader, error) {
+	for {
+		if l := f.current.Load(); l != nil {
+			return l, nil
+		}
+		news, err := f.look()
+		if err != nil {
+			return nil, err
+		}
+		select {
+		case <-news:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-f.done:
+			return nil, ErrClosed
+		}
+	}
+}
+
+// look begins a search unless one is under way, and returns what is closed when
+// there is something to see.
+func (f *finder) look() (<-chan struct{}, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.searching && f.fault != nil:
+		return nil, f.fault
+	case !f.searching:
+		f.searching, f.fault = true, nil
+		for _, c := range f.candidates {
+			c.state, c.said = unasked, nil
+		}
+		notify(f.wake)
+	}
+	if f.current.Load() != nil { // found meanwhile
+		seen := make(chan struct{})
+		close(seen)
+		return seen, nil
+	}
+	return f.news, nil
+}
+
+// tellLocked makes waiting callers look.
+func (f *finder) tellLocked() {
+	close(f.news)
+	f.news = make(chan struct{})
+}
+
+// drop says that a leader turned a call away, or cannot be reached, and what it
+// knew of its successor.
+func (f *finder) drop(l *leader, from rpcerr.Source) {
+	if from.Leader != "" {
+		f.hint(from.Leader, from.Term)
+	}
+	if f.current.CompareAndSwap(l, nil) {
+		f.config.Log.Debug().Str("address", l.Address).Uint64("term", l.Term).Msg("the leader turns calls away or cannot be reached")
+	}
+}
+
+// hint says where somebody believes the leader of a term to be. It is asked at
+// once, but only once for each term: two nodes that take each other for the
+// leader would keep this client busy otherwise.
+func (f *finder) hint(address string, term uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c := f.candidateLocked(address); term > c.hinted {
+		c.hinted = term
+		notify(c.kick)
+	}
+}
+
+// told says what stands in etcd: that a node was elected, or that it serves.
+func (f *finder) told(address string, term uint64) {
+	f.view.see(term)
+	f.mu.Lock()
+	c := f.candidateLocked(address)
+	c.hinted = max(c.hinted, term)
+	notify(c.kick)
+	known := false
+	if l := f.current.Load(); l != nil {
+		if known = l.Term >= term; !known {
+			f.current.Store(nil)
+			f.retireLocked(l)
+		}
+	}
+	f.mu.Unlock()
+	if !known {
+		_, _ = f.look()
+	}
+}
+
+// elect takes note of a node that has answered as the leader. It reports false
+// if that is no reason to prefer it to the one that is known.
+func (f *finder) elect(c *candidate, conn *grpc.ClientConn, h *pb.ResponseHeader) bool {
+	l := &leader{Leader: Leader{c.address, h.GetNodeId(), h.GetTerm()}, candidate: c, conn: conn}
+	l.heard.Store(int64(f.clock()))
+	f.mu.Lock()
+	old := f.current.Load()
+	switch {
+	case f.closed || c.conn != conn: // it was given up meanwhile
+		f.mu.Unlock()
+		return false
+	case old != nil && old.Term >= l.Term && old.candidate == c:
+		old.heard.Store(l.heard.Load())
+		f.mu.Unlock()
+		return true
+	case old != nil && old.Term >= l.Term && f.silence(old) < lostAfter:
+		f.mu.Unlock() // the same node by another address: wait for what the first one brings
+		return false
+	case old != nil:
+		f.retireLocked(old)
+	}
+	f.current.Store(l)
+	f.tellLocked()
+	changed := f.reported != l.Leader
+	f.reported = l.Leader
+	f.mu.Unlock()
+	if changed {
+		f.config.Log.Debug().Str("address", l.Address).Str("node", l.NodeID).Uint64("term", l.Term).Msg("found the leader")
+		if f.config.Observer != nil {
+			f.config.Observer.LeaderChanged(l.Leader)
+		}
+	}
+	return true
+}
+
+// retireLocked gives up the connection to a replaced leader: calls that hang
+// there come back, and are made again at its successor.
+func (f *finder) retireLocked(l *leader) {
+	if l.candidate.conn == l.conn {
+		l.candidate.conn = nil
+	}
+	f.closeLater(l.conn)
+}
+
+func (f *finder) closeLater(conn *grpc.ClientConn) {
+	running := f.spawn(func(ctx context.Context) {
+		t := time.NewTimer(drainFor)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		}
+		_ = conn.Close()
+	})
+	if !running {
+		_ = conn.Close()
+	}
+}
+
+// quiet reports whether calls are under way and the leader answers none.
+func (f *finder) quiet() bool {
+	l := f.current.Load()
+	return l != nil && f.calls.Load() > 0 && f.silence(l) > quietFor
+}
+
+// silence returns how long a leader has answered nothing.
+func (f *finder) silence(l *leader) time.Duration { return f.clock() - time.Duration(l.heard.Load()) }
+
+// why says what is known of the nodes, if nobody leads.
+func (f *finder) why() string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.current.Load() != nil || f.closed {
+		return ""
+	}
+	return f.whyLocked()
+}
+
+func (f *finder) whyLocked() string {
+	const most = 8
+	var list []string
+	for _, c := range f.candidates {
+		if c.said != nil && len(list) < most {
+			list = append(list, fmt.Sprintf("%s: %v", c.address, c.said))
+		}
+	}
+	if len(f.candidates) == 0 {
+		list = append(list, "etcd names no leader, or does not answer")
+	}
+	return strings.Join(list, "; ")
+}
+
+// close ends all calls.
+func (f *finder) close() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		return
+	}
+	f.closed = true
+	close(f.done)
+	f.current.Store(nil)
+	for _, c := range f.candidates {
+		c.closeLocked()
+	}
+}
+
+func (f *finder) candidate(address string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.candidateLocked(address).configured = true
+}
+
+// candidateLocked returns the candidate at an address, which is a new one if
+// it was not known.
+func (f *finder) candidateLocked(address string) *candidate {
+	for _, c := range f.candidates {
+		if c.address == address {
+			return c
+		}
+	}
+	c := &candidate{address: address, kick: make(chan struct{}, 1)}
+	f.forgetLocked()
+	f.candidates = append(f.candidates, c)
+	notify(f.arrivals)
+	return c
+}
+
+// forgetLocked makes room for a learned address, at the cost of the one that
+// was learned first and does not lead.
+func (f *finder) forgetLocked() {
+	learned, oldest := 0, -1
+	current := f.current.Load()
+	for i, c := range f.candidates {
+		if c.configured || current != nil && current.candidate == c {
+			continue
+		}
+		if learned++; oldest < 0 {
+			oldest = i
+		}
+	}
+	if learned >= maxLearned {
+		c := f.candidates[oldest]
+		c.forgotten = true
+		if c.conn != nil {
+			f.closeLater(c.conn)
+			c.conn = nil
+		}
+		f.candidates = slices.Delete(f.candidates, oldest, oldest+1)
+	}
+}
+
+// notify fills a channel of capacity 1.
+func notify(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,289 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// A PutItem is an object to put.
+type PutItem struct {
+	Key   string // 1 to 4,096 bytes of UTF-8
+	Size  uint64 // bytes, at least 1
+	Group string // of objects that belong together; empty for none
+}
+
+// A PutConfig says how objects are to be stored. The zero value is the server's
+// default.
+type PutConfig struct {
+	Replicas          int           // wanted in memory, at most 64, on distinct segment names; one is enough. 0 = 1
+	PreferredSegments []string      // names of segments to try first, in this order
+	SoftPin           SoftPin       // whether it is evicted only when nothing else can be
+	SoftPinTTL        time.Duration // from when it is readable; with PinSoftly only. 0 = the server's default
+	HardPin           bool          // never evict it
+	SameNode          bool          // batches: place later objects at the endpoint of the first
+	DataType          uint8         // kept for readers, without meaning to the server
+	HostID            string        // of the writer's host
+}
+
+// A SoftPin is what a put does to the soft pin of its key.
+type SoftPin uint8
+
+// What to do about a soft pin.
+const (
+	KeepSoftPin SoftPin = iota // a new object has none
+	PinSoftly
+	NoSoftPin
+)
+
+var softPins = [...]pb.SoftPinAction{
+	KeepSoftPin: pb.SoftPinAction_SOFT_PIN_ACTION_PRESERVE,
+	PinSoftly:   pb.SoftPinAction_SOFT_PIN_ACTION_ENABLE,
+	NoSoftPin:   pb.SoftPinAction_SOFT_PIN_ACTION_DISABLE,
+}
+
+func (p *PutConfig) message(op operation) (*pb.PutConfig, error) {
+	if p.Replicas < 0 || p.Replicas > pb.MaxReplicas {
+		return nil, errs.New(errs.InvalidParams, op.name, "%d replicas are wanted; give 1 to %d, or 0 for one", p.Replicas, pb.MaxReplicas)
+	}
+	if int(p.SoftPin) >= len(softPins) {
+		return nil, errs.New(errs.InvalidParams, op.name, "SoftPin is %d, which is none of its constants", p.SoftPin)
+	}
+	if p.SoftPinTTL < 0 {
+		return nil, errs.New(errs.InvalidParams, op.name, "SoftPinTTL is %v; it cannot be negative", p.SoftPinTTL)
+	}
+	m := &pb.PutConfig{
+		PreferredSegments: p.PreferredSegments, SoftPinAction: softPins[p.SoftPin], HardPin: p.HardPin,
+		PreferAllocInSameNode: p.SameNode, DataType: uint32(p.DataType), HostId: p.HostID,
+	}
+	if p.Replicas > 0 {
+		m.ReplicaNum = proto.Uint32(uint32(p.Replicas))
+	}
+	if p.SoftPinTTL > 0 {
+		m.SoftPinTtlMs = proto.Uint64(millis(p.SoftPinTTL))
+	}
+	return m, nil
+}
+
+// A Reservation is where the writer of an object is to put its bytes. Nobody
+// else gets these until the put is ended or revoked, or 30 s old and replaced.
+type Reservation struct {
+	Key      string
+	ID       ObjectID
+	Size     uint64
+	Replicas []Replica // all are to be written
+}
+
+// Ref names the put for PutEnd and PutRevoke.
+func (r *Reservation) Ref() PutRef { return PutRef{Key: r.Key, ID: r.ID} }
+
+// PutStart reserves memory for an object. Go on with PutEnd or PutRevoke.
+//
+// Errors: ObjectExists for a readable object, or for a reservation that is not
+// 30 s old, this client's own among them; NoAvailableHandle if no segment has
+// room: try again after eviction.
+//
+// After Unresolved there may be a reservation that nobody will end. The key can
+// be put again 30 s later.
+func (c *Client) PutStart(ctx context.Context, item PutItem, config PutConfig) (Reservation, error) {
+	how, err := config.message(opPutStart)
+	if err != nil {
+		return Reservation{}, err
+	}
+	req := &pb.PutStartRequest{
+		Tenant: c.config.Tenant, RequestId: newRequestID(), ClientId: c.config.ClientID.String(),
+		Key: item.Key, Size: item.Size, GroupId: item.Group, Config: how,
+	}
+	resp, _, err := ask(ctx, c, opPutStart, req, func(r *pb.PutStartResponse) bool { return r.GetObject().GetObjectId() != 0 })
+	if err != nil {
+		return Reservation{}, err
+	}
+	put, _ := reservationOf(item.Key, resp.GetObject(), nil)
+	return put, nil
+}
+
+func reservationOf(key string, list *pb.ReplicaList, replicas []Replica) (Reservation, []Replica) {
+	r := Reservation{Key: key, ID: ObjectID(list.GetObjectId()), Size: list.GetSize()}
+	r.Replicas, replicas = replicasOf(list, replicas)
+	return r, replicas
+}
+
+// A Reserved is a reservation of a batch, or why there is none.
+type Reserved struct {
+	Reservation
+	Err error
+}
+
+// BatchPutStart is PutStart for 1 to 10,000 objects, in their order. The error
+// is for the call as a whole, when no item has got an answer.
+func (c *Client) BatchPutStart(ctx context.Context, items []PutItem, config PutConfig) ([]Reserved, error) {
+	how, err := config.message(opBatchPutStart)
+	if err != nil {
+		return nil, err
+	}
+	wanted := make([]*pb.PutStartItem, len(items))
+	for i, it := range items {
+		wanted[i] = &pb.PutStartItem{Key: it.Key, Size: it.Size, GroupId: it.Group}
+	}
+	results := make([]Reserved, len(items))
+	send := func(ctx context.Context, l *leader, request uint64, r run) ([]*pb.ItemError, *failure) {
+		req := &pb.BatchPutStartRequest{
+			Tenant: c.config.Tenant, RequestId: request, ClientId: c.config.ClientID.String(), Items: wanted[r.from:r.to], Config: how,
+		}
+		resp := new(pb.BatchPutStartResponse)
+		if f := c.send(ctx, l, opBatchPutStart, req, resp); f != nil {
+			return nil, f
+		}
+		if !inOrder(resp.GetErrors(), r.to-r.from) || !allThere(resp.GetObjects(), resp.GetErrors(), r.to-r.from) {
+			return nil, notWhole(opBatchPutStart, resp.GetHeader())
+		}
+		replicas := room(resp.GetObjects())
+		for i, list := range resp.GetObjects() {
+			if list.GetObjectId() != 0 {
+				results[r.from+i].Reservation, replicas = reservationOf(items[r.from+i].Key, list, replicas)
+			}
+		}
+		return resp.GetErrors(), nil
+	}
+	failed, err := c.batch(ctx, &batch{op: opBatchPutStart, send: send}, len(items))
+	if err != nil {
+		return nil, err
+	}
+	for i, err := range failed {
+		results[i].Err = err
+	}
+	return results, nil
+}
+
+// A PutRef names a put that its writer goes on with.
+type PutRef struct {
+	Key string
+	// ID is as PutStart gave it. 0 means whatever put is under the key; then the
+	// call is not repeated once it may have been applied.
+	ID ObjectID
+	// Checksum of the bytes by the clients' own rule, for their readers; nil for
+	// none. PutEnd only.
+	Checksum *uint64
+}
+
+// A Selector chooses replicas of an object by kind.
+type Selector uint8
+
+// The selectors.
+const (
+	SelectAll       Selector = iota // memory and a client's SSD, but not Disk, as in the C++ master
+	SelectMemory                    // in memory
+	SelectDisk                      // the file under the shared root_fs_dir
+	SelectLocalDisk                 // on a client's SSD
+)
+
+var selectors = [...]pb.ReplicaSelector{
+	SelectAll:       pb.ReplicaSelector_REPLICA_SELECTOR_ALL,
+	SelectMemory:    pb.ReplicaSelector_REPLICA_SELECTOR_MEMORY,
+	SelectDisk:      pb.ReplicaSelector_REPLICA_SELECTOR_DISK,
+	SelectLocalDisk: pb.ReplicaSelector_REPLICA_SELECTOR_LOCAL_DISK,
+}
+
+func (s Selector) message(op operation) (pb.ReplicaSelector, error) {
+	if int(s) >= len(selectors) {
+		return 0, errs.New(errs.InvalidParams, op.name, "the selector is %d, which is none of its constants", s)
+	}
+	return selectors[s], nil
+}
+
+// PutEnd makes the chosen replicas of a put readable. If they are already, that
+// is no error.
+//
+// Errors: ObjectNotFound if the put is gone, or another one is under the key;
+// IllegalClient for another client's put; InvalidWrite if there is no such
+// replica.
+func (c *Client) PutEnd(ctx context.Context, put PutRef, which Selector) error {
+	op := opPutEnd.unless(put.ID != 0)
+	selector, err := which.message(op)
+	if err != nil {
+		return err
+	}
+	_, _, err = ask[pb.PutEndResponse](ctx, c, op, &pb.PutEndRequest{
+		Tenant: c.config.Tenant, RequestId: newRequestID(), ClientId: c.config.ClientID.String(),
+		Key: put.Key, ObjectId: uint64(put.ID), Selector: selector, ObjectChecksum: put.Checksum,
+	}, nil)
+	return err
+}
+
+// PutRevoke gives up the chosen replicas of a put in progress.
+//
+// Errors: as PutEnd; InvalidWrite also if one of them is readable already.
+func (c *Client) PutRevoke(ctx context.Context, put PutRef, which Selector) error {
+	op := opPutRevoke.unless(put.ID != 0)
+	selector, err := which.message(op)
+	if err != nil {
+		return err
+	}
+	_, _, err = ask[pb.PutRevokeResponse](ctx, c, op, &pb.PutRevokeRequest{
+		Tenant: c.config.Tenant, RequestId: newRequestID(), ClientId: c.config.ClientID.String(),
+		Key: put.Key, ObjectId: uint64(put.ID), Selector: selector,
+	}, nil)
+	return err
+}
+
+// BatchPutEnd is PutEnd for 1 to 10,000 puts. It returns what came of each, nil
+// for success; the error is for the call as a whole, as in BatchPutStart.
+func (c *Client) BatchPutEnd(ctx context.Context, puts []PutRef, which Selector) ([]error, error) {
+	op := opBatchPutEnd.unless(allNamed(puts))
+	selector, err := which.message(op)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]*pb.PutEndItem, len(puts))
+	for i, p := range puts {
+		items[i] = &pb.PutEndItem{Key: p.Key, ObjectId: uint64(p.ID), ObjectChecksum: p.Checksum}
+	}
+	send := func(ctx context.Context, l *leader, request uint64, r run) ([]*pb.ItemError, *failure) {
+		resp := new(pb.BatchPutEndResponse)
+		f := c.send(ctx, l, op, &pb.BatchPutEndRequest{
+			Tenant: c.config.Tenant, RequestId: request, ClientId: c.config.ClientID.String(), Items: items[r.from:r.to], Selector: selector,
+		}, resp)
+		if f == nil && !acknowledged(resp.GetSucceeded(), resp.GetErrors(), r.to-r.from) {
+			f = notWhole(op, resp.GetHeader())
+		}
+		return resp.GetErrors(), f
+	}
+	return c.batch(ctx, &batch{op: op, send: send}, len(puts))
+}
+
+// BatchPutRevoke is PutRevoke for 1 to 10,000 puts, as BatchPutEnd.
+func (c *Client) BatchPutRevoke(ctx context.Context, puts []PutRef, which Selector) ([]error, error) {
+	op := opBatchPutRevoke.unless(allNamed(puts))
+	selector, err := which.message(op)
+	if err != nil {
+		return nil, err
+	}
+	items := make([]*pb.PutRevokeItem, len(puts))
+	for i, p := range puts {
+		items[i] = &pb.PutRevokeItem{Key: p.Key, ObjectId: uint64(p.ID)}
+	}
+	send := func(ctx context.Context, l *leader, request uint64, r run) ([]*pb.ItemError, *failure) {
+		resp := new(pb.BatchPutRevokeResponse)
+		f := c.send(ctx, l, op, &pb.BatchPutRevokeRequest{
+			Tenant: c.config.Tenant, RequestId: request, ClientId: c.config.ClientID.String(), Items: items[r.from:r.to], Selector: selector,
+		}, resp)
+		if f == nil && !acknowledged(resp.GetSucceeded(), resp.GetErrors(), r.to-r.from) {
+			f = notWhole(op, resp.GetHeader())
+		}
+		return resp.GetErrors(), f
+	}
+	return c.batch(ctx, &batch{op: op, send: send}, len(puts))
+}
+
+func allNamed(puts []PutRef) bool {
+	for _, p := range puts {
+		if p.ID == 0 {
+			return false
+		}
+	}
+	return true
+}

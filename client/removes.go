@@ -1,0 +1,104 @@
+package client
+
+import (
+	"context"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+)
+
+// A Removal says how objects are removed.
+type Removal struct {
+	// Force removes what a reader holds a lease on, and nothing else that would
+	// be refused. The memory is given to nobody before that lease has ended.
+	Force bool
+}
+
+// Remove removes an object.
+//
+// Errors: ObjectNotFound; ObjectHasLease unless forced; ReplicaNotReady while a
+// replica is being written; ObjectHasTask.
+func (c *Client) Remove(ctx context.Context, key string, how Removal) error {
+	_, _, err := ask[pb.RemoveResponse](ctx, c, opRemove, &pb.RemoveRequest{
+		Tenant: c.config.Tenant, RequestId: newRequestID(), Key: key, Force: how.Force,
+	}, nil)
+	return err
+}
+
+// BatchRemove is Remove for 1 to 10,000 keys. It returns what came of each, nil
+// for success; the error is for the call as a whole, as in BatchPutStart.
+func (c *Client) BatchRemove(ctx context.Context, keys []string, how Removal) ([]error, error) {
+	send := func(ctx context.Context, l *leader, request uint64, r run) ([]*pb.ItemError, *failure) {
+		resp := new(pb.BatchRemoveResponse)
+		f := c.send(ctx, l, opBatchRemove, &pb.BatchRemoveRequest{
+			Tenant: c.config.Tenant, RequestId: request, Keys: keys[r.from:r.to], Force: how.Force,
+		}, resp)
+		if f == nil && !acknowledged(resp.GetSucceeded(), resp.GetErrors(), r.to-r.from) {
+			f = notWhole(opBatchRemove, resp.GetHeader())
+		}
+		return resp.GetErrors(), f
+	}
+	return c.batch(ctx, &batch{op: opBatchRemove, send: send}, len(keys))
+}
+
+// RemoveByRegex removes all objects in whose keys a regular expression (Go's
+// syntax) is found, and returns how many. It skips what Remove would refuse.
+//
+// Errors: InvalidParams for an expression that Go does not read; Unresolved if
+// an answer was lost: then all of it, a part or nothing may be done, and the
+// error says what is known. It is not repeated, for that would remove what was
+// put meanwhile.
+func (c *Client) RemoveByRegex(ctx context.Context, regex string, how Removal) (uint64, error) {
+	resp, _, err := ask[pb.RemoveByRegexResponse](ctx, c, opRemoveByRegex, &pb.RemoveByRegexRequest{
+		Tenant: c.config.Tenant, RequestId: newRequestID(), Regex: regex, Force: how.Force,
+	}, nil)
+	if err != nil {
+		return 0, err
+	}
+	return resp.GetRemoved(), nil
+}
+
+// RemoveAll removes all objects of the client's tenant, like RemoveByRegex.
+func (c *Client) RemoveAll(ctx context.Context, how Removal) (uint64, error) {
+	return c.removeAll(ctx, &pb.RemoveAllRequest{Tenant: c.config.Tenant, Force: how.Force})
+}
+
+// RemoveAllTenants is RemoveAll for the objects of all tenants.
+func (c *Client) RemoveAllTenants(ctx context.Context, how Removal) (uint64, error) {
+	return c.removeAll(ctx, &pb.RemoveAllRequest{AllTenants: true, Force: how.Force})
+}
+
+func (c *Client) removeAll(ctx context.Context, req *pb.RemoveAllRequest) (uint64, error) {
+	req.RequestId = newRequestID()
+	resp, _, err := ask[pb.RemoveAllResponse](ctx, c, opRemoveAll, req, nil)
+	if err != nil {
+		return 0, err
+	}
+	return resp.GetRemoved(), nil
+}
+
+// BatchReplicaClear drops the replicas of this client's objects on the segments
+// of a name, or all their replicas if it is empty. For each of 1 to 10,000 keys
+// it returns whether it was cleared: keys that are missing, another client's,
+// leased or being written are not, and that is no error.
+//
+// Errors: Unresolved if an answer was lost. It is not repeated.
+func (c *Client) BatchReplicaClear(ctx context.Context, keys []string, segmentName string) ([]bool, error) {
+	resp, _, err := ask(ctx, c, opBatchReplicaClear, &pb.BatchReplicaClearRequest{
+		Tenant: c.config.Tenant, RequestId: newRequestID(), ClientId: c.config.ClientID.String(), Keys: keys, SegmentName: segmentName,
+	}, func(r *pb.BatchReplicaClearResponse) bool {
+		for _, i := range r.GetCleared() {
+			if int(i) >= len(keys) {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	cleared := make([]bool, len(keys))
+	for _, i := range resp.GetCleared() {
+		cleared[i] = true
+	}
+	return cleared, nil
+}

@@ -1,0 +1,219 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+)
+
+const (
+	// neededEvery is how often a search looks whether anybody still needs to know.
+	neededEvery = 100 * time.Millisecond
+	// probeTimeout bounds the question to one node. It is asked again.
+	probeTimeout = time.Second
+)
+
+// A candidate is a node that may lead. Fields but the first two are guarded by
+// the finder's mutex.
+type candidate struct {
+	address string
+	kick    chan struct{} // asks it now
+
+	configured bool
+	forgotten  bool
+	hinted     uint64           // the highest term that it was said to lead
+	conn       *grpc.ClientConn // nil until it is needed
+	state      candidateState
+	said       error // what it said last, if it does not lead
+}
+
+// A candidateState is what came of asking a candidate, in this search.
+type candidateState uint8
+
+const (
+	unasked candidateState = iota
+	silent                 // it cannot be reached, or does not answer
+	ours                   // it is a node of this cluster
+	alien                  // it is not, or speaks another protocol
+)
+
+func (c *candidate) closeLocked() {
+	if c.conn != nil {
+		_ = c.conn.Close()
+		c.conn = nil
+	}
+}
+
+// run makes the searches, until the context ends.
+func (f *finder) run(ctx context.Context) {
+	watch := time.NewTicker(quietFor / 2)
+	defer watch.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-f.wake:
+			for again := true; again && ctx.Err() == nil; again = f.goOn() {
+				f.search(ctx)
+			}
+		case <-watch.C:
+			if f.quiet() {
+				_, _ = f.look()
+			}
+		}
+	}
+}
+
+// goOn ends the searching, unless callers wait for another search: they rely
+// on the one that they found under way.
+func (f *finder) goOn() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.searching = f.current.Load() == nil && f.calls.Load() > 0
+	return f.searching
+}
+
+// search asks all candidates, each at its own pace, until one of them leads or
+// nobody needs to know any more.
+func (f *finder) search(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var probing sync.WaitGroup
+	defer probing.Wait()
+	defer cancel()
+	found := make(chan struct{}, 1)
+	needed := time.NewTicker(neededEvery)
+	defer needed.Stop()
+	var asked []*candidate
+	for {
+		f.mu.Lock()
+		for _, c := range f.candidates {
+			if !slices.Contains(asked, c) {
+				asked = append(asked, c)
+				probing.Go(func() { f.probe(ctx, c, found) })
+			}
+		}
+		f.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return
+		case <-found:
+			return
+		case <-f.arrivals:
+		case <-needed.C:
+			if f.calls.Load() == 0 {
+				return
+			}
+		}
+	}
+}
+
+// probe asks a candidate again and again whether it leads.
+func (f *finder) probe(ctx context.Context, c *candidate, found chan struct{}) {
+	pauses := newPauses()
+	for {
+		known := f.view.term.Load()
+		conn, err := f.connection(c)
+		if err != nil {
+			f.heardOf(c, silent, err)
+			if !errors.Is(err, errUnusable) {
+				return
+			}
+		} else if f.ask(ctx, c, conn) {
+			notify(found)
+			return
+		}
+		if f.view.term.Load() > known { // somebody was elected, and serves soon
+			pauses.Reset()
+		}
+		t := time.NewTimer(pauses.NextBackOff())
+		select {
+		case <-t.C:
+		case <-c.kick:
+			pauses.Reset()
+			if conn != nil {
+				conn.ResetConnectBackoff()
+			}
+		case <-ctx.Done():
+			t.Stop()
+			return
+		}
+		t.Stop()
+	}
+}
+
+// ask asks a candidate once. It reports whether it leads.
+func (f *finder) ask(ctx context.Context, c *candidate, conn *grpc.ClientConn) bool {
+	one, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	req := &pb.ServiceReadyRequest{ContractRevision: pb.ContractRevision}
+	resp := new(pb.ServiceReadyResponse)
+	failed := f.view.attempt(one, conn, opServiceReady, req, resp)
+	switch {
+	case failed == nil:
+		f.heardOf(c, ours, nil)
+		return f.elect(c, conn, resp.GetHeader())
+	case ctx.Err() != nil:
+	case !failed.repeat:
+		f.heardOf(c, alien, failed.err)
+	case failed.from.NodeID == "":
+		f.heardOf(c, silent, failed.err)
+	default:
+		f.heardOf(c, ours, failed.err)
+		if failed.from.Leader != "" {
+			f.hint(failed.from.Leader, failed.from.Term)
+		}
+	}
+	return false
+}
+
+// heardOf takes note of what came of asking a candidate. Before this client has
+// met its cluster, waiting is no use if all who answer are strangers: then the
+// addresses are wrong, unless etcd may name better ones.
+func (f *finder) heardOf(c *candidate, state candidateState, said error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c.state, c.said = state, said
+	f.met = f.met || state == ours
+	is := func(s candidateState) func(*candidate) bool {
+		return func(c *candidate) bool { return c.state == s }
+	}
+	if f.met || f.fault != nil || len(f.config.EtcdEndpoints) > 0 ||
+		slices.ContainsFunc(f.candidates, is(unasked)) || !slices.ContainsFunc(f.candidates, is(alien)) {
+		return
+	}
+	f.fault = &errs.Error{Kind: errs.InvalidParams, Op: "client", Detail: "no node of this cluster answers: " + f.whyLocked()}
+	f.tellLocked()
+}
+
+// errUnusable is in the chain of errors about addresses that cannot be dialled.
+var errUnusable = errors.New("the address cannot be used")
+
+// errForgotten ends the questions to a candidate.
+var errForgotten = errors.New("the address was replaced by newer ones")
+
+// connection returns the connection to a candidate. It may not be up yet.
+func (f *finder) connection(c *candidate) (*grpc.ClientConn, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.closed:
+		return nil, ErrClosed
+	case c.forgotten:
+		return nil, errForgotten
+	case c.conn == nil:
+		conn, err := dial(c.address, f.view.messageBytes)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", errUnusable, err)
+		}
+		c.conn = conn
+	}
+	return c.conn, nil
+}

@@ -1,0 +1,172 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/google/uuid"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// A Segment is memory that a client lends to the store.
+type Segment struct {
+	ID       uuid.UUID // of this mount, made by the client and never used for another
+	Name     string    // the host's; replicas of an object lie on distinct names
+	Base     uint64    // address of the first byte, not 0
+	Size     uint64    // bytes, at least 1
+	Endpoint string    // where the bytes are reached
+	Protocol string    // transfer protocol, for example "rdma"
+	HostID   string    // stable identity of the host; may be empty
+}
+
+func (s *Segment) message() *pb.Segment {
+	return &pb.Segment{
+		Id: s.ID.String(), Name: s.Name, Base: s.Base, Size: s.Size, Endpoint: s.Endpoint, Protocol: s.Protocol, HostId: s.HostID,
+	}
+}
+
+// overlaps reports whether two segments are, in part, the same memory.
+func (s *Segment) overlaps(o *Segment) bool {
+	return s.Endpoint == o.Endpoint && s.Base < o.Base+o.Size && o.Base < s.Base+s.Size
+}
+
+// mounts remembers what a client has mounted.
+type mounts struct {
+	busy    chan struct{} // held while the server is told of segments: one change at a time
+	pinging sync.Once
+
+	mu   sync.Mutex // guards list; a leaf
+	list []Segment  // in the order of their mounts
+}
+
+func newMounts() mounts { return mounts{busy: make(chan struct{}, 1)} }
+
+// add remembers a segment, and forgets those that its mount has unmounted.
+func (m *mounts) add(s Segment) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.list = slices.DeleteFunc(m.list, func(old Segment) bool { return old.ID == s.ID || old.overlaps(&s) })
+	m.list = append(m.list, s)
+}
+
+func (m *mounts) remove(id uuid.UUID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.list = slices.DeleteFunc(m.list, func(s Segment) bool { return s.ID == id })
+}
+
+func (m *mounts) all() []Segment {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return slices.Clone(m.list)
+}
+
+// alone runs f while no other change of segments is under way.
+func (c *Client) alone(ctx context.Context, op operation, f func(context.Context) error) error {
+	ctx, cancel := c.withDeadline(ctx)
+	defer cancel()
+	select {
+	case c.mounts.busy <- struct{}{}:
+		defer func() { <-c.mounts.busy }()
+		return f(ctx)
+	case <-ctx.Done():
+	case <-c.ctx.Done():
+	}
+	return &errs.Error{Kind: errs.Unavailable, Op: op.name, Err: c.ended(ctx), Detail: "other segments are being mounted or unmounted; nothing was changed"}
+}
+
+// MountSegment lends memory to the store until UnmountSegment. From the first
+// one on, this client pings the server, and mounts its segments again when the
+// server has forgotten them. A segment that is mounted just so already is no
+// error. Segments on the same memory are unmounted by it.
+//
+// Errors: SegmentExists for an id that is mounted elsewhere. After Unresolved
+// the segment may be mounted, and is not looked after: mount it again, or
+// unmount it.
+func (c *Client) MountSegment(ctx context.Context, s Segment) error {
+	return c.alone(ctx, opMountSegment, func(ctx context.Context) error {
+		_, _, err := ask[pb.MountSegmentResponse](ctx, c, opMountSegment, &pb.MountSegmentRequest{
+			ClientId: c.config.ClientID.String(), RequestId: newRequestID(), Segment: s.message(),
+		}, nil)
+		if err != nil {
+			return err
+		}
+		c.mounts.add(s)
+		c.mounts.pinging.Do(func() { c.spawn(c.keepPinging) })
+		return nil
+	})
+}
+
+// UnmountSegment takes memory back: its replicas are unreadable at once. An
+// unknown segment is no error. Whatever comes of the call, the client does not
+// mount the segment again.
+func (c *Client) UnmountSegment(ctx context.Context, id uuid.UUID) error {
+	return c.alone(ctx, opUnmountSegment, func(ctx context.Context) error {
+		c.mounts.remove(id)
+		_, _, err := ask[pb.UnmountSegmentResponse](ctx, c, opUnmountSegment, &pb.UnmountSegmentRequest{
+			ClientId: c.config.ClientID.String(), RequestId: newRequestID(), SegmentId: id.String(),
+		}, nil)
+		return err
+	})
+}
+
+// ReMountSegment mounts all segments that MountSegment has mounted again. A
+// client does that by itself when a ping says so. With none it makes the client
+// known to the server.
+func (c *Client) ReMountSegment(ctx context.Context) error {
+	return c.alone(ctx, opReMountSegment, func(ctx context.Context) error {
+		list := c.mounts.all()
+		req := &pb.ReMountSegmentRequest{ClientId: c.config.ClientID.String(), RequestId: newRequestID()}
+		for i := range list {
+			req.Segments = append(req.Segments, list[i].message())
+		}
+		_, _, err := ask[pb.ReMountSegmentResponse](ctx, c, opReMountSegment, req, nil)
+		if c.config.Observer != nil {
+			c.config.Observer.Remounted(len(list), err)
+		}
+		return err
+	})
+}
+
+// A Liveness is what the server thinks of a client.
+type Liveness struct {
+	NeedRemount bool          // it does not know the client: call ReMountSegment
+	TTL         time.Duration // how long a client may be silent
+}
+
+// Ping tells the server that the client is alive. Clients with mounted segments
+// do so by themselves.
+func (c *Client) Ping(ctx context.Context) (Liveness, error) {
+	resp, _, err := ask[pb.PingResponse](ctx, c, opPing, &pb.PingRequest{ClientId: c.config.ClientID.String()}, nil)
+	if err != nil {
+		return Liveness{}, err
+	}
+	return Liveness{resp.GetStatus() == pb.ClientStatus_CLIENT_STATUS_NEED_REMOUNT, duration(resp.GetClientTtlMs())}, nil
+}
+
+// keepPinging keeps the client's segments mounted until the context ends.
+func (c *Client) keepPinging(ctx context.Context) {
+	tick := time.NewTicker(c.config.PingInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if len(c.mounts.all()) == 0 {
+			continue
+		}
+		alive, err := c.Ping(ctx)
+		if err == nil && alive.NeedRemount {
+			err = c.ReMountSegment(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			c.config.Log.Debug().Err(err).Msg("the segments may be forgotten, trying again")
+		}
+	}
+}

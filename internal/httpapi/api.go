@@ -1,0 +1,156 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// tenant is whose keys are asked for: multi-tenancy is off.
+const tenant = metadata.DefaultTenant
+
+// Status says how this node stands.
+type Status struct {
+	NodeID     string
+	Role       string // "primary", "standby" or what is between them
+	Term       uint64 // the newest one that this node knows of
+	Promotable bool   // it holds a complete state
+	Why        string // it is not promotable
+	Leader     Leader
+}
+
+// A Leader is the elected node. The zero value says that none is known.
+type Leader struct {
+	NodeID string `json:"node_id"`
+	RPC    string `json:"rpc_address"`
+	HTTP   string `json:"http_address"`
+}
+
+// Config is what a handler works with.
+type Config struct {
+	Gate    *service.Gate
+	Status  func() Status // it must not block
+	Metrics http.Handler  // answers scrapes
+	Summary func() string // the key figures as one line
+	Log     zerolog.Logger
+}
+
+// api answers requests.
+type api struct{ Config }
+
+// NewHandler returns the handler of all paths.
+func NewHandler(c Config) http.Handler {
+	a := &api{c}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", c.Metrics)
+	for path, h := range map[string]http.HandlerFunc{
+		"/metrics/summary": a.summary,
+		"/health":          a.health,
+		"/readyz":          a.ready,
+		"/role":            a.role,
+
+		"/query_key":           a.serving(queryKey),
+		"/batch_query_keys":    a.serving(batchQueryKeys),
+		"/get_all_keys":        a.serving(allKeys),
+		"/get_all_segments":    a.serving(allSegments),
+		"/get_segments_detail": a.serving(segmentsDetail),
+		"/query_segment":       a.serving(querySegment),
+	} {
+		mux.HandleFunc("GET "+path, h)
+	}
+	return a.logged(mux)
+}
+
+// logged logs each request, without its query: there are keys in it. Names that
+// clients chose are text in every answer, whatever they look like.
+func (a *api) logged(next http.Handler) http.Handler {
+	boot := clock.Boot()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		begun := boot()
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		next.ServeHTTP(w, r)
+		a.Log.Debug().Str("method", r.Method).Str("path", r.URL.Path).Dur("took", boot()-begun).Msg("request")
+	})
+}
+
+// serving lets a request through to the master of the term in which this node
+// serves; else the answer is 503, with who serves instead. What the handler
+// returns as an error is the answer, unless it has answered.
+func (a *api) serving(h func(w http.ResponseWriter, r *http.Request, m *service.Master) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		m, err := a.Gate.Master()
+		if err == nil {
+			err = m.Fence()
+		}
+		if err == nil {
+			err = h(w, r, m)
+		}
+		if err != nil {
+			a.fail(w, r, err)
+		}
+	}
+}
+
+// A failure is the body of an answer that is an error, as upstream has it.
+type failure struct {
+	Success bool   `json:"success"`
+	Number  int32  `json:"error_code"`
+	Message string `json:"error_message"`
+}
+
+// fail answers with an error. Upstream gives 404 for whatever keeps a key from
+// being read.
+func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+	kind := errs.KindOf(err)
+	code := http.StatusInternalServerError
+	switch kind {
+	case errs.NotLeader, errs.Unavailable, errs.Unresolved:
+		code = http.StatusServiceUnavailable
+	case errs.InvalidParams, errs.InvalidKey:
+		code = http.StatusBadRequest
+	case errs.ObjectNotFound, errs.ReplicaNotReady:
+		code = http.StatusNotFound
+	default:
+		a.Log.Error().Err(err).Str("path", r.URL.Path).Msg("a request failed as it never should")
+	}
+	writeJSON(w, code, failure{Number: kind.Number(), Message: message(kind, err)})
+}
+
+// message is what a person should know; the bare name of the kind, as
+// upstream, if there is nothing more to say.
+func message(kind errs.Kind, err error) string {
+	var notLeader *service.NotLeaderError
+	var e *errs.Error
+	switch {
+	case kind == errs.Internal:
+	case errors.As(err, &notLeader):
+		return notLeader.Error()
+	case errors.As(err, &e) && e.Detail != "":
+		return e.Detail
+	}
+	return kind.String()
+}
+
+func writeJSON(w http.ResponseWriter, code int, body any) {
+	b, err := json.Marshal(body)
+	if err != nil { // cannot be: all bodies are structs of this package
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write(append(b, '\n'))
+}
+
+func writeText(w http.ResponseWriter, code int, body string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(code)
+	_, _ = w.Write([]byte(body))
+}

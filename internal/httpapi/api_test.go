@@ -1,0 +1,234 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/understudy-store/understudy/internal/httpapi"
+	"github.com/understudy-store/understudy/internal/lonetest"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+const notServing = `{"success":false,"error_code":-1011,"error_message":"this node does not serve; ask 10.0.0.2:50051"}`
+
+func TestQueryKey(t *testing.T) {
+	r := newRig(t)
+	r.p.Put(nil, "k", "a+b/c d")
+	r.reserve("open")
+	found := `{"success":true,"data":[{"size_":100,"buffer_address_":4294967296,"protocol_":"","transport_endpoint_":"a:1"}]}`
+	r.get("/query_key?key=k", http.StatusOK, found)
+	r.get("/query_key?key="+url.QueryEscape("a+b/c d"), http.StatusOK, `{"success":true,"data":[...`)
+	r.get("/query_key?key=nothing", http.StatusNotFound, `{"success":false,"error_code":-704,"error_message":"OBJECT_NOT_FOUND"}`)
+	r.get("/query_key?key=open", http.StatusNotFound, `{"success":false,"error_code":-703,"error_message":"REPLICA_IS_NOT_READY"}`)
+	r.get("/query_key", http.StatusBadRequest, `{"success":false,"error_code":-600,"error_message":"no key is given; use ?key="}`)
+	r.get("/query_key?key=%zz", http.StatusBadRequest, `{"success":false,"error_code":-600,"error_message":"the query cannot be read...`)
+	r.get("/query_key?key="+strings.Repeat("k", metadata.MaxKeyBytes+1), http.StatusBadRequest,
+		`{"success":false,"error_code":-400,"error_message":"the key has 4097 bytes, at most 4096 are possible; hash long keys"}`)
+
+	if o, err := r.p.Store.Inspect(metadata.DefaultTenant, "k"); err != nil || o.LeaseEnds != r.p.Now().Add(params.HoldTime()) {
+		t.Errorf("a query grants no lease: it ends at %d, now is %d, %v", o.LeaseEnds, r.p.Now(), err)
+	}
+}
+
+func TestBatchQueryKeys(t *testing.T) {
+	r := newRig(t)
+	r.p.Put(nil, "k")
+	r.reserve("open")
+	before, err := r.p.Store.Inspect(metadata.DefaultTenant, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.p.Pass(time.Second)
+	r.get("/batch_query_keys?keys=k,nothing,open", http.StatusOK, `{"success":true,"data":{`+
+		`"k":{"ok":true,"values":[{"size_":100,"buffer_address_":4294967296,"protocol_":"","transport_endpoint_":"a:1"}]},`+
+		`"nothing":{"ok":false,"error":"OBJECT_NOT_FOUND"},"open":{"ok":false,"error":"REPLICA_IS_NOT_READY"}}}`)
+	r.get("/batch_query_keys?keys=k,"+strings.Repeat("x", 5000), http.StatusOK, `{"success":true,"data":{"k":{"ok":true...`)
+	r.get("/batch_query_keys", http.StatusBadRequest, `{"success":false,"error":"no keys are given; use ?keys=key1,key2"}`)
+	r.get("/batch_query_keys?keys=", http.StatusBadRequest, `{"success":false,"error":"no keys are given...`)
+	r.get("/batch_query_keys?keys="+strings.Repeat(",", 10_000), http.StatusBadRequest,
+		`{"success":false,"error_code":-600,"error_message":"10001 keys are given...`)
+	if after, err := r.p.Store.Inspect(metadata.DefaultTenant, "k"); err != nil || after.LeaseEnds != before.LeaseEnds {
+		t.Errorf("a query for several keys grants a lease: it ended at %d, now at %d, %v", before.LeaseEnds, after.LeaseEnds, err)
+	}
+}
+
+func TestGetAllKeys(t *testing.T) {
+	r := newRig(t)
+	r.get("/get_all_keys", http.StatusOK, "")
+	want := lonetest.Keys("k", 9000) // more than two pages
+	r.reserve(want...)
+	code, body, header := r.request(http.MethodGet, "/get_all_keys")
+	got := strings.Split(strings.TrimSuffix(body, "\n"), "\n")
+	slices.Sort(got)
+	slices.Sort(want)
+	if code != http.StatusOK || !slices.Equal(got, want) || !strings.HasPrefix(header.Get("Content-Type"), "text/plain") {
+		t.Errorf("%d, %v: %d keys, want %d", code, header, len(got), len(want))
+	}
+}
+
+// A list that ends early must not look like a whole one.
+func TestGetAllKeysOfANodeThatLosesItsSession(t *testing.T) {
+	r := newRig(t)
+	r.reserve(lonetest.Keys("k", 9000)...)
+	r.fences.Store(5) // it gets through the first page
+	defer func() {
+		if cause := recover(); cause != http.ErrAbortHandler {
+			t.Errorf("the answer was not cut off: %v", cause)
+		}
+	}()
+	code, body, _ := r.request(http.MethodGet, "/get_all_keys")
+	t.Errorf("%d with %d bytes", code, len(body))
+}
+
+func TestSegments(t *testing.T) {
+	r := newRig(t)
+	r.mount(2, "b", 1<<20)
+	r.mount(3, "b", 2<<20)
+	r.p.Put(func(p *metadata.Put) { p.Preferred = []string{"b"} }, "k")
+	r.get("/get_all_segments", http.StatusOK, "a\nb\nb\n")
+	r.get("/query_segment?segment=b", http.StatusOK, "b\nUsed(bytes): 104\nCapacity(bytes) : 3145728\n")
+	r.get("/query_segment?segment=nowhere", http.StatusInternalServerError, "Failed to query segment")
+	r.get("/query_segment", http.StatusBadRequest, `{"success":false,"error_code":-600,"error_message":"no segment is given; use ?segment="}`)
+	r.get("/get_segments_detail", http.StatusOK, `{"total_segments":3,"segments":[{"segment_name":"a","segment_id":"01000000-0000-0000-0000-000000000000",`+
+		`"client_id":"01000000-0000-0000-0000-000000000000","base_address":"0x100000000","size_bytes":16777216,"size_human":"16 MiB",`+
+		`"te_endpoint":"a:1","protocol":"","status":"OK","allocator_used_bytes":0,"allocator_capacity_bytes":16777216,`+
+		`"allocator_usage_percent":0,"quarantined_bytes":0},{"segment_name":"b",...`)
+}
+
+func TestHealthAndRole(t *testing.T) {
+	r := newRig(t)
+	r.get("/health", http.StatusOK, "OK")
+	r.get("/readyz", http.StatusOK, "OK")
+	r.get("/readyz?role=primary", http.StatusOK, "OK")
+	r.get("/readyz?role=standby", http.StatusOK, "OK")
+	r.get("/readyz?role=king", http.StatusBadRequest, "role must be primary or standby")
+	r.get("/role", http.StatusOK, `{"role":"primary","term":3,"serving":true,"promotable":true,`+
+		`"leader":{"node_id":"n1","rpc_address":"10.0.0.1:50051","http_address":"10.0.0.1:9003"}}`)
+
+	r.standby()
+	r.get("/health", http.StatusOK, "OK")
+	r.get("/readyz", http.StatusServiceUnavailable, "not serving: this node is standby")
+	r.get("/readyz?role=standby", http.StatusOK, "OK")
+	r.get("/role", http.StatusOK, `{"role":"standby","term":3,"serving":false,"promotable":true,`+
+		`"leader":{"node_id":"n2","rpc_address":"10.0.0.2:50051","http_address":"10.0.0.2:9003"}}`)
+
+	r.status.Promotable, r.status.Why = false, "its state is not complete"
+	r.get("/readyz?role=standby", http.StatusServiceUnavailable, "not promotable: its state is not complete")
+}
+
+func TestRoleWithoutALeader(t *testing.T) {
+	r := newRig(t)
+	r.standby()
+	r.status.Leader = httpapi.Leader{}
+	r.get("/role", http.StatusOK, `{"role":"standby","term":3,"serving":false,"promotable":true,"leader":null}`)
+}
+
+// A node that serves no more must not say what it still holds, whether it knows
+// it before the answer is built or learns it meanwhile.
+func TestNothingIsAnsweredByANodeThatDoesNotServe(t *testing.T) {
+	paths := []string{
+		"/query_key?key=k", "/batch_query_keys?keys=k", "/get_all_keys", "/get_all_segments", "/query_segment?segment=a", "/get_segments_detail",
+	}
+	r := newRig(t)
+	r.p.Put(nil, "k")
+	for _, path := range paths {
+		r.fenced.Store(true)
+		r.get(path, http.StatusServiceUnavailable, notServing)
+		r.fenced.Store(false)
+		for looks := int64(2); ; looks++ { // the fence closes at each look but the first
+			r.fences.Store(looks)
+			code, body, _ := r.request(http.MethodGet, path)
+			closed := r.fenced.Load()
+			r.fences.Store(0)
+			r.fenced.Store(false)
+			if !closed {
+				break // it was not looked at so often
+			}
+			if code != http.StatusServiceUnavailable || strings.TrimSpace(body) != notServing {
+				t.Errorf("%s, the fence closed at look %d: %d %s", path, looks, code, body)
+			}
+		}
+	}
+	r.standby()
+	for _, path := range paths {
+		r.get(path, http.StatusServiceUnavailable, notServing)
+	}
+	r.get("/metrics", http.StatusOK, "...")
+	r.get("/metrics/summary", http.StatusOK, "Role: primary...")
+}
+
+func TestMetrics(t *testing.T) {
+	r := newRig(t)
+	r.p.Put(nil, "k")
+	_, body, _ := r.request(http.MethodGet, "/metrics")
+	for _, line := range []string{"master_key_count 1", `understudy_role{role="primary"} 1`, `segment_allocated_bytes{segment="a"} 104`, "go_goroutines "} {
+		if !strings.Contains(body, "\n"+line) {
+			t.Errorf("no line %q", line)
+		}
+	}
+	r.get("/metrics/summary", http.StatusOK, "Role: primary, term...")
+}
+
+func TestOtherRequests(t *testing.T) {
+	r := newRig(t)
+	for target, want := range map[string]int{"/": http.StatusNotFound, "/nothing": http.StatusNotFound, "/metrics/": http.StatusNotFound} {
+		if code, _, _ := r.request(http.MethodGet, target); code != want {
+			t.Errorf("GET %s: %d, want %d", target, code, want)
+		}
+	}
+	if code, _, header := r.request(http.MethodPost, "/query_key?key=k"); code != http.StatusMethodNotAllowed || header.Get("Allow") != "GET, HEAD" {
+		t.Errorf("POST: %d, %v", code, header)
+	}
+	if _, _, header := r.request(http.MethodGet, "/get_all_segments"); header.Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("%v", header)
+	}
+}
+
+func TestNoKeyIsLogged(t *testing.T) {
+	r := newRig(t)
+	for _, target := range []string{"/query_key?key=secret", "/batch_query_keys?keys=secret", "/query_key?key=" + strings.Repeat("secret", 1000)} {
+		r.request(http.MethodGet, target)
+	}
+	log := r.log.String()
+	if n := strings.Count(log, `"path":"/`); n != 3 || strings.Contains(log, "secret") {
+		t.Errorf("%d lines:\n%s", n, log)
+	}
+}
+
+// A key that is being changed is waited for.
+func TestQueryKeyWaitsForAChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		r.p.Put(nil, "k")
+		removal, _, err := r.p.Store.PrepareRemove(metadata.Remove{Tenant: metadata.DefaultTenant, Key: "k"}, r.p.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		answered := make(chan int, 2)
+		ask := func() {
+			code, _, _ := r.request(http.MethodGet, "/query_key?key=k")
+			answered <- code
+		}
+		go ask()
+		synctest.Wait()
+		select {
+		case code := <-answered:
+			t.Fatalf("not waited for: %d", code)
+		default:
+		}
+		if code := <-answered; code != http.StatusServiceUnavailable { // time passes, and nothing is written
+			t.Errorf("after a while: %d", code)
+		}
+		go ask()
+		synctest.Wait()
+		r.p.Commit(lonetest.Removal(removal))
+		if code := <-answered; code != http.StatusNotFound {
+			t.Errorf("after the removal: %d", code)
+		}
+	})
+}

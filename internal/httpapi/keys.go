@@ -1,0 +1,160 @@
+package httpapi
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A buffer is where a replica in memory lies, in upstream's names.
+type buffer struct {
+	Size     uint64 `json:"size_"`
+	Address  uint64 `json:"buffer_address_"`
+	Protocol string `json:"protocol_"`
+	Endpoint string `json:"transport_endpoint_"`
+}
+
+// buffers returns the readable replicas in memory.
+func buffers(replicas []metadata.Descriptor) []buffer {
+	list := []buffer{} // never null
+	for _, r := range replicas {
+		if r.Kind == metadata.Memory && r.Status == metadata.Complete {
+			list = append(list, buffer{r.Size, r.Address, r.Protocol, r.Endpoint})
+		}
+	}
+	return list
+}
+
+// param returns a parameter of the query.
+func param(r *http.Request, name string) (string, error) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return "", errs.New(errs.InvalidParams, "", "the query cannot be read; give ?%s= with its value percent-encoded", name)
+	}
+	return query.Get(name), nil
+}
+
+// callTimeout is how long a query waits for a change of its key to be written.
+const callTimeout = 10 * time.Second
+
+// queryKey answers where an object lies, and grants a lease.
+func queryKey(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+	key, err := param(r, "key")
+	if err != nil {
+		return err
+	}
+	if key == "" {
+		return errs.New(errs.InvalidParams, "", "no key is given; use ?key=")
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
+	defer cancel()
+	list, err := m.GetReplicaList(ctx, tenant, key)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Success bool     `json:"success"`
+		Data    []buffer `json:"data"`
+	}{true, buffers(list.Replicas)})
+	return nil
+}
+
+// A keyAnswer is what batch_query_keys says of one key.
+type keyAnswer struct {
+	OK     bool     `json:"ok"`
+	Error  string   `json:"error,omitempty"`
+	Values []buffer `json:"values,omitempty"`
+}
+
+// batchQueryKeys answers where objects lie, without a lease: the answer is for
+// people, and may be outdated when it arrives.
+func batchQueryKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+	text, err := param(r, "keys")
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		writeJSON(w, http.StatusBadRequest, struct {
+			Success bool   `json:"success"`
+			Error   string `json:"error"`
+		}{false, "no keys are given; use ?keys=key1,key2"})
+		return nil
+	}
+	if n := strings.Count(text, ",") + 1; n > service.MaxBatchItems {
+		return errs.New(errs.InvalidParams, "", "%d keys are given, at most %d are possible; split the query", n, service.MaxBatchItems)
+	}
+	answers := make(map[string]keyAnswer)
+	for key := range strings.SplitSeq(text, ",") {
+		o, err := m.Inspect(r.Context(), tenant, key)
+		switch values := buffers(o.Replicas); {
+		case errs.KindOf(err) == errs.NotLeader:
+			return err
+		case err != nil:
+			answers[key] = keyAnswer{Error: errs.KindOf(err).String()}
+		case len(values) == 0:
+			answers[key] = keyAnswer{Error: errs.ReplicaNotReady.String()}
+		default:
+			answers[key] = keyAnswer{OK: true, Values: values}
+		}
+	}
+	if err := m.Fence(); err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Success bool                 `json:"success"`
+		Data    map[string]keyAnswer `json:"data"`
+	}{true, answers})
+	return nil
+}
+
+const (
+	// pageKeys is how many keys are held at once.
+	pageKeys = 4096
+	// pageTimeout is how long a reader may take for one page.
+	pageTimeout = 30 * time.Second
+)
+
+// allKeys answers with all keys, one in a line, reservations included as
+// upstream. It goes page by page: keys that come or go meanwhile may be in the
+// answer or not. An answer that cannot be brought to its end is cut off, so
+// that nobody takes it for whole.
+func allKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+	out := bufio.NewWriter(w)
+	control := http.NewResponseController(w)
+	for page := (service.Page{Size: pageKeys}); ; {
+		// Whole lists take long; only a reader that stands still is given up. The
+		// deadline is measured on the monotonic clock behind the wall time.
+		if err := control.SetWriteDeadline(clock.Wall().Add(pageTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+			return nil //nolint:nilerr // the connection is gone
+		}
+		keys, next, err := m.Keys(r.Context(), tenant, "", false, page)
+		if err == nil {
+			err = m.Fence()
+		}
+		switch {
+		case err != nil && page.Token == "":
+			return err
+		case err != nil:
+			panic(http.ErrAbortHandler)
+		case page.Token == "":
+			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+		}
+		for _, key := range keys {
+			_, _ = out.WriteString(key)
+			_ = out.WriteByte('\n')
+		}
+		if err := out.Flush(); err != nil || next == "" {
+			return nil //nolint:nilerr // the reader is gone
+		}
+		page.Token = next
+	}
+}

@@ -1,0 +1,106 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// segments returns the mounted segments, if this node may still say so.
+func segments(m *service.Master) ([]metadata.SegmentStats, error) {
+	list := m.Store.Segments()
+	return list, m.Fence()
+}
+
+// allSegments answers with the name of each mounted segment, one in a line.
+// Several segments may share a name.
+func allSegments(w http.ResponseWriter, _ *http.Request, m *service.Master) error {
+	list, err := segments(m)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	for _, s := range list {
+		b.WriteString(s.Name + "\n")
+	}
+	writeText(w, http.StatusOK, b.String())
+	return nil
+}
+
+// querySegment answers how much of the segments of a name is used. For an
+// unknown one the answer is 500, as upstream.
+func querySegment(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+	name, err := param(r, "segment")
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		return errs.New(errs.InvalidParams, "", "no segment is given; use ?segment=")
+	}
+	list, err := segments(m)
+	if err != nil {
+		return err
+	}
+	var used, capacity uint64
+	found := false
+	for _, s := range list {
+		if s.Name == name {
+			found = true
+			used += s.Busy
+			capacity += s.Capacity
+		}
+	}
+	if !found {
+		writeText(w, http.StatusInternalServerError, "Failed to query segment")
+		return nil
+	}
+	writeText(w, http.StatusOK, fmt.Sprintf("%s\nUsed(bytes): %d\nCapacity(bytes) : %d\n", name, used, capacity))
+	return nil
+}
+
+// A segmentDetail is one segment in upstream's names.
+type segmentDetail struct {
+	Name        string  `json:"segment_name"`
+	ID          string  `json:"segment_id"`
+	Client      string  `json:"client_id"`
+	Base        string  `json:"base_address"`
+	Size        uint64  `json:"size_bytes"`
+	SizeText    string  `json:"size_human"`
+	Endpoint    string  `json:"te_endpoint"`
+	Protocol    string  `json:"protocol"`
+	Status      string  `json:"status"`
+	Used        uint64  `json:"allocator_used_bytes"`
+	Capacity    uint64  `json:"allocator_capacity_bytes"`
+	Percent     float64 `json:"allocator_usage_percent"`
+	Quarantined uint64  `json:"quarantined_bytes"` // ours
+}
+
+func segmentsDetail(w http.ResponseWriter, _ *http.Request, m *service.Master) error {
+	list, err := segments(m)
+	if err != nil {
+		return err
+	}
+	details := make([]segmentDetail, 0, len(list))
+	for _, s := range list {
+		d := segmentDetail{
+			Name: s.Name, ID: s.ID.String(), Client: s.Client.String(), Base: fmt.Sprintf("0x%x", s.Base), Size: s.Size,
+			SizeText: humanize.IBytes(s.Size), Endpoint: s.Endpoint, Protocol: s.Protocol, Status: "OK",
+			Used: s.Busy, Capacity: s.Capacity, Quarantined: s.Quarantined,
+		}
+		if s.Capacity > 0 {
+			d.Percent = 100 * float64(s.Busy) / float64(s.Capacity)
+		}
+		details = append(details, d)
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Total    int             `json:"total_segments"`
+		Segments []segmentDetail `json:"segments"`
+	}{len(details), details})
+	return nil
+}

@@ -1,0 +1,111 @@
+package replay
+
+import (
+	"sync"
+	"time"
+
+	"github.com/understudy-store/understudy/client"
+)
+
+// Violations are promises that were seen broken. All must be 0.
+type Violations struct {
+	LostPuts     int `json:"lost_puts"`     // acknowledged, and gone without a reason after a failover
+	Resurrected  int `json:"resurrected"`   // removed, acknowledged, and returned again
+	WrongBytes   int `json:"wrong_bytes"`   // a block under lease holds something else
+	BrokenLeases int `json:"broken_leases"` // a block changed while its lease held
+}
+
+// Any reports whether a promise was broken.
+func (v Violations) Any() bool { return v != Violations{} }
+
+// maxExamples bounds how many violations are described.
+const maxExamples = 10
+
+// A judge knows what was acknowledged, and judges what comes back.
+type judge struct {
+	mu       sync.Mutex
+	broken   Violations
+	examples []string
+	removed  map[client.ObjectID]time.Duration // removals, when they were acknowledged
+	puts     []acknowledged                    // the last ones, a ring
+	next     int
+	tried    map[string]struct{} // keys whose removal was tried
+}
+
+// An acknowledged put must be there after a failover.
+type acknowledged struct {
+	key string
+	id  client.ObjectID
+}
+
+// remembered is how many puts are looked for after a failover: the newest ones,
+// which eviction takes last.
+const remembered = 2000
+
+func newJudge() *judge {
+	return &judge{removed: make(map[client.ObjectID]time.Duration), tried: make(map[string]struct{})}
+}
+
+func (j *judge) violation(count *int, text string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	*count++
+	if len(j.examples) < maxExamples {
+		j.examples = append(j.examples, text)
+	}
+}
+
+// put notes an acknowledged put.
+func (j *judge) put(key string, id client.ObjectID) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	p := acknowledged{key, id}
+	if len(j.puts) < remembered {
+		j.puts = append(j.puts, p)
+		return
+	}
+	j.puts[j.next] = p
+	j.next = (j.next + 1) % remembered
+}
+
+// tryRemove notes that a key is about to be removed: whatever comes of it, the
+// put is no longer expected.
+func (j *judge) tryRemove(key string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.tried[key] = struct{}{}
+}
+
+// remove notes that a put is gone, as was acknowledged at some time.
+func (j *judge) remove(id client.ObjectID, at time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.removed[id] = at
+}
+
+// removedBefore reports whether it was acknowledged before some time that a put
+// is gone.
+func (j *judge) removedBefore(id client.ObjectID, when time.Duration) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	at, ok := j.removed[id]
+	return ok && at < when
+}
+
+// expected returns the newest puts that nobody tried to remove.
+func (j *judge) expected() (list []acknowledged) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, p := range j.puts {
+		if _, tried := j.tried[p.key]; !tried {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+func (j *judge) verdict() (Violations, []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.broken, append([]string(nil), j.examples...)
+}

@@ -1,0 +1,118 @@
+package replay
+
+import (
+	"sync"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+)
+
+// A meter is told by all clients of a replay what they saw: how long calls
+// took, when the cluster answered and when it did not, who leads.
+type meter struct {
+	clock    clock.Clock
+	onLeader func(term uint64)
+
+	mu      sync.Mutex
+	calls   map[string]*hdrhistogram.Histogram // µs
+	total   int64
+	failed  int64         // calls without an answer of the cluster
+	last    time.Duration // answer
+	silence []gap         // between answers, the long ones
+	term    uint64
+}
+
+// A gap is a time without an answer to any client.
+type gap struct{ from, to time.Duration }
+
+// shortGap is what is no outage: the pauses of a busy machine.
+const shortGap = 20 * time.Millisecond
+
+func newMeter(clk clock.Clock, onLeader func(term uint64)) *meter {
+	return &meter{clock: clk, onLeader: onLeader, calls: make(map[string]*hdrhistogram.Histogram)}
+}
+
+// Call notes a call that has ended.
+func (m *meter) Call(method string, _ int, kind errs.Kind, took time.Duration) {
+	now := m.clock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if method == "Ping" {
+		return // not the load's
+	}
+	m.total++
+	switch kind {
+	case errs.Unavailable, errs.Unresolved, errs.NotLeader:
+		m.failed++
+		return
+	default: // an answer, whatever it says
+	}
+	h := m.calls[method]
+	if h == nil {
+		h = hdrhistogram.New(1, 600_000_000, 3)
+		m.calls[method] = h
+	}
+	_ = h.RecordValue(took.Microseconds())
+	if m.last != 0 && now-m.last > shortGap {
+		m.silence = append(m.silence, gap{m.last, now})
+	}
+	m.last = now
+}
+
+// LeaderChanged notes a new primary.
+func (m *meter) LeaderChanged(l client.Leader) {
+	m.mu.Lock()
+	first := l.Term > m.term
+	m.term = max(m.term, l.Term)
+	m.mu.Unlock()
+	if first {
+		m.onLeader(l.Term)
+	}
+}
+
+// Remounted is of no interest here.
+func (m *meter) Remounted(int, error) {}
+
+// outage returns the longest time without an answer that ended after the
+// given moment.
+func (m *meter) outage(since time.Duration) time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var longest time.Duration
+	for _, g := range m.silence {
+		if g.to >= since {
+			longest = max(longest, g.to-g.from)
+		}
+	}
+	return longest
+}
+
+// Latency are percentiles of one call, in milliseconds.
+type Latency struct {
+	Count int64   `json:"count"`
+	P50   float64 `json:"p50_ms"`
+	P90   float64 `json:"p90_ms"`
+	P99   float64 `json:"p99_ms"`
+	Max   float64 `json:"max_ms"`
+}
+
+func (m *meter) latencies() map[string]Latency {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	list := make(map[string]Latency, len(m.calls))
+	for method, h := range m.calls {
+		at := func(p float64) float64 { return float64(h.ValueAtPercentile(p)) / 1000 }
+		list[method] = Latency{Count: h.TotalCount(), P50: at(50), P90: at(90), P99: at(99), Max: float64(h.Max()) / 1000}
+	}
+	return list
+}
+
+func (m *meter) counts() (total, failed int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.total, m.failed
+}
