@@ -19,7 +19,6 @@ import (
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
-	"github.com/understudy-store/understudy/metadata"
 )
 
 // faultyClient connects to a real etcd; each transaction asks fault whether it
@@ -231,7 +230,7 @@ func TestReaderGoesOnAfterACut(t *testing.T) {
 	done := follow(t, etcd.Client(t), now(t, etcd.Client(t)), s)
 	p := newPrimary(t, direct, 1<<20).run().mount()
 	p.mustPut("a")
-	s.waitFor(t, metadata.Position(p.store.Position()))
+	s.waitFor(t, p.store.Position())
 	for i := range 3 {
 		etcd.CutClients(0)
 		etcd.HealClients(0)

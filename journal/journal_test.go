@@ -110,7 +110,8 @@ func (p *primary) run() *primary {
 	p.t.Cleanup(func() {
 		cancel()
 		select {
-		case <-p.done:
+		case err := <-p.done:
+			p.t.Logf("the writer ended: %v", err)
 		case <-time.After(20 * time.Second):
 			p.t.Error("the writer does not stop")
 		}
@@ -163,7 +164,6 @@ type standby struct {
 	mu      sync.Mutex
 	changed []string
 	moved   chan struct{} // replaced at each commit
-	wrong   int           // digests that differ from the head's
 }
 
 func newStandby() *standby {
@@ -469,5 +469,7 @@ func TestFullEtcdRecovers(t *testing.T) {
 	}
 	p.mustPut("full")
 	cancel()
-	<-done
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the compactor ended with %v", err)
+	}
 }

@@ -264,7 +264,7 @@ func TestForcedRemovalKeepsTheReadersBytes(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 104)
 	c.put("k")
-	c.get("k")
+	c.read("k")
 	if err := c.remove("k", true); err != nil {
 		t.Fatal(err)
 	}

@@ -253,6 +253,12 @@ func (c *cluster) get(key string) (metadata.ReplicaList, error) {
 	return list, err
 }
 
+// read renews a lease, if there is an object to read.
+func (c *cluster) read(key string) {
+	c.t.Helper()
+	_, _ = c.get(key)
+}
+
 func (c *cluster) exists(key string) bool {
 	return c.primary.Exists(metadata.DefaultTenant, key, c.now)
 }

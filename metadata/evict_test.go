@@ -47,7 +47,7 @@ func TestTheOldestGoFirst(t *testing.T) {
 	}
 	// Read in another order, and the order of reading counts.
 	for i := 399; i >= 20; i-- {
-		c.get(all[i])
+		c.read(all[i])
 		c.pass(time.Millisecond)
 	}
 	c.scan()
@@ -67,7 +67,7 @@ func TestLeasedObjectsStay(t *testing.T) {
 	all := keys("k", 50)
 	for _, key := range all {
 		c.put(key)
-		c.get(key)
+		c.read(key)
 	}
 	c.pass(time.Second)
 	c.commit()
@@ -114,7 +114,7 @@ func TestPins(t *testing.T) {
 	if err := c.remove(soft[9], false); err != nil {
 		t.Errorf("53: removing a softly pinned object: %v", err)
 	}
-	c.get(soft[6]) // 50: does not pin again
+	c.read(soft[6]) // 50: does not pin again
 	c.scan()
 	c.pass(30 * time.Minute)
 	c.commit()
@@ -224,7 +224,7 @@ func TestModelNearMisses(t *testing.T) {
 	c.put("cold")
 	c.pass(time.Minute)
 	c.commit()
-	c.get("hot") // renewed in memory only
+	c.read("hot") // renewed in memory only
 	pass := c.primary.SelectVictims(metadata.Quota{Objects: 1})
 	if pass.Victims != 1 || len(pass.NearMisses) != 1 {
 		t.Fatalf("%d victims, %d near misses", pass.Victims, len(pass.NearMisses))
@@ -321,7 +321,7 @@ func TestBoundedPass(t *testing.T) {
 	c.pass(time.Second)
 	c.commit()
 	for i := range n {
-		c.get(fmt.Sprint(i)) // all are near misses now
+		c.read(fmt.Sprint(i)) // all are near misses now
 	}
 	c.pass(time.Minute)
 	c.commit()

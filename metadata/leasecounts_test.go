@@ -19,12 +19,12 @@ func TestLeaseCounts(t *testing.T) {
 		want metadata.LeaseCounts
 	}{
 		{"nothing was read", func() {}, metadata.LeaseCounts{}},
-		{"the first reads", func() { c.get("k0"); c.get("k1"); c.get("k2") }, metadata.LeaseCounts{Granted: 3, Marked: 3, Dirty: 3}},
-		{"no time has passed", func() { c.get("k0") }, metadata.LeaseCounts{Granted: 3, Marked: 3, Dirty: 3}},
-		{"a live lease is extended", func() { c.pass(time.Second); c.get("k0") }, metadata.LeaseCounts{Granted: 3, Renewed: 1, Marked: 3, Dirty: 3}},
+		{"the first reads", func() { c.read("k0"); c.read("k1"); c.read("k2") }, metadata.LeaseCounts{Granted: 3, Marked: 3, Dirty: 3}},
+		{"no time has passed", func() { c.read("k0") }, metadata.LeaseCounts{Granted: 3, Marked: 3, Dirty: 3}},
+		{"a live lease is extended", func() { c.pass(time.Second); c.read("k0") }, metadata.LeaseCounts{Granted: 3, Renewed: 1, Marked: 3, Dirty: 3}},
 		{"a scan journals the leases", c.scan, metadata.LeaseCounts{Granted: 3, Renewed: 1, Marked: 3, Dirty: 3}},
 		{"and the next one takes off the marks", func() { c.collect() }, metadata.LeaseCounts{Granted: 3, Renewed: 1, Marked: 3}},
-		{"an ended lease is granted anew", func() { c.pass(2 * params.HoldTime()); c.get("k0") },
+		{"an ended lease is granted anew", func() { c.pass(2 * params.HoldTime()); c.read("k0") },
 			metadata.LeaseCounts{Granted: 4, Renewed: 1, Expired: 1, Marked: 4, Dirty: 1}},
 		{"an object goes whose lease had ended", func() { c.must([]error{c.remove("k1", false)}) },
 			metadata.LeaseCounts{Granted: 4, Renewed: 1, Expired: 2, Marked: 4, Dirty: 1}},
@@ -33,7 +33,7 @@ func TestLeaseCounts(t *testing.T) {
 		{"one that was never read goes", func() { c.must([]error{c.remove("k3", false)}) },
 			metadata.LeaseCounts{Granted: 4, Renewed: 1, Expired: 2, Revoked: 1, Marked: 4, Dirty: 1}},
 		{"a segment takes a live lease along", func() {
-			c.get("k2")
+			c.read("k2")
 			c.unmount(id)
 			for c.primary.Sweep(metadata.ShardCount) {
 			}

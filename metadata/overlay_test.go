@@ -13,7 +13,7 @@ func TestMarksStayUntilCommitted(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
 	c.put("k")
-	c.get("k")
+	c.read("k")
 	if n := len(c.collect()); n != 1 {
 		t.Fatalf("%d renewals collected, want 1", n)
 	}
@@ -22,7 +22,7 @@ func TestMarksStayUntilCommitted(t *testing.T) {
 		t.Fatal("a mark is lost although its renewal was not committed")
 	}
 	c.pass(time.Millisecond)
-	c.get("k") // renewed again while the batch is under way
+	c.read("k") // renewed again while the batch is under way
 	c.must(c.commit(renewals(batch)...))
 	if n := len(c.collect()); n != 1 {
 		t.Fatal("a renewal after the batch is lost")
@@ -34,7 +34,7 @@ func TestMarksStayUntilCommitted(t *testing.T) {
 	if n := c.primary.Dirty(); n != 0 {
 		t.Errorf("%d marks left", n)
 	}
-	c.get("k")
+	c.read("k")
 	if err := c.remove("k", true); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestCollectIsBounded(t *testing.T) {
 	c.mount(1, "a", 1<<20)
 	for _, key := range keys("k", 100) {
 		c.put(key)
-		c.get(key)
+		c.read(key)
 	}
 	list, next := c.primary.CollectRenewals(nil, 0, 10)
 	if len(list) < 10 || len(list) > 20 || next >= metadata.ShardCount {
@@ -81,7 +81,7 @@ func TestCriticalRenewals(t *testing.T) {
 	} {
 		c.pass(tc.wait)
 		calls = 0
-		c.get("k")
+		c.read("k")
 		if calls != tc.want {
 			t.Errorf("%s: %d critical calls, want %d", tc.what, calls, tc.want)
 		}
@@ -93,7 +93,7 @@ func TestDemotionDropsWhatIsNotState(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
 	c.put("k")
-	c.get("k")
+	c.read("k")
 	if err := c.putStart("open"); err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestQuarantineThatLeavesSoon(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
 	c.put("leased")
-	c.get("leased")
+	c.read("leased")
 	c.must([]error{c.remove("leased", true), c.putStart("open"), c.revokeAs(c.putRef("open"))})
 	st := c.primary.Stats()
 	if st.Quarantined != 208 || st.LeavingSoon != 104 {
@@ -208,7 +208,7 @@ func TestModelFirstTTLOfATerm(t *testing.T) {
 		c := newCluster(t)
 		c.mount(1, "a", 104)
 		c.put("k")
-		c.get("k") // not journaled
+		c.read("k") // not journaled
 		c.takeOver(tc.guard)
 		if err := c.remove("k", false); err != nil {
 			t.Fatal(err)

@@ -255,7 +255,7 @@ func (w *world) segmentAction(t *rapid.T) {
 		return // segments are mounted and unmounted one after the other
 	}
 	n := byte(1 + w.pick(t, "segment", 3))
-	forget := func(err error) {
+	forget := func(error) {
 		// Unmounting takes the memory itself away: its users know.
 		from := uint64(n) << 32
 		for i := range w.users {

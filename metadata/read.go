@@ -203,6 +203,7 @@ func (o *object) descriptor(r *replica) Descriptor {
 		d.Address = r.segment.Address(r.rng)
 	case Disk:
 		d.Path = o.extra.diskPath
+	case LocalDisk: // there are none yet: the calls that make one answer NOT_SUPPORTED
 	}
 	return d
 }

@@ -38,7 +38,7 @@ func rich(c *cluster) {
 	_ = c.putStart("revoked", onA)
 	_ = c.revokeAs(c.putRef("revoked"))
 	for _, key := range keys("k", 50) {
-		c.get(key)
+		c.read(key)
 	}
 	c.scan()
 	_ = c.remove("k3", true)
@@ -97,7 +97,7 @@ func TestModelSnapshotUnderWrites(t *testing.T) {
 			_ = c.remove(names[i/2], true)
 		default:
 			c.put(names[i], func(p *metadata.Put) { p.Replicas = 2 })
-			c.get(names[i/2])
+			c.read(names[i/2])
 		}
 	}
 	s, err := c.load(parts)

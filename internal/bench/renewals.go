@@ -240,7 +240,9 @@ func (r *rig) steady(ctx context.Context, scanner *leasesync.Scanner, d time.Dur
 		r.read(i)
 	}
 	stop()
-	<-scans
+	if err := ignoreEnd(<-scans); err != nil {
+		return err
+	}
 	if err := scanner.Scan(ctx); err != nil { // what the last interval left
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/knadh/koanf/parsers/json"
@@ -85,7 +86,7 @@ func (l *Loader) Load(flags *pflag.FlagSet, environ []string) (Config, []Warning
 	c.settings(known)
 	c.unused(ignored)
 	c.rules(&cfg)
-	if faults := append(c.faults, r.faults...); len(faults) > 0 {
+	if faults := slices.Concat(c.faults, r.faults); len(faults) > 0 {
 		return Config{}, c.warnings, faults
 	}
 	cfg.origins = map[string]string{}

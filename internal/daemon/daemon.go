@@ -84,15 +84,14 @@ func Main(cmd *cobra.Command) int {
 // kills the process.
 func signals(ctx context.Context, log zerolog.Logger) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	came := make(chan os.Signal, 2)
+	came := make(chan os.Signal, 1)
 	signal.Notify(came, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		select {
 		case s := <-came:
 			log.Info().Stringer("signal", s).Msg("stopping; a second signal stops at once")
+			signal.Stop(came) // from here on a signal does what it does by default
 			cancel(errors.New("stopped by " + s.String()))
-			<-came
-			os.Exit(1)
 		case <-ctx.Done():
 		}
 	}()

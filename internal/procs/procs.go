@@ -32,7 +32,7 @@ func DieWithParent() {
 	}
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // nobody is left to tell
 	}()
 }
 

@@ -71,7 +71,7 @@ func Open(path string) (*Reader, error) {
 func newReader(name string, from io.Reader) (*Reader, error) {
 	buffered := bufio.NewReader(from)
 	magic, err := buffered.Peek(2)
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read trace %s: %w", name, err)
 	}
 	var content io.Reader = buffered
@@ -135,7 +135,7 @@ func (r *Reader) readAll(limit int) (*Trace, error) {
 	t, references := &Trace{}, 0
 	for {
 		request, err := r.Next()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return t, nil
 		}
 		if err != nil {

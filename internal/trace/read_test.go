@@ -241,7 +241,7 @@ func file(t testing.TB, name, content string) string {
 func zipped(content string) string {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	io.WriteString(w, content)
+	_, _ = io.WriteString(w, content)
 	w.Close()
 	return b.String()
 }

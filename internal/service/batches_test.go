@@ -1,0 +1,97 @@
+package service_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/service"
+)
+
+func TestBatches(t *testing.T) {
+	f := newFixture(t)
+	ctx := t.Context()
+	items := []service.PutItem{{Key: "a", Size: 1}, {Key: "", Size: 1}, {Key: "b", Size: 1}, {Key: "a", Size: 1}}
+	got, failed, err := f.BatchPutStart(ctx, start(1), items)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, kind := range []errs.Kind{errs.OK, errs.InvalidParams, errs.OK, errs.ObjectExists} {
+		want(t, fmt.Sprint("put start item ", i), failed[i], kind)
+	}
+	if got[0].ID == 0 || got[2].ID == 0 || got[3].ID != 0 {
+		t.Errorf("%+v", got)
+	}
+	ends, err := f.BatchPutEnd(ctx, update(1), []service.PutRef{{Key: "a", ID: got[0].ID}, {Key: "x"}, {Key: "b"}})
+	if err != nil || ends[0] != nil || ends[2] != nil {
+		t.Fatalf("%v, %v", ends, err)
+	}
+	want(t, "end of a missing put", ends[1], errs.ObjectNotFound)
+	lists, failed, err := f.BatchGetReplicaList(ctx, "default", []string{"a", "missing", "b", "a"})
+	if err != nil || len(lists[0].Replicas) != 1 || lists[0].ID != lists[3].ID || failed[2] != nil {
+		t.Fatalf("18: %+v, %v, %v", lists, failed, err)
+	}
+	want(t, "18: the missing key", failed[1], errs.ObjectNotFound)
+	exist, _, err := f.BatchExistKey(ctx, "default", []string{"missing", "a", "b"})
+	if err != nil || !slices.Equal(exist, []bool{false, true, true}) {
+		t.Errorf("19: %v, %v", exist, err)
+	}
+	removed, err := f.BatchRemove(ctx, service.Removal{Tenant: "default", Force: true}, []string{"a", "", "a", "b"})
+	if err != nil || removed[0] != nil || removed[3] != nil {
+		t.Fatalf("30: %v, %v", removed, err)
+	}
+	want(t, "30: the same key again", removed[2], errs.ObjectNotFound)
+	c := f.Counters.Of(service.OpBatchRemove)
+	if c.Requests.Load() != 1 || c.Items.Load() != 4 || c.FailedItems.Load() != 2 || c.Partial.Load() != 1 {
+		t.Errorf("counted %d requests, %d items, %d failed", c.Requests.Load(), c.Items.Load(), c.FailedItems.Load())
+	}
+}
+
+func TestLargeBatchIsSplitIntoRounds(t *testing.T) {
+	f := newFixture(t)
+	items := make([]service.PutItem, 2000)
+	for i := range items {
+		items[i] = service.PutItem{Key: fmt.Sprintf("%s-%d", strings.Repeat("k", 400), i), Size: 1}
+	}
+	_, failed, err := f.BatchPutStart(t.Context(), start(1), items)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range failed {
+		if err != nil {
+			t.Fatalf("item %d: %v", i, err)
+		}
+	}
+	if st := f.Store.Stats(); st.Objects != 2000 {
+		t.Errorf("%d objects", st.Objects)
+	}
+}
+
+func TestRepeatedBatchGetsTheSameAnswers(t *testing.T) {
+	f := newFixture(t)
+	ctx := t.Context()
+	p := start(1)
+	p.Request = 1000
+	items := []service.PutItem{{Key: "a", Size: 1}, {Key: "b", Size: 1}}
+	got, _, err := f.BatchPutStart(ctx, p, items)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, failed, err := f.BatchPutStart(ctx, p, items)
+	if err != nil || failed[0] != nil || again[0].ID != got[0].ID || again[1].ID != got[1].ID ||
+		again[1].Replicas[0].Address != got[1].Replicas[0].Address {
+		t.Errorf("%+v, %v, %v; want %+v", again, failed, err, got)
+	}
+	if _, err := f.BatchPutEnd(ctx, update(1), []service.PutRef{{Key: "a"}, {Key: "b"}}); err != nil {
+		t.Fatal(err)
+	}
+	r := service.Removal{Tenant: "default", Request: 2000}
+	for range 2 {
+		failed, err := f.BatchRemove(ctx, r, []string{"a", "b"})
+		if err != nil || failed[0] != nil || failed[1] != nil {
+			t.Errorf("%v, %v", failed, err)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/lonetest"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+func TestFence(t *testing.T) {
+	f := newFixture(t)
+	f.put(t, "k")
+	f.fenced.Store(true)
+	ctx := t.Context()
+	_, err := f.GetReplicaList(ctx, "default", "k")
+	want(t, "get", err, errs.NotLeader)
+	_, err = f.ExistKey(ctx, "default", "k")
+	want(t, "exist", err, errs.NotLeader)
+	_, err = f.PutStart(ctx, start(1), service.PutItem{Key: "x", Size: 1})
+	want(t, "put", err, errs.NotLeader)
+	want(t, "remove", f.Remove(ctx, service.Removal{}, "k"), errs.NotLeader)
+	_, err = f.Ping(ctx, owner(1))
+	want(t, "ping", err, errs.NotLeader)
+	_, err = f.RemoveAll(ctx, service.Removal{})
+	want(t, "remove all", err, errs.NotLeader)
+
+	// The fence closes while an answer is built.
+	n := 0
+	g := newFixture(t, func(c *service.Config) {
+		c.Fence = func() error {
+			if n++; n > 1 {
+				return errs.NotLeader
+			}
+			return nil
+		}
+	})
+	g.p.Put(nil, "k")
+	if _, err := g.GetReplicaList(ctx, "default", "k"); !errors.Is(err, errs.NotLeader) {
+		t.Errorf("an answer built while the fence closed: %v", err)
+	}
+}
+
+// A reader of an object whose removal is being written waits for the outcome;
+// its deadline ends the waiting.
+func TestReadersWaitForMutations(t *testing.T) {
+	f := newFixture(t)
+	f.put(t, "k")
+	r, _, err := f.Store.PrepareRemove(metadata.Remove{Tenant: "default", Key: "k"}, f.p.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = f.GetReplicaList(ctx, "default", "k")
+	want(t, "a reader with a short deadline", err, errs.Unavailable)
+	want(t, "a remover with a short deadline", f.Remove(ctx, service.Removal{Tenant: "default"}, "k"), errs.Unavailable)
+	got := make(chan error, 1)
+	go func() {
+		_, err := f.GetReplicaList(t.Context(), "default", "k")
+		got <- err
+	}()
+	f.p.Commit(lonetest.Removal(r))
+	want(t, "a patient reader", <-got, errs.ObjectNotFound)
+}
+
+// Many callers put, read and remove few keys at once: each gets an answer that
+// fits some order, and nothing is left over.
+func TestContention(t *testing.T) {
+	f := newFixture(t)
+	ctx := t.Context()
+	var wg sync.WaitGroup
+	var puts, removes atomic.Int64
+	for w := range byte(16) {
+		wg.Go(func() {
+			for i := range 100 {
+				key := fmt.Sprint(i % 5)
+				switch r, err := f.PutStart(ctx, start(w), service.PutItem{Key: key, Size: 10}); errs.KindOf(err) {
+				case errs.OK:
+					puts.Add(1)
+					if err := f.PutEnd(ctx, update(w), service.PutRef{Key: key, ID: r.ID}); err != nil {
+						t.Errorf("the end of my own put: %v", err)
+					}
+				case errs.ObjectExists:
+				default:
+					t.Errorf("put: %v", err)
+				}
+				if _, err := f.GetReplicaList(ctx, "default", key); err != nil && !errors.Is(err, errs.ObjectNotFound) && !errors.Is(err, errs.ReplicaNotReady) {
+					t.Errorf("get: %v", err)
+				}
+				switch err := f.Remove(ctx, service.Removal{Tenant: "default", Force: true}, key); errs.KindOf(err) {
+				case errs.OK:
+					removes.Add(1)
+				case errs.ObjectNotFound, errs.ReplicaNotReady:
+				default:
+					t.Errorf("remove: %v", err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if left := f.Store.Stats().Objects; puts.Load()-removes.Load() != left {
+		t.Errorf("%d puts, %d removals, %d objects left", puts.Load(), removes.Load(), left)
+	}
+	if puts.Load() < 10 {
+		t.Errorf("only %d puts went through", puts.Load())
+	}
+}

@@ -1,0 +1,78 @@
+package service_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/segment"
+)
+
+func TestClientsAndSegments(t *testing.T) {
+	f := newFixture(t)
+	ctx := t.Context()
+	if known, err := f.Ping(ctx, owner(1)); !known || err != nil {
+		t.Errorf("the owner of a segment from before this term: known %v, %v", known, err)
+	}
+	if known, _ := f.Ping(ctx, owner(2)); known {
+		t.Error("63: a stranger need not remount")
+	}
+	spec := segment.Spec{ID: segment.ID{2}, Name: "b", Base: 1 << 33, Size: 1 << 20, Endpoint: "b:1", Client: owner(2)}
+	if err := f.ReMountSegment(ctx, owner(2), []segment.Spec{spec, spec}); err != nil {
+		t.Fatal(err)
+	}
+	if known, _ := f.Ping(ctx, owner(2)); !known {
+		t.Error("63: a client that has remounted is not known")
+	}
+	if st := f.Store.Stats(); st.Segments != 2 || f.Liveness.Active() != 2 {
+		t.Errorf("%+v, %d clients", st, f.Liveness.Active())
+	}
+	f.put(t, "k")
+	if err := f.UnmountSegment(ctx, segment.ID{99}); err != nil {
+		t.Errorf("57: %v", err)
+	}
+	if err := f.UnmountSegment(ctx, segment.ID{1}); err != nil {
+		t.Error(err)
+	}
+	if err := f.ReMountSegment(ctx, owner(3), nil); err != nil {
+		t.Error(err)
+	}
+	if known, _ := f.Ping(ctx, owner(3)); !known {
+		t.Error("a client without segments that has remounted is not known")
+	}
+}
+
+func TestSilentClientsExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, func(c *service.Config) {
+			c.Liveness = service.NewLiveness(10*time.Second, clock.Runtime(), c.Store)
+		})
+		f.put(t, "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = f.WatchClients(ctx, zerolog.Nop()) }()
+		time.Sleep(5 * time.Second)
+		if known, _ := f.Ping(ctx, owner(1)); !known {
+			t.Fatal("expired after half its TTL")
+		}
+		time.Sleep(9500 * time.Millisecond)
+		if st := f.Store.Stats(); st.Segments != 1 {
+			t.Fatal("expired before its TTL")
+		}
+		time.Sleep(2 * time.Second)
+		if st := f.Store.Stats(); st.Segments != 0 {
+			t.Error("64: the silent client's segment stays")
+		}
+		if ok, _ := f.ExistKey(ctx, "default", "k"); ok {
+			t.Error("64: its objects are still there")
+		}
+		if known, _ := f.Ping(ctx, owner(1)); known {
+			t.Error("an expired client is still known")
+		}
+	})
+}
