@@ -161,7 +161,7 @@ func measure(ctx context.Context, d time.Duration, callers int, do func(ctx cont
 
 // A rig is a primary with its journal in etcd, and a standby that follows.
 type rig struct {
-	objects  int
+	keys     []string
 	client   *clientv3.Client
 	clock    clock.Clock
 	primary  *metadata.Store
@@ -249,15 +249,35 @@ func (r *rig) steady(ctx context.Context, scanner *leasesync.Scanner, d time.Dur
 	return r.caughtUp(ctx)
 }
 
-// flatOut reads everything, scans at once, and begins anew.
+// flatOut scans as fast as it can, while everything is read anew for the next
+// scan.
 func (r *rig) flatOut(ctx context.Context, scanner *leasesync.Scanner, d time.Duration) error {
-	for begun := r.clock(); r.clock()-begun < d; {
-		for i := range r.objects {
-			r.read(i)
+	g, ctx := errgroup.WithContext(ctx)
+	rounds := make(chan struct{})
+	g.Go(func() error {
+		defer close(rounds)
+		for begun := r.clock(); r.clock()-begun < d; {
+			for i := range r.keys {
+				r.read(i)
+			}
+			select {
+			case rounds <- struct{}{}:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
 		}
-		if err := scanner.Scan(ctx); err != nil {
-			return err
+		return nil
+	})
+	g.Go(func() error {
+		for range rounds {
+			if err := scanner.Scan(ctx); err != nil {
+				return err
+			}
 		}
+		return scanner.Scan(ctx) // what the last round left
+	})
+	if err := g.Wait(); err != nil {
+		return err
 	}
 	return r.caughtUp(ctx)
 }
@@ -283,7 +303,7 @@ const sampled = 64
 
 // read renews the lease of an object.
 func (r *rig) read(i int) {
-	list, _, err := r.primary.GetReplicaList(metadata.DefaultTenant, key(i%r.objects), r.now())
+	list, _, err := r.primary.GetReplicaList(metadata.DefaultTenant, r.keys[i%len(r.keys)], r.now())
 	if err != nil || i%sampled != 0 {
 		return
 	}
@@ -331,7 +351,13 @@ func (r *rig) Committed(changes, bytes int, _, _ time.Duration) {
 // Refused reports nothing: the scanner gets the error.
 func (r *rig) Refused(int, error) {}
 
-func key(i int) string { return fmt.Sprintf("model-7b/layer-00/block-%016x", i) }
+func keys(n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("model-7b/layer-00/block-%016x", i)
+	}
+	return list
+}
 
 func codec() journal.Codec {
 	return journal.Codec{
@@ -351,7 +377,7 @@ func newRig(ctx context.Context, client *clientv3.Client, name string, objects i
 	}
 	params := metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
 	r := &rig{
-		objects: objects, client: client, clock: boot, now: clock.NewCluster(boot, 1).Now,
+		keys: keys(objects), client: client, clock: boot, now: clock.NewCluster(boot, 1).Now,
 		primary: metadata.New(metadata.Options{}), standby: metadata.New(metadata.Options{}),
 		counters: new(leasesync.Counters), marked: make(map[metadata.ObjectID]time.Duration),
 		applied: hdrhistogram.New(1, 600_000_000, 3),
@@ -383,10 +409,10 @@ func (r *rig) fill(ctx context.Context) error {
 		return err
 	}
 	const batch = 1000
-	for from := 0; from < r.objects; from += batch {
+	for from := 0; from < len(r.keys); from += batch {
 		var starts, ends []metadata.Change
-		for i := from; i < min(from+batch, r.objects); i++ {
-			e, _, _, err := r.primary.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: key(i), Size: 4096, Replicas: 1}, r.now())
+		for i := from; i < min(from+batch, len(r.keys)); i++ {
+			e, _, _, err := r.primary.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: r.keys[i], Size: 4096, Replicas: 1}, r.now())
 			if err != nil {
 				return err
 			}
@@ -395,8 +421,8 @@ func (r *rig) fill(ctx context.Context) error {
 		if err := r.writer.Commit(ctx, starts...); err != nil {
 			return err
 		}
-		for i := from; i < min(from+batch, r.objects); i++ {
-			e, _, err := r.primary.PreparePutEnd(metadata.PutRef{Tenant: metadata.DefaultTenant, Key: key(i), Selector: metadata.SelectMemory}, nil)
+		for i := from; i < min(from+batch, len(r.keys)); i++ {
+			e, _, err := r.primary.PreparePutEnd(metadata.PutRef{Tenant: metadata.DefaultTenant, Key: r.keys[i], Selector: metadata.SelectMemory}, nil)
 			if err != nil {
 				return err
 			}

@@ -48,9 +48,9 @@ const (
 // UNAVAILABLE_IN_CURRENT_MODE with the address of the leader, reads included.
 //
 // Errors of every call, besides those named at it: INVALID_PARAMS for an
-// argument outside its range, INVALID_KEY for an empty or oversized key,
-// UNAVAILABLE_IN_CURRENT_STATUS when a mutation cannot be journaled now (retry,
-// nothing has changed), UNAVAILABLE_IN_CURRENT_MODE (not the leader),
+// argument outside its range (an empty key to put is one), INVALID_KEY for a key
+// of more than 4,096 bytes, UNAVAILABLE_IN_CURRENT_STATUS when a mutation cannot
+// be journaled now (retry, nothing has changed), UNAVAILABLE_IN_CURRENT_MODE (not the leader),
 // RPC_TIMEOUT when the deadline passed while the outcome was open.
 //
 // A mutation is acknowledged when it is committed: it survives any failover.
@@ -299,9 +299,9 @@ func (c *objectServiceClient) BatchReplicaClear(ctx context.Context, in *BatchRe
 // UNAVAILABLE_IN_CURRENT_MODE with the address of the leader, reads included.
 //
 // Errors of every call, besides those named at it: INVALID_PARAMS for an
-// argument outside its range, INVALID_KEY for an empty or oversized key,
-// UNAVAILABLE_IN_CURRENT_STATUS when a mutation cannot be journaled now (retry,
-// nothing has changed), UNAVAILABLE_IN_CURRENT_MODE (not the leader),
+// argument outside its range (an empty key to put is one), INVALID_KEY for a key
+// of more than 4,096 bytes, UNAVAILABLE_IN_CURRENT_STATUS when a mutation cannot
+// be journaled now (retry, nothing has changed), UNAVAILABLE_IN_CURRENT_MODE (not the leader),
 // RPC_TIMEOUT when the deadline passed while the outcome was open.
 //
 // A mutation is acknowledged when it is committed: it survives any failover.
