@@ -28,15 +28,28 @@ const (
 // Children returns the hidden commands that Run starts as child processes.
 func Children() []*cobra.Command {
 	list := []*cobra.Command{
-		etcdChild(),
+		EtcdCommand(etcdCommand),
 		daemon.Command(masterCommand, config.Primary),
 		daemon.Command(standbyCommand, config.Standby),
 	}
 	for _, c := range list {
 		c.Hidden = true
-		c.PreRun = func(*cobra.Command, []string) { procs.DieWithParent() }
+		c.PreRun = func(*cobra.Command, []string) {
+			procs.DieWithParent()
+			forgetSettings()
+		}
 	}
 	return list
+}
+
+// forgetSettings takes settings of nodes out of a child's environment: a demo
+// is what its flags say, whatever the shell has set for other clusters.
+func forgetSettings() {
+	for _, variable := range os.Environ() {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, config.EnvPrefix) {
+			_ = os.Unsetenv(name)
+		}
+	}
 }
 
 const clusterID = "demo"
@@ -68,7 +81,7 @@ func startPair(ctx context.Context, dir string, opts Options) (p *pair, err erro
 			p.stop()
 		}
 	}()
-	if p.etcd, err = procs.Start(ctx, dir, "etcd", etcdCommand, "--data-dir="+filepath.Join(dir, "etcd", "data")); err != nil {
+	if p.etcd, err = procs.Start(ctx, dir, "etcd", etcdCommand, "--listen=127.0.0.1:0", "--data-dir="+filepath.Join(dir, "etcd", "data")); err != nil {
 		return p, err
 	}
 	master, err := p.startNode(ctx, "master", masterCommand)
@@ -90,6 +103,7 @@ func (p *pair) startNode(ctx context.Context, name, command string) (*node, erro
 		"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--node-id="+name, "--cluster_id="+clusterID,
 		"--etcd_endpoints="+strings.Join(p.etcd.Etcd, ","), "--journal-compact=on", "--log-format=json",
 		"--session-ttl="+p.opts.SessionTTL.String(), "--default-kv-lease-ttl="+p.opts.LeaseTTL.String(),
+		"--lease-critical-window="+min(p.opts.LeaseTTL/2, time.Second).String(),
 		"--data-dir="+filepath.Join(p.dir, name, "data"))
 	if err != nil {
 		return nil, err

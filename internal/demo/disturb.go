@@ -23,7 +23,7 @@ func (r *run) disturbance(ctx context.Context) error {
 	if err := r.compare(ctx, primary, standby); err != nil {
 		return err
 	}
-	before, err := primary.admin.Status(ctx, &pb.StatusRequest{})
+	before, err := afterEviction(ctx, primary)
 	if err != nil {
 		return fmt.Errorf("asking the primary before the end: %w", err)
 	}
@@ -41,6 +41,40 @@ func (r *run) disturbance(ctx context.Context) error {
 		return err
 	}
 	return r.replace(ctx)
+}
+
+// A pass of eviction takes 5 % of the objects at once. One that falls between
+// the count and the primary's end, or right after the promotion, would look like
+// a loss.
+const (
+	passSeen = 0.98            // of the objects of a moment ago: a pass has taken the others
+	passWait = 2 * time.Second // a load that is played slowly may need none for long
+)
+
+// afterEviction returns the primary's status when a pass of eviction has just
+// ended, so that the next one is a while away.
+func afterEviction(ctx context.Context, primary *node) (*pb.StatusResponse, error) {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	enough := time.After(passWait)
+	for objects := uint64(0); ; {
+		s, err := primary.admin.Status(ctx, &pb.StatusRequest{})
+		if err != nil {
+			return nil, err
+		}
+		now := s.GetState().GetObjects()
+		if float64(now) < passSeen*float64(objects) {
+			return s, nil
+		}
+		objects = now
+		select {
+		case <-enough:
+			return s, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-tick.C:
+		}
+	}
 }
 
 // takeAway kills the primary, or asks it to hand over.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/rs/zerolog"
@@ -18,42 +19,44 @@ import (
 // etcdQuota is larger than what a demo writes between compactions.
 const etcdQuota = 4 << 30
 
-// etcdChild runs an etcd server as a process of its own, not in the master that
-// dies.
-func etcdChild() *cobra.Command {
-	var dir, ready string
+// EtcdCommand returns a command that runs a lone etcd server as a process of
+// its own, not in the master that dies. It is for trying things out.
+func EtcdCommand(name string) *cobra.Command {
+	var o etcdOptions
 	cmd := &cobra.Command{
-		Use:           etcdCommand,
+		Use:   name,
+		Short: "Run a lone etcd server, for trying things out",
+		Long: `Run a lone etcd server, for trying things out: a master with an etcd of its own
+takes it along when it dies, and then no standby can take over. In production
+use a real etcd cluster.`,
+		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
-			return runEtcd(ctx, dir, ready)
+			return o.run(ctx)
 		},
 	}
-	cmd.Flags().StringVar(&dir, "data-dir", "", "where it keeps its data")
-	cmd.Flags().StringVar(&ready, "ready-file", "", "what to write when it serves")
+	cmd.Flags().StringVar(&o.dir, "data-dir", "./understudy-etcd", "where it keeps its data")
+	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:2379", "host:port for clients; port 0 takes a free one")
+	cmd.Flags().StringVar(&o.ready, "ready-file", "", "a file to write the address to once it serves")
 	return cmd
 }
 
-func runEtcd(ctx context.Context, dir, ready string) error {
+type etcdOptions struct{ dir, listen, ready string }
+
+// run serves until the context ends.
+func (o etcdOptions) run(ctx context.Context) error {
 	server, err := etcdserver.Start(ctx, etcdserver.Config{
-		DataDir: dir, QuotaBytes: etcdQuota, Logger: zerolog.New(os.Stderr),
+		DataDir: o.dir, ClientAddr: o.listen, QuotaBytes: etcdQuota, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
 	})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = server.Close() }()
-	b, err := json.Marshal(procs.Ready{PID: os.Getpid(), Etcd: server.Endpoints()})
-	if err != nil {
+	if err := o.writeReady(server.Endpoints()); err != nil {
 		return err
-	}
-	if err := os.WriteFile(ready+".new", b, 0o644); err != nil {
-		return fmt.Errorf("writing the ready file: %w", err)
-	}
-	if err := os.Rename(ready+".new", ready); err != nil {
-		return fmt.Errorf("writing the ready file: %w", err)
 	}
 	select {
 	case <-ctx.Done():
@@ -61,4 +64,23 @@ func runEtcd(ctx context.Context, dir, ready string) error {
 	case err := <-server.Err():
 		return err
 	}
+}
+
+// writeReady tells whoever started this process where etcd listens.
+func (o etcdOptions) writeReady(endpoints []string) error {
+	if o.ready == "" {
+		fmt.Fprintln(os.Stderr, "etcd serves at "+strings.Join(endpoints, ","))
+		return nil
+	}
+	b, err := json.Marshal(procs.Ready{PID: os.Getpid(), Etcd: endpoints})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(o.ready+".new", b, 0o644); err != nil {
+		return fmt.Errorf("writing the ready file: %w", err)
+	}
+	if err := os.Rename(o.ready+".new", o.ready); err != nil {
+		return fmt.Errorf("writing the ready file: %w", err)
+	}
+	return nil
 }

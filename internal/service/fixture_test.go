@@ -27,7 +27,7 @@ type fixture struct {
 	clock  atomic.Int64 // of liveness
 }
 
-func newFixture(t *testing.T, change ...func(*service.Config)) *fixture {
+func newFixture(t testing.TB, change ...func(*service.Config)) *fixture {
 	t.Helper()
 	f := &fixture{p: lonetest.Start(t, metadata.Options{}, params, 1<<20)}
 	c := service.Config{

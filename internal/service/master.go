@@ -82,20 +82,22 @@ const roundBytes = journal.MaxSubmissionBytes / 2
 // it waits, and a batch that names a key twice finishes the first put before
 // it decides the second.
 func (m *Master) mutate(ctx context.Context, n int, at func(i int) item) {
-	todo := make([]int, n)
+	items := make([]item, n)
+	todo := make([]*item, n)
 	for i := range todo {
-		todo[i] = i
+		items[i] = at(i)
+		todo[i] = &items[i]
 	}
 	for len(todo) > 0 {
 		round, bytes := 0, 0
 		for round < len(todo) && (round == 0 || bytes < roundBytes) {
-			bytes += at(todo[round]).bytes
+			bytes += todo[round].bytes
 			round++
 		}
-		blocked, wait, err := m.round(ctx, todo[:round], bytes, at)
+		blocked, wait, err := m.round(ctx, todo[:round], bytes)
 		if err != nil {
-			for _, i := range todo {
-				at(i).done(nil, err)
+			for _, it := range todo {
+				it.done(nil, err)
 			}
 			return
 		}
@@ -104,8 +106,8 @@ func (m *Master) mutate(ctx context.Context, n int, at func(i int) item) {
 			continue // progress was made; ask again before waiting
 		}
 		if err := await(ctx, wait); err != nil {
-			for _, i := range todo {
-				at(i).done(nil, err)
+			for _, it := range todo {
+				it.done(nil, err)
 			}
 			return
 		}
@@ -114,44 +116,43 @@ func (m *Master) mutate(ctx context.Context, n int, at func(i int) item) {
 
 // round prepares and submits some items. It returns those that must wait, and
 // what the first of them waits for. An error means that none was touched.
-func (m *Master) round(ctx context.Context, items []int, bytes int, at func(i int) item) (blocked []int, wait <-chan struct{}, err error) {
+func (m *Master) round(ctx context.Context, items []*item, bytes int) (blocked []*item, wait <-chan struct{}, err error) {
 	ticket, err := m.Queue.Admit(ctx, bytes)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer ticket.Release()
-	var changes []metadata.Change
-	var prepared []int
-	for _, i := range items {
-		change, busy, err := at(i).prepare()
+	changes, prepared := make([]metadata.Change, 0, len(items)), make([]*item, 0, len(items))
+	for _, it := range items {
+		change, busy, err := it.prepare()
 		switch {
 		case err != nil:
-			at(i).done(nil, err)
+			it.done(nil, err)
 		case busy != nil:
 			if wait == nil {
 				wait = busy
 			}
-			blocked = append(blocked, i)
+			blocked = append(blocked, it)
 		case change == nil:
-			at(i).done(nil, nil)
+			it.done(nil, nil)
 		default:
 			changes = append(changes, change)
-			prepared = append(prepared, i)
+			prepared = append(prepared, it)
 		}
 	}
 	if len(changes) == 0 {
 		return blocked, wait, nil
 	}
 	answers, err := ticket.Submit(ctx, changes...)
-	for k, i := range prepared {
+	for k, it := range prepared {
 		if err != nil {
-			at(i).done(nil, err)
-		} else {
-			if answers[k] == nil {
-				m.Counters.committed(changes[k])
-			}
-			at(i).done(changes[k], answers[k])
+			it.done(nil, err)
+			continue
 		}
+		if answers[k] == nil {
+			m.Counters.committed(changes[k])
+		}
+		it.done(changes[k], answers[k])
 	}
 	return blocked, wait, nil
 }
