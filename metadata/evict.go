@@ -33,6 +33,7 @@ func (e *Cutoff) Stream() Stream { return ObjectEvents }
 func (e *Cutoff) Apply(tx *Tx) error {
 	s := tx.s
 	s.expirePins(e.PinTime)
+	before := s.counts.evicted.Load()
 	evict := func(o *object) {
 		if e.covers(o) {
 			tx.evict(o)
@@ -43,6 +44,7 @@ func (e *Cutoff) Apply(tx *Tx) error {
 	if e.IncludePinned {
 		s.pinned.walk(e.Deadline, evict, never)
 	}
+	s.cutoffs.add(uint64(s.counts.evicted.Load() - before))
 	e.unmark(s)
 	return nil
 }

@@ -8,7 +8,10 @@ type LeaseCounts struct {
 	Expired uint64 // leases that had ended when their object was read again, or went
 	Revoked uint64 // leases that were live when their object went
 	Marked  uint64 // marks for the next scan
-	Dirty   int    // objects that are marked now
+	// Critical are leases that could not wait for the next scan; each read that
+	// extends one counts.
+	Critical uint64
+	Dirty    int // objects that are marked now
 }
 
 // LeaseCounts returns the figures of about now. It takes each shard's lock for
@@ -23,6 +26,7 @@ func (s *Store) LeaseCounts() LeaseCounts {
 		sum.Expired += sh.leases.expired
 		sum.Revoked += sh.leases.revoked
 		sum.Marked += sh.leases.marked
+		sum.Critical += sh.leases.critical
 		sum.Dirty += len(sh.dirty)
 		sh.mu.Unlock()
 	}
@@ -31,7 +35,7 @@ func (s *Store) LeaseCounts() LeaseCounts {
 
 // leaseCounts are a shard's part of LeaseCounts. Guarded by the shard's lock,
 // which whoever counts holds anyway.
-type leaseCounts struct{ granted, renewed, expired, revoked, marked uint64 }
+type leaseCounts struct{ granted, renewed, expired, revoked, marked, critical uint64 }
 
 // extend counts that a reader gets a lease, before the object has it.
 func (c *leaseCounts) extend(o *object, now Time) {

@@ -87,6 +87,9 @@ func TestCriticalRenewals(t *testing.T) {
 		}
 		c.scan()
 	}
+	if n := c.primary.LeaseCounts().Critical; n != 1 {
+		t.Errorf("%d critical renewals are counted, want 1", n)
+	}
 }
 
 func TestDemotionDropsWhatIsNotState(t *testing.T) {

@@ -159,6 +159,7 @@ func (s *Store) touch(sh *shard, o *object, now Time) time.Duration {
 			sh.dirty = append(sh.dirty, o)
 		}
 		if s.opts.OnCritical != nil && s.critical(o.deadline, now) {
+			sh.leases.critical++
 			s.opts.OnCritical()
 		}
 	}

@@ -62,6 +62,7 @@ type Store struct {
 	digest        Digest
 	segments      map[segment.Number]*segmentState // mounted ones
 	lastNumber    segment.Number
+	cutoffs       CutoffCounts
 	sweepAt       int // shard that Sweep looks at next
 	sweepLeft     int // shards that Sweep has yet to look at
 	quarantine    quarantine

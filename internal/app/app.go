@@ -73,10 +73,10 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 		counters: counters{service.NewCounters(), new(leasesync.Counters), new(eviction.Counters)},
 	}
 	var err error
-	if a.rpcListener, err = listen(cfg.Listen.RPC(), "--rpc_port"); err != nil {
+	if a.rpcListener, err = listen(cfg.Listen.RPC(), "--rpc_address", "--rpc_port"); err != nil {
 		return nil, err
 	}
-	if a.httpListener, err = listen(cfg.Listen.HTTP(), "--metrics_port"); err != nil {
+	if a.httpListener, err = listen(cfg.Listen.HTTP(), "--metrics_host", "--metrics_port"); err != nil {
 		_ = a.rpcListener.Close()
 		return nil, err
 	}
@@ -88,13 +88,13 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 	return a, nil
 }
 
-func listen(address, setting string) (net.Listener, error) {
+func listen(address, host, port string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return nil, fmt.Errorf("%s is taken by another program: stop it, or choose another port with %s (0 takes a free one)", address, setting)
+		return nil, fmt.Errorf("%s is taken by another program: stop it, or choose another port with %s (0 takes a free one)", address, port)
 	case err != nil:
-		return nil, fmt.Errorf("listening on %s (%s): %w", address, setting, err)
+		return nil, fmt.Errorf("%w; check %s and %s", err, host, port)
 	}
 	return l, nil
 }
@@ -132,6 +132,8 @@ func (a *App) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return a.sweep(servers) })
 	g.Go(func() error { return a.report(servers) })
 	if err := a.writeReadyFile(etcd); err != nil {
+		stop()
+		_ = g.Wait()
 		return err
 	}
 	a.log.Info().Str("version", a.version).Str("rpc", a.cfg.Node.AdvertiseAddress).Str("http", a.cfg.Node.HTTPAddress).
@@ -223,7 +225,7 @@ func (a *App) writeReadyFile(etcd *etcdConn) error {
 	// Whole or not at all: somebody may be waiting for it to appear.
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".ready-*")
 	if err != nil {
-		return fmt.Errorf("writing --ready-file: %w", err)
+		return fmt.Errorf("writing --ready-file %s: %w; name a file in a folder that exists and can be written", path, err)
 	}
 	_, err = tmp.Write(append(b, '\n'))
 	if err = errors.Join(err, tmp.Close()); err == nil {

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/deleteevents"
@@ -35,6 +36,7 @@ func codec() journal.Codec {
 type clusterNode struct {
 	*promote.Node
 	app    *App
+	peers  *peers
 	reader *journal.Reader
 	etcd   *etcdUse
 }
@@ -42,7 +44,7 @@ type clusterNode struct {
 func newClusterNode(a *App, e *etcdConn) *clusterNode {
 	cfg := a.cfg
 	layout := journal.NewLayout(cfg.HA.EtcdPrefix, cfg.HA.ClusterID)
-	peers := &peers{clusterID: cfg.HA.ClusterID, nodeID: cfg.Node.ID}
+	peers := &peers{clusterID: cfg.HA.ClusterID, nodeID: cfg.Node.ID, log: a.log}
 	n := promote.New(promote.Config{
 		ID: cfg.Node.ID, RPC: cfg.Node.AdvertiseAddress, HTTP: cfg.Node.HTTPAddress, Version: a.version,
 		ClusterID: cfg.HA.ClusterID, Layout: layout, Codec: codec(), Client: e.journal, Sessions: e.sessions,
@@ -54,16 +56,24 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		MayStartEmpty: cfg.Role == config.Primary, StartEmpty: cfg.HA.StartEmpty,
 		Options:  a.options(),
 		Follower: follower.Config{FullSyncInterval: cfg.Lease.FullSyncInterval, Counters: a.counters.leases},
-		Renewals: leasesync.Changes, Journal: lateObserver{a}, Peers: peers, Server: a, LeaderChanged: a.leaderChanged,
+		Renewals: leasesync.Changes, Journal: newLateObserver(a), Peers: peers, Server: a, LeaderChanged: a.leaderChanged,
 	})
 	return &clusterNode{
-		Node: n, app: a, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: codec()},
+		Node: n, app: a, peers: peers, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: codec()},
 		etcd: &etcdUse{client: e.journal, clock: a.clock, quota: cfg.HA.EtcdQuotaBytes, owned: cfg.HA.Embedded()},
 	}
 }
 
 // lateObserver passes on to the metrics, which are made after the node.
-type lateObserver struct{ app *App }
+type lateObserver struct {
+	app     *App
+	refused zerolog.Logger
+}
+
+func newLateObserver(a *App) lateObserver {
+	// A full etcd refuses every commit: one line in a while is enough.
+	return lateObserver{a, a.log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})}
+}
 
 func (o lateObserver) Committed(changes, bytes int, log, apply time.Duration) {
 	o.app.metrics.Committed(changes, bytes, log, apply)
@@ -71,7 +81,7 @@ func (o lateObserver) Committed(changes, bytes int, log, apply time.Duration) {
 
 func (o lateObserver) Refused(changes int, err error) {
 	o.app.metrics.Refused(changes, err)
-	o.app.log.Warn().Err(err).Int("changes", changes).Msg("etcd refused a commit, its callers were told to try again")
+	o.refused.Warn().Err(err).Int("changes", changes).Msg("etcd refused a commit, its callers were told to try again")
 }
 
 func (n *clusterNode) run(ctx context.Context) error { return n.Run(ctx) }
@@ -141,6 +151,7 @@ func (n *clusterNode) warnings(st rpc.Status) (list []string) {
 	}
 	if st.Node.Role == rpc.RoleStandby && !st.Node.Promotable {
 		list = append(list, "this node cannot take over: "+st.Node.NotPromotable)
+		list = append(list, n.peers.warnings()...)
 	}
 	promotable := 0
 	for _, other := range st.Nodes {

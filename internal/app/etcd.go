@@ -63,7 +63,7 @@ func (e *etcdConn) start(ctx context.Context, a *App) error {
 		Logger:     a.log.With().Str("part", "etcd").Logger(),
 	})
 	if err != nil {
-		return fmt.Errorf("starting the embedded etcd: %w", err)
+		return fmt.Errorf("starting the embedded etcd (--data-dir, --etcd-listen): %w", err)
 	}
 	e.server = server
 	go func() {

@@ -3,11 +3,14 @@ package app
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 
+	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
@@ -15,7 +18,11 @@ import (
 
 // peers reaches other nodes of the cluster over gRPC. Calls are few, so each
 // has a connection of its own.
-type peers struct{ clusterID, nodeID string }
+type peers struct {
+	clusterID, nodeID string
+	log               zerolog.Logger
+	fault             atomic.Pointer[string] // why the last snapshot was not to be had; nil if waiting may help
+}
 
 func (p *peers) dial(address string) (*grpc.ClientConn, error) {
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -27,16 +34,48 @@ func (p *peers) dial(address string) (*grpc.ClientConn, error) {
 
 // Fetch streams a snapshot from the primary.
 func (p *peers) Fetch(ctx context.Context, address string, add func(part []byte) error) (journal.Position, error) {
-	conn, err := p.dial(address)
+	info, err := p.fetch(ctx, address, add)
+	p.note(err)
 	if err != nil {
 		return journal.Position{}, err
+	}
+	return journal.Position{Head: journal.Head{Term: info.Term, Seq: info.Start}, Revision: info.Revision}, nil
+}
+
+func (p *peers) fetch(ctx context.Context, address string, add func(part []byte) error) (rpc.SnapshotInfo, error) {
+	conn, err := p.dial(address)
+	if err != nil {
+		return rpc.SnapshotInfo{}, err
 	}
 	defer func() { _ = conn.Close() }()
 	info, err := rpc.FetchSnapshot(ctx, conn, rpc.SnapshotRequest{ClusterID: p.clusterID, NodeID: p.nodeID}, add)
 	if err != nil {
-		return journal.Position{}, fmt.Errorf("snapshot from %s: %w", address, err)
+		return rpc.SnapshotInfo{}, fmt.Errorf("snapshot from %s: %w", address, err)
 	}
-	return journal.Position{Head: journal.Head{Term: info.Term, Seq: info.Start}, Revision: info.Revision}, nil
+	return info, nil
+}
+
+// note keeps what only a person can mend, such as a primary of another cluster
+// or of another version, and logs it when it is new.
+func (p *peers) note(err error) {
+	switch errs.KindOf(err) {
+	case errs.InvalidParams, errs.InvalidVersion:
+	default:
+		p.fault.Store(nil)
+		return
+	}
+	text := err.Error()
+	if old := p.fault.Swap(&text); old == nil || *old != text {
+		p.log.Warn().Err(err).Msg("no snapshot can be had, so this node cannot take over")
+	}
+}
+
+// warnings says what note has kept.
+func (p *peers) warnings() []string {
+	if text := p.fault.Load(); text != nil {
+		return []string{"no snapshot can be had: " + *text}
+	}
+	return nil
 }
 
 // WaitApplied waits until a node has applied a sequence.
@@ -46,9 +85,12 @@ func (p *peers) WaitApplied(ctx context.Context, address string, seq metadata.Se
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	_, err = pb.NewAdminServiceClient(conn).Digest(ctx, &pb.DigestRequest{Sequence: uint64(seq)}, grpc.WaitForReady(true))
+	resp, err := pb.NewAdminServiceClient(conn).Digest(ctx, &pb.DigestRequest{Sequence: uint64(seq)}, grpc.WaitForReady(true))
 	if err != nil {
 		return fmt.Errorf("peer %s: %w", address, err)
+	}
+	if h := resp.GetHeader(); h.GetClusterId() != p.clusterID {
+		return fmt.Errorf("peer %s: node %q belongs to cluster %q, not to %q", address, h.GetNodeId(), h.GetClusterId(), p.clusterID)
 	}
 	return nil
 }

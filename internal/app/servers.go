@@ -2,11 +2,10 @@ package app
 
 import (
 	"context"
-	"errors"
-	"net/http"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/understudy-store/understudy/internal/httpapi"
 	"github.com/understudy-store/understudy/internal/metrics"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/journal"
@@ -22,7 +21,9 @@ func (a *App) newMetrics(etcd *etcdConn) *metrics.Metrics {
 		src.Head = func(ctx context.Context) (journal.Position, error) { return n.reader.Head(ctx) }
 		src.EtcdSize = n.etcd.sizes
 	}
-	return metrics.New(src)
+	m := metrics.New(src)
+	a.counters.service.Reserved = m.Reserved // before anything is served
+	return m
 }
 
 // serveRPC answers gRPC calls until the context ends.
@@ -36,10 +37,25 @@ func (a *App) serveRPC(ctx context.Context) error {
 
 // serveHTTP answers on the metrics port until the context ends.
 func (a *App) serveHTTP(ctx context.Context) error {
-	mux := http.NewServeMux()
-	mux.Handle("/metrics", a.metrics.Handler())
-	server := &http.Server{Handler: mux}
-	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Shutdown)
+	log := a.log.With().Str("part", "http").Logger()
+	server := httpapi.NewServer(httpapi.NewHandler(httpapi.Config{
+		Gate: a.gate, Status: a.httpStatus, Metrics: a.metrics.Handler(), Summary: a.metrics.Summary, Log: log,
+	}), log)
+	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)
+}
+
+// httpStatus says how this node stands, without asking etcd.
+func (a *App) httpStatus() httpapi.Status {
+	s := a.node.promoteStatus()
+	st := httpapi.Status{
+		NodeID: s.Self.ID, Role: string(s.Self.Role), Term: uint64(max(s.Leader.Term, s.Position.Term)),
+		Promotable: s.Self.Promotable, Why: s.Self.Why,
+		Leader: httpapi.Leader{NodeID: s.Leader.NodeID, RPC: s.Leader.RPC, HTTP: s.Leader.HTTP},
+	}
+	if !a.cfg.HA.Enabled {
+		st.Promotable, st.Why = false, errNoHA.Error()
+	}
+	return st
 }
 
 // serve runs a server until the context ends, and then stops it in order.
@@ -47,7 +63,7 @@ func serve(ctx context.Context, run func() error, stop func(context.Context) err
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		err := run()
-		if err == nil || errors.Is(err, http.ErrServerClosed) {
+		if err == nil {
 			return context.Canceled // stopped, and so is all
 		}
 		return err

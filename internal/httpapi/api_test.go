@@ -107,25 +107,27 @@ func TestHealthAndRole(t *testing.T) {
 	r.get("/readyz?role=primary", http.StatusOK, "OK")
 	r.get("/readyz?role=standby", http.StatusOK, "OK")
 	r.get("/readyz?role=king", http.StatusBadRequest, "role must be primary or standby")
-	r.get("/role", http.StatusOK, `{"role":"primary","term":3,"serving":true,"promotable":true,`+
+	r.get("/role", http.StatusOK, `{"node_id":"n1","role":"primary","term":3,"serving":true,"promotable":true,`+
 		`"leader":{"node_id":"n1","rpc_address":"10.0.0.1:50051","http_address":"10.0.0.1:9003"}}`)
 
 	r.standby()
 	r.get("/health", http.StatusOK, "OK")
 	r.get("/readyz", http.StatusServiceUnavailable, "not serving: this node is standby")
 	r.get("/readyz?role=standby", http.StatusOK, "OK")
-	r.get("/role", http.StatusOK, `{"role":"standby","term":3,"serving":false,"promotable":true,`+
+	r.get("/role", http.StatusOK, `{"node_id":"n1","role":"standby","term":3,"serving":false,"promotable":true,`+
 		`"leader":{"node_id":"n2","rpc_address":"10.0.0.2:50051","http_address":"10.0.0.2:9003"}}`)
 
 	r.status.Promotable, r.status.Why = false, "its state is not complete"
 	r.get("/readyz?role=standby", http.StatusServiceUnavailable, "not promotable: its state is not complete")
+	r.get("/role", http.StatusOK, `{"node_id":"n1","role":"standby","term":3,"serving":false,"promotable":false,`+
+		`"not_promotable_because":"its state is not complete","leader":...`)
 }
 
 func TestRoleWithoutALeader(t *testing.T) {
 	r := newRig(t)
 	r.standby()
 	r.status.Leader = httpapi.Leader{}
-	r.get("/role", http.StatusOK, `{"role":"standby","term":3,"serving":false,"promotable":true,"leader":null}`)
+	r.get("/role", http.StatusOK, `{"node_id":"n1","role":"standby","term":3,"serving":false,"promotable":true,"leader":null}`)
 }
 
 // A node that serves no more must not say what it still holds, whether it knows

@@ -37,16 +37,20 @@ func (a *api) ready(w http.ResponseWriter, r *http.Request) {
 // roleAnswer is the body of /role. Upstream answers "leader" or "standby" as
 // text; there is more to say.
 type roleAnswer struct {
+	NodeID     string  `json:"node_id"`
 	Role       string  `json:"role"`
 	Term       uint64  `json:"term"`
 	Serving    bool    `json:"serving"`
 	Promotable bool    `json:"promotable"`
+	Why        string  `json:"not_promotable_because,omitempty"`
 	Leader     *Leader `json:"leader"` // null if none is known
 }
 
 func (a *api) role(w http.ResponseWriter, _ *http.Request) {
 	s := a.Status()
-	answer := roleAnswer{Role: s.Role, Term: s.Term, Serving: a.Gate.Serves(), Promotable: s.Promotable}
+	answer := roleAnswer{
+		NodeID: s.NodeID, Role: s.Role, Term: s.Term, Serving: a.Gate.Serves(), Promotable: s.Promotable, Why: s.Why,
+	}
 	if s.Leader != (Leader{}) {
 		answer.Leader = &s.Leader
 	}

@@ -7,6 +7,7 @@ import (
 	"log" //nolint:depguard // http.Server takes no other kind of logger
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -37,8 +38,16 @@ func NewServer(h http.Handler, logger zerolog.Logger) *Server {
 		WriteTimeout:      writeTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
-		ErrorLog:          log.New(logger.With().Str("part", "http").Logger(), "", 0),
+		ErrorLog:          log.New(warnings{logger}, "", 0),
 	}}
+}
+
+// warnings logs what net/http has to say.
+type warnings struct{ log zerolog.Logger }
+
+func (w warnings) Write(line []byte) (int, error) {
+	w.log.Warn().Msg(strings.TrimSpace(string(line)))
+	return len(line), nil
 }
 
 // Serve answers requests that come through a listener until Stop is called,

@@ -25,19 +25,53 @@ type Family struct {
 	Labels []string
 }
 
-// Families returns the metrics that a node may show, by name, but for those of
-// the Go runtime and the process: for documentation and tests. A metric that
-// has nothing to say is left out of a scrape, such as the lag without a journal.
-func Families() []Family {
-	list := instrumentFamilies()
+// A Group is metrics about one thing.
+type Group struct {
+	Title    string
+	Families []Family // by name
+}
+
+// Groups returns the metrics that a node may show, but for those of the Go
+// runtime and the process: for documentation and tests. A metric that has
+// nothing to say is left out of a scrape, such as the lag without a journal.
+func Groups() []Group {
+	var groups []Group
+	add := func(title string, f Family) {
+		i := slices.IndexFunc(groups, func(g Group) bool { return g.Title == title })
+		if i < 0 {
+			i, groups = len(groups), append(groups, Group{Title: title})
+		}
+		groups[i].Families = append(groups[i].Families, f)
+	}
 	for _, s := range sections() {
 		for _, f := range s.figures {
-			list = append(list, f.Family)
+			add(s.title, f.Family)
 		}
 	}
-	slices.SortFunc(list, func(a, b Family) int { return cmp.Compare(a.Name, b.Name) })
+	for _, d := range distributions() {
+		add(d.title, d.Family)
+	}
+	for title, families := range instrumentFamilies() {
+		for _, f := range families {
+			add(title, f)
+		}
+	}
+	for _, g := range groups {
+		slices.SortFunc(g.Families, byName)
+	}
+	return groups
+}
+
+// Families returns the metrics of all Groups, by name.
+func Families() (list []Family) {
+	for _, g := range Groups() {
+		list = append(list, g.Families...)
+	}
+	slices.SortFunc(list, byName)
 	return list
 }
+
+func byName(a, b Family) int { return cmp.Compare(a.Name, b.Name) }
 
 func (f Family) desc() *prometheus.Desc {
 	return prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)

@@ -13,24 +13,43 @@ type figure struct {
 	read func(*scrape, emit)
 }
 
-// A section is the figures of one source. They are left out while the source
-// has none.
+// A section is the figures of one source, under the title of their group. They
+// are left out while the source has none.
 type section struct {
+	title   string
 	there   func(*scrape) bool
 	figures []figure
 }
 
-// sections returns all figures.
+// Titles of groups.
+const (
+	titleNode     = "Role, term and lag"
+	titleCommits  = "Commits"
+	titleTakeover = "Takeovers and snapshots"
+	titleState    = "Memory and objects"
+	titleLeases   = "Leases and renewals"
+	titleEviction = "Eviction"
+	titleEtcd     = "etcd"
+	titleCalls    = "Clients and calls"
+	titleEachCall = "Each call"
+)
+
+// sections returns all figures, in the order of their groups.
 func sections() []section {
 	always := func(*scrape) bool { return true }
+	state := func(s *scrape) bool { return s.store != nil }
 	return []section{
-		{always, callFigures()},
-		{always, evictionFigures()},
-		{always, renewalFigures()},
-		{always, nodeFigures()},
-		{func(s *scrape) bool { return s.store != nil }, stateFigures()},
-		{func(s *scrape) bool { return s.lagKnown }, lagFigures()},
-		{func(s *scrape) bool { return s.etcdBytes > 0 }, etcdFigures()},
+		{titleNode, always, nodeFigures()},
+		{titleNode, func(s *scrape) bool { return s.lagKnown }, lagFigures()},
+		{titleCommits, always, queueFigures()},
+		{titleTakeover, always, takeoverFigures()},
+		{titleState, state, stateFigures()},
+		{titleLeases, state, leaseFigures()},
+		{titleLeases, always, renewalFigures()},
+		{titleEviction, always, evictionFigures()},
+		{titleEtcd, func(s *scrape) bool { return s.etcdBytes > 0 }, etcdFigures()},
+		{titleCalls, always, callFigures()},
+		{titleEachCall, always, eachCallFigures()},
 	}
 }
 
@@ -62,15 +81,17 @@ type collector struct {
 	take     func() *scrape
 	sections []section
 	descs    map[string]*prometheus.Desc // by name of the metric
-	ttls     *prometheus.Desc
 }
 
 func newCollector(take func() *scrape) *collector {
-	c := &collector{take: take, sections: sections(), descs: make(map[string]*prometheus.Desc), ttls: leaseTTLSeconds.desc()}
+	c := &collector{take: take, sections: sections(), descs: make(map[string]*prometheus.Desc)}
 	for _, s := range c.sections {
 		for _, f := range s.figures {
 			c.descs[f.Name] = f.desc()
 		}
+	}
+	for _, d := range distributions() {
+		c.descs[d.Name] = d.desc()
 	}
 	return c
 }
@@ -80,7 +101,6 @@ func (c *collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
 		ch <- d
 	}
-	ch <- c.ttls
 }
 
 // Collect reads and sends the figures.
@@ -101,7 +121,11 @@ func (c *collector) Collect(ch chan<- prometheus.Metric) {
 			})
 		}
 	}
-	if now.store != nil {
-		ch <- leaseTTLs(c.ttls, now)
+	if now.store == nil {
+		return
+	}
+	for _, d := range distributions() {
+		count, sum, buckets := d.read(now)
+		ch <- prometheus.MustNewConstHistogram(c.descs[d.Name], count, sum, buckets)
 	}
 }

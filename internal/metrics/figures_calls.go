@@ -9,7 +9,9 @@ import (
 
 // callFigures are what service.Counters counts, under the C++ master's names.
 func callFigures() []figure {
-	list := []figure{
+	return []figure{
+		gauge("master_active_clients", "Clients that are alive; 0 on a node that does not serve.",
+			func(s *scrape) float64 { return float64(s.clients) }),
 		counter("total_get_nums_", "Keys that were asked for with GetReplicaList, batches included.",
 			func(s *scrape) float64 { return float64(s.calls.Gets.Load()) }),
 		counter("valid_get_nums_", "Of total_get_nums_, keys that had a readable replica.",
@@ -28,6 +30,10 @@ func callFigures() []figure {
 			func(s *scrape) float64 { return float64(s.calls.PartialAllocations.Load()) }),
 		counterBy("type", "understudy_delete_events_total", "Delete events that this node committed, by type.", deletes),
 	}
+}
+
+// eachCallFigures are the same few figures for each call.
+func eachCallFigures() (list []figure) {
 	for _, op := range service.Ops() {
 		list = append(list, opFigures(op)...)
 	}

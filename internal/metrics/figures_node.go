@@ -24,25 +24,35 @@ func nodeFigures() []figure {
 			func(s *scrape) float64 { return s.commitAge.Seconds() }),
 		gauge("understudy_promotable", "1 if this node holds a complete state: it is elected, or could take over.",
 			func(s *scrape) float64 { return flag(s.status.Self.Promotable) }),
-		gauge("understudy_started_empty", "1 in a term that this node began with all that was before lost.",
-			func(s *scrape) float64 { return flag(s.status.Empty) }),
-		counterBy("reason", "understudy_snapshot_loads_total", "Snapshots that this node loaded, by the reason why it needed one.", loadsOf),
-		counter("understudy_digest_mismatches_total", "States of this node that differed from the primary's, counted when a snapshot has mended it; always 0 without a defect.",
-			func(s *scrape) float64 { return s.loads(journal.ReasonDigest) }),
-		gauge("understudy_queue_bytes", "Bytes of changes that wait for a commit.",
-			func(s *scrape) float64 { return float64(s.queueBytes) }),
-		gauge("understudy_queue_submissions", "Callers whose changes wait for a commit.",
-			func(s *scrape) float64 { return float64(s.submissions) }),
-		gauge("ha_pending_mutation_queue_size", "Callers whose changes wait for a commit.",
-			func(s *scrape) float64 { return float64(s.submissions) }),
-		gauge("master_active_clients", "Clients that are alive; 0 on a node that does not serve.",
-			func(s *scrape) float64 { return float64(s.clients) }),
 		gauge("ha_standby_state", "The role in the numbers of the C++ master: 0 stopped, 3 watching, 4 recovering, 6 promoting, 7 promoted.",
 			func(s *scrape) float64 { return standbyState(s.status.Self) }),
 		gauge("ha_oplog_applied_sequence_id", "The sequence of the newest commit that this node has applied.",
 			func(s *scrape) float64 { return float64(s.status.Position.Seq) }),
 		gauge("ha_oplog_last_sequence_id", "The sequence of the newest commit that this node knows of.",
 			func(s *scrape) float64 { return float64(s.committed()) }),
+	}
+}
+
+// queueFigures are what waits for the journal.
+func queueFigures() []figure {
+	return []figure{
+		gauge("understudy_queue_bytes", "Bytes of changes that wait for a commit.",
+			func(s *scrape) float64 { return float64(s.queueBytes) }),
+		gauge("understudy_queue_submissions", "Callers whose changes wait for a commit.",
+			func(s *scrape) float64 { return float64(s.submissions) }),
+		gauge("ha_pending_mutation_queue_size", "Callers whose changes wait for a commit.",
+			func(s *scrape) float64 { return float64(s.submissions) }),
+	}
+}
+
+// takeoverFigures are how this node came by its state.
+func takeoverFigures() []figure {
+	return []figure{
+		gauge("understudy_started_empty", "1 in a term that this node began with all that was before lost.",
+			func(s *scrape) float64 { return flag(s.status.Empty) }),
+		counterBy("reason", "understudy_snapshot_loads_total", "Snapshots that this node loaded, by the reason why it needed one.", loadsOf),
+		counter("understudy_digest_mismatches_total", "States of this node that differed from the primary's, counted when a snapshot has mended it; always 0 without a defect.",
+			func(s *scrape) float64 { return s.loads(journal.ReasonDigest) }),
 	}
 }
 

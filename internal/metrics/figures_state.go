@@ -2,7 +2,7 @@ package metrics
 
 // stateFigures are what the store knows, on any node that has a state.
 func stateFigures() []figure {
-	list := []figure{
+	return []figure{
 		gauge("master_allocated_bytes", "Bytes of memory that are taken, rounding and quarantine included.",
 			func(s *scrape) float64 { return float64(s.stats.Busy) }),
 		gauge("master_total_capacity_bytes", "Bytes of memory that can be taken in all mounted segments.",
@@ -40,7 +40,6 @@ func stateFigures() []figure {
 		counter("understudy_quarantine_exits_total", "Ranges of memory that left quarantine.",
 			func(s *scrape) float64 { return float64(s.stats.QuarantineExits) }),
 	}
-	return append(list, leaseFigures()...)
 }
 
 // leaseFigures are what became of leases that this node granted. etcd's lessor
@@ -57,6 +56,8 @@ func leaseFigures() []figure {
 			func(s *scrape) float64 { return float64(s.leases.Revoked) }),
 		gauge("understudy_dirty_marks", "Objects that were renewed and wait for a scan to journal it.",
 			func(s *scrape) float64 { return float64(s.leases.Dirty) }),
+		counter("understudy_renewals_critical_total", "Reads that extended a lease too late for the next scan, so that one was asked for at once.",
+			func(s *scrape) float64 { return float64(s.leases.Critical) }),
 		counter("understudy_renewals_marked_total", "Marks of renewed objects for a scan.",
 			func(s *scrape) float64 { return float64(s.leases.Marked) }),
 	}

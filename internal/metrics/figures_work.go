@@ -16,7 +16,7 @@ func evictionFigures() []figure {
 		counter("master_evicted_key_count_mem", "Objects that this node evicted from memory as a primary.", objects),
 		counter("master_evicted_size_bytes", "Bytes of memory that evicted objects held.", bytes),
 		counter("master_evicted_size_bytes_mem", "Bytes of memory that objects evicted from memory held.", bytes),
-		counter("understudy_cutoffs_total", "Eviction passes that were journaled, each as one cutoff.",
+		counter("understudy_cutoffs_total", "Eviction passes that this node journaled as a primary, each as one cutoff.",
 			func(s *scrape) float64 { return float64(s.evictions.Cutoffs.Load()) }),
 		counter("understudy_near_misses_total", "Renewals that were journaled because a cutoff would have taken their object.",
 			func(s *scrape) float64 { return float64(s.evictions.NearMisses.Load()) }),
@@ -30,7 +30,7 @@ func renewalFigures() []figure {
 	return []figure{
 		counter("understudy_renewals_committed_total", "Lease renewals in commits of this node.",
 			func(s *scrape) float64 { return float64(s.renewals.Committed.Load()) }),
-		counter("understudy_renewals_critical_total", "Scans that a critical renewal asked for.",
+		counter("understudy_renewal_scans_critical_total", "Scans that a critical renewal asked for.",
 			func(s *scrape) float64 { return float64(s.renewals.Critical.Load()) }),
 		counter("understudy_renewals_applied_total", "Lease renewals that this node applied as a standby.",
 			func(s *scrape) float64 { return float64(s.renewals.Applied.Load()) }),

@@ -26,8 +26,6 @@ var (
 		"Commits that etcd refused.", nil}
 	valueBytes = Family{"master_value_size_bytes", Histogram,
 		"Sizes of the objects that memory was reserved for.", nil}
-	cutoffObjects = Family{"understudy_objects_per_cutoff", Histogram,
-		"Objects that one eviction pass took.", nil}
 	takeoverSeconds = Family{"understudy_takeover_duration_seconds", Histogram,
 		"How long the steps of this node's takeovers took.", []string{"phase"}}
 	cleanupObjects = Family{"understudy_cleanup_objects_total", Counter,
@@ -36,10 +34,12 @@ var (
 		"Bytes of memory that the objects of understudy_cleanup_objects_total held.", nil}
 )
 
-func instrumentFamilies() []Family {
-	return []Family{
-		callSeconds, commitSeconds, commitMicros, applySeconds, commitBytes, commitChanges, refusedCommits, writeFailures,
-		valueBytes, cutoffObjects, takeoverSeconds, cleanupObjects, cleanupBytes, leaseTTLSeconds,
+// instrumentFamilies returns the families by the title of their group.
+func instrumentFamilies() map[string][]Family {
+	return map[string][]Family{
+		titleCalls:    {callSeconds, valueBytes},
+		titleCommits:  {commitSeconds, commitMicros, applySeconds, commitBytes, commitChanges, refusedCommits, writeFailures},
+		titleTakeover: {takeoverSeconds, cleanupObjects, cleanupBytes},
 	}
 }
 
@@ -71,7 +71,6 @@ type instruments struct {
 	refused       *prometheus.CounterVec
 	writeFailures prometheus.Counter
 	values        prometheus.Histogram
-	cutoffs       prometheus.Histogram
 	takeovers     *prometheus.HistogramVec
 	cleaned       prometheus.Counter
 	cleanedBytes  prometheus.Counter
@@ -88,7 +87,6 @@ func newInstruments() instruments {
 		refused:       prometheus.NewCounterVec(counterOpts(refusedCommits), refusedCommits.Labels),
 		writeFailures: prometheus.NewCounter(counterOpts(writeFailures)),
 		values:        histogram(valueBytes, objectBytes),
-		cutoffs:       histogram(cutoffObjects, changeCounts),
 		takeovers:     histograms(takeoverSeconds, phaseDuration),
 		cleaned:       prometheus.NewCounter(counterOpts(cleanupObjects)),
 		cleanedBytes:  prometheus.NewCounter(counterOpts(cleanupBytes)),
@@ -119,6 +117,6 @@ func counterOpts(f Family) prometheus.CounterOpts {
 func (i instruments) all() []prometheus.Collector {
 	return []prometheus.Collector{
 		i.calls, i.commit, i.commitMicros, i.apply, i.bytes, i.changes, i.refused, i.writeFailures,
-		i.values, i.cutoffs, i.takeovers, i.cleaned, i.cleanedBytes,
+		i.values, i.takeovers, i.cleaned, i.cleanedBytes,
 	}
 }

@@ -211,11 +211,12 @@ func TestLag(t *testing.T) {
 	r.values("promoted since", map[string]float64{"understudy_lag_entries": 0, "understudy_lag_seconds": 0})
 
 	r.src.Head = nil
-	r.status.Self.Role = promote.Standby
-	fresh := New(r.src)
-	fresh.poll(t.Context(), false)
-	r.Metrics = fresh
-	r.hidden("no journal", "understudy_lag_entries")
+	for _, role := range []promote.Role{promote.Standby, promote.Primary} {
+		r.status.Self.Role = role
+		r.Metrics = New(r.src)
+		r.poll(t.Context(), false)
+		r.hidden("no journal", "understudy_lag_entries")
+	}
 }
 
 func TestCommitAge(t *testing.T) {
@@ -240,6 +241,33 @@ func TestEtcdSize(t *testing.T) {
 	r.src.EtcdSize = func(context.Context) (used, quota uint64) { return 1, 0 }
 	r.poll(t.Context(), true)
 	r.hidden("no quota is known", "understudy_etcd_quota_bytes")
+}
+
+func TestCutoffs(t *testing.T) {
+	r := newRig(t)
+	r.put(100, "x", "y", "z")
+	r.p.Pass(time.Minute)
+	for _, n := range []int{1, 2} {
+		pass := r.store.SelectVictims(metadata.Quota{Objects: n})
+		if pass == nil || pass.Victims != n {
+			t.Fatalf("%+v", pass)
+		}
+		r.p.Commit(pass.Cutoff)
+	}
+	for _, f := range r.gather() {
+		if f.GetName() != "understudy_objects_per_cutoff" {
+			continue
+		}
+		h := f.GetMetric()[0].GetHistogram()
+		if h.GetSampleCount() != 2 || h.GetSampleSum() != 3 {
+			t.Errorf("%d cutoffs of %v objects", h.GetSampleCount(), h.GetSampleSum())
+		}
+		if b := h.GetBucket(); b[0].GetCumulativeCount() != 1 || b[1].GetCumulativeCount() != 2 || b[len(b)-1].GetCumulativeCount() != 2 {
+			t.Errorf("%v", b)
+		}
+		return
+	}
+	t.Error("they are not shown")
 }
 
 func TestTakeovers(t *testing.T) {
@@ -293,13 +321,12 @@ func TestObservers(t *testing.T) {
 
 	r.Committed(3, 100, 2*time.Millisecond, time.Millisecond)
 	r.Committed(0, 0, 4*time.Millisecond, time.Millisecond) // a heartbeat
-	r.Cutoff(2000)
 	want := map[string]struct {
 		count uint64
 		sum   float64
 	}{
 		"understudy_commit_duration_seconds": {2, .006}, "ha_oplog_etcd_write_latency_us": {2, 6000}, "understudy_apply_duration_seconds": {2, .002},
-		"understudy_commit_changes": {1, 3}, "understudy_commit_bytes": {1, 100}, "understudy_objects_per_cutoff": {1, 2000},
+		"understudy_commit_changes": {1, 3}, "understudy_commit_bytes": {1, 100},
 	}
 	for _, f := range r.gather() {
 		if w, ok := want[f.GetName()]; ok {

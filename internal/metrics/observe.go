@@ -53,9 +53,6 @@ func (m *Metrics) Refused(_ int, err error) {
 // see service.Counters.
 func (m *Metrics) Reserved(size uint64) { m.values.Observe(float64(size)) }
 
-// Cutoff reports an eviction pass that took so many objects.
-func (m *Metrics) Cutoff(objects int) { m.cutoffs.Observe(float64(objects)) }
-
 // takeover counts a takeover of this node.
 func (m *Metrics) takeover(t promote.Takeover) {
 	for phase, took := range phases(t) {

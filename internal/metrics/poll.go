@@ -69,11 +69,11 @@ func (m *Metrics) poll(ctx context.Context, size bool) {
 // pollLag compares the journal's end with the state of a moment later, so that
 // commits on their way do not count as lag.
 func (m *Metrics) pollLag(ctx context.Context, status promote.Status) {
+	if m.src.Head == nil {
+		return
+	}
 	lag := polled{lagKnown: true}
 	if status.Self.Role == promote.Standby {
-		if m.src.Head == nil {
-			return
-		}
 		ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 		defer cancel()
 		at, err := m.src.Head(ctx)

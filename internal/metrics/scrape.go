@@ -23,6 +23,7 @@ type scrape struct {
 	store    *metadata.Store
 	stats    metadata.Stats
 	leases   metadata.LeaseCounts
+	cutoffs  metadata.CutoffCounts
 	leaseTTL time.Duration
 	segments map[string]use // by name
 
@@ -46,7 +47,8 @@ func (m *Metrics) take() *scrape {
 	}
 	s.polled, s.commitAge = m.polls.look(s.status, m.src.Clock())
 	if s.store != nil {
-		s.stats, s.leases, s.leaseTTL = s.store.Stats(), s.store.LeaseCounts(), s.store.Params().LeaseTTL
+		s.stats, s.leases, s.cutoffs = s.store.Stats(), s.store.LeaseCounts(), s.store.CutoffCounts()
+		s.leaseTTL = s.store.Params().LeaseTTL
 		for _, seg := range s.store.Segments() {
 			// Several segments may share a name, or do once it is fit for a label.
 			name := strings.ToValidUTF8(seg.Name, "\uFFFD")

@@ -1,0 +1,171 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/config"
+)
+
+// An httpNode is a running node that is asked over HTTP.
+type httpNode struct {
+	*App
+	t    *testing.T
+	http *http.Client
+}
+
+// startHTTPNode runs a node on free ports of the loopback until the test ends.
+func startHTTPNode(t *testing.T, role config.Role, etcd []string) *httpNode {
+	t.Helper()
+	c := config.Default(role)
+	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0
+	c.HA.Enabled, c.HA.EtcdEndpoints, c.HA.SessionTTL = etcd != nil, etcd, 2*time.Second
+	c.HA.HandoverTimeout = time.Second
+	a, err := New(c, "v-test", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	n := &httpNode{App: a, t: t, http: &http.Client{Transport: &http.Transport{}, Timeout: 5 * time.Second}}
+	t.Cleanup(func() {
+		n.http.CloseIdleConnections()
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("the node ended: %v", err)
+		}
+	})
+	return n
+}
+
+// ask returns the status and the body of an answer, 0 for none.
+func (n *httpNode) ask(path string) (int, string) {
+	n.t.Helper()
+	resp, err := n.http.Get("http://" + n.cfg.Node.HTTPAddress + path)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		n.t.Errorf("GET %s: %v", path, err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// becomes waits until an answer has a status and a part of its body.
+func (n *httpNode) becomes(path string, code int, part string) {
+	n.t.Helper()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	deadline := time.After(20 * time.Second)
+	for {
+		gotCode, got := n.ask(path)
+		if gotCode == code && strings.Contains(got, part) {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-deadline:
+			n.t.Fatalf("GET %s: %d %s\nwant %d with %q", path, gotCode, got, code, part)
+		}
+	}
+}
+
+// want checks answers, each a path, a status and parts of its body.
+func (n *httpNode) want(path string, code int, parts ...string) {
+	n.t.Helper()
+	gotCode, got := n.ask(path)
+	if gotCode != code {
+		n.t.Errorf("GET %s: %d %s, want %d", path, gotCode, got, code)
+	}
+	for _, part := range parts {
+		if !strings.Contains(got, part) {
+			n.t.Errorf("GET %s: no %q in %s", path, part, got)
+		}
+	}
+}
+
+// put puts one object of 100,000 bytes through a node.
+func (n *httpNode) put(key string) {
+	n.t.Helper()
+	c, err := client.New(client.Config{Addresses: []string{n.RPCAddress()}})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(c.Close)
+	ctx, cancel := context.WithTimeout(n.t.Context(), 10*time.Second)
+	defer cancel()
+	if err := c.MountSegment(ctx, client.Segment{ID: uuid.New(), Name: "host-a", Base: 1 << 32, Size: 1 << 20, Endpoint: "host-a:1"}); err != nil {
+		n.t.Fatal(err)
+	}
+	put, err := c.PutStart(ctx, client.PutItem{Key: key, Size: 100_000}, client.PutConfig{})
+	if err == nil {
+		err = c.PutEnd(ctx, put.Ref(), client.SelectAll)
+	}
+	if err != nil {
+		n.t.Fatal(err)
+	}
+}
+
+// Every path of the metrics port, on a primary and on its standby.
+func TestHTTPOfAPair(t *testing.T) {
+	etcd := etcdtest.Start(t).Endpoints()
+	primary := startHTTPNode(t, config.Primary, etcd)
+	primary.becomes("/readyz", http.StatusOK, "OK")
+	standby := startHTTPNode(t, config.Standby, etcd)
+	standby.becomes("/readyz?role=standby", http.StatusOK, "OK")
+	standby.becomes("/role", http.StatusOK, fmt.Sprintf(`"rpc_address":%q`, primary.RPCAddress())) // it looks for the leader on its own time
+	primary.put("k")
+
+	primary.want("/health", http.StatusOK, "OK")
+	primary.want("/query_key?key=k", http.StatusOK, `"size_":100000`, `"transport_endpoint_":"host-a:1"`)
+	primary.want("/query_key?key=nothing", http.StatusNotFound, `"error_code":-704`)
+	primary.want("/batch_query_keys?keys=k", http.StatusOK, `"ok":true`)
+	primary.want("/get_all_keys", http.StatusOK, "k\n")
+	primary.want("/get_all_segments", http.StatusOK, "host-a\n")
+	primary.want("/get_segments_detail", http.StatusOK, `"total_segments":1`)
+	primary.want("/query_segment?segment=host-a", http.StatusOK, "Capacity(bytes) : 1048576")
+	primary.want("/query_segment?segment=host-b", http.StatusInternalServerError)
+	primary.want("/role", http.StatusOK, `"role":"primary"`, `"serving":true`, `"term":1`)
+	primary.want("/metrics/summary", http.StatusOK, "Role: primary", "Keys: 1")
+	primary.want("/metrics", http.StatusOK, "\nmaster_key_count 1\n", "\nmaster_value_size_bytes_count 1\n",
+		"\n"+`understudy_role{role="primary"} 1`+"\n", `understudy_build_info{version="v-test"} 1`,
+		`understudy_rpc_duration_seconds_count{code="OK",method="ObjectService/PutStart"} 1`)
+	primary.becomes("/metrics", http.StatusOK, "\nunderstudy_etcd_db_bytes ")
+
+	standby.want("/health", http.StatusOK, "OK")
+	standby.want("/readyz", http.StatusServiceUnavailable, "not serving: this node is standby")
+	standby.want("/role", http.StatusOK, `"role":"standby"`, `"serving":false`)
+	for _, path := range []string{
+		"/query_key?key=k", "/batch_query_keys?keys=k", "/get_all_keys", "/get_all_segments", "/get_segments_detail", "/query_segment?segment=host-a",
+	} {
+		standby.want(path, http.StatusServiceUnavailable, `"error_code":-1011`, "ask "+primary.RPCAddress())
+	}
+	standby.becomes("/metrics", http.StatusOK, "\nunderstudy_lag_entries 0\n")
+	standby.want("/metrics", http.StatusOK, "\nmaster_key_count 1\n", "\nunderstudy_promotable 1\n", "\n"+`understudy_role{role="standby"} 1`+"\n")
+}
+
+func TestHTTPOfALoneNode(t *testing.T) {
+	n := startHTTPNode(t, config.Primary, nil)
+	n.becomes("/readyz", http.StatusOK, "OK")
+	n.want("/readyz?role=standby", http.StatusServiceUnavailable, "high availability is off")
+	n.want("/role", http.StatusOK, `"role":"primary"`, `"serving":true`, `"not_promotable_because":"high availability is off`)
+	_, body := n.ask("/metrics")
+	for _, absent := range []string{"understudy_lag_entries", "understudy_etcd_db_bytes"} {
+		if strings.Contains(body, absent) {
+			t.Errorf("%s is shown without a journal", absent)
+		}
+	}
+}

@@ -1,0 +1,334 @@
+package app
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// The office goes round three nodes in one process, by order and by an end,
+// while a client puts: nothing is lost, and all have one state.
+func TestOfficeGoesRound(t *testing.T) {
+	etcd := etcdtest.Start(t).Endpoints()
+	a := run(t, settings(config.Primary, "a", etcd))
+	a.serves()
+	b, c := run(t, settings(config.Standby, "b", etcd)), run(t, settings(config.Standby, "c", etcd))
+	b.promotable()
+	c.promotable()
+	cl := writer(t, client.Config{EtcdEndpoints: etcd})
+	var keys []string
+	more := func() {
+		t.Helper()
+		for range 20 {
+			keys = append(keys, fmt.Sprint("k", len(keys)))
+			put(t, cl, keys[len(keys)-1])
+		}
+	}
+	more()
+	same(t, a, b, c)
+
+	nodes := map[string]*member{"a": a, "b": b, "c": c}
+	others := func(but *member) (list []*member) {
+		for _, n := range nodes {
+			if n != but {
+				n.promotable()
+				list = append(list, n)
+			}
+		}
+		return list
+	}
+	a.knows(2)
+	h, err := a.admin.Handover(t.Context(), &pb.HandoverRequest{Term: 1})
+	if err != nil || h.GetLeaderNodeId() == "a" {
+		t.Fatalf("handing over: %v, %v", h, err)
+	}
+	second := nodes[h.GetLeaderNodeId()]
+	second.serves()
+	more()
+	same(t, second, others(second)...)
+
+	second.knows(2)
+	second.end()
+	delete(nodes, second.cfg.Node.ID)
+	more()
+	var left *member // one of the two
+	for _, left = range nodes {
+	}
+	last := nodes[left.until("knows the third primary", func(s *pb.StatusResponse) bool {
+		return nodes[s.GetLeaderNodeId()] != nil
+	}).GetLeaderNodeId()]
+	if term := last.serves().GetState().GetTerm(); term != 3 {
+		t.Errorf("term %d after two handovers", term)
+	}
+	same(t, last, others(last)...)
+
+	found, err := cl.BatchGetReplicaList(t.Context(), keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, f := range found {
+		if f.Err != nil {
+			t.Errorf("%s: %v", keys[i], f.Err)
+		}
+	}
+}
+
+// The journal's tail shows each kind of event in words and as JSON, on every
+// node.
+func TestEvents(t *testing.T) {
+	etcd := etcdtest.Start(t).Endpoints()
+	a := run(t, settings(config.Primary, "a", etcd))
+	a.serves()
+	b := run(t, settings(config.Standby, "b", etcd))
+	b.promotable()
+	cl := writer(t, client.Config{Addresses: []string{a.RPCAddress()}})
+	ctx := t.Context()
+	put(t, cl, "k")
+	if _, err := cl.GetReplicaList(ctx, "k"); err != nil {
+		t.Fatal(err)
+	}
+	open, err := cl.PutStart(ctx, client.PutItem{Key: "open", Size: 100}, client.PutConfig{})
+	if err == nil {
+		err = cl.PutRevoke(ctx, open.Ref(), client.SelectAll)
+	}
+	if err == nil {
+		err = cl.Remove(ctx, "k", client.Removal{Force: true})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, cl, "x1")
+	if n, err := cl.RemoveByRegex(ctx, "^x", client.Removal{}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	put(t, cl, "y")
+	if n, err := cl.RemoveAll(ctx, client.Removal{}); n != 1 || err != nil {
+		t.Fatal(n, err)
+	}
+	if err := cl.UnmountSegment(ctx, mount(t, cl)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, cl, "z")
+	if _, err := cl.GetReplicaList(ctx, "z"); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"TERM_START term 1, lease TTL 1s, guard 0s, empty false", "MOUNT_SEGMENT ", `PUT_START object 17592186044417 key "k", 100 bytes, 1 replicas`,
+		"PUT_END object ", "PUT_REVOKE object ", "REMOVE object ", `REMOVE_BY_REGEX 1 objects matching "^x"`, "REMOVE_ALL ", "UNMOUNT_SEGMENT 1 segments",
+		"LEASE_RENEWALS 1 leases",
+	}
+	for _, n := range []*member{a, b} {
+		got := tail(t, n)
+		for _, w := range want {
+			if !slices.ContainsFunc(got, func(e string) bool { return strings.HasPrefix(e, w) }) {
+				t.Errorf("%s shows no %q:\n%s", n.cfg.Node.ID, w, strings.Join(got, "\n"))
+			}
+		}
+	}
+}
+
+// tail follows a node's journal from its beginning to the first renewals, and
+// returns the events as type and words.
+func tail(t *testing.T, n *member) (list []string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	stream, err := n.admin.Events(ctx, &pb.EventsRequest{Follow: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for last := uint64(0); ; {
+		e, err := stream.Recv()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, strings.Join(list, "\n"))
+		}
+		if e.GetSequence() < last || e.GetTerm() != 1 || !json.Valid([]byte(e.GetJson())) {
+			t.Errorf("event %v after sequence %d", e, last)
+		}
+		last = e.GetSequence()
+		list = append(list, e.GetType()+" "+e.GetText())
+		if e.GetType() == "LEASE_RENEWALS" {
+			return list
+		}
+	}
+}
+
+// An operator starts a cluster empty whose state nobody has any more.
+func TestStartEmptyByOrder(t *testing.T) {
+	etcd := etcdtest.Start(t).Endpoints()
+	a := run(t, settings(config.Primary, "a", etcd))
+	a.serves()
+	put(t, writer(t, client.Config{Addresses: []string{a.RPCAddress()}}), "k")
+	a.end()
+	b := run(t, settings(config.Primary, "b", etcd))
+	b.until("says why it does not serve", func(s *pb.StatusResponse) bool {
+		return strings.Contains(s.GetNode().GetNotPromotableReason(), "not complete")
+	})
+	resp, err := b.admin.StartEmpty(t.Context(), &pb.StartEmptyRequest{Term: 1})
+	if err != nil || resp.GetHeader().GetTerm() != 2 {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	s := b.serves()
+	if !s.GetState().GetStartedEmpty() || s.GetState().GetObjects() != 0 {
+		t.Errorf("its state: %v", s.GetState())
+	}
+	again, err := b.admin.StartEmpty(t.Context(), &pb.StartEmptyRequest{Term: 1})
+	if err != nil || again.GetHeader().GetTerm() != 2 {
+		t.Errorf("the same order again: %v, %v", again, err)
+	}
+}
+
+// An address in etcd may belong to another cluster by now. A standby says so,
+// and takes nothing from there.
+func TestPeerOfAnotherCluster(t *testing.T) {
+	server := etcdtest.Start(t)
+	etcd := server.Endpoints()
+	other := settings(config.Primary, "stranger", etcd)
+	other.HA.ClusterID = "elsewhere"
+	stranger := run(t, other)
+	stranger.serves()
+
+	layout := journal.NewLayout("/understudy", "mooncake_cluster")
+	leader, err := json.Marshal(promote.Leader{NodeID: "gone", RPC: stranger.RPCAddress(), Term: 1, State: promote.Serving})
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, err := json.Marshal(journal.Head{Term: 1, Seq: 7, Time: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range map[string]string{layout.Leader(): string(leader), layout.Head(): string(head)} {
+		if _, err := server.Client(t).Put(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := run(t, settings(config.Standby, "s", etcd))
+	const want = `this node belongs to cluster "elsewhere", node "s" asks for cluster "mooncake_cluster": give both the same --cluster_id, ` +
+		`or let them have different addresses`
+	s.until("says why it has no state", func(st *pb.StatusResponse) bool { return strings.Contains(fmt.Sprint(st.GetWarnings()), want) })
+	var told int
+	for line := range strings.Lines(s.log.String()) {
+		if strings.Contains(line, `"level":"warn"`) && strings.Contains(line, "elsewhere") {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("its log warns of it %d times", told)
+	}
+	p := &peers{clusterID: "mooncake_cluster", nodeID: "s"}
+	if err := p.WaitApplied(t.Context(), stranger.RPCAddress(), 1); err == nil || !strings.Contains(err.Error(), `belongs to cluster "elsewhere"`) {
+		t.Errorf("a stranger's word for having applied a sequence: %v", err)
+	}
+}
+
+// A node that cannot take its second port gives the first one back.
+func TestPortsAreGivenBack(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := free.Addr().(*net.TCPAddr)
+	_ = free.Close()
+	c := settings(config.Primary, "a", nil)
+	c.Listen.RPCPort, c.Listen.MetricsPort = address.Port, taken.Addr().(*net.TCPAddr).Port
+	if _, err := New(c, "v-test", zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "--metrics_port") {
+		t.Errorf("got %v", err)
+	}
+	again, err := net.Listen("tcp", address.String())
+	if err != nil {
+		t.Fatalf("the first port is still held: %v", err)
+	}
+	_ = again.Close()
+}
+
+// Whatever of a node fails ends all of it, with the reason, and nothing stays
+// behind (TestMain).
+func TestNodeThatFails(t *testing.T) {
+	t.Run("a server", func(t *testing.T) {
+		a, err := New(settings(config.Primary, "a", nil), "v-test", zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = a.rpcListener.Close()
+		if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "serving gRPC") {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+	t.Run("the ready file", func(t *testing.T) {
+		c := settings(config.Primary, "a", nil)
+		c.Node.ReadyFile = t.TempDir() + "/none/ready"
+		a, err := New(c, "v-test", zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "--ready-file") {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+	t.Run("its etcd at the start", func(t *testing.T) {
+		c := settings(config.Primary, "a", nil)
+		c.HA.Enabled, c.Node.DataDir = true, "/dev/null"
+		a, err := New(c, "v-test", zerolog.Nop())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "embedded etcd") {
+			t.Errorf("it ended with %v", err)
+		}
+	})
+}
+
+// What a node without HA does not have, it says.
+func TestWithoutHA(t *testing.T) {
+	a := run(t, settings(config.Primary, "a", nil))
+	a.serves()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := a.admin.Handover(ctx, &pb.HandoverRequest{Term: 1})
+	refusedWithoutHA(t, "handover", err)
+	_, err = a.admin.StartEmpty(ctx, &pb.StartEmptyRequest{Term: 1})
+	refusedWithoutHA(t, "start-empty", err)
+	events, err := a.admin.Events(ctx, &pb.EventsRequest{})
+	if err == nil {
+		_, err = events.Recv()
+	}
+	refusedWithoutHA(t, "events", err)
+	if _, err := (&peers{clusterID: "mooncake_cluster", nodeID: "x"}).Fetch(ctx, a.RPCAddress(), nil); !errors.Is(err, errs.NotSupported) {
+		t.Errorf("a snapshot: %v", err)
+	}
+	d, err := a.admin.Digest(ctx, &pb.DigestRequest{})
+	if err != nil || d.GetSequence() == 0 {
+		t.Errorf("digest: %v, %v", d, err)
+	}
+	if _, err := a.admin.Digest(ctx, &pb.DigestRequest{Sequence: d.GetSequence() + 100}); err == nil || !strings.Contains(err.Error(), "newest") {
+		t.Errorf("a digest of later: %v", err)
+	}
+}
+
+func refusedWithoutHA(t *testing.T, what string, err error) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), "--enable_ha=false") {
+		t.Errorf("%s: %v", what, err)
+	}
+}

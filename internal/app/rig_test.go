@@ -1,0 +1,190 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/config"
+)
+
+// TestMain sees to it that nodes of this process leave nothing behind.
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A member is a node in this process, and a way to ask it.
+type member struct {
+	*App
+	t     *testing.T
+	admin pb.AdminServiceClient
+	log   *lockedBuffer
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// settings are those of a node on free ports, with a short session.
+func settings(role config.Role, id string, etcd []string) config.Config {
+	c := config.Default(role)
+	c.Node.ID = id
+	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0
+	c.HA.Enabled, c.HA.EtcdEndpoints, c.HA.SessionTTL = etcd != nil, etcd, 2*time.Second
+	c.Lease.TTL = time.Second
+	return c
+}
+
+// run runs a node until the test ends, or end is called.
+func run(t *testing.T, c config.Config) *member {
+	t.Helper()
+	m := &member{t: t, log: new(lockedBuffer), ended: make(chan error, 1)}
+	var err error
+	if m.App, err = New(c, "v-test", zerolog.New(m.log)); err != nil {
+		t.Fatal(err)
+	}
+	var ctx context.Context
+	ctx, m.stop = context.WithCancel(context.Background())
+	go func() { m.ended <- m.Run(ctx) }()
+	t.Cleanup(m.end)
+	conn, err := grpc.NewClient(m.RPCAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	m.admin = pb.NewAdminServiceClient(conn)
+	return m
+}
+
+// end stops the node as SIGTERM would, and waits.
+func (m *member) end() {
+	m.stop()
+	select {
+	case err := <-m.ended:
+		if m.ended <- nil; err != nil {
+			m.t.Errorf("node %s ended: %v", m.cfg.Node.ID, err)
+		}
+	case <-time.After(30 * time.Second):
+		m.t.Errorf("node %s does not end", m.cfg.Node.ID)
+	}
+}
+
+// until waits until a node's status is as wanted.
+func (m *member) until(what string, cond func(*pb.StatusResponse) bool) *pb.StatusResponse {
+	m.t.Helper()
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		s, err := m.admin.Status(m.t.Context(), &pb.StatusRequest{})
+		if err == nil && cond(s) {
+			return s
+		}
+		select {
+		case <-deadline:
+			m.t.Fatalf("%s: it is not so that it %s: %v, %v\n%s", m.cfg.Node.ID, what, s, err, m.log)
+		case <-tick.C:
+		}
+	}
+}
+
+func (m *member) serves() *pb.StatusResponse {
+	m.t.Helper()
+	return m.until("serves", func(s *pb.StatusResponse) bool { return s.GetNode().GetRole() == pb.Role_ROLE_PRIMARY })
+}
+
+func (m *member) promotable() *pb.StatusResponse {
+	m.t.Helper()
+	return m.until("could take over", func(s *pb.StatusResponse) bool { return s.GetNode().GetPromotable() })
+}
+
+// knows waits until a node sees others that could take over in etcd.
+func (m *member) knows(promotable int) {
+	m.t.Helper()
+	m.until(fmt.Sprintf("knows %d promotable others", promotable), func(s *pb.StatusResponse) bool {
+		n := 0
+		for _, other := range s.GetNodes() {
+			if other.GetPromotable() && other.GetNodeId() != m.cfg.Node.ID {
+				n++
+			}
+		}
+		return n == promotable
+	})
+}
+
+// same demands that nodes have one digest at the sequence of the first.
+func same(t *testing.T, first *member, others ...*member) {
+	t.Helper()
+	a, err := first.admin.Digest(t.Context(), &pb.DigestRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range others {
+		b, err := other.admin.Digest(t.Context(), &pb.DigestRequest{Sequence: a.GetSequence()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if a.GetDigest() != b.GetDigest() {
+			t.Errorf("at %d: %s has digest %s, %s has %s", a.GetSequence(), first.cfg.Node.ID, a.GetDigest(), other.cfg.Node.ID, b.GetDigest())
+		}
+	}
+}
+
+// writer returns a client with memory mounted, closed with the test.
+func writer(t *testing.T, c client.Config) *client.Client {
+	t.Helper()
+	cl, err := client.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	mount(t, cl)
+	return cl
+}
+
+func mount(t *testing.T, c *client.Client) uuid.UUID {
+	t.Helper()
+	id := uuid.New()
+	err := c.MountSegment(t.Context(), client.Segment{ID: id, Name: "host-" + id.String()[:4], Base: 1 << 32, Size: 1 << 20, Endpoint: id.String() + ":1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+func put(t *testing.T, c *client.Client, key string) client.Reservation {
+	t.Helper()
+	r, err := c.PutStart(t.Context(), client.PutItem{Key: key, Size: 100}, client.PutConfig{})
+	if err == nil {
+		err = c.PutEnd(t.Context(), r.Ref(), client.SelectAll)
+	}
+	if err != nil {
+		t.Fatalf("put %s: %v", key, err)
+	}
+	return r
+}
+
+// A lockedBuffer keeps what is written, for many writers and readers.
+type lockedBuffer struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.buf.String()
+}
