@@ -32,7 +32,7 @@ func newLoneNode(a *App) *loneNode {
 	}
 	return &loneNode{app: a, term: t, writer: journal.NewWriter(journal.WriterConfig{
 		Store: store, Queue: t.Queue, Log: journal.NoLog{}, Term: 1, Hold: a.params().HoldTime(),
-		Now: t.Now, Elapsed: a.clock, Observer: lateObserver{a},
+		Now: t.Now, Elapsed: a.clock, Observer: newLateObserver(a),
 	})}
 }
 
