@@ -24,11 +24,12 @@ type reply interface {
 
 // A failure is what an attempt brought instead of an answer.
 type failure struct {
-	err    *errs.Error
-	from   rpcerr.Source // without a NodeID no node has spoken
-	repeat bool          // another attempt may bring an answer; otherwise err is one
-	open   bool          // this attempt may have been applied
-	drop   bool          // who leads must be found out first
+	err     *errs.Error
+	from    rpcerr.Source // without a NodeID no node has spoken
+	repeat  bool          // another attempt may bring an answer; otherwise err is the end
+	settles bool          // err is the cluster's answer, which tells what came of earlier attempts too
+	open    bool          // this attempt may have been applied
+	drop    bool          // who leads must be found out first
 }
 
 // A view is what this client holds to be true of the cluster.
@@ -125,7 +126,7 @@ func judgeKind(e *errs.Error) *failure {
 	case errs.Unresolved:
 		return &failure{err: e, repeat: true, open: true}
 	default:
-		return &failure{err: e}
+		return &failure{err: e, settles: true}
 	}
 }
 

@@ -101,6 +101,9 @@ func (c *Client) repeat(ctx context.Context, op operation, try attempt) (attempt
 			c.finder.drop(l, f.from)
 		}
 		if !f.repeat {
+			if open && !f.settles {
+				return attempts, unresolved(op, f.err, nil)
+			}
 			return attempts, answer(op, f.err)
 		}
 		if open = open || f.open && op.mutates(); open && op.repeat == never {

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
@@ -74,7 +75,12 @@ func newCluster(t testing.TB, nodes int) *cluster {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- writer.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-done })
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("the writer ended: %v", err)
+		}
+	})
 	for i := range nodes {
 		c.nodes = append(c.nodes, newNode(c, fmt.Sprintf("node-%d", i), clusterID))
 	}

@@ -39,6 +39,9 @@
 //	UNAVAILABLE_IN_CURRENT_STATUS nothing was changed: repeat after a pause
 //	RPC_TIMEOUT, a lost answer,   it may have been applied: repeat where that is
 //	a lower term than seen before safe, else return errs.Unresolved
+//	a node of another cluster,    the end: errs.InvalidParams and the like, or
+//	or another program            errs.Unresolved if an attempt before may have
+//	                              been applied
 //	anything else                 the answer, which the caller gets: among them
 //	                              NO_AVAILABLE_HANDLE, OBJECT_HAS_LEASE and
 //	                              REPLICA_IS_NOT_READY, where a later call may do

@@ -22,7 +22,8 @@ type witness struct {
 	mu      sync.Mutex
 	calls   []observed
 	leaders []client.Leader
-	mounts  []error
+	mounts  []error // of remounts
+	lent    []int   // segments of each
 }
 
 type observed struct {
@@ -44,9 +45,10 @@ func (w *witness) LeaderChanged(l client.Leader) {
 	w.leaders = append(w.leaders, l)
 }
 
-func (w *witness) Remounted(_ int, err error) {
+func (w *witness) Remounted(segments int, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.lent = append(w.lent, segments)
 	w.mounts = append(w.mounts, err)
 }
 
@@ -60,6 +62,14 @@ func (w *witness) led() []client.Leader {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return append([]client.Leader(nil), w.leaders...)
+}
+
+// found waits until so many leaders were told of, and returns them. A call may
+// end before its observer hears who answered it.
+func (w *witness) found(t testing.TB, n int) []client.Leader {
+	t.Helper()
+	within(t, "the leaders to be told", func() bool { return len(w.led()) >= n })
+	return w.led()
 }
 
 func (w *witness) remounted() []error {
@@ -89,7 +99,7 @@ func TestFindsTheLeader(t *testing.T) {
 		if exists || err != nil {
 			t.Errorf("%s: %v, %v", name, exists, err)
 		}
-		if led := w.led(); len(led) != 1 || led[0] != (client.Leader{Address: n.address, NodeID: "node-1", Term: 1}) {
+		if led := w.found(t, 1); len(led) != 1 || led[0] != (client.Leader{Address: n.address, NodeID: "node-1", Term: 1}) {
 			t.Errorf("%s: found %+v", name, led)
 		}
 		if got := w.last(); got.method != "ExistKey" || got.attempts != 1 || got.kind != errs.OK || got.took <= 0 {
@@ -109,7 +119,7 @@ func TestWaitsForALeader(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), cl.nodes[0].address) {
 		t.Errorf("%v does not say why", err)
 	}
-	if got := w.last(); got.kind != errs.Unavailable || got.attempts != 0 || got.took < 100*time.Millisecond || got.took > 5*time.Second {
+	if got := w.last(); got.kind != errs.Unavailable || got.attempts != 0 || got.took < 50*time.Millisecond || got.took > 5*time.Second {
 		t.Errorf("observed %+v", got)
 	}
 	canceled, cancel := context.WithCancel(t.Context())
@@ -136,7 +146,9 @@ func TestTimeoutOfCallsWithoutADeadline(t *testing.T) {
 	_, err := c.ExistKey(context.Background(), "k")
 	wantKind(t, "nobody serves", err, errs.Unavailable)
 	cl.lead(0)
-	wantKind(t, "remove", c.Remove(context.Background(), "k", client.Removal{}), errs.ObjectNotFound)
+	within(t, "a call in time", func() bool { // a busy machine may need more than one
+		return errors.Is(c.Remove(context.Background(), "k", client.Removal{}), errs.ObjectNotFound)
+	})
 }
 
 // Calls follow the leader from node to node, whether it says good-bye or not.
@@ -154,7 +166,7 @@ func TestFollowsTheLeader(t *testing.T) {
 		cl.lead((i + 1) % 3)
 	}
 	put(t, c, "last")
-	if led := w.led(); len(led) != 7 || led[6].Term != 7 {
+	if led := w.found(t, 7); len(led) != 7 || led[6].Term != 7 {
 		t.Errorf("leaders %+v", led)
 	}
 	if n := cl.objects(); n != 7 {
@@ -188,6 +200,7 @@ func TestHintLoop(t *testing.T) {
 
 // Nobody asks for a leader while nobody needs one.
 func TestSearchEndsWithTheCalls(t *testing.T) {
+	t.Parallel()
 	cl := newCluster(t, 1)
 	c := connect(t, client.Config{Addresses: cl.addresses()})
 	_, _ = c.ExistKey(soon(t, 50*time.Millisecond), "k")
@@ -211,16 +224,17 @@ func TestSearchEndsWithTheCalls(t *testing.T) {
 // A primary that was replaced without knowing it is not listened to, whatever
 // it says.
 func TestLowerTermIsRefused(t *testing.T) {
+	t.Parallel()
 	cl := newCluster(t, 2)
 	old := cl.lead(0)
-	c := cl.connectAll()
+	c := connect(t, client.Config{Addresses: cl.addresses(), PingInterval: time.Hour}) // a ping would hear of it first
 	mountMemory(t, c)
 	put(t, c, "k")
 	cl.lead(1)
 	put(t, c, "later")
 	stale := cl.newMaster(1)
-	for name, gate := range map[string]*service.Gate{"the old one": old.gate, "both": cl.nodes[1].gate} {
-		gate.Open(stale)
+	for i, name := range []string{"the old one", "both"} { // in this order: the new one would tell of its term
+		cl.nodes[i].gate.Open(stale)
 		w := new(witness)
 		seen := connect(t, client.Config{Addresses: []string{old.address}, Observer: w})
 		_, err := seen.ExistKey(soon(t, 5*time.Second), "k")
@@ -235,7 +249,7 @@ func TestLowerTermIsRefused(t *testing.T) {
 		cl.lead(1)
 		put(t, c, "now-"+name) // it leads, and says so
 		cl.nodes[1].gate.Open(stale)
-		err := call(soon(t, 300*time.Millisecond))
+		err := call(soon(t, 500*time.Millisecond))
 		want := errs.Unavailable
 		if name == "change" || name == "never" {
 			want = errs.Unresolved // it was done, and may be known to nobody else
@@ -306,6 +320,7 @@ func TestNotAMaster(t *testing.T) {
 // A stopped process takes calls and answers none. Whoever waits there goes on
 // at the next primary.
 func TestStoppedLeader(t *testing.T) {
+	t.Parallel()
 	cl := newCluster(t, 2)
 	l := newLink(t, cl.nodes[0].address)
 	cl.nodes[0].hint = l.address
@@ -330,6 +345,7 @@ func TestStoppedLeader(t *testing.T) {
 
 // The way to a primary may break while another one is open.
 func TestBrokenWay(t *testing.T) {
+	t.Parallel()
 	cl := newCluster(t, 1)
 	n := cl.lead(0)
 	l := newLink(t, n.address)
@@ -347,13 +363,14 @@ func TestBrokenWay(t *testing.T) {
 	if got := w.last(); got.attempts != 2 {
 		t.Errorf("it took %d attempts", got.attempts)
 	}
-	if led := w.led(); len(led) != 2 || led[1].Address != n.address || led[1].Term != 1 {
+	if led := w.found(t, 2); len(led) != 2 || led[1].Address != n.address || led[1].Term != 1 {
 		t.Errorf("leaders %+v", led)
 	}
 }
 
 // A slow primary is not given up for being slow.
 func TestSlowLeader(t *testing.T) {
+	t.Parallel()
 	cl, _ := serving(t)
 	w := new(witness)
 	// It has two addresses, of which the second is not preferred for answering.
@@ -378,6 +395,7 @@ func TestSlowLeader(t *testing.T) {
 
 // However many addresses a client is told of, it keeps few of them.
 func TestLearnedAddressesAreBounded(t *testing.T) {
+	t.Parallel()
 	cl := newCluster(t, 2)
 	c := connect(t, client.Config{Addresses: []string{cl.nodes[0].address}})
 	for i := range 50 {

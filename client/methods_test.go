@@ -151,7 +151,8 @@ func TestRegexAndRemovals(t *testing.T) {
 	if len(seen) != 3 || !seen["a1"] || !seen["a2"] || !seen["a3"] {
 		t.Errorf("found %v", seen)
 	}
-	for range c.GetReplicaListByRegex(ctx, "", 0) {
+	for _, err := range c.GetReplicaListByRegex(ctx, "", 0) {
+		wantKind(t, "the first of all", err, errs.OK)
 		break // the caller may have enough
 	}
 	for name, bad := range map[string]struct {

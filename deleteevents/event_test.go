@@ -113,17 +113,3 @@ func TestLateDeletionsMissLaterObjects(t *testing.T) {
 		t.Errorf("unmounting what is not mounted: %v", answers)
 	}
 }
-
-func FuzzDecode(f *testing.F) {
-	enc, _ := (&deleteevents.Event{Type: deleteevents.Remove, Removals: []*metadata.Removal{{Request: 1}}}).AppendBinary(nil)
-	f.Add(enc)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := deleteevents.Decode(b)
-		if err != nil {
-			return
-		}
-		if _, err := c.AppendBinary(nil); err != nil {
-			t.Fatal(err)
-		}
-	})
-}

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -146,7 +147,11 @@ func (l *Loop) evict(ctx context.Context, n int, q metadata.Quota) (int, error) 
 
 // commit journals the near misses, and only behind them the cutoff [model].
 func (l *Loop) commit(ctx context.Context, pass *metadata.Pass) error {
-	for _, c := range l.Renewals(pass.NearMisses) {
+	spared := pass.NearMisses
+	if safeguard.Off(safeguard.NearMisses) {
+		spared = nil
+	}
+	for _, c := range l.Renewals(spared) {
 		if _, err := l.Journal.Submit(ctx, c); err != nil {
 			pass.Cutoff.Abort(l.Store)
 			return err

@@ -3,7 +3,9 @@ package journal
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
+	"time"
 
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -79,14 +81,24 @@ func (h Head) encode() (string, error) {
 	return string(b), err
 }
 
-// DecodeHead decodes the value of the head key.
+// maxHold is the longest hold, in ms, that is a time.Duration.
+const maxHold = math.MaxInt64 / int64(time.Millisecond)
+
+// DecodeHead decodes the value of the head key. It refuses one that this
+// program could not have written, and one that names streams it does not know:
+// their records would be passed over.
 func DecodeHead(b []byte) (Head, error) {
 	var h Head
 	if err := json.Unmarshal(b, &h); err != nil {
 		return Head{}, fmt.Errorf("the head of the journal cannot be read: %w", err)
 	}
-	if h.Term == 0 || h.Term > metadata.MaxTerm || h.Seq == 0 {
+	switch {
+	case h.Term == 0 || h.Term > metadata.MaxTerm || h.Seq == 0:
 		return Head{}, fmt.Errorf("the head of the journal has term %d and sequence %d, which cannot be", h.Term, h.Seq)
+	case h.Hold < 0 || h.Hold > maxHold || h.Bytes < 0:
+		return Head{}, fmt.Errorf("the head of the journal has a lease hold of %d ms and %d bytes, which cannot be", h.Hold, h.Bytes)
+	case h.Streams >= 1<<metadata.StreamCount:
+		return Head{}, fmt.Errorf("commit %d has streams %#b, of which this version knows %d; upgrade this node", h.Seq, h.Streams, metadata.StreamCount)
 	}
 	return h, nil
 }

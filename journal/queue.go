@@ -9,6 +9,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -188,6 +189,9 @@ func newSubmission(changes []metadata.Change) (*submission, error) {
 			return nil, errs.New(errs.InvalidParams, "journal.Submit",
 				"a single change of %d bytes; at most %d are possible, use shorter keys or fewer replicas", len(scratch), metadata.MaxChangeBytes)
 		}
+		if unwritten(c) {
+			continue
+		}
 		stream := c.Stream()
 		buf := binenc.AppendUvarint(s.encoded[stream], uint64(len(scratch)))
 		s.encoded[stream] = append(buf, scratch...)
@@ -201,6 +205,18 @@ func newSubmission(changes []metadata.Change) (*submission, error) {
 			"changes of %d bytes at once; at most %d are possible, use smaller batches", s.size, MaxSubmissionBytes)
 	}
 	return s, nil
+}
+
+// unwritten reports whether a change is kept out of the journal, which only a
+// fault drill does.
+func unwritten(c metadata.Change) bool {
+	switch c.(type) {
+	case *metadata.PutStart:
+		return safeguard.Off(safeguard.JournaledReservations)
+	case *metadata.Cutoff:
+		return safeguard.Off(safeguard.EvictionCutoffs)
+	}
+	return false
 }
 
 func (q *Queue) push(s *submission) error {

@@ -76,7 +76,7 @@ func (c Codec) DecodeRecord(stream metadata.Stream, record []byte) (Stamp, []met
 		return Stamp{}, nil, err
 	}
 	r := binenc.NewReader(body)
-	of := Stamp{metadata.Term(r.Uvarint()), metadata.Seq(r.Uvarint()), metadata.Time(r.Varint())}
+	of := Stamp{metadata.Term(r.UvarintMax("a term", metadata.MaxTerm)), metadata.Seq(r.Uvarint()), metadata.Time(r.Varint())}
 	n := r.Count(1)
 	changes := make([]metadata.Change, 0, n)
 	for range n {

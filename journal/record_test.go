@@ -117,19 +117,3 @@ func TestModelSealTakesAPrefix(t *testing.T) {
 		}
 	}
 }
-
-func FuzzRecord(f *testing.F) {
-	f.Add(encoded(f, sample()...))
-	f.Add(encoded(f, sample()[:1]...))
-	f.Add([]byte{FormatVersion, packedS2, 0, 0, 0, 0, 1})
-	f.Fuzz(func(t *testing.T, record []byte) {
-		body, err := unpack(record)
-		if err != nil {
-			return
-		}
-		if len(body) > maxRecordBytes {
-			t.Fatalf("%d bytes", len(body))
-		}
-		_, _ = objectCodec.decodeRecord(nil, metadata.ObjectEvents, Stamp{3, 7, 99}, record)
-	})
-}

@@ -1,12 +1,14 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -137,11 +139,25 @@ func (w *Writer) Next() Head {
 // the writer; a refused commit does not.
 func (w *Writer) commit(ctx context.Context, sealed []*submission) error {
 	c, changes := w.build(sealed)
+	if safeguard.Off(safeguard.CommitBeforeAck) {
+		return cmp.Or(w.apply(sealed, c, changes), w.Log.Append(ctx, c))
+	}
 	started := w.Elapsed()
 	if err := w.Log.Append(ctx, c); err != nil {
 		return w.failed(sealed, changes, err)
 	}
 	written := w.Elapsed()
+	if err := w.apply(sealed, c, changes); err != nil {
+		return err
+	}
+	if w.Observer != nil {
+		w.Observer.Committed(len(changes), c.bytes(), written-started, w.Elapsed()-written)
+	}
+	return nil
+}
+
+// apply applies a commit and gives its callers their answers.
+func (w *Writer) apply(sealed []*submission, c *Sealed, changes []metadata.Change) error {
 	answers := make([]error, len(changes))
 	position, err := w.Store.Apply(&metadata.Commit{Seq: c.Head.Seq, Term: w.Term, Time: c.Head.Time, Changes: changes}, answers)
 	if err != nil {
@@ -154,9 +170,6 @@ func (w *Writer) commit(ctx context.Context, sealed []*submission) error {
 	for _, s := range sealed {
 		s.answers, answers = answers[:len(s.changes):len(s.changes)], answers[len(s.changes):]
 		close(s.done)
-	}
-	if w.Observer != nil {
-		w.Observer.Committed(len(changes), c.bytes(), written-started, w.Elapsed()-written)
 	}
 	return nil
 }

@@ -70,10 +70,14 @@ func (b *Batch) AppendBinary(buf []byte) ([]byte, error) {
 	return buf, nil
 }
 
-// Decode decodes one batch, which must fill b.
+// Decode decodes one batch, which must fill b. There is no empty one: a record
+// could hold millions, of one byte each.
 func Decode(b []byte) (metadata.Change, error) {
 	r := binenc.NewReader(b)
 	batch := &Batch{}
+	if r.Len() == 0 {
+		r.Fail("an empty batch")
+	}
 	var last metadata.Renewal
 	for r.Len() > 0 {
 		shard := uint16(r.UvarintMax("a shard", metadata.ShardCount-1))

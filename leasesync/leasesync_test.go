@@ -86,20 +86,6 @@ func TestBatchesFit(t *testing.T) {
 	}
 }
 
-func FuzzDecode(f *testing.F) {
-	enc, _ := leasesync.Batches([]metadata.Renewal{{Ref: metadata.Ref{Shard: 3, ID: 4}, Deadline: 5}})[0].AppendBinary(nil)
-	f.Add(enc)
-	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := leasesync.Decode(b)
-		if err != nil {
-			return
-		}
-		if _, err := c.AppendBinary(nil); err != nil {
-			t.Fatal(err)
-		}
-	})
-}
-
 func start(t *testing.T, p *lonetest.Primary, critical *leasesync.Critical, j leasesync.Journal, interval time.Duration) *leasesync.Counters {
 	t.Helper()
 	counters := new(leasesync.Counters)

@@ -49,6 +49,7 @@ func (e *TermStart) Apply(tx *Tx) error {
 	}
 	tx.s.digest += next.digestTerm()
 	tx.s.inForce.Store(next)
+	tx.s.quarantine.moveHorizon(tx.now + next.hold)
 	return nil
 }
 

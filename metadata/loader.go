@@ -126,11 +126,15 @@ func (l *Loader) readSegments(r *binenc.Reader) {
 	}
 }
 
+// minObjectBytes is what the least object takes: a client's id, a replica of two
+// bytes, and one byte for everything else.
+const minObjectBytes = 26
+
 func (l *Loader) readShard(r *binenc.Reader, number uint16) {
 	s := l.s
 	sh := &s.shards[number]
 	tx := &Tx{s: s, seq: l.end, now: s.now}
-	for range r.Count(32) {
+	for range r.Count(minObjectBytes) {
 		o := l.readObject(r, number)
 		if r.Err() != nil {
 			return

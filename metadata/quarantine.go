@@ -64,16 +64,20 @@ func (q *quarantine) popDue(now Time) (quarantined, bool) {
 	return r, true
 }
 
-// moveHorizon counts as soon what leaves up to the new horizon.
+// moveHorizon counts as soon what leaves up to the new horizon, and nothing
+// else: a term with a shorter TTL moves it back.
 func (q *quarantine) moveHorizon(horizon Time) {
-	if horizon <= q.horizon {
-		return
-	}
-	q.ranges.Ascend(quarantined{until: q.horizon + 1, segment: noSegment}, func(r quarantined) bool {
-		if r.until > horizon {
+	from, through := min(q.horizon, horizon), max(q.horizon, horizon)
+	back := horizon < q.horizon
+	q.ranges.Ascend(quarantined{until: from + 1, segment: noSegment}, func(r quarantined) bool {
+		if r.until > through {
 			return false
 		}
-		r.segment.leavingSoon.Add(r.bytes())
+		n := r.bytes()
+		if back {
+			n = -n
+		}
+		r.segment.leavingSoon.Add(n)
 		return true
 	})
 	q.horizon = horizon

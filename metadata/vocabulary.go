@@ -198,6 +198,9 @@ func (p Params) HoldTime() time.Duration {
 	return (p.LeaseTTL + p.LeaseTTL/500).Truncate(time.Millisecond) + 2*time.Millisecond
 }
 
+// maxParam keeps sums of a time and a parameter far from overflow.
+const maxParam = 100 * 365 * 24 * time.Hour
+
 // Validate returns an error that names the parameter that cannot be.
 func (p Params) Validate() error {
 	switch {
@@ -207,6 +210,8 @@ func (p Params) Validate() error {
 		return fmt.Errorf("discard timeout %v is below 1 ms", p.DiscardTimeout)
 	case p.ReleaseTimeout < p.DiscardTimeout:
 		return fmt.Errorf("release timeout %v is below the discard timeout %v", p.ReleaseTimeout, p.DiscardTimeout)
+	case p.LeaseTTL > maxParam || p.ReleaseTimeout > maxParam:
+		return fmt.Errorf("lease TTL %v or release timeout %v is above %v", p.LeaseTTL, p.ReleaseTimeout, maxParam)
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/safeguard"
 )
 
 // A Session is a lease in etcd that this node keeps alive, and the time until
@@ -80,6 +81,8 @@ func (s *Session) keepAlive(ctx context.Context) error {
 		case err != nil: // etcd is slow or away: the deadline says how long that matters not
 		case ttl <= 0:
 			return ErrSessionLost
+		case safeguard.Off(safeguard.SendBasedDeadline):
+			s.extend(s.clock())
 		default:
 			s.extend(before)
 		}

@@ -252,7 +252,7 @@ func (r *rig) steady(ctx context.Context, scanner *leasesync.Scanner, d time.Dur
 // flatOut scans as fast as it can, while everything is read anew for the next
 // scan.
 func (r *rig) flatOut(ctx context.Context, scanner *leasesync.Scanner, d time.Duration) error {
-	g, ctx := errgroup.WithContext(ctx)
+	g, working := errgroup.WithContext(ctx)
 	rounds := make(chan struct{})
 	g.Go(func() error {
 		defer close(rounds)
@@ -262,19 +262,19 @@ func (r *rig) flatOut(ctx context.Context, scanner *leasesync.Scanner, d time.Du
 			}
 			select {
 			case rounds <- struct{}{}:
-			case <-ctx.Done():
-				return ctx.Err()
+			case <-working.Done():
+				return working.Err()
 			}
 		}
 		return nil
 	})
 	g.Go(func() error {
 		for range rounds {
-			if err := scanner.Scan(ctx); err != nil {
+			if err := scanner.Scan(working); err != nil {
 				return err
 			}
 		}
-		return scanner.Scan(ctx) // what the last round left
+		return scanner.Scan(working) // what the last round left
 	})
 	if err := g.Wait(); err != nil {
 		return err

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"slices"
+	"unicode/utf8"
 )
 
 // check turns what was given into fields, faults and warnings.
@@ -15,7 +16,12 @@ type check struct {
 // settings writes the given values into the fields.
 func (c *check) settings(known []setting) {
 	for _, s := range known {
-		if g, ok := c.given[s.name]; ok && !s.value.set(g.text) {
+		g, ok := c.given[s.name]
+		switch {
+		case !ok:
+		case !utf8.ValidString(g.text): // such a name in an answer would break every answer
+			c.faults = append(c.faults, &Fault{s.name, g.text, g.origin, "must be text in UTF-8"})
+		case !s.value.set(g.text):
 			c.faults = append(c.faults, &Fault{s.name, g.text, g.origin, "must be " + s.value.allowed()})
 		}
 	}

@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 )
 
@@ -24,7 +25,15 @@ func (f *Fault) Error() string {
 	if f.Name == "" {
 		return fmt.Sprintf("%s: %s", f.Origin, f.Problem)
 	}
-	return fmt.Sprintf("%s = %q (%s): %s", f.Name, f.Value, f.Origin, f.Problem)
+	return fmt.Sprintf("%s = %q (%s): %s", oneLine(f.Name), f.Value, f.Origin, f.Problem)
+}
+
+// oneLine quotes a name that somebody made up of more than plain characters.
+func oneLine(name string) string {
+	if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
+		return quoted
+	}
+	return name
 }
 
 // Faults is everything that is wrong with a configuration: values in the order

@@ -21,6 +21,10 @@ import (
 // name in upper case with underscores.
 const EnvPrefix = "UNDERSTUDY_"
 
+// ctlAddress tells masterctl where the cluster is. A shell that has it set can
+// start a node as well.
+const ctlAddress = EnvPrefix + "ADDRESS"
+
 // Loader reads configurations for one role. It keeps nothing between calls.
 type Loader struct {
 	role Role
@@ -120,7 +124,7 @@ func (r *reader) readEnvironment(environ []string) {
 	p := env.Provider(".", env.Opt{
 		Prefix: EnvPrefix,
 		TransformFunc: func(name, text string) (string, any) {
-			if isServiceLink(name, text) {
+			if name == ctlAddress || isServiceLink(name, text) {
 				return "", nil
 			}
 			return strings.ToLower(strings.TrimPrefix(name, EnvPrefix)), text

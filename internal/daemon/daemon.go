@@ -59,6 +59,7 @@ func Command(name string, role config.Role) *cobra.Command {
 		},
 	}
 	loader.BindFlags(cmd.Flags())
+	bindBreak(cmd.Flags())
 	cmd.Flags().Bool("print-config", false, "print the effective configuration with its sources, and end")
 	cmd.SetFlagErrorFunc(config.FlagError)
 	return cmd

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/rig"
 )
 
 // disturbance waits for half of the load and takes the primary away. The
@@ -23,7 +25,7 @@ func (r *run) disturbance(ctx context.Context) error {
 	if err := r.compare(ctx, primary, standby); err != nil {
 		return err
 	}
-	before, err := afterEviction(ctx, primary)
+	before, err := r.afterEviction(ctx, primary)
 	if err != nil {
 		return fmt.Errorf("asking the primary before the end: %w", err)
 	}
@@ -33,40 +35,47 @@ func (r *run) disturbance(ctx context.Context) error {
 	if err := r.takeAway(ctx, primary, before.GetState().GetTerm()); err != nil {
 		return err
 	}
-	err = standby.until(ctx, "serves", func(s *pb.StatusResponse) bool {
-		r.newObjects = s.GetState().GetObjects()
-		return s.GetNode().GetRole() == pb.Role_ROLE_PRIMARY
-	})
+	after, err := standby.Until(ctx, "serves", rig.Serves)
 	if err != nil {
 		return err
 	}
+	r.newObjects = after.GetState().GetObjects()
 	return r.replace(ctx)
 }
 
-// A pass of eviction takes 5 % of the objects at once. One that falls between
-// the count and the primary's end, or right after the promotion, would look like
-// a loss.
+// A pass of eviction takes 5 % of the objects, in slices that follow one another
+// closely. One that falls between the count and the primary's end, or right after
+// the promotion, would look like a loss.
 const (
-	passSeen = 0.98            // of the objects of a moment ago: a pass has taken the others
-	passWait = 2 * time.Second // a load that is played slowly may need none for long
+	passSeen = 0.98            // of the most objects seen: a pass has taken the others
+	passOver = 4               // counts in a row that did not fall: it has ended
+	passWait = 5 * time.Second // a load that is played slowly may need none for long
 )
 
 // afterEviction returns the primary's status when a pass of eviction has just
-// ended, so that the next one is a while away.
-func afterEviction(ctx context.Context, primary *node) (*pb.StatusResponse, error) {
+// ended, so that the next one is a while away. It does not wait longer than there
+// is load to play.
+func (r *run) afterEviction(ctx context.Context, primary *rig.Node) (*pb.StatusResponse, error) {
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	enough := time.After(passWait)
-	for objects := uint64(0); ; {
-		s, err := primary.admin.Status(ctx, &pb.StatusRequest{})
+	var most, last uint64
+	for grew := 0; ; {
+		s, err := primary.Admin.Status(ctx, &pb.StatusRequest{})
 		if err != nil {
 			return nil, err
 		}
 		now := s.GetState().GetObjects()
-		if float64(now) < passSeen*float64(objects) {
+		if most = max(most, now); now < last {
+			grew = 0
+		} else {
+			grew++
+		}
+		ended := grew >= passOver && float64(now) < passSeen*float64(most)
+		if ended || 4*r.player.Taken() > 3*len(r.load.Requests) {
 			return s, nil
 		}
-		objects = now
+		last = now
 		select {
 		case <-enough:
 			return s, nil
@@ -78,14 +87,14 @@ func afterEviction(ctx context.Context, primary *node) (*pb.StatusResponse, erro
 }
 
 // takeAway kills the primary, or asks it to hand over.
-func (r *run) takeAway(ctx context.Context, primary *node, term uint64) error {
+func (r *run) takeAway(ctx context.Context, primary *rig.Node, term uint64) error {
 	if !r.Handover {
 		primary.Kill()
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	h, err := primary.admin.Handover(ctx, &pb.HandoverRequest{Term: term})
+	h, err := primary.Admin.Handover(ctx, &pb.HandoverRequest{Term: term})
 	if err != nil {
 		return fmt.Errorf("handover: %w", err)
 	}
@@ -99,18 +108,18 @@ func (r *run) replace(ctx context.Context) error {
 	if r.Handover {
 		return nil
 	}
-	_, err := r.pair.startNode(ctx, "replacement", standbyCommand)
+	_, err := r.pair.startNode(ctx, "replacement", config.Standby)
 	return err
 }
 
 // compareAtTheEnd compares the nodes that are left.
 func (r *run) compareAtTheEnd(ctx context.Context) error {
-	var primary, follower *node
+	var primary, follower *rig.Node
 	for _, n := range r.pair.nodes {
 		if !n.Alive() {
 			continue
 		}
-		s, err := n.admin.Status(ctx, &pb.StatusRequest{})
+		s, err := n.Admin.Status(ctx, &pb.StatusRequest{})
 		if err != nil {
 			return fmt.Errorf("status of %s: %w", n.Name, err)
 		}
@@ -123,14 +132,14 @@ func (r *run) compareAtTheEnd(ctx context.Context) error {
 	if primary == nil || follower == nil {
 		return fmt.Errorf("at the end there is no primary with a standby; see the logs under %s", r.dir)
 	}
-	if err := follower.promotable(ctx); err != nil {
+	if err := promotable(ctx, follower); err != nil {
 		return err
 	}
 	return r.compare(ctx, primary, follower)
 }
 
-func (r *run) compare(ctx context.Context, primary, follower *node) error {
-	same, err := sameDigest(ctx, primary, follower)
+func (r *run) compare(ctx context.Context, primary, follower *rig.Node) error {
+	same, err := rig.SameDigest(ctx, primary, follower)
 	r.digests = r.digests && same
 	return err
 }

@@ -117,12 +117,20 @@ func (p *Process) await(ctx context.Context, path string) error {
 		}
 		select {
 		case <-p.ended:
-			return fmt.Errorf("%s ended before it was ready: %w\n%s", p.Name, p.waited, p.tail())
+			return fmt.Errorf("%s ended before it was ready: %w; the end of %s:\n%s", p.Name, p.how(), p.Log, p.tail())
 		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %w\n%s", p.Name, ctx.Err(), p.tail())
+			return fmt.Errorf("%s is not ready: %w; the end of %s:\n%s", p.Name, ctx.Err(), p.Log, p.tail())
 		case <-tick.C:
 		}
 	}
+}
+
+// how says how the child ended.
+func (p *Process) how() error {
+	if p.waited == nil {
+		return errors.New("exit status 0")
+	}
+	return p.waited
 }
 
 // tail returns the last lines of what the child printed.
@@ -168,7 +176,7 @@ func (p *Process) Stop(timeout time.Duration) error {
 	_ = p.stdin.Close()
 	var exit *exec.ExitError
 	if errors.As(p.waited, &exit) {
-		return fmt.Errorf("%s: %w\n%s", p.Name, p.waited, p.tail())
+		return fmt.Errorf("%s: %w; the end of %s:\n%s", p.Name, p.waited, p.Log, p.tail())
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package replay
 
 import (
+	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +31,7 @@ type judge struct {
 	removed  map[client.ObjectID]time.Duration // removals, when they were acknowledged
 	puts     []acknowledged                    // the last ones, a ring
 	next     int
+	most     int                 // puts that are remembered
 	tried    map[string]struct{} // keys whose removal was tried
 }
 
@@ -38,12 +41,20 @@ type acknowledged struct {
 	id  client.ObjectID
 }
 
-// remembered is how many puts are looked for after a failover: the newest ones,
-// which eviction takes last.
-const remembered = 2000
+// After a failover the newest puts are looked for, which eviction takes last: at
+// most so many, and at most a twentieth of the blocks that there is room for, so
+// that all that was put or read since fits beside them.
+const (
+	maxRemembered   = 2000
+	rememberedShare = 20
+)
 
-func newJudge() *judge {
-	return &judge{removed: make(map[client.ObjectID]time.Duration), tried: make(map[string]struct{})}
+// newJudge returns a judge of a store with room for so many blocks.
+func newJudge(room int) *judge {
+	return &judge{
+		removed: make(map[client.ObjectID]time.Duration), tried: make(map[string]struct{}),
+		most: min(maxRemembered, room/rememberedShare),
+	}
 }
 
 func (j *judge) violation(count *int, text string) {
@@ -60,12 +71,14 @@ func (j *judge) put(key string, id client.ObjectID) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	p := acknowledged{key, id}
-	if len(j.puts) < remembered {
+	switch {
+	case j.most == 0:
+	case len(j.puts) < j.most:
 		j.puts = append(j.puts, p)
-		return
+	default:
+		j.puts[j.next] = p
+		j.next = (j.next + 1) % j.most
 	}
-	j.puts[j.next] = p
-	j.next = (j.next + 1) % remembered
 }
 
 // tryRemove notes that a key is about to be removed: whatever comes of it, the
@@ -92,16 +105,21 @@ func (j *judge) removedBefore(id client.ObjectID, when time.Duration) bool {
 	return ok && at < when
 }
 
-// expected returns the newest puts that nobody tried to remove.
-func (j *judge) expected() (list []acknowledged) {
+// expected returns the newest puts.
+func (j *judge) expected() []acknowledged {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, p := range j.puts {
-		if _, tried := j.tried[p.key]; !tried {
-			list = append(list, p)
-		}
+	return slices.Clone(j.puts)
+}
+
+// lost notes that a put is gone, unless somebody has begun to remove it.
+func (j *judge) lost(p acknowledged, how string) {
+	j.mu.Lock()
+	_, tried := j.tried[p.key]
+	j.mu.Unlock()
+	if !tried {
+		j.violation(&j.broken.LostPuts, fmt.Sprintf("object %v (key %s) is gone%s", p.id, p.key, how))
 	}
-	return list
 }
 
 func (j *judge) verdict() (Violations, []string) {

@@ -59,11 +59,13 @@ type Player struct {
 // New returns a player that has mounted its hosts' memory.
 func New(ctx context.Context, c Config) (*Player, error) {
 	p := &Player{
-		Config: c, clock: clock.Boot(), judge: newJudge(), holds: make(chan hold, maxHolds),
+		Config: c, clock: clock.Boot(), holds: make(chan hold, maxHolds),
 		verify: make(chan struct{}, 1), counts: make([]requestCount, len(c.Trace.Requests)),
 	}
 	p.meter = newMeter(p.clock, p.newTerm)
-	bytes := uint64(float64(p.Trace.Stats().Distinct)*c.Capacity) * uint64(c.Block)
+	room := int(float64(p.Trace.Stats().Distinct) * c.Capacity)
+	p.judge = newJudge(room)
+	bytes := uint64(room) * uint64(c.Block)
 	p.hosts = newHosts(c.Hosts, max(bytes/uint64(c.Hosts), 64<<10))
 	for _, h := range p.hosts {
 		config := c.Client
@@ -344,7 +346,7 @@ func (w *worker) put(ctx context.Context, keys []string) (left []string, err err
 		case err == nil:
 			w.judge.put(refs[i].Key, refs[i].ID)
 		case errors.Is(err, errs.ObjectNotFound):
-			w.judge.violation(&w.judge.broken.LostPuts, fmt.Sprintf("the reservation of object %v (key %s) is gone: %v", refs[i].ID, refs[i].Key, err))
+			w.judge.lost(acknowledged{refs[i].Key, refs[i].ID}, fmt.Sprintf(" before its put has ended: %v", err))
 		}
 	}
 	return left, nil

@@ -91,9 +91,9 @@ func (p *Player) lookForPuts(ctx context.Context) error {
 			switch want := expected[i]; {
 			case f.Err == nil && f.ID == want.id:
 			case f.Err == nil:
-				p.judge.violation(&p.judge.broken.LostPuts, fmt.Sprintf("object %v (key %s) is gone; object %v was put in its place", want.id, want.key, f.ID))
+				p.judge.lost(want, fmt.Sprintf("; object %v was put in its place", f.ID))
 			case errors.Is(f.Err, errs.ObjectNotFound) || errors.Is(f.Err, errs.ReplicaNotReady):
-				p.judge.violation(&p.judge.broken.LostPuts, fmt.Sprintf("object %v (key %s) is gone: %v", want.id, want.key, f.Err))
+				p.judge.lost(want, fmt.Sprintf(": %v", f.Err))
 			}
 		}
 		expected = expected[n:]

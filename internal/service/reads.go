@@ -192,7 +192,7 @@ func parseToken(token string) (shard int, after string, err error) {
 	number, after, _ := strings.Cut(token, ":")
 	shard, err = strconv.Atoi(number)
 	if err != nil || shard < 0 || shard >= metadata.ShardCount {
-		return 0, "", errs.New(errs.InvalidParams, "page", "%q is no page token; give the one of the page before, or none", token)
+		return 0, "", errs.New(errs.InvalidParams, "page", "%q is no page token; give the one of the page before, or none", shorten(token))
 	}
 	return shard, after, nil
 }

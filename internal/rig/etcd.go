@@ -1,4 +1,4 @@
-package demo
+package rig
 
 import (
 	"context"
@@ -16,17 +16,18 @@ import (
 	"github.com/understudy-store/understudy/internal/procs"
 )
 
-// etcdQuota is larger than what a demo writes between compactions.
+// etcdQuota is larger than what a demo or a drill writes between compactions.
 const etcdQuota = 4 << 30
 
-// EtcdCommand returns a command that runs a lone etcd server as a process of
-// its own, not in the master that dies. It is for trying things out.
+// EtcdCommand returns a command that runs an etcd member, by default a lone one,
+// as a process of its own, not in the master that dies. It is for trying things
+// out.
 func EtcdCommand(name string) *cobra.Command {
 	var o etcdOptions
 	cmd := &cobra.Command{
 		Use:   name,
-		Short: "Run a lone etcd server, for trying things out",
-		Long: `Run a lone etcd server, for trying things out: a master with an etcd of its own
+		Short: "Run an etcd server, for trying things out",
+		Long: `Run an etcd server, for trying things out: a master with an etcd of its own
 takes it along when it dies, and then no standby can take over. In production
 use a real etcd cluster.`,
 		Args:          cobra.NoArgs,
@@ -41,15 +42,23 @@ use a real etcd cluster.`,
 	cmd.Flags().StringVar(&o.dir, "data-dir", "./understudy-etcd", "where it keeps its data")
 	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:2379", "host:port for clients; port 0 takes a free one")
 	cmd.Flags().StringVar(&o.ready, "ready-file", "", "a file to write the address to once it serves")
+	cmd.Flags().StringVar(&o.name, "name", "", "name of the member; needed if there are others")
+	cmd.Flags().StringToStringVar(&o.members, "initial-cluster", nil, "name=host:port at which each member is reached by its peers; none for a lone one")
+	cmd.Flags().StringVar(&o.peer, "listen-peer", "", "host:port for peers, if it is not the one at which they reach this member")
 	return cmd
 }
 
-type etcdOptions struct{ dir, listen, ready string }
+type etcdOptions struct {
+	dir, listen, ready string
+	name, peer         string
+	members            map[string]string
+}
 
 // run serves until the context ends.
 func (o etcdOptions) run(ctx context.Context) error {
 	server, err := etcdserver.Start(ctx, etcdserver.Config{
-		DataDir: o.dir, ClientAddr: o.listen, QuotaBytes: etcdQuota, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
+		DataDir: o.dir, ClientAddr: o.listen, Name: o.name, InitialCluster: o.members, PeerAddr: o.peer,
+		QuotaBytes: etcdQuota, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
 	})
 	if err != nil {
 		return err

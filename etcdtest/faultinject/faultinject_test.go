@@ -1,0 +1,75 @@
+package faultinject_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/etcdtest/faultinject"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func client(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Every operation fails once, in order; what is lost on the way there is not
+// done, what is lost on the way back is.
+func TestEachOperationFailsOnce(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	direct := etcd.Client(t)
+	for kind, want := range map[faultinject.Kind][]string{
+		faultinject.QuestionLost: {"the call of /etcdserverpb.KV/Put", "the call of /etcdserverpb.KV/Range", "the opening of /etcdserverpb.Watch/Watch", "a message sent of /etcdserverpb.Watch/Watch", ""},
+		faultinject.AnswerLost:   {"the call of /etcdserverpb.KV/Put", "the call of /etcdserverpb.KV/Range", "message 1 received of /etcdserverpb.Watch/Watch", "message 2 received of /etcdserverpb.Watch/Watch", ""},
+	} {
+		var faults []string
+		for run := range faultinject.Runs(kind) {
+			if _, err := direct.Put(t.Context(), "k", "before"); err != nil {
+				t.Fatal(err)
+			}
+			c := client(t, etcd, run)
+			run.Arm()
+			_, putErr := c.Put(t.Context(), "k", "after")
+			_, getErr := c.Get(t.Context(), "k")
+			watch := c.Watch(t.Context(), "k", clientv3.WithRev(1))
+			seen := <-watch
+			run.Disarm()
+			faults = append(faults, run.Fault())
+			var errs []error
+			for _, err := range []error{putErr, getErr, seen.Err()} {
+				if err != nil {
+					errs = append(errs, err)
+				}
+			}
+			if failed := run.Fault() != ""; failed != (len(errs) == 1) {
+				t.Errorf("%v: %v", run, errs)
+			} else if failed && (status.Code(errs[0]) != codes.Aborted || !strings.Contains(errs[0].Error(), kind.String())) {
+				t.Errorf("%v: %v", run, errs[0])
+			}
+			value, err := direct.Get(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if done := string(value.Kvs[0].Value) == "after"; done != (putErr == nil || kind == faultinject.AnswerLost) {
+				t.Errorf("%v: put %v, done %v", run, putErr, done)
+			}
+		}
+		if !slices.Equal(faults, want) {
+			t.Errorf("%v: %q", kind, faults)
+		}
+	}
+}

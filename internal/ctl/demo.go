@@ -1,0 +1,104 @@
+package ctl
+
+import (
+	"errors"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/understudy-store/understudy/internal/demo"
+)
+
+const aboutDemo = `Starts an etcd, a master and a standby as processes of their own on free ports of
+this machine, plays an LLM request load against them, kills the master with
+SIGKILL half-way, goes on against the promoted standby, and reports what the
+clients saw. Nothing stays behind, also after Ctrl-C.
+
+The load is a file of LLM requests (--trace), as the Mooncake project publishes
+them, or generated. It is played twice: the second time undisturbed, for
+comparison.
+
+It exits with 1 if any promise was broken.`
+
+func (g *globals) demoCommand() *cobra.Command {
+	o := demo.Defaults()
+	noCompare := false
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show a takeover on this machine: play a load, kill the primary, judge what clients saw",
+		Long:  aboutDemo,
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cmd.Flags().Changed("compare") && noCompare {
+				return usagef("--compare and --no-compare exclude each other")
+			}
+			o.Compare = o.Compare && !noCompare
+			if err := checkDemo(cmd, o); err != nil {
+				return err
+			}
+			return g.demo(cmd, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.Trace, "trace", o.Trace, "file of requests to play, plain or .gz; none generates a load")
+	f.IntVar(&o.Requests, "requests", o.Requests, "requests of a generated load; 0 for its default")
+	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the generated load and of what is removed")
+	f.BoolVar(&o.Handover, "handover", o.Handover, "hand over to the standby instead of killing the primary")
+	f.BoolVar(&o.Compare, "compare", o.Compare, "play the load a second time, undisturbed")
+	f.BoolVar(&noCompare, "no-compare", false, "do not play it a second time")
+	f.Float64Var(&o.Speed, "speed", o.Speed, "play by the load's timestamps, so many times as fast; 0 plays as fast as it goes")
+	f.IntVar(&o.Workers, "workers", o.Workers, "LLM servers at work at once")
+	f.DurationVar(&o.SessionTTL, "session-ttl", o.SessionTTL, "how long a dead primary is waited for, in whole seconds, at least 2s")
+	f.DurationVar(&o.LeaseTTL, "lease-ttl", o.LeaseTTL, "lease of a reader")
+	f.StringVar(&o.Dir, "dir", o.Dir, "where to keep data and logs; none keeps nothing")
+	return cmd
+}
+
+func checkDemo(cmd *cobra.Command, o demo.Options) error {
+	switch {
+	case o.Requests < 0:
+		return usagef("--requests is %d: it must not be below 0", o.Requests)
+	case o.Trace != "" && cmd.Flags().Changed("requests"):
+		return usagef("--requests is for a generated load: leave out it or --trace")
+	case o.SessionTTL < 2*time.Second || o.SessionTTL%time.Second != 0:
+		return usagef("--session-ttl is %v: it must be whole seconds, at least 2s", o.SessionTTL)
+	case o.LeaseTTL < 100*time.Millisecond:
+		return usagef("--lease-ttl is %v: it must be at least 100ms", o.LeaseTTL)
+	}
+	return checkLoad(o.Workers, o.Speed)
+}
+
+// checkLoad checks what demo and replay have in common.
+func checkLoad(workers int, speed float64) error {
+	switch {
+	case workers < 1 || workers > 1024:
+		return usagef("--workers is %d: it must be from 1 to 1024", workers)
+	case speed < 0 || speed != speed:
+		return usagef("--speed is %v: it must not be below 0", speed)
+	}
+	return nil
+}
+
+var errBroken = errors.New("a promise was broken; the report says which one")
+
+func (g *globals) demo(cmd *cobra.Command, o demo.Options) error {
+	ctx, cancel, err := g.beginLong(cmd)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	p := newProgress(cmd.ErrOrStderr())
+	report, err := demo.Run(ctx, o, p)
+	p.end()
+	if err != nil {
+		return err
+	}
+	if err := g.print(cmd, report, func(w io.Writer) { demoReport(w, &report) }); err != nil {
+		return err
+	}
+	if !report.OK {
+		return errBroken
+	}
+	return nil
+}

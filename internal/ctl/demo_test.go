@@ -1,0 +1,244 @@
+package ctl
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/understudy-store/understudy/internal/bench"
+	"github.com/understudy-store/understudy/internal/demo"
+	"github.com/understudy-store/understudy/internal/procs"
+	"github.com/understudy-store/understudy/internal/replay"
+)
+
+// demoLoad is short, and large enough for eviction to have work.
+var demoLoad = []string{"--requests=800", "--session-ttl=2s"}
+
+// What programs rely on in the demo's JSON.
+type demoFields struct {
+	OK             *bool            `json:"ok"`
+	Violations     map[string]int   `json:"violations"`
+	OutageMillis   *int64           `json:"outage_ms"`
+	HitRate        map[string]any   `json:"hit_rate"`
+	Objects        map[string]int   `json:"objects"`
+	DigestEqual    *bool            `json:"digest_equal"`
+	CallsPerSecond *float64         `json:"calls_per_s"`
+	Latency        map[string]any   `json:"latency"`
+	Checks         []map[string]any `json:"checks"`
+}
+
+func demoJSON(t *testing.T, args ...string) demoFields {
+	t.Helper()
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	o := run(t, append(append([]string{"demo", "-o", "json"}, demoLoad...), args...)...).want(t, exitOK)
+	var f demoFields
+	if err := json.Unmarshal([]byte(o.out), &f); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"lost_puts", "resurrected", "wrong_bytes", "broken_leases"} {
+		if n, there := f.Violations[name]; !there || n != 0 {
+			t.Errorf("violations: %v", f.Violations)
+		}
+	}
+	switch {
+	case f.OK == nil || !*f.OK, f.DigestEqual == nil || !*f.DigestEqual, f.OutageMillis == nil, f.CallsPerSecond == nil || *f.CallsPerSecond <= 0:
+		t.Errorf("got %s", o.out)
+	case f.HitRate["before"] == nil || f.HitRate["after"] == nil:
+		t.Errorf("hit rates: %v", f.HitRate)
+	case f.Objects["old_primary"] == 0 || f.Objects["new_primary"] == 0:
+		t.Errorf("objects: %v", f.Objects)
+	case f.Latency["BatchGetReplicaList"] == nil || f.Latency["BatchPutEnd"] == nil || len(f.Checks) < 4:
+		t.Errorf("latencies %v, checks %v", f.Latency, f.Checks)
+	}
+	if strings.ContainsAny(o.err, "\r%") {
+		t.Errorf("a progress bar in a pipe: %q", o.err)
+	}
+	if left, _ := os.ReadDir(tmp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+	return f
+}
+
+func TestDemoKill(t *testing.T) {
+	f := demoJSON(t, "--no-compare")
+	if ms := *f.OutageMillis; ms < 1000 || ms > 5000 {
+		t.Errorf("an outage of %d ms with a session TTL of 2 s", ms)
+	}
+	if f.HitRate["undisturbed"] != nil {
+		t.Errorf("it was played twice: %v", f.HitRate)
+	}
+}
+
+func TestDemoHandover(t *testing.T) {
+	f := demoJSON(t, "--handover")
+	if ms := *f.OutageMillis; ms > 1900 {
+		t.Errorf("an outage of %d ms: that is a timeout, not a handover", ms)
+	}
+	if f.HitRate["undisturbed"] == nil {
+		t.Errorf("it was not played twice: %v", f.HitRate)
+	}
+}
+
+// With --dir, data and logs stay; a trace is played; the shell's settings for
+// other nodes do not matter.
+func TestDemoOfATrace(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("UNDERSTUDY_ADDRESS", "127.0.0.1:1")
+	t.Setenv("UNDERSTUDY_EVICTION_RATIO", "nonsense")
+	var lines strings.Builder
+	for i := range 40 {
+		lines.WriteString(`{"timestamp": ` + strings.Repeat("1", 1+i/20) + `, "input_length": 1000, "output_length": 1, "hash_ids": [1, 2]}` + "\n")
+	}
+	file := filepath.Join(dir, "trace.jsonl")
+	if err := os.WriteFile(file, []byte(lines.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	run(t, "demo", "--handover", "--no-compare", "--session-ttl=2s", "--trace", file, "--dir", dir).
+		want(t, exitOK, file+": 40 requests for 80 blocks, 2 of them distinct", "handing over half-way", "handover; no client got an answer for", "All promises were kept.")
+	if _, err := os.Stat(filepath.Join(dir, "disturbed", "master", "log")); err != nil {
+		t.Error(err)
+	}
+	run(t, "demo", "--trace", filepath.Join(dir, "none")).want(t, exitFailed, "no such file")
+}
+
+// Ctrl-C in the middle leaves no process and no folder.
+func TestDemoInterrupted(t *testing.T) {
+	tmp := t.TempDir()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(exe, "demo", "--no-compare", "--speed=1")
+	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+tmp)
+	var said safeBuffer
+	cmd.Stderr = &said
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
+	eventually(t, "it plays", func() bool { return strings.Contains(said.String(), "half-way") })
+
+	var children []int
+	files, _ := filepath.Glob(filepath.Join(tmp, "*", "disturbed", "*", "ready.json"))
+	for _, file := range files {
+		var r procs.Ready
+		b, err := os.ReadFile(file)
+		if err != nil || json.Unmarshal(b, &r) != nil {
+			t.Fatalf("%s: %v, %s", file, err, b)
+		}
+		children = append(children, r.PID)
+	}
+	if len(children) != 3 {
+		t.Fatalf("children: %v", children)
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != exitFailed {
+		t.Errorf("it ended with %v", err)
+	}
+	if !strings.Contains(said.String(), "error: interrupted") {
+		t.Errorf("it said %q", said.String())
+	}
+	for _, pid := range children {
+		if err := syscall.Kill(pid, 0); err == nil {
+			t.Errorf("child %d still runs", pid)
+		}
+	}
+	if left, _ := os.ReadDir(tmp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestTimeoutEndsTheDemo(t *testing.T) {
+	tmp := t.TempDir()
+	t.Setenv("TMPDIR", tmp)
+	run(t, "demo", "--speed=1", "--timeout=2s").want(t, exitFailed, "deadline exceeded")
+	if left, _ := os.ReadDir(tmp); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
+	}
+}
+
+func TestReplay(t *testing.T) {
+	c := startCluster(t, "--default-kv-lease-ttl=1000")
+	master, standby := c.pair()
+	b := start(t, "replay", "-o", "json", "--address", master.RPC, "--requests=800")
+	eventually(t, "it plays", func() bool { return strings.Contains(b.err.String(), "playing 800 requests") })
+	master.Kill()
+	var code int
+	eventually(t, "the replay has ended", func() bool {
+		if len(b.done) > 0 {
+			code = b.interrupt()
+			return true
+		}
+		return false
+	})
+	var r replay.Result
+	if err := json.Unmarshal([]byte(b.out.String()), &r); err != nil || code != exitOK {
+		t.Fatalf("exit status %d, %v: %s%s", code, err, b.out.String(), b.err.String())
+	}
+	if r.Requests != 800 || r.Violations.Any() || r.Hits == 0 || r.Calls == 0 {
+		t.Errorf("got %+v", r)
+	}
+	at := "--address=" + standby.RPC
+	c.serves("b", standby)
+	run(t, "replay", "--requests=10", at).want(t, exitFailed, "other memory is mounted (host-0", "--client_ttl")
+	for i := range 4 {
+		name := "host-" + string(rune('0'+i))
+		run(t, "segments", "unmount", name, at).want(t, exitOK)
+	}
+	run(t, "replay", "--requests=200", "--capacity=2", "--hosts=2", "--prefix=mine/", at).
+		want(t, exitOK, "200 requests", "BatchPutStart", "No promise was broken.")
+	run(t, "segments", at).want(t, exitOK, "host-1")
+}
+
+func TestBenchRenewals(t *testing.T) {
+	args := []string{"bench", "renewals", "--objects=2000", "--duration=300ms", "--rate=2000"}
+	o := run(t, append(args, "-o", "json")...).want(t, exitOK, "packed, 2000 renewals a second")
+	r := decode[bench.Renewals](t, o)
+	if r.Packed.RenewalsPerSecond == 0 || r.Steady.BytesPerRenewal == 0 || r.Literal.RenewalsPerSecond == 0 || r.Txn128.RenewalsPerSecond == 0 {
+		t.Errorf("got %+v", r)
+	}
+	var table bytes.Buffer
+	renewalsTable(&table, &r)
+	outcome{0, table.String(), ""}.want(t, 0, "one lease and one put each", "packed, 2,000 a second", "times as fast")
+}
+
+func TestReportOfBrokenPromises(t *testing.T) {
+	r := demo.Report{
+		Violations: replay.Violations{LostPuts: 3}, Examples: []string{"object 7 is gone"},
+		OutageMillis: 5123, Objects: demo.Objects{Old: 1000, New: 900},
+		Settings: demo.Settings{Disturbance: "SIGKILL of the primary", Speed: 2, Workers: 8},
+		Checks: []demo.Check{
+			{Name: "no promise broken", Promise: true, Text: "lost puts 3"},
+			{Name: "outage", Text: "too long"},
+			{Name: "same state", OK: true, Promise: true},
+		},
+	}
+	var b bytes.Buffer
+	demoReport(&b, &r)
+	outcome{0, b.String(), ""}.want(t, 0, "5,123 ms", "2 times as fast as it came", "BROKEN   no promise broken", "missed   outage", "ok       same state",
+		"for example: object 7 is gone", "A PROMISE WAS BROKEN.")
+}
+
+// On a terminal a bar is drawn, and taken away at the end of its stage.
+func TestProgressOnATerminal(t *testing.T) {
+	var b safeBuffer
+	p := newProgress(&b)
+	p.terminal = true
+	p.Stage("starting", 0)
+	p.Stage("playing", 4)
+	p.Done(2)
+	p.Done(1) // out of order
+	p.end()
+	p.Done(3) // too late
+	if s := b.String(); !strings.HasPrefix(s, "starting\n") || !strings.Contains(s, "(2/4)") || strings.Contains(s, "(1/4)") || strings.Contains(s, "(3/4)") || strings.Count(s, "\n") != 1 {
+		t.Errorf("got %q", s)
+	}
+}

@@ -1,0 +1,121 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+)
+
+// A digestResult is what `masterctl digest` prints.
+type digestResult struct {
+	Equal    bool               `json:"equal"` // all that answered
+	Sequence uint64             `json:"sequence"`
+	Nodes    []nodeDigestResult `json:"nodes"`
+}
+
+type nodeDigestResult struct {
+	NodeID  string `json:"node_id,omitempty"`
+	Address string `json:"address"`
+	Digest  string `json:"digest,omitempty"`
+	Error   string `json:"error,omitempty"`
+}
+
+var errDiffer = errors.New("the digests differ: these nodes do not have the same state; restart one that is not the primary, it loads a snapshot then")
+
+func (g *globals) digestCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "digest",
+		Short: "Compare the states of all nodes at one sequence",
+		Long: `Asks all nodes for the digest of their state at one sequence of the journal.
+Equal digests mean equal states. It exits with 1 if two of them differ; a node that
+does not answer is shown as such.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel, err := g.begin(cmd)
+			if err != nil {
+				return err
+			}
+			defer cancel()
+			all, err := g.survey(ctx)
+			defer all.close()
+			if err != nil {
+				return err
+			}
+			result, err := all.digests(ctx)
+			if err != nil {
+				return err
+			}
+			if err := g.print(cmd, result, func(w io.Writer) { digestTable(w, &result) }); err != nil {
+				return err
+			}
+			if !result.Equal {
+				return errDiffer
+			}
+			return nil
+		},
+	}
+}
+
+// digests asks for the digest at the newest sequence of the primary, or of the
+// node that stands in for it.
+func (ns nodes) digests(ctx context.Context) (digestResult, error) {
+	first := ns.best()
+	at, err := first.admin.Digest(ctx, &pb.DigestRequest{})
+	if err != nil {
+		return digestResult{}, fmt.Errorf("node %s: %w", first.id, adminError(err))
+	}
+	result := digestResult{Equal: true, Sequence: at.GetSequence(), Nodes: make([]nodeDigestResult, len(ns))}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var wg sync.WaitGroup
+	for i, n := range ns {
+		if n == first {
+			result.Nodes[i] = nodeDigestResult{NodeID: n.id, Address: n.address, Digest: at.GetDigest()}
+			continue
+		}
+		wg.Go(func() { result.Nodes[i] = n.digest(ctx, at.GetSequence()) })
+	}
+	wg.Wait()
+	for _, n := range result.Nodes {
+		result.Equal = result.Equal && (n.Error != "" || n.Digest == at.GetDigest())
+	}
+	return result, nil
+}
+
+func (n *node) digest(ctx context.Context, seq uint64) nodeDigestResult {
+	result := nodeDigestResult{NodeID: n.id, Address: n.address}
+	if n.status == nil {
+		result.Error = n.err.Error()
+		return result
+	}
+	d, err := n.admin.Digest(ctx, &pb.DigestRequest{Sequence: seq})
+	if err != nil {
+		result.Error = adminError(err).Error()
+		return result
+	}
+	result.Digest = d.GetDigest()
+	return result
+}
+
+func digestTable(w io.Writer, d *digestResult) {
+	t := newTable(w, "NODE", "ADDRESS", "DIGEST")
+	for _, n := range d.Nodes {
+		text := n.Digest
+		if n.Error != "" {
+			text = n.Error
+		}
+		t.row(or(n.NodeID), n.Address, text)
+	}
+	t.end()
+	verdict := "equal"
+	if !d.Equal {
+		verdict = "NOT EQUAL"
+	}
+	fmt.Fprintf(w, "\n%s at sequence %d\n", verdict, d.Sequence)
+}

@@ -1,0 +1,278 @@
+package ctl
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/etcdclient"
+	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/journal"
+)
+
+const (
+	// maxNodes bounds how many nodes of a cluster are asked.
+	maxNodes = 64
+	// askTimeout bounds how long one of them, or etcd, may take to answer.
+	askTimeout = 3 * time.Second
+)
+
+// A node is a place that may be a node of the cluster, and what it said.
+type node struct {
+	address string
+	id      string // as registered, or as it said itself
+	conn    *grpc.ClientConn
+	admin   pb.AdminServiceClient
+	status  *pb.StatusResponse // nil if it did not answer
+	err     error              // why there is no status
+}
+
+// nodes are all those that could be found.
+type nodes []*node
+
+// A registration is what a node says of itself in etcd, as far as it matters
+// here.
+type registration struct {
+	ID      string `json:"node_id"`
+	Address string `json:"rpc_address"`
+}
+
+// survey asks all nodes that can be found how they are: those given, those
+// registered in etcd, and those that any of these names. A node that does not
+// answer is in the result. It fails if nobody answers, with the nodes that it
+// has asked.
+func (g *globals) survey(ctx context.Context) (nodes, error) {
+	var all nodes
+	next := make([]registration, 0, len(g.addresses))
+	for _, address := range g.addresses {
+		next = append(next, registration{Address: address})
+	}
+	registered, etcdErr := g.registered(ctx)
+	if etcdErr != nil && len(next) == 0 {
+		return nil, etcdErr
+	}
+	for next = append(next, registered...); len(next) > 0; next = all.named() {
+		asked := all.ask(ctx, g.clusterID, next)
+		if len(asked) == 0 {
+			break
+		}
+		all = append(all, asked...)
+	}
+	all = all.distinct()
+	if !slices.ContainsFunc(all, func(n *node) bool { return n.status != nil }) {
+		return all, all.silence(etcdErr)
+	}
+	return all, nil
+}
+
+// widen adds the addresses of all nodes that can be found to those given: a
+// command that goes on for long must find the next primary, also when the only
+// node that it was told of is gone.
+func (g *globals) widen(ctx context.Context) error {
+	all, err := g.survey(ctx)
+	defer all.close()
+	if err != nil {
+		return err
+	}
+	for _, n := range all.answering() {
+		address := n.status.GetNode().GetRpcAddress()
+		if !slices.Contains(g.addresses, address) && len(g.addresses) < client.MaxAddresses {
+			g.addresses = append(g.addresses, address)
+		}
+	}
+	return nil
+}
+
+// registered returns the nodes that are registered in etcd.
+func (g *globals) registered(ctx context.Context) ([]registration, error) {
+	if len(g.etcd) == 0 {
+		return nil, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	c, err := etcdclient.New(g.etcd)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	layout := journal.NewLayout(g.prefix, g.clusterID)
+	resp, err := c.Get(ctx, layout.Nodes(), clientv3.WithPrefix(), clientv3.WithLimit(maxNodes))
+	if err != nil {
+		return nil, fmt.Errorf("etcd does not answer: %w; check --etcd_endpoints, or give the --address of a node", err)
+	}
+	var list []registration
+	for _, kv := range resp.Kvs {
+		var r registration
+		if json.Unmarshal(kv.Value, &r) == nil && r.Address != "" {
+			list = append(list, r)
+		}
+	}
+	if len(list) == 0 && len(g.addresses) == 0 {
+		return nil, errs.New(errs.Unavailable, "etcd", "no node is registered under %s; check --cluster-id and --etcd-prefix, and whether nodes run", layout.Nodes())
+	}
+	return list, nil
+}
+
+// named returns the nodes that the answers name.
+func (ns nodes) named() (list []registration) {
+	for _, n := range ns {
+		for _, other := range n.status.GetNodes() {
+			list = append(list, registration{other.GetNodeId(), other.GetRpcAddress()})
+		}
+		if address := n.status.GetLeaderAddress(); address != "" {
+			list = append(list, registration{n.status.GetLeaderNodeId(), address})
+		}
+	}
+	return list
+}
+
+// ask asks those that were not asked yet, all at once.
+func (ns nodes) ask(ctx context.Context, clusterID string, whom []registration) (asked nodes) {
+	for _, r := range whom {
+		known := func(n *node) bool { return n.address == r.Address || r.ID != "" && n.id == r.ID && n.status != nil }
+		if !slices.ContainsFunc(ns, known) && !slices.ContainsFunc(asked, known) && len(ns)+len(asked) < maxNodes {
+			asked = append(asked, &node{address: r.Address, id: r.ID})
+		}
+	}
+	var wg sync.WaitGroup
+	for _, n := range asked {
+		wg.Go(func() { n.ask(ctx, clusterID) })
+	}
+	wg.Wait()
+	return asked
+}
+
+func (n *node) ask(ctx context.Context, clusterID string) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	if n.conn, n.err = grpc.NewClient(n.address, grpc.WithTransportCredentials(insecure.NewCredentials())); n.err != nil {
+		return
+	}
+	n.admin = pb.NewAdminServiceClient(n.conn)
+	s, err := n.admin.Status(ctx, &pb.StatusRequest{})
+	if err != nil {
+		n.err = errors.New(plain(status.Convert(err).Message()))
+		return
+	}
+	if other := s.GetHeader().GetClusterId(); other != clusterID {
+		n.err = fmt.Errorf("it belongs to cluster %q, not %q: correct the address or --cluster-id", other, clusterID)
+		return
+	}
+	n.status, n.id = s, s.GetNode().GetNodeId()
+}
+
+// distinct leaves out nodes that were found at two addresses, and sorts by id.
+func (ns nodes) distinct() (list nodes) {
+	for _, n := range ns {
+		same := slices.IndexFunc(list, func(o *node) bool { return n.id != "" && o.id == n.id })
+		switch {
+		case same < 0:
+			list = append(list, n)
+		case list[same].status == nil:
+			list[same].close()
+			list[same] = n
+		default:
+			n.close()
+		}
+	}
+	slices.SortFunc(list, func(a, b *node) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.address, b.address)) })
+	return list
+}
+
+func (n *node) close() {
+	if n.conn != nil {
+		_ = n.conn.Close()
+	}
+}
+
+func (ns nodes) close() {
+	for _, n := range ns {
+		n.close()
+	}
+}
+
+// silence is the error for nodes of which none answers, with what is wrong with
+// etcd, if anything.
+func (ns nodes) silence(etcd error) error {
+	e := &errs.Error{Kind: errs.Unavailable, Op: "Status", Detail: "no node answers", Err: etcd}
+	for _, n := range ns {
+		e.Detail += fmt.Sprintf("; %s: %v", n.address, n.err)
+	}
+	return e
+}
+
+// answering are those that answered.
+func (ns nodes) answering() (list nodes) {
+	for _, n := range ns {
+		if n.status != nil {
+			list = append(list, n)
+		}
+	}
+	return list
+}
+
+// primary returns the node that serves, in the highest term; nil if none does.
+func (ns nodes) primary() (best *node) {
+	for _, n := range ns.answering() {
+		serves := n.status.GetNode().GetRole() == pb.Role_ROLE_PRIMARY
+		if serves && (best == nil || n.status.GetHeader().GetTerm() > best.status.GetHeader().GetTerm()) {
+			best = n
+		}
+	}
+	return best
+}
+
+// best returns the primary, or else a node that answers.
+func (ns nodes) best() *node {
+	if p := ns.primary(); p != nil {
+		return p
+	}
+	return ns.answering()[0]
+}
+
+// byID returns the answering node of an id.
+func (ns nodes) byID(id string) (*node, error) {
+	var ids []string
+	for _, n := range ns.answering() {
+		if n.id == id {
+			return n, nil
+		}
+		ids = append(ids, n.id)
+	}
+	return nil, fmt.Errorf("no node %q answers; there are: %v", id, ids)
+}
+
+// adminError is the error that a call of a node ended with.
+func adminError(err error) error {
+	if err == nil {
+		return nil
+	}
+	e, from := rpcerr.Parse(err)
+	st, ok := status.FromError(err)
+	if !ok || from.NodeID != "" || e.Kind == errs.NotSupported {
+		return e
+	}
+	return &errs.Error{Kind: e.Kind, Detail: "no answer: " + plain(st.Message())}
+}
+
+// plain leaves out what gRPC puts around the cause of a failed connection.
+func plain(message string) string {
+	if _, cause, ok := strings.Cut(message, "Error while dialing: "); ok {
+		return strings.TrimSuffix(cause, `"`)
+	}
+	return message
+}

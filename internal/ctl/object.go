@@ -1,0 +1,103 @@
+package ctl
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/understudy-store/understudy/client"
+)
+
+// objectResult is an object in JSON.
+type objectResult struct {
+	Key      string          `json:"key"`
+	ID       string          `json:"object_id,omitempty"`
+	Size     uint64          `json:"size,omitempty"`
+	Lease    *int64          `json:"lease_ttl_ms,omitempty"` // of what was read
+	Replicas []replicaResult `json:"replicas,omitempty"`
+	Error    *faultResult    `json:"error,omitempty"`
+}
+
+// replicaResult is a replica in JSON; which fields it has depends on its kind.
+type replicaResult struct {
+	Kind     string `json:"kind"`
+	Segment  string `json:"segment,omitempty"`
+	Endpoint string `json:"endpoint,omitempty"`
+	Address  uint64 `json:"address,omitempty"`
+	Protocol string `json:"protocol,omitempty"`
+	Path     string `json:"path,omitempty"`
+	Client   string `json:"client_id,omitempty"`
+}
+
+func reserved(r *client.Reservation) objectResult {
+	return objectResult{Key: r.Key, ID: r.ID.String(), Size: r.Size, Replicas: replicas(r.Replicas)}
+}
+
+func found(key string, o *client.Object, err error) objectResult {
+	if err != nil {
+		return objectResult{Key: key, Error: faultOf(err)}
+	}
+	left := o.Lease.Remaining().Milliseconds()
+	return objectResult{Key: key, ID: o.ID.String(), Size: o.Size, Lease: &left, Replicas: replicas(o.Replicas)}
+}
+
+func replicas(list []client.Replica) []replicaResult {
+	results := make([]replicaResult, len(list))
+	for i, r := range list {
+		results[i] = replicaResult{
+			Kind: replicaKind(r.Kind), Segment: r.Segment, Endpoint: r.Endpoint, Address: r.Address, Protocol: r.Protocol, Path: r.Path,
+		}
+		if r.Client != uuid.Nil {
+			results[i].Client = r.Client.String()
+		}
+	}
+	return results
+}
+
+func replicaKind(k client.ReplicaKind) string {
+	switch k {
+	case client.Memory:
+		return "memory"
+	case client.Disk:
+		return "disk"
+	case client.LocalDisk:
+		return "local-disk"
+	default:
+		return "unknown"
+	}
+}
+
+// place says for people where a replica is.
+func (r *replicaResult) place() string {
+	switch r.Kind {
+	case "memory":
+		return fmt.Sprintf("%s at %#x of %s", r.Segment, r.Address, or(r.Endpoint))
+	case "disk":
+		return r.Path
+	default:
+		return fmt.Sprintf("client %s at %s", or(r.Client), or(r.Endpoint))
+	}
+}
+
+// objectTable prints a row for each replica. Objects with an error are left
+// out: they are reported apart.
+func objectTable(w io.Writer, objects []objectResult) {
+	t := newTable(w, "KEY", "OBJECT", "SIZE", "LEASE", "REPLICA", "WHERE")
+	rows := 0
+	for _, o := range objects {
+		lease := "-"
+		if o.Lease != nil {
+			lease = (time.Duration(*o.Lease) * time.Millisecond).String()
+		}
+		for i := range o.Replicas {
+			r := &o.Replicas[i]
+			t.row(o.Key, o.ID, sizeText(o.Size), lease, r.Kind, r.place())
+			rows++
+		}
+	}
+	if rows > 0 {
+		t.end()
+	}
+}

@@ -1,0 +1,120 @@
+package ctl
+
+import (
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// A handoverResult is what `masterctl handover` prints.
+type handoverResult struct {
+	From     string `json:"from_node_id"`
+	To       string `json:"to_node_id"`
+	Address  string `json:"to_address"`
+	Duration uint64 `json:"duration_ms"` // without a primary
+}
+
+func (g *globals) handoverCommand() *cobra.Command {
+	to := ""
+	cmd := &cobra.Command{
+		Use:   "handover",
+		Short: "Make a standby the primary, without waiting for a timeout",
+		Long: `Makes the primary hand over to a standby that could take over now: to the one that
+is named with --to, or to the one that is closest behind.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel, err := g.begin(cmd)
+			if err != nil {
+				return err
+			}
+			defer cancel()
+			all, err := g.survey(ctx)
+			defer all.close()
+			if err != nil {
+				return err
+			}
+			primary := all.primary()
+			if primary == nil {
+				return errs.New(errs.NotLeader, "Handover", "nobody serves, so nobody can hand over")
+			}
+			h, err := primary.admin.Handover(ctx, &pb.HandoverRequest{Term: primary.status.GetHeader().GetTerm(), TargetNodeId: to})
+			if err != nil {
+				return adminError(err)
+			}
+			result := handoverResult{primary.id, h.GetLeaderNodeId(), h.GetLeaderAddress(), h.GetDurationMs()}
+			return g.print(cmd, result, func(w io.Writer) {
+				fmt.Fprintf(w, "%s has handed over to %s at %s; nobody served for %d ms\n", result.From, result.To, result.Address, result.Duration)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&to, "to", "", "node that is to take over; none means the one closest behind")
+	return cmd
+}
+
+// A startEmptyResult is what `masterctl start-empty` prints.
+type startEmptyResult struct {
+	NodeID string `json:"node_id"`
+	Term   uint64 `json:"term"`
+}
+
+func (g *globals) startEmptyCommand() *cobra.Command {
+	id, yes := "", false
+	cmd := &cobra.Command{
+		Use:   "start-empty --yes",
+		Short: "Give up what was cached and start over, when no complete node is left",
+		Long: `Makes a node the primary of a cluster of which no complete node is left, with
+nothing in it. All that was cached is lost, and clients mount their memory again.
+It is refused while a primary or a node that could take over exists.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !yes {
+				return usagef("this gives up all that is cached; if that is meant, add --yes")
+			}
+			ctx, cancel, err := g.begin(cmd)
+			if err != nil {
+				return err
+			}
+			defer cancel()
+			all, err := g.survey(ctx)
+			defer all.close()
+			if err != nil {
+				return err
+			}
+			n, err := all.choose(id)
+			if err != nil {
+				return err
+			}
+			begun, err := n.admin.StartEmpty(ctx, &pb.StartEmptyRequest{Term: n.status.GetJournal().GetHeadTerm()})
+			if err != nil {
+				return adminError(err)
+			}
+			result := startEmptyResult{n.id, begun.GetHeader().GetTerm()}
+			return g.print(cmd, result, func(w io.Writer) {
+				fmt.Fprintf(w, "%s has started empty in term %d\n", result.NodeID, result.Term)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&id, "node", "", "node that becomes the primary; needed if several answer")
+	cmd.Flags().BoolVar(&yes, "yes", false, "it is meant")
+	return cmd
+}
+
+// choose returns the node of an id, or the only one.
+func (ns nodes) choose(id string) (*node, error) {
+	answering := ns.answering()
+	if id != "" {
+		return answering.byID(id)
+	}
+	if len(answering) > 1 {
+		var ids []string
+		for _, n := range answering {
+			ids = append(ids, n.id)
+		}
+		return nil, usagef("%d nodes answer; choose one with --node: %v", len(ids), ids)
+	}
+	return answering[0], nil
+}

@@ -1,0 +1,172 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/replay"
+	"github.com/understudy-store/understudy/internal/trace"
+)
+
+const aboutReplay = `Plays the demo's load against a cluster that is already running: a file of LLM
+requests (--trace), or a generated load. It lends the cluster memory of its own,
+writes blocks there and reads them while it holds their leases, and counts what
+it finds wrong. Kill, stop or hand over the primary meanwhile: it goes on.
+
+No other memory may be mounted, for this process could not write or read there.
+
+It exits with 1 if any promise was broken.`
+
+// replayFlags are the flags of `masterctl replay`.
+type replayFlags struct {
+	replay.Config
+	trace    string
+	requests int
+	block    uint64
+}
+
+func (g *globals) replayCommand() *cobra.Command {
+	f := &replayFlags{block: 1024}
+	cmd := &cobra.Command{
+		Use:   "replay",
+		Short: "Play the demo's load against a running cluster, and judge what clients saw",
+		Long:  aboutReplay,
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := f.check(cmd); err != nil {
+				return err
+			}
+			return g.replay(cmd, f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.trace, "trace", "", "file of requests to play, plain or .gz; none generates a load")
+	flags.IntVar(&f.requests, "requests", 0, "requests of a generated load; 0 for its default")
+	flags.Uint64Var(&f.Seed, "seed", 1, "seed of the generated load and of what is removed")
+	flags.IntVar(&f.Workers, "workers", 8, "LLM servers at work at once")
+	flags.IntVar(&f.Hosts, "hosts", 4, "hosts that lend memory")
+	flags.Float64Var(&f.Capacity, "capacity", 0.5, "memory lent, as a part of what the distinct blocks take")
+	flags.Var(sizeFlag{&f.block}, "block", "bytes of a block")
+	flags.Float64Var(&f.Speed, "speed", 0, "play by the load's timestamps, so many times as fast; 0 plays as fast as it goes")
+	flags.StringVar(&f.Prefix, "prefix", "", "beginning of all keys (default a new one for each replay)")
+	return cmd
+}
+
+func (f *replayFlags) check(cmd *cobra.Command) error {
+	const longestPrefix, smallestBlock, largestBlock = 1024, 64, 64 << 20
+	switch {
+	case f.requests < 0:
+		return usagef("--requests is %d: it must not be below 0", f.requests)
+	case f.trace != "" && cmd.Flags().Changed("requests"):
+		return usagef("--requests is for a generated load: leave out it or --trace")
+	case f.Hosts < 1 || f.Hosts > 256:
+		return usagef("--hosts is %d: it must be from 1 to 256", f.Hosts)
+	case !(f.Capacity > 0 && f.Capacity <= 10):
+		return usagef("--capacity is %v: it must be above 0 and at most 10", f.Capacity)
+	case len(f.Prefix) > longestPrefix:
+		return usagef("--prefix has %d bytes: it may have %d", len(f.Prefix), longestPrefix)
+	}
+	if f.Prefix == "" {
+		f.Prefix = "replay-" + uuid.NewString()[:8] + "/"
+	}
+	// A block begins with 16 bytes and its key.
+	least := uint64(smallestBlock + len(f.Prefix))
+	if f.block < least || f.block > largestBlock {
+		return usagef("--block is %d: it must be from %d to %d bytes", f.block, least, largestBlock)
+	}
+	f.Block = int(f.block)
+	return checkLoad(f.Workers, f.Speed)
+}
+
+func (g *globals) replay(cmd *cobra.Command, f *replayFlags) (err error) {
+	ctx, cancel, err := g.beginLong(cmd)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	if f.Trace, err = load(f.trace, f.Seed, f.requests); err != nil {
+		return err
+	}
+	if err := g.widen(ctx); err != nil {
+		return err
+	}
+	if err := g.noForeignMemory(ctx); err != nil {
+		return err
+	}
+	progress := newProgress(cmd.ErrOrStderr())
+	defer progress.end()
+	f.Client = g.clientConfig(uuid.Nil)
+	f.OnTaken = progress.Done
+	player, err := replay.New(ctx, f.Config)
+	if err != nil {
+		return err
+	}
+	defer player.Close()
+	progress.Stage(fmt.Sprintf("playing %s requests", count(len(f.Trace.Requests))), len(f.Trace.Requests))
+	if err := player.Run(ctx); err != nil {
+		return err
+	}
+	progress.end()
+	result := player.Result()
+	if err := g.print(cmd, result, func(w io.Writer) { replayReport(w, &result, player) }); err != nil {
+		return err
+	}
+	if result.Violations.Any() {
+		return errBroken
+	}
+	return nil
+}
+
+// load reads a trace, or generates one without a name.
+func load(name string, seed uint64, requests int) (*trace.Trace, error) {
+	if name != "" {
+		return trace.Read(name)
+	}
+	return trace.Generate(trace.Options{Seed: seed, Requests: requests}), nil
+}
+
+// noForeignMemory makes sure that all objects will lie in memory of the replay.
+func (g *globals) noForeignMemory(ctx context.Context) error {
+	list, err := g.segments(ctx)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, s := range list.Segments {
+		names = append(names, s.Name)
+	}
+	slices.Sort(names)
+	if len(names) > 0 {
+		return errs.New(errs.InvalidParams, "replay", "other memory is mounted (%s), where this process can neither write nor read: unmount it, "+
+			"or wait for the master's --client_ttl (10 s) if it is that of a replay that has just ended", strings.Join(names, ", "))
+	}
+	return nil
+}
+
+func replayReport(w io.Writer, r *replay.Result, p *replay.Player) {
+	v := &r.Violations
+	fmt.Fprintf(w, "\nPlayed        %s requests for %s blocks in %.1f s\n", count(r.Requests), count(r.Blocks), r.Seconds)
+	fmt.Fprintf(w, "Hit rate      %.1f %% of the blocks\n", r.HitRate)
+	fmt.Fprintf(w, "Calls         %s a second; %s of %s had no answer and were given up; the longest time without an answer was %s ms\n",
+		count(int64(r.PerSecond)), count(r.Failed), count(r.Calls), count(p.Outage(0).Milliseconds()))
+	fmt.Fprintf(w, "Removals      %s\n", count(r.Removals))
+	fmt.Fprintf(w, "No room       %s puts were given up\n\n", count(r.NoRoom))
+	latencies(w, r.Latency)
+	fmt.Fprintf(w, "\nViolations    lost puts %d, resurrected %d, wrong bytes %d, broken leases %d\n",
+		v.LostPuts, v.Resurrected, v.WrongBytes, v.BrokenLeases)
+	for _, example := range r.Examples {
+		fmt.Fprintln(w, "  for example: "+example)
+	}
+	verdict := "No promise was broken."
+	if v.Any() {
+		verdict = "A PROMISE WAS BROKEN."
+	}
+	fmt.Fprintln(w, "\n"+verdict)
+}

@@ -1,0 +1,178 @@
+package ctl
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+)
+
+// A statusResult is what `masterctl status` prints.
+type statusResult struct {
+	ClusterID string          `json:"cluster_id"`
+	Leader    *leaderResult   `json:"leader"` // null if nobody serves
+	Nodes     []nodeResult    `json:"nodes"`
+	Warnings  []warningResult `json:"warnings,omitempty"`
+}
+
+type leaderResult struct {
+	NodeID  string `json:"node_id"`
+	Address string `json:"address"`
+	Term    uint64 `json:"term"`
+}
+
+type warningResult struct {
+	NodeID string `json:"node_id"`
+	Text   string `json:"text"`
+}
+
+// A nodeResult is how a node is. One that did not answer has its address and
+// an error only.
+type nodeResult struct {
+	NodeID        string `json:"node_id,omitempty"`
+	Address       string `json:"address"`
+	HTTPAddress   string `json:"http_address,omitempty"`
+	Version       string `json:"version,omitempty"`
+	Role          string `json:"role,omitempty"`
+	Term          uint64 `json:"term"`
+	Sequence      uint64 `json:"sequence"`
+	Digest        string `json:"digest,omitempty"` // of the state at the sequence
+	LagEntries    uint64 `json:"lag_entries"`
+	LagMillis     uint64 `json:"lag_ms"`
+	Promotable    bool   `json:"promotable"`
+	NotPromotable string `json:"not_promotable_reason,omitempty"`
+	StartedEmpty  bool   `json:"started_empty,omitempty"`
+	Objects       uint64 `json:"objects"`
+	Segments      uint64 `json:"segments"`
+	Capacity      uint64 `json:"capacity_bytes"`
+	Used          uint64 `json:"used_bytes"`
+	Quarantined   uint64 `json:"quarantined_bytes"`
+	Committed     uint64 `json:"committed_sequence,omitempty"` // of the journal, as the node knows it
+	EtcdBytes     uint64 `json:"etcd_bytes,omitempty"`
+	EtcdQuota     uint64 `json:"etcd_quota_bytes,omitempty"`
+	SnapshotLoads uint64 `json:"snapshot_loads"`
+	Error         string `json:"error,omitempty"`
+}
+
+func (g *globals) statusCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "status",
+		Short: "Print how the nodes of the cluster are",
+		Long: `Asks every node that can be found, and prints its role, term, sequence, lag and
+digest, and whether it could take over. Nodes are found at --address, in etcd, and
+by what other nodes know. One that does not answer is shown as such.`,
+		Args: noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel, err := g.begin(cmd)
+			if err != nil {
+				return err
+			}
+			defer cancel()
+			all, err := g.survey(ctx)
+			defer all.close()
+			if len(all) == 0 {
+				return err
+			}
+			result := statusOf(g.clusterID, all)
+			if err := g.print(cmd, result, func(w io.Writer) { statusTable(w, &result) }); err != nil {
+				return err
+			}
+			return err
+		},
+	}
+}
+
+func statusOf(clusterID string, all nodes) statusResult {
+	result := statusResult{ClusterID: clusterID}
+	if p := all.primary(); p != nil {
+		result.Leader = &leaderResult{p.id, p.status.GetNode().GetRpcAddress(), p.status.GetHeader().GetTerm()}
+	}
+	for _, n := range all {
+		result.Nodes = append(result.Nodes, nodeOf(n))
+		for _, text := range n.status.GetWarnings() {
+			result.Warnings = append(result.Warnings, warningResult{n.id, text})
+		}
+	}
+	return result
+}
+
+func nodeOf(n *node) nodeResult {
+	if n.status == nil {
+		return nodeResult{NodeID: n.id, Address: n.address, Error: n.err.Error()}
+	}
+	self, state, journal := n.status.GetNode(), n.status.GetState(), n.status.GetJournal()
+	return nodeResult{
+		NodeID: n.id, Address: self.GetRpcAddress(), HTTPAddress: self.GetHttpAddress(), Version: self.GetVersion(),
+		Role: roleName(self.GetRole()), Term: n.status.GetHeader().GetTerm(), Sequence: state.GetSequence(), Digest: state.GetDigest(),
+		LagEntries: self.GetLagEntries(), LagMillis: self.GetLagMs(),
+		Promotable: self.GetPromotable(), NotPromotable: self.GetNotPromotableReason(), StartedEmpty: state.GetStartedEmpty(),
+		Objects: state.GetObjects(), Segments: state.GetSegments(), Capacity: state.GetCapacityBytes(), Used: state.GetUsedBytes(),
+		Quarantined: state.GetQuarantinedBytes(), Committed: journal.GetCommittedSequence(),
+		EtcdBytes: journal.GetEtcdBytes(), EtcdQuota: journal.GetEtcdQuotaBytes(), SnapshotLoads: journal.GetSnapshotLoads(),
+	}
+}
+
+// roleName writes a role in lower case: primary, handing-over.
+func roleName(r pb.Role) string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(r.String(), "ROLE_")), "_", "-")
+}
+
+func statusTable(w io.Writer, s *statusResult) {
+	t := newTable(w, "NODE", "ROLE", "TERM", "SEQUENCE", "LAG", "OBJECTS", "USED", "DIGEST", "ADDRESS", "VERSION", "CAN TAKE OVER")
+	for i := range s.Nodes {
+		n := &s.Nodes[i]
+		if n.Error != "" {
+			t.row(or(n.NodeID), "no answer", "-", "-", "-", "-", "-", "-", n.Address, "-", n.Error)
+			continue
+		}
+		t.row(n.NodeID, n.Role, fmt.Sprint(n.Term), fmt.Sprint(n.Sequence), n.lag(), count(n.Objects), n.used(), n.Digest, n.Address, n.Version, n.takeover())
+	}
+	t.end()
+	if s.Leader == nil {
+		fmt.Fprintln(w, "\nNobody serves.")
+	}
+	notes(w, s.Warnings)
+}
+
+// notes prints each warning once, with the nodes that gave it.
+func notes(w io.Writer, warnings []warningResult) {
+	var texts []string
+	from := map[string][]string{}
+	for _, warning := range warnings {
+		if from[warning.Text] == nil {
+			texts = append(texts, warning.Text)
+		}
+		from[warning.Text] = append(from[warning.Text], warning.NodeID)
+	}
+	for _, text := range texts {
+		fmt.Fprintf(w, "\nnote of %s: %s\n", strings.Join(from[text], ", "), text)
+	}
+}
+
+func (n *nodeResult) lag() string {
+	if n.LagEntries == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%s (%v)", count(n.LagEntries), millis(int64(n.LagMillis)))
+}
+
+func (n *nodeResult) used() string {
+	if n.Capacity == 0 {
+		return "no memory"
+	}
+	return fmt.Sprintf("%.1f %% of %s", 100*float64(n.Used)/float64(n.Capacity), sizeText(n.Capacity))
+}
+
+func (n *nodeResult) takeover() string {
+	switch {
+	case n.Role == roleName(pb.Role_ROLE_PRIMARY):
+		return "serves"
+	case n.Promotable:
+		return "yes"
+	default:
+		return "no: " + or(n.NotPromotable)
+	}
+}

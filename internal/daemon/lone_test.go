@@ -1,0 +1,258 @@
+package daemon_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/etcdclient"
+)
+
+// A master that is the only node has an etcd of its own. Whatever ended it, it
+// serves again, without what it held, and says so.
+func TestLoneMasterStartsAgain(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	began := time.Now()
+	m := startNode(t, dir, "m", "master", "--node-id=m")
+	s := m.serves()
+	t.Logf("served after %v", time.Since(began))
+	if s.GetState().GetStartedEmpty() || s.GetState().GetTerm() != 1 {
+		t.Errorf("a new cluster: %v", s.GetState())
+	}
+	for _, tt := range []struct {
+		name string
+		end  func()
+	}{
+		{"SIGTERM", func() {
+			sigterm(t, m.Process)
+			gone(t, m.Process)
+			if err := m.Stop(time.Second); err != nil {
+				t.Errorf("SIGTERM: %v", err)
+			}
+		}},
+		{"SIGKILL", func() { m.Kill() }},
+	} {
+		putOne(t, m)
+		tt.end()
+		term := s.GetState().GetTerm()
+		began = time.Now()
+		m = startNode(t, dir, "m", "master", "--node-id=m") // the same folder
+		s = m.serves()
+		t.Logf("after %s it served again after %v", tt.name, time.Since(began))
+		st := s.GetState()
+		if !st.GetStartedEmpty() || st.GetObjects() != 0 || st.GetSegments() != 0 || st.GetTerm() != term+1 {
+			t.Errorf("it holds %v", st)
+		}
+		if !slices.ContainsFunc(s.GetWarnings(), func(w string) bool { return strings.Contains(w, "started empty") }) {
+			t.Errorf("its status does not say that it started empty: %q", s.GetWarnings())
+		}
+		if !strings.Contains(printed(m.Process), "started empty: no node has the state of before") {
+			t.Error("its log does not say that it started empty")
+		}
+	}
+}
+
+// putOne mounts memory and puts an object.
+func putOne(t *testing.T, n *node) {
+	t.Helper()
+	c, err := client.New(client.Config{Addresses: []string{n.RPC}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	err = c.MountSegment(t.Context(), client.Segment{ID: uuid.New(), Name: "host", Base: 1 << 32, Size: 1 << 20, Endpoint: "host:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Memory that is mounted again after an empty start is held back for a lease.
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	r, err := c.PutStart(ctx, client.PutItem{Key: "k", Size: 100}, client.PutConfig{})
+	for errors.Is(err, errs.NoAvailableHandle) && ctx.Err() == nil {
+		<-tick.C
+		r, err = c.PutStart(ctx, client.PutItem{Key: "k", Size: 100}, client.PutConfig{})
+	}
+	if err == nil {
+		err = c.PutEnd(ctx, r.Ref(), client.SelectAll)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The client that had lent memory to a master that died lends it to the next
+// one by itself, if it finds it.
+func TestClientRemountsAfterAnEmptyStart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	port := freePort(t)
+	m := startNode(t, dir, "m", "master", "--rpc_port="+port)
+	m.serves()
+	w := new(watcher)
+	c := connect(t, client.Config{Addresses: []string{m.RPC}, PingInterval: 20 * time.Millisecond, Observer: w})
+	s := client.Segment{ID: uuid.New(), Name: "host", Base: 1 << 32, Size: 1 << 20, Endpoint: "host:1"}
+	if err := c.MountSegment(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+	m.Kill()
+	m = startNode(t, dir, "m", "master", "--rpc_port="+port)
+	m.until("has the segment again, by a remount", func(s *pb.StatusResponse) bool {
+		return s.GetState().GetSegments() == 1 && w.remounts.Load() > 0
+	})
+}
+
+// freePort returns a port that is free, and that no outgoing connection takes
+// while nobody listens there: it is below those that are given out.
+func freePort(t *testing.T) string {
+	t.Helper()
+	for {
+		port := strconv.Itoa(20_000 + rand.IntN(10_000))
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			_ = l.Close()
+			return port
+		}
+		if t.Context().Err() != nil {
+			t.Fatal("no port is free")
+		}
+	}
+}
+
+// What stands in the ready file is where the node really is.
+func TestReadyFile(t *testing.T) {
+	t.Parallel()
+	m := startNode(t, t.TempDir(), "m", "master", "--advertise-address=localhost", "--node-id=n-1")
+	m.serves()
+	if m.NodeID != "n-1" || m.PID == 0 || !strings.HasPrefix(m.RPC, "localhost:") || len(m.Etcd) != 1 {
+		t.Errorf("it says %+v", m.Ready)
+	}
+	conn, err := grpc.NewClient(m.RPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	h, err := healthpb.NewHealthClient(conn).Check(t.Context(), &healthpb.HealthCheckRequest{})
+	if err != nil || h.GetStatus() != healthpb.HealthCheckResponse_SERVING {
+		t.Errorf("health at %s: %v, %v", m.RPC, h, err)
+	}
+	resp, err := http.Get("http://" + m.HTTP + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("metrics at %s: %s", m.HTTP, resp.Status)
+	}
+	drain(resp.Body)
+	http.DefaultClient.CloseIdleConnections()
+	etcd, err := etcdclient.New(m.Etcd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = etcd.Close() }()
+	if err := etcdclient.Check(t.Context(), etcd); err != nil {
+		t.Error(err)
+	}
+}
+
+// Whatever somebody sends to the gRPC port, the node serves on.
+func TestGarbageOnThePort(t *testing.T) {
+	t.Parallel()
+	m := startNode(t, t.TempDir(), "m", "master", "--enable_ha=false")
+	m.serves()
+	for name, bytes := range map[string][]byte{
+		"nothing":   nil,
+		"text":      []byte("hello\r\n\r\n"),
+		"HTTP/1":    []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+		"TLS":       {0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00, 0x01, 0xfc, 0x03, 0x03},
+		"zeros":     make([]byte, 1<<20),
+		"a preface": []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+		"a preface, and a frame that is too long": append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 0xff, 0xff, 0xff, 0x04, 0, 0, 0, 0, 0),
+		"a preface, settings, and garbage": append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"),
+			bytes.Repeat([]byte{0xa5}, 1<<16)...),
+	} {
+		conn, err := net.Dial("tcp", m.RPC)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		_, _ = conn.Write(bytes) // it may be cut off in the middle
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		drain(conn)
+		_ = conn.Close()
+	}
+	putOne(t, m)
+	if !m.Alive() {
+		t.Error("it has ended")
+	}
+}
+
+// A message past the limit is refused, with what to do about it; the node
+// serves on.
+func TestOversizeMessage(t *testing.T) {
+	t.Parallel()
+	m := startNode(t, t.TempDir(), "m", "master", "--enable_ha=false", "--max-message-bytes=1MiB")
+	m.serves()
+	conn, err := grpc.NewClient(m.RPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	keys := slices.Repeat([]string{strings.Repeat("k", 4000)}, 300)
+	_, err = pb.NewObjectServiceClient(conn).BatchExistKey(t.Context(), &pb.BatchExistKeyRequest{Keys: keys})
+	if status.Code(err) != codes.ResourceExhausted || !strings.Contains(err.Error(), "larger than max (1200900 vs. 1048576)") {
+		t.Errorf("a client of another kind gets: %v", err)
+	}
+	c := connect(t, client.Config{Addresses: []string{m.RPC}, MaxMessageBytes: 1 << 20})
+	_, err = c.BatchExistKey(t.Context(), keys)
+	if !errors.Is(err, errs.InvalidParams) || !strings.Contains(err.Error(), "the request has 1200900 bytes, at most 1048576 are possible; split it") {
+		t.Errorf("our client gets: %v", err)
+	}
+	if _, err := c.BatchExistKey(t.Context(), keys[:100]); err != nil {
+		t.Errorf("a message within the limit: %v", err)
+	}
+	putOne(t, m)
+}
+
+// A lone primary without HA serves at once and ends at once.
+func TestWithoutHA(t *testing.T) {
+	t.Parallel()
+	m := startNode(t, t.TempDir(), "m", "master", "--enable_ha=false")
+	s := m.serves()
+	if len(m.Etcd) != 0 || len(s.GetWarnings()) != 1 || !strings.Contains(s.GetWarnings()[0], "high availability is off") {
+		t.Errorf("ready %+v, warnings %q", m.Ready, s.GetWarnings())
+	}
+	putOne(t, m)
+	sigterm(t, m.Process)
+	gone(t, m.Process)
+	if err := m.Stop(time.Second); err != nil {
+		t.Error(err)
+	}
+	for line := range strings.Lines(printed(m.Process)) {
+		var fields map[string]any
+		if err := json.Unmarshal([]byte(line), &fields); err != nil {
+			t.Errorf("a line of its log is no JSON: %q", line)
+		}
+	}
+}

@@ -1,0 +1,51 @@
+package leasesync_test
+
+import (
+	"bytes"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// FuzzDecode feeds the decoder any bytes: it refuses them, or gives a batch
+// that encodes to what decodes to the same renewals, and no more of them than
+// there are bytes.
+func FuzzDecode(f *testing.F) {
+	for _, renewals := range [][]metadata.Renewal{
+		{{Ref: metadata.Ref{Shard: 3, ID: 4}, Deadline: 5}},
+		{{Ref: metadata.Ref{Shard: 3, ID: 4}, Deadline: 5}, {Ref: metadata.Ref{Shard: 3, ID: 9}, Deadline: 4}, {Ref: metadata.Ref{Shard: 9, ID: 1}}},
+		{{Ref: metadata.Ref{ID: math.MaxUint64}, Deadline: math.MaxInt64}, {Ref: metadata.Ref{Shard: 1}, Deadline: math.MinInt64}},
+	} {
+		enc, err := leasesync.Batches(renewals)[0].AppendBinary(nil)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(enc)
+	}
+	f.Add([]byte{})
+	f.Add([]byte{3, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := leasesync.Decode(b)
+		if err != nil {
+			return
+		}
+		renewals := c.(*leasesync.Batch).Renewals
+		if n := len(renewals); n == 0 || n > len(b)/2 || cap(renewals) > 64+3*len(b) {
+			t.Fatalf("%d bytes give %d renewals in room for %d", len(b), n, cap(renewals))
+		}
+		once, err := c.AppendBinary(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, err := leasesync.Decode(once)
+		if err != nil || !slices.Equal(again.(*leasesync.Batch).Renewals, renewals) {
+			t.Fatalf("%+v becomes %+v: %v", c, again, err)
+		}
+		if twice, err := again.AppendBinary(nil); err != nil || !bytes.Equal(once, twice) {
+			t.Fatalf("%+v encodes to %x, then to %x: %v", c, once, twice, err)
+		}
+	})
+}

@@ -1,0 +1,343 @@
+package metadata_test
+
+import (
+	"bytes"
+	"errors"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+var decoders = [metadata.StreamCount]func([]byte) (metadata.Change, error){
+	metadata.LeaseRenewals: leasesync.Decode,
+	metadata.ObjectEvents:  metadata.DecodeObjectEvent,
+	metadata.DeleteEvents:  deleteevents.Decode,
+}
+
+// allocated returns how many bytes f takes from the heap, about.
+func allocated(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// FuzzObjectEvent feeds the decoder any bytes: it refuses them, or gives a
+// change that encodes to what decodes to the same again, and takes no more
+// memory than the bytes justify.
+func FuzzObjectEvent(f *testing.F) {
+	for _, commit := range richLog(f) {
+		for _, change := range commit.Changes {
+			if change.Stream() == metadata.ObjectEvents {
+				f.Add(encoding(f, change))
+			}
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var c metadata.Change
+		var err error
+		if n := allocated(func() { c, err = metadata.DecodeObjectEvent(b) }); n > 1<<20+64*uint64(len(b)) {
+			t.Fatalf("decoding %d bytes takes %d", len(b), n)
+		}
+		if err != nil {
+			return
+		}
+		once := encoding(t, c)
+		again, err := metadata.DecodeObjectEvent(once)
+		if err != nil {
+			t.Fatalf("%+v encodes to what cannot be decoded: %v", c, err)
+		}
+		if twice := encoding(t, again); !bytes.Equal(once, twice) {
+			t.Fatalf("%+v encodes to %x, that to %x", c, once, twice)
+		}
+	})
+}
+
+func encoding(t testing.TB, c metadata.Change) []byte {
+	t.Helper()
+	b, err := c.AppendBinary(nil)
+	if err != nil {
+		t.Fatalf("encoding %T: %v", c, err)
+	}
+	return b
+}
+
+// richLog returns the commits of a cluster that has had one of everything.
+func richLog(t tester) []*metadata.Commit {
+	c := newCluster(t)
+	rich(c)
+	c.pass(11 * time.Minute)
+	c.commit()
+	for _, e := range c.primary.PrepareDiscards(c.now, 10) {
+		c.commit(e)
+	}
+	c.evict(metadata.Quota{Objects: 20, IncludePinned: true})
+	return c.log
+}
+
+// FuzzHistory applies whatever can be decoded to two stores. They agree after
+// each commit, on faults too; while there is none, ranges are disjoint, what is
+// taken is what somebody has, and a snapshot gives the same state, which goes
+// on the same way.
+func FuzzHistory(f *testing.F) {
+	for _, story := range []func(*cluster){
+		func(c *cluster) { c.put("x"); c.read("x"); c.scan(); _ = c.remove("x", true); c.put("x") },
+		func(c *cluster) { c.put("x", softPin); c.pass(time.Hour); c.evict(metadata.Quota{Objects: 1}) },
+		func(c *cluster) {
+			c.mount(2, "b", 300)
+			c.put("x", hardPin, func(p *metadata.Put) { p.Replicas = 2 })
+			c.put("y", func(p *metadata.Put) { p.DiskPath, p.Group, p.DataType = "/d/y", "g", 3 })
+			c.unmount(c.primary.Segments()[0].ID)
+		},
+		func(c *cluster) {
+			_ = c.putStart("x", func(p *metadata.Put) { p.Request = 7 })
+			c.pass(time.Minute)
+			_ = c.putStart("x")
+			_ = c.revokeAs(c.putRef("x"))
+			c.startTerm(params, 20*time.Second)
+			_ = c.putStart("y")
+			c.pass(11 * time.Minute)
+			for _, e := range c.primary.PrepareDiscards(c.now, 10) {
+				c.commit(e)
+			}
+		},
+	} {
+		c := newCluster(f)
+		c.mount(1, "a", 300)
+		story(c)
+		f.Add(scriptOf(f, c.log))
+	}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		h := history{t: t, one: metadata.New(metadata.Options{}), two: metadata.New(metadata.Options{})}
+		h.term = 1
+		if !h.apply(0, &metadata.TermStart{Term: 1, Params: params}) {
+			t.Fatal("the first entry of a term is refused")
+		}
+		if h.play(script) {
+			h.check()
+		}
+	})
+}
+
+// A script is a history in a form that a fuzzer can change: for each commit the
+// milliseconds since the one before and the changes, each with its stream and
+// its encoding.
+func scriptOf(t testing.TB, log []*metadata.Commit) (b []byte) {
+	var last metadata.Time
+	for _, c := range log {
+		b = binenc.AppendUvarint(b, uint64(c.Time-last))
+		b = append(b, byte(len(c.Changes)))
+		for _, change := range c.Changes {
+			b = append(b, byte(change.Stream()))
+			b = binenc.AppendString(b, string(encoding(t, change)))
+		}
+		last = c.Time
+	}
+	return b
+}
+
+// A history is two stores that get the same commits, one of them with changes
+// that went through their encoding once more.
+type history struct {
+	t        *testing.T
+	one, two *metadata.Store
+	term     metadata.Term
+}
+
+// play applies a script up to its end or the first fault. It reports whether
+// there was none.
+func (h *history) play(script []byte) bool {
+	r := binenc.NewReader(script)
+	for commits := 0; r.Len() > 0 && commits < 100; commits++ {
+		pause := metadata.Time(r.UvarintMax("a pause", 1<<50))
+		var changes []metadata.Change
+		for range r.Byte() {
+			stream := r.Byte() % byte(metadata.StreamCount)
+			c, err := decoders[stream](r.Bytes(metadata.MaxChangeBytes))
+			if r.Err() != nil || err != nil {
+				break
+			}
+			if start, ok := c.(*metadata.TermStart); ok {
+				h.term = start.Term
+			}
+			changes = append(changes, c)
+		}
+		if !h.apply(pause, changes...) {
+			return false
+		}
+	}
+	return true
+}
+
+// apply commits changes on both stores, which must agree afterwards.
+func (h *history) apply(pause metadata.Time, changes ...metadata.Change) bool {
+	h.t.Helper()
+	at := h.one.Position()
+	commit := metadata.Commit{Seq: at.Seq + 1, Term: h.term, Time: at.Time + pause, Changes: changes}
+	again := commit
+	again.Changes = nil
+	for _, c := range changes {
+		copied, err := decoders[c.Stream()](encoding(h.t, c))
+		if err != nil {
+			h.t.Fatalf("%T cannot be decoded again: %v", c, err)
+		}
+		again.Changes = append(again.Changes, copied)
+	}
+	p1, err1 := h.one.Apply(&commit, make([]error, len(changes)))
+	p2, err2 := h.two.Apply(&again, nil)
+	if p1 != p2 || (err1 == nil) != (err2 == nil) {
+		h.t.Fatalf("after %T...: %+v and %+v, %v and %v", first(changes), p1, p2, err1, err2)
+	}
+	return err1 == nil
+}
+
+// check looks at the state from all sides, then lets a copy of it go on.
+func (h *history) check() {
+	h.t.Helper()
+	checkBusy(h.t, h.one)
+	copied := reload(h.t, h.one)
+	for h.one.Sweep(100) {
+	}
+	before, after := h.one.Stats(), copied.Stats()
+	before.SoftPinned, after.SoftPinned = 0, 0 // pins that have ended are looked at lazily
+	before.Evicted, before.EvictedBytes, before.Discarded, before.QuarantineExits = 0, 0, 0, 0
+	if before != after {
+		h.t.Fatalf("a store with %+v is loaded as one with %+v", before, after)
+	}
+	h.two = copied
+	far := metadata.Time(1) << 60
+	for _, c := range []metadata.Change{
+		&metadata.Cutoff{Deadline: h.one.Position().Time - 1, PinTime: h.one.Position().Time},
+		&metadata.Cutoff{Deadline: far, PinTime: far},
+		&metadata.Mount{Spec: segment.Spec{ID: segment.ID{9}, Name: "late", Base: 1 << 50, Size: 1 << 20}},
+		&metadata.Cutoff{Deadline: far, PinTime: far, IncludePinned: true},
+	} {
+		if !h.apply(1000, c) {
+			h.t.Fatalf("%T is refused", c)
+		}
+	}
+	checkBusy(h.t, h.one)
+}
+
+// checkBusy demands that nothing overlaps or lies outside, and that exactly
+// what somebody has is taken.
+func checkBusy(t *testing.T, s *metadata.Store) {
+	t.Helper()
+	all, _ := s.Ranges(segment.ID{})
+	var sum uint64
+	for _, list := range all {
+		end := uint64(0)
+		for _, r := range list.Ranges {
+			if r.Offset < end || r.Length == 0 || r.Offset+r.Length > list.Size {
+				t.Fatalf("segment %v of %d bytes has %+v behind %d", list.ID, list.Size, r, end)
+			}
+			end = r.Offset + r.Length
+			sum += r.Length
+		}
+	}
+	if busy := s.Stats().Busy; busy != sum {
+		t.Fatalf("%d bytes are taken, somebody has %d", busy, sum)
+	}
+}
+
+// reload passes a quiet store through a snapshot.
+func reload(t *testing.T, s *metadata.Store) *metadata.Store {
+	t.Helper()
+	l := metadata.NewLoader(metadata.Options{})
+	var part []byte
+	for i := range metadata.SnapshotParts {
+		part, _ = s.AppendSnapshotPart(part[:0], i)
+		if err := l.Add(part); err != nil {
+			t.Fatalf("its own snapshot is refused: %v", err)
+		}
+	}
+	loaded, err := l.Finish()
+	if err != nil {
+		t.Fatalf("its own snapshot is refused: %v", err)
+	}
+	if got, want := loaded.Position(), s.Position(); got != want {
+		t.Fatalf("loaded %+v, want %+v", got, want)
+	}
+	return loaded
+}
+
+// FuzzSnapshotPart puts any bytes in the place of one part of a snapshot, and
+// leaves it at that or also cuts the stream: it is refused, or gives a store
+// that holds together.
+func FuzzSnapshotPart(f *testing.F) {
+	c := newCluster(f)
+	rich(c)
+	whole := c.snapshot()
+	for i, part := range whole {
+		if i == 0 || i == metadata.SnapshotParts-1 || len(part) > 60 && i%16 == 0 {
+			f.Add(uint16(i), part, uint16(metadata.SnapshotParts), i%32 == 0)
+		}
+	}
+	f.Add(uint16(5), whole[5], uint16(700), false)
+	f.Add(uint16(metadata.SnapshotParts-1), whole[metadata.SnapshotParts-1], uint16(metadata.SnapshotParts), true)
+	f.Fuzz(func(t *testing.T, number uint16, part []byte, parts uint16, trust bool) {
+		number %= metadata.SnapshotParts
+		parts = min(parts, metadata.SnapshotParts)
+		l := metadata.NewLoader(metadata.Options{})
+		for i := range parts {
+			err := error(nil)
+			if i != number {
+				err = l.Add(whole[i])
+			} else if n := allocated(func() { err = l.Add(part) }); n > 1<<20+64*uint64(len(part)) {
+				t.Fatalf("a part of %d bytes takes %d", len(part), n)
+			}
+			if err != nil {
+				if s, err := l.Finish(); s != nil || !errors.Is(err, metadata.ErrIncomplete) {
+					t.Fatalf("a snapshot of which part %d is refused: %v", i, err)
+				}
+				return
+			}
+		}
+		finish := l.Finish
+		if trust { // the digest is in the way of most changed parts
+			finish = l.FinishUnchecked
+		}
+		s, err := finish()
+		if parts < metadata.SnapshotParts && !errors.Is(err, metadata.ErrIncomplete) {
+			t.Fatalf("a snapshot of %d parts: %v", parts, err)
+		}
+		if err != nil {
+			return
+		}
+		checkBusy(t, s)
+		h := history{t: t, one: s, two: reload(t, s), term: s.Position().Term}
+		h.check()
+	})
+}
+
+// A snapshot that is cut anywhere is refused as incomplete, or where it is cut.
+func FuzzSnapshotCut(f *testing.F) {
+	c := newCluster(f)
+	rich(c)
+	whole := c.snapshot()
+	f.Add(uint16(0), uint16(0))
+	f.Add(uint16(500), uint16(1))
+	f.Add(uint16(metadata.SnapshotParts-1), uint16(40))
+	f.Fuzz(func(t *testing.T, number, offset uint16) {
+		number %= metadata.SnapshotParts
+		l := metadata.NewLoader(metadata.Options{})
+		for _, part := range whole[:number] {
+			if err := l.Add(part); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if cut := whole[number][:int(offset)%len(whole[number])]; l.Add(cut) == nil {
+			t.Fatalf("part %d is taken when it is cut at %d", number, len(cut))
+		}
+		if s, err := l.Finish(); s != nil || !errors.Is(err, metadata.ErrIncomplete) {
+			t.Fatalf("a snapshot cut at part %d: %v", number, err)
+		}
+	})
+}
