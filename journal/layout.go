@@ -74,6 +74,9 @@ type Head struct {
 	// Clean says that the term ended with a handover: no lease was granted that
 	// is not in the journal.
 	Clean bool `json:"clean,omitempty"`
+	// Heir is the node that a handover is meant for, empty for any: the others
+	// leave the election to it for a session TTL.
+	Heir string `json:"heir,omitempty"`
 }
 
 func (h Head) encode() (string, error) {

@@ -107,7 +107,7 @@ func (t *Term) handOver(ctx context.Context, o *order) (handed bool, err error) 
 		n.Log.Warn().Err(err).Str("to", to.ID).Msg("the successor does not follow, no handover")
 		return false, nil
 	}
-	if err := t.resign(ctx); err != nil {
+	if err := t.resign(ctx, o.target); err != nil {
 		return false, fmt.Errorf("resigning: %w", err)
 	}
 	n.Log.Info().Uint64("term", uint64(t.Number)).Str("to", to.ID).Dur("took", n.Clock()-begun).Msg("handed over")

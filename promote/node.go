@@ -105,6 +105,7 @@ type Node struct {
 	registry *registry
 	wake     chan struct{} // the leader, or the follower's state, may have changed
 	orders   chan *order   // handovers that operators ask for
+	vacant   time.Duration // by the clock: since when there is no leader, 0 if there is; for campaign alone
 
 	mu       sync.Mutex // guards all below
 	role     Role
@@ -125,7 +126,7 @@ func New(c Config) *Node {
 		wake: make(chan struct{}, 1), orders: make(chan *order),
 		loads: make(map[journal.Reason]int),
 	}
-	n.registry = &registry{client: c.Sessions, layout: c.Layout, clock: c.Clock, ttl: c.SessionTTL, log: c.Log, self: n.self}
+	n.registry = &registry{client: c.Sessions, layout: c.Layout, clock: c.Clock, ttl: c.SessionTTL, log: c.Log, self: n.self, stands: n.stands}
 	return n
 }
 
@@ -238,6 +239,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	}
 	n.setLeader(l)
 	if there {
+		n.vacant = 0
 		n.yield(0)
 		n.setRole(Standby)
 		return nil, nil
@@ -249,6 +251,12 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	head, err := reader.Head(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if n.vacant == 0 {
+		n.vacant = n.Clock()
+	}
+	if heir := head.Head.Heir; heir != "" && heir != n.ID && n.Clock()-n.vacant < n.SessionTTL {
+		return nil, nil // the one before handed over to another node
 	}
 	empty := false
 	if may, _ := n.promotable(f, head); !may {
@@ -321,6 +329,7 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Posit
 	begun := n.Clock()
 	session, err := openSession(ctx, n.Sessions, n.Clock, n.SessionTTL)
 	if err != nil {
+		n.setRole(Standby)
 		return nil, err
 	}
 	l, err := elect(ctx, n.Client, n.Layout, session, Leader{NodeID: n.ID, RPC: n.RPC, HTTP: n.HTTP}, head)

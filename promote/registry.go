@@ -38,6 +38,7 @@ type registry struct {
 	ttl    time.Duration
 	log    zerolog.Logger
 	self   func(ctx context.Context) NodeInfo
+	stands func() (role Role, promotable bool) // what others must know at once
 }
 
 // register waits until the node's key is free and creates it. A key that a
@@ -122,21 +123,28 @@ func (r *registry) run(ctx context.Context, s *Session) error {
 	}
 }
 
-// keep updates the key each second and keeps the session alive.
+// keep updates the key each second, and at once when this node can do something
+// new, and keeps the session alive.
 func (r *registry) keep(ctx context.Context, s *Session) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	lost := make(chan error, 1)
 	go func() { lost <- s.keepAlive(ctx) }()
-	tick := time.NewTicker(time.Second)
+	tick := time.NewTicker(registerEvery / 20)
 	defer tick.Stop()
 	var last NodeInfo
+	looked := r.clock()
 	for {
 		select {
 		case err := <-lost:
 			return err
 		case <-tick.C:
 		}
+		role, promotable := r.stands()
+		if role == last.Role && promotable == last.Promotable && r.clock()-looked < registerEvery {
+			continue
+		}
+		looked = r.clock()
 		self := r.self(ctx)
 		if self == last {
 			continue
@@ -146,6 +154,9 @@ func (r *registry) keep(ctx context.Context, s *Session) error {
 		}
 	}
 }
+
+// registerEvery is how often a node that goes on as before updates its key.
+const registerEvery = time.Second
 
 func (r *registry) update(ctx context.Context, s *Session, self NodeInfo) error {
 	value, err := json.Marshal(self)

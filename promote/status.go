@@ -68,6 +68,12 @@ func (n *Node) describe(s *Status, f follower.Status) {
 	s.Self.Promotable, s.Self.Why = n.promotable(n.follower, f.At)
 }
 
+// stands says what others must know of this node at once.
+func (n *Node) stands() (Role, bool) {
+	s := n.Status()
+	return s.Self.Role, s.Self.Promotable
+}
+
 // self is what this node registers.
 func (n *Node) self(ctx context.Context) NodeInfo {
 	s := n.Status()

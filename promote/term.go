@@ -214,7 +214,7 @@ func (t *Term) serve(ctx, running context.Context) error {
 		case handed:
 			return nil
 		case ctx.Err() != nil:
-			return t.resign(running) // to nobody, but in order
+			return t.resign(running, "") // to nobody, but in order
 		}
 		t.session.resume()
 		t.newWriter()
@@ -315,9 +315,12 @@ func (t *Term) flush(ctx context.Context) error {
 // flushBatch is how many renewals are collected at once.
 const flushBatch = 2048
 
-// resign ends the term cleanly. Every lease must be in the journal.
-func (t *Term) resign(ctx context.Context) error {
+// resign ends the term cleanly, for an heir or, if that is empty, for whoever is
+// first. Every lease must be in the journal.
+func (t *Term) resign(ctx context.Context, heir string) error {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	return t.log.Resign(ctx, t.writer.Next())
+	head := t.writer.Next()
+	head.Heir = heir
+	return t.log.Resign(ctx, head)
 }

@@ -1,0 +1,268 @@
+package promote_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/etcdtest/faultinject"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// Whatever operation on etcd fails while a standby takes over, or two in a row,
+// it serves in the end, by itself: in a term that the journal, the leader key and its own state
+// agree on, with everything that was there.
+func TestPromotionWhenTheNthOperationFails(t *testing.T) {
+	for _, tc := range []struct {
+		kind faultinject.Kind
+		row  int
+	}{{faultinject.QuestionLost, 1}, {faultinject.QuestionLost, 2}, {faultinject.AnswerLost, 1}, {faultinject.AnswerLost, 2}} {
+		t.Run(fmt.Sprintf("%v, %d in a row", tc.kind, tc.row), func(t *testing.T) {
+			t.Parallel()
+			etcd := etcdtest.Start(t)
+			failed := 0
+			for run := range faultinject.Runs(tc.kind) {
+				run.Row = tc.row
+				t.Run(fmt.Sprint(run.I), func(t *testing.T) { promoteWithFault(t, etcd, run) })
+				if run.Fault() != "" {
+					failed++
+				}
+			}
+			// At least the reads of leader and head, the session's grant, the election,
+			// the records' grant, the first entry and the announcement.
+			if failed < 7 {
+				t.Errorf("only %d operations failed", failed)
+			}
+		})
+	}
+}
+
+func promoteWithFault(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run) {
+	old := newPredecessor(t, etcd, fmt.Sprintf("run%d", run.I))
+	w := newCluster(t, etcd)
+	b := w.start("b", old.follow, func(c *promote.Config) {
+		c.Client, c.Sessions = faultyClient(t, etcd, run), faultyClient(t, etcd, run)
+	})
+	w.promotable(b)
+	old.put(t, "last")
+	waitFor(t, "b to have it all", func() bool { return b.Status().Position == old.store.Position() })
+	before := old.store.Position()
+
+	run.OnFault = func() {
+		if !b.serves() {
+			return
+		}
+		if l, ok := old.leader(t); !ok || l.NodeID != "b" || l.State != promote.Serving {
+			t.Errorf("%v: b serves, and the leader key says %+v", run, l)
+		}
+	}
+	run.Arm()
+	old.leave(t)
+	w.serving(b)
+	run.Disarm()
+
+	leader, _ := old.leader(t)
+	if leader.NodeID != "b" || leader.State != promote.Serving || leader.Term != b.Status().Leader.Term {
+		t.Errorf("%v: the leader key says %+v, b %+v", run, leader, b.Status().Leader)
+	}
+	for _, key := range old.keys {
+		if err := b.get(key); err != nil {
+			t.Errorf("%v: %s after the takeover: %v", run, key, err)
+		}
+	}
+	b.put("after")
+	replayed := old.replay(t, func(at metadata.Position) bool { return at.Seq > before.Seq && at == b.Store().Position() })
+	if got := replayed.Position(); got.Term != leader.Term {
+		t.Errorf("%v: the journal is in term %d, the leader in %d", run, got.Term, leader.Term)
+	}
+	if t.Failed() {
+		t.Logf("%v: %+v", run, b.Status())
+	}
+}
+
+// A node that cannot open a session for its election is a standby again, and
+// says so, until it can.
+func TestRoleBetweenElections(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	old := newPredecessor(t, etcd, "test")
+	run := &faultinject.Run{Kind: faultinject.QuestionLost, I: 1, Row: 1 << 30}
+	run.Skip = func(method string, _ int) bool { return method != "/etcdserverpb.Lease/LeaseGrant" }
+	w := newCluster(t, etcd)
+	b := w.start("b", old.follow, func(c *promote.Config) { c.Sessions = faultyClient(t, etcd, run) })
+	w.promotable(b)
+	run.Arm()
+	old.leave(t)
+	waitFor(t, "an election", func() bool { return run.Fault() != "" })
+	waitFor(t, "the role of a standby", func() bool { return b.Status().Self.Role == promote.Standby })
+	run.Disarm()
+	w.serving(b)
+}
+
+func faultyClient(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run) *clientv3.Client {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// A predecessor is a primary of term 1 that leaves without a word.
+type predecessor struct {
+	client *clientv3.Client
+	layout journal.Layout
+	begin  int64 // etcd's revision before there was a journal
+	store  *metadata.Store
+	log    *journal.EtcdLog
+	writer *journal.Writer
+	now    *clock.Cluster
+	keys   []string
+}
+
+func newPredecessor(t *testing.T, etcd *etcdtest.Cluster, cluster string) *predecessor {
+	t.Helper()
+	boot := clock.Boot()
+	p := &predecessor{
+		client: etcd.Client(t), layout: journal.NewLayout("/understudy", cluster),
+		store: metadata.New(metadata.Options{}), now: clock.NewCluster(boot, 0),
+	}
+	value, err := json.Marshal(promote.Leader{NodeID: "old", RPC: "old", Term: 1, State: promote.Serving})
+	if err != nil {
+		t.Fatal(err)
+	}
+	put, err := p.client.Put(t.Context(), p.layout.Leader(), string(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.begin = put.Header.Revision
+	p.log = journal.NewEtcdLog(p.client, p.layout, p.begin, journal.Position{}, time.Minute, boot)
+	p.writer = journal.NewWriter(journal.WriterConfig{
+		Store: p.store, Queue: journal.NewQueue(p.store, 1<<20), Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now.Now, Elapsed: boot,
+	})
+	p.store.StartIDs(1)
+	p.commit(t, &metadata.TermStart{Term: 1, Params: params})
+	mount, err := p.store.PrepareMount(segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 30, Endpoint: "a:1", Client: segment.ClientID{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.commit(t, mount)
+	for _, key := range keys("k", 5) {
+		p.put(t, key)
+	}
+	return p
+}
+
+func (p *predecessor) commit(t *testing.T, c metadata.Change) {
+	t.Helper()
+	if err := p.writer.Commit(t.Context(), c); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (p *predecessor) put(t *testing.T, key string) {
+	t.Helper()
+	put := &metadata.Put{Tenant: metadata.DefaultTenant, Key: key, Client: segment.ClientID{1}, Size: 100, Replicas: 1}
+	start, _, _, err := p.store.PreparePutStart(put, p.now.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.commit(t, start)
+	end, _, err := p.store.PreparePutEnd(metadata.PutRef{
+		Tenant: metadata.DefaultTenant, Key: key, Client: segment.ClientID{1}, Selector: metadata.SelectMemory,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.commit(t, end)
+	p.keys = append(p.keys, key)
+}
+
+// follow makes a node a standby of the predecessor.
+func (p *predecessor) follow(c *promote.Config) {
+	c.Layout, c.Peers, c.MayStartEmpty = p.layout, p, false
+}
+
+// Fetch sends the state; the predecessor commits nothing meanwhile.
+func (p *predecessor) Fetch(_ context.Context, _ string, add func([]byte) error) (journal.Position, error) {
+	for i := range metadata.SnapshotParts {
+		part, _ := p.store.AppendSnapshotPart(nil, i)
+		if err := add(part); err != nil {
+			return journal.Position{}, err
+		}
+	}
+	return p.log.Tip(), nil
+}
+
+// WaitApplied is for handovers, of which there are none here.
+func (p *predecessor) WaitApplied(context.Context, string, metadata.Seq) error {
+	return errors.New("nobody to wait for")
+}
+
+// leave deletes the leader key, as etcd does when a session ends.
+func (p *predecessor) leave(t *testing.T) {
+	t.Helper()
+	if _, err := p.client.Delete(t.Context(), p.layout.Leader()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// leader returns what the leader key says, false if there is none.
+func (p *predecessor) leader(t *testing.T) (l promote.Leader, ok bool) {
+	t.Helper()
+	resp, err := p.client.Get(t.Context(), p.layout.Leader())
+	if err == nil && len(resp.Kvs) == 1 {
+		err = json.Unmarshal(resp.Kvs[0].Value, &l)
+	}
+	if err != nil {
+		t.Errorf("the leader: %v", err)
+		return l, false
+	}
+	return l, len(resp.Kvs) == 1
+}
+
+// replay applies the journal from its beginning to an empty state, until that
+// stands where it is to come to.
+func (p *predecessor) replay(t *testing.T, until func(metadata.Position) bool) *metadata.Store {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r := replay{store: metadata.New(metadata.Options{}), until: until}
+	reader := &journal.Reader{Client: p.client, Layout: p.layout, Codec: codec}
+	if err := reader.Read(ctx, journal.Position{Revision: p.begin}, r); !errors.Is(err, errThere) {
+		t.Fatalf("the journal leads to %+v: %v", r.store.Position(), err)
+	}
+	return r.store
+}
+
+// A replay follows the journal, and compares the digests in its heads.
+type replay struct {
+	store *metadata.Store
+	until func(metadata.Position) bool
+}
+
+var errThere = errors.New("the replay has come to its end")
+
+func (r replay) Commit(c *metadata.Commit, at journal.Position) error {
+	if p := r.store.Position(); p.Seq > 0 && at.Head.Checked == p.Seq && at.Head.Digest != p.Digest {
+		return fmt.Errorf("the state at %d has digest %v, the head says %v", p.Seq, p.Digest, at.Head.Digest)
+	}
+	p, err := r.store.Apply(c, nil)
+	if err == nil && r.until(p) {
+		return errThere
+	}
+	return err
+}
+
+func (r replay) Changed(string) {}
