@@ -74,8 +74,8 @@ type Head struct {
 	// Clean says that the term ended with a handover: no lease was granted that
 	// is not in the journal.
 	Clean bool `json:"clean,omitempty"`
-	// Heir is the node that a handover is meant for, empty for any: the others
-	// leave the election to it for a session TTL.
+	// Heir is the node that the primary handed over to, if it did: the others, the
+	// old primary among them, leave the election to it for a session TTL.
 	Heir string `json:"heir,omitempty"`
 }
 

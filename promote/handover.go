@@ -107,11 +107,10 @@ func (t *Term) handOver(ctx context.Context, o *order) (handed bool, err error) 
 		n.Log.Warn().Err(err).Str("to", to.ID).Msg("the successor does not follow, no handover")
 		return false, nil
 	}
-	if err := t.resign(ctx, o.target); err != nil {
+	if err := t.resign(ctx, to.ID); err != nil {
 		return false, fmt.Errorf("resigning: %w", err)
 	}
 	n.Log.Info().Uint64("term", uint64(t.Number)).Str("to", to.ID).Dur("took", n.Clock()-begun).Msg("handed over")
-	n.yield(n.SessionTTL)
 	n.setLeader(Leader{NodeID: to.ID, RPC: to.RPC, HTTP: to.HTTP, Term: t.Number})
 	o.result <- handover{to: to, took: n.Clock() - begun}
 	return true, nil

@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // A handover that names a node goes to that node, whoever sees the vacancy
@@ -20,20 +21,12 @@ func TestHandoverToANamedNode(t *testing.T) {
 				w.promotable(n)
 			}
 		}
-		waitFor(t, "all of them in the list of nodes", func() bool {
-			list, _ := from.Nodes(t.Context())
-			ready := 0
-			for _, n := range list {
-				if n.Promotable {
-					ready++
-				}
-			}
-			return ready == len(nodes)
+		var leader promote.Leader
+		waitFor(t, "the registrations to say so too", func() (done bool) {
+			var err error
+			leader, _, err = from.Handover(t.Context(), 0, to)
+			return err == nil
 		})
-		leader, _, err := from.Handover(t.Context(), 0, to)
-		if err != nil {
-			t.Fatal(err)
-		}
 		if leader.NodeID != to {
 			t.Fatalf("%s handed over to %s, and %s serves", from.id, to, leader.NodeID)
 		}

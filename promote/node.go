@@ -113,7 +113,6 @@ type Node struct {
 	follower *follower.Follower     // nil while this node is elected
 	term     *Term                  // nil unless this node is elected
 	allowed  bool                   // to start empty, by an operator
-	yields   time.Duration          // by the clock: until then the successor goes first
 	loads    map[journal.Reason]int // snapshot loads of followers before
 	lastLoad journal.Reason
 	takeover Takeover // the last one of this node
@@ -240,11 +239,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	n.setLeader(l)
 	if there {
 		n.vacant = 0
-		n.yield(0)
 		n.setRole(Standby)
-		return nil, nil
-	}
-	if n.yielding() {
 		return nil, nil
 	}
 	reader := &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
@@ -256,7 +251,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		n.vacant = n.Clock()
 	}
 	if heir := head.Head.Heir; heir != "" && heir != n.ID && n.Clock()-n.vacant < n.SessionTTL {
-		return nil, nil // the one before handed over to another node
+		return nil, nil // the primary before handed over to another node
 	}
 	empty := false
 	if may, _ := n.promotable(f, head); !may {
@@ -266,21 +261,6 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		empty = true
 	}
 	return n.run(ctx, f, head, empty)
-}
-
-// yielding reports whether this node has just handed over, and leaves the
-// election to its successor.
-func (n *Node) yielding() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.Clock() < n.yields
-}
-
-// yield leaves the next election to others for a while.
-func (n *Node) yield(d time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.yields = n.Clock() + d
 }
 
 // promotable reports whether this node may take over with the state it has,
@@ -338,6 +318,7 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Posit
 		n.setRole(Standby)
 		return nil, err
 	}
+	n.vacant = 0
 	n.setLeader(l)
 	n.setRole(Promoting)
 	n.mu.Lock()
