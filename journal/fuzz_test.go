@@ -165,3 +165,27 @@ func FuzzHead(f *testing.F) {
 		}
 	})
 }
+
+// What fuzzing has found: values that were taken, and with which this node would
+// have gone on to write what nobody can read, or passed over records.
+func TestValuesThatCannotBe(t *testing.T) {
+	for name, head := range map[string]string{
+		"a negative hold":     `{"term":1,"sequence":1,"checked_digest":"0","lease_hold_ms":-1}`,
+		"a hold without end":  `{"term":1,"sequence":1,"checked_digest":"0","lease_hold_ms":9223372036855}`,
+		"negative bytes":      `{"term":1,"sequence":1,"checked_digest":"0","bytes":-1}`,
+		"a stream of a newer": `{"term":1,"sequence":1,"checked_digest":"0","streams":8}`,
+	} {
+		if h, err := journal.DecodeHead([]byte(head)); err == nil {
+			t.Errorf("%s: %+v", name, h)
+		}
+	}
+	changes := someChanges()[metadata.ObjectEvents]
+	of := journal.Stamp{Term: metadata.MaxTerm + 1, Seq: 7}
+	if got, _, err := codec.DecodeRecord(metadata.ObjectEvents, journal.EncodeRecord(of, len(changes), framed(t, changes))); err == nil {
+		t.Errorf("a record of term %d is taken as one of %d", of.Term, got.Term)
+	}
+	millions := journal.EncodeRecord(journal.Stamp{Term: 1, Seq: 7}, 1<<21, make([]byte, 1<<21))
+	if _, got, err := codec.DecodeRecord(metadata.LeaseRenewals, millions); err == nil {
+		t.Errorf("%d bytes hold %d empty batches", len(millions), len(got))
+	}
+}

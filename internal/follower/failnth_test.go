@@ -99,12 +99,10 @@ func (p *primary) loadWithFault(t *testing.T, run *faultinject.Run, old bool) {
 	run.OnFault = func() {
 		got, _ := f.State()
 		switch {
-		case got == nil && !old, got != nil && got != store: // nothing yet, or a new one, which Finish has checked
-		case got == store && store.Position() != before:
+		case got == nil && (old || f.Complete()):
+			t.Errorf("%v: there is no state; there was one: %v, complete: %v", run, old, f.Complete())
+		case got == store && old && store.Position() != before:
 			t.Errorf("%v: the old state has changed from %+v to %+v", run, before, store.Position())
-		}
-		if got == nil && f.Complete() {
-			t.Errorf("%v: complete with nothing", run)
 		}
 	}
 	run.Arm()
@@ -119,15 +117,15 @@ func (p *primary) loadWithFault(t *testing.T, run *faultinject.Run, old bool) {
 	}()
 	p.put(t, "meanwhile")
 	p.reached(t, run, f)
-	run.Disarm()
 	p.put(t, "after") // it follows on
 	p.reached(t, run, f)
+	run.Disarm()
 	wantReason := journal.ReasonStart
 	if old {
 		wantReason = journal.ReasonCompacted
 	}
-	if loads := f.Status().Loads; loads[wantReason] == 0 {
-		t.Errorf("%v: the loads were %v", run, loads)
+	if loads := f.Status().Loads; loads[wantReason] != 1 || len(loads) != 1 {
+		t.Errorf("%v: the snapshots it has loaded: %v", run, loads)
 	}
 }
 
@@ -193,7 +191,12 @@ func newPrimary(t *testing.T) *primary {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-ended })
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the writer ended with %v", err)
+		}
+	})
 	p.serve(t)
 	return p
 }
@@ -214,7 +217,9 @@ func (p *primary) serve(t *testing.T) {
 		if err := server.Stop(ctx); err != nil {
 			t.Error(err)
 		}
-		<-served
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
 	})
 }
 
@@ -269,7 +274,9 @@ func (p *primary) copied(t *testing.T) (*metadata.Store, journal.Position) {
 		t.Fatal(err)
 	}
 	cancel()
-	<-ended
+	if err := <-ended; !errors.Is(err, context.Canceled) {
+		t.Errorf("the follower ended with %v", err)
+	}
 	return f.State()
 }
 

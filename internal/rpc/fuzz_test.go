@@ -2,6 +2,7 @@ package rpc_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"slices"
@@ -179,8 +180,11 @@ func newFollowedNode(t *testing.T) *followedNode {
 		_ = conn.Close()
 		_ = server.Stop(ctx)
 		cancel()
-		<-ended
-		<-ended
+		for range cap(ended) {
+			if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		}
 	}
 	return n
 }
