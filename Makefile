@@ -1,7 +1,7 @@
 # Short names. The checks themselves stand in .ci/run.
 TOOL := go tool -modfile=tools/go.mod
 
-.PHONY: build test race lint fmt generate bench demo ci
+.PHONY: build test race lint fmt generate bench fuzz demo drills soak ci
 
 build: ## the programs, into bin/
 	go build -o bin/ ./cmd/...
@@ -18,8 +18,20 @@ generate: ## Go code from api/**/*.proto
 bench: ## compare two runs with: $(TOOL) benchstat old new
 	go test -run='^$$' -bench=. -benchmem ./...
 
+FUZZTIME ?= 30s
+fuzz: ## every fuzz target for FUZZTIME; what they find goes to testdata/fuzz of its package
+	@grep -r --include='*_test.go' '^func Fuzz' . | sed 's|/[^/]*:func| |; s|(.*||' | sort | while read -r package target; do \
+		go test $$package -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=20x </dev/null || exit 1; done
+
 demo:
 	go run ./cmd/masterctl demo
+
+drills: ## all fault drills in full, then each safeguard left out
+	go run ./cmd/masterctl drill run --all
+	go run -tags drills ./cmd/masterctl drill controls
+
+soak: ## random faults until stopped (Ctrl-C)
+	go run ./cmd/masterctl drill soak
 
 ci:
 	.ci/run

@@ -39,9 +39,10 @@ func TestPromotionWhenTheNthOperationFails(t *testing.T) {
 					failed++
 				}
 			}
-			// At least the reads of leader and head, the session's grant, the election,
-			// the records' grant, the first entry and the announcement.
-			if failed < 7 {
+			// At least the read of the head, the session's grant, the election, the
+			// records' grant, the first entry and the announcement. The read of the
+			// leader may have been on its way before the run was armed.
+			if failed < 6 {
 				t.Errorf("only %d operations failed", failed)
 			}
 		})

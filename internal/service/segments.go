@@ -96,13 +96,20 @@ func (m *Master) ExpireClient(ctx context.Context, client segment.ClientID) (int
 				numbers = append(numbers, s.Number)
 			}
 		}
-		if n = len(numbers); n == 0 {
-			return nil
+		for part := range slices.Chunk(numbers, maxUnmounts) {
+			if err := m.unmount(ctx, part...); err != nil {
+				return err
+			}
+			n += len(part)
 		}
-		return m.unmount(ctx, numbers...)
+		return nil
 	})
 	return n, err
 }
+
+// maxUnmounts bounds the segments of one event, so that it fits
+// metadata.MaxChangeBytes.
+const maxUnmounts = 8192
 
 func (m *Master) unmount(ctx context.Context, numbers ...segment.Number) error {
 	e := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: numbers}
