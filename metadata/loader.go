@@ -104,6 +104,7 @@ func (l *Loader) Finish() (*Store, error) {
 		return nil, fmt.Errorf("the snapshot's digest at %d is %v, what was loaded has %v", s.seq, l.digest, s.digest)
 	}
 	s.loading = false
+	s.digests.add(s.seq, s.digest)
 	s.quarantine.moveHorizon(s.now + s.inForce.Load().hold)
 	return s, nil
 }

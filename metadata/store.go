@@ -45,6 +45,7 @@ type Store struct {
 	ids      idSource
 	hash     keyHash
 	counts   counters
+	digests  digestRing
 
 	// What readers need of the term, replaced as a whole.
 	inForce atomic.Pointer[termState]
@@ -182,6 +183,7 @@ func (s *Store) StartAt(seq Seq, now Time) error {
 		return fmt.Errorf("a store at sequence %d is not empty", s.seq)
 	}
 	s.seq, s.now = seq, now
+	s.digests.add(seq, s.digest)
 	return nil
 }
 
@@ -215,6 +217,9 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 				answers[i] = err
 			}
 		}
+	}
+	if !s.loading {
+		s.digests.add(s.seq, s.digest)
 	}
 	return s.position(), tx.fault
 }

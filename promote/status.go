@@ -124,10 +124,14 @@ func (n *Node) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, meta
 	switch {
 	case t != nil:
 		p := t.Store.Position()
-		if seq != 0 && seq != p.Seq {
-			return 0, 0, errs.New(errs.InvalidParams, "Digest", "this node leads and is at %d; ask for its newest sequence", p.Seq)
+		if seq == 0 {
+			return p.Seq, p.Digest, nil
 		}
-		return p.Seq, p.Digest, nil
+		digest, ok := t.Store.DigestAt(seq)
+		if !ok {
+			return 0, 0, errs.New(errs.InvalidParams, "Digest", "this node leads, is at %d, and does not know its digest at %d", p.Seq, seq)
+		}
+		return seq, digest, nil
 	case f == nil:
 		return 0, 0, errs.New(errs.Unavailable, "Digest", "this node has no state")
 	}

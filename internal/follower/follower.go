@@ -59,7 +59,6 @@ type Follower struct {
 	loads    map[journal.Reason]int
 	last     journal.Reason
 	moved    chan struct{} // closed and replaced when at or complete changes
-	digests  digestRing
 }
 
 // New returns a follower that goes on from a store at a position: of a demoted
@@ -70,9 +69,6 @@ func New(c Config, store *metadata.Store, at journal.Position) *Follower {
 		loads: make(map[journal.Reason]int), moved: make(chan struct{}),
 	}
 	f.complete = store != nil
-	if store != nil {
-		f.digests.add(store.Position())
-	}
 	return f
 }
 
@@ -150,15 +146,13 @@ func (f *Follower) begin(ctx context.Context) error {
 // head carries with its own of that sequence.
 func (f *Follower) Commit(c *metadata.Commit, at journal.Position) error {
 	store, _ := f.State()
-	if own, ok := f.digests.find(at.Head.Checked); ok && own != at.Head.Digest && !safeguard.Off(safeguard.HeadContinuity) {
+	if own, ok := store.DigestAt(at.Head.Checked); ok && own != at.Head.Digest && !safeguard.Off(safeguard.HeadContinuity) {
 		return &journal.BrokenError{Reason: journal.ReasonDigest, Err: fmt.Errorf(
 			"at sequence %d this node has digest %v, the primary %v", at.Head.Checked, own, at.Head.Digest)}
 	}
-	position, err := store.Apply(c, nil)
-	if err != nil {
+	if _, err := store.Apply(c, nil); err != nil {
 		return &journal.BrokenError{Reason: journal.ReasonCorrupt, Err: err}
 	}
-	f.digests.add(position)
 	f.Counters.Applied.Add(renewals(c))
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -2,7 +2,6 @@ package follower
 
 import (
 	"context"
-	"sync"
 
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
@@ -48,7 +47,13 @@ func (f *Follower) Status() Status {
 
 // Digest returns the digest that the state had at one of the last 1,024
 // sequences.
-func (f *Follower) Digest(seq metadata.Seq) (metadata.Digest, bool) { return f.digests.find(seq) }
+func (f *Follower) Digest(seq metadata.Seq) (metadata.Digest, bool) {
+	store, _ := f.State()
+	if store == nil {
+		return 0, false
+	}
+	return store.DigestAt(seq)
+}
 
 // WaitApplied waits until a sequence is applied.
 func (f *Follower) WaitApplied(ctx context.Context, seq metadata.Seq) error {
@@ -87,7 +92,6 @@ func (f *Follower) lose(b *journal.BrokenError) {
 
 // adopt replaces the store by one that is whole.
 func (f *Follower) adopt(store *metadata.Store, at journal.Position) {
-	f.digests.add(store.Position())
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.store, f.at, f.complete = store, at, true
@@ -98,26 +102,4 @@ func (f *Follower) adopt(store *metadata.Store, at journal.Position) {
 func (f *Follower) signal() {
 	close(f.moved)
 	f.moved = make(chan struct{})
-}
-
-// digestsKept is how many digests a follower remembers (design section 4).
-const digestsKept = 1024
-
-// A digestRing remembers the digests of the last sequences.
-type digestRing struct {
-	mu   sync.Mutex
-	ring [digestsKept]metadata.Position
-}
-
-func (r *digestRing) add(p metadata.Position) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.ring[p.Seq%digestsKept] = p
-}
-
-func (r *digestRing) find(seq metadata.Seq) (metadata.Digest, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	p := r.ring[seq%digestsKept]
-	return p.Digest, p.Seq == seq && seq != 0
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/hostmem"
 	"github.com/understudy-store/understudy/internal/trace"
 )
 
@@ -41,7 +42,7 @@ type requestCount struct{ hits, blocks int32 }
 type Player struct {
 	Config
 	clock   clock.Clock
-	hosts   hosts
+	hosts   hostmem.Hosts
 	clients []*client.Client
 	meter   *meter
 	judge   *judge
@@ -66,7 +67,7 @@ func New(ctx context.Context, c Config) (*Player, error) {
 	room := int(float64(p.Trace.Stats().Distinct) * c.Capacity)
 	p.judge = newJudge(room)
 	bytes := uint64(room) * uint64(c.Block)
-	p.hosts = newHosts(c.Hosts, max(bytes/uint64(c.Hosts), 64<<10))
+	p.hosts = hostmem.New("host", c.Hosts, max(bytes/uint64(c.Hosts), 64<<10))
 	for _, h := range p.hosts {
 		config := c.Client
 		config.Observer = p.meter
@@ -77,11 +78,11 @@ func New(ctx context.Context, c Config) (*Player, error) {
 		}
 		p.clients = append(p.clients, cl)
 		err = cl.MountSegment(ctx, client.Segment{
-			ID: h.segment, Name: h.name, Base: h.base, Size: uint64(len(h.memory)), Endpoint: h.endpoint, Protocol: "tcp",
+			ID: h.Segment, Name: h.Name, Base: h.Base, Size: h.Size(), Endpoint: h.Endpoint, Protocol: "tcp",
 		})
 		if err != nil {
 			p.Close()
-			return nil, fmt.Errorf("mounting the memory of %s: %w", h.name, err)
+			return nil, fmt.Errorf("mounting the memory of %s: %w", h.Name, err)
 		}
 	}
 	return p, nil
@@ -269,13 +270,13 @@ func (w *worker) readBlock(key string, o client.Object, asked time.Duration) {
 		if r.Kind != client.Memory {
 			continue
 		}
-		err := w.hosts.read(r.Endpoint, r.Address, w.block)
+		err := w.hosts.Read(r.Endpoint, r.Address, w.block)
 		if !o.Lease.Valid() {
 			return
 		}
 		if err != nil {
 			w.judge.violation(&w.judge.broken.WrongBytes, err.Error())
-		} else if wrong := check(w.block, w.scratch, uint64(o.ID), key); wrong != "" {
+		} else if wrong := hostmem.Check(w.block, w.scratch, uint64(o.ID), key); wrong != "" {
 			w.judge.violation(&w.judge.broken.WrongBytes, wrong)
 		} else if w.rng.IntN(holdEvery) == 0 {
 			w.hold(hold{key, o})
@@ -353,12 +354,12 @@ func (w *worker) put(ctx context.Context, keys []string) (left []string, err err
 }
 
 func (w *worker) write(r client.Reservation) {
-	fill(w.block, uint64(r.ID), r.Key)
+	hostmem.Fill(w.block, uint64(r.ID), r.Key)
 	for _, replica := range r.Replicas {
 		if replica.Kind != client.Memory {
 			continue
 		}
-		if err := w.hosts.write(replica.Endpoint, replica.Address, w.block); err != nil {
+		if err := w.hosts.Write(replica.Endpoint, replica.Address, w.block); err != nil {
 			w.judge.violation(&w.judge.broken.WrongBytes, err.Error())
 		}
 	}

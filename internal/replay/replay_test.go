@@ -149,31 +149,3 @@ func TestOutage(t *testing.T) {
 		t.Errorf("latencies %+v", l)
 	}
 }
-
-// Blocks are told apart: by object, by key, and by whether they are whole.
-func TestBlocks(t *testing.T) {
-	block, scratch := make([]byte, 256), make([]byte, 256)
-	fill(block, 7, "key")
-	if wrong := check(block, scratch, 7, "key"); wrong != "" {
-		t.Error(wrong)
-	}
-	for name, tt := range map[string]struct {
-		id   uint64
-		key  string
-		want string
-	}{
-		"another object": {8, "key", "object 8 (key key) holds object 7"},
-		"another key":    {7, "yek", "object 7 (key yek) holds object 7"},
-	} {
-		if got := check(block, scratch, tt.id, tt.key); !strings.Contains(got, tt.want) {
-			t.Errorf("%s: %q", name, got)
-		}
-	}
-	for at := range block {
-		block[at] ^= 1
-		if check(block, scratch, 7, "key") == "" {
-			t.Errorf("a change of byte %d is not seen", at)
-		}
-		block[at] ^= 1
-	}
-}

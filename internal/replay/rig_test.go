@@ -102,11 +102,11 @@ func (r *rig) spoil(o client.Object) {
 	r.t.Helper()
 	at := o.Replicas[0]
 	block := make([]byte, r.Block)
-	if err := r.hosts.read(at.Endpoint, at.Address, block); err != nil {
+	if err := r.hosts.Read(at.Endpoint, at.Address, block); err != nil {
 		r.t.Fatal(err)
 	}
 	block[100]++
-	if err := r.hosts.write(at.Endpoint, at.Address, block); err != nil {
+	if err := r.hosts.Write(at.Endpoint, at.Address, block); err != nil {
 		r.t.Fatal(err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/hostmem"
 )
 
 // A hold is a lease that a reader keeps to its end.
@@ -52,10 +53,10 @@ func (p *Player) holdLeases(ctx context.Context) {
 
 func (p *Player) checkHold(h hold, block, scratch []byte) {
 	for _, r := range h.Replicas {
-		if r.Kind != client.Memory || p.hosts.read(r.Endpoint, r.Address, block) != nil || !h.Lease.Valid() {
+		if r.Kind != client.Memory || p.hosts.Read(r.Endpoint, r.Address, block) != nil || !h.Lease.Valid() {
 			continue
 		}
-		if wrong := check(block, scratch, uint64(h.ID), h.key); wrong != "" {
+		if wrong := hostmem.Check(block, scratch, uint64(h.ID), h.key); wrong != "" {
 			p.judge.violation(&p.judge.broken.BrokenLeases, "at the end of a lease, "+wrong)
 		}
 	}

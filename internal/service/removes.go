@@ -2,9 +2,11 @@ package service
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
 	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -136,7 +138,7 @@ func (m *Master) removeMatching(ctx context.Context, t deleteevents.Type, patter
 	for shard := 0; shard < metadata.ShardCount; {
 		ticket, err := m.Queue.Admit(ctx, deleteevents.MaxRemovals*16)
 		if err != nil {
-			return total, err
+			return total, partly(total, err)
 		}
 		var list []*metadata.Removal
 		for shard < metadata.ShardCount && len(list) < deleteevents.MaxRemovals {
@@ -152,12 +154,24 @@ func (m *Master) removeMatching(ctx context.Context, t deleteevents.Type, patter
 		}
 		e := &deleteevents.Event{Type: t, Pattern: pattern, Removals: list}
 		if _, err := ticket.Submit(ctx, e); err != nil {
-			return total, err
+			return total, partly(total, err)
 		}
 		m.Counters.committed(e)
 		total += e.Removed
 	}
 	return total, nil
+}
+
+// partly is the error of a removal that failed half-way: some objects are gone,
+// so nobody may take it for a call that changed nothing, and repeat it.
+func partly(removed int, err error) error {
+	if removed == 0 {
+		return err
+	}
+	return &errs.Error{
+		Kind: errs.Unresolved, Op: "removeMatching", Err: err,
+		Detail: fmt.Sprintf("%d objects were removed before this; look at what is left, and remove that", removed),
+	}
 }
 
 // BatchReplicaClear drops the replicas of a client's objects on the segments

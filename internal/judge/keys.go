@@ -1,0 +1,110 @@
+package judge
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+)
+
+const (
+	// A key is given up for a fresh one after so many calls, or mutations without
+	// an answer: what the judge must try out grows with both.
+	maxKeyCalls     = 1000
+	maxKeyAmbiguous = 3
+	// groupSize is how many keys a removal by pattern is meant for.
+	groupSize = 16
+	// hotShare of the keys gets hotCalls of the calls, so that clients meet.
+	hotShare, hotCalls = 16, 4
+	// pinnedShare of the keys is pinned hard where there is eviction.
+	pinnedShare = 8
+)
+
+// A key is one that clients meet on.
+type key struct {
+	name      string
+	slot      int
+	gen       int
+	pinned    bool
+	calls     atomic.Int32
+	ambiguous atomic.Int32
+}
+
+// A keyring has the keys in use, and those that were given up.
+type keyring struct {
+	run   string // no other load has it
+	slots []atomic.Pointer[key]
+	pins  bool
+
+	mu  sync.Mutex // guards all
+	all []*key     // ever
+}
+
+func newKeyring(run string, n int, pins bool) *keyring {
+	k := &keyring{run: run, slots: make([]atomic.Pointer[key], n), pins: pins}
+	for i := range k.slots {
+		k.open(i, nil)
+	}
+	return k
+}
+
+// open puts a fresh key into a slot, in the place of an old one. It reports
+// false if that was replaced already. Names end in a slash, so that none is the
+// beginning of another.
+func (k *keyring) open(slot int, old *key) bool {
+	fresh := &key{slot: slot, pinned: k.pins && slot%pinnedShare == pinnedShare-1}
+	if old != nil {
+		fresh.gen = old.gen + 1
+	}
+	fresh.name = fmt.Sprintf("%s/%d/%d/%d/", k.run, slot/groupSize, slot, fresh.gen)
+	if !k.slots[slot].CompareAndSwap(old, fresh) {
+		return false
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.all = append(k.all, fresh)
+	return true
+}
+
+// pick returns a key in use.
+func (k *keyring) pick(rng *rand.Rand) *key {
+	n := len(k.slots)
+	if rng.IntN(hotCalls) == 0 {
+		n = max(1, n/hotShare)
+	}
+	return k.slots[rng.IntN(n)].Load()
+}
+
+// used notes a call. It reports whether the key was given up because of it,
+// which happens once.
+func (k *keyring) used(one *key, ambiguous bool) bool {
+	gone := one.calls.Add(1) == maxKeyCalls
+	if ambiguous {
+		gone = one.ambiguous.Add(1) == maxKeyAmbiguous || gone
+	}
+	return gone && k.open(one.slot, one)
+}
+
+// group returns what the names of all keys begin with that are near one.
+func (k *keyring) group(one *key) string {
+	return fmt.Sprintf("%s/%d/", k.run, one.slot/groupSize)
+}
+
+// ever returns all keys that there were.
+func (k *keyring) ever() []*key {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.Clone(k.all)
+}
+
+// under returns the keys among sorted ones that begin so.
+func under(sorted []string, prefix string) []string {
+	from, _ := slices.BinarySearch(sorted, prefix)
+	to := from
+	for to < len(sorted) && strings.HasPrefix(sorted[to], prefix) {
+		to++
+	}
+	return sorted[from:to]
+}

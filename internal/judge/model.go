@@ -1,0 +1,237 @@
+package judge
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// A status is what is under a key.
+type status uint8
+
+const (
+	absent   status = iota
+	reserved        // a put is under way
+	readable        // a put was ended
+	closed          // the history is over: what had no answer until here did nothing
+)
+
+// An alternative is one state that a key may be in.
+type alternative struct {
+	status status
+	id     client.ObjectID // 0 if absent
+}
+
+// A state is what a key may be in, as far as clients can tell: the alternatives
+// differ by removals that may or may not have hit. They are sorted, and there is
+// one at least.
+//
+// Of calls without an answer that do the same (puts that nobody can end, and
+// removals), it does not matter which one did its work, so they do it in the
+// order in which they were sent, if at all. The state counts those that did.
+type state struct {
+	may            []alternative
+	puts, removals int
+}
+
+// A step is one thing that happens to a key.
+type step struct {
+	*Record
+	until   int64 // its end; never for a call without an answer
+	maybe   bool  // it may do its work, or nothing; its answer says no more
+	close   bool  // the history is over
+	ordinal int   // of a put or a removal without an answer, among such
+}
+
+// never is when a call without an answer is over.
+const never = math.MaxInt64
+
+// A keyModel is what one key does, by the rules.
+//
+// What may vanish (by eviction, the release of an abandoned put, a loss that the
+// drill allows) stays in the state until an answer shows that it has gone: that
+// is as good as any earlier moment, for what may vanish once may vanish later.
+//
+// A call without an answer does its work at some time after it was sent, or
+// never: it is a step that lasts for ever, which works where it can or comes
+// after the end.
+type keyModel struct {
+	rules *Rules
+	puts  map[client.ObjectID]*putInfo
+}
+
+// porcupine returns the model in the checker's form.
+func (m *keyModel) porcupine() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return state{may: []alternative{{absent, 0}}} },
+		Step: func(s, input, _ any) (bool, any) {
+			next := m.step(s.(state), input.(*step))
+			return len(next.may) > 0, next
+		},
+		Equal: func(x, y any) bool {
+			a, b := x.(state), y.(state)
+			return a.puts == b.puts && a.removals == b.removals && slices.Equal(a.may, b.may)
+		},
+		Hash: func(x any) uint64 {
+			h := uint64(14695981039346656037)
+			for _, a := range x.(state).may {
+				h = (h ^ uint64(a.id)<<2 ^ uint64(a.status)) * 1099511628211
+			}
+			return h
+		},
+	}
+}
+
+// step returns the state after a step; one without alternatives if the step
+// cannot be.
+func (m *keyModel) step(before state, s *step) state {
+	next := state{may: make([]alternative, 0, len(before.may)+1), puts: before.puts, removals: before.removals}
+	over := before.may[0].status == closed
+	if s.Outcome == Ambiguous && !over && !next.take(s) {
+		return next
+	}
+	for _, a := range before.may {
+		switch {
+		case s.close:
+			next.may = append(next.may, alternative{status: closed})
+		case over:
+			if s.Outcome == Ambiguous {
+				next.may = append(next.may, a)
+			}
+		case s.maybe:
+			next.may = append(next.may, a)
+			if worked, ok := m.work(a, s); ok {
+				next.may = append(next.may, worked)
+			}
+		case s.Outcome == Ambiguous:
+			if worked, ok := m.work(a, s); ok {
+				next.may = append(next.may, worked)
+			}
+		default:
+			if after, ok := m.answer(a, s); ok {
+				next.may = append(next.may, after)
+			}
+		}
+	}
+	if len(next.may) > 1 {
+		slices.SortFunc(next.may, func(a, b alternative) int {
+			return cmp.Or(cmp.Compare(a.status, b.status), cmp.Compare(a.id, b.id))
+		})
+		next.may = slices.Compact(next.may)
+	}
+	return next
+}
+
+// take counts a call without an answer. It reports false if another one comes
+// first.
+func (n *state) take(s *step) bool {
+	switch {
+	case s.Call == PutStart && s.ordinal == n.puts:
+		n.puts++
+	case s.removes() && s.ordinal == n.removals:
+		n.removals++
+	default:
+		return s.named()
+	}
+	return true
+}
+
+// work returns what a mutation makes of a key, if it can do its work there.
+func (m *keyModel) work(a alternative, s *step) (alternative, bool) {
+	switch s.Call {
+	case PutStart:
+		return alternative{reserved, s.ID}, a.status == absent || m.gone(a, s) || m.discardable(a, s)
+	case PutEnd:
+		return alternative{readable, s.ID}, a == alternative{reserved, s.ID}
+	case PutRevoke:
+		return alternative{}, a == alternative{reserved, s.ID}
+	case Remove, RemoveForce, RemoveRegex:
+		return alternative{}, a.status == readable
+	default:
+		return a, false
+	}
+}
+
+// answer returns what a key is after a call that was answered; it reports false
+// if the answer cannot be.
+func (m *keyModel) answer(a alternative, s *step) (alternative, bool) {
+	if s.Outcome == OK {
+		return m.success(a, s)
+	}
+	none := func() (alternative, bool) { return alternative{}, a.status == absent || m.gone(a, s) }
+	switch s.Kind {
+	case errs.ObjectNotFound:
+		if s.named() && a.status != absent && a.id != s.ID {
+			return a, true // another put is there
+		}
+		return none()
+	case errs.ReplicaNotReady:
+		return a, a.status == reserved
+	case errs.ObjectExists:
+		return a, a.status == reserved || a.status == readable
+	case errs.NoAvailableHandle:
+		if a.status == reserved && m.discardable(a, s) {
+			return a, true
+		}
+		return none()
+	case errs.ObjectHasLease:
+		return a, a.status == readable
+	case errs.InvalidWrite:
+		return a, a == alternative{readable, s.ID} // of a revocation that comes too late
+	default:
+		return a, true // it says nothing about the key
+	}
+}
+
+// success is answer for a call that was made.
+func (m *keyModel) success(a alternative, s *step) (alternative, bool) {
+	switch s.Call {
+	case Get:
+		return a, a == alternative{readable, s.ID}
+	case Exist:
+		if s.Exists {
+			return a, a.status == readable
+		}
+		if a.status == reserved {
+			return a, true
+		}
+		return alternative{}, a.status == absent || m.gone(a, s)
+	case PutEnd:
+		if (a == alternative{readable, s.ID}) {
+			return a, true // repeated
+		}
+		return m.work(a, s)
+	default:
+		return m.work(a, s)
+	}
+}
+
+// named reports whether the call is about one put of the key.
+func (s *step) named() bool { return s.Call == PutEnd || s.Call == PutRevoke }
+
+// gone reports whether what is there may have vanished by the end of a step.
+func (m *keyModel) gone(a alternative, s *step) bool {
+	p := m.puts[a.id]
+	if p == nil {
+		return false
+	}
+	if a.status == readable {
+		return m.rules.mayVanish(p, s.end())
+	}
+	return m.rules.mayBeReleased(p, s.end())
+}
+
+// discardable reports whether a put may take the place of a reservation.
+func (m *keyModel) discardable(a alternative, s *step) bool {
+	p := m.puts[a.id]
+	return a.status == reserved && p != nil && m.rules.mayBeDiscarded(p, s.end())
+}
+
+// end is when the step is over, which for one without an answer is never.
+func (s *step) end() time.Duration { return time.Duration(s.until) }

@@ -1,0 +1,136 @@
+package judge
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// A Call is what a client asked for.
+type Call string
+
+// The calls. Mark is none: it notes what a drill did, or that a new primary was
+// seen.
+const (
+	PutStart    Call = "put_start"
+	PutEnd      Call = "put_end"
+	PutRevoke   Call = "put_revoke"
+	Get         Call = "get"
+	Exist       Call = "exist"
+	Remove      Call = "remove"
+	RemoveForce Call = "remove_force"
+	RemoveRegex Call = "remove_regex"
+	Mark        Call = "mark"
+)
+
+// mutates reports whether a call changes something.
+func (c Call) mutates() bool { return c != Get && c != Exist && c != Mark }
+
+// An Outcome is what a client knows of what came of a call.
+type Outcome string
+
+// The outcomes. A call that has failed has changed nothing; what came of an
+// ambiguous one nobody told.
+const (
+	OK        Outcome = "ok"
+	Failed    Outcome = "failed"
+	Ambiguous Outcome = "ambiguous"
+)
+
+// A Record is one call, as its client saw it. Times are on the load's clock.
+type Record struct {
+	Call    Call          `json:"call"`
+	Client  int           `json:"client"` // from 0; probes count down from -1
+	Key     string        `json:"key"`    // of RemoveRegex: what its keys begin with; of Mark: what happened
+	Start   time.Duration `json:"start_ns"`
+	End     time.Duration `json:"end_ns"`
+	Outcome Outcome       `json:"outcome"`
+	Kind    errs.Kind     `json:"-"` // why it failed, errs.OK if it did not
+	// ID is the object: what PutStart and Get were given, what PutEnd and
+	// PutRevoke have named.
+	ID     client.ObjectID `json:"id,string,omitempty"`
+	Size   uint64          `json:"size,omitempty"`    // of the object, in bytes
+	Exists bool            `json:"exists,omitempty"`  // of Exist
+	Count  uint64          `json:"removed,omitempty"` // of RemoveRegex
+	// Exact says that the pattern of a RemoveRegex was that one key.
+	Exact bool `json:"exact,omitempty"`
+	// Term is that of a probe's answer. Of a client's call it is the highest that
+	// the client knew of before, so the answer's is not lower.
+	Term     uint64 `json:"term,omitempty"`
+	Attempts int    `json:"attempts,omitempty"` // that the client made
+	Node     string `json:"node,omitempty"`     // whom a probe asked
+	Host     string `json:"host,omitempty"`     // of PutStart: the endpoint that lends the memory
+	Pinned   bool   `json:"pinned,omitempty"`   // of PutStart: pinned hard, so never evicted
+}
+
+// answered reports whether the cluster has said something of its own.
+func (r *Record) answered() bool {
+	return r.Outcome == OK || r.Outcome == Failed && r.Kind != errs.Unavailable && r.Kind != errs.NotLeader && r.Kind != errs.Unresolved
+}
+
+// probe reports whether a probe made the call.
+func (r *Record) probe() bool { return r.Client < 0 }
+
+// settle fills in what an error, or none, says of the outcome.
+func (r *Record) settle(err error) {
+	r.Kind = errs.KindOf(err)
+	switch {
+	case err == nil:
+		r.Outcome = OK
+	case r.Call.mutates() && !r.changedNothing():
+		r.Outcome = Ambiguous
+	default:
+		r.Outcome = Failed
+	}
+}
+
+// changedNothing reports whether a mutation's error says that it was not made.
+// A removal by pattern is made in parts, so only a pattern that was refused is
+// sure to have removed nothing.
+func (r *Record) changedNothing() bool {
+	switch r.Kind {
+	case errs.Unresolved, errs.Internal, errs.InvalidVersion:
+		return false
+	case errs.InvalidParams, errs.NotSupported:
+		return true
+	default:
+		return r.Call != RemoveRegex
+	}
+}
+
+// String is a record in one line, for people.
+func (r *Record) String() string {
+	if r.Call == Mark {
+		return fmt.Sprintf("%v: %s", seconds(r.End), r.Key)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%v to %v: client %d", seconds(r.Start), seconds(r.End), r.Client)
+	if r.Node != "" {
+		fmt.Fprintf(&b, " at %s", r.Node)
+	}
+	fmt.Fprintf(&b, ": %s", r.Call)
+	if r.ID != 0 {
+		fmt.Fprintf(&b, " of object %v", r.ID)
+	}
+	switch {
+	case r.Outcome == Failed:
+		fmt.Fprintf(&b, ": %v", r.Kind)
+	case r.Outcome == Ambiguous:
+		b.WriteString(": no answer")
+	case r.Call == Exist:
+		fmt.Fprintf(&b, ": %t", r.Exists)
+	case r.Call == RemoveRegex:
+		fmt.Fprintf(&b, ": %d removed", r.Count)
+	default:
+		b.WriteString(": ok")
+	}
+	if r.probe() {
+		fmt.Fprintf(&b, ", term %d", r.Term)
+	}
+	return b.String()
+}
+
+func seconds(d time.Duration) string { return fmt.Sprintf("%.4fs", d.Seconds()) }

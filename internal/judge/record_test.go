@@ -1,0 +1,162 @@
+package judge
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+)
+
+func TestOutcomes(t *testing.T) {
+	for _, tt := range []struct {
+		call     Call
+		err      error
+		want     Outcome
+		answered bool
+	}{
+		{PutStart, nil, OK, true},
+		{PutStart, errs.ObjectExists, Failed, true},
+		{PutStart, errs.Unavailable, Failed, false},
+		{PutStart, errs.NotLeader, Failed, false},
+		{PutStart, errs.Unresolved, Ambiguous, false},
+		{Remove, errs.Internal, Ambiguous, false},
+		{Remove, errors.New("anything"), Ambiguous, false},
+		{RemoveRegex, errs.Unavailable, Ambiguous, false}, // a part may be done
+		{RemoveRegex, errs.InvalidParams, Failed, true},
+		{Get, errs.Unresolved, Failed, false},
+		{Get, errs.ObjectNotFound, Failed, true},
+	} {
+		r := Record{Call: tt.call}
+		if r.settle(tt.err); r.Outcome != tt.want || r.answered() != tt.answered {
+			t.Errorf("%s: %v: %s, answered %t", tt.call, tt.err, r.Outcome, r.answered())
+		}
+	}
+}
+
+// recorded is a load that has recorded a history, by one client.
+func recorded(t *testing.T, history string) *Load {
+	t.Helper()
+	b := newBench()
+	b.load.workers = []*worker{b.worker}
+	b.log = b.load.newLog()
+	for _, r := range script(t, history) {
+		b.log.add(r)
+	}
+	return b.load
+}
+
+func TestOutageAndCounts(t *testing.T) {
+	l := recorded(t, `
+		0-100    c0 get       k/ missing
+		110-400  c0 get       k/ missing
+		410-600  c0 put_start k/ unavailable
+		610-800  c0 remove    k/ lost
+		810-910  c0 exist     k/ true
+		920-1000 c0 exist     k/ true`)
+	l.ended = 1050 * time.Millisecond
+	for since, want := range map[time.Duration]time.Duration{0: 510, 400: 510, 500: 510, 905: 510, 911: 90, 1001: 50} {
+		if got := l.Outage(since * time.Millisecond); got != want*time.Millisecond {
+			t.Errorf("since %d ms: an outage of %v, want %d ms", since, got, want)
+		}
+	}
+	l.ended = 5 * time.Second
+	if got := l.Outage(950 * time.Millisecond); got != 4*time.Second {
+		t.Errorf("an outage that lasts: %v", got)
+	}
+	c := l.Counts()
+	if c.Calls != 6 || c.OK != 2 || c.Ambiguous != 1 || c.Unanswered != 2 || c.Failed["OBJECT_NOT_FOUND"] != 2 || c.Failed["UNAVAILABLE_IN_CURRENT_STATUS"] != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
+func TestSave(t *testing.T) {
+	l := recorded(t, `
+		5-10 c0 put_start k/ ok id=7
+		11-12 p0 get k/ missing term=3`)
+	l.Mark("the end")
+	l.MayLose("it is over")()
+	dir := filepath.Join(t.TempDir(), "new")
+	if err := l.Save(dir); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(filepath.Join(dir, "history.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var lines []map[string]any
+	for s := bufio.NewScanner(f); s.Scan(); {
+		var one map[string]any
+		if err := json.Unmarshal(s.Bytes(), &one); err != nil {
+			t.Fatal(err)
+		}
+		lines = append(lines, one)
+	}
+	find := func(call string) map[string]any {
+		for _, one := range lines {
+			if one["call"] == call {
+				return one
+			}
+		}
+		t.Fatalf("no %s in %v", call, lines)
+		return nil
+	}
+	if put := find("put_start"); put["id"] != "7" || put["outcome"] != "ok" || put["start_ns"] != 5e6 {
+		t.Errorf("%v", put)
+	}
+	if get := find("get"); get["answer"] != "OBJECT_NOT_FOUND" || get["client"] != -1.0 || get["term"] != 3.0 {
+		t.Errorf("%v", get)
+	}
+	if len(lines) != 5 {
+		t.Errorf("%d lines", len(lines))
+	}
+	var rules Rules
+	b, err := os.ReadFile(filepath.Join(dir, "rules.json"))
+	if err != nil || json.Unmarshal(b, &rules) != nil || len(rules.Losses) != 1 || rules.Losses[0].To == forever {
+		t.Errorf("%s, %v", b, err)
+	}
+}
+
+// All faults of a configuration are told at once.
+func TestConfigFaults(t *testing.T) {
+	_, err := Start(t.Context(), Config{Clients: -1, Size: 10, Rate: -1, Memory: 1, Mix: Mix{Get: -1, Put: 2}})
+	if !errors.Is(err, errs.InvalidParams) {
+		t.Fatalf("got %v", err)
+	}
+	for _, part := range []string{"Clients is -1", "(Size) has 10", "Rate is -1", "has 1 bytes (Memory)", "Mix.Get is -1"} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q is not in %v", part, err)
+		}
+	}
+}
+
+func TestKeysAreGivenUp(t *testing.T) {
+	k := newKeyring("run", 16, true)
+	if one := k.slots[7].Load(); !one.pinned || k.slots[6].Load().pinned {
+		t.Error("not every eighth is pinned")
+	}
+	first := k.slots[3].Load()
+	for i := range 2 * maxKeyCalls {
+		if gone := k.used(first, false); gone != (i == maxKeyCalls-1) {
+			t.Fatalf("call %d: given up: %t", i, gone)
+		}
+	}
+	second := k.slots[3].Load()
+	for i := range 2 * maxKeyAmbiguous {
+		if gone := k.used(second, true); gone != (i == maxKeyAmbiguous-1) {
+			t.Fatalf("ambiguous call %d: given up: %t", i, gone)
+		}
+	}
+	if third := k.slots[3].Load(); third.name != "run/0/3/2/" || len(k.ever()) != 18 {
+		t.Errorf("%q, %d keys", third.name, len(k.ever()))
+	}
+	if got := under([]string{"a/1/", "a/10/", "b/1/", "b/1/2/", "c/"}, "b/1/"); len(got) != 2 || got[1] != "b/1/2/" {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,109 @@
+package judge
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/app"
+	"github.com/understudy-store/understudy/internal/config"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A member is a node in this process, and a way to ask it.
+type member struct {
+	*app.App
+	t     *testing.T
+	admin pb.AdminServiceClient
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// run runs a node until the test ends, or end is called. Without etcd it is
+// alone.
+func run(t *testing.T, role config.Role, id string, etcd []string) *member {
+	t.Helper()
+	c := config.Default(role)
+	c.Node.ID = id
+	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0
+	c.HA.Enabled, c.HA.EtcdEndpoints, c.HA.SessionTTL = etcd != nil, etcd, 2*time.Second
+	c.Lease.TTL = 500 * time.Millisecond
+	a, err := app.New(c, "v-test", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	m := &member{App: a, t: t, stop: stop, ended: make(chan error, 1)}
+	go func() { m.ended <- m.Run(ctx) }()
+	t.Cleanup(m.end)
+	conn, err := grpc.NewClient(m.RPCAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	m.admin = pb.NewAdminServiceClient(conn)
+	return m
+}
+
+// end stops the node as SIGTERM would, and waits.
+func (m *member) end() {
+	m.stop()
+	select {
+	case err := <-m.ended:
+		if m.ended <- nil; err != nil {
+			m.t.Errorf("a node ended: %v", err)
+		}
+	case <-time.After(30 * time.Second):
+		m.t.Error("a node does not end")
+	}
+}
+
+// until waits until a node's status is as wanted.
+func (m *member) until(what string, cond func(*pb.StatusResponse) bool) {
+	m.t.Helper()
+	m.wait(what, func() bool {
+		s, err := m.admin.Status(m.t.Context(), &pb.StatusRequest{})
+		return err == nil && cond(s)
+	})
+}
+
+func (m *member) serves() {
+	m.t.Helper()
+	m.until("it serves", func(s *pb.StatusResponse) bool { return s.GetNode().GetRole() == pb.Role_ROLE_PRIMARY })
+}
+
+func (m *member) promotable() {
+	m.t.Helper()
+	m.until("it could take over", func(s *pb.StatusResponse) bool { return s.GetNode().GetPromotable() })
+}
+
+func (m *member) wait(what string, cond func() bool) { m.t.Helper(); wait(m.t, what, cond) }
+
+// wait waits until something is so.
+func wait(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond() {
+		select {
+		case <-deadline:
+			t.Fatalf("it does not become so that %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// atWork waits until a load has made so many more calls.
+func atWork(t *testing.T, l *Load, calls int64) {
+	t.Helper()
+	until := l.calls.Load() + calls
+	wait(t, "the load works", func() bool { return l.calls.Load() >= until })
+}

@@ -1,0 +1,132 @@
+package judge
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// A keyHistory is all that is known of one key.
+type keyHistory struct {
+	keyModel
+	key   string
+	steps []*step // by their start; only those that say or do something
+}
+
+// split takes a history apart by keys, which it returns in order. Calls that
+// tell nothing about a key are left out.
+func split(history []Record, rules *Rules) []*keyHistory {
+	names := make(map[string]*keyHistory)
+	for i := range history {
+		r := &history[i]
+		if r.Call == Mark || r.Call == RemoveRegex && !r.Exact || names[r.Key] != nil {
+			continue
+		}
+		names[r.Key] = &keyHistory{key: r.Key, keyModel: keyModel{rules, make(map[client.ObjectID]*putInfo)}}
+	}
+	sorted := make([]string, 0, len(names))
+	for name := range names {
+		sorted = append(sorted, name)
+	}
+	slices.Sort(sorted)
+	for i := range history {
+		r := &history[i]
+		if r.Call != RemoveRegex || r.Exact {
+			if h := names[r.Key]; h != nil {
+				h.add(r)
+			}
+			continue
+		}
+		for _, name := range under(sorted, r.Key) {
+			names[name].add(r)
+		}
+	}
+	all := make([]*keyHistory, len(sorted))
+	for i, name := range sorted {
+		all[i] = names[name]
+		slices.SortStableFunc(all[i].steps, func(a, b *step) int { return cmp.Compare(a.Start, b.Start) })
+		all[i].number()
+	}
+	return all
+}
+
+// number counts the puts and the removals without an answer.
+func (h *keyHistory) number() {
+	puts, removals := 0, 0
+	for _, s := range h.steps {
+		switch {
+		case s.Outcome != Ambiguous:
+		case s.Call == PutStart:
+			s.ordinal = puts
+			puts++
+		case s.removes():
+			s.ordinal = removals
+			removals++
+		}
+	}
+}
+
+// add takes in a record of the key, or of a pattern that matches it.
+func (h *keyHistory) add(r *Record) {
+	if r.Outcome == Failed && !r.answered() {
+		return
+	}
+	s := &step{Record: r, until: int64(r.End)}
+	switch {
+	case r.Outcome == Ambiguous && !r.Call.mutates():
+		return
+	case r.Outcome == Ambiguous:
+		s.until = never
+		if r.Call == PutStart {
+			s.Record = h.unknownPut(r)
+		}
+	case r.Call == RemoveRegex && (r.Outcome == Failed || r.Count == 0):
+		return // what it skips it does not tell
+	case r.Call == RemoveRegex && !r.Exact:
+		s.maybe = true
+	case r.Call == PutEnd && r.Kind == errs.ObjectNotFound && r.Attempts > 1:
+		// An attempt before, whose answer was lost, may have ended the put; then it
+		// was removed.
+		s.maybe = true
+	case r.Call == PutStart && r.Outcome == OK:
+		h.puts[r.ID] = &putInfo{start: r.Start, end: r.End, host: r.Host, pinned: r.Pinned}
+	}
+	h.steps = append(h.steps, s)
+}
+
+// unknownPut gives a PutStart without an answer an id that no other put has. Its
+// writer does not know it, so nobody can end that put.
+func (h *keyHistory) unknownPut(r *Record) *Record {
+	known := *r
+	known.ID = client.ObjectID(math.MaxUint64 - uint64(len(h.steps)))
+	h.puts[known.ID] = &putInfo{start: r.Start, end: forever, pinned: r.Pinned}
+	return &known
+}
+
+// after returns the steps that began after some time.
+func (h *keyHistory) after(when time.Duration) []*step {
+	from, _ := slices.BinarySearchFunc(h.steps, when, func(s *step, when time.Duration) int {
+		if s.Start <= when {
+			return -1
+		}
+		return 1
+	})
+	return h.steps[from:]
+}
+
+// removes reports whether a step can have removed a readable object.
+func (s *step) removes() bool {
+	switch s.Call {
+	case Remove, RemoveForce, RemoveRegex:
+		return s.Outcome != Failed
+	default:
+		return false
+	}
+}
+
+// definite reports whether a step's answer is the whole truth.
+func (s *step) definite() bool { return !s.maybe && !s.close && s.Outcome != Ambiguous }

@@ -1,0 +1,124 @@
+package judge
+
+import (
+	"context"
+	"errors"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/journal"
+)
+
+// A Node is one that lives.
+type Node struct {
+	Name    string
+	Address string // host:port of its gRPC service
+}
+
+// A Verdict is what the judge found.
+type Verdict struct {
+	OK bool `json:"ok"`
+	// Violations has the letter of each promise that was checked, with how many
+	// times it was seen broken.
+	Violations map[string]int `json:"violations"`
+	Examples   []string       `json:"examples,omitempty"` // some for each, several lines long
+	Keys       int            `json:"keys"`
+	Calls      int            `json:"calls"`
+	// Undecided counts keys whose history was too entangled to be decided in
+	// time. Such a verdict is not OK: it says nothing.
+	Undecided int `json:"undecided,omitempty"`
+}
+
+// Check decides what a history alone can tell: D, X, V and F.
+//
+// Errors: the context's.
+func Check(ctx context.Context, history []Record, rules Rules) (Verdict, error) {
+	rules.setDefaults()
+	v, t, _, err := judgeHistory(ctx, history, &rules)
+	if err != nil {
+		return Verdict{}, err
+	}
+	v.conclude(t)
+	return v, nil
+}
+
+// judgeHistory returns a verdict without its counts, these, and by key what must
+// not be seen any more.
+func judgeHistory(ctx context.Context, history []Record, rules *Rules) (v Verdict, t *tally, dead graves, err error) {
+	t, dead = new(tally), make(graves)
+	t.checked(D, X, V, F)
+	outranked(history, t)
+	keys := split(history, rules)
+	v.Keys = len(keys)
+	for i := range history {
+		if history[i].Call != Mark {
+			v.Calls++
+		}
+	}
+	rest := make([]*keyHistory, 0, len(keys))
+	for _, h := range keys {
+		g := h.buried()
+		dead[h.key] = g
+		if h.resurrected(&g, t) || h.lost(t) {
+			continue // it is known what is wrong with it
+		}
+		rest = append(rest, h)
+	}
+	v.Undecided, err = linearize(ctx, rest, t)
+	return v, t, dead, err
+}
+
+// graves are the dead of all keys.
+type graves map[string]grave
+
+// has reports whether an object of a key is known to be gone for good.
+func (g graves) has(key string, id client.ObjectID) bool {
+	one, ok := g[key]
+	return ok && one.dead(id, forever)
+}
+
+// conclude fills in the counts.
+func (v *Verdict) conclude(t *tally) {
+	v.Violations, v.Examples = t.verdict()
+	v.OK = v.Undecided == 0
+	for _, n := range v.Violations {
+		v.OK = v.OK && n == 0
+	}
+}
+
+var errWorking = errors.New("the load is still at work; stop it before it is judged")
+
+// Judge decides what clients saw, and looks at the nodes that live and at etcd
+// from outside: each node's ranges, the digests of all at one sequence, the
+// journal as far as etcd has it. Without nodes, or without etcd, it leaves out
+// what they would tell. The load must have been stopped.
+//
+// Errors: of the context, or of etcd not answering. That a node does not answer
+// is a violation of S.
+func (l *Load) Judge(ctx context.Context, nodes []Node, etcd []string, layout journal.Layout) (Verdict, error) {
+	l.mu.Lock()
+	ended := l.ended
+	l.mu.Unlock()
+	if ended == 0 {
+		return Verdict{}, errWorking
+	}
+	history, rules := l.History(), l.rules()
+	v, t, dead, err := judgeHistory(ctx, history, &rules)
+	if err != nil {
+		return Verdict{}, err
+	}
+	t.checked(A, L)
+	t.addAll(&l.seen)
+	if len(nodes) > 0 {
+		t.checked(S)
+		if err := judgeNodes(ctx, nodes, dead, t); err != nil {
+			return Verdict{}, err
+		}
+	}
+	if len(etcd) > 0 {
+		if err := judgeJournal(ctx, etcd, layout, t); err != nil {
+			return Verdict{}, err
+		}
+	}
+	v.conclude(t)
+	return v, nil
+}
