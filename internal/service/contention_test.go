@@ -46,6 +46,9 @@ func TestFence(t *testing.T) {
 	if _, err := g.GetReplicaList(ctx, "default", "k"); !errors.Is(err, errs.NotLeader) {
 		t.Errorf("an answer built while the fence closed: %v", err)
 	}
+	n = 0
+	err = g.Remove(ctx, service.Removal{Tenant: "default"}, "missing")
+	want(t, "a removal that finds nothing while the fence closes", err, errs.NotLeader)
 }
 
 // A reader of an object whose removal is being written waits for the outcome;

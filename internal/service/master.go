@@ -127,14 +127,14 @@ func (m *Master) round(ctx context.Context, items []*item, bytes int) (blocked [
 		change, busy, err := it.prepare()
 		switch {
 		case err != nil:
-			it.done(nil, err)
+			it.done(nil, m.fenced(err))
 		case busy != nil:
 			if wait == nil {
 				wait = busy
 			}
 			blocked = append(blocked, it)
 		case change == nil:
-			it.done(nil, nil)
+			it.done(nil, m.fenced(nil))
 		default:
 			changes = append(changes, change)
 			prepared = append(prepared, it)
@@ -155,6 +155,15 @@ func (m *Master) round(ctx context.Context, items []*item, bytes int) (blocked [
 		it.done(changes[k], answers[k])
 	}
 	return blocked, wait, nil
+}
+
+// fenced returns an outcome that was read from memory, or the fence's error: a
+// call may have waited, and this node's time may be over.
+func (m *Master) fenced(outcome error) error {
+	if err := m.Fence(); err != nil {
+		return err
+	}
+	return outcome
 }
 
 // one makes one change.
