@@ -1,0 +1,210 @@
+// Package netfault breaks the network between two parties on purpose: a TCP
+// proxy that passes, cuts, delays, holds or drops what goes through it, in each
+// direction on its own, and changes its mind at any time.
+//
+// It is for fault drills on one machine. It knows nothing of what passes, and
+// must never change a byte or an order: a connection whose bytes were dropped
+// is never used again.
+package netfault
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/understudy-store/understudy/internal/clock"
+)
+
+// A Fault is what a proxy does to what passes. The zero Fault passes all.
+type Fault struct {
+	// Cut resets all connections, and each new one at once.
+	Cut bool
+	// Up is what happens to bytes from whoever dials to the target, Down to
+	// those on the way back.
+	Up, Down Flow
+}
+
+// A Flow is what happens to one direction.
+type Flow struct {
+	// Delay is how much later each byte arrives.
+	Delay time.Duration
+	// Hold keeps bytes until the fault ends; then they arrive, none missing.
+	Hold bool
+	// Drop loses bytes. A connection that lost some is reset when the fault
+	// ends: what came behind would make no sense.
+	Drop bool
+}
+
+// Faults with a name.
+var (
+	// Cut closes and refuses.
+	Cut = Fault{Cut: true}
+	// Stall accepts and is silent, like a machine that hangs.
+	Stall = Fault{Up: Flow{Hold: true}, Down: Flow{Hold: true}}
+	// LoseAnswers lets requests through and loses what comes back.
+	LoseAnswers = Fault{Down: Flow{Drop: true}}
+	// LoseRequests loses what is sent.
+	LoseRequests = Fault{Up: Flow{Drop: true}}
+)
+
+// SlowAnswers delays what comes back.
+func SlowAnswers(d time.Duration) Fault { return Fault{Down: Flow{Delay: d}} }
+
+const (
+	// maxConns bounds the connections of a proxy; further ones are reset.
+	maxConns = 1024
+	// chunk and maxChunks bound what one direction of a connection holds, to
+	// 16 MiB. Past it the sender has to wait.
+	chunk     = 64 << 10
+	maxChunks = 256
+	// dialTimeout bounds the way to the target.
+	dialTimeout = 5 * time.Second
+)
+
+// A Proxy passes connections on from an address of its own to a target. Its
+// methods may be called from any goroutine.
+type Proxy struct {
+	listener net.Listener
+	now      clock.Clock
+	ctx      context.Context // ends with the proxy
+	cancel   context.CancelFunc
+	tasks    sync.WaitGroup
+
+	mu      sync.Mutex // guards what follows
+	target  string     // empty: connections are refused
+	fault   Fault
+	changed chan struct{} // closed when the fault changes
+	conns   map[*conn]struct{}
+	dropped Bytes
+}
+
+// Bytes counts what went in each direction.
+type Bytes struct{ Up, Down int64 }
+
+// Listen returns a proxy on a free loopback port. The target is a host:port, or
+// empty while there is none.
+func Listen(target string) (*Proxy, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{listener: l, now: clock.Boot(), target: target, changed: make(chan struct{}), conns: make(map[*conn]struct{})}
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.tasks.Go(p.accept)
+	return p, nil
+}
+
+// Addr is the host:port that stands for the target, the same for ever.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// SetTarget sets where new connections go to, empty for nowhere.
+func (p *Proxy) SetTarget(address string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = address
+}
+
+// Set changes what happens to all connections, those that are open and those to
+// come.
+func (p *Proxy) Set(f Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fault = f
+	close(p.changed)
+	p.changed = make(chan struct{})
+	for c := range p.conns {
+		if f.Cut || c.lost.Up && !f.Up.Drop || c.lost.Down && !f.Down.Drop {
+			c.reset()
+		}
+	}
+}
+
+// Heal passes everything again.
+func (p *Proxy) Heal() { p.Set(Fault{}) }
+
+// Dropped counts the bytes that were lost so far.
+func (p *Proxy) Dropped() Bytes {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.dropped
+}
+
+// Close resets all connections and waits until nothing of the proxy runs.
+func (p *Proxy) Close() {
+	p.cancel()
+	_ = p.listener.Close()
+	p.Set(Cut)
+	p.tasks.Wait()
+}
+
+func (p *Proxy) accept() {
+	for {
+		dialer, err := p.listener.Accept()
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err != nil:
+			continue // the connection died while it waited
+		}
+		p.tasks.Go(func() { p.serve(dialer) })
+	}
+}
+
+// serve joins a dialer with the target until one of them has gone.
+func (p *Proxy) serve(dialer net.Conn) {
+	c := &conn{proxy: p, dialer: dialer}
+	target, ok := p.admit(c)
+	if !ok {
+		reset(dialer)
+		return
+	}
+	defer p.forget(c)
+	ctx, cancel := context.WithTimeout(p.ctx, dialTimeout)
+	defer cancel()
+	var d net.Dialer
+	t, err := d.DialContext(ctx, "tcp", target)
+	if err != nil || !p.join(c, t) {
+		c.reset()
+		return
+	}
+	var both sync.WaitGroup
+	both.Go(func() { c.pass(t, dialer, up) })
+	both.Go(func() { c.pass(dialer, t, down) })
+	both.Wait()
+}
+
+// admit takes a connection in, if it may have a target.
+func (p *Proxy) admit(c *conn) (target string, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fault.Cut || p.target == "" || len(p.conns) >= maxConns {
+		return "", false
+	}
+	p.conns[c] = struct{}{}
+	return p.target, true
+}
+
+// join gives a connection its other end. It reports false if the proxy was cut
+// meanwhile.
+func (p *Proxy) join(c *conn, target net.Conn) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.fault.Cut {
+		reset(target)
+		return false
+	}
+	c.target = target
+	return true
+}
+
+func (p *Proxy) forget(c *conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, c)
+	_ = c.dialer.Close()
+	if c.target != nil {
+		_ = c.target.Close()
+	}
+}

@@ -1,0 +1,266 @@
+package sim
+
+import (
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A judge knows what callers were told, and nothing else: which answer each
+// call got, when it was sent and when it was answered. From that it finds
+// broken promises (design section 1).
+//
+// A key has one writer at a time, so its puts and removals have an order.
+// Readers are many.
+type judge struct {
+	script *script
+
+	mu       sync.Mutex // guards all below
+	objects  map[metadata.ObjectID]*object
+	keys     map[string][]*object
+	removing map[string]int // removals of a key that have no answer yet
+	answered map[metadata.Term]time.Duration
+	states   map[metadata.Seq]state
+	findings []string
+	acks     int
+}
+
+// An object is one put of one key, as far as callers know. A zero time stands
+// for never.
+type object struct {
+	id          metadata.ObjectID
+	key         string
+	from, to    uint64        // its bytes
+	reserved    time.Duration // PutStart was acknowledged
+	endAsked    time.Duration // the first PutEnd was sent
+	readable    time.Duration // PutEnd was acknowledged, or a reader saw it
+	removeAsked time.Duration // the first removal that may have hit it was sent
+	removed     time.Duration // a removal was acknowledged, or a reader missed it
+	leased      time.Duration // a reader relies on its bytes until then
+}
+
+type state struct {
+	node   string
+	digest metadata.Digest
+}
+
+// A call is one call's time, and the term of who answered it.
+type call struct {
+	client     string
+	sent, came time.Duration
+	term       metadata.Term
+}
+
+func newJudge(s *script) *judge {
+	return &judge{
+		script: s, objects: make(map[metadata.ObjectID]*object), keys: make(map[string][]*object), removing: make(map[string]int),
+		answered: make(map[metadata.Term]time.Duration), states: make(map[metadata.Seq]state),
+	}
+}
+
+// find notes a broken promise.
+func (j *judge) find(promise, format string, args ...any) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.findLocked(promise, format, args...)
+}
+
+func (j *judge) findLocked(promise, format string, args ...any) {
+	text := fmt.Sprintf("promise %s: %s", promise, fmt.Sprintf(format, args...))
+	j.findings = append(j.findings, text)
+	j.script.say("judge", "%s", text)
+}
+
+// broken returns the broken promises.
+func (j *judge) broken() []string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.findings
+}
+
+// acknowledged returns how many calls were answered as done.
+func (j *judge) acknowledged() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.acks
+}
+
+// state judges a complete node's digest at a sequence (S).
+func (j *judge) state(node string, seq metadata.Seq, digest metadata.Digest) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	before, there := j.states[seq]
+	if !there {
+		j.states[seq] = state{node, digest}
+		return
+	}
+	if before.digest != digest {
+		j.findLocked("S", "at sequence %d %s has digest %v, %s has %v", seq, node, digest, before.node, before.digest)
+	}
+}
+
+// fence judges an answer's term (F). Nobody answers a call that was sent after
+// a higher term had answered one; nor a read that is answered after it.
+func (j *judge) fence(c call, read bool) {
+	j.acks++
+	for term, first := range j.answered {
+		if term > c.term && (first < c.sent || read && first < c.came) {
+			j.findLocked("F", "%s was answered in term %d at %v, sent at %v, but term %d had answered at %v", c.client, c.term, c.came, c.sent, term, first)
+		}
+	}
+	if first, there := j.answered[c.term]; !there || c.came < first {
+		j.answered[c.term] = c.came
+	}
+}
+
+// reserved judges an acknowledged PutStart: nobody else has a right to its
+// bytes (A), and no reader relies on them (L).
+func (j *judge) reserved(c call, key string, id metadata.ObjectID, from, to uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fence(c, false)
+	if known := j.objects[id]; known != nil && known.reserved != 0 {
+		if known.key != key || known.from != from || known.to != to {
+			j.findLocked("D", "the reservation of %s is %d-%d, it was %s at %d-%d", key, from, to, known.key, known.from, known.to)
+		}
+		return // a repeated call
+	}
+	for _, o := range j.objects {
+		if o.id == id || o.to <= from || to <= o.from {
+			continue
+		}
+		switch {
+		case o.removeAsked == 0 && o.reserved != 0:
+			j.findLocked("A", "%s (%v) was given the bytes of %s (%v), which nobody removed", key, id, o.key, o.id)
+		case c.came < o.leased:
+			j.findLocked("L", "%s (%v) was given bytes at %v that a reader of %s (%v) relies on until %v", key, id, c.came, o.key, o.id, o.leased)
+		}
+	}
+	o := j.object(key, id)
+	o.from, o.to, o.reserved = from, to, c.came
+	if j.removing[key] > 0 {
+		o.removeAsked = c.sent
+	}
+}
+
+// object returns what is known of an object, new if nothing is.
+func (j *judge) object(key string, id metadata.ObjectID) *object {
+	o := j.objects[id]
+	if o == nil {
+		o = &object{id: id, key: key}
+		j.objects[id] = o
+		j.keys[key] = append(j.keys[key], o)
+	}
+	return o
+}
+
+// ending notes that a PutEnd is about to be sent.
+func (j *judge) ending(key string, id metadata.ObjectID, now time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if o := j.object(key, id); o.endAsked == 0 {
+		o.endAsked = now
+	}
+}
+
+// ended judges an acknowledged PutEnd.
+func (j *judge) ended(c call, key string, id metadata.ObjectID) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fence(c, false)
+	if o := j.object(key, id); o.readable == 0 {
+		o.readable = c.came
+	}
+}
+
+// notEnded judges a PutEnd whose answer is that there is nothing to end: the
+// reservation was acknowledged, so it must be there (D).
+func (j *judge) notEnded(c call, key string, id metadata.ObjectID, why error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fence(c, false)
+	if o := j.object(key, id); o.reserved != 0 && o.removeAsked == 0 && c.came-o.reserved < params.DiscardTimeout {
+		j.findLocked("D", "the reservation of %s (%v), acknowledged at %v, is gone: %v", key, id, o.reserved, why)
+	}
+}
+
+// got judges a read that found an object.
+func (j *judge) got(c call, key string, id metadata.ObjectID, from, to uint64) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fence(c, true)
+	o := j.object(key, id)
+	switch {
+	case o.key != key || o.reserved != 0 && (o.from != from || o.to != to):
+		j.findLocked("A", "%s (%v) is at %d-%d, it was put as %s at %d-%d", key, id, from, to, o.key, o.from, o.to)
+	case o.reserved != 0 && (o.endAsked == 0 || c.came < o.endAsked):
+		j.findLocked("V", "%s (%v) is readable before its put has ended", key, id)
+	case o.removed != 0 && o.removed < c.sent:
+		j.findLocked("X", "%s (%v), removed at %v, was read at %v", key, id, o.removed, c.came)
+	}
+	o.from, o.to = from, to
+	if o.readable == 0 {
+		o.readable = c.came
+	}
+	o.leased = max(o.leased, c.sent+leaseTTL)
+	j.missed(c, key, o)
+}
+
+// notFound judges an answer that says that a key has no readable object: of a
+// read, or of a removal, which may have waited for the key's last mutation.
+func (j *judge) notFound(c call, key string, read bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fence(c, read)
+	j.missed(c, key, nil)
+}
+
+// missed judges a read that did not show objects of the key but one: they must
+// be gone (D), and what is gone stays so.
+func (j *judge) missed(c call, key string, shown *object) {
+	for _, o := range j.keys[key] {
+		if o == shown || o.readable == 0 || o.readable >= c.sent {
+			continue
+		}
+		if o.removeAsked == 0 || o.removeAsked > c.came {
+			j.findLocked("D", "%s (%v), acknowledged at %v, was not found at %v", key, o.id, o.readable, c.came)
+		}
+		if o.removed == 0 {
+			o.removed = c.came
+		}
+	}
+}
+
+// removes notes that a removal of a key is about to be sent: it may hit what is
+// there until it is answered. The function that it returns must be called
+// then.
+func (j *judge) removes(key string, now time.Duration) (answered func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, o := range j.keys[key] {
+		if o.removeAsked == 0 {
+			o.removeAsked = now
+		}
+	}
+	j.removing[key]++
+	return func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		j.removing[key]--
+	}
+}
+
+// removed judges an acknowledged removal: whatever the key had before is gone.
+func (j *judge) removed(c call, key string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.fence(c, false)
+	for _, o := range j.keys[key] {
+		known := o.reserved != 0 && o.reserved < c.sent || o.readable != 0 && o.readable < c.sent
+		if o.removed == 0 && known {
+			o.removed = c.came
+		}
+	}
+}

@@ -1,0 +1,110 @@
+package sim
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/internal/clock"
+)
+
+// A script records what happens, a line per event, with its virtual time.
+type script struct {
+	now clock.Clock
+
+	mu    sync.Mutex // guards all below
+	lines []line
+}
+
+type line struct {
+	at   time.Duration
+	who  string
+	text string
+}
+
+func newScript() *script { return &script{now: clock.Runtime()} }
+
+// say records that somebody does something now.
+func (s *script) say(who, format string, args ...any) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lines = append(s.lines, line{s.now(), who, fmt.Sprintf(format, args...)})
+}
+
+// String returns the lines in the order of their times. What happens at one
+// instant has no order of its own; it is sorted.
+func (s *script) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lines := slices.Clone(s.lines)
+	slices.SortStableFunc(lines, func(a, b line) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.who, b.who))
+	})
+	var b strings.Builder
+	for _, l := range lines {
+		fmt.Fprintf(&b, "%7.2fs  %-5s %s\n", l.at.Truncate(resolution).Seconds(), l.who, l.text)
+	}
+	return b.String()
+}
+
+// seen returns what everybody saw, in order and without times. What one saw
+// within the resolution has no order.
+func (s *script) seen() map[string][]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lines := slices.Clone(s.lines)
+	slices.SortStableFunc(lines, func(a, b line) int {
+		return cmp.Or(cmp.Compare(a.at.Truncate(resolution), b.at.Truncate(resolution)), cmp.Compare(a.text, b.text))
+	})
+	seen := make(map[string][]string)
+	for _, l := range lines {
+		seen[l.who] = append(seen[l.who], l.text)
+	}
+	return seen
+}
+
+// resolution is how exact the times of a script are.
+const resolution = 10 * time.Millisecond
+
+// logger records a node's log from info on, unless it is muted: the message,
+// with the fields that tell a story.
+func (s *script) logger(id string, muted func() bool) zerolog.Logger {
+	return zerolog.New(logged{s, id, muted}).Level(zerolog.InfoLevel)
+}
+
+type logged struct {
+	*script
+	id    string
+	muted func() bool
+}
+
+var told = []string{"term", "sequence", "to", "reason", "objects"}
+
+// Write takes one line of log.
+func (l logged) Write(b []byte) (int, error) {
+	if l.muted() {
+		return len(b), nil
+	}
+	var fields map[string]any
+	if err := json.Unmarshal(b, &fields); err != nil {
+		return 0, err
+	}
+	text := fmt.Sprint(fields["message"])
+	var list []string
+	for _, name := range told {
+		if v, ok := fields[name]; ok {
+			list = append(list, fmt.Sprintf("%s %v", name, v))
+		}
+	}
+	if len(list) > 0 {
+		text += " (" + strings.Join(list, ", ") + ")"
+	}
+	l.say(l.id, "%s", text)
+	return len(b), nil
+}
