@@ -27,7 +27,7 @@ demo:
 	go run ./cmd/masterctl demo
 
 drills: ## all fault drills in full, then each safeguard left out
-	go run ./cmd/masterctl drill run --all
+	go run -tags drills ./cmd/masterctl drill run --all
 	go run -tags drills ./cmd/masterctl drill controls
 
 soak: ## random faults until stopped (Ctrl-C)

@@ -65,8 +65,8 @@ func rules() []rule {
 		{name: "the embedded etcd knows nothing of ours",
 			check: mayImportOurs([]string{"internal/etcdserver/..."})},
 
-		{name: "etcdtest and lonetest are for tests",
-			check: mustNotImport(everyone, "etcdtest/...", "internal/lonetest/...")},
+		{name: "etcdtest, fakeetcd and lonetest are for tests",
+			check: mustNotImport(everyone, "etcdtest/...", "internal/fakeetcd/...", "internal/lonetest/...")},
 		{name: "product code does not import testing",
 			check: mustNotImport(everyone, "testing/..."),
 			allow: map[string]string{

@@ -34,9 +34,6 @@ func Runtime() Clock {
 	return func() time.Duration { return time.Since(start) }
 }
 
-// Wall returns the wall time, for logs and display.
-func Wall() time.Time { return time.Now() }
-
 // Cluster is the cluster clock of one term on its primary: it starts at the
 // time of the last commit and runs on at this machine's rate.
 type Cluster struct {

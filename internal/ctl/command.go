@@ -60,7 +60,7 @@ func Command() *cobra.Command {
 	add(root, groupObjects, g.getCommand(), g.existsCommand())
 	add(root, groupObjects, g.removeCommands()...)
 	add(root, groupCluster, g.segmentsCommand(), g.statusCommand(), g.digestCommand(), g.handoverCommand(), g.startEmptyCommand(), g.eventsCommand())
-	add(root, groupShow, g.demoCommand(), g.replayCommand(), g.benchCommand(), rig.EtcdCommand("etcd"))
+	add(root, groupShow, g.drillCommand(), g.demoCommand(), g.replayCommand(), g.benchCommand(), rig.EtcdCommand("etcd"))
 	root.AddCommand(g.versionCommand())
 	oneSpelling(root)
 	return root

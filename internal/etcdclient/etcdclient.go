@@ -33,7 +33,6 @@ func New(endpoints []string) (*clientv3.Client, error) {
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    pingEvery,
 		DialKeepAliveTimeout: pingTimeout,
-		PermitWithoutStream:  true,
 		Logger:               zap.NewNop(), // failures come back as errors, which are logged where they are handled
 		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 1.5, Jitter: 0.2, MaxDelay: lastRetry},

@@ -1,0 +1,307 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/understudy-store/understudy/internal/drill"
+)
+
+const aboutDrill = `Breaks clusters on purpose, on this machine, and judges from outside whether they
+kept their promises: real processes (etcd, a master, standbys) on free loopback
+ports, recorded clients, and a fault in the middle. Nothing stays behind but the
+history and the logs of a drill that failed; the report says where they are.
+
+No cluster that is running already is touched.`
+
+func (g *globals) drillCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "drill",
+		Short: "Break clusters of this machine on purpose, and judge what clients saw",
+		Long:  aboutDrill,
+		Args:  noSuchCommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(g.drillListCommand(), g.drillRunCommand(), g.drillSoakCommand())
+	if drill.ControlsBuilt {
+		cmd.AddCommand(g.drillControlsCommand())
+	}
+	return cmd
+}
+
+// A drillRow is a drill in the list.
+type drillRow struct {
+	Name     string   `json:"name"`
+	Number   int      `json:"number"`
+	Promises []string `json:"promises"`
+	What     string   `json:"what"`
+	CI       bool     `json:"ci"`
+}
+
+func (g *globals) drillListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the drills and the promises that they check",
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var rows []drillRow
+			for _, d := range drill.All() {
+				rows = append(rows, drillRow{d.Name, d.Number, d.Promises, d.What, d.CI})
+			}
+			return g.print(cmd, rows, func(w io.Writer) {
+				t := newTable(w, "No", "Name", "Promises", "What")
+				for _, r := range rows {
+					t.row(fmt.Sprint(r.Number), r.Name, strings.Join(r.Promises, " "), r.What)
+				}
+				t.end()
+			})
+		},
+	}
+}
+
+// drillFlags are those of all commands that run drills.
+func drillFlags(f *pflag.FlagSet, o *drill.Options) {
+	f.Uint64Var(&o.Seed, "seed", 1, "of all that is left to chance")
+	f.DurationVar(&o.Duration, "duration", 0, "how long a drill goes on, if it has rounds; 0 for its number of rounds")
+	f.DurationVar(&o.SessionTTL, "session-ttl", 0, "of the nodes, in whole seconds, at least 2s; 0 for 5s, with --short 2s")
+	f.DurationVar(&o.EventsTTL, "events-ttl", 0, "of the journal, in whole seconds; 0 for 60s, with --short 5s")
+	f.StringVar(&o.Dir, "dir", "", "where to keep data and logs while a drill runs; none for a temporary folder")
+	f.BoolVar(&o.Short, "short", false, "the short form, as in CI")
+}
+
+func (g *globals) drillRunCommand() *cobra.Command {
+	var o drill.Options
+	var all, ci bool
+	cmd := &cobra.Command{
+		Use:   "run NAME... | --all | --ci",
+		Short: "Run drills, by name or number",
+		Long: `Runs drills one after the other. Each says what it does, and at the end the outage
+as the clients saw it and a verdict on each promise. The same seed makes the same
+choices; the machine's timing is its own.
+
+It exits with 1 if a promise was broken, or something else that must hold did not.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			list, err := chooseDrills(args, all, ci)
+			if err != nil {
+				return err
+			}
+			if err := o.Check(); err != nil {
+				return usageError{err}
+			}
+			return g.runDrills(cmd, list, o)
+		},
+	}
+	f := cmd.Flags()
+	drillFlags(f, &o)
+	f.BoolVar(&all, "all", false, "all drills")
+	f.BoolVar(&ci, "ci", false, "those that CI runs")
+	f.IntVar(&o.Rounds, "rounds", 0, "how often the fault happens; 0 for the drill's own number")
+	f.IntVar(&o.Objects, "objects", 0, "where a drill needs many; 0 for 1,000,000, with --short 100,000")
+	if drill.ControlsBuilt {
+		f.StringVar(&o.Break, "break", "", "a safeguard that the nodes leave out")
+	}
+	return cmd
+}
+
+// chooseDrills returns the drills that are asked for.
+func chooseDrills(names []string, all, ci bool) ([]drill.Drill, error) {
+	switch {
+	case (all || ci) && len(names) > 0, all && ci:
+		return nil, usagef("give names, --all or --ci")
+	case !all && !ci && len(names) == 0:
+		return nil, usagef("which drills? Give names or numbers, or --all; \"masterctl drill list\" shows them")
+	}
+	if all || ci {
+		return slices.DeleteFunc(drill.All(), func(d drill.Drill) bool { return ci && !d.CI }), nil
+	}
+	var list []drill.Drill
+	for _, name := range names {
+		d, err := drill.Find(name)
+		if err != nil {
+			return nil, usageError{err}
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+// runDrills runs drills and prints what they have shown: of one its result, of
+// several a report.
+func (g *globals) runDrills(cmd *cobra.Command, list []drill.Drill, o drill.Options) error {
+	ctx, cancel, err := g.beginLong(cmd)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	o.Progress = func(text string) { cmd.PrintErrln("  " + text) }
+	var results []drill.Result
+	for _, d := range list {
+		if ctx.Err() != nil {
+			break
+		}
+		cmd.PrintErrf("drill %d, %s: %s\n", d.Number, d.Name, d.What)
+		results = append(results, drill.Run(ctx, d, o))
+	}
+	report := drill.Summarize(o.Seed, results)
+	report.OK = report.OK && len(results) == len(list)
+	var result any = report
+	if len(list) == 1 && len(results) == 1 {
+		result = results[0]
+	}
+	if err := g.print(cmd, result, func(w io.Writer) { drillReport(w, &report) }); err != nil {
+		return err
+	}
+	return drillsEnd(ctx, report.OK)
+}
+
+var errDrillFailed = errors.New("a drill failed; the report says which one, and where its history and logs are")
+
+func drillsEnd(ctx context.Context, ok bool) error {
+	switch {
+	case ok:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	default:
+		return errDrillFailed
+	}
+}
+
+func (g *globals) drillSoakCommand() *cobra.Command {
+	var o drill.Options
+	cmd := &cobra.Command{
+		Use:   "soak",
+		Short: "Do random things to clusters until stopped, or until a promise is broken",
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := o.Check(); err != nil {
+				return usageError{err}
+			}
+			return g.runDrills(cmd, []drill.Drill{drill.Soak()}, o)
+		},
+	}
+	drillFlags(cmd.Flags(), &o)
+	return cmd
+}
+
+func (g *globals) drillControlsCommand() *cobra.Command {
+	var o drill.Options
+	cmd := &cobra.Command{
+		Use:   "controls",
+		Short: "Leave out one safeguard after the other, and demand that its drill notices",
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, cancel, err := g.beginLong(cmd)
+			if err != nil {
+				return err
+			}
+			defer cancel()
+			o.Progress = func(text string) { cmd.PrintErrln("  " + text) }
+			ok := true
+			var list []drill.Caught
+			for _, c := range drill.Controls() {
+				cmd.PrintErrf("without %s: %s\n", c.Break, c.Drill)
+				caught := drill.RunControl(ctx, c, o)
+				list, ok = append(list, caught), ok && caught.OK
+			}
+			err = g.print(cmd, list, func(w io.Writer) {
+				t := newTable(w, "", "Without", "Drill", "Seconds", "Violations")
+				for _, c := range list {
+					t.row(map[bool]string{true: "noticed", false: "MISSED"}[c.OK], string(c.Break), c.Drill, fmt.Sprintf("%.0f", c.Result.Seconds), violations(c.Result.Violations))
+				}
+				t.end()
+			})
+			if err != nil {
+				return err
+			}
+			return drillsEnd(ctx, ok)
+		},
+	}
+	f := cmd.Flags()
+	f.Uint64Var(&o.Seed, "seed", 1, "of all that is left to chance")
+	f.StringVar(&o.Dir, "dir", "", "where to keep data and logs while a drill runs; none for a temporary folder")
+	return cmd
+}
+
+// violations writes those that were seen, by letter.
+func violations(count map[string]int) string {
+	var list []string
+	for _, letter := range slices.Sorted(maps.Keys(count)) {
+		if count[letter] > 0 {
+			list = append(list, fmt.Sprintf("%s %d", letter, count[letter]))
+		}
+	}
+	return or(strings.Join(list, ", "))
+}
+
+// drillReport prints results for people.
+func drillReport(w io.Writer, r *drill.Report) {
+	fmt.Fprintf(w, "\nSeed %d\n", r.Seed)
+	t := newTable(w, "", "No", "Drill", "Rounds", "Outage p50", "p99", "max ms", "Promises", "Calls", "Time")
+	for i := range r.Drills {
+		d := &r.Drills[i]
+		verdict := map[bool]string{true: "ok", false: "FAILED"}[d.OK]
+		if d.Skipped != "" {
+			verdict = "skipped"
+		}
+		t.row(verdict, fmt.Sprint(d.Number), d.Name, count(d.Rounds), count(d.Outage.P50), count(d.Outage.P99), count(d.Outage.Max),
+			verdicts(d.Verdicts), count(d.Counts["calls"]), time.Duration(d.Seconds*float64(time.Second)).Round(time.Second).String())
+	}
+	t.end()
+	for i := range r.Drills {
+		drillFindings(w, &r.Drills[i])
+	}
+	verdict := "All promises were kept."
+	if !r.OK {
+		verdict = "A DRILL FAILED."
+	}
+	fmt.Fprintln(w, "\n"+verdict)
+}
+
+// verdicts writes the promises of a drill with what is not as it must be.
+func verdicts(list map[string]string) string {
+	var texts []string
+	for _, letter := range slices.Sorted(maps.Keys(list)) {
+		if v := list[letter]; v != "kept" {
+			letter += " " + v
+		}
+		texts = append(texts, letter)
+	}
+	return strings.Join(texts, ", ")
+}
+
+// drillFindings prints why a drill failed, or was skipped.
+func drillFindings(w io.Writer, d *drill.Result) {
+	if d.OK && d.Skipped == "" {
+		return
+	}
+	fmt.Fprintf(w, "\n%s\n", d.Name)
+	for _, text := range []string{d.Skipped, d.Error} {
+		if text != "" {
+			fmt.Fprintln(w, "  "+text)
+		}
+	}
+	if v := violations(d.Violations); v != "-" {
+		fmt.Fprintln(w, "  violations: "+v)
+	}
+	for _, c := range d.Checks {
+		if !c.OK {
+			fmt.Fprintf(w, "  not so: %s: %s\n", c.Name, c.Text)
+		}
+	}
+	for _, x := range d.Examples {
+		fmt.Fprintln(w, "  for example: "+strings.ReplaceAll(x, "\n", "\n    "))
+	}
+	if d.Folder != "" {
+		fmt.Fprintln(w, "  history and logs: "+d.Folder)
+	}
+}

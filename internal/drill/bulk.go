@@ -1,0 +1,213 @@
+package drill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+)
+
+const (
+	bulkSize    = 64 // bytes of an object
+	bulkBatch   = 1000
+	bulkWriters = 4
+	// bulkTimeout bounds one batch with all its attempts.
+	bulkTimeout = 30 * time.Second
+)
+
+// A bulk is one client that puts many small objects, under keys that the recorded
+// clients never use. Nobody writes their bytes.
+type bulk struct {
+	*client.Client
+	put  atomic.Int64 // acknowledged
+	lost atomic.Int64 // reservations that were acknowledged, and gone when they were to be ended
+}
+
+func (e *Env) newBulk() (*bulk, error) {
+	cfg := e.cluster.client()
+	cfg.Timeout = bulkTimeout
+	c, err := client.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &bulk{Client: c}, nil
+}
+
+// bulkKey is the n-th key of a group.
+func bulkKey(group, n int) string { return fmt.Sprintf("bulk/%03d/%d", group, n) }
+
+// groupPattern matches the keys of a group.
+func groupPattern(group int) string { return fmt.Sprintf("^bulk/%03d/", group) }
+
+// fill puts n objects in each of some groups, so that all are there.
+func (b *bulk) fill(ctx context.Context, groups, n int, size uint64, how client.PutConfig) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(bulkWriters)
+	for group := range groups {
+		for from := 0; from < n; from += bulkBatch {
+			g.Go(func() error {
+				var keys []string
+				for i := from; i < min(from+bulkBatch, n); i++ {
+					keys = append(keys, bulkKey(group, i))
+				}
+				return b.putAll(ctx, keys, size, how)
+			})
+		}
+	}
+	return g.Wait()
+}
+
+// end lets the client go, and counts what it has lost.
+func (b *bulk) end(e *Env) {
+	b.Close()
+	e.result.violate("D", 0)
+	if n := b.lost.Load(); n > 0 {
+		e.result.violate("D", int(n), fmt.Sprintf("%d reservations of the bulk were acknowledged, and gone when they were to be ended", n))
+	}
+}
+
+// putAll puts some keys and demands that all succeed.
+func (b *bulk) putAll(ctx context.Context, keys []string, size uint64, how client.PutConfig) error {
+	failed, err := b.tryPut(ctx, keys, size, how)
+	if err != nil {
+		return err
+	}
+	for i, err := range failed {
+		if err != nil && !errors.Is(err, errs.ObjectExists) {
+			return fmt.Errorf("putting %s: %w", keys[i], err)
+		}
+	}
+	return nil
+}
+
+// tryPut puts some keys and returns what came of each.
+func (b *bulk) tryPut(ctx context.Context, keys []string, size uint64, how client.PutConfig) ([]error, error) {
+	items := make([]client.PutItem, len(keys))
+	for i, k := range keys {
+		items[i] = client.PutItem{Key: k, Size: size}
+	}
+	started, err := b.BatchPutStart(ctx, items, how)
+	if err != nil {
+		return nil, err
+	}
+	failed := make([]error, len(keys))
+	var refs []client.PutRef
+	var index []int
+	for i, s := range started {
+		if failed[i] = s.Err; s.Err == nil {
+			refs, index = append(refs, s.Ref()), append(index, i)
+		}
+	}
+	if len(refs) == 0 {
+		return failed, nil
+	}
+	ended, err := b.BatchPutEnd(ctx, refs, client.SelectAll)
+	if err != nil {
+		return nil, err
+	}
+	for k, err := range ended {
+		switch failed[index[k]] = err; {
+		case err == nil:
+			b.put.Add(1)
+		case errors.Is(err, errs.ObjectNotFound): // nothing that a drill does takes a reservation away
+			b.lost.Add(1)
+		}
+	}
+	return failed, nil
+}
+
+// there reports which keys exist.
+func (b *bulk) there(ctx context.Context, keys []string) ([]bool, error) {
+	exist := make([]bool, 0, len(keys))
+	for from := 0; from < len(keys); from += bulkBatch {
+		part, err := b.BatchExistKey(ctx, keys[from:min(from+bulkBatch, len(keys))])
+		if err != nil {
+			return nil, err
+		}
+		for _, x := range part {
+			if x.Err != nil {
+				return nil, x.Err
+			}
+			exist = append(exist, x.Exists)
+		}
+	}
+	return exist, nil
+}
+
+// churn puts new objects all the time, as many a second as it is told or as
+// possible, until the context ends. That there is no room is no error: eviction
+// makes some.
+func (b *bulk) churn(ctx context.Context, perSecond int, size uint64) error {
+	const batch = 250
+	run := uuid.NewString()[:8]
+	tick := time.NewTicker(time.Second * batch / time.Duration(perSecond))
+	defer tick.Stop()
+	g, working := errgroup.WithContext(ctx)
+	g.SetLimit(2 * bulkWriters)
+	for n := 0; working.Err() == nil; n += batch {
+		g.Go(func() error {
+			keys := make([]string, batch)
+			for i := range keys {
+				keys[i] = fmt.Sprintf("churn/%s/%d", run, n+i)
+			}
+			_, err := b.tryPut(working, keys, size, client.PutConfig{})
+			if err != nil && ctx.Err() == nil && !errs.KindOf(err).Retryable() && errs.KindOf(err) != errs.Unresolved {
+				return err
+			}
+			return nil
+		})
+		select {
+		case <-tick.C:
+		case <-working.Done():
+		}
+	}
+	err := g.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// underPressure returns a round during which a bulk puts so many objects a
+// second.
+func (e *Env) underPressure(perSecond int, round func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		b, err := e.newBulk()
+		if err != nil {
+			return err
+		}
+		e.pressed = b
+		defer func() { e.pressed = nil; b.end(e) }()
+		pressing, stop := context.WithCancel(ctx)
+		defer stop()
+		var churn errgroup.Group
+		churn.Go(func() error { return b.churn(pressing, perSecond, churnSize) })
+		err = round(ctx)
+		stop()
+		return errors.Join(err, churn.Wait())
+	}
+}
+
+// churnSize is that of the recorded clients' objects, so that each may come to
+// lie where another was.
+const churnSize = 1 << 10
+
+// evicts waits until the primary has evicted some more.
+func (e *Env) evicts(ctx context.Context, primary *node) error {
+	const cutoffs = "understudy_cutoffs_total"
+	before, err := primary.metric(ctx, cutoffs)
+	if err != nil {
+		return err
+	}
+	return poll(ctx, time.Minute, "the primary evicts", func(ctx context.Context) (bool, error) {
+		now, err := primary.metric(ctx, cutoffs)
+		return now > before, err
+	})
+}

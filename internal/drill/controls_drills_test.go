@@ -1,0 +1,33 @@
+//go:build drills
+
+package drill_test
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"github.com/understudy-store/understudy/internal/drill"
+	"github.com/understudy-store/understudy/internal/safeguard"
+)
+
+// Each drill notices when its safeguard is missing.
+func TestControls(t *testing.T) {
+	for _, c := range drill.Controls() {
+		t.Run(string(c.Break), func(t *testing.T) {
+			caught := drill.RunControl(t.Context(), c, drill.Options{Seed: *seed, Progress: func(s string) { t.Log(s) }})
+			b, _ := json.MarshalIndent(caught, "", "  ")
+			if t.Logf("%s", b); !caught.OK {
+				t.Errorf("%s noticed nothing within %v", c.Drill, drill.ControlLimit)
+			}
+		})
+	}
+}
+
+func TestEverySafeguardHasAControl(t *testing.T) {
+	for _, name := range safeguard.All() {
+		if !slices.ContainsFunc(drill.Controls(), func(c drill.Control) bool { return c.Break == name }) {
+			t.Errorf("%s has none", name)
+		}
+	}
+}

@@ -1,0 +1,32 @@
+package drill
+
+import "strings"
+
+// All returns the drills in order.
+func All() []Drill {
+	d := func(number int, name, promises string, rounds int, ci bool, run runFunc, what string) Drill {
+		return Drill{Name: name, Number: number, Promises: strings.Fields(promises), What: what, Rounds: rounds, CI: ci, run: run}
+	}
+	return []Drill{
+		d(1, "kill-primary", "D X A V", 10, true, killPrimary, "SIGKILL of the primary under load, again and again"),
+		d(2, "handover", "D X A V", 10, true, handOver, "handover by order and by SIGTERM, again and again"),
+		d(3, "stopped-primary", "F X A V", 3, true, stopPrimary, "SIGSTOP of the primary for three times its session, then SIGCONT"),
+		d(4, "primary-without-etcd", "F D X A V", 6, true, partPrimaryFromEtcd, "the primary loses etcd, at once or by and by; clients still reach it"),
+		d(5, "primary-without-clients", "D X A V", 2, false, partPrimaryFromClients, "the primary is cut off from clients and peers only"),
+		d(6, "etcd-leader", "D X A V", 6, false, killEtcdLeader, "SIGKILL of the leader of three etcd members"),
+		d(7, "etcd-outage", "D F X A V", 1, true, stopAllOfEtcd, "all of etcd is gone for 30 s"),
+		d(8, "slow-etcd", "B D X A V", 1, false, slowEtcd, "answers of etcd take 2 s for a minute"),
+		d(9, "lost-answer", "D X A V", 10, true, loseAnswer, "etcd applies a commit and its answer is lost"),
+		d(10, "stopped-standby", "S", 2, true, stopStandby, "a standby is stopped for longer than the events live, with and without a compaction"),
+		d(11, "cut-watch", "S", 2, false, cutStandby, "the watch of a standby is cut, with and without a compaction"),
+		d(12, "busy-bootstrap", "S A", 1, true, bootstrap, "a standby joins while the primary takes 10,000 puts a second and evicts"),
+		d(13, "twice-within-a-lease", "A L S", 3, true, twice, "two failovers within a lease, memory full and eviction running"),
+		d(14, "wall-clocks", "D X A F V S", 3, false, shiftClocks, "wall clocks differ by two hours and step by ten minutes"),
+		d(15, "remove-many", "X D", 2, true, removeMany, "the primary is killed in the middle of the removal of 1,000,000 objects"),
+		d(16, "dead-host", "D A", 1, false, hostDies, "a host with 1,000,000 objects in its memory dies"),
+		d(17, "lone-stall", "D X A V", 1, false, stallLone, "a lone master stalls for longer than its clients live without it"),
+		d(18, "backlog", "D", 1, false, backlog, "a standby is promoted with 1,000,000 events to apply"),
+		d(19, "five-in-a-minute", "D X A V", 5, false, fiveInAMinute, "five failovers in a minute on three nodes, then all of them at once"),
+		d(20, "garbage", "B", 1, false, garbage, "garbage on every port and in every record of etcd"),
+	}
+}

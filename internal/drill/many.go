@@ -1,0 +1,367 @@
+package drill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// The drills with very many objects.
+
+const (
+	removeGroups  = 50
+	removeWorkers = 8
+	againPerGroup = 20
+)
+
+// A removal is what one client knows of the removal of a group.
+type removal struct {
+	acknowledged bool
+	again        []string // keys that were put again after it, acknowledged
+}
+
+// removeMany removes very many objects and kills the primary in the middle: by
+// pattern beside recorded clients, and then all that there is, without them.
+func removeMany(ctx context.Context, e *Env) error {
+	each := max(againPerGroup+1, e.Objects/removeGroups)
+	err := e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) error {
+		return e.withMany(ctx, each, func(b *bulk, primary *node, term uint64) error {
+			removals, err := e.removeGroups(ctx, b, primary, term)
+			if err != nil {
+				return err
+			}
+			return e.removedStay(ctx, b, removals, each)
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return e.episode(ctx, episode{}, func(ctx context.Context) error {
+		return e.withMany(ctx, each, func(b *bulk, primary *node, term uint64) error {
+			return e.removeAll(ctx, b, primary, term)
+		})
+	})
+}
+
+// withMany puts very many objects, kills the primary amid their removal, starts
+// it again, and removes what is left.
+func (e *Env) withMany(ctx context.Context, each int, removal func(b *bulk, primary *node, term uint64) error) error {
+	b, err := e.newBulk()
+	if err != nil {
+		return err
+	}
+	defer b.end(e)
+	primary, term, _, err := e.readyPair(ctx)
+	if err != nil {
+		return err
+	}
+	if e.load == nil {
+		if err := b.mount(ctx, "bulk", uint64(2*e.Objects)*bulkSize); err != nil {
+			return err
+		}
+	}
+	if err := b.fill(ctx, removeGroups, each, bulkSize, client.PutConfig{}); err != nil {
+		return err
+	}
+	e.did("put %d objects", removeGroups*each)
+	if err := removal(b, primary, term); err != nil {
+		return err
+	}
+	if err := e.restart(ctx, primary); err != nil {
+		return err
+	}
+	return e.removeRest(ctx, b, each)
+}
+
+// removeGroups removes the groups, each by a pattern, kills the primary when a
+// third of them is done, and returns what the clients know then.
+func (e *Env) removeGroups(ctx context.Context, b *bulk, primary *node, term uint64) ([]removal, error) {
+	removals := make([]removal, removeGroups)
+	third := make(chan struct{})
+	var done atomic.Int64
+	g, removing := errgroup.WithContext(ctx)
+	g.SetLimit(1 + removeWorkers)
+	g.Go(func() error {
+		select {
+		case <-third:
+		case <-removing.Done():
+			return removing.Err()
+		}
+		return e.killAmidRemovals(removing, primary, term)
+	})
+	for group := range removeGroups {
+		g.Go(func() (err error) {
+			removals[group], err = b.removeGroup(removing, group)
+			if done.Add(1) == removeGroups/3 {
+				close(third)
+			}
+			return err
+		})
+	}
+	return removals, g.Wait()
+}
+
+func (e *Env) killAmidRemovals(ctx context.Context, primary *node, term uint64) error {
+	_, _, err := e.failover(ctx, primary, term, "SIGKILL amid removals of", func() error { primary.Kill(); return nil })
+	return err
+}
+
+// removeAll removes all that there is and kills the primary when some of it has
+// gone.
+func (e *Env) removeAll(ctx context.Context, b *bulk, primary *node, term uint64) error {
+	g, removing := errgroup.WithContext(ctx)
+	began := make(chan struct{})
+	g.Go(func() error {
+		close(began)
+		_, err := b.RemoveAll(removing, client.Removal{Force: true})
+		return openOr(err)
+	})
+	g.Go(func() error {
+		<-began
+		if err := e.underWay(removing, primary); err != nil {
+			return err
+		}
+		return e.killAmidRemovals(removing, primary, term)
+	})
+	return g.Wait()
+}
+
+// openOr passes over the ends of calls that a failover leaves open.
+func openOr(err error) error {
+	switch errs.KindOf(err) {
+	case errs.OK, errs.Unresolved, errs.Unavailable, errs.NotLeader:
+		return nil
+	default:
+		return err
+	}
+}
+
+// underWay waits until a removal of everything has begun to take effect.
+func (e *Env) underWay(ctx context.Context, primary *node) error {
+	return poll(ctx, 30*time.Second, "the removal has begun", func(ctx context.Context) (bool, error) {
+		s, err := primary.Status(ctx)
+		return err == nil && s.GetState().GetObjects() < uint64(e.Objects)*9/10, err
+	})
+}
+
+// removeGroup removes a group by a pattern, and if that is acknowledged puts
+// some of its keys again.
+func (b *bulk) removeGroup(ctx context.Context, group int) (removal, error) {
+	var r removal
+	if _, err := b.RemoveByRegex(ctx, groupPattern(group), client.Removal{Force: true}); err != nil {
+		return r, openOr(err)
+	}
+	r.acknowledged = true
+	keys := make([]string, againPerGroup)
+	for i := range keys {
+		keys[i] = bulkKey(group, i)
+	}
+	failed, err := b.tryPut(ctx, keys, bulkSize, client.PutConfig{})
+	if err != nil {
+		return r, openOr(err)
+	}
+	for i, err := range failed {
+		if err == nil {
+			r.again = append(r.again, keys[i])
+		}
+	}
+	return r, nil
+}
+
+// removedStay demands that what was removed, as was acknowledged, is gone, and
+// what was put again is there.
+func (e *Env) removedStay(ctx context.Context, b *bulk, removals []removal, each int) error {
+	e.result.violate("X", 0)
+	e.result.violate("D", 0)
+	for group, r := range removals {
+		if !r.acknowledged {
+			continue
+		}
+		e.result.Counts["acknowledged_removals"]++
+		var gone []string // those that nobody tried to put again
+		for i := againPerGroup; i < each; i++ {
+			gone = append(gone, bulkKey(group, i))
+		}
+		if err := e.demand(ctx, b, gone, false, "X", "was removed, and is back after a failover"); err != nil {
+			return err
+		}
+		if err := e.demand(ctx, b, r.again, true, "D", "was put after the removal of what was there, and is gone"); err != nil {
+			return err
+		}
+		e.result.Counts["put_again"] += int64(len(r.again))
+	}
+	return nil
+}
+
+// demand counts a violation for each key that is not as it must be.
+func (e *Env) demand(ctx context.Context, b *bulk, keys []string, exist bool, letter, what string) error {
+	there, err := b.there(ctx, keys)
+	if err != nil {
+		return err
+	}
+	for i, is := range there {
+		if is != exist {
+			e.result.violate(letter, 1, keys[i]+" "+what)
+		}
+	}
+	return nil
+}
+
+// removeRest removes the bulk until that is acknowledged, and demands that
+// nothing of it is left. Without recorded clients it removes all that there is.
+func (e *Env) removeRest(ctx context.Context, b *bulk, each int) error {
+	err := poll(ctx, 2*time.Minute, "a removal of all is acknowledged", func(ctx context.Context) (bool, error) {
+		var err error
+		if e.load == nil {
+			_, err = b.RemoveAll(ctx, client.Removal{Force: true})
+		} else {
+			_, err = b.RemoveByRegex(ctx, "^bulk/", client.Removal{Force: true})
+		}
+		return err == nil, openOr(err)
+	})
+	if err != nil {
+		return err
+	}
+	for group := range removeGroups {
+		var keys []string
+		for i := range each {
+			keys = append(keys, bulkKey(group, i))
+		}
+		if err := e.demand(ctx, b, keys, false, "X", "is there, although the removal of all was acknowledged"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hostDies ends a client that lends memory to very many objects, without a
+// word.
+func hostDies(ctx context.Context, e *Env) error {
+	const name = "doomed"
+	ttl := 10 * time.Second
+	if e.Short {
+		ttl = 5 * time.Second
+	}
+	var b *bulk
+	ep := episode{
+		// Only a failed allocation may start an eviction, and there is none.
+		shape: shape{args: []string{"--client_ttl=" + ttl.String(), "--eviction_high_watermark_ratio=1", "--eviction_ratio=0"}},
+		// What is measured is how long others wait: neither for one another nor for
+		// a removal that looks at a million keys.
+		work: &work{rate: defaultRate / 5, exact: true},
+	}
+	// Its memory is filled before the others lend theirs, so that none of their
+	// objects lies in it.
+	ep.before = func(ctx context.Context) (err error) {
+		if b, err = e.newBulk(); err != nil {
+			return err
+		}
+		return b.fillSegment(ctx, name, uint64(e.Objects)*bulkSize, bulkSize)
+	}
+	defer func() {
+		if b != nil {
+			b.Close()
+		}
+	}()
+	return e.episode(ctx, ep, func(ctx context.Context) error {
+		primary, _, _, err := e.readyPair(ctx)
+		if err != nil {
+			return err
+		}
+		if err := e.letWork(ctx); err != nil {
+			return err
+		}
+		at, err := e.cluster.head(ctx)
+		if err != nil {
+			return err
+		}
+		objects := b.put.Load()
+		e.load.Mark("a host with many objects dies")
+		dies := e.load.Now()
+		b.Close()
+		if err := poll(ctx, ttl+30*time.Second, "the dead host's memory is unmounted", func(ctx context.Context) (bool, error) {
+			resp, err := primary.Admin.ListSegments(ctx, &pb.ListSegmentsRequest{Name: name})
+			return err == nil && len(resp.GetSegments()) == 0, err
+		}); err != nil {
+			return err
+		}
+		seen := e.load.Now()
+		if err := e.load.answers(ctx, 100); err != nil {
+			return err
+		}
+		// Only the calls around the event, lest the many before it hide them.
+		p99, usual := e.load.p99(seen-time.Second, e.load.Now()), e.load.p99(0, dies)
+		unmounts, err := unmountsSince(ctx, primary, uint64(at.Head.Seq))
+		if err != nil {
+			return err
+		}
+		e.did("a host with %d objects died; %d unmount events; p99 of other calls %v", objects, unmounts, p99)
+		e.result.check("one event", unmounts == 1, "%d unmount events for %d objects", unmounts, objects)
+		e.result.check("others go on", p99 < 50*time.Millisecond, "p99 of other calls %v, at most 50 ms are promised; it was %v before", p99, usual)
+		e.result.Rounds++
+		return nil
+	})
+}
+
+// mount lends memory that is not there.
+func (b *bulk) mount(ctx context.Context, name string, size uint64) error {
+	return b.MountSegment(ctx, client.Segment{ID: uuid.New(), Name: name, Base: 1 << 50, Size: size, Endpoint: name + ":1", Protocol: "tcp"})
+}
+
+// fillSegment mounts memory that is not there and fills it with objects to the
+// last byte.
+func (b *bulk) fillSegment(ctx context.Context, name string, size, object uint64) error {
+	if err := b.mount(ctx, name, size); err != nil {
+		return err
+	}
+	for n := 0; ; n += bulkBatch {
+		keys := make([]string, bulkBatch)
+		for i := range keys {
+			keys[i] = bulkKey(0, n+i)
+		}
+		failed, err := b.tryPut(ctx, keys, object, client.PutConfig{HardPin: true})
+		if err != nil {
+			return err
+		}
+		for _, err := range failed {
+			if errors.Is(err, errs.NoAvailableHandle) {
+				return nil
+			}
+			if err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// unmountsSince counts the unmounts in the journal behind a sequence.
+func unmountsSince(ctx context.Context, n *node, after uint64) (count int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	stream, err := n.Admin.Events(ctx, &pb.EventsRequest{FromSequence: after + 1})
+	if err != nil {
+		return 0, err
+	}
+	for {
+		event, err := stream.Recv()
+		switch {
+		case errors.Is(err, io.EOF):
+			return count, nil
+		case err != nil:
+			return 0, fmt.Errorf("reading the journal: %w", err)
+		case strings.Contains(event.GetType(), "UNMOUNT"):
+			count++
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package drill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestOutages(t *testing.T) {
+	var list []time.Duration
+	for i := range 200 {
+		list = append(list, time.Duration(200-i)*time.Millisecond)
+	}
+	if got, want := outagesOf(list), (Outages{P50: 100, P99: 198, Max: 200}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := outagesOf(nil); got != (Outages{}) {
+		t.Errorf("of nothing: %+v", got)
+	}
+	if got, want := outagesOf(list[:1]), (Outages{P50: 200, P99: 200, Max: 200}); got != want {
+		t.Errorf("of one: %+v, want %+v", got, want)
+	}
+}
+
+// A drill that is stopped leaves nothing, unless a promise was broken by then.
+func TestInterruption(t *testing.T) {
+	for letters, keeps := range map[string]bool{"": false, "D": true} {
+		dir := t.TempDir()
+		ctx, cancel := context.WithCancel(t.Context())
+		r := Run(ctx, Drill{Name: "d", run: func(_ context.Context, e *Env) error {
+			cancel()
+			if letters != "" {
+				e.result.violate(letters, 1)
+			}
+			return ctx.Err()
+		}}, Options{Dir: dir})
+		if left, err := os.ReadDir(dir); err != nil || (len(left) == 1) != keeps || r.OK {
+			t.Errorf("broken %q: left %v (%v), ok %t", letters, left, err, r.OK)
+		}
+	}
+}
+
+// What makes a result fail, and what does not.
+func TestVerdicts(t *testing.T) {
+	d := Drill{Promises: []string{"D", "X"}}
+	for name, c := range map[string]struct {
+		found   func(*Result)
+		err     error
+		ok      bool
+		verdict string // of X
+	}{
+		"kept":              {func(r *Result) { r.violate("D", 0); r.violate("X", 0) }, nil, true, "kept"},
+		"broken":            {func(r *Result) { r.violate("D", 0); r.violate("X", 2, "one", "two") }, nil, false, "BROKEN"},
+		"not checked":       {func(r *Result) { r.violate("D", 0) }, nil, false, "not checked"},
+		"another's promise": {func(r *Result) { r.violate("D", 0); r.violate("X", 0); r.violate("A", 1) }, nil, false, "kept"},
+		"a check":           {func(r *Result) { r.violate("D", 0); r.violate("X", 0); r.check("c", false, "no") }, nil, false, "kept"},
+		"an error":          {func(r *Result) { r.violate("D", 0); r.violate("X", 0) }, errors.New("no"), false, "kept"},
+		"skipped":           {func(r *Result) { r.Skipped = "why" }, nil, true, "not checked"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newResult(d, Options{})
+			c.found(&r)
+			r.finish(d, c.err)
+			if r.OK != c.ok || r.Verdicts["X"] != c.verdict {
+				t.Errorf("ok %t, X %s; want %t, %s", r.OK, r.Verdicts["X"], c.ok, c.verdict)
+			}
+		})
+	}
+}
+
+// Of the checks of one name the first failure stays.
+func TestChecksKeepTheFirstFailure(t *testing.T) {
+	r := newResult(Drill{}, Options{})
+	for i, ok := range []bool{true, true, false, true, false} {
+		r.check("c", ok, "%d", i)
+	}
+	if want := []Check{{"c", false, "2"}}; !slices.Equal(r.Checks, want) {
+		t.Errorf("%+v, want %+v", r.Checks, want)
+	}
+}
+
+func TestExamplesAreBounded(t *testing.T) {
+	r := newResult(Drill{}, Options{})
+	for i := range 10 * maxExamples {
+		r.violate("D", 1, fmt.Sprint(i))
+	}
+	if r.Violations["D"] != 10*maxExamples || len(r.Examples) != maxExamples {
+		t.Errorf("%d violations, %d examples", r.Violations["D"], len(r.Examples))
+	}
+}
+
+func TestReportSumsUp(t *testing.T) {
+	r := Summarize(7, []Result{
+		{OK: true, Rounds: 2, outages: []time.Duration{time.Second, 2 * time.Second}, Violations: map[string]int{"D": 0}},
+		{OK: false, Rounds: 1, outages: []time.Duration{3 * time.Second}, Violations: map[string]int{"D": 1, "X": 2}},
+	})
+	if r.OK || r.Seed != 7 || r.Rounds != 3 || r.Outage.Max != 3000 || r.Violations["D"] != 1 || r.Violations["X"] != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A failure keeps a folder and says where; success leaves nothing.
+func TestFolders(t *testing.T) {
+	for name, c := range map[string]struct {
+		found func(*Env)
+		err   error
+		keeps bool
+	}{
+		"success": {func(*Env) {}, nil, false},
+		"error":   {func(*Env) {}, errors.New("no"), true},
+		"broken":  {func(e *Env) { e.result.violate("D", 1) }, nil, true},
+		"check":   {func(e *Env) { e.result.check("c", false, "no") }, nil, true},
+		"skipped": {func(e *Env) { e.result.Skipped = "why" }, nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			r := Run(t.Context(), Drill{Name: "d", run: func(_ context.Context, e *Env) error {
+				c.found(e)
+				return c.err
+			}}, Options{Dir: dir})
+			left, err := os.ReadDir(dir)
+			if err != nil || (len(left) == 1) != c.keeps || (r.Folder != "") != c.keeps {
+				t.Errorf("left %v (%v), folder %q; it is to keep one: %t", left, err, r.Folder, c.keeps)
+			}
+		})
+	}
+}
+
+func TestOptionsThatCannotBe(t *testing.T) {
+	for want, o := range map[string]Options{
+		"session TTL is 1s":   {SessionTTL: time.Second},
+		"session TTL is 2.5s": {SessionTTL: 2500 * time.Millisecond},
+		"must be longer than": {SessionTTL: 5 * time.Second, EventsTTL: 5 * time.Second},
+		"must not be below 0": {Rounds: -1},
+	} {
+		if err := o.Check(); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%+v: %v, want %q", o, err, want)
+		}
+	}
+	for _, o := range []Options{{}, {Short: true}, {SessionTTL: 2 * time.Second}} {
+		if err := o.Check(); err != nil {
+			t.Errorf("%+v: %v", o, err)
+		}
+	}
+}
+
+func TestDrillsAreInOrderAndFound(t *testing.T) {
+	ci := 0
+	for i, d := range All() {
+		if d.Number != i+1 || d.Name == "" || d.What == "" || d.Rounds == 0 || len(d.Promises) == 0 || d.run == nil {
+			t.Errorf("drill %d: %+v", i+1, d)
+		}
+		for _, name := range []string{d.Name, fmt.Sprint(d.Number)} {
+			if found, err := Find(name); err != nil || found.Number != d.Number {
+				t.Errorf("%s: found %d, %v", name, found.Number, err)
+			}
+		}
+		if d.CI {
+			ci++
+		}
+	}
+	if len(All()) != 20 || ci != 10 {
+		t.Errorf("%d drills, %d in CI", len(All()), ci)
+	}
+	if _, err := Find("primary"); err == nil || !strings.Contains(err.Error(), "kill-primary or ") {
+		t.Errorf("near misses are not named: %v", err)
+	}
+}
