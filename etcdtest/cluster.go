@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/internal/etcdserver"
+	"github.com/understudy-store/understudy/internal/netfault"
 )
 
 // MinLeaseTTL is the shortest lease TTL that a cluster grants. Shorter ones
@@ -79,7 +80,7 @@ func Start(t testing.TB, opts ...Option) *Cluster {
 	if o.nodes > 1 {
 		members := make(map[string]string)
 		for _, n := range c.nodes {
-			members[n.cfg.Name] = n.peers.addr()
+			members[n.cfg.Name] = n.peers.Addr()
 		}
 		for _, n := range c.nodes {
 			n.cfg.InitialCluster = members
@@ -100,7 +101,7 @@ func (c *Cluster) Endpoints() []string {
 }
 
 // Endpoint returns the address of one member, as host:port.
-func (c *Cluster) Endpoint(i int) string { return c.nodes[i].clients.addr() }
+func (c *Cluster) Endpoint(i int) string { return c.nodes[i].clients.Addr() }
 
 // Start starts a stopped member on its data, with its links whole. It returns
 // when the member serves, so most members must be up: to start several, use
@@ -184,18 +185,18 @@ func (c *Cluster) Resume(i int) { c.nodes[i].resume() }
 
 // CutClients resets all client connections of a member and refuses new ones.
 // Its peers are not affected.
-func (c *Cluster) CutClients(i int) { c.nodes[i].clients.cut() }
+func (c *Cluster) CutClients(i int) { c.nodes[i].clients.Set(netfault.Cut) }
 
 // HealClients ends CutClients.
-func (c *Cluster) HealClients(i int) { c.nodes[i].clients.heal() }
+func (c *Cluster) HealClients(i int) { c.nodes[i].clients.Heal() }
 
 func (c *Cluster) close() {
 	if err := each(c.nodes, (*node).halt); err != nil {
 		c.t.Errorf("etcdtest: %v", err)
 	}
 	for _, n := range c.nodes {
-		n.clients.close()
-		n.peers.close()
+		n.clients.Close()
+		n.peers.Close()
 	}
 }
 
@@ -217,8 +218,8 @@ func each(nodes []*node, f func(*node) error) error {
 // A node is one member and its links. The links outlive the server.
 type node struct {
 	cfg     etcdserver.Config
-	clients *link
-	peers   *link // unused by a lone member
+	clients *netfault.Proxy
+	peers   *netfault.Proxy // unused by a lone member
 
 	mu     sync.Mutex
 	server *etcdserver.Server // nil while it is down
@@ -226,20 +227,20 @@ type node struct {
 }
 
 func newNode(o options, i int, dir string) (*node, error) {
-	clients, err := newLink()
+	clients, err := netfault.Listen("")
 	if err != nil {
 		return nil, err
 	}
-	peers, err := newLink()
+	peers, err := netfault.Listen("")
 	if err != nil {
-		clients.close()
+		clients.Close()
 		return nil, err
 	}
 	n := &node{clients: clients, peers: peers}
 	n.cfg = etcdserver.Config{
 		DataDir:             filepath.Join(dir, "etcd"),
 		Name:                fmt.Sprintf("etcd%d", i),
-		AdvertiseClientAddr: clients.addr(),
+		AdvertiseClientAddr: clients.Addr(),
 		QuotaBytes:          o.quota,
 		UnsafeNoFsync:       true,
 		Logger:              o.logger,
@@ -262,8 +263,8 @@ func (n *node) start(ctx context.Context) error {
 		return err
 	}
 	n.healLocked()
-	n.clients.connect(server.ClientAddr())
-	n.peers.connect(server.PeerAddr()) // others need it before any of them is ready
+	n.clients.SetTarget(server.ClientAddr())
+	n.peers.SetTarget(server.PeerAddr()) // others need it before any of them is ready
 	if err := server.WaitReady(ctx); err != nil {
 		return errors.Join(err, server.Close())
 	}
@@ -277,8 +278,8 @@ func (n *node) stop() error {
 	if n.server == nil {
 		return nil
 	}
-	n.clients.connect("")
-	n.peers.connect("")
+	n.clients.SetTarget("")
+	n.peers.SetTarget("")
 	err := n.server.Close()
 	n.server = nil
 	return err
@@ -299,8 +300,8 @@ func (n *node) pause() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.paused = true
-	n.clients.pause()
-	n.peers.pause()
+	n.clients.Set(netfault.Stall)
+	n.peers.Set(netfault.Stall)
 	if n.server != nil {
 		// The links stall what others dial; this drops what passes over the
 		// connections that the member itself has dialled.
@@ -319,8 +320,8 @@ func (n *node) resume() {
 
 func (n *node) healLocked() {
 	n.paused = false
-	n.clients.resume()
-	n.peers.resume()
+	n.clients.Heal()
+	n.peers.Heal()
 }
 
 func (n *node) leads() bool {

@@ -59,6 +59,9 @@ func (n *loneNode) promoteStatus() promote.Status {
 		Leader: promote.Leader{NodeID: cfg.ID, RPC: cfg.AdvertiseAddress, HTTP: cfg.HTTPAddress, Term: 1, State: promote.Serving},
 	}
 	s.Self.Applied = s.Position.Seq
+	if s.Position.Seq == 0 { // its term begins with the first commit
+		s.Self.Role, s.Leader.State = promote.Promoting, promote.Elected
+	}
 	return s
 }
 
