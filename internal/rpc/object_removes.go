@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"context"
-	"fmt"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
@@ -40,7 +39,7 @@ func (s *objectService) RemoveByRegex(ctx context.Context, r *pb.RemoveByRegexRe
 	}
 	n, err := m.RemoveByRegex(ctx, removalOf(r), r.GetRegex())
 	if err != nil {
-		return nil, partly(err, n)
+		return nil, err
 	}
 	return &pb.RemoveByRegexResponse{Header: s.header(m.Term), Removed: uint64(n)}, nil
 }
@@ -59,7 +58,7 @@ func (s *objectService) RemoveAll(ctx context.Context, r *pb.RemoveAllRequest) (
 	}
 	n, err := m.RemoveAll(ctx, removal)
 	if err != nil {
-		return nil, partly(err, n)
+		return nil, err
 	}
 	return &pb.RemoveAllResponse{Header: s.header(m.Term), Removed: uint64(n)}, nil
 }
@@ -78,7 +77,7 @@ func (s *objectService) BatchReplicaClear(ctx context.Context, r *pb.BatchReplic
 	}
 	cleared, err := m.BatchReplicaClear(ctx, tenantOf(r), r.GetKeys(), client, r.GetSegmentName())
 	if err != nil {
-		return nil, partly(err, len(cleared))
+		return nil, err
 	}
 	resp := &pb.BatchReplicaClearResponse{Header: s.header(m.Term), Cleared: make([]uint32, len(cleared))}
 	for i, index := range cleared {
@@ -93,15 +92,4 @@ func removalOf(r interface {
 	GetRequestId() uint64
 }) service.Removal {
 	return service.Removal{Tenant: tenantOf(r), Force: r.GetForce(), Request: r.GetRequestId()}
-}
-
-// partly is the error of a call that changed something before it failed. What
-// says that nothing was changed, and is true of the rest of the call, becomes
-// Unresolved.
-func partly(err error, changed int) error {
-	kind := errs.KindOf(err)
-	if changed == 0 || kind != errs.Unavailable && kind != errs.NotLeader {
-		return err
-	}
-	return &errs.Error{Kind: errs.Unresolved, Err: err, Detail: fmt.Sprintf("%d objects were changed, then the call failed", changed)}
 }

@@ -162,16 +162,15 @@ func (m *Master) removeMatching(ctx context.Context, t deleteevents.Type, patter
 	return total, nil
 }
 
-// partly is the error of a removal that failed half-way: some objects are gone,
-// so nobody may take it for a call that changed nothing, and repeat it.
-func partly(removed int, err error) error {
-	if removed == 0 {
+// partly is the error of a call that changed something before it failed: what
+// says that nothing was changed, and is true of the rest of the call, becomes
+// Unresolved, or the caller would repeat it and hit what was put since.
+func partly(changed int, err error) error {
+	kind := errs.KindOf(err)
+	if changed == 0 || kind != errs.Unavailable && kind != errs.NotLeader {
 		return err
 	}
-	return &errs.Error{
-		Kind: errs.Unresolved, Op: "removeMatching", Err: err,
-		Detail: fmt.Sprintf("%d objects were removed before this; look at what is left, and remove that", removed),
-	}
+	return &errs.Error{Kind: errs.Unresolved, Err: err, Detail: fmt.Sprintf("%d objects were changed, then the call failed", changed)}
 }
 
 // BatchReplicaClear drops the replicas of a client's objects on the segments
@@ -213,5 +212,5 @@ func (m *Master) BatchReplicaClear(ctx context.Context, tenant string, keys []st
 			list = append(list, i)
 		}
 	}
-	return slices.Clip(list), m.Counters.doneSome(OpBatchReplicaClear, len(keys), len(keys)-len(list), failure)
+	return slices.Clip(list), m.Counters.doneSome(OpBatchReplicaClear, len(keys), len(keys)-len(list), partly(len(list), failure))
 }
