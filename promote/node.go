@@ -268,6 +268,8 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 func (n *Node) promotable(f *follower.Follower, head journal.Position) (bool, string) {
 	st := f.Status()
 	switch {
+	case !st.Complete && st.Fault != nil:
+		return false, fmt.Sprintf("its state is not complete (%s): %v", st.Why, st.Fault)
 	case !st.Complete:
 		return false, fmt.Sprintf("its state is not complete (%s); it waits for a snapshot from a primary", st.Why)
 	case head.Head.Seq == 0 && !n.MayStartEmpty:

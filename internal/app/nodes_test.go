@@ -224,7 +224,7 @@ func TestPeerOfAnotherCluster(t *testing.T) {
 		`or let them have different addresses`
 	tried := func() int { return strings.Count(s.log.String(), "no snapshot yet") }
 	s.until("says why it has no state, again and again", func(st *pb.StatusResponse) bool {
-		return strings.Contains(fmt.Sprint(st.GetWarnings()), want) && tried() > 3
+		return strings.Contains(fmt.Sprint(st.GetWarnings()), want) && strings.Contains(st.GetNode().GetNotPromotableReason(), want) && tried() > 3
 	})
 	if told := strings.Count(s.log.String(), "no snapshot can be had"); told != 1 {
 		t.Errorf("after %d attempts its log warns of it %d times", tried(), told)

@@ -55,6 +55,7 @@ type Follower struct {
 	store    *metadata.Store  // never replaced by one that is not whole
 	at       journal.Position // of store
 	complete bool             // store follows the journal without a gap
+	fault    error            // why it is still not complete, if that is known
 	why      journal.Reason   // it is not complete
 	loads    map[journal.Reason]int
 	last     journal.Reason
@@ -87,6 +88,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		if errors.As(err, &b) {
 			f.lose(b)
 		} else if err != nil {
+			f.note(err)
 			f.Log.Debug().Err(err).Msg("following the journal failed, it will be tried again")
 		}
 		if f.Complete() {
@@ -95,6 +97,7 @@ func (f *Follower) Run(ctx context.Context) error {
 			retry.Reset()
 			continue
 		} else {
+			f.note(err)
 			f.Log.Debug().Err(err).Msg("no snapshot yet")
 		}
 		select {

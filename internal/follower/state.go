@@ -27,6 +27,7 @@ type Status struct {
 	At       journal.Position
 	Complete bool
 	Why      journal.Reason // it is not complete
+	Fault    error          // why it still is not, nil if nothing failed
 	Loads    map[journal.Reason]int
 	LastLoad journal.Reason // empty for none
 }
@@ -37,7 +38,7 @@ func (f *Follower) Status() Status {
 	defer f.mu.Unlock()
 	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last}
 	if !f.complete {
-		s.Why = f.why
+		s.Why, s.Fault = f.why, f.fault
 	}
 	for reason, n := range f.loads {
 		s.Loads[reason] = n
@@ -82,7 +83,7 @@ func (f *Follower) reason() journal.Reason {
 func (f *Follower) lose(b *journal.BrokenError) {
 	f.mu.Lock()
 	was := f.complete
-	f.complete, f.why = false, b.Reason
+	f.complete, f.why, f.fault = false, b.Reason, b.Err
 	f.signal()
 	f.mu.Unlock()
 	if was {
@@ -90,11 +91,18 @@ func (f *Follower) lose(b *journal.BrokenError) {
 	}
 }
 
+// note keeps what kept the state from being complete, for people.
+func (f *Follower) note(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fault = err
+}
+
 // adopt replaces the store by one that is whole.
 func (f *Follower) adopt(store *metadata.Store, at journal.Position) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.store, f.at, f.complete = store, at, true
+	f.store, f.at, f.complete, f.fault = store, at, true, nil
 	f.signal()
 }
 
