@@ -168,7 +168,7 @@ func TestAllocatorAgainstModel(t *testing.T) {
 			},
 			"free": func(t *rapid.T) {
 				if len(busy) == 0 {
-					t.Skip()
+					return
 				}
 				i := rapid.IntRange(0, len(busy)-1).Draw(t, "which")
 				if err := a.Free(busy[i]); err != nil {

@@ -77,10 +77,14 @@ func (n *loneNode) Status(context.Context) (rpc.Status, error) {
 
 func (n *loneNode) Digest(_ context.Context, seq metadata.Seq) (metadata.Seq, metadata.Digest, error) {
 	p := n.term.Store.Position()
-	if seq != 0 && seq != p.Seq {
-		return 0, 0, errs.New(errs.InvalidParams, "Digest", "this node is at %d; ask for its newest sequence", p.Seq)
+	if seq == 0 {
+		return p.Seq, p.Digest, nil
 	}
-	return p.Seq, p.Digest, nil
+	digest, ok := n.term.Store.DigestAt(seq)
+	if !ok {
+		return 0, 0, errs.New(errs.InvalidParams, "Digest", "this node does not know its digest at %d; its newest sequence is %d", seq, p.Seq)
+	}
+	return seq, digest, nil
 }
 
 var errNoHA = errors.New("high availability is off (--enable_ha=false)")

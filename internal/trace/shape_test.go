@@ -31,12 +31,14 @@ var shape = []struct {
 	{"second half", secondHalf, 0.5340, 0.01, 0.035},
 }
 
-// TestConversationTrace checks the figures that this package states for the conversation trace, if the environment names
-// its file.
+// TestConversationTrace checks the figures that this package states for the conversation trace. The trace is Mooncake's and
+// is not part of this project, so the test runs where somebody has it:
+//
+//	CONVERSATION_TRACE=conversation_trace.jsonl.gz go test -run ConversationTrace ./internal/trace
 func TestConversationTrace(t *testing.T) {
-	path := os.Getenv("UNDERSTUDY_TRACE")
+	path := os.Getenv("CONVERSATION_TRACE")
 	if path == "" {
-		t.Skip("UNDERSTUDY_TRACE does not name the conversation trace")
+		t.Skip("the conversation trace is not part of this project; CONVERSATION_TRACE=FILE runs this test with it")
 	}
 	start := time.Now()
 	tr, err := Read(path)
