@@ -346,8 +346,15 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Posit
 // kept meanwhile, however long it takes.
 func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) error {
 	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	go func() { cancel(c.session.keepAlive(ctx)) }()
+	keeping := start(func() error {
+		err := c.session.keepAlive(ctx)
+		cancel(err)
+		return err
+	})
+	defer func() {
+		cancel(nil)
+		<-keeping.ended
+	}()
 	for {
 		wait, stop := context.WithTimeout(ctx, time.Second)
 		err := f.WaitApplied(wait, c.at.Head.Seq)

@@ -28,7 +28,7 @@ func numbered(err error) string {
 	return strings.Replace(err.Error(), kind.String(), fmt.Sprintf("%v (%d)", kind, kind.Number()), 1)
 }
 
-const seeStatus = "check --address or --etcd_endpoints, and that nodes run there; masterctl status shows who serves"
+const seeStatus = "masterctl status shows who serves and who could take over; if nobody answers, check --address or --etcd_endpoints"
 
 // advices say what a user may do about an error.
 var advices = map[errs.Kind]string{

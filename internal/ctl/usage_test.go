@@ -121,9 +121,9 @@ func TestNobodyAnswers(t *testing.T) {
 		{"replay", "--requests=1"},
 	} {
 		run(t, append(args, "--address", at, "--timeout=300ms")...).
-			want(t, exitFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: check --address")
+			want(t, exitFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: masterctl status", "if nobody answers, check --address")
 	}
-	run(t, "status", "--address", at).want(t, exitFailed, "no answer", "Nobody serves.", "what to do: check --address")
+	run(t, "status", "--address", at).want(t, exitFailed, "no answer", "Nobody serves.", "what to do: masterctl status", "if nobody answers, check --address")
 	s := decode[statusResult](t, run(t, "status", "--address", at, "-o", "json"))
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != at || s.Nodes[0].Error == "" || s.Leader != nil {
 		t.Errorf("got %+v", s)
