@@ -34,9 +34,8 @@ const (
 type Option func(*options)
 
 type options struct {
-	nodes  int
-	quota  int64
-	logger zerolog.Logger
+	nodes int
+	quota int64
 }
 
 // WithNodes sets the number of members, 1 or 3. Default 1.
@@ -44,10 +43,6 @@ func WithNodes(n int) Option { return func(o *options) { o.nodes = n } }
 
 // WithQuota caps the database of every member, in bytes. Default: etcd's 2 GiB.
 func WithQuota(bytes int64) Option { return func(o *options) { o.quota = bytes } }
-
-// WithLogger sends etcd's warnings and errors to a logger, for example
-// zerolog.New(zerolog.NewTestWriter(t)). Default: they are dropped.
-func WithLogger(log zerolog.Logger) Option { return func(o *options) { o.logger = log } }
 
 // A Cluster is a running etcd. Members are numbered from 0. Methods are to be
 // called from the test's goroutine; they fail the test that the cluster was
@@ -243,7 +238,7 @@ func newNode(o options, i int, dir string) (*node, error) {
 		AdvertiseClientAddr: clients.Addr(),
 		QuotaBytes:          o.quota,
 		UnsafeNoFsync:       true,
-		Logger:              o.logger,
+		Logger:              zerolog.Nop(),
 	}
 	if o.nodes > 1 {
 		n.cfg.PeerAddr = "127.0.0.1:0"

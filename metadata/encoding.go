@@ -244,13 +244,6 @@ func readTenant(r *binenc.Reader) string {
 	return DefaultTenant
 }
 
-// AppendRef appends the encoding of a reference; other packages' records hold
-// some too.
-func AppendRef(b []byte, ref Ref) []byte { return appendRef(b, ref) }
-
-// ReadRef reads what AppendRef appended.
-func ReadRef(r *binenc.Reader) Ref { return readRef(r) }
-
 func appendRef(b []byte, ref Ref) []byte {
 	b = binenc.AppendUvarint(b, uint64(ref.Shard))
 	return binenc.AppendUvarint(b, uint64(ref.ID))
