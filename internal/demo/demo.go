@@ -99,12 +99,11 @@ type run struct {
 	pair   *pair
 	half   chan struct{} // half of the load is taken
 
-	began      time.Duration // the disturbance, by the player's clock
-	switched   int           // first request that was taken after it
-	oldObjects uint64
-	newObjects uint64
-	digests    bool // equal, whenever compared
-	handover   time.Duration
+	began    time.Duration // the disturbance, by the player's clock
+	switched int           // first request that was taken after it
+	objects  Objects
+	digests  bool // equal, whenever compared
+	handover time.Duration
 }
 
 func (r *run) play(ctx context.Context) error {

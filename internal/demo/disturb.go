@@ -25,11 +25,11 @@ func (r *run) disturbance(ctx context.Context) error {
 	if err := r.compare(ctx, primary, standby); err != nil {
 		return err
 	}
-	before, err := r.afterEviction(ctx, primary)
+	before, err := primary.Admin.Status(ctx, &pb.StatusRequest{})
 	if err != nil {
 		return fmt.Errorf("asking the primary before the end: %w", err)
 	}
-	r.oldObjects = before.GetState().GetObjects()
+	r.objects.Old = before.GetState().GetObjects()
 	r.began = r.player.Now()
 	r.switched = r.player.Taken()
 	if err := r.takeAway(ctx, primary, before.GetState().GetTerm()); err != nil {
@@ -39,51 +39,10 @@ func (r *run) disturbance(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r.newObjects = after.GetState().GetObjects()
+	r.objects.New = after.GetState().GetObjects()
+	// Both have seen every eviction since the cluster began, so their counts compare.
+	r.objects.Evicted = int64(after.GetState().GetEvicted()) - int64(before.GetState().GetEvicted())
 	return r.replace(ctx)
-}
-
-// A pass of eviction takes 5 % of the objects, in slices that follow one another
-// closely. One that falls between the count and the primary's end, or right after
-// the promotion, would look like a loss.
-const (
-	passSeen = 0.98            // of the most objects seen: a pass has taken the others
-	passOver = 4               // counts in a row that did not fall: it has ended
-	passWait = 5 * time.Second // a load that is played slowly may need none for long
-)
-
-// afterEviction returns the primary's status when a pass of eviction has just
-// ended, so that the next one is a while away. It does not wait longer than there
-// is load to play.
-func (r *run) afterEviction(ctx context.Context, primary *rig.Node) (*pb.StatusResponse, error) {
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	enough := time.After(passWait)
-	var most, last uint64
-	for grew := 0; ; {
-		s, err := primary.Admin.Status(ctx, &pb.StatusRequest{})
-		if err != nil {
-			return nil, err
-		}
-		now := s.GetState().GetObjects()
-		if most = max(most, now); now < last {
-			grew = 0
-		} else {
-			grew++
-		}
-		ended := grew >= passOver && float64(now) < passSeen*float64(most)
-		if ended || 4*r.player.Taken() > 3*len(r.load.Requests) {
-			return s, nil
-		}
-		last = now
-		select {
-		case <-enough:
-			return s, nil
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-tick.C:
-		}
-	}
 }
 
 // takeAway kills the primary, or asks it to hand over.

@@ -44,6 +44,18 @@ type HitRate struct {
 type Objects struct {
 	Old uint64 `json:"old_primary"` // at its end
 	New uint64 `json:"new_primary"` // after the promotion
+	// Between the two counts: room was needed, nothing was lost. Below 0 if the old
+	// primary died before it could commit what it had just evicted.
+	Evicted int64 `json:"evicted"`
+}
+
+// kept is the part of the old primary's objects that the new one has or has
+// evicted by rule, in percent. Puts after the promotion count for it: at most 100.
+func (o Objects) kept() float64 {
+	if o.Old == 0 {
+		return 100
+	}
+	return min(100, 100*(float64(o.New)+float64(o.Evicted))/float64(o.Old))
 }
 
 // A Check compares a figure with what is expected of it.
@@ -102,7 +114,7 @@ func (r *Report) disturbed(run *run) {
 	r.Violations, r.Examples = result.Violations, result.Examples
 	r.OutageMillis = run.player.Outage(run.began).Milliseconds()
 	r.HandoverMillis = run.handover.Milliseconds()
-	r.Objects = Objects{run.oldObjects, run.newObjects}
+	r.Objects = run.objects
 	r.DigestEqual = run.digests
 	r.CallsPerSecond = round(result.PerSecond)
 	r.Latency = result.Latency
@@ -131,11 +143,9 @@ func (r *Report) judge() {
 	r.check("no promise broken", true, !r.Violations.Any(), "lost puts %d, resurrected %d, wrong bytes %d, broken leases %d",
 		r.Violations.LostPuts, r.Violations.Resurrected, r.Violations.WrongBytes, r.Violations.BrokenLeases)
 	r.check("same state", true, r.DigestEqual, "primary and standby have equal digests at equal sequences")
-	kept := 100.0
-	if r.Objects.Old > 0 {
-		kept = 100 * float64(r.Objects.New) / float64(r.Objects.Old)
-	}
-	r.check("warm", true, kept >= 99, "the new primary has %.1f %% of the old one's objects, at least 99 %% are promised", kept)
+	kept := r.Objects.kept()
+	r.check("warm", true, kept >= 99, "the new primary kept %.1f %% of the old one's %d objects, at least 99 %% are promised; %d were evicted meanwhile",
+		kept, r.Objects.Old, r.Objects.Evicted)
 	bound, points := time.Duration(r.Settings.SessionTTLMillis)*time.Millisecond+time.Second, 3.0
 	if r.Settings.Disturbance == "handover" {
 		bound, points = 300*time.Millisecond, 1

@@ -22,6 +22,7 @@ func statusMessage(header *pb.ResponseHeader, s *Status) *pb.StatusResponse {
 			CapacityBytes:    s.State.Capacity,
 			UsedBytes:        s.State.Busy,
 			QuarantinedBytes: s.State.Quarantined,
+			Evicted:          uint64(s.State.Evicted),
 		},
 		Warnings: s.Warnings,
 	}

@@ -30,7 +30,7 @@ func TestStatus(t *testing.T) {
 			LeaderNodeID: me, LeaderAddress: "a:1", Warnings: []string{"mind the gap"},
 			State: rpc.StateInfo{
 				Position: metadata.Position{Seq: 7, Term: term, Time: 1234, Digest: 0xabc},
-				Stats:    metadata.Stats{Objects: 3, Segments: 2, Capacity: 100, Busy: 50, Quarantined: 5}, StartedEmpty: true,
+				Stats:    metadata.Stats{Objects: 3, Segments: 2, Capacity: 100, Busy: 50, Quarantined: 5, Evicted: 4}, StartedEmpty: true,
 			},
 			Journal: &rpc.JournalInfo{Committed: 9, HeadTerm: term, SnapshotLoads: 1, LastSnapshotReason: "start", EtcdBytes: 10, EtcdQuotaBytes: 20},
 		}, nil
@@ -45,7 +45,7 @@ func TestStatus(t *testing.T) {
 		LeaderNodeId: me, LeaderAddress: "a:1", Warnings: []string{"mind the gap"},
 		State: &pb.StateStatus{
 			Term: term, Sequence: 7, ClusterTimeMs: 1234, Digest: "0000000000000abc", StartedEmpty: true, Objects: 3, Segments: 2,
-			CapacityBytes: 100, UsedBytes: 50, QuarantinedBytes: 5,
+			CapacityBytes: 100, UsedBytes: 50, QuarantinedBytes: 5, Evicted: 4,
 		},
 		Journal: &pb.JournalStatus{CommittedSequence: 9, HeadTerm: term, SnapshotLoads: 1, LastSnapshotReason: "start", EtcdBytes: 10, EtcdQuotaBytes: 20},
 	}

@@ -521,8 +521,11 @@ type StateStatus struct {
 	UsedBytes uint64 `protobuf:"varint,9,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
 	// Bytes in quarantine: freed, but given to nobody yet.
 	QuarantinedBytes uint64 `protobuf:"varint,10,opt,name=quarantined_bytes,json=quarantinedBytes,proto3" json:"quarantined_bytes,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// Objects that evictions took from the state in this node's memory since the
+	// node began it or loaded it. A standby counts what it follows.
+	Evicted       uint64 `protobuf:"varint,11,opt,name=evicted,proto3" json:"evicted,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StateStatus) Reset() {
@@ -621,6 +624,13 @@ func (x *StateStatus) GetUsedBytes() uint64 {
 func (x *StateStatus) GetQuarantinedBytes() uint64 {
 	if x != nil {
 		return x.QuarantinedBytes
+	}
+	return 0
+}
+
+func (x *StateStatus) GetEvicted() uint64 {
+	if x != nil {
+		return x.Evicted
 	}
 	return 0
 }
@@ -1980,7 +1990,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"promotable\x122\n" +
 	"\x15not_promotable_reason\x18\n" +
 	" \x01(\tR\x13notPromotableReason\x12\x18\n" +
-	"\aformats\x18\v \x03(\rR\aformats\"\xcb\x02\n" +
+	"\aformats\x18\v \x03(\rR\aformats\"\xe5\x02\n" +
 	"\vStateStatus\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12&\n" +
@@ -1993,7 +2003,8 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"used_bytes\x18\t \x01(\x04R\tusedBytes\x12+\n" +
 	"\x11quarantined_bytes\x18\n" +
-	" \x01(\x04R\x10quarantinedBytes\"\xfd\x01\n" +
+	" \x01(\x04R\x10quarantinedBytes\x12\x18\n" +
+	"\aevicted\x18\v \x01(\x04R\aevicted\"\xfd\x01\n" +
 	"\rJournalStatus\x12-\n" +
 	"\x12committed_sequence\x18\x01 \x01(\x04R\x11committedSequence\x12\x1b\n" +
 	"\thead_term\x18\x02 \x01(\x04R\bheadTerm\x12%\n" +
