@@ -202,7 +202,7 @@ func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
 		return err
 	}
 	resp, err := l.client.Txn(ctx).If(l.fence()...).
-		Then(clientv3.OpPut(l.layout.Head(), value), clientv3.OpDelete(l.layout.Leader())).Commit()
+		Then(append([]clientv3.Op{clientv3.OpPut(l.layout.Head(), value)}, l.layout.Vacate()...)...).Commit()
 	switch {
 	case err != nil:
 		return err

@@ -7,12 +7,20 @@ import (
 	"strings"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/understudy-store/understudy/metadata"
 )
 
 // A Layout names the keys of one cluster in etcd. All are under one root, so
 // that one watch sees everything of the cluster in one order.
-type Layout struct{ Root string }
+type Layout struct {
+	Root string
+	// View is a key outside of Root with the serving node's RPC address, for
+	// clients that look there; empty for none. It comes and goes with the leader
+	// key, and is there only while its node serves.
+	View string
+}
 
 // NewLayout returns the layout under {prefix}/{cluster id}/.
 func NewLayout(prefix, clusterID string) Layout {
@@ -21,6 +29,15 @@ func NewLayout(prefix, clusterID string) Layout {
 
 // Leader is the key of the elected node. It lives as long as its lease.
 func (l Layout) Leader() string { return l.Root + "leader" }
+
+// Vacate are the operations that end a leader's office.
+func (l Layout) Vacate() []clientv3.Op {
+	ops := []clientv3.Op{clientv3.OpDelete(l.Leader())}
+	if l.View != "" {
+		ops = append(ops, clientv3.OpDelete(l.View))
+	}
+	return ops
+}
 
 // Head is the key of the journal's end. It lives for ever.
 func (l Layout) Head() string { return l.Root + "head" }

@@ -3,7 +3,7 @@ package metadata
 import "github.com/zeebo/xxh3"
 
 // The digest is a sum of terms, one for each replica of each object, each
-// segment, each quarantined range and each remembered request. Sums make it
+// segment and SSD, each quarantined range and each remembered request. Sums make it
 // cheap to keep up to date, and let a segment carry the sum of what lies on it:
 // an unmount takes all that off in one step.
 
@@ -15,6 +15,7 @@ const (
 	seedQuarantine
 	seedRequest
 	seedParams
+	seedLocalDisk
 )
 
 // mix folds a word into a hash.
@@ -65,6 +66,9 @@ func (r *replica) digestTerm(identity uint64) Digest {
 		h = mix(h, uint64(r.segment.Number))
 		h = mix(h, uint64(r.rng.Offset)<<32|uint64(r.rng.Length))
 	}
+	if r.kind == LocalDisk {
+		h = mix(h, xxh3.HashString(r.endpoint.Value()))
+	}
 	return finish(h)
 }
 
@@ -106,6 +110,15 @@ func (p *segmentState) digestTerm() Digest {
 	h = mix(h, xxh3.HashString(p.Endpoint))
 	h = mix(h, xxh3.HashString(p.Protocol))
 	return finish(mix(h, xxh3.HashString(p.HostID)))
+}
+
+func (p *segmentState) localDiskTerm() Digest {
+	h := mix(seedLocalDisk, uint64(p.Number))
+	h = mixBytes(h, p.Client)
+	if p.offloading {
+		h = mix(h, 1)
+	}
+	return finish(h)
 }
 
 func (q quarantined) digestTerm() Digest {

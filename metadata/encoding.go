@@ -19,6 +19,10 @@ const (
 	typeClearReplicas  = 6
 	typeDiscard        = 7
 	typeCutoff         = 8
+	typeMountLocalDisk = 9
+	typeSetOffloading  = 10
+	typeUnmountDisk    = 11
+	typeAddLocalDisk   = 12
 )
 
 // DecodeObjectEvent decodes one object event, which must fill b.
@@ -44,6 +48,17 @@ func DecodeObjectEvent(b []byte) (Change, error) {
 		c = &Cutoff{
 			Deadline: readTime(r), ID: ObjectID(r.Uvarint()), PinTime: readTime(r), IncludePinned: r.Bool(),
 		}
+	case typeMountLocalDisk:
+		e := new(MountLocalDisk)
+		copy(e.Client[:], r.Fixed(len(e.Client)))
+		e.Offloading = r.Bool()
+		c = e
+	case typeSetOffloading:
+		c = &SetOffloading{Number: readNumber(r), Offloading: r.Bool()}
+	case typeUnmountDisk:
+		c = &UnmountLocalDisk{Number: readNumber(r)}
+	case typeAddLocalDisk:
+		c = &AddLocalDisk{Ref: readRef(r), Number: readNumber(r), Endpoint: r.String(MaxNameBytes)}
 	default:
 		return nil, fmt.Errorf("object event of type %d: this version does not know it; upgrade this node", kind)
 	}
@@ -221,6 +236,30 @@ func (e *Cutoff) AppendBinary(b []byte) ([]byte, error) {
 	b = binenc.AppendUvarint(b, uint64(e.ID))
 	b = binenc.AppendVarint(b, int64(e.PinTime))
 	return binenc.AppendBool(b, e.IncludePinned), nil
+}
+
+// AppendBinary appends the encoding.
+func (e *MountLocalDisk) AppendBinary(b []byte) ([]byte, error) {
+	b = append(append(b, typeMountLocalDisk), e.Client[:]...)
+	return binenc.AppendBool(b, e.Offloading), nil
+}
+
+// AppendBinary appends the encoding.
+func (e *SetOffloading) AppendBinary(b []byte) ([]byte, error) {
+	b = binenc.AppendUvarint(append(b, typeSetOffloading), uint64(e.Number))
+	return binenc.AppendBool(b, e.Offloading), nil
+}
+
+// AppendBinary appends the encoding.
+func (e *UnmountLocalDisk) AppendBinary(b []byte) ([]byte, error) {
+	return binenc.AppendUvarint(append(b, typeUnmountDisk), uint64(e.Number)), nil
+}
+
+// AppendBinary appends the encoding.
+func (e *AddLocalDisk) AppendBinary(b []byte) ([]byte, error) {
+	b = appendRef(append(b, typeAddLocalDisk), e.Ref)
+	b = binenc.AppendUvarint(b, uint64(e.Number))
+	return binenc.AppendString(b, e.Endpoint), nil
 }
 
 func optional(there bool, bit byte) byte {

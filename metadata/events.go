@@ -32,7 +32,7 @@ func (e *TermStart) Apply(tx *Tx) error {
 		tx.Fail("a commit of term %d starts term %d", tx.term, e.Term)
 		return nil
 	}
-	if e.Empty && tx.s.counts.objects.Load()+int64(len(tx.s.segments)) > 0 {
+	if e.Empty && tx.s.counts.objects.Load()+int64(len(tx.s.segments)+len(tx.s.localDisks.byNumber)) > 0 {
 		tx.Fail("term %d starts empty, this node still holds the state of before", e.Term)
 		return nil
 	}
@@ -162,6 +162,9 @@ func (e *PutStart) Apply(tx *Tx) error {
 	if e.HardPin {
 		o.flags |= flagHardPin
 	}
+	if e.pending != nil && e.pending.abandoned {
+		o.flags |= flagAbandoned
+	}
 	if e.DiskPath != "" || e.Group != "" || e.DataType != 0 {
 		o.extra = &extra{diskPath: e.DiskPath, group: e.Group, dataType: e.DataType}
 	}
@@ -257,6 +260,7 @@ func (e *PutEnd) Apply(tx *Tx) error {
 				tx.s.count(r, 1)
 			}
 		}
+		o.flags &^= flagAbandoned
 		if !wasReadable && o.soft > 0 {
 			o.soft += tx.now // from a length to an end
 		}

@@ -47,6 +47,10 @@ func FuzzObjectEvent(f *testing.F) {
 		&metadata.ClearReplicas{Ref: ref, Segments: []segment.Number{1, 1<<32 - 1}},
 		&metadata.Discard{Ref: ref},
 		&metadata.Cutoff{Deadline: -1, ID: 5, PinTime: 1 << 62, IncludePinned: true},
+		&metadata.MountLocalDisk{Client: client(1), Offloading: true},
+		&metadata.SetOffloading{Number: 1<<32 - 1, Offloading: true},
+		&metadata.UnmountLocalDisk{Number: 3},
+		&metadata.AddLocalDisk{Ref: ref, Number: 3, Endpoint: "host:1"},
 	} {
 		b := encoding(f, change)
 		if _, err := metadata.DecodeObjectEvent(b); err != nil {
@@ -96,6 +100,18 @@ func FuzzHistory(f *testing.F) {
 			c.put("x", hardPin, func(p *metadata.Put) { p.Replicas = 2 })
 			c.put("y", func(p *metadata.Put) { p.DiskPath, p.Group, p.DataType = "/d/y", "g", 3 })
 			c.unmount(c.primary.Segments()[0].ID)
+		},
+		func(c *cluster) {
+			c.mountDisk(1, true)
+			c.mountDisk(2, false)
+			c.put("x")
+			c.put("y")
+			_, _, _ = c.copyTo(1, "x"), c.copyTo(2, "x"), c.copyTo(2, "y")
+			c.pass(time.Second)
+			c.commit()
+			c.evict(metadata.Quota{Objects: 1})
+			c.unmountDisk(1)
+			c.mountDisk(2, true)
 		},
 		func(c *cluster) {
 			_ = c.putStart("x", func(p *metadata.Put) { p.Request = 7 })

@@ -3,6 +3,8 @@ package metadata
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"unique"
 
 	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/segment"
@@ -34,6 +36,8 @@ type loadedRange struct {
 func NewLoader(opts Options) *Loader {
 	s := New(opts)
 	s.loading = true
+	s.expected = make(map[segment.Number]*segmentState)
+	s.expectedDisks = make(map[segment.Number]*segmentState)
 	return &Loader{s: s}
 }
 
@@ -125,6 +129,33 @@ func (l *Loader) readSegments(r *binenc.Reader) {
 		}
 		s.mount(spec, number)
 	}
+	if r.Len() > 0 {
+		l.readLocalDisks(r)
+	}
+}
+
+// readLocalDisks reads the SSDs, of which a snapshot that lists them has one at
+// least.
+func (l *Loader) readLocalDisks(r *binenc.Reader) {
+	s := l.s
+	n := r.Count(18)
+	if n == 0 {
+		r.Fail("an empty list of SSDs")
+	}
+	for range n {
+		number := readNumber(r)
+		var client segment.ClientID
+		copy(client[:], r.Fixed(len(client)))
+		offloading := r.Bool()
+		if number == 0 || number > s.lastNumber || s.segments[number] != nil || s.localDisks.byNumber[number] != nil ||
+			s.localDisks.byClient[client] != nil {
+			r.Fail("SSD number %d of client %v", number, client)
+		}
+		if r.Err() != nil {
+			return
+		}
+		s.mountLocalDisk(client, number, offloading)
+	}
 }
 
 // minObjectBytes is what the least object takes: a client's id, a replica of two
@@ -190,7 +221,7 @@ func (l *Loader) readObject(r *binenc.Reader, shardNumber uint16) *object {
 
 func (l *Loader) readReplicas(r *binenc.Reader) []replica {
 	n := r.Count(2)
-	if n == 0 || n > MaxReplicas+2 {
+	if n == 0 || n > 2*MaxReplicas+1 {
 		r.Fail("an object with %d replicas", n)
 		return nil
 	}
@@ -201,22 +232,32 @@ func (l *Loader) readReplicas(r *binenc.Reader) []replica {
 		if p.kind < Memory || p.kind > LocalDisk || p.status < Processing || p.status > Complete {
 			r.Fail("a replica of kind %d and status %d", p.kind, p.status)
 		}
-		if p.kind == Memory {
+		switch p.kind {
+		case Memory:
 			var number segment.Number
 			number, p.rng = readPlacement(r)
-			p.segment = l.segment(r, number)
+			p.segment = l.mounted(r, number, l.s.segments, l.s.expected)
+		case LocalDisk:
+			number := readNumber(r)
+			p.segment = l.mounted(r, number, l.s.localDisks.byNumber, l.s.expectedDisks)
+			p.endpoint = unique.Make(r.String(MaxNameBytes))
+			if p.status != Complete || slices.ContainsFunc(replicas[:i], func(o replica) bool { return o.segment == p.segment }) {
+				r.Fail("a replica on SSD %d that is not complete, or the second one there", number)
+			}
+		case Disk: // its path stands with the object
 		}
 	}
 	return replicas
 }
 
-// segment returns a segment that a shard refers to. One that was mounted only
-// after the segments were copied is a placeholder until its mount is applied.
-func (l *Loader) segment(r *binenc.Reader, number segment.Number) *segmentState {
-	if p := l.s.segments[number]; p != nil {
+// mounted returns a segment or SSD that a shard refers to. One that was mounted
+// only after the segments were copied is a placeholder until its mount is
+// applied.
+func (l *Loader) mounted(r *binenc.Reader, number segment.Number, known, expected map[segment.Number]*segmentState) *segmentState {
+	if p := known[number]; p != nil {
 		return p
 	}
-	if p := l.s.expected[number]; p != nil {
+	if p := expected[number]; p != nil {
 		return p
 	}
 	if number <= l.s.lastNumber {
@@ -224,10 +265,7 @@ func (l *Loader) segment(r *binenc.Reader, number segment.Number) *segmentState 
 		return nil
 	}
 	p := &segmentState{Segment: &segment.Segment{Number: number}}
-	if l.s.expected == nil {
-		l.s.expected = make(map[segment.Number]*segmentState)
-	}
-	l.s.expected[number] = p
+	expected[number] = p
 	return p
 }
 
@@ -267,14 +305,14 @@ func (l *Loader) readRest(r *binenc.Reader) {
 // quarantine holds. Two that overlap are a fault.
 func (l *Loader) buildAllocators() error {
 	s := l.s
-	if len(s.expected) > 0 {
-		return fmt.Errorf("%d segments are referred to that were never mounted", len(s.expected))
+	if n := len(s.expected) + len(s.expectedDisks); n > 0 {
+		return fmt.Errorf("%d segments are referred to that were never mounted", n)
 	}
 	for i := range s.shards {
 		for o := range s.shards[i].byKey.all() {
 			for j := range o.replicaCount() {
 				r := o.replicaAt(j)
-				if r.segment == nil || !r.exists() {
+				if r.kind != Memory || !r.exists() {
 					continue
 				}
 				if err := r.segment.Reserve(r.rng); err != nil {

@@ -1,6 +1,8 @@
 package metadata
 
 import (
+	"unique"
+
 	"github.com/zeebo/xxh3"
 
 	"github.com/understudy-store/understudy/segment"
@@ -8,26 +10,28 @@ import (
 
 // A replica is where one copy of an object's bytes is.
 type replica struct {
-	segment *segmentState // nil unless kind is Memory
-	rng     segment.Range
-	kind    ReplicaKind
-	status  ReplicaStatus
+	segment  *segmentState         // for Memory; the SSD, for LocalDisk; else nil
+	rng      segment.Range         // for Memory
+	endpoint unique.Handle[string] // for LocalDisk: where its client is reached
+	kind     ReplicaKind
+	status   ReplicaStatus
 }
 
-// exists reports whether the replica is part of the state: an unmounted
-// segment takes its replicas along at once, wherever they are still linked.
+// exists reports whether the replica is part of the state: an unmounted segment
+// or SSD takes its replicas along at once, wherever they are still linked.
 func (r *replica) exists() bool { return r.segment == nil || !r.segment.Gone() }
 
 func (r *replica) readable() bool { return r.status == Complete && r.exists() }
 
 // Flags of an object.
 const (
-	flagHardPin = 1 << iota // journaled: never evicted
-	flagDirty               // on its shard's dirty list
-	flagPending             // a prepared mutation waits for its commit
-	flagVictim              // marked by the eviction pass that waits for its commit
-	flagGone                // removed from the maps
-	flagLeased              // a reader got a lease from this node; for LeaseCounts
+	flagHardPin   = 1 << iota // journaled: never evicted
+	flagDirty                 // on its shard's dirty list
+	flagPending               // a prepared mutation waits for its commit
+	flagVictim                // marked by the eviction pass that waits for its commit
+	flagGone                  // removed from the maps
+	flagLeased                // a reader got a lease from this node; for LeaseCounts
+	flagAbandoned             // a reservation whose PutStart nobody was there to answer; primary only
 )
 
 // An object is one put of one key, from its reservation to its removal.
@@ -36,20 +40,22 @@ const (
 // applied (Store.applyMu), so code that holds applyMu may read them without
 // the shard's lock.
 type object struct {
+	// What readers look at stands first, within two cache lines.
 	id       ObjectID
 	key      string
 	tenant   tenantID
 	shard    uint16
 	flags    uint16
-	client   segment.ClientID
-	size     uint64
-	putStart Time // of the reservation's commit
-	deadline Time // journaled end of the lease; the commit of PutEnd to begin with
-	live     Time // not journaled: end of the lease as granted, at least deadline
-	soft     Time // soft pin: its length until the object is readable, then its end; 0 for none
-	request  uint64
 	first    replica
 	extra    *extra // nil for nearly all objects
+	live     Time   // not journaled: end of the lease as granted, at least deadline
+	deadline Time   // journaled end of the lease; the commit of PutEnd to begin with
+	size     uint64
+
+	client   segment.ClientID
+	putStart Time // of the reservation's commit
+	soft     Time // soft pin: its length until the object is readable, then its end; 0 for none
+	request  uint64
 
 	// Links of the index list that the object is in; guarded by Store.applyMu.
 	prev, next *object

@@ -9,8 +9,11 @@ type Pending struct {
 	shard   *shard
 	key     objectKey
 	id      ObjectID // of the object it marks, 0 for none
+	put     ObjectID // of the object it makes, 0 for none
 	settled bool
-	wait    chan struct{} // made by the first waiter, closed with the outcome
+	// abandoned says that nobody is there to be told of the object it makes.
+	abandoned bool
+	wait      chan struct{} // made by the first waiter, closed with the outcome
 }
 
 // begin marks a key, and the object under it unless nil, for a mutation.

@@ -53,15 +53,18 @@ type Put struct {
 	HardPin   bool
 	Group     string
 	DataType  uint8
+	// Unnumbered says that the caller's protocol has no request ids: the client
+	// may replace a reservation of its own that it cannot have been told of.
+	Unnumbered bool
 }
 
 // PreparePutStart decides a PutStart. Besides a change to commit or a channel
 // to wait on, it may return the object: the reservation that the same request
 // made before.
 //
-// Errors: ObjectExists for a key with a readable object or with a reservation
-// younger than the discard timeout; NoAvailableHandle if no segment has room;
-// Unavailable if the term has run out of ids.
+// Errors: ObjectExists for a key with a readable object, or with a reservation
+// younger than the discard timeout (but see Put.Unnumbered); NoAvailableHandle
+// if no segment has room; Unavailable if the term has run out of ids.
 func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan struct{}, error) {
 	sh := &s.shards[shardOf(put.Tenant, put.Key)]
 	tenant := s.tenants.intern(put.Tenant)
@@ -76,12 +79,14 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 		if wait := s.outcomeOf(sh, old); wait != nil {
 			return nil, nil, wait, nil
 		}
-		v := old.survey()
-		if v.complete == 0 && put.Request != 0 && old.request == put.Request && old.client == put.Client {
+		term := s.inForce.Load()
+		switch {
+		case old.survey().complete > 0:
+			return nil, nil, nil, errs.ObjectExists
+		case put.Request != 0 && old.request == put.Request && old.client == put.Client:
 			repeated := s.describe(old)
 			return nil, &repeated, nil, nil
-		}
-		if v.complete > 0 || now.Sub(old.putStart) <= s.inForce.Load().DiscardTimeout {
+		case now.Sub(old.putStart) <= term.DiscardTimeout && !put.mayReplace(old, term.term):
 			return nil, nil, nil, errs.ObjectExists
 		}
 	}
@@ -96,7 +101,37 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 		return nil, nil, nil, err
 	}
 	e.pending = sh.begin(key, old)
+	e.pending.put = e.ID
 	return e, nil, nil, nil
+}
+
+// mayReplace reports whether a put may replace a reservation before its time:
+// one of the same client, who was never answered. The caller had gone (see
+// Abandon), or the reservation is of an earlier term, whose primary may have
+// failed before it answered; that it did answer cannot be told apart.
+func (put *Put) mayReplace(old *object, term Term) bool {
+	return put.Unnumbered && old.client == put.Client && (old.has(flagAbandoned) || old.id.Term() < term)
+}
+
+// Abandon notes that nobody was there to be told of a reservation, whether it
+// is committed yet or not: its client may replace it with a put that is
+// Unnumbered. An object that is not there, or is readable, stays as it is.
+//
+// The mark is this node's own and no part of the state. It goes when the
+// object is finished or replaced; a later term needs none.
+func (s *Store) Abandon(tenant, key string, id ObjectID) {
+	sh := &s.shards[shardOf(tenant, key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if o := sh.byID[id]; o != nil && !o.readable() {
+		o.flags |= flagAbandoned
+		return
+	}
+	if tenantID, ok := s.tenants.find(tenant); ok {
+		if p := sh.pending[objectKey{tenantID, key}]; p != nil && p.put == id {
+			p.abandoned = true
+		}
+	}
 }
 
 // reserve gives the put its id and its ranges, busy from now on.
@@ -351,7 +386,7 @@ func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name s
 	var on []segment.Number
 	for i := range o.replicaCount() {
 		r := o.replicaAt(i)
-		if !r.exists() || r.segment == nil || r.segment.Name != name {
+		if !r.exists() || r.kind != Memory || r.segment.Name != name {
 			continue
 		}
 		if r.status != Complete {

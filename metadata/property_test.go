@@ -2,6 +2,7 @@ package metadata_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -28,8 +29,18 @@ type world struct {
 	offset  metadata.Time // real time less cluster time
 	users   []user
 	removed map[metadata.ObjectID]bool // acknowledged
+	copies  map[diskCopy]bool          // that clients have told of
+	onSSD   int64                      // reads that found an object on SSDs alone
+	retaken int64                      // reservations that their own client replaced
 	mounts  map[byte]bool
 	loading [][]byte // parts of a snapshot taken so far
+}
+
+// A diskCopy is an object on the SSD of a client, while it is reached somewhere.
+type diskCopy struct {
+	id       metadata.ObjectID
+	client   segment.ClientID
+	endpoint string
 }
 
 // A queued change is not sealed yet. Changes of one group are dropped together.
@@ -127,7 +138,7 @@ var quick = metadata.Params{
 func newWorld(t *rapid.T) *world {
 	w := &world{
 		cluster: newClusterWith(t, quick), t: t,
-		removed: map[metadata.ObjectID]bool{}, mounts: map[byte]bool{},
+		removed: map[metadata.ObjectID]bool{}, copies: map[diskCopy]bool{}, mounts: map[byte]bool{},
 	}
 	w.mount(1, "a", 300)
 	w.mount(2, "b", 300)
@@ -142,14 +153,25 @@ func (w *world) putStartAction(t *rapid.T) {
 		Tenant: "default", Key: w.key(t), Client: client(byte(1 + w.pick(t, "client", 2))),
 		Size: 1 + uint64(w.pick(t, "size", 90)), Replicas: 1 + w.pick(t, "replicas", 2),
 		Request: uint64(w.pick(t, "request", 4)), HardPin: w.pick(t, "hard", 10) == 0,
-		SoftPin: time.Duration(w.pick(t, "soft", 2)) * time.Second,
+		SoftPin:    time.Duration(w.pick(t, "soft", 2)) * time.Second,
+		Unnumbered: w.pick(t, "unnumbered", 2) == 0,
 	}
 	if w.pick(t, "disk", 4) == 0 {
 		put.DiskPath = "/d/" + put.Key
 	}
+	old, _ := w.primary.Inspect("default", put.Key)
 	e, _, _, _ := w.primary.PreparePutStart(put, w.now)
 	if e == nil {
 		return
+	}
+	if old.ID != 0 && w.now.Sub(old.PutStart) <= quick.DiscardTimeout {
+		if !put.Unnumbered || old.Client != put.Client {
+			t.Fatalf("a put of client %v replaces the reservation %v of client %v before its time", put.Client, old.ID, old.Client)
+		}
+		w.retaken++
+	}
+	if w.pick(t, "gone", 4) == 0 { // its caller does not wait for the answer
+		w.primary.Abandon("default", put.Key, e.ID)
 	}
 	start := w.real()
 	w.submit(func(err error) {
@@ -199,11 +221,90 @@ func (w *world) getAction(t *rapid.T) {
 	if w.removed[list.ID] {
 		t.Fatalf("object %v was removed and is back", list.ID)
 	}
+	w.checkCopies(t, list)
 	memory := slices.DeleteFunc(list.Replicas, func(d metadata.Descriptor) bool { return d.Kind != metadata.Memory })
 	// The reader's clock may be slow by one part in a thousand, the primary's
 	// fast by as much.
 	slack := list.LeaseTTL / 500
 	w.use(user{id: list.ID, ranges: rangesOf(memory, 0), until: w.real().Add(list.LeaseTTL + slack)})
+}
+
+// checkCopies demands that each replica on an SSD is one that its client has
+// told of, and that the client has an SSD.
+func (w *world) checkCopies(t *rapid.T, list metadata.ReplicaList) {
+	alone := true
+	for _, r := range list.Replicas {
+		if r.Kind != metadata.LocalDisk {
+			alone = false
+			continue
+		}
+		if !w.copies[diskCopy{list.ID, r.Client, r.Endpoint}] {
+			t.Fatalf("object %v has a copy at %s of client %v that nobody made", list.ID, r.Endpoint, r.Client)
+		}
+		if _, ok := w.primary.FindLocalDisk(r.Client); !ok {
+			t.Fatalf("object %v has a copy of client %v, whose SSD is gone", list.ID, r.Client)
+		}
+	}
+	if alone {
+		w.onSSD++
+	}
+}
+
+func (w *world) localDiskAction(t *rapid.T) {
+	if slices.ContainsFunc(w.queue, func(q queued) bool {
+		switch q.change.(type) {
+		case *metadata.MountLocalDisk, *metadata.SetOffloading, *metadata.UnmountLocalDisk:
+			return true
+		}
+		return false
+	}) {
+		return // as segments, one after the other
+	}
+	owner, offloading := client(byte(1+w.pick(t, "owner", 3))), w.pick(t, "offloading", 2) == 0
+	info, mounted := w.primary.FindLocalDisk(owner)
+	switch {
+	case mounted && w.pick(t, "unmount", 4) == 0:
+		w.submit(func(err error) {
+			if err == nil {
+				maps.DeleteFunc(w.copies, func(c diskCopy, _ bool) bool { return c.client == owner })
+			}
+		}, &metadata.UnmountLocalDisk{Number: info.Number})
+	case mounted && w.pick(t, "flag", 2) == 0:
+		if e, _ := w.primary.PrepareSetOffloading(owner, offloading); e != nil {
+			w.submit(nil, e)
+		}
+	default:
+		if e := w.primary.PrepareMountLocalDisk(owner, offloading); e != nil {
+			w.submit(nil, e)
+		}
+	}
+}
+
+func (w *world) offloadedAction(t *rapid.T) {
+	key, owner := w.key(t), client(byte(1+w.pick(t, "owner", 3)))
+	o, err := w.primary.Inspect("default", key)
+	info, mounted := w.primary.FindLocalDisk(owner)
+	if err != nil || !mounted {
+		return
+	}
+	c := diskCopy{o.ID, owner, fmt.Sprint("ssd:", w.pick(t, "port", 2))}
+	e, _, _ := w.primary.PrepareOffloaded(metadata.Offloaded{
+		Tenant: "default", Key: key, ID: o.ID, Number: info.Number, Size: o.Size, Endpoint: c.endpoint,
+	})
+	if e != nil {
+		w.submit(func(err error) {
+			if err == nil {
+				w.copies[c] = true
+			}
+		}, e)
+	}
+}
+
+func (w *world) abandonAction(t *rapid.T) {
+	key := w.key(t)
+	if o, err := w.primary.Inspect("default", key); err == nil {
+		w.primary.Abandon("default", key, o.ID)
+	}
 }
 
 func (w *world) removeAction(t *rapid.T) {
@@ -349,6 +450,9 @@ func (w *world) actions() []action {
 		{1, "removeAll", w.removeAllAction},
 		{12, "evict", w.evictAction},
 		{3, "segment", w.segmentAction},
+		{4, "localDisk", w.localDiskAction},
+		{12, "offloaded", w.offloadedAction},
+		{3, "abandon", w.abandonAction},
 		{2, "takeOver", w.takeOverAction},
 		{3, "snapshot", w.snapshotAction},
 		{1, "sweep", func(t *rapid.T) { w.primary.Sweep(w.pick(t, "shards", 1500)) }},
@@ -392,6 +496,9 @@ func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
 			}
 		}
 		st := w.primary.Stats()
+		reached["copies on SSDs"] += st.LocalReplicas
+		reached["reads of objects on SSDs alone"] += w.onSSD
+		reached["reservations replaced by their own client"] += w.retaken
 		for what, n := range map[string]int64{
 			"evictions": st.Evicted, "ranges that left quarantine": st.QuarantineExits, "discards": st.Discarded,
 			"removals": int64(len(w.removed)), "takeovers": int64(w.term) - 1, "snapshots": w.loads, "readers": int64(len(w.users)),

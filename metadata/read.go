@@ -204,7 +204,9 @@ func (o *object) descriptor(r *replica) Descriptor {
 		d.Address = r.segment.Address(r.rng)
 	case Disk:
 		d.Path = o.extra.diskPath
-	case LocalDisk: // there are none yet: the calls that make one answer NOT_SUPPORTED
+	case LocalDisk:
+		d.Client = r.segment.Client
+		d.Endpoint = r.endpoint.Value()
 	}
 	return d
 }

@@ -42,6 +42,21 @@ func (s *Store) appendSegments(b []byte) []byte {
 		b = binenc.AppendUvarint(b, uint64(number))
 		b = appendSpec(b, p.Spec)
 	}
+	return s.appendLocalDisks(b)
+}
+
+// appendLocalDisks appends the SSDs; nothing at all if there are none, so that
+// a state without any is what it was before there could be one.
+func (s *Store) appendLocalDisks(b []byte) []byte {
+	if len(s.localDisks.byNumber) == 0 {
+		return b
+	}
+	b = binenc.AppendUvarint(b, uint64(len(s.localDisks.byNumber)))
+	for number, p := range s.localDisks.byNumber {
+		b = binenc.AppendUvarint(b, uint64(number))
+		b = append(b, p.Client[:]...)
+		b = binenc.AppendBool(b, p.offloading)
+	}
 	return b
 }
 
@@ -112,8 +127,13 @@ func appendReplicas(b []byte, o *object) []byte {
 			continue
 		}
 		b = append(b, byte(r.kind), byte(r.status))
-		if r.kind == Memory {
+		switch r.kind {
+		case Memory:
 			b = appendPlacement(b, r.segment.Number, r.rng)
+		case LocalDisk:
+			b = binenc.AppendUvarint(b, uint64(r.segment.Number))
+			b = binenc.AppendString(b, r.endpoint.Value())
+		case Disk: // its path stands with the object
 		}
 	}
 	return b

@@ -23,6 +23,9 @@ func rich(c *cluster) {
 	c.mount(1, "a", 1<<20)
 	gone := c.mount(2, "b", 1<<20)
 	c.mount(3, "c", 1<<30)
+	c.mountDisk(1, true)
+	c.mountDisk(2, true)
+	c.mountDisk(3, false)
 	for _, key := range keys("k", 200) {
 		c.put(key, func(p *metadata.Put) { p.Replicas = 2 })
 	}
@@ -41,6 +44,10 @@ func rich(c *cluster) {
 		c.read(key)
 	}
 	c.scan()
+	for _, key := range keys("k", 40) {
+		c.must([]error{c.copyTo(1, key), c.copyTo(2, key)})
+	}
+	c.unmountDisk(2)
 	_ = c.remove("k3", true)
 	r, _, _ := c.primary.PrepareRemove(metadata.Remove{Tenant: "default", Key: "k60", Request: 4711}, c.now)
 	c.must(c.commit(deletion(r)))
@@ -87,8 +94,22 @@ func TestModelSnapshotUnderWrites(t *testing.T) {
 		switch {
 		case i == 100:
 			c.mount(9, "late", 1<<20)
+		case i == 150:
+			c.mountDisk(9, true)
+			c.mountDisk(10, false)
 		case i == 500:
 			c.unmount(c.primary.Segments()[0].ID)
+		case i == 600:
+			c.unmountDisk(1)
+			c.mountDisk(9, false)
+			c.mountDisk(1, true)
+		case i == 700:
+			c.unmountDisk(10)
+		case i > 150 && i%11 == 0:
+			c.put(names[i])
+			c.must([]error{c.copyTo(9, names[i])})
+			_ = c.copyTo(1, names[i])
+			_ = c.copyTo(10, names[i])
 		case i%97 == 0:
 			c.pass(time.Second)
 			c.commit()

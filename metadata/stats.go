@@ -13,6 +13,8 @@ type Stats struct {
 	SoftPinned      int64
 	MemoryReplicas  int64 // complete
 	DiskReplicas    int64 // complete
+	LocalReplicas   int64 // on clients' SSDs
+	LocalDisks      int   // SSDs that clients have mounted
 	Segments        int
 	Capacity        uint64 // bytes
 	Busy            uint64 // bytes of allocated ranges, quarantine included
@@ -34,6 +36,8 @@ func (s *Store) Stats() Stats {
 		SoftPinned:      s.counts.softPins.Load(),
 		MemoryReplicas:  s.counts.memory.Load(),
 		DiskReplicas:    s.counts.disk.Load(),
+		LocalReplicas:   s.counts.localDisk.Load(),
+		LocalDisks:      len(s.localDisks.byNumber),
 		Segments:        len(s.segments),
 		Evicted:         s.counts.evicted.Load(),
 		EvictedBytes:    s.counts.evictedBytes.Load(),

@@ -63,6 +63,7 @@ type Store struct {
 	now           Time // of the commit applied last
 	digest        Digest
 	segments      map[segment.Number]*segmentState // mounted ones
+	localDisks    localDisks                       // mounted ones
 	lastNumber    segment.Number
 	cutoffs       CutoffCounts
 	sweepAt       int // shard that Sweep looks at next
@@ -73,6 +74,7 @@ type Store struct {
 	pinEnds       *btree.BTreeG[pinEnd]            // the objects of pinned, by the end of their pin
 	reservations  stampIndex                       // with a replica in progress, by putStart
 	expected      map[segment.Number]*segmentState // while loading: referred to before their mount is applied
+	expectedDisks map[segment.Number]*segmentState // while loading: likewise, SSDs
 	loading       bool                             // parts stand at different sequences; allocators are not built
 	loadedThrough Seq                              // quarantine, requests and parameters were loaded as of it
 }
@@ -119,13 +121,16 @@ type termState struct {
 	hold         Time // Params.HoldTime in cluster milliseconds
 }
 
-// segmentState is a segment with what the state knows of it.
+// segmentState is a segment with what the state knows of it. A client's SSD is
+// one too: it has a number and an owner, and no memory.
 type segmentState struct {
 	*segment.Segment
 	share Digest // of the store's digest: all that lies on this segment; applyMu
 
 	quarantined atomic.Uint64 // bytes in quarantine
 	leavingSoon atomic.Uint64 // of them, bytes that leave within the lease TTL
+
+	offloading bool // of an SSD: its owner takes objects to copy; applyMu
 }
 
 // noSegment stands in comparisons for "before all segments".
@@ -138,6 +143,7 @@ func New(opts Options) *Store {
 		hash:       keyHash{maphash.MakeSeed()},
 		pool:       segment.NewPool(opts.Strategy, opts.Random),
 		segments:   make(map[segment.Number]*segmentState),
+		localDisks: newLocalDisks(),
 		quarantine: newQuarantine(),
 		pinEnds:    btree.NewBTreeGOptions(pinEnd.before, btree.Options{NoLocks: true}),
 	}
@@ -231,6 +237,7 @@ type counters struct {
 	softPins     atomic.Int64 // in the pinned index
 	memory       atomic.Int64 // complete memory replicas
 	disk         atomic.Int64 // complete disk replicas
+	localDisk    atomic.Int64 // replicas on clients' SSDs
 	evicted      atomic.Int64 // objects evicted, ever
 	evictedBytes atomic.Int64 // of them, ever
 	discarded    atomic.Int64 // reservations discarded, ever

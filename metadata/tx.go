@@ -163,7 +163,7 @@ func (tx *Tx) dropSome(sh *shard, o *object, leaseUntil Time, unwanted func(*rep
 //     may have granted a lease that it could not journal.
 func (tx *Tx) dropReplica(o *object, r *replica, leaseUntil Time) {
 	tx.s.count(r, -1)
-	if r.segment == nil || r.segment.Gone() {
+	if r.kind != Memory || r.segment.Gone() {
 		return
 	}
 	term := tx.s.inForce.Load()
@@ -227,13 +227,18 @@ func (tx *Tx) Unmount(number segment.Number) error {
 	if p == nil {
 		return errs.SegmentNotFound
 	}
-	p.MarkGone()
 	delete(tx.s.segments, number)
-	tx.s.digest -= p.share
-	p.share = 0
+	tx.s.dropShare(p)
 	tx.s.pool.Remove(p.Segment)
-	tx.s.sweepLeft = ShardCount
 	return nil
+}
+
+// dropShare takes away all that lies on a segment or an SSD.
+func (s *Store) dropShare(p *segmentState) {
+	p.MarkGone()
+	s.digest -= p.share
+	p.share = 0
+	s.sweepLeft = ShardCount
 }
 
 // insert files a new object. Needs the shard's lock.
@@ -305,5 +310,7 @@ func (s *Store) count(r *replica, by int64) {
 		s.counts.memory.Add(by)
 	case r.kind == Disk:
 		s.counts.disk.Add(by)
+	case r.kind == LocalDisk:
+		s.counts.localDisk.Add(by)
 	}
 }

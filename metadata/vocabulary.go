@@ -28,7 +28,7 @@ const (
 	MaxKeyBytes    = 4096     // bytes of a key
 	MaxTenantBytes = 256      // bytes of a tenant's name
 	MaxNameBytes   = 1024     // bytes of a segment's name, endpoint, protocol or host id
-	MaxReplicas    = 64       // memory replicas of one object
+	MaxReplicas    = 64       // memory replicas of one object; as many on SSDs
 	MaxChangeBytes = 64 << 10 // bytes of one encoded change (design section 4)
 )
 
@@ -156,12 +156,13 @@ func (s ReplicaStatus) String() string {
 type Descriptor struct {
 	Kind     ReplicaKind
 	Status   ReplicaStatus
-	Segment  string // the segment's name
-	Endpoint string // transfer engine endpoint of the segment's owner
-	Protocol string // transfer protocol of the segment
-	Address  uint64 // of the first byte, in the owner's memory
-	Size     uint64 // bytes of the object
-	Path     string // of the file, for Disk
+	Segment  string           // the segment's name
+	Endpoint string           // where the owner of the segment or SSD is reached
+	Protocol string           // transfer protocol of the segment
+	Address  uint64           // of the first byte, in the owner's memory
+	Size     uint64           // bytes of the object
+	Path     string           // of the file, for Disk
+	Client   segment.ClientID // the owner of the SSD, for LocalDisk
 }
 
 // An Object is a copy of what the state says of one object.

@@ -81,30 +81,35 @@ func elect(ctx context.Context, client *clientv3.Client, layout journal.Layout, 
 	return l, nil
 }
 
-// announce changes the elected node's own leader key.
-func announce(ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader) error {
+// announce says in the elected node's own leader key that it serves, and in the
+// key for other clients where. It returns etcd's revision of that.
+func announce(ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader) (int64, error) {
+	l.State = Serving
 	value, err := json.Marshal(l)
 	if err != nil {
-		return err
+		return 0, err
+	}
+	ops := []clientv3.Op{clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease))}
+	if layout.View != "" {
+		ops = append(ops, clientv3.OpPut(layout.View, l.RPC, clientv3.WithLease(s.lease)))
 	}
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", l.created)).
-		Then(clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease))).Commit()
+	resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", l.created)).Then(ops...).Commit()
 	if err != nil {
-		return fmt.Errorf("announcing %s: %w", l.State, err)
+		return 0, fmt.Errorf("announcing that this node serves: %w", err)
 	}
 	if !resp.Succeeded {
-		return errLost
+		return 0, errLost
 	}
-	return nil
+	return resp.Header.Revision, nil
 }
 
-// abdicate deletes the elected node's own leader key.
+// abdicate deletes the elected node's own leader key, and what goes with it.
 func abdicate(ctx context.Context, client *clientv3.Client, layout journal.Layout, l Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
 	_, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", l.created)).
-		Then(clientv3.OpDelete(layout.Leader())).Commit()
+		Then(layout.Vacate()...).Commit()
 	return err
 }

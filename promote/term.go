@@ -25,6 +25,7 @@ type Term struct {
 	Now     func() metadata.Time // the cluster clock
 	Fence   func() error         // nil while this node may answer, else errs.NotLeader
 	Cleaned int                  // objects that the cleanup removed
+	View    int64                // etcd's revision of the announcement that this node serves
 
 	node    *Node
 	leader  Leader
@@ -224,10 +225,11 @@ func (t *Term) serve(ctx, running context.Context) error {
 // open announces that this node serves.
 func (t *Term) open(ctx context.Context) error {
 	n, started := t.node, t.node.Clock()
-	t.leader.State = Serving
-	if err := announce(ctx, n.Client, n.Layout, t.session, t.leader); err != nil {
+	view, err := announce(ctx, n.Client, n.Layout, t.session, t.leader)
+	if err != nil {
 		return err
 	}
+	t.leader.State, t.View = Serving, view
 	n.setLeader(t.leader)
 	n.setRole(Primary)
 	n.mu.Lock()

@@ -40,8 +40,10 @@ type App struct {
 	clock   clock.Clock
 
 	rpcListener, httpListener net.Listener
+	mooncakeListeners         []net.Listener // of further generations, as in the settings
 
 	gate     *service.Gate
+	mooncake mooncakePorts // nothing unless Mooncake's clients are served
 	critical *leasesync.Critical
 	counters counters
 	metrics  *metrics.Metrics
@@ -80,6 +82,14 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 		_ = a.rpcListener.Close()
 		return nil, err
 	}
+	for _, l := range cfg.Mooncake.Listen {
+		further, err := listen(l.Address, "--mooncake-listen", "--mooncake-listen")
+		if err != nil {
+			a.closeListeners()
+			return nil, err
+		}
+		a.mooncakeListeners = append(a.mooncakeListeners, further)
+	}
 	if a.cfg, err = cfg.Resolve(a.rpcListener.Addr(), a.httpListener.Addr()); err != nil {
 		a.closeListeners()
 		return nil, err
@@ -100,8 +110,9 @@ func listen(address, host, port string) (net.Listener, error) {
 }
 
 func (a *App) closeListeners() {
-	_ = a.rpcListener.Close()
-	_ = a.httpListener.Close()
+	for _, l := range append(a.mooncakeListeners, a.rpcListener, a.httpListener) {
+		_ = l.Close()
+	}
 }
 
 // RPCAddress returns the address at which this node's gRPC service is reached.
@@ -121,12 +132,16 @@ func (a *App) Run(ctx context.Context) (err error) {
 		a.node = newClusterNode(a, etcd)
 	}
 	a.metrics = a.newMetrics(etcd)
+	if err := a.newMooncakePorts(); err != nil {
+		return err
+	}
 
 	// The servers outlive the node's part: a successor asks them.
 	servers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, servers := errgroup.WithContext(servers)
 	g.Go(func() error { return a.serveRPC(servers) })
+	g.Go(func() error { return a.serveMooncake(servers) })
 	g.Go(func() error { return a.serveHTTP(servers) })
 	g.Go(func() error { return a.metrics.Run(servers) })
 	g.Go(func() error { return a.sweep(servers) })
@@ -210,6 +225,8 @@ type readyFile struct {
 	RPC    string   `json:"rpc_address"`
 	HTTP   string   `json:"http_address"`
 	Etcd   []string `json:"etcd_endpoints,omitempty"`
+	// Addresses of the ports of --mooncake-listen, by generation.
+	Mooncake map[string]string `json:"mooncake_addresses,omitempty"`
 }
 
 func (a *App) writeReadyFile(etcd *etcdConn) error {
@@ -217,7 +234,7 @@ func (a *App) writeReadyFile(etcd *etcdConn) error {
 	if path == "" {
 		return nil
 	}
-	r := readyFile{PID: os.Getpid(), NodeID: a.cfg.Node.ID, RPC: a.cfg.Node.AdvertiseAddress, HTTP: a.cfg.Node.HTTPAddress, Etcd: etcd.endpoints()}
+	r := readyFile{PID: os.Getpid(), NodeID: a.cfg.Node.ID, RPC: a.cfg.Node.AdvertiseAddress, HTTP: a.cfg.Node.HTTPAddress, Etcd: etcd.endpoints(), Mooncake: a.mooncakeAddresses()}
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err

@@ -44,6 +44,7 @@ type clusterNode struct {
 func newClusterNode(a *App, e *etcdConn) *clusterNode {
 	cfg := a.cfg
 	layout := journal.NewLayout(cfg.HA.EtcdPrefix, cfg.HA.ClusterID)
+	layout.View = viewKey(cfg)
 	peers := &peers{clusterID: cfg.HA.ClusterID, nodeID: cfg.Node.ID, log: a.log}
 	n := promote.New(promote.Config{
 		ID: cfg.Node.ID, RPC: cfg.Node.AdvertiseAddress, HTTP: cfg.Node.HTTPAddress, Version: a.version,

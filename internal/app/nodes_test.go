@@ -261,7 +261,7 @@ func TestNodeThatFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = a.rpcListener.Close()
-		if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "serving gRPC") {
+		if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "serving coro_rpc") {
 			t.Errorf("it ended with %v", err)
 		}
 	})

@@ -32,7 +32,7 @@ func (a *App) serveRPC(ctx context.Context) error {
 		ClusterID: a.cfg.HA.ClusterID, NodeID: a.cfg.Node.ID, Gate: a.gate, Node: a.node, Snapshots: a.node,
 		Clock: a.clock, Log: a.log, Observer: a.metrics, Limits: rpc.Limits{MessageBytes: int(a.cfg.Listen.MaxMessageBytes)},
 	})
-	return serve(ctx, func() error { return server.Serve(a.rpcListener) }, server.Stop)
+	return serve(ctx, func() error { return server.Serve(a.mooncake.grpc(a.rpcListener)) }, server.Stop)
 }
 
 // serveHTTP answers on the metrics port until the context ends.

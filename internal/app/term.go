@@ -24,6 +24,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 			SoftPinTTL: a.cfg.Lease.SoftPinTTL,
 			MaxSoftPin: a.cfg.Lease.MaxSoftPinTTL,
 			Version:    a.version,
+			Offload:    a.cfg.Storage.Offload, OffloadQueue: a.cfg.Storage.OffloadQueue,
 		},
 		Term: t.Number, Store: t.Store, Queue: t.Queue, Now: t.Now, Fence: a.fence(t), Liveness: liveness,
 		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed,
@@ -33,12 +34,17 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 		Counters: a.counters.leases, Log: a.log,
 	}, a.critical)
 
+	a.mooncake.view.Store(t.View)
 	a.gate.Open(master)
-	defer a.gate.Close(a.hint(a.node.promoteStatus().Leader))
+	defer func() {
+		a.gate.Close(a.hint(a.node.promoteStatus().Leader))
+		a.mooncake.disconnect()
+	}()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return scanner.Run(ctx) })
 	g.Go(func() error { return evictor.Run(ctx) })
 	g.Go(func() error { return master.WatchClients(ctx, a.log) })
+	g.Go(func() error { return master.RefillOffloads(ctx) })
 	return g.Wait()
 }
 

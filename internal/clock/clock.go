@@ -49,3 +49,7 @@ func NewCluster(clock Clock, base metadata.Time) *Cluster {
 
 // Now returns the cluster time.
 func (c *Cluster) Now() metadata.Time { return c.base.Add(c.clock() - c.start) }
+
+// Deadline returns the end of a wait of d that begins now, in the form that
+// connections take. They measure it by the runtime's monotonic clock.
+func Deadline(d time.Duration) time.Time { return time.Now().Add(d) }

@@ -18,6 +18,8 @@ import (
 	"maps"
 	"net"
 	"time"
+
+	wire "github.com/understudy-store/understudy/internal/mooncake"
 )
 
 // Role is what a node tries to be first. It comes from the program's name and is
@@ -37,6 +39,7 @@ const (
 type Config struct {
 	Role     Role
 	Listen   Listen
+	Mooncake Mooncake
 	Node     Node
 	HA       HA
 	Journal  Journal
@@ -79,6 +82,33 @@ func (l Listen) HTTP() string {
 		return hostPort(l.RPCAddress, l.MetricsPort)
 	}
 	return hostPort(l.MetricsHost, l.MetricsPort)
+}
+
+// Mooncake is how Mooncake's own clients are served.
+type Mooncake struct {
+	// Generation names the releases whose clients the RPC port answers besides
+	// gRPC (--mooncake-generation): head, v0.3.12 or v0.3.11; none turns that
+	// off. Default head (the newest). From Understudy.
+	Generation string
+	// Listen are further ports, for clients of other generations
+	// (--mooncake-listen). Default "". From Understudy.
+	Listen []GenerationListen
+	// Version is what clients expect to hear from the master before they talk to
+	// it (--mooncake-version). Default 2.0.0 (as since v0.3.8). From Mooncake.
+	Version string
+	// Forward makes a node that does not serve pass the requests of Mooncake's
+	// clients on to the primary (--forward); without it, it closes their
+	// connections. Default false. From Understudy.
+	Forward bool
+}
+
+// NoGeneration as a generation means that Mooncake's clients are not served.
+const NoGeneration = "none"
+
+// GenerationListen is a port for clients of a generation.
+type GenerationListen struct {
+	Generation string
+	Address    string // host:port, as net.Listen takes it
 }
 
 // Node is the identity of the node and its files.
@@ -278,6 +308,13 @@ type Storage struct {
 	// RootFSDir is the root of DISK replicas (--root_fs_dir); empty means there
 	// are none. Default "". From Mooncake.
 	RootFSDir string
+	// Offload has objects copied to the SSDs of clients that offer one
+	// (--enable_offload). Default false. From Mooncake.
+	Offload bool
+	// OffloadQueue is how many objects may wait for one client to copy them
+	// (--offloading_queue_limit), 0 to 10,000,000; past it they stay in memory
+	// only. Default 50000. From Mooncake.
+	OffloadQueue int
 }
 
 // AllocationStrategy is the order in which segments are tried.
@@ -319,9 +356,10 @@ const (
 // only place where defaults stand.
 func Default(role Role) Config {
 	return Config{
-		Role:   role,
-		Listen: Listen{RPCAddress: "0.0.0.0", RPCPort: 50051, MetricsPort: 9003, MaxMessageBytes: 16 * mib},
-		Node:   Node{DataDir: "./understudy-data"},
+		Role:     role,
+		Listen:   Listen{RPCAddress: "0.0.0.0", RPCPort: 50051, MetricsPort: 9003, MaxMessageBytes: 16 * mib},
+		Mooncake: Mooncake{Generation: wire.Names()[0], Version: "2.0.0"},
+		Node:     Node{DataDir: "./understudy-data"},
 		HA: HA{
 			Enabled:          true,
 			ClusterID:        "mooncake_cluster",
@@ -356,7 +394,7 @@ func Default(role Role) Config {
 		},
 		Put:     Put{DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second},
 		Client:  Client{TTL: 10 * time.Second},
-		Storage: Storage{AllocationStrategy: AllocateRandom},
+		Storage: Storage{AllocationStrategy: AllocateRandom, OffloadQueue: 50_000},
 		Log:     Log{Level: "info", Format: LogAuto, Metrics: true},
 	}
 }

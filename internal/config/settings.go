@@ -37,6 +37,7 @@ const etcdEndpoints = "etcd_endpoints"
 func sections(c *Config) []section {
 	return []section{
 		{"Addresses", c.Listen.settings()},
+		{"Mooncake's clients", c.Mooncake.settings()},
 		{"Node", c.Node.settings()},
 		{"Cluster and takeover", c.HA.settings()},
 		{"Journal", c.Journal.settings()},
@@ -81,6 +82,31 @@ func (l *Listen) settings() []setting {
 			name: "max-message-bytes", from: understudy,
 			value: size{&l.MaxMessageBytes, mib, gib},
 			usage: "largest gRPC message, either direction",
+		},
+	}
+}
+
+func (m *Mooncake) settings() []setting {
+	return []setting{
+		{
+			name: "mooncake-generation", from: understudy,
+			value: generation{&m.Generation},
+			usage: "releases whose clients the RPC port answers besides gRPC; none: no Mooncake clients there",
+		},
+		{
+			name: "mooncake-listen", from: understudy,
+			value: generationListens{&m.Listen},
+			usage: "further ports for clients of other releases, each as generation=host:port",
+		},
+		{
+			name: "mooncake-version", from: understudy,
+			value: text{&m.Version, "what the clients' release calls itself", notEmpty},
+			usage: "version that Mooncake's clients ask their master for; they refuse to work with another one",
+		},
+		{
+			name: "forward", from: understudy,
+			value: boolean{&m.Forward},
+			usage: "pass requests of Mooncake's clients on to the primary while this node does not serve; false closes their connections, so that they look for it",
 		},
 	}
 }
@@ -297,8 +323,22 @@ func (s *Storage) settings() []setting {
 			value: text{&s.RootFSDir, "a directory; empty: no DISK replicas", nil},
 			usage: "root of DISK replicas, which are kept as metadata",
 		},
+		{
+			name: "enable_offload", from: mooncake,
+			value: boolean{&s.Offload},
+			usage: "have objects copied to the SSDs of clients that offer one, when their put ends",
+		},
+		{
+			name: "offloading_queue_limit", from: mooncake,
+			value: count{&s.OffloadQueue, 0, maxOffloadQueue},
+			usage: "objects that may wait for one client to copy them; past it they stay in memory only",
+		},
 	}
 }
+
+// maxOffloadQueue bounds what one client's queue takes of this process's
+// memory: a waiting object takes 16 bytes, one that is being copied about 40.
+const maxOffloadQueue = 10_000_000
 
 func (l *Log) settings() []setting {
 	return []setting{

@@ -45,20 +45,21 @@ func (u unused) allowed() string {
 
 // Reasons that several names share.
 const (
-	goRuntime  = "the Go runtime finds its number of threads by itself"
-	toStderr   = "logs go to standard error; see log-level and log-format"
-	oneTenant  = "there is one tenant, default"
-	noTier     = "there is no SSD tier"
-	noDiskSize = "DISK replicas are kept as metadata; their space is not managed"
-	noNoF      = "there is no NVMe-oF pool"
-	noCXL      = "there is no CXL memory"
-	noDynamic  = "there is no dynamic replication"
-	noEvents   = "no KV events are published"
-	noFiles    = "there are no snapshot files; a node loads its snapshot from the primary"
-	noTasks    = "there are no copy and move tasks"
-	journaled  = "the journal takes the oplog's place and is on whenever enable_ha is"
-	onlyEtcd   = "etcd is the only HA backend; see etcd_endpoints"
-	noMetadata = "the transfer engine's metadata server is not part of this program; run Mooncake's own, or use P2PHANDSHAKE"
+	goRuntime   = "the Go runtime finds its number of threads by itself"
+	toStderr    = "logs go to standard error; see log-level and log-format"
+	oneTenant   = "there is one tenant, default"
+	atPutEnd    = "objects are copied to SSDs when their put ends, not when they are evicted"
+	noPromotion = "objects on an SSD are read there; they are not copied back to memory"
+	noDiskSize  = "DISK replicas are kept as metadata; their space is not managed"
+	noNoF       = "there is no NVMe-oF pool"
+	noCXL       = "there is no CXL memory"
+	noDynamic   = "there is no dynamic replication"
+	noEvents    = "no KV events are published"
+	noFiles     = "there are no snapshot files; a node loads its snapshot from the primary"
+	noTasks     = "there are no copy and move tasks"
+	journaled   = "the journal takes the oplog's place and is on whenever enable_ha is"
+	onlyEtcd    = "etcd is the only HA backend; see etcd_endpoints"
+	noMetadata  = "the transfer engine's metadata server is not part of this program; run Mooncake's own, or use P2PHANDSHAKE"
 )
 
 // unusedNames is the one table of Mooncake's names that Understudy does not use.
@@ -89,9 +90,10 @@ func unusedNames() []unused {
 
 		{"enable_multi_tenants", off, oneTenant},
 		{"tenant_quota_connector_type tenant_quota_connector_uri tenant_eviction_high_watermark_ratio", anyText, oneTenant},
-		{"enable_offload offload_on_evict offload_force_evict promotion_on_hit", off, noTier},
-		{"offloading_queue_limit offload_cap_ratio", anyText, noTier},
-		{"promotion_admission_threshold promotion_queue_limit promotion_max_per_heartbeat", anyText, noTier},
+		{"offload_on_evict offload_force_evict", off, atPutEnd},
+		{"offload_cap_ratio", anyText, atPutEnd},
+		{"promotion_on_hit", off, noPromotion},
+		{"promotion_admission_threshold promotion_queue_limit promotion_max_per_heartbeat", anyText, noPromotion},
 		{"nof_eviction_ratio nof_eviction_high_watermark_ratio", anyText, noNoF},
 		{"nof_heartbeat_interval_sec nof_heartbeat_probe_timeout_ms nof_heartbeat_failures_threshold", anyText, noNoF},
 		{"enable_cxl", off, noCXL},

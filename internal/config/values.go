@@ -93,6 +93,24 @@ func (v ratio) allowed() string {
 	return "a number above 0 and at most 1"
 }
 
+// count is how many of something there are.
+type count struct {
+	p        *int
+	min, max int
+}
+
+func (v count) set(s string) bool {
+	n, err := strconv.Atoi(s)
+	if err != nil || n < v.min || n > v.max {
+		return false
+	}
+	*v.p = n
+	return true
+}
+func (v count) String() string  { return strconv.Itoa(*v.p) }
+func (v count) kind() string    { return "count" }
+func (v count) allowed() string { return fmt.Sprintf("a whole number from %d to %d", v.min, v.max) }
+
 // size is a number of bytes, with or without a unit.
 type size struct {
 	p        *int64

@@ -17,7 +17,8 @@ import (
 
 var _ journal.Observer = (*Metrics)(nil)
 
-// Call reports a gRPC call that has ended, by its full method name, such as
+// Call reports a call that has ended, of gRPC or of Mooncake's protocol, by its
+// full method name, such as
 // /understudy.v1.ObjectService/PutStart. Methods must come from a fixed set.
 func (m *Metrics) Call(method string, code codes.Code, took time.Duration) {
 	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")

@@ -160,18 +160,6 @@ func (s *clientService) GetStorageConfig(context.Context, *pb.GetStorageConfigRe
 	return &pb.GetStorageConfigResponse{Header: s.header(m.Term), Fsdir: m.Fsdir(), EnableDiskEviction: true}, nil
 }
 
-func (s *clientService) MountLocalDiskSegment(context.Context, *pb.MountLocalDiskSegmentRequest) (*pb.MountLocalDiskSegmentResponse, error) {
-	return nil, s.notSupported("MountLocalDiskSegment")
-}
-
-func (s *clientService) OffloadObjectHeartbeat(context.Context, *pb.OffloadObjectHeartbeatRequest) (*pb.OffloadObjectHeartbeatResponse, error) {
-	return nil, s.notSupported("OffloadObjectHeartbeat")
-}
-
-func (s *clientService) NotifyOffloadSuccess(context.Context, *pb.NotifyOffloadSuccessRequest) (*pb.NotifyOffloadSuccessResponse, error) {
-	return nil, s.notSupported("NotifyOffloadSuccess")
-}
-
 // serving returns the Master, for calls that are not fenced in the service.
 func (s *clientService) serving() (*service.Master, error) {
 	m, err := s.Gate.Master()
@@ -179,13 +167,6 @@ func (s *clientService) serving() (*service.Master, error) {
 		return nil, err
 	}
 	return m, m.Fence()
-}
-
-func (s *clientService) notSupported(op string) error {
-	if _, err := s.serving(); err != nil {
-		return err
-	}
-	return service.NotSupported(op)
 }
 
 // specOf reads a segment; the service checks the rest.

@@ -66,7 +66,7 @@ func (l *lists) replica(d *metadata.Descriptor) *pb.Replica {
 	case metadata.Disk:
 		r.Location = &pb.Replica_Disk{Disk: &pb.DiskLocation{Path: d.Path}}
 	case metadata.LocalDisk:
-		r.Location = &pb.Replica_LocalDisk{LocalDisk: &pb.LocalDiskLocation{Endpoint: d.Endpoint}}
+		r.Location = &pb.Replica_LocalDisk{LocalDisk: &pb.LocalDiskLocation{ClientId: d.Client.String(), Endpoint: d.Endpoint}}
 	}
 	return r
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/proto"
@@ -18,6 +19,7 @@ import (
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
 )
 
 // methods lists every method of the contract.
@@ -110,9 +112,10 @@ var rows = map[string]struct {
 	"BatchQueryIp":           {&pb.BatchQueryIpRequest{ClientIds: []string{alice, bob}}, &pb.BatchQueryIpRequest{}, errs.InvalidParams},
 	"GetFsdir":               {&pb.GetFsdirRequest{}, nil, errs.OK},
 	"GetStorageConfig":       {&pb.GetStorageConfigRequest{}, nil, errs.OK},
-	"MountLocalDiskSegment":  {nil, &pb.MountLocalDiskSegmentRequest{}, errs.NotSupported},
-	"OffloadObjectHeartbeat": {nil, &pb.OffloadObjectHeartbeatRequest{}, errs.NotSupported},
-	"NotifyOffloadSuccess":   {nil, &pb.NotifyOffloadSuccessRequest{}, errs.NotSupported},
+	"MountLocalDiskSegment":  {&pb.MountLocalDiskSegmentRequest{ClientId: alice}, &pb.MountLocalDiskSegmentRequest{}, errs.InvalidParams},
+	"OffloadObjectHeartbeat": {&pb.OffloadObjectHeartbeatRequest{ClientId: alice}, &pb.OffloadObjectHeartbeatRequest{ClientId: bob}, errs.SegmentNotFound},
+	"NotifyOffloadSuccess": {&pb.NotifyOffloadSuccessRequest{ClientId: alice, Objects: []*pb.OffloadedObject{{Refused: true}}},
+		&pb.NotifyOffloadSuccessRequest{ClientId: alice}, errs.InvalidParams},
 
 	"Status":       {&pb.StatusRequest{}, nil, errs.OK},
 	"Digest":       {&pb.DigestRequest{}, &pb.DigestRequest{Sequence: 99}, errs.InvalidParams},
@@ -135,6 +138,9 @@ const nilUUID = "00000000-0000-0000-0000-000000000000"
 // furnish makes a node ready for all rows.
 func furnish(n *node) *node {
 	n.mount().put("k", "gone", "clear")
+	if err := n.master.MountLocalDisk(n.t.Context(), segment.ClientID(uuid.MustParse(alice)), false); err != nil {
+		n.t.Fatal(err)
+	}
 	for _, key := range []string{"open", "revoke"} {
 		if _, err := n.objects.PutStart(n.t.Context(), &pb.PutStartRequest{ClientId: alice, Key: key, Size: 1}); err != nil {
 			n.t.Fatal(err)

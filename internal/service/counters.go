@@ -4,7 +4,6 @@ import (
 	"sync/atomic"
 
 	"github.com/understudy-store/understudy/deleteevents"
-	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -164,9 +163,4 @@ func (c *Counters) committed(change metadata.Change) {
 	if e, ok := change.(*deleteevents.Event); ok {
 		c.Deletes[e.Type].Add(1)
 	}
-}
-
-// NotSupported is the answer of a call that this master does not offer.
-func NotSupported(op string) error {
-	return errs.New(errs.NotSupported, op, "this master does not offer local-disk replicas yet")
 }

@@ -22,7 +22,7 @@ const livenessTick = time.Second
 
 // Liveness remembers until when each client counts as alive. It belongs to one
 // term and is no part of the state: a new primary gives every owner of a
-// segment a full TTL.
+// segment or SSD a full TTL.
 //
 // Only time counts in which this node was answering: a tick that comes late,
 // because the process was stopped or starved, moves all deadlines by as much.
@@ -31,16 +31,25 @@ type Liveness struct {
 	clock clock.Clock
 
 	mu      sync.Mutex
-	clients map[segment.ClientID]time.Duration // deadline by the clock
-	last    time.Duration                      // tick
+	clients map[segment.ClientID]heard
+	last    time.Duration // tick
+}
+
+// heard is what is remembered of a client.
+type heard struct {
+	deadline time.Duration // by the clock
+	known    bool          // it has mounted its segments here, and need not again
 }
 
 // NewLiveness returns the liveness of a term that begins, with the owners of
-// the store's segments alive.
+// the store's segments alive, and those of its SSDs watched.
 func NewLiveness(ttl time.Duration, clk clock.Clock, store *metadata.Store) *Liveness {
-	l := &Liveness{ttl: ttl, clock: clk, clients: make(map[segment.ClientID]time.Duration), last: clk()}
+	l := &Liveness{ttl: ttl, clock: clk, clients: make(map[segment.ClientID]heard), last: clk()}
+	for _, disk := range store.LocalDisks() {
+		l.clients[disk.Client] = heard{l.last + ttl, false}
+	}
 	for _, s := range store.Segments() {
-		l.clients[s.Client] = l.last + ttl
+		l.clients[s.Client] = heard{l.last + ttl, true}
 	}
 	return l
 }
@@ -50,13 +59,20 @@ func (l *Liveness) TTL() time.Duration { return l.ttl }
 
 // Add makes a client known and alive. It fails with Unavailable when there are
 // MaxClients others.
-func (l *Liveness) Add(client segment.ClientID) error {
+func (l *Liveness) Add(client segment.ClientID) error { return l.add(client, true) }
+
+// Watch has a client expire unless it is heard of. One that is not known stays
+// so: it may have segments to mount, and must be told. It fails as Add does.
+func (l *Liveness) Watch(client segment.ClientID) error { return l.add(client, false) }
+
+func (l *Liveness) add(client segment.ClientID, known bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, known := l.clients[client]; !known && len(l.clients) >= MaxClients {
+	c, watched := l.clients[client]
+	if !watched && len(l.clients) >= MaxClients {
 		return errs.New(errs.Unavailable, "liveness", "%d clients are known, which is the most there can be", MaxClients)
 	}
-	l.clients[client] = l.clock() + l.ttl
+	l.clients[client] = heard{l.clock() + l.ttl, known || c.known}
 	return nil
 }
 
@@ -64,11 +80,11 @@ func (l *Liveness) Add(client segment.ClientID) error {
 func (l *Liveness) Touch(client segment.ClientID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, known := l.clients[client]; !known {
-		return false
+	c, watched := l.clients[client]
+	if watched {
+		l.clients[client] = heard{l.clock() + l.ttl, c.known}
 	}
-	l.clients[client] = l.clock() + l.ttl
-	return true
+	return c.known
 }
 
 // Active returns how many clients are alive.
@@ -84,14 +100,14 @@ func (l *Liveness) expire() []segment.ClientID {
 	defer l.mu.Unlock()
 	now := l.clock()
 	if late := now - l.last - livenessTick; late > livenessTick/2 {
-		for client := range l.clients {
-			l.clients[client] += late
+		for client, c := range l.clients {
+			l.clients[client] = heard{c.deadline + late, c.known}
 		}
 	}
 	l.last = now
 	var silent []segment.ClientID
-	for client, deadline := range l.clients {
-		if deadline <= now {
+	for client, c := range l.clients {
+		if c.deadline <= now {
 			silent = append(silent, client)
 			delete(l.clients, client)
 		}
@@ -127,7 +143,7 @@ func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
 func (l *Liveness) retry(client segment.ClientID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if _, known := l.clients[client]; !known {
-		l.clients[client] = l.clock()
+	if _, watched := l.clients[client]; !watched {
+		l.clients[client] = heard{deadline: l.clock()}
 	}
 }

@@ -48,6 +48,32 @@ func TestLateTicksDoNotExpireClients(t *testing.T) {
 	}
 }
 
+// The owner of an SSD that this master does not know is told to mount its
+// segments as long as it pings, and expires when it does not.
+func TestWatchedClients(t *testing.T) {
+	var now time.Duration
+	l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+	client := segment.ClientID{1}
+	if err := l.Watch(client); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		now += time.Second
+		if n := len(l.expire()); n != 0 || l.Touch(client) {
+			t.Fatalf("at %v: %d expired, or it is known", now, n)
+		}
+	}
+	for range 9 {
+		now += time.Second
+		if len(l.expire()) != 0 {
+			t.Fatalf("expires at %v, which is too early", now)
+		}
+	}
+	if now += time.Second; len(l.expire()) != 1 {
+		t.Error("does not expire")
+	}
+}
+
 func TestClientsAreBounded(t *testing.T) {
 	l := NewLiveness(time.Second, func() time.Duration { return 0 }, metadata.New(metadata.Options{}))
 	for i := range MaxClients {
@@ -57,6 +83,9 @@ func TestClientsAreBounded(t *testing.T) {
 	}
 	if err := l.Add(segment.ClientID{15: 1}); errs.KindOf(err) != errs.Unavailable {
 		t.Errorf("one too many: %v", err)
+	}
+	if err := l.Watch(segment.ClientID{15: 1}); errs.KindOf(err) != errs.Unavailable {
+		t.Errorf("one too many to watch: %v", err)
 	}
 	if err := l.Add(segment.ClientID{1}); err != nil {
 		t.Errorf("a known one: %v", err)

@@ -32,6 +32,10 @@ type Settings struct {
 	SoftPinTTL time.Duration // of a put that asks for a soft pin without saying how long
 	MaxSoftPin time.Duration // the longest soft pin a put may ask for
 	Version    string        // of this program
+	// Offload has objects copied to the SSDs of clients that offer one; at most
+	// OffloadQueue wait for one client.
+	Offload      bool
+	OffloadQueue int
 }
 
 // Config is what a Master works with during its term.
@@ -52,21 +56,26 @@ type Config struct {
 // A Master serves the calls of one term. It is safe for concurrent use.
 type Master struct {
 	Config
-	segments chan struct{} // held while a segment is mounted or unmounted, until that is applied
+	segments chan struct{} // held while a segment or an SSD is mounted or unmounted, until that is applied
+	offloads *offloads
 }
 
 // NewMaster returns a Master.
 func NewMaster(c Config) *Master {
-	return &Master{Config: c, segments: make(chan struct{}, 1)}
+	limit := 0
+	if c.Offload {
+		limit = c.OffloadQueue
+	}
+	return &Master{Config: c, segments: make(chan struct{}, 1), offloads: newOffloads(limit, c.Store)}
 }
 
 // An item is one change that a call asks for.
 type item struct {
 	// bytes is about how long the change is in the journal.
 	bytes int
-	// prepare decides the change. It may have nothing to change, be told to wait
-	// for another mutation of the key, or fail.
-	prepare func() (metadata.Change, <-chan struct{}, error)
+	// prepare decides the change, at a time of the call. It may have nothing to
+	// change, be told to wait for another mutation of the key, or fail.
+	prepare func(now metadata.Time) (metadata.Change, <-chan struct{}, error)
 	// done receives the outcome, with the change that was made, if any.
 	done func(metadata.Change, error)
 }
@@ -122,9 +131,10 @@ func (m *Master) round(ctx context.Context, items []*item, bytes int) (blocked [
 		return nil, nil, err
 	}
 	defer ticket.Release()
+	now := m.Now() // for all: reading a clock costs more than a lookup
 	changes, prepared := make([]metadata.Change, 0, len(items)), make([]*item, 0, len(items))
 	for _, it := range items {
-		change, busy, err := it.prepare()
+		change, busy, err := it.prepare(now)
 		switch {
 		case err != nil:
 			it.done(nil, m.fenced(err))

@@ -44,6 +44,9 @@ type PutStart struct {
 	Client  segment.ClientID
 	Request uint64 // item i counts as the single call of request Request+i; 0 for none
 	Config  PutConfig
+	// Unnumbered says that the caller's protocol has no request ids: see
+	// metadata.Put and Abandon.
+	Unnumbered bool
 }
 
 // A Reservation is where the writer of an object is to put its bytes.
@@ -91,7 +94,7 @@ func (m *Master) putStart(ctx context.Context, op string, p PutStart, items []Pu
 		it := items[i]
 		return item{
 			bytes: 128 + len(p.Tenant) + 2*len(it.Key) + 16*p.Config.Replicas,
-			prepare: func() (metadata.Change, <-chan struct{}, error) {
+			prepare: func(now metadata.Time) (metadata.Change, <-chan struct{}, error) {
 				if err := checkPut(op, p.Tenant, it); err != nil {
 					return nil, nil, err
 				}
@@ -99,7 +102,8 @@ func (m *Master) putStart(ctx context.Context, op string, p PutStart, items []Pu
 					Tenant: p.Tenant, Key: it.Key, Client: p.Client, Size: it.Size, Request: itemRequest(p.Request, i),
 					Replicas: p.Config.Replicas, Preferred: preferred, DiskPath: m.diskPath(it.Key),
 					SoftPin: pin, HardPin: p.Config.HardPin, Group: it.Group, DataType: p.Config.DataType,
-				}, m.Now())
+					Unnumbered: p.Unnumbered,
+				}, now)
 				m.noteAllocation(e, err, p.Config.Replicas, it.Size)
 				switch {
 				case repeated != nil:
@@ -115,13 +119,28 @@ func (m *Master) putStart(ctx context.Context, op string, p PutStart, items []Pu
 				return e, nil, nil
 			},
 			done: func(_ metadata.Change, err error) {
-				if failed[i] = err; err != nil {
-					got[i] = Reservation{}
+				if failed[i] = err; err == nil {
+					return
 				}
+				if p.Unnumbered && errs.KindOf(err) == errs.Unresolved {
+					m.Abandon(p.Tenant, it.Key, got[i].ID) // the caller will not learn of it
+				}
+				got[i] = Reservation{}
 			},
 		}
 	})
 	return got, failed, nil
+}
+
+// Abandon notes that the answer to a PutStart without a request id could not be
+// given: its caller had gone. The same client may put the key anew then,
+// instead of waiting for the discard timeout. A front end calls it for each
+// reservation that it could not deliver.
+//
+// The note is this primary's own; a later one takes every reservation of an
+// earlier term for one that was not answered.
+func (m *Master) Abandon(tenant, key string, id metadata.ObjectID) {
+	m.Store.Abandon(tenant, key, id)
 }
 
 // itemRequest returns the request id that item i of a batch counts as.
@@ -234,7 +253,7 @@ func (m *Master) putEnds(ctx context.Context, op string, u PutUpdate, refs []Put
 	m.mutate(ctx, len(refs), func(i int) item {
 		return item{
 			bytes: 32,
-			prepare: func() (metadata.Change, <-chan struct{}, error) {
+			prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) {
 				if err := checkKey(op, u.Tenant, refs[i].Key); err != nil {
 					return nil, nil, err
 				}
@@ -244,7 +263,11 @@ func (m *Master) putEnds(ctx context.Context, op string, u PutUpdate, refs []Put
 				}
 				return e, nil, nil
 			},
-			done: func(_ metadata.Change, err error) { failed[i] = err },
+			done: func(change metadata.Change, err error) {
+				if failed[i] = err; err == nil {
+					m.offloads.ended(change)
+				}
+			},
 		}
 	})
 	return failed

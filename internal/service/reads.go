@@ -47,19 +47,20 @@ func (m *Master) GetReplicaList(ctx context.Context, tenant, key string) (metada
 	if err := m.Fence(); err != nil {
 		return metadata.ReplicaList{}, err
 	}
-	list, err := m.get(ctx, "GetReplicaList", tenant, key)
+	list, err := m.get(ctx, "GetReplicaList", tenant, key, m.Now())
 	if fenced := m.Fence(); fenced != nil {
 		return metadata.ReplicaList{}, fenced
 	}
 	return list, m.Counters.done(OpGetReplicaList, err)
 }
 
-func (m *Master) get(ctx context.Context, op, tenant, key string) (metadata.ReplicaList, error) {
+// get takes the time of the call, before which its client began to count.
+func (m *Master) get(ctx context.Context, op, tenant, key string, now metadata.Time) (metadata.ReplicaList, error) {
 	if err := checkKey(op, tenant, key); err != nil {
 		return metadata.ReplicaList{}, err
 	}
 	for {
-		list, wait, err := m.Store.GetReplicaList(tenant, key, m.Now())
+		list, wait, err := m.Store.GetReplicaList(tenant, key, now)
 		if wait == nil {
 			m.Counters.got(list.Replicas)
 			return list, err
@@ -77,8 +78,9 @@ func (m *Master) BatchGetReplicaList(ctx context.Context, tenant string, keys []
 		return nil, nil, m.Counters.failed(OpBatchGetReplicaList, err)
 	}
 	lists, failed := make([]metadata.ReplicaList, len(keys)), make([]error, len(keys))
+	now := m.Now()
 	for i, key := range keys {
-		lists[i], failed[i] = m.get(ctx, "BatchGetReplicaList", tenant, key)
+		lists[i], failed[i] = m.get(ctx, "BatchGetReplicaList", tenant, key, now)
 	}
 	return lists, failed, m.Counters.doneBatch(OpBatchGetReplicaList, failed, m.Fence())
 }
@@ -117,7 +119,7 @@ func (m *Master) GetReplicaListByRegex(ctx context.Context, tenant, pattern stri
 	}
 	var found []KeyedList
 	next, err := scan(ctx, m.Store, tenant, true, match, page, func(key string) bool {
-		list, err := m.get(ctx, "GetReplicaListByRegex", tenant, key)
+		list, err := m.get(ctx, "GetReplicaListByRegex", tenant, key, m.Now())
 		if err != nil {
 			return false // gone, or not readable, since it was found
 		}

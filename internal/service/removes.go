@@ -34,7 +34,7 @@ func (m *Master) putRevokes(ctx context.Context, op string, u PutUpdate, refs []
 	m.mutate(ctx, len(refs), func(i int) item {
 		return item{
 			bytes: 48,
-			prepare: func() (metadata.Change, <-chan struct{}, error) {
+			prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) {
 				if err := checkKey(op, u.Tenant, refs[i].Key); err != nil {
 					return nil, nil, err
 				}
@@ -87,13 +87,13 @@ func (m *Master) removes(ctx context.Context, op string, r Removal, keys []strin
 	m.mutate(ctx, len(keys), func(i int) item {
 		return item{
 			bytes: 48,
-			prepare: func() (metadata.Change, <-chan struct{}, error) {
+			prepare: func(now metadata.Time) (metadata.Change, <-chan struct{}, error) {
 				if err := checkKey(op, r.Tenant, keys[i]); err != nil {
 					return nil, nil, err
 				}
 				removal, wait, err := m.Store.PrepareRemove(metadata.Remove{
 					Tenant: r.Tenant, Key: keys[i], Force: r.Force, Request: itemRequest(r.Request, i),
-				}, m.Now())
+				}, now)
 				if removal == nil {
 					return nil, wait, err
 				}
@@ -185,11 +185,11 @@ func (m *Master) BatchReplicaClear(ctx context.Context, tenant string, keys []st
 	m.mutate(ctx, len(keys), func(i int) item {
 		return item{
 			bytes: 64,
-			prepare: func() (metadata.Change, <-chan struct{}, error) {
+			prepare: func(now metadata.Time) (metadata.Change, <-chan struct{}, error) {
 				if keys[i] == "" {
 					return nil, nil, nil
 				}
-				c, wait, _ := m.Store.PrepareClear(tenant, keys[i], client, name, m.Now())
+				c, wait, _ := m.Store.PrepareClear(tenant, keys[i], client, name, now)
 				switch {
 				case c.Removal != nil:
 					return deletion(deleteevents.Remove, c.Removal), nil, nil

@@ -1,7 +1,6 @@
 package service_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
@@ -15,12 +14,11 @@ import (
 // nothing: repeated, it would hit what was put in between.
 func TestRemovalThatFailsHalfWay(t *testing.T) {
 	const objects = deleteevents.MaxRemovals + 500
-	ctx, cancel := context.WithCancel(t.Context())
 	var f *fixture
 	f = newFixture(t, func(c *service.Config) {
 		c.Now = func() metadata.Time {
-			if n := f.p.Store.Stats().Objects; ctx.Err() == nil && n == objects-deleteevents.MaxRemovals {
-				cancel() // the first event is committed
+			if f.p.Store.Stats().Objects == objects-deleteevents.MaxRemovals {
+				f.p.Queue.Close(errs.Unavailable) // the first event is committed; no other will be
 			}
 			return f.p.Now()
 		}
@@ -36,11 +34,11 @@ func TestRemovalThatFailsHalfWay(t *testing.T) {
 	if _, err := f.BatchPutEnd(t.Context(), update(1), refs); err != nil {
 		t.Fatal(err)
 	}
-	n, err := f.RemoveAll(ctx, service.Removal{Tenant: metadata.DefaultTenant})
+	n, err := f.RemoveAll(t.Context(), service.Removal{Tenant: metadata.DefaultTenant})
 	want(t, "a removal of which the second event failed", err, errs.Unresolved)
 	if left := f.p.Store.Stats().Objects; n != deleteevents.MaxRemovals || left != int64(objects-n) {
 		t.Errorf("%d were removed, %d are left", n, left)
 	}
-	_, err = f.RemoveAll(ctx, service.Removal{Tenant: metadata.DefaultTenant})
+	_, err = f.RemoveAll(t.Context(), service.Removal{Tenant: metadata.DefaultTenant})
 	want(t, "a removal of which no event was written", err, errs.Unavailable)
 }

@@ -55,7 +55,7 @@ func (m *Master) mount(ctx context.Context, spec segment.Spec) error {
 	}
 	_, err := m.one(ctx, item{
 		bytes: 256,
-		prepare: func() (metadata.Change, <-chan struct{}, error) {
+		prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) {
 			e, err := m.Store.PrepareMount(spec)
 			if e == nil {
 				return nil, nil, err
@@ -86,7 +86,7 @@ func (m *Master) UnmountSegment(ctx context.Context, id segment.ID) error {
 }
 
 // ExpireClient unmounts all segments of a client that has gone silent, as one
-// event. It returns how many.
+// event, and its SSD. It returns how many segments.
 func (m *Master) ExpireClient(ctx context.Context, client segment.ClientID) (int, error) {
 	n := 0
 	err := m.withSegments(ctx, func() error {
@@ -102,7 +102,7 @@ func (m *Master) ExpireClient(ctx context.Context, client segment.ClientID) (int
 			}
 			n += len(part)
 		}
-		return nil
+		return m.unmountLocalDisk(ctx, client)
 	})
 	return n, err
 }
@@ -115,7 +115,7 @@ func (m *Master) unmount(ctx context.Context, numbers ...segment.Number) error {
 	e := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: numbers}
 	_, err := m.one(ctx, item{
 		bytes:   32 + 5*len(numbers),
-		prepare: func() (metadata.Change, <-chan struct{}, error) { return e, nil, nil },
+		prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) { return e, nil, nil },
 	})
 	if errs.KindOf(err) == errs.SegmentNotFound {
 		return nil

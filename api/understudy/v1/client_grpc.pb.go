@@ -71,19 +71,27 @@ type ClientServiceClient interface {
 	GetFsdir(ctx context.Context, in *GetFsdirRequest, opts ...grpc.CallOption) (*GetFsdirResponse, error)
 	// GetStorageConfig returns how DISK replicas are kept.
 	GetStorageConfig(ctx context.Context, in *GetStorageConfigRequest, opts ...grpc.CallOption) (*GetStorageConfigResponse, error)
-	// MountLocalDiskSegment offers a client's own SSD to the store.
+	// MountLocalDiskSegment offers a client's own SSD to the store, until the
+	// client expires. From then on the client must ping. Mounting it again sets
+	// enable_offloading anew.
 	//
-	// Errors: NOT_SUPPORTED, for now always.
+	// Errors: NOT_SUPPORTED unless the server runs with --enable_offload.
 	MountLocalDiskSegment(ctx context.Context, in *MountLocalDiskSegmentRequest, opts ...grpc.CallOption) (*MountLocalDiskSegmentResponse, error)
-	// OffloadObjectHeartbeat takes the objects that a client is to copy to its
-	// SSD. Each is handed out once.
+	// OffloadObjectHeartbeat says whether a client takes objects to copy to its
+	// SSD, and takes those that wait: objects in the client's own memory, from
+	// when their put ends. Each is handed out once in a term, at most 10,000 in
+	// one answer and about 1 MiB of keys; the others come with later calls.
 	//
-	// Errors: NOT_SUPPORTED, for now always.
+	// Errors: SEGMENT_NOT_FOUND if the client has no SSD mounted; it mounts it
+	// again.
 	OffloadObjectHeartbeat(ctx context.Context, in *OffloadObjectHeartbeatRequest, opts ...grpc.CallOption) (*OffloadObjectHeartbeatResponse, error)
 	// NotifyOffloadSuccess adds LOCAL_DISK replicas to objects that a client has
-	// copied.
+	// copied. An object that is gone, or was put anew since its task was handed
+	// out, is left out. One that has the replica is no error.
 	//
-	// Errors: NOT_SUPPORTED, for now always.
+	// Errors: SEGMENT_NOT_FOUND if the client has no SSD mounted; INVALID_PARAMS
+	// if a copy has not the size of its object. Copies that are right are added
+	// all the same.
 	NotifyOffloadSuccess(ctx context.Context, in *NotifyOffloadSuccessRequest, opts ...grpc.CallOption) (*NotifyOffloadSuccessResponse, error)
 }
 
@@ -241,19 +249,27 @@ type ClientServiceServer interface {
 	GetFsdir(context.Context, *GetFsdirRequest) (*GetFsdirResponse, error)
 	// GetStorageConfig returns how DISK replicas are kept.
 	GetStorageConfig(context.Context, *GetStorageConfigRequest) (*GetStorageConfigResponse, error)
-	// MountLocalDiskSegment offers a client's own SSD to the store.
+	// MountLocalDiskSegment offers a client's own SSD to the store, until the
+	// client expires. From then on the client must ping. Mounting it again sets
+	// enable_offloading anew.
 	//
-	// Errors: NOT_SUPPORTED, for now always.
+	// Errors: NOT_SUPPORTED unless the server runs with --enable_offload.
 	MountLocalDiskSegment(context.Context, *MountLocalDiskSegmentRequest) (*MountLocalDiskSegmentResponse, error)
-	// OffloadObjectHeartbeat takes the objects that a client is to copy to its
-	// SSD. Each is handed out once.
+	// OffloadObjectHeartbeat says whether a client takes objects to copy to its
+	// SSD, and takes those that wait: objects in the client's own memory, from
+	// when their put ends. Each is handed out once in a term, at most 10,000 in
+	// one answer and about 1 MiB of keys; the others come with later calls.
 	//
-	// Errors: NOT_SUPPORTED, for now always.
+	// Errors: SEGMENT_NOT_FOUND if the client has no SSD mounted; it mounts it
+	// again.
 	OffloadObjectHeartbeat(context.Context, *OffloadObjectHeartbeatRequest) (*OffloadObjectHeartbeatResponse, error)
 	// NotifyOffloadSuccess adds LOCAL_DISK replicas to objects that a client has
-	// copied.
+	// copied. An object that is gone, or was put anew since its task was handed
+	// out, is left out. One that has the replica is no error.
 	//
-	// Errors: NOT_SUPPORTED, for now always.
+	// Errors: SEGMENT_NOT_FOUND if the client has no SSD mounted; INVALID_PARAMS
+	// if a copy has not the size of its object. Copies that are right are added
+	// all the same.
 	NotifyOffloadSuccess(context.Context, *NotifyOffloadSuccessRequest) (*NotifyOffloadSuccessResponse, error)
 	mustEmbedUnimplementedClientServiceServer()
 }

@@ -24,6 +24,7 @@
 //     always; they name what they mean by an id that is never given again. If
 //     the object has gone meanwhile, the answer says so. PutEnd without an
 //     object_id may end a later put of the key;
+//   - MountLocalDiskSegment: always;
 //   - PutRevoke, Remove, BatchReplicaClear: while the id is among the last
 //     131,072 that removed something;
 //   - RemoveByRegex and RemoveAll: never. A repeat would remove what was put

@@ -1,0 +1,135 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/coro"
+	"github.com/understudy-store/understudy/internal/mooncakeserver"
+)
+
+// mooncakePorts are where Mooncake's own clients are served.
+type mooncakePorts struct {
+	view    atomic.Int64   // of the term in which this node serves
+	servers []*coro.Server // the first one at the RPC port, if that one speaks to them
+	shared  *handedOver    // gRPC's connections at the RPC port; nil if the port is all its own
+	at      []net.Listener // of each server
+}
+
+func (a *App) newMooncakePorts() error {
+	m := &a.mooncake
+	front := mooncakeserver.New(mooncakeserver.Config{
+		Gate: a.gate, Version: a.cfg.Mooncake.Version, View: m.view.Load, Relay: a.cfg.Mooncake.Forward, Observer: a.metrics,
+		Log: a.log.With().Str("part", "mooncake").Logger(),
+	})
+	limits := coro.Limits{BodyBytes: uint32(a.cfg.Listen.MaxMessageBytes)}
+	if name := a.cfg.Mooncake.Generation; name != config.NoGeneration {
+		m.shared = newHandedOver(a.rpcListener.Addr())
+		s, err := front.Server(name, limits, m.shared.give)
+		if err != nil {
+			return err
+		}
+		m.servers, m.at = append(m.servers, s), append(m.at, a.rpcListener)
+	}
+	for i, l := range a.cfg.Mooncake.Listen {
+		s, err := front.Server(l.Generation, limits, nil)
+		if err != nil {
+			return err
+		}
+		m.servers, m.at = append(m.servers, s), append(m.at, a.mooncakeListeners[i])
+	}
+	return nil
+}
+
+// grpc returns where gRPC's connections come from.
+func (m *mooncakePorts) grpc(port net.Listener) net.Listener {
+	if m.shared == nil {
+		return port
+	}
+	return m.shared
+}
+
+// disconnect closes the connections of Mooncake's clients: they look for the
+// primary then.
+func (m *mooncakePorts) disconnect() {
+	for _, s := range m.servers {
+		s.Disconnect()
+	}
+}
+
+// serveMooncake answers Mooncake's clients until the context ends.
+func (a *App) serveMooncake(ctx context.Context) error {
+	if len(a.mooncake.servers) == 0 {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	g, ctx := errgroup.WithContext(ctx)
+	for i, s := range a.mooncake.servers {
+		g.Go(func() error { return serve(ctx, func() error { return s.Serve(a.mooncake.at[i]) }, s.Stop) })
+	}
+	return g.Wait()
+}
+
+// mooncakeAddresses are where the further ports really listen.
+func (a *App) mooncakeAddresses() map[string]string {
+	addresses := make(map[string]string)
+	for i, l := range a.mooncakeListeners {
+		addresses[a.cfg.Mooncake.Listen[i].Generation] = l.Addr().String()
+	}
+	return addresses
+}
+
+// handedOver is a listener of connections that somebody else has accepted.
+type handedOver struct {
+	addr   net.Addr
+	conns  chan net.Conn
+	closed chan struct{}
+	once   atomic.Bool
+}
+
+func newHandedOver(addr net.Addr) *handedOver {
+	return &handedOver{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+}
+
+// give hands a connection over, or closes it if nobody accepts any more.
+func (l *handedOver) give(c net.Conn) {
+	select {
+	case l.conns <- c:
+	case <-l.closed:
+		_ = c.Close()
+	}
+}
+
+// Accept returns the next connection.
+func (l *handedOver) Accept() (net.Conn, error) {
+	select {
+	case c := <-l.conns:
+		return c, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close ends Accept.
+func (l *handedOver) Close() error {
+	if l.once.CompareAndSwap(false, true) {
+		close(l.closed)
+	}
+	return nil
+}
+
+// Addr returns the address of the port.
+func (l *handedOver) Addr() net.Addr { return l.addr }
+
+// viewKey is where Mooncake's clients look for their master in etcd.
+func viewKey(cfg config.Config) string {
+	if cfg.Mooncake.Generation == config.NoGeneration {
+		return ""
+	}
+	return fmt.Sprintf("mooncake-store/%s/master_view", cfg.HA.ClusterID)
+}

@@ -1,0 +1,137 @@
+package app
+
+import (
+	"testing"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/internal/mooncakeclient"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A caller is one connection of a Mooncake client.
+type caller struct {
+	*mooncakeclient.Conn
+	t *testing.T
+}
+
+func call(t *testing.T, address, generation string) caller {
+	t.Helper()
+	g, ok := mooncake.NewGeneration(generation)
+	if !ok {
+		t.Fatalf("no generation %s", generation)
+	}
+	c, err := mooncakeclient.Dial(t.Context(), address, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return caller{c, t}
+}
+
+func (c caller) exists(key string) (bool, error) {
+	var r mooncake.Result[bool]
+	_, err := mooncakeclient.Do(c.t.Context(), c.Conn, c.Generation.ExistKey, &mooncake.KeyArgs{Key: key}, &r)
+	return r.Value, err
+}
+
+// put puts an object, with a segment of its own if it has none yet.
+func (c caller) put(key string) {
+	c.t.Helper()
+	ctx, g := c.t.Context(), c.Generation
+	who := segment.ClientID{7}
+	spec := segment.Spec{ID: segment.ID{7}, Name: "host", Base: 1 << 40, Size: 1 << 20, Endpoint: "host:1", Protocol: "tcp"}
+	var done mooncake.Done
+	var placed mooncake.Result[mooncake.Placement]
+	_, err := mooncakeclient.Do(ctx, c.Conn, g.ReMountSegment, &mooncake.ReMountArgs{Segments: []segment.Spec{spec}, Client: who}, &done)
+	if err == nil && done.Failure == 0 {
+		_, err = mooncakeclient.Do(ctx, c.Conn, g.PutStart,
+			&mooncake.PutStartArgs{Client: who, Key: key, Size: 100, Config: mooncake.ReplicateConfig{Replicas: 1}}, &placed)
+	}
+	if err == nil && placed.Failure == 0 {
+		_, err = mooncakeclient.Do(ctx, c.Conn, g.PutEnd, &mooncake.PutEndArgs{Client: who, Item: mooncake.PutItem{Key: key}}, &done)
+	}
+	if err != nil || done.Failure != 0 || placed.Failure != 0 {
+		c.t.Fatalf("put %s: %v, %d, %d", key, err, placed.Failure, done.Failure)
+	}
+}
+
+// One port speaks both protocols, and what one client puts the other one finds.
+// Mooncake's clients find who serves in etcd; a node that does not serve closes
+// their connections, or relays.
+func TestMooncakeClients(t *testing.T) {
+	cluster := etcdtest.Start(t)
+	etcd := cluster.Client(t)
+	key := "mooncake-store/" + config.Default(config.Primary).HA.ClusterID + "/master_view"
+	view := func() (string, int64) {
+		resp, err := etcd.Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(resp.Kvs) == 0 {
+			return "", 0
+		}
+		if resp.Kvs[0].Lease == 0 {
+			t.Error("the view outlives its node")
+		}
+		return string(resp.Kvs[0].Value), resp.Kvs[0].ModRevision
+	}
+
+	first := settings(config.Primary, "a", cluster.Endpoints())
+	first.Mooncake.Listen = []config.GenerationListen{{Generation: "v0.3.11", Address: "127.0.0.1:0"}}
+	a := run(t, first)
+	a.serves()
+	relaying := settings(config.Standby, "b", cluster.Endpoints())
+	relaying.Mooncake.Forward = true
+	b := run(t, relaying)
+	b.promotable()
+	c := run(t, settings(config.Standby, "c", cluster.Endpoints()))
+	c.promotable()
+
+	address, revision := view()
+	if address != a.RPCAddress() {
+		t.Fatalf("the view is %q, and %s serves", address, a.RPCAddress())
+	}
+	head := call(t, address, "head")
+	head.put("from mooncake")
+	var pinged mooncake.Result[mooncake.PingResult]
+	_, err := mooncakeclient.Do(t.Context(), head.Conn, head.Generation.Ping, &mooncake.ClientArgs{Client: segment.ClientID{7}}, &pinged)
+	if want := (mooncake.PingResult{View: revision, Status: mooncake.ClientOK}); err != nil || pinged.Value != want {
+		t.Errorf("Ping: %+v, %v; want %+v", pinged, err, want)
+	}
+	cl := writer(t, client.Config{Addresses: []string{a.RPCAddress()}})
+	if found, err := cl.ExistKey(t.Context(), "from mooncake"); !found || err != nil {
+		t.Errorf("by gRPC: %v, %v", found, err)
+	}
+	put(t, cl, "from gRPC")
+	old := call(t, a.mooncakeAddresses()["v0.3.11"], "v0.3.11")
+	for name, at := range map[string]caller{"head": head, "v0.3.11": old, "relayed": call(t, b.RPCAddress(), "head")} {
+		if found, err := at.exists("from gRPC"); !found || err != nil {
+			t.Errorf("%s: %v, %v", name, found, err)
+		}
+	}
+	closed := call(t, c.RPCAddress(), "head")
+	if _, err := closed.exists("from gRPC"); err == nil {
+		t.Error("a standby answered")
+	}
+
+	relayed := call(t, b.RPCAddress(), "head")
+	a.knows(2)
+	a.end()
+	if _, err := head.exists("from gRPC"); err == nil {
+		t.Error("who handed over answered")
+	}
+	if found, err := relayed.exists("from mooncake"); !found || err != nil {
+		t.Errorf("relayed after a handover: %v, %v", found, err)
+	}
+	for _, n := range []*member{b, c} {
+		if s := n.until("knows who serves", func(s *pb.StatusResponse) bool { return s.GetState().GetTerm() == 2 && s.GetLeaderNodeId() != "" }); s.GetLeaderNodeId() == n.cfg.Node.ID {
+			if address, again := view(); address != n.RPCAddress() || again <= revision {
+				t.Errorf("the view is %q of revision %d, and %s serves", address, again, n.RPCAddress())
+			}
+		}
+	}
+}

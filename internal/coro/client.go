@@ -1,0 +1,94 @@
+package coro
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/understudy-store/understudy/internal/structpack"
+)
+
+// A Client is one connection to a server, with one call at a time under way. It
+// is not safe for concurrent use.
+type Client struct {
+	nc   net.Conn
+	in   *bufio.Reader
+	out  []byte
+	seq  uint32
+	most uint32 // bytes of an answer
+}
+
+// Dial connects to a server. The context ends the attempt.
+func Dial(ctx context.Context, address string) (*Client, error) {
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", address, err)
+	}
+	return &Client{nc: nc, in: bufio.NewReaderSize(nc, readBuffer), most: 64 << 20}, nil
+}
+
+// Close ends the connection. It may be called while a call is under way, which
+// then fails.
+func (c *Client) Close() error { return c.nc.Close() }
+
+// Call sends a request whose body pack appends, and returns the body of its
+// answer. sent tells whether the server may have got any of it. After an error
+// that is no *Error the connection is of no use; after one that is, the original
+// client closes it too.
+func (c *Client) Call(ctx context.Context, function uint32, pack func(b []byte) []byte) (answer string, sent bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", false, context.Cause(ctx)
+	}
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, func() { _ = c.nc.SetDeadline(time.Unix(1, 0)) }) // for good
+		defer stop()
+	}
+	answer, sent, err = c.exchange(function, pack)
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	return answer, sent, err
+}
+
+func (c *Client) exchange(function uint32, pack func(b []byte) []byte) (answer string, sent bool, err error) {
+	var room [requestHeader]byte
+	c.out = pack(append(c.out[:0], room[:]...))
+	q := request{seq: c.seq, function: function, body: uint32(len(c.out) - requestHeader)}
+	c.seq++
+	appendRequest(c.out[:0], q)
+	if n, err := c.nc.Write(c.out); err != nil {
+		return "", n > 0, fmt.Errorf("sending a request: %w", err)
+	}
+	h, err := c.in.Peek(responseHeader)
+	if err != nil {
+		return "", true, fmt.Errorf("waiting for an answer: %w", cut(err))
+	}
+	p, err := parseResponse(h)
+	if err != nil {
+		return "", true, err
+	}
+	if p.seq != q.seq || p.body > c.most || p.attachment > c.most {
+		return "", true, fmt.Errorf("%w: request %d got answer %d of %d bytes", ErrProtocol, q.seq, p.seq, p.body)
+	}
+	if _, err := c.in.Discard(responseHeader); err != nil {
+		return "", true, err
+	}
+	if answer, err = readBody(c.in, p.body); err == nil {
+		err = skip(c.in, p.attachment)
+	}
+	if err != nil {
+		return "", true, fmt.Errorf("reading an answer: %w", err)
+	}
+	if p.code == 0 {
+		return answer, true, nil
+	}
+	refused := &Error{Code: p.code}
+	if err := structpack.Unpack(new(structpack.Reader), answer, errorMessage(), &refused.Message); err != nil {
+		refused.Message = "its text cannot be read: " + err.Error()
+	}
+	return "", true, refused
+}

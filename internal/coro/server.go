@@ -1,0 +1,203 @@
+package coro
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/internal/clock"
+)
+
+// A Handler answers the requests of one connection. They come one after the
+// other.
+type Handler interface {
+	// Call appends the answer's body to reply and returns all of it. An *Error
+	// is sent instead of an answer; with any other error the connection is
+	// closed without one. The context ends when the server is stopped and calls
+	// have had their time.
+	Call(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error)
+	// Delivered is called when the answers so far have been handed to the
+	// network, or with the reason why they cannot be.
+	Delivered(err error)
+	// Close is called last.
+	Close()
+}
+
+// Limits bound what a peer can take up. A zero field means its default.
+type Limits struct {
+	// BodyBytes is the largest body or attachment of a request: 16 MiB.
+	BodyBytes uint32
+	// Connections is how many there may be at once: 65,536. Further ones are
+	// closed.
+	Connections int
+	// Silence is how long a new connection may take for its first byte: 10 s.
+	// Later it may be idle for as long as it likes, as clients keep pools.
+	Silence time.Duration
+	// Frame is how long the rest of a frame may take after its beginning, and
+	// how long a peer may take to read answers: 30 s.
+	Frame time.Duration
+}
+
+func (l Limits) withDefaults() Limits {
+	if l.BodyBytes == 0 {
+		l.BodyBytes = 16 << 20
+	}
+	if l.Connections == 0 {
+		l.Connections = 64 << 10
+	}
+	if l.Silence == 0 {
+		l.Silence = 10 * time.Second
+	}
+	if l.Frame == 0 {
+		l.Frame = 30 * time.Second
+	}
+	return l
+}
+
+// Config is what a Server works with.
+type Config struct {
+	// Open returns the handler of a new connection, or nil if none is taken now:
+	// then it is closed at once.
+	Open func(*Conn) Handler
+	// Other takes connections whose first byte is not Magic, and whatever it may
+	// do with them, Stop does not wait for it. Without it they are closed.
+	Other  func(net.Conn)
+	Limits Limits
+	Log    zerolog.Logger // of what peers do wrong; the server thins it out
+}
+
+// A Server answers requests on any number of listeners.
+type Server struct {
+	Config
+	ending context.Context // ends when the server begins to stop
+	end    context.CancelFunc
+	calls  context.Context // ends when calls are cut off
+	cut    context.CancelFunc
+	all    sync.WaitGroup // connections
+	clock  clock.Clock
+
+	mu        sync.Mutex
+	listeners map[net.Listener]struct{}
+	conns     map[*Conn]struct{}
+}
+
+// ErrStopped is what Serve returns after Stop.
+var ErrStopped = errors.New("the server was stopped")
+
+// NewServer returns a Server; it answers once Serve is called.
+func NewServer(c Config) *Server {
+	c.Limits = c.Limits.withDefaults()
+	c.Log = c.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+	s := &Server{Config: c, clock: clock.Runtime(), listeners: make(map[net.Listener]struct{}), conns: make(map[*Conn]struct{})}
+	s.ending, s.end = context.WithCancel(context.Background())
+	s.calls, s.cut = context.WithCancel(context.Background())
+	return s
+}
+
+// Serve answers requests that come through a listener until Stop is called,
+// and then returns nil. It closes the listener.
+func (s *Server) Serve(l net.Listener) error {
+	defer l.Close()
+	if !s.listen(l) {
+		return ErrStopped
+	}
+	pause := time.Duration(0)
+	for {
+		nc, err := l.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			s.accept(nc)
+		case s.ending.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("serving coro_rpc at %v: %w", l.Addr(), err)
+		default: // out of files, for example: others may end
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			s.Log.Error().Err(err).Msg("cannot take a connection")
+			select {
+			case <-time.After(pause):
+			case <-s.ending.Done():
+			}
+		}
+	}
+}
+
+func (s *Server) listen(l net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ending.Err() != nil {
+		return false
+	}
+	s.listeners[l] = struct{}{}
+	return true
+}
+
+// accept begins a connection, or closes it.
+func (s *Server) accept(nc net.Conn) {
+	s.mu.Lock()
+	full := len(s.conns) >= s.Limits.Connections
+	if full || s.ending.Err() != nil {
+		s.mu.Unlock()
+		nc.Close()
+		if full {
+			s.Log.Warn().Int("connections", s.Limits.Connections).Msg("too many connections; a new one was closed")
+		}
+		return
+	}
+	c := newConn(s, nc)
+	s.conns[c] = struct{}{}
+	s.all.Add(1)
+	s.mu.Unlock()
+	go func() {
+		defer s.all.Done()
+		c.run()
+		s.mu.Lock()
+		delete(s.conns, c)
+		s.mu.Unlock()
+	}()
+}
+
+// Disconnect closes all connections of now, in the middle of what they do.
+func (s *Server) Disconnect() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		c.nc.Close()
+	}
+}
+
+// Stop takes no more connections and requests, and waits for the calls under
+// way and their answers. When the context ends first it cuts them off and
+// returns its error.
+func (s *Server) Stop(ctx context.Context) error {
+	s.mu.Lock()
+	s.end()
+	for l := range s.listeners {
+		l.Close()
+	}
+	for c := range s.conns {
+		c.interrupt()
+	}
+	s.mu.Unlock()
+	defer s.cut()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.all.Wait()
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		s.cut()
+		s.Disconnect()
+		<-done
+		return fmt.Errorf("stopping coro_rpc: calls were cut off: %w", context.Cause(ctx))
+	}
+}

@@ -1,0 +1,84 @@
+package mooncake
+
+import "github.com/understudy-store/understudy/internal/structpack"
+
+// others are the functions that this master answers with NOT_SUPPORTED. Their
+// literals are all that it needs of them.
+func (b *builder) others() {
+	const text, u64, i64, i32, u32, flag = structpack.String, structpack.U64, structpack.I64, structpack.I32, structpack.U32, structpack.Bool
+	var tenant structpack.Type // nothing, before there were tenants
+	if b.tenants {
+		tenant = text
+	}
+	var (
+		id      = clientID.Type
+		tuple   = structpack.StructOf
+		list    = structpack.VectorOf
+		done    = expect.Type
+		replica = tuple(u64, b.replica.Type, i32)
+		noF     = tuple(id, text, u64, u64, text)
+		entries = b.tasks.Type // of promotion tasks, which look like offload tasks
+		copied  = expected(tuple(replica, list(replica)))
+		moved   = expected(tuple(replica, structpack.OptionalOf(replica)))
+	)
+	for _, f := range []struct {
+		name         string
+		args, result structpack.Type
+	}{
+		{"UpsertStart", tuple(id, text, u64, b.config.Type, tenant), expected(list(replica))},
+		{"UpsertEnd", tuple(id, b.putEnd.Type, i32, tenant), done},
+		{"UpsertRevoke", tuple(id, text, i32, tenant), done},
+		{"BatchUpsertStart", tuple(id, list(text), list(u64), b.config.Type, tenant), list(expected(list(replica)))},
+		{"BatchUpsertEnd", tuple(id, list(b.putEnd.Type), tenant), list(done)},
+		{"BatchUpsertRevoke", tuple(id, list(text), tenant), list(done)},
+
+		{"MountNoFSegment", tuple(noF, id), done},
+		{"ReMountNoFSegment", tuple(list(noF), id), done},
+		{"UnmountNoFSegment", tuple(id, id), done},
+		{"GetAllNoFSegments", "", expected(list(noF))},
+		{"GetNoFSegmentsByName", text, expected(list(tuple(id, id)))},
+		{"GracefulUnmountSegment", tuple(id, id, u64), done},
+		{"QuerySegmentStatus", text, expected(i32)},
+		{"QuerySegmentStatusById", id, expected(i32)},
+
+		{"ReportSsdCapacity", tuple(id, i64), done},
+		{"PromotionObjectHeartbeat", id, expected(entries)},
+		{"PromotionAllocStart", tuple(id, text, tenant, u64, list(text)), expected(tuple(replica))},
+		{"NotifyPromotionSuccess", tuple(id, text, tenant), done},
+		{"NotifyPromotionFailure", tuple(id, text, tenant), done},
+		{"EvictDiskReplica", tuple(id, text, tenant, i32), done},
+		{"BatchEvictDiskReplica", tuple(id, list(text), tenant, i32), list(done)},
+		{"PollRemoveAll", id, expected(flag)},
+
+		{"CopyStart", tuple(id, text, tenant, text, list(text)), copied},
+		{"CopyEnd", tuple(id, text, tenant), done},
+		{"CopyRevoke", tuple(id, text, tenant), done},
+		{"DynamicReplicaCopyStart", tuple(id, text, tenant, text, list(text), id, u64), copied},
+		{"DynamicReplicaCopyEnd", tuple(id, text, tenant, id, u64), done},
+		{"DynamicReplicaCopyRevoke", tuple(id, text, tenant, id, u64), done},
+		{"MoveStart", tuple(id, text, tenant, text, text), moved},
+		{"MoveEnd", tuple(id, text, tenant), done},
+		{"MoveRevoke", tuple(id, text, tenant), done},
+
+		{"CreateCopyTask", tuple(text, tenant, list(text)), expected(id)},
+		{"CreateMoveTask", tuple(text, tenant, text, text), expected(id)},
+		{"QueryTask", id, expected(tuple(id, i32, i32, i64, i64, id, text))},
+		{"FetchTasks", tuple(id, u64), expected(list(tuple(id, i32, text, i64, u32)))},
+		{"MarkTaskToComplete", tuple(id, tuple(id, i32, text)), done},
+	} {
+		b.other(Function{Name: f.name, Args: f.args, Result: f.result})
+	}
+}
+
+func expected(value structpack.Type) structpack.Type {
+	return structpack.ExpectedOf(value, structpack.I32)
+}
+
+func (b *builder) other(f Function) {
+	if b.lacksFunction(f.Name) {
+		return
+	}
+	f.ID = FunctionID(f.Name)
+	b.g.Others = append(b.g.Others, f)
+	b.g.functions = append(b.g.functions, f)
+}

@@ -1,0 +1,195 @@
+package service
+
+import (
+	"context"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// MountLocalDisk offers a client's SSD to the store; offloading says whether
+// the client takes objects to copy now. Mounting it again sets the flag. The
+// client expires from now on if it goes silent, but is not known by this alone:
+// it may have segments that this master has lost. Errors: NotSupported unless
+// --enable_offload is on.
+func (m *Master) MountLocalDisk(ctx context.Context, client segment.ClientID, offloading bool) error {
+	if err := m.Fence(); err != nil {
+		return err
+	}
+	if !m.Offload {
+		return errs.New(errs.NotSupported, "MountLocalDiskSegment", "this master does not copy objects to SSDs; start it with --enable_offload")
+	}
+	return m.withSegments(ctx, func() error {
+		_, err := m.one(ctx, item{
+			bytes: 32,
+			prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) {
+				if e := m.Store.PrepareMountLocalDisk(client, offloading); e != nil {
+					return e, nil, nil
+				}
+				return nil, nil, nil
+			},
+		})
+		if err != nil {
+			return err
+		}
+		m.offloads.set(client, offloading)
+		return m.Liveness.Watch(client)
+	})
+}
+
+// UnmountLocalDisk takes a client's SSD away with all replicas on it. One that
+// is not mounted is no error.
+func (m *Master) UnmountLocalDisk(ctx context.Context, client segment.ClientID) error {
+	if err := m.Fence(); err != nil {
+		return err
+	}
+	return m.withSegments(ctx, func() error { return m.unmountLocalDisk(ctx, client) })
+}
+
+// unmountLocalDisk is called by withSegments.
+func (m *Master) unmountLocalDisk(ctx context.Context, client segment.ClientID) error {
+	disk, ok := m.Store.FindLocalDisk(client)
+	if !ok {
+		return m.fenced(nil)
+	}
+	e := &metadata.UnmountLocalDisk{Number: disk.Number}
+	_, err := m.one(ctx, item{
+		bytes:   16,
+		prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) { return e, nil, nil },
+	})
+	if err == nil {
+		m.offloads.drop(client)
+	}
+	return err
+}
+
+// An OffloadTask is an object that a client is to copy to its SSD.
+type OffloadTask struct {
+	Tenant, Key string
+	Size        uint64 // bytes
+}
+
+// OffloadHeartbeat says whether a client takes objects to copy, and gives it
+// those that wait for it, each once; none if it takes none. A long list comes
+// in parts, one a call. Errors: SegmentNotFound if the client has no SSD
+// mounted.
+func (m *Master) OffloadHeartbeat(ctx context.Context, client segment.ClientID, offloading bool) ([]OffloadTask, error) {
+	if err := m.Fence(); err != nil {
+		return nil, err
+	}
+	disk, ok := m.Store.FindLocalDisk(client)
+	if !ok {
+		return nil, m.fenced(noLocalDisk("OffloadObjectHeartbeat", client))
+	}
+	if disk.Offloading != offloading {
+		if err := m.withSegments(ctx, func() error { return m.setOffloading(ctx, client, offloading) }); err != nil {
+			return nil, err
+		}
+	}
+	if !offloading {
+		return nil, m.fenced(nil)
+	}
+	tasks := m.offloads.take(client)
+	if err := m.Fence(); err != nil {
+		return nil, err
+	}
+	return tasks, nil
+}
+
+func (m *Master) setOffloading(ctx context.Context, client segment.ClientID, offloading bool) error {
+	_, err := m.one(ctx, item{
+		bytes: 16,
+		prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) {
+			e, err := m.Store.PrepareSetOffloading(client, offloading)
+			if e == nil {
+				return nil, nil, err
+			}
+			return e, nil, nil
+		},
+	})
+	if errs.KindOf(err) == errs.SegmentNotFound {
+		return noLocalDisk("OffloadObjectHeartbeat", client)
+	}
+	if err == nil {
+		m.offloads.set(client, offloading)
+	}
+	return err
+}
+
+func noLocalDisk(op string, client segment.ClientID) error {
+	return errs.New(errs.SegmentNotFound, op, "client %v has no SSD mounted; mount it again", client)
+}
+
+// An Offloaded is an object that a client has copied to its SSD, or could not.
+type Offloaded struct {
+	Task     OffloadTask
+	Refused  bool   // it was not copied; what follows is unused then
+	DataSize uint64 // bytes of the copy
+	Endpoint string // where the client is reached
+}
+
+// NotifyOffloaded adds a replica on the client's SSD to each object that it has
+// copied, and forgets the tasks of those it has refused. An object that is gone,
+// or was put anew since the client was told to copy it, is left out; one that
+// has the replica already is no error.
+//
+// Errors: SegmentNotFound if the client has no SSD mounted; InvalidParams for a
+// copy that has not the size of its object. The copies that are right are added
+// all the same, and the error is that of the first that is not.
+func (m *Master) NotifyOffloaded(ctx context.Context, client segment.ClientID, done []Offloaded) error {
+	const op = "NotifyOffloadSuccess"
+	if err := m.Fence(); err != nil {
+		return err
+	}
+	if len(done) > MaxBatchItems {
+		return checkBatch(op, len(done))
+	}
+	disk, ok := m.Store.FindLocalDisk(client)
+	if !ok {
+		return m.fenced(noLocalDisk(op, client))
+	}
+	failed := make([]error, len(done))
+	m.mutate(ctx, len(done), func(i int) item { return m.offloaded(op, disk, &done[i], &failed[i]) })
+	for _, err := range failed {
+		switch errs.KindOf(err) {
+		case errs.OK, errs.ObjectNotFound, errs.ReplicaNotReady: // nothing is there to have a copy
+		case errs.SegmentNotFound:
+			return noLocalDisk(op, client)
+		default:
+			return err
+		}
+	}
+	return m.fenced(nil)
+}
+
+// offloaded is the change that one copy asks for.
+func (m *Master) offloaded(op string, disk metadata.LocalDiskInfo, o *Offloaded, failed *error) item {
+	key := metadata.ObjectKey{Tenant: o.Task.Tenant, Key: o.Task.Key}
+	return item{
+		bytes: 32 + len(o.Endpoint),
+		prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) {
+			switch err := checkKey(op, key.Tenant, key.Key); {
+			case err != nil:
+				return nil, nil, err
+			case o.Refused:
+				return nil, nil, nil
+			case len(o.Endpoint) > metadata.MaxNameBytes:
+				return nil, nil, errs.New(errs.InvalidParams, op, "the endpoint has %d bytes, at most %d are possible", len(o.Endpoint), metadata.MaxNameBytes)
+			}
+			e, wait, err := m.Store.PrepareOffloaded(metadata.Offloaded{
+				Tenant: key.Tenant, Key: key.Key, ID: m.offloads.given(disk.Client, key),
+				Number: disk.Number, Size: o.DataSize, Endpoint: o.Endpoint,
+			})
+			if e == nil {
+				return nil, wait, err
+			}
+			return e, nil, nil
+		},
+		done: func(_ metadata.Change, err error) {
+			if *failed = err; err == nil && o.Refused {
+				m.offloads.forget(disk.Client, key)
+			}
+		},
+	}
+}

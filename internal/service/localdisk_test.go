@@ -1,0 +1,328 @@
+package service_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/lonetest"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// offloading turns the SSD tier on, with room for limit objects a client.
+func offloading(limit int) func(*service.Config) {
+	return func(c *service.Config) { c.Offload, c.OffloadQueue = true, limit }
+}
+
+// nextTerm is the master of a new primary: its own memory is empty.
+func (f *fixture) nextTerm() *service.Master { return service.NewMaster(f.Config) }
+
+func (f *fixture) mountDisk(t *testing.T, n byte, on bool) {
+	t.Helper()
+	if err := f.MountLocalDisk(t.Context(), owner(n), on); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tasks takes what waits for client 1 and returns its keys.
+func tasks(t *testing.T, m *service.Master) (keys []string) {
+	t.Helper()
+	list, err := m.OffloadHeartbeat(t.Context(), owner(1), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range list {
+		if task.Tenant != metadata.DefaultTenant || task.Size != 100 {
+			t.Errorf("task %+v", task)
+		}
+		keys = append(keys, task.Key)
+	}
+	return keys
+}
+
+func wantKeys(t *testing.T, what string, got []string, want ...string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
+	}
+}
+
+func copied(keys ...string) (list []service.Offloaded) {
+	for _, key := range keys {
+		list = append(list, service.Offloaded{
+			Task: service.OffloadTask{Tenant: metadata.DefaultTenant, Key: key, Size: 100}, DataSize: 100, Endpoint: "ssd:1",
+		})
+	}
+	return list
+}
+
+// onDisk returns the owners of an object's copies on SSDs.
+func (f *fixture) onDisk(key string) (owners []segment.ClientID) {
+	o, _ := f.Store.Inspect(metadata.DefaultTenant, key)
+	for _, r := range o.Replicas {
+		if r.Kind == metadata.LocalDisk {
+			owners = append(owners, r.Client)
+		}
+	}
+	return owners
+}
+
+func TestOffload(t *testing.T) {
+	f := newFixture(t, offloading(100))
+	ctx := t.Context()
+	f.put(t, "early")
+	f.mountDisk(t, 1, true)
+	f.put(t, "a", "b", "gone", "refused", "wrong", "long")
+	want(t, "remove", f.Remove(ctx, service.Removal{Tenant: "default"}, "gone"), errs.OK)
+	wantKeys(t, "given", tasks(t, f.Master), "a", "b", "refused", "wrong", "long")
+	wantKeys(t, "given once more", tasks(t, f.Master))
+
+	done := copied("a", "gone", "b", "b", "never", "early")
+	refused := copied("refused", "wrong", "long")
+	refused[0].Refused, refused[0].DataSize = true, 1
+	refused[1].DataSize = 99
+	refused[2].Endpoint = strings.Repeat("x", metadata.MaxNameBytes+1)
+	want(t, "copies", f.NotifyOffloaded(ctx, owner(1), done), errs.OK)
+	want(t, "copies, told twice", f.NotifyOffloaded(ctx, owner(1), done), errs.OK)
+	want(t, "nothing", f.NotifyOffloaded(ctx, owner(1), nil), errs.OK)
+	want(t, "a refusal", f.NotifyOffloaded(ctx, owner(1), refused[:1]), errs.OK)
+	want(t, "another size", f.NotifyOffloaded(ctx, owner(1), refused[1:2]), errs.InvalidParams)
+	want(t, "a long endpoint", f.NotifyOffloaded(ctx, owner(1), refused[2:]), errs.InvalidParams)
+	want(t, "too many", f.NotifyOffloaded(ctx, owner(1), make([]service.Offloaded, service.MaxBatchItems+1)), errs.InvalidParams)
+	want(t, "a stranger's", f.NotifyOffloaded(ctx, owner(2), done), errs.SegmentNotFound)
+	for key, there := range map[string]bool{"a": true, "b": true, "early": true, "refused": false, "wrong": false, "long": false} {
+		if owners := f.onDisk(key); slices.Contains(owners, owner(1)) != there || len(owners) > 1 {
+			t.Errorf("%s has copies of %v", key, owners)
+		}
+	}
+	mixed := slices.Concat(refused[1:2], copied("refused"))
+	want(t, "one of two is wrong", f.NotifyOffloaded(ctx, owner(1), mixed), errs.InvalidParams)
+	if len(f.onDisk("refused")) != 1 {
+		t.Error("a copy behind one that is wrong is not added")
+	}
+}
+
+// What a client was told to copy is not what lies under the key by now.
+func TestCopyOfAnOlderObject(t *testing.T) {
+	f := newFixture(t, offloading(100))
+	f.mountDisk(t, 1, true)
+	f.put(t, "k")
+	wantKeys(t, "given", tasks(t, f.Master), "k")
+	want(t, "remove", f.Remove(t.Context(), service.Removal{Tenant: "default"}, "k"), errs.OK)
+	f.put(t, "k")
+	want(t, "the older copy", f.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
+	if n := len(f.onDisk("k")); n != 0 {
+		t.Fatal("an object has the copy of the one before it")
+	}
+	wantKeys(t, "given", tasks(t, f.Master), "k")
+	want(t, "its own copy", f.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
+	if n := len(f.onDisk("k")); n != 1 {
+		t.Error("its own copy is not taken")
+	}
+	want(t, "remove", f.Remove(t.Context(), service.Removal{Tenant: "default"}, "k"), errs.OK)
+	f.put(t, "k")
+	want(t, "its copy, told once more", f.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
+	if n := len(f.onDisk("k")); n != 0 {
+		t.Error("a repeated call adds a copy to a later object")
+	}
+}
+
+func TestOffloadingIsBounded(t *testing.T) {
+	f := newFixture(t, offloading(3))
+	f.mountDisk(t, 1, true)
+	f.put(t, lonetest.Keys("k", 5)...)
+	wantKeys(t, "past the limit", tasks(t, f.Master), "k0", "k1", "k2")
+	f.put(t, "more")
+	wantKeys(t, "room again", tasks(t, f.Master), "more")
+	if err := f.NotifyOffloaded(t.Context(), owner(1), copied("k1", "k2", "more")); err != nil {
+		t.Fatal(err)
+	}
+	next := f.nextTerm()
+	if err := next.RefillOffloads(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := tasks(t, next)
+	slices.Sort(got)
+	wantKeys(t, "what has no copy, in the next term", got, "k0", "k3", "k4")
+	if err := next.RefillOffloads(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantKeys(t, "queued once more, as by a put that ends meanwhile", tasks(t, next))
+}
+
+// One answer fits a message; the rest comes with the next.
+func TestOffloadAnswersAreBounded(t *testing.T) {
+	f := newFixture(t, offloading(10_000))
+	f.mountDisk(t, 1, true)
+	const n = 300
+	keys := lonetest.Keys(strings.Repeat("x", 4000), n)
+	f.put(t, keys...)
+	first := tasks(t, f.Master)
+	if size := len(strings.Join(first, "")); size < 1<<20 || size > 1<<20+5000 {
+		t.Errorf("an answer of %d keys with %d bytes", len(first), size)
+	}
+	if rest := tasks(t, f.Master); len(first)+len(rest) != n {
+		t.Errorf("%d and %d of %d", len(first), len(rest), n)
+	}
+}
+
+func TestOffloadingSwitches(t *testing.T) {
+	f := newFixture(t, offloading(100))
+	ctx := t.Context()
+	_, err := f.OffloadHeartbeat(ctx, owner(1), true)
+	want(t, "without an SSD", err, errs.SegmentNotFound)
+	f.mountDisk(t, 1, false)
+	f.mountDisk(t, 2, true)
+	f.put(t, "off")
+	wantKeys(t, "put while it was off", tasks(t, f.Master)) // and on
+	f.put(t, "on")
+	list, err := f.OffloadHeartbeat(ctx, owner(1), false)
+	if err != nil || len(list) != 0 {
+		t.Errorf("switched off: %v, %v", list, err)
+	}
+	f.put(t, "off again")
+	wantKeys(t, "what came while it was on", tasks(t, f.Master), "on")
+	next := f.nextTerm()
+	if err := next.RefillOffloads(ctx); err != nil {
+		t.Error(err)
+	}
+	if got := tasks(t, next); len(got) != 3 {
+		t.Errorf("a new term finds %v", got)
+	}
+	want(t, "unmounted", f.UnmountLocalDisk(ctx, owner(1)), errs.OK)
+	want(t, "unmounted twice", f.UnmountLocalDisk(ctx, owner(1)), errs.OK)
+	f.put(t, "later")
+	_, err = f.OffloadHeartbeat(ctx, owner(1), true)
+	want(t, "of an SSD that is gone", err, errs.SegmentNotFound)
+	f.mountDisk(t, 1, true)
+	wantKeys(t, "a queue of before", tasks(t, f.Master))
+}
+
+// An SSD makes its owner a client that must be heard of, in later terms too.
+func TestSSDsOfSilentClients(t *testing.T) {
+	f := newFixture(t, offloading(100))
+	f.mountDisk(t, 1, true)
+	f.mountDisk(t, 2, true)
+	f.put(t, "both", "one")
+	want(t, "copies", f.NotifyOffloaded(t.Context(), owner(1), copied("both", "one")), errs.OK)
+	want(t, "copies", f.NotifyOffloaded(t.Context(), owner(2), copied("both")), errs.OK)
+	next := service.NewLiveness(10*time.Second, func() time.Duration { return 0 }, f.Store)
+	for what, l := range map[string]*service.Liveness{"this term": f.Liveness, "the next one": next} {
+		if l.Active() != 2 || !l.Touch(owner(1)) || l.Touch(owner(2)) {
+			t.Errorf("in %s: %d clients; the owner of an SSD alone must be told to mount its segments, if it has some", what, l.Active())
+		}
+	}
+	want(t, "remount", f.ReMountSegment(t.Context(), owner(2), nil), errs.OK)
+	f.mountDisk(t, 2, true)
+	if !f.Liveness.Touch(owner(2)) {
+		t.Error("a known client that mounts an SSD is not known any more")
+	}
+	if n, err := f.ExpireClient(t.Context(), owner(1)); n != 1 || err != nil {
+		t.Errorf("%d segments, %v", n, err)
+	}
+	if !slices.Equal(f.onDisk("both"), []segment.ClientID{owner(2)}) {
+		t.Errorf("copies of %v are left", f.onDisk("both"))
+	}
+	for key, there := range map[string]bool{"both": true, "one": false} {
+		if ok, err := f.ExistKey(t.Context(), "default", key); ok != there || err != nil {
+			t.Errorf("%s exists: %v, %v", key, ok, err)
+		}
+	}
+	if _, err := f.OffloadHeartbeat(t.Context(), owner(1), true); errs.KindOf(err) != errs.SegmentNotFound {
+		t.Errorf("the SSD of an expired client: %v", err)
+	}
+}
+
+func TestOffloadingTurnedOff(t *testing.T) {
+	f := newFixture(t)
+	want(t, "mount", f.MountLocalDisk(t.Context(), owner(1), true), errs.NotSupported)
+	// An SSD from a term in which it was on.
+	f.p.Commit(f.Store.PrepareMountLocalDisk(owner(1), true))
+	off := f.nextTerm()
+	f.put(t, "k")
+	if err := off.RefillOffloads(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wantKeys(t, "given", tasks(t, off))
+	want(t, "a copy", off.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
+	if len(f.onDisk("k")) != 1 {
+		t.Error("the copy is not taken")
+	}
+}
+
+// Whatever happens at once, no copy is left on an SSD that is gone, and none of
+// an object that is.
+func TestOffloadingAtOnce(t *testing.T) {
+	f := newFixture(t, offloading(50))
+	f.mountDisk(t, 1, true)
+	keys := lonetest.Keys("k", 20)
+	var g sync.WaitGroup
+	for _, work := range []func() error{
+		func() error {
+			for _, key := range keys {
+				if _, err := f.PutStart(t.Context(), start(1), service.PutItem{Key: key, Size: 100}); err == nil {
+					_ = f.PutEnd(t.Context(), update(1), service.PutRef{Key: key})
+				}
+			}
+			return nil
+		},
+		func() error {
+			_, err := f.RemoveAll(t.Context(), service.Removal{Force: true})
+			return err
+		},
+		func() error {
+			list, err := f.OffloadHeartbeat(t.Context(), owner(1), true)
+			if err != nil || len(list) == 0 {
+				return err
+			}
+			done := make([]service.Offloaded, len(list))
+			for i, task := range list {
+				done[i] = service.Offloaded{Task: task, DataSize: task.Size, Endpoint: "ssd:1"}
+			}
+			return f.NotifyOffloaded(t.Context(), owner(1), done)
+		},
+		func() error {
+			if err := f.UnmountLocalDisk(t.Context(), owner(1)); err != nil {
+				return err
+			}
+			return f.MountLocalDisk(t.Context(), owner(1), true)
+		},
+		func() error { return f.RefillOffloads(t.Context()) },
+	} {
+		g.Go(func() {
+			for range 10 {
+				switch err := work(); errs.KindOf(err) {
+				case errs.OK, errs.SegmentNotFound: // between an unmount and a mount
+				default:
+					t.Error(err)
+				}
+			}
+		})
+	}
+	g.Wait()
+	want(t, "unmount", f.UnmountLocalDisk(t.Context(), owner(1)), errs.OK)
+	for _, key := range keys {
+		if owners := f.onDisk(key); len(owners) > 0 {
+			t.Errorf("%s has copies of %v, whose SSD is gone", key, owners)
+		}
+	}
+}
+
+func TestFencedLocalDisks(t *testing.T) {
+	f := newFixture(t, offloading(100))
+	f.mountDisk(t, 1, true)
+	f.fenced.Store(true)
+	ctx := t.Context()
+	_, beat := f.OffloadHeartbeat(ctx, owner(1), true)
+	for i, err := range []error{
+		f.MountLocalDisk(ctx, owner(2), true), f.UnmountLocalDisk(ctx, owner(1)), beat, f.NotifyOffloaded(ctx, owner(1), copied("k")),
+	} {
+		want(t, fmt.Sprint("call ", i), err, errs.NotLeader)
+	}
+}

@@ -1,0 +1,216 @@
+package service
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// offloads knows which objects wait to be copied to their owners' SSDs. It is
+// a hint of the primary's and no part of the state: what is lost with a term is
+// found again by RefillOffloads, and what no queue has room for stays in memory
+// only, until a later term finds it.
+type offloads struct {
+	store *metadata.Store
+	limit int // objects that wait for one client; 0 turns it all off
+	seed  maphash.Seed
+
+	mu     sync.Mutex // guards all below; the store is not asked under it
+	queues map[segment.ClientID]*offloadQueue
+	taking int // queues whose clients take objects
+}
+
+// An offloadQueue is what one client with an SSD is to copy.
+type offloadQueue struct {
+	taking  bool
+	waiting []metadata.Ref // in the order in which their puts ended
+
+	// given remembers, by the hash of its key, which object the client was told
+	// to copy: the client answers with the key, which may be put anew meanwhile.
+	given map[uint64]metadata.ObjectID
+}
+
+func newOffloads(limit int, store *metadata.Store) *offloads {
+	o := &offloads{store: store, limit: limit, seed: maphash.MakeSeed(), queues: make(map[segment.ClientID]*offloadQueue)}
+	if limit > 0 {
+		for _, disk := range store.LocalDisks() {
+			o.set(disk.Client, disk.Offloading)
+		}
+	}
+	return o
+}
+
+// set gives a client a queue, and says whether it takes objects.
+func (o *offloads) set(client segment.ClientID, taking bool) {
+	if o.limit == 0 {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	q := o.queues[client]
+	if q == nil {
+		q = &offloadQueue{given: make(map[uint64]metadata.ObjectID)}
+		o.queues[client] = q
+	}
+	o.count(q, taking)
+}
+
+func (o *offloads) count(q *offloadQueue, taking bool) {
+	switch {
+	case taking && !q.taking:
+		o.taking++
+	case !taking && q.taking:
+		o.taking--
+	}
+	q.taking = taking
+}
+
+// drop forgets a client and its queue.
+func (o *offloads) drop(client segment.ClientID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if q := o.queues[client]; q != nil {
+		o.count(q, false)
+		delete(o.queues, client)
+	}
+}
+
+// idle reports whether nobody takes objects.
+func (o *offloads) idle() bool {
+	if o.limit == 0 {
+		return true
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.taking == 0
+}
+
+// ended queues the object of a put that has ended.
+func (o *offloads) ended(change metadata.Change) {
+	e, ok := change.(*metadata.PutEnd)
+	if !ok || o.idle() {
+		return
+	}
+	var buf [4]metadata.OffloadSource
+	o.push(o.store.OffloadSources(buf[:0], e.Ref))
+}
+
+// push queues objects with those clients that take some and have room.
+func (o *offloads) push(sources []metadata.OffloadSource) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, source := range sources {
+		if q := o.queues[source.Client]; q != nil && q.taking && len(q.waiting) < o.limit {
+			q.waiting = append(q.waiting, source.Ref)
+		}
+	}
+}
+
+// full reports whether no client has room for more.
+func (o *offloads) full() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, q := range o.queues {
+		if q.taking && len(q.waiting) < o.limit {
+			return false
+		}
+	}
+	return true
+}
+
+// maxOffloadBytes bounds the keys of one answer, which must fit a message.
+const maxOffloadBytes = 1 << 20
+
+// take hands a client the objects that wait for it: at most MaxBatchItems, and
+// keys of about maxOffloadBytes; the rest stays for the next call. What cannot
+// be copied any more is left out, and what it was given before.
+func (o *offloads) take(client segment.ClientID) []OffloadTask {
+	var tasks []OffloadTask
+	for bytes := 0; len(tasks) < MaxBatchItems && bytes < maxOffloadBytes; {
+		ref, ok := o.pop(client)
+		if !ok {
+			break
+		}
+		object, ok := o.store.OffloadObject(metadata.OffloadSource{Ref: ref, Client: client})
+		if ok && o.give(client, object.ObjectKey, ref.ID) {
+			tasks = append(tasks, OffloadTask{object.Tenant, object.Key, object.Size})
+			bytes += len(object.Tenant) + len(object.Key)
+		}
+	}
+	return tasks
+}
+
+func (o *offloads) pop(client segment.ClientID) (metadata.Ref, bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	q := o.queues[client]
+	if q == nil || len(q.waiting) == 0 {
+		return metadata.Ref{}, false
+	}
+	ref := q.waiting[0]
+	if q.waiting = q.waiting[1:]; len(q.waiting) == 0 {
+		q.waiting = nil // give the memory back
+	}
+	return ref, true
+}
+
+// give remembers what a client is told to copy. It reports false if the client
+// was told before. As many objects are remembered as can wait.
+func (o *offloads) give(client segment.ClientID, key metadata.ObjectKey, id metadata.ObjectID) bool {
+	hash := maphash.Comparable(o.seed, key)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	q := o.queues[client]
+	if q == nil || q.given[hash] == id {
+		return false
+	}
+	for old := range q.given {
+		if len(q.given) < o.limit {
+			break
+		}
+		delete(q.given, old)
+	}
+	q.given[hash] = id
+	return true
+}
+
+// given returns which object a client was told to copy under a key, 0 if that
+// is not known.
+func (o *offloads) given(client segment.ClientID, key metadata.ObjectKey) metadata.ObjectID {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if q := o.queues[client]; q != nil {
+		return q.given[maphash.Comparable(o.seed, key)]
+	}
+	return 0
+}
+
+// forget drops what given returned: the client has refused it.
+func (o *offloads) forget(client segment.ClientID, key metadata.ObjectKey) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if q := o.queues[client]; q != nil {
+		delete(q.given, maphash.Comparable(o.seed, key))
+	}
+}
+
+// RefillOffloads queues the objects that the primary before may have had in its
+// queues: those in the memory of clients that take objects, without a copy. It
+// ends when it has seen all, when every queue is full, or with the context.
+func (m *Master) RefillOffloads(ctx context.Context) error {
+	if m.offloads.idle() {
+		return nil
+	}
+	var sources []metadata.OffloadSource
+	for shard := 0; shard < metadata.ShardCount && !m.offloads.full(); shard++ {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		sources = m.Store.ShardOffloadSources(sources[:0], shard)
+		m.offloads.push(sources)
+	}
+	return nil
+}

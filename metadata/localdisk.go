@@ -1,0 +1,254 @@
+package metadata
+
+import (
+	"slices"
+	"unique"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A client's SSD is a mount without memory: it has a number, as a segment has,
+// and takes its LOCAL_DISK replicas along when it is unmounted. Which file
+// holds an object is the client's own business.
+//
+// Which objects wait to be copied is no state: the primary keeps that beside
+// the store.
+
+// localDisks are the mounted SSDs. Guarded by Store.applyMu.
+type localDisks struct {
+	byClient map[segment.ClientID]*segmentState
+	byNumber map[segment.Number]*segmentState
+}
+
+func newLocalDisks() localDisks {
+	return localDisks{make(map[segment.ClientID]*segmentState), make(map[segment.Number]*segmentState)}
+}
+
+// mountLocalDisk makes a client's SSD known, with nothing on it.
+func (s *Store) mountLocalDisk(client segment.ClientID, number segment.Number, offloading bool) {
+	p := s.expectedDisks[number]
+	if p == nil {
+		p = new(segmentState)
+	}
+	delete(s.expectedDisks, number)
+	p.Segment = &segment.Segment{Spec: segment.Spec{Client: client}, Number: number}
+	p.offloading = offloading
+	s.localDisks.byClient[client], s.localDisks.byNumber[number] = p, p
+	s.addTerm(p, p.localDiskTerm())
+}
+
+func (s *Store) setOffloading(p *segmentState, offloading bool) {
+	s.addTerm(p, -p.localDiskTerm())
+	p.offloading = offloading
+	s.addTerm(p, p.localDiskTerm())
+}
+
+// MountLocalDisk makes a client's SSD known. One that is mounted stays, with
+// the new flag.
+type MountLocalDisk struct {
+	Client     segment.ClientID
+	Offloading bool // the client takes objects to copy
+}
+
+// Stream returns ObjectEvents.
+func (e *MountLocalDisk) Stream() Stream { return ObjectEvents }
+
+// Apply mounts the SSD under the next number.
+func (e *MountLocalDisk) Apply(tx *Tx) error {
+	s := tx.s
+	if p := s.localDisks.byClient[e.Client]; p != nil {
+		s.setOffloading(p, e.Offloading)
+		return nil
+	}
+	s.lastNumber++
+	s.mountLocalDisk(e.Client, s.lastNumber, e.Offloading)
+	return nil
+}
+
+// Abort has nothing to take back.
+func (e *MountLocalDisk) Abort(*Store) {}
+
+// SetOffloading says whether the owner of an SSD takes objects to copy.
+type SetOffloading struct {
+	Number     segment.Number
+	Offloading bool
+}
+
+// Stream returns ObjectEvents.
+func (e *SetOffloading) Stream() Stream { return ObjectEvents }
+
+// Apply sets the flag. It answers SegmentNotFound if the SSD is gone.
+func (e *SetOffloading) Apply(tx *Tx) error {
+	p := tx.s.localDisks.byNumber[e.Number]
+	if p == nil {
+		return errs.SegmentNotFound
+	}
+	tx.s.setOffloading(p, e.Offloading)
+	return nil
+}
+
+// Abort has nothing to take back.
+func (e *SetOffloading) Abort(*Store) {}
+
+// UnmountLocalDisk takes a client's SSD away, with every replica on it, as
+// Tx.Unmount does for a segment.
+type UnmountLocalDisk struct {
+	Number segment.Number
+}
+
+// Stream returns ObjectEvents.
+func (e *UnmountLocalDisk) Stream() Stream { return ObjectEvents }
+
+// Apply unmounts the SSD. It answers SegmentNotFound if it is gone.
+func (e *UnmountLocalDisk) Apply(tx *Tx) error {
+	s := tx.s
+	p := s.localDisks.byNumber[e.Number]
+	if p == nil {
+		return errs.SegmentNotFound
+	}
+	delete(s.localDisks.byNumber, p.Number)
+	delete(s.localDisks.byClient, p.Client)
+	s.dropShare(p)
+	return nil
+}
+
+// Abort has nothing to take back.
+func (e *UnmountLocalDisk) Abort(*Store) {}
+
+// AddLocalDisk adds a complete replica on a client's SSD to an object, or moves
+// the one that is there to another endpoint.
+type AddLocalDisk struct {
+	Ref
+	Number   segment.Number // of the SSD's mount
+	Endpoint string         // where the client is reached
+
+	pending *Pending
+}
+
+// Stream returns ObjectEvents.
+func (e *AddLocalDisk) Stream() Stream { return ObjectEvents }
+
+// Apply adds the replica. It answers SegmentNotFound if the SSD is gone,
+// ObjectNotFound if the object is gone, ReplicaNotReady if it has nothing
+// complete that could have been copied, and InvalidParams if it has
+// MaxReplicas such replicas.
+func (e *AddLocalDisk) Apply(tx *Tx) (answer error) {
+	err := tx.onObject(e.Ref, e.pending, func(_ *shard, o *object) {
+		p := tx.s.localDisks.byNumber[e.Number]
+		if p == nil {
+			answer = errs.SegmentNotFound
+			return
+		}
+		if answer = o.takesCopyOn(e.Number); answer != nil {
+			return
+		}
+		tx.s.subtractTerms(o)
+		if r := o.replicaOn(e.Number); r != nil {
+			r.endpoint = unique.Make(e.Endpoint)
+		} else {
+			r := replica{segment: p, kind: LocalDisk, status: Complete, endpoint: unique.Make(e.Endpoint)}
+			if o.extra == nil {
+				o.extra = new(extra)
+			}
+			o.extra.replicas = append(o.extra.replicas, r)
+			tx.s.count(&r, 1)
+		}
+		tx.s.addTerms(o)
+	})
+	if err != nil {
+		return err
+	}
+	return answer
+}
+
+// Abort ends the waiting.
+func (e *AddLocalDisk) Abort(*Store) { e.pending.resolve() }
+
+// replicaOn returns the object's replica on an SSD, nil if it has none there.
+func (o *object) replicaOn(number segment.Number) *replica {
+	for i := range o.replicaCount() {
+		if r := o.replicaAt(i); r.kind == LocalDisk && r.segment.Number == number && r.exists() {
+			return r
+		}
+	}
+	return nil
+}
+
+// takesCopyOn returns why an object cannot have a replica on an SSD, or nil.
+func (o *object) takesCopyOn(number segment.Number) error {
+	copies := 0
+	for i := range o.replicaCount() {
+		if r := o.replicaAt(i); r.kind == LocalDisk && r.exists() {
+			copies++
+		}
+	}
+	switch {
+	case o.survey().complete == 0:
+		return errs.ReplicaNotReady
+	case copies >= MaxReplicas && o.replicaOn(number) == nil:
+		return errs.New(errs.InvalidParams, "NotifyOffloadSuccess", "the object has copies on %d SSDs, and can have no more", copies)
+	}
+	return nil
+}
+
+// PrepareMountLocalDisk decides the mounting of a client's SSD: nothing if it
+// is mounted just so already. Mounts must be decided one at a time, each after
+// the one before was applied; so must PrepareSetOffloading.
+func (s *Store) PrepareMountLocalDisk(client segment.ClientID, offloading bool) *MountLocalDisk {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	if p := s.localDisks.byClient[client]; p != nil && p.offloading == offloading {
+		return nil
+	}
+	return &MountLocalDisk{Client: client, Offloading: offloading}
+}
+
+// PrepareSetOffloading decides a change of an SSD's flag: nothing if it is so
+// already. It fails with SegmentNotFound if the client has no SSD mounted.
+func (s *Store) PrepareSetOffloading(client segment.ClientID, offloading bool) (*SetOffloading, error) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	p := s.localDisks.byClient[client]
+	switch {
+	case p == nil:
+		return nil, errs.SegmentNotFound
+	case p.offloading == offloading:
+		return nil, nil
+	}
+	return &SetOffloading{Number: p.Number, Offloading: offloading}, nil
+}
+
+// A LocalDiskInfo is what the state says of a client's SSD.
+type LocalDiskInfo struct {
+	Client     segment.ClientID
+	Number     segment.Number
+	Offloading bool // the client takes objects to copy
+}
+
+// FindLocalDisk returns a client's SSD, false if it has none mounted.
+func (s *Store) FindLocalDisk(client segment.ClientID) (LocalDiskInfo, bool) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	p := s.localDisks.byClient[client]
+	if p == nil {
+		return LocalDiskInfo{}, false
+	}
+	return p.localDiskInfo(), true
+}
+
+// LocalDisks returns the mounted SSDs in the order in which they were mounted.
+func (s *Store) LocalDisks() []LocalDiskInfo {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	list := make([]LocalDiskInfo, 0, len(s.localDisks.byNumber))
+	for _, p := range s.localDisks.byNumber {
+		list = append(list, p.localDiskInfo())
+	}
+	slices.SortFunc(list, func(a, b LocalDiskInfo) int { return int(a.Number) - int(b.Number) })
+	return list
+}
+
+func (p *segmentState) localDiskInfo() LocalDiskInfo {
+	return LocalDiskInfo{Client: p.Client, Number: p.Number, Offloading: p.offloading}
+}

@@ -1,0 +1,355 @@
+package metadata_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// mountDisk mounts the SSD of client n, or changes its flag.
+func (c *cluster) mountDisk(n byte, offloading bool) {
+	c.t.Helper()
+	if e := c.primary.PrepareMountLocalDisk(client(n), offloading); e != nil {
+		c.must(c.commit(e))
+	}
+}
+
+func (c *cluster) unmountDisk(n byte) {
+	c.t.Helper()
+	info, ok := c.primary.FindLocalDisk(client(n))
+	if !ok {
+		c.t.Fatalf("client %d has no SSD", n)
+	}
+	c.must(c.commit(&metadata.UnmountLocalDisk{Number: info.Number}))
+}
+
+// copyTo says that client n has copied an object of 100 bytes to its SSD.
+func (c *cluster) copyTo(n byte, key string, options ...func(*metadata.Offloaded)) error {
+	c.t.Helper()
+	info, _ := c.primary.FindLocalDisk(client(n))
+	o := metadata.Offloaded{
+		Tenant: metadata.DefaultTenant, Key: key, Number: info.Number, Size: 100, Endpoint: fmt.Sprintf("ssd-%d:1", n),
+	}
+	for _, option := range options {
+		option(&o)
+	}
+	e, wait, err := c.primary.PrepareOffloaded(o)
+	if wait != nil {
+		c.t.Fatalf("key %s is busy", key)
+	}
+	if e == nil {
+		return err
+	}
+	return c.commit(e)[0]
+}
+
+// replicas are the kinds of an object's replicas, with the owner and endpoint
+// of those on SSDs.
+func (c *cluster) replicas(key string) (list []string) {
+	c.t.Helper()
+	o, err := c.primary.Inspect(metadata.DefaultTenant, key)
+	if err != nil {
+		return []string{errs.KindOf(err).String()}
+	}
+	for _, r := range o.Replicas {
+		text := r.Kind.String()
+		if r.Kind == metadata.LocalDisk {
+			text = fmt.Sprintf("%s %d at %s, %d bytes", text, r.Client[15], r.Endpoint, r.Size)
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+func (c *cluster) wantReplicas(what, key string, want ...string) {
+	c.t.Helper()
+	if got := c.replicas(key); !slices.Equal(got, want) {
+		c.t.Fatalf("%s: %s has %q, want %q", what, key, got, want)
+	}
+}
+
+func TestCopiesOnSSDs(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	for _, key := range []string{"k", "other", "open"} {
+		if err := c.putStart(key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.must([]error{c.putEnd("k"), c.putEnd("other")})
+	wantKind(t, "a copy without an SSD", c.commit(&metadata.AddLocalDisk{Number: 1})[0], errs.ObjectNotFound)
+	wantKind(t, "a copy on an SSD that is a segment", c.copyTo(1, "k", func(o *metadata.Offloaded) { o.Number = 1 }), errs.SegmentNotFound)
+	c.mountDisk(1, true)
+	c.mountDisk(2, false)
+	for what, tc := range map[string]struct {
+		key    string
+		change func(*metadata.Offloaded)
+		want   errs.Kind
+	}{
+		"an object that is gone":      {"gone", func(*metadata.Offloaded) {}, errs.ObjectNotFound},
+		"an object that was put anew": {"k", func(o *metadata.Offloaded) { o.ID = 1 }, errs.ObjectNotFound},
+		"another size":                {"k", func(o *metadata.Offloaded) { o.Size = 99 }, errs.InvalidParams},
+		"a put in progress":           {"open", func(*metadata.Offloaded) {}, errs.ReplicaNotReady},
+	} {
+		wantKind(t, what, c.copyTo(1, tc.key, tc.change), tc.want)
+	}
+	at := c.seq
+	c.must([]error{c.copyTo(1, "k"), c.copyTo(1, "k"), c.copyTo(2, "k")})
+	if c.seq != at+2 {
+		t.Errorf("%d commits for two copies, one of them told twice", c.seq-at)
+	}
+	before := c.primary.Position().Digest
+	c.must([]error{c.copyTo(2, "k", func(o *metadata.Offloaded) { o.Endpoint = "moved:1" })})
+	if c.primary.Position().Digest == before {
+		t.Error("where a copy is reached is not in the digest")
+	}
+	ssd1, ssd2 := "LOCAL_DISK 1 at ssd-1:1, 100 bytes", "LOCAL_DISK 2 at moved:1, 100 bytes"
+	c.wantReplicas("copied", "k", "MEMORY", ssd1, ssd2)
+
+	c.pass(time.Second)
+	c.commit()
+	if n := c.evict(metadata.Quota{Objects: 10}); n != 2 {
+		t.Fatalf("%d objects evicted, want 2", n)
+	}
+	c.wantReplicas("evicted", "k", ssd1, ssd2)
+	c.wantReplicas("evicted", "other", "OBJECT_NOT_FOUND")
+	if list, err := c.get("k"); err != nil || len(list.Replicas) != 2 || list.LeaseTTL == 0 {
+		t.Errorf("an object on SSDs alone reads as %+v, %v", list, err)
+	}
+	c.takeOver(params.HoldTime())
+	c.wantReplicas("after a failover", "k", ssd1, ssd2)
+	if list := c.primary.LocalDisks(); len(list) != 2 || list[0].Client != client(1) || !list[0].Offloading || list[1].Offloading {
+		t.Errorf("after a failover the SSDs are %+v", list)
+	}
+	c.unmountDisk(1)
+	c.wantReplicas("one SSD is gone", "k", ssd2)
+	c.mountDisk(1, true)
+	c.wantReplicas("mounted again, without its files", "k", ssd2)
+	c.unmountDisk(2)
+	c.wantReplicas("all are gone", "k", "OBJECT_NOT_FOUND")
+	for c.primary.Sweep(metadata.ShardCount) {
+	}
+	if st := c.primary.Stats(); st.LocalReplicas != 0 || st.LocalDisks != 1 || st.Objects != 1 {
+		t.Errorf("left: %+v", st)
+	}
+	c.put("k") // the key is free again
+}
+
+func TestOffloadingFlag(t *testing.T) {
+	c := newCluster(t)
+	if _, err := c.primary.PrepareSetOffloading(client(1), true); errs.KindOf(err) != errs.SegmentNotFound {
+		t.Errorf("without an SSD: %v", err)
+	}
+	c.mountDisk(1, false)
+	number := c.primary.LocalDisks()[0].Number
+	if e, err := c.primary.PrepareSetOffloading(client(1), false); e != nil || err != nil {
+		t.Errorf("set as it is: %v, %v", e, err)
+	}
+	for _, on := range []bool{true, false} {
+		before := c.primary.Position().Digest
+		e, err := c.primary.PrepareSetOffloading(client(1), on)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.must(c.commit(e))
+		if info, _ := c.primary.FindLocalDisk(client(1)); info.Offloading != on || info.Number != number {
+			t.Errorf("after %v the SSD is %+v", on, info)
+		}
+		if c.primary.Position().Digest == before {
+			t.Error("the flag is not in the digest")
+		}
+	}
+	c.mountDisk(1, true)
+	if info, _ := c.primary.FindLocalDisk(client(1)); !info.Offloading || info.Number != number {
+		t.Errorf("mounted once more it is %+v", info)
+	}
+	c.unmountDisk(1)
+	for _, late := range []metadata.Change{&metadata.SetOffloading{Number: number}, &metadata.UnmountLocalDisk{Number: number}} {
+		wantKind(t, fmt.Sprintf("%T of an SSD that is gone", late), c.commit(late)[0], errs.SegmentNotFound)
+	}
+	c.mountDisk(1, true)
+	wantKind(t, "the number is given anew", c.commit(&metadata.UnmountLocalDisk{Number: number})[0], errs.SegmentNotFound)
+}
+
+func TestOffloadSources(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.mount(2, "b", 1<<20)
+	c.put("k", func(p *metadata.Put) { p.Replicas = 2 })
+	_ = c.putStart("open")
+	sources := func() (list []metadata.OffloadSource) {
+		for shard := range metadata.ShardCount {
+			list = c.primary.ShardOffloadSources(list, shard)
+		}
+		for _, source := range list {
+			if !slices.Contains(c.primary.OffloadSources(nil, source.Ref), source) {
+				t.Errorf("%+v is not a source of its object", source)
+			}
+		}
+		return list
+	}
+	all := sources()
+	if len(all) != 2 || all[0].Ref != all[1].Ref {
+		t.Fatalf("sources %+v", all)
+	}
+	for _, source := range all {
+		o, ok := c.primary.OffloadObject(source)
+		if !ok || o != (metadata.OffloadObject{ObjectKey: metadata.ObjectKey{Tenant: metadata.DefaultTenant, Key: "k"}, Size: 100}) {
+			t.Errorf("%+v is %+v, %v", source, o, ok)
+		}
+	}
+	c.mountDisk(1, true)
+	c.must([]error{c.copyTo(1, "k")})
+	left := sources()
+	if len(left) != 1 || left[0].Client != client(2) {
+		t.Errorf("behind a copy of client 1, sources are %+v", left)
+	}
+	c.must([]error{c.remove("k", true)})
+	if _, ok := c.primary.OffloadObject(left[0]); ok || len(sources()) != 0 {
+		t.Error("an object that is gone can be copied")
+	}
+}
+
+// An object has a bounded number of copies, so that no snapshot is refused.
+func TestCopiesAreBounded(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.put("k")
+	o, _ := c.primary.Inspect(metadata.DefaultTenant, "k")
+	ref := metadata.Ref{Shard: shardWith(c, o.ID), ID: o.ID}
+	for n := byte(1); n <= metadata.MaxReplicas; n++ {
+		c.mountDisk(n, true)
+		c.must([]error{c.copyTo(n, "k")})
+	}
+	const more = metadata.MaxReplicas + 1
+	c.mountDisk(more, true)
+	wantKind(t, "one copy more", c.copyTo(more, "k"), errs.InvalidParams)
+	info, _ := c.primary.FindLocalDisk(client(more))
+	wantKind(t, "one copy more in the journal", c.commit(&metadata.AddLocalDisk{Ref: ref, Number: info.Number})[0], errs.InvalidParams)
+	c.must([]error{c.copyTo(1, "k", func(o *metadata.Offloaded) { o.Endpoint = "moved:1" })})
+	if _, err := c.load(c.snapshot()); err != nil {
+		t.Error(err)
+	}
+}
+
+// shardWith returns the shard that an object is in.
+func shardWith(c *cluster, id metadata.ObjectID) uint16 {
+	c.t.Helper()
+	for shard := range metadata.ShardCount {
+		for _, source := range c.primary.ShardOffloadSources(nil, shard) {
+			if source.ID == id {
+				return source.Shard
+			}
+		}
+	}
+	c.t.Fatalf("object %v is nowhere", id)
+	return 0
+}
+
+// A state without any SSD is written as it was before there could be one.
+func TestSnapshotWithoutSSDs(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	plain, _ := c.primary.AppendSnapshotPart(nil, 0)
+	c.mountDisk(1, true)
+	with, _ := c.primary.AppendSnapshotPart(nil, 0)
+	c.unmountDisk(1)
+	after, _ := c.primary.AppendSnapshotPart(nil, 0)
+	if len(with) != len(plain)+1+1+16+1 || len(after) != len(plain) {
+		t.Errorf("%d bytes without, %d with one, %d when it is gone", len(plain), len(with), len(after))
+	}
+}
+
+// The digest is left out of account, or it would refuse them all.
+func TestSnapshotsWithBrokenSSDs(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20) // number 1
+	c.mountDisk(1, true)   // number 2
+	c.put("k")
+	c.must([]error{c.copyTo(1, "k")})
+	whole := c.snapshot()
+	at := slices.IndexFunc(whole, func(part []byte) bool { return bytes.Contains(part, []byte("ssd-1:1")) })
+	local := func(number, status byte) []byte {
+		return append([]byte{byte(metadata.LocalDisk), status, number, 7}, "ssd-1:1"...)
+	}
+	good := local(2, byte(metadata.Complete))
+	if !bytes.Contains(whole[at], good) {
+		t.Fatalf("part %d is not what this test takes it for: %q", at, whole[at])
+	}
+	replica := func(becomes ...byte) func([][]byte) {
+		return func(p [][]byte) { p[at] = bytes.Replace(p[at], good, becomes, 1) }
+	}
+	disk := func(number byte) []byte {
+		id := client(1)
+		return binenc.AppendBool(append([]byte{number}, id[:]...), true)
+	}
+	disks := func(count byte, list ...[]byte) func([][]byte) {
+		return func(p [][]byte) {
+			plain := p[0][:len(p[0])-19]
+			p[0] = append(append(plain, count), bytes.Join(list, nil)...)
+		}
+	}
+	other := disk(1)
+	other[16] = 2
+	for name, change := range map[string]func([][]byte){
+		"a replica in progress":  replica(local(2, byte(metadata.Processing))...),
+		"a replica on a segment": replica(local(1, byte(metadata.Complete))...),
+		"a replica on nothing":   replica(local(9, byte(metadata.Complete))...),
+		"two replicas on an SSD": func(p [][]byte) {
+			p[at] = bytes.Replace(p[at], []byte{2, 1, 2, 1, 0}, []byte{3, 1, 2, 1, 0}, 1)
+			p[at] = bytes.Replace(p[at], good, append(bytes.Clone(good), good...), 1)
+		},
+		"no replica's endpoint":          replica(good[:3]...),
+		"the memory on an SSD":           func(p [][]byte) { p[at] = bytes.Replace(p[at], []byte{2, 1, 2, 1, 0}, []byte{2, 1, 2, 2, 0}, 1) },
+		"the memory on nothing":          func(p [][]byte) { p[at] = bytes.Replace(p[at], []byte{2, 1, 2, 1, 0}, []byte{2, 1, 2, 9, 0}, 1) },
+		"an SSD with a segment's number": disks(2, disk(2), other),
+		"an SSD with a later number":     disks(1, disk(3)),
+		"an SSD without a number":        disks(1, disk(0)),
+		"an SSD twice":                   disks(2, disk(2), disk(2)),
+		"fewer than it says":             disks(2, disk(2)),
+		"more than it says":              disks(1, disk(2), disk(2)),
+	} {
+		if err := loadUnchecked(whole, change); err == nil {
+			t.Errorf("%s: loaded", name)
+		}
+	}
+	if err := loadUnchecked(whole, disks(1, disk(2))); err != nil {
+		t.Errorf("the whole one: %v", err)
+	}
+	c.unmountDisk(1)
+	if err := loadUnchecked(c.snapshot(), func(p [][]byte) { p[0] = append(p[0], 0) }); err == nil {
+		t.Error("a list of no SSDs: loaded")
+	}
+}
+
+// loadUnchecked loads a copy of a snapshot that change has changed.
+func loadUnchecked(whole [][]byte, change func([][]byte)) error {
+	parts := make([][]byte, len(whole))
+	for i := range whole {
+		parts[i] = bytes.Clone(whole[i])
+	}
+	change(parts)
+	l := metadata.NewLoader(metadata.Options{})
+	for _, part := range parts {
+		if err := l.Add(part); err != nil {
+			return err
+		}
+	}
+	_, err := l.FinishUnchecked()
+	return err
+}
+
+func TestTermThatStartsEmptyHasNoSSDs(t *testing.T) {
+	c := newCluster(t)
+	c.mountDisk(1, true)
+	empty := &metadata.TermStart{Term: 2, Params: params, Empty: true}
+	if _, err := c.primary.Apply(&metadata.Commit{Seq: c.seq + 1, Term: 2, Time: c.now, Changes: []metadata.Change{empty}}, nil); err == nil {
+		t.Error("a store with an SSD accepts a term that starts empty")
+	}
+}

@@ -1,0 +1,124 @@
+package metadata
+
+import (
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// An OffloadSource is an object that a client can copy from its own memory.
+type OffloadSource struct {
+	Ref
+	Client segment.ClientID
+}
+
+// OffloadSources appends to dst the owners of the segments in which an object
+// has readable replicas, but for those whose SSD has a copy already. Whether
+// they have an SSD is not looked at.
+func (s *Store) OffloadSources(dst []OffloadSource, ref Ref) []OffloadSource {
+	sh := &s.shards[ref.Shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if o := sh.byID[ref.ID]; o != nil {
+		dst = o.offloadSources(dst)
+	}
+	return dst
+}
+
+// ShardOffloadSources is OffloadSources for all objects of a shard.
+func (s *Store) ShardOffloadSources(dst []OffloadSource, shard int) []OffloadSource {
+	sh := &s.shards[shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for o := range sh.byKey.all() {
+		dst = o.offloadSources(dst)
+	}
+	return dst
+}
+
+func (o *object) offloadSources(dst []OffloadSource) []OffloadSource {
+	for i := range o.replicaCount() {
+		if r := o.replicaAt(i); r.kind == Memory && r.readable() && !o.copiedBy(r.segment.Client) {
+			dst = append(dst, OffloadSource{Ref{o.shard, o.id}, r.segment.Client})
+		}
+	}
+	return dst
+}
+
+// copiedBy reports whether the object has a replica on a client's SSD.
+func (o *object) copiedBy(client segment.ClientID) bool {
+	for i := range o.replicaCount() {
+		if r := o.replicaAt(i); r.kind == LocalDisk && r.exists() && r.segment.Client == client {
+			return true
+		}
+	}
+	return false
+}
+
+// An OffloadObject is what a client must know to copy an object.
+type OffloadObject struct {
+	ObjectKey
+	Size uint64 // bytes
+}
+
+// OffloadObject returns the object of a source. It reports false if the client
+// cannot copy it any more, or has.
+func (s *Store) OffloadObject(source OffloadSource) (OffloadObject, bool) {
+	sh := &s.shards[source.Shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	o := sh.byID[source.ID]
+	if o == nil {
+		return OffloadObject{}, false
+	}
+	var buf [4]OffloadSource
+	for _, now := range o.offloadSources(buf[:0]) {
+		if now == source {
+			return OffloadObject{ObjectKey{s.tenants.name(o.tenant), o.key}, o.size}, true
+		}
+	}
+	return OffloadObject{}, false
+}
+
+// An Offloaded is a copy that a client has made of an object.
+type Offloaded struct {
+	Tenant   string
+	Key      string
+	ID       ObjectID       // the object that was copied, 0 if that is not known
+	Number   segment.Number // of the mount of the client's SSD
+	Size     uint64         // bytes of the copy
+	Endpoint string         // where the client is reached
+}
+
+// PrepareOffloaded decides what a copy comes down to: a replica, or nothing if
+// it is there already, just so. Besides it may return a channel to wait on.
+//
+// Errors: ObjectNotFound, also when the key was put again since; ReplicaNotReady
+// for an object with nothing complete that could have been copied;
+// InvalidParams for a copy of another size, or when the object has MaxReplicas
+// of them.
+func (s *Store) PrepareOffloaded(c Offloaded) (*AddLocalDisk, <-chan struct{}, error) {
+	sh := &s.shards[shardOf(c.Tenant, c.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	o, wait := s.settled(sh, c.Tenant, c.Key)
+	switch {
+	case wait != nil:
+		return nil, wait, nil
+	case o == nil || c.ID != 0 && c.ID != o.id:
+		return nil, nil, errs.ObjectNotFound
+	}
+	if err := o.takesCopyOn(c.Number); err != nil {
+		return nil, nil, err
+	}
+	if c.Size != o.size {
+		return nil, nil, errs.New(errs.InvalidParams, "NotifyOffloadSuccess",
+			"the copy of key %.64q has %d bytes, the object %d; copy it again", c.Key, c.Size, o.size)
+	}
+	if r := o.replicaOn(c.Number); r != nil && r.endpoint.Value() == c.Endpoint {
+		return nil, nil, nil
+	}
+	return &AddLocalDisk{
+		Ref: Ref{o.shard, o.id}, Number: c.Number, Endpoint: c.Endpoint,
+		pending: sh.begin(objectKey{o.tenant, o.key}, o),
+	}, nil, nil
+}
