@@ -43,6 +43,14 @@ func typeAndText(c metadata.Change) (kind, text string) {
 		return "DISCARD", fmt.Sprintf("object %v", c.ID)
 	case *metadata.Cutoff:
 		return "EVICTION_CUTOFF", fmt.Sprintf("up to (%d, %v), soft pins as of %d, pinned too: %v", c.Deadline, c.ID, c.PinTime, c.IncludePinned)
+	case *metadata.MountLocalDisk:
+		return "MOUNT_LOCAL_DISK", fmt.Sprintf("of client %v, offloading %v", c.Client, c.Offloading)
+	case *metadata.SetOffloading:
+		return "SET_OFFLOADING", fmt.Sprintf("of SSD %d: %v", c.Number, c.Offloading)
+	case *metadata.UnmountLocalDisk:
+		return "UNMOUNT_LOCAL_DISK", fmt.Sprintf("SSD %d", c.Number)
+	case *metadata.AddLocalDisk:
+		return "ADD_LOCAL_DISK", fmt.Sprintf("object %v on SSD %d", c.ID, c.Number)
 	}
 	return fmt.Sprintf("%T", c), ""
 }

@@ -25,7 +25,7 @@ func NotOffered() []Absence {
 		{[]string{"master_evict_disk_replica_*"},
 			"Clients do not evict disk replicas.", ""},
 		{[]string{"master_promotion_*"},
-			"There is no client SSD tier to promote objects from.", ""},
+			"Objects on a client's SSD are read there; they are not copied back to memory.", ""},
 		{[]string{"mooncake_tenant_*"},
 			"There are no tenant quotas.", ""},
 		{[]string{"master_snapshot_*"},
