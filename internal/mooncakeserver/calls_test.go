@@ -271,6 +271,7 @@ func TestPutStartOfOneThatWasGone(t *testing.T) {
 	<-began
 	first.Close()
 	<-gone
+	n.clock.Add(int64(time.Second))
 	close(goOn)
 
 	c := n.dial(t, "head")

@@ -35,6 +35,7 @@ type node struct {
 	fsdir   string            // gives each put a replica on disk, unless empty
 	primary *lonetest.Primary // nil on a node without a state
 	fenced  atomic.Bool
+	clock   atomic.Int64           // of the front, in nanoseconds
 	pause   atomic.Pointer[func()] // called in the middle of each call that asks for the time
 	address map[string]string      // of each generation's port
 	servers []*coro.Server
@@ -62,7 +63,8 @@ func standby(t testing.TB, relay bool) *node {
 	t.Helper()
 	n := &node{gate: service.NewGate(), log: new(buffer), address: make(map[string]string)}
 	n.front = mooncakeserver.New(mooncakeserver.Config{
-		Gate: n.gate, Version: "2.0.0", View: func() int64 { return 17 }, Relay: relay, Log: zerolog.New(n.log),
+		Gate: n.gate, Version: "2.0.0", View: func() int64 { return 17 }, Relay: relay,
+		Clock: func() time.Duration { return time.Duration(n.clock.Load()) }, Log: zerolog.New(n.log),
 	})
 	for _, name := range mooncake.Names() {
 		s, err := n.front.Server(name, coro.Limits{}, nil)

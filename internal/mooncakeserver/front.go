@@ -40,21 +40,24 @@ type Config struct {
 	// Relay makes a node that does not serve pass requests on to the one that
 	// does; without it such a node closes connections.
 	Relay    bool
-	Observer Observer // may be nil
+	Observer Observer    // may be nil
+	Clock    clock.Clock // measures how long calls take; nil for this machine's
 	Log      zerolog.Logger
 }
 
 // A Front answers Mooncake's clients, whatever their generation.
 type Front struct {
 	Config
-	clock  clock.Clock
 	tables map[string]*table
 }
 
 // New returns a Front.
 func New(c Config) *Front {
 	c.Log = c.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	f := &Front{Config: c, clock: clock.Runtime(), tables: make(map[string]*table)}
+	if c.Clock == nil {
+		c.Clock = clock.Runtime()
+	}
+	f := &Front{Config: c, tables: make(map[string]*table)}
 	for _, name := range mooncake.Names() {
 		g, _ := mooncake.NewGeneration(name)
 		f.tables[name] = newTable(g)
@@ -134,12 +137,11 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 	}
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	if s.front.Observer == nil {
-		return f.serve(call{ctx, s, master}, body, reply)
+	began := s.front.Clock()
+	reply, err := f.serve(call{ctx, s, master, began}, body, reply)
+	if s.front.Observer != nil {
+		s.front.Observer.Call(f.method, codeOf(err), s.front.Clock()-began)
 	}
-	began := s.front.clock()
-	reply, err := f.serve(call{ctx, s, master}, body, reply)
-	s.front.Observer.Call(f.method, codeOf(err), s.front.clock()-began)
 	return reply, err
 }
 

@@ -68,10 +68,14 @@ func batchPutStart(c call, a *mooncake.BatchPutStartArgs, r *[]mooncake.Result[m
 	return settleAll(c, "BatchPutStart", *r, failed, err)
 }
 
+// patience is how long a put may take before it is worth a system call to see
+// whether its client still waits.
+const patience = time.Millisecond
+
 // heard returns an error if the client has gone while its put was being written:
 // it will not hear of its reservation.
-func (s *session) heard() error {
-	if len(s.puts) > 0 && s.conn.PeerGone() {
+func (c call) heard() error {
+	if len(c.puts) > 0 && c.front.Clock()-c.began > patience && c.conn.PeerGone() {
 		return errPeerGone
 	}
 	return nil

@@ -3,6 +3,7 @@ package mooncakeserver
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
@@ -15,6 +16,7 @@ type call struct {
 	context.Context
 	*session
 	master *service.Master
+	began  time.Duration // by the front's clock
 }
 
 // A function is one that clients may call.
