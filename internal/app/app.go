@@ -146,6 +146,7 @@ func (a *App) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return a.metrics.Run(servers) })
 	g.Go(func() error { return a.sweep(servers) })
 	g.Go(func() error { return a.report(servers) })
+	g.Go(func() error { return a.adviseCollector(servers) })
 	if err := a.writeReadyFile(etcd); err != nil {
 		stop()
 		_ = g.Wait()

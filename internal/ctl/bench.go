@@ -17,7 +17,7 @@ func (g *globals) benchCommand() *cobra.Command {
 		Args:  noSuchCommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(g.renewalsCommand())
+	cmd.AddCommand(g.renewalsCommand(), g.rpcCommand())
 	return cmd
 }
 

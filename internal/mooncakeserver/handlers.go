@@ -43,6 +43,9 @@ func newTable(g *mooncake.Generation) *table {
 	for _, f := range g.Others {
 		refuse(t, f)
 	}
+	for _, id := range []uint32{g.ExistKey.ID, g.BatchExistKey.ID, g.GetReplicaList.ID, g.BatchGetReplicaList.ID, g.Ping.ID} {
+		t.functions[id].read = true
+	}
 	return t
 }
 

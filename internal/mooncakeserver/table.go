@@ -25,6 +25,7 @@ type function struct {
 	method string // for the observer
 	id     uint32
 	hash   uint32 // of the arguments' type; 0 if there are none
+	read   bool   // waits for nothing but a change under way, which ends with the term at the latest
 	serve  func(c call, body string, reply []byte) ([]byte, error)
 }
 

@@ -1,0 +1,68 @@
+package rpcbench
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/prometheus/procfs"
+)
+
+// spent is processor time since some moment, in seconds: in a program's own code
+// and in the kernel for it.
+type spent struct {
+	master float64
+	others float64 // all that ran on this machine besides the cluster and this process
+}
+
+// since returns what was spent after an earlier moment. The kernel counts the
+// machine's time in another way than that of processes, so little may come out
+// as less than nothing, which is nothing.
+func (s spent) since(earlier spent) spent {
+	return spent{s.master - earlier.master, max(0, s.others-earlier.others)}
+}
+
+// cpu reads what has been spent.
+func (c *cluster) cpu() (s spent, err error) {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return s, err
+	}
+	all, err := fs.Stat()
+	if err != nil {
+		return s, fmt.Errorf("the machine's processor time: %w", err)
+	}
+	t := all.CPUTotal
+	s.others = t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal
+	for _, pid := range c.pids() {
+		used, err := processCPU(fs, pid)
+		if err != nil {
+			return s, err
+		}
+		s.others -= used
+		if pid == c.master.PID {
+			s.master = used
+		}
+	}
+	return s, nil
+}
+
+// pids are the processes of the run.
+func (c *cluster) pids() []int {
+	list := []int{os.Getpid(), c.master.PID}
+	if c.ha {
+		list = append(list, c.etcd.PID, c.standby.PID)
+	}
+	return list
+}
+
+func processCPU(fs procfs.FS, pid int) (float64, error) {
+	p, err := fs.Proc(pid)
+	if err != nil {
+		return 0, fmt.Errorf("processor time of process %d: %w", pid, err)
+	}
+	stat, err := p.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("processor time of process %d: %w", pid, err)
+	}
+	return stat.CPUTime(), nil
+}

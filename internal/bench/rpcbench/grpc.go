@@ -1,0 +1,155 @@
+package rpcbench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/google/uuid"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+)
+
+// grpcCaller calls through the generated stubs, on one HTTP/2 connection. Its
+// requests are used again. They have no request ids, as nothing is repeated.
+type grpcCaller struct {
+	ctx     context.Context // without an end, see dial
+	conn    *grpc.ClientConn
+	objects pb.ObjectServiceClient
+
+	exists      pb.ExistKeyRequest
+	batchExists pb.BatchExistKeyRequest
+	lists       pb.GetReplicaListRequest
+	batchLists  pb.BatchGetReplicaListRequest
+	start       pb.PutStartRequest
+	batchStart  pb.BatchPutStartRequest
+	end         pb.PutEndRequest
+	batchEnd    pb.BatchPutEndRequest
+	removal     pb.RemoveRequest
+	removals    pb.BatchRemoveRequest
+	starts      []pb.PutStartItem // what batchStart points at
+	ends        []pb.PutEndItem   // what batchEnd points at
+}
+
+func newGRPC(ctx context.Context, address string) (*grpcCaller, error) {
+	conn, err := grpc.NewClient(address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(), grpc.WithDisableServiceConfig())
+	if err != nil {
+		return nil, err
+	}
+	client := uuid.UUID(owner).String()
+	c := &grpcCaller{ctx: context.WithoutCancel(ctx), conn: conn, objects: pb.NewObjectServiceClient(conn)}
+	c.start.ClientId, c.start.Size = client, objectBytes
+	c.batchStart.ClientId = client
+	c.end.ClientId, c.end.Selector = client, pb.ReplicaSelector_REPLICA_SELECTOR_MEMORY
+	c.batchEnd.ClientId, c.batchEnd.Selector = client, pb.ReplicaSelector_REPLICA_SELECTOR_MEMORY
+	return c, nil
+}
+
+func (c *grpcCaller) Close() error { return c.conn.Close() }
+
+// items makes an error of the items of a batch that failed.
+func items(failed []*pb.ItemError) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d keys failed, the first with %v: %s", len(failed), failed[0].GetKind(), failed[0].GetMessage())
+}
+
+func (c *grpcCaller) exist(keys []string) error {
+	if len(keys) == 1 {
+		c.exists.Key = keys[0]
+		r, err := c.objects.ExistKey(c.ctx, &c.exists)
+		if err != nil {
+			return err
+		}
+		return present(r.GetExists())
+	}
+	c.batchExists.Keys = keys
+	r, err := c.objects.BatchExistKey(c.ctx, &c.batchExists)
+	if err != nil {
+		return err
+	}
+	if err := items(r.GetErrors()); err != nil {
+		return err
+	}
+	return present(len(r.GetExists()) == len(keys) && !slices.Contains(r.GetExists(), false))
+}
+
+func (c *grpcCaller) get(keys []string) error {
+	if len(keys) == 1 {
+		c.lists.Key = keys[0]
+		r, err := c.objects.GetReplicaList(c.ctx, &c.lists)
+		if err != nil {
+			return err
+		}
+		return answered(len(r.GetObject().GetReplicas()), 1)
+	}
+	c.batchLists.Keys = keys
+	r, err := c.objects.BatchGetReplicaList(c.ctx, &c.batchLists)
+	if err != nil {
+		return err
+	}
+	if err := items(r.GetErrors()); err != nil {
+		return err
+	}
+	return answered(len(r.GetObjects()), len(keys))
+}
+
+func (c *grpcCaller) putStart(keys []string) error {
+	if len(keys) == 1 {
+		c.start.Key = keys[0]
+		_, err := c.objects.PutStart(c.ctx, &c.start)
+		return err
+	}
+	if len(c.starts) < len(keys) {
+		c.starts = make([]pb.PutStartItem, len(keys))
+	}
+	c.batchStart.Items = c.batchStart.Items[:0]
+	for i, key := range keys {
+		c.starts[i].Key, c.starts[i].Size = key, objectBytes
+		c.batchStart.Items = append(c.batchStart.Items, &c.starts[i])
+	}
+	r, err := c.objects.BatchPutStart(c.ctx, &c.batchStart)
+	if err != nil {
+		return err
+	}
+	return items(r.GetErrors())
+}
+
+func (c *grpcCaller) putEnd(keys []string) error {
+	if len(keys) == 1 {
+		c.end.Key = keys[0]
+		_, err := c.objects.PutEnd(c.ctx, &c.end)
+		return err
+	}
+	if len(c.ends) < len(keys) {
+		c.ends = make([]pb.PutEndItem, len(keys))
+	}
+	c.batchEnd.Items = c.batchEnd.Items[:0]
+	for i, key := range keys {
+		c.ends[i].Key = key
+		c.batchEnd.Items = append(c.batchEnd.Items, &c.ends[i])
+	}
+	r, err := c.objects.BatchPutEnd(c.ctx, &c.batchEnd)
+	if err != nil {
+		return err
+	}
+	return items(r.GetErrors())
+}
+
+func (c *grpcCaller) remove(keys []string) error {
+	if len(keys) == 1 {
+		c.removal.Key = keys[0]
+		_, err := c.objects.Remove(c.ctx, &c.removal)
+		return err
+	}
+	c.removals.Keys = keys
+	r, err := c.objects.BatchRemove(c.ctx, &c.removals)
+	if err != nil {
+		return err
+	}
+	return items(r.GetErrors())
+}

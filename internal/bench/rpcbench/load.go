@@ -1,0 +1,327 @@
+package rpcbench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/understudy-store/understudy/internal/clock"
+)
+
+// A call is what a cell measures: RPCs that are made one after the other for
+// the same keys.
+type call struct {
+	name string
+	keys func(w *worker) []string // of the next round; nil if there are none any more
+	rpcs []rpc
+}
+
+type rpc struct {
+	name string
+	do   func(c caller, keys []string) error
+}
+
+// calls are all that can be measured, in the order in which that is done.
+// Removals come last: they remove what the puts of the same cell have put.
+func calls() []call {
+	return []call{
+		{"get", (*worker).stored, []rpc{{"GetReplicaList", caller.get}}},
+		{"exist", (*worker).stored, []rpc{{"ExistKey", caller.exist}}},
+		{"put", (*worker).fresh, []rpc{{"PutStart", caller.putStart}, {"PutEnd", caller.putEnd}}},
+		{"remove", (*worker).leftover, []rpc{{"Remove", caller.remove}}},
+	}
+}
+
+// CallNames returns the names of the calls that can be measured.
+func CallNames() []string {
+	var names []string
+	for _, c := range calls() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// A group is the cells of one number of connections and keys.
+type group struct {
+	cluster            *cluster
+	pool               []string
+	options            *Options
+	connections, batch int
+	space              uint16 // of the first protocol's keys; the next ones are the others'
+}
+
+// run measures the cells, the protocols in turn, and leaves no object of theirs
+// behind.
+func (g *group) run(ctx context.Context) (cells []Cell, err error) {
+	var loads []*load
+	defer func() {
+		for _, l := range loads {
+			l.disconnect()
+		}
+	}()
+	for i, p := range g.options.Protocols {
+		l, err := g.connect(ctx, p, g.space+uint16(i))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", p, err)
+		}
+		loads = append(loads, l)
+	}
+	wanted := func(name string) bool { return slices.Contains(g.options.Calls, name) }
+	for _, call := range calls() {
+		if !wanted(call.name) && (call.name != "put" || !wanted("remove")) {
+			continue
+		}
+		for _, l := range loads {
+			cell, err := l.measure(ctx, call, g.options.Duration)
+			if err != nil {
+				return nil, err
+			}
+			if wanted(call.name) {
+				cells = append(cells, cell)
+			}
+		}
+	}
+	for _, l := range loads {
+		if err := l.clean(ctx); err != nil {
+			return nil, err
+		}
+	}
+	return cells, nil
+}
+
+// A load is the workers of a group that speak one protocol.
+type load struct {
+	*group
+	protocol Protocol
+	clock    clock.Clock
+	workers  []*worker
+}
+
+// connect makes the workers, and has each make a call, so that its connection
+// stands.
+func (g *group) connect(ctx context.Context, p Protocol, space uint16) (*load, error) {
+	l := &load{group: g, protocol: p, clock: clock.Boot()}
+	for i := range g.connections {
+		c, err := dial(ctx, p, g.cluster.master.RPC)
+		if err != nil {
+			l.disconnect()
+			return nil, err
+		}
+		l.workers = append(l.workers, newWorker(c, g.pool, g.batch, space, uint16(i)))
+	}
+	if err := l.each(ctx, connectTime, func(w *worker) error { return w.caller.exist(w.stored()) }); err != nil {
+		l.disconnect()
+		return nil, err
+	}
+	return l, nil
+}
+
+func (l *load) disconnect() {
+	for _, w := range l.workers {
+		_ = w.caller.Close()
+	}
+}
+
+const (
+	// answerTime is how long a master may take for the last answers of a cell.
+	answerTime = 30 * time.Second
+	// connectTime is how long a connection may take for its first answer.
+	connectTime = 10 * time.Second
+	// cleanTime is how long the rest of a cell's objects may take to go.
+	cleanTime = 5 * time.Minute
+)
+
+// each has all workers do something at once. Those that take too long lose
+// their connections.
+func (l *load) each(ctx context.Context, most time.Duration, do func(*worker) error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("the master does not answer within %v", most))
+	defer cancel()
+	stop := context.AfterFunc(ctx, l.disconnect)
+	defer stop()
+	var g errgroup.Group
+	for _, w := range l.workers {
+		g.Go(func() error { return do(w) })
+	}
+	err := g.Wait()
+	if err != nil && ctx.Err() != nil {
+		return errors.Join(context.Cause(ctx), err)
+	}
+	return err
+}
+
+// measure makes calls for a while, or until a worker has none to make.
+func (l *load) measure(ctx context.Context, c call, d time.Duration) (cell Cell, err error) {
+	for _, w := range l.workers {
+		w.begin(c)
+	}
+	before, err := l.cluster.cpu()
+	if err != nil {
+		return cell, err
+	}
+	begun := l.clock()
+	var over atomic.Bool
+	if err := l.each(ctx, d+answerTime, func(w *worker) error {
+		defer over.Store(true)
+		return w.play(l.clock, c, begun+d, &over)
+	}); err != nil {
+		return cell, fmt.Errorf("%s over %s: %w", c.name, l.protocol, err)
+	}
+	took := (l.clock() - begun).Seconds()
+	after, err := l.cluster.cpu()
+	if err != nil {
+		return cell, err
+	}
+	return l.cell(c, took, after.since(before)), nil
+}
+
+// cell puts the workers' counts together.
+func (l *load) cell(c call, took float64, cpu spent) Cell {
+	cell := Cell{
+		HA: l.cluster.ha, Connections: l.connections, Batch: l.batch, Call: c.name, Protocol: l.protocol,
+		Seconds: took, ServerProcessors: cpu.master / took, OtherProcessors: cpu.others / took,
+	}
+	for i, r := range c.rpcs {
+		all := newHistogram()
+		for _, w := range l.workers {
+			all.Merge(w.times[i])
+		}
+		cell.Calls += all.TotalCount()
+		cell.Keys = all.TotalCount() * int64(l.batch)
+		name := r.name
+		if l.batch > 1 {
+			name = "Batch" + name
+		}
+		cell.Latency = append(cell.Latency, Latency{name, all.ValueAtPercentile(50), all.ValueAtPercentile(99), all.Max()})
+	}
+	cell.CallsPerSecond = float64(cell.Calls) / took
+	cell.KeysPerSecond = float64(cell.Keys) / took
+	if cell.Calls > 0 {
+		cell.ServerMicrosPerCall = cpu.master * 1e6 / float64(cell.Calls)
+		cell.ServerMicrosPerKey = cpu.master * 1e6 / float64(cell.Keys)
+	}
+	return cell
+}
+
+// clean removes what puts have left.
+func (l *load) clean(ctx context.Context) error {
+	err := l.each(ctx, cleanTime, func(w *worker) error {
+		w.batch = fillBatch
+		for {
+			keys := w.leftover()
+			if keys == nil {
+				return nil
+			}
+			if err := w.caller.remove(keys); err != nil {
+				return err
+			}
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("removing over %s what was put: %w", l.protocol, err)
+	}
+	return nil
+}
+
+// A worker makes calls on one connection, one at a time.
+type worker struct {
+	caller       caller
+	pool         []string
+	batch        int
+	random       *rand.Rand
+	first        uint64 // number of its first key
+	put, removed uint64 // how many of its keys were
+	keys         []string
+	times        []*hdrhistogram.Histogram // µs, of each RPC of the call
+}
+
+func newWorker(c caller, pool []string, batch int, space, id uint16) *worker {
+	return &worker{
+		caller: c, pool: pool, batch: batch, random: rand.New(rand.NewPCG(uint64(space), uint64(id))),
+		first: uint64(space)<<48 | uint64(id)<<32, // of 2^32 keys
+	}
+}
+
+// newHistogram counts microseconds up to a minute, to 1 %.
+func newHistogram() *hdrhistogram.Histogram {
+	return hdrhistogram.New(1, time.Minute.Microseconds(), 2)
+}
+
+func (w *worker) begin(c call) {
+	w.times = w.times[:0]
+	for range c.rpcs {
+		w.times = append(w.times, newHistogram())
+	}
+}
+
+// play makes calls until a time, or until it is over.
+func (w *worker) play(now clock.Clock, c call, until time.Duration, over *atomic.Bool) error {
+	for at := now(); at < until && !over.Load(); {
+		keys := c.keys(w)
+		if keys == nil {
+			return nil
+		}
+		for i, r := range c.rpcs {
+			if err := r.do(w.caller, keys); err != nil {
+				return fmt.Errorf("%s: %w", r.name, err)
+			}
+			done := now()
+			_ = w.times[i].RecordValue((done - at).Microseconds()) // each bounds it below a minute
+			at = done
+		}
+	}
+	return nil
+}
+
+// stored returns objects of the pool.
+func (w *worker) stored() []string {
+	from := w.random.IntN(len(w.pool) - w.batch + 1)
+	return w.pool[from : from+w.batch]
+}
+
+// fresh returns keys that were never put.
+func (w *worker) fresh() []string {
+	w.put += uint64(w.batch)
+	return w.names(w.put-uint64(w.batch), w.put)
+}
+
+// leftover returns keys that were put and not removed.
+func (w *worker) leftover() []string {
+	from := w.removed
+	w.removed = min(from+uint64(w.batch), w.put)
+	return w.names(from, w.removed)
+}
+
+// names returns the worker's keys of some numbers. They hold until the next
+// call.
+func (w *worker) names(from, to uint64) []string {
+	if from == to {
+		return nil
+	}
+	w.keys = w.keys[:0]
+	for ; from < to; from++ {
+		w.keys = append(w.keys, keyOf(w.first+from))
+	}
+	return w.keys
+}
+
+// keyPrefix and 16 digits make a key of 40 bytes.
+const keyPrefix = "model-7b/layer-00/block-"
+
+// keyOf returns the key of a number.
+func keyOf(n uint64) string {
+	const digits = "0123456789abcdef"
+	var b [len(keyPrefix) + 16]byte
+	copy(b[:], keyPrefix)
+	for i := len(b) - 1; i >= len(keyPrefix); i-- {
+		b[i] = digits[n&15]
+		n >>= 4
+	}
+	return string(b[:])
+}

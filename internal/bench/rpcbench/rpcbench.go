@@ -1,0 +1,210 @@
+// Package rpcbench measures what the calls of both protocols, gRPC and
+// Mooncake's, cost a master: how many it answers in a second, how long a client
+// waits, and how much processor time the master spends.
+//
+// The master is a child process; so are, in HA mode, its etcd and a standby.
+// The load comes from this process, through bare stubs that repeat nothing and
+// look for no other primary: the first error ends a run. The package must never
+// load a cluster that is in use.
+package rpcbench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+)
+
+// A Protocol is one in which a master is called.
+type Protocol string
+
+// The protocols.
+const (
+	GRPC     Protocol = "grpc"
+	Mooncake Protocol = "mooncake"
+)
+
+// Options of a run. It measures a cell for each combination of the lists.
+type Options struct {
+	HA          []bool
+	Connections []int // each with one call at a time under way
+	Batches     []int // keys of a call; 1 means the calls for one key
+	Calls       []string
+	Protocols   []Protocol
+	Duration    time.Duration // of a cell; one of removals ends when all is removed
+	Segments    int
+	Objects     int // that are read, at random
+	Progress    func(what string)
+}
+
+// Defaults returns the options of a full run, which takes about six minutes.
+func Defaults() Options {
+	return Options{
+		HA:          []bool{false, true},
+		Connections: []int{1, 4, 16, 64, 200},
+		Batches:     []int{1, 128},
+		Calls:       CallNames(),
+		Protocols:   []Protocol{GRPC, Mooncake},
+		Duration:    2 * time.Second,
+		Segments:    128,
+		Objects:     100_000,
+	}
+}
+
+// Bounds of what can be asked for.
+const (
+	maxConnections = 1000
+	maxSegments    = 10_000
+	maxObjects     = 10_000_000
+	minDuration    = 100 * time.Millisecond
+)
+
+// Check returns what is wrong with the options, in the words of the flags.
+func (o *Options) Check() error {
+	for _, list := range []struct {
+		flag   string
+		length int
+	}{{"ha", len(o.HA)}, {"connections", len(o.Connections)}, {"batch", len(o.Batches)}, {"calls", len(o.Calls)}, {"protocols", len(o.Protocols)}} {
+		if list.length == 0 {
+			return fmt.Errorf("--%s is empty", list.flag)
+		}
+	}
+	for _, n := range []struct {
+		flag              string
+		least, most, have int
+	}{
+		{"connections", 1, maxConnections, slices.Min(o.Connections)},
+		{"connections", 1, maxConnections, slices.Max(o.Connections)},
+		{"batch", 1, pb.MaxBatchItems, slices.Min(o.Batches)},
+		{"batch", 1, pb.MaxBatchItems, slices.Max(o.Batches)},
+		{"segments", 1, maxSegments, o.Segments},
+		{"objects", slices.Max(o.Batches), maxObjects, o.Objects},
+	} {
+		if n.have < n.least || n.have > n.most {
+			return fmt.Errorf("--%s is %d: it must be from %d to %d", n.flag, n.have, n.least, n.most)
+		}
+	}
+	if o.Duration < minDuration {
+		return fmt.Errorf("--duration is %v: it must be at least %v", o.Duration, minDuration)
+	}
+	for _, name := range o.Calls {
+		if !slices.Contains(CallNames(), name) {
+			return fmt.Errorf("--calls has %q: known are %s", name, strings.Join(CallNames(), ", "))
+		}
+	}
+	for _, p := range o.Protocols {
+		if p != GRPC && p != Mooncake {
+			return fmt.Errorf("--protocols has %q: known are %s, %s", p, GRPC, Mooncake)
+		}
+	}
+	return nil
+}
+
+// A Report is the outcome of a run.
+type Report struct {
+	Processors  int     `json:"processors"`   // that client and master share
+	LoadAverage float64 `json:"load_average"` // of one minute, before the run
+	Go          string  `json:"go"`
+	Segments    int     `json:"segments"`
+	Objects     int     `json:"objects"`
+	Cells       []Cell  `json:"cells"`
+}
+
+// A Cell is one measurement.
+type Cell struct {
+	HA          bool     `json:"ha"`
+	Connections int      `json:"connections"`
+	Batch       int      `json:"batch"`
+	Call        string   `json:"call"`
+	Protocol    Protocol `json:"protocol"`
+
+	Seconds             float64 `json:"seconds"`
+	Calls               int64   `json:"calls"` // a put is two
+	Keys                int64   `json:"keys"`
+	CallsPerSecond      float64 `json:"calls_per_s"`
+	KeysPerSecond       float64 `json:"keys_per_s"`
+	ServerMicrosPerCall float64 `json:"server_cpu_us_per_call"` // of the master's processor time
+	ServerMicrosPerKey  float64 `json:"server_cpu_us_per_key"`
+	ServerProcessors    float64 `json:"server_processors"` // that the master kept busy
+	OtherProcessors     float64 `json:"other_processors"`  // that strangers kept busy: much of it spoils the measurement
+
+	Latency []Latency `json:"latency"` // of each kind of call, in the order in which they are made
+}
+
+// Latency is how long the client waited for answers, in microseconds.
+type Latency struct {
+	RPC string `json:"rpc"`
+	P50 int64  `json:"p50_us"`
+	P99 int64  `json:"p99_us"`
+	Max int64  `json:"max_us"`
+}
+
+// Run measures all cells. The two protocols of a cell run one after the other,
+// so that both find the machine in about the same state.
+func Run(ctx context.Context, o Options) (r Report, err error) {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return r, err
+	}
+	busy, err := fs.LoadAvg()
+	if err != nil {
+		return r, fmt.Errorf("how busy this machine is: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "understudy-bench-*")
+	if err != nil {
+		return r, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+
+	r = Report{Processors: runtime.GOMAXPROCS(0), LoadAverage: busy.Load1, Go: runtime.Version(), Segments: o.Segments, Objects: o.Objects}
+	for i, ha := range o.HA {
+		if err := runMode(ctx, filepath.Join(dir, fmt.Sprint(i)), ha, &o, &r); err != nil {
+			return r, err
+		}
+	}
+	return r, nil
+}
+
+// runMode measures the cells with or without HA, on a cluster of their own.
+func runMode(ctx context.Context, dir string, ha bool, o *Options, r *Report) error {
+	mode := "without HA"
+	if ha {
+		mode = "with HA"
+	}
+	progress := o.Progress
+	if progress == nil {
+		progress = func(string) {}
+	}
+	progress(mode + ": starting")
+	c, err := startCluster(ctx, dir, ha, o.Segments)
+	if err != nil {
+		return err
+	}
+	defer c.stop()
+	pool, err := c.fill(ctx, o.Objects)
+	if err != nil {
+		return fmt.Errorf("putting the objects to read: %w", err)
+	}
+	space := uint16(1) // 0 is the pool's
+	for _, connections := range o.Connections {
+		for _, batch := range o.Batches {
+			progress(fmt.Sprintf("%s: %d connections, %d keys a call", mode, connections, batch))
+			g := group{cluster: c, pool: pool, options: o, connections: connections, batch: batch, space: space}
+			cells, err := g.run(ctx)
+			if err != nil {
+				return fmt.Errorf("%s, %d connections, %d keys a call: %w", mode, connections, batch, err)
+			}
+			r.Cells = append(r.Cells, cells...)
+			space += uint16(len(o.Protocols))
+		}
+	}
+	return nil
+}

@@ -1,0 +1,119 @@
+package ctl
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/understudy-store/understudy/internal/bench/rpcbench"
+)
+
+const aboutBenchRPC = `Starts a master as a process of its own, alone and in HA mode with an etcd and a
+standby, and calls it over gRPC and over Mooncake's protocol: so many connections,
+each with one call at a time, for one key or a batch. For each cell it prints what
+the master answered in a second, how long the client waited, and how much
+processor time the master took, which is the steadier figure where client and
+master share a few processors.
+
+A put is a PutStart and a PutEnd; its processor time by the key is that of both.
+Objects that are read are chosen at random; removals remove what the puts of the
+same cell have put. Nothing is evicted. Keys have 40 bytes.
+
+All cells together take about six minutes.`
+
+func (g *globals) rpcCommand() *cobra.Command {
+	o := rpcbench.Defaults()
+	modes, protocols := []string{"off", "on"}, []string{string(rpcbench.GRPC), string(rpcbench.Mooncake)}
+	cmd := &cobra.Command{
+		Use:   "rpc",
+		Short: "Measure what calls over gRPC and Mooncake's protocol cost a master",
+		Long:  aboutBenchRPC,
+		Args:  noArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var err error
+			if o.HA, err = haModes(modes); err != nil {
+				return err
+			}
+			o.Protocols = nil
+			for _, name := range protocols {
+				o.Protocols = append(o.Protocols, rpcbench.Protocol(name))
+			}
+			if err := o.Check(); err != nil {
+				return usageError{err}
+			}
+			return g.benchRPC(cmd, o)
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&modes, "ha", modes, "off is a lone master, on one with etcd, journal and a standby")
+	f.IntSliceVar(&o.Connections, "connections", o.Connections, "connections, each with one call at a time")
+	f.IntSliceVar(&o.Batches, "batch", o.Batches, "keys of a call; 1 is the calls for one key")
+	f.StringSliceVar(&o.Calls, "calls", o.Calls, "what is called: "+strings.Join(rpcbench.CallNames(), ", "))
+	f.StringSliceVar(&protocols, "protocols", protocols, "how it is called: grpc, mooncake")
+	f.DurationVar(&o.Duration, "duration", o.Duration, "time of each cell")
+	f.IntVar(&o.Segments, "segments", o.Segments, "segments that are mounted")
+	f.IntVar(&o.Objects, "objects", o.Objects, "objects that are read, at random")
+	return cmd
+}
+
+// haModes reads the values of --ha.
+func haModes(names []string) ([]bool, error) {
+	var modes []bool
+	for _, name := range names {
+		switch name {
+		case "off", "on":
+			modes = append(modes, name == "on")
+		default:
+			return nil, usagef("--ha has %q: known are off, on", name)
+		}
+	}
+	return modes, nil
+}
+
+func (g *globals) benchRPC(cmd *cobra.Command, o rpcbench.Options) error {
+	ctx, cancel, err := g.beginLong(cmd)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	p := newProgress(cmd.ErrOrStderr())
+	o.Progress = func(what string) { p.Stage(what, 0) }
+	r, err := rpcbench.Run(ctx, o)
+	if err != nil {
+		return err
+	}
+	return g.print(cmd, r, func(w io.Writer) { rpcTable(w, &r) })
+}
+
+func rpcTable(w io.Writer, r *rpcbench.Report) {
+	t := newTable(w, "HA", "CONNECTIONS", "BATCH", "CALL", "PROTOCOL", "CALLS/s", "KEYS/s", "CPU µs/CALL", "CPU µs/KEY", "p50 µs", "p99 µs", "MAX µs", "OTHERS")
+	for i := range r.Cells {
+		c := &r.Cells[i]
+		ha := "off"
+		if c.HA {
+			ha = "on"
+		}
+		t.row(ha, fmt.Sprint(c.Connections), fmt.Sprint(c.Batch), c.Call, string(c.Protocol),
+			count(int64(c.CallsPerSecond)), count(int64(c.KeysPerSecond)),
+			fmt.Sprintf("%.1f", c.ServerMicrosPerCall), fmt.Sprintf("%.2f", c.ServerMicrosPerKey),
+			rpcLatencies(c, func(l rpcbench.Latency) int64 { return l.P50 }),
+			rpcLatencies(c, func(l rpcbench.Latency) int64 { return l.P99 }),
+			rpcLatencies(c, func(l rpcbench.Latency) int64 { return l.Max }),
+			fmt.Sprintf("%.2f", c.OtherProcessors))
+	}
+	t.end()
+	fmt.Fprintf(w, "\nCPU is the master's. %d processors shared by client and master, load average %.2f before the run, %s,\n%s segments, %s objects to read. A put is two calls: PutStart + PutEnd.\n"+
+		"OTHERS are the processors that processes besides the run's kept busy: the fewer, the better the figures.\n",
+		r.Processors, r.LoadAverage, r.Go, count(r.Segments), count(r.Objects))
+}
+
+// rpcLatencies writes a figure of each RPC of a cell.
+func rpcLatencies(c *rpcbench.Cell, figure func(rpcbench.Latency) int64) string {
+	var parts []string
+	for _, l := range c.Latency {
+		parts = append(parts, count(figure(l)))
+	}
+	return strings.Join(parts, " + ")
+}

@@ -1,0 +1,38 @@
+package ctl
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/understudy-store/understudy/internal/bench/rpcbench"
+)
+
+func TestBenchRPC(t *testing.T) {
+	args := []string{"bench", "rpc", "--ha=off", "--connections=2", "--batch=1,16", "--duration=100ms", "--segments=4", "--objects=100"}
+	r := decode[rpcbench.Report](t, run(t, append(args, "--calls=get,put,remove", "-o", "json")...).want(t, exitOK, "without HA: starting", "without HA: 2 connections, 16 keys a call"))
+	if len(r.Cells) != 12 {
+		t.Fatalf("%d cells, want 12", len(r.Cells))
+	}
+	for _, c := range r.Cells {
+		if c.HA || c.Connections != 2 || c.Calls == 0 || c.KeysPerSecond <= 0 || len(c.Latency) == 0 || c.Latency[0].Max == 0 {
+			t.Errorf("nothing was measured: %+v", c)
+		}
+	}
+	o := run(t, append(args, "--protocols=mooncake", "--calls=put")...).want(t, exitOK, "CPU µs/KEY", "PutStart + PutEnd")
+	if rows := strings.Count(o.out, "mooncake"); rows != 2 || strings.Contains(o.out, "grpc") {
+		t.Errorf("%d rows of mooncake's, want 2, and none of grpc's:\n%s", rows, o.out)
+	}
+}
+
+func TestBenchRPCUsage(t *testing.T) {
+	for want, args := range map[string][]string{
+		`--ha has "maybe"`:       {"--ha=maybe"},
+		"--connections is 0":     {"--connections=0,4"},
+		"--duration is 1ms":      {"--duration=1ms"},
+		`--calls has "scan"`:     {"--calls=scan"},
+		`--protocols has "http"`: {"--protocols=http"},
+		"--objects is 10":        {"--objects=10"},
+	} {
+		run(t, append([]string{"bench", "rpc"}, args...)...).want(t, exitUsage, want)
+	}
+}
