@@ -39,8 +39,12 @@ type view struct {
 	term         atomic.Uint64 // the highest that it has heard of
 }
 
-// see takes note of a term. It reports false if a higher one is known.
+// see takes note of a term. It reports false if a higher one is known. 0 is
+// none: Mooncake's answers have no term.
 func (v *view) see(term uint64) bool {
+	if term == 0 {
+		return true
+	}
 	for {
 		highest := v.term.Load()
 		if term <= highest {

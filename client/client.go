@@ -48,16 +48,23 @@ func New(config Config) (*Client, error) {
 	c.view = &view{clusterID: config.ClusterID, messageBytes: config.MaxMessageBytes}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.finder = newFinder(c.view, config, c.clock, c.spawn)
-	c.spawn(c.finder.run)
+	var watch *leaderWatch
 	if len(config.EtcdEndpoints) > 0 {
 		var err error
 		if c.etcd, err = etcdclient.New(config.EtcdEndpoints); err != nil {
 			c.Close()
 			return nil, errs.Wrap(errs.InvalidParams, "client.New", err)
 		}
-		c.spawn((&leaderWatch{
-			client: c.etcd, key: leaderKey(config.EtcdPrefix, config.ClusterID), finder: c.finder, log: config.Log,
-		}).run)
+		watch = newLeaderWatch(c.etcd, c.finder, &config)
+	}
+	switch {
+	case config.AsOriginal:
+		c.spawn((&original{c, watch}).run)
+	case watch != nil:
+		c.spawn(watch.run)
+		fallthrough
+	default:
+		c.spawn(c.finder.run)
 	}
 	return c, nil
 }

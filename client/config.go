@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	wire "github.com/understudy-store/understudy/internal/mooncake"
 )
 
 // MaxAddresses is how many addresses a Config may list.
@@ -20,16 +21,27 @@ const MaxAddresses = 64
 // Config says whom a Client talks to, and how. Addresses, EtcdEndpoints or both
 // must be set; a zero field means its default.
 type Config struct {
-	// Addresses are host:port of the gRPC services of nodes. One that answers is
+	// Addresses are host:port of the RPC services of nodes. One that answers is
 	// enough to find the primary; the more of them, the surer.
 	Addresses []string
-	// EtcdEndpoints are those of the cluster's etcd, whose leader key is watched.
+	// EtcdEndpoints are those of the cluster's etcd, whose leader key is watched;
+	// with Mooncake its key for Mooncake's clients.
 	EtcdEndpoints []string
 	// EtcdPrefix is the nodes' --etcd-prefix. Default /understudy.
 	EtcdPrefix string
 	// ClusterID is the nodes' --cluster_id. Nodes of another cluster are not
 	// listened to. Default mooncake_cluster.
 	ClusterID string
+
+	// Protocol is how calls travel. Default GRPC.
+	Protocol Protocol
+	// Generation names the releases of Mooncake whose clients this one speaks
+	// like; with Mooncake only. Default the newest.
+	Generation string
+	// AsOriginal makes the client find the primary no sooner than Mooncake's own
+	// client would: when three Pings have failed, each a second after the other,
+	// and then once a second. With Mooncake only; it is for measuring.
+	AsOriginal bool
 
 	// ClientID names this client as the writer of its puts and the owner of its
 	// segments. Default: a random one.
@@ -67,9 +79,9 @@ type Observer interface {
 
 // A Leader is a primary that has answered.
 type Leader struct {
-	Address string // host:port of its gRPC service
-	NodeID  string
-	Term    uint64
+	Address string // host:port of its RPC service
+	NodeID  string // with Mooncake the address
+	Term    uint64 // with Mooncake the version of the master's view, which grows as a term does; 0 without HA
 }
 
 func (c *Config) setDefaults() {
@@ -78,6 +90,9 @@ func (c *Config) setDefaults() {
 	setDefault(&c.Timeout, 30*time.Second)
 	setDefault(&c.PingInterval, time.Second)
 	setDefault(&c.MaxMessageBytes, pb.DefaultMaxMessageBytes)
+	if c.Protocol == Mooncake {
+		setDefault(&c.Generation, wire.Names()[0])
+	}
 	if c.ClientID == uuid.Nil {
 		c.ClientID = uuid.New()
 	}
@@ -105,6 +120,7 @@ func (c *Config) check() error {
 			fault("Addresses has %q, which is not host:port", address)
 		}
 	}
+	c.checkProtocol(fault)
 	if strings.Contains(c.ClusterID, "/") {
 		fault("ClusterID is %q; it cannot contain a slash", c.ClusterID)
 	}

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc"
-
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
@@ -36,7 +34,7 @@ const (
 type leader struct {
 	Leader
 	candidate *candidate
-	conn      *grpc.ClientConn
+	conn      channel
 	heard     atomic.Int64 // when it last answered, on the client's clock
 }
 
@@ -130,6 +128,9 @@ func (f *finder) tellLocked() {
 // drop says that a leader turned a call away, or cannot be reached, and what it
 // knew of its successor.
 func (f *finder) drop(l *leader, from rpcerr.Source) {
+	if f.config.AsOriginal {
+		return // its Pings decide
+	}
 	if from.Leader != "" {
 		f.hint(from.Leader, from.Term)
 	}
@@ -172,7 +173,7 @@ func (f *finder) told(address string, term uint64) {
 
 // elect takes note of a node that has answered as the leader. It reports false
 // if that is no reason to prefer it to the one that is known.
-func (f *finder) elect(c *candidate, conn *grpc.ClientConn, h *pb.ResponseHeader) bool {
+func (f *finder) elect(c *candidate, conn channel, h *pb.ResponseHeader) bool {
 	l := &leader{Leader: Leader{c.address, h.GetNodeId(), h.GetTerm()}, candidate: c, conn: conn}
 	l.heard.Store(int64(f.clock()))
 	f.mu.Lock()
@@ -188,7 +189,7 @@ func (f *finder) elect(c *candidate, conn *grpc.ClientConn, h *pb.ResponseHeader
 	case old != nil && old.Term >= l.Term && f.silence(old) < lostAfter:
 		f.mu.Unlock() // the same node by another address: wait for what the first one brings
 		return false
-	case old != nil:
+	case old != nil && old.conn != conn:
 		f.retireLocked(old)
 	}
 	f.current.Store(l)
@@ -214,7 +215,7 @@ func (f *finder) retireLocked(l *leader) {
 	f.closeLater(l.conn)
 }
 
-func (f *finder) closeLater(conn *grpc.ClientConn) {
+func (f *finder) closeLater(conn channel) {
 	running := f.spawn(func(ctx context.Context) {
 		t := time.NewTimer(drainFor)
 		defer t.Stop()

@@ -6,16 +6,27 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 )
 
-// The calls of clients that keep objects on their own SSDs. Servers answer
-// errs.NotSupported to all of them so far.
+// The calls of clients that keep objects on their own SSDs.
 
-// MountLocalDiskSegment offers this client's SSD to the store. enableOffloading
-// says whether it takes objects now.
+// MountLocalDiskSegment offers this client's SSD to the store, until the client
+// is closed and expires. enableOffloading says whether it takes objects now;
+// calling it again, or OffloadObjectHeartbeat, changes that. From the first one
+// on, this client pings the server, and mounts its SSD again when the server has
+// forgotten it.
+//
+// Errors: NotSupported unless the server runs with --enable_offload.
 func (c *Client) MountLocalDiskSegment(ctx context.Context, enableOffloading bool) error {
-	_, _, err := ask[pb.MountLocalDiskSegmentResponse](ctx, c, opMountLocalDiskSegment, &pb.MountLocalDiskSegmentRequest{
-		ClientId: c.config.ClientID.String(), RequestId: newRequestID(), EnableOffloading: enableOffloading,
-	}, nil)
-	return err
+	return c.alone(ctx, opMountLocalDiskSegment, func(ctx context.Context) error {
+		_, _, err := ask[pb.MountLocalDiskSegmentResponse](ctx, c, opMountLocalDiskSegment, &pb.MountLocalDiskSegmentRequest{
+			ClientId: c.config.ClientID.String(), RequestId: newRequestID(), EnableOffloading: enableOffloading,
+		}, nil)
+		if err != nil {
+			return err
+		}
+		c.mounts.setDisk(enableOffloading)
+		c.startPinging()
+		return nil
+	})
 }
 
 // An OffloadTask is an object to copy to an SSD.
@@ -25,14 +36,21 @@ type OffloadTask struct {
 	Size   uint64 // bytes
 }
 
-// OffloadObjectHeartbeat takes the objects that this client is to copy to its
-// SSD. Each is handed out once, so an answer that is lost is Unresolved.
+// OffloadObjectHeartbeat says whether this client takes objects, and takes those
+// that it is to copy to its SSD. Each is handed out once in a server's term, so
+// an answer that is lost is Unresolved. The objects of a long list come with
+// several calls.
+//
+// Errors: SegmentNotFound if the server has no SSD of this client.
 func (c *Client) OffloadObjectHeartbeat(ctx context.Context, enableOffloading bool) ([]OffloadTask, error) {
 	resp, _, err := ask[pb.OffloadObjectHeartbeatResponse](ctx, c, opOffloadObjectHeartbeat, &pb.OffloadObjectHeartbeatRequest{
 		ClientId: c.config.ClientID.String(), RequestId: newRequestID(), EnableOffloading: enableOffloading,
 	}, nil)
 	if err != nil {
 		return nil, err
+	}
+	if _, mounted := c.mounts.localDisk(); mounted {
+		c.mounts.setDisk(enableOffloading)
 	}
 	var tasks []OffloadTask
 	for _, t := range resp.GetTasks() {
@@ -52,7 +70,13 @@ type OffloadedObject struct {
 	Endpoint string // where it is reached
 }
 
-// NotifyOffloadSuccess tells of 1 to 10,000 objects that were copied.
+// NotifyOffloadSuccess tells of 1 to 10,000 objects that were copied: readers
+// find them on this client's SSD from then on. An object that is gone, or was
+// put anew meanwhile, is left out; telling of a copy twice is no error.
+//
+// Errors: SegmentNotFound if the server has no SSD of this client;
+// InvalidParams if a copy has not the size of its object. Copies that are right
+// count all the same.
 func (c *Client) NotifyOffloadSuccess(ctx context.Context, objects []OffloadedObject) error {
 	req := &pb.NotifyOffloadSuccessRequest{ClientId: c.config.ClientID.String(), RequestId: newRequestID()}
 	for _, o := range objects {

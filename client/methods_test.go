@@ -211,10 +211,6 @@ func TestQueries(t *testing.T) {
 	if alive != (client.Liveness{TTL: 10 * time.Second}) || err != nil {
 		t.Errorf("%+v, %v", alive, err)
 	}
-	wantKind(t, "mount of an SSD", c.MountLocalDiskSegment(ctx, true), errs.NotSupported)
-	_, err = c.OffloadObjectHeartbeat(ctx, true)
-	wantKind(t, "offload", err, errs.NotSupported)
-	wantKind(t, "offloaded", c.NotifyOffloadSuccess(ctx, []client.OffloadedObject{{Task: client.OffloadTask{Key: "k"}}}), errs.NotSupported)
 }
 
 // What cannot be sent, or would not mean what was meant, is refused here.

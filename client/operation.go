@@ -24,10 +24,19 @@ type operation struct {
 	name   string // for people, for example "PutStart"
 	method string // gRPC's full name
 	repeat repeatability
+	// unsafeWithoutID says that a repeat is safe by nothing but its request id.
+	unsafeWithoutID bool
 }
 
 func op(method string, repeat repeatability) operation {
-	return operation{path.Base(method), method, repeat}
+	return operation{name: path.Base(method), method: method, repeat: repeat}
+}
+
+// onlyByID is an operation whose repeat is known by its request id alone.
+func onlyByID(method string) operation {
+	o := op(method, withRequestID)
+	o.unsafeWithoutID = true
+	return o
 }
 
 // mutates reports whether the call changes anything.
@@ -42,7 +51,7 @@ func (o operation) unless(condition bool) operation {
 }
 
 // The operations. What is withRequestID stands in common.proto, "Repeating
-// calls"; the local disk calls are not listed there.
+// calls"; the other two local disk calls are not listed there.
 //
 // BatchReplicaClear is, but a server that does not remember it by its request
 // id would answer a repeat with the keys that the first attempt left.
@@ -53,15 +62,15 @@ var (
 	opBatchGetReplicaList   = op(pb.ObjectService_BatchGetReplicaList_FullMethodName, always)
 	opGetReplicaListByRegex = op(pb.ObjectService_GetReplicaListByRegex_FullMethodName, always)
 
-	opPutStart       = op(pb.ObjectService_PutStart_FullMethodName, withRequestID)
+	opPutStart       = onlyByID(pb.ObjectService_PutStart_FullMethodName)
 	opPutEnd         = op(pb.ObjectService_PutEnd_FullMethodName, withRequestID)
-	opPutRevoke      = op(pb.ObjectService_PutRevoke_FullMethodName, withRequestID)
-	opBatchPutStart  = op(pb.ObjectService_BatchPutStart_FullMethodName, withRequestID)
+	opPutRevoke      = onlyByID(pb.ObjectService_PutRevoke_FullMethodName)
+	opBatchPutStart  = onlyByID(pb.ObjectService_BatchPutStart_FullMethodName)
 	opBatchPutEnd    = op(pb.ObjectService_BatchPutEnd_FullMethodName, withRequestID)
-	opBatchPutRevoke = op(pb.ObjectService_BatchPutRevoke_FullMethodName, withRequestID)
+	opBatchPutRevoke = onlyByID(pb.ObjectService_BatchPutRevoke_FullMethodName)
 
-	opRemove            = op(pb.ObjectService_Remove_FullMethodName, withRequestID)
-	opBatchRemove       = op(pb.ObjectService_BatchRemove_FullMethodName, withRequestID)
+	opRemove            = onlyByID(pb.ObjectService_Remove_FullMethodName)
+	opBatchRemove       = onlyByID(pb.ObjectService_BatchRemove_FullMethodName)
 	opRemoveByRegex     = op(pb.ObjectService_RemoveByRegex_FullMethodName, never)
 	opRemoveAll         = op(pb.ObjectService_RemoveAll_FullMethodName, never)
 	opBatchReplicaClear = op(pb.ObjectService_BatchReplicaClear_FullMethodName, never)
@@ -75,7 +84,7 @@ var (
 	opGetFsdir         = op(pb.ClientService_GetFsdir_FullMethodName, always)
 	opGetStorageConfig = op(pb.ClientService_GetStorageConfig_FullMethodName, always)
 
-	opMountLocalDiskSegment  = op(pb.ClientService_MountLocalDiskSegment_FullMethodName, never)
+	opMountLocalDiskSegment  = op(pb.ClientService_MountLocalDiskSegment_FullMethodName, withRequestID)
 	opOffloadObjectHeartbeat = op(pb.ClientService_OffloadObjectHeartbeat_FullMethodName, never)
 	opNotifyOffloadSuccess   = op(pb.ClientService_NotifyOffloadSuccess_FullMethodName, never)
 )

@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
-
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 )
@@ -29,8 +27,8 @@ type candidate struct {
 
 	configured bool
 	forgotten  bool
-	hinted     uint64           // the highest term that it was said to lead
-	conn       *grpc.ClientConn // nil until it is needed
+	hinted     uint64  // the highest term that it was said to lead
+	conn       channel // nil until it is needed
 	state      candidateState
 	said       error // what it said last, if it does not lead
 }
@@ -150,7 +148,7 @@ func (f *finder) probe(ctx context.Context, c *candidate, found chan struct{}) {
 }
 
 // ask asks a candidate once. It reports whether it leads.
-func (f *finder) ask(ctx context.Context, c *candidate, conn *grpc.ClientConn) bool {
+func (f *finder) ask(ctx context.Context, c *candidate, conn channel) bool {
 	one, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	req := &pb.ServiceReadyRequest{ContractRevision: pb.ContractRevision}
@@ -200,7 +198,7 @@ var errUnusable = errors.New("the address cannot be used")
 var errForgotten = errors.New("the address was replaced by newer ones")
 
 // connection returns the connection to a candidate. It may not be up yet.
-func (f *finder) connection(c *candidate) (*grpc.ClientConn, error) {
+func (f *finder) connection(c *candidate) (channel, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -209,7 +207,7 @@ func (f *finder) connection(c *candidate) (*grpc.ClientConn, error) {
 	case c.forgotten:
 		return nil, errForgotten
 	case c.conn == nil:
-		conn, err := dial(c.address, f.view.messageBytes)
+		conn, err := f.config.dial(c.address)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errUnusable, err)
 		}

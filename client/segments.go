@@ -39,8 +39,9 @@ type mounts struct {
 	busy    chan struct{} // held while the server is told of segments: one change at a time
 	pinging sync.Once
 
-	mu   sync.Mutex // guards list; a leaf
+	mu   sync.Mutex // guards all below; a leaf
 	list []Segment  // in the order of their mounts
+	disk *bool      // whether the SSD takes objects; nil if none is mounted
 }
 
 func newMounts() mounts { return mounts{busy: make(chan struct{}, 1)} }
@@ -63,6 +64,23 @@ func (m *mounts) all() []Segment {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return slices.Clone(m.list)
+}
+
+// setDisk remembers an SSD, and whether it takes objects.
+func (m *mounts) setDisk(offloading bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.disk = &offloading
+}
+
+// localDisk returns whether an SSD is mounted, and takes objects.
+func (m *mounts) localDisk() (offloading, mounted bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.disk == nil {
+		return false, false
+	}
+	return *m.disk, true
 }
 
 // alone runs f while no other change of segments is under way.
@@ -96,7 +114,7 @@ func (c *Client) MountSegment(ctx context.Context, s Segment) error {
 			return err
 		}
 		c.mounts.add(s)
-		c.mounts.pinging.Do(func() { c.spawn(c.keepPinging) })
+		c.startPinging()
 		return nil
 	})
 }
@@ -148,25 +166,44 @@ func (c *Client) Ping(ctx context.Context) (Liveness, error) {
 	return Liveness{resp.GetStatus() == pb.ClientStatus_CLIENT_STATUS_NEED_REMOUNT, duration(resp.GetClientTtlMs())}, nil
 }
 
-// keepPinging keeps the client's segments mounted until the context ends.
+func (c *Client) startPinging() {
+	c.mounts.pinging.Do(func() { c.spawn(c.keepPinging) })
+}
+
+// keepPinging keeps the client's segments and SSD mounted until the context
+// ends.
 func (c *Client) keepPinging(ctx context.Context) {
 	tick := time.NewTicker(c.config.PingInterval)
 	defer tick.Stop()
+	forgotten := false
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		if len(c.mounts.all()) == 0 {
+		if _, disk := c.mounts.localDisk(); len(c.mounts.all()) == 0 && !disk {
 			continue
 		}
 		alive, err := c.Ping(ctx)
-		if err == nil && alive.NeedRemount {
-			err = c.ReMountSegment(ctx)
+		if err == nil && (alive.NeedRemount || forgotten) {
+			// Only one of the two may come through, and the next ping is content.
+			err = c.remount(ctx)
+			forgotten = err != nil
 		}
 		if err != nil && ctx.Err() == nil {
 			c.config.Log.Debug().Err(err).Msg("the segments may be forgotten, trying again")
 		}
 	}
+}
+
+// remount mounts all that the server may have forgotten.
+func (c *Client) remount(ctx context.Context) error {
+	if err := c.ReMountSegment(ctx); err != nil {
+		return err
+	}
+	if offloading, mounted := c.mounts.localDisk(); mounted {
+		return c.MountLocalDiskSegment(ctx, offloading)
+	}
+	return nil
 }

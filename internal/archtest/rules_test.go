@@ -5,7 +5,7 @@ package archtest
 var (
 	pure      = []string{"segment/...", "metadata/...", "internal/binenc/..."}
 	features  = []string{"journal/...", "leasesync/...", "deleteevents/...", "eviction/...", "promote/..."}
-	frontEnds = []string{"internal/rpc/...", "internal/admin/...", "internal/httpapi/...", "internal/web/..."}
+	frontEnds = []string{"internal/rpc/...", "internal/mooncakeserver/...", "internal/admin/...", "internal/httpapi/...", "internal/web/..."}
 	everyone  = []string{"..."}
 )
 

@@ -24,6 +24,7 @@ func TestCluster(t *testing.T) {
 	}
 
 	t.Run("objects", testObjects)
+	t.Run("over Mooncake's protocol", testMooncake)
 	t.Run("segments", testSegments)
 	t.Run("removals", testRemovals)
 	t.Run("status", func(t *testing.T) { testStatus(t, c) })
@@ -46,6 +47,33 @@ func TestCluster(t *testing.T) {
 		t.Errorf("after Ctrl-C of the host: %+v", s.Segments)
 	}
 	testStartEmpty(t, c, master.Kill)
+}
+
+// What Mooncake's protocol can say works over it; the rest asks for gRPC.
+func testMooncake(t *testing.T) {
+	over := func(args ...string) outcome { return run(t, append(args, "--protocol=mooncake")...) }
+	p := decode[putResult](t, over("put", "m", "--size=64KiB", "-o", "json"))
+	if p.Key != "m" || p.ID == "" || p.Term == 0 {
+		t.Errorf("got %+v", p)
+	}
+	over("put", "m", "--size=1").want(t, exitFailed, "OBJECT_ALREADY_EXISTS (-705)")
+	got := decode[getResult](t, over("get", "m", "-o", "json"))
+	if o := got.Objects[0]; o.ID != p.ID || o.Lease == nil || *o.Lease < 1000 || o.Replicas[0].Address != p.Replicas[0].Address {
+		t.Errorf("put %+v, got %+v", p, o)
+	}
+	run(t, "get", "m").want(t, exitOK, p.ID) // over gRPC
+	over("exists", "m", "nothing").want(t, exitOK, "m         true", "nothing   false")
+	over("rm", "m").want(t, exitFailed, "OBJECT_HAS_LEASE (-706)")
+	over("rm", "m", "--force").want(t, exitOK)
+	over("put-start", "m", "--size=1").want(t, exitOK)
+	over("put-end", "m").want(t, exitOK)
+	over("rm-regex", "^m$", "--force").want(t, exitOK)
+	over("get", "m").want(t, exitFailed, "OBJECT_NOT_FOUND (-704)")
+	for _, args := range [][]string{{"status"}, {"digest"}, {"segments"}, {"events"}, {"handover"}, {"segments", "unmount", "host-1"}} {
+		over(args...).want(t, exitFailed, "NOT_SUPPORTED", "this needs gRPC; leave out --protocol=mooncake")
+	}
+	run(t, "exists", "m", "--protocol=mooncake", "--mooncake-generation=v9").want(t, exitUsage, "known are head")
+	run(t, "exists", "m", "--protocol=mooncake", "--mooncake-generation=v0.3.11").want(t, exitFailed, "does not speak Mooncake's generation v0.3.11")
 }
 
 func testObjects(t *testing.T) {

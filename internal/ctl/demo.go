@@ -34,6 +34,9 @@ func (g *globals) demoCommand() *cobra.Command {
 				return usagef("--compare and --no-compare exclude each other")
 			}
 			o.Compare = o.Compare && !noCompare
+			if err := g.way(&o.Way); err != nil {
+				return err
+			}
 			if err := checkDemo(cmd, o); err != nil {
 				return err
 			}
@@ -51,6 +54,7 @@ func (g *globals) demoCommand() *cobra.Command {
 	f.IntVar(&o.Workers, "workers", o.Workers, "LLM servers at work at once")
 	f.DurationVar(&o.SessionTTL, "session-ttl", o.SessionTTL, "how long a dead primary is waited for, in whole seconds, at least 2s")
 	f.DurationVar(&o.LeaseTTL, "lease-ttl", o.LeaseTTL, "lease of a reader")
+	wayFlags(f, &o.Way)
 	f.StringVar(&o.Dir, "dir", o.Dir, "where to keep data and logs; none keeps nothing")
 	return cmd
 }

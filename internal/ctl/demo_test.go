@@ -75,6 +75,21 @@ func TestDemoKill(t *testing.T) {
 	}
 }
 
+// Over Mooncake's protocol, with clients who know the standby's address alone.
+func TestDemoOverMooncake(t *testing.T) {
+	for name, args := range map[string][]string{"by etcd": nil, "forwarded": {"--forward"}} {
+		t.Run(name, func(t *testing.T) {
+			f := demoJSON(t, append(args, "--no-compare", "--protocol=mooncake")...)
+			if ms := *f.OutageMillis; ms < 1000 || ms > 5000 {
+				t.Errorf("an outage of %d ms with a session TTL of 2 s", ms)
+			}
+		})
+	}
+	run(t, "demo", "--forward").want(t, exitUsage, "over the protocol mooncake only")
+	run(t, "drill", "run", "1", "--as-original").want(t, exitUsage, "over the protocol mooncake only")
+	run(t, "demo", "--protocol=http").want(t, exitUsage, `"http" is no protocol; there are grpc and mooncake`)
+}
+
 func TestDemoHandover(t *testing.T) {
 	f := demoJSON(t, "--handover")
 	if ms := *f.OutageMillis; ms > 1900 {

@@ -18,6 +18,7 @@ func demoReport(w io.Writer, r *demo.Report) {
 		r.Load.Trace, count(r.Load.Requests), count(r.Load.Blocks), count(r.Load.Distinct), r.Load.Endless)
 	fmt.Fprintf(w, "Played        by %d workers, %s, over %d hosts whose memory holds %.0f %% of the distinct blocks\n",
 		s.Workers, pace(s.Speed), s.Hosts, 100*s.Capacity)
+	fmt.Fprintf(w, "Clients       %s\n", wayText(s))
 	fmt.Fprintf(w, "Times         session TTL %v, lease TTL %v\n", millis(s.SessionTTLMillis), millis(s.LeaseTTLMillis))
 	fmt.Fprintf(w, "Half-way      %s; no client got an answer for %s ms", s.Disturbance, count(r.OutageMillis))
 	if r.HandoverMillis > 0 {
@@ -39,6 +40,17 @@ func demoReport(w io.Writer, r *demo.Report) {
 		verdict = "A PROMISE WAS BROKEN."
 	}
 	fmt.Fprintln(w, "\n"+verdict)
+}
+
+func wayText(s *demo.Settings) string {
+	text := "over " + s.Protocol
+	if s.Forward {
+		text += ", know the standby's address alone, and nodes forward"
+	}
+	if s.AsOriginal {
+		text += ", find the primary no sooner than Mooncake's own"
+	}
+	return text
 }
 
 func pace(speed float64) string {

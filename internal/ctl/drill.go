@@ -75,6 +75,7 @@ func drillFlags(f *pflag.FlagSet, o *drill.Options) {
 	f.DurationVar(&o.SessionTTL, "session-ttl", 0, "of the nodes, in whole seconds, at least 2s; 0 for 5s, with --short 2s")
 	f.DurationVar(&o.EventsTTL, "events-ttl", 0, "of the journal, in whole seconds; 0 for 60s, with --short 5s")
 	f.StringVar(&o.Dir, "dir", "", "where to keep data and logs while a drill runs; none for a temporary folder")
+	wayFlags(f, &o.Way)
 	f.BoolVar(&o.Short, "short", false, "the short form, as in CI")
 }
 
@@ -94,7 +95,7 @@ It exits with 1 if a promise was broken, or something else that must hold did no
 			if err != nil {
 				return err
 			}
-			if err := o.Check(); err != nil {
+			if err := errors.Join(g.way(&o.Way), o.Check()); err != nil {
 				return usageError{err}
 			}
 			return g.runDrills(cmd, list, o)
@@ -183,7 +184,7 @@ func (g *globals) drillSoakCommand() *cobra.Command {
 		Short: "Do random things to clusters until stopped, or until a promise is broken",
 		Args:  noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := o.Check(); err != nil {
+			if err := errors.Join(g.way(&o.Way), o.Check()); err != nil {
 				return usageError{err}
 			}
 			return g.runDrills(cmd, []drill.Drill{drill.Soak()}, o)

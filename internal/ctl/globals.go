@@ -14,7 +14,10 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/config"
+	wire "github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/internal/rig"
 )
 
 // Names of the global flags.
@@ -25,6 +28,8 @@ const (
 	flagClusterID = "cluster-id"
 	flagTimeout   = "timeout"
 	flagOutput    = "output"
+	flagProtocol  = "protocol"
+	flagSpeaks    = "mooncake-generation"
 )
 
 const defaultTimeout = 10 * time.Second
@@ -37,6 +42,8 @@ type globals struct {
 	clusterID string
 	timeout   time.Duration
 	json      bool
+	protocol  client.Protocol
+	speaks    string // generation of Mooncake's protocol
 }
 
 // newGlobals takes its defaults from those of the nodes.
@@ -56,6 +63,8 @@ func (g *globals) bind(flags *pflag.FlagSet) {
 	flags.Var(&listFlag{&g.etcd, checkEndpoint}, flagEtcd, "etcd members of the cluster, separated by ','")
 	flags.StringVar(&g.prefix, flagPrefix, g.prefix, "root of all keys in etcd")
 	flags.StringVar(&g.clusterID, flagClusterID, g.clusterID, "name of the cluster")
+	flags.Var(protocolFlag{&g.protocol}, flagProtocol, "how clients talk to masters: grpc, or mooncake as Mooncake's own do; looking after the cluster needs grpc")
+	flags.StringVar(&g.speaks, flagSpeaks, "", "releases whose clients to talk like, with --protocol=mooncake (default "+wire.Names()[0]+")")
 	flags.DurationVar(&g.timeout, flagTimeout, defaultTimeout, "how long the whole command may take; demo, replay, bench and what follows or stays end by it only if it is given")
 	flags.VarP(&outputFlag{&g.json}, flagOutput, "o", "what to print: table or json")
 }
@@ -118,7 +127,41 @@ func (g *globals) environment(flags *pflag.FlagSet) error {
 func (g *globals) clientConfig(id uuid.UUID) client.Config {
 	return client.Config{
 		Addresses: g.addresses, EtcdEndpoints: g.etcd, EtcdPrefix: g.prefix, ClusterID: g.clusterID, ClientID: id,
+		Protocol: g.protocol, Generation: g.speaks,
 	}
+}
+
+// needsGRPC refuses what Mooncake's protocol does not have.
+func (g *globals) needsGRPC(what string) error {
+	if g.protocol == client.GRPC {
+		return nil
+	}
+	return errs.New(errs.NotSupported, what, "this needs gRPC; leave out --%s=%v, masters speak both at one port", flagProtocol, g.protocol)
+}
+
+// A protocolFlag is the name of a protocol.
+type protocolFlag struct{ *client.Protocol }
+
+func (f protocolFlag) Type() string { return "grpc|mooncake" }
+
+func (f protocolFlag) Set(s string) (err error) {
+	*f.Protocol, err = client.ParseProtocol(s)
+	return err
+}
+
+// wayFlags are those of commands whose clients may come by several ways.
+func wayFlags(flags *pflag.FlagSet, w *rig.Way) {
+	flags.BoolVar(&w.Forward, "forward", false, "let nodes pass calls on to the primary, and clients know one node alone; with --protocol=mooncake")
+	flags.BoolVar(&w.AsOriginal, "as-original", false, "let clients find the primary no sooner than Mooncake's own: after three failed Pings; with --protocol=mooncake")
+}
+
+// way completes a way with the protocol.
+func (g *globals) way(w *rig.Way) error {
+	w.Protocol = g.protocol
+	if fault := w.Check(); fault != "" {
+		return usagef("--forward and --as-original: %s", fault)
+	}
+	return nil
 }
 
 // A listFlag is a list of addresses, separated by ',' or ';'. Given again, it

@@ -56,6 +56,9 @@ type registration struct {
 // answer is in the result. It fails if nobody answers, with the nodes that it
 // has asked.
 func (g *globals) survey(ctx context.Context) (nodes, error) {
+	if err := g.needsGRPC("survey"); err != nil {
+		return nil, err
+	}
 	var all nodes
 	next := make([]registration, 0, len(g.addresses))
 	for _, address := range g.addresses {
@@ -82,7 +85,12 @@ func (g *globals) survey(ctx context.Context) (nodes, error) {
 // widen adds the addresses of all nodes that can be found to those given: a
 // command that goes on for long must find the next primary, also when the only
 // node that it was told of is gone.
+//
+// Over Mooncake's protocol nodes do not name one another.
 func (g *globals) widen(ctx context.Context) error {
+	if g.protocol == client.Mooncake {
+		return nil
+	}
 	all, err := g.survey(ctx)
 	defer all.close()
 	if err != nil {

@@ -126,6 +126,9 @@ type unmountResult struct {
 
 // findSegment returns the id of the one segment that has an id or a name.
 func (g *globals) findSegment(ctx context.Context, which string) (uuid.UUID, error) {
+	if id, err := uuid.Parse(which); err == nil && g.protocol == client.Mooncake {
+		return id, nil
+	}
 	list, err := g.segments(ctx)
 	if err != nil {
 		return uuid.Nil, err

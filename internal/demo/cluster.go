@@ -66,18 +66,22 @@ func startPair(ctx context.Context, dir string, opts Options) (p *pair, err erro
 }
 
 func (p *pair) startNode(ctx context.Context, name string, role config.Role) (*rig.Node, error) {
-	n, err := rig.StartNode(ctx, p.dir, name, role, "",
+	args := append(p.opts.Way.Args(),
 		"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--node-id="+name, "--cluster_id="+clusterID,
 		"--etcd_endpoints="+strings.Join(p.etcd.Etcd, ","), "--journal-compact=on", "--log-format=json",
 		"--session-ttl="+p.opts.SessionTTL.String(), "--default-kv-lease-ttl="+p.opts.LeaseTTL.String(),
 		"--lease-critical-window="+min(p.opts.LeaseTTL/2, time.Second).String(),
 		"--data-dir="+filepath.Join(p.dir, name, "data"))
+	n, err := rig.StartNode(ctx, p.dir, name, role, "", args...)
 	if err != nil {
 		return nil, err
 	}
 	p.nodes = append(p.nodes, n)
 	return n, nil
 }
+
+// standby is the node that takes over.
+func (p *pair) standby() *rig.Node { return p.nodes[1] }
 
 // addresses are those of all nodes that run.
 func (p *pair) addresses() (list []string) {

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/replay"
+	"github.com/understudy-store/understudy/internal/rig"
 	"github.com/understudy-store/understudy/internal/trace"
 )
 
@@ -27,6 +27,7 @@ type Options struct {
 	SessionTTL time.Duration // of the nodes
 	LeaseTTL   time.Duration // of readers
 	Dir        string        // for data and logs; empty for a temporary one, which goes
+	Way        rig.Way       // of the clients
 }
 
 // Defaults are the options of a demo without flags.
@@ -118,8 +119,10 @@ func (r *run) play(ctx context.Context) error {
 	}
 	defer r.pair.stop()
 	r.half = make(chan struct{})
+	clients := r.Way.Client(r.pair.addresses(), r.pair.standby().RPC, r.pair.etcd.Etcd)
+	clients.ClusterID = clusterID
 	r.player, err = replay.New(ctx, replay.Config{
-		Client: client.Config{Addresses: r.pair.addresses(), EtcdEndpoints: r.pair.etcd.Etcd, ClusterID: clusterID},
+		Client: clients,
 		Trace:  r.load, Workers: r.Workers, Hosts: hosts, Capacity: capacity, Block: block, Speed: r.Speed, Seed: r.Seed,
 		OnTaken: r.taken,
 	})

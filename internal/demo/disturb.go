@@ -21,7 +21,7 @@ func (r *run) disturbance(ctx context.Context) error {
 	if !r.disturb {
 		return nil
 	}
-	primary, standby := r.pair.nodes[0], r.pair.nodes[1]
+	primary, standby := r.pair.nodes[0], r.pair.standby()
 	if err := r.compare(ctx, primary, standby); err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/internal/replay"
+	"github.com/understudy-store/understudy/internal/rig"
 	"github.com/understudy-store/understudy/internal/trace"
 )
 
@@ -30,6 +31,8 @@ type Report struct {
 	Load           Load                      `json:"load"`
 	Disturbed      replay.Result             `json:"disturbed_run"`
 	Undisturbed    *replay.Result            `json:"undisturbed_run,omitempty"`
+
+	way rig.Way
 }
 
 // HitRate is in percent of blocks: before the disturbance, after it, and for
@@ -69,6 +72,9 @@ type Check struct {
 // Settings are the times in force and how the load was played.
 type Settings struct {
 	Disturbance      string  `json:"disturbance"`
+	Protocol         string  `json:"protocol"`
+	Forward          bool    `json:"forward,omitempty"`     // nodes pass calls on; clients know the standby alone
+	AsOriginal       bool    `json:"as_original,omitempty"` // clients find the primary no sooner than Mooncake's own
 	SessionTTLMillis int64   `json:"session_ttl_ms"`
 	LeaseTTLMillis   int64   `json:"lease_ttl_ms"`
 	Workers          int     `json:"workers"`
@@ -96,8 +102,8 @@ func newReport(o Options) Report {
 	if name == "" {
 		name = "generated"
 	}
-	return Report{Load: Load{Trace: name}, Settings: Settings{
-		Disturbance: what, SessionTTLMillis: o.SessionTTL.Milliseconds(), LeaseTTLMillis: o.LeaseTTL.Milliseconds(),
+	return Report{way: o.Way, Load: Load{Trace: name}, Settings: Settings{
+		Disturbance: what, Protocol: o.Way.Protocol.String(), Forward: o.Way.Forward, AsOriginal: o.Way.AsOriginal, SessionTTLMillis: o.SessionTTL.Milliseconds(), LeaseTTLMillis: o.LeaseTTL.Milliseconds(),
 		Workers: o.Workers, Hosts: hosts, Capacity: capacity, Speed: o.Speed, Seed: o.Seed,
 	}}
 }
@@ -150,6 +156,7 @@ func (r *Report) judge() {
 	if r.Settings.Disturbance == "handover" {
 		bound, points = 300*time.Millisecond, 1
 	}
+	bound = r.way.Outage(bound, r.Settings.Disturbance != "handover")
 	r.check("outage", false, r.OutageMillis <= bound.Milliseconds(), "%d ms, expected are at most %d", r.OutageMillis, bound.Milliseconds())
 	if u := r.HitRate.Undisturbed; u != nil {
 		lost := *u - r.HitRate.After

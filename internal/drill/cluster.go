@@ -50,7 +50,10 @@ type cluster struct {
 	nodes   []*node
 	etcd    *clientv3.Client // past all faults
 	layout  journal.Layout
-	broken  string // a safeguard that is left out
+	way     rig.Way         // of the recorded clients
+	entry   *netfault.Proxy // with way.Forward what they know, else nil
+	behind  *node           // where the entry leads to
+	broken  string          // a safeguard that is left out
 }
 
 // A member is one of etcd's.
@@ -71,8 +74,8 @@ type node struct {
 }
 
 // start starts a cluster and waits until all standbys could take over.
-func start(ctx context.Context, dir string, s shape, broken string) (c *cluster, err error) {
-	c = &cluster{shape: s, dir: dir, layout: journal.NewLayout(prefix, clusterID), broken: broken}
+func start(ctx context.Context, dir string, s shape, o Options) (c *cluster, err error) {
+	c = &cluster{shape: s, dir: dir, layout: journal.NewLayout(prefix, clusterID), way: o.Way, broken: o.Break}
 	defer func() {
 		if err != nil {
 			c.stop()
@@ -110,7 +113,36 @@ func start(ctx context.Context, dir string, s shape, broken string) (c *cluster,
 			}
 		}
 	}
-	return c, c.settled(ctx)
+	if err := c.settled(ctx); err != nil || !c.way.Forward {
+		return c, err
+	}
+	if c.entry, err = netfault.Listen(""); err != nil {
+		return c, err
+	}
+	c.enter(c.nodes[len(c.nodes)-1])
+	return c, nil
+}
+
+// enter has clients who know the entry alone come in through a node, as a load
+// balancer would that finds the one before dead.
+func (c *cluster) enter(n *node) {
+	if c.entry == nil || c.behind == n {
+		return
+	}
+	c.behind = n
+	c.entry.SetTarget(n.front.Addr())
+	c.entry.Set(netfault.Cut)
+	c.entry.Heal()
+}
+
+// avoid has them come in through another node than one that goes.
+func (c *cluster) avoid(n *node) {
+	if c.behind != n {
+		return
+	}
+	if others := c.standbys(n); len(others) > 0 {
+		c.enter(others[0])
+	}
 }
 
 func (c *cluster) makeMembers(n int) error {
@@ -270,6 +302,7 @@ func (c *cluster) arguments(n *node, address string) []string {
 		args = append(args, "--etcd_endpoints="+strings.Join(ways, ","), "--etcd_prefix="+prefix, "--journal-compact="+compact,
 			"--session-ttl="+c.sessionTTL.String(), "--events-ttl="+c.eventsTTL.String())
 	}
+	args = append(args, c.way.Args()...)
 	if c.broken != "" {
 		args = append(args, "--break="+c.broken)
 	}
@@ -289,11 +322,21 @@ func (n *node) setEtcd(f netfault.Fault) {
 
 // client says how recorded clients find the cluster.
 func (c *cluster) client() client.Config {
-	cfg := client.Config{ClusterID: clusterID, EtcdPrefix: prefix, EtcdEndpoints: c.endpoints()}
-	for _, n := range c.nodes {
-		cfg.Addresses = append(cfg.Addresses, n.front.Addr())
+	entry := ""
+	if c.entry != nil {
+		entry = c.entry.Addr()
 	}
+	cfg := c.way.Client(c.fronts(), entry, c.endpoints())
+	cfg.ClusterID, cfg.EtcdPrefix = clusterID, prefix
 	return cfg
+}
+
+// fronts are where clients and peers reach each node.
+func (c *cluster) fronts() (list []string) {
+	for _, n := range c.nodes {
+		list = append(list, n.front.Addr())
+	}
+	return list
 }
 
 // pause stops a node's process, so that it hangs for everyone.
@@ -439,6 +482,9 @@ func (c *cluster) stop() {
 				p.Close()
 			}
 		}
+	}
+	if c.entry != nil {
+		c.entry.Close()
 	}
 	for _, m := range c.members {
 		if m.process != nil {

@@ -14,6 +14,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/understudy-store/understudy/internal/rig"
 )
 
 // A Drill is one fault with what must hold.
@@ -42,6 +44,7 @@ type Options struct {
 	Objects    int           // where a drill needs many; default 1,000,000, 100,000 if Short
 	Short      bool          // the form for CI
 	Dir        string        // for data and logs while a drill runs; default: the system's for temporary files
+	Way        rig.Way       // of the recorded clients
 	Break      string        // a safeguard that all nodes leave out: builds with the tag "drills" only
 	// Progress is told what a drill does; may be nil.
 	Progress func(text string)
@@ -87,6 +90,9 @@ func (o Options) Check() error {
 	}
 	if o.Rounds < 0 || o.Duration < 0 || o.Objects < 0 {
 		faults = append(faults, "rounds, duration and objects must not be below 0")
+	}
+	if fault := o.Way.Check(); fault != "" {
+		faults = append(faults, fault)
 	}
 	if o.Break != "" && !ControlsBuilt {
 		faults = append(faults, "safeguards can be left out by builds with -tags drills only")

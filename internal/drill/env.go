@@ -50,7 +50,7 @@ func (e *Env) episode(ctx context.Context, ep episode, body func(ctx context.Con
 	e.complete(&ep.shape)
 	e.number++
 	dir := filepath.Join(e.dir, fmt.Sprintf("episode-%d", e.number))
-	if e.cluster, err = start(ctx, dir, ep.shape, e.Break); err != nil {
+	if e.cluster, err = start(ctx, dir, ep.shape, e.Options); err != nil {
 		return fmt.Errorf("starting the cluster: %w", err)
 	}
 	defer func() { e.cluster.stop() }()
@@ -171,6 +171,7 @@ func (e *Env) failover(ctx context.Context, old *node, term uint64, how string, 
 	if err := takeAway(); err != nil {
 		return nil, 0, fmt.Errorf("%s %s: %w", how, old.name, err)
 	}
+	e.cluster.avoid(old)
 	next, newTerm, err := e.cluster.primary(ctx, term)
 	if err != nil {
 		return nil, 0, err
@@ -193,7 +194,9 @@ func (e *Env) readyPair(ctx context.Context) (primary *node, term uint64, standb
 	if primary, term, err = e.cluster.primary(ctx, 0); err != nil {
 		return nil, 0, nil, err
 	}
-	standby, err = e.cluster.anyPromotable(ctx, primary)
+	if standby, err = e.cluster.anyPromotable(ctx, primary); err == nil {
+		e.cluster.enter(standby)
+	}
 	return primary, term, standby, err
 }
 

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/netfault"
@@ -24,6 +25,7 @@ const (
 
 // boundOutages demands that 99 of 100 outages are short enough.
 func (e *Env) boundOutages(bound time.Duration) {
+	bound = e.Way.Outage(bound, false)
 	o := outagesOf(e.result.outages)
 	e.result.check("outage", o.P99 <= bound.Milliseconds(), "p99 %d ms of %d rounds, at most %d ms are promised",
 		o.P99, len(e.result.outages), bound.Milliseconds())
@@ -74,7 +76,7 @@ func handOver(ctx context.Context, e *Env) error {
 			return err
 		}
 		failed := e.load.failed() - before
-		e.result.check("no failed call", failed == 0, "%d calls failed in round %d, after the clients' own retries", failed, e.result.Rounds+1)
+		e.handedOver(failed)
 		if !byTerm {
 			return nil
 		}
@@ -85,6 +87,19 @@ func handOver(ctx context.Context, e *Env) error {
 	})
 	e.boundOutages(handoverOutage)
 	return err
+}
+
+// handedOver demands that no call has failed. Over Mooncake's protocol a node
+// can turn a call away only by closing its connection, and what must not be
+// repeated has failed then: one call of each client at most, on each of the two
+// connections that a client may have tried.
+func (e *Env) handedOver(failed int) {
+	if e.Way.Protocol == client.Mooncake {
+		e.result.check("few failed calls", failed <= 2*clients, "%d calls of %d clients failed in round %d, after the clients' own retries",
+			failed, clients, e.result.Rounds+1)
+		return
+	}
+	e.result.check("no failed call", failed == 0, "%d calls failed in round %d, after the clients' own retries", failed, e.result.Rounds+1)
 }
 
 // registered waits until the primary has seen in etcd that a standby could take

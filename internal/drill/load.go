@@ -44,7 +44,7 @@ func startLoad(ctx context.Context, c *cluster, w work, seed uint64) (*load, err
 		mix.RemoveRegex = 0
 	}
 	l, err := judge.Start(ctx, judge.Config{
-		Client: c.client(), Clients: clients, Keys: w.keys, Memory: w.memory, Seed: seed, Mix: mix, Rate: rate, NoEviction: !w.evicts,
+		Client: c.client(), Probes: c.fronts(), Clients: clients, Keys: w.keys, Memory: w.memory, Seed: seed, Mix: mix, Rate: rate, NoEviction: !w.evicts,
 	})
 	if err != nil {
 		return nil, err

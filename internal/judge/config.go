@@ -12,10 +12,13 @@ import (
 
 // A Config says what a load does, and to whom. A zero field means its default.
 type Config struct {
-	// Client says how the cluster is found: addresses, etcd endpoints, cluster id.
-	// Every second client goes by the addresses alone, if there are some. The
-	// probes ask each of them, and whoever was seen to lead.
-	Client  client.Config
+	// Client says how the cluster is found, and over which protocol: addresses,
+	// etcd endpoints, cluster id. Every second client goes by the addresses alone,
+	// if there are some.
+	Client client.Config
+	// Probes are the nodes that are asked by themselves, always over gRPC.
+	// Default: Client.Addresses, and whoever was seen to lead.
+	Probes  []string
 	Clients int    // recorded clients at work at once. Default 16
 	Hosts   int    // that lend memory. Default 4
 	Keys    int    // keys in use at once. Default 512
@@ -120,5 +123,17 @@ func (c *Config) check() error {
 
 // rules are what the judge must know of a load beside its history.
 func (c *Config) rules() Rules {
-	return Rules{NoEviction: c.NoEviction, DiscardTimeout: c.DiscardTimeout, ReleaseTimeout: c.ReleaseTimeout}
+	return Rules{NoEviction: c.NoEviction, Unnumbered: c.unnumbered(), DiscardTimeout: c.DiscardTimeout, ReleaseTimeout: c.ReleaseTimeout}
+}
+
+// unnumbered reports whether the clients' calls have no request ids, and their
+// answers no terms.
+func (c *Config) unnumbered() bool { return c.Client.Protocol == client.Mooncake }
+
+// probes are the addresses that are asked from the beginning.
+func (c *Config) probes() []string {
+	if len(c.Probes) > 0 {
+		return c.Probes
+	}
+	return c.Client.Addresses
 }

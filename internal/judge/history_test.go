@@ -20,6 +20,9 @@ type story struct {
 
 var keepsAll = Rules{NoEviction: true}
 
+// unnumbered are the rules of clients without request ids.
+var unnumbered = Rules{NoEviction: true, Unnumbered: true}
+
 var sound = []story{
 	{"put, read, remove", keepsAll, `
 		0-10  c0 put_start k/ ok id=1
@@ -31,6 +34,24 @@ var sound = []story{
 		42-43 c2 get       k/ missing
 		44-45 c2 exist     k/ false
 		50-60 c0 put_start k/ ok id=2`, nil, ""},
+	{"a client without request ids replaces a put of which it never heard", unnumbered, `
+		0-10  c0 put_start k/ lost
+		20-21 c1 get       k/ not-ready
+		30-40 c0 put_start k/ ok id=2
+		41-50 c0 put_end   k/ ok id=2
+		51-52 c1 get       k/ ok id=2`, nil, ""},
+	{"a client without request ids replaces its put of an earlier term", unnumbered, `
+		0-10  c0 put_start k/ ok id=1.1
+		20-30 c0 put_start k/ no-room
+		30-40 c0 put_start k/ ok id=2.1
+		41-50 c0 put_end   k/ ok id=2.1
+		51-52 c1 get       k/ ok id=2.1`, nil, ""},
+	{"a repeated PutEnd without an id meets another client's put", unnumbered, `
+		0-10  c0 put_start k/ ok id=1
+		12-40 c0 put_end   k/ illegal id=1 attempts=2
+		15-16 c1 get       k/ ok id=1
+		20-30 c1 remove    k/ ok
+		31-35 c2 put_start k/ ok id=2`, nil, ""},
 	{"a put under way is not readable, and not for others", keepsAll, `
 		0-10  c0 put_start k/ ok id=1
 		12-13 c1 get       k/ not-ready
@@ -136,6 +157,19 @@ var broken = []story{
 		0-10  c0 put_start k/ ok id=1
 		12-20 c0 put_end   k/ ok id=1
 		30-31 c1 get       k/ missing`, map[Promise]int{D: 1}, "c"},
+	{"a client with request ids replaces its put of an earlier term", keepsAll, `
+		0-10  c0 put_start k/ ok id=1.1
+		30-40 c0 put_start k/ ok id=2.1`, map[Promise]int{D: 1}, ""},
+	{"another client replaces a put of an earlier term", unnumbered, `
+		0-10  c0 put_start k/ ok id=1.1
+		30-40 c1 put_start k/ ok id=2.1`, map[Promise]int{D: 1}, ""},
+	{"a client without request ids replaces a put of which it was told", unnumbered, `
+		0-10  c0 put_start k/ ok id=1.1
+		30-40 c0 put_start k/ ok id=1.2`, map[Promise]int{D: 1}, ""},
+	{"another client replaces a put of which nobody heard", unnumbered, `
+		0-10  c0 put_start k/ lost
+		20-21 c1 get       k/ not-ready
+		30-40 c1 put_start k/ ok id=2`, map[Promise]int{V: 1}, ""},
 	{"an acknowledged put does not exist", keepsAll, `
 		0-10  c0 put_start k/ ok id=1
 		12-20 c0 put_end   k/ ok id=1

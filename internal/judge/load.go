@@ -102,7 +102,7 @@ func Start(ctx context.Context, c Config) (*Load, error) {
 	}
 	l.watching.Go(func() { l.holdLeases(l.watch) })
 	l.watching.Go(func() { l.compareStates(l.watch) })
-	for _, address := range c.Client.Addresses {
+	for _, address := range c.probes() {
 		l.probe(address)
 	}
 	for _, w := range l.workers {
@@ -309,11 +309,17 @@ func (l *Load) leader(leader client.Leader) {
 	l.mu.Unlock()
 	if first {
 		now := l.Now()
-		l.marks.add(Record{
+		r := Record{
 			Call: Mark, Key: fmt.Sprintf("%s at %s serves in term %d", leader.NodeID, leader.Address, leader.Term),
 			Start: now, End: now, Outcome: OK, Term: leader.Term,
-		})
-		l.probe(leader.Address)
+		}
+		if l.config.unnumbered() {
+			r.Key, r.Term = fmt.Sprintf("%s serves in view %d", leader.Address, leader.Term), 0
+		}
+		l.marks.add(r)
+		if len(l.config.Probes) == 0 {
+			l.probe(leader.Address)
+		}
 	}
 }
 

@@ -55,7 +55,7 @@ func start(t *testing.T, c Config) (*Load, []Node) {
 	t.Helper()
 	n := run(t, config.Primary, "", nil)
 	n.serves()
-	c.Client = client.Config{Addresses: []string{n.RPCAddress()}}
+	c.Client.Addresses = []string{n.RPCAddress()}
 	l, err := Start(t.Context(), c)
 	if err != nil {
 		t.Fatal(err)
@@ -90,6 +90,31 @@ func TestPlentyOfMemory(t *testing.T) {
 		if calls[call] == 0 {
 			t.Errorf("no %s among %v", call, calls)
 		}
+	}
+}
+
+// Over Mooncake's protocol answers have no terms, and nobody puts a key twice at
+// the same time.
+func TestOverMooncake(t *testing.T) {
+	l, nodes := start(t, Config{Client: client.Config{Protocol: client.Mooncake}, Keys: 16, NoEviction: true, Seed: 1})
+	atWork(t, l, 5_000)
+	keeps(t, verdict(t, l, nodes, nil), "DXALFVS")
+	open := make(map[[2]any]bool) // puts under way, by client and key
+	for _, r := range l.History() {
+		put := [2]any{r.Client, r.Key}
+		switch {
+		case !r.probe() && r.Term != 0:
+			t.Fatalf("a term in %+v", r)
+		case r.Call == PutStart && open[put]:
+			t.Fatalf("a second put: %+v", r)
+		case r.Call == PutStart:
+			open[put] = r.Outcome == OK
+		case r.Call == PutEnd || r.Call == PutRevoke:
+			open[put] = false
+		}
+	}
+	if rules := l.rules(); !rules.Unnumbered {
+		t.Errorf("the rules are %+v", rules)
 	}
 }
 

@@ -230,7 +230,8 @@ func (m *keyModel) gone(a alternative, s *step) bool {
 // discardable reports whether a put may take the place of a reservation.
 func (m *keyModel) discardable(a alternative, s *step) bool {
 	p := m.puts[a.id]
-	return a.status == reserved && p != nil && m.rules.mayBeDiscarded(p, s.end())
+	return a.status == reserved && p != nil &&
+		(m.rules.mayBeDiscarded(p, s.end()) || s.Call == PutStart && m.rules.mayBeReplaced(a.id, p, s.Client, s.ID))
 }
 
 // end is when the step is over, which for one without an answer is never.

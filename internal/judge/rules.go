@@ -3,6 +3,9 @@ package judge
 import (
 	"math"
 	"time"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/metadata"
 )
 
 // forever is later than anything.
@@ -10,7 +13,11 @@ const forever = time.Duration(math.MaxInt64)
 
 // Rules say what may happen to objects beside what clients do.
 type Rules struct {
-	NoEviction     bool          `json:"no_eviction"`        // else all that is not pinned may vanish at any time
+	NoEviction bool `json:"no_eviction"` // else all that is not pinned may vanish at any time
+	// Unnumbered says that calls have no request ids, as over Mooncake's protocol:
+	// a client may replace a reservation of its own of which it was not told, or
+	// which is of an earlier term.
+	Unnumbered     bool          `json:"unnumbered,omitempty"`
 	DiscardTimeout time.Duration `json:"discard_timeout_ns"` // after it another put may replace a reservation; 0 for 30 s
 	ReleaseTimeout time.Duration `json:"release_timeout_ns"` // after it a reservation may vanish; 0 for 600 s
 	Losses         []Loss        `json:"losses,omitempty"`
@@ -50,6 +57,15 @@ func (u *Rules) mayBeDiscarded(p *putInfo, when time.Duration) bool {
 	return when-p.start >= u.DiscardTimeout-clockSlack(u.DiscardTimeout) || u.lost(p, when)
 }
 
+// mayBeReplaced reports whether the client that made a reservation may have put
+// another one in its place, whose id is given, or 0 if there was no room for it.
+func (u *Rules) mayBeReplaced(id client.ObjectID, p *putInfo, by int, with client.ObjectID) bool {
+	if !u.Unnumbered || p.client != by {
+		return false
+	}
+	return p.end == forever || with == 0 || metadata.ObjectID(id).Term() < metadata.ObjectID(with).Term()
+}
+
 // mayBeReleased reports whether a reservation may be gone at some time.
 func (u *Rules) mayBeReleased(p *putInfo, when time.Duration) bool {
 	return when-p.start >= u.ReleaseTimeout-clockSlack(u.ReleaseTimeout) || u.lost(p, when)
@@ -71,4 +87,5 @@ type putInfo struct {
 	end    time.Duration // when the writer had it; forever if it never learned
 	host   string        // empty if it is not known
 	pinned bool
+	client int // that made it
 }

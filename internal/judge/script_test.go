@@ -15,7 +15,7 @@ import (
 // kinds are the answers that scripts name.
 var kinds = map[string]errs.Kind{
 	"missing": errs.ObjectNotFound, "not-ready": errs.ReplicaNotReady, "exists": errs.ObjectExists, "no-room": errs.NoAvailableHandle,
-	"leased": errs.ObjectHasLease, "too-late": errs.InvalidWrite, "unavailable": errs.Unavailable, "not-leader": errs.NotLeader,
+	"leased": errs.ObjectHasLease, "too-late": errs.InvalidWrite, "illegal": errs.IllegalClient, "unavailable": errs.Unavailable, "not-leader": errs.NotLeader,
 }
 
 // script reads a history, a record a line: the time in milliseconds, from-to;

@@ -88,12 +88,12 @@ func (h *keyHistory) add(r *Record) {
 		return // what it skips it does not tell
 	case r.Call == RemoveRegex && !r.Exact:
 		s.maybe = true
-	case r.Call == PutEnd && r.Kind == errs.ObjectNotFound && r.Attempts > 1:
+	case r.Call == PutEnd && (r.Kind == errs.ObjectNotFound || r.Kind == errs.IllegalClient) && r.Attempts > 1:
 		// An attempt before, whose answer was lost, may have ended the put; then it
-		// was removed.
+		// was removed, and perhaps another client put the key.
 		s.maybe = true
 	case r.Call == PutStart && r.Outcome == OK:
-		h.puts[r.ID] = &putInfo{start: r.Start, end: r.End, host: r.Host, pinned: r.Pinned}
+		h.puts[r.ID] = &putInfo{start: r.Start, end: r.End, host: r.Host, pinned: r.Pinned, client: r.Client}
 	}
 	h.steps = append(h.steps, s)
 }
@@ -103,7 +103,7 @@ func (h *keyHistory) add(r *Record) {
 func (h *keyHistory) unknownPut(r *Record) *Record {
 	known := *r
 	known.ID = client.ObjectID(math.MaxUint64 - uint64(len(h.steps)))
-	h.puts[known.ID] = &putInfo{start: r.Start, end: forever, pinned: r.Pinned}
+	h.puts[known.ID] = &putInfo{start: r.Start, end: forever, pinned: r.Pinned, client: r.Client}
 	return &known
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/understudy-store/understudy/client"
@@ -51,7 +52,7 @@ func newWorker(l *Load, number int) (*worker, error) {
 	}
 	c := l.config.Client
 	c.Observer = w.seen
-	if number%2 == 1 && len(c.Addresses) > 0 {
+	if number%2 == 1 && len(c.Addresses) > 0 && !c.AsOriginal {
 		c.EtcdEndpoints = nil
 	}
 	var err error
@@ -137,7 +138,9 @@ func (w *worker) operate() error {
 func (w *worker) call(k *key, r Record, f func(ctx context.Context, r *Record) error) (Record, error) {
 	ctx, cancel := context.WithTimeout(w.load.ctx, w.load.config.Timeout)
 	defer cancel()
-	r.Client, r.Term = w.number, w.seen.term.Load()
+	if r.Client = w.number; !w.load.config.unnumbered() {
+		r.Term = w.seen.term.Load()
+	}
 	if r.Key == "" {
 		r.Key = k.name
 	}
@@ -167,6 +170,9 @@ func (w *worker) giveUp(k *key) {
 
 // put begins a put, and mostly ends it.
 func (w *worker) put(k *key) error {
+	if w.load.config.unnumbered() && slices.ContainsFunc(w.open, func(p put) bool { return p.key == k }) {
+		return nil // it could not say which of the two it ends
+	}
 	p := put{key: k}
 	r, err := w.call(k, Record{Call: PutStart, Size: w.load.config.Size, Pinned: k.pinned}, func(ctx context.Context, r *Record) (err error) {
 		p.started = r.Start

@@ -251,6 +251,34 @@ func TestRelaysDoNotCircle(t *testing.T) {
 	}
 }
 
+// A primary that hangs holds a relayed call up until another one serves, and no
+// longer; the next call goes there.
+func TestRelayFromAPrimaryThatHangs(t *testing.T) {
+	s, hanging, next := standby(t, true), primary(t), primary(t)
+	s.gate.SetHint(service.Hint{RPC: hanging.address["head"]})
+	began, goOn := make(chan struct{}), make(chan struct{})
+	pause := func() { close(began); <-goOn }
+	hanging.pause.Store(&pause)
+	defer close(goOn)
+
+	c := s.dial(t, "head")
+	failed := make(chan error, 1)
+	go func() {
+		_, _, err := c.Call(t.Context(), c.Generation.ExistKey.ID, raw(arguments(c.Generation.ExistKey.Function)))
+		failed <- err
+	}()
+	<-began
+	s.gate.SetHint(service.Hint{}) // its session has ended
+	s.gate.SetHint(service.Hint{RPC: next.address["head"]})
+	if err := <-failed; err == nil {
+		t.Error("the call got an answer")
+	}
+	c = s.dial(t, "head")
+	if r := ask(t, c, c.Generation.ExistKey, mooncake.KeyArgs{Key: "a"}); r.Failure != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
 func FuzzCalls(f *testing.F) {
 	g, _ := mooncake.NewGeneration("head")
 	functions := g.Functions()

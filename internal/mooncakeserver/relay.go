@@ -6,9 +6,11 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/understudy-store/understudy/internal/coro"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/internal/structpack"
 )
 
@@ -45,14 +47,38 @@ func (s *session) choose(body string, reply []byte) ([]byte, error) {
 // that of the clients' connections.
 type relay struct {
 	up      *coro.Client
-	address string // where up leads to
+	address string        // where up leads to
+	done    chan struct{} // closed when up is not used any more
+	watch   sync.WaitGroup
 }
 
 func (r *relay) close() {
 	if r.up != nil {
+		close(r.done)
 		_ = r.up.Close()
+		r.watch.Wait()
 		r.up = nil
 	}
+}
+
+// open makes a connection the relay's, as long as it leads to the primary. A
+// primary that hangs takes the calls under way along, until another one serves.
+func (r *relay) open(gate *service.Gate, up *coro.Client, address string) {
+	r.up, r.address, r.done = up, address, make(chan struct{})
+	r.watch.Go(func() {
+		for {
+			changed := gate.Changed()
+			if gate.Serves() || gate.Hint().RPC != address && gate.Hint().RPC != "" {
+				_ = up.Close()
+				return
+			}
+			select {
+			case <-changed:
+			case <-r.done:
+				return
+			}
+		}
+	})
 }
 
 // forward answers a request with the primary's answer. While there is no
@@ -118,7 +144,7 @@ func (s *session) connect(ctx context.Context) error {
 		_ = up.Close()
 		return fmt.Errorf("choosing generation %s at %s: %w", s.table.name, primary, err)
 	}
-	s.relay.up, s.relay.address = up, primary
+	s.relay.open(s.front.Gate, up, primary)
 	return nil
 }
 

@@ -43,7 +43,7 @@ type Player struct {
 	Config
 	clock   clock.Clock
 	hosts   hostmem.Hosts
-	clients []*client.Client
+	clients []*client.Client // of the hosts, then those of workers of their own
 	meter   *meter
 	judge   *judge
 	holds   chan hold
@@ -85,7 +85,37 @@ func New(ctx context.Context, c Config) (*Player, error) {
 			return nil, fmt.Errorf("mounting the memory of %s: %w", h.Name, err)
 		}
 	}
+	if err := p.addWorkers(); err != nil {
+		return nil, err
+	}
 	return p, nil
+}
+
+// addWorkers gives each worker a client of its own where that matters: over
+// Mooncake's protocol, two puts of one key by one client cannot be told apart.
+func (p *Player) addWorkers() error {
+	if p.Client.Protocol != client.Mooncake {
+		return nil
+	}
+	for range p.Workers {
+		config := p.Client
+		config.Observer = p.meter
+		c, err := client.New(config)
+		if err != nil {
+			p.Close()
+			return err
+		}
+		p.clients = append(p.clients, c)
+	}
+	return nil
+}
+
+// clientOf returns the client of a worker.
+func (p *Player) clientOf(worker int) *client.Client {
+	if own := p.clients[p.Hosts:]; len(own) > 0 {
+		return own[worker]
+	}
+	return p.clients[worker%len(p.clients)]
 }
 
 // Close ends the clients.
@@ -133,7 +163,7 @@ func (p *Player) Run(ctx context.Context) error {
 // work plays requests, one after the other, as they come.
 func (p *Player) work(ctx context.Context, number int) error {
 	w := &worker{
-		Player: p, client: p.clients[number%len(p.clients)], rng: rand.New(rand.NewPCG(p.Seed, uint64(number))),
+		Player: p, client: p.clientOf(number), rng: rand.New(rand.NewPCG(p.Seed, uint64(number))),
 		block: make([]byte, p.Block), scratch: make([]byte, p.Block),
 	}
 	for ctx.Err() == nil {

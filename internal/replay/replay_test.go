@@ -48,6 +48,26 @@ func TestReplay(t *testing.T) {
 	}
 }
 
+// Over Mooncake's protocol, where puts are known by their client and key alone,
+// each worker is a client of its own.
+func TestReplayOverMooncake(t *testing.T) {
+	tr := trace.Generate(trace.Options{Requests: 150, Seed: 7})
+	p := newPlayer(t, tr, 50*time.Millisecond, func(c *Config) { c.Client.Protocol = client.Mooncake })
+	if err := p.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r := p.Result(); r.Violations.Any() || r.Hits == 0 || r.Failed != 0 || r.Removals == 0 {
+		t.Errorf("%+v", r)
+	}
+	for i := range p.Workers {
+		for j := range i {
+			if p.clientOf(i) == p.clientOf(j) {
+				t.Errorf("workers %d and %d are one client", i, j)
+			}
+		}
+	}
+}
+
 // With room for everything a second request for the same blocks hits them all.
 func TestHitsAndMisses(t *testing.T) {
 	one := someBlocks(10).Requests[0]

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"sync"
 	"sync/atomic"
 
 	"github.com/understudy-store/understudy/errs"
@@ -11,6 +12,9 @@ import (
 type Gate struct {
 	master atomic.Pointer[Master]
 	hint   atomic.Pointer[Hint]
+
+	mu      sync.Mutex    // guards changed
+	changed chan struct{} // closed with the next change
 }
 
 // A Hint says who serves instead of this node, as far as it knows.
@@ -35,22 +39,44 @@ func (e *NotLeaderError) Unwrap() error { return errs.NotLeader }
 
 // NewGate returns a gate of a node that does not serve.
 func NewGate() *Gate {
-	g := new(Gate)
+	g := &Gate{changed: make(chan struct{})}
 	g.hint.Store(new(Hint))
 	return g
 }
 
 // Open lets calls through to a master.
-func (g *Gate) Open(m *Master) { g.master.Store(m) }
+func (g *Gate) Open(m *Master) {
+	g.master.Store(m)
+	g.announce()
+}
 
 // Close turns calls away, with a hint.
 func (g *Gate) Close(h Hint) {
-	g.SetHint(h)
+	g.hint.Store(&h)
 	g.master.Store(nil)
+	g.announce()
 }
 
 // SetHint changes what callers are told who are turned away.
-func (g *Gate) SetHint(h Hint) { g.hint.Store(&h) }
+func (g *Gate) SetHint(h Hint) {
+	g.hint.Store(&h)
+	g.announce()
+}
+
+// Changed returns a channel that is closed when the master or the hint may have
+// changed since.
+func (g *Gate) Changed() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changed
+}
+
+func (g *Gate) announce() {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	close(g.changed)
+	g.changed = make(chan struct{})
+}
 
 // Hint returns who serves instead of this node, as far as it knows.
 func (g *Gate) Hint() Hint { return *g.hint.Load() }
