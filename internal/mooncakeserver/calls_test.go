@@ -187,7 +187,7 @@ func TestClients(t *testing.T) {
 }
 
 func TestClearing(t *testing.T) {
-	each(t, func(t *testing.T, n *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
+	each(t, func(t *testing.T, _ *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
 		put(t, c, 7, "a", "b")
 		put(t, c, 8, "c")
 		r := ask(t, c, g.BatchReplicaClear, mooncake.ClearArgs{Keys: []string{"a", "c", "none", "b"}, Client: client(7)})

@@ -83,7 +83,9 @@ func standby(t testing.TB, relay bool) *node {
 			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 			defer cancel()
 			_ = s.Stop(ctx)
-			<-served
+			if err := <-served; err != nil {
+				t.Error(err)
+			}
 		})
 	}
 	return n
@@ -132,7 +134,7 @@ func (n *node) dial(t testing.TB, generation string) *mooncakeclient.Conn {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { c.Close() })
+	t.Cleanup(func() { _ = c.Close() })
 	return c
 }
 

@@ -19,7 +19,7 @@ import (
 // returns what follows the type in its literal.
 func zero(b []byte, t structpack.Type) ([]byte, structpack.Type) {
 	node, rest := t[:1], t[1:]
-	switch node {
+	switch node { //nolint:exhaustive // those that arguments have
 	case structpack.I32, structpack.U32:
 		return append(b, make([]byte, 4)...), rest
 	case structpack.I64, structpack.U64:
@@ -148,7 +148,7 @@ func TestAnotherGeneration(t *testing.T) {
 func TestNotServing(t *testing.T) {
 	s := standby(t, false)
 	c := s.dial(t, "head")
-	fails(t, c, c.Generation.ServiceReady, mooncake.None{})
+	_ = fails(t, c, c.Generation.ServiceReady, mooncake.None{})
 
 	n := primary(t)
 	for _, f := range []func() error{

@@ -106,7 +106,7 @@ func (r *Reader) take(n int) string {
 	return s
 }
 
-// U8, U16, U32 and U64 read an integer.
+// U8 reads a byte.
 func (r *Reader) U8() byte {
 	s := r.take(1)
 	if len(s) < 1 {
@@ -115,6 +115,7 @@ func (r *Reader) U8() byte {
 	return s[0]
 }
 
+// U16 reads 2 bytes.
 func (r *Reader) U16() uint16 {
 	s := r.take(2)
 	if len(s) < 2 {
@@ -123,6 +124,7 @@ func (r *Reader) U16() uint16 {
 	return uint16(s[0]) | uint16(s[1])<<8
 }
 
+// U32 reads 4 bytes.
 func (r *Reader) U32() uint32 {
 	s := r.take(4)
 	if len(s) < 4 {
@@ -131,6 +133,7 @@ func (r *Reader) U32() uint32 {
 	return uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24
 }
 
+// U64 reads 8 bytes.
 func (r *Reader) U64() uint64 {
 	s := r.take(8)
 	if len(s) < 8 {

@@ -64,11 +64,17 @@ func widthCode(width int) byte {
 	return code
 }
 
-// U8, U16, U32 and U64 append an integer; signed ones go as their two's
-// complement.
-func (w *Writer) U8(v byte)    { w.buf = append(w.buf, v) }
+// U8 appends a byte.
+func (w *Writer) U8(v byte) { w.buf = append(w.buf, v) }
+
+// U16 appends 2 bytes. Signed numbers go as their two's complement, here and
+// below.
 func (w *Writer) U16(v uint16) { w.buf = binary.LittleEndian.AppendUint16(w.buf, v) }
+
+// U32 appends 4 bytes.
 func (w *Writer) U32(v uint32) { w.buf = binary.LittleEndian.AppendUint32(w.buf, v) }
+
+// U64 appends 8 bytes.
 func (w *Writer) U64(v uint64) { w.buf = binary.LittleEndian.AppendUint64(w.buf, v) }
 
 // Bool appends a truth value, also the mark before an optional or expected value.
