@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,9 @@ const AttemptTimeout = 3 * time.Second
 // An EtcdLog appends commits to the journal in etcd, as one elected leader.
 // Not safe for concurrent use, but for Tip.
 type EtcdLog struct {
+	// Random spreads retries, as in Jitter; set before the first Append.
+	Random func() float64
+
 	client   *clientv3.Client
 	layout   Layout
 	election int64 // create revision of the leader key: our right to write
@@ -57,9 +61,7 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 		return fmt.Errorf("commit %d does not follow the head at %d", c.Head.Seq, l.end.Head.Seq)
 	}
 	c.Head.Bytes = l.end.Head.Bytes + int64(c.bytes())
-	retry := &backoff.ExponentialBackOff{
-		InitialInterval: 5 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: 500 * time.Millisecond,
-	}
+	retry := &backoff.ExponentialBackOff{InitialInterval: 5 * time.Millisecond, Multiplier: 2, MaxInterval: 500 * time.Millisecond}
 	for doubtful := false; ; {
 		err := l.attempt(ctx, c)
 		switch {
@@ -84,9 +86,19 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("commit %d: %w", c.Head.Seq, ctx.Err())
-		case <-time.After(retry.NextBackOff()):
+		case <-time.After(Jitter(retry.NextBackOff(), l.Random)):
 		}
 	}
+}
+
+// Jitter spreads the pause before a retry evenly between its half and one and a
+// half of it, so that nodes do not retry in step. random returns numbers in
+// [0, 1); nil stands for the shared generator of math/rand/v2.
+func Jitter(pause time.Duration, random func() float64) time.Duration {
+	if random == nil {
+		random = rand.Float64
+	}
+	return time.Duration(float64(pause) * (0.5 + random()))
 }
 
 // errDeposed is ErrFenced where a commit may have been written before.

@@ -413,6 +413,28 @@ func TestACallerThatGoesTakesItsChangeBack(t *testing.T) {
 	}
 }
 
+// Not even a writer that waits for changes may take it.
+func TestACallerThatComesTooLateChangesNothing(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	p := newPrimary(t, etcd.Client(t), 1<<20).run()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2000 { // the writer would be quicker than the caller in some
+		e, err := p.store.PrepareMount(segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 30})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticket, err := p.queue.Admit(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ticket.Submit(ctx, e); errs.KindOf(err) != errs.Unavailable {
+			t.Fatalf("a mount whose caller has gone: %v", err)
+		}
+	}
+	p.mount()
+}
+
 func TestOversizedSubmissions(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	p := newPrimary(t, etcd.Client(t), 1<<20).run().mount()

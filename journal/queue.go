@@ -136,7 +136,11 @@ func (t *Ticket) Submit(ctx context.Context, changes ...metadata.Change) ([]erro
 	defer t.Release()
 	q := t.queue
 	s, err := newSubmission(changes)
-	if err == nil {
+	switch {
+	case err != nil:
+	case ctx.Err() != nil:
+		err = late(ctx.Err())
+	default:
 		err = q.push(s)
 	}
 	if err != nil {
@@ -150,10 +154,7 @@ func (t *Ticket) Submit(ctx context.Context, changes ...metadata.Change) ([]erro
 	}
 	if q.withdraw(s) {
 		q.abort(changes)
-		return nil, &errs.Error{
-			Kind: errs.Unavailable, Op: "journal.Submit", Err: ctx.Err(),
-			Detail: "the deadline passed before the change was written; nothing was changed",
-		}
+		return nil, late(ctx.Err())
 	}
 	select {
 	case <-s.done: // the outcome came first after all
@@ -163,6 +164,13 @@ func (t *Ticket) Submit(ctx context.Context, changes ...metadata.Change) ([]erro
 	return nil, &errs.Error{
 		Kind: errs.Unresolved, Op: "journal.Submit", Err: ctx.Err(),
 		Detail: "the deadline passed while the change was being written; read or repeat with the same request id to learn the outcome",
+	}
+}
+
+func late(err error) error {
+	return &errs.Error{
+		Kind: errs.Unavailable, Op: "journal.Submit", Err: err,
+		Detail: "the deadline passed before the change was written; nothing was changed",
 	}
 }
 

@@ -63,6 +63,7 @@ type Config struct {
 	Compact         bool // the journal's history is ours to cut
 	OwnsEtcd        bool // etcd is embedded in this very process
 	HandoverTimeout time.Duration
+	Random          func() float64 // spreads retries, as in journal.Jitter; may be nil
 
 	// MayStartEmpty lets the node begin a journal that was never written, as
 	// cmd/master does and cmd/standby never.
@@ -178,7 +179,7 @@ func (n *Node) stand(ctx context.Context, store *metadata.Store, at journal.Posi
 	c := n.Config.Follower
 	c.Reader = &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
 	c.Snapshot, c.Options, c.Log, c.MaxLagBytes = snapshots{n}, n.Options, n.Log, n.MaxJournalBytes
-	c.Changed = func(string) { n.poke() }
+	c.Changed, c.Random = func(string) { n.poke() }, n.Random
 	f := follower.New(c, store, at)
 	n.setFollower(f)
 	following, stop := context.WithCancel(ctx)

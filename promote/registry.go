@@ -126,18 +126,17 @@ func (r *registry) run(ctx context.Context, s *Session) error {
 // keep updates the key each second, and at once when this node can do something
 // new, and keeps the session alive.
 func (r *registry) keep(ctx context.Context, s *Session) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	lost := make(chan error, 1)
-	go func() { lost <- s.keepAlive(ctx) }()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() { cancel(s.keepAlive(ctx)) }() // and with it an update under way
 	tick := time.NewTicker(registerEvery / 20)
 	defer tick.Stop()
 	var last NodeInfo
 	looked := r.clock()
 	for {
 		select {
-		case err := <-lost:
-			return err
+		case <-ctx.Done():
+			return context.Cause(ctx)
 		case <-tick.C:
 		}
 		role, promotable := r.stands()

@@ -67,13 +67,13 @@ func (s *Session) resume() { s.stopped.Store(false) }
 // session whose deadline has passed becomes valid again if a later keepalive of
 // the same lease succeeds.
 func (s *Session) keepAlive(ctx context.Context) error {
-	tick := time.NewTicker(s.ttl / 5)
-	defer tick.Stop()
+	due := time.NewTimer(s.ttl / 5)
+	defer due.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick.C:
+		case <-due.C:
 		}
 		before := s.clock()
 		ttl, err := s.once(ctx)
@@ -86,6 +86,7 @@ func (s *Session) keepAlive(ctx context.Context) error {
 		default:
 			s.extend(before)
 		}
+		due.Reset(before + s.ttl/5 - s.clock()) // at once, if this one took so long
 	}
 }
 

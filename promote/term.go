@@ -103,6 +103,7 @@ func (n *Node) newTerm(c *candidate) *Term {
 		return nil
 	}
 	t.log = journal.NewEtcdLog(n.Client, n.Layout, c.leader.created, c.at, n.EventsTTL, n.Clock)
+	t.log.Random = n.Random
 	t.compactor = journal.NewCompactor(journal.Compactor{
 		Client: n.Client, Layout: n.Layout, Tip: t.log.Tip, Clock: n.Clock, Log: n.Log,
 		Keep: n.EventsTTL, MaxBytes: n.MaxJournalBytes, Owned: n.OwnsEtcd,

@@ -1,14 +1,6 @@
 package fakeetcd
 
-import (
-	"context"
-	"time"
-
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
-)
+import "google.golang.org/protobuf/proto"
 
 // A Call is a request that has reached the server.
 type Call struct {
@@ -45,59 +37,32 @@ func (s *Server) Hold(client string, held bool) {
 	s.signal()
 }
 
-// errUnavailable is what a client of etcd sees when its member goes.
-var errUnavailable = status.Error(codes.Unavailable, "fakeetcd: unavailable")
-
-// admit lets a call in, after its latency.
-func (s *Server) admit(ctx context.Context, r proto.Message) error {
-	if s.opts.Latency == nil {
-		return nil
-	}
-	timer := time.NewTimer(s.opts.Latency(callOf(ctx, r)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+// An answer is what the server says to a call.
+type answer struct {
+	message proto.Message
+	err     error
+	after   <-chan struct{} // it is given when this is closed; nil for at once
 }
 
-func callOf(ctx context.Context, r proto.Message) Call { return Call{clientOf(ctx), r} }
-
-// clientOf returns the name of the link that a call came over.
-func clientOf(ctx context.Context) string {
-	if p, ok := peer.FromContext(ctx); ok {
-		return p.Addr.String()
-	}
-	return ""
-}
-
-// serve runs one call under the server's lock, unless a fault says otherwise.
-func serve[R any](ctx context.Context, s *Server, r proto.Message, apply func() (R, error)) (resp R, err error) {
-	if err := s.admit(ctx, r); err != nil {
-		return resp, err
-	}
+// serve lets a call take effect, unless a fault says otherwise. A client that
+// has given it up does not undo it: what reached etcd counts.
+func (s *Server) serve(client string, r proto.Message) answer {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	verdict := Serve
 	if s.fault != nil {
-		verdict = s.fault(callOf(ctx, r))
+		verdict = s.fault(Call{client, r})
 	}
-	// A client that has given the call up does not undo it: what reached etcd
-	// counts.
 	if s.down || verdict == Refuse {
-		s.mu.Unlock()
-		return resp, errUnavailable
+		return answer{err: errUnavailable}
 	}
-	resp, err = apply()
-	s.mu.Unlock()
+	a := s.handle(r)
 	switch verdict {
 	case Break:
-		return resp, errUnavailable
+		a.err = errUnavailable
 	case Lose:
-		<-ctx.Done()
-		return resp, ctx.Err()
+		a.after = make(chan struct{})
 	case Serve, Refuse: // Refuse was answered above
 	}
-	return resp, err
+	return a
 }

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -71,6 +72,68 @@ func TestStall(t *testing.T) {
 			t.Errorf("a put that the end of the stall lets through takes %v, %v", took, err)
 		}
 	})
+}
+
+// A client that has given up does not call its request back; a cut loses it.
+func TestWhatIsUnderWay(t *testing.T) {
+	in(t, Options{}, func(t *testing.T, s *Server, l *Link, c *clientv3.Client) {
+		l.Delay(200*time.Millisecond, 0)
+		for _, cut := range []bool{false, true} {
+			before := s.Revision()
+			if _, err := put(c, 100*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) || s.Revision() != before {
+				t.Fatalf("a put that takes longer than its client waits: %v, revision %d behind %d", err, s.Revision(), before)
+			}
+			if cut {
+				l.Cut()
+			}
+			time.Sleep(100 * time.Millisecond)
+			synctest.Wait()
+			if arrived := s.Revision() > before; arrived == cut {
+				t.Errorf("cut: %v, it arrives: %v", cut, arrived)
+			}
+		}
+	})
+}
+
+// Messages that were held back arrive one by one, each after its latency.
+func TestLatency(t *testing.T) {
+	latency := func(_ string, m proto.Message) time.Duration {
+		if _, isPut := m.(*pb.PutRequest); isPut {
+			return 3 * time.Millisecond
+		}
+		return 0
+	}
+	in(t, Options{Latency: latency}, func(t *testing.T, s *Server, l *Link, c *clientv3.Client) {
+		if took, err := put(c, time.Second); err != nil || took != 6*time.Millisecond {
+			t.Errorf("a put takes %v, %v", took, err)
+		}
+		before := s.Revision()
+		l.Stall()
+		_, _ = put(c, time.Second)
+		l.Resume()
+		time.Sleep(2 * time.Millisecond)
+		if s.Revision() != before {
+			t.Error("it arrives at once")
+		}
+		time.Sleep(2 * time.Millisecond)
+		if s.Revision() == before {
+			t.Error("it does not arrive")
+		}
+	})
+}
+
+func TestUntilRetry(t *testing.T) {
+	for since, want := range map[time.Duration]time.Duration{
+		0:                      0,
+		time.Millisecond:       49 * time.Millisecond,
+		50 * time.Millisecond:  0,
+		60 * time.Millisecond:  65 * time.Millisecond,
+		300 * time.Millisecond: 106250 * time.Microsecond,
+	} {
+		if got := untilRetry(since); got != want {
+			t.Errorf("%v after it broke: %v, want %v", since, got, want)
+		}
+	}
 }
 
 func TestCutAndDown(t *testing.T) {

@@ -2,8 +2,6 @@ package fakeetcd
 
 import (
 	"context"
-	"errors"
-	"io"
 	"maps"
 	"slices"
 	"time"
@@ -11,7 +9,6 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-	"google.golang.org/grpc"
 )
 
 // expiryTick is how often etcd looks for leases that have run out: a key goes
@@ -83,107 +80,66 @@ func (s *Server) extendAll() {
 	}
 }
 
-type leaseService struct {
-	pb.UnimplementedLeaseServer
-	*Server
-}
-
-// LeaseGrant grants a lease of at least the server's shortest TTL.
-func (s leaseService) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
-	return serve(ctx, s.Server, r, func() (*pb.LeaseGrantResponse, error) {
-		switch {
-		case s.full:
-			return nil, rpctypes.ErrGRPCNoSpace
-		case r.TTL > maxLeaseTTL:
-			return nil, rpctypes.ErrGRPCLeaseTTLTooLarge
-		case s.leases[r.ID] != nil:
-			return nil, rpctypes.ErrGRPCLeaseExist
-		}
-		id := r.ID
-		if id == 0 {
-			s.lastLease++
-			id = s.lastLease
-		}
-		ttl := max(time.Duration(r.TTL)*time.Second, s.opts.MinLeaseTTL)
-		s.leases[id] = &lease{id: id, ttl: ttl, deadline: s.clock() + ttl, keys: make(map[string]bool), gone: make(chan struct{})}
-		return &pb.LeaseGrantResponse{Header: s.header(), ID: id, TTL: int64(ttl / time.Second)}, nil
-	})
-}
-
-// LeaseRevoke ends a lease.
-func (s leaseService) LeaseRevoke(ctx context.Context, r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
-	return serve(ctx, s.Server, r, func() (*pb.LeaseRevokeResponse, error) {
-		l := s.leases[r.ID]
-		if l == nil {
-			return nil, rpctypes.ErrGRPCLeaseNotFound
-		}
-		s.revoke(l)
-		return &pb.LeaseRevokeResponse{Header: s.header()}, nil
-	})
-}
-
-// LeaseTimeToLive tells what is left of a lease; a TTL of -1 says that there is
-// none.
-func (s leaseService) LeaseTimeToLive(ctx context.Context, r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
-	return serve(ctx, s.Server, r, func() (*pb.LeaseTimeToLiveResponse, error) {
-		l := s.leases[r.ID]
-		if l == nil {
-			return &pb.LeaseTimeToLiveResponse{Header: s.header(), ID: r.ID, TTL: -1}, nil
-		}
-		resp := &pb.LeaseTimeToLiveResponse{
-			Header: s.header(), ID: r.ID, TTL: int64((l.deadline - s.clock()) / time.Second), GrantedTTL: int64(l.ttl / time.Second),
-		}
-		if r.Keys {
-			for _, key := range slices.Sorted(maps.Keys(l.keys)) {
-				resp.Keys = append(resp.Keys, []byte(key))
-			}
-		}
-		return resp, nil
-	})
-}
-
-// LeaseKeepAlive begins leases anew as long as the client asks for it. A lease
-// that is not there has a TTL of 0.
-func (s leaseService) LeaseKeepAlive(stream grpc.BidiStreamingServer[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]) error {
-	for {
-		r, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		resp, err := serve(stream.Context(), s.Server, r, func() (*pb.LeaseKeepAliveResponse, error) {
-			resp := &pb.LeaseKeepAliveResponse{Header: s.header(), ID: r.ID}
-			if l := s.leases[r.ID]; l != nil && s.clock() < l.deadline {
-				l.deadline = s.clock() + l.ttl
-				resp.TTL = int64(l.ttl / time.Second)
-			}
-			return resp, nil
-		})
-		if err != nil {
-			return err
-		}
-		if resp.TTL == 0 {
-			s.waitGone(stream.Context(), r.ID)
-		}
-		if err := stream.Send(resp); err != nil {
-			return err
-		}
+// grant grants a lease of at least the server's shortest TTL.
+func (s *Server) grant(r *pb.LeaseGrantRequest) (*pb.LeaseGrantResponse, error) {
+	switch {
+	case s.full:
+		return nil, rpctypes.ErrGRPCNoSpace
+	case r.TTL > maxLeaseTTL:
+		return nil, rpctypes.ErrGRPCLeaseTTLTooLarge
+	case s.leases[r.ID] != nil:
+		return nil, rpctypes.ErrGRPCLeaseExist
 	}
+	id := r.ID
+	if id == 0 {
+		s.lastLease++
+		id = s.lastLease
+	}
+	ttl := max(time.Duration(r.TTL)*time.Second, s.opts.MinLeaseTTL)
+	s.leases[id] = &lease{id: id, ttl: ttl, deadline: s.clock() + ttl, keys: make(map[string]bool), gone: make(chan struct{})}
+	return &pb.LeaseGrantResponse{Header: s.header(), ID: id, TTL: int64(ttl / time.Second)}, nil
 }
 
-// waitGone waits until a lease that has run out is revoked: etcd does not
-// answer for it in between.
-func (s leaseService) waitGone(ctx context.Context, id int64) {
-	s.mu.Lock()
-	l := s.leases[id]
-	s.mu.Unlock()
+// revokeLease ends a lease.
+func (s *Server) revokeLease(r *pb.LeaseRevokeRequest) (*pb.LeaseRevokeResponse, error) {
+	l := s.leases[r.ID]
 	if l == nil {
-		return
+		return nil, rpctypes.ErrGRPCLeaseNotFound
 	}
-	select {
-	case <-l.gone:
-	case <-ctx.Done():
+	s.revoke(l)
+	return &pb.LeaseRevokeResponse{Header: s.header()}, nil
+}
+
+// timeToLive tells what is left of a lease; a TTL of -1 says that there is
+// none.
+func (s *Server) timeToLive(r *pb.LeaseTimeToLiveRequest) (*pb.LeaseTimeToLiveResponse, error) {
+	l := s.leases[r.ID]
+	if l == nil {
+		return &pb.LeaseTimeToLiveResponse{Header: s.header(), ID: r.ID, TTL: -1}, nil
 	}
+	resp := &pb.LeaseTimeToLiveResponse{
+		Header: s.header(), ID: r.ID, TTL: int64((l.deadline - s.clock()) / time.Second), GrantedTTL: int64(l.ttl / time.Second),
+	}
+	if r.Keys {
+		for _, key := range slices.Sorted(maps.Keys(l.keys)) {
+			resp.Keys = append(resp.Keys, []byte(key))
+		}
+	}
+	return resp, nil
+}
+
+// keepAlive begins a lease anew. One that is not there has a TTL of 0; for one
+// that has run out etcd says so when it is revoked, and nothing before.
+func (s *Server) keepAlive(r *pb.LeaseKeepAliveRequest) answer {
+	resp := &pb.LeaseKeepAliveResponse{Header: s.header(), ID: r.ID}
+	l := s.leases[r.ID]
+	switch {
+	case l == nil:
+	case s.clock() >= l.deadline:
+		return answer{message: resp, after: l.gone}
+	default:
+		l.deadline = s.clock() + l.ttl
+		resp.TTL = int64(l.ttl / time.Second)
+	}
+	return answer{message: resp}
 }

@@ -2,13 +2,11 @@ package fakeetcd
 
 import (
 	"context"
-	"math"
-	"net"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/understudy-store/understudy/internal/clock"
 )
@@ -23,21 +21,20 @@ type Options struct {
 	// ProgressEvery is how often an idle watch that asked for it is told the
 	// revision. Default 10 min, as in etcd.
 	ProgressEvery time.Duration
-	// Latency is how long a request waits before it takes effect; nil for not at
-	// all. With a distinct one for each request, no two take effect at one
-	// instant of virtual time, and their order does not depend on the scheduler.
-	Latency func(Call) time.Duration
+	// Latency is how long a message of a client is under way: a request, then
+	// the answer to that request, or the answer to a watch; nil for no time at
+	// all. With a distinct one for each, no two arrive at one instant of virtual
+	// time, and their order does not depend on the scheduler.
+	Latency func(client string, message proto.Message) time.Duration
 }
 
 // A Server is an etcd of one member. Its methods may be called from any
 // goroutine.
 type Server struct {
-	opts    Options
-	clock   clock.Clock
-	grpc    *grpc.Server
-	arrived chan net.Conn
-	stop    context.CancelFunc
-	tasks   sync.WaitGroup
+	opts  Options
+	clock clock.Clock
+	stop  context.CancelFunc
+	tasks sync.WaitGroup
 
 	mu        sync.Mutex // guards all below; never held while something is waited for
 	store     store
@@ -51,10 +48,6 @@ type Server struct {
 	links     []*Link
 	changed   chan struct{} // closed and replaced at each write
 }
-
-// grpcOverhead is what a request may be larger on the wire (etcd's
-// embed.Config): what is larger still is refused by gRPC.
-const grpcOverhead = 512 << 10
 
 // New starts a server. Close must be called in the same synctest bubble.
 func New(opts Options) *Server {
@@ -70,20 +63,15 @@ func New(opts Options) *Server {
 	forgetNever()
 	ctx, stop := context.WithCancel(context.Background())
 	s := &Server{
-		opts: opts, clock: clock.Runtime(), arrived: make(chan net.Conn), stop: stop,
+		opts: opts, clock: clock.Runtime(), stop: stop,
 		store: store{revision: 1}, leases: make(map[int64]*lease), held: make(map[string]bool), changed: make(chan struct{}),
-		grpc: grpc.NewServer(grpc.MaxRecvMsgSize(MaxRequestBytes+grpcOverhead), grpc.MaxSendMsgSize(math.MaxInt32)),
 	}
-	pb.RegisterKVServer(s.grpc, kvService{Server: s})
-	pb.RegisterLeaseServer(s.grpc, leaseService{Server: s})
-	pb.RegisterWatchServer(s.grpc, watchService{Server: s})
-	pb.RegisterMaintenanceServer(s.grpc, maintenanceService{Server: s})
-	s.tasks.Go(func() { _ = s.grpc.Serve(listener{s, ctx}) })
 	s.tasks.Go(func() { s.expire(ctx) })
 	return s
 }
 
-// Close ends the server and all connections to it.
+// Close ends the server and all connections to it. Clients must be closed
+// before, or be done.
 func (s *Server) Close() {
 	s.stop()
 	s.mu.Lock()
@@ -92,7 +80,6 @@ func (s *Server) Close() {
 	for _, l := range links {
 		l.Cut()
 	}
-	s.grpc.Stop()
 	s.tasks.Wait()
 }
 
@@ -118,7 +105,7 @@ func (s *Server) Down() {
 	links := s.links
 	s.mu.Unlock()
 	for _, l := range links {
-		l.change(func() { l.serverDown = true })
+		l.serverDown(true)
 	}
 }
 
@@ -130,7 +117,7 @@ func (s *Server) Up() {
 	links := s.links
 	s.mu.Unlock()
 	for _, l := range links {
-		l.change(func() { l.serverDown = false })
+		l.serverDown(false)
 	}
 }
 
@@ -151,21 +138,3 @@ func (s *Server) changes() <-chan struct{} {
 	defer s.mu.Unlock()
 	return s.changed
 }
-
-// A listener hands the server the connections of its links.
-type listener struct {
-	server *Server
-	ctx    context.Context
-}
-
-func (l listener) Accept() (net.Conn, error) {
-	select {
-	case c := <-l.server.arrived:
-		return c, nil
-	case <-l.ctx.Done():
-		return nil, net.ErrClosed
-	}
-}
-
-func (l listener) Close() error   { l.server.stop(); return nil }
-func (l listener) Addr() net.Addr { return address("etcd") }

@@ -1,27 +1,19 @@
 package fakeetcd
 
 import (
-	"errors"
-	"io"
 	"slices"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"google.golang.org/grpc"
 )
 
 // maxWatchRevisions bounds the revisions of one answer to a watch, as in etcd.
 const maxWatchRevisions = 1000
 
-type watchService struct {
-	pb.UnimplementedWatchServer
-	*Server
-}
-
-// A watcher is one watch of a stream.
-type watcher struct {
+// A watch is one watch of a stream.
+type watch struct {
 	id       int64
 	from, to string // range, as in the protocol
 	next     int64  // revision that it has not seen yet
@@ -29,122 +21,159 @@ type watcher struct {
 	notify   bool   // tell the revision when nothing happens for long
 }
 
-// A watchStream serves the watches of one stream.
+// A watchStream is both ends of a stream of watches. The server's part runs
+// when the client waits for an answer, which it always does.
 type watchStream struct {
-	pb.Watch_WatchServer
-	server   *Server
-	mu       sync.Mutex // guards all below
-	watchers []*watcher // in the order of their ids
+	stream
+	server *Server
+	asked  chan struct{} // has a token when there are requests
+
+	mu       sync.Mutex // guards requests
+	requests []watchRequest
+
+	// For RecvMsg alone.
+	timer    *time.Timer
+	answers  []watchAnswer
+	watchers []*watch // in the order of their ids
 	nextID   int64
-	canceled []int64 // watches to take leave of
-	progress bool    // the client asks for the revision
-	changed  chan struct{}
+	canceled []int64       // watches to take leave of
+	progress bool          // the client asks for the revision
+	notify   time.Duration // by the server's clock: when to tell it next unasked
 }
 
-// Watch sends the events of the watches that the client creates, in order,
-// until the stream ends.
-func (s watchService) Watch(stream grpc.BidiStreamingServer[pb.WatchRequest, pb.WatchResponse]) error {
-	w := &watchStream{Watch_WatchServer: stream, server: s.Server, changed: make(chan struct{}, 1)}
-	asked := make(chan error, 1)
-	go func() { asked <- w.receive() }()
-	notify := time.NewTicker(s.opts.ProgressEvery)
-	defer notify.Stop()
+// A watchRequest, and a watchAnswer, is on its way.
+type watchRequest struct {
+	trip
+	*pb.WatchRequest
+}
+
+type watchAnswer struct {
+	trip
+	*pb.WatchResponse
+}
+
+func newWatchStream(s stream) *watchStream {
+	server := s.link.server
+	timer := time.NewTimer(forever)
+	timer.Stop()
+	return &watchStream{
+		stream: s, server: server, timer: timer, asked: make(chan struct{}, 1),
+		notify: server.clock() + server.opts.ProgressEvery,
+	}
+}
+
+// SendMsg sends a request.
+func (w *watchStream) SendMsg(m any) error {
+	r := m.(*pb.WatchRequest)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.requests = append(w.requests, watchRequest{w.link.request(w.connection, r), r})
+	select {
+	case w.asked <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// CloseSend says that no requests follow.
+func (w *watchStream) CloseSend() error { return nil }
+
+// RecvMsg returns the next answer to any watch of the stream: the events of each
+// watch are in order.
+func (w *watchStream) RecvMsg(m any) error {
+	defer w.timer.Stop()
 	for {
-		wake := s.changes()
-		if err := w.send(); err != nil {
+		wake := w.server.changes() // before anything is looked at, so that no change is missed
+		state, changed := w.link.look()
+		switch {
+		case w.ctx.Err() != nil:
+			return left(w.ctx)
+		case state.connection != w.connection:
+			return errUnavailable
+		}
+		asks, err := w.receive(state)
+		if err != nil {
 			return err
 		}
-		select {
-		case <-wake:
-		case <-w.changed:
-		case <-notify.C:
-			if err := w.notify(); err != nil {
-				return err
+		w.send()
+		comes := forever
+		if len(w.answers) > 0 {
+			if comes = w.answers[0].remains(state); comes == 0 {
+				first := w.answers[0]
+				w.answers = w.answers[1:]
+				first.copyTo(m.(*pb.WatchResponse))
+				return nil
 			}
-		case err := <-asked:
-			return err
-		case <-stream.Context().Done():
-			return stream.Context().Err()
+		}
+		w.timer.Reset(min(asks, comes, w.notify-w.server.clock()))
+		select {
+		case <-w.timer.C:
+		case <-wake:
+		case <-changed:
+		case <-w.asked:
+		case <-w.ctx.Done():
 		}
 	}
 }
 
-// receive takes the client's requests until the stream ends.
-func (w *watchStream) receive() error {
-	for {
-		r, err := w.Recv()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-		if err := w.server.admit(w.Context(), r); err != nil {
-			return err
+func (a watchAnswer) copyTo(to *pb.WatchResponse) {
+	to.Header, to.WatchId, to.Events = a.Header, a.WatchId, a.Events
+	to.Created, to.Canceled, to.CompactRevision = a.Created, a.Canceled, a.CompactRevision
+}
+
+// receive takes in the requests that have arrived, and returns when the next
+// one will.
+func (w *watchStream) receive(state linkState) (next time.Duration, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for ; len(w.requests) > 0; w.requests = w.requests[1:] {
+		r := w.requests[0]
+		if remains := r.remains(state); remains > 0 {
+			return remains, nil
 		}
 		switch {
 		case r.GetCreateRequest() != nil:
-			err = w.create(r.GetCreateRequest())
+			if err := w.create(r.GetCreateRequest()); err != nil {
+				return 0, err
+			}
 		case r.GetCancelRequest() != nil:
-			w.cancel(r.GetCancelRequest().WatchId)
+			w.drop(r.GetCancelRequest().WatchId)
+			w.canceled = append(w.canceled, r.GetCancelRequest().WatchId)
 		case r.GetProgressRequest() != nil:
-			w.mu.Lock()
 			w.progress = true
-			w.mu.Unlock()
-		}
-		if err != nil {
-			return err
-		}
-		select {
-		case w.changed <- struct{}{}:
-		default:
 		}
 	}
+	return forever, nil
 }
 
 func (w *watchStream) create(r *pb.WatchCreateRequest) error {
 	if r.PrevKv || len(r.Filters) > 0 || r.WatchId != 0 {
 		return notOffered("a watch with previous values, filters or an id of its own")
 	}
-	w.server.mu.Lock()
-	defer w.server.mu.Unlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	next := r.StartRevision
 	if next <= 0 {
-		next = w.server.store.revision + 1
+		next = w.server.Revision() + 1
 	}
-	w.watchers = append(w.watchers, &watcher{
+	w.watchers = append(w.watchers, &watch{
 		id: w.nextID, from: string(r.Key), to: string(r.RangeEnd), next: next, notify: r.ProgressNotify,
 	})
 	w.nextID++
 	return nil
 }
 
-func (w *watchStream) cancel(id int64) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.drop(id)
-	w.canceled = append(w.canceled, id)
-}
-
-// drop needs mu.
 func (w *watchStream) drop(id int64) {
-	w.watchers = slices.DeleteFunc(w.watchers, func(x *watcher) bool { return x.id == id })
+	w.watchers = slices.DeleteFunc(w.watchers, func(x *watch) bool { return x.id == id })
 }
 
-// send sends what there is to tell.
-func (w *watchStream) send() error {
-	for {
-		list := w.collect()
-		if len(list) == 0 {
-			return nil
+// send sends what there is to tell. Answers arrive in the order in which they
+// are sent.
+func (w *watchStream) send() {
+	for _, resp := range w.collect() {
+		t := w.link.answer(w.connection, resp)
+		if n := len(w.answers); n > 0 {
+			t.arrives = max(t.arrives, w.answers[n-1].arrives)
 		}
-		for _, resp := range list {
-			if err := w.Send(resp); err != nil {
-				return err
-			}
-		}
+		w.answers = append(w.answers, watchAnswer{t, resp})
 	}
 }
 
@@ -153,9 +182,11 @@ func (w *watchStream) send() error {
 func (w *watchStream) collect() (list []*pb.WatchResponse) {
 	w.server.mu.Lock()
 	defer w.server.mu.Unlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.server.held[clientOf(w.Context())] {
+	unasked := w.server.clock() >= w.notify
+	if unasked {
+		w.notify += w.server.opts.ProgressEvery
+	}
+	if w.server.held[w.link.name] {
 		return nil
 	}
 	header := w.server.header()
@@ -173,20 +204,25 @@ func (w *watchStream) collect() (list []*pb.WatchResponse) {
 			list = append(list, &pb.WatchResponse{Header: header, WatchId: x.id, Canceled: true, CompactRevision: compacted})
 			continue
 		}
-		if events := x.take(&w.server.store); len(events) > 0 {
+		for events := x.take(&w.server.store); len(events) > 0; events = x.take(&w.server.store) {
 			list = append(list, &pb.WatchResponse{Header: header, WatchId: x.id, Events: events})
 		}
 	}
-	if w.progress && len(list) == 0 {
+	if w.progress {
 		w.progress = false
 		list = append(list, &pb.WatchResponse{Header: header, WatchId: -1})
+	}
+	for _, x := range w.watchers {
+		if unasked && x.notify {
+			list = append(list, &pb.WatchResponse{Header: header, WatchId: x.id})
+		}
 	}
 	return list
 }
 
 // take returns the events of the next revisions. Those of one revision are
 // never taken apart.
-func (x *watcher) take(s *store) (events []*mvccpb.Event) {
+func (x *watch) take(s *store) (events []*mvccpb.Event) {
 	revisions, last := 0, int64(0)
 	for _, e := range s.since(x.next) {
 		if !within(string(e.Kv.Key), x.from, x.to) {
@@ -203,25 +239,4 @@ func (x *watcher) take(s *store) (events []*mvccpb.Event) {
 	}
 	x.next = max(x.next, s.revision+1)
 	return events
-}
-
-// notify tells the revision to the watches that want to know it even when
-// nothing happens.
-func (w *watchStream) notify() error {
-	w.server.mu.Lock()
-	w.mu.Lock()
-	var list []*pb.WatchResponse
-	for _, x := range w.watchers {
-		if x.notify && x.next > w.server.store.revision {
-			list = append(list, &pb.WatchResponse{Header: w.server.header(), WatchId: x.id})
-		}
-	}
-	w.mu.Unlock()
-	w.server.mu.Unlock()
-	for _, resp := range list {
-		if err := w.Send(resp); err != nil {
-			return err
-		}
-	}
-	return nil
 }

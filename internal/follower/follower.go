@@ -14,6 +14,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/journal"
@@ -44,6 +45,8 @@ type Config struct {
 	// MaxLagBytes is how far behind in bytes of records a follower may be before
 	// it takes a snapshot instead.
 	MaxLagBytes int64
+	// Random spreads retries, as in journal.Jitter; may be nil.
+	Random func() float64
 }
 
 // A Follower follows. Run is called once; everything else may be called from
@@ -76,9 +79,7 @@ func New(c Config, store *metadata.Store, at journal.Position) *Follower {
 // Run follows the journal until the context ends. Where the journal cannot be
 // followed it loads a snapshot; while there is none to be had it tries again.
 func (f *Follower) Run(ctx context.Context) error {
-	retry := &backoff.ExponentialBackOff{
-		InitialInterval: 20 * time.Millisecond, RandomizationFactor: 0.5, Multiplier: 2, MaxInterval: time.Second,
-	}
+	retry := &backoff.ExponentialBackOff{InitialInterval: 20 * time.Millisecond, Multiplier: 2, MaxInterval: time.Second}
 	for {
 		err := f.follow(ctx)
 		if ctx.Err() != nil {
@@ -103,7 +104,7 @@ func (f *Follower) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-time.After(retry.NextBackOff()):
+		case <-time.After(journal.Jitter(retry.NextBackOff(), f.Random)):
 		}
 	}
 }
@@ -231,32 +232,37 @@ func (t *tail) Commit(c *metadata.Commit, at journal.Position) error {
 // Changed passes on that another key of the cluster changed.
 func (t *tail) Changed(key string) { t.follower.Changed(key) }
 
-// check compares the leases in etcd with the state once per interval, and
-// watches the lag. It returns a journal.BrokenError if a snapshot must mend
-// something.
+// check compares the leases in etcd with the state, after each reconnect and
+// once per interval, and watches the lag. It returns a journal.BrokenError if a
+// snapshot must mend something.
 func (f *Follower) check(ctx context.Context) error {
-	full, lag := time.NewTicker(f.FullSyncInterval), time.NewTicker(time.Second)
-	defer full.Stop()
-	defer lag.Stop()
-	first := time.After(0) // a full sync after each reconnect
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return f.repeat(ctx, 0, f.FullSyncInterval, f.fullSync) })
+	g.Go(func() error { return f.repeat(ctx, lagInterval, lagInterval, f.checkLag) })
+	return g.Wait()
+}
+
+// lagInterval is how often a follower looks how far behind it is.
+const lagInterval = time.Second
+
+// repeat makes a check, first and then again and again, until the context ends
+// or the check finds the journal broken.
+func (f *Follower) repeat(ctx context.Context, first, interval time.Duration, check func(context.Context) error) error {
+	due := time.NewTimer(first)
+	defer due.Stop()
 	for {
-		var err error
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-first:
-			err = f.fullSync(ctx)
-		case <-full.C:
-			err = f.fullSync(ctx)
-		case <-lag.C:
-			err = f.checkLag(ctx)
+		case <-due.C:
 		}
-		switch {
+		switch err := check(ctx); {
 		case errors.Is(err, journal.ErrBroken):
 			return err
 		case err != nil && ctx.Err() == nil:
 			f.Log.Debug().Err(err).Msg("a check of the state failed, it will be tried again")
 		}
+		due.Reset(interval)
 	}
 }
 

@@ -11,15 +11,16 @@
 //	go test ./internal/sim                             a few hundred seeds
 //	go test ./internal/sim -run Seeds -sim.runs=5000   more
 //	go test ./internal/sim -run Seeds -sim.seed=17 -v  one, with its transcript
+//	go test ./internal/sim -run Replay -sim.replays=99 each twice
 //	go test ./internal/sim -run Stories -update        write the stories anew
 //	go test -tags drills ./internal/sim -run Controls  each safeguard off: a seed must find it
 //
-// What a seed fixes: the schedule of faults, what each caller does and when it
-// thinks, the latency of each request to etcd, and thereby the order in which
-// requests take effect. What it does not fix: the order of goroutines that run
-// at one instant of virtual time, and the jitter with which journal and
-// follower space their retries, which comes from math/rand/v2. So most seeds do
-// the same again for every caller and node, and some do not (TestReplay).
+// A seed plays the same again, to the nanosecond, on any number of processors
+// (TestReplay): no two things that touch each other happen at one instant of
+// virtual time. Each message to and from etcd has a latency of its own, by seed
+// and sender; retries are spread by a generator of the world; callers that are
+// woken together go on one after another; and the writer takes a breath after
+// each commit, so that who asks again at once is in the next one.
 //
 // It must never import a real network, a real etcd or a real clock.
 package sim

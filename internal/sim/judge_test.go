@@ -2,6 +2,8 @@ package sim
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,6 +21,7 @@ type judge struct {
 
 	mu       sync.Mutex // guards all below
 	objects  map[metadata.ObjectID]*object
+	inOrder  []*object // all objects, as they became known
 	keys     map[string][]*object
 	removing map[string]int // removals of a key that have no answer yet
 	answered map[metadata.Term]time.Duration
@@ -105,7 +108,8 @@ func (j *judge) state(node string, seq metadata.Seq, digest metadata.Digest) {
 // a higher term had answered one; nor a read that is answered after it.
 func (j *judge) fence(c call, read bool) {
 	j.acks++
-	for term, first := range j.answered {
+	for _, term := range slices.Sorted(maps.Keys(j.answered)) {
+		first := j.answered[term]
 		if term > c.term && (first < c.sent || read && first < c.came) {
 			j.findLocked("F", "%s was answered in term %d at %v, sent at %v, but term %d had answered at %v", c.client, c.term, c.came, c.sent, term, first)
 		}
@@ -127,7 +131,7 @@ func (j *judge) reserved(c call, key string, id metadata.ObjectID, from, to uint
 		}
 		return // a repeated call
 	}
-	for _, o := range j.objects {
+	for _, o := range j.inOrder {
 		if o.id == id || o.to <= from || to <= o.from {
 			continue
 		}
@@ -151,6 +155,7 @@ func (j *judge) object(key string, id metadata.ObjectID) *object {
 	if o == nil {
 		o = &object{id: id, key: key}
 		j.objects[id] = o
+		j.inOrder = append(j.inOrder, o)
 		j.keys[key] = append(j.keys[key], o)
 	}
 	return o

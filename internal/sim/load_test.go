@@ -28,6 +28,9 @@ type caller struct {
 	all   []string
 	next  uint64 // request id
 	only  string // the one node to ask; empty for any
+	// behind is how much later than others its calls look at the clock: what two
+	// callers do at one instant is done in their order.
+	behind time.Duration
 }
 
 var errNobody = errors.New("sim: nobody serves")
@@ -43,17 +46,22 @@ func (c *caller) ask(do func(ctx context.Context, m *service.Master) error, answ
 		answer(call{}, errNobody)
 		return errNobody
 	}
-	m := n.master.Load()
-	if m == nil {
+	serving := n.master.Load()
+	if serving == nil {
 		answer(call{}, errNobody)
 		return errNobody
+	}
+	m := *serving
+	m.Now = func() metadata.Time {
+		time.Sleep(c.behind)
+		return serving.Now()
 	}
 	at := call{client: c.name, sent: c.world.script.now(), term: m.Term}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	came := make(chan error, 1)
 	c.world.tasks.Go(func() {
 		defer cancel()
-		err := do(ctx, m)
+		err := do(ctx, &m)
 		if n.dead.Load() {
 			err = errNoAnswer
 		}
@@ -236,7 +244,7 @@ func (w *world) callers(writers, readers int, seed uint64) []*caller {
 	for i := range list {
 		list[i] = &caller{
 			world: w, name: fmt.Sprint("c", i), rng: rand.New(rand.NewPCG(seed, uint64(100+i))),
-			all: all, next: uint64(1+i) << 32,
+			all: all, next: uint64(1+i) << 32, behind: time.Duration(1 + i),
 		}
 		if i < writers {
 			list[i].mine = all[2*i : 2*i+2]

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -69,10 +70,10 @@ func newNode(w *world, id string) (*node, error) {
 		Client: n.clients[0], Sessions: n.clients[1], Clock: clock.Runtime(), Log: w.script.logger(id, n.dead.Load),
 		SessionTTL: sessionTTL, EventsTTL: eventsTTL, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 500 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
-		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, Renewals: leasesync.Changes,
+		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, Renewals: leasesync.Changes, Random: w.jitter().Float64,
 		Options:  metadata.Options{Random: w.placement},
-		Follower: follower.Config{FullSyncInterval: 5 * time.Second, Counters: new(leasesync.Counters)},
-		Journal:  unobserved{}, Peers: peers{w, n}, Server: n,
+		Follower: follower.Config{FullSyncInterval: 5003 * time.Millisecond, Counters: new(leasesync.Counters)},
+		Journal:  breath{}, Peers: peers{w, n}, Server: n,
 	})
 	return n, nil
 }
@@ -135,12 +136,24 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 	}))
 	defer n.master.Store(nil)
 	scanner := leasesync.NewScanner(leasesync.Scanner{
-		Store: t.Store, Journal: t.Queue, Interval: 500 * time.Millisecond, CriticalDelay: 100 * time.Millisecond,
-		Counters: new(leasesync.Counters), Log: n.Log,
+		Store: t.Store, Journal: afterCallers{t.Queue}, Interval: 500 * time.Millisecond, CriticalDelay: 100 * time.Millisecond,
+		Counters: new(leasesync.Counters), Log: zerolog.Nop(), // whether it fails before its term ends is the scheduler's to say
 	}, new(leasesync.Critical))
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return scanner.Run(ctx) })
 	return g.Wait()
+}
+
+// afterCallers is a queue whose submitter goes on a little after the callers of
+// the same commit: a scan at once sees what they have read.
+type afterCallers struct{ *journal.Queue }
+
+func (q afterCallers) Submit(ctx context.Context, changes ...metadata.Change) ([]error, error) {
+	answers, err := q.Queue.Submit(ctx, changes...)
+	if err == nil {
+		time.Sleep(turn / 2)
+	}
+	return answers, err
 }
 
 // serves reports whether the node would answer now.
@@ -149,11 +162,16 @@ func (n *node) serves() bool {
 	return m != nil && !n.dead.Load() && !n.freeze.isShut() && m.Fence() == nil
 }
 
-// A gate stops who comes by while it is shut.
+// A gate stops who comes by while it is shut. When it opens they pass one after
+// another, in the order in which they came, each at an instant of its own.
 type gate struct {
 	mu        sync.Mutex
 	shutUntil chan struct{} // nil while it is open
+	waiting   int
 }
+
+// turn is how long one who passes is ahead of the next.
+const turn = time.Microsecond
 
 func (g *gate) shut() {
 	g.mu.Lock()
@@ -168,21 +186,29 @@ func (g *gate) open() {
 	defer g.mu.Unlock()
 	if g.shutUntil != nil {
 		close(g.shutUntil)
-		g.shutUntil = nil
+		g.shutUntil, g.waiting = nil, 0
 	}
 }
 
-func (g *gate) until() chan struct{} {
+func (g *gate) isShut() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.shutUntil
+	return g.shutUntil != nil
 }
 
-func (g *gate) isShut() bool { return g.until() != nil }
-
+// wait waits until the gate is open and it is the caller's turn.
 func (g *gate) wait() {
-	if until := g.until(); until != nil {
+	for {
+		g.mu.Lock()
+		until, ahead := g.shutUntil, g.waiting
+		if until == nil {
+			g.mu.Unlock()
+			return
+		}
+		g.waiting++
+		g.mu.Unlock()
 		<-until
+		time.Sleep(time.Duration(1+ahead) * turn)
 	}
 }
 
@@ -250,7 +276,9 @@ func (p peers) WaitApplied(ctx context.Context, address string, seq metadata.Seq
 	return errs.Wrap(errs.Unavailable, "sim", err)
 }
 
-type unobserved struct{}
+// A breath is what the writer takes after each commit: whoever waited for that
+// commit and asks again at once is in the queue then, whoever runs first.
+type breath struct{}
 
-func (unobserved) Committed(int, int, time.Duration, time.Duration) {}
-func (unobserved) Refused(int, error)                               {}
+func (breath) Committed(int, int, time.Duration, time.Duration) { time.Sleep(turn) }
+func (breath) Refused(int, error)                               { time.Sleep(turn) }

@@ -37,36 +37,34 @@ func (s *script) say(who, format string, args ...any) {
 	s.lines = append(s.lines, line{s.now(), who, fmt.Sprintf(format, args...)})
 }
 
-// String returns the lines in the order of their times. What happens at one
-// instant has no order of its own; it is sorted.
+// String returns the lines in the order of their times.
 func (s *script) String() string {
+	var b strings.Builder
+	for _, l := range s.inOrder() {
+		fmt.Fprintf(&b, "%7.2fs  %-5s %s\n", l.at.Truncate(resolution).Seconds(), l.who, l.text)
+	}
+	return b.String()
+}
+
+// exact returns the lines with their times to the nanosecond, as they must be
+// the same whenever a seed is played.
+func (s *script) exact() (list []string) {
+	for _, l := range s.inOrder() {
+		list = append(list, fmt.Sprintf("%v %s %s", l.at, l.who, l.text))
+	}
+	return list
+}
+
+// inOrder returns the lines by time. What several do at one instant has no order
+// of its own; it is sorted.
+func (s *script) inOrder() []line {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lines := slices.Clone(s.lines)
 	slices.SortStableFunc(lines, func(a, b line) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.who, b.who))
 	})
-	var b strings.Builder
-	for _, l := range lines {
-		fmt.Fprintf(&b, "%7.2fs  %-5s %s\n", l.at.Truncate(resolution).Seconds(), l.who, l.text)
-	}
-	return b.String()
-}
-
-// seen returns what everybody saw, in order and without times. What one saw
-// within the resolution has no order.
-func (s *script) seen() map[string][]string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	lines := slices.Clone(s.lines)
-	slices.SortStableFunc(lines, func(a, b line) int {
-		return cmp.Or(cmp.Compare(a.at.Truncate(resolution), b.at.Truncate(resolution)), cmp.Compare(a.text, b.text))
-	})
-	seen := make(map[string][]string)
-	for _, l := range lines {
-		seen[l.who] = append(seen[l.who], l.text)
-	}
-	return seen
+	return lines
 }
 
 // resolution is how exact the times of a script are.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,7 +49,7 @@ func TestStories(t *testing.T) {
 				c := w.callers(1, 0, 1)[0]
 				c.name = "app"
 				play(teller{c, w})
-				got, broken = w.script.story(), w.judge.broken()
+				got, broken = w.script.String(), w.judge.broken()
 			})
 			for _, b := range broken {
 				t.Error(b)
@@ -336,16 +335,4 @@ func etcdOutage(s teller) {
 	time.Sleep(2 * time.Second) // the writer retries with jitter
 	s.puts("k3")
 	s.equal()
-}
-
-// story returns the transcript without what nodes do at their own pace: the
-// order of that is not fixed.
-func (s *script) story() string {
-	var b strings.Builder
-	for _, l := range strings.SplitAfter(s.String(), "\n") {
-		if !strings.Contains(l, "registration") && !strings.Contains(l, "lease renewals could not") {
-			b.WriteString(l)
-		}
-	}
-	return b.String()
 }

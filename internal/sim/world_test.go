@@ -2,8 +2,8 @@ package sim
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -11,7 +11,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/zeebo/xxh3"
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/understudy-store/understudy/internal/fakeetcd"
 	"github.com/understudy-store/understudy/journal"
@@ -43,31 +45,41 @@ func newWorld(t testing.TB, seed uint64) *world {
 	}
 	w.judge = newJudge(w.script)
 	w.etcd = fakeetcd.New(fakeetcd.Options{
-		Latency: func(c fakeetcd.Call) time.Duration { return latency(seed, w.script.now(), c) },
+		Latency: func(client string, m proto.Message) time.Duration { return latency(seed, w.script.now(), client, m) },
 	})
 	return w
 }
 
-// latency gives each request a time of its own, by who sends what kind of
-// request for which keys and when: two requests of one instant take effect one
-// after the other, in an order that the seed decides. What a request says of
-// its keys does not count: the order of changes inside a commit is not fixed.
-func latency(seed uint64, now time.Duration, c fakeetcd.Call) time.Duration {
-	h := fnv.New64a()
-	fmt.Fprint(h, seed, now.Truncate(100*time.Millisecond), c.Client, c.Request.ProtoReflect().Descriptor().Name())
-	switch r := c.Request.(type) {
+// latency gives each message a time of its own, by whose it is, what kind of
+// message about which key, and when: of two messages of one instant one arrives
+// after the other, in an order that the seed decides. What else it says does
+// not count, so that it may say more one day.
+func latency(seed uint64, now time.Duration, client string, m proto.Message) time.Duration {
+	b := make([]byte, 0, 128)
+	b = binary.LittleEndian.AppendUint64(b, seed)
+	b = binary.LittleEndian.AppendUint64(b, uint64(now))
+	b = append(b, client...)
+	b = append(b, m.ProtoReflect().Descriptor().Name()...)
+	switch m := m.(type) {
 	case *pb.RangeRequest:
-		_, _ = h.Write(r.Key)
+		b = append(b, m.Key...)
 	case *pb.PutRequest:
-		_, _ = h.Write(r.Key)
+		b = append(b, m.Key...)
 	case *pb.TxnRequest:
-		for _, op := range r.Success {
-			_, _ = h.Write(op.GetRequestPut().GetKey())
+		for _, op := range m.Success {
+			b = append(b, op.GetRequestPut().GetKey()...)
 		}
 	case *pb.LeaseKeepAliveRequest:
-		fmt.Fprint(h, r.ID)
+		b = binary.LittleEndian.AppendUint64(b, uint64(m.ID))
 	}
-	return 100*time.Microsecond + time.Duration(h.Sum64()%uint64(time.Millisecond))
+	return 50*time.Microsecond + time.Duration(xxh3.Hash(b)%uint64(500*time.Microsecond))
+}
+
+// jitter returns what the next life of a node spreads its retries by.
+func (w *world) jitter() *rand.Rand {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return rand.New(rand.NewPCG(w.rng.Uint64(), 2))
 }
 
 // placement is the store's choice of segments.
@@ -155,14 +167,15 @@ const patience = 60 * time.Second
 // await lets time pass until something holds.
 func (w *world) await(what string, holds func() bool) {
 	w.t.Helper()
-	if !w.comes(holds) {
+	if !w.comes(10*time.Millisecond, holds) {
 		w.judge.find("LIVE", "%s does not come within %v", what, patience)
 	}
 }
 
-// comes lets time pass until something holds, and reports whether it does.
-func (w *world) comes(holds func() bool) bool {
-	for deadline := w.script.now() + patience; w.script.now() < deadline; time.Sleep(10 * time.Millisecond) {
+// comes lets time pass until something holds, and reports whether it does. It
+// looks every so often.
+func (w *world) comes(every time.Duration, holds func() bool) bool {
+	for deadline := w.script.now() + patience; w.script.now() < deadline; time.Sleep(every) {
 		synctest.Wait()
 		if holds() {
 			return true
@@ -198,7 +211,7 @@ func (w *world) mount() {
 func (w *world) settle() bool {
 	w.t.Helper()
 	since := w.script.now()
-	return w.comes(func() bool {
+	return w.comes(50*time.Millisecond, func() bool {
 		if !w.well() {
 			since = w.script.now()
 		}
