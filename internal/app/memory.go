@@ -13,7 +13,7 @@ import (
 // alive, makes a small master collect all the time: a batch of puts spends a
 // third of its processor time on that. So there may be at least this much,
 // whatever is alive. It bounds what a master takes beyond Go's rule, too.
-const minGarbage = 128 << 20 // bytes
+const minGarbage = 256 << 20 // bytes
 
 // adviseCollector keeps the collector's setting fit for what is alive, unless an
 // operator has set it (GOGC).
