@@ -76,6 +76,7 @@ const patience = time.Millisecond
 // it will not hear of its reservation.
 func (c call) heard() error {
 	if len(c.puts) > 0 && c.front.Clock()-c.began > patience && c.conn.PeerGone() {
+		c.abandon() // now: answers of before may still be handed to the network
 		return errPeerGone
 	}
 	return nil
