@@ -2,7 +2,6 @@ package metadata_test
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -34,13 +33,6 @@ type world struct {
 	retaken int64                      // reservations that their own client replaced
 	mounts  map[byte]bool
 	loading [][]byte // parts of a snapshot taken so far
-}
-
-// A diskCopy is an object on the SSD of a client, while it is reached somewhere.
-type diskCopy struct {
-	id       metadata.ObjectID
-	client   segment.ClientID
-	endpoint string
 }
 
 // A queued change is not sealed yet. Changes of one group are dropped together.
@@ -227,84 +219,6 @@ func (w *world) getAction(t *rapid.T) {
 	// fast by as much.
 	slack := list.LeaseTTL / 500
 	w.use(user{id: list.ID, ranges: rangesOf(memory, 0), until: w.real().Add(list.LeaseTTL + slack)})
-}
-
-// checkCopies demands that each replica on an SSD is one that its client has
-// told of, and that the client has an SSD.
-func (w *world) checkCopies(t *rapid.T, list metadata.ReplicaList) {
-	alone := true
-	for _, r := range list.Replicas {
-		if r.Kind != metadata.LocalDisk {
-			alone = false
-			continue
-		}
-		if !w.copies[diskCopy{list.ID, r.Client, r.Endpoint}] {
-			t.Fatalf("object %v has a copy at %s of client %v that nobody made", list.ID, r.Endpoint, r.Client)
-		}
-		if _, ok := w.primary.FindLocalDisk(r.Client); !ok {
-			t.Fatalf("object %v has a copy of client %v, whose SSD is gone", list.ID, r.Client)
-		}
-	}
-	if alone {
-		w.onSSD++
-	}
-}
-
-func (w *world) localDiskAction(t *rapid.T) {
-	if slices.ContainsFunc(w.queue, func(q queued) bool {
-		switch q.change.(type) {
-		case *metadata.MountLocalDisk, *metadata.SetOffloading, *metadata.UnmountLocalDisk:
-			return true
-		}
-		return false
-	}) {
-		return // as segments, one after the other
-	}
-	owner, offloading := client(byte(1+w.pick(t, "owner", 3))), w.pick(t, "offloading", 2) == 0
-	info, mounted := w.primary.FindLocalDisk(owner)
-	switch {
-	case mounted && w.pick(t, "unmount", 4) == 0:
-		w.submit(func(err error) {
-			if err == nil {
-				maps.DeleteFunc(w.copies, func(c diskCopy, _ bool) bool { return c.client == owner })
-			}
-		}, &metadata.UnmountLocalDisk{Number: info.Number})
-	case mounted && w.pick(t, "flag", 2) == 0:
-		if e, _ := w.primary.PrepareSetOffloading(owner, offloading); e != nil {
-			w.submit(nil, e)
-		}
-	default:
-		if e := w.primary.PrepareMountLocalDisk(owner, offloading); e != nil {
-			w.submit(nil, e)
-		}
-	}
-}
-
-func (w *world) offloadedAction(t *rapid.T) {
-	key, owner := w.key(t), client(byte(1+w.pick(t, "owner", 3)))
-	o, err := w.primary.Inspect("default", key)
-	info, mounted := w.primary.FindLocalDisk(owner)
-	if err != nil || !mounted {
-		return
-	}
-	c := diskCopy{o.ID, owner, fmt.Sprint("ssd:", w.pick(t, "port", 2))}
-	e, _, _ := w.primary.PrepareOffloaded(metadata.Offloaded{
-		Tenant: "default", Key: key, ID: o.ID, Number: info.Number, Size: o.Size, Endpoint: c.endpoint,
-	})
-	if e != nil {
-		w.submit(func(err error) {
-			if err == nil {
-				w.copies[c] = true
-			}
-		}, e)
-	}
-}
-
-func (w *world) abandonAction(t *rapid.T) {
-	key := w.key(t)
-	if o, err := w.primary.Inspect("default", key); err == nil {
-		w.primary.Abandon("default", key, o.ID)
-	}
 }
 
 func (w *world) removeAction(t *rapid.T) {
