@@ -2,6 +2,7 @@ package promote
 
 import (
 	"context"
+	"time"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/follower"
@@ -201,6 +202,10 @@ func (n *Node) SnapshotStart(ctx context.Context) (*Term, []byte, journal.Positi
 		part, at := t.Store.AppendSnapshotPart(nil, 0)
 		if at.Seq == tip.Head.Seq {
 			return t, part, tip, nil
+		}
+		select { // a commit is being applied
+		case <-ctx.Done():
+		case <-time.After(time.Millisecond):
 		}
 	}
 	return nil, nil, journal.Position{}, ctx.Err()
