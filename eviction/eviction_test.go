@@ -131,12 +131,7 @@ func TestLeasedObjectsAndNearMisses(t *testing.T) {
 func TestNothingIsArmedWhileQuarantineWouldHoldIt(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 104*10)
 	p.Put(nil, lonetest.Keys("k", 10)...)
-	p.Get("k0")
-	r, _, err := p.Store.PrepareRemove(metadata.Remove{Tenant: metadata.DefaultTenant, Key: "k0", Force: true}, p.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Commit(lonetest.Removal(r))
+	intoQuarantine(t, p, "k0")
 	p.Pass(5 * time.Second)
 	l := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
 	l.AllocationFailed(104)
@@ -147,6 +142,43 @@ func TestNothingIsArmedWhileQuarantineWouldHoldIt(t *testing.T) {
 	if n := round(t, l); n == 0 {
 		t.Error("nothing evicted for an object that is too large for that")
 	}
+}
+
+// Where many puts find no room, each of them small, what leaves quarantine must
+// not starve all of them but a few.
+func TestQuarantineCountsForOnePutOnly(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 104*10)
+	p.Put(nil, lonetest.Keys("k", 10)...)
+	l := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
+	fails := func(want bool, what string) {
+		t.Helper()
+		l.AllocationFailed(104)
+		if n := round(t, l); n > 0 != want {
+			t.Errorf("%s: %d evicted", what, n)
+		}
+	}
+	intoQuarantine(t, p, "k0")
+	p.Pass(time.Second)
+	round(t, l)
+	fails(false, "the first put that found no room")
+	fails(true, "the second one, for which there will be none either")
+	fails(false, "the third one, with the wish before fulfilled")
+	p.Pass(params.HoldTime() / 2)
+	intoQuarantine(t, p, "k9")
+	p.Pass(params.HoldTime()/2 + time.Second)
+	round(t, l)
+	fails(false, "one a lease TTL later, when the first one has found its room")
+}
+
+// intoQuarantine removes a key under a reader's lease.
+func intoQuarantine(t *testing.T, p *lonetest.Primary, key string) {
+	t.Helper()
+	p.Get(key)
+	r, _, err := p.Store.PrepareRemove(metadata.Remove{Tenant: metadata.DefaultTenant, Key: key, Force: true}, p.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Commit(lonetest.Removal(r))
 }
 
 func TestExpiryPolicy(t *testing.T) {

@@ -44,6 +44,8 @@ type Loop struct {
 	Log      zerolog.Logger
 
 	armed   atomic.Bool
+	wanted  atomic.Uint64 // bytes that found no room since the last round, or for a lease TTL
+	since   metadata.Time // when that began
 	limiter *rate.Limiter
 }
 
@@ -65,10 +67,19 @@ func NewLoop(l *Loop) *Loop {
 }
 
 // AllocationFailed asks for a round: a put of size bytes found no room. It does
-// nothing while memory about to leave quarantine would hold the object.
+// nothing while memory about to leave quarantine would hold all that found none.
 func (l *Loop) AllocationFailed(size uint64) {
-	if !l.armed.Load() && l.Store.Stats().LeavingSoon < size {
+	if wanted := l.wanted.Add(size); !l.armed.Load() && l.Store.Stats().LeavingSoon < wanted {
 		l.armed.Store(true)
+	}
+}
+
+// forget drops what was wanted a lease TTL ago: what was about to leave
+// quarantine then has left it.
+func (l *Loop) forget() {
+	if now := l.Now(); now.Sub(l.since) >= l.Store.Params().HoldTime() {
+		l.since = now
+		l.wanted.Store(0)
 	}
 }
 
@@ -101,6 +112,7 @@ func (l *Loop) Run(ctx context.Context) error {
 // softly pinned ones too. The wish of a failed allocation is fulfilled when
 // something went, or nothing could.
 func (l *Loop) Round(ctx context.Context) (int, error) {
+	l.forget()
 	st := l.Store.Stats()
 	plan := l.Policy.Plan(st, l.armed.Load())
 	if plan.Target == 0 {
@@ -118,6 +130,7 @@ func (l *Loop) Round(ctx context.Context) (int, error) {
 	}
 	if n > 0 || st.Evictable == 0 {
 		l.armed.Store(false)
+		l.wanted.Store(0)
 	}
 	return n, err
 }
