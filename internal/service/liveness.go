@@ -9,6 +9,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -24,8 +25,14 @@ const livenessTick = time.Second
 // term and is no part of the state: a new primary gives every owner of a
 // segment or SSD a full TTL.
 //
-// Only time counts in which this node was answering: a tick that comes late,
-// because the process was stopped or starved, moves all deadlines by as much.
+// Only time counts in which clients could have been heard. What does not count
+// moves all deadlines by as much:
+//
+//   - how late a tick comes, because the process was stopped or starved;
+//   - a tick at which this node may not answer, because its session with etcd may
+//     have ended;
+//   - of several clients all silent, what goes beyond half a TTL: that this node
+//     was cut off is more likely than that all hosts died at once.
 type Liveness struct {
 	ttl   time.Duration
 	clock clock.Clock
@@ -33,6 +40,8 @@ type Liveness struct {
 	mu      sync.Mutex
 	clients map[segment.ClientID]heard
 	last    time.Duration // tick
+	ping    time.Duration // last one of any client
+	alone   bool          // all have been silent for too long to believe it
 }
 
 // heard is what is remembered of a client.
@@ -45,6 +54,7 @@ type heard struct {
 // the store's segments alive, and those of its SSDs watched.
 func NewLiveness(ttl time.Duration, clk clock.Clock, store *metadata.Store) *Liveness {
 	l := &Liveness{ttl: ttl, clock: clk, clients: make(map[segment.ClientID]heard), last: clk()}
+	l.ping = l.last
 	for _, disk := range store.LocalDisks() {
 		l.clients[disk.Client] = heard{l.last + ttl, false}
 	}
@@ -72,7 +82,8 @@ func (l *Liveness) add(client segment.ClientID, known bool) error {
 	if !watched && len(l.clients) >= MaxClients {
 		return errs.New(errs.Unavailable, "liveness", "%d clients are known, which is the most there can be", MaxClients)
 	}
-	l.clients[client] = heard{l.clock() + l.ttl, known || c.known}
+	l.ping = l.clock()
+	l.clients[client] = heard{l.ping + l.ttl, known || c.known}
 	return nil
 }
 
@@ -80,9 +91,10 @@ func (l *Liveness) add(client segment.ClientID, known bool) error {
 func (l *Liveness) Touch(client segment.ClientID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.ping = l.clock()
 	c, watched := l.clients[client]
 	if watched {
-		l.clients[client] = heard{l.clock() + l.ttl, c.known}
+		l.clients[client] = heard{l.ping + l.ttl, c.known}
 	}
 	return c.known
 }
@@ -94,14 +106,15 @@ func (l *Liveness) Active() int {
 	return len(l.clients)
 }
 
-// expire forgets and returns the clients that have been silent for too long.
-func (l *Liveness) expire() []segment.ClientID {
+// expire is a tick, at which this node answers or not. It forgets and returns
+// the clients that have been silent for too long.
+func (l *Liveness) expire(answering bool) []segment.ClientID {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.clock()
-	if late := now - l.last - livenessTick; late > livenessTick/2 {
+	if lost := l.lost(now, answering); lost > 0 && !safeguard.Off(safeguard.StallAllowance) {
 		for client, c := range l.clients {
-			l.clients[client] = heard{c.deadline + late, c.known}
+			l.clients[client] = heard{c.deadline + lost, c.known}
 		}
 	}
 	l.last = now
@@ -115,18 +128,44 @@ func (l *Liveness) expire() []segment.ClientID {
 	return silent
 }
 
+// lost returns how much of the time since the last tick does not count. Needs
+// the lock.
+func (l *Liveness) lost(now time.Duration, answering bool) time.Duration {
+	l.alone = len(l.clients) > 1 && now-l.ping > l.ttl/2
+	if l.alone || !answering {
+		return now - l.last
+	}
+	if late := now - l.last - livenessTick; late > livenessTick/2 {
+		return late
+	}
+	return 0
+}
+
+// isAlone reports whether nobody was heard of for so long that this node rather
+// takes itself to be cut off.
+func (l *Liveness) isAlone() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.alone
+}
+
 // WatchClients unmounts the segments of clients that go silent, until the
 // context ends.
 func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
 	tick := time.NewTicker(livenessTick)
 	defer tick.Stop()
-	for {
+	for alone := false; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-tick.C:
 		}
-		for _, client := range m.Liveness.expire() {
+		silent := m.Liveness.expire(m.Fence() == nil)
+		before := alone
+		if alone = m.Liveness.isAlone(); alone && !before {
+			log.Warn().Int("clients", m.Liveness.Active()).Msg("no client is heard of: this node may be cut off, so none is taken for dead")
+		}
+		for _, client := range silent {
 			n, err := m.ExpireClient(ctx, client)
 			switch {
 			case err == nil:

@@ -21,7 +21,7 @@ func TestLateTicksDoNotExpireClients(t *testing.T) {
 	}
 	tick := func(d time.Duration) int {
 		now += d
-		return len(l.expire())
+		return len(l.expire(true))
 	}
 	for range 5 {
 		if tick(time.Second) != 0 {
@@ -48,6 +48,71 @@ func TestLateTicksDoNotExpireClients(t *testing.T) {
 	}
 }
 
+// An answer that this node may not give is no silence of its clients: etcd was
+// away for 30 s, and they could not be heard.
+func TestFencedTimeDoesNotExpireClients(t *testing.T) {
+	var now time.Duration
+	l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+	if err := l.Add(segment.ClientID{1}); err != nil {
+		t.Fatal(err)
+	}
+	tick := func(answering bool) int {
+		now += time.Second
+		return len(l.expire(answering))
+	}
+	for range 5 {
+		tick(true)
+	}
+	for range 30 {
+		if tick(false) != 0 {
+			t.Fatalf("expired at %v, while this node answered nobody", now)
+		}
+	}
+	for range 4 {
+		if tick(true) != 0 {
+			t.Fatalf("expired at %v, after 5 s and less than 5 s of silence", now)
+		}
+	}
+	if tick(true) != 1 {
+		t.Error("does not expire after 10 s of silence in which this node answered")
+	}
+}
+
+// Of several clients that are all silent none expires: this node may be cut off.
+// As soon as one is heard of, the others have what is left of their time.
+func TestClientsDoNotAllDieAtOnce(t *testing.T) {
+	var now time.Duration
+	l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+	first, second := segment.ClientID{1}, segment.ClientID{2}
+	for _, c := range []segment.ClientID{first, second} {
+		if err := l.Add(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 60 {
+		now += time.Second
+		if n := len(l.expire(true)); n != 0 || l.isAlone() != (now > 5*time.Second) {
+			t.Fatalf("at %v: %d expired, alone %t", now, n, l.isAlone())
+		}
+	}
+	left := 0
+	for ; left < 10; left++ {
+		if !l.Touch(first) {
+			t.Fatal("the one that is heard of is not known any more")
+		}
+		now += time.Second
+		if len(l.expire(true)) > 0 {
+			break
+		}
+		if l.isAlone() {
+			t.Fatal("alone with a client that pings")
+		}
+	}
+	if left != 4 || l.Touch(second) || !l.Touch(first) {
+		t.Errorf("the silent one had %d s left, want 4", left)
+	}
+}
+
 // The owner of an SSD that this master does not know is told to mount its
 // segments as long as it pings, and expires when it does not.
 func TestWatchedClients(t *testing.T) {
@@ -59,17 +124,17 @@ func TestWatchedClients(t *testing.T) {
 	}
 	for range 20 {
 		now += time.Second
-		if n := len(l.expire()); n != 0 || l.Touch(client) {
+		if n := len(l.expire(true)); n != 0 || l.Touch(client) {
 			t.Fatalf("at %v: %d expired, or it is known", now, n)
 		}
 	}
 	for range 9 {
 		now += time.Second
-		if len(l.expire()) != 0 {
+		if len(l.expire(true)) != 0 {
 			t.Fatalf("expires at %v, which is too early", now)
 		}
 	}
-	if now += time.Second; len(l.expire()) != 1 {
+	if now += time.Second; len(l.expire(true)) != 1 {
 		t.Error("does not expire")
 	}
 }
