@@ -75,6 +75,8 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 			return fmt.Errorf("commit %d: %w while its fate was open", c.Head.Seq, errDeposed)
 		case errors.Is(err, ErrFenced):
 			return err
+		case safeguard.Off(safeguard.CommitDoubt):
+			return &RefusedError{err}
 		default:
 			if doubtful, err = l.resolve(ctx, c); err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -19,7 +20,9 @@ type replica struct {
 
 // exists reports whether the replica is part of the state: an unmounted segment
 // or SSD takes its replicas along at once, wherever they are still linked.
-func (r *replica) exists() bool { return r.segment == nil || !r.segment.Gone() }
+func (r *replica) exists() bool {
+	return r.segment == nil || !r.segment.Gone() || safeguard.Off(safeguard.GoneSegments)
+}
 
 func (r *replica) readable() bool { return r.status == Complete && r.exists() }
 

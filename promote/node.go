@@ -12,6 +12,7 @@ import (
 
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/follower"
+	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -288,7 +289,7 @@ func (n *Node) mayStartEmpty(ctx context.Context, head journal.Position, begun t
 	switch {
 	case !n.MayStartEmpty, head.Head.Seq == 0:
 		return false, nil
-	case !allowed && !n.OwnsEtcd:
+	case !allowed && !n.OwnsEtcd && !safeguard.Off(safeguard.NoEmptyStart):
 		return false, nil // an operator must say so: others may hold the state
 	case n.Clock()-begun < n.SessionTTL:
 		return false, nil // a node that holds the state has this long to show itself

@@ -142,16 +142,25 @@ func (b *bulk) there(ctx context.Context, keys []string) ([]bool, error) {
 }
 
 // churn puts new objects all the time, as many a second as it is told or as
-// possible, until the context ends. That there is no room is no error: eviction
+// possible, until done is closed. What it has begun then it ends, unless the
+// context ends before: reservations that nobody ends lie in the memory for ten
+// minutes and cannot be evicted. That there is no room is no error: eviction
 // makes some.
-func (b *bulk) churn(ctx context.Context, perSecond int, size uint64) error {
+func (b *bulk) churn(ctx context.Context, done <-chan struct{}, perSecond int, size uint64) error {
 	const batch = 250
 	run := uuid.NewString()[:8]
 	tick := time.NewTicker(time.Second * batch / time.Duration(perSecond))
 	defer tick.Stop()
 	g, working := errgroup.WithContext(ctx)
 	g.SetLimit(2 * bulkWriters)
-	for n := 0; working.Err() == nil; n += batch {
+	for n := 0; ; n += batch {
+		select {
+		case <-tick.C:
+		case <-done:
+			return g.Wait()
+		case <-working.Done():
+			return g.Wait()
+		}
 		g.Go(func() error {
 			keys := make([]string, batch)
 			for i := range keys {
@@ -163,16 +172,7 @@ func (b *bulk) churn(ctx context.Context, perSecond int, size uint64) error {
 			}
 			return nil
 		})
-		select {
-		case <-tick.C:
-		case <-working.Done():
-		}
 	}
-	err := g.Wait()
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // underPressure returns a round during which a bulk puts so many objects a
@@ -185,12 +185,15 @@ func (e *Env) underPressure(perSecond int, round func(context.Context) error) fu
 		}
 		e.pressed = b
 		defer func() { e.pressed = nil; b.end(e) }()
-		pressing, stop := context.WithCancel(ctx)
-		defer stop()
+		pressing, abort := context.WithCancel(ctx)
+		defer abort()
+		done := make(chan struct{})
 		var churn errgroup.Group
-		churn.Go(func() error { return b.churn(pressing, perSecond, churnSize) })
+		churn.Go(func() error { return b.churn(pressing, done, perSecond, churnSize) })
 		err = round(ctx)
-		stop()
+		if close(done); err != nil {
+			abort()
+		}
 		return errors.Join(err, churn.Wait())
 	}
 }

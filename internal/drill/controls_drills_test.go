@@ -11,10 +11,10 @@ import (
 	"github.com/understudy-store/understudy/internal/safeguard"
 )
 
-// Each drill notices when its safeguard is missing.
+// Each drill notices when a safeguard is missing that it is for.
 func TestControls(t *testing.T) {
 	for _, c := range drill.Controls() {
-		t.Run(string(c.Break), func(t *testing.T) {
+		t.Run(c.Drill+"/"+string(c.Break), func(t *testing.T) {
 			caught := drill.RunControl(t.Context(), c, drill.Options{Seed: *seed, Progress: func(s string) { t.Log(s) }})
 			b, _ := json.MarshalIndent(caught, "", "  ")
 			if t.Logf("%s", b); !caught.OK {
@@ -24,10 +24,15 @@ func TestControls(t *testing.T) {
 	}
 }
 
-func TestEverySafeguardHasAControl(t *testing.T) {
+func TestEveryDrillAndSafeguardHasAControl(t *testing.T) {
+	for _, d := range drill.All() {
+		if !slices.ContainsFunc(drill.Controls(), func(c drill.Control) bool { return c.Drill == d.Name }) {
+			t.Errorf("drill %s has none", d.Name)
+		}
+	}
 	for _, name := range safeguard.All() {
 		if !slices.ContainsFunc(drill.Controls(), func(c drill.Control) bool { return c.Break == name }) {
-			t.Errorf("%s has none", name)
+			t.Errorf("safeguard %s has none", name)
 		}
 	}
 }

@@ -46,6 +46,8 @@ type Options struct {
 	Dir        string        // for data and logs while a drill runs; default: the system's for temporary files
 	Way        rig.Way       // of the recorded clients
 	Break      string        // a safeguard that all nodes leave out: builds with the tag "drills" only
+
+	notices []string // what a control must notice
 	// Progress is told what a drill does; may be nil.
 	Progress func(text string)
 }

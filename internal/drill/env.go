@@ -111,7 +111,7 @@ func (e *Env) rounds(ctx context.Context, ep episode, round func(ctx context.Con
 		}
 	}
 	enough := func() bool {
-		return e.result.Rounds >= n || e.Duration > 0 && e.Now()-e.began >= e.Duration || e.Break != "" && e.result.broken()
+		return e.result.Rounds >= n || e.Duration > 0 && e.Now()-e.began >= e.Duration || e.noticed()
 	}
 	most := perEpisode
 	if e.Break != "" {
@@ -132,6 +132,17 @@ func (e *Env) rounds(ctx context.Context, ep episode, round func(ctx context.Con
 		}
 	}
 	return nil
+}
+
+// noticed reports whether a control has seen what it is for.
+func (e *Env) noticed() bool { return len(e.notices) > 0 && e.result.notices(e.notices) }
+
+// notices reports whether the promise of one of some letters was seen broken, or
+// the check of one of some names has failed.
+func (r *Result) notices(any []string) bool {
+	return slices.ContainsFunc(any, func(what string) bool {
+		return r.Violations[what] > 0 || slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Name == what && !c.OK })
+	})
 }
 
 // broken reports whether a promise was seen broken.

@@ -86,7 +86,11 @@ func stopAllOfEtcd(ctx context.Context, e *Env) error {
 	if e.Short {
 		away = 3 * e.SessionTTL
 	}
-	return e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) error {
+	// While it is gone clients are heard until the session ends, and then not for
+	// longer than they live without a Ping: none may expire.
+	ttl := away - e.SessionTTL - time.Second
+	ep := episode{shape: shape{args: []string{"--client_ttl=" + ttl.String()}}, work: &work{}}
+	return e.rounds(ctx, ep, func(ctx context.Context) error {
 		primary, term, _, err := e.readyPair(ctx)
 		if err != nil {
 			return err
@@ -152,7 +156,8 @@ func (e *Env) withoutEtcd(answers []answer, term uint64, gone, dead time.Duratio
 	e.result.check("then silence", silent > 0, "%d calls got NOT_LEADER without a hint behind its end", silent)
 }
 
-// slowEtcd makes all answers of etcd late.
+// slowEtcd makes all answers of etcd late, and breaks the clients' connections
+// now and then meanwhile.
 func slowEtcd(ctx context.Context, e *Env) error {
 	const delay = 2 * time.Second
 	lasts := time.Minute
@@ -160,7 +165,7 @@ func slowEtcd(ctx context.Context, e *Env) error {
 		lasts = 15 * time.Second
 	}
 	return e.episode(ctx, episode{shape: shape{sessionTTL: 10 * time.Second}, work: &work{}}, func(ctx context.Context) error {
-		_, term, _, err := e.readyPair(ctx)
+		primary, term, _, err := e.readyPair(ctx)
 		if err != nil {
 			return err
 		}
@@ -171,8 +176,15 @@ func slowEtcd(ctx context.Context, e *Env) error {
 		for _, n := range e.cluster.nodes {
 			n.setEtcd(netfault.SlowAnswers(delay))
 		}
-		if err := wait(ctx, lasts); err != nil {
-			return err
+		const parts = 5
+		for range parts {
+			if err := wait(ctx, lasts/parts); err != nil {
+				return err
+			}
+			// Who waits for a commit loses the connection and repeats the call
+			// while the first one is under way.
+			primary.front.Set(netfault.Cut)
+			primary.front.Heal()
 		}
 		for _, n := range e.cluster.nodes {
 			n.setEtcd(netfault.Fault{})
@@ -185,7 +197,7 @@ func slowEtcd(ctx context.Context, e *Env) error {
 		if err := e.load.answers(ctx, answersPerWait); err != nil {
 			return err
 		}
-		e.did("answers of etcd took %v for %v; term %d, before %d", delay, lasts, now, term)
+		e.did("answers of etcd took %v for %v, connections of clients broke %d times; term %d, before %d", delay, lasts, parts, now, term)
 		e.result.Rounds++
 		return e.bounded()
 	})
@@ -227,6 +239,7 @@ func peakMemory(pid int) (int64, error) {
 
 // loseAnswer loses etcd's answer to a commit that it has applied.
 func loseAnswer(ctx context.Context, e *Env) error {
+	const tries = 5 // until one was to a commit
 	return e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) error {
 		primary, term, _, err := e.readyPair(ctx)
 		if err != nil {
@@ -235,15 +248,21 @@ func loseAnswer(ctx context.Context, e *Env) error {
 		if err := e.letWork(ctx); err != nil {
 			return err
 		}
-		e.load.Mark("answers of etcd to " + primary.name + " are lost")
-		primary.setEtcd(netfault.LoseAnswers)
-		applied, head, err := e.openCommit(ctx, primary)
-		primary.setEtcd(netfault.Fault{}) // resets the connections
-		if err != nil {
-			return err
-		}
-		if err := e.load.answers(ctx, answersPerWait); err != nil {
-			return err
+		var applied, head uint64
+		for try := 0; head == applied; try++ {
+			if try == tries {
+				return fmt.Errorf("no answer to a commit was lost in %d tries", try)
+			}
+			e.load.Mark("answers of etcd to " + primary.name + " are lost")
+			primary.setEtcd(netfault.LoseAnswers)
+			applied, head, err = e.openCommit(ctx, primary)
+			primary.setEtcd(netfault.Fault{}) // resets the connections
+			if err != nil {
+				return err
+			}
+			if err := e.load.answers(ctx, answersPerWait); err != nil {
+				return err
+			}
 		}
 		_, now, err := e.cluster.primary(ctx, 0)
 		if err != nil {
@@ -257,11 +276,13 @@ func loseAnswer(ctx context.Context, e *Env) error {
 }
 
 // openCommit waits until etcd has applied a commit that its primary does not
-// know of: then the writer hangs on it, for the answer is lost.
+// know of: then the writer hangs on it, for the answer is lost. If the answer
+// that was lost was one to something else, such as the lease of the next
+// records, nothing comes of it: then both are the same.
 func (e *Env) openCommit(ctx context.Context, primary *node) (applied, head uint64, err error) {
 	const still = 5 // polls without a commit
 	same := 0
-	err = poll(ctx, e.SessionTTL/2, "a commit of the primary is open", func(ctx context.Context) (bool, error) {
+	err = poll(ctx, e.SessionTTL/2, "the primary's writer hangs", func(ctx context.Context) (bool, error) {
 		at, err := e.cluster.head(ctx)
 		if err != nil {
 			return false, err
@@ -270,7 +291,7 @@ func (e *Env) openCommit(ctx context.Context, primary *node) (applied, head uint
 		if err != nil {
 			return false, err
 		}
-		if uint64(at.Head.Seq) == head && d.GetSequence() == applied && applied < head {
+		if uint64(at.Head.Seq) == head && d.GetSequence() == applied {
 			same++
 		} else {
 			same = 0

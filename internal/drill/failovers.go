@@ -80,7 +80,7 @@ func handOver(ctx context.Context, e *Env) error {
 		if !byTerm {
 			return nil
 		}
-		if err := primary.Stop(30 * time.Second); err != nil {
+		if err := primary.Wait(30 * time.Second); err != nil {
 			e.result.check("ends in order", false, "after SIGTERM: %v", err)
 		}
 		return e.restart(ctx, primary)
@@ -218,7 +218,10 @@ func partPrimaryFromEtcd(ctx context.Context, e *Env) error {
 
 // partPrimaryFromClients cuts the primary off from clients and peers alone.
 func partPrimaryFromClients(ctx context.Context, e *Env) error {
-	return e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) error {
+	away := 3 * e.SessionTTL
+	// Longer than clients live without a Ping: none may expire.
+	ep := episode{shape: shape{args: []string{"--client_ttl=" + (away - time.Second).String()}}, work: &work{}}
+	return e.rounds(ctx, ep, func(ctx context.Context) error {
 		primary, term, _, err := e.readyPair(ctx)
 		if err != nil {
 			return err
@@ -229,7 +232,7 @@ func partPrimaryFromClients(ctx context.Context, e *Env) error {
 		e.load.Mark("cutting clients off " + primary.name)
 		since := e.load.Now()
 		primary.front.Set(netfault.Cut)
-		if err := wait(ctx, 2*e.SessionTTL); err != nil {
+		if err := wait(ctx, away); err != nil {
 			return err
 		}
 		primary.front.Heal()
@@ -240,8 +243,8 @@ func partPrimaryFromClients(ctx context.Context, e *Env) error {
 		if err != nil {
 			return err
 		}
-		e.result.check("no failover", now == term, "the term was %d and is %d, after clients were cut off for %v", term, now, 2*e.SessionTTL)
-		e.did("cut clients off %s for %v; still term %d; they had no answer for %v", primary.name, 2*e.SessionTTL, now, e.load.Outage(since).Round(time.Millisecond))
+		e.result.check("no failover", now == term, "the term was %d and is %d, after clients were cut off for %v", term, now, away)
+		e.did("cut clients off %s for %v; still term %d; they had no answer for %v", primary.name, away, now, e.load.Outage(since).Round(time.Millisecond))
 		return nil
 	})
 }
@@ -332,14 +335,15 @@ func (e *Env) coldStart(ctx context.Context) error {
 	}
 	// It must not serve by itself: another node might have the state. For how
 	// long nothing happens is the fault.
-	if err := wait(ctx, 2*e.SessionTTL); err != nil {
+	alone := 3 * e.SessionTTL
+	if err := wait(ctx, alone); err != nil {
 		return err
 	}
 	s, err := first.Status(ctx)
 	if err != nil {
 		return err
 	}
-	e.result.check("no silent empty start", !rig.Serves(s), "the first node is %v, %v after all were killed", s.GetNode().GetRole(), 2*e.SessionTTL)
+	e.result.check("no silent empty start", !rig.Serves(s), "the first node is %v, %v after all were killed", s.GetNode().GetRole(), alone)
 	e.did("%s waits: %s", first.name, s.GetNode().GetNotPromotableReason())
 	if _, err := first.Admin.StartEmpty(ctx, &pb.StartEmptyRequest{Term: s.GetJournal().GetHeadTerm()}); err != nil {
 		return fmt.Errorf("starting empty: %w", err)

@@ -59,7 +59,7 @@ func (e *Env) fallBehind(ctx context.Context, ways ...lag) error {
 			return fmt.Errorf("%s a standby, compacted %t: %w", way.what, way.compacted, err)
 		}
 		e.result.Rounds++
-		if e.Break != "" && e.result.broken() {
+		if e.noticed() {
 			return nil
 		}
 	}
@@ -155,7 +155,7 @@ func bootstrap(ctx context.Context, e *Env) error {
 	const perSecond = 10_000
 	ep := episode{
 		shape: shape{nodes: 1, eventsTTL: max(e.EventsTTL, 20*time.Second)},
-		work:  &work{memory: 1 << 20, rate: 2 * defaultRate, evicts: true},
+		work:  &work{keys: 2048, memory: 1 << 20, rate: 2 * defaultRate, evicts: true},
 	}
 	return e.rounds(ctx, ep, e.underPressure(perSecond, func(ctx context.Context) error {
 		primary, _, err := e.cluster.primary(ctx, 0)

@@ -202,8 +202,12 @@ func (e *Env) garbageInHead(ctx context.Context) error {
 	if _, err := e.cluster.etcd.Put(ctx, e.cluster.layout.Head(), "nonsense"); err != nil {
 		return err
 	}
+	limit := time.Minute
+	if e.Break != "" {
+		limit = brokenTimeout / 2
+	}
 	for _, n := range e.cluster.nodes {
-		if err := poll(ctx, time.Minute, n.name+" says that the journal cannot be read", func(context.Context) (bool, error) {
+		if err := poll(ctx, limit, n.name+" says that the journal cannot be read", func(context.Context) (bool, error) {
 			b, err := os.ReadFile(n.Log)
 			return bytes.Contains(b, []byte("cannot be read")), err
 		}); err != nil {

@@ -297,6 +297,9 @@ func hostDies(ctx context.Context, e *Env) error {
 			return err
 		}
 		seen := e.load.Now()
+		if err := e.goneAtOnce(ctx, primary); err != nil {
+			return err
+		}
 		if err := e.load.answers(ctx, 100); err != nil {
 			return err
 		}
@@ -312,6 +315,26 @@ func hostDies(ctx context.Context, e *Env) error {
 		e.result.Rounds++
 		return nil
 	})
+}
+
+// goneAtOnce demands that nobody is led to the memory of the host that died, on
+// a primary that has unmounted it.
+func (e *Env) goneAtOnce(ctx context.Context, primary *node) error {
+	objects := pb.NewObjectServiceClient(primary.Conn)
+	keys := make([]string, bulkBatch)
+	for i := range keys {
+		keys[i] = bulkKey(0, i)
+	}
+	resp, err := objects.BatchExistKey(ctx, &pb.BatchExistKeyRequest{Keys: keys})
+	if err != nil {
+		return fmt.Errorf("asking for the objects of the dead host: %w", err)
+	}
+	for i, exists := range resp.GetExists() {
+		if exists {
+			e.result.violate("A", 1, keys[i]+" is served, in the memory of a host that died")
+		}
+	}
+	return nil
 }
 
 // mount lends memory that is not there.

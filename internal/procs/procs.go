@@ -167,6 +167,12 @@ func (p *Process) Kill() {
 // timeout is killed.
 func (p *Process) Stop(timeout time.Duration) error {
 	_ = p.Signal(syscall.SIGTERM)
+	return p.Wait(timeout)
+}
+
+// Wait waits until the process, which was told to end, has done so. It fails if
+// it ended with an error, or has to be killed because it takes too long.
+func (p *Process) Wait(timeout time.Duration) error {
 	select {
 	case <-p.ended:
 	case <-time.After(timeout):
