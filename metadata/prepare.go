@@ -329,32 +329,6 @@ func (s *Store) beginRemoval(sh *shard, o *object, now Time) *Removal {
 // Abort ends the waiting for a removal that will not be committed.
 func (r *Removal) Abort() { r.pending.resolve() }
 
-// PrepareRemoveMatching decides the removal of up to limit objects of a shard
-// whose tenant is the given one (or any, if empty) and whose keys match,
-// skipping those that are leased (unless forced), in progress, or waiting for
-// another mutation. It reports whether the limit ended the search.
-func (s *Store) PrepareRemoveMatching(dst []*Removal, shardNumber int, tenant string, match func(key string) bool,
-	force bool, now Time, limit int,
-) ([]*Removal, bool) {
-	sh := &s.shards[shardNumber]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for o := range sh.byKey.all() {
-		if limit == 0 {
-			return dst, true
-		}
-		if !o.exists() || o.has(flagPending|flagVictim) || o.removable(force, now) != nil {
-			continue
-		}
-		if tenant != "" && s.tenants.name(o.tenant) != tenant || match != nil && !match(o.key) {
-			continue
-		}
-		dst = append(dst, s.beginRemoval(sh, o, now))
-		limit--
-	}
-	return dst, false
-}
-
 // A Clearing is what a BatchReplicaClear comes down to for one key: the
 // removal of the object, or the loss of the replicas on one segment.
 type Clearing struct {

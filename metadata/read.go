@@ -95,15 +95,14 @@ func (s *Store) describe(o *object) Object {
 	return d
 }
 
-// Keys appends the keys of a shard's objects that match to dst, with their
-// tenants, readable ones only if so asked. It holds the shard's lock while it
-// does.
-func (s *Store) Keys(dst []ObjectKey, shard int, readable bool, match func(key string) bool) []ObjectKey {
+// Keys appends the keys of a shard's objects to dst, with their tenants,
+// readable ones only if so asked. It holds the shard's lock while it does.
+func (s *Store) Keys(dst []ObjectKey, shard int, readable bool) []ObjectKey {
 	sh := &s.shards[shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for o := range sh.byKey.all() {
-		if !o.exists() || readable && !o.readable() || match != nil && !match(o.key) {
+		if !o.exists() || readable && !o.readable() {
 			continue
 		}
 		dst = append(dst, ObjectKey{s.tenants.name(o.tenant), o.key})

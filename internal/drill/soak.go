@@ -68,6 +68,10 @@ func (e *Env) anyFault(ctx context.Context) error {
 	f := all[e.rng.IntN(len(all))]
 	e.did("%s (primary %s, term %d)", f.name, primary.name, term)
 	e.load.Mark(f.name)
+	if e.rng.IntN(4) == 0 { // who waits for an answer has to repeat the call
+		primary.front.Set(netfault.Cut)
+		primary.front.Heal()
+	}
 	if err := f.do(ctx, e, primary, standby, term); err != nil {
 		return fmt.Errorf("%s: %w", f.name, err)
 	}
@@ -117,6 +121,20 @@ func faults() []fault {
 				return err
 			}
 			return e.cluster.startMembers(ctx, m)
+		}},
+		{"SIGKILL of all of etcd", func(ctx context.Context, e *Env, _, _ *node, _ uint64) error {
+			for _, m := range e.cluster.members {
+				m.kill()
+			}
+			if err := wait(ctx, e.aWhile()); err != nil {
+				return err
+			}
+			return e.cluster.startMembers(ctx, e.cluster.members...)
+		}},
+		{"the primary without clients for a while", func(ctx context.Context, e *Env, primary, _ *node, _ uint64) error {
+			primary.front.Set(netfault.Cut)
+			defer primary.front.Heal()
+			return wait(ctx, e.aWhile())
 		}},
 		{"compaction of etcd", func(ctx context.Context, e *Env, _, _ *node, _ uint64) error {
 			return e.cluster.compact(ctx)

@@ -167,12 +167,11 @@ func scan(ctx context.Context, store *metadata.Store, tenant string, readable bo
 		if err := ctx.Err(); err != nil {
 			return "", errs.Wrap(errs.Unavailable, "scan", err)
 		}
-		keys = store.Keys(keys[:0], shard, readable, match)
+		keys = slices.DeleteFunc(store.Keys(keys[:0], shard, readable), func(k metadata.ObjectKey) bool {
+			return k.Tenant != tenant || k.Key <= after && after != "" || match != nil && !match(k.Key)
+		})
 		slices.SortFunc(keys, func(a, b metadata.ObjectKey) int { return cmp.Compare(a.Key, b.Key) })
 		for _, k := range keys {
-			if k.Tenant != tenant || k.Key <= after && after != "" {
-				continue
-			}
 			if page.Size > 0 && taken == page.Size {
 				return formatToken(shard, after), nil
 			}
