@@ -3,6 +3,7 @@ package eviction_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -128,46 +129,84 @@ func TestLeasedObjectsAndNearMisses(t *testing.T) {
 	}
 }
 
-func TestNothingIsArmedWhileQuarantineWouldHoldIt(t *testing.T) {
+// After a takeover all that is freed waits in quarantine, and to evict more does
+// not help a put that fails meanwhile.
+func TestNothingIsArmedInTheGuardWhileQuarantineWouldHoldIt(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 104*10)
 	p.Put(nil, lonetest.Keys("k", 10)...)
-	intoQuarantine(t, p, "k0")
-	p.Pass(5 * time.Second)
+	p.Commit(&metadata.TermStart{Term: 1, Params: params, Guard: params.HoldTime()})
+	p.Pass(time.Second)
 	l := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
-	l.AllocationFailed(104)
-	if n := round(t, l); n != 0 {
-		t.Errorf("%d evicted for an object that the quarantine will have room for", n)
+	fails := func(size uint64, want int, what string) {
+		t.Helper()
+		l.AllocationFailed(size)
+		if n := round(t, l); n != want {
+			t.Errorf("%s: %d evicted, want %d", what, n, want)
+		}
 	}
-	l.AllocationFailed(105)
-	if n := round(t, l); n == 0 {
-		t.Error("nothing evicted for an object that is too large for that")
+	fails(104, 1, "nothing is in quarantine")
+	fails(104, 0, "the quarantine will have room for it")
+	fails(105, 1, "the quarantine will not have room enough")
+	p.Pass(params.HoldTime())
+	intoQuarantine(t, p, "k9")
+	p.Pass(time.Second)
+	fails(1, 1, "the guard is over")
+}
+
+// Outside of a guard a put that fails makes room, though there always is
+// something in quarantine: else all puts but a few starve.
+func TestQuarantineDoesNotStarvePuts(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 104*100)
+	p.Put(nil, lonetest.Keys("k", 100)...)
+	for i := range 20 {
+		intoQuarantine(t, p, fmt.Sprint("k", 80+i))
+	}
+	l := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.05})
+	for i := range 10 {
+		p.Pass(10 * time.Millisecond)
+		l.AllocationFailed(104)
+		if n := round(t, l); n == 0 {
+			t.Fatalf("the %d. put that failed made no room", i+1)
+		}
 	}
 }
 
-// Where many puts find no room, each of them small, what leaves quarantine must
-// not starve all of them but a few.
-func TestQuarantineCountsForOnePutOnly(t *testing.T) {
-	p := lonetest.Start(t, metadata.Options{}, params, 104*10)
-	p.Put(nil, lonetest.Keys("k", 10)...)
-	l := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
-	fails := func(want bool, what string) {
-		t.Helper()
-		l.AllocationFailed(104)
-		if n := round(t, l); n > 0 != want {
-			t.Errorf("%s: %d evicted", what, n)
+// Objects whose renewed leases ended before the next scan are victims like any
+// other, and count.
+func TestLeasesShorterThanAScanKeepToTheTarget(t *testing.T) {
+	short := params
+	short.LeaseTTL = 500 * time.Millisecond
+	p := lonetest.Start(t, metadata.Options{}, short, 104*6000)
+	p.Put(nil, lonetest.Keys("k", 5000)...)
+	p.Pass(100 * time.Millisecond)
+	p.Get(lonetest.Keys("k", 5000)...) // in memory only
+	p.Pass(600 * time.Millisecond)
+	p.Put(nil, "new")
+	p.Pass(100 * time.Millisecond)
+	l := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.01, SoftPins: true})
+	for range 4 {
+		l.AllocationFailed(100)
+		if n := round(t, l); n > 51 {
+			t.Errorf("%d evicted, the target was 1 in 100 of 5,001", n)
 		}
+		p.Pass(time.Second)
 	}
-	intoQuarantine(t, p, "k0")
+	if n := p.Alive(lonetest.Keys("k", 5000)...); n == 5000 {
+		t.Error("nothing was evicted in four rounds")
+	}
+}
+
+// Of a put that no eviction can help nothing is remembered.
+func TestNothingIsEvictedForAPutOfLongAgo(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 104*10)
+	l := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.05})
+	l.AllocationFailed(1 << 30)
+	round(t, l)
+	p.Put(nil, "first")
 	p.Pass(time.Second)
-	round(t, l)
-	fails(false, "the first put that found no room")
-	fails(true, "the second one, for which there will be none either")
-	fails(false, "the third one, with the wish before fulfilled")
-	p.Pass(params.HoldTime() / 2)
-	intoQuarantine(t, p, "k9")
-	p.Pass(params.HoldTime()/2 + time.Second)
-	round(t, l)
-	fails(false, "one a lease TTL later, when the first one has found its room")
+	if n := round(t, l); n != 0 {
+		t.Errorf("%d evicted for a put that failed in an empty store", n)
+	}
 }
 
 // intoQuarantine removes a key under a reader's lease.

@@ -44,8 +44,6 @@ type Loop struct {
 	Log      zerolog.Logger
 
 	armed   atomic.Bool
-	wanted  atomic.Uint64 // bytes that found no room since the last round, or for a lease TTL
-	since   metadata.Time // when that began
 	limiter *rate.Limiter
 }
 
@@ -66,20 +64,16 @@ func NewLoop(l *Loop) *Loop {
 	return l
 }
 
-// AllocationFailed asks for a round: a put of size bytes found no room. It does
-// nothing while memory about to leave quarantine would hold all that found none.
+// AllocationFailed asks for a round: a put of size bytes found no room. In the
+// guard of a term it does nothing while memory about to leave quarantine would
+// hold the object: what is evicted then waits in quarantine too, and puts that
+// fail meanwhile would empty the cache.
 func (l *Loop) AllocationFailed(size uint64) {
-	if wanted := l.wanted.Add(size); !l.armed.Load() && l.Store.Stats().LeavingSoon < wanted {
+	switch {
+	case l.armed.Load():
+	case l.Now() < l.Store.GuardUntil() && l.Store.Stats().LeavingSoon >= size:
+	default:
 		l.armed.Store(true)
-	}
-}
-
-// forget drops what was wanted a lease TTL ago: what was about to leave
-// quarantine then has left it.
-func (l *Loop) forget() {
-	if now := l.Now(); now.Sub(l.since) >= l.Store.Params().HoldTime() {
-		l.since = now
-		l.wanted.Store(0)
 	}
 }
 
@@ -112,10 +106,12 @@ func (l *Loop) Run(ctx context.Context) error {
 // softly pinned ones too. The wish of a failed allocation is fulfilled when
 // something went, or nothing could.
 func (l *Loop) Round(ctx context.Context) (int, error) {
-	l.forget()
 	st := l.Store.Stats()
 	plan := l.Policy.Plan(st, l.armed.Load())
 	if plan.Target == 0 {
+		if st.Evictable == 0 {
+			l.armed.Store(false)
+		}
 		return 0, nil
 	}
 	l.Counters.Attempted.Add(1)
@@ -130,7 +126,6 @@ func (l *Loop) Round(ctx context.Context) (int, error) {
 	}
 	if n > 0 || st.Evictable == 0 {
 		l.armed.Store(false)
-		l.wanted.Store(0)
 	}
 	return n, err
 }
@@ -151,7 +146,7 @@ func (l *Loop) evict(ctx context.Context, n int, q metadata.Quota) (int, error) 
 		if pass.Victims == 0 && !pass.More {
 			return evicted, nil // near misses only: they are safe now
 		}
-		if err := l.limiter.WaitN(ctx, max(pass.Victims, 1)); err != nil {
+		if err := l.limiter.WaitN(ctx, max(pass.Victims, 1)); err != nil { // at most a slice
 			return evicted, err
 		}
 	}

@@ -162,7 +162,7 @@ func (s *Store) candidates(limit Time, q Quota) (found []*object, more bool) {
 		victims, before := 0, len(found)
 		limit = index.walk(limit, func(o *object) {
 			found = append(found, o)
-			if !s.renewed(o) {
+			if s.lease(o) == o.deadline {
 				victims++
 			}
 		}, func() bool { return victims > q.Objects || len(found)-before > maxCandidates })
@@ -178,24 +178,45 @@ func (s *Store) candidates(limit Time, q Quota) (found []*object, more bool) {
 		}
 		return 1
 	})
-	victims := 0
-	for i, o := range found {
-		if victims == q.Objects {
-			return found[:i], true
-		}
-		if !s.renewed(o) {
-			victims++
-		}
-	}
-	return found, false
+	n := s.within(found, q.Objects)
+	return found[:n], n < len(found)
 }
 
-// renewed reports whether a lease was granted since the last one was journaled.
-func (s *Store) renewed(o *object) bool {
+// within returns how many of the candidates, in the order of eviction, a cutoff
+// may cover so that at most so many become victims. One that was renewed since it
+// was journaled becomes a victim too if that lease ends before the cutoff.
+func (s *Store) within(found []*object, most int) int {
+	var renewed []Time // ends of leases
+	for _, o := range found {
+		if end := s.lease(o); end > o.deadline {
+			renewed = append(renewed, end)
+		}
+	}
+	slices.Sort(renewed)
+	plain, ended := 0, 0
+	for i, o := range found {
+		if plain+ended == most {
+			return i
+		}
+		for ended < len(renewed) && renewed[ended] <= o.deadline {
+			ended++
+		}
+		if s.lease(o) == o.deadline {
+			plain++
+		}
+		if plain+ended > most {
+			return i
+		}
+	}
+	return len(found)
+}
+
+// lease returns the end of the lease as it was granted last.
+func (s *Store) lease(o *object) Time {
 	sh := &s.shards[o.shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	return o.live > o.deadline
+	return max(o.live, o.deadline)
 }
 
 // mark makes a candidate a victim of the pass, or one of its near misses if it

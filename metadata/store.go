@@ -180,6 +180,11 @@ func (s *Store) position() Position {
 // Params returns the times in force in the current term.
 func (s *Store) Params() Params { return s.inForce.Load().Params }
 
+// GuardUntil returns until when all that is freed stays in quarantine, because
+// the primary before may have granted leases that this one does not know. It
+// lies in the past most of the time.
+func (s *Store) GuardUntil() Time { return s.inForce.Load().guardUntil }
+
 // StartAt places an empty store at the end of a journal whose state is lost,
 // so that the next commit is the first entry of a term that starts empty.
 func (s *Store) StartAt(seq Seq, now Time) error {
