@@ -86,6 +86,14 @@ func NewCounters() *Counters {
 // Of returns the counters of one call.
 func (c *Counters) Of(op Op) *OpCounters { return c.ops[op] }
 
+// calls returns how many calls were counted so far.
+func (c *Counters) calls() (n int64) {
+	for _, o := range c.ops {
+		n += o.Requests.Load()
+	}
+	return n
+}
+
 // done counts a call and returns its error.
 func (c *Counters) done(op Op, err error) error {
 	o := c.ops[op]

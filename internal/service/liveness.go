@@ -26,22 +26,30 @@ const livenessTick = time.Second
 // segment or SSD a full TTL.
 //
 // Only time counts in which clients could have been heard. What does not count
-// moves all deadlines by as much:
+// moves all deadlines by as much, to a full TTL at the most:
 //
 //   - how late a tick comes, because the process was stopped or starved;
 //   - a tick at which this node may not answer, because its session with etcd may
 //     have ended;
-//   - of several clients all silent, what goes beyond half a TTL: that this node
-//     was cut off is more likely than that all hosts died at once.
+//   - of several clients all silent, and nobody else calling, what goes beyond
+//     half a TTL: that this node was cut off is more likely than that all hosts
+//     died at once. As long as nobody calls, nobody is led to a dead one.
 type Liveness struct {
 	ttl   time.Duration
 	clock clock.Clock
 
 	mu      sync.Mutex
 	clients map[segment.ClientID]heard
-	last    time.Duration // tick
-	ping    time.Duration // last one of any client
-	alone   bool          // all have been silent for too long to believe it
+	last    tick
+	called  time.Duration // when the last call of anybody is known to have come
+	alone   bool          // nobody has called for so long that this node rather takes itself to be cut off
+}
+
+// A tick is a moment at which silent clients are looked for.
+type tick struct {
+	at        time.Duration // by the clock
+	answering bool          // this node may answer
+	calls     int64         // of all clients so far
 }
 
 // heard is what is remembered of a client.
@@ -53,13 +61,14 @@ type heard struct {
 // NewLiveness returns the liveness of a term that begins, with the owners of
 // the store's segments alive, and those of its SSDs watched.
 func NewLiveness(ttl time.Duration, clk clock.Clock, store *metadata.Store) *Liveness {
-	l := &Liveness{ttl: ttl, clock: clk, clients: make(map[segment.ClientID]heard), last: clk()}
-	l.ping = l.last
+	l := &Liveness{ttl: ttl, clock: clk, clients: make(map[segment.ClientID]heard)}
+	l.last.at = clk()
+	l.called = l.last.at
 	for _, disk := range store.LocalDisks() {
-		l.clients[disk.Client] = heard{l.last + ttl, false}
+		l.clients[disk.Client] = heard{l.last.at + ttl, false}
 	}
 	for _, s := range store.Segments() {
-		l.clients[s.Client] = heard{l.last + ttl, true}
+		l.clients[s.Client] = heard{l.last.at + ttl, true}
 	}
 	return l
 }
@@ -82,8 +91,7 @@ func (l *Liveness) add(client segment.ClientID, known bool) error {
 	if !watched && len(l.clients) >= MaxClients {
 		return errs.New(errs.Unavailable, "liveness", "%d clients are known, which is the most there can be", MaxClients)
 	}
-	l.ping = l.clock()
-	l.clients[client] = heard{l.ping + l.ttl, known || c.known}
+	l.clients[client] = heard{l.clock() + l.ttl, known || c.known}
 	return nil
 }
 
@@ -91,10 +99,9 @@ func (l *Liveness) add(client segment.ClientID, known bool) error {
 func (l *Liveness) Touch(client segment.ClientID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.ping = l.clock()
 	c, watched := l.clients[client]
 	if watched {
-		l.clients[client] = heard{l.ping + l.ttl, c.known}
+		l.clients[client] = heard{l.clock() + l.ttl, c.known}
 	}
 	return c.known
 }
@@ -106,75 +113,93 @@ func (l *Liveness) Active() int {
 	return len(l.clients)
 }
 
-// expire is a tick, at which this node answers or not. It forgets and returns
-// the clients that have been silent for too long.
-func (l *Liveness) expire(answering bool) []segment.ClientID {
+// Watches reports whether a client is alive.
+func (l *Liveness) Watches(client segment.ClientID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := l.clock()
-	if lost := l.lost(now, answering); lost > 0 && !safeguard.Off(safeguard.StallAllowance) {
+	_, watched := l.clients[client]
+	return watched
+}
+
+// expire forgets and returns the clients that have been silent for too long, at
+// a tick. It also reports whether this node rather takes itself to be cut off.
+func (l *Liveness) expire(now tick) (silent []segment.ClientID, alone bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if lost := l.lost(now); lost > 0 && !safeguard.Off(safeguard.StallAllowance) {
 		for client, c := range l.clients {
-			l.clients[client] = heard{c.deadline + lost, c.known}
+			l.clients[client] = heard{min(c.deadline+lost, now.at+l.ttl), c.known}
 		}
 	}
 	l.last = now
-	var silent []segment.ClientID
 	for client, c := range l.clients {
-		if c.deadline <= now {
+		if c.deadline <= now.at {
 			silent = append(silent, client)
 			delete(l.clients, client)
 		}
 	}
-	return silent
+	return silent, l.alone
 }
 
 // lost returns how much of the time since the last tick does not count. Needs
 // the lock.
-func (l *Liveness) lost(now time.Duration, answering bool) time.Duration {
-	l.alone = len(l.clients) > 1 && now-l.ping > l.ttl/2
-	if l.alone || !answering {
-		return now - l.last
+func (l *Liveness) lost(now tick) time.Duration {
+	since, lost := now.at-l.last.at, time.Duration(0)
+	if !now.answering {
+		l.called, l.alone = now.at, false
+		return since
 	}
-	if late := now - l.last - livenessTick; late > livenessTick/2 {
-		return late
+	if late := since - livenessTick; late > livenessTick/2 {
+		lost = late
+		l.called += late
 	}
-	return 0
-}
-
-// isAlone reports whether nobody was heard of for so long that this node rather
-// takes itself to be cut off.
-func (l *Liveness) isAlone() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.alone
+	if now.calls != l.last.calls {
+		l.called = now.at
+	}
+	quiet := now.at - l.called - l.ttl/2
+	if l.alone = len(l.clients) > 1 && quiet > 0; l.alone {
+		lost = max(lost, min(since, quiet))
+	}
+	return lost
 }
 
 // WatchClients unmounts the segments of clients that go silent, until the
 // context ends.
 func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
-	tick := time.NewTicker(livenessTick)
-	defer tick.Stop()
+	every := time.NewTicker(livenessTick)
+	defer every.Stop()
 	for alone := false; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-tick.C:
+		case <-every.C:
 		}
-		silent := m.Liveness.expire(m.Fence() == nil)
 		before := alone
-		if alone = m.Liveness.isAlone(); alone && !before {
+		var silent []segment.ClientID
+		silent, alone = m.Liveness.expire(tick{m.Liveness.clock(), m.Fence() == nil, m.Counters.calls()})
+		if alone && !before {
 			log.Warn().Int("clients", m.Liveness.Active()).Msg("no client is heard of: this node may be cut off, so none is taken for dead")
 		}
 		for _, client := range silent {
-			n, err := m.ExpireClient(ctx, client)
-			switch {
-			case err == nil:
-				log.Info().Stringer("client", client).Int("segments", n).Msg("client went silent, its segments were unmounted")
-			case ctx.Err() == nil:
-				log.Warn().Err(err).Stringer("client", client).Msg("unmounting a silent client's segments failed, it will be tried again")
-				m.Liveness.retry(client)
-			}
+			m.expireSilent(ctx, client, log)
 		}
+	}
+}
+
+// expireSilent unmounts the segments of a silent client, unless it is back by
+// the time its turn comes.
+func (m *Master) expireSilent(ctx context.Context, client segment.ClientID, log zerolog.Logger) {
+	back := false
+	n, err := m.unmountAll(ctx, client, func() bool {
+		back = m.Liveness.Watches(client)
+		return back
+	})
+	switch {
+	case err == nil && !back:
+		log.Info().Stringer("client", client).Int("segments", n).Msg("client went silent, its segments were unmounted")
+	case err != nil && ctx.Err() == nil:
+		log.Warn().Err(err).Stringer("client", client).Msg("unmounting a silent client's segments failed, it will be tried again")
+		m.Liveness.retry(client)
 	}
 }
 

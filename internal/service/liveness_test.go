@@ -19,31 +19,31 @@ func TestLateTicksDoNotExpireClients(t *testing.T) {
 	if err := l.Add(client); err != nil {
 		t.Fatal(err)
 	}
-	tick := func(d time.Duration) int {
+	pass := func(d time.Duration) int {
 		now += d
-		return len(l.expire(true))
+		return expireAt(l, now)
 	}
 	for range 5 {
-		if tick(time.Second) != 0 {
+		if pass(time.Second) != 0 {
 			t.Fatal("expired after less than its TTL")
 		}
 	}
-	if tick(15*time.Second) != 0 {
+	if pass(15*time.Second) != 0 {
 		t.Fatal("expired for the master's own stall")
 	}
 	for i := range 3 {
-		if tick(time.Second) != 0 {
+		if pass(time.Second) != 0 {
 			t.Fatalf("expired %d s after the stall", i+1)
 		}
 	}
-	if tick(time.Second)+tick(time.Second) != 1 {
+	if pass(time.Second)+pass(time.Second) != 1 {
 		t.Error("does not expire after 10 s of silence in which the master answered")
 	}
 	if l.Touch(client) {
 		t.Error("an expired client is touched alive")
 	}
 	l.retry(client)
-	if tick(time.Second) != 1 {
+	if pass(time.Second) != 1 {
 		t.Error("a client whose expiry failed does not come up again")
 	}
 }
@@ -56,61 +56,84 @@ func TestFencedTimeDoesNotExpireClients(t *testing.T) {
 	if err := l.Add(segment.ClientID{1}); err != nil {
 		t.Fatal(err)
 	}
-	tick := func(answering bool) int {
+	second := func(answering bool) int {
 		now += time.Second
-		return len(l.expire(answering))
+		silent, _ := l.expire(tick{at: now, answering: answering})
+		return len(silent)
 	}
 	for range 5 {
-		tick(true)
+		second(true)
 	}
 	for range 30 {
-		if tick(false) != 0 {
+		if second(false) != 0 {
 			t.Fatalf("expired at %v, while this node answered nobody", now)
 		}
 	}
 	for range 4 {
-		if tick(true) != 0 {
+		if second(true) != 0 {
 			t.Fatalf("expired at %v, after 5 s and less than 5 s of silence", now)
 		}
 	}
-	if tick(true) != 1 {
+	if second(true) != 1 {
 		t.Error("does not expire after 10 s of silence in which this node answered")
 	}
 }
 
 // Of several clients that are all silent none expires: this node may be cut off.
-// As soon as one is heard of, the others have what is left of their time.
+// As soon as anybody calls, those that are silent have what is left of their
+// time.
 func TestClientsDoNotAllDieAtOnce(t *testing.T) {
-	var now time.Duration
+	now, calls := time.Duration(0), int64(0)
 	l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
-	first, second := segment.ClientID{1}, segment.ClientID{2}
-	for _, c := range []segment.ClientID{first, second} {
-		if err := l.Add(c); err != nil {
+	for i := range 2 {
+		if err := l.Add(segment.ClientID{byte(1 + i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range 60 {
 		now += time.Second
-		if n := len(l.expire(true)); n != 0 || l.isAlone() != (now > 5*time.Second) {
-			t.Fatalf("at %v: %d expired, alone %t", now, n, l.isAlone())
+		if silent, alone := l.expire(tick{now, true, calls}); len(silent) != 0 || alone != (now > 5*time.Second) {
+			t.Fatalf("at %v: %d expired, alone %t", now, len(silent), alone)
 		}
 	}
-	left := 0
-	for ; left < 10; left++ {
-		if !l.Touch(first) {
-			t.Fatal("the one that is heard of is not known any more")
-		}
+	for left := 1; left <= 5; left++ {
+		calls++ // of somebody who lends no memory
 		now += time.Second
-		if len(l.expire(true)) > 0 {
-			break
-		}
-		if l.isAlone() {
-			t.Fatal("alone with a client that pings")
+		silent, alone := l.expire(tick{now, true, calls})
+		if want := left / 5 * 2; len(silent) != want || alone {
+			t.Fatalf("%d s after the first call: %d expired, want %d; alone %t", left, len(silent), want, alone)
 		}
 	}
-	if left != 4 || l.Touch(second) || !l.Touch(first) {
-		t.Errorf("the silent one had %d s left, want 4", left)
+}
+
+// A client that pings while time is lost gets no more than a full TTL by it.
+func TestLostTimeIsNotCreditedTwice(t *testing.T) {
+	var now time.Duration
+	l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+	client := segment.ClientID{1}
+	if err := l.Add(client); err != nil {
+		t.Fatal(err)
 	}
+	for range 60 {
+		now += time.Second
+		l.Touch(client)
+		l.expire(tick{now, false, 0})
+	}
+	for range 9 {
+		now += time.Second
+		if expireAt(l, now) != 0 {
+			t.Fatalf("expired at %v", now)
+		}
+	}
+	if now += time.Second; expireAt(l, now) != 1 {
+		t.Error("does not expire a TTL after it was heard of last")
+	}
+}
+
+// expireAt is a tick of a node that answers. It returns how many clients expire.
+func expireAt(l *Liveness, now time.Duration) int {
+	silent, _ := l.expire(tick{at: now, answering: true})
+	return len(silent)
 }
 
 // The owner of an SSD that this master does not know is told to mount its
@@ -124,17 +147,17 @@ func TestWatchedClients(t *testing.T) {
 	}
 	for range 20 {
 		now += time.Second
-		if n := len(l.expire(true)); n != 0 || l.Touch(client) {
+		if n := expireAt(l, now); n != 0 || l.Touch(client) {
 			t.Fatalf("at %v: %d expired, or it is known", now, n)
 		}
 	}
 	for range 9 {
 		now += time.Second
-		if len(l.expire(true)) != 0 {
+		if expireAt(l, now) != 0 {
 			t.Fatalf("expires at %v, which is too early", now)
 		}
 	}
-	if now += time.Second; len(l.expire(true)) != 1 {
+	if now += time.Second; expireAt(l, now) != 1 {
 		t.Error("does not expire")
 	}
 }

@@ -20,7 +20,12 @@ func (m *Master) MountLocalDisk(ctx context.Context, client segment.ClientID, of
 	if !m.Offload {
 		return errs.New(errs.NotSupported, "MountLocalDiskSegment", "this master does not copy objects to SSDs; start it with --enable_offload")
 	}
-	return m.withSegments(ctx, func() error {
+	return m.withSegments(ctx, func(ctx context.Context) error {
+		// Before it is there, so that it goes with its client whatever the caller
+		// learns of its mount.
+		if err := m.Liveness.Watch(client); err != nil {
+			return err
+		}
 		_, err := m.one(ctx, item{
 			bytes: 32,
 			prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) {
@@ -34,7 +39,7 @@ func (m *Master) MountLocalDisk(ctx context.Context, client segment.ClientID, of
 			return err
 		}
 		m.offloads.set(client, offloading)
-		return m.Liveness.Watch(client)
+		return nil
 	})
 }
 
@@ -44,7 +49,7 @@ func (m *Master) UnmountLocalDisk(ctx context.Context, client segment.ClientID) 
 	if err := m.Fence(); err != nil {
 		return err
 	}
-	return m.withSegments(ctx, func() error { return m.unmountLocalDisk(ctx, client) })
+	return m.withSegments(ctx, func(ctx context.Context) error { return m.unmountLocalDisk(ctx, client) })
 }
 
 // unmountLocalDisk is called by withSegments.
@@ -83,7 +88,7 @@ func (m *Master) OffloadHeartbeat(ctx context.Context, client segment.ClientID, 
 		return nil, m.fenced(noLocalDisk("OffloadObjectHeartbeat", client))
 	}
 	if disk.Offloading != offloading {
-		if err := m.withSegments(ctx, func() error { return m.setOffloading(ctx, client, offloading) }); err != nil {
+		if err := m.withSegments(ctx, func(ctx context.Context) error { return m.setOffloading(ctx, client, offloading) }); err != nil {
 			return nil, err
 		}
 	}
@@ -187,8 +192,11 @@ func (m *Master) offloaded(op string, disk metadata.LocalDiskInfo, o *Offloaded,
 			return e, nil, nil
 		},
 		done: func(_ metadata.Change, err error) {
-			if *failed = err; err == nil && o.Refused {
+			switch *failed = err; {
+			case err == nil && o.Refused:
 				m.offloads.forget(disk.Client, key)
+			case err == nil:
+				m.offloads.copied(disk.Client, key)
 			}
 		},
 	}

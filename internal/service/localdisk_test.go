@@ -108,6 +108,35 @@ func TestOffload(t *testing.T) {
 	}
 }
 
+// What a client is copying is remembered, however much it has copied before, so
+// that a copy of an older object is not taken for one of a newer.
+func TestCopiesInFlightAreRemembered(t *testing.T) {
+	f := newFixture(t, offloading(100))
+	f.mountDisk(t, 1, true)
+	for round := range 3 {
+		var keys []string
+		for i := range 90 {
+			keys = append(keys, fmt.Sprint(round, "-", i))
+		}
+		f.put(t, keys...)
+		given := tasks(t, f.Master)
+		if round < 2 {
+			want(t, "copies", f.NotifyOffloaded(t.Context(), owner(1), copied(given...)), errs.OK)
+			continue
+		}
+		for _, key := range given {
+			want(t, "remove", f.Remove(t.Context(), service.Removal{Tenant: "default"}, key), errs.OK)
+		}
+		f.put(t, given...)
+		want(t, "older copies", f.NotifyOffloaded(t.Context(), owner(1), copied(given...)), errs.OK)
+		for _, key := range given {
+			if len(f.onDisk(key)) > 0 {
+				t.Fatalf("%s is said to have the copy of the object before it", key)
+			}
+		}
+	}
+}
+
 // What a client was told to copy is not what lies under the key by now.
 func TestCopyOfAnOlderObject(t *testing.T) {
 	f := newFixture(t, offloading(100))

@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"hash/maphash"
+	"slices"
 	"sync"
 
 	"github.com/understudy-store/understudy/metadata"
@@ -30,7 +31,16 @@ type offloadQueue struct {
 
 	// given remembers, by the hash of its key, which object the client was told
 	// to copy: the client answers with the key, which may be put anew meanwhile.
-	given map[uint64]metadata.ObjectID
+	given map[uint64]givenTask
+	// open and done are the hashes of tasks in the order in which they were given
+	// and answered. Some are not in given any more, or not as that.
+	open, done []uint64
+}
+
+// A givenTask is an object that a client was told to copy.
+type givenTask struct {
+	id   metadata.ObjectID
+	done bool // the client has said that it has; it may say so again
 }
 
 func newOffloads(limit int, store *metadata.Store) *offloads {
@@ -52,7 +62,7 @@ func (o *offloads) set(client segment.ClientID, taking bool) {
 	defer o.mu.Unlock()
 	q := o.queues[client]
 	if q == nil {
-		q = &offloadQueue{given: make(map[uint64]metadata.ObjectID)}
+		q = &offloadQueue{given: make(map[uint64]givenTask)}
 		o.queues[client] = q
 	}
 	o.count(q, taking)
@@ -158,23 +168,42 @@ func (o *offloads) pop(client segment.ClientID) (metadata.Ref, bool) {
 }
 
 // give remembers what a client is told to copy. It reports false if the client
-// was told before. As many objects are remembered as can wait.
+// was told before.
 func (o *offloads) give(client segment.ClientID, key metadata.ObjectKey, id metadata.ObjectID) bool {
 	hash := maphash.Comparable(o.seed, key)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	q := o.queues[client]
-	if q == nil || q.given[hash] == id {
+	if q == nil || q.given[hash].id == id {
 		return false
 	}
-	for old := range q.given {
-		if len(q.given) < o.limit {
-			break
-		}
-		delete(q.given, old)
-	}
-	q.given[hash] = id
+	q.makeRoom(o.limit)
+	q.given[hash] = givenTask{id: id}
+	q.open = append(q.open, hash)
 	return true
+}
+
+// makeRoom forgets tasks until fewer than limit are remembered: first those that
+// were answered, the oldest first, then the oldest of the others.
+func (q *offloadQueue) makeRoom(limit int) {
+	for _, list := range []struct {
+		hashes *[]uint64
+		done   bool
+	}{{&q.done, true}, {&q.open, false}} {
+		for len(q.given) >= limit && len(*list.hashes) > 0 {
+			hash := (*list.hashes)[0]
+			*list.hashes = (*list.hashes)[1:]
+			if t, ok := q.given[hash]; ok && t.done == list.done {
+				delete(q.given, hash)
+			}
+		}
+		if len(*list.hashes) >= 2*limit {
+			*list.hashes = slices.DeleteFunc(*list.hashes, func(hash uint64) bool {
+				t, ok := q.given[hash]
+				return !ok || t.done != list.done
+			})
+		}
+	}
 }
 
 // given returns which object a client was told to copy under a key, 0 if that
@@ -183,9 +212,24 @@ func (o *offloads) given(client segment.ClientID, key metadata.ObjectKey) metada
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if q := o.queues[client]; q != nil {
-		return q.given[maphash.Comparable(o.seed, key)]
+		return q.given[maphash.Comparable(o.seed, key)].id
 	}
 	return 0
+}
+
+// copied notes that a client has copied what it was told to.
+func (o *offloads) copied(client segment.ClientID, key metadata.ObjectKey) {
+	hash := maphash.Comparable(o.seed, key)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	q := o.queues[client]
+	if q == nil {
+		return
+	}
+	if t, ok := q.given[hash]; ok && !t.done {
+		q.given[hash] = givenTask{t.id, true}
+		q.done = append(q.done, hash)
+	}
 }
 
 // forget drops what given returned: the client has refused it.

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"path"
 	"slices"
+	"sync/atomic"
 
 	"github.com/zeebo/xxh3"
 
@@ -23,7 +24,7 @@ func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
 	if err := m.Fence(); err != nil {
 		return err
 	}
-	err := m.withSegments(ctx, func() error { return m.mount(ctx, spec) })
+	err := m.withSegments(ctx, func(ctx context.Context) error { return m.mount(ctx, spec) })
 	return m.Counters.done(OpMountSegment, err)
 }
 
@@ -34,7 +35,8 @@ func (m *Master) ReMountSegment(ctx context.Context, client segment.ClientID, sp
 	if err := m.Fence(); err != nil {
 		return err
 	}
-	err := m.withSegments(ctx, func() error {
+	specs = slices.Clone(specs)
+	err := m.withSegments(ctx, func(ctx context.Context) error {
 		for _, spec := range specs {
 			if err := m.mount(ctx, spec); err != nil {
 				return err
@@ -60,6 +62,11 @@ func (m *Master) mount(ctx context.Context, spec segment.Spec) error {
 			if e == nil {
 				return nil, nil, err
 			}
+			// Now, so that the segment goes with its owner whatever the caller
+			// learns of its mount.
+			if err := m.Liveness.Watch(spec.Client); err != nil {
+				return nil, nil, err
+			}
 			return e, nil, nil
 		},
 	})
@@ -75,7 +82,7 @@ func (m *Master) UnmountSegment(ctx context.Context, id segment.ID) error {
 	if err := m.Fence(); err != nil {
 		return err
 	}
-	err := m.withSegments(ctx, func() error {
+	err := m.withSegments(ctx, func(ctx context.Context) error {
 		number, ok := m.Store.FindSegment(id)
 		if !ok {
 			return nil
@@ -88,8 +95,17 @@ func (m *Master) UnmountSegment(ctx context.Context, id segment.ID) error {
 // ExpireClient unmounts all segments of a client that has gone silent, as one
 // event, and its SSD. It returns how many segments.
 func (m *Master) ExpireClient(ctx context.Context, client segment.ClientID) (int, error) {
-	n := 0
-	err := m.withSegments(ctx, func() error {
+	return m.unmountAll(ctx, client, func() bool { return false })
+}
+
+// unmountAll does what ExpireClient says, unless it learns, when its turn has
+// come, that it must not.
+func (m *Master) unmountAll(ctx context.Context, client segment.ClientID, mustNot func() bool) (int, error) {
+	var n atomic.Int64
+	err := m.withSegments(ctx, func(ctx context.Context) error {
+		if mustNot() {
+			return nil
+		}
 		var numbers []segment.Number
 		for _, s := range m.Store.Segments() {
 			if s.Client == client {
@@ -100,11 +116,11 @@ func (m *Master) ExpireClient(ctx context.Context, client segment.ClientID) (int
 			if err := m.unmount(ctx, part...); err != nil {
 				return err
 			}
-			n += len(part)
+			n.Add(int64(len(part)))
 		}
 		return m.unmountLocalDisk(ctx, client)
 	})
-	return n, err
+	return int(n.Load()), err
 }
 
 // maxUnmounts bounds the segments of one event, so that it fits
@@ -124,16 +140,30 @@ func (m *Master) unmount(ctx context.Context, numbers ...segment.Number) error {
 }
 
 // withSegments runs f while no other segment is mounted or unmounted: which
-// memory a mount takes over is decided against what is applied.
-func (m *Master) withSegments(ctx context.Context, f func() error) error {
+// memory a mount takes over is decided against what is applied. So f runs to its
+// end, which comes with that of the term at the latest, even if the caller has
+// gone; it must not touch what belongs to the caller then.
+func (m *Master) withSegments(ctx context.Context, f func(context.Context) error) error {
 	select {
 	case m.segments <- struct{}{}:
-		defer func() { <-m.segments }()
-		return f()
 	case <-ctx.Done():
 		return &errs.Error{
 			Kind: errs.Unavailable, Op: "segments", Err: ctx.Err(),
 			Detail: "another segment is being mounted or unmounted; nothing was changed, try again",
+		}
+	}
+	done := make(chan error, 1)
+	go func() {
+		defer func() { <-m.segments }()
+		done <- f(context.WithoutCancel(ctx))
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return &errs.Error{
+			Kind: errs.Unresolved, Op: "segments", Err: ctx.Err(),
+			Detail: "the change is still being written; repeat the call to learn the outcome",
 		}
 	}
 }

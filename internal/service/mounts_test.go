@@ -1,0 +1,209 @@
+package service_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A mounting is a master whose commits wait until they are let through. It must
+// be used in a bubble.
+type mounting struct {
+	*fixture
+	log    *heldLog
+	answer chan error
+}
+
+type call func(context.Context) error
+
+func newMounting(t *testing.T, change ...func(*service.Config)) *mounting {
+	log := &heldLog{begun: make(chan struct{}), goOn: make(chan struct{})}
+	change = append([]func(*service.Config){func(c *service.Config) { held(t, c, log) }}, change...)
+	return &mounting{newFixture(t, change...), log, make(chan error)}
+}
+
+// leave makes a call whose caller goes while it is being written.
+func (m *mounting) leave(t *testing.T, f call) {
+	t.Helper()
+	ctx, gone := context.WithCancel(t.Context())
+	go func() { m.answer <- f(ctx) }()
+	<-m.log.begun
+	gone()
+	want(t, "the call that was left", <-m.answer, errs.Unresolved)
+}
+
+// begin makes a call that comes as far as it can with all commits waiting.
+func (m *mounting) begin(t *testing.T, f call) {
+	go func() { m.answer <- f(t.Context()) }()
+	synctest.Wait()
+}
+
+// finish lets all commits through, and returns the first error of the n calls
+// that were begun, when nothing goes on any more.
+func (m *mounting) finish(n int) (failed error) {
+	m.log.goOn <- struct{}{}
+	for {
+		synctest.Wait()
+		select {
+		case <-m.log.begun:
+			m.log.goOn <- struct{}{}
+		case err := <-m.answer:
+			if n--; failed == nil {
+				failed = err
+			}
+		default:
+			if n != 0 {
+				return fmt.Errorf("%d calls have no answer", n)
+			}
+			return failed
+		}
+	}
+}
+
+// other is a segment beside the one that held mounts.
+func other() segment.Spec {
+	return segment.Spec{ID: segment.ID{2}, Name: "b", Base: 2 << 32, Size: 1 << 20, Endpoint: "b:1", Client: owner(2)}
+}
+
+func (m *mounting) mount(spec segment.Spec) call {
+	return func(ctx context.Context) error { return m.MountSegment(ctx, spec) }
+}
+
+// Memory must not be mounted twice, or two objects come to lie in one place: not
+// by a caller that gives up while etcd is slow, and mounts again,
+func TestMountRepeatedWhileItIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMounting(t)
+		m.leave(t, m.mount(other()))
+		m.begin(t, m.mount(other()))
+		want(t, "the repeated call", m.finish(1), errs.OK)
+		if n := m.Store.Stats().Segments; n != 2 {
+			t.Errorf("%d segments, want 2", n)
+		}
+	})
+}
+
+// nor by the one that takes its place,
+func TestMountTakesThePlaceOfOneThatIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMounting(t)
+		m.leave(t, m.mount(other()))
+		restarted := other()
+		restarted.ID, restarted.Client = segment.ID{3}, owner(3)
+		m.begin(t, m.mount(restarted))
+		want(t, "the restarted client", m.finish(1), errs.OK)
+		if _, ok := m.Store.FindSegment(other().ID); ok || m.Store.Stats().Segments != 2 {
+			t.Errorf("%d segments, want 2; the first mount is there: %t", m.Store.Stats().Segments, ok)
+		}
+	})
+}
+
+// and a mount that was acknowledged does not go with an unmount from before.
+func TestMountBehindAnUnmountThatIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMounting(t)
+		m.leave(t, func(ctx context.Context) error { return m.UnmountSegment(ctx, segment.ID{1}) })
+		again := segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 20, Endpoint: "a:1", Client: owner(1)}
+		m.begin(t, m.mount(again))
+		want(t, "the mount", m.finish(1), errs.OK)
+		if _, ok := m.Store.FindSegment(again.ID); !ok {
+			t.Error("the mount was acknowledged, and is gone")
+		}
+	})
+}
+
+// Who cannot be looked after must not lend memory.
+func TestMountOfOneClientTooMany(t *testing.T) {
+	f := newFixture(t)
+	for i := range service.MaxClients {
+		if err := f.Liveness.Add(segment.ClientID{9, byte(i), byte(i >> 8), byte(i >> 16)}); err != nil {
+			break
+		}
+	}
+	want(t, "the mount", f.MountSegment(t.Context(), other()), errs.Unavailable)
+	if _, ok := f.Store.FindSegment(other().ID); ok {
+		t.Error("it was refused, and is there")
+	}
+}
+
+// The memory of a client that died while it mounted is looked after.
+func TestOwnersAreWatchedFromTheirMountOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMounting(t)
+		m.leave(t, m.mount(other()))
+		want(t, "what was left", m.finish(0), errs.OK)
+		if _, ok := m.Store.FindSegment(other().ID); !ok {
+			t.Fatal("the segment is not mounted")
+		}
+		if !m.Liveness.Watches(owner(2)) {
+			t.Error("its owner never expires")
+		}
+	})
+}
+
+// A client whose heartbeat was left gets objects to copy from the next one on.
+func TestHeartbeatRepeatedWhileItIsWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMounting(t, offloading(100))
+		m.begin(t, func(ctx context.Context) error { return m.MountLocalDisk(ctx, owner(1), false) })
+		<-m.log.begun
+		want(t, "the SSD", m.finish(1), errs.OK)
+		beat := func(ctx context.Context) error {
+			_, err := m.OffloadHeartbeat(ctx, owner(1), true)
+			return err
+		}
+		m.leave(t, beat)
+		want(t, "what was left", m.finish(0), errs.OK)
+		want(t, "the next heartbeat", beat(t.Context()), errs.OK)
+		m.begin(t, func(context.Context) error { m.put(t, "k"); return nil })
+		<-m.log.begun
+		want(t, "a put", m.finish(1), errs.OK)
+		wantKeys(t, "given", tasks(t, m.Master), "k")
+	})
+}
+
+// Of two clients that went silent one is still mounted when both come back: it
+// is not unmounted behind its own return.
+func TestClientsThatReturnWhileOthersExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMounting(t, func(c *service.Config) { c.Liveness = service.NewLiveness(10*time.Second, clock.Runtime(), c.Store) })
+		m.begin(t, m.mount(other()))
+		<-m.log.begun
+		want(t, "the mount", m.finish(1), errs.OK)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = m.WatchClients(ctx, zerolog.Nop()) }()
+		caller := time.NewTicker(time.Second) // so that this node does not take itself to be cut off
+		defer caller.Stop()
+		for expiring := false; !expiring; {
+			select {
+			case <-caller.C:
+				_, _ = m.ExistKey(ctx, "default", "k")
+			case <-m.log.begun:
+				if expiring = !m.Liveness.Watches(owner(1)); !expiring {
+					m.log.goOn <- struct{}{} // a heartbeat of the journal
+				}
+			}
+		}
+		specs := []segment.Spec{{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 20, Endpoint: "a:1", Client: owner(1)}, other()}
+		for _, spec := range specs {
+			m.begin(t, func(ctx context.Context) error { return m.ReMountSegment(ctx, spec.Client, []segment.Spec{spec}) })
+		}
+		want(t, "the returns", m.finish(len(specs)), errs.OK)
+		for _, spec := range specs {
+			known, _ := m.Ping(ctx, spec.Client)
+			if _, mounted := m.Store.FindSegment(spec.ID); !known || !mounted {
+				t.Errorf("segment %s: mounted %t, its owner known %t", spec.Name, mounted, known)
+			}
+		}
+	})
+}
