@@ -48,21 +48,34 @@ type Config struct {
 // A Front answers Mooncake's clients, whatever their generation.
 type Front struct {
 	Config
-	tables map[string]*table
+	tables   map[string]*table
+	deadline time.Duration // of a call
+	upstream *upstream
+	logs     logs
 }
+
+// logs are of what relays meet, each thinned out on its own: what happens to
+// many clients at once must not hide what happens to the primary.
+type logs struct{ primary, lost, nobody zerolog.Logger }
 
 // New returns a Front.
 func New(c Config) *Front {
-	c.Log = c.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+	logs := logs{thin(c.Log), thin(c.Log), thin(c.Log)}
+	c.Log = thin(c.Log)
 	if c.Clock == nil {
 		c.Clock = clock.Runtime()
 	}
-	f := &Front{Config: c, tables: make(map[string]*table)}
+	f := &Front{Config: c, tables: make(map[string]*table), deadline: deadline, upstream: newUpstream(c.Gate), logs: logs}
 	for _, name := range mooncake.Names() {
 		g, _ := mooncake.NewGeneration(name)
 		f.tables[name] = newTable(g)
 	}
 	return f
+}
+
+// thin lets ten lines a minute through.
+func thin(log zerolog.Logger) zerolog.Logger {
+	return log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 }
 
 // Server returns a server whose connections speak a generation. Connections of
@@ -88,8 +101,16 @@ func (f *Front) open(t *table, c *coro.Conn) coro.Handler {
 	return &session{front: f, table: t, conn: c}
 }
 
-// errNotServing closes a connection: its client looks for the primary then.
-var errNotServing = errors.New("this node does not serve any more")
+// Errors that close a connection: its client looks for the primary then.
+//
+// errNotServing says that the call has changed nothing, so that a relay may
+// repeat it: a client cannot tell. All other errors leave that open. A node's
+// time may end in the middle of a call, after some of its changes: those are
+// committed nevertheless, and a repeated call would hit what was put since.
+var (
+	errNotServing = errors.New("this node does not serve any more")
+	errHalfway    = errors.New("this node stopped to serve in the middle of a call")
+)
 
 // A session is one client's connection. Its calls come one after the other.
 type session struct {
@@ -137,7 +158,7 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 	}
 	if !f.read { // a deadline costs as much as a lookup
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, deadline)
+		ctx, cancel = context.WithTimeout(ctx, s.front.deadline)
 		defer cancel()
 	}
 	began := s.front.Clock()

@@ -53,8 +53,9 @@ func newTable(g *mooncake.Generation) *table {
 // the default tenant, whatever the call says (behaviours, section 1).
 const tenant = metadata.DefaultTenant
 
-// settle makes an error the outcome of a call. It returns one that closes the
-// connection instead: this node is not the primary any more, and said nothing.
+// settle makes an error the outcome of a call, or of an item of a batch. It
+// returns errNotServing instead if this node is not the primary any more. The
+// call must be one of a single change, or of none: then nothing was changed.
 func settle[T any](c call, name string, r *mooncake.Result[T], err error) error {
 	r.Failure = 0
 	if err == nil {
@@ -77,18 +78,37 @@ func results[T any](r []mooncake.Result[T], n int) []mooncake.Result[T] {
 }
 
 // settleAll is settle for a batch: one error for all items, or each its own.
+// If this node's time ended after some of the items, the others have no answer
+// and so the batch has none.
 func settleAll[T any](c call, name string, r []mooncake.Result[T], failed []error, err error) error {
+	turnedAway := 0
 	for i := range r {
 		e := err
 		if e == nil && failed != nil {
 			e = failed[i]
 		}
-		if e := settle(c, name, &r[i], e); e != nil {
-			return e
+		if settle(c, name, &r[i], e) != nil {
+			turnedAway++
 		}
 	}
-	if err != nil && len(r) == 0 && errs.KindOf(err) == errs.NotLeader {
+	switch {
+	case errs.KindOf(err) == errs.NotLeader, turnedAway == len(r) && turnedAway > 0:
 		return errNotServing
+	case turnedAway > 0:
+		return errHalfway
+	}
+	return nil
+}
+
+// settleSteps is settle for a call that makes several changes, one after the
+// other, and has one outcome for all: that does not tell whether this node's time
+// ended before the first of them, so the fence is asked before.
+func settleSteps[T any](c call, name string, r *mooncake.Result[T], steps func() error) error {
+	if c.master.Fence() != nil {
+		return errNotServing
+	}
+	if settle(c, name, r, steps()) != nil {
+		return errHalfway
 	}
 	return nil
 }
@@ -131,6 +151,8 @@ func batchRemove(c call, a *mooncake.BatchRemoveArgs, r *[]mooncake.Done) error 
 	return settleAll(c, "BatchRemove", *r, failed, err)
 }
 
+// removeByRegex removes in steps too, but after the first of them no error says
+// that nothing was changed.
 func removeByRegex(c call, a *mooncake.RemoveArgs, r *mooncake.Result[int64]) error {
 	n, err := c.master.RemoveByRegex(c, removal(a.Force), a.Key)
 	r.Value = int64(n)
@@ -142,16 +164,21 @@ func removeByRegex(c call, a *mooncake.RemoveArgs, r *mooncake.Result[int64]) er
 func removeAll(c call, a *mooncake.RemoveAllArgs, r *int64) error {
 	n, err := c.master.RemoveAll(c, removal(a.Force))
 	*r = int64(n)
+	if errs.KindOf(err) == errs.NotLeader { // what was removed makes it Unresolved
+		return errNotServing
+	}
 	return err
 }
 
 func batchReplicaClear(c call, a *mooncake.ClearArgs, r *mooncake.Result[[]string]) error {
-	cleared, err := c.master.BatchReplicaClear(c, tenant, a.Keys, a.Client, a.Segment)
 	r.Value = r.Value[:0]
-	for _, i := range cleared {
-		r.Value = append(r.Value, a.Keys[i])
-	}
-	return settle(c, "BatchReplicaClear", r, err)
+	return settleSteps(c, "BatchReplicaClear", r, func() error {
+		cleared, err := c.master.BatchReplicaClear(c, tenant, a.Keys, a.Client, a.Segment)
+		for _, i := range cleared {
+			r.Value = append(r.Value, a.Keys[i])
+		}
+		return err
+	})
 }
 
 func batchQueryIP(c call, a *mooncake.ClientsArgs, r *mooncake.Result[[]mooncake.ClientAddresses]) error {
@@ -179,7 +206,7 @@ func reMountSegment(c call, a *mooncake.ReMountArgs, r *mooncake.Done) error {
 			return settle(c, "ReMountSegment", r, err)
 		}
 	}
-	return settle(c, "ReMountSegment", r, c.master.ReMountSegment(c, a.Client, specs))
+	return settleSteps(c, "ReMountSegment", r, func() error { return c.master.ReMountSegment(c, a.Client, specs) })
 }
 
 func unmountSegment(c call, a *mooncake.UnmountArgs, r *mooncake.Done) error {

@@ -23,12 +23,13 @@ var selectGeneration = func() uint32 {
 }()
 
 // codeNotServing is what such a connection is answered with when its node does
-// not serve: nothing was changed, and the relay asks another one.
+// not serve: nothing was changed, and the relay asks again. See errNotServing.
 const codeNotServing = 200
 
 var generationName = structpack.NewMessage(structpack.Text())
 
-// choose serves selectGeneration.
+// choose serves selectGeneration. A node that does not serve says so here, before
+// any request.
 func (s *session) choose(body string, reply []byte) ([]byte, error) {
 	var name string
 	if err := structpack.Unpack(&s.reader, body, generationName, &name); err != nil {
@@ -38,6 +39,9 @@ func (s *session) choose(body string, reply []byte) ([]byte, error) {
 	if !ok {
 		return nil, &coro.Error{Code: coro.CodeInvalidArguments, Message: fmt.Sprintf("this node does not know the generation %q", name)}
 	}
+	if !s.front.Gate.Serves() {
+		return nil, &coro.Error{Code: codeNotServing, Message: errNotServing.Error()}
+	}
 	s.table, s.relayed = t, true
 	return structpack.Pack(&s.writer, reply, generationName, &name), nil
 }
@@ -46,106 +50,190 @@ func (s *session) choose(body string, reply []byte) ([]byte, error) {
 // connection of its own. So their order stays, and their number is bounded by
 // that of the clients' connections.
 type relay struct {
-	up      *coro.Client
-	address string        // where up leads to
-	done    chan struct{} // closed when up is not used any more
-	watch   sync.WaitGroup
+	up     *coro.Client // nil if there is none
+	turn   turn         // in which up was made
+	proven bool         // up has brought an answer
+	stop   func()       // stops to watch whether up leads to the primary
 }
 
 func (r *relay) close() {
 	if r.up != nil {
-		close(r.done)
+		r.stop()
 		_ = r.up.Close()
-		r.watch.Wait()
 		r.up = nil
 	}
 }
 
+// leads reports whether there is a connection to the primary. That of an earlier
+// term was closed with it, even if it led to the same node.
+func (r *relay) leads(gate *service.Gate) bool {
+	return r.up != nil && r.turn.hint == gate.Hint()
+}
+
 // open makes a connection the relay's, as long as it leads to the primary. A
 // primary that hangs takes the calls under way along, until another one serves.
-func (r *relay) open(gate *service.Gate, up *coro.Client, address string) {
-	r.up, r.address, r.done = up, address, make(chan struct{})
-	r.watch.Go(func() {
+func (r *relay) open(gate *service.Gate, up *coro.Client, t turn) {
+	r.up, r.turn, r.proven = up, t, false
+	r.stop = whenReplaced(gate, t.hint.RPC, func() { _ = up.Close() })
+}
+
+// whenReplaced calls end once another node serves than the one at an address.
+// After stop it does not.
+func whenReplaced(gate *service.Gate, address string, end func()) (stop func()) {
+	done := make(chan struct{})
+	var watch sync.WaitGroup
+	watch.Go(func() {
 		for {
 			changed := gate.Changed()
-			if gate.Serves() || gate.Hint().RPC != address && gate.Hint().RPC != "" {
-				_ = up.Close()
+			if primary := gate.Hint().RPC; gate.Serves() || primary != address && primary != "" {
+				end()
 				return
 			}
 			select {
 			case <-changed:
-			case <-r.done:
+			case <-done:
 				return
 			}
 		}
 	})
+	return func() {
+		close(done)
+		watch.Wait()
+	}
 }
+
+// Errors that close a client's connection. Their causes are in the log already,
+// and are no fault of the client's.
+var (
+	errPeerGone = errors.New("the client has closed the connection")
+	errNobody   = errors.New("nobody serves")
+	errLost     = errors.New("a relayed request got no answer")
+)
 
 // forward answers a request with the primary's answer. While there is no
 // primary it waits, within the time that a client does; a request that may have
 // reached one is not sent again, and costs the client its connection.
 func (s *session) forward(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, deadline)
+	ctx, cancel := context.WithTimeout(ctx, s.front.deadline)
 	defer cancel()
-	const pause = 20 * time.Millisecond
-	tick := time.NewTicker(pause)
-	defer tick.Stop()
+	r, upstream := &s.relay, s.front.upstream
 	for {
-		if s.front.Gate.Serves() {
+		serves, err := s.connect(ctx)
+		switch {
+		case err != nil:
+			return nil, err
+		case serves:
 			return s.Call(ctx, function, body, reply) // this node is the one by now
 		}
-		err := s.connect(ctx)
-		if err == nil {
-			answer, sent, err := s.relay.up.Call(ctx, function, func(b []byte) []byte { return append(b, body...) })
-			var refused *coro.Error
-			switch {
-			case err == nil:
-				return append(reply, answer...), nil
-			case errors.As(err, &refused) && refused.Code != codeNotServing:
-				return nil, err
+		answer, sent, err := r.up.Call(ctx, function, func(b []byte) []byte { return append(b, body...) })
+		var refused *coro.Error
+		if answered := errors.As(err, &refused) && refused.Code != codeNotServing; err == nil || answered {
+			if !r.proven {
+				r.proven = true
+				upstream.answered(r.turn)
 			}
-			s.relay.close()
-			if sent && refused == nil {
-				return nil, fmt.Errorf("relaying to %s: %w", s.relay.address, err)
+			return append(reply, answer...), err
+		}
+		r.close()
+		if sent && refused == nil { // whether the primary fails, or only this call, who connects next will see
+			return nil, s.lost(ctx, function, err)
+		}
+		s.failed(ctx, r.turn, err)
+	}
+}
+
+// connect waits until the relay leads to the primary, or this node serves.
+func (s *session) connect(ctx context.Context) (serves bool, err error) {
+	gate, upstream := s.front.Gate, s.front.upstream
+	for {
+		changed := gate.Changed()
+		if gate.Serves() {
+			return true, nil
+		}
+		if s.relay.leads(gate) {
+			return false, nil
+		}
+		s.relay.close()
+		t, wait, recovered := upstream.take()
+		if wait == 0 {
+			up, err := s.dial(ctx, t.hint.RPC)
+			if err == nil {
+				upstream.connected(t)
+				s.relay.open(gate, up, t)
+				return false, nil
 			}
+			s.failed(ctx, t, err)
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("nobody serves: %w", errors.Join(err, ctx.Err()))
-		}
-		if s.conn.PeerGone() {
-			return nil, errPeerGone
+		if err := s.await(ctx, wait, changed, recovered); err != nil {
+			return false, err
 		}
 	}
 }
 
-var errPeerGone = errors.New("the client has closed the connection")
+// await waits before the next attempt at the primary, for as long as the client
+// does.
+func (s *session) await(ctx context.Context, wait time.Duration, changed, recovered <-chan struct{}) error {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-changed:
+	case <-recovered:
+	case <-ctx.Done():
+		return s.nobody(ctx)
+	}
+	if s.conn.PeerGone() {
+		return errPeerGone
+	}
+	return nil
+}
 
-// connect makes the relay lead to the primary that this node knows of.
-func (s *session) connect(ctx context.Context) error {
-	primary := s.front.Gate.Hint().RPC
-	if s.relay.up != nil && s.relay.address == primary {
-		return nil
-	}
-	s.relay.close()
-	if primary == "" {
-		return errNoPrimary
-	}
+// dial connects to the primary, which must say that it serves.
+func (s *session) dial(ctx context.Context, primary string) (*coro.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
+	defer whenReplaced(s.front.Gate, primary, cancel)()
 	up, err := coro.Dial(ctx, primary)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var w structpack.Writer
 	_, _, err = up.Call(ctx, selectGeneration, func(b []byte) []byte { return structpack.Pack(&w, b, generationName, &s.table.name) })
 	if err != nil {
 		_ = up.Close()
-		return fmt.Errorf("choosing generation %s at %s: %w", s.table.name, primary, err)
+		return nil, fmt.Errorf("choosing generation %s: %w", s.table.name, err)
 	}
-	s.relay.open(s.front.Gate, up, primary)
-	return nil
+	return up, nil
 }
 
-var errNoPrimary = errors.New("no primary is known")
+// failed notes that the primary did not do as it should, unless it had no time
+// for that.
+func (s *session) failed(ctx context.Context, t turn, err error) {
+	if ctx.Err() == nil && s.front.upstream.failed(t, err) {
+		s.front.logs.primary.Warn().Str("primary", t.hint.RPC).Err(err).Msg("cannot relay to the primary; requests wait until somebody serves")
+	}
+}
+
+// lost logs that a request may have reached a primary which did not answer it.
+func (s *session) lost(ctx context.Context, function uint32, err error) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return errLost // this server was stopped
+	}
+	name := "unknown"
+	if f, ok := s.table.functions[function]; ok {
+		name = f.name
+	}
+	s.front.logs.lost.Warn().Str("primary", s.relay.turn.hint.RPC).Stringer("client", s.conn.RemoteAddr()).Str("function", name).Err(err).
+		Msg("a relayed request got no answer; nobody knows whether it was done, so its client's connection was closed")
+	return errLost
+}
+
+// nobody logs that a client has waited in vain.
+func (s *session) nobody(ctx context.Context) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return errNobody // this server was stopped
+	}
+	s.front.logs.nobody.Warn().Str("primary", s.front.Gate.Hint().RPC).Stringer("client", s.conn.RemoteAddr()).AnErr("failure", s.front.upstream.why()).
+		Msgf("nobody has served for %v; a request was not done, and its client's connection was closed", s.front.deadline)
+	return errNobody
+}
