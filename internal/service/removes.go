@@ -200,8 +200,10 @@ func (m *Master) BatchReplicaClear(ctx context.Context, tenant string, keys []st
 			},
 			done: func(c metadata.Change, err error) {
 				cleared[i] = c != nil && err == nil
-				if c == nil && err != nil {
-					failure = err // the journal's, so of all that were under way
+				// It is the journal's, so of all that were under way. That the outcome
+				// of some is open is not hidden by what came of later ones.
+				if c == nil && err != nil && errs.KindOf(failure) != errs.Unresolved {
+					failure = err
 				}
 			},
 		}

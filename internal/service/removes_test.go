@@ -1,8 +1,10 @@
 package service_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
@@ -41,4 +43,32 @@ func TestRemovalThatFailsHalfWay(t *testing.T) {
 	}
 	_, err = f.RemoveAll(t.Context(), service.Removal{Tenant: metadata.DefaultTenant})
 	want(t, "a removal of which no event was written", err, errs.Unavailable)
+}
+
+// A clearing of which a part is still being written is open, also if the rest was
+// not tried any more.
+func TestClearingThatIsLeftHalfWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const objects = 5000 // more than are submitted at once
+		m := newMounting(t)
+		items, refs, keys := make([]service.PutItem, objects), make([]service.PutRef, objects), make([]string, objects)
+		for i := range items {
+			keys[i] = fmt.Sprint("k", i)
+			items[i], refs[i] = service.PutItem{Key: keys[i], Size: 100}, service.PutRef{Key: keys[i]}
+		}
+		m.begin(t, func(ctx context.Context) error {
+			if _, _, err := m.BatchPutStart(ctx, start(1), items); err != nil {
+				return err
+			}
+			_, err := m.BatchPutEnd(ctx, update(1), refs)
+			return err
+		})
+		<-m.log.begun
+		want(t, "the puts", m.finish(1), errs.OK)
+		m.leave(t, func(ctx context.Context) error {
+			_, err := m.BatchReplicaClear(ctx, metadata.DefaultTenant, keys, owner(1), "")
+			return err
+		})
+		want(t, "what was left", m.finish(0), errs.OK)
+	})
 }
