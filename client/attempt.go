@@ -97,10 +97,20 @@ func (v *view) judge(ctx context.Context, op operation, req proto.Message, sent 
 		return &failure{err: e, repeat: true, open: sent, drop: status.Code(err) != codes.DeadlineExceeded}
 	case status.Code(err) == codes.ResourceExhausted:
 		return v.tooLarge(op, req, e)
+	case status.Code(err) == codes.DataLoss:
+		return unreadable(op, e)
 	case e.Kind == errs.Internal:
 		if _, err := proto.Marshal(req); err != nil {
 			e = &errs.Error{Kind: errs.InvalidParams, Detail: "the request cannot be sent; keys and names are UTF-8", Err: err}
 		}
+	}
+	return &failure{err: e}
+}
+
+// unreadable is final: the node would answer so again.
+func unreadable(op operation, e *errs.Error) *failure {
+	if op.mutates() {
+		e.Kind, e.Detail = errs.Unresolved, "the call was applied for all that is known; look"
 	}
 	return &failure{err: e}
 }

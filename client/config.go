@@ -55,7 +55,8 @@ type Config struct {
 	// segments. Default 1 s; the server forgets a client after 10 s.
 	PingInterval time.Duration
 	// MaxMessageBytes is the largest message in either direction, the nodes'
-	// --max-message-bytes. Default 16 MiB.
+	// --max-message-bytes. Default 16 MiB. Over Mooncake's protocol, which has no
+	// pages, it bounds requests only.
 	MaxMessageBytes int
 
 	// Observer is told what happens. Default: nobody.

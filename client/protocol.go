@@ -70,6 +70,7 @@ func (c *Config) dial(address string) (channel, error) {
 	g, _ := wire.NewGeneration(c.Generation)
 	return mooncakeclient.NewTransport(mooncakeclient.Config{
 		Address: address, Generation: g, ClusterID: c.ClusterID, Client: c.ClientID, AsOriginal: c.AsOriginal,
+		MaxRequestBytes: c.MaxMessageBytes,
 	}), nil
 }
 

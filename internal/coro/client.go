@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"time"
 
@@ -14,11 +15,26 @@ import (
 // A Client is one connection to a server, with one call at a time under way. It
 // is not safe for concurrent use.
 type Client struct {
-	nc   net.Conn
-	in   *bufio.Reader
-	out  []byte
-	seq  uint32
-	most uint32 // bytes of an answer
+	// MaxBody is how many bytes a request's body may have: at most, and by
+	// default, 2^32-1. It may be changed between calls. Answers may be as large as
+	// that; room for them is made as they come.
+	MaxBody uint32
+
+	nc  net.Conn
+	in  *bufio.Reader
+	out []byte
+	seq uint32
+}
+
+// A TooLargeError means that a request was not sent, because of its size. The
+// connection is as good as before.
+type TooLargeError struct {
+	Bytes uint64 // of its body
+	Most  uint32 // that it may have
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("a request has a body of %d bytes, and at most %d are sent", e.Bytes, e.Most)
 }
 
 // Dial connects to a server. The context ends the attempt.
@@ -28,7 +44,7 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", address, err)
 	}
-	return &Client{nc: nc, in: bufio.NewReaderSize(nc, readBuffer), most: 64 << 20}, nil
+	return &Client{nc: nc, in: bufio.NewReaderSize(nc, readBuffer), MaxBody: math.MaxUint32}, nil
 }
 
 // Close ends the connection. It may be called while a call is under way, which
@@ -37,8 +53,8 @@ func (c *Client) Close() error { return c.nc.Close() }
 
 // Call sends a request whose body pack appends, and returns the body of its
 // answer. sent tells whether the server may have got any of it. After an error
-// that is no *Error the connection is of no use; after one that is, the original
-// client closes it too.
+// the connection is of no use, with two exceptions: a *TooLargeError, and an
+// *Error, after which the original client closes it all the same.
 func (c *Client) Call(ctx context.Context, function uint32, pack func(b []byte) []byte) (answer string, sent bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return "", false, context.Cause(ctx)
@@ -57,7 +73,12 @@ func (c *Client) Call(ctx context.Context, function uint32, pack func(b []byte) 
 func (c *Client) exchange(function uint32, pack func(b []byte) []byte) (answer string, sent bool, err error) {
 	var room [requestHeader]byte
 	c.out = pack(append(c.out[:0], room[:]...))
-	q := request{seq: c.seq, function: function, body: uint32(len(c.out) - requestHeader)}
+	defer c.shrink()
+	size := uint64(len(c.out) - requestHeader)
+	if size > uint64(c.MaxBody) {
+		return "", false, &TooLargeError{size, c.MaxBody}
+	}
+	q := request{seq: c.seq, function: function, body: uint32(size)}
 	c.seq++
 	appendRequest(c.out[:0], q)
 	if n, err := c.nc.Write(c.out); err != nil {
@@ -71,8 +92,8 @@ func (c *Client) exchange(function uint32, pack func(b []byte) []byte) (answer s
 	if err != nil {
 		return "", true, err
 	}
-	if p.seq != q.seq || p.body > c.most || p.attachment > c.most {
-		return "", true, fmt.Errorf("%w: request %d got answer %d of %d bytes", ErrProtocol, q.seq, p.seq, p.body)
+	if p.seq != q.seq {
+		return "", true, fmt.Errorf("%w: request %d got answer %d", ErrProtocol, q.seq, p.seq)
 	}
 	if _, err := c.in.Discard(responseHeader); err != nil {
 		return "", true, err
@@ -91,4 +112,12 @@ func (c *Client) exchange(function uint32, pack func(b []byte) []byte) (answer s
 		refused.Message = "its text cannot be read: " + err.Error()
 	}
 	return "", true, refused
+}
+
+// shrink keeps no room of large requests: there may be thousands of connections,
+// and most are idle.
+func (c *Client) shrink() {
+	if cap(c.out) > maxOut {
+		c.out = nil
+	}
 }

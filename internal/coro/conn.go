@@ -17,24 +17,27 @@ import (
 	"github.com/understudy-store/understudy/internal/structpack"
 )
 
-// Sizes of a connection's buffers. There may be hundreds of connections from
-// each client process.
-const (
-	readBuffer = 4 << 10
-	maxOut     = 64 << 10 // answers are sent when there are so many bytes, and such room is not kept
-)
+// readBuffer is small: there may be hundreds of connections from each client
+// process.
+const readBuffer = 4 << 10
+
+// waitWorth is how long a request must have waited for those before it to be
+// given less time: shorter ones are not worth a deadline.
+const waitWorth = 10 * time.Millisecond
 
 // A Conn is one connection to a server.
 type Conn struct {
 	server  *Server
 	nc      net.Conn
 	in      *bufio.Reader
-	out     []byte        // answers that are not sent yet
-	sendBy  time.Duration // by the server's clock: the write deadline that is set
+	out     *outbox
+	arrived time.Duration // by the server's clock: when the network was last waited for
 	handler Handler
 }
 
-func newConn(s *Server, nc net.Conn) *Conn { return &Conn{server: s, nc: nc} }
+func newConn(s *Server, nc net.Conn) *Conn {
+	return &Conn{server: s, nc: nc, out: newOutbox(nc, s.clock, s.Limits.Frame)}
+}
 
 // RemoteAddr returns the peer's address.
 func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
@@ -52,10 +55,9 @@ func (c *Conn) PeerGone() bool {
 	}
 	gone := false
 	var b [1]byte
-	err = raw.Read(func(fd uintptr) bool {
+	err = raw.Control(func(fd uintptr) { // Read would heed the deadline that ends the wait for requests
 		n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 		gone = n == 0 && err == nil || err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
-		return true
 	})
 	return gone || err != nil
 }
@@ -86,12 +88,12 @@ func (c *Conn) run() {
 		return
 	}
 	defer c.handler.Close()
+	defer c.out.stop()
 	err = c.answerAll()
-	if len(c.out) > 0 {
+	if len(c.out.ready) > 0 {
 		err = errors.Join(err, c.send())
 	}
 	c.handler.Delivered(err)
-	c.complain(err)
 }
 
 // begin waits for the first byte.
@@ -105,6 +107,7 @@ func (c *Conn) begin() error {
 	if _, err := c.in.Peek(1); err != nil {
 		return err
 	}
+	c.arrived = c.server.clock()
 	return c.nc.SetReadDeadline(time.Time{})
 }
 
@@ -114,7 +117,8 @@ func (c *Conn) rest() net.Conn {
 	return &prefixed{Conn: c.nc, prefix: read}
 }
 
-// complain logs what a peer did wrong.
+// complain logs what a peer did wrong, if an error of reading from it or of
+// sending to it says so.
 func (c *Conn) complain(err error) {
 	timeout := errors.Is(err, os.ErrDeadlineExceeded) && c.server.ending.Err() == nil
 	if timeout || errors.Is(err, ErrProtocol) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -123,37 +127,52 @@ func (c *Conn) complain(err error) {
 }
 
 func (c *Conn) answerAll() error {
-	for limited := false; c.server.ending.Err() == nil; {
-		if _, err := c.in.Peek(1); err != nil {
-			if errors.Is(err, io.EOF) {
-				return nil
-			}
-			return err
-		}
-		// Most frames are there as a whole, and cost no deadline.
-		if !c.whole() {
-			if err := c.nc.SetReadDeadline(clock.Deadline(c.server.Limits.Frame)); err != nil {
-				return err
-			}
-			limited = true
-		}
-		if err := c.answer(c.server.calls); err != nil {
-			return err
-		}
-		if limited {
-			limited = false
-			if err := c.nc.SetReadDeadline(time.Time{}); err != nil {
+	for c.server.ending.Err() == nil {
+		whole := c.whole()
+		switch ready := len(c.out.ready); {
+		case ready == 0:
+		case whole && ready < maxOut:
+			c.out.hold() // a peer that sends several at once gets several at once
+		default:
+			if err := c.send(); err != nil {
 				return err
 			}
 		}
-		if c.in.Buffered() >= requestHeader && len(c.out) < maxOut {
-			continue // a peer that sends several at once gets several at once
+		q, body, err := c.next(whole)
+		if errors.Is(err, io.EOF) {
+			return nil
 		}
-		if err := c.send(); err != nil {
+		if err != nil {
+			c.complain(err)
+			return err
+		}
+		if err := c.call(q, body); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// next waits for the next request and reads it. Its error is io.EOF if there is
+// none, and the connection ends as it should.
+func (c *Conn) next(whole bool) (request, string, error) {
+	if whole {
+		return c.read()
+	}
+	if _, err := c.in.Peek(1); err != nil {
+		return request{}, "", err
+	}
+	limited := !c.whole() // most are, and cost no deadline
+	if limited {
+		if err := c.nc.SetReadDeadline(clock.Deadline(c.server.Limits.Frame)); err != nil {
+			return request{}, "", err
+		}
+	}
+	q, body, err := c.read()
+	if c.arrived = c.server.clock(); err == nil && limited {
+		err = c.nc.SetReadDeadline(time.Time{})
+	}
+	return q, body, err
 }
 
 // whole reports whether the next frame is in the buffer.
@@ -170,67 +189,59 @@ func (c *Conn) whole() bool {
 	return err == nil && uint64(n) >= requestHeader+uint64(q.body)+uint64(q.attachment)
 }
 
-// answer reads one request and appends its answer.
-func (c *Conn) answer(ctx context.Context) error {
+// read reads a request that has begun.
+func (c *Conn) read() (q request, body string, err error) {
 	h, err := c.in.Peek(requestHeader)
 	if err != nil {
-		return cut(err)
+		return q, "", cut(err)
 	}
-	q, err := parseRequest(h)
-	if err != nil {
-		return err
+	if q, err = parseRequest(h); err != nil {
+		return q, "", err
 	}
 	if most := c.server.Limits.BodyBytes; q.body > most || q.attachment > most {
-		return fmt.Errorf("%w: a request has a body of %d bytes and an attachment of %d; at most %d each are taken", ErrProtocol, q.body, q.attachment, most)
+		return q, "", fmt.Errorf("%w: a request has a body of %d bytes and an attachment of %d; at most %d each are taken", ErrProtocol, q.body, q.attachment, most)
 	}
-	if _, err := c.in.Discard(requestHeader); err != nil {
-		return err
+	if _, err = c.in.Discard(requestHeader); err != nil {
+		return q, "", err
 	}
-	body, err := readBody(c.in, q.body)
-	if err != nil {
-		return err
+	if body, err = readBody(c.in, q.body); err == nil {
+		err = skip(c.in, q.attachment)
 	}
-	if err := skip(c.in, q.attachment); err != nil {
-		return err
-	}
-	return c.call(ctx, q, body)
+	return q, body, err
 }
 
 // call lets the handler answer a request and puts a header before that.
-func (c *Conn) call(ctx context.Context, q request, body string) error {
-	at := len(c.out)
+func (c *Conn) call(q request, body string) error {
+	ctx := c.server.calls
+	if waited := c.server.clock() - c.arrived; waited > waitWorth {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, c.server.Limits.Call-waited)
+		defer cancel()
+	}
+	ready := c.out.ready
+	at := len(ready)
 	var room [responseHeader]byte
 	answered := response{seq: q.seq}
-	reply, err := c.handler.Call(ctx, q.function, body, append(c.out, room[:]...))
+	reply, err := c.handler.Call(ctx, q.function, body, append(ready, room[:]...))
 	if err != nil {
 		var refused *Error
 		if !errors.As(err, &refused) {
 			return err
 		}
 		answered.code = refused.Code
-		reply = structpack.Pack(new(structpack.Writer), append(c.out, room[:]...), errorMessage(), &refused.Message)
+		reply = structpack.Pack(new(structpack.Writer), append(ready, room[:]...), errorMessage(), &refused.Message)
 	}
 	answered.body = uint32(len(reply) - at - responseHeader)
 	putResponse(reply[at:], answered)
-	c.out = reply
+	c.out.add(reply)
 	return nil
 }
 
 // send hands the answers so far to the network.
 func (c *Conn) send() error {
-	// A deadline costs more than looking at the clock: one serves many answers.
-	if now := c.server.clock(); c.sendBy-now < c.server.Limits.Frame/2 {
-		c.sendBy = now + c.server.Limits.Frame
-		if err := c.nc.SetWriteDeadline(clock.Deadline(c.server.Limits.Frame)); err != nil {
-			return err
-		}
-	}
-	_, err := c.nc.Write(c.out)
-	if c.out = c.out[:0]; cap(c.out) > maxOut {
-		c.out = nil
-	}
-	if err != nil {
-		return fmt.Errorf("sending an answer: %w", err)
+	if err := c.out.send(); err != nil {
+		c.complain(err)
+		return err
 	}
 	c.handler.Delivered(nil)
 	return nil

@@ -8,7 +8,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -29,6 +28,9 @@ const (
 	wait   = 2 // answers when the test says so
 	refuse = 3 // answers with an error
 	hangUp = 4 // closes the connection
+	relay  = 5 // closes it as well, with the errors that a connection of its own may end with
+	limit  = 6 // answers how long its context lasts, as a time.Duration; empty without an end
+	much   = 7 // answers so many MiB as its body has bytes
 )
 
 // A handler answers one connection of a test.
@@ -59,6 +61,15 @@ func (h *handler) Call(ctx context.Context, function uint32, body string, reply 
 		return nil, &coro.Error{Code: 7, Message: "no"}
 	case hangUp:
 		return nil, io.EOF
+	case relay:
+		return nil, errors.Join(coro.ErrProtocol, io.ErrUnexpectedEOF, os.ErrDeadlineExceeded)
+	case limit:
+		if ends, ok := ctx.Deadline(); ok {
+			reply = append(reply, time.Until(ends).String()...)
+		}
+		return reply, nil
+	case much:
+		return append(reply, make([]byte, len(body)<<20)...), nil
 	}
 	return nil, &coro.Error{Code: coro.CodeNotRegistered, Message: "the rpc function not registered"}
 }
@@ -434,57 +445,4 @@ func TestStopCutsOff(t *testing.T) {
 	if err := <-answered; err == nil {
 		t.Error("the call got an answer")
 	}
-}
-
-// Whatever comes, the server answers or closes, and goes on. Connections are of
-// the kind that a machine does not run out of.
-func FuzzServer(f *testing.F) {
-	whole := append(frame(1, echo, "abc", "d"), frame(2, refuse, "", "")...)
-	f.Add(whole)
-	f.Add(whole[:30])
-	f.Add([]byte{coro.Magic})
-	released, waiting := make(chan struct{}), make(chan struct{})
-	close(released)
-	go func() {
-		for range waiting {
-		}
-	}()
-	s := coro.NewServer(coro.Config{
-		Open:   func(c *coro.Conn) coro.Handler { return &handler{conn: c, released: released, waiting: waiting} },
-		Limits: coro.Limits{BodyBytes: 1 << 20, Silence: time.Second, Frame: time.Second},
-	})
-	l, err := net.Listen("unix", filepath.Join(f.TempDir(), "s"))
-	if err != nil {
-		f.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	f.Cleanup(func() {
-		if err := errors.Join(s.Stop(context.Background()), <-served); err != nil {
-			f.Error(err)
-		}
-		close(waiting)
-	})
-	send := func(t *testing.T, b []byte) []byte {
-		c, err := net.Dial("unix", l.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
-		if _, err := c.Write(b); err == nil {
-			_ = c.(*net.UnixConn).CloseWrite()
-		}
-		answer, err := io.ReadAll(c)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Fatalf("%x: neither an answer nor an end", b)
-		}
-		return answer
-	}
-	f.Fuzz(func(t *testing.T, sent []byte) {
-		send(t, sent)
-		if got := send(t, frame(7, echo, "fine", "")); len(got) != 20 || string(got[16:]) != "fine" {
-			t.Fatalf("a good client got %x", got)
-		}
-	})
 }

@@ -19,10 +19,12 @@ type Handler interface {
 	// Call appends the answer's body to reply and returns all of it. An *Error
 	// is sent instead of an answer; with any other error the connection is
 	// closed without one. The context ends when the server is stopped and calls
-	// have had their time.
+	// have had their time, and with Limits.Call. Call must not touch what reply
+	// has already: it may be on its way to the peer.
 	Call(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error)
 	// Delivered is called when the answers so far have been handed to the
-	// network, or with the reason why they cannot be.
+	// network, or with the reason why they cannot be. Some may have been handed
+	// over long before, while a later call was under way.
 	Delivered(err error)
 	// Close is called last.
 	Close()
@@ -41,6 +43,10 @@ type Limits struct {
 	// Frame is how long the rest of a frame may take after its beginning, and
 	// how long a peer may take to read answers: 30 s.
 	Frame time.Duration
+	// Call is how long after its arrival a request is worked on if it had to wait
+	// for those before it: 25 s, as clients give up after 30 s. Handlers bound the
+	// others. What came while the buffer was full counts as having arrived later.
+	Call time.Duration
 }
 
 func (l Limits) withDefaults() Limits {
@@ -55,6 +61,9 @@ func (l Limits) withDefaults() Limits {
 	}
 	if l.Frame == 0 {
 		l.Frame = 30 * time.Second
+	}
+	if l.Call == 0 {
+		l.Call = 25 * time.Second
 	}
 	return l
 }

@@ -35,6 +35,17 @@ type Call[A, R any] struct {
 	Result *structpack.Message[R]
 }
 
+// Says is what the requests of a generation can say beyond what those of all can.
+// What they cannot is left out when they are packed, whatever stands in the
+// arguments.
+type Says struct {
+	Tenants    bool // whose keys most calls are about
+	HostIDs    bool // the host_id of a segment
+	SoftPinTTL bool // the soft_pin_ttl_ms of a put
+	Groups     bool // the group_ids of a put
+	Checksums  bool // the object_checksum of a PutEnd
+}
+
 // None are the arguments of a function that has none.
 type None struct{}
 
@@ -42,6 +53,7 @@ type None struct{}
 // other. Functions that it lacks are zero.
 type Generation struct {
 	Name string
+	Says Says
 
 	ExistKey               Call[KeyArgs, Result[bool]]
 	BatchExistKey          Call[KeysArgs, []Result[bool]]
@@ -103,7 +115,7 @@ func NewGeneration(name string) (*Generation, bool) {
 
 // generation puts the calls together from the table.
 func (s shapes) generation() *Generation {
-	g := &Generation{Name: s.name}
+	g := &Generation{Name: s.name, Says: s.says}
 	b := &builder{shapes: s, g: g}
 	b.reads()
 	b.puts()
@@ -146,7 +158,7 @@ func args[A any](members ...structpack.Member[A]) structpack.Codec[A] {
 
 // withTenant is args with the tenant in the end, where the generation has it.
 func withTenant[A any](b *builder, tenant func(*A) *string, members ...structpack.Member[A]) structpack.Codec[A] {
-	if b.tenants {
+	if b.says.Tenants {
 		members = append(members, at("tenant_id", tenant, text))
 	}
 	return args(members...)
@@ -273,7 +285,7 @@ func (b *builder) clients() {
 // notified packs the tasks of NotifyOffloadSuccess: before there were tenants,
 // their keys.
 func (b *builder) notified() structpack.Codec[[]OffloadTask] {
-	if b.tenants {
+	if b.says.Tenants {
 		return b.tasks
 	}
 	return structpack.Vector(bare(func(t *OffloadTask) *string { return &t.Key }))

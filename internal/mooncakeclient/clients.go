@@ -46,8 +46,11 @@ func ping(a *attempt, q *pb.PingRequest, p *pb.PingResponse) error {
 	return err
 }
 
-func specOf(client segment.ClientID, s *pb.Segment) (segment.Spec, error) {
+func (t *Transport) specOf(client segment.ClientID, s *pb.Segment) (segment.Spec, error) {
 	id, err := idOf[segment.ID]("id of a segment", s.GetId())
+	if err == nil && s.GetHostId() != "" && !t.Generation.Says.HostIDs {
+		err = t.cannotSay("the host of a segment, which is host_id")
+	}
 	return segment.Spec{
 		ID: id, Name: s.GetName(), Base: s.GetBase(), Size: s.GetSize(), Endpoint: s.GetEndpoint(), Protocol: s.GetProtocol(),
 		HostID: s.GetHostId(), Client: client,
@@ -59,7 +62,7 @@ func mountSegment(a *attempt, q *pb.MountSegmentRequest, _ *pb.MountSegmentRespo
 	if err != nil {
 		return err
 	}
-	spec, err := specOf(client, q.GetSegment())
+	spec, err := a.specOf(client, q.GetSegment())
 	if err != nil {
 		return err
 	}
@@ -73,7 +76,7 @@ func reMountSegment(a *attempt, q *pb.ReMountSegmentRequest, _ *pb.ReMountSegmen
 	}
 	args := mooncake.ReMountArgs{Client: client}
 	for _, s := range q.GetSegments() {
-		spec, err := specOf(client, s)
+		spec, err := a.specOf(client, s)
 		if err != nil {
 			return err
 		}
@@ -162,6 +165,9 @@ func notifyOffloadSuccess(a *attempt, q *pb.NotifyOffloadSuccessRequest, _ *pb.N
 	}
 	args := mooncake.NotifyOffloadArgs{Client: client}
 	for _, o := range q.GetObjects() {
+		if err := a.ownTenant(o.GetTask(), a.Generation.Says.Tenants); err != nil {
+			return err
+		}
 		task := mooncake.OffloadTask{Tenant: tenantOf(o.GetTask()), Key: o.GetTask().GetKey(), Size: int64(o.GetTask().GetSize())}
 		if max(o.GetTask().GetSize(), o.GetBucket(), o.GetOffset(), o.GetKeySize(), o.GetDataSize()) > math.MaxInt64 {
 			return errs.New(errs.InvalidParams, "", "a number of object %q is above 2^63-1, which Mooncake cannot say", task.Key)

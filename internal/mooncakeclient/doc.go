@@ -24,7 +24,10 @@
 //   - Neither the segments' names of replicas, nor the lease of objects that
 //     were found by a pattern, nor the TTL of clients travel.
 //
-// Calls of the contract that Mooncake does not have fail with NotSupported.
+// Calls of the contract that Mooncake does not have fail with NotSupported. So do
+// calls with a setting that the generation's messages have no place for: a tenant
+// and the host of a segment before v0.3.12, groups likewise, the time of a soft
+// pin and checksums before head.
 //
 // Who leads is package client's affair. The original reads it from etcd, or
 // knows one address.

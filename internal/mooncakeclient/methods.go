@@ -57,6 +57,15 @@ func tenantOf(q interface{ GetTenant() string }) string {
 	return metadata.DefaultTenant
 }
 
+// ownTenant refuses a request about another tenant than the default one where it
+// cannot name it: it would be about the keys of the default one.
+func (t *Transport) ownTenant(req any, says bool) error {
+	if q, ok := req.(interface{ GetTenant() string }); ok && !says && tenantOf(q) != metadata.DefaultTenant {
+		return t.cannotSay("whose keys a call is about, which is the tenant")
+	}
+	return nil
+}
+
 // idOf reads a UUID.
 func idOf[T ~[16]byte](what, text string) (T, error) {
 	id, err := uuid.Parse(text)

@@ -3,6 +3,7 @@ package mooncakeclient
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -30,7 +31,8 @@ var errClosed = errors.New("the transport is closed")
 type pool struct {
 	address    string
 	generation *mooncake.Generation
-	original   bool // connect as often as the original
+	most       uint32 // bytes of a request
+	original   bool   // connect as often as the original
 	clock      clock.Clock
 	slots      chan struct{} // one for each call under way
 
@@ -48,10 +50,13 @@ type idleConn struct {
 	since time.Duration
 }
 
-func newPool(address string, g *mooncake.Generation, original bool) *pool {
+func newPool(c Config) *pool {
 	p := &pool{
-		address: address, generation: g, original: original, clock: clock.Boot(),
+		address: c.Address, generation: c.Generation, most: math.MaxUint32, original: c.AsOriginal, clock: clock.Boot(),
 		slots: make(chan struct{}, maxConns), busy: make(map[*Conn]struct{}),
+	}
+	if n := c.MaxRequestBytes; n > 0 && uint64(n) < math.MaxUint32 {
+		p.most = uint32(n)
 	}
 	p.closing, p.cancel = context.WithCancel(context.Background())
 	return p
@@ -116,6 +121,7 @@ func (p *pool) connect(ctx context.Context) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.MaxBody = p.most
 	var version mooncake.Result[string]
 	if _, err := Do(ctx, c, p.generation.ServiceReady, new(mooncake.None), &version); err != nil {
 		_ = c.Close()

@@ -30,6 +30,9 @@ type Config struct {
 	ClusterID string
 	// Client is who pings when the master's view is asked for.
 	Client uuid.UUID
+	// MaxRequestBytes is what the master takes at most, and by default 4 GiB - 1.
+	// Larger requests are refused here: a master would close the connection.
+	MaxRequestBytes int
 	// AsOriginal makes a call that cannot connect try for as long as the
 	// original's: four times in some 4 s.
 	AsOriginal bool
@@ -41,7 +44,7 @@ type Config struct {
 //
 // Of the call options it heeds grpc.Peer, which is set when the master may have
 // got the request. Its errors are as gRPC's: statuses, with an ErrorDetail where
-// the master has answered.
+// the master has answered, and DataLoss where its answer cannot be read.
 type Transport struct {
 	Config
 	pool *pool
@@ -49,7 +52,7 @@ type Transport struct {
 
 // NewTransport returns a Transport. It must be closed.
 func NewTransport(c Config) *Transport {
-	return &Transport{c, newPool(c.Address, c.Generation, c.AsOriginal)}
+	return &Transport{c, newPool(c)}
 }
 
 // Close ends all connections, and the calls that are under way on them.
@@ -71,7 +74,9 @@ func (t *Transport) Invoke(ctx context.Context, name string, req, resp any, opts
 	a := &attempt{Context: ctx, Transport: t}
 	err := needsGRPC(name)
 	if m, ok := methods[name]; ok {
-		err = m(a, req, resp)
+		if err = a.ownTenant(req, t.Generation.Says.Tenants); err == nil {
+			err = m(a, req, resp)
+		}
 	}
 	if a.sent {
 		for _, o := range opts {
@@ -98,6 +103,12 @@ var _ net.Addr = address("")
 // needsGRPC is the error of what Mooncake's protocol does not have.
 func needsGRPC(what string) error {
 	return errs.New(errs.NotSupported, path.Base(what), "Mooncake's protocol does not have this; it needs gRPC")
+}
+
+// cannotSay is the error of a setting that would be lost on the way.
+func (t *Transport) cannotSay(setting string) error {
+	return errs.New(errs.NotSupported, "", "Mooncake's clients of generation %s cannot say %s: leave it out, or use gRPC or a newer generation",
+		t.Generation.Name, setting)
 }
 
 // An attempt is one call under way.
@@ -138,18 +149,25 @@ func do[A, R any](a *attempt, call mooncake.Call[A, R], args *A, result *R) erro
 	}
 	sent, err := Do(a, c, call, args, result)
 	a.sent = a.sent || sent
-	if err != nil {
+	var large *coro.TooLargeError
+	var unreadable *UnreadableError
+	switch {
+	case errors.As(err, &large):
+		a.pool.put(c)
+		return errs.New(errs.InvalidParams, "", "the request has %d bytes, at most %d are possible; split it", large.Bytes, large.Most)
+	case err == nil || errors.As(err, &unreadable):
+		a.pool.put(c)
+	default:
 		a.pool.drop(c)
-		return err
 	}
-	a.pool.put(c)
-	return nil
+	return err
 }
 
 // status is what gRPC would report.
 func (a *attempt) status(name string, err error) error {
 	var number refusal
 	var refused *coro.Error
+	var unreadable *UnreadableError
 	var wrong *errs.Error
 	switch {
 	case errors.As(err, &number):
@@ -157,13 +175,15 @@ func (a *attempt) status(name string, err error) error {
 		if kindOf(int32(number)) == errs.Internal {
 			said = errs.Wrap(errs.Internal, "", err)
 		}
-		return rpcerr.Status(said, name, rpcerr.Source{ClusterID: a.ClusterID, NodeID: a.Address}).Err()
+		return rpcerr.Status(said, path.Base(name), rpcerr.Source{ClusterID: a.ClusterID, NodeID: a.Address}).Err()
 	case errors.As(err, &wrong):
-		return rpcerr.Status(err, name, rpcerr.Source{}).Err()
+		return rpcerr.Status(err, path.Base(name), rpcerr.Source{}).Err()
 	case errors.As(err, &refused) && refused.Code == coro.CodeException:
 		return status.Error(codes.Unavailable, err.Error()) // its outcome is open
 	case errors.As(err, &refused):
 		return status.Errorf(codes.Unimplemented, "%v: the master at %s does not speak Mooncake's generation %s", err, a.Address, a.Generation.Name)
+	case errors.As(err, &unreadable):
+		return status.Errorf(codes.DataLoss, "%v; is the master at %s of Mooncake's generation %s?", err, a.Address, a.Generation.Name)
 	case a.Err() != nil:
 		return status.FromContextError(a.Err()).Err()
 	default:

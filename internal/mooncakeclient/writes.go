@@ -15,8 +15,11 @@ var softPins = map[pb.SoftPinAction]uint8{
 	pb.SoftPinAction_SOFT_PIN_ACTION_DISABLE:     mooncake.SoftPinDisable,
 }
 
-// configOf translates how objects are to be put, each into its group.
-func configOf(c *pb.PutConfig, groups []string) mooncake.ReplicateConfig {
+// configOf translates how objects are to be put, each into its group. Two
+// settings are not told in generations that do not have them, as nobody notices:
+// that an object is not to be pinned softly, which is how new ones are, and the
+// writer's host, which the master does not use.
+func (t *Transport) configOf(c *pb.PutConfig, groups []string) (mooncake.ReplicateConfig, error) {
 	config := mooncake.ReplicateConfig{
 		Replicas: 1, SoftPin: softPins[c.GetSoftPinAction()], HardPin: c.GetHardPin(), Preferred: c.GetPreferredSegments(),
 		PreferSameNode: c.GetPreferAllocInSameNode(), DataType: uint8(c.GetDataType()), HostID: c.GetHostId(),
@@ -32,7 +35,13 @@ func configOf(c *pb.PutConfig, groups []string) mooncake.ReplicateConfig {
 			config.Groups = &groups
 		}
 	}
-	return config
+	switch says := t.Generation.Says; {
+	case config.SoftPinMillis != nil && !says.SoftPinTTL:
+		return config, t.cannotSay("how long an object is pinned softly, which is soft_pin_ttl_ms")
+	case config.Groups != nil && !says.Groups:
+		return config, t.cannotSay("the group of an object, which is in group_ids")
+	}
+	return config, nil
 }
 
 func putStart(a *attempt, q *pb.PutStartRequest, p *pb.PutStartResponse) error {
@@ -40,10 +49,12 @@ func putStart(a *attempt, q *pb.PutStartRequest, p *pb.PutStartResponse) error {
 	if err != nil {
 		return err
 	}
-	var r mooncake.Result[mooncake.Placement]
-	args := mooncake.PutStartArgs{
-		Client: client, Key: q.GetKey(), Size: q.GetSize(), Config: configOf(q.GetConfig(), []string{q.GetGroupId()}), Tenant: tenantOf(q),
+	config, err := a.configOf(q.GetConfig(), []string{q.GetGroupId()})
+	if err != nil {
+		return err
 	}
+	var r mooncake.Result[mooncake.Placement]
+	args := mooncake.PutStartArgs{Client: client, Key: q.GetKey(), Size: q.GetSize(), Config: config, Tenant: tenantOf(q)}
 	if err := do(a, a.Generation.PutStart, &args, &r); err != nil {
 		return err
 	}
@@ -61,7 +72,9 @@ func batchPutStart(a *attempt, q *pb.BatchPutStartRequest, p *pb.BatchPutStartRe
 	for _, it := range q.GetItems() {
 		args.Keys, args.Sizes, groups = append(args.Keys, it.GetKey()), append(args.Sizes, it.GetSize()), append(groups, it.GetGroupId())
 	}
-	args.Config = configOf(q.GetConfig(), groups)
+	if args.Config, err = a.configOf(q.GetConfig(), groups); err != nil {
+		return err
+	}
 	var r []mooncake.Result[mooncake.Placement]
 	if err := do(a, a.Generation.BatchPutStart, &args, &r); err != nil {
 		return err
@@ -108,12 +121,24 @@ func writerOf(q interface {
 	return client, kind, err
 }
 
+// itemOf names an object that was put.
+func (t *Transport) itemOf(key string, checksum *uint64) (mooncake.PutItem, error) {
+	if checksum != nil && !t.Generation.Says.Checksums {
+		return mooncake.PutItem{}, t.cannotSay("the checksum of an object, which is object_checksum")
+	}
+	return mooncake.PutItem{Key: key, Checksum: checksum}, nil
+}
+
 func putEnd(a *attempt, q *pb.PutEndRequest, _ *pb.PutEndResponse) error {
 	client, kind, err := writerOf(q)
 	if err != nil {
 		return err
 	}
-	args := mooncake.PutEndArgs{Client: client, Item: mooncake.PutItem{Key: q.GetKey(), Checksum: q.ObjectChecksum}, Kind: kind, Tenant: tenantOf(q)}
+	item, err := a.itemOf(q.GetKey(), q.ObjectChecksum)
+	if err != nil {
+		return err
+	}
+	args := mooncake.PutEndArgs{Client: client, Item: item, Kind: kind, Tenant: tenantOf(q)}
 	return done(a, a.Generation.PutEnd, &args)
 }
 
@@ -124,7 +149,11 @@ func batchPutEnd(a *attempt, q *pb.BatchPutEndRequest, p *pb.BatchPutEndResponse
 	}
 	args := mooncake.BatchPutEndArgs{Client: client, Kind: kind, Tenant: tenantOf(q)}
 	for _, it := range q.GetItems() {
-		args.Items = append(args.Items, mooncake.PutItem{Key: it.GetKey(), Checksum: it.ObjectChecksum})
+		item, err := a.itemOf(it.GetKey(), it.ObjectChecksum)
+		if err != nil {
+			return err
+		}
+		args.Items = append(args.Items, item)
 	}
 	p.Succeeded, p.Errors, err = doneAll(a, a.Generation.BatchPutEnd, &args, len(args.Items))
 	return err
@@ -190,6 +219,9 @@ func removeAll(a *attempt, q *pb.RemoveAllRequest, p *pb.RemoveAllResponse) erro
 func batchReplicaClear(a *attempt, q *pb.BatchReplicaClearRequest, p *pb.BatchReplicaClearResponse) error {
 	client, err := idOf[segment.ClientID]("client_id", q.GetClientId())
 	if err != nil {
+		return err
+	}
+	if err := a.ownTenant(q, false); err != nil { // in no generation
 		return err
 	}
 	var r mooncake.Result[[]string]

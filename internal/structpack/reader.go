@@ -10,8 +10,9 @@ import (
 var ErrType = errors.New("the message is of another type")
 
 // MaxElements is how many elements all containers of one message may have
-// together. The largest batches have 10,000 keys; the bound keeps a message of
-// empty elements from becoming many times its size in memory.
+// together, unless its reader says otherwise. The largest batches have 10,000
+// keys; the bound keeps a message of empty elements, which costs its sender
+// little, from becoming many times its size in memory.
 const MaxElements = 1 << 17
 
 // A Reader unpacks messages. Its zero value is ready; one Reader serves any
@@ -20,6 +21,11 @@ const MaxElements = 1 << 17
 //
 // Strings that it returns are parts of the message's own.
 type Reader struct {
+	// AnyLength takes messages of any number of elements, as answers have that
+	// were asked for. Their size alone bounds what they take up then: no container
+	// gets room for more elements than the message has bytes for.
+	AnyLength bool
+
 	rest     string
 	width    int // bytes of every length in this message
 	elements int // that may still come
@@ -175,10 +181,10 @@ func (r *Reader) Length(least int) int {
 }
 
 // Elements is Length for all containers but strings: what they hold counts
-// against MaxElements.
+// against MaxElements, unless any number may come.
 func (r *Reader) Elements(least int) int {
 	n := r.Length(least)
-	if r.elements -= n; r.elements < 0 {
+	if r.elements -= n; r.elements < 0 && !r.AnyLength {
 		r.fail("the message has more than %d elements", MaxElements)
 		return 0
 	}

@@ -184,7 +184,8 @@ func refused[T any](t *testing.T, c structpack.Codec[T], message string) {
 	}
 }
 
-// A message of many empty elements must not become a multiple of its size.
+// A message of many empty elements must not become a multiple of its size, unless
+// it was asked for.
 func TestElementsAreBounded(t *testing.T) {
 	m := structpack.NewMessage(structpack.Vector(structpack.Text()))
 	var w structpack.Writer
@@ -196,6 +197,16 @@ func TestElementsAreBounded(t *testing.T) {
 		if err := structpack.Unpack(&r, string(packed), m, &back); (err == nil) != ok {
 			t.Errorf("%d elements: %v", n, err)
 		}
+		answers := structpack.Reader{AnyLength: true}
+		if err := structpack.Unpack(&answers, string(packed), m, &back); err != nil || len(back) != n {
+			t.Errorf("%d of any number of elements: %d, %v", n, len(back), err)
+		}
+	}
+	answers := structpack.Reader{AnyLength: true}
+	v := make([]string, 300)
+	packed := structpack.Pack(&w, nil, m, &v)
+	if err := structpack.Unpack(&answers, string(packed[:len(packed)-1]), m, new([]string)); err == nil {
+		t.Error("a list of more elements than there are bytes for was taken")
 	}
 }
 
@@ -243,11 +254,16 @@ func FuzzUnpack(f *testing.F) {
 		var r structpack.Reader
 		var w structpack.Writer
 		var first, second []structpack.Result[[]pair]
-		if structpack.Unpack(&r, message, all, &first) != nil {
+		answers := structpack.Reader{AnyLength: true}
+		failed := structpack.Unpack(&r, message, all, &second)
+		if err := structpack.Unpack(&answers, message, all, &first); err != nil {
+			if failed == nil {
+				t.Fatalf("a message that is taken from anybody is no answer: %v", err)
+			}
 			return
 		}
 		packed := structpack.Pack(&w, nil, all, &first)
-		if err := structpack.Unpack(&r, string(packed), all, &second); err != nil {
+		if err := structpack.Unpack(&answers, string(packed), all, &second); err != nil {
 			t.Fatalf("what was unpacked cannot be unpacked again: %v", err)
 		}
 		if again := structpack.Pack(&w, nil, all, &second); string(again) != string(packed) {

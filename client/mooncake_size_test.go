@@ -1,0 +1,146 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/coro"
+	"github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/internal/structpack"
+)
+
+// A request that no node takes is refused alike over both protocols, at once and
+// without harm to the connection.
+func TestTooLargeOverMooncake(t *testing.T) {
+	cl := newCluster(t, 1)
+	way := newLink(t, cl.lead(0).port("head", false).address)
+	const most = 1 << 20
+	w := new(witness)
+	c := overMooncake(t, func(c *client.Config) { c.MaxMessageBytes, c.Observer = most, w }, way.address)
+	numbered := connect(t, client.Config{Addresses: []string{cl.nodes[0].address}, MaxMessageBytes: most})
+	keys := make([]string, 1000)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%04d%s", i, strings.Repeat("k", 2000))
+	}
+	items := make([]client.PutItem, len(keys))
+	for i, key := range keys {
+		items[i] = client.PutItem{Key: key, Size: 1}
+	}
+	for _, c := range []*client.Client{numbered, c} {
+		_, reading := c.BatchExistKey(t.Context(), keys)
+		_, putting := c.BatchPutStart(t.Context(), items, client.PutConfig{})
+		for _, err := range []error{reading, putting} {
+			if errs.KindOf(err) != errs.InvalidParams || !strings.Contains(err.Error(), "at most 1048576 are possible; split it") {
+				t.Errorf("%.300v", err)
+			}
+			if c != numbered && w.last().attempts != 1 {
+				t.Errorf("%d attempts", w.last().attempts)
+			}
+		}
+		if _, err := c.BatchExistKey(t.Context(), keys[:500]); err != nil {
+			t.Errorf("half of it: %v", err)
+		}
+	}
+	way.mu.Lock()
+	defer way.mu.Unlock()
+	if n := len(way.conns) / 2; n != 1 {
+		t.Errorf("%d connections, want 1", n)
+	}
+}
+
+// Answers may have any number of objects.
+func TestLargeAnswersOverMooncake(t *testing.T) {
+	const objects, batch = 70_000, 10_000
+	cl := newCluster(t, 1)
+	w := new(witness)
+	c := overMooncake(t, func(c *client.Config) { c.Observer = w }, cl.lead(0).port("head", false).address)
+	mountMemory(t, c)
+	for b := range objects / batch {
+		items, refs := make([]client.PutItem, batch), make([]client.PutRef, batch)
+		for i := range items {
+			items[i] = client.PutItem{Key: fmt.Sprintf("k%d-%d", b, i), Size: 1}
+		}
+		reserved, err := c.BatchPutStart(t.Context(), items, client.PutConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range reserved {
+			refs[i] = reserved[i].Ref()
+		}
+		if _, err := c.BatchPutEnd(t.Context(), refs, client.SelectAll); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	for _, err := range c.GetReplicaListByRegex(t.Context(), "^k", 0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		n++
+	}
+	if n != objects || w.last().attempts != 1 {
+		t.Errorf("%d objects in %d attempts", n, w.last().attempts)
+	}
+}
+
+// A babbler answers ServiceReady and Ping, and to all other calls what nobody
+// can read.
+type babbler struct{ generation *mooncake.Generation }
+
+func (b *babbler) Delivered(error) {}
+func (b *babbler) Close()          {}
+
+func (b *babbler) Call(_ context.Context, function uint32, _ string, reply []byte) ([]byte, error) {
+	g := b.generation
+	switch function {
+	case g.ServiceReady.ID:
+		return structpack.Pack(new(structpack.Writer), reply, g.ServiceReady.Result, &mooncake.Result[string]{Value: "2.0.0"}), nil
+	case g.Ping.ID:
+		return structpack.Pack(new(structpack.Writer), reply, g.Ping.Result, &mooncake.Result[mooncake.PingResult]{Value: mooncake.PingResult{View: 1}}), nil
+	}
+	return append(reply, "babble"...), nil
+}
+
+// An answer that cannot be read would be no better the next time. What came of a
+// call that changes something is open then.
+func TestUnreadableAnswersOverMooncake(t *testing.T) {
+	g, _ := mooncake.NewGeneration("head")
+	s := coro.NewServer(coro.Config{Open: func(*coro.Conn) coro.Handler { return &babbler{g} }})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	t.Cleanup(func() {
+		s.Disconnect()
+		_ = s.Stop(t.Context())
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+	})
+	w := new(witness)
+	c := overMooncake(t, func(c *client.Config) { c.Observer, c.Timeout = w, 20*time.Second }, l.Addr().String())
+	_, reading := c.ExistKey(t.Context(), "k")
+	wantKind(t, "a read", reading, errs.Internal)
+	once := func(what string) {
+		t.Helper()
+		if got := w.last(); got.attempts != 1 {
+			t.Errorf("%s: %d attempts", what, got.attempts)
+		}
+	}
+	once("a read")
+	wantKind(t, "a removal", c.Remove(t.Context(), "k", client.Removal{}), errs.Unresolved)
+	once("a removal")
+	wantKind(t, "the end of a put", c.PutEnd(t.Context(), client.PutRef{Key: "k", ID: 1}, client.SelectAll), errs.Unresolved)
+	once("the end of a put")
+	_, removing := c.BatchRemove(t.Context(), []string{"k"}, client.Removal{})
+	wantKind(t, "a batch", removing, errs.Unresolved)
+	once("a batch")
+}

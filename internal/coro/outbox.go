@@ -1,0 +1,105 @@
+package coro
+
+import (
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/understudy-store/understudy/internal/clock"
+)
+
+const (
+	// maxOut is how many bytes of answers may wait; and room for more is not kept.
+	maxOut = 64 << 10
+	// heldAtMost is how long answers wait for those of requests that came together
+	// with theirs: these may take as long as a call can.
+	heldAtMost = time.Millisecond
+)
+
+// An outbox has the answers of a connection that are not sent yet. Those to
+// requests that came together go together, as long as none of these holds the
+// others up.
+type outbox struct {
+	nc    net.Conn
+	clock clock.Clock
+	limit time.Duration // of sending
+
+	mu     sync.Mutex // guards all below, but whoever adds answers may read them without
+	ready  []byte     // whole answers
+	sent   int        // bytes of ready that have gone already
+	err    error      // why they cannot be sent
+	waits  bool       // the timer runs
+	timer  *time.Timer
+	sendBy time.Duration // by the clock: the write deadline that is set
+}
+
+// newOutbox returns an outbox. It must be stopped.
+func newOutbox(nc net.Conn, clk clock.Clock, limit time.Duration) *outbox {
+	o := &outbox{nc: nc, clock: clk, limit: limit}
+	o.timer = time.AfterFunc(time.Hour, o.late)
+	o.timer.Stop()
+	return o
+}
+
+// add makes answers ready: all that were, with some appended.
+func (o *outbox) add(ready []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.ready = ready
+}
+
+// hold says that another answer follows soon. If it does not, those that are
+// ready go without it.
+func (o *outbox) hold() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.waits {
+		o.waits = true
+		o.timer.Reset(heldAtMost)
+	}
+}
+
+// late sends what is ready, as a rule while a call is under way. The timer is not
+// stopped for answers that are sent before: that costs more than they do.
+func (o *outbox) late() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.waits = false
+	o.writeLocked()
+}
+
+// send hands the answers so far to the network.
+func (o *outbox) send() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.writeLocked()
+	if o.ready, o.sent = o.ready[:0], 0; cap(o.ready) > maxOut {
+		o.ready = nil
+	}
+	if o.err != nil {
+		return fmt.Errorf("sending an answer: %w", o.err)
+	}
+	return nil
+}
+
+func (o *outbox) stop() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.timer.Stop()
+}
+
+func (o *outbox) writeLocked() {
+	if o.err != nil || o.sent == len(o.ready) {
+		return
+	}
+	// A deadline costs more than looking at the clock: one serves many answers.
+	if now := o.clock(); o.sendBy-now < o.limit/2 {
+		o.sendBy = now + o.limit
+		if o.err = o.nc.SetWriteDeadline(clock.Deadline(o.limit)); o.err != nil {
+			return
+		}
+	}
+	_, o.err = o.nc.Write(o.ready[o.sent:])
+	o.sent = len(o.ready)
+}
