@@ -41,7 +41,7 @@ func (e *TermStart) Apply(tx *Tx) error {
 		Params:       e.Params,
 		term:         e.Term,
 		guardUntil:   max(before.guardUntil, tx.now.Add(e.Guard)),
-		startedEmpty: e.Empty,
+		startedEmpty: e.Empty || before.startedEmpty && tx.now < before.guardUntil,
 		hold:         Time(e.Params.HoldTime().Milliseconds()),
 	}
 	if before.term != 0 {
@@ -111,6 +111,7 @@ type Placement struct {
 	Range   segment.Range
 
 	held *segment.Segment // not nil: this node's allocator has the range busy already
+	left bool             // out when the put was applied here: the segment had gone
 }
 
 // PutStart reserves memory for a new object.
@@ -184,7 +185,7 @@ func (e *PutStart) place(tx *Tx) []replica {
 	for i := range e.Placements {
 		at := &e.Placements[i]
 		p := tx.s.segments[at.Segment]
-		if p == nil {
+		if at.left = p == nil; at.left {
 			continue
 		}
 		if at.held == nil && !tx.s.loading {
@@ -207,11 +208,14 @@ func (e *PutStart) Abort(*Store) {
 	e.pending.resolve()
 }
 
-// Descriptors tells the writer where to put its bytes. It is for the node that
-// prepared the put.
+// Descriptors tells the writer where to put its bytes, once the put is applied.
+// It is for the node that prepared the put.
 func (e *PutStart) Descriptors() []Descriptor {
 	list := make([]Descriptor, 0, len(e.Placements)+1)
 	for _, at := range e.Placements {
+		if at.left {
+			continue
+		}
 		list = append(list, Descriptor{
 			Kind: Memory, Status: Processing, Segment: at.held.Name, Endpoint: at.held.Endpoint,
 			Protocol: at.held.Protocol, Address: at.held.Address(at.Range), Size: e.Size,

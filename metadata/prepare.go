@@ -149,7 +149,7 @@ func (s *Store) reserve(e *PutStart, put *Put) error {
 	var ok bool
 	if e.ID, ok = s.ids.take(); !ok {
 		e.giveBack()
-		return errs.New(errs.Unavailable, "PutStart", "this term has run out of object ids; a new one begins")
+		return errs.New(errs.Unavailable, "PutStart", "this term has run out of object ids; hand over, so that a new one begins")
 	}
 	return nil
 }
@@ -204,15 +204,18 @@ type Revocation struct {
 // Errors: ObjectNotFound, IllegalClient, InvalidWrite if a chosen replica is
 // not in progress or there is none.
 func (s *Store) PreparePutRevoke(put PutRef) (Revocation, <-chan struct{}, error) {
-	if s.requests.has(put.Request) {
-		return Revocation{}, nil, nil
-	}
 	sh, o, wait, err := s.writersObject(put)
 	defer sh.mu.Unlock()
+	if wait == nil && s.requests.has(put.Request) {
+		return Revocation{}, nil, nil
+	}
 	if wait != nil || err != nil {
 		return Revocation{}, wait, err
 	}
 	processing, complete := o.selected(put.Selector)
+	if processing == 0 && complete == 0 && put.Request != 0 && put.ID != 0 {
+		return Revocation{}, nil, nil // it revoked some replicas, and is repeated: no other is left of them
+	}
 	if processing == 0 || complete > 0 {
 		return Revocation{}, nil, errs.InvalidWrite
 	}
@@ -286,12 +289,12 @@ type Remove struct {
 // Errors, in the order of the C++ master's checks: ObjectNotFound,
 // ObjectHasLease unless forced, ReplicaNotReady while a replica is in progress.
 func (s *Store) PrepareRemove(r Remove, now Time) (*Removal, <-chan struct{}, error) {
-	if s.requests.has(r.Request) {
-		return nil, nil, nil
-	}
 	sh := &s.shards[shardOf(r.Tenant, r.Key)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
+	if s.requests.has(r.Request) {
+		return nil, nil, nil
+	}
 	o, wait := s.settled(sh, r.Tenant, r.Key)
 	if wait != nil {
 		return nil, wait, nil

@@ -237,12 +237,14 @@ func (w *world) removeAction(t *rapid.T) {
 }
 
 func (w *world) removeAllAction(t *rapid.T) {
-	var all []*metadata.Removal
+	var refs []metadata.Ref
 	force := w.pick(t, "force", 2) == 0
 	for i := range metadata.ShardCount {
-		all, _ = w.primary.PrepareRemoveMatching(all, i, "default", nil, force, w.now, 3)
+		for _, c := range w.primary.Candidates(nil, i, "default", force, w.now) {
+			refs = append(refs, c.Ref)
+		}
 	}
-	if len(all) > 0 {
+	if all := w.primary.PrepareRemovals(refs, force, w.now); len(all) > 0 {
 		w.submit(nil, &deleteevents.Event{Type: deleteevents.RemoveAll, Removals: all})
 	}
 }

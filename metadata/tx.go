@@ -74,11 +74,12 @@ type Removal struct {
 // Remove removes an object. It answers ObjectNotFound if the object is gone.
 func (tx *Tx) Remove(r *Removal) error {
 	sh := &tx.s.shards[r.Shard]
-	if !tx.has(sh) && !tx.removeObject(sh, r) {
-		return errs.ObjectNotFound
-	}
-	if r.Request != 0 && !tx.globalHas() {
+	if tx.has(sh) {
 		tx.remember(r.Request)
+		return nil
+	}
+	if !tx.removeObject(sh, r) {
+		return errs.ObjectNotFound
 	}
 	return nil
 }
@@ -96,6 +97,9 @@ func (tx *Tx) removeObject(sh *shard, r *Removal) bool {
 	}
 	existed := o.exists()
 	tx.drop(sh, o, r.LeaseUntil)
+	if existed {
+		tx.remember(r.Request) // before the lock is gone: who repeats the call finds one or the other
+	}
 	return existed
 }
 
@@ -111,6 +115,9 @@ func (sh *shard) newest() (last *object) {
 }
 
 func (tx *Tx) remember(request uint64) {
+	if request == 0 || tx.globalHas() {
+		return
+	}
 	displaced, added := tx.s.requests.add(request)
 	if !added {
 		return

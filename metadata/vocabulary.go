@@ -204,6 +204,11 @@ const maxParam = 100 * 365 * 24 * time.Hour
 
 // Validate returns an error that names the parameter that cannot be.
 func (p Params) Validate() error {
+	for what, d := range map[string]time.Duration{"lease TTL": p.LeaseTTL, "discard timeout": p.DiscardTimeout, "release timeout": p.ReleaseTimeout} {
+		if d%time.Millisecond != 0 {
+			return fmt.Errorf("%s %v is not whole milliseconds, which the journal has", what, d)
+		}
+	}
 	switch {
 	case p.LeaseTTL < time.Millisecond:
 		return fmt.Errorf("lease TTL %v is below 1 ms", p.LeaseTTL)

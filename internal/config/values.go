@@ -159,7 +159,7 @@ func (v duration) set(s string) bool {
 	if !ok || d < v.min || d > maxDuration || v.whole && d%time.Second != 0 {
 		return false
 	}
-	*v.p = d
+	*v.p = d.Truncate(time.Millisecond) // more is not in the journal
 	return true
 }
 

@@ -92,15 +92,16 @@ func (m *Master) putStart(ctx context.Context, op string, p PutStart, items []Pu
 	preferred := p.Config.Preferred
 	m.mutate(ctx, len(items), func(i int) item {
 		it := items[i]
+		diskPath := m.diskPath(it.Key)
 		return item{
-			bytes: 128 + len(p.Tenant) + 2*len(it.Key) + 16*p.Config.Replicas,
+			bytes: 128 + len(p.Tenant) + len(it.Key) + len(it.Group) + len(diskPath) + 16*p.Config.Replicas,
 			prepare: func(now metadata.Time) (metadata.Change, <-chan struct{}, error) {
 				if err := checkPut(op, p.Tenant, it); err != nil {
 					return nil, nil, err
 				}
 				e, repeated, wait, err := m.Store.PreparePutStart(&metadata.Put{
 					Tenant: p.Tenant, Key: it.Key, Client: p.Client, Size: it.Size, Request: itemRequest(p.Request, i),
-					Replicas: p.Config.Replicas, Preferred: preferred, DiskPath: m.diskPath(it.Key),
+					Replicas: p.Config.Replicas, Preferred: preferred, DiskPath: diskPath,
 					SoftPin: pin, HardPin: p.Config.HardPin, Group: it.Group, DataType: p.Config.DataType,
 					Unnumbered: p.Unnumbered,
 				}, now)
@@ -112,14 +113,17 @@ func (m *Master) putStart(ctx context.Context, op string, p PutStart, items []Pu
 				case e == nil:
 					return nil, wait, err
 				}
-				got[i] = Reservation{e.ID, e.Descriptors()}
+				got[i] = Reservation{ID: e.ID}
 				if p.Config.SameNode && i == 0 {
-					preferred = []string{got[i].Replicas[0].Segment}
+					preferred = []string{e.Descriptors()[0].Segment}
 				}
 				return e, nil, nil
 			},
-			done: func(_ metadata.Change, err error) {
+			done: func(c metadata.Change, err error) {
 				if failed[i] = err; err == nil {
+					if e, ok := c.(*metadata.PutStart); ok {
+						got[i].Replicas = e.Descriptors()
+					}
 					return
 				}
 				if p.Unnumbered && errs.KindOf(err) == errs.Unresolved {

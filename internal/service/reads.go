@@ -164,12 +164,12 @@ func scan(ctx context.Context, store *metadata.Store, tenant string, readable bo
 	}
 	var keys []metadata.ObjectKey
 	for taken := 0; shard < metadata.ShardCount; shard, after = shard+1, "" {
+		keys = slices.DeleteFunc(store.Keys(keys[:0], shard, readable), func(k metadata.ObjectKey) bool {
+			return ctx.Err() != nil || k.Tenant != tenant || k.Key <= after && after != "" || match != nil && !match(k.Key)
+		})
 		if err := ctx.Err(); err != nil {
 			return "", errs.Wrap(errs.Unavailable, "scan", err)
 		}
-		keys = slices.DeleteFunc(store.Keys(keys[:0], shard, readable), func(k metadata.ObjectKey) bool {
-			return k.Tenant != tenant || k.Key <= after && after != "" || match != nil && !match(k.Key)
-		})
 		slices.SortFunc(keys, func(a, b metadata.ObjectKey) int { return cmp.Compare(a.Key, b.Key) })
 		for _, k := range keys {
 			if page.Size > 0 && taken == page.Size {

@@ -132,34 +132,56 @@ func (m *Master) RemoveAll(ctx context.Context, r Removal) (int, error) {
 }
 
 // removeMatching expands a removal into lists of exact objects, each an event
-// that is final when committed.
-func (m *Master) removeMatching(ctx context.Context, t deleteevents.Type, pattern string, match func(string) bool, r Removal) (int, error) {
-	total := 0
-	for shard := 0; shard < metadata.ShardCount; {
-		ticket, err := m.Queue.Admit(ctx, deleteevents.MaxRemovals*16)
-		if err != nil {
-			return total, partly(total, err)
-		}
-		var list []*metadata.Removal
-		for shard < metadata.ShardCount && len(list) < deleteevents.MaxRemovals {
-			var more bool
-			list, more = m.Store.PrepareRemoveMatching(list, shard, r.Tenant, match, r.Force, m.Now(), deleteevents.MaxRemovals-len(list))
-			if !more {
-				shard++
+// that is final when committed. While keys are matched nothing is held up: no
+// object, and no place in the queue.
+func (m *Master) removeMatching(ctx context.Context, t deleteevents.Type, pattern string, match func(string) bool, r Removal) (total int, err error) {
+	var found []metadata.Candidate
+	var chosen []metadata.Ref
+	for shard := range metadata.ShardCount {
+		found = m.Store.Candidates(found[:0], shard, r.Tenant, r.Force, m.Now())
+		for _, c := range found {
+			if ctx.Err() != nil {
+				return total, partly(total, errs.Wrap(errs.Unavailable, t.String(), ctx.Err()))
+			}
+			if match != nil && !match(c.Key) {
+				continue
+			}
+			if chosen = append(chosen, c.Ref); len(chosen) < deleteevents.MaxRemovals {
+				continue
+			}
+			n, err := m.removeChosen(ctx, t, pattern, chosen, r)
+			if total, chosen = total+n, chosen[:0]; err != nil {
+				return total, partly(total, err)
 			}
 		}
-		if len(list) == 0 {
-			ticket.Release()
-			return total, nil
-		}
-		e := &deleteevents.Event{Type: t, Pattern: pattern, Removals: list}
-		if _, err := ticket.Submit(ctx, e); err != nil {
+		if err := m.Fence(); err != nil {
 			return total, partly(total, err)
 		}
-		m.Counters.committed(e)
-		total += e.Removed
 	}
-	return total, nil
+	n, err := m.removeChosen(ctx, t, pattern, chosen, r)
+	return total + n, partly(total+n, err)
+}
+
+// removeChosen removes what is left of some objects, as one event.
+func (m *Master) removeChosen(ctx context.Context, t deleteevents.Type, pattern string, chosen []metadata.Ref, r Removal) (int, error) {
+	if len(chosen) == 0 {
+		return 0, nil
+	}
+	ticket, err := m.Queue.Admit(ctx, len(chosen)*16)
+	if err != nil {
+		return 0, err
+	}
+	defer ticket.Release()
+	list := m.Store.PrepareRemovals(chosen, r.Force, m.Now())
+	if len(list) == 0 {
+		return 0, nil
+	}
+	e := &deleteevents.Event{Type: t, Pattern: pattern, Removals: list}
+	if _, err := ticket.Submit(ctx, e); err != nil {
+		return 0, err
+	}
+	m.Counters.committed(e)
+	return e.Removed, nil
 }
 
 // partly is the error of a call that changed something before it failed: what

@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -71,4 +72,41 @@ func TestClearingThatIsLeftHalfWay(t *testing.T) {
 		})
 		want(t, "what was left", m.finish(0), errs.OK)
 	})
+}
+
+// While a pattern is matched nothing is held up, and the end of the caller ends
+// it.
+func TestMatchingHoldsNothingUp(t *testing.T) {
+	f := newFixture(t)
+	f.put(t, "a", "b", "c", "d")
+	ctx, leave := context.WithCancel(t.Context())
+	looked := 0
+	_, err := f.RemoveMatching(ctx, func(key string) bool {
+		if looked++; looked == 1 {
+			want(t, "a removal of the key that was matched just now", f.Remove(t.Context(), service.Removal{Tenant: "default"}, key), errs.OK)
+		} else if looked == 3 {
+			leave()
+		}
+		return true
+	})
+	want(t, "a removal whose caller went", err, errs.Unavailable)
+	if n := f.Store.Stats().Objects; looked != 3 || n != 3 {
+		t.Errorf("%d keys were looked at, want 3; %d objects are left, want 3", looked, n)
+	}
+}
+
+// What a put brings counts towards what is submitted at once.
+func TestBatchesWithLongGroups(t *testing.T) {
+	f := newFixture(t)
+	items := make([]service.PutItem, 1000)
+	for i := range items {
+		items[i] = service.PutItem{Key: fmt.Sprint("k", i), Size: 1, Group: strings.Repeat("g", 1000)}
+	}
+	_, failed, err := f.BatchPutStart(t.Context(), start(1), items)
+	want(t, "the batch", err, errs.OK)
+	for i, err := range failed {
+		if err != nil {
+			t.Fatalf("item %d: %v", i, err)
+		}
+	}
 }

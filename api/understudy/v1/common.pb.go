@@ -25,8 +25,10 @@
 //     the object has gone meanwhile, the answer says so. PutEnd without an
 //     object_id may end a later put of the key;
 //   - MountLocalDiskSegment: always;
-//   - PutRevoke, Remove, BatchReplicaClear: while the id is among the last
-//     131,072 that removed something;
+//   - PutRevoke, Remove: while the id is among the last 131,072 that removed
+//     something; a PutRevoke that leaves replicas of other kinds, always if it
+//     has an object_id;
+//   - BatchReplicaClear: never;
 //   - RemoveByRegex and RemoveAll: never. A repeat would remove what was put
 //     meanwhile, so a client does not repeat them by itself.
 //

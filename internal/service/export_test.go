@@ -1,0 +1,12 @@
+package service
+
+import (
+	"context"
+
+	"github.com/understudy-store/understudy/deleteevents"
+)
+
+// RemoveMatching is RemoveByRegex with a function for the pattern.
+func (m *Master) RemoveMatching(ctx context.Context, match func(key string) bool) (int, error) {
+	return m.removeMatching(ctx, deleteevents.RemoveByRegex, "p", match, Removal{Tenant: "default"})
+}

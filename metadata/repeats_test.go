@@ -1,0 +1,111 @@
+package metadata_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// Who repeats a removal while it is applied waits for it, or finds its request
+// id: never a key without an object and no such id.
+func TestRemovalRepeatedWhileItIsApplied(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	for i := range 500 {
+		c.put("k")
+		r := metadata.Remove{Tenant: metadata.DefaultTenant, Key: "k", Request: uint64(1 + i)}
+		first, _, err := c.primary.PrepareRemove(r, c.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		begun, done := make(chan struct{}), make(chan error)
+		go func() {
+			_, wait, err := c.primary.PrepareRemove(r, c.now)
+			for close(begun); wait != nil; _, wait, err = c.primary.PrepareRemove(r, c.now) {
+			}
+			done <- err
+		}()
+		<-begun
+		c.must(c.commit(&deleteevents.Event{Type: deleteevents.Remove, Removals: []*metadata.Removal{first}}))
+		if err := <-done; err != nil {
+			t.Fatalf("round %d: the repeated call: %v", i, err)
+		}
+	}
+}
+
+// A revocation that leaves other replicas can be repeated too, by a caller who
+// says which object it means.
+func TestPartialRevokeRepeated(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	if err := c.putStart("k", func(p *metadata.Put) { p.DiskPath = "/x/k" }); err != nil {
+		t.Fatal(err)
+	}
+	o, err := c.primary.Inspect(metadata.DefaultTenant, "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref := c.putRef("k")
+	ref.Request, ref.Selector, ref.ID = 77, metadata.SelectMemory, o.ID
+	wantKind(t, "the call", c.revokeAs(ref), errs.OK)
+	wantKind(t, "the same call repeated", c.revokeAs(ref), errs.OK)
+	ref.Request, ref.ID = 0, 0
+	wantKind(t, "one that cannot be told from a first one", c.revokeAs(ref), errs.InvalidWrite)
+}
+
+// A writer is not sent to memory that went before its put was applied: somebody
+// else may have it.
+func TestWritersAreNotSentToSegmentsThatHaveGone(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.mount(2, "b", 1<<20)
+	e, err := c.preparePut("k", func(p *metadata.Put) { p.Replicas = 2 })
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := c.primary.PrepareMount(segment.Spec{ID: segment.ID{15: 9}, Name: "a", Base: 1 << 32, Size: 1 << 20, Endpoint: "a:1", Protocol: "tcp", Client: client(1)})
+	if err != nil || len(m.Replaces) != 1 {
+		t.Fatal(m, err)
+	}
+	c.must(c.commit(m))
+	c.must(c.commit(e))
+	if list := e.Descriptors(); len(list) != 1 || list[0].Segment != "b" {
+		t.Errorf("the writer is sent to %v", list)
+	}
+}
+
+// Readers from before an empty start may hold leases on memory that is mounted
+// in a later term, as long as the guard lasts.
+func TestGuardOfAnEmptyStartOutlivesItsTerm(t *testing.T) {
+	c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000}
+	c.term++
+	c.primary.StartIDs(c.term)
+	c.must(c.commit(&metadata.TermStart{Term: c.term, Params: params, Guard: 10 * time.Second, Empty: true}))
+	c.pass(time.Second)
+	c.startTerm(params, 0)
+	c.mount(1, "a", 1<<20)
+	wantKind(t, "a put in the guard", c.putStart("k"), errs.NoAvailableHandle)
+	c.pass(10 * time.Second)
+	c.commit()
+	wantKind(t, "a put behind it", c.putStart("k"), errs.OK)
+	c.startTerm(params, 0)
+	c.mount(2, "b", 1<<20)
+	wantKind(t, "on memory that is mounted behind it", c.putStart("l", func(p *metadata.Put) { p.Preferred = []string{"b"} }), errs.OK)
+}
+
+// The journal has milliseconds: nodes must not differ in what is behind them.
+func TestParamsAreWholeMilliseconds(t *testing.T) {
+	for _, p := range []metadata.Params{
+		{LeaseTTL: 10*time.Second + 1, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second},
+		{LeaseTTL: 10 * time.Second, DiscardTimeout: 30*time.Second + 500*time.Microsecond, ReleaseTimeout: 600 * time.Second},
+		{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600*time.Second + 1},
+	} {
+		if p.Validate() == nil {
+			t.Errorf("%+v is accepted", p)
+		}
+	}
+}
