@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -25,6 +26,10 @@ const AttemptTimeout = 3 * time.Second
 type EtcdLog struct {
 	// Random spreads retries, as in Jitter; set before the first Append.
 	Random func() float64
+	// NoSpace is told whenever etcd refuses to write for want of space, also while
+	// the fate of a commit is open and Append goes on; must not block; may be nil.
+	// Set before the first Append.
+	NoSpace func()
 
 	client   *clientv3.Client
 	layout   Layout
@@ -64,6 +69,7 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 	retry := &backoff.ExponentialBackOff{InitialInterval: 5 * time.Millisecond, Multiplier: 2, MaxInterval: 500 * time.Millisecond}
 	for doubtful := false; ; {
 		err := l.attempt(ctx, c)
+		l.notice(err)
 		switch {
 		case err == nil:
 			return nil
@@ -90,6 +96,13 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 			return fmt.Errorf("commit %d: %w", c.Head.Seq, ctx.Err())
 		case <-time.After(Jitter(retry.NextBackOff(), l.Random)):
 		}
+	}
+}
+
+// notice tells whoever makes space if an error says that there is none.
+func (l *EtcdLog) notice(err error) {
+	if l.NoSpace != nil && errors.Is(err, rpctypes.ErrNoSpace) {
+		l.NoSpace()
 	}
 }
 
@@ -153,18 +166,31 @@ func (l *EtcdLog) fence() []clientv3.Cmp {
 // compareFailed tells a lost election from an attempt of ours that succeeded
 // without our knowing.
 func (l *EtcdLog) compareFailed(c *Sealed, resp *clientv3.TxnResponse) error {
-	heads := resp.Responses[0].GetResponseRange().Kvs
-	if len(heads) == 1 {
-		head, err := DecodeHead(heads[0].Value)
-		if err != nil {
-			return fmt.Errorf("%w: %w", ErrFenced, err)
-		}
-		if head.Term == c.Head.Term && head.Seq == c.Head.Seq {
-			l.advance(head, heads[0].ModRevision)
-			return nil
-		}
+	heads, leaders := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
+	switch {
+	case len(heads) != 1 || !c.isAt(heads[0]):
+		return ErrFenced
+	case !l.elects(leaders):
+		return errWhose
 	}
-	return ErrFenced
+	l.advance(c.Head, heads[0].ModRevision)
+	return nil
+}
+
+// errWhose says that the head is what a commit of ours sent, but may have been
+// written by another node: resolve finds out.
+var errWhose = errors.New("the head may be another primary's")
+
+// isAt reports whether the head is what the commit sent.
+func (c *Sealed) isAt(head *mvccpb.KeyValue) bool {
+	sent, err := c.Head.encode()
+	return err == nil && sent == string(head.Value)
+}
+
+// elects reports whether a leader key is the one that gives us the right to
+// write. No other key ever has its create revision.
+func (l *EtcdLog) elects(leaders []*mvccpb.KeyValue) bool {
+	return len(leaders) == 1 && leaders[0].CreateRevision == l.election
 }
 
 // resolve finds out by reading what became of a transaction without an answer.
@@ -183,17 +209,44 @@ func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (again bool, err error
 		}
 		return false, fmt.Errorf("commit %d: the head of the journal was deleted", c.Head.Seq)
 	}
+	if c.isAt(resp.Kvs[0]) {
+		err := l.claim(attempt, c, resp.Kvs[0].ModRevision)
+		if err == nil || errors.Is(err, ErrFenced) || errors.Is(err, errDeposed) {
+			return false, err
+		}
+		return true, ctx.Err()
+	}
 	head, err := DecodeHead(resp.Kvs[0].Value)
 	switch {
 	case err != nil:
 		return false, err
-	case head.Term == c.Head.Term && head.Seq == c.Head.Seq:
-		l.advance(head, resp.Kvs[0].ModRevision)
-		return false, nil
 	case head.Term > c.Head.Term:
 		return false, fmt.Errorf("commit %d: %w while its fate was open", c.Head.Seq, errDeposed)
 	}
 	return true, nil
+}
+
+// claim takes the head at a revision, which is what a commit sent, for that
+// commit if it was written under our own leader key. Two nodes may be elected
+// for one term, if the first commits nothing, and may send the same head.
+// Errors: ErrFenced if another node wrote the head: then ours never will be;
+// errDeposed if nobody knows any more; others leave it open.
+func (l *EtcdLog) claim(ctx context.Context, c *Sealed, revision int64) error {
+	leader, err := l.client.Get(ctx, l.layout.Leader())
+	if err == nil && !l.elects(leader.Kvs) {
+		// We lost the office since: the key as it was when the head was written decides.
+		leader, err = l.client.Get(ctx, l.layout.Leader(), clientv3.WithRev(revision))
+	}
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return fmt.Errorf("commit %d: %w while its fate was open", c.Head.Seq, errDeposed)
+	case err != nil:
+		return err
+	case !l.elects(leader.Kvs):
+		return fmt.Errorf("commit %d: %w", c.Head.Seq, ErrFenced)
+	}
+	l.advance(c.Head, revision)
+	return nil
 }
 
 func (l *EtcdLog) advance(head Head, revision int64) {
@@ -208,7 +261,9 @@ func (l *EtcdLog) Tip() Position { return *l.tip.Load() }
 
 // Resign ends the term cleanly: in one transaction it moves the head, marked
 // clean, and deletes the leader key. No call may be answered any more when it
-// is sent. The tip stays: this node reads the commit as a follower does.
+// is sent. The tip stays: this node reads the commit as a follower does. Errors:
+// ErrFenced; a *RefusedError when this node surely still holds the office;
+// anything else leaves that open.
 func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
 	head.Bytes, head.Clean = l.end.Head.Bytes, true
 	value, err := head.encode()
@@ -217,7 +272,10 @@ func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
 	}
 	resp, err := l.client.Txn(ctx).If(l.fence()...).
 		Then(append([]clientv3.Op{clientv3.OpPut(l.layout.Head(), value)}, l.layout.Vacate()...)...).Commit()
+	l.notice(err)
 	switch {
+	case isRefusal(err):
+		return &RefusedError{err}
 	case err != nil:
 		return err
 	case !resp.Succeeded:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -19,22 +20,24 @@ type order struct {
 type handover struct {
 	to   NodeInfo
 	took time.Duration
+	kind errs.Kind // of err
 	err  error
 }
 
 // Handover hands over to another node on purpose: to the one named, or to the
 // promotable one that is closest behind. It returns when somebody serves.
-// Errors: NotLeader, InvalidParams for a node that cannot take over,
-// Unavailable when nobody can or the handover failed; this node serves on then.
+// Errors: NotLeader, also when the term ends before the order is taken;
+// InvalidParams for a node that cannot take over; Unavailable when nobody can or
+// the handover failed; Unresolved when the term ended in the middle of it.
 func (n *Node) Handover(ctx context.Context, term metadata.Term, target string) (Leader, time.Duration, error) {
 	n.mu.Lock()
-	role, own := n.role, n.leader.Term
+	role, t := n.role, n.term
 	n.mu.Unlock()
-	switch {
-	case role != Primary:
+	if role != Primary || t == nil {
 		return Leader{}, 0, errs.New(errs.NotLeader, "Handover", "this node is %s; ask the primary", role)
-	case term != 0 && term != own:
-		return Leader{}, 0, errs.New(errs.InvalidParams, "Handover", "the term is %d, not %d; look at the status and ask again", own, term)
+	}
+	if term != 0 && term != t.Number {
+		return Leader{}, 0, errs.New(errs.InvalidParams, "Handover", "the term is %d, not %d; look at the status and ask again", t.Number, term)
 	}
 	if _, err := n.successor(ctx, target); err != nil {
 		return Leader{}, 0, err
@@ -42,19 +45,21 @@ func (n *Node) Handover(ctx context.Context, term metadata.Term, target string) 
 	o := &order{target: target, result: make(chan handover, 1)}
 	begun := n.Clock()
 	select {
-	case n.orders <- o:
+	case t.orders <- o:
+	case <-t.ended: // by another order, perhaps: this one is not for a later term
+		return Leader{}, 0, errs.New(errs.NotLeader, "Handover", "term %d has ended; ask the primary", t.Number)
 	case <-ctx.Done():
 		return Leader{}, 0, errs.Wrap(errs.Unavailable, "Handover", ctx.Err())
 	}
 	select {
 	case h := <-o.result:
 		if h.err != nil {
-			return Leader{}, 0, errs.Wrap(errs.Unavailable, "Handover", h.err)
+			return Leader{}, 0, errs.Wrap(h.kind, "Handover", h.err)
 		}
 	case <-ctx.Done():
 		return Leader{}, 0, errs.Wrap(errs.Unresolved, "Handover", ctx.Err())
 	}
-	l, err := n.waitServing(ctx, own)
+	l, err := n.waitServing(ctx, t.Number)
 	return l, n.Clock() - begun, err
 }
 
@@ -84,36 +89,49 @@ func (n *Node) successor(ctx context.Context, target string) (NodeInfo, error) {
 }
 
 // handOver brings the journal to its end, waits until the successor has it,
-// and resigns. It reports false if there is nobody, or the successor does not
-// follow: then this node still holds the office.
+// and resigns, and answers the order. It reports false if there is nobody, the
+// successor does not follow, or etcd refuses what must be written, as a full one
+// does: then this node still holds the office. With an error, it may not.
 func (t *Term) handOver(ctx context.Context, o *order) (handed bool, err error) {
 	n, begun := t.node, t.node.Clock()
-	defer func() {
-		if !handed && err == nil {
-			o.result <- handover{err: errors.New("the successor did not take over; this node serves on")}
-		}
-	}()
-	if err := t.flush(ctx); err != nil {
+	to, err := t.handOverTo(ctx, o.target)
+	var refused *journal.RefusedError
+	switch {
+	case err == nil:
+	case errors.As(err, &refused), errs.KindOf(err) == errs.Unavailable, errs.KindOf(err) == errs.InvalidParams:
+		n.Log.Warn().Err(err).Msg("no handover, this node serves on")
+		o.result <- handover{kind: errs.Unavailable, err: fmt.Errorf("this node serves on: %w", err)}
+		return false, nil
+	default:
+		o.result <- handover{kind: errs.Unresolved, err: err}
 		return false, err
-	}
-	to, err := n.successor(ctx, o.target)
-	if err != nil {
-		n.Log.Info().Err(err).Msg("no handover")
-		return false, nil
-	}
-	wait, cancel := context.WithTimeout(ctx, min(n.HandoverTimeout, n.SessionTTL))
-	defer cancel()
-	if err := n.Peers.WaitApplied(wait, to.RPC, t.Store.Position().Seq); err != nil {
-		n.Log.Warn().Err(err).Str("to", to.ID).Msg("the successor does not follow, no handover")
-		return false, nil
-	}
-	if err := t.resign(ctx, to.ID); err != nil {
-		return false, fmt.Errorf("resigning: %w", err)
 	}
 	n.Log.Info().Uint64("term", uint64(t.Number)).Str("to", to.ID).Dur("took", n.Clock()-begun).Msg("handed over")
 	n.setLeader(Leader{NodeID: to.ID, RPC: to.RPC, HTTP: to.HTTP, Term: t.Number})
 	o.result <- handover{to: to, took: n.Clock() - begun}
 	return true, nil
+}
+
+// handOverTo does what handOver says. Errors: Unavailable and InvalidParams, and
+// a *journal.RefusedError, when nothing has changed; others end the term.
+func (t *Term) handOverTo(ctx context.Context, target string) (NodeInfo, error) {
+	n := t.node
+	if err := t.flush(ctx); err != nil {
+		return NodeInfo{}, err
+	}
+	to, err := n.successor(ctx, target)
+	if err != nil {
+		return NodeInfo{}, err
+	}
+	wait, cancel := context.WithTimeout(ctx, min(n.HandoverTimeout, n.SessionTTL))
+	defer cancel()
+	if err := n.Peers.WaitApplied(wait, to.RPC, t.Store.Position().Seq); err != nil {
+		return NodeInfo{}, errs.Wrap(errs.Unavailable, "Handover", fmt.Errorf("%s does not follow: %w", to.ID, err))
+	}
+	if err := t.resign(ctx, to.ID); err != nil {
+		return NodeInfo{}, fmt.Errorf("resigning: %w", err)
+	}
+	return to, nil
 }
 
 // waitServing waits until a node serves in a term after the given one.

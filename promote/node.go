@@ -106,7 +106,6 @@ type Node struct {
 	Config
 	registry *registry
 	wake     chan struct{} // the leader, or the follower's state, may have changed
-	orders   chan *order   // handovers that operators ask for
 	vacant   time.Duration // by the clock: since when there is no leader, 0 if there is; for campaign alone
 
 	mu       sync.Mutex // guards all below
@@ -124,7 +123,7 @@ type Node struct {
 func New(c Config) *Node {
 	n := &Node{
 		Config: c, role: Standby, allowed: c.StartEmpty,
-		wake: make(chan struct{}, 1), orders: make(chan *order),
+		wake:  make(chan struct{}, 1),
 		loads: make(map[journal.Reason]int),
 	}
 	n.registry = &registry{client: c.Sessions, layout: c.Layout, clock: c.Clock, ttl: c.SessionTTL, log: c.Log, self: n.self, stands: n.stands}
@@ -242,6 +241,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	if there {
 		n.vacant = 0
 		n.setRole(Standby)
+		n.dropAllowance(l, begun)
 		return nil, nil
 	}
 	reader := &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
@@ -263,6 +263,18 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		empty = true
 	}
 	return n.run(ctx, f, head, empty)
+}
+
+// dropAllowance ends the permission to start empty when another node serves:
+// there is a state again, which must not be lost when that node goes. The key
+// of a node that died before this one began is no sign of that, and goes first.
+func (n *Node) dropAllowance(l Leader, begun time.Duration) {
+	if l.State != Serving || l.NodeID == n.ID || n.Clock()-begun < 2*n.SessionTTL {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.allowed = false
 }
 
 // promotable reports whether this node may take over with the state it has,
@@ -291,8 +303,8 @@ func (n *Node) mayStartEmpty(ctx context.Context, head journal.Position, begun t
 		return false, nil
 	case !allowed && !n.OwnsEtcd && !safeguard.Off(safeguard.NoEmptyStart):
 		return false, nil // an operator must say so: others may hold the state
-	case n.Clock()-begun < n.SessionTTL:
-		return false, nil // a node that holds the state has this long to show itself
+	case n.Clock()-max(begun, n.vacant) < n.SessionTTL:
+		return false, nil // a node that holds the state has this long to show itself, the last primary too
 	}
 	nodes, err := listNodes(ctx, n.Client, n.Layout)
 	if err != nil {
@@ -318,7 +330,7 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Posit
 	}
 	l, err := elect(ctx, n.Client, n.Layout, session, Leader{NodeID: n.ID, RPC: n.RPC, HTTP: n.HTTP}, head)
 	if err != nil {
-		session.close(ctx)
+		session.close(context.WithoutCancel(ctx)) // the key may be there all the same
 		n.setRole(Standby)
 		return nil, err
 	}

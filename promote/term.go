@@ -8,8 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
-
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/safeguard"
@@ -37,6 +35,9 @@ type Term struct {
 	trusted bool // the store is what the journal says, and more than nothing
 
 	compactor *journal.Compactor
+
+	orders chan *order   // handovers that operators ask for
+	ended  chan struct{} // closed when no order is taken any more
 }
 
 // errFenced is the answer while the session may have ended.
@@ -90,6 +91,7 @@ func (n *Node) reign(ctx context.Context, c *candidate) (*metadata.Store, journa
 
 func (n *Node) newTerm(c *candidate) *Term {
 	t := &Term{Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, empty: c.empty}
+	t.orders, t.ended = make(chan *order), make(chan struct{})
 	t.trusted = !t.empty && c.at.Head.Seq > 0
 	if t.empty {
 		t.Store = metadata.New(n.Options)
@@ -109,6 +111,7 @@ func (n *Node) newTerm(c *candidate) *Term {
 		Client: n.Client, Layout: n.Layout, Tip: t.log.Tip, Clock: n.Clock, Log: n.Log,
 		Keep: n.EventsTTL, MaxBytes: n.MaxJournalBytes, Owned: n.OwnsEtcd,
 	})
+	t.log.NoSpace = t.compactor.NoSpace
 	t.newWriter()
 	return t
 }
@@ -119,21 +122,8 @@ func (t *Term) newWriter() {
 	t.Queue = journal.NewQueue(t.Store, t.node.QueueBytes)
 	t.writer = journal.NewWriter(journal.WriterConfig{
 		Store: t.Store, Queue: t.Queue, Log: t.log, Term: t.Number, Hold: t.node.Params.HoldTime(),
-		Now: t.Now, Elapsed: t.node.Clock, Observer: observer{t.node.Journal, t.compactor},
+		Now: t.Now, Elapsed: t.node.Clock, Observer: t.node.Journal,
 	})
-}
-
-// An observer tells the compactor when etcd is full.
-type observer struct {
-	journal.Observer
-	compactor *journal.Compactor
-}
-
-func (o observer) Refused(changes int, err error) {
-	if errors.Is(err, rpctypes.ErrNoSpace) {
-		o.compactor.NoSpace()
-	}
-	o.Observer.Refused(changes, err)
 }
 
 // begin writes the first entry of the term and cleans up.
@@ -199,10 +189,12 @@ const cleanupSlice = 2048
 // serve takes calls until the session is lost, the writer fails, or somebody
 // else takes over.
 func (t *Term) serve(ctx, running context.Context) error {
+	n := t.node
+	defer close(t.ended)
+	if err := t.open(running); err != nil {
+		return err
+	}
 	for {
-		if err := t.open(running); err != nil {
-			return err
-		}
 		o, err := t.takeCalls(ctx, running)
 		if err != nil {
 			return err
@@ -212,15 +204,18 @@ func (t *Term) serve(ctx, running context.Context) error {
 		case err != nil:
 			return err
 		case handed && ctx.Err() != nil:
-			_, err = t.node.waitServing(running, t.Number)
+			_, err = n.waitServing(running, t.Number)
 			return err
 		case handed:
 			return nil
 		case ctx.Err() != nil:
 			return t.resign(running, "") // to nobody, but in order
 		}
+		// What was announced still stands: nothing is written, as etcd may be full.
 		t.session.resume()
 		t.newWriter()
+		n.setLeader(t.leader)
+		n.setRole(Primary)
 	}
 }
 
@@ -266,7 +261,7 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 		err = cmp.Or(server.err, errors.New("the server ended"))
 	case <-running.Done():
 		err = context.Cause(running)
-	case o = <-n.orders:
+	case o = <-t.orders:
 	case <-ctx.Done():
 	}
 	// Reads end first: the fence closes before anything else.
@@ -281,7 +276,7 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 		err = writer.err
 	}
 	if err != nil {
-		o.result <- handover{err: err}
+		o.result <- handover{kind: errs.Unavailable, err: err}
 	}
 	return o, err
 }

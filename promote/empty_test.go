@@ -1,0 +1,114 @@
+package promote_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/etcdtest/faultinject"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// A noSnapshot is a network on which no snapshot ever ends.
+type noSnapshot struct{ promote.Peers }
+
+func (noSnapshot) Fetch(ctx context.Context, _ string, _ func([]byte) error) (journal.Position, error) {
+	<-ctx.Done()
+	return journal.Position{}, ctx.Err()
+}
+
+// incomplete starts a master that never gets the state, and returns a function
+// that moves its clock by an hour.
+func (w *cluster) incomplete(id string, change func(*promote.Config)) (n *node, hour func()) {
+	boot := clock.Boot()
+	var ahead atomic.Int64
+	n = w.start(id, func(c *promote.Config) {
+		c.Peers, c.SessionTTL = noSnapshot{w}, 4*time.Second
+		c.Clock = func() time.Duration { return boot() + time.Duration(ahead.Load()) }
+	}, change)
+	return n, func() { ahead.Add(int64(time.Hour)) }
+}
+
+// serveNot watches for a while that a node does not serve.
+func (n *node) serveNot(while time.Duration) {
+	n.net.t.Helper()
+	for end := time.Now().Add(while); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if n.serves() {
+			n.net.t.Fatalf("%s serves, in a term that began empty: %v", n.id, n.Status().Empty)
+		}
+	}
+}
+
+// However long a master without the state was up, the last primary has a
+// session TTL from its own end on to come back.
+func TestTheLastPrimaryMayComeBack(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put("k")
+	m, hour := w.incomplete("m", func(c *promote.Config) { c.OwnsEtcd = true })
+	waitFor(t, "m to see a", func() bool { return m.Status().Leader.NodeID == "a" })
+	hour()
+	a.wire.cut()
+	client, layout := etcd.Client(t), journal.NewLayout("/understudy", "test")
+	for _, key := range []string{layout.Leader(), layout.Node("a")} {
+		waitFor(t, "the end of "+key, func() bool {
+			resp, err := client.Get(t.Context(), key)
+			return err == nil && len(resp.Kvs) == 0
+		})
+	}
+	m.serveNot(1500 * time.Millisecond)
+	a.wire.heal()
+	if w.serving(a, m) != a {
+		t.Fatal("m began empty though a came back")
+	}
+	if err := a.get("k"); err != nil {
+		t.Error(err)
+	}
+}
+
+// A permission to start empty ends when another node serves.
+func TestPermissionToStartEmptyEnds(t *testing.T) {
+	w := newCluster(t, etcdtest.Start(t))
+	a := w.start("a")
+	w.serving(a).mount()
+	m, hour := w.incomplete("m", func(c *promote.Config) { c.StartEmpty = true })
+	waitFor(t, "m to see a", func() bool { return m.Status().Leader.NodeID == "a" })
+	if !m.MayStart() {
+		t.Error("the key of a node that may be dead ended the permission at once")
+	}
+	hour()
+	waitFor(t, "the end of the permission", func() bool { return !m.MayStart() })
+	a.end()
+	waitFor(t, "m to see that a is gone", func() bool { return m.Status().Leader.NodeID == "" })
+	hour()
+	m.serveNot(time.Second)
+	if err := m.AllowEmpty(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	w.serving(m)
+}
+
+// A node that is stopped while its election is open leaves no leader key.
+func TestStopWhileElecting(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	old := newPredecessor(t, etcd, "test")
+	run := &faultinject.Run{Kind: faultinject.AnswerLost, I: 1, Row: 1}
+	run.Skip = func(method string, _ int) bool { return method != "/etcdserverpb.KV/Txn" }
+	w := newCluster(t, etcd)
+	b := w.start("b", old.follow, func(c *promote.Config) { c.Client = faultyClient(t, etcd, run) })
+	w.promotable(b)
+	run.OnFault = func() { b.stop() }
+	run.Arm()
+	old.leave(t)
+	waitFor(t, "an election", func() bool { return run.Fault() != "" })
+	b.end()
+	if l, there := old.leader(t); there {
+		t.Errorf("b has ended, and left %+v", l)
+	}
+}

@@ -1,0 +1,106 @@
+package promote_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// listed waits until a node is registered as one that can take over.
+func (w *cluster) listed(by *node, id string) {
+	w.t.Helper()
+	waitFor(w.t, id+" in the list of nodes", func() bool {
+		nodes, _ := by.Nodes(w.t.Context())
+		for _, n := range nodes {
+			if n.ID == id && n.Promotable && n.Role == promote.Standby {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// etcd refuses what a handover must write: the order is answered, and the
+// primary serves on.
+func TestHandoverWhileEtcdIsFull(t *testing.T) {
+	for name, reads := range map[string]bool{"renewals are refused": true, "the end of the term is refused": false} {
+		t.Run(name, func(t *testing.T) {
+			etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
+			w := newCluster(t, etcd)
+			foreign := func(c *promote.Config) { c.Compact = false }
+			a := w.start("a", foreign)
+			w.serving(a).mount()
+			a.put("k")
+			w.promotable(w.start("b", foreign))
+			w.listed(a, "b")
+			etcd.FillQuota(t)
+			if reads {
+				if err := a.get("k"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for range 2 { // in the same term: it goes on, and is asked again
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				_, _, err := a.Handover(ctx, 1, "")
+				cancel()
+				if errs.KindOf(err) != errs.Unavailable {
+					t.Errorf("a handover while etcd is full: %v", err)
+				}
+				w.serving(a)
+				if err := a.get("k"); err != nil {
+					t.Error(err)
+				}
+			}
+			if s := a.Status(); s.Self.Role != promote.Primary || s.Leader.NodeID != "a" || s.Leader.Term != 1 {
+				t.Errorf("a is %s and says that %+v leads", s.Self.Role, s.Leader)
+			}
+		})
+	}
+}
+
+// Of two orders at once one is obeyed. The other is answered when the term
+// ends, and does not end a later one.
+func TestTwoOrdersAtOnce(t *testing.T) {
+	w := newCluster(t, etcdtest.Start(t))
+	a := w.start("a")
+	w.serving(a).mount()
+	b := w.start("b")
+	w.promotable(b)
+	w.listed(a, "b")
+	answers := make(chan error, 2)
+	for range 2 {
+		go func() { _, _, err := a.Handover(t.Context(), 1, ""); answers <- err }()
+	}
+	obeyed := 0
+	for range 2 {
+		select {
+		case err := <-answers:
+			switch errs.KindOf(err) {
+			case errs.OK:
+				obeyed++
+			case errs.NotLeader:
+			default:
+				t.Errorf("an order: %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("an order for a term that has ended gets no answer")
+		}
+	}
+	if obeyed != 1 {
+		t.Errorf("%d orders were obeyed, want 1", obeyed)
+	}
+	w.serving(b)
+	w.promotable(a)
+	w.listed(b, "a")
+	if _, _, err := b.Handover(t.Context(), 2, "a"); err != nil {
+		t.Fatal(err)
+	}
+	a.put("after")
+	if term := a.Status().Leader.Term; term != 3 {
+		t.Errorf("a leads term %d, want 3", term)
+	}
+}
