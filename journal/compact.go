@@ -27,7 +27,9 @@ type Compactor struct {
 	// Keep is how long history is kept, so that followers can resume: the
 	// events TTL.
 	Keep time.Duration
-	// MaxBytes bounds records and history in bytes, whatever their age.
+	// MaxBytes bounds the records that live and the history that can be followed,
+	// in bytes, whatever their age. With what is deleted but not yet freed, etcd
+	// holds about twice as much.
 	MaxBytes int64
 	// Owned says that this etcd is ours alone, so that it may be defragmented
 	// and its NOSPACE alarm disarmed.
@@ -103,25 +105,30 @@ func (c *Compactor) step(ctx context.Context) error {
 	to := c.marks[n-1].tip
 	c.marks = append(c.marks[:0], c.marks[n:]...)
 	if much > old {
-		// Records that are too young to have expired, but too many.
-		return c.cutAt(ctx, to)
+		// Records that are too young to have expired, but too many. History stays
+		// from the mark on, for those who follow from behind it. What is deleted
+		// here is freed only by a later cut, behind these deletes: etcd may so hold
+		// about twice MaxBytes.
+		if _, err := c.deleteRecords(ctx, to.Head.Seq); err != nil {
+			return err
+		}
 	}
 	return c.compact(ctx, to.Revision)
 }
 
-// cutAt deletes all records up to a position, and compacts so far.
-func (c *Compactor) cutAt(ctx context.Context, to Position, opts ...clientv3.CompactOption) error {
+// deleteRecords deletes all records up to a sequence, and returns the revision
+// of the last delete.
+func (c *Compactor) deleteRecords(ctx context.Context, to metadata.Seq) (revision int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, cutTimeout)
 	defer cancel()
-	revision := to.Revision
 	for stream := range metadata.StreamCount {
-		resp, err := c.Client.Delete(ctx, c.Layout.Record(stream, 0), clientv3.WithRange(c.Layout.Record(stream, to.Head.Seq+1)))
+		resp, err := c.Client.Delete(ctx, c.Layout.Record(stream, 0), clientv3.WithRange(c.Layout.Record(stream, to+1)))
 		if err != nil {
-			return fmt.Errorf("deleting %v records up to %d: %w", stream, to.Head.Seq, err)
+			return 0, fmt.Errorf("deleting %v records up to %d: %w", stream, to, err)
 		}
 		revision = resp.Header.Revision
 	}
-	return c.compact(ctx, revision, opts...)
+	return revision, nil
 }
 
 // cutTimeout bounds a cut, which deletes up to MaxBytes of records.
@@ -148,7 +155,11 @@ func (c *Compactor) makeSpace(ctx context.Context) error {
 		return errors.New("etcd is out of space; it is not ours to defragment: raise its quota, or compact, defragment and disarm it")
 	}
 	c.marks = nil
-	if err := c.cutAt(ctx, c.Tip(), clientv3.WithCompactPhysical()); err != nil {
+	revision, err := c.deleteRecords(ctx, c.Tip().Head.Seq)
+	if err != nil {
+		return err
+	}
+	if err := c.compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
 		return err
 	}
 	for _, endpoint := range c.Client.Endpoints() {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
@@ -24,15 +26,24 @@ type peers struct {
 	fault             atomic.Pointer[string] // why the last snapshot was not to be had; nil if waiting may help
 }
 
+// A peer that is silent during a call is probed after probePeerAfter, the
+// shortest that gRPC allows clients, and given up probePeerTimeout later.
+const (
+	probePeerAfter   = 10 * time.Second
+	probePeerTimeout = 5 * time.Second
+)
+
 func (p *peers) dial(address string) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probePeerAfter, Timeout: probePeerTimeout}))
 	if err != nil {
 		return nil, fmt.Errorf("peer %s: %w", address, err)
 	}
 	return conn, nil
 }
 
-// Fetch streams a snapshot from the primary.
+// Fetch streams a snapshot from the primary. The position that it returns does
+// not say how many bytes the journal had there.
 func (p *peers) Fetch(ctx context.Context, address string, add func(part []byte) error) (journal.Position, error) {
 	info, err := p.fetch(ctx, address, add)
 	p.note(err)

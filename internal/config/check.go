@@ -173,8 +173,8 @@ func sizeRules(c *Config) []rule {
 	return []rule{
 		{
 			names: []string{"journal-max-bytes", "etcd-quota-bytes", "etcd_endpoints", "enable_ha"},
-			holds: !c.HA.Embedded() || c.Journal.MaxBytes < c.HA.EtcdQuotaBytes,
-			text:  fmt.Sprintf("must be below etcd-quota-bytes (%s): the embedded etcd stores the journal", formatSize(c.HA.EtcdQuotaBytes)),
+			holds: !c.HA.Embedded() || c.Journal.MaxBytes < c.HA.EtcdQuotaBytes/2,
+			text:  fmt.Sprintf("must be below half of etcd-quota-bytes (%s): the embedded etcd stores the journal, and what was deleted of it until the next cut", formatSize(c.HA.EtcdQuotaBytes)),
 		},
 	}
 }

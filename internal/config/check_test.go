@@ -25,7 +25,7 @@ var valueTests = []struct {
 	{"etcd_endpoints", []string{"", "a:1", "http://a:1;https://[::1]:2", " a:1 , b:2 "}, []string{"a", "http://a", "ftp://a:1", "a:0", "http://u:p@a:1", "http://a:1/x", "a:1;b"}},
 	{"etcd_prefix", []string{"/a", "/a/b"}, []string{"", "a", "/", "/a/", "//a", "/a b", "/a/../b"}},
 	{"etcd-listen", []string{"127.0.0.1:0", "0.0.0.0:2379"}, []string{"", "127.0.0.1", ":1", "a:65536"}},
-	{"etcd-quota-bytes", []string{"513MiB", "8GiB"}, []string{"15MiB", "9GiB"}},
+	{"etcd-quota-bytes", []string{"1025MiB", "8GiB"}, []string{"15MiB", "9GiB"}},
 	{"session-ttl", []string{"2s", "59s"}, []string{"1s", "2500ms", "5", "x"}},
 	{"promotion-cleanup", []string{"auto", "expired", "none"}, []string{"", "all", "AUTO"}},
 	{"handover-timeout", []string{"1ms", "1m30s"}, []string{"0s", "-1s", "10"}},
@@ -155,8 +155,8 @@ var ruleTests = []struct {
 		"put_start_release_timeout_sec", "longer than put_start_discard_timeout_sec (30s)", false,
 	},
 	{
-		Primary, "--etcd-quota-bytes=512MiB", "--etcd-quota-bytes=512MiB --journal-max-bytes=511MiB",
-		"journal-max-bytes", "below etcd-quota-bytes (512MiB)", false,
+		Primary, "--etcd-quota-bytes=512MiB", "--etcd-quota-bytes=512MiB --journal-max-bytes=255MiB",
+		"journal-max-bytes", "below half of etcd-quota-bytes (512MiB)", false,
 	},
 }
 

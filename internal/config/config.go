@@ -197,7 +197,7 @@ type Journal struct {
 	Compact JournalCompact
 	// MaxBytes caps the journal bytes kept in etcd's history, in bytes
 	// (--journal-max-bytes), 8 MiB to 8 GiB; with the embedded etcd it must be
-	// below EtcdQuotaBytes. Default 512MiB. From the design, §4.
+	// below half of EtcdQuotaBytes. Default 512MiB. From the design, §4.
 	MaxBytes int64
 	// QueueBytes caps the events that wait for a commit, in bytes
 	// (--journal-queue-bytes), 1 MiB (one full commit) to 8 GiB. Default 64MiB.

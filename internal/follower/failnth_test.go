@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -157,6 +158,8 @@ type primary struct {
 	now    *clock.Cluster
 	addr   string
 	keys   atomic.Int64
+	halt   func()       // ends the commits, those of clock time among them
+	quiet  atomic.Bool  // there are no commits
 	asked  atomic.Int64 // how often the fence was, by a snapshot under way
 }
 
@@ -188,17 +191,33 @@ func newPrimary(t *testing.T) *primary {
 	if err := w.Commit(t.Context(), mount); err != nil {
 		t.Fatal(err)
 	}
+	p.write(t, w)
+	p.serve(t)
+	return p
+}
+
+// write runs a writer until the test ends, or halt is called.
+func (p *primary) write(t *testing.T, w *journal.Writer) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- w.Run(ctx) }()
-	t.Cleanup(func() {
+	p.quiet.Store(false)
+	p.halt = sync.OnceFunc(func() {
+		p.quiet.Store(true)
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
 			t.Errorf("the writer ended with %v", err)
 		}
 	})
-	p.serve(t)
-	return p
+	t.Cleanup(p.halt)
+}
+
+// resume commits again after halt.
+func (p *primary) resume(t *testing.T) {
+	p.queue = journal.NewQueue(p.store, 1<<20)
+	p.write(t, journal.NewWriter(journal.WriterConfig{
+		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now.Now, Elapsed: clock.Boot(),
+	}))
 }
 
 func (p *primary) serve(t *testing.T) {
@@ -237,7 +256,7 @@ func (p *primary) BeginSnapshot(ctx context.Context) (rpc.SnapshotBegin, error) 
 }
 
 func (p *primary) fence() error {
-	if n := p.asked.Add(1); n%400 == 0 {
+	if n := p.asked.Add(1); n%400 == 0 && !p.quiet.Load() {
 		return p.tryPut(context.Background(), "while a snapshot is sent")
 	}
 	return nil

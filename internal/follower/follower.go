@@ -77,7 +77,8 @@ func New(c Config, store *metadata.Store, at journal.Position) *Follower {
 }
 
 // Run follows the journal until the context ends. Where the journal cannot be
-// followed it loads a snapshot; while there is none to be had it tries again.
+// followed it loads a snapshot. While there is none to be had it tries again,
+// and follows all the same: what was lost may come back by itself.
 func (f *Follower) Run(ctx context.Context) error {
 	retry := &backoff.ExponentialBackOff{InitialInterval: 20 * time.Millisecond, Multiplier: 2, MaxInterval: time.Second}
 	for {
@@ -85,21 +86,23 @@ func (f *Follower) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
+		if err == nil { // there was a snapshot
+			retry.Reset()
+			continue
+		}
 		var b *journal.BrokenError
 		if errors.As(err, &b) {
 			f.lose(b)
-		} else if err != nil {
+		} else {
 			f.note(err)
 			f.Log.Debug().Err(err).Msg("following the journal failed, it will be tried again")
 		}
 		if f.Complete() {
 			retry.Reset()
-		} else if err := f.load(ctx); err == nil {
+		} else if l := f.tryLoad(ctx); l != nil {
+			f.take(l)
 			retry.Reset()
 			continue
-		} else {
-			f.note(err)
-			f.Log.Debug().Err(err).Msg("no snapshot yet")
 		}
 		select {
 		case <-ctx.Done():
@@ -109,27 +112,37 @@ func (f *Follower) Run(ctx context.Context) error {
 	}
 }
 
-// follow reads the journal from where the store stands.
-func (f *Follower) follow(ctx context.Context) error {
+// follow reads the journal from where the store stands. It returns nil, to be
+// called again, when it has got a snapshot.
+func (f *Follower) follow(parent context.Context) error {
 	store, at := f.State()
 	if store == nil {
-		if err := f.begin(ctx); err != nil {
+		if err := f.begin(parent); err != nil {
 			return err
 		}
 		_, at = f.State()
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
+	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
+	var snapshot *loaded
 	checks := make(chan struct{})
 	go func() {
 		defer close(checks)
-		if err := f.check(ctx); err != nil {
+		var err error
+		if snapshot, err = f.check(ctx); err != nil || snapshot != nil {
 			cancel(err)
 		}
 	}()
 	err := f.Reader.Read(ctx, at, f)
 	cancel(nil)
 	<-checks
+	// Only now does nobody apply commits to the store.
+	if snapshot != nil && parent.Err() == nil {
+		if f.wants(snapshot) {
+			f.take(snapshot)
+		}
+		return nil
+	}
 	if cause := context.Cause(ctx); errors.Is(cause, journal.ErrBroken) {
 		return cause
 	}
@@ -177,69 +190,24 @@ func renewals(c *metadata.Commit) (n int64) {
 	return n
 }
 
-// load replaces the store by a snapshot with the commits that follow it.
-func (f *Follower) load(ctx context.Context) error {
-	reason := f.reason()
-	loader := metadata.NewLoader(f.Options)
-	start, err := f.Snapshot.Fetch(ctx, loader.Add)
-	if err != nil {
-		return fmt.Errorf("loading a snapshot: %w", err)
-	}
-	if loader.Start() != start.Head.Seq {
-		return fmt.Errorf("the snapshot begins at %d, its sender said %d", loader.Start(), start.Head.Seq)
-	}
-	t := &tail{follower: f, loader: loader, at: start}
-	if loader.Start() < loader.End() {
-		if err := f.Reader.Read(ctx, start, t); !errors.Is(err, errTailRead) {
-			return fmt.Errorf("reading the journal behind the snapshot: %w", err)
-		}
-	}
-	store, err := loader.Finish()
-	if err != nil {
-		return err
-	}
-	f.mu.Lock()
-	f.loads[reason]++
-	f.last = reason
-	f.mu.Unlock()
-	f.adopt(store, t.at)
-	f.Log.Info().Str("reason", string(reason)).Uint64("sequence", uint64(loader.End())).
-		Int64("objects", store.Stats().Objects).Msg("loaded a snapshot")
-	return nil
-}
-
-// A tail feeds the commits that belong to a snapshot to its loader.
-type tail struct {
-	follower *Follower
-	loader   *metadata.Loader
-	at       journal.Position
-}
-
-var errTailRead = errors.New("the snapshot's commits are read")
-
-// Commit applies a commit and ends the reading at the snapshot's end.
-func (t *tail) Commit(c *metadata.Commit, at journal.Position) error {
-	if err := t.loader.Apply(c); err != nil {
-		return err
-	}
-	t.at = at
-	if c.Seq == t.loader.End() {
-		return errTailRead
-	}
-	return nil
-}
-
-// Changed passes on that another key of the cluster changed.
-func (t *tail) Changed(key string) { t.follower.Changed(key) }
-
 // check compares the leases in etcd with the state, after each reconnect and
-// once per interval, and watches the lag. It returns a journal.BrokenError if a
-// snapshot must mend something.
-func (f *Follower) check(ctx context.Context) error {
+// once per interval, watches the lag, and loads a snapshot if the state is not
+// complete. It returns the snapshot once it has one, or a journal.BrokenError
+// if a snapshot must mend something.
+func (f *Follower) check(ctx context.Context) (snapshot *loaded, err error) {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return f.repeat(ctx, 0, f.FullSyncInterval, f.fullSync) })
 	g.Go(func() error { return f.repeat(ctx, lagInterval, lagInterval, f.checkLag) })
-	return g.Wait()
+	g.Go(func() error {
+		if snapshot = f.reload(ctx); snapshot != nil {
+			return errLoaded // ends the others
+		}
+		return nil
+	})
+	if err := g.Wait(); !errors.Is(err, errLoaded) {
+		return nil, err
+	}
+	return snapshot, nil
 }
 
 // lagInterval is how often a follower looks how far behind it is.
@@ -280,13 +248,23 @@ func (f *Follower) fullSync(ctx context.Context) error {
 	return &journal.BrokenError{Reason: journal.ReasonDifference, Err: fmt.Errorf("%d lease renewals in etcd do not show in this node's state", missing)}
 }
 
+// checkLag finds a state that is too far behind not complete, and one that has
+// caught up complete again: it was never wrong.
 func (f *Follower) checkLag(ctx context.Context) error {
 	head, err := f.Reader.Head(ctx)
 	if err != nil {
 		return err
 	}
 	_, at := f.State()
-	if lag := head.Head.Bytes - at.Head.Bytes; f.MaxLagBytes > 0 && lag > f.MaxLagBytes {
+	lag := head.Head.Bytes - at.Head.Bytes
+	switch {
+	case f.MaxLagBytes <= 0, at.Head.Bytes == 0:
+		// A snapshot's position lacks the bytes; the first commit behind it has them.
+	case !f.Complete():
+		if lag <= f.MaxLagBytes/2 { // less than was too much, so that it does not go to and fro
+			f.regain()
+		}
+	case lag > f.MaxLagBytes:
 		return &journal.BrokenError{Reason: journal.ReasonLag, Err: fmt.Errorf("%d bytes of records behind, at most %d are waited for", lag, f.MaxLagBytes)}
 	}
 	return nil

@@ -73,12 +73,6 @@ func (f *Follower) WaitApplied(ctx context.Context, seq metadata.Seq) error {
 	}
 }
 
-func (f *Follower) reason() journal.Reason {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.why
-}
-
 // lose notes that the state does not follow the journal any more.
 func (f *Follower) lose(b *journal.BrokenError) {
 	f.mu.Lock()
@@ -88,6 +82,20 @@ func (f *Follower) lose(b *journal.BrokenError) {
 	f.mu.Unlock()
 	if was {
 		f.Log.Warn().Err(b.Err).Str("reason", string(b.Reason)).Msg("this node lost the journal and needs a snapshot; until then it cannot take over")
+	}
+}
+
+// regain finds a state complete again that was lost for its lag alone.
+func (f *Follower) regain() {
+	f.mu.Lock()
+	was := f.complete || f.why != journal.ReasonLag
+	if !was {
+		f.complete, f.fault = true, nil
+		f.signal()
+	}
+	f.mu.Unlock()
+	if !was {
+		f.Log.Info().Msg("this node has caught up with the journal and can take over again")
 	}
 }
 

@@ -1,10 +1,12 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/zeebo/xxh3"
 	"google.golang.org/grpc"
@@ -25,6 +27,9 @@ const (
 	maxPartBytes = 1 << 30
 	// maxParts bounds how many parts are taken from a sender.
 	maxParts = 1 << 20
+	// progressTimeout is the default bound of the wait for each message of a
+	// snapshot: a sender that is silent for longer has gone, or stands still.
+	progressTimeout = 10 * time.Second
 )
 
 // ErrSnapshotBroken says that what a node sent is no whole snapshot: it was
@@ -35,6 +40,7 @@ var ErrSnapshotBroken = errors.New("the snapshot is broken")
 type SnapshotRequest struct {
 	ClusterID string
 	NodeID    string
+	Patience  time.Duration // the longest wait for each message; 0 for 10 s
 }
 
 // A SnapshotInfo says what snapshot was received.
@@ -53,18 +59,22 @@ type SnapshotInfo struct {
 //
 // Nothing that add has got is to be relied on before FetchSnapshot returns
 // without an error: only then has the stream been whole. It fails with
-// ErrSnapshotBroken if it is not, with the sender's error as an *errs.Error (a
+// ErrSnapshotBroken if it is not, or if nothing comes for as long as r.Patience,
+// with the sender's error as an *errs.Error (a
 // *service.NotLeaderError beneath it says who serves), or with that of add.
 func FetchSnapshot(ctx context.Context, conn grpc.ClientConnInterface, r SnapshotRequest, add func(part []byte) error) (SnapshotInfo, error) {
+	patience := cmp.Or(r.Patience, progressTimeout)
 	ctx, cancel := context.WithCancel(ctx) // ends the stream when we leave early
 	defer cancel()
+	silence := time.AfterFunc(patience, cancel)
+	defer silence.Stop()
 	stream, err := pb.NewSnapshotServiceClient(conn).StreamSnapshot(ctx, &pb.StreamSnapshotRequest{
 		ClusterId: r.ClusterID, NodeId: r.NodeID, Formats: []uint32{SnapshotFormat},
 	}, grpc.MaxCallRecvMsgSize(maxSnapshotMessage))
 	if err != nil {
 		return SnapshotInfo{}, received(err)
 	}
-	in := snapshotReceiver{stream: stream, clusterID: r.ClusterID, add: add}
+	in := snapshotReceiver{stream: stream, clusterID: r.ClusterID, add: add, silence: silence, patience: patience}
 	err = in.run()
 	return in.info, err
 }
@@ -90,6 +100,8 @@ type snapshotReceiver struct {
 	stream    grpc.ServerStreamingClient[pb.StreamSnapshotResponse]
 	clusterID string
 	add       func([]byte) error
+	silence   *time.Timer // ends the stream
+	patience  time.Duration
 	header    *pb.ResponseHeader // of the first message
 	info      SnapshotInfo
 	sum       xxh3.Hasher
@@ -172,22 +184,40 @@ func (s *snapshotReceiver) end() error {
 		return broken("it ends at sequence %d and begins at %d", end.GetEndSequence(), s.info.Start)
 	}
 	s.info.End = metadata.Seq(end.GetEndSequence())
-	switch _, err := s.stream.Recv(); {
+	switch _, err := s.receive(); {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err == nil:
 		return broken("something follows its end")
 	default:
-		return received(err)
+		return err
+	}
+}
+
+// receive waits for a message, but not for long.
+func (s *snapshotReceiver) receive() (*pb.StreamSnapshotResponse, error) {
+	s.silence.Reset(s.patience)
+	m, err := s.stream.Recv()
+	inTime := s.silence.Stop() // what follows may take its time
+	switch {
+	case err == nil || errors.Is(err, io.EOF):
+		return m, err
+	case !inTime:
+		return nil, broken("nothing has come for %v", s.patience)
+	default:
+		return nil, received(err)
 	}
 }
 
 // next receives a message, which must come from the sender of the first one,
 // in the same term.
 func (s *snapshotReceiver) next() (*pb.StreamSnapshotResponse, error) {
-	m, err := s.stream.Recv()
+	m, err := s.receive()
+	if errors.Is(err, io.EOF) {
+		return nil, broken("it ends in the middle")
+	}
 	if err != nil {
-		return nil, received(err)
+		return nil, err
 	}
 	switch h := m.GetHeader(); {
 	case h.GetClusterId() != s.clusterID:

@@ -135,6 +135,19 @@ func (w waitingSource) BeginSnapshot(ctx context.Context) (rpc.SnapshotBegin, er
 }
 
 // The term ends while its snapshot is sent.
+// A sender that goes silent is given up, so that another can be asked.
+func TestFetchGivesUpASilentSender(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Snapshots = waitingSource{begun: make(chan struct{}, 1)} })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r := want
+	r.Patience = 50 * time.Millisecond
+	_, err := rpc.FetchSnapshot(ctx, n.conn, r, func([]byte) error { t.Error("a part came"); return nil })
+	if !errors.Is(err, rpc.ErrSnapshotBroken) || !strings.Contains(err.Error(), "nothing has come") || ctx.Err() != nil {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestSnapshotEndsWithItsTerm(t *testing.T) {
 	for name, end := range map[string]func(n *node){
 		"fenced": func(n *node) { n.fenced.Store(true) },

@@ -1,0 +1,128 @@
+package follower
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cenkalti/backoff/v5"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A loaded snapshot is whole, with the commits that belong to it.
+type loaded struct {
+	store *metadata.Store
+	at    journal.Position
+}
+
+// errLoaded says that there is a snapshot to go on from.
+var errLoaded = errors.New("a snapshot is loaded")
+
+// Pauses between attempts to load a snapshot while the journal is followed. An
+// attempt costs a primary no more than an answer if it is busy.
+const (
+	firstReload = 250 * time.Millisecond
+	lastReload  = 5 * time.Second
+)
+
+// reload tries to load a snapshot again and again, while the journal is
+// followed. It returns nil when the context ends or there is no need for one
+// any more.
+func (f *Follower) reload(ctx context.Context) *loaded {
+	retry := &backoff.ExponentialBackOff{InitialInterval: firstReload, Multiplier: 2, MaxInterval: lastReload}
+	for !f.Complete() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(journal.Jitter(retry.NextBackOff(), f.Random)):
+		}
+		if f.Complete() {
+			return nil
+		}
+		if l := f.tryLoad(ctx); l != nil {
+			return l
+		}
+	}
+	return nil
+}
+
+// tryLoad loads a snapshot, and notes why if there is none to be had.
+func (f *Follower) tryLoad(ctx context.Context) *loaded {
+	l, err := f.load(ctx)
+	if err != nil {
+		f.note(err)
+		f.Log.Debug().Err(err).Msg("no snapshot yet")
+		return nil
+	}
+	return l
+}
+
+// load gets a snapshot with the commits that belong to it.
+func (f *Follower) load(ctx context.Context) (*loaded, error) {
+	loader := metadata.NewLoader(f.Options)
+	start, err := f.Snapshot.Fetch(ctx, loader.Add)
+	if err != nil {
+		return nil, fmt.Errorf("loading a snapshot: %w", err)
+	}
+	if loader.Start() != start.Head.Seq {
+		return nil, fmt.Errorf("the snapshot begins at %d, its sender said %d", loader.Start(), start.Head.Seq)
+	}
+	t := &tail{follower: f, loader: loader, at: start}
+	if loader.Start() < loader.End() {
+		if err := f.Reader.Read(ctx, start, t); !errors.Is(err, errTailRead) {
+			return nil, fmt.Errorf("reading the journal behind the snapshot: %w", err)
+		}
+	}
+	store, err := loader.Finish()
+	if err != nil {
+		return nil, err
+	}
+	return &loaded{store, t.at}, nil
+}
+
+// wants reports whether a snapshot is better than the state there is, which may
+// have become complete in the meantime.
+func (f *Follower) wants(l *loaded) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.complete || l.at.Head.Seq > f.at.Head.Seq
+}
+
+// take replaces the store by a snapshot.
+func (f *Follower) take(l *loaded) {
+	f.mu.Lock()
+	reason := f.why
+	f.loads[reason]++
+	f.last = reason
+	f.mu.Unlock()
+	f.adopt(l.store, l.at)
+	f.Log.Info().Str("reason", string(reason)).Uint64("sequence", uint64(l.at.Head.Seq)).
+		Int64("objects", l.store.Stats().Objects).Msg("loaded a snapshot")
+}
+
+// A tail feeds the commits that belong to a snapshot to its loader.
+type tail struct {
+	follower *Follower
+	loader   *metadata.Loader
+	at       journal.Position
+}
+
+var errTailRead = errors.New("the snapshot's commits are read")
+
+// Commit applies a commit and ends the reading at the snapshot's end.
+func (t *tail) Commit(c *metadata.Commit, at journal.Position) error {
+	if err := t.loader.Apply(c); err != nil {
+		return err
+	}
+	t.at = at
+	if c.Seq == t.loader.End() {
+		return errTailRead
+	}
+	return nil
+}
+
+// Changed passes on that another key of the cluster changed.
+func (t *tail) Changed(key string) { t.follower.Changed(key) }
