@@ -12,12 +12,16 @@ import (
 	"github.com/understudy-store/understudy/internal/structpack"
 )
 
+// MaxAnswer is how many bytes of an answer's body, and of its attachment, are
+// read. Room for them is made as they come. The largest answers there are, lists
+// of 100,000 objects with long keys, have some hundred MiB.
+const MaxAnswer = 1 << 30
+
 // A Client is one connection to a server, with one call at a time under way. It
 // is not safe for concurrent use.
 type Client struct {
 	// MaxBody is how many bytes a request's body may have: at most, and by
-	// default, 2^32-1. It may be changed between calls. Answers may be as large as
-	// that; room for them is made as they come.
+	// default, 2^32-1. It may be changed between calls.
 	MaxBody uint32
 
 	nc  net.Conn
@@ -92,8 +96,8 @@ func (c *Client) exchange(function uint32, pack func(b []byte) []byte) (answer s
 	if err != nil {
 		return "", true, err
 	}
-	if p.seq != q.seq {
-		return "", true, fmt.Errorf("%w: request %d got answer %d", ErrProtocol, q.seq, p.seq)
+	if p.seq != q.seq || p.body > MaxAnswer || p.attachment > MaxAnswer {
+		return "", true, fmt.Errorf("%w: request %d got answer %d of %d bytes, at most %d are read", ErrProtocol, q.seq, p.seq, p.body, MaxAnswer)
 	}
 	if _, err := c.in.Discard(responseHeader); err != nil {
 		return "", true, err

@@ -2,6 +2,8 @@ package coro_test
 
 import (
 	"errors"
+	"io"
+	"net"
 	"runtime"
 	"strings"
 	"testing"
@@ -9,7 +11,36 @@ import (
 	"github.com/understudy-store/understudy/internal/coro"
 )
 
-// Answers have no bound but that of their header.
+// An answer that is announced as larger than any is refused before room is made
+// for it.
+func TestTooLargeAnAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		nc, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer nc.Close()
+		answer := []byte{coro.Magic, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0x40, 0, 0, 0, 0} // a body of MaxAnswer + 1 bytes
+		_, _ = io.CopyN(io.Discard, nc, 4)
+		_, _ = nc.Write(answer)
+		_, _ = io.Copy(io.Discard, nc) // until the client closes
+	}()
+	c, err := coro.Dial(t.Context(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, sent, err := c.Call(t.Context(), echo, body("x")); !errors.Is(err, coro.ErrProtocol) || !sent || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("sent %t, %v", sent, err)
+	}
+}
+
+// Large answers are read, up to MaxAnswer.
 func TestLargeAnswer(t *testing.T) {
 	c := newRig(t, coro.Limits{}, nil).dial(t)
 	got, _, err := c.Call(t.Context(), much, body(strings.Repeat("x", 72)))
