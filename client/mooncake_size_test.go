@@ -3,7 +3,6 @@ package client_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -111,22 +110,9 @@ func (b *babbler) Call(_ context.Context, function uint32, _ string, reply []byt
 // call that changes something is open then.
 func TestUnreadableAnswersOverMooncake(t *testing.T) {
 	g, _ := mooncake.NewGeneration("head")
-	s := coro.NewServer(coro.Config{Open: func(*coro.Conn) coro.Handler { return &babbler{g} }})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	served := make(chan error, 1)
-	go func() { served <- s.Serve(l) }()
-	t.Cleanup(func() {
-		s.Disconnect()
-		_ = s.Stop(t.Context())
-		if err := <-served; err != nil {
-			t.Error(err)
-		}
-	})
+	p := servePort(t, coro.NewServer(coro.Config{Open: func(*coro.Conn) coro.Handler { return &babbler{g} }}))
 	w := new(witness)
-	c := overMooncake(t, func(c *client.Config) { c.Observer, c.Timeout = w, 20*time.Second }, l.Addr().String())
+	c := overMooncake(t, func(c *client.Config) { c.Observer, c.Timeout = w, 20*time.Second }, p.address)
 	_, reading := c.ExistKey(t.Context(), "k")
 	wantKind(t, "a read", reading, errs.Internal)
 	once := func(what string) {

@@ -39,6 +39,12 @@ func (n *node) port(generation string, forward bool) *port {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return servePort(t, s)
+}
+
+// servePort has a server answer on a port of its own until the test ends.
+func servePort(t testing.TB, s *coro.Server) *port {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

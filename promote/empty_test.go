@@ -99,10 +99,7 @@ func TestStopWhileElecting(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	old := newPredecessor(t, etcd, "test")
 	run := &faultinject.Run{Kind: faultinject.AnswerLost, I: 1, Row: 1}
-	run.Skip = func(method string, _ int) bool { return method != "/etcdserverpb.KV/Txn" }
-	w := newCluster(t, etcd)
-	b := w.start("b", old.follow, func(c *promote.Config) { c.Client = faultyClient(t, etcd, run) })
-	w.promotable(b)
+	_, b := heir(t, etcd, old, run)
 	run.OnFault = func() { b.stop() }
 	run.Arm()
 	old.leave(t)

@@ -132,6 +132,22 @@ type predecessor struct {
 	keys   []string
 }
 
+// claim writes the leader key, and returns its revision.
+func (p *predecessor) claim(t *testing.T, l promote.Leader) int64 {
+	t.Helper()
+	value, err := json.Marshal(l)
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	put, err := p.client.Put(t.Context(), p.layout.Leader(), string(value))
+	if err != nil {
+		t.Error(err)
+		return 0
+	}
+	return put.Header.Revision
+}
+
 func newPredecessor(t *testing.T, etcd *etcdtest.Cluster, cluster string) *predecessor {
 	t.Helper()
 	boot := clock.Boot()
@@ -139,15 +155,7 @@ func newPredecessor(t *testing.T, etcd *etcdtest.Cluster, cluster string) *prede
 		client: etcd.Client(t), layout: journal.NewLayout("/understudy", cluster),
 		store: metadata.New(metadata.Options{}), now: clock.NewCluster(boot, 0),
 	}
-	value, err := json.Marshal(promote.Leader{NodeID: "old", RPC: "old", Term: 1, State: promote.Serving})
-	if err != nil {
-		t.Fatal(err)
-	}
-	put, err := p.client.Put(t.Context(), p.layout.Leader(), string(value))
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.begin = put.Header.Revision
+	p.begin = p.claim(t, promote.Leader{NodeID: "old", RPC: "old", Term: 1, State: promote.Serving})
 	p.log = journal.NewEtcdLog(p.client, p.layout, p.begin, journal.Position{}, time.Minute, boot)
 	p.writer = journal.NewWriter(journal.WriterConfig{
 		Store: p.store, Queue: journal.NewQueue(p.store, 1<<20), Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now.Now, Elapsed: boot,

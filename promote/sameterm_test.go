@@ -1,7 +1,6 @@
 package promote_test
 
 import (
-	"encoding/json"
 	"testing"
 	"time"
 
@@ -19,10 +18,7 @@ func TestAnotherNodeInTheSameTerm(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	old := newPredecessor(t, etcd, "test")
 	run := &faultinject.Run{Kind: faultinject.QuestionLost, I: 2, Row: 1}
-	run.Skip = func(method string, _ int) bool { return method != "/etcdserverpb.KV/Txn" }
-	w := newCluster(t, etcd)
-	b := w.start("b", old.follow, func(c *promote.Config) { c.Client = faultyClient(t, etcd, run) })
-	w.promotable(b)
+	w, b := heir(t, etcd, old, run)
 	waitFor(t, "b to have it all", func() bool { return b.Status().Position == old.store.Position() })
 	came := make(chan metadata.Position, 1)
 	run.OnFault = func() { came <- old.succeed(t) }
@@ -45,24 +41,27 @@ func TestAnotherNodeInTheSameTerm(t *testing.T) {
 	}
 }
 
+// heir starts node b behind a predecessor, with a run of faults at its
+// transactions, and waits until it could take over.
+func heir(t *testing.T, etcd *etcdtest.Cluster, old *predecessor, run *faultinject.Run) (*cluster, *node) {
+	t.Helper()
+	run.Skip = func(method string, _ int) bool { return method != "/etcdserverpb.KV/Txn" }
+	w := newCluster(t, etcd)
+	b := w.start("b", old.follow, func(c *promote.Config) { c.Client = faultyClient(t, etcd, run) })
+	w.promotable(b)
+	return w, b
+}
+
 // succeed elects another node with the predecessor's state for the next term,
 // with a first entry that b would not write, and returns where the journal
 // stands then.
 func (p *predecessor) succeed(t *testing.T) metadata.Position {
 	p.leave(t)
-	value, err := json.Marshal(promote.Leader{NodeID: "c", RPC: "c", Term: 2, State: promote.Elected})
-	if err != nil {
-		t.Error(err)
-	}
-	put, err := p.client.Put(t.Context(), p.layout.Leader(), string(value))
-	if err != nil {
-		t.Error(err)
-		return metadata.Position{}
-	}
+	election := p.claim(t, promote.Leader{NodeID: "c", RPC: "c", Term: 2, State: promote.Elected})
 	boot := clock.Boot()
 	writer := journal.NewWriter(journal.WriterConfig{
 		Store: p.store, Queue: journal.NewQueue(p.store, 1<<20), Term: 2, Hold: time.Second, Now: p.now.Now, Elapsed: boot,
-		Log: journal.NewEtcdLog(p.client, p.layout, put.Header.Revision, p.log.Tip(), time.Minute, boot),
+		Log: journal.NewEtcdLog(p.client, p.layout, election, p.log.Tip(), time.Minute, boot),
 	})
 	if err := writer.Commit(t.Context(), &metadata.TermStart{Term: 2, Params: params, Guard: time.Hour}); err != nil {
 		t.Error(err)
