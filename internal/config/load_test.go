@@ -236,3 +236,12 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		t.Error("errors.As finds no single fault")
 	}
 }
+
+// The journal has milliseconds: what is behind them is dropped by every node
+// alike, and what is shown is what is in force.
+func TestDurationsAreWholeMilliseconds(t *testing.T) {
+	c, _ := mustLoad(t, []string{"--put_start_discard_timeout_sec=30.0005s", "--default_kv_lease_ttl=5000500us"})
+	if c.Put.DiscardTimeout != 30*time.Second || c.Lease.TTL != 5*time.Second {
+		t.Errorf("discard timeout %v, lease TTL %v; want 30s and 5s", c.Put.DiscardTimeout, c.Lease.TTL)
+	}
+}

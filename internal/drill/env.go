@@ -134,8 +134,14 @@ func (e *Env) rounds(ctx context.Context, ep episode, round func(ctx context.Con
 	return nil
 }
 
-// noticed reports whether a control has seen what it is for.
-func (e *Env) noticed() bool { return len(e.notices) > 0 && e.result.notices(e.notices) }
+// noticed reports whether a control has seen what it is for; without a control,
+// whether anything is seen of a safeguard that is left out.
+func (e *Env) noticed() bool {
+	if len(e.notices) == 0 {
+		return e.Break != "" && e.result.broken()
+	}
+	return e.result.notices(e.notices)
+}
 
 // notices reports whether the promise of one of some letters was seen broken, or
 // the check of one of some names has failed.

@@ -82,7 +82,7 @@ func (c *cluster) etcdLeader(ctx context.Context) (leader *member, err error) {
 
 // stopAllOfEtcd kills etcd and starts it again on its data.
 func stopAllOfEtcd(ctx context.Context, e *Env) error {
-	away := 30 * time.Second
+	away := max(30*time.Second, 3*e.SessionTTL)
 	if e.Short {
 		away = 3 * e.SessionTTL
 	}
