@@ -164,7 +164,7 @@ func slowEtcd(ctx context.Context, e *Env) error {
 	if e.Short {
 		lasts = 15 * time.Second
 	}
-	return e.episode(ctx, episode{shape: shape{sessionTTL: 10 * time.Second}, work: &work{}}, func(ctx context.Context) error {
+	return e.rounds(ctx, episode{shape: shape{sessionTTL: 10 * time.Second}, work: &work{}}, func(ctx context.Context) error {
 		primary, term, _, err := e.readyPair(ctx)
 		if err != nil {
 			return err
@@ -176,9 +176,10 @@ func slowEtcd(ctx context.Context, e *Env) error {
 		for _, n := range e.cluster.nodes {
 			n.setEtcd(netfault.SlowAnswers(delay))
 		}
-		const parts = 5
-		for range parts {
-			if err := wait(ctx, lasts/parts); err != nil {
+		const breaks = 15
+		for range breaks {
+			// At any moment of a commit's way.
+			if err := wait(ctx, lasts/breaks/2+time.Duration(e.rng.Int64N(int64(lasts/breaks)))); err != nil {
 				return err
 			}
 			// Who waits for a commit loses the connection and repeats the call
@@ -197,8 +198,7 @@ func slowEtcd(ctx context.Context, e *Env) error {
 		if err := e.load.answers(ctx, answersPerWait); err != nil {
 			return err
 		}
-		e.did("answers of etcd took %v for %v, connections of clients broke %d times; term %d, before %d", delay, lasts, parts, now, term)
-		e.result.Rounds++
+		e.did("answers of etcd took %v for %v, connections of clients broke %d times; term %d, before %d", delay, lasts, breaks, now, term)
 		return e.bounded()
 	})
 }
