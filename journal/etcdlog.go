@@ -84,12 +84,14 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 		case safeguard.Off(safeguard.CommitDoubt):
 			return &RefusedError{err}
 		default:
-			if doubtful, err = l.resolve(ctx, c); err != nil {
-				return err
+			found, failed := l.resolve(ctx, c)
+			switch {
+			case failed != nil || found == written:
+				return failed
+			case found == absent && !doubtful && errors.Is(err, rpctypes.ErrNoSpace):
+				return &RefusedError{err}
 			}
-			if !doubtful {
-				return nil
-			}
+			doubtful = true
 		}
 		select {
 		case <-ctx.Done():
@@ -193,37 +195,51 @@ func (l *EtcdLog) elects(leaders []*mvccpb.KeyValue) bool {
 	return len(leaders) == 1 && leaders[0].CreateRevision == l.election
 }
 
-// resolve finds out by reading what became of a transaction without an answer.
-// It reports true if it was not applied so far and may be sent again: it
-// compares the head, so at most one of the two will be applied.
-func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (again bool, err error) {
+// A fate is what reading tells of a commit that was sent.
+type fate uint8
+
+// The fates.
+const (
+	unknown fate = iota
+	absent       // so far: an attempt without an answer may still be on its way
+	written
+)
+
+// resolve finds out by reading what became of a commit whose transaction had no
+// answer, or one that does not say whether it was applied. While it is not
+// written it may be sent again: it compares the head, so at most one of all
+// attempts will be applied.
+func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (fate, error) {
 	attempt, cancel := context.WithTimeout(ctx, AttemptTimeout)
 	defer cancel()
 	resp, err := l.client.Get(attempt, l.layout.Head())
 	if err != nil {
-		return true, ctx.Err()
+		return unknown, ctx.Err()
 	}
 	if len(resp.Kvs) == 0 {
 		if l.end.Revision == 0 {
-			return true, nil
+			return absent, nil
 		}
-		return false, fmt.Errorf("commit %d: the head of the journal was deleted", c.Head.Seq)
+		return unknown, fmt.Errorf("commit %d: the head of the journal was deleted", c.Head.Seq)
 	}
 	if c.isAt(resp.Kvs[0]) {
 		err := l.claim(attempt, c, resp.Kvs[0].ModRevision)
-		if err == nil || errors.Is(err, ErrFenced) || errors.Is(err, errDeposed) {
-			return false, err
+		switch {
+		case err == nil:
+			return written, nil
+		case errors.Is(err, ErrFenced), errors.Is(err, errDeposed):
+			return unknown, err
 		}
-		return true, ctx.Err()
+		return unknown, ctx.Err()
 	}
 	head, err := DecodeHead(resp.Kvs[0].Value)
 	switch {
 	case err != nil:
-		return false, err
+		return unknown, err
 	case head.Term > c.Head.Term:
-		return false, fmt.Errorf("commit %d: %w while its fate was open", c.Head.Seq, errDeposed)
+		return unknown, fmt.Errorf("commit %d: %w while its fate was open", c.Head.Seq, errDeposed)
 	}
-	return true, nil
+	return absent, nil
 }
 
 // claim takes the head at a revision, which is what a commit sent, for that
@@ -274,6 +290,8 @@ func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
 		Then(append([]clientv3.Op{clientv3.OpPut(l.layout.Head(), value)}, l.layout.Vacate()...)...).Commit()
 	l.notice(err)
 	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return l.resigned(ctx, value, err)
 	case isRefusal(err):
 		return &RefusedError{err}
 	case err != nil:
@@ -284,11 +302,30 @@ func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
 	return nil
 }
 
+// resigned finds out whether a resignation was applied that etcd answered with
+// ErrNoSpace. Errors as of Resign.
+func (l *EtcdLog) resigned(ctx context.Context, head string, refused error) error {
+	resp, err := l.client.Txn(ctx).Then(clientv3.OpGet(l.layout.Head()), clientv3.OpGet(l.layout.Leader())).Commit()
+	if err != nil {
+		return errors.Join(refused, err)
+	}
+	heads, leaders := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
+	switch {
+	case l.elects(leaders):
+		return &RefusedError{refused}
+	case len(heads) == 1 && string(heads[0].Value) == head:
+		return nil
+	}
+	return ErrFenced
+}
+
 // isRefusal reports whether etcd surely did not apply a transaction, for a
-// reason that sending it again does not mend by itself.
+// reason that sending it again does not mend by itself. ErrNoSpace is none of
+// them: the write that an etcd finds to be too much only when it applies it is
+// applied all the same, and answered so.
 func isRefusal(err error) bool {
 	for _, refusal := range []error{
-		rpctypes.ErrNoSpace, rpctypes.ErrRequestTooLarge, rpctypes.ErrTooManyOps, rpctypes.ErrTooManyRequests,
+		rpctypes.ErrRequestTooLarge, rpctypes.ErrTooManyOps, rpctypes.ErrTooManyRequests,
 		rpctypes.ErrPermissionDenied, rpctypes.ErrInvalidAuthToken, rpctypes.ErrUserEmpty, rpctypes.ErrDuplicateKey,
 	} {
 		if errors.Is(err, refusal) {

@@ -30,6 +30,7 @@ func TestCommitWhenTheNthOperationFails(t *testing.T) {
 	}{
 		{faultinject.QuestionLost, 1}, {faultinject.QuestionLost, 2}, {faultinject.QuestionLost, 3},
 		{faultinject.AnswerLost, 1}, {faultinject.AnswerLost, 2}, {faultinject.AnswerLost, 3},
+		{faultinject.NoSpace, 1}, {faultinject.NoSpace, 2},
 	} {
 		t.Run(fmt.Sprintf("%v, %d in a row", tc.kind, tc.row), func(t *testing.T) {
 			failed := 0

@@ -2,13 +2,19 @@ package journal_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
 
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/etcdtest/faultinject"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 )
@@ -50,4 +56,40 @@ func TestFullEtcdRecoversWhileACommitIsInDoubt(t *testing.T) {
 		t.Errorf("the put: %v", err)
 	}
 	p.mustPut("after")
+}
+
+// The write that takes etcd beyond its quota may be applied and answered with
+// no space all the same. A resignation knows which of the two it is.
+func TestResigningWhenEtcdFills(t *testing.T) {
+	for _, applied := range []bool{true, false} {
+		t.Run(fmt.Sprintf("applied %v", applied), func(t *testing.T) {
+			etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
+			run := &faultinject.Run{Kind: faultinject.NoSpace, I: 1, Row: 1}
+			client, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = client.Close() })
+			p := newPrimary(t, client, 1<<20)
+			if applied {
+				run.Arm()
+			} else {
+				etcd.FillQuota(t)
+			}
+			err = p.log.Resign(t.Context(), p.writer.Next())
+			leader, failed := client.Get(t.Context(), p.layout.Leader())
+			if failed != nil {
+				t.Fatal(failed)
+			}
+			var refused *journal.RefusedError
+			switch held := len(leader.Kvs) == 1; {
+			case held == applied:
+				t.Errorf("applied %v, and the office is held: %v", applied, held)
+			case applied && err != nil:
+				t.Errorf("a resignation that was applied: %v", err)
+			case !applied && (!errors.As(err, &refused) || !errors.Is(err, rpctypes.ErrNoSpace)):
+				t.Errorf("a resignation that was refused: %v", err)
+			}
+		})
+	}
 }

@@ -17,9 +17,12 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"slices"
 	"sync"
 	"sync/atomic"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -32,13 +35,20 @@ type Kind uint8
 const (
 	QuestionLost Kind = iota // fails before it is sent: the server never sees it
 	AnswerLost               // the server has done it, its answer does not arrive
+	// NoSpace answers a transaction, a put or a grant of etcd, which the server has
+	// done, with rpctypes.ErrNoSpace. So does etcd with the write that takes it
+	// beyond its quota, if it finds that out only when it applies it.
+	NoSpace
 )
 
 func (k Kind) String() string {
-	if k == QuestionLost {
+	switch k {
+	case QuestionLost:
 		return "question lost"
+	case AnswerLost:
+		return "answer lost"
 	}
-	return "answer lost"
+	return "answered with no space"
 }
 
 // A Run is one run of what is tested, in which at most one operation fails, or
@@ -133,6 +143,9 @@ func (r *Run) fails(kind Kind, method, what string, n int) error {
 	if r.OnFault != nil {
 		r.OnFault()
 	}
+	if kind == NoSpace {
+		return rpctypes.ErrGRPCNoSpace
+	}
 	// Neither UNAVAILABLE nor DEADLINE_EXCEEDED: those, clientv3 repeats by
 	// itself where it may, and the code under test would see nothing of it.
 	return status.Errorf(codes.Aborted, "test: %v: %s", r.Kind, fault)
@@ -150,7 +163,25 @@ func (r *Run) unary(ctx context.Context, method string, req, reply any, cc *grpc
 	if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
 		return err
 	}
-	return r.fails(AnswerLost, method, "the call", 0)
+	if err := r.fails(AnswerLost, method, "the call", 0); err != nil || !needsSpace(req) {
+		return err
+	}
+	return r.fails(NoSpace, method, "the call", 0)
+}
+
+// needsSpace reports whether a full etcd refuses a request.
+func needsSpace(req any) bool {
+	switch r := req.(type) {
+	case *pb.PutRequest, *pb.LeaseGrantRequest:
+		return true
+	case *pb.TxnRequest:
+		for _, op := range slices.Concat(r.Success, r.Failure) {
+			if op.GetRequestPut() != nil {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 func (r *Run) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {

@@ -1,10 +1,12 @@
 package faultinject_test
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -35,6 +37,7 @@ func TestEachOperationFailsOnce(t *testing.T) {
 	for kind, want := range map[faultinject.Kind][]string{
 		faultinject.QuestionLost: {"the call of /etcdserverpb.KV/Put", "the call of /etcdserverpb.KV/Range", "the opening of /etcdserverpb.Watch/Watch", "a message sent of /etcdserverpb.Watch/Watch", ""},
 		faultinject.AnswerLost:   {"the call of /etcdserverpb.KV/Put", "the call of /etcdserverpb.KV/Range", "message 1 received of /etcdserverpb.Watch/Watch", "message 2 received of /etcdserverpb.Watch/Watch", ""},
+		faultinject.NoSpace:      {"the call of /etcdserverpb.KV/Put", ""},
 	} {
 		var faults []string
 		for run := range faultinject.Runs(kind) {
@@ -57,6 +60,10 @@ func TestEachOperationFailsOnce(t *testing.T) {
 			}
 			if failed := run.Fault() != ""; failed != (len(errs) == 1) {
 				t.Errorf("%v: %v", run, errs)
+			} else if failed && kind == faultinject.NoSpace {
+				if !errors.Is(errs[0], rpctypes.ErrNoSpace) {
+					t.Errorf("%v: %v", run, errs[0])
+				}
 			} else if failed && (status.Code(errs[0]) != codes.Aborted || !strings.Contains(errs[0].Error(), kind.String())) {
 				t.Errorf("%v: %v", run, errs[0])
 			}
@@ -64,7 +71,7 @@ func TestEachOperationFailsOnce(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if done := string(value.Kvs[0].Value) == "after"; done != (putErr == nil || kind == faultinject.AnswerLost) {
+			if done := string(value.Kvs[0].Value) == "after"; done != (putErr == nil || kind != faultinject.QuestionLost) {
 				t.Errorf("%v: put %v, done %v", run, putErr, done)
 			}
 		}

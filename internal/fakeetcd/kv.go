@@ -81,10 +81,16 @@ func (s *Server) write(asked proto.Message, r *pb.TxnRequest) (*pb.TxnResponse, 
 		return nil, rpctypes.ErrGRPCRequestTooLarge
 	}
 	if puts(r) {
-		if !s.full && s.size+size > s.opts.QuotaBytes {
-			s.full = true
-		}
 		if s.full {
+			return nil, rpctypes.ErrGRPCNoSpace
+		}
+		if s.size+size > s.opts.QuotaBytes {
+			// The harder of the two things that etcd does with the write that is too
+			// much: it finds out when it applies it.
+			s.full = true
+			if _, err := s.txn(r); err != nil {
+				return nil, err
+			}
 			return nil, rpctypes.ErrGRPCNoSpace
 		}
 	}
