@@ -21,7 +21,7 @@ import (
 type Compactor struct {
 	Client *clientv3.Client
 	Layout Layout
-	Tip    func() Position // of the journal
+	Tip    func() Position // of the journal; for Run alone
 	Clock  clock.Clock
 	Log    zerolog.Logger
 	// Keep is how long history is kept, so that followers can resume: the
@@ -159,6 +159,31 @@ func (c *Compactor) makeSpace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	return c.reclaim(ctx, revision)
+}
+
+// MakeSpace makes space while nobody is elected, so that somebody can be: no
+// primary deletes records then, and those that nobody renews run out. History
+// behind the last commit stays at first, for followers that have it all and
+// resume there; called again behind the same commit, nothing stays. Not safe for
+// concurrent use.
+func (c *Compactor) MakeSpace(ctx context.Context) error {
+	attempt, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel()
+	resp, err := c.Client.Get(attempt, c.Layout.Head())
+	if err != nil {
+		return fmt.Errorf("reading the head: %w", err)
+	}
+	revision := resp.Header.Revision
+	if len(resp.Kvs) == 1 && resp.Kvs[0].ModRevision > c.cut {
+		revision = resp.Kvs[0].ModRevision
+	}
+	return c.reclaim(ctx, revision)
+}
+
+// reclaim compacts up to a revision, gives the freed pages back, and lifts the
+// NOSPACE alarm.
+func (c *Compactor) reclaim(ctx context.Context, revision int64) error {
 	if err := c.compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
 		return err
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/internal/clock"
@@ -105,6 +106,7 @@ type Server interface {
 type Node struct {
 	Config
 	registry *registry
+	space    *reclaimer
 	wake     chan struct{} // the leader, or the follower's state, may have changed
 	vacant   time.Duration // by the clock: since when there is no leader, 0 if there is; for campaign alone
 
@@ -126,7 +128,11 @@ func New(c Config) *Node {
 		wake:  make(chan struct{}, 1),
 		loads: make(map[journal.Reason]int),
 	}
-	n.registry = &registry{client: c.Sessions, layout: c.Layout, clock: c.Clock, ttl: c.SessionTTL, log: c.Log, self: n.self, stands: n.stands}
+	n.space = newReclaimer(n)
+	n.registry = &registry{
+		client: c.Sessions, layout: c.Layout, clock: c.Clock, ttl: c.SessionTTL, log: c.Log, self: n.self, stands: n.stands,
+		noSpace: n.space.reclaim, recordsLive: c.EventsTTL,
+	}
 	return n
 }
 
@@ -199,6 +205,9 @@ func (n *Node) stand(ctx context.Context, store *metadata.Store, at journal.Posi
 		switch {
 		case err != nil && ctx.Err() == nil:
 			n.Log.Debug().Err(err).Msg("not elected")
+			if errors.Is(err, rpctypes.ErrNoSpace) {
+				n.space.reclaim(ctx)
+			}
 		case c != nil:
 			stop()
 			<-ended

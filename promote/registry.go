@@ -3,11 +3,13 @@ package promote
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sort"
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/internal/clock"
@@ -38,24 +40,34 @@ type registry struct {
 	ttl    time.Duration
 	log    zerolog.Logger
 	self   func(ctx context.Context) NodeInfo
-	stands func() (role Role, promotable bool) // what others must know at once
+	// noSpace makes space in a full etcd where that is this node's to do. Some of
+	// it may be free only when records have run out, which live as long as this.
+	noSpace     func(ctx context.Context)
+	recordsLive time.Duration
+	stands      func() (role Role, promotable bool) // what others must know at once
 }
 
 // register waits until the node's key is free and creates it. A key that a
 // former life of this node left behind goes with its lease; one that stays is
-// another node with the same id.
+// another node with the same id. While etcd is full it waits until the records
+// in it have run out.
 func (r *registry) register(ctx context.Context) (*Session, error) {
 	deadline := r.clock() + r.ttl + registerGrace
-	for told := false; ; told = true {
+	for told := false; ; {
 		s, err := r.try(ctx)
-		if s != nil || err != nil {
+		full := errors.Is(err, rpctypes.ErrNoSpace)
+		switch {
+		case s != nil || err != nil && !full:
 			return s, err
-		}
-		if r.clock() > deadline {
+		case full && r.clock() > deadline+r.recordsLive:
+			return nil, fmt.Errorf("etcd is full, and nobody made space: compact it, defragment it and disarm its alarm, and raise its quota: %w", err)
+		case full:
+			r.noSpace(ctx)
+		case r.clock() > deadline:
 			return nil, fmt.Errorf("another node with the id %q is running (key %s): give each node its own --node-id, or stop the other one",
 				r.self(ctx).ID, r.layout.Node(r.self(ctx).ID))
-		}
-		if !told {
+		case !told:
+			told = true
 			r.log.Info().Dur("at_most", r.ttl+registerGrace).Msg("waiting for the key of a former life of this node to expire")
 		}
 		select {

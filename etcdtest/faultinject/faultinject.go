@@ -47,8 +47,10 @@ func (k Kind) String() string {
 		return "question lost"
 	case AnswerLost:
 		return "answer lost"
+	case NoSpace:
+		return "answered with no space"
 	}
-	return "answered with no space"
+	return fmt.Sprintf("kind %d", uint8(k))
 }
 
 // A Run is one run of what is tested, in which at most one operation fails, or
