@@ -159,7 +159,14 @@ func (c *Compactor) makeSpace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.reclaim(ctx, revision)
+	if err := c.reclaim(ctx, revision); err != nil {
+		return err
+	}
+	select {
+	case <-c.full: // told so while space was made
+	default:
+	}
+	return nil
 }
 
 // MakeSpace makes space while nobody is elected, so that somebody can be: no
@@ -224,8 +231,13 @@ func (c *Compactor) disarm(ctx context.Context) error {
 // database while nothing else is served.
 const defragTimeout = time.Minute
 
+// defragment waits for the end of what it began even if the context ends: etcd
+// goes on with it in any case, and an embedded one must not be stopped in it.
 func (c *Compactor) defragment(ctx context.Context, endpoint string) error {
-	ctx, cancel := context.WithTimeout(ctx, defragTimeout)
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), defragTimeout)
 	defer cancel()
 	if _, err := c.Client.Defragment(ctx, endpoint); err != nil {
 		return fmt.Errorf("defragmenting %s: %w", endpoint, err)
