@@ -26,30 +26,43 @@ const (
 )
 
 // New returns a connection to the given endpoints. It does not wait for one of
-// them to answer.
+// them to answer. Of several it uses one, the first for a start, and moves on
+// when that does not answer; Endpoints returns the one in use.
 func New(endpoints []string) (*clientv3.Client, error) {
+	if len(endpoints) == 0 {
+		return nil, clientv3.ErrNoAvailableEndpoints
+	}
+	m := &members{all: endpoints, conns: make(map[*conn]struct{})}
+	var several []grpc.DialOption
+	if len(endpoints) > 1 {
+		several = m.options()
+	}
 	client, err := clientv3.New(clientv3.Config{
-		Endpoints:            endpoints,
+		Endpoints:            endpoints[:1],
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    pingEvery,
 		DialKeepAliveTimeout: pingTimeout,
 		Logger:               zap.NewNop(), // failures come back as errors, which are logged where they are handled
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		DialOptions: append(several, grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 1.5, Jitter: 0.2, MaxDelay: lastRetry},
 			MinConnectTimeout: time.Second,
-		})},
+		})),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("etcd endpoints %s: %w", strings.Join(endpoints, ","), err)
 	}
+	m.client = client
 	return client, nil
 }
+
+// checkKey is read to see whether etcd answers. Nobody writes it.
+const checkKey = "understudy-check"
 
 // Check waits until etcd answers a linearizable read, or the context ends.
 func Check(ctx context.Context, client *clientv3.Client) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, time.Second)
-		_, err := client.Get(attempt, "understudy-check")
+		_, err := client.Get(attempt, checkKey)
 		cancel()
 		if err == nil {
 			return nil

@@ -1,0 +1,194 @@
+package etcdclient
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+)
+
+// patience is how long a member may take for an answer before the others are
+// asked whether they are quicker; half of what is left of a call, if that is
+// less.
+const patience = time.Second
+
+// probeTimeout bounds the question whether another member answers.
+const probeTimeout = 2 * time.Second
+
+// members keeps a client with one of several members of etcd, and moves it to
+// the next when that one does not answer: clientv3 takes them in turn, so that
+// one member that hangs would hold up one call in so many until its timeout.
+//
+// A member that is left keeps its calls until the next one has answered. Then
+// its connections are closed, and with them the calls fail and the watches begin
+// anew elsewhere.
+type members struct {
+	all    []string
+	client *clientv3.Client
+
+	mu     sync.Mutex // guards all below
+	at     int        // index of the member in use
+	moving bool
+	conns  map[*conn]struct{} // open, to any member
+}
+
+// options are for the client whose members these are.
+func (m *members) options() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithContextDialer(m.dial),
+		grpc.WithChainUnaryInterceptor(m.unary),
+		grpc.WithChainStreamInterceptor(m.stream),
+	}
+}
+
+// A conn is an open connection to a member.
+type conn struct {
+	net.Conn
+	members *members
+	host    string
+}
+
+// Close closes the connection.
+func (c *conn) Close() error {
+	c.members.mu.Lock()
+	delete(c.members.conns, c)
+	c.members.mu.Unlock()
+	return c.Conn.Close()
+}
+
+func (m *members) dial(ctx context.Context, address string) (net.Conn, error) {
+	opened, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c := &conn{Conn: opened, members: m, host: address}
+	m.conns[c] = struct{}{}
+	return c, nil
+}
+
+// host returns the address that is dialed for an endpoint, which may be a URL.
+func host(endpoint string) string {
+	if _, rest, url := strings.Cut(endpoint, "://"); url {
+		endpoint, _, _ = strings.Cut(rest, "/")
+	}
+	return endpoint
+}
+
+func (m *members) current() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.at
+}
+
+// leave moves on from a member, unless that has been done, or is being done.
+func (m *members) leave(at int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.at == at && !m.moving && m.client.Ctx().Err() == nil {
+		m.moving = true
+		go m.move()
+	}
+}
+
+// move goes from member to member until one answers, once round at most: then
+// etcd is away, whichever member is asked.
+func (m *members) move() {
+	from := m.current()
+	for range m.all {
+		m.mu.Lock()
+		m.at = (m.at + 1) % len(m.all)
+		m.client.SetEndpoints(m.all[m.at])
+		m.mu.Unlock()
+		if m.probe() == nil {
+			break
+		}
+	}
+	m.mu.Lock()
+	m.moving = false
+	var left []*conn
+	for c := range m.conns {
+		if m.at != from && c.host != host(m.all[m.at]) {
+			left = append(left, c)
+		}
+	}
+	m.mu.Unlock()
+	for _, c := range left {
+		_ = c.Close()
+	}
+}
+
+// probe asks the member in use once for a linearizable read. It goes past
+// clientv3, which asks again and again while a member cannot be reached.
+func (m *members) probe() error {
+	ctx, cancel := context.WithTimeout(m.client.Ctx(), probeTimeout)
+	defer cancel()
+	_, err := pb.NewKVClient(m.client.ActiveConnection()).Range(ctx, &pb.RangeRequest{Key: []byte(checkKey)})
+	return err
+}
+
+// watchFor leaves a member from which a call gets no answer, and returns what
+// ends that.
+func (m *members) watchFor(ctx context.Context) (stop func() bool, at int) {
+	at = m.current()
+	wait := patience
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)/2)
+	}
+	return time.AfterFunc(wait, func() { m.leave(at) }).Stop, at
+}
+
+// failed leaves a member that says it cannot serve, or that cannot be reached.
+func (m *members) failed(at int, err error) {
+	if status.Code(err) == codes.Unavailable {
+		m.leave(at)
+	}
+}
+
+func (m *members) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if cc != m.client.ActiveConnection() || !strings.HasPrefix(method, "/etcdserverpb.KV/") && !strings.HasPrefix(method, "/etcdserverpb.Lease/") {
+		return invoke(ctx, method, req, reply, cc, opts...) // to a given member, or one that may take long
+	}
+	stop, at := m.watchFor(ctx)
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	stop()
+	m.failed(at, err)
+	return err
+}
+
+func (m *members) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	if cc != m.client.ActiveConnection() {
+		return open(ctx, desc, cc, method, opts...)
+	}
+	stop, at := m.watchFor(ctx)
+	s, err := open(ctx, desc, cc, method, opts...)
+	if err != nil || !strings.HasSuffix(method, "/LeaseKeepAlive") { // others may be silent for long
+		stop()
+		m.failed(at, err)
+		return s, err
+	}
+	return &keepAlive{ClientStream: s, stop: stop, failed: func(err error) { m.failed(at, err) }}, nil
+}
+
+// A keepAlive is a stream whose first answer is waited for.
+type keepAlive struct {
+	grpc.ClientStream
+	stop   func() bool
+	failed func(error)
+}
+
+// RecvMsg receives a message.
+func (k *keepAlive) RecvMsg(msg any) error {
+	err := k.ClientStream.RecvMsg(msg)
+	k.stop()
+	k.failed(err)
+	return err
+}
