@@ -14,10 +14,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// patience is how long a member may take for an answer before the others are
-// asked whether they are quicker; half of what is left of a call, if that is
-// less.
-const patience = time.Second
+// How long a member may take for an answer before the others are asked whether
+// they are quicker. An attempt of a keepalive lasts half a session, which may be
+// 2 s.
+const (
+	patience          = time.Second
+	keepAlivePatience = 500 * time.Millisecond
+)
 
 // probeTimeout bounds the question whether another member answers.
 const probeTimeout = 2 * time.Second
@@ -135,15 +138,10 @@ func (m *members) probe() error {
 	return err
 }
 
-// watchFor leaves a member from which a call gets no answer, and returns what
-// ends that.
-func (m *members) watchFor(ctx context.Context) (stop func() bool, at int) {
+// await leaves the member in use if that is not stopped in time.
+func (m *members) await(patience time.Duration) (stop func() bool, at int) {
 	at = m.current()
-	wait := patience
-	if deadline, ok := ctx.Deadline(); ok {
-		wait = min(wait, time.Until(deadline)/2)
-	}
-	return time.AfterFunc(wait, func() { m.leave(at) }).Stop, at
+	return time.AfterFunc(patience, func() { m.leave(at) }).Stop, at
 }
 
 // failed leaves a member that says it cannot serve, or that cannot be reached.
@@ -157,7 +155,7 @@ func (m *members) unary(ctx context.Context, method string, req, reply any, cc *
 	if cc != m.client.ActiveConnection() || !strings.HasPrefix(method, "/etcdserverpb.KV/") && !strings.HasPrefix(method, "/etcdserverpb.Lease/") {
 		return invoke(ctx, method, req, reply, cc, opts...) // to a given member, or one that may take long
 	}
-	stop, at := m.watchFor(ctx)
+	stop, at := m.await(patience)
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	stop()
 	m.failed(at, err)
@@ -168,7 +166,7 @@ func (m *members) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cl
 	if cc != m.client.ActiveConnection() {
 		return open(ctx, desc, cc, method, opts...)
 	}
-	stop, at := m.watchFor(ctx)
+	stop, at := m.await(keepAlivePatience)
 	s, err := open(ctx, desc, cc, method, opts...)
 	if err != nil || !strings.HasSuffix(method, "/LeaseKeepAlive") { // others may be silent for long
 		stop()
