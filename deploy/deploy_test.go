@@ -38,7 +38,7 @@ func shown() map[string]metrics.Family {
 			series[f.Name] = f
 			continue
 		}
-		part := metrics.Family{Kind: metrics.Counter, Labels: f.Labels}
+		part := metrics.Family{Name: f.Name, Kind: metrics.Counter, Labels: f.Labels}
 		series[f.Name+"_sum"], series[f.Name+"_count"] = part, part
 		part.Labels = append(slices.Clone(f.Labels), "le")
 		series[f.Name+"_bucket"] = part
@@ -76,6 +76,7 @@ func selectorFaults(n *parser.VectorSelector, path []parser.Node, series map[str
 		if m.Name != labels.MetricName && !slices.Contains(slices.Concat(f.Labels, ofTarget), m.Name) {
 			list = append(list, n.Name+" has no label "+m.Name)
 		}
+		list = append(list, valueFaults(n.Name, m, f.LabelValues(m.Name))...)
 	}
 	increases := slices.ContainsFunc(path, func(p parser.Node) bool {
 		c, ok := p.(*parser.Call)
@@ -83,6 +84,30 @@ func selectorFaults(n *parser.VectorSelector, path []parser.Node, series map[str
 	})
 	if increases != (f.Kind == metrics.Counter) {
 		list = append(list, n.Name+" is a "+string(f.Kind)+": rate and increase are for counters, and only for them")
+	}
+	return list
+}
+
+// valueFaults checks that each value that a matcher names is one that the label
+// can have, and that a pattern which names none finds some and not all. Nothing
+// is known if there are no values.
+func valueFaults(name string, m *labels.Matcher, values []string) (list []string) {
+	named := m.SetMatches()
+	switch {
+	case values == nil:
+		return nil
+	case m.Type == labels.MatchEqual, m.Type == labels.MatchNotEqual:
+		named = []string{m.Value}
+	case len(named) == 0:
+		found := slices.DeleteFunc(slices.Clone(values), func(v string) bool { return !m.Matches(v) })
+		if len(found) == 0 || len(found) == len(values) {
+			return []string{name + ": " + m.String() + " finds all values or none"}
+		}
+	}
+	for _, v := range named {
+		if !slices.Contains(values, v) {
+			list = append(list, name+" has no "+m.Name+" "+v+", only "+strings.Join(values, ", "))
+		}
 	}
 	return list
 }
@@ -111,6 +136,21 @@ func TestFaultsAreSeen(t *testing.T) {
 		`understudy_terms`:                                                "no node shows understudy_terms",
 		`understudy_commit_bytes`:                                         "no node shows understudy_commit_bytes",
 		`understudy_role{rolle="primary"}`:                                "has no label rolle",
+		`understudy_role{role="leader"}`:                                  "has no role leader, only standby, ",
+		`understudy_role{role!="handing over"}`:                           "has no role handing over",
+		`understudy_role{role=~"primary|handing_over"}`:                   "",
+		`understudy_role{role=~"primary|leader"}`:                         "has no role leader",
+		`understudy_role{role!~"primary|leader"}`:                         "has no role leader",
+		`understudy_role{role=~"p.*"}`:                                    "",
+		`understudy_role{role=~"q.*"}`:                                    "finds all values or none",
+		`understudy_role{role!~"q.*"}`:                                    "finds all values or none",
+		`rate(understudy_commits_refused_total{reason="full"}[5m])`:       "has no reason full",
+		`rate(understudy_snapshot_loads_total{reason="gap"}[5m])`:         "",
+		`rate(understudy_snapshot_loads_total{reason="no_space"}[5m])`:    "has no reason no_space",
+		`rate(understudy_delete_events_total{type="DELETE"}[5m])`:         "has no type DELETE",
+		`rate(understudy_takeover_duration_seconds_sum{phase="x"}[5m])`:   "has no phase x",
+		`rate(understudy_rpc_duration_seconds_count{code="ok"}[5m])`:      "has no code ok",
+		`segment_allocated_bytes{segment="any"}`:                          "",
 		`sum by (phase) (rate(understudy_commit_bytes_bucket[5m]))`:       "has no label phase",
 		`understudy_cutoffs_total`:                                        "is a counter",
 		`rate(understudy_term[5m])`:                                       "is a gauge",

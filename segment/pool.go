@@ -115,6 +115,9 @@ func (p *Pool) Allocate(dst []Placement, req Request) []Placement {
 	}
 	a := attempt{pool: p, groups: groups, req: req, dst: dst, first: len(dst)}
 	for _, name := range req.Preferred {
+		if a.done() {
+			break
+		}
 		if at, found := slices.BinarySearchFunc(groups, name, group.compare); found {
 			a.try(at)
 		}

@@ -64,6 +64,22 @@ func TestFewerSegmentsThanReplicas(t *testing.T) {
 	})
 }
 
+// A list of preferred names is looked at only until everything is placed.
+func TestPreferredSegmentsBeyondTheNeed(t *testing.T) {
+	var asked []int // among how many a choice was made
+	p := NewPool(Random, func(n int) int {
+		asked = append(asked, n)
+		return 0
+	})
+	for i, name := range []string{"a", "b", "b", "c"} {
+		mount(t, p, Number(i+1), name, 1<<20)
+	}
+	got := names(p.Allocate(nil, Request{Size: 100, Replicas: 1, Preferred: []string{"a", "b", "b"}}))
+	if !slices.Equal(got, []string{"a"}) || !slices.Equal(asked, []int{3}) {
+		t.Errorf("placed on %v, choices among %v", got, asked)
+	}
+}
+
 func TestPreferredSegments(t *testing.T) {
 	strategies(t, func(t *testing.T, p *Pool) {
 		mount(t, p, 1, "a", 1<<20)

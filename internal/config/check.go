@@ -119,20 +119,67 @@ func roleRules(c *Config) []rule {
 }
 
 func addressRules(c *Config) []rule {
-	return []rule{
+	return append(portRules(c), []rule{
 		{
-			names: []string{"metrics_port", "rpc_port", "metrics_host", "rpc_address"},
-			holds: c.Listen.MetricsPort == 0 || c.Listen.HTTP() != c.Listen.RPC(),
-			text:  "must differ from rpc_port: both listen on the same host",
+			names: []string{"etcd-listen", "etcd_endpoints", "enable_ha"},
+			holds: !c.HA.Embedded() || !unspecified(hostOf(c.HA.EtcdListen)),
+			text:  "must name one address that standbys can dial, such as 10.0.0.1:2379, or 127.0.0.1:0 if there are none; all interfaces is no address to dial",
 		},
 		{
-			names: []string{"advertise-address", "rpc_address", "etcd_endpoints", "enable_ha"},
-			holds: c.HA.Embedded() || !c.HA.Enabled || c.Node.AdvertiseAddress != "" || !unspecified(c.Listen.RPCAddress),
+			names: []string{"advertise-address", "rpc_address", "etcd-listen", "etcd_endpoints", "enable_ha"},
+			holds: !c.HA.Enabled || c.HA.Embedded() && loopback(hostOf(c.HA.EtcdListen)) || c.Node.AdvertiseAddress != "" || !unspecified(c.Listen.RPCAddress),
 			text: "the node listens on all interfaces, so it will advertise 127.0.0.1, which only this machine can dial; " +
 				"give the address that peers and clients should use",
 			advice: true,
 		},
+	}...)
+}
+
+// portRules keep a node from taking its own ports, which would look as if
+// another program had them.
+func portRules(c *Config) []rule {
+	var rules []rule
+	names := []string{"rpc_port", "rpc_address", "metrics_port", "metrics_host", "mooncake-listen", "etcd-listen", "etcd_endpoints", "enable_ha"}
+	for _, setting := range []string{"metrics_port", "mooncake-listen", "etcd-listen"} {
+		other := c.clash(setting)
+		rules = append(rules, rule{
+			names: append([]string{setting}, names...),
+			holds: other == listens{},
+			text:  fmt.Sprintf("must differ from %s, which listens on %s", other.setting, other.address),
+		})
 	}
+	return rules
+}
+
+// listens is an address that the node listens on, with its setting.
+type listens struct{ setting, address string }
+
+// listens returns all addresses of the node, in the order of their opening.
+func (c *Config) listens() []listens {
+	list := []listens{{"rpc_port", c.Listen.RPC()}, {"metrics_port", c.Listen.HTTP()}}
+	for _, l := range c.Mooncake.Listen {
+		list = append(list, listens{"mooncake-listen", l.Address})
+	}
+	if c.HA.Embedded() {
+		list = append(list, listens{"etcd-listen", c.HA.EtcdListen})
+	}
+	return list
+}
+
+// clash returns what listens already where a setting wants to; zero for nothing.
+func (c *Config) clash(setting string) listens {
+	list := c.listens()
+	for i, l := range list {
+		if l.setting != setting {
+			continue
+		}
+		for _, before := range list[:i] {
+			if overlap(before.address, l.address) {
+				return before
+			}
+		}
+	}
+	return listens{}
 }
 
 func timeRules(c *Config) []rule {

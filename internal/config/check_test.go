@@ -24,7 +24,7 @@ var valueTests = []struct {
 	{"cluster_id", []string{"a", "mooncake_cluster"}, []string{"", "a/b", "a b", "a\n"}},
 	{"etcd_endpoints", []string{"", "a:1", "http://a:1;https://[::1]:2", " a:1 , b:2 "}, []string{"a", "http://a", "ftp://a:1", "a:0", "http://u:p@a:1", "http://a:1/x", "a:1;b"}},
 	{"etcd_prefix", []string{"/a", "/a/b"}, []string{"", "a", "/", "/a/", "//a", "/a b", "/a/../b"}},
-	{"etcd-listen", []string{"127.0.0.1:0", "0.0.0.0:2379"}, []string{"", "127.0.0.1", ":1", "a:65536"}},
+	{"etcd-listen", []string{"127.0.0.1:0", "10.0.0.1:2379"}, []string{"", "127.0.0.1", ":1", "a:65536"}},
 	{"etcd-quota-bytes", []string{"1025MiB", "8GiB"}, []string{"15MiB", "9GiB"}},
 	{"session-ttl", []string{"2s", "59s"}, []string{"1s", "2500ms", "5", "x"}},
 	{"promotion-cleanup", []string{"auto", "expired", "none"}, []string{"", "all", "AUTO"}},
@@ -128,7 +128,19 @@ var ruleTests = []struct {
 	},
 	{
 		Primary, "--rpc_port=5 --metrics_port=5", "--rpc_port=0 --metrics_port=0",
-		"metrics_port", "must differ from rpc_port", false,
+		"metrics_port", "must differ from rpc_port, which listens on 0.0.0.0:5", false,
+	},
+	{
+		Primary, "--rpc_port=27123 --mooncake-listen=v0.3.11=127.0.0.1:27123", "--rpc_port=27123 --mooncake-listen=v0.3.11=127.0.0.1:0,head=127.0.0.1:0",
+		"mooncake-listen", "must differ from rpc_port, which listens on 0.0.0.0:27123", false,
+	},
+	{
+		Primary, "--etcd-listen=127.0.0.1:9003", "--etcd-listen=127.0.0.1:9003 --etcd_endpoints=a:1 --advertise-address=b",
+		"etcd-listen", "must differ from metrics_port, which listens on 0.0.0.0:9003", false,
+	},
+	{
+		Primary, "--etcd-listen=0.0.0.0:2379 --advertise-address=b", "--etcd-listen=10.0.0.1:2379 --advertise-address=b",
+		"etcd-listen", "must name one address that standbys can dial", false,
 	},
 	{
 		Primary, "--etcd_endpoints=a:1", "--etcd_endpoints=a:1 --advertise-address=b",
@@ -212,6 +224,42 @@ func TestHTTPHostOfItsOwnMayShareThePort(t *testing.T) {
 	cfg, _ := mustLoad(t, []string{"--rpc_address=127.0.0.1", "--metrics_host=127.0.0.2", "--rpc_port=5", "--metrics_port=5"})
 	if cfg.Listen.RPC() != "127.0.0.1:5" || cfg.Listen.HTTP() != "127.0.0.2:5" {
 		t.Errorf("got %s and %s", cfg.Listen.RPC(), cfg.Listen.HTTP())
+	}
+}
+
+func TestOwnPorts(t *testing.T) {
+	for args, other := range map[string]string{
+		"--metrics_host=127.0.0.1 --metrics_port=50051":                "rpc_port",
+		"--rpc_address=127.0.0.1 --metrics_host=:: --rpc_port=9003":    "rpc_port",
+		"--mooncake-listen=head=10.0.0.1:9003":                         "metrics_port",
+		"--mooncake-listen=head=0.0.0.0:7,v0.3.11=10.0.0.1:7":          "mooncake-listen",
+		"--mooncake-listen=head=127.0.0.1:7 --etcd-listen=127.0.0.1:7": "mooncake-listen",
+		"--rpc_address=10.0.0.1 --mooncake-listen=head=10.0.0.2:50051": "",
+		"--mooncake-listen=head=10.0.0.1:7 --etcd-listen=127.0.0.1:7":  "",
+	} {
+		_, _, err := load(t, Primary, strings.Fields(args))
+		switch {
+		case other == "" && err != nil:
+			t.Errorf("%s: %v", args, err)
+		case other != "" && (err == nil || !strings.Contains(err.Error(), "must differ from "+other+", ")):
+			t.Errorf("%s: %v, want a clash with %s", args, err, other)
+		}
+	}
+}
+
+// Whoever follows the node through its own etcd dials its gRPC port, too.
+func TestEmbeddedEtcdThatOthersReachNeedsAnAddress(t *testing.T) {
+	for args, warned := range map[string]bool{
+		"--etcd-listen=10.0.0.1:2379":                        true,
+		"--etcd-listen=10.0.0.1:2379 --advertise-address=b":  false,
+		"--etcd-listen=10.0.0.1:2379 --rpc_address=10.0.0.1": false,
+		"--etcd-listen=10.0.0.1:2379 --enable_ha=false":      false,
+		"--etcd-listen=localhost:0":                          false, "--etcd-listen=[::1]:2379": false, "": false,
+	} {
+		_, warnings := mustLoad(t, strings.Fields(args))
+		if got := len(warnings) == 1 && warnings[0].Name == "advertise-address"; got != warned || len(warnings) > 1 {
+			t.Errorf("%s: %v", args, warnings)
+		}
 	}
 }
 

@@ -69,7 +69,8 @@ type Listen struct {
 	// a free one. Default 9003. From Mooncake.
 	MetricsPort int
 	// MaxMessageBytes is the largest gRPC message in bytes, either direction
-	// (--max-message-bytes), 1 MiB to 1 GiB. Default 16MiB. From Understudy.
+	// (--max-message-bytes), 1 MiB to 1 GiB; answers may have 2 MiB in any case.
+	// Default 16MiB. From Understudy.
 	MaxMessageBytes int64
 }
 
@@ -147,8 +148,8 @@ type HA struct {
 	// Default /understudy. From the design, §3.
 	EtcdPrefix string
 	// EtcdListen is the host:port on which the embedded etcd serves standbys and
-	// tools (--etcd-listen); port 0 takes a free one. Default 127.0.0.1:0. From
-	// Understudy.
+	// tools (--etcd-listen), not all interfaces; port 0 takes a free one. Default
+	// 127.0.0.1:0. From Understudy.
 	EtcdListen string
 	// EtcdQuotaBytes is the backend quota of the embedded etcd in bytes
 	// (--etcd-quota-bytes), 16 MiB to 8 GiB, the most that etcd recommends.
@@ -403,13 +404,14 @@ func Default(role Role) Config {
 // real ports are known (port 0 is given out only then). The advertised host is
 // that of --advertise-address, else the one listened on; a node that listens on
 // all interfaces and was given none advertises 127.0.0.1, which is right on a
-// single machine only (Load warns of it). It fails if an address has no port.
+// single machine only (Load warns of it). The same host is advertised for HTTP,
+// unless that listens on another one. It fails if an address has no port.
 func (c Config) Resolve(rpc, http net.Addr) (Config, error) {
 	listenHost, rpcPort, err := net.SplitHostPort(rpc.String())
 	if err != nil {
 		return Config{}, fmt.Errorf("the gRPC listener has no host:port: %w", err)
 	}
-	_, httpPort, err := net.SplitHostPort(http.String())
+	httpHost, httpPort, err := net.SplitHostPort(http.String())
 	if err != nil {
 		return Config{}, fmt.Errorf("the HTTP listener has no host:port: %w", err)
 	}
@@ -423,6 +425,9 @@ func (c Config) Resolve(rpc, http net.Addr) (Config, error) {
 	if port == "" {
 		port = rpcPort
 	}
+	if httpHost == listenHost || unspecified(httpHost) {
+		httpHost = host
+	}
 	origins := map[string]string{}
 	maps.Copy(origins, c.origins)
 	c.origins = origins // the receiver's map stays as it is
@@ -430,7 +435,7 @@ func (c Config) Resolve(rpc, http net.Addr) (Config, error) {
 		c.origins["advertise-address"] = "derived from the listen address"
 	}
 	c.Node.AdvertiseAddress = net.JoinHostPort(host, port)
-	c.Node.HTTPAddress = net.JoinHostPort(host, httpPort)
+	c.Node.HTTPAddress = net.JoinHostPort(httpHost, httpPort)
 	if c.Node.ID == "" {
 		c.origins["node-id"] = "derived from the advertise address"
 		c.Node.ID = c.Node.AdvertiseAddress

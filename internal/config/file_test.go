@@ -18,6 +18,11 @@ func TestFileFaults(t *testing.T) {
 		{"bad YAML", inFile(t, "a.yaml", "rpc_port: 1\ncluster_id: x\nmetrics_port: 1: 2\n"), "", []string{"a.yaml: ", "line 3"}},
 		{"tab in YAML", inFile(t, "a.yaml", "rpc_port: 1\n\tcluster_id: x\n"), "", []string{"a.yaml: ", "line 2"}},
 		{"a name twice", inFile(t, "a.yaml", "rpc_port: 1\ncluster_id: x\nrpc_port: 2\n"), "", []string{"line 3", "rpc_port"}},
+		{"a second document", inFile(t, "a.yaml", "rpc_port: 1\n---\nrpc_port: 2\n"), "", []string{"a.yaml: line 2: a second document begins"}},
+		{"a second document that is no YAML", inFile(t, "a.yml", "rpc_port: 1\n---\nrpc_port: 1: 2\n"), "", []string{"a.yml: ", "line 3"}},
+		{"an empty document first", inFile(t, "a.yaml", "---\n---\nrpc_port: 2\n"), "", []string{"a second document begins"}},
+		{"a JSON name twice", inFile(t, "a.json", "{\n \"rpc_port\": 1,\n \"cluster_id\": \"x\",\n\t\"rpc_port\": 2}"), "", []string{`a.json: line 4: "rpc_port" is already defined at line 2`}},
+		{"a JSON name twice, escaped", inFile(t, "a.json", `{"rpc_port": 1, "rpc\u005fport": 2}`), "", []string{`line 1: "rpc_port" is already defined`}},
 		{"a list", inFile(t, "a.yaml", "- rpc_port: 1\n"), "", []string{"a.yaml: must hold names"}},
 		{"a word", inFile(t, "a.yaml", "rpc_port\n"), "", []string{"a.yaml: must hold names"}},
 		{"bad JSON", inFile(t, "a.json", "{\n \"rpc_port\": 1,\n}"), "", []string{"a.json: line 3"}},
@@ -53,7 +58,7 @@ func TestBadFileAndBadFlag(t *testing.T) {
 }
 
 func TestEmptyFile(t *testing.T) {
-	for _, file := range [][]string{inFile(t, "a.yaml", ""), inFile(t, "a.yaml", "# nothing\n"), inFile(t, "a.json", "{}")} {
+	for _, file := range [][]string{inFile(t, "a.yaml", ""), inFile(t, "a.yaml", "# nothing\n"), inFile(t, "a.yaml", "---\n# nothing\n...\n"), inFile(t, "a.json", "{}"), inFile(t, "a.json", "null")} {
 		if cfg, _ := mustLoad(t, file); cfg.Listen != Default(Primary).Listen {
 			t.Errorf("%q: got %+v", file, cfg.Listen)
 		}

@@ -153,7 +153,7 @@ func (r *reader) readFile() {
 	case ".yaml", ".yml":
 		parser.Parser = yaml.Parser()
 	case ".json":
-		parser.Parser = json.Parser()
+		parser.Parser, parser.json = json.Parser(), true
 	default:
 		r.faults = append(r.faults, &Fault{configPath, path.text, path.origin, "the name must end in .yaml, .yml or .json"})
 		return

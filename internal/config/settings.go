@@ -81,7 +81,7 @@ func (l *Listen) settings() []setting {
 		{
 			name: "max-message-bytes", from: understudy,
 			value: size{&l.MaxMessageBytes, mib, gib},
-			usage: "largest gRPC message, either direction",
+			usage: "largest gRPC message, either direction; answers may have 2MiB in any case",
 		},
 	}
 }

@@ -315,6 +315,26 @@ func splitAdvertise(s string) (host, port string, ok bool) {
 	return host, port, !unspecified(host)
 }
 
+// hostOf returns the host of host:port.
+func hostOf(address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	return host
+}
+
+// overlap reports whether two listeners would get into each other's way: one of
+// all interfaces takes its port on each of them.
+func overlap(a, b string) bool {
+	hostA, portA, _ := net.SplitHostPort(a)
+	hostB, portB, _ := net.SplitHostPort(b)
+	return portA == portB && portA != "0" && (hostA == hostB || unspecified(hostA) || unspecified(hostB))
+}
+
+// loopback reports whether only this machine can dial the host.
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
 // unspecified reports whether the host stands for all interfaces.
 func unspecified(host string) bool {
 	ip := net.ParseIP(unbracket(host))

@@ -159,7 +159,7 @@ func (c Config) validate() error {
 	if wildcard, err := checkListen(c.ClientAddr); err != nil {
 		fault("client address %q: %w", c.ClientAddr, err)
 	} else if wildcard && c.AdvertiseClientAddr == "" {
-		fault("client address %q listens on all interfaces: set the address to advertise to clients", c.ClientAddr)
+		fault("client address %q listens on all interfaces: name one that clients can dial, or give the address to advertise to them", c.ClientAddr)
 	}
 	if a := c.AdvertiseClientAddr; a != "" {
 		if err := checkAdvertise(a); err != nil {

@@ -3,7 +3,6 @@ package metrics
 import (
 	"strings"
 
-	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/internal/service"
 )
 
@@ -41,7 +40,7 @@ func eachCallFigures() (list []figure) {
 }
 
 func deletes(s *scrape, e emit) {
-	for t := deleteevents.Remove; t <= deleteevents.UnmountSegment; t++ {
+	for _, t := range deleteTypes {
 		e(float64(s.calls.Deletes[t].Load()), t.String())
 	}
 }

@@ -2,7 +2,6 @@ package metrics
 
 import (
 	"slices"
-	"strings"
 
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/promote"
@@ -60,10 +59,10 @@ func takeoverFigures() []figure {
 func lagFigures() []figure {
 	entries := func(s *scrape) float64 { return float64(s.lagEntries) }
 	return []figure{
-		gauge("understudy_lag_entries", "Commits in the journal that this node has not applied; 0 on a primary.", entries),
-		gauge("understudy_lag_seconds", "Cluster time between the newest commit and the one applied last; 0 on a primary.",
+		gauge("understudy_lag_entries", "Commits in the journal that this node has not applied; 0 on a primary, left out without a state.", entries),
+		gauge("understudy_lag_seconds", "Cluster time between the newest commit and the one applied last; 0 on a primary, left out without a state.",
 			func(s *scrape) float64 { return s.lagTime.Seconds() }),
-		gauge("ha_oplog_standby_lag", "Commits in the journal that this node has not applied; 0 on a primary.", entries),
+		gauge("ha_oplog_standby_lag", "Commits in the journal that this node has not applied; 0 on a primary, left out without a state.", entries),
 	}
 }
 
@@ -81,25 +80,10 @@ func etcdFigures() []figure {
 	}
 }
 
-// roles are all that a node can have.
-var roles = []promote.Role{
-	promote.Standby, promote.Electing, promote.Promoting, promote.Primary, promote.HandingOver, promote.Fenced, promote.Stopping,
-}
-
-// roleName returns a role as a label's value.
-func roleName(r promote.Role) string { return strings.ReplaceAll(string(r), " ", "_") }
-
 func roleOf(s *scrape, e emit) {
 	for _, r := range roles {
 		e(flag(r == s.status.Self.Role), roleName(r))
 	}
-}
-
-// reasons are shown from the start, or the first load would not look like an
-// increase.
-var reasons = []journal.Reason{
-	journal.ReasonStart, journal.ReasonCompacted, journal.ReasonGap, journal.ReasonCorrupt,
-	journal.ReasonDigest, journal.ReasonDifference, journal.ReasonLag,
 }
 
 func loadsOf(s *scrape, e emit) {

@@ -53,13 +53,6 @@ var (
 	phaseDuration = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 )
 
-// Why etcd refused a commit.
-const (
-	refusedNoSpace  = "no_space"
-	refusedTooLarge = "too_large"
-	refusedOther    = "other"
-)
-
 // instruments are the metrics that are told as things happen.
 type instruments struct {
 	calls         *prometheus.HistogramVec
@@ -93,7 +86,7 @@ func newInstruments() instruments {
 	}
 	// What is rare is shown from the start, or its first time would not look like
 	// an increase.
-	for _, reason := range []string{refusedNoSpace, refusedTooLarge, refusedOther} {
+	for _, reason := range refusals {
 		i.refused.WithLabelValues(reason)
 	}
 	for phase := range phases(promote.Takeover{}) {

@@ -219,6 +219,24 @@ func TestLag(t *testing.T) {
 	}
 }
 
+// A node that waits for its first state is not as far behind as the cluster is
+// old: an alert would blame its way to etcd.
+func TestNoLagWithoutAState(t *testing.T) {
+	r := newRig(t)
+	r.store = nil
+	r.status = promote.Status{Self: promote.NodeInfo{Role: promote.Standby}}
+	r.head = journal.Head{Term: 3, Seq: 2_600_000, Time: 30 * 24 * 3600 * 1000}
+	r.poll(t.Context(), false)
+	r.hidden("no state", "understudy_lag_entries", "understudy_lag_seconds", "ha_oplog_standby_lag")
+	r.values("no state", map[string]float64{"understudy_term": 3, "understudy_applied_sequence": 0, "understudy_committed_sequence": 2_600_000})
+	if s := r.Summary(); !strings.Contains(s, "term 3, applied 0 of 2600000 |") {
+		t.Error(s)
+	}
+	r.follow(2_599_999, r.head.Time-500)
+	r.poll(t.Context(), false)
+	r.values("a state", map[string]float64{"understudy_lag_entries": 1, "understudy_lag_seconds": 0.5})
+}
+
 func TestCommitAge(t *testing.T) {
 	r := newRig(t)
 	r.clock = 5 * time.Second

@@ -81,7 +81,11 @@ func (m *Metrics) pollLag(ctx context.Context, status promote.Status) {
 			return
 		}
 		lag.head = at.Head
-		if own := m.src.Status().Position; at.Head.Seq > own.Seq {
+		own := m.src.Status().Position
+		// Without a state there is nothing that lags; its time would be the age of
+		// the cluster.
+		lag.lagKnown = own.Seq > 0
+		if at.Head.Seq > own.Seq && lag.lagKnown {
 			lag.lagEntries, lag.lagTime = uint64(at.Head.Seq-own.Seq), at.Head.Time.Sub(own.Time)
 		}
 	}

@@ -69,7 +69,9 @@ func (s *scrape) committed() metadata.Seq {
 }
 
 // term returns the newest term that this node knows of.
-func (s *scrape) term() metadata.Term { return max(s.status.Leader.Term, s.status.Position.Term) }
+func (s *scrape) term() metadata.Term {
+	return max(s.status.Leader.Term, s.status.Position.Term, s.status.Head.Term, s.head.Term)
+}
 
 // loads returns how many snapshots were loaded for a reason.
 func (s *scrape) loads(r journal.Reason) float64 { return float64(s.status.Loads[r]) }

@@ -102,7 +102,7 @@ func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServer
 	if err := checkRequest(req); err != nil {
 		return nil, err
 	}
-	if strings.HasPrefix(info.FullMethod, "/"+pb.ObjectService_ServiceDesc.ServiceName+"/") {
+	if isCounted(info.FullMethod) {
 		defer s.calls.Add(-1)
 		if n := s.calls.Add(1); n > s.Limits.Calls {
 			return nil, errs.New(errs.Unavailable, "", "%d calls are under way, which is the most there can be; nothing was changed, try again", s.Limits.Calls)
@@ -114,6 +114,19 @@ func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServer
 		defer cancel()
 	}
 	return handler(ctx, req)
+}
+
+// isCounted reports whether Limits.Calls bounds a method: those that clients
+// call and that may wait for the journal or for each other, but no ping.
+func isCounted(method string) bool {
+	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
+	switch service {
+	case pb.ObjectService_ServiceDesc.ServiceName:
+		return true
+	case pb.ClientService_ServiceDesc.ServiceName:
+		return method != pb.ClientService_Ping_FullMethodName
+	}
+	return false
 }
 
 // endStream ends a stream when the server begins to stop: one that follows

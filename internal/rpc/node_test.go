@@ -108,7 +108,7 @@ func (n *node) serveStore() {
 	})
 	n.master = service.NewMaster(service.Config{
 		Settings: service.Settings{
-			ClusterID: cluster, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "1.2.3", Offload: true, OffloadQueue: 100,
+			ClusterID: cluster, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "1.2.3", Offload: true, OffloadQueue: 1000,
 		},
 		Term: term, Store: n.store, Queue: queue, Now: now.Now, Fence: n.fence,
 		Liveness: service.NewLiveness(10*time.Second, boot, n.store), Counters: service.NewCounters(), AllocationFailed: func(uint64) {},

@@ -43,16 +43,21 @@ const (
 	minPingInterval = 5 * time.Second
 )
 
+// minSendBytes is the least that an answer may have. Snapshots, dumps and tasks
+// to copy come in parts of about 1 MiB, with something around each.
+const minSendBytes = 2 << 20
+
 // Limits bound what callers can take up. A zero field means its default.
 type Limits struct {
 	// MessageBytes is the largest message in either direction, by default
-	// pb.DefaultMaxMessageBytes. Past it gRPC answers RESOURCE_EXHAUSTED.
+	// pb.DefaultMaxMessageBytes; answers may have minSendBytes in any case. Past
+	// it gRPC answers RESOURCE_EXHAUSTED.
 	MessageBytes int
 	// Deadline is given to calls that have none, so that nothing waits for
 	// ever: 30 s by default. Streams end with their caller, or with the server.
 	Deadline time.Duration
-	// Calls is how many calls of ObjectService may be under way, 16,384 by
-	// default. The journal's queue is bounded, those who wait for room in it are
+	// Calls is how many calls of ObjectService and ClientService may be under
+	// way, 16,384 by default. The journal's queue is bounded, those who wait for room in it are
 	// bounded here; past it the answer is UNAVAILABLE_IN_CURRENT_STATUS. Clients
 	// can tell that they live all the while: Ping is not counted.
 	Calls int64
@@ -100,7 +105,7 @@ type Config struct {
 type Server struct {
 	Config
 	grpc   *grpc.Server
-	calls  atomic.Int64       // of ObjectService, under way
+	calls  atomic.Int64       // under way, as far as Limits.Calls counts them
 	ending context.Context    // ends when the server begins to stop
 	end    context.CancelFunc // of ending
 }
@@ -116,7 +121,7 @@ func NewServer(c Config) *Server {
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),
-		grpc.MaxSendMsgSize(c.Limits.MessageBytes),
+		grpc.MaxSendMsgSize(max(c.Limits.MessageBytes, minSendBytes)),
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: probeAfter, Timeout: probeTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),

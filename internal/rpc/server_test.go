@@ -53,8 +53,19 @@ func TestRequestsThatNoServiceSees(t *testing.T) {
 		t.Errorf("a message that is not: %v", err)
 	}
 	// So is an answer; the items were looked up all the same.
-	n.put("k")
-	many := slices.Repeat([]string{"k"}, 2000)
+	long := memory(bob)
+	long.Name, long.Base = strings.Repeat("b", 1000), 1<<40
+	if _, err := n.clients.MountSegment(ctx, &pb.MountSegmentRequest{ClientId: bob, Segment: long}); err != nil {
+		t.Fatal(err)
+	}
+	put := &pb.PutStartRequest{ClientId: alice, Key: "k", Size: 100, Config: &pb.PutConfig{PreferredSegments: []string{long.GetName()}}}
+	if _, err := n.objects.PutStart(ctx, put); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.objects.PutEnd(ctx, &pb.PutEndRequest{ClientId: alice, Key: "k"}); err != nil {
+		t.Fatal(err)
+	}
+	many := slices.Repeat([]string{"k"}, 3000)
 	if _, err = n.objects.BatchGetReplicaList(ctx, &pb.BatchGetReplicaListRequest{Keys: many}); status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("an answer that is too large: %v", err)
 	}
@@ -191,6 +202,10 @@ func TestCallsUnderWayAreBounded(t *testing.T) {
 	<-n.log.entered
 	_, err := n.objects.ExistKey(t.Context(), &pb.ExistKeyRequest{Key: "k"})
 	wantKind(t, "one call too many", err, errs.Unavailable)
+	_, err = n.clients.MountSegment(t.Context(), &pb.MountSegmentRequest{ClientId: bob, Segment: memory(bob)})
+	wantKind(t, "one mount too many", err, errs.Unavailable)
+	_, err = n.clients.NotifyOffloadSuccess(t.Context(), &pb.NotifyOffloadSuccessRequest{ClientId: bob, Objects: []*pb.OffloadedObject{{}}})
+	wantKind(t, "one notice too many", err, errs.Unavailable)
 	if _, err := n.clients.Ping(t.Context(), &pb.PingRequest{ClientId: alice}); err != nil {
 		t.Errorf("ping: %v", err)
 	}

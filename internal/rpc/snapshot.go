@@ -72,8 +72,9 @@ func (s *snapshotService) check(r *pb.StreamSnapshotRequest) error {
 		return errs.New(errs.InvalidParams, "", "this node belongs to cluster %q, node %q asks for cluster %q: give both the same --cluster_id, or let them have different addresses",
 			s.ClusterID, shorten(r.GetNodeId()), shorten(r.GetClusterId()))
 	case !slices.Contains(r.GetFormats(), SnapshotFormat):
+		const shown = 16 // of a list that has any length
 		return errs.New(errs.InvalidVersion, "", "this node sends snapshots of format %d, node %q reads %v: upgrade the older one",
-			SnapshotFormat, shorten(r.GetNodeId()), r.GetFormats())
+			SnapshotFormat, shorten(r.GetNodeId()), r.GetFormats()[:min(shown, len(r.GetFormats()))])
 	case s.Snapshots == nil:
 		return errs.New(errs.NotSupported, "", "this node runs without HA and sends no snapshots")
 	}

@@ -359,6 +359,43 @@ func TestLargePart(t *testing.T) {
 	}
 }
 
+// What a server sends in parts goes out under the smallest --max-message-bytes
+// that there is.
+func TestPartsUnderTheSmallestMessageLimit(t *testing.T) {
+	smallest := func(c *rpc.Config) { c.Limits.MessageBytes = 1 << 20 }
+	n := newNode(t, smallest).mount()
+	begin, err := n.BeginSnapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin.First = make([]byte, pb.MaxSnapshotChunkBytes+1)
+	sender := newNode(t, smallest, func(c *rpc.Config) { c.Snapshots = source(begin) })
+	info, err := rpc.FetchSnapshot(t.Context(), sender.conn, want, func([]byte) error { return nil })
+	if err != nil || info.Parts != metadata.SnapshotParts {
+		t.Errorf("snapshot: %+v, %v", info, err)
+	}
+
+	if _, err := n.clients.MountLocalDiskSegment(t.Context(), &pb.MountLocalDiskSegmentRequest{ClientId: alice, EnableOffloading: true}); err != nil {
+		t.Fatal(err)
+	}
+	const objects = 300
+	for i := range objects {
+		n.put(fmt.Sprintf("%04d", i) + strings.Repeat("x", pb.MaxKeyBytes-4))
+	}
+	stream, err := n.ops.DumpRanges(t.Context(), &pb.DumpRangesRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := receive(stream)
+	if err != nil || len(all) != 2 || len(all[0].GetRanges())+len(all[1].GetRanges()) != objects {
+		t.Errorf("dump: %d messages, %v", len(all), err)
+	}
+	tasks, err := n.clients.OffloadObjectHeartbeat(t.Context(), &pb.OffloadObjectHeartbeatRequest{ClientId: alice, EnableOffloading: true})
+	if err != nil || proto.Size(tasks) < 1<<20 {
+		t.Errorf("tasks to copy: %d, %v", len(tasks.GetTasks()), err)
+	}
+}
+
 // source begins the same snapshot each time.
 type source rpc.SnapshotBegin
 

@@ -51,6 +51,35 @@ func TestFence(t *testing.T) {
 	want(t, "a removal that finds nothing while the fence closes", err, errs.NotLeader)
 }
 
+// A call whose caller has gone decides nothing more: what waits for its ticket,
+// such as a handover, would wait for all its items.
+func TestCallerGoneBetweenItems(t *testing.T) {
+	ctx, gone := context.WithCancel(t.Context())
+	asked := 0
+	f := newFixture(t, func(c *service.Config) {
+		c.Fence = func() error {
+			if asked++; asked == 2 { // at the call's begin, and for the item that is refused
+				gone()
+			}
+			return nil
+		}
+	})
+	items := []service.PutItem{{Key: "a", Size: 1}, {Key: "", Size: 1}, {Key: "", Size: 1}, {Key: "b", Size: 1}}
+	_, failed, err := f.BatchPutStart(ctx, start(1), items)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, kind := range []errs.Kind{errs.Unavailable, errs.InvalidParams, errs.Unavailable, errs.Unavailable} {
+		want(t, fmt.Sprint("item ", i), failed[i], kind)
+	}
+	if !errors.Is(failed[3], context.Canceled) || f.Store.Stats().Objects != 0 {
+		t.Errorf("%v, and %d objects", failed[3], f.Store.Stats().Objects)
+	}
+	if err := f.p.Queue.Idle(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // A reader of an object whose removal is being written waits for the outcome;
 // its deadline ends the waiting.
 func TestReadersWaitForMutations(t *testing.T) {

@@ -22,6 +22,7 @@ import (
 const (
 	MaxBatchItems = 10_000 // items of a batch
 	MaxRegexBytes = 4096   // bytes of a pattern
+	MaxPreferred  = 1024   // segment names that a put prefers; each item looks at all of them
 )
 
 // Settings are the rules that a node applies to calls. What all nodes must
@@ -124,7 +125,9 @@ func (m *Master) mutate(ctx context.Context, n int, at func(i int) item) {
 }
 
 // round prepares and submits some items. It returns those that must wait, and
-// what the first of them waits for. An error means that none was touched.
+// what the first of them waits for. An error means that none was touched. When
+// the context ends, the items that are not prepared yet fail: a term that ends
+// waits for the ticket, and nobody waits for their outcome.
 func (m *Master) round(ctx context.Context, items []*item, bytes int) (blocked []*item, wait <-chan struct{}, err error) {
 	ticket, err := m.Queue.Admit(ctx, bytes)
 	if err != nil {
@@ -134,6 +137,10 @@ func (m *Master) round(ctx context.Context, items []*item, bytes int) (blocked [
 	now := m.Now() // for all: reading a clock costs more than a lookup
 	changes, prepared := make([]metadata.Change, 0, len(items)), make([]*item, 0, len(items))
 	for _, it := range items {
+		if ctx.Err() != nil {
+			it.done(nil, late(ctx.Err()))
+			continue
+		}
 		change, busy, err := it.prepare(now)
 		switch {
 		case err != nil:
@@ -165,6 +172,13 @@ func (m *Master) round(ctx context.Context, items []*item, bytes int) (blocked [
 		it.done(changes[k], answers[k])
 	}
 	return blocked, wait, nil
+}
+
+func late(err error) error {
+	return &errs.Error{
+		Kind: errs.Unavailable, Op: "prepare", Err: err,
+		Detail: "the deadline passed before the change was prepared; nothing was changed, try again",
+	}
 }
 
 // fenced returns an outcome that was read from memory, or the fence's error: a

@@ -23,7 +23,7 @@ const (
 // A PutConfig says how objects are placed and pinned.
 type PutConfig struct {
 	Replicas   int      // memory replicas wanted, at least 1; one is enough
-	Preferred  []string // segment names to try first, in order
+	Preferred  []string // segment names to try first, in order, at most MaxPreferred
 	SoftPin    SoftPinAction
 	SoftPinTTL *time.Duration // with SoftPinEnable only; nil for the default
 	HardPin    bool
@@ -87,6 +87,9 @@ func (m *Master) putStart(ctx context.Context, op string, p PutStart, items []Pu
 	}
 	if p.Config.Replicas < 1 || p.Config.Replicas > metadata.MaxReplicas {
 		return nil, nil, errs.New(errs.InvalidParams, op, "replica_num is %d; ask for 1 to %d", p.Config.Replicas, metadata.MaxReplicas)
+	}
+	if n := len(p.Config.Preferred); n > MaxPreferred {
+		return nil, nil, errs.New(errs.InvalidParams, op, "preferred_segments has %d names, at most %d are possible; name only those to try first", n, MaxPreferred)
 	}
 	got, failed := make([]Reservation, len(items)), make([]error, len(items))
 	preferred := p.Config.Preferred

@@ -35,6 +35,9 @@ func (m *Master) ReMountSegment(ctx context.Context, client segment.ClientID, sp
 	if err := m.Fence(); err != nil {
 		return err
 	}
+	if len(specs) > MaxBatchItems {
+		return m.Counters.failed(OpReMountSegment, checkBatch("ReMountSegment", len(specs)))
+	}
 	specs = slices.Clone(specs)
 	err := m.withSegments(ctx, func(ctx context.Context) error {
 		for _, spec := range specs {
@@ -184,9 +187,13 @@ func (m *Master) BatchQueryIp(_ context.Context, clients []segment.ClientID) (ma
 	if err := m.begin("BatchQueryIp", len(clients)); err != nil {
 		return nil, m.Counters.failed(OpBatchQueryIP, err)
 	}
+	asked := make(map[segment.ClientID]bool, len(clients))
+	for _, client := range clients {
+		asked[client] = true
+	}
 	ips := make(map[segment.ClientID][]string)
 	for _, s := range m.Store.Segments() {
-		if !slices.Contains(clients, s.Client) {
+		if !asked[s.Client] {
 			continue
 		}
 		if ip := host(s.Endpoint); ip != "" && !slices.Contains(ips[s.Client], ip) {

@@ -51,11 +51,15 @@ func TestInvalidArguments(t *testing.T) {
 	}
 	day := 25 * time.Hour
 	for what, err := range map[string]error{
-		"2: no replicas":           putWith(func(p *service.PutStart, _ *service.PutItem) { p.Config.Replicas = 0 }),
-		"too many replicas":        putWith(func(p *service.PutStart, _ *service.PutItem) { p.Config.Replicas = 65 }),
-		"2: an empty key":          putWith(func(_ *service.PutStart, it *service.PutItem) { it.Key = "" }),
-		"2: no bytes":              putWith(func(_ *service.PutStart, it *service.PutItem) { it.Size = 0 }),
-		"a pin time without a pin": putWith(func(p *service.PutStart, _ *service.PutItem) { p.Config.SoftPinTTL = &day }),
+		"2: no replicas":    putWith(func(p *service.PutStart, _ *service.PutItem) { p.Config.Replicas = 0 }),
+		"too many replicas": putWith(func(p *service.PutStart, _ *service.PutItem) { p.Config.Replicas = 65 }),
+		"2: an empty key":   putWith(func(_ *service.PutStart, it *service.PutItem) { it.Key = "" }),
+		"too many preferred names": putWith(func(p *service.PutStart, _ *service.PutItem) {
+			p.Config.Preferred = make([]string, service.MaxPreferred+1)
+		}),
+		"a batch with too many preferred names": tooManyPreferred(f),
+		"2: no bytes":                           putWith(func(_ *service.PutStart, it *service.PutItem) { it.Size = 0 }),
+		"a pin time without a pin":              putWith(func(p *service.PutStart, _ *service.PutItem) { p.Config.SoftPinTTL = &day }),
 		"a pin beyond the longest": putWith(func(p *service.PutStart, _ *service.PutItem) {
 			p.Config.SoftPin, p.Config.SoftPinTTL = service.SoftPinEnable, &day
 		}),
@@ -70,7 +74,14 @@ func TestInvalidArguments(t *testing.T) {
 	} {
 		want(t, what, err, errs.InvalidParams)
 	}
-	_, err := f.GetReplicaList(ctx, "default", long)
+	if err := tooManyPreferred(f); !strings.Contains(err.Error(), "1025 names, at most 1024 are possible; name only those to try first") {
+		t.Error(err)
+	}
+	err := f.ReMountSegment(ctx, owner(1), make([]segment.Spec, service.MaxBatchItems+1))
+	if want(t, "too many segments to remount", err, errs.InvalidParams); !strings.Contains(err.Error(), "split it") {
+		t.Error(err)
+	}
+	_, err = f.GetReplicaList(ctx, "default", long)
 	want(t, "a long key", err, errs.InvalidKey)
 	want(t, "a long key to put", putWith(func(_ *service.PutStart, it *service.PutItem) { it.Key = long }), errs.InvalidKey)
 	for pattern, construct := range map[string]string{`a(?=b)`: "(?=", `(a)\1`: `\1`, `[`: "[", `a**`: "**"} {
@@ -78,9 +89,21 @@ func TestInvalidArguments(t *testing.T) {
 			t.Errorf("pattern %s: %v does not name %s", pattern, err, construct)
 		}
 	}
-	if st := f.Store.Stats(); st.Objects != 0 || st.Busy != 0 {
+	most := start(1)
+	most.Config.Preferred = append(make([]string, service.MaxPreferred-1), "a")
+	if _, err := f.PutStart(ctx, most, service.PutItem{Key: "most", Size: 1}); err != nil {
+		t.Errorf("as many preferred names as there can be: %v", err)
+	}
+	if st := f.Store.Stats(); st.Objects != 1 {
 		t.Errorf("something was half done: %+v", st)
 	}
+}
+
+func tooManyPreferred(f *fixture) error {
+	p := start(1)
+	p.Config.Preferred = make([]string, service.MaxPreferred+1)
+	_, _, err := f.BatchPutStart(context.Background(), p, []service.PutItem{{Key: "k", Size: 1}})
+	return err
 }
 
 func first[A any](_ A, err error) error          { return err }
