@@ -154,9 +154,9 @@ func (s *Store) reserve(e *PutStart, put *Put) error {
 	return nil
 }
 
-// SegmentNames returns on how many distinct segment names an object can have
-// replicas now.
-func (s *Store) SegmentNames() int { return s.pool.Names() }
+// CouldHold reports whether an object of a size, in bytes, could have so many
+// replicas if all mounted memory were free.
+func (s *Store) CouldHold(size uint64, replicas int) bool { return s.pool.CouldHold(size, replicas) }
 
 // A PutRef names a put that its writer goes on with.
 type PutRef struct {

@@ -19,7 +19,7 @@ const (
 )
 
 const (
-	maxProbes      = 100 // segments tried for one object (C++ master)
+	maxProbes      = 100 // names tried for one object, besides preferred ones (C++ master)
 	samplesPerCopy = 6   // names sampled per replica by FreeRatioFirst (C++ master)
 )
 
@@ -105,6 +105,15 @@ func (g group) compare(name string) int {
 // an object can have.
 func (p *Pool) Names() int { return len(*p.groups.Load()) }
 
+// CouldHold reports whether an object of a size could have so many replicas if
+// all memory were free: there are as many names, and a segment as large.
+func (p *Pool) CouldHold(size uint64, replicas int) bool {
+	groups := *p.groups.Load()
+	return len(groups) >= replicas && slices.ContainsFunc(groups, func(g group) bool {
+		return slices.ContainsFunc(g.segments, func(s *Segment) bool { return s.Capacity() >= size })
+	})
+}
+
 // Allocate appends to dst a placement for each replica, on distinct segment
 // names, preferred names first. It is best effort: fewer placements than asked
 // for, even none, is not an error here (behaviours 1.2: one replica is enough).
@@ -122,6 +131,7 @@ func (p *Pool) Allocate(dst []Placement, req Request) []Placement {
 			a.try(at)
 		}
 	}
+	a.probes = 0 // a preference takes nothing from the rest (behaviours 4)
 	if p.strategy == FreeRatioFirst && !a.done() {
 		a.tryFreest()
 	}
@@ -150,7 +160,8 @@ func (a *attempt) done() bool {
 }
 
 // try takes a range in one segment of the group, unless the object has a
-// replica under that name already.
+// replica under that name already. All segments of a name are one probe: a host
+// with very many must not hide the others.
 func (a *attempt) try(at int) {
 	g := a.groups[at]
 	for _, placed := range a.dst[a.first:] {
@@ -158,16 +169,13 @@ func (a *attempt) try(at int) {
 			return
 		}
 	}
+	a.probes++
 	start := 0
 	if len(g.segments) > 1 {
 		start = a.pool.random(len(g.segments))
 	}
 	for i := range g.segments {
-		if a.done() {
-			return
-		}
 		s := g.segments[(start+i)%len(g.segments)]
-		a.probes++
 		if r, ok := s.Allocate(a.req.Size); ok {
 			a.dst = append(a.dst, Placement{s, r})
 			return

@@ -145,6 +145,51 @@ func TestProbesAreBounded(t *testing.T) {
 	}
 }
 
+// A host with very many full segments does not hide one that is empty, whether
+// it is preferred or not.
+func TestManySegmentsUnderOneName(t *testing.T) {
+	p := NewPool(Random, nil)
+	for i := range Number(2 * maxProbes) {
+		if s := mount(t, p, i+1, "full", 1024); !fill(s) {
+			t.Fatal("not filled")
+		}
+	}
+	mount(t, p, 10*maxProbes, "empty", 1<<20)
+	for _, preferred := range [][]string{{"full"}, nil} {
+		for range 50 {
+			if got := p.Allocate(nil, Request{Size: 1024, Replicas: 1, Preferred: preferred}); len(got) != 1 || got[0].Segment.Name != "empty" {
+				t.Fatalf("preferred %q: placed on %v", preferred, names(got))
+			}
+		}
+	}
+}
+
+func fill(s *Segment) bool {
+	_, ok := s.Allocate(s.Capacity())
+	return ok
+}
+
+// Names that are preferred and full take nothing from the rest.
+func TestManyPreferredNames(t *testing.T) {
+	p := NewPool(Random, nil)
+	var full []string
+	for i := range Number(maxProbes - 1) {
+		s := mount(t, p, i+1, "full"+string(rune('a'+i)), 1024)
+		fill(s)
+		full = append(full, s.Name)
+	}
+	for i := range Number(20) {
+		mount(t, p, 1000+i, "empty"+string(rune('a'+i)), 1<<20)
+	}
+	found := 0
+	for range 50 {
+		found += len(p.Allocate(nil, Request{Size: 1024, Replicas: 1, Preferred: full}))
+	}
+	if found != 50 {
+		t.Errorf("%d of 50 found room", found)
+	}
+}
+
 func TestFreeRatioFirstPrefersEmptySegments(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	p := NewPool(FreeRatioFirst, rng.IntN)

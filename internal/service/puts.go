@@ -188,13 +188,14 @@ func (m *Master) softPin(op string, c PutConfig) (time.Duration, error) {
 }
 
 // noteAllocation counts what became of an allocation. One that failed asks for
-// an eviction pass, unless there are not even enough segments for it: then a
-// pass would not help (behaviours 1.2, check 55).
+// an eviction pass, unless no pass would help: there are not even enough
+// segments for it (behaviours 1.2, check 55), or none is large enough. A client
+// that repeats such a put would empty the cache.
 func (m *Master) noteAllocation(e *metadata.PutStart, err error, wanted int, size uint64) {
 	switch {
 	case errs.KindOf(err) == errs.NoAvailableHandle:
 		m.Counters.AllocationFailures.Add(1)
-		if m.Store.SegmentNames() >= wanted {
+		if m.Store.CouldHold(size, wanted) {
 			m.AllocationFailed(size)
 		}
 	case e != nil:

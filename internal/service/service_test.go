@@ -160,17 +160,23 @@ func TestPlacement(t *testing.T) {
 
 func TestFailedAllocation(t *testing.T) {
 	f := newFixture(t)
-	_, err := f.PutStart(t.Context(), start(1), service.PutItem{Key: "big", Size: 2 << 20})
+	f.put(t, "small")
+	_, err := f.PutStart(t.Context(), start(1), service.PutItem{Key: "big", Size: 1 << 20})
 	want(t, "no room", err, errs.NoAvailableHandle)
 	if f.failed.Load() != 1 {
 		t.Error("no eviction is asked for")
 	}
 	p := start(1)
 	p.Config.Replicas = 2
-	_, err = f.PutStart(t.Context(), p, service.PutItem{Key: "big", Size: 2 << 20})
+	_, err = f.PutStart(t.Context(), p, service.PutItem{Key: "big", Size: 1 << 20})
 	want(t, "no room", err, errs.NoAvailableHandle)
 	if f.failed.Load() != 1 {
 		t.Error("55: fewer segments than replicas, and an eviction is asked for")
+	}
+	_, err = f.PutStart(t.Context(), start(1), service.PutItem{Key: "huge", Size: 1<<20 + 1})
+	want(t, "no room", err, errs.NoAvailableHandle)
+	if f.failed.Load() != 1 {
+		t.Error("no segment is as large as the object, and an eviction is asked for")
 	}
 }
 
