@@ -30,6 +30,19 @@ type Stats struct {
 func (s *Store) Stats() Stats {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
+	return s.stats()
+}
+
+// Figures returns where the store stands and its figures there: no commit is
+// applied between the two.
+func (s *Store) Figures() (Position, Stats) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	return s.position(), s.stats()
+}
+
+// stats needs applyMu.
+func (s *Store) stats() Stats {
 	st := Stats{
 		Objects:         s.counts.objects.Load(),
 		Evictable:       int64(s.unpinned.count + s.pinned.count + s.reservations.count),

@@ -14,6 +14,7 @@ import (
 // An order asks for a handover.
 type order struct {
 	target string // node id; empty for whoever is closest behind
+	asked  bool   // by somebody who is answered; else this node was told to stop
 	result chan handover
 }
 
@@ -42,7 +43,7 @@ func (n *Node) Handover(ctx context.Context, term metadata.Term, target string) 
 	if _, err := n.successor(ctx, target); err != nil {
 		return Leader{}, 0, err
 	}
-	o := &order{target: target, result: make(chan handover, 1)}
+	o := &order{target: target, asked: true, result: make(chan handover, 1)}
 	begun := n.Clock()
 	select {
 	case t.orders <- o:
@@ -99,7 +100,11 @@ func (t *Term) handOver(ctx context.Context, o *order) (handed bool, err error) 
 	switch {
 	case err == nil:
 	case errors.As(err, &refused), errs.KindOf(err) == errs.Unavailable, errs.KindOf(err) == errs.InvalidParams:
-		n.Log.Warn().Err(err).Msg("no handover, this node serves on")
+		if o.asked {
+			n.Log.Warn().Err(err).Msg("no handover, this node serves on")
+		} else {
+			n.Log.Warn().Err(err).Msg("no handover, this node stops all the same: nobody serves until another node is elected")
+		}
 		o.result <- handover{kind: errs.Unavailable, err: fmt.Errorf("this node serves on: %w", err)}
 		return false, nil
 	default:

@@ -116,23 +116,16 @@ func (n *Node) Leader() Leader {
 }
 
 // Digest returns the digest of the state at a sequence, once it is applied: of
-// the newest one for 0. It waits until the context ends. Errors: Unavailable
-// for a sequence that is too long ago, or that does not come.
+// the newest one for 0. It waits until the context ends. Errors: InvalidParams
+// for a sequence that is too long ago, Unresolved for one that does not come,
+// Unavailable without a state, or if this node's term ends first.
 func (n *Node) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, metadata.Digest, error) {
 	n.mu.Lock()
 	t, f := n.term, n.follower
 	n.mu.Unlock()
 	switch {
 	case t != nil:
-		p := t.Store.Position()
-		if seq == 0 {
-			return p.Seq, p.Digest, nil
-		}
-		digest, ok := t.Store.DigestAt(seq)
-		if !ok {
-			return 0, 0, errs.New(errs.InvalidParams, "Digest", "this node leads, is at %d, and does not know its digest at %d", p.Seq, seq)
-		}
-		return seq, digest, nil
+		return t.Digest(ctx, seq)
 	case f == nil:
 		return 0, 0, errs.New(errs.Unavailable, "Digest", "this node has no state")
 	}
@@ -148,6 +141,35 @@ func (n *Node) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, meta
 		return 0, 0, errs.New(errs.InvalidParams, "Digest", "this node does not remember its digest at %d any more", seq)
 	}
 	return seq, digest, nil
+}
+
+// digestPoll is how often a node that leads looks whether a sequence is there
+// that somebody waits for. It commits at least once a second.
+const digestPoll = 5 * time.Millisecond
+
+// Digest does for a term what Node.Digest says.
+func (t *Term) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, metadata.Digest, error) {
+	tick := time.NewTicker(digestPoll)
+	defer tick.Stop()
+	for {
+		p := t.Store.Position()
+		if seq == 0 {
+			return p.Seq, p.Digest, nil
+		}
+		if digest, ok := t.Store.DigestAt(seq); ok {
+			return seq, digest, nil
+		}
+		if seq <= p.Seq {
+			return 0, 0, errs.New(errs.InvalidParams, "Digest", "this node is at %d, and does not remember its digest at %d any more", p.Seq, seq)
+		}
+		select {
+		case <-ctx.Done():
+			return 0, 0, errs.Wrap(errs.Unresolved, "Digest", ctx.Err())
+		case <-t.ended:
+			return 0, 0, errs.New(errs.Unavailable, "Digest", "term %d has ended before sequence %d; ask again", t.Number, seq)
+		case <-tick.C:
+		}
+	}
 }
 
 // AllowEmpty lets this node begin anew without the state of before, which an

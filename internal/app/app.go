@@ -122,6 +122,10 @@ func (a *App) RPCAddress() string { return a.cfg.Node.AdvertiseAddress }
 func (a *App) Run(ctx context.Context) (err error) {
 	defer a.closeListeners()
 	etcd, err := a.openEtcd(ctx)
+	if err != nil && ctx.Err() != nil {
+		a.log.Info().Err(err).Msg("stopped before etcd answered")
+		return nil
+	}
 	if err != nil {
 		return err
 	}

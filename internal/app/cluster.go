@@ -1,15 +1,19 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
@@ -61,7 +65,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 	})
 	return &clusterNode{
 		Node: n, app: a, peers: peers, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: codec()},
-		etcd: &etcdUse{client: e.journal, clock: a.clock, quota: cfg.HA.EtcdQuotaBytes, owned: cfg.HA.Embedded()},
+		etcd: &etcdUse{client: e.journal, members: e.members, clock: a.clock, quota: cfg.HA.EtcdQuotaBytes, owned: cfg.HA.Embedded()},
 	}
 }
 
@@ -89,40 +93,68 @@ func (n *clusterNode) run(ctx context.Context) error { return n.Run(ctx) }
 
 func (n *clusterNode) promoteStatus() promote.Status { return n.Node.Status() }
 
-// Status says how the node and its cluster are.
+// lookTimeout bounds what a status asks etcd. Who asks for a status waits little
+// longer (masterctl 3 s), and wants to see this node also while etcd is away.
+const lookTimeout = 2 * time.Second
+
+// A view is what etcd says of the cluster.
+type view struct {
+	head              journal.Position
+	nodes             []promote.NodeInfo
+	headErr, nodesErr error
+	size, quota       uint64 // of etcd's database
+}
+
+// look asks etcd for all that a status shows, at once.
+func (n *clusterNode) look(ctx context.Context) view {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	var v view
+	var asks sync.WaitGroup
+	asks.Go(func() { v.head, v.headErr = n.reader.Head(ctx) })
+	asks.Go(func() { v.nodes, v.nodesErr = n.Nodes(ctx) })
+	asks.Go(func() { v.size, v.quota = n.etcd.sizes(ctx) })
+	asks.Wait()
+	return v
+}
+
+// Status says how the node and its cluster are. It takes at most lookTimeout.
 func (n *clusterNode) Status(ctx context.Context) (rpc.Status, error) {
-	s := n.Node.Status()
+	v := n.look(ctx)
+	s := n.Node.Status() // after the wait for etcd: the role may have changed
 	st := rpc.Status{
-		Node:  nodeInfo(s.Self),
-		State: rpc.StateInfo{Position: s.Position, StartedEmpty: s.Empty},
-		Journal: &rpc.JournalInfo{
-			Committed: s.Head.Seq, HeadTerm: s.Head.Term, LastSnapshotReason: string(s.LastLoad),
-		},
+		Node:    nodeInfo(s.Self),
+		State:   rpc.StateInfo{Position: s.Position, StartedEmpty: s.Empty},
+		Journal: &rpc.JournalInfo{LastSnapshotReason: string(s.LastLoad), EtcdBytes: v.size, EtcdQuotaBytes: v.quota},
 	}
 	if store := n.Store(); store != nil {
-		st.State.Stats = store.Stats()
+		st.State.Position, st.State.Stats = store.Figures()
+		st.Node.Applied = st.State.Position.Seq
 	}
 	for _, count := range s.Loads {
 		st.Journal.SnapshotLoads += uint64(count)
 	}
-	if s.Leader.State == promote.Serving {
-		st.LeaderNodeID, st.LeaderAddress = s.Leader.NodeID, s.Leader.RPC
+	// A node that is fenced or hands over still is the elected one, and serves nobody.
+	if l := s.Leader; l.State == promote.Serving && (l.NodeID != n.ID || s.Self.Role == promote.Primary) {
+		st.LeaderNodeID, st.LeaderAddress = l.NodeID, l.RPC
 	}
-	if head, err := n.reader.Head(ctx); err == nil {
-		st.Journal.Committed, st.Journal.HeadTerm = head.Head.Seq, head.Head.Term
-		if head.Head.Seq > s.Position.Seq {
-			st.Node.LagEntries = uint64(head.Head.Seq - s.Position.Seq)
-			st.Node.LagTime = head.Head.Time.Sub(s.Position.Time)
-		}
-	} else {
+	head := s.Head
+	// etcd's word counts, unless this node has come further in the term meanwhile.
+	if v.headErr == nil && (v.head.Head.Seq > head.Seq || v.head.Head.Term != head.Term) {
+		head = v.head.Head
+	}
+	st.Journal.Committed, st.Journal.HeadTerm = head.Seq, head.Term
+	if at := st.State.Position; v.headErr == nil && head.Seq > at.Seq {
+		st.Node.LagEntries = uint64(head.Seq - at.Seq)
+		st.Node.LagTime = head.Time.Sub(at.Time)
+	}
+	if v.nodesErr == nil {
+		st.Nodes = n.nodeInfos(v.nodes, st.Node)
+	}
+	if err := cmp.Or(v.headErr, v.nodesErr); err != nil {
 		st.Warnings = append(st.Warnings, "etcd does not answer: "+err.Error())
 	}
-	nodes, err := n.Nodes(ctx)
-	if err == nil {
-		st.Nodes = n.nodeInfos(nodes, st.Node)
-	}
-	st.Journal.EtcdBytes, st.Journal.EtcdQuotaBytes = n.etcd.sizes(ctx)
-	st.Warnings = append(st.Warnings, n.warnings(st)...)
+	st.Warnings = append(st.Warnings, n.warnings(st, v.nodesErr == nil)...)
 	return st, nil
 }
 
@@ -139,8 +171,9 @@ func (n *clusterNode) nodeInfos(nodes []promote.NodeInfo, self rpc.NodeInfo) []r
 	return list
 }
 
-// warnings says what an operator should know or do.
-func (n *clusterNode) warnings(st rpc.Status) (list []string) {
+// warnings says what an operator should know or do. Without an answer of etcd
+// the other nodes are not known.
+func (n *clusterNode) warnings(st rpc.Status, nodesKnown bool) (list []string) {
 	cfg := n.app.cfg
 	if st.State.StartedEmpty {
 		list = append(list, "this term started empty: all that was cached before it is lost")
@@ -160,7 +193,7 @@ func (n *clusterNode) warnings(st rpc.Status) (list []string) {
 			promotable++
 		}
 	}
-	if st.LeaderNodeID != "" && promotable == 0 {
+	if nodesKnown && st.LeaderNodeID != "" && promotable == 0 {
 		list = append(list, "no standby could take over now: start one, or wait until it is promotable")
 	}
 	return list
@@ -296,10 +329,11 @@ const eventsStep = 8
 
 // etcdUse knows how large etcd's database is. It asks at most once a second.
 type etcdUse struct {
-	client *clientv3.Client
-	clock  clock.Clock
-	quota  int64
-	owned  bool
+	client  *clientv3.Client
+	members []string // their endpoints
+	clock   clock.Clock
+	quota   int64
+	owned   bool
 
 	size  atomic.Int64
 	asked atomic.Int64 // by the clock, in seconds
@@ -313,10 +347,34 @@ func (u *etcdUse) sizes(ctx context.Context) (size, quota uint64) {
 	if last := u.asked.Load(); now == last || !u.asked.CompareAndSwap(last, now) {
 		return uint64(u.size.Load()), quota
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	if st, err := u.client.Status(ctx, u.client.Endpoints()[0]); err == nil {
-		u.size.Store(st.DbSize)
+	if size := u.largest(ctx); size > 0 {
+		u.size.Store(size)
 	}
 	return uint64(u.size.Load()), quota
+}
+
+const (
+	sizeTimeout = time.Second // for all members of etcd
+	sizeAsks    = 8           // members that are asked at once
+)
+
+// largest asks all members of etcd how large their database is, and returns the
+// largest: etcd refuses writes when one of them reaches its quota. It returns 0
+// if none answers.
+func (u *etcdUse) largest(ctx context.Context) int64 {
+	ctx, cancel := context.WithTimeout(ctx, sizeTimeout)
+	defer cancel()
+	sizes := make([]int64, len(u.members))
+	var asks errgroup.Group
+	asks.SetLimit(sizeAsks)
+	for i, endpoint := range u.members {
+		asks.Go(func() error {
+			if st, err := u.client.Status(ctx, endpoint); err == nil {
+				sizes[i] = st.DbSize
+			}
+			return nil
+		})
+	}
+	_ = asks.Wait() // a member that is down is left out
+	return slices.Max(append(sizes, 0))
 }

@@ -18,6 +18,7 @@ const etcdWait = 10 * time.Second
 // An etcdConn is a node's way to etcd. A nil one stands for a node without HA.
 type etcdConn struct {
 	server   *etcdserver.Server // embedded, or nil
+	members  []string           // all endpoints; a client may say which one it uses only
 	journal  *clientv3.Client
 	sessions *clientv3.Client // for keepalives alone: nothing else may hold them up
 	broken   context.Context  // ends when the embedded server dies
@@ -32,21 +33,21 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 	}
 	e := &etcdConn{}
 	e.broken, e.fail = context.WithCancelCause(context.WithoutCancel(ctx))
-	endpoints := a.cfg.HA.EtcdEndpoints
+	e.members = a.cfg.HA.EtcdEndpoints
 	if a.cfg.HA.Embedded() {
 		if err := e.start(ctx, a); err != nil {
 			return nil, err
 		}
-		endpoints = e.server.Endpoints()
+		e.members = e.server.Endpoints()
 	}
 	var err error
-	if e.journal, err = etcdclient.New(endpoints); err == nil {
-		e.sessions, err = etcdclient.New(endpoints)
+	if e.journal, err = etcdclient.New(e.members); err == nil {
+		e.sessions, err = etcdclient.New(e.members)
 	}
 	if err == nil {
 		wait, cancel := context.WithTimeout(ctx, etcdWait)
 		defer cancel()
-		err = etcdclient.Check(wait, e.journal)
+		err = etcdclient.Check(wait, e.journal, e.members)
 	}
 	if err != nil {
 		e.close()
@@ -101,5 +102,5 @@ func (e *etcdConn) endpoints() []string {
 	if e == nil {
 		return nil
 	}
-	return e.journal.Endpoints()
+	return e.members
 }

@@ -151,7 +151,7 @@ func TestHTTPOfAPair(t *testing.T) {
 	for _, path := range []string{
 		"/query_key?key=k", "/batch_query_keys?keys=k", "/get_all_keys", "/get_all_segments", "/get_segments_detail", "/query_segment?segment=host-a",
 	} {
-		standby.want(path, http.StatusServiceUnavailable, `"error_code":-1011`, "ask "+primary.RPCAddress())
+		standby.want(path, http.StatusServiceUnavailable, `"error_code":-1011`, "ask "+primary.cfg.Node.HTTPAddress)
 	}
 	standby.becomes("/metrics", http.StatusOK, "\nunderstudy_lag_entries 0\n")
 	standby.want("/metrics", http.StatusOK, "\nmaster_key_count 1\n", "\nunderstudy_promotable 1\n", "\n"+`understudy_role{role="standby"} 1`+"\n")

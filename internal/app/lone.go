@@ -52,43 +52,40 @@ func (n *loneNode) run(ctx context.Context) error {
 
 func (n *loneNode) Store() *metadata.Store { return n.term.Store }
 
-func (n *loneNode) promoteStatus() promote.Status {
+func (n *loneNode) promoteStatus() promote.Status { return n.statusAt(n.term.Store.Position()) }
+
+// statusAt says how the node stands at a position of its state.
+func (n *loneNode) statusAt(at metadata.Position) promote.Status {
 	cfg := n.app.cfg.Node
 	self := promote.NodeInfo{
 		ID: cfg.ID, Role: promote.Primary, RPC: cfg.AdvertiseAddress, HTTP: cfg.HTTPAddress, Version: n.app.version,
-		Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion},
+		Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion}, Applied: at.Seq,
 	}
 	s := promote.Status{
-		Self: self, Position: n.term.Store.Position(),
+		Self: self, Position: at,
 		Leader: promote.Leader{NodeID: cfg.ID, RPC: cfg.AdvertiseAddress, HTTP: cfg.HTTPAddress, Term: 1, State: promote.Serving},
 	}
-	s.Self.Applied = s.Position.Seq
-	if s.Position.Seq == 0 { // its term begins with the first commit
+	if at.Seq == 0 { // its term begins with the first commit
 		s.Self.Role, s.Leader.State = promote.Promoting, promote.Elected
 	}
 	return s
 }
 
 func (n *loneNode) Status(context.Context) (rpc.Status, error) {
-	s := n.promoteStatus()
-	self := nodeInfo(s.Self)
-	return rpc.Status{
-		Node: self, LeaderNodeID: self.ID, LeaderAddress: self.RPC,
-		State:    rpc.StateInfo{Position: s.Position, Stats: n.term.Store.Stats()},
+	at, stats := n.term.Store.Figures()
+	s := n.statusAt(at)
+	st := rpc.Status{
+		Node: nodeInfo(s.Self), State: rpc.StateInfo{Position: at, Stats: stats},
 		Warnings: []string{"high availability is off: what this master holds is lost when it ends"},
-	}, nil
+	}
+	if s.Leader.State == promote.Serving {
+		st.LeaderNodeID, st.LeaderAddress = s.Leader.NodeID, s.Leader.RPC
+	}
+	return st, nil
 }
 
-func (n *loneNode) Digest(_ context.Context, seq metadata.Seq) (metadata.Seq, metadata.Digest, error) {
-	p := n.term.Store.Position()
-	if seq == 0 {
-		return p.Seq, p.Digest, nil
-	}
-	digest, ok := n.term.Store.DigestAt(seq)
-	if !ok {
-		return 0, 0, errs.New(errs.InvalidParams, "Digest", "this node does not know its digest at %d; its newest sequence is %d", seq, p.Seq)
-	}
-	return seq, digest, nil
+func (n *loneNode) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, metadata.Digest, error) {
+	return n.term.Digest(ctx, seq)
 }
 
 var errNoHA = errors.New("high availability is off (--enable_ha=false)")

@@ -27,7 +27,8 @@ import (
 const (
 	// maxNodes bounds how many nodes of a cluster are asked.
 	maxNodes = 64
-	// askTimeout bounds how long one of them, or etcd, may take to answer.
+	// askTimeout bounds how long one of them, or etcd, may take to answer. A node
+	// waits for etcd no longer than 2 s before it says how it is.
 	askTimeout = 3 * time.Second
 )
 

@@ -171,7 +171,7 @@ func TestReadyFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = etcd.Close() }()
-	if err := etcdclient.Check(t.Context(), etcd); err != nil {
+	if err := etcdclient.Check(t.Context(), etcd, m.Etcd); err != nil {
 		t.Error(err)
 	}
 }

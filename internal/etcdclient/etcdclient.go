@@ -58,8 +58,9 @@ func New(endpoints []string) (*clientv3.Client, error) {
 // checkKey is read to see whether etcd answers. Nobody writes it.
 const checkKey = "understudy-check"
 
-// Check waits until etcd answers a linearizable read, or the context ends.
-func Check(ctx context.Context, client *clientv3.Client) error {
+// Check waits until etcd, at the endpoints that the client was made for, answers
+// a linearizable read, or the context ends.
+func Check(ctx context.Context, client *clientv3.Client, endpoints []string) error {
 	for {
 		attempt, cancel := context.WithTimeout(ctx, time.Second)
 		_, err := client.Get(attempt, checkKey)
@@ -70,7 +71,7 @@ func Check(ctx context.Context, client *clientv3.Client) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("etcd at %s does not answer: %w; check --etcd_endpoints, and that etcd runs and has a leader",
-				strings.Join(client.Endpoints(), ","), err)
+				strings.Join(endpoints, ","), err)
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -11,10 +11,11 @@ import (
 
 	"github.com/understudy-store/understudy/internal/httpapi"
 	"github.com/understudy-store/understudy/internal/lonetest"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
 
-const notServing = `{"success":false,"error_code":-1011,"error_message":"this node does not serve; ask 10.0.0.2:50051"}`
+const notServing = `{"success":false,"error_code":-1011,"error_message":"this node does not serve; ask 10.0.0.2:9003"}`
 
 func TestQueryKey(t *testing.T) {
 	r := newRig(t)
@@ -162,6 +163,20 @@ func TestNothingIsAnsweredByANodeThatDoesNotServe(t *testing.T) {
 	}
 	r.get("/metrics", http.StatusOK, "...")
 	r.get("/metrics/summary", http.StatusOK, "Role: primary...")
+}
+
+// Who asks over HTTP is told where to ask over HTTP, or that nobody knows.
+func TestWhereToAskInstead(t *testing.T) {
+	r := newRig(t)
+	r.standby()
+	r.get("/query_key?key=k", http.StatusServiceUnavailable, notServing)
+	r.status.Leader.HTTP = ""
+	r.get("/query_key?key=k", http.StatusServiceUnavailable,
+		`{"success":false,"error_code":-1011,"error_message":"this node does not serve; ask node n2 at its HTTP address"}`)
+	r.status.Leader = httpapi.Leader{}
+	r.gate.Close(service.Hint{})
+	r.get("/query_key?key=k", http.StatusServiceUnavailable,
+		`{"success":false,"error_code":-1011,"error_message":"this node does not serve, and it knows of none that does; ask again"}`)
 }
 
 func TestMetrics(t *testing.T) {

@@ -62,7 +62,7 @@ func newRig(t testing.TB) *rig {
 		Status: func() promote.Status { return promote.Status{Self: promote.NodeInfo{Role: promote.Primary}} },
 	})
 	r.handler = httpapi.NewHandler(httpapi.Config{
-		Gate: r.gate, Status: func() httpapi.Status { return r.status }, Metrics: shown.Handler(), Summary: shown.Summary,
+		Gate: r.gate, Status: r.stands, Metrics: shown.Handler(), Summary: shown.Summary,
 		Log: zerolog.New(&r.log),
 	})
 	return r
@@ -80,6 +80,15 @@ func (r *rig) fence() error {
 		return &service.NotLeaderError{Hint: service.Hint{NodeID: "n2", RPC: "10.0.0.2:50051"}}
 	}
 	return nil
+}
+
+// stands is how the rig stands: another node leads once its fence is closed.
+func (r *rig) stands() httpapi.Status {
+	s := r.status
+	if r.fenced.Load() {
+		s.Leader = httpapi.Leader{NodeID: "n2", RPC: "10.0.0.2:50051", HTTP: "10.0.0.2:9003"}
+	}
+	return s
 }
 
 // standby makes the rig a standby of n2.

@@ -1,0 +1,225 @@
+package app
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// operatorWait is how long masterctl waits for the status of a node.
+const operatorWait = 3 * time.Second
+
+// While etcd does not answer, nodes say in time how they are, and no more than
+// they know: who serves as long as it serves, and nothing of other nodes.
+func TestStatusWithoutEtcd(t *testing.T) {
+	t.Run("silent", func(t *testing.T) {
+		testStatusWithoutEtcd(t, func(c *etcdtest.Cluster) { c.Pause(0) }, func(c *etcdtest.Cluster) { c.Resume(0) })
+	})
+	t.Run("down", func(t *testing.T) {
+		testStatusWithoutEtcd(t, func(c *etcdtest.Cluster) { c.Stop(0) }, func(c *etcdtest.Cluster) { c.Start(0) })
+	})
+}
+
+func testStatusWithoutEtcd(t *testing.T, away, back func(*etcdtest.Cluster)) {
+	cluster := etcdtest.Start(t)
+	primary, standby := settings(config.Primary, "a", cluster.Endpoints()), settings(config.Standby, "b", cluster.Endpoints())
+	primary.HA.SessionTTL = 6 * time.Second // the primary serves on while it is asked
+	a := run(t, primary)
+	a.serves()
+	b := run(t, standby)
+	b.promotable()
+	b.until("knows who serves", func(s *pb.StatusResponse) bool { return s.GetLeaderNodeId() == "a" })
+	a.knows(1)
+	away(cluster)
+	defer back(cluster)
+
+	answers := make([]*pb.StatusResponse, 2)
+	var asks sync.WaitGroup
+	for i, m := range []*member{a, b} {
+		asks.Go(func() { answers[i] = m.inTime() })
+	}
+	asks.Wait()
+	if s := answers[0]; s.GetNode().GetRole() != pb.Role_ROLE_PRIMARY || s.GetState().GetSequence() == 0 {
+		t.Errorf("the primary: %v", s)
+	}
+	for _, s := range answers {
+		warnings := strings.Join(s.GetWarnings(), "\n")
+		if s.GetLeaderNodeId() != "a" || len(s.GetNodes()) > 0 ||
+			!strings.Contains(warnings, "etcd does not answer") || strings.Contains(warnings, "no standby could take over") {
+			t.Errorf("%v", s)
+		}
+	}
+	s := a.until("serves no more", func(s *pb.StatusResponse) bool { return s.GetNode().GetRole() != pb.Role_ROLE_PRIMARY })
+	if s.GetLeaderNodeId() != "" || s.GetLeaderAddress() != "" {
+		t.Errorf("a node that serves nobody says who serves: %v", s)
+	}
+}
+
+// inTime returns a node's status, which must come in time for masterctl.
+func (m *member) inTime() *pb.StatusResponse {
+	ctx, cancel := context.WithTimeout(m.t.Context(), operatorWait)
+	defer cancel()
+	s, err := m.admin.Status(ctx, &pb.StatusRequest{})
+	if err != nil {
+		m.t.Errorf("%s does not say in time how it is: %v", m.cfg.Node.ID, err)
+	}
+	return s
+}
+
+// A sequence has one state, however fast sequences follow one another.
+func TestStatusIsOfOneSequence(t *testing.T) {
+	for name, etcd := range map[string][]string{"primary": etcdtest.Start(t).Endpoints(), "lone": nil} {
+		t.Run(name, func(t *testing.T) {
+			a := run(t, settings(config.Primary, "a", etcd))
+			a.serves()
+			c := writer(t, client.Config{Addresses: []string{a.RPCAddress()}})
+			var stop atomic.Bool
+			var puts sync.WaitGroup
+			puts.Go(func() {
+				for !stop.Load() {
+					put(t, c, "k")
+					if err := c.Remove(t.Context(), "k", client.Removal{Force: true}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			var asks sync.WaitGroup
+			for range 4 { // they get into each other's way
+				asks.Go(func() { a.oneStateEach(400) })
+			}
+			asks.Wait()
+			stop.Store(true)
+			puts.Wait()
+		})
+	}
+}
+
+// oneStateEach asks for the status until a sequence is there. Each sequence must
+// have one number of objects.
+func (m *member) oneStateEach(until metadata.Seq) {
+	objects := make(map[metadata.Seq]int64)
+	for seq := metadata.Seq(0); seq < until && !m.t.Failed(); {
+		s, err := m.node.Status(m.t.Context())
+		if err != nil {
+			m.t.Error(err)
+			return
+		}
+		n := s.State.Stats.Objects
+		seq = s.State.Position.Seq
+		if before, known := objects[seq]; known && before != n || s.Node.Applied != seq {
+			m.t.Errorf("at %d, or %d, there are %d objects, and %d", seq, s.Node.Applied, before, n)
+		}
+		objects[seq] = n
+	}
+}
+
+// A digest of later is waited for, also where commits are made.
+func TestDigestOfLater(t *testing.T) {
+	for name, etcd := range map[string][]string{"primary": etcdtest.Start(t).Endpoints(), "lone": nil} {
+		t.Run(name, func(t *testing.T) {
+			a := run(t, settings(config.Primary, "a", etcd))
+			at := a.serves().GetState().GetSequence()
+			d, err := a.admin.Digest(t.Context(), &pb.DigestRequest{Sequence: at + 2})
+			if err != nil || d.GetSequence() != at+2 || len(d.GetDigest()) != 16 {
+				t.Errorf("%v, %v", d, err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			if d, err := a.admin.Digest(ctx, &pb.DigestRequest{Sequence: at + 1_000_000}); status.Code(err) != codes.DeadlineExceeded {
+				t.Errorf("of one that does not come in time: %v, %v", d, err)
+			}
+		})
+	}
+}
+
+// The size of etcd is that of its largest member, whichever of them are up.
+func TestSizeOfEtcd(t *testing.T) {
+	cluster := etcdtest.Start(t, etcdtest.WithNodes(3))
+	etcd, ctx := cluster.Client(t), t.Context()
+	var last int64
+	for range 16 {
+		resp, err := etcd.Put(ctx, "/fill", strings.Repeat("x", 256<<10))
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = resp.Header.Revision
+	}
+	if _, err := etcd.Compact(ctx, last, clientv3.WithCompactPhysical()); err != nil {
+		t.Fatal(err)
+	}
+	small := cluster.Endpoint(0)
+	if _, err := etcd.Defragment(ctx, small); err != nil {
+		t.Fatal(err)
+	}
+	st, err := etcd.Status(ctx, small)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Second
+	use := &etcdUse{client: etcd, members: cluster.Endpoints(), clock: func() time.Duration { return now }}
+	larger := func(what string) {
+		t.Helper()
+		now += time.Second
+		if size, quota := use.sizes(ctx); size < 4<<20 || int64(size) <= st.DbSize || quota != 0 {
+			t.Errorf("%s: %d bytes with a quota of %d, the smallest member has %d", what, size, quota, st.DbSize)
+		}
+	}
+	larger("one member is small")
+	use.size.Store(0)
+	cluster.Stop(0)
+	larger("the first is down")
+	cluster.StopAll()
+	larger("none answers any more")
+}
+
+// A node that is told to stop before its etcd answers ends in order.
+func TestStopBeforeEtcdAnswers(t *testing.T) {
+	etcd, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = etcd.Close() }()
+	c := settings(config.Primary, "a", []string{etcd.Addr().String()})
+	a, err := New(c, "v-test", zerolog.Nop())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	conn, err := etcd.Accept() // it asks, and hears nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("it ended with %v", err)
+	}
+}
+
+// A primary that stops without a standby does not say that it serves on.
+func TestStopWithoutAStandby(t *testing.T) {
+	a := run(t, settings(config.Primary, "a", etcdtest.Start(t).Endpoints()))
+	a.serves()
+	a.end()
+	if log := a.log.String(); strings.Contains(log, "serves on") || !strings.Contains(log, "no handover, this node stops all the same") {
+		t.Errorf("its log:\n%s", log)
+	}
+}

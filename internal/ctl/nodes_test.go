@@ -1,0 +1,24 @@
+package ctl
+
+import (
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// While etcd stands still the primary serves on, and status says so.
+func TestStatusWhileEtcdStandsStill(t *testing.T) {
+	c := startCluster(t, "--session-ttl=20s")
+	master, standby := c.pair()
+	if err := c.etcd.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	o := run(t, "status", "-o", "json", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ","), "--address", master.RPC+","+standby.RPC)
+	s := decode[statusResult](t, o.want(t, exitOK, "etcd does not answer"))
+	if s.Leader == nil || s.Leader.NodeID != "a" || len(s.Nodes) != 2 || s.Nodes[0].Error+s.Nodes[1].Error != "" {
+		t.Errorf("got %+v", s)
+	}
+	if strings.Contains(o.out, "no standby could take over") {
+		t.Errorf("it says what nobody knows:\n%s", o.out)
+	}
+}
