@@ -51,7 +51,7 @@ type Event struct {
 	Pattern  string              // of RemoveByRegex, cut to MaxPatternBytes; for people only
 	Removals []*metadata.Removal // exact objects; empty for UnmountSegment
 	Segments []segment.Number    // of UnmountSegment
-	Removed  int                 // how many of it were still there; set by Apply
+	Removed  int                 `json:"-"` // how many of it were still there; set by Apply, so not in the journal
 }
 
 // Stream returns DeleteEvents.

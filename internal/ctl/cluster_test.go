@@ -32,14 +32,19 @@ func TestCluster(t *testing.T) {
 	t.Run("events", testEvents)
 	t.Run("handover", testHandover)
 
+	follow := start(t, "events", "--follow", "-o=json", "--address", standby.RPC) // finds the other node by itself
+	followed(t, follow, "before")
 	run(t, "put", "hello", "--size=1MiB").want(t, exitOK)
 	before := decode[getResult](t, run(t, "get", "hello", "-o", "json"))
 	standby.Kill() // the primary since the handover
 	after := decode[getResult](t, run(t, "get", "hello", "-o", "json").want(t, exitOK))
-	if after.Objects[0].ID != before.Objects[0].ID || after.Term <= before.Term {
+	if after.Objects[0].ID != before.Objects[0].ID || *after.Term <= *before.Term {
 		t.Errorf("before the takeover %+v, after it %+v", before, after)
 	}
-	run(t, "status", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ",")).want(t, exitOK, "no standby could take over now")
+	testFollowed(t, follow)
+	eventually(t, "it is known that b has gone", func() bool {
+		return strings.Contains(run(t, "status", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ",")).want(t, exitOK).out, "no standby could take over now")
+	})
 	if code := host.interrupt(); code != exitOK || !strings.Contains(host.err.String(), "the primary is a at") || !strings.Contains(host.err.String(), "unmounted host-1") {
 		t.Errorf("the host ended with %d: %s", code, host.err.String())
 	}
@@ -53,7 +58,7 @@ func TestCluster(t *testing.T) {
 func testMooncake(t *testing.T) {
 	over := func(args ...string) outcome { return run(t, append(args, "--protocol=mooncake")...) }
 	p := decode[putResult](t, over("put", "m", "--size=64KiB", "-o", "json"))
-	if p.Key != "m" || p.ID == "" || p.Term == 0 {
+	if p.Key != "m" || p.ID == "" || p.Term != nil || p.View == nil || *p.View == 0 {
 		t.Errorf("got %+v", p)
 	}
 	over("put", "m", "--size=1").want(t, exitFailed, "OBJECT_ALREADY_EXISTS (-705)")
@@ -65,27 +70,48 @@ func testMooncake(t *testing.T) {
 	over("exists", "m", "nothing").want(t, exitOK, "m         true", "nothing   false")
 	over("rm", "m").want(t, exitFailed, "OBJECT_HAS_LEASE (-706)")
 	over("rm", "m", "--force").want(t, exitOK)
-	over("put-start", "m", "--size=1").want(t, exitOK)
-	over("put-end", "m").want(t, exitOK)
+	over("put-start", "m", "--size=1").want(t, exitOK, "in view version ")
+	over("put-end", "m").want(t, exitOK, "in view version ")
 	over("rm-regex", "^m$", "--force").want(t, exitOK)
 	over("get", "m").want(t, exitFailed, "OBJECT_NOT_FOUND (-704)")
 	for _, args := range [][]string{{"status"}, {"digest"}, {"segments"}, {"events"}, {"handover"}, {"segments", "unmount", "host-1"}} {
-		over(args...).want(t, exitFailed, "NOT_SUPPORTED", "this needs gRPC; leave out --protocol=mooncake")
+		over(args...).want(t, exitUsage, "needs gRPC; leave out --protocol=mooncake")
 	}
+	testMountOverMooncake(t)
 	run(t, "exists", "m", "--protocol=mooncake", "--mooncake-generation=v9").want(t, exitUsage, "known are head")
 	run(t, "exists", "m", "--protocol=mooncake", "--mooncake-generation=v0.3.11").want(t, exitFailed, "does not speak Mooncake's generation v0.3.11")
 }
 
+// A segment is mounted over the protocol that all commands are told, and its own
+// one is another matter.
+func testMountOverMooncake(t *testing.T) {
+	host := mount(t, "host-2", "--size=1MiB", "--protocol=mooncake", "--transfer-protocol=rdma", "-o=json")
+	mounted := decode[mountResult](t, outcome{out: host.out.String()})
+	if mounted.Term != nil || mounted.View == nil {
+		t.Errorf("mounted %+v over gRPC", mounted)
+	}
+	found := false
+	for _, s := range decode[segmentsResult](t, run(t, "segments", "-o", "json")).Segments {
+		found = found || s.ID == mounted.ID && s.Protocol == "rdma"
+	}
+	if !found {
+		t.Errorf("%+v is not mounted, or not for rdma", mounted)
+	}
+	if code := host.interrupt(); code != exitOK || !strings.Contains(host.err.String(), "unmounted host-2") {
+		t.Errorf("the host ended with %d: %s", code, host.err.String())
+	}
+}
+
 func testObjects(t *testing.T) {
 	p := decode[putResult](t, run(t, "put-start", "k", "--slice=64KiB", "--slice", "4096", "--soft-pin", "--soft-pin-ttl=1m", "-o", "json"))
-	if p.Key != "k" || p.Size != 68<<10 || len(p.Replicas) != 1 || p.Replicas[0].Segment != "host-1" || p.Replicas[0].Address == 0 || p.Term == 0 {
+	if p.Key != "k" || p.Size != 68<<10 || len(p.Replicas) != 1 || p.Replicas[0].Segment != "host-1" || p.Replicas[0].Address == 0 || p.View != nil || *p.Term == 0 {
 		t.Errorf("got %+v", p)
 	}
 	run(t, "get", "k").want(t, exitFailed, "k: BatchGetReplicaList: REPLICA_IS_NOT_READY (-703)", "masterctl put-end")
 	run(t, "put-start", "k", "--size=1").want(t, exitFailed, "OBJECT_ALREADY_EXISTS (-705)", "what to do")
 	run(t, "put-end", "k", "--client-id", uuid.NewString()).want(t, exitFailed, "ILLEGAL_CLIENT (-601)", "--client-id")
 	end := decode[finishResult](t, run(t, "put-end", "k", "--id", p.ID, "-o", "json"))
-	if end != (finishResult{"k", p.ID, "ended", p.Term}) {
+	if end.Key != "k" || end.ID != p.ID || end.Done != "ended" || *end.Term != *p.Term {
 		t.Errorf("got %+v", end)
 	}
 	got := decode[getResult](t, run(t, "get", "k", "nothing", "-o", "json").
@@ -149,7 +175,7 @@ func testRemovals(t *testing.T) {
 	}
 	run(t, "rm-regex", "old/[23]").want(t, exitOK, "removed 2 object(s)")
 	run(t, "rm-regex", "(").want(t, exitFailed, "INVALID_PARAMS (-600)")
-	if r := decode[removedResult](t, run(t, "rm-regex", "nothing", "-o", "json")); r.Removed != 0 || r.Term == 0 {
+	if r := decode[removedResult](t, run(t, "rm-regex", "nothing", "-o", "json")); r.Removed != 0 || *r.Term == 0 {
 		t.Errorf("got %+v", r)
 	}
 	if r := decode[removedResult](t, run(t, "rm-all", "--yes", "--force", "-o", "json")); r.Removed != 3 { // k, old/4, old/5

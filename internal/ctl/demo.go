@@ -55,7 +55,7 @@ func (g *globals) demoCommand() *cobra.Command {
 	f.DurationVar(&o.SessionTTL, "session-ttl", o.SessionTTL, "how long a dead primary is waited for, in whole seconds, at least 2s")
 	f.DurationVar(&o.LeaseTTL, "lease-ttl", o.LeaseTTL, "lease of a reader")
 	wayFlags(f, &o.Way)
-	f.StringVar(&o.Dir, "dir", o.Dir, "where to keep data and logs; none keeps nothing")
+	f.StringVar(&o.Dir, "dir", o.Dir, "folder in which to keep data and logs, in a new one for each demo; none keeps nothing")
 	return cmd
 }
 

@@ -68,7 +68,7 @@ func (ns nodes) digests(ctx context.Context) (digestResult, error) {
 	first := ns.best()
 	at, err := first.admin.Digest(ctx, &pb.DigestRequest{})
 	if err != nil {
-		return digestResult{}, fmt.Errorf("node %s: %w", first.id, adminError(err))
+		return digestResult{}, fmt.Errorf("node %s: %w", first.id, readError(err))
 	}
 	result := digestResult{Equal: true, Sequence: at.GetSequence(), Nodes: make([]nodeDigestResult, len(ns))}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -96,7 +96,7 @@ func (n *node) digest(ctx context.Context, seq uint64) nodeDigestResult {
 	}
 	d, err := n.admin.Digest(ctx, &pb.DigestRequest{Sequence: seq})
 	if err != nil {
-		result.Error = adminError(err).Error()
+		result.Error = readError(err).Error()
 		return result
 	}
 	result.Digest = d.GetDigest()

@@ -38,16 +38,16 @@ func (g *globals) eventsCommand() *cobra.Command {
 		Short: "Print the newest events of the journal, decoded",
 		Long: `Prints the events that etcd still has, oldest first: with --limit the newest so many
 of them. With --follow it prints what is committed from now on, until Ctrl-C, or
-until it has printed --limit events. Heartbeats are left out.
+until it has printed --limit events; when its node ends it goes on with another one.
+Heartbeats are left out.
 
 As JSON it prints one event a line.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			begin := g.begin
 			if f.follow {
-				begin = g.beginLong
+				return g.follow(cmd, f)
 			}
-			ctx, cancel, err := begin(cmd)
+			ctx, cancel, err := g.begin(cmd)
 			if err != nil {
 				return err
 			}
@@ -67,31 +67,20 @@ As JSON it prints one event a line.`,
 }
 
 func (g *globals) events(ctx context.Context, w io.Writer, n *node, f eventFlags) error {
-	req := &pb.EventsRequest{FromSequence: f.from, Follow: f.follow}
-	if f.follow {
-		req.Limit = f.limit
-		if f.from == 0 {
-			req.FromSequence = n.status.GetState().GetSequence() + 1
-		}
-	}
-	stream, err := n.admin.Events(ctx, req)
+	stream, err := n.admin.Events(ctx, &pb.EventsRequest{FromSequence: f.from})
 	if err != nil {
-		return adminError(err)
+		return readError(err)
 	}
-	if !g.json {
-		fmt.Fprintf(w, eventLine, "TERM/SEQ", "TIME", "TYPE", "EVENT")
-	}
+	g.printEventHead(w)
 	newest := &lastEvents{keep: f.limit}
 	for {
 		e, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
 			return g.printEvents(w, newest.list())
-		case err != nil && f.follow && errors.Is(ctx.Err(), context.Canceled):
-			return nil // this is how following ends
 		case err != nil:
-			return adminError(err)
-		case f.follow || f.limit == 0:
+			return readError(err)
+		case f.limit == 0:
 			err = g.printEvents(w, []*pb.EventsResponse{e})
 		default:
 			newest.add(e)
@@ -125,6 +114,12 @@ func (l *lastEvents) list() []*pb.EventsResponse {
 
 // eventLine has columns of fixed width: the table may have no end.
 const eventLine = "%-12v %-12v %-16s %s\n"
+
+func (g *globals) printEventHead(w io.Writer) {
+	if !g.json {
+		fmt.Fprintf(w, eventLine, "TERM/SEQ", "TIME", "TYPE", "EVENT")
+	}
+}
 
 func (g *globals) printEvents(w io.Writer, events []*pb.EventsResponse) error {
 	for _, e := range events {

@@ -11,10 +11,34 @@ import (
 // explain makes an error a text for people that ends with what to do about it.
 func explain(err error) string {
 	text := numbered(err)
-	if advice := advices[errs.KindOf(err)]; advice != "" {
+	if advice := adviceFor(err); advice != "" {
 		text += "\nwhat to do: " + advice
 	}
 	return text
+}
+
+// adviceFor returns what a user may do about an error, or nothing. A context
+// that has ended counts as Unresolved, but says of no call that its outcome is
+// open.
+func adviceFor(err error) string {
+	kind := errs.KindOf(err)
+	if kind == errs.Unresolved && !errors.Is(err, errs.Unresolved) {
+		return ""
+	}
+	return advices[kind]
+}
+
+// readError is adminError for a call that changes nothing: without an answer
+// nothing is open.
+func readError(err error) error {
+	err = adminError(err)
+	var e *errs.Error
+	if errors.As(err, &e) && e.Kind == errs.Unresolved {
+		changed := *e
+		changed.Kind = errs.Unavailable
+		return &changed
+	}
+	return err
 }
 
 // numbered is the text of an error with the C++ master's number beside the

@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/understudy-store/understudy/client"
-	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/config"
 	wire "github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/rig"
@@ -131,12 +130,13 @@ func (g *globals) clientConfig(id uuid.UUID) client.Config {
 	}
 }
 
-// needsGRPC refuses what Mooncake's protocol does not have.
+// needsGRPC refuses what Mooncake's protocol does not have, as a fault of the
+// command line.
 func (g *globals) needsGRPC(what string) error {
 	if g.protocol == client.GRPC {
 		return nil
 	}
-	return errs.New(errs.NotSupported, what, "this needs gRPC; leave out --%s=%v, masters speak both at one port", flagProtocol, g.protocol)
+	return usagef("the %s of the nodes needs gRPC; leave out --%s=%v, masters speak both at one port", what, flagProtocol, g.protocol)
 }
 
 // A protocolFlag is the name of a protocol.

@@ -14,6 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -27,6 +28,10 @@ import (
 const (
 	// maxNodes bounds how many nodes of a cluster are asked.
 	maxNodes = 64
+	// A node is probed when nothing has come from it for a while, so that who
+	// follows it notices that it hangs. 10 s is the least that gRPC sends.
+	probeAfter   = 10 * time.Second
+	probeTimeout = 3 * time.Second
 	// askTimeout bounds how long one of them, or etcd, may take to answer. A node
 	// waits for etcd no longer than 2 s before it says how it is.
 	askTimeout = 3 * time.Second
@@ -121,7 +126,7 @@ func (g *globals) registered(ctx context.Context) ([]registration, error) {
 	layout := journal.NewLayout(g.prefix, g.clusterID)
 	resp, err := c.Get(ctx, layout.Nodes(), clientv3.WithPrefix(), clientv3.WithLimit(maxNodes))
 	if err != nil {
-		return nil, fmt.Errorf("etcd does not answer: %w; check --etcd_endpoints, or give the --address of a node", err)
+		return nil, errs.Wrap(errs.Unavailable, "survey", fmt.Errorf("etcd does not answer: %w; check --etcd_endpoints, or give the --address of a node", err))
 	}
 	var list []registration
 	for _, kv := range resp.Kvs {
@@ -168,7 +173,9 @@ func (ns nodes) ask(ctx context.Context, clusterID string, whom []registration) 
 func (n *node) ask(ctx context.Context, clusterID string) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	if n.conn, n.err = grpc.NewClient(n.address, grpc.WithTransportCredentials(insecure.NewCredentials())); n.err != nil {
+	n.conn, n.err = grpc.NewClient(n.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probeAfter, Timeout: probeTimeout}))
+	if n.err != nil {
 		return
 	}
 	n.admin = pb.NewAdminServiceClient(n.conn)

@@ -21,7 +21,7 @@ const defaultPutSize = 1 << 20
 type putResult struct {
 	objectResult
 	Client string `json:"client_id"`
-	Term   uint64 `json:"term"`
+	reign
 }
 
 func (g *globals) putCommands() []*cobra.Command {
@@ -144,9 +144,9 @@ writes bytes to the place.`,
 }
 
 func (g *globals) printPut(cmd *cobra.Command, s *session, r *client.Reservation, done string) error {
-	result := putResult{reserved(r), s.ID().String(), s.term()}
+	result := putResult{reserved(r), s.ID().String(), s.reign()}
 	return g.print(cmd, result, func(w io.Writer) {
-		fmt.Fprintf(w, "%s %s: object %s, %s, in term %d by client %s\n\n", done, r.Key, result.ID, sizeText(r.Size), result.Term, result.Client)
+		fmt.Fprintf(w, "%s %s: object %s, %s, in %s by client %s\n\n", done, r.Key, result.ID, sizeText(r.Size), result.when(), result.Client)
 		objectTable(w, []objectResult{result.objectResult})
 	})
 }
@@ -175,7 +175,7 @@ type finishResult struct {
 	Key  string `json:"key"`
 	ID   string `json:"object_id,omitempty"`
 	Done string `json:"done"` // ended or revoked
-	Term uint64 `json:"term"`
+	reign
 }
 
 func (g *globals) finishCommand(use, short, done string, finish func(*client.Client, context.Context, client.PutRef, client.Selector) error) *cobra.Command {
@@ -190,12 +190,12 @@ func (g *globals) finishCommand(use, short, done string, finish func(*client.Cli
 				if err := finish(s.Client, ctx, ref, client.SelectAll); err != nil {
 					return err
 				}
-				result := finishResult{Key: ref.Key, Done: done, Term: s.term()}
+				result := finishResult{Key: ref.Key, Done: done, reign: s.reign()}
 				if ref.ID != 0 {
 					result.ID = ref.ID.String()
 				}
 				return g.print(cmd, result, func(w io.Writer) {
-					fmt.Fprintf(w, "%s %s in term %d\n", done, ref.Key, result.Term)
+					fmt.Fprintf(w, "%s %s in %s\n", done, ref.Key, result.when())
 				})
 			})
 		},

@@ -10,7 +10,7 @@ import (
 
 // A getResult is what `masterctl get` prints.
 type getResult struct {
-	Term    uint64         `json:"term"`
+	reign
 	Objects []objectResult `json:"objects"` // in the order of the keys
 }
 
@@ -28,7 +28,7 @@ comes with the answer holds. Like every read it extends the objects' leases.`,
 					return err
 				}
 				failed := &failedItems{}
-				result := getResult{Term: s.term()}
+				result := getResult{reign: s.reign()}
 				for i := range objects {
 					o := &objects[i]
 					failed.add(keys[i], o.Err)
@@ -45,7 +45,7 @@ comes with the answer holds. Like every read it extends the objects' leases.`,
 
 // An existsResult is what `masterctl exists` prints.
 type existsResult struct {
-	Term uint64            `json:"term"`
+	reign
 	Keys []existenceResult `json:"keys"` // in the order of the keys
 }
 
@@ -69,7 +69,7 @@ with 0. Like every read it extends the leases of those that exist.`,
 					return err
 				}
 				failed := &failedItems{}
-				result := existsResult{Term: s.term()}
+				result := existsResult{reign: s.reign()}
 				for i, a := range answers {
 					failed.add(keys[i], a.Err)
 					result.Keys = append(result.Keys, existenceResult{keys[i], a.Exists, faultOf(a.Err)})

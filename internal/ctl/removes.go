@@ -18,7 +18,7 @@ func (g *globals) removeCommands() []*cobra.Command {
 
 // A removeResult is what `masterctl rm` prints.
 type removeResult struct {
-	Term uint64          `json:"term"`
+	reign
 	Keys []removalResult `json:"keys"` // in the order of the keys
 }
 
@@ -41,7 +41,7 @@ func (g *globals) removeCommand() *cobra.Command {
 					return err
 				}
 				failed := &failedItems{}
-				result := removeResult{Term: s.term()}
+				result := removeResult{reign: s.reign()}
 				for i, err := range outcomes {
 					failed.add(keys[i], err)
 					result.Keys = append(result.Keys, removalResult{keys[i], err == nil, faultOf(err)})
@@ -66,7 +66,7 @@ func (g *globals) removeCommand() *cobra.Command {
 
 // A removedResult is what removing many objects prints.
 type removedResult struct {
-	Term    uint64 `json:"term"`
+	reign
 	Removed uint64 `json:"removed"`
 }
 
@@ -80,6 +80,9 @@ It passes over what rm would refuse: leased objects, unless forced, and those
 that are being written.`,
 		Args: arguments(1, 1, "one REGEX"),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if args[0] == "" {
+				return usagef("an empty pattern matches every key; rm-all --yes removes all")
+			}
 			return g.removeMany(cmd, func(ctx context.Context, s *session) (uint64, error) { return s.RemoveByRegex(ctx, args[0], how) })
 		},
 	}
@@ -114,6 +117,6 @@ func (g *globals) removeMany(cmd *cobra.Command, remove func(context.Context, *s
 		if err != nil {
 			return err
 		}
-		return g.print(cmd, removedResult{s.term(), n}, func(w io.Writer) { fmt.Fprintf(w, "removed %s object(s)\n", count(n)) })
+		return g.print(cmd, removedResult{s.reign(), n}, func(w io.Writer) { fmt.Fprintf(w, "removed %s object(s)\n", count(n)) })
 	})
 }

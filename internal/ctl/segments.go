@@ -83,7 +83,7 @@ func (g *globals) segments(ctx context.Context) (segmentsResult, error) {
 	n := all.best()
 	resp, err := n.admin.ListSegments(ctx, &pb.ListSegmentsRequest{})
 	if err != nil {
-		return segmentsResult{}, adminError(err)
+		return segmentsResult{}, readError(err)
 	}
 	result := segmentsResult{NodeID: n.id, Segments: []segmentResult{}}
 	for _, s := range resp.GetSegments() {
@@ -101,7 +101,11 @@ func (g *globals) unmountCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "unmount ID|NAME",
 		Short: "Take a segment away, with all replicas on it, whoever mounted it",
-		Args:  arguments(1, 1, "the ID or NAME of one segment"),
+		Long: `Takes a segment away, with all replicas on it, whoever mounted it.
+
+A host that lives is not told. After the next takeover it mounts the segment again.
+To take its memory away for good, end the host.`,
+		Args: arguments(1, 1, "the ID or NAME of one segment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return g.call(cmd, writer(), func(ctx context.Context, s *session) error {
 				id, err := g.findSegment(ctx, args[0])
@@ -111,7 +115,7 @@ func (g *globals) unmountCommand() *cobra.Command {
 				if err := s.UnmountSegment(ctx, id); err != nil {
 					return err
 				}
-				result := unmountResult{id.String(), s.term()}
+				result := unmountResult{id.String(), s.reign()}
 				return g.print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "unmounted %s\n", result.ID) })
 			})
 		},
@@ -120,8 +124,8 @@ func (g *globals) unmountCommand() *cobra.Command {
 
 // An unmountResult is what `masterctl segments unmount` prints.
 type unmountResult struct {
-	ID   string `json:"id"`
-	Term uint64 `json:"term"`
+	ID string `json:"id"`
+	reign
 }
 
 // findSegment returns the id of the one segment that has an id or a name.
@@ -155,7 +159,7 @@ func (g *globals) findSegment(ctx context.Context, which string) (uuid.UUID, err
 // Defaults of memory that does not exist.
 const (
 	mountBase     = 1 << 32
-	mountProtocol = "tcp"
+	mountTransfer = "tcp"
 )
 
 // mountFlags are the flags of `masterctl segments mount`.
@@ -200,7 +204,7 @@ and --base is replaced.`,
 	flags.Var(sizeFlag{&f.segment.Size}, "size", "bytes of the segment, such as 64MiB or 1GiB")
 	flags.Uint64Var(&f.segment.Base, "base", mountBase, "address of its first byte")
 	flags.StringVar(&f.segment.Endpoint, "endpoint", "", "where its bytes would be reached (default NAME)")
-	flags.StringVar(&f.segment.Protocol, "protocol", mountProtocol, "transfer protocol")
+	flags.StringVar(&f.segment.Protocol, "transfer-protocol", mountTransfer, "how its bytes would travel, such as tcp or rdma")
 	flags.StringVar(&f.segment.HostID, "host-id", "", "stable identity of the host")
 	flags.Var(&f.id, "id", "id of the segment, a UUID (default a new one)")
 	flags.BoolVar(&f.keep, "keep", false, "do not unmount it at the end")
@@ -215,7 +219,7 @@ type mountResult struct {
 	Size     uint64 `json:"size"`
 	Endpoint string `json:"endpoint"`
 	Client   string `json:"client_id"`
-	Term     uint64 `json:"term"`
+	reign
 }
 
 // mount lends a segment until the command is interrupted. Each such process is
@@ -241,10 +245,10 @@ func (g *globals) mount(cmd *cobra.Command, f *mountFlags) error {
 	if err := c.MountSegment(once, s); err != nil {
 		return err
 	}
-	result := mountResult{s.ID.String(), s.Name, s.Base, s.Size, s.Endpoint, c.ID().String(), c.term()}
+	result := mountResult{s.ID.String(), s.Name, s.Base, s.Size, s.Endpoint, c.ID().String(), c.reign()}
 	err = g.print(cmd, result, func(w io.Writer) {
-		fmt.Fprintf(w, "mounted %s: %s at %#x of %s, segment %s of client %s in term %d\n",
-			result.Name, sizeText(result.Size), result.Base, result.Endpoint, result.ID, result.Client, result.Term)
+		fmt.Fprintf(w, "mounted %s: %s at %#x of %s, segment %s of client %s in %s\n",
+			result.Name, sizeText(result.Size), result.Base, result.Endpoint, result.ID, result.Client, result.when())
 	})
 	if err != nil {
 		return err

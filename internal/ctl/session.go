@@ -24,20 +24,44 @@ type session struct {
 	leader leaderWatch
 }
 
-// term is that of the primary that answered last.
-func (s *session) term() uint64 { return s.leader.term.Load() }
+// reign is that of the primary that answered last.
+func (s *session) reign() reign { return s.leader.reign(s.leader.number.Load()) }
+
+// A reign says how long ago a primary was elected, compared with others. Over
+// gRPC that is its term. Over Mooncake's protocol, which does not tell the term,
+// it is the version of the master's view. Both grow.
+type reign struct {
+	Term *uint64 `json:"term,omitempty"`
+	View *uint64 `json:"view_version,omitempty"`
+}
+
+// when says it for people: "term 6" or "view version 6".
+func (r reign) when() string {
+	if r.Term != nil {
+		return fmt.Sprintf("term %d", *r.Term)
+	}
+	return fmt.Sprintf("view version %d", *r.View)
+}
 
 // A leaderWatch remembers who answers. It is a client.Observer.
 type leaderWatch struct {
-	term atomic.Uint64
-	told func(format string, args ...any) // gets news for people; may be nil
+	protocol client.Protocol
+	number   atomic.Uint64                    // of the reign
+	told     func(format string, args ...any) // gets news for people; may be nil
+}
+
+func (w *leaderWatch) reign(number uint64) reign {
+	if w.protocol == client.Mooncake {
+		return reign{View: &number}
+	}
+	return reign{Term: &number}
 }
 
 func (w *leaderWatch) Call(string, int, errs.Kind, time.Duration) {}
 
 func (w *leaderWatch) LeaderChanged(l client.Leader) {
-	if before := w.term.Swap(l.Term); before != 0 && w.told != nil {
-		w.told("the primary is %s at %s now (term %d)\n", l.NodeID, l.Address, l.Term)
+	if before := w.number.Swap(l.Term); before != 0 && w.told != nil {
+		w.told("the primary is %s at %s now (%s)\n", l.NodeID, l.Address, w.reign(l.Term).when())
 	}
 }
 
@@ -45,15 +69,16 @@ func (w *leaderWatch) Remounted(segments int, err error) {
 	switch {
 	case w.told == nil:
 	case err != nil:
-		w.told("the master had forgotten the memory, and did not take it again: %v; trying again\n", err)
+		w.told("the master did not know the memory any more, and did not take it again: %v; trying again\n", err)
 	default:
-		w.told("the master had forgotten the memory; %d segment(s) mounted again\n", segments)
+		// It was silent for too long, or somebody has unmounted them: a ping does not tell.
+		w.told("the master did not know the memory any more; %d segment(s) mounted again\n", segments)
 	}
 }
 
 // newSession returns a client under an id. It connects to nobody yet.
 func (g *globals) newSession(id uuid.UUID, told func(format string, args ...any)) (*session, error) {
-	s := &session{leader: leaderWatch{told: told}}
+	s := &session{leader: leaderWatch{protocol: g.protocol, told: told}}
 	config := g.clientConfig(id)
 	config.Observer = &s.leader
 	var err error

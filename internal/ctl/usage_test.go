@@ -23,6 +23,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"put", "a", "b"}, []string{`unexpected argument "b"`}},
 		{[]string{"put-end"}, []string{"needs one KEY"}},
 		{[]string{"rm-regex"}, []string{"needs one REGEX"}},
+		{[]string{"rm-regex", ""}, []string{"an empty pattern matches every key", "rm-all --yes"}},
+		{[]string{"status", "--protocol=mooncake"}, []string{"needs gRPC; leave out --protocol=mooncake"}},
 		{[]string{"status", "true"}, []string{`unexpected argument "true"`, "--name=value"}},
 		{[]string{"get", "k", "--address", "nowhere"}, []string{`"nowhere" must be host:port`}},
 		{[]string{"get", "k", "--etcd_endpoints", "http://a"}, []string{`"http://a" must be host:port`}},
@@ -128,7 +130,10 @@ func TestNobodyAnswers(t *testing.T) {
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != at || s.Nodes[0].Error == "" || s.Leader != nil {
 		t.Errorf("got %+v", s)
 	}
-	run(t, "status", "--etcd_endpoints", at, "--timeout=300ms").want(t, exitFailed, "etcd does not answer", "check --etcd_endpoints")
+	dead := run(t, "status", "--etcd_endpoints", at, "--timeout=300ms").want(t, exitFailed, "etcd does not answer", "check --etcd_endpoints")
+	if strings.Contains(dead.err, "the outcome is open") {
+		t.Errorf("status changes nothing, but: %s", dead.err)
+	}
 }
 
 func TestEnvironment(t *testing.T) {

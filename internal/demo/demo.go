@@ -26,7 +26,7 @@ type Options struct {
 	Workers    int           // LLM servers at work at once
 	SessionTTL time.Duration // of the nodes
 	LeaseTTL   time.Duration // of readers
-	Dir        string        // for data and logs; empty for a temporary one, which goes
+	Dir        string        // gets a folder with data and logs; empty for a temporary one, which goes
 	Way        rig.Way       // of the clients
 }
 
@@ -58,12 +58,14 @@ func Run(ctx context.Context, o Options, progress Progress) (Report, error) {
 		return report, err
 	}
 	report.describe(load)
-	dir := o.Dir
-	if dir == "" {
-		if dir, err = os.MkdirTemp("", "understudy-demo-*"); err != nil {
-			return report, err
-		}
+	dir, err := o.folder()
+	if err != nil {
+		return report, err
+	}
+	if o.Dir == "" {
 		defer func() { _ = os.RemoveAll(dir) }()
+	} else {
+		progress.Stage("data and logs are under "+dir, 0)
 	}
 	first := &run{Options: o, load: load, progress: progress, dir: filepath.Join(dir, "disturbed"), disturb: true}
 	if err := first.play(ctx); err != nil {
@@ -79,6 +81,17 @@ func Run(ctx context.Context, o Options, progress Progress) (Report, error) {
 	}
 	report.judge()
 	return report, nil
+}
+
+// folder makes a new folder for one demo, also for the second one with the same
+// Dir: what an earlier cluster has left is no beginning for a fresh one.
+func (o Options) folder() (string, error) {
+	if o.Dir != "" {
+		if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+			return "", err
+		}
+	}
+	return os.MkdirTemp(o.Dir, "understudy-demo-*")
 }
 
 func (o Options) load() (*trace.Trace, error) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -43,8 +44,9 @@ type Server struct {
 // directory and on one left behind by any end of an earlier process.
 //
 // The error says what to do if the directory is in use (ErrLocked), not
-// writable or damaged, or if a port is taken (syscall.EADDRINUSE). ctx bounds
-// the start only.
+// writable or damaged, if it is that of a lone member and a cluster is wanted or
+// the other way round, or if a port is taken (syscall.EADDRINUSE). ctx bounds the
+// start only.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	s, err := Launch(cfg)
 	if err != nil {
@@ -78,6 +80,9 @@ func Launch(cfg Config) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), unlock())
 	}
 	s.watching.Go(s.watch)
+	if err := checkMembers(s.cfg, s.etcd.Server.Cluster().Members()); err != nil {
+		return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), s.Close())
+	}
 	return s, nil
 }
 
@@ -121,7 +126,10 @@ func (s *Server) startEtcd() (err error) {
 	ec := s.cfg.embedConfig()
 	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(s.cfg.Logger, &s.muted))
 	ec.ServiceRegister = func(g *grpc.Server) { s.registered <- g }
-	s.etcd, err = embed.StartEtcd(ec)
+	if s.etcd, err = embed.StartEtcd(ec); err != nil && strings.Contains(err.Error(), wasMember) {
+		err = fmt.Errorf("%w: the others know this member, and %s does not have its data; put its directory back, "+
+			"or begin a new cluster with empty directories for all members", err, s.cfg.DataDir)
+	}
 	return err
 }
 

@@ -47,7 +47,8 @@ type AdminServiceClient interface {
 	// equal sequences, nodes whose digests differ have different states.
 	//
 	// Errors: INVALID_PARAMS if the digest is no longer known (a node keeps the
-	// last 1,024); RPC_TIMEOUT if the deadline passed first.
+	// last 1,024); RPC_TIMEOUT if the deadline passed first;
+	// UNAVAILABLE_IN_CURRENT_STATUS if the node has no state, or its term ends.
 	Digest(ctx context.Context, in *DigestRequest, opts ...grpc.CallOption) (*DigestResponse, error)
 	// Handover makes a standby the primary, on purpose and without waiting for a
 	// timeout. It returns when that node serves. For a term that has ended it
@@ -223,7 +224,8 @@ type AdminServiceServer interface {
 	// equal sequences, nodes whose digests differ have different states.
 	//
 	// Errors: INVALID_PARAMS if the digest is no longer known (a node keeps the
-	// last 1,024); RPC_TIMEOUT if the deadline passed first.
+	// last 1,024); RPC_TIMEOUT if the deadline passed first;
+	// UNAVAILABLE_IN_CURRENT_STATUS if the node has no state, or its term ends.
 	Digest(context.Context, *DigestRequest) (*DigestResponse, error)
 	// Handover makes a standby the primary, on purpose and without waiting for a
 	// timeout. It returns when that node serves. For a term that has ended it

@@ -772,7 +772,8 @@ type PutConfig struct {
 	// Replicas wanted in memory, 1 to 64, on segments of distinct names; unset =
 	// 1, and 0 is INVALID_PARAMS. One replica is enough for the call to succeed.
 	ReplicaNum *uint32 `protobuf:"varint,1,opt,name=replica_num,json=replicaNum,proto3,oneof" json:"replica_num,omitempty"`
-	// Names of segments to try first, in this order; never mandatory.
+	// Names of segments to try first, in this order, at most 1,024; never
+	// mandatory.
 	PreferredSegments []string `protobuf:"bytes,2,rep,name=preferred_segments,json=preferredSegments,proto3" json:"preferred_segments,omitempty"`
 	// Whether to pin the object softly.
 	SoftPinAction SoftPinAction `protobuf:"varint,3,opt,name=soft_pin_action,json=softPinAction,proto3,enum=understudy.v1.SoftPinAction" json:"soft_pin_action,omitempty"`

@@ -1,0 +1,93 @@
+package ctl
+
+import (
+	"context"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// followed waits until the events that are followed tell of a put.
+func followed(t *testing.T, follow *background, key string) {
+	t.Helper()
+	attempt := 0
+	eventually(t, "the put of "+key+" is followed", func() bool {
+		attempt++
+		run(t, "put", key+strconv.Itoa(attempt), "--size=1").want(t, exitOK)
+		return strings.Contains(follow.out.String(), `"`+key)
+	})
+}
+
+// The events go on when their node has died: every one of them, and once.
+func testFollowed(t *testing.T, follow *background) {
+	followed(t, follow, "after")
+	if code := follow.interrupt(); code != exitOK || strings.Count(follow.err.String(), "looking for a node that goes on") != 1 {
+		t.Errorf("following ended with %d: %s", code, follow.err.String())
+	}
+	lines := strings.Split(strings.TrimSpace(follow.out.String()), "\n")
+	first := decode[eventResult](t, outcome{out: lines[0]})
+	all := run(t, "events", "-o", "json", "--from", strconv.FormatUint(first.Sequence, 10)).want(t, exitOK)
+	if there := strings.Split(all.out, "\n"); len(there) < len(lines) || !slices.Equal(lines, there[:len(lines)]) {
+		t.Errorf("followed were\n%s\nand etcd has\n%s", strings.Join(lines, "\n"), all.out)
+	}
+}
+
+// While nobody answers it is said once that the events have stopped.
+func TestFollowedStopIsSaidOnce(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var said safeBuffer
+	cmd := &cobra.Command{}
+	cmd.SetErr(&said)
+	g := newGlobals()
+	g.addresses, g.timeout = []string{l.Addr().String()}, defaultTimeout
+	ended := make(chan error, 1)
+	go func() { ended <- (&follower{globals: g, cmd: cmd, from: 1, begun: true}).run(ctx) }()
+	for range 4 { // several times: it asks once, and again, in each try
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Close()
+	}
+	cancel()
+	if err := <-ended; err != nil || strings.Count(said.String(), "no more events") != 1 {
+		t.Errorf("it ended with %v and said:\n%s", err, said.String())
+	}
+}
+
+// A node may end amid the events of a commit, or before the first one.
+func TestFollowedCommitsThatComeAgain(t *testing.T) {
+	e := follower{from: 7}
+	next := func(sequences ...uint64) (printed []uint64) {
+		e.skip = e.of // as for a new node
+		for _, s := range sequences {
+			if e.fresh(s) {
+				printed = append(printed, s)
+			}
+		}
+		return printed
+	}
+	for i, tt := range []struct{ come, want []uint64 }{
+		{nil, nil},
+		{[]uint64{7, 7}, []uint64{7, 7}},
+		{[]uint64{7}, nil},
+		{[]uint64{7, 7, 7, 8, 8}, []uint64{7, 8, 8}},
+		{[]uint64{8, 8, 9}, []uint64{9}},
+		{[]uint64{12}, []uint64{12}},         // etcd does not have 9 any more
+		{[]uint64{13, 13}, []uint64{13, 13}}, // nor 12
+	} {
+		if got := next(tt.come...); !slices.Equal(got, tt.want) {
+			t.Errorf("%d: of %v it prints %v, want %v", i, tt.come, got, tt.want)
+		}
+	}
+}
