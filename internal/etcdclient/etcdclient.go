@@ -29,6 +29,14 @@ const (
 // them to answer. Of several it uses one, the first for a start, and moves on
 // when that does not answer; Endpoints returns the one in use.
 func New(endpoints []string) (*clientv3.Client, error) {
+	m, err := connect(endpoints)
+	if err != nil {
+		return nil, err
+	}
+	return m.client, nil
+}
+
+func connect(endpoints []string) (*members, error) {
 	if len(endpoints) == 0 {
 		return nil, clientv3.ErrNoAvailableEndpoints
 	}
@@ -52,7 +60,7 @@ func New(endpoints []string) (*clientv3.Client, error) {
 		return nil, fmt.Errorf("etcd endpoints %s: %w", strings.Join(endpoints, ","), err)
 	}
 	m.client = client
-	return client, nil
+	return m, nil
 }
 
 // checkKey is read to see whether etcd answers. Nobody writes it.

@@ -102,15 +102,19 @@ func (m *members) leave(at int) {
 	}
 }
 
+func (m *members) next() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.at = (m.at + 1) % len(m.all)
+	return m.at
+}
+
 // move goes from member to member until one answers, once round at most: then
 // etcd is away, whichever member is asked.
 func (m *members) move() {
 	from := m.current()
 	for range m.all {
-		m.mu.Lock()
-		m.at = (m.at + 1) % len(m.all)
-		m.client.SetEndpoints(m.all[m.at])
-		m.mu.Unlock()
+		m.client.SetEndpoints(m.all[m.next()]) // without mu: it may wait for connections to be closed
 		if m.probe() == nil {
 			break
 		}

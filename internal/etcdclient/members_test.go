@@ -3,6 +3,8 @@ package etcdclient_test
 import (
 	"context"
 	"fmt"
+	"runtime"
+	"sync"
 	"testing"
 	"time"
 
@@ -158,11 +160,82 @@ func keepAlive(ctx context.Context, client *clientv3.Client, lease clientv3.Leas
 func TestAllMembersAway(t *testing.T) {
 	etcd, _, client := threeMembers(t, false)
 	etcd.StopAll()
+	lost(t, client)
+	etcd.StartAll()
+	put(t, client, "k", "back")
+}
+
+// One member is left, which answers that it cannot serve, or not at all.
+func TestQuorumAway(t *testing.T) {
+	etcd, first, client := threeMembers(t, false)
+	etcd.Stop((first + 1) % 3)
+	etcd.Stop((first + 2) % 3)
+	lost(t, client)
+	etcd.Start((first + 1) % 3)
+	put(t, client, "k", "back")
+	etcd.Start((first + 2) % 3)
+}
+
+// A member is left while nothing is under way on its connection, which gRPC so
+// closes at once.
+func TestLeavingAnIdleConnection(t *testing.T) {
+	etcd := etcdtest.Start(t, etcdtest.WithNodes(3))
+	client, leave, err := etcdclient.NewLeaving(etcd.Endpoints())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	for i := range 30 {
+		if failed, _ := put(t, client, "k", fmt.Sprint(i)); failed > 0 {
+			t.Errorf("put %d: %d attempts failed", i, failed)
+		}
+		before := client.Endpoints()[0]
+		for client.Endpoints()[0] == before {
+			leave() // nothing while it still moves
+			runtime.Gosched()
+		}
+	}
+}
+
+func lost(t *testing.T, client *clientv3.Client) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), attemptTimeout)
 	defer cancel()
 	if _, err := client.Put(ctx, "k", "lost"); err == nil {
-		t.Error("a put into nothing succeeded")
+		t.Error("a put without a quorum succeeded")
 	}
-	etcd.StartAll()
-	put(t, client, "k", "back")
+}
+
+// Connections break while the client moves from member to member, again and
+// again: it gets along.
+func TestConnectionsThatBreakWhileItMoves(t *testing.T) {
+	etcd, _, client := threeMembers(t, false)
+	ctx, cancel := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	for range 8 {
+		calls.Go(func() {
+			for ctx.Err() == nil {
+				attempt, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
+				_, _ = client.Get(attempt, "k")
+				cancel()
+			}
+		})
+	}
+	for i := range 300 {
+		etcd.CutClients(i % 3)
+		if i >= 1 {
+			etcd.HealClients((i - 1) % 3)
+		}
+		attempt, cancel := context.WithTimeout(ctx, time.Second)
+		_, _ = client.Get(attempt, "k")
+		cancel()
+	}
+	for i := range 3 {
+		etcd.HealClients(i)
+	}
+	cancel()
+	calls.Wait()
+	if _, unanswered := put(t, client, "k", "after"); unanswered > 0 {
+		t.Errorf("%d attempts had no answer when all was well again", unanswered)
+	}
 }
