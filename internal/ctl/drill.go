@@ -207,13 +207,7 @@ func (g *globals) drillControlsCommand() *cobra.Command {
 			}
 			defer cancel()
 			o.Progress = func(text string) { cmd.PrintErrln("  " + text) }
-			ok := true
-			var list []drill.Caught
-			for _, c := range drill.Controls() {
-				cmd.PrintErrf("without %s: %s\n", c.Break, c.Drill)
-				caught := drill.RunControl(ctx, c, o)
-				list, ok = append(list, caught), ok && caught.OK
-			}
+			list, ok := allControls(ctx, cmd, o)
 			err = g.print(cmd, list, func(w io.Writer) {
 				t := newTable(w, "", "Without", "Drill", "Seconds", "Violations")
 				for _, c := range list {
@@ -233,6 +227,21 @@ func (g *globals) drillControlsCommand() *cobra.Command {
 	return cmd
 }
 
+// allControls runs one control after the other, and reports whether all were
+// noticed. The end of the context leaves out those that have not come to an end.
+func allControls(ctx context.Context, cmd *cobra.Command, o drill.Options) (list []drill.Caught, ok bool) {
+	ok = true
+	for _, c := range drill.Controls() {
+		cmd.PrintErrf("without %s: %s\n", c.Break, c.Drill)
+		caught := drill.RunControl(ctx, c, o)
+		if ctx.Err() != nil && !caught.OK {
+			return list, false
+		}
+		list, ok = append(list, caught), ok && caught.OK
+	}
+	return list, ok
+}
+
 // violations writes those that were seen, by letter.
 func violations(count map[string]int) string {
 	var list []string
@@ -250,22 +259,50 @@ func drillReport(w io.Writer, r *drill.Report) {
 	t := newTable(w, "", "No", "Drill", "Rounds", "Outage p50", "p99", "max ms", "Promises", "Calls", "Time")
 	for i := range r.Drills {
 		d := &r.Drills[i]
-		verdict := map[bool]string{true: "ok", false: "FAILED"}[d.OK]
-		if d.Skipped != "" {
-			verdict = "skipped"
-		}
-		t.row(verdict, fmt.Sprint(d.Number), d.Name, count(d.Rounds), count(d.Outage.P50), count(d.Outage.P99), count(d.Outage.Max),
+		t.row(came(d), fmt.Sprint(d.Number), d.Name, count(d.Rounds), count(d.Outage.P50), count(d.Outage.P99), count(d.Outage.Max),
 			verdicts(d.Verdicts), count(d.Counts["calls"]), time.Duration(d.Seconds*float64(time.Second)).Round(time.Second).String())
 	}
 	t.end()
 	for i := range r.Drills {
 		drillFindings(w, &r.Drills[i])
 	}
-	verdict := "All promises were kept."
-	if !r.OK {
-		verdict = "A DRILL FAILED."
+	fmt.Fprintln(w, "\n"+conclusion(r))
+}
+
+// came says in a word what came of a drill.
+func came(d *drill.Result) string {
+	switch {
+	case d.Skipped != "":
+		return "skipped"
+	case d.OK:
+		return "ok"
+	case d.Stopped:
+		return "stopped"
+	default:
+		return "FAILED"
 	}
-	fmt.Fprintln(w, "\n"+verdict)
+}
+
+// conclusion says what all drills together have shown.
+func conclusion(r *drill.Report) string {
+	count := make(map[string]int)
+	for i := range r.Drills {
+		count[came(&r.Drills[i])]++
+	}
+	switch {
+	case count["FAILED"] > 0:
+		return "A DRILL FAILED."
+	case !r.OK && count["ok"] == 0:
+		return "Stopped before the first verdict."
+	case !r.OK:
+		return "Stopped before the end. What was judged by then was kept."
+	case count["ok"] == 0:
+		return "Nothing was checked."
+	case count["skipped"] > 0:
+		return fmt.Sprintf("All promises were kept, of the %d drills that could run here.", count["ok"])
+	default:
+		return "All promises were kept."
+	}
 }
 
 // verdicts writes the promises of a drill with what is not as it must be.

@@ -62,6 +62,7 @@ type node struct {
 	front     *netfault.Proxy   // its clients and peers reach it here
 	etcd      []*netfault.Proxy // its ways to the members
 	paused    bool              // by a signal: it answers nobody
+	crashed   bool              // it had ended by itself when it was to be killed
 }
 
 // start starts a cluster and waits until all standbys could take over.
@@ -240,6 +241,12 @@ func (c *cluster) fronts() (list []string) {
 		list = append(list, n.front.Addr())
 	}
 	return list
+}
+
+// Kill kills a node, and notes if it had ended by itself.
+func (n *node) Kill() {
+	n.crashed = n.crashed || !n.Alive()
+	n.Node.Kill()
 }
 
 // pause stops a node's process, so that it hangs for everyone.

@@ -12,10 +12,12 @@ package drill
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/understudy-store/understudy/internal/rig"
+	"github.com/understudy-store/understudy/internal/safeguard"
 )
 
 // A Drill is one fault with what must hold.
@@ -98,6 +100,9 @@ func (o Options) Check() error {
 	}
 	if o.Break != "" && !ControlsBuilt {
 		faults = append(faults, "safeguards can be left out by builds with -tags drills only")
+	}
+	if all := safeguard.All(); o.Break != "" && !slices.Contains(all, safeguard.Name(o.Break)) {
+		faults = append(faults, fmt.Sprintf("there is no safeguard %q; there are %v", o.Break, all))
 	}
 	if len(faults) > 0 {
 		return fmt.Errorf("%s", strings.Join(faults, "; "))

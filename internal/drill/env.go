@@ -239,28 +239,31 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// atRest waits until the cluster has come to rest, with all nodes alive: whom a
+// drill has killed it has started again by now.
+func (e *Env) atRest(ctx context.Context) error {
+	e.allLive()
+	err := e.cluster.settled(ctx)
+	if err != nil && ctx.Err() == nil {
+		e.result.violate("S", 1, "the cluster does not come to rest: "+err.Error())
+	}
+	return err
+}
+
 // judge ends the load and judges the episode, when the cluster has come to rest.
 func (e *Env) judge(ctx context.Context) error {
-	if err := e.cluster.settled(ctx); err != nil {
-		e.result.violate("S", 1, "the cluster does not come to rest: "+err.Error())
+	if err := e.atRest(ctx); err != nil {
 		return err
 	}
 	v, err := e.load.judge(ctx, e.cluster)
 	if err != nil {
 		return fmt.Errorf("judging: %w", err)
 	}
-	for letter, n := range v.Violations {
-		e.result.violate(letter, n)
-	}
-	for _, x := range v.Examples {
-		if len(e.result.Examples) < maxExamples {
-			e.result.Examples = append(e.result.Examples, x)
-		}
-	}
+	e.found(v.Verdict)
 	for name, n := range v.counts {
 		e.result.Counts[name] += n
 	}
-	e.did("judged %d calls", v.counts["calls"])
+	e.did("judged %d calls, the slowest took %v; read %d commits of the journal", v.counts["calls"], v.slowest.Round(time.Millisecond), v.Commits)
 	return nil
 }
 
@@ -275,10 +278,16 @@ func Run(ctx context.Context, d Drill, o Options) Result {
 		err = run(ctx, d, o, &r)
 	}
 	r.finish(d, err)
+	r.Stopped = ctx.Err() != nil && !r.OK && !r.failing()
 	return r
 }
 
 func run(ctx context.Context, d Drill, o Options, r *Result) (err error) {
+	if o.Dir != "" {
+		if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+			return err
+		}
+	}
 	dir, err := os.MkdirTemp(o.Dir, "understudy-drill-"+d.Name+"-*")
 	if err != nil {
 		return err

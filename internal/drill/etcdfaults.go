@@ -51,11 +51,15 @@ func killEtcdLeader(ctx context.Context, e *Env) error {
 		if err != nil {
 			return err
 		}
+		judged := ""
 		if away < ttl/2 { // the keepalives after it had time enough
+			e.result.Counts["failovers_judged"]++
 			e.result.check("no failover", now == term, "the term was %d and is %d; etcd was away for %v, the session TTL is %v", term, now, away.Round(time.Millisecond), ttl)
+		} else {
+			judged = "; so long that a failover would be right"
 		}
-		e.did("SIGKILL of the etcd leader %s; etcd answers after %v; clients had no answer for %d ms; term %d, before %d",
-			leader.name, away.Round(time.Millisecond), outage.Milliseconds(), now, term)
+		e.did("SIGKILL of the etcd leader %s; etcd answers after %v%s; clients had no answer for %d ms; term %d, before %d",
+			leader.name, away.Round(time.Millisecond), judged, outage.Milliseconds(), now, term)
 		return e.cluster.startMembers(ctx, leader)
 	})
 }
@@ -90,7 +94,7 @@ func stopAllOfEtcd(ctx context.Context, e *Env) error {
 	// longer than they live without a Ping: none may expire.
 	ttl := away - e.SessionTTL - time.Second
 	ep := episode{shape: shape{args: []string{"--client_ttl=" + ttl.String()}}, work: &work{}}
-	return e.rounds(ctx, ep, func(ctx context.Context) error {
+	err := e.rounds(ctx, ep, func(ctx context.Context) error {
 		primary, term, _, err := e.readyPair(ctx)
 		if err != nil {
 			return err
@@ -130,12 +134,36 @@ func stopAllOfEtcd(ctx context.Context, e *Env) error {
 		e.did("etcd was gone for %v; then %s serves in term %d; clients had no answer for %d ms", away, next.name, now, e.load.Outage(since).Milliseconds())
 		return nil
 	})
+	e.noFinalErrors()
+	return err
+}
+
+// repeatable demands that no answer of a node is an error that is final.
+func (e *Env) repeatable(answers []answer) {
+	refused := 0
+	for _, a := range answers {
+		switch {
+		case final(a.kind):
+			e.result.check("errors can be repeated", false, "%v", a)
+		case a.kind != errs.OK:
+			refused++
+		}
+	}
+	e.result.check("errors can be repeated", refused > 0, "%d of %d calls to one node alone were refused", refused, len(answers))
+}
+
+// noFinalErrors demands that no call of a client has ended in an error that says
+// more than that it cannot be done now, or what is under the key.
+func (e *Env) noFinalErrors() {
+	n := e.result.Counts["calls_final_error"]
+	e.result.check("errors can be repeated", n == 0, "%d calls of clients ended in an error that is final", n)
 }
 
 // withoutEtcd judges what a primary answered while etcd was killed (between gone
 // and dead) and stayed away.
 func (e *Env) withoutEtcd(answers []answer, term uint64, gone, dead time.Duration) {
 	e.fenced(answers, term, dead+e.SessionTTL)
+	e.repeatable(answers)
 	e.result.violate("D", 0)
 	reads, silent := 0, 0
 	for _, a := range answers {
@@ -164,7 +192,7 @@ func slowEtcd(ctx context.Context, e *Env) error {
 	if e.Short {
 		lasts = 15 * time.Second
 	}
-	return e.rounds(ctx, episode{shape: shape{sessionTTL: 10 * time.Second}, work: &work{}}, func(ctx context.Context) error {
+	err := e.rounds(ctx, episode{shape: shape{sessionTTL: 10 * time.Second}, work: &work{}}, func(ctx context.Context) error {
 		primary, term, _, err := e.readyPair(ctx)
 		if err != nil {
 			return err
@@ -176,6 +204,8 @@ func slowEtcd(ctx context.Context, e *Env) error {
 		for _, n := range e.cluster.nodes {
 			n.setEtcd(netfault.SlowAnswers(delay))
 		}
+		calls := e.probe(ctx, primary, delay/2) // whose time is up before a commit is done
+		defer calls.stop()
 		const breaks = 15
 		for range breaks {
 			// At any moment of a commit's way.
@@ -187,6 +217,7 @@ func slowEtcd(ctx context.Context, e *Env) error {
 			primary.front.Set(netfault.Cut)
 			primary.front.Heal()
 		}
+		e.repeatable(calls.end())
 		for _, n := range e.cluster.nodes {
 			n.setEtcd(netfault.Fault{})
 		}
@@ -201,6 +232,8 @@ func slowEtcd(ctx context.Context, e *Env) error {
 		e.did("answers of etcd took %v for %v, connections of clients broke %d times; term %d, before %d", delay, lasts, breaks, now, term)
 		return e.bounded()
 	})
+	e.noFinalErrors()
+	return err
 }
 
 // memoryCap is what no node of a drill may ever have taken.
@@ -240,7 +273,9 @@ func peakMemory(pid int) (int64, error) {
 // loseAnswer loses etcd's answer to a commit that it has applied.
 func loseAnswer(ctx context.Context, e *Env) error {
 	const tries = 5 // until one was to a commit
-	return e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) error {
+	// The judge looks for what is in the journal twice: all of it must be there.
+	ep := episode{shape: shape{keepHistory: true}, work: &work{}}
+	err := e.rounds(ctx, ep, func(ctx context.Context) error {
 		primary, term, _, err := e.readyPair(ctx)
 		if err != nil {
 			return err
@@ -273,6 +308,10 @@ func loseAnswer(ctx context.Context, e *Env) error {
 		e.did("etcd had applied commit %d, the primary knew of %d; it went on", head, applied)
 		return nil
 	})
+	if read := e.result.Counts["commits_read"]; e.Break == "" && err == nil {
+		e.result.check("the journal is there", read > 0, "the judge has read %d commits of the journal", read)
+	}
+	return err
 }
 
 // openCommit waits until etcd has applied a commit that its primary does not

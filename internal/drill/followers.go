@@ -67,7 +67,7 @@ func (e *Env) fallBehind(ctx context.Context, ways ...lag) error {
 }
 
 func (e *Env) behind(ctx context.Context, way lag) error {
-	_, _, standby, err := e.readyPair(ctx)
+	primary, _, standby, err := e.readyPair(ctx)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (e *Env) behind(ctx context.Context, way lag) error {
 		return err
 	}
 	e.load.Mark("end of " + way.what + " " + standby.name)
-	if err := way.end(standby); err != nil {
+	if err := e.goesOn(ctx, way, primary, standby); err != nil {
 		return err
 	}
 	after, err := e.catchesUp(ctx, standby, before, head, way.compacted)
@@ -134,19 +134,45 @@ func (e *Env) expired(ctx context.Context, seq metadata.Seq) error {
 	})
 }
 
-// catchesUp waits until a standby has come to a head and could take over. Until
-// then it must not say that it could, but for the moment that it takes it to
-// notice.
+// goesOn lets a standby follow again. If it needs a snapshot, it gets none until
+// it has said that it could not take over.
+func (e *Env) goesOn(ctx context.Context, way lag, primary, standby *node) error {
+	if !way.compacted {
+		return way.end(standby)
+	}
+	primary.front.Set(netfault.Cut)
+	defer primary.front.Heal()
+	if err := way.end(standby); err != nil {
+		return err
+	}
+	return e.admits(ctx, standby)
+}
+
+// admitTimeout bounds how long a standby may take to find that it is behind.
+const admitTimeout = 10 * time.Second
+
+// admits demands that a standby that has lost the journal soon says that it
+// could not take over.
+func (e *Env) admits(ctx context.Context, n *node) error {
+	err := poll(ctx, admitTimeout, "it says so", func(ctx context.Context) (bool, error) {
+		s, err := n.Status(ctx)
+		return err == nil && !rig.Promotable(s), nil
+	})
+	e.result.check("not promotable meanwhile", err == nil, "%s lost the journal and has no snapshot; within %v it says that it cannot take over: %t", n.name, admitTimeout, err == nil)
+	return ctx.Err()
+}
+
+// catchesUp waits until a standby has come to a head and could take over. One
+// that has lost the journal must not say that it could before it has a snapshot.
 func (e *Env) catchesUp(ctx context.Context, n *node, before *pb.StatusResponse, head journal.Position, compacted bool) (*pb.StatusResponse, error) {
-	noticed, early := false, false
+	early := false
 	after, err := n.Until(ctx, "has caught up", func(s *pb.StatusResponse) bool {
 		complete := s.GetState().GetSequence() >= uint64(head.Head.Seq)
 		loaded := s.GetJournal().GetSnapshotLoads() > before.GetJournal().GetSnapshotLoads()
-		noticed = noticed || !rig.Promotable(s)
-		early = early || noticed && rig.Promotable(s) && compacted && !loaded
+		early = early || rig.Promotable(s) && compacted && !loaded
 		return complete && rig.Promotable(s)
 	})
-	e.result.check("not promotable meanwhile", !early, "it noticed that it is behind and said that it could take over: %t", early)
+	e.result.check("not promotable meanwhile", !early, "it said, without a snapshot, that it could take over: %t", early)
 	return after, err
 }
 
@@ -179,7 +205,7 @@ func bootstrap(ctx context.Context, e *Env) error {
 		took := e.Now() - began
 		rate := float64(e.pressed.put.Load()-puts) / took.Seconds()
 		e.result.Counts["bulk_puts_per_s"] = int64(rate)
-		e.did("a standby joined within %v while the primary took %.0f puts/s more than those of the recorded clients, and evicted", took.Round(time.Millisecond), rate)
+		e.did("a standby joined within %v while the primary took %.0f of %d puts/s, besides those of the recorded clients, and evicted", took.Round(time.Millisecond), rate, perSecond)
 		return e.load.answers(ctx, answersPerWait)
 	}))
 }

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/coro"
 	"github.com/understudy-store/understudy/internal/rig"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -44,10 +45,12 @@ func garbage(ctx context.Context, e *Env) error {
 	return e.episode(ctx, episode{}, e.garbageInHead)
 }
 
-// allLive demands that no node has crashed.
+// allLive demands that no node has ended by itself.
 func (e *Env) allLive() {
 	for _, n := range e.cluster.nodes {
-		e.result.check("no crash", n.Alive(), "%s runs: %t; see %s", n.name, n.Alive(), n.Log)
+		if n.Node != nil {
+			e.result.check("no crash", n.Alive() && !n.crashed, "%s runs: %t; it ended by itself before: %t; see %s", n.name, n.Alive(), n.crashed, n.Log)
+		}
 	}
 }
 
@@ -71,6 +74,11 @@ func nonsense(rng *rand.Rand) map[string][]byte {
 		"endless header":     append([]byte("GET / HTTP/1.1\r\nX: "), bytes.Repeat([]byte("x"), 4<<20)...),
 		"negative length":    []byte("POST / HTTP/1.1\r\nContent-Length: -1\r\n\r\n"),
 		"half a request":     []byte("GET /query_key?key="),
+		// A first byte of 21 makes it a call of Mooncake's protocol.
+		"random to mooncake's protocol":    append([]byte{coro.Magic}, random...),
+		"a header and random":              append([]byte{coro.Magic, 0, 0, 0}, random...),
+		"a header of an oversized message": append([]byte{coro.Magic, 0, 0, 0}, bytes.Repeat([]byte{0xff}, 64)...),
+		"half a header":                    {coro.Magic, 0, 0},
 	}
 }
 

@@ -26,7 +26,7 @@ func All() []Drill {
 		d(16, "dead-host", "D A", 1, false, hostDies, "a host with 1,000,000 objects in its memory dies"),
 		d(17, "lone-stall", "D X A V", 1, false, stallLone, "a lone master stalls for longer than its clients live without it"),
 		d(18, "backlog", "D", 1, false, backlog, "a standby is promoted with 1,000,000 events to apply"),
-		d(19, "five-in-a-minute", "D X A V", 5, false, fiveInAMinute, "five failovers in a minute on three nodes, then all of them at once"),
+		d(19, "five-in-a-minute", "D X A L V", 5, false, fiveInAMinute, "five failovers in a minute on three nodes, then all of them at once"),
 		d(20, "garbage", "B", 1, false, garbage, "garbage on every port and in every record of etcd"),
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/judge"
 )
 
@@ -83,10 +84,37 @@ func (l *load) p99(from, to time.Duration) time.Duration {
 	return took[len(took)*99/100]
 }
 
+// slowest returns the slowest call of a client, and how many have ended in an
+// error that is final.
+func (l *load) slowest() (took time.Duration, finals int) {
+	for _, r := range l.History() {
+		if r.Call == judge.Mark || r.Client < 0 {
+			continue
+		}
+		took = max(took, r.End-r.Start)
+		if final(r.Kind) {
+			finals++
+		}
+	}
+	return took, finals
+}
+
+// final reports whether an error tells a client to give up for another reason
+// than what is under the key, or whose it is.
+func final(k errs.Kind) bool {
+	switch k {
+	case errs.OK, errs.Unresolved, errs.ObjectNotFound, errs.ObjectExists, errs.InvalidWrite, errs.IllegalClient:
+		return false
+	default:
+		return !k.Retryable()
+	}
+}
+
 // A verdict is the judge's, in the terms of a result.
 type verdict struct {
 	judge.Verdict
-	counts map[string]int64
+	counts  map[string]int64
+	slowest time.Duration // call of a client
 }
 
 // judge ends the work and judges it.
@@ -96,11 +124,7 @@ func (l *load) judge(ctx context.Context, c *cluster) (verdict, error) {
 	if err := l.Stop(ctx); err != nil {
 		return verdict{}, err
 	}
-	var nodes []judge.Node
-	for _, n := range c.alive() {
-		nodes = append(nodes, judge.Node{Name: n.name, Address: n.Conn.Target()})
-	}
-	v, err := l.Judge(ctx, nodes, c.endpoints(), c.layout)
+	v, err := l.Judge(ctx, c.examinees(), c.endpoints(), c.layout)
 	if err != nil {
 		return verdict{}, err
 	}
@@ -108,9 +132,42 @@ func (l *load) judge(ctx context.Context, c *cluster) (verdict, error) {
 		return verdict{}, fmt.Errorf("the history of %d keys is too entangled to be judged", v.Undecided)
 	}
 	n := l.Counts()
+	slowest, finals := l.slowest()
 	return verdict{v, map[string]int64{
 		"calls": int64(v.Calls), "keys": int64(v.Keys), "calls_ok": int64(n.OK), "calls_ambiguous": int64(n.Ambiguous), "calls_unanswered": int64(n.Unanswered),
-	}}, nil
+		"calls_final_error": int64(finals), "looks": int64(v.Looks), "leases_kept": int64(v.Kept), "commits_read": int64(v.Commits),
+	}, slowest}, nil
+}
+
+// examinees are the nodes that the judge asks.
+func (c *cluster) examinees() (list []judge.Node) {
+	for _, n := range c.alive() {
+		list = append(list, judge.Node{Name: n.name, Address: n.Conn.Target()})
+	}
+	return list
+}
+
+// compare judges the nodes of an episode that has no recorded clients.
+func (e *Env) compare(ctx context.Context) error {
+	if err := e.atRest(ctx); err != nil {
+		return err
+	}
+	v, err := judge.Compare(ctx, e.cluster.examinees())
+	if err != nil {
+		return fmt.Errorf("comparing the nodes: %w", err)
+	}
+	e.found(v)
+	e.did("compared the nodes")
+	return e.confessed()
+}
+
+// found takes over what the judge has found.
+func (e *Env) found(v judge.Verdict) {
+	for letter, n := range v.Violations {
+		e.result.violate(letter, n)
+	}
+	room := max(0, maxExamples-len(e.result.Examples))
+	e.result.Examples = append(e.result.Examples, v.Examples[:min(len(v.Examples), room)]...)
 }
 
 // end lets the clients go, and keeps what they have seen if that is asked for.

@@ -48,9 +48,13 @@ func removeMany(ctx context.Context, e *Env) error {
 		return err
 	}
 	return e.episode(ctx, episode{}, func(ctx context.Context) error {
-		return e.withMany(ctx, each, func(b *bulk, primary *node, term uint64) error {
+		err := e.withMany(ctx, each, func(b *bulk, primary *node, term uint64) error {
 			return e.removeAll(ctx, b, primary, term)
 		})
+		if err != nil {
+			return err
+		}
+		return e.compare(ctx)
 	})
 }
 

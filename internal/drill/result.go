@@ -32,6 +32,7 @@ type Result struct {
 	Error    string            `json:"error,omitempty"`            // why it did not run to its end
 	Folder   string            `json:"folder,omitempty"`           // history and logs of a failure
 	Skipped  string            `json:"skipped,omitempty"`          // why it did not run
+	Stopped  bool              `json:"stopped,omitempty"`          // from outside, before anything was seen to fail
 
 	outages []time.Duration
 }

@@ -39,8 +39,8 @@ func TestInterruption(t *testing.T) {
 			}
 			return ctx.Err()
 		}}, Options{Dir: dir})
-		if left, err := os.ReadDir(dir); err != nil || (len(left) == 1) != keeps || r.OK {
-			t.Errorf("broken %q: left %v (%v), ok %t", letters, left, err, r.OK)
+		if left, err := os.ReadDir(dir); err != nil || (len(left) == 1) != keeps || r.OK || r.Stopped == keeps {
+			t.Errorf("broken %q: left %v (%v), ok %t, stopped %t", letters, left, err, r.OK, r.Stopped)
 		}
 	}
 }
@@ -137,6 +137,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		"session TTL is 2.5s": {SessionTTL: 2500 * time.Millisecond},
 		"must be longer than": {SessionTTL: 5 * time.Second, EventsTTL: 5 * time.Second},
 		"must not be below 0": {Rounds: -1},
+		"no safeguard \"x\"":  {Break: "x"},
 	} {
 		if err := o.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)

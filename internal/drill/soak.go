@@ -37,9 +37,9 @@ func soak(ctx context.Context, e *Env) error {
 			return nil
 		})
 		switch {
-		case ctx.Err() != nil && !e.result.broken():
+		case ctx.Err() != nil && !e.result.failing():
 			return nil // this is how it ends
-		case err != nil || e.result.broken():
+		case err != nil || e.result.failing():
 			return err
 		}
 	}

@@ -77,6 +77,27 @@ func leasesKept(t *testing.T, e etcd) {
 	}
 }
 
+// While etcd is away no lease runs out, and when it is back each has its full TTL
+// again, or somewhat more: a primary's session outlasts the outage.
+func leasesBehindOutage(t *testing.T, e etcd) {
+	const ttl = 3 * time.Second
+	lease := e.grant(t, ttl)
+	from := e.put(t, "k", "", clientv3.WithLease(lease))
+	<-time.NewTimer(ttl / 2).C
+	e.down()
+	<-time.NewTimer(ttl).C
+	before := time.Now()
+	e.up()
+	back := time.Now()
+	gone := e.waitGone(t, "k", from)
+	if after := gone.Sub(before); after < ttl {
+		t.Errorf("the key went %v after etcd began to come back, before its TTL", after)
+	}
+	if after := gone.Sub(back); after > ttl+revokeTick+e.slack {
+		t.Errorf("the key went %v after etcd was back", after)
+	}
+}
+
 func leasesRevoked(t *testing.T, e etcd) {
 	lease := e.grant(t, time.Minute)
 	e.put(t, "a", "", clientv3.WithLease(lease))

@@ -24,6 +24,8 @@ type etcd struct {
 	// losing returns a client whose transactions are applied, but whose answers
 	// to them never arrive.
 	losing func() *clientv3.Client
+	// down takes the etcd away, and up brings it back with its data.
+	down, up func()
 	// slack is how much later than it should something may be seen.
 	slack time.Duration
 }
@@ -54,6 +56,7 @@ func contracts() []contract {
 		{name: "a lost answer", run: lostAnswer},
 		{name: "leases expire", run: leasesExpire},
 		{name: "leases are kept alive", run: leasesKept},
+		{name: "leases begin anew behind an outage", run: leasesBehindOutage},
 		{name: "leases are revoked", run: leasesRevoked},
 		{name: "a key changes its lease", run: leaseChanges},
 		{name: "short leases are raised", run: shortLeases},
@@ -82,7 +85,8 @@ func TestRealEtcd(t *testing.T) {
 			c.run(t, etcd{
 				Client: real.Client(t),
 				losing: func() *clientv3.Client { return losingClient(t, real.Endpoints()) },
-				slack:  2 * time.Second,
+				down:   real.StopAll, up: real.StartAll,
+				slack: 2 * time.Second,
 			})
 		})
 	}
@@ -108,7 +112,10 @@ func TestFakeEtcd(t *testing.T) {
 					t.Cleanup(func() { _ = client.Close() })
 					return client
 				}
-				c.run(t, etcd{Client: connect("client"), losing: func() *clientv3.Client { return connect("losing") }})
+				c.run(t, etcd{
+					Client: connect("client"), losing: func() *clientv3.Client { return connect("losing") },
+					down: fake.Down, up: fake.Up,
+				})
 			})
 		})
 	}

@@ -3,6 +3,7 @@ package judge
 import (
 	"context"
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -63,6 +64,13 @@ const (
 	holdMargin = 100 * time.Millisecond
 )
 
+// looks are what the load has read of the hosts' memory under leases that held
+// to the end of the reading. Without any, nothing is known of A, or of L.
+type looks struct {
+	first atomic.Int64 // as soon as the place was known
+	again atomic.Int64 // on leases that were kept
+}
+
 // A reader looks at bytes. One goroutine has it.
 type reader struct {
 	load           *Load
@@ -85,7 +93,12 @@ func (r *reader) check(s sight) {
 			seconds(s.asked), s.id, s.key, s.size, len(s.places), r.load.config.Size)
 		return
 	}
-	if wrong := r.wrong(s); wrong != "" {
+	wrong, looked := r.look(s)
+	if !looked {
+		return
+	}
+	r.load.looks.first.Add(1)
+	if wrong != "" {
 		r.load.seen.add(A, "asked for at %v, %s", seconds(s.asked), wrong)
 	} else if r.rng.IntN(holdEvery) == 0 {
 		select {
@@ -97,28 +110,33 @@ func (r *reader) check(s sight) {
 
 // recheck looks at the bytes of a kept lease once more.
 func (r *reader) recheck(h hold) {
-	if wrong := r.wrong(h.sight); wrong != "" {
+	wrong, looked := r.look(h.sight)
+	if !looked {
+		return
+	}
+	r.load.looks.again.Add(1)
+	if wrong != "" {
 		r.load.seen.add(L, "asked for at %v, right then, and at %v, still under that lease, %s", seconds(h.asked), seconds(r.load.Now()), wrong)
 	}
 }
 
-// wrong says what is wrong with an object's bytes, "" for nothing. What was read
-// after the lease had ended counts for nothing.
-func (r *reader) wrong(s sight) string {
+// look says what is wrong with an object's bytes, "" for nothing. What was read
+// after the lease had ended counts for nothing: then it has not looked.
+func (r *reader) look(s sight) (wrong string, looked bool) {
 	for _, at := range s.places {
-		err := r.load.hosts.Read(at.endpoint, at.address, r.found)
-		wrong := ""
-		switch {
-		case err != nil:
+		if err := r.load.hosts.Read(at.endpoint, at.address, r.found); err != nil {
 			wrong = err.Error()
-		default:
+		} else {
 			wrong = hostmem.Check(r.found, r.scratch, s.id, s.key)
 		}
-		if wrong != "" && s.lease.Valid() {
-			return wrong
+		if !s.lease.Valid() {
+			return "", false
+		}
+		if wrong != "" {
+			return wrong, true
 		}
 	}
-	return ""
+	return "", true
 }
 
 // holdLeases looks at the bytes of kept leases shortly before each ends, until

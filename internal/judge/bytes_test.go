@@ -8,6 +8,7 @@ import (
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/hostmem"
+	"github.com/understudy-store/understudy/journal"
 )
 
 // A bench is a load without a cluster: only its memory and who looks at it.
@@ -104,6 +105,37 @@ func TestBytes(t *testing.T) {
 			}
 			if all := strings.Join(examples, "\n"); !strings.Contains(all, tt.text) || (all == "") != (tt.want == "") {
 				t.Errorf("%q, want %q", all, tt.text)
+			}
+		})
+	}
+}
+
+// Of bytes that nobody has read, under a lease that held, the judge says nothing.
+func TestNobodyHasLooked(t *testing.T) {
+	for name, c := range map[string]struct {
+		lead func(b *bench)
+		a, l bool // were checked
+	}{
+		"nothing was read":                    {func(*bench) {}, false, false},
+		"the lease had ended":                 {func(b *bench) { b.check(b.sight(0)) }, false, false},
+		"read once":                           {func(b *bench) { b.check(b.sight(time.Minute)) }, true, false},
+		"the lease that was kept had ended":   {func(b *bench) { b.recheck(hold{b.sight(0)}) }, false, false},
+		"read at the end of a lease, as well": {func(b *bench) { b.check(b.sight(time.Minute)); b.recheck(hold{b.sight(time.Minute)}) }, true, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := newBench()
+			p := b.reservation()
+			b.write(&p)
+			c.lead(b)
+			b.load.ended = 1
+			v, err := b.load.Judge(t.Context(), nil, nil, journal.Layout{})
+			if err != nil || !v.OK {
+				t.Fatalf("%+v, %v", v, err)
+			}
+			_, a := v.Violations["A"]
+			_, l := v.Violations["L"]
+			if a != c.a || l != c.l || (v.Looks > 0) != c.a || (v.Kept > 0) != c.l {
+				t.Errorf("%+v; A was checked: %t, L: %t", v, c.a, c.l)
 			}
 		})
 	}

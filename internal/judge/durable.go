@@ -13,6 +13,10 @@ import (
 func (h *keyHistory) lost(t *tally) bool {
 	found := false
 	for _, s := range h.steps {
+		if h.lostBeforeItsEnd(s) {
+			t.add(D, "key %s\n  %v\n  and no attempt before can have ended it: neither a removal nor time can have taken it away", h.key, s)
+			found = true
+		}
 		if s.Outcome != OK {
 			continue
 		}
@@ -61,6 +65,17 @@ func (h *keyHistory) lostReservation(start *step) *step {
 		}
 	}
 	return nil
+}
+
+// lostBeforeItsEnd reports whether a PutEnd that was repeated has not found its
+// put, although nothing can have removed that: if an attempt before has ended it,
+// it must be there.
+func (h *keyHistory) lostBeforeItsEnd(s *step) bool {
+	if !s.maybe || s.Call != PutEnd || s.Kind != errs.ObjectNotFound {
+		return false
+	}
+	p := h.puts[s.ID]
+	return p != nil && !h.rules.mayVanish(p, s.End) && !h.rules.mayBeDiscarded(p, s.End) && !h.removedBetween(p.start, s.End)
 }
 
 // premature reports whether a step took what is reserved for readable.

@@ -25,11 +25,12 @@ const (
 
 // judgeJournal reads the journal from the oldest revision that etcd still has to
 // its end: the head must move by one each time, with the records that belong to
-// it, its term must not go back, and no event may be there twice.
-func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout, t *tally) error {
+// it, its term must not go back, and no event may be there twice. It returns how
+// many commits it has read.
+func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout, t *tally) (commits int, err error) {
 	etcd, err := etcdclient.New(endpoints)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = etcd.Close() }()
 	r := &journal.Reader{Client: etcd, Layout: layout, Codec: journal.Codec{
@@ -39,35 +40,35 @@ func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout
 	}}
 	end, err := r.Head(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	if end.Revision == 0 {
-		return nil // nothing was ever written
+		return 0, nil // nothing was ever written
 	}
 	for range compactions {
 		from, err := oldest(ctx, etcd, layout)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		if from.Head.Seq >= end.Head.Seq {
-			return nil // only the end is left
+			return 0, nil // only the end is left
 		}
 		audit := newAudit(end.Head.Seq, from.Head.Term, t)
 		err = r.Read(ctx, from, audit)
 		var broken *journal.BrokenError
 		switch {
 		case errors.Is(err, errAudited):
-			return nil
+			return audit.commits, nil
 		case errors.As(err, &broken) && broken.Reason == journal.ReasonCompacted:
 			continue
 		case errors.As(err, &broken):
 			t.add(D, "the journal behind sequence %d: %v", audit.last, err)
-			return nil
+			return audit.commits, nil
 		default:
-			return fmt.Errorf("reading the journal: %w", err)
+			return 0, fmt.Errorf("reading the journal: %w", err)
 		}
 	}
-	return fmt.Errorf("reading the journal: it was compacted %d times meanwhile", compactions)
+	return 0, fmt.Errorf("reading the journal: it was compacted %d times meanwhile", compactions)
 }
 
 // oldest returns the first position from which the journal can be read.
@@ -113,6 +114,7 @@ var errAudited = errors.New("the journal was read to its end")
 type audit struct {
 	end      metadata.Seq
 	last     metadata.Seq
+	commits  int // that it has seen
 	term     metadata.Term
 	tally    *tally
 	reserved map[metadata.ObjectID]metadata.Seq
@@ -138,6 +140,7 @@ func (a *audit) Changed(string) {}
 // Commit looks at the next commit.
 func (a *audit) Commit(c *metadata.Commit, at journal.Position) error {
 	a.last = c.Seq
+	a.commits++
 	if c.Term < a.term {
 		a.tally.add(F, "commit %d has term %d, behind one of term %d", c.Seq, c.Term, a.term)
 	}

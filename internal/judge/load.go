@@ -33,6 +33,7 @@ type Load struct {
 	limit   *rate.Limiter // nil: as fast as it goes
 	holds   chan hold
 	seen    tally // what was found wrong while it works
+	looks   looks
 
 	ctx      context.Context // of all calls
 	cancel   context.CancelFunc

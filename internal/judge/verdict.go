@@ -26,6 +26,13 @@ type Verdict struct {
 	// Undecided counts keys whose history was too entangled to be decided in
 	// time. Such a verdict is not OK: it says nothing.
 	Undecided int `json:"undecided,omitempty"`
+	// Looks counts how often clients and probes have read bytes under a lease,
+	// Kept the leases under which bytes were read once more at their end. A and L
+	// are checked only if it was done at all.
+	Looks int `json:"looks"`
+	Kept  int `json:"kept"`
+	// Commits counts those of the journal that etcd still had, and that were read.
+	Commits int `json:"commits"`
 }
 
 // Check decides what a history alone can tell: D, X, V and F.
@@ -47,7 +54,9 @@ func judgeHistory(ctx context.Context, history []Record, rules *Rules) (v Verdic
 	t, dead = new(tally), make(graves)
 	t.checked(D, X, V, F)
 	outranked(history, t)
+	givenTwice(history, t)
 	keys := split(history, rules)
+	overdone(history, keys, t)
 	v.Keys = len(keys)
 	for i := range history {
 		if history[i].Call != Mark {
@@ -106,7 +115,12 @@ func (l *Load) Judge(ctx context.Context, nodes []Node, etcd []string, layout jo
 	if err != nil {
 		return Verdict{}, err
 	}
-	t.checked(A, L)
+	if v.Looks = int(l.looks.first.Load()); v.Looks > 0 {
+		t.checked(A)
+	}
+	if v.Kept = int(l.looks.again.Load()); v.Kept > 0 {
+		t.checked(L)
+	}
 	t.addAll(&l.seen)
 	if len(nodes) > 0 {
 		t.checked(S)
@@ -115,9 +129,24 @@ func (l *Load) Judge(ctx context.Context, nodes []Node, etcd []string, layout jo
 		}
 	}
 	if len(etcd) > 0 {
-		if err := judgeJournal(ctx, etcd, layout, t); err != nil {
+		if v.Commits, err = judgeJournal(ctx, etcd, layout, t); err != nil {
 			return Verdict{}, err
 		}
+	}
+	v.conclude(t)
+	return v, nil
+}
+
+// Compare looks at nodes alone, without a load: their digests at one sequence,
+// and the ranges of each.
+//
+// Errors: the context's. That a node does not answer is a violation of S.
+func Compare(ctx context.Context, nodes []Node) (Verdict, error) {
+	var v Verdict
+	t := new(tally)
+	t.checked(A, S)
+	if err := judgeNodes(ctx, nodes, nil, t); err != nil {
+		return Verdict{}, err
 	}
 	v.conclude(t)
 	return v, nil

@@ -1,0 +1,89 @@
+package ctl
+
+import (
+	"context"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/understudy-store/understudy/internal/drill"
+)
+
+// What a report says last.
+func TestConclusions(t *testing.T) {
+	ok := drill.Result{OK: true}
+	skipped := drill.Result{OK: true, Skipped: "why"}
+	stopped := drill.Result{Stopped: true}
+	failed := drill.Result{}
+	for name, c := range map[string]struct {
+		drills []drill.Result
+		want   string
+	}{
+		"all ok":                {[]drill.Result{ok, ok}, "All promises were kept."},
+		"one skipped":           {[]drill.Result{ok, skipped}, "of the 1 drills that could run here"},
+		"all skipped":           {[]drill.Result{skipped}, "Nothing was checked."},
+		"stopped at once":       {[]drill.Result{stopped}, "Stopped before the first verdict."},
+		"stopped in the middle": {[]drill.Result{ok, stopped}, "Stopped before the end."},
+		"one failed":            {[]drill.Result{ok, failed, skipped}, "A DRILL FAILED."},
+		"failed, then stopped":  {[]drill.Result{failed, stopped}, "A DRILL FAILED."},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := drill.Summarize(1, c.drills)
+			var out strings.Builder
+			drillReport(&out, &r)
+			if lines := strings.Split(strings.TrimSpace(out.String()), "\n"); !strings.Contains(lines[len(lines)-1], c.want) {
+				t.Errorf("%q is not last in:\n%s", c.want, out.String())
+			}
+		})
+	}
+}
+
+// A drill that cannot run here has checked nothing.
+func TestSkippedDrill(t *testing.T) {
+	if drill.ControlsBuilt {
+		t.Skip("this build can run all drills")
+	}
+	run(t, "drill", "run", "wall-clocks").want(t, exitOK, "skipped", "Nothing was checked.")
+}
+
+// Ctrl-C in the first seconds of a soak is no failure of a drill.
+func TestSoakStoppedAtOnce(t *testing.T) {
+	b := start(t, "drill", "soak", "--dir", t.TempDir())
+	eventually(t, "it begins", func() bool { return strings.Contains(b.err.String(), "drill 0, soak") })
+	code := b.interrupt()
+	outcome{code, b.out.String(), b.err.String()}.want(t, exitFailed, "Stopped before the first verdict.", "interrupted")
+	if strings.Contains(b.out.String(), "FAILED") {
+		t.Errorf("it says that a drill failed:\n%s", b.out.String())
+	}
+}
+
+// A stopper ends a context when it is told of the second control.
+type stopper struct {
+	told int
+	stop context.CancelFunc
+}
+
+func (s *stopper) Write(p []byte) (int, error) {
+	if strings.HasPrefix(string(p), "without ") {
+		if s.told++; s.told == 2 {
+			s.stop()
+		}
+	}
+	return len(p), nil
+}
+
+// Controls that did not run are not said to have noticed nothing.
+func TestControlsStopWithTheirContext(t *testing.T) {
+	ctx, stop := context.WithCancel(t.Context())
+	w := &stopper{stop: stop}
+	cmd := &cobra.Command{}
+	cmd.SetOut(io.Discard)
+	cmd.SetErr(w)
+	// Options that are refused, so that no control takes a while.
+	list, ok := allControls(ctx, cmd, drill.Options{SessionTTL: 1})
+	if len(list) != 1 || ok || w.told != 2 {
+		t.Errorf("%d controls have ended, %d had begun, ok %t", len(list), w.told, ok)
+	}
+}

@@ -1,0 +1,58 @@
+package drill
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/understudy-store/understudy/errs"
+)
+
+// A node that ends by itself fails the drill: one that is missed at the end, and
+// one that the drill would have killed anyway.
+func TestCrashes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts clusters")
+	}
+	type crash func(ctx context.Context, e *Env, primary, standby *node) error
+	for name, crash := range map[string]crash{
+		"a standby, to the end": func(_ context.Context, _ *Env, _, standby *node) error {
+			standby.Node.Kill() // stands for a panic
+			return nil
+		},
+		"the primary, before it is killed": func(ctx context.Context, e *Env, primary, _ *node) error {
+			primary.Node.Kill()
+			primary.Kill()
+			return e.restart(ctx, primary)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := Drill{Name: "crash", Promises: []string{"D", "S"}, run: func(ctx context.Context, e *Env) error {
+				return e.episode(ctx, episode{shape: shape{nodes: 3}, work: &work{}}, func(ctx context.Context) error {
+					primary, _, standby, err := e.readyPair(ctx)
+					if err != nil {
+						return err
+					}
+					return crash(ctx, e, primary, standby)
+				})
+			}}
+			r := Run(t.Context(), d, Options{Short: true, Dir: t.TempDir()})
+			if r.Error != "" || r.broken() || r.OK || !slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Name == "no crash" && !c.OK }) {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// Errors that a client may take for the end of a call.
+func TestFinalErrors(t *testing.T) {
+	for kind, want := range map[errs.Kind]bool{
+		errs.OK: false, errs.Unavailable: false, errs.NotLeader: false, errs.Unresolved: false, errs.NoAvailableHandle: false,
+		errs.ObjectNotFound: false, errs.ObjectExists: false, errs.ObjectHasLease: false, errs.ReplicaNotReady: false,
+		errs.Internal: true, errs.InvalidParams: true, errs.NotSupported: true,
+	} {
+		if got := final(kind); got != want {
+			t.Errorf("%v is final: %t", kind, got)
+		}
+	}
+}

@@ -1,0 +1,18 @@
+package drill
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+)
+
+// A folder for data and logs that nobody has made is no failed drill.
+func TestFolderIsMade(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "folder")
+	for range 2 {
+		r := Run(t.Context(), Drill{Name: "d", run: func(context.Context, *Env) error { return nil }}, Options{Dir: dir})
+		if !r.OK {
+			t.Errorf("%s: %s", dir, r.Error)
+		}
+	}
+}
