@@ -6,6 +6,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -15,7 +16,8 @@ import (
 
 // The drills in which etcd fails, or the way to it.
 
-// killEtcdLeader kills the leader of three members again and again.
+// killEtcdLeader kills the leader of three members again and again, and stops a
+// follower for a while.
 func killEtcdLeader(ctx context.Context, e *Env) error {
 	ttl := max(e.SessionTTL, 5*time.Second) // etcd itself needs one to two seconds to elect
 	return e.rounds(ctx, episode{shape: shape{etcd: 3, sessionTTL: ttl}, work: &work{}}, func(ctx context.Context) error {
@@ -60,8 +62,53 @@ func killEtcdLeader(ctx context.Context, e *Env) error {
 		}
 		e.did("SIGKILL of the etcd leader %s; etcd answers after %v%s; clients had no answer for %d ms; term %d, before %d",
 			leader.name, away.Round(time.Millisecond), judged, outage.Milliseconds(), now, term)
-		return e.cluster.startMembers(ctx, leader)
+		if err := e.cluster.startMembers(ctx, leader); err != nil {
+			return err
+		}
+		return e.hangEtcdFollower(ctx, now, ttl)
 	})
+}
+
+// hangTimeout is more than a member that hangs may cost: the patience with it,
+// and the first answer of another one.
+const hangTimeout = 3 * time.Second
+
+// hangEtcdFollower stops a member that does not lead, the one that nodes use if
+// possible, for longer than a session: its connections stay open, and nobody
+// answers on them. It must cost no more than a moment.
+func (e *Env) hangEtcdFollower(ctx context.Context, term uint64, ttl time.Duration) error {
+	leader, err := e.cluster.etcdLeader(ctx)
+	if err != nil {
+		return err
+	}
+	hung := e.cluster.members[0]
+	if hung == leader {
+		hung = e.cluster.members[1]
+	}
+	if err := e.letWork(ctx); err != nil {
+		return err
+	}
+	e.load.Mark("SIGSTOP of " + hung.name)
+	since := e.load.Now()
+	if err := hung.process.Signal(syscall.SIGSTOP); err != nil {
+		return err
+	}
+	err = wait(ctx, ttl+ttl/2)
+	if err := hung.process.Signal(syscall.SIGCONT); err != nil {
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	outage := e.load.Outage(since)
+	_, now, err := e.cluster.primary(ctx, 0)
+	if err != nil {
+		return err
+	}
+	e.result.check("no failover", now == term, "the term was %d and is %d: an etcd follower hung", term, now)
+	e.result.check("a hung follower", outage < hangTimeout, "clients had no answer for %v while the etcd follower %s hung, at most %v are expected", outage, hung.name, hangTimeout)
+	e.did("SIGSTOP of the etcd follower %s; clients had no answer for %d ms; term %d", hung.name, outage.Milliseconds(), now)
+	return nil
 }
 
 // etcdLeader returns the member that leads, by the members' own word.

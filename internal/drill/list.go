@@ -13,7 +13,7 @@ func All() []Drill {
 		d(3, "stopped-primary", "F X A V", 3, true, stopPrimary, "SIGSTOP of the primary for three times its session, then SIGCONT"),
 		d(4, "primary-without-etcd", "F D X A V", 6, true, partPrimaryFromEtcd, "the primary loses etcd, at once or by and by; clients still reach it"),
 		d(5, "primary-without-clients", "D X A V", 2, false, partPrimaryFromClients, "the primary is cut off from clients and peers only"),
-		d(6, "etcd-leader", "D X A V", 6, false, killEtcdLeader, "SIGKILL of the leader of three etcd members"),
+		d(6, "etcd-leader", "D X A V", 6, false, killEtcdLeader, "SIGKILL of the leader of three etcd members, SIGSTOP of a follower"),
 		d(7, "etcd-outage", "D F X A V", 1, true, stopAllOfEtcd, "all of etcd is gone for 30 s"),
 		d(8, "slow-etcd", "B D X A V", 1, false, slowEtcd, "answers of etcd take 2 s for a minute"),
 		d(9, "lost-answer", "D X A V", 10, true, loseAnswer, "etcd applies a commit and its answer is lost"),
