@@ -33,7 +33,9 @@ const livenessTick = time.Second
 //     have ended;
 //   - of several clients all silent, and nobody else calling, what goes beyond
 //     half a TTL: that this node was cut off is more likely than that all hosts
-//     died at once. As long as nobody calls, nobody is led to a dead one.
+//     died at once. As long as nobody calls, nobody is led to a dead one. When it
+//     is over, all have a full TTL to come back, as in a new term: it may be cut
+//     off again before they have.
 type Liveness struct {
 	ttl   time.Duration
 	clock clock.Clock
@@ -158,7 +160,7 @@ func (l *Liveness) lost(now tick) time.Duration {
 	}
 	quiet := now.at - l.called - l.ttl/2
 	if l.alone = len(l.clients) > 1 && quiet > 0; l.alone {
-		lost = max(lost, min(since, quiet))
+		lost = max(lost, l.ttl)
 	}
 	return lost
 }

@@ -80,8 +80,8 @@ func TestFencedTimeDoesNotExpireClients(t *testing.T) {
 }
 
 // Of several clients that are all silent none expires: this node may be cut off.
-// As soon as anybody calls, those that are silent have what is left of their
-// time.
+// As soon as anybody calls, those that are silent have a full TTL to come back,
+// also if this node is cut off once more before they have.
 func TestClientsDoNotAllDieAtOnce(t *testing.T) {
 	now, calls := time.Duration(0), int64(0)
 	l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
@@ -96,12 +96,19 @@ func TestClientsDoNotAllDieAtOnce(t *testing.T) {
 			t.Fatalf("at %v: %d expired, alone %t", now, len(silent), alone)
 		}
 	}
-	for left := 1; left <= 5; left++ {
-		calls++ // of somebody who lends no memory
+	calls++ // of somebody who lends no memory; and then nobody can again
+	for range 60 {
+		now += time.Second
+		if silent, _ := l.expire(tick{now, true, calls}); len(silent) != 0 {
+			t.Fatalf("at %v, cut off for the second time: %d expired", now, len(silent))
+		}
+	}
+	for after := 1; after <= 10; after++ {
+		calls++
 		now += time.Second
 		silent, alone := l.expire(tick{now, true, calls})
-		if want := left / 5 * 2; len(silent) != want || alone {
-			t.Fatalf("%d s after the first call: %d expired, want %d; alone %t", left, len(silent), want, alone)
+		if want := after / 10 * 2; len(silent) != want || alone {
+			t.Fatalf("%d s after the first call: %d expired, want %d; alone %t", after, len(silent), want, alone)
 		}
 	}
 }
