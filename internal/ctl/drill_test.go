@@ -40,14 +40,6 @@ func TestConclusions(t *testing.T) {
 	}
 }
 
-// A drill that cannot run here has checked nothing.
-func TestSkippedDrill(t *testing.T) {
-	if drill.ControlsBuilt {
-		t.Skip("this build can run all drills")
-	}
-	run(t, "drill", "run", "wall-clocks").want(t, exitOK, "skipped", "Nothing was checked.")
-}
-
 // Ctrl-C in the first seconds of a soak is no failure of a drill.
 func TestSoakStoppedAtOnce(t *testing.T) {
 	b := start(t, "drill", "soak", "--dir", t.TempDir())

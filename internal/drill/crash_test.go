@@ -11,9 +11,6 @@ import (
 // A node that ends by itself fails the drill: one that is missed at the end, and
 // one that the drill would have killed anyway.
 func TestCrashes(t *testing.T) {
-	if testing.Short() {
-		t.Skip("starts clusters")
-	}
 	type crash func(ctx context.Context, e *Env, primary, standby *node) error
 	for name, crash := range map[string]crash{
 		"a standby, to the end": func(_ context.Context, _ *Env, _, standby *node) error {
