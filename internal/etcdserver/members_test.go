@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/understudy-store/understudy/internal/etcdserver"
 )
 
@@ -29,6 +31,7 @@ func refused(t *testing.T, cfg etcdserver.Config, says ...string) {
 // pairOfMembers starts a cluster of two.
 func pairOfMembers(t *testing.T) (configs [2]etcdserver.Config, members [2]*etcdserver.Server) {
 	t.Helper()
+	leftByEtcd(t)
 	cluster := map[string]string{"a": unusedAddress(t), "b": unusedAddress(t)}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
@@ -48,6 +51,24 @@ func pairOfMembers(t *testing.T) (configs [2]etcdserver.Config, members [2]*etcd
 		}
 	}
 	return configs, members
+}
+
+// leftByEtcd waits at the end of the test for the connections over which etcd
+// asked other members whether this one is new: it keeps them when it closes or
+// does not start, and the listener at their other end gives them up after
+// rafthttp.ConnReadTimeout, 5 s.
+func leftByEtcd(t *testing.T) {
+	t.Helper()
+	before := goleak.IgnoreCurrent()
+	t.Cleanup(func() {
+		var leak error
+		for end := time.Now().Add(15 * time.Second); time.Now().Before(end); {
+			if leak = goleak.Find(before); leak == nil {
+				return
+			}
+		}
+		t.Error(leak)
+	})
 }
 
 func unusedAddress(t *testing.T) string {
