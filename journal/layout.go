@@ -96,6 +96,18 @@ type Head struct {
 	Heir string `json:"heir,omitempty"`
 }
 
+// Lag is how far a state at a position is behind, in commits and in cluster
+// time. The time is 0 if nothing was applied to the state yet: it has none.
+func (h Head) Lag(at metadata.Position) (entries uint64, behind time.Duration) {
+	if h.Seq <= at.Seq {
+		return 0, 0
+	}
+	if at.Seq > 0 {
+		behind = max(0, h.Time.Sub(at.Time))
+	}
+	return uint64(h.Seq - at.Seq), behind
+}
+
 func (h Head) encode() (string, error) {
 	b, err := json.Marshal(h)
 	return string(b), err

@@ -179,3 +179,22 @@ func TestCompactorKeepsTheHistoryShort(t *testing.T) {
 		})
 	}
 }
+
+func TestLag(t *testing.T) {
+	head := journal.Head{Seq: 9, Time: 5_000}
+	for name, c := range map[string]struct {
+		at      metadata.Position
+		entries uint64
+		behind  time.Duration
+	}{
+		"behind":       {metadata.Position{Seq: 7, Time: 3_500}, 2, 1500 * time.Millisecond},
+		"at the head":  {metadata.Position{Seq: 9, Time: 5_000}, 0, 0},
+		"further":      {metadata.Position{Seq: 10, Time: 6_000}, 0, 0},
+		"a later time": {metadata.Position{Seq: 8, Time: 5_001}, 1, 0},
+		"no state":     {metadata.Position{}, 9, 0},
+	} {
+		if entries, behind := head.Lag(c.at); entries != c.entries || behind != c.behind {
+			t.Errorf("%s: %d commits, %v; want %d, %v", name, entries, behind, c.entries, c.behind)
+		}
+	}
+}

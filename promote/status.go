@@ -82,9 +82,9 @@ func (n *Node) self(ctx context.Context) NodeInfo {
 		return s.Self
 	}
 	reader := &journal.Reader{Client: n.Client, Layout: n.Layout}
-	if head, err := reader.Head(ctx); err == nil && head.Head.Seq > s.Self.Applied {
-		s.Self.Lag = uint64(head.Head.Seq - s.Self.Applied)
-		s.Self.LagMillis = int64(head.Head.Time - s.Position.Time)
+	if head, err := reader.Head(ctx); err == nil {
+		entries, behind := head.Head.Lag(s.Position)
+		s.Self.Lag, s.Self.LagMillis = entries, behind.Milliseconds()
 	}
 	return s.Self
 }

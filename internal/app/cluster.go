@@ -144,9 +144,8 @@ func (n *clusterNode) Status(ctx context.Context) (rpc.Status, error) {
 		head = v.head.Head
 	}
 	st.Journal.Committed, st.Journal.HeadTerm = head.Seq, head.Term
-	if at := st.State.Position; v.headErr == nil && head.Seq > at.Seq {
-		st.Node.LagEntries = uint64(head.Seq - at.Seq)
-		st.Node.LagTime = head.Time.Sub(at.Time)
+	if v.headErr == nil {
+		st.Node.LagEntries, st.Node.LagTime = head.Lag(st.State.Position)
 	}
 	if v.nodesErr == nil {
 		st.Nodes = n.nodeInfos(v.nodes, st.Node)

@@ -82,11 +82,10 @@ func (m *Metrics) pollLag(ctx context.Context, status promote.Status) {
 		}
 		lag.head = at.Head
 		own := m.src.Status().Position
-		// Without a state there is nothing that lags; its time would be the age of
-		// the cluster.
+		// Without a state there is nothing that lags.
 		lag.lagKnown = own.Seq > 0
-		if at.Head.Seq > own.Seq && lag.lagKnown {
-			lag.lagEntries, lag.lagTime = uint64(at.Head.Seq-own.Seq), at.Head.Time.Sub(own.Time)
+		if lag.lagKnown {
+			lag.lagEntries, lag.lagTime = at.Head.Lag(own)
 		}
 	}
 	m.polls.mu.Lock()
