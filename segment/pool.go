@@ -106,11 +106,11 @@ func (g group) compare(name string) int {
 func (p *Pool) Names() int { return len(*p.groups.Load()) }
 
 // CouldHold reports whether an object of a size could have so many replicas if
-// all memory were free: there are as many names, and a segment as large.
+// all memory were free: there are as many names, and a segment that can take it.
 func (p *Pool) CouldHold(size uint64, replicas int) bool {
 	groups := *p.groups.Load()
 	return len(groups) >= replicas && slices.ContainsFunc(groups, func(g group) bool {
-		return slices.ContainsFunc(g.segments, func(s *Segment) bool { return s.Capacity() >= size })
+		return slices.ContainsFunc(g.segments, func(s *Segment) bool { return s.largest >= size })
 	})
 }
 
@@ -124,7 +124,7 @@ func (p *Pool) Allocate(dst []Placement, req Request) []Placement {
 	}
 	a := attempt{pool: p, groups: groups, req: req, dst: dst, first: len(dst)}
 	for _, name := range req.Preferred {
-		if a.done() {
+		if a.placed() {
 			break
 		}
 		if at, found := slices.BinarySearchFunc(groups, name, group.compare); found {
@@ -155,9 +155,9 @@ type attempt struct {
 	probes int
 }
 
-func (a *attempt) done() bool {
-	return len(a.dst)-a.first >= a.req.Replicas || a.probes >= maxProbes
-}
+func (a *attempt) placed() bool { return len(a.dst)-a.first >= a.req.Replicas }
+
+func (a *attempt) done() bool { return a.placed() || a.probes >= maxProbes }
 
 // try takes a range in one segment of the group, unless the object has a
 // replica under that name already. All segments of a name are one probe: a host

@@ -1,6 +1,7 @@
 package segment
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -187,6 +188,48 @@ func TestManyPreferredNames(t *testing.T) {
 	}
 	if found != 50 {
 		t.Errorf("%d of 50 found room", found)
+	}
+}
+
+// However many names a put prefers, they are all tried.
+func TestLastOfManyPreferredNames(t *testing.T) {
+	p := NewPool(Random, nil)
+	var preferred []string
+	for i := range Number(2 * maxProbes) {
+		s := mount(t, p, i+1, fmt.Sprint("full", i), 1024)
+		fill(s)
+		preferred = append(preferred, s.Name)
+	}
+	mount(t, p, 1000, "roomy", 1<<20)
+	mount(t, p, 1001, "wanted", 1<<20)
+	for range 50 {
+		got := p.Allocate(nil, Request{Size: 1024, Replicas: 1, Preferred: append(preferred, "wanted")})
+		if len(got) != 1 || got[0].Segment.Name != "wanted" {
+			t.Fatalf("placed on %v", names(got))
+		}
+	}
+}
+
+// Free space is kept by size class, rounded down, and a request is rounded up: the
+// last part of a segment may be too small for a class.
+func TestCouldHold(t *testing.T) {
+	for _, c := range []struct{ segment, fits uint64 }{
+		{1_000_000, 983_040}, {95 << 20, 88 << 20}, {25 << 30, 24 << 30}, {1 << 20, 1 << 20},
+	} {
+		p := NewPool(Random, nil)
+		mount(t, p, 1, "a", c.segment)
+		for _, size := range []uint64{c.fits, c.fits + 1} {
+			could := p.CouldHold(size, 1)
+			placed := p.Allocate(nil, Request{Size: size, Replicas: 1})
+			if fits := size == c.fits; could != fits || (len(placed) == 1) != fits {
+				t.Errorf("%d bytes in a segment of %d: could hold %v, placed %d", size, c.segment, could, len(placed))
+			}
+			for _, p := range placed {
+				if err := p.Segment.Free(p.Range); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
 	}
 }
 

@@ -88,13 +88,14 @@ type Segment struct {
 
 	busy     atomic.Uint64 // bytes in allocated ranges
 	capacity uint64        // bytes that can be allocated
+	largest  uint64        // bytes of the largest object that fits when all is free
 	gone     atomic.Bool   // unmounted
 }
 
 // New returns a mounted segment, all free.
 func New(spec Spec, number Number) *Segment {
 	a := NewAllocator(spec.Size)
-	return &Segment{Spec: spec, Number: number, allocator: a, capacity: a.Bytes(a.Capacity())}
+	return &Segment{Spec: spec, Number: number, allocator: a, capacity: a.Bytes(a.Capacity()), largest: a.LargestFree()}
 }
 
 // Allocate takes a range for size bytes, or reports false.

@@ -31,11 +31,12 @@ const livenessTick = time.Second
 //   - how late a tick comes, because the process was stopped or starved;
 //   - a tick at which this node may not answer, because its session with etcd may
 //     have ended;
-//   - of several clients all silent, and nobody else calling, what goes beyond
-//     half a TTL: that this node was cut off is more likely than that all hosts
-//     died at once. As long as nobody calls, nobody is led to a dead one. When it
-//     is over, all have a full TTL to come back, as in a new term: it may be cut
-//     off again before they have.
+//   - of several clients all silent, and nobody else calling, a silence that goes
+//     beyond half a TTL, all of it: that this node was cut off is more likely than
+//     that all hosts died at once. As long as nobody calls, nobody is led to a
+//     dead one. When it is over, they have about a TTL to come back, also if this
+//     node is cut off again before they have; each call of somebody else's costs
+//     them a tick, so those that are dead expire in the end.
 type Liveness struct {
 	ttl   time.Duration
 	clock clock.Clock
@@ -158,9 +159,13 @@ func (l *Liveness) lost(now tick) time.Duration {
 	if now.calls != l.last.calls {
 		l.called = now.at
 	}
-	quiet := now.at - l.called - l.ttl/2
-	if l.alone = len(l.clients) > 1 && quiet > 0; l.alone {
-		lost = max(lost, l.ttl)
+	silence, before := now.at-l.called, l.alone
+	l.alone = len(l.clients) > 1 && silence > l.ttl/2
+	switch {
+	case l.alone && before:
+		return since
+	case l.alone: // nor does what has passed of it count
+		return lost + silence
 	}
 	return lost
 }

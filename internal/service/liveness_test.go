@@ -80,8 +80,9 @@ func TestFencedTimeDoesNotExpireClients(t *testing.T) {
 }
 
 // Of several clients that are all silent none expires: this node may be cut off.
-// As soon as anybody calls, those that are silent have a full TTL to come back,
-// also if this node is cut off once more before they have.
+// As soon as anybody calls, those that are silent have a TTL to come back, less
+// the ticks that somebody called in, also if this node is cut off once more before
+// they have.
 func TestClientsDoNotAllDieAtOnce(t *testing.T) {
 	now, calls := time.Duration(0), int64(0)
 	l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
@@ -107,8 +108,39 @@ func TestClientsDoNotAllDieAtOnce(t *testing.T) {
 		calls++
 		now += time.Second
 		silent, alone := l.expire(tick{now, true, calls})
-		if want := after / 10 * 2; len(silent) != want || alone {
+		want := 0
+		if after == 9 { // the tenth tick with a call
+			want = 2
+		}
+		if len(silent) != want || alone {
 			t.Fatalf("%d s after the first call: %d expired, want %d; alone %t", after, len(silent), want, alone)
+		}
+	}
+}
+
+// Owners that died are noticed also if the rest of the fleet hardly ever calls:
+// else readers would be led to them for ever.
+func TestDeadClientsExpireUnderRareCalls(t *testing.T) {
+	const ttl = 10 * time.Second
+	for _, every := range []int{1, 5, 6, 8, 60} {
+		now, calls := time.Duration(0), int64(0)
+		l := NewLiveness(ttl, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+		for i := range 3 {
+			if err := l.Add(segment.ClientID{byte(1 + i)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		expired := 0
+		for expired == 0 && calls <= 10 {
+			now += time.Second
+			if int(now/time.Second)%every == 0 {
+				calls++
+			}
+			silent, _ := l.expire(tick{now, true, calls})
+			expired = len(silent)
+		}
+		if expired != 3 || now < ttl {
+			t.Errorf("a call every %d s: %d of 3 expired after %v and %d calls", every, expired, now, calls)
 		}
 	}
 }
