@@ -96,6 +96,11 @@ type Head struct {
 	Heir string `json:"heir,omitempty"`
 }
 
+// After reports whether this head is of a later commit than another.
+func (h Head) After(other Head) bool {
+	return h.Term > other.Term || h.Term == other.Term && h.Seq > other.Seq
+}
+
 // Lag is how far a state at a position is behind, in commits and in cluster
 // time. The time is 0 if nothing was applied to the state yet: it has none.
 func (h Head) Lag(at metadata.Position) (entries uint64, behind time.Duration) {

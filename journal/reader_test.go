@@ -180,6 +180,18 @@ func TestCompactorKeepsTheHistoryShort(t *testing.T) {
 	}
 }
 
+func TestAfter(t *testing.T) {
+	head := journal.Head{Term: 3, Seq: 100}
+	for other, want := range map[journal.Head]bool{
+		{Term: 3, Seq: 99}: true, {Term: 3, Seq: 100}: false, {Term: 3, Seq: 101}: false,
+		{Term: 4, Seq: 2}: false, {Term: 2, Seq: 200}: true, {}: true,
+	} {
+		if head.After(other) != want {
+			t.Errorf("%v after %v: %v", head, other, !want)
+		}
+	}
+}
+
 func TestLag(t *testing.T) {
 	head := journal.Head{Seq: 9, Time: 5_000}
 	for name, c := range map[string]struct {

@@ -140,7 +140,7 @@ func (n *clusterNode) Status(ctx context.Context) (rpc.Status, error) {
 	}
 	head := s.Head
 	// etcd's word counts, unless this node has come further in the term meanwhile.
-	if v.headErr == nil && (v.head.Head.Seq > head.Seq || v.head.Head.Term != head.Term) {
+	if v.headErr == nil && v.head.Head.After(head) {
 		head = v.head.Head
 	}
 	st.Journal.Committed, st.Journal.HeadTerm = head.Seq, head.Term

@@ -153,8 +153,8 @@ func notes(w io.Writer, warnings []warningResult) {
 }
 
 func (n *nodeResult) lag() string {
-	if n.LagEntries == 0 {
-		return "0"
+	if n.LagEntries == 0 || n.LagMillis == 0 { // a node without a state has no time
+		return count(n.LagEntries)
 	}
 	return fmt.Sprintf("%s (%v)", count(n.LagEntries), millis(int64(n.LagMillis)))
 }
