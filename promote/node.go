@@ -189,12 +189,10 @@ func (n *Node) stand(ctx context.Context, store *metadata.Store, at journal.Posi
 	f := follower.New(c, store, at)
 	n.setFollower(f)
 	following, stop := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = f.Run(following)
-	}()
-	defer func() { stop(); <-ended }()
+	var running sync.WaitGroup
+	running.Go(func() { _ = f.Run(following) })
+	running.Go(func() { n.space.watch(following) })
+	defer func() { stop(); running.Wait() }()
 
 	begun := n.Clock()
 	for {
@@ -210,7 +208,7 @@ func (n *Node) stand(ctx context.Context, store *metadata.Store, at journal.Posi
 			}
 		case c != nil:
 			stop()
-			<-ended
+			running.Wait()
 			if !c.empty {
 				c.store, _ = f.State()
 			}

@@ -208,14 +208,19 @@ func (n *node) put(keys ...string) {
 	ctx := n.net.t.Context()
 	m := n.master.Load()
 	for _, key := range keys {
-		p := service.PutStart{Tenant: "default", Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
-		if _, err := m.PutStart(ctx, p, service.PutItem{Key: key, Size: 100}); err != nil {
+		if err := n.putStart(ctx, key); err != nil {
 			n.net.t.Fatalf("put start of %s: %v", key, err)
 		}
 		if err := m.PutEnd(ctx, service.PutUpdate{Tenant: "default", Client: segment.ClientID{1}, Selector: metadata.SelectMemory}, service.PutRef{Key: key}); err != nil {
 			n.net.t.Fatalf("put end of %s: %v", key, err)
 		}
 	}
+}
+
+func (n *node) putStart(ctx context.Context, key string) error {
+	p := service.PutStart{Tenant: "default", Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
+	_, err := n.master.Load().PutStart(ctx, p, service.PutItem{Key: key, Size: 100})
+	return err
 }
 
 func (n *node) get(key string) error {

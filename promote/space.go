@@ -2,16 +2,20 @@ package promote
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 )
 
-// A reclaimer makes space in an embedded etcd that is full while nobody is
-// elected. A primary makes space by itself, but registering and standing for
-// election are writes, too: nobody could become one. Safe for concurrent use.
+// A reclaimer makes space in an embedded etcd that is full while its own node is
+// not the primary, which makes space by itself. Without it nobody could register
+// or stand for election, which are writes, too, and a primary elsewhere, which may
+// not defragment this etcd, would be refused every commit. Safe for concurrent use.
 type reclaimer struct {
 	node  *Node
 	clock clock.Clock
@@ -28,22 +32,55 @@ func newReclaimer(n *Node) *reclaimer {
 }
 
 // reclaimEvery is the pause between two attempts, each of which copies etcd's
-// database.
+// database, and between two looks at the alarm.
 const reclaimEvery = 2 * time.Second
+
+// watch makes space also when only other nodes are refused a write, until the
+// context ends.
+func (r *reclaimer) watch(ctx context.Context) {
+	if !r.ours() {
+		return
+	}
+	tick := time.NewTicker(reclaimEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if r.full(ctx) {
+			r.reclaim(ctx)
+		}
+	}
+}
+
+// ours reports whether making space is this node's to do.
+func (r *reclaimer) ours() bool { return r.node.OwnsEtcd && r.node.Compact }
+
+// full reports whether etcd is known to have no space.
+func (r *reclaimer) full(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	list, err := r.node.Client.AlarmList(ctx)
+	return err == nil && slices.ContainsFunc(list.Alarms, func(a *etcdserverpb.AlarmMember) bool {
+		return a.Alarm == etcdserverpb.AlarmType_NOSPACE
+	})
+}
 
 // reclaim makes space if that is this node's to do. Errors are logged; the
 // caller tries again what was refused, and with it this.
 func (r *reclaimer) reclaim(ctx context.Context) {
-	n := r.node
-	if !n.OwnsEtcd || !n.Compact {
+	if !r.ours() {
 		return
 	}
+	n := r.node
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.clock() < r.after {
 		return
 	}
-	if _, there, err := readLeader(ctx, n.Client, n.Layout); err != nil || there {
+	if l, there, err := readLeader(ctx, n.Client, n.Layout); err != nil || there && l.NodeID == n.ID {
 		return
 	}
 	if err := r.compactor.MakeSpace(ctx); err != nil && ctx.Err() == nil {

@@ -2,11 +2,13 @@ package promote_test
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -65,4 +67,73 @@ func TestStartOnAFullExternalEtcd(t *testing.T) {
 	case <-ctx.Done():
 		t.Error("it goes on for ever")
 	}
+}
+
+// A node whose own etcd is full makes space also while another node leads, which
+// may not: after a handover to it, and when its own process starts again.
+func TestFullEtcdOfAnotherNodeThanThePrimary(t *testing.T) {
+	t.Run("after a handover", func(t *testing.T) {
+		etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
+		w := newCluster(t, etcd)
+		a := w.start("a", owner)
+		w.serving(a).mount()
+		a.put("k")
+		b := w.start("b")
+		w.promotable(b)
+		waitFor(t, "the handover", func() bool { _, _, err := a.Handover(t.Context(), 0, "b"); return err == nil })
+		w.serving(b)
+		w.promotable(a)
+		etcd.FillQuota(t)
+		b.putsAgain()
+	})
+	t.Run("at its start", func(t *testing.T) {
+		etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
+		w := newCluster(t, etcd)
+		b := w.start("b")
+		w.serving(b).mount()
+		etcd.FillQuota(t)
+		w.start("a", owner)
+		b.putsAgain()
+	})
+}
+
+// putsAgain waits until a put succeeds, as a client would that tries again.
+func (n *node) putsAgain() {
+	n.net.t.Helper()
+	waitFor(n.net.t, "a put that succeeds", func() bool {
+		ctx, cancel := context.WithTimeout(n.net.t.Context(), time.Second)
+		defer cancel()
+		return n.putStart(ctx, "after") == nil
+	})
+}
+
+// The node whose own etcd is full cannot lead itself, since it has no complete
+// state: it makes space for the one that can.
+func TestTakeoverOnAFullEtcdByAnotherNodeThanItsOwner(t *testing.T) {
+	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
+	w := newCluster(t, etcd)
+	a := w.start("a", func(c *promote.Config) { c.Compact = false })
+	w.serving(a).mount()
+	a.put(keys("k", 20)...)
+	b := w.start("b")
+	w.promotable(b)
+	w.start("c", owner, func(c *promote.Config) { c.Peers = noSnapshots{w} })
+	waitFor(t, "three nodes", func() bool { list, err := a.Nodes(t.Context()); return err == nil && len(list) == 3 })
+	w.equal(a, b)
+	etcd.FillQuota(t)
+	a.wire.cut()
+	w.serving(b).put("after")
+	for _, key := range keys("k", 20) {
+		if err := b.get(key); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	a.wire.heal()
+}
+
+// noSnapshots are peers of which none is to be had.
+type noSnapshots struct{ promote.Peers }
+
+func (noSnapshots) Fetch(context.Context, string, func([]byte) error) (journal.Position, error) {
+	return journal.Position{}, errors.New("test: no snapshot is to be had")
 }
