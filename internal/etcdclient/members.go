@@ -16,9 +16,10 @@ import (
 
 // How long a member may take for an answer before the others are asked whether
 // they are quicker. An attempt of a keepalive lasts half a session, which may be
-// 2 s.
+// 2 s; one of another call lasts 3 s, which must not be over before.
 const (
 	patience          = time.Second
+	mostPatience      = 2500 * time.Millisecond
 	keepAlivePatience = 500 * time.Millisecond
 )
 
@@ -31,7 +32,9 @@ const probeTimeout = 2 * time.Second
 //
 // A member that is left keeps its calls until the next one has answered. Then
 // its connections are closed, and with them the calls fail and the watches begin
-// anew elsewhere.
+// anew elsewhere. Where all members take long for a write that would cut off each
+// attempt in turn, so patience doubles with each call that it is lost with, until
+// a write is quick.
 type members struct {
 	all    []string
 	client *clientv3.Client
@@ -40,6 +43,9 @@ type members struct {
 	at     int        // index of the member in use
 	moving bool
 	conns  map[*conn]struct{} // open, to any member
+	// patience is how long a call other than a keepalive may take; zero for the
+	// least.
+	patience time.Duration
 }
 
 // options are for the client whose members these are.
@@ -148,6 +154,26 @@ func (m *members) await(patience time.Duration) (stop func() bool, at int) {
 	return time.AfterFunc(patience, func() { m.leave(at) }).Stop, at
 }
 
+// patient returns how long a call may take.
+func (m *members) patient() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return max(patience, m.patience)
+}
+
+// learn takes note of how long a call took that was waited for with some
+// patience. A quick read says little: only a write waits for disks.
+func (m *members) learn(took, waited time.Duration, write, answered bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	switch {
+	case took >= waited:
+		m.patience = max(m.patience, min(2*waited, mostPatience))
+	case write && answered && took < patience:
+		m.patience = patience
+	}
+}
+
 // failed leaves a member that says it cannot serve, or that cannot be reached.
 func (m *members) failed(at int, err error) {
 	if status.Code(err) == codes.Unavailable {
@@ -159,9 +185,11 @@ func (m *members) unary(ctx context.Context, method string, req, reply any, cc *
 	if cc != m.client.ActiveConnection() || !strings.HasPrefix(method, "/etcdserverpb.KV/") && !strings.HasPrefix(method, "/etcdserverpb.Lease/") {
 		return invoke(ctx, method, req, reply, cc, opts...) // to a given member, or one that may take long
 	}
-	stop, at := m.await(patience)
+	waits, begun := m.patient(), time.Now()
+	stop, at := m.await(waits)
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	stop()
+	m.learn(time.Since(begun), waits, !strings.HasSuffix(method, "/Range"), err == nil)
 	m.failed(at, err)
 	return err
 }
