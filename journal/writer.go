@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -70,12 +71,30 @@ type Writer struct {
 	WriterConfig
 	last metadata.Position // of the store
 	time metadata.Time     // of the last commit
+
+	newest atomic.Pointer[chan struct{}] // closed at the end of the newest commit
 }
 
 // NewWriter returns a writer that goes on from where the store stands.
 func NewWriter(c WriterConfig) *Writer {
 	p := c.Store.Position()
 	return &Writer{WriterConfig: c, last: p, time: p.Time}
+}
+
+// Settled waits for the end of the commit that is under way, if there is one. It
+// lasts as long as etcd does not say what became of the commit. It fails with the
+// context's error. Safe for concurrent use.
+func (w *Writer) Settled(ctx context.Context) error {
+	commit := w.newest.Load()
+	if commit == nil {
+		return nil
+	}
+	select {
+	case <-*commit:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // Commit commits and applies changes, while Run is not running.
@@ -138,6 +157,9 @@ func (w *Writer) Next() Head {
 // commit writes one commit, applies it and tells the callers. An error ends
 // the writer; a refused commit does not.
 func (w *Writer) commit(ctx context.Context, sealed []*submission) error {
+	ended := make(chan struct{})
+	w.newest.Store(&ended)
+	defer close(ended)
 	c, changes := w.build(sealed)
 	if safeguard.Off(safeguard.CommitBeforeAck) {
 		return cmp.Or(w.apply(sealed, c, changes), w.Log.Append(ctx, c))

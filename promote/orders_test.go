@@ -2,11 +2,16 @@ package promote_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/etcdtest/faultinject"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -103,4 +108,49 @@ func TestTwoOrdersAtOnce(t *testing.T) {
 	if term := a.Status().Leader.Term; term != 3 {
 		t.Errorf("a leads term %d, want 3", term)
 	}
+}
+
+// As long as nobody knows what became of a commit the journal has no end to hand
+// over: the order fails, and reads go on.
+func TestHandoverWhileACommitIsInDoubt(t *testing.T) {
+	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
+	w := newCluster(t, etcd)
+	lost, full := make(chan struct{}), make(chan struct{})
+	run := &faultinject.Run{
+		Kind: faultinject.QuestionLost, I: 1, Row: 1,
+		OnFault: func() { close(lost); <-full },
+		Skip:    func(method string, _ int) bool { return !strings.HasSuffix(method, "/Txn") },
+	}
+	client, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	a := w.start("a", func(c *promote.Config) { c.Client, c.HandoverTimeout, c.Compact = client, 2*time.Second, false })
+	w.serving(a).mount()
+	a.put("k")
+	b := w.start("b", func(c *promote.Config) { c.Compact = false })
+	w.promotable(b)
+	w.listed(a, "b")
+
+	run.Arm()
+	<-lost // a heartbeat is enough
+	revision := etcd.FillQuota(t)
+	close(full)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	if _, _, err := a.Handover(ctx, 1, ""); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "serves on") {
+		t.Errorf("the order: %v", err)
+	}
+	if err := a.get("k"); err != nil || !a.serves() {
+		t.Errorf("it does not serve on: %v", err)
+	}
+
+	etcd.Compact(t, revision)
+	etcd.Defrag(t)
+	if _, err := client.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}); err != nil { // all there are
+		t.Fatal(err)
+	}
+	waitFor(t, "the handover", func() bool { _, _, err := a.Handover(t.Context(), 1, "b"); return err == nil })
+	w.serving(b)
 }

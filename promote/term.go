@@ -252,18 +252,7 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 	writer := start(func() error { return t.writer.Run(running) })
 	server := start(func() error { return n.Server.Serve(serving, t) })
 
-	o := &order{result: make(chan handover, 1)}
-	var err error
-	select {
-	case <-writer.ended:
-		err = cmp.Or(writer.err, errors.New("the writer ended"))
-	case <-server.ended:
-		err = cmp.Or(server.err, errors.New("the server ended"))
-	case <-running.Done():
-		err = context.Cause(running)
-	case o = <-t.orders:
-	case <-ctx.Done():
-	}
+	o, err := t.wait(ctx, running, writer, server)
 	// Reads end first: the fence closes before anything else.
 	n.setRole(HandingOver)
 	t.session.stop()
@@ -279,6 +268,38 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 		o.result <- handover{kind: errs.Unavailable, err: err}
 	}
 	return o, err
+}
+
+// wait returns when calls must end, with the order for it, or an error.
+func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order, error) {
+	none := &order{result: make(chan handover, 1)}
+	for {
+		select {
+		case <-writer.ended:
+			return none, cmp.Or(writer.err, errors.New("the writer ended"))
+		case <-server.ended:
+			return none, cmp.Or(server.err, errors.New("the server ended"))
+		case <-running.Done():
+			return none, context.Cause(running)
+		case <-ctx.Done():
+			return none, nil
+		case o := <-t.orders:
+			if t.settled(running) {
+				return o, nil
+			}
+			err := errors.New("this node serves on: etcd does not say what became of a change; see that it answers and has space, and ask again")
+			t.node.Log.Warn().Msg("no handover while the outcome of a commit is open, this node serves on")
+			o.result <- handover{kind: errs.Unavailable, err: err}
+		}
+	}
+}
+
+// settled waits a while for the end of the commit under way: for as long as its
+// outcome is open the journal cannot be brought to its end, and nobody would serve.
+func (t *Term) settled(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, min(t.node.HandoverTimeout, t.node.SessionTTL))
+	defer cancel()
+	return t.writer.Settled(ctx) == nil
 }
 
 // A task is a function that runs on its own.
