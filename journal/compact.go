@@ -169,11 +169,11 @@ func (c *Compactor) makeSpace(ctx context.Context) error {
 	return nil
 }
 
-// MakeSpace makes space while nobody is elected, so that somebody can be: no
-// primary deletes records then, and those that nobody renews run out. History
-// behind the last commit stays at first, for followers that have it all and
-// resume there; called again behind the same commit, nothing stays. Not safe for
-// concurrent use.
+// MakeSpace makes space in an etcd of this process while another node is the
+// primary, or none is, so that somebody can be. It deletes no records: they run
+// out. History behind the last commit stays at first, for followers that have it
+// all and resume there; called again behind the same commit, nothing stays. Not
+// safe for concurrent use.
 func (c *Compactor) MakeSpace(ctx context.Context) error {
 	attempt, cancel := context.WithTimeout(ctx, AttemptTimeout)
 	defer cancel()
