@@ -18,9 +18,9 @@ import (
 // they are quicker. An attempt of a keepalive lasts half a session, which may be
 // 2 s; one of another call lasts 3 s, which must not be over before.
 const (
-	patience          = time.Second
-	mostPatience      = 2500 * time.Millisecond
-	keepAlivePatience = 500 * time.Millisecond
+	leastPatience = 500 * time.Millisecond // with keepalives, and calls in a hurry
+	patience      = time.Second
+	mostPatience  = 2500 * time.Millisecond
 )
 
 // probeTimeout bounds the question whether another member answers.
@@ -189,8 +189,12 @@ func (m *members) unary(ctx context.Context, method string, req, reply any, cc *
 	stop, at := m.await(waits)
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	stop()
-	m.learn(time.Since(begun), waits, !strings.HasSuffix(method, "/Range"), err == nil)
+	took := time.Since(begun)
+	m.learn(took, waits, !strings.HasSuffix(method, "/Range"), err == nil)
 	m.failed(at, err)
+	if status.Code(err) == codes.DeadlineExceeded && took >= leastPatience {
+		m.leave(at) // the call's own deadline may come before patience ends
+	}
 	return err
 }
 
@@ -198,7 +202,7 @@ func (m *members) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cl
 	if cc != m.client.ActiveConnection() {
 		return open(ctx, desc, cc, method, opts...)
 	}
-	stop, at := m.await(keepAlivePatience)
+	stop, at := m.await(leastPatience)
 	s, err := open(ctx, desc, cc, method, opts...)
 	if err != nil || !strings.HasSuffix(method, "/LeaseKeepAlive") { // others may be silent for long
 		stop()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -237,5 +238,28 @@ func TestConnectionsThatBreakWhileItMoves(t *testing.T) {
 	calls.Wait()
 	if _, unanswered := put(t, client, "k", "after"); unanswered > 0 {
 		t.Errorf("%d attempts had no answer when all was well again", unanswered)
+	}
+}
+
+// Members hang one after the other, and the calls are reads that wait no longer
+// than a member is waited for: they go on all the same.
+func TestMembersThatHangUnderShortDeadlines(t *testing.T) {
+	etcd, _, client := threeMembers(t, false)
+	for range 3 {
+		hung := slices.IndexFunc([]int{0, 1, 2}, func(i int) bool { return etcd.Endpoint(i) == client.Endpoints()[0] })
+		etcd.Pause(hung)
+		for tries := 1; ; tries++ {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			_, err := client.Get(ctx, "warm")
+			cancel()
+			if err == nil {
+				break
+			}
+			if tries == 10 {
+				t.Fatalf("member %d hangs: %d reads have failed, the last one: %v", hung, tries, err)
+			}
+		}
+		etcd.Resume(hung)
+		etcd.WaitLeader(t)
 	}
 }
