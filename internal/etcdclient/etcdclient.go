@@ -12,6 +12,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
 const (
@@ -40,7 +42,7 @@ func connect(endpoints []string) (*members, error) {
 	if len(endpoints) == 0 {
 		return nil, clientv3.ErrNoAvailableEndpoints
 	}
-	m := &members{all: endpoints, conns: make(map[*conn]struct{})}
+	m := &members{all: endpoints, clock: clock.Runtime(), conns: make(map[*conn]struct{})}
 	var several []grpc.DialOption
 	if len(endpoints) > 1 {
 		several = m.options()

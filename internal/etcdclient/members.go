@@ -12,6 +12,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
 // How long a member may take for an answer before the others are asked whether
@@ -38,6 +40,7 @@ const probeTimeout = 2 * time.Second
 type members struct {
 	all    []string
 	client *clientv3.Client
+	clock  clock.Clock
 
 	mu     sync.Mutex // guards all below
 	at     int        // index of the member in use
@@ -185,11 +188,11 @@ func (m *members) unary(ctx context.Context, method string, req, reply any, cc *
 	if cc != m.client.ActiveConnection() || !strings.HasPrefix(method, "/etcdserverpb.KV/") && !strings.HasPrefix(method, "/etcdserverpb.Lease/") {
 		return invoke(ctx, method, req, reply, cc, opts...) // to a given member, or one that may take long
 	}
-	waits, begun := m.patient(), time.Now()
+	waits, begun := m.patient(), m.clock()
 	stop, at := m.await(waits)
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	stop()
-	took := time.Since(begun)
+	took := m.clock() - begun
 	m.learn(took, waits, !strings.HasSuffix(method, "/Range"), err == nil)
 	m.failed(at, err)
 	if status.Code(err) == codes.DeadlineExceeded && took >= leastPatience {
