@@ -85,7 +85,7 @@ func TestWatermarkRounds(t *testing.T) {
 	if n := round(t, l); n < 11 || n > 13 || p.Alive(lonetest.Keys("plain", 30)...) != 30-n {
 		t.Fatalf("%d evicted at 92 %%, %d of the oldest left", n, p.Alive(lonetest.Keys("plain", 30)...))
 	}
-	l.AllocationFailed(104)
+	l.AllocationFailed(104, p.Store.Time())
 	if n := round(t, l); n < 8 || n > 9 {
 		t.Errorf("%d evicted for a failed allocation, want a tenth of 80", n)
 	}
@@ -94,7 +94,7 @@ func TestWatermarkRounds(t *testing.T) {
 	}
 	// Only softly pinned ones are left: the least of a round takes them.
 	for range 5 {
-		l.AllocationFailed(104)
+		l.AllocationFailed(104, p.Store.Time())
 		round(t, l)
 	}
 	if left := p.Alive(append(lonetest.Keys("plain", 30), lonetest.Keys("more", 12)...)...); left != 0 {
@@ -105,7 +105,7 @@ func TestWatermarkRounds(t *testing.T) {
 		t.Errorf("48: %d of 50 softly pinned left", left)
 	}
 	never := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.1})
-	never.AllocationFailed(104)
+	never.AllocationFailed(104, p.Store.Time())
 	if n := round(t, never); n != 0 {
 		t.Errorf("49: %d softly pinned evicted although that is not allowed", n)
 	}
@@ -139,7 +139,7 @@ func TestNothingIsArmedInTheGuardWhileQuarantineWouldHoldIt(t *testing.T) {
 	l := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
 	fails := func(size uint64, want int, what string) {
 		t.Helper()
-		l.AllocationFailed(size)
+		l.AllocationFailed(size, p.Store.Time())
 		if n := round(t, l); n != want {
 			t.Errorf("%s: %d evicted, want %d", what, n, want)
 		}
@@ -153,6 +153,31 @@ func TestNothingIsArmedInTheGuardWhileQuarantineWouldHoldIt(t *testing.T) {
 	fails(1, 1, "the guard is over")
 }
 
+// What the guard held comes free with the first commit behind it. A put that
+// fails until then asks for nothing: the round would take what is put next.
+func TestNothingIsArmedBeforeTheCommitThatEndsTheGuard(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 104*10)
+	p.Put(nil, lonetest.Keys("k", 10)...)
+	p.Commit(&metadata.TermStart{Term: 1, Params: params, Guard: params.HoldTime()})
+	intoQuarantine(t, p, "k9")
+	p.Pass(time.Second)
+	l := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
+	asOf := p.Store.Time()
+	fails := func(want int, what string) {
+		t.Helper()
+		l.AllocationFailed(104, asOf)
+		if n := round(t, l); n != want {
+			t.Errorf("%s: %d evicted, want %d", what, n, want)
+		}
+	}
+	p.Idle(params.HoldTime())
+	fails(0, "the guard is over, the commit is to come")
+	p.Pass(0)
+	fails(0, "the commit came while the put was tried")
+	asOf = p.Store.Time()
+	fails(1, "the put was tried behind the commit")
+}
+
 // Outside of a guard a put that fails makes room, though there always is
 // something in quarantine: else all puts but a few starve.
 func TestQuarantineDoesNotStarvePuts(t *testing.T) {
@@ -164,7 +189,7 @@ func TestQuarantineDoesNotStarvePuts(t *testing.T) {
 	l := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.05})
 	for i := range 10 {
 		p.Pass(10 * time.Millisecond)
-		l.AllocationFailed(104)
+		l.AllocationFailed(104, p.Store.Time())
 		if n := round(t, l); n == 0 {
 			t.Fatalf("the %d. put that failed made no room", i+1)
 		}
@@ -185,7 +210,7 @@ func TestLeasesShorterThanAScanKeepToTheTarget(t *testing.T) {
 	p.Pass(100 * time.Millisecond)
 	l := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.01, SoftPins: true})
 	for range 4 {
-		l.AllocationFailed(100)
+		l.AllocationFailed(100, p.Store.Time())
 		if n := round(t, l); n > 51 {
 			t.Errorf("%d evicted, the target was 1 in 100 of 5,001", n)
 		}
@@ -200,7 +225,7 @@ func TestLeasesShorterThanAScanKeepToTheTarget(t *testing.T) {
 func TestNothingIsEvictedForAPutOfLongAgo(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 104*10)
 	l := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.05})
-	l.AllocationFailed(1 << 30)
+	l.AllocationFailed(1<<30, p.Store.Time())
 	round(t, l)
 	p.Put(nil, "first")
 	p.Pass(time.Second)

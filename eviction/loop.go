@@ -64,14 +64,19 @@ func NewLoop(l *Loop) *Loop {
 	return l
 }
 
-// AllocationFailed asks for a round: a put of size bytes found no room. In the
-// guard of a term it does nothing while memory about to leave quarantine would
-// hold the object: what is evicted then waits in quarantine too, and puts that
-// fail meanwhile would empty the cache.
-func (l *Loop) AllocationFailed(size uint64) {
+// AllocationFailed asks for a round: a put of size bytes, tried on the store as
+// of a time (its Time before the attempt), found no room. In the guard of a
+// term it does nothing while memory about to leave quarantine would hold the
+// object: what is evicted then waits in quarantine too, and puts that fail
+// meanwhile would empty the cache. The guard lasts until the commit that frees
+// what it held, up to a heartbeat behind its end: a round asked for in between
+// would take the first objects put after it.
+func (l *Loop) AllocationFailed(size uint64, asOf metadata.Time) {
+	guard := l.Store.GuardUntil()
 	switch {
 	case l.armed.Load():
-	case l.Now() < l.Store.GuardUntil() && l.Store.Stats().LeavingSoon >= size:
+	case asOf < guard && (l.Store.Stats().LeavingSoon >= size || l.Store.Time() >= guard):
+		// There is room now, or will be.
 	default:
 		l.armed.Store(true)
 	}

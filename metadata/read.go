@@ -85,7 +85,7 @@ func (s *Store) describe(o *object) Object {
 		Replicas:  o.descriptors(func(r *replica) bool { return r.exists() }),
 		Checksum:  o.checksum(),
 		HardPin:   o.has(flagHardPin),
-		SoftPin:   o.readable() && o.softPinned(Time(s.lastTime.Load())),
+		SoftPin:   o.readable() && o.softPinned(s.Time()),
 		PutStart:  o.putStart,
 		LeaseEnds: o.live,
 	}

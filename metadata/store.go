@@ -49,7 +49,7 @@ type Store struct {
 
 	// What readers need of the term, replaced as a whole.
 	inForce atomic.Pointer[termState]
-	// now, for readers.
+	// now, for readers: what leaves quarantine until then is free.
 	lastTime atomic.Int64
 	// The pass whose victims are marked, nil for none.
 	pass atomic.Pointer[passMark]
@@ -185,6 +185,10 @@ func (s *Store) Params() Params { return s.inForce.Load().Params }
 // lies in the past most of the time.
 func (s *Store) GuardUntil() Time { return s.inForce.Load().guardUntil }
 
+// Time returns the time of the last commit. What waited in quarantine until
+// then is free; what waits until later is not, whatever the clock says.
+func (s *Store) Time() Time { return Time(s.lastTime.Load()) }
+
 // StartAt places an empty store at the end of a journal whose state is lost,
 // so that the next commit is the first entry of a term that starts empty.
 func (s *Store) StartAt(seq Seq, now Time) error {
@@ -216,8 +220,8 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 	}
 	tx := &Tx{s: s, seq: c.Seq, term: c.Term, now: c.Time}
 	s.seq, s.now = c.Seq, c.Time
-	s.lastTime.Store(int64(c.Time))
 	tx.releaseDue()
+	s.lastTime.Store(int64(c.Time))
 	for stream := LeaseRenewals; stream < StreamCount; stream++ {
 		for i, change := range c.Changes {
 			if change.Stream() != stream {

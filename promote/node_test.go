@@ -151,7 +151,7 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 	boot := clock.Boot()
 	n.master.Store(service.NewMaster(service.Config{
 		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Queue: t.Queue, Now: t.Now, Fence: t.Fence,
-		Liveness: service.NewLiveness(time.Minute, boot, t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64) {},
+		Liveness: service.NewLiveness(time.Minute, boot, t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))
 	defer n.master.Store(nil)
 	scanner := leasesync.NewScanner(leasesync.Scanner{

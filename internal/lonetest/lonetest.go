@@ -64,6 +64,9 @@ func (p *Primary) Pass(d time.Duration) {
 	p.Commit()
 }
 
+// Idle lets time pass, without a commit but for the writer's heartbeats.
+func (p *Primary) Idle(d time.Duration) { p.now.Add(d.Milliseconds()) }
+
 // Commit commits changes.
 func (p *Primary) Commit(changes ...metadata.Change) {
 	p.t.Helper()

@@ -77,7 +77,7 @@ func newRig(t testing.TB) *rig {
 	r.master = service.NewMaster(service.Config{
 		Settings: service.Settings{MaxSoftPin: time.Hour, SoftPinTTL: time.Minute}, Term: 1, Store: p.Store, Queue: p.Queue, Now: p.Now,
 		Fence: func() error { return nil }, Liveness: service.NewLiveness(time.Minute, clk, p.Store), Counters: calls,
-		AllocationFailed: func(uint64) {},
+		AllocationFailed: func(uint64, metadata.Time) {},
 	})
 	gate.Open(r.master)
 	return r

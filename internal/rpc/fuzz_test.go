@@ -162,7 +162,7 @@ func newFollowedNode(t *testing.T) *followedNode {
 	gate.Open(service.NewMaster(service.Config{
 		Settings: service.Settings{ClusterID: cluster, RootFSDir: "/fs", SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "1.2.3"},
 		Term:     term, Store: n.store, Queue: n.queue, Now: now, Fence: func() error { return nil },
-		Liveness: service.NewLiveness(10*time.Second, boot, n.store), Counters: service.NewCounters(), AllocationFailed: func(uint64) {},
+		Liveness: service.NewLiveness(10*time.Second, boot, n.store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))
 	server := rpc.NewServer(rpc.Config{ClusterID: cluster, NodeID: me, Gate: gate, Node: &adminNode{store: n.store}, Log: zerolog.Nop()})
 	listener := bufconn.Listen(1 << 16)

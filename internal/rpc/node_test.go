@@ -111,7 +111,7 @@ func (n *node) serveStore() {
 			ClusterID: cluster, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "1.2.3", Offload: true, OffloadQueue: 1000,
 		},
 		Term: term, Store: n.store, Queue: queue, Now: now.Now, Fence: n.fence,
-		Liveness: service.NewLiveness(10*time.Second, boot, n.store), Counters: service.NewCounters(), AllocationFailed: func(uint64) {},
+		Liveness: service.NewLiveness(10*time.Second, boot, n.store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	})
 }
 

@@ -40,7 +40,7 @@ func newFixture(t testing.TB, change ...func(*service.Config)) *fixture {
 			return nil
 		},
 		Liveness: service.NewLiveness(10*time.Second, func() time.Duration { return time.Duration(f.clock.Load()) }, f.p.Store),
-		Counters: service.NewCounters(), AllocationFailed: func(uint64) { f.failed.Add(1) },
+		Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) { f.failed.Add(1) },
 	}
 	for _, fn := range change {
 		fn(&c)

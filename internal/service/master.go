@@ -49,9 +49,9 @@ type Config struct {
 	Fence    func() error         // nil while this node may serve, else NotLeader
 	Liveness *Liveness
 	Counters *Counters
-	// AllocationFailed is told that a put of so many bytes found no room, so that
-	// an eviction pass makes some.
-	AllocationFailed func(size uint64)
+	// AllocationFailed is told that a put of so many bytes, tried on the store as
+	// of a time, found no room, so that an eviction pass makes some.
+	AllocationFailed func(size uint64, asOf metadata.Time)
 }
 
 // A Master serves the calls of one term. It is safe for concurrent use.

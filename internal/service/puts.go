@@ -102,13 +102,14 @@ func (m *Master) putStart(ctx context.Context, op string, p PutStart, items []Pu
 				if err := checkPut(op, p.Tenant, it); err != nil {
 					return nil, nil, err
 				}
+				asOf := m.Store.Time()
 				e, repeated, wait, err := m.Store.PreparePutStart(&metadata.Put{
 					Tenant: p.Tenant, Key: it.Key, Client: p.Client, Size: it.Size, Request: itemRequest(p.Request, i),
 					Replicas: p.Config.Replicas, Preferred: preferred, DiskPath: diskPath,
 					SoftPin: pin, HardPin: p.Config.HardPin, Group: it.Group, DataType: p.Config.DataType,
 					Unnumbered: p.Unnumbered,
 				}, now)
-				m.noteAllocation(e, err, p.Config.Replicas, it.Size)
+				m.noteAllocation(e, err, p.Config.Replicas, it.Size, asOf)
 				switch {
 				case repeated != nil:
 					got[i] = Reservation{repeated.ID, repeated.Replicas}
@@ -191,12 +192,12 @@ func (m *Master) softPin(op string, c PutConfig) (time.Duration, error) {
 // an eviction pass, unless no pass would help: there are not even enough
 // segments for it (behaviours 1.2, check 55), or none is large enough. A client
 // that repeats such a put would empty the cache.
-func (m *Master) noteAllocation(e *metadata.PutStart, err error, wanted int, size uint64) {
+func (m *Master) noteAllocation(e *metadata.PutStart, err error, wanted int, size uint64, asOf metadata.Time) {
 	switch {
 	case errs.KindOf(err) == errs.NoAvailableHandle:
 		m.Counters.AllocationFailures.Add(1)
 		if m.Store.CouldHold(size, wanted) {
-			m.AllocationFailed(size)
+			m.AllocationFailed(size, asOf)
 		}
 	case e != nil:
 		m.Counters.reserved(size)

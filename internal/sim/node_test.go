@@ -132,7 +132,7 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 	}
 	n.master.Store(service.NewMaster(service.Config{
 		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Queue: t.Queue, Now: now, Fence: fence,
-		Liveness: service.NewLiveness(time.Hour, clock.Runtime(), t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64) {},
+		Liveness: service.NewLiveness(time.Hour, clock.Runtime(), t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))
 	defer n.master.Store(nil)
 	scanner := leasesync.NewScanner(leasesync.Scanner{
