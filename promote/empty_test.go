@@ -55,7 +55,7 @@ func TestTheLastPrimaryMayComeBack(t *testing.T) {
 	waitFor(t, "m to see a", func() bool { return m.Status().Leader.NodeID == "a" })
 	hour()
 	a.wire.cut()
-	client, layout := etcd.Client(t), journal.NewLayout("/understudy", "test")
+	client := etcd.Client(t)
 	for _, key := range []string{layout.Leader(), layout.Node("a")} {
 		waitFor(t, "the end of "+key, func() bool {
 			resp, err := client.Get(t.Context(), key)

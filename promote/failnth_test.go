@@ -235,7 +235,13 @@ func (p *predecessor) leave(t *testing.T) {
 // leader returns what the leader key says, false if there is none.
 func (p *predecessor) leader(t *testing.T) (l promote.Leader, ok bool) {
 	t.Helper()
-	resp, err := p.client.Get(t.Context(), p.layout.Leader())
+	return leaderKey(t, p.client, p.layout)
+}
+
+// leaderKey returns what the leader key says.
+func leaderKey(t *testing.T, client *clientv3.Client, layout journal.Layout) (l promote.Leader, ok bool) {
+	t.Helper()
+	resp, err := client.Get(t.Context(), layout.Leader())
 	if err == nil && len(resp.Kvs) == 1 {
 		err = json.Unmarshal(resp.Kvs[0].Value, &l)
 	}

@@ -26,7 +26,8 @@ type handover struct {
 }
 
 // Handover hands over to another node on purpose: to the one named, or to the
-// promotable one that is closest behind. It returns when somebody serves.
+// promotable one that is closest behind. It returns when somebody has announced
+// that it serves; that node opens for calls in the same moment.
 // Errors: NotLeader, also when the term ends before the order is taken;
 // InvalidParams for a node that cannot take over; Unavailable when nobody can or
 // the handover failed; Unresolved when the term ended in the middle of it.
@@ -139,7 +140,8 @@ func (t *Term) handOverTo(ctx context.Context, target string) (NodeInfo, error) 
 	return to, nil
 }
 
-// waitServing waits until a node serves in a term after the given one.
+// waitServing waits until a node announces that it serves in a term after the
+// given one.
 func (n *Node) waitServing(ctx context.Context, after metadata.Term) (Leader, error) {
 	ctx, cancel := context.WithTimeout(ctx, n.HandoverTimeout)
 	defer cancel()

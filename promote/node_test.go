@@ -30,6 +30,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var params = metadata.Params{LeaseTTL: time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
 
+var layout = journal.NewLayout("/understudy", "test")
+
 var codec = journal.Codec{
 	metadata.LeaseRenewals: leasesync.Decode,
 	metadata.ObjectEvents:  metadata.DecodeObjectEvent,
@@ -69,7 +71,7 @@ func (w *cluster) start(id string, change ...func(*promote.Config)) *node {
 		log = zerolog.New(zerolog.ConsoleWriter{Out: os.Stderr, NoColor: true, TimeFormat: "05.000"}).With().Timestamp().Str("node", id).Logger()
 	}
 	c := promote.Config{
-		ID: id, RPC: id, ClusterID: "test", Layout: journal.NewLayout("/understudy", "test"), Codec: codec,
+		ID: id, RPC: id, ClusterID: "test", Layout: layout, Codec: codec,
 		Client: n.wire.client(w.t, w.etcd.Endpoints()), Sessions: n.wire.client(w.t, w.etcd.Endpoints()), Clock: clock.Boot(), Log: log,
 		SessionTTL: 2 * time.Second, EventsTTL: 10 * time.Second, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 100 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
@@ -313,10 +315,10 @@ func TestHandover(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Logf("handed over in %v: %+v", took, b.Status().Takeover)
-	if leader.NodeID != "b" || leader.Term != 2 || !b.serves() || a.serves() {
+	if leader.NodeID != "b" || leader.Term != 2 || leader.State != promote.Serving || a.serves() {
 		t.Errorf("leader %+v", leader)
 	}
-	b.put("after")
+	w.serving(b).put("after")
 	w.promotable(a)
 	w.equal(b, a)
 	if len(a.Status().Loads) != 0 {
@@ -332,9 +334,10 @@ func TestHandover(t *testing.T) {
 		return len(nodes) == 2 && nodes[0].Promotable
 	})
 	b.end()
-	if !a.serves() {
-		t.Error("b left before a served")
+	if l, _ := leaderKey(t, etcd.Client(t), layout); l.NodeID != "a" || l.State != promote.Serving {
+		t.Errorf("b left before a served: %+v", l)
 	}
+	w.serving(a)
 	if err := a.get("after"); err != nil {
 		t.Error(err)
 	}

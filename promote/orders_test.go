@@ -104,7 +104,7 @@ func TestTwoOrdersAtOnce(t *testing.T) {
 	if _, _, err := b.Handover(t.Context(), 2, "a"); err != nil {
 		t.Fatal(err)
 	}
-	a.put("after")
+	w.serving(a).put("after")
 	if term := a.Status().Leader.Term; term != 3 {
 		t.Errorf("a leads term %d, want 3", term)
 	}
