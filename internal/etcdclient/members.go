@@ -165,12 +165,13 @@ func (m *members) patient() time.Duration {
 }
 
 // learn takes note of how long a call took that was waited for with some
-// patience. A quick read says little: only a write waits for disks.
+// patience. Reads say little, slow or quick: only a write waits for disks, and
+// a client that only reads must not stay patient for good.
 func (m *members) learn(took, waited time.Duration, write, answered bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case took >= waited:
+	case write && took >= waited:
 		m.patience = max(m.patience, min(2*waited, mostPatience))
 	case write && answered && took < patience:
 		m.patience = patience
@@ -195,8 +196,8 @@ func (m *members) unary(ctx context.Context, method string, req, reply any, cc *
 	took := m.clock() - begun
 	m.learn(took, waits, !strings.HasSuffix(method, "/Range"), err == nil)
 	m.failed(at, err)
-	if status.Code(err) == codes.DeadlineExceeded && took >= leastPatience {
-		m.leave(at) // the call's own deadline may come before patience ends
+	if status.Code(err) == codes.DeadlineExceeded && took >= patience*9/10 {
+		m.leave(at) // the call's own deadline may come just before patience ends
 	}
 	return err
 }
