@@ -148,14 +148,13 @@ func (l *Liveness) expire(now tick) (silent []segment.ClientID, alone bool) {
 // the lock.
 func (l *Liveness) lost(now tick) time.Duration {
 	since, lost := now.at-l.last.at, time.Duration(0)
-	if !now.answering {
-		l.called, l.alone = now.at, false
-		return since
-	}
-	if late := since - livenessTick; late > livenessTick/2 {
+	switch late := since - livenessTick; {
+	case !now.answering: // this is neither silence, nor the end of one
+		lost = since
+	case late > livenessTick/2:
 		lost = late
-		l.called += late
 	}
+	l.called += lost
 	if now.calls != l.last.calls {
 		l.called = now.at
 	}

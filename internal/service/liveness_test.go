@@ -175,6 +175,34 @@ func expireAt(l *Liveness, now time.Duration) int {
 	return len(silent)
 }
 
+// A session that is lost for a tick now and then makes no difference: nobody
+// calls a node that is cut off, and dead clients of one that is not expire.
+func TestSilenceUnderASessionThatFlickers(t *testing.T) {
+	for _, every := range []int{3, 4, 5, 6, 8} {
+		for _, calling := range []bool{false, true} {
+			var now time.Duration
+			l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+			for i := range 3 {
+				if err := l.Add(segment.ClientID{byte(1 + i)}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			expired, calls := 0, int64(0)
+			for s := 1; s <= 1000; s++ {
+				if calling && s%41 == 0 {
+					calls++ // of somebody else
+				}
+				now += time.Second
+				silent, _ := l.expire(tick{now, s%every != 0, calls})
+				expired += len(silent)
+			}
+			if expired > 0 != calling {
+				t.Errorf("no answers in one second of %d, calls %t: %d clients expired", every, calling, expired)
+			}
+		}
+	}
+}
+
 // The owner of an SSD that this master does not know is told to mount its
 // segments as long as it pings, and expires when it does not.
 func TestWatchedClients(t *testing.T) {
