@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"path"
+	"slices"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -92,7 +93,7 @@ func (m *Master) putStart(ctx context.Context, op string, p PutStart, items []Pu
 		return nil, nil, errs.New(errs.InvalidParams, op, "preferred_segments has %d names, at most %d are possible; name only those to try first", n, MaxPreferred)
 	}
 	got, failed := make([]Reservation, len(items)), make([]error, len(items))
-	preferred := p.Config.Preferred
+	preferred := distinct(p.Config.Preferred)
 	m.mutate(ctx, len(items), func(i int) item {
 		it := items[i]
 		diskPath := m.diskPath(it.Key)
@@ -169,6 +170,20 @@ func checkPut(op, tenant string, it PutItem) error {
 		return errs.New(errs.InvalidParams, op, "the group's name has %d bytes, at most %d are possible", len(it.Group), metadata.MaxNameBytes)
 	}
 	return checkKey(op, tenant, it.Key)
+}
+
+// distinct returns names without those that stand in it before: a host that is
+// full is tried once for each object.
+func distinct(names []string) []string {
+	if len(names) < 2 {
+		return names
+	}
+	seen := make(map[string]bool, len(names))
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool {
+		again := seen[name]
+		seen[name] = true
+		return again
+	})
 }
 
 // softPin returns how long a put pins its objects softly.

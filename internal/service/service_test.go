@@ -147,6 +147,15 @@ func TestPlacement(t *testing.T) {
 	if err != nil || r.Replicas[0].Segment != "host2" {
 		t.Errorf("20: %+v, %v", r, err)
 	}
+	p.Config.Preferred = []string{"nobody", "host2", "nobody", "host1", "host2"}
+	p.Config.Replicas = 2
+	r, err = f.PutStart(ctx, p, service.PutItem{Key: "repeated", Size: 10})
+	if err != nil || len(r.Replicas) != 2 || r.Replicas[0].Segment != "host2" || r.Replicas[1].Segment != "host1" {
+		t.Errorf("names that repeat: %+v, %v", r, err)
+	}
+	if got, want := service.Distinct(p.Config.Preferred), []string{"nobody", "host2", "host1"}; !slices.Equal(got, want) {
+		t.Errorf("%q are tried, want %q", got, want)
+	}
 	p.Config.Replicas = 9
 	r, err = f.PutStart(ctx, p, service.PutItem{Key: "many", Size: 10})
 	if err != nil || len(r.Replicas) != 5 || f.Counters.PartialAllocations.Load() != 1 {
