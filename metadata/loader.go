@@ -108,6 +108,7 @@ func (l *Loader) Finish() (*Store, error) {
 		return nil, fmt.Errorf("the snapshot's digest at %d is %v, what was loaded has %v", s.seq, l.digest, s.digest)
 	}
 	s.loading = false
+	s.lastTime.Store(int64(s.now))
 	s.digests.add(s.seq, s.digest)
 	s.quarantine.moveHorizon(s.now + s.inForce.Load().hold)
 	return s, nil

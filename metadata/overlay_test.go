@@ -237,8 +237,8 @@ func TestTermThatStartsEmpty(t *testing.T) {
 	}
 	c.primary, c.follower = metadata.New(metadata.Options{}), metadata.New(metadata.Options{})
 	for _, s := range []*metadata.Store{c.primary, c.follower} {
-		if err := s.StartAt(old.Seq, old.Time); err != nil {
-			t.Fatal(err)
+		if err := s.StartAt(old.Seq, old.Time); err != nil || s.Time() != old.Time {
+			t.Fatalf("at %d: %v", s.Time(), err)
 		}
 	}
 	c.term = 2

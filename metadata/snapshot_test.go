@@ -63,8 +63,8 @@ func TestSnapshotOfAQuietPrimary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := s.Position(), c.primary.Position(); got != want {
-		t.Errorf("loaded %+v, want %+v", got, want)
+	if got, want := s.Position(), c.primary.Position(); got != want || s.Time() != want.Time {
+		t.Errorf("loaded %+v at %d, want %+v", got, s.Time(), want)
 	}
 	c.follower = s // goes on from here, and must agree at each commit
 	c.put("after")

@@ -198,6 +198,7 @@ func (s *Store) StartAt(seq Seq, now Time) error {
 		return fmt.Errorf("a store at sequence %d is not empty", s.seq)
 	}
 	s.seq, s.now = seq, now
+	s.lastTime.Store(int64(now))
 	s.digests.add(seq, s.digest)
 	return nil
 }
