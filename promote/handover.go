@@ -27,7 +27,7 @@ type handover struct {
 
 // Handover hands over to another node on purpose: to the one named, or to the
 // promotable one that is closest behind. It returns when somebody has announced
-// that it serves; that node opens for calls in the same moment.
+// that it serves; that node opens for calls a moment later.
 // Errors: NotLeader, also when the term ends before the order is taken;
 // InvalidParams for a node that cannot take over; Unavailable when nobody can or
 // the handover failed; Unresolved when the term ended in the middle of it.

@@ -110,11 +110,12 @@ func TestTwoOrdersAtOnce(t *testing.T) {
 	}
 }
 
-// As long as nobody knows what became of a commit the journal has no end to hand
-// over: the order fails, and reads go on.
-func TestHandoverWhileACommitIsInDoubt(t *testing.T) {
-	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
-	w := newCluster(t, etcd)
+// doubtful starts a primary, with a standby b, that has a commit under way whose
+// outcome stays open: its answer is lost, and etcd is full as of the revision.
+func doubtful(t *testing.T) (etcd *etcdtest.Cluster, client *clientv3.Client, w *cluster, a, b *node, revision int64) {
+	t.Helper()
+	etcd = etcdtest.Start(t, etcdtest.WithQuota(16<<20))
+	w = newCluster(t, etcd)
 	lost, full := make(chan struct{}), make(chan struct{})
 	run := &faultinject.Run{
 		Kind: faultinject.QuestionLost, I: 1, Row: 1,
@@ -126,17 +127,24 @@ func TestHandoverWhileACommitIsInDoubt(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	a := w.start("a", func(c *promote.Config) { c.Client, c.HandoverTimeout, c.Compact = client, 2*time.Second, false })
+	a = w.start("a", func(c *promote.Config) { c.Client, c.HandoverTimeout, c.Compact = client, 2*time.Second, false })
 	w.serving(a).mount()
 	a.put("k")
-	b := w.start("b", func(c *promote.Config) { c.Compact = false })
+	b = w.start("b", func(c *promote.Config) { c.Compact = false })
 	w.promotable(b)
 	w.listed(a, "b")
 
 	run.Arm()
 	<-lost // a heartbeat is enough
-	revision := etcd.FillQuota(t)
+	revision = etcd.FillQuota(t)
 	close(full)
+	return etcd, client, w, a, b, revision
+}
+
+// As long as nobody knows what became of a commit the journal has no end to hand
+// over: the order fails, and reads go on.
+func TestHandoverWhileACommitIsInDoubt(t *testing.T) {
+	etcd, client, w, a, b, revision := doubtful(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if _, _, err := a.Handover(ctx, 1, ""); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "serves on") {
@@ -153,4 +161,35 @@ func TestHandoverWhileACommitIsInDoubt(t *testing.T) {
 	}
 	waitFor(t, "the handover", func() bool { _, _, err := a.Handover(t.Context(), 1, "b"); return err == nil })
 	w.serving(b)
+}
+
+// When the term ends while an order waits for a commit in doubt, nobody is told
+// that this node serves on.
+func TestTheTermEndsWhileAnOrderWaits(t *testing.T) {
+	for how, end := range map[string]func(*etcdtest.Cluster, *node){
+		"SIGTERM": func(_ *etcdtest.Cluster, a *node) { a.stop() },
+		"the session is lost": func(etcd *etcdtest.Cluster, _ *node) {
+			admin := etcd.Client(t)
+			resp, err := admin.Get(t.Context(), layout.Leader())
+			if err != nil || len(resp.Kvs) != 1 {
+				t.Fatal(resp, err)
+			}
+			if _, err := admin.Revoke(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease)); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(how, func(t *testing.T) {
+			etcd, _, w, a, _, _ := doubtful(t)
+			answer := make(chan error, 1)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			go func() { _, _, err := a.Handover(ctx, 1, ""); answer <- err }()
+			w.listed(a, "b") // as long as it takes to give the order
+			end(etcd, a)
+			if err := <-answer; err == nil || strings.Contains(err.Error(), "serves on") {
+				t.Errorf("the order: %v", err)
+			}
+		})
+	}
 }

@@ -284,8 +284,13 @@ func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order,
 		case <-ctx.Done():
 			return none, nil
 		case o := <-t.orders:
-			if t.settled(running) {
+			if t.settled(ctx, running) {
 				return o, nil
+			}
+			if ctx.Err() != nil || running.Err() != nil {
+				err := errors.New("the term is ending, with the outcome of a commit open; look at the status")
+				o.result <- handover{kind: errs.Unresolved, err: err}
+				continue
 			}
 			err := errors.New("this node serves on: etcd does not say what became of a change; see that it answers and has space, and ask again")
 			t.node.Log.Warn().Msg("no handover while the outcome of a commit is open, this node serves on")
@@ -296,10 +301,12 @@ func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order,
 
 // settled waits a while for the end of the commit under way: for as long as its
 // outcome is open the journal cannot be brought to its end, and nobody would serve.
-func (t *Term) settled(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, min(t.node.HandoverTimeout, t.node.SessionTTL))
+// It gives up when the term ends, or this node is to stop.
+func (t *Term) settled(ctx, running context.Context) bool {
+	wait, cancel := context.WithTimeout(running, min(t.node.HandoverTimeout, t.node.SessionTTL))
 	defer cancel()
-	return t.writer.Settled(ctx) == nil
+	defer context.AfterFunc(ctx, cancel)()
+	return t.writer.Settled(wait) == nil
 }
 
 // A task is a function that runs on its own.
