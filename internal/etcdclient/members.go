@@ -20,9 +20,9 @@ import (
 // they are quicker. An attempt of a keepalive lasts half a session, which may be
 // 2 s; one of another call lasts 3 s, which must not be over before.
 const (
-	leastPatience = 500 * time.Millisecond // with keepalives, and calls in a hurry
-	patience      = time.Second
-	mostPatience  = 2500 * time.Millisecond
+	keepAlivePatience = 500 * time.Millisecond
+	patience          = time.Second
+	mostPatience      = 2500 * time.Millisecond
 )
 
 // probeTimeout bounds the question whether another member answers.
@@ -206,7 +206,7 @@ func (m *members) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cl
 	if cc != m.client.ActiveConnection() {
 		return open(ctx, desc, cc, method, opts...)
 	}
-	stop, at := m.await(leastPatience)
+	stop, at := m.await(keepAlivePatience)
 	s, err := open(ctx, desc, cc, method, opts...)
 	if err != nil || !strings.HasSuffix(method, "/LeaseKeepAlive") { // others may be silent for long
 		stop()
