@@ -40,7 +40,12 @@ func newFixture(t testing.TB, change ...func(*service.Config)) *fixture {
 			return nil
 		},
 		Liveness: service.NewLiveness(10*time.Second, func() time.Duration { return time.Duration(f.clock.Load()) }, f.p.Store),
-		Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) { f.failed.Add(1) },
+		Counters: service.NewCounters(), AllocationFailed: func(_ uint64, asOf metadata.Time) {
+			f.failed.Add(1)
+			if asOf == 0 || asOf > f.p.Store.Time() {
+				t.Errorf("a put was tried on the store as of %d, which is at %d", asOf, f.p.Store.Time())
+			}
+		},
 	}
 	for _, fn := range change {
 		fn(&c)
