@@ -166,9 +166,9 @@ func TestHandoverWhileACommitIsInDoubt(t *testing.T) {
 // When the term ends while an order waits for a commit in doubt, nobody is told
 // that this node serves on.
 func TestTheTermEndsWhileAnOrderWaits(t *testing.T) {
-	for how, end := range map[string]func(*etcdtest.Cluster, *node){
-		"SIGTERM": func(_ *etcdtest.Cluster, a *node) { a.stop() },
-		"the session is lost": func(etcd *etcdtest.Cluster, _ *node) {
+	for how, end := range map[string]func(*testing.T, *etcdtest.Cluster, *node){
+		"SIGTERM": func(_ *testing.T, _ *etcdtest.Cluster, a *node) { a.stop() },
+		"the session is lost": func(t *testing.T, etcd *etcdtest.Cluster, _ *node) {
 			admin := etcd.Client(t)
 			resp, err := admin.Get(t.Context(), layout.Leader())
 			if err != nil || len(resp.Kvs) != 1 {
@@ -186,7 +186,7 @@ func TestTheTermEndsWhileAnOrderWaits(t *testing.T) {
 			defer cancel()
 			go func() { _, _, err := a.Handover(ctx, 1, ""); answer <- err }()
 			w.listed(a, "b") // as long as it takes to give the order
-			end(etcd, a)
+			end(t, etcd, a)
 			if err := <-answer; err == nil || strings.Contains(err.Error(), "serves on") {
 				t.Errorf("the order: %v", err)
 			}
