@@ -10,7 +10,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
-	"github.com/understudy-store/understudy/internal/etcdclient"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 )
 
 // ErrClosed is in the chain of what calls of a closed client return.

@@ -9,9 +9,9 @@ import (
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/coro"
 	"github.com/understudy-store/understudy/internal/mooncake"
-	"github.com/understudy-store/understudy/internal/structpack"
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
+	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 )
 
 // A request that no node takes is refused alike over both protocols, at once and

@@ -15,9 +15,9 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/clock"
-	"github.com/understudy-store/understudy/internal/coro"
 	"github.com/understudy-store/understudy/internal/mooncake"
-	"github.com/understudy-store/understudy/internal/mooncakeserver"
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeserver"
 )
 
 // A port is where a node answers Mooncake's clients.

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/grpc"
 
 	wire "github.com/understudy-store/understudy/internal/mooncake"
-	"github.com/understudy-store/understudy/internal/mooncakeclient"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 )
 
 // A Protocol is how calls travel. Nodes speak both at the same port, unless

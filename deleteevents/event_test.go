@@ -13,7 +13,7 @@ import (
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/lonetest"
+	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )

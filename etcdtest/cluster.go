@@ -11,8 +11,8 @@ import (
 
 	"github.com/rs/zerolog"
 
-	"github.com/understudy-store/understudy/internal/etcdserver"
-	"github.com/understudy-store/understudy/internal/netfault"
+	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
+	"github.com/understudy-store/understudy/lab/netfault"
 )
 
 // MinLeaseTTL is the shortest lease TTL that a cluster grants. Shorter ones

@@ -11,7 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/understudy-store/understudy/eviction"
-	"github.com/understudy-store/understudy/internal/lonetest"
+	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )

@@ -14,7 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/lonetest"
+	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )

@@ -12,10 +12,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/internal/clock"
-	"github.com/understudy-store/understudy/internal/follower"
 	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote/follower"
 )
 
 // A Role is what a node does now.

@@ -17,12 +17,12 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/clock"
-	"github.com/understudy-store/understudy/internal/follower"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
+	"github.com/understudy-store/understudy/promote/follower"
 	"github.com/understudy-store/understudy/segment"
 )
 

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/follower"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote/follower"
 )
 
 // Status says how this node stands.

@@ -6,7 +6,7 @@ import (
 	"os"
 
 	"github.com/understudy-store/understudy/internal/ctl"
-	"github.com/understudy-store/understudy/internal/demo"
+	"github.com/understudy-store/understudy/lab/demo"
 )
 
 func main() {

@@ -19,12 +19,12 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/internal/follower"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
+	"github.com/understudy-store/understudy/promote/follower"
 )
 
 // codec decodes the changes of all packages that journal some.

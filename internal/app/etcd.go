@@ -8,8 +8,8 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/understudy-store/understudy/internal/etcdclient"
-	"github.com/understudy-store/understudy/internal/etcdserver"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
+	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 )
 
 // etcdWait is how long a node waits for its etcd at the start.

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/internal/coro"
-	"github.com/understudy-store/understudy/internal/mooncakeserver"
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeserver"
 )
 
 // mooncakePorts are where Mooncake's own clients are served.

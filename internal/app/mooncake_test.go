@@ -8,7 +8,7 @@ import (
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/mooncake"
-	"github.com/understudy-store/understudy/internal/mooncakeclient"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 	"github.com/understudy-store/understudy/segment"
 )
 

@@ -5,7 +5,7 @@ package archtest
 var (
 	pure      = []string{"segment/...", "metadata/...", "internal/binenc/..."}
 	features  = []string{"journal/...", "leasesync/...", "deleteevents/...", "eviction/...", "promote/..."}
-	frontEnds = []string{"internal/rpc/...", "internal/mooncakeserver/...", "internal/admin/...", "internal/httpapi/...", "internal/web/..."}
+	frontEnds = []string{"internal/rpc/...", "internal/mooncake/mooncakeserver/...", "internal/admin/...", "internal/httpapi/...", "internal/web/..."}
 	everyone  = []string{"..."}
 )
 
@@ -63,15 +63,15 @@ func rules() []rule {
 		{name: "the client does not contain the server",
 			check: mustNotImport([]string{"client/..."}, layers(pure, features, frontEnds, []string{"internal/app/...", "internal/service/..."})...)},
 		{name: "the embedded etcd knows nothing of ours",
-			check: mayImportOurs([]string{"internal/etcdserver/..."})},
+			check: mayImportOurs([]string{"internal/etcd/etcdserver/..."})},
 
 		{name: "etcdtest, fakeetcd and lonetest are for tests",
-			check: mustNotImport(everyone, "etcdtest/...", "internal/fakeetcd/...", "internal/lonetest/...")},
+			check: mustNotImport(everyone, "etcdtest/...", "lab/fakeetcd/...", "lab/lonetest/...")},
 		{name: "product code does not import testing",
 			check: mustNotImport(everyone, "testing/..."),
 			allow: map[string]string{
-				"etcdtest -> testing":          "it is for tests: its functions take the test that they fail",
-				"internal/lonetest -> testing": "it is for tests: its functions take the test that they fail",
+				"etcdtest -> testing":     "it is for tests: its functions take the test that they fail",
+				"lab/lonetest -> testing": "it is for tests: its functions take the test that they fail",
 			}},
 
 		{name: "durations come from internal/clock, the wall clock is for people",

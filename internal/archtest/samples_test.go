@@ -46,7 +46,7 @@ func samples() []sample {
 		{"nothing imports a program", importing1("internal/app", "cmd/master"), "internal/app imports cmd/master"},
 		{"the API is a contract, without code of ours", importing1("api/understudy/v1", "errs"), "api/understudy/v1 imports errs"},
 		{"the client does not contain the server", importing1("client", "metadata"), "client imports metadata"},
-		{"the embedded etcd knows nothing of ours", importing1("internal/etcdserver", "journal"), "internal/etcdserver imports journal"},
+		{"the embedded etcd knows nothing of ours", importing1("internal/etcd/etcdserver", "journal"), "internal/etcd/etcdserver imports journal"},
 		{"etcdtest, fakeetcd and lonetest are for tests", importing1("journal", "etcdtest"), "journal imports etcdtest"},
 		{"product code does not import testing", importing2("client", "testing"), "client imports testing"},
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/understudy-store/understudy/internal/bench"
+	"github.com/understudy-store/understudy/lab/bench"
 )
 
 func (g *globals) benchCommand() *cobra.Command {

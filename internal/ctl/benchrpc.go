@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/understudy-store/understudy/internal/bench/rpcbench"
+	"github.com/understudy-store/understudy/lab/bench/rpcbench"
 )
 
 const aboutBenchRPC = `Starts a master as a process of its own, alone and in HA mode with an etcd and a

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/understudy-store/understudy/internal/bench/rpcbench"
+	"github.com/understudy-store/understudy/lab/bench/rpcbench"
 )
 
 func TestBenchRPC(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/internal/rig"
+	"github.com/understudy-store/understudy/lab/rig"
 )
 
 // Exit statuses of the program.

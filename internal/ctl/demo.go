@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/understudy-store/understudy/internal/demo"
+	"github.com/understudy-store/understudy/lab/demo"
 )
 
 const aboutDemo = `Starts an etcd, a master and a standby as processes of their own on free ports of

@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/understudy-store/understudy/internal/bench"
-	"github.com/understudy-store/understudy/internal/demo"
-	"github.com/understudy-store/understudy/internal/procs"
-	"github.com/understudy-store/understudy/internal/replay"
+	"github.com/understudy-store/understudy/lab/bench"
+	"github.com/understudy-store/understudy/lab/demo"
+	"github.com/understudy-store/understudy/lab/procs"
+	"github.com/understudy-store/understudy/lab/replay"
 )
 
 // demoLoad is short, and large enough for eviction to have work.

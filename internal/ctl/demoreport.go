@@ -7,8 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/understudy-store/understudy/internal/demo"
-	"github.com/understudy-store/understudy/internal/replay"
+	"github.com/understudy-store/understudy/lab/demo"
+	"github.com/understudy-store/understudy/lab/replay"
 )
 
 // demoReport prints a report for people.

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/understudy-store/understudy/internal/drill"
+	"github.com/understudy-store/understudy/lab/drill"
 )
 
 const aboutDrill = `Breaks clusters on purpose, on this machine, and judges from outside whether they

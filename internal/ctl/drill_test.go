@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/understudy-store/understudy/internal/drill"
+	"github.com/understudy-store/understudy/lab/drill"
 )
 
 // What a report says last.

@@ -16,7 +16,7 @@ import (
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/config"
 	wire "github.com/understudy-store/understudy/internal/mooncake"
-	"github.com/understudy-store/understudy/internal/rig"
+	"github.com/understudy-store/understudy/lab/rig"
 )
 
 // Names of the global flags.

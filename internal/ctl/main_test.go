@@ -13,8 +13,8 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/understudy-store/understudy/internal/demo"
-	"github.com/understudy-store/understudy/internal/procs"
+	"github.com/understudy-store/understudy/lab/demo"
+	"github.com/understudy-store/understudy/lab/procs"
 )
 
 // asProgram in the environment makes the test binary masterctl.

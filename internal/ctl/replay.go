@@ -12,8 +12,8 @@ import (
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/replay"
-	"github.com/understudy-store/understudy/internal/trace"
+	"github.com/understudy-store/understudy/lab/replay"
+	"github.com/understudy-store/understudy/lab/trace"
 )
 
 const aboutReplay = `Plays the demo's load against a cluster that is already running: a file of LLM

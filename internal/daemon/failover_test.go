@@ -15,7 +15,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/procs"
+	"github.com/understudy-store/understudy/lab/procs"
 )
 
 // A pair is a master that serves, and a standby that could take over.

@@ -24,7 +24,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/etcdclient"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 )
 
 // A master that is the only node has an etcd of its own. Whatever ended it, it

@@ -23,8 +23,8 @@ import (
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/daemon"
-	"github.com/understudy-store/understudy/internal/demo"
-	"github.com/understudy-store/understudy/internal/procs"
+	"github.com/understudy-store/understudy/lab/demo"
+	"github.com/understudy-store/understudy/lab/procs"
 )
 
 // TestMain makes this binary a node, or an etcd, when it was started as one:

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/internal/httpapi"
-	"github.com/understudy-store/understudy/internal/lonetest"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/metadata"
 )
 

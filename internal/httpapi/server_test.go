@@ -14,7 +14,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/internal/httpapi"
-	"github.com/understudy-store/understudy/internal/lonetest"
+	"github.com/understudy-store/understudy/lab/lonetest"
 )
 
 // serve runs a server on a free port until the test ends.

@@ -11,9 +11,9 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/understudy-store/understudy/eviction"
-	"github.com/understudy-store/understudy/internal/lonetest"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/internal/mooncake"
-	"github.com/understudy-store/understudy/internal/structpack"
+	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )

@@ -1,7 +1,7 @@
 package mooncake
 
 import (
-	"github.com/understudy-store/understudy/internal/structpack"
+	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )

@@ -1,6 +1,6 @@
 package mooncake
 
-import "github.com/understudy-store/understudy/internal/structpack"
+import "github.com/understudy-store/understudy/internal/mooncake/structpack"
 
 // others are the functions that this master answers with NOT_SUPPORTED. Their
 // literals are all that it needs of them.

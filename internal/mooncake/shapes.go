@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/understudy-store/understudy/internal/structpack"
+	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )

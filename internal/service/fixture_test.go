@@ -8,8 +8,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/lonetest"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )

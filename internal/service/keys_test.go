@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/lonetest"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/lab/lonetest"
 )
 
 // Operators list the keys of nodes that do not serve, too.

@@ -1,0 +1,161 @@
+package etcdserver_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
+)
+
+// childDir is the environment variable that makes this test binary a process
+// that runs an etcd in the directory it names.
+const childDir = "UNDERSTUDY_TEST_ETCD_DIR"
+
+// child runs an etcd, says on stdout where it serves or why it does not, and
+// ends with its stdin: with its parent, whatever becomes of that.
+func child(dir string) int {
+	s, err := etcdserver.Start(context.Background(), etcdserver.Config{DataDir: dir})
+	if err != nil {
+		fmt.Println("error:", err)
+		return 1
+	}
+	fmt.Println("ready:", s.Endpoints()[0])
+	_, _ = io.Copy(io.Discard, os.Stdin)
+	if err := s.Close(); err != nil {
+		return 1
+	}
+	return 0
+}
+
+// startChild runs an etcd in a process of its own and returns the one line it
+// says. Kill stops it by SIGKILL.
+func startChild(t *testing.T, dir string) (said string, kill func()) {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), exe)
+	cmd.Env = append(os.Environ(), childDir+"="+dir)
+	if _, err := cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	said, err = bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Errorf("the child said nothing: %v", err)
+	}
+	kill = func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		if stderr.Len() > 0 {
+			t.Errorf("etcd wrote to stderr: %s", stderr.Bytes())
+		}
+	}
+	return strings.TrimSpace(said), kill
+}
+
+func TestSurvivesSIGKILL(t *testing.T) {
+	dir := t.TempDir()
+	said, kill := startChild(t, dir)
+	endpoint, ready := strings.CutPrefix(said, "ready: ")
+	if !ready {
+		t.Fatal(said)
+	}
+	put(t, dial(t, endpoint), "k", "v")
+
+	_, err := etcdserver.Start(t.Context(), etcdserver.Config{DataDir: dir})
+	if !errors.Is(err, etcdserver.ErrLocked) || !strings.Contains(err.Error(), "locked by process") {
+		t.Errorf("while another process uses the directory: %v", err)
+	}
+
+	kill()
+	s := start(t, etcdserver.Config{DataDir: dir})
+	if got := get(t, dial(t, s.Endpoints()...), "k"); got != "v" {
+		t.Errorf("after SIGKILL: got %q", got)
+	}
+}
+
+// A directory may be in use by an etcd that knows nothing of the lock file.
+func TestRefusesDirectoryOfAForeignEtcd(t *testing.T) {
+	dir := t.TempDir()
+	said, kill := startChild(t, dir)
+	defer kill()
+	if !strings.HasPrefix(said, "ready: ") {
+		t.Fatal(said)
+	}
+	if err := os.Remove(filepath.Join(dir, "LOCK")); err != nil {
+		t.Fatal(err)
+	}
+	_, err := etcdserver.Start(t.Context(), etcdserver.Config{DataDir: dir})
+	if !errors.Is(err, etcdserver.ErrLocked) || !strings.Contains(err.Error(), "another etcd") {
+		t.Errorf("got %v", err)
+	}
+}
+
+// etcd ends the process, or panics, when it finds damaged data; here both must
+// be errors. In a process of its own, because what etcd had started by then
+// stays behind.
+func TestDamagedDataIsAnError(t *testing.T) {
+	tests := map[string]func(t *testing.T, member string){
+		"garbage in the log": func(t *testing.T, member string) {
+			logs, err := filepath.Glob(filepath.Join(member, "wal", "*.wal"))
+			if err != nil || len(logs) == 0 {
+				t.Fatalf("no write-ahead log: %v", err)
+			}
+			for _, path := range logs {
+				write(t, path, strings.Repeat("garbage", 1000))
+			}
+		},
+		"a file in place of a folder": func(t *testing.T, member string) {
+			snap := filepath.Join(member, "snap")
+			if err := os.RemoveAll(snap); err != nil {
+				t.Fatal(err)
+			}
+			write(t, snap, "")
+		},
+	}
+	for name, damage := range tests {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			s, err := etcdserver.Start(t.Context(), etcdserver.Config{DataDir: dir})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			damage(t, filepath.Join(dir, "member"))
+			said, kill := startChild(t, dir)
+			defer kill()
+			t.Log(said)
+			if !strings.HasPrefix(said, "error: ") || !strings.Contains(said, "restore the directory, or move it away") {
+				t.Errorf("it said %q", said)
+			}
+		})
+	}
+}
+
+func write(t *testing.T, path, content string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,281 @@
+package etcdserver_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
+)
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childDir); dir != "" {
+		os.Exit(child(dir))
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// start starts a lone member and closes it with the test.
+func start(t *testing.T, cfg etcdserver.Config) *etcdserver.Server {
+	t.Helper()
+	s, err := etcdserver.Start(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func testConfig(t *testing.T) etcdserver.Config {
+	return etcdserver.Config{
+		DataDir:       filepath.Join(t.TempDir(), "etcd"),
+		UnsafeNoFsync: true,
+		Logger:        zerolog.New(zerolog.NewTestWriter(t)),
+	}
+}
+
+func dial(t *testing.T, endpoints ...string) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func put(t *testing.T, c *clientv3.Client, key, value string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := c.Put(ctx, key, value); err != nil {
+		t.Fatalf("put %s: %v", key, err)
+	}
+}
+
+func get(t *testing.T, c *clientv3.Client, key string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	r, err := c.Get(ctx, key)
+	if err != nil {
+		t.Fatalf("get %s: %v", key, err)
+	}
+	if len(r.Kvs) == 0 {
+		return ""
+	}
+	return string(r.Kvs[0].Value)
+}
+
+func TestServesOnAFreePort(t *testing.T) {
+	began := time.Now()
+	s := start(t, testConfig(t))
+	t.Logf("a fresh member was ready after %v", time.Since(began))
+	c := dial(t, s.Endpoints()...)
+	put(t, c, "k", "v")
+	if got := get(t, c, "k"); got != "v" {
+		t.Errorf("got %q", got)
+	}
+	members, err := c.MemberList(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := members.Members[0].ClientURLs[0], "http://"+s.Endpoints()[0]; got != want {
+		t.Errorf("advertised client URL %s, want %s", got, want)
+	}
+	if s.PeerAddr() != "" {
+		t.Errorf("a lone member has a peer port: %s", s.PeerAddr())
+	}
+}
+
+func TestDataSurvivesRestartOnAnotherPort(t *testing.T) {
+	cfg := testConfig(t)
+	s := start(t, cfg)
+	put(t, dial(t, s.Endpoints()...), "k", "v")
+	first := s.Endpoints()[0]
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	taken, err := net.Listen("tcp", first) // so that the port must differ
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+
+	s = start(t, cfg)
+	if s.Endpoints()[0] == first {
+		t.Fatalf("same port %s", first)
+	}
+	if got := get(t, dial(t, s.Endpoints()...), "k"); got != "v" {
+		t.Errorf("after the restart: got %q", got)
+	}
+}
+
+func TestNewDirectoriesAreNewClusters(t *testing.T) {
+	ids := make(map[uint64]bool)
+	for range 2 { // both at once: two servers in one process
+		s := start(t, testConfig(t))
+		r, err := dial(t, s.Endpoints()...).Get(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids[r.Header.ClusterId] = true
+	}
+	if len(ids) != 2 {
+		t.Errorf("two data directories share a cluster id: %v", ids)
+	}
+}
+
+func TestCloseDoesNotWaitForClients(t *testing.T) {
+	s := start(t, testConfig(t))
+	c := dial(t, s.Endpoints()...)
+	watch := c.Watch(t.Context(), "k", clientv3.WithCreatedNotify())
+	if r := <-watch; !r.Created {
+		t.Fatalf("watch: %+v", r)
+	}
+	began := time.Now()
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(began); took > 3*time.Second {
+		t.Errorf("close took %v with a watch open", took)
+	}
+	if err, ok := <-s.Err(); ok {
+		t.Errorf("a closed server reports %v", err)
+	}
+}
+
+func TestRefusesWhatItCannotUse(t *testing.T) {
+	running := start(t, testConfig(t))
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	inUse := testConfig(t)
+	start(t, inUse)
+
+	portTaken := testConfig(t)
+	portTaken.ClientAddr = running.Endpoints()[0]
+	notADir := testConfig(t)
+	notADir.DataDir = filepath.Join(file, "data")
+	// What stops every user, root too, from writing the lock file.
+	notWritable := testConfig(t)
+	if err := os.MkdirAll(filepath.Join(notWritable.DataDir, "LOCK"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+
+	tests := map[string]struct {
+		cfg  etcdserver.Config
+		is   error
+		says string
+	}{
+		"locked by another":     {inUse, etcdserver.ErrLocked, "choose another data directory"},
+		"port taken":            {portTaken, syscall.EADDRINUSE, "choose another port"},
+		"not a directory":       {notADir, syscall.ENOTDIR, "choose another one or mend its permissions"},
+		"not writable":          {notWritable, syscall.EISDIR, "choose another one or mend its permissions"},
+		"nothing given":         {etcdserver.Config{}, nil, "no data directory"},
+		"no host":               {etcdserver.Config{DataDir: "x", ClientAddr: ":0"}, nil, "must be an IP address"},
+		"wildcard":              {etcdserver.Config{DataDir: "x", ClientAddr: "0.0.0.0:0"}, nil, "address to advertise"},
+		"bad advertise address": {etcdserver.Config{DataDir: "x", AdvertiseClientAddr: "host:0"}, nil, "others need a host and a port"},
+		"negative quota":        {etcdserver.Config{DataDir: "x", QuotaBytes: -1}, nil, "negative"},
+		"odd tick":              {etcdserver.Config{DataDir: "x", HeartbeatInterval: 1500 * time.Microsecond}, nil, "whole milliseconds"},
+		"election too short":    {etcdserver.Config{DataDir: "x", HeartbeatInterval: time.Second}, nil, "from five heartbeat intervals (5s)"},
+		"peer port alone":       {etcdserver.Config{DataDir: "x", PeerAddr: "127.0.0.1:0"}, nil, "without an initial cluster"},
+		"not a member":          {etcdserver.Config{DataDir: "x", Name: "a", InitialCluster: map[string]string{"b": "127.0.0.1:1"}}, nil, "not in the initial cluster (b)"},
+		"bad peer address":      {etcdserver.Config{DataDir: "x", Name: "a", InitialCluster: map[string]string{"a": "peer:0"}}, nil, `of member "a"`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			s, err := etcdserver.Start(t.Context(), tt.cfg)
+			if err == nil {
+				_ = s.Close()
+				t.Fatal("it started")
+			}
+			if tt.is != nil && !errors.Is(err, tt.is) {
+				t.Errorf("error is not %v: %v", tt.is, err)
+			}
+			if !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("error does not say %q: %v", tt.says, err)
+			}
+		})
+	}
+}
+
+func TestStartIsBoundedByItsContext(t *testing.T) {
+	cfg := testConfig(t)
+	cfg.Name = "a"
+	cfg.InitialCluster = map[string]string{"a": "127.0.0.1:1", "b": "127.0.0.1:2"} // nobody is there
+	cfg.PeerAddr = "127.0.0.1:0"
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	s, err := etcdserver.Start(ctx, cfg)
+	if err == nil {
+		_ = s.Close()
+		t.Fatal("half a cluster is ready")
+	}
+	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no leader") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestErrTellsWhenItDies(t *testing.T) {
+	s := start(t, testConfig(t))
+	s.Embedded().Server.HardStop()
+	select {
+	case err := <-s.Err():
+		if err == nil || !strings.Contains(err.Error(), "no longer serves") {
+			t.Errorf("got %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("no word of it")
+	}
+}
+
+func TestMinLeaseTTL(t *testing.T) {
+	tests := []struct {
+		heartbeat, election, want time.Duration
+	}{
+		{etcdserver.LoneHeartbeat, etcdserver.LoneElection, time.Second},
+		{etcdserver.ClusterHeartbeat, etcdserver.ClusterElection, 2 * time.Second},
+		{50 * time.Millisecond, 500 * time.Millisecond, time.Second},
+		{100 * time.Millisecond, 700 * time.Millisecond, time.Second},
+		{200 * time.Millisecond, time.Second, 2 * time.Second}, // floor(3*5/2) = 7 ticks
+	}
+	for _, tt := range tests {
+		if got := etcdserver.MinLeaseTTL(tt.heartbeat, tt.election); got != tt.want {
+			t.Errorf("%v, %v: computed %v, want %v", tt.heartbeat, tt.election, got, tt.want)
+		}
+		cfg := testConfig(t)
+		cfg.HeartbeatInterval, cfg.ElectionTimeout = tt.heartbeat, tt.election
+		s := start(t, cfg)
+		// etcd keeps the TTL asked for in its records, and raises the one it
+		// uses: ask what is left of it.
+		c := dial(t, s.Endpoints()...)
+		lease, err := c.Grant(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left, err := c.TimeToLive(t.Context(), lease.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if granted := time.Duration(left.GrantedTTL) * time.Second; granted != tt.want {
+			t.Errorf("%v, %v: etcd grants %v, want %v", tt.heartbeat, tt.election, granted, tt.want)
+		}
+	}
+}

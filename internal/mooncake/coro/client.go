@@ -1,0 +1,127 @@
+package coro
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net"
+	"time"
+
+	"github.com/understudy-store/understudy/internal/mooncake/structpack"
+)
+
+// MaxAnswer is how many bytes of an answer's body, and of its attachment, are
+// read. Room for them is made as they come. The largest answers there are, lists
+// of 100,000 objects with long keys, have some hundred MiB.
+const MaxAnswer = 1 << 30
+
+// A Client is one connection to a server, with one call at a time under way. It
+// is not safe for concurrent use.
+type Client struct {
+	// MaxBody is how many bytes a request's body may have: at most, and by
+	// default, 2^32-1. It may be changed between calls.
+	MaxBody uint32
+
+	nc  net.Conn
+	in  *bufio.Reader
+	out []byte
+	seq uint32
+}
+
+// A TooLargeError means that a request was not sent, because of its size. The
+// connection is as good as before.
+type TooLargeError struct {
+	Bytes uint64 // of its body
+	Most  uint32 // that it may have
+}
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("a request has a body of %d bytes, and at most %d are sent", e.Bytes, e.Most)
+}
+
+// Dial connects to a server. The context ends the attempt.
+func Dial(ctx context.Context, address string) (*Client, error) {
+	var d net.Dialer
+	nc, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", address, err)
+	}
+	return &Client{nc: nc, in: bufio.NewReaderSize(nc, readBuffer), MaxBody: math.MaxUint32}, nil
+}
+
+// Close ends the connection. It may be called while a call is under way, which
+// then fails.
+func (c *Client) Close() error { return c.nc.Close() }
+
+// Call sends a request whose body pack appends, and returns the body of its
+// answer. sent tells whether the server may have got any of it. After an error
+// the connection is of no use, with two exceptions: a *TooLargeError, and an
+// *Error, after which the original client closes it all the same.
+func (c *Client) Call(ctx context.Context, function uint32, pack func(b []byte) []byte) (answer string, sent bool, err error) {
+	if err := ctx.Err(); err != nil {
+		return "", false, context.Cause(ctx)
+	}
+	if ctx.Done() != nil {
+		stop := context.AfterFunc(ctx, func() { _ = c.nc.SetDeadline(time.Unix(1, 0)) }) // for good
+		defer stop()
+	}
+	answer, sent, err = c.exchange(function, pack)
+	if err != nil && ctx.Err() != nil {
+		err = errors.Join(context.Cause(ctx), err)
+	}
+	return answer, sent, err
+}
+
+func (c *Client) exchange(function uint32, pack func(b []byte) []byte) (answer string, sent bool, err error) {
+	var room [requestHeader]byte
+	c.out = pack(append(c.out[:0], room[:]...))
+	defer c.shrink()
+	size := uint64(len(c.out) - requestHeader)
+	if size > uint64(c.MaxBody) {
+		return "", false, &TooLargeError{size, c.MaxBody}
+	}
+	q := request{seq: c.seq, function: function, body: uint32(size)}
+	c.seq++
+	appendRequest(c.out[:0], q)
+	if n, err := c.nc.Write(c.out); err != nil {
+		return "", n > 0, fmt.Errorf("sending a request: %w", err)
+	}
+	h, err := c.in.Peek(responseHeader)
+	if err != nil {
+		return "", true, fmt.Errorf("waiting for an answer: %w", cut(err))
+	}
+	p, err := parseResponse(h)
+	if err != nil {
+		return "", true, err
+	}
+	if p.seq != q.seq || p.body > MaxAnswer || p.attachment > MaxAnswer {
+		return "", true, fmt.Errorf("%w: request %d got answer %d of %d bytes, at most %d are read", ErrProtocol, q.seq, p.seq, p.body, MaxAnswer)
+	}
+	if _, err := c.in.Discard(responseHeader); err != nil {
+		return "", true, err
+	}
+	if answer, err = readBody(c.in, p.body); err == nil {
+		err = skip(c.in, p.attachment)
+	}
+	if err != nil {
+		return "", true, fmt.Errorf("reading an answer: %w", err)
+	}
+	if p.code == 0 {
+		return answer, true, nil
+	}
+	refused := &Error{Code: p.code}
+	if err := structpack.Unpack(new(structpack.Reader), answer, errorMessage(), &refused.Message); err != nil {
+		refused.Message = "its text cannot be read: " + err.Error()
+	}
+	return "", true, refused
+}
+
+// shrink keeps no room of large requests: there may be thousands of connections,
+// and most are idle.
+func (c *Client) shrink() {
+	if cap(c.out) > maxOut {
+		c.out = nil
+	}
+}

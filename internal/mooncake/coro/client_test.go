@@ -1,0 +1,92 @@
+package coro_test
+
+import (
+	"errors"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
+)
+
+// An answer that is announced as larger than any is refused before room is made
+// for it.
+func TestTooLargeAnAnswer(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		nc, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer nc.Close()
+		answer := []byte{coro.Magic, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0x40, 0, 0, 0, 0} // a body of MaxAnswer + 1 bytes
+		_, _ = io.CopyN(io.Discard, nc, 4)
+		_, _ = nc.Write(answer)
+		_, _ = io.Copy(io.Discard, nc) // until the client closes
+	}()
+	c, err := coro.Dial(t.Context(), l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, sent, err := c.Call(t.Context(), echo, body("x")); !errors.Is(err, coro.ErrProtocol) || !sent || !strings.Contains(err.Error(), "at most") {
+		t.Errorf("sent %t, %v", sent, err)
+	}
+}
+
+// Large answers are read, up to MaxAnswer.
+func TestLargeAnswer(t *testing.T) {
+	c := newRig(t, coro.Limits{}, nil).dial(t)
+	got, _, err := c.Call(t.Context(), much, body(strings.Repeat("x", 72)))
+	if err != nil || len(got) != 72<<20 {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// A request that is too large is not sent, and costs nothing else.
+func TestTooLargeARequest(t *testing.T) {
+	r := newRig(t, coro.Limits{BodyBytes: 1000}, nil)
+	c := r.dial(t)
+	c.MaxBody = 1000
+	for range 2 {
+		var large *coro.TooLargeError
+		_, sent, err := c.Call(t.Context(), echo, body(strings.Repeat("x", 1001)))
+		if !errors.As(err, &large) || *large != (coro.TooLargeError{Bytes: 1001, Most: 1000}) || sent {
+			t.Errorf("sent %v, %v", sent, err)
+		}
+		if got, _, err := c.Call(t.Context(), echo, body(strings.Repeat("x", 1000))); err != nil || len(got) != 1000 {
+			t.Errorf("after that: %d bytes, %v", len(got), err)
+		}
+	}
+}
+
+// Idle connections keep no room of large messages, on neither side.
+func TestIdleConnectionsAreSmall(t *testing.T) {
+	r := newRig(t, coro.Limits{}, nil)
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	const conns, size = 8, 4 << 20
+	large := strings.Repeat("x", size)
+	before := heap()
+	for range conns {
+		c := r.dial(t)
+		c.MaxBody = size
+		if got, _, err := c.Call(t.Context(), echo, body(large)); err != nil || len(got) != size {
+			t.Fatalf("%d bytes, %v", len(got), err)
+		}
+		if _, _, err := c.Call(t.Context(), echo, body(large+"x")); err == nil {
+			t.Fatal("too large a request was sent")
+		}
+	}
+	until(t, "little is left", func() bool { return heap() < before+conns*size/4 })
+}

@@ -1,0 +1,448 @@
+package coro_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Functions of the tests' handler; any other is not registered.
+const (
+	echo   = 1 // answers the body
+	wait   = 2 // answers when the test says so
+	refuse = 3 // answers with an error
+	hangUp = 4 // closes the connection
+	relay  = 5 // closes it as well, with the errors that a connection of its own may end with
+	limit  = 6 // answers how long its context lasts, as a time.Duration; empty without an end
+	much   = 7 // answers so many MiB as its body has bytes
+)
+
+// A handler answers one connection of a test.
+type handler struct {
+	conn      *coro.Conn
+	released  chan struct{} // ends wait
+	waiting   chan struct{} // gets one for each wait that has begun
+	delivered atomic.Int64  // answers that were handed to the network at last
+	failed    atomic.Bool   // Delivered had an error
+	closed    atomic.Bool
+	calls     atomic.Int64
+}
+
+func (h *handler) Call(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error) {
+	h.calls.Add(1)
+	switch function {
+	case echo:
+		return append(reply, body...), nil
+	case wait:
+		h.waiting <- struct{}{}
+		select {
+		case <-h.released:
+			return append(reply, body...), nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	case refuse:
+		return nil, &coro.Error{Code: 7, Message: "no"}
+	case hangUp:
+		return nil, io.EOF
+	case relay:
+		return nil, errors.Join(coro.ErrProtocol, io.ErrUnexpectedEOF, os.ErrDeadlineExceeded)
+	case limit:
+		if ends, ok := ctx.Deadline(); ok {
+			reply = append(reply, time.Until(ends).String()...)
+		}
+		return reply, nil
+	case much:
+		return append(reply, make([]byte, len(body)<<20)...), nil
+	}
+	return nil, &coro.Error{Code: coro.CodeNotRegistered, Message: "the rpc function not registered"}
+}
+
+func (h *handler) Delivered(err error) {
+	if err != nil {
+		h.failed.Store(true)
+		return
+	}
+	h.delivered.Store(h.calls.Load())
+}
+func (h *handler) Close() { h.closed.Store(true) }
+
+// A rig is a server with a listener.
+type rig struct {
+	*coro.Server
+	address  string
+	log      *syncBuffer
+	released chan struct{}
+	waiting  chan struct{}
+
+	mu       sync.Mutex
+	handlers []*handler
+	refuses  atomic.Bool
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (s *syncBuffer) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *syncBuffer) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+func newRig(t *testing.T, limits coro.Limits, other func(net.Conn)) *rig {
+	t.Helper()
+	r := &rig{log: new(syncBuffer), released: make(chan struct{}), waiting: make(chan struct{}, 16)}
+	r.Server = coro.NewServer(coro.Config{
+		Open: func(c *coro.Conn) coro.Handler {
+			if r.refuses.Load() {
+				return nil
+			}
+			h := &handler{conn: c, released: r.released, waiting: r.waiting}
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.handlers = append(r.handlers, h)
+			return h
+		},
+		Other: other, Limits: limits, Log: zerolog.New(r.log),
+	})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.address = l.Addr().String()
+	served := make(chan error, 1)
+	go func() { served <- r.Serve(l) }()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		defer cancel()
+		_ = r.Stop(ctx)
+		if err := <-served; err != nil {
+			t.Errorf("Serve: %v", err)
+		}
+	})
+	return r
+}
+
+func (r *rig) handler(i int) *handler {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.handlers[i]
+}
+
+func (r *rig) dial(t *testing.T) *coro.Client {
+	t.Helper()
+	c, err := coro.Dial(t.Context(), r.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// raw connects without a client.
+func (r *rig) raw(t *testing.T) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", r.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	return c
+}
+
+func body(s string) func([]byte) []byte { return func(b []byte) []byte { return append(b, s...) } }
+
+func frame(seq, function uint32, body, attachment string) []byte {
+	b := []byte{coro.Magic, 0, 0, 0}
+	for _, v := range []uint32{seq, function, uint32(len(body)), uint32(len(attachment))} {
+		b = binary.LittleEndian.AppendUint32(b, v)
+	}
+	return append(append(b, body...), attachment...)
+}
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) { // polls
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+func TestCalls(t *testing.T) {
+	r := newRig(t, coro.Limits{}, nil)
+	c := r.dial(t)
+	for _, n := range []int{0, 1, 100, 4 << 10, 64 << 10, 64<<10 + 1, 3 << 20} {
+		want := strings.Repeat("x", n)
+		if got, _, err := c.Call(t.Context(), echo, body(want)); err != nil || got != want {
+			t.Fatalf("%d bytes: %d, %v", n, len(got), err)
+		}
+	}
+	for function, want := range map[uint32]coro.Error{
+		refuse: {Code: 7, Message: "no"},
+		99:     {Code: coro.CodeNotRegistered, Message: "the rpc function not registered"},
+	} {
+		var refused *coro.Error
+		if _, sent, err := c.Call(t.Context(), function, body("")); !errors.As(err, &refused) || *refused != want || !sent {
+			t.Errorf("function %d: %v", function, err)
+		}
+	}
+	if got, _, err := c.Call(t.Context(), echo, body("still there")); err != nil || got != "still there" {
+		t.Errorf("after errors: %q, %v", got, err)
+	}
+	if _, sent, err := c.Call(t.Context(), hangUp, body("")); err == nil || !sent {
+		t.Errorf("a connection that was closed: %v", err)
+	}
+	until(t, "the handler is closed", func() bool { return r.handler(0).closed.Load() })
+}
+
+// The frames of one client, as it was captured, and the answer to it.
+func TestCapturedFrames(t *testing.T) {
+	r := newRig(t, coro.Limits{}, nil)
+	c := r.raw(t)
+	if _, err := c.Write(frame(15, 99, "", "")); err != nil {
+		t.Fatal(err)
+	}
+	want := "\x15\x00\x0b\x00\x0f\x00\x00\x00\x24\x00\x00\x00\x00\x00\x00\x00\x76\xfa\xcf\x9d\x1fthe rpc function not registered"
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+		t.Errorf("%x, %v", got, err)
+	}
+}
+
+// Requests that come at once are answered in their order; attachments are read
+// over, and frames may come in pieces.
+func TestPipelining(t *testing.T) {
+	r := newRig(t, coro.Limits{}, nil)
+	c := r.raw(t)
+	var all []byte
+	for seq := range uint32(500) {
+		all = append(all, frame(seq, echo, strings.Repeat("b", int(seq)), strings.Repeat("a", int(seq%7)))...)
+	}
+	go func() {
+		for i := 0; i < len(all); i += 777 {
+			if _, err := c.Write(all[i:min(i+777, len(all))]); err != nil {
+				return
+			}
+		}
+	}()
+	for seq := range uint32(500) {
+		h := make([]byte, 16)
+		if _, err := io.ReadFull(c, h); err != nil {
+			t.Fatal(err)
+		}
+		if got := binary.LittleEndian.Uint32(h[4:]); got != seq {
+			t.Fatalf("answer %d, want %d", got, seq)
+		}
+		if n, err := io.CopyN(io.Discard, c, int64(binary.LittleEndian.Uint32(h[8:]))); err != nil || n != int64(seq) {
+			t.Fatalf("answer %d has %d bytes: %v", seq, n, err)
+		}
+	}
+	until(t, "all are delivered", func() bool { return r.handler(0).delivered.Load() == 500 })
+}
+
+// closes reports whether the server closes a connection after some bytes.
+func closes(t *testing.T, r *rig, send []byte) {
+	t.Helper()
+	c, err := net.Dial("tcp", r.address)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	if _, err := c.Write(send); err != nil {
+		t.Error(err)
+	}
+	var netErr net.Error
+	if n, err := c.Read(make([]byte, 1)); err == nil || errors.As(err, &netErr) && netErr.Timeout() {
+		t.Errorf("%d bytes and %v for %x", n, err, send[:min(len(send), 32)])
+	}
+}
+
+func TestHostileFrames(t *testing.T) {
+	r := newRig(t, coro.Limits{BodyBytes: 1000, Silence: 200 * time.Millisecond, Frame: 200 * time.Millisecond}, nil)
+	whole := frame(1, echo, strings.Repeat("x", 200), "")
+	huge := frame(1, echo, "", "")
+	for _, at := range []int{12, 16} {
+		h := bytes.Clone(huge)
+		binary.LittleEndian.PutUint32(h[at:], 1<<32-1)
+		closes(t, r, h)
+		binary.LittleEndian.PutUint32(h[at:], 1001)
+		closes(t, r, h)
+	}
+	closes(t, r, []byte("GET / HTTP/1.1\r\n\r\n"))
+	closes(t, r, append([]byte{coro.Magic, 1}, whole[2:]...))
+	closes(t, r, append([]byte{coro.Magic, 0, 1}, whole[3:]...))
+	closes(t, r, nil) // says nothing
+	var cut sync.WaitGroup
+	for n := 1; n < len(whole); n++ {
+		cut.Go(func() { closes(t, r, whole[:n]) }) // stops in the middle
+	}
+	cut.Wait()
+	until(t, "it is said in the log", func() bool { return strings.Contains(r.log.String(), "does not speak as a Mooncake client should") })
+	if n := strings.Count(r.log.String(), "\n"); n > 10 {
+		t.Errorf("%d lines: who sends garbage must not fill the log", n)
+	}
+	if got, _, err := r.dial(t).Call(t.Context(), echo, body("fine")); err != nil || got != "fine" {
+		t.Errorf("a good client: %q, %v", got, err)
+	}
+}
+
+func TestConnectionsAreBounded(t *testing.T) {
+	r := newRig(t, coro.Limits{Connections: 2}, nil)
+	first, second := r.dial(t), r.dial(t)
+	for _, c := range []*coro.Client{first, second} {
+		if _, _, err := c.Call(t.Context(), echo, body("a")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closes(t, r, nil)
+	first.Close()
+	until(t, "there is room again", func() bool {
+		c := r.dial(t)
+		defer c.Close()
+		_, _, err := c.Call(t.Context(), echo, body("a"))
+		return err == nil
+	})
+}
+
+// A connection of another protocol goes to whom it is for, with all its bytes.
+func TestOtherProtocol(t *testing.T) {
+	others := make(chan net.Conn, 1)
+	r := newRig(t, coro.Limits{}, func(c net.Conn) { others <- c })
+	c := r.raw(t)
+	if _, err := c.Write([]byte("PRI * HTTP/2.0")); err != nil {
+		t.Fatal(err)
+	}
+	other := <-others
+	defer other.Close()
+	got := make([]byte, 14)
+	if _, err := io.ReadFull(other, got); err != nil || string(got) != "PRI * HTTP/2.0" {
+		t.Errorf("%q, %v", got, err)
+	}
+	if _, err := other.Write([]byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(c, got[:5]); err != nil || string(got[:5]) != "hello" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestNotServing(t *testing.T) {
+	r := newRig(t, coro.Limits{}, nil)
+	r.refuses.Store(true)
+	closes(t, r, frame(0, echo, "", ""))
+}
+
+func TestDisconnect(t *testing.T) {
+	r := newRig(t, coro.Limits{}, nil)
+	c := r.dial(t)
+	if _, _, err := c.Call(t.Context(), echo, body("a")); err != nil {
+		t.Fatal(err)
+	}
+	r.Disconnect()
+	if _, _, err := c.Call(t.Context(), echo, body("a")); err == nil {
+		t.Error("the connection still works")
+	}
+	if _, _, err := r.dial(t).Call(t.Context(), echo, body("a")); err != nil {
+		t.Errorf("a new one: %v", err)
+	}
+}
+
+// Whoever asks hears of a peer that has gone while its call was under way.
+func TestPeerGone(t *testing.T) {
+	r := newRig(t, coro.Limits{}, nil)
+	c := r.dial(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	called := make(chan error, 1)
+	go func() {
+		_, _, err := c.Call(ctx, wait, body("a"))
+		called <- err
+	}()
+	<-r.waiting
+	h := r.handler(0)
+	if h.conn.PeerGone() {
+		t.Error("it is said to have gone")
+	}
+	cancel()
+	if err := <-called; !errors.Is(err, context.Canceled) {
+		t.Errorf("the call: %v", err)
+	}
+	c.Close()
+	until(t, "the peer has gone", h.conn.PeerGone)
+	close(r.released)
+	until(t, "the connection ends", h.closed.Load)
+}
+
+// Stop lets a call end that is under way, and its answer arrive.
+func TestStop(t *testing.T) {
+	r := newRig(t, coro.Limits{}, nil)
+	c, idle := r.dial(t), r.dial(t)
+	if _, _, err := idle.Call(t.Context(), echo, body("a")); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		_, _, err := c.Call(t.Context(), wait, body("a"))
+		answered <- err
+	}()
+	<-r.waiting
+	stopped := make(chan error, 1)
+	go func() { stopped <- r.Stop(t.Context()) }()
+	until(t, "idle connections end", func() bool { return r.handler(0).closed.Load() })
+	close(r.released)
+	if err := <-answered; err != nil {
+		t.Errorf("the call under way: %v", err)
+	}
+	if err := <-stopped; err != nil {
+		t.Errorf("Stop: %v", err)
+	}
+	if _, err := net.Dial("tcp", r.address); err == nil {
+		t.Error("it still listens")
+	}
+}
+
+func TestStopCutsOff(t *testing.T) {
+	r := newRig(t, coro.Limits{}, nil)
+	c := r.dial(t)
+	answered := make(chan error, 1)
+	go func() {
+		_, _, err := c.Call(t.Context(), wait, body("a"))
+		answered <- err
+	}()
+	<-r.waiting
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := r.Stop(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Stop: %v", err)
+	}
+	if err := <-answered; err == nil {
+		t.Error("the call got an answer")
+	}
+}

@@ -1,0 +1,67 @@
+package coro_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
+)
+
+// Whatever comes, the server answers or closes, and goes on. Connections are of
+// the kind that a machine does not run out of.
+func FuzzServer(f *testing.F) {
+	whole := append(frame(1, echo, "abc", "d"), frame(2, refuse, "", "")...)
+	f.Add(whole)
+	f.Add(whole[:30])
+	f.Add([]byte{coro.Magic})
+	released, waiting := make(chan struct{}), make(chan struct{})
+	close(released)
+	go func() {
+		for range waiting {
+		}
+	}()
+	s := coro.NewServer(coro.Config{
+		Open:   func(c *coro.Conn) coro.Handler { return &handler{conn: c, released: released, waiting: waiting} },
+		Limits: coro.Limits{BodyBytes: 1 << 20, Silence: time.Second, Frame: time.Second},
+	})
+	l, err := net.Listen("unix", filepath.Join(f.TempDir(), "s"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(l) }()
+	f.Cleanup(func() {
+		if err := errors.Join(s.Stop(context.Background()), <-served); err != nil {
+			f.Error(err)
+		}
+		close(waiting)
+	})
+	send := func(t *testing.T, b []byte) []byte {
+		c, err := net.Dial("unix", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+		if _, err := c.Write(b); err == nil {
+			_ = c.(*net.UnixConn).CloseWrite()
+		}
+		answer, err := io.ReadAll(c)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatalf("%x: neither an answer nor an end", b)
+		}
+		return answer
+	}
+	f.Fuzz(func(t *testing.T, sent []byte) {
+		send(t, sent)
+		if got := send(t, frame(7, echo, "fine", "")); len(got) != 20 || string(got[16:]) != "fine" {
+			t.Fatalf("a good client got %x", got)
+		}
+	})
+}

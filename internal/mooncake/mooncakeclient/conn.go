@@ -1,0 +1,63 @@
+package mooncakeclient
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
+	"github.com/understudy-store/understudy/internal/mooncake/structpack"
+)
+
+// A Conn is one connection to a master, on which one call at a time is under
+// way. It is not safe for concurrent use.
+type Conn struct {
+	*coro.Client
+	Generation *mooncake.Generation
+	writer     structpack.Writer
+	reader     structpack.Reader
+}
+
+// Dial connects to a master.
+func Dial(ctx context.Context, address string, g *mooncake.Generation) (*Conn, error) {
+	c, err := coro.Dial(ctx, address)
+	if err != nil {
+		return nil, err
+	}
+	return &Conn{Client: c, Generation: g, reader: structpack.Reader{AnyLength: true}}, nil
+}
+
+// An UnreadableError means that a master has answered what its call does not
+// return. It has done what it was asked to, and would answer so again. The
+// connection is as good as before.
+type UnreadableError struct {
+	Err error
+}
+
+func (e *UnreadableError) Error() string { return "the answer cannot be read: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *UnreadableError) Unwrap() error { return e.Err }
+
+// Do makes a call. Its result may be an error's number, which is no error here.
+// sent tells whether the master may have got the request. After an error the
+// connection is of no use, unless that is an *UnreadableError or a
+// *coro.TooLargeError.
+func Do[A, R any](ctx context.Context, c *Conn, call mooncake.Call[A, R], args *A, result *R) (sent bool, err error) {
+	if call.Name == "" {
+		return false, fmt.Errorf("generation %s does not have this call", c.Generation.Name)
+	}
+	answer, sent, err := c.Call(ctx, call.ID, func(b []byte) []byte {
+		if call.Args == nil {
+			return b
+		}
+		return structpack.Pack(&c.writer, b, call.Args, args)
+	})
+	if err != nil {
+		return sent, fmt.Errorf("%s: %w", call.Name, err)
+	}
+	if err := structpack.Unpack(&c.reader, answer, call.Result, result); err != nil {
+		return true, fmt.Errorf("%s: %w", call.Name, &UnreadableError{err})
+	}
+	return true, nil
+}

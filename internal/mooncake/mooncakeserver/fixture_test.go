@@ -1,0 +1,180 @@
+package mooncakeserver_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"go.uber.org/goleak"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeserver"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/lab/lonetest"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var params = metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
+
+// A node is a front with ports, which serves or not.
+type node struct {
+	gate    *service.Gate
+	front   *mooncakeserver.Front
+	log     *buffer
+	fsdir   string            // gives each put a replica on disk, unless empty
+	primary *lonetest.Primary // nil on a node without a state
+	fenced  atomic.Bool
+	clock   atomic.Int64           // of the front, in nanoseconds
+	pause   atomic.Pointer[func()] // called in the middle of each call that asks for the time
+	address map[string]string      // of each generation's port
+	servers []*coro.Server
+}
+
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// standby starts a node that does not serve.
+func standby(t testing.TB, relay bool) *node {
+	t.Helper()
+	n := &node{gate: service.NewGate(), log: new(buffer), address: make(map[string]string)}
+	n.front = mooncakeserver.New(mooncakeserver.Config{
+		Gate: n.gate, Version: "2.0.0", View: func() int64 { return 17 }, Relay: relay,
+		Clock: func() time.Duration { return time.Duration(n.clock.Load()) }, Log: zerolog.New(n.log),
+	})
+	for _, name := range mooncake.Names() {
+		s, err := n.front.Server(name, coro.Limits{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.address[name] = l.Addr().String()
+		n.servers = append(n.servers, s)
+		served := make(chan error, 1)
+		go func() { served <- s.Serve(l) }()
+		t.Cleanup(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			defer cancel()
+			_ = s.Stop(ctx)
+			if err := <-served; err != nil && !errors.Is(err, coro.ErrStopped) { // the test may end before this port was used
+				t.Error(err)
+			}
+		})
+	}
+	return n
+}
+
+// primary starts a node that serves, with a segment of 1 MiB.
+func primary(t testing.TB) *node {
+	t.Helper()
+	n := standby(t, false)
+	n.serve(t)
+	return n
+}
+
+// serve makes a node the primary.
+func (n *node) serve(t testing.TB) {
+	t.Helper()
+	n.primary = lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	n.gate.Open(service.NewMaster(service.Config{
+		Settings: service.Settings{ClusterID: "c", RootFSDir: n.fsdir, Offload: true, OffloadQueue: 100, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "test"},
+		Term:     1, Store: n.primary.Store, Queue: n.primary.Queue,
+		Now: func() metadata.Time {
+			if f := n.pause.Load(); f != nil {
+				(*f)()
+			}
+			return n.primary.Now()
+		},
+		Fence: func() error {
+			if n.fenced.Load() {
+				return errs.NotLeader
+			}
+			return nil
+		},
+		Liveness: service.NewLiveness(10*time.Second, func() time.Duration { return 0 }, n.primary.Store),
+		Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
+	}))
+}
+
+// dial connects to a node's port of a generation.
+func (n *node) dial(t testing.TB, generation string) *mooncakeclient.Conn {
+	t.Helper()
+	g, ok := mooncake.NewGeneration(generation)
+	if !ok {
+		t.Fatalf("no generation %s", generation)
+	}
+	c, err := mooncakeclient.Dial(t.Context(), n.address[generation], g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// ask makes a call that must get an answer.
+func ask[A, R any](t testing.TB, c *mooncakeclient.Conn, call mooncake.Call[A, R], args A) R {
+	t.Helper()
+	var result R
+	if _, err := mooncakeclient.Do(t.Context(), c, call, &args, &result); err != nil {
+		t.Fatalf("%s: %v", call.Name, err)
+	}
+	return result
+}
+
+// fails reports that a call got no answer.
+func fails[A, R any](t testing.TB, c *mooncakeclient.Conn, call mooncake.Call[A, R], args A) error {
+	t.Helper()
+	var result R
+	_, err := mooncakeclient.Do(t.Context(), c, call, &args, &result)
+	if err == nil {
+		t.Fatalf("%s got an answer: %v", call.Name, result)
+	}
+	return err
+}
+
+func expect[T any](t testing.TB, what string, r mooncake.Result[T], kind errs.Kind) {
+	t.Helper()
+	if r.Failure != kind.Number() {
+		t.Errorf("%s: %d, want %d (%v)", what, r.Failure, kind.Number(), kind)
+	}
+}
+
+func client(n byte) segment.ClientID { return segment.ClientID{n} }
+
+func config() mooncake.ReplicateConfig { return mooncake.ReplicateConfig{Replicas: 1} }
+
+func put(t testing.TB, c *mooncakeclient.Conn, who byte, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		expect(t, "PutStart", ask(t, c, c.Generation.PutStart, mooncake.PutStartArgs{Client: client(who), Key: key, Size: 100, Config: config()}), errs.OK)
+		expect(t, "PutEnd", ask(t, c, c.Generation.PutEnd, mooncake.PutEndArgs{Client: client(who), Item: mooncake.PutItem{Key: key}}), errs.OK)
+	}
+}

@@ -1,0 +1,230 @@
+package mooncakeserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc/codes"
+
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
+	"github.com/understudy-store/understudy/internal/mooncake/structpack"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// An Observer is told of every call that has ended, on the call's own goroutine,
+// by a method name such as /mooncake.Mooncake/ExistKey.
+type Observer interface {
+	Call(method string, code codes.Code, took time.Duration)
+}
+
+// deadline ends a call of a client that gives up after 30 s.
+const deadline = 25 * time.Second
+
+// Config is what a Front works with.
+type Config struct {
+	Gate *service.Gate
+	// Version is what a client expects to hear from ServiceReady. All releases
+	// since v0.3.8 say "2.0.0".
+	Version string
+	// View returns the version of the primary's view, which Ping reports.
+	View func() int64
+	// Relay makes a node that does not serve pass requests on to the one that
+	// does; without it such a node closes connections.
+	Relay    bool
+	Observer Observer    // may be nil
+	Clock    clock.Clock // measures how long calls take; nil for this machine's
+	Log      zerolog.Logger
+}
+
+// A Front answers Mooncake's clients, whatever their generation.
+type Front struct {
+	Config
+	tables   map[string]*table
+	deadline time.Duration // of a call
+	upstream *upstream
+	logs     logs
+}
+
+// logs are of what relays meet, each thinned out on its own: what happens to
+// many clients at once must not hide what happens to the primary.
+type logs struct{ primary, lost, nobody zerolog.Logger }
+
+// New returns a Front.
+func New(c Config) *Front {
+	logs := logs{thin(c.Log), thin(c.Log), thin(c.Log)}
+	c.Log = thin(c.Log)
+	if c.Clock == nil {
+		c.Clock = clock.Runtime()
+	}
+	f := &Front{Config: c, tables: make(map[string]*table), deadline: deadline, upstream: newUpstream(c.Gate), logs: logs}
+	for _, name := range mooncake.Names() {
+		g, _ := mooncake.NewGeneration(name)
+		f.tables[name] = newTable(g)
+	}
+	return f
+}
+
+// thin lets ten lines a minute through.
+func thin(log zerolog.Logger) zerolog.Logger {
+	return log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+}
+
+// Server returns a server whose connections speak a generation. Connections of
+// other protocols go to other.
+func (f *Front) Server(generation string, limits coro.Limits, other func(net.Conn)) (*coro.Server, error) {
+	t, ok := f.tables[generation]
+	if !ok {
+		return nil, fmt.Errorf("there is no Mooncake generation %q; known are %s", generation, strings.Join(mooncake.Names(), ", "))
+	}
+	return coro.NewServer(coro.Config{
+		Open:   func(c *coro.Conn) coro.Handler { return f.open(t, c) },
+		Other:  other,
+		Limits: limits,
+		Log:    f.Log,
+	}), nil
+}
+
+// open begins a connection, if this node can do something for it.
+func (f *Front) open(t *table, c *coro.Conn) coro.Handler {
+	if _, err := f.Gate.Master(); err != nil && !f.Relay {
+		return nil
+	}
+	return &session{front: f, table: t, conn: c}
+}
+
+// Errors that close a connection: its client looks for the primary then.
+//
+// errNotServing says that the call has changed nothing, so that a relay may
+// repeat it: a client cannot tell. All other errors leave that open. A node's
+// time may end in the middle of a call, after some of its changes: those are
+// committed nevertheless, and a repeated call would hit what was put since.
+var (
+	errNotServing = errors.New("this node does not serve any more")
+	errHalfway    = errors.New("this node stopped to serve in the middle of a call")
+)
+
+// A session is one client's connection. Its calls come one after the other.
+type session struct {
+	front   *Front
+	table   *table
+	conn    *coro.Conn
+	reader  structpack.Reader
+	writer  structpack.Writer
+	relay   relay
+	relayed bool  // the peer is a relay
+	puts    []put // reservations that their client has not heard of yet
+}
+
+// A put is a reservation that was made.
+type put struct {
+	master *service.Master
+	key    string
+	id     metadata.ObjectID
+}
+
+// Call answers one request.
+func (s *session) Call(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error) {
+	if function == selectGeneration {
+		return s.choose(body, reply)
+	}
+	master, err := s.front.Gate.Master()
+	if err != nil && s.front.Relay && !s.relayed {
+		return s.forward(ctx, function, body, reply)
+	}
+	if err != nil {
+		err = errNotServing
+	} else {
+		reply, err = s.serve(ctx, master, function, body, reply)
+	}
+	if s.relayed && errors.Is(err, errNotServing) {
+		err = &coro.Error{Code: codeNotServing, Message: err.Error()}
+	}
+	return reply, err
+}
+
+func (s *session) serve(ctx context.Context, master *service.Master, function uint32, body string, reply []byte) ([]byte, error) {
+	f, ok := s.table.functions[function]
+	if !ok {
+		return nil, &coro.Error{Code: coro.CodeNotRegistered, Message: "the rpc function not registered"}
+	}
+	if !f.read { // a deadline costs as much as a lookup
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.front.deadline)
+		defer cancel()
+	}
+	began := s.front.Clock()
+	reply, err := f.serve(call{ctx, s, master, began}, body, reply)
+	if s.front.Observer != nil {
+		s.front.Observer.Call(f.method, codeOf(err), s.front.Clock()-began)
+	}
+	return reply, err
+}
+
+// codeOf is how the observer sees a call. What a call has to say is in its
+// answer; only the transport fails here.
+func codeOf(err error) codes.Code {
+	var refused *coro.Error
+	switch {
+	case err == nil:
+		return codes.OK
+	case errors.As(err, &refused):
+		return codes.InvalidArgument
+	}
+	return codes.Unavailable
+}
+
+// Delivered tells which reservations their client cannot have heard of.
+func (s *session) Delivered(err error) {
+	if err != nil {
+		s.abandon()
+	}
+	clear(s.puts)
+	s.puts = s.puts[:0]
+}
+
+// Close ends the session.
+func (s *session) Close() { s.relay.close() }
+
+// reserved takes note of a reservation. A client that has gone meanwhile will
+// ask again for the same key, and gets it at once then.
+func (s *session) reserved(m *service.Master, key string, id metadata.ObjectID) {
+	s.puts = append(s.puts, put{m, key, id})
+}
+
+func (s *session) abandon() {
+	for _, p := range s.puts {
+		p.master.Abandon(metadata.DefaultTenant, p.key, p.id)
+	}
+}
+
+// mistaken is the error of a request whose bytes are not what the function
+// takes. It says in the log what the client seems to be.
+func (s *session) mistaken(f *function, body string, err error) error {
+	e := s.front.Log.Warn().Stringer("peer", s.conn.RemoteAddr()).Str("function", f.name).Str("generation", s.table.name).Err(err)
+	if names := s.front.speakers(f.id, body); len(names) > 0 && errors.Is(err, structpack.ErrType) {
+		e = e.Strs("spoken_by", names)
+	}
+	e.Msg("refused a request; if it came from a client of another release, give it a port of its own with --mooncake-listen")
+	return &coro.Error{Code: coro.CodeInvalidArguments, Message: "invalid rpc arg"}
+}
+
+// speakers are the generations in which a function takes such a message.
+func (f *Front) speakers(id uint32, body string) []string {
+	var names []string
+	for name, t := range f.tables {
+		if fn, ok := t.functions[id]; ok && fn.takes(body) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,453 @@
+// Package bench measures this program's own mechanisms beside the obvious ways
+// to do the same, in one run on one machine.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
+	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// Options of a run.
+type Options struct {
+	Objects  int           // whose leases are renewed, in turn
+	Duration time.Duration // of each measurement
+	Rate     int           // renewals a second of the steady measurement; the seeds' load is 15,000
+	Progress func(what string)
+}
+
+// Packed is what the scanner reached: renewals as this program journals them,
+// committed and applied by a standby that follows.
+type Packed struct {
+	RenewalsPerSecond   float64 `json:"renewals_per_s"`
+	EtcdWritesPerSecond float64 `json:"etcd_writes_per_s"` // of renewals, leases of their records included
+	BytesPerRenewal     float64 `json:"bytes_per_renewal"` // in etcd
+	AppliedP50          float64 `json:"applied_p50_ms"`    // from the read that renewed to the standby's state
+	AppliedP99          float64 `json:"applied_p99_ms"`
+}
+
+// Rate is what another way reached.
+type Rate struct {
+	RenewalsPerSecond float64 `json:"renewals_per_s"`
+}
+
+// Renewals is the outcome of a run.
+type Renewals struct {
+	Packed     Packed  `json:"packed"`  // as fast as it can
+	Steady     Packed  `json:"at_15k"`  // at the given rate
+	Literal    Rate    `json:"literal"` // one lease and one put for each renewal: the seeds' text
+	Txn128     Rate    `json:"txn128"`  // transactions of 128 puts under one lease
+	Ratio      float64 `json:"packed_over_literal"`
+	Objects    int     `json:"objects"`
+	SteadyRate int     `json:"steady_rate"`
+}
+
+// RunRenewals measures how fast lease renewals reach a standby.
+func RunRenewals(ctx context.Context, o Options) (out Renewals, err error) {
+	dir, err := os.MkdirTemp("", "understudy-bench-*")
+	if err != nil {
+		return out, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	etcd, err := etcdserver.Start(ctx, etcdserver.Config{DataDir: filepath.Join(dir, "etcd"), QuotaBytes: 8 << 30, Logger: zerolog.Nop()})
+	if err != nil {
+		return out, err
+	}
+	defer func() { err = errors.Join(err, etcd.Close()) }()
+	client, err := etcdclient.New(etcd.Endpoints())
+	if err != nil {
+		return out, err
+	}
+	defer func() { _ = client.Close() }()
+
+	out.Objects, out.SteadyRate = o.Objects, o.Rate
+	for _, step := range []struct {
+		what string
+		run  func() error
+	}{
+		{"one lease and one put per renewal", func() (err error) { out.Literal, err = literal(ctx, client, o.Duration); return err }},
+		{"transactions of 128 puts", func() (err error) { out.Txn128, err = txn128(ctx, client, o.Duration); return err }},
+		{fmt.Sprintf("packed, %d renewals a second", o.Rate), func() (err error) { out.Steady, err = packed(ctx, client, "steady", o, o.Rate); return err }},
+		{"packed, as fast as it can", func() (err error) { out.Packed, err = packed(ctx, client, "fast", o, 0); return err }},
+	} {
+		if o.Progress != nil {
+			o.Progress(step.what)
+		}
+		if err := step.run(); err != nil {
+			return out, fmt.Errorf("%s: %w", step.what, err)
+		}
+	}
+	out.Ratio = out.Packed.RenewalsPerSecond / out.Literal.RenewalsPerSecond
+	return out, nil
+}
+
+// literal renews as the seeds' text has it: for each renewal a lease is granted
+// and a key put under it. 64 callers do so at once.
+func literal(ctx context.Context, client *clientv3.Client, d time.Duration) (Rate, error) {
+	return measure(ctx, d, 64, func(ctx context.Context, n int) (int, error) {
+		lease, err := client.Grant(ctx, 60)
+		if err != nil {
+			return 0, err
+		}
+		_, err = client.Put(ctx, fmt.Sprintf("/literal/%d", n%100_000), renewalJSON(n), clientv3.WithLease(lease.ID))
+		return 1, err
+	})
+}
+
+// txn128 renews in transactions of 128 puts, etcd's default limit, under one
+// lease. 8 callers do so at once.
+func txn128(ctx context.Context, client *clientv3.Client, d time.Duration) (Rate, error) {
+	lease, err := client.Grant(ctx, 600)
+	if err != nil {
+		return Rate{}, err
+	}
+	return measure(ctx, d, 8, func(ctx context.Context, n int) (int, error) {
+		ops := make([]clientv3.Op, 128)
+		for i := range ops {
+			k := n*128 + i
+			ops[i] = clientv3.OpPut(fmt.Sprintf("/txn128/%d", k%100_000), renewalJSON(k), clientv3.WithLease(lease.ID))
+		}
+		_, err := client.Txn(ctx).Then(ops...).Commit()
+		return len(ops), err
+	})
+}
+
+// renewalJSON is the value that the seeds' text writes for a renewal.
+func renewalJSON(n int) string {
+	return fmt.Sprintf(`{"key":"model/layer/block-%016x","lease_timeout_ms":%d,"soft_pin_timeout_ms":null,"timestamp_ms":%d}`, n, 1_700_000_000_000+n, 1_700_000_000_000+n)
+}
+
+// measure counts what callers do in a while.
+func measure(ctx context.Context, d time.Duration, callers int, do func(ctx context.Context, n int) (int, error)) (Rate, error) {
+	boot := clock.Boot()
+	begun := boot()
+	var next, done atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	for range callers {
+		g.Go(func() error {
+			for boot()-begun < d {
+				n, err := do(ctx, int(next.Add(1)))
+				if err != nil {
+					return err
+				}
+				done.Add(int64(n))
+			}
+			return nil
+		})
+	}
+	err := g.Wait()
+	return Rate{float64(done.Load()) / (boot() - begun).Seconds()}, err
+}
+
+// A rig is a primary with its journal in etcd, and a standby that follows.
+type rig struct {
+	keys     []string
+	client   *clientv3.Client
+	clock    clock.Clock
+	primary  *metadata.Store
+	queue    *journal.Queue
+	writer   *journal.Writer
+	log      *journal.EtcdLog
+	now      func() metadata.Time
+	standby  *metadata.Store
+	counters *leasesync.Counters
+	bytes    atomic.Int64 // of records that held renewals
+	commits  atomic.Int64 // that held renewals
+
+	mu      sync.Mutex
+	marked  map[metadata.ObjectID]time.Duration // samples: when they were read
+	applied *hdrhistogram.Histogram             // ms
+}
+
+// packed measures the scanner: reads renew leases at a rate, or as fast as
+// they can be taken, for a while.
+func packed(ctx context.Context, client *clientv3.Client, name string, o Options, perSecond int) (Packed, error) {
+	r, err := newRig(ctx, client, name, o.Objects)
+	if err != nil {
+		return Packed{}, err
+	}
+	work, stop := context.WithCancel(ctx)
+	defer stop()
+	g, work := errgroup.WithContext(work)
+	at := r.log.Tip()
+	g.Go(func() error { return ignoreEnd(r.writer.Run(work)) })
+	g.Go(func() error {
+		reader := &journal.Reader{Client: client, Layout: journal.NewLayout("/bench", name), Codec: codec()}
+		return ignoreEnd(reader.Read(work, at, r))
+	})
+	scanner := leasesync.NewScanner(leasesync.Scanner{
+		Store: r.primary, Journal: r.queue, Interval: time.Second, CriticalDelay: 100 * time.Millisecond, Counters: r.counters, Log: zerolog.Nop(),
+	}, new(leasesync.Critical))
+
+	begun := r.clock()
+	g.Go(func() error {
+		defer stop()
+		if perSecond > 0 {
+			return r.steady(work, scanner, o.Duration, perSecond)
+		}
+		return r.flatOut(work, scanner, o.Duration)
+	})
+	err = g.Wait()
+	took := (r.clock() - begun).Seconds()
+	n := float64(r.counters.Committed.Load())
+	return Packed{
+		RenewalsPerSecond:   n / took,
+		EtcdWritesPerSecond: (float64(r.commits.Load()) + took) / took, // and one lease a second for their records
+		BytesPerRenewal:     float64(r.bytes.Load()) / n,
+		AppliedP50:          float64(r.applied.ValueAtPercentile(50)) / 1000,
+		AppliedP99:          float64(r.applied.ValueAtPercentile(99)) / 1000,
+	}, err
+}
+
+func ignoreEnd(err error) error {
+	if errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// steady reads at a rate while the scanner runs as it does in a master.
+func (r *rig) steady(ctx context.Context, scanner *leasesync.Scanner, d time.Duration, perSecond int) error {
+	scanning, stop := context.WithCancel(ctx)
+	defer stop()
+	scans := make(chan error, 1)
+	go func() { scans <- scanner.Run(scanning) }()
+	limiter := rate.NewLimiter(rate.Limit(perSecond), perSecond/100)
+	for i, begun := 0, r.clock(); r.clock()-begun < d; i++ {
+		if err := limiter.Wait(ctx); err != nil {
+			return err
+		}
+		r.read(i)
+	}
+	stop()
+	if err := ignoreEnd(<-scans); err != nil {
+		return err
+	}
+	if err := scanner.Scan(ctx); err != nil { // what the last interval left
+		return err
+	}
+	return r.caughtUp(ctx)
+}
+
+// flatOut scans as fast as it can, while everything is read anew for the next
+// scan.
+func (r *rig) flatOut(ctx context.Context, scanner *leasesync.Scanner, d time.Duration) error {
+	g, working := errgroup.WithContext(ctx)
+	rounds := make(chan struct{})
+	g.Go(func() error {
+		defer close(rounds)
+		for begun := r.clock(); r.clock()-begun < d; {
+			for i := range r.keys {
+				r.read(i)
+			}
+			select {
+			case rounds <- struct{}{}:
+			case <-working.Done():
+				return working.Err()
+			}
+		}
+		return nil
+	})
+	g.Go(func() error {
+		for range rounds {
+			if err := scanner.Scan(working); err != nil {
+				return err
+			}
+		}
+		return scanner.Scan(working) // what the last round left
+	})
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return r.caughtUp(ctx)
+}
+
+// caughtUp waits until the standby has everything, and compares digests.
+func (r *rig) caughtUp(ctx context.Context) error {
+	want := r.primary.Position()
+	for r.standby.Position().Seq < want.Seq {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+	if got := r.standby.Position(); got.Seq == want.Seq && got.Digest != want.Digest {
+		return fmt.Errorf("the standby's state differs from the primary's at %d", want.Seq)
+	}
+	return nil
+}
+
+// sampled is the part of reads whose way to the standby is timed.
+const sampled = 64
+
+// read renews the lease of an object.
+func (r *rig) read(i int) {
+	list, _, err := r.primary.GetReplicaList(metadata.DefaultTenant, r.keys[i%len(r.keys)], r.now())
+	if err != nil || i%sampled != 0 {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, waits := r.marked[list.ID]; !waits {
+		r.marked[list.ID] = r.clock()
+	}
+}
+
+// Commit applies a commit on the standby.
+func (r *rig) Commit(c *metadata.Commit, _ journal.Position) error {
+	if _, err := r.standby.Apply(c, nil); err != nil {
+		return err
+	}
+	now := r.clock()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, change := range c.Changes {
+		batch, ok := change.(*leasesync.Batch)
+		if !ok {
+			continue
+		}
+		for _, renewal := range batch.Renewals {
+			if at, waits := r.marked[renewal.ID]; waits {
+				_ = r.applied.RecordValue((now - at).Microseconds())
+				delete(r.marked, renewal.ID)
+			}
+		}
+	}
+	return nil
+}
+
+// Changed is for keys that are no business of the bench.
+func (r *rig) Changed(string) {}
+
+// Committed counts commits; those of a running bench hold renewals or nothing.
+func (r *rig) Committed(changes, bytes int, _, _ time.Duration) {
+	if changes > 0 {
+		r.commits.Add(1)
+		r.bytes.Add(int64(bytes))
+	}
+}
+
+// Refused reports nothing: the scanner gets the error.
+func (r *rig) Refused(int, error) {}
+
+func keys(n int) []string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprintf("model-7b/layer-00/block-%016x", i)
+	}
+	return list
+}
+
+func codec() journal.Codec {
+	return journal.Codec{
+		metadata.LeaseRenewals: leasesync.Decode,
+		metadata.ObjectEvents:  metadata.DecodeObjectEvent,
+		metadata.DeleteEvents:  deleteevents.Decode,
+	}
+}
+
+// newRig makes a primary of term 1 with objects, and a standby that has them.
+func newRig(ctx context.Context, client *clientv3.Client, name string, objects int) (*rig, error) {
+	boot := clock.Boot()
+	layout := journal.NewLayout("/bench", name)
+	leader, err := client.Put(ctx, layout.Leader(), "bench")
+	if err != nil {
+		return nil, err
+	}
+	params := metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
+	r := &rig{
+		keys: keys(objects), client: client, clock: boot, now: clock.NewCluster(boot, 1).Now,
+		primary: metadata.New(metadata.Options{}), standby: metadata.New(metadata.Options{}),
+		counters: new(leasesync.Counters), marked: make(map[metadata.ObjectID]time.Duration),
+		applied: hdrhistogram.New(1, 600_000_000, 3),
+	}
+	r.queue = journal.NewQueue(r.primary, 64<<20)
+	r.log = journal.NewEtcdLog(client, layout, leader.Header.Revision, journal.Position{}, time.Minute, boot)
+	r.primary.StartIDs(1)
+	r.writer = journal.NewWriter(journal.WriterConfig{
+		Store: r.primary, Queue: r.queue, Log: r.log, Term: 1, Hold: params.HoldTime(), Now: r.now, Elapsed: boot, Observer: r,
+	})
+	if err := r.writer.Commit(ctx, &metadata.TermStart{Term: 1, Params: params}); err != nil {
+		return nil, err
+	}
+	if err := r.fill(ctx); err != nil {
+		return nil, err
+	}
+	r.commits.Store(0)
+	r.bytes.Store(0)
+	return r, r.bootstrap()
+}
+
+// fill puts the objects.
+func (r *rig) fill(ctx context.Context) error {
+	mount, err := r.primary.PrepareMount(segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 40, Size: 1 << 40, Endpoint: "a:1"})
+	if err != nil {
+		return err
+	}
+	if err := r.writer.Commit(ctx, mount); err != nil {
+		return err
+	}
+	const batch = 1000
+	for from := 0; from < len(r.keys); from += batch {
+		var starts, ends []metadata.Change
+		for i := from; i < min(from+batch, len(r.keys)); i++ {
+			e, _, _, err := r.primary.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: r.keys[i], Size: 4096, Replicas: 1}, r.now())
+			if err != nil {
+				return err
+			}
+			starts = append(starts, e)
+		}
+		if err := r.writer.Commit(ctx, starts...); err != nil {
+			return err
+		}
+		for i := from; i < min(from+batch, len(r.keys)); i++ {
+			e, _, err := r.primary.PreparePutEnd(metadata.PutRef{Tenant: metadata.DefaultTenant, Key: r.keys[i], Selector: metadata.SelectMemory}, nil)
+			if err != nil {
+				return err
+			}
+			ends = append(ends, e)
+		}
+		if err := r.writer.Commit(ctx, ends...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// bootstrap gives the standby the primary's state by a snapshot.
+func (r *rig) bootstrap() error {
+	loader := metadata.NewLoader(metadata.Options{})
+	for i := range metadata.SnapshotParts {
+		part, _ := r.primary.AppendSnapshotPart(nil, i)
+		if err := loader.Add(part); err != nil {
+			return err
+		}
+	}
+	store, err := loader.Finish()
+	if err != nil {
+		return err
+	}
+	r.standby = store
+	return nil
+}

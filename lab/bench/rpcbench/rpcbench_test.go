@@ -1,0 +1,277 @@
+package rpcbench
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"go.uber.org/goleak"
+
+	"github.com/understudy-store/understudy/lab/rig"
+)
+
+// TestMain makes this binary a child of the rig, when it was started as one.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "__") {
+		root := &cobra.Command{SilenceUsage: true}
+		root.AddCommand(rig.Children()...)
+		if root.Execute() != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// small is a run of all calls, in a while that tests can take.
+func small() Options {
+	o := Defaults()
+	o.HA, o.Connections, o.Duration = []bool{false}, []int{3}, minDuration
+	o.Segments, o.Objects = 4, 2000
+	return o
+}
+
+func startLone(t *testing.T) *cluster {
+	t.Helper()
+	c, err := startCluster(t.Context(), t.TempDir(), false, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.stop)
+	return c
+}
+
+func TestAllCells(t *testing.T) {
+	o := small()
+	o.HA = []bool{false, true}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type id struct {
+		ha       bool
+		batch    int
+		call     string
+		protocol Protocol
+	}
+	var have, want []id
+	for _, c := range r.Cells {
+		have = append(have, id{c.HA, c.Batch, c.Call, c.Protocol})
+		if c.Connections != 3 || c.Calls == 0 || c.Keys == 0 || c.Seconds <= 0 || c.CallsPerSecond <= 0 || c.KeysPerSecond <= 0 || c.OtherProcessors < 0 {
+			t.Errorf("nothing was measured: %+v", c)
+		}
+		rpcs := int64(len(c.Latency))
+		if c.Call == "put" && rpcs != 2 || c.Call != "put" && rpcs != 1 || c.Keys*rpcs != c.Calls*int64(c.Batch) {
+			t.Errorf("calls, keys and latencies do not fit: %+v", c)
+		}
+		for _, l := range c.Latency {
+			if strings.HasPrefix(l.RPC, "Batch") != (c.Batch > 1) || l.P50 > l.P99 || l.P99 > l.Max || l.Max == 0 {
+				t.Errorf("%s of a batch of %d: %+v", c.Call, c.Batch, l)
+			}
+		}
+	}
+	for _, ha := range o.HA {
+		for _, batch := range o.Batches {
+			for _, call := range CallNames() {
+				for _, p := range o.Protocols {
+					want = append(want, id{ha, batch, call, p})
+				}
+			}
+		}
+	}
+	if !slices.Equal(have, want) {
+		t.Errorf("cells are %v, want %v", have, want)
+	}
+	if r.Processors == 0 || r.Go == "" || r.Segments != 4 || r.Objects != 2000 {
+		t.Errorf("the report says %+v", r)
+	}
+}
+
+// Removals alone need puts, which are not reported.
+func TestRemovalsAlone(t *testing.T) {
+	o := small()
+	o.Calls, o.Batches = []string{"remove"}, []int{7}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Cells) != 2 || r.Cells[0].Call != "remove" || r.Cells[0].Keys == 0 || r.Cells[1].Keys == 0 {
+		t.Errorf("cells are %+v", r.Cells)
+	}
+}
+
+// A group leaves only the pool behind.
+func TestNothingIsLeft(t *testing.T) {
+	c := startLone(t)
+	pool, err := c.fill(t.Context(), 300)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := small()
+	o.Calls = []string{"put"}
+	g := group{cluster: c, pool: pool, options: &o, connections: 2, batch: 4, space: 1}
+	cells, err := g.run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cells) != 2 || cells[0].Keys == 0 {
+		t.Errorf("cells are %+v", cells)
+	}
+	s, err := c.master.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := s.GetState().GetObjects(); n != 300 {
+		t.Errorf("%d objects are left, want 300", n)
+	}
+}
+
+// Every failed key ends the run, in both protocols, single and in batches.
+func TestErrors(t *testing.T) {
+	c := startLone(t)
+	pool, err := c.fill(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	absent := [][]string{{keyOf(1 << 60)}, {pool[0], keyOf(1 << 60)}}
+	there := [][]string{pool[:1], {keyOf(1 << 59), pool[0]}}
+	for _, p := range []Protocol{GRPC, Mooncake} {
+		caller, err := dial(t.Context(), p, c.master.RPC)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer caller.Close()
+		for _, keys := range absent {
+			if err := caller.exist(keys); err == nil {
+				t.Errorf("%s: of %v all exist", p, keys)
+			}
+			for name, do := range map[string]func([]string) error{"get": caller.get, "put end": caller.putEnd, "remove": caller.remove} {
+				if err := do(keys); err == nil || !strings.Contains(err.Error(), "NOT_FOUND") && !strings.Contains(err.Error(), "HAS_LEASE") {
+					t.Errorf("%s: %s of %d keys, one of them absent: %v", p, name, len(keys), err)
+				}
+			}
+		}
+		for _, keys := range there {
+			if err := caller.putStart(keys); err == nil || !strings.Contains(err.Error(), "ALREADY_EXISTS") {
+				t.Errorf("%s: a put start of %d keys, one of them there: %v", p, len(keys), err)
+			}
+		}
+	}
+}
+
+// A master that says nothing more, or is gone, ends the run with a clear
+// message.
+func TestMasterThatIsLost(t *testing.T) {
+	for _, p := range []Protocol{GRPC, Mooncake} {
+		c := startLone(t)
+		pool, err := c.fill(t.Context(), 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := small()
+		g := group{cluster: c, pool: pool, options: &o, connections: 2, batch: 1, space: 1}
+		get := calls()[0]
+		for _, way := range []struct {
+			lose func()
+			want string
+		}{
+			{func() { _ = c.master.Signal(syscall.SIGSTOP) }, "the master does not answer within 300ms"},
+			{c.master.Kill, "GetReplicaList: "},
+		} {
+			_ = c.master.Signal(syscall.SIGCONT)
+			l, err := g.connect(t.Context(), p, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(l.disconnect)
+			way.lose()
+			var over atomic.Bool
+			err = l.each(t.Context(), 300*time.Millisecond, func(w *worker) error {
+				w.begin(get)
+				return w.play(l.clock, get, 1<<62, &over)
+			})
+			if err == nil || !strings.Contains(err.Error(), way.want) {
+				t.Errorf("%s: %v, want %q", p, err, way.want)
+			}
+		}
+	}
+}
+
+// A stranger's processor time is not the master's.
+func TestProcessorTime(t *testing.T) {
+	earlier := spent{master: 1, others: 10}
+	if got, want := (spent{master: 3, others: 10.5}).since(earlier), (spent{2, 0.5}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := (spent{master: 3, others: 9.9}).since(earlier); got.others != 0 {
+		t.Errorf("others spent %v", got.others)
+	}
+	c := startLone(t)
+	before, err := c.cpu()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.fill(t.Context(), 20_000); err != nil {
+		t.Fatal(err)
+	}
+	after, err := c.cpu()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if used := after.since(before).master; used <= 0 || used > 20 {
+		t.Errorf("20,000 puts took the master %v s of processor time", used)
+	}
+	c.master.Kill()
+	if _, err := c.cpu(); err == nil {
+		t.Error("a master that is gone still counts")
+	}
+}
+
+func TestKeys(t *testing.T) {
+	if k := keyOf(0x0123456789abcdef); k != "model-7b/layer-00/block-0123456789abcdef" || len(k) != 40 {
+		t.Errorf("%q of %d bytes", k, len(k))
+	}
+	w := newWorker(nil, nil, 3, 2, 5)
+	first, second := slices.Clone(w.fresh()), slices.Clone(w.fresh())
+	if first[0] != keyOf(2<<48|5<<32) || len(first) != 3 || second[0] != keyOf(2<<48|5<<32|3) {
+		t.Errorf("first %v, then %v", first, second)
+	}
+	if l := w.leftover(); !slices.Equal(l, first) {
+		t.Errorf("left are %v", l)
+	}
+	w.batch = 1000
+	if l := w.leftover(); !slices.Equal(l, second) {
+		t.Errorf("left are then %d keys, want %d", len(l), len(second))
+	}
+	if l := w.leftover(); l != nil {
+		t.Errorf("left are %d keys in the end", len(l))
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for want, change := range map[string]func(*Options){
+		"":                       func(*Options) {},
+		"--ha is empty":          func(o *Options) { o.HA = nil },
+		"--connections is 0":     func(o *Options) { o.Connections = []int{4, 0} },
+		"--connections is 1001":  func(o *Options) { o.Connections = []int{1001, 4} },
+		"--batch is 10001":       func(o *Options) { o.Batches = []int{10_001} },
+		"--segments is 0":        func(o *Options) { o.Segments = 0 },
+		"--objects is 127":       func(o *Options) { o.Objects = 127 },
+		"--duration is 1ms":      func(o *Options) { o.Duration = time.Millisecond },
+		`--calls has "PutStart"`: func(o *Options) { o.Calls = []string{"get", "PutStart"} },
+		`--protocols has "http"`: func(o *Options) { o.Protocols = []Protocol{"http"} },
+		"--protocols is empty":   func(o *Options) { o.Protocols = nil },
+	} {
+		o := Defaults()
+		change(&o)
+		err := o.Check()
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}

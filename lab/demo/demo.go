@@ -1,0 +1,184 @@
+// Package demo shows on one machine what Understudy is for: it plays an LLM
+// request trace against a primary and its standby, real processes with a real
+// etcd, takes the primary away half-way, and reports what clients saw.
+package demo
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/understudy-store/understudy/lab/replay"
+	"github.com/understudy-store/understudy/lab/rig"
+	"github.com/understudy-store/understudy/lab/trace"
+)
+
+// Options say what to show.
+type Options struct {
+	Trace      string        // a file; empty for a generated load
+	Requests   int           // of a generated load; 0 for its default
+	Seed       uint64        // of a generated load, and of what workers choose
+	Handover   bool          // hand over instead of killing
+	Compare    bool          // play once more without a disturbance
+	Speed      float64       // of the trace's timestamps; 0 plays as fast as it goes
+	Workers    int           // LLM servers at work at once
+	SessionTTL time.Duration // of the nodes
+	LeaseTTL   time.Duration // of readers
+	Dir        string        // gets a folder with data and logs; empty for a temporary one, which goes
+	Way        rig.Way       // of the clients
+}
+
+// Defaults are the options of a demo without flags.
+func Defaults() Options {
+	return Options{Compare: true, Workers: 8, SessionTTL: 5 * time.Second, LeaseTTL: time.Second, Seed: 1}
+}
+
+// A Progress is told how far a run is.
+type Progress interface {
+	// Stage begins a stage of so many requests; 0 for one that is not counted.
+	Stage(what string, requests int)
+	// Done says how many of them are done.
+	Done(requests int)
+}
+
+const (
+	hosts    = 4
+	capacity = 0.5  // of what all distinct blocks take: eviction has work throughout
+	block    = 1024 // bytes
+)
+
+// Run shows it. An error means that the demo could not be run; broken promises
+// are in the report.
+func Run(ctx context.Context, o Options, progress Progress) (Report, error) {
+	report := newReport(o)
+	load, err := o.load()
+	if err != nil {
+		return report, err
+	}
+	report.describe(load)
+	dir, err := o.folder()
+	if err != nil {
+		return report, err
+	}
+	if o.Dir == "" {
+		defer func() { _ = os.RemoveAll(dir) }()
+	} else {
+		progress.Stage("data and logs are under "+dir, 0)
+	}
+	first := &run{Options: o, load: load, progress: progress, dir: filepath.Join(dir, "disturbed"), disturb: true}
+	if err := first.play(ctx); err != nil {
+		return report, err
+	}
+	report.disturbed(first)
+	if o.Compare {
+		second := &run{Options: o, load: load, progress: progress, dir: filepath.Join(dir, "undisturbed")}
+		if err := second.play(ctx); err != nil {
+			return report, fmt.Errorf("without a disturbance: %w", err)
+		}
+		report.undisturbed(first, second)
+	}
+	report.judge()
+	return report, nil
+}
+
+// folder makes a new folder for one demo, also for the second one with the same
+// Dir: what an earlier cluster has left is no beginning for a fresh one.
+func (o Options) folder() (string, error) {
+	if o.Dir != "" {
+		if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+			return "", err
+		}
+	}
+	return os.MkdirTemp(o.Dir, "understudy-demo-*")
+}
+
+func (o Options) load() (*trace.Trace, error) {
+	if o.Trace != "" {
+		return trace.Read(o.Trace)
+	}
+	return trace.Generate(trace.Options{Seed: o.Seed, Requests: o.Requests}), nil
+}
+
+// A run plays the load once against a fresh pair.
+type run struct {
+	Options
+	load     *trace.Trace
+	progress Progress
+	dir      string
+	disturb  bool
+
+	player *replay.Player
+	pair   *pair
+	half   chan struct{} // half of the load is taken
+
+	began    time.Duration // the disturbance, by the player's clock
+	switched int           // first request that was taken after it
+	objects  Objects
+	digests  bool // equal, whenever compared
+	handover time.Duration
+}
+
+func (r *run) play(ctx context.Context) error {
+	what := map[bool]string{true: "killing the primary half-way", false: "undisturbed"}[r.disturb]
+	if r.disturb && r.Handover {
+		what = "handing over half-way"
+	}
+	r.progress.Stage("starting etcd, a master and a standby", 0)
+	var err error
+	if r.pair, err = startPair(ctx, r.dir, r.Options); err != nil {
+		return err
+	}
+	defer r.pair.stop()
+	r.half = make(chan struct{})
+	clients := r.Way.Client(r.pair.addresses(), r.pair.standby().RPC, r.pair.etcd.Etcd)
+	clients.ClusterID = clusterID
+	r.player, err = replay.New(ctx, replay.Config{
+		Client: clients,
+		Trace:  r.load, Workers: r.Workers, Hosts: hosts, Capacity: capacity, Block: block, Speed: r.Speed, Seed: r.Seed,
+		OnTaken: r.taken,
+	})
+	if err != nil {
+		return err
+	}
+	defer r.player.Close()
+	r.progress.Stage(what, len(r.load.Requests))
+	return r.playAndDisturb(ctx)
+}
+
+// taken is told of each request that is taken.
+func (r *run) taken(n int) {
+	r.progress.Done(n)
+	if n == len(r.load.Requests)/2 {
+		close(r.half)
+	}
+}
+
+func (r *run) playAndDisturb(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r.digests = true
+	disturbed := make(chan error, 1)
+	go func() {
+		err := r.disturbance(ctx)
+		if err != nil {
+			cancel(err) // no use to play on
+		}
+		disturbed <- err
+	}()
+	err := r.player.Run(ctx)
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	if err != nil {
+		cancel(err)
+	}
+	if e := <-disturbed; err == nil {
+		err = e
+	}
+	if err != nil {
+		return err
+	}
+	return r.compareAtTheEnd(ctx)
+}

@@ -1,0 +1,128 @@
+// Package drill breaks a running cluster on purpose and judges from outside
+// whether it kept its promises (docs/design.md, section 1).
+//
+// A drill starts real processes: etcd members, a primary, standbys, with a TCP
+// proxy on each way between two of them. Recorded clients work (package judge)
+// while it kills, stops and cuts. What they saw decides; what the nodes say of
+// themselves is used to know when to go on, and never as a proof.
+//
+// It must never run against a cluster that it has not started itself.
+package drill
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/understudy-store/understudy/internal/safeguard"
+	"github.com/understudy-store/understudy/lab/rig"
+)
+
+// A Drill is one fault with what must hold.
+type Drill struct {
+	Name     string
+	Number   int      // as in the list of drills
+	Promises []string // letters of the promises that it checks
+	What     string   // one line for people
+	Rounds   int      // how often the fault happens by default
+	CI       bool     // is part of CI, in the short form
+
+	run runFunc
+}
+
+// A runFunc breaks something and notes what came of it. An error says that the
+// drill could not be run to its end; broken promises are in the result.
+type runFunc func(context.Context, *Env) error
+
+// Options say how drills are run. A zero field is its default.
+type Options struct {
+	Seed       uint64        // of all that is left to chance; default 1
+	Rounds     int           // default: the drill's own
+	Duration   time.Duration // ends a drill with rounds after that long; default: when its rounds are done
+	SessionTTL time.Duration // of the nodes, whole seconds; default 5 s, 2 s if Short
+	EventsTTL  time.Duration // of the journal, whole seconds; default 60 s, 5 s if Short
+	Objects    int           // where a drill needs many; default 1,000,000, 100,000 if Short
+	Short      bool          // the form for CI
+	Dir        string        // for data and logs while a drill runs; default: the system's for temporary files
+	Way        rig.Way       // of the recorded clients
+	Break      string        // a safeguard that all nodes leave out: builds with the tag "drills" only
+
+	notices []string // what a control must notice
+	// Progress is told what a drill does; may be nil.
+	Progress func(text string)
+}
+
+func (o Options) withDefaults() Options {
+	choose := func(field *time.Duration, short, long time.Duration) {
+		if *field == 0 {
+			*field = long
+			if o.Short {
+				*field = short
+			}
+		}
+	}
+	choose(&o.SessionTTL, 2*time.Second, 5*time.Second)
+	choose(&o.EventsTTL, 5*time.Second, time.Minute)
+	if o.Seed == 0 {
+		o.Seed = 1
+	}
+	if o.Objects == 0 {
+		o.Objects = 1_000_000
+		if o.Short {
+			o.Objects = 100_000
+		}
+	}
+	if o.Progress == nil {
+		o.Progress = func(string) {}
+	}
+	return o
+}
+
+// Check says what is wrong with options, all at once.
+func (o Options) Check() error {
+	o = o.withDefaults()
+	var faults []string
+	for name, d := range map[string]time.Duration{"session TTL": o.SessionTTL, "events TTL": o.EventsTTL} {
+		if d < 2*time.Second || d%time.Second != 0 {
+			faults = append(faults, fmt.Sprintf("the %s is %v; it must be whole seconds, at least 2s", name, d))
+		}
+	}
+	if o.EventsTTL <= o.SessionTTL {
+		faults = append(faults, fmt.Sprintf("the events TTL (%v) must be longer than the session TTL (%v)", o.EventsTTL, o.SessionTTL))
+	}
+	if o.Rounds < 0 || o.Duration < 0 || o.Objects < 0 {
+		faults = append(faults, "rounds, duration and objects must not be below 0")
+	}
+	if fault := o.Way.Check(); fault != "" {
+		faults = append(faults, fault)
+	}
+	if o.Break != "" && !ControlsBuilt {
+		faults = append(faults, "safeguards can be left out by builds with -tags drills only")
+	}
+	if all := safeguard.All(); o.Break != "" && !slices.Contains(all, safeguard.Name(o.Break)) {
+		faults = append(faults, fmt.Sprintf("there is no safeguard %q; there are %v", o.Break, all))
+	}
+	if len(faults) > 0 {
+		return fmt.Errorf("%s", strings.Join(faults, "; "))
+	}
+	return nil
+}
+
+// Find returns the drill of a name or number.
+func Find(name string) (Drill, error) {
+	var near []string
+	for _, d := range All() {
+		if d.Name == name || fmt.Sprint(d.Number) == name {
+			return d, nil
+		}
+		if strings.Contains(d.Name, name) {
+			near = append(near, d.Name)
+		}
+	}
+	if len(near) > 0 {
+		return Drill{}, fmt.Errorf("there is no drill %q; did you mean %s?", name, strings.Join(near, " or "))
+	}
+	return Drill{}, fmt.Errorf("there is no drill %q; \"masterctl drill list\" shows them", name)
+}

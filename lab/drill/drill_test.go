@@ -1,0 +1,63 @@
+package drill_test
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/daemon"
+	"github.com/understudy-store/understudy/lab/drill"
+	"github.com/understudy-store/understudy/lab/procs"
+	"github.com/understudy-store/understudy/lab/rig"
+)
+
+// TestMain makes this binary a node, or an etcd, when it was started as one.
+func TestMain(m *testing.M) {
+	if os.Getenv(procs.Parented) != "" && len(os.Args) > 1 {
+		for _, c := range rig.Children() {
+			if c.Name() == os.Args[1] {
+				c.SetArgs(os.Args[2:])
+				os.Exit(daemon.Main(c))
+			}
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+var (
+	which   = flag.String("drill", "1", "names or numbers of the drills that TestDrill runs in their short form, separated by ','")
+	rounds  = flag.Int("rounds", 1, "how many rounds")
+	seed    = flag.Uint64("seed", 1, "their seed")
+	forward = flag.Bool("forward", false, "of the drills over Mooncake's protocol, whether nodes forward")
+	without = flag.String("break", "", "a safeguard to leave out; builds with -tags drills only")
+)
+
+// One round of the first drill, or what the flags ask for.
+func TestDrill(t *testing.T) { drills(t, rig.Way{}) }
+
+// The same over Mooncake's protocol.
+func TestDrillOverMooncake(t *testing.T) {
+	drills(t, rig.Way{Protocol: client.Mooncake, Forward: *forward})
+}
+
+func drills(t *testing.T, way rig.Way) {
+	for name := range strings.SplitSeq(*which, ",") {
+		t.Run(name, func(t *testing.T) {
+			d, err := drill.Find(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := drill.Run(t.Context(), d, drill.Options{Short: true, Rounds: *rounds, Seed: *seed, Way: way, Break: *without, Progress: func(s string) { t.Log(s) }})
+			if b, _ := json.MarshalIndent(r, "", "  "); r.OK {
+				t.Logf("%s", b)
+			} else {
+				t.Errorf("%s", b)
+			}
+		})
+	}
+}

@@ -1,0 +1,182 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/lab/judge"
+)
+
+// work says what the recorded clients of an episode do. A zero field is its
+// default.
+type work struct {
+	keys   int     // in use at once
+	memory uint64  // bytes that each host lends
+	rate   float64 // operations a second over all clients
+	evicts bool    // memory is short: what is not pinned may go
+	exact  bool    // no removals by pattern, which look at every key there is
+}
+
+const (
+	// clients are at work at once.
+	clients = 16
+	// defaultRate keeps the history of an episode in a size that is judged within
+	// seconds, and leaves the machine time for everything else.
+	defaultRate = 1000
+	// judgeTimeout bounds the end of a load with its judgement.
+	judgeTimeout = 3 * time.Minute
+)
+
+// A load is the recorded clients of an episode, seen from a drill. All of what
+// drills need of package judge stands in this file.
+type load struct{ *judge.Load }
+
+func startLoad(ctx context.Context, c *cluster, w work, seed uint64) (*load, error) {
+	rate := w.rate
+	if rate == 0 {
+		rate = defaultRate
+	}
+	mix := judge.DefaultMix
+	if w.exact {
+		mix.RemoveRegex = 0
+	}
+	l, err := judge.Start(ctx, judge.Config{
+		Client: c.client(), Probes: c.fronts(), Clients: clients, Keys: w.keys, Memory: w.memory, Seed: seed, Mix: mix, Rate: rate, NoEviction: !w.evicts,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &load{l}, nil
+}
+
+// answers waits until the clients have got so many more answers.
+func (l *load) answers(ctx context.Context, n int64) error {
+	served := func() int64 {
+		c := l.Counts()
+		return int64(c.Calls - c.Unanswered)
+	}
+	want := served() + n
+	return poll(ctx, time.Minute, fmt.Sprintf("the clients get %d more answers", n), func(context.Context) (bool, error) {
+		return served() >= want, nil
+	})
+}
+
+// failed counts the calls to which the cluster gave no answer, after all of the
+// clients' own retries.
+func (l *load) failed() int { return l.Counts().Unanswered }
+
+// p99 is that of the calls that began in a span of the load's clock.
+func (l *load) p99(from, to time.Duration) time.Duration {
+	var took []time.Duration
+	for _, r := range l.History() {
+		if r.Call != judge.Mark && r.Start >= from && r.Start < to && r.Client >= 0 {
+			took = append(took, r.End-r.Start)
+		}
+	}
+	if len(took) == 0 {
+		return 0
+	}
+	slices.Sort(took)
+	return took[len(took)*99/100]
+}
+
+// slowest returns the slowest call of a client, and how many have ended in an
+// error that is final.
+func (l *load) slowest() (took time.Duration, finals int) {
+	for _, r := range l.History() {
+		if r.Call == judge.Mark || r.Client < 0 {
+			continue
+		}
+		took = max(took, r.End-r.Start)
+		if final(r.Kind) {
+			finals++
+		}
+	}
+	return took, finals
+}
+
+// final reports whether an error tells a client to give up for another reason
+// than what is under the key, or whose it is.
+func final(k errs.Kind) bool {
+	switch k {
+	case errs.OK, errs.Unresolved, errs.ObjectNotFound, errs.ObjectExists, errs.InvalidWrite, errs.IllegalClient:
+		return false
+	default:
+		return !k.Retryable()
+	}
+}
+
+// A verdict is the judge's, in the terms of a result.
+type verdict struct {
+	judge.Verdict
+	counts  map[string]int64
+	slowest time.Duration // call of a client
+}
+
+// judge ends the work and judges it.
+func (l *load) judge(ctx context.Context, c *cluster) (verdict, error) {
+	ctx, cancel := context.WithTimeout(ctx, judgeTimeout)
+	defer cancel()
+	if err := l.Stop(ctx); err != nil {
+		return verdict{}, err
+	}
+	v, err := l.Judge(ctx, c.examinees(), c.endpoints(), c.layout)
+	if err != nil {
+		return verdict{}, err
+	}
+	if v.Undecided > 0 {
+		return verdict{}, fmt.Errorf("the history of %d keys is too entangled to be judged", v.Undecided)
+	}
+	n := l.Counts()
+	slowest, finals := l.slowest()
+	return verdict{v, map[string]int64{
+		"calls": int64(v.Calls), "keys": int64(v.Keys), "calls_ok": int64(n.OK), "calls_ambiguous": int64(n.Ambiguous), "calls_unanswered": int64(n.Unanswered),
+		"calls_final_error": int64(finals), "looks": int64(v.Looks), "leases_kept": int64(v.Kept), "commits_read": int64(v.Commits),
+	}, slowest}, nil
+}
+
+// examinees are the nodes that the judge asks.
+func (c *cluster) examinees() (list []judge.Node) {
+	for _, n := range c.alive() {
+		list = append(list, judge.Node{Name: n.name, Address: n.Conn.Target()})
+	}
+	return list
+}
+
+// compare judges the nodes of an episode that has no recorded clients.
+func (e *Env) compare(ctx context.Context) error {
+	if err := e.atRest(ctx); err != nil {
+		return err
+	}
+	v, err := judge.Compare(ctx, e.cluster.examinees())
+	if err != nil {
+		return fmt.Errorf("comparing the nodes: %w", err)
+	}
+	e.found(v)
+	e.did("compared the nodes")
+	return e.confessed()
+}
+
+// found takes over what the judge has found.
+func (e *Env) found(v judge.Verdict) {
+	for letter, n := range v.Violations {
+		e.result.violate(letter, n)
+	}
+	room := max(0, maxExamples-len(e.result.Examples))
+	e.result.Examples = append(e.result.Examples, v.Examples[:min(len(v.Examples), room)]...)
+}
+
+// end lets the clients go, and keeps what they have seen if that is asked for.
+func (l *load) end(dir string, keep bool) error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = l.Stop(ctx) // has an effect only if nobody has judged
+	if !keep {
+		return nil
+	}
+	return l.Save(filepath.Join(dir, "history"))
+}

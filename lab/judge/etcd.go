@@ -1,0 +1,179 @@
+package judge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+const (
+	// etcdTimeout bounds one question to etcd.
+	etcdTimeout = 10 * time.Second
+	// compactions is how many of them may come between finding the oldest
+	// revision and reading from it.
+	compactions = 5
+)
+
+// judgeJournal reads the journal from the oldest revision that etcd still has to
+// its end: the head must move by one each time, with the records that belong to
+// it, its term must not go back, and no event may be there twice. It returns how
+// many commits it has read.
+func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout, t *tally) (commits int, err error) {
+	etcd, err := etcdclient.New(endpoints)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = etcd.Close() }()
+	r := &journal.Reader{Client: etcd, Layout: layout, Codec: journal.Codec{
+		metadata.LeaseRenewals: leasesync.Decode,
+		metadata.ObjectEvents:  metadata.DecodeObjectEvent,
+		metadata.DeleteEvents:  deleteevents.Decode,
+	}}
+	end, err := r.Head(ctx)
+	if err != nil {
+		return 0, err
+	}
+	if end.Revision == 0 {
+		return 0, nil // nothing was ever written
+	}
+	for range compactions {
+		from, err := oldest(ctx, etcd, layout)
+		if err != nil {
+			return 0, err
+		}
+		if from.Head.Seq >= end.Head.Seq {
+			return 0, nil // only the end is left
+		}
+		audit := newAudit(end.Head.Seq, from.Head.Term, t)
+		err = r.Read(ctx, from, audit)
+		var broken *journal.BrokenError
+		switch {
+		case errors.Is(err, errAudited):
+			return audit.commits, nil
+		case errors.As(err, &broken) && broken.Reason == journal.ReasonCompacted:
+			continue
+		case errors.As(err, &broken):
+			t.add(D, "the journal behind sequence %d: %v", audit.last, err)
+			return audit.commits, nil
+		default:
+			return 0, fmt.Errorf("reading the journal: %w", err)
+		}
+	}
+	return 0, fmt.Errorf("reading the journal: it was compacted %d times meanwhile", compactions)
+}
+
+// oldest returns the first position from which the journal can be read.
+func oldest(ctx context.Context, etcd *clientv3.Client, layout journal.Layout) (journal.Position, error) {
+	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
+	defer cancel()
+	revision := int64(1)
+	// A watch from the beginning says at once how much of it is gone; if nothing
+	// is, it brings the first event, or says that it was created.
+	watch := etcd.Watch(clientv3.WithRequireLeader(ctx), layout.Head(), clientv3.WithRev(1), clientv3.WithCreatedNotify())
+	for resp := range watch {
+		if resp.CompactRevision != 0 {
+			revision = resp.CompactRevision
+			break
+		}
+		if err := resp.Err(); err != nil {
+			return journal.Position{}, fmt.Errorf("watching the journal: %w", err)
+		}
+		if len(resp.Events) > 0 {
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		return journal.Position{}, fmt.Errorf("watching the journal: %w", ctx.Err())
+	}
+	resp, err := etcd.Get(ctx, layout.Head(), clientv3.WithRev(revision))
+	if err != nil {
+		return journal.Position{}, fmt.Errorf("reading the head of the journal at revision %d: %w", revision, err)
+	}
+	from := journal.Position{Revision: revision}
+	if len(resp.Kvs) > 0 {
+		if from.Head, err = journal.DecodeHead(resp.Kvs[0].Value); err != nil {
+			return journal.Position{}, err
+		}
+	}
+	return from, nil
+}
+
+// errAudited ends the reading where the journal ended when it began.
+var errAudited = errors.New("the journal was read to its end")
+
+// An audit follows the journal.
+type audit struct {
+	end      metadata.Seq
+	last     metadata.Seq
+	commits  int // that it has seen
+	term     metadata.Term
+	tally    *tally
+	reserved map[metadata.ObjectID]metadata.Seq
+	removed  map[metadata.ObjectID]removal
+}
+
+// A removal is an event that names an object.
+type removal struct {
+	seq     metadata.Seq
+	request uint64
+}
+
+func newAudit(end metadata.Seq, term metadata.Term, t *tally) *audit {
+	return &audit{
+		end: end, term: term, tally: t,
+		reserved: make(map[metadata.ObjectID]metadata.Seq), removed: make(map[metadata.ObjectID]removal),
+	}
+}
+
+// Changed is of no interest here.
+func (a *audit) Changed(string) {}
+
+// Commit looks at the next commit.
+func (a *audit) Commit(c *metadata.Commit, at journal.Position) error {
+	a.last = c.Seq
+	a.commits++
+	if c.Term < a.term {
+		a.tally.add(F, "commit %d has term %d, behind one of term %d", c.Seq, c.Term, a.term)
+	}
+	a.term = max(a.term, c.Term)
+	for _, change := range c.Changes {
+		switch e := change.(type) {
+		case *metadata.PutStart:
+			a.reservation(c, e)
+		case *deleteevents.Event:
+			for _, r := range e.Removals {
+				a.removal(c, r)
+			}
+		}
+	}
+	if at.Head.Seq >= a.end {
+		return errAudited
+	}
+	return nil
+}
+
+func (a *audit) reservation(c *metadata.Commit, e *metadata.PutStart) {
+	if before, ok := a.reserved[e.ID]; ok {
+		a.tally.add(V, "object %v (key %s) is reserved by commits %d and %d", e.ID, e.Key, before, c.Seq)
+	}
+	if e.ID.Term() != c.Term {
+		a.tally.add(F, "object %v (key %s) has an id of term %d and is reserved by commit %d of term %d", e.ID, e.Key, e.ID.Term(), c.Seq, c.Term)
+	}
+	a.reserved[e.ID] = c.Seq
+}
+
+func (a *audit) removal(c *metadata.Commit, r *metadata.Removal) {
+	if before, ok := a.removed[r.ID]; ok && before.request == r.Request {
+		a.tally.add(V, "object %v is removed by request %d in commits %d and %d", r.ID, r.Request, before.seq, c.Seq)
+	}
+	a.removed[r.ID] = removal{c.Seq, r.Request}
+}

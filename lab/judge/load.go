@@ -1,0 +1,328 @@
+package judge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+	"golang.org/x/time/rate"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/lab/hostmem"
+)
+
+// A Load is a crowd of recorded clients at work. Its methods may be called at
+// any time, from any goroutine; Stop must be called once.
+type Load struct {
+	config  Config
+	run     string // of this load alone: in the names of its keys and hosts
+	clock   clock.Clock
+	began   time.Duration
+	ring    *keyring
+	hosts   hostmem.Hosts
+	owners  map[string]*client.Client // of the hosts' memory, by endpoint
+	workers []*worker
+	limit   *rate.Limiter // nil: as fast as it goes
+	holds   chan hold
+	seen    tally // what was found wrong while it works
+	looks   looks
+
+	ctx      context.Context // of all calls
+	cancel   context.CancelFunc
+	stopping chan struct{} // closed when no more calls are to begin
+	stop     sync.Once
+	running  sync.WaitGroup // workers
+	watching sync.WaitGroup // probes, and the holding of leases
+	watch    context.Context
+	unwatch  context.CancelFunc
+	calls    atomic.Int64 // recorded
+
+	mu     sync.Mutex // guards what follows
+	logs   []*log
+	marks  log
+	term   uint64              // the highest that a client was told of
+	probed map[string]struct{} // addresses
+	peers  []*probe
+	closed bool // no more probes begin
+	losses []Loss
+	ended  time.Duration // when the last call had come back; 0 while it works
+}
+
+// A log is what one client has recorded.
+type log struct {
+	mu      sync.Mutex // guards records; a leaf
+	records []Record
+}
+
+func (l *log) add(r Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.records = append(l.records, r)
+}
+
+func (l *log) appendTo(all []Record) []Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append(all, l.records...)
+}
+
+// Start mounts the hosts' memory and begins to work. The work ends with Stop, or
+// with the context.
+//
+// Errors: InvalidParams for a configuration that cannot be, else those of
+// mounting.
+func Start(ctx context.Context, c Config) (*Load, error) {
+	c.setDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	l := &Load{
+		config: c, run: uuid.NewString()[:8], clock: clock.Boot(), owners: make(map[string]*client.Client),
+		holds: make(chan hold, maxHolds), stopping: make(chan struct{}), probed: make(map[string]struct{}),
+	}
+	l.began = l.clock()
+	l.ctx, l.cancel = context.WithCancel(ctx)
+	l.ring = newKeyring(l.run, c.Keys, !c.NoEviction)
+	l.hosts = hostmem.New(l.run, c.Hosts, c.Memory)
+	if c.Rate > 0 {
+		l.limit = rate.NewLimiter(rate.Limit(c.Rate), c.Clients)
+	}
+	l.watch, l.unwatch = context.WithCancel(l.ctx)
+	if err := l.open(); err != nil {
+		l.endWatching()
+		l.close()
+		return nil, err
+	}
+	l.watching.Go(func() { l.holdLeases(l.watch) })
+	l.watching.Go(func() { l.compareStates(l.watch) })
+	for _, address := range c.probes() {
+		l.probe(address)
+	}
+	for _, w := range l.workers {
+		l.running.Go(w.work)
+	}
+	return l, nil
+}
+
+// open makes the clients and mounts the memory.
+func (l *Load) open() error {
+	for endpoint, h := range l.hosts {
+		c := l.config.Client
+		c.Observer = &watcher{load: l}
+		owner, err := client.New(c)
+		if err != nil {
+			return err
+		}
+		l.owners[endpoint] = owner
+		err = owner.MountSegment(l.ctx, client.Segment{
+			ID: h.Segment, Name: h.Name, Base: h.Base, Size: h.Size(), Endpoint: h.Endpoint, Protocol: "tcp",
+		})
+		if err != nil {
+			return fmt.Errorf("mounting the memory of %s: %w", h.Name, err)
+		}
+	}
+	for i := range l.config.Clients {
+		w, err := newWorker(l, i)
+		if err != nil {
+			return err
+		}
+		l.workers = append(l.workers, w)
+	}
+	return nil
+}
+
+// Stop ends the work: it waits for the calls under way, ends the open puts, and
+// looks once more for every key that there was. It takes as long as the cluster
+// takes to answer; past the context, calls are given up. The memory stays
+// mounted until the cluster misses its owners.
+//
+// Errors: of the cluster not answering at the end, or a history that is full.
+// The history is sound in any case.
+func (l *Load) Stop(ctx context.Context) (err error) {
+	l.stop.Do(func() {
+		unbind := context.AfterFunc(ctx, l.cancel)
+		defer unbind()
+		close(l.stopping)
+		l.running.Wait()
+		l.endWatching()
+		l.checkHolds()
+		err = l.lookAtAll()
+		if l.full() {
+			err = errors.Join(err, fmt.Errorf("the history is full with %d calls; give a lower rate, less time, or a higher MaxCalls", l.config.MaxCalls))
+		}
+		l.mu.Lock()
+		l.ended = l.Now()
+		l.mu.Unlock()
+		l.close()
+	})
+	return err
+}
+
+// endWatching ends the probes and the holding of leases.
+func (l *Load) endWatching() {
+	l.mu.Lock()
+	l.closed = true
+	l.mu.Unlock()
+	l.unwatch()
+	l.watching.Wait()
+}
+
+// lookAtAll reads every key that was ever used.
+func (l *Load) lookAtAll() error {
+	keys := make(chan *key)
+	failed := make([]error, len(l.workers))
+	var looking sync.WaitGroup
+	for i, w := range l.workers {
+		looking.Go(func() {
+			for k := range keys {
+				if failed[i] == nil { // else it only drains
+					failed[i] = w.lastLook(k)
+				}
+			}
+		})
+	}
+	for _, k := range l.ring.ever() {
+		keys <- k
+	}
+	close(keys)
+	looking.Wait()
+	for _, err := range failed {
+		if err != nil {
+			return fmt.Errorf("the last look at all keys came to nothing; the cluster must serve when the load ends: %w", err)
+		}
+	}
+	return nil
+}
+
+func (l *Load) close() {
+	l.cancel()
+	for _, w := range l.workers {
+		w.client.Close()
+	}
+	for _, owner := range l.owners {
+		owner.Close()
+	}
+}
+
+// full reports whether the history has no more room.
+func (l *Load) full() bool { return l.calls.Load() >= int64(l.config.MaxCalls) }
+
+// newLog returns a log that is part of the history.
+func (l *Load) newLog() *log {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	one := new(log)
+	l.logs = append(l.logs, one)
+	return one
+}
+
+// Now returns the time on the load's clock, which is monotonic and goes on while
+// a machine is paused.
+func (l *Load) Now() time.Duration { return l.clock() - l.began }
+
+// Mark notes something in the history, for people.
+func (l *Load) Mark(what string) {
+	now := l.Now()
+	l.marks.add(Record{Call: Mark, Key: what, Start: now, End: now, Outcome: OK})
+}
+
+// MayLose says that from now on the cluster may lose all that it holds, because
+// the drill takes away its last complete node. What it returns is called when
+// the cluster serves again: what is put from then on has to last.
+func (l *Load) MayLose(why string) (over func()) {
+	l.Mark("all may be lost: " + why)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.losses = append(l.losses, Loss{From: l.Now(), To: forever})
+	i := len(l.losses) - 1
+	return func() {
+		l.Mark("what is put from now on must last")
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.losses[i].To = l.Now()
+	}
+}
+
+// KillHost lets a host die, from 0: its owner is silent from now on. Its objects
+// may go, and nothing else.
+func (l *Load) KillHost(number int) {
+	endpoints := make([]string, 0, len(l.hosts))
+	for endpoint := range l.hosts {
+		endpoints = append(endpoints, endpoint)
+	}
+	slices.Sort(endpoints)
+	endpoint := endpoints[number%len(endpoints)]
+	l.Mark("the host at " + endpoint + " dies")
+	l.mu.Lock()
+	l.losses = append(l.losses, Loss{From: l.Now(), To: forever, Host: endpoint})
+	l.mu.Unlock()
+	l.owners[endpoint].Close()
+}
+
+// lostSince reports whether all may have been lost since a moment: then memory
+// that was reserved before is nobody's to write to.
+func (l *Load) lostSince(when time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.ContainsFunc(l.losses, func(loss Loss) bool { return loss.Host == "" && loss.To >= when })
+}
+
+// A watcher is told what a client sees.
+type watcher struct {
+	load     *Load
+	term     atomic.Uint64 // the highest that it was told of
+	attempts int           // of the last call; of the goroutine that makes the calls
+}
+
+// Call notes how many attempts a call has taken.
+func (w *watcher) Call(method string, attempts int, _ errs.Kind, _ time.Duration) {
+	if method != "Ping" && method != "ReMountSegment" { // those run beside the others
+		w.attempts = attempts
+	}
+}
+
+// LeaderChanged notes a new primary.
+func (w *watcher) LeaderChanged(leader client.Leader) {
+	for old := w.term.Load(); leader.Term > old && !w.term.CompareAndSwap(old, leader.Term); old = w.term.Load() {
+	}
+	w.load.leader(leader)
+}
+
+// Remounted notes that the cluster had forgotten a host.
+func (w *watcher) Remounted(segments int, err error) {
+	w.load.Mark(fmt.Sprintf("%d segments were mounted again: %v", segments, errs.KindOf(err)))
+}
+
+// leader notes a primary that answers. The first client to see it says so in
+// the history.
+func (l *Load) leader(leader client.Leader) {
+	l.mu.Lock()
+	first := leader.Term > l.term
+	l.term = max(l.term, leader.Term)
+	l.mu.Unlock()
+	if first {
+		now := l.Now()
+		r := Record{
+			Call: Mark, Key: fmt.Sprintf("%s at %s serves in term %d", leader.NodeID, leader.Address, leader.Term),
+			Start: now, End: now, Outcome: OK, Term: leader.Term,
+		}
+		if l.config.unnumbered() {
+			r.Key, r.Term = fmt.Sprintf("%s serves in view %d", leader.Address, leader.Term), 0
+		}
+		l.marks.add(r)
+		if len(l.config.Probes) == 0 {
+			l.probe(leader.Address)
+		}
+	}
+}
+
+// rng returns the choices of one actor of the load.
+func (l *Load) rng(actor int) *rand.Rand { return rand.New(rand.NewPCG(l.config.Seed, uint64(actor))) }

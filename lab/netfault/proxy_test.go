@@ -1,0 +1,262 @@
+package netfault_test
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/understudy-store/understudy/lab/netfault"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// echo serves connections by sending back what comes, until the test ends.
+func echo(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer func() { _ = c.Close() }()
+				_, _ = io.Copy(c, c)
+			})
+		}
+	})
+	t.Cleanup(func() { _ = l.Close(); serving.Wait() })
+	return l.Addr().String()
+}
+
+func listen(t *testing.T, target string) *netfault.Proxy {
+	t.Helper()
+	p, err := netfault.Listen(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func dial(t *testing.T, p *netfault.Proxy) net.Conn {
+	t.Helper()
+	c, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+func send(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	if _, err := io.WriteString(c, text); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// expect reads so much text, within ten seconds.
+func expect(t *testing.T, c net.Conn, text string) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	got := make([]byte, len(text))
+	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
+		t.Fatalf("%q came, want %q: %v", got, text, err)
+	}
+}
+
+// silent checks that nothing comes for a while.
+func silent(t *testing.T, c net.Conn) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	n, err := c.Read(make([]byte, 1))
+	if netErr := net.Error(nil); n != 0 || !errors.As(err, &netErr) || !netErr.Timeout() {
+		t.Fatalf("%d bytes came, %v", n, err)
+	}
+}
+
+// dead checks that a connection ends with an error.
+func dead(t *testing.T, c net.Conn) {
+	t.Helper()
+	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	_, err := c.Read(make([]byte, 1))
+	if netErr := net.Error(nil); err == nil || errors.As(err, &netErr) && netErr.Timeout() {
+		t.Fatalf("the connection lives: %v", err)
+	}
+}
+
+// refused checks that a new connection is reset, before or after it is there.
+func refused(t *testing.T, p *netfault.Proxy) {
+	t.Helper()
+	c, err := net.Dial("tcp", p.Addr())
+	if err != nil {
+		return
+	}
+	defer func() { _ = c.Close() }()
+	dead(t, c)
+}
+
+func TestPasses(t *testing.T) {
+	c := dial(t, listen(t, echo(t)))
+	want := bytes.Repeat([]byte("0123456789abcdef"), 1<<16)
+	go func() {
+		_, _ = c.Write(want)
+		_ = c.(*net.TCPConn).CloseWrite()
+	}()
+	got, err := io.ReadAll(c)
+	if err != nil || !bytes.Equal(got, want) {
+		t.Fatalf("%d bytes came back of %d: %v", len(got), len(want), err)
+	}
+}
+
+func TestCutClosesAndRefuses(t *testing.T) {
+	p := listen(t, echo(t))
+	open := dial(t, p)
+	send(t, open, "a")
+	expect(t, open, "a")
+	p.Set(netfault.Cut)
+	dead(t, open)
+	refused(t, p)
+	p.Heal()
+	again := dial(t, p)
+	send(t, again, "b")
+	expect(t, again, "b")
+}
+
+func TestStallHoldsEverything(t *testing.T) {
+	p := listen(t, echo(t))
+	open := dial(t, p)
+	send(t, open, "a")
+	expect(t, open, "a")
+	p.Set(netfault.Stall)
+	late := dial(t, p)
+	for _, c := range []net.Conn{open, late} {
+		send(t, c, "held")
+		silent(t, c)
+	}
+	p.Heal()
+	expect(t, open, "held")
+	expect(t, late, "held")
+}
+
+func TestDelayKeepsOrder(t *testing.T) {
+	p := listen(t, echo(t))
+	c := dial(t, p)
+	p.Set(netfault.SlowAnswers(100 * time.Millisecond))
+	sent := time.Now()
+	for _, s := range []string{"a", "b", "c"} {
+		send(t, c, s)
+	}
+	expect(t, c, "abc")
+	if took := time.Since(sent); took < 100*time.Millisecond {
+		t.Errorf("it took %v", took)
+	}
+	p.Set(netfault.SlowAnswers(time.Hour))
+	send(t, c, "d")
+	silent(t, c)
+	p.Heal()
+	expect(t, c, "d")
+}
+
+// One direction is lost: the target gets what is sent, the answer goes.
+func TestDropsOneDirection(t *testing.T) {
+	for name, fault := range map[string]netfault.Fault{"answers": netfault.LoseAnswers, "requests": netfault.LoseRequests} {
+		t.Run(name, func(t *testing.T) {
+			arrived := make(chan string, 1)
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = l.Close() }()
+			p := listen(t, l.Addr().String())
+			c := dial(t, p)
+			far, err := l.Accept()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = far.Close() }()
+			p.Set(fault)
+			go func() {
+				b := make([]byte, 4)
+				n, _ := io.ReadFull(far, b)
+				arrived <- string(b[:n])
+			}()
+			send(t, c, "sent")
+			if name == "answers" {
+				if got := <-arrived; got != "sent" {
+					t.Fatalf("%q arrived", got)
+				}
+				send(t, far, "answer")
+				silent(t, c)
+				if lost := p.Dropped().Down; lost != 6 {
+					t.Errorf("%d bytes were dropped", lost)
+				}
+			} else {
+				silent(t, c)
+				if lost := p.Dropped().Up; lost != 4 {
+					t.Errorf("%d bytes were dropped", lost)
+				}
+			}
+			p.Heal()
+			dead(t, c) // it would make no sense to go on
+		})
+	}
+}
+
+func TestNoTargetRefuses(t *testing.T) {
+	p := listen(t, "")
+	refused(t, p)
+	p.SetTarget(echo(t))
+	c := dial(t, p)
+	send(t, c, "a")
+	expect(t, c, "a")
+}
+
+// Whatever is set while connections come and go, nothing stays behind: goleak
+// says so at the end.
+func TestChangesUnderLoad(t *testing.T) {
+	p := listen(t, echo(t))
+	stop := make(chan struct{})
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				c, err := net.Dial("tcp", p.Addr())
+				if err != nil {
+					continue
+				}
+				_ = c.SetDeadline(time.Now().Add(5 * time.Millisecond))
+				_, _ = io.WriteString(c, "hello")
+				_, _ = io.ReadFull(c, make([]byte, 5))
+				_ = c.Close()
+			}
+		})
+	}
+	faults := []netfault.Fault{netfault.Cut, {}, netfault.Stall, {}, netfault.LoseAnswers, netfault.SlowAnswers(time.Millisecond), {}}
+	for i := range 200 {
+		p.Set(faults[i%len(faults)])
+		probe, err := net.Dial("tcp", p.Addr())
+		if err == nil {
+			_ = probe.Close()
+		}
+	}
+	close(stop)
+	clients.Wait()
+}

@@ -1,0 +1,268 @@
+package procs_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/understudy-store/understudy/lab/procs"
+)
+
+// TestMain makes this binary one of the children below, when it was started as
+// one.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 2 {
+		if run := children[os.Args[1]]; run != nil {
+			run(strings.TrimPrefix(os.Args[len(os.Args)-1], "--ready-file="))
+			os.Exit(0)
+		}
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// children are what this binary can be started as. Each gets the path of its
+// ready file.
+var children = map[string]func(ready string){
+	"good":   func(ready string) { procs.DieWithParent(); beReady(ready); waitForSIGTERM() },
+	"deaf":   func(ready string) { signal.Ignore(syscall.SIGTERM); procs.DieWithParent(); beReady(ready); select {} },
+	"orphan": func(ready string) { procs.DieWithParent(); holdConnection(); beReady(ready); select {} },
+	"mute":   func(string) { procs.DieWithParent(); fmt.Println("thinking"); select {} },
+	"broken": func(string) {
+		for i := range 20 {
+			fmt.Println("line", i)
+		}
+		os.Exit(3)
+	},
+	"gives up": func(string) {},
+	"nonsense": func(ready string) { procs.DieWithParent(); publish(ready, []byte("nonsense")); select {} },
+	"fails at the end": func(ready string) {
+		procs.DieWithParent()
+		beReady(ready)
+		waitForSIGTERM()
+		fmt.Println("cannot tidy up")
+		os.Exit(4)
+	},
+	// A parent that is killed, with a child of its own.
+	"parent": func(dir string) {
+		if _, err := procs.Start(context.Background(), filepath.Dir(dir), "orphan", "orphan"); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		select {}
+	},
+}
+
+func beReady(path string) {
+	b, _ := json.Marshal(procs.Ready{PID: os.Getpid(), NodeID: "n", RPC: "r:1", HTTP: "h:2", Etcd: []string{"e:3"}})
+	publish(path, b)
+}
+
+// publish writes a file that appears whole.
+func publish(path string, b []byte) {
+	_ = os.WriteFile(path+".new", b, 0o600)
+	_ = os.Rename(path+".new", path)
+}
+
+func waitForSIGTERM() {
+	came := make(chan os.Signal, 1)
+	signal.Notify(came, syscall.SIGTERM)
+	<-came
+}
+
+// witnessVariable names the address where somebody waits for a child's death.
+const witnessVariable = "PROCS_TEST_WITNESS"
+
+// holdConnection opens a connection that only the end of this process closes.
+func holdConnection() {
+	if _, err := net.Dial("tcp", os.Getenv(witnessVariable)); err != nil {
+		panic(err)
+	}
+}
+
+func start(t *testing.T, name string) *procs.Process {
+	t.Helper()
+	p, err := procs.Start(t.Context(), t.TempDir(), name, name, "argument")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Kill)
+	return p
+}
+
+func TestStartAndStop(t *testing.T) {
+	p := start(t, "good")
+	if p.PID == 0 || p.NodeID != "n" || p.RPC != "r:1" || p.HTTP != "h:2" || len(p.Etcd) != 1 {
+		t.Errorf("it says of itself %+v", p.Ready)
+	}
+	if !p.Alive() {
+		t.Error("it does not run")
+	}
+	if err := p.Stop(10 * time.Second); err != nil {
+		t.Error(err)
+	}
+	if p.Alive() {
+		t.Error("it still runs")
+	}
+	if err := p.Stop(time.Second); err != nil {
+		t.Errorf("stopping it again: %v", err)
+	}
+	p.Kill()
+}
+
+// A child may be started again in the folder of a former life, whose ready file
+// counts for nothing.
+func TestStartAgain(t *testing.T) {
+	dir := t.TempDir()
+	pids := map[int]bool{}
+	for range 3 {
+		p, err := procs.Start(t.Context(), dir, "same", "good", "x")
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Kill()
+		pids[p.PID] = true
+	}
+	if len(pids) != 3 {
+		t.Errorf("3 lives, process ids %v", pids)
+	}
+}
+
+func TestKill(t *testing.T) {
+	p := start(t, "deaf")
+	p.Kill()
+	if p.Alive() {
+		t.Error("it still runs")
+	}
+	p.Kill()
+	if err := p.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("a signal to it: %v", err)
+	}
+}
+
+func TestStopOfADeafChild(t *testing.T) {
+	p := start(t, "deaf")
+	if err := p.Stop(50 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "deaf did not stop within 50ms and was killed") {
+		t.Errorf("got %v", err)
+	}
+	if p.Alive() {
+		t.Error("it still runs")
+	}
+}
+
+func TestChildThatFailsAtTheEnd(t *testing.T) {
+	p := start(t, "fails at the end")
+	err := p.Stop(10 * time.Second)
+	want := "fails at the end: exit status 4; the end of " + p.Log + ":\ncannot tidy up"
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
+// A child that does not become ready is gone when Start returns, and the error
+// says where it printed, and what.
+func TestChildrenThatDoNotBecomeReady(t *testing.T) {
+	for name, want := range map[string]string{
+		"broken":   "broken ended before it was ready: exit status 3; the end of LOG:\nline 10\nline 11\nline 12\nline 13\nline 14\nline 15\nline 16\nline 17\nline 18\nline 19",
+		"gives up": "gives up ended before it was ready: exit status 0; the end of LOG:\n",
+		"nonsense": "nonsense: its ready file: invalid character 'o' in literal null (expecting 'u')",
+		"mute":     "mute is not ready: context canceled; the end of LOG:\nthinking",
+	} {
+		dir := t.TempDir()
+		ctx, cancel := context.WithCancel(t.Context())
+		var waiting sync.WaitGroup
+		if name == "mute" { // the caller has no patience once it has printed
+			waiting.Go(func() { whenPrinted(t, filepath.Join(dir, name, "log"), "thinking", cancel) })
+		}
+		p, err := procs.Start(ctx, dir, name, name, "x")
+		waiting.Wait()
+		cancel()
+		if p != nil || err == nil || err.Error() != strings.ReplaceAll(want, "LOG", filepath.Join(dir, name, "log")) {
+			t.Errorf("%s: got %v, want %s", name, err, want)
+		}
+	}
+}
+
+// whenPrinted calls f as soon as a file holds a text.
+func whenPrinted(t *testing.T, path, text string, f func()) {
+	defer f()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if b, err := os.ReadFile(path); err == nil && strings.Contains(string(b), text) {
+			return
+		}
+		select {
+		case <-deadline:
+			t.Errorf("%s never holds %q", path, text)
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func TestFolderThatCannotBe(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := procs.Start(t.Context(), file, "x", "good"); err == nil {
+		t.Error("it starts in a file")
+	}
+}
+
+// However a parent ends, its children end too: here it is killed without a word.
+func TestChildrenDieWithTheirParent(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := exec.Command(exe, "parent", filepath.Join(t.TempDir(), "x"))
+	parent.Env = append(os.Environ(), witnessVariable+"="+l.Addr().String())
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = parent.Process.Kill(); _ = parent.Wait() }()
+	if err := l.(*net.TCPListener).SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := l.Accept() // the grandchild runs
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("it ends while its parent lives: %v", err)
+	}
+	if err := parent.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetReadDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("it lives on: %v", err)
+	}
+}

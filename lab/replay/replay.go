@@ -1,0 +1,421 @@
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/lab/hostmem"
+	"github.com/understudy-store/understudy/lab/trace"
+)
+
+// Config says what is played, and against whom.
+type Config struct {
+	Client   client.Config // addresses and cluster; the rest is the replay's own
+	Trace    *trace.Trace
+	Workers  int     // LLM servers at work at once
+	Hosts    int     // that lend memory
+	Capacity float64 // memory lent, as a part of what the trace's distinct blocks take
+	Block    int     // bytes of a block
+	Speed    float64 // of the trace's timestamps; 0 plays as fast as it goes
+	Seed     uint64
+	Prefix   string // of keys, so that two replays do not meet
+	// OnTaken is called with the number of requests taken so far, by the worker
+	// that takes the next one.
+	OnTaken func(n int)
+}
+
+// Request counts of one request.
+type requestCount struct{ hits, blocks int32 }
+
+// A Player plays a trace.
+type Player struct {
+	Config
+	clock   clock.Clock
+	hosts   hostmem.Hosts
+	clients []*client.Client // of the hosts, then those of workers of their own
+	meter   *meter
+	judge   *judge
+	holds   chan hold
+	verify  chan struct{} // a new primary: look for what was acknowledged
+
+	next    atomic.Int64 // request
+	counts  []requestCount
+	noRoom  atomic.Int64
+	removes atomic.Int64
+	began   time.Duration
+	took    time.Duration
+}
+
+// New returns a player that has mounted its hosts' memory.
+func New(ctx context.Context, c Config) (*Player, error) {
+	p := &Player{
+		Config: c, clock: clock.Boot(), holds: make(chan hold, maxHolds),
+		verify: make(chan struct{}, 1), counts: make([]requestCount, len(c.Trace.Requests)),
+	}
+	p.meter = newMeter(p.clock, p.newTerm)
+	room := int(float64(p.Trace.Stats().Distinct) * c.Capacity)
+	p.judge = newJudge(room)
+	bytes := uint64(room) * uint64(c.Block)
+	p.hosts = hostmem.New("host", c.Hosts, max(bytes/uint64(c.Hosts), 64<<10))
+	for _, h := range p.hosts {
+		config := c.Client
+		config.Observer = p.meter
+		cl, err := client.New(config)
+		if err != nil {
+			p.Close()
+			return nil, err
+		}
+		p.clients = append(p.clients, cl)
+		err = cl.MountSegment(ctx, client.Segment{
+			ID: h.Segment, Name: h.Name, Base: h.Base, Size: h.Size(), Endpoint: h.Endpoint, Protocol: "tcp",
+		})
+		if err != nil {
+			p.Close()
+			return nil, fmt.Errorf("mounting the memory of %s: %w", h.Name, err)
+		}
+	}
+	if err := p.addWorkers(); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// addWorkers gives each worker a client of its own where that matters: over
+// Mooncake's protocol, two puts of one key by one client cannot be told apart.
+func (p *Player) addWorkers() error {
+	if p.Client.Protocol != client.Mooncake {
+		return nil
+	}
+	for range p.Workers {
+		config := p.Client
+		config.Observer = p.meter
+		c, err := client.New(config)
+		if err != nil {
+			p.Close()
+			return err
+		}
+		p.clients = append(p.clients, c)
+	}
+	return nil
+}
+
+// clientOf returns the client of a worker.
+func (p *Player) clientOf(worker int) *client.Client {
+	if own := p.clients[p.Hosts:]; len(own) > 0 {
+		return own[worker]
+	}
+	return p.clients[worker%len(p.clients)]
+}
+
+// Close ends the clients.
+func (p *Player) Close() {
+	for _, c := range p.clients {
+		c.Close()
+	}
+}
+
+// newTerm asks for a look at what was acknowledged, unless it is the first
+// term.
+func (p *Player) newTerm(uint64) {
+	if p.next.Load() == 0 {
+		return
+	}
+	select {
+	case p.verify <- struct{}{}:
+	default:
+	}
+}
+
+// Run plays the whole trace. An error means that the replay could not go on;
+// broken promises are in the result.
+func (p *Player) Run(ctx context.Context) error {
+	p.began = p.clock()
+	work, stop := context.WithCancel(ctx)
+	defer stop()
+	var watchers sync.WaitGroup
+	watchers.Go(func() { p.holdLeases(work) })
+	watchers.Go(func() { p.verifyPuts(work) })
+	g, playing := errgroup.WithContext(work)
+	for w := range p.Workers {
+		g.Go(func() error { return p.work(playing, w) })
+	}
+	err := g.Wait()
+	p.took = p.clock() - p.began
+	if err == nil {
+		err = p.lookForPuts(ctx) // of a failover in the last moment
+	}
+	stop()
+	watchers.Wait()
+	return err
+}
+
+// work plays requests, one after the other, as they come.
+func (p *Player) work(ctx context.Context, number int) error {
+	w := &worker{
+		Player: p, client: p.clientOf(number), rng: rand.New(rand.NewPCG(p.Seed, uint64(number))),
+		block: make([]byte, p.Block), scratch: make([]byte, p.Block),
+	}
+	for ctx.Err() == nil {
+		n := int(p.next.Add(1)) - 1
+		if n >= len(p.Trace.Requests) {
+			return nil
+		}
+		if p.OnTaken != nil {
+			p.OnTaken(n)
+		}
+		if err := w.pace(ctx, p.Trace.Requests[n]); err != nil {
+			return err
+		}
+		if err := w.request(ctx, n, p.Trace.Requests[n]); err != nil {
+			return fmt.Errorf("request %d: %w", n, err)
+		}
+	}
+	return ctx.Err()
+}
+
+// A worker is an LLM server.
+type worker struct {
+	*Player
+	client         *client.Client
+	rng            *rand.Rand
+	block, scratch []byte
+}
+
+// pace waits until a request is due.
+func (w *worker) pace(ctx context.Context, r trace.Request) error {
+	if w.Speed <= 0 {
+		return nil
+	}
+	due := w.began + time.Duration(float64(r.At)/w.Speed)
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(due - w.clock()):
+		return nil
+	}
+}
+
+// request looks for a request's blocks, reads those that are there and puts the
+// others.
+func (w *worker) request(ctx context.Context, n int, r trace.Request) error {
+	keys := w.keys(r)
+	hits, misses, err := w.read(ctx, keys)
+	if err != nil {
+		return err
+	}
+	w.counts[n] = requestCount{int32(hits), int32(len(keys))}
+	if err := w.putAll(ctx, misses); err != nil {
+		return err
+	}
+	if w.rng.IntN(removeEvery) == 0 {
+		return w.remove(ctx, keys[w.rng.IntN(len(keys))])
+	}
+	return nil
+}
+
+// removeEvery is how many requests there are to one removal; a third of the
+// removals is forced.
+const removeEvery = 50
+
+// keys are the distinct keys of a request's blocks, in order.
+func (w *worker) keys(r trace.Request) []string {
+	keys := make([]string, 0, len(r.Blocks))
+	for _, b := range r.Blocks {
+		keys = append(keys, fmt.Sprintf("%sblock/%d", w.Prefix, b))
+	}
+	seen := make(map[string]struct{}, len(keys))
+	return slices.DeleteFunc(keys, func(k string) bool {
+		_, twice := seen[k]
+		seen[k] = struct{}{}
+		return twice
+	})
+}
+
+// read reads the blocks that are there and returns the keys of the others.
+func (w *worker) read(ctx context.Context, keys []string) (hits int, misses []string, err error) {
+	there, err := w.client.BatchExistKey(ctx, keys)
+	if err != nil {
+		return 0, nil, w.tolerate(ctx, err)
+	}
+	var found []string
+	for i, e := range there {
+		if e.Exists {
+			found = append(found, keys[i])
+		} else {
+			misses = append(misses, keys[i])
+		}
+	}
+	if len(found) == 0 {
+		return 0, misses, nil
+	}
+	asked := w.clock()
+	objects, err := w.client.BatchGetReplicaList(ctx, found)
+	if err != nil {
+		return 0, misses, w.tolerate(ctx, err)
+	}
+	for i, o := range objects {
+		switch {
+		case o.Err == nil:
+			hits++
+			w.readBlock(found[i], o.Object, asked)
+		case errors.Is(o.Err, errs.ObjectNotFound): // evicted or removed meanwhile
+			misses = append(misses, found[i])
+		}
+	}
+	return hits, misses, nil
+}
+
+// tolerate passes over failures of single calls: an LLM server goes on without
+// its cache. The end of the replay it passes on.
+func (w *worker) tolerate(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	switch errs.KindOf(err) {
+	case errs.Unavailable, errs.Unresolved, errs.NotLeader:
+		return nil
+	default:
+		return err
+	}
+}
+
+// readBlock reads a block that was asked for at some time, and judges it. What
+// was read after the lease had ended counts for nothing.
+func (w *worker) readBlock(key string, o client.Object, asked time.Duration) {
+	if w.judge.removedBefore(o.ID, asked) {
+		w.judge.violation(&w.judge.broken.Resurrected, fmt.Sprintf("object %v (key %s) was removed and is back", o.ID, key))
+	}
+	for _, r := range o.Replicas {
+		if r.Kind != client.Memory {
+			continue
+		}
+		err := w.hosts.Read(r.Endpoint, r.Address, w.block)
+		if !o.Lease.Valid() {
+			return
+		}
+		if err != nil {
+			w.judge.violation(&w.judge.broken.WrongBytes, err.Error())
+		} else if wrong := hostmem.Check(w.block, w.scratch, uint64(o.ID), key); wrong != "" {
+			w.judge.violation(&w.judge.broken.WrongBytes, wrong)
+		} else if w.rng.IntN(holdEvery) == 0 {
+			w.hold(hold{key, o})
+		}
+	}
+}
+
+// roomPause and roomPatience are how often, and for how long, a server asks
+// again for room: memory that leaves quarantine, or is evicted, makes some.
+const (
+	roomPause    = 20 * time.Millisecond
+	roomPatience = 3 * time.Second
+)
+
+// putAll puts blocks. Those that find no room are tried again for a while.
+func (w *worker) putAll(ctx context.Context, keys []string) error {
+	for until := w.clock() + roomPatience; len(keys) > 0; {
+		left, err := w.put(ctx, keys)
+		if err != nil {
+			return w.tolerate(ctx, err)
+		}
+		if len(left) > 0 && w.clock() > until {
+			w.noRoom.Add(int64(len(left)))
+			return nil
+		}
+		if keys = left; len(keys) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(roomPause):
+		}
+	}
+	return nil
+}
+
+// put puts blocks and returns the keys of those that found no room.
+func (w *worker) put(ctx context.Context, keys []string) (left []string, err error) {
+	items := make([]client.PutItem, len(keys))
+	for i, key := range keys {
+		items[i] = client.PutItem{Key: key, Size: uint64(w.Block)}
+	}
+	reserved, err := w.client.BatchPutStart(ctx, items, client.PutConfig{})
+	if err != nil {
+		return nil, err
+	}
+	var refs []client.PutRef
+	for i, r := range reserved {
+		switch {
+		case r.Err == nil:
+			w.write(r.Reservation)
+			refs = append(refs, r.Ref())
+		case errors.Is(r.Err, errs.NoAvailableHandle):
+			left = append(left, keys[i])
+		default: // another server puts it at this moment, or nobody knows
+		}
+	}
+	if len(refs) == 0 {
+		return left, nil
+	}
+	ended, err := w.client.BatchPutEnd(ctx, refs, client.SelectMemory)
+	if err != nil {
+		return nil, err
+	}
+	for i, err := range ended {
+		switch {
+		case err == nil:
+			w.judge.put(refs[i].Key, refs[i].ID)
+		case errors.Is(err, errs.ObjectNotFound):
+			w.judge.lost(acknowledged{refs[i].Key, refs[i].ID}, fmt.Sprintf(" before its put has ended: %v", err))
+		}
+	}
+	return left, nil
+}
+
+func (w *worker) write(r client.Reservation) {
+	hostmem.Fill(w.block, uint64(r.ID), r.Key)
+	for _, replica := range r.Replicas {
+		if replica.Kind != client.Memory {
+			continue
+		}
+		if err := w.hosts.Write(replica.Endpoint, replica.Address, w.block); err != nil {
+			w.judge.violation(&w.judge.broken.WrongBytes, err.Error())
+		}
+	}
+}
+
+// remove removes a block, by force at times.
+func (w *worker) remove(ctx context.Context, key string) error {
+	o, err := w.client.GetReplicaList(ctx, key)
+	if err != nil {
+		return w.tolerateMissing(ctx, err)
+	}
+	w.judge.tryRemove(key)
+	w.removes.Add(1)
+	err = w.client.Remove(ctx, key, client.Removal{Force: w.rng.IntN(3) == 0})
+	if err == nil {
+		// Whichever put the call removed, this one is gone: ids do not come back.
+		w.judge.remove(o.ID, w.clock())
+	}
+	return w.tolerateMissing(ctx, err)
+}
+
+func (w *worker) tolerateMissing(ctx context.Context, err error) error {
+	switch errs.KindOf(err) {
+	case errs.OK, errs.ObjectNotFound, errs.ObjectHasLease, errs.ReplicaNotReady:
+		return nil
+	default:
+		return w.tolerate(ctx, err)
+	}
+}

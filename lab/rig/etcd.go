@@ -1,0 +1,95 @@
+package rig
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/rs/zerolog"
+	"github.com/spf13/cobra"
+
+	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
+	"github.com/understudy-store/understudy/lab/procs"
+)
+
+// etcdQuota is larger than what a demo or a drill writes between compactions.
+const etcdQuota = 4 << 30
+
+// EtcdCommand returns a command that runs an etcd member, by default a lone one,
+// as a process of its own, not in the master that dies. It is for trying things
+// out.
+func EtcdCommand(name string) *cobra.Command {
+	var o etcdOptions
+	cmd := &cobra.Command{
+		Use:   name,
+		Short: "Run an etcd server, for trying things out",
+		Long: `Run an etcd server, for trying things out: a master with an etcd of its own
+takes it along when it dies, and then no standby can take over. In production
+use a real etcd cluster.`,
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return o.run(ctx)
+		},
+	}
+	cmd.Flags().StringVar(&o.dir, "data-dir", "./understudy-etcd", "where it keeps its data")
+	cmd.Flags().StringVar(&o.listen, "listen", "127.0.0.1:2379", "host:port for clients; port 0 takes a free one")
+	cmd.Flags().StringVar(&o.ready, "ready-file", "", "a file to write the address to once it serves")
+	cmd.Flags().StringVar(&o.name, "name", "", "name of the member; needed if there are others")
+	cmd.Flags().StringToStringVar(&o.members, "initial-cluster", nil, "name=host:port at which each member is reached by its peers; none for a lone one")
+	cmd.Flags().StringVar(&o.peer, "listen-peer", "", "host:port for peers, if it is not the one at which they reach this member")
+	return cmd
+}
+
+type etcdOptions struct {
+	dir, listen, ready string
+	name, peer         string
+	members            map[string]string
+}
+
+// run serves until the context ends.
+func (o etcdOptions) run(ctx context.Context) error {
+	server, err := etcdserver.Start(ctx, etcdserver.Config{
+		DataDir: o.dir, ClientAddr: o.listen, Name: o.name, InitialCluster: o.members, PeerAddr: o.peer,
+		QuotaBytes: etcdQuota, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = server.Close() }()
+	if err := o.writeReady(server.Endpoints()); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-server.Err():
+		return err
+	}
+}
+
+// writeReady tells whoever started this process where etcd listens.
+func (o etcdOptions) writeReady(endpoints []string) error {
+	if o.ready == "" {
+		fmt.Fprintln(os.Stderr, "etcd serves at "+strings.Join(endpoints, ","))
+		return nil
+	}
+	b, err := json.Marshal(procs.Ready{PID: os.Getpid(), Etcd: endpoints})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(o.ready+".new", b, 0o644); err != nil {
+		return fmt.Errorf("writing the ready file: %w", err)
+	}
+	if err := os.Rename(o.ready+".new", o.ready); err != nil {
+		return fmt.Errorf("writing the ready file: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,26 @@
+// Package sim plays the core protocol (election, fencing, commit, follow,
+// promote, hand over, demote) in virtual time: the real promote, journal,
+// follower, metadata and service on the real clientv3, with an etcd in memory
+// (lab/fakeetcd) and snapshots passed from node to node. All of it is in
+// the package's tests.
+//
+// Stories are played from a script, and what happened is compared with a text
+// in testdata. Seeds are random schedules of faults under a load, judged by
+// what the callers saw.
+//
+//	go test ./lab/sim                             a few hundred seeds
+//	go test ./lab/sim -run Seeds -sim.runs=5000   more
+//	go test ./lab/sim -run Seeds -sim.seed=17 -v  one, with its transcript
+//	go test ./lab/sim -run Replay -sim.replays=99 each twice
+//	go test ./lab/sim -run Stories -update        write the stories anew
+//	go test -tags drills ./lab/sim -run Controls  each safeguard off: a seed must find it
+//
+// A seed plays the same again, to the nanosecond, on any number of processors
+// (TestReplay): no two things that touch each other happen at one instant of
+// virtual time. Each message to and from etcd has a latency of its own, by seed
+// and sender; retries are spread by a generator of the world; callers that are
+// woken together go on one after another; and the writer takes a breath after
+// each commit, so that who asks again at once is in the next one.
+//
+// It must never import a real network, a real etcd or a real clock.
+package sim

@@ -1,0 +1,236 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+
+	"github.com/understudy-store/understudy/lab/fakeetcd"
+)
+
+// A fault is one line of a schedule.
+type fault struct {
+	at     time.Duration // behind the fault before
+	kind   string
+	node   string // that it hits
+	length time.Duration
+	after  func() // is called when it has passed; may be nil
+}
+
+func (f fault) String() string {
+	return fmt.Sprintf("%s %s for %v", f.kind, f.node, f.length)
+}
+
+// A breaker breaks one thing and mends it again.
+type breaker struct {
+	kind string
+	do   func(w *world, n *node, f fault)
+}
+
+func breakers() []breaker {
+	return []breaker{
+		{"pause", (*world).pauseFor},
+		{"cut", (*world).cutFor},
+		{"slow", (*world).slowFor},
+		{"fade", (*world).fade},
+		{"lag", (*world).lag},
+		{"lose", (*world).loseAnswer},
+		{"kill", (*world).killFor},
+		{"handover", (*world).handOver},
+		{"outage", (*world).outage},
+		{"compact", (*world).compactNow},
+	}
+}
+
+var ids = []string{"a", "b", "c"}
+
+// kinds returns the names of all kinds of faults.
+func kinds() (list []string) {
+	for _, b := range breakers() {
+		list = append(list, b.kind)
+	}
+	return list
+}
+
+// schedule draws faults of some kinds.
+func schedule(rng *rand.Rand, n int, kinds []string) (list []fault) {
+	for range n {
+		list = append(list, fault{
+			at:     time.Duration(rng.Int64N(int64(3 * time.Second))),
+			kind:   kinds[rng.IntN(len(kinds))],
+			node:   ids[rng.IntN(len(ids))],
+			length: 100*time.Millisecond + time.Duration(rng.Int64N(int64(4*time.Second))),
+		})
+	}
+	return list
+}
+
+// play plays a schedule, and returns when all is mended.
+func (w *world) play(list []fault) {
+	do := make(map[string]func(*world, *node, fault))
+	for _, b := range breakers() {
+		do[b.kind] = b.do
+	}
+	for _, f := range list {
+		time.Sleep(f.at)
+		do[f.kind](w, w.node(f.node), f)
+	}
+}
+
+// primaryOr returns the node that serves instead of the one that was drawn,
+// every other time: faults of the primary are those that matter most.
+func (w *world) primaryOr(n *node, f fault) *node {
+	if p := w.serving(); p != nil && f.length%2 == 0 {
+		return p
+	}
+	return n
+}
+
+func (w *world) pauseFor(n *node, f fault) {
+	n = w.primaryOr(n, f)
+	w.script.say("--", "%s is stopped for %v", n.id, f.length)
+	n.pause()
+	time.Sleep(f.length)
+	n.wake()
+	w.script.say("--", "%s is continued", n.id)
+}
+
+func (w *world) cutFor(n *node, f fault) {
+	n = w.primaryOr(n, f)
+	w.script.say("--", "%s is cut off from etcd for %v", n.id, f.length)
+	n.cut()
+	time.Sleep(f.length)
+	n.heal()
+	w.script.say("--", "%s reaches etcd again", n.id)
+}
+
+func (w *world) slowFor(n *node, f fault) {
+	n = w.primaryOr(n, f)
+	delay := f.length / 10
+	w.script.say("--", "the way from %s to etcd takes %v for %v", n.id, delay, f.length)
+	n.each(func(l *fakeetcd.Link) { l.Delay(delay, delay) })
+	time.Sleep(f.length)
+	n.each(func(l *fakeetcd.Link) { l.Delay(0, 0) })
+}
+
+// fade makes answers from etcd so late that those to the primary's keepalives
+// just come in time, and then loses its keepalives: the last answer tells of a
+// lease that is older than it.
+func (w *world) fade(_ *node, f fault) {
+	n := w.serving()
+	if n == nil {
+		return
+	}
+	late := sessionTTL/2 - 100*time.Millisecond
+	w.script.say("--", "answers from etcd take %v to %s", late, n.id)
+	n.each(func(l *fakeetcd.Link) { l.Delay(0, late) })
+	time.Sleep(f.length)
+	w.script.say("--", "keepalives of %s are lost", n.id)
+	name := n.id + "/sessions"
+	w.etcd.Fault(func(c fakeetcd.Call) fakeetcd.Verdict {
+		if _, keepalive := c.Request.(*pb.LeaseKeepAliveRequest); keepalive && c.Client == name {
+			return fakeetcd.Refuse
+		}
+		return fakeetcd.Serve
+	})
+	time.Sleep(sessionTTL + time.Second)
+	w.etcd.Fault(nil)
+	n.each(func(l *fakeetcd.Link) { l.Delay(0, 0) })
+	w.script.say("--", "%s reaches etcd as before", n.id)
+}
+
+// lag kills the primary while the others have not heard of its last commits:
+// they must catch up before they serve.
+func (w *world) lag(n *node, f fault) {
+	for _, id := range ids {
+		w.etcd.Hold(id+"/journal", true)
+	}
+	w.script.say("--", "watches hear nothing")
+	time.Sleep(f.length / 4)
+	w.killFor(n, fault{length: sessionTTL + f.length/4, after: func() {
+		for _, id := range ids {
+			w.etcd.Hold(id+"/journal", false)
+		}
+		w.script.say("--", "watches hear everything")
+	}})
+}
+
+// loseAnswer loses the answer to the next transaction of the node that serves.
+func (w *world) loseAnswer(n *node, f fault) {
+	n = w.primaryOr(n, f)
+	w.lose(n, fakeetcd.Lose, 1+int(f.length.Microseconds()%3))
+	time.Sleep(f.length)
+	w.etcd.Fault(nil)
+}
+
+// lose gives the next transactions of a node a verdict.
+func (w *world) lose(n *node, v fakeetcd.Verdict, times int) {
+	w.script.say("--", "the answers to transactions of %s are lost: the next %d", n.id, times)
+	name := n.id + "/journal"
+	w.etcd.Fault(func(c fakeetcd.Call) fakeetcd.Verdict {
+		if _, txn := c.Request.(*pb.TxnRequest); !txn || c.Client != name || times == 0 {
+			return fakeetcd.Serve
+		}
+		times--
+		return v
+	})
+}
+
+// killFor kills a node and starts it again, if another one holds the state:
+// the promises hold as long as one complete node lives.
+func (w *world) killFor(n *node, f fault) {
+	if f.after == nil {
+		f.after = func() {}
+	}
+	n = w.primaryOr(n, f)
+	for _, other := range w.living() {
+		if other != n && !other.Status().Self.Promotable {
+			w.script.say("--", "%s is not killed: %s is not complete", n.id, other.id)
+			f.after()
+			return
+		}
+	}
+	w.script.say("--", "%s is killed", n.id)
+	n.kill()
+	time.Sleep(f.length)
+	f.after()
+	w.script.say("--", "%s is started again", n.id)
+	again := w.start(n.id)
+	w.await(n.id+" to be complete again", func() bool { return again.Status().Self.Promotable })
+}
+
+func (w *world) handOver(*node, fault) {
+	p := w.serving()
+	if p == nil {
+		return
+	}
+	w.script.say("--", "%s is asked to hand over", p.id)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if _, _, err := p.Handover(ctx, 0, ""); err != nil {
+		w.script.say("--", "no handover")
+	}
+}
+
+func (w *world) outage(_ *node, f fault) {
+	w.script.say("--", "etcd is down for %v", f.length)
+	w.etcd.Down()
+	time.Sleep(f.length)
+	w.etcd.Up()
+	w.script.say("--", "etcd is up")
+}
+
+// compactNow forgets the history while a node is cut off.
+func (w *world) compactNow(n *node, f fault) {
+	if n == w.serving() {
+		return
+	}
+	w.script.say("--", "%s is cut off for %v, and the journal compacted meanwhile", n.id, f.length)
+	n.cut()
+	time.Sleep(f.length)
+	w.compact()
+	n.heal()
+}

@@ -1,0 +1,338 @@
+package sim
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/understudy-store/understudy/lab/fakeetcd"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+var update = flag.Bool("update", false, "write the stories in testdata anew")
+
+// A teller plays a story: it is the one caller, and says what is done.
+type teller struct {
+	*caller
+	world *world
+}
+
+func stories() map[string]func(teller) {
+	return map[string]func(teller){
+		"clean_failover":       cleanFailover,
+		"failover_in_a_commit": failoverInACommit,
+		"stopped_and_woken":    stoppedAndWoken,
+		"partition_from_etcd":  partitionFromEtcd,
+		"lost_answer":          lostAnswer,
+		"late_standby":         lateStandby,
+		"compaction":           compaction,
+		"handover":             handover,
+		"double_failover":      doubleFailover,
+		"etcd_outage":          etcdOutage,
+	}
+}
+
+func TestStories(t *testing.T) {
+	for name, play := range stories() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got string
+			var broken []string
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, 1)
+				defer w.end()
+				c := w.callers(1, 0, 1)[0]
+				c.name = "app"
+				play(teller{c, w})
+				got, broken = w.script.String(), w.judge.broken()
+			})
+			for _, b := range broken {
+				t.Error(b)
+			}
+			compareWith(t, filepath.Join("testdata", name+".txt"), got)
+		})
+	}
+}
+
+func compareWith(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatalf("%v; write the story with -update", err)
+	}
+	if got != string(b) {
+		t.Errorf("the story has changed; if it is right, write it anew with -update. Now it is:\n%s", got)
+	}
+}
+
+// say tells what is about to be done.
+func (s teller) say(format string, args ...any) {
+	time.Sleep(100 * time.Millisecond)
+	s.world.script.say("--", format, args...)
+}
+
+// puts puts an object at once.
+func (s teller) puts(key string) {
+	s.next += 2
+	var id metadata.ObjectID
+	if s.putStart(key, s.next, &id) == nil {
+		_ = s.putEnd(key, s.next+1, id)
+	}
+}
+
+func (s teller) reads(keys ...string) {
+	for _, key := range keys {
+		_ = s.get(key)
+	}
+}
+
+// primary returns who serves, as soon as somebody does.
+func (s teller) primary() *node {
+	s.world.await("a primary", func() bool { return s.world.serving() != nil })
+	return s.world.serving()
+}
+
+// equal ends a story: all nodes are well and have one state.
+func (s teller) equal() {
+	if !s.world.settle() {
+		s.world.judge.find("LIVE", "the nodes are not well")
+		return
+	}
+	s.world.equal()
+	if len(s.world.judge.broken()) == 0 {
+		s.say("all %d nodes are well and have the same digest", len(s.world.living()))
+	}
+}
+
+func cleanFailover(s teller) {
+	s.world.begin("a", "b", "c")
+	s.puts("k1")
+	s.puts("k2")
+	_ = s.remove("k2")
+	s.say("a is killed")
+	s.world.node("a").kill()
+	s.primary()
+	s.reads("k1", "k2")
+	s.puts("k2")
+	s.say("a is started again")
+	s.world.start("a")
+	s.equal()
+}
+
+// The answer to a commit is on its way when the primary dies. The caller does
+// not know, asks the successor with the same request id, and gets the same
+// reservation.
+func failoverInACommit(s teller) {
+	s.world.begin("a", "b", "c")
+	s.say("the watches of b and c hear nothing: they must catch up before they serve")
+	s.world.etcd.Hold("b/journal", true)
+	s.world.etcd.Hold("c/journal", true)
+	s.puts("k0")
+	s.world.lose(s.world.node("a"), fakeetcd.Lose, 1)
+	var id metadata.ObjectID
+	s.next += 2
+	_ = s.putStart("k1", s.next, &id)
+	s.say("a is killed")
+	s.world.node("a").kill()
+	s.world.etcd.Fault(nil)
+	time.Sleep(2 * sessionTTL)
+	s.say("the watches hear everything")
+	s.world.etcd.Hold("b/journal", false)
+	s.world.etcd.Hold("c/journal", false)
+	s.primary()
+	s.reads("k0")
+	_ = s.putStart("k1", s.next, &id)
+	_ = s.putEnd("k1", s.next+1, id)
+	s.reads("k1")
+	s.world.start("a")
+	s.equal()
+}
+
+func stoppedAndWoken(s teller) {
+	s.world.begin("a", "b", "c")
+	s.puts("k1")
+	a := s.world.node("a")
+	s.say("a is stopped")
+	a.pause()
+	s.only = "a"
+	s.reads("k1") // answered when a goes on
+	s.only = ""
+	s.primary()
+	s.only = s.primary().id
+	_ = s.remove("k1")
+	s.puts("k2")
+	time.Sleep(2 * sessionTTL)
+	s.say("a is continued, and asked at once")
+	s.only = "a"
+	a.wake()
+	time.Sleep(time.Millisecond) // the read from before is answered first
+	s.reads("k1", "k2")
+	s.only = ""
+	s.equal()
+	s.reads("k1", "k2")
+}
+
+func partitionFromEtcd(s teller) {
+	s.world.begin("a", "b", "c")
+	s.puts("k1")
+	a := s.world.node("a")
+	s.say("a is cut off from etcd; callers still reach it")
+	a.cut()
+	cut, last := s.world.script.now(), time.Duration(0)
+	s.only = "a"
+	for s.world.node("b").serves() == s.world.node("c").serves() {
+		time.Sleep(300 * time.Millisecond)
+		if err := s.get("k1"); err == nil {
+			last = s.world.script.now()
+		}
+	}
+	if last-cut > sessionTTL {
+		s.world.judge.find("F", "a answered until %v after it was cut off", last-cut)
+	}
+	s.only = s.primary().id
+	s.reads("k1")
+	s.puts("k2")
+	s.only = ""
+	s.say("a reaches etcd again")
+	a.heal()
+	s.equal()
+}
+
+// The first answer is lost with its connection and resolved at once; the second
+// never comes, which takes the primary AttemptTimeout to notice.
+func lostAnswer(s teller) {
+	s.world.begin("a", "b")
+	s.say("the connection breaks under an answer")
+	s.world.lose(s.world.node("a"), fakeetcd.Break, 1)
+	s.puts("k1")
+	s.say("an answer never comes")
+	s.world.lose(s.world.node("a"), fakeetcd.Lose, 1)
+	var id metadata.ObjectID
+	s.next += 2
+	_ = s.putStart("k2", s.next, &id)
+	time.Sleep(3 * time.Second)
+	s.say("the caller repeats the call, with the same request id")
+	_ = s.putStart("k2", s.next, &id)
+	_ = s.putEnd("k2", s.next+1, id)
+	s.reads("k1", "k2")
+	s.equal()
+}
+
+func lateStandby(s teller) {
+	s.world.begin("a")
+	for i := range 4 {
+		s.puts(fmt.Sprint("k", i))
+	}
+	s.say("b is started")
+	b := s.world.start("b")
+	for i := range 3 { // while it loads
+		s.puts(fmt.Sprint("l", i))
+	}
+	s.world.await("b", func() bool { return b.Status().Self.Promotable })
+	s.equal()
+	s.say("a is killed")
+	s.world.node("a").kill()
+	s.primary()
+	s.reads("k0", "k3", "l0", "l2")
+}
+
+func compaction(s teller) {
+	s.world.begin("a", "b")
+	b := s.world.node("b")
+	s.say("b is cut off from etcd")
+	b.cut()
+	s.puts("k1")
+	s.say("the journal is compacted")
+	time.Sleep(time.Second)
+	s.world.compact()
+	s.puts("k2")
+	s.say("b reaches etcd again")
+	b.heal()
+	s.world.await("b to load a snapshot", func() bool { return b.Status().Loads["compacted"] == 1 })
+	s.equal()
+	s.say("a is killed")
+	s.world.node("a").kill()
+	s.primary()
+	s.reads("k1", "k2")
+}
+
+func handover(s teller) {
+	s.world.begin("a", "b")
+	s.puts("k1")
+	s.reads("k1")
+	s.world.await("b in the list", func() bool {
+		nodes, err := s.world.node("a").Nodes(context.Background())
+		return err == nil && len(nodes) == 2 && nodes[1].Promotable
+	})
+	s.say("a is asked to hand over")
+	begun := s.world.script.now()
+	if _, _, err := s.world.node("a").Handover(context.Background(), 0, ""); err != nil {
+		s.world.judge.find("LIVE", "the handover: %v", err)
+	}
+	s.primary()
+	if took := s.world.script.now() - begun; took > 300*time.Millisecond {
+		s.world.judge.find("LIVE", "the handover took %v", took)
+	}
+	s.reads("k1")
+	s.puts("k2")
+	s.equal()
+	if st := s.primary().Store().Stats(); st.Quarantined != 0 {
+		s.world.judge.find("W", "%d bytes are in quarantine after a clean handover", st.Quarantined)
+	}
+}
+
+// Two primaries die within a lease TTL of each other's serving.
+func doubleFailover(s teller) {
+	s.world.begin("a", "b", "c")
+	s.puts("k1")
+	s.say("a is killed")
+	s.world.node("a").kill()
+	first := s.primary()
+	s.reads("k1")
+	s.puts("k2")
+	s.say("%s is killed", first.id)
+	first.kill()
+	s.primary()
+	s.reads("k1", "k2")
+	_ = s.remove("k1")
+	s.puts("k3") // not on the bytes of k1, which the first primary may have leased
+	s.say("both are started again")
+	s.world.start("a")
+	s.world.start(first.id)
+	s.equal()
+	s.reads("k1", "k2", "k3")
+}
+
+func etcdOutage(s teller) {
+	s.world.begin("a", "b", "c")
+	s.puts("k1")
+	s.say("etcd goes down")
+	s.world.etcd.Down()
+	s.puts("k2") // its fate is open
+	for range 3 {
+		time.Sleep(500 * time.Millisecond)
+		s.reads("k1")
+	}
+	time.Sleep(30 * time.Second)
+	if s.world.serving() != nil {
+		s.world.judge.find("F", "somebody serves although etcd is long gone")
+	}
+	s.say("etcd comes back")
+	s.world.etcd.Up()
+	s.primary()
+	s.reads("k1")
+	time.Sleep(2 * time.Second) // the writer retries with jitter
+	s.puts("k3")
+	s.equal()
+}

@@ -1,0 +1,151 @@
+package follower_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote/follower"
+)
+
+var errNobody = errors.New("nobody serves")
+
+// A source gets snapshots as fetch says.
+type source func(ctx context.Context, add func([]byte) error) (journal.Position, error)
+
+func (s source) Fetch(ctx context.Context, add func([]byte) error) (journal.Position, error) {
+	return s(ctx, add)
+}
+
+// follow runs a follower until the test ends.
+func follow(t *testing.T, c follower.Config, store *metadata.Store, at journal.Position) *follower.Follower {
+	t.Helper()
+	c.Counters, c.Log, c.Changed = new(leasesync.Counters), zerolog.New(zerolog.NewTestWriter(t)), func(string) {}
+	c.Random = func() float64 { return 0 } // the shortest pauses
+	f := follower.New(c, store, at)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, context.Canceled) {
+			t.Errorf("the follower ended with %v", err)
+		}
+	})
+	return f
+}
+
+// waitFor waits until the follower's status is as wanted.
+func waitFor(t *testing.T, what string, f *follower.Follower, cond func(follower.Status) bool) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !cond(f.Status()) {
+		select {
+		case <-deadline:
+			t.Fatalf("waiting for %s: %+v", what, f.Status())
+		case <-tick.C:
+		}
+	}
+}
+
+// A standby that lags while nobody sends snapshots catches up with the journal,
+// and may then take over: its state was never wrong.
+func TestLagIsMadeUpWithoutASnapshot(t *testing.T) {
+	p := newPrimary(t)
+	for range 20 {
+		p.put(t, "k")
+	}
+	p.halt()
+	store, at := p.copied(t)
+	at.Head.Bytes = 1 // as if it stood far back; the next commit sets it right
+	f := follow(t, follower.Config{
+		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: codec},
+		Snapshot: source(func(context.Context, func([]byte) error) (journal.Position, error) {
+			return journal.Position{}, errNobody
+		}),
+		FullSyncInterval: time.Minute, MaxLagBytes: 200,
+	}, store, at)
+	waitFor(t, "the lag", f, func(s follower.Status) bool {
+		return !s.Complete && s.Why == journal.ReasonLag && errors.Is(s.Fault, errNobody)
+	})
+	p.resume(t)
+	waitFor(t, "the end of the lag", f, func(s follower.Status) bool { return s.Complete })
+	p.reached(t, nil, f)
+	if loads := f.Status().Loads; len(loads) != 0 {
+		t.Errorf("snapshots it has loaded: %v", loads)
+	}
+}
+
+// A standby whose state was found to differ gets a snapshot in the end, even if
+// the first attempts fail and nothing shows the difference any more.
+func TestSnapshotIsTriedForAgain(t *testing.T) {
+	p := newPrimary(t)
+	e, _, _, err := p.store.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: "k", Size: 100, Replicas: 1}, p.now.Now())
+	if err == nil {
+		_, err = p.queue.Submit(t.Context(), e)
+	}
+	if err == nil {
+		ref := metadata.Ref{ID: e.ID}
+		for p.store.CheckRenewal(metadata.Renewal{Ref: ref, Deadline: 1 << 60}) {
+			ref.Shard++ // the object is not in this one
+		}
+		_, err = p.queue.Submit(t.Context(), &leasesync.Batch{Renewals: []metadata.Renewal{{Ref: ref, Deadline: p.now.Now()}}})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	store, at := p.copied(t)
+	var differs atomic.Bool
+	differs.Store(true)
+	reading := codec
+	reading[metadata.LeaseRenewals] = func(b []byte) (metadata.Change, error) {
+		c, err := leasesync.Decode(b)
+		if batch, ok := c.(*leasesync.Batch); ok && differs.Load() {
+			batch.Renewals[0].Deadline += 1 << 30
+		}
+		return c, err
+	}
+	fetch := &fetcher{p.dial(t, nil)}
+	asked := 0
+	f := follow(t, follower.Config{
+		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: reading},
+		Snapshot: source(func(ctx context.Context, add func([]byte) error) (journal.Position, error) {
+			differs.Store(false)
+			if asked++; asked <= 3 {
+				return journal.Position{}, errNobody
+			}
+			return fetch.Fetch(ctx, add)
+		}),
+		FullSyncInterval: time.Minute, MaxLagBytes: 1 << 30,
+	}, store, at)
+	waitFor(t, "a snapshot", f, func(s follower.Status) bool {
+		return s.Complete && s.Loads[journal.ReasonDifference] == 1
+	})
+	p.put(t, "after")
+	p.reached(t, nil, f)
+}
+
+// A snapshot's position does not say how many bytes the journal had there. That
+// is no lag: a node that has just loaded may take over if the primary dies.
+func TestSnapshotWithoutCommitsBehindItDoesNotLag(t *testing.T) {
+	p := newPrimary(t)
+	for range 20 {
+		p.put(t, "k")
+	}
+	p.halt()
+	f := follower.New(follower.Config{
+		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: codec}, MaxLagBytes: 100,
+	}, p.store, journal.Position{Head: journal.Head{Seq: p.store.Position().Seq}})
+	if err := f.CheckLag(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
