@@ -1,7 +1,10 @@
-// Package deleteevents carries explicit deletions from the primary to the
-// standbys: the five types of the seeds, with exact object ids. A pattern or a
-// "remove all" is expanded on the primary; no follower ever evaluates one, so a
-// deletion cannot hit an object that was put later.
+// Package deleteevents is the story of an explicit deletion: from the call to an
+// event with exact object ids that every node applies (event.go).
 //
-// A deletion is acknowledged only when it is committed.
+// The primary decides a removal (remove.go), and expands a pattern or a "remove
+// all" into lists of ids in chunks (expand.go). No follower ever evaluates a
+// pattern, so a deletion cannot hit an object that was put later. A deletion is
+// acknowledged only when it is committed.
+//
+// The package must never delete by key: a key may belong to a later object.
 package deleteevents

@@ -87,24 +87,18 @@ func TestLateDeletionsMissLaterObjects(t *testing.T) {
 	params := metadata.Params{LeaseTTL: time.Second, DiscardTimeout: time.Second, ReleaseTimeout: time.Second}
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	p.Put(nil, "k", "l")
-	remove := func(key string) *metadata.Removal {
-		r, _, err := p.Store.PrepareRemove(metadata.Remove{Tenant: metadata.DefaultTenant, Key: key}, p.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	first := remove("k")
-	p.Commit(lonetest.Removal(first))
+	first := p.Remove("k", false)
+	p.Commit(first)
 	p.Put(nil, "k")
-	answers, err := p.Queue.Submit(t.Context(), lonetest.Removal(&metadata.Removal{Ref: first.Ref}))
+	late := &metadata.Removal{Ref: first.Removals[0].Ref}
+	answers, err := p.Queue.Submit(t.Context(), deleteevents.Of(deleteevents.Remove, late))
 	if err != nil || !errors.Is(answers[0], errs.ObjectNotFound) {
-		t.Errorf("a late deletion: %v, %v", answers, err)
+		t.Errorf("a late deletion: got %v, %v, want ObjectNotFound", answers, err)
 	}
 	if p.Alive("k") != 1 {
 		t.Error("it hit the later object")
 	}
-	all := &deleteevents.Event{Type: deleteevents.RemoveAll, Removals: []*metadata.Removal{{Ref: first.Ref}, remove("l")}}
+	all := &deleteevents.Event{Type: deleteevents.RemoveAll, Removals: []*metadata.Removal{{Ref: late.Ref}, p.Remove("l", false).Removals[0]}}
 	p.Commit(all)
 	if all.Removed != 1 {
 		t.Errorf("%d removed, want 1", all.Removed)

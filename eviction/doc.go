@@ -1,8 +1,11 @@
-// Package eviction decides when memory is given up, and how much, on the
-// primary. A pass is journaled as one small cutoff; which objects fall under it
-// every node reads from its own state (metadata.Cutoff). So evictions cost etcd
-// next to nothing, however many there are, and all nodes evict the same.
+// Package eviction decides when memory is given up, and how much.
 //
-// Two policies choose the passes: Watermark, which is the C++ master's, and
-// Expiry, which takes a lease for the object's life.
+// A policy plans a round (policy.go), the primary's loop runs it (loop.go), and a
+// pass selects victims in the order of their leases (pass.go). A pass is journaled
+// as one small cutoff; every node reads from its own state what falls under it
+// (cutoff.go). So evictions cost etcd next to nothing, however many there are, and
+// all nodes evict the same.
+//
+// The package must never evict what a reader holds a lease on: renewals that the
+// journal lacks are journaled before the cutoff.
 package eviction

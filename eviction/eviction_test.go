@@ -12,7 +12,6 @@ import (
 
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/lab/lonetest"
-	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -22,7 +21,7 @@ var params = metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * ti
 
 func loop(p *lonetest.Primary, policy eviction.Policy) *eviction.Loop {
 	return eviction.NewLoop(&eviction.Loop{
-		Store: p.Store, Journal: p.Queue, Policy: policy, Every: 10 * time.Millisecond, Now: p.Now, Renewals: leasesync.Changes,
+		Store: p.Store, Journal: p.Queue, Policy: policy, Every: 10 * time.Millisecond, Now: p.Now,
 		Counters: new(eviction.Counters), Log: zerolog.Nop(),
 	})
 }
@@ -148,7 +147,7 @@ func TestNothingIsArmedInTheGuardWhileQuarantineWouldHoldIt(t *testing.T) {
 	fails(104, 0, "the quarantine will have room for it")
 	fails(105, 1, "the quarantine will not have room enough")
 	p.Pass(params.HoldTime())
-	intoQuarantine(t, p, "k9")
+	intoQuarantine(p, "k9")
 	p.Pass(time.Second)
 	fails(1, 1, "the guard is over")
 }
@@ -159,7 +158,7 @@ func TestNothingIsArmedBeforeTheCommitThatEndsTheGuard(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 104*10)
 	p.Put(nil, lonetest.Keys("k", 10)...)
 	p.Commit(&metadata.TermStart{Term: 1, Params: params, Guard: params.HoldTime()})
-	intoQuarantine(t, p, "k9")
+	intoQuarantine(p, "k9")
 	p.Pass(time.Second)
 	l := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
 	asOf := p.Store.Time()
@@ -184,7 +183,7 @@ func TestQuarantineDoesNotStarvePuts(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 104*100)
 	p.Put(nil, lonetest.Keys("k", 100)...)
 	for i := range 20 {
-		intoQuarantine(t, p, fmt.Sprint("k", 80+i))
+		intoQuarantine(p, fmt.Sprint("k", 80+i))
 	}
 	l := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.05})
 	for i := range 10 {
@@ -235,14 +234,9 @@ func TestNothingIsEvictedForAPutOfLongAgo(t *testing.T) {
 }
 
 // intoQuarantine removes a key under a reader's lease.
-func intoQuarantine(t *testing.T, p *lonetest.Primary, key string) {
-	t.Helper()
+func intoQuarantine(p *lonetest.Primary, key string) {
 	p.Get(key)
-	r, _, err := p.Store.PrepareRemove(metadata.Remove{Tenant: metadata.DefaultTenant, Key: key, Force: true}, p.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Commit(lonetest.Removal(r))
+	p.Commit(p.Remove(key, true))
 }
 
 func TestExpiryPolicy(t *testing.T) {
@@ -265,11 +259,7 @@ func TestExpiryPolicy(t *testing.T) {
 func TestLoopEvictsAndReapsUntilItIsStopped(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 104*5000)
 	p.Put(nil, lonetest.Keys("k", 4800)...)
-	start, _, _, err := p.Store.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: "open", Size: 1, Replicas: 1}, p.Now())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Commit(start)
+	p.Commit(p.PutStart(nil, "open"))
 	p.Pass(20 * time.Minute)
 	l := loop(p, eviction.Watermark{High: 0.5, Ratio: 0.05})
 	ctx, cancel := context.WithCancel(t.Context())

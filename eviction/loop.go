@@ -11,6 +11,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/safeguard"
+	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -38,8 +39,7 @@ type Loop struct {
 	Policy  Policy
 	Every   time.Duration // how often a round is considered; 10 ms in the C++ master
 	Now     func() metadata.Time
-	// Renewals makes changes of renewals, each to be submitted on its own.
-	Renewals func([]metadata.Renewal) []metadata.Change
+
 	Counters *Counters
 	Log      zerolog.Logger
 
@@ -120,10 +120,10 @@ func (l *Loop) Round(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	l.Counters.Attempted.Add(1)
-	n, err := l.evict(ctx, plan.Target, metadata.Quota{})
+	n, err := l.evict(ctx, plan.Target, Quota{})
 	if err == nil && n < plan.Least {
 		var more int
-		more, err = l.evict(ctx, plan.Least-n, metadata.Quota{IncludePinned: true})
+		more, err = l.evict(ctx, plan.Least-n, Quota{IncludePinned: true})
 		n += more
 	}
 	if n > 0 {
@@ -136,11 +136,11 @@ func (l *Loop) Round(ctx context.Context) (int, error) {
 }
 
 // evict gives up to n objects up, a slice at a time.
-func (l *Loop) evict(ctx context.Context, n int, q metadata.Quota) (int, error) {
+func (l *Loop) evict(ctx context.Context, n int, q Quota) (int, error) {
 	evicted := 0
 	for evicted < n {
 		q.Objects = min(slice, n-evicted)
-		pass := l.Store.SelectVictims(q)
+		pass := Select(l.Store, q)
 		if pass == nil {
 			return evicted, nil
 		}
@@ -159,12 +159,12 @@ func (l *Loop) evict(ctx context.Context, n int, q metadata.Quota) (int, error) 
 }
 
 // commit journals the near misses, and only behind them the cutoff [model].
-func (l *Loop) commit(ctx context.Context, pass *metadata.Pass) error {
+func (l *Loop) commit(ctx context.Context, pass *Pass) error {
 	spared := pass.NearMisses
 	if safeguard.Off(safeguard.NearMisses) {
 		spared = nil
 	}
-	for _, c := range l.Renewals(spared) {
+	for _, c := range leasesync.Pack(spared) {
 		if _, err := l.Journal.Submit(ctx, c); err != nil {
 			pass.Cutoff.Abort(l.Store)
 			return err

@@ -184,9 +184,9 @@ func (p *primary) end(key string) error {
 }
 
 func (p *primary) remove(key string) error {
-	r, wait, err := p.store.PrepareRemove(metadata.Remove{Tenant: "default", Key: key, Force: true}, p.clock.Now())
+	e, wait, err := deleteevents.Prepare(p.store, deleteevents.Request{Tenant: "default", Key: key, Force: true}, p.clock.Now())
 	if err != nil || wait != nil {
 		p.t.Fatalf("removing %s: %v, busy %v", key, err, wait != nil)
 	}
-	return p.submit(&deleteevents.Event{Type: deleteevents.Remove, Removals: []*metadata.Removal{r}})
+	return p.submit(e)
 }

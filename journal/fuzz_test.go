@@ -23,7 +23,7 @@ import (
 func someChanges() [metadata.StreamCount][]metadata.Change {
 	return [metadata.StreamCount][]metadata.Change{
 		metadata.LeaseRenewals: {
-			&leasesync.Batch{Renewals: []metadata.Renewal{{Ref: metadata.Ref{Shard: 3, ID: 4}, Deadline: 5}}},
+			&leasesync.Batch{Renewals: []leasesync.Renewal{{Ref: metadata.Ref{Shard: 3, ID: 4}, Deadline: 5}}},
 		},
 		metadata.ObjectEvents: {
 			&metadata.TermStart{Term: 2, Params: params, Guard: time.Second},

@@ -3,6 +3,7 @@ package journal
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -218,10 +219,13 @@ func newSubmission(changes []metadata.Change) (*submission, error) {
 // unwritten reports whether a change is kept out of the journal, which only a
 // fault drill does.
 func unwritten(c metadata.Change) bool {
-	switch c.(type) {
-	case *metadata.PutStart:
+	if !safeguard.Off(safeguard.JournaledReservations) && !safeguard.Off(safeguard.EvictionCutoffs) {
+		return false
+	}
+	switch fmt.Sprintf("%T", c) {
+	case "*metadata.PutStart":
 		return safeguard.Off(safeguard.JournaledReservations)
-	case *metadata.Cutoff:
+	case "*eviction.Cutoff":
 		return safeguard.Off(safeguard.EvictionCutoffs)
 	}
 	return false

@@ -13,24 +13,30 @@ import (
 // possible numbers it still fits metadata.MaxChangeBytes.
 const MaxBatch = 3000
 
-// A Batch is a run of lease renewals: one change in the journal. In etcd a
-// renewal takes about 6 bytes, and 16 at most while ids are from one term: ids
-// and deadlines are coded as differences.
-type Batch struct {
-	Renewals []metadata.Renewal // grouped by shard; ordered by id, they take least
+// A Renewal is the new end of an object's lease.
+type Renewal struct {
+	metadata.Ref
+	Deadline metadata.Time
 }
 
-// Batches splits renewals into batches of at most MaxBatch, after it has
-// ordered them.
-func Batches(renewals []metadata.Renewal) []*Batch {
-	slices.SortFunc(renewals, func(a, b metadata.Renewal) int {
+// A Batch is a run of renewals: one change in the journal. In etcd a renewal
+// takes about 6 bytes, and 16 at most while ids are from one term: ids and
+// deadlines are coded as differences.
+type Batch struct {
+	Renewals []Renewal // grouped by shard; ordered by id, they take least
+}
+
+// Pack orders renewals and splits them into batches of at most MaxBatch. The
+// batches share the memory of the renewals.
+func Pack(renewals []Renewal) []metadata.Change {
+	slices.SortFunc(renewals, func(a, b Renewal) int {
 		return cmp.Or(cmp.Compare(a.Shard, b.Shard), cmp.Compare(a.ID, b.ID))
 	})
-	var list []*Batch
+	var batches []metadata.Change
 	for chunk := range slices.Chunk(renewals, MaxBatch) {
-		list = append(list, &Batch{Renewals: chunk})
+		batches = append(batches, &Batch{Renewals: chunk})
 	}
-	return list
+	return batches
 }
 
 // Stream returns LeaseRenewals.
@@ -52,7 +58,7 @@ func (b *Batch) Abort(*metadata.Store) {}
 // then for each renewal the difference of its id and of its deadline to the
 // one before.
 func (b *Batch) AppendBinary(buf []byte) ([]byte, error) {
-	var last metadata.Renewal
+	var last Renewal
 	for rest := b.Renewals; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].Shard == rest[0].Shard {
@@ -78,7 +84,7 @@ func Decode(b []byte) (metadata.Change, error) {
 	if r.Len() == 0 {
 		r.Fail("an empty batch")
 	}
-	var last metadata.Renewal
+	var last Renewal
 	for r.Len() > 0 {
 		shard := uint16(r.UvarintMax("a shard", metadata.ShardCount-1))
 		n := r.Count(2)

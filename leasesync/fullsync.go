@@ -12,9 +12,9 @@ import (
 type Records func(ctx context.Context, through metadata.Seq, visit func(metadata.Term, []metadata.Change) error) error
 
 // FullSync compares a follower's state with every renewal of its term that
-// etcd still holds, up to what the follower has applied: the list of the
-// prefix that the seeds ask for as a safety net. It must find nothing; it
-// returns how many renewals do not show in the state, and changes none.
+// etcd still holds, up to what the follower has applied. It is a safety net and
+// must find nothing; it returns how many renewals do not show in the state, and
+// changes none.
 func FullSync(ctx context.Context, store *metadata.Store, records Records, counters *Counters) (missing int, err error) {
 	at := store.Position()
 	err = records(ctx, at.Seq, func(term metadata.Term, changes []metadata.Change) error {
@@ -27,7 +27,7 @@ func FullSync(ctx context.Context, store *metadata.Store, records Records, count
 				return fmt.Errorf("a %T among the lease renewals", c)
 			}
 			for _, r := range batch.Renewals {
-				if !store.CheckRenewal(r) {
+				if !shows(store, r) {
 					missing++
 				}
 			}
@@ -40,4 +40,12 @@ func FullSync(ctx context.Context, store *metadata.Store, records Records, count
 	counters.Synced.Add(1)
 	counters.Differed.Add(int64(missing))
 	return missing, nil
+}
+
+// shows reports whether a journaled renewal shows in the state: the object has
+// that deadline or a later one, or is gone.
+func shows(store *metadata.Store, r Renewal) bool {
+	e := store.LockRef(r.Ref)
+	defer e.Unlock()
+	return !e.Exists() || e.JournaledEnd() >= r.Deadline
 }

@@ -14,12 +14,12 @@ import (
 // that encodes to what decodes to the same renewals, and no more of them than
 // there are bytes.
 func FuzzDecode(f *testing.F) {
-	for _, renewals := range [][]metadata.Renewal{
+	for _, renewals := range [][]leasesync.Renewal{
 		{{Ref: metadata.Ref{Shard: 3, ID: 4}, Deadline: 5}},
 		{{Ref: metadata.Ref{Shard: 3, ID: 4}, Deadline: 5}, {Ref: metadata.Ref{Shard: 3, ID: 9}, Deadline: 4}, {Ref: metadata.Ref{Shard: 9, ID: 1}}},
 		{{Ref: metadata.Ref{ID: math.MaxUint64}, Deadline: math.MaxInt64}, {Ref: metadata.Ref{Shard: 1}, Deadline: math.MinInt64}},
 	} {
-		enc, err := leasesync.Batches(renewals)[0].AppendBinary(nil)
+		enc, err := leasesync.Pack(renewals)[0].AppendBinary(nil)
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -25,9 +25,9 @@ var params = metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * ti
 
 func TestBatchRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var renewals []metadata.Renewal
+		var renewals []leasesync.Renewal
 		for range rapid.IntRange(0, 50).Draw(t, "n") {
-			renewals = append(renewals, metadata.Renewal{
+			renewals = append(renewals, leasesync.Renewal{
 				Ref: metadata.Ref{
 					Shard: uint16(rapid.IntRange(0, metadata.ShardCount-1).Draw(t, "shard")),
 					ID:    metadata.ObjectID(rapid.Uint64().Draw(t, "id")),
@@ -35,7 +35,7 @@ func TestBatchRoundTrip(t *testing.T) {
 				Deadline: metadata.Time(rapid.Int64().Draw(t, "deadline")),
 			})
 		}
-		for _, b := range leasesync.Batches(renewals) {
+		for _, b := range leasesync.Pack(renewals) {
 			enc, err := b.AppendBinary(nil)
 			if err != nil {
 				t.Fatal(err)
@@ -45,7 +45,7 @@ func TestBatchRoundTrip(t *testing.T) {
 				t.Fatal(err)
 			}
 			again, err := got.AppendBinary(nil)
-			if err != nil || !bytes.Equal(enc, again) || len(got.(*leasesync.Batch).Renewals) != len(b.Renewals) {
+			if err != nil || !bytes.Equal(enc, again) || len(got.(*leasesync.Batch).Renewals) != len(b.(*leasesync.Batch).Renewals) {
 				t.Fatalf("lost something: %v", err)
 			}
 		}
@@ -53,14 +53,14 @@ func TestBatchRoundTrip(t *testing.T) {
 }
 
 func TestBatchesFit(t *testing.T) {
-	worst := make([]metadata.Renewal, 2*leasesync.MaxBatch+1)
+	worst := make([]leasesync.Renewal, 2*leasesync.MaxBatch+1)
 	for i := range worst {
-		worst[i] = metadata.Renewal{Ref: metadata.Ref{Shard: uint16(i % metadata.ShardCount), ID: math.MaxUint64 / 2}, Deadline: math.MaxInt64}
+		worst[i] = leasesync.Renewal{Ref: metadata.Ref{Shard: uint16(i % metadata.ShardCount), ID: math.MaxUint64 / 2}, Deadline: math.MaxInt64}
 		if i%2 == 0 {
 			worst[i].ID, worst[i].Deadline = 1, math.MinInt64
 		}
 	}
-	batches := leasesync.Batches(worst)
+	batches := leasesync.Pack(worst)
 	if len(batches) != 3 {
 		t.Errorf("%d batches", len(batches))
 	}
@@ -71,14 +71,14 @@ func TestBatchesFit(t *testing.T) {
 		}
 	}
 	// What it usually takes: ids of one term, deadlines within a second.
-	usual := make([]metadata.Renewal, leasesync.MaxBatch)
+	usual := make([]leasesync.Renewal, leasesync.MaxBatch)
 	for i := range usual {
-		usual[i] = metadata.Renewal{
+		usual[i] = leasesync.Renewal{
 			Ref:      metadata.Ref{Shard: uint16(i * 7919 % metadata.ShardCount), ID: metadata.NewObjectID(3, uint64(i*104729%1_000_000))},
 			Deadline: metadata.Time(1_000_000 + i%1000),
 		}
 	}
-	enc, _ := leasesync.Batches(usual)[0].AppendBinary(nil)
+	enc, _ := leasesync.Pack(usual)[0].AppendBinary(nil)
 	if per := float64(len(enc)) / float64(len(usual)); per > 16 {
 		t.Errorf("%.1f bytes a renewal, at most 16 are promised", per)
 	} else {
@@ -86,12 +86,15 @@ func TestBatchesFit(t *testing.T) {
 	}
 }
 
-func start(t *testing.T, p *lonetest.Primary, critical *leasesync.Critical, j leasesync.Journal, interval time.Duration) *leasesync.Counters {
+// start runs the leases of a primary, which renewals of p.Get wake.
+func start(t *testing.T, p *lonetest.Primary, j leasesync.Journal, interval time.Duration) *leasesync.Counters {
 	t.Helper()
 	counters := new(leasesync.Counters)
-	s := leasesync.NewScanner(leasesync.Scanner{
-		Store: p.Store, Journal: j, Interval: interval, CriticalDelay: time.Millisecond, Counters: counters, Log: zerolog.Nop(),
-	}, critical)
+	s := leasesync.New(leasesync.Leases{
+		Store: p.Store, Journal: j, Interval: interval, CriticalWindow: time.Hour, CriticalDelay: time.Millisecond,
+		Counters: counters, Log: zerolog.Nop(),
+	})
+	p.Leases = s
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -117,26 +120,24 @@ func TestScannerCommitsMarks(t *testing.T) {
 	p.Put(nil, keys...)
 	p.Get(keys...)
 	p.Get(keys...) // a second renewal joins the first mark
-	counters := start(t, p, new(leasesync.Critical), p.Queue, 50*time.Millisecond)
-	waitFor(t, "the renewals", func() bool { return p.Store.Dirty() == 0 })
+	counters := start(t, p, p.Queue, 50*time.Millisecond)
+	waitFor(t, "the renewals", func() bool { return marked(p) == 0 })
 	if n := counters.Committed.Load(); n != 500 {
 		t.Errorf("%d renewals committed, want 500", n)
 	}
 }
 
 func TestCriticalRenewalsComeEarly(t *testing.T) {
-	critical := new(leasesync.Critical)
-	p := lonetest.Start(t, metadata.Options{CriticalWindow: time.Hour, OnCritical: critical.Notify}, params, 1<<20)
-	counters := start(t, p, critical, p.Queue, time.Hour)
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	counters := start(t, p, p.Queue, time.Hour)
 	p.Put(nil, "k")
 	p.Get("k") // its journaled lease has ended: not critical under watermark
-	critical.Notify()
-	waitFor(t, "the first renewal", func() bool { return counters.Committed.Load() == 1 })
+	p.Scan()
 	p.Pass(time.Second)
 	p.Get("k") // its journaled lease ends within the window
 	waitFor(t, "the critical renewal", func() bool { return counters.Committed.Load() == 2 })
-	if n := counters.Critical.Load(); n != 2 {
-		t.Errorf("%d critical scans", n)
+	if n := counters.CriticalScans.Load(); n != 1 {
+		t.Errorf("got %d critical scans, want 1", n)
 	}
 }
 
@@ -160,7 +161,7 @@ func TestFailedScansLoseNothing(t *testing.T) {
 	p.Get(keys...)
 	j := &unsure{Journal: p.Queue}
 	j.failures.Store(3)
-	counters := start(t, p, new(leasesync.Critical), j, 50*time.Millisecond)
+	counters := start(t, p, j, 50*time.Millisecond)
 	waitFor(t, "the renewals", func() bool { return counters.Committed.Load() == 20 })
 	if n := counters.Failed.Load(); n != 3 {
 		t.Errorf("%d scans failed, want 3", n)
@@ -171,11 +172,11 @@ func TestFullSync(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	p.Put(nil, "k")
 	p.Get("k")
-	list, _ := p.Store.CollectRenewals(nil, 0, 10)
-	gone := metadata.Renewal{Ref: metadata.Ref{Shard: 1, ID: 99}, Deadline: 1}
-	records := func(term metadata.Term, renewals ...metadata.Renewal) leasesync.Records {
+	list := collect(t, p)
+	gone := leasesync.Renewal{Ref: metadata.Ref{Shard: 1, ID: 99}, Deadline: 1}
+	records := func(term metadata.Term, renewals ...leasesync.Renewal) leasesync.Records {
 		return func(_ context.Context, _ metadata.Seq, visit func(metadata.Term, []metadata.Change) error) error {
-			return visit(term, leasesync.Changes(renewals))
+			return visit(term, leasesync.Pack(renewals))
 		}
 	}
 	counters := new(leasesync.Counters)
@@ -193,7 +194,7 @@ func TestFullSync(t *testing.T) {
 	if n := sync(records(7, list[0])); n != 0 {
 		t.Errorf("%d renewals of another term missing", n)
 	}
-	p.Commit(leasesync.Changes(list)...)
+	p.Commit(leasesync.Pack(list)...)
 	if n := sync(records(1, list[0], gone)); n != 0 {
 		t.Errorf("%d renewals missing after they were applied", n)
 	}

@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -296,15 +298,15 @@ func TestRepeatedRequests(t *testing.T) {
 	if err := c.putEnd("k"); err != nil {
 		t.Fatal(err)
 	}
-	remove := metadata.Remove{Tenant: "default", Key: "k", Request: 6}
-	r, _, err := c.primary.PrepareRemove(remove, c.now)
+	remove := deleteevents.Request{Tenant: "default", Key: "k", ID: 6}
+	r, _, err := deleteevents.Prepare(c.primary, remove, c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.must(c.commit(deletion(r)))
+	c.must(c.commit(r))
 	c.takeOver(0)
 	c.put("k")
-	if r, _, err := c.primary.PrepareRemove(remove, c.now); r != nil || err != nil {
+	if r, _, err := deleteevents.Prepare(c.primary, remove, c.now); r != nil || err != nil {
 		t.Errorf("a repeated removal reaches for a later object: %+v, %v", r, err)
 	}
 }
@@ -345,7 +347,7 @@ func TestDiskReplicas(t *testing.T) {
 	c.scan()
 	c.pass(time.Minute)
 	c.commit()
-	if n := c.evict(metadata.Quota{Objects: 10}); n != 1 {
+	if n := c.evict(eviction.Quota{Objects: 10}); n != 1 {
 		t.Errorf("%d evicted", n)
 	}
 	if list, err := c.get("k"); err != nil || len(list.Replicas) != 1 || list.Replicas[0].Kind != metadata.Disk {
@@ -378,7 +380,7 @@ func TestClear(t *testing.T) {
 		case cl.Partial != nil:
 			c.must(c.commit(cl.Partial))
 		case cl.Removal != nil:
-			c.must(c.commit(deletion(cl.Removal)))
+			c.must(c.commit(deleteevents.Of(deleteevents.Remove, cl.Removal)))
 		}
 		return ok
 	}

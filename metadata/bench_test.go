@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -88,10 +89,10 @@ func BenchmarkGetReplicaList(b *testing.B) {
 	}{{"uniform1M", 1_000_000}, {"hot10k", 10_000}} {
 		b.Run(tc.name, func(b *testing.B) {
 			requests := shuffled(names[:tc.keys])
-			now, i := s.Position().Time+1_000_000, 0
+			now, i, leases := s.Position().Time+1_000_000, 0, leases(s)
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, _, err := s.GetReplicaList("default", requests[i], now); err != nil {
+				if _, _, err := leases.GetReplicaList("default", requests[i], now); err != nil {
 					b.Fatal(err)
 				}
 				if i++; i == len(requests) {
@@ -124,19 +125,18 @@ func shuffled(names []string) []string {
 // journalRenewals does the work of a scan, so that the next reads mark anew.
 func journalRenewals(tb testing.TB, s *metadata.Store, now metadata.Time) {
 	tb.Helper()
-	all, _ := s.CollectRenewals(nil, 0, 1<<30)
-	if _, err := s.Apply(&metadata.Commit{Seq: s.Position().Seq + 1, Term: 1, Time: now, Changes: renewals(all)}, nil); err != nil {
+	if _, err := s.Apply(&metadata.Commit{Seq: s.Position().Seq + 1, Term: 1, Time: now, Changes: marked(s)}, nil); err != nil {
 		tb.Fatal(err)
 	}
-	s.CollectRenewals(nil, 0, 1<<30)
+	marked(s)
 }
 
 func BenchmarkExists(b *testing.B) {
 	s, names := fill(b, 100_000)
-	i := 0
+	i, leases := 0, leases(s)
 	b.ReportAllocs()
 	for b.Loop() {
-		s.Exists("default", names[i%len(names)], 1_000_000)
+		leases.Exists("default", names[i%len(names)], 1_000_000)
 		i += 7919
 	}
 }
@@ -182,11 +182,11 @@ func BenchmarkPut(b *testing.B) {
 		}
 		commit(ends...)
 		for _, name := range names {
-			r, _, err := s.PrepareRemove(metadata.Remove{Tenant: "default", Key: name}, now)
+			e, _, err := deleteevents.Prepare(s, deleteevents.Request{Tenant: "default", Key: name}, now)
 			if err != nil {
 				b.Fatal(err)
 			}
-			removes = append(removes, deletion(r))
+			removes = append(removes, e)
 		}
 		commit(removes...)
 	}

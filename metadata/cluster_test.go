@@ -7,6 +7,7 @@ import (
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
@@ -123,7 +124,7 @@ func (c *cluster) recode(commit *metadata.Commit) *metadata.Commit {
 		}
 		decode := map[metadata.Stream]func([]byte) (metadata.Change, error){
 			metadata.LeaseRenewals: leasesync.Decode,
-			metadata.ObjectEvents:  metadata.DecodeObjectEvent,
+			metadata.ObjectEvents:  eviction.Decode,
 			metadata.DeleteEvents:  deleteevents.Decode,
 		}[change.Stream()]
 		decoded, err := decode(b)
@@ -246,7 +247,7 @@ func (c *cluster) put(key string, options ...func(*metadata.Put)) {
 
 func (c *cluster) get(key string) (metadata.ReplicaList, error) {
 	c.t.Helper()
-	list, wait, err := c.primary.GetReplicaList(metadata.DefaultTenant, key, c.now)
+	list, wait, err := leases(c.primary).GetReplicaList(metadata.DefaultTenant, key, c.now)
 	if wait != nil {
 		c.t.Fatalf("key %s is busy", key)
 	}
@@ -260,42 +261,51 @@ func (c *cluster) read(key string) {
 }
 
 func (c *cluster) exists(key string) bool {
-	return c.primary.Exists(metadata.DefaultTenant, key, c.now)
+	return leases(c.primary).Exists(metadata.DefaultTenant, key, c.now)
 }
 
 func (c *cluster) remove(key string, force bool) error {
 	c.t.Helper()
-	r, wait, err := c.primary.PrepareRemove(metadata.Remove{Tenant: metadata.DefaultTenant, Key: key, Force: force}, c.now)
+	e, wait, err := deleteevents.Prepare(c.primary, deleteevents.Request{Tenant: metadata.DefaultTenant, Key: key, Force: force}, c.now)
 	if wait != nil {
 		c.t.Fatalf("key %s is busy", key)
 	}
-	if r == nil {
+	if e == nil {
 		return err
 	}
-	return c.commit(&deleteevents.Event{Type: deleteevents.Remove, Removals: []*metadata.Removal{r}})[0]
+	return c.commit(e)[0]
 }
 
 // scan journals the renewals that are marked.
 func (c *cluster) scan() {
 	c.t.Helper()
-	c.must(c.commit(renewals(c.collect())...))
+	c.must(c.commit(marked(c.primary)...))
 }
 
-func (c *cluster) collect() []metadata.Renewal {
-	all, _ := c.primary.CollectRenewals(nil, 0, 1<<30)
-	return all
+// marked returns the renewals that are marked, as changes.
+func marked(s *metadata.Store) (changes []metadata.Change) {
+	_ = leasesync.EachRound(s, 1<<30, func(renewals []leasesync.Renewal) error {
+		changes = leasesync.Pack(renewals)
+		return nil
+	})
+	return changes
+}
+
+// leases grants leases on a store.
+func leases(s *metadata.Store) *leasesync.Leases {
+	return leasesync.New(leasesync.Leases{Store: s, Counters: new(leasesync.Counters)})
 }
 
 // evict runs one pass and returns the keys that went.
-func (c *cluster) evict(q metadata.Quota) int {
+func (c *cluster) evict(q eviction.Quota) int {
 	c.t.Helper()
-	pass := c.primary.SelectVictims(q)
+	pass := eviction.Select(c.primary, q)
 	if pass == nil {
 		return 0
 	}
 	before := c.primary.Stats().Evicted
 	if len(pass.NearMisses) > 0 {
-		c.must(c.commit(renewals(pass.NearMisses)...))
+		c.must(c.commit(leasesync.Pack(pass.NearMisses)...))
 	}
 	c.must(c.commit(pass.Cutoff))
 	return int(c.primary.Stats().Evicted - before)
@@ -326,13 +336,12 @@ func (c *cluster) load(parts [][]byte) (*metadata.Store, error) {
 	return l.Finish()
 }
 
-func deletion(removals ...*metadata.Removal) *deleteevents.Event {
-	return &deleteevents.Event{Type: deleteevents.Remove, Removals: removals}
-}
+func softPin(p *metadata.Put) { p.SoftPin = 30 * time.Minute }
+func hardPin(p *metadata.Put) { p.HardPin = true }
 
-func renewals(list []metadata.Renewal) (changes []metadata.Change) {
-	for _, b := range leasesync.Batches(list) {
-		changes = append(changes, b)
+func keys(prefix string, n int) (list []string) {
+	for i := range n {
+		list = append(list, fmt.Sprint(prefix, i))
 	}
-	return changes
+	return list
 }

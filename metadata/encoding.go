@@ -18,7 +18,7 @@ const (
 	typeRevokeReplicas = 5
 	typeClearReplicas  = 6
 	typeDiscard        = 7
-	typeCutoff         = 8
+	TypeCutoff         = 8 // eviction.Cutoff
 	typeMountLocalDisk = 9
 	typeSetOffloading  = 10
 	typeUnmountDisk    = 11
@@ -44,10 +44,6 @@ func DecodeObjectEvent(b []byte) (Change, error) {
 		c = &ClearReplicas{Ref: readRef(r), Segments: readNumbers(r)}
 	case typeDiscard:
 		c = &Discard{Ref: readRef(r)}
-	case typeCutoff:
-		c = &Cutoff{
-			Deadline: readTime(r), ID: ObjectID(r.Uvarint()), PinTime: readTime(r), IncludePinned: r.Bool(),
-		}
 	case typeMountLocalDisk:
 		e := new(MountLocalDisk)
 		copy(e.Client[:], r.Fixed(len(e.Client)))
@@ -227,15 +223,6 @@ func (e *ClearReplicas) AppendBinary(b []byte) ([]byte, error) {
 // AppendBinary appends the encoding.
 func (e *Discard) AppendBinary(b []byte) ([]byte, error) {
 	return appendRef(append(b, typeDiscard), e.Ref), nil
-}
-
-// AppendBinary appends the encoding.
-func (e *Cutoff) AppendBinary(b []byte) ([]byte, error) {
-	b = append(b, typeCutoff)
-	b = binenc.AppendVarint(b, int64(e.Deadline))
-	b = binenc.AppendUvarint(b, uint64(e.ID))
-	b = binenc.AppendVarint(b, int64(e.PinTime))
-	return binenc.AppendBool(b, e.IncludePinned), nil
 }
 
 // AppendBinary appends the encoding.

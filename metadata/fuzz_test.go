@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
@@ -16,7 +17,7 @@ import (
 
 var decoders = [metadata.StreamCount]func([]byte) (metadata.Change, error){
 	metadata.LeaseRenewals: leasesync.Decode,
-	metadata.ObjectEvents:  metadata.DecodeObjectEvent,
+	metadata.ObjectEvents:  eviction.Decode,
 	metadata.DeleteEvents:  deleteevents.Decode,
 }
 
@@ -46,14 +47,14 @@ func FuzzObjectEvent(f *testing.F) {
 		&metadata.RevokeReplicas{Ref: ref, Selector: metadata.SelectDisk},
 		&metadata.ClearReplicas{Ref: ref, Segments: []segment.Number{1, 1<<32 - 1}},
 		&metadata.Discard{Ref: ref},
-		&metadata.Cutoff{Deadline: -1, ID: 5, PinTime: 1 << 62, IncludePinned: true},
+		&eviction.Cutoff{Deadline: -1, ID: 5, PinTime: 1 << 62, IncludePinned: true},
 		&metadata.MountLocalDisk{Client: client(1), Offloading: true},
 		&metadata.SetOffloading{Number: 1<<32 - 1, Offloading: true},
 		&metadata.UnmountLocalDisk{Number: 3},
 		&metadata.AddLocalDisk{Ref: ref, Number: 3, Endpoint: "host:1"},
 	} {
 		b := encoding(f, change)
-		if _, err := metadata.DecodeObjectEvent(b); err != nil {
+		if _, err := eviction.Decode(b); err != nil {
 			f.Fatalf("%T cannot be decoded: %v", change, err)
 		}
 		f.Add(b)
@@ -61,14 +62,14 @@ func FuzzObjectEvent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var c metadata.Change
 		var err error
-		if n := allocated(func() { c, err = metadata.DecodeObjectEvent(b) }); n > 1<<20+64*uint64(len(b)) {
+		if n := allocated(func() { c, err = eviction.Decode(b) }); n > 1<<20+64*uint64(len(b)) {
 			t.Fatalf("decoding %d bytes takes %d", len(b), n)
 		}
 		if err != nil {
 			return
 		}
 		once := encoding(t, c)
-		again, err := metadata.DecodeObjectEvent(once)
+		again, err := eviction.Decode(once)
 		if err != nil {
 			t.Fatalf("%+v encodes to what cannot be decoded: %v", c, err)
 		}
@@ -94,7 +95,7 @@ func encoding(t testing.TB, c metadata.Change) []byte {
 func FuzzHistory(f *testing.F) {
 	for _, story := range []func(*cluster){
 		func(c *cluster) { c.put("x"); c.read("x"); c.scan(); _ = c.remove("x", true); c.put("x") },
-		func(c *cluster) { c.put("x", softPin); c.pass(time.Hour); c.evict(metadata.Quota{Objects: 1}) },
+		func(c *cluster) { c.put("x", softPin); c.pass(time.Hour); c.evict(eviction.Quota{Objects: 1}) },
 		func(c *cluster) {
 			c.mount(2, "b", 300)
 			c.put("x", hardPin, func(p *metadata.Put) { p.Replicas = 2 })
@@ -109,7 +110,7 @@ func FuzzHistory(f *testing.F) {
 			_, _, _ = c.copyTo(1, "x"), c.copyTo(2, "x"), c.copyTo(2, "y")
 			c.pass(time.Second)
 			c.commit()
-			c.evict(metadata.Quota{Objects: 1})
+			c.evict(eviction.Quota{Objects: 1})
 			c.unmountDisk(1)
 			c.mountDisk(2, true)
 		},
@@ -231,10 +232,10 @@ func (h *history) check() {
 	h.two = copied
 	far := metadata.Time(1) << 60
 	for _, c := range []metadata.Change{
-		&metadata.Cutoff{Deadline: h.one.Position().Time - 1, PinTime: h.one.Position().Time},
-		&metadata.Cutoff{Deadline: far, PinTime: far},
+		&eviction.Cutoff{Deadline: h.one.Position().Time - 1, PinTime: h.one.Position().Time},
+		&eviction.Cutoff{Deadline: far, PinTime: far},
 		&metadata.Mount{Spec: segment.Spec{ID: segment.ID{9}, Name: "late", Base: 1 << 50, Size: 1 << 20}},
-		&metadata.Cutoff{Deadline: far, PinTime: far, IncludePinned: true},
+		&eviction.Cutoff{Deadline: far, PinTime: far, IncludePinned: true},
 	} {
 		if !h.apply(1000, c) {
 			h.t.Fatalf("%T is refused", c)
@@ -403,7 +404,7 @@ func TestParamsBeyondAllTime(t *testing.T) {
 		{LeaseTTL: time.Second, DiscardTimeout: time.Second, ReleaseTimeout: 1<<63 - 1},
 	} {
 		b := encoding(t, &metadata.TermStart{Term: 1, Params: p})
-		if c, err := metadata.DecodeObjectEvent(b); err == nil {
+		if c, err := eviction.Decode(b); err == nil {
 			t.Errorf("%+v is accepted, with a hold of %v", c, p.HoldTime())
 		}
 	}

@@ -7,11 +7,8 @@ type LeaseCounts struct {
 	Renewed uint64 // leases that were live and were extended
 	Expired uint64 // leases that had ended when their object was read again, or went
 	Revoked uint64 // leases that were live when their object went
-	Marked  uint64 // marks for the next scan
-	// Critical are leases that could not wait for the next scan; each read that
-	// extends one counts.
-	Critical uint64
-	Dirty    int // objects that are marked now
+	Marks   uint64 // objects that were marked for the next scan, ever
+	Marked  int    // objects that are marked now
 }
 
 // LeaseCounts returns the figures of about now. It takes each shard's lock for
@@ -25,9 +22,8 @@ func (s *Store) LeaseCounts() LeaseCounts {
 		sum.Renewed += sh.leases.renewed
 		sum.Expired += sh.leases.expired
 		sum.Revoked += sh.leases.revoked
-		sum.Marked += sh.leases.marked
-		sum.Critical += sh.leases.critical
-		sum.Dirty += len(sh.dirty)
+		sum.Marks += sh.leases.marks
+		sum.Marked += len(sh.marked)
 		sh.mu.Unlock()
 	}
 	return sum
@@ -35,10 +31,10 @@ func (s *Store) LeaseCounts() LeaseCounts {
 
 // leaseCounts are a shard's part of LeaseCounts. Guarded by the shard's lock,
 // which whoever counts holds anyway.
-type leaseCounts struct{ granted, renewed, expired, revoked, marked, critical uint64 }
+type leaseCounts struct{ granted, renewed, expired, revoked, marks uint64 }
 
-// extend counts that a reader gets a lease, before the object has it.
-func (c *leaseCounts) extend(o *object, now Time) {
+// grant counts that a reader gets a lease, before the object has it.
+func (c *leaseCounts) grant(o *object, now Time) {
 	if o.live > now {
 		c.renewed++
 		return

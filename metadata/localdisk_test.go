@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -114,7 +115,7 @@ func TestCopiesOnSSDs(t *testing.T) {
 
 	c.pass(time.Second)
 	c.commit()
-	if n := c.evict(metadata.Quota{Objects: 10}); n != 2 {
+	if n := c.evict(eviction.Quota{Objects: 10}); n != 2 {
 		t.Fatalf("%d objects evicted, want 2", n)
 	}
 	c.wantReplicas("evicted", "k", ssd1, ssd2)

@@ -29,7 +29,7 @@ func (r *replica) readable() bool { return r.status == Complete && r.exists() }
 // Flags of an object.
 const (
 	flagHardPin   = 1 << iota // journaled: never evicted
-	flagDirty                 // on its shard's dirty list
+	flagMarked                // on its shard's list of renewed objects
 	flagPending               // a prepared mutation waits for its commit
 	flagVictim                // marked by the eviction pass that waits for its commit
 	flagGone                  // removed from the maps
@@ -160,14 +160,6 @@ func (o *object) setReplicas(replicas []replica) {
 // softPinned reports whether the pin holds at a time; only readable objects
 // have one.
 func (o *object) softPinned(at Time) bool { return o.soft > at }
-
-// before orders objects for eviction: by journaled deadline, then by id.
-func (o *object) before(deadline Time, id ObjectID) bool {
-	if o.deadline != deadline {
-		return o.deadline < deadline
-	}
-	return o.id < id
-}
 
 // shardOf returns the shard of a key. Every node must agree on it.
 func shardOf(tenant, key string) uint16 {

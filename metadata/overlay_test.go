@@ -4,93 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
-
-func TestMarksStayUntilCommitted(t *testing.T) {
-	c := newCluster(t)
-	c.mount(1, "a", 1<<20)
-	c.put("k")
-	c.read("k")
-	if n := len(c.collect()); n != 1 {
-		t.Fatalf("%d renewals collected, want 1", n)
-	}
-	batch := c.collect() // the first batch was not committed
-	if len(batch) != 1 {
-		t.Fatal("a mark is lost although its renewal was not committed")
-	}
-	c.pass(time.Millisecond)
-	c.read("k") // renewed again while the batch is under way
-	c.must(c.commit(renewals(batch)...))
-	if n := len(c.collect()); n != 1 {
-		t.Fatal("a renewal after the batch is lost")
-	}
-	c.scan()
-	if n := len(c.collect()); n != 0 {
-		t.Fatal("a committed renewal is collected again")
-	}
-	if n := c.primary.Dirty(); n != 0 {
-		t.Errorf("%d marks left", n)
-	}
-	c.read("k")
-	if err := c.remove("k", true); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(c.collect()); n != 0 {
-		t.Error("a removed object is renewed")
-	}
-}
-
-func TestCollectIsBounded(t *testing.T) {
-	c := newCluster(t)
-	c.mount(1, "a", 1<<20)
-	for _, key := range keys("k", 100) {
-		c.put(key)
-		c.read(key)
-	}
-	list, next := c.primary.CollectRenewals(nil, 0, 10)
-	if len(list) < 10 || len(list) > 20 || next >= metadata.ShardCount {
-		t.Fatalf("a limit of 10 collected %d, up to shard %d", len(list), next)
-	}
-	if list, next = c.primary.CollectRenewals(list, next, 1000); len(list) != 100 || next != metadata.ShardCount {
-		t.Errorf("%d of 100 collected, up to shard %d", len(list), next)
-	}
-}
-
-func TestCriticalRenewals(t *testing.T) {
-	calls := 0
-	c := newCluster(t)
-	c.primary = metadata.New(metadata.Options{
-		CriticalWindow: time.Second, CriticalExpired: false, OnCritical: func() { calls++ },
-	})
-	c.seq, c.term, c.log, c.follower = 0, 0, nil, metadata.New(metadata.Options{})
-	c.startTerm(params, 0)
-	c.mount(1, "a", 1<<20)
-	c.put("k")
-	for _, tc := range []struct {
-		what string
-		wait time.Duration
-		want int
-	}{
-		{"an expired lease under watermark", 0, 0},
-		{"renewed again, journaled long enough", 5 * time.Second, 0},
-		{"the journaled lease is about to end", params.HoldTime() - 900*time.Millisecond, 1},
-		{"the journaled lease has ended", 2 * params.HoldTime(), 0},
-	} {
-		c.pass(tc.wait)
-		calls = 0
-		c.read("k")
-		if calls != tc.want {
-			t.Errorf("%s: %d critical calls, want %d", tc.what, calls, tc.want)
-		}
-		c.scan()
-	}
-	if n := c.primary.LeaseCounts().Critical; n != 1 {
-		t.Errorf("%d critical renewals are counted, want 1", n)
-	}
-}
 
 func TestDemotionDropsWhatIsNotState(t *testing.T) {
 	c := newCluster(t)
@@ -110,7 +28,7 @@ func TestDemotionDropsWhatIsNotState(t *testing.T) {
 	if o, _ := c.primary.Inspect("default", "k"); o.LeaseEnds != c.now {
 		t.Errorf("a lease that was not journaled survives the demotion: ends %d, now %d", o.LeaseEnds, c.now)
 	}
-	if n := c.primary.Dirty(); n != 0 {
+	if n := c.primary.LeaseCounts().Marked; n != 0 {
 		t.Errorf("%d marks left", n)
 	}
 	if got := c.primary.Stats().Busy; got != busy-104 {
@@ -148,7 +66,7 @@ func TestOneMutationOfAKeyAtATime(t *testing.T) {
 	if wait == nil || err != nil {
 		t.Fatalf("a second put of the key goes ahead: %v", err)
 	}
-	if _, w, _ := c.primary.PrepareRemove(metadata.Remove{Tenant: "default", Key: "k"}, c.now); w == nil {
+	if _, w, _ := deleteevents.Prepare(c.primary, deleteevents.Request{Tenant: "default", Key: "k"}, c.now); w == nil {
 		t.Error("a removal does not wait for the put before it")
 	}
 	_, err = c.get("k") // committed state: no such object
@@ -168,7 +86,7 @@ func TestOneMutationOfAKeyAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, wait, _ := c.primary.GetReplicaList("default", "k", c.now); wait == nil {
+	if _, wait, _ := leases(c.primary).GetReplicaList("default", "k", c.now); wait == nil {
 		t.Error("a reader does not wait for the end of the put")
 	}
 	end.Abort(c.primary)

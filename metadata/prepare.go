@@ -275,41 +275,6 @@ func (o *object) selected(choose Selector) (processing, complete int) {
 	return processing, complete
 }
 
-// A Remove asks for the removal of one object.
-type Remove struct {
-	Tenant  string
-	Key     string
-	Force   bool // override a lease, and nothing else
-	Request uint64
-}
-
-// PrepareRemove decides a Remove. It returns nothing at all if the same
-// request was applied before.
-//
-// Errors, in the order of the C++ master's checks: ObjectNotFound,
-// ObjectHasLease unless forced, ReplicaNotReady while a replica is in progress.
-func (s *Store) PrepareRemove(r Remove, now Time) (*Removal, <-chan struct{}, error) {
-	sh := &s.shards[shardOf(r.Tenant, r.Key)]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	if s.requests.has(r.Request) {
-		return nil, nil, nil
-	}
-	o, wait := s.settled(sh, r.Tenant, r.Key)
-	if wait != nil {
-		return nil, wait, nil
-	}
-	if o == nil {
-		return nil, nil, errs.ObjectNotFound
-	}
-	if err := o.removable(r.Force, now); err != nil {
-		return nil, nil, err
-	}
-	removal := s.beginRemoval(sh, o, now)
-	removal.Request = r.Request
-	return removal, nil, nil
-}
-
 // removable returns why an object must not be removed now, or nil.
 func (o *object) removable(force bool, now Time) error {
 	if o.live > now && !force {

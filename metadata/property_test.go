@@ -11,6 +11,8 @@ import (
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -206,7 +208,7 @@ func (w *world) putEndAction(t *rapid.T) {
 }
 
 func (w *world) getAction(t *rapid.T) {
-	list, _, err := w.primary.GetReplicaList("default", w.key(t), w.now)
+	list, _, err := leases(w.primary).GetReplicaList("default", w.key(t), w.now)
 	if err != nil || len(list.Replicas) == 0 {
 		return
 	}
@@ -222,44 +224,45 @@ func (w *world) getAction(t *rapid.T) {
 }
 
 func (w *world) removeAction(t *rapid.T) {
-	r, _, _ := w.primary.PrepareRemove(metadata.Remove{
+	e, _, _ := deleteevents.Prepare(w.primary, deleteevents.Request{
 		Tenant: "default", Key: w.key(t), Force: w.pick(t, "force", 2) == 0,
-		Request: uint64(w.pick(t, "request", 6)) * 1000,
+		ID: uint64(w.pick(t, "request", 6)) * 1000,
 	}, w.now)
-	if r != nil {
-		id := r.ID
+	if e != nil {
+		id := e.Removals[0].ID
 		w.submit(func(err error) {
 			if errs.KindOf(err) == errs.OK {
 				w.removed[id] = true
 			}
-		}, deletion(r))
+		}, e)
 	}
 }
 
 func (w *world) removeAllAction(t *rapid.T) {
-	var refs []metadata.Ref
-	force := w.pick(t, "force", 2) == 0
+	event, force := &deleteevents.Event{Type: deleteevents.RemoveAll}, w.pick(t, "force", 2) == 0
 	for i := range metadata.ShardCount {
-		for _, c := range w.primary.Candidates(nil, i, "default", force, w.now) {
-			refs = append(refs, c.Ref)
-		}
+		w.primary.EachObject(i, func(e metadata.Entry) {
+			if e.Tenant() == "default" && !e.Busy() && e.Removable(force, w.now) == nil {
+				event.Removals = append(event.Removals, e.BeginRemoval(w.now))
+			}
+		})
 	}
-	if all := w.primary.PrepareRemovals(refs, force, w.now); len(all) > 0 {
-		w.submit(nil, &deleteevents.Event{Type: deleteevents.RemoveAll, Removals: all})
+	if len(event.Removals) > 0 {
+		w.submit(nil, event)
 	}
 }
 
 func (w *world) evictAction(t *rapid.T) {
 	for _, q := range w.queue {
-		if _, ok := q.change.(*metadata.Cutoff); ok {
+		if _, ok := q.change.(*eviction.Cutoff); ok {
 			return // one pass at a time
 		}
 	}
-	pass := w.primary.SelectVictims(metadata.Quota{
+	pass := eviction.Select(w.primary, eviction.Quota{
 		Objects: 1 + w.pick(t, "quota", 4), IncludePinned: w.pick(t, "pinned", 2) == 0,
 	})
 	if pass != nil {
-		w.submit(nil, append(renewals(pass.NearMisses), pass.Cutoff)...)
+		w.submit(nil, append(leasesync.Pack(pass.NearMisses), pass.Cutoff)...)
 	}
 }
 
@@ -361,7 +364,7 @@ func (w *world) actions() []action {
 		{30, "putStart", w.putStartAction},
 		{25, "putEnd", w.putEndAction},
 		{30, "get", w.getAction},
-		{4, "exists", func(t *rapid.T) { w.primary.Exists("default", w.key(t), w.now) }},
+		{4, "exists", func(t *rapid.T) { leases(w.primary).Exists("default", w.key(t), w.now) }},
 		{6, "remove", w.removeAction},
 		{1, "removeAll", w.removeAllAction},
 		{12, "evict", w.evictAction},
@@ -372,7 +375,7 @@ func (w *world) actions() []action {
 		{2, "takeOver", w.takeOverAction},
 		{3, "snapshot", w.snapshotAction},
 		{1, "sweep", func(t *rapid.T) { w.primary.Sweep(w.pick(t, "shards", 1500)) }},
-		{6, "scan", func(*rapid.T) { w.submit(nil, renewals(w.collect())...) }},
+		{6, "scan", func(*rapid.T) { w.submit(nil, marked(w.primary)...) }},
 		{8, "pass", func(t *rapid.T) { w.now += metadata.Time(1 + w.pick(t, "ms", 150)) }},
 		{8, "tick", func(t *rapid.T) { w.now += metadata.Time(w.pick(t, "ms", 3)) }},
 		{3, "discard", func(*rapid.T) {

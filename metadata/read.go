@@ -16,52 +16,6 @@ type ReplicaList struct {
 	Checksum *uint64       // as given at PutEnd, nil for none
 }
 
-// GetReplicaList returns the readable replicas of an object and extends its
-// lease: in memory, with a mark for the next scan, and no more.
-//
-// If a mutation of the object waits for its commit, it returns a channel that
-// is closed with the outcome: the caller waits and asks again. Errors:
-// ObjectNotFound, ReplicaNotReady.
-func (s *Store) GetReplicaList(tenant, key string, now Time) (ReplicaList, <-chan struct{}, error) {
-	sh := &s.shards[shardOf(tenant, key)]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	o := s.lookup(sh, tenant, key)
-	if o == nil {
-		return ReplicaList{}, nil, errs.ObjectNotFound
-	}
-	if wait := s.outcomeOf(sh, o); wait != nil {
-		return ReplicaList{}, wait, nil
-	}
-	if !o.readable() {
-		return ReplicaList{}, nil, errs.ReplicaNotReady
-	}
-	ttl := s.touch(sh, o, now)
-	return ReplicaList{
-		ID:       o.id,
-		Size:     o.size,
-		Replicas: o.descriptors(func(r *replica) bool { return r.readable() }),
-		LeaseTTL: ttl,
-		Checksum: o.checksum(),
-	}, nil, nil
-}
-
-// Exists reports whether an object has a readable replica. If so it extends
-// the lease, unless a mutation of the object waits for its commit.
-func (s *Store) Exists(tenant, key string, now Time) bool {
-	sh := &s.shards[shardOf(tenant, key)]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	o := s.lookup(sh, tenant, key)
-	if o == nil || !o.readable() {
-		return false
-	}
-	if !o.has(flagPending | flagVictim) {
-		s.touch(sh, o, now)
-	}
-	return true
-}
-
 // Inspect returns all that is known of an object, without a lease.
 func (s *Store) Inspect(tenant, key string) (Object, error) {
 	sh := &s.shards[shardOf(tenant, key)]
@@ -137,41 +91,12 @@ func (s *Store) outcomeOf(sh *shard, o *object) <-chan struct{} {
 		return nil
 	}
 	if o.has(flagVictim) {
-		if pass := s.pass.Load(); pass != nil {
-			return pass.outcome
+		if v := s.victims.Load(); v != nil {
+			return v.outcome
 		}
 		return nil
 	}
 	return sh.pending[objectKey{o.tenant, o.key}].outcome()
-}
-
-// touch extends an object's lease and marks it for the next scan. It returns
-// the TTL to tell the reader. Needs the shard's lock.
-func (s *Store) touch(sh *shard, o *object, now Time) time.Duration {
-	term := s.inForce.Load()
-	if end := now + term.hold; end > o.live {
-		sh.leases.extend(o, now)
-		o.live = end
-		if !o.has(flagDirty) {
-			sh.leases.marked++
-			o.flags |= flagDirty
-			sh.dirty = append(sh.dirty, o)
-		}
-		if s.opts.OnCritical != nil && s.critical(o.deadline, now) {
-			sh.leases.critical++
-			s.opts.OnCritical()
-		}
-	}
-	return term.LeaseTTL
-}
-
-// critical reports whether a renewal cannot wait for the next scan: a failover
-// before it would find a lease ended, or cleaned up, that a reader holds.
-func (s *Store) critical(journaled, now Time) bool {
-	if journaled <= now {
-		return s.opts.CriticalExpired
-	}
-	return journaled.Sub(now) <= s.opts.CriticalWindow
 }
 
 func (o *object) checksum() *uint64 {

@@ -17,20 +17,20 @@ func TestRemovalRepeatedWhileItIsApplied(t *testing.T) {
 	c.mount(1, "a", 1<<20)
 	for i := range 500 {
 		c.put("k")
-		r := metadata.Remove{Tenant: metadata.DefaultTenant, Key: "k", Request: uint64(1 + i)}
-		first, _, err := c.primary.PrepareRemove(r, c.now)
+		r := deleteevents.Request{Tenant: metadata.DefaultTenant, Key: "k", ID: uint64(1 + i)}
+		first, _, err := deleteevents.Prepare(c.primary, r, c.now)
 		if err != nil {
 			t.Fatal(err)
 		}
 		begun, done := make(chan struct{}), make(chan error)
 		go func() {
-			_, wait, err := c.primary.PrepareRemove(r, c.now)
-			for close(begun); wait != nil; _, wait, err = c.primary.PrepareRemove(r, c.now) {
+			_, wait, err := deleteevents.Prepare(c.primary, r, c.now)
+			for close(begun); wait != nil; _, wait, err = deleteevents.Prepare(c.primary, r, c.now) {
 			}
 			done <- err
 		}()
 		<-begun
-		c.must(c.commit(&deleteevents.Event{Type: deleteevents.Remove, Removals: []*metadata.Removal{first}}))
+		c.must(c.commit(first))
 		if err := <-done; err != nil {
 			t.Fatalf("round %d: the repeated call: %v", i, err)
 		}

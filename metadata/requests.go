@@ -61,3 +61,7 @@ func (l *requestLog) all() []uint64 {
 	defer l.mu.Unlock()
 	return append(append([]uint64(nil), l.ring[l.next:]...), l.ring[:l.next]...)
 }
+
+// Applied reports whether a removal with a request id was applied, so that the
+// call is a repeated one. The shard of its key must be locked.
+func (s *Store) Applied(request uint64) bool { return s.requests.has(request) }

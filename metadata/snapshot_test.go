@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -49,8 +51,8 @@ func rich(c *cluster) {
 	}
 	c.unmountDisk(2)
 	_ = c.remove("k3", true)
-	r, _, _ := c.primary.PrepareRemove(metadata.Remove{Tenant: "default", Key: "k60", Request: 4711}, c.now)
-	c.must(c.commit(deletion(r)))
+	removal, _, _ := deleteevents.Prepare(c.primary, deleteevents.Request{Tenant: "default", Key: "k60", ID: 4711}, c.now)
+	c.must(c.commit(removal))
 	c.unmount(gone)
 	c.pass(time.Second)
 	c.commit()
@@ -71,7 +73,7 @@ func TestSnapshotOfAQuietPrimary(t *testing.T) {
 	_ = c.remove("k9", true)
 	c.pass(time.Minute)
 	c.commit()
-	c.evict(metadata.Quota{Objects: 30})
+	c.evict(eviction.Quota{Objects: 30})
 	o, err := s.Inspect("default", "sum")
 	if err != nil || o.Checksum == nil || *o.Checksum != 0xfeedface {
 		t.Errorf("checksum lost: %+v, %v", o, err)
@@ -113,7 +115,7 @@ func TestModelSnapshotUnderWrites(t *testing.T) {
 		case i%97 == 0:
 			c.pass(time.Second)
 			c.commit()
-			c.evict(metadata.Quota{Objects: 5})
+			c.evict(eviction.Quota{Objects: 5})
 		case i%7 == 0:
 			_ = c.remove(names[i/2], true)
 		default:

@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"math/bits"
 	"slices"
 
 	"github.com/understudy-store/understudy/segment"
@@ -88,4 +89,34 @@ func (s *Store) Segments() []SegmentStats {
 	}
 	slices.SortFunc(list, func(a, b SegmentStats) int { return int(a.Number) - int(b.Number) })
 	return list
+}
+
+// CutoffClasses is how many classes of size CutoffCounts tells apart.
+const CutoffClasses = 13
+
+// CutoffCounts are figures about the cutoffs that this node applied, whoever
+// decided them, but for those of a state that a snapshot replaced.
+type CutoffCounts struct {
+	Cutoffs uint64
+	Objects uint64 // that went with them
+	// Classes counts cutoffs by the objects they took: class i those of at most
+	// 1<<i, and more than class i-1. Larger ones are in none.
+	Classes [CutoffClasses]uint64
+}
+
+// CutoffCounts returns the figures of now.
+func (s *Store) CutoffCounts() CutoffCounts {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	return s.cutoffs
+}
+
+// CountCutoff counts a cutoff that took n objects.
+func (tx *Tx) CountCutoff(n int) {
+	c := &tx.s.cutoffs
+	c.Cutoffs++
+	c.Objects += uint64(n)
+	if class := bits.Len64(uint64(max(n, 1) - 1)); class < CutoffClasses {
+		c.Classes[class]++
+	}
 }

@@ -20,15 +20,6 @@ type Options struct {
 	Strategy segment.Strategy
 	// Random returns a uniform number in [0, n); nil for a shared generator.
 	Random func(n int) int
-	// CriticalWindow is how close a journaled deadline must be for a renewal to
-	// be critical (design section 6); 0 makes none critical for that reason.
-	CriticalWindow time.Duration
-	// CriticalExpired makes a renewal critical also when the journaled deadline
-	// has passed: for the expiry policy, and where a takeover cleans up.
-	CriticalExpired bool
-	// OnCritical is called for a critical renewal, under a shard's lock: it must
-	// not block. nil for none.
-	OnCritical func()
 }
 
 // A Store holds the metadata of one cluster.
@@ -51,8 +42,8 @@ type Store struct {
 	inForce atomic.Pointer[termState]
 	// now, for readers: what leaves quarantine until then is free.
 	lastTime atomic.Int64
-	// The pass whose victims are marked, nil for none.
-	pass atomic.Pointer[passMark]
+	// The objects that an eviction under way will take, nil for none.
+	victims atomic.Pointer[Victims]
 
 	// applyMu is held while a commit is applied, while an eviction pass selects
 	// its victims, and while a shard is copied for a snapshot. It guards all
@@ -85,7 +76,7 @@ type shard struct {
 	byKey   keyMap
 	byID    map[ObjectID]*object
 	pending map[objectKey]*Pending // prepared mutations, by key; primary only
-	dirty   []*object              // renewed since journaled; primary only
+	marked  []*object              // renewed since they were journaled; primary only
 	leases  leaseCounts
 
 	// loadedThrough is the sequence a snapshot's copy of the shard stood at:
@@ -179,6 +170,13 @@ func (s *Store) position() Position {
 
 // Params returns the times in force in the current term.
 func (s *Store) Params() Params { return s.inForce.Load().Params }
+
+// Lease returns the TTL that readers get in the current term, and how long the
+// store itself honours such a lease (Params.HoldTime), in cluster time.
+func (s *Store) Lease() (ttl time.Duration, hold Time) {
+	term := s.inForce.Load()
+	return term.LeaseTTL, term.hold
+}
 
 // GuardUntil returns until when all that is freed stays in quarantine, because
 // the primary before may have granted leases that this one does not know. It

@@ -77,8 +77,6 @@ type Config struct {
 	Options metadata.Options
 	// Follower is what followers work with; the node fills in where they read.
 	Follower follower.Config
-	// Renewals makes changes of lease renewals.
-	Renewals func([]metadata.Renewal) []metadata.Change
 	Journal  journal.Observer
 	Peers    Peers
 	Server   Server

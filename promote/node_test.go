@@ -13,7 +13,6 @@ import (
 	"go.uber.org/goleak"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/clock"
@@ -32,11 +31,7 @@ var params = metadata.Params{LeaseTTL: time.Second, DiscardTimeout: 30 * time.Se
 
 var layout = journal.NewLayout("/understudy", "test")
 
-var codec = journal.Codec{
-	metadata.LeaseRenewals: leasesync.Decode,
-	metadata.ObjectEvents:  metadata.DecodeObjectEvent,
-	metadata.DeleteEvents:  deleteevents.Decode,
-}
+var codec = service.Codec()
 
 // A cluster is some nodes in this process on a real etcd. Snapshots go from store
 // to store; everything else goes through etcd.
@@ -75,7 +70,7 @@ func (w *cluster) start(id string, change ...func(*promote.Config)) *node {
 		Client: n.wire.client(w.t, w.etcd.Endpoints()), Sessions: n.wire.client(w.t, w.etcd.Endpoints()), Clock: clock.Boot(), Log: log,
 		SessionTTL: 2 * time.Second, EventsTTL: 10 * time.Second, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 100 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
-		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, Renewals: leasesync.Changes,
+		HandoverTimeout: 5 * time.Second, MayStartEmpty: true,
 		Follower: follower.Config{FullSyncInterval: time.Second, Counters: new(leasesync.Counters)},
 		Journal:  nothing{}, Peers: w, Server: n,
 	}
@@ -151,17 +146,17 @@ func (w *cluster) WaitApplied(ctx context.Context, address string, seq metadata.
 // Serve is a primary with its scanner.
 func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 	boot := clock.Boot()
+	leases := leasesync.New(leasesync.Leases{
+		Store: t.Store, Journal: t.Queue, Interval: 100 * time.Millisecond, CriticalDelay: 10 * time.Millisecond,
+		Counters: new(leasesync.Counters), Log: zerolog.Nop(),
+	})
 	n.master.Store(service.NewMaster(service.Config{
-		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Queue: t.Queue, Now: t.Now, Fence: t.Fence,
+		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence,
 		Liveness: service.NewLiveness(time.Minute, boot, t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))
 	defer n.master.Store(nil)
-	scanner := leasesync.NewScanner(leasesync.Scanner{
-		Store: t.Store, Journal: t.Queue, Interval: 100 * time.Millisecond, CriticalDelay: 10 * time.Millisecond,
-		Counters: new(leasesync.Counters), Log: zerolog.Nop(),
-	}, new(leasesync.Critical))
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return scanner.Run(ctx) })
+	g.Go(func() error { return leases.Run(ctx) })
 	return g.Wait()
 }
 

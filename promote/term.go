@@ -9,9 +9,11 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -164,7 +166,7 @@ func (t *Term) cleanUp(ctx context.Context, before journal.Head, phases *Takeove
 		return nil
 	}
 	for {
-		pass := t.Store.SelectVictims(metadata.Quota{Objects: cleanupSlice, IncludePinned: true, Below: below})
+		pass := eviction.Select(t.Store, eviction.Quota{Objects: cleanupSlice, IncludePinned: true, Below: below})
 		if pass == nil || pass.Victims == 0 {
 			if pass != nil {
 				pass.Cutoff.Abort(t.Store)
@@ -330,16 +332,14 @@ func (t *Term) flush(ctx context.Context) error {
 	if safeguard.Off(safeguard.HandoverFlush) {
 		return nil
 	}
-	for shard := 0; shard < metadata.ShardCount; {
-		var renewals []metadata.Renewal
-		renewals, shard = t.Store.CollectRenewals(nil, shard, flushBatch)
-		for _, c := range t.node.Renewals(renewals) {
+	return leasesync.EachRound(t.Store, flushBatch, func(renewals []leasesync.Renewal) error {
+		for _, c := range leasesync.Pack(renewals) {
 			if err := t.writer.Commit(ctx, c); err != nil {
 				return err
 			}
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
 // flushBatch is how many renewals are collected at once.

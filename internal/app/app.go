@@ -44,7 +44,6 @@ type App struct {
 
 	gate     *service.Gate
 	mooncake mooncakePorts // nothing unless Mooncake's clients are served
-	critical *leasesync.Critical
 	counters counters
 	metrics  *metrics.Metrics
 	node     node // set by Run before anything serves
@@ -71,7 +70,7 @@ type node interface {
 // is taken is an error that says which setting names it.
 func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 	a := &App{
-		cfg: cfg, version: version, clock: clock.Boot(), gate: service.NewGate(), critical: new(leasesync.Critical),
+		cfg: cfg, version: version, clock: clock.Boot(), gate: service.NewGate(),
 		counters: counters{service.NewCounters(), new(leasesync.Counters), new(eviction.Counters)},
 	}
 	var err error
@@ -266,12 +265,7 @@ func (a *App) options() metadata.Options {
 	if a.cfg.Storage.AllocationStrategy == config.AllocateFreeRatioFirst {
 		strategy = segment.FreeRatioFirst
 	}
-	return metadata.Options{
-		Strategy:        strategy,
-		CriticalWindow:  a.cfg.Lease.CriticalWindow,
-		CriticalExpired: a.expiry() || a.cfg.HA.PromotionCleanup == config.CleanupExpired,
-		OnCritical:      a.critical.Notify,
-	}
+	return metadata.Options{Strategy: strategy}
 }
 
 // params are what this node puts in force when it begins a term.

@@ -15,26 +15,16 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
-	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 	"github.com/understudy-store/understudy/promote/follower"
 )
-
-// codec decodes the changes of all packages that journal some.
-func codec() journal.Codec {
-	return journal.Codec{
-		metadata.LeaseRenewals: leasesync.Decode,
-		metadata.ObjectEvents:  metadata.DecodeObjectEvent,
-		metadata.DeleteEvents:  deleteevents.Decode,
-	}
-}
 
 // A clusterNode is a node of a cluster with a journal.
 type clusterNode struct {
@@ -52,7 +42,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 	peers := &peers{clusterID: cfg.HA.ClusterID, nodeID: cfg.Node.ID, log: a.log}
 	n := promote.New(promote.Config{
 		ID: cfg.Node.ID, RPC: cfg.Node.AdvertiseAddress, HTTP: cfg.Node.HTTPAddress, Version: a.version,
-		ClusterID: cfg.HA.ClusterID, Layout: layout, Codec: codec(), Client: e.journal, Sessions: e.sessions,
+		ClusterID: cfg.HA.ClusterID, Layout: layout, Codec: service.Codec(), Client: e.journal, Sessions: e.sessions,
 		Clock: a.clock, Log: a.log, SessionTTL: cfg.HA.SessionTTL, EventsTTL: cfg.Journal.EventsTTL,
 		Params: a.params(), Cleanup: promote.Cleanup(cfg.HA.PromotionCleanup), SyncInterval: cfg.Lease.SyncInterval,
 		QueueBytes: cfg.Journal.QueueBytes, MaxJournalBytes: cfg.Journal.MaxBytes,
@@ -61,10 +51,10 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		MayStartEmpty: cfg.Role == config.Primary, StartEmpty: cfg.HA.StartEmpty,
 		Options:  a.options(),
 		Follower: follower.Config{FullSyncInterval: cfg.Lease.FullSyncInterval, Counters: a.counters.leases},
-		Renewals: leasesync.Changes, Journal: newLateObserver(a), Peers: peers, Server: a, LeaderChanged: a.leaderChanged,
+		Journal:  newLateObserver(a), Peers: peers, Server: a, LeaderChanged: a.leaderChanged,
 	})
 	return &clusterNode{
-		Node: n, app: a, peers: peers, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: codec()},
+		Node: n, app: a, peers: peers, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: service.Codec()},
 		etcd: &etcdUse{client: e.journal, members: e.members, clock: a.clock, quota: cfg.HA.EtcdQuotaBytes, owned: cfg.HA.Embedded()},
 	}
 }

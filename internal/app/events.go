@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
@@ -41,7 +42,7 @@ func typeAndText(c metadata.Change) (kind, text string) {
 		return "CLEAR_REPLICAS", fmt.Sprintf("object %v on %d segments", c.ID, len(c.Segments))
 	case *metadata.Discard:
 		return "DISCARD", fmt.Sprintf("object %v", c.ID)
-	case *metadata.Cutoff:
+	case *eviction.Cutoff:
 		return "EVICTION_CUTOFF", fmt.Sprintf("up to (%d, %v), soft pins as of %d, pinned too: %v", c.Deadline, c.ID, c.PinTime, c.IncludePinned)
 	case *metadata.MountLocalDisk:
 		return "MOUNT_LOCAL_DISK", fmt.Sprintf("of client %v, offloading %v", c.Client, c.Offloading)

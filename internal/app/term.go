@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/promote"
@@ -16,6 +17,13 @@ import (
 // runs and no call is taken.
 func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 	evictor := a.evictor(t)
+	leases := leasesync.New(leasesync.Leases{
+		Store: t.Store, Journal: t.Queue, Interval: a.cfg.Lease.SyncInterval,
+		CriticalWindow:  a.cfg.Lease.CriticalWindow,
+		CriticalExpired: a.expiry() || a.cfg.HA.PromotionCleanup == config.CleanupExpired,
+		CriticalDelay:   a.cfg.Lease.CriticalDelay,
+		Counters:        a.counters.leases, Log: a.log,
+	})
 	liveness := service.NewLiveness(a.cfg.Client.TTL, a.clock, t.Store)
 	master := service.NewMaster(service.Config{
 		Settings: service.Settings{
@@ -26,14 +34,9 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 			Version:    a.version,
 			Offload:    a.cfg.Storage.Offload, OffloadQueue: a.cfg.Storage.OffloadQueue,
 		},
-		Term: t.Number, Store: t.Store, Queue: t.Queue, Now: t.Now, Fence: a.fence(t), Liveness: liveness,
+		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: a.fence(t), Liveness: liveness,
 		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed,
 	})
-	scanner := leasesync.NewScanner(leasesync.Scanner{
-		Store: t.Store, Journal: t.Queue, Interval: a.cfg.Lease.SyncInterval, CriticalDelay: a.cfg.Lease.CriticalDelay,
-		Counters: a.counters.leases, Log: a.log,
-	}, a.critical)
-
 	a.mooncake.view.Store(t.View)
 	a.gate.Open(master)
 	defer func() {
@@ -41,7 +44,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 		a.mooncake.disconnect()
 	}()
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return scanner.Run(ctx) })
+	g.Go(func() error { return leases.Run(ctx) })
 	g.Go(func() error { return evictor.Run(ctx) })
 	g.Go(func() error { return master.WatchClients(ctx, a.log) })
 	g.Go(func() error { return master.RefillOffloads(ctx) })
@@ -67,7 +70,7 @@ func (a *App) evictor(t *promote.Term) *eviction.Loop {
 	}
 	return eviction.NewLoop(&eviction.Loop{
 		Store: t.Store, Journal: t.Queue, Policy: policy, Every: a.cfg.Eviction.Interval, Now: t.Now,
-		Renewals: leasesync.Changes, Counters: a.counters.eviction, Log: a.log,
+		Counters: a.counters.eviction, Log: a.log,
 	})
 }
 

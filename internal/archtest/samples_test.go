@@ -38,7 +38,10 @@ func samples() []sample {
 			"segment/a.go:3: uses time.Sleep"},
 
 		{"features know neither the wiring nor what is in front of them", importing1("journal/record", "internal/rpc"), "journal/record imports internal/rpc"},
-		{"features do not know one another", importing1("eviction", "leasesync"), "eviction imports leasesync"},
+		{"a story uses those that come before it only: leases, evictions, takeovers", importing1("leasesync", "eviction"), "leasesync imports eviction"},
+		{"evictions know nothing of deletions and takeovers", importing1("eviction", "promote"), "eviction imports promote"},
+		{"deletions know no other story", importing1("deleteevents", "leasesync"), "deleteevents imports leasesync"},
+		{"takeovers know nothing of deletions", importing1("promote/follower", "deleteevents"), "promote/follower imports deleteevents"},
 		{"the journal does not know what is written in it", importing1("journal", "eviction"), "journal imports eviction"},
 		{"the use cases do not know how they are called", importing1("internal/service", "internal/rpc"), "internal/service imports internal/rpc"},
 		{"front ends translate, nothing else", importing1("internal/rpc", "eviction"), "internal/rpc imports eviction"},

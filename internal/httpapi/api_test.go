@@ -222,10 +222,7 @@ func TestQueryKeyWaitsForAChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t)
 		r.p.Put(nil, "k")
-		removal, _, err := r.p.Store.PrepareRemove(metadata.Remove{Tenant: metadata.DefaultTenant, Key: "k"}, r.p.Now())
-		if err != nil {
-			t.Fatal(err)
-		}
+		removal := r.p.Remove("k", false)
 		answered := make(chan int, 2)
 		ask := func() {
 			code, _, _ := r.request(http.MethodGet, "/query_key?key=k")
@@ -243,7 +240,7 @@ func TestQueryKeyWaitsForAChange(t *testing.T) {
 		}
 		go ask()
 		synctest.Wait()
-		r.p.Commit(lonetest.Removal(removal))
+		r.p.Commit(removal)
 		if code := <-answered; code != http.StatusNotFound {
 			t.Errorf("after the removal: %d", code)
 		}

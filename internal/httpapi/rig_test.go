@@ -52,7 +52,7 @@ func newRig(t testing.TB) *rig {
 	}}
 	calls := service.NewCounters()
 	r.master = service.NewMaster(service.Config{
-		Term: 1, Store: p.Store, Queue: p.Queue, Now: p.Now, Fence: r.fence,
+		Term: 1, Store: p.Store, Leases: p.Leases, Queue: p.Queue, Now: p.Now, Fence: r.fence,
 		Liveness: service.NewLiveness(time.Minute, clock.Boot(), p.Store), Counters: calls, AllocationFailed: func(uint64, metadata.Time) {},
 	})
 	r.gate.Open(r.master)

@@ -59,10 +59,10 @@ func leaseFigures() []figure {
 		counter("understudy_leases_revoked_total", "Leases that were live when their object went, by force or with its segment.",
 			func(s *scrape) float64 { return float64(s.leases.Revoked) }),
 		gauge("understudy_dirty_marks", "Objects that were renewed and wait for a scan to journal it.",
-			func(s *scrape) float64 { return float64(s.leases.Dirty) }),
-		counter("understudy_renewals_critical_total", "Reads that extended a lease too late for the next scan, so that one was asked for at once.",
-			func(s *scrape) float64 { return float64(s.leases.Critical) }),
-		counter("understudy_renewals_marked_total", "Marks of renewed objects for a scan.",
 			func(s *scrape) float64 { return float64(s.leases.Marked) }),
+		counter("understudy_renewals_critical_total", "Reads that extended a lease too late for the next scan, so that one was asked for at once.",
+			func(s *scrape) float64 { return float64(s.renewals.Critical.Load()) }),
+		counter("understudy_renewals_marked_total", "Marks of renewed objects for a scan.",
+			func(s *scrape) float64 { return float64(s.leases.Marks) }),
 	}
 }

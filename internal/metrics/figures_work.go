@@ -31,7 +31,7 @@ func renewalFigures() []figure {
 		counter("understudy_renewals_committed_total", "Lease renewals in commits of this node.",
 			func(s *scrape) float64 { return float64(s.renewals.Committed.Load()) }),
 		counter("understudy_renewal_scans_critical_total", "Scans that a critical renewal asked for.",
-			func(s *scrape) float64 { return float64(s.renewals.Critical.Load()) }),
+			func(s *scrape) float64 { return float64(s.renewals.CriticalScans.Load()) }),
 		counter("understudy_renewals_applied_total", "Lease renewals that this node applied as a standby.",
 			func(s *scrape) float64 { return float64(s.renewals.Applied.Load()) }),
 		counter("understudy_renewal_scans_total", "Scans for renewed leases.",

@@ -14,6 +14,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	"google.golang.org/grpc/codes"
 
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
@@ -266,7 +267,7 @@ func TestCutoffs(t *testing.T) {
 	r.put(100, "x", "y", "z")
 	r.p.Pass(time.Minute)
 	for _, n := range []int{1, 2} {
-		pass := r.store.SelectVictims(metadata.Quota{Objects: n})
+		pass := eviction.Select(r.store, eviction.Quota{Objects: n})
 		if pass == nil || pass.Victims != n {
 			t.Fatalf("%+v", pass)
 		}

@@ -75,7 +75,7 @@ func newRig(t testing.TB) *rig {
 	})
 	calls.Reserved = r.Reserved
 	r.master = service.NewMaster(service.Config{
-		Settings: service.Settings{MaxSoftPin: time.Hour, SoftPinTTL: time.Minute}, Term: 1, Store: p.Store, Queue: p.Queue, Now: p.Now,
+		Settings: service.Settings{MaxSoftPin: time.Hour, SoftPinTTL: time.Minute}, Term: 1, Store: p.Store, Leases: p.Leases, Queue: p.Queue, Now: p.Now,
 		Fence: func() error { return nil }, Liveness: service.NewLiveness(time.Minute, clk, p.Store), Counters: calls,
 		AllocationFailed: func(uint64, metadata.Time) {},
 	})

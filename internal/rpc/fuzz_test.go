@@ -22,7 +22,6 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
-	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/internal/clock"
@@ -30,7 +29,7 @@ import (
 	"github.com/understudy-store/understudy/internal/rpcerr"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
-	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -161,7 +160,7 @@ func newFollowedNode(t *testing.T) *followedNode {
 	gate := service.NewGate()
 	gate.Open(service.NewMaster(service.Config{
 		Settings: service.Settings{ClusterID: cluster, RootFSDir: "/fs", SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "1.2.3"},
-		Term:     term, Store: n.store, Queue: n.queue, Now: now, Fence: func() error { return nil },
+		Term:     term, Store: n.store, Leases: lonetest.Leases(n.store), Queue: n.queue, Now: now, Fence: func() error { return nil },
 		Liveness: service.NewLiveness(10*time.Second, boot, n.store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))
 	server := rpc.NewServer(rpc.Config{ClusterID: cluster, NodeID: me, Gate: gate, Node: &adminNode{store: n.store}, Log: zerolog.Nop()})
@@ -255,11 +254,7 @@ func (n *followedNode) check(t *testing.T) {
 // A follower is a log that applies each commit as a standby does.
 type follower struct{ store *metadata.Store }
 
-var codec = journal.Codec{
-	metadata.LeaseRenewals: leasesync.Decode,
-	metadata.ObjectEvents:  metadata.DecodeObjectEvent,
-	metadata.DeleteEvents:  deleteevents.Decode,
-}
+var codec = service.Codec()
 
 // Append applies a commit. What cannot be applied is an error, which ends the
 // writer, and with it every call.

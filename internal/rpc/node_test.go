@@ -24,6 +24,7 @@ import (
 	"github.com/understudy-store/understudy/internal/rpcerr"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -110,7 +111,7 @@ func (n *node) serveStore() {
 		Settings: service.Settings{
 			ClusterID: cluster, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "1.2.3", Offload: true, OffloadQueue: 1000,
 		},
-		Term: term, Store: n.store, Queue: queue, Now: now.Now, Fence: n.fence,
+		Term: term, Store: n.store, Leases: lonetest.Leases(n.store), Queue: queue, Now: now.Now, Fence: n.fence,
 		Liveness: service.NewLiveness(10*time.Second, boot, n.store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	})
 }

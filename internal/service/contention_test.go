@@ -9,10 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/service"
-	"github.com/understudy-store/understudy/lab/lonetest"
-	"github.com/understudy-store/understudy/metadata"
 )
 
 func TestFence(t *testing.T) {
@@ -85,7 +84,7 @@ func TestCallerGoneBetweenItems(t *testing.T) {
 func TestReadersWaitForMutations(t *testing.T) {
 	f := newFixture(t)
 	f.put(t, "k")
-	r, _, err := f.Store.PrepareRemove(metadata.Remove{Tenant: "default", Key: "k"}, f.p.Now())
+	e, _, err := deleteevents.Prepare(f.Store, deleteevents.Request{Tenant: "default", Key: "k"}, f.p.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +98,7 @@ func TestReadersWaitForMutations(t *testing.T) {
 		_, err := f.GetReplicaList(t.Context(), "default", "k")
 		got <- err
 	}()
-	f.p.Commit(lonetest.Removal(r))
+	f.p.Commit(e)
 	want(t, "a patient reader", <-got, errs.ObjectNotFound)
 }
 

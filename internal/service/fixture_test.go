@@ -32,7 +32,7 @@ func newFixture(t testing.TB, change ...func(*service.Config)) *fixture {
 	f := &fixture{p: lonetest.Start(t, metadata.Options{}, params, 1<<20)}
 	c := service.Config{
 		Settings: service.Settings{ClusterID: "c", SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "test"},
-		Term:     1, Store: f.p.Store, Queue: f.p.Queue, Now: f.p.Now,
+		Term:     1, Store: f.p.Store, Leases: f.p.Leases, Queue: f.p.Queue, Now: f.p.Now,
 		Fence: func() error {
 			if f.fenced.Load() {
 				return errs.NotLeader

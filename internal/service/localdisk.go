@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 
 	"github.com/understudy-store/understudy/errs"
@@ -26,14 +27,11 @@ func (m *Master) MountLocalDisk(ctx context.Context, client segment.ClientID, of
 		if err := m.Liveness.Watch(client); err != nil {
 			return err
 		}
-		_, err := m.one(ctx, item{
-			bytes: 32,
-			prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) {
-				if e := m.Store.PrepareMountLocalDisk(client, offloading); e != nil {
-					return e, nil, nil
-				}
-				return nil, nil, nil
-			},
+		err := m.commitOne(ctx, 32, func() (metadata.Change, error) {
+			if e := m.Store.PrepareMountLocalDisk(client, offloading); e != nil {
+				return e, nil
+			}
+			return nil, nil
 		})
 		if err != nil {
 			return err
@@ -59,10 +57,7 @@ func (m *Master) unmountLocalDisk(ctx context.Context, client segment.ClientID) 
 		return m.fenced(nil)
 	}
 	e := &metadata.UnmountLocalDisk{Number: disk.Number}
-	_, err := m.one(ctx, item{
-		bytes:   16,
-		prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) { return e, nil, nil },
-	})
+	err := m.commitOne(ctx, 16, func() (metadata.Change, error) { return e, nil })
 	if err == nil {
 		m.offloads.drop(client)
 	}
@@ -103,15 +98,12 @@ func (m *Master) OffloadHeartbeat(ctx context.Context, client segment.ClientID, 
 }
 
 func (m *Master) setOffloading(ctx context.Context, client segment.ClientID, offloading bool) error {
-	_, err := m.one(ctx, item{
-		bytes: 16,
-		prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) {
-			e, err := m.Store.PrepareSetOffloading(client, offloading)
-			if e == nil {
-				return nil, nil, err
-			}
-			return e, nil, nil
-		},
+	err := m.commitOne(ctx, 16, func() (metadata.Change, error) {
+		e, err := m.Store.PrepareSetOffloading(client, offloading)
+		if e == nil {
+			return nil, err
+		}
+		return e, nil
 	})
 	if errs.KindOf(err) == errs.SegmentNotFound {
 		return noLocalDisk("OffloadObjectHeartbeat", client)
@@ -124,6 +116,10 @@ func (m *Master) setOffloading(ctx context.Context, client segment.ClientID, off
 
 func noLocalDisk(op string, client segment.ClientID) error {
 	return errs.New(errs.SegmentNotFound, op, "client %v has no SSD mounted; mount it again", client)
+}
+
+func (t OffloadTask) key() metadata.ObjectKey {
+	return metadata.ObjectKey{Tenant: t.Tenant, Key: t.Key}
 }
 
 // An Offloaded is an object that a client has copied to its SSD, or could not.
@@ -154,50 +150,39 @@ func (m *Master) NotifyOffloaded(ctx context.Context, client segment.ClientID, d
 	if !ok {
 		return m.fenced(noLocalDisk(op, client))
 	}
-	failed := make([]error, len(done))
-	m.mutate(ctx, len(done), func(i int) item { return m.offloaded(op, disk, &done[i], &failed[i]) })
-	for _, err := range failed {
-		switch errs.KindOf(err) {
+	outcomes := m.commit(ctx, len(done), 32+metadata.MaxNameBytes, func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
+		return m.offloaded(op, disk, &done[i])
+	})
+	var failure error
+	for i, o := range outcomes {
+		m.offloads.answered(disk.Client, done[i], o.err)
+		switch errs.KindOf(o.err) {
 		case errs.OK, errs.ObjectNotFound, errs.ReplicaNotReady: // nothing is there to have a copy
 		case errs.SegmentNotFound:
-			return noLocalDisk(op, client)
+			failure = cmp.Or(failure, noLocalDisk(op, client))
 		default:
-			return err
+			failure = cmp.Or(failure, o.err)
 		}
+	}
+	if failure != nil {
+		return failure
 	}
 	return m.fenced(nil)
 }
 
-// offloaded is the change that one copy asks for.
-func (m *Master) offloaded(op string, disk metadata.LocalDiskInfo, o *Offloaded, failed *error) item {
-	key := metadata.ObjectKey{Tenant: o.Task.Tenant, Key: o.Task.Key}
-	return item{
-		bytes: 32 + len(o.Endpoint),
-		prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) {
-			switch err := checkKey(op, key.Tenant, key.Key); {
-			case err != nil:
-				return nil, nil, err
-			case o.Refused:
-				return nil, nil, nil
-			case len(o.Endpoint) > metadata.MaxNameBytes:
-				return nil, nil, errs.New(errs.InvalidParams, op, "the endpoint has %d bytes, at most %d are possible", len(o.Endpoint), metadata.MaxNameBytes)
-			}
-			e, wait, err := m.Store.PrepareOffloaded(metadata.Offloaded{
-				Tenant: key.Tenant, Key: key.Key, ID: m.offloads.given(disk.Client, key),
-				Number: disk.Number, Size: o.DataSize, Endpoint: o.Endpoint,
-			})
-			if e == nil {
-				return nil, wait, err
-			}
-			return e, nil, nil
-		},
-		done: func(_ metadata.Change, err error) {
-			switch *failed = err; {
-			case err == nil && o.Refused:
-				m.offloads.forget(disk.Client, key)
-			case err == nil:
-				m.offloads.copied(disk.Client, key)
-			}
-		},
+// offloaded decides the change that one copy asks for.
+func (m *Master) offloaded(op string, disk metadata.LocalDiskInfo, o *Offloaded) (metadata.Change, <-chan struct{}, error) {
+	key := o.Task.key()
+	switch err := checkKey(op, key.Tenant, key.Key); {
+	case err != nil:
+		return nil, nil, err
+	case o.Refused:
+		return nil, nil, nil
+	case len(o.Endpoint) > metadata.MaxNameBytes:
+		return nil, nil, errs.New(errs.InvalidParams, op, "the endpoint has %d bytes, at most %d are possible", len(o.Endpoint), metadata.MaxNameBytes)
 	}
+	return decided(m.Store.PrepareOffloaded(metadata.Offloaded{
+		Tenant: key.Tenant, Key: key.Key, ID: m.offloads.given(disk.Client, key),
+		Number: disk.Number, Size: o.DataSize, Endpoint: o.Endpoint,
+	}))
 }

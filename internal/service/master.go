@@ -11,10 +11,14 @@ package service
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -44,6 +48,7 @@ type Config struct {
 	Settings
 	Term     metadata.Term
 	Store    *metadata.Store
+	Leases   *leasesync.Leases
 	Queue    *journal.Queue
 	Now      func() metadata.Time // the cluster clock
 	Fence    func() error         // nil while this node may serve, else NotLeader
@@ -61,6 +66,15 @@ type Master struct {
 	offloads *offloads
 }
 
+// Codec decodes what a master journals: the changes of every story.
+func Codec() journal.Codec {
+	return journal.Codec{
+		metadata.LeaseRenewals: leasesync.Decode,
+		metadata.ObjectEvents:  eviction.Decode,
+		metadata.DeleteEvents:  deleteevents.Decode,
+	}
+}
+
 // NewMaster returns a Master.
 func NewMaster(c Config) *Master {
 	limit := 0
@@ -70,108 +84,122 @@ func NewMaster(c Config) *Master {
 	return &Master{Config: c, segments: make(chan struct{}, 1), offloads: newOffloads(limit, c.Store)}
 }
 
-// An item is one change that a call asks for.
-type item struct {
-	// bytes is about how long the change is in the journal.
-	bytes int
-	// prepare decides the change, at a time of the call. It may have nothing to
-	// change, be told to wait for another mutation of the key, or fail.
-	prepare func(now metadata.Time) (metadata.Change, <-chan struct{}, error)
-	// done receives the outcome, with the change that was made, if any.
-	done func(metadata.Change, error)
+// An outcome is what became of one item of a call.
+type outcome struct {
+	change metadata.Change // committed and applied, whatever it answered; nil if there was nothing to change
+	err    error
 }
+
+// prepare decides the change of item i at a time of the call. It may have nothing
+// to change, return a channel to wait on for another change of the key, or fail.
+type prepare func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error)
 
 // roundBytes bounds what a call submits at once.
 const roundBytes = journal.MaxSubmissionBytes / 2
 
-// mutate makes n changes and waits until they are committed and applied. Each
-// item gets its own outcome.
+// commit makes the changes of n items, each of about so many bytes in the
+// journal, and waits until they are committed and applied.
 //
 // It works in rounds: it prepares what can be prepared, submits that, and only
 // then waits for what other callers hold up. So it never holds up others while
 // it waits, and a batch that names a key twice finishes the first put before
 // it decides the second.
-func (m *Master) mutate(ctx context.Context, n int, at func(i int) item) {
-	items := make([]item, n)
-	todo := make([]*item, n)
+func (m *Master) commit(ctx context.Context, n, bytes int, prepare prepare) []outcome {
+	outcomes, todo := make([]outcome, n), make([]int, n)
 	for i := range todo {
-		items[i] = at(i)
-		todo[i] = &items[i]
+		todo[i] = i
 	}
 	for len(todo) > 0 {
-		round, bytes := 0, 0
-		for round < len(todo) && (round == 0 || bytes < roundBytes) {
-			bytes += todo[round].bytes
-			round++
+		size := min(len(todo), max(1, roundBytes/bytes))
+		blocked, wait, err := m.round(ctx, todo[:size], size*bytes, prepare, outcomes)
+		if err == nil && len(blocked) == size { // nothing can be done before that
+			err = await(ctx, wait)
 		}
-		blocked, wait, err := m.round(ctx, todo[:round], bytes)
-		if err != nil {
-			for _, it := range todo {
-				it.done(nil, err)
-			}
-			return
+		if todo = append(blocked, todo[size:]...); err == nil {
+			continue
 		}
-		todo = append(blocked, todo[round:]...)
-		if len(blocked) < round || wait == nil {
-			continue // progress was made; ask again before waiting
+		for _, i := range todo {
+			outcomes[i].err = err
 		}
-		if err := await(ctx, wait); err != nil {
-			for _, it := range todo {
-				it.done(nil, err)
-			}
-			return
-		}
+		break
 	}
+	return outcomes
 }
 
 // round prepares and submits some items. It returns those that must wait, and
-// what the first of them waits for. An error means that none was touched. When
+// what the first of them waits for; or all of them with an error, untouched. When
 // the context ends, the items that are not prepared yet fail: a term that ends
 // waits for the ticket, and nobody waits for their outcome.
-func (m *Master) round(ctx context.Context, items []*item, bytes int) (blocked []*item, wait <-chan struct{}, err error) {
+func (m *Master) round(ctx context.Context, items []int, bytes int, prepare prepare, outcomes []outcome) (blocked []int, wait <-chan struct{}, err error) {
 	ticket, err := m.Queue.Admit(ctx, bytes)
 	if err != nil {
-		return nil, nil, err
+		return slices.Clone(items), nil, err
 	}
 	defer ticket.Release()
 	now := m.Now() // for all: reading a clock costs more than a lookup
-	changes, prepared := make([]metadata.Change, 0, len(items)), make([]*item, 0, len(items))
-	for _, it := range items {
+	changes, prepared := make([]metadata.Change, 0, len(items)), make([]int, 0, len(items))
+	for _, i := range items {
 		if ctx.Err() != nil {
-			it.done(nil, late(ctx.Err()))
+			outcomes[i].err = late(ctx.Err())
 			continue
 		}
-		change, busy, err := it.prepare(now)
+		change, busy, err := prepare(i, now)
 		switch {
-		case err != nil:
-			it.done(nil, m.fenced(err))
 		case busy != nil:
 			if wait == nil {
 				wait = busy
 			}
-			blocked = append(blocked, it)
-		case change == nil:
-			it.done(nil, m.fenced(nil))
+			blocked = append(blocked, i)
+		case err != nil || change == nil:
+			outcomes[i].err = m.fenced(err)
 		default:
-			changes = append(changes, change)
-			prepared = append(prepared, it)
+			changes, prepared = append(changes, change), append(prepared, i)
 		}
 	}
 	if len(changes) == 0 {
 		return blocked, wait, nil
 	}
 	answers, err := ticket.Submit(ctx, changes...)
-	for k, it := range prepared {
+	for k, i := range prepared {
 		if err != nil {
-			it.done(nil, err)
+			outcomes[i].err = err
 			continue
 		}
 		if answers[k] == nil {
 			m.Counters.committed(changes[k])
 		}
-		it.done(changes[k], answers[k])
+		outcomes[i] = outcome{changes[k], answers[k]}
 	}
 	return blocked, wait, nil
+}
+
+// decided is what a Prepare method of the store returned, for prepare: it keeps a
+// nil pointer from becoming a change.
+func decided[E any, P interface {
+	*E
+	metadata.Change
+}](e P, wait <-chan struct{}, err error) (metadata.Change, <-chan struct{}, error) {
+	if e == nil {
+		return nil, wait, err
+	}
+	return e, nil, nil
+}
+
+// commitOne makes one change that waits for no other.
+func (m *Master) commitOne(ctx context.Context, bytes int, prepare func() (metadata.Change, error)) error {
+	return m.commit(ctx, 1, bytes, func(int, metadata.Time) (metadata.Change, <-chan struct{}, error) {
+		change, err := prepare()
+		return change, nil, err
+	})[0].err
+}
+
+// errorsOf returns the errors of outcomes, in their order.
+func errorsOf(outcomes []outcome) []error {
+	failed := make([]error, len(outcomes))
+	for i := range outcomes {
+		failed[i] = outcomes[i].err
+	}
+	return failed
 }
 
 func late(err error) error {
@@ -188,19 +216,6 @@ func (m *Master) fenced(outcome error) error {
 		return err
 	}
 	return outcome
-}
-
-// one makes one change.
-func (m *Master) one(ctx context.Context, it item) (change metadata.Change, err error) {
-	outer := it.done
-	it.done = func(c metadata.Change, e error) {
-		change, err = c, e
-		if outer != nil {
-			outer(c, e)
-		}
-	}
-	m.mutate(ctx, 1, func(int) item { return it })
-	return change, err
 }
 
 // await waits for another mutation of a key.

@@ -217,7 +217,18 @@ func (o *offloads) given(client segment.ClientID, key metadata.ObjectKey) metada
 	return 0
 }
 
-// copied notes that a client has copied what it was told to.
+// answered notes what a client says of a copy, and whether that was accepted.
+func (o *offloads) answered(client segment.ClientID, done Offloaded, err error) {
+	switch {
+	case err != nil:
+	case done.Refused:
+		o.forget(client, done.Task.key())
+	default:
+		o.copied(client, done.Task.key())
+	}
+}
+
+// copied notes that a client has copied an object.
 func (o *offloads) copied(client segment.ClientID, key metadata.ObjectKey) {
 	hash := maphash.Comparable(o.seed, key)
 	o.mu.Lock()

@@ -92,53 +92,54 @@ func (m *Master) putStart(ctx context.Context, op string, p PutStart, items []Pu
 	if n := len(p.Config.Preferred); n > MaxPreferred {
 		return nil, nil, errs.New(errs.InvalidParams, op, "preferred_segments has %d names, at most %d are possible; name only those to try first", n, MaxPreferred)
 	}
-	got, failed := make([]Reservation, len(items)), make([]error, len(items))
-	preferred := distinct(p.Config.Preferred)
-	m.mutate(ctx, len(items), func(i int) item {
+	got, preferred := make([]Reservation, len(items)), distinct(p.Config.Preferred)
+	outcomes := m.commit(ctx, len(items), m.putBytes(p, items), func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		it := items[i]
-		diskPath := m.diskPath(it.Key)
-		return item{
-			bytes: 128 + len(p.Tenant) + len(it.Key) + len(it.Group) + len(diskPath) + 16*p.Config.Replicas,
-			prepare: func(now metadata.Time) (metadata.Change, <-chan struct{}, error) {
-				if err := checkPut(op, p.Tenant, it); err != nil {
-					return nil, nil, err
-				}
-				asOf := m.Store.Time()
-				e, repeated, wait, err := m.Store.PreparePutStart(&metadata.Put{
-					Tenant: p.Tenant, Key: it.Key, Client: p.Client, Size: it.Size, Request: itemRequest(p.Request, i),
-					Replicas: p.Config.Replicas, Preferred: preferred, DiskPath: diskPath,
-					SoftPin: pin, HardPin: p.Config.HardPin, Group: it.Group, DataType: p.Config.DataType,
-					Unnumbered: p.Unnumbered,
-				}, now)
-				m.noteAllocation(e, err, p.Config.Replicas, it.Size, asOf)
-				switch {
-				case repeated != nil:
-					got[i] = Reservation{repeated.ID, repeated.Replicas}
-					return nil, nil, nil
-				case e == nil:
-					return nil, wait, err
-				}
-				got[i] = Reservation{ID: e.ID}
-				if p.Config.SameNode && i == 0 {
-					preferred = []string{e.Descriptors()[0].Segment}
-				}
-				return e, nil, nil
-			},
-			done: func(c metadata.Change, err error) {
-				if failed[i] = err; err == nil {
-					if e, ok := c.(*metadata.PutStart); ok {
-						got[i].Replicas = e.Descriptors()
-					}
-					return
-				}
-				if p.Unnumbered && errs.KindOf(err) == errs.Unresolved {
-					m.Abandon(p.Tenant, it.Key, got[i].ID) // the caller will not learn of it
-				}
-				got[i] = Reservation{}
-			},
+		if err := checkPut(op, p.Tenant, it); err != nil {
+			return nil, nil, err
 		}
+		asOf := m.Store.Time()
+		e, repeated, wait, err := m.Store.PreparePutStart(&metadata.Put{
+			Tenant: p.Tenant, Key: it.Key, Client: p.Client, Size: it.Size, Request: itemRequest(p.Request, i),
+			Replicas: p.Config.Replicas, Preferred: preferred, DiskPath: m.diskPath(it.Key),
+			SoftPin: pin, HardPin: p.Config.HardPin, Group: it.Group, DataType: p.Config.DataType,
+			Unnumbered: p.Unnumbered,
+		}, now)
+		m.noteAllocation(e, err, p.Config.Replicas, it.Size, asOf)
+		switch {
+		case repeated != nil:
+			got[i] = Reservation{repeated.ID, repeated.Replicas}
+			return nil, nil, nil
+		case e == nil:
+			return nil, wait, err
+		}
+		got[i].ID = e.ID
+		if p.Config.SameNode && i == 0 {
+			preferred = []string{e.Descriptors()[0].Segment}
+		}
+		return e, nil, nil
 	})
+	failed := errorsOf(outcomes)
+	for i, o := range outcomes {
+		if o.err != nil {
+			if p.Unnumbered && errs.KindOf(o.err) == errs.Unresolved {
+				m.Abandon(p.Tenant, items[i].Key, got[i].ID) // the caller will not learn of it
+			}
+			got[i] = Reservation{}
+		} else if e, ok := o.change.(*metadata.PutStart); ok {
+			got[i].Replicas = e.Descriptors()
+		}
+	}
 	return got, failed, nil
+}
+
+// putBytes returns about how long the largest PutStart of some is in the journal.
+func (m *Master) putBytes(p PutStart, items []PutItem) int {
+	longest := 0
+	for _, it := range items {
+		longest = max(longest, len(it.Key)+len(it.Group)+len(m.diskPath(it.Key)))
+	}
+	return 128 + len(p.Tenant) + longest + 16*p.Config.Replicas
 }
 
 // Abandon notes that the answer to a PutStart without a request id could not be
@@ -273,26 +274,16 @@ func (m *Master) BatchPutEnd(ctx context.Context, u PutUpdate, refs []PutRef) ([
 }
 
 func (m *Master) putEnds(ctx context.Context, op string, u PutUpdate, refs []PutRef) []error {
-	failed := make([]error, len(refs))
-	m.mutate(ctx, len(refs), func(i int) item {
-		return item{
-			bytes: 32,
-			prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) {
-				if err := checkKey(op, u.Tenant, refs[i].Key); err != nil {
-					return nil, nil, err
-				}
-				e, wait, err := m.Store.PreparePutEnd(u.ref(refs[i], i), refs[i].Checksum)
-				if e == nil {
-					return nil, wait, err
-				}
-				return e, nil, nil
-			},
-			done: func(change metadata.Change, err error) {
-				if failed[i] = err; err == nil {
-					m.offloads.ended(change)
-				}
-			},
+	outcomes := m.commit(ctx, len(refs), 32, func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
+		if err := checkKey(op, u.Tenant, refs[i].Key); err != nil {
+			return nil, nil, err
 		}
+		return decided(m.Store.PreparePutEnd(u.ref(refs[i], i), refs[i].Checksum))
 	})
-	return failed
+	for _, o := range outcomes {
+		if o.err == nil {
+			m.offloads.ended(o.change)
+		}
+	}
+	return errorsOf(outcomes)
 }

@@ -20,7 +20,7 @@ func (m *Master) ExistKey(_ context.Context, tenant, key string) (bool, error) {
 	if err := checkKey("ExistKey", tenant, key); err != nil {
 		return false, m.Counters.failed(OpExistKey, err)
 	}
-	exists := m.Store.Exists(tenant, key, m.Now())
+	exists := m.Leases.Exists(tenant, key, m.Now())
 	return exists, m.Counters.done(OpExistKey, m.Fence())
 }
 
@@ -34,7 +34,7 @@ func (m *Master) BatchExistKey(_ context.Context, tenant string, keys []string) 
 	now := m.Now()
 	for i, key := range keys {
 		if failed[i] = checkKey("BatchExistKey", tenant, key); failed[i] == nil {
-			found[i] = m.Store.Exists(tenant, key, now)
+			found[i] = m.Leases.Exists(tenant, key, now)
 		}
 	}
 	return found, failed, m.Counters.doneBatch(OpBatchExistKey, failed, m.Fence())
@@ -60,7 +60,7 @@ func (m *Master) get(ctx context.Context, op, tenant, key string, now metadata.T
 		return metadata.ReplicaList{}, err
 	}
 	for {
-		list, wait, err := m.Store.GetReplicaList(tenant, key, now)
+		list, wait, err := m.Leases.GetReplicaList(tenant, key, now)
 		if wait == nil {
 			m.Counters.got(list.Replicas)
 			return list, err

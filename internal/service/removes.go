@@ -3,7 +3,6 @@ package service
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
@@ -30,31 +29,16 @@ func (m *Master) BatchPutRevoke(ctx context.Context, u PutUpdate, refs []PutRef)
 }
 
 func (m *Master) putRevokes(ctx context.Context, op string, u PutUpdate, refs []PutRef) []error {
-	failed := make([]error, len(refs))
-	m.mutate(ctx, len(refs), func(i int) item {
-		return item{
-			bytes: 48,
-			prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) {
-				if err := checkKey(op, u.Tenant, refs[i].Key); err != nil {
-					return nil, nil, err
-				}
-				r, wait, err := m.Store.PreparePutRevoke(u.ref(refs[i], i))
-				switch {
-				case r.Removal != nil:
-					return deletion(deleteevents.PutRevoke, r.Removal), nil, nil
-				case r.Partial != nil:
-					return r.Partial, nil, nil
-				}
-				return nil, wait, err
-			},
-			done: func(_ metadata.Change, err error) { failed[i] = err },
+	return errorsOf(m.commit(ctx, len(refs), 48, func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
+		if err := checkKey(op, u.Tenant, refs[i].Key); err != nil {
+			return nil, nil, err
 		}
-	})
-	return failed
-}
-
-func deletion(t deleteevents.Type, r *metadata.Removal) *deleteevents.Event {
-	return &deleteevents.Event{Type: t, Removals: []*metadata.Removal{r}}
+		r, wait, err := m.Store.PreparePutRevoke(u.ref(refs[i], i))
+		if r.Removal != nil {
+			return deleteevents.Of(deleteevents.PutRevoke, r.Removal), nil, nil
+		}
+		return decided(r.Partial, wait, err)
+	}))
 }
 
 // A Removal asks for the removal of objects.
@@ -83,26 +67,14 @@ func (m *Master) BatchRemove(ctx context.Context, r Removal, keys []string) ([]e
 }
 
 func (m *Master) removes(ctx context.Context, op string, r Removal, keys []string) []error {
-	failed := make([]error, len(keys))
-	m.mutate(ctx, len(keys), func(i int) item {
-		return item{
-			bytes: 48,
-			prepare: func(now metadata.Time) (metadata.Change, <-chan struct{}, error) {
-				if err := checkKey(op, r.Tenant, keys[i]); err != nil {
-					return nil, nil, err
-				}
-				removal, wait, err := m.Store.PrepareRemove(metadata.Remove{
-					Tenant: r.Tenant, Key: keys[i], Force: r.Force, Request: itemRequest(r.Request, i),
-				}, now)
-				if removal == nil {
-					return nil, wait, err
-				}
-				return deletion(deleteevents.Remove, removal), nil, nil
-			},
-			done: func(_ metadata.Change, err error) { failed[i] = err },
+	return errorsOf(m.commit(ctx, len(keys), 48, func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
+		if err := checkKey(op, r.Tenant, keys[i]); err != nil {
+			return nil, nil, err
 		}
-	})
-	return failed
+		return decided(deleteevents.Prepare(m.Store, deleteevents.Request{
+			Tenant: r.Tenant, Key: keys[i], Force: r.Force, ID: itemRequest(r.Request, i),
+		}, now))
+	}))
 }
 
 // RemoveByRegex removes the tenant's objects whose keys the pattern is found
@@ -117,7 +89,9 @@ func (m *Master) RemoveByRegex(ctx context.Context, r Removal, pattern string) (
 	if err != nil {
 		return 0, m.Counters.failed(OpRemoveByRegex, err)
 	}
-	n, err := m.removeMatching(ctx, deleteevents.RemoveByRegex, pattern, match, r)
+	n, err := m.removeSelected(ctx, deleteevents.Selection{
+		Type: deleteevents.RemoveByRegex, Tenant: r.Tenant, Pattern: pattern, Match: match, Force: r.Force,
+	})
 	return n, m.Counters.done(OpRemoveByRegex, err)
 }
 
@@ -127,61 +101,15 @@ func (m *Master) RemoveAll(ctx context.Context, r Removal) (int, error) {
 	if err := m.Fence(); err != nil {
 		return 0, err
 	}
-	n, err := m.removeMatching(ctx, deleteevents.RemoveAll, "", nil, r)
+	n, err := m.removeSelected(ctx, deleteevents.Selection{Type: deleteevents.RemoveAll, Tenant: r.Tenant, Force: r.Force})
 	return n, m.Counters.done(OpRemoveAll, err)
 }
 
-// removeMatching expands a removal into lists of exact objects, each an event
-// that is final when committed. While keys are matched nothing is held up: no
-// object, and no place in the queue.
-func (m *Master) removeMatching(ctx context.Context, t deleteevents.Type, pattern string, match func(string) bool, r Removal) (total int, err error) {
-	var found []metadata.Candidate
-	var chosen []metadata.Ref
-	for shard := range metadata.ShardCount {
-		found = m.Store.Candidates(found[:0], shard, r.Tenant, r.Force, m.Now())
-		for _, c := range found {
-			if ctx.Err() != nil {
-				return total, partly(total, errs.Wrap(errs.Unavailable, t.String(), ctx.Err()))
-			}
-			if match != nil && !match(c.Key) {
-				continue
-			}
-			if chosen = append(chosen, c.Ref); len(chosen) < deleteevents.MaxRemovals {
-				continue
-			}
-			n, err := m.removeChosen(ctx, t, pattern, chosen, r)
-			if total, chosen = total+n, chosen[:0]; err != nil {
-				return total, partly(total, err)
-			}
-		}
-		if err := m.Fence(); err != nil {
-			return total, partly(total, err)
-		}
-	}
-	n, err := m.removeChosen(ctx, t, pattern, chosen, r)
-	return total + n, partly(total+n, err)
-}
-
-// removeChosen removes what is left of some objects, as one event.
-func (m *Master) removeChosen(ctx context.Context, t deleteevents.Type, pattern string, chosen []metadata.Ref, r Removal) (int, error) {
-	if len(chosen) == 0 {
-		return 0, nil
-	}
-	ticket, err := m.Queue.Admit(ctx, len(chosen)*16)
-	if err != nil {
-		return 0, err
-	}
-	defer ticket.Release()
-	list := m.Store.PrepareRemovals(chosen, r.Force, m.Now())
-	if len(list) == 0 {
-		return 0, nil
-	}
-	e := &deleteevents.Event{Type: t, Pattern: pattern, Removals: list}
-	if _, err := ticket.Submit(ctx, e); err != nil {
-		return 0, err
-	}
-	m.Counters.committed(e)
-	return e.Removed, nil
+func (m *Master) removeSelected(ctx context.Context, s deleteevents.Selection) (int, error) {
+	x := deleteevents.Expander{Store: m.Store, Queue: m.Queue, Now: m.Now, Fence: m.Fence}
+	n, events, err := x.Remove(ctx, s)
+	m.Counters.Deletes[s.Type].Add(int64(events))
+	return n, partly(n, err)
 }
 
 // partly is the error of a call that changed something before it failed: what
@@ -202,39 +130,27 @@ func (m *Master) BatchReplicaClear(ctx context.Context, tenant string, keys []st
 	if err := m.begin("BatchReplicaClear", len(keys)); err != nil {
 		return nil, m.Counters.failed(OpBatchReplicaClear, err)
 	}
-	cleared := make([]bool, len(keys))
-	var failure error
-	m.mutate(ctx, len(keys), func(i int) item {
-		return item{
-			bytes: 64,
-			prepare: func(now metadata.Time) (metadata.Change, <-chan struct{}, error) {
-				if keys[i] == "" {
-					return nil, nil, nil
-				}
-				c, wait, _ := m.Store.PrepareClear(tenant, keys[i], client, name, now)
-				switch {
-				case c.Removal != nil:
-					return deletion(deleteevents.Remove, c.Removal), nil, nil
-				case c.Partial != nil:
-					return c.Partial, nil, nil
-				}
-				return nil, wait, nil
-			},
-			done: func(c metadata.Change, err error) {
-				cleared[i] = c != nil && err == nil
-				// It is the journal's, so of all that were under way. That the outcome
-				// of some is open is not hidden by what came of later ones.
-				if c == nil && err != nil && errs.KindOf(failure) != errs.Unresolved {
-					failure = err
-				}
-			},
+	outcomes := m.commit(ctx, len(keys), 64, func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
+		if keys[i] == "" {
+			return nil, nil, nil
 		}
+		c, wait, _ := m.Store.PrepareClear(tenant, keys[i], client, name, now)
+		if c.Removal != nil {
+			return deleteevents.Of(deleteevents.Remove, c.Removal), nil, nil
+		}
+		return decided(c.Partial, wait, nil)
 	})
-	var list []int
-	for i, ok := range cleared {
-		if ok {
-			list = append(list, i)
+	var cleared []int
+	var failure error
+	for i, o := range outcomes {
+		switch {
+		case o.change != nil && o.err == nil:
+			cleared = append(cleared, i)
+		case o.change == nil && o.err != nil && errs.KindOf(failure) != errs.Unresolved:
+			// It is the journal's, so of all that were under way. That the outcome
+			// of some is open is not hidden by what came of later ones.
+			failure = o.err
 		}
 	}
-	return slices.Clip(list), m.Counters.doneSome(OpBatchReplicaClear, len(keys), len(keys)-len(list), partly(len(list), failure))
+	return cleared, m.Counters.doneSome(OpBatchReplicaClear, len(keys), len(keys)-len(cleared), partly(len(cleared), failure))
 }

@@ -58,20 +58,14 @@ func (m *Master) mount(ctx context.Context, spec segment.Spec) error {
 			return errs.New(errs.InvalidParams, "MountSegment", "the segment's %s has %d bytes, at most %d are possible", what, len(name), metadata.MaxNameBytes)
 		}
 	}
-	_, err := m.one(ctx, item{
-		bytes: 256,
-		prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) {
-			e, err := m.Store.PrepareMount(spec)
-			if e == nil {
-				return nil, nil, err
-			}
-			// Now, so that the segment goes with its owner whatever the caller
-			// learns of its mount.
-			if err := m.Liveness.Watch(spec.Client); err != nil {
-				return nil, nil, err
-			}
-			return e, nil, nil
-		},
+	err := m.commitOne(ctx, 256, func() (metadata.Change, error) {
+		e, err := m.Store.PrepareMount(spec)
+		if e == nil {
+			return nil, err
+		}
+		// Now, so that the segment goes with its owner whatever the caller
+		// learns of its mount.
+		return e, m.Liveness.Watch(spec.Client)
 	})
 	if err != nil {
 		return err
@@ -132,10 +126,7 @@ const maxUnmounts = 8192
 
 func (m *Master) unmount(ctx context.Context, numbers ...segment.Number) error {
 	e := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: numbers}
-	_, err := m.one(ctx, item{
-		bytes:   32 + 5*len(numbers),
-		prepare: func(metadata.Time) (metadata.Change, <-chan struct{}, error) { return e, nil, nil },
-	})
+	err := m.commitOne(ctx, 32+5*len(numbers), func() (metadata.Change, error) { return e, nil })
 	if errs.KindOf(err) == errs.SegmentNotFound {
 		return nil
 	}

@@ -18,10 +18,10 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
-	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
@@ -165,6 +165,7 @@ type rig struct {
 	client   *clientv3.Client
 	clock    clock.Clock
 	primary  *metadata.Store
+	leases   *leasesync.Leases
 	queue    *journal.Queue
 	writer   *journal.Writer
 	log      *journal.EtcdLog
@@ -192,20 +193,20 @@ func packed(ctx context.Context, client *clientv3.Client, name string, o Options
 	at := r.log.Tip()
 	g.Go(func() error { return ignoreEnd(r.writer.Run(work)) })
 	g.Go(func() error {
-		reader := &journal.Reader{Client: client, Layout: journal.NewLayout("/bench", name), Codec: codec()}
+		reader := &journal.Reader{Client: client, Layout: journal.NewLayout("/bench", name), Codec: service.Codec()}
 		return ignoreEnd(reader.Read(work, at, r))
 	})
-	scanner := leasesync.NewScanner(leasesync.Scanner{
+	r.leases = leasesync.New(leasesync.Leases{
 		Store: r.primary, Journal: r.queue, Interval: time.Second, CriticalDelay: 100 * time.Millisecond, Counters: r.counters, Log: zerolog.Nop(),
-	}, new(leasesync.Critical))
+	})
 
 	begun := r.clock()
 	g.Go(func() error {
 		defer stop()
 		if perSecond > 0 {
-			return r.steady(work, scanner, o.Duration, perSecond)
+			return r.steady(work, o.Duration, perSecond)
 		}
-		return r.flatOut(work, scanner, o.Duration)
+		return r.flatOut(work, o.Duration)
 	})
 	err = g.Wait()
 	took := (r.clock() - begun).Seconds()
@@ -227,11 +228,11 @@ func ignoreEnd(err error) error {
 }
 
 // steady reads at a rate while the scanner runs as it does in a master.
-func (r *rig) steady(ctx context.Context, scanner *leasesync.Scanner, d time.Duration, perSecond int) error {
+func (r *rig) steady(ctx context.Context, d time.Duration, perSecond int) error {
 	scanning, stop := context.WithCancel(ctx)
 	defer stop()
 	scans := make(chan error, 1)
-	go func() { scans <- scanner.Run(scanning) }()
+	go func() { scans <- r.leases.Run(scanning) }()
 	limiter := rate.NewLimiter(rate.Limit(perSecond), perSecond/100)
 	for i, begun := 0, r.clock(); r.clock()-begun < d; i++ {
 		if err := limiter.Wait(ctx); err != nil {
@@ -243,7 +244,7 @@ func (r *rig) steady(ctx context.Context, scanner *leasesync.Scanner, d time.Dur
 	if err := ignoreEnd(<-scans); err != nil {
 		return err
 	}
-	if err := scanner.Scan(ctx); err != nil { // what the last interval left
+	if err := r.leases.Scan(ctx); err != nil { // what the last interval left
 		return err
 	}
 	return r.caughtUp(ctx)
@@ -251,7 +252,7 @@ func (r *rig) steady(ctx context.Context, scanner *leasesync.Scanner, d time.Dur
 
 // flatOut scans as fast as it can, while everything is read anew for the next
 // scan.
-func (r *rig) flatOut(ctx context.Context, scanner *leasesync.Scanner, d time.Duration) error {
+func (r *rig) flatOut(ctx context.Context, d time.Duration) error {
 	g, working := errgroup.WithContext(ctx)
 	rounds := make(chan struct{})
 	g.Go(func() error {
@@ -270,11 +271,11 @@ func (r *rig) flatOut(ctx context.Context, scanner *leasesync.Scanner, d time.Du
 	})
 	g.Go(func() error {
 		for range rounds {
-			if err := scanner.Scan(working); err != nil {
+			if err := r.leases.Scan(working); err != nil {
 				return err
 			}
 		}
-		return scanner.Scan(working) // what the last round left
+		return r.leases.Scan(working) // what the last round left
 	})
 	if err := g.Wait(); err != nil {
 		return err
@@ -303,7 +304,7 @@ const sampled = 64
 
 // read renews the lease of an object.
 func (r *rig) read(i int) {
-	list, _, err := r.primary.GetReplicaList(metadata.DefaultTenant, r.keys[i%len(r.keys)], r.now())
+	list, _, err := r.leases.GetReplicaList(metadata.DefaultTenant, r.keys[i%len(r.keys)], r.now())
 	if err != nil || i%sampled != 0 {
 		return
 	}
@@ -357,14 +358,6 @@ func keys(n int) []string {
 		list[i] = fmt.Sprintf("model-7b/layer-00/block-%016x", i)
 	}
 	return list
-}
-
-func codec() journal.Codec {
-	return journal.Codec{
-		metadata.LeaseRenewals: leasesync.Decode,
-		metadata.ObjectEvents:  metadata.DecodeObjectEvent,
-		metadata.DeleteEvents:  deleteevents.Decode,
-	}
 }
 
 // newRig makes a primary of term 1 with objects, and a standby that has them.

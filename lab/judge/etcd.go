@@ -10,8 +10,8 @@ import (
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
-	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -33,11 +33,7 @@ func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout
 		return 0, err
 	}
 	defer func() { _ = etcd.Close() }()
-	r := &journal.Reader{Client: etcd, Layout: layout, Codec: journal.Codec{
-		metadata.LeaseRenewals: leasesync.Decode,
-		metadata.ObjectEvents:  metadata.DecodeObjectEvent,
-		metadata.DeleteEvents:  deleteevents.Decode,
-	}}
+	r := &journal.Reader{Client: etcd, Layout: layout, Codec: service.Codec()}
 	end, err := r.Head(ctx)
 	if err != nil {
 		return 0, err

@@ -1,5 +1,6 @@
-// Package lonetest builds a primary without standbys for tests: a real store,
-// queue and writer, with a journal that keeps nothing.
+// Package lonetest builds a primary for tests: a real store, queue and writer.
+// Its journal is one follower, which applies each commit from its encoding, as a
+// standby does, and must come to the same digest.
 package lonetest
 
 import (
@@ -11,7 +12,9 @@ import (
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -20,20 +23,25 @@ import (
 // stands still but for Pass.
 type Primary struct {
 	Store *metadata.Store
-	Queue *journal.Queue
-	now   atomic.Int64
-	t     testing.TB
+	// Follower has applied what the writer has appended.
+	Follower *metadata.Store
+	Queue    *journal.Queue
+	Leases   *leasesync.Leases // without their loop
+	now      atomic.Int64
+	t        testing.TB
 }
 
 // Start runs a primary of term 1 with a segment of size bytes.
 func Start(t testing.TB, opts metadata.Options, params metadata.Params, size uint64) *Primary {
 	t.Helper()
-	p := &Primary{Store: metadata.New(opts), t: t}
+	p := &Primary{Store: metadata.New(opts), Follower: metadata.New(metadata.Options{}), t: t}
 	p.now.Store(1_000_000)
 	p.Queue = journal.NewQueue(p.Store, 64<<20)
+	p.Leases = Leases(p.Store)
+	p.Leases.Journal = p.Queue
 	p.Store.StartIDs(1)
 	w := journal.NewWriter(journal.WriterConfig{
-		Store: p.Store, Queue: p.Queue, Log: journal.NoLog{}, Term: 1, Hold: params.HoldTime(), Now: p.Now,
+		Store: p.Store, Queue: p.Queue, Log: p, Term: 1, Hold: params.HoldTime(), Now: p.Now,
 		Elapsed: clock.Boot(),
 	})
 	if err := w.Commit(t.Context(), &metadata.TermStart{Term: 1, Params: params}); err != nil {
@@ -52,6 +60,31 @@ func Start(t testing.TB, opts metadata.Options, params metadata.Params, size uin
 	}
 	p.Commit(e)
 	return p
+}
+
+// Append has the follower apply a commit from its encoding.
+func (p *Primary) Append(_ context.Context, c *journal.Sealed) error {
+	commit := &metadata.Commit{Seq: c.Head.Seq, Term: c.Head.Term, Time: c.Head.Time}
+	for stream, record := range c.Records {
+		if record == nil {
+			continue
+		}
+		_, changes, err := service.Codec().DecodeRecord(metadata.Stream(stream), record)
+		if err != nil {
+			return err
+		}
+		commit.Changes = append(commit.Changes, changes...)
+	}
+	if digest, ok := p.Follower.DigestAt(c.Head.Checked); ok && digest != c.Head.Digest {
+		p.t.Errorf("at %d the follower's digest is %v, the primary's %v", c.Head.Checked, digest, c.Head.Digest)
+	}
+	_, err := p.Follower.Apply(commit, nil)
+	return err
+}
+
+// Leases returns the leases of a store, without their loop.
+func Leases(store *metadata.Store) *leasesync.Leases {
+	return leasesync.New(leasesync.Leases{Store: store, Counters: new(leasesync.Counters)})
 }
 
 // Now returns the cluster time.
@@ -85,32 +118,75 @@ func (p *Primary) Commit(changes ...metadata.Change) {
 func (p *Primary) Put(option func(*metadata.Put), keys ...string) {
 	p.t.Helper()
 	for _, key := range keys {
-		put := &metadata.Put{Tenant: metadata.DefaultTenant, Key: key, Client: segment.ClientID{1}, Size: 100, Replicas: 1}
-		if option != nil {
-			option(put)
-		}
-		start, _, _, err := p.Store.PreparePutStart(put, p.Now())
-		if err != nil {
-			p.t.Fatalf("put %s: %v", key, err)
-		}
-		p.Commit(start)
-		end, _, err := p.Store.PreparePutEnd(metadata.PutRef{
-			Tenant: metadata.DefaultTenant, Key: key, Client: segment.ClientID{1}, Selector: metadata.SelectMemory,
-		}, nil)
-		if err != nil {
-			p.t.Fatalf("put %s: %v", key, err)
-		}
-		p.Commit(end)
+		p.Commit(p.PutStart(option, key))
+		p.Commit(p.PutEnd(key))
 	}
+}
+
+// PutStart prepares a PutStart as Put does.
+func (p *Primary) PutStart(option func(*metadata.Put), key string) *metadata.PutStart {
+	p.t.Helper()
+	put := &metadata.Put{Tenant: metadata.DefaultTenant, Key: key, Client: segment.ClientID{1}, Size: 100, Replicas: 1}
+	if option != nil {
+		option(put)
+	}
+	e, _, _, err := p.Store.PreparePutStart(put, p.Now())
+	if err != nil || e == nil {
+		p.t.Fatalf("put %s: %v", key, err)
+	}
+	return e
+}
+
+// PutEnd prepares a PutEnd as Put does.
+func (p *Primary) PutEnd(key string) *metadata.PutEnd {
+	p.t.Helper()
+	e, _, err := p.Store.PreparePutEnd(p.Ref(key), nil)
+	if err != nil || e == nil {
+		p.t.Fatalf("put %s: %v", key, err)
+	}
+	return e
+}
+
+// Ref names a put of Put.
+func (p *Primary) Ref(key string) metadata.PutRef {
+	return metadata.PutRef{Tenant: metadata.DefaultTenant, Key: key, Client: segment.ClientID{1}, Selector: metadata.SelectMemory}
+}
+
+// Remove prepares the removal of an object.
+func (p *Primary) Remove(key string, force bool) *deleteevents.Event {
+	p.t.Helper()
+	e, _, err := deleteevents.Prepare(p.Store, deleteevents.Request{Tenant: metadata.DefaultTenant, Key: key, Force: force}, p.Now())
+	if err != nil {
+		p.t.Fatalf("remove %s: %v", key, err)
+	}
+	return e
+}
+
+// Unmount unmounts a segment.
+func (p *Primary) Unmount(id segment.ID) {
+	p.t.Helper()
+	number, ok := p.Store.FindSegment(id)
+	if !ok {
+		p.t.Fatalf("segment %v is not mounted", id)
+	}
+	p.Commit(&deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{number}})
 }
 
 // Get reads objects, which renews their leases.
 func (p *Primary) Get(keys ...string) {
 	p.t.Helper()
 	for _, key := range keys {
-		if _, _, err := p.Store.GetReplicaList(metadata.DefaultTenant, key, p.Now()); err != nil {
+		if _, _, err := p.Leases.GetReplicaList(metadata.DefaultTenant, key, p.Now()); err != nil {
 			p.t.Fatalf("get %s: %v", key, err)
 		}
+	}
+}
+
+// Scan journals the leases that are marked.
+func (p *Primary) Scan() {
+	p.t.Helper()
+	if err := p.Leases.Scan(p.t.Context()); err != nil {
+		p.t.Fatal(err)
 	}
 }
 
@@ -130,9 +206,4 @@ func Keys(prefix string, n int) (list []string) {
 		list = append(list, fmt.Sprint(prefix, i))
 	}
 	return list
-}
-
-// Removal is the delete event of one object.
-func Removal(r *metadata.Removal) metadata.Change {
-	return &deleteevents.Event{Type: deleteevents.Remove, Removals: []*metadata.Removal{r}}
 }

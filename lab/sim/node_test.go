@@ -12,7 +12,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
@@ -34,11 +33,7 @@ const (
 
 var params = metadata.Params{LeaseTTL: leaseTTL, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
 
-var codec = journal.Codec{
-	metadata.LeaseRenewals: leasesync.Decode,
-	metadata.ObjectEvents:  metadata.DecodeObjectEvent,
-	metadata.DeleteEvents:  deleteevents.Decode,
-}
+var codec = service.Codec()
 
 // A node is one life of one node of a cluster.
 type node struct {
@@ -70,7 +65,7 @@ func newNode(w *world, id string) (*node, error) {
 		Client: n.clients[0], Sessions: n.clients[1], Clock: clock.Runtime(), Log: w.script.logger(id, n.dead.Load),
 		SessionTTL: sessionTTL, EventsTTL: eventsTTL, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 500 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
-		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, Renewals: leasesync.Changes, Random: w.jitter().Float64,
+		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, Random: w.jitter().Float64,
 		Options:  metadata.Options{Random: w.placement},
 		Follower: follower.Config{FullSyncInterval: 5003 * time.Millisecond, Counters: new(leasesync.Counters)},
 		Journal:  breath{}, Peers: peers{w, n}, Server: n,
@@ -130,17 +125,17 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 		n.freeze.wait()
 		return t.Now()
 	}
+	leases := leasesync.New(leasesync.Leases{
+		Store: t.Store, Journal: afterCallers{t.Queue}, Interval: 500 * time.Millisecond, CriticalDelay: 100 * time.Millisecond,
+		Counters: new(leasesync.Counters), Log: zerolog.Nop(), // whether it fails before its term ends is the scheduler's to say
+	})
 	n.master.Store(service.NewMaster(service.Config{
-		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Queue: t.Queue, Now: now, Fence: fence,
+		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: now, Fence: fence,
 		Liveness: service.NewLiveness(time.Hour, clock.Runtime(), t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))
 	defer n.master.Store(nil)
-	scanner := leasesync.NewScanner(leasesync.Scanner{
-		Store: t.Store, Journal: afterCallers{t.Queue}, Interval: 500 * time.Millisecond, CriticalDelay: 100 * time.Millisecond,
-		Counters: new(leasesync.Counters), Log: zerolog.Nop(), // whether it fails before its term ends is the scheduler's to say
-	}, new(leasesync.Critical))
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return scanner.Run(ctx) })
+	g.Go(func() error { return leases.Run(ctx) })
 	return g.Wait()
 }
 

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
-	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/etcdtest/faultinject"
 	"github.com/understudy-store/understudy/internal/clock"
@@ -33,11 +32,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var codec = journal.Codec{
-	metadata.LeaseRenewals: leasesync.Decode,
-	metadata.ObjectEvents:  metadata.DecodeObjectEvent,
-	metadata.DeleteEvents:  deleteevents.Decode,
-}
+var codec = service.Codec()
 
 var params = metadata.Params{LeaseTTL: time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
 

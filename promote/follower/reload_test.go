@@ -94,11 +94,10 @@ func TestSnapshotIsTriedForAgain(t *testing.T) {
 		_, err = p.queue.Submit(t.Context(), e)
 	}
 	if err == nil {
-		ref := metadata.Ref{ID: e.ID}
-		for p.store.CheckRenewal(metadata.Renewal{Ref: ref, Deadline: 1 << 60}) {
-			ref.Shard++ // the object is not in this one
-		}
-		_, err = p.queue.Submit(t.Context(), &leasesync.Batch{Renewals: []metadata.Renewal{{Ref: ref, Deadline: p.now.Now()}}})
+		object := p.store.Lock(metadata.DefaultTenant, "k")
+		ref := object.Ref()
+		object.Unlock()
+		_, err = p.queue.Submit(t.Context(), &leasesync.Batch{Renewals: []leasesync.Renewal{{Ref: ref, Deadline: p.now.Now()}}})
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -106,7 +106,7 @@ func (n *node) serve(t testing.TB) {
 	n.primary = lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	n.gate.Open(service.NewMaster(service.Config{
 		Settings: service.Settings{ClusterID: "c", RootFSDir: n.fsdir, Offload: true, OffloadQueue: 100, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "test"},
-		Term:     1, Store: n.primary.Store, Queue: n.primary.Queue,
+		Term:     1, Store: n.primary.Store, Leases: n.primary.Leases, Queue: n.primary.Queue,
 		Now: func() metadata.Time {
 			if f := n.pause.Load(); f != nil {
 				(*f)()

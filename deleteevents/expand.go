@@ -1,0 +1,120 @@
+package deleteevents
+
+import (
+	"context"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Selection says which objects a RemoveByRegex or a RemoveAll removes.
+type Selection struct {
+	Type    Type
+	Tenant  string                // empty for all
+	Pattern string                // for people; Match decides
+	Match   func(key string) bool // nil for every key
+	Force   bool                  // override leases, and nothing else
+}
+
+// An Expander turns selections into lists of exact objects on the primary.
+type Expander struct {
+	Store *metadata.Store
+	Queue *journal.Queue
+	Now   func() metadata.Time
+	Fence func() error // nil while this node may serve
+}
+
+// Remove removes what a selection chooses, in events of at most MaxRemovals
+// objects, each of which is final when it is committed. It skips objects that are
+// leased (unless forced), in progress, or being changed. It returns how many
+// objects it removed and in how many events; what was removed before an error
+// stays removed.
+//
+// While keys are matched nothing is held up: no shard, no object, and no place
+// in the queue. A pattern may take its time.
+func (x *Expander) Remove(ctx context.Context, s Selection) (removed, events int, err error) {
+	var found []candidate
+	var chosen []metadata.Ref
+	commit := func() error {
+		event, err := x.commit(ctx, s, chosen)
+		if event != nil {
+			removed, events = removed+event.Removed, events+1
+		}
+		chosen = chosen[:0]
+		return err
+	}
+	for shard := range metadata.ShardCount {
+		found = x.candidates(found[:0], shard, s)
+		for _, c := range found {
+			if ctx.Err() != nil {
+				return removed, events, errs.Wrap(errs.Unavailable, s.Type.String(), ctx.Err())
+			}
+			if s.Match != nil && !s.Match(c.key) {
+				continue
+			}
+			if chosen = append(chosen, c.ref); len(chosen) < MaxRemovals {
+				continue
+			}
+			if err := commit(); err != nil {
+				return removed, events, err
+			}
+		}
+		if err := x.Fence(); err != nil {
+			return removed, events, err
+		}
+	}
+	err = commit()
+	return removed, events, err
+}
+
+// A candidate is an object that nothing kept from being removed when it was
+// found.
+type candidate struct {
+	key string
+	ref metadata.Ref
+}
+
+// candidates appends the objects of a shard that a selection may remove.
+func (x *Expander) candidates(dst []candidate, shard int, s Selection) []candidate {
+	now := x.Now()
+	x.Store.EachObject(shard, func(e metadata.Entry) {
+		if idle(e, s.Force, now) && (s.Tenant == "" || e.Tenant() == s.Tenant) {
+			dst = append(dst, candidate{e.Key(), e.Ref()})
+		}
+	})
+	return dst
+}
+
+// idle reports whether nothing keeps an object from being removed.
+func idle(e metadata.Entry, force bool, now metadata.Time) bool {
+	return !e.Busy() && e.Removable(force, now) == nil
+}
+
+// commit removes what is left of the chosen objects, as one event. It returns
+// nil if nothing is left.
+func (x *Expander) commit(ctx context.Context, s Selection, chosen []metadata.Ref) (*Event, error) {
+	if len(chosen) == 0 {
+		return nil, nil
+	}
+	ticket, err := x.Queue.Admit(ctx, len(chosen)*16)
+	if err != nil {
+		return nil, err
+	}
+	defer ticket.Release()
+	event, now := &Event{Type: s.Type, Pattern: s.Pattern}, x.Now()
+	for _, ref := range chosen {
+		e := x.Store.LockRef(ref)
+		if e.Exists() && idle(e, s.Force, now) {
+			event.Removals = append(event.Removals, e.BeginRemoval(now))
+		}
+		e.Unlock()
+	}
+	if len(event.Removals) == 0 {
+		return nil, nil
+	}
+	if _, err := ticket.Submit(ctx, event); err != nil {
+		return nil, err
+	}
+	return event, nil
+}

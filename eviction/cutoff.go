@@ -1,0 +1,83 @@
+package eviction
+
+import (
+	"fmt"
+
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Cutoff is one eviction pass, as it is journaled: every node evicts on its
+// own what falls under it. The cutoff must lie below the time of the last
+// commit applied when the pass began [model]: then nothing that completes
+// later can fall under it.
+type Cutoff struct {
+	// Objects whose journaled (deadline, id) is at most this are evicted.
+	Deadline metadata.Time
+	ID       metadata.ObjectID
+	// Soft pins that end at or before PinTime do not count.
+	PinTime metadata.Time
+	// IncludePinned evicts softly pinned objects as well.
+	IncludePinned bool
+
+	victims *metadata.Victims // on the node that decided it
+}
+
+// Stream returns ObjectEvents.
+func (c *Cutoff) Stream() metadata.Stream { return metadata.ObjectEvents }
+
+// Apply evicts what falls under the cutoff. That is read from journaled state
+// only, so it is the same on every node.
+func (c *Cutoff) Apply(tx *metadata.Tx) error {
+	evictable, evicted := tx.Evictable(), 0
+	evictable.EndPins(c.PinTime)
+	evict := func(o metadata.Candidate) {
+		if c.covers(o) && tx.Evict(o) {
+			evicted++
+		}
+	}
+	evictable.Walk(false, c.Deadline, evict, never)
+	if c.IncludePinned {
+		evictable.Walk(true, c.Deadline, evict, never)
+	}
+	tx.CountCutoff(evicted)
+	c.victims.Release()
+	return nil
+}
+
+func never() bool { return false }
+
+func (c *Cutoff) covers(o metadata.Candidate) bool {
+	if o.SoftPinned(c.PinTime) && !c.IncludePinned {
+		return false
+	}
+	return compare(o, c.Deadline, c.ID) <= 0
+}
+
+// Abort ends the waiting for the victims.
+func (c *Cutoff) Abort(*metadata.Store) { c.victims.Release() }
+
+// AppendBinary appends the encoding.
+func (c *Cutoff) AppendBinary(b []byte) ([]byte, error) {
+	b = append(b, metadata.TypeCutoff)
+	b = binenc.AppendVarint(b, int64(c.Deadline))
+	b = binenc.AppendUvarint(b, uint64(c.ID))
+	b = binenc.AppendVarint(b, int64(c.PinTime))
+	return binenc.AppendBool(b, c.IncludePinned), nil
+}
+
+// Decode decodes an object event that is a cutoff, and must fill b. It leaves
+// every other one to metadata.
+func Decode(b []byte) (metadata.Change, error) {
+	if len(b) == 0 || b[0] != metadata.TypeCutoff {
+		return metadata.DecodeObjectEvent(b)
+	}
+	r := binenc.NewReader(b[1:])
+	c := &Cutoff{
+		Deadline: metadata.Time(r.Varint()), ID: metadata.ObjectID(r.Uvarint()), PinTime: metadata.Time(r.Varint()), IncludePinned: r.Bool(),
+	}
+	if err := r.Close(); err != nil {
+		return nil, fmt.Errorf("eviction cutoff: %w", err)
+	}
+	return c, nil
+}

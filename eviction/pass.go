@@ -1,0 +1,146 @@
+package eviction
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Quota bounds an eviction pass.
+type Quota struct {
+	Objects       int           // evict at most so many
+	IncludePinned bool          // softly pinned objects as well
+	Below         metadata.Time // evict only what expired before; 0 for no such bound
+}
+
+// A Pass is an eviction pass that the primary has prepared: the renewals that
+// must be journaled before its cutoff, and the cutoff.
+type Pass struct {
+	NearMisses []leasesync.Renewal
+	Cutoff     *Cutoff
+	Victims    int
+	Bytes      uint64 // of memory that the victims hold
+	More       bool   // the quota ended the search, not the lack of candidates
+}
+
+// Select prepares an eviction pass on the primary, oldest deadline first. It
+// returns nil if nothing may be evicted now.
+//
+// Candidates are chosen by journaled state. Those renewed since come back as
+// near misses; the others become victims: they grant no lease any more, and
+// readers of them wait for the outcome. There must not be another pass under
+// way.
+func Select(store *metadata.Store, q Quota) (pass *Pass) {
+	store.WithEvictable(func(evictable metadata.Evictable) {
+		now := evictable.Now()
+		evictable.EndPins(now)
+		limit := now - 1
+		if q.Below != 0 {
+			limit = min(limit, q.Below-1)
+		}
+		chosen, more := candidates(evictable, limit, q)
+		if len(chosen) == 0 {
+			return
+		}
+		last := chosen[len(chosen)-1]
+		pass = &Pass{More: more, Cutoff: &Cutoff{
+			Deadline: last.Deadline(), ID: last.ID(), PinTime: now, IncludePinned: q.IncludePinned, victims: store.NewVictims(),
+		}}
+		for _, c := range chosen {
+			pass.add(c.Candidate)
+		}
+	})
+	return pass
+}
+
+// add makes a candidate a victim of the pass, or one of its near misses if it
+// was renewed beyond the cutoff in the meantime.
+func (p *Pass) add(c metadata.Candidate) {
+	e := c.Lock()
+	defer e.Unlock()
+	if end := e.LeaseEnd(); end > p.Cutoff.Deadline {
+		p.NearMisses = append(p.NearMisses, leasesync.Renewal{Ref: e.Ref(), Deadline: end})
+		return
+	}
+	p.Victims++
+	p.Bytes += p.Cutoff.victims.Add(e)
+}
+
+// maxCandidates bounds how many objects one pass looks at, near misses
+// included, so that it holds the lock for a few milliseconds at most.
+const maxCandidates = 1 << 14
+
+// candidates returns the objects that a pass considers, in the order of
+// eviction, and whether there are more. It finds every object that is at most
+// as old as the last one it returns. Those renewed since they were journaled
+// do not count towards the quota.
+func candidates(evictable metadata.Evictable, limit metadata.Time, q Quota) (found []candidate, more bool) {
+	search := func(pinned bool) {
+		victims, before := 0, len(found)
+		limit = evictable.Walk(pinned, limit, func(o metadata.Candidate) {
+			c := candidate{o, leaseEnd(o)}
+			found = append(found, c)
+			if !c.renewed() {
+				victims++
+			}
+		}, func() bool { return victims > q.Objects || len(found)-before > maxCandidates })
+	}
+	search(false)
+	if q.IncludePinned {
+		search(true)
+	}
+	found = slices.DeleteFunc(found, func(c candidate) bool { return c.Deadline() > limit })
+	slices.SortFunc(found, func(a, b candidate) int { return compare(a.Candidate, b.Deadline(), b.ID()) })
+	n := within(found, q.Objects)
+	return found[:n], n < len(found)
+}
+
+// compare orders objects for eviction: by journaled deadline, then by id.
+func compare(c metadata.Candidate, deadline metadata.Time, id metadata.ObjectID) int {
+	return cmp.Or(cmp.Compare(c.Deadline(), deadline), cmp.Compare(c.ID(), id))
+}
+
+// within returns how many of the candidates, in the order of eviction, a cutoff
+// may cover so that at most so many become victims. One that was renewed since it
+// was journaled becomes a victim too if that lease ends before the cutoff.
+func within(found []candidate, most int) int {
+	var renewed []metadata.Time // ends of leases
+	for _, c := range found {
+		if c.renewed() {
+			renewed = append(renewed, c.leaseEnd)
+		}
+	}
+	slices.Sort(renewed)
+	plain, ended := 0, 0
+	for i, c := range found {
+		if plain+ended == most {
+			return i
+		}
+		for ended < len(renewed) && renewed[ended] <= c.Deadline() {
+			ended++
+		}
+		if !c.renewed() {
+			plain++
+		}
+		if plain+ended > most {
+			return i
+		}
+	}
+	return len(found)
+}
+
+// A candidate is one with the end of its lease as it was granted last.
+type candidate struct {
+	metadata.Candidate
+	leaseEnd metadata.Time
+}
+
+func (c candidate) renewed() bool { return c.leaseEnd > c.Deadline() }
+
+func leaseEnd(c metadata.Candidate) metadata.Time {
+	e := c.Lock()
+	defer e.Unlock()
+	return e.LeaseEnd()
+}

@@ -1,0 +1,119 @@
+package leasesync
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Journal commits changes.
+type Journal interface {
+	Submit(ctx context.Context, changes ...metadata.Change) ([]error, error)
+}
+
+// Leases are the leases of readers on a primary, during one term. A read extends
+// a lease in memory and marks the object; Run has the marked leases journaled.
+type Leases struct {
+	Store    *metadata.Store
+	Journal  Journal
+	Interval time.Duration // between scans, at least 50 ms
+	// CriticalWindow is how close the journaled end of a lease must be for a
+	// renewal to be critical; 0 makes none critical for that reason.
+	CriticalWindow time.Duration
+	// CriticalExpired makes a renewal critical also when the journaled end has
+	// passed: under the expiry policy, and where a takeover cleans up.
+	CriticalExpired bool
+	// CriticalDelay is how long a critical renewal waits for others to join it.
+	CriticalDelay time.Duration
+	Counters      *Counters
+	Log           zerolog.Logger
+
+	wake chan struct{} // a critical renewal waits
+}
+
+// Counters count renewals, on this node, ever.
+type Counters struct {
+	Scans         atomic.Int64
+	CriticalScans atomic.Int64 // scans that a critical renewal asked for
+	Critical      atomic.Int64 // critical renewals
+	Committed     atomic.Int64 // renewals in commits
+	Failed        atomic.Int64 // scans that could not commit all
+	Applied       atomic.Int64 // renewals that this node applied as a follower
+	Synced        atomic.Int64 // full syncs of this node as a follower
+	Differed      atomic.Int64 // renewals that a full sync found missing
+}
+
+// New returns leases that are ready to be granted.
+func New(l Leases) *Leases {
+	l.wake = make(chan struct{}, 1)
+	return &l
+}
+
+// GetReplicaList returns the readable replicas of an object and extends its
+// lease: in memory, with a mark for the next scan, and no more.
+//
+// While a mutation of the object waits for its commit, it returns a channel that
+// is closed with the outcome: the caller waits and asks again. Errors:
+// ObjectNotFound, ReplicaNotReady.
+func (l *Leases) GetReplicaList(tenant, key string, now metadata.Time) (metadata.ReplicaList, <-chan struct{}, error) {
+	e := l.Store.Lock(tenant, key)
+	defer e.Unlock()
+	if !e.Exists() {
+		return metadata.ReplicaList{}, nil, errs.ObjectNotFound
+	}
+	if outcome := e.Outcome(); outcome != nil {
+		return metadata.ReplicaList{}, outcome, nil
+	}
+	if !e.Readable() {
+		return metadata.ReplicaList{}, nil, errs.ReplicaNotReady
+	}
+	return e.ReplicaList(l.renew(e, now)), nil, nil
+}
+
+// Exists reports whether an object has a readable replica. If so it extends the
+// lease, unless a mutation of the object waits for its commit.
+func (l *Leases) Exists(tenant, key string, now metadata.Time) bool {
+	e := l.Store.Lock(tenant, key)
+	defer e.Unlock()
+	if !e.Readable() {
+		return false
+	}
+	if !e.Busy() {
+		l.renew(e, now)
+	}
+	return true
+}
+
+// renew extends an object's lease and marks it for the next scan. It returns the
+// TTL for the reader.
+func (l *Leases) renew(e metadata.Entry, now metadata.Time) time.Duration {
+	ttl, hold := l.Store.Lease()
+	end := now + hold
+	if end <= e.LeaseEnd() {
+		return ttl
+	}
+	e.Grant(end, now)
+	e.Mark()
+	if l.critical(e.JournaledEnd(), now) {
+		l.Counters.Critical.Add(1)
+		select {
+		case l.wake <- struct{}{}:
+		default:
+		}
+	}
+	return ttl
+}
+
+// critical reports whether a renewal cannot wait for the next scan: a failover
+// before it would find a lease ended, or cleaned up, that a reader holds.
+func (l *Leases) critical(journaled, now metadata.Time) bool {
+	if journaled <= now {
+		return l.CriticalExpired
+	}
+	return journaled.Sub(now) <= l.CriticalWindow
+}

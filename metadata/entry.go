@@ -1,0 +1,156 @@
+package metadata
+
+import "time"
+
+// An Entry is an object with its shard locked: what the stories outside of this
+// package see of an object, and what they change of it beside the journal.
+// Whoever gets an Entry unlocks it within microseconds, does no I/O meanwhile,
+// and does not use it afterwards.
+type Entry struct {
+	store *Store
+	shard *shard
+	o     *object // nil for none
+}
+
+// Lock locks the shard of a key and returns the object under the key.
+func (s *Store) Lock(tenant, key string) Entry {
+	sh := &s.shards[shardOf(tenant, key)]
+	sh.mu.Lock()
+	return Entry{s, sh, s.lookup(sh, tenant, key)}
+}
+
+// LockRef locks a shard and returns the object with an id.
+func (s *Store) LockRef(ref Ref) Entry {
+	sh := &s.shards[ref.Shard]
+	sh.mu.Lock()
+	o := sh.byID[ref.ID]
+	if o != nil && !o.exists() {
+		o = nil
+	}
+	return Entry{s, sh, o}
+}
+
+// LockSettled is Lock for a change of the key. While another change of the key
+// waits for its commit, it returns a channel that is closed with the outcome.
+func (s *Store) LockSettled(tenant, key string) (Entry, <-chan struct{}) {
+	sh := &s.shards[shardOf(tenant, key)]
+	sh.mu.Lock()
+	o, wait := s.settled(sh, tenant, key)
+	return Entry{s, sh, o}, wait
+}
+
+// EachObject visits the objects of a shard under its lock, which visit must not
+// take or give back.
+func (s *Store) EachObject(shard int, visit func(Entry)) {
+	sh := &s.shards[shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for o := range sh.byKey.all() {
+		if o.exists() {
+			visit(Entry{s, sh, o})
+		}
+	}
+}
+
+// Unlock unlocks the shard.
+func (e Entry) Unlock() { e.shard.mu.Unlock() }
+
+// Exists reports whether there is an object.
+func (e Entry) Exists() bool { return e.o != nil }
+
+// Readable reports whether the object has a readable replica.
+func (e Entry) Readable() bool { return e.o != nil && e.o.readable() }
+
+// Ref returns what finds the object without its key.
+func (e Entry) Ref() Ref { return Ref{e.o.shard, e.o.id} }
+
+// Key returns the object's key.
+func (e Entry) Key() string { return e.o.key }
+
+// Tenant returns the name of the object's tenant.
+func (e Entry) Tenant() string { return e.store.tenants.name(e.o.tenant) }
+
+// Busy reports whether a mutation or an eviction of the object waits for its
+// outcome.
+func (e Entry) Busy() bool { return e.o.has(flagPending | flagVictim) }
+
+// Outcome returns a channel that is closed when the mutation or the eviction
+// that the object waits for has its outcome; nil if there is none.
+func (e Entry) Outcome() <-chan struct{} { return e.store.outcomeOf(e.shard, e.o) }
+
+// LeaseEnd returns the end of the lease as it was granted last.
+func (e Entry) LeaseEnd() Time { return max(e.o.live, e.o.deadline) }
+
+// JournaledEnd returns the end of the lease as it stands in the journal.
+func (e Entry) JournaledEnd() Time { return e.o.deadline }
+
+// Grant extends the lease to end at a time, beside the journal, for a read at
+// now.
+func (e Entry) Grant(end, now Time) {
+	e.shard.leases.grant(e.o, now)
+	e.o.live = end
+}
+
+// Mark puts the object on its shard's list of renewed ones, once.
+func (e Entry) Mark() {
+	if e.o.has(flagMarked) {
+		return
+	}
+	e.shard.leases.marks++
+	e.o.flags |= flagMarked
+	e.shard.marked = append(e.shard.marked, e.o)
+}
+
+// EachMarked visits the marked objects of a shard, under its lock. The mark of
+// an object goes if visit says so, or if the object is gone.
+func (s *Store) EachMarked(shard int, visit func(Entry) (keep bool)) {
+	sh := &s.shards[shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if len(sh.marked) == 0 {
+		return
+	}
+	kept := sh.marked[:0]
+	for _, o := range sh.marked {
+		if !o.has(flagGone) && visit(Entry{s, sh, o}) {
+			kept = append(kept, o)
+			continue
+		}
+		o.flags &^= flagMarked
+	}
+	clear(sh.marked[len(kept):])
+	sh.marked = kept
+}
+
+// Removable returns why the object must not be removed at a time, or nil:
+// ObjectHasLease unless forced, ReplicaNotReady while a replica is in progress.
+func (e Entry) Removable(force bool, now Time) error { return e.o.removable(force, now) }
+
+// BeginRemoval marks the object for a removal, which the caller has committed or
+// aborts.
+func (e Entry) BeginRemoval(now Time) *Removal { return e.store.beginRemoval(e.shard, e.o, now) }
+
+// ReplicaList returns the object's readable replicas, for a reader who gets a
+// lease of so long.
+func (e Entry) ReplicaList(lease time.Duration) ReplicaList {
+	return ReplicaList{
+		ID:       e.o.id,
+		Size:     e.o.size,
+		Replicas: e.o.descriptors(func(r *replica) bool { return r.readable() }),
+		LeaseTTL: lease,
+		Checksum: e.o.checksum(),
+	}
+}
+
+// DropOverlay drops what this node holds beyond the state, on demotion: renewals
+// not yet journaled, their marks, and the id counter. Prepared changes must
+// have been aborted before.
+func (s *Store) DropOverlay() {
+	s.ids.stop()
+	for i := range ShardCount {
+		s.EachMarked(i, func(e Entry) bool {
+			e.o.live = e.o.deadline
+			return false
+		})
+	}
+}

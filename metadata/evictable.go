@@ -1,0 +1,143 @@
+package metadata
+
+// Evictable gives the objects that may be evicted, in the order of the journaled
+// ends of their leases: those complete in memory, without a hard pin and without
+// a replica in progress. It may be used while no commit is applied in between:
+// in the function given to Store.WithEvictable, and in Change.Apply.
+type Evictable struct{ s *Store }
+
+// WithEvictable calls f while no commit is applied. f takes a few milliseconds at
+// most: callers wait for their commits meanwhile.
+func (s *Store) WithEvictable(f func(Evictable)) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	f(Evictable{s})
+}
+
+// Evictable returns the objects that may be evicted by this commit.
+func (tx *Tx) Evictable() Evictable { return Evictable{tx.s} }
+
+// Now returns the time of the last commit.
+func (x Evictable) Now() Time { return x.s.now }
+
+// EndPins makes the soft pins that end at or before a time count no more.
+func (x Evictable) EndPins(at Time) {
+	for {
+		end, ok := x.s.pinEnds.Min()
+		if !ok || end.at > at {
+			return
+		}
+		x.s.unindex(end.o)
+		x.s.unpinned.insert(end.o)
+	}
+}
+
+// Walk visits the objects whose journaled lease ends at or before a time: those
+// with a soft pin, or those without. It goes through spans of bucketWidth
+// milliseconds, oldest first; inside a span there is no order. visit may evict the
+// object it gets, and no other. done can end the walk between spans. Walk returns
+// the time through which it has visited everything.
+func (x Evictable) Walk(pinned bool, until Time, visit func(Candidate), done func() bool) (through Time) {
+	index := &x.s.unpinned
+	if pinned {
+		index = &x.s.pinned
+	}
+	return index.walk(until, func(o *object) { visit(Candidate{x.s, o}) }, done)
+}
+
+// A Candidate is an object that may be evicted. What it tells is journaled.
+type Candidate struct {
+	s *Store
+	o *object
+}
+
+// ID returns the object's id.
+func (c Candidate) ID() ObjectID { return c.o.id }
+
+// Deadline returns the end of the object's lease.
+func (c Candidate) Deadline() Time { return c.o.deadline }
+
+// SoftPinned reports whether a soft pin holds at a time.
+func (c Candidate) SoftPinned(at Time) bool { return c.o.softPinned(at) }
+
+// Lock locks the object's shard: for its lease as it was granted, which is not
+// journaled.
+func (c Candidate) Lock() Entry {
+	sh := &c.s.shards[c.o.shard]
+	sh.mu.Lock()
+	return Entry{c.s, sh, c.o}
+}
+
+// Evict drops the object's memory replicas, and the object if it has no others.
+// It reports whether there was one.
+func (tx *Tx) Evict(c Candidate) bool {
+	o, sh := c.o, &tx.s.shards[c.o.shard]
+	if tx.has(sh) {
+		return false
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	freed := uint64(0)
+	tx.dropSome(sh, o, 0, func(r *replica) bool {
+		if r.kind != Memory {
+			return false
+		}
+		freed += o.size
+		return true
+	})
+	if freed == 0 {
+		return false
+	}
+	tx.s.counts.evicted.Add(1)
+	tx.s.counts.evictedBytes.Add(int64(freed))
+	return true
+}
+
+// Victims are the objects that an eviction under way will take. They grant no
+// lease, and their readers wait for the outcome.
+type Victims struct {
+	s        *Store
+	outcome  chan struct{} // closed by Release
+	objects  []*object
+	released bool
+}
+
+// NewVictims returns a set of victims; there is one at a time.
+func (s *Store) NewVictims() *Victims {
+	v := &Victims{s: s, outcome: make(chan struct{})}
+	s.victims.Store(v)
+	return v
+}
+
+// Add makes an object a victim. It returns the bytes of memory that the object
+// holds.
+func (v *Victims) Add(e Entry) (bytes uint64) {
+	e.o.flags |= flagVictim
+	v.objects = append(v.objects, e.o)
+	for i := range e.o.replicaCount() {
+		if r := e.o.replicaAt(i); r.kind == Memory && r.exists() {
+			bytes += r.segment.Bytes(r.rng.Length)
+		}
+	}
+	return bytes
+}
+
+// Len returns how many victims there are.
+func (v *Victims) Len() int { return len(v.objects) }
+
+// Release ends the waiting: the eviction has its outcome. A nil Victims, of an
+// eviction that another node decided, has nothing to release.
+func (v *Victims) Release() {
+	if v == nil || v.released {
+		return
+	}
+	v.released = true
+	for _, o := range v.objects {
+		sh := &v.s.shards[o.shard]
+		sh.mu.Lock()
+		o.flags &^= flagVictim
+		sh.mu.Unlock()
+	}
+	v.s.victims.CompareAndSwap(v, nil)
+	close(v.outcome)
+}
