@@ -98,35 +98,46 @@ func (s *Server) source(err error) rpcerr.Source {
 	return src
 }
 
+// admitUnary passes a call on with a deadline, and one of a client with the
+// master of the term in which this node serves.
 func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	if err := checkRequest(req); err != nil {
 		return nil, err
-	}
-	if isCounted(info.FullMethod) {
-		defer s.calls.Add(-1)
-		if n := s.calls.Add(1); n > s.Limits.Calls {
-			return nil, errs.New(errs.Unavailable, "", "%d calls are under way, which is the most there can be; nothing was changed, try again", s.Limits.Calls)
-		}
 	}
 	if _, ok := ctx.Deadline(); !ok {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.Limits.Deadline)
 		defer cancel()
 	}
-	return handler(ctx, req)
+	if !isClients(info.FullMethod) {
+		return handler(ctx, req)
+	}
+	if info.FullMethod != pb.ClientService_Ping_FullMethodName { // clients can tell that they live all the while
+		defer s.calls.Add(-1)
+		if n := s.calls.Add(1); n > s.Limits.Calls {
+			return nil, errs.New(errs.Unavailable, "", "%d calls are under way, which is the most there can be; nothing was changed, try again", s.Limits.Calls)
+		}
+	}
+	m, err := s.Gate.Master()
+	if err != nil {
+		return nil, err
+	}
+	return handler(context.WithValue(ctx, masterKey{}, m), req)
 }
 
-// isCounted reports whether Limits.Calls bounds a method: those that clients
-// call and that may wait for the journal or for each other, but no ping.
-func isCounted(method string) bool {
+// isClients reports whether a method is one that clients call: of ObjectService
+// or ClientService.
+func isClients(method string) bool {
 	service, _, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
-	switch service {
-	case pb.ObjectService_ServiceDesc.ServiceName:
-		return true
-	case pb.ClientService_ServiceDesc.ServiceName:
-		return method != pb.ClientService_Ping_FullMethodName
-	}
-	return false
+	return service == pb.ObjectService_ServiceDesc.ServiceName || service == pb.ClientService_ServiceDesc.ServiceName
+}
+
+type masterKey struct{}
+
+// master returns the Master that answers a client's call: one for the whole call,
+// so that all of its answer is of one term.
+func master(ctx context.Context) *service.Master {
+	return ctx.Value(masterKey{}).(*service.Master) // admitUnary has set it
 }
 
 // endStream ends a stream when the server begins to stop: one that follows

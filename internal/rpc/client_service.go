@@ -5,7 +5,6 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -15,11 +14,8 @@ type clientService struct {
 	front
 }
 
-func (s *clientService) ServiceReady(_ context.Context, r *pb.ServiceReadyRequest) (*pb.ServiceReadyResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+func (s *clientService) ServiceReady(ctx context.Context, r *pb.ServiceReadyRequest) (*pb.ServiceReadyResponse, error) {
+	m := master(ctx)
 	// A newer client than this server uses the lower revision of the two; there
 	// was none before 1.
 	if r.GetContractRevision() == 0 {
@@ -34,10 +30,7 @@ func (s *clientService) ServiceReady(_ context.Context, r *pb.ServiceReadyReques
 }
 
 func (s *clientService) Ping(ctx context.Context, r *pb.PingRequest) (*pb.PingResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	client, err := clientOf(r)
 	if err != nil {
 		return nil, err
@@ -56,10 +49,7 @@ func (s *clientService) Ping(ctx context.Context, r *pb.PingRequest) (*pb.PingRe
 }
 
 func (s *clientService) MountSegment(ctx context.Context, r *pb.MountSegmentRequest) (*pb.MountSegmentResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	client, err := clientOf(r)
 	if err != nil {
 		return nil, err
@@ -75,10 +65,7 @@ func (s *clientService) MountSegment(ctx context.Context, r *pb.MountSegmentRequ
 }
 
 func (s *clientService) ReMountSegment(ctx context.Context, r *pb.ReMountSegmentRequest) (*pb.ReMountSegmentResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	client, err := clientOf(r)
 	if err != nil {
 		return nil, err
@@ -99,10 +86,7 @@ func (s *clientService) ReMountSegment(ctx context.Context, r *pb.ReMountSegment
 }
 
 func (s *clientService) UnmountSegment(ctx context.Context, r *pb.UnmountSegmentRequest) (*pb.UnmountSegmentResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	if _, err := clientOf(r); err != nil {
 		return nil, err
 	}
@@ -117,10 +101,7 @@ func (s *clientService) UnmountSegment(ctx context.Context, r *pb.UnmountSegment
 }
 
 func (s *clientService) BatchQueryIp(ctx context.Context, r *pb.BatchQueryIpRequest) (*pb.BatchQueryIpResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	clients := make([]segment.ClientID, len(r.GetClientIds()))
 	for i, text := range r.GetClientIds() {
 		id, err := uuidOf("client_ids", text)
@@ -142,9 +123,9 @@ func (s *clientService) BatchQueryIp(ctx context.Context, r *pb.BatchQueryIpRequ
 	return resp, nil
 }
 
-func (s *clientService) GetFsdir(context.Context, *pb.GetFsdirRequest) (*pb.GetFsdirResponse, error) {
-	m, err := s.serving()
-	if err != nil {
+func (s *clientService) GetFsdir(ctx context.Context, _ *pb.GetFsdirRequest) (*pb.GetFsdirResponse, error) {
+	m := master(ctx)
+	if err := m.Fence(); err != nil {
 		return nil, err
 	}
 	return &pb.GetFsdirResponse{Header: s.header(m.Term), Fsdir: m.Fsdir()}, nil
@@ -152,21 +133,12 @@ func (s *clientService) GetFsdir(context.Context, *pb.GetFsdirRequest) (*pb.GetF
 
 // GetStorageConfig has the C++ master's defaults for what this one does not
 // manage: clients may delete files when their disk is full, and no quota.
-func (s *clientService) GetStorageConfig(context.Context, *pb.GetStorageConfigRequest) (*pb.GetStorageConfigResponse, error) {
-	m, err := s.serving()
-	if err != nil {
+func (s *clientService) GetStorageConfig(ctx context.Context, _ *pb.GetStorageConfigRequest) (*pb.GetStorageConfigResponse, error) {
+	m := master(ctx)
+	if err := m.Fence(); err != nil {
 		return nil, err
 	}
 	return &pb.GetStorageConfigResponse{Header: s.header(m.Term), Fsdir: m.Fsdir(), EnableDiskEviction: true}, nil
-}
-
-// serving returns the Master, for calls that are not fenced in the service.
-func (s *clientService) serving() (*service.Master, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
-	return m, m.Fence()
 }
 
 // specOf reads a segment; the service checks the rest.

@@ -11,8 +11,7 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A front is what all services share. Each call asks it for the Master once,
-// so that all of its answer is of one term.
+// A front is what all services share.
 type front struct{ *Config }
 
 // header begins an answer of a term.

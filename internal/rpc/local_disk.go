@@ -9,10 +9,7 @@ import (
 )
 
 func (s *clientService) MountLocalDiskSegment(ctx context.Context, r *pb.MountLocalDiskSegmentRequest) (*pb.MountLocalDiskSegmentResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	client, err := clientOf(r)
 	if err != nil {
 		return nil, err
@@ -24,10 +21,7 @@ func (s *clientService) MountLocalDiskSegment(ctx context.Context, r *pb.MountLo
 }
 
 func (s *clientService) OffloadObjectHeartbeat(ctx context.Context, r *pb.OffloadObjectHeartbeatRequest) (*pb.OffloadObjectHeartbeatResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	client, err := clientOf(r)
 	if err != nil {
 		return nil, err
@@ -44,10 +38,7 @@ func (s *clientService) OffloadObjectHeartbeat(ctx context.Context, r *pb.Offloa
 }
 
 func (s *clientService) NotifyOffloadSuccess(ctx context.Context, r *pb.NotifyOffloadSuccessRequest) (*pb.NotifyOffloadSuccessResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	client, err := clientOf(r)
 	if err != nil {
 		return nil, err

@@ -12,10 +12,7 @@ import (
 )
 
 func (s *objectService) PutStart(ctx context.Context, r *pb.PutStartRequest) (*pb.PutStartResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	put, err := putStartOf(r)
 	if err != nil {
 		return nil, err
@@ -29,10 +26,7 @@ func (s *objectService) PutStart(ctx context.Context, r *pb.PutStartRequest) (*p
 }
 
 func (s *objectService) BatchPutStart(ctx context.Context, r *pb.BatchPutStartRequest) (*pb.BatchPutStartResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	put, err := putStartOf(r)
 	if err != nil {
 		return nil, err
@@ -64,10 +58,7 @@ func (s *objectService) BatchPutStart(ctx context.Context, r *pb.BatchPutStartRe
 }
 
 func (s *objectService) PutEnd(ctx context.Context, r *pb.PutEndRequest) (*pb.PutEndResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	update, err := putUpdateOf(r)
 	if err != nil {
 		return nil, err
@@ -80,10 +71,7 @@ func (s *objectService) PutEnd(ctx context.Context, r *pb.PutEndRequest) (*pb.Pu
 }
 
 func (s *objectService) BatchPutEnd(ctx context.Context, r *pb.BatchPutEndRequest) (*pb.BatchPutEndResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	update, err := putUpdateOf(r)
 	if err != nil {
 		return nil, err
@@ -101,10 +89,7 @@ func (s *objectService) BatchPutEnd(ctx context.Context, r *pb.BatchPutEndReques
 }
 
 func (s *objectService) PutRevoke(ctx context.Context, r *pb.PutRevokeRequest) (*pb.PutRevokeResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	update, err := putUpdateOf(r)
 	if err != nil {
 		return nil, err
@@ -116,10 +101,7 @@ func (s *objectService) PutRevoke(ctx context.Context, r *pb.PutRevokeRequest) (
 }
 
 func (s *objectService) BatchPutRevoke(ctx context.Context, r *pb.BatchPutRevokeRequest) (*pb.BatchPutRevokeResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	update, err := putUpdateOf(r)
 	if err != nil {
 		return nil, err

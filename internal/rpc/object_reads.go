@@ -13,10 +13,7 @@ type objectService struct {
 }
 
 func (s *objectService) ExistKey(ctx context.Context, r *pb.ExistKeyRequest) (*pb.ExistKeyResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	exists, err := m.ExistKey(ctx, tenantOf(r), r.GetKey())
 	if err != nil {
 		return nil, err
@@ -25,10 +22,7 @@ func (s *objectService) ExistKey(ctx context.Context, r *pb.ExistKeyRequest) (*p
 }
 
 func (s *objectService) BatchExistKey(ctx context.Context, r *pb.BatchExistKeyRequest) (*pb.BatchExistKeyResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	exists, failed, err := m.BatchExistKey(ctx, tenantOf(r), r.GetKeys())
 	if err != nil {
 		return nil, err
@@ -39,10 +33,7 @@ func (s *objectService) BatchExistKey(ctx context.Context, r *pb.BatchExistKeyRe
 }
 
 func (s *objectService) GetReplicaList(ctx context.Context, r *pb.GetReplicaListRequest) (*pb.GetReplicaListResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	list, err := m.GetReplicaList(ctx, tenantOf(r), r.GetKey())
 	if err != nil {
 		return nil, err
@@ -55,10 +46,7 @@ func (s *objectService) GetReplicaList(ctx context.Context, r *pb.GetReplicaList
 }
 
 func (s *objectService) BatchGetReplicaList(ctx context.Context, r *pb.BatchGetReplicaListRequest) (*pb.BatchGetReplicaListResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	found, failed, err := m.BatchGetReplicaList(ctx, tenantOf(r), r.GetKeys())
 	if err != nil {
 		return nil, err
@@ -84,10 +72,7 @@ func (s *objectService) BatchGetReplicaList(ctx context.Context, r *pb.BatchGetR
 }
 
 func (s *objectService) GetReplicaListByRegex(ctx context.Context, r *pb.GetReplicaListByRegexRequest) (*pb.GetReplicaListByRegexResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	page, err := pageOf(r)
 	if err != nil {
 		return nil, err

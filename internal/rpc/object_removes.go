@@ -9,10 +9,7 @@ import (
 )
 
 func (s *objectService) Remove(ctx context.Context, r *pb.RemoveRequest) (*pb.RemoveResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	if err := m.Remove(ctx, removalOf(r), r.GetKey()); err != nil {
 		return nil, err
 	}
@@ -20,10 +17,7 @@ func (s *objectService) Remove(ctx context.Context, r *pb.RemoveRequest) (*pb.Re
 }
 
 func (s *objectService) BatchRemove(ctx context.Context, r *pb.BatchRemoveRequest) (*pb.BatchRemoveResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	failed, err := m.BatchRemove(ctx, removalOf(r), r.GetKeys())
 	if err != nil {
 		return nil, err
@@ -33,10 +27,7 @@ func (s *objectService) BatchRemove(ctx context.Context, r *pb.BatchRemoveReques
 }
 
 func (s *objectService) RemoveByRegex(ctx context.Context, r *pb.RemoveByRegexRequest) (*pb.RemoveByRegexResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	n, err := m.RemoveByRegex(ctx, removalOf(r), r.GetRegex())
 	if err != nil {
 		return nil, err
@@ -45,10 +36,7 @@ func (s *objectService) RemoveByRegex(ctx context.Context, r *pb.RemoveByRegexRe
 }
 
 func (s *objectService) RemoveAll(ctx context.Context, r *pb.RemoveAllRequest) (*pb.RemoveAllResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	removal := removalOf(r)
 	if r.GetAllTenants() {
 		if r.GetTenant() != "" {
@@ -64,10 +52,7 @@ func (s *objectService) RemoveAll(ctx context.Context, r *pb.RemoveAllRequest) (
 }
 
 func (s *objectService) BatchReplicaClear(ctx context.Context, r *pb.BatchReplicaClearRequest) (*pb.BatchReplicaClearResponse, error) {
-	m, err := s.Gate.Master()
-	if err != nil {
-		return nil, err
-	}
+	m := master(ctx)
 	client, err := clientOf(r)
 	if err != nil {
 		return nil, err
