@@ -4,22 +4,28 @@ import (
 	"encoding/json"
 	"fmt"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/eviction"
-	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// describe makes a change readable.
-func describe(of journal.Stamp, c metadata.Change) rpc.Event {
-	e := rpc.Event{Term: of.Term, Seq: of.Seq, Time: of.Time, Stream: c.Stream()}
+// eventMessage makes a change readable.
+func eventMessage(of journal.Stamp, c metadata.Change) *pb.EventsResponse {
+	e := &pb.EventsResponse{Term: uint64(of.Term), Sequence: uint64(of.Seq), ClusterTimeMs: int64(of.Time), Stream: streams[c.Stream()]}
 	e.Type, e.Text = typeAndText(c)
 	if b, err := json.Marshal(c); err == nil {
-		e.JSON = string(b)
+		e.Json = string(b)
 	}
 	return e
+}
+
+var streams = map[metadata.Stream]pb.EventStream{
+	metadata.LeaseRenewals: pb.EventStream_EVENT_STREAM_LEASE_RENEWALS,
+	metadata.ObjectEvents:  pb.EventStream_EVENT_STREAM_OBJECT_EVENTS,
+	metadata.DeleteEvents:  pb.EventStream_EVENT_STREAM_DELETE_EVENTS,
 }
 
 func typeAndText(c metadata.Change) (kind, text string) {

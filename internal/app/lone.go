@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/rpc"
@@ -71,15 +72,15 @@ func (n *loneNode) statusAt(at metadata.Position) promote.Status {
 	return s
 }
 
-func (n *loneNode) Status(context.Context) (rpc.Status, error) {
+func (n *loneNode) Status(context.Context) (*pb.StatusResponse, error) {
 	at, stats := n.term.Store.Figures()
 	s := n.statusAt(at)
-	st := rpc.Status{
-		Node: nodeInfo(s.Self), State: rpc.StateInfo{Position: at, Stats: stats},
+	st := &pb.StatusResponse{
+		Node: nodeMessage(s.Self), State: stateMessage(at, stats),
 		Warnings: []string{"high availability is off: what this master holds is lost when it ends"},
 	}
 	if s.Leader.State == promote.Serving {
-		st.LeaderNodeID, st.LeaderAddress = s.Leader.NodeID, s.Leader.RPC
+		st.LeaderNodeId, st.LeaderAddress = s.Leader.NodeID, s.Leader.RPC
 	}
 	return st, nil
 }
@@ -90,17 +91,17 @@ func (n *loneNode) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, 
 
 var errNoHA = errors.New("high availability is off (--enable_ha=false)")
 
-func (n *loneNode) Handover(context.Context, metadata.Term, string) (rpc.Handover, error) {
-	return rpc.Handover{}, errs.Wrap(errs.NotSupported, "Handover", errNoHA)
+func (n *loneNode) Handover(context.Context, metadata.Term, string) (*pb.HandoverResponse, error) {
+	return nil, errs.Wrap(errs.NotSupported, "Handover", errNoHA)
 }
 
 func (n *loneNode) StartEmpty(context.Context, metadata.Term) (metadata.Term, error) {
 	return 0, errs.Wrap(errs.NotSupported, "StartEmpty", errNoHA)
 }
 
-func (n *loneNode) Events(context.Context, metadata.Seq, bool) iter.Seq2[rpc.Event, error] {
-	return func(yield func(rpc.Event, error) bool) {
-		yield(rpc.Event{}, errs.Wrap(errs.NotSupported, "Events", errNoHA))
+func (n *loneNode) Events(context.Context, metadata.Seq, bool) iter.Seq2[*pb.EventsResponse, error] {
+	return func(yield func(*pb.EventsResponse, error) bool) {
+		yield(nil, errs.Wrap(errs.NotSupported, "Events", errNoHA))
 	}
 }
 

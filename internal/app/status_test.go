@@ -1,6 +1,10 @@
 package app
 
 import (
+	"google.golang.org/protobuf/proto"
+
+	"github.com/understudy-store/understudy/promote"
+
 	"context"
 	"net"
 	"strings"
@@ -112,17 +116,17 @@ func TestStatusIsOfOneSequence(t *testing.T) {
 // oneStateEach asks for the status until a sequence is there. Each sequence must
 // have one number of objects.
 func (m *member) oneStateEach(until metadata.Seq) {
-	objects := make(map[metadata.Seq]int64)
+	objects := make(map[metadata.Seq]uint64)
 	for seq := metadata.Seq(0); seq < until && !m.t.Failed(); {
 		s, err := m.node.Status(m.t.Context())
 		if err != nil {
 			m.t.Error(err)
 			return
 		}
-		n := s.State.Stats.Objects
-		seq = s.State.Position.Seq
-		if before, known := objects[seq]; known && before != n || s.Node.Applied != seq {
-			m.t.Errorf("at %d, or %d, there are %d objects, and %d", seq, s.Node.Applied, before, n)
+		n := s.GetState().GetObjects()
+		seq = metadata.Seq(s.GetState().GetSequence())
+		if before, known := objects[seq]; known && before != n || s.GetNode().GetAppliedSequence() != uint64(seq) {
+			m.t.Errorf("at %d, or %d, there are %d objects, and %d", seq, s.GetNode().GetAppliedSequence(), before, n)
 		}
 		objects[seq] = n
 	}
@@ -221,5 +225,35 @@ func TestStopWithoutAStandby(t *testing.T) {
 	a.end()
 	if log := a.log.String(); strings.Contains(log, "serves on") || !strings.Contains(log, "no handover, this node stops all the same") {
 		t.Errorf("its log:\n%s", log)
+	}
+}
+
+// Each role of a node has one on the wire.
+func TestRolesOnTheWire(t *testing.T) {
+	seen := make(map[pb.Role]bool)
+	for _, role := range []promote.Role{
+		promote.Standby, promote.Electing, promote.Promoting, promote.Primary, promote.HandingOver, promote.Fenced, promote.Stopping,
+	} {
+		seen[nodeMessage(promote.NodeInfo{Role: role}).GetRole()] = true
+	}
+	for number, name := range pb.Role_name {
+		if role := pb.Role(number); seen[role] == (role == pb.Role_ROLE_UNSPECIFIED) {
+			t.Errorf("%s: got %v, want a node's role for all but the unspecified one", name, seen[role])
+		}
+	}
+}
+
+// A node registers what it is, and a status shows all of it.
+func TestNodeMessage(t *testing.T) {
+	got := nodeMessage(promote.NodeInfo{
+		ID: "a", Role: promote.Standby, RPC: "a:1", HTTP: "a:2", Version: "1.2.3", Applied: 7, Lag: 2, LagMillis: 1500,
+		Promotable: true, Why: "w", Formats: [2]int{1, 2},
+	})
+	want := &pb.Node{
+		NodeId: "a", Role: pb.Role_ROLE_STANDBY, RpcAddress: "a:1", HttpAddress: "a:2", Version: "1.2.3", AppliedSequence: 7,
+		LagEntries: 2, LagMs: 1500, Promotable: true, NotPromotableReason: "w", Formats: []uint32{1, 2},
+	}
+	if !proto.Equal(got, want) {
+		t.Errorf("got %v\nwant %v", got, want)
 	}
 }

@@ -44,7 +44,8 @@ func (s *adminService) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Sta
 	if err != nil {
 		return nil, err
 	}
-	return statusMessage(s.here(), &status), nil
+	status.Header = s.here()
+	return status, nil
 }
 
 func (s *adminService) Digest(ctx context.Context, r *pb.DigestRequest) (*pb.DigestResponse, error) {
@@ -67,9 +68,8 @@ func (s *adminService) Handover(ctx context.Context, r *pb.HandoverRequest) (*pb
 	if err != nil {
 		return nil, err
 	}
-	return &pb.HandoverResponse{
-		Header: s.here(), LeaderNodeId: done.LeaderNodeID, LeaderAddress: done.LeaderAddress, DurationMs: uint64(done.Took.Milliseconds()),
-	}, nil
+	done.Header = s.here()
+	return done, nil
 }
 
 func (s *adminService) StartEmpty(ctx context.Context, r *pb.StartEmptyRequest) (*pb.StartEmptyResponse, error) {
@@ -97,7 +97,8 @@ func (s *adminService) Events(r *pb.EventsRequest, stream grpc.ServerStreamingSe
 		if err != nil {
 			return err
 		}
-		if err := stream.Send(eventMessage(header, &event)); err != nil {
+		event.Header = header
+		if err := stream.Send(event); err != nil {
 			return err
 		}
 		if sent++; sent == r.GetLimit() {

@@ -146,19 +146,19 @@ func furnish(n *node) *node {
 			n.t.Fatal(err)
 		}
 	}
-	n.admin.status = func() (rpc.Status, error) { return rpc.Status{}, nil }
+	n.admin.status = func() (*pb.StatusResponse, error) { return new(pb.StatusResponse), nil }
 	n.admin.digest = func(_ context.Context, seq metadata.Seq) (metadata.Seq, metadata.Digest, error) {
 		if seq != 0 {
 			return 0, 0, errs.New(errs.InvalidParams, "Digest", "it is no longer known")
 		}
 		return 5, 0xabc, nil
 	}
-	n.admin.events = func(_ context.Context, from metadata.Seq, _ bool, yield func(rpc.Event, error) bool) {
+	n.admin.events = func(_ context.Context, from metadata.Seq, _ bool, yield func(*pb.EventsResponse, error) bool) {
 		if from != 0 {
-			yield(rpc.Event{}, errs.Unavailable)
+			yield(nil, errs.Unavailable)
 			return
 		}
-		yield(rpc.Event{Term: term}, nil)
+		yield(&pb.EventsResponse{Term: term}, nil)
 	}
 	return n
 }

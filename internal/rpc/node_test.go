@@ -321,26 +321,26 @@ func (l *logs) String() string {
 // wiring's.
 type adminNode struct {
 	store  *metadata.Store
-	status func() (rpc.Status, error)
+	status func() (*pb.StatusResponse, error)
 	digest func(context.Context, metadata.Seq) (metadata.Seq, metadata.Digest, error)
-	events func(ctx context.Context, from metadata.Seq, follow bool, yield func(rpc.Event, error) bool)
+	events func(ctx context.Context, from metadata.Seq, follow bool, yield func(*pb.EventsResponse, error) bool)
 }
 
 var errUnknownNode = errs.New(errs.InvalidParams, "Handover", "no node x")
 
 func (a *adminNode) Store() *metadata.Store { return a.store }
 
-func (a *adminNode) Status(context.Context) (rpc.Status, error) { return a.status() }
+func (a *adminNode) Status(context.Context) (*pb.StatusResponse, error) { return a.status() }
 
 func (a *adminNode) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, metadata.Digest, error) {
 	return a.digest(ctx, seq)
 }
 
-func (a *adminNode) Handover(_ context.Context, t metadata.Term, target string) (rpc.Handover, error) {
+func (a *adminNode) Handover(_ context.Context, t metadata.Term, target string) (*pb.HandoverResponse, error) {
 	if t != term || target == "x" {
-		return rpc.Handover{}, errUnknownNode
+		return nil, errUnknownNode
 	}
-	return rpc.Handover{LeaderNodeID: "node-2", LeaderAddress: "b:2", Took: 42 * time.Millisecond}, nil
+	return &pb.HandoverResponse{LeaderNodeId: "node-2", LeaderAddress: "b:2", DurationMs: 42}, nil
 }
 
 func (a *adminNode) StartEmpty(_ context.Context, t metadata.Term) (metadata.Term, error) {
@@ -350,8 +350,8 @@ func (a *adminNode) StartEmpty(_ context.Context, t metadata.Term) (metadata.Ter
 	return t + 1, nil
 }
 
-func (a *adminNode) Events(ctx context.Context, from metadata.Seq, follow bool) iter.Seq2[rpc.Event, error] {
-	return func(yield func(rpc.Event, error) bool) { a.events(ctx, from, follow, yield) }
+func (a *adminNode) Events(ctx context.Context, from metadata.Seq, follow bool) iter.Seq2[*pb.EventsResponse, error] {
+	return func(yield func(*pb.EventsResponse, error) bool) { a.events(ctx, from, follow, yield) }
 }
 
 // within waits for something for a while.

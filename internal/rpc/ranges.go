@@ -64,3 +64,18 @@ func nextRun(ranges []metadata.BusyRange) []metadata.BusyRange {
 	}
 	return ranges[:n]
 }
+
+func rangeMessage(r *metadata.BusyRange) *pb.Range {
+	m := &pb.Range{
+		Offset: r.Offset, Length: r.Length, ObjectId: uint64(r.ID), Tenant: r.Tenant, Key: r.Key, UntilClusterTimeMs: int64(r.Until),
+	}
+	switch r.State {
+	case metadata.RangeLive:
+		m.State = pb.RangeState_RANGE_STATE_LIVE
+	case metadata.RangeReserved:
+		m.State = pb.RangeState_RANGE_STATE_RESERVED
+	case metadata.RangeQuarantined:
+		m.State = pb.RangeState_RANGE_STATE_QUARANTINED
+	}
+	return m
+}

@@ -73,7 +73,7 @@ func TestRequestsThatNoServiceSees(t *testing.T) {
 
 func TestUnknownErrorsAreLoggedOnceAndNotTold(t *testing.T) {
 	n := newNode(t)
-	n.admin.status = func() (rpc.Status, error) { return rpc.Status{}, errSecret }
+	n.admin.status = func() (*pb.StatusResponse, error) { return nil, errSecret }
 	_, err := n.ops.Status(t.Context(), &pb.StatusRequest{})
 	wantKind(t, "status", err, errs.Internal)
 	if strings.Contains(err.Error(), "secret") {
@@ -115,7 +115,7 @@ func TestDefectsAreLoggedWithTheRequestID(t *testing.T) {
 
 func TestPanicInAStream(t *testing.T) {
 	n := newNode(t)
-	n.admin.events = func(context.Context, metadata.Seq, bool, func(rpc.Event, error) bool) { panic("on purpose") }
+	n.admin.events = func(context.Context, metadata.Seq, bool, func(*pb.EventsResponse, error) bool) { panic("on purpose") }
 	stream, err := n.ops.Events(t.Context(), &pb.EventsRequest{})
 	if err != nil {
 		t.Fatal(err)

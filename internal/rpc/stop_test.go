@@ -12,7 +12,6 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -23,10 +22,10 @@ func TestStop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.admin.events = func(ctx context.Context, _ metadata.Seq, _ bool, yield func(rpc.Event, error) bool) {
-		if yield(rpc.Event{Type: "FIRST"}, nil) {
+	n.admin.events = func(ctx context.Context, _ metadata.Seq, _ bool, yield func(*pb.EventsResponse, error) bool) {
+		if yield(&pb.EventsResponse{Type: "FIRST"}, nil) {
 			<-ctx.Done()
-			yield(rpc.Event{}, ctx.Err())
+			yield(nil, ctx.Err())
 		}
 	}
 	events, err := n.ops.Events(t.Context(), &pb.EventsRequest{Follow: true})

@@ -1,0 +1,197 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// lookTimeout bounds what a status asks etcd. Who asks for a status waits little
+// longer (masterctl 3 s), and wants to see this node also while etcd is away.
+const lookTimeout = 2 * time.Second
+
+// A view is what etcd says of the cluster.
+type view struct {
+	head              journal.Position
+	nodes             []promote.NodeInfo
+	headErr, nodesErr error
+	size, quota       uint64 // of etcd's database
+}
+
+// look asks etcd for all that a status shows, at once.
+func (n *clusterNode) look(ctx context.Context) view {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	var v view
+	var asks sync.WaitGroup
+	asks.Go(func() { v.head, v.headErr = n.reader.Head(ctx) })
+	asks.Go(func() { v.nodes, v.nodesErr = n.Nodes(ctx) })
+	asks.Go(func() { v.size, v.quota = n.etcd.sizes(ctx) })
+	asks.Wait()
+	return v
+}
+
+// Status says how the node and its cluster are. It takes at most lookTimeout.
+func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
+	v := n.look(ctx)
+	s := n.Node.Status() // after the wait for etcd: the role may have changed
+	at, stats := s.Position, metadata.Stats{}
+	if store := n.Store(); store != nil {
+		at, stats = store.Figures()
+		s.Self.Applied = at.Seq
+	}
+	head := s.Head
+	// etcd's word counts, unless this node has come further in the term meanwhile.
+	if v.headErr == nil && v.head.Head.After(head) {
+		head = v.head.Head
+	}
+	if v.headErr == nil {
+		entries, behind := head.Lag(at)
+		s.Self.Lag, s.Self.LagMillis = entries, behind.Milliseconds()
+	}
+	st := &pb.StatusResponse{
+		Node: nodeMessage(s.Self), State: stateMessage(at, stats),
+		Journal: &pb.JournalStatus{
+			CommittedSequence: uint64(head.Seq), HeadTerm: uint64(head.Term),
+			LastSnapshotReason: string(s.LastLoad), EtcdBytes: v.size, EtcdQuotaBytes: v.quota,
+		},
+	}
+	st.State.StartedEmpty = s.Empty
+	for _, count := range s.Loads {
+		st.Journal.SnapshotLoads += uint64(count)
+	}
+	// A node that is fenced or hands over still is the elected one, and serves nobody.
+	if l := s.Leader; l.State == promote.Serving && (l.NodeID != n.ID || s.Self.Role == promote.Primary) {
+		st.LeaderNodeId, st.LeaderAddress = l.NodeID, l.RPC
+	}
+	for _, other := range v.nodes {
+		if other.ID == n.ID { // as it is now, not as it registered
+			other = s.Self
+		}
+		st.Nodes = append(st.Nodes, nodeMessage(other))
+	}
+	if err := cmp.Or(v.headErr, v.nodesErr); err != nil {
+		st.Warnings = append(st.Warnings, "etcd does not answer: "+err.Error())
+	}
+	st.Warnings = append(st.Warnings, n.warnings(st, v.nodesErr == nil)...)
+	return st, nil
+}
+
+// warnings says what an operator should know or do. Without an answer of etcd
+// the other nodes are not known.
+func (n *clusterNode) warnings(st *pb.StatusResponse, nodesKnown bool) (list []string) {
+	cfg := n.app.cfg
+	if st.GetState().GetStartedEmpty() {
+		list = append(list, "this term started empty: all that was cached before it is lost")
+	}
+	if !cfg.HA.Embedded() && cfg.Journal.Compact == config.CompactAuto {
+		list = append(list, fmt.Sprintf("etcd is not embedded, so this cluster does not compact it: run etcd with "+
+			"--auto-compaction-mode=periodic --auto-compaction-retention=%s, or set --journal-compact=on if nobody else needs its history",
+			cfg.Journal.EventsTTL))
+	}
+	if st.GetNode().GetRole() == pb.Role_ROLE_STANDBY && !st.GetNode().GetPromotable() {
+		list = append(list, "this node cannot take over: "+st.GetNode().GetNotPromotableReason())
+		list = append(list, n.peers.warnings()...)
+	}
+	promotable := 0
+	for _, other := range st.GetNodes() {
+		if other.GetPromotable() && other.GetNodeId() != st.GetLeaderNodeId() {
+			promotable++
+		}
+	}
+	if nodesKnown && st.GetLeaderNodeId() != "" && promotable == 0 {
+		list = append(list, "no standby could take over now: start one, or wait until it is promotable")
+	}
+	return list
+}
+
+func stateMessage(at metadata.Position, stats metadata.Stats) *pb.StateStatus {
+	return &pb.StateStatus{
+		Term: uint64(at.Term), Sequence: uint64(at.Seq), ClusterTimeMs: int64(at.Time), Digest: at.Digest.String(),
+		Objects: uint64(stats.Objects), Segments: uint64(stats.Segments), CapacityBytes: stats.Capacity, UsedBytes: stats.Busy,
+		QuarantinedBytes: stats.Quarantined, Evicted: uint64(stats.Evicted),
+	}
+}
+
+func nodeMessage(n promote.NodeInfo) *pb.Node {
+	m := &pb.Node{
+		NodeId: n.ID, Role: roles[n.Role], RpcAddress: n.RPC, HttpAddress: n.HTTP, Version: n.Version, AppliedSequence: uint64(n.Applied),
+		LagEntries: n.Lag, LagMs: uint64(max(0, n.LagMillis)), Promotable: n.Promotable, NotPromotableReason: n.Why,
+	}
+	for f := n.Formats[0]; f <= n.Formats[1]; f++ {
+		m.Formats = append(m.Formats, uint32(f))
+	}
+	return m
+}
+
+var roles = map[promote.Role]pb.Role{
+	promote.Standby: pb.Role_ROLE_STANDBY, promote.Electing: pb.Role_ROLE_ELECTING, promote.Promoting: pb.Role_ROLE_PROMOTING,
+	promote.Primary: pb.Role_ROLE_PRIMARY, promote.HandingOver: pb.Role_ROLE_HANDING_OVER, promote.Fenced: pb.Role_ROLE_FENCED,
+	promote.Stopping: pb.Role_ROLE_STOPPING,
+}
+
+// etcdUse knows how large etcd's database is. It asks at most once a second.
+type etcdUse struct {
+	client  *clientv3.Client
+	members []string // their endpoints
+	clock   clock.Clock
+	quota   int64
+	owned   bool
+
+	size  atomic.Int64
+	asked atomic.Int64 // by the clock, in seconds
+}
+
+func (u *etcdUse) sizes(ctx context.Context) (size, quota uint64) {
+	if u.owned {
+		quota = uint64(u.quota)
+	}
+	now := 1 + int64(u.clock()/time.Second)
+	if last := u.asked.Load(); now == last || !u.asked.CompareAndSwap(last, now) {
+		return uint64(u.size.Load()), quota
+	}
+	if size := u.largest(ctx); size > 0 {
+		u.size.Store(size)
+	}
+	return uint64(u.size.Load()), quota
+}
+
+const (
+	sizeTimeout = time.Second // for all members of etcd
+	sizeAsks    = 8           // members that are asked at once
+)
+
+// largest asks all members of etcd how large their database is, and returns the
+// largest: etcd refuses writes when one of them reaches its quota. It returns 0
+// if none answers.
+func (u *etcdUse) largest(ctx context.Context) int64 {
+	ctx, cancel := context.WithTimeout(ctx, sizeTimeout)
+	defer cancel()
+	sizes := make([]int64, len(u.members))
+	var asks errgroup.Group
+	asks.SetLimit(sizeAsks)
+	for i, endpoint := range u.members {
+		asks.Go(func() error {
+			if st, err := u.client.Status(ctx, endpoint); err == nil {
+				sizes[i] = st.DbSize
+			}
+			return nil
+		})
+	}
+	_ = asks.Wait() // a member that is down is left out
+	return slices.Max(append(sizes, 0))
+}
