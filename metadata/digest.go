@@ -1,6 +1,10 @@
 package metadata
 
-import "github.com/zeebo/xxh3"
+import (
+	"sync"
+
+	"github.com/zeebo/xxh3"
+)
 
 // The digest is a sum of terms, one for each replica of each object, each
 // segment and SSD, each quarantined range and each remembered request. Sums make it
@@ -144,3 +148,34 @@ func (t *termState) digestTerm() Digest {
 	}
 	return finish(mix(h, flags))
 }
+
+// DigestsKept is how many digests a store remembers (design section 4): one a
+// commit, so those of some seconds under load.
+const DigestsKept = 1024
+
+// A digestRing remembers the digests of the last sequences.
+type digestRing struct {
+	mu   sync.Mutex
+	ring [DigestsKept]struct {
+		seq    Seq
+		digest Digest
+	}
+}
+
+func (r *digestRing) add(seq Seq, d Digest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := &r.ring[seq%DigestsKept]
+	at.seq, at.digest = seq, d
+}
+
+func (r *digestRing) find(seq Seq) (Digest, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.ring[seq%DigestsKept]
+	return at.digest, at.seq == seq && seq != 0
+}
+
+// DigestAt returns the digest of the state that the store had at one of its
+// last DigestsKept sequences, false if it does not remember that one.
+func (s *Store) DigestAt(seq Seq) (Digest, bool) { return s.digests.find(seq) }

@@ -1,7 +1,5 @@
 package metadata
 
-import "time"
-
 // An Entry is an object with its shard locked: what the stories outside of this
 // package see of an object, and what they change of it beside the journal.
 // Whoever gets an Entry unlocks it within microseconds, does no I/O meanwhile,
@@ -129,18 +127,6 @@ func (e Entry) Removable(force bool, now Time) error { return e.o.removable(forc
 // BeginRemoval marks the object for a removal, which the caller has committed or
 // aborts.
 func (e Entry) BeginRemoval(now Time) *Removal { return e.store.beginRemoval(e.shard, e.o, now) }
-
-// ReplicaList returns the object's readable replicas, for a reader who gets a
-// lease of so long.
-func (e Entry) ReplicaList(lease time.Duration) ReplicaList {
-	return ReplicaList{
-		ID:       e.o.id,
-		Size:     e.o.size,
-		Replicas: e.o.descriptors(func(r *replica) bool { return r.readable() }),
-		LeaseTTL: lease,
-		Checksum: e.o.checksum(),
-	}
-}
 
 // DropOverlay drops what this node holds beyond the state, on demotion: renewals
 // not yet journaled, their marks, and the id counter. Prepared changes must

@@ -5,6 +5,7 @@ import (
 	"unique"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -47,12 +48,11 @@ func (s *Store) setOffloading(p *segmentState, offloading bool) {
 // MountLocalDisk makes a client's SSD known. One that is mounted stays, with
 // the new flag.
 type MountLocalDisk struct {
+	objectEvent
+
 	Client     segment.ClientID
 	Offloading bool // the client takes objects to copy
 }
-
-// Stream returns ObjectEvents.
-func (e *MountLocalDisk) Stream() Stream { return ObjectEvents }
 
 // Apply mounts the SSD under the next number.
 func (e *MountLocalDisk) Apply(tx *Tx) error {
@@ -66,17 +66,19 @@ func (e *MountLocalDisk) Apply(tx *Tx) error {
 	return nil
 }
 
-// Abort has nothing to take back.
-func (e *MountLocalDisk) Abort(*Store) {}
+// AppendBinary appends the encoding.
+func (e *MountLocalDisk) AppendBinary(b []byte) ([]byte, error) {
+	b = append(append(b, typeMountLocalDisk), e.Client[:]...)
+	return binenc.AppendBool(b, e.Offloading), nil
+}
 
 // SetOffloading says whether the owner of an SSD takes objects to copy.
 type SetOffloading struct {
+	objectEvent
+
 	Number     segment.Number
 	Offloading bool
 }
-
-// Stream returns ObjectEvents.
-func (e *SetOffloading) Stream() Stream { return ObjectEvents }
 
 // Apply sets the flag. It answers SegmentNotFound if the SSD is gone.
 func (e *SetOffloading) Apply(tx *Tx) error {
@@ -88,17 +90,19 @@ func (e *SetOffloading) Apply(tx *Tx) error {
 	return nil
 }
 
-// Abort has nothing to take back.
-func (e *SetOffloading) Abort(*Store) {}
+// AppendBinary appends the encoding.
+func (e *SetOffloading) AppendBinary(b []byte) ([]byte, error) {
+	b = binenc.AppendUvarint(append(b, typeSetOffloading), uint64(e.Number))
+	return binenc.AppendBool(b, e.Offloading), nil
+}
 
 // UnmountLocalDisk takes a client's SSD away, with every replica on it, as
 // Tx.Unmount does for a segment.
 type UnmountLocalDisk struct {
+	objectEvent
+
 	Number segment.Number
 }
-
-// Stream returns ObjectEvents.
-func (e *UnmountLocalDisk) Stream() Stream { return ObjectEvents }
 
 // Apply unmounts the SSD. It answers SegmentNotFound if it is gone.
 func (e *UnmountLocalDisk) Apply(tx *Tx) error {
@@ -113,21 +117,19 @@ func (e *UnmountLocalDisk) Apply(tx *Tx) error {
 	return nil
 }
 
-// Abort has nothing to take back.
-func (e *UnmountLocalDisk) Abort(*Store) {}
+// AppendBinary appends the encoding.
+func (e *UnmountLocalDisk) AppendBinary(b []byte) ([]byte, error) {
+	return binenc.AppendUvarint(append(b, typeUnmountDisk), uint64(e.Number)), nil
+}
 
 // AddLocalDisk adds a complete replica on a client's SSD to an object, or moves
 // the one that is there to another endpoint.
 type AddLocalDisk struct {
+	objectChange
 	Ref
 	Number   segment.Number // of the SSD's mount
 	Endpoint string         // where the client is reached
-
-	pending *Pending
 }
-
-// Stream returns ObjectEvents.
-func (e *AddLocalDisk) Stream() Stream { return ObjectEvents }
 
 // Apply adds the replica. It answers SegmentNotFound if the SSD is gone,
 // ObjectNotFound if the object is gone, ReplicaNotReady if it has nothing
@@ -162,8 +164,12 @@ func (e *AddLocalDisk) Apply(tx *Tx) (answer error) {
 	return answer
 }
 
-// Abort ends the waiting.
-func (e *AddLocalDisk) Abort(*Store) { e.pending.resolve() }
+// AppendBinary appends the encoding.
+func (e *AddLocalDisk) AppendBinary(b []byte) ([]byte, error) {
+	b = appendRef(append(b, typeAddLocalDisk), e.Ref)
+	b = binenc.AppendUvarint(b, uint64(e.Number))
+	return binenc.AppendString(b, e.Endpoint), nil
+}
 
 // replicaOn returns the object's replica on an SSD, nil if it has none there.
 func (o *object) replicaOn(number segment.Number) *replica {

@@ -3,8 +3,6 @@ package metadata
 import (
 	"unique"
 
-	"github.com/zeebo/xxh3"
-
 	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -160,12 +158,3 @@ func (o *object) setReplicas(replicas []replica) {
 // softPinned reports whether the pin holds at a time; only readable objects
 // have one.
 func (o *object) softPinned(at Time) bool { return o.soft > at }
-
-// shardOf returns the shard of a key. Every node must agree on it.
-func shardOf(tenant, key string) uint16 {
-	h := xxh3.HashString(key)
-	if tenant != DefaultTenant {
-		h ^= xxh3.HashString(tenant) * mixFactor
-	}
-	return uint16(h % ShardCount)
-}

@@ -119,6 +119,6 @@ func (s *Store) PrepareOffloaded(c Offloaded) (*AddLocalDisk, <-chan struct{}, e
 	}
 	return &AddLocalDisk{
 		Ref: Ref{o.shard, o.id}, Number: c.Number, Endpoint: c.Endpoint,
-		pending: sh.begin(objectKey{o.tenant, o.key}, o),
+		objectChange: sh.hold(o),
 	}, nil, nil
 }

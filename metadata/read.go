@@ -16,6 +16,18 @@ type ReplicaList struct {
 	Checksum *uint64       // as given at PutEnd, nil for none
 }
 
+// ReplicaList returns the object's readable replicas, for a reader who gets a
+// lease of so long.
+func (e Entry) ReplicaList(lease time.Duration) ReplicaList {
+	return ReplicaList{
+		ID:       e.o.id,
+		Size:     e.o.size,
+		Replicas: e.o.descriptors(func(r *replica) bool { return r.readable() }),
+		LeaseTTL: lease,
+		Checksum: e.o.checksum(),
+	}
+}
+
 // Inspect returns all that is known of an object, without a lease.
 func (s *Store) Inspect(tenant, key string) (Object, error) {
 	sh := &s.shards[shardOf(tenant, key)]
@@ -49,6 +61,12 @@ func (s *Store) describe(o *object) Object {
 	return d
 }
 
+// An ObjectKey is the key of an object inside its tenant.
+type ObjectKey struct {
+	Tenant string
+	Key    string
+}
+
 // Keys appends the keys of a shard's objects to dst, with their tenants,
 // readable ones only if so asked. It holds the shard's lock while it does.
 func (s *Store) Keys(dst []ObjectKey, shard int, readable bool) []ObjectKey {
@@ -62,41 +80,6 @@ func (s *Store) Keys(dst []ObjectKey, shard int, readable bool) []ObjectKey {
 		dst = append(dst, ObjectKey{s.tenants.name(o.tenant), o.key})
 	}
 	return dst
-}
-
-// An ObjectKey is the key of an object inside its tenant.
-type ObjectKey struct {
-	Tenant string
-	Key    string
-}
-
-// lookup returns the object under a key, nil if there is none. Needs the
-// shard's lock.
-func (s *Store) lookup(sh *shard, tenant, key string) *object {
-	id, ok := s.tenants.find(tenant)
-	if !ok {
-		return nil
-	}
-	o := sh.byKey.get(s.hash.of(id, key), id, key)
-	if o == nil || !o.exists() {
-		return nil
-	}
-	return o
-}
-
-// outcomeOf returns what to wait for before the object can be read, or nil.
-// Needs the shard's lock.
-func (s *Store) outcomeOf(sh *shard, o *object) <-chan struct{} {
-	if !o.has(flagPending | flagVictim) {
-		return nil
-	}
-	if o.has(flagVictim) {
-		if v := s.victims.Load(); v != nil {
-			return v.outcome
-		}
-		return nil
-	}
-	return sh.pending[objectKey{o.tenant, o.key}].outcome()
 }
 
 func (o *object) checksum() *uint64 {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tidwall/btree"
 
-	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -84,11 +83,6 @@ type shard struct {
 	loadedThrough Seq
 }
 
-type objectKey struct {
-	tenant tenantID
-	key    string
-}
-
 // A pinEnd says when an object's soft pin ends.
 type pinEnd struct {
 	at Time
@@ -101,15 +95,6 @@ func (p pinEnd) before(q pinEnd) bool {
 		return p.at < q.at
 	}
 	return p.id < q.id
-}
-
-// termState is what the term's first entry put in force.
-type termState struct {
-	Params
-	term         Term
-	guardUntil   Time // what is freed before it stays in quarantine until it
-	startedEmpty bool // after a loss of all complete nodes: old leases are unknown
-	hold         Time // Params.HoldTime in cluster milliseconds
 }
 
 // segmentState is a segment with what the state knows of it. A client's SSD is
@@ -201,43 +186,6 @@ func (s *Store) StartAt(seq Seq, now Time) error {
 	return nil
 }
 
-// Apply makes the changes of the next commit: first the renewals, then the
-// object events, then the deletions, each in the order in which they stand.
-// answers, if not nil, receives for each change what Change.Apply answered.
-//
-// An error means that the commit cannot belong to this state: it is not the
-// next one, its time runs backwards, or it reserves memory that is taken. The
-// state is then not to be trusted, a follower loads a snapshot.
-func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
-	if c.Seq != s.seq+1 && !safeguard.Off(safeguard.HeadContinuity) {
-		return s.position(), fmt.Errorf("commit %d does not follow %d", c.Seq, s.seq)
-	}
-	if c.Time < s.now {
-		return s.position(), fmt.Errorf("commit %d goes back in time, from %d to %d", c.Seq, s.now, c.Time)
-	}
-	tx := &Tx{s: s, seq: c.Seq, term: c.Term, now: c.Time}
-	s.seq, s.now = c.Seq, c.Time
-	tx.releaseDue()
-	s.lastTime.Store(int64(c.Time))
-	for stream := LeaseRenewals; stream < StreamCount; stream++ {
-		for i, change := range c.Changes {
-			if change.Stream() != stream {
-				continue
-			}
-			err := change.Apply(tx)
-			if answers != nil {
-				answers[i] = err
-			}
-		}
-	}
-	if !s.loading {
-		s.digests.add(s.seq, s.digest)
-	}
-	return s.position(), tx.fault
-}
-
 // counters are figures for people and policies, kept up to date by apply and
 // read without its lock.
 type counters struct {
@@ -250,11 +198,4 @@ type counters struct {
 	evictedBytes atomic.Int64 // of them, ever
 	discarded    atomic.Int64 // reservations discarded, ever
 	released     atomic.Int64 // ranges that left quarantine, ever
-}
-
-// idSource gives object ids on the primary.
-type idSource struct {
-	mu   sync.Mutex
-	term Term
-	next uint64
 }

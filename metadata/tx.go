@@ -22,6 +22,43 @@ type Tx struct {
 	fault error // the commit does not fit this state
 }
 
+// Apply makes the changes of the next commit: first the renewals, then the
+// object events, then the deletions, each in the order in which they stand.
+// answers, if not nil, receives for each change what Change.Apply answered.
+//
+// An error means that the commit cannot belong to this state: it is not the
+// next one, its time runs backwards, or it reserves memory that is taken. The
+// state is then not to be trusted, a follower loads a snapshot.
+func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	if c.Seq != s.seq+1 && !safeguard.Off(safeguard.HeadContinuity) {
+		return s.position(), fmt.Errorf("commit %d does not follow %d", c.Seq, s.seq)
+	}
+	if c.Time < s.now {
+		return s.position(), fmt.Errorf("commit %d goes back in time, from %d to %d", c.Seq, s.now, c.Time)
+	}
+	tx := &Tx{s: s, seq: c.Seq, term: c.Term, now: c.Time}
+	s.seq, s.now = c.Seq, c.Time
+	tx.releaseDue()
+	s.lastTime.Store(int64(c.Time))
+	for stream := LeaseRenewals; stream < StreamCount; stream++ {
+		for i, change := range c.Changes {
+			if change.Stream() != stream {
+				continue
+			}
+			err := change.Apply(tx)
+			if answers != nil {
+				answers[i] = err
+			}
+		}
+	}
+	if !s.loading {
+		s.digests.add(s.seq, s.digest)
+	}
+	return s.position(), tx.fault
+}
+
 // Now returns the commit's cluster time.
 func (tx *Tx) Now() Time { return tx.now }
 
@@ -39,6 +76,24 @@ func (tx *Tx) has(sh *shard) bool { return tx.seq <= sh.loadedThrough }
 // globalHas reports whether the segments, quarantine, requests and parameters
 // already contain this commit.
 func (tx *Tx) globalHas() bool { return tx.seq <= tx.s.loadedThrough }
+
+// onObject runs change on an object under its shard's lock and ends the
+// waiting for its outcome. It answers ObjectNotFound if the object is gone.
+func (tx *Tx) onObject(ref Ref, pending *Pending, change func(*shard, *object)) error {
+	sh := &tx.s.shards[ref.Shard]
+	if tx.has(sh) {
+		return nil
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	pending.resolveLocked()
+	o := sh.byID[ref.ID]
+	if o == nil || !o.exists() {
+		return errs.ObjectNotFound
+	}
+	change(sh, o)
+	return nil
+}
 
 // Renew sets the journaled deadline of an object's lease, unless it is later
 // already. An object that is gone is nothing to renew.
@@ -59,73 +114,21 @@ func (tx *Tx) Renew(ref Ref, deadline Time) {
 	tx.s.addTerms(o)
 }
 
-// A Removal names one object to remove, and what the primary knew of it.
-type Removal struct {
-	Ref
-	// LeaseUntil is the end of the lease that the removal overrides, 0 for none:
-	// until then the memory is given to nobody.
-	LeaseUntil Time
-	// Request is the caller's request id, 0 for none.
-	Request uint64
-
-	pending *Pending
-}
-
-// Remove removes an object. It answers ObjectNotFound if the object is gone.
-func (tx *Tx) Remove(r *Removal) error {
-	sh := &tx.s.shards[r.Shard]
-	if tx.has(sh) {
-		tx.remember(r.Request)
-		return nil
+// insert files a new object. Needs the shard's lock.
+func (tx *Tx) insert(sh *shard, o *object) {
+	s := tx.s
+	hash := s.hash.of(o.tenant, o.key)
+	if old := sh.byKey.get(hash, o.tenant, o.key); old != nil {
+		tx.drop(sh, old, 0) // all its segments are unmounted: nothing to give back
 	}
-	if !tx.removeObject(sh, r) {
-		return errs.ObjectNotFound
+	sh.byKey.put(hash, o)
+	sh.byID[o.id] = o
+	s.counts.objects.Add(1)
+	for i := range o.replicaCount() {
+		s.count(o.replicaAt(i), 1)
 	}
-	return nil
-}
-
-func (tx *Tx) removeObject(sh *shard, r *Removal) bool {
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	r.pending.resolveLocked()
-	o := sh.byID[r.ID]
-	if safeguard.Off(safeguard.IDCheck) {
-		o = sh.newest()
-	}
-	if o == nil {
-		return false
-	}
-	existed := o.exists()
-	tx.drop(sh, o, r.LeaseUntil)
-	if existed {
-		tx.remember(r.Request) // before the lock is gone: who repeats the call finds one or the other
-	}
-	return existed
-}
-
-// newest returns the object of a shard that was put last, nil if it is empty.
-// It is for fault drills: it looks at all of them.
-func (sh *shard) newest() (last *object) {
-	for _, o := range sh.byID {
-		if last == nil || o.id > last.id {
-			last = o
-		}
-	}
-	return last
-}
-
-func (tx *Tx) remember(request uint64) {
-	if request == 0 || tx.globalHas() {
-		return
-	}
-	displaced, added := tx.s.requests.add(request)
-	if !added {
-		return
-	}
-	tx.s.digest += requestTerm(request)
-	if displaced != 0 {
-		tx.s.digest -= requestTerm(displaced)
-	}
+	s.addTerms(o)
+	s.file(o)
 }
 
 // drop removes an object with all its replicas. Needs the shard's lock.
@@ -224,45 +227,6 @@ func (tx *Tx) releaseDue() {
 		tx.free(q.segment, q.rng)
 	}
 	tx.s.quarantine.moveHorizon(tx.now + tx.s.inForce.Load().hold)
-}
-
-// Unmount takes a segment away, with every replica and quarantined range on
-// it, for every reader and in the digest at once. The objects that lose a
-// replica are tidied up by Sweep. It answers SegmentNotFound if it is gone.
-func (tx *Tx) Unmount(number segment.Number) error {
-	p := tx.s.segments[number]
-	if p == nil {
-		return errs.SegmentNotFound
-	}
-	delete(tx.s.segments, number)
-	tx.s.dropShare(p)
-	tx.s.pool.Remove(p.Segment)
-	return nil
-}
-
-// dropShare takes away all that lies on a segment or an SSD.
-func (s *Store) dropShare(p *segmentState) {
-	p.MarkGone()
-	s.digest -= p.share
-	p.share = 0
-	s.sweepLeft = ShardCount
-}
-
-// insert files a new object. Needs the shard's lock.
-func (tx *Tx) insert(sh *shard, o *object) {
-	s := tx.s
-	hash := s.hash.of(o.tenant, o.key)
-	if old := sh.byKey.get(hash, o.tenant, o.key); old != nil {
-		tx.drop(sh, old, 0) // all its segments are unmounted: nothing to give back
-	}
-	sh.byKey.put(hash, o)
-	sh.byID[o.id] = o
-	s.counts.objects.Add(1)
-	for i := range o.replicaCount() {
-		s.count(o.replicaAt(i), 1)
-	}
-	s.addTerms(o)
-	s.file(o)
 }
 
 // unfile takes an object out of maps and indexes. Needs the shard's lock.

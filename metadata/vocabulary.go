@@ -260,6 +260,25 @@ type Change interface {
 	Abort(s *Store)
 }
 
+// objectEvent is what the changes in ObjectEvents have in common.
+type objectEvent struct{}
+
+// Stream returns ObjectEvents.
+func (objectEvent) Stream() Stream { return ObjectEvents }
+
+// Abort has nothing to take back.
+func (objectEvent) Abort(*Store) {}
+
+// objectChange is what the changes of one object have in common, which holds up
+// readers and other changes while it waits for its commit.
+type objectChange struct{ pending *Pending }
+
+// Stream returns ObjectEvents.
+func (objectChange) Stream() Stream { return ObjectEvents }
+
+// Abort ends the waiting.
+func (c objectChange) Abort(*Store) { c.pending.resolve() }
+
 // A Commit is a run of changes that became durable together.
 type Commit struct {
 	Seq     Seq

@@ -1,0 +1,169 @@
+package metadata
+
+import (
+	"slices"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// Mount makes a segment known, and unmounts in the same step the segments
+// whose memory it takes over.
+type Mount struct {
+	objectEvent
+
+	Spec     segment.Spec
+	Replaces []segment.Number
+}
+
+// Apply mounts the segment under the next number.
+func (e *Mount) Apply(tx *Tx) error {
+	for _, number := range e.Replaces {
+		_ = tx.Unmount(number) // one that is gone already is what was wanted
+	}
+	s := tx.s
+	s.lastNumber++
+	p := s.mount(e.Spec, s.lastNumber)
+	if tx.globalHas() {
+		return nil
+	}
+	if term := s.inForce.Load(); term.startedEmpty && tx.now < term.guardUntil {
+		// Readers from before the loss may still hold leases on this memory.
+		whole := p.Whole()
+		if err := p.Reserve(whole); err != nil {
+			tx.Fail("%v", err)
+		}
+		tx.release(p, whole, term.guardUntil)
+	}
+	return nil
+}
+
+// mount makes a segment known, all of it free.
+func (s *Store) mount(spec segment.Spec, number segment.Number) *segmentState {
+	p := s.expected[number]
+	if p == nil {
+		p = new(segmentState)
+	}
+	delete(s.expected, number)
+	p.Segment = segment.New(spec, number)
+	s.segments[number] = p
+	s.addTerm(p, p.digestTerm())
+	s.pool.Add(p.Segment)
+	return p
+}
+
+// AppendBinary appends the encoding.
+func (e *Mount) AppendBinary(b []byte) ([]byte, error) {
+	b = append(b, typeMount)
+	b = appendSpec(b, e.Spec)
+	return appendNumbers(b, e.Replaces), nil
+}
+
+func decodeMount(r *binenc.Reader) *Mount {
+	e := &Mount{Spec: readSpec(r), Replaces: readNumbers(r)}
+	if err := e.Spec.Validate(); r.Err() == nil && err != nil {
+		r.Fail("%v", err)
+	}
+	return e
+}
+
+// PrepareMount decides the mounting of a segment: nothing if it is mounted
+// just so already. Mounts must be decided one at a time, each after the one
+// before was applied.
+//
+// Errors: InvalidParams for a specification that cannot be, SegmentExists for
+// another place, or other properties, under an id that the client has mounted.
+func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) {
+	if err := spec.Validate(); err != nil {
+		return nil, errs.Wrap(errs.InvalidParams, "MountSegment", err)
+	}
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	e := &Mount{Spec: spec}
+	for _, p := range s.segments {
+		switch {
+		case p.Spec == spec:
+			return nil, nil
+		case p.SamePlace(spec) && (p.ID != spec.ID || p.Client != spec.Client):
+			e.Replaces = append(e.Replaces, p.Number)
+		case p.ID == spec.ID:
+			return nil, errs.New(errs.SegmentExists, "MountSegment",
+				"segment %v is mounted at another place; unmount it first or use a new id", spec.ID)
+		}
+	}
+	slices.Sort(e.Replaces)
+	return e, nil
+}
+
+// FindSegment returns the number of a mounted segment.
+func (s *Store) FindSegment(id segment.ID) (segment.Number, bool) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	for _, p := range s.segments {
+		if p.ID == id {
+			return p.Number, true
+		}
+	}
+	return 0, false
+}
+
+// Unmount takes a segment away, with every replica and quarantined range on
+// it, for every reader and in the digest at once. The objects that lose a
+// replica are tidied up by Sweep. It answers SegmentNotFound if it is gone.
+func (tx *Tx) Unmount(number segment.Number) error {
+	p := tx.s.segments[number]
+	if p == nil {
+		return errs.SegmentNotFound
+	}
+	delete(tx.s.segments, number)
+	tx.s.dropShare(p)
+	tx.s.pool.Remove(p.Segment)
+	return nil
+}
+
+// dropShare takes away all that lies on a segment or an SSD.
+func (s *Store) dropShare(p *segmentState) {
+	p.MarkGone()
+	s.digest -= p.share
+	p.share = 0
+	s.sweepLeft = ShardCount
+}
+
+// Sweep tidies up after unmounts: it unlinks replicas on segments that are
+// gone, and objects that have no other. For readers and for the digest they
+// are gone already; what is left is memory. One call looks at up to shards
+// shards and holds no lock for longer than one of them takes. It reports
+// whether there is more to do.
+func (s *Store) Sweep(shards int) bool {
+	for range shards {
+		if !s.sweepShard() {
+			return false
+		}
+	}
+	return true
+}
+
+func (s *Store) sweepShard() bool {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	if s.sweepLeft == 0 {
+		return false
+	}
+	sh := &s.shards[s.sweepAt]
+	tx := &Tx{s: s, seq: s.seq, now: s.now}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for o := range sh.byKey.all() {
+		lost := false
+		for i := range o.replicaCount() {
+			lost = lost || !o.replicaAt(i).exists()
+		}
+		if lost {
+			tx.dropSome(sh, o, 0, func(*replica) bool { return false })
+		}
+	}
+	s.sweepAt = (s.sweepAt + 1) % ShardCount
+	s.sweepLeft--
+	return s.sweepLeft > 0
+}

@@ -1,0 +1,235 @@
+package metadata
+
+import (
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A PutRef names a put that its writer goes on with.
+type PutRef struct {
+	Tenant   string
+	Key      string
+	Client   segment.ClientID
+	ID       ObjectID // as PutStart gave it, 0 if the caller does not know
+	Selector Selector
+	Request  uint64 // the caller's request id, 0 for none
+}
+
+// PreparePutEnd decides a PutEnd. It returns nothing at all if the replicas
+// are complete already.
+//
+// Errors: ObjectNotFound, also when the key was put again since; IllegalClient
+// for a stranger's put; InvalidWrite if there is no such replica.
+func (s *Store) PreparePutEnd(put PutRef, checksum *uint64) (*PutEnd, <-chan struct{}, error) {
+	sh, o, wait, err := s.writersObject(put)
+	defer sh.mu.Unlock()
+	if wait != nil || err != nil {
+		return nil, wait, err
+	}
+	processing, complete := o.selected(put.Selector)
+	switch {
+	case processing == 0 && complete == 0:
+		return nil, nil, errs.InvalidWrite
+	case processing == 0:
+		return nil, nil, nil
+	}
+	return &PutEnd{
+		Ref: Ref{o.shard, o.id}, Selector: put.Selector, Checksum: checksum,
+		objectChange: sh.hold(o),
+	}, nil, nil
+}
+
+// writersObject finds the object of a put and checks that the caller is its
+// writer. It returns with the shard locked.
+func (s *Store) writersObject(put PutRef) (*shard, *object, <-chan struct{}, error) {
+	sh := &s.shards[shardOf(put.Tenant, put.Key)]
+	sh.mu.Lock()
+	o, wait := s.settled(sh, put.Tenant, put.Key)
+	switch {
+	case wait != nil:
+		return sh, nil, wait, nil
+	case o == nil || put.ID != 0 && put.ID != o.id:
+		return sh, nil, nil, errs.ObjectNotFound
+	case o.client != put.Client:
+		return sh, nil, nil, errs.IllegalClient
+	}
+	return sh, o, nil, nil
+}
+
+// selected counts the existing replicas that a selector chooses.
+func (o *object) selected(choose Selector) (processing, complete int) {
+	for i := range o.replicaCount() {
+		r := o.replicaAt(i)
+		switch {
+		case !r.exists() || !choose.selects(r.kind):
+		case r.status == Processing:
+			processing++
+		default:
+			complete++
+		}
+	}
+	return processing, complete
+}
+
+// PutEnd makes replicas readable.
+type PutEnd struct {
+	objectChange
+	Ref
+	Selector Selector
+	Checksum *uint64 // nil for none
+}
+
+// Apply completes the replicas. The end of the lease becomes the time of this
+// commit, so no cutoff that was chosen before can reach the object. It answers
+// ObjectNotFound if the object is gone.
+func (e *PutEnd) Apply(tx *Tx) error {
+	return tx.onObject(e.Ref, e.pending, func(_ *shard, o *object) {
+		term := tx.s.inForce.Load()
+		wasReadable := o.readable()
+		tx.s.subtractTerms(o)
+		for i := range o.replicaCount() {
+			if r := o.replicaAt(i); r.status == Processing && e.Selector.selects(r.kind) {
+				r.status = Complete
+				tx.s.count(r, 1)
+			}
+		}
+		o.flags &^= flagAbandoned
+		if !wasReadable && o.soft > 0 {
+			o.soft += tx.now // from a length to an end
+		}
+		deadline := tx.now
+		if term.LeaseOnPutEnd {
+			deadline += term.hold
+		}
+		o.deadline = max(o.deadline, deadline)
+		o.live = max(o.live, o.deadline)
+		if e.Checksum != nil {
+			if o.extra == nil {
+				o.extra = new(extra)
+			}
+			o.extra.checksum, o.extra.hasChecksum = *e.Checksum, true
+		}
+		tx.s.addTerms(o)
+		tx.s.file(o)
+	})
+}
+
+// AppendBinary appends the encoding.
+func (e *PutEnd) AppendBinary(b []byte) ([]byte, error) {
+	b = append(b, typePutEnd)
+	b = appendRef(b, e.Ref)
+	b = append(b, byte(e.Selector))
+	b = binenc.AppendBool(b, e.Checksum != nil)
+	if e.Checksum != nil {
+		b = binenc.AppendUint64(b, *e.Checksum)
+	}
+	return b, nil
+}
+
+func decodePutEnd(r *binenc.Reader) *PutEnd {
+	e := &PutEnd{Ref: readRef(r), Selector: readSelector(r)}
+	if r.Bool() {
+		sum := r.Uint64()
+		e.Checksum = &sum
+	}
+	return e
+}
+
+// A Revocation is what a PutRevoke comes down to: the removal of the object,
+// the loss of some replicas, or nothing for a repeated call.
+type Revocation struct {
+	Removal *Removal
+	Partial *RevokeReplicas
+}
+
+// PreparePutRevoke decides a PutRevoke.
+//
+// Errors: ObjectNotFound, IllegalClient, InvalidWrite if a chosen replica is
+// not in progress or there is none.
+func (s *Store) PreparePutRevoke(put PutRef) (Revocation, <-chan struct{}, error) {
+	sh, o, wait, err := s.writersObject(put)
+	defer sh.mu.Unlock()
+	if wait == nil && s.requests.has(put.Request) {
+		return Revocation{}, nil, nil
+	}
+	if wait != nil || err != nil {
+		return Revocation{}, wait, err
+	}
+	processing, complete := o.selected(put.Selector)
+	if processing == 0 && complete == 0 && put.Request != 0 && put.ID != 0 {
+		return Revocation{}, nil, nil // it revoked some replicas, and is repeated: no other is left of them
+	}
+	if processing == 0 || complete > 0 {
+		return Revocation{}, nil, errs.InvalidWrite
+	}
+	ref, held := Ref{o.shard, o.id}, sh.hold(o)
+	if processing == o.survey().existing {
+		return Revocation{Removal: &Removal{Ref: ref, Request: put.Request, pending: held.pending}}, nil, nil
+	}
+	return Revocation{Partial: &RevokeReplicas{Ref: ref, Selector: put.Selector, objectChange: held}}, nil, nil
+}
+
+// RevokeReplicas drops the replicas in progress of one kind from an object
+// that keeps others. A revocation that leaves nothing is a deletion instead.
+type RevokeReplicas struct {
+	objectChange
+	Ref
+	Selector Selector
+}
+
+// Apply drops the replicas. It answers ObjectNotFound if the object is gone.
+func (e *RevokeReplicas) Apply(tx *Tx) error {
+	return tx.onObject(e.Ref, e.pending, func(sh *shard, o *object) {
+		tx.dropSome(sh, o, 0, func(r *replica) bool {
+			return r.status == Processing && e.Selector.selects(r.kind)
+		})
+	})
+}
+
+// AppendBinary appends the encoding.
+func (e *RevokeReplicas) AppendBinary(b []byte) ([]byte, error) {
+	b = appendRef(append(b, typeRevokeReplicas), e.Ref)
+	return append(b, byte(e.Selector)), nil
+}
+
+// Discard drops the replicas in progress of an abandoned put, and the object
+// if nothing else is left.
+type Discard struct {
+	objectChange
+	Ref
+}
+
+// Apply drops the replicas. It answers ObjectNotFound if the object is gone.
+func (e *Discard) Apply(tx *Tx) error {
+	return tx.onObject(e.Ref, e.pending, func(sh *shard, o *object) {
+		tx.dropSome(sh, o, 0, func(r *replica) bool { return r.status == Processing })
+		tx.s.counts.discarded.Add(1)
+	})
+}
+
+// AppendBinary appends the encoding.
+func (e *Discard) AppendBinary(b []byte) ([]byte, error) {
+	return appendRef(append(b, typeDiscard), e.Ref), nil
+}
+
+// PrepareDiscards decides the discarding of up to limit reservations that are
+// older than the release timeout: nobody may write there any more.
+func (s *Store) PrepareDiscards(now Time, limit int) []*Discard {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	until := now.Add(-s.inForce.Load().ReleaseTimeout)
+	var list []*Discard
+	s.reservations.walk(until, func(o *object) {
+		if len(list) >= limit {
+			return
+		}
+		sh := &s.shards[o.shard]
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		if !o.has(flagPending|flagVictim) && sh.pending[objectKey{o.tenant, o.key}] == nil {
+			list = append(list, &Discard{Ref: Ref{o.shard, o.id}, objectChange: sh.hold(o)})
+		}
+	}, func() bool { return len(list) >= limit })
+	return list
+}

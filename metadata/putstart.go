@@ -1,0 +1,359 @@
+package metadata
+
+import (
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/internal/safeguard"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// The Prepare methods are the primary's: they decide a change against the
+// committed state, mark what it touches, and return it for the journal. The
+// change takes effect when Apply gets it in a commit; until then, or until
+// Abort, no other change to the same key is prepared: such a call returns a
+// channel that is closed with the outcome, and is made again then.
+//
+// now is the primary's cluster time.
+
+// A Put asks for the reservation of an object.
+type Put struct {
+	Tenant    string
+	Key       string
+	Client    segment.ClientID
+	Size      uint64 // bytes, at least 1
+	Request   uint64 // the caller's request id, 0 for none
+	Replicas  int    // memory replicas wanted; one is enough
+	Preferred []string
+	DiskPath  string // adds a disk replica unless empty
+	SoftPin   time.Duration
+	HardPin   bool
+	Group     string
+	DataType  uint8
+	// Unnumbered says that the caller's protocol has no request ids: the client
+	// may replace a reservation of its own that it cannot have been told of.
+	Unnumbered bool
+}
+
+// PreparePutStart decides a PutStart. Besides a change to commit or a channel
+// to wait on, it may return the object: the reservation that the same request
+// made before.
+//
+// Errors: ObjectExists for a key with a readable object, or with a reservation
+// younger than the discard timeout (but see Put.Unnumbered); NoAvailableHandle
+// if no segment has room; Unavailable if the term has run out of ids.
+func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan struct{}, error) {
+	sh := &s.shards[shardOf(put.Tenant, put.Key)]
+	tenant := s.tenants.intern(put.Tenant)
+	key := objectKey{tenant, put.Key}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if p := sh.pending[key]; p != nil {
+		return nil, nil, p.outcome(), nil
+	}
+	old := s.lookup(sh, put.Tenant, put.Key)
+	if old != nil {
+		if wait := s.outcomeOf(sh, old); wait != nil {
+			return nil, nil, wait, nil
+		}
+		term := s.inForce.Load()
+		switch {
+		case old.survey().complete > 0:
+			return nil, nil, nil, errs.ObjectExists
+		case put.Request != 0 && old.request == put.Request && old.client == put.Client && !safeguard.Off(safeguard.RequestIDs):
+			repeated := s.describe(old)
+			return nil, &repeated, nil, nil
+		case now.Sub(old.putStart) <= term.DiscardTimeout && !put.mayReplace(old, term.term):
+			return nil, nil, nil, errs.ObjectExists
+		}
+	}
+	e := &PutStart{
+		Tenant: put.Tenant, Key: put.Key, Client: put.Client, Size: put.Size, Request: put.Request,
+		DiskPath: put.DiskPath, SoftPin: put.SoftPin, HardPin: put.HardPin, Group: put.Group, DataType: put.DataType,
+	}
+	if old != nil {
+		e.Replaces = old.id
+	}
+	if err := s.reserve(e, put); err != nil {
+		return nil, nil, nil, err
+	}
+	e.pending = sh.begin(key, old)
+	e.pending.put = e.ID
+	return e, nil, nil, nil
+}
+
+// mayReplace reports whether a put may replace a reservation before its time:
+// one of the same client, who was never answered. The caller had gone (see
+// Abandon), or the reservation is of an earlier term, whose primary may have
+// failed before it answered; that it did answer cannot be told apart.
+func (put *Put) mayReplace(old *object, term Term) bool {
+	return put.Unnumbered && old.client == put.Client && (old.has(flagAbandoned) || old.id.Term() < term)
+}
+
+// Abandon notes that nobody was there to be told of a reservation, whether it
+// is committed yet or not: its client may replace it with a put that is
+// Unnumbered. An object that is not there, or is readable, stays as it is.
+//
+// The mark is this node's own and no part of the state. It goes when the
+// object is finished or replaced; a later term needs none.
+func (s *Store) Abandon(tenant, key string, id ObjectID) {
+	sh := &s.shards[shardOf(tenant, key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if o := sh.byID[id]; o != nil && !o.readable() {
+		o.flags |= flagAbandoned
+		return
+	}
+	if tenantID, ok := s.tenants.find(tenant); ok {
+		if p := sh.pending[objectKey{tenantID, key}]; p != nil && p.put == id {
+			p.abandoned = true
+		}
+	}
+}
+
+// reserve gives the put its id and its ranges, busy from now on.
+func (s *Store) reserve(e *PutStart, put *Put) error {
+	var buf [4]segment.Placement
+	placed := s.pool.Allocate(buf[:0], segment.Request{Size: put.Size, Replicas: put.Replicas, Preferred: put.Preferred})
+	if len(placed) == 0 {
+		return errs.NoAvailableHandle
+	}
+	e.Placements = make([]Placement, len(placed))
+	for i, at := range placed {
+		e.Placements[i] = Placement{Segment: at.Segment.Number, Range: at.Range, held: at.Segment}
+	}
+	var ok bool
+	if e.ID, ok = s.ids.take(); !ok {
+		e.giveBack()
+		return errs.New(errs.Unavailable, "PutStart", "this term has run out of object ids; hand over, so that a new one begins")
+	}
+	return nil
+}
+
+// CouldHold reports whether an object of a size, in bytes, could have so many
+// replicas if all mounted memory were free.
+func (s *Store) CouldHold(size uint64, replicas int) bool { return s.pool.CouldHold(size, replicas) }
+
+// PutStart reserves memory for a new object.
+type PutStart struct {
+	objectEvent
+
+	Tenant     string
+	Key        string
+	ID         ObjectID
+	Client     segment.ClientID
+	Size       uint64
+	Request    uint64        // the caller's request id, 0 for none
+	Placements []Placement   // memory replicas
+	DiskPath   string        // of the disk replica, empty for none
+	SoftPin    time.Duration // how long the object is pinned softly once readable
+	HardPin    bool
+	Group      string
+	DataType   uint8
+	Replaces   ObjectID // the abandoned reservation it discards, 0 for none
+
+	pending *Pending
+}
+
+// A Placement is the range of one memory replica.
+type Placement struct {
+	Segment segment.Number
+	Range   segment.Range
+
+	held *segment.Segment // not nil: this node's allocator has the range busy already
+	left bool             // out when the put was applied here: the segment had gone
+}
+
+// Apply inserts the reservation. It answers NoAvailableHandle if every segment
+// it was placed on is gone.
+func (e *PutStart) Apply(tx *Tx) error {
+	shardNumber := shardOf(e.Tenant, e.Key)
+	sh := &tx.s.shards[shardNumber]
+	if tx.has(sh) {
+		return nil
+	}
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	e.pending.resolveLocked()
+	tenant := tx.s.tenants.intern(e.Tenant)
+	if old := sh.byID[e.Replaces]; old != nil && old.survey().complete == 0 {
+		tx.drop(sh, old, 0)
+		tx.s.counts.discarded.Add(1)
+	}
+	if old := sh.byKey.get(tx.s.hash.of(tenant, e.Key), tenant, e.Key); old != nil && old.exists() {
+		tx.Fail("object %v is put under a key that object %v holds", e.ID, old.id)
+		return errs.ObjectExists
+	}
+	o := &object{
+		id: e.ID, key: e.Key, tenant: tenant, shard: shardNumber, client: e.Client, size: e.Size,
+		putStart: tx.now, soft: Time(e.SoftPin.Milliseconds()), request: e.Request,
+	}
+	if e.HardPin {
+		o.flags |= flagHardPin
+	}
+	if e.pending != nil && e.pending.abandoned {
+		o.flags |= flagAbandoned
+	}
+	if e.DiskPath != "" || e.Group != "" || e.DataType != 0 {
+		o.extra = &extra{diskPath: e.DiskPath, group: e.Group, dataType: e.DataType}
+	}
+	replicas := e.place(tx)
+	if len(replicas) == 0 {
+		return errs.NoAvailableHandle
+	}
+	o.setReplicas(replicas)
+	tx.insert(sh, o)
+	return nil
+}
+
+// place makes the replicas, with their ranges busy on this node, leaving out
+// segments that are gone.
+func (e *PutStart) place(tx *Tx) []replica {
+	replicas := make([]replica, 0, len(e.Placements)+1)
+	for i := range e.Placements {
+		at := &e.Placements[i]
+		p := tx.s.segments[at.Segment]
+		if at.left = p == nil; at.left {
+			continue
+		}
+		if at.held == nil && !tx.s.loading {
+			if err := p.Reserve(at.Range); err != nil {
+				tx.Fail("object %v: %v", e.ID, err)
+				continue
+			}
+		}
+		replicas = append(replicas, replica{segment: p, rng: at.Range, kind: Memory, status: Processing})
+	}
+	if e.DiskPath != "" {
+		replicas = append(replicas, replica{kind: Disk, status: Processing})
+	}
+	return replicas
+}
+
+// Abort gives the prepared ranges back and ends the waiting.
+func (e *PutStart) Abort(*Store) {
+	e.giveBack()
+	e.pending.resolve()
+}
+
+// giveBack frees the ranges that this node made busy when it prepared the put.
+func (e *PutStart) giveBack() {
+	for _, at := range e.Placements {
+		if at.held != nil && !at.held.Gone() {
+			// An error would mean that the range was given out twice; applying
+			// the next reservation there finds that out.
+			_ = at.held.Free(at.Range)
+		}
+	}
+}
+
+// Descriptors tells the writer where to put its bytes, once the put is applied.
+// It is for the node that prepared the put.
+func (e *PutStart) Descriptors() []Descriptor {
+	list := make([]Descriptor, 0, len(e.Placements)+1)
+	for _, at := range e.Placements {
+		if at.left {
+			continue
+		}
+		list = append(list, Descriptor{
+			Kind: Memory, Status: Processing, Segment: at.held.Name, Endpoint: at.held.Endpoint,
+			Protocol: at.held.Protocol, Address: at.held.Address(at.Range), Size: e.Size,
+		})
+	}
+	if e.DiskPath != "" {
+		list = append(list, Descriptor{Kind: Disk, Status: Processing, Size: e.Size, Path: e.DiskPath})
+	}
+	return list
+}
+
+// Bits that say which optional parts of a PutStart follow.
+const (
+	putRequest = 1 << iota
+	putDisk
+	putSoftPin
+	putHardPin
+	putGroup
+	putDataType
+	putReplaces
+	putKnown = 1<<iota - 1
+)
+
+// AppendBinary appends the encoding.
+func (e *PutStart) AppendBinary(b []byte) ([]byte, error) {
+	parts := optional(e.Request != 0, putRequest) | optional(e.DiskPath != "", putDisk) |
+		optional(e.SoftPin != 0, putSoftPin) | optional(e.HardPin, putHardPin) | optional(e.Group != "", putGroup) |
+		optional(e.DataType != 0, putDataType) | optional(e.Replaces != 0, putReplaces)
+	b = append(b, typePutStart, parts)
+	b = appendTenant(b, e.Tenant)
+	b = binenc.AppendString(b, e.Key)
+	b = binenc.AppendUvarint(b, uint64(e.ID))
+	b = append(b, e.Client[:]...)
+	b = binenc.AppendUvarint(b, e.Size)
+	b = binenc.AppendUvarint(b, uint64(len(e.Placements)))
+	for _, at := range e.Placements {
+		b = appendPlacement(b, at.Segment, at.Range)
+	}
+	if e.Request != 0 {
+		b = binenc.AppendUint64(b, e.Request)
+	}
+	if e.DiskPath != "" {
+		b = binenc.AppendString(b, e.DiskPath)
+	}
+	if e.SoftPin != 0 {
+		b = appendMillis(b, e.SoftPin)
+	}
+	if e.Group != "" {
+		b = binenc.AppendString(b, e.Group)
+	}
+	if e.DataType != 0 {
+		b = append(b, e.DataType)
+	}
+	if e.Replaces != 0 {
+		b = binenc.AppendUvarint(b, uint64(e.Replaces))
+	}
+	return b, nil
+}
+
+func decodePutStart(r *binenc.Reader) *PutStart {
+	parts := r.Byte()
+	if parts&^putKnown != 0 {
+		r.Fail("unknown parts %#x", parts)
+	}
+	e := &PutStart{Tenant: readTenant(r), Key: r.String(MaxKeyBytes), ID: ObjectID(r.Uvarint())}
+	copy(e.Client[:], r.Fixed(len(e.Client)))
+	e.Size = r.Uvarint()
+	n := r.Count(3)
+	if n > MaxReplicas {
+		r.Fail("%d replicas", n)
+		n = 0
+	}
+	e.Placements = make([]Placement, n)
+	for i := range e.Placements {
+		e.Placements[i].Segment, e.Placements[i].Range = readPlacement(r)
+	}
+	if parts&putRequest != 0 {
+		e.Request = r.Uint64()
+	}
+	if parts&putDisk != 0 {
+		e.DiskPath = r.String(maxPathBytes)
+	}
+	if parts&putSoftPin != 0 {
+		e.SoftPin = readMillis(r)
+	}
+	e.HardPin = parts&putHardPin != 0
+	if parts&putGroup != 0 {
+		e.Group = r.String(MaxNameBytes)
+	}
+	if parts&putDataType != 0 {
+		e.DataType = r.Byte()
+	}
+	if parts&putReplaces != 0 {
+		e.Replaces = ObjectID(r.Uvarint())
+	}
+	return e
+}
+
+// maxPathBytes bounds a disk replica's path: a root, a cluster id, and a key
+// of which every byte may be escaped.
+const maxPathBytes = 4 * MaxKeyBytes

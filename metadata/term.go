@@ -1,0 +1,109 @@
+package metadata
+
+import (
+	"sync"
+	"time"
+
+	"github.com/understudy-store/understudy/internal/binenc"
+)
+
+// TermStart is the first entry of a term: the times and rules in force.
+type TermStart struct {
+	objectEvent
+
+	Term   Term
+	Params Params
+	// Guard is how long, from this entry on, freed memory stays in quarantine,
+	// because a primary before may have granted leases that it could not
+	// journal: that primary's HoldTime, or 0 after a clean handover.
+	Guard time.Duration
+	// Empty says that all that was before is lost. A follower that still has
+	// state must load a snapshot.
+	Empty bool
+}
+
+// Apply puts the times in force.
+func (e *TermStart) Apply(tx *Tx) error {
+	if tx.globalHas() {
+		return nil
+	}
+	if e.Term != tx.term {
+		tx.Fail("a commit of term %d starts term %d", tx.term, e.Term)
+		return nil
+	}
+	if e.Empty && tx.s.counts.objects.Load()+int64(len(tx.s.segments)+len(tx.s.localDisks.byNumber)) > 0 {
+		tx.Fail("term %d starts empty, this node still holds the state of before", e.Term)
+		return nil
+	}
+	before := tx.s.inForce.Load()
+	next := &termState{
+		Params:       e.Params,
+		term:         e.Term,
+		guardUntil:   max(before.guardUntil, tx.now.Add(e.Guard)),
+		startedEmpty: e.Empty || before.startedEmpty && tx.now < before.guardUntil,
+		hold:         Time(e.Params.HoldTime().Milliseconds()),
+	}
+	if before.term != 0 {
+		tx.s.digest -= before.digestTerm()
+	}
+	tx.s.digest += next.digestTerm()
+	tx.s.inForce.Store(next)
+	tx.s.quarantine.moveHorizon(tx.now + next.hold)
+	return nil
+}
+
+// AppendBinary appends the encoding.
+func (e *TermStart) AppendBinary(b []byte) ([]byte, error) {
+	b = append(b, typeTermStart)
+	b = binenc.AppendUvarint(b, uint64(e.Term))
+	b = appendParams(b, e.Params)
+	b = appendMillis(b, e.Guard)
+	return binenc.AppendBool(b, e.Empty), nil
+}
+
+func decodeTermStart(r *binenc.Reader) *TermStart {
+	e := &TermStart{Term: readTerm(r), Params: readParams(r), Guard: readMillis(r), Empty: r.Bool()}
+	if err := e.Params.Validate(); r.Err() == nil && err != nil {
+		r.Fail("%v", err)
+	}
+	return e
+}
+
+// termState is what the term's first entry put in force.
+type termState struct {
+	Params
+	term         Term
+	guardUntil   Time // what is freed before it stays in quarantine until it
+	startedEmpty bool // after a loss of all complete nodes: old leases are unknown
+	hold         Time // Params.HoldTime in cluster milliseconds
+}
+
+// idSource gives object ids on the primary.
+type idSource struct {
+	mu   sync.Mutex
+	term Term
+	next uint64
+}
+
+// StartIDs makes the store give object ids of a term, which must be new.
+func (s *Store) StartIDs(term Term) { s.ids.start(term) }
+
+func (i *idSource) start(term Term) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.term, i.next = term, 0
+}
+
+func (i *idSource) stop() { i.start(0) }
+
+// take returns the next id. It reports false when the term has run out of ids,
+// or none was started; the primary then takes a new term.
+func (i *idSource) take() (ObjectID, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.term == 0 || i.next == 1<<counterBits-1 {
+		return 0, false
+	}
+	i.next++
+	return NewObjectID(i.term, i.next), true
+}
