@@ -21,7 +21,7 @@ import (
 type Compactor struct {
 	Client *clientv3.Client
 	Layout Layout
-	Tip    func() Position // of the journal; for Run alone
+	Tip    func() Cursor // of the journal; for Run alone
 	Clock  clock.Clock
 	Log    zerolog.Logger
 	// Keep is how long history is kept, so that followers can resume: the
@@ -45,7 +45,7 @@ type Compactor struct {
 // A mark remembers where the journal was at a time.
 type mark struct {
 	at  time.Duration
-	tip Position
+	tip Cursor
 }
 
 // NewCompactor returns c, ready to run.

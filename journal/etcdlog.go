@@ -15,6 +15,7 @@ import (
 
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/safeguard"
+	"github.com/understudy-store/understudy/metadata"
 )
 
 // AttemptTimeout bounds one transaction. When it passes, the result is not
@@ -26,8 +27,9 @@ const AttemptTimeout = 3 * time.Second
 type EtcdLog struct {
 	// Random spreads retries, as in Jitter; set before the first Append.
 	Random func() float64
-	// NoSpace is told whenever etcd refuses to write for want of space, also while
-	// the fate of a commit is open and Append goes on; must not block; may be nil.
+	// NoSpace is called whenever etcd refuses to write for want of space, also while
+	// Append goes on because the outcome of a commit is unknown; must not block;
+	// may be nil.
 	// Set before the first Append.
 	NoSpace func()
 
@@ -36,13 +38,13 @@ type EtcdLog struct {
 	election int64 // create revision of the leader key: our right to write
 	leases   *eventLeases
 
-	end Position // last known, ours or a predecessor's
-	tip atomic.Pointer[Position]
+	end Cursor // last known, ours or a predecessor's
+	tip atomic.Pointer[Cursor]
 }
 
-// A Position is a head of the journal with the etcd revision at which it was
+// A Cursor is a head of the journal with the etcd revision at which it was
 // written, 0 for none yet.
-type Position struct {
+type Cursor struct {
 	Head     Head
 	Revision int64
 }
@@ -50,7 +52,7 @@ type Position struct {
 // NewEtcdLog returns a log that goes on behind a position, with the right of
 // the leader key that was created at election. Records live at least as long
 // as eventsTTL, as measured by the clock.
-func NewEtcdLog(client *clientv3.Client, layout Layout, election int64, behind Position, eventsTTL time.Duration, clk clock.Clock) *EtcdLog {
+func NewEtcdLog(client *clientv3.Client, layout Layout, election int64, behind Cursor, eventsTTL time.Duration, clk clock.Clock) *EtcdLog {
 	l := &EtcdLog{
 		client: client, layout: layout, election: election,
 		leases: &eventLeases{client: client, ttl: eventsTTL, clock: clk},
@@ -78,7 +80,7 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 		case isRefusal(err) && !doubtful:
 			return &RefusedError{err}
 		case errors.Is(err, ErrFenced) && doubtful:
-			return fmt.Errorf("commit %d: %w while its fate was open", c.Head.Seq, errDeposed)
+			return fmt.Errorf("commit %d: %w while its outcome was unknown", c.Head.Seq, errDeposed)
 		case errors.Is(err, ErrFenced):
 			return err
 		case safeguard.Off(safeguard.CommitDoubt):
@@ -101,7 +103,7 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 	}
 }
 
-// notice tells whoever makes space if an error says that there is none.
+// notice reports an error that says that etcd has no space.
 func (l *EtcdLog) notice(err error) {
 	if l.NoSpace != nil && errors.Is(err, rpctypes.ErrNoSpace) {
 		l.NoSpace()
@@ -137,7 +139,7 @@ func (l *EtcdLog) attempt(ctx context.Context, c *Sealed) error {
 		}
 		for stream, record := range c.Records {
 			if record != nil {
-				key := l.layout.Record(streamAt(stream), c.Head.Seq)
+				key := l.layout.Record(metadata.Stream(stream), c.Head.Seq)
 				ops = append(ops, clientv3.OpPut(key, string(record), clientv3.WithLease(lease)))
 			}
 		}
@@ -173,15 +175,15 @@ func (l *EtcdLog) compareFailed(c *Sealed, resp *clientv3.TxnResponse) error {
 	case len(heads) != 1 || !c.isAt(heads[0]):
 		return ErrFenced
 	case !l.elects(leaders):
-		return errWhose
+		return errAmbiguous
 	}
 	l.advance(c.Head, heads[0].ModRevision)
 	return nil
 }
 
-// errWhose says that the head is what a commit of ours sent, but may have been
+// errAmbiguous says that the head is what a commit of ours sent, but may have been
 // written by another node: resolve finds out.
-var errWhose = errors.New("the head may be another primary's")
+var errAmbiguous = errors.New("the head may be another primary's")
 
 // isAt reports whether the head is what the commit sent.
 func (c *Sealed) isAt(head *mvccpb.KeyValue) bool {
@@ -195,13 +197,13 @@ func (l *EtcdLog) elects(leaders []*mvccpb.KeyValue) bool {
 	return len(leaders) == 1 && leaders[0].CreateRevision == l.election
 }
 
-// A fate is what reading tells of a commit that was sent.
-type fate uint8
+// An outcome is what the head says of a commit that was sent.
+type outcome uint8
 
-// The fates.
+// The outcomes.
 const (
-	unknown fate = iota
-	absent       // so far: an attempt without an answer may still be on its way
+	unknown outcome = iota
+	absent          // so far: an attempt without an answer may still be on its way
 	written
 )
 
@@ -209,7 +211,7 @@ const (
 // answer, or one that does not say whether it was applied. While it is not
 // written it may be sent again: it compares the head, so at most one of all
 // attempts will be applied.
-func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (fate, error) {
+func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (outcome, error) {
 	attempt, cancel := context.WithTimeout(ctx, AttemptTimeout)
 	defer cancel()
 	resp, err := l.client.Get(attempt, l.layout.Head())
@@ -237,7 +239,7 @@ func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (fate, error) {
 	case err != nil:
 		return unknown, err
 	case head.Term > c.Head.Term:
-		return unknown, fmt.Errorf("commit %d: %w while its fate was open", c.Head.Seq, errDeposed)
+		return unknown, fmt.Errorf("commit %d: %w while its outcome was unknown", c.Head.Seq, errDeposed)
 	}
 	return absent, nil
 }
@@ -250,12 +252,12 @@ func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (fate, error) {
 func (l *EtcdLog) claim(ctx context.Context, c *Sealed, revision int64) error {
 	leader, err := l.client.Get(ctx, l.layout.Leader())
 	if err == nil && !l.elects(leader.Kvs) {
-		// We lost the office since: the key as it was when the head was written decides.
+		// Our term has ended since: the key as it was when the head was written decides.
 		leader, err = l.client.Get(ctx, l.layout.Leader(), clientv3.WithRev(revision))
 	}
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
-		return fmt.Errorf("commit %d: %w while its fate was open", c.Head.Seq, errDeposed)
+		return fmt.Errorf("commit %d: %w while its outcome was unknown", c.Head.Seq, errDeposed)
 	case err != nil:
 		return err
 	case !l.elects(leader.Kvs):
@@ -266,20 +268,20 @@ func (l *EtcdLog) claim(ctx context.Context, c *Sealed, revision int64) error {
 }
 
 func (l *EtcdLog) advance(head Head, revision int64) {
-	l.end = Position{head, revision}
+	l.end = Cursor{head, revision}
 	tip := l.end
 	l.tip.Store(&tip)
 }
 
 // Tip returns the position of the last commit. It may be called from any
 // goroutine.
-func (l *EtcdLog) Tip() Position { return *l.tip.Load() }
+func (l *EtcdLog) Tip() Cursor { return *l.tip.Load() }
 
 // Resign ends the term cleanly: in one transaction it moves the head, marked
 // clean, and deletes the leader key. No call may be answered any more when it
 // is sent. The tip stays: this node reads the commit as a follower does. Errors:
-// ErrFenced; a *RefusedError when this node surely still holds the office;
-// anything else leaves that open.
+// ErrFenced; a *RefusedError when this node is surely still the leader; with
+// anything else it may be or not.
 func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
 	head.Bytes, head.Clean = l.end.Head.Bytes, true
 	value, err := head.encode()
@@ -287,7 +289,7 @@ func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
 		return err
 	}
 	resp, err := l.client.Txn(ctx).If(l.fence()...).
-		Then(append([]clientv3.Op{clientv3.OpPut(l.layout.Head(), value)}, l.layout.Vacate()...)...).Commit()
+		Then(append([]clientv3.Op{clientv3.OpPut(l.layout.Head(), value)}, l.layout.DeleteLeader()...)...).Commit()
 	l.notice(err)
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
@@ -334,3 +336,31 @@ func isRefusal(err error) bool {
 	}
 	return false
 }
+
+// eventLeases gives records their lease in etcd: all records of one second
+// share one, as etcd advises for keys of one TTL. Records thus live between
+// the TTL and one second more.
+type eventLeases struct {
+	client  *clientv3.Client
+	ttl     time.Duration
+	clock   clock.Clock
+	id      clientv3.LeaseID
+	granted time.Duration // by the clock
+}
+
+// current returns the lease for records written now.
+func (l *eventLeases) current(ctx context.Context) (clientv3.LeaseID, error) {
+	if l.id != 0 && l.clock()-l.granted < time.Second {
+		return l.id, nil
+	}
+	granted := l.clock()
+	resp, err := l.client.Grant(ctx, int64((l.ttl+2*time.Second-1)/time.Second))
+	if err != nil {
+		return 0, err
+	}
+	l.id, l.granted = resp.ID, granted
+	return l.id, nil
+}
+
+// drop forgets a lease that etcd does not know any more.
+func (l *eventLeases) drop() { l.id = 0 }

@@ -92,7 +92,7 @@ func newPrimary(t *testing.T, client *clientv3.Client, queueBytes int64) *primar
 	boot := clock.Boot()
 	p.clock = clock.NewCluster(boot, 0)
 	p.queue = journal.NewQueue(p.store, queueBytes)
-	p.log = journal.NewEtcdLog(client, p.layout, put.Header.Revision, journal.Position{}, 5*time.Second, boot)
+	p.log = journal.NewEtcdLog(client, p.layout, put.Header.Revision, journal.Cursor{}, 5*time.Second, boot)
 	p.store.StartIDs(1)
 	p.writer = journal.NewWriter(journal.WriterConfig{
 		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.clock.Now, Elapsed: boot, Observer: p.seen,
@@ -170,7 +170,7 @@ func newStandby() *standby {
 	return &standby{store: metadata.New(metadata.Options{}), moved: make(chan struct{})}
 }
 
-func (s *standby) Commit(c *metadata.Commit, at journal.Position) error {
+func (s *standby) Commit(c *metadata.Commit, at journal.Cursor) error {
 	before := s.store.Position()
 	if at.Head.Checked == before.Seq && before.Seq > 0 && at.Head.Digest != before.Digest {
 		return fmt.Errorf("digest %v at %d, the primary has %v", before.Digest, before.Seq, at.Head.Digest)
@@ -215,7 +215,7 @@ func (s *standby) waitFor(t *testing.T, want metadata.Position) {
 }
 
 // follow reads the journal until the test ends; the channel gets the end.
-func follow(t *testing.T, client *clientv3.Client, behind journal.Position, s *standby) <-chan error {
+func follow(t *testing.T, client *clientv3.Client, behind journal.Cursor, s *standby) <-chan error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done, ended := make(chan error, 1), make(chan struct{})
@@ -229,13 +229,13 @@ func follow(t *testing.T, client *clientv3.Client, behind journal.Position, s *s
 }
 
 // now is the position of a reader that begins before the journal does.
-func now(t *testing.T, client *clientv3.Client) journal.Position {
+func now(t *testing.T, client *clientv3.Client) journal.Cursor {
 	t.Helper()
 	resp, err := client.Get(t.Context(), "any")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return journal.Position{Revision: resp.Header.Revision}
+	return journal.Cursor{Revision: resp.Header.Revision}
 }
 
 func wait(t *testing.T, what string, done <-chan error) error {

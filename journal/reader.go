@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -46,11 +48,11 @@ func broken(reason Reason, format string, args ...any) error {
 	return &BrokenError{reason, fmt.Errorf(format, args...)}
 }
 
-// A Follower of the journal is what Read calls.
-type Follower interface {
+// A Consumer of the journal is what Read calls.
+type Consumer interface {
 	// Commit receives the next commit, with the head that it moved. An error
 	// ends the reading.
-	Commit(c *metadata.Commit, at Position) error
+	Commit(c *metadata.Commit, at Cursor) error
 	// Changed reports that another key of the cluster changed: the leader's or
 	// a node's. It must not block.
 	Changed(key string)
@@ -65,40 +67,40 @@ type Reader struct {
 
 // Head returns the journal's end, by a linearizable read. A journal that was
 // never written has revision 0.
-func (r *Reader) Head(ctx context.Context) (Position, error) {
+func (r *Reader) Head(ctx context.Context) (Cursor, error) {
 	at, _, err := r.head(ctx)
 	return at, err
 }
 
 // head returns also the revision at which it was read.
-func (r *Reader) head(ctx context.Context) (at Position, now int64, err error) {
+func (r *Reader) head(ctx context.Context) (at Cursor, now int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
 	defer cancel()
 	resp, err := r.Client.Get(ctx, r.Layout.Head())
 	if err != nil {
-		return Position{}, 0, fmt.Errorf("reading the head of the journal: %w", err)
+		return Cursor{}, 0, fmt.Errorf("reading the head of the journal: %w", err)
 	}
 	if len(resp.Kvs) == 0 {
-		return Position{}, resp.Header.Revision, nil
+		return Cursor{}, resp.Header.Revision, nil
 	}
 	head, err := DecodeHead(resp.Kvs[0].Value)
 	if err != nil {
-		return Position{}, 0, err
+		return Cursor{}, 0, err
 	}
-	return Position{head, resp.Kvs[0].ModRevision}, resp.Header.Revision, nil
+	return Cursor{head, resp.Kvs[0].ModRevision}, resp.Header.Revision, nil
 }
 
 // Start returns the position of a journal that was never written. It fails with
 // ErrBroken if there is one.
-func (r *Reader) Start(ctx context.Context) (Position, error) {
+func (r *Reader) Start(ctx context.Context) (Cursor, error) {
 	at, now, err := r.head(ctx)
 	if err != nil {
-		return Position{}, err
+		return Cursor{}, err
 	}
 	if at.Revision != 0 {
-		return Position{}, broken(ReasonStart, "the journal is at %d already", at.Head.Seq)
+		return Cursor{}, broken(ReasonStart, "the journal is at %d already", at.Head.Seq)
 	}
-	return Position{Revision: now}, nil
+	return Cursor{Revision: now}, nil
 }
 
 // Read watches the cluster's root from behind a position and hands each commit
@@ -106,7 +108,7 @@ func (r *Reader) Start(ctx context.Context) (Position, error) {
 // one, with exactly the records that it says belong to it. It goes on from its
 // own revision, whatever has expired since, until the context ends, f fails, or
 // the journal is broken (ErrBroken). An etcd that is away is waited for.
-func (r *Reader) Read(ctx context.Context, behind Position, f Follower) error {
+func (r *Reader) Read(ctx context.Context, behind Cursor, f Consumer) error {
 	for {
 		next, err := r.watch(ctx, behind, f)
 		if err != nil {
@@ -125,7 +127,7 @@ func (r *Reader) Read(ctx context.Context, behind Position, f Follower) error {
 const rewatchDelay = 100 * time.Millisecond
 
 // watch follows one watch until it ends, and returns where it came to.
-func (r *Reader) watch(ctx context.Context, at Position, f Follower) (Position, error) {
+func (r *Reader) watch(ctx context.Context, at Cursor, f Consumer) (Cursor, error) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
 	defer cancel()
 	responses := r.Client.Watch(ctx, r.Layout.Root, clientv3.WithPrefix(), clientv3.WithRev(at.Revision+1))
@@ -156,7 +158,7 @@ func (r *Reader) watch(ctx context.Context, at Position, f Follower) (Position, 
 }
 
 // revision takes in the events of one etcd revision.
-func (r *Reader) revision(at Position, events []*clientv3.Event, f Follower) (Position, error) {
+func (r *Reader) revision(at Cursor, events []*clientv3.Event, f Consumer) (Cursor, error) {
 	at.Revision = events[0].Kv.ModRevision
 	var head *mvccpb.KeyValue
 	var records [metadata.StreamCount][]byte
@@ -202,15 +204,70 @@ func (r *Reader) commit(before, head Head, records [metadata.StreamCount][]byte)
 	for stream, record := range records {
 		belongs := head.Streams&(1<<stream) != 0
 		if belongs != (record != nil) {
-			return nil, broken(ReasonGap, "commit %d: its %v record is there: %v, belongs to it: %v", head.Seq, streamAt(stream), record != nil, belongs)
+			return nil, broken(ReasonGap, "commit %d: its %v record is there: %v, belongs to it: %v", head.Seq, metadata.Stream(stream), record != nil, belongs)
 		}
 		if record == nil {
 			continue
 		}
 		var err error
-		if c.Changes, err = r.Codec.decodeRecord(c.Changes, streamAt(stream), Stamp{head.Term, head.Seq, head.Time}, record); err != nil {
+		if c.Changes, err = r.Codec.decodeRecord(c.Changes, metadata.Stream(stream), Stamp{head.Term, head.Seq, head.Time}, record); err != nil {
 			return nil, broken(ReasonCorrupt, "commit %d: %w", head.Seq, err)
 		}
 	}
 	return c, nil
+}
+
+// recordsPage is how many records one request reads, of up to 1 MiB each.
+const recordsPage = 16
+
+// Records visits the records of a stream that etcd still holds, from one
+// sequence through another, in order.
+func (r *Reader) Records(ctx context.Context, stream metadata.Stream, from, through metadata.Seq,
+
+	visit func(of Stamp, changes []metadata.Change) error,
+
+) error {
+	for from <= through {
+		resp, err := r.Client.Get(ctx, r.Layout.Record(stream, from),
+			clientv3.WithRange(r.Layout.Record(stream, through)+"\x00"), clientv3.WithLimit(recordsPage))
+		if err != nil {
+			return fmt.Errorf("listing %v from %d: %w", stream, from, err)
+		}
+		for _, kv := range resp.Kvs {
+			of, changes, err := r.Codec.DecodeRecord(stream, kv.Value)
+			if err != nil {
+				return fmt.Errorf("%s: %w", kv.Key, err)
+			}
+			if err := visit(of, changes); err != nil {
+				return err
+			}
+			from = of.Seq + 1
+		}
+		if !resp.More {
+			return nil
+		}
+	}
+	return nil
+}
+
+// Oldest returns the sequence of the oldest record that etcd still holds, at
+// least from; a later one than any if there is none.
+func (r *Reader) Oldest(ctx context.Context, from metadata.Seq) (metadata.Seq, error) {
+	oldest := metadata.Seq(1<<63 - 1)
+	for stream := range metadata.StreamCount {
+		prefix := r.Layout.Records(stream)
+		resp, err := r.Client.Get(ctx, r.Layout.Record(stream, from),
+			clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+		if err != nil {
+			return 0, fmt.Errorf("listing %v: %w", stream, err)
+		}
+		for _, kv := range resp.Kvs {
+			seq, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), prefix), 10, 63)
+			if err != nil {
+				return 0, fmt.Errorf("a foreign key %s among the records: %w", kv.Key, err)
+			}
+			oldest = min(oldest, metadata.Seq(seq))
+		}
+	}
+	return oldest, nil
 }

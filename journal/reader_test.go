@@ -56,7 +56,7 @@ func TestExpiredRecordsChangeNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	follow(t, client, journal.Position{Revision: resp.Kvs[0].CreateRevision - 1}, s)
+	follow(t, client, journal.Cursor{Revision: resp.Kvs[0].CreateRevision - 1}, s)
 	s.waitFor(t, p.store.Position())
 }
 

@@ -35,7 +35,7 @@ func elect(t *testing.T, client *clientv3.Client, layout journal.Layout) *electe
 	}
 	boot := clock.Boot()
 	e := &electee{store: metadata.New(metadata.Options{})}
-	e.log = journal.NewEtcdLog(client, layout, put.Header.Revision, journal.Position{}, 5*time.Second, boot)
+	e.log = journal.NewEtcdLog(client, layout, put.Header.Revision, journal.Cursor{}, 5*time.Second, boot)
 	e.writer = journal.NewWriter(journal.WriterConfig{
 		Store: e.store, Queue: journal.NewQueue(e.store, 1<<20), Log: e.log, Term: 1, Hold: params.HoldTime(),
 		Now: func() metadata.Time { return 1 }, Elapsed: boot,

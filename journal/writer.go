@@ -22,7 +22,7 @@ type Log interface {
 	// Append writes a commit behind the head it was given last. Errors:
 	// ErrFenced when another primary is elected or the head is not as expected;
 	// a *RefusedError when the commit was surely not written and never will be;
-	// anything else, the context's error among them, leaves its fate open, and
+	// anything else, the context's error among them, leaves its outcome unknown, and
 	// the log unusable.
 	Append(ctx context.Context, c *Sealed) error
 }

@@ -16,9 +16,9 @@ import (
 // A noSnapshot is a network on which no snapshot ever ends.
 type noSnapshot struct{ promote.Peers }
 
-func (noSnapshot) Fetch(ctx context.Context, _ string, _ func([]byte) error) (journal.Position, error) {
+func (noSnapshot) Fetch(ctx context.Context, _ string, _ func([]byte) error) (journal.Cursor, error) {
 	<-ctx.Done()
-	return journal.Position{}, ctx.Err()
+	return journal.Cursor{}, ctx.Err()
 }
 
 // incomplete starts a master that never gets the state, and returns a function

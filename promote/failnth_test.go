@@ -161,7 +161,7 @@ func newPredecessor(t *testing.T, etcd *etcdtest.Cluster, cluster string) *prede
 		store: metadata.New(metadata.Options{}), now: clock.NewCluster(boot, 0),
 	}
 	p.begin = p.claim(t, promote.Leader{NodeID: "old", RPC: "old", Term: 1, State: promote.Serving})
-	p.log = journal.NewEtcdLog(p.client, p.layout, p.begin, journal.Position{}, time.Minute, boot)
+	p.log = journal.NewEtcdLog(p.client, p.layout, p.begin, journal.Cursor{}, time.Minute, boot)
 	p.writer = journal.NewWriter(journal.WriterConfig{
 		Store: p.store, Queue: journal.NewQueue(p.store, 1<<20), Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now.Now, Elapsed: boot,
 	})
@@ -209,11 +209,11 @@ func (p *predecessor) follow(c *promote.Config) {
 }
 
 // Fetch sends the state; the predecessor commits nothing meanwhile.
-func (p *predecessor) Fetch(_ context.Context, _ string, add func([]byte) error) (journal.Position, error) {
+func (p *predecessor) Fetch(_ context.Context, _ string, add func([]byte) error) (journal.Cursor, error) {
 	for i := range metadata.SnapshotParts {
 		part, _ := p.store.AppendSnapshotPart(nil, i)
 		if err := add(part); err != nil {
-			return journal.Position{}, err
+			return journal.Cursor{}, err
 		}
 	}
 	return p.log.Tip(), nil
@@ -260,7 +260,7 @@ func (p *predecessor) replay(t *testing.T, until func(metadata.Position) bool) *
 	defer cancel()
 	r := replay{store: metadata.New(metadata.Options{}), until: until}
 	reader := &journal.Reader{Client: p.client, Layout: p.layout, Codec: codec}
-	if err := reader.Read(ctx, journal.Position{Revision: p.begin}, r); !errors.Is(err, errThere) {
+	if err := reader.Read(ctx, journal.Cursor{Revision: p.begin}, r); !errors.Is(err, errThere) {
 		t.Fatalf("the journal leads to %+v: %v", r.store.Position(), err)
 	}
 	return r.store
@@ -274,7 +274,7 @@ type replay struct {
 
 var errThere = errors.New("the replay has come to its end")
 
-func (r replay) Commit(c *metadata.Commit, at journal.Position) error {
+func (r replay) Commit(c *metadata.Commit, at journal.Cursor) error {
 	if p := r.store.Position(); p.Seq > 0 && at.Head.Checked == p.Seq && at.Head.Digest != p.Digest {
 		return fmt.Errorf("the state at %d has digest %v, the head says %v", p.Seq, p.Digest, at.Head.Digest)
 	}

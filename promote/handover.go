@@ -93,7 +93,7 @@ func (n *Node) successor(ctx context.Context, target string) (NodeInfo, error) {
 // handOver brings the journal to its end, waits until the successor has it,
 // and resigns, and answers the order. It reports false if there is nobody, the
 // successor does not follow, or etcd refuses what must be written, as a full one
-// does: then this node still holds the office. With an error, it may not.
+// does: then this node is still the primary. With an error, it may not be.
 func (t *Term) handOver(ctx context.Context, o *order) (handed bool, err error) {
 	n, begun := t.node, t.node.Clock()
 	to, err := t.handOverTo(ctx, o.target)

@@ -56,7 +56,7 @@ func readLeader(ctx context.Context, client *clientv3.Client, layout journal.Lay
 
 // elect creates the leader key on a session's lease, for the term behind the
 // head's, unless somebody else holds it.
-func elect(ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader, head journal.Position) (Leader, error) {
+func elect(ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader, head journal.Cursor) (Leader, error) {
 	l.Term, l.State = head.Head.Term+1, Elected
 	if l.Term > metadata.MaxTerm {
 		return l, fmt.Errorf("term %d is beyond the last one possible, %d: start a new cluster id", l.Term, metadata.MaxTerm)
@@ -105,11 +105,11 @@ func announce(ctx context.Context, client *clientv3.Client, layout journal.Layou
 	return resp.Header.Revision, nil
 }
 
-// abdicate deletes the elected node's own leader key, and what goes with it.
-func abdicate(ctx context.Context, client *clientv3.Client, layout journal.Layout, l Leader) error {
+// deleteLeader deletes the elected node's own leader key, and what goes with it.
+func deleteLeader(ctx context.Context, client *clientv3.Client, layout journal.Layout, l Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
 	_, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", l.created)).
-		Then(layout.Vacate()...).Commit()
+		Then(layout.DeleteLeader()...).Commit()
 	return err
 }

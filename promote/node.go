@@ -87,7 +87,7 @@ type Config struct {
 // Peers reaches other nodes.
 type Peers interface {
 	// Fetch streams a snapshot from the node at an RPC address.
-	Fetch(ctx context.Context, address string, add func(part []byte) error) (journal.Position, error)
+	Fetch(ctx context.Context, address string, add func(part []byte) error) (journal.Cursor, error)
 	// WaitApplied waits until the node at an RPC address has applied a sequence.
 	WaitApplied(ctx context.Context, address string, seq metadata.Seq) error
 }
@@ -106,7 +106,9 @@ type Node struct {
 	registry *registry
 	space    *reclaimer
 	wake     chan struct{} // the leader, or the follower's state, may have changed
-	vacant   time.Duration // by the clock: since when there is no leader, 0 if there is; for campaign alone
+	// leaderless is since when there is no leader, by the clock; 0 if there is one.
+	// For campaign alone.
+	leaderless time.Duration
 
 	mu       sync.Mutex // guards all below
 	role     Role
@@ -128,7 +130,7 @@ func New(c Config) *Node {
 	}
 	n.space = newReclaimer(n)
 	n.registry = &registry{
-		client: c.Sessions, layout: c.Layout, clock: c.Clock, ttl: c.SessionTTL, log: c.Log, self: n.self, stands: n.stands,
+		client: c.Sessions, layout: c.Layout, clock: c.Clock, ttl: c.SessionTTL, log: c.Log, self: n.self, capability: n.capability,
 		noSpace: n.space.reclaim, recordsLive: c.EventsTTL,
 	}
 	return n
@@ -151,16 +153,16 @@ func (n *Node) Run(ctx context.Context) error {
 	defer func() { unregister(); <-gone }()
 
 	var store *metadata.Store
-	var at journal.Position
+	var at journal.Cursor
 	for ctx.Err() == nil {
-		won, err := n.stand(ctx, store, at)
+		won, err := n.standBy(ctx, store, at)
 		if err != nil {
 			return err
 		}
 		if won == nil {
 			break
 		}
-		store, at = n.reign(ctx, won)
+		store, at = n.runTerm(ctx, won)
 	}
 	n.setRole(Stopping)
 	return ctx.Err()
@@ -171,15 +173,15 @@ type candidate struct {
 	leader  Leader
 	session *Session
 	store   *metadata.Store // nil to start empty
-	at      journal.Position
+	at      journal.Cursor
 	empty   bool
 	phases  Takeover
 }
 
-// stand follows the journal, from a former primary's state if there is one,
+// standBy follows the journal, from a former primary's state if there is one,
 // until this node is elected and has caught up. It returns nil when the
 // context ends.
-func (n *Node) stand(ctx context.Context, store *metadata.Store, at journal.Position) (*candidate, error) {
+func (n *Node) standBy(ctx context.Context, store *metadata.Store, at journal.Cursor) (*candidate, error) {
 	c := n.Config.Follower
 	c.Reader = &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
 	c.Snapshot, c.Options, c.Log, c.MaxLagBytes = snapshots{n}, n.Options, n.Log, n.MaxJournalBytes
@@ -244,7 +246,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	}
 	n.setLeader(l)
 	if there {
-		n.vacant = 0
+		n.leaderless = 0
 		n.setRole(Standby)
 		n.dropAllowance(l, begun)
 		return nil, nil
@@ -254,10 +256,10 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	if err != nil {
 		return nil, err
 	}
-	if n.vacant == 0 {
-		n.vacant = n.Clock()
+	if n.leaderless == 0 {
+		n.leaderless = n.Clock()
 	}
-	if heir := head.Head.Heir; heir != "" && heir != n.ID && n.Clock()-n.vacant < n.SessionTTL {
+	if heir := head.Head.Heir; heir != "" && heir != n.ID && n.Clock()-n.leaderless < n.SessionTTL {
 		return nil, nil // the primary before handed over to another node
 	}
 	empty := false
@@ -284,7 +286,7 @@ func (n *Node) dropAllowance(l Leader, begun time.Duration) {
 
 // promotable reports whether this node may take over with the state it has,
 // and if not, why.
-func (n *Node) promotable(f *follower.Follower, head journal.Position) (bool, string) {
+func (n *Node) promotable(f *follower.Follower, head journal.Cursor) (bool, string) {
 	st := f.Status()
 	switch {
 	case !st.Complete && st.Fault != nil:
@@ -299,7 +301,7 @@ func (n *Node) promotable(f *follower.Follower, head journal.Position) (bool, st
 
 // mayStartEmpty reports whether this node may begin a new term without the
 // state of before, because nobody has it any more.
-func (n *Node) mayStartEmpty(ctx context.Context, head journal.Position, begun time.Duration) (bool, error) {
+func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, begun time.Duration) (bool, error) {
 	n.mu.Lock()
 	allowed := n.allowed
 	n.mu.Unlock()
@@ -308,7 +310,7 @@ func (n *Node) mayStartEmpty(ctx context.Context, head journal.Position, begun t
 		return false, nil
 	case !allowed && !n.OwnsEtcd && !safeguard.Off(safeguard.NoEmptyStart):
 		return false, nil // an operator must say so: others may hold the state
-	case n.Clock()-max(begun, n.vacant) < n.SessionTTL:
+	case n.Clock()-max(begun, n.leaderless) < n.SessionTTL:
 		return false, nil // a node that holds the state has this long to show itself, the last primary too
 	}
 	nodes, err := listNodes(ctx, n.Client, n.Layout)
@@ -325,7 +327,7 @@ func (n *Node) mayStartEmpty(ctx context.Context, head journal.Position, begun t
 
 // run stands for election and catches up with the journal, which nobody else
 // can write any more.
-func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Position, empty bool) (*candidate, error) {
+func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Cursor, empty bool) (*candidate, error) {
 	n.setRole(Electing)
 	begun := n.Clock()
 	session, err := openSession(ctx, n.Sessions, n.Clock, n.SessionTTL)
@@ -339,7 +341,7 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Posit
 		n.setRole(Standby)
 		return nil, err
 	}
-	n.vacant = 0
+	n.leaderless = 0
 	n.setLeader(l)
 	n.setRole(Promoting)
 	n.mu.Lock()
@@ -352,7 +354,7 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Posit
 		return c, nil
 	}
 	if err := n.catchUp(ctx, f, c); err != nil {
-		_ = abdicate(context.WithoutCancel(ctx), n.Client, n.Layout, l)
+		_ = deleteLeader(context.WithoutCancel(ctx), n.Client, n.Layout, l)
 		session.close(context.WithoutCancel(ctx))
 		n.setRole(Standby)
 		return nil, err
@@ -392,13 +394,13 @@ func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) 
 // snapshots fetches them from whoever serves.
 type snapshots struct{ n *Node }
 
-func (s snapshots) Fetch(ctx context.Context, add func([]byte) error) (journal.Position, error) {
+func (s snapshots) Fetch(ctx context.Context, add func([]byte) error) (journal.Cursor, error) {
 	l, there, err := readLeader(ctx, s.n.Client, s.n.Layout)
 	if err != nil {
-		return journal.Position{}, err
+		return journal.Cursor{}, err
 	}
 	if !there || l.State != Serving {
-		return journal.Position{}, errors.New("nobody serves")
+		return journal.Cursor{}, errors.New("nobody serves")
 	}
 	return s.n.Peers.Fetch(ctx, l.RPC, add)
 }

@@ -113,22 +113,22 @@ func (w *cluster) at(address string) (*node, error) {
 	return nil, fmt.Errorf("nobody at %q", address)
 }
 
-func (w *cluster) Fetch(ctx context.Context, address string, add func([]byte) error) (journal.Position, error) {
+func (w *cluster) Fetch(ctx context.Context, address string, add func([]byte) error) (journal.Cursor, error) {
 	n, err := w.at(address)
 	if err != nil {
-		return journal.Position{}, err
+		return journal.Cursor{}, err
 	}
 	t, first, at, err := n.SnapshotStart(ctx)
 	if err != nil {
-		return journal.Position{}, err
+		return journal.Cursor{}, err
 	}
 	if err := add(first); err != nil {
-		return journal.Position{}, err
+		return journal.Cursor{}, err
 	}
 	for i := 1; i < metadata.SnapshotParts; i++ {
 		part, _ := t.Store.AppendSnapshotPart(nil, i)
 		if err := add(part); err != nil {
-			return journal.Position{}, err
+			return journal.Cursor{}, err
 		}
 	}
 	return at, nil

@@ -44,7 +44,7 @@ type registry struct {
 	// it may be free only when records have run out, which live as long as this.
 	noSpace     func(ctx context.Context)
 	recordsLive time.Duration
-	stands      func() (role Role, promotable bool) // what others must know at once
+	capability  func() (role Role, promotable bool) // a change of it is registered at once
 }
 
 // register waits until the node's key is free and creates it. A key that a
@@ -53,7 +53,7 @@ type registry struct {
 // in it have run out.
 func (r *registry) register(ctx context.Context) (*Session, error) {
 	deadline := r.clock() + r.ttl + registerGrace
-	for told := false; ; {
+	for logged := false; ; {
 		s, err := r.try(ctx)
 		full := errors.Is(err, rpctypes.ErrNoSpace)
 		switch {
@@ -66,8 +66,8 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 		case r.clock() > deadline:
 			return nil, fmt.Errorf("another node with the id %q is running (key %s): give each node its own --node-id, or stop the other one",
 				r.self(ctx).ID, r.layout.Node(r.self(ctx).ID))
-		case !told:
-			told = true
+		case !logged:
+			logged = true
 			r.log.Info().Dur("at_most", r.ttl+registerGrace).Msg("waiting for the key of a former life of this node to expire")
 		}
 		select {
@@ -151,7 +151,7 @@ func (r *registry) keep(ctx context.Context, s *Session) error {
 			return context.Cause(ctx)
 		case <-tick.C:
 		}
-		role, promotable := r.stands()
+		role, promotable := r.capability()
 		if role == last.Role && promotable == last.Promotable && r.clock()-looked < registerEvery {
 			continue
 		}

@@ -134,6 +134,6 @@ func TestTakeoverOnAFullEtcdByAnotherNodeThanItsOwner(t *testing.T) {
 // noSnapshots are peers of which none is to be had.
 type noSnapshots struct{ promote.Peers }
 
-func (noSnapshots) Fetch(context.Context, string, func([]byte) error) (journal.Position, error) {
-	return journal.Position{}, errors.New("test: no snapshot is to be had")
+func (noSnapshots) Fetch(context.Context, string, func([]byte) error) (journal.Cursor, error) {
+	return journal.Cursor{}, errors.New("test: no snapshot is to be had")
 }

@@ -69,8 +69,8 @@ func (n *Node) describe(s *Status, f follower.Status) {
 	s.Self.Promotable, s.Self.Why = n.promotable(n.follower, f.At)
 }
 
-// stands says what others must know of this node at once.
-func (n *Node) stands() (Role, bool) {
+// capability returns what others must learn of this node at once.
+func (n *Node) capability() (Role, bool) {
 	s := n.Status()
 	return s.Self.Role, s.Self.Promotable
 }
@@ -212,12 +212,12 @@ func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term) error {
 
 // SnapshotStart begins a snapshot of the serving term: it returns the store,
 // the first part, and the journal's position at which that part stands.
-func (n *Node) SnapshotStart(ctx context.Context) (*Term, []byte, journal.Position, error) {
+func (n *Node) SnapshotStart(ctx context.Context) (*Term, []byte, journal.Cursor, error) {
 	n.mu.Lock()
 	t, role := n.term, n.role
 	n.mu.Unlock()
 	if t == nil || role != Primary {
-		return nil, nil, journal.Position{}, errs.New(errs.NotLeader, "StreamSnapshot", "this node does not serve")
+		return nil, nil, journal.Cursor{}, errs.New(errs.NotLeader, "StreamSnapshot", "this node does not serve")
 	}
 	for ctx.Err() == nil {
 		tip := t.log.Tip()
@@ -230,7 +230,7 @@ func (n *Node) SnapshotStart(ctx context.Context) (*Term, []byte, journal.Positi
 		case <-time.After(time.Millisecond):
 		}
 	}
-	return nil, nil, journal.Position{}, ctx.Err()
+	return nil, nil, journal.Cursor{}, ctx.Err()
 }
 
 func (n *Node) setRole(r Role) {

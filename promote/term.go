@@ -52,9 +52,9 @@ type Takeover struct {
 	Bytes                                  uint64
 }
 
-// reign runs a term from its election to its end, and returns the state to
+// runTerm runs a term from its election to its end, and returns the state to
 // follow with: none if what is held cannot be trusted.
-func (n *Node) reign(ctx context.Context, c *candidate) (*metadata.Store, journal.Position) {
+func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, journal.Cursor) {
 	// The session goes on while the term ends in order, whatever ends it.
 	running, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer end(nil)
@@ -81,12 +81,12 @@ func (n *Node) reign(ctx context.Context, c *candidate) (*metadata.Store, journa
 		n.Log.Warn().Err(err).Uint64("term", uint64(t.Number)).Msg("the term ended")
 	}
 	t.session.stop()
-	_ = abdicate(context.WithoutCancel(ctx), n.Client, n.Layout, t.leader)
+	_ = deleteLeader(context.WithoutCancel(ctx), n.Client, n.Layout, t.leader)
 	t.session.close(context.WithoutCancel(ctx))
 	t.Store.DropOverlay()
 	tip := t.log.Tip()
 	if p := t.Store.Position(); !t.trusted || p.Seq != tip.Head.Seq {
-		return nil, journal.Position{}
+		return nil, journal.Cursor{}
 	}
 	return t.Store, tip
 }

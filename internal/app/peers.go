@@ -44,13 +44,13 @@ func (p *peers) dial(address string) (*grpc.ClientConn, error) {
 
 // Fetch streams a snapshot from the primary. The position that it returns does
 // not say how many bytes the journal had there.
-func (p *peers) Fetch(ctx context.Context, address string, add func(part []byte) error) (journal.Position, error) {
+func (p *peers) Fetch(ctx context.Context, address string, add func(part []byte) error) (journal.Cursor, error) {
 	info, err := p.fetch(ctx, address, add)
 	p.note(err)
 	if err != nil {
-		return journal.Position{}, err
+		return journal.Cursor{}, err
 	}
-	return journal.Position{Head: journal.Head{Term: info.Term, Seq: info.Start}, Revision: info.Revision}, nil
+	return journal.Cursor{Head: journal.Head{Term: info.Term, Seq: info.Start}, Revision: info.Revision}, nil
 }
 
 func (p *peers) fetch(ctx context.Context, address string, add func(part []byte) error) (rpc.SnapshotInfo, error) {

@@ -18,7 +18,7 @@ func (a *App) newMetrics(etcd *etcdConn) *metrics.Metrics {
 		Calls: a.counters.service, Renewals: a.counters.leases, Evictions: a.counters.eviction,
 	}
 	if n, ok := a.node.(*clusterNode); ok && etcd != nil {
-		src.Head = func(ctx context.Context) (journal.Position, error) { return n.reader.Head(ctx) }
+		src.Head = func(ctx context.Context) (journal.Cursor, error) { return n.reader.Head(ctx) }
 		src.EtcdSize = n.etcd.sizes
 	}
 	m := metrics.New(src)

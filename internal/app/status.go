@@ -26,7 +26,7 @@ const lookTimeout = 2 * time.Second
 
 // A view is what etcd says of the cluster.
 type view struct {
-	head              journal.Position
+	head              journal.Cursor
 	nodes             []promote.NodeInfo
 	headErr, nodesErr error
 	size, quota       uint64 // of etcd's database

@@ -34,7 +34,7 @@ type Sources struct {
 	Evictions *eviction.Counters
 
 	// Head reads the journal's end; nil without a journal.
-	Head func(ctx context.Context) (journal.Position, error)
+	Head func(ctx context.Context) (journal.Cursor, error)
 	// EtcdSize returns the size of etcd's database and its quota in bytes, 0 for
 	// what is not known; nil without etcd.
 	EtcdSize func(ctx context.Context) (used, quota uint64)

@@ -59,12 +59,12 @@ func newRig(t testing.TB) *rig {
 			}
 			return s
 		},
-		Head: func(ctx context.Context) (journal.Position, error) {
+		Head: func(ctx context.Context) (journal.Cursor, error) {
 			if r.away {
 				<-ctx.Done()
-				return journal.Position{}, ctx.Err()
+				return journal.Cursor{}, ctx.Err()
 			}
-			return journal.Position{Head: r.head, Revision: 1}, nil
+			return journal.Cursor{Head: r.head, Revision: 1}, nil
 		},
 		EtcdSize: func(context.Context) (used, quota uint64) {
 			if r.away {

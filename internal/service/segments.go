@@ -2,15 +2,9 @@ package service
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
 	"net"
-	"net/url"
-	"path"
 	"slices"
 	"sync/atomic"
-
-	"github.com/zeebo/xxh3"
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
@@ -207,38 +201,7 @@ func host(endpoint string) string {
 	return h
 }
 
-// Fsdir returns the directory of disk replicas, empty unless both a root
-// directory and a cluster id are set.
-func (m *Master) Fsdir() string {
-	if m.RootFSDir == "" || m.ClusterID == "" {
-		return ""
-	}
-	return path.Join(m.RootFSDir, m.ClusterID)
-}
-
 // ServiceReady returns this program's version, for a handshake.
 func (m *Master) ServiceReady() (string, error) {
 	return m.Version, m.Fence()
-}
-
-func keyHash(key string) string {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], xxh3.HashString(key))
-	return hex.EncodeToString(b[:])
-}
-
-// maxFileName bounds an escaped key: file systems allow names of 255 bytes.
-const maxFileName = 200
-
-// escapeFile makes a key a file name. A long one is cut and made unique again.
-func escapeFile(key string) string {
-	name := url.PathEscape(key)
-	switch {
-	case key == "." || key == "..":
-		return "%" + hex.EncodeToString([]byte(key))
-	case len(name) > maxFileName:
-		sum := xxh3.HashString128(key).Bytes()
-		return name[:maxFileName-33] + "~" + hex.EncodeToString(sum[:])
-	}
-	return name
 }

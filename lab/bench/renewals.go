@@ -316,7 +316,7 @@ func (r *rig) read(i int) {
 }
 
 // Commit applies a commit on the standby.
-func (r *rig) Commit(c *metadata.Commit, _ journal.Position) error {
+func (r *rig) Commit(c *metadata.Commit, _ journal.Cursor) error {
 	if _, err := r.standby.Apply(c, nil); err != nil {
 		return err
 	}
@@ -376,7 +376,7 @@ func newRig(ctx context.Context, client *clientv3.Client, name string, objects i
 		applied: hdrhistogram.New(1, 600_000_000, 3),
 	}
 	r.queue = journal.NewQueue(r.primary, 64<<20)
-	r.log = journal.NewEtcdLog(client, layout, leader.Header.Revision, journal.Position{}, time.Minute, boot)
+	r.log = journal.NewEtcdLog(client, layout, leader.Header.Revision, journal.Cursor{}, time.Minute, boot)
 	r.primary.StartIDs(1)
 	r.writer = journal.NewWriter(journal.WriterConfig{
 		Store: r.primary, Queue: r.queue, Log: r.log, Term: 1, Hold: params.HoldTime(), Now: r.now, Elapsed: boot, Observer: r,

@@ -409,7 +409,7 @@ func (c *cluster) stop() {
 }
 
 // head reads the journal's end, past all faults.
-func (c *cluster) head(ctx context.Context) (journal.Position, error) {
+func (c *cluster) head(ctx context.Context) (journal.Cursor, error) {
 	return (&journal.Reader{Client: c.etcd, Layout: c.layout}).Head(ctx)
 }
 

@@ -164,7 +164,7 @@ func (e *Env) admits(ctx context.Context, n *node) error {
 
 // catchesUp waits until a standby has come to a head and could take over. One
 // that has lost the journal must not say that it could before it has a snapshot.
-func (e *Env) catchesUp(ctx context.Context, n *node, before *pb.StatusResponse, head journal.Position, compacted bool) (*pb.StatusResponse, error) {
+func (e *Env) catchesUp(ctx context.Context, n *node, before *pb.StatusResponse, head journal.Cursor, compacted bool) (*pb.StatusResponse, error) {
 	early := false
 	after, err := n.Until(ctx, "has caught up", func(s *pb.StatusResponse) bool {
 		complete := s.GetState().GetSequence() >= uint64(head.Head.Seq)

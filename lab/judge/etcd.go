@@ -68,7 +68,7 @@ func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout
 }
 
 // oldest returns the first position from which the journal can be read.
-func oldest(ctx context.Context, etcd *clientv3.Client, layout journal.Layout) (journal.Position, error) {
+func oldest(ctx context.Context, etcd *clientv3.Client, layout journal.Layout) (journal.Cursor, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
 	defer cancel()
 	revision := int64(1)
@@ -81,23 +81,23 @@ func oldest(ctx context.Context, etcd *clientv3.Client, layout journal.Layout) (
 			break
 		}
 		if err := resp.Err(); err != nil {
-			return journal.Position{}, fmt.Errorf("watching the journal: %w", err)
+			return journal.Cursor{}, fmt.Errorf("watching the journal: %w", err)
 		}
 		if len(resp.Events) > 0 {
 			break
 		}
 	}
 	if ctx.Err() != nil {
-		return journal.Position{}, fmt.Errorf("watching the journal: %w", ctx.Err())
+		return journal.Cursor{}, fmt.Errorf("watching the journal: %w", ctx.Err())
 	}
 	resp, err := etcd.Get(ctx, layout.Head(), clientv3.WithRev(revision))
 	if err != nil {
-		return journal.Position{}, fmt.Errorf("reading the head of the journal at revision %d: %w", revision, err)
+		return journal.Cursor{}, fmt.Errorf("reading the head of the journal at revision %d: %w", revision, err)
 	}
-	from := journal.Position{Revision: revision}
+	from := journal.Cursor{Revision: revision}
 	if len(resp.Kvs) > 0 {
 		if from.Head, err = journal.DecodeHead(resp.Kvs[0].Value); err != nil {
-			return journal.Position{}, err
+			return journal.Cursor{}, err
 		}
 	}
 	return from, nil
@@ -134,7 +134,7 @@ func newAudit(end metadata.Seq, term metadata.Term, t *tally) *audit {
 func (a *audit) Changed(string) {}
 
 // Commit looks at the next commit.
-func (a *audit) Commit(c *metadata.Commit, at journal.Position) error {
+func (a *audit) Commit(c *metadata.Commit, at journal.Cursor) error {
 	a.last = c.Seq
 	a.commits++
 	if c.Term < a.term {

@@ -205,7 +205,7 @@ func TestAudit(t *testing.T) {
 			found := new(tally)
 			a := newAudit(metadata.Seq(len(tt.commits)), 1, found)
 			for i, c := range tt.commits {
-				err := a.Commit(c, journal.Position{Head: journal.Head{Seq: c.Seq}})
+				err := a.Commit(c, journal.Cursor{Head: journal.Head{Seq: c.Seq}})
 				if last := i == len(tt.commits)-1; errors.Is(err, errAudited) != last {
 					t.Errorf("commit %d: %v", c.Seq, err)
 				}

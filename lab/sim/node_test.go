@@ -225,32 +225,32 @@ func (p peers) peer(address string) (*node, error) {
 }
 
 // Fetch streams a snapshot, which ends with the term it was begun in.
-func (p peers) Fetch(ctx context.Context, address string, add func([]byte) error) (journal.Position, error) {
+func (p peers) Fetch(ctx context.Context, address string, add func([]byte) error) (journal.Cursor, error) {
 	n, err := p.peer(address)
 	if err != nil {
-		return journal.Position{}, err
+		return journal.Cursor{}, err
 	}
 	t, first, at, err := n.SnapshotStart(ctx)
 	if err != nil {
-		return journal.Position{}, err
+		return journal.Cursor{}, err
 	}
 	if err := add(first); err != nil {
-		return journal.Position{}, err
+		return journal.Cursor{}, err
 	}
 	for i := 1; i < metadata.SnapshotParts; i++ {
 		if i%snapshotBurst == 0 {
 			time.Sleep(snapshotPause)
 			if _, err := p.peer(address); err != nil {
-				return journal.Position{}, err
+				return journal.Cursor{}, err
 			}
 		}
 		part, _ := t.Store.AppendSnapshotPart(nil, i)
 		if err := add(part); err != nil {
-			return journal.Position{}, err
+			return journal.Cursor{}, err
 		}
 	}
 	if err := t.Fence(); err != nil {
-		return journal.Position{}, fmt.Errorf("the snapshot's term has ended: %w", err)
+		return journal.Cursor{}, fmt.Errorf("the snapshot's term has ended: %w", err)
 	}
 	return at, nil
 }

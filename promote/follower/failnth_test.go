@@ -69,7 +69,7 @@ func middleOfSnapshot(method string, n int) bool {
 
 func (p *primary) loadWithFault(t *testing.T, run *faultinject.Run, old bool) {
 	var store *metadata.Store
-	var at journal.Position
+	var at journal.Cursor
 	if old {
 		store, at = p.copied(t)
 		p.put(t, "since")
@@ -171,7 +171,7 @@ func newPrimary(t *testing.T) *primary {
 		t.Fatal(err)
 	}
 	p.queue = journal.NewQueue(p.store, 1<<20)
-	p.log = journal.NewEtcdLog(p.client, p.layout, leader.Header.Revision, journal.Position{}, time.Minute, boot)
+	p.log = journal.NewEtcdLog(p.client, p.layout, leader.Header.Revision, journal.Cursor{}, time.Minute, boot)
 	p.store.StartIDs(1)
 	w := journal.NewWriter(journal.WriterConfig{
 		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now.Now, Elapsed: boot,
@@ -275,12 +275,12 @@ func (p *primary) tryPut(ctx context.Context, prefix string) error {
 }
 
 // copied returns a copy of the state, and where it stands.
-func (p *primary) copied(t *testing.T) (*metadata.Store, journal.Position) {
+func (p *primary) copied(t *testing.T) (*metadata.Store, journal.Cursor) {
 	t.Helper()
 	f := follower.New(follower.Config{
 		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: codec}, Snapshot: &fetcher{p.dial(t, nil)},
 		Counters: new(leasesync.Counters), Log: zerolog.Nop(), Changed: func(string) {}, FullSyncInterval: time.Minute,
-	}, nil, journal.Position{})
+	}, nil, journal.Cursor{})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- f.Run(ctx) }()
@@ -311,7 +311,7 @@ func (p *primary) dial(t *testing.T, run *faultinject.Run) *grpc.ClientConn {
 // A fetcher gets snapshots over a connection.
 type fetcher struct{ conn *grpc.ClientConn }
 
-func (f *fetcher) Fetch(ctx context.Context, add func([]byte) error) (journal.Position, error) {
+func (f *fetcher) Fetch(ctx context.Context, add func([]byte) error) (journal.Cursor, error) {
 	info, err := rpc.FetchSnapshot(ctx, f.conn, rpc.SnapshotRequest{ClusterID: "test", NodeID: "follower"}, add)
-	return journal.Position{Head: journal.Head{Term: info.Term, Seq: info.Start}, Revision: info.Revision}, err
+	return journal.Cursor{Head: journal.Head{Term: info.Term, Seq: info.Start}, Revision: info.Revision}, err
 }

@@ -26,7 +26,7 @@ import (
 type Snapshot interface {
 	// Fetch streams the primary's snapshot: add receives each part in order. It
 	// returns the journal's position at which the first part stood.
-	Fetch(ctx context.Context, add func(part []byte) error) (journal.Position, error)
+	Fetch(ctx context.Context, add func(part []byte) error) (journal.Cursor, error)
 }
 
 // Config is what a Follower works with.
@@ -55,11 +55,11 @@ type Follower struct {
 	Config
 
 	mu       sync.Mutex
-	store    *metadata.Store  // never replaced by one that is not whole
-	at       journal.Position // of store
-	complete bool             // store follows the journal without a gap
-	fault    error            // why it is still not complete, if that is known
-	why      journal.Reason   // it is not complete
+	store    *metadata.Store // never replaced by one that is not whole
+	at       journal.Cursor  // of store
+	complete bool            // store follows the journal without a gap
+	fault    error           // why it is still not complete, if that is known
+	why      journal.Reason  // it is not complete
 	loads    map[journal.Reason]int
 	last     journal.Reason
 	moved    chan struct{} // closed and replaced when at or complete changes
@@ -67,7 +67,7 @@ type Follower struct {
 
 // New returns a follower that goes on from a store at a position: of a demoted
 // primary, or nil for a node that begins.
-func New(c Config, store *metadata.Store, at journal.Position) *Follower {
+func New(c Config, store *metadata.Store, at journal.Cursor) *Follower {
 	f := &Follower{
 		Config: c, store: store, at: at, why: journal.ReasonStart,
 		loads: make(map[journal.Reason]int), moved: make(chan struct{}),
@@ -161,7 +161,7 @@ func (f *Follower) begin(ctx context.Context) error {
 
 // Commit applies the next commit, after it has compared the digest that the
 // head carries with its own of that sequence.
-func (f *Follower) Commit(c *metadata.Commit, at journal.Position) error {
+func (f *Follower) Commit(c *metadata.Commit, at journal.Cursor) error {
 	store, _ := f.State()
 	if own, ok := store.DigestAt(at.Head.Checked); ok && own != at.Head.Digest && !safeguard.Off(safeguard.HeadContinuity) {
 		return &journal.BrokenError{Reason: journal.ReasonDigest, Err: fmt.Errorf(

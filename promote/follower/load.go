@@ -15,7 +15,7 @@ import (
 // A loaded snapshot is whole, with the commits that belong to it.
 type loaded struct {
 	store *metadata.Store
-	at    journal.Position
+	at    journal.Cursor
 }
 
 // errLoaded says that there is a snapshot to go on from.
@@ -107,13 +107,13 @@ func (f *Follower) take(l *loaded) {
 type tail struct {
 	follower *Follower
 	loader   *metadata.Loader
-	at       journal.Position
+	at       journal.Cursor
 }
 
 var errTailRead = errors.New("the snapshot's commits are read")
 
 // Commit applies a commit and ends the reading at the snapshot's end.
-func (t *tail) Commit(c *metadata.Commit, at journal.Position) error {
+func (t *tail) Commit(c *metadata.Commit, at journal.Cursor) error {
 	if err := t.loader.Apply(c); err != nil {
 		return err
 	}

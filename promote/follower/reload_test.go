@@ -18,14 +18,14 @@ import (
 var errNobody = errors.New("nobody serves")
 
 // A source gets snapshots as fetch says.
-type source func(ctx context.Context, add func([]byte) error) (journal.Position, error)
+type source func(ctx context.Context, add func([]byte) error) (journal.Cursor, error)
 
-func (s source) Fetch(ctx context.Context, add func([]byte) error) (journal.Position, error) {
+func (s source) Fetch(ctx context.Context, add func([]byte) error) (journal.Cursor, error) {
 	return s(ctx, add)
 }
 
 // follow runs a follower until the test ends.
-func follow(t *testing.T, c follower.Config, store *metadata.Store, at journal.Position) *follower.Follower {
+func follow(t *testing.T, c follower.Config, store *metadata.Store, at journal.Cursor) *follower.Follower {
 	t.Helper()
 	c.Counters, c.Log, c.Changed = new(leasesync.Counters), zerolog.New(zerolog.NewTestWriter(t)), func(string) {}
 	c.Random = func() float64 { return 0 } // the shortest pauses
@@ -69,8 +69,8 @@ func TestLagIsMadeUpWithoutASnapshot(t *testing.T) {
 	at.Head.Bytes = 1 // as if it stood far back; the next commit sets it right
 	f := follow(t, follower.Config{
 		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: codec},
-		Snapshot: source(func(context.Context, func([]byte) error) (journal.Position, error) {
-			return journal.Position{}, errNobody
+		Snapshot: source(func(context.Context, func([]byte) error) (journal.Cursor, error) {
+			return journal.Cursor{}, errNobody
 		}),
 		FullSyncInterval: time.Minute, MaxLagBytes: 200,
 	}, store, at)
@@ -117,10 +117,10 @@ func TestSnapshotIsTriedForAgain(t *testing.T) {
 	asked := 0
 	f := follow(t, follower.Config{
 		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: reading},
-		Snapshot: source(func(ctx context.Context, add func([]byte) error) (journal.Position, error) {
+		Snapshot: source(func(ctx context.Context, add func([]byte) error) (journal.Cursor, error) {
 			differs.Store(false)
 			if asked++; asked <= 3 {
-				return journal.Position{}, errNobody
+				return journal.Cursor{}, errNobody
 			}
 			return fetch.Fetch(ctx, add)
 		}),
@@ -143,7 +143,7 @@ func TestSnapshotWithoutCommitsBehindItDoesNotLag(t *testing.T) {
 	p.halt()
 	f := follower.New(follower.Config{
 		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: codec}, MaxLagBytes: 100,
-	}, p.store, journal.Position{Head: journal.Head{Seq: p.store.Position().Seq}})
+	}, p.store, journal.Cursor{Head: journal.Head{Seq: p.store.Position().Seq}})
 	if err := f.CheckLag(t.Context()); err != nil {
 		t.Error(err)
 	}

@@ -9,7 +9,7 @@ import (
 
 // State returns the store and the journal's position it stands at. The store
 // is nil on a node that has nothing yet.
-func (f *Follower) State() (*metadata.Store, journal.Position) {
+func (f *Follower) State() (*metadata.Store, journal.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.store, f.at
@@ -24,7 +24,7 @@ func (f *Follower) Complete() bool {
 
 // Status says how a follower stands.
 type Status struct {
-	At       journal.Position
+	At       journal.Cursor
 	Complete bool
 	Why      journal.Reason // it is not complete
 	Fault    error          // why it still is not, nil if nothing failed
@@ -107,7 +107,7 @@ func (f *Follower) note(err error) {
 }
 
 // adopt replaces the store by one that is whole.
-func (f *Follower) adopt(store *metadata.Store, at journal.Position) {
+func (f *Follower) adopt(store *metadata.Store, at journal.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.store, f.at, f.complete, f.fault = store, at, true, nil
