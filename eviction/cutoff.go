@@ -1,8 +1,6 @@
 package eviction
 
 import (
-	"fmt"
-
 	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -66,18 +64,9 @@ func (c *Cutoff) AppendBinary(b []byte) ([]byte, error) {
 	return binenc.AppendBool(b, c.IncludePinned), nil
 }
 
-// Decode decodes an object event that is a cutoff, and must fill b. It leaves
-// every other one to metadata.
-func Decode(b []byte) (metadata.Change, error) {
-	if len(b) == 0 || b[0] != metadata.TypeCutoff {
-		return metadata.DecodeObjectEvent(b)
-	}
-	r := binenc.NewReader(b[1:])
-	c := &Cutoff{
+// Decode decodes a cutoff behind its type.
+func Decode(r *binenc.Reader) metadata.Change {
+	return &Cutoff{
 		Deadline: metadata.Time(r.Varint()), ID: metadata.ObjectID(r.Uvarint()), PinTime: metadata.Time(r.Varint()), IncludePinned: r.Bool(),
 	}
-	if err := r.Close(); err != nil {
-		return nil, fmt.Errorf("eviction cutoff: %w", err)
-	}
-	return c, nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/klauspost/compress/s2"
 
 	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
@@ -160,7 +161,7 @@ func FuzzHead(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c, err := metadata.DecodeObjectEvent(enc); err != nil || c.(*metadata.TermStart).Guard != start.Guard {
+		if c, err := metadata.DecodeObjectEvent(enc, eviction.Decode); err != nil || c.(*metadata.TermStart).Guard != start.Guard {
 			t.Fatalf("a term behind %+v begins with what nobody can read: %v", h, err)
 		}
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
@@ -29,7 +30,7 @@ var params = metadata.Params{LeaseTTL: time.Second, DiscardTimeout: 30 * time.Se
 
 var codec = journal.Codec{
 	metadata.LeaseRenewals: leasesync.Decode,
-	metadata.ObjectEvents:  metadata.DecodeObjectEvent,
+	metadata.ObjectEvents:  func(b []byte) (metadata.Change, error) { return metadata.DecodeObjectEvent(b, eviction.Decode) },
 	metadata.DeleteEvents:  deleteevents.Decode,
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-var objectCodec = Codec{metadata.ObjectEvents: metadata.DecodeObjectEvent}
+var objectCodec = Codec{metadata.ObjectEvents: func(b []byte) (metadata.Change, error) { return metadata.DecodeObjectEvent(b, nil) }}
 
 func encoded(t testing.TB, changes ...metadata.Change) []byte {
 	t.Helper()

@@ -25,6 +25,10 @@ var params = metadata.Params{
 	ReleaseTimeout: 600 * time.Second,
 }
 
+func decodeObjectEvent(b []byte) (metadata.Change, error) {
+	return metadata.DecodeObjectEvent(b, eviction.Decode)
+}
+
 // A cluster is a primary and a follower with a journal that never fails
 // between them: each commit goes through its encoding.
 type cluster struct {
@@ -124,7 +128,7 @@ func (c *cluster) recode(commit *metadata.Commit) *metadata.Commit {
 		}
 		decode := map[metadata.Stream]func([]byte) (metadata.Change, error){
 			metadata.LeaseRenewals: leasesync.Decode,
-			metadata.ObjectEvents:  eviction.Decode,
+			metadata.ObjectEvents:  decodeObjectEvent,
 			metadata.DeleteEvents:  deleteevents.Decode,
 		}[change.Stream()]
 		decoded, err := decode(b)

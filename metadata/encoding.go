@@ -25,8 +25,9 @@ const (
 	typeAddLocalDisk   = 12
 )
 
-// DecodeObjectEvent decodes one object event, which must fill b.
-func DecodeObjectEvent(b []byte) (Change, error) {
+// DecodeObjectEvent decodes one object event, which must fill b. A cutoff is
+// eviction's, which decodes it behind its type.
+func DecodeObjectEvent(b []byte, cutoff func(*binenc.Reader) Change) (Change, error) {
 	r := binenc.NewReader(b)
 	var c Change
 	switch kind := r.Byte(); kind {
@@ -42,6 +43,8 @@ func DecodeObjectEvent(b []byte) (Change, error) {
 		c = &RevokeReplicas{Ref: readRef(r), Selector: readSelector(r)}
 	case typeClearReplicas:
 		c = &ClearReplicas{Ref: readRef(r), Segments: readNumbers(r)}
+	case TypeCutoff:
+		c = cutoff(r)
 	case typeDiscard:
 		c = &Discard{Ref: readRef(r)}
 	case typeMountLocalDisk:

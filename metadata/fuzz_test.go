@@ -17,7 +17,7 @@ import (
 
 var decoders = [metadata.StreamCount]func([]byte) (metadata.Change, error){
 	metadata.LeaseRenewals: leasesync.Decode,
-	metadata.ObjectEvents:  eviction.Decode,
+	metadata.ObjectEvents:  decodeObjectEvent,
 	metadata.DeleteEvents:  deleteevents.Decode,
 }
 
@@ -54,7 +54,7 @@ func FuzzObjectEvent(f *testing.F) {
 		&metadata.AddLocalDisk{Ref: ref, Number: 3, Endpoint: "host:1"},
 	} {
 		b := encoding(f, change)
-		if _, err := eviction.Decode(b); err != nil {
+		if _, err := decodeObjectEvent(b); err != nil {
 			f.Fatalf("%T cannot be decoded: %v", change, err)
 		}
 		f.Add(b)
@@ -62,14 +62,14 @@ func FuzzObjectEvent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var c metadata.Change
 		var err error
-		if n := allocated(func() { c, err = eviction.Decode(b) }); n > 1<<20+64*uint64(len(b)) {
+		if n := allocated(func() { c, err = decodeObjectEvent(b) }); n > 1<<20+64*uint64(len(b)) {
 			t.Fatalf("decoding %d bytes takes %d", len(b), n)
 		}
 		if err != nil {
 			return
 		}
 		once := encoding(t, c)
-		again, err := eviction.Decode(once)
+		again, err := decodeObjectEvent(once)
 		if err != nil {
 			t.Fatalf("%+v encodes to what cannot be decoded: %v", c, err)
 		}
@@ -404,7 +404,7 @@ func TestParamsBeyondAllTime(t *testing.T) {
 		{LeaseTTL: time.Second, DiscardTimeout: time.Second, ReleaseTimeout: 1<<63 - 1},
 	} {
 		b := encoding(t, &metadata.TermStart{Term: 1, Params: p})
-		if c, err := eviction.Decode(b); err == nil {
+		if c, err := decodeObjectEvent(b); err == nil {
 			t.Errorf("%+v is accepted, with a hold of %v", c, p.HoldTime())
 		}
 	}

@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"sync"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -357,3 +358,33 @@ func decodePutStart(r *binenc.Reader) *PutStart {
 // maxPathBytes bounds a disk replica's path: a root, a cluster id, and a key
 // of which every byte may be escaped.
 const maxPathBytes = 4 * MaxKeyBytes
+
+// idSource gives object ids on the primary.
+type idSource struct {
+	mu   sync.Mutex
+	term Term
+	next uint64
+}
+
+// StartIDs makes the store give object ids of a term, which must be new.
+func (s *Store) StartIDs(term Term) { s.ids.start(term) }
+
+func (i *idSource) start(term Term) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.term, i.next = term, 0
+}
+
+func (i *idSource) stop() { i.start(0) }
+
+// take returns the next id. It reports false when the term has run out of ids,
+// or none was started; the primary then takes a new term.
+func (i *idSource) take() (ObjectID, bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.term == 0 || i.next == 1<<counterBits-1 {
+		return 0, false
+	}
+	i.next++
+	return NewObjectID(i.term, i.next), true
+}

@@ -1,7 +1,6 @@
 package metadata
 
 import (
-	"sync"
 	"time"
 
 	"github.com/understudy-store/understudy/internal/binenc"
@@ -76,34 +75,4 @@ type termState struct {
 	guardUntil   Time // what is freed before it stays in quarantine until it
 	startedEmpty bool // after a loss of all complete nodes: old leases are unknown
 	hold         Time // Params.HoldTime in cluster milliseconds
-}
-
-// idSource gives object ids on the primary.
-type idSource struct {
-	mu   sync.Mutex
-	term Term
-	next uint64
-}
-
-// StartIDs makes the store give object ids of a term, which must be new.
-func (s *Store) StartIDs(term Term) { s.ids.start(term) }
-
-func (i *idSource) start(term Term) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.term, i.next = term, 0
-}
-
-func (i *idSource) stop() { i.start(0) }
-
-// take returns the next id. It reports false when the term has run out of ids,
-// or none was started; the primary then takes a new term.
-func (i *idSource) take() (ObjectID, bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.term == 0 || i.next == 1<<counterBits-1 {
-		return 0, false
-	}
-	i.next++
-	return NewObjectID(i.term, i.next), true
 }

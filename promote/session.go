@@ -11,6 +11,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/safeguard"
 )
@@ -59,6 +60,16 @@ func (s *Session) Valid() bool {
 	}
 	return !s.stopped.Load() && int64(s.clock()) < s.deadline.Load()
 }
+
+// Fence returns nil while this node may rely on the session, else errs.NotLeader.
+func (s *Session) Fence() error {
+	if !s.Valid() {
+		return errFenced
+	}
+	return nil
+}
+
+var errFenced = errs.New(errs.NotLeader, "fence", "this node's session with etcd may have ended")
 
 // stop makes the session invalid at once, whatever its deadline.
 func (s *Session) stop() { s.stopped.Store(true) }

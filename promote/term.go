@@ -42,9 +42,6 @@ type Term struct {
 	ended  chan struct{} // closed when no order is taken any more
 }
 
-// errFenced is the answer while the session may have ended.
-var errFenced = errs.New(errs.NotLeader, "fence", "this node's session with etcd may have ended")
-
 // Takeover says how long the steps of a takeover took, and what it cleaned up.
 type Takeover struct {
 	Elect, CatchUp, Begin, Clean, Announce time.Duration
@@ -101,12 +98,7 @@ func (n *Node) newTerm(c *candidate) *Term {
 	}
 	t.Store.StartIDs(t.Number)
 	t.Now = clock.NewCluster(n.Clock, c.at.Head.Time).Now
-	t.Fence = func() error {
-		if !t.session.Valid() {
-			return errFenced
-		}
-		return nil
-	}
+	t.Fence = t.session.Fence
 	t.log = journal.NewEtcdLog(n.Client, n.Layout, c.leader.created, c.at, n.EventsTTL, n.Clock)
 	t.log.Random = n.Random
 	t.compactor = journal.NewCompactor(journal.Compactor{

@@ -118,7 +118,7 @@ func (n *clusterNode) BeginSnapshot(ctx context.Context) (rpc.SnapshotBegin, err
 		return rpc.SnapshotBegin{}, err
 	}
 	return rpc.SnapshotBegin{
-		Term: t.Number, Store: t.Store, Fence: n.app.fence(t), First: first, Seq: at.Head.Seq, Revision: at.Revision,
+		Term: t.Number, Store: t.Store, Fence: t.Fence, First: first, Seq: at.Head.Seq, Revision: at.Revision,
 	}, nil
 }
 

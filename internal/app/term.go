@@ -34,7 +34,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 			Version:    a.version,
 			Offload:    a.cfg.Storage.Offload, OffloadQueue: a.cfg.Storage.OffloadQueue,
 		},
-		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: a.fence(t), Liveness: liveness,
+		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Liveness: liveness,
 		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed,
 	})
 	a.mooncake.view.Store(t.View)
@@ -49,16 +49,6 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 	g.Go(func() error { return master.WatchClients(ctx, a.log) })
 	g.Go(func() error { return master.RefillOffloads(ctx) })
 	return g.Wait()
-}
-
-// fence is the term's fence; whoever it turns away is told who serves instead.
-func (a *App) fence(t *promote.Term) func() error {
-	return func() error {
-		if err := t.Fence(); err != nil {
-			return &service.NotLeaderError{Hint: a.hint(a.node.promoteStatus().Leader)}
-		}
-		return nil
-	}
 }
 
 func (a *App) evictor(t *promote.Term) *eviction.Loop {

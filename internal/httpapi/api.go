@@ -126,29 +126,27 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 // message is what a person should know; the bare name of the kind, as
 // upstream, if there is nothing more to say.
 func (a *api) message(kind errs.Kind, err error) string {
-	var notLeader *service.NotLeaderError
 	var e *errs.Error
 	switch {
 	case kind == errs.Internal:
-	case errors.As(err, &notLeader):
-		return a.elsewhere(notLeader)
+	case kind == errs.NotLeader:
+		return a.elsewhere()
 	case errors.As(err, &e) && e.Detail != "":
 		return e.Detail
 	}
 	return kind.String()
 }
 
-// elsewhere says where the primary answers over HTTP. The error has the address
-// of its gRPC port, which is of no use here.
-func (a *api) elsewhere(err *service.NotLeaderError) string {
-	leader := a.Status().Leader
+// elsewhere says where the primary answers over HTTP.
+func (a *api) elsewhere() string {
+	hint, leader := a.Gate.Hint(), a.Status().Leader
 	switch {
-	case err.Hint.NodeID == "":
-		return err.Error() // it knows of none
-	case leader.NodeID == err.Hint.NodeID && leader.HTTP != "":
+	case hint.NodeID == "":
+		return (&service.NotLeaderError{}).Error() // it knows of none
+	case leader.NodeID == hint.NodeID && leader.HTTP != "":
 		return "this node does not serve; ask " + leader.HTTP
 	}
-	return "this node does not serve; ask node " + err.Hint.NodeID + " at its HTTP address"
+	return "this node does not serve; ask node " + hint.NodeID + " at its HTTP address"
 }
 
 func writeJSON(w http.ResponseWriter, code int, body any) {

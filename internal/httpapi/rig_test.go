@@ -13,6 +13,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/httpapi"
@@ -77,7 +78,8 @@ func (r *rig) fence() error {
 		r.fenced.Store(true)
 	}
 	if r.fenced.Load() {
-		return &service.NotLeaderError{Hint: service.Hint{NodeID: "n2", RPC: "10.0.0.2:50051"}}
+		r.gate.SetHint(service.Hint{NodeID: "n2", RPC: "10.0.0.2:50051"})
+		return errs.NotLeader
 	}
 	return nil
 }

@@ -79,21 +79,13 @@ func (s *Server) logDefect(method string, request uint64, err error) {
 // source says who answers an error, with the highest term and the leader that
 // this node knows.
 func (s *Server) source(err error) rpcerr.Source {
-	src := rpcerr.Source{ClusterID: s.ClusterID, NodeID: s.NodeID}
-	m, closed := s.Gate.Master()
-	if m != nil {
-		src.Term = uint64(m.Term)
+	hint := s.Gate.Hint()
+	src := rpcerr.Source{ClusterID: s.ClusterID, NodeID: s.NodeID, Term: hint.Term}
+	if m, _ := s.Gate.Master(); m != nil {
+		src.Term = max(src.Term, uint64(m.Term))
 	}
-	notLeader := errs.KindOf(err) == errs.NotLeader
-	for _, e := range []error{err, closed} {
-		var n *service.NotLeaderError
-		if !errors.As(e, &n) {
-			continue
-		}
-		src.Term = max(src.Term, n.Hint.Term)
-		if notLeader && src.Leader == "" {
-			src.Leader = n.Hint.RPC
-		}
+	if errs.KindOf(err) == errs.NotLeader {
+		src.Leader = hint.RPC
 	}
 	return src
 }

@@ -269,3 +269,9 @@ func (f *Follower) checkLag(ctx context.Context) error {
 	}
 	return nil
 }
+
+// signal needs mu.
+func (f *Follower) signal() {
+	close(f.moved)
+	f.moved = make(chan struct{})
+}

@@ -113,9 +113,3 @@ func (f *Follower) adopt(store *metadata.Store, at journal.Cursor) {
 	f.store, f.at, f.complete, f.fault = store, at, true, nil
 	f.signal()
 }
-
-// signal needs mu.
-func (f *Follower) signal() {
-	close(f.moved)
-	f.moved = make(chan struct{})
-}
