@@ -18,6 +18,12 @@ import (
 // MaxAddresses is how many addresses a Config may list.
 const MaxAddresses = 64
 
+// Defaults of a Config, and of a node's settings.
+const (
+	DefaultEtcdPrefix = "/understudy"
+	DefaultClusterID  = "mooncake_cluster"
+)
+
 // Config says whom a Client talks to, and how. Addresses, EtcdEndpoints or both
 // must be set; a zero field means its default.
 type Config struct {
@@ -86,8 +92,8 @@ type Leader struct {
 }
 
 func (c *Config) setDefaults() {
-	setDefault(&c.EtcdPrefix, "/understudy")
-	setDefault(&c.ClusterID, "mooncake_cluster")
+	setDefault(&c.EtcdPrefix, DefaultEtcdPrefix)
+	setDefault(&c.ClusterID, DefaultClusterID)
 	setDefault(&c.Timeout, 30*time.Second)
 	setDefault(&c.PingInterval, time.Second)
 	setDefault(&c.MaxMessageBytes, pb.DefaultMaxMessageBytes)

@@ -4,8 +4,8 @@ package main
 import (
 	"os"
 
+	"github.com/understudy-store/understudy/internal/app"
 	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/internal/daemon"
 )
 
-func main() { os.Exit(daemon.Main(daemon.Command("master", config.Primary))) }
+func main() { os.Exit(app.Main(app.Command("master", config.Primary))) }

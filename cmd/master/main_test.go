@@ -7,18 +7,7 @@ import (
 	"testing"
 )
 
-// asProgram makes this test binary the program itself.
-const asProgram = "TEST_AS_PROGRAM"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asProgram) != "" {
-		main()
-	}
-	os.Exit(m.Run())
-}
-
-// What the program does is tested in internal/daemon. Here: that it is that
-// one, and that its exit status arrives.
+// The program is the node of the other tests, and its exit status arrives.
 func TestProgram(t *testing.T) {
 	for _, tt := range []struct {
 		args   string

@@ -17,8 +17,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// What the program does is tested in internal/daemon. Here: that it is that
-// one, and that its exit status arrives.
+// What the program does is tested in cmd/master. Here: that it is that one, and
+// that its exit status arrives.
 func TestProgram(t *testing.T) {
 	for _, tt := range []struct {
 		args   string

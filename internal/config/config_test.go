@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/understudy-store/understudy/internal/cli"
 )
 
 func tcp(t *testing.T, s string) net.Addr {
@@ -209,7 +211,7 @@ func command(run func(*cobra.Command) error) *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd) },
 	}
 	New(Primary).BindFlags(cmd.Flags())
-	cmd.SetFlagErrorFunc(FlagError)
+	cmd.SetFlagErrorFunc(cli.FlagError)
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(io.Discard)
 	return cmd
@@ -259,16 +261,5 @@ func TestHelpShowsSettingsAndHidesUnusedNames(t *testing.T) {
 	}
 	if strings.Contains(help, "rpc_thread_num") {
 		t.Error("help shows a name that is not used")
-	}
-}
-
-func TestDistance(t *testing.T) {
-	for _, tt := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"kitten", "sitting", 3}, {"rpc_port", "rpc_prot", 2}, {"a", "a", 0}} {
-		if got := distance(tt.a, tt.b); got != tt.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
-		}
 	}
 }

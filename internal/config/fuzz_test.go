@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/spf13/pflag"
+
+	"github.com/understudy-store/understudy/internal/cli"
 )
 
 // FuzzFile loads any bytes as a YAML or a JSON file: all that is wrong with it
@@ -63,7 +65,7 @@ func FuzzValue(f *testing.F) {
 				t.Errorf("--%s=%q: a fault without a name: %v", name, value, fault)
 			}
 		}
-		variable := EnvPrefix + strings.ToUpper(key(name))
+		variable := cli.EnvPrefix + strings.ToUpper(key(name))
 		if isServiceLink(variable, value) {
 			return
 		}

@@ -15,15 +15,13 @@ import (
 	"github.com/knadh/koanf/providers/posflag"
 	"github.com/knadh/koanf/v2"
 	"github.com/spf13/pflag"
-)
 
-// EnvPrefix begins the environment variable of every setting; the rest is the
-// name in upper case with underscores.
-const EnvPrefix = "UNDERSTUDY_"
+	"github.com/understudy-store/understudy/internal/cli"
+)
 
 // ctlAddress tells masterctl where the cluster is. A shell that has it set can
 // start a node as well.
-const ctlAddress = EnvPrefix + "ADDRESS"
+const ctlAddress = cli.EnvPrefix + "ADDRESS"
 
 // Loader reads configurations for one role. It keeps nothing between calls.
 type Loader struct {
@@ -75,8 +73,8 @@ func (f *rawFlag) Type() string       { return f.kind }
 // error is a Faults with everything that is wrong; the warnings are returned
 // with an error too.
 //
-// Unknown names are faults in the file and, with EnvPrefix, in the environment;
-// unknown flags were refused by pflag already (see FlagError). Variables that
+// Unknown names are faults in the file and, with cli.EnvPrefix, in the environment;
+// unknown flags were refused by pflag already (see cli.FlagError). Variables that
 // Kubernetes sets for a Service whose name begins with "understudy" are none.
 func (l *Loader) Load(flags *pflag.FlagSet, environ []string) (Config, []Warning, error) {
 	cfg := Default(l.role)
@@ -122,17 +120,17 @@ func (r *reader) readFlags(flags *pflag.FlagSet) {
 
 func (r *reader) readEnvironment(environ []string) {
 	p := env.Provider(".", env.Opt{
-		Prefix: EnvPrefix,
+		Prefix: cli.EnvPrefix,
 		TransformFunc: func(name, text string) (string, any) {
 			if name == ctlAddress || isServiceLink(name, text) {
 				return "", nil
 			}
-			return strings.ToLower(strings.TrimPrefix(name, EnvPrefix)), text
+			return strings.ToLower(strings.TrimPrefix(name, cli.EnvPrefix)), text
 		},
 		EnvironFunc: func() []string { return environ },
 	})
 	r.read(p, nil, "the environment", func(name string) string {
-		return "environment variable " + EnvPrefix + strings.ToUpper(name)
+		return "environment variable " + cli.EnvPrefix + strings.ToUpper(name)
 	})
 }
 
@@ -208,7 +206,7 @@ func (r *reader) fault(name string, g given, problem string) {
 
 func (r *reader) unknown(name string, g given) {
 	problem := "unknown name"
-	if s := r.names.didYouMean(name); s != "" {
+	if s := cli.Nearest(name, r.names); s != "" {
 		problem += fmt.Sprintf("; did you mean %s?", s)
 	}
 	r.fault(name, g, problem)

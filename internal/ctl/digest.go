@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/cli"
 )
 
 // A digestResult is what `masterctl digest` prints.
@@ -28,37 +29,27 @@ type nodeDigestResult struct {
 
 var errDiffer = errors.New("the digests differ: these nodes do not have the same state; restart one that is not the primary, it loads a snapshot then")
 
-func (g *globals) digestCommand() *cobra.Command {
+func (f *Flags) digestCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "digest",
 		Short: "Compare the states of all nodes at one sequence",
 		Long: `Asks all nodes for the digest of their state at one sequence of the journal.
 Equal digests mean equal states. It exits with 1 if two of them differ; a node that
 does not answer is shown as such.`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel, err := g.begin(cmd)
-			if err != nil {
-				return err
-			}
-			defer cancel()
-			all, err := g.survey(ctx)
-			defer all.close()
-			if err != nil {
-				return err
-			}
+		Args: cli.NoArguments,
+		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
 			result, err := all.digests(ctx)
 			if err != nil {
 				return err
 			}
-			if err := g.print(cmd, result, func(w io.Writer) { digestTable(w, &result) }); err != nil {
+			if err := f.Print(cmd, result, func(w io.Writer) { digestTable(w, &result) }); err != nil {
 				return err
 			}
 			if !result.Equal {
 				return errDiffer
 			}
 			return nil
-		},
+		}),
 	}
 }
 
@@ -75,11 +66,22 @@ func (ns nodes) digests(ctx context.Context) (digestResult, error) {
 	defer cancel()
 	var wg sync.WaitGroup
 	for i, n := range ns {
-		if n == first {
-			result.Nodes[i] = nodeDigestResult{NodeID: n.id, Address: n.address, Digest: at.GetDigest()}
-			continue
+		r := &result.Nodes[i]
+		*r = nodeDigestResult{NodeID: n.id, Address: n.address}
+		switch {
+		case n == first:
+			r.Digest = at.GetDigest()
+		case n.status == nil:
+			r.Error = n.err.Error()
+		default:
+			wg.Go(func() {
+				d, err := n.admin.Digest(ctx, &pb.DigestRequest{Sequence: at.GetSequence()})
+				if err != nil {
+					r.Error = readError(err).Error()
+				}
+				r.Digest = d.GetDigest()
+			})
 		}
-		wg.Go(func() { result.Nodes[i] = n.digest(ctx, at.GetSequence()) })
 	}
 	wg.Wait()
 	for _, n := range result.Nodes {
@@ -88,31 +90,12 @@ func (ns nodes) digests(ctx context.Context) (digestResult, error) {
 	return result, nil
 }
 
-func (n *node) digest(ctx context.Context, seq uint64) nodeDigestResult {
-	result := nodeDigestResult{NodeID: n.id, Address: n.address}
-	if n.status == nil {
-		result.Error = n.err.Error()
-		return result
-	}
-	d, err := n.admin.Digest(ctx, &pb.DigestRequest{Sequence: seq})
-	if err != nil {
-		result.Error = readError(err).Error()
-		return result
-	}
-	result.Digest = d.GetDigest()
-	return result
-}
-
 func digestTable(w io.Writer, d *digestResult) {
-	t := newTable(w, "NODE", "ADDRESS", "DIGEST")
+	t := cli.NewTable(w, "NODE", "ADDRESS", "DIGEST")
 	for _, n := range d.Nodes {
-		text := n.Digest
-		if n.Error != "" {
-			text = n.Error
-		}
-		t.row(or(n.NodeID), n.Address, text)
+		t.Row(cli.Or(n.NodeID), n.Address, n.Digest+n.Error) // it has one of them
 	}
-	t.end()
+	t.End()
 	verdict := "equal"
 	if !d.Equal {
 		verdict = "NOT EQUAL"

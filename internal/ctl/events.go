@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/cli"
 )
 
 // An eventResult is an event of the journal in JSON.
@@ -31,8 +32,8 @@ type eventFlags struct {
 	follow bool
 }
 
-func (g *globals) eventsCommand() *cobra.Command {
-	f := eventFlags{}
+func (f *Flags) eventsCommand() *cobra.Command {
+	which := eventFlags{}
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print the newest events of the journal, decoded",
@@ -42,95 +43,68 @@ until it has printed --limit events; when its node ends it goes on with another 
 Heartbeats are left out.
 
 As JSON it prints one event a line.`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if f.follow {
-				return g.follow(cmd, f)
-			}
-			ctx, cancel, err := g.begin(cmd)
-			if err != nil {
-				return err
-			}
-			defer cancel()
-			all, err := g.survey(ctx)
-			defer all.close()
-			if err != nil {
-				return err
-			}
-			return g.events(ctx, cmd.OutOrStdout(), all.best(), f)
-		},
+		Args: cli.NoArguments,
 	}
-	cmd.Flags().BoolVarP(&f.follow, "follow", "f", false, "print what is committed from now on")
-	cmd.Flags().Uint64Var(&f.limit, "limit", 0, "most events to print; 0 for all")
-	cmd.Flags().Uint64Var(&f.from, "from", 0, "sequence to begin with; with --follow, events from there on are printed first")
+	once := f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
+		return f.events(ctx, cmd.OutOrStdout(), all.best(), which)
+	})
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if which.follow {
+			return f.follow(cmd, which)
+		}
+		return once(cmd, args)
+	}
+	cmd.Flags().BoolVarP(&which.follow, "follow", "f", false, "print what is committed from now on")
+	cmd.Flags().Uint64Var(&which.limit, "limit", 0, "most events to print; 0 for all")
+	cmd.Flags().Uint64Var(&which.from, "from", 0, "sequence to begin with; with --follow, events from there on are printed first")
 	return cmd
 }
 
-func (g *globals) events(ctx context.Context, w io.Writer, n *node, f eventFlags) error {
-	stream, err := n.admin.Events(ctx, &pb.EventsRequest{FromSequence: f.from})
+func (f *Flags) events(ctx context.Context, w io.Writer, n *node, which eventFlags) error {
+	stream, err := n.admin.Events(ctx, &pb.EventsRequest{FromSequence: which.from})
 	if err != nil {
 		return readError(err)
 	}
-	g.printEventHead(w)
-	newest := &lastEvents{keep: f.limit}
+	f.printEventHead(w)
+	var newest []*pb.EventsResponse
 	for {
 		e, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			return g.printEvents(w, newest.list())
+			return f.printEvents(w, newest...)
 		case err != nil:
 			return readError(err)
-		case f.limit == 0:
-			err = g.printEvents(w, []*pb.EventsResponse{e})
+		case which.limit == 0:
+			if err := f.printEvents(w, e); err != nil {
+				return err
+			}
 		default:
-			newest.add(e)
-		}
-		if err != nil {
-			return err
+			if newest = append(newest, e); uint64(len(newest)) > which.limit {
+				newest = newest[1:]
+			}
 		}
 	}
-}
-
-// lastEvents keeps the newest of many events.
-type lastEvents struct {
-	keep   uint64
-	events []*pb.EventsResponse // a ring once it is full
-	next   uint64
-}
-
-func (l *lastEvents) add(e *pb.EventsResponse) {
-	if uint64(len(l.events)) < l.keep {
-		l.events = append(l.events, e)
-		return
-	}
-	l.events[l.next] = e
-	l.next = (l.next + 1) % l.keep
-}
-
-// list returns them, oldest first.
-func (l *lastEvents) list() []*pb.EventsResponse {
-	return append(append([]*pb.EventsResponse(nil), l.events[l.next:]...), l.events[:l.next]...)
 }
 
 // eventLine has columns of fixed width: the table may have no end.
 const eventLine = "%-12v %-12v %-16s %s\n"
 
-func (g *globals) printEventHead(w io.Writer) {
-	if !g.json {
+func (f *Flags) printEventHead(w io.Writer) {
+	if !f.JSON {
 		fmt.Fprintf(w, eventLine, "TERM/SEQ", "TIME", "TYPE", "EVENT")
 	}
 }
 
-func (g *globals) printEvents(w io.Writer, events []*pb.EventsResponse) error {
+func (f *Flags) printEvents(w io.Writer, events ...*pb.EventsResponse) error {
 	for _, e := range events {
-		stream := strings.ToLower(strings.TrimPrefix(e.GetStream().String(), "EVENT_STREAM_"))
-		if !g.json {
+		if !f.JSON {
 			position := fmt.Sprintf("%d/%d", e.GetTerm(), e.GetSequence())
-			if _, err := fmt.Fprintf(w, eventLine, position, millis(e.GetClusterTimeMs()), e.GetType(), e.GetText()); err != nil {
+			if _, err := fmt.Fprintf(w, eventLine, position, cli.Millis(e.GetClusterTimeMs()), e.GetType(), e.GetText()); err != nil {
 				return err
 			}
 			continue
 		}
+		stream := strings.ToLower(strings.TrimPrefix(e.GetStream().String(), "EVENT_STREAM_"))
 		result := eventResult{e.GetTerm(), e.GetSequence(), e.GetClusterTimeMs(), stream, e.GetType(), e.GetText(), nil}
 		if json.Valid([]byte(e.GetJson())) {
 			result.Event = json.RawMessage(e.GetJson())

@@ -9,30 +9,33 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+
+	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/lab/clitest"
 )
 
 // followed waits until the events that are followed tell of a put.
-func followed(t *testing.T, follow *background, key string) {
+func followed(t *testing.T, follow *clitest.Background, key string) {
 	t.Helper()
 	attempt := 0
-	eventually(t, "the put of "+key+" is followed", func() bool {
+	clitest.Eventually(t, "the put of "+key+" is followed", func() bool {
 		attempt++
-		run(t, "put", key+strconv.Itoa(attempt), "--size=1").want(t, exitOK)
-		return strings.Contains(follow.out.String(), `"`+key)
+		run(t, "put", key+strconv.Itoa(attempt), "--size=1").Want(t, cli.StatusOK)
+		return strings.Contains(follow.Out.String(), `"`+key)
 	})
 }
 
 // The events go on when their node has died: every one of them, and once.
-func testFollowed(t *testing.T, follow *background) {
+func testFollowed(t *testing.T, follow *clitest.Background) {
 	followed(t, follow, "after")
-	if code := follow.interrupt(); code != exitOK || strings.Count(follow.err.String(), "looking for a node that goes on") != 1 {
-		t.Errorf("following ended with %d: %s", code, follow.err.String())
+	if end := follow.Interrupt(); end.Status != cli.StatusOK || strings.Count(follow.Err.String(), "looking for a node that goes on") != 1 {
+		t.Errorf("following ended with %d: %s", end.Status, follow.Err.String())
 	}
-	lines := strings.Split(strings.TrimSpace(follow.out.String()), "\n")
-	first := decode[eventResult](t, outcome{out: lines[0]})
-	all := run(t, "events", "-o", "json", "--from", strconv.FormatUint(first.Sequence, 10)).want(t, exitOK)
-	if there := strings.Split(all.out, "\n"); len(there) < len(lines) || !slices.Equal(lines, there[:len(lines)]) {
-		t.Errorf("followed were\n%s\nand etcd has\n%s", strings.Join(lines, "\n"), all.out)
+	lines := strings.Split(strings.TrimSpace(follow.Out.String()), "\n")
+	first := clitest.Decode[eventResult](t, clitest.Outcome{Out: lines[0]})
+	all := run(t, "events", "-o", "json", "--from", strconv.FormatUint(first.Sequence, 10)).Want(t, cli.StatusOK)
+	if there := strings.Split(all.Out, "\n"); len(there) < len(lines) || !slices.Equal(lines, there[:len(lines)]) {
+		t.Errorf("followed were\n%s\nand etcd has\n%s", strings.Join(lines, "\n"), all.Out)
 	}
 }
 
@@ -45,13 +48,13 @@ func TestFollowedStopIsSaidOnce(t *testing.T) {
 	defer func() { _ = l.Close() }()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	var said safeBuffer
+	var said clitest.Buffer
 	cmd := &cobra.Command{}
 	cmd.SetErr(&said)
-	g := newGlobals()
-	g.addresses, g.timeout = []string{l.Addr().String()}, defaultTimeout
+	f := Program(&cobra.Command{})
+	f.addresses = []string{l.Addr().String()}
 	ended := make(chan error, 1)
-	go func() { ended <- (&follower{globals: g, cmd: cmd, from: 1, begun: true}).run(ctx) }()
+	go func() { ended <- (&follower{Flags: f, cmd: cmd, from: 1, begun: true}).run(ctx) }()
 	for range 4 { // several times: it asks once, and again, in each try
 		c, err := l.Accept()
 		if err != nil {
@@ -69,7 +72,7 @@ func TestFollowedStopIsSaidOnce(t *testing.T) {
 func TestFollowedCommitsThatComeAgain(t *testing.T) {
 	e := follower{from: 7}
 	next := func(sequences ...uint64) (printed []uint64) {
-		e.skip = e.of // as for a new node
+		e.seen = 0 // as for a new node
 		for _, s := range sequences {
 			if e.fresh(s) {
 				printed = append(printed, s)

@@ -1,97 +1,30 @@
 package ctl
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
-	"io"
 	"os"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
-	"github.com/understudy-store/understudy/lab/demo"
+	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/lab/clitest"
 	"github.com/understudy-store/understudy/lab/procs"
+	"github.com/understudy-store/understudy/lab/rig"
 )
 
-// asProgram in the environment makes the test binary masterctl.
-const asProgram = "MASTERCTL_TEST_PROGRAM"
-
+// TestMain makes this binary a node or an etcd when it was started as one.
 func TestMain(m *testing.M) {
-	child := len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "__")
-	if child || os.Getenv(asProgram) != "" {
-		root := Command()
-		root.AddCommand(demo.Children()...)
-		os.Exit(Main(root))
+	if status, child := rig.RunChild(); child {
+		os.Exit(status)
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// An outcome is what a command came to.
-type outcome struct {
-	code     int
-	out, err string
-}
-
 // run runs masterctl in this process.
-func run(t *testing.T, args ...string) outcome {
+func run(t *testing.T, args ...string) clitest.Outcome {
 	t.Helper()
-	var out, err bytes.Buffer
-	code := runWith(t.Context(), &out, &err, args...)
-	return outcome{code, out.String(), err.String()}
-}
-
-func runWith(ctx context.Context, out, err io.Writer, args ...string) int {
-	root := Command()
-	root.SetArgs(args)
-	root.SetOut(out)
-	root.SetErr(err)
-	return Execute(ctx, root)
-}
-
-// want fails the test unless the command came to a status and said all that.
-func (o outcome) want(t *testing.T, code int, texts ...string) outcome {
-	t.Helper()
-	if o.code != code {
-		t.Fatalf("exit status %d, want %d\n%s%s", o.code, code, o.out, o.err)
-	}
-	for _, text := range texts {
-		if !strings.Contains(o.out+o.err, text) {
-			t.Errorf("%q is missing in:\n%s%s", text, o.out, o.err)
-		}
-	}
-	return o
-}
-
-// decode reads the command's JSON. Fields that the result does not have are
-// errors.
-func decode[T any](t *testing.T, o outcome) (v T) {
-	t.Helper()
-	d := json.NewDecoder(strings.NewReader(o.out))
-	d.DisallowUnknownFields()
-	if err := d.Decode(&v); err != nil {
-		t.Fatalf("%v in:\n%s%s", err, o.out, o.err)
-	}
-	return v
-}
-
-// eventually waits until something is so.
-func eventually(t *testing.T, what string, so func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for !so() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("still not so: %s", what)
-		case <-tick.C:
-		}
-	}
+	return clitest.Run(t, Command(), args...)
 }
 
 // A cluster is an etcd with nodes, all processes of their own.
@@ -134,7 +67,7 @@ func (c *cluster) pair() (master, standby *procs.Process) {
 	master = c.node("a", "__master")
 	c.serves("a", master)
 	standby = c.node("b", "__standby")
-	eventually(c.t, "b could take over", func() bool {
+	clitest.Eventually(c.t, "b could take over", func() bool {
 		_, b := statusBy(c.t, "b", "--address", master.RPC)
 		return b.Promotable
 	})
@@ -144,7 +77,7 @@ func (c *cluster) pair() (master, standby *procs.Process) {
 // serves waits until a node serves.
 func (c *cluster) serves(id string, at *procs.Process) {
 	c.t.Helper()
-	eventually(c.t, id+" serves", func() bool {
+	clitest.Eventually(c.t, id+" serves", func() bool {
 		s, _ := statusBy(c.t, id, "--address", at.RPC)
 		return s.Leader != nil && s.Leader.NodeID == id
 	})
@@ -162,10 +95,10 @@ func lone(t *testing.T, name string) *procs.Process {
 func statusBy(t *testing.T, id string, where ...string) (s statusResult, n nodeResult) {
 	t.Helper()
 	o := run(t, append([]string{"status", "-o", "json"}, where...)...)
-	if o.code != exitOK {
+	if o.Status != cli.StatusOK {
 		return s, n
 	}
-	s = decode[statusResult](t, o)
+	s = clitest.Decode[statusResult](t, o)
 	for _, node := range s.Nodes {
 		if node.NodeID == id {
 			n = node
@@ -174,57 +107,15 @@ func statusBy(t *testing.T, id string, where ...string) (s statusResult, n nodeR
 	return s, n
 }
 
-// A background is a command that runs until it is interrupted.
-type background struct {
-	out, err safeBuffer
-	cancel   context.CancelFunc
-	done     chan int
-}
-
-func start(t *testing.T, args ...string) *background {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	b := &background{cancel: cancel, done: make(chan int, 1)}
-	go func() { b.done <- runWith(ctx, &b.out, &b.err, args...) }()
-	t.Cleanup(func() { b.interrupt() })
-	return b
-}
-
-// interrupt ends the command, as Ctrl-C does, and returns its exit status.
-func (b *background) interrupt() int {
-	b.cancel()
-	code := <-b.done
-	b.done <- code // for the next one who asks
-	return code
-}
-
 // mount mounts a segment and returns when that is done.
-func mount(t *testing.T, args ...string) *background {
+func mount(t *testing.T, args ...string) *clitest.Background {
 	t.Helper()
-	b := start(t, append([]string{"segments", "mount"}, args...)...)
-	eventually(t, "it is mounted", func() bool {
-		if len(b.done) > 0 {
-			t.Fatalf("it ended: %s", b.err.String())
+	b := clitest.Start(t, Command(), append([]string{"segments", "mount"}, args...)...)
+	clitest.Eventually(t, "it is mounted", func() bool {
+		if b.Ended() {
+			t.Fatalf("it ended: %s", b.Err.String())
 		}
-		return strings.Contains(b.err.String(), "stays mounted")
+		return strings.Contains(b.Err.String(), "stays mounted")
 	})
 	return b
-}
-
-// A safeBuffer may be read while a command writes it.
-type safeBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *safeBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *safeBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -20,6 +21,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/rpcerr"
 	"github.com/understudy-store/understudy/journal"
@@ -50,145 +52,157 @@ type node struct {
 // nodes are all those that could be found.
 type nodes []*node
 
-// A registration is what a node says of itself in etcd, as far as it matters
-// here.
-type registration struct {
-	ID      string `json:"node_id"`
-	Address string `json:"rpc_address"`
+// withNodes is the body of a command that asks all nodes first.
+func (f *Flags) withNodes(run func(context.Context, *cobra.Command, nodes) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		ctx, cancel, err := f.Context(cmd)
+		if err != nil {
+			return err
+		}
+		defer cancel()
+		all, err := f.survey(ctx)
+		defer all.close()
+		if err != nil {
+			return err
+		}
+		return run(ctx, cmd, all)
+	}
 }
 
 // survey asks all nodes that can be found how they are: those given, those
 // registered in etcd, and those that any of these names. A node that does not
 // answer is in the result. It fails if nobody answers, with the nodes that it
 // has asked.
-func (g *globals) survey(ctx context.Context) (nodes, error) {
-	if err := g.needsGRPC("survey"); err != nil {
-		return nil, err
+func (f *Flags) survey(ctx context.Context) (nodes, error) {
+	if f.Protocol != client.GRPC {
+		return nil, cli.Misusef("the survey of the nodes needs gRPC; leave out --protocol=%v, masters speak both at one port", f.Protocol)
 	}
-	var all nodes
-	next := make([]registration, 0, len(g.addresses))
-	for _, address := range g.addresses {
-		next = append(next, registration{Address: address})
+	var next nodes
+	for _, address := range f.addresses {
+		next = append(next, &node{address: address})
 	}
-	registered, etcdErr := g.registered(ctx)
+	registered, etcdErr := f.registered(ctx)
 	if etcdErr != nil && len(next) == 0 {
 		return nil, etcdErr
 	}
+	var all nodes
 	for next = append(next, registered...); len(next) > 0; next = all.named() {
-		asked := all.ask(ctx, g.clusterID, next)
+		asked := all.ask(ctx, f.clusterID, next)
 		if len(asked) == 0 {
 			break
 		}
 		all = append(all, asked...)
 	}
 	all = all.distinct()
-	if !slices.ContainsFunc(all, func(n *node) bool { return n.status != nil }) {
+	if len(all.answering()) == 0 {
 		return all, all.silence(etcdErr)
 	}
 	return all, nil
 }
 
-// widen adds the addresses of all nodes that can be found to those given: a
+// Widen adds the addresses of all nodes that can be found to those given: a
 // command that goes on for long must find the next primary, also when the only
-// node that it was told of is gone.
+// node that it was given is gone.
 //
 // Over Mooncake's protocol nodes do not name one another.
-func (g *globals) widen(ctx context.Context) error {
-	if g.protocol == client.Mooncake {
+func (f *Flags) Widen(ctx context.Context) error {
+	if f.Protocol == client.Mooncake {
 		return nil
 	}
-	all, err := g.survey(ctx)
+	all, err := f.survey(ctx)
 	defer all.close()
 	if err != nil {
 		return err
 	}
 	for _, n := range all.answering() {
 		address := n.status.GetNode().GetRpcAddress()
-		if !slices.Contains(g.addresses, address) && len(g.addresses) < client.MaxAddresses {
-			g.addresses = append(g.addresses, address)
+		if !slices.Contains(f.addresses, address) && len(f.addresses) < client.MaxAddresses {
+			f.addresses = append(f.addresses, address)
 		}
 	}
 	return nil
 }
 
 // registered returns the nodes that are registered in etcd.
-func (g *globals) registered(ctx context.Context) ([]registration, error) {
-	if len(g.etcd) == 0 {
+func (f *Flags) registered(ctx context.Context) (list nodes, err error) {
+	if len(f.etcd) == 0 {
 		return nil, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	c, err := etcdclient.New(g.etcd)
+	c, err := etcdclient.New(f.etcd)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = c.Close() }()
-	layout := journal.NewLayout(g.prefix, g.clusterID)
+	layout := journal.NewLayout(f.prefix, f.clusterID)
 	resp, err := c.Get(ctx, layout.Nodes(), clientv3.WithPrefix(), clientv3.WithLimit(maxNodes))
 	if err != nil {
 		return nil, errs.Wrap(errs.Unavailable, "survey", fmt.Errorf("etcd does not answer: %w; check --etcd_endpoints, or give the --address of a node", err))
 	}
-	var list []registration
 	for _, kv := range resp.Kvs {
-		var r registration
+		var r struct {
+			ID      string `json:"node_id"`
+			Address string `json:"rpc_address"`
+		}
 		if json.Unmarshal(kv.Value, &r) == nil && r.Address != "" {
-			list = append(list, r)
+			list = append(list, &node{id: r.ID, address: r.Address})
 		}
 	}
-	if len(list) == 0 && len(g.addresses) == 0 {
+	if len(list) == 0 && len(f.addresses) == 0 {
 		return nil, errs.New(errs.Unavailable, "etcd", "no node is registered under %s; check --cluster-id and --etcd-prefix, and whether nodes run", layout.Nodes())
 	}
 	return list, nil
 }
 
 // named returns the nodes that the answers name.
-func (ns nodes) named() (list []registration) {
+func (ns nodes) named() (list nodes) {
 	for _, n := range ns {
 		for _, other := range n.status.GetNodes() {
-			list = append(list, registration{other.GetNodeId(), other.GetRpcAddress()})
+			list = append(list, &node{id: other.GetNodeId(), address: other.GetRpcAddress()})
 		}
 		if address := n.status.GetLeaderAddress(); address != "" {
-			list = append(list, registration{n.status.GetLeaderNodeId(), address})
+			list = append(list, &node{id: n.status.GetLeaderNodeId(), address: address})
 		}
 	}
 	return list
 }
 
-// ask asks those that were not asked yet, all at once.
-func (ns nodes) ask(ctx context.Context, clusterID string, whom []registration) (asked nodes) {
-	for _, r := range whom {
-		known := func(n *node) bool { return n.address == r.Address || r.ID != "" && n.id == r.ID && n.status != nil }
+// ask asks those of the next that were not asked yet, all at once, and returns
+// them.
+func (ns nodes) ask(ctx context.Context, clusterID string, next nodes) (asked nodes) {
+	for _, n := range next {
+		known := func(o *node) bool { return o.address == n.address || n.id != "" && o.id == n.id && o.status != nil }
 		if !slices.ContainsFunc(ns, known) && !slices.ContainsFunc(asked, known) && len(ns)+len(asked) < maxNodes {
-			asked = append(asked, &node{address: r.Address, id: r.ID})
+			asked = append(asked, n)
 		}
 	}
 	var wg sync.WaitGroup
 	for _, n := range asked {
-		wg.Go(func() { n.ask(ctx, clusterID) })
+		wg.Go(func() { n.err = n.ask(ctx, clusterID) })
 	}
 	wg.Wait()
 	return asked
 }
 
-func (n *node) ask(ctx context.Context, clusterID string) {
+func (n *node) ask(ctx context.Context, clusterID string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	n.conn, n.err = grpc.NewClient(n.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	n.conn, err = grpc.NewClient(n.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probeAfter, Timeout: probeTimeout}))
-	if n.err != nil {
-		return
+	if err != nil {
+		return err
 	}
 	n.admin = pb.NewAdminServiceClient(n.conn)
 	s, err := n.admin.Status(ctx, &pb.StatusRequest{})
 	if err != nil {
-		n.err = errors.New(plain(status.Convert(err).Message()))
-		return
+		return errors.New(plain(status.Convert(err).Message()))
 	}
 	if other := s.GetHeader().GetClusterId(); other != clusterID {
-		n.err = fmt.Errorf("it belongs to cluster %q, not %q: correct the address or --cluster-id", other, clusterID)
-		return
+		return fmt.Errorf("it belongs to cluster %q, not %q: correct the address or --cluster-id", other, clusterID)
 	}
 	n.status, n.id = s, s.GetNode().GetNodeId()
+	return nil
 }
 
 // distinct leaves out nodes that were found at two addresses, and sorts by id.
@@ -253,36 +267,42 @@ func (ns nodes) primary() (best *node) {
 }
 
 // best returns the primary, or else a node that answers.
-func (ns nodes) best() *node {
-	if p := ns.primary(); p != nil {
-		return p
-	}
-	return ns.answering()[0]
-}
+func (ns nodes) best() *node { return cmp.Or(ns.primary(), ns.answering()[0]) }
 
-// byID returns the answering node of an id.
-func (ns nodes) byID(id string) (*node, error) {
+// choose returns the answering node of an id, or the only one if none is given.
+func (ns nodes) choose(id string) (*node, error) {
+	answering := ns.answering()
 	var ids []string
-	for _, n := range ns.answering() {
-		if n.id == id {
+	for _, n := range answering {
+		if n.id == id || id == "" && len(answering) == 1 {
 			return n, nil
 		}
 		ids = append(ids, n.id)
+	}
+	if id == "" {
+		return nil, cli.Misusef("%d nodes answer; choose one with --node: %v", len(ids), ids)
 	}
 	return nil, fmt.Errorf("no node %q answers; there are: %v", id, ids)
 }
 
 // adminError is the error that a call of a node ended with.
-func adminError(err error) error {
-	if err == nil {
-		return nil
-	}
+func adminError(err error) *errs.Error {
 	e, from := rpcerr.Parse(err)
 	st, ok := status.FromError(err)
 	if !ok || from.NodeID != "" || e.Kind == errs.NotSupported {
 		return e
 	}
 	return &errs.Error{Kind: e.Kind, Detail: "no answer: " + plain(st.Message())}
+}
+
+// readError is adminError for a call that changes nothing: without an answer
+// nothing is open.
+func readError(err error) error {
+	e := adminError(err)
+	if e.Kind == errs.Unresolved {
+		e.Kind = errs.Unavailable
+	}
+	return e
 }
 
 // plain leaves out what gRPC puts around the cause of a failed connection.

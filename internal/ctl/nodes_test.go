@@ -4,6 +4,9 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/lab/clitest"
 )
 
 // While etcd stands still the primary serves on, and status says so.
@@ -14,11 +17,11 @@ func TestStatusWhileEtcdStandsStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := run(t, "status", "-o", "json", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ","), "--address", master.RPC+","+standby.RPC)
-	s := decode[statusResult](t, o.want(t, exitOK, "etcd does not answer"))
+	s := clitest.Decode[statusResult](t, o.Want(t, cli.StatusOK, "etcd does not answer"))
 	if s.Leader == nil || s.Leader.NodeID != "a" || len(s.Nodes) != 2 || s.Nodes[0].Error+s.Nodes[1].Error != "" {
 		t.Errorf("got %+v", s)
 	}
-	if strings.Contains(o.out, "no standby could take over") {
-		t.Errorf("it says what nobody knows:\n%s", o.out)
+	if strings.Contains(o.Out, "no standby could take over") {
+		t.Errorf("it says what nobody knows:\n%s", o.Out)
 	}
 }

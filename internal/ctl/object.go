@@ -3,11 +3,11 @@ package ctl
 import (
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/cli"
 )
 
 // objectResult is an object in JSON.
@@ -31,24 +31,25 @@ type replicaResult struct {
 	Client   string `json:"client_id,omitempty"`
 }
 
-func reserved(r *client.Reservation) objectResult {
+func reserved(r client.Reservation) objectResult {
 	return objectResult{Key: r.Key, ID: r.ID.String(), Size: r.Size, Replicas: replicas(r.Replicas)}
 }
 
-func found(key string, o *client.Object, err error) objectResult {
-	if err != nil {
-		return objectResult{Key: key, Error: faultOf(err)}
-	}
+func found(key string, o *client.Object) objectResult {
 	left := o.Lease.Remaining().Milliseconds()
 	return objectResult{Key: key, ID: o.ID.String(), Size: o.Size, Lease: &left, Replicas: replicas(o.Replicas)}
 }
 
+var replicaKinds = map[client.ReplicaKind]string{client.Memory: "memory", client.Disk: "disk", client.LocalDisk: "local-disk"}
+
 func replicas(list []client.Replica) []replicaResult {
 	results := make([]replicaResult, len(list))
 	for i, r := range list {
-		results[i] = replicaResult{
-			Kind: replicaKind(r.Kind), Segment: r.Segment, Endpoint: r.Endpoint, Address: r.Address, Protocol: r.Protocol, Path: r.Path,
+		kind, known := replicaKinds[r.Kind]
+		if !known {
+			kind = "unknown"
 		}
+		results[i] = replicaResult{Kind: kind, Segment: r.Segment, Endpoint: r.Endpoint, Address: r.Address, Protocol: r.Protocol, Path: r.Path}
 		if r.Client != uuid.Nil {
 			results[i].Client = r.Client.String()
 		}
@@ -56,48 +57,35 @@ func replicas(list []client.Replica) []replicaResult {
 	return results
 }
 
-func replicaKind(k client.ReplicaKind) string {
-	switch k {
-	case client.Memory:
-		return "memory"
-	case client.Disk:
-		return "disk"
-	case client.LocalDisk:
-		return "local-disk"
-	default:
-		return "unknown"
-	}
-}
-
 // place says for people where a replica is.
 func (r *replicaResult) place() string {
 	switch r.Kind {
 	case "memory":
-		return fmt.Sprintf("%s at %#x of %s", r.Segment, r.Address, or(r.Endpoint))
+		return fmt.Sprintf("%s at %#x of %s", r.Segment, r.Address, cli.Or(r.Endpoint))
 	case "disk":
 		return r.Path
 	default:
-		return fmt.Sprintf("client %s at %s", or(r.Client), or(r.Endpoint))
+		return fmt.Sprintf("client %s at %s", cli.Or(r.Client), cli.Or(r.Endpoint))
 	}
 }
 
-// objectTable prints a row for each replica. Objects with an error are left
-// out: they are reported apart.
+// objectTable prints a row for each replica, and nothing without one. Objects
+// with an error have none: they are reported apart.
 func objectTable(w io.Writer, objects []objectResult) {
-	t := newTable(w, "KEY", "OBJECT", "SIZE", "LEASE", "REPLICA", "WHERE")
+	t := cli.NewTable(w, "KEY", "OBJECT", "SIZE", "LEASE", "REPLICA", "WHERE")
 	rows := 0
 	for _, o := range objects {
 		lease := "-"
 		if o.Lease != nil {
-			lease = (time.Duration(*o.Lease) * time.Millisecond).String()
+			lease = cli.Millis(*o.Lease).String()
 		}
 		for i := range o.Replicas {
 			r := &o.Replicas[i]
-			t.row(o.Key, o.ID, sizeText(o.Size), lease, r.Kind, r.place())
+			t.Row(o.Key, o.ID, cli.SizeText(o.Size), lease, r.Kind, r.place())
 			rows++
 		}
 	}
 	if rows > 0 {
-		t.end()
+		t.End()
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/cli"
 )
 
 // A statusResult is what `masterctl status` prints.
@@ -57,27 +58,27 @@ type nodeResult struct {
 	Error         string `json:"error,omitempty"`
 }
 
-func (g *globals) statusCommand() *cobra.Command {
+func (f *Flags) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
 		Short: "Print how the nodes of the cluster are",
 		Long: `Asks every node that can be found, and prints its role, term, sequence, lag and
 digest, and whether it could take over. Nodes are found at --address, in etcd, and
 by what other nodes know. One that does not answer is shown as such.`,
-		Args: noArguments,
+		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel, err := g.begin(cmd)
+			ctx, cancel, err := f.Context(cmd)
 			if err != nil {
 				return err
 			}
 			defer cancel()
-			all, err := g.survey(ctx)
+			all, err := f.survey(ctx)
 			defer all.close()
 			if len(all) == 0 {
 				return err
 			}
-			result := statusOf(g.clusterID, all)
-			if err := g.print(cmd, result, func(w io.Writer) { statusTable(w, &result) }); err != nil {
+			result := statusOf(f.clusterID, all)
+			if err := f.Print(cmd, result, func(w io.Writer) { statusTable(w, &result) }); err != nil {
 				return err
 			}
 			return err
@@ -121,16 +122,16 @@ func roleName(r pb.Role) string {
 }
 
 func statusTable(w io.Writer, s *statusResult) {
-	t := newTable(w, "NODE", "ROLE", "TERM", "SEQUENCE", "LAG", "OBJECTS", "USED", "DIGEST", "ADDRESS", "VERSION", "CAN TAKE OVER")
+	t := cli.NewTable(w, "NODE", "ROLE", "TERM", "SEQUENCE", "LAG", "OBJECTS", "USED", "DIGEST", "ADDRESS", "VERSION", "CAN TAKE OVER")
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		if n.Error != "" {
-			t.row(or(n.NodeID), "no answer", "-", "-", "-", "-", "-", "-", n.Address, "-", n.Error)
+			t.Row(cli.Or(n.NodeID), "no answer", "-", "-", "-", "-", "-", "-", n.Address, "-", n.Error)
 			continue
 		}
-		t.row(n.NodeID, n.Role, fmt.Sprint(n.Term), fmt.Sprint(n.Sequence), n.lag(), count(n.Objects), n.used(), n.Digest, n.Address, n.Version, n.takeover())
+		t.Row(n.NodeID, n.Role, fmt.Sprint(n.Term), fmt.Sprint(n.Sequence), n.lag(), cli.Count(n.Objects), n.used(), n.Digest, n.Address, n.Version, n.takeover())
 	}
-	t.end()
+	t.End()
 	if s.Leader == nil {
 		fmt.Fprintln(w, "\nNobody serves.")
 	}
@@ -154,16 +155,16 @@ func notes(w io.Writer, warnings []warningResult) {
 
 func (n *nodeResult) lag() string {
 	if n.LagEntries == 0 || n.LagMillis == 0 { // a node without a state has no time
-		return count(n.LagEntries)
+		return cli.Count(n.LagEntries)
 	}
-	return fmt.Sprintf("%s (%v)", count(n.LagEntries), millis(int64(n.LagMillis)))
+	return fmt.Sprintf("%s (%v)", cli.Count(n.LagEntries), cli.Millis(n.LagMillis))
 }
 
 func (n *nodeResult) used() string {
 	if n.Capacity == 0 {
 		return "no memory"
 	}
-	return fmt.Sprintf("%.1f %% of %s", 100*float64(n.Used)/float64(n.Capacity), sizeText(n.Capacity))
+	return fmt.Sprintf("%.1f %% of %s", 100*float64(n.Used)/float64(n.Capacity), cli.SizeText(n.Capacity))
 }
 
 func (n *nodeResult) takeover() string {
@@ -173,6 +174,6 @@ func (n *nodeResult) takeover() string {
 	case n.Promotable:
 		return "yes"
 	default:
-		return "no: " + or(n.NotPromotable)
+		return "no: " + cli.Or(n.NotPromotable)
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"net"
 	"strings"
 	"testing"
+
+	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/lab/clitest"
 )
 
 func TestWrongUsage(t *testing.T) {
@@ -14,7 +17,6 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"nonsense"}, []string{`unknown command "nonsense"`, "see: masterctl --help"}},
 		{[]string{"stats"}, []string{"did you mean status?"}},
 		{[]string{"segments", "mont"}, []string{`unknown command "mont"`, "did you mean mount?"}},
-		{[]string{"bench", "renewal"}, []string{"did you mean renewals?"}},
 		{[]string{"get", "--adress=a:1", "k"}, []string{"unknown flag: --adress", "did you mean --address?", "see: masterctl get --help"}},
 		{[]string{"put-start", "k", "--soft_pim"}, []string{"did you mean --soft-pin?"}},
 		{[]string{"get"}, []string{"masterctl get needs at least one KEY"}},
@@ -45,28 +47,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"segments", "mount", "a", "--size", "1MiB", "--base", "0"}, []string{"--base is 0x0"}},
 		{[]string{"segments", "mount", "a", "--size", "1MiB", "--id", "1"}, []string{"must be a UUID"}},
 		{[]string{"segments", "unmount"}, []string{"needs the ID or NAME"}},
-		{[]string{"demo", "--session-ttl", "1s"}, []string{"--session-ttl is 1s"}},
-		{[]string{"demo", "--session-ttl", "2500ms"}, []string{"whole seconds"}},
-		{[]string{"demo", "--lease-ttl", "1ms"}, []string{"--lease-ttl is 1ms"}},
-		{[]string{"demo", "--workers", "0"}, []string{"--workers is 0"}},
-		{[]string{"demo", "--speed", "-1"}, []string{"--speed is -1"}},
-		{[]string{"demo", "--speed", "NaN"}, []string{"--speed is NaN"}},
-		{[]string{"demo", "--requests", "-1"}, []string{"--requests is -1"}},
-		{[]string{"demo", "--requests", "5", "--trace", "f"}, []string{"--requests is for a generated load"}},
-		{[]string{"demo", "--compare", "--no-compare"}, []string{"exclude each other"}},
-		{[]string{"replay", "--hosts", "0"}, []string{"--hosts is 0"}},
-		{[]string{"replay", "--capacity", "NaN"}, []string{"--capacity is NaN"}},
-		{[]string{"replay", "--block", "64"}, []string{"--block is 64"}},
-		{[]string{"etcd", "--lisen=127.0.0.1:0"}, []string{"did you mean --listen?"}},
-		{[]string{"bench", "renewals", "--objects", "0"}, []string{"--objects is 0"}},
-		{[]string{"bench", "renewals", "--rate", "0"}, []string{"--rate is 0"}},
-		{[]string{"bench", "renewals", "--duration", "1ms"}, []string{"--duration is 1ms"}},
 	} {
-		o := run(t, tt.args...)
-		if o.code != exitUsage || o.out != "" {
-			t.Errorf("%v: exit status %d, want %d; printed %q", tt.args, o.code, exitUsage, o.out)
-		}
-		(outcome{o.code, "", o.err}).want(t, o.code, tt.says...)
+		t.Run(strings.Join(tt.args, " "), func(t *testing.T) { run(t, tt.args...).WantMisuse(t, tt.says...) })
 	}
 }
 
@@ -77,22 +59,21 @@ func TestSpellingsOfFlags(t *testing.T) {
 		{"version", "--etcd-endpoints=a:1", "--cluster-id=c"},
 		{"--etcd_endpoints=a:1", "version"},
 	} {
-		run(t, args...).want(t, exitOK, "masterctl")
+		run(t, args...).Want(t, cli.StatusOK, "masterctl")
 	}
 }
 
 func TestHelp(t *testing.T) {
-	all := run(t, "--help").want(t, exitOK, "--address", "UNDERSTUDY_ADDRESS", "127.0.0.1:50051")
-	if again := run(t); again.out != all.out {
-		t.Errorf("without arguments it prints something else:\n%s", again.out)
+	all := run(t, "--help").Want(t, cli.StatusOK, "--address", "UNDERSTUDY_ADDRESS", "127.0.0.1:50051")
+	if again := run(t); again.Out != all.Out {
+		t.Errorf("without arguments it prints something else:\n%s", again.Out)
 	}
-	run(t, "bench").want(t, exitOK, "renewals")
-	run(t, "segments", "mount", "--help").want(t, exitOK, "Ctrl-C", "--keep")
+	run(t, "segments", "mount", "--help").Want(t, cli.StatusOK, "Ctrl-C", "--keep")
 }
 
 func TestVersion(t *testing.T) {
-	run(t, "version").want(t, exitOK, "contract revision 1")
-	if v := decode[versionResult](t, run(t, "version", "-o", "json")); v.Contract != 1 || v.Go == "" || v.Version == "" {
+	run(t, "version").Want(t, cli.StatusOK, "contract revision 1")
+	if v := clitest.Decode[versionResult](t, run(t, "version", "-o", "json")); v.Contract != 1 || v.Go == "" || v.Version == "" {
 		t.Errorf("got %+v", v)
 	}
 }
@@ -120,19 +101,18 @@ func TestNobodyAnswers(t *testing.T) {
 		{"handover"},
 		{"events"},
 		{"start-empty", "--yes"},
-		{"replay", "--requests=1"},
 	} {
 		run(t, append(args, "--address", at, "--timeout=300ms")...).
-			want(t, exitFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: masterctl status", "if nobody answers, check --address")
+			Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: masterctl status", "if nobody answers, check --address")
 	}
-	run(t, "status", "--address", at).want(t, exitFailed, "no answer", "Nobody serves.", "what to do: masterctl status", "if nobody answers, check --address")
-	s := decode[statusResult](t, run(t, "status", "--address", at, "-o", "json"))
+	run(t, "status", "--address", at).Want(t, cli.StatusFailed, "no answer", "Nobody serves.", "what to do: masterctl status", "if nobody answers, check --address")
+	s := clitest.Decode[statusResult](t, run(t, "status", "--address", at, "-o", "json"))
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != at || s.Nodes[0].Error == "" || s.Leader != nil {
 		t.Errorf("got %+v", s)
 	}
-	dead := run(t, "status", "--etcd_endpoints", at, "--timeout=300ms").want(t, exitFailed, "etcd does not answer", "check --etcd_endpoints")
-	if strings.Contains(dead.err, "the outcome is open") {
-		t.Errorf("status changes nothing, but: %s", dead.err)
+	dead := run(t, "status", "--etcd_endpoints", at, "--timeout=300ms").Want(t, cli.StatusFailed, "etcd does not answer", "check --etcd_endpoints")
+	if strings.Contains(dead.Err, "the clitest.Outcome is open") {
+		t.Errorf("status changes nothing, but: %s", dead.Err)
 	}
 }
 
@@ -140,21 +120,21 @@ func TestEnvironment(t *testing.T) {
 	at := deadAddress(t)
 	t.Setenv("UNDERSTUDY_ADDRESS", at)
 	t.Setenv("UNDERSTUDY_CLUSTER_ID", "blue")
-	run(t, "status").want(t, exitFailed, at)
-	s := decode[statusResult](t, run(t, "status", "-o", "json"))
+	run(t, "status").Want(t, cli.StatusFailed, at)
+	s := clitest.Decode[statusResult](t, run(t, "status", "-o", "json"))
 	if s.ClusterID != "blue" {
 		t.Errorf("the cluster is %q, want blue", s.ClusterID)
 	}
 	other := deadAddress(t)
-	s = decode[statusResult](t, run(t, "status", "-o", "json", "--address", other))
+	s = clitest.Decode[statusResult](t, run(t, "status", "-o", "json", "--address", other))
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != other {
 		t.Errorf("a flag is mixed with the environment: %+v", s.Nodes)
 	}
-	o := run(t, "status", "--etcd_endpoints", other, "--timeout=300ms").want(t, exitFailed, "etcd does not answer")
-	if strings.Contains(o.err, at) {
-		t.Errorf("etcd by a flag is mixed with the environment: %s", o.err)
+	o := run(t, "status", "--etcd_endpoints", other, "--timeout=300ms").Want(t, cli.StatusFailed, "etcd does not answer")
+	if strings.Contains(o.Err, at) {
+		t.Errorf("etcd by a flag is mixed with the environment: %s", o.Err)
 	}
-	run(t, "status", "--etcd_endpoints", other, "--address", at, "--timeout=300ms").want(t, exitFailed, "etcd does not answer", "no answer", at)
+	run(t, "status", "--etcd_endpoints", other, "--address", at, "--timeout=300ms").Want(t, cli.StatusFailed, "etcd does not answer", "no answer", at)
 	t.Setenv("UNDERSTUDY_ADDRESS", "nowhere")
-	run(t, "status").want(t, exitUsage, "UNDERSTUDY_ADDRESS", `"nowhere"`)
+	run(t, "status").Want(t, cli.StatusUsage, "UNDERSTUDY_ADDRESS", `"nowhere"`)
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
-	"github.com/understudy-store/understudy/internal/daemon"
+	"github.com/understudy-store/understudy/internal/cli"
 )
 
 // versionResult is what `masterctl version` prints.
@@ -18,15 +18,15 @@ type versionResult struct {
 	Go       string `json:"go"`
 }
 
-func (g *globals) versionCommand() *cobra.Command {
+func (f *Flags) versionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
 		Short: "Print the version of this program",
-		Args:  noArguments,
+		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			v := versionResult{daemon.Version(), pb.ContractRevision, runtime.Version()}
-			return g.print(cmd, v, func(w io.Writer) {
-				fmt.Fprintf(w, "masterctl %s, contract revision %d, %s\n", v.Version, v.Contract, v.Go)
+			v := versionResult{cli.Version(), pb.ContractRevision, runtime.Version()}
+			return f.Print(cmd, v, func(w io.Writer) {
+				fmt.Fprintf(w, "%s %s, contract revision %d, %s\n", cmd.Root().Name(), v.Version, v.Contract, v.Go)
 			})
 		},
 	}

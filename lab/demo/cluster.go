@@ -8,16 +8,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/lab/procs"
 	"github.com/understudy-store/understudy/lab/rig"
 )
-
-// Children returns the hidden commands that Run starts as child processes.
-func Children() []*cobra.Command { return rig.Children() }
 
 const clusterID = "demo"
 

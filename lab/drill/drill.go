@@ -124,5 +124,5 @@ func Find(name string) (Drill, error) {
 	if len(near) > 0 {
 		return Drill{}, fmt.Errorf("there is no drill %q; did you mean %s?", name, strings.Join(near, " or "))
 	}
-	return Drill{}, fmt.Errorf("there is no drill %q; \"masterctl drill list\" shows them", name)
+	return Drill{}, fmt.Errorf("there is no drill %q; \"lab drill list\" shows them", name)
 }

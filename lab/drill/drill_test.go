@@ -10,21 +10,14 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/understudy-store/understudy/client"
-	"github.com/understudy-store/understudy/internal/daemon"
 	"github.com/understudy-store/understudy/lab/drill"
-	"github.com/understudy-store/understudy/lab/procs"
 	"github.com/understudy-store/understudy/lab/rig"
 )
 
 // TestMain makes this binary a node, or an etcd, when it was started as one.
 func TestMain(m *testing.M) {
-	if os.Getenv(procs.Parented) != "" && len(os.Args) > 1 {
-		for _, c := range rig.Children() {
-			if c.Name() == os.Args[1] {
-				c.SetArgs(os.Args[2:])
-				os.Exit(daemon.Main(c))
-			}
-		}
+	if status, child := rig.RunChild(); child {
+		os.Exit(status)
 	}
 	goleak.VerifyTestMain(m)
 }

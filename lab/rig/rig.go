@@ -1,6 +1,6 @@
 // Package rig runs a cluster on this machine as the child processes of one
-// program, which starts itself again under hidden commands: etcd members and
-// nodes, and a way to ask each node how it is. No child outlives the program.
+// program, which starts itself again as its own child: etcd members and nodes,
+// and a way to ask each node how it is. No child outlives the program.
 //
 // The demo and the fault drills are built on it. It starts and asks; it decides
 // nothing, and it must never be part of a production setup.
@@ -18,40 +18,48 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/app"
+	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/internal/daemon"
 	"github.com/understudy-store/understudy/lab/procs"
 )
 
-// Names of the hidden commands under which a program runs as a child.
+// Names of the children's commands.
 const (
 	etcdCommand    = "__etcd"
 	masterCommand  = "__master"
 	standbyCommand = "__standby"
 )
 
-// Children returns the hidden commands, which the program must have.
+// Children returns the commands under which a program runs as a child.
 func Children() []*cobra.Command {
-	list := []*cobra.Command{
+	return []*cobra.Command{
 		EtcdCommand(etcdCommand),
-		daemon.Command(masterCommand, config.Primary),
-		daemon.Command(standbyCommand, config.Standby),
+		app.Command(masterCommand, config.Primary),
+		app.Command(standbyCommand, config.Standby),
 	}
-	for _, c := range list {
-		c.Hidden = true
-		c.PreRun = func(*cobra.Command, []string) {
+}
+
+// RunChild runs what this process was started as by StartEtcd or StartNode, and
+// returns its exit status. It reports false if the process is no such child. A
+// program that starts clusters calls it before anything else.
+func RunChild() (status int, child bool) {
+	for _, c := range Children() {
+		if len(os.Args) > 1 && c.Name() == os.Args[1] {
 			procs.DieWithParent()
 			forgetSettings()
+			c.SetArgs(os.Args[2:])
+			return app.Main(c), true
 		}
 	}
-	return list
+	return 0, false
 }
 
 // forgetSettings takes settings of nodes out of a child's environment: a child
 // is what its flags say, whatever the shell has set for other clusters.
 func forgetSettings() {
 	for _, variable := range os.Environ() {
-		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, config.EnvPrefix) {
+		if name, _, _ := strings.Cut(variable, "="); strings.HasPrefix(name, cli.EnvPrefix) {
 			_ = os.Unsetenv(name)
 		}
 	}

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/spf13/cobra"
 	"go.uber.org/goleak"
 
 	"github.com/understudy-store/understudy/lab/rig"
@@ -17,13 +16,8 @@ import (
 
 // TestMain makes this binary a child of the rig, when it was started as one.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && strings.HasPrefix(os.Args[1], "__") {
-		root := &cobra.Command{SilenceUsage: true}
-		root.AddCommand(rig.Children()...)
-		if root.Execute() != nil {
-			os.Exit(1)
-		}
-		os.Exit(0)
+	if status, child := rig.RunChild(); child {
+		os.Exit(status)
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -1,12 +1,12 @@
-package ctl
+package command
 
 import (
 	"fmt"
 	"io"
 	"maps"
 	"slices"
-	"time"
 
+	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/demo"
 	"github.com/understudy-store/understudy/lab/replay"
 )
@@ -15,20 +15,20 @@ import (
 func demoReport(w io.Writer, r *demo.Report) {
 	s := &r.Settings
 	fmt.Fprintf(w, "\nLoad          %s: %s requests for %s blocks, %s of them distinct; an endless cache would hit %.1f %%\n",
-		r.Load.Trace, count(r.Load.Requests), count(r.Load.Blocks), count(r.Load.Distinct), r.Load.Endless)
+		r.Load.Trace, cli.Count(r.Load.Requests), cli.Count(r.Load.Blocks), cli.Count(r.Load.Distinct), r.Load.Endless)
 	fmt.Fprintf(w, "Played        by %d workers, %s, over %d hosts whose memory holds %.0f %% of the distinct blocks\n",
 		s.Workers, pace(s.Speed), s.Hosts, 100*s.Capacity)
 	fmt.Fprintf(w, "Clients       %s\n", wayText(s))
-	fmt.Fprintf(w, "Times         session TTL %v, lease TTL %v\n", millis(s.SessionTTLMillis), millis(s.LeaseTTLMillis))
-	fmt.Fprintf(w, "Half-way      %s; no client got an answer for %s ms", s.Disturbance, count(r.OutageMillis))
+	fmt.Fprintf(w, "Times         session TTL %v, lease TTL %v\n", cli.Millis(s.SessionTTLMillis), cli.Millis(s.LeaseTTLMillis))
+	fmt.Fprintf(w, "Half-way      %s; no client got an answer for %s ms", s.Disturbance, cli.Count(r.OutageMillis))
 	if r.HandoverMillis > 0 {
-		fmt.Fprintf(w, " (%s ms as the old primary measured it)", count(r.HandoverMillis))
+		fmt.Fprintf(w, " (%s ms as the old primary measured it)", cli.Count(r.HandoverMillis))
 	}
 	fmt.Fprintf(w, "\nHit rate      %s\n", hitRates(r.HitRate))
 	fmt.Fprintf(w, "Objects       %s on the old primary at its end, %s on the new one after its promotion\n",
-		count(r.Objects.Old), count(r.Objects.New))
+		cli.Count(r.Objects.Old), cli.Count(r.Objects.New))
 	fmt.Fprintf(w, "Calls         %s a second; %s of %s had no answer and were given up\n\n",
-		count(int64(r.CallsPerSecond)), count(r.Disturbed.Failed), count(r.Disturbed.Calls))
+		cli.Count(int64(r.CallsPerSecond)), cli.Count(r.Disturbed.Failed), cli.Count(r.Disturbed.Calls))
 	latencies(w, r.Latency)
 	fmt.Fprintln(w)
 	checks(w, r.Checks)
@@ -60,8 +60,6 @@ func pace(speed float64) string {
 	return fmt.Sprintf("%g times as fast as it came", speed)
 }
 
-func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
-
 func hitRates(h demo.HitRate) string {
 	text := fmt.Sprintf("%.1f %% of the blocks before, %.1f %% after", h.Before, h.After)
 	if h.Undisturbed != nil {
@@ -72,17 +70,17 @@ func hitRates(h demo.HitRate) string {
 
 // latencies prints how long calls took, as their callers saw it.
 func latencies(w io.Writer, calls map[string]replay.Latency) {
-	t := newTable(w, "Call", "Count", "p50 ms", "p90 ms", "p99 ms", "max ms")
+	t := cli.NewTable(w, "Call", "Count", "p50 ms", "p90 ms", "p99 ms", "max ms")
 	for _, name := range slices.Sorted(maps.Keys(calls)) {
 		l := calls[name]
-		t.row(name, count(l.Count), fmt.Sprintf("%.1f", l.P50), fmt.Sprintf("%.1f", l.P90), fmt.Sprintf("%.1f", l.P99), fmt.Sprintf("%.1f", l.Max))
+		t.Row(name, cli.Count(l.Count), fmt.Sprintf("%.1f", l.P50), fmt.Sprintf("%.1f", l.P90), fmt.Sprintf("%.1f", l.P99), fmt.Sprintf("%.1f", l.Max))
 	}
-	t.end()
+	t.End()
 }
 
 // checks prints a line for each check. One that is no promise may fail.
 func checks(w io.Writer, list []demo.Check) {
-	t := newTable(w)
+	t := cli.NewTable(w)
 	for _, c := range list {
 		verdict := "ok"
 		switch {
@@ -91,7 +89,7 @@ func checks(w io.Writer, list []demo.Check) {
 		case !c.OK:
 			verdict = "missed"
 		}
-		t.row(verdict, c.Name, c.Text)
+		t.Row(verdict, c.Name, c.Text)
 	}
-	t.end()
+	t.End()
 }

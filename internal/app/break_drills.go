@@ -1,6 +1,6 @@
 //go:build drills
 
-package daemon
+package app
 
 import (
 	"fmt"

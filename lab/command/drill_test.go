@@ -1,4 +1,4 @@
-package ctl
+package command
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/lab/clitest"
 	"github.com/understudy-store/understudy/lab/drill"
 )
 
@@ -42,12 +44,11 @@ func TestConclusions(t *testing.T) {
 
 // Ctrl-C in the first seconds of a soak is no failure of a drill.
 func TestSoakStoppedAtOnce(t *testing.T) {
-	b := start(t, "drill", "soak", "--dir", t.TempDir())
-	eventually(t, "it begins", func() bool { return strings.Contains(b.err.String(), "drill 0, soak") })
-	code := b.interrupt()
-	outcome{code, b.out.String(), b.err.String()}.want(t, exitFailed, "Stopped before the first verdict.", "interrupted")
-	if strings.Contains(b.out.String(), "FAILED") {
-		t.Errorf("it says that a drill failed:\n%s", b.out.String())
+	b := clitest.Start(t, Command(), "drill", "soak", "--dir", t.TempDir())
+	clitest.Eventually(t, "it begins", func() bool { return strings.Contains(b.Err.String(), "drill 0, soak") })
+	b.Interrupt().Want(t, cli.StatusFailed, "Stopped before the first verdict.", "interrupted")
+	if strings.Contains(b.Out.String(), "FAILED") {
+		t.Errorf("it says that a drill failed:\n%s", b.Out.String())
 	}
 }
 

@@ -1,17 +1,17 @@
 //go:build drills
 
-package daemon_test
+package main
 
 import (
 	"testing"
 
+	"github.com/understudy-store/understudy/internal/app"
 	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/internal/daemon"
 	"github.com/understudy-store/understudy/internal/safeguard"
 )
 
 func TestDrillsCanTakeSafeguardsAway(t *testing.T) {
-	flags := daemon.Command("node", config.Primary).Flags()
+	flags := app.Command("node", config.Primary).Flags()
 	if err := flags.Set("break", "nonsense"); err == nil {
 		t.Error("there is a safeguard called nonsense")
 	}

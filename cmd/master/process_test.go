@@ -1,4 +1,4 @@
-package daemon_test
+package main
 
 import (
 	"bytes"
@@ -21,34 +21,46 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/app"
 	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/internal/daemon"
-	"github.com/understudy-store/understudy/lab/demo"
 	"github.com/understudy-store/understudy/lab/procs"
+	"github.com/understudy-store/understudy/lab/rig"
 )
 
-// TestMain makes this binary a node, or an etcd, when it was started as one:
-// the tests start it again as real processes, as masterctl does itself.
+// asProgram in the environment makes this test binary the program itself.
+const asProgram = "TEST_AS_PROGRAM"
+
+// TestMain makes this binary the program, a node or an etcd, when it was started
+// as one: the tests start it again as real processes.
 func TestMain(m *testing.M) {
-	if cmd := childCommand(); cmd != nil {
+	if os.Getenv(asProgram) != "" {
+		main()
+	}
+	if status, child := rig.RunChild(); child {
+		os.Exit(status)
+	}
+	if cmd := nodeCommand(); cmd != nil {
 		procs.DieWithParent()
 		cmd.SetArgs(os.Args[2:])
-		os.Exit(daemon.Main(cmd))
+		os.Exit(app.Main(cmd))
 	}
 	goleak.VerifyTestMain(m)
 }
 
-func childCommand() *cobra.Command {
+// nodeCommand is the program that a test started by its name, with the settings
+// of the environment.
+func nodeCommand() *cobra.Command {
 	if os.Getenv(procs.Parented) == "" || len(os.Args) < 2 {
 		return nil
 	}
-	commands := append(demo.Children(), daemon.Command("master", config.Primary), daemon.Command("standby", config.Standby))
-	for _, c := range commands {
-		if c.Name() == os.Args[1] {
-			return c
-		}
+	switch os.Args[1] {
+	case "master":
+		return app.Command("master", config.Primary)
+	case "standby":
+		return app.Command("standby", config.Standby)
+	default:
+		return nil
 	}
-	return nil
 }
 
 // startEtcd runs an etcd in a process of its own until the test ends.

@@ -1,4 +1,4 @@
-package ctl
+package command
 
 import (
 	"bytes"
@@ -6,14 +6,21 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/ctl"
 	"github.com/understudy-store/understudy/lab/bench"
+	"github.com/understudy-store/understudy/lab/clitest"
 	"github.com/understudy-store/understudy/lab/demo"
 	"github.com/understudy-store/understudy/lab/procs"
 	"github.com/understudy-store/understudy/lab/replay"
+	"github.com/understudy-store/understudy/lab/rig"
 )
 
 // demoLoad is short, and large enough for eviction to have work.
@@ -36,9 +43,9 @@ func demoJSON(t *testing.T, args ...string) demoFields {
 	t.Helper()
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-	o := run(t, append(append([]string{"demo", "-o", "json"}, demoLoad...), args...)...).want(t, exitOK)
+	o := run(t, append(append([]string{"demo", "-o", "json"}, demoLoad...), args...)...).Want(t, cli.StatusOK)
 	var f demoFields
-	if err := json.Unmarshal([]byte(o.out), &f); err != nil {
+	if err := json.Unmarshal([]byte(o.Out), &f); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"lost_puts", "resurrected", "wrong_bytes", "broken_leases"} {
@@ -48,7 +55,7 @@ func demoJSON(t *testing.T, args ...string) demoFields {
 	}
 	switch {
 	case f.OK == nil || !*f.OK, f.DigestEqual == nil || !*f.DigestEqual, f.OutageMillis == nil, f.CallsPerSecond == nil || *f.CallsPerSecond <= 0:
-		t.Errorf("got %s", o.out)
+		t.Errorf("got %s", o.Out)
 	case f.HitRate["before"] == nil || f.HitRate["after"] == nil:
 		t.Errorf("hit rates: %v", f.HitRate)
 	case f.Objects["old_primary"] == 0 || f.Objects["new_primary"] == 0:
@@ -56,8 +63,8 @@ func demoJSON(t *testing.T, args ...string) demoFields {
 	case f.Latency["BatchGetReplicaList"] == nil || f.Latency["BatchPutEnd"] == nil || len(f.Checks) < 4:
 		t.Errorf("latencies %v, checks %v", f.Latency, f.Checks)
 	}
-	if strings.ContainsAny(o.err, "\r%") {
-		t.Errorf("a progress bar in a pipe: %q", o.err)
+	if strings.ContainsAny(o.Err, "\r%") {
+		t.Errorf("a progress bar in a pipe: %q", o.Err)
 	}
 	if left, _ := os.ReadDir(tmp); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
@@ -85,9 +92,9 @@ func TestDemoOverMooncake(t *testing.T) {
 			}
 		})
 	}
-	run(t, "demo", "--forward").want(t, exitUsage, "over the protocol mooncake only")
-	run(t, "drill", "run", "1", "--as-original").want(t, exitUsage, "over the protocol mooncake only")
-	run(t, "demo", "--protocol=http").want(t, exitUsage, `"http" is no protocol; there are grpc and mooncake`)
+	run(t, "demo", "--forward").Want(t, cli.StatusUsage, "over the protocol mooncake only")
+	run(t, "drill", "run", "1", "--as-original").Want(t, cli.StatusUsage, "over the protocol mooncake only")
+	run(t, "demo", "--protocol=http").Want(t, cli.StatusUsage, `"http" is no protocol; there are grpc and mooncake`)
 }
 
 func TestDemoHandover(t *testing.T) {
@@ -118,13 +125,13 @@ func TestDemoOfATrace(t *testing.T) {
 	for range 2 {                      // the second demo finds what the first one has left
 		// One worker, and this seed: a removal amid the handover would be half of the objects.
 		run(t, "demo", "--handover", "--no-compare", "--session-ttl=2s", "--workers=1", "--seed=1", "--trace", file, "--dir", kept).
-			want(t, exitOK, file+": 40 requests for 80 blocks, 2 of them distinct", "data and logs are under "+kept, "handing over half-way",
+			Want(t, cli.StatusOK, file+": 40 requests for 80 blocks, 2 of them distinct", "data and logs are under "+kept, "handing over half-way",
 				"handover; no client got an answer for", "All promises were kept.")
 	}
 	if logs, _ := filepath.Glob(filepath.Join(kept, "*", "disturbed", "master", "log")); len(logs) != 2 {
 		t.Errorf("the logs are %v", logs)
 	}
-	run(t, "demo", "--trace", filepath.Join(dir, "none")).want(t, exitFailed, "no such file")
+	run(t, "demo", "--trace", filepath.Join(dir, "none")).Want(t, cli.StatusFailed, "no such file")
 }
 
 // Ctrl-C in the middle leaves no process and no folder.
@@ -136,13 +143,13 @@ func TestDemoInterrupted(t *testing.T) {
 	}
 	cmd := exec.Command(exe, "demo", "--no-compare", "--speed=1")
 	cmd.Env = append(os.Environ(), asProgram+"=1", "TMPDIR="+tmp)
-	var said safeBuffer
+	var said clitest.Buffer
 	cmd.Stderr = &said
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	eventually(t, "it plays", func() bool { return strings.Contains(said.String(), "half-way") })
+	clitest.Eventually(t, "it plays", func() bool { return strings.Contains(said.String(), "half-way") })
 
 	var children []int
 	files, _ := filepath.Glob(filepath.Join(tmp, "*", "disturbed", "*", "ready.json"))
@@ -160,7 +167,7 @@ func TestDemoInterrupted(t *testing.T) {
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != exitFailed {
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != cli.StatusFailed {
 		t.Errorf("it ended with %v", err)
 	}
 	if !strings.Contains(said.String(), "error: interrupted") {
@@ -179,58 +186,74 @@ func TestDemoInterrupted(t *testing.T) {
 func TestTimeoutEndsTheDemo(t *testing.T) {
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
-	o := run(t, "demo", "--speed=1", "--timeout=2s").want(t, exitFailed, "deadline exceeded")
-	if strings.Contains(o.err, "the outcome is open") {
-		t.Errorf("no call's outcome is open, but: %s", o.err)
+	o := run(t, "demo", "--speed=1", "--timeout=2s").Want(t, cli.StatusFailed, "deadline exceeded")
+	if strings.Contains(o.Err, "the clitest.Outcome is open") {
+		t.Errorf("no call's clitest.Outcome is open, but: %s", o.Err)
 	}
 	if left, _ := os.ReadDir(tmp); len(left) > 0 {
 		t.Errorf("left behind: %v", left)
 	}
 }
 
-func TestReplay(t *testing.T) {
-	c := startCluster(t, "--default-kv-lease-ttl=1000")
-	master, standby := c.pair()
-	b := start(t, "replay", "-o", "json", "--address", master.RPC, "--requests=800")
-	eventually(t, "it plays", func() bool { return strings.Contains(b.err.String(), "playing 800 requests") })
-	master.Kill()
-	var code int
-	eventually(t, "the replay has ended", func() bool {
-		if len(b.done) > 0 {
-			code = b.interrupt()
-			return true
-		}
-		return false
-	})
-	var r replay.Result
-	if err := json.Unmarshal([]byte(b.out.String()), &r); err != nil || code != exitOK {
-		t.Fatalf("exit status %d, %v: %s%s", code, err, b.out.String(), b.err.String())
+// startPair starts an etcd, a master and a standby that could take over.
+func startPair(t *testing.T) (master, standby *rig.Node) {
+	t.Helper()
+	dir := t.TempDir()
+	etcd, err := rig.StartEtcd(t.Context(), dir, "etcd", "--listen=127.0.0.1:0", "--data-dir="+dir+"/etcd/data")
+	if err != nil {
+		t.Fatal(err)
 	}
+	t.Cleanup(etcd.Kill)
+	start := func(name string, role config.Role, ready func(*pb.StatusResponse) bool) *rig.Node {
+		n, err := rig.StartNode(t.Context(), dir, name, role, "", "--etcd_endpoints="+strings.Join(etcd.Etcd, ","), "--node-id="+name,
+			"--session-ttl=2s", "--default-kv-lease-ttl=1000", "--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0",
+			"--journal-compact=on", "--log-format=json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(n.Close)
+		if _, err := n.Until(t.Context(), "is ready", ready); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	return start("a", config.Primary, rig.Serves), start("b", config.Standby, rig.Promotable)
+}
+
+func TestReplay(t *testing.T) {
+	master, standby := startPair(t)
+	b := clitest.Start(t, Command(), "replay", "-o", "json", "--address", master.RPC, "--requests=800")
+	clitest.Eventually(t, "it plays", func() bool { return strings.Contains(b.Err.String(), "playing 800 requests") })
+	master.Kill()
+	clitest.Eventually(t, "the replay has ended", b.Ended)
+	r := clitest.Decode[replay.Result](t, b.Wait().Want(t, cli.StatusOK))
 	if r.Requests != 800 || r.Violations.Any() || r.Hits == 0 || r.Calls == 0 {
 		t.Errorf("got %+v", r)
 	}
+	if _, err := standby.Until(t.Context(), "serves", rig.Serves); err != nil {
+		t.Fatal(err)
+	}
 	at := "--address=" + standby.RPC
-	c.serves("b", standby)
-	run(t, "replay", "--requests=10", at).want(t, exitFailed, "other memory is mounted (host-0", "--client_ttl")
+	masterctl := func(args ...string) clitest.Outcome { return clitest.Run(t, ctl.Command(), append(args, at)...) }
+	run(t, "replay", "--requests=10", at).Want(t, cli.StatusFailed, "other memory is mounted (host-0", "--client_ttl")
 	for i := range 4 {
-		name := "host-" + string(rune('0'+i))
-		run(t, "segments", "unmount", name, at).want(t, exitOK)
+		masterctl("segments", "unmount", "host-"+strconv.Itoa(i)).Want(t, cli.StatusOK)
 	}
 	run(t, "replay", "--requests=200", "--capacity=2", "--hosts=2", "--prefix=mine/", at).
-		want(t, exitOK, "200 requests", "BatchPutStart", "No promise was broken.")
-	run(t, "segments", at).want(t, exitOK, "host-1")
+		Want(t, cli.StatusOK, "200 requests", "BatchPutStart", "No promise was broken.")
+	masterctl("segments").Want(t, cli.StatusOK, "host-1")
 }
 
 func TestBenchRenewals(t *testing.T) {
 	args := []string{"bench", "renewals", "--objects=2000", "--duration=300ms", "--rate=2000"}
-	o := run(t, append(args, "-o", "json")...).want(t, exitOK, "packed, 2000 renewals a second")
-	r := decode[bench.Renewals](t, o)
+	o := run(t, append(args, "-o", "json")...).Want(t, cli.StatusOK, "packed, 2000 renewals a second")
+	r := clitest.Decode[bench.Renewals](t, o)
 	if r.Packed.RenewalsPerSecond == 0 || r.Steady.BytesPerRenewal == 0 || r.Literal.RenewalsPerSecond == 0 || r.Txn128.RenewalsPerSecond == 0 {
 		t.Errorf("got %+v", r)
 	}
 	var table bytes.Buffer
 	renewalsTable(&table, &r)
-	outcome{0, table.String(), ""}.want(t, 0, "one lease and one put each", "packed, 2,000 a second", "times as fast")
+	clitest.Outcome{Out: table.String()}.Want(t, 0, "one lease and one put each", "packed, 2,000 a second", "times as fast")
 }
 
 func TestReportOfBrokenPromises(t *testing.T) {
@@ -246,13 +269,13 @@ func TestReportOfBrokenPromises(t *testing.T) {
 	}
 	var b bytes.Buffer
 	demoReport(&b, &r)
-	outcome{0, b.String(), ""}.want(t, 0, "5,123 ms", "2 times as fast as it came", "BROKEN   no promise broken", "missed   outage", "ok       same state",
+	clitest.Outcome{Out: b.String()}.Want(t, 0, "5,123 ms", "2 times as fast as it came", "BROKEN   no promise broken", "missed   outage", "ok       same state",
 		"for example: object 7 is gone", "A PROMISE WAS BROKEN.")
 }
 
 // On a terminal a bar is drawn, and taken away at the end of its stage.
 func TestProgressOnATerminal(t *testing.T) {
-	var b safeBuffer
+	var b clitest.Buffer
 	p := newProgress(&b)
 	p.terminal = true
 	p.Stage("starting", 0)

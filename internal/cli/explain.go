@@ -1,4 +1,4 @@
-package ctl
+package cli
 
 import (
 	"errors"
@@ -10,46 +10,26 @@ import (
 
 // explain makes an error a text for people that ends with what to do about it.
 func explain(err error) string {
-	text := numbered(err)
-	if advice := adviceFor(err); advice != "" {
+	text := Numbered(err)
+	kind := errs.KindOf(err)
+	if kind == errs.Unresolved && !errors.Is(err, errs.Unresolved) {
+		return text // a context that has ended: no call's outcome is open
+	}
+	if advice := advices[kind]; advice != "" {
 		text += "\nwhat to do: " + advice
 	}
 	return text
 }
 
-// adviceFor returns what a user may do about an error, or nothing. A context
-// that has ended counts as Unresolved, but says of no call that its outcome is
-// open.
-func adviceFor(err error) string {
-	kind := errs.KindOf(err)
-	if kind == errs.Unresolved && !errors.Is(err, errs.Unresolved) {
-		return ""
-	}
-	return advices[kind]
-}
-
-// readError is adminError for a call that changes nothing: without an answer
-// nothing is open.
-func readError(err error) error {
-	err = adminError(err)
-	var e *errs.Error
-	if errors.As(err, &e) && e.Kind == errs.Unresolved {
-		changed := *e
-		changed.Kind = errs.Unavailable
-		return &changed
-	}
-	return err
-}
-
-// numbered is the text of an error with the C++ master's number beside the
+// Numbered is the text of an error with the C++ master's number beside the
 // name of its kind.
-func numbered(err error) string {
-	var items *failedItems
-	if errors.As(err, &items) {
-		return err.Error() // its lines have their numbers
+func Numbered(err error) string {
+	kind, text := errs.KindOf(err), err.Error()
+	numbered := fmt.Sprintf("%v (%d)", kind, kind.Number())
+	if strings.Contains(text, numbered) {
+		return text // an error of many, each with its number
 	}
-	kind := errs.KindOf(err)
-	return strings.Replace(err.Error(), kind.String(), fmt.Sprintf("%v (%d)", kind, kind.Number()), 1)
+	return strings.Replace(text, kind.String(), numbered, 1)
 }
 
 const seeStatus = "masterctl status shows who serves and who could take over; if nobody answers, check --address or --etcd_endpoints"

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"context"
 	"fmt"
 	"io"
 
@@ -8,6 +9,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/cli"
 )
 
 // A handoverResult is what `masterctl handover` prints.
@@ -18,25 +20,15 @@ type handoverResult struct {
 	Duration uint64 `json:"duration_ms"` // without a primary
 }
 
-func (g *globals) handoverCommand() *cobra.Command {
+func (f *Flags) handoverCommand() *cobra.Command {
 	to := ""
 	cmd := &cobra.Command{
 		Use:   "handover",
 		Short: "Make a standby the primary, without waiting for a timeout",
 		Long: `Makes the primary hand over to a standby that could take over now: to the one that
 is named with --to, or to the one that is closest behind.`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel, err := g.begin(cmd)
-			if err != nil {
-				return err
-			}
-			defer cancel()
-			all, err := g.survey(ctx)
-			defer all.close()
-			if err != nil {
-				return err
-			}
+		Args: cli.NoArguments,
+		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
 			primary := all.primary()
 			if primary == nil {
 				return errs.New(errs.NotLeader, "Handover", "nobody serves, so nobody can hand over")
@@ -46,12 +38,12 @@ is named with --to, or to the one that is closest behind.`,
 				return adminError(err)
 			}
 			result := handoverResult{primary.id, h.GetLeaderNodeId(), h.GetLeaderAddress(), h.GetDurationMs()}
-			return g.print(cmd, result, func(w io.Writer) {
+			return f.Print(cmd, result, func(w io.Writer) {
 				fmt.Fprintf(w, "%s has handed over to %s at %s; nobody served for %d ms\n", result.From, result.To, result.Address, result.Duration)
 			})
-		},
+		}),
 	}
-	cmd.Flags().StringVar(&to, "to", "", "node that is to take over; none means the one closest behind")
+	cmd.Flags().StringVar(&to, "to", "", "node that takes over; none means the one closest behind")
 	return cmd
 }
 
@@ -61,29 +53,16 @@ type startEmptyResult struct {
 	Term   uint64 `json:"term"`
 }
 
-func (g *globals) startEmptyCommand() *cobra.Command {
-	id, yes := "", false
+func (f *Flags) startEmptyCommand() *cobra.Command {
+	id := ""
 	cmd := &cobra.Command{
 		Use:   "start-empty --yes",
 		Short: "Give up what was cached and start over, when no complete node is left",
 		Long: `Makes a node the primary of a cluster of which no complete node is left, with
 nothing in it. All that was cached is lost, and clients mount their memory again.
 It is refused while a primary or a node that could take over exists.`,
-		Args: noArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if !yes {
-				return usagef("this gives up all that is cached; if that is meant, add --yes")
-			}
-			ctx, cancel, err := g.begin(cmd)
-			if err != nil {
-				return err
-			}
-			defer cancel()
-			all, err := g.survey(ctx)
-			defer all.close()
-			if err != nil {
-				return err
-			}
+		Args: cli.NoArguments,
+		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
 			n, err := all.choose(id)
 			if err != nil {
 				return err
@@ -93,28 +72,9 @@ It is refused while a primary or a node that could take over exists.`,
 				return adminError(err)
 			}
 			result := startEmptyResult{n.id, begun.GetHeader().GetTerm()}
-			return g.print(cmd, result, func(w io.Writer) {
-				fmt.Fprintf(w, "%s has started empty in term %d\n", result.NodeID, result.Term)
-			})
-		},
+			return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "%s has started empty in term %d\n", result.NodeID, result.Term) })
+		}),
 	}
 	cmd.Flags().StringVar(&id, "node", "", "node that becomes the primary; needed if several answer")
-	cmd.Flags().BoolVar(&yes, "yes", false, "it is meant")
-	return cmd
-}
-
-// choose returns the node of an id, or the only one.
-func (ns nodes) choose(id string) (*node, error) {
-	answering := ns.answering()
-	if id != "" {
-		return answering.byID(id)
-	}
-	if len(answering) > 1 {
-		var ids []string
-		for _, n := range answering {
-			ids = append(ids, n.id)
-		}
-		return nil, usagef("%d nodes answer; choose one with --node: %v", len(ids), ids)
-	}
-	return answering[0], nil
+	return confirmed(cmd, "this gives up all that is cached")
 }

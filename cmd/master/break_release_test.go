@@ -1,18 +1,18 @@
 //go:build !drills
 
-package daemon_test
+package main
 
 import (
 	"testing"
 
+	"github.com/understudy-store/understudy/internal/app"
 	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/internal/daemon"
 	"github.com/understudy-store/understudy/internal/safeguard"
 )
 
 func TestReleaseKeepsItsSafeguards(t *testing.T) {
 	for _, role := range []config.Role{config.Primary, config.Standby} {
-		if f := daemon.Command("node", role).Flags().Lookup("break"); f != nil {
+		if f := app.Command("node", role).Flags().Lookup("break"); f != nil {
 			t.Errorf("a release has the flag --%s", f.Name)
 		}
 	}

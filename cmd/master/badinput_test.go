@@ -1,4 +1,4 @@
-package daemon_test
+package main
 
 import (
 	"fmt"
@@ -41,7 +41,7 @@ func TestBadInput(t *testing.T) {
 		{
 			name: "value of a flag apart from it",
 			args: "master --enable_ha false",
-			want: `error: unexpected argument "false": flags are written --name=value, also for true and false`,
+			want: `error: unexpected argument "false": master takes no arguments; flags are written --name=value, also for true and false`,
 		},
 		{
 			name: "all faults at once",

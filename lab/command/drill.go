@@ -1,4 +1,4 @@
-package ctl
+package command
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/drill"
 )
 
@@ -24,14 +25,8 @@ history and the logs of a drill that failed; the report says where they are.
 No cluster that is running already is touched.`
 
 func (g *globals) drillCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "drill",
-		Short: "Break clusters of this machine on purpose, and judge what clients saw",
-		Long:  aboutDrill,
-		Args:  noSuchCommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(g.drillListCommand(), g.drillRunCommand(), g.drillSoakCommand())
+	cmd := &cobra.Command{Use: "drill", Short: "Break clusters of this machine on purpose, and judge what clients saw", Long: aboutDrill}
+	cli.Group(cmd, g.drillListCommand(), g.drillRunCommand(), g.drillSoakCommand())
 	if drill.ControlsBuilt {
 		cmd.AddCommand(g.drillControlsCommand())
 	}
@@ -51,18 +46,18 @@ func (g *globals) drillListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the drills and the promises that they check",
-		Args:  noArguments,
+		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var rows []drillRow
 			for _, d := range drill.All() {
 				rows = append(rows, drillRow{d.Name, d.Number, d.Promises, d.What, d.CI})
 			}
-			return g.print(cmd, rows, func(w io.Writer) {
-				t := newTable(w, "No", "Name", "Promises", "What")
+			return g.Print(cmd, rows, func(w io.Writer) {
+				t := cli.NewTable(w, "No", "Name", "Promises", "What")
 				for _, r := range rows {
-					t.row(fmt.Sprint(r.Number), r.Name, strings.Join(r.Promises, " "), r.What)
+					t.Row(fmt.Sprint(r.Number), r.Name, strings.Join(r.Promises, " "), r.What)
 				}
-				t.end()
+				t.End()
 			})
 		},
 	}
@@ -96,7 +91,7 @@ It exits with 1 if a promise was broken, or something else that must hold did no
 				return err
 			}
 			if err := errors.Join(g.way(&o.Way), o.Check()); err != nil {
-				return usageError{err}
+				return cli.Misuse(err)
 			}
 			return g.runDrills(cmd, list, o)
 		},
@@ -117,9 +112,9 @@ It exits with 1 if a promise was broken, or something else that must hold did no
 func chooseDrills(names []string, all, ci bool) ([]drill.Drill, error) {
 	switch {
 	case (all || ci) && len(names) > 0, all && ci:
-		return nil, usagef("give names, --all or --ci")
+		return nil, cli.Misusef("give names, --all or --ci")
 	case !all && !ci && len(names) == 0:
-		return nil, usagef("which drills? Give names or numbers, or --all; \"masterctl drill list\" shows them")
+		return nil, cli.Misusef("which drills? Give names or numbers, or --all; \"lab drill list\" shows them")
 	}
 	if all || ci {
 		return slices.DeleteFunc(drill.All(), func(d drill.Drill) bool { return ci && !d.CI }), nil
@@ -128,7 +123,7 @@ func chooseDrills(names []string, all, ci bool) ([]drill.Drill, error) {
 	for _, name := range names {
 		d, err := drill.Find(name)
 		if err != nil {
-			return nil, usageError{err}
+			return nil, cli.Misuse(err)
 		}
 		list = append(list, d)
 	}
@@ -138,7 +133,7 @@ func chooseDrills(names []string, all, ci bool) ([]drill.Drill, error) {
 // runDrills runs drills and prints what they have shown: of one its result, of
 // several a report.
 func (g *globals) runDrills(cmd *cobra.Command, list []drill.Drill, o drill.Options) error {
-	ctx, cancel, err := g.beginLong(cmd)
+	ctx, cancel, err := g.LongContext(cmd)
 	if err != nil {
 		return err
 	}
@@ -158,7 +153,7 @@ func (g *globals) runDrills(cmd *cobra.Command, list []drill.Drill, o drill.Opti
 	if len(list) == 1 && len(results) == 1 {
 		result = results[0]
 	}
-	if err := g.print(cmd, result, func(w io.Writer) { drillReport(w, &report) }); err != nil {
+	if err := g.Print(cmd, result, func(w io.Writer) { drillReport(w, &report) }); err != nil {
 		return err
 	}
 	return drillsEnd(ctx, report.OK)
@@ -182,10 +177,10 @@ func (g *globals) drillSoakCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "soak",
 		Short: "Do random things to clusters until stopped, or until a promise is broken",
-		Args:  noArguments,
+		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(g.way(&o.Way), o.Check()); err != nil {
-				return usageError{err}
+				return cli.Misuse(err)
 			}
 			return g.runDrills(cmd, []drill.Drill{drill.Soak()}, o)
 		},
@@ -199,21 +194,21 @@ func (g *globals) drillControlsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "controls",
 		Short: "Leave out one safeguard after the other, and demand that its drill notices",
-		Args:  noArguments,
+		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel, err := g.beginLong(cmd)
+			ctx, cancel, err := g.LongContext(cmd)
 			if err != nil {
 				return err
 			}
 			defer cancel()
 			o.Progress = func(text string) { cmd.PrintErrln("  " + text) }
 			list, ok := allControls(ctx, cmd, o)
-			err = g.print(cmd, list, func(w io.Writer) {
-				t := newTable(w, "", "Without", "Drill", "Seconds", "Violations")
+			err = g.Print(cmd, list, func(w io.Writer) {
+				t := cli.NewTable(w, "", "Without", "Drill", "Seconds", "Violations")
 				for _, c := range list {
-					t.row(map[bool]string{true: "noticed", false: "MISSED"}[c.OK], string(c.Break), c.Drill, fmt.Sprintf("%.0f", c.Result.Seconds), violations(c.Result.Violations))
+					t.Row(map[bool]string{true: "noticed", false: "MISSED"}[c.OK], string(c.Break), c.Drill, fmt.Sprintf("%.0f", c.Result.Seconds), violations(c.Result.Violations))
 				}
-				t.end()
+				t.End()
 			})
 			if err != nil {
 				return err
@@ -250,19 +245,19 @@ func violations(count map[string]int) string {
 			list = append(list, fmt.Sprintf("%s %d", letter, count[letter]))
 		}
 	}
-	return or(strings.Join(list, ", "))
+	return cli.Or(strings.Join(list, ", "))
 }
 
 // drillReport prints results for people.
 func drillReport(w io.Writer, r *drill.Report) {
 	fmt.Fprintf(w, "\nSeed %d\n", r.Seed)
-	t := newTable(w, "", "No", "Drill", "Rounds", "Outage p50", "p99", "max ms", "Promises", "Calls", "Time")
+	t := cli.NewTable(w, "", "No", "Drill", "Rounds", "Outage p50", "p99", "max ms", "Promises", "Calls", "Time")
 	for i := range r.Drills {
 		d := &r.Drills[i]
-		t.row(came(d), fmt.Sprint(d.Number), d.Name, count(d.Rounds), count(d.Outage.P50), count(d.Outage.P99), count(d.Outage.Max),
-			verdicts(d.Verdicts), count(d.Counts["calls"]), time.Duration(d.Seconds*float64(time.Second)).Round(time.Second).String())
+		t.Row(came(d), fmt.Sprint(d.Number), d.Name, cli.Count(d.Rounds), cli.Count(d.Outage.P50), cli.Count(d.Outage.P99), cli.Count(d.Outage.Max),
+			verdicts(d.Verdicts), cli.Count(d.Counts["calls"]), time.Duration(d.Seconds*float64(time.Second)).Round(time.Second).String())
 	}
-	t.end()
+	t.End()
 	for i := range r.Drills {
 		drillFindings(w, &r.Drills[i])
 	}

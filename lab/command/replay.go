@@ -1,4 +1,4 @@
-package ctl
+package command
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/replay"
 	"github.com/understudy-store/understudy/lab/trace"
 )
@@ -25,7 +26,7 @@ No other memory may be mounted, for this process could not write or read there.
 
 It exits with 1 if any promise was broken.`
 
-// replayFlags are the flags of `masterctl replay`.
+// replayFlags are the flags of `lab replay`.
 type replayFlags struct {
 	replay.Config
 	trace    string
@@ -39,7 +40,7 @@ func (g *globals) replayCommand() *cobra.Command {
 		Use:   "replay",
 		Short: "Play the demo's load against a running cluster, and judge what clients saw",
 		Long:  aboutReplay,
-		Args:  noArguments,
+		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := f.check(cmd); err != nil {
 				return err
@@ -54,7 +55,7 @@ func (g *globals) replayCommand() *cobra.Command {
 	flags.IntVar(&f.Workers, "workers", 8, "LLM servers at work at once")
 	flags.IntVar(&f.Hosts, "hosts", 4, "hosts that lend memory")
 	flags.Float64Var(&f.Capacity, "capacity", 0.5, "memory lent, as a part of what the distinct blocks take")
-	flags.Var(sizeFlag{&f.block}, "block", "bytes of a block")
+	cli.SizeVar(flags, &f.block, "block", "`size` of a block in bytes (default 1KiB)")
 	flags.Float64Var(&f.Speed, "speed", 0, "play by the load's timestamps, so many times as fast; 0 plays as fast as it goes")
 	flags.StringVar(&f.Prefix, "prefix", "", "beginning of all keys (default a new one for each replay)")
 	return cmd
@@ -64,15 +65,15 @@ func (f *replayFlags) check(cmd *cobra.Command) error {
 	const longestPrefix, smallestBlock, largestBlock = 1024, 64, 64 << 20
 	switch {
 	case f.requests < 0:
-		return usagef("--requests is %d: it must not be below 0", f.requests)
+		return cli.Misusef("--requests is %d: it must not be below 0", f.requests)
 	case f.trace != "" && cmd.Flags().Changed("requests"):
-		return usagef("--requests is for a generated load: leave out it or --trace")
+		return cli.Misusef("--requests is for a generated load: leave out it or --trace")
 	case f.Hosts < 1 || f.Hosts > 256:
-		return usagef("--hosts is %d: it must be from 1 to 256", f.Hosts)
+		return cli.Misusef("--hosts is %d: it must be from 1 to 256", f.Hosts)
 	case !(f.Capacity > 0 && f.Capacity <= 10):
-		return usagef("--capacity is %v: it must be above 0 and at most 10", f.Capacity)
+		return cli.Misusef("--capacity is %v: it must be above 0 and at most 10", f.Capacity)
 	case len(f.Prefix) > longestPrefix:
-		return usagef("--prefix has %d bytes: it may have %d", len(f.Prefix), longestPrefix)
+		return cli.Misusef("--prefix has %d bytes: it may have %d", len(f.Prefix), longestPrefix)
 	}
 	if f.Prefix == "" {
 		f.Prefix = "replay-" + uuid.NewString()[:8] + "/"
@@ -80,14 +81,14 @@ func (f *replayFlags) check(cmd *cobra.Command) error {
 	// A block begins with 16 bytes and its key.
 	least := uint64(smallestBlock + len(f.Prefix))
 	if f.block < least || f.block > largestBlock {
-		return usagef("--block is %d: it must be from %d to %d bytes", f.block, least, largestBlock)
+		return cli.Misusef("--block is %d: it must be from %d to %d bytes", f.block, least, largestBlock)
 	}
 	f.Block = int(f.block)
 	return checkLoad(f.Workers, f.Speed)
 }
 
 func (g *globals) replay(cmd *cobra.Command, f *replayFlags) (err error) {
-	ctx, cancel, err := g.beginLong(cmd)
+	ctx, cancel, err := g.LongContext(cmd)
 	if err != nil {
 		return err
 	}
@@ -95,30 +96,30 @@ func (g *globals) replay(cmd *cobra.Command, f *replayFlags) (err error) {
 	if f.Trace, err = load(f.trace, f.Seed, f.requests); err != nil {
 		return err
 	}
-	if err := g.widen(ctx); err != nil {
+	if err := g.Widen(ctx); err != nil {
 		return err
 	}
-	if g.protocol == client.Mooncake {
+	if g.Protocol == client.Mooncake {
 		cmd.PrintErrln("Over Mooncake's protocol nobody can see whether other memory is mounted: there must be none.")
 	} else if err := g.noForeignMemory(ctx); err != nil {
 		return err
 	}
 	progress := newProgress(cmd.ErrOrStderr())
 	defer progress.end()
-	f.Client = g.clientConfig(uuid.Nil)
+	f.Client = g.Client(uuid.Nil)
 	f.OnTaken = progress.Done
 	player, err := replay.New(ctx, f.Config)
 	if err != nil {
 		return err
 	}
 	defer player.Close()
-	progress.Stage(fmt.Sprintf("playing %s requests", count(len(f.Trace.Requests))), len(f.Trace.Requests))
+	progress.Stage(fmt.Sprintf("playing %s requests", cli.Count(len(f.Trace.Requests))), len(f.Trace.Requests))
 	if err := player.Run(ctx); err != nil {
 		return err
 	}
 	progress.end()
 	result := player.Result()
-	if err := g.print(cmd, result, func(w io.Writer) { replayReport(w, &result, player) }); err != nil {
+	if err := g.Print(cmd, result, func(w io.Writer) { replayReport(w, &result, player) }); err != nil {
 		return err
 	}
 	if result.Violations.Any() {
@@ -137,13 +138,9 @@ func load(name string, seed uint64, requests int) (*trace.Trace, error) {
 
 // noForeignMemory makes sure that all objects will lie in memory of the replay.
 func (g *globals) noForeignMemory(ctx context.Context) error {
-	list, err := g.segments(ctx)
+	names, err := g.SegmentNames(ctx)
 	if err != nil {
 		return err
-	}
-	var names []string
-	for _, s := range list.Segments {
-		names = append(names, s.Name)
 	}
 	slices.Sort(names)
 	if len(names) > 0 {
@@ -155,12 +152,12 @@ func (g *globals) noForeignMemory(ctx context.Context) error {
 
 func replayReport(w io.Writer, r *replay.Result, p *replay.Player) {
 	v := &r.Violations
-	fmt.Fprintf(w, "\nPlayed        %s requests for %s blocks in %.1f s\n", count(r.Requests), count(r.Blocks), r.Seconds)
+	fmt.Fprintf(w, "\nPlayed        %s requests for %s blocks in %.1f s\n", cli.Count(r.Requests), cli.Count(r.Blocks), r.Seconds)
 	fmt.Fprintf(w, "Hit rate      %.1f %% of the blocks\n", r.HitRate)
 	fmt.Fprintf(w, "Calls         %s a second; %s of %s had no answer and were given up; the longest time without an answer was %s ms\n",
-		count(int64(r.PerSecond)), count(r.Failed), count(r.Calls), count(p.Outage(0).Milliseconds()))
-	fmt.Fprintf(w, "Removals      %s\n", count(r.Removals))
-	fmt.Fprintf(w, "No room       %s puts were given up\n\n", count(r.NoRoom))
+		cli.Count(int64(r.PerSecond)), cli.Count(r.Failed), cli.Count(r.Calls), cli.Count(p.Outage(0).Milliseconds()))
+	fmt.Fprintf(w, "Removals      %s\n", cli.Count(r.Removals))
+	fmt.Fprintf(w, "No room       %s puts were given up\n\n", cli.Count(r.NoRoom))
 	latencies(w, r.Latency)
 	fmt.Fprintf(w, "\nViolations    lost puts %d, resurrected %d, wrong bytes %d, broken leases %d\n",
 		v.LostPuts, v.Resurrected, v.WrongBytes, v.BrokenLeases)

@@ -1,4 +1,4 @@
-package ctl
+package command
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/demo"
 )
 
@@ -28,10 +29,10 @@ func (g *globals) demoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Show a takeover on this machine: play a load, kill the primary, judge what clients saw",
 		Long:  aboutDemo,
-		Args:  noArguments,
+		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cmd.Flags().Changed("compare") && noCompare {
-				return usagef("--compare and --no-compare exclude each other")
+				return cli.Misusef("--compare and --no-compare exclude each other")
 			}
 			o.Compare = o.Compare && !noCompare
 			if err := g.way(&o.Way); err != nil {
@@ -62,13 +63,13 @@ func (g *globals) demoCommand() *cobra.Command {
 func checkDemo(cmd *cobra.Command, o demo.Options) error {
 	switch {
 	case o.Requests < 0:
-		return usagef("--requests is %d: it must not be below 0", o.Requests)
+		return cli.Misusef("--requests is %d: it must not be below 0", o.Requests)
 	case o.Trace != "" && cmd.Flags().Changed("requests"):
-		return usagef("--requests is for a generated load: leave out it or --trace")
+		return cli.Misusef("--requests is for a generated load: leave out it or --trace")
 	case o.SessionTTL < 2*time.Second || o.SessionTTL%time.Second != 0:
-		return usagef("--session-ttl is %v: it must be whole seconds, at least 2s", o.SessionTTL)
+		return cli.Misusef("--session-ttl is %v: it must be whole seconds, at least 2s", o.SessionTTL)
 	case o.LeaseTTL < 100*time.Millisecond:
-		return usagef("--lease-ttl is %v: it must be at least 100ms", o.LeaseTTL)
+		return cli.Misusef("--lease-ttl is %v: it must be at least 100ms", o.LeaseTTL)
 	}
 	return checkLoad(o.Workers, o.Speed)
 }
@@ -77,9 +78,9 @@ func checkDemo(cmd *cobra.Command, o demo.Options) error {
 func checkLoad(workers int, speed float64) error {
 	switch {
 	case workers < 1 || workers > 1024:
-		return usagef("--workers is %d: it must be from 1 to 1024", workers)
+		return cli.Misusef("--workers is %d: it must be from 1 to 1024", workers)
 	case speed < 0 || speed != speed:
-		return usagef("--speed is %v: it must not be below 0", speed)
+		return cli.Misusef("--speed is %v: it must not be below 0", speed)
 	}
 	return nil
 }
@@ -87,7 +88,7 @@ func checkLoad(workers int, speed float64) error {
 var errBroken = errors.New("a promise was broken; the report says which one")
 
 func (g *globals) demo(cmd *cobra.Command, o demo.Options) error {
-	ctx, cancel, err := g.beginLong(cmd)
+	ctx, cancel, err := g.LongContext(cmd)
 	if err != nil {
 		return err
 	}
@@ -98,7 +99,7 @@ func (g *globals) demo(cmd *cobra.Command, o demo.Options) error {
 	if err != nil {
 		return err
 	}
-	if err := g.print(cmd, report, func(w io.Writer) { demoReport(w, &report) }); err != nil {
+	if err := g.Print(cmd, report, func(w io.Writer) { demoReport(w, &report) }); err != nil {
 		return err
 	}
 	if !report.OK {

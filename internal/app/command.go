@@ -1,28 +1,24 @@
-// Package daemon is the command line of a node: flags, logs, signals. cmd/master
-// and cmd/standby are this with another role to begin with; masterctl runs it
-// for its demo.
-package daemon
+package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/rs/zerolog"
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
-	"github.com/understudy-store/understudy/internal/app"
+	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
 )
 
-// Command returns the command that runs a node.
+// Command returns the command that runs a node: flags, logs, signals. The
+// programs master and standby are this with another role to begin with.
 func Command(name string, role config.Role) *cobra.Command {
 	short := map[config.Role]string{
 		config.Primary: "Run a metadata master; the first of a cluster becomes its primary",
@@ -32,10 +28,10 @@ func Command(name string, role config.Role) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:           name + " [flags]",
 		Short:         short,
-		Version:       Version(),
+		Version:       cli.Version(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          noArgs,
+		Args:          cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, warnings, err := loader.Load(cmd.Flags(), os.Environ())
 			if err != nil {
@@ -45,31 +41,28 @@ func Command(name string, role config.Role) *cobra.Command {
 				_, err := fmt.Fprint(cmd.OutOrStdout(), cfg.YAML())
 				return err
 			}
-			log := NewLogger(cmd.ErrOrStderr(), cfg.Log)
+			log := newLogger(cmd.ErrOrStderr(), cfg.Log)
 			for _, w := range warnings {
 				log.Warn().Str("setting", w.Name).Str("from", w.Origin).Msg(w.Reason)
 			}
-			a, err := app.New(cfg, Version(), log)
+			a, err := New(cfg, cli.Version(), log)
 			if err != nil {
 				return err
 			}
-			ctx, stop := signals(cmd.Context(), log)
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			defer context.AfterFunc(ctx, func() {
+				log.Info().Str("signal", context.Cause(ctx).Error()).Msg("stopping; a second signal stops at once")
+				stop() // from here on a signal does what it does by default
+			})()
 			return a.Run(ctx)
 		},
 	}
 	loader.BindFlags(cmd.Flags())
 	bindBreak(cmd.Flags())
 	cmd.Flags().Bool("print-config", false, "print the effective configuration with its sources, and end")
-	cmd.SetFlagErrorFunc(config.FlagError)
+	cmd.SetFlagErrorFunc(cli.FlagError)
 	return cmd
-}
-
-func noArgs(_ *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return fmt.Errorf("unexpected argument %q: flags are written --name=value, also for true and false", args[0])
 }
 
 // Main runs a command as a process and returns its exit status.
@@ -81,29 +74,8 @@ func Main(cmd *cobra.Command) int {
 	return 0
 }
 
-// signals returns a context that ends with SIGINT or SIGTERM. A second one
-// kills the process.
-func signals(ctx context.Context, log zerolog.Logger) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	came := make(chan os.Signal, 1)
-	signal.Notify(came, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		select {
-		case s := <-came:
-			log.Info().Stringer("signal", s).Msg("stopping; a second signal stops at once")
-			signal.Stop(came) // from here on a signal does what it does by default
-			cancel(errors.New("stopped by " + s.String()))
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() {
-		signal.Stop(came)
-		cancel(nil)
-	}
-}
-
-// NewLogger returns the logger that a configuration asks for, writing to w.
-func NewLogger(w io.Writer, c config.Log) zerolog.Logger {
+// newLogger returns the logger that a configuration asks for, writing to w.
+func newLogger(w io.Writer, c config.Log) zerolog.Logger {
 	console := c.Format == config.LogConsole
 	if f, ok := w.(*os.File); ok && c.Format == config.LogAuto {
 		console = term.IsTerminal(int(f.Fd()))
@@ -123,13 +95,4 @@ type stamp struct{}
 
 func (stamp) Run(e *zerolog.Event, _ zerolog.Level, _ string) {
 	e.Time(zerolog.TimestampFieldName, clock.Wall())
-}
-
-// Version returns the version that this program was built as.
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" {
-		return "unknown"
-	}
-	return info.Main.Version
 }

@@ -1,12 +1,14 @@
-package ctl
+package command
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/bench/rpcbench"
 )
 
@@ -30,7 +32,7 @@ func (g *globals) rpcCommand() *cobra.Command {
 		Use:   "rpc",
 		Short: "Measure what calls over gRPC and Mooncake's protocol cost a master",
 		Long:  aboutBenchRPC,
-		Args:  noArguments,
+		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var err error
 			if o.HA, err = haModes(modes); err != nil {
@@ -41,9 +43,12 @@ func (g *globals) rpcCommand() *cobra.Command {
 				o.Protocols = append(o.Protocols, rpcbench.Protocol(name))
 			}
 			if err := o.Check(); err != nil {
-				return usageError{err}
+				return cli.Misuse(err)
 			}
-			return g.benchRPC(cmd, o)
+			return measure(g, cmd, func(ctx context.Context, stage func(string)) (rpcbench.Report, error) {
+				o.Progress = stage
+				return rpcbench.Run(ctx, o)
+			}, rpcTable)
 		},
 	}
 	f := cmd.Flags()
@@ -66,54 +71,39 @@ func haModes(names []string) ([]bool, error) {
 		case "off", "on":
 			modes = append(modes, name == "on")
 		default:
-			return nil, usagef("--ha has %q: known are off, on", name)
+			return nil, cli.Misusef("--ha has %q: known are off, on", name)
 		}
 	}
 	return modes, nil
 }
 
-func (g *globals) benchRPC(cmd *cobra.Command, o rpcbench.Options) error {
-	ctx, cancel, err := g.beginLong(cmd)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	p := newProgress(cmd.ErrOrStderr())
-	o.Progress = func(what string) { p.Stage(what, 0) }
-	r, err := rpcbench.Run(ctx, o)
-	if err != nil {
-		return err
-	}
-	return g.print(cmd, r, func(w io.Writer) { rpcTable(w, &r) })
-}
-
 func rpcTable(w io.Writer, r *rpcbench.Report) {
-	t := newTable(w, "HA", "CONNECTIONS", "BATCH", "CALL", "PROTOCOL", "CALLS/s", "KEYS/s", "CPU µs/CALL", "CPU µs/KEY", "p50 µs", "p99 µs", "MAX µs", "OTHERS")
+	t := cli.NewTable(w, "HA", "CONNECTIONS", "BATCH", "CALL", "PROTOCOL", "CALLS/s", "KEYS/s", "CPU µs/CALL", "CPU µs/KEY", "p50 µs", "p99 µs", "MAX µs", "OTHERS")
 	for i := range r.Cells {
 		c := &r.Cells[i]
 		ha := "off"
 		if c.HA {
 			ha = "on"
 		}
-		t.row(ha, fmt.Sprint(c.Connections), fmt.Sprint(c.Batch), c.Call, string(c.Protocol),
-			count(int64(c.CallsPerSecond)), count(int64(c.KeysPerSecond)),
+		t.Row(ha, fmt.Sprint(c.Connections), fmt.Sprint(c.Batch), c.Call, string(c.Protocol),
+			cli.Count(int64(c.CallsPerSecond)), cli.Count(int64(c.KeysPerSecond)),
 			fmt.Sprintf("%.1f", c.ServerMicrosPerCall), fmt.Sprintf("%.2f", c.ServerMicrosPerKey),
 			rpcLatencies(c, func(l rpcbench.Latency) int64 { return l.P50 }),
 			rpcLatencies(c, func(l rpcbench.Latency) int64 { return l.P99 }),
 			rpcLatencies(c, func(l rpcbench.Latency) int64 { return l.Max }),
 			fmt.Sprintf("%.2f", c.OtherProcessors))
 	}
-	t.end()
+	t.End()
 	fmt.Fprintf(w, "\nCPU is the master's. %d processors shared by client and master, load average %.2f before the run, %s,\n%s segments, %s objects to read. A put is two calls: PutStart + PutEnd.\n"+
 		"OTHERS are the processors that processes besides the run's kept busy: the fewer, the better the figures.\n",
-		r.Processors, r.LoadAverage, r.Go, count(r.Segments), count(r.Objects))
+		r.Processors, r.LoadAverage, r.Go, cli.Count(r.Segments), cli.Count(r.Objects))
 }
 
 // rpcLatencies writes a figure of each RPC of a cell.
 func rpcLatencies(c *rpcbench.Cell, figure func(rpcbench.Latency) int64) string {
 	var parts []string
 	for _, l := range c.Latency {
-		parts = append(parts, count(figure(l)))
+		parts = append(parts, cli.Count(figure(l)))
 	}
 	return strings.Join(parts, " + ")
 }

@@ -1,15 +1,17 @@
-package ctl
+package command
 
 import (
 	"strings"
 	"testing"
 
+	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/bench/rpcbench"
+	"github.com/understudy-store/understudy/lab/clitest"
 )
 
 func TestBenchRPC(t *testing.T) {
 	args := []string{"bench", "rpc", "--ha=off", "--connections=2", "--batch=1,16", "--duration=100ms", "--segments=4", "--objects=100"}
-	r := decode[rpcbench.Report](t, run(t, append(args, "--calls=get,put,remove", "-o", "json")...).want(t, exitOK, "without HA: starting", "without HA: 2 connections, 16 keys a call"))
+	r := clitest.Decode[rpcbench.Report](t, run(t, append(args, "--calls=get,put,remove", "-o", "json")...).Want(t, cli.StatusOK, "without HA: starting", "without HA: 2 connections, 16 keys a call"))
 	if len(r.Cells) != 12 {
 		t.Fatalf("%d cells, want 12", len(r.Cells))
 	}
@@ -18,9 +20,9 @@ func TestBenchRPC(t *testing.T) {
 			t.Errorf("nothing was measured: %+v", c)
 		}
 	}
-	o := run(t, append(args, "--protocols=mooncake", "--calls=put")...).want(t, exitOK, "CPU µs/KEY", "PutStart + PutEnd")
-	if rows := strings.Count(o.out, "mooncake"); rows != 2 || strings.Contains(o.out, "grpc") {
-		t.Errorf("%d rows of mooncake's, want 2, and none of grpc's:\n%s", rows, o.out)
+	o := run(t, append(args, "--protocols=mooncake", "--calls=put")...).Want(t, cli.StatusOK, "CPU µs/KEY", "PutStart + PutEnd")
+	if rows := strings.Count(o.Out, "mooncake"); rows != 2 || strings.Contains(o.Out, "grpc") {
+		t.Errorf("%d rows of mooncake's, want 2, and none of grpc's:\n%s", rows, o.Out)
 	}
 }
 
@@ -33,6 +35,6 @@ func TestBenchRPCUsage(t *testing.T) {
 		`--protocols has "http"`: {"--protocols=http"},
 		"--objects is 10":        {"--objects=10"},
 	} {
-		run(t, append([]string{"bench", "rpc"}, args...)...).want(t, exitUsage, want)
+		run(t, append([]string{"bench", "rpc"}, args...)...).Want(t, cli.StatusUsage, want)
 	}
 }

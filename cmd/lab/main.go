@@ -1,0 +1,18 @@
+// Command lab shows, measures and breaks clusters of Understudy masters on this
+// machine. See docs/operations.md.
+package main
+
+import (
+	"os"
+
+	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/lab/command"
+	"github.com/understudy-store/understudy/lab/rig"
+)
+
+func main() {
+	if status, child := rig.RunChild(); child {
+		os.Exit(status)
+	}
+	os.Exit(cli.Main(command.Command()))
+}

@@ -1,0 +1,134 @@
+// Package cli is what command lines of this project have in common: exit
+// statuses, errors of usage, advice on other errors, the flags --output and
+// --timeout, tables, and the search for the name that a misspelled one means.
+//
+// It must never know a command, nor call a node.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Exit statuses of a program.
+const (
+	StatusOK     = 0
+	StatusFailed = 1 // refused, failed, or a promise is broken
+	StatusUsage  = 2 // the command line is wrong; nothing was done
+)
+
+// Program makes a command the root of a program. Main or Execute print its
+// errors, and '_' and '-' are the same in the flags of all commands below it.
+func Program(root *cobra.Command, flags *Flags) {
+	Group(root)
+	root.SilenceUsage, root.SilenceErrors = true, true
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return Misuse(FlagError(cmd, err)) })
+	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
+	})
+	flags.bind(root.PersistentFlags())
+}
+
+// Main runs the program as a process and returns its exit status. SIGINT and
+// SIGTERM end the command in order; a second one ends the process at once.
+func Main(root *cobra.Command) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop)
+	return Execute(ctx, root)
+}
+
+// Execute runs a command line and returns the exit status. The end of the
+// context stands for an interruption by the user.
+func Execute(ctx context.Context, root *cobra.Command) int {
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return StatusOK
+	}
+	var misuse misuseError
+	switch {
+	case errors.As(err, &misuse):
+		cmd.PrintErrf("error: %v\nsee: %s --help\n", err, cmd.CommandPath())
+		return StatusUsage
+	case ctx.Err() != nil:
+		cmd.PrintErrln("error: interrupted")
+	default:
+		cmd.PrintErrln("error: " + explain(err))
+	}
+	return StatusFailed
+}
+
+// A misuseError is a fault of the command line.
+type misuseError struct{ error }
+
+func (e misuseError) Unwrap() error { return e.error }
+
+// Misuse makes an error a fault of the command line. Nil stays nil.
+func Misuse(err error) error {
+	if err == nil {
+		return nil
+	}
+	return misuseError{err}
+}
+
+// Misusef returns a fault of the command line.
+func Misusef(format string, args ...any) error { return misuseError{fmt.Errorf(format, args...)} }
+
+// Arguments takes from least to most arguments, which the text names; a most
+// below 0 sets no bound.
+func Arguments(least, most int, text string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		switch n := len(args); {
+		case n < least:
+			return Misusef("%s needs %s", cmd.CommandPath(), text)
+		case most >= 0 && n > most:
+			return Misusef("unexpected argument %q: %s takes %s", args[most], cmd.CommandPath(), text)
+		}
+		return nil
+	}
+}
+
+// NoArguments refuses arguments, such as the value of a flag that stands apart.
+var NoArguments = Arguments(0, 0, "no arguments; flags are written --name=value, also for true and false")
+
+// Group makes a command one that has commands below it. Without any of them it
+// prints its help, unless it does something itself.
+func Group(cmd *cobra.Command, commands ...*cobra.Command) *cobra.Command {
+	if cmd.RunE == nil {
+		cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	}
+	cmd.Args = noSuchCommand
+	cmd.AddCommand(commands...)
+	return cmd
+}
+
+func noSuchCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	text := fmt.Sprintf("unknown command %q", args[0])
+	cmd.SuggestionsMinimumDistance = 2 // letters to change; cobra's own default, which it does not set by itself here
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		text += "; did you mean " + strings.Join(near, " or ") + "?"
+	}
+	return Misuse(errors.New(text))
+}
+
+// Version returns the version that this program was built as.
+func Version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "unknown"
+	}
+	return info.Main.Version
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"time"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// EnvPrefix begins every environment variable that a program of this project
+// reads; the rest is the name of a flag in upper case with underscores.
+const EnvPrefix = "UNDERSTUDY_"
+
+const defaultTimeout = 10 * time.Second
+
+// Flags are those of every command: how long it may take, and what it prints.
+type Flags struct {
+	Timeout time.Duration
+	JSON    bool // print JSON, not tables
+}
+
+func (f *Flags) bind(flags *pflag.FlagSet) {
+	flags.DurationVar(&f.Timeout, "timeout", defaultTimeout, "how long the command may take; those that play a load, measure, follow or stay have no limit by default")
+	flags.FuncP("output", "o", "what to print, `table|json` (default table)", func(s string) error {
+		if s != "table" && s != "json" {
+			return errors.New("must be table or json")
+		}
+		f.JSON = s == "json"
+		return nil
+	})
+}
+
+// Context returns the command's context with its time limit.
+func (f *Flags) Context(cmd *cobra.Command) (context.Context, context.CancelFunc, error) {
+	if f.Timeout <= 0 {
+		return nil, nil, Misusef("--timeout is %v: it must be above 0", f.Timeout)
+	}
+	ctx, cancel := context.WithTimeout(cmd.Context(), f.Timeout)
+	return ctx, cancel, nil
+}
+
+// LongContext is Context for a command that has a time limit only if it is given
+// one.
+func (f *Flags) LongContext(cmd *cobra.Command) (context.Context, context.CancelFunc, error) {
+	if cmd.Flags().Changed("timeout") {
+		return f.Context(cmd)
+	}
+	ctx, cancel := context.WithCancel(cmd.Context())
+	return ctx, cancel, nil
+}
+
+// Print prints a result: as JSON if that is asked for, else as people prints
+// it.
+func (f *Flags) Print(cmd *cobra.Command, result any, people func(io.Writer)) error {
+	w := cmd.OutOrStdout()
+	if !f.JSON {
+		people(w)
+		return nil
+	}
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(result)
+}
+
+// SizeVar adds a flag of a number of bytes above 0, with or without a unit. The
+// usage names it `size`.
+func SizeVar(flags *pflag.FlagSet, bytes *uint64, name, usage string) {
+	flags.Func(name, usage, func(s string) (err error) {
+		*bytes, err = ParseSize(s)
+		return err
+	})
+}
+
+// ParseSize returns the bytes that a text names.
+func ParseSize(s string) (uint64, error) {
+	n, err := humanize.ParseBytes(s)
+	if err != nil || n == 0 {
+		return 0, errors.New("must be bytes as a number or a size such as 64KiB or 1MiB, above 0")
+	}
+	return n, nil
+}

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// FlagError is for cobra's SetFlagErrorFunc: it adds to the error for an unknown
+// flag the known flag next to it. A flag with one dash, which Mooncake's master
+// takes, is found too.
+func FlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	name := unknown.GetSpecifiedName()
+	if group := unknown.GetSpecifiedShortnames(); group != "" {
+		name, _, _ = strings.Cut(group, "=")
+	}
+	known := map[string]string{}
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { known[f.Name] = f.Name })
+	if s := Nearest(name, known); s != "" {
+		return fmt.Errorf("%w; did you mean --%s?", err, s)
+	}
+	return fmt.Errorf("%w; %s --help lists all flags", err, cmd.CommandPath())
+}
+
+// Nearest returns what the known spelling nearest to a name stands for, or
+// nothing if none is near. The keys are the spellings. '_' and '-' are the same.
+func Nearest(name string, spellings map[string]string) string {
+	same := func(s string) string { return strings.ReplaceAll(s, "-", "_") }
+	best, least := "", max(2, len(name)/3)+1
+	for spelling, meaning := range spellings {
+		d := distance(same(name), same(spelling))
+		// The order of names settles a tie: maps have none.
+		if d < least || d == least && best != "" && meaning < best {
+			best, least = meaning, d
+		}
+	}
+	return best
+}
+
+// distance is the Levenshtein distance of a and b in bytes.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		diagonal := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			change := diagonal
+			if a[i] != b[j] {
+				change++
+			}
+			diagonal = row[j+1]
+			row[j+1] = min(change, row[j]+1, diagonal+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dustin/go-humanize"
+)
+
+// A Table prints rows in columns.
+type Table struct{ w *tabwriter.Writer }
+
+// NewTable prints the head of a table.
+func NewTable(w io.Writer, head ...string) Table {
+	t := Table{tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)}
+	if len(head) > 0 {
+		t.Row(head...)
+	}
+	return t
+}
+
+// Row prints a row. Each cell ends its column, so that the last one has no
+// trailing spaces.
+func (t Table) Row(cells ...string) { fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
+
+// End prints what the table has kept to align its columns.
+func (t Table) End() { _ = t.w.Flush() }
+
+// SizeText writes a size for people, in binary units.
+func SizeText(n uint64) string { return humanize.IBytes(n) }
+
+// Count writes a number for people.
+func Count[N int | int64 | uint64](n N) string { return humanize.Comma(int64(n)) }
+
+// Millis returns a number of milliseconds, which people read with its unit.
+func Millis[N int64 | uint64](ms N) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// Or returns text, or a dash for none.
+func Or(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

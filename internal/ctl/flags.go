@@ -1,0 +1,138 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/cli"
+	wire "github.com/understudy-store/understudy/internal/mooncake"
+)
+
+// defaultAddress is where a master on this machine listens without flags.
+const defaultAddress = "127.0.0.1:50051"
+
+// Flags are those of every command: which cluster, and how to talk to it.
+type Flags struct {
+	cli.Flags
+	Protocol client.Protocol
+
+	addresses, etcd   []string
+	prefix, clusterID string
+	generation        string // of Mooncake's protocol
+}
+
+// Program makes a command the root of a program, with the flags that find a
+// cluster.
+func Program(root *cobra.Command) *Flags {
+	f := &Flags{}
+	cli.Program(root, &f.Flags)
+	f.bind(root.PersistentFlags())
+	return f
+}
+
+func (f *Flags) bind(flags *pflag.FlagSet) {
+	listVar(flags, &f.addresses, checkAddress, "address",
+		"`list` of host:port of nodes, separated by ','; one is enough to find the others (default "+defaultAddress+")")
+	listVar(flags, &f.etcd, checkEndpoint, "etcd-endpoints", "`list` of the etcd members of the cluster, separated by ','")
+	flags.StringVar(&f.prefix, "etcd-prefix", client.DefaultEtcdPrefix, "root of all keys in etcd")
+	flags.StringVar(&f.clusterID, "cluster-id", client.DefaultClusterID, "name of the cluster")
+	flags.Func("protocol", "how clients talk to masters, `grpc|mooncake`: the latter as Mooncake's own do; commands on nodes need grpc (default grpc)",
+		func(s string) (err error) {
+			f.Protocol, err = client.ParseProtocol(s)
+			return err
+		})
+	flags.StringVar(&f.generation, "mooncake-generation", "", "releases whose clients to talk like, with --protocol=mooncake (default "+wire.Names()[0]+")")
+}
+
+// listVar adds a flag of addresses, separated by ',' or ';'. Given again, it adds
+// to the list.
+func listVar(flags *pflag.FlagSet, list *[]string, check func(string) error, name, usage string) {
+	flags.Func(name, usage, func(s string) error {
+		for e := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ',' || r == ';' }) {
+			e = strings.TrimSpace(e)
+			if err := check(e); err != nil {
+				return err
+			}
+			if !slices.Contains(*list, e) {
+				*list = append(*list, e)
+			}
+		}
+		return nil
+	})
+}
+
+func checkAddress(s string) error {
+	if !isHostPort(s) {
+		return fmt.Errorf("%q must be host:port, such as %s", s, defaultAddress)
+	}
+	return nil
+}
+
+func checkEndpoint(s string) error {
+	if !isHostPort(strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(s, "http://"), "https://"), "/")) {
+		return fmt.Errorf("%q must be host:port or http(s)://host:port, such as 127.0.0.1:2379", s)
+	}
+	return nil
+}
+
+func isHostPort(s string) bool {
+	host, port, err := net.SplitHostPort(s)
+	return err == nil && host != "" && port != ""
+}
+
+// Context ends the reading of the command line: it takes over the environment,
+// and returns the command's context with its time limit.
+func (f *Flags) Context(cmd *cobra.Command) (context.Context, context.CancelFunc, error) {
+	if err := f.environment(cmd.Flags()); err != nil {
+		return nil, nil, err
+	}
+	return f.Flags.Context(cmd)
+}
+
+// LongContext is Context for a command that has a time limit only if it is given
+// one.
+func (f *Flags) LongContext(cmd *cobra.Command) (context.Context, context.CancelFunc, error) {
+	if err := f.environment(cmd.Flags()); err != nil {
+		return nil, nil, err
+	}
+	return f.Flags.LongContext(cmd)
+}
+
+// environment takes values over from the environment. A cluster named by flags
+// is not mixed with one named there.
+func (f *Flags) environment(flags *pflag.FlagSet) error {
+	names := []string{"etcd-prefix", "cluster-id"}
+	if !flags.Changed("address") && !flags.Changed("etcd-endpoints") {
+		names = append(names, "address", "etcd-endpoints")
+	}
+	for _, name := range names {
+		variable := cli.EnvPrefix + strings.ToUpper(strings.ReplaceAll(name, "-", "_"))
+		value, given := os.LookupEnv(variable)
+		if flag := flags.Lookup(name); given && !flag.Changed {
+			if err := flag.Value.Set(value); err != nil {
+				return cli.Misusef("the environment variable %s is %q: %w", variable, value, err)
+			}
+		}
+	}
+	if len(f.addresses) == 0 && len(f.etcd) == 0 {
+		f.addresses = []string{defaultAddress}
+	}
+	return nil
+}
+
+// Client says how to reach the cluster as a client of an id.
+func (f *Flags) Client(id uuid.UUID) client.Config {
+	return client.Config{
+		Addresses: f.addresses, EtcdEndpoints: f.etcd, EtcdPrefix: f.prefix, ClusterID: f.clusterID, ClientID: id,
+		Protocol: f.Protocol, Generation: f.generation,
+	}
+}

@@ -1,0 +1,108 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/cli"
+)
+
+func (f *Flags) mountCommand() *cobra.Command {
+	s := client.Segment{ID: uuid.New()}
+	keep := false
+	cmd := &cobra.Command{
+		Use:   "mount NAME --size N",
+		Short: "Lend memory to the store, as a host would, until Ctrl-C",
+		Long: `Mounts a segment and stays, because a master forgets a client from which it has no
+ping for its --client_ttl (10 s): it pings, also the next primary, and mounts the
+segment again if that does not know it. Ctrl-C unmounts it; with --keep the master
+unmounts it after the --client_ttl.
+
+The memory does not exist. The segment is for trying out a cluster: objects can be
+put and found, and have no bytes. A segment mounted before at the same --endpoint
+and --base is replaced.`,
+		Args: cli.Arguments(1, 1, "the NAME of one segment"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s.Name = args[0]
+			if s.Endpoint == "" {
+				s.Endpoint = s.Name
+			}
+			switch {
+			case s.Size == 0:
+				return cli.Misusef("%s needs --size, such as --size 64MiB", cmd.CommandPath())
+			case s.Base == 0 || s.Base+s.Size < s.Base:
+				return cli.Misusef("--base is %#x: it must not be 0, and %s must fit behind it", s.Base, cli.SizeText(s.Size))
+			}
+			return f.mount(cmd, s, keep)
+		},
+	}
+	flags := cmd.Flags()
+	cli.SizeVar(flags, &s.Size, "size", "`size` of the segment in bytes, such as 64MiB or 1GiB")
+	flags.Uint64Var(&s.Base, "base", 1<<32, "address of its first byte")
+	flags.StringVar(&s.Endpoint, "endpoint", "", "where its bytes would be reached (default NAME)")
+	flags.StringVar(&s.Protocol, "transfer-protocol", "tcp", "how its bytes would travel, such as tcp or rdma")
+	flags.StringVar(&s.HostID, "host-id", "", "stable identity of the host")
+	uuidVar(flags, &s.ID, "id", "id of the segment, a `uuid` (default a new one)")
+	flags.BoolVar(&keep, "keep", false, "do not unmount it at the end")
+	return cmd
+}
+
+// A mountResult is what `masterctl segments mount` prints once it is mounted.
+type mountResult struct {
+	ID       string `json:"id"`
+	Name     string `json:"name"`
+	Base     uint64 `json:"base"`
+	Size     uint64 `json:"size"`
+	Endpoint string `json:"endpoint"`
+	Client   string `json:"client_id"`
+	term
+}
+
+// mount lends a segment until the command is interrupted. Each such process is
+// a client of its own: the master asks a client to mount again once, so of two
+// processes with one id only one would.
+func (f *Flags) mount(cmd *cobra.Command, segment client.Segment, keep bool) error {
+	ctx, cancel, err := f.LongContext(cmd)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	if err := f.Widen(ctx); err != nil {
+		return err
+	}
+	s, err := f.session(uuid.New(), cmd.PrintErrf)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	once, done := context.WithTimeout(ctx, f.Timeout)
+	defer done()
+	if err := s.MountSegment(once, segment); err != nil {
+		return err
+	}
+	result := mountResult{segment.ID.String(), segment.Name, segment.Base, segment.Size, segment.Endpoint, s.ID().String(), s.term()}
+	err = f.Print(cmd, result, func(w io.Writer) {
+		fmt.Fprintf(w, "mounted %s: %s at %#x of %s, segment %s of client %s in %s\n",
+			result.Name, cli.SizeText(result.Size), result.Base, result.Endpoint, result.ID, result.Client, result.when())
+	})
+	if err != nil {
+		return err
+	}
+	cmd.PrintErrln("It stays mounted while this command runs. Ctrl-C ends it.")
+	<-ctx.Done()
+	if keep {
+		return nil
+	}
+	last, end := context.WithTimeout(context.WithoutCancel(ctx), f.Timeout)
+	defer end()
+	if err := s.UnmountSegment(last, segment.ID); err != nil {
+		return err
+	}
+	cmd.PrintErrf("unmounted %s\n", segment.Name)
+	return nil
+}
