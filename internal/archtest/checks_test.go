@@ -36,46 +36,53 @@ func packageComments(m *module) []finding {
 	return found
 }
 
-// mayImportOurs lets packages import, of this module, only what is listed.
+// mayImportOurs lets packages import, of this module, only what is listed, by
+// themselves and through what they import.
 func mayImportOurs(from []string, only ...string) check {
-	return importing(from, func(in imported) bool { return in.ours && !matches(in.path, only) })
+	return importing(from, nil, func(in imported) bool { return in.ours && !matches(in.path, only) })
 }
 
-// mustNotImport refuses some packages: our own by their folder, others by
-// their import path.
+// mayName lets packages import, of this module, only what is listed. What that
+// imports in turn is its own matter.
+func mayName(from []string, only ...string) check {
+	return importing(from, everyone, func(in imported) bool { return in.ours && !matches(in.path, only) })
+}
+
+// mustNotImport refuses some packages: our own by their folder, others by their
+// import path. They are refused through any chain of packages of ours.
 func mustNotImport(from []string, refused ...string) check {
-	return importing(from, func(in imported) bool { return matches(in.path, refused) })
+	return mustNotImportBut(from, nil, refused...)
+}
+
+// mustNotImportBut is mustNotImport for all chains but those through some
+// packages.
+func mustNotImportBut(from, through []string, refused ...string) check {
+	return importing(from, through, func(in imported) bool { return matches(in.path, refused) })
 }
 
 // importing finds the imports in non-test files of some packages that are
-// wrong. A package never breaks a rule by importing what is below itself.
-func importing(from []string, wrong func(imported) bool) check {
+// wrong, also those of the packages of ours that they import, and so on. It looks
+// no further at packages that may be passed through, and at those to which the
+// rule applies, which have findings of their own. The subject of a finding is the
+// wrong import, and its text the chain that leads there. A package never breaks a
+// rule by importing what is below itself.
+func importing(from, through []string, wrong func(imported) bool) check {
 	return func(m *module) []finding {
 		var found []finding
-		for _, f := range m.product() {
-			if !matches(f.pkg, from) {
+		reported := make(map[string]bool)
+		for _, pkg := range slices.Sorted(maps.Keys(m.imports)) {
+			if !matches(pkg, from) {
 				continue
 			}
-			for _, in := range f.imports() {
-				if wrong(in) && !(in.ours && matches(in.path, []string{f.pkg + "/..."})) {
-					found = append(found, finding{
-						subject: f.pkg + " -> " + in.path,
-						text:    fmt.Sprintf("%s: %s imports %s", m.line(in.spec), f.pkg, in.path),
-					})
+			ends := func(in imported) bool { return wrong(in) || matches(in.path, from) || matches(in.path, through) }
+			for _, c := range m.chains(pkg, ends) {
+				last := c[len(c)-1]
+				subject := last.by + " -> " + last.path
+				if wrong(last) && !reported[subject] && !(last.ours && matches(last.path, []string{pkg + "/..."})) {
+					reported[subject] = true
+					found = append(found, finding{subject, m.line(last.spec) + ": " + c.String()})
 				}
 			}
-		}
-		return found
-	}
-}
-
-// apart keeps packages of one layer from importing one another.
-func apart(layer ...string) check {
-	return func(m *module) []finding {
-		var found []finding
-		for i, pkg := range layer {
-			others := slices.Concat(layer[:i], layer[i+1:])
-			found = append(found, mustNotImport([]string{pkg}, others...)(m)...)
 		}
 		return found
 	}

@@ -50,7 +50,19 @@ func samples() []sample {
 		{"the API is a contract, without code of ours", importing1("api/understudy/v1", "errs"), "api/understudy/v1 imports errs"},
 		{"the client does not contain the server", importing1("client", "metadata"), "client imports metadata"},
 		{"the embedded etcd knows nothing of ours", importing1("internal/etcd/etcdserver", "journal"), "internal/etcd/etcdserver imports journal"},
-		{"etcdtest, fakeetcd and lonetest are for tests", importing1("journal", "etcdtest"), "journal imports etcdtest"},
+		{"what an operator installs has no etcd server, no checker and no laboratory",
+			importing2("cmd/masterctl", "go.etcd.io/etcd/server/v3/embed"), "cmd/masterctl imports go.etcd.io/etcd/server/v3/embed"},
+		{"what an operator installs has no etcd server, no checker and no laboratory",
+			chained("cmd/masterctl", "internal/ctl", "client", "github.com/anishathalye/porcupine"),
+			"client/a.go:2: cmd/masterctl imports internal/ctl, which imports client, which imports github.com/anishathalye/porcupine"},
+		{"the product does not know the laboratory", importing1("internal/app", "lab/rig"), "internal/app imports lab/rig"},
+		{"the product does not know the laboratory", chained("internal/app", "etcdtest", modulePath+"/lab/rig"),
+			"internal/app imports etcdtest, which imports lab/rig"},
+		{"the client does not contain the server", chained("client", "internal/rpcerr", "internal/clock", modulePath+"/metadata"),
+			"client imports internal/rpcerr, which imports internal/clock, which imports metadata"},
+		{"front ends translate, nothing else", chained("internal/rpc", "internal/rpcerr", modulePath+"/eviction"),
+			"internal/rpc imports internal/rpcerr, which imports eviction"},
+		{"etcdtest, fakeetcd, lonetest and clitest are for tests", importing1("journal", "etcdtest"), "journal imports etcdtest"},
 		{"product code does not import testing", importing2("client", "testing"), "client imports testing"},
 
 		{"durations come from internal/clock, the wall clock is for people",
@@ -72,8 +84,20 @@ func samples() []sample {
 // importing2 one of somebody else's.
 func importing1(pkg, what string) map[string]string { return importing2(pkg, modulePath+"/"+what) }
 
-func importing2(pkg, what string) map[string]string {
-	return map[string]string{pkg + "/a.go": "package a\nimport _ \"" + what + "\"\n"}
+func importing2(pkg, what string) map[string]string { return chained(pkg, what) }
+
+// chained is packages of which each imports the next one. The last one is an
+// import path as it stands in a file, the others are folders.
+func chained(packages ...string) map[string]string {
+	files := make(map[string]string)
+	for i, pkg := range packages[:len(packages)-1] {
+		what := packages[i+1]
+		if i < len(packages)-2 {
+			what = modulePath + "/" + what
+		}
+		files[pkg+"/a.go"] = "package a\nimport _ \"" + what + "\"\n"
+	}
+	return files
 }
 
 // function is a function of so many lines.
@@ -93,6 +117,11 @@ var innocent = fstest.MapFS{
 	"cmd/master/main.go":              {Data: []byte("// Master serves.\npackage main\nimport _ \"" + modulePath + "/internal/app\"\n" + function(maxFunctionLines))},
 	"tools/go.mod":                    {Data: []byte("module tools\n")},
 	"tools/a.go":                      {Data: []byte("package another_module\n")},
+	"internal/rpc/a.go":               {Data: []byte("// Package rpc is fine.\npackage rpc\nimport _ \"" + modulePath + "/internal/service\"\n")},
+	"internal/service/a.go":           {Data: []byte("// Package service is fine.\npackage service\nimport _ \"" + modulePath + "/deleteevents\"\n")},
+	"deleteevents/a.go":               {Data: []byte("// Package deleteevents is fine.\npackage deleteevents\n")},
+	"cmd/lab/main.go":                 {Data: []byte("// Lab breaks things.\npackage main\nimport _ \"" + modulePath + "/lab/command\"\n")},
+	"lab/command/a.go":                {Data: []byte("// Package command is fine.\npackage command\nimport _ \"go.etcd.io/etcd/server/v3/embed\"\n")},
 	"metadata/testdata/not_parsed.go": {Data: []byte("not Go\n")},
 }
 

@@ -18,8 +18,9 @@ const modulePath = "github.com/understudy-store/understudy"
 
 // A module is the parsed source of all packages of this module.
 type module struct {
-	fset  *token.FileSet
-	files []*file
+	fset    *token.FileSet
+	files   []*file
+	imports map[string][]imported // of the product, by the package that imports
 }
 
 // A file is one Go source file.
@@ -34,7 +35,7 @@ type file struct {
 
 // load parses all packages below root, other modules excepted.
 func load(root fs.FS) (*module, error) {
-	m := &module{fset: token.NewFileSet()}
+	m := &module{fset: token.NewFileSet(), imports: make(map[string][]imported)}
 	err := fs.WalkDir(root, ".", func(p string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -75,14 +76,18 @@ func (m *module) add(root fs.FS, p string) error {
 	if err != nil {
 		return fmt.Errorf("parse: %w", err)
 	}
-	m.files = append(m.files, &file{
+	f := &file{
 		path:      p,
 		pkg:       path.Dir(p),
 		test:      strings.HasSuffix(p, "_test.go"),
 		generated: ast.IsGenerated(parsed),
 		lines:     bytes.Count(src, []byte("\n")),
 		ast:       parsed,
-	})
+	}
+	m.files = append(m.files, f)
+	if !f.test {
+		m.imports[f.pkg] = append(m.imports[f.pkg], f.imports()...)
+	}
 	return nil
 }
 
@@ -106,7 +111,7 @@ func (f *file) imports() []imported {
 		if err != nil {
 			continue // the parser has checked it
 		}
-		in := imported{spec: spec, path: p}
+		in := imported{spec: spec, by: f.pkg, path: p}
 		if rest, ok := strings.CutPrefix(p, modulePath+"/"); ok {
 			in.path, in.ours = rest, true
 		}
@@ -117,21 +122,61 @@ func (f *file) imports() []imported {
 
 type imported struct {
 	spec *ast.ImportSpec
+	by   string // the package that imports it
 	path string
 	ours bool
 }
 
+// A chain is an import, the import of a package in that one, and so on.
+type chain []imported
+
+// String says "a imports b, which imports c".
+func (c chain) String() string {
+	text := c[0].by
+	for i, in := range c {
+		if i > 0 {
+			text += ", which"
+		}
+		text += " imports " + in.path
+	}
+	return text
+}
+
+// chains returns the shortest chain to each import that a package has, by itself
+// or through packages of ours. It looks for no more behind an import that ends
+// the search.
+func (m *module) chains(pkg string, ends func(imported) bool) (all []chain) {
+	entered := map[string]bool{pkg: true}
+	type place struct {
+		pkg string
+		to  chain
+	}
+	for next := []place{{pkg: pkg}}; len(next) > 0; next = next[1:] {
+		for _, in := range m.imports[next[0].pkg] {
+			c := append(slices.Clone(next[0].to), in)
+			all = append(all, c)
+			if in.ours && !entered[in.path] && !ends(in) {
+				entered[in.path] = true
+				next = append(next, place{in.path, c})
+			}
+		}
+	}
+	return all
+}
+
 // matches reports whether a package path is one of the patterns. "x/..." is x
-// and all below it, "..." is everything.
+// and all below it, "..." is everything, and "!x" takes x out.
 func matches(pkg string, patterns []string) bool {
-	return slices.ContainsFunc(patterns, func(pattern string) bool {
+	matched := func(pattern string) bool {
 		parent, tree := strings.CutSuffix(pattern, "...")
 		if !tree {
 			return pkg == pattern
 		}
 		parent = strings.TrimSuffix(parent, "/")
 		return parent == "" || pkg == parent || strings.HasPrefix(pkg, parent+"/")
-	})
+	}
+	out := slices.ContainsFunc(patterns, func(p string) bool { return strings.HasPrefix(p, "!") && matched(p[1:]) })
+	return !out && slices.ContainsFunc(patterns, matched)
 }
 
 // uses returns where a file names something of a standard package, such as
