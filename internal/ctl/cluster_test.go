@@ -127,7 +127,7 @@ func testObjects(t *testing.T) {
 	}
 	run(t, "get", "k").Want(t, cli.StatusOK, "KEY", p.ID, "68 KiB", "host-1 at 0x")
 	run(t, "exists", "k", "nothing").Want(t, cli.StatusOK, "k         true", "nothing   false")
-	if e := clitest.Decode[existsResult](t, run(t, "exists", "k", "nothing", "-o", "json")); !e.Keys[0].Exists || e.Keys[1].Exists {
+	if e := clitest.Decode[keysResult[existenceResult]](t, run(t, "exists", "k", "nothing", "-o", "json")); !e.Keys[0].Exists || e.Keys[1].Exists {
 		t.Errorf("got %+v", e)
 	}
 	run(t, "put-start", "given-up", "--size=1KiB").Want(t, cli.StatusOK, "reserved given-up", "host-1")
@@ -172,7 +172,7 @@ func testRemovals(t *testing.T) {
 	}
 	run(t, "get", "old/0").Want(t, cli.StatusOK)
 	run(t, "rm", "old/0", "old/1", "nothing").Want(t, cli.StatusFailed, "2 of 3 failed", "old/0: BatchRemove: OBJECT_HAS_LEASE (-706)", "removed old/1")
-	r := clitest.Decode[removeResult](t, run(t, "rm", "old/0", "--force", "-o", "json"))
+	r := clitest.Decode[keysResult[removalResult]](t, run(t, "rm", "old/0", "--force", "-o", "json"))
 	if len(r.Keys) != 1 || !r.Keys[0].Removed || r.Keys[0].Error != nil {
 		t.Errorf("got %+v", r)
 	}

@@ -25,15 +25,9 @@ type eventResult struct {
 	Event    json.RawMessage `json:"event,omitempty"` // all of it
 }
 
-// eventFlags say which events.
-type eventFlags struct {
-	from   uint64
-	limit  uint64
-	follow bool
-}
-
 func (f *Flags) eventsCommand() *cobra.Command {
-	which := eventFlags{}
+	e, follow := &follower{Flags: f}, false
+	once := f.withNodes(e.once)
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print the newest events of the journal, decoded",
@@ -44,44 +38,44 @@ Heartbeats are left out.
 
 As JSON it prints one event a line.`,
 		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if follow {
+				return e.follow(cmd)
+			}
+			return once(cmd, args)
+		},
 	}
-	once := f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
-		return f.events(ctx, cmd.OutOrStdout(), all.best(), which)
-	})
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if which.follow {
-			return f.follow(cmd, which)
-		}
-		return once(cmd, args)
-	}
-	cmd.Flags().BoolVarP(&which.follow, "follow", "f", false, "print what is committed from now on")
-	cmd.Flags().Uint64Var(&which.limit, "limit", 0, "most events to print; 0 for all")
-	cmd.Flags().Uint64Var(&which.from, "from", 0, "sequence to begin with; with --follow, events from there on are printed first")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print what is committed from now on")
+	cmd.Flags().Uint64Var(&e.limit, "limit", 0, "most events to print; 0 for all")
+	cmd.Flags().Uint64Var(&e.from, "from", 0, "sequence to begin with; with --follow, events from there on are printed first")
 	return cmd
 }
 
-func (f *Flags) events(ctx context.Context, w io.Writer, n *node, which eventFlags) error {
-	stream, err := n.admin.Events(ctx, &pb.EventsRequest{FromSequence: which.from})
+// once prints the events that there are.
+func (e *follower) once(ctx context.Context, cmd *cobra.Command, all nodes) error {
+	w := cmd.OutOrStdout()
+	stream, err := all.best().admin.Events(ctx, &pb.EventsRequest{FromSequence: e.from})
 	if err != nil {
 		return readError(err)
 	}
-	f.printEventHead(w)
+	e.printHead(w)
 	var newest []*pb.EventsResponse
 	for {
-		e, err := stream.Recv()
+		event, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			return f.printEvents(w, newest...)
+			return e.print(w, newest...)
 		case err != nil:
 			return readError(err)
-		case which.limit == 0:
-			if err := f.printEvents(w, e); err != nil {
-				return err
-			}
+		case e.limit == 0:
+			err = e.print(w, event)
 		default:
-			if newest = append(newest, e); uint64(len(newest)) > which.limit {
+			if newest = append(newest, event); uint64(len(newest)) > e.limit {
 				newest = newest[1:]
 			}
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
@@ -89,27 +83,27 @@ func (f *Flags) events(ctx context.Context, w io.Writer, n *node, which eventFla
 // eventLine has columns of fixed width: the table may have no end.
 const eventLine = "%-12v %-12v %-16s %s\n"
 
-func (f *Flags) printEventHead(w io.Writer) {
-	if !f.JSON {
+func (e *follower) printHead(w io.Writer) {
+	if !e.JSON {
 		fmt.Fprintf(w, eventLine, "TERM/SEQ", "TIME", "TYPE", "EVENT")
 	}
 }
 
-func (f *Flags) printEvents(w io.Writer, events ...*pb.EventsResponse) error {
-	for _, e := range events {
-		if !f.JSON {
-			position := fmt.Sprintf("%d/%d", e.GetTerm(), e.GetSequence())
-			if _, err := fmt.Fprintf(w, eventLine, position, cli.Millis(e.GetClusterTimeMs()), e.GetType(), e.GetText()); err != nil {
-				return err
+func (e *follower) print(w io.Writer, events ...*pb.EventsResponse) error {
+	for _, event := range events {
+		var err error
+		if e.JSON {
+			stream := strings.ToLower(strings.TrimPrefix(event.GetStream().String(), "EVENT_STREAM_"))
+			result := eventResult{event.GetTerm(), event.GetSequence(), event.GetClusterTimeMs(), stream, event.GetType(), event.GetText(), nil}
+			if json.Valid([]byte(event.GetJson())) {
+				result.Event = json.RawMessage(event.GetJson())
 			}
-			continue
+			err = json.NewEncoder(w).Encode(result)
+		} else {
+			position := fmt.Sprintf("%d/%d", event.GetTerm(), event.GetSequence())
+			_, err = fmt.Fprintf(w, eventLine, position, cli.Millis(event.GetClusterTimeMs()), event.GetType(), event.GetText())
 		}
-		stream := strings.ToLower(strings.TrimPrefix(e.GetStream().String(), "EVENT_STREAM_"))
-		result := eventResult{e.GetTerm(), e.GetSequence(), e.GetClusterTimeMs(), stream, e.GetType(), e.GetText(), nil}
-		if json.Valid([]byte(e.GetJson())) {
-			result.Event = json.RawMessage(e.GetJson())
-		}
-		if err := json.NewEncoder(w).Encode(result); err != nil {
+		if err != nil {
 			return err
 		}
 	}

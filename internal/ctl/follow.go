@@ -14,13 +14,12 @@ import (
 	"github.com/understudy-store/understudy/errs"
 )
 
-// A follower prints the events of `masterctl events --follow`, from whichever
-// node serves them.
+// A follower prints the events of the journal. With --follow it has them from
+// whichever node serves them.
 type follower struct {
 	*Flags
-	cmd   *cobra.Command
-	limit uint64 // most events to print; 0 for all
-
+	cmd     *cobra.Command
+	limit   uint64 // most events to print; 0 for all
 	from    uint64 // sequence to ask for next; 0 until a node has answered
 	of      uint64 // events of it that are printed
 	seen    uint64 // events of it that have come from the node asked now
@@ -31,13 +30,14 @@ type follower struct {
 
 // follow prints events until the command is interrupted, or has printed as many
 // as it was asked for. It outlives the node that it has them from.
-func (f *Flags) follow(cmd *cobra.Command, which eventFlags) error {
-	ctx, cancel, err := f.LongContext(cmd)
+func (e *follower) follow(cmd *cobra.Command) error {
+	ctx, cancel, err := e.LongContext(cmd)
 	if err != nil {
 		return err
 	}
 	defer cancel()
-	return (&follower{Flags: f, cmd: cmd, limit: which.limit, from: which.from}).run(ctx)
+	e.cmd = cmd
+	return e.run(ctx)
 }
 
 // run ends with the context, at the limit, and with an error that stays.
@@ -97,7 +97,7 @@ func (e *follower) read(ctx context.Context) error {
 		if !e.fresh(event.GetSequence()) {
 			continue
 		}
-		if err := e.printEvents(e.cmd.OutOrStdout(), event); err != nil {
+		if err := e.print(e.cmd.OutOrStdout(), event); err != nil {
 			return err
 		}
 		e.noted = false
@@ -112,7 +112,7 @@ func (e *follower) read(ctx context.Context) error {
 func (e *follower) begin(n *node) {
 	if !e.begun {
 		e.begun = true
-		e.printEventHead(e.cmd.OutOrStdout())
+		e.printHead(e.cmd.OutOrStdout())
 	}
 	if e.from == 0 {
 		e.from = n.status.GetState().GetSequence() + 1

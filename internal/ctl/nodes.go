@@ -86,12 +86,9 @@ func (f *Flags) survey(ctx context.Context) (nodes, error) {
 		return nil, etcdErr
 	}
 	var all nodes
-	for next = append(next, registered...); len(next) > 0; next = all.named() {
+	for next = append(next, registered...); len(next) > 0; {
 		asked := all.ask(ctx, f.clusterID, next)
-		if len(asked) == 0 {
-			break
-		}
-		all = append(all, asked...)
+		all, next = append(all, asked...), asked.named()
 	}
 	all = all.distinct()
 	if len(all.answering()) == 0 {

@@ -3,6 +3,8 @@ package ctl
 import (
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -140,15 +142,11 @@ func statusTable(w io.Writer, s *statusResult) {
 
 // notes prints each warning once, with the nodes that gave it.
 func notes(w io.Writer, warnings []warningResult) {
-	var texts []string
 	from := map[string][]string{}
 	for _, warning := range warnings {
-		if from[warning.Text] == nil {
-			texts = append(texts, warning.Text)
-		}
 		from[warning.Text] = append(from[warning.Text], warning.NodeID)
 	}
-	for _, text := range texts {
+	for _, text := range slices.Sorted(maps.Keys(from)) {
 		fmt.Fprintf(w, "\nnote of %s: %s\n", strings.Join(from[text], ", "), text)
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/ctl"
 	"github.com/understudy-store/understudy/lab/rig"
 )
@@ -42,13 +41,4 @@ func Command() *cobra.Command {
 func wayFlags(flags *pflag.FlagSet, w *rig.Way) {
 	flags.BoolVar(&w.Forward, "forward", false, "let nodes pass calls on to the primary, and clients know one node alone; with --protocol=mooncake")
 	flags.BoolVar(&w.AsOriginal, "as-original", false, "let clients find the primary no sooner than Mooncake's own: after three failed Pings; with --protocol=mooncake")
-}
-
-// way completes a way with the protocol.
-func (g *globals) way(w *rig.Way) error {
-	w.Protocol = g.Protocol
-	if fault := w.Check(); fault != "" {
-		return cli.Misusef("--forward and --as-original: %s", fault)
-	}
-	return nil
 }

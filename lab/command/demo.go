@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/demo"
@@ -23,8 +24,7 @@ comparison.
 It exits with 1 if any promise was broken.`
 
 func (g *globals) demoCommand() *cobra.Command {
-	o := demo.Defaults()
-	noCompare := false
+	o, noCompare := demo.Options{}, false
 	cmd := &cobra.Command{
 		Use:   "demo",
 		Short: "Show a takeover on this machine: play a load, kill the primary, judge what clients saw",
@@ -35,9 +35,7 @@ func (g *globals) demoCommand() *cobra.Command {
 				return cli.Misusef("--compare and --no-compare exclude each other")
 			}
 			o.Compare = o.Compare && !noCompare
-			if err := g.way(&o.Way); err != nil {
-				return err
-			}
+			o.Way.Protocol = g.Protocol
 			if err := checkDemo(cmd, o); err != nil {
 				return err
 			}
@@ -45,38 +43,45 @@ func (g *globals) demoCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.Trace, "trace", o.Trace, "file of requests to play, plain or .gz; none generates a load")
-	f.IntVar(&o.Requests, "requests", o.Requests, "requests of a generated load; 0 for its default")
-	f.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the generated load and of what is removed")
-	f.BoolVar(&o.Handover, "handover", o.Handover, "hand over to the standby instead of killing the primary")
-	f.BoolVar(&o.Compare, "compare", o.Compare, "play the load a second time, undisturbed")
+	loadFlags(f, &o.Trace, &o.Requests, &o.Seed, &o.Workers, &o.Speed)
+	f.BoolVar(&o.Handover, "handover", false, "hand over to the standby instead of killing the primary")
+	f.BoolVar(&o.Compare, "compare", true, "play the load a second time, undisturbed")
 	f.BoolVar(&noCompare, "no-compare", false, "do not play it a second time")
-	f.Float64Var(&o.Speed, "speed", o.Speed, "play by the load's timestamps, so many times as fast; 0 plays as fast as it goes")
-	f.IntVar(&o.Workers, "workers", o.Workers, "LLM servers at work at once")
-	f.DurationVar(&o.SessionTTL, "session-ttl", o.SessionTTL, "how long a dead primary is waited for, in whole seconds, at least 2s")
-	f.DurationVar(&o.LeaseTTL, "lease-ttl", o.LeaseTTL, "lease of a reader")
+	f.DurationVar(&o.SessionTTL, "session-ttl", 5*time.Second, "how long a dead primary is waited for, in whole seconds, at least 2s")
+	f.DurationVar(&o.LeaseTTL, "lease-ttl", time.Second, "lease of a reader")
 	wayFlags(f, &o.Way)
-	f.StringVar(&o.Dir, "dir", o.Dir, "folder in which to keep data and logs, in a new one for each demo; none keeps nothing")
+	f.StringVar(&o.Dir, "dir", "", "folder in which to keep data and logs, in a new one for each demo; none keeps nothing")
 	return cmd
 }
 
 func checkDemo(cmd *cobra.Command, o demo.Options) error {
 	switch {
-	case o.Requests < 0:
-		return cli.Misusef("--requests is %d: it must not be below 0", o.Requests)
-	case o.Trace != "" && cmd.Flags().Changed("requests"):
-		return cli.Misusef("--requests is for a generated load: leave out it or --trace")
 	case o.SessionTTL < 2*time.Second || o.SessionTTL%time.Second != 0:
 		return cli.Misusef("--session-ttl is %v: it must be whole seconds, at least 2s", o.SessionTTL)
 	case o.LeaseTTL < 100*time.Millisecond:
 		return cli.Misusef("--lease-ttl is %v: it must be at least 100ms", o.LeaseTTL)
 	}
-	return checkLoad(o.Workers, o.Speed)
+	if fault := o.Way.Check(); fault != "" {
+		return cli.Misusef("--forward and --as-original: %s", fault)
+	}
+	return checkLoad(cmd, o.Trace, o.Requests, o.Workers, o.Speed)
 }
 
-// checkLoad checks what demo and replay have in common.
-func checkLoad(workers int, speed float64) error {
+// loadFlags are those of the commands that play a load of LLM requests.
+func loadFlags(f *pflag.FlagSet, trace *string, requests *int, seed *uint64, workers *int, speed *float64) {
+	f.StringVar(trace, "trace", "", "file of requests to play, plain or .gz; none generates a load")
+	f.IntVar(requests, "requests", 0, "requests of a generated load; 0 for its default")
+	f.Uint64Var(seed, "seed", 1, "seed of the generated load and of what is removed")
+	f.IntVar(workers, "workers", 8, "LLM servers at work at once")
+	f.Float64Var(speed, "speed", 0, "play by the load's timestamps, so many times as fast; 0 plays as fast as it goes")
+}
+
+func checkLoad(cmd *cobra.Command, trace string, requests, workers int, speed float64) error {
 	switch {
+	case requests < 0:
+		return cli.Misusef("--requests is %d: it must not be below 0", requests)
+	case trace != "" && cmd.Flags().Changed("requests"):
+		return cli.Misusef("--requests is for a generated load: leave out it or --trace")
 	case workers < 1 || workers > 1024:
 		return cli.Misusef("--workers is %d: it must be from 1 to 1024", workers)
 	case speed < 0 || speed != speed:
@@ -84,8 +89,6 @@ func checkLoad(workers int, speed float64) error {
 	}
 	return nil
 }
-
-var errBroken = errors.New("a promise was broken; the report says which one")
 
 func (g *globals) demo(cmd *cobra.Command, o demo.Options) error {
 	ctx, cancel, err := g.LongContext(cmd)
@@ -99,11 +102,15 @@ func (g *globals) demo(cmd *cobra.Command, o demo.Options) error {
 	if err != nil {
 		return err
 	}
-	if err := g.Print(cmd, report, func(w io.Writer) { demoReport(w, &report) }); err != nil {
+	return g.printVerdict(cmd, report, report.OK, func(w io.Writer) { demoReport(w, &report) })
+}
+
+var errBroken = errors.New("a promise was broken; the report says which one")
+
+// printVerdict prints a report, and fails unless all promises were kept.
+func (g *globals) printVerdict(cmd *cobra.Command, report any, kept bool, people func(io.Writer)) error {
+	if err := g.Print(cmd, report, people); err != nil || kept {
 		return err
 	}
-	if !report.OK {
-		return errBroken
-	}
-	return nil
+	return errBroken
 }

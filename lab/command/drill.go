@@ -90,9 +90,6 @@ It exits with 1 if a promise was broken, or something else that must hold did no
 			if err != nil {
 				return err
 			}
-			if err := errors.Join(g.way(&o.Way), o.Check()); err != nil {
-				return cli.Misuse(err)
-			}
 			return g.runDrills(cmd, list, o)
 		},
 	}
@@ -133,6 +130,10 @@ func chooseDrills(names []string, all, ci bool) ([]drill.Drill, error) {
 // runDrills runs drills and prints what they have shown: of one its result, of
 // several a report.
 func (g *globals) runDrills(cmd *cobra.Command, list []drill.Drill, o drill.Options) error {
+	o.Way.Protocol = g.Protocol
+	if err := o.Check(); err != nil {
+		return cli.Misuse(err)
+	}
 	ctx, cancel, err := g.LongContext(cmd)
 	if err != nil {
 		return err
@@ -179,9 +180,6 @@ func (g *globals) drillSoakCommand() *cobra.Command {
 		Short: "Do random things to clusters until stopped, or until a promise is broken",
 		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := errors.Join(g.way(&o.Way), o.Check()); err != nil {
-				return cli.Misuse(err)
-			}
 			return g.runDrills(cmd, []drill.Drill{drill.Soak()}, o)
 		},
 	}

@@ -49,14 +49,10 @@ func (g *globals) replayCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.trace, "trace", "", "file of requests to play, plain or .gz; none generates a load")
-	flags.IntVar(&f.requests, "requests", 0, "requests of a generated load; 0 for its default")
-	flags.Uint64Var(&f.Seed, "seed", 1, "seed of the generated load and of what is removed")
-	flags.IntVar(&f.Workers, "workers", 8, "LLM servers at work at once")
+	loadFlags(flags, &f.trace, &f.requests, &f.Seed, &f.Workers, &f.Speed)
 	flags.IntVar(&f.Hosts, "hosts", 4, "hosts that lend memory")
 	flags.Float64Var(&f.Capacity, "capacity", 0.5, "memory lent, as a part of what the distinct blocks take")
 	cli.SizeVar(flags, &f.block, "block", "`size` of a block in bytes (default 1KiB)")
-	flags.Float64Var(&f.Speed, "speed", 0, "play by the load's timestamps, so many times as fast; 0 plays as fast as it goes")
 	flags.StringVar(&f.Prefix, "prefix", "", "beginning of all keys (default a new one for each replay)")
 	return cmd
 }
@@ -64,10 +60,6 @@ func (g *globals) replayCommand() *cobra.Command {
 func (f *replayFlags) check(cmd *cobra.Command) error {
 	const longestPrefix, smallestBlock, largestBlock = 1024, 64, 64 << 20
 	switch {
-	case f.requests < 0:
-		return cli.Misusef("--requests is %d: it must not be below 0", f.requests)
-	case f.trace != "" && cmd.Flags().Changed("requests"):
-		return cli.Misusef("--requests is for a generated load: leave out it or --trace")
 	case f.Hosts < 1 || f.Hosts > 256:
 		return cli.Misusef("--hosts is %d: it must be from 1 to 256", f.Hosts)
 	case !(f.Capacity > 0 && f.Capacity <= 10):
@@ -84,7 +76,7 @@ func (f *replayFlags) check(cmd *cobra.Command) error {
 		return cli.Misusef("--block is %d: it must be from %d to %d bytes", f.block, least, largestBlock)
 	}
 	f.Block = int(f.block)
-	return checkLoad(f.Workers, f.Speed)
+	return checkLoad(cmd, f.trace, f.requests, f.Workers, f.Speed)
 }
 
 func (g *globals) replay(cmd *cobra.Command, f *replayFlags) (err error) {
@@ -93,7 +85,7 @@ func (g *globals) replay(cmd *cobra.Command, f *replayFlags) (err error) {
 		return err
 	}
 	defer cancel()
-	if f.Trace, err = load(f.trace, f.Seed, f.requests); err != nil {
+	if f.Trace, err = trace.Load(f.trace, trace.Options{Seed: f.Seed, Requests: f.requests}); err != nil {
 		return err
 	}
 	if err := g.Widen(ctx); err != nil {
@@ -119,35 +111,18 @@ func (g *globals) replay(cmd *cobra.Command, f *replayFlags) (err error) {
 	}
 	progress.end()
 	result := player.Result()
-	if err := g.Print(cmd, result, func(w io.Writer) { replayReport(w, &result, player) }); err != nil {
-		return err
-	}
-	if result.Violations.Any() {
-		return errBroken
-	}
-	return nil
-}
-
-// load reads a trace, or generates one without a name.
-func load(name string, seed uint64, requests int) (*trace.Trace, error) {
-	if name != "" {
-		return trace.Read(name)
-	}
-	return trace.Generate(trace.Options{Seed: seed, Requests: requests}), nil
+	return g.printVerdict(cmd, result, !result.Violations.Any(), func(w io.Writer) { replayReport(w, &result, player) })
 }
 
 // noForeignMemory makes sure that all objects will lie in memory of the replay.
 func (g *globals) noForeignMemory(ctx context.Context) error {
 	names, err := g.SegmentNames(ctx)
-	if err != nil {
+	if err != nil || len(names) == 0 {
 		return err
 	}
 	slices.Sort(names)
-	if len(names) > 0 {
-		return errs.New(errs.InvalidParams, "replay", "other memory is mounted (%s), where this process can neither write nor read: unmount it, "+
-			"or wait for the master's --client_ttl (10 s) if it is that of a replay that has just ended", strings.Join(names, ", "))
-	}
-	return nil
+	return errs.New(errs.InvalidParams, "replay", "other memory is mounted (%s), where this process can neither write nor read: unmount it, "+
+		"or wait for the master's --client_ttl (10 s) if it is that of a replay that has just ended", strings.Join(names, ", "))
 }
 
 func replayReport(w io.Writer, r *replay.Result, p *replay.Player) {

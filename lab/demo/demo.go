@@ -30,11 +30,6 @@ type Options struct {
 	Way        rig.Way       // of the clients
 }
 
-// Defaults are the options of a demo without flags.
-func Defaults() Options {
-	return Options{Compare: true, Workers: 8, SessionTTL: 5 * time.Second, LeaseTTL: time.Second, Seed: 1}
-}
-
 // A Progress is told how far a run is.
 type Progress interface {
 	// Stage begins a stage of so many requests; 0 for one that is not counted.
@@ -53,7 +48,7 @@ const (
 // are in the report.
 func Run(ctx context.Context, o Options, progress Progress) (Report, error) {
 	report := newReport(o)
-	load, err := o.load()
+	load, err := trace.Load(o.Trace, trace.Options{Seed: o.Seed, Requests: o.Requests})
 	if err != nil {
 		return report, err
 	}
@@ -92,13 +87,6 @@ func (o Options) folder() (string, error) {
 		}
 	}
 	return os.MkdirTemp(o.Dir, "understudy-demo-*")
-}
-
-func (o Options) load() (*trace.Trace, error) {
-	if o.Trace != "" {
-		return trace.Read(o.Trace)
-	}
-	return trace.Generate(trace.Options{Seed: o.Seed, Requests: o.Requests}), nil
 }
 
 // A run plays the load once against a fresh pair.

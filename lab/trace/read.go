@@ -32,6 +32,14 @@ type record struct {
 	HashIDs      []BlockID `json:"hash_ids"`
 }
 
+// Load reads a trace file, or generates a trace if the path is empty.
+func Load(path string, o Options) (*Trace, error) {
+	if path == "" {
+		return Generate(o), nil
+	}
+	return Read(path)
+}
+
 // Read reads a whole trace file, plain or gzip, as Open and Next do. It refuses one of more than 16 Mi block references.
 func Read(path string) (*Trace, error) {
 	r, err := Open(path)

@@ -1,0 +1,194 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/cli"
+)
+
+// keysCommand completes a command on any number of keys. The call returns the
+// result for all keys and a function that prints it for people; keys that
+// failed are printed as the command's error.
+func (f *Flags) keysCommand(cmd *cobra.Command, call func(context.Context, *session, []string, *failedItems) (any, func(io.Writer), error)) *cobra.Command {
+	cmd.Args = cli.Arguments(1, -1, "at least one KEY")
+	cmd.RunE = func(cmd *cobra.Command, keys []string) error {
+		return f.call(cmd, writer(), func(ctx context.Context, s *session) error {
+			failed := &failedItems{}
+			result, people, err := call(ctx, s, keys, failed)
+			if err != nil {
+				return err
+			}
+			if err := f.Print(cmd, result, people); err != nil || len(failed.errors) == 0 {
+				return err
+			}
+			return failed
+		})
+	}
+	return cmd
+}
+
+// A getResult is what `masterctl get` prints.
+type getResult struct {
+	term
+	Objects []objectResult `json:"objects"` // in the order of the keys
+}
+
+func (f *Flags) getCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "get KEY...",
+		Short: "Print where objects can be read",
+		Long: `Prints where the bytes of objects can be read, and for how long the lease that
+comes with the answer holds. Like every read it extends the objects' leases.`,
+	}
+	return f.keysCommand(cmd, func(ctx context.Context, s *session, keys []string, failed *failedItems) (any, func(io.Writer), error) {
+		objects, err := s.BatchGetReplicaList(ctx, keys)
+		result := getResult{term: s.term()}
+		for i := range objects {
+			o := objectResult{Key: keys[i], Error: failed.add(keys[i], objects[i].Err)}
+			if o.Error == nil {
+				o = found(keys[i], &objects[i].Object)
+			}
+			result.Objects = append(result.Objects, o)
+		}
+		return result, func(w io.Writer) { objectTable(w, result.Objects) }, err
+	})
+}
+
+// A keysResult is what `masterctl exists` and `masterctl rm` print.
+type keysResult[R any] struct {
+	term
+	Keys []R `json:"keys"` // in the order of the keys
+}
+
+type existenceResult struct {
+	Key    string       `json:"key"`
+	Exists bool         `json:"exists"`
+	Error  *faultResult `json:"error,omitempty"`
+}
+
+func (f *Flags) existsCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "exists KEY...",
+		Short: "Print whether objects can be read",
+		Long: `Prints whether objects can be read. A missing object is no error, so it exits
+with 0. Like every read it extends the leases of those that exist.`,
+	}
+	return f.keysCommand(cmd, func(ctx context.Context, s *session, keys []string, failed *failedItems) (any, func(io.Writer), error) {
+		answers, err := s.BatchExistKey(ctx, keys)
+		result := keysResult[existenceResult]{term: s.term()}
+		for i, a := range answers {
+			result.Keys = append(result.Keys, existenceResult{keys[i], a.Exists, failed.add(keys[i], a.Err)})
+		}
+		people := func(w io.Writer) {
+			t := cli.NewTable(w, "KEY", "EXISTS")
+			for _, k := range result.Keys {
+				if k.Error == nil {
+					t.Row(k.Key, fmt.Sprint(k.Exists))
+				}
+			}
+			t.End()
+		}
+		return result, people, err
+	})
+}
+
+type removalResult struct {
+	Key     string       `json:"key"`
+	Removed bool         `json:"removed"`
+	Error   *faultResult `json:"error,omitempty"`
+}
+
+func (f *Flags) removeCommand() *cobra.Command {
+	cmd := &cobra.Command{Use: "rm KEY...", Short: "Remove objects"}
+	how := removal(cmd)
+	return f.keysCommand(cmd, func(ctx context.Context, s *session, keys []string, failed *failedItems) (any, func(io.Writer), error) {
+		outcomes, err := s.BatchRemove(ctx, keys, *how)
+		result := keysResult[removalResult]{term: s.term()}
+		for i, err := range outcomes {
+			result.Keys = append(result.Keys, removalResult{keys[i], err == nil, failed.add(keys[i], err)})
+		}
+		people := func(w io.Writer) {
+			for _, k := range result.Keys {
+				if k.Removed {
+					fmt.Fprintf(w, "removed %s\n", k.Key)
+				}
+			}
+		}
+		return result, people, err
+	})
+}
+
+// removal adds the flag that says how to remove.
+func removal(cmd *cobra.Command) *client.Removal {
+	how := &client.Removal{}
+	cmd.Flags().BoolVar(&how.Force, "force", false, "also remove what a reader holds a lease on; nobody gets the memory before that lease has ended")
+	return how
+}
+
+func (f *Flags) removeRegexCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rm-regex REGEX",
+		Short: "Remove the objects in whose keys a regular expression (Go's syntax) is found",
+		Long: `Removes the objects in whose keys a regular expression (Go's syntax) is found.
+It passes over what rm would refuse: leased objects, unless forced, and those
+that are being written.`,
+		Args: cli.Arguments(1, 1, "one REGEX"),
+	}
+	how := removal(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if args[0] == "" {
+			return cli.Misusef("an empty pattern matches every key; rm-all --yes removes all")
+		}
+		return f.removeMany(cmd, func(ctx context.Context, s *session) (uint64, error) { return s.RemoveByRegex(ctx, args[0], *how) })
+	}
+	return cmd
+}
+
+func (f *Flags) removeAllCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "rm-all --yes",
+		Short: "Remove all objects",
+		Long: `Removes all objects. It passes over what rm would refuse: leased objects, unless
+forced, and those that are being written.`,
+		Args: cli.NoArguments,
+	}
+	how := removal(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return f.removeMany(cmd, func(ctx context.Context, s *session) (uint64, error) { return s.RemoveAll(ctx, *how) })
+	}
+	return confirmed(cmd, "this removes all objects of the cluster")
+}
+
+// A removedResult is what removing many objects prints.
+type removedResult struct {
+	term
+	Removed uint64 `json:"removed"`
+}
+
+func (f *Flags) removeMany(cmd *cobra.Command, remove func(context.Context, *session) (uint64, error)) error {
+	return f.call(cmd, writer(), func(ctx context.Context, s *session) error {
+		n, err := remove(ctx, s)
+		if err != nil {
+			return err
+		}
+		return f.Print(cmd, removedResult{s.term(), n}, func(w io.Writer) { fmt.Fprintf(w, "removed %s object(s)\n", cli.Count(n)) })
+	})
+}
+
+// confirmed makes a command refuse to run without --yes.
+func confirmed(cmd *cobra.Command, consequence string) *cobra.Command {
+	yes := cmd.Flags().Bool("yes", false, "confirm")
+	run := cmd.RunE
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if !*yes {
+			return cli.Misusef("%s; to confirm, add --yes", consequence)
+		}
+		return run(cmd, args)
+	}
+	return cmd
+}
