@@ -24,14 +24,14 @@ fuzz: ## every fuzz target for FUZZTIME; what they find goes to testdata/fuzz of
 		go test $$package -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=20x </dev/null || exit 1; done
 
 demo:
-	go run ./cmd/masterctl demo
+	go run ./cmd/lab demo
 
 drills: ## all fault drills in full, then each safeguard left out
-	go run -tags drills ./cmd/masterctl drill run --all
-	go run -tags drills ./cmd/masterctl drill controls
+	go run -tags drills ./cmd/lab drill run --all
+	go run -tags drills ./cmd/lab drill controls
 
 soak: ## random faults until stopped (Ctrl-C)
-	go run ./cmd/masterctl drill soak
+	go run ./cmd/lab drill soak
 
 ci:
 	.ci/run

@@ -1,5 +1,5 @@
 // Command lab shows, measures and breaks clusters of Understudy masters on this
-// machine. See docs/operations.md.
+// machine. See docs/guarantees.md and docs/benchmarks.md.
 package main
 
 import (

@@ -1,4 +1,4 @@
-// Package trace reads, generates and measures traces of requests to an LLM server: the load that masterctl's demo and
+// Package trace reads, generates and measures traces of requests to an LLM server: the load that lab's demo and
 // replay commands play. It must never know how the load is played, and takes nothing from the clock or the environment.
 //
 // A file is a list of JSON objects, one a line, plain or gzip, in the format of the Mooncake project's traces: timestamp in
