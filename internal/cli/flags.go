@@ -22,6 +22,9 @@ const defaultTimeout = 10 * time.Second
 type Flags struct {
 	Timeout time.Duration
 	JSON    bool // print JSON, not tables
+	// Complete ends the reading of the command line before a command runs; may be
+	// nil.
+	Complete func(*pflag.FlagSet) error
 }
 
 func (f *Flags) bind(flags *pflag.FlagSet) {
@@ -35,23 +38,32 @@ func (f *Flags) bind(flags *pflag.FlagSet) {
 	})
 }
 
-// Context returns the command's context with its time limit.
-func (f *Flags) Context(cmd *cobra.Command) (context.Context, context.CancelFunc, error) {
-	if f.Timeout <= 0 {
-		return nil, nil, Misusef("--timeout is %v: it must be above 0", f.Timeout)
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), f.Timeout)
-	return ctx, cancel, nil
+// Run runs the body of a command, within its time limit.
+func (f *Flags) Run(cmd *cobra.Command, body func(context.Context) error) error {
+	return f.RunLong(cmd, func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, f.Timeout)
+		defer cancel()
+		return body(ctx)
+	})
 }
 
-// LongContext is Context for a command that has a time limit only if it is given
-// one.
-func (f *Flags) LongContext(cmd *cobra.Command) (context.Context, context.CancelFunc, error) {
-	if cmd.Flags().Changed("timeout") {
-		return f.Context(cmd)
+// RunLong is Run for a command that has a time limit only if it is given one.
+func (f *Flags) RunLong(cmd *cobra.Command, body func(context.Context) error) error {
+	if f.Timeout <= 0 {
+		return Misusef("--timeout is %v: it must be above 0", f.Timeout)
+	}
+	if f.Complete != nil {
+		if err := f.Complete(cmd.Flags()); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
-	return ctx, cancel, nil
+	defer cancel()
+	if cmd.Flags().Changed("timeout") {
+		ctx, cancel = context.WithTimeout(ctx, f.Timeout)
+		defer cancel()
+	}
+	return body(ctx)
 }
 
 // Print prints a result: as JSON if that is asked for, else as people prints

@@ -40,7 +40,8 @@ As JSON it prints one event a line.`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if follow {
-				return e.follow(cmd)
+				e.cmd = cmd
+				return e.RunLong(cmd, e.follow)
 			}
 			return once(cmd, args)
 		},

@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"context"
 	"fmt"
 	"net"
 	"os"
@@ -34,6 +33,7 @@ type Flags struct {
 // cluster.
 func Program(root *cobra.Command) *Flags {
 	f := &Flags{}
+	f.Complete = f.environment
 	cli.Program(root, &f.Flags)
 	f.bind(root.PersistentFlags())
 	return f
@@ -87,24 +87,6 @@ func checkEndpoint(s string) error {
 func isHostPort(s string) bool {
 	host, port, err := net.SplitHostPort(s)
 	return err == nil && host != "" && port != ""
-}
-
-// Context ends the reading of the command line: it takes over the environment,
-// and returns the command's context with its time limit.
-func (f *Flags) Context(cmd *cobra.Command) (context.Context, context.CancelFunc, error) {
-	if err := f.environment(cmd.Flags()); err != nil {
-		return nil, nil, err
-	}
-	return f.Flags.Context(cmd)
-}
-
-// LongContext is Context for a command that has a time limit only if it is given
-// one.
-func (f *Flags) LongContext(cmd *cobra.Command) (context.Context, context.CancelFunc, error) {
-	if err := f.environment(cmd.Flags()); err != nil {
-		return nil, nil, err
-	}
-	return f.Flags.LongContext(cmd)
 }
 
 // environment takes values over from the environment. A cluster named by flags

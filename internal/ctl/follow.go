@@ -28,20 +28,9 @@ type follower struct {
 	noted   bool // it is printed that the events have stopped, since the last of them
 }
 
-// follow prints events until the command is interrupted, or has printed as many
-// as it was asked for. It outlives the node that it has them from.
-func (e *follower) follow(cmd *cobra.Command) error {
-	ctx, cancel, err := e.LongContext(cmd)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	e.cmd = cmd
-	return e.run(ctx)
-}
-
-// run ends with the context, at the limit, and with an error that stays.
-func (e *follower) run(ctx context.Context) error {
+// follow prints events until the context ends, the limit is reached, or an error
+// comes that stays. It outlives the node that it has them from.
+func (e *follower) follow(ctx context.Context) error {
 	pauses := &backoff.ExponentialBackOff{InitialInterval: 100 * time.Millisecond, MaxInterval: 2 * time.Second, Multiplier: 2, RandomizationFactor: 0.5}
 	attempt := func() (struct{}, error) {
 		before := e.printed

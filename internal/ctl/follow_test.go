@@ -54,7 +54,7 @@ func TestFollowedStopIsSaidOnce(t *testing.T) {
 	f := Program(&cobra.Command{})
 	f.addresses = []string{l.Addr().String()}
 	ended := make(chan error, 1)
-	go func() { ended <- (&follower{Flags: f, cmd: cmd, from: 1, begun: true}).run(ctx) }()
+	go func() { ended <- (&follower{Flags: f, cmd: cmd, from: 1, begun: true}).follow(ctx) }()
 	for range 4 { // several times: it asks once, and again, in each try
 		c, err := l.Accept()
 		if err != nil {

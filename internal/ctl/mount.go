@@ -38,7 +38,7 @@ and --base is replaced.`,
 			case s.Base == 0 || s.Base+s.Size < s.Base:
 				return cli.Misusef("--base is %#x: it must not be 0, and %s must fit behind it", s.Base, cli.SizeText(s.Size))
 			}
-			return f.mount(cmd, s, keep)
+			return f.RunLong(cmd, func(ctx context.Context) error { return f.mount(ctx, cmd, s, keep) })
 		},
 	}
 	flags := cmd.Flags()
@@ -66,12 +66,7 @@ type mountResult struct {
 // mount lends a segment until the command is interrupted. Each such process is
 // a client of its own: the master asks a client to mount again once, so of two
 // processes with one id only one would.
-func (f *Flags) mount(cmd *cobra.Command, segment client.Segment, keep bool) error {
-	ctx, cancel, err := f.LongContext(cmd)
-	if err != nil {
-		return err
-	}
-	defer cancel()
+func (f *Flags) mount(ctx context.Context, cmd *cobra.Command, segment client.Segment, keep bool) error {
 	if err := f.Widen(ctx); err != nil {
 		return err
 	}

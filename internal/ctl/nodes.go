@@ -55,17 +55,14 @@ type nodes []*node
 // withNodes is the body of a command that asks all nodes first.
 func (f *Flags) withNodes(run func(context.Context, *cobra.Command, nodes) error) func(*cobra.Command, []string) error {
 	return func(cmd *cobra.Command, _ []string) error {
-		ctx, cancel, err := f.Context(cmd)
-		if err != nil {
-			return err
-		}
-		defer cancel()
-		all, err := f.survey(ctx)
-		defer all.close()
-		if err != nil {
-			return err
-		}
-		return run(ctx, cmd, all)
+		return f.Run(cmd, func(ctx context.Context) error {
+			all, err := f.survey(ctx)
+			defer all.close()
+			if err != nil {
+				return err
+			}
+			return run(ctx, cmd, all)
+		})
 	}
 }
 

@@ -41,16 +41,13 @@ func (f *Flags) segmentsCommand() *cobra.Command {
 		Short: "Print the mounted segments",
 		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel, err := f.Context(cmd)
-			if err != nil {
-				return err
-			}
-			defer cancel()
-			result, err := f.segments(ctx)
-			if err != nil {
-				return err
-			}
-			return f.Print(cmd, result, func(w io.Writer) { segmentTable(w, result.Segments) })
+			return f.Run(cmd, func(ctx context.Context) error {
+				result, err := f.segments(ctx)
+				if err != nil {
+					return err
+				}
+				return f.Print(cmd, result, func(w io.Writer) { segmentTable(w, result.Segments) })
+			})
 		},
 	}
 	cmd := &cobra.Command{Use: "segments", Short: "Print the mounted segments; mount and unmount some", RunE: list.RunE}

@@ -85,17 +85,14 @@ func (f *Flags) session(id uuid.UUID, news func(format string, args ...any)) (*s
 
 // call runs a function with a client, within the command's time limit.
 func (f *Flags) call(cmd *cobra.Command, id uuid.UUID, run func(context.Context, *session) error) error {
-	ctx, cancel, err := f.Context(cmd)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	s, err := f.session(id, nil)
-	if err != nil {
-		return err
-	}
-	defer s.Close()
-	return run(ctx, s)
+	return f.Run(cmd, func(ctx context.Context) error {
+		s, err := f.session(id, nil)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		return run(ctx, s)
+	})
 }
 
 // failedItems are the items of a batch that failed.

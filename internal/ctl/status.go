@@ -1,6 +1,8 @@
 package ctl
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -69,21 +71,15 @@ digest, and whether it could take over. Nodes are found at --address, in etcd, a
 by what other nodes know. One that does not answer is shown as such.`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel, err := f.Context(cmd)
-			if err != nil {
-				return err
-			}
-			defer cancel()
-			all, err := f.survey(ctx)
-			defer all.close()
-			if len(all) == 0 {
-				return err
-			}
-			result := statusOf(f.clusterID, all)
-			if err := f.Print(cmd, result, func(w io.Writer) { statusTable(w, &result) }); err != nil {
-				return err
-			}
-			return err
+			return f.Run(cmd, func(ctx context.Context) error {
+				all, err := f.survey(ctx)
+				defer all.close()
+				if len(all) == 0 {
+					return err
+				}
+				result := statusOf(f.clusterID, all)
+				return errors.Join(f.Print(cmd, result, func(w io.Writer) { statusTable(w, &result) }), err)
+			})
 		},
 	}
 }

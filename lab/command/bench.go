@@ -49,16 +49,13 @@ a lease and a put for each renewal, and in transactions of 128 puts.`,
 // measure runs a benchmark, which reports its stages, and prints what it has
 // measured.
 func measure[Report any](g *globals, cmd *cobra.Command, run func(ctx context.Context, stage func(string)) (Report, error), people func(io.Writer, *Report)) error {
-	ctx, cancel, err := g.LongContext(cmd)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	r, err := run(ctx, func(what string) { cmd.PrintErrln(what) })
-	if err != nil {
-		return err
-	}
-	return g.Print(cmd, r, func(w io.Writer) { people(w, &r) })
+	return g.RunLong(cmd, func(ctx context.Context) error {
+		r, err := run(ctx, func(what string) { cmd.PrintErrln(what) })
+		if err != nil {
+			return err
+		}
+		return g.Print(cmd, r, func(w io.Writer) { people(w, &r) })
+	})
 }
 
 func renewalsTable(w io.Writer, r *bench.Renewals) {

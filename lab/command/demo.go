@@ -1,6 +1,7 @@
 package command
 
 import (
+	"context"
 	"errors"
 	"io"
 	"time"
@@ -39,7 +40,7 @@ func (g *globals) demoCommand() *cobra.Command {
 			if err := checkDemo(cmd, o); err != nil {
 				return err
 			}
-			return g.demo(cmd, o)
+			return g.RunLong(cmd, func(ctx context.Context) error { return g.demo(ctx, cmd, o) })
 		},
 	}
 	f := cmd.Flags()
@@ -90,12 +91,7 @@ func checkLoad(cmd *cobra.Command, trace string, requests, workers int, speed fl
 	return nil
 }
 
-func (g *globals) demo(cmd *cobra.Command, o demo.Options) error {
-	ctx, cancel, err := g.LongContext(cmd)
-	if err != nil {
-		return err
-	}
-	defer cancel()
+func (g *globals) demo(ctx context.Context, cmd *cobra.Command, o demo.Options) error {
 	p := newProgress(cmd.ErrOrStderr())
 	report, err := demo.Run(ctx, o, p)
 	p.end()

@@ -33,29 +33,16 @@ func (g *globals) drillCommand() *cobra.Command {
 	return cmd
 }
 
-// A drillRow is a drill in the list.
-type drillRow struct {
-	Name     string   `json:"name"`
-	Number   int      `json:"number"`
-	Promises []string `json:"promises"`
-	What     string   `json:"what"`
-	CI       bool     `json:"ci"`
-}
-
 func (g *globals) drillListCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "list",
 		Short: "List the drills and the promises that they check",
 		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var rows []drillRow
-			for _, d := range drill.All() {
-				rows = append(rows, drillRow{d.Name, d.Number, d.Promises, d.What, d.CI})
-			}
-			return g.Print(cmd, rows, func(w io.Writer) {
+			return g.Print(cmd, drill.All(), func(w io.Writer) {
 				t := cli.NewTable(w, "No", "Name", "Promises", "What")
-				for _, r := range rows {
-					t.Row(fmt.Sprint(r.Number), r.Name, strings.Join(r.Promises, " "), r.What)
+				for _, d := range drill.All() {
+					t.Row(fmt.Sprint(d.Number), d.Name, strings.Join(d.Promises, " "), d.What)
 				}
 				t.End()
 			})
@@ -90,7 +77,7 @@ It exits with 1 if a promise was broken, or something else that must hold did no
 			if err != nil {
 				return err
 			}
-			return g.runDrills(cmd, list, o)
+			return g.RunLong(cmd, func(ctx context.Context) error { return g.runDrills(ctx, cmd, list, o) })
 		},
 	}
 	f := cmd.Flags()
@@ -129,16 +116,11 @@ func chooseDrills(names []string, all, ci bool) ([]drill.Drill, error) {
 
 // runDrills runs drills and prints what they have shown: of one its result, of
 // several a report.
-func (g *globals) runDrills(cmd *cobra.Command, list []drill.Drill, o drill.Options) error {
+func (g *globals) runDrills(ctx context.Context, cmd *cobra.Command, list []drill.Drill, o drill.Options) error {
 	o.Way.Protocol = g.Protocol
 	if err := o.Check(); err != nil {
 		return cli.Misuse(err)
 	}
-	ctx, cancel, err := g.LongContext(cmd)
-	if err != nil {
-		return err
-	}
-	defer cancel()
 	o.Progress = func(text string) { cmd.PrintErrln("  " + text) }
 	var results []drill.Result
 	for _, d := range list {
@@ -180,7 +162,7 @@ func (g *globals) drillSoakCommand() *cobra.Command {
 		Short: "Do random things to clusters until stopped, or until a promise is broken",
 		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return g.runDrills(cmd, []drill.Drill{drill.Soak()}, o)
+			return g.RunLong(cmd, func(ctx context.Context) error { return g.runDrills(ctx, cmd, []drill.Drill{drill.Soak()}, o) })
 		},
 	}
 	drillFlags(cmd.Flags(), &o)
@@ -194,30 +176,29 @@ func (g *globals) drillControlsCommand() *cobra.Command {
 		Short: "Leave out one safeguard after the other, and demand that its drill notices",
 		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			ctx, cancel, err := g.LongContext(cmd)
-			if err != nil {
-				return err
-			}
-			defer cancel()
-			o.Progress = func(text string) { cmd.PrintErrln("  " + text) }
-			list, ok := allControls(ctx, cmd, o)
-			err = g.Print(cmd, list, func(w io.Writer) {
-				t := cli.NewTable(w, "", "Without", "Drill", "Seconds", "Violations")
-				for _, c := range list {
-					t.Row(map[bool]string{true: "noticed", false: "MISSED"}[c.OK], string(c.Break), c.Drill, fmt.Sprintf("%.0f", c.Result.Seconds), violations(c.Result.Violations))
-				}
-				t.End()
-			})
-			if err != nil {
-				return err
-			}
-			return drillsEnd(ctx, ok)
+			return g.RunLong(cmd, func(ctx context.Context) error { return g.runControls(ctx, cmd, o) })
 		},
 	}
 	f := cmd.Flags()
 	f.Uint64Var(&o.Seed, "seed", 1, "of all that is left to chance")
 	f.StringVar(&o.Dir, "dir", "", "where to keep data and logs while a drill runs; none for a temporary folder")
 	return cmd
+}
+
+func (g *globals) runControls(ctx context.Context, cmd *cobra.Command, o drill.Options) error {
+	o.Progress = func(text string) { cmd.PrintErrln("  " + text) }
+	list, ok := allControls(ctx, cmd, o)
+	err := g.Print(cmd, list, func(w io.Writer) {
+		t := cli.NewTable(w, "", "Without", "Drill", "Seconds", "Violations")
+		for _, c := range list {
+			t.Row(map[bool]string{true: "noticed", false: "MISSED"}[c.OK], string(c.Break), c.Drill, fmt.Sprintf("%.0f", c.Result.Seconds), violations(c.Result.Violations))
+		}
+		t.End()
+	})
+	if err != nil {
+		return err
+	}
+	return drillsEnd(ctx, ok)
 }
 
 // allControls runs one control after the other, and reports whether all were

@@ -45,7 +45,7 @@ func (g *globals) replayCommand() *cobra.Command {
 			if err := f.check(cmd); err != nil {
 				return err
 			}
-			return g.replay(cmd, f)
+			return g.RunLong(cmd, func(ctx context.Context) error { return g.replay(ctx, cmd, f) })
 		},
 	}
 	flags := cmd.Flags()
@@ -79,12 +79,7 @@ func (f *replayFlags) check(cmd *cobra.Command) error {
 	return checkLoad(cmd, f.trace, f.requests, f.Workers, f.Speed)
 }
 
-func (g *globals) replay(cmd *cobra.Command, f *replayFlags) (err error) {
-	ctx, cancel, err := g.LongContext(cmd)
-	if err != nil {
-		return err
-	}
-	defer cancel()
+func (g *globals) replay(ctx context.Context, cmd *cobra.Command, f *replayFlags) (err error) {
 	if f.Trace, err = trace.Load(f.trace, trace.Options{Seed: f.Seed, Requests: f.requests}); err != nil {
 		return err
 	}

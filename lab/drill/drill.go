@@ -22,12 +22,12 @@ import (
 
 // A Drill is one fault with what must hold.
 type Drill struct {
-	Name     string
-	Number   int      // as in the list of drills
-	Promises []string // letters of the promises that it checks
-	What     string   // one line for people
-	Rounds   int      // how often the fault happens by default
-	CI       bool     // is part of CI, in the short form
+	Name     string   `json:"name"`
+	Number   int      `json:"number"`   // as in the list of drills
+	Promises []string `json:"promises"` // letters of the promises that it checks
+	What     string   `json:"what"`     // one line for people
+	Rounds   int      `json:"-"`        // how often the fault happens by default
+	CI       bool     `json:"ci"`       // is part of CI, in the short form
 
 	run runFunc
 }
