@@ -85,8 +85,8 @@ func testMooncake(t *testing.T) {
 	run(t, "exists", "m", "--protocol=mooncake", "--mooncake-generation=v0.3.11").Want(t, cli.StatusFailed, "does not speak Mooncake's generation v0.3.11")
 }
 
-// A segment is mounted over the protocol that all commands are told, and its own
-// one is another matter.
+// A segment is mounted over the protocol of --protocol; its own transfer protocol
+// is another one.
 func testMountOverMooncake(t *testing.T) {
 	host := mount(t, "host-2", "--size=1MiB", "--protocol=mooncake", "--transfer-protocol=rdma", "-o=json")
 	mounted := clitest.Decode[mountResult](t, clitest.Outcome{Out: host.Out.String()})

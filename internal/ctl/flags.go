@@ -50,7 +50,7 @@ func (f *Flags) bind(flags *pflag.FlagSet) {
 			f.Protocol, err = client.ParseProtocol(s)
 			return err
 		})
-	flags.StringVar(&f.generation, "mooncake-generation", "", "releases whose clients to talk like, with --protocol=mooncake (default "+wire.Names()[0]+")")
+	flags.StringVar(&f.generation, "mooncake-generation", "", "Mooncake releases to speak the protocol of, with --protocol=mooncake (default "+wire.Names()[0]+")")
 }
 
 // listVar adds a flag of addresses, separated by ',' or ';'. Given again, it adds

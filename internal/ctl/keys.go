@@ -133,10 +133,10 @@ func removal(cmd *cobra.Command) *client.Removal {
 func (f *Flags) removeRegexCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm-regex REGEX",
-		Short: "Remove the objects in whose keys a regular expression (Go's syntax) is found",
-		Long: `Removes the objects in whose keys a regular expression (Go's syntax) is found.
-It passes over what rm would refuse: leased objects, unless forced, and those
-that are being written.`,
+		Short: "Remove the objects whose keys contain a match of a regular expression (Go's syntax)",
+		Long: `Removes the objects whose keys contain a match of a regular expression (Go's
+syntax). It passes over what rm would refuse: leased objects, unless forced, and
+those that are being written.`,
 		Args: cli.Arguments(1, 1, "one REGEX"),
 	}
 	how := removal(cmd)

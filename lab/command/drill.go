@@ -233,7 +233,7 @@ func drillReport(w io.Writer, r *drill.Report) {
 	t := cli.NewTable(w, "", "No", "Drill", "Rounds", "Outage p50", "p99", "max ms", "Promises", "Calls", "Time")
 	for i := range r.Drills {
 		d := &r.Drills[i]
-		t.Row(came(d), fmt.Sprint(d.Number), d.Name, cli.Count(d.Rounds), cli.Count(d.Outage.P50), cli.Count(d.Outage.P99), cli.Count(d.Outage.Max),
+		t.Row(outcome(d), fmt.Sprint(d.Number), d.Name, cli.Count(d.Rounds), cli.Count(d.Outage.P50), cli.Count(d.Outage.P99), cli.Count(d.Outage.Max),
 			verdicts(d.Verdicts), cli.Count(d.Counts["calls"]), time.Duration(d.Seconds*float64(time.Second)).Round(time.Second).String())
 	}
 	t.End()
@@ -243,8 +243,8 @@ func drillReport(w io.Writer, r *drill.Report) {
 	fmt.Fprintln(w, "\n"+conclusion(r))
 }
 
-// came says in a word what came of a drill.
-func came(d *drill.Result) string {
+// outcome is how a drill ended, in a word.
+func outcome(d *drill.Result) string {
 	switch {
 	case d.Skipped != "":
 		return "skipped"
@@ -261,7 +261,7 @@ func came(d *drill.Result) string {
 func conclusion(r *drill.Report) string {
 	count := make(map[string]int)
 	for i := range r.Drills {
-		count[came(&r.Drills[i])]++
+		count[outcome(&r.Drills[i])]++
 	}
 	switch {
 	case count["FAILED"] > 0:

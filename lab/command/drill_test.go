@@ -52,15 +52,15 @@ func TestSoakStoppedAtOnce(t *testing.T) {
 	}
 }
 
-// A stopper ends a context when it is told of the second control.
+// A stopper ends a context when the second control begins.
 type stopper struct {
-	told int
-	stop context.CancelFunc
+	begun int
+	stop  context.CancelFunc
 }
 
 func (s *stopper) Write(p []byte) (int, error) {
 	if strings.HasPrefix(string(p), "without ") {
-		if s.told++; s.told == 2 {
+		if s.begun++; s.begun == 2 {
 			s.stop()
 		}
 	}
@@ -76,7 +76,7 @@ func TestControlsStopWithTheirContext(t *testing.T) {
 	cmd.SetErr(w)
 	// Options that are refused, so that no control takes a while.
 	list, ok := allControls(ctx, cmd, drill.Options{SessionTTL: 1})
-	if len(list) != 1 || ok || w.told != 2 {
-		t.Errorf("%d controls have ended, %d had begun, ok %t", len(list), w.told, ok)
+	if len(list) != 1 || ok || w.begun != 2 {
+		t.Errorf("%d controls have ended, %d had begun, ok %t", len(list), w.begun, ok)
 	}
 }

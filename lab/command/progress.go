@@ -11,7 +11,7 @@ import (
 	"golang.org/x/term"
 )
 
-// A progress tells people how far a run is: with a bar on a terminal, with a
+// A progress shows how far a run is: with a bar on a terminal, with a
 // line for each stage elsewhere. It implements demo.Progress and is safe for
 // concurrent use.
 type progress struct {
