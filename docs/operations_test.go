@@ -25,8 +25,8 @@ const manual = "operations.md"
 // name that their markers have.
 func generated() map[string]string {
 	return map[string]string{
-		"settings":             config.Table(),
-		"unused settings":      config.UnusedTable(),
+		"settings":             settingsTable(),
+		"unused settings":      unusedSettingsTable(),
 		"metrics":              metricTables(),
 		"metrics not shown":    absentTable(),
 		"metrics of each call": eachCallTable(),
@@ -72,7 +72,7 @@ func TestManualNamesWhatThereIs(t *testing.T) {
 			t.Errorf("%s names %s, which is no metric", manual, name)
 		}
 	}
-	known := config.Table() + config.UnusedTable()
+	known := settingsTable() + unusedSettingsTable()
 	ours := []string{"--print-config", "--config_path", "--yes", "--to", "--follow", "--output", "--address"} // of commands
 	theirs := []string{"--auto-compaction-mode", "--auto-compaction-retention", "--quota-backend-bytes"}      // of etcd
 	for _, name := range words(string(file), "--") {
@@ -93,6 +93,40 @@ func words(text, prefix string) (list []string) {
 	}
 	return list
 }
+
+// settingsTable is the reference of all settings.
+func settingsTable() string {
+	var b strings.Builder
+	for i, section := range config.Sections() {
+		if i > 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(&b, "### %s\n\n| setting | default | must be | meaning | from |\n|---|---|---|---|---|\n", section.Title)
+		for _, s := range section.Settings {
+			names := "`--" + strings.ReplaceAll(s.Names, " ", "`, `--") + "`"
+			value := ""
+			if s.Default != "" {
+				value = "`" + s.Default + "`"
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", names, value, cell(s.Allowed), cell(s.Usage), s.From)
+		}
+	}
+	return b.String()
+}
+
+// unusedSettingsTable lists the names of Mooncake's master that are accepted and
+// not used.
+func unusedSettingsTable() string {
+	var b strings.Builder
+	b.WriteString("| name | accepted | why it is not used |\n|---|---|---|\n")
+	for _, u := range config.Unused() {
+		fmt.Fprintf(&b, "| `--%s` | %s | %s |\n", u.Names, cell(u.Allowed), cell(u.Usage))
+	}
+	return b.String()
+}
+
+// cell keeps text from ending its cell in a table.
+func cell(s string) string { return strings.ReplaceAll(s, "|", `\|`) }
 
 // metricTables are the metrics by group, but for those that each call has.
 func metricTables() string {

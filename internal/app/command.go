@@ -24,7 +24,6 @@ func Command(name string, role config.Role) *cobra.Command {
 		config.Primary: "Run a metadata master; the first of a cluster becomes its primary",
 		config.Standby: "Run a hot standby that follows the primary and takes over when it dies",
 	}[role]
-	loader := config.New(role)
 	cmd := &cobra.Command{
 		Use:           name + " [flags]",
 		Short:         short,
@@ -33,7 +32,7 @@ func Command(name string, role config.Role) *cobra.Command {
 		SilenceErrors: true,
 		Args:          cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, warnings, err := loader.Load(cmd.Flags(), os.Environ())
+			cfg, warnings, err := config.Load(role, cmd.Flags(), os.Environ())
 			if err != nil {
 				return err
 			}
@@ -43,7 +42,7 @@ func Command(name string, role config.Role) *cobra.Command {
 			}
 			log := newLogger(cmd.ErrOrStderr(), cfg.Log)
 			for _, w := range warnings {
-				log.Warn().Str("setting", w.Name).Str("from", w.Origin).Msg(w.Reason)
+				log.Warn().Str("setting", w.Name).Str("from", w.Origin).Msg(w.Problem)
 			}
 			a, err := New(cfg, cli.Version(), log)
 			if err != nil {
@@ -58,7 +57,7 @@ func Command(name string, role config.Role) *cobra.Command {
 			return a.Run(ctx)
 		},
 	}
-	loader.BindFlags(cmd.Flags())
+	config.BindFlags(cmd.Flags())
 	bindBreak(cmd.Flags())
 	cmd.Flags().Bool("print-config", false, "print the effective configuration with its sources, and end")
 	cmd.SetFlagErrorFunc(cli.FlagError)

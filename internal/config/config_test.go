@@ -2,7 +2,6 @@ package config
 
 import (
 	"errors"
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -10,6 +9,7 @@ import (
 	"net"
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -123,29 +123,12 @@ func TestYAMLLoadsAgain(t *testing.T) {
 	}
 }
 
-func TestTables(t *testing.T) {
-	c := Default(Primary)
-	table := Table()
-	for _, s := range settings(&c) {
-		row := fmt.Sprintf("| %s | %s | %s | %s | %s |\n", flagCell(s), code(s.value.String()), s.value.allowed(), s.usage, s.from)
-		if !strings.Contains(table, row) {
-			t.Errorf("no row for %s; want %s", s.name, row)
-		}
-		if s.usage == "" || s.from == "" || s.value.allowed() == "" {
-			t.Errorf("%s lacks a meaning, a source or what it must be", s.name)
-		}
-	}
-	for _, want := range []string{
-		"| `--rpc_port`, `--port` | `50051` | a port from 0 to 65535; 0 takes a free one | TCP port of gRPC | Mooncake |",
-		"### Leases and pins",
-	} {
-		if !strings.Contains(table, want) {
-			t.Errorf("no %q in\n%s", want, table)
-		}
-	}
-	for _, u := range unusedNames() {
-		if want := "| `--" + u.name + "` | " + u.allowed() + " | " + u.reason + " |\n"; !strings.Contains(UnusedTable(), want) {
-			t.Errorf("no row %q", want)
+func TestSettingsAreDescribed(t *testing.T) {
+	for _, section := range Sections() {
+		for _, s := range section.Settings {
+			if section.Title == "" || s.Usage == "" || s.From == "" || s.Allowed == "" || s.Kind == "" {
+				t.Errorf("%s lacks a title, a meaning, a source, what it must be or a kind: %+v", s.name(), s)
+			}
 		}
 	}
 }
@@ -160,47 +143,40 @@ func TestNamesAreUnique(t *testing.T) {
 		seen[key(name)] = true
 	}
 	for _, s := range settings(&c) {
-		add(s.name)
-		for _, a := range s.aliases {
-			add(a)
-			if a != key(a) {
-				t.Errorf("alias %s has a dash", a)
+		for _, name := range strings.Fields(s.Names) {
+			add(name)
+			if name != key(name) && name != s.name() {
+				t.Errorf("alias %s has a dash", name)
 			}
 		}
 	}
-	for _, u := range unusedNames() {
-		add(u.name)
+	for _, u := range Unused() {
+		add(u.name())
 	}
 }
 
-// The comment of each field names its flag and the default that Default gives,
-// so that neither goes stale.
-func TestCommentsNameFlagAndDefault(t *testing.T) {
+// The comment of each field names the flag that sets it, so that a reader finds
+// its row in the table.
+func TestCommentsNameFlags(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "config.go", nil, parser.ParseComments)
 	if err != nil {
 		t.Fatal(err)
 	}
-	flag := regexp.MustCompile(`\(--([a-z_-]+)\)`)
-	comments := map[string]string{}
+	flag := regexp.MustCompile(`--[a-z_-]+`)
+	var got, want []string
 	ast.Inspect(file, func(n ast.Node) bool {
 		if f, ok := n.(*ast.Field); ok {
-			text := strings.Join(strings.Fields(f.Doc.Text()), " ")
-			if m := flag.FindStringSubmatch(text); m != nil {
-				comments[m[1]] = text
-			}
+			got = append(got, flag.FindAllString(f.Doc.Text()+f.Comment.Text(), -1)...)
 		}
 		return true
 	})
-	c := Default(Primary)
-	for _, s := range settings(&c) {
-		want := s.value.String()
-		if want == "" {
-			want = `""`
-		}
-		// A full stop follows, or a remark in parentheses.
-		if text := comments[s.name]; !strings.Contains(text+" ", " Default "+want+". ") && !strings.Contains(text, " Default "+want+" (") {
-			t.Errorf("the field of %s has no comment that says \"Default %s\": %q", s.name, want, text)
-		}
+	for _, s := range settings(new(Config)) {
+		want = append(want, "--"+s.name())
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("fields name the flags\n%q, want\n%q", got, want)
 	}
 }
 
@@ -210,7 +186,7 @@ func command(run func(*cobra.Command) error) *cobra.Command {
 		Use: "master", Args: cobra.NoArgs, SilenceUsage: true, SilenceErrors: true,
 		RunE: func(cmd *cobra.Command, _ []string) error { return run(cmd) },
 	}
-	New(Primary).BindFlags(cmd.Flags())
+	BindFlags(cmd.Flags())
 	cmd.SetFlagErrorFunc(cli.FlagError)
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(io.Discard)
@@ -240,7 +216,7 @@ func TestUnknownFlagOfACommand(t *testing.T) {
 func TestCommandLoads(t *testing.T) {
 	var got Config
 	cmd := command(func(cmd *cobra.Command) (err error) {
-		got, _, err = New(Primary).Load(cmd.Flags(), nil)
+		got, _, err = Load(Primary, cmd.Flags(), nil)
 		return err
 	})
 	cmd.SetArgs([]string{"--rpc-port=0", "--metrics-port", "0", "--start-empty", "--rpc_enable_tcp_no_delay"})

@@ -60,20 +60,10 @@ func (f Faults) Unwrap() []error {
 	return list
 }
 
-// Warning is something that a user should know and that stops nothing. The
-// caller logs each once.
-type Warning struct {
-	// Name is the setting's canonical name.
-	Name string
-	// Value is the text that was given, or that the setting has by default.
-	Value string
-	// Origin says where the value came from, as in Fault.
-	Origin string
-	// Reason says what follows from it, and what to do if that is not wanted.
-	Reason string
-}
+// Warning is something that a user should know and that stops nothing: its
+// Problem says what follows from the value, and what to do if that is not
+// wanted. The caller logs each once.
+type Warning Fault
 
 // String is the warning as one line.
-func (w Warning) String() string {
-	return fmt.Sprintf("%s = %q (%s): %s", w.Name, w.Value, w.Origin, w.Reason)
-}
+func (w Warning) String() string { return (*Fault)(&w).Error() }

@@ -2,117 +2,112 @@ package config
 
 import (
 	"bytes"
-	stdjson "encoding/json"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/knadh/koanf/v2"
 	"go.yaml.in/yaml/v3"
 )
 
-// lineParser is a koanf parser that remembers on which line each name stands.
-type lineParser struct {
-	koanf.Parser
-	json  bool
-	lines map[string]int
+// fileContent is what stands in a file: values, and the lines of the names at
+// its top.
+type fileContent struct {
+	values map[string]any
+	lines  map[string]int
 }
 
-// Unmarshal parses a file; its errors name the line.
-func (p *lineParser) Unmarshal(b []byte) (map[string]any, error) {
-	p.lines = nameLines(b)
-	m, err := p.Parser.Unmarshal(b)
-	var syntax *stdjson.SyntaxError
-	var jsonShape *stdjson.UnmarshalTypeError
-	var yamlShape *yaml.TypeError
-	switch {
-	case errors.As(err, &syntax):
-		return nil, fmt.Errorf("line %d: %w", lineAt(b, syntax.Offset), err)
-	case p.lines == nil && errors.As(err, &yamlShape), errors.As(err, &jsonShape):
-		return nil, errors.New("must hold names with their values, such as rpc_port: 50051")
-	case errors.As(err, &yamlShape): // a name that is there twice
-		return nil, errors.New(strings.Join(yamlShape.Errors, "; "))
-	case err != nil:
-		return nil, err
-	}
-	return m, p.whole(b)
-}
+var errNoNames = errors.New("must hold names with their values, such as rpc_port: 50051")
 
-// whole returns an error if the parser has dropped a part of the file without a
-// word: koanf's take the first document of a YAML file, and of a name that is
-// twice in a JSON file the last value.
-func (p *lineParser) whole(b []byte) error {
-	if p.json {
-		return repeatedName(b)
-	}
+// parseYAML reads a YAML file. A second document is an error, so that nobody
+// takes it for used. Errors name the line.
+func parseYAML(b []byte) (f fileContent, err error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(b))
-	var first, second yaml.Node
-	if err := decoder.Decode(&first); err != nil {
-		return nil //nolint:nilerr // an empty file; what is wrong with others has been said
+	var doc, second yaml.Node
+	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
+		return f, nil // an empty file
+	} else if err != nil {
+		return f, err
+	}
+	var mistyped *yaml.TypeError
+	switch err := doc.Decode(&f.values); {
+	case errors.As(err, &mistyped) && doc.Content[0].Kind == yaml.MappingNode: // a name that is there twice
+		return f, errors.New(strings.Join(mistyped.Errors, "; "))
+	case errors.As(err, &mistyped):
+		return f, errNoNames
+	case err != nil:
+		return f, err
+	}
+	f.lines = map[string]int{}
+	for i, n := range doc.Content[0].Content {
+		if i%2 == 0 { // names and values alternate
+			f.lines[n.Value] = n.Line
+		}
 	}
 	switch err := decoder.Decode(&second); {
 	case errors.Is(err, io.EOF):
-		return nil
+		return f, nil
 	case err != nil:
-		return err
+		return f, err
 	}
-	return fmt.Errorf("line %d: a second document begins, of which nothing would be used; put all settings into one", second.Line)
+	return f, fmt.Errorf("line %d: a second document begins, of which nothing would be used; put all settings into one", second.Line)
 }
 
-// repeatedName returns an error if a name is twice at the top of a valid JSON
-// file.
-func repeatedName(b []byte) error {
-	decoder := stdjson.NewDecoder(bytes.NewReader(b))
-	if _, err := decoder.Token(); err != nil {
-		return err
+// parseJSON reads a JSON file. A name that is there twice is an error, so that
+// nobody takes the first value for used. Errors name the line.
+func parseJSON(b []byte) (f fileContent, err error) {
+	lineAt := func(offset int64) int { return 1 + bytes.Count(b[:offset], []byte("\n")) }
+	var syntax *json.SyntaxError
+	var mistyped *json.UnmarshalTypeError
+	switch err := json.Unmarshal(b, &f.values); {
+	case errors.As(err, &syntax):
+		return f, fmt.Errorf("line %d: %w", lineAt(syntax.Offset), err)
+	case errors.As(err, &mistyped):
+		return f, errNoNames
+	case err != nil:
+		return f, err
 	}
-	lines := map[any]int{}
+	f.lines = map[string]int{}
+	decoder := json.NewDecoder(bytes.NewReader(b))
+	if _, err := decoder.Token(); err != nil { // the brace that opens it, or null
+		return f, err
+	}
 	for decoder.More() {
-		name, err := decoder.Token()
+		token, err := decoder.Token()
 		if err != nil {
-			return err
+			return f, err
 		}
-		line := lineAt(b, decoder.InputOffset())
-		if first, twice := lines[name]; twice {
-			return fmt.Errorf("line %d: %q is already defined at line %d", line, name, first)
+		name, line := fmt.Sprint(token), lineAt(decoder.InputOffset())
+		if first, twice := f.lines[name]; twice {
+			return f, fmt.Errorf("line %d: %q is already defined at line %d", line, name, first)
 		}
-		lines[name] = line
-		var value stdjson.RawMessage
+		f.lines[name] = line
+		var value json.RawMessage
 		if err := decoder.Decode(&value); err != nil {
-			return err
+			return f, err
 		}
 	}
-	return nil
+	return f, nil
 }
 
-// lineAt returns the number of the line that an offset is in.
-func lineAt(b []byte, offset int64) int { return 1 + bytes.Count(b[:offset], []byte("\n")) }
-
-// line is where the name stands, or 0. A name inside another, which no setting
-// is, stands where the outer one does.
-func (p *lineParser) line(name string) int {
-	outer, _, _ := strings.Cut(name, ".")
-	return p.lines[outer]
-}
-
-// nameLines finds the lines of the names at the top of a YAML file, or of a JSON
-// file, which is YAML too unless it is indented in some unusual way. It is there
-// for messages only: what it cannot read it leaves out.
-func nameLines(b []byte) map[string]int {
-	var doc yaml.Node
-	if yaml.Unmarshal(b, &doc) != nil || len(doc.Content) == 0 || doc.Content[0].Kind != yaml.MappingNode {
-		return nil
-	}
-	lines := map[string]int{}
-	// The content of a mapping alternates between names and values.
-	for i, n := range doc.Content[0].Content {
-		if i%2 == 0 {
-			lines[n.Value] = n.Line
+// flat gives each name inside another the names of both, with a dot. No setting
+// has such a name, and the message about it says where it stands.
+func flat(values map[string]any) map[string]any {
+	all := map[string]any{}
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		inner, nested := values[name].(map[string]any)
+		if !nested || len(inner) == 0 {
+			all[name] = values[name]
+		}
+		for innerName, v := range flat(inner) {
+			all[name+"."+innerName] = v
 		}
 	}
-	return lines
+	return all
 }
 
 // asText writes a value from any source as its flag would have it. It reports

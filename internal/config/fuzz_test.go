@@ -79,7 +79,7 @@ func FuzzValue(f *testing.F) {
 
 func settingNames() (names []string) {
 	flags := pflag.NewFlagSet("node", pflag.ContinueOnError)
-	New(Primary).BindFlags(flags)
+	BindFlags(flags)
 	flags.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
 	return names
 }
@@ -94,7 +94,7 @@ func asFaults(err error) Faults {
 func checkOutcome(t *testing.T, cfg Config, warnings []Warning, err error) {
 	t.Helper()
 	for _, w := range warnings {
-		if w.Name == "" || w.Origin == "" || w.Reason == "" || strings.ContainsAny(w.String(), "\n\r") {
+		if w.Name == "" || w.Origin == "" || w.Problem == "" || strings.ContainsAny(w.String(), "\n\r") {
 			t.Errorf("a warning that does not say what it is about: %q", w.String())
 		}
 	}
@@ -120,8 +120,8 @@ func checkOutcome(t *testing.T, cfg Config, warnings []Warning, err error) {
 	}
 	before, after := settings(&cfg), settings(&again)
 	for i := range before {
-		if a, b := before[i].value.String(), after[i].value.String(); a != b {
-			t.Errorf("%s was %q and becomes %q", before[i].name, a, b)
+		if a, b := before[i].String(), after[i].String(); a != b {
+			t.Errorf("%s was %q and becomes %q", before[i].name(), a, b)
 		}
 	}
 }

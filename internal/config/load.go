@@ -4,16 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"github.com/knadh/koanf/parsers/json"
-	"github.com/knadh/koanf/parsers/yaml"
-	"github.com/knadh/koanf/providers/env/v2"
-	"github.com/knadh/koanf/providers/file"
-	"github.com/knadh/koanf/providers/posflag"
-	"github.com/knadh/koanf/v2"
 	"github.com/spf13/pflag"
 
 	"github.com/understudy-store/understudy/internal/cli"
@@ -23,21 +19,11 @@ import (
 // start a node as well.
 const ctlAddress = cli.EnvPrefix + "ADDRESS"
 
-// Loader reads configurations for one role. It keeps nothing between calls.
-type Loader struct {
-	role Role
-}
-
-// New returns a loader for a program whose nodes try to be role first.
-func New(role Role) *Loader { return &Loader{role} }
-
 // BindFlags adds a flag for every setting, under both spellings, and a
 // hidden one for every name of Mooncake's that is not used. Flags take any text:
 // Load checks them together with the rest, so that all faults come at once.
-func (l *Loader) BindFlags(flags *pflag.FlagSet) {
-	defaults := Default(l.role)
-	known, ignored := settings(&defaults), unusedNames()
-	spellings := knownNames(known, ignored)
+func BindFlags(flags *pflag.FlagSet) {
+	spellings := knownNames()
 	flags.SetNormalizeFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		if c, ok := spellings.canonical(name); ok {
 			name = c
@@ -45,18 +31,18 @@ func (l *Loader) BindFlags(flags *pflag.FlagSet) {
 		return pflag.NormalizedName(name)
 	})
 	flags.Var(&rawFlag{kind: "file"}, configPath, "YAML or JSON file with the same names as the flags")
-	for _, s := range known {
-		f := flags.VarPF(&rawFlag{s.value.String(), s.value.kind()}, s.name, "", s.usage)
-		if s.value.kind() == boolKind {
+	add := func(s Setting, usage string) *pflag.Flag {
+		f := flags.VarPF(&rawFlag{s.Default, s.Kind}, s.name(), "", usage)
+		if s.Kind == boolKind {
 			f.NoOptDefVal = "true"
 		}
+		return f
 	}
-	for _, u := range ignored {
-		f := flags.VarPF(&rawFlag{}, u.name, "", "not used: "+u.reason)
-		f.Hidden = true
-		if u.boolean() {
-			f.NoOptDefVal = "true"
-		}
+	for _, s := range settings(new(Config)) {
+		add(s, s.Usage)
+	}
+	for _, s := range Unused() {
+		add(s, "not used: "+s.Usage).Hidden = true
 	}
 }
 
@@ -67,71 +53,75 @@ func (f *rawFlag) Set(s string) error { f.text = s; return nil }
 func (f *rawFlag) String() string     { return f.text }
 func (f *rawFlag) Type() string       { return f.kind }
 
-// Load returns the configuration that the parsed flags, the environment (as
-// os.Environ gives it) and the file they name make together. Flags win over the
-// environment, that wins over the file, and the file over the defaults. The
-// error is a Faults with everything that is wrong; the warnings are returned
-// with an error too.
+// Load returns the configuration of a node that tries to be role first: what the
+// parsed flags, the environment (as os.Environ gives it) and the file they name
+// make together. Flags win over the environment, that wins over the file, and
+// the file over the defaults. The error is a Faults with everything that is
+// wrong; the warnings are returned with an error too.
 //
 // Unknown names are faults in the file and, with cli.EnvPrefix, in the environment;
 // unknown flags were refused by pflag already (see cli.FlagError). Variables that
 // Kubernetes sets for a Service whose name begins with "understudy" are none.
-func (l *Loader) Load(flags *pflag.FlagSet, environ []string) (Config, []Warning, error) {
-	cfg := Default(l.role)
-	known, ignored := settings(&cfg), unusedNames()
-	r := &reader{names: knownNames(known, ignored), given: map[string]given{}}
-	r.readFlags(flags)
-	r.readEnvironment(environ)
-	r.readFile()
-
-	c := check{given: r.given}
-	c.settings(known)
-	c.unused(ignored)
-	c.rules(&cfg)
-	if faults := slices.Concat(c.faults, r.faults); len(faults) > 0 {
-		return Config{}, c.warnings, faults
+func Load(role Role, flags *pflag.FlagSet, environ []string) (Config, []Warning, error) {
+	cfg := Default(role)
+	l := &loader{names: knownNames(), given: map[string]given{}}
+	l.readFlags(flags)
+	l.readEnvironment(environ)
+	l.readFile()
+	unreadable := l.faults
+	l.faults = nil
+	l.apply(&cfg)
+	l.judge(&cfg)
+	if faults := slices.Concat(l.faults, unreadable); len(faults) > 0 {
+		return Config{}, l.warnings, faults
 	}
 	cfg.origins = map[string]string{}
-	for name, g := range r.given {
+	for name, g := range l.given {
 		cfg.origins[name] = g.origin
 	}
-	return cfg, c.warnings, nil
+	return cfg, l.warnings, nil
 }
 
 // given is a value as some source wrote it.
 type given struct{ text, origin string }
 
-// reader collects what the sources give, the strongest source first.
-type reader struct {
-	names  names
-	given  map[string]given
-	faults Faults
+// loader collects what the sources give, the strongest source first, and turns
+// it into fields, faults and warnings.
+type loader struct {
+	names    names
+	given    map[string]given // by canonical name
+	faults   Faults
+	warnings []Warning
 }
 
-func (r *reader) readFlags(flags *pflag.FlagSet) {
-	p := posflag.ProviderWithFlag(flags, ".", nil, func(f *pflag.Flag) (string, any) {
-		if _, ours := r.names.canonical(f.Name); !ours {
-			return "", nil // a flag of the command itself, such as --help
+func (l *loader) fault(name string, g given, problem string) {
+	l.faults = append(l.faults, &Fault{name, g.text, g.origin, problem})
+}
+
+func (l *loader) warn(name string, g given, problem string) {
+	l.warnings = append(l.warnings, Warning{name, g.text, g.origin, problem})
+}
+
+func (l *loader) readFlags(flags *pflag.FlagSet) {
+	values := map[string]any{}
+	flags.Visit(func(f *pflag.Flag) {
+		if _, ours := l.names.canonical(f.Name); ours { // not one of the command itself, such as --help
+			values[f.Name] = f.Value.String()
 		}
-		return f.Name, f.Value.String()
 	})
-	r.read(p, nil, "the flags", func(name string) string { return "flag --" + name })
+	l.read(values, func(name string) string { return "flag --" + name })
 }
 
-func (r *reader) readEnvironment(environ []string) {
-	p := env.Provider(".", env.Opt{
-		Prefix: cli.EnvPrefix,
-		TransformFunc: func(name, text string) (string, any) {
-			if name == ctlAddress || isServiceLink(name, text) {
-				return "", nil
-			}
-			return strings.ToLower(strings.TrimPrefix(name, cli.EnvPrefix)), text
-		},
-		EnvironFunc: func() []string { return environ },
-	})
-	r.read(p, nil, "the environment", func(name string) string {
-		return "environment variable " + cli.EnvPrefix + strings.ToUpper(name)
-	})
+func (l *loader) readEnvironment(environ []string) {
+	values := map[string]any{}
+	for _, variable := range environ {
+		variable, text, _ := strings.Cut(variable, "=")
+		name, ours := strings.CutPrefix(variable, cli.EnvPrefix)
+		if ours && name != "" && variable != ctlAddress && !isServiceLink(variable, text) {
+			values[strings.ToLower(name)] = text
+		}
+	}
+	l.read(values, func(name string) string { return "environment variable " + cli.EnvPrefix + strings.ToUpper(name) })
 }
 
 // isServiceLink recognises what Kubernetes puts into every pod for a Service:
@@ -141,73 +131,75 @@ func isServiceLink(name, text string) bool {
 		strings.Contains(name, "_PORT") && (strings.Contains(text, "://") || strings.Contains(name, "_TCP") || strings.Contains(name, "_UDP"))
 }
 
-func (r *reader) readFile() {
-	path, ok := r.given[configPath]
+func (l *loader) readFile() {
+	path, ok := l.given[configPath]
 	if !ok || path.text == "" {
 		return
 	}
-	parser := &lineParser{}
+	var parse func([]byte) (fileContent, error)
 	switch filepath.Ext(path.text) {
 	case ".yaml", ".yml":
-		parser.Parser = yaml.Parser()
+		parse = parseYAML
 	case ".json":
-		parser.Parser, parser.json = json.Parser(), true
+		parse = parseJSON
 	default:
-		r.faults = append(r.faults, &Fault{configPath, path.text, path.origin, "the name must end in .yaml, .yml or .json"})
+		l.fault(configPath, path, "the name must end in .yaml, .yml or .json")
 		return
 	}
-	r.read(file.Provider(path.text), parser, path.text, func(name string) string {
-		if line := parser.line(name); line > 0 {
+	b, err := os.ReadFile(path.text)
+	var missing *fs.PathError
+	if errors.As(err, &missing) {
+		err = missing.Err // the fault names the path anyway
+	}
+	var content fileContent
+	if err == nil {
+		content, err = parse(b)
+	}
+	if err != nil {
+		l.fault("", given{origin: path.text}, err.Error())
+		return
+	}
+	origin := func(name string) string {
+		outer, _, _ := strings.Cut(name, ".")
+		if line := content.lines[outer]; line > 0 {
 			return fmt.Sprintf("%s, line %d", path.text, line)
 		}
 		return path.text
-	})
+	}
+	values := flat(content.values)
+	for name, v := range values {
+		if canonical, _ := l.names.canonical(name); canonical == configPath {
+			l.fault(name, given{fmt.Sprint(v), origin(name)}, "a file cannot name another one")
+			delete(values, name)
+		}
+	}
+	l.read(values, origin)
 }
 
 // read takes over what one source gives, unless a stronger one gave it before.
-// The origin of a name is found after the source has been read.
-func (r *reader) read(p koanf.Provider, parser koanf.Parser, source string, origin func(name string) string) {
-	k := koanf.New(".")
-	if err := k.Load(p, parser); err != nil {
-		var missing *fs.PathError
-		if errors.As(err, &missing) {
-			err = missing.Err // the path is the source
-		}
-		r.faults = append(r.faults, &Fault{Origin: source, Problem: err.Error()})
-		return
-	}
+func (l *loader) read(values map[string]any, origin func(name string) string) {
 	here := map[string]string{}
-	for _, name := range k.Keys() {
-		canonical, known := r.names.canonical(name)
-		text, fits := asText(k.Get(name), canonical == etcdEndpoints)
+	for _, name := range slices.Sorted(maps.Keys(values)) {
+		canonical, known := l.names.canonical(name)
+		text, fits := asText(values[name], canonical == etcdEndpoints)
 		g := given{text, origin(name)}
 		first, twice := here[canonical]
 		switch {
 		case !known:
-			r.unknown(name, g)
+			problem := "unknown name"
+			if s := cli.Nearest(name, l.names); s != "" {
+				problem += fmt.Sprintf("; did you mean %s?", s)
+			}
+			l.fault(name, g, problem)
 		case !fits:
-			r.fault(name, g, "must be a text, a number, true or false; other text needs quotes")
+			l.fault(name, g, "must be a text, a number, true or false; other text needs quotes")
 		case twice:
-			r.fault(name, g, fmt.Sprintf("is the same setting as %s, which is given too", first))
-		case canonical == configPath && parser != nil:
-			r.fault(name, g, "a file cannot name another one")
+			l.fault(name, g, fmt.Sprintf("is the same setting as %s, which is given too", first))
 		default:
 			here[canonical] = name
-			if _, stronger := r.given[canonical]; !stronger {
-				r.given[canonical] = g
+			if _, stronger := l.given[canonical]; !stronger {
+				l.given[canonical] = g
 			}
 		}
 	}
-}
-
-func (r *reader) fault(name string, g given, problem string) {
-	r.faults = append(r.faults, &Fault{name, g.text, g.origin, problem})
-}
-
-func (r *reader) unknown(name string, g given) {
-	problem := "unknown name"
-	if s := cli.Nearest(name, r.names); s != "" {
-		problem += fmt.Sprintf("; did you mean %s?", s)
-	}
-	r.fault(name, g, problem)
 }

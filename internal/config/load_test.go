@@ -15,13 +15,12 @@ import (
 // load runs a whole load: args as on a command line, env as NAME=value.
 func load(t *testing.T, role Role, args []string, env ...string) (Config, []Warning, error) {
 	t.Helper()
-	l := New(role)
 	flags := pflag.NewFlagSet("node", pflag.ContinueOnError)
-	l.BindFlags(flags)
+	BindFlags(flags)
 	if err := flags.Parse(args); err != nil {
 		t.Fatalf("parse %q: %v", args, err)
 	}
-	return l.Load(flags, env)
+	return Load(role, flags, env)
 }
 
 // mustLoad is load for a primary, without faults.
@@ -100,10 +99,10 @@ func TestDefaults(t *testing.T) {
 		"lease-sync-interval": "1s", "lease-critical-window": "1s", "lease-critical-delay": "100ms",
 		"eviction-policy": "watermark", "promotion-cleanup": "auto", "journal-compact": "auto", "full-sync-interval": "1m",
 	} {
-		i := slices.IndexFunc(settings(&c), func(s setting) bool { return s.name == name })
+		i := slices.IndexFunc(settings(&c), func(s Setting) bool { return s.name() == name })
 		if i < 0 {
 			t.Errorf("no setting %s", name)
-		} else if got := settings(&c)[i].value.String(); got != want {
+		} else if got := settings(&c)[i].String(); got != want {
 			t.Errorf("%s: got default %s, want %s", name, got, want)
 		}
 	}

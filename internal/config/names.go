@@ -8,16 +8,12 @@ func key(name string) string { return strings.ReplaceAll(name, "-", "_") }
 // names maps every spelling and alias of a known name to its canonical form.
 type names map[string]string
 
-func knownNames(known []setting, ignored []unused) names {
+func knownNames() names {
 	n := names{configPath: configPath}
-	for _, s := range known {
-		n[key(s.name)] = s.name
-		for _, alias := range s.aliases {
-			n[alias] = s.name
+	for _, s := range append(settings(new(Config)), Unused()...) {
+		for spelling := range strings.FieldsSeq(s.Names) {
+			n[key(spelling)] = s.name()
 		}
-	}
-	for _, u := range ignored {
-		n[u.name] = u.name
 	}
 	return n
 }

@@ -1,18 +1,17 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"math"
-	"net"
-	"net/url"
-	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/dustin/go-humanize"
+
+	wire "github.com/understudy-store/understudy/internal/mooncake"
 )
 
 const (
@@ -20,115 +19,95 @@ const (
 	mib int64 = 1 << 20
 	gib int64 = 1 << 30
 
+	// maxEtcdBytes is the largest database that etcd recommends.
+	maxEtcdBytes = 8 * gib
 	// maxDuration keeps sums of a deadline and a duration far from overflow.
 	maxDuration = 10 * 365 * 24 * time.Hour
 )
 
 // value is one field of a Config as text. All sources speak text, so a value is
 // written the same way in a flag, in the environment and in a file.
-type value interface {
+type value struct {
+	// Kind is the word for the value in a flag's help.
+	Kind string
+	// Allowed completes "must be ...".
+	Allowed string
 	// set parses the text into the field. It reports false, and leaves the
-	// field alone, for a text that allowed does not describe.
-	set(text string) bool
+	// field alone, for a text that Allowed does not describe.
+	set func(text string) bool
 	// String is the field as text; set accepts it.
-	String() string
-	// kind is the word for the value in a flag's help.
-	kind() string
-	// allowed completes "must be ...".
-	allowed() string
+	String func() string
 }
 
-type boolean struct{ p *bool }
-
-func (v boolean) set(s string) bool {
-	b, err := strconv.ParseBool(s)
-	if err != nil {
-		return false
+// bind makes a value of a field: parse reads its text, format writes it.
+func bind[T any](field *T, kind, allowed string, parse func(string) (T, bool), format func(T) string) value {
+	return value{
+		Kind: kind, Allowed: allowed, String: func() string { return format(*field) },
+		set: func(text string) bool {
+			v, ok := parse(text)
+			if ok {
+				*field = v
+			}
+			return ok
+		},
 	}
-	*v.p = b
-	return true
 }
-func (v boolean) String() string  { return strconv.FormatBool(*v.p) }
-func (v boolean) kind() string    { return boolKind }
-func (v boolean) allowed() string { return "true or false" }
+
+// checked parses what can be parsed and passes the check.
+func checked[T any](parse func(string) (T, error), check func(T) bool) func(string) (T, bool) {
+	return func(s string) (T, bool) {
+		v, err := parse(s)
+		return v, err == nil && check(v)
+	}
+}
+
+// within checks that a value lies between two bounds. NaN does not.
+func within[T cmp.Ordered](low, high T) func(T) bool {
+	return func(v T) bool { return low <= v && v <= high }
+}
+
+// anything is a check that every value passes.
+func anything[T any](T) bool { return true }
 
 // boolKind is the word that makes pflag's help leave out a boolean's value.
 const boolKind = "bool"
 
-type port struct{ p *int }
-
-func (v port) set(s string) bool {
-	n, err := strconv.ParseUint(s, 10, 16)
-	if err != nil {
-		return false
-	}
-	*v.p = int(n)
-	return true
-}
-func (v port) String() string  { return strconv.Itoa(*v.p) }
-func (v port) kind() string    { return "port" }
-func (v port) allowed() string { return "a port from 0 to 65535; 0 takes a free one" }
-
-// ratio is a share: above 0, or from 0 if zero is set, to 1.
-type ratio struct {
-	p    *float64
-	zero bool
+func boolean(p *bool) value {
+	return bind(p, boolKind, "true or false", checked(strconv.ParseBool, anything[bool]), strconv.FormatBool)
 }
 
-func (v ratio) set(s string) bool {
-	f, err := strconv.ParseFloat(s, 64)
-	// Written so that NaN fails.
-	if err != nil || !(f > 0 || v.zero && f == 0) || f > 1 {
-		return false
-	}
-	*v.p = f
-	return true
-}
-func (v ratio) String() string { return strconv.FormatFloat(*v.p, 'f', -1, 64) }
-func (v ratio) kind() string   { return "ratio" }
-func (v ratio) allowed() string {
-	if v.zero {
-		return "a number from 0 to 1"
-	}
-	return "a number above 0 and at most 1"
+func port(p *int) value {
+	return bind(p, "port", "a port from 0 to 65535; 0 takes a free one", checked(strconv.Atoi, within(0, 65535)), strconv.Itoa)
 }
 
 // count is how many of something there are.
-type count struct {
-	p        *int
-	min, max int
+func count(p *int, low, high int) value {
+	allowed := fmt.Sprintf("a whole number from %d to %d", low, high)
+	return bind(p, "count", allowed, checked(strconv.Atoi, within(low, high)), strconv.Itoa)
 }
 
-func (v count) set(s string) bool {
-	n, err := strconv.Atoi(s)
-	if err != nil || n < v.min || n > v.max {
-		return false
-	}
-	*v.p = n
-	return true
+// ratio is a share, which may be 0.
+func ratio(p *float64) value {
+	return bind(p, "ratio", "a number from 0 to 1", checked(parseFloat, within(0.0, 1)), formatFloat)
 }
-func (v count) String() string  { return strconv.Itoa(*v.p) }
-func (v count) kind() string    { return "count" }
-func (v count) allowed() string { return fmt.Sprintf("a whole number from %d to %d", v.min, v.max) }
+
+// positiveRatio is a share above 0.
+func positiveRatio(p *float64) value {
+	positive := within(math.SmallestNonzeroFloat64, 1)
+	return bind(p, "ratio", "a number above 0 and at most 1", checked(parseFloat, positive), formatFloat)
+}
+
+func parseFloat(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
+func formatFloat(f float64) string         { return strconv.FormatFloat(f, 'f', -1, 64) }
 
 // size is a number of bytes, with or without a unit.
-type size struct {
-	p        *int64
-	min, max int64
-}
-
-func (v size) set(s string) bool {
-	n, err := humanize.ParseBytes(s)
-	if err != nil || n > math.MaxInt64 || int64(n) < v.min || int64(n) > v.max {
-		return false
+func size(p *int64, low, high int64) value {
+	allowed := fmt.Sprintf("bytes as a number or a size such as 64MiB, from %s to %s", formatSize(low), formatSize(high))
+	parse := func(s string) (int64, bool) {
+		n, err := humanize.ParseBytes(s)
+		return int64(n), err == nil && within(uint64(low), uint64(high))(n)
 	}
-	*v.p = int64(n)
-	return true
-}
-func (v size) String() string { return formatSize(*v.p) }
-func (v size) kind() string   { return "size" }
-func (v size) allowed() string {
-	return fmt.Sprintf("bytes as a number or a size such as 64MiB, from %s to %s", formatSize(v.min), formatSize(v.max))
+	return bind(p, "size", allowed, parse, formatSize)
 }
 
 // formatSize writes n exactly, in the largest unit that divides it.
@@ -144,46 +123,38 @@ func formatSize(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-// duration is a Go duration from min to maxDuration.
-type duration struct {
-	p   *time.Duration
-	min time.Duration
-	// bare is the unit of a number without one; 0 refuses such a number.
-	bare time.Duration
-	// whole demands whole seconds, in which etcd counts its leases.
-	whole bool
+// duration is a Go duration from low to maxDuration.
+func duration(p *time.Duration, low time.Duration) value {
+	return span(p, "a duration such as 1m30s", low, "", 1)
 }
 
-func (v duration) set(s string) bool {
-	d, ok := v.parse(s)
-	if !ok || d < v.min || d > maxDuration || v.whole && d%time.Second != 0 {
-		return false
-	}
-	*v.p = d.Truncate(time.Millisecond) // more is not in the journal
-	return true
+// milliseconds is a duration, or a number that counts milliseconds.
+func milliseconds(p *time.Duration) value {
+	return span(p, "milliseconds as a whole number or a duration such as 10s", time.Millisecond, "ms", 1)
 }
 
-func (v duration) parse(s string) (time.Duration, bool) {
-	if n, err := strconv.ParseInt(s, 10, 64); err == nil && v.bare != 0 {
-		return time.Duration(n) * v.bare, n >= 0 && n <= int64(maxDuration/v.bare)
-	}
-	d, err := time.ParseDuration(s)
-	return d, err == nil
+// seconds is a duration, or a number that counts seconds.
+func seconds(p *time.Duration, low time.Duration) value {
+	return span(p, "seconds as a whole number or a duration such as 1m30s", low, "s", 1)
 }
 
-func (v duration) String() string { return formatDuration(*v.p) }
-func (v duration) kind() string   { return "duration" }
-func (v duration) allowed() string {
-	form := "a duration such as 1m30s"
-	switch {
-	case v.bare == time.Millisecond:
-		form = "milliseconds as a whole number or a duration such as 10s"
-	case v.bare == time.Second:
-		form = "seconds as a whole number or a duration such as 1m30s"
-	case v.whole:
-		form = "a duration in whole seconds such as 1m30s"
+// wholeSeconds is a duration in whole seconds, in which etcd counts its leases.
+func wholeSeconds(p *time.Duration, low time.Duration) value {
+	return span(p, "a duration in whole seconds such as 1m30s", low, "", time.Second)
+}
+
+// span is a multiple of step from low to maxDuration. A number without a unit has
+// the given one; it is refused if none is given.
+func span(p *time.Duration, form string, low time.Duration, unit string, step time.Duration) value {
+	parse := func(s string) (time.Duration, bool) {
+		if _, err := strconv.Atoi(s); err == nil {
+			s += unit
+		}
+		d, err := time.ParseDuration(s)
+		return d.Truncate(time.Millisecond), err == nil && within(low, maxDuration)(d) && d%step == 0 // more is not in the journal
 	}
-	return fmt.Sprintf("%s, from %s to %s", form, formatDuration(v.min), formatDuration(maxDuration))
+	allowed := fmt.Sprintf("%s, from %s to %s", form, formatDuration(low), formatDuration(maxDuration))
+	return bind(p, "duration", allowed, parse, formatDuration)
 }
 
 // formatDuration drops the zero units at the end: 30m, not 30m0s.
@@ -198,165 +169,64 @@ func formatDuration(d time.Duration) string {
 	return s
 }
 
-// choice is one of a few words.
-type choice[T ~string] struct {
-	p  *T
-	of []T
+// text is a string that passes a check; allowed describes it.
+func text(p *string, allowed string, check func(string) bool) value {
+	return bind(p, "string", allowed, func(s string) (string, bool) { return s, check(s) }, plain)
 }
 
-func oneOf[T ~string](p *T, of ...T) choice[T] { return choice[T]{p, of} }
+func plain(s string) string { return s }
 
-func (v choice[T]) set(s string) bool {
-	if !slices.Contains(v.of, T(s)) {
-		return false
+// oneOf is one of a few words.
+func oneOf[T ~string](p *T, words ...T) value {
+	list := make([]string, len(words))
+	for i, w := range words {
+		list[i] = string(w)
 	}
-	*v.p = T(s)
-	return true
-}
-func (v choice[T]) String() string { return string(*v.p) }
-func (v choice[T]) kind() string   { return strings.Join(v.words(), "|") }
-func (v choice[T]) allowed() string {
-	words := v.words()
-	last := len(words) - 1
-	return strings.Join(words[:last], ", ") + " or " + words[last]
+	last := len(list) - 1
+	allowed := strings.Join(list[:last], ", ") + " or " + list[last]
+	parse := func(s string) (T, bool) { return T(s), slices.Contains(list, s) }
+	return bind(p, strings.Join(list, "|"), allowed, parse, func(w T) string { return string(w) })
 }
 
-func (v choice[T]) words() []string {
-	words := make([]string, len(v.of))
-	for i, w := range v.of {
-		words[i] = string(w)
+// endpoints is a list of etcd members, written with ';' as in Mooncake.
+func endpoints(p *[]string) value {
+	parse := func(s string) (string, bool) { return s, isEndpoint(s) }
+	return list(p, "host:port or http(s)://host:port of each member, separated by ';' or ','", ";", parse, plain)
+}
+
+// generationListens is a list of generation=host:port.
+func generationListens(p *[]GenerationListen) value {
+	parse := func(s string) (GenerationListen, bool) {
+		name, address, _ := strings.Cut(s, "=")
+		return GenerationListen{name, address}, slices.Contains(wire.Names(), name) && isListen(address)
 	}
-	return words
+	format := func(l GenerationListen) string { return l.Generation + "=" + l.Address }
+	allowed := "generation=host:port of each port, separated by ','; generations are " + strings.Join(wire.Names(), ", ")
+	return list(p, allowed, ",", parse, format)
 }
 
-// text is a string that ok accepts; form describes it. A nil ok accepts all.
-type text struct {
-	p    *string
-	form string
-	ok   func(string) bool
-}
-
-func (v text) set(s string) bool {
-	if v.ok != nil && !v.ok(s) {
-		return false
-	}
-	*v.p = s
-	return true
-}
-func (v text) String() string  { return *v.p }
-func (v text) kind() string    { return "string" }
-func (v text) allowed() string { return v.form }
-
-// endpoints is a list of etcd members, separated by ';' (as in Mooncake) or ','.
-type endpoints struct{ p *[]string }
-
-func (v endpoints) set(s string) bool {
-	var list []string
-	for e := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ';' || r == ',' }) {
-		if e = strings.TrimSpace(e); e == "" {
-			continue
+// list is items that are read separated by ';' or ',' and written with the
+// separator. Blank ones do not count.
+func list[T any](p *[]T, allowed, separator string, parse func(string) (T, bool), format func(T) string) value {
+	parseAll := func(s string) (items []T, ok bool) {
+		for text := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ';' || r == ',' }) {
+			if text = strings.TrimSpace(text); text == "" {
+				continue
+			}
+			item, ok := parse(text)
+			if !ok {
+				return nil, false
+			}
+			items = append(items, item)
 		}
-		if !isEndpoint(e) {
-			return false
+		return items, true
+	}
+	formatAll := func(items []T) string {
+		texts := make([]string, len(items))
+		for i, item := range items {
+			texts[i] = format(item)
 		}
-		list = append(list, e)
+		return strings.Join(texts, separator)
 	}
-	*v.p = list
-	return true
-}
-func (v endpoints) String() string { return strings.Join(*v.p, ";") }
-func (v endpoints) kind() string   { return "list" }
-func (v endpoints) allowed() string {
-	return "host:port or http(s)://host:port of each member, separated by ';' or ','"
-}
-
-func isEndpoint(s string) bool {
-	if !strings.Contains(s, "://") {
-		return isHostPort(s, false)
-	}
-	u, err := url.Parse(s)
-	return err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.User == nil &&
-		(u.Path == "" || u.Path == "/") && u.RawQuery == "" && isHostPort(u.Host, false)
-}
-
-// isHost accepts an IP, with or without brackets, and what can be a DNS name.
-func isHost(s string) bool {
-	if net.ParseIP(unbracket(s)) != nil {
-		return true
-	}
-	return s != "" && len(s) <= 253 && !strings.ContainsFunc(s, func(r rune) bool {
-		return r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("-._", r)
-	})
-}
-
-// isHostPort accepts host:port with a port of its own; zero lets it be 0.
-func isHostPort(s string, zero bool) bool {
-	host, p, err := net.SplitHostPort(s)
-	if err != nil || !isHost(host) {
-		return false
-	}
-	n, err := strconv.ParseUint(p, 10, 16)
-	return err == nil && (n > 0 || zero)
-}
-
-// splitAdvertise takes "", host or host:port apart. It reports false for
-// anything else, and for an address that nobody can dial.
-func splitAdvertise(s string) (host, port string, ok bool) {
-	switch {
-	case s == "":
-		return "", "", true
-	case isHost(s):
-		host = unbracket(s)
-	case isHostPort(s, false):
-		host, port, _ = net.SplitHostPort(s)
-	default:
-		return "", "", false
-	}
-	return host, port, !unspecified(host)
-}
-
-// hostOf returns the host of host:port.
-func hostOf(address string) string {
-	host, _, _ := net.SplitHostPort(address)
-	return host
-}
-
-// overlap reports whether two listeners would get into each other's way: one of
-// all interfaces takes its port on each of them.
-func overlap(a, b string) bool {
-	hostA, portA, _ := net.SplitHostPort(a)
-	hostB, portB, _ := net.SplitHostPort(b)
-	return portA == portB && portA != "0" && (hostA == hostB || unspecified(hostA) || unspecified(hostB))
-}
-
-// loopback reports whether only this machine can dial the host.
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
-}
-
-// unspecified reports whether the host stands for all interfaces.
-func unspecified(host string) bool {
-	ip := net.ParseIP(unbracket(host))
-	return ip != nil && ip.IsUnspecified()
-}
-
-func unbracket(s string) string {
-	return strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
-}
-
-func hostPort(host string, port int) string {
-	return net.JoinHostPort(unbracket(host), strconv.Itoa(port))
-}
-
-// isSegment accepts what can be one part of an etcd key.
-func isSegment(s string) bool {
-	return s != "" && !strings.ContainsFunc(s, func(r rune) bool {
-		return r == '/' || unicode.IsSpace(r) || unicode.IsControl(r)
-	})
-}
-
-// isPrefix accepts what can begin an etcd key: segments, each after a slash.
-func isPrefix(s string) bool {
-	return strings.HasPrefix(s, "/") && s != "/" && path.Clean(s) == s && isSegment(strings.ReplaceAll(s, "/", ""))
+	return bind(p, "list", allowed, parseAll, formatAll)
 }

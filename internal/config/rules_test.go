@@ -82,8 +82,8 @@ func TestValues(t *testing.T) {
 	}
 	c := Default(Primary)
 	for _, s := range settings(&c) {
-		if !tested[s.name] {
-			t.Errorf("no test of the values of %s", s.name)
+		if !tested[s.name()] {
+			t.Errorf("no test of the values of %s", s.name())
 		}
 	}
 }
@@ -92,8 +92,8 @@ func TestValues(t *testing.T) {
 func TestDefaultsAreAllowed(t *testing.T) {
 	c := Default(Primary)
 	for _, s := range settings(&c) {
-		if before := s.value.String(); !s.value.set(before) || s.value.String() != before {
-			t.Errorf("%s: default %q becomes %q", s.name, before, s.value)
+		if before := s.String(); !s.set(before) || s.String() != before {
+			t.Errorf("%s: default %q becomes %q", s.name(), before, s.String())
 		}
 	}
 }
@@ -177,7 +177,7 @@ func TestRules(t *testing.T) {
 		t.Run(tt.name+": "+tt.text, func(t *testing.T) {
 			_, warnings, err := load(t, tt.role, strings.Fields(tt.broken))
 			if tt.advice {
-				if err != nil || len(warnings) != 1 || warnings[0].Name != tt.name || !strings.Contains(warnings[0].Reason, tt.text) {
+				if err != nil || len(warnings) != 1 || warnings[0].Name != tt.name || !strings.Contains(warnings[0].Problem, tt.text) {
 					t.Errorf("%s: got warnings %v, error %v", tt.broken, warnings, err)
 				}
 			} else {
@@ -192,16 +192,16 @@ func TestRules(t *testing.T) {
 		})
 	}
 	c := Default(Primary)
-	if have := len(rules(&c)); have != len(ruleTests) {
+	if have := len(slices.Concat(rules(&c), advice(&c))); have != len(ruleTests) {
 		t.Errorf("%d rules, but %d tests", have, len(ruleTests))
 	}
 }
 
 func TestRulesAreAboutSettings(t *testing.T) {
 	c := Default(Primary)
-	for _, r := range rules(&c) {
-		for _, name := range r.names {
-			if !slices.ContainsFunc(settings(&c), func(s setting) bool { return s.name == name }) {
+	for _, r := range slices.Concat(rules(&c), advice(&c)) {
+		for name := range strings.FieldsSeq(r.names) {
+			if !slices.ContainsFunc(settings(&c), func(s Setting) bool { return s.name() == name }) {
 				t.Errorf("rule %q names %s, which is no setting", r.text, name)
 			}
 		}
@@ -264,26 +264,28 @@ func TestEmbeddedEtcdThatOthersReachNeedsAnAddress(t *testing.T) {
 }
 
 func TestUnusedNames(t *testing.T) {
-	for _, u := range unusedNames() {
-		harmless := u.accept
-		switch u.accept {
-		case anyText:
+	for _, u := range Unused() {
+		harmless := u.Allowed
+		switch u.Allowed {
+		case "any value":
 			harmless = "17"
-		case anyBool:
+		case "true or false":
 			harmless = "true"
+		case "empty":
+			harmless = ""
 		}
-		_, warnings, err := load(t, Primary, []string{"--" + u.name + "=" + harmless})
-		if err != nil || len(warnings) != 1 || warnings[0].Name != u.name || !strings.Contains(warnings[0].Reason, u.reason) {
-			t.Errorf("%s=%s: got warnings %v, error %v", u.name, harmless, warnings, err)
+		_, warnings, err := load(t, Primary, []string{"--" + u.name() + "=" + harmless})
+		if err != nil || len(warnings) != 1 || warnings[0].Name != u.name() || !strings.Contains(warnings[0].Problem, u.Usage) {
+			t.Errorf("%s=%s: got warnings %v, error %v", u.name(), harmless, warnings, err)
 		}
-		if u.accept == anyText {
+		if u.Allowed == "any value" {
 			continue
 		}
-		_, _, err = load(t, Primary, []string{"--" + u.name + "=other"})
-		wantFault(t, err, u.name, u.reason)
-		if u.accept == off {
-			_, _, err = load(t, Primary, []string{"--" + u.name}) // a boolean flag alone means true
-			wantFault(t, err, u.name, "must be false or left out", u.reason)
+		_, _, err = load(t, Primary, []string{"--" + u.name() + "=other"})
+		wantFault(t, err, u.name(), u.Usage)
+		if u.Allowed == "false" {
+			_, _, err = load(t, Primary, []string{"--" + u.name()}) // a boolean flag alone means true
+			wantFault(t, err, u.name(), "must be false or left out", u.Usage)
 		}
 	}
 }
@@ -307,7 +309,7 @@ func TestUnusedNamesThatMatter(t *testing.T) {
 		}
 		wantFault(t, err, name, want)
 	}
-	if _, warnings := mustLoad(t, []string{"--enable_oplog"}); len(warnings) != 1 || !strings.Contains(warnings[0].Reason, "journal takes the oplog's place") {
+	if _, warnings := mustLoad(t, []string{"--enable_oplog"}); len(warnings) != 1 || !strings.Contains(warnings[0].Problem, "journal takes the oplog's place") {
 		t.Errorf("enable_oplog: got warnings %v", warnings)
 	}
 }

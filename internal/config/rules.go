@@ -1,0 +1,131 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// apply writes what was given into the fields. It warns of names that are
+// accepted only.
+func (l *loader) apply(cfg *Config) {
+	for _, s := range settings(cfg) {
+		g, ok := l.given[s.name()]
+		switch {
+		case !ok:
+		case !utf8.ValidString(g.text): // such a name in an answer would break every answer
+			l.fault(s.name(), g, "must be text in UTF-8")
+		case !s.set(g.text):
+			l.fault(s.name(), g, "must be "+s.Allowed)
+		}
+	}
+	for _, s := range Unused() {
+		g, ok := l.given[s.name()]
+		switch {
+		case !ok:
+		case s.set(g.text):
+			l.warn(s.name(), g, "accepted and not used: "+s.Usage)
+		default:
+			l.fault(s.name(), g, "must be "+s.Allowed+" or left out: "+s.Usage)
+		}
+	}
+}
+
+// judge checks the fields together, once each stands for itself. It leaves out
+// rules about a faulty setting, which still has its default.
+func (l *loader) judge(cfg *Config) {
+	faulty := map[string]bool{}
+	for _, f := range l.faults {
+		faulty[f.Name] = true
+	}
+	values := map[string]given{}
+	for _, s := range settings(cfg) {
+		values[s.name()] = given{s.String(), cmp.Or(l.given[s.name()].origin, "default")}
+	}
+	broken := func(rules []rule, report func(name string, g given, text string)) {
+		for _, r := range rules {
+			names := strings.Fields(r.names)
+			if !r.holds && !slices.ContainsFunc(names, func(n string) bool { return faulty[n] }) {
+				report(names[0], values[names[0]], r.text)
+			}
+		}
+	}
+	broken(advice(cfg), l.warn)
+	broken(rules(cfg), l.fault)
+}
+
+// rule is what must or should hold between settings.
+type rule struct {
+	names string // the settings involved; a broken rule is reported under the first
+	holds bool
+	text  string // what must hold, or for advice what follows from its breach
+}
+
+// rules must hold.
+func rules(c *Config) []rule {
+	standby := c.Role == Standby
+	return append(portRules(c), []rule{
+		{"enable_ha", !standby || c.HA.Enabled, "must be true for a standby: it follows a primary through etcd"},
+		{"etcd_endpoints enable_ha", !standby || !c.HA.Embedded(), "must be given for a standby: name the etcd that its primary uses"},
+		{"start-empty", !standby || !c.HA.StartEmpty, "is not for a standby, which never starts empty; give it to a master"},
+		{"etcd-listen etcd_endpoints enable_ha", !c.HA.Embedded() || !unspecified(hostOf(c.HA.EtcdListen)),
+			"must name one address that standbys can dial, such as 10.0.0.1:2379, or 127.0.0.1:0 if there are none; " +
+				"all interfaces is no address to dial"},
+		{"events-ttl session-ttl", c.Journal.EventsTTL > c.HA.SessionTTL, fmt.Sprintf(
+			"must be longer than session-ttl (%s): a new primary reads what the old one wrote", formatDuration(c.HA.SessionTTL))},
+		{"lease-critical-delay lease-critical-window", c.Lease.CriticalDelay < c.Lease.CriticalWindow, fmt.Sprintf(
+			"must be shorter than lease-critical-window (%s): the renewal must be journaled before the lease runs out",
+			formatDuration(c.Lease.CriticalWindow))},
+		{"default_kv_soft_pin_ttl max_kv_soft_pin_ttl", c.Lease.SoftPinTTL <= c.Lease.MaxSoftPinTTL, fmt.Sprintf(
+			"must be at most max_kv_soft_pin_ttl (%s)", formatDuration(c.Lease.MaxSoftPinTTL))},
+		{"put_start_release_timeout_sec put_start_discard_timeout_sec", c.Put.ReleaseTimeout > c.Put.DiscardTimeout, fmt.Sprintf(
+			"must be longer than put_start_discard_timeout_sec (%s): a writer may still write to memory of a discarded put",
+			formatDuration(c.Put.DiscardTimeout))},
+		{"journal-max-bytes etcd-quota-bytes etcd_endpoints enable_ha",
+			!c.HA.Embedded() || c.Journal.MaxBytes < c.HA.EtcdQuotaBytes/2, fmt.Sprintf(
+				"must be below half of etcd-quota-bytes (%s): the embedded etcd stores the journal, "+
+					"and what was deleted of it until the next compaction", formatSize(c.HA.EtcdQuotaBytes))},
+	}...)
+}
+
+// advice is rules whose breach is possible and seldom meant.
+func advice(c *Config) []rule {
+	local := c.HA.Embedded() && loopback(hostOf(c.HA.EtcdListen)) // nobody else can follow this node
+	return []rule{
+		{"etcd_endpoints enable_ha", c.HA.Enabled || len(c.HA.EtcdEndpoints) == 0,
+			"is not used, because enable_ha is false: this is a lone primary without a journal"},
+		{"promotion-cleanup eviction-policy", c.HA.PromotionCleanup != CleanupExpired || c.Eviction.Policy != EvictWatermark,
+			"each takeover will drop every object whose lease has run out, which under eviction-policy=watermark is most of a healthy cache; " +
+				"auto keeps it"},
+		{"advertise-address rpc_address etcd-listen etcd_endpoints enable_ha",
+			!c.HA.Enabled || local || c.Node.AdvertiseAddress != "" || !unspecified(c.Listen.RPCAddress),
+			"the node listens on all interfaces, so it will advertise 127.0.0.1, which only this machine can dial; " +
+				"give the address that peers and clients should use"},
+		{"lease-critical-window default_kv_lease_ttl", c.Lease.CriticalWindow < c.Lease.TTL, fmt.Sprintf(
+			"is not shorter than default_kv_lease_ttl (%s), so every renewal is critical and is journaled after lease-critical-delay",
+			formatDuration(c.Lease.TTL))},
+	}
+}
+
+// portRules are broken by a node that would take a port twice, which would look
+// as if another program had it.
+func portRules(c *Config) (rules []rule) {
+	type listener struct{ setting, address string }
+	listeners := []listener{{"rpc_port", c.Listen.RPC()}, {"metrics_port", c.Listen.HTTP()}}
+	for _, l := range c.Mooncake.Listen {
+		listeners = append(listeners, listener{"mooncake-listen", l.Address})
+	}
+	if c.HA.Embedded() {
+		listeners = append(listeners, listener{"etcd-listen", c.HA.EtcdListen})
+	}
+	for i, l := range listeners {
+		for _, other := range listeners[:i] {
+			names := l.setting + " rpc_port rpc_address metrics_port metrics_host mooncake-listen etcd-listen etcd_endpoints enable_ha"
+			text := fmt.Sprintf("must differ from %s, which listens on %s", other.setting, other.address)
+			rules = append(rules, rule{names, !overlap(l.address, other.address), text})
+		}
+	}
+	return rules
+}
