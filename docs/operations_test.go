@@ -28,7 +28,6 @@ func generated() map[string]string {
 		"settings":             settingsTable(),
 		"unused settings":      unusedSettingsTable(),
 		"metrics":              metricTables(),
-		"metrics not shown":    absentTable(),
 		"metrics of each call": eachCallTable(),
 	}
 }
@@ -170,17 +169,4 @@ func eachCallTable() string {
 	return "| metric | calls |\n|---|---|\n" +
 		"| `master_<call>_requests_total`, `_failures_total` | " + strings.Join(calls["requests_total"], ", ") + " |\n" +
 		"| `master_<call>_partial_successes_total`, `_items_total`, `_failed_items_total` | " + strings.Join(calls["items_total"], ", ") + " |\n"
-}
-
-func absentTable() string {
-	var b strings.Builder
-	b.WriteString("| not shown | why | look at |\n|---|---|---|\n")
-	for _, a := range metrics.NotOffered() {
-		instead := ""
-		if a.Instead != "" {
-			instead = "`" + strings.ReplaceAll(a.Instead, ", ", "`, `") + "`"
-		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", strings.Join(a.Names, "`, `"), a.Why, instead)
-	}
-	return b.String()
 }

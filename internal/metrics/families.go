@@ -43,21 +43,13 @@ func Groups() []Group {
 		}
 		groups[i].Families = append(groups[i].Families, f)
 	}
-	for _, s := range sections() {
-		for _, f := range s.figures {
-			add(s.title, f.Family)
-		}
-	}
-	for _, d := range distributions() {
-		add(d.title, d.Family)
-	}
-	for title, families := range instrumentFamilies() {
-		for _, f := range families {
-			add(title, f)
-		}
-	}
-	for _, g := range groups {
+	everything().figures(func(title string) sink {
+		return func(f Family, _ func(*prometheus.Desc) prometheus.Metric) { add(title, f) }
+	})
+	newInstruments(prometheus.NewRegistry(), add)
+	for i, g := range groups {
 		slices.SortFunc(g.Families, byName)
+		groups[i].Families = slices.CompactFunc(g.Families, func(a, b Family) bool { return a.Name == b.Name })
 	}
 	return groups
 }
@@ -72,7 +64,3 @@ func Families() (list []Family) {
 }
 
 func byName(a, b Family) int { return cmp.Compare(a.Name, b.Name) }
-
-func (f Family) desc() *prometheus.Desc {
-	return prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
-}

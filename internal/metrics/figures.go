@@ -1,25 +1,15 @@
 package metrics
 
 import (
+	"slices"
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/promote"
 )
-
-// An emit function shows one value, with one value for each label.
-type emit func(v float64, labels ...string)
-
-// A figure is a metric that is read at a scrape.
-type figure struct {
-	Family
-	read func(*scrape, emit)
-}
-
-// A section is the figures of one source, under the title of their group. They
-// are left out while the source has none.
-type section struct {
-	title   string
-	there   func(*scrape) bool
-	figures []figure
-}
 
 // Titles of groups.
 const (
@@ -34,98 +24,188 @@ const (
 	titleEachCall = "Each call"
 )
 
-// sections returns all figures, in the order of their groups.
-func sections() []section {
-	always := func(*scrape) bool { return true }
-	state := func(s *scrape) bool { return s.store != nil }
-	return []section{
-		{titleNode, always, nodeFigures()},
-		{titleNode, func(s *scrape) bool { return s.lagKnown }, lagFigures()},
-		{titleCommits, always, queueFigures()},
-		{titleTakeover, always, takeoverFigures()},
-		{titleState, state, stateFigures()},
-		{titleLeases, state, leaseFigures()},
-		{titleLeases, always, renewalFigures()},
-		{titleEviction, always, evictionFigures()},
-		{titleEtcd, func(s *scrape) bool { return s.etcdBytes > 0 }, etcdFigures()},
-		{titleCalls, always, callFigures()},
-		{titleEachCall, always, eachCallFigures()},
+// figures shows all that is read at a scrape, but for what is not known.
+func (s *scrape) figures(to func(title string) sink) {
+	s.node(to(titleNode))
+	if s.lagKnown {
+		s.lag(to(titleNode))
+	}
+	s.queue(to(titleCommits))
+	s.takeovers(to(titleTakeover))
+	if s.hasState {
+		s.state(to(titleState))
+		s.leaseCounts(to(titleLeases))
+		s.leaseTTLs(to(titleLeases))
+		s.cutoffSizes(to(titleEviction))
+	}
+	s.renewalCounts(to(titleLeases))
+	s.evictionCounts(to(titleEviction))
+	if s.etcdBytes > 0 {
+		s.etcd(to(titleEtcd))
+	}
+	s.callCounts(to(titleCalls))
+	for _, op := range service.Ops() {
+		s.eachCall(to(titleEachCall), op)
 	}
 }
 
-func gauge(name, help string, of func(*scrape) float64) figure {
-	return figure{Family{name, Gauge, help, nil}, func(s *scrape, e emit) { e(of(s)) }}
+// node shows how the node stands in its cluster.
+func (s *scrape) node(to sink) {
+	self, applied, committed := s.status.Self, s.status.Position.Seq, s.committed()
+	for _, r := range roles {
+		gaugeBy(to, "understudy_role", "role", roleName(r), "1 for the role that this node has, 0 for the others.", flag(r == self.Role))
+	}
+	gaugeBy(to, "understudy_build_info", "version", self.Version, "1, with the version of this program.", 1)
+	gauge(to, "understudy_term", "The newest term that this node knows of.", s.term())
+	gauge(to, "understudy_applied_sequence", "The sequence of the newest commit that this node has applied.", applied)
+	gauge(to, "understudy_committed_sequence", "The sequence of the newest commit that this node knows of.", committed)
+	gauge(to, "understudy_commit_age_seconds", "How long ago this node saw its state move on; a primary commits at least once a second.",
+		s.commitAge.Seconds())
+	gauge(to, "understudy_promotable", "1 if this node holds a complete state: it is elected, or could take over.", flag(self.Promotable))
+	gauge(to, "ha_standby_state",
+		"The role in the numbers of the C++ master: 0 stopped, 3 watching, 4 recovering, 6 promoting, 7 promoted.", standbyState(self))
+	gauge(to, "ha_oplog_applied_sequence_id", "The sequence of the newest commit that this node has applied.", applied)
+	gauge(to, "ha_oplog_last_sequence_id", "The sequence of the newest commit that this node knows of.", committed)
 }
 
-func counter(name, help string, of func(*scrape) float64) figure {
-	return figure{Family{name, Counter, help, nil}, func(s *scrape, e emit) { e(of(s)) }}
+// standbyState translates a role to the C++ master's state of a standby.
+func standbyState(n promote.NodeInfo) int {
+	const stopped, watching, recovering, promoting, promoted = 0, 3, 4, 6, 7
+	switch n.Role {
+	case promote.Standby:
+		if n.Promotable {
+			return watching
+		}
+		return recovering
+	case promote.Electing, promote.Promoting:
+		return promoting
+	case promote.Primary, promote.HandingOver, promote.Fenced:
+		return promoted
+	case promote.Stopping:
+	}
+	return stopped
 }
 
-func gaugeBy(label, name, help string, read func(*scrape, emit)) figure {
-	return figure{Family{name, Gauge, help, []string{label}}, read}
+// lag shows how far behind a standby is.
+func (s *scrape) lag(to sink) {
+	const entries = "Commits in the journal that this node has not applied; 0 on a primary, left out without a state."
+	gauge(to, "understudy_lag_entries", entries, s.lagEntries)
+	gauge(to, "understudy_lag_seconds",
+		"Cluster time between the newest commit and the one applied last; 0 on a primary, left out without a state.", s.lagTime.Seconds())
+	gauge(to, "ha_oplog_standby_lag", entries, s.lagEntries)
 }
 
-func counterBy(label, name, help string, read func(*scrape, emit)) figure {
-	return figure{Family{name, Counter, help, []string{label}}, read}
+// queue shows what waits for the journal.
+func (s *scrape) queue(to sink) {
+	gauge(to, "understudy_queue_bytes", "Bytes of changes that wait for a commit.", s.queueBytes)
+	gauge(to, "understudy_queue_submissions", "Callers whose changes wait for a commit.", s.submissions)
+	gauge(to, "ha_pending_mutation_queue_size", "Callers whose changes wait for a commit.", s.submissions)
 }
 
-func flag(b bool) float64 {
+// takeovers shows how this node came by its state.
+func (s *scrape) takeovers(to sink) {
+	gauge(to, "understudy_started_empty", "1 in a term that this node began with all that was before lost.", flag(s.status.Empty))
+	loads := func(r journal.Reason) {
+		counterBy(to, "understudy_snapshot_loads_total", "reason", string(r),
+			"Snapshots that this node loaded, by the reason why it needed one.", s.status.Loads[r])
+	}
+	for _, r := range reasons {
+		loads(r)
+	}
+	for r := range s.status.Loads {
+		if !slices.Contains(reasons, r) {
+			loads(r)
+		}
+	}
+	counter(to, "understudy_digest_mismatches_total",
+		"States of this node that differed from the primary's, counted when a snapshot has mended it; always 0 without a defect.",
+		s.status.Loads[journal.ReasonDigest])
+}
+
+// etcd shows what etcd says of itself.
+func (s *scrape) etcd(to sink) {
+	gauge(to, "understudy_etcd_db_bytes", "Size of etcd's database.", s.etcdBytes)
+	if s.etcdQuota > 0 {
+		gauge(to, "understudy_etcd_quota_bytes",
+			"Size of etcd's database at which it refuses writes; left out if this node does not know it.", s.etcdQuota)
+	}
+}
+
+// callCounts shows what service.Counters counts, under the C++ master's names.
+func (s *scrape) callCounts(to sink) {
+	c := s.calls
+	gauge(to, "master_active_clients", "Clients that are alive; 0 on a node that does not serve.", s.clients)
+	counter(to, "total_get_nums_", "Keys that were asked for with GetReplicaList, batches included.", c.Gets.Load())
+	counter(to, "valid_get_nums_", "Of total_get_nums_, keys that had a readable replica.", c.ValidGets.Load())
+	counter(to, "mem_cache_hit_nums_", "Of valid_get_nums_, keys with a replica in memory.", c.MemoryHits.Load())
+	counter(to, "mem_cache_hit_bytes_total", "Bytes of the objects that mem_cache_hit_nums_ counts.", c.MemoryHitBytes.Load())
+	counter(to, "file_cache_hit_nums_", "Of valid_get_nums_, keys with a replica on disk only.", c.DiskHits.Load())
+	counter(to, "file_cache_hit_bytes_total", "Bytes of the objects that file_cache_hit_nums_ counts.", c.DiskHitBytes.Load())
+	counter(to, "master_put_start_alloc_failures_total", "Puts that found no room.", c.AllocationFailures.Load())
+	counter(to, "master_put_start_partial_allocations_total", "Puts that got fewer replicas than they asked for.", c.PartialAllocations.Load())
+	for _, t := range deleteTypes {
+		counterBy(to, "understudy_delete_events_total", "type", t.String(), "Delete events that this node committed, by type.", c.Deletes[t].Load())
+	}
+}
+
+// eachCall shows the same few figures for each call.
+func (s *scrape) eachCall(to sink, op service.Op) {
+	c, call, prefix := s.calls.Of(op), string(op), "master_"+string(op)
+	counter(to, prefix+"_requests_total", "Calls of "+call+".", c.Requests.Load())
+	counter(to, prefix+"_failures_total", "Calls of "+call+" that failed; of a batch, those of which every item failed.", c.Failures.Load())
+	if isBatch(op) {
+		counter(to, prefix+"_partial_successes_total", "Calls of "+call+" of which some items failed.", c.Partial.Load())
+		counter(to, prefix+"_items_total", "Items in calls of "+call+".", c.Items.Load())
+		counter(to, prefix+"_failed_items_total", "Items in calls of "+call+" that failed.", c.FailedItems.Load())
+	}
+}
+
+func isBatch(op service.Op) bool { return strings.HasPrefix(string(op), "batch_") }
+
+// A sink takes figures: what each is, and how to make the metric.
+type sink func(f Family, metric func(*prometheus.Desc) prometheus.Metric)
+
+type number interface {
+	~int | ~int64 | ~uint32 | ~uint64 | ~float64
+}
+
+func gauge[N number](to sink, name, help string, v N) {
+	show(to, Family{name, Gauge, help, nil}, v)
+}
+
+func counter[N number](to sink, name, help string, v N) {
+	show(to, Family{name, Counter, help, nil}, v)
+}
+
+// gaugeBy shows the gauge of one value of a label.
+func gaugeBy[N number](to sink, name, label, value, help string, v N) {
+	show(to, Family{name, Gauge, help, []string{label}}, v, value)
+}
+
+// counterBy shows the counter of one value of a label.
+func counterBy[N number](to sink, name, label, value, help string, v N) {
+	show(to, Family{name, Counter, help, []string{label}}, v, value)
+}
+
+func show[N number](to sink, f Family, v N, labels ...string) {
+	kind := prometheus.GaugeValue
+	if f.Kind == Counter {
+		kind = prometheus.CounterValue
+	}
+	to(f, func(d *prometheus.Desc) prometheus.Metric {
+		return prometheus.MustNewConstMetric(d, kind, float64(v), labels...)
+	})
+}
+
+func histogram(to sink, name, help string, count uint64, sum float64, buckets map[float64]uint64) {
+	to(Family{name, Histogram, help, nil}, func(d *prometheus.Desc) prometheus.Metric {
+		return prometheus.MustNewConstHistogram(d, count, sum, buckets)
+	})
+}
+
+func flag(b bool) int {
 	if b {
 		return 1
 	}
 	return 0
-}
-
-// A collector reads figures at a scrape.
-type collector struct {
-	take     func() *scrape
-	sections []section
-	descs    map[string]*prometheus.Desc // by name of the metric
-}
-
-func newCollector(take func() *scrape) *collector {
-	c := &collector{take: take, sections: sections(), descs: make(map[string]*prometheus.Desc)}
-	for _, s := range c.sections {
-		for _, f := range s.figures {
-			c.descs[f.Name] = f.desc()
-		}
-	}
-	for _, d := range distributions() {
-		c.descs[d.Name] = d.desc()
-	}
-	return c
-}
-
-// Describe sends the description of every figure.
-func (c *collector) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range c.descs {
-		ch <- d
-	}
-}
-
-// Collect reads and sends the figures.
-func (c *collector) Collect(ch chan<- prometheus.Metric) {
-	now := c.take()
-	for _, s := range c.sections {
-		if !s.there(now) {
-			continue
-		}
-		for _, f := range s.figures {
-			desc := c.descs[f.Name]
-			kind := prometheus.GaugeValue
-			if f.Kind == Counter {
-				kind = prometheus.CounterValue
-			}
-			f.read(now, func(v float64, labels ...string) {
-				ch <- prometheus.MustNewConstMetric(desc, kind, v, labels...)
-			})
-		}
-	}
-	if now.store == nil {
-		return
-	}
-	for _, d := range distributions() {
-		count, sum, buckets := d.read(now)
-		ch <- prometheus.MustNewConstHistogram(c.descs[d.Name], count, sum, buckets)
-	}
 }

@@ -22,11 +22,11 @@ func (f Family) LabelValues(label string) []string {
 		return texts(reasons, func(r journal.Reason) string { return string(r) })
 	case "understudy_delete_events_total type":
 		return texts(deleteTypes, deleteevents.Type.String)
-	case refusedCommits.Name + " reason":
+	case "understudy_commits_refused_total reason":
 		return slices.Clone(refusals)
-	case takeoverSeconds.Name + " phase":
+	case "understudy_takeover_duration_seconds phase":
 		return slices.Sorted(maps.Keys(phases(promote.Takeover{})))
-	case callSeconds.Name + " code":
+	case "understudy_rpc_duration_seconds code":
 		return texts(statusCodes(), codes.Code.String)
 	}
 	return nil

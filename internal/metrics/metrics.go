@@ -51,9 +51,9 @@ type Metrics struct {
 // New returns the metrics of a node. Run must run for those that need etcd or
 // the passing of time.
 func New(src Sources) *Metrics {
-	m := &Metrics{instruments: newInstruments(), src: src, registry: prometheus.NewRegistry()}
+	registry := prometheus.NewRegistry()
+	m := &Metrics{instruments: newInstruments(registry, func(string, Family) {}), src: src, registry: registry}
 	m.polls.moved = src.Clock()
-	m.registry.MustRegister(m.all()...)
 	m.registry.MustRegister(newCollector(m.take), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

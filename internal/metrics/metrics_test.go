@@ -307,7 +307,7 @@ func TestTakeovers(t *testing.T) {
 	r.values("another one", map[string]float64{"understudy_cleanup_objects_total": 14})
 	phases := 0
 	for _, f := range r.gather() {
-		if f.GetName() != takeoverSeconds.Name {
+		if f.GetName() != "understudy_takeover_duration_seconds" {
 			continue
 		}
 		for _, m := range f.GetMetric() {
@@ -328,7 +328,7 @@ func TestObservers(t *testing.T) {
 	r.Call("/grpc.health.v1.Health/Check", codes.NotFound, time.Second)
 	labels := make(map[string]bool)
 	for _, f := range r.gather() {
-		if f.GetName() == callSeconds.Name {
+		if f.GetName() == "understudy_rpc_duration_seconds" {
 			for _, m := range f.GetMetric() {
 				labels[m.GetLabel()[1].GetValue()+" "+m.GetLabel()[0].GetValue()] = true
 			}

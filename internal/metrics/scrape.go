@@ -4,9 +4,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/service"
-	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
@@ -20,7 +21,7 @@ type scrape struct {
 	evictions *eviction.Counters
 
 	// Of the state; zero while there is none.
-	store    *metadata.Store
+	hasState bool
 	stats    metadata.Stats
 	leases   metadata.LeaseCounts
 	cutoffs  metadata.CutoffCounts
@@ -43,13 +44,13 @@ type use struct{ busy, capacity uint64 }
 func (m *Metrics) take() *scrape {
 	s := &scrape{
 		status: m.src.Status(), calls: m.src.Calls, renewals: m.src.Renewals, evictions: m.src.Evictions,
-		store: m.src.Store(), segments: make(map[string]use),
+		segments: make(map[string]use),
 	}
 	s.polled, s.commitAge = m.polls.look(s.status, m.src.Clock())
-	if s.store != nil {
-		s.stats, s.leases, s.cutoffs = s.store.Stats(), s.store.LeaseCounts(), s.store.CutoffCounts()
-		s.leaseTTL = s.store.Params().LeaseTTL
-		for _, seg := range s.store.Segments() {
+	if store := m.src.Store(); store != nil {
+		s.hasState, s.stats, s.leases, s.cutoffs = true, store.Stats(), store.LeaseCounts(), store.CutoffCounts()
+		s.leaseTTL = store.Params().LeaseTTL
+		for _, seg := range store.Segments() {
 			// Several segments may share a name, or do once it is fit for a label.
 			name := strings.ToValidUTF8(seg.Name, "\uFFFD")
 			u := s.segments[name]
@@ -73,5 +74,40 @@ func (s *scrape) term() metadata.Term {
 	return max(s.status.Leader.Term, s.status.Position.Term, s.status.Head.Term, s.head.Term)
 }
 
-// loads returns how many snapshots were loaded for a reason.
-func (s *scrape) loads(r journal.Reason) float64 { return float64(s.status.Loads[r]) }
+// everything is a scrape from which no figure is left out.
+func everything() *scrape {
+	return &scrape{
+		calls: service.NewCounters(), renewals: new(leasesync.Counters), evictions: new(eviction.Counters),
+		hasState: true, segments: map[string]use{"": {}}, polled: polled{lagKnown: true, etcdBytes: 1, etcdQuota: 1},
+	}
+}
+
+// A collector reads figures at a scrape.
+type collector struct {
+	take  func() *scrape
+	descs map[string]*prometheus.Desc // by name of the metric
+}
+
+func newCollector(take func() *scrape) *collector {
+	c := &collector{take, make(map[string]*prometheus.Desc)}
+	everything().figures(func(string) sink {
+		return func(f Family, _ func(*prometheus.Desc) prometheus.Metric) {
+			c.descs[f.Name] = prometheus.NewDesc(f.Name, f.Help, f.Labels, nil)
+		}
+	})
+	return c
+}
+
+// Describe sends the description of every figure.
+func (c *collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range c.descs {
+		ch <- d
+	}
+}
+
+// Collect reads and sends the figures.
+func (c *collector) Collect(ch chan<- prometheus.Metric) {
+	c.take().figures(func(string) sink {
+		return func(f Family, metric func(*prometheus.Desc) prometheus.Metric) { ch <- metric(c.descs[f.Name]) }
+	})
+}

@@ -13,13 +13,21 @@ import (
 // C++ master's log. Requests are counted from the start of this node.
 func (m *Metrics) Summary() string {
 	s := m.take()
+	var requests, items []string
+	for _, c := range summarised {
+		if o := s.calls.Of(c.op); isBatch(c.op) {
+			items = append(items, ratio(c.name, o.Items.Load(), o.FailedItems.Load()))
+		} else {
+			requests = append(requests, ratio(c.name, o.Requests.Load(), o.Failures.Load()))
+		}
+	}
 	parts := []string{
 		fmt.Sprintf("Role: %s, term %d, applied %d of %d%s", s.status.Self.Role, s.term(), s.status.Position.Seq, s.committed(), s.lagText()),
 		s.memoryText(),
 		fmt.Sprintf("Keys: %d (soft-pinned: %d)", s.stats.Objects, s.stats.SoftPinned),
 		fmt.Sprintf("Clients: %d", s.clients),
-		"Requests (Success/Total): " + s.requestText(),
-		"Batch Items (Success/Total): " + s.itemText(),
+		"Requests (Success/Total): " + strings.Join(requests, ", "),
+		"Batch Items (Success/Total): " + strings.Join(items, ", "),
 		fmt.Sprintf("Eviction: Success/Attempts=%d/%d, keys=%d, size=%s", s.evictions.Successful.Load(), s.evictions.Attempted.Load(),
 			s.evictions.Objects.Load(), humanize.IBytes(uint64(s.evictions.Bytes.Load()))),
 		fmt.Sprintf("Queue: %d (%s)", s.submissions, humanize.IBytes(uint64(s.queueBytes))),
@@ -55,26 +63,6 @@ var summarised = []struct {
 	{service.OpRemoveByRegex, "DelByRegex"}, {service.OpRemoveAll, "DelAll"}, {service.OpPing, "Ping"},
 	{service.OpBatchPutStart, "PutStart"}, {service.OpBatchPutEnd, "PutEnd"}, {service.OpBatchPutRevoke, "PutRevoke"},
 	{service.OpBatchGetReplicaList, "Get"}, {service.OpBatchExistKey, "Exist"}, {service.OpBatchRemove, "Del"},
-}
-
-func (s *scrape) requestText() string {
-	var list []string
-	for _, c := range summarised {
-		if o := s.calls.Of(c.op); !isBatch(c.op) {
-			list = append(list, ratio(c.name, o.Requests.Load(), o.Failures.Load()))
-		}
-	}
-	return strings.Join(list, ", ")
-}
-
-func (s *scrape) itemText() string {
-	var list []string
-	for _, c := range summarised {
-		if o := s.calls.Of(c.op); isBatch(c.op) {
-			list = append(list, ratio(c.name, o.Items.Load(), o.FailedItems.Load()))
-		}
-	}
-	return strings.Join(list, ", ")
 }
 
 // ratio shows how many of all succeeded. The two are not read at one moment.
