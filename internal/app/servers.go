@@ -38,9 +38,8 @@ func (a *App) serveRPC(ctx context.Context) error {
 // serveHTTP answers on the metrics port until the context ends.
 func (a *App) serveHTTP(ctx context.Context) error {
 	log := a.log.With().Str("part", "http").Logger()
-	server := httpapi.NewServer(httpapi.NewHandler(httpapi.Config{
-		Gate: a.gate, Status: a.httpStatus, Metrics: a.metrics.Handler(), Summary: a.metrics.Summary, Log: log,
-	}), log)
+	api := httpapi.API{Gate: a.gate, Status: a.httpStatus, Metrics: a.metrics.Handler(), Summary: a.metrics.Summary, Log: log}
+	server := httpapi.NewServer(api.Handler(), log)
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)
 }
 
@@ -50,7 +49,9 @@ func (a *App) httpStatus() httpapi.Status {
 	st := httpapi.Status{
 		NodeID: s.Self.ID, Role: string(s.Self.Role), Term: uint64(max(s.Leader.Term, s.Position.Term)),
 		Promotable: s.Self.Promotable, Why: s.Self.Why,
-		Leader: httpapi.Leader{NodeID: s.Leader.NodeID, RPC: s.Leader.RPC, HTTP: s.Leader.HTTP},
+	}
+	if s.Leader.NodeID != "" {
+		st.Leader = &httpapi.Leader{NodeID: s.Leader.NodeID, RPC: s.Leader.RPC, HTTP: s.Leader.HTTP}
 	}
 	if !a.cfg.HA.Enabled {
 		st.Promotable, st.Why = false, errNoHA.Error()

@@ -16,25 +16,27 @@ import (
 // tenant is whose keys are asked for: multi-tenancy is off.
 const tenant = metadata.DefaultTenant
 
-// Status says how this node stands.
+// Status says how this node stands. It is the body of /role, too: upstream
+// answers "leader" or "standby" as text, and there is more to say.
 type Status struct {
-	NodeID     string
-	Role       string // "primary", "standby" or what is between them
-	Term       uint64 // the newest one that this node knows of
-	Promotable bool   // it holds a complete state
-	Why        string // it is not promotable
-	Leader     Leader
+	NodeID     string  `json:"node_id"`
+	Role       string  `json:"role"`       // "primary", "standby" or what is between them
+	Term       uint64  `json:"term"`       // the newest one that this node knows of
+	Serving    bool    `json:"serving"`    // as the gate says; filled in here
+	Promotable bool    `json:"promotable"` // it holds a complete state
+	Why        string  `json:"not_promotable_because,omitempty"`
+	Leader     *Leader `json:"leader"` // null if none is known
 }
 
-// A Leader is the elected node. The zero value says that none is known.
+// A Leader is the elected node.
 type Leader struct {
 	NodeID string `json:"node_id"`
 	RPC    string `json:"rpc_address"`
 	HTTP   string `json:"http_address"`
 }
 
-// Config is what a handler works with.
-type Config struct {
+// API is what answers are made of.
+type API struct {
 	Gate    *service.Gate
 	Status  func() Status // it must not block
 	Metrics http.Handler  // answers scrapes
@@ -42,14 +44,10 @@ type Config struct {
 	Log     zerolog.Logger
 }
 
-// api answers requests.
-type api struct{ Config }
-
-// NewHandler returns the handler of all paths.
-func NewHandler(c Config) http.Handler {
-	a := &api{c}
+// Handler returns the handler of all paths.
+func (a API) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", c.Metrics)
+	mux.Handle("GET /metrics", a.Metrics)
 	for path, h := range map[string]http.HandlerFunc{
 		"/metrics/summary": a.summary,
 		"/health":          a.health,
@@ -70,7 +68,7 @@ func NewHandler(c Config) http.Handler {
 
 // logged logs each request, without its query: there are keys in it. Names that
 // clients chose are text in every answer, whatever they look like.
-func (a *api) logged(next http.Handler) http.Handler {
+func (a API) logged(next http.Handler) http.Handler {
 	boot := clock.Boot()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begun := boot()
@@ -83,7 +81,7 @@ func (a *api) logged(next http.Handler) http.Handler {
 // serving lets a request through to the master of the term in which this node
 // serves; else the answer is 503, with who serves instead. What the handler
 // returns as an error is the answer, unless it has answered.
-func (a *api) serving(h func(w http.ResponseWriter, r *http.Request, m *service.Master) error) http.HandlerFunc {
+func (a API) serving(h func(w http.ResponseWriter, r *http.Request, m *service.Master) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		m, err := a.Gate.Master()
 		if err == nil {
@@ -107,7 +105,7 @@ type failure struct {
 
 // fail answers with an error. Upstream gives 404 for whatever keeps a key from
 // being read.
-func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
+func (a API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	kind := errs.KindOf(err)
 	code := http.StatusInternalServerError
 	switch kind {
@@ -125,7 +123,7 @@ func (a *api) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // message is what a person should know; the bare name of the kind, as
 // upstream, if there is nothing more to say.
-func (a *api) message(kind errs.Kind, err error) string {
+func (a API) message(kind errs.Kind, err error) string {
 	var e *errs.Error
 	switch {
 	case kind == errs.Internal:
@@ -138,12 +136,12 @@ func (a *api) message(kind errs.Kind, err error) string {
 }
 
 // elsewhere says where the primary answers over HTTP.
-func (a *api) elsewhere() string {
+func (a API) elsewhere() string {
 	hint, leader := a.Gate.Hint(), a.Status().Leader
 	switch {
 	case hint.NodeID == "":
 		return (&service.NotLeaderError{}).Error() // it knows of none
-	case leader.NodeID == hint.NodeID && leader.HTTP != "":
+	case leader != nil && leader.NodeID == hint.NodeID && leader.HTTP != "":
 		return "this node does not serve; ask " + leader.HTTP
 	}
 	return "this node does not serve; ask node " + hint.NodeID + " at its HTTP address"

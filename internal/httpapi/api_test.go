@@ -9,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/understudy-store/understudy/internal/httpapi"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/metadata"
@@ -127,7 +126,7 @@ func TestHealthAndRole(t *testing.T) {
 func TestRoleWithoutALeader(t *testing.T) {
 	r := newRig(t)
 	r.standby()
-	r.status.Leader = httpapi.Leader{}
+	r.status.Leader = nil
 	r.get("/role", http.StatusOK, `{"node_id":"n1","role":"standby","term":3,"serving":false,"promotable":true,"leader":null}`)
 }
 
@@ -173,7 +172,7 @@ func TestWhereToAskInstead(t *testing.T) {
 	r.status.Leader.HTTP = ""
 	r.get("/query_key?key=k", http.StatusServiceUnavailable,
 		`{"success":false,"error_code":-1011,"error_message":"this node does not serve; ask node n2 at its HTTP address"}`)
-	r.status.Leader = httpapi.Leader{}
+	r.status.Leader = nil
 	r.gate.Close(service.Hint{})
 	r.get("/query_key?key=k", http.StatusServiceUnavailable,
 		`{"success":false,"error_code":-1011,"error_message":"this node does not serve, and it knows of none that does; ask again"}`)

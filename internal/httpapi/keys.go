@@ -43,17 +43,23 @@ func param(r *http.Request, name string) (string, error) {
 	return query.Get(name), nil
 }
 
+// required returns a parameter of the query that must not be empty.
+func required(r *http.Request, name string) (string, error) {
+	value, err := param(r, name)
+	if err == nil && value == "" {
+		err = errs.New(errs.InvalidParams, "", "no %s is given; use ?%s=", name, name)
+	}
+	return value, err
+}
+
 // callTimeout is how long a query waits for a change of its key to be written.
 const callTimeout = 10 * time.Second
 
 // queryKey answers where an object lies, and grants a lease.
 func queryKey(w http.ResponseWriter, r *http.Request, m *service.Master) error {
-	key, err := param(r, "key")
+	key, err := required(r, "key")
 	if err != nil {
 		return err
-	}
-	if key == "" {
-		return errs.New(errs.InvalidParams, "", "no key is given; use ?key=")
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 	defer cancel()

@@ -49,7 +49,7 @@ func newRig(t testing.TB) *rig {
 	p := lonetest.Start(t, metadata.Options{}, params, 16<<20)
 	r := &rig{t: t, p: p, gate: service.NewGate(), status: httpapi.Status{
 		NodeID: "n1", Role: "primary", Term: 3, Promotable: true,
-		Leader: httpapi.Leader{NodeID: "n1", RPC: "10.0.0.1:50051", HTTP: "10.0.0.1:9003"},
+		Leader: &httpapi.Leader{NodeID: "n1", RPC: "10.0.0.1:50051", HTTP: "10.0.0.1:9003"},
 	}}
 	calls := service.NewCounters()
 	r.master = service.NewMaster(service.Config{
@@ -62,10 +62,10 @@ func newRig(t testing.TB) *rig {
 		Store:  func() *metadata.Store { return p.Store },
 		Status: func() promote.Status { return promote.Status{Self: promote.NodeInfo{Role: promote.Primary}} },
 	})
-	r.handler = httpapi.NewHandler(httpapi.Config{
+	r.handler = httpapi.API{
 		Gate: r.gate, Status: r.stands, Metrics: shown.Handler(), Summary: shown.Summary,
 		Log: zerolog.New(&r.log),
-	})
+	}.Handler()
 	return r
 }
 
@@ -88,7 +88,7 @@ func (r *rig) fence() error {
 func (r *rig) stands() httpapi.Status {
 	s := r.status
 	if r.fenced.Load() {
-		s.Leader = httpapi.Leader{NodeID: "n2", RPC: "10.0.0.2:50051", HTTP: "10.0.0.2:9003"}
+		s.Leader = &httpapi.Leader{NodeID: "n2", RPC: "10.0.0.2:50051", HTTP: "10.0.0.2:9003"}
 	}
 	return s
 }
@@ -97,7 +97,7 @@ func (r *rig) stands() httpapi.Status {
 func (r *rig) standby() {
 	r.gate.Close(service.Hint{NodeID: "n2", RPC: "10.0.0.2:50051"})
 	r.status.Role = "standby"
-	r.status.Leader = httpapi.Leader{NodeID: "n2", RPC: "10.0.0.2:50051", HTTP: "10.0.0.2:9003"}
+	r.status.Leader = &httpapi.Leader{NodeID: "n2", RPC: "10.0.0.2:50051", HTTP: "10.0.0.2:9003"}
 }
 
 func (r *rig) request(method, target string) (int, string, http.Header) {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -36,12 +35,9 @@ func allSegments(w http.ResponseWriter, _ *http.Request, m *service.Master) erro
 // querySegment answers how much of the segments of a name is used. For an
 // unknown one the answer is 500, as upstream.
 func querySegment(w http.ResponseWriter, r *http.Request, m *service.Master) error {
-	name, err := param(r, "segment")
+	name, err := required(r, "segment")
 	if err != nil {
 		return err
-	}
-	if name == "" {
-		return errs.New(errs.InvalidParams, "", "no segment is given; use ?segment=")
 	}
 	list, err := segments(m)
 	if err != nil {

@@ -46,6 +46,7 @@ type Metrics struct {
 	src      Sources
 	registry *prometheus.Registry
 	polls    polls
+	counted  promote.Takeover // the last one, of Run only
 }
 
 // New returns the metrics of a node. Run must run for those that need etcd or
@@ -58,9 +59,6 @@ func New(src Sources) *Metrics {
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
-
-// Registry returns what Handler shows.
-func (m *Metrics) Registry() *prometheus.Registry { return m.registry }
 
 // maxScrapes is how many scrapes are answered at once; further ones get 503.
 const maxScrapes = 4

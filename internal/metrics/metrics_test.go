@@ -416,7 +416,7 @@ func TestScrapesDisturbNobody(t *testing.T) {
 	for range 4 {
 		running.Go(func() {
 			for range 20 {
-				if _, err := r.Registry().Gather(); err != nil {
+				if _, err := r.registry.Gather(); err != nil {
 					t.Error(err)
 				}
 				_ = r.Summary()
@@ -445,7 +445,7 @@ func BenchmarkScrape(b *testing.B) {
 	r.poll(b.Context(), true)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := r.Registry().Gather(); err != nil {
+		if _, err := r.registry.Gather(); err != nil {
 			b.Fatal(err)
 		}
 	}

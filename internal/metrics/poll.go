@@ -31,11 +31,10 @@ type polled struct {
 
 // polls keeps what was found out between scrapes.
 type polls struct {
-	mu       sync.Mutex // guards all below
-	last     polled
-	seq      metadata.Seq     // of the state when somebody looked last
-	moved    time.Duration    // by the clock, when seq was first seen
-	takeover promote.Takeover // counted last
+	mu    sync.Mutex // guards all below
+	last  polled
+	seq   metadata.Seq  // of the state when somebody looked last
+	moved time.Duration // by the clock, when seq was first seen
 }
 
 // Run asks etcd once a second for what a scrape must not wait for, and notes
@@ -57,7 +56,8 @@ func (m *Metrics) Run(ctx context.Context) error {
 func (m *Metrics) poll(ctx context.Context, size bool) {
 	status := m.src.Status()
 	m.polls.look(status, m.src.Clock())
-	if t, ok := m.polls.newTakeover(status); ok {
+	if t := status.Takeover; t.Announce != 0 && t != m.counted { // it came to its end
+		m.counted = t
 		m.takeover(t)
 	}
 	m.pollLag(ctx, status)
@@ -116,17 +116,4 @@ func (p *polls) look(status promote.Status, now time.Duration) (polled, time.Dur
 		last.lagEntries, last.lagTime = 0, 0 // of a time when it was one
 	}
 	return last, now - p.moved
-}
-
-// newTakeover returns the node's last takeover if it was not returned before.
-// One that did not come to its end does not count.
-func (p *polls) newTakeover(status promote.Status) (promote.Takeover, bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	t := status.Takeover
-	if t.Announce == 0 || t == p.takeover {
-		return t, false
-	}
-	p.takeover = t
-	return t, true
 }

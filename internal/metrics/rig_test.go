@@ -114,7 +114,7 @@ func (r *rig) want(what, expected string, names ...string) {
 		}
 		withHelp.WriteString(strings.TrimSpace(line) + "\n")
 	}
-	if err := testutil.GatherAndCompare(r.Registry(), strings.NewReader(withHelp.String()), names...); err != nil {
+	if err := testutil.GatherAndCompare(r.registry, strings.NewReader(withHelp.String()), names...); err != nil {
 		r.t.Errorf("%s: %v", what, err)
 	}
 }
@@ -142,7 +142,7 @@ func (r *rig) value(name string) (float64, bool) {
 
 func (r *rig) gather() []*dto.MetricFamily {
 	r.t.Helper()
-	all, err := r.Registry().Gather()
+	all, err := r.registry.Gather()
 	if err != nil {
 		r.t.Fatal(err)
 	}
