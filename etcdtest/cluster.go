@@ -212,7 +212,7 @@ func each(nodes []*node, f func(*node) error) error {
 
 // A node is one member and its links. The links outlive the server.
 type node struct {
-	cfg     etcdserver.Config
+	cfg     etcdserver.Member
 	clients *netfault.Proxy
 	peers   *netfault.Proxy // unused by a lone member
 
@@ -232,7 +232,7 @@ func newNode(o options, i int, dir string) (*node, error) {
 		return nil, err
 	}
 	n := &node{clients: clients, peers: peers}
-	n.cfg = etcdserver.Config{
+	n.cfg = etcdserver.Member{
 		DataDir:             filepath.Join(dir, "etcd"),
 		Name:                fmt.Sprintf("etcd%d", i),
 		AdvertiseClientAddr: clients.Addr(),

@@ -56,7 +56,7 @@ type etcdOptions struct {
 
 // run serves until the context ends.
 func (o etcdOptions) run(ctx context.Context) error {
-	server, err := etcdserver.Start(ctx, etcdserver.Config{
+	server, err := etcdserver.Start(ctx, etcdserver.Member{
 		DataDir: o.dir, ClientAddr: o.listen, Name: o.name, InitialCluster: o.members, PeerAddr: o.peer,
 		QuotaBytes: etcdQuota, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
 	})

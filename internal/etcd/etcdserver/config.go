@@ -1,6 +1,7 @@
 package etcdserver
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -15,16 +16,22 @@ import (
 	"go.etcd.io/etcd/server/v3/embed"
 )
 
-// Ticks of a member, used where Config leaves them zero.
+// Ticks of a member, used where a Member leaves them zero.
 //
 // A lone member has nobody to wait for, so its ticks are short: it elects
 // itself at most one election timeout after its start. Members of a cluster
 // use etcd's own defaults, which suit a local network.
+//
+// Ticks bound lease TTLs from below; etcd silently raises shorter ones. With
+// n = floor(election / heartbeat) the shortest is floor(3n/2) heartbeats, rounded
+// up to whole seconds (etcd server 3.7, etcdserver.NewServer): 1 s for a lone
+// member, 2 s with etcd's defaults. The key of an expired lease is deleted up to
+// about 0.5 s after its TTL, because etcd looks for expired leases twice a second.
 const (
-	LoneHeartbeat    = 20 * time.Millisecond
-	LoneElection     = 100 * time.Millisecond
-	ClusterHeartbeat = 100 * time.Millisecond
-	ClusterElection  = time.Second
+	loneHeartbeat    = 20 * time.Millisecond
+	loneElection     = 100 * time.Millisecond
+	clusterHeartbeat = 100 * time.Millisecond
+	clusterElection  = time.Second
 )
 
 // How many raft entries etcd keeps: in memory for followers that lag, and in
@@ -46,9 +53,9 @@ const (
 // listens there: port 0 says so.
 const lonePeerURL = "http://127.0.0.1:0"
 
-// A Config says how to run one etcd member. The zero value of every field but
+// A Member says how to run one etcd member. The zero value of every field but
 // DataDir is usable.
-type Config struct {
+type Member struct {
 	// DataDir is the directory that holds the member's state. It is created
 	// if need be, and locked while the server runs. Required.
 	DataDir string
@@ -77,12 +84,6 @@ type Config struct {
 	// example behind a proxy. Port 0 picks a free port.
 	PeerAddr string
 
-	// ClusterToken keeps clusters apart that were made with the same member
-	// addresses: all members of one cluster need the same. Default: random for
-	// a lone member, so that a new data directory is a new cluster; otherwise
-	// "understudy".
-	ClusterToken string
-
 	// QuotaBytes caps etcd's database; past it etcd refuses writes with
 	// NOSPACE until it is compacted, defragmented and disarmed. Default 0:
 	// etcd's default, 2 GiB.
@@ -90,9 +91,8 @@ type Config struct {
 
 	// HeartbeatInterval and ElectionTimeout are raft's ticks, in whole
 	// milliseconds; the election timeout is at least five heartbeats and at
-	// most 50 s. They bound lease TTLs from below, see MinLeaseTTL. Defaults:
-	// LoneHeartbeat and LoneElection for a lone member, ClusterHeartbeat and
-	// ClusterElection otherwise.
+	// most 50 s. They bound lease TTLs from below. Default: 20 ms and 100 ms for
+	// a lone member, 100 ms and 1 s otherwise.
 	HeartbeatInterval, ElectionTimeout time.Duration
 
 	// UnsafeNoFsync makes etcd skip fsync: for tests only, data is lost when
@@ -103,100 +103,68 @@ type Config struct {
 	Logger zerolog.Logger
 }
 
-// MinLeaseTTL returns the shortest lease TTL that a member with these ticks
-// grants; etcd silently raises shorter ones to it. With
-// n = floor(election / heartbeat) it is floor(3n/2) heartbeats, rounded up to
-// whole seconds (etcd server 3.7, etcdserver.NewServer). LoneHeartbeat and
-// LoneElection give 1 s, etcd's defaults (100 ms and 1 s) give 2 s.
-//
-// The key of an expired lease is deleted up to about 0.5 s after its TTL,
-// because etcd looks for expired leases twice a second.
-func MinLeaseTTL(heartbeat, election time.Duration) time.Duration {
-	n := election.Milliseconds() / heartbeat.Milliseconds()
-	ttl := time.Duration(3*n/2) * heartbeat
-	return (ttl + time.Second - 1).Truncate(time.Second)
-}
+func (m Member) lone() bool { return len(m.InitialCluster) == 0 }
 
-// MinLeaseTTL returns the shortest lease TTL that a member with this
-// configuration grants.
-func (c Config) MinLeaseTTL() time.Duration {
-	c = c.withDefaults()
-	return MinLeaseTTL(c.HeartbeatInterval, c.ElectionTimeout)
-}
-
-func (c Config) lone() bool { return len(c.InitialCluster) == 0 }
-
-func (c Config) withDefaults() Config {
-	if c.Name == "" {
-		c.Name = "understudy"
+func (m Member) withDefaults() Member {
+	m.Name = cmp.Or(m.Name, "understudy")
+	m.ClientAddr = cmp.Or(m.ClientAddr, "127.0.0.1:0")
+	heartbeat, election := clusterHeartbeat, clusterElection
+	if m.lone() {
+		heartbeat, election = loneHeartbeat, loneElection
+	} else {
+		m.PeerAddr = cmp.Or(m.PeerAddr, m.InitialCluster[m.Name])
 	}
-	if c.ClientAddr == "" {
-		c.ClientAddr = "127.0.0.1:0"
-	}
-	heartbeat, election, token := ClusterHeartbeat, ClusterElection, "understudy"
-	if c.lone() {
-		heartbeat, election, token = LoneHeartbeat, LoneElection, rand.Text()
-	} else if c.PeerAddr == "" {
-		c.PeerAddr = c.InitialCluster[c.Name]
-	}
-	if c.HeartbeatInterval == 0 {
-		c.HeartbeatInterval = heartbeat
-	}
-	if c.ElectionTimeout == 0 {
-		c.ElectionTimeout = election
-	}
-	if c.ClusterToken == "" {
-		c.ClusterToken = token
-	}
-	return c
+	m.HeartbeatInterval = cmp.Or(m.HeartbeatInterval, heartbeat)
+	m.ElectionTimeout = cmp.Or(m.ElectionTimeout, election)
+	return m
 }
 
 // validate reports all faults of a configuration with defaults at once.
-func (c Config) validate() error {
+func (m Member) validate() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 
-	if c.DataDir == "" {
+	if m.DataDir == "" {
 		fault("no data directory given")
 	}
-	if wildcard, err := checkListen(c.ClientAddr); err != nil {
-		fault("client address %q: %w", c.ClientAddr, err)
-	} else if wildcard && c.AdvertiseClientAddr == "" {
-		fault("client address %q listens on all interfaces: name one that clients can dial, or give the address to advertise to them", c.ClientAddr)
+	if wildcard, err := checkListen(m.ClientAddr); err != nil {
+		fault("client address %q: %w", m.ClientAddr, err)
+	} else if wildcard && m.AdvertiseClientAddr == "" {
+		fault("client address %q listens on all interfaces: name one that clients can dial, or give the address to advertise to them", m.ClientAddr)
 	}
-	if a := c.AdvertiseClientAddr; a != "" {
+	if a := m.AdvertiseClientAddr; a != "" {
 		if err := checkAdvertise(a); err != nil {
 			fault("advertised client address %q: %w", a, err)
 		}
 	}
-	if c.QuotaBytes < 0 {
-		fault("quota of %d bytes is negative", c.QuotaBytes)
+	if m.QuotaBytes < 0 {
+		fault("quota of %d bytes is negative", m.QuotaBytes)
 	}
-	h, e := c.HeartbeatInterval, c.ElectionTimeout
+	h, e := m.HeartbeatInterval, m.ElectionTimeout
 	if h < time.Millisecond || h%time.Millisecond != 0 || e%time.Millisecond != 0 {
 		fault("heartbeat interval %v and election timeout %v must be whole milliseconds, at least 1ms", h, e)
 	}
 	if e < 5*h || e > 50*time.Second {
 		fault("election timeout %v must be from five heartbeat intervals (%v) to 50s", e, 5*h)
 	}
-	return errors.Join(append(faults, c.validatePeers()...)...)
+	return errors.Join(append(faults, m.validatePeers()...)...)
 }
 
-func (c Config) validatePeers() []error {
-	if c.lone() {
-		if c.PeerAddr != "" {
-			return []error{fmt.Errorf("peer address %q without an initial cluster: a lone member opens no peer port", c.PeerAddr)}
+func (m Member) validatePeers() []error {
+	if m.lone() {
+		if m.PeerAddr != "" {
+			return []error{fmt.Errorf("peer address %q without an initial cluster: a lone member opens no peer port", m.PeerAddr)}
 		}
 		return nil
 	}
 	var faults []error
-	if _, ok := c.InitialCluster[c.Name]; !ok {
-		faults = append(faults, fmt.Errorf("member %q is not in the initial cluster (%s)", c.Name,
-			strings.Join(slices.Sorted(maps.Keys(c.InitialCluster)), ", ")))
-	} else if _, err := checkListen(c.PeerAddr); err != nil {
-		faults = append(faults, fmt.Errorf("peer address %q: %w", c.PeerAddr, err))
+	if _, ok := m.InitialCluster[m.Name]; !ok {
+		faults = append(faults, fmt.Errorf("member %q is not in the initial cluster (%s)", m.Name,
+			strings.Join(slices.Sorted(maps.Keys(m.InitialCluster)), ", ")))
+	} else if _, err := checkListen(m.PeerAddr); err != nil {
+		faults = append(faults, fmt.Errorf("peer address %q: %w", m.PeerAddr, err))
 	}
-	for name, addr := range c.InitialCluster {
+	for name, addr := range m.InitialCluster {
 		if err := checkAdvertise(addr); err != nil {
 			faults = append(faults, fmt.Errorf("peer address %q of member %q: %w", addr, name, err))
 		}
@@ -234,31 +202,32 @@ func checkAdvertise(addr string) error {
 
 // embedConfig translates a valid configuration, whose ports are picked, for
 // etcd.
-func (c Config) embedConfig() *embed.Config {
+func (m Member) embedConfig() *embed.Config {
 	ec := embed.NewConfig()
-	ec.Dir, ec.Name = c.DataDir, c.Name
-	ec.ListenClientUrls = []url.URL{httpURL(c.ClientAddr)}
-	ec.AdvertiseClientUrls = []url.URL{httpURL(c.AdvertiseClientAddr)}
-	ec.InitialClusterToken = c.ClusterToken
+	ec.Dir, ec.Name = m.DataDir, m.Name
+	ec.ListenClientUrls = []url.URL{httpURL(m.ClientAddr)}
+	ec.AdvertiseClientUrls = []url.URL{httpURL(m.AdvertiseClientAddr)}
 	ec.SnapshotCount = snapshotEntries
-	if c.lone() {
+	ec.InitialClusterToken = "understudy" // the same for all members of a cluster
+	if m.lone() {
+		ec.InitialClusterToken = rand.Text() // a new data directory is a new cluster
 		ec.ListenPeerUrls = nil
 		ec.AdvertisePeerUrls = []url.URL{httpURL(strings.TrimPrefix(lonePeerURL, "http://"))}
-		ec.InitialCluster = c.Name + "=" + lonePeerURL
+		ec.InitialCluster = m.Name + "=" + lonePeerURL
 		ec.SnapshotCatchUpEntries = loneCatchUpEntries
 	} else {
-		ec.ListenPeerUrls = []url.URL{httpURL(c.PeerAddr)}
-		ec.AdvertisePeerUrls = []url.URL{httpURL(c.InitialCluster[c.Name])}
-		members := make([]string, 0, len(c.InitialCluster))
-		for name, addr := range c.InitialCluster {
+		ec.ListenPeerUrls = []url.URL{httpURL(m.PeerAddr)}
+		ec.AdvertisePeerUrls = []url.URL{httpURL(m.InitialCluster[m.Name])}
+		members := make([]string, 0, len(m.InitialCluster))
+		for name, addr := range m.InitialCluster {
 			members = append(members, name+"=http://"+addr)
 		}
 		ec.InitialCluster = strings.Join(members, ",")
 	}
-	ec.TickMs = uint(c.HeartbeatInterval.Milliseconds())
-	ec.ElectionMs = uint(c.ElectionTimeout.Milliseconds())
-	ec.QuotaBackendBytes = c.QuotaBytes
-	ec.UnsafeNoFsync = c.UnsafeNoFsync
+	ec.TickMs = uint(m.HeartbeatInterval.Milliseconds())
+	ec.ElectionMs = uint(m.ElectionTimeout.Milliseconds())
+	ec.QuotaBackendBytes = m.QuotaBytes
+	ec.UnsafeNoFsync = m.UnsafeNoFsync
 	ec.AutoCompactionRetention = "0" // off: the journal compacts
 	ec.EnableGRPCGateway = false     // REST is not needed, and it costs a connection and goroutines
 	return ec

@@ -18,7 +18,7 @@ const wasMember = "has already been bootstrapped"
 // A member of a cluster that is started as a lone one has no peer port, so it
 // waits for a leader for ever. A lone member that is started with others serves
 // by itself, and nobody has a copy of its data.
-func checkMembers(c Config, stored []*membership.Member) error {
+func checkMembers(c Member, stored []*membership.Member) error {
 	lone := len(stored) == 1 && slices.Equal(stored[0].PeerURLs, []string{lonePeerURL})
 	switch {
 	case c.lone() && len(stored) > 1:

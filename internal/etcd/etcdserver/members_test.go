@@ -14,7 +14,7 @@ import (
 )
 
 // refused fails the test unless a member does not start, and says why.
-func refused(t *testing.T, cfg etcdserver.Config, says ...string) {
+func refused(t *testing.T, cfg etcdserver.Member, says ...string) {
 	t.Helper()
 	s, err := etcdserver.Launch(cfg)
 	if err == nil {
@@ -29,7 +29,7 @@ func refused(t *testing.T, cfg etcdserver.Config, says ...string) {
 }
 
 // pairOfMembers starts a cluster of two.
-func pairOfMembers(t *testing.T) (configs [2]etcdserver.Config, members [2]*etcdserver.Server) {
+func pairOfMembers(t *testing.T) (configs [2]etcdserver.Member, members [2]*etcdserver.Server) {
 	t.Helper()
 	leftByEtcd(t)
 	cluster := map[string]string{"a": unusedAddress(t), "b": unusedAddress(t)}

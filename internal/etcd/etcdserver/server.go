@@ -25,7 +25,7 @@ const portTries = 10
 
 // A Server is one running etcd member.
 type Server struct {
-	cfg    Config // with defaults and real ports
+	cfg    Member // with defaults and real ports
 	etcd   *embed.Etcd
 	unlock func() error
 	muted  atomic.Bool // drops etcd's log entries; set while it is closed
@@ -47,7 +47,7 @@ type Server struct {
 // writable or damaged, if it is that of a lone member and a cluster is wanted or
 // the other way round, or if a port is taken (syscall.EADDRINUSE). ctx bounds the
 // start only.
-func Start(ctx context.Context, cfg Config) (*Server, error) {
+func Start(ctx context.Context, cfg Member) (*Server, error) {
 	s, err := Launch(cfg)
 	if err != nil {
 		return nil, err
@@ -60,7 +60,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 
 // Launch is Start without the wait: the server listens, but may not serve
 // yet. Follow it by WaitReady.
-func Launch(cfg Config) (*Server, error) {
+func Launch(cfg Member) (*Server, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("embedded etcd: %w", err)
@@ -91,7 +91,7 @@ func Launch(cfg Config) (*Server, error) {
 // etcd advertises what it is told before it listens, so port 0 must be
 // resolved first. It takes its ports before it touches the data, so trying
 // again is safe.
-func (s *Server) launch(cfg Config) error {
+func (s *Server) launch(cfg Member) error {
 	picks := cfg.AdvertiseClientAddr == "" && isPortZero(cfg.ClientAddr)
 	for try := 1; ; try++ {
 		s.cfg = cfg

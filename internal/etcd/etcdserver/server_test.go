@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 }
 
 // start starts a lone member and closes it with the test.
-func start(t *testing.T, cfg etcdserver.Config) *etcdserver.Server {
+func start(t *testing.T, cfg etcdserver.Member) *etcdserver.Server {
 	t.Helper()
 	s, err := etcdserver.Start(t.Context(), cfg)
 	if err != nil {
@@ -41,8 +41,8 @@ func start(t *testing.T, cfg etcdserver.Config) *etcdserver.Server {
 	return s
 }
 
-func testConfig(t *testing.T) etcdserver.Config {
-	return etcdserver.Config{
+func testConfig(t *testing.T) etcdserver.Member {
+	return etcdserver.Member{
 		DataDir:       filepath.Join(t.TempDir(), "etcd"),
 		UnsafeNoFsync: true,
 		Logger:        zerolog.New(zerolog.NewTestWriter(t)),
@@ -180,7 +180,7 @@ func TestRefusesWhatItCannotUse(t *testing.T) {
 	}
 
 	tests := map[string]struct {
-		cfg  etcdserver.Config
+		cfg  etcdserver.Member
 		is   error
 		says string
 	}{
@@ -188,16 +188,16 @@ func TestRefusesWhatItCannotUse(t *testing.T) {
 		"port taken":            {portTaken, syscall.EADDRINUSE, "choose another port"},
 		"not a directory":       {notADir, syscall.ENOTDIR, "choose another one or mend its permissions"},
 		"not writable":          {notWritable, syscall.EISDIR, "choose another one or mend its permissions"},
-		"nothing given":         {etcdserver.Config{}, nil, "no data directory"},
-		"no host":               {etcdserver.Config{DataDir: "x", ClientAddr: ":0"}, nil, "must be an IP address"},
-		"wildcard":              {etcdserver.Config{DataDir: "x", ClientAddr: "0.0.0.0:0"}, nil, "address to advertise"},
-		"bad advertise address": {etcdserver.Config{DataDir: "x", AdvertiseClientAddr: "host:0"}, nil, "others need a host and a port"},
-		"negative quota":        {etcdserver.Config{DataDir: "x", QuotaBytes: -1}, nil, "negative"},
-		"odd tick":              {etcdserver.Config{DataDir: "x", HeartbeatInterval: 1500 * time.Microsecond}, nil, "whole milliseconds"},
-		"election too short":    {etcdserver.Config{DataDir: "x", HeartbeatInterval: time.Second}, nil, "from five heartbeat intervals (5s)"},
-		"peer port alone":       {etcdserver.Config{DataDir: "x", PeerAddr: "127.0.0.1:0"}, nil, "without an initial cluster"},
-		"not a member":          {etcdserver.Config{DataDir: "x", Name: "a", InitialCluster: map[string]string{"b": "127.0.0.1:1"}}, nil, "not in the initial cluster (b)"},
-		"bad peer address":      {etcdserver.Config{DataDir: "x", Name: "a", InitialCluster: map[string]string{"a": "peer:0"}}, nil, `of member "a"`},
+		"nothing given":         {etcdserver.Member{}, nil, "no data directory"},
+		"no host":               {etcdserver.Member{DataDir: "x", ClientAddr: ":0"}, nil, "must be an IP address"},
+		"wildcard":              {etcdserver.Member{DataDir: "x", ClientAddr: "0.0.0.0:0"}, nil, "address to advertise"},
+		"bad advertise address": {etcdserver.Member{DataDir: "x", AdvertiseClientAddr: "host:0"}, nil, "others need a host and a port"},
+		"negative quota":        {etcdserver.Member{DataDir: "x", QuotaBytes: -1}, nil, "negative"},
+		"odd tick":              {etcdserver.Member{DataDir: "x", HeartbeatInterval: 1500 * time.Microsecond}, nil, "whole milliseconds"},
+		"election too short":    {etcdserver.Member{DataDir: "x", HeartbeatInterval: time.Second}, nil, "from five heartbeat intervals (5s)"},
+		"peer port alone":       {etcdserver.Member{DataDir: "x", PeerAddr: "127.0.0.1:0"}, nil, "without an initial cluster"},
+		"not a member":          {etcdserver.Member{DataDir: "x", Name: "a", InitialCluster: map[string]string{"b": "127.0.0.1:1"}}, nil, "not in the initial cluster (b)"},
+		"bad peer address":      {etcdserver.Member{DataDir: "x", Name: "a", InitialCluster: map[string]string{"a": "peer:0"}}, nil, `of member "a"`},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -246,20 +246,17 @@ func TestErrTellsWhenItDies(t *testing.T) {
 	}
 }
 
-func TestMinLeaseTTL(t *testing.T) {
+func TestShortestLeaseTTL(t *testing.T) {
 	tests := []struct {
 		heartbeat, election, want time.Duration
 	}{
-		{etcdserver.LoneHeartbeat, etcdserver.LoneElection, time.Second},
-		{etcdserver.ClusterHeartbeat, etcdserver.ClusterElection, 2 * time.Second},
+		{0, 0, time.Second}, // those of a lone member
+		{100 * time.Millisecond, time.Second, 2 * time.Second}, // etcd's own
 		{50 * time.Millisecond, 500 * time.Millisecond, time.Second},
 		{100 * time.Millisecond, 700 * time.Millisecond, time.Second},
 		{200 * time.Millisecond, time.Second, 2 * time.Second}, // floor(3*5/2) = 7 ticks
 	}
 	for _, tt := range tests {
-		if got := etcdserver.MinLeaseTTL(tt.heartbeat, tt.election); got != tt.want {
-			t.Errorf("%v, %v: computed %v, want %v", tt.heartbeat, tt.election, got, tt.want)
-		}
 		cfg := testConfig(t)
 		cfg.HeartbeatInterval, cfg.ElectionTimeout = tt.heartbeat, tt.election
 		s := start(t, cfg)
