@@ -108,27 +108,37 @@ func (e *Event) Abort(*metadata.Store) {
 	}
 }
 
-// AppendBinary appends the encoding. Ids are coded as differences.
-func (e *Event) AppendBinary(b []byte) ([]byte, error) {
-	b = append(b, byte(e.Type))
-	b = binenc.AppendString(b, cut(e.Pattern))
-	b = binenc.AppendUvarint(b, uint64(len(e.Removals)))
-	var id metadata.ObjectID
-	for _, r := range e.Removals {
-		b = binenc.AppendUvarint(b, uint64(r.Shard))
-		b = binenc.AppendVarint(b, int64(r.ID-id))
-		b = binenc.AppendVarint(b, int64(r.LeaseUntil))
-		b = binenc.AppendBool(b, r.Request != 0)
-		if r.Request != 0 {
-			b = binenc.AppendUint64(b, r.Request)
+// Code goes through the fields. Ids are coded as differences.
+func (e *Event) Code(c *binenc.Coder) {
+	kind, pattern, n := byte(e.Type), cut(e.Pattern), len(e.Removals)
+	c.CodeByte(&kind)
+	c.CodeString(&pattern, MaxPatternBytes)
+	if c.CodeCount(&n, 4); c.Decoding() {
+		e.Type, e.Pattern = Type(kind), pattern
+		block := make([]metadata.Removal, n)
+		for i := range block {
+			e.Removals = append(e.Removals, &block[i])
 		}
-		id = r.ID
 	}
-	b = binenc.AppendUvarint(b, uint64(len(e.Segments)))
-	for _, number := range e.Segments {
-		b = binenc.AppendUvarint(b, uint64(number))
+	var last metadata.ObjectID
+	for _, r := range e.Removals {
+		codeRemoval(c, r, &last)
 	}
-	return b, nil
+	binenc.CodeSlice(c, &e.Segments, 1, func(n *segment.Number) { binenc.CodeUvarintMax(c, n, "a segment", 1<<32-1) })
+}
+
+// codeRemoval codes a removal behind another one, whose id is last.
+func codeRemoval(c *binenc.Coder, r *metadata.Removal, last *metadata.ObjectID) {
+	binenc.CodeUvarintMax(c, &r.Shard, "a shard", metadata.ShardCount-1)
+	step := int64(r.ID - *last)
+	binenc.CodeVarint(c, &step)
+	*last += metadata.ObjectID(step)
+	r.ID = *last
+	binenc.CodeVarint(c, &r.LeaseUntil)
+	there := r.Request != 0
+	if c.CodeBool(&there); there {
+		c.CodeUint64(&r.Request)
+	}
 }
 
 func cut(pattern string) string {
@@ -144,32 +154,11 @@ var ErrUnknownType = errors.New("unknown type of delete event; upgrade this node
 
 // Decode decodes one event, which must fill b.
 func Decode(b []byte) (metadata.Change, error) {
-	r := binenc.NewReader(b)
-	e := &Event{Type: Type(r.Byte())}
-	if r.Err() == nil && (e.Type < Remove || e.Type > UnmountSegment) {
-		return nil, fmt.Errorf("%w: %d", ErrUnknownType, e.Type)
+	if len(b) > 0 && (Type(b[0]) < Remove || Type(b[0]) > UnmountSegment) {
+		return nil, fmt.Errorf("%w: %d", ErrUnknownType, b[0])
 	}
-	e.Pattern = r.String(MaxPatternBytes)
-	n := r.Count(4)
-	removals := make([]metadata.Removal, n)
-	e.Removals = make([]*metadata.Removal, n)
-	var id metadata.ObjectID
-	for i := range removals {
-		m := &removals[i]
-		e.Removals[i] = m
-		m.Shard = uint16(r.UvarintMax("a shard", metadata.ShardCount-1))
-		id += metadata.ObjectID(r.Varint())
-		m.ID = id
-		m.LeaseUntil = metadata.Time(r.Varint())
-		if r.Bool() {
-			m.Request = r.Uint64()
-		}
-	}
-	e.Segments = make([]segment.Number, r.Count(1))
-	for i := range e.Segments {
-		e.Segments[i] = segment.Number(r.UvarintMax("a segment", 1<<32-1))
-	}
-	if err := r.Close(); err != nil {
+	e := new(Event)
+	if err := metadata.Decode(b, e); err != nil {
 		return nil, fmt.Errorf("delete event: %w", err)
 	}
 	return e, nil

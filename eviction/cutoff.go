@@ -55,18 +55,14 @@ func (c *Cutoff) covers(o metadata.Candidate) bool {
 // Abort ends the waiting for the victims.
 func (c *Cutoff) Abort(*metadata.Store) { c.victims.Release() }
 
-// AppendBinary appends the encoding.
-func (c *Cutoff) AppendBinary(b []byte) ([]byte, error) {
-	b = append(b, metadata.TypeCutoff)
-	b = binenc.AppendVarint(b, int64(c.Deadline))
-	b = binenc.AppendUvarint(b, uint64(c.ID))
-	b = binenc.AppendVarint(b, int64(c.PinTime))
-	return binenc.AppendBool(b, c.IncludePinned), nil
-}
+// NewCutoff returns a cutoff to decode into.
+func NewCutoff() metadata.Change { return new(Cutoff) }
 
-// Decode decodes a cutoff behind its type.
-func Decode(r *binenc.Reader) metadata.Change {
-	return &Cutoff{
-		Deadline: metadata.Time(r.Varint()), ID: metadata.ObjectID(r.Uvarint()), PinTime: metadata.Time(r.Varint()), IncludePinned: r.Bool(),
-	}
+// Code goes through the fields.
+func (c *Cutoff) Code(coder *binenc.Coder) {
+	coder.Tag(metadata.TypeCutoff)
+	binenc.CodeVarint(coder, &c.Deadline)
+	binenc.CodeUvarint(coder, &c.ID)
+	binenc.CodeVarint(coder, &c.PinTime)
+	coder.CodeBool(&c.IncludePinned)
 }

@@ -43,10 +43,7 @@ func someChanges() [metadata.StreamCount][]metadata.Change {
 func framed(t testing.TB, changes []metadata.Change) (b []byte) {
 	t.Helper()
 	for _, c := range changes {
-		enc, err := c.AppendBinary(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		enc := metadata.Encode(nil, c)
 		b = binenc.AppendString(b, string(enc))
 	}
 	return b
@@ -157,11 +154,8 @@ func FuzzHead(f *testing.F) {
 			t.Fatalf("%+v becomes %+v: %v", h, again, err)
 		}
 		start := &metadata.TermStart{Term: 1, Params: params, Guard: time.Duration(h.Hold) * time.Millisecond}
-		enc, err := start.AppendBinary(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if c, err := metadata.DecodeObjectEvent(enc, eviction.Decode); err != nil || c.(*metadata.TermStart).Guard != start.Guard {
+		enc := metadata.Encode(nil, start)
+		if c, err := metadata.DecodeObjectEvent(enc, eviction.NewCutoff); err != nil || c.(*metadata.TermStart).Guard != start.Guard {
 			t.Fatalf("a term behind %+v begins with what nobody can read: %v", h, err)
 		}
 	})

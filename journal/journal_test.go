@@ -30,7 +30,7 @@ var params = metadata.Params{LeaseTTL: time.Second, DiscardTimeout: 30 * time.Se
 
 var codec = journal.Codec{
 	metadata.LeaseRenewals: leasesync.Decode,
-	metadata.ObjectEvents:  func(b []byte) (metadata.Change, error) { return metadata.DecodeObjectEvent(b, eviction.Decode) },
+	metadata.ObjectEvents:  func(b []byte) (metadata.Change, error) { return metadata.DecodeObjectEvent(b, eviction.NewCutoff) },
 	metadata.DeleteEvents:  deleteevents.Decode,
 }
 

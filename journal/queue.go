@@ -188,12 +188,11 @@ func (q *Queue) Submit(ctx context.Context, changes ...metadata.Change) ([]error
 
 func newSubmission(changes []metadata.Change) (*submission, error) {
 	s := &submission{changes: changes, done: make(chan struct{})}
-	var scratch []byte
+	var coder binenc.Coder
 	for _, c := range changes {
-		var err error
-		if scratch, err = c.AppendBinary(scratch[:0]); err != nil {
-			return nil, errs.Wrap(errs.Internal, "journal.Submit", err)
-		}
+		coder = binenc.Encoder(coder.Encoded()[:0])
+		c.Code(&coder)
+		scratch := coder.Encoded()
 		if len(scratch) > metadata.MaxChangeBytes {
 			return nil, errs.New(errs.InvalidParams, "journal.Submit",
 				"a single change of %d bytes; at most %d are possible, use shorter keys or fewer replicas", len(scratch), metadata.MaxChangeBytes)

@@ -41,8 +41,8 @@ func TestRecordRoundTrip(t *testing.T) {
 			t.Fatalf("%d changes: %v, %v", n, got, err)
 		}
 		for i := range got {
-			a, _ := changes[i].AppendBinary(nil)
-			b, _ := got[i].AppendBinary(nil)
+			a := metadata.Encode(nil, changes[i])
+			b := metadata.Encode(nil, got[i])
 			if !bytes.Equal(a, b) {
 				t.Errorf("change %d differs", i)
 			}

@@ -54,52 +54,67 @@ func (b *Batch) Apply(tx *metadata.Tx) error {
 // Abort has nothing to take back: the marks are still there.
 func (b *Batch) Abort(*metadata.Store) {}
 
-// AppendBinary appends the encoding: runs of one shard, each with its length,
-// then for each renewal the difference of its id and of its deadline to the
-// one before.
-func (b *Batch) AppendBinary(buf []byte) ([]byte, error) {
+// Code goes through the fields: runs of one shard, each with its length, then for
+// each renewal the difference of its id and of its deadline to the one before.
+func (b *Batch) Code(c *binenc.Coder) {
 	var last Renewal
+	if c.Decoding() {
+		b.decode(c, &last)
+		return
+	}
 	for rest := b.Renewals; len(rest) > 0; {
 		n := 1
 		for n < len(rest) && rest[n].Shard == rest[0].Shard {
 			n++
 		}
-		buf = binenc.AppendUvarint(buf, uint64(rest[0].Shard))
-		buf = binenc.AppendUvarint(buf, uint64(n))
-		for _, r := range rest[:n] {
-			buf = binenc.AppendVarint(buf, int64(r.ID-last.ID))
-			buf = binenc.AppendVarint(buf, int64(r.Deadline-last.Deadline))
-			last = r
+		codeRun(c, &rest[0].Shard, &n)
+		for i := range rest[:n] {
+			codeRenewal(c, &rest[i], &last)
 		}
 		rest = rest[n:]
 	}
-	return buf, nil
 }
 
-// Decode decodes one batch, which must fill b. There is no empty one: a record
+// decode decodes the runs. There is no empty one, and no empty batch: a record
 // could hold millions, of one byte each.
-func Decode(b []byte) (metadata.Change, error) {
-	r := binenc.NewReader(b)
-	batch := &Batch{}
-	if r.Len() == 0 {
-		r.Fail("an empty batch")
+func (b *Batch) decode(c *binenc.Coder, last *Renewal) {
+	if c.Len() == 0 {
+		c.Fail("an empty batch")
 	}
-	var last Renewal
-	for r.Len() > 0 {
-		shard := uint16(r.UvarintMax("a shard", metadata.ShardCount-1))
-		n := r.Count(2)
+	for c.Len() > 0 {
+		n := 0
+		codeRun(c, &last.Shard, &n)
 		if n == 0 {
-			r.Fail("an empty run")
+			c.Fail("an empty run")
 		}
-		batch.Renewals = slices.Grow(batch.Renewals, n)
-		last.Shard = shard
+		b.Renewals = slices.Grow(b.Renewals, n)
 		for range n {
-			last.ID += metadata.ObjectID(r.Varint())
-			last.Deadline += metadata.Time(r.Varint())
-			batch.Renewals = append(batch.Renewals, last)
+			r := Renewal{Ref: metadata.Ref{Shard: last.Shard}}
+			codeRenewal(c, &r, last)
+			b.Renewals = append(b.Renewals, r)
 		}
 	}
-	if err := r.Close(); err != nil {
+}
+
+// codeRun codes the shard of a run and its length.
+func codeRun(c *binenc.Coder, shard *uint16, n *int) {
+	binenc.CodeUvarintMax(c, shard, "a shard", metadata.ShardCount-1)
+	c.CodeCount(n, 2)
+}
+
+// codeRenewal codes a renewal behind another one.
+func codeRenewal(c *binenc.Coder, r, last *Renewal) {
+	id, deadline := int64(r.ID-last.ID), int64(r.Deadline-last.Deadline)
+	binenc.CodeVarint(c, &id)
+	binenc.CodeVarint(c, &deadline)
+	r.ID, r.Deadline = last.ID+metadata.ObjectID(id), last.Deadline+metadata.Time(deadline)
+	last.ID, last.Deadline = r.ID, r.Deadline
+}
+
+// Decode decodes one batch, which must fill b.
+func Decode(b []byte) (metadata.Change, error) {
+	batch := new(Batch)
+	if err := metadata.Decode(b, batch); err != nil {
 		return nil, fmt.Errorf("lease renewals: %w", err)
 	}
 	return batch, nil

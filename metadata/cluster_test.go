@@ -26,7 +26,7 @@ var params = metadata.Params{
 }
 
 func decodeObjectEvent(b []byte) (metadata.Change, error) {
-	return metadata.DecodeObjectEvent(b, eviction.Decode)
+	return metadata.DecodeObjectEvent(b, eviction.NewCutoff)
 }
 
 // A cluster is a primary and a follower with a journal that never fails
@@ -119,10 +119,7 @@ func (c *cluster) recode(commit *metadata.Commit) *metadata.Commit {
 	out := *commit
 	out.Changes = nil
 	for _, change := range commit.Changes {
-		b, err := change.AppendBinary(nil)
-		if err != nil {
-			c.t.Fatalf("encoding %T: %v", change, err)
-		}
+		b := metadata.Encode(nil, change)
 		if len(b) > metadata.MaxChangeBytes {
 			c.t.Fatalf("%T takes %d bytes", change, len(b))
 		}

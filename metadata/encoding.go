@@ -25,169 +25,123 @@ const (
 	typeAddLocalDisk   = 12
 )
 
-// DecodeObjectEvent decodes one object event, which must fill b. A cutoff is
-// eviction's, which decodes it behind its type.
-func DecodeObjectEvent(b []byte, cutoff func(*binenc.Reader) Change) (Change, error) {
-	r := binenc.NewReader(b)
-	var c Change
-	switch kind := r.Byte(); kind {
+// DecodeObjectEvent decodes one object event, which must fill b. cutoff returns
+// an empty cutoff, which is eviction's.
+func DecodeObjectEvent(b []byte, cutoff func() Change) (Change, error) {
+	if len(b) == 0 {
+		return nil, fmt.Errorf("object event: %w: it has no bytes", binenc.ErrCorrupt)
+	}
+	var e Change
+	switch kind := b[0]; kind {
 	case typeTermStart:
-		c = decodeTermStart(r)
+		e = new(TermStart)
 	case typeMount:
-		c = decodeMount(r)
+		e = new(Mount)
 	case typePutStart:
-		c = decodePutStart(r)
+		e = new(PutStart)
 	case typePutEnd:
-		c = decodePutEnd(r)
+		e = new(PutEnd)
 	case typeRevokeReplicas:
-		c = &RevokeReplicas{Ref: readRef(r), Selector: readSelector(r)}
+		e = new(RevokeReplicas)
 	case typeClearReplicas:
-		c = &ClearReplicas{Ref: readRef(r), Segments: readNumbers(r)}
-	case TypeCutoff:
-		c = cutoff(r)
+		e = new(ClearReplicas)
 	case typeDiscard:
-		c = &Discard{Ref: readRef(r)}
+		e = new(Discard)
+	case TypeCutoff:
+		e = cutoff()
 	case typeMountLocalDisk:
-		e := new(MountLocalDisk)
-		copy(e.Client[:], r.Fixed(len(e.Client)))
-		e.Offloading = r.Bool()
-		c = e
+		e = new(MountLocalDisk)
 	case typeSetOffloading:
-		c = &SetOffloading{Number: readNumber(r), Offloading: r.Bool()}
+		e = new(SetOffloading)
 	case typeUnmountDisk:
-		c = &UnmountLocalDisk{Number: readNumber(r)}
+		e = new(UnmountLocalDisk)
 	case typeAddLocalDisk:
-		c = &AddLocalDisk{Ref: readRef(r), Number: readNumber(r), Endpoint: r.String(MaxNameBytes)}
+		e = new(AddLocalDisk)
 	default:
 		return nil, fmt.Errorf("object event of type %d: this version does not know it; upgrade this node", kind)
 	}
-	if err := r.Close(); err != nil {
-		return nil, fmt.Errorf("object event %T: %w", c, err)
+	if err := Decode(b, e); err != nil {
+		return nil, fmt.Errorf("object event %T: %w", e, err)
 	}
-	return c, nil
+	return e, nil
 }
 
-func optional(there bool, bit byte) byte {
-	if there {
-		return bit
+// Decode sets the fields of a change from its encoding, which must fill b.
+func Decode(b []byte, into Change) error {
+	c := binenc.Decoder(b)
+	into.Code(&c)
+	return c.Close()
+}
+
+// Encode appends the encoding of a change.
+func Encode(b []byte, change Change) []byte {
+	c := binenc.Encoder(b)
+	change.Code(&c)
+	return c.Encoded()
+}
+
+func codeTenant(c *binenc.Coder, name *string) {
+	short := *name
+	if short == DefaultTenant {
+		short = "" // by far the most frequent
 	}
-	return 0
-}
-
-func appendTenant(b []byte, name string) []byte {
-	if name == DefaultTenant {
-		name = "" // by far the most frequent
+	if c.CodeString(&short, MaxTenantBytes); short == "" {
+		short = DefaultTenant
 	}
-	return binenc.AppendString(b, name)
+	*name = short
 }
 
-func readTenant(r *binenc.Reader) string {
-	if name := r.String(MaxTenantBytes); name != "" {
-		return name
-	}
-	return DefaultTenant
+func codeRef(c *binenc.Coder, ref *Ref) {
+	binenc.CodeUvarintMax(c, &ref.Shard, "a shard", ShardCount-1)
+	binenc.CodeUvarint(c, &ref.ID)
 }
 
-func appendRef(b []byte, ref Ref) []byte {
-	b = binenc.AppendUvarint(b, uint64(ref.Shard))
-	return binenc.AppendUvarint(b, uint64(ref.ID))
-}
-
-func readRef(r *binenc.Reader) Ref {
-	return Ref{Shard: uint16(r.UvarintMax("a shard", ShardCount-1)), ID: ObjectID(r.Uvarint())}
-}
-
-func readSelector(r *binenc.Reader) Selector {
-	s := Selector(r.Byte())
-	if s < SelectMemory || s > SelectAll {
-		r.Fail("selector %d", s)
-	}
-	return s
-}
-
-func appendPlacement(b []byte, number segment.Number, rng segment.Range) []byte {
-	b = binenc.AppendUvarint(b, uint64(number))
-	b = binenc.AppendUvarint(b, uint64(rng.Offset))
-	return binenc.AppendUvarint(b, uint64(rng.Length))
-}
-
-func readPlacement(r *binenc.Reader) (segment.Number, segment.Range) {
-	return readNumber(r), segment.Range{
-		Offset: uint32(r.UvarintMax("an offset", 1<<32-1)),
-		Length: uint32(r.UvarintMax("a length", 1<<32-1)),
+func codeSelector(c *binenc.Coder, s *Selector) {
+	b := byte(*s)
+	c.CodeByte(&b)
+	if *s = Selector(b); *s < SelectMemory || *s > SelectAll {
+		c.Fail("selector %d", b)
 	}
 }
 
-func readNumber(r *binenc.Reader) segment.Number {
-	return segment.Number(r.UvarintMax("a segment number", 1<<32-1))
+func codePlacement(c *binenc.Coder, number *segment.Number, rng *segment.Range) {
+	codeNumber(c, number)
+	binenc.CodeUvarintMax(c, &rng.Offset, "an offset", 1<<32-1)
+	binenc.CodeUvarintMax(c, &rng.Length, "a length", 1<<32-1)
 }
 
-func appendNumbers(b []byte, numbers []segment.Number) []byte {
-	b = binenc.AppendUvarint(b, uint64(len(numbers)))
-	for _, n := range numbers {
-		b = binenc.AppendUvarint(b, uint64(n))
-	}
-	return b
+func codeNumber(c *binenc.Coder, number *segment.Number) {
+	binenc.CodeUvarintMax(c, number, "a segment number", 1<<32-1)
 }
 
-func readNumbers(r *binenc.Reader) []segment.Number {
-	n := r.Count(1)
-	if n == 0 {
-		return nil
-	}
-	numbers := make([]segment.Number, n)
-	for i := range numbers {
-		numbers[i] = readNumber(r)
-	}
-	return numbers
+func codeNumbers(c *binenc.Coder, numbers *[]segment.Number) {
+	binenc.CodeSlice(c, numbers, 1, func(n *segment.Number) { codeNumber(c, n) })
 }
 
-func appendSpec(b []byte, s segment.Spec) []byte {
-	b = append(b, s.ID[:]...)
-	b = append(b, s.Client[:]...)
-	b = binenc.AppendString(b, s.Name)
-	b = binenc.AppendUvarint(b, s.Base)
-	b = binenc.AppendUvarint(b, s.Size)
-	b = binenc.AppendString(b, s.Endpoint)
-	b = binenc.AppendString(b, s.Protocol)
-	return binenc.AppendString(b, s.HostID)
+func codeSpec(c *binenc.Coder, s *segment.Spec) {
+	c.CodeFixed(s.ID[:])
+	c.CodeFixed(s.Client[:])
+	c.CodeString(&s.Name, MaxNameBytes)
+	binenc.CodeUvarint(c, &s.Base)
+	binenc.CodeUvarint(c, &s.Size)
+	c.CodeString(&s.Endpoint, MaxNameBytes)
+	c.CodeString(&s.Protocol, MaxNameBytes)
+	c.CodeString(&s.HostID, MaxNameBytes)
+	c.Check(s.Validate())
 }
 
-func readSpec(r *binenc.Reader) (s segment.Spec) {
-	copy(s.ID[:], r.Fixed(len(s.ID)))
-	copy(s.Client[:], r.Fixed(len(s.Client)))
-	s.Name = r.String(MaxNameBytes)
-	s.Base = r.Uvarint()
-	s.Size = r.Uvarint()
-	s.Endpoint = r.String(MaxNameBytes)
-	s.Protocol = r.String(MaxNameBytes)
-	s.HostID = r.String(MaxNameBytes)
-	return s
+func codeParams(c *binenc.Coder, p *Params) {
+	codeMillis(c, &p.LeaseTTL)
+	codeMillis(c, &p.DiscardTimeout)
+	codeMillis(c, &p.ReleaseTimeout)
+	c.CodeBool(&p.LeaseOnPutEnd)
 }
-
-func appendParams(b []byte, p Params) []byte {
-	b = appendMillis(b, p.LeaseTTL)
-	b = appendMillis(b, p.DiscardTimeout)
-	b = appendMillis(b, p.ReleaseTimeout)
-	return binenc.AppendBool(b, p.LeaseOnPutEnd)
-}
-
-func readParams(r *binenc.Reader) Params {
-	return Params{
-		LeaseTTL: readMillis(r), DiscardTimeout: readMillis(r), ReleaseTimeout: readMillis(r), LeaseOnPutEnd: r.Bool(),
-	}
-}
-
-func readTerm(r *binenc.Reader) Term { return Term(r.UvarintMax("a term", MaxTerm)) }
-
-func readTime(r *binenc.Reader) Time { return Time(r.Varint()) }
 
 // Durations are whole milliseconds in records.
-func appendMillis(b []byte, d time.Duration) []byte {
-	return binenc.AppendUvarint(b, uint64(d.Milliseconds()))
-}
-
-func readMillis(r *binenc.Reader) time.Duration {
+func codeMillis(c *binenc.Coder, d *time.Duration) {
 	const most = uint64(1<<63-1) / uint64(time.Millisecond)
-	return time.Duration(r.UvarintMax("a duration", most)) * time.Millisecond
+	ms := uint64(d.Milliseconds())
+	if binenc.CodeUvarintMax(c, &ms, "a duration", most); c.Decoding() {
+		*d = time.Duration(ms) * time.Millisecond
+	}
 }

@@ -81,10 +81,7 @@ func FuzzObjectEvent(f *testing.F) {
 
 func encoding(t testing.TB, c metadata.Change) []byte {
 	t.Helper()
-	b, err := c.AppendBinary(nil)
-	if err != nil {
-		t.Fatalf("encoding %T: %v", c, err)
-	}
+	b := metadata.Encode(nil, c)
 	return b
 }
 

@@ -27,11 +27,6 @@ type Loader struct {
 	quarantine []loadedRange
 }
 
-type loadedRange struct {
-	Placement
-	until Time
-}
-
 // NewLoader returns a loader of a store with the given options.
 func NewLoader(opts Options) *Loader {
 	s := New(opts)
@@ -46,9 +41,10 @@ var ErrIncomplete = errors.New("the snapshot is incomplete")
 
 // Add takes the next part.
 func (l *Loader) Add(part []byte) error {
-	r := binenc.NewReader(part)
-	number := r.UvarintMax("a part", SnapshotParts-1)
-	seq := Seq(r.Uvarint())
+	r := binenc.Decoder(part)
+	var number uint64
+	var seq Seq
+	codePart(&r, &number, &seq)
 	if r.Err() == nil && number != uint64(l.next) {
 		return fmt.Errorf("snapshot part %d where part %d was expected", number, l.next)
 	}
@@ -60,11 +56,11 @@ func (l *Loader) Add(part []byte) error {
 	case 0:
 		l.start = seq
 		l.s.seq = seq
-		l.readSegments(r)
+		l.readSegments(&r)
 	case SnapshotParts - 1:
-		l.readRest(r)
+		l.readRest(&r)
 	default:
-		l.readShard(r, uint16(l.next-1))
+		l.readShard(&r, uint16(l.next-1))
 		l.s.shards[l.next-1].loadedThrough = seq
 	}
 	if err := r.Close(); err != nil {
@@ -114,45 +110,46 @@ func (l *Loader) Finish() (*Store, error) {
 	return s, nil
 }
 
-func (l *Loader) readSegments(r *binenc.Reader) {
+func (l *Loader) readSegments(c *binenc.Coder) {
 	s := l.s
-	s.now = readTime(r)
-	s.lastNumber = readNumber(r)
-	for range r.Count(32) {
-		number, spec := readNumber(r), readSpec(r)
-		if err := spec.Validate(); r.Err() != nil || err != nil {
-			r.Fail("segment %d: %v", number, err)
-			return
-		}
+	binenc.CodeVarint(c, &s.now)
+	codeNumber(c, &s.lastNumber)
+	for range c.Count(32) {
+		var number segment.Number
+		var spec segment.Spec
+		codeNumber(c, &number)
+		codeSpec(c, &spec)
 		if number == 0 || number > s.lastNumber || s.segments[number] != nil {
-			r.Fail("segment number %d", number)
+			c.Fail("segment number %d", number)
+		}
+		if c.Err() != nil {
 			return
 		}
 		s.mount(spec, number)
 	}
-	if r.Len() > 0 {
-		l.readLocalDisks(r)
+	if c.Len() > 0 {
+		l.readLocalDisks(c)
 	}
 }
 
 // readLocalDisks reads the SSDs, of which a snapshot that lists them has one at
 // least.
-func (l *Loader) readLocalDisks(r *binenc.Reader) {
+func (l *Loader) readLocalDisks(c *binenc.Coder) {
 	s := l.s
-	n := r.Count(18)
+	n := c.Count(18)
 	if n == 0 {
-		r.Fail("an empty list of SSDs")
+		c.Fail("an empty list of SSDs")
 	}
 	for range n {
-		number := readNumber(r)
+		var number segment.Number
 		var client segment.ClientID
-		copy(client[:], r.Fixed(len(client)))
-		offloading := r.Bool()
+		var offloading bool
+		codeLocalDisk(c, &number, &client, &offloading)
 		if number == 0 || number > s.lastNumber || s.segments[number] != nil || s.localDisks.byNumber[number] != nil ||
 			s.localDisks.byClient[client] != nil {
-			r.Fail("SSD number %d of client %v", number, client)
+			c.Fail("SSD number %d of client %v", number, client)
 		}
-		if r.Err() != nil {
+		if c.Err() != nil {
 			return
 		}
 		s.mountLocalDisk(client, number, offloading)
@@ -163,89 +160,61 @@ func (l *Loader) readLocalDisks(r *binenc.Reader) {
 // bytes, and one byte for everything else.
 const minObjectBytes = 26
 
-func (l *Loader) readShard(r *binenc.Reader, number uint16) {
+func (l *Loader) readShard(c *binenc.Coder, number uint16) {
 	s := l.s
 	sh := &s.shards[number]
 	tx := &Tx{s: s, seq: l.end, now: s.now}
-	for range r.Count(minObjectBytes) {
-		o := l.readObject(r, number)
-		if r.Err() != nil {
+	for range c.Count(minObjectBytes) {
+		o := l.readObject(c, number)
+		if c.Err() != nil {
 			return
 		}
 		if sh.byID[o.id] != nil || s.lookup(sh, s.tenants.name(o.tenant), o.key) != nil {
-			r.Fail("object %v stands twice", o.id)
+			c.Fail("object %v stands twice", o.id)
 			return
 		}
 		tx.insert(sh, o)
 	}
 }
 
-func (l *Loader) readObject(r *binenc.Reader, shardNumber uint16) *object {
-	s := l.s
-	parts := r.Byte()
-	if parts&^objectKnown != 0 {
-		r.Fail("unknown parts %#x", parts)
-	}
-	tenant := readTenant(r)
-	o := &object{key: r.String(MaxKeyBytes), id: ObjectID(r.Uvarint()), shard: shardNumber}
+func (l *Loader) readObject(c *binenc.Coder, shardNumber uint16) *object {
+	o, tenant := &object{shard: shardNumber}, ""
+	o.code(c, &tenant)
 	if shardOf(tenant, o.key) != shardNumber {
-		r.Fail("object %v is in the wrong shard", o.id)
+		c.Fail("object %v is in the wrong shard", o.id)
 	}
-	copy(o.client[:], r.Fixed(len(o.client)))
-	o.size = r.Uvarint()
-	o.putStart = readTime(r)
-	o.deadline = readTime(r)
-	o.live = o.deadline
-	if parts&objectHardPin != 0 {
-		o.flags |= flagHardPin
-	}
-	if parts&objectSoftPin != 0 {
-		o.soft = readTime(r)
-	}
-	if parts&objectRequest != 0 {
-		o.request = r.Uint64()
-	}
-	if parts&objectExtra != 0 {
-		o.extra = &extra{diskPath: r.String(maxPathBytes), group: r.String(MaxNameBytes), dataType: r.Byte()}
-		if parts&objectChecksum != 0 {
-			o.extra.checksum, o.extra.hasChecksum = r.Uint64(), true
-		}
-	}
-	replicas := l.readReplicas(r)
-	if r.Err() != nil {
+	replicas := l.readReplicas(c)
+	if c.Err() != nil {
 		return nil
 	}
-	o.tenant = s.tenants.intern(tenant)
+	o.live, o.tenant = o.deadline, l.s.tenants.intern(tenant)
 	o.setReplicas(replicas)
 	return o
 }
 
-func (l *Loader) readReplicas(r *binenc.Reader) []replica {
-	n := r.Count(2)
+func (l *Loader) readReplicas(c *binenc.Coder) []replica {
+	n := c.Count(2)
 	if n == 0 || n > 2*MaxReplicas+1 {
-		r.Fail("an object with %d replicas", n)
+		c.Fail("an object with %d replicas", n)
 		return nil
 	}
 	replicas := make([]replica, n)
 	for i := range replicas {
-		p := &replicas[i]
-		p.kind, p.status = ReplicaKind(r.Byte()), ReplicaStatus(r.Byte())
-		if p.kind < Memory || p.kind > LocalDisk || p.status < Processing || p.status > Complete {
-			r.Fail("a replica of kind %d and status %d", p.kind, p.status)
+		var number segment.Number
+		r, endpoint := &replicas[i], ""
+		r.code(c, &number, &endpoint)
+		if r.kind < Memory || r.kind > LocalDisk || r.status < Processing || r.status > Complete {
+			c.Fail("a replica of kind %d and status %d", r.kind, r.status)
 		}
-		switch p.kind {
+		switch r.kind {
 		case Memory:
-			var number segment.Number
-			number, p.rng = readPlacement(r)
-			p.segment = l.mounted(r, number, l.s.segments, l.s.expected)
+			r.segment = l.mounted(c, number, l.s.segments, l.s.expected)
 		case LocalDisk:
-			number := readNumber(r)
-			p.segment = l.mounted(r, number, l.s.localDisks.byNumber, l.s.expectedDisks)
-			p.endpoint = unique.Make(r.String(MaxNameBytes))
-			if p.status != Complete || slices.ContainsFunc(replicas[:i], func(o replica) bool { return o.segment == p.segment }) {
-				r.Fail("a replica on SSD %d that is not complete, or the second one there", number)
+			r.segment, r.endpoint = l.mounted(c, number, l.s.localDisks.byNumber, l.s.expectedDisks), unique.Make(endpoint)
+			if r.status != Complete || slices.ContainsFunc(replicas[:i], func(o replica) bool { return o.segment == r.segment }) {
+				c.Fail("a replica on SSD %d that is not complete, or the second one there", number)
 			}
-		case Disk: // its path stands with the object
+		case Disk:
 		}
 	}
 	return replicas
@@ -254,7 +223,7 @@ func (l *Loader) readReplicas(r *binenc.Reader) []replica {
 // mounted returns a segment or SSD that a shard refers to. One that was mounted
 // only after the segments were copied is a placeholder until its mount is
 // applied.
-func (l *Loader) mounted(r *binenc.Reader, number segment.Number, known, expected map[segment.Number]*segmentState) *segmentState {
+func (l *Loader) mounted(c *binenc.Coder, number segment.Number, known, expected map[segment.Number]*segmentState) *segmentState {
 	if p := known[number]; p != nil {
 		return p
 	}
@@ -262,7 +231,7 @@ func (l *Loader) mounted(r *binenc.Reader, number segment.Number, known, expecte
 		return p
 	}
 	if number <= l.s.lastNumber {
-		r.Fail("segment %d is not mounted", number)
+		c.Fail("segment %d is not mounted", number)
 		return nil
 	}
 	p := &segmentState{Segment: &segment.Segment{Number: number}}
@@ -270,36 +239,30 @@ func (l *Loader) mounted(r *binenc.Reader, number segment.Number, known, expecte
 	return p
 }
 
-func (l *Loader) readRest(r *binenc.Reader) {
-	s := l.s
-	term := &termState{term: readTerm(r), Params: readParams(r), guardUntil: readTime(r), startedEmpty: r.Bool()}
-	if err := term.Validate(); r.Err() == nil && err != nil {
-		r.Fail("%v", err)
+func (l *Loader) readRest(c *binenc.Coder) {
+	s, term := l.s, new(termState)
+	term.code(c)
+	if c.Check(term.Validate()); c.Err() != nil {
 		return
 	}
 	term.hold = Time(term.HoldTime().Milliseconds())
 	s.inForce.Store(term)
 	s.digest += term.digestTerm()
-	l.quarantine = make([]loadedRange, r.Count(4))
-	for i := range l.quarantine {
-		q := &l.quarantine[i]
-		q.Segment, q.Range = readPlacement(r)
-		q.until = readTime(r)
-	}
-	n := r.Count(8)
-	if n > MaxRequests {
-		r.Fail("%d requests", n)
+	binenc.CodeSlice(c, &l.quarantine, 4, func(q *loadedRange) { q.code(c) })
+	var requests []uint64
+	if binenc.CodeSlice(c, &requests, 8, c.CodeUint64); len(requests) > MaxRequests {
+		c.Fail("%d requests", len(requests))
 		return
 	}
-	for range n {
-		request := r.Uint64()
+	for _, request := range requests {
 		s.requests.add(request)
 		s.digest += requestTerm(request)
 	}
-	l.number = readNumber(r)
-	l.alive = readNumbers(r)
-	l.digest = Digest(r.Uint64())
-	s.loadedThrough = l.end
+	digest := uint64(0)
+	codeNumber(c, &l.number)
+	codeNumbers(c, &l.alive)
+	c.CodeUint64(&digest)
+	l.digest, s.loadedThrough = Digest(digest), l.end
 }
 
 // buildAllocators makes every range busy that an object, a reservation or the

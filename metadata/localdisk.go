@@ -66,10 +66,11 @@ func (e *MountLocalDisk) Apply(tx *Tx) error {
 	return nil
 }
 
-// AppendBinary appends the encoding.
-func (e *MountLocalDisk) AppendBinary(b []byte) ([]byte, error) {
-	b = append(append(b, typeMountLocalDisk), e.Client[:]...)
-	return binenc.AppendBool(b, e.Offloading), nil
+// Code goes through the fields.
+func (e *MountLocalDisk) Code(c *binenc.Coder) {
+	c.Tag(typeMountLocalDisk)
+	c.CodeFixed(e.Client[:])
+	c.CodeBool(&e.Offloading)
 }
 
 // SetOffloading says whether the owner of an SSD takes objects to copy.
@@ -90,10 +91,11 @@ func (e *SetOffloading) Apply(tx *Tx) error {
 	return nil
 }
 
-// AppendBinary appends the encoding.
-func (e *SetOffloading) AppendBinary(b []byte) ([]byte, error) {
-	b = binenc.AppendUvarint(append(b, typeSetOffloading), uint64(e.Number))
-	return binenc.AppendBool(b, e.Offloading), nil
+// Code goes through the fields.
+func (e *SetOffloading) Code(c *binenc.Coder) {
+	c.Tag(typeSetOffloading)
+	codeNumber(c, &e.Number)
+	c.CodeBool(&e.Offloading)
 }
 
 // UnmountLocalDisk takes a client's SSD away, with every replica on it, as
@@ -117,9 +119,10 @@ func (e *UnmountLocalDisk) Apply(tx *Tx) error {
 	return nil
 }
 
-// AppendBinary appends the encoding.
-func (e *UnmountLocalDisk) AppendBinary(b []byte) ([]byte, error) {
-	return binenc.AppendUvarint(append(b, typeUnmountDisk), uint64(e.Number)), nil
+// Code goes through the fields.
+func (e *UnmountLocalDisk) Code(c *binenc.Coder) {
+	c.Tag(typeUnmountDisk)
+	codeNumber(c, &e.Number)
 }
 
 // AddLocalDisk adds a complete replica on a client's SSD to an object, or moves
@@ -164,11 +167,12 @@ func (e *AddLocalDisk) Apply(tx *Tx) (answer error) {
 	return answer
 }
 
-// AppendBinary appends the encoding.
-func (e *AddLocalDisk) AppendBinary(b []byte) ([]byte, error) {
-	b = appendRef(append(b, typeAddLocalDisk), e.Ref)
-	b = binenc.AppendUvarint(b, uint64(e.Number))
-	return binenc.AppendString(b, e.Endpoint), nil
+// Code goes through the fields.
+func (e *AddLocalDisk) Code(c *binenc.Coder) {
+	c.Tag(typeAddLocalDisk)
+	codeRef(c, &e.Ref)
+	codeNumber(c, &e.Number)
+	c.CodeString(&e.Endpoint, MaxNameBytes)
 }
 
 // replicaOn returns the object's replica on an SSD, nil if it has none there.

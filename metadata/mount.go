@@ -53,19 +53,11 @@ func (s *Store) mount(spec segment.Spec, number segment.Number) *segmentState {
 	return p
 }
 
-// AppendBinary appends the encoding.
-func (e *Mount) AppendBinary(b []byte) ([]byte, error) {
-	b = append(b, typeMount)
-	b = appendSpec(b, e.Spec)
-	return appendNumbers(b, e.Replaces), nil
-}
-
-func decodeMount(r *binenc.Reader) *Mount {
-	e := &Mount{Spec: readSpec(r), Replaces: readNumbers(r)}
-	if err := e.Spec.Validate(); r.Err() == nil && err != nil {
-		r.Fail("%v", err)
-	}
-	return e
+// Code goes through the fields.
+func (e *Mount) Code(c *binenc.Coder) {
+	c.Tag(typeMount)
+	codeSpec(c, &e.Spec)
+	codeNumbers(c, &e.Replaces)
 }
 
 // PrepareMount decides the mounting of a segment: nothing if it is mounted

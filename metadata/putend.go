@@ -115,25 +115,18 @@ func (e *PutEnd) Apply(tx *Tx) error {
 	})
 }
 
-// AppendBinary appends the encoding.
-func (e *PutEnd) AppendBinary(b []byte) ([]byte, error) {
-	b = append(b, typePutEnd)
-	b = appendRef(b, e.Ref)
-	b = append(b, byte(e.Selector))
-	b = binenc.AppendBool(b, e.Checksum != nil)
-	if e.Checksum != nil {
-		b = binenc.AppendUint64(b, *e.Checksum)
+// Code goes through the fields.
+func (e *PutEnd) Code(c *binenc.Coder) {
+	c.Tag(typePutEnd)
+	codeRef(c, &e.Ref)
+	codeSelector(c, &e.Selector)
+	there := e.Checksum != nil
+	if c.CodeBool(&there); there {
+		if c.Decoding() {
+			e.Checksum = new(uint64)
+		}
+		c.CodeUint64(e.Checksum)
 	}
-	return b, nil
-}
-
-func decodePutEnd(r *binenc.Reader) *PutEnd {
-	e := &PutEnd{Ref: readRef(r), Selector: readSelector(r)}
-	if r.Bool() {
-		sum := r.Uint64()
-		e.Checksum = &sum
-	}
-	return e
 }
 
 // A Revocation is what a PutRevoke comes down to: the removal of the object,
@@ -187,10 +180,11 @@ func (e *RevokeReplicas) Apply(tx *Tx) error {
 	})
 }
 
-// AppendBinary appends the encoding.
-func (e *RevokeReplicas) AppendBinary(b []byte) ([]byte, error) {
-	b = appendRef(append(b, typeRevokeReplicas), e.Ref)
-	return append(b, byte(e.Selector)), nil
+// Code goes through the fields.
+func (e *RevokeReplicas) Code(c *binenc.Coder) {
+	c.Tag(typeRevokeReplicas)
+	codeRef(c, &e.Ref)
+	codeSelector(c, &e.Selector)
 }
 
 // Discard drops the replicas in progress of an abandoned put, and the object
@@ -208,9 +202,10 @@ func (e *Discard) Apply(tx *Tx) error {
 	})
 }
 
-// AppendBinary appends the encoding.
-func (e *Discard) AppendBinary(b []byte) ([]byte, error) {
-	return appendRef(append(b, typeDiscard), e.Ref), nil
+// Code goes through the fields.
+func (e *Discard) Code(c *binenc.Coder) {
+	c.Tag(typeDiscard)
+	codeRef(c, &e.Ref)
 }
 
 // PrepareDiscards decides the discarding of up to limit reservations that are

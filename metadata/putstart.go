@@ -268,91 +268,38 @@ func (e *PutStart) Descriptors() []Descriptor {
 	return list
 }
 
-// Bits that say which optional parts of a PutStart follow.
-const (
-	putRequest = 1 << iota
-	putDisk
-	putSoftPin
-	putHardPin
-	putGroup
-	putDataType
-	putReplaces
-	putKnown = 1<<iota - 1
-)
-
-// AppendBinary appends the encoding.
-func (e *PutStart) AppendBinary(b []byte) ([]byte, error) {
-	parts := optional(e.Request != 0, putRequest) | optional(e.DiskPath != "", putDisk) |
-		optional(e.SoftPin != 0, putSoftPin) | optional(e.HardPin, putHardPin) | optional(e.Group != "", putGroup) |
-		optional(e.DataType != 0, putDataType) | optional(e.Replaces != 0, putReplaces)
-	b = append(b, typePutStart, parts)
-	b = appendTenant(b, e.Tenant)
-	b = binenc.AppendString(b, e.Key)
-	b = binenc.AppendUvarint(b, uint64(e.ID))
-	b = append(b, e.Client[:]...)
-	b = binenc.AppendUvarint(b, e.Size)
-	b = binenc.AppendUvarint(b, uint64(len(e.Placements)))
-	for _, at := range e.Placements {
-		b = appendPlacement(b, at.Segment, at.Range)
+// Code goes through the fields.
+func (e *PutStart) Code(c *binenc.Coder) {
+	c.Tag(typePutStart)
+	follows := c.Optional(e.Request != 0, e.DiskPath != "", e.SoftPin != 0, e.HardPin, e.Group != "", e.DataType != 0, e.Replaces != 0)
+	codeTenant(c, &e.Tenant)
+	c.CodeString(&e.Key, MaxKeyBytes)
+	binenc.CodeUvarint(c, &e.ID)
+	c.CodeFixed(e.Client[:])
+	binenc.CodeUvarint(c, &e.Size)
+	binenc.CodeSlice(c, &e.Placements, 3, func(at *Placement) { codePlacement(c, &at.Segment, &at.Range) })
+	if n := len(e.Placements); n > MaxReplicas {
+		c.Fail("%d replicas", n)
 	}
-	if e.Request != 0 {
-		b = binenc.AppendUint64(b, e.Request)
+	if follows[0] {
+		c.CodeUint64(&e.Request)
 	}
-	if e.DiskPath != "" {
-		b = binenc.AppendString(b, e.DiskPath)
+	if follows[1] {
+		c.CodeString(&e.DiskPath, maxPathBytes)
 	}
-	if e.SoftPin != 0 {
-		b = appendMillis(b, e.SoftPin)
+	if follows[2] {
+		codeMillis(c, &e.SoftPin)
 	}
-	if e.Group != "" {
-		b = binenc.AppendString(b, e.Group)
+	e.HardPin = follows[3]
+	if follows[4] {
+		c.CodeString(&e.Group, MaxNameBytes)
 	}
-	if e.DataType != 0 {
-		b = append(b, e.DataType)
+	if follows[5] {
+		c.CodeByte(&e.DataType)
 	}
-	if e.Replaces != 0 {
-		b = binenc.AppendUvarint(b, uint64(e.Replaces))
+	if follows[6] {
+		binenc.CodeUvarint(c, &e.Replaces)
 	}
-	return b, nil
-}
-
-func decodePutStart(r *binenc.Reader) *PutStart {
-	parts := r.Byte()
-	if parts&^putKnown != 0 {
-		r.Fail("unknown parts %#x", parts)
-	}
-	e := &PutStart{Tenant: readTenant(r), Key: r.String(MaxKeyBytes), ID: ObjectID(r.Uvarint())}
-	copy(e.Client[:], r.Fixed(len(e.Client)))
-	e.Size = r.Uvarint()
-	n := r.Count(3)
-	if n > MaxReplicas {
-		r.Fail("%d replicas", n)
-		n = 0
-	}
-	e.Placements = make([]Placement, n)
-	for i := range e.Placements {
-		e.Placements[i].Segment, e.Placements[i].Range = readPlacement(r)
-	}
-	if parts&putRequest != 0 {
-		e.Request = r.Uint64()
-	}
-	if parts&putDisk != 0 {
-		e.DiskPath = r.String(maxPathBytes)
-	}
-	if parts&putSoftPin != 0 {
-		e.SoftPin = readMillis(r)
-	}
-	e.HardPin = parts&putHardPin != 0
-	if parts&putGroup != 0 {
-		e.Group = r.String(MaxNameBytes)
-	}
-	if parts&putDataType != 0 {
-		e.DataType = r.Byte()
-	}
-	if parts&putReplaces != 0 {
-		e.Replaces = ObjectID(r.Uvarint())
-	}
-	return e
 }
 
 // maxPathBytes bounds a disk replica's path: a root, a cluster id, and a key

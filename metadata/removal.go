@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -231,8 +232,9 @@ func (e *ClearReplicas) Apply(tx *Tx) error {
 	})
 }
 
-// AppendBinary appends the encoding.
-func (e *ClearReplicas) AppendBinary(b []byte) ([]byte, error) {
-	b = appendRef(append(b, typeClearReplicas), e.Ref)
-	return appendNumbers(b, e.Segments), nil
+// Code goes through the fields.
+func (e *ClearReplicas) Code(c *binenc.Coder) {
+	c.Tag(typeClearReplicas)
+	codeRef(c, &e.Ref)
+	codeNumbers(c, &e.Segments)
 }

@@ -21,46 +21,51 @@ const SnapshotParts = ShardCount + 2
 func (s *Store) AppendSnapshotPart(b []byte, part int) ([]byte, Position) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	b = binenc.AppendUvarint(b, uint64(part))
-	b = binenc.AppendUvarint(b, uint64(s.seq))
+	c := binenc.Encoder(b)
+	number, seq := uint64(part), s.seq
+	codePart(&c, &number, &seq)
 	switch part {
 	case 0:
-		b = s.appendSegments(b)
+		s.encodeSegments(&c)
 	case SnapshotParts - 1:
-		b = s.appendRest(b)
+		s.encodeRest(&c)
 	default:
-		b = s.appendShard(b, &s.shards[part-1])
+		s.encodeShard(&c, &s.shards[part-1])
 	}
-	return b, s.position()
+	return c.Encoded(), s.position()
 }
 
-func (s *Store) appendSegments(b []byte) []byte {
-	b = binenc.AppendVarint(b, int64(s.now))
-	b = binenc.AppendUvarint(b, uint64(s.lastNumber))
-	b = binenc.AppendUvarint(b, uint64(len(s.segments)))
+// codePart codes what every part begins with.
+func codePart(c *binenc.Coder, number *uint64, seq *Seq) {
+	binenc.CodeUvarintMax(c, number, "a part", SnapshotParts-1)
+	binenc.CodeUvarint(c, seq)
+}
+
+func (s *Store) encodeSegments(c *binenc.Coder) {
+	n := len(s.segments)
+	binenc.CodeVarint(c, &s.now)
+	codeNumber(c, &s.lastNumber)
+	c.CodeCount(&n, 0)
 	for number, p := range s.segments {
-		b = binenc.AppendUvarint(b, uint64(number))
-		b = appendSpec(b, p.Spec)
+		codeNumber(c, &number)
+		codeSpec(c, &p.Spec)
 	}
-	return s.appendLocalDisks(b)
-}
-
-// appendLocalDisks appends the SSDs; nothing at all if there are none, so that
-// a state without any is what it was before there could be one.
-func (s *Store) appendLocalDisks(b []byte) []byte {
-	if len(s.localDisks.byNumber) == 0 {
-		return b
+	if n = len(s.localDisks.byNumber); n == 0 {
+		return // byte-identical to the format before there were SSDs
 	}
-	b = binenc.AppendUvarint(b, uint64(len(s.localDisks.byNumber)))
+	c.CodeCount(&n, 0)
 	for number, p := range s.localDisks.byNumber {
-		b = binenc.AppendUvarint(b, uint64(number))
-		b = append(b, p.Client[:]...)
-		b = binenc.AppendBool(b, p.offloading)
+		codeLocalDisk(c, &number, &p.Client, &p.offloading)
 	}
-	return b
 }
 
-func (s *Store) appendShard(b []byte, sh *shard) []byte {
+func codeLocalDisk(c *binenc.Coder, number *segment.Number, client *segment.ClientID, offloading *bool) {
+	codeNumber(c, number)
+	c.CodeFixed(client[:])
+	c.CodeBool(offloading)
+}
+
+func (s *Store) encodeShard(c *binenc.Coder, sh *shard) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	n := 0
@@ -69,98 +74,122 @@ func (s *Store) appendShard(b []byte, sh *shard) []byte {
 			n++
 		}
 	}
-	b = binenc.AppendUvarint(b, uint64(n))
+	c.CodeCount(&n, 0)
 	for o := range sh.byKey.all() {
 		if o.exists() {
-			b = s.appendObject(b, o)
+			tenant := s.tenants.name(o.tenant)
+			o.code(c, &tenant)
+			o.encodeReplicas(c)
 		}
 	}
-	return b
 }
 
-// Bits that say which optional parts of an object follow.
-const (
-	objectHardPin = 1 << iota
-	objectSoftPin
-	objectRequest
-	objectExtra
-	objectChecksum
-	objectKnown = 1<<iota - 1
-)
-
-func (s *Store) appendObject(b []byte, o *object) []byte {
-	parts := optional(o.has(flagHardPin), objectHardPin) | optional(o.soft != 0, objectSoftPin) |
-		optional(o.request != 0, objectRequest) | optional(o.extra != nil, objectExtra)
-	if o.extra != nil && o.extra.hasChecksum {
-		parts |= objectChecksum
+// code codes an object but for its replicas.
+func (o *object) code(c *binenc.Coder, tenant *string) {
+	x := o.extra
+	follows := c.Optional(o.has(flagHardPin), o.soft != 0, o.request != 0, x != nil, x != nil && x.hasChecksum)
+	codeTenant(c, tenant)
+	c.CodeString(&o.key, MaxKeyBytes)
+	binenc.CodeUvarint(c, &o.id)
+	c.CodeFixed(o.client[:])
+	binenc.CodeUvarint(c, &o.size)
+	binenc.CodeVarint(c, &o.putStart)
+	binenc.CodeVarint(c, &o.deadline)
+	if follows[0] {
+		o.flags |= flagHardPin
 	}
-	b = append(b, parts)
-	b = appendTenant(b, s.tenants.name(o.tenant))
-	b = binenc.AppendString(b, o.key)
-	b = binenc.AppendUvarint(b, uint64(o.id))
-	b = append(b, o.client[:]...)
-	b = binenc.AppendUvarint(b, o.size)
-	b = binenc.AppendVarint(b, int64(o.putStart))
-	b = binenc.AppendVarint(b, int64(o.deadline))
-	if o.soft != 0 {
-		b = binenc.AppendVarint(b, int64(o.soft))
+	if follows[1] {
+		binenc.CodeVarint(c, &o.soft)
 	}
-	if o.request != 0 {
-		b = binenc.AppendUint64(b, o.request)
+	if follows[2] {
+		c.CodeUint64(&o.request)
 	}
-	if x := o.extra; x != nil {
-		b = binenc.AppendString(b, x.diskPath)
-		b = binenc.AppendString(b, x.group)
-		b = append(b, x.dataType)
-		if x.hasChecksum {
-			b = binenc.AppendUint64(b, x.checksum)
-		}
+	if !follows[3] {
+		return
 	}
-	return appendReplicas(b, o)
+	if x == nil {
+		x = new(extra)
+		o.extra = x
+	}
+	c.CodeString(&x.diskPath, maxPathBytes)
+	c.CodeString(&x.group, MaxNameBytes)
+	c.CodeByte(&x.dataType)
+	if x.hasChecksum = follows[4]; x.hasChecksum {
+		c.CodeUint64(&x.checksum)
+	}
 }
 
-func appendReplicas(b []byte, o *object) []byte {
-	b = binenc.AppendUvarint(b, uint64(o.survey().existing))
+func (o *object) encodeReplicas(c *binenc.Coder) {
+	n := o.survey().existing
+	c.CodeCount(&n, 0)
 	for i := range o.replicaCount() {
 		r := o.replicaAt(i)
 		if !r.exists() {
 			continue
 		}
-		b = append(b, byte(r.kind), byte(r.status))
-		switch r.kind {
-		case Memory:
-			b = appendPlacement(b, r.segment.Number, r.rng)
-		case LocalDisk:
-			b = binenc.AppendUvarint(b, uint64(r.segment.Number))
-			b = binenc.AppendString(b, r.endpoint.Value())
-		case Disk: // its path stands with the object
+		var number segment.Number
+		endpoint := ""
+		if r.segment != nil {
+			number = r.segment.Number
 		}
+		if r.kind == LocalDisk {
+			endpoint = r.endpoint.Value()
+		}
+		r.code(c, &number, &endpoint)
 	}
-	return b
 }
 
-func (s *Store) appendRest(b []byte) []byte {
-	term := s.inForce.Load()
-	b = binenc.AppendUvarint(b, uint64(term.term))
-	b = appendParams(b, term.Params)
-	b = binenc.AppendVarint(b, int64(term.guardUntil))
-	b = binenc.AppendBool(b, term.startedEmpty)
-	b = binenc.AppendUvarint(b, uint64(s.quarantine.live()))
+// code codes a replica with the number of its segment or SSD. The path of a Disk
+// replica stands with the object.
+func (r *replica) code(c *binenc.Coder, number *segment.Number, endpoint *string) {
+	kind, status := byte(r.kind), byte(r.status)
+	c.CodeByte(&kind)
+	c.CodeByte(&status)
+	r.kind, r.status = ReplicaKind(kind), ReplicaStatus(status)
+	switch r.kind {
+	case Memory:
+		codePlacement(c, number, &r.rng)
+	case LocalDisk:
+		codeNumber(c, number)
+		c.CodeString(endpoint, MaxNameBytes)
+	case Disk:
+	}
+}
+
+func (s *Store) encodeRest(c *binenc.Coder) {
+	s.inForce.Load().code(c)
+	n := s.quarantine.live()
+	c.CodeCount(&n, 0)
 	s.quarantine.ranges.Scan(func(q quarantined) bool {
 		if !q.segment.Gone() {
-			b = appendPlacement(b, q.segment.Number, q.rng)
-			b = binenc.AppendVarint(b, int64(q.until))
+			(&loadedRange{Placement{Segment: q.segment.Number, Range: q.rng}, q.until}).code(c)
 		}
 		return true
 	})
-	requests := s.requests.all()
-	b = binenc.AppendUvarint(b, uint64(len(requests)))
-	for _, request := range requests {
-		b = binenc.AppendUint64(b, request)
-	}
-	b = binenc.AppendUvarint(b, uint64(s.lastNumber))
-	b = appendNumbers(b, s.numbers())
-	return binenc.AppendUint64(b, uint64(s.digest))
+	requests, numbers, digest := s.requests.all(), s.numbers(), uint64(s.digest)
+	binenc.CodeSlice(c, &requests, 8, c.CodeUint64)
+	codeNumber(c, &s.lastNumber)
+	codeNumbers(c, &numbers)
+	c.CodeUint64(&digest)
+}
+
+// code codes what is in force, but for what follows from it.
+func (t *termState) code(c *binenc.Coder) {
+	binenc.CodeUvarintMax(c, &t.term, "a term", MaxTerm)
+	codeParams(c, &t.Params)
+	binenc.CodeVarint(c, &t.guardUntil)
+	c.CodeBool(&t.startedEmpty)
+}
+
+// A loadedRange is a quarantined range whose segment may not be mounted yet.
+type loadedRange struct {
+	Placement
+	until Time
+}
+
+func (q *loadedRange) code(c *binenc.Coder) {
+	codePlacement(c, &q.Segment, &q.Range)
+	binenc.CodeVarint(c, &q.until)
 }
 
 // numbers returns the mounted segments' numbers in order.

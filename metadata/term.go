@@ -51,21 +51,14 @@ func (e *TermStart) Apply(tx *Tx) error {
 	return nil
 }
 
-// AppendBinary appends the encoding.
-func (e *TermStart) AppendBinary(b []byte) ([]byte, error) {
-	b = append(b, typeTermStart)
-	b = binenc.AppendUvarint(b, uint64(e.Term))
-	b = appendParams(b, e.Params)
-	b = appendMillis(b, e.Guard)
-	return binenc.AppendBool(b, e.Empty), nil
-}
-
-func decodeTermStart(r *binenc.Reader) *TermStart {
-	e := &TermStart{Term: readTerm(r), Params: readParams(r), Guard: readMillis(r), Empty: r.Bool()}
-	if err := e.Params.Validate(); r.Err() == nil && err != nil {
-		r.Fail("%v", err)
-	}
-	return e
+// Code goes through the fields.
+func (e *TermStart) Code(c *binenc.Coder) {
+	c.Tag(typeTermStart)
+	binenc.CodeUvarintMax(c, &e.Term, "a term", MaxTerm)
+	codeParams(c, &e.Params)
+	codeMillis(c, &e.Guard)
+	c.CodeBool(&e.Empty)
+	c.Check(e.Params.Validate())
 }
 
 // termState is what the term's first entry put in force.

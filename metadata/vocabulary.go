@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -249,8 +250,9 @@ func (s Stream) String() string {
 type Change interface {
 	// Stream says which record of a commit the change belongs to.
 	Stream() Stream
-	// AppendBinary appends the encoding, at most MaxChangeBytes.
-	AppendBinary(b []byte) ([]byte, error)
+	// Code goes through the fields in the order of their encoding, which has at
+	// most MaxChangeBytes.
+	Code(c *binenc.Coder)
 	// Apply makes the change. It returns the answer for the caller who asked
 	// for it: nil, or the kind of error that the state at this sequence gives.
 	// Such an answer changes nothing, on every node.

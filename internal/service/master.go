@@ -73,7 +73,7 @@ func Codec() journal.Codec {
 	return journal.Codec{
 		metadata.LeaseRenewals: leasesync.Decode,
 		metadata.ObjectEvents: func(b []byte) (metadata.Change, error) {
-			return metadata.DecodeObjectEvent(b, eviction.Decode)
+			return metadata.DecodeObjectEvent(b, eviction.NewCutoff)
 		},
 		metadata.DeleteEvents: deleteevents.Decode,
 	}
