@@ -47,6 +47,13 @@ func rules() []rule {
 			}},
 		{name: "the pure core starts no goroutines",
 			check: noGoroutines(pure)},
+		{name: "stories are loops that somebody else starts: internal/app, and promote for what lives as long as a term",
+			check: noGoroutines([]string{"leasesync/...", "deleteevents/...", "eviction/...", "journal/..."})},
+		{name: "a use case runs on the goroutine of its call",
+			check: noGoroutines([]string{"internal/service/..."}),
+			allow: map[string]string{
+				"internal/service/segments.go": "a mount goes on to its end when its caller has gone",
+			}},
 		{name: "the pure core has no clock: time is an argument",
 			check: noTime(pure, nil, "Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTicker", "NewTimer")},
 

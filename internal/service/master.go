@@ -6,7 +6,8 @@
 // committed and only while the node may serve: each call is fenced before it
 // begins, and each answer that was read from memory once more when it is built.
 //
-// The package knows no transport and starts no goroutine of its own.
+// The package knows no transport. A call runs on the goroutine of its caller; only
+// a mount goes on to its end when the caller has gone.
 package service
 
 import (
