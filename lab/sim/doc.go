@@ -1,8 +1,8 @@
 // Package sim plays the core protocol (election, fencing, commit, follow,
 // promote, hand over, demote) in virtual time: the real promote, journal,
-// follower, metadata and service on the real clientv3, with an etcd in memory
-// (lab/fakeetcd) and snapshots passed from node to node. All of it is in
-// the package's tests.
+// follower, metadata and service on the real clientv3 and the real etcd server
+// (lab/simetcd), with snapshots passed from node to node. All of it is in the
+// package's tests.
 //
 // Stories are played from a script, and what happened is compared with a text
 // in testdata. Seeds are random schedules of faults under a load, judged by
@@ -22,5 +22,5 @@
 // woken together go on one after another; and the writer takes a breath after
 // each commit, so that who asks again at once is in the next one.
 //
-// It must never import a real network, a real etcd or a real clock.
+// It must never use a real network or a real clock.
 package sim

@@ -8,7 +8,7 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 
-	"github.com/understudy-store/understudy/lab/fakeetcd"
+	"github.com/understudy-store/understudy/lab/simetcd"
 )
 
 // A fault is one line of a schedule.
@@ -111,9 +111,9 @@ func (w *world) slowFor(n *node, f fault) {
 	n = w.primaryOr(n, f)
 	delay := f.length / 10
 	w.script.say("--", "the way from %s to etcd takes %v for %v", n.id, delay, f.length)
-	n.each(func(l *fakeetcd.Link) { l.Delay(delay, delay) })
+	n.each(func(l *simetcd.Link) { l.Delay(delay, delay) })
 	time.Sleep(f.length)
-	n.each(func(l *fakeetcd.Link) { l.Delay(0, 0) })
+	n.each(func(l *simetcd.Link) { l.Delay(0, 0) })
 }
 
 // fade makes answers from etcd so late that those to the primary's keepalives
@@ -126,33 +126,34 @@ func (w *world) fade(_ *node, f fault) {
 	}
 	late := sessionTTL/2 - 100*time.Millisecond
 	w.script.say("--", "answers from etcd take %v to %s", late, n.id)
-	n.each(func(l *fakeetcd.Link) { l.Delay(0, late) })
+	n.each(func(l *simetcd.Link) { l.Delay(0, late) })
 	time.Sleep(f.length)
 	w.script.say("--", "keepalives of %s are lost", n.id)
 	name := n.id + "/sessions"
-	w.etcd.Fault(func(c fakeetcd.Call) fakeetcd.Verdict {
+	w.etcd.Fault(func(c simetcd.Call) simetcd.Verdict {
 		if _, keepalive := c.Request.(*pb.LeaseKeepAliveRequest); keepalive && c.Client == name {
-			return fakeetcd.Refuse
+			return simetcd.Refuse
 		}
-		return fakeetcd.Serve
+		return simetcd.Serve
 	})
 	time.Sleep(sessionTTL + time.Second)
 	w.etcd.Fault(nil)
-	n.each(func(l *fakeetcd.Link) { l.Delay(0, 0) })
+	n.each(func(l *simetcd.Link) { l.Delay(0, 0) })
 	w.script.say("--", "%s reaches etcd as before", n.id)
 }
 
 // lag kills the primary while the others have not heard of its last commits:
 // they must catch up before they serve.
 func (w *world) lag(n *node, f fault) {
-	for _, id := range ids {
-		w.etcd.Hold(id+"/journal", true)
+	held := w.living()
+	for _, n := range held {
+		n.links[0].HoldWatches()
 	}
 	w.script.say("--", "watches hear nothing")
 	time.Sleep(f.length / 4)
 	w.killFor(n, fault{length: sessionTTL + f.length/4, after: func() {
-		for _, id := range ids {
-			w.etcd.Hold(id+"/journal", false)
+		for _, n := range held {
+			n.links[0].ReleaseWatches()
 		}
 		w.script.say("--", "watches hear everything")
 	}})
@@ -161,18 +162,18 @@ func (w *world) lag(n *node, f fault) {
 // loseAnswer loses the answer to the next transaction of the node that serves.
 func (w *world) loseAnswer(n *node, f fault) {
 	n = w.primaryOr(n, f)
-	w.lose(n, fakeetcd.Lose, 1+int(f.length.Microseconds()%3))
+	w.lose(n, simetcd.Lose, 1+int(f.length.Microseconds()%3))
 	time.Sleep(f.length)
 	w.etcd.Fault(nil)
 }
 
 // lose gives the next transactions of a node a verdict.
-func (w *world) lose(n *node, v fakeetcd.Verdict, times int) {
+func (w *world) lose(n *node, v simetcd.Verdict, times int) {
 	w.script.say("--", "the answers to transactions of %s are lost: the next %d", n.id, times)
 	name := n.id + "/journal"
-	w.etcd.Fault(func(c fakeetcd.Call) fakeetcd.Verdict {
+	w.etcd.Fault(func(c simetcd.Call) simetcd.Verdict {
 		if _, txn := c.Request.(*pb.TxnRequest); !txn || c.Client != name || times == 0 {
-			return fakeetcd.Serve
+			return simetcd.Serve
 		}
 		times--
 		return v

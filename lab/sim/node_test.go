@@ -16,7 +16,7 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
-	"github.com/understudy-store/understudy/lab/fakeetcd"
+	"github.com/understudy-store/understudy/lab/simetcd"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
@@ -40,7 +40,7 @@ type node struct {
 	*promote.Node
 	world   *world
 	id      string
-	links   []*fakeetcd.Link // of the journal and of the sessions
+	links   []*simetcd.Link // of the journal and of the sessions
 	clients []*clientv3.Client
 	freeze  gate
 	dead    atomic.Bool
@@ -92,24 +92,24 @@ func (n *node) kill() {
 	n.stop()
 }
 
-func (n *node) cut()  { n.each((*fakeetcd.Link).Cut) }
-func (n *node) heal() { n.each((*fakeetcd.Link).Heal) }
+func (n *node) cut()  { n.each((*simetcd.Link).Cut) }
+func (n *node) heal() { n.each((*simetcd.Link).Heal) }
 
 // pause stops the node as SIGSTOP would, as far as others can tell: nothing
 // passes on its connections, and calls stop where they look at the clock. Its
 // own timers go on.
 func (n *node) pause() {
 	n.freeze.shut()
-	n.each((*fakeetcd.Link).Stall)
+	n.each((*simetcd.Link).Stall)
 }
 
 // wake ends pause.
 func (n *node) wake() {
-	n.each((*fakeetcd.Link).Resume)
+	n.each((*simetcd.Link).Resume)
 	n.freeze.open()
 }
 
-func (n *node) each(do func(*fakeetcd.Link)) {
+func (n *node) each(do func(*simetcd.Link)) {
 	for _, l := range n.links {
 		do(l)
 	}

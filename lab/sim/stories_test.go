@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/understudy-store/understudy/lab/fakeetcd"
+	"github.com/understudy-store/understudy/lab/simetcd"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -136,10 +136,10 @@ func cleanFailover(s teller) {
 func failoverInACommit(s teller) {
 	s.world.begin("a", "b", "c")
 	s.say("the watches of b and c hear nothing: they must catch up before they serve")
-	s.world.etcd.Hold("b/journal", true)
-	s.world.etcd.Hold("c/journal", true)
+	s.world.node("b").links[0].HoldWatches()
+	s.world.node("c").links[0].HoldWatches()
 	s.puts("k0")
-	s.world.lose(s.world.node("a"), fakeetcd.Lose, 1)
+	s.world.lose(s.world.node("a"), simetcd.Lose, 1)
 	var id metadata.ObjectID
 	s.next += 2
 	_ = s.putStart("k1", s.next, &id)
@@ -148,8 +148,8 @@ func failoverInACommit(s teller) {
 	s.world.etcd.Fault(nil)
 	time.Sleep(2 * sessionTTL)
 	s.say("the watches hear everything")
-	s.world.etcd.Hold("b/journal", false)
-	s.world.etcd.Hold("c/journal", false)
+	s.world.node("b").links[0].ReleaseWatches()
+	s.world.node("c").links[0].ReleaseWatches()
 	s.primary()
 	s.reads("k0")
 	_ = s.putStart("k1", s.next, &id)
@@ -214,10 +214,10 @@ func partitionFromEtcd(s teller) {
 func lostAnswer(s teller) {
 	s.world.begin("a", "b")
 	s.say("the connection breaks under an answer")
-	s.world.lose(s.world.node("a"), fakeetcd.Break, 1)
+	s.world.lose(s.world.node("a"), simetcd.Break, 1)
 	s.puts("k1")
 	s.say("an answer never comes")
-	s.world.lose(s.world.node("a"), fakeetcd.Lose, 1)
+	s.world.lose(s.world.node("a"), simetcd.Lose, 1)
 	var id metadata.ObjectID
 	s.next += 2
 	_ = s.putStart("k2", s.next, &id)

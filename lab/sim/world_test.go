@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/understudy-store/understudy/journal"
-	"github.com/understudy-store/understudy/lab/fakeetcd"
+	"github.com/understudy-store/understudy/lab/simetcd"
 	"github.com/understudy-store/understudy/promote"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -25,7 +25,7 @@ import (
 // transcript.
 type world struct {
 	t      testing.TB
-	etcd   *fakeetcd.Server
+	etcd   *simetcd.Server
 	layout journal.Layout
 	script *script
 	judge  *judge
@@ -40,13 +40,13 @@ type world struct {
 // newWorld returns a world with an etcd and nobody on it.
 func newWorld(t testing.TB, seed uint64) *world {
 	w := &world{
-		t: t, layout: journal.NewLayout("/understudy", "sim"), script: newScript(), nodes: make(map[string]*node),
-		rng: rand.New(rand.NewPCG(seed, 1)),
+		t: t, layout: journal.NewLayout("/understudy", "sim"), nodes: make(map[string]*node), rng: rand.New(rand.NewPCG(seed, 1)),
 	}
-	w.judge = newJudge(w.script)
-	w.etcd = fakeetcd.New(fakeetcd.Options{
+	w.etcd = simetcd.New(t, simetcd.Options{
 		Latency: func(client string, m proto.Message) time.Duration { return latency(seed, w.script.now(), client, m) },
 	})
+	w.script = newScript() // its time begins when the etcd is up
+	w.judge = newJudge(w.script)
 	return w
 }
 
@@ -70,6 +70,8 @@ func latency(seed uint64, now time.Duration, client string, m proto.Message) tim
 			b = append(b, op.GetRequestPut().GetKey()...)
 		}
 	case *pb.LeaseKeepAliveRequest:
+		b = binary.LittleEndian.AppendUint64(b, uint64(m.ID))
+	case *pb.LeaseKeepAliveResponse:
 		b = binary.LittleEndian.AppendUint64(b, uint64(m.ID))
 	}
 	return 50*time.Microsecond + time.Duration(xxh3.Hash(b)%uint64(500*time.Microsecond))
@@ -123,7 +125,6 @@ func (w *world) end() {
 		n.kill()
 	}
 	w.tasks.Wait()
-	w.etcd.Close()
 }
 
 // node returns the current life of a node, nil for none.

@@ -1,4 +1,4 @@
-package fakeetcd
+package simetcd
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// A Link is one client's way to the server. Its faults hit what is under way
-// on it, and what is to come.
+// A Link is one client's connection to the server. Its faults hit what is under
+// way on it, and what is to come.
 type Link struct {
 	name   string
 	server *Server
@@ -32,10 +32,12 @@ type linkState struct {
 	connection int  // counts connections: what belongs to another one is lost
 	connected  bool // there is a connection
 	stalled    bool
+	held       bool          // watches are
 	resumed    time.Duration // by the server's clock: when it was stalled last
+	released   time.Duration // by the server's clock: when watches were held last
 }
 
-// Link returns a new way to the server. Calls over it carry its name.
+// Link returns a new link to the server. Calls over it carry its name.
 func (s *Server) Link(name string) *Link {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,6 +67,19 @@ func (l *Link) Resume() {
 	})
 }
 
+// HoldWatches holds back what the server sends to watches, until ReleaseWatches:
+// etcd does not promise that a watch has a write before another client reads it.
+func (l *Link) HoldWatches() { l.change(func() { l.state.held = true }) }
+
+// ReleaseWatches ends HoldWatches.
+func (l *Link) ReleaseWatches() {
+	l.change(func() {
+		if l.state.held {
+			l.state.held, l.state.released = false, l.server.clock()
+		}
+	})
+}
+
 // Delay makes requests, and answers, take so much time from now on.
 func (l *Link) Delay(there, back time.Duration) { l.change(func() { l.there, l.back = there, back }) }
 
@@ -86,7 +101,7 @@ func (l *Link) change(f func()) {
 	case !refused && !l.state.connected && l.redial == nil:
 		l.redial = time.AfterFunc(untilRetry(l.server.clock()-l.broken), l.connect)
 	}
-	l.signal()
+	l.signalLocked()
 }
 
 // connect is the client's attempt that succeeds.
@@ -97,11 +112,10 @@ func (l *Link) connect() {
 		return // it was cut at this very instant
 	}
 	l.redial, l.state.connected = nil, true
-	l.signal()
+	l.signalLocked()
 }
 
-// signal needs mu.
-func (l *Link) signal() {
+func (l *Link) signalLocked() {
 	close(l.changed)
 	l.changed = make(chan struct{})
 }
@@ -152,16 +166,17 @@ func (l *Link) connected(ctx context.Context, wait bool) (connection int, err er
 	}
 }
 
-// errUnavailable is what a client of etcd sees when its member goes.
-var errUnavailable = status.Error(codes.Unavailable, "fakeetcd: unavailable")
+// errUnavailable is what a client of etcd gets when its member goes.
+var errUnavailable = status.Error(codes.Unavailable, "simetcd: unavailable")
 
-// left is what a client gets that has given up.
+// left is the error of a client that has given up.
 func left(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }
 
-// A trip is the way of one message over a connection.
+// A trip is one message under way over a connection.
 type trip struct {
 	link       *Link
 	connection int
+	watch      bool          // it is for a watch
 	arrives    time.Duration // by the server's clock
 	latency    time.Duration
 }
@@ -178,10 +193,11 @@ func (l *Link) send(connection int, m proto.Message, back bool) trip {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t.arrives = l.server.clock() + t.latency + l.there
+	delay := l.there
 	if back {
-		t.arrives += l.back - l.there
+		delay = l.back
 	}
+	t.arrives = l.server.clock() + t.latency + delay
 	return t
 }
 
@@ -189,11 +205,14 @@ func (l *Link) send(connection int, m proto.Message, back bool) trip {
 // state. What was held back takes its latency again, so that not all of it
 // arrives at one instant.
 func (t trip) remains(state linkState) time.Duration {
-	if state.stalled {
+	if state.stalled || t.watch && state.held {
 		return forever
 	}
 	if state.resumed > 0 {
 		t.arrives = max(t.arrives, state.resumed+t.latency)
+	}
+	if t.watch && state.released > 0 {
+		t.arrives = max(t.arrives, state.released+t.latency)
 	}
 	return max(t.arrives-t.link.server.clock(), 0)
 }
@@ -228,54 +247,7 @@ func (t trip) wait(ctx context.Context) error {
 	}
 }
 
-// call sends a request and returns the answer to it.
-func (l *Link) call(ctx context.Context, r proto.Message, wait bool) (proto.Message, error) {
-	connection, err := l.connected(ctx, wait)
-	if err != nil {
-		return nil, err
-	}
-	return l.callOver(ctx, connection, r)
-}
-
-// callOver is call, over one connection.
-func (l *Link) callOver(ctx context.Context, connection int, r proto.Message) (proto.Message, error) {
-	request := l.request(connection, r)
-	if err := request.wait(ctx); err != nil {
-		if ctx.Err() != nil {
-			// What is under way arrives, although its client has left.
-			l.server.tasks.Go(func() {
-				if request.wait(context.Background()) == nil {
-					l.server.serve(l.name, r)
-				}
-			})
-		}
-		return nil, err
-	}
-	a := l.server.serve(l.name, r)
-	if a.after != nil {
-		if err := l.held(ctx, connection, a.after); err != nil {
-			return nil, err
-		}
-	}
-	if err := l.answer(connection, r).wait(ctx); err != nil {
-		return nil, err
-	}
-	return a.message, a.err
-}
-
-// held waits until the server gives an answer, if it ever does.
-func (l *Link) held(ctx context.Context, connection int, given <-chan struct{}) error {
-	for {
-		state, changed := l.look()
-		if state.connection != connection {
-			return errUnavailable
-		}
-		select {
-		case <-given:
-			return nil
-		case <-changed:
-		case <-ctx.Done():
-			return left(ctx)
-		}
-	}
+// lost waits for a message that never arrives.
+func (l *Link) lost(ctx context.Context, connection int) error {
+	return trip{link: l, connection: connection, arrives: forever}.wait(ctx)
 }

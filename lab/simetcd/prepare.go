@@ -1,8 +1,10 @@
-package fakeetcd
+package simetcd
 
 import (
 	"sync"
 	_ "unsafe" // for go:linkname
+
+	"go.etcd.io/etcd/server/v3/storage/wal"
 )
 
 // never is the channel that clientv3's watches wait on for what never comes.
@@ -13,4 +15,12 @@ import (
 //go:linkname never go.etcd.io/etcd/client/v3.valCtxCh
 var never chan struct{}
 
-var forgetNever = sync.OnceFunc(func() { never = nil })
+// logBytes is how much of the write-ahead log is allocated ahead: etcd's 64 MiB
+// would cost more than all else.
+const logBytes = 256 << 10
+
+// prepare sets what is one for the whole program.
+var prepare = sync.OnceFunc(func() {
+	never = nil
+	wal.SegmentSizeBytes = logBytes
+})
