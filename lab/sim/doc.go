@@ -4,7 +4,7 @@
 // (lab/simetcd), with snapshots passed from node to node. All of it is in the
 // package's tests.
 //
-// Stories are played from a script, and what happened is compared with a text
+// A story is a fixed course of events, and its transcript is compared with a text
 // in testdata. Seeds are random schedules of faults under a load, judged by
 // what the callers saw.
 //
@@ -19,8 +19,8 @@
 // (TestReplay): no two things that touch each other happen at one instant of
 // virtual time. Each message to and from etcd has a latency of its own, by seed
 // and sender; retries are spread by a generator of the world; callers that are
-// woken together go on one after another; and the writer takes a breath after
-// each commit, so that who asks again at once is in the next one.
+// woken together go on one after another; and the writer pauses after each
+// commit, so that a caller that goes on at once is in the next one.
 //
 // It must never use a real network or a real clock.
 package sim

@@ -24,7 +24,7 @@ func (f fault) String() string {
 	return fmt.Sprintf("%s %s for %v", f.kind, f.node, f.length)
 }
 
-// A breaker breaks one thing and mends it again.
+// A breaker begins faults of one kind and ends them.
 type breaker struct {
 	kind string
 	do   func(w *world, n *node, f fault)
@@ -68,7 +68,7 @@ func schedule(rng *rand.Rand, n int, kinds []string) (list []fault) {
 	return list
 }
 
-// play plays a schedule, and returns when all is mended.
+// play plays a schedule, and returns when all its faults have ended.
 func (w *world) play(list []fault) {
 	do := make(map[string]func(*world, *node, fault))
 	for _, b := range breakers() {
@@ -91,44 +91,44 @@ func (w *world) primaryOr(n *node, f fault) *node {
 
 func (w *world) pauseFor(n *node, f fault) {
 	n = w.primaryOr(n, f)
-	w.script.say("--", "%s is stopped for %v", n.id, f.length)
+	w.transcript.note("--", "%s is stopped for %v", n.id, f.length)
 	n.pause()
 	time.Sleep(f.length)
 	n.wake()
-	w.script.say("--", "%s is continued", n.id)
+	w.transcript.note("--", "%s is continued", n.id)
 }
 
 func (w *world) cutFor(n *node, f fault) {
 	n = w.primaryOr(n, f)
-	w.script.say("--", "%s is cut off from etcd for %v", n.id, f.length)
+	w.transcript.note("--", "%s is cut off from etcd for %v", n.id, f.length)
 	n.cut()
 	time.Sleep(f.length)
 	n.heal()
-	w.script.say("--", "%s reaches etcd again", n.id)
+	w.transcript.note("--", "%s reaches etcd again", n.id)
 }
 
 func (w *world) slowFor(n *node, f fault) {
 	n = w.primaryOr(n, f)
 	delay := f.length / 10
-	w.script.say("--", "the way from %s to etcd takes %v for %v", n.id, delay, f.length)
+	w.transcript.note("--", "messages between %s and etcd take %v for %v", n.id, delay, f.length)
 	n.each(func(l *simetcd.Link) { l.Delay(delay, delay) })
 	time.Sleep(f.length)
 	n.each(func(l *simetcd.Link) { l.Delay(0, 0) })
 }
 
 // fade makes answers from etcd so late that those to the primary's keepalives
-// just come in time, and then loses its keepalives: the last answer tells of a
-// lease that is older than it.
+// just come in time, and then loses its keepalives: the lease began long before
+// the last answer arrived.
 func (w *world) fade(_ *node, f fault) {
 	n := w.serving()
 	if n == nil {
 		return
 	}
 	late := sessionTTL/2 - 100*time.Millisecond
-	w.script.say("--", "answers from etcd take %v to %s", late, n.id)
+	w.transcript.note("--", "answers from etcd take %v to %s", late, n.id)
 	n.each(func(l *simetcd.Link) { l.Delay(0, late) })
 	time.Sleep(f.length)
-	w.script.say("--", "keepalives of %s are lost", n.id)
+	w.transcript.note("--", "keepalives of %s are lost", n.id)
 	name := n.id + "/sessions"
 	w.etcd.Fault(func(c simetcd.Call) simetcd.Verdict {
 		if _, keepalive := c.Request.(*pb.LeaseKeepAliveRequest); keepalive && c.Client == name {
@@ -139,23 +139,23 @@ func (w *world) fade(_ *node, f fault) {
 	time.Sleep(sessionTTL + time.Second)
 	w.etcd.Fault(nil)
 	n.each(func(l *simetcd.Link) { l.Delay(0, 0) })
-	w.script.say("--", "%s reaches etcd as before", n.id)
+	w.transcript.note("--", "%s reaches etcd as before", n.id)
 }
 
-// lag kills the primary while the others have not heard of its last commits:
+// lag kills the primary while the watches of the others lack its last commits:
 // they must catch up before they serve.
 func (w *world) lag(n *node, f fault) {
 	held := w.living()
 	for _, n := range held {
 		n.links[0].HoldWatches()
 	}
-	w.script.say("--", "watches hear nothing")
+	w.transcript.note("--", "watches are held back")
 	time.Sleep(f.length / 4)
 	w.killFor(n, fault{length: sessionTTL + f.length/4, after: func() {
 		for _, n := range held {
 			n.links[0].ReleaseWatches()
 		}
-		w.script.say("--", "watches hear everything")
+		w.transcript.note("--", "watches are released")
 	}})
 }
 
@@ -167,9 +167,9 @@ func (w *world) loseAnswer(n *node, f fault) {
 	w.etcd.Fault(nil)
 }
 
-// lose gives the next transactions of a node a verdict.
+// lose loses the answers to the next transactions of a node.
 func (w *world) lose(n *node, v simetcd.Verdict, times int) {
-	w.script.say("--", "the answers to transactions of %s are lost: the next %d", n.id, times)
+	w.transcript.note("--", "the answers to transactions of %s are lost: the next %d", n.id, times)
 	name := n.id + "/journal"
 	w.etcd.Fault(func(c simetcd.Call) simetcd.Verdict {
 		if _, txn := c.Request.(*pb.TxnRequest); !txn || c.Client != name || times == 0 {
@@ -189,16 +189,16 @@ func (w *world) killFor(n *node, f fault) {
 	n = w.primaryOr(n, f)
 	for _, other := range w.living() {
 		if other != n && !other.Status().Self.Promotable {
-			w.script.say("--", "%s is not killed: %s is not complete", n.id, other.id)
+			w.transcript.note("--", "%s is not killed: %s is not complete", n.id, other.id)
 			f.after()
 			return
 		}
 	}
-	w.script.say("--", "%s is killed", n.id)
+	w.transcript.note("--", "%s is killed", n.id)
 	n.kill()
 	time.Sleep(f.length)
 	f.after()
-	w.script.say("--", "%s is started again", n.id)
+	w.transcript.note("--", "%s is started again", n.id)
 	again := w.start(n.id)
 	w.await(n.id+" to be complete again", func() bool { return again.Status().Self.Promotable })
 }
@@ -208,20 +208,20 @@ func (w *world) handOver(*node, fault) {
 	if p == nil {
 		return
 	}
-	w.script.say("--", "%s is asked to hand over", p.id)
+	w.transcript.note("--", "%s is asked to hand over", p.id)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if _, _, err := p.Handover(ctx, 0, ""); err != nil {
-		w.script.say("--", "no handover")
+		w.transcript.note("--", "no handover")
 	}
 }
 
 func (w *world) outage(_ *node, f fault) {
-	w.script.say("--", "etcd is down for %v", f.length)
+	w.transcript.note("--", "etcd is down for %v", f.length)
 	w.etcd.Down()
 	time.Sleep(f.length)
 	w.etcd.Up()
-	w.script.say("--", "etcd is up")
+	w.transcript.note("--", "etcd is up")
 }
 
 // compactNow forgets the history while a node is cut off.
@@ -229,7 +229,7 @@ func (w *world) compactNow(n *node, f fault) {
 	if n == w.serving() {
 		return
 	}
-	w.script.say("--", "%s is cut off for %v, and the journal compacted meanwhile", n.id, f.length)
+	w.transcript.note("--", "%s is cut off for %v, and the journal compacted meanwhile", n.id, f.length)
 	n.cut()
 	time.Sleep(f.length)
 	w.compact()

@@ -10,14 +10,14 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A judge knows what callers were told, and nothing else: which answer each
-// call got, when it was sent and when it was answered. From that it finds
-// broken promises (design section 1).
+// A judge knows what callers know, and nothing else: which answer each call got,
+// when it was sent and when it was answered. From that it finds broken promises
+// (design section 1).
 //
 // A key has one writer at a time, so its puts and removals have an order.
 // Readers are many.
 type judge struct {
-	script *script
+	transcript *transcript
 
 	mu       sync.Mutex // guards all below
 	objects  map[metadata.ObjectID]*object
@@ -56,9 +56,9 @@ type call struct {
 	term       metadata.Term
 }
 
-func newJudge(s *script) *judge {
+func newJudge(t *transcript) *judge {
 	return &judge{
-		script: s, objects: make(map[metadata.ObjectID]*object), keys: make(map[string][]*object), removing: make(map[string]int),
+		transcript: t, objects: make(map[metadata.ObjectID]*object), keys: make(map[string][]*object), removing: make(map[string]int),
 		answered: make(map[metadata.Term]time.Duration), states: make(map[metadata.Seq]state),
 	}
 }
@@ -73,7 +73,7 @@ func (j *judge) find(promise, format string, args ...any) {
 func (j *judge) findLocked(promise, format string, args ...any) {
 	text := fmt.Sprintf("promise %s: %s", promise, fmt.Sprintf(format, args...))
 	j.findings = append(j.findings, text)
-	j.script.say("judge", "%s", text)
+	j.transcript.note("judge", "%s", text)
 }
 
 // broken returns the broken promises.
@@ -100,7 +100,7 @@ func (j *judge) state(node string, seq metadata.Seq, digest metadata.Digest) {
 		return
 	}
 	if before.digest != digest {
-		j.findLocked("S", "at sequence %d %s has digest %v, %s has %v", seq, node, digest, before.node, before.digest)
+		j.findLocked("S", "at sequence %d %s has digest %v, want %v as %s has", seq, node, digest, before.digest, before.node)
 	}
 }
 
@@ -127,7 +127,7 @@ func (j *judge) reserved(c call, key string, id metadata.ObjectID, from, to uint
 	j.fence(c, false)
 	if known := j.objects[id]; known != nil && known.reserved != 0 {
 		if known.key != key || known.from != from || known.to != to {
-			j.findLocked("D", "the reservation of %s is %d-%d, it was %s at %d-%d", key, from, to, known.key, known.from, known.to)
+			j.findLocked("D", "a repeated PutStart of %s got %d-%d, want the reservation of %s at %d-%d", key, from, to, known.key, known.from, known.to)
 		}
 		return // a repeated call
 	}
@@ -137,9 +137,9 @@ func (j *judge) reserved(c call, key string, id metadata.ObjectID, from, to uint
 		}
 		switch {
 		case o.removeAsked == 0 && o.reserved != 0:
-			j.findLocked("A", "%s (%v) was given the bytes of %s (%v), which nobody removed", key, id, o.key, o.id)
+			j.findLocked("A", "%s (%v) got the bytes of %s (%v), which nobody removed", key, id, o.key, o.id)
 		case c.came < o.leased:
-			j.findLocked("L", "%s (%v) was given bytes at %v that a reader of %s (%v) relies on until %v", key, id, c.came, o.key, o.id, o.leased)
+			j.findLocked("L", "%s (%v) got bytes at %v that a reader of %s (%v) relies on until %v", key, id, c.came, o.key, o.id, o.leased)
 		}
 	}
 	o := j.object(key, id)
@@ -199,7 +199,7 @@ func (j *judge) got(c call, key string, id metadata.ObjectID, from, to uint64) {
 	o := j.object(key, id)
 	switch {
 	case o.key != key || o.reserved != 0 && (o.from != from || o.to != to):
-		j.findLocked("A", "%s (%v) is at %d-%d, it was put as %s at %d-%d", key, id, from, to, o.key, o.from, o.to)
+		j.findLocked("A", "%s (%v) is at %d-%d, want %s at %d-%d as it was put", key, id, from, to, o.key, o.from, o.to)
 	case o.reserved != 0 && (o.endAsked == 0 || c.came < o.endAsked):
 		j.findLocked("V", "%s (%v) is readable before its put has ended", key, id)
 	case o.removed != 0 && o.removed < c.sent:

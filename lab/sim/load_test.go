@@ -18,8 +18,8 @@ import (
 const callTimeout = time.Second
 
 // A caller makes calls of the cluster, as a client does that knows all nodes,
-// and tells the judge what it was told. It writes keys of its own and reads
-// those of all.
+// and passes the answers to the judge. It writes keys of its own and reads those
+// of all.
 type caller struct {
 	world *world
 	name  string
@@ -33,7 +33,7 @@ type caller struct {
 	behind time.Duration
 }
 
-var errNobody = errors.New("sim: nobody serves")
+var errNobody = errors.New("sim: no node serves")
 
 // ask makes one call of a node that takes calls, if there is one: usually the
 // one that serves, but one that has just lost its term will do as well. It
@@ -56,7 +56,7 @@ func (c *caller) ask(do func(ctx context.Context, m *service.Master) error, answ
 		time.Sleep(c.behind)
 		return serving.Now()
 	}
-	at := call{client: c.name, sent: c.world.script.now(), term: m.Term}
+	at := call{client: c.name, sent: c.world.transcript.now(), term: m.Term}
 	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
 	came := make(chan error, 1)
 	c.world.tasks.Go(func() {
@@ -65,7 +65,7 @@ func (c *caller) ask(do func(ctx context.Context, m *service.Master) error, answ
 		if n.dead.Load() {
 			err = errNoAnswer
 		}
-		at.came = c.world.script.now()
+		at.came = c.world.transcript.now()
 		answer(at, err)
 		came <- err
 	})
@@ -160,7 +160,7 @@ func (c *caller) putStart(key string, request uint64, id *metadata.ObjectID) err
 			c.world.judge.reserved(at, key, r.ID, from, to)
 			got <- r.ID
 		}
-		c.tell("reserves "+key, at, err)
+		c.record("reserves "+key, at, err)
 	})
 	if err == nil {
 		*id = <-got
@@ -170,7 +170,7 @@ func (c *caller) putStart(key string, request uint64, id *metadata.ObjectID) err
 
 func (c *caller) putEnd(key string, request uint64, id metadata.ObjectID) error {
 	u := service.PutUpdate{Tenant: metadata.DefaultTenant, Client: owner, Request: request, Selector: metadata.SelectMemory}
-	c.world.judge.ending(key, id, c.world.script.now())
+	c.world.judge.ending(key, id, c.world.transcript.now())
 	return c.ask(func(ctx context.Context, m *service.Master) error {
 		return m.PutEnd(ctx, u, service.PutRef{Key: key, ID: id})
 	}, func(at call, err error) {
@@ -179,14 +179,14 @@ func (c *caller) putEnd(key string, request uint64, id metadata.ObjectID) error 
 			c.world.judge.ended(at, key, id)
 		case errs.ObjectNotFound, errs.InvalidWrite, errs.IllegalClient:
 			c.world.judge.notEnded(at, key, id, err)
-		default: // says nothing of the key
+		default: // leaves open what became of the key
 		}
-		c.tell("puts "+key, at, err)
+		c.record("puts "+key, at, err)
 	})
 }
 
 func (c *caller) remove(key string) error {
-	answered := c.world.judge.removes(key, c.world.script.now())
+	answered := c.world.judge.removes(key, c.world.transcript.now())
 	return c.ask(func(ctx context.Context, m *service.Master) error {
 		return m.Remove(ctx, service.Removal{Tenant: metadata.DefaultTenant, Force: true}, key)
 	}, func(at call, err error) {
@@ -195,10 +195,10 @@ func (c *caller) remove(key string) error {
 			c.world.judge.removed(at, key)
 		case errs.ObjectNotFound:
 			c.world.judge.notFound(at, key, false)
-		default: // says nothing of the key
+		default: // leaves open what became of the key
 		}
 		answered()
-		c.tell("removes "+key, at, err)
+		c.record("removes "+key, at, err)
 	})
 }
 
@@ -214,9 +214,9 @@ func (c *caller) get(key string) error {
 			c.world.judge.got(at, key, list.ID, from, to)
 		case errs.ObjectNotFound, errs.ReplicaNotReady:
 			c.world.judge.notFound(at, key, true)
-		default: // says nothing of the key
+		default: // leaves open what became of the key
 		}
-		c.tell("reads "+key, at, err)
+		c.record("reads "+key, at, err)
 	})
 }
 
@@ -225,15 +225,15 @@ func bytes(replicas []metadata.Descriptor) (from, to uint64) {
 	return replicas[0].Address, replicas[0].Address + replicas[0].Size
 }
 
-// tell records an answer.
-func (c *caller) tell(what string, at call, err error) {
+// record records an answer.
+func (c *caller) record(what string, at call, err error) {
 	switch {
 	case errors.Is(err, errNobody):
-		c.world.script.say(c.name, "%s: nobody takes calls", what)
+		c.world.transcript.note(c.name, "%s: no node takes calls", what)
 	case err != nil:
-		c.world.script.say(c.name, "%s: %v (term %d)", what, errs.KindOf(err), at.term)
+		c.world.transcript.note(c.name, "%s: %v (term %d)", what, errs.KindOf(err), at.term)
 	default:
-		c.world.script.say(c.name, "%s (term %d)", what, at.term)
+		c.world.transcript.note(c.name, "%s (term %d)", what, at.term)
 	}
 }
 

@@ -62,13 +62,13 @@ func newNode(w *world, id string) (*node, error) {
 	}
 	n.Node = promote.New(promote.Config{
 		ID: id, RPC: id, ClusterID: "sim", Layout: w.layout, Codec: codec,
-		Client: n.clients[0], Sessions: n.clients[1], Clock: clock.Runtime(), Log: w.script.logger(id, n.dead.Load),
+		Client: n.clients[0], Sessions: n.clients[1], Clock: clock.Runtime(), Log: w.transcript.logger(id, n.dead.Load),
 		SessionTTL: sessionTTL, EventsTTL: eventsTTL, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 500 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
 		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, Random: w.jitter().Float64,
 		Options:  metadata.Options{Random: w.placement},
 		Follower: follower.Config{FullSyncInterval: 5003 * time.Millisecond, Counters: new(leasesync.Counters)},
-		Journal:  breath{}, Peers: peers{w, n}, Server: n,
+		Journal:  commitPause{}, Peers: peers{w, n}, Server: n,
 	})
 	return n, nil
 }
@@ -77,15 +77,15 @@ func newNode(w *world, id string) (*node, error) {
 func (n *node) run(ctx context.Context) {
 	defer close(n.done)
 	if err := n.Run(ctx); err != nil && ctx.Err() == nil {
-		n.world.script.say(n.id, "gives up: %v", err)
+		n.world.transcript.note(n.id, "stops: %v", err)
 	}
 	for _, c := range n.clients {
 		_ = c.Close()
 	}
 }
 
-// kill ends the node as kill -9 would: nothing it says is heard any more, and
-// it resigns from nothing.
+// kill ends the node as kill -9 would: nothing that it sends arrives any more,
+// and it does not resign.
 func (n *node) kill() {
 	n.dead.Store(true)
 	n.cut()
@@ -95,7 +95,7 @@ func (n *node) kill() {
 func (n *node) cut()  { n.each((*simetcd.Link).Cut) }
 func (n *node) heal() { n.each((*simetcd.Link).Heal) }
 
-// pause stops the node as SIGSTOP would, as far as others can tell: nothing
+// pause stops the node as SIGSTOP would, as far as others can see: nothing
 // passes on its connections, and calls stop where they look at the clock. Its
 // own timers go on.
 func (n *node) pause() {
@@ -127,7 +127,7 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 	}
 	leases := leasesync.New(leasesync.Leases{
 		Store: t.Store, Journal: afterCallers{t.Queue}, Interval: 500 * time.Millisecond, CriticalDelay: 100 * time.Millisecond,
-		Counters: new(leasesync.Counters), Log: zerolog.Nop(), // whether it fails before its term ends is the scheduler's to say
+		Counters: new(leasesync.Counters), Log: zerolog.Nop(), // the scheduler decides whether it fails before its term ends
 	})
 	n.master.Store(service.NewMaster(service.Config{
 		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: now, Fence: fence,
@@ -271,9 +271,10 @@ func (p peers) WaitApplied(ctx context.Context, address string, seq metadata.Seq
 	return errs.Wrap(errs.Unavailable, "sim", err)
 }
 
-// A breath is what the writer takes after each commit: whoever waited for that
-// commit and asks again at once is in the queue then, whoever runs first.
-type breath struct{}
+// A commitPause makes the writer wait after each commit: a caller whose call was in
+// that commit, and who makes another one at once, gets into the next one whichever
+// goroutine runs first.
+type commitPause struct{}
 
-func (breath) Committed(int, int, time.Duration, time.Duration) { time.Sleep(turn) }
-func (breath) Refused(int, error)                               { time.Sleep(turn) }
+func (commitPause) Committed(int, int, time.Duration, time.Duration) { time.Sleep(turn) }
+func (commitPause) Refused(int, error)                               { time.Sleep(turn) }

@@ -56,12 +56,12 @@ func run(t *testing.T, seed uint64, kinds []string) (o outcome) {
 		working.Go(func() { w.watchOver(ctx) })
 		w.play(schedule(rng, faultsOfARun, kinds))
 		if !w.settle() {
-			w.judge.find("LIVE", "the nodes are not well %v after the last fault", patience)
+			w.judge.find("LIVE", "the nodes are not healthy %v after the last fault", awaitTimeout)
 		}
 		stop()
 		working.Wait()
 		w.verify(callers[0])
-		o = outcome{w.judge.broken(), w.judge.acknowledged(), w.script.String(), w.script.exact(), w.script.now()}
+		o = outcome{w.judge.broken(), w.judge.acknowledged(), w.transcript.String(), w.transcript.exact(), w.transcript.now()}
 	})
 	return o
 }
@@ -70,14 +70,14 @@ func run(t *testing.T, seed uint64, kinds []string) (o outcome) {
 func (w *world) verify(c *caller) {
 	for _, key := range c.all {
 		if err := c.get(key); err == errNobody {
-			w.judge.find("LIVE", "nobody serves at the end")
+			w.judge.find("LIVE", "no node serves at the end, want one")
 		}
 	}
 	w.equal()
 	w.compare()
 	if p := w.serving(); p != nil {
 		at := p.Store().Position()
-		w.script.say("--", "%s is at sequence %d with digest %v", p.id, at.Seq, at.Digest)
+		w.transcript.note("--", "%s is at sequence %d with digest %v", p.id, at.Seq, at.Digest)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestSeeds(t *testing.T) {
 	}
 }
 
-// A seed does the same again, to the nanosecond.
+// A seed plays the same again, to the nanosecond.
 func TestReplay(t *testing.T) {
 	for i := range *replays {
 		t.Run(fmt.Sprint(i+1), func(t *testing.T) {
@@ -120,7 +120,7 @@ func TestReplay(t *testing.T) {
 			seed := *from + uint64(i)
 			first, second := run(t, seed, kinds()), run(t, seed, kinds())
 			if n, a, b := difference(first.exact, second.exact); n >= 0 {
-				t.Errorf("line %d was %q, and now is %q", n, a, b)
+				t.Errorf("line %d of the second play: got %q, want %q as in the first", n, b, a)
 			}
 		})
 	}

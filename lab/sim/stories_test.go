@@ -16,14 +16,14 @@ import (
 
 var update = flag.Bool("update", false, "write the stories in testdata anew")
 
-// A teller plays a story: it is the one caller, and says what is done.
-type teller struct {
+// A story has one caller, and notes what is done to the nodes.
+type story struct {
 	*caller
 	world *world
 }
 
-func stories() map[string]func(teller) {
-	return map[string]func(teller){
+func stories() map[string]func(story) {
+	return map[string]func(story){
 		"clean_failover":       cleanFailover,
 		"failover_in_a_commit": failoverInACommit,
 		"stopped_and_woken":    stoppedAndWoken,
@@ -48,8 +48,8 @@ func TestStories(t *testing.T) {
 				defer w.end()
 				c := w.callers(1, 0, 1)[0]
 				c.name = "app"
-				play(teller{c, w})
-				got, broken = w.script.String(), w.judge.broken()
+				play(story{c, w})
+				got, broken = w.transcript.String(), w.judge.broken()
 			})
 			for _, b := range broken {
 				t.Error(b)
@@ -72,18 +72,18 @@ func compareWith(t *testing.T, file, got string) {
 		t.Fatalf("%v; write the story with -update", err)
 	}
 	if got != string(b) {
-		t.Errorf("the story has changed; if it is right, write it anew with -update. Now it is:\n%s", got)
+		t.Errorf("got another transcript than %s; if it is right, write it anew with -update. Want:\n%sGot:\n%s", file, b, got)
 	}
 }
 
-// say tells what is about to be done.
-func (s teller) say(format string, args ...any) {
+// note records what is about to be done.
+func (s story) note(format string, args ...any) {
 	time.Sleep(100 * time.Millisecond)
-	s.world.script.say("--", format, args...)
+	s.world.transcript.note("--", format, args...)
 }
 
 // puts puts an object at once.
-func (s teller) puts(key string) {
+func (s story) puts(key string) {
 	s.next += 2
 	var id metadata.ObjectID
 	if s.putStart(key, s.next, &id) == nil {
@@ -91,41 +91,41 @@ func (s teller) puts(key string) {
 	}
 }
 
-func (s teller) reads(keys ...string) {
+func (s story) reads(keys ...string) {
 	for _, key := range keys {
 		_ = s.get(key)
 	}
 }
 
-// primary returns who serves, as soon as somebody does.
-func (s teller) primary() *node {
+// primary returns the node that serves, as soon as there is one.
+func (s story) primary() *node {
 	s.world.await("a primary", func() bool { return s.world.serving() != nil })
 	return s.world.serving()
 }
 
-// equal ends a story: all nodes are well and have one state.
-func (s teller) equal() {
+// equal ends a story: all nodes are healthy and have one state.
+func (s story) equal() {
 	if !s.world.settle() {
-		s.world.judge.find("LIVE", "the nodes are not well")
+		s.world.judge.find("LIVE", "the nodes are not healthy")
 		return
 	}
 	s.world.equal()
 	if len(s.world.judge.broken()) == 0 {
-		s.say("all %d nodes are well and have the same digest", len(s.world.living()))
+		s.note("all %d nodes are healthy and have the same digest", len(s.world.living()))
 	}
 }
 
-func cleanFailover(s teller) {
+func cleanFailover(s story) {
 	s.world.begin("a", "b", "c")
 	s.puts("k1")
 	s.puts("k2")
 	_ = s.remove("k2")
-	s.say("a is killed")
+	s.note("a is killed")
 	s.world.node("a").kill()
 	s.primary()
 	s.reads("k1", "k2")
 	s.puts("k2")
-	s.say("a is started again")
+	s.note("a is started again")
 	s.world.start("a")
 	s.equal()
 }
@@ -133,9 +133,9 @@ func cleanFailover(s teller) {
 // The answer to a commit is on its way when the primary dies. The caller does
 // not know, asks the successor with the same request id, and gets the same
 // reservation.
-func failoverInACommit(s teller) {
+func failoverInACommit(s story) {
 	s.world.begin("a", "b", "c")
-	s.say("the watches of b and c hear nothing: they must catch up before they serve")
+	s.note("the watches of b and c are held back: they must catch up before they serve")
 	s.world.node("b").links[0].HoldWatches()
 	s.world.node("c").links[0].HoldWatches()
 	s.puts("k0")
@@ -143,11 +143,11 @@ func failoverInACommit(s teller) {
 	var id metadata.ObjectID
 	s.next += 2
 	_ = s.putStart("k1", s.next, &id)
-	s.say("a is killed")
+	s.note("a is killed")
 	s.world.node("a").kill()
 	s.world.etcd.Fault(nil)
 	time.Sleep(2 * sessionTTL)
-	s.say("the watches hear everything")
+	s.note("the watches are released")
 	s.world.node("b").links[0].ReleaseWatches()
 	s.world.node("c").links[0].ReleaseWatches()
 	s.primary()
@@ -159,11 +159,11 @@ func failoverInACommit(s teller) {
 	s.equal()
 }
 
-func stoppedAndWoken(s teller) {
+func stoppedAndWoken(s story) {
 	s.world.begin("a", "b", "c")
 	s.puts("k1")
 	a := s.world.node("a")
-	s.say("a is stopped")
+	s.note("a is stopped")
 	a.pause()
 	s.only = "a"
 	s.reads("k1") // answered when a goes on
@@ -173,7 +173,7 @@ func stoppedAndWoken(s teller) {
 	_ = s.remove("k1")
 	s.puts("k2")
 	time.Sleep(2 * sessionTTL)
-	s.say("a is continued, and asked at once")
+	s.note("a is continued, and asked at once")
 	s.only = "a"
 	a.wake()
 	time.Sleep(time.Millisecond) // the read from before is answered first
@@ -183,91 +183,91 @@ func stoppedAndWoken(s teller) {
 	s.reads("k1", "k2")
 }
 
-func partitionFromEtcd(s teller) {
+func partitionFromEtcd(s story) {
 	s.world.begin("a", "b", "c")
 	s.puts("k1")
 	a := s.world.node("a")
-	s.say("a is cut off from etcd; callers still reach it")
+	s.note("a is cut off from etcd; callers still reach it")
 	a.cut()
-	cut, last := s.world.script.now(), time.Duration(0)
+	cut, last := s.world.transcript.now(), time.Duration(0)
 	s.only = "a"
 	for s.world.node("b").serves() == s.world.node("c").serves() {
 		time.Sleep(300 * time.Millisecond)
 		if err := s.get("k1"); err == nil {
-			last = s.world.script.now()
+			last = s.world.transcript.now()
 		}
 	}
 	if last-cut > sessionTTL {
-		s.world.judge.find("F", "a answered until %v after it was cut off", last-cut)
+		s.world.judge.find("F", "a answered for %v after it was cut off, want at most %v", last-cut, sessionTTL)
 	}
 	s.only = s.primary().id
 	s.reads("k1")
 	s.puts("k2")
 	s.only = ""
-	s.say("a reaches etcd again")
+	s.note("a reaches etcd again")
 	a.heal()
 	s.equal()
 }
 
 // The first answer is lost with its connection and resolved at once; the second
 // never comes, which takes the primary AttemptTimeout to notice.
-func lostAnswer(s teller) {
+func lostAnswer(s story) {
 	s.world.begin("a", "b")
-	s.say("the connection breaks under an answer")
+	s.note("the connection breaks under an answer")
 	s.world.lose(s.world.node("a"), simetcd.Break, 1)
 	s.puts("k1")
-	s.say("an answer never comes")
+	s.note("an answer never comes")
 	s.world.lose(s.world.node("a"), simetcd.Lose, 1)
 	var id metadata.ObjectID
 	s.next += 2
 	_ = s.putStart("k2", s.next, &id)
 	time.Sleep(3 * time.Second)
-	s.say("the caller repeats the call, with the same request id")
+	s.note("the caller repeats the call, with the same request id")
 	_ = s.putStart("k2", s.next, &id)
 	_ = s.putEnd("k2", s.next+1, id)
 	s.reads("k1", "k2")
 	s.equal()
 }
 
-func lateStandby(s teller) {
+func lateStandby(s story) {
 	s.world.begin("a")
 	for i := range 4 {
 		s.puts(fmt.Sprint("k", i))
 	}
-	s.say("b is started")
+	s.note("b is started")
 	b := s.world.start("b")
 	for i := range 3 { // while it loads
 		s.puts(fmt.Sprint("l", i))
 	}
 	s.world.await("b", func() bool { return b.Status().Self.Promotable })
 	s.equal()
-	s.say("a is killed")
+	s.note("a is killed")
 	s.world.node("a").kill()
 	s.primary()
 	s.reads("k0", "k3", "l0", "l2")
 }
 
-func compaction(s teller) {
+func compaction(s story) {
 	s.world.begin("a", "b")
 	b := s.world.node("b")
-	s.say("b is cut off from etcd")
+	s.note("b is cut off from etcd")
 	b.cut()
 	s.puts("k1")
-	s.say("the journal is compacted")
+	s.note("the journal is compacted")
 	time.Sleep(time.Second)
 	s.world.compact()
 	s.puts("k2")
-	s.say("b reaches etcd again")
+	s.note("b reaches etcd again")
 	b.heal()
 	s.world.await("b to load a snapshot", func() bool { return b.Status().Loads["compacted"] == 1 })
 	s.equal()
-	s.say("a is killed")
+	s.note("a is killed")
 	s.world.node("a").kill()
 	s.primary()
 	s.reads("k1", "k2")
 }
 
-func handover(s teller) {
+func handover(s story) {
 	s.world.begin("a", "b")
 	s.puts("k1")
 	s.reads("k1")
@@ -275,49 +275,49 @@ func handover(s teller) {
 		nodes, err := s.world.node("a").Nodes(context.Background())
 		return err == nil && len(nodes) == 2 && nodes[1].Promotable
 	})
-	s.say("a is asked to hand over")
-	begun := s.world.script.now()
+	s.note("a is asked to hand over")
+	begun := s.world.transcript.now()
 	if _, _, err := s.world.node("a").Handover(context.Background(), 0, ""); err != nil {
 		s.world.judge.find("LIVE", "the handover: %v", err)
 	}
 	s.primary()
-	if took := s.world.script.now() - begun; took > 300*time.Millisecond {
-		s.world.judge.find("LIVE", "the handover took %v", took)
+	if took := s.world.transcript.now() - begun; took > 300*time.Millisecond {
+		s.world.judge.find("LIVE", "the handover took %v, want at most 300ms", took)
 	}
 	s.reads("k1")
 	s.puts("k2")
 	s.equal()
 	if st := s.primary().Store().Stats(); st.Quarantined != 0 {
-		s.world.judge.find("W", "%d bytes are in quarantine after a clean handover", st.Quarantined)
+		s.world.judge.find("W", "%d bytes are in quarantine after a clean handover, want none", st.Quarantined)
 	}
 }
 
 // Two primaries die within a lease TTL of each other's serving.
-func doubleFailover(s teller) {
+func doubleFailover(s story) {
 	s.world.begin("a", "b", "c")
 	s.puts("k1")
-	s.say("a is killed")
+	s.note("a is killed")
 	s.world.node("a").kill()
 	first := s.primary()
 	s.reads("k1")
 	s.puts("k2")
-	s.say("%s is killed", first.id)
+	s.note("%s is killed", first.id)
 	first.kill()
 	s.primary()
 	s.reads("k1", "k2")
 	_ = s.remove("k1")
 	s.puts("k3") // not on the bytes of k1, which the first primary may have leased
-	s.say("both are started again")
+	s.note("both are started again")
 	s.world.start("a")
 	s.world.start(first.id)
 	s.equal()
 	s.reads("k1", "k2", "k3")
 }
 
-func etcdOutage(s teller) {
+func etcdOutage(s story) {
 	s.world.begin("a", "b", "c")
 	s.puts("k1")
-	s.say("etcd goes down")
+	s.note("etcd goes down")
 	s.world.etcd.Down()
 	s.puts("k2") // its fate is open
 	for range 3 {
@@ -326,9 +326,9 @@ func etcdOutage(s teller) {
 	}
 	time.Sleep(30 * time.Second)
 	if s.world.serving() != nil {
-		s.world.judge.find("F", "somebody serves although etcd is long gone")
+		s.world.judge.find("F", "a node serves 30 s after etcd went down, want none")
 	}
-	s.say("etcd comes back")
+	s.note("etcd comes back")
 	s.world.etcd.Up()
 	s.primary()
 	s.reads("k1")

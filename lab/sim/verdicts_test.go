@@ -94,11 +94,11 @@ func TestJudge(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				j := newJudge(newScript())
+				j := newJudge(newTranscript())
 				tc.play(j)
 				found := strings.Join(j.broken(), "; ")
 				if tc.want == "" && found != "" || tc.want != "" && !strings.HasPrefix(found, "promise "+tc.want) {
-					t.Errorf("found %q, want %q", found, tc.want)
+					t.Errorf("got findings %q, want one of promise %q", found, tc.want)
 				}
 			})
 		})

@@ -24,12 +24,12 @@ import (
 // A world is one cluster in one bubble of virtual time, with its judge and its
 // transcript.
 type world struct {
-	t      testing.TB
-	etcd   *simetcd.Server
-	layout journal.Layout
-	script *script
-	judge  *judge
-	tasks  sync.WaitGroup
+	t          testing.TB
+	etcd       *simetcd.Server
+	layout     journal.Layout
+	transcript *transcript
+	judge      *judge
+	tasks      sync.WaitGroup
 
 	mu    sync.Mutex // guards all below
 	nodes map[string]*node
@@ -37,23 +37,25 @@ type world struct {
 	rng   *rand.Rand // of placements
 }
 
-// newWorld returns a world with an etcd and nobody on it.
+// newWorld returns a world with an etcd and no nodes.
 func newWorld(t testing.TB, seed uint64) *world {
 	w := &world{
 		t: t, layout: journal.NewLayout("/understudy", "sim"), nodes: make(map[string]*node), rng: rand.New(rand.NewPCG(seed, 1)),
 	}
 	w.etcd = simetcd.New(t, simetcd.Options{
-		Latency: func(client string, m proto.Message) time.Duration { return latency(seed, w.script.now(), client, m) },
+		Latency: func(client string, m proto.Message) time.Duration {
+			return latency(seed, w.transcript.now(), client, m)
+		},
 	})
-	w.script = newScript() // its time begins when the etcd is up
-	w.judge = newJudge(w.script)
+	w.transcript = newTranscript() // its time starts when the etcd is up
+	w.judge = newJudge(w.transcript)
 	return w
 }
 
 // latency gives each message a time of its own, by whose it is, what kind of
 // message about which key, and when: of two messages of one instant one arrives
-// after the other, in an order that the seed decides. What else it says does
-// not count, so that it may say more one day.
+// after the other, in an order that the seed decides. The rest of its content does
+// not count, so that it may change.
 func latency(seed uint64, now time.Duration, client string, m proto.Message) time.Duration {
 	b := make([]byte, 0, 128)
 	b = binary.LittleEndian.AppendUint64(b, seed)
@@ -162,21 +164,21 @@ func (w *world) serving() *node {
 	return nil
 }
 
-// patience is how long anything may take that must come.
-const patience = 60 * time.Second
+// awaitTimeout bounds how long a test waits for anything.
+const awaitTimeout = 60 * time.Second
 
 // await lets time pass until something holds.
 func (w *world) await(what string, holds func() bool) {
 	w.t.Helper()
 	if !w.comes(10*time.Millisecond, holds) {
-		w.judge.find("LIVE", "%s does not come within %v", what, patience)
+		w.judge.find("LIVE", "waited %v for %s", awaitTimeout, what)
 	}
 }
 
 // comes lets time pass until something holds, and reports whether it does. It
 // looks every so often.
 func (w *world) comes(every time.Duration, holds func() bool) bool {
-	for deadline := w.script.now() + patience; w.script.now() < deadline; time.Sleep(every) {
+	for deadline := w.transcript.now() + awaitTimeout; w.transcript.now() < deadline; time.Sleep(every) {
 		synctest.Wait()
 		if holds() {
 			return true
@@ -197,7 +199,7 @@ var owner = segment.ClientID{1}
 func (w *world) mount() {
 	n := w.serving()
 	if n == nil {
-		w.t.Fatal("nobody serves")
+		w.t.Fatal("no node serves, want one")
 	}
 	err := n.master.Load().MountSegment(context.Background(), segment.Spec{
 		ID: segment.ID{1}, Name: "host", Base: segmentBase, Size: segmentBytes, Endpoint: "host:1", Client: owner,
@@ -207,20 +209,20 @@ func (w *world) mount() {
 	}
 }
 
-// settle waits until every node has been well for a session: one serves, all
-// others follow it.
+// settle waits until every node has been healthy for a session TTL: one serves,
+// all others follow it.
 func (w *world) settle() bool {
 	w.t.Helper()
-	since := w.script.now()
+	since := w.transcript.now()
 	return w.comes(50*time.Millisecond, func() bool {
-		if !w.well() {
-			since = w.script.now()
+		if !w.healthy() {
+			since = w.transcript.now()
 		}
-		return w.script.now()-since > sessionTTL
+		return w.transcript.now()-since > sessionTTL
 	})
 }
 
-func (w *world) well() bool {
+func (w *world) healthy() bool {
 	serving := 0
 	for _, n := range w.living() {
 		self := n.Status().Self
@@ -238,7 +240,7 @@ func (w *world) well() bool {
 func (w *world) equal() {
 	primary := w.serving()
 	if primary == nil {
-		w.judge.find("LIVE", "nobody serves")
+		w.judge.find("LIVE", "no node serves, want one")
 		return
 	}
 	for _, n := range w.living() {
@@ -265,7 +267,7 @@ func (w *world) equalTo(primary, n *node) (err error) {
 		cancel()
 		switch {
 		case err == nil && got != want:
-			return fmt.Errorf("at sequence %d their digests are %v and %v", seq, want, got)
+			return fmt.Errorf("at sequence %d the digests are %v and %v", seq, want, got)
 		case err == nil:
 			return nil
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// A script records what happens, a line per event, with its virtual time.
-type script struct {
+// A transcript records what happens, a line per event, with its virtual time.
+type transcript struct {
 	now clock.Clock
 
 	mu    sync.Mutex // guards all below
@@ -28,17 +28,17 @@ type line struct {
 	text string
 }
 
-func newScript() *script { return &script{now: clock.Runtime()} }
+func newTranscript() *transcript { return &transcript{now: clock.Runtime()} }
 
-// say records that somebody does something now.
-func (s *script) say(who, format string, args ...any) {
+// note records that somebody does something now.
+func (s *transcript) note(who, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lines = append(s.lines, line{s.now(), who, fmt.Sprintf(format, args...)})
 }
 
 // String returns the lines in the order of their times.
-func (s *script) String() string {
+func (s *transcript) String() string {
 	var b strings.Builder
 	for _, l := range s.inOrder() {
 		fmt.Fprintf(&b, "%7.2fs  %-5s %s\n", l.at.Truncate(resolution).Seconds(), l.who, l.text)
@@ -48,7 +48,7 @@ func (s *script) String() string {
 
 // exact returns the lines with their times to the nanosecond, as they must be
 // the same whenever a seed is played.
-func (s *script) exact() (list []string) {
+func (s *transcript) exact() (list []string) {
 	for _, l := range s.inOrder() {
 		list = append(list, fmt.Sprintf("%v %s %s", l.at, l.who, l.text))
 	}
@@ -57,7 +57,7 @@ func (s *script) exact() (list []string) {
 
 // inOrder returns the lines by time. What several do at one instant has no order
 // of its own; it is sorted.
-func (s *script) inOrder() []line {
+func (s *transcript) inOrder() []line {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	lines := slices.Clone(s.lines)
@@ -67,22 +67,23 @@ func (s *script) inOrder() []line {
 	return lines
 }
 
-// resolution is how exact the times of a script are.
+// resolution is how exact the times of a transcript are.
 const resolution = 10 * time.Millisecond
 
 // logger records a node's log from info on, unless it is muted: the message,
-// with the fields that tell a story.
-func (s *script) logger(id string, muted func() bool) zerolog.Logger {
+// with some of its fields.
+func (s *transcript) logger(id string, muted func() bool) zerolog.Logger {
 	return zerolog.New(logged{s, id, muted}).Level(zerolog.InfoLevel)
 }
 
 type logged struct {
-	*script
+	*transcript
 	id    string
 	muted func() bool
 }
 
-var told = []string{"term", "sequence", "to", "reason", "objects"}
+// storyFields are the fields of a log line that a transcript shows.
+var storyFields = []string{"term", "sequence", "to", "reason", "objects"}
 
 // Write takes one line of log.
 func (l logged) Write(b []byte) (int, error) {
@@ -95,7 +96,7 @@ func (l logged) Write(b []byte) (int, error) {
 	}
 	text := fmt.Sprint(fields["message"])
 	var list []string
-	for _, name := range told {
+	for _, name := range storyFields {
 		if v, ok := fields[name]; ok {
 			list = append(list, fmt.Sprintf("%s %v", name, v))
 		}
@@ -103,6 +104,6 @@ func (l logged) Write(b []byte) (int, error) {
 	if len(list) > 0 {
 		text += " (" + strings.Join(list, ", ") + ")"
 	}
-	l.say(l.id, "%s", text)
+	l.note(l.id, "%s", text)
 	return len(b), nil
 }
