@@ -1,6 +1,6 @@
 // Package netfault breaks the network between two parties on purpose: a TCP
 // proxy that passes, cuts, delays, holds or drops what goes through it, in each
-// direction on its own, and changes its mind at any time.
+// direction on its own. What it does can be changed at any time.
 //
 // It is for fault drills on one machine. It knows nothing of what passes, and
 // must never change a byte or an order: a connection whose bytes were dropped
@@ -59,7 +59,7 @@ const (
 	// 16 MiB. Past it the sender has to wait.
 	chunk     = 64 << 10
 	maxChunks = 256
-	// dialTimeout bounds the way to the target.
+	// dialTimeout bounds how long dialing the target takes.
 	dialTimeout = 5 * time.Second
 )
 

@@ -73,7 +73,7 @@ func expect(t *testing.T, c net.Conn, text string) {
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	got := make([]byte, len(text))
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != text {
-		t.Fatalf("%q came, want %q: %v", got, text, err)
+		t.Fatalf("got %q, error %v; want %q", got, err, text)
 	}
 }
 
@@ -83,7 +83,7 @@ func silent(t *testing.T, c net.Conn) {
 	_ = c.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	n, err := c.Read(make([]byte, 1))
 	if netErr := net.Error(nil); n != 0 || !errors.As(err, &netErr) || !netErr.Timeout() {
-		t.Fatalf("%d bytes came, %v", n, err)
+		t.Fatalf("got %d bytes, error %v; want none and a timeout", n, err)
 	}
 }
 
@@ -93,7 +93,7 @@ func dead(t *testing.T, c net.Conn) {
 	_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 	_, err := c.Read(make([]byte, 1))
 	if netErr := net.Error(nil); err == nil || errors.As(err, &netErr) && netErr.Timeout() {
-		t.Fatalf("the connection lives: %v", err)
+		t.Fatalf("got error %v, want the connection to be reset", err)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestPasses(t *testing.T) {
 	}()
 	got, err := io.ReadAll(c)
 	if err != nil || !bytes.Equal(got, want) {
-		t.Fatalf("%d bytes came back of %d: %v", len(got), len(want), err)
+		t.Fatalf("got %d bytes back, error %v; want the %d that were sent", len(got), err, len(want))
 	}
 }
 
@@ -161,7 +161,7 @@ func TestDelayKeepsOrder(t *testing.T) {
 	}
 	expect(t, c, "abc")
 	if took := time.Since(sent); took < 100*time.Millisecond {
-		t.Errorf("it took %v", took)
+		t.Errorf("the answer took %v, want at least 100ms", took)
 	}
 	p.Set(netfault.SlowAnswers(time.Hour))
 	send(t, c, "d")
@@ -196,17 +196,17 @@ func TestDropsOneDirection(t *testing.T) {
 			send(t, c, "sent")
 			if name == "answers" {
 				if got := <-arrived; got != "sent" {
-					t.Fatalf("%q arrived", got)
+					t.Fatalf("the target got %q, want %q", got, "sent")
 				}
 				send(t, far, "answer")
 				silent(t, c)
 				if lost := p.Dropped().Down; lost != 6 {
-					t.Errorf("%d bytes were dropped", lost)
+					t.Errorf("%d bytes were dropped, want 6", lost)
 				}
 			} else {
 				silent(t, c)
 				if lost := p.Dropped().Up; lost != 4 {
-					t.Errorf("%d bytes were dropped", lost)
+					t.Errorf("%d bytes were dropped, want 4", lost)
 				}
 			}
 			p.Heal()
@@ -224,8 +224,8 @@ func TestNoTargetRefuses(t *testing.T) {
 	expect(t, c, "a")
 }
 
-// Whatever is set while connections come and go, nothing stays behind: goleak
-// says so at the end.
+// Whatever is set while connections come and go, no goroutine stays behind: goleak
+// checks that at the end.
 func TestChangesUnderLoad(t *testing.T) {
 	p := listen(t, echo(t))
 	stop := make(chan struct{})
