@@ -76,15 +76,19 @@ func (s *Server) logDefect(method string, request uint64, err error) {
 	line.Err(err).Msg("a call failed as it never should")
 }
 
-// source says who answers an error, with the highest term and the leader that
-// this node knows.
+// source says who answers an error: in the term in which this node serves, or, if
+// it does not, with the newest term and the leader that it knows.
 func (s *Server) source(err error) rpcerr.Source {
-	hint := s.Gate.Hint()
-	src := rpcerr.Source{ClusterID: s.ClusterID, NodeID: s.NodeID, Term: hint.Term}
-	if m, _ := s.Gate.Master(); m != nil {
-		src.Term = max(src.Term, uint64(m.Term))
+	src, hint := rpcerr.Source{ClusterID: s.ClusterID, NodeID: s.NodeID}, s.Gate.Hint()
+	m, _ := s.Gate.Master()
+	if m != nil {
+		src.Term = uint64(m.Term)
 	}
-	if errs.KindOf(err) == errs.NotLeader {
+	notLeader := errs.KindOf(err) == errs.NotLeader
+	if notLeader || m == nil {
+		src.Term = max(src.Term, hint.Term)
+	}
+	if notLeader {
 		src.Leader = hint.RPC
 	}
 	return src
