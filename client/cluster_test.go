@@ -64,7 +64,7 @@ func newCluster(t testing.TB, nodes int) *cluster {
 	t.Helper()
 	c := &cluster{t: t, store: metadata.New(metadata.Options{}), log: new(faultyLog)}
 	boot := clock.Boot()
-	c.now = clock.NewCluster(boot, 0).Now
+	c.now = metadata.NewClock(boot, 0)
 	c.queue = journal.NewQueue(c.store, 16<<20)
 	c.store.StartIDs(1)
 	writer := journal.NewWriter(journal.WriterConfig{

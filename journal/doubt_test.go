@@ -189,7 +189,7 @@ func TestStoppingTheWriterLeavesNothingOpen(t *testing.T) {
 	p.queue = journal.NewQueue(p.store, 1<<24)
 	stalled := stalledLog{make(chan struct{}, 1)}
 	w := journal.NewWriter(journal.WriterConfig{
-		Store: p.store, Queue: p.queue, Log: stalled, Term: 1, Now: p.clock.Now, Elapsed: boot,
+		Store: p.store, Queue: p.queue, Log: stalled, Term: 1, Now: p.now, Elapsed: boot,
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

@@ -137,7 +137,7 @@ func (p *primary) setUp() {
 	boot := clock.Boot()
 	p.log = journal.NewEtcdLog(p.client, p.layout, leader.Kvs[0].CreateRevision, p.log.Tip(), 5*time.Second, boot)
 	p.writer = journal.NewWriter(journal.WriterConfig{
-		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.clock.Now, Elapsed: boot, Observer: p.seen,
+		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now, Elapsed: boot, Observer: p.seen,
 	})
 }
 
@@ -184,7 +184,7 @@ func (p *primary) end(key string) error {
 }
 
 func (p *primary) remove(key string) error {
-	e, wait, err := deleteevents.Prepare(p.store, deleteevents.Request{Tenant: "default", Key: key, Force: true}, p.clock.Now())
+	e, wait, err := deleteevents.Prepare(p.store, deleteevents.Request{Tenant: "default", Key: key, Force: true}, p.now())
 	if err != nil || wait != nil {
 		p.t.Fatalf("removing %s: %v, busy %v", key, err, wait != nil)
 	}

@@ -43,7 +43,7 @@ type primary struct {
 	queue  *journal.Queue
 	log    *journal.EtcdLog
 	writer *journal.Writer
-	clock  *clock.Cluster
+	now    func() metadata.Time
 	seen   *observer
 	done   chan error
 	stop   context.CancelFunc
@@ -91,12 +91,12 @@ func newPrimary(t *testing.T, client *clientv3.Client, queueBytes int64) *primar
 		t.Fatal(err)
 	}
 	boot := clock.Boot()
-	p.clock = clock.NewCluster(boot, 0)
+	p.now = metadata.NewClock(boot, 0)
 	p.queue = journal.NewQueue(p.store, queueBytes)
 	p.log = journal.NewEtcdLog(client, p.layout, put.Header.Revision, journal.Cursor{}, 5*time.Second, boot)
 	p.store.StartIDs(1)
 	p.writer = journal.NewWriter(journal.WriterConfig{
-		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.clock.Now, Elapsed: boot, Observer: p.seen,
+		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now, Elapsed: boot, Observer: p.seen,
 	})
 	if err := p.writer.Commit(t.Context(), &metadata.TermStart{Term: 1, Params: params}); err != nil {
 		t.Fatal(err)
@@ -134,7 +134,7 @@ func (p *primary) mount() *primary {
 
 func (p *primary) prepare(key string) *metadata.PutStart {
 	p.t.Helper()
-	e, _, wait, err := p.store.PreparePutStart(&metadata.Put{Tenant: "default", Key: key, Size: 100, Replicas: 1}, p.clock.Now())
+	e, _, wait, err := p.store.PreparePutStart(&metadata.Put{Tenant: "default", Key: key, Size: 100, Replicas: 1}, p.now())
 	if err != nil || wait != nil {
 		p.t.Fatalf("preparing %s: %v, busy %v", key, err, wait != nil)
 	}

@@ -46,6 +46,14 @@ func (t Time) Add(d time.Duration) Time { return t + Time(d.Milliseconds()) }
 // Sub returns how long after u it is.
 func (t Time) Sub(u Time) time.Duration { return time.Duration(t-u) * time.Millisecond }
 
+// NewClock returns the cluster clock of one term, for its primary: it shows
+// start now, the time of the last commit, and runs on at the rate of elapsed,
+// which returns the time since some fixed moment.
+func NewClock(elapsed func() time.Duration, start Time) func() Time {
+	began := elapsed()
+	return func() Time { return start.Add(elapsed() - began) }
+}
+
 // Seq numbers commits, from 1, without gaps, over all terms.
 type Seq uint64
 

@@ -133,7 +133,7 @@ type predecessor struct {
 	store  *metadata.Store
 	log    *journal.EtcdLog
 	writer *journal.Writer
-	now    *clock.Cluster
+	now    func() metadata.Time
 	keys   []string
 }
 
@@ -158,12 +158,12 @@ func newPredecessor(t *testing.T, etcd *etcdtest.Cluster, cluster string) *prede
 	boot := clock.Boot()
 	p := &predecessor{
 		client: etcd.Client(t), layout: journal.NewLayout("/understudy", cluster),
-		store: metadata.New(metadata.Options{}), now: clock.NewCluster(boot, 0),
+		store: metadata.New(metadata.Options{}), now: metadata.NewClock(boot, 0),
 	}
 	p.begin = p.claim(t, promote.Leader{NodeID: "old", RPC: "old", Term: 1, State: promote.Serving})
 	p.log = journal.NewEtcdLog(p.client, p.layout, p.begin, journal.Cursor{}, time.Minute, boot)
 	p.writer = journal.NewWriter(journal.WriterConfig{
-		Store: p.store, Queue: journal.NewQueue(p.store, 1<<20), Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now.Now, Elapsed: boot,
+		Store: p.store, Queue: journal.NewQueue(p.store, 1<<20), Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now, Elapsed: boot,
 	})
 	p.store.StartIDs(1)
 	p.commit(t, &metadata.TermStart{Term: 1, Params: params})
@@ -188,7 +188,7 @@ func (p *predecessor) commit(t *testing.T, c metadata.Change) {
 func (p *predecessor) put(t *testing.T, key string) {
 	t.Helper()
 	put := &metadata.Put{Tenant: metadata.DefaultTenant, Key: key, Client: segment.ClientID{1}, Size: 100, Replicas: 1}
-	start, _, _, err := p.store.PreparePutStart(put, p.now.Now())
+	start, _, _, err := p.store.PreparePutStart(put, p.now())
 	if err != nil {
 		t.Fatal(err)
 	}

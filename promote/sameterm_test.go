@@ -60,7 +60,7 @@ func (p *predecessor) succeed(t *testing.T) metadata.Position {
 	election := p.claim(t, promote.Leader{NodeID: "c", RPC: "c", Term: 2, State: promote.Elected})
 	boot := clock.Boot()
 	writer := journal.NewWriter(journal.WriterConfig{
-		Store: p.store, Queue: journal.NewQueue(p.store, 1<<20), Term: 2, Hold: time.Second, Now: p.now.Now, Elapsed: boot,
+		Store: p.store, Queue: journal.NewQueue(p.store, 1<<20), Term: 2, Hold: time.Second, Now: p.now, Elapsed: boot,
 		Log: journal.NewEtcdLog(p.client, p.layout, election, p.log.Tip(), time.Minute, boot),
 	})
 	if err := writer.Commit(t.Context(), &metadata.TermStart{Term: 2, Params: params, Guard: time.Hour}); err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/eviction"
-	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
@@ -97,7 +96,7 @@ func (n *Node) newTerm(c *candidate) *Term {
 		_ = t.Store.StartAt(c.at.Head.Seq, c.at.Head.Time) // cannot fail: it is new
 	}
 	t.Store.StartIDs(t.Number)
-	t.Now = clock.NewCluster(n.Clock, c.at.Head.Time).Now
+	t.Now = metadata.NewClock(n.Clock, c.at.Head.Time)
 	t.Fence = t.session.Fence
 	t.log = journal.NewEtcdLog(n.Client, n.Layout, c.leader.created, c.at, n.EventsTTL, n.Clock)
 	t.log.Random = n.Random

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/understudy-store/understudy/internal/safeguard"
-	"github.com/understudy-store/understudy/metadata"
 )
 
 // A Clock returns the time since some fixed moment of this machine. It never
@@ -37,22 +36,6 @@ func Runtime() Clock {
 	start := time.Now()
 	return func() time.Duration { return time.Since(start) }
 }
-
-// Cluster is the cluster clock of one term on its primary: it starts at the
-// time of the last commit and runs on at this machine's rate.
-type Cluster struct {
-	clock Clock
-	start time.Duration
-	base  metadata.Time
-}
-
-// NewCluster returns a cluster clock that shows base now.
-func NewCluster(clock Clock, base metadata.Time) *Cluster {
-	return &Cluster{clock: clock, start: clock(), base: base}
-}
-
-// Now returns the cluster time.
-func (c *Cluster) Now() metadata.Time { return c.base.Add(c.clock() - c.start) }
 
 // Deadline returns the end of a wait of d that begins now, in the form that
 // connections take. They measure it by the runtime's monotonic clock.

@@ -88,11 +88,11 @@ func newNode(t testing.TB, options ...func(*rpc.Config)) *node {
 // serveStore begins a term and runs its writer.
 func (n *node) serveStore() {
 	boot := clock.Boot()
-	now := clock.NewCluster(boot, 0)
+	now := metadata.NewClock(boot, 0)
 	queue := journal.NewQueue(n.store, 1<<20)
 	n.store.StartIDs(term)
 	writer := journal.NewWriter(journal.WriterConfig{
-		Store: n.store, Queue: queue, Log: n.log, Term: term, Hold: params.HoldTime(), Now: now.Now, Elapsed: boot,
+		Store: n.store, Queue: queue, Log: n.log, Term: term, Hold: params.HoldTime(), Now: now, Elapsed: boot,
 	})
 	if err := writer.Commit(context.Background(), &metadata.TermStart{Term: term, Params: params}); err != nil {
 		n.t.Fatal(err)
@@ -111,7 +111,7 @@ func (n *node) serveStore() {
 		Settings: service.Settings{
 			ClusterID: cluster, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "1.2.3", Offload: true, OffloadQueue: 1000,
 		},
-		Term: term, Store: n.store, Leases: lonetest.Leases(n.store), Queue: queue, Now: now.Now, Fence: n.fence,
+		Term: term, Store: n.store, Leases: lonetest.Leases(n.store), Queue: queue, Now: now, Fence: n.fence,
 		Liveness: service.NewLiveness(10*time.Second, boot, n.store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	})
 }

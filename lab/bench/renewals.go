@@ -370,7 +370,7 @@ func newRig(ctx context.Context, client *clientv3.Client, name string, objects i
 	}
 	params := metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
 	r := &rig{
-		keys: keys(objects), client: client, clock: boot, now: clock.NewCluster(boot, 1).Now,
+		keys: keys(objects), client: client, clock: boot, now: metadata.NewClock(boot, 1),
 		primary: metadata.New(metadata.Options{}), standby: metadata.New(metadata.Options{}),
 		counters: new(leasesync.Counters), marked: make(map[metadata.ObjectID]time.Duration),
 		applied: hdrhistogram.New(1, 600_000_000, 3),

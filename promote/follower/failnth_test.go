@@ -150,7 +150,7 @@ type primary struct {
 	store  *metadata.Store
 	queue  *journal.Queue
 	log    *journal.EtcdLog
-	now    *clock.Cluster
+	now    func() metadata.Time
 	addr   string
 	keys   atomic.Int64
 	halt   func()       // ends the commits, those of clock time among them
@@ -163,7 +163,7 @@ func newPrimary(t *testing.T) *primary {
 	boot := clock.Boot()
 	p := &primary{
 		etcd: etcdtest.Start(t), layout: journal.NewLayout("/understudy", "test"),
-		store: metadata.New(metadata.Options{}), now: clock.NewCluster(boot, 0),
+		store: metadata.New(metadata.Options{}), now: metadata.NewClock(boot, 0),
 	}
 	p.client = p.etcd.Client(t)
 	leader, err := p.client.Put(t.Context(), p.layout.Leader(), "me")
@@ -174,7 +174,7 @@ func newPrimary(t *testing.T) *primary {
 	p.log = journal.NewEtcdLog(p.client, p.layout, leader.Header.Revision, journal.Cursor{}, time.Minute, boot)
 	p.store.StartIDs(1)
 	w := journal.NewWriter(journal.WriterConfig{
-		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now.Now, Elapsed: boot,
+		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now, Elapsed: boot,
 	})
 	if err := w.Commit(t.Context(), &metadata.TermStart{Term: 1, Params: params}); err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func (p *primary) write(t *testing.T, w *journal.Writer) {
 func (p *primary) resume(t *testing.T) {
 	p.queue = journal.NewQueue(p.store, 1<<20)
 	p.write(t, journal.NewWriter(journal.WriterConfig{
-		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now.Now, Elapsed: clock.Boot(),
+		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now, Elapsed: clock.Boot(),
 	}))
 }
 
@@ -266,7 +266,7 @@ func (p *primary) put(t *testing.T, prefix string) {
 
 func (p *primary) tryPut(ctx context.Context, prefix string) error {
 	put := &metadata.Put{Tenant: metadata.DefaultTenant, Key: fmt.Sprint(prefix, p.keys.Add(1)), Size: 100, Replicas: 1}
-	e, _, _, err := p.store.PreparePutStart(put, p.now.Now())
+	e, _, _, err := p.store.PreparePutStart(put, p.now())
 	if err != nil {
 		return err
 	}

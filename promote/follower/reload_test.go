@@ -89,7 +89,7 @@ func TestLagIsMadeUpWithoutASnapshot(t *testing.T) {
 // the first attempts fail and nothing shows the difference any more.
 func TestSnapshotIsTriedForAgain(t *testing.T) {
 	p := newPrimary(t)
-	e, _, _, err := p.store.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: "k", Size: 100, Replicas: 1}, p.now.Now())
+	e, _, _, err := p.store.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: "k", Size: 100, Replicas: 1}, p.now())
 	if err == nil {
 		_, err = p.queue.Submit(t.Context(), e)
 	}
@@ -97,7 +97,7 @@ func TestSnapshotIsTriedForAgain(t *testing.T) {
 		object := p.store.Lock(metadata.DefaultTenant, "k")
 		ref := object.Ref()
 		object.Unlock()
-		_, err = p.queue.Submit(t.Context(), &leasesync.Batch{Renewals: []leasesync.Renewal{{Ref: ref, Deadline: p.now.Now()}}})
+		_, err = p.queue.Submit(t.Context(), &leasesync.Batch{Renewals: []leasesync.Renewal{{Ref: ref, Deadline: p.now()}}})
 	}
 	if err != nil {
 		t.Fatal(err)
