@@ -40,7 +40,7 @@ type view struct {
 }
 
 // see takes note of a term. It reports false if a higher one is known. 0 is
-// none: Mooncake's answers have no term.
+// none: not every transport has terms.
 func (v *view) see(term uint64) bool {
 	if term == 0 {
 		return true
@@ -58,7 +58,7 @@ func (v *view) see(term uint64) bool {
 
 // attempt makes a call once, on a connection. It returns nil if resp is an
 // answer to pass on.
-func (v *view) attempt(ctx context.Context, conn grpc.ClientConnInterface, op operation, req proto.Message, resp reply) *failure {
+func (v *view) attempt(ctx context.Context, conn Conn, op operation, req proto.Message, resp reply) *failure {
 	if !op.mutates() {
 		if err := conn.Invoke(ctx, op.method, req, resp, grpc.StaticMethod()); err != nil {
 			return v.judge(ctx, op, req, true, err)

@@ -31,7 +31,7 @@ type batch struct {
 // batch makes such a call. It returns the outcome of each item, or an error if
 // no item has got any answer.
 func (c *Client) batch(ctx context.Context, b *batch, n int) ([]error, error) {
-	b.request, b.op = newRequestID(), b.op.over(c.config.Protocol)
+	b.request, b.op = newRequestID(), b.op.over(c.config.Transport)
 	b.failed, b.open, b.left = make([]error, n), make([]bool, n), []run{{0, n}}
 	err := c.call(ctx, b.op, b.try)
 	if err == nil {

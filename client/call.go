@@ -50,7 +50,7 @@ func (c *Client) call(ctx context.Context, op operation, try attempt) error {
 	c.finder.calls.Add(1)
 	defer c.finder.calls.Add(-1)
 	started := c.clock()
-	op = op.over(c.config.Protocol)
+	op = op.over(c.config.Transport)
 	ctx, cancel := c.withDeadline(ctx)
 	defer cancel()
 	attempts, err := c.repeat(ctx, op, try)

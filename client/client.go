@@ -48,24 +48,15 @@ func New(config Config) (*Client, error) {
 	c.view = &view{clusterID: config.ClusterID, messageBytes: config.MaxMessageBytes}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.finder = newFinder(c.view, config, c.clock, c.spawn)
-	var watch *leaderWatch
 	if len(config.EtcdEndpoints) > 0 {
 		var err error
 		if c.etcd, err = etcdclient.New(config.EtcdEndpoints); err != nil {
 			c.Close()
 			return nil, errs.Wrap(errs.InvalidParams, "client.New", err)
 		}
-		watch = newLeaderWatch(c.etcd, c.finder, &config)
+		c.spawn(func(ctx context.Context) { c.finder.watch(ctx, c.etcd) })
 	}
-	switch {
-	case config.AsOriginal:
-		c.spawn((&original{c, watch}).run)
-	case watch != nil:
-		c.spawn(watch.run)
-		fallthrough
-	default:
-		c.spawn(c.finder.run)
-	}
+	c.spawn(c.finder.run)
 	return c, nil
 }
 

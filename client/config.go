@@ -12,7 +12,6 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
-	wire "github.com/understudy-store/understudy/internal/mooncake"
 )
 
 // MaxAddresses is how many addresses a Config may list.
@@ -30,24 +29,13 @@ type Config struct {
 	// Addresses are host:port of the RPC services of nodes. One that answers is
 	// enough to find the primary; the more of them, the surer.
 	Addresses []string
-	// EtcdEndpoints are those of the cluster's etcd, whose leader key is watched;
-	// with Mooncake its key for Mooncake's clients.
+	// EtcdEndpoints are those of the cluster's etcd, whose leader key is watched.
 	EtcdEndpoints []string
 	// EtcdPrefix is the nodes' --etcd-prefix. Default /understudy.
 	EtcdPrefix string
 	// ClusterID is the nodes' --cluster_id. Nodes of another cluster are not
 	// listened to. Default mooncake_cluster.
 	ClusterID string
-
-	// Protocol is how calls travel. Default GRPC.
-	Protocol Protocol
-	// Generation names the releases of Mooncake whose clients this one speaks
-	// like; with Mooncake only. Default the newest.
-	Generation string
-	// AsOriginal makes the client find the primary no sooner than Mooncake's own
-	// client would: when three Pings have failed, each a second after the other,
-	// and then once a second. With Mooncake only; it is for measuring.
-	AsOriginal bool
 
 	// ClientID names this client as the writer of its puts and the owner of its
 	// segments. Default: a random one.
@@ -61,9 +49,10 @@ type Config struct {
 	// segments. Default 1 s; the server forgets a client after 10 s.
 	PingInterval time.Duration
 	// MaxMessageBytes is the largest message in either direction, the nodes'
-	// --max-message-bytes. Default 16 MiB. Over Mooncake's protocol, which has no
-	// pages, it bounds requests only.
+	// --max-message-bytes. Default 16 MiB.
 	MaxMessageBytes int
+	// Transport carries the calls. Default: gRPC.
+	Transport Transport
 
 	// Observer is told what happens. Default: nobody.
 	Observer Observer
@@ -87,8 +76,8 @@ type Observer interface {
 // A Leader is a primary that has answered.
 type Leader struct {
 	Address string // host:port of its RPC service
-	NodeID  string // with Mooncake the address
-	Term    uint64 // with Mooncake the version of the master's view, which grows as a term does; 0 without HA
+	NodeID  string
+	Term    uint64 // grows with each election; 0 without HA
 }
 
 func (c *Config) setDefaults() {
@@ -97,8 +86,8 @@ func (c *Config) setDefaults() {
 	setDefault(&c.Timeout, 30*time.Second)
 	setDefault(&c.PingInterval, time.Second)
 	setDefault(&c.MaxMessageBytes, pb.DefaultMaxMessageBytes)
-	if c.Protocol == Mooncake {
-		setDefault(&c.Generation, wire.Names()[0])
+	if c.Transport == nil {
+		c.Transport = grpcTransport{}
 	}
 	if c.ClientID == uuid.Nil {
 		c.ClientID = uuid.New()
@@ -127,7 +116,6 @@ func (c *Config) check() error {
 			fault("Addresses has %q, which is not host:port", address)
 		}
 	}
-	c.checkProtocol(fault)
 	if strings.Contains(c.ClusterID, "/") {
 		fault("ClusterID is %q; it cannot contain a slash", c.ClusterID)
 	}

@@ -25,9 +25,6 @@ func TestConfigFaults(t *testing.T) {
 		"tenant":           {func(c *client.Config) { c.Tenant = strings.Repeat("x", 257) }, []string{"257 bytes"}},
 		"times":            {func(c *client.Config) { c.Timeout, c.PingInterval = -1, -time.Second }, []string{"Timeout is -1ns", "PingInterval is -1s"}},
 		"message size":     {func(c *client.Config) { c.MaxMessageBytes = -1 }, []string{"MaxMessageBytes is -1"}},
-		"protocol":         {func(c *client.Config) { c.Protocol = 7 }, []string{"Protocol is 7"}},
-		"generation":       {func(c *client.Config) { c.Protocol, c.Generation = client.Mooncake, "v9" }, []string{`"v9"; known are head`}},
-		"not over gRPC":    {func(c *client.Config) { c.AsOriginal = true }, []string{"of the protocol Mooncake only"}},
 		"etcd cannot be":   {func(c *client.Config) { c.EtcdEndpoints = []string{"http://\x00"} }, []string{"etcd endpoints"}},
 		"all faults named": {func(c *client.Config) { c.Addresses, c.ClusterID, c.Timeout = nil, "/", -1 }, []string{"neither", "ClusterID", "Timeout"}},
 	} {

@@ -51,18 +51,6 @@
 // changed, errs.Unresolved if something may have been. In a batch each item is
 // treated so on its own, and only items without an outcome are repeated.
 //
-// # Over Mooncake's protocol
-//
-// With Config.Protocol Mooncake the same calls travel as Mooncake's own clients
-// make them, as far as that protocol has them; the others fail with
-// errs.NotSupported. It has no request ids, and a node that cannot serve a call
-// only closes the connection. So PutStart, PutRevoke, Remove and their batches
-// are not repeated once an attempt may have been applied, and end with
-// errs.Unresolved, also when the primary hands over. PutEnd and PutRevoke mean
-// whatever this client has reserved under the key: it must not put one key twice
-// at the same time. Answers have no term, so those of a replaced primary cannot
-// be dropped. Package mooncakeclient says more.
-//
 // Errors are those of package errs: test them with errors.Is(err,
 // errs.ObjectNotFound); errs.KindOf(err).Number() is the C++ master's number.
 //

@@ -10,5 +10,5 @@ func Candidates(c *Client) int {
 // Calls returns how many calls are under way.
 func Calls(c *Client) int64 { return c.finder.calls.Load() }
 
-// Told is what a client does about what stands in etcd.
-func Told(c *Client, address string, term uint64) { c.finder.told(address, term) }
+// Announce has a client know what stands in etcd.
+func Announce(c *Client, address string, term uint64) { c.finder.announced(address, term) }

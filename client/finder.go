@@ -34,7 +34,7 @@ const (
 type leader struct {
 	Leader
 	candidate *candidate
-	conn      channel
+	conn      Conn
 	heard     atomic.Int64 // when it last answered, on the client's clock
 }
 
@@ -128,9 +128,6 @@ func (f *finder) tellLocked() {
 // drop says that a leader turned a call away, or cannot be reached, and what it
 // knew of its successor.
 func (f *finder) drop(l *leader, from rpcerr.Source) {
-	if f.config.AsOriginal {
-		return // its Pings decide
-	}
 	if from.Leader != "" {
 		f.hint(from.Leader, from.Term)
 	}
@@ -151,8 +148,8 @@ func (f *finder) hint(address string, term uint64) {
 	}
 }
 
-// told says what stands in etcd: that a node was elected, or that it serves.
-func (f *finder) told(address string, term uint64) {
+// announced says what stands in etcd: that a node was elected, or that it serves.
+func (f *finder) announced(address string, term uint64) {
 	f.view.see(term)
 	f.mu.Lock()
 	c := f.candidateLocked(address)
@@ -173,7 +170,7 @@ func (f *finder) told(address string, term uint64) {
 
 // elect takes note of a node that has answered as the leader. It reports false
 // if that is no reason to prefer it to the one that is known.
-func (f *finder) elect(c *candidate, conn channel, h *pb.ResponseHeader) bool {
+func (f *finder) elect(c *candidate, conn Conn, h *pb.ResponseHeader) bool {
 	l := &leader{Leader: Leader{c.address, h.GetNodeId(), h.GetTerm()}, candidate: c, conn: conn}
 	l.heard.Store(int64(f.clock()))
 	f.mu.Lock()
@@ -215,7 +212,7 @@ func (f *finder) retireLocked(l *leader) {
 	f.closeLater(l.conn)
 }
 
-func (f *finder) closeLater(conn channel) {
+func (f *finder) closeLater(conn Conn) {
 	running := f.spawn(func(ctx context.Context) {
 		t := time.NewTimer(drainFor)
 		defer t.Stop()

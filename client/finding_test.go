@@ -355,7 +355,7 @@ func TestBrokenWay(t *testing.T) {
 	put(t, c, "k")
 	done := make(chan error, 1)
 	l.freeze()
-	client.Told(c, n.address, 1)
+	client.Announce(c, n.address, 1)
 	go func() { done <- c.Remove(context.Background(), "k", client.Removal{}) }()
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeserver"
 )
 
@@ -65,11 +66,20 @@ func servePort(t testing.TB, s *coro.Server) *port {
 // overMooncake returns a client that knows some addresses.
 func overMooncake(t testing.TB, change func(*client.Config), addresses ...string) *client.Client {
 	t.Helper()
-	config := client.Config{Protocol: client.Mooncake, Addresses: addresses}
+	config := client.Config{Transport: transport(t, "head"), Addresses: addresses}
 	if change != nil {
 		change(&config)
 	}
 	return connect(t, config)
+}
+
+func transport(t testing.TB, generation string) *mooncakeclient.Transport {
+	t.Helper()
+	tr, err := mooncakeclient.NewTransport(generation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tr
 }
 
 // In every generation, a client that speaks as Mooncake's own puts, finds and
@@ -79,7 +89,7 @@ func TestMooncakesProtocol(t *testing.T) {
 		t.Run(generation, func(t *testing.T) {
 			cl := newCluster(t, 1)
 			n := cl.lead(0)
-			c := overMooncake(t, func(c *client.Config) { c.Generation = generation }, n.port(generation, false).address)
+			c := overMooncake(t, func(c *client.Config) { c.Transport = transport(t, generation) }, n.port(generation, false).address)
 			numbered := cl.connectAll()
 			segment, group := memory(1<<32), "g"
 			if generation == "v0.3.11" {
@@ -390,7 +400,9 @@ func TestViewInEtcd(t *testing.T) {
 			cl.lead(0)
 			announce(ports[0])
 			c := overMooncake(t, func(c *client.Config) {
-				c.EtcdEndpoints, c.AsOriginal = server.Endpoints(), tc.asOriginal
+				if c.EtcdEndpoints = server.Endpoints(); tc.asOriginal {
+					*c = transport(t, "head").AsOriginal(*c)
+				}
 			})
 			mountMemory(t, c)
 			put(t, c, "a")
@@ -417,7 +429,7 @@ func TestViewInEtcd(t *testing.T) {
 func TestWrongProtocol(t *testing.T) {
 	cl := newCluster(t, 1)
 	n := cl.lead(0)
-	c := overMooncake(t, func(c *client.Config) { c.Generation = "v0.3.11" }, n.port("head", false).address)
+	c := overMooncake(t, func(c *client.Config) { c.Transport = transport(t, "v0.3.11") }, n.port("head", false).address)
 	_, err := c.PutStart(soon(t, 10*time.Second), client.PutItem{Key: "k", Size: 1}, client.PutConfig{})
 	wantKind(t, "another generation", err, errs.NotSupported)
 	c = overMooncake(t, nil, n.address)

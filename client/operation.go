@@ -42,6 +42,9 @@ func onlyByID(method string) operation {
 // mutates reports whether the call changes anything.
 func (o operation) mutates() bool { return o.repeat != always }
 
+// over returns the operation as it is over a transport.
+func (o operation) over(t Transport) operation { return o.unless(!o.unsafeWithoutID || t.RequestIDs()) }
+
 // unless returns the operation, but not to be repeated unless a condition holds.
 func (o operation) unless(condition bool) operation {
 	if !condition {

@@ -27,8 +27,8 @@ type candidate struct {
 
 	configured bool
 	forgotten  bool
-	hinted     uint64  // the highest term that it was said to lead
-	conn       channel // nil until it is needed
+	hinted     uint64 // the highest term that it was said to lead
+	conn       Conn   // nil until it is needed
 	state      candidateState
 	said       error // what it said last, if it does not lead
 }
@@ -148,7 +148,7 @@ func (f *finder) probe(ctx context.Context, c *candidate, found chan struct{}) {
 }
 
 // ask asks a candidate once. It reports whether it leads.
-func (f *finder) ask(ctx context.Context, c *candidate, conn channel) bool {
+func (f *finder) ask(ctx context.Context, c *candidate, conn Conn) bool {
 	one, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	req := &pb.ServiceReadyRequest{ContractRevision: pb.ContractRevision}
@@ -198,7 +198,7 @@ var errUnusable = errors.New("the address cannot be used")
 var errForgotten = errors.New("the address was replaced by newer ones")
 
 // connection returns the connection to a candidate. It may not be up yet.
-func (f *finder) connection(c *candidate) (channel, error) {
+func (f *finder) connection(c *candidate) (Conn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
@@ -207,7 +207,7 @@ func (f *finder) connection(c *candidate) (channel, error) {
 	case c.forgotten:
 		return nil, errForgotten
 	case c.conn == nil:
-		conn, err := f.config.dial(c.address)
+		conn, err := f.config.Transport.Dial(c.address, f.config)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errUnusable, err)
 		}

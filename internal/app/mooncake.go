@@ -2,13 +2,13 @@ package app
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeserver"
 )
@@ -131,5 +131,5 @@ func viewKey(cfg config.Config) string {
 	if cfg.Mooncake.Generation == config.NoGeneration {
 		return ""
 	}
-	return fmt.Sprintf("mooncake-store/%s/master_view", cfg.HA.ClusterID)
+	return mooncake.ViewKey(cfg.HA.ClusterID)
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/cli"
 	wire "github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 )
 
 // defaultAddress is where a master on this machine listens without flags.
@@ -22,7 +23,7 @@ const defaultAddress = "127.0.0.1:50051"
 // Flags are those of every command: which cluster, and how to talk to it.
 type Flags struct {
 	cli.Flags
-	Protocol client.Protocol
+	Mooncake bool // talk over Mooncake's protocol, and not gRPC
 
 	addresses, etcd   []string
 	prefix, clusterID string
@@ -46,9 +47,12 @@ func (f *Flags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.prefix, "etcd-prefix", client.DefaultEtcdPrefix, "root of all keys in etcd")
 	flags.StringVar(&f.clusterID, "cluster-id", client.DefaultClusterID, "name of the cluster")
 	flags.Func("protocol", "how clients talk to masters, `grpc|mooncake`: the latter as Mooncake's own do; commands on nodes need grpc (default grpc)",
-		func(s string) (err error) {
-			f.Protocol, err = client.ParseProtocol(s)
-			return err
+		func(s string) error {
+			if s != "grpc" && s != "mooncake" {
+				return fmt.Errorf("%q is no protocol; there are grpc and mooncake", s)
+			}
+			f.Mooncake = s == "mooncake"
+			return nil
 		})
 	flags.StringVar(&f.generation, "mooncake-generation", "", "Mooncake releases to speak the protocol of, with --protocol=mooncake (default "+wire.Names()[0]+")")
 }
@@ -112,9 +116,17 @@ func (f *Flags) environment(flags *pflag.FlagSet) error {
 }
 
 // Client says how to reach the cluster as a client of an id.
-func (f *Flags) Client(id uuid.UUID) client.Config {
-	return client.Config{
-		Addresses: f.addresses, EtcdEndpoints: f.etcd, EtcdPrefix: f.prefix, ClusterID: f.clusterID, ClientID: id,
-		Protocol: f.Protocol, Generation: f.generation,
+func (f *Flags) Client(id uuid.UUID) (client.Config, error) {
+	c := client.Config{Addresses: f.addresses, EtcdEndpoints: f.etcd, EtcdPrefix: f.prefix, ClusterID: f.clusterID, ClientID: id}
+	switch {
+	case f.Mooncake:
+		t, err := mooncakeclient.NewTransport(f.generation)
+		if err != nil {
+			return c, cli.Misuse(err)
+		}
+		c.Transport = t
+	case f.generation != "":
+		return c, cli.Misusef("--mooncake-generation is for --protocol=mooncake only")
 	}
+	return c, nil
 }

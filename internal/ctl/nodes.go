@@ -71,8 +71,8 @@ func (f *Flags) withNodes(run func(context.Context, *cobra.Command, nodes) error
 // answer is in the result. It fails if nobody answers, with the nodes that it
 // has asked.
 func (f *Flags) survey(ctx context.Context) (nodes, error) {
-	if f.Protocol != client.GRPC {
-		return nil, cli.Misusef("the survey of the nodes needs gRPC; leave out --protocol=%v, masters speak both at one port", f.Protocol)
+	if f.Mooncake {
+		return nil, cli.Misusef("the survey of the nodes needs gRPC; leave out --protocol=mooncake, masters speak both at one port")
 	}
 	var next nodes
 	for _, address := range f.addresses {
@@ -100,7 +100,7 @@ func (f *Flags) survey(ctx context.Context) (nodes, error) {
 //
 // Over Mooncake's protocol nodes do not name one another.
 func (f *Flags) Widen(ctx context.Context) error {
-	if f.Protocol == client.Mooncake {
+	if f.Mooncake {
 		return nil
 	}
 	all, err := f.survey(ctx)

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
-	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/cli"
 )
@@ -130,7 +129,7 @@ the next takeover. To take its memory away for good, end the host.`,
 
 // findSegment returns the id of the one segment that has an id or a name.
 func (f *Flags) findSegment(ctx context.Context, which string) (uuid.UUID, error) {
-	if id, err := uuid.Parse(which); err == nil && f.Protocol == client.Mooncake {
+	if id, err := uuid.Parse(which); err == nil && f.Mooncake {
 		return id, nil
 	}
 	list, err := f.segments(ctx)

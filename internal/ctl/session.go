@@ -22,7 +22,7 @@ func writer() uuid.UUID { return uuid.NewSHA1(uuid.NameSpaceDNS, []byte("masterc
 // A session is a client of the cluster during one command, and its Observer.
 type session struct {
 	*client.Client
-	protocol client.Protocol
+	mooncake bool
 	number   atomic.Uint64                    // of the term
 	news     func(format string, args ...any) // prints what happens; may be nil
 }
@@ -45,7 +45,7 @@ func (t term) when() string {
 // term is that of the primary that answered last.
 func (s *session) term() term {
 	number := s.number.Load()
-	if s.protocol == client.Mooncake {
+	if s.mooncake {
 		return term{View: &number}
 	}
 	return term{Term: &number}
@@ -75,10 +75,12 @@ func (s *session) Remounted(segments int, err error) {
 
 // session returns a client under an id. It connects to nobody yet.
 func (f *Flags) session(id uuid.UUID, news func(format string, args ...any)) (*session, error) {
-	s := &session{protocol: f.Protocol, news: news}
-	config := f.Client(id)
+	s := &session{mooncake: f.Mooncake, news: news}
+	config, err := f.Client(id)
+	if err != nil {
+		return nil, err
+	}
 	config.Observer = s
-	var err error
 	s.Client, err = client.New(config)
 	return s, cli.Misuse(err)
 }

@@ -223,3 +223,7 @@ type Result[T any] = structpack.Result[T]
 
 // Done is the result of calls that return nothing.
 type Done = Result[struct{}]
+
+// ViewKey is the key in etcd where clients look for the master of a cluster: its
+// value is host:port, and its last change the version of the view.
+func ViewKey(clusterID string) string { return "mooncake-store/" + clusterID + "/master_view" }

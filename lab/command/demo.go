@@ -36,7 +36,7 @@ func (g *globals) demoCommand() *cobra.Command {
 				return cli.Misusef("--compare and --no-compare exclude each other")
 			}
 			o.Compare = o.Compare && !noCompare
-			o.Way.Protocol = g.Protocol
+			o.Way.Mooncake = g.Mooncake
 			if err := checkDemo(cmd, o); err != nil {
 				return err
 			}

@@ -10,7 +10,6 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/replay"
@@ -86,14 +85,16 @@ func (g *globals) replay(ctx context.Context, cmd *cobra.Command, f *replayFlags
 	if err := g.Widen(ctx); err != nil {
 		return err
 	}
-	if g.Protocol == client.Mooncake {
+	if g.Mooncake {
 		cmd.PrintErrln("Over Mooncake's protocol nobody can see whether other memory is mounted: there must be none.")
 	} else if err := g.noForeignMemory(ctx); err != nil {
 		return err
 	}
 	progress := newProgress(cmd.ErrOrStderr())
 	defer progress.end()
-	f.Client = g.Client(uuid.Nil)
+	if f.Client, err = g.Client(uuid.Nil); err != nil {
+		return err
+	}
 	f.OnTaken = progress.Done
 	player, err := replay.New(ctx, f.Config)
 	if err != nil {

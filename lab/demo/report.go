@@ -103,7 +103,7 @@ func newReport(o Options) Report {
 		name = "generated"
 	}
 	return Report{way: o.Way, Load: Load{Trace: name}, Settings: Settings{
-		Disturbance: what, Protocol: o.Way.Protocol.String(), Forward: o.Way.Forward, AsOriginal: o.Way.AsOriginal, SessionTTLMillis: o.SessionTTL.Milliseconds(), LeaseTTLMillis: o.LeaseTTL.Milliseconds(),
+		Disturbance: what, Protocol: o.Way.Protocol(), Forward: o.Way.Forward, AsOriginal: o.Way.AsOriginal, SessionTTLMillis: o.SessionTTL.Milliseconds(), LeaseTTLMillis: o.LeaseTTL.Milliseconds(),
 		Workers: o.Workers, Hosts: hosts, Capacity: capacity, Speed: o.Speed, Seed: o.Seed,
 	}}
 }

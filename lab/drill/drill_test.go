@@ -9,7 +9,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/lab/drill"
 	"github.com/understudy-store/understudy/lab/rig"
 )
@@ -35,7 +34,7 @@ func TestDrill(t *testing.T) { drills(t, rig.Way{}) }
 
 // The same over Mooncake's protocol.
 func TestDrillOverMooncake(t *testing.T) {
-	drills(t, rig.Way{Protocol: client.Mooncake, Forward: *forward})
+	drills(t, rig.Way{Mooncake: true, Forward: *forward})
 }
 
 func drills(t *testing.T, way rig.Way) {

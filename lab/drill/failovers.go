@@ -86,7 +86,7 @@ func handOver(ctx context.Context, e *Env) error {
 		return e.restart(ctx, primary)
 	})
 	e.boundOutages(handoverOutage)
-	if n := e.result.Counts["calls_unanswered"]; e.Way.Protocol != client.Mooncake { // with those that failed when their round was over
+	if n := e.result.Counts["calls_unanswered"]; !e.Way.Mooncake { // with those that failed when their round was over
 		e.result.check("no failed call", n == 0, "%d calls failed in all, after the clients' own retries", n)
 	}
 	return err
@@ -97,7 +97,7 @@ func handOver(ctx context.Context, e *Env) error {
 // repeated has failed then: one call of each client at most, on each of the two
 // connections that a client may have tried.
 func (e *Env) handedOver(failed int) {
-	if e.Way.Protocol == client.Mooncake {
+	if e.Way.Mooncake {
 		e.result.check("few failed calls", failed <= 2*clients, "%d calls of %d clients failed in round %d, after the clients' own retries",
 			failed, clients, e.result.Rounds+1)
 		return

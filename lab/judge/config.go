@@ -128,7 +128,9 @@ func (c *Config) rules() Rules {
 
 // unnumbered reports whether the clients' calls have no request ids, and their
 // answers no terms.
-func (c *Config) unnumbered() bool { return c.Client.Protocol == client.Mooncake }
+func (c *Config) unnumbered() bool {
+	return c.Client.Transport != nil && !c.Client.Transport.RequestIDs()
+}
 
 // probes are the addresses that are asked from the beginning.
 func (c *Config) probes() []string {

@@ -11,6 +11,7 @@ import (
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 	"github.com/understudy-store/understudy/journal"
 )
 
@@ -96,7 +97,11 @@ func TestPlentyOfMemory(t *testing.T) {
 // Over Mooncake's protocol answers have no terms, and nobody puts a key twice at
 // the same time.
 func TestOverMooncake(t *testing.T) {
-	l, nodes := start(t, Config{Client: client.Config{Protocol: client.Mooncake}, Keys: 16, NoEviction: true, Seed: 1})
+	over, err := mooncakeclient.NewTransport("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, nodes := start(t, Config{Client: client.Config{Transport: over}, Keys: 16, NoEviction: true, Seed: 1})
 	atWork(t, l, 5_000)
 	keeps(t, verdict(t, l, nodes, nil), "DXALFVS")
 	open := make(map[[2]any]bool) // puts under way, by client and key

@@ -52,7 +52,7 @@ func newWorker(l *Load, number int) (*worker, error) {
 	}
 	c := l.config.Client
 	c.Observer = w.seen
-	if number%2 == 1 && len(c.Addresses) > 0 && !c.AsOriginal {
+	if number%2 == 1 && len(c.Addresses) > 0 {
 		c.EtcdEndpoints = nil
 	}
 	var err error

@@ -91,10 +91,10 @@ func New(ctx context.Context, c Config) (*Player, error) {
 	return p, nil
 }
 
-// addWorkers gives each worker a client of its own where that matters: over
-// Mooncake's protocol, two puts of one key by one client cannot be told apart.
+// addWorkers gives each worker a client of its own where that matters: without
+// request ids, two puts of one key by one client cannot be told apart.
 func (p *Player) addWorkers() error {
-	if p.Client.Protocol != client.Mooncake {
+	if t := p.Client.Transport; t == nil || t.RequestIDs() {
 		return nil
 	}
 	for range p.Workers {

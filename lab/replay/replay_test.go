@@ -9,6 +9,7 @@ import (
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 	"github.com/understudy-store/understudy/lab/trace"
 )
 
@@ -52,7 +53,11 @@ func TestReplay(t *testing.T) {
 // each worker is a client of its own.
 func TestReplayOverMooncake(t *testing.T) {
 	tr := trace.Generate(trace.Options{Requests: 150, Seed: 7})
-	p := newPlayer(t, tr, 50*time.Millisecond, func(c *Config) { c.Client.Protocol = client.Mooncake })
+	over, err := mooncakeclient.NewTransport("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := newPlayer(t, tr, 50*time.Millisecond, func(c *Config) { c.Client.Transport = over })
 	if err := p.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -4,16 +4,18 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 )
 
 // A Way is how clients reach a cluster of a demo or a drill, and over which
 // protocol.
 type Way struct {
-	Protocol client.Protocol
+	Mooncake bool // over Mooncake's protocol, and not gRPC
 	// Forward makes all nodes pass calls on to the primary, with --forward, and
 	// lets clients know one address alone; over Mooncake's protocol only.
 	Forward bool
-	// AsOriginal is client.Config's.
+	// AsOriginal lets clients find the primary no sooner than Mooncake's own; over
+	// Mooncake's protocol only.
 	AsOriginal bool
 }
 
@@ -27,9 +29,17 @@ const (
 	originalRefused = 14 * time.Second
 )
 
+// Protocol is the protocol's name.
+func (w Way) Protocol() string {
+	if w.Mooncake {
+		return "mooncake"
+	}
+	return "grpc"
+}
+
 // Check says what is wrong with a way, "" if nothing is.
 func (w Way) Check() string {
-	if w.Protocol != client.Mooncake && (w.Forward || w.AsOriginal) {
+	if !w.Mooncake && (w.Forward || w.AsOriginal) {
 		return "nodes forward, and clients behave as Mooncake's own, over the protocol mooncake only"
 	}
 	return ""
@@ -46,12 +56,15 @@ func (w Way) Args() []string {
 // Client returns a configuration of clients who know nodes, or with Forward the
 // one entry to them, or etcd.
 func (w Way) Client(nodes []string, entry string, etcd []string) client.Config {
-	c := client.Config{Protocol: w.Protocol, AsOriginal: w.AsOriginal, Addresses: nodes, EtcdEndpoints: etcd}
-	switch {
-	case w.Forward:
+	c := client.Config{Addresses: nodes, EtcdEndpoints: etcd}
+	if w.Forward {
 		c.Addresses, c.EtcdEndpoints = []string{entry}, nil
-	case w.AsOriginal && len(etcd) > 0:
-		c.Addresses = nil
+	}
+	if w.Mooncake {
+		t, _ := mooncakeclient.NewTransport("") // the newest, which there always is
+		if c.Transport = t; w.AsOriginal {
+			c = t.AsOriginal(c)
+		}
 	}
 	return c
 }

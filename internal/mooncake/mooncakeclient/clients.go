@@ -14,21 +14,21 @@ import (
 // serviceReady asks for the master's view too, which it tells as its term.
 func serviceReady(a *attempt, _ *pb.ServiceReadyRequest, p *pb.ServiceReadyResponse) error {
 	var r mooncake.Result[string]
-	if err := do(a, a.Generation.ServiceReady, new(mooncake.None), &r); err != nil {
+	if err := do(a, a.generation.ServiceReady, new(mooncake.None), &r); err != nil {
 		return err
 	}
 	p.ServerVersion, p.ContractRevision = "Mooncake "+r.Value, pb.ContractRevision
 	if r.Failure != 0 {
 		return failed(r.Failure)
 	}
-	view, err := pinged(a, segment.ClientID(a.Client))
+	view, err := pinged(a, segment.ClientID(a.client))
 	a.view = uint64(view.View)
 	return err
 }
 
 func pinged(a *attempt, client segment.ClientID) (mooncake.PingResult, error) {
 	var r mooncake.Result[mooncake.PingResult]
-	if err := do(a, a.Generation.Ping, &mooncake.ClientArgs{Client: client}, &r); err != nil {
+	if err := do(a, a.generation.Ping, &mooncake.ClientArgs{Client: client}, &r); err != nil {
 		return mooncake.PingResult{}, err
 	}
 	return r.Value, failed(r.Failure)
@@ -46,10 +46,10 @@ func ping(a *attempt, q *pb.PingRequest, p *pb.PingResponse) error {
 	return err
 }
 
-func (t *Transport) specOf(client segment.ClientID, s *pb.Segment) (segment.Spec, error) {
+func (c *caller) specOf(client segment.ClientID, s *pb.Segment) (segment.Spec, error) {
 	id, err := idOf[segment.ID]("id of a segment", s.GetId())
-	if err == nil && s.GetHostId() != "" && !t.Generation.Says.HostIDs {
-		err = t.cannotSay("the host of a segment, which is host_id")
+	if err == nil && s.GetHostId() != "" && !c.generation.Says.HostIDs {
+		err = c.cannotSay("the host of a segment, which is host_id")
 	}
 	return segment.Spec{
 		ID: id, Name: s.GetName(), Base: s.GetBase(), Size: s.GetSize(), Endpoint: s.GetEndpoint(), Protocol: s.GetProtocol(),
@@ -66,7 +66,7 @@ func mountSegment(a *attempt, q *pb.MountSegmentRequest, _ *pb.MountSegmentRespo
 	if err != nil {
 		return err
 	}
-	return done(a, a.Generation.MountSegment, &mooncake.MountArgs{Segment: spec, Client: client})
+	return done(a, a.generation.MountSegment, &mooncake.MountArgs{Segment: spec, Client: client})
 }
 
 func reMountSegment(a *attempt, q *pb.ReMountSegmentRequest, _ *pb.ReMountSegmentResponse) error {
@@ -82,7 +82,7 @@ func reMountSegment(a *attempt, q *pb.ReMountSegmentRequest, _ *pb.ReMountSegmen
 		}
 		args.Segments = append(args.Segments, spec)
 	}
-	return done(a, a.Generation.ReMountSegment, &args)
+	return done(a, a.generation.ReMountSegment, &args)
 }
 
 func unmountSegment(a *attempt, q *pb.UnmountSegmentRequest, _ *pb.UnmountSegmentResponse) error {
@@ -94,7 +94,7 @@ func unmountSegment(a *attempt, q *pb.UnmountSegmentRequest, _ *pb.UnmountSegmen
 	if err != nil {
 		return err
 	}
-	return done(a, a.Generation.UnmountSegment, &mooncake.UnmountArgs{Segment: id, Client: client})
+	return done(a, a.generation.UnmountSegment, &mooncake.UnmountArgs{Segment: id, Client: client})
 }
 
 func batchQueryIP(a *attempt, q *pb.BatchQueryIpRequest, p *pb.BatchQueryIpResponse) error {
@@ -107,7 +107,7 @@ func batchQueryIP(a *attempt, q *pb.BatchQueryIpRequest, p *pb.BatchQueryIpRespo
 		args.Clients = append(args.Clients, id)
 	}
 	var r mooncake.Result[[]mooncake.ClientAddresses]
-	if err := do(a, a.Generation.BatchQueryIP, &args, &r); err != nil {
+	if err := do(a, a.generation.BatchQueryIP, &args, &r); err != nil {
 		return err
 	}
 	for _, c := range r.Value {
@@ -118,7 +118,7 @@ func batchQueryIP(a *attempt, q *pb.BatchQueryIpRequest, p *pb.BatchQueryIpRespo
 
 func getFsdir(a *attempt, _ *pb.GetFsdirRequest, p *pb.GetFsdirResponse) error {
 	var r mooncake.Result[string]
-	if err := do(a, a.Generation.GetFsdir, new(mooncake.None), &r); err != nil {
+	if err := do(a, a.generation.GetFsdir, new(mooncake.None), &r); err != nil {
 		return err
 	}
 	p.Fsdir = r.Value
@@ -127,7 +127,7 @@ func getFsdir(a *attempt, _ *pb.GetFsdirRequest, p *pb.GetFsdirResponse) error {
 
 func getStorageConfig(a *attempt, _ *pb.GetStorageConfigRequest, p *pb.GetStorageConfigResponse) error {
 	var r mooncake.Result[mooncake.StorageConfig]
-	if err := do(a, a.Generation.GetStorageConfig, new(mooncake.None), &r); err != nil {
+	if err := do(a, a.generation.GetStorageConfig, new(mooncake.None), &r); err != nil {
 		return err
 	}
 	p.Fsdir, p.EnableDiskEviction, p.QuotaBytes = r.Value.Fsdir, r.Value.DiskEviction, r.Value.QuotaBytes
@@ -139,7 +139,7 @@ func mountLocalDisk(a *attempt, q *pb.MountLocalDiskSegmentRequest, _ *pb.MountL
 	if err != nil {
 		return err
 	}
-	return done(a, a.Generation.MountLocalDisk, &mooncake.LocalDiskArgs{Client: client, Offloading: q.GetEnableOffloading()})
+	return done(a, a.generation.MountLocalDisk, &mooncake.LocalDiskArgs{Client: client, Offloading: q.GetEnableOffloading()})
 }
 
 func offloadObjectHeartbeat(a *attempt, q *pb.OffloadObjectHeartbeatRequest, p *pb.OffloadObjectHeartbeatResponse) error {
@@ -148,7 +148,7 @@ func offloadObjectHeartbeat(a *attempt, q *pb.OffloadObjectHeartbeatRequest, p *
 		return err
 	}
 	var r mooncake.Result[[]mooncake.OffloadTask]
-	if err := do(a, a.Generation.OffloadObjectHeartbeat, &mooncake.LocalDiskArgs{Client: client, Offloading: q.GetEnableOffloading()}, &r); err != nil {
+	if err := do(a, a.generation.OffloadObjectHeartbeat, &mooncake.LocalDiskArgs{Client: client, Offloading: q.GetEnableOffloading()}, &r); err != nil {
 		return err
 	}
 	for _, t := range r.Value {
@@ -165,7 +165,7 @@ func notifyOffloadSuccess(a *attempt, q *pb.NotifyOffloadSuccessRequest, _ *pb.N
 	}
 	args := mooncake.NotifyOffloadArgs{Client: client}
 	for _, o := range q.GetObjects() {
-		if err := a.ownTenant(o.GetTask(), a.Generation.Says.Tenants); err != nil {
+		if err := a.ownTenant(o.GetTask(), a.generation.Says.Tenants); err != nil {
 			return err
 		}
 		task := mooncake.OffloadTask{Tenant: tenantOf(o.GetTask()), Key: o.GetTask().GetKey(), Size: int64(o.GetTask().GetSize())}
@@ -180,5 +180,5 @@ func notifyOffloadSuccess(a *attempt, q *pb.NotifyOffloadSuccessRequest, _ *pb.N
 			Bucket: int64(o.GetBucket()), Offset: int64(o.GetOffset()), KeySize: int64(o.GetKeySize()), DataSize: int64(o.GetDataSize()), Endpoint: o.GetEndpoint(),
 		})
 	}
-	return done(a, a.Generation.NotifyOffloadSuccess, &args)
+	return done(a, a.generation.NotifyOffloadSuccess, &args)
 }

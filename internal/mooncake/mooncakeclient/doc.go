@@ -1,26 +1,27 @@
 // Package mooncakeclient speaks to a master as Mooncake's own clients do, for
-// tests, drills, benchmarks and masterctl.
+// masterctl, tests and measurements.
 //
-// A Conn is one connection, a Transport many of them: it makes the calls of the
-// gRPC contract in Mooncake's protocol, so that package client, and all that is
-// built on it, works over either. What the protocol cannot say, nobody must
-// believe to have been said:
+// A Conn is one connection. A Transport has a client.Client, and all that is
+// built on it, make its calls over Mooncake's protocol. The protocol does not
+// have all of the contract; what it lacks must not get lost unnoticed:
 //
-//   - Answers have no header. A Transport fills in the cluster that it was told
-//     of and the address that it asked; a term stands only in the answer to
-//     ServiceReady, and is the version of the master's view, which grows with
-//     each primary (0 without HA). Answers of a replaced primary cannot be told
-//     from others, and are not dropped.
-//   - Requests have no ids. A call that changes something must not be repeated
-//     when its answer was lost, unless it does the same twice: reads, mounts,
-//     PutEnd. A repeated PutRevoke would say that there is no such put, or revoke
-//     a later one, a repeated Remove likewise.
+//   - Requests have no ids, and a node that cannot serve a call only closes the
+//     connection. So PutStart, PutRevoke, Remove and their batches are not
+//     repeated once an attempt may have been applied: they end with
+//     errs.Unresolved, also when the primary hands over. Reads, mounts and PutEnd
+//     do the same twice, and are repeated.
 //   - PutEnd and PutRevoke name a key, not a put: they mean whatever this client
-//     has reserved there. An object's id is in the answers, but only because
-//     Understudy's master gives it to each replica as its number.
-//   - A node that cannot serve a call closes the connection, and does not say
-//     whether it had done something. So a connection begins with ServiceReady, as
-//     the original's do: what fails there has carried no call.
+//     has reserved there, so it must not put one key twice at the same time. An
+//     object's id is in the answers, but only because Understudy's master gives it
+//     to each replica as its number.
+//   - Answers have no header. A Transport fills in the client's cluster and the
+//     address of the node, which stands for the node's id. Only the answer to
+//     ServiceReady has a term: the version of the master's view, which grows with
+//     each primary (0 without HA). Other answers of a replaced primary are not
+//     recognized, and not dropped.
+//   - A connection begins with ServiceReady, as the original's do: what fails
+//     there has carried no call.
+//   - There are no pages, so a client's MaxMessageBytes bounds requests only.
 //   - Neither the segments' names of replicas, nor the lease of objects that
 //     were found by a pattern, nor the TTL of clients travel.
 //
@@ -28,7 +29,4 @@
 // calls with a setting that the generation's messages have no place for: a tenant
 // and the host of a segment before v0.3.12, groups likewise, the time of a soft
 // pin and checksums before head.
-//
-// Who leads is package client's affair. The original reads it from etcd, or
-// knows one address.
 package mooncakeclient

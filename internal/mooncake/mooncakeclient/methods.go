@@ -59,9 +59,9 @@ func tenantOf(q interface{ GetTenant() string }) string {
 
 // ownTenant refuses a request about another tenant than the default one where it
 // cannot name it: it would be about the keys of the default one.
-func (t *Transport) ownTenant(req any, says bool) error {
+func (c *caller) ownTenant(req any, says bool) error {
 	if q, ok := req.(interface{ GetTenant() string }); ok && !says && tenantOf(q) != metadata.DefaultTenant {
-		return t.cannotSay("whose keys a call is about, which is the tenant")
+		return c.cannotSay("whose keys a call is about, which is the tenant")
 	}
 	return nil
 }

@@ -50,13 +50,10 @@ type idleConn struct {
 	since time.Duration
 }
 
-func newPool(c Config) *pool {
+func newPool(address string, g *mooncake.Generation, most int) *pool {
 	p := &pool{
-		address: c.Address, generation: c.Generation, most: math.MaxUint32, original: c.AsOriginal, clock: clock.Boot(),
+		address: address, generation: g, most: uint32(min(uint64(most), math.MaxUint32)), clock: clock.Boot(),
 		slots: make(chan struct{}, maxConns), busy: make(map[*Conn]struct{}),
-	}
-	if n := c.MaxRequestBytes; n > 0 && uint64(n) < math.MaxUint32 {
-		p.most = uint32(n)
 	}
 	p.closing, p.cancel = context.WithCancel(context.Background())
 	return p

@@ -18,7 +18,7 @@ func errNotWhole(got, want int) error {
 
 func existKey(a *attempt, q *pb.ExistKeyRequest, p *pb.ExistKeyResponse) error {
 	var r mooncake.Result[bool]
-	if err := do(a, a.Generation.ExistKey, &mooncake.KeyArgs{Key: q.GetKey(), Tenant: tenantOf(q)}, &r); err != nil {
+	if err := do(a, a.generation.ExistKey, &mooncake.KeyArgs{Key: q.GetKey(), Tenant: tenantOf(q)}, &r); err != nil {
 		return err
 	}
 	p.Exists = r.Value
@@ -27,7 +27,7 @@ func existKey(a *attempt, q *pb.ExistKeyRequest, p *pb.ExistKeyResponse) error {
 
 func batchExistKey(a *attempt, q *pb.BatchExistKeyRequest, p *pb.BatchExistKeyResponse) (err error) {
 	var r []mooncake.Result[bool]
-	if err := do(a, a.Generation.BatchExistKey, &mooncake.KeysArgs{Keys: q.GetKeys(), Tenant: tenantOf(q)}, &r); err != nil {
+	if err := do(a, a.generation.BatchExistKey, &mooncake.KeysArgs{Keys: q.GetKeys(), Tenant: tenantOf(q)}, &r); err != nil {
 		return err
 	}
 	p.Exists = make([]bool, len(r))
@@ -40,7 +40,7 @@ func batchExistKey(a *attempt, q *pb.BatchExistKeyRequest, p *pb.BatchExistKeyRe
 
 func getReplicaList(a *attempt, q *pb.GetReplicaListRequest, p *pb.GetReplicaListResponse) error {
 	var r mooncake.Result[metadata.ReplicaList]
-	if err := do(a, a.Generation.GetReplicaList, &mooncake.KeyArgs{Key: q.GetKey(), Tenant: tenantOf(q)}, &r); err != nil {
+	if err := do(a, a.generation.GetReplicaList, &mooncake.KeyArgs{Key: q.GetKey(), Tenant: tenantOf(q)}, &r); err != nil {
 		return err
 	}
 	p.LeaseTtlMs, p.Object = uint64(r.Value.LeaseTTL.Milliseconds()), listOf(&r.Value)
@@ -49,7 +49,7 @@ func getReplicaList(a *attempt, q *pb.GetReplicaListRequest, p *pb.GetReplicaLis
 
 func batchGetReplicaList(a *attempt, q *pb.BatchGetReplicaListRequest, p *pb.BatchGetReplicaListResponse) (err error) {
 	var r []mooncake.Result[metadata.ReplicaList]
-	if err := do(a, a.Generation.BatchGetReplicaList, &mooncake.KeysArgs{Keys: q.GetKeys(), Tenant: tenantOf(q)}, &r); err != nil {
+	if err := do(a, a.generation.BatchGetReplicaList, &mooncake.KeysArgs{Keys: q.GetKeys(), Tenant: tenantOf(q)}, &r); err != nil {
 		return err
 	}
 	p.Objects = make([]*pb.ReplicaList, len(r))
@@ -70,7 +70,7 @@ func batchGetReplicaList(a *attempt, q *pb.BatchGetReplicaListRequest, p *pb.Bat
 // the answer does not say how long their leases are.
 func getReplicaListByRegex(a *attempt, q *pb.GetReplicaListByRegexRequest, p *pb.GetReplicaListByRegexResponse) error {
 	var r mooncake.Result[[]mooncake.KeyedReplicas]
-	if err := do(a, a.Generation.GetReplicaListByRegex, &mooncake.KeyArgs{Key: q.GetRegex(), Tenant: tenantOf(q)}, &r); err != nil {
+	if err := do(a, a.generation.GetReplicaListByRegex, &mooncake.KeyArgs{Key: q.GetRegex(), Tenant: tenantOf(q)}, &r); err != nil {
 		return err
 	}
 	for i := range r.Value {

@@ -69,11 +69,9 @@ func TestSettingsThatCannotBeSaid(t *testing.T) {
 		{"whose copies", &pb.NotifyOffloadSuccessRequest{ClientId: who, Objects: []*pb.OffloadedObject{{Task: &pb.OffloadTask{Tenant: "t"}}}}, both},
 	} {
 		for _, name := range mooncake.Names() {
-			g, _ := mooncake.NewGeneration(name)
-			tr := NewTransport(Config{Address: "127.0.0.1:1", Generation: g, ClusterID: "c"}) // nobody listens
+			tr := newCaller(t, name, "127.0.0.1:1", 1<<20) // nobody listens
 			method, resp := answerTo(t, tc.req)
 			err := tr.Invoke(t.Context(), method, tc.req, resp)
-			_ = tr.Close()
 			e, _ := rpcerr.Parse(err)
 			refused := e != nil && e.Kind == errs.NotSupported && strings.Contains(e.Detail, "leave it out")
 			if sayable := strings.Contains(tc.sayable, name); refused == sayable || !refused && status.Code(err) != codes.Unavailable {
@@ -86,9 +84,7 @@ func TestSettingsThatCannotBeSaid(t *testing.T) {
 // A request that the master would not take is refused, and the connection stays.
 func TestTooLargeARequest(t *testing.T) {
 	m := start(t)
-	g, _ := mooncake.NewGeneration("head")
-	tr := NewTransport(Config{Address: m.address, Generation: g, MaxRequestBytes: 100})
-	defer tr.Close()
+	tr := newCaller(t, "head", m.address, 100)
 	for range 3 {
 		err := tr.Invoke(t.Context(), pb.ObjectService_ExistKey_FullMethodName, &pb.ExistKeyRequest{Key: strings.Repeat("k", 101)}, new(pb.ExistKeyResponse))
 		if e, _ := rpcerr.Parse(err); e == nil || e.Kind != errs.InvalidParams || !strings.HasSuffix(e.Detail, "at most 100 are possible; split it") {

@@ -1,11 +1,13 @@
 package mooncakeclient
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"path"
+	"strings"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc"
@@ -16,72 +18,84 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/internal/rpcerr"
 )
 
-// Config says whom a Transport talks to, and for whom.
-type Config struct {
-	Address    string // host:port of a master
-	Generation *mooncake.Generation
-	// ClusterID stands in the headers of answers: nobody says it on the wire.
-	ClusterID string
-	// Client is who pings when the master's view is asked for.
-	Client uuid.UUID
-	// MaxRequestBytes is what the master takes at most, and by default 4 GiB - 1.
-	// Larger requests are refused here: a master would close the connection.
-	MaxRequestBytes int
-	// AsOriginal makes a call that cannot connect try for as long as the
-	// original's: four times in some 4 s.
-	AsOriginal bool
+// A Transport makes clients speak as Mooncake's own of one generation.
+type Transport struct{ generation *mooncake.Generation }
+
+// NewTransport returns the transport of a generation, or of the newest one if no
+// name is given.
+func NewTransport(generation string) (*Transport, error) {
+	names := mooncake.Names()
+	g, ok := mooncake.NewGeneration(cmp.Or(generation, names[0]))
+	if !ok {
+		return nil, fmt.Errorf("there is no generation %q of Mooncake's protocol; known are %s", generation, strings.Join(names, ", "))
+	}
+	return &Transport{g}, nil
 }
 
-// A Transport makes unary calls of the gRPC contract over Mooncake's protocol.
-// It is a grpc.ClientConnInterface, safe for concurrent use, and connects when
-// it is called.
-//
-// Of the call options it heeds grpc.Peer, which is set when the master may have
-// got the request. Its errors are as gRPC's: statuses, with an ErrorDetail where
-// the master has answered, and DataLoss where its answer cannot be read.
-type Transport struct {
-	Config
-	pool *pool
+// RequestIDs reports that nodes see none.
+func (t *Transport) RequestIDs() bool { return false }
+
+// LeaderKey is where Mooncake's clients look for their master: its address.
+func (t *Transport) LeaderKey(config client.Config) string { return mooncake.ViewKey(config.ClusterID) }
+
+// ParseLeader reads that address; its revision is the version of the view.
+func (t *Transport) ParseLeader(value []byte, revision int64) (address string, term uint64, err error) {
+	if _, _, err := net.SplitHostPort(string(value)); err != nil {
+		return "", 0, fmt.Errorf("the master's view names no host:port: %w", err)
+	}
+	return string(value), uint64(revision), nil
 }
 
-// NewTransport returns a Transport. It must be closed.
-func NewTransport(c Config) *Transport {
-	return &Transport{c, newPool(c)}
+// Dial returns a connection that connects when it is called.
+func (t *Transport) Dial(address string, config client.Config) (client.Conn, error) {
+	return t.newCaller(address, config), nil
+}
+
+// A caller makes the calls of the contract at one node. It is a client.Conn.
+type caller struct {
+	*Transport
+	address string
+	// clusterID stands in the headers of answers: nobody says it on the wire.
+	clusterID string
+	client    uuid.UUID // who pings when the master's view is asked for
+	pool      *pool
+}
+
+// newCaller takes from a client's configuration who calls, and what a node takes
+// at most: larger requests would cost a connection.
+func (t *Transport) newCaller(address string, config client.Config) *caller {
+	return &caller{t, address, config.ClusterID, config.ClientID, newPool(address, t.generation, config.MaxMessageBytes)}
 }
 
 // Close ends all connections, and the calls that are under way on them.
-func (t *Transport) Close() error {
-	t.pool.close()
+func (c *caller) Close() error {
+	c.pool.close()
 	return nil
 }
 
 // ResetConnectBackoff does nothing: each call that needs a connection dials.
-func (t *Transport) ResetConnectBackoff() {}
-
-// NewStream refuses: this protocol has no streams.
-func (t *Transport) NewStream(_ context.Context, _ *grpc.StreamDesc, method string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
-	return nil, rpcerr.Status(needsGRPC(method), method, rpcerr.Source{}).Err()
-}
+func (c *caller) ResetConnectBackoff() {}
 
 // Invoke makes a call of the contract.
-func (t *Transport) Invoke(ctx context.Context, name string, req, resp any, opts ...grpc.CallOption) error {
-	a := &attempt{Context: ctx, Transport: t}
+func (c *caller) Invoke(ctx context.Context, name string, req, resp any, options ...grpc.CallOption) error {
+	a := &attempt{Context: ctx, caller: c}
 	err := needsGRPC(name)
 	if m, ok := methods[name]; ok {
-		if err = a.ownTenant(req, t.Generation.Says.Tenants); err == nil {
+		if err = a.ownTenant(req, c.generation.Says.Tenants); err == nil {
 			err = m(a, req, resp)
 		}
 	}
 	if a.sent {
-		for _, o := range opts {
+		for _, o := range options {
 			if p, ok := o.(grpc.PeerCallOption); ok {
-				*p.PeerAddr = peer.Peer{Addr: address(t.Address)}
+				*p.PeerAddr = peer.Peer{Addr: address(c.address)}
 			}
 		}
 	}
@@ -106,15 +120,15 @@ func needsGRPC(what string) error {
 }
 
 // cannotSay is the error of a setting that would be lost on the way.
-func (t *Transport) cannotSay(setting string) error {
+func (c *caller) cannotSay(setting string) error {
 	return errs.New(errs.NotSupported, "", "Mooncake's clients of generation %s cannot say %s: leave it out, or use gRPC or a newer generation",
-		t.Generation.Name, setting)
+		c.generation.Name, setting)
 }
 
 // An attempt is one call under way.
 type attempt struct {
 	context.Context
-	*Transport
+	*caller
 	sent bool   // the master may have got it
 	view uint64 // that the master has named, 0 if it has not
 }
@@ -141,7 +155,7 @@ func kindOf(number int32) errs.Kind {
 // do makes one call of Mooncake's.
 func do[A, R any](a *attempt, call mooncake.Call[A, R], args *A, result *R) error {
 	if call.Name == "" {
-		return errs.New(errs.NotSupported, "", "Mooncake's clients of generation %s do not have this call", a.Generation.Name)
+		return errs.New(errs.NotSupported, "", "Mooncake's clients of generation %s do not have this call", a.generation.Name)
 	}
 	c, err := a.pool.get(a)
 	if err != nil {
@@ -175,15 +189,15 @@ func (a *attempt) status(name string, err error) error {
 		if kindOf(int32(number)) == errs.Internal {
 			said = errs.Wrap(errs.Internal, "", err)
 		}
-		return rpcerr.Status(said, path.Base(name), rpcerr.Source{ClusterID: a.ClusterID, NodeID: a.Address}).Err()
+		return rpcerr.Status(said, path.Base(name), rpcerr.Source{ClusterID: a.clusterID, NodeID: a.address}).Err()
 	case errors.As(err, &wrong):
 		return rpcerr.Status(err, path.Base(name), rpcerr.Source{}).Err()
 	case errors.As(err, &refused) && refused.Code == coro.CodeException:
 		return status.Error(codes.Unavailable, err.Error()) // its outcome is open
 	case errors.As(err, &refused):
-		return status.Errorf(codes.Unimplemented, "%v: the master at %s does not speak Mooncake's generation %s", err, a.Address, a.Generation.Name)
+		return status.Errorf(codes.Unimplemented, "%v: the master at %s does not speak Mooncake's generation %s", err, a.address, a.generation.Name)
 	case errors.As(err, &unreadable):
-		return status.Errorf(codes.DataLoss, "%v; is the master at %s of Mooncake's generation %s?", err, a.Address, a.Generation.Name)
+		return status.Errorf(codes.DataLoss, "%v; is the master at %s of Mooncake's generation %s?", err, a.address, a.generation.Name)
 	case a.Err() != nil:
 		return status.FromContextError(a.Err()).Err()
 	default:
@@ -194,6 +208,6 @@ func (a *attempt) status(name string, err error) error {
 // setHeader fills in the header of an answer.
 func (a *attempt) setHeader(resp any) {
 	m := resp.(proto.Message).ProtoReflect()
-	h := &pb.ResponseHeader{Term: a.view, ClusterId: a.ClusterID, NodeId: a.Address}
+	h := &pb.ResponseHeader{Term: a.view, ClusterId: a.clusterID, NodeId: a.address}
 	m.Set(m.Descriptor().Fields().ByName("header"), protoreflect.ValueOfMessage(h.ProtoReflect()))
 }

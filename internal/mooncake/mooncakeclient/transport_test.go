@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
@@ -89,20 +91,29 @@ func (s *session) Call(ctx context.Context, function uint32, _ string, reply []b
 func (s *session) Delivered(error) {}
 func (s *session) Close()          { s.master.open.Add(-1) }
 
-func (m *master) transport(t *testing.T) *Transport {
+func (m *master) transport(t *testing.T) *caller {
 	t.Helper()
 	return transport(t, m.address)
 }
 
-func transport(t *testing.T, address string) *Transport {
-	g, _ := mooncake.NewGeneration("head")
-	tr := NewTransport(Config{Address: address, Generation: g, ClusterID: "c"})
-	t.Cleanup(func() { _ = tr.Close() })
-	return tr
+func transport(t *testing.T, address string) *caller {
+	t.Helper()
+	return newCaller(t, "head", address, 1<<20)
+}
+
+func newCaller(t *testing.T, generation, address string, most int) *caller {
+	t.Helper()
+	tr, err := NewTransport(generation)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := tr.newCaller(address, client.Config{ClusterID: "c", MaxMessageBytes: most})
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 // exists calls ExistKey. It reports whether the master may have got that.
-func exists(ctx context.Context, tr *Transport) (resp *pb.ExistKeyResponse, sent bool, err error) {
+func exists(ctx context.Context, tr *caller) (resp *pb.ExistKeyResponse, sent bool, err error) {
 	resp = new(pb.ExistKeyResponse)
 	var to peer.Peer
 	err = tr.Invoke(ctx, pb.ObjectService_ExistKey_FullMethodName, &pb.ExistKeyRequest{Key: "k"}, resp, grpc.Peer(&to))
@@ -201,8 +212,11 @@ func TestNothingSent(t *testing.T) {
 	if e, from := rpcerr.Parse(err); e == nil || e.Kind != errs.InvalidParams || from.NodeID != "" {
 		t.Errorf("no UUID: %v", err)
 	}
-	if _, err := tr.NewStream(t.Context(), nil, "/s/m"); status.Code(err) != codes.Unimplemented {
-		t.Errorf("a stream: %v", err)
+}
+
+func TestUnknownGeneration(t *testing.T) {
+	if _, err := NewTransport("v9"); err == nil || !strings.Contains(err.Error(), `"v9" of Mooncake's protocol; known are head`) {
+		t.Errorf("a generation that there is not: %v", err)
 	}
 }
 

@@ -19,27 +19,27 @@ var softPins = map[pb.SoftPinAction]uint8{
 // settings are not told in generations that do not have them, as nobody notices:
 // that an object is not to be pinned softly, which is how new ones are, and the
 // writer's host, which the master does not use.
-func (t *Transport) configOf(c *pb.PutConfig, groups []string) (mooncake.ReplicateConfig, error) {
+func (c *caller) configOf(how *pb.PutConfig, groups []string) (mooncake.ReplicateConfig, error) {
 	config := mooncake.ReplicateConfig{
-		Replicas: 1, SoftPin: softPins[c.GetSoftPinAction()], HardPin: c.GetHardPin(), Preferred: c.GetPreferredSegments(),
-		PreferSameNode: c.GetPreferAllocInSameNode(), DataType: uint8(c.GetDataType()), HostID: c.GetHostId(),
+		Replicas: 1, SoftPin: softPins[how.GetSoftPinAction()], HardPin: how.GetHardPin(), Preferred: how.GetPreferredSegments(),
+		PreferSameNode: how.GetPreferAllocInSameNode(), DataType: uint8(how.GetDataType()), HostID: how.GetHostId(),
 	}
-	if c != nil && c.ReplicaNum != nil {
-		config.Replicas = uint64(*c.ReplicaNum)
+	if how != nil && how.ReplicaNum != nil {
+		config.Replicas = uint64(*how.ReplicaNum)
 	}
-	if c != nil {
-		config.SoftPinMillis = c.SoftPinTtlMs
+	if how != nil {
+		config.SoftPinMillis = how.SoftPinTtlMs
 	}
 	for _, g := range groups {
 		if g != "" {
 			config.Groups = &groups
 		}
 	}
-	switch says := t.Generation.Says; {
+	switch says := c.generation.Says; {
 	case config.SoftPinMillis != nil && !says.SoftPinTTL:
-		return config, t.cannotSay("how long an object is pinned softly, which is soft_pin_ttl_ms")
+		return config, c.cannotSay("how long an object is pinned softly, which is soft_pin_ttl_ms")
 	case config.Groups != nil && !says.Groups:
-		return config, t.cannotSay("the group of an object, which is in group_ids")
+		return config, c.cannotSay("the group of an object, which is in group_ids")
 	}
 	return config, nil
 }
@@ -55,7 +55,7 @@ func putStart(a *attempt, q *pb.PutStartRequest, p *pb.PutStartResponse) error {
 	}
 	var r mooncake.Result[mooncake.Placement]
 	args := mooncake.PutStartArgs{Client: client, Key: q.GetKey(), Size: q.GetSize(), Config: config, Tenant: tenantOf(q)}
-	if err := do(a, a.Generation.PutStart, &args, &r); err != nil {
+	if err := do(a, a.generation.PutStart, &args, &r); err != nil {
 		return err
 	}
 	p.Object = placementOf(&r.Value)
@@ -76,7 +76,7 @@ func batchPutStart(a *attempt, q *pb.BatchPutStartRequest, p *pb.BatchPutStartRe
 		return err
 	}
 	var r []mooncake.Result[mooncake.Placement]
-	if err := do(a, a.Generation.BatchPutStart, &args, &r); err != nil {
+	if err := do(a, a.generation.BatchPutStart, &args, &r); err != nil {
 		return err
 	}
 	p.Objects = make([]*pb.ReplicaList, len(r))
@@ -122,9 +122,9 @@ func writerOf(q interface {
 }
 
 // itemOf names an object that was put.
-func (t *Transport) itemOf(key string, checksum *uint64) (mooncake.PutItem, error) {
-	if checksum != nil && !t.Generation.Says.Checksums {
-		return mooncake.PutItem{}, t.cannotSay("the checksum of an object, which is object_checksum")
+func (c *caller) itemOf(key string, checksum *uint64) (mooncake.PutItem, error) {
+	if checksum != nil && !c.generation.Says.Checksums {
+		return mooncake.PutItem{}, c.cannotSay("the checksum of an object, which is object_checksum")
 	}
 	return mooncake.PutItem{Key: key, Checksum: checksum}, nil
 }
@@ -139,7 +139,7 @@ func putEnd(a *attempt, q *pb.PutEndRequest, _ *pb.PutEndResponse) error {
 		return err
 	}
 	args := mooncake.PutEndArgs{Client: client, Item: item, Kind: kind, Tenant: tenantOf(q)}
-	return done(a, a.Generation.PutEnd, &args)
+	return done(a, a.generation.PutEnd, &args)
 }
 
 func batchPutEnd(a *attempt, q *pb.BatchPutEndRequest, p *pb.BatchPutEndResponse) error {
@@ -155,7 +155,7 @@ func batchPutEnd(a *attempt, q *pb.BatchPutEndRequest, p *pb.BatchPutEndResponse
 		}
 		args.Items = append(args.Items, item)
 	}
-	p.Succeeded, p.Errors, err = doneAll(a, a.Generation.BatchPutEnd, &args, len(args.Items))
+	p.Succeeded, p.Errors, err = doneAll(a, a.generation.BatchPutEnd, &args, len(args.Items))
 	return err
 }
 
@@ -165,7 +165,7 @@ func putRevoke(a *attempt, q *pb.PutRevokeRequest, _ *pb.PutRevokeResponse) erro
 		return err
 	}
 	args := mooncake.PutRevokeArgs{Client: client, Key: q.GetKey(), Kind: kind, Tenant: tenantOf(q)}
-	return done(a, a.Generation.PutRevoke, &args)
+	return done(a, a.generation.PutRevoke, &args)
 }
 
 func batchPutRevoke(a *attempt, q *pb.BatchPutRevokeRequest, p *pb.BatchPutRevokeResponse) error {
@@ -177,25 +177,25 @@ func batchPutRevoke(a *attempt, q *pb.BatchPutRevokeRequest, p *pb.BatchPutRevok
 	for _, it := range q.GetItems() {
 		args.Keys = append(args.Keys, it.GetKey())
 	}
-	p.Succeeded, p.Errors, err = doneAll(a, a.Generation.BatchPutRevoke, &args, len(args.Keys))
+	p.Succeeded, p.Errors, err = doneAll(a, a.generation.BatchPutRevoke, &args, len(args.Keys))
 	return err
 }
 
 func remove(a *attempt, q *pb.RemoveRequest, _ *pb.RemoveResponse) error {
-	return done(a, a.Generation.Remove, &mooncake.RemoveArgs{Key: q.GetKey(), Force: q.GetForce(), Tenant: tenantOf(q)})
+	return done(a, a.generation.Remove, &mooncake.RemoveArgs{Key: q.GetKey(), Force: q.GetForce(), Tenant: tenantOf(q)})
 }
 
 // batchRemove fails in generations that do not have it.
 func batchRemove(a *attempt, q *pb.BatchRemoveRequest, p *pb.BatchRemoveResponse) (err error) {
 	args := mooncake.BatchRemoveArgs{Keys: q.GetKeys(), Force: q.GetForce(), Tenant: tenantOf(q)}
-	p.Succeeded, p.Errors, err = doneAll(a, a.Generation.BatchRemove, &args, len(args.Keys))
+	p.Succeeded, p.Errors, err = doneAll(a, a.generation.BatchRemove, &args, len(args.Keys))
 	return err
 }
 
 func removeByRegex(a *attempt, q *pb.RemoveByRegexRequest, p *pb.RemoveByRegexResponse) error {
 	var r mooncake.Result[int64]
 	args := mooncake.RemoveArgs{Key: q.GetRegex(), Force: q.GetForce(), Tenant: tenantOf(q)}
-	if err := do(a, a.Generation.RemoveByRegex, &args, &r); err != nil {
+	if err := do(a, a.generation.RemoveByRegex, &args, &r); err != nil {
 		return err
 	}
 	p.Removed = uint64(r.Value)
@@ -207,7 +207,7 @@ func removeAll(a *attempt, q *pb.RemoveAllRequest, p *pb.RemoveAllResponse) erro
 		return needsGRPC("RemoveAll of all tenants")
 	}
 	var removed int64 // there is no other answer
-	if err := do(a, a.Generation.RemoveAll, &mooncake.RemoveAllArgs{Force: q.GetForce(), Tenant: tenantOf(q)}, &removed); err != nil {
+	if err := do(a, a.generation.RemoveAll, &mooncake.RemoveAllArgs{Force: q.GetForce(), Tenant: tenantOf(q)}, &removed); err != nil {
 		return err
 	}
 	p.Removed = uint64(removed)
@@ -226,7 +226,7 @@ func batchReplicaClear(a *attempt, q *pb.BatchReplicaClearRequest, p *pb.BatchRe
 	}
 	var r mooncake.Result[[]string]
 	args := mooncake.ClearArgs{Keys: q.GetKeys(), Client: client, Segment: q.GetSegmentName()}
-	if err := do(a, a.Generation.BatchReplicaClear, &args, &r); err != nil {
+	if err := do(a, a.generation.BatchReplicaClear, &args, &r); err != nil {
 		return err
 	}
 	cleared := make(map[string]int, len(r.Value))
