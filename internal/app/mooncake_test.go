@@ -34,7 +34,7 @@ func call(t *testing.T, address, generation string) caller {
 
 func (c caller) exists(key string) (bool, error) {
 	var r mooncake.Result[bool]
-	_, err := mooncakeclient.Do(c.t.Context(), c.Conn, c.Generation.ExistKey, &mooncake.KeyArgs{Key: key}, &r)
+	_, err := mooncakeclient.Do(c.t.Context(), c.Conn, c.Generation.ExistKey, &mooncake.Args{Key: key}, &r)
 	return r.Value, err
 }
 
@@ -46,13 +46,13 @@ func (c caller) put(key string) {
 	spec := segment.Spec{ID: segment.ID{7}, Name: "host", Base: 1 << 40, Size: 1 << 20, Endpoint: "host:1", Protocol: "tcp"}
 	var done mooncake.Done
 	var placed mooncake.Result[mooncake.Placement]
-	_, err := mooncakeclient.Do(ctx, c.Conn, g.ReMountSegment, &mooncake.ReMountArgs{Segments: []segment.Spec{spec}, Client: who}, &done)
+	_, err := mooncakeclient.Do(ctx, c.Conn, g.ReMountSegment, &mooncake.Args{Segments: []segment.Spec{spec}, Client: who}, &done)
 	if err == nil && done.Failure == 0 {
 		_, err = mooncakeclient.Do(ctx, c.Conn, g.PutStart,
-			&mooncake.PutStartArgs{Client: who, Key: key, Size: 100, Config: mooncake.ReplicateConfig{Replicas: 1}}, &placed)
+			&mooncake.Args{Client: who, Key: key, Size: 100, Config: mooncake.ReplicateConfig{Replicas: 1}}, &placed)
 	}
 	if err == nil && placed.Failure == 0 {
-		_, err = mooncakeclient.Do(ctx, c.Conn, g.PutEnd, &mooncake.PutEndArgs{Client: who, Item: mooncake.PutItem{Key: key}}, &done)
+		_, err = mooncakeclient.Do(ctx, c.Conn, g.PutEnd, &mooncake.Args{Client: who, Item: mooncake.PutItem{Key: key}}, &done)
 	}
 	if err != nil || done.Failure != 0 || placed.Failure != 0 {
 		c.t.Fatalf("put %s: %v, %d, %d", key, err, placed.Failure, done.Failure)
@@ -98,7 +98,7 @@ func TestMooncakeClients(t *testing.T) {
 	head := call(t, address, "head")
 	head.put("from mooncake")
 	var pinged mooncake.Result[mooncake.PingResult]
-	_, err := mooncakeclient.Do(t.Context(), head.Conn, head.Generation.Ping, &mooncake.ClientArgs{Client: segment.ClientID{7}}, &pinged)
+	_, err := mooncakeclient.Do(t.Context(), head.Conn, head.Generation.Ping, &mooncake.Args{Client: segment.ClientID{7}}, &pinged)
 	if want := (mooncake.PingResult{View: revision, Status: mooncake.ClientOK}); err != nil || pinged.Value != want {
 		t.Errorf("Ping: %+v, %v; want %+v", pinged, err, want)
 	}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 	"github.com/understudy-store/understudy/metadata"
-	"github.com/understudy-store/understudy/segment"
 )
 
 // A Function is one that a master's RPC has, as a dump of the original names it.
@@ -29,9 +28,9 @@ func FunctionID(name string) uint32 {
 }
 
 // A Call is a function with the types of its arguments and result.
-type Call[A, R any] struct {
+type Call[R any] struct {
 	Function
-	Args   *structpack.Message[A] // nil if there are none: the body is empty
+	Args   *structpack.Message[Args] // nil if there are none: the body is empty
 	Result *structpack.Message[R]
 }
 
@@ -46,43 +45,40 @@ type Says struct {
 	Checksums  bool // the object_checksum of a PutEnd
 }
 
-// None are the arguments of a function that has none.
-type None struct{}
-
 // A Generation is a set of releases whose clients and masters understand each
 // other. Functions that it lacks are zero.
 type Generation struct {
 	Name string
 	Says Says
 
-	ExistKey               Call[KeyArgs, Result[bool]]
-	BatchExistKey          Call[KeysArgs, []Result[bool]]
-	GetReplicaList         Call[KeyArgs, Result[listOf]]
-	BatchGetReplicaList    Call[KeysArgs, []Result[listOf]]
-	GetReplicaListByRegex  Call[KeyArgs, Result[[]KeyedReplicas]]
-	PutStart               Call[PutStartArgs, Result[Placement]]
-	BatchPutStart          Call[BatchPutStartArgs, []Result[Placement]]
-	PutEnd                 Call[PutEndArgs, Done]
-	BatchPutEnd            Call[BatchPutEndArgs, []Done]
-	PutRevoke              Call[PutRevokeArgs, Done]
-	BatchPutRevoke         Call[BatchPutRevokeArgs, []Done]
-	Remove                 Call[RemoveArgs, Done]
-	RemoveByRegex          Call[RemoveArgs, Result[int64]]
-	RemoveAll              Call[RemoveAllArgs, int64]
-	BatchRemove            Call[BatchRemoveArgs, []Done]
-	BatchReplicaClear      Call[ClearArgs, Result[[]string]]
-	BatchQueryIP           Call[ClientsArgs, Result[[]ClientAddresses]]
-	MountSegment           Call[MountArgs, Done]
-	ReMountSegment         Call[ReMountArgs, Done]
-	UnmountSegment         Call[UnmountArgs, Done]
-	Ping                   Call[ClientArgs, Result[PingResult]]
-	ServiceReady           Call[None, Result[string]]
-	GetFsdir               Call[None, Result[string]]
-	GetStorageConfig       Call[None, Result[StorageConfig]]
-	MountLocalDisk         Call[LocalDiskArgs, Done]
-	UnmountLocalDisk       Call[ClientArgs, Done]
-	OffloadObjectHeartbeat Call[LocalDiskArgs, Result[[]OffloadTask]]
-	NotifyOffloadSuccess   Call[NotifyOffloadArgs, Done]
+	ExistKey               Call[Result[bool]]
+	BatchExistKey          Call[[]Result[bool]]
+	GetReplicaList         Call[Result[listOf]]
+	BatchGetReplicaList    Call[[]Result[listOf]]
+	GetReplicaListByRegex  Call[Result[[]KeyedReplicas]]
+	PutStart               Call[Result[Placement]]
+	BatchPutStart          Call[[]Result[Placement]]
+	PutEnd                 Call[Done]
+	BatchPutEnd            Call[[]Done]
+	PutRevoke              Call[Done]
+	BatchPutRevoke         Call[[]Done]
+	Remove                 Call[Done]
+	RemoveByRegex          Call[Result[int64]]
+	RemoveAll              Call[int64]
+	BatchRemove            Call[[]Done]
+	BatchReplicaClear      Call[Result[[]string]]
+	BatchQueryIP           Call[Result[[]ClientAddresses]]
+	MountSegment           Call[Done]
+	ReMountSegment         Call[Done]
+	UnmountSegment         Call[Done]
+	Ping                   Call[Result[PingResult]]
+	ServiceReady           Call[Result[string]]
+	GetFsdir               Call[Result[string]]
+	GetStorageConfig       Call[Result[StorageConfig]]
+	MountLocalDisk         Call[Done]
+	UnmountLocalDisk       Call[Done]
+	OffloadObjectHeartbeat Call[Result[[]OffloadTask]]
+	NotifyOffloadSuccess   Call[Done]
 
 	// Others are the functions that have no Go types yet.
 	Others []Function
@@ -133,13 +129,12 @@ type builder struct {
 
 func (b *builder) lacksFunction(name string) bool { return slices.Contains(b.lacks, name) }
 
-// call makes one call of the generation. Arguments of a codec without a type are
-// none.
-func call[A, R any](b *builder, name string, args structpack.Codec[A], result structpack.Codec[R]) Call[A, R] {
+// call makes one call of the generation.
+func call[R any](b *builder, name string, args structpack.Codec[Args], result structpack.Codec[R]) Call[R] {
 	if b.lacksFunction(name) {
-		return Call[A, R]{}
+		return Call[R]{}
 	}
-	c := Call[A, R]{Function: Function{name, FunctionID(name), args.Type, result.Type}, Result: structpack.NewMessage(result)}
+	c := Call[R]{Function: Function{name, FunctionID(name), args.Type, result.Type}, Result: structpack.NewMessage(result)}
 	if args.Type != "" {
 		c.Args = structpack.NewMessage(args)
 	}
@@ -147,26 +142,29 @@ func call[A, R any](b *builder, name string, args structpack.Codec[A], result st
 	return c
 }
 
-// args packs arguments: a tuple, but one alone as it is.
-func args[A any](members ...structpack.Member[A]) structpack.Codec[A] {
+// args packs arguments: a tuple, but one alone as it is, and none as nothing.
+func args(members ...structpack.Member[Args]) structpack.Codec[Args] {
 	c := structpack.Struct(members...)
-	if len(members) == 1 {
+	switch len(members) {
+	case 0:
+		c.Type = ""
+	case 1:
 		c.Type = members[0].Type
 	}
 	return c
 }
 
 // withTenant is args with the tenant in the end, where the generation has it.
-func withTenant[A any](b *builder, tenant func(*A) *string, members ...structpack.Member[A]) structpack.Codec[A] {
+func (b *builder) withTenant(members ...structpack.Member[Args]) structpack.Codec[Args] {
 	if b.says.Tenants {
-		members = append(members, at("tenant_id", tenant, text))
+		members = append(members, argTenant)
 	}
 	return args(members...)
 }
 
 var (
-	expect = structpack.Expected(structpack.Void())
-	none   structpack.Codec[None]
+	done    = structpack.Expected(structpack.Void())
+	eachOne = structpack.Vector(done)
 )
 
 func (b *builder) reads() {
@@ -177,11 +175,7 @@ func (b *builder) reads() {
 		at("key", func(k *KeyedReplicas) *string { return &k.Key }, text),
 		at("replicas", func(k *KeyedReplicas) *Placement { return &k.Placement }, b.placement()))
 
-	key := withTenant(b, func(a *KeyArgs) *string { return &a.Tenant },
-		at("key", func(a *KeyArgs) *string { return &a.Key }, text))
-	keys := withTenant(b, func(a *KeysArgs) *string { return &a.Tenant },
-		at("keys", func(a *KeysArgs) *[]string { return &a.Keys }, texts))
-
+	key, keys := b.withTenant(argKey), b.withTenant(argKeys)
 	g.ExistKey = call(b, "ExistKey", key, exists)
 	g.BatchExistKey = call(b, "BatchExistKey", keys, structpack.Vector(exists))
 	g.GetReplicaList = call(b, "GetReplicaList", key, list)
@@ -196,90 +190,47 @@ func (b *builder) placement() structpack.Codec[Placement] {
 func (b *builder) puts() {
 	g := b.g
 	placement := structpack.Expected(b.placement())
-	g.PutStart = call(b, "PutStart", withTenant(b, func(a *PutStartArgs) *string { return &a.Tenant },
-		at("client_id", func(a *PutStartArgs) *segment.ClientID { return &a.Client }, clientID),
-		at("key", func(a *PutStartArgs) *string { return &a.Key }, text),
-		at("slice_length", func(a *PutStartArgs) *uint64 { return &a.Size }, u64),
-		at("config", func(a *PutStartArgs) *config { return &a.Config }, b.config)), placement)
-	g.BatchPutStart = call(b, "BatchPutStart", withTenant(b, func(a *BatchPutStartArgs) *string { return &a.Tenant },
-		at("client_id", func(a *BatchPutStartArgs) *segment.ClientID { return &a.Client }, clientID),
-		at("keys", func(a *BatchPutStartArgs) *[]string { return &a.Keys }, texts),
-		at("slice_lengths", func(a *BatchPutStartArgs) *[]uint64 { return &a.Sizes }, numbers),
-		at("config", func(a *BatchPutStartArgs) *config { return &a.Config }, b.config)), structpack.Vector(placement))
-	g.PutEnd = call(b, "PutEnd", withTenant(b, func(a *PutEndArgs) *string { return &a.Tenant },
-		at("client_id", func(a *PutEndArgs) *segment.ClientID { return &a.Client }, clientID),
-		at("object_meta", func(a *PutEndArgs) *PutItem { return &a.Item }, b.putEnd),
-		at("replica_type", func(a *PutEndArgs) *int32 { return &a.Kind }, i32)), expect)
-	g.BatchPutEnd = call(b, "BatchPutEnd", withTenant(b, func(a *BatchPutEndArgs) *string { return &a.Tenant },
-		at("client_id", func(a *BatchPutEndArgs) *segment.ClientID { return &a.Client }, clientID),
-		at("object_metas", func(a *BatchPutEndArgs) *[]PutItem { return &a.Items }, structpack.Vector(b.putEnd)),
-		at("replica_type", func(a *BatchPutEndArgs) *int32 { return &a.Kind }, i32)), structpack.Vector(expect))
-	g.PutRevoke = call(b, "PutRevoke", withTenant(b, func(a *PutRevokeArgs) *string { return &a.Tenant },
-		at("client_id", func(a *PutRevokeArgs) *segment.ClientID { return &a.Client }, clientID),
-		at("key", func(a *PutRevokeArgs) *string { return &a.Key }, text),
-		at("replica_type", func(a *PutRevokeArgs) *int32 { return &a.Kind }, i32)), expect)
-	g.BatchPutRevoke = call(b, "BatchPutRevoke", withTenant(b, func(a *BatchPutRevokeArgs) *string { return &a.Tenant },
-		at("client_id", func(a *BatchPutRevokeArgs) *segment.ClientID { return &a.Client }, clientID),
-		at("keys", func(a *BatchPutRevokeArgs) *[]string { return &a.Keys }, texts),
-		at("replica_type", func(a *BatchPutRevokeArgs) *int32 { return &a.Kind }, i32)), structpack.Vector(expect))
+	config := at("config", func(a *Args) *ReplicateConfig { return &a.Config }, b.config)
+	item := at("object_meta", func(a *Args) *PutItem { return &a.Item }, b.putEnd)
+	items := at("object_metas", func(a *Args) *[]PutItem { return &a.Items }, structpack.Vector(b.putEnd))
+
+	g.PutStart = call(b, "PutStart", b.withTenant(argClient, argKey, argSize, config), placement)
+	g.BatchPutStart = call(b, "BatchPutStart", b.withTenant(argClient, argKeys, argSizes, config), structpack.Vector(placement))
+	g.PutEnd = call(b, "PutEnd", b.withTenant(argClient, item, argKind), done)
+	g.BatchPutEnd = call(b, "BatchPutEnd", b.withTenant(argClient, items, argKind), eachOne)
+	g.PutRevoke = call(b, "PutRevoke", b.withTenant(argClient, argKey, argKind), done)
+	g.BatchPutRevoke = call(b, "BatchPutRevoke", b.withTenant(argClient, argKeys, argKind), eachOne)
 }
 
 func (b *builder) removals() {
 	g := b.g
-	remove := withTenant(b, func(a *RemoveArgs) *string { return &a.Tenant },
-		at("key", func(a *RemoveArgs) *string { return &a.Key }, text),
-		at("force", func(a *RemoveArgs) *bool { return &a.Force }, flag))
-	g.Remove = call(b, "Remove", remove, expect)
-	g.RemoveByRegex = call(b, "RemoveByRegex", remove, structpack.Expected(i64))
-	g.RemoveAll = call(b, "RemoveAll", withTenant(b, func(a *RemoveAllArgs) *string { return &a.Tenant },
-		at("force", func(a *RemoveAllArgs) *bool { return &a.Force }, flag)), i64)
-	g.BatchRemove = call(b, "BatchRemove", withTenant(b, func(a *BatchRemoveArgs) *string { return &a.Tenant },
-		at("keys", func(a *BatchRemoveArgs) *[]string { return &a.Keys }, texts),
-		at("force", func(a *BatchRemoveArgs) *bool { return &a.Force }, flag)), structpack.Vector(expect))
-	g.BatchReplicaClear = call(b, "BatchReplicaClear", args(
-		at("object_keys", func(a *ClearArgs) *[]string { return &a.Keys }, texts),
-		at("client_id", func(a *ClearArgs) *segment.ClientID { return &a.Client }, clientID),
-		at("segment_name", func(a *ClearArgs) *string { return &a.Segment }, text)), structpack.Expected(texts))
+	g.Remove = call(b, "Remove", b.withTenant(argKey, argForce), done)
+	g.RemoveByRegex = call(b, "RemoveByRegex", b.withTenant(argKey, argForce), structpack.Expected(i64))
+	g.RemoveAll = call(b, "RemoveAll", b.withTenant(argForce), i64)
+	g.BatchRemove = call(b, "BatchRemove", b.withTenant(argKeys, argForce), eachOne)
+	g.BatchReplicaClear = call(b, "BatchReplicaClear", args(argKeys, argClient, argSegmentName), structpack.Expected(texts))
 }
 
 func (b *builder) clients() {
 	g := b.g
-	g.BatchQueryIP = call(b, "BatchQueryIp", args(
-		at("client_ids", func(a *ClientsArgs) *[]segment.ClientID { return &a.Clients }, structpack.Vector(clientID))),
-		structpack.Expected(structpack.Map(
-			at("client_id", func(c *ClientAddresses) *segment.ClientID { return &c.Client }, clientID),
-			at("addresses", func(c *ClientAddresses) *[]string { return &c.Addresses }, texts))))
-	g.MountSegment = call(b, "MountSegment", args(
-		at("segment", func(a *MountArgs) *spec { return &a.Segment }, b.segment),
-		at("client_id", func(a *MountArgs) *segment.ClientID { return &a.Client }, clientID)), expect)
-	g.ReMountSegment = call(b, "ReMountSegment", args(
-		at("segments", func(a *ReMountArgs) *[]spec { return &a.Segments }, structpack.Vector(b.segment)),
-		at("client_id", func(a *ReMountArgs) *segment.ClientID { return &a.Client }, clientID)), expect)
-	g.UnmountSegment = call(b, "UnmountSegment", args(
-		at("segment_id", func(a *UnmountArgs) *segment.ID { return &a.Segment }, segmentID),
-		at("client_id", func(a *UnmountArgs) *segment.ClientID { return &a.Client }, clientID)), expect)
+	segment := at("segment", func(a *Args) *spec { return &a.Segment }, b.segment)
+	segments := at("segments", func(a *Args) *[]spec { return &a.Segments }, structpack.Vector(b.segment))
+	tasks := at("tasks", func(a *Args) *[]OffloadTask { return &a.Tasks }, b.notified())
 
-	one := args(at("client_id", func(a *ClientArgs) *segment.ClientID { return &a.Client }, clientID))
-	g.Ping = call(b, "Ping", one, structpack.Expected(structpack.Struct(
-		at("view_version_id", func(p *PingResult) *int64 { return &p.View }, i64),
-		at("client_status", func(p *PingResult) *int32 { return &p.Status }, i32))))
-	g.ServiceReady = call(b, "ServiceReady", none, structpack.Expected(text))
-	g.GetFsdir = call(b, "GetFsdir", none, structpack.Expected(text))
-	g.GetStorageConfig = call(b, "GetStorageConfig", none, structpack.Expected(structpack.Struct(
-		at("fsdir", func(c *StorageConfig) *string { return &c.Fsdir }, text),
-		at("enable_disk_eviction", func(c *StorageConfig) *bool { return &c.DiskEviction }, flag),
-		at("quota_bytes", func(c *StorageConfig) *uint64 { return &c.QuotaBytes }, u64))))
+	g.BatchQueryIP = call(b, "BatchQueryIp", args(argClients), structpack.Expected(clientAddresses))
+	g.MountSegment = call(b, "MountSegment", args(segment, argClient), done)
+	g.ReMountSegment = call(b, "ReMountSegment", args(segments, argClient), done)
+	g.UnmountSegment = call(b, "UnmountSegment", args(argSegmentID, argClient), done)
 
-	disk := args(
-		at("client_id", func(a *LocalDiskArgs) *segment.ClientID { return &a.Client }, clientID),
-		at("enable_offloading", func(a *LocalDiskArgs) *bool { return &a.Offloading }, flag))
-	g.MountLocalDisk = call(b, "MountLocalDiskSegment", disk, expect)
-	g.UnmountLocalDisk = call(b, "UnmountLocalDiskSegment", one, expect)
-	g.OffloadObjectHeartbeat = call(b, "OffloadObjectHeartbeat", disk, structpack.Expected(b.tasks))
-	g.NotifyOffloadSuccess = call(b, "NotifyOffloadSuccess", args(
-		at("client_id", func(a *NotifyOffloadArgs) *segment.ClientID { return &a.Client }, clientID),
-		at("tasks", func(a *NotifyOffloadArgs) *[]OffloadTask { return &a.Tasks }, b.notified()),
-		at("metadatas", func(a *NotifyOffloadArgs) *[]OffloadedObject { return &a.Objects }, structpack.Vector(offloaded))), expect)
+	g.Ping = call(b, "Ping", args(argClient), structpack.Expected(pingResult))
+	g.ServiceReady = call(b, "ServiceReady", args(), structpack.Expected(text))
+	g.GetFsdir = call(b, "GetFsdir", args(), structpack.Expected(text))
+	g.GetStorageConfig = call(b, "GetStorageConfig", args(), structpack.Expected(storageConfig))
+
+	g.MountLocalDisk = call(b, "MountLocalDiskSegment", args(argClient, argOffloading), done)
+	g.UnmountLocalDisk = call(b, "UnmountLocalDiskSegment", args(argClient), done)
+	g.OffloadObjectHeartbeat = call(b, "OffloadObjectHeartbeat", args(argClient, argOffloading), structpack.Expected(b.tasks))
+	g.NotifyOffloadSuccess = call(b, "NotifyOffloadSuccess", args(argClient, tasks, argObjects), done)
 }
 
 // notified packs the tasks of NotifyOffloadSuccess: before there were tenants,

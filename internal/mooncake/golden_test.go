@@ -52,7 +52,7 @@ func TestCaptured(t *testing.T) {
 		t.Errorf("functions %08x, %08x", g.ServiceReady.ID, g.ExistKey.ID)
 	}
 	golden(t, "ServiceReady's result", g.ServiceReady.Result, mooncake.Result[string]{Value: "2.0.0"}, "34ccb31c 01 05 322e302e30")
-	golden(t, "ExistKey's arguments", g.ExistKey.Args, mooncake.KeyArgs{Key: "ab", Tenant: "tenantA"}, "d81ef97c 02 6162 07 74656e616e7441")
+	golden(t, "ExistKey's arguments", g.ExistKey.Args, mooncake.Args{Key: "ab", Tenant: "tenantA"}, "d81ef97c 02 6162 07 74656e616e7441")
 	golden(t, "ExistKey's result", g.ExistKey.Result, mooncake.Result[bool]{Value: true}, "d200e890 01 01")
 	golden(t, "GetReplicaList's result", g.GetReplicaList.Result, mooncake.Result[metadata.ReplicaList]{Failure: -704}, "6c27c688 00 40fdffff")
 	golden(t, "PutEnd's result", g.PutEnd.Result, mooncake.Done{}, "cc6828af 01")
@@ -69,10 +69,10 @@ func TestOrderOfMembers(t *testing.T) {
 	client := segment.ClientID{7: 1, 15: 2} // the pair {1, 2}
 	ttl, sum := uint64(3), uint64(2)
 	head := generation(t, "head")
-	golden(t, "MountSegment", head.MountSegment.Args, mooncake.MountArgs{
+	golden(t, "MountSegment", head.MountSegment.Args, mooncake.Args{
 		Segment: segment.Spec{ID: segment.ID{7: 2, 15: 3}, Name: "n", Base: 1, Size: 2, Endpoint: "e", Protocol: "p", HostID: "h"}, Client: client,
 	}, "ae0df79e id: "+u2+u3+" name: 016e base: "+u1+" size: "+u2+" te_endpoint: 0165 protocol: 0170 host_id: 0168 client_id: "+u1+u2)
-	golden(t, "PutStart", head.PutStart.Args, mooncake.PutStartArgs{
+	golden(t, "PutStart", head.PutStart.Args, mooncake.Args{
 		Client: client, Key: "k", Size: 3, Tenant: "t", Config: mooncake.ReplicateConfig{
 			Replicas: 1, NoF: 2, DFS: 3, SoftPin: 1, SoftPinMillis: &ttl, HardPin: true, Preferred: []string{"a"}, PreferredOne: "b",
 			PreferredNoF: []string{"c"}, PreferSameNode: true, DataType: 9, HostID: "d", Groups: &[]string{"e"},
@@ -92,16 +92,16 @@ func TestOrderOfMembers(t *testing.T) {
 	list := metadata.ReplicaList{ID: 5, Replicas: replicas, LeaseTTL: time.Millisecond, Checksum: &sum}
 	golden(t, "GetReplicaList", head.GetReplicaList.Result, mooncake.Result[metadata.ReplicaList]{Value: list},
 		"6c27c688 01 replicas: 03 "+memory+disk+local+"lease_ttl_ms: "+u1+" object_checksum: 01 "+u2)
-	golden(t, "NotifyOffloadSuccess", head.NotifyOffloadSuccess.Args, mooncake.NotifyOffloadArgs{
+	golden(t, "NotifyOffloadSuccess", head.NotifyOffloadSuccess.Args, mooncake.Args{
 		Client: client, Tasks: []mooncake.OffloadTask{{Tenant: "t", Key: "k", Size: 3}},
 		Objects: []mooncake.OffloadedObject{{Bucket: 1, Offset: 2, KeySize: 3, DataSize: 1, Endpoint: "e"}},
 	}, "929ae7d4 client_id: "+u1+u2+" 01 tenant_id: 0174 key: 016b size: "+u3+
 		" 01 bucket_id: "+u1+" offset: "+u2+" key_size: "+u3+" data_size: "+u1+" transport_endpoint: 0165")
-	golden(t, "BatchReplicaClear", head.BatchReplicaClear.Args, mooncake.ClearArgs{Keys: []string{"k"}, Client: client, Segment: "s"},
+	golden(t, "BatchReplicaClear", head.BatchReplicaClear.Args, mooncake.Args{Keys: []string{"k"}, Client: client, SegmentName: "s"},
 		"a22f2b47 01 016b "+u1+u2+" 0173")
 
 	old := generation(t, "v0.3.11")
-	golden(t, "v0.3.11 PutStart", old.PutStart.Args, mooncake.PutStartArgs{
+	golden(t, "v0.3.11 PutStart", old.PutStart.Args, mooncake.Args{
 		Client: client, Key: "k", Size: 3, Config: mooncake.ReplicateConfig{
 			Replicas: 1, NoF: 2, SoftPin: 1, HardPin: false, Preferred: []string{"a"}, PreferredOne: "b", PreferredNoF: []string{"c"}, PreferSameNode: true, DataType: 9,
 		},

@@ -24,16 +24,28 @@ const (
 	SoftPinDisable  uint8 = 2
 )
 
-// KeyArgs are those of ExistKey, GetReplicaList and GetReplicaListByRegex.
-type KeyArgs struct {
-	Key    string // or the pattern
-	Tenant string // empty in generations without tenants, here and below
-}
-
-// KeysArgs are those of BatchExistKey and BatchGetReplicaList.
-type KeysArgs struct {
-	Keys   []string
-	Tenant string
+// Args are the arguments of a call. Each call has some of them; what it has in no
+// generation, or not in this one, is left out.
+type Args struct {
+	Client      segment.ClientID
+	Clients     []segment.ClientID
+	Key         string // or a pattern
+	Keys        []string
+	Size        uint64
+	Sizes       []uint64
+	Config      ReplicateConfig
+	Item        PutItem
+	Items       []PutItem
+	Kind        int32 // Replica...
+	Force       bool
+	Segment     segment.Spec // the client stands in it too
+	Segments    []segment.Spec
+	SegmentID   segment.ID
+	SegmentName string // empty for all
+	Offloading  bool
+	Tasks       []OffloadTask
+	Objects     []OffloadedObject // one for each task
+	Tenant      string
 }
 
 // A ReplicateConfig says how objects are placed and pinned.
@@ -53,117 +65,10 @@ type ReplicateConfig struct {
 	Groups         *[]string // of each key
 }
 
-// PutStartArgs are those of PutStart.
-type PutStartArgs struct {
-	Client segment.ClientID
-	Key    string
-	Size   uint64
-	Config ReplicateConfig
-	Tenant string
-}
-
-// BatchPutStartArgs are those of BatchPutStart.
-type BatchPutStartArgs struct {
-	Client segment.ClientID
-	Keys   []string
-	Sizes  []uint64
-	Config ReplicateConfig
-	Tenant string
-}
-
 // A PutItem names an object that was put.
 type PutItem struct {
 	Key      string
 	Checksum *uint64
-}
-
-// PutEndArgs are those of PutEnd.
-type PutEndArgs struct {
-	Client segment.ClientID
-	Item   PutItem
-	Kind   int32 // Replica...
-	Tenant string
-}
-
-// BatchPutEndArgs are those of BatchPutEnd.
-type BatchPutEndArgs struct {
-	Client segment.ClientID
-	Items  []PutItem
-	Kind   int32
-	Tenant string
-}
-
-// PutRevokeArgs are those of PutRevoke.
-type PutRevokeArgs struct {
-	Client segment.ClientID
-	Key    string
-	Kind   int32
-	Tenant string
-}
-
-// BatchPutRevokeArgs are those of BatchPutRevoke.
-type BatchPutRevokeArgs struct {
-	Client segment.ClientID
-	Keys   []string
-	Kind   int32
-	Tenant string
-}
-
-// RemoveArgs are those of Remove and RemoveByRegex.
-type RemoveArgs struct {
-	Key    string // or the pattern
-	Force  bool
-	Tenant string
-}
-
-// RemoveAllArgs are those of RemoveAll.
-type RemoveAllArgs struct {
-	Force  bool
-	Tenant string
-}
-
-// BatchRemoveArgs are those of BatchRemove.
-type BatchRemoveArgs struct {
-	Keys   []string
-	Force  bool
-	Tenant string
-}
-
-// ClearArgs are those of BatchReplicaClear.
-type ClearArgs struct {
-	Keys    []string
-	Client  segment.ClientID
-	Segment string // name; empty for all
-}
-
-// MountArgs are those of MountSegment. The client stands in the segment too.
-type MountArgs struct {
-	Segment segment.Spec
-	Client  segment.ClientID
-}
-
-// ReMountArgs are those of ReMountSegment.
-type ReMountArgs struct {
-	Segments []segment.Spec
-	Client   segment.ClientID
-}
-
-// UnmountArgs are those of UnmountSegment.
-type UnmountArgs struct {
-	Segment segment.ID
-	Client  segment.ClientID
-}
-
-// ClientArgs are those of Ping and UnmountLocalDiskSegment.
-type ClientArgs struct{ Client segment.ClientID }
-
-// ClientsArgs are those of BatchQueryIp.
-type ClientsArgs struct{ Clients []segment.ClientID }
-
-// LocalDiskArgs are those of MountLocalDiskSegment and OffloadObjectHeartbeat.
-type LocalDiskArgs struct {
-	Client     segment.ClientID
-	Offloading bool
 }
 
 // An OffloadTask is an object to copy to a client's SSD.
@@ -177,14 +82,6 @@ type OffloadTask struct {
 type OffloadedObject struct {
 	Bucket, Offset, KeySize, DataSize int64
 	Endpoint                          string
-}
-
-// NotifyOffloadArgs are those of NotifyOffloadSuccess: a task and an object at
-// each index.
-type NotifyOffloadArgs struct {
-	Client  segment.ClientID
-	Tasks   []OffloadTask
-	Objects []OffloadedObject
 }
 
 // A Placement is the answer to a PutStart.

@@ -14,7 +14,7 @@ func (b *builder) others() {
 		id      = clientID.Type
 		tuple   = structpack.StructOf
 		list    = structpack.VectorOf
-		done    = expect.Type
+		done    = done.Type
 		replica = tuple(u64, b.replica.Type, i32)
 		noF     = tuple(id, text, u64, u64, text)
 		entries = b.tasks.Type // of promotion tasks, which look like offload tasks

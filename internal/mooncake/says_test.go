@@ -24,11 +24,11 @@ func TestSays(t *testing.T) {
 	number := uint64(1)
 	for _, name := range mooncake.Names() {
 		g := generation(t, name)
-		put := through(t, g.PutStart.Args, mooncake.PutStartArgs{
+		put := through(t, g.PutStart.Args, mooncake.Args{
 			Tenant: "t", Config: mooncake.ReplicateConfig{SoftPin: mooncake.SoftPinEnable, SoftPinMillis: &number, Groups: &[]string{"g"}},
 		})
-		end := through(t, g.BatchPutEnd.Args, mooncake.BatchPutEndArgs{Items: []mooncake.PutItem{{Key: "k", Checksum: &number}}})
-		mount := through(t, g.MountSegment.Args, mooncake.MountArgs{Segment: segment.Spec{HostID: "h"}})
+		end := through(t, g.BatchPutEnd.Args, mooncake.Args{Items: []mooncake.PutItem{{Key: "k", Checksum: &number}}})
+		mount := through(t, g.MountSegment.Args, mooncake.Args{Segment: segment.Spec{HostID: "h"}})
 		carries := mooncake.Says{
 			Tenants: put.Tenant != "", HostIDs: mount.Segment.HostID != "", SoftPinTTL: put.Config.SoftPinMillis != nil,
 			Groups: put.Config.Groups != nil, Checksums: end.Items[0].Checksum != nil,

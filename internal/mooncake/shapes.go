@@ -158,6 +158,23 @@ var pinFlag = structpack.Codec[uint8]{
 	},
 }
 
+// The arguments that all generations pack alike, by the original's names.
+var (
+	argClient      = at("client_id", func(a *Args) *segment.ClientID { return &a.Client }, clientID)
+	argClients     = at("client_ids", func(a *Args) *[]segment.ClientID { return &a.Clients }, structpack.Vector(clientID))
+	argKey         = at("key", func(a *Args) *string { return &a.Key }, text)
+	argKeys        = at("keys", func(a *Args) *[]string { return &a.Keys }, texts)
+	argSize        = at("slice_length", func(a *Args) *uint64 { return &a.Size }, u64)
+	argSizes       = at("slice_lengths", func(a *Args) *[]uint64 { return &a.Sizes }, numbers)
+	argKind        = at("replica_type", func(a *Args) *int32 { return &a.Kind }, i32)
+	argForce       = at("force", func(a *Args) *bool { return &a.Force }, flag)
+	argSegmentID   = at("segment_id", func(a *Args) *segment.ID { return &a.SegmentID }, segmentID)
+	argSegmentName = at("segment_name", func(a *Args) *string { return &a.SegmentName }, text)
+	argOffloading  = at("enable_offloading", func(a *Args) *bool { return &a.Offloading }, flag)
+	argObjects     = at("metadatas", func(a *Args) *[]OffloadedObject { return &a.Objects }, structpack.Vector(offloaded))
+	argTenant      = at("tenant_id", func(a *Args) *string { return &a.Tenant }, text)
+)
+
 type config = ReplicateConfig
 
 // configField are the members of a ReplicateConfig, by the original's names.
@@ -214,5 +231,19 @@ var (
 		at("key_size", func(o *OffloadedObject) *int64 { return &o.KeySize }, i64),
 		at("data_size", func(o *OffloadedObject) *int64 { return &o.DataSize }, i64),
 		at("transport_endpoint", func(o *OffloadedObject) *string { return &o.Endpoint }, text),
+	)
+
+	clientAddresses = structpack.Map(
+		at("client_id", func(c *ClientAddresses) *segment.ClientID { return &c.Client }, clientID),
+		at("addresses", func(c *ClientAddresses) *[]string { return &c.Addresses }, texts),
+	)
+	pingResult = structpack.Struct(
+		at("view_version_id", func(p *PingResult) *int64 { return &p.View }, i64),
+		at("client_status", func(p *PingResult) *int32 { return &p.Status }, i32),
+	)
+	storageConfig = structpack.Struct(
+		at("fsdir", func(c *StorageConfig) *string { return &c.Fsdir }, text),
+		at("enable_disk_eviction", func(c *StorageConfig) *bool { return &c.DiskEviction }, flag),
+		at("quota_bytes", func(c *StorageConfig) *uint64 { return &c.QuotaBytes }, u64),
 	)
 )

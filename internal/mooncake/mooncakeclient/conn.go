@@ -43,7 +43,7 @@ func (e *UnreadableError) Unwrap() error { return e.Err }
 // sent tells whether the master may have got the request. After an error the
 // connection is of no use, unless that is an *UnreadableError or a
 // *coro.TooLargeError.
-func Do[A, R any](ctx context.Context, c *Conn, call mooncake.Call[A, R], args *A, result *R) (sent bool, err error) {
+func Do[R any](ctx context.Context, c *Conn, call mooncake.Call[R], args *mooncake.Args, result *R) (sent bool, err error) {
 	if call.Name == "" {
 		return false, fmt.Errorf("generation %s does not have this call", c.Generation.Name)
 	}

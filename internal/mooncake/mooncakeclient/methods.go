@@ -1,6 +1,8 @@
 package mooncakeclient
 
 import (
+	"fmt"
+
 	"github.com/google/uuid"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -8,6 +10,7 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/rpcerr"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
 )
 
 // A method makes one call of the contract.
@@ -49,19 +52,55 @@ func as[Q, P any](f func(a *attempt, q *Q, p *P) error) method {
 	return func(a *attempt, req, resp any) error { return f(a, req.(*Q), resp.(*P)) }
 }
 
-// tenantOf is a tenant as Mooncake writes it.
-func tenantOf(q interface{ GetTenant() string }) string {
-	if t := q.GetTenant(); t != "" {
-		return t
+// readArgs reads the arguments that many calls have alike. It refuses a request
+// about another tenant than the default one where it cannot name it: it would be
+// about the keys of the default one.
+func (a *attempt) readArgs(req any) (err error) {
+	a.args.Tenant = tenantOf(req)
+	if q, ok := req.(interface{ GetClientId() string }); ok {
+		if a.args.Client, err = idOf[segment.ClientID]("client_id", q.GetClientId()); err != nil {
+			return err
+		}
+	}
+	if q, ok := req.(interface{ GetKey() string }); ok {
+		a.args.Key = q.GetKey()
+	}
+	if q, ok := req.(interface{ GetKeys() []string }); ok {
+		a.args.Keys = q.GetKeys()
+	}
+	if q, ok := req.(interface{ GetForce() bool }); ok {
+		a.args.Force = q.GetForce()
+	}
+	if q, ok := req.(interface{ GetEnableOffloading() bool }); ok {
+		a.args.Offloading = q.GetEnableOffloading()
+	}
+	if q, ok := req.(interface{ GetSelector() pb.ReplicaSelector }); ok {
+		if a.args.Kind, ok = kinds[q.GetSelector()]; !ok {
+			return errs.New(errs.InvalidParams, "", "the selector %d is not known", q.GetSelector())
+		}
+	}
+	return a.ownTenant(req, a.generation.Says.Tenants)
+}
+
+var kinds = map[pb.ReplicaSelector]int32{
+	pb.ReplicaSelector_REPLICA_SELECTOR_UNSPECIFIED: mooncake.ReplicaAll,
+	pb.ReplicaSelector_REPLICA_SELECTOR_ALL:         mooncake.ReplicaAll,
+	pb.ReplicaSelector_REPLICA_SELECTOR_MEMORY:      mooncake.ReplicaMemory,
+	pb.ReplicaSelector_REPLICA_SELECTOR_DISK:        mooncake.ReplicaDisk,
+	pb.ReplicaSelector_REPLICA_SELECTOR_LOCAL_DISK:  mooncake.ReplicaLocalDisk,
+}
+
+// tenantOf is the tenant that a message names, as Mooncake writes it.
+func tenantOf(message any) string {
+	if m, ok := message.(interface{ GetTenant() string }); ok && m.GetTenant() != "" {
+		return m.GetTenant()
 	}
 	return metadata.DefaultTenant
 }
 
-// ownTenant refuses a request about another tenant than the default one where it
-// cannot name it: it would be about the keys of the default one.
-func (c *caller) ownTenant(req any, says bool) error {
-	if q, ok := req.(interface{ GetTenant() string }); ok && !says && tenantOf(q) != metadata.DefaultTenant {
-		return c.cannotSay("whose keys a call is about, which is the tenant")
+func (a *attempt) ownTenant(message any, says bool) error {
+	if !says && tenantOf(message) != metadata.DefaultTenant {
+		return a.cannotSay("whose keys a call is about, which is the tenant")
 	}
 	return nil
 }
@@ -75,17 +114,43 @@ func idOf[T ~[16]byte](what, text string) (T, error) {
 	return T(id), nil
 }
 
-// itemErrors lists the failures of a batch, which must have an answer for each
-// of n items.
-func itemErrors[T any](results []mooncake.Result[T], n int) ([]*pb.ItemError, error) {
-	if len(results) != n {
-		return nil, errNotWhole(len(results), n)
+// ask makes a call with one result and returns that.
+func ask[V any](a *attempt, call mooncake.Call[mooncake.Result[V]]) (V, error) {
+	var r mooncake.Result[V]
+	if err := do(a, call, &r); err != nil {
+		return r.Value, err
+	}
+	if r.Failure != 0 {
+		return r.Value, refusal(r.Failure)
+	}
+	return r.Value, nil
+}
+
+// askAll makes a batch call, which must have a result for each of n items. take
+// gets the values of those that did not fail, whose errors are listed.
+func askAll[V any](a *attempt, call mooncake.Call[[]mooncake.Result[V]], n int, take func(i int, v *V)) ([]*pb.ItemError, error) {
+	var r []mooncake.Result[V]
+	if err := do(a, call, &r); err != nil {
+		return nil, err
+	}
+	if len(r) != n { // what came of the call is open then
+		return nil, fmt.Errorf("the answer is about %d items, and the request was about %d", len(r), n)
 	}
 	var items []*pb.ItemError
-	for i := range results {
-		if number := results[i].Failure; number != 0 {
+	for i := range r {
+		if number := r[i].Failure; number != 0 {
 			items = append(items, &pb.ItemError{Index: uint32(i), Kind: rpcerr.ToWire(kindOf(number))})
+		} else if take != nil {
+			take(i, &r[i].Value)
 		}
 	}
 	return items, nil
+}
+
+// doAll makes a batch call that returns nothing.
+func doAll(a *attempt, call mooncake.Call[[]mooncake.Done], n int) (succeeded uint32, items []*pb.ItemError, err error) {
+	if items, err = askAll(a, call, n, nil); err != nil {
+		return 0, nil, err
+	}
+	return uint32(n - len(items)), items, nil
 }

@@ -120,7 +120,7 @@ func (p *pool) connect(ctx context.Context) (*Conn, error) {
 	}
 	c.MaxBody = p.most
 	var version mooncake.Result[string]
-	if _, err := Do(ctx, c, p.generation.ServiceReady, new(mooncake.None), &version); err != nil {
+	if _, err := Do(ctx, c, p.generation.ServiceReady, new(mooncake.Args), &version); err != nil {
 		_ = c.Close()
 		return nil, err
 	}

@@ -1,92 +1,70 @@
 package mooncakeclient
 
 import (
-	"fmt"
+	"time"
 
 	"github.com/google/uuid"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
-	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// errNotWhole is the error of an answer that lacks something: what came of the
-// call is open then.
-func errNotWhole(got, want int) error {
-	return fmt.Errorf("the answer is about %d items, and the request was about %d", got, want)
-}
-
-func existKey(a *attempt, q *pb.ExistKeyRequest, p *pb.ExistKeyResponse) error {
-	var r mooncake.Result[bool]
-	if err := do(a, a.generation.ExistKey, &mooncake.KeyArgs{Key: q.GetKey(), Tenant: tenantOf(q)}, &r); err != nil {
-		return err
-	}
-	p.Exists = r.Value
-	return failed(r.Failure)
-}
-
-func batchExistKey(a *attempt, q *pb.BatchExistKeyRequest, p *pb.BatchExistKeyResponse) (err error) {
-	var r []mooncake.Result[bool]
-	if err := do(a, a.generation.BatchExistKey, &mooncake.KeysArgs{Keys: q.GetKeys(), Tenant: tenantOf(q)}, &r); err != nil {
-		return err
-	}
-	p.Exists = make([]bool, len(r))
-	for i := range r {
-		p.Exists[i] = r[i].Failure == 0 && r[i].Value
-	}
-	p.Errors, err = itemErrors(r, len(q.GetKeys()))
+func existKey(a *attempt, _ *pb.ExistKeyRequest, p *pb.ExistKeyResponse) (err error) {
+	p.Exists, err = ask(a, a.generation.ExistKey)
 	return err
 }
 
-func getReplicaList(a *attempt, q *pb.GetReplicaListRequest, p *pb.GetReplicaListResponse) error {
-	var r mooncake.Result[metadata.ReplicaList]
-	if err := do(a, a.generation.GetReplicaList, &mooncake.KeyArgs{Key: q.GetKey(), Tenant: tenantOf(q)}, &r); err != nil {
-		return err
-	}
-	p.LeaseTtlMs, p.Object = uint64(r.Value.LeaseTTL.Milliseconds()), listOf(&r.Value)
-	return failed(r.Failure)
+func batchExistKey(a *attempt, q *pb.BatchExistKeyRequest, p *pb.BatchExistKeyResponse) (err error) {
+	p.Exists = make([]bool, len(q.GetKeys()))
+	p.Errors, err = askAll(a, a.generation.BatchExistKey, len(q.GetKeys()), func(i int, exists *bool) { p.Exists[i] = *exists })
+	return err
+}
+
+func getReplicaList(a *attempt, _ *pb.GetReplicaListRequest, p *pb.GetReplicaListResponse) error {
+	l, err := ask(a, a.generation.GetReplicaList)
+	p.LeaseTtlMs, p.Object = uint64(l.LeaseTTL.Milliseconds()), listOf(l.ID, l.Checksum, l.Replicas)
+	return err
 }
 
 func batchGetReplicaList(a *attempt, q *pb.BatchGetReplicaListRequest, p *pb.BatchGetReplicaListResponse) (err error) {
-	var r []mooncake.Result[metadata.ReplicaList]
-	if err := do(a, a.generation.BatchGetReplicaList, &mooncake.KeysArgs{Keys: q.GetKeys(), Tenant: tenantOf(q)}, &r); err != nil {
-		return err
-	}
-	p.Objects = make([]*pb.ReplicaList, len(r))
-	for i := range r {
-		if p.Objects[i] = new(pb.ReplicaList); r[i].Failure != 0 {
-			continue
+	p.Objects = noLists(len(q.GetKeys()))
+	var ttl time.Duration
+	p.Errors, err = askAll(a, a.generation.BatchGetReplicaList, len(q.GetKeys()), func(i int, l *metadata.ReplicaList) {
+		p.Objects[i] = listOf(l.ID, l.Checksum, l.Replicas)
+		if ttl == 0 || l.LeaseTTL < ttl {
+			ttl = l.LeaseTTL // all are as long
 		}
-		p.Objects[i] = listOf(&r[i].Value)
-		if ttl := uint64(r[i].Value.LeaseTTL.Milliseconds()); p.LeaseTtlMs == 0 || ttl < p.LeaseTtlMs {
-			p.LeaseTtlMs = ttl // all are as long
-		}
-	}
-	p.Errors, err = itemErrors(r, len(q.GetKeys()))
+	})
+	p.LeaseTtlMs = uint64(ttl.Milliseconds())
 	return err
 }
 
 // getReplicaListByRegex asks for all objects at once: there are no pages, and
 // the answer does not say how long their leases are.
 func getReplicaListByRegex(a *attempt, q *pb.GetReplicaListByRegexRequest, p *pb.GetReplicaListByRegexResponse) error {
-	var r mooncake.Result[[]mooncake.KeyedReplicas]
-	if err := do(a, a.generation.GetReplicaListByRegex, &mooncake.KeyArgs{Key: q.GetRegex(), Tenant: tenantOf(q)}, &r); err != nil {
-		return err
+	a.args.Key = q.GetRegex()
+	found, err := ask(a, a.generation.GetReplicaListByRegex)
+	for _, k := range found {
+		p.Objects = append(p.Objects, &pb.KeyedReplicaList{Key: k.Key, Object: listOf(k.ID, nil, k.Replicas)})
 	}
-	for i := range r.Value {
-		k := &r.Value[i]
-		p.Objects = append(p.Objects, &pb.KeyedReplicaList{Key: k.Key, Object: listOf(&metadata.ReplicaList{ID: k.ID, Replicas: k.Replicas})})
-	}
-	return failed(r.Failure)
+	return err
 }
 
-// listOf translates an object.
-func listOf(l *metadata.ReplicaList) *pb.ReplicaList {
-	list := &pb.ReplicaList{ObjectId: uint64(l.ID), ObjectChecksum: l.Checksum}
-	for i := range l.Replicas {
-		d := &l.Replicas[i]
-		list.Size = d.Size // each has as many bytes
-		list.Replicas = append(list.Replicas, replicaOf(d))
+// noLists returns empty objects, as they stand in batches for items that failed.
+func noLists(n int) []*pb.ReplicaList {
+	lists := make([]*pb.ReplicaList, n)
+	for i := range lists {
+		lists[i] = new(pb.ReplicaList)
+	}
+	return lists
+}
+
+// listOf translates an object, or a reservation.
+func listOf(id metadata.ObjectID, checksum *uint64, replicas []metadata.Descriptor) *pb.ReplicaList {
+	list := &pb.ReplicaList{ObjectId: uint64(id), ObjectChecksum: checksum}
+	for i := range replicas {
+		list.Size = replicas[i].Size // each has as many bytes
+		list.Replicas = append(list.Replicas, replicaOf(&replicas[i]))
 	}
 	return list
 }

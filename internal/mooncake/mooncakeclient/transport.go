@@ -88,7 +88,7 @@ func (c *caller) Invoke(ctx context.Context, name string, req, resp any, options
 	a := &attempt{Context: ctx, caller: c}
 	err := needsGRPC(name)
 	if m, ok := methods[name]; ok {
-		if err = a.ownTenant(req, c.generation.Says.Tenants); err == nil {
+		if err = a.readArgs(req); err == nil {
 			err = m(a, req, resp)
 		}
 	}
@@ -129,6 +129,7 @@ func (c *caller) cannotSay(setting string) error {
 type attempt struct {
 	context.Context
 	*caller
+	args mooncake.Args
 	sent bool   // the master may have got it
 	view uint64 // that the master has named, 0 if it has not
 }
@@ -138,14 +139,6 @@ type refusal int32
 
 func (n refusal) Error() string { return fmt.Sprintf("the master answers %d", int32(n)) }
 
-// failed returns the error of a result, nil if it is a value.
-func failed(number int32) error {
-	if number == 0 {
-		return nil
-	}
-	return refusal(number)
-}
-
 // kindOf returns what a number means; one that is not known is a defect.
 func kindOf(number int32) errs.Kind {
 	kind, _ := errs.FromNumber(number)
@@ -153,7 +146,7 @@ func kindOf(number int32) errs.Kind {
 }
 
 // do makes one call of Mooncake's.
-func do[A, R any](a *attempt, call mooncake.Call[A, R], args *A, result *R) error {
+func do[R any](a *attempt, call mooncake.Call[R], result *R) error {
 	if call.Name == "" {
 		return errs.New(errs.NotSupported, "", "Mooncake's clients of generation %s do not have this call", a.generation.Name)
 	}
@@ -161,7 +154,7 @@ func do[A, R any](a *attempt, call mooncake.Call[A, R], args *A, result *R) erro
 	if err != nil {
 		return err
 	}
-	sent, err := Do(a, c, call, args, result)
+	sent, err := Do(a, c, call, &a.args, result)
 	a.sent = a.sent || sent
 	var large *coro.TooLargeError
 	var unreadable *UnreadableError

@@ -27,10 +27,10 @@ func each(t *testing.T, f func(t *testing.T, n *node, c *mooncakeclient.Conn, g 
 func TestObjects(t *testing.T) {
 	each(t, func(t *testing.T, _ *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
 		get := func(key string) mooncake.Result[metadata.ReplicaList] {
-			return ask(t, c, g.GetReplicaList, mooncake.KeyArgs{Key: key})
+			return ask(t, c, g.GetReplicaList, mooncake.Args{Key: key})
 		}
 		expect(t, "nothing there", get("a"), errs.ObjectNotFound)
-		start := mooncake.PutStartArgs{Client: client(7), Key: "a", Size: 100, Config: config()}
+		start := mooncake.Args{Client: client(7), Key: "a", Size: 100, Config: config()}
 		placed := ask(t, c, g.PutStart, start)
 		expect(t, "PutStart", placed, errs.OK)
 		if r := placed.Value.Replicas; len(r) == 0 || r[0].Kind != metadata.Memory || r[0].Status != metadata.Processing || r[0].Size != 100 ||
@@ -40,7 +40,7 @@ func TestObjects(t *testing.T) {
 		expect(t, "not ended", get("a"), errs.ReplicaNotReady)
 		expect(t, "PutStart again", ask(t, c, g.PutStart, start), errs.ObjectExists)
 		sum := uint64(99)
-		end := mooncake.PutEndArgs{Client: client(8), Item: mooncake.PutItem{Key: "a", Checksum: &sum}}
+		end := mooncake.Args{Client: client(8), Item: mooncake.PutItem{Key: "a", Checksum: &sum}}
 		expect(t, "PutEnd of a stranger", ask(t, c, g.PutEnd, end), errs.IllegalClient)
 		end.Client = client(7)
 		expect(t, "PutEnd", ask(t, c, g.PutEnd, end), errs.OK)
@@ -53,18 +53,18 @@ func TestObjects(t *testing.T) {
 		if v := got.Value.Checksum; g.Name == "head" && (v == nil || *v != sum) {
 			t.Errorf("checksum %v", v)
 		}
-		if r := ask(t, c, g.ExistKey, mooncake.KeyArgs{Key: "a"}); r.Failure != 0 || !r.Value {
+		if r := ask(t, c, g.ExistKey, mooncake.Args{Key: "a"}); r.Failure != 0 || !r.Value {
 			t.Errorf("ExistKey: %v", r)
 		}
-		if r := ask(t, c, g.ExistKey, mooncake.KeyArgs{Key: "b"}); r.Failure != 0 || r.Value {
+		if r := ask(t, c, g.ExistKey, mooncake.Args{Key: "b"}); r.Failure != 0 || r.Value {
 			t.Errorf("ExistKey of nothing: %v", r)
 		}
-		expect(t, "Remove of a leased object", ask(t, c, g.Remove, mooncake.RemoveArgs{Key: "a"}), errs.ObjectHasLease)
-		expect(t, "Remove by force", ask(t, c, g.Remove, mooncake.RemoveArgs{Key: "a", Force: true}), errs.OK)
+		expect(t, "Remove of a leased object", ask(t, c, g.Remove, mooncake.Args{Key: "a"}), errs.ObjectHasLease)
+		expect(t, "Remove by force", ask(t, c, g.Remove, mooncake.Args{Key: "a", Force: true}), errs.OK)
 		expect(t, "gone", get("a"), errs.ObjectNotFound)
-		expect(t, "PutRevoke of nothing", ask(t, c, g.PutRevoke, mooncake.PutRevokeArgs{Client: client(7), Key: "a"}), errs.ObjectNotFound)
+		expect(t, "PutRevoke of nothing", ask(t, c, g.PutRevoke, mooncake.Args{Client: client(7), Key: "a"}), errs.ObjectNotFound)
 		expect(t, "PutStart", ask(t, c, g.PutStart, start), errs.OK)
-		expect(t, "PutRevoke", ask(t, c, g.PutRevoke, mooncake.PutRevokeArgs{Client: client(7), Key: "a", Kind: mooncake.ReplicaMemory}), errs.OK)
+		expect(t, "PutRevoke", ask(t, c, g.PutRevoke, mooncake.Args{Client: client(7), Key: "a", Kind: mooncake.ReplicaMemory}), errs.OK)
 		expect(t, "PutStart after it", ask(t, c, g.PutStart, start), errs.OK)
 	})
 }
@@ -74,26 +74,26 @@ func TestBatches(t *testing.T) {
 	each(t, func(t *testing.T, _ *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
 		keys := []string{"a", "", "b", "a"}
 		sizes := []uint64{100, 100, 0, 100}
-		placed := ask(t, c, g.BatchPutStart, mooncake.BatchPutStartArgs{Client: client(7), Keys: keys, Sizes: sizes, Config: config()})
+		placed := ask(t, c, g.BatchPutStart, mooncake.Args{Client: client(7), Keys: keys, Sizes: sizes, Config: config()})
 		want(t, "BatchPutStart", placed, errs.OK, errs.InvalidParams, errs.InvalidParams, errs.ObjectExists)
-		want(t, "sizes are missing", ask(t, c, g.BatchPutStart, mooncake.BatchPutStartArgs{Client: client(7), Keys: keys, Config: config()}),
+		want(t, "sizes are missing", ask(t, c, g.BatchPutStart, mooncake.Args{Client: client(7), Keys: keys, Config: config()}),
 			errs.InvalidParams, errs.InvalidParams, errs.InvalidParams, errs.InvalidParams)
-		ended := ask(t, c, g.BatchPutEnd, mooncake.BatchPutEndArgs{Client: client(7), Items: []mooncake.PutItem{{Key: "a"}, {Key: "b"}}})
+		ended := ask(t, c, g.BatchPutEnd, mooncake.Args{Client: client(7), Items: []mooncake.PutItem{{Key: "a"}, {Key: "b"}}})
 		want(t, "BatchPutEnd", ended, errs.OK, errs.ObjectNotFound)
-		found := ask(t, c, g.BatchExistKey, mooncake.KeysArgs{Keys: []string{"b", "a"}})
+		found := ask(t, c, g.BatchExistKey, mooncake.Args{Keys: []string{"b", "a"}})
 		if want(t, "BatchExistKey", found, errs.OK, errs.OK); found[0].Value || !found[1].Value {
 			t.Errorf("BatchExistKey: %v", found)
 		}
-		lists := ask(t, c, g.BatchGetReplicaList, mooncake.KeysArgs{Keys: []string{"b", "a", "b"}})
+		lists := ask(t, c, g.BatchGetReplicaList, mooncake.Args{Keys: []string{"b", "a", "b"}})
 		want(t, "BatchGetReplicaList", lists, errs.ObjectNotFound, errs.OK, errs.ObjectNotFound)
 		if len(lists[1].Value.Replicas) != 1 {
 			t.Errorf("BatchGetReplicaList: %+v", lists[1].Value)
 		}
-		removed := ask(t, c, g.BatchRemove, mooncake.BatchRemoveArgs{Keys: []string{"a", "a", ""}, Force: true})
+		removed := ask(t, c, g.BatchRemove, mooncake.Args{Keys: []string{"a", "a", ""}, Force: true})
 		want(t, "BatchRemove", removed, errs.OK, errs.ObjectNotFound, errs.ObjectNotFound)
-		revoked := ask(t, c, g.BatchPutRevoke, mooncake.BatchPutRevokeArgs{Client: client(7), Keys: []string{"a", "b"}})
+		revoked := ask(t, c, g.BatchPutRevoke, mooncake.Args{Client: client(7), Keys: []string{"a", "b"}})
 		want(t, "BatchPutRevoke", revoked, errs.ObjectNotFound, errs.ObjectNotFound)
-		if r := ask(t, c, g.BatchExistKey, mooncake.KeysArgs{}); len(r) != 0 {
+		if r := ask(t, c, g.BatchExistKey, mooncake.Args{}); len(r) != 0 {
 			t.Errorf("an empty batch: %v", r)
 		}
 	})
@@ -116,7 +116,7 @@ func want[T any](t *testing.T, what string, got []mooncake.Result[T], kinds ...e
 func TestPatterns(t *testing.T) {
 	each(t, func(t *testing.T, _ *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
 		put(t, c, 7, "x1", "x2", "y1")
-		found := ask(t, c, g.GetReplicaListByRegex, mooncake.KeyArgs{Key: "^x"})
+		found := ask(t, c, g.GetReplicaListByRegex, mooncake.Args{Key: "^x"})
 		var keys []string
 		for _, k := range found.Value {
 			keys = append(keys, k.Key)
@@ -127,14 +127,14 @@ func TestPatterns(t *testing.T) {
 		if slices.Sort(keys); found.Failure != 0 || !slices.Equal(keys, []string{"x1", "x2"}) {
 			t.Errorf("found %v, %d", keys, found.Failure)
 		}
-		expect(t, "a bad pattern", ask(t, c, g.GetReplicaListByRegex, mooncake.KeyArgs{Key: "("}), errs.InvalidParams)
-		if r := ask(t, c, g.RemoveByRegex, mooncake.RemoveArgs{Key: "x", Force: false}); r.Failure != 0 || r.Value != 0 {
+		expect(t, "a bad pattern", ask(t, c, g.GetReplicaListByRegex, mooncake.Args{Key: "("}), errs.InvalidParams)
+		if r := ask(t, c, g.RemoveByRegex, mooncake.Args{Key: "x", Force: false}); r.Failure != 0 || r.Value != 0 {
 			t.Errorf("leased ones were removed: %+v", r)
 		}
-		if r := ask(t, c, g.RemoveByRegex, mooncake.RemoveArgs{Key: "x", Force: true}); r.Failure != 0 || r.Value != 2 {
+		if r := ask(t, c, g.RemoveByRegex, mooncake.Args{Key: "x", Force: true}); r.Failure != 0 || r.Value != 2 {
 			t.Errorf("RemoveByRegex: %+v", r)
 		}
-		if n := ask(t, c, g.RemoveAll, mooncake.RemoveAllArgs{}); n != 1 {
+		if n := ask(t, c, g.RemoveAll, mooncake.Args{}); n != 1 {
 			t.Errorf("RemoveAll: %d", n)
 		}
 	})
@@ -142,18 +142,18 @@ func TestPatterns(t *testing.T) {
 
 func TestClients(t *testing.T) {
 	each(t, func(t *testing.T, n *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
-		if r := ask(t, c, g.ServiceReady, mooncake.None{}); r.Value != "2.0.0" {
+		if r := ask(t, c, g.ServiceReady, mooncake.Args{}); r.Value != "2.0.0" {
 			t.Errorf("ServiceReady: %+v", r)
 		}
-		if r := ask(t, c, g.GetFsdir, mooncake.None{}); r.Failure != 0 || r.Value != "" {
+		if r := ask(t, c, g.GetFsdir, mooncake.Args{}); r.Failure != 0 || r.Value != "" {
 			t.Errorf("GetFsdir: %+v", r)
 		}
-		if r := ask(t, c, g.GetStorageConfig, mooncake.None{}); r.Value != (mooncake.StorageConfig{DiskEviction: true}) {
+		if r := ask(t, c, g.GetStorageConfig, mooncake.Args{}); r.Value != (mooncake.StorageConfig{DiskEviction: true}) {
 			t.Errorf("GetStorageConfig: %+v", r)
 		}
 		spec := segment.Spec{ID: segment.ID{9}, Name: "host", Base: 1 << 40, Size: 1 << 20, Endpoint: "10.0.0.9:1", Protocol: "tcp", HostID: "rack"}
 		ping := func() int32 {
-			r := ask(t, c, g.Ping, mooncake.ClientArgs{Client: client(9)})
+			r := ask(t, c, g.Ping, mooncake.Args{Client: client(9)})
 			if r.Failure != 0 || r.Value.View != 17 {
 				t.Errorf("Ping: %+v", r)
 			}
@@ -162,8 +162,8 @@ func TestClients(t *testing.T) {
 		if s := ping(); s != mooncake.ClientNeedRemount {
 			t.Errorf("a client that nobody knows is %d", s)
 		}
-		expect(t, "MountSegment", ask(t, c, g.MountSegment, mooncake.MountArgs{Segment: spec, Client: client(9)}), errs.OK)
-		expect(t, "ReMountSegment", ask(t, c, g.ReMountSegment, mooncake.ReMountArgs{Segments: []segment.Spec{spec}, Client: client(9)}), errs.OK)
+		expect(t, "MountSegment", ask(t, c, g.MountSegment, mooncake.Args{Segment: spec, Client: client(9)}), errs.OK)
+		expect(t, "ReMountSegment", ask(t, c, g.ReMountSegment, mooncake.Args{Segments: []segment.Spec{spec}, Client: client(9)}), errs.OK)
 		if s := ping(); s != mooncake.ClientOK {
 			t.Errorf("after a remount the client is %d", s)
 		}
@@ -175,14 +175,14 @@ func TestClients(t *testing.T) {
 		if at < 0 || mounted[at].Spec != spec {
 			t.Errorf("mounted %+v", mounted)
 		}
-		ips := ask(t, c, g.BatchQueryIP, mooncake.ClientsArgs{Clients: []segment.ClientID{client(9), client(10)}})
+		ips := ask(t, c, g.BatchQueryIP, mooncake.Args{Clients: []segment.ClientID{client(9), client(10)}})
 		if len(ips.Value) != 1 || ips.Value[0].Client != client(9) || !slices.Equal(ips.Value[0].Addresses, []string{"10.0.0.9"}) {
 			t.Errorf("BatchQueryIp: %+v", ips)
 		}
 		wrong := spec
 		wrong.Base = 0
-		expect(t, "a segment at 0", ask(t, c, g.MountSegment, mooncake.MountArgs{Segment: wrong, Client: client(9)}), errs.InvalidParams)
-		expect(t, "UnmountSegment", ask(t, c, g.UnmountSegment, mooncake.UnmountArgs{Segment: spec.ID, Client: client(9)}), errs.OK)
+		expect(t, "a segment at 0", ask(t, c, g.MountSegment, mooncake.Args{Segment: wrong, Client: client(9)}), errs.InvalidParams)
+		expect(t, "UnmountSegment", ask(t, c, g.UnmountSegment, mooncake.Args{SegmentID: spec.ID, Client: client(9)}), errs.OK)
 	})
 }
 
@@ -190,7 +190,7 @@ func TestClearing(t *testing.T) {
 	each(t, func(t *testing.T, _ *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
 		put(t, c, 7, "a", "b")
 		put(t, c, 8, "c")
-		r := ask(t, c, g.BatchReplicaClear, mooncake.ClearArgs{Keys: []string{"a", "c", "none", "b"}, Client: client(7)})
+		r := ask(t, c, g.BatchReplicaClear, mooncake.Args{Keys: []string{"a", "c", "none", "b"}, Client: client(7)})
 		if r.Failure != 0 || !slices.Equal(r.Value, []string{"a", "b"}) {
 			t.Errorf("%+v", r)
 		}
@@ -204,17 +204,17 @@ func TestDiskReplicas(t *testing.T) {
 	n.serve(t)
 	c := n.dial(t, "head")
 	g := c.Generation
-	if r := ask(t, c, g.GetStorageConfig, mooncake.None{}); r.Value != (mooncake.StorageConfig{Fsdir: "/fs/c", DiskEviction: true}) {
+	if r := ask(t, c, g.GetStorageConfig, mooncake.Args{}); r.Value != (mooncake.StorageConfig{Fsdir: "/fs/c", DiskEviction: true}) {
 		t.Errorf("GetStorageConfig: %+v", r)
 	}
 	put(t, c, 7, "a")
 	get := func() []metadata.Descriptor {
-		return ask(t, c, g.GetReplicaList, mooncake.KeyArgs{Key: "a"}).Value.Replicas
+		return ask(t, c, g.GetReplicaList, mooncake.Args{Key: "a"}).Value.Replicas
 	}
 	if r := get(); len(r) != 1 || r[0].Kind != metadata.Memory {
 		t.Errorf("before the file is written: %+v", r)
 	}
-	expect(t, "PutEnd", ask(t, c, g.PutEnd, mooncake.PutEndArgs{Client: client(7), Item: mooncake.PutItem{Key: "a"}, Kind: mooncake.ReplicaDisk}), errs.OK)
+	expect(t, "PutEnd", ask(t, c, g.PutEnd, mooncake.Args{Client: client(7), Item: mooncake.PutItem{Key: "a"}, Kind: mooncake.ReplicaDisk}), errs.OK)
 	if r := get(); len(r) != 2 || r[1].Kind != metadata.Disk || r[1].Size != 100 || !strings.HasPrefix(r[1].Path, "/fs/c/") {
 		t.Errorf("after it: %+v", r)
 	}
@@ -225,10 +225,10 @@ func TestPutConfig(t *testing.T) {
 	each(t, func(t *testing.T, n *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
 		full := mooncake.ReplicateConfig{Replicas: 1, HardPin: true, SoftPin: mooncake.SoftPinEnable, DataType: 3, HostID: "h", Groups: &[]string{"team"}}
 		start := func(key string, c2 mooncake.ReplicateConfig) mooncake.Result[mooncake.Placement] {
-			return ask(t, c, g.PutStart, mooncake.PutStartArgs{Client: client(7), Key: key, Size: 100, Config: c2})
+			return ask(t, c, g.PutStart, mooncake.Args{Client: client(7), Key: key, Size: 100, Config: c2})
 		}
 		expect(t, "PutStart", start("a", full), errs.OK)
-		expect(t, "PutEnd", ask(t, c, g.PutEnd, mooncake.PutEndArgs{Client: client(7), Item: mooncake.PutItem{Key: "a"}, Kind: mooncake.ReplicaAll}), errs.OK)
+		expect(t, "PutEnd", ask(t, c, g.PutEnd, mooncake.Args{Client: client(7), Item: mooncake.PutItem{Key: "a"}, Kind: mooncake.ReplicaAll}), errs.OK)
 		o, err := n.primary.Store.Inspect(metadata.DefaultTenant, "a")
 		if err != nil || !o.HardPin || !o.SoftPin || o.DataType != 3 || (o.Group == "team") != (g.Name != "v0.3.11") {
 			t.Errorf("%+v, %v", o, err)
@@ -249,7 +249,7 @@ func TestPutConfig(t *testing.T) {
 			two.Groups = &[]string{"x", "y"}
 			expect(t, "two groups for a key", start("d", two), errs.InvalidParams)
 		}
-		expect(t, "replicas of an unknown type", ask(t, c, g.PutEnd, mooncake.PutEndArgs{Client: client(7), Item: mooncake.PutItem{Key: "a"}, Kind: 77}), errs.InvalidWrite)
+		expect(t, "replicas of an unknown type", ask(t, c, g.PutEnd, mooncake.Args{Client: client(7), Item: mooncake.PutItem{Key: "a"}, Kind: 77}), errs.InvalidWrite)
 	})
 }
 
@@ -261,7 +261,7 @@ func TestPutStartOfOneThatWasGone(t *testing.T) {
 	pause := func() { close(began); <-goOn; n.pause.Store(nil) }
 	n.pause.Store(&pause)
 	first := n.dial(t, "head")
-	args := mooncake.PutStartArgs{Client: client(7), Key: "a", Size: 100, Config: config()}
+	args := mooncake.Args{Client: client(7), Key: "a", Size: 100, Config: config()}
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
@@ -287,7 +287,7 @@ func TestPutStartOfOneThatWasGone(t *testing.T) {
 	}
 	expect(t, "PutStart once more", again, errs.OK)
 	expect(t, "PutStart after an answer", ask(t, c, c.Generation.PutStart, args), errs.ObjectExists)
-	expect(t, "PutEnd", ask(t, c, c.Generation.PutEnd, mooncake.PutEndArgs{Client: client(7), Item: mooncake.PutItem{Key: "a"}}), errs.OK)
+	expect(t, "PutEnd", ask(t, c, c.Generation.PutEnd, mooncake.Args{Client: client(7), Item: mooncake.PutItem{Key: "a"}}), errs.OK)
 	if q := n.primary.Store.Stats().Quarantined; q == 0 {
 		t.Error("the place of the first one is not in quarantine, and its writer may be at work")
 	}

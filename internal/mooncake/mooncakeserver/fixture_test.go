@@ -140,7 +140,7 @@ func (n *node) dial(t testing.TB, generation string) *mooncakeclient.Conn {
 }
 
 // ask makes a call that must get an answer.
-func ask[A, R any](t testing.TB, c *mooncakeclient.Conn, call mooncake.Call[A, R], args A) R {
+func ask[R any](t testing.TB, c *mooncakeclient.Conn, call mooncake.Call[R], args mooncake.Args) R {
 	t.Helper()
 	var result R
 	if _, err := mooncakeclient.Do(t.Context(), c, call, &args, &result); err != nil {
@@ -150,7 +150,7 @@ func ask[A, R any](t testing.TB, c *mooncakeclient.Conn, call mooncake.Call[A, R
 }
 
 // fails reports that a call got no answer.
-func fails[A, R any](t testing.TB, c *mooncakeclient.Conn, call mooncake.Call[A, R], args A) error {
+func fails[R any](t testing.TB, c *mooncakeclient.Conn, call mooncake.Call[R], args mooncake.Args) error {
 	t.Helper()
 	var result R
 	_, err := mooncakeclient.Do(t.Context(), c, call, &args, &result)
@@ -174,7 +174,7 @@ func config() mooncake.ReplicateConfig { return mooncake.ReplicateConfig{Replica
 func put(t testing.TB, c *mooncakeclient.Conn, who byte, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
-		expect(t, "PutStart", ask(t, c, c.Generation.PutStart, mooncake.PutStartArgs{Client: client(who), Key: key, Size: 100, Config: config()}), errs.OK)
-		expect(t, "PutEnd", ask(t, c, c.Generation.PutEnd, mooncake.PutEndArgs{Client: client(who), Item: mooncake.PutItem{Key: key}}), errs.OK)
+		expect(t, "PutStart", ask(t, c, c.Generation.PutStart, mooncake.Args{Client: client(who), Key: key, Size: 100, Config: config()}), errs.OK)
+		expect(t, "PutEnd", ask(t, c, c.Generation.PutEnd, mooncake.Args{Client: client(who), Item: mooncake.PutItem{Key: key}}), errs.OK)
 	}
 }

@@ -26,8 +26,13 @@ type Observer interface {
 	Call(method string, code codes.Code, took time.Duration)
 }
 
-// deadline ends a call of a client that gives up after 30 s.
-const deadline = 25 * time.Second
+const (
+	// deadline ends a call of a client that gives up after 30 s.
+	deadline = 25 * time.Second
+	// patience is how long a call may take before it is worth a system call to see
+	// whether its client still waits.
+	patience = time.Millisecond
+)
 
 // Config is what a Front works with.
 type Config struct {
@@ -162,7 +167,11 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 		defer cancel()
 	}
 	began := s.front.Clock()
-	reply, err := f.serve(call{ctx, s, master, began}, body, reply)
+	reply, err := f.serve(call{ctx, s, master}, body, reply)
+	if len(s.puts) > 0 && s.front.Clock()-began > patience && s.conn.PeerGone() {
+		s.abandon() // now: answers of before may still be handed to the network
+		err = errPeerGone
+	}
 	if s.front.Observer != nil {
 		s.front.Observer.Call(f.method, codeOf(err), s.front.Clock()-began)
 	}
@@ -193,12 +202,6 @@ func (s *session) Delivered(err error) {
 
 // Close ends the session.
 func (s *session) Close() { s.relay.close() }
-
-// reserved takes note of a reservation. A client that has gone meanwhile will
-// ask again for the same key, and gets it at once then.
-func (s *session) reserved(m *service.Master, key string, id metadata.ObjectID) {
-	s.puts = append(s.puts, put{m, key, id})
-}
 
 func (s *session) abandon() {
 	for _, p := range s.puts {

@@ -128,7 +128,7 @@ func TestAnotherGeneration(t *testing.T) {
 	c := n.dial(t, "v0.3.11")
 	head, _ := mooncake.NewGeneration("head")
 	var refused *coro.Error
-	if err := fails(t, c, head.GetReplicaList, mooncake.KeyArgs{Key: "a", Tenant: "default"}); !errors.As(err, &refused) || refused.Code != coro.CodeInvalidArguments {
+	if err := fails(t, c, head.GetReplicaList, mooncake.Args{Key: "a", Tenant: "default"}); !errors.As(err, &refused) || refused.Code != coro.CodeInvalidArguments {
 		t.Errorf("%v", err)
 	}
 	log := n.log.String()
@@ -137,8 +137,8 @@ func TestAnotherGeneration(t *testing.T) {
 			t.Errorf("the log lacks %s: %s", want, log)
 		}
 	}
-	if err := fails(t, c, mooncake.Call[mooncake.None, int64]{Function: mooncake.Function{Name: "no such", ID: 1}, Result: structpack.NewMessage(structpack.Int64[int64]())},
-		mooncake.None{}); !errors.As(err, &refused) || refused.Code != coro.CodeNotRegistered {
+	if err := fails(t, c, mooncake.Call[int64]{Function: mooncake.Function{Name: "no such", ID: 1}, Result: structpack.NewMessage(structpack.Int64[int64]())},
+		mooncake.Args{}); !errors.As(err, &refused) || refused.Code != coro.CodeNotRegistered {
 		t.Errorf("a function that there is not: %v", err)
 	}
 }
@@ -148,7 +148,7 @@ func TestAnotherGeneration(t *testing.T) {
 func TestNotServing(t *testing.T) {
 	s := standby(t, false)
 	c := s.dial(t, "head")
-	_ = fails(t, c, c.Generation.ServiceReady, mooncake.None{})
+	_ = fails(t, c, c.Generation.ServiceReady, mooncake.Args{})
 
 	n := primary(t)
 	for _, f := range []func() error{
@@ -156,15 +156,15 @@ func TestNotServing(t *testing.T) {
 			c := n.dial(t, "head")
 			put(t, c, 7, "a")
 			n.fenced.Store(true)
-			return fails(t, c, c.Generation.GetReplicaList, mooncake.KeyArgs{Key: "a"})
+			return fails(t, c, c.Generation.GetReplicaList, mooncake.Args{Key: "a"})
 		},
 		func() error {
 			c := n.dial(t, "head")
-			return fails(t, c, c.Generation.BatchExistKey, mooncake.KeysArgs{Keys: []string{"a"}})
+			return fails(t, c, c.Generation.BatchExistKey, mooncake.Args{Keys: []string{"a"}})
 		},
 		func() error {
 			c := n.dial(t, "head")
-			return fails(t, c, c.Generation.RemoveAll, mooncake.RemoveAllArgs{Force: true})
+			return fails(t, c, c.Generation.RemoveAll, mooncake.Args{Force: true})
 		},
 		func() error {
 			c := n.dial(t, "head")
@@ -174,7 +174,7 @@ func TestNotServing(t *testing.T) {
 		func() error {
 			n.gate.Close(service.Hint{})
 			c := n.dial(t, "head")
-			return fails(t, c, c.Generation.GetReplicaList, mooncake.KeyArgs{Key: "a"})
+			return fails(t, c, c.Generation.GetReplicaList, mooncake.Args{Key: "a"})
 		},
 	} {
 		var refused *coro.Error
@@ -213,7 +213,7 @@ func TestRelay(t *testing.T) {
 			t.Errorf("%s: %d", name, got)
 		}
 		put(t, c, 7, "key of "+name)
-		if r := ask(t, c, c.Generation.ExistKey, mooncake.KeyArgs{Key: "key of " + name}); !r.Value {
+		if r := ask(t, c, c.Generation.ExistKey, mooncake.Args{Key: "key of " + name}); !r.Value {
 			t.Errorf("%s: %+v", name, r)
 		}
 		var refused *coro.Error
@@ -226,7 +226,7 @@ func TestRelay(t *testing.T) {
 	put(t, c, 7, "a")
 	n.gate.Close(service.Hint{}) // it serves no more
 	s.serve(t)
-	if r := ask(t, c, c.Generation.ExistKey, mooncake.KeyArgs{Key: "a"}); r.Failure != 0 || r.Value {
+	if r := ask(t, c, c.Generation.ExistKey, mooncake.Args{Key: "a"}); r.Failure != 0 || r.Value {
 		t.Errorf("from its own, empty state: %+v", r)
 	}
 }
@@ -246,7 +246,7 @@ func TestRelaysDoNotCircle(t *testing.T) {
 	c.Close()
 	a.gate.SetHint(service.Hint{RPC: primary(t).address["head"]})
 	c = a.dial(t, "v0.3.12")
-	if r := ask(t, c, c.Generation.ExistKey, mooncake.KeyArgs{Key: "a"}); r.Failure != 0 {
+	if r := ask(t, c, c.Generation.ExistKey, mooncake.Args{Key: "a"}); r.Failure != 0 {
 		t.Errorf("%+v", r)
 	}
 }
@@ -274,7 +274,7 @@ func TestRelayFromAPrimaryThatHangs(t *testing.T) {
 		t.Error("the call got an answer")
 	}
 	c = s.dial(t, "head")
-	if r := ask(t, c, c.Generation.ExistKey, mooncake.KeyArgs{Key: "a"}); r.Failure != 0 {
+	if r := ask(t, c, c.Generation.ExistKey, mooncake.Args{Key: "a"}); r.Failure != 0 {
 		t.Errorf("%+v", r)
 	}
 }

@@ -12,23 +12,23 @@ import (
 // A client's SSD gets objects to keep, and readers find them there.
 func TestLocalDisk(t *testing.T) {
 	each(t, func(t *testing.T, _ *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
-		disk := mooncake.LocalDiskArgs{Client: client(1), Offloading: true}
+		disk := mooncake.Args{Client: client(1), Offloading: true}
 		expect(t, "a heartbeat without an SSD", ask(t, c, g.OffloadObjectHeartbeat, disk), errs.SegmentNotFound)
 		expect(t, "MountLocalDiskSegment", ask(t, c, g.MountLocalDisk, disk), errs.OK)
 		put(t, c, 7, "a", "b")
 		ask(t, c, g.OffloadObjectHeartbeat, disk)
-		done := mooncake.NotifyOffloadArgs{
+		done := mooncake.Args{
 			Client:  client(1),
 			Tasks:   []mooncake.OffloadTask{{Key: "a", Size: 100}, {Key: "b", Size: -1}, {Key: "gone", Size: 100}},
 			Objects: []mooncake.OffloadedObject{{DataSize: 100, Endpoint: "ssd:1"}, {DataSize: -1}, {DataSize: 100}},
 		}
 		expect(t, "NotifyOffloadSuccess", ask(t, c, g.NotifyOffloadSuccess, done), errs.OK)
 		expect(t, "it once more", ask(t, c, g.NotifyOffloadSuccess, done), errs.OK)
-		replicas := ask(t, c, g.GetReplicaList, mooncake.KeyArgs{Key: "a"}).Value.Replicas
+		replicas := ask(t, c, g.GetReplicaList, mooncake.Args{Key: "a"}).Value.Replicas
 		if len(replicas) != 2 || replicas[1].Kind != metadata.LocalDisk || replicas[1].Client != client(1) || replicas[1].Endpoint != "ssd:1" || replicas[1].Size != 100 {
 			t.Errorf("replicas: %+v", replicas)
 		}
-		if r := ask(t, c, g.GetReplicaList, mooncake.KeyArgs{Key: "b"}).Value.Replicas; len(r) != 1 {
+		if r := ask(t, c, g.GetReplicaList, mooncake.Args{Key: "b"}).Value.Replicas; len(r) != 1 {
 			t.Errorf("the client refused it, and it has %+v", r)
 		}
 		done.Objects[0].DataSize = 99
@@ -36,8 +36,8 @@ func TestLocalDisk(t *testing.T) {
 		done.Objects = nil
 		expect(t, "no objects", ask(t, c, g.NotifyOffloadSuccess, done), errs.InvalidParams)
 		if g.Name == "head" {
-			expect(t, "UnmountLocalDiskSegment", ask(t, c, g.UnmountLocalDisk, mooncake.ClientArgs{Client: client(1)}), errs.OK)
-			if r := ask(t, c, g.GetReplicaList, mooncake.KeyArgs{Key: "a"}).Value.Replicas; len(r) != 1 {
+			expect(t, "UnmountLocalDiskSegment", ask(t, c, g.UnmountLocalDisk, mooncake.Args{Client: client(1)}), errs.OK)
+			if r := ask(t, c, g.GetReplicaList, mooncake.Args{Key: "a"}).Value.Replicas; len(r) != 1 {
 				t.Errorf("without its SSD: %+v", r)
 			}
 		}

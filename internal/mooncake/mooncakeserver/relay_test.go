@@ -44,7 +44,7 @@ type interruption struct {
 }
 
 // do makes a call whose answer is of no interest.
-func do[A, R any](call func(g *mooncake.Generation) mooncake.Call[A, R], args A) func(context.Context, *mooncakeclient.Conn) error {
+func do[R any](call func(g *mooncake.Generation) mooncake.Call[R], args mooncake.Args) func(context.Context, *mooncakeclient.Conn) error {
 	return func(ctx context.Context, c *mooncakeclient.Conn) error {
 		var r R
 		_, err := mooncakeclient.Do(ctx, c, call(c.Generation), &args, &r)
@@ -54,7 +54,7 @@ func do[A, R any](call func(g *mooncake.Generation) mooncake.Call[A, R], args A)
 
 func start(t *testing.T, c *mooncakeclient.Conn, key string) {
 	t.Helper()
-	expect(t, "PutStart", ask(t, c, c.Generation.PutStart, mooncake.PutStartArgs{Client: client(7), Key: key, Size: 100, Config: config()}), errs.OK)
+	expect(t, "PutStart", ask(t, c, c.Generation.PutStart, mooncake.Args{Client: client(7), Key: key, Size: 100, Config: config()}), errs.OK)
 }
 
 func spec(n byte) segment.Spec {
@@ -66,40 +66,40 @@ func spec(n byte) segment.Spec {
 func halves() []interruption {
 	put := func(t *testing.T, c *mooncakeclient.Conn) { put(t, c, 7, "present") }
 	began := func(t *testing.T, c *mooncakeclient.Conn) { start(t, c, "present") }
-	disk := mooncake.LocalDiskArgs{Client: client(1), Offloading: true}
+	disk := mooncake.Args{Client: client(1), Offloading: true}
 	mount := func(t *testing.T, c *mooncakeclient.Conn) {
 		expect(t, "MountLocalDiskSegment", ask(t, c, c.Generation.MountLocalDisk, disk), errs.OK)
 		put(t, c)
 	}
 	keys := []string{"present", "absent"}
 	return []interruption{
-		{"BatchRemove", put, do(func(g *mooncake.Generation) mooncake.Call[mooncake.BatchRemoveArgs, []mooncake.Done] {
+		{"BatchRemove", put, do(func(g *mooncake.Generation) mooncake.Call[[]mooncake.Done] {
 			return g.BatchRemove
 		},
-			mooncake.BatchRemoveArgs{Keys: keys, Force: true})},
-		{"BatchPutStart", put, do(func(g *mooncake.Generation) mooncake.Call[mooncake.BatchPutStartArgs, []mooncake.Result[mooncake.Placement]] {
+			mooncake.Args{Keys: keys, Force: true})},
+		{"BatchPutStart", put, do(func(g *mooncake.Generation) mooncake.Call[[]mooncake.Result[mooncake.Placement]] {
 			return g.BatchPutStart
-		}, mooncake.BatchPutStartArgs{Client: client(7), Keys: keys, Sizes: []uint64{100, 100}, Config: config()})},
-		{"BatchPutEnd", began, do(func(g *mooncake.Generation) mooncake.Call[mooncake.BatchPutEndArgs, []mooncake.Done] {
+		}, mooncake.Args{Client: client(7), Keys: keys, Sizes: []uint64{100, 100}, Config: config()})},
+		{"BatchPutEnd", began, do(func(g *mooncake.Generation) mooncake.Call[[]mooncake.Done] {
 			return g.BatchPutEnd
 		},
-			mooncake.BatchPutEndArgs{Client: client(7), Items: []mooncake.PutItem{{Key: "present"}, {Key: "absent"}}})},
-		{"BatchPutRevoke", began, do(func(g *mooncake.Generation) mooncake.Call[mooncake.BatchPutRevokeArgs, []mooncake.Done] {
+			mooncake.Args{Client: client(7), Items: []mooncake.PutItem{{Key: "present"}, {Key: "absent"}}})},
+		{"BatchPutRevoke", began, do(func(g *mooncake.Generation) mooncake.Call[[]mooncake.Done] {
 			return g.BatchPutRevoke
 		},
-			mooncake.BatchPutRevokeArgs{Client: client(7), Keys: keys})},
+			mooncake.Args{Client: client(7), Keys: keys})},
 		{"ReMountSegment", func(t *testing.T, c *mooncakeclient.Conn) {
-			expect(t, "MountSegment", ask(t, c, c.Generation.MountSegment, mooncake.MountArgs{Client: client(7), Segment: spec(5)}), errs.OK)
-		}, do(func(g *mooncake.Generation) mooncake.Call[mooncake.ReMountArgs, mooncake.Done] {
+			expect(t, "MountSegment", ask(t, c, c.Generation.MountSegment, mooncake.Args{Client: client(7), Segment: spec(5)}), errs.OK)
+		}, do(func(g *mooncake.Generation) mooncake.Call[mooncake.Done] {
 			return g.ReMountSegment
 		},
-			mooncake.ReMountArgs{Client: client(7), Segments: []segment.Spec{spec(6), spec(5)}})},
-		{"OffloadObjectHeartbeat", mount, do(func(g *mooncake.Generation) mooncake.Call[mooncake.LocalDiskArgs, mooncake.Result[[]mooncake.OffloadTask]] {
+			mooncake.Args{Client: client(7), Segments: []segment.Spec{spec(6), spec(5)}})},
+		{"OffloadObjectHeartbeat", mount, do(func(g *mooncake.Generation) mooncake.Call[mooncake.Result[[]mooncake.OffloadTask]] {
 			return g.OffloadObjectHeartbeat
-		}, mooncake.LocalDiskArgs{Client: client(1)})},
-		{"NotifyOffloadSuccess", mount, do(func(g *mooncake.Generation) mooncake.Call[mooncake.NotifyOffloadArgs, mooncake.Done] {
+		}, mooncake.Args{Client: client(1)})},
+		{"NotifyOffloadSuccess", mount, do(func(g *mooncake.Generation) mooncake.Call[mooncake.Done] {
 			return g.NotifyOffloadSuccess
-		}, mooncake.NotifyOffloadArgs{
+		}, mooncake.Args{
 			Client: client(1), Tasks: []mooncake.OffloadTask{{Key: "present", Size: 100}}, Objects: []mooncake.OffloadedObject{{DataSize: 100, Endpoint: "ssd:1"}},
 		})},
 	}
@@ -157,7 +157,7 @@ func TestNothingOfACall(t *testing.T) {
 	s.gate.SetHint(hint)
 	c := s.dial(t, "head")
 	put(t, c, 7, "a")
-	ask(t, c, c.Generation.MountLocalDisk, mooncake.LocalDiskArgs{Client: client(1), Offloading: true})
+	ask(t, c, c.Generation.MountLocalDisk, mooncake.Args{Client: client(1), Offloading: true})
 	again := func(what string, call func(context.Context, *mooncakeclient.Conn) error) {
 		t.Helper()
 		failures := strings.Count(s.log.String(), "cannot relay")
@@ -171,25 +171,25 @@ func TestNothingOfACall(t *testing.T) {
 	}
 	// In the middle of the call.
 	n.interrupt(func() {})
-	again("ExistKey", do(func(g *mooncake.Generation) mooncake.Call[mooncake.KeyArgs, mooncake.Result[bool]] { return g.ExistKey }, mooncake.KeyArgs{Key: "a"}))
+	again("ExistKey", do(func(g *mooncake.Generation) mooncake.Call[mooncake.Result[bool]] { return g.ExistKey }, mooncake.Args{Key: "a"}))
 	n.interrupt(func() {})
-	again("Remove", do(func(g *mooncake.Generation) mooncake.Call[mooncake.RemoveArgs, mooncake.Done] { return g.Remove }, mooncake.RemoveArgs{Key: "b"}))
+	again("Remove", do(func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.Remove }, mooncake.Args{Key: "b"}))
 	n.interrupt(func() {})
-	again("BatchRemove", do(func(g *mooncake.Generation) mooncake.Call[mooncake.BatchRemoveArgs, []mooncake.Done] {
+	again("BatchRemove", do(func(g *mooncake.Generation) mooncake.Call[[]mooncake.Done] {
 		return g.BatchRemove
 	},
-		mooncake.BatchRemoveArgs{Keys: []string{"b", "c"}}))
+		mooncake.Args{Keys: []string{"b", "c"}}))
 	// Before it.
 	n.pause.Store(nil)
 	n.fenced.Store(true)
-	again("NotifyOffloadSuccess", do(func(g *mooncake.Generation) mooncake.Call[mooncake.NotifyOffloadArgs, mooncake.Done] {
+	again("NotifyOffloadSuccess", do(func(g *mooncake.Generation) mooncake.Call[mooncake.Done] {
 		return g.NotifyOffloadSuccess
 	},
-		mooncake.NotifyOffloadArgs{
+		mooncake.Args{
 			Client: client(1), Tasks: []mooncake.OffloadTask{{Key: "a", Size: 100}}, Objects: []mooncake.OffloadedObject{{DataSize: 100, Endpoint: "ssd:1"}},
 		}))
 	n.fenced.Store(true)
-	again("RemoveAll", do(func(g *mooncake.Generation) mooncake.Call[mooncake.RemoveAllArgs, int64] { return g.RemoveAll }, mooncake.RemoveAllArgs{Force: true}))
+	again("RemoveAll", do(func(g *mooncake.Generation) mooncake.Call[int64] { return g.RemoveAll }, mooncake.Args{Force: true}))
 }
 
 // While the primary refuses connections its relays do not all ask it all the
@@ -219,7 +219,7 @@ func TestRelaysWaitTogether(t *testing.T) {
 		c := s.dial(t, "head")
 		go func() {
 			var r mooncake.Result[bool]
-			_, err := mooncakeclient.Do(t.Context(), c, c.Generation.ExistKey, &mooncake.KeyArgs{Key: "a"}, &r)
+			_, err := mooncakeclient.Do(t.Context(), c, c.Generation.ExistKey, &mooncake.Args{Key: "a"}, &r)
 			answered <- err
 		}()
 	}
@@ -276,7 +276,7 @@ func TestRelayToALaterTerm(t *testing.T) {
 		srv.Disconnect()
 	}
 	s.gate.SetHint(service.Hint{Term: 2, RPC: n.address["head"]})
-	if r := ask(t, c, c.Generation.ExistKey, mooncake.KeyArgs{Key: "a"}); !r.Value {
+	if r := ask(t, c, c.Generation.ExistKey, mooncake.Args{Key: "a"}); !r.Value {
 		t.Errorf("%+v", r)
 	}
 }
@@ -295,7 +295,7 @@ func TestRelaysLogWhatTheyLose(t *testing.T) {
 		c := s.dial(t, "head")
 		go func() {
 			var r mooncake.Result[bool]
-			_, err := mooncakeclient.Do(t.Context(), c, c.Generation.ExistKey, &mooncake.KeyArgs{Key: "a"}, &r)
+			_, err := mooncakeclient.Do(t.Context(), c, c.Generation.ExistKey, &mooncake.Args{Key: "a"}, &r)
 			failed <- err
 		}()
 	}
@@ -333,7 +333,7 @@ func TestNobodyServes(t *testing.T) {
 		s.gate.SetHint(service.Hint{RPC: hint})
 		c := s.dial(t, "head")
 		var refused *coro.Error
-		if err := fails(t, c, c.Generation.ExistKey, mooncake.KeyArgs{Key: "a"}); errors.As(err, &refused) {
+		if err := fails(t, c, c.Generation.ExistKey, mooncake.Args{Key: "a"}); errors.As(err, &refused) {
 			t.Error(err)
 		}
 	}
@@ -353,13 +353,13 @@ func TestRelayOfALargeAnswer(t *testing.T) {
 	for i := range byte(segments) {
 		more := spec(10 + i)
 		more.Name, more.Endpoint = fmt.Sprint("more ", i), strings.Repeat("e", metadata.MaxNameBytes)
-		expect(t, "MountSegment", ask(t, c, c.Generation.MountSegment, mooncake.MountArgs{Client: client(7), Segment: more}), errs.OK)
+		expect(t, "MountSegment", ask(t, c, c.Generation.MountSegment, mooncake.Args{Client: client(7), Segment: more}), errs.OK)
 	}
-	start := mooncake.PutStartArgs{Client: client(7), Key: "a", Size: 1, Config: mooncake.ReplicateConfig{Replicas: segments}}
+	start := mooncake.Args{Client: client(7), Key: "a", Size: 1, Config: mooncake.ReplicateConfig{Replicas: segments}}
 	expect(t, "PutStart", ask(t, c, c.Generation.PutStart, start), errs.OK)
-	expect(t, "PutEnd", ask(t, c, c.Generation.PutEnd, mooncake.PutEndArgs{Client: client(7), Item: mooncake.PutItem{Key: "a"}}), errs.OK)
+	expect(t, "PutEnd", ask(t, c, c.Generation.PutEnd, mooncake.Args{Client: client(7), Item: mooncake.PutItem{Key: "a"}}), errs.OK)
 	get := c.Generation.BatchGetReplicaList
-	keys := raw(structpack.Pack(new(structpack.Writer), nil, get.Args, &mooncake.KeysArgs{Keys: slices.Repeat([]string{"a"}, items)}))
+	keys := raw(structpack.Pack(new(structpack.Writer), nil, get.Args, &mooncake.Args{Keys: slices.Repeat([]string{"a"}, items)}))
 	answer, _, err := c.Call(t.Context(), get.ID, keys)
 	if err != nil || len(answer) < items*(segments-1)*metadata.MaxNameBytes {
 		t.Fatalf("%d bytes, %v", len(answer), err)

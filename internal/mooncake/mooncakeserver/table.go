@@ -2,8 +2,8 @@ package mooncakeserver
 
 import (
 	"context"
+	"slices"
 	"sync"
-	"time"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
@@ -16,7 +16,6 @@ type call struct {
 	context.Context
 	*session
 	master *service.Master
-	began  time.Duration // by the front's clock
 }
 
 // A function is one that clients may call.
@@ -50,12 +49,12 @@ const keepBody = 64 << 10
 
 // handle adds a function. serve must set all of the result, whose room is used
 // again; an error closes the connection.
-func handle[A, R any](t *table, f mooncake.Call[A, R], serve func(c call, args *A, result *R) error) {
+func handle[R any](t *table, f mooncake.Call[R], serve func(c call, a *args, result *R) error) {
 	if f.Name == "" {
 		return // not in this generation
 	}
 	type room struct {
-		args   A
+		args   args
 		result R
 	}
 	rooms := sync.Pool{New: func() any { return new(room) }}
@@ -76,9 +75,95 @@ func handle[A, R any](t *table, f mooncake.Call[A, R], serve func(c call, args *
 	t.functions[f.ID] = fn
 }
 
-func unpack[A any](r *structpack.Reader, body string, m *structpack.Message[A], args *A) error {
+// one adds a function with one result. It must make a single change, or none:
+// NotLeader says that nothing was changed then.
+func one[V any](t *table, f mooncake.Call[mooncake.Result[V]], serve func(c call, a *args) (V, error)) {
+	handle(t, f, func(c call, a *args, r *mooncake.Result[V]) (err error) {
+		r.Value, err = serve(c, a)
+		return c.settle(&r.Failure, f.Name, err)
+	})
+}
+
+// steps adds a function that makes several changes, one after the other, and has
+// one result for all. NotLeader does not tell whether this node's time ended
+// before the first of them, so the fence is asked before.
+func steps[V any](t *table, f mooncake.Call[mooncake.Result[V]], serve func(c call, a *args) (V, error)) {
+	handle(t, f, func(c call, a *args, r *mooncake.Result[V]) (err error) {
+		if c.master.Fence() != nil {
+			return errNotServing
+		}
+		r.Value, err = serve(c, a)
+		if c.settle(&r.Failure, f.Name, err) != nil {
+			return errHalfway
+		}
+		return nil
+	})
+}
+
+// each adds a batch, which has a result for each item: one error for all, or each
+// its own. If this node's time ended after some of the items, the others have no
+// answer and so the batch has none.
+func each[V any](t *table, f mooncake.Call[[]mooncake.Result[V]], serve func(c call, a *args) (values []V, failed []error, err error)) {
+	handle(t, f, func(c call, a *args, results *[]mooncake.Result[V]) error {
+		values, failed, err := serve(c, a)
+		n := len(a.Keys) + len(a.Items) // a call has one of the two
+		*results = slices.Grow((*results)[:0], n)[:n]
+		turnedAway := 0
+		for i := range *results {
+			r, e := &(*results)[i], err
+			if i < len(values) {
+				r.Value = values[i]
+			}
+			if e == nil && failed != nil {
+				e = failed[i]
+			}
+			if c.settle(&r.Failure, f.Name, e) != nil {
+				turnedAway++
+			}
+		}
+		switch {
+		case errs.KindOf(err) == errs.NotLeader, turnedAway == n && n > 0:
+			return errNotServing
+		case turnedAway > 0:
+			return errHalfway
+		}
+		return nil
+	})
+}
+
+// done and eachDone are for functions that return nothing.
+func done(serve func(c call, a *args) error) func(c call, a *args) (struct{}, error) {
+	return func(c call, a *args) (struct{}, error) { return struct{}{}, serve(c, a) }
+}
+
+func eachDone(serve func(c call, a *args) ([]error, error)) func(c call, a *args) ([]struct{}, []error, error) {
+	return func(c call, a *args) ([]struct{}, []error, error) {
+		failed, err := serve(c, a)
+		return nil, failed, err
+	}
+}
+
+// settle makes an error the outcome of a call, or of an item of a batch. It
+// returns errNotServing instead if this node is not the primary any more.
+func (c call) settle(failure *int32, name string, err error) error {
+	*failure = 0
+	if err == nil {
+		return nil
+	}
+	kind := errs.KindOf(err)
+	if kind == errs.NotLeader {
+		return errNotServing
+	}
+	if kind == errs.Internal {
+		c.front.Log.Error().Str("function", name).Err(err).Msg("a call failed as it never should")
+	}
+	*failure = kind.Number()
+	return nil
+}
+
+func unpack(r *structpack.Reader, body string, m *structpack.Message[args], a *args) error {
 	if m != nil {
-		return structpack.Unpack(r, body, m, args)
+		return structpack.Unpack(r, body, m, a)
 	}
 	if body != "" {
 		return structpack.ErrType
@@ -109,7 +194,7 @@ func survey(r *structpack.Reader, body string, t structpack.Type) (items int, er
 	if t != "" {
 		return structpack.Survey(r, body, t)
 	}
-	return 0, unpack[mooncake.None](r, body, nil, nil)
+	return 0, unpack(r, body, nil, nil)
 }
 
 // refusal packs NOT_SUPPORTED as a result: once, or for each of so many items.

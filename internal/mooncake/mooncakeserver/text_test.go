@@ -15,7 +15,7 @@ import (
 func TestTextThatIsNotUTF8(t *testing.T) {
 	each(t, func(t *testing.T, n *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
 		const bad = "a\xff"
-		disk := mooncake.LocalDiskArgs{Client: client(1), Offloading: true}
+		disk := mooncake.Args{Client: client(1), Offloading: true}
 		expect(t, "MountLocalDiskSegment", ask(t, c, g.MountLocalDisk, disk), errs.OK)
 		put(t, c, 7, "a", "b")
 		before := n.primary.Store.Position()
@@ -28,21 +28,21 @@ func TestTextThatIsNotUTF8(t *testing.T) {
 			}
 			s := spec(5)
 			change(&s)
-			expect(t, "MountSegment, "+name, ask(t, c, g.MountSegment, mooncake.MountArgs{Client: client(7), Segment: s}), errs.InvalidParams)
-			expect(t, "ReMountSegment, "+name, ask(t, c, g.ReMountSegment, mooncake.ReMountArgs{Client: client(7), Segments: []segment.Spec{spec(6), s}}), errs.InvalidParams)
+			expect(t, "MountSegment, "+name, ask(t, c, g.MountSegment, mooncake.Args{Client: client(7), Segment: s}), errs.InvalidParams)
+			expect(t, "ReMountSegment, "+name, ask(t, c, g.ReMountSegment, mooncake.Args{Client: client(7), Segments: []segment.Spec{spec(6), s}}), errs.InvalidParams)
 		}
 
-		expect(t, "PutStart", ask(t, c, g.PutStart, mooncake.PutStartArgs{Client: client(7), Key: bad, Size: 1, Config: config()}), errs.InvalidKey)
+		expect(t, "PutStart", ask(t, c, g.PutStart, mooncake.Args{Client: client(7), Key: bad, Size: 1, Config: config()}), errs.InvalidKey)
 		want(t, "BatchPutStart", ask(t, c, g.BatchPutStart,
-			mooncake.BatchPutStartArgs{Client: client(7), Keys: []string{"c", bad}, Sizes: []uint64{1, 1}, Config: config()}), errs.InvalidKey, errs.InvalidKey)
+			mooncake.Args{Client: client(7), Keys: []string{"c", bad}, Sizes: []uint64{1, 1}, Config: config()}), errs.InvalidKey, errs.InvalidKey)
 		if g.Name != "v0.3.11" {
 			grouped := config()
 			grouped.Groups = &[]string{bad}
-			expect(t, "PutStart, group", ask(t, c, g.PutStart, mooncake.PutStartArgs{Client: client(7), Key: "c", Size: 1, Config: grouped}), errs.InvalidKey)
+			expect(t, "PutStart, group", ask(t, c, g.PutStart, mooncake.Args{Client: client(7), Key: "c", Size: 1, Config: grouped}), errs.InvalidKey)
 		}
-		expect(t, "RemoveByRegex", ask(t, c, g.RemoveByRegex, mooncake.RemoveArgs{Key: bad}), errs.InvalidParams) // events name the pattern
+		expect(t, "RemoveByRegex", ask(t, c, g.RemoveByRegex, mooncake.Args{Key: bad}), errs.InvalidParams) // events name the pattern
 
-		done := mooncake.NotifyOffloadArgs{
+		done := mooncake.Args{
 			Client: client(1), Tasks: []mooncake.OffloadTask{{Key: "b", Size: 100}, {Key: "a", Size: 100}},
 			Objects: []mooncake.OffloadedObject{{DataSize: 100, Endpoint: "ssd:1"}, {DataSize: 100, Endpoint: "ssd\xff:1"}},
 		}
@@ -52,7 +52,7 @@ func TestTextThatIsNotUTF8(t *testing.T) {
 			t.Errorf("something was changed: from %+v to %+v", before, after)
 		}
 		expect(t, "it, of a copy that was not made", ask(t, c, g.NotifyOffloadSuccess, done), errs.OK)
-		list := ask(t, c, g.BatchGetReplicaList, mooncake.KeysArgs{Keys: []string{"a", "b"}})
+		list := ask(t, c, g.BatchGetReplicaList, mooncake.Args{Keys: []string{"a", "b"}})
 		want(t, "BatchGetReplicaList", list, errs.OK, errs.OK)
 		for _, r := range append(list[0].Value.Replicas, list[1].Value.Replicas...) {
 			if !utf8.ValidString(r.Endpoint) {

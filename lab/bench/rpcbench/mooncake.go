@@ -14,15 +14,7 @@ import (
 type mooncakeCaller struct {
 	ctx context.Context // without an end, see dial
 	*mooncakeclient.Conn
-
-	key         mooncake.KeyArgs
-	keys        mooncake.KeysArgs
-	start       mooncake.PutStartArgs
-	batchStart  mooncake.BatchPutStartArgs
-	end         mooncake.PutEndArgs
-	batchEnd    mooncake.BatchPutEndArgs
-	removal     mooncake.RemoveArgs
-	batchRemove mooncake.BatchRemoveArgs
+	args mooncake.Args
 
 	exists     mooncake.Result[bool]
 	allExist   []mooncake.Result[bool]
@@ -41,25 +33,23 @@ func newMooncake(ctx context.Context, address string) (*mooncakeCaller, error) {
 		return nil, err
 	}
 	c := &mooncakeCaller{ctx: context.WithoutCancel(ctx), Conn: conn}
-	config := mooncake.ReplicateConfig{Replicas: 1}
-	c.start = mooncake.PutStartArgs{Client: owner, Size: objectBytes, Config: config}
-	c.batchStart = mooncake.BatchPutStartArgs{Client: owner, Config: config}
-	c.end = mooncake.PutEndArgs{Client: owner, Kind: mooncake.ReplicaMemory}
-	c.batchEnd = mooncake.BatchPutEndArgs{Client: owner, Kind: mooncake.ReplicaMemory}
+	c.args = mooncake.Args{Client: owner, Size: objectBytes, Config: mooncake.ReplicateConfig{Replicas: 1}, Kind: mooncake.ReplicaMemory}
 	return c, nil
 }
 
 // do makes a call whose answer is one result.
-func do[A, T any](c *mooncakeCaller, call mooncake.Call[A, mooncake.Result[T]], args *A, r *mooncake.Result[T]) error {
-	if _, err := mooncakeclient.Do(c.ctx, c.Conn, call, args, r); err != nil {
+func do[T any](c *mooncakeCaller, call mooncake.Call[mooncake.Result[T]], key string, r *mooncake.Result[T]) error {
+	c.args.Key, c.args.Item.Key = key, key
+	if _, err := mooncakeclient.Do(c.ctx, c.Conn, call, &c.args, r); err != nil {
 		return err
 	}
 	return numbered(r.Failure)
 }
 
 // doAll makes a call whose answer is a result for each key.
-func doAll[A, T any](c *mooncakeCaller, call mooncake.Call[A, []mooncake.Result[T]], args *A, r *[]mooncake.Result[T], keys []string) error {
-	if _, err := mooncakeclient.Do(c.ctx, c.Conn, call, args, r); err != nil {
+func doAll[T any](c *mooncakeCaller, call mooncake.Call[[]mooncake.Result[T]], keys []string, r *[]mooncake.Result[T]) error {
+	c.args.Keys = keys
+	if _, err := mooncakeclient.Do(c.ctx, c.Conn, call, &c.args, r); err != nil {
 		return err
 	}
 	for i := range *r {
@@ -72,14 +62,12 @@ func doAll[A, T any](c *mooncakeCaller, call mooncake.Call[A, []mooncake.Result[
 
 func (c *mooncakeCaller) exist(keys []string) error {
 	if len(keys) == 1 {
-		c.key.Key = keys[0]
-		if err := do(c, c.Generation.ExistKey, &c.key, &c.exists); err != nil {
+		if err := do(c, c.Generation.ExistKey, keys[0], &c.exists); err != nil {
 			return err
 		}
 		return present(c.exists.Value)
 	}
-	c.keys.Keys = keys
-	if err := doAll(c, c.Generation.BatchExistKey, &c.keys, &c.allExist, keys); err != nil {
+	if err := doAll(c, c.Generation.BatchExistKey, keys, &c.allExist); err != nil {
 		return err
 	}
 	return present(!slices.ContainsFunc(c.allExist, func(r mooncake.Result[bool]) bool { return !r.Value }))
@@ -87,46 +75,39 @@ func (c *mooncakeCaller) exist(keys []string) error {
 
 func (c *mooncakeCaller) get(keys []string) error {
 	if len(keys) == 1 {
-		c.key.Key = keys[0]
-		if err := do(c, c.Generation.GetReplicaList, &c.key, &c.list); err != nil {
+		if err := do(c, c.Generation.GetReplicaList, keys[0], &c.list); err != nil {
 			return err
 		}
 		return answered(len(c.list.Value.Replicas), 1)
 	}
-	c.keys.Keys = keys
-	return doAll(c, c.Generation.BatchGetReplicaList, &c.keys, &c.lists, keys)
+	return doAll(c, c.Generation.BatchGetReplicaList, keys, &c.lists)
 }
 
 func (c *mooncakeCaller) putStart(keys []string) error {
 	if len(keys) == 1 {
-		c.start.Key = keys[0]
-		return do(c, c.Generation.PutStart, &c.start, &c.placement)
+		return do(c, c.Generation.PutStart, keys[0], &c.placement)
 	}
-	c.batchStart.Keys = keys
-	for len(c.batchStart.Sizes) < len(keys) {
-		c.batchStart.Sizes = append(c.batchStart.Sizes, objectBytes)
+	for len(c.args.Sizes) < len(keys) {
+		c.args.Sizes = append(c.args.Sizes, objectBytes)
 	}
-	c.batchStart.Sizes = c.batchStart.Sizes[:len(keys)]
-	return doAll(c, c.Generation.BatchPutStart, &c.batchStart, &c.placements, keys)
+	c.args.Sizes = c.args.Sizes[:len(keys)]
+	return doAll(c, c.Generation.BatchPutStart, keys, &c.placements)
 }
 
 func (c *mooncakeCaller) putEnd(keys []string) error {
 	if len(keys) == 1 {
-		c.end.Item.Key = keys[0]
-		return do(c, c.Generation.PutEnd, &c.end, &c.done)
+		return do(c, c.Generation.PutEnd, keys[0], &c.done)
 	}
-	c.batchEnd.Items = c.batchEnd.Items[:0]
+	c.args.Items = c.args.Items[:0]
 	for _, key := range keys {
-		c.batchEnd.Items = append(c.batchEnd.Items, mooncake.PutItem{Key: key})
+		c.args.Items = append(c.args.Items, mooncake.PutItem{Key: key})
 	}
-	return doAll(c, c.Generation.BatchPutEnd, &c.batchEnd, &c.allDone, keys)
+	return doAll(c, c.Generation.BatchPutEnd, keys, &c.allDone)
 }
 
 func (c *mooncakeCaller) remove(keys []string) error {
 	if len(keys) == 1 {
-		c.removal.Key = keys[0]
-		return do(c, c.Generation.Remove, &c.removal, &c.done)
+		return do(c, c.Generation.Remove, keys[0], &c.done)
 	}
-	c.batchRemove.Keys = keys
-	return doAll(c, c.Generation.BatchRemove, &c.batchRemove, &c.allDone, keys)
+	return doAll(c, c.Generation.BatchRemove, keys, &c.allDone)
 }
