@@ -163,7 +163,7 @@ func (b *builder) withTenant(members ...structpack.Member[Args]) structpack.Code
 }
 
 var (
-	done    = structpack.Expected(structpack.Void())
+	done    = structpack.Expected(structpack.Void)
 	eachOne = structpack.Vector(done)
 )
 

@@ -14,12 +14,12 @@ import (
 // not.
 
 var (
-	u64  = structpack.Uint64[uint64]()
-	i64  = structpack.Int64[int64]()
-	i32  = structpack.Int32[int32]()
-	u8   = structpack.Uint8[uint8]()
-	flag = structpack.Boolean()
-	text = structpack.Text()
+	u64  = structpack.Uint64
+	i64  = structpack.Int64
+	i32  = structpack.Int32
+	u8   = structpack.Uint8
+	flag = structpack.Boolean
+	text = structpack.Text
 
 	texts     = structpack.Vector(text)
 	numbers   = structpack.Vector(u64)

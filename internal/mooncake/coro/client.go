@@ -112,7 +112,7 @@ func (c *Client) exchange(function uint32, pack func(b []byte) []byte) (answer s
 		return answer, true, nil
 	}
 	refused := &Error{Code: p.code}
-	if err := structpack.Unpack(new(structpack.Reader), answer, errorMessage(), &refused.Message); err != nil {
+	if err := structpack.Unpack(new(structpack.Reader), answer, errorMessage, &refused.Message); err != nil {
 		refused.Message = "its text cannot be read: " + err.Error()
 	}
 	return "", true, refused

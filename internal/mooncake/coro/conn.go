@@ -229,7 +229,7 @@ func (c *Conn) call(q request, body string) error {
 			return err
 		}
 		answered.code = refused.Code
-		reply = structpack.Pack(new(structpack.Writer), append(ready, room[:]...), errorMessage(), &refused.Message)
+		reply = structpack.Pack(new(structpack.Writer), append(ready, room[:]...), errorMessage, &refused.Message)
 	}
 	answered.body = uint32(len(reply) - at - responseHeader)
 	putResponse(reply[at:], answered)

@@ -16,4 +16,4 @@ type Error struct {
 func (e *Error) Error() string { return fmt.Sprintf("coro_rpc error %d: %s", e.Code, e.Message) }
 
 // errorMessage is how an error's text travels.
-func errorMessage() *structpack.Message[string] { return structpack.NewMessage(structpack.Text()) }
+var errorMessage = structpack.NewMessage(structpack.Text)

@@ -1,6 +1,7 @@
 package coro
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,21 +51,11 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.BodyBytes == 0 {
-		l.BodyBytes = 16 << 20
-	}
-	if l.Connections == 0 {
-		l.Connections = 64 << 10
-	}
-	if l.Silence == 0 {
-		l.Silence = 10 * time.Second
-	}
-	if l.Frame == 0 {
-		l.Frame = 30 * time.Second
-	}
-	if l.Call == 0 {
-		l.Call = 25 * time.Second
-	}
+	l.BodyBytes = cmp.Or(l.BodyBytes, 16<<20)
+	l.Connections = cmp.Or(l.Connections, 64<<10)
+	l.Silence = cmp.Or(l.Silence, 10*time.Second)
+	l.Frame = cmp.Or(l.Frame, 30*time.Second)
+	l.Call = cmp.Or(l.Call, 25*time.Second)
 	return l
 }
 

@@ -137,7 +137,7 @@ func TestAnotherGeneration(t *testing.T) {
 			t.Errorf("the log lacks %s: %s", want, log)
 		}
 	}
-	if err := fails(t, c, mooncake.Call[int64]{Function: mooncake.Function{Name: "no such", ID: 1}, Result: structpack.NewMessage(structpack.Int64[int64]())},
+	if err := fails(t, c, mooncake.Call[int64]{Function: mooncake.Function{Name: "no such", ID: 1}, Result: structpack.NewMessage(structpack.Int64)},
 		mooncake.Args{}); !errors.As(err, &refused) || refused.Code != coro.CodeNotRegistered {
 		t.Errorf("a function that there is not: %v", err)
 	}

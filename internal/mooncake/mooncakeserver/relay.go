@@ -26,7 +26,7 @@ var selectGeneration = func() uint32 {
 // not serve: nothing was changed, and the relay asks again. See errNotServing.
 const codeNotServing = 200
 
-var generationName = structpack.NewMessage(structpack.Text())
+var generationName = structpack.NewMessage(structpack.Text)
 
 // choose serves selectGeneration. A node that does not serve says so here, before
 // any request.

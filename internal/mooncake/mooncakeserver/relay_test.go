@@ -255,7 +255,7 @@ func TestRelayOfANodeThatDoesNotServe(t *testing.T) {
 	n, fenced := standby(t, true), primary(t)
 	fenced.fenced.Store(true)
 	name := "head"
-	generation := structpack.Pack(new(structpack.Writer), nil, structpack.NewMessage(structpack.Text()), &name)
+	generation := structpack.Pack(new(structpack.Writer), nil, structpack.NewMessage(structpack.Text), &name)
 	for _, at := range []*node{n, fenced} {
 		var refused *coro.Error
 		if _, _, err := at.dial(t, name).Call(t.Context(), mooncakeserver.SelectGeneration(), raw(generation)); !errors.As(err, &refused) ||

@@ -20,64 +20,17 @@ func NewMessage[T any](c Codec[T]) *Message[T] { return &Message[T]{c, c.Type.Ha
 // Type returns the literal of its type.
 func (m *Message[T]) Type() Type { return m.codec.Type }
 
-// Uint64 packs a u64.
-func Uint64[T ~uint64]() Codec[T] {
-	return Codec[T]{
-		U64, 8,
-		func(w *Writer, v *T) { w.U64(uint64(*v)) },
-		func(r *Reader, v *T) { *v = T(r.U64()) },
-	}
-}
-
-// Int64 packs an i64.
-func Int64[T ~int64]() Codec[T] {
-	return Codec[T]{
-		I64, 8,
-		func(w *Writer, v *T) { w.U64(uint64(*v)) },
-		func(r *Reader, v *T) { *v = T(r.U64()) },
-	}
-}
-
-// Int32 packs an i32, or an enumeration.
-func Int32[T ~int32]() Codec[T] {
-	return Codec[T]{
-		I32, 4,
-		func(w *Writer, v *T) { w.U32(uint32(*v)) },
-		func(r *Reader, v *T) { *v = T(r.U32()) },
-	}
-}
-
-// Uint8 packs a u8, or an enumeration of such.
-func Uint8[T ~uint8]() Codec[T] {
-	return Codec[T]{
-		U8, 1,
-		func(w *Writer, v *T) { w.U8(byte(*v)) },
-		func(r *Reader, v *T) { *v = T(r.U8()) },
-	}
-}
-
-// Boolean packs a truth value.
-func Boolean() Codec[bool] {
-	return Codec[bool]{
-		Bool, 1,
-		func(w *Writer, v *bool) { w.Bool(*v) },
-		func(r *Reader, v *bool) { *v = r.Bool() },
-	}
-}
-
-// Text packs a string. What is unpacked is a part of the message.
-func Text() Codec[string] {
-	return Codec[string]{
-		String, 1,
-		func(w *Writer, v *string) { w.String(*v) },
-		func(r *Reader, v *string) { *v = r.String() },
-	}
-}
-
-// Void packs nothing.
-func Void() Codec[struct{}] {
-	return Codec[struct{}]{Nothing, 0, func(*Writer, *struct{}) {}, func(*Reader, *struct{}) {}}
-}
+// The codecs of values that are not made of others. A text that is unpacked is a
+// part of the message.
+var (
+	Uint64  = Codec[uint64]{U64, 8, func(w *Writer, v *uint64) { w.U64(*v) }, func(r *Reader, v *uint64) { *v = r.U64() }}
+	Int64   = Codec[int64]{I64, 8, func(w *Writer, v *int64) { w.U64(uint64(*v)) }, func(r *Reader, v *int64) { *v = int64(r.U64()) }}
+	Int32   = Codec[int32]{I32, 4, func(w *Writer, v *int32) { w.U32(uint32(*v)) }, func(r *Reader, v *int32) { *v = int32(r.U32()) }}
+	Uint8   = Codec[uint8]{U8, 1, func(w *Writer, v *uint8) { w.U8(*v) }, func(r *Reader, v *uint8) { *v = r.U8() }}
+	Boolean = Codec[bool]{Bool, 1, func(w *Writer, v *bool) { w.Bool(*v) }, func(r *Reader, v *bool) { *v = r.Bool() }}
+	Text    = Codec[string]{String, 1, func(w *Writer, v *string) { w.String(*v) }, func(r *Reader, v *string) { *v = r.String() }}
+	Void    = Codec[struct{}]{Nothing, 0, func(*Writer, *struct{}) {}, func(*Reader, *struct{}) {}}
+)
 
 // Vector packs a list. Unpacking reuses the room that the slice has.
 func Vector[T any](element Codec[T]) Codec[[]T] {
@@ -89,43 +42,28 @@ func Vector[T any](element Codec[T]) Codec[[]T] {
 				element.Put(w, &(*v)[i])
 			}
 		},
-		func(r *Reader, v *[]T) { unpackList(r, v, element.Least, element.Get) },
+		func(r *Reader, v *[]T) {
+			n := r.Elements(element.Least)
+			if cap(*v) < n {
+				*v = make([]T, n)
+			}
+			*v = (*v)[:n]
+			for i := range *v {
+				if element.Get(r, &(*v)[i]); r.err != nil {
+					*v = (*v)[:0]
+					return
+				}
+			}
+		},
 	}
 }
 
 // Map packs a list of entries as a map: their keys must be distinct, their order
 // does not count.
 func Map[T any](key, value Member[T]) Codec[[]T] {
-	return Codec[[]T]{
-		MapOf(key.Type, value.Type), 1,
-		func(w *Writer, v *[]T) {
-			w.Length(len(*v))
-			for i := range *v {
-				key.put(w, &(*v)[i])
-				value.put(w, &(*v)[i])
-			}
-		},
-		func(r *Reader, v *[]T) {
-			unpackList(r, v, key.least+value.least, func(r *Reader, entry *T) {
-				key.get(r, entry)
-				value.get(r, entry)
-			})
-		},
-	}
-}
-
-func unpackList[T any](r *Reader, v *[]T, least int, get func(*Reader, *T)) {
-	n := r.Elements(least)
-	if cap(*v) < n {
-		*v = make([]T, n)
-	}
-	*v = (*v)[:n]
-	for i := range *v {
-		if get(r, &(*v)[i]); r.err != nil {
-			*v = (*v)[:0]
-			return
-		}
-	}
+	c := Vector(Struct(key, value))
+	c.Type = MapOf(key.Type, value.Type)
+	return c
 }
 
 // Optional packs a value that may be missing: nil.

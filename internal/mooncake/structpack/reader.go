@@ -1,6 +1,7 @@
 package structpack
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -112,42 +113,26 @@ func (r *Reader) take(n int) string {
 	return s
 }
 
-// U8 reads a byte.
-func (r *Reader) U8() byte {
-	s := r.take(1)
-	if len(s) < 1 {
-		return 0
+// fixed returns the next n bytes, at most 8; zeros after an error.
+func (r *Reader) fixed(n int) []byte {
+	s := r.take(n)
+	if len(s) < n {
+		s = "\x00\x00\x00\x00\x00\x00\x00\x00"
 	}
-	return s[0]
+	return []byte(s)
 }
+
+// U8 reads a byte.
+func (r *Reader) U8() byte { return r.fixed(1)[0] }
 
 // U16 reads 2 bytes.
-func (r *Reader) U16() uint16 {
-	s := r.take(2)
-	if len(s) < 2 {
-		return 0
-	}
-	return uint16(s[0]) | uint16(s[1])<<8
-}
+func (r *Reader) U16() uint16 { return binary.LittleEndian.Uint16(r.fixed(2)) }
 
 // U32 reads 4 bytes.
-func (r *Reader) U32() uint32 {
-	s := r.take(4)
-	if len(s) < 4 {
-		return 0
-	}
-	return uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24
-}
+func (r *Reader) U32() uint32 { return binary.LittleEndian.Uint32(r.fixed(4)) }
 
 // U64 reads 8 bytes.
-func (r *Reader) U64() uint64 {
-	s := r.take(8)
-	if len(s) < 8 {
-		return 0
-	}
-	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24 |
-		uint64(s[4])<<32 | uint64(s[5])<<40 | uint64(s[6])<<48 | uint64(s[7])<<56
-}
+func (r *Reader) U64() uint64 { return binary.LittleEndian.Uint64(r.fixed(8)) }
 
 // Bool reads a truth value, also the mark before an optional or expected value.
 func (r *Reader) Bool() bool {

@@ -12,8 +12,8 @@ import (
 type pair struct{ a, b string }
 
 var pairs = structpack.Struct(
-	structpack.Field("a", func(p *pair) *string { return &p.a }, structpack.Text()),
-	structpack.Field("b", func(p *pair) *string { return &p.b }, structpack.Text()),
+	structpack.Field("a", func(p *pair) *string { return &p.a }, structpack.Text),
+	structpack.Field("b", func(p *pair) *string { return &p.b }, structpack.Text),
 )
 
 type entry struct {
@@ -22,8 +22,8 @@ type entry struct {
 }
 
 var entries = structpack.Map(
-	structpack.Field("key", func(e *entry) *int32 { return &e.key }, structpack.Int32[int32]()),
-	structpack.Field("value", func(e *entry) *string { return &e.value }, structpack.Text()),
+	structpack.Field("key", func(e *entry) *int32 { return &e.key }, structpack.Int32),
+	structpack.Field("value", func(e *entry) *string { return &e.value }, structpack.Text),
 )
 
 // A choice is what a variant holds.
@@ -100,18 +100,18 @@ func equalOptions[T comparable](a, b *T) bool {
 // The bytes are the original's own (three releases of yalantinglibs).
 func TestSamplesOfTheOriginal(t *testing.T) {
 	golden(t, pairs, pair{"ab", "cd"}, equal, "d81ef97c 02 6162 02 6364")
-	golden(t, structpack.Vector(structpack.Uint64[uint64]()), []uint64{1, 2}, equalLists, "9270f650 02 0100000000000000 0200000000000000")
+	golden(t, structpack.Vector(structpack.Uint64), []uint64{1, 2}, equalLists, "9270f650 02 0100000000000000 0200000000000000")
 	golden(t, entries, []entry{{1, "z"}}, equalLists, "08795e5a 01 01000000 01 7a")
 	five := uint64(5)
-	golden(t, structpack.Optional(structpack.Uint64[uint64]()), nil, equalOptions, "1a698158 00")
-	golden(t, structpack.Optional(structpack.Uint64[uint64]()), &five, equalOptions, "1a698158 01 0500000000000000")
+	golden(t, structpack.Optional(structpack.Uint64), nil, equalOptions, "1a698158 00")
+	golden(t, structpack.Optional(structpack.Uint64), &five, equalOptions, "1a698158 01 0500000000000000")
 	q := "q"
 	golden(t, choices, choice{text: &q}, func(a, b choice) bool { return equalOptions(a.text, b.text) }, "e61e2048 01 01 71")
-	done := structpack.Expected(structpack.Void())
+	done := structpack.Expected(structpack.Void)
 	golden(t, done, structpack.Result[struct{}]{}, equal, "cc6828af 01")
 	golden(t, done, structpack.Result[struct{}]{Failure: -704}, equal, "cc6828af 00 40fdffff")
-	golden(t, structpack.Text(), "the rpc function not registered", equal, "76facf9d 1f "+hex.EncodeToString([]byte("the rpc function not registered")))
-	golden(t, structpack.Text(), strings.Repeat("x", 256), equal, "77facf9d 08 0001 "+strings.Repeat("78", 256))
+	golden(t, structpack.Text, "the rpc function not registered", equal, "76facf9d 1f "+hex.EncodeToString([]byte("the rpc function not registered")))
+	golden(t, structpack.Text, strings.Repeat("x", 256), equal, "77facf9d 08 0001 "+strings.Repeat("78", 256))
 }
 
 // What debug builds and members for compatibility put in front is read over.
@@ -169,9 +169,9 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	refused(t, structpack.Vector(structpack.Uint64[uint64]()), "9370f650 10 ffffffff 00")
-	refused(t, structpack.Optional(structpack.Uint64[uint64]()), "1a698158 02 0500000000000000")
-	refused(t, structpack.Expected(structpack.Void()), "cc6828af 00 00000000")
+	refused(t, structpack.Vector(structpack.Uint64), "9370f650 10 ffffffff 00")
+	refused(t, structpack.Optional(structpack.Uint64), "1a698158 02 0500000000000000")
+	refused(t, structpack.Expected(structpack.Void), "cc6828af 00 00000000")
 	refused(t, choices, "e61e2048 02 01 71")
 }
 
@@ -187,7 +187,7 @@ func refused[T any](t *testing.T, c structpack.Codec[T], message string) {
 // A message of many empty elements must not become a multiple of its size, unless
 // it was asked for.
 func TestElementsAreBounded(t *testing.T) {
-	m := structpack.NewMessage(structpack.Vector(structpack.Text()))
+	m := structpack.NewMessage(structpack.Vector(structpack.Text))
 	var w structpack.Writer
 	var r structpack.Reader
 	for n, ok := range map[int]bool{structpack.MaxElements: true, structpack.MaxElements + 1: false} {
@@ -277,7 +277,7 @@ func BenchmarkBatch(b *testing.B) {
 	for i := range keys {
 		keys[i] = strings.Repeat("k", 40)
 	}
-	m := structpack.NewMessage(structpack.Vector(structpack.Text()))
+	m := structpack.NewMessage(structpack.Vector(structpack.Text))
 	var w structpack.Writer
 	var r structpack.Reader
 	var packed []byte
