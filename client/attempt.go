@@ -25,18 +25,18 @@ type reply interface {
 // A failure is what an attempt brought instead of an answer.
 type failure struct {
 	err     *errs.Error
-	from    rpcerr.Source // without a NodeID no node has spoken
+	from    rpcerr.Source // without a NodeID no node has answered
 	repeat  bool          // another attempt may bring an answer; otherwise err is the end
-	settles bool          // err is the cluster's answer, which tells what came of earlier attempts too
+	settles bool          // err is the cluster's answer, and covers earlier attempts too
 	open    bool          // this attempt may have been applied
-	drop    bool          // who leads must be found out first
+	drop    bool          // the leader must be found again first
 }
 
-// A view is what this client holds to be true of the cluster.
+// A view is what this client knows of the cluster.
 type view struct {
 	clusterID    string
 	messageBytes int
-	term         atomic.Uint64 // the highest that it has heard of
+	term         atomic.Uint64 // the highest that is known
 }
 
 // see takes note of a term. It reports false if a higher one is known. 0 is
@@ -91,7 +91,7 @@ func (v *view) judge(ctx context.Context, op operation, req proto.Message, sent 
 	switch {
 	case from.NodeID != "":
 		return v.judgeAnswer(e, from)
-	case ctx.Err() != nil: // it says nothing about the node
+	case ctx.Err() != nil: // the node may be well
 		return &failure{err: e, repeat: true, open: sent}
 	case e.Kind == errs.Unresolved:
 		return &failure{err: e, repeat: true, open: sent, drop: status.Code(err) != codes.DeadlineExceeded}
@@ -110,7 +110,7 @@ func (v *view) judge(ctx context.Context, op operation, req proto.Message, sent 
 // unreadable is final: the node would answer so again.
 func unreadable(op operation, e *errs.Error) *failure {
 	if op.mutates() {
-		e.Kind, e.Detail = errs.Unresolved, "the call was applied for all that is known; look"
+		e.Kind, e.Detail = errs.Unresolved, "the call may have been applied; look"
 	}
 	return &failure{err: e}
 }
@@ -144,21 +144,20 @@ func judgeKind(e *errs.Error) *failure {
 	}
 }
 
-// wrongCluster is final: whoever listed the address must correct it.
+// wrongCluster is final: the configuration must be corrected.
 func (v *view) wrongCluster(from rpcerr.Source) *failure {
 	return &failure{from: from, drop: true, err: &errs.Error{Kind: errs.InvalidParams, Detail: fmt.Sprintf(
 		"node %q belongs to cluster %q, and this client to %q: correct its addresses, or set Config.ClusterID", from.NodeID, from.ClusterID, v.clusterID)}}
 }
 
-// deposed drops what a replaced primary has answered. It may be true, and may
-// be what nobody else will ever know.
+// deposed drops what a replaced primary has answered: it may not hold any more.
 func (v *view) deposed(from rpcerr.Source) *failure {
 	return &failure{from: from, repeat: true, open: true, drop: true, err: &errs.Error{Kind: errs.NotLeader, Detail: fmt.Sprintf(
 		"node %q answered in term %d although term %d has begun, so the answer was dropped; if the cluster has started over, make a new client",
 		from.NodeID, from.Term, v.term.Load())}}
 }
 
-// tooLarge tells a request that was refused from an answer that was lost.
+// tooLarge distinguishes a request that was refused from an answer that was lost.
 func (v *view) tooLarge(op operation, req proto.Message, e *errs.Error) *failure {
 	size := proto.Size(req)
 	switch {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/rpcerr"
@@ -28,19 +30,33 @@ type batch struct {
 	answered bool    // some items have been answered
 }
 
-// batch makes such a call. It returns the outcome of each item, or an error if
-// no item has got any answer.
-func (c *Client) batch(ctx context.Context, b *batch, n int) ([]error, error) {
-	b.request, b.op = newRequestID(), b.op.over(c.config.Transport)
-	b.failed, b.open, b.left = make([]error, n), make([]bool, n), []run{{0, n}}
-	err := c.call(ctx, b.op, b.try)
-	if err == nil {
-		return b.failed, nil
+// changeAll makes a call that changes n items, and returns the outcome of each, or
+// an error if no item has got any answer. request returns what asks for a run of
+// them, and take gets the answer to that: it reports whether this is whole.
+func changeAll[R any, P interface {
+	*R
+	reply
+	GetErrors() []*pb.ItemError
+}](ctx context.Context, c *Client, op operation, n int,
+	request func(id uint64, r run) proto.Message, take func(r run, resp P) bool) ([]error, error) {
+	b := &batch{op: op.over(c.config.Transport), request: newRequestID(), failed: make([]error, n), open: make([]bool, n), left: []run{{0, n}}}
+	b.send = func(ctx context.Context, l *leader, id uint64, r run) ([]*pb.ItemError, *failure) {
+		resp := P(new(R))
+		if f := c.send(ctx, l, op, request(id, r), resp); f != nil {
+			return nil, f
+		}
+		if !take(r, resp) {
+			return nil, notWhole(op, resp.GetHeader())
+		}
+		return resp.GetErrors(), nil
 	}
-	if !b.answered {
+	err := c.call(ctx, b.op, b.try)
+	if err != nil && !b.answered {
 		return nil, err
 	}
-	b.abandon(err)
+	if err != nil {
+		b.abandon(err)
+	}
 	return b.failed, nil
 }
 
@@ -118,9 +134,13 @@ func (b *batch) abandon(err error) {
 	}
 }
 
-// acknowledged is the check of answers that count their successes.
-func acknowledged(succeeded uint32, items []*pb.ItemError, n int) bool {
-	return int(succeeded)+len(items) == n && inOrder(items, n)
+// acknowledged takes answers that only count their successes.
+func acknowledged[P interface {
+	GetSucceeded() uint32
+	GetErrors() []*pb.ItemError
+}](r run, resp P) bool {
+	n := r.to - r.from
+	return int(resp.GetSucceeded())+len(resp.GetErrors()) == n && inOrder(resp.GetErrors(), n)
 }
 
 // inOrder checks that item errors are ascending and of items that exist.
@@ -137,9 +157,9 @@ func inOrder(items []*pb.ItemError, n int) bool {
 }
 
 // allThere checks that there is an object for each of n items but those with an
-// error, which are in order.
+// error.
 func allThere(objects []*pb.ReplicaList, items []*pb.ItemError, n int) bool {
-	if len(objects) != n {
+	if len(objects) != n || !inOrder(items, n) {
 		return false
 	}
 	for i, o := range objects {

@@ -20,7 +20,7 @@ type attempt func(ctx context.Context, l *leader) *failure
 
 // ask makes a call and returns its answer, and the time on the client's clock
 // before it was sent. whole, unless nil, says whether an answer has all that it
-// must have.
+// must have. After an error the answer is nil, whose getters return zeros.
 func ask[R any, P interface {
 	*R
 	reply
@@ -33,14 +33,17 @@ func ask[R any, P interface {
 		}
 		return f
 	})
-	return resp, sent, err
+	if err != nil {
+		return nil, sent, err
+	}
+	return resp, sent, nil
 }
 
 // send makes a call once, at a leader.
 func (c *Client) send(ctx context.Context, l *leader, op operation, req proto.Message, resp reply) *failure {
 	f := c.view.attempt(ctx, l.conn, op, req, resp)
 	if f == nil || f.from.NodeID != "" {
-		l.heard.Store(int64(c.clock()))
+		l.answered.Store(int64(c.clock()))
 	}
 	return f
 }
@@ -145,7 +148,7 @@ func answer(op operation, e *errs.Error) error {
 func unresolved(op operation, e *errs.Error, ended error) error {
 	return &errs.Error{
 		Kind: errs.Unresolved, Op: op.name, Err: ended,
-		Detail: fmt.Sprintf("all of it, a part or nothing may be done, and a repeat might change what came after it; look first (%v)", e),
+		Detail: fmt.Sprintf("all of it, a part or nothing may be done; it was not repeated, as that might change what was done since: look first (%v)", e),
 	}
 }
 
@@ -166,11 +169,11 @@ func (c *Client) gaveUp(op operation, open bool, attempts int, last *failure, ca
 		e.Detail += fmt.Sprintf("; %d attempts, the last one: %v", attempts, last.err)
 	}
 	if why := c.finder.why(); why != "" {
-		e.Detail += "; nobody serves: " + why
+		e.Detail += "; no node serves: " + why
 	}
 	return e
 }
 
-// newRequestID draws the number by which a repeated call is known: from 1 on,
+// newRequestID draws the number by which nodes know a repeated call: from 1 on,
 // with room for the items of a batch below 2^63.
 func newRequestID() uint64 { return 1 + rand.Uint64N(1<<63-1-pb.MaxBatchItems) }

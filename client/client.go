@@ -47,7 +47,7 @@ func New(config Config) (*Client, error) {
 	c := &Client{config: config, clock: clock.Boot(), mounts: newMounts()}
 	c.view = &view{clusterID: config.ClusterID, messageBytes: config.MaxMessageBytes}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
-	c.finder = newFinder(c.view, config, c.clock, c.spawn)
+	c.finder = newFinder(c)
 	if len(config.EtcdEndpoints) > 0 {
 		var err error
 		if c.etcd, err = etcdclient.New(config.EtcdEndpoints); err != nil {

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -33,8 +34,8 @@ type Config struct {
 	EtcdEndpoints []string
 	// EtcdPrefix is the nodes' --etcd-prefix. Default /understudy.
 	EtcdPrefix string
-	// ClusterID is the nodes' --cluster_id. Nodes of another cluster are not
-	// listened to. Default mooncake_cluster.
+	// ClusterID is the nodes' --cluster_id. What nodes of another cluster answer is
+	// an error. Default mooncake_cluster.
 	ClusterID string
 
 	// ClientID names this client as the writer of its puts and the owner of its
@@ -45,8 +46,8 @@ type Config struct {
 
 	// Timeout bounds calls whose context has no deadline. Default 30 s.
 	Timeout time.Duration
-	// PingInterval is how often the server hears of a client with mounted
-	// segments. Default 1 s; the server forgets a client after 10 s.
+	// PingInterval is how often a client with mounted segments pings the server.
+	// Default 1 s; the server forgets a client after 10 s without a ping.
 	PingInterval time.Duration
 	// MaxMessageBytes is the largest message in either direction, the nodes'
 	// --max-message-bytes. Default 16 MiB.
@@ -54,22 +55,22 @@ type Config struct {
 	// Transport carries the calls. Default: gRPC.
 	Transport Transport
 
-	// Observer is told what happens. Default: nobody.
+	// Observer gets what a client does. Default: none.
 	Observer Observer
-	// Log gets, at debug level, what Observer does not tell. Default: nothing.
+	// Log gets, at debug level, what Observer does not. Default: no log.
 	Log zerolog.Logger
 }
 
-// An Observer is told what a client does, on the goroutine that does it. It
+// An Observer gets what a client does, on the goroutine that does it. Its methods
 // must not block, nor call the client.
 type Observer interface {
-	// Call is told of each call that has ended: how many attempts it took, how it
-	// ended (errs.OK for success), and how long the caller waited.
+	// Call is called after each call: how many attempts it took, how it ended
+	// (errs.OK for success), and how long the caller waited.
 	Call(method string, attempts int, kind errs.Kind, took time.Duration)
-	// LeaderChanged is told of each new primary, and of one that was elected again.
+	// LeaderChanged is called for each new primary, and one that was elected again.
 	LeaderChanged(l Leader)
-	// Remounted is told when segments were mounted again because the server had
-	// forgotten them, or that this failed; it is tried again then.
+	// Remounted is called when segments were mounted again because the server had
+	// forgotten them, or that failed; then it will be tried again.
 	Remounted(segments int, err error)
 }
 
@@ -81,11 +82,11 @@ type Leader struct {
 }
 
 func (c *Config) setDefaults() {
-	setDefault(&c.EtcdPrefix, DefaultEtcdPrefix)
-	setDefault(&c.ClusterID, DefaultClusterID)
-	setDefault(&c.Timeout, 30*time.Second)
-	setDefault(&c.PingInterval, time.Second)
-	setDefault(&c.MaxMessageBytes, pb.DefaultMaxMessageBytes)
+	c.EtcdPrefix = cmp.Or(c.EtcdPrefix, DefaultEtcdPrefix)
+	c.ClusterID = cmp.Or(c.ClusterID, DefaultClusterID)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
+	c.PingInterval = cmp.Or(c.PingInterval, time.Second)
+	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, pb.DefaultMaxMessageBytes)
 	if c.Transport == nil {
 		c.Transport = grpcTransport{}
 	}
@@ -94,19 +95,12 @@ func (c *Config) setDefaults() {
 	}
 }
 
-func setDefault[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
-}
-
 // check returns all faults at once, as one InvalidParams.
 func (c *Config) check() error {
 	var faults []error
 	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
 	if len(c.Addresses) == 0 && len(c.EtcdEndpoints) == 0 {
-		fault("neither Addresses nor EtcdEndpoints are set; one of them must say where to look for the primary")
+		fault("neither Addresses nor EtcdEndpoints are set; set one of them, to find the primary by")
 	}
 	if n := len(c.Addresses); n > MaxAddresses {
 		fault("Addresses has %d entries, at most %d are possible", n, MaxAddresses)

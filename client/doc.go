@@ -45,7 +45,7 @@
 //	anything else                 the answer, which the caller gets: among them
 //	                              NO_AVAILABLE_HANDLE, OBJECT_HAS_LEASE and
 //	                              REPLICA_IS_NOT_READY, where a later call may do
-//	                              better; errs.Kind.Retryable tells
+//	                              better; see errs.Kind.Retryable
 //
 // When the deadline ends all this, the error is errs.Unavailable if nothing was
 // changed, errs.Unresolved if something may have been. In a batch each item is

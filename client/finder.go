@@ -18,15 +18,15 @@ import (
 const (
 	// maxLearned is how many addresses are kept besides the configured ones.
 	maxLearned = 16
-	// quietFor is how long a leader may answer nothing, with calls under way,
-	// before the others are asked who leads: one whose process is stopped takes
-	// calls and never answers.
+	// quietFor is how long a leader may answer nothing, with calls in progress,
+	// before all nodes are asked whether they lead: one whose process is stopped
+	// takes calls and never answers.
 	quietFor = time.Second
 	// lostAfter is how long a leader may answer nothing, asked whether it leads,
 	// before it is called at another address where it answers.
 	lostAfter = quietFor + 2*probeTimeout
-	// drainFor is how long a replaced leader's connection stays open: answers
-	// under way may still arrive, and calls that hang there must not hang longer.
+	// drainFor is how long a replaced leader's connection stays open: answers may
+	// still arrive, and calls that hang there must not hang longer.
 	drainFor = 250 * time.Millisecond
 )
 
@@ -35,42 +35,42 @@ type leader struct {
 	Leader
 	candidate *candidate
 	conn      Conn
-	heard     atomic.Int64 // when it last answered, on the client's clock
+	answered  atomic.Int64 // when it last did, on the client's clock
 }
 
-// A finder knows who leads. What it hears, from hints and from etcd, only says
-// whom to ask: a leader is who has answered as such, with a term that is not
+// A finder knows the leader. Hints, and the leader key in etcd, only say whom to
+// ask: a leader is a node that has answered as such, with a term that is not
 // lower than any that is known.
 //
-// It asks only while somebody needs to know. All callers share the one search.
+// It asks only while calls wait for a leader. All callers share the one search.
 type finder struct {
 	view     *view
 	config   Config
 	clock    clock.Clock
+	ctx      context.Context // ends with the client
 	spawn    func(func(context.Context)) bool
-	calls    atomic.Int64           // under way
-	current  atomic.Pointer[leader] // nil while nobody is known to lead
+	calls    atomic.Int64           // in progress
+	current  atomic.Pointer[leader] // nil while none is known
 	wake     chan struct{}          // starts a search
-	arrivals chan struct{}          // tells a search of a new candidate
-	done     chan struct{}          // closed with the client
+	arrivals chan struct{}          // has the search look for new candidates
 
 	mu         sync.Mutex // guards what follows, and changes of current but to nil
 	candidates []*candidate
-	searching  bool          // a search is under way, or about to be
+	searching  bool          // a search is in progress, or about to begin
 	news       chan struct{} // closed, and replaced, when waiting callers must look
 	met        bool          // a node of this cluster has answered, ever
-	fault      *errs.Error   // why no search will find anybody; nil if one may
-	reported   Leader        // the last one that the observer was told of
+	fault      *errs.Error   // why no search will find a leader; nil if one may
+	reported   Leader        // the last one that the observer got
 	closed     bool
 }
 
-func newFinder(v *view, config Config, clk clock.Clock, spawn func(func(context.Context)) bool) *finder {
+func newFinder(c *Client) *finder {
 	f := &finder{
-		view: v, config: config, clock: clk, spawn: spawn,
-		wake: make(chan struct{}, 1), arrivals: make(chan struct{}, 1), done: make(chan struct{}), news: make(chan struct{}),
+		view: c.view, config: c.config, clock: c.clock, ctx: c.ctx, spawn: c.spawn,
+		wake: make(chan struct{}, 1), arrivals: make(chan struct{}, 1), news: make(chan struct{}),
 	}
-	for _, address := range config.Addresses {
-		f.candidate(address)
+	for _, address := range f.config.Addresses {
+		f.candidateLocked(address).configured = true
 	}
 	return f
 }
@@ -90,14 +90,14 @@ func (f *finder) wait(ctx context.Context) (*leader, error) {
 		case <-news:
 		case <-ctx.Done():
 			return nil, ctx.Err()
-		case <-f.done:
+		case <-f.ctx.Done():
 			return nil, ErrClosed
 		}
 	}
 }
 
-// look begins a search unless one is under way, and returns what is closed when
-// there is something to see.
+// look begins a search unless one is in progress, and returns a channel that is
+// closed when there is something to see.
 func (f *finder) look() (<-chan struct{}, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,26 +107,25 @@ func (f *finder) look() (<-chan struct{}, error) {
 	case !f.searching:
 		f.searching, f.fault = true, nil
 		for _, c := range f.candidates {
-			c.state, c.said = unasked, nil
+			c.state, c.problem = unasked, nil
 		}
 		notify(f.wake)
 	}
+	news := f.news
 	if f.current.Load() != nil { // found meanwhile
-		seen := make(chan struct{})
-		close(seen)
-		return seen, nil
+		f.wakeCallersLocked()
 	}
-	return f.news, nil
+	return news, nil
 }
 
-// tellLocked makes waiting callers look.
-func (f *finder) tellLocked() {
+// wakeCallersLocked makes waiting callers look.
+func (f *finder) wakeCallersLocked() {
 	close(f.news)
 	f.news = make(chan struct{})
 }
 
-// drop says that a leader turned a call away, or cannot be reached, and what it
-// knew of its successor.
+// drop gives up a leader that turned a call away, or cannot be reached. from is
+// what it knew of its successor.
 func (f *finder) drop(l *leader, from rpcerr.Source) {
 	if from.Leader != "" {
 		f.hint(from.Leader, from.Term)
@@ -136,9 +135,9 @@ func (f *finder) drop(l *leader, from rpcerr.Source) {
 	}
 }
 
-// hint says where somebody believes the leader of a term to be. It is asked at
-// once, but only once for each term: two nodes that take each other for the
-// leader would keep this client busy otherwise.
+// hint has the node at an address asked at once, because another node takes it
+// for the leader of a term. It happens once for each term: two nodes that take
+// each other for the leader would keep this client busy otherwise.
 func (f *finder) hint(address string, term uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -148,7 +147,7 @@ func (f *finder) hint(address string, term uint64) {
 	}
 }
 
-// announced says what stands in etcd: that a node was elected, or that it serves.
+// announced takes note of the leader key in etcd: the node was elected, or serves.
 func (f *finder) announced(address string, term uint64) {
 	f.view.see(term)
 	f.mu.Lock()
@@ -172,7 +171,7 @@ func (f *finder) announced(address string, term uint64) {
 // if that is no reason to prefer it to the one that is known.
 func (f *finder) elect(c *candidate, conn Conn, h *pb.ResponseHeader) bool {
 	l := &leader{Leader: Leader{c.address, h.GetNodeId(), h.GetTerm()}, candidate: c, conn: conn}
-	l.heard.Store(int64(f.clock()))
+	l.answered.Store(int64(f.clock()))
 	f.mu.Lock()
 	old := f.current.Load()
 	switch {
@@ -180,7 +179,7 @@ func (f *finder) elect(c *candidate, conn Conn, h *pb.ResponseHeader) bool {
 		f.mu.Unlock()
 		return false
 	case old != nil && old.Term >= l.Term && old.candidate == c:
-		old.heard.Store(l.heard.Load())
+		old.answered.Store(l.answered.Load())
 		f.mu.Unlock()
 		return true
 	case old != nil && old.Term >= l.Term && f.silence(old) < lostAfter:
@@ -190,7 +189,7 @@ func (f *finder) elect(c *candidate, conn Conn, h *pb.ResponseHeader) bool {
 		f.retireLocked(old)
 	}
 	f.current.Store(l)
-	f.tellLocked()
+	f.wakeCallersLocked()
 	changed := f.reported != l.Leader
 	f.reported = l.Leader
 	f.mu.Unlock()
@@ -214,10 +213,8 @@ func (f *finder) retireLocked(l *leader) {
 
 func (f *finder) closeLater(conn Conn) {
 	running := f.spawn(func(ctx context.Context) {
-		t := time.NewTimer(drainFor)
-		defer t.Stop()
 		select {
-		case <-t.C:
+		case <-time.After(drainFor):
 		case <-ctx.Done():
 		}
 		_ = conn.Close()
@@ -227,16 +224,18 @@ func (f *finder) closeLater(conn Conn) {
 	}
 }
 
-// quiet reports whether calls are under way and the leader answers none.
+// quiet reports whether calls are in progress and the leader answers none.
 func (f *finder) quiet() bool {
 	l := f.current.Load()
 	return l != nil && f.calls.Load() > 0 && f.silence(l) > quietFor
 }
 
 // silence returns how long a leader has answered nothing.
-func (f *finder) silence(l *leader) time.Duration { return f.clock() - time.Duration(l.heard.Load()) }
+func (f *finder) silence(l *leader) time.Duration {
+	return f.clock() - time.Duration(l.answered.Load())
+}
 
-// why says what is known of the nodes, if nobody leads.
+// why returns what is known of the nodes, if none leads.
 func (f *finder) why() string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -250,8 +249,8 @@ func (f *finder) whyLocked() string {
 	const most = 8
 	var list []string
 	for _, c := range f.candidates {
-		if c.said != nil && len(list) < most {
-			list = append(list, fmt.Sprintf("%s: %v", c.address, c.said))
+		if c.problem != nil && len(list) < most {
+			list = append(list, fmt.Sprintf("%s: %v", c.address, c.problem))
 		}
 	}
 	if len(f.candidates) == 0 {
@@ -268,17 +267,10 @@ func (f *finder) close() {
 		return
 	}
 	f.closed = true
-	close(f.done)
 	f.current.Store(nil)
 	for _, c := range f.candidates {
 		c.closeLocked()
 	}
-}
-
-func (f *finder) candidate(address string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.candidateLocked(address).configured = true
 }
 
 // candidateLocked returns the candidate at an address, which is a new one if

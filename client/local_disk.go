@@ -70,9 +70,9 @@ type OffloadedObject struct {
 	Endpoint string // where it is reached
 }
 
-// NotifyOffloadSuccess tells of 1 to 10,000 objects that were copied: readers
-// find them on this client's SSD from then on. An object that is gone, or was
-// put anew meanwhile, is left out; telling of a copy twice is no error.
+// NotifyOffloadSuccess reports 1 to 10,000 objects that were copied: readers find
+// them on this client's SSD from then on. An object that is gone, or was put anew
+// meanwhile, is left out; to report a copy twice is no error.
 //
 // Errors: SegmentNotFound if the server has no SSD of this client;
 // InvalidParams if a copy has not the size of its object. Copies that are right

@@ -119,8 +119,9 @@ func TestWholeAnswers(t *testing.T) {
 		{1, items(1, 1), 3, false},
 		{2, items(3), 3, false},
 	} {
-		if got := acknowledged(tc.succeeded, tc.items, tc.n); got != tc.want {
-			t.Errorf("%d and %v of %d: %v", tc.succeeded, tc.items, tc.n, got)
+		resp := &pb.BatchRemoveResponse{Succeeded: tc.succeeded, Errors: tc.items}
+		if got := acknowledged(run{5, 5 + tc.n}, resp); got != tc.want {
+			t.Errorf("%d successes and errors %v of %d items: whole is %v, want %v", tc.succeeded, tc.items, tc.n, got, tc.want)
 		}
 	}
 	there, none := &pb.ReplicaList{ObjectId: 1}, &pb.ReplicaList{}
@@ -134,9 +135,10 @@ func TestWholeAnswers(t *testing.T) {
 		{[]*pb.ReplicaList{there, none}, nil, false},
 		{[]*pb.ReplicaList{there, none}, items(1), true},
 		{[]*pb.ReplicaList{none, there}, items(1), false},
+		{[]*pb.ReplicaList{none, none}, items(1, 0), false},
 	} {
 		if got := allThere(tc.objects, tc.items, 2); got != tc.want {
-			t.Errorf("%v with errors %v: %v", tc.objects, tc.items, got)
+			t.Errorf("objects %v with errors %v: whole is %v, want %v", tc.objects, tc.items, got, tc.want)
 		}
 	}
 }
@@ -148,7 +150,7 @@ func TestUnknownReplicas(t *testing.T) {
 		{Location: &pb.Replica_Disk{Disk: &pb.DiskLocation{Path: "/p"}}},
 		{Location: &pb.Replica_LocalDisk{LocalDisk: &pb.LocalDiskLocation{Endpoint: "e:1", ClientId: "6ba7b810-9dad-11d1-80b4-00c04fd430c8"}}},
 	}}
-	o, _ := objectOf(list, Lease{}, nil)
+	o := objectOf(list, Lease{}, new([]Replica))
 	if len(o.Replicas) != 2 || o.Replicas[0] != (Replica{Kind: Disk, Path: "/p"}) {
 		t.Errorf("replicas %+v", o.Replicas)
 	}

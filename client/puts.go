@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -102,14 +103,11 @@ func (c *Client) PutStart(ctx context.Context, item PutItem, config PutConfig) (
 	if err != nil {
 		return Reservation{}, err
 	}
-	put, _ := reservationOf(item.Key, resp.GetObject(), nil)
-	return put, nil
+	return reservationOf(item.Key, resp.GetObject(), new([]Replica)), nil
 }
 
-func reservationOf(key string, list *pb.ReplicaList, replicas []Replica) (Reservation, []Replica) {
-	r := Reservation{Key: key, ID: ObjectID(list.GetObjectId()), Size: list.GetSize()}
-	r.Replicas, replicas = replicasOf(list, replicas)
-	return r, replicas
+func reservationOf(key string, list *pb.ReplicaList, room *[]Replica) Reservation {
+	return Reservation{Key: key, ID: ObjectID(list.GetObjectId()), Size: list.GetSize(), Replicas: replicasOf(list, room)}
 }
 
 // A Reserved is a reservation of a batch, or why there is none.
@@ -129,27 +127,25 @@ func (c *Client) BatchPutStart(ctx context.Context, items []PutItem, config PutC
 	for i, it := range items {
 		wanted[i] = &pb.PutStartItem{Key: it.Key, Size: it.Size, GroupId: it.Group}
 	}
+	request := func(id uint64, r run) proto.Message {
+		return &pb.BatchPutStartRequest{
+			Tenant: c.config.Tenant, RequestId: id, ClientId: c.config.ClientID.String(), Items: wanted[r.from:r.to], Config: how,
+		}
+	}
 	results := make([]Reserved, len(items))
-	send := func(ctx context.Context, l *leader, request uint64, r run) ([]*pb.ItemError, *failure) {
-		req := &pb.BatchPutStartRequest{
-			Tenant: c.config.Tenant, RequestId: request, ClientId: c.config.ClientID.String(), Items: wanted[r.from:r.to], Config: how,
+	take := func(r run, resp *pb.BatchPutStartResponse) bool {
+		if !allThere(resp.GetObjects(), resp.GetErrors(), r.to-r.from) {
+			return false
 		}
-		resp := new(pb.BatchPutStartResponse)
-		if f := c.send(ctx, l, opBatchPutStart, req, resp); f != nil {
-			return nil, f
-		}
-		if !inOrder(resp.GetErrors(), r.to-r.from) || !allThere(resp.GetObjects(), resp.GetErrors(), r.to-r.from) {
-			return nil, notWhole(opBatchPutStart, resp.GetHeader())
-		}
-		replicas := room(resp.GetObjects())
+		room := roomFor(resp.GetObjects())
 		for i, list := range resp.GetObjects() {
 			if list.GetObjectId() != 0 {
-				results[r.from+i].Reservation, replicas = reservationOf(items[r.from+i].Key, list, replicas)
+				results[r.from+i].Reservation = reservationOf(items[r.from+i].Key, list, room)
 			}
 		}
-		return resp.GetErrors(), nil
+		return true
 	}
-	failed, err := c.batch(ctx, &batch{op: opBatchPutStart, send: send}, len(items))
+	failed, err := changeAll(ctx, c, opBatchPutStart, len(items), request, take)
 	if err != nil {
 		return nil, err
 	}
@@ -242,17 +238,12 @@ func (c *Client) BatchPutEnd(ctx context.Context, puts []PutRef, which Selector)
 	for i, p := range puts {
 		items[i] = &pb.PutEndItem{Key: p.Key, ObjectId: uint64(p.ID), ObjectChecksum: p.Checksum}
 	}
-	send := func(ctx context.Context, l *leader, request uint64, r run) ([]*pb.ItemError, *failure) {
-		resp := new(pb.BatchPutEndResponse)
-		f := c.send(ctx, l, op, &pb.BatchPutEndRequest{
-			Tenant: c.config.Tenant, RequestId: request, ClientId: c.config.ClientID.String(), Items: items[r.from:r.to], Selector: selector,
-		}, resp)
-		if f == nil && !acknowledged(resp.GetSucceeded(), resp.GetErrors(), r.to-r.from) {
-			f = notWhole(op, resp.GetHeader())
+	request := func(id uint64, r run) proto.Message {
+		return &pb.BatchPutEndRequest{
+			Tenant: c.config.Tenant, RequestId: id, ClientId: c.config.ClientID.String(), Items: items[r.from:r.to], Selector: selector,
 		}
-		return resp.GetErrors(), f
 	}
-	return c.batch(ctx, &batch{op: op, send: send}, len(puts))
+	return changeAll(ctx, c, op, len(puts), request, acknowledged[*pb.BatchPutEndResponse])
 }
 
 // BatchPutRevoke is PutRevoke for 1 to 10,000 puts, as BatchPutEnd.
@@ -266,24 +257,14 @@ func (c *Client) BatchPutRevoke(ctx context.Context, puts []PutRef, which Select
 	for i, p := range puts {
 		items[i] = &pb.PutRevokeItem{Key: p.Key, ObjectId: uint64(p.ID)}
 	}
-	send := func(ctx context.Context, l *leader, request uint64, r run) ([]*pb.ItemError, *failure) {
-		resp := new(pb.BatchPutRevokeResponse)
-		f := c.send(ctx, l, op, &pb.BatchPutRevokeRequest{
-			Tenant: c.config.Tenant, RequestId: request, ClientId: c.config.ClientID.String(), Items: items[r.from:r.to], Selector: selector,
-		}, resp)
-		if f == nil && !acknowledged(resp.GetSucceeded(), resp.GetErrors(), r.to-r.from) {
-			f = notWhole(op, resp.GetHeader())
+	request := func(id uint64, r run) proto.Message {
+		return &pb.BatchPutRevokeRequest{
+			Tenant: c.config.Tenant, RequestId: id, ClientId: c.config.ClientID.String(), Items: items[r.from:r.to], Selector: selector,
 		}
-		return resp.GetErrors(), f
 	}
-	return c.batch(ctx, &batch{op: op, send: send}, len(puts))
+	return changeAll(ctx, c, op, len(puts), request, acknowledged[*pb.BatchPutRevokeResponse])
 }
 
 func allNamed(puts []PutRef) bool {
-	for _, p := range puts {
-		if p.ID == 0 {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(puts, func(p PutRef) bool { return p.ID == 0 })
 }

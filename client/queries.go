@@ -21,10 +21,7 @@ type Server struct {
 func (c *Client) ServiceReady(ctx context.Context) (Server, error) {
 	req := &pb.ServiceReadyRequest{ContractRevision: pb.ContractRevision}
 	resp, _, err := ask[pb.ServiceReadyResponse](ctx, c, opServiceReady, req, nil)
-	if err != nil {
-		return Server{}, err
-	}
-	return Server{resp.GetHeader().GetNodeId(), resp.GetHeader().GetTerm(), resp.GetServerVersion(), resp.GetContractRevision()}, nil
+	return Server{resp.GetHeader().GetNodeId(), resp.GetHeader().GetTerm(), resp.GetServerVersion(), resp.GetContractRevision()}, err
 }
 
 // BatchQueryIP returns the addresses, without ports, at which each of 1 to
@@ -52,10 +49,7 @@ func (c *Client) BatchQueryIP(ctx context.Context, clients []uuid.UUID) (map[uui
 // GetFsdir returns the directory of Disk replicas, empty if there are none.
 func (c *Client) GetFsdir(ctx context.Context) (string, error) {
 	resp, _, err := ask[pb.GetFsdirResponse](ctx, c, opGetFsdir, &pb.GetFsdirRequest{}, nil)
-	if err != nil {
-		return "", err
-	}
-	return resp.GetFsdir(), nil
+	return resp.GetFsdir(), err
 }
 
 // A StorageConfig says how Disk replicas are kept.
@@ -68,8 +62,5 @@ type StorageConfig struct {
 // GetStorageConfig returns how Disk replicas are kept.
 func (c *Client) GetStorageConfig(ctx context.Context) (StorageConfig, error) {
 	resp, _, err := ask[pb.GetStorageConfigResponse](ctx, c, opGetStorageConfig, &pb.GetStorageConfigRequest{}, nil)
-	if err != nil {
-		return StorageConfig{}, err
-	}
-	return StorageConfig{resp.GetFsdir(), resp.GetEnableDiskEviction(), resp.GetQuotaBytes()}, nil
+	return StorageConfig{resp.GetFsdir(), resp.GetEnableDiskEviction(), resp.GetQuotaBytes()}, err
 }

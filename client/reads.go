@@ -13,7 +13,7 @@ import (
 // object's lease. A missing key is no error.
 func (c *Client) ExistKey(ctx context.Context, key string) (bool, error) {
 	resp, _, err := ask[pb.ExistKeyResponse](ctx, c, opExistKey, &pb.ExistKeyRequest{Tenant: c.config.Tenant, Key: key}, nil)
-	return err == nil && resp.GetExists(), err
+	return resp.GetExists(), err
 }
 
 // An Existence says whether a key of a batch exists.
@@ -53,8 +53,7 @@ func (c *Client) GetReplicaList(ctx context.Context, key string) (Object, error)
 	if err != nil {
 		return Object{}, err
 	}
-	o, _ := objectOf(resp.GetObject(), c.lease(sent, resp.GetLeaseTtlMs()), nil)
-	return o, nil
+	return objectOf(resp.GetObject(), c.lease(sent, resp.GetLeaseTtlMs()), new([]Replica)), nil
 }
 
 // A Found is an object of a batch, or why there is none.
@@ -67,16 +66,16 @@ type Found struct {
 func (c *Client) BatchGetReplicaList(ctx context.Context, keys []string) ([]Found, error) {
 	req := &pb.BatchGetReplicaListRequest{Tenant: c.config.Tenant, Keys: keys}
 	resp, sent, err := ask(ctx, c, opBatchGetReplicaList, req, func(r *pb.BatchGetReplicaListResponse) bool {
-		return inOrder(r.GetErrors(), len(keys)) && allThere(r.GetObjects(), r.GetErrors(), len(keys))
+		return allThere(r.GetObjects(), r.GetErrors(), len(keys))
 	})
 	if err != nil {
 		return nil, err
 	}
 	results := make([]Found, len(keys))
-	lease, replicas := c.lease(sent, resp.GetLeaseTtlMs()), room(resp.GetObjects())
+	lease, room := c.lease(sent, resp.GetLeaseTtlMs()), roomFor(resp.GetObjects())
 	for i, list := range resp.GetObjects() {
 		if list.GetObjectId() != 0 {
-			results[i].Object, replicas = objectOf(list, lease, replicas)
+			results[i].Object = objectOf(list, lease, room)
 		}
 	}
 	for _, item := range resp.GetErrors() {
@@ -112,8 +111,7 @@ func (c *Client) GetReplicaListByRegex(ctx context.Context, regex string, pageSi
 			}
 			lease := c.lease(sent, resp.GetLeaseTtlMs())
 			for _, found := range resp.GetObjects() {
-				o, _ := objectOf(found.GetObject(), lease, nil)
-				if !yield(KeyedObject{found.GetKey(), o}, nil) {
+				if !yield(KeyedObject{found.GetKey(), objectOf(found.GetObject(), lease, new([]Replica))}, nil) {
 					return
 				}
 			}

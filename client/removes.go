@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 
+	"google.golang.org/protobuf/proto"
+
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 )
 
@@ -27,17 +29,10 @@ func (c *Client) Remove(ctx context.Context, key string, how Removal) error {
 // BatchRemove is Remove for 1 to 10,000 keys. It returns what came of each, nil
 // for success; the error is for the call as a whole, as in BatchPutStart.
 func (c *Client) BatchRemove(ctx context.Context, keys []string, how Removal) ([]error, error) {
-	send := func(ctx context.Context, l *leader, request uint64, r run) ([]*pb.ItemError, *failure) {
-		resp := new(pb.BatchRemoveResponse)
-		f := c.send(ctx, l, opBatchRemove, &pb.BatchRemoveRequest{
-			Tenant: c.config.Tenant, RequestId: request, Keys: keys[r.from:r.to], Force: how.Force,
-		}, resp)
-		if f == nil && !acknowledged(resp.GetSucceeded(), resp.GetErrors(), r.to-r.from) {
-			f = notWhole(opBatchRemove, resp.GetHeader())
-		}
-		return resp.GetErrors(), f
+	request := func(id uint64, r run) proto.Message {
+		return &pb.BatchRemoveRequest{Tenant: c.config.Tenant, RequestId: id, Keys: keys[r.from:r.to], Force: how.Force}
 	}
-	return c.batch(ctx, &batch{op: opBatchRemove, send: send}, len(keys))
+	return changeAll(ctx, c, opBatchRemove, len(keys), request, acknowledged[*pb.BatchRemoveResponse])
 }
 
 // RemoveByRegex removes all objects in whose keys a regular expression (Go's
@@ -51,10 +46,7 @@ func (c *Client) RemoveByRegex(ctx context.Context, regex string, how Removal) (
 	resp, _, err := ask[pb.RemoveByRegexResponse](ctx, c, opRemoveByRegex, &pb.RemoveByRegexRequest{
 		Tenant: c.config.Tenant, RequestId: newRequestID(), Regex: regex, Force: how.Force,
 	}, nil)
-	if err != nil {
-		return 0, err
-	}
-	return resp.GetRemoved(), nil
+	return resp.GetRemoved(), err
 }
 
 // RemoveAll removes all objects of the client's tenant, like RemoveByRegex.
@@ -70,10 +62,7 @@ func (c *Client) RemoveAllTenants(ctx context.Context, how Removal) (uint64, err
 func (c *Client) removeAll(ctx context.Context, req *pb.RemoveAllRequest) (uint64, error) {
 	req.RequestId = newRequestID()
 	resp, _, err := ask[pb.RemoveAllResponse](ctx, c, opRemoveAll, req, nil)
-	if err != nil {
-		return 0, err
-	}
-	return resp.GetRemoved(), nil
+	return resp.GetRemoved(), err
 }
 
 // BatchReplicaClear drops the replicas of this client's objects on the segments

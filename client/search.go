@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// neededEvery is how often a search looks whether anybody still needs to know.
+	// neededEvery is how often a search looks whether calls still need a leader.
 	neededEvery = 100 * time.Millisecond
 	// probeTimeout bounds the question to one node. It is asked again.
 	probeTimeout = time.Second
@@ -30,7 +30,7 @@ type candidate struct {
 	hinted     uint64 // the highest term that it was said to lead
 	conn       Conn   // nil until it is needed
 	state      candidateState
-	said       error // what it said last, if it does not lead
+	problem    error // why it did not turn out to lead, when it was asked last
 }
 
 // A candidateState is what came of asking a candidate, in this search.
@@ -71,7 +71,7 @@ func (f *finder) run(ctx context.Context) {
 }
 
 // goOn ends the searching, unless callers wait for another search: they rely
-// on the one that they found under way.
+// on the one that they found in progress.
 func (f *finder) goOn() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +80,7 @@ func (f *finder) goOn() bool {
 }
 
 // search asks all candidates, each at its own pace, until one of them leads or
-// nobody needs to know any more.
+// no call needs a leader any more.
 func (f *finder) search(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var probing sync.WaitGroup
@@ -120,7 +120,7 @@ func (f *finder) probe(ctx context.Context, c *candidate, found chan struct{}) {
 		known := f.view.term.Load()
 		conn, err := f.connection(c)
 		if err != nil {
-			f.heardOf(c, silent, err)
+			f.note(c, silent, err)
 			if !errors.Is(err, errUnusable) {
 				return
 			}
@@ -128,22 +128,19 @@ func (f *finder) probe(ctx context.Context, c *candidate, found chan struct{}) {
 			notify(found)
 			return
 		}
-		if f.view.term.Load() > known { // somebody was elected, and serves soon
+		if f.view.term.Load() > known { // a node was elected, and serves soon
 			pauses.Reset()
 		}
-		t := time.NewTimer(pauses.NextBackOff())
 		select {
-		case <-t.C:
+		case <-time.After(pauses.NextBackOff()):
 		case <-c.kick:
 			pauses.Reset()
 			if conn != nil {
 				conn.ResetConnectBackoff()
 			}
 		case <-ctx.Done():
-			t.Stop()
 			return
 		}
-		t.Stop()
 	}
 }
 
@@ -156,15 +153,15 @@ func (f *finder) ask(ctx context.Context, c *candidate, conn Conn) bool {
 	failed := f.view.attempt(one, conn, opServiceReady, req, resp)
 	switch {
 	case failed == nil:
-		f.heardOf(c, ours, nil)
+		f.note(c, ours, nil)
 		return f.elect(c, conn, resp.GetHeader())
 	case ctx.Err() != nil:
 	case !failed.repeat:
-		f.heardOf(c, alien, failed.err)
+		f.note(c, alien, failed.err)
 	case failed.from.NodeID == "":
-		f.heardOf(c, silent, failed.err)
+		f.note(c, silent, failed.err)
 	default:
-		f.heardOf(c, ours, failed.err)
+		f.note(c, ours, failed.err)
 		if failed.from.Leader != "" {
 			f.hint(failed.from.Leader, failed.from.Term)
 		}
@@ -172,13 +169,13 @@ func (f *finder) ask(ctx context.Context, c *candidate, conn Conn) bool {
 	return false
 }
 
-// heardOf takes note of what came of asking a candidate. Before this client has
-// met its cluster, waiting is no use if all who answer are strangers: then the
+// note keeps what came of asking a candidate. Before this client has met its
+// cluster, waiting is no use if all nodes that answer are of others: then the
 // addresses are wrong, unless etcd may name better ones.
-func (f *finder) heardOf(c *candidate, state candidateState, said error) {
+func (f *finder) note(c *candidate, state candidateState, problem error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	c.state, c.said = state, said
+	c.state, c.problem = state, problem
 	f.met = f.met || state == ours
 	is := func(s candidateState) func(*candidate) bool {
 		return func(c *candidate) bool { return c.state == s }
@@ -188,7 +185,7 @@ func (f *finder) heardOf(c *candidate, state candidateState, said error) {
 		return
 	}
 	f.fault = &errs.Error{Kind: errs.InvalidParams, Op: "client", Detail: "no node of this cluster answers: " + f.whyLocked()}
-	f.tellLocked()
+	f.wakeCallersLocked()
 }
 
 // errUnusable is in the chain of errors about addresses that cannot be dialled.

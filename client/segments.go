@@ -36,7 +36,7 @@ func (s *Segment) overlaps(o *Segment) bool {
 
 // mounts remembers what a client has mounted.
 type mounts struct {
-	busy    chan struct{} // held while the server is told of segments: one change at a time
+	busy    chan struct{} // held during a call that mounts or unmounts: one at a time
 	pinging sync.Once
 
 	mu   sync.Mutex // guards all below; a leaf
@@ -83,7 +83,7 @@ func (m *mounts) localDisk() (offloading, mounted bool) {
 	return *m.disk, true
 }
 
-// alone runs f while no other change of segments is under way.
+// alone runs f while no other call mounts or unmounts.
 func (c *Client) alone(ctx context.Context, op operation, f func(context.Context) error) error {
 	ctx, cancel := c.withDeadline(ctx)
 	defer cancel()
@@ -150,20 +150,17 @@ func (c *Client) ReMountSegment(ctx context.Context) error {
 	})
 }
 
-// A Liveness is what the server thinks of a client.
+// A Liveness is what the server knows of a client.
 type Liveness struct {
 	NeedRemount bool          // it does not know the client: call ReMountSegment
 	TTL         time.Duration // how long a client may be silent
 }
 
-// Ping tells the server that the client is alive. Clients with mounted segments
+// Ping starts the client's TTL at the server anew. Clients with mounted segments
 // do so by themselves.
 func (c *Client) Ping(ctx context.Context) (Liveness, error) {
 	resp, _, err := ask[pb.PingResponse](ctx, c, opPing, &pb.PingRequest{ClientId: c.config.ClientID.String()}, nil)
-	if err != nil {
-		return Liveness{}, err
-	}
-	return Liveness{resp.GetStatus() == pb.ClientStatus_CLIENT_STATUS_NEED_REMOUNT, duration(resp.GetClientTtlMs())}, nil
+	return Liveness{resp.GetStatus() == pb.ClientStatus_CLIENT_STATUS_NEED_REMOUNT, duration(resp.GetClientTtlMs())}, err
 }
 
 func (c *Client) startPinging() {
@@ -187,7 +184,7 @@ func (c *Client) keepPinging(ctx context.Context) {
 		}
 		alive, err := c.Ping(ctx)
 		if err == nil && (alive.NeedRemount || forgotten) {
-			// Only one of the two may come through, and the next ping is content.
+			// If only one of the two was mounted, the next ping does not ask for the other.
 			err = c.remount(ctx)
 			forgotten = err != nil
 		}
