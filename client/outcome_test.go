@@ -309,6 +309,8 @@ func TestAnswersThatAreNotWhole(t *testing.T) {
 			r.Object = nil
 		case *pb.BatchPutEndResponse:
 			r.Succeeded = 0
+		case *pb.BatchPutStartResponse:
+			r.Objects = nil
 		case *pb.BatchGetReplicaListResponse:
 			r.Objects = r.Objects[:1]
 		case *pb.GetReplicaListResponse:
@@ -328,8 +330,17 @@ func TestAnswersThatAreNotWhole(t *testing.T) {
 	if found, err := c.BatchGetReplicaList(t.Context(), []string{"k", "k"}); err != nil || len(found) != 2 || found[1].ID != r.ID {
 		t.Errorf("%+v, %v", found, err)
 	}
-	if n := cl.objects(); n != 1 {
-		t.Errorf("%d objects", n)
+	reserved, err := c.BatchPutStart(t.Context(), []client.PutItem{{Key: "l", Size: 1}}, client.PutConfig{})
+	if err != nil || reserved[0].Err != nil || reserved[0].ID == 0 {
+		t.Errorf("BatchPutStart: %+v, %v", reserved, err)
+	}
+	if n := cl.objects(); n != 2 {
+		t.Errorf("%d objects, want 2", n)
+	}
+	for method := range cut {
+		if n := len(f.asked(method)); n != 2 {
+			t.Errorf("%s was asked for %d times, want 2: its first answer was not whole", method, n)
+		}
 	}
 }
 
