@@ -17,8 +17,8 @@ import (
 // of 100,000 objects with long keys, have some hundred MiB.
 const MaxAnswer = 1 << 30
 
-// A Client is one connection to a server, with one call at a time under way. It
-// is not safe for concurrent use.
+// A Client is one connection to a server, for one call at a time. It is not safe
+// for concurrent use.
 type Client struct {
 	// MaxBody is how many bytes a request's body may have: at most, and by
 	// default, 2^32-1. It may be changed between calls.
@@ -51,12 +51,12 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 	return &Client{nc: nc, in: bufio.NewReaderSize(nc, readBuffer), MaxBody: math.MaxUint32}, nil
 }
 
-// Close ends the connection. It may be called while a call is under way, which
-// then fails.
+// Close ends the connection. It may be called during a call, which then
+// fails.
 func (c *Client) Close() error { return c.nc.Close() }
 
 // Call sends a request whose body pack appends, and returns the body of its
-// answer. sent tells whether the server may have got any of it. After an error
+// answer. sent reports whether the server may have got any of it. After an error
 // the connection is of no use, with two exceptions: a *TooLargeError, and an
 // *Error, after which the original client closes it all the same.
 func (c *Client) Call(ctx context.Context, function uint32, pack func(b []byte) []byte) (answer string, sent bool, err error) {

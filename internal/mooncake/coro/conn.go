@@ -43,7 +43,7 @@ func newConn(s *Server, nc net.Conn) *Conn {
 func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 
 // PeerGone reports whether the peer has closed the connection, as far as this
-// machine has heard: nobody will get an answer.
+// machine knows: no answer will arrive.
 func (c *Conn) PeerGone() bool {
 	sc, ok := c.nc.(syscall.Conn)
 	if !ok {
@@ -65,7 +65,7 @@ func (c *Conn) PeerGone() bool {
 // interrupt ends the wait for a next request.
 func (c *Conn) interrupt() { _ = c.nc.SetReadDeadline(time.Unix(1, 0)) }
 
-// run answers requests until the connection ends, or gives it to whom it is for.
+// run answers requests until the connection ends, or hands it to Config.Other.
 func (c *Conn) run() {
 	given := false
 	defer func() {
@@ -102,7 +102,7 @@ func (c *Conn) begin() error {
 		return err
 	}
 	if c.server.ending.Err() != nil {
-		return io.EOF // the deadline of interrupt may be overwritten
+		return io.EOF // interrupt may have come before the deadline was set
 	}
 	if _, err := c.in.Peek(1); err != nil {
 		return err

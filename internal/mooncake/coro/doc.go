@@ -6,7 +6,7 @@
 // Mooncake's master never uses; it is read over. A connection is answered in the
 // order of its requests: clients of the original break when it is not.
 //
-// What a body means is its handler's affair. The peer is not trusted: lengths
-// are bounded, memory grows only with the bytes that have come, a connection
-// that says nothing or stops in the middle of a frame is closed.
+// What a body means is left to its handler. The peer is not trusted: lengths are
+// bounded, memory grows only with the bytes that have come, and a connection that
+// stays silent or stops in the middle of a frame is closed.
 package coro

@@ -12,8 +12,8 @@ import (
 const (
 	// maxOut is how many bytes of answers may wait; and room for more is not kept.
 	maxOut = 64 << 10
-	// heldAtMost is how long answers wait for those of requests that came together
-	// with theirs: these may take as long as a call can.
+	// heldAtMost is how long an answer waits for those to requests that came
+	// together with its own, which may take as long as a call can.
 	heldAtMost = time.Millisecond
 )
 
@@ -60,8 +60,8 @@ func (o *outbox) hold() {
 	}
 }
 
-// late sends what is ready, as a rule while a call is under way. The timer is not
-// stopped for answers that are sent before: that costs more than they do.
+// late sends what is ready, as a rule during a call. The timer is not stopped for
+// answers that are sent before it fires: that costs more than they do.
 func (o *outbox) late() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -21,17 +21,17 @@ type Handler interface {
 	// is sent instead of an answer; with any other error the connection is
 	// closed without one. The context ends when the server is stopped and calls
 	// have had their time, and with Limits.Call. Call must not touch what reply
-	// has already: it may be on its way to the peer.
+	// has already: the network may be sending it.
 	Call(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error)
 	// Delivered is called when the answers so far have been handed to the
 	// network, or with the reason why they cannot be. Some may have been handed
-	// over long before, while a later call was under way.
+	// over long before, during a later call.
 	Delivered(err error)
 	// Close is called last.
 	Close()
 }
 
-// Limits bound what a peer can take up. A zero field means its default.
+// Limits bound what a peer can use. A zero field means its default.
 type Limits struct {
 	// BodyBytes is the largest body or attachment of a request: 16 MiB.
 	BodyBytes uint32
@@ -44,9 +44,9 @@ type Limits struct {
 	// Frame is how long the rest of a frame may take after its beginning, and
 	// how long a peer may take to read answers: 30 s.
 	Frame time.Duration
-	// Call is how long after its arrival a request is worked on if it had to wait
-	// for those before it: 25 s, as clients give up after 30 s. Handlers bound the
-	// others. What came while the buffer was full counts as having arrived later.
+	// Call bounds the time from the arrival of a request that had to wait for those
+	// before it until its answer: 25 s, as clients give up after 30 s. Handlers
+	// bound the others. What came while the buffer was full arrives later.
 	Call time.Duration
 }
 
@@ -64,11 +64,11 @@ type Config struct {
 	// Open returns the handler of a new connection, or nil if none is taken now:
 	// then it is closed at once.
 	Open func(*Conn) Handler
-	// Other takes connections whose first byte is not Magic, and whatever it may
-	// do with them, Stop does not wait for it. Without it they are closed.
+	// Other takes over connections whose first byte is not Magic; Stop does not wait
+	// for them. Without it they are closed.
 	Other  func(net.Conn)
 	Limits Limits
-	Log    zerolog.Logger // of what peers do wrong; the server thins it out
+	Log    zerolog.Logger // of what peers do wrong; the server limits it
 }
 
 // A Server answers requests on any number of listeners.
@@ -172,8 +172,8 @@ func (s *Server) Disconnect() {
 	}
 }
 
-// Stop takes no more connections and requests, and waits for the calls under
-// way and their answers. When the context ends first it cuts them off and
+// Stop takes no more connections and requests, and waits for the calls in
+// progress and their answers. When the context ends first it cuts them off and
 // returns its error.
 func (s *Server) Stop(ctx context.Context) error {
 	s.mu.Lock()

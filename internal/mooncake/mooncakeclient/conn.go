@@ -9,8 +9,8 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 )
 
-// A Conn is one connection to a master, on which one call at a time is under
-// way. It is not safe for concurrent use.
+// A Conn is one connection to a master, for one call at a time. It is not safe for
+// concurrent use.
 type Conn struct {
 	*coro.Client
 	Generation *mooncake.Generation
@@ -27,8 +27,8 @@ func Dial(ctx context.Context, address string, g *mooncake.Generation) (*Conn, e
 	return &Conn{Client: c, Generation: g, reader: structpack.Reader{AnyLength: true}}, nil
 }
 
-// An UnreadableError means that a master has answered what its call does not
-// return. It has done what it was asked to, and would answer so again. The
+// An UnreadableError means that an answer is not of the type that its call
+// returns. The call was made, and a repeat would get no other answer. The
 // connection is as good as before.
 type UnreadableError struct {
 	Err error
@@ -40,7 +40,7 @@ func (e *UnreadableError) Error() string { return "the answer cannot be read: " 
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // Do makes a call. Its result may be an error's number, which is no error here.
-// sent tells whether the master may have got the request. After an error the
+// sent reports whether the master may have got the request. After an error the
 // connection is of no use, unless that is an *UnreadableError or a
 // *coro.TooLargeError.
 func Do[R any](ctx context.Context, c *Conn, call mooncake.Call[R], args *mooncake.Args, result *R) (sent bool, err error) {

@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// maxConns is how many connections a pool has, and so how many calls are under
-	// way. Further ones wait.
+	// maxConns is how many connections a pool has, and so how many calls it makes at
+	// once. Further ones wait.
 	maxConns = 256
 	// idleFor is how long an unused connection is kept, as in the original.
 	idleFor     = 30 * time.Second
@@ -34,7 +34,7 @@ type pool struct {
 	most       uint32 // bytes of a request
 	original   bool   // connect as often as the original
 	clock      clock.Clock
-	slots      chan struct{} // one for each call under way
+	slots      chan struct{} // one for each call in progress
 
 	closing context.Context // ends with the pool
 	cancel  context.CancelFunc
@@ -162,8 +162,8 @@ func (p *pool) put(c *Conn) {
 }
 
 // drop gets a connection back that has failed. A node that stops serving closes
-// all of them, so those that are idle go too: a call that finds its connection
-// closed may have been made for all that is known.
+// all of them, so those that are idle go too: a call on a closed connection may
+// have been applied, for all that its caller can see.
 func (p *pool) drop(c *Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

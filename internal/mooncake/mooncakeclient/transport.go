@@ -74,7 +74,7 @@ func (t *Transport) newCaller(address string, config client.Config) *caller {
 	return &caller{t, address, config.ClusterID, config.ClientID, newPool(address, t.generation, config.MaxMessageBytes)}
 }
 
-// Close ends all connections, and the calls that are under way on them.
+// Close ends all connections, and the calls in progress.
 func (c *caller) Close() error {
 	c.pool.close()
 	return nil
@@ -119,13 +119,13 @@ func needsGRPC(what string) error {
 	return errs.New(errs.NotSupported, path.Base(what), "Mooncake's protocol does not have this; it needs gRPC")
 }
 
-// cannotSay is the error of a setting that would be lost on the way.
+// cannotSay is the error of a setting that the messages have no place for.
 func (c *caller) cannotSay(setting string) error {
 	return errs.New(errs.NotSupported, "", "Mooncake's clients of generation %s cannot say %s: leave it out, or use gRPC or a newer generation",
 		c.generation.Name, setting)
 }
 
-// An attempt is one call under way.
+// An attempt is one call in progress.
 type attempt struct {
 	context.Context
 	*caller

@@ -12,10 +12,10 @@ var softPins = map[pb.SoftPinAction]uint8{
 	pb.SoftPinAction_SOFT_PIN_ACTION_DISABLE:     mooncake.SoftPinDisable,
 }
 
-// configOf translates how objects are to be put, each into its group. Two
-// settings are not told in generations that do not have them, as nobody notices:
-// that an object is not to be pinned softly, which is how new ones are, and the
-// writer's host, which the master does not use.
+// configOf translates how objects are to be put, each into its group. Two settings
+// are left out without an error in generations that do not have them, as that
+// makes no difference: that an object is not to be pinned softly, which is how
+// new ones are, and the writer's host, which the master does not use.
 func (c *caller) configOf(how *pb.PutConfig, groups ...string) (mooncake.ReplicateConfig, error) {
 	config := mooncake.ReplicateConfig{
 		Replicas: 1, SoftPin: softPins[how.GetSoftPinAction()], HardPin: how.GetHardPin(), Preferred: how.GetPreferredSegments(),

@@ -20,8 +20,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// An Observer is told of every call that has ended, on the call's own goroutine,
-// by a method name such as /mooncake.Mooncake/ExistKey.
+// An Observer gets every call that has ended, on the call's own goroutine, under a
+// method name such as /mooncake.Mooncake/ExistKey.
 type Observer interface {
 	Call(method string, code codes.Code, took time.Duration)
 }
@@ -29,16 +29,16 @@ type Observer interface {
 const (
 	// deadline ends a call of a client that gives up after 30 s.
 	deadline = 25 * time.Second
-	// patience is how long a call may take before it is worth a system call to see
-	// whether its client still waits.
-	patience = time.Millisecond
+	// checkPeerAfter is how long a call may take before it is worth a system call to
+	// see whether its client still waits.
+	checkPeerAfter = time.Millisecond
 )
 
 // Config is what a Front works with.
 type Config struct {
 	Gate *service.Gate
-	// Version is what a client expects to hear from ServiceReady. All releases
-	// since v0.3.8 say "2.0.0".
+	// Version is what clients expect from ServiceReady. All releases since v0.3.8
+	// answer "2.0.0".
 	Version string
 	// View returns the version of the primary's view, which Ping reports.
 	View func() int64
@@ -59,14 +59,14 @@ type Front struct {
 	logs     logs
 }
 
-// logs are of what relays meet, each thinned out on its own: what happens to
-// many clients at once must not hide what happens to the primary.
+// logs are those of relays, each limited on its own: what happens to many clients
+// at once must not hide what happens to the primary.
 type logs struct{ primary, lost, nobody zerolog.Logger }
 
 // New returns a Front.
 func New(c Config) *Front {
-	logs := logs{thin(c.Log), thin(c.Log), thin(c.Log)}
-	c.Log = thin(c.Log)
+	logs := logs{limited(c.Log), limited(c.Log), limited(c.Log)}
+	c.Log = limited(c.Log)
 	if c.Clock == nil {
 		c.Clock = clock.Runtime()
 	}
@@ -78,8 +78,8 @@ func New(c Config) *Front {
 	return f
 }
 
-// thin lets ten lines a minute through.
-func thin(log zerolog.Logger) zerolog.Logger {
+// limited returns a log of at most ten lines a minute.
+func limited(log zerolog.Logger) zerolog.Logger {
 	return log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 }
 
@@ -108,9 +108,9 @@ func (f *Front) open(t *table, c *coro.Conn) coro.Handler {
 
 // Errors that close a connection: its client looks for the primary then.
 //
-// errNotServing says that the call has changed nothing, so that a relay may
-// repeat it: a client cannot tell. All other errors leave that open. A node's
-// time may end in the middle of a call, after some of its changes: those are
+// After errNotServing the call has changed nothing, and a relay may repeat it.
+// After any other error that is open, and a client does not see which it was. A
+// term may end in the middle of a call, after some of its changes: those are
 // committed nevertheless, and a repeated call would hit what was put since.
 var (
 	errNotServing = errors.New("this node does not serve any more")
@@ -126,7 +126,7 @@ type session struct {
 	writer  structpack.Writer
 	relay   relay
 	relayed bool  // the peer is a relay
-	puts    []put // reservations that their client has not heard of yet
+	puts    []put // reservations whose answers are not delivered yet
 }
 
 // A put is a reservation that was made.
@@ -168,8 +168,8 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 	}
 	began := s.front.Clock()
 	reply, err := f.serve(call{ctx, s, master}, body, reply)
-	if len(s.puts) > 0 && s.front.Clock()-began > patience && s.conn.PeerGone() {
-		s.abandon() // now: answers of before may still be handed to the network
+	if len(s.puts) > 0 && s.front.Clock()-began > checkPeerAfter && s.conn.PeerGone() {
+		s.abandon() // now: sending the answers before this one may still succeed
 		err = errPeerGone
 	}
 	if s.front.Observer != nil {
@@ -178,8 +178,8 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 	return reply, err
 }
 
-// codeOf is how the observer sees a call. What a call has to say is in its
-// answer; only the transport fails here.
+// codeOf is how a call counts for the observer. Its own errors are in its answer;
+// here are those of the transport.
 func codeOf(err error) codes.Code {
 	var refused *coro.Error
 	switch {
@@ -191,7 +191,7 @@ func codeOf(err error) codes.Code {
 	return codes.Unavailable
 }
 
-// Delivered tells which reservations their client cannot have heard of.
+// Delivered abandons the reservations whose answers cannot have arrived.
 func (s *session) Delivered(err error) {
 	if err != nil {
 		s.abandon()
@@ -209,8 +209,8 @@ func (s *session) abandon() {
 	}
 }
 
-// mistaken is the error of a request whose bytes are not what the function
-// takes. It says in the log what the client seems to be.
+// mistaken is the error of a request whose bytes are not what the function takes.
+// The log names the generations that the client may be of.
 func (s *session) mistaken(f *function, body string, err error) error {
 	e := s.front.Log.Warn().Stringer("peer", s.conn.RemoteAddr()).Str("function", f.name).Str("generation", s.table.name).Err(err)
 	if names := s.front.speakers(f.id, body); len(names) > 0 && errors.Is(err, structpack.ErrType) {

@@ -37,9 +37,9 @@ func batchPutStart(c call, a *args) ([]mooncake.Placement, []error, error) {
 	return placements, failed, err
 }
 
-// reserved translates a reservation, and keeps it until its client has its
-// answer. A client that has gone meanwhile will ask again for the same key, and
-// gets it at once then.
+// reserved translates a reservation, and keeps it until its answer is delivered: a
+// client that has gone meanwhile will ask for the same key again, and gets it at
+// once then.
 func (c call) reserved(key string, r service.Reservation, err error) mooncake.Placement {
 	if err == nil {
 		c.puts = append(c.puts, put{c.master, key, r.ID})
@@ -97,8 +97,7 @@ func configOf(c *mooncake.ReplicateConfig) (service.PutConfig, error) {
 	return config, nil
 }
 
-// checkText refuses what no other client could ask for, or be told: gRPC carries
-// UTF-8.
+// checkText refuses what gRPC could not carry, which is UTF-8 only.
 func checkText(kind errs.Kind, what string, texts ...string) error {
 	for _, s := range texts {
 		if !utf8.ValidString(s) {

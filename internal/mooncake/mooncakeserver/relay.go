@@ -14,22 +14,22 @@ import (
 	"github.com/understudy-store/understudy/internal/service"
 )
 
-// selectGeneration is a function that only other nodes call: it says in which
-// generation the requests on this connection are. A node relays requests as
-// they are, and the port that it relays them to may speak another one.
+// selectGeneration is a function that only other nodes call: it sets the
+// generation of the requests on this connection. A node relays requests as they
+// are, and the port that it relays them to may speak another generation.
 var selectGeneration = func() uint32 {
 	sum := md5.Sum([]byte("understudy::Relay::SelectGeneration")) //nolint:gosec // see above
 	return binary.BigEndian.Uint32(sum[:])
 }()
 
-// codeNotServing is what such a connection is answered with when its node does
-// not serve: nothing was changed, and the relay asks again. See errNotServing.
+// codeNotServing is the answer on such a connection when its node does not serve:
+// nothing was changed, and the relay repeats the request. See errNotServing.
 const codeNotServing = 200
 
 var generationName = structpack.NewMessage(structpack.Text)
 
-// choose serves selectGeneration. A node that does not serve says so here, before
-// any request.
+// choose serves selectGeneration. A node that does not serve refuses it, before any
+// request.
 func (s *session) choose(body string, reply []byte) ([]byte, error) {
 	var name string
 	if err := structpack.Unpack(&s.reader, body, generationName, &name); err != nil {
@@ -53,7 +53,7 @@ type relay struct {
 	up     *coro.Client // nil if there is none
 	turn   turn         // in which up was made
 	proven bool         // up has brought an answer
-	stop   func()       // stops to watch whether up leads to the primary
+	stop   func()       // ends the watch for another primary
 }
 
 func (r *relay) close() {
@@ -70,15 +70,15 @@ func (r *relay) leads(gate *service.Gate) bool {
 	return r.up != nil && r.turn.hint == gate.Hint()
 }
 
-// open makes a connection the relay's, as long as it leads to the primary. A
-// primary that hangs takes the calls under way along, until another one serves.
+// open takes over a connection, until another node is the primary. So calls at a
+// primary that hangs end when another one serves.
 func (r *relay) open(gate *service.Gate, up *coro.Client, t turn) {
 	r.up, r.turn, r.proven = up, t, false
 	r.stop = whenReplaced(gate, t.hint.RPC, func() { _ = up.Close() })
 }
 
-// whenReplaced calls end once another node serves than the one at an address.
-// After stop it does not.
+// whenReplaced calls end once another node serves than the one at an address,
+// unless stop was called before.
 func whenReplaced(gate *service.Gate, address string, end func()) (stop func()) {
 	done := make(chan struct{})
 	var watch sync.WaitGroup
@@ -102,11 +102,11 @@ func whenReplaced(gate *service.Gate, address string, end func()) (stop func()) 
 	}
 }
 
-// Errors that close a client's connection. Their causes are in the log already,
-// and are no fault of the client's.
+// Errors that close a client's connection. Their causes are logged already, and
+// are no fault of the client's.
 var (
 	errPeerGone = errors.New("the client has closed the connection")
-	errNobody   = errors.New("nobody serves")
+	errNobody   = errors.New("no node serves")
 	errLost     = errors.New("a relayed request got no answer")
 )
 
@@ -123,7 +123,7 @@ func (s *session) forward(ctx context.Context, function uint32, body string, rep
 		case err != nil:
 			return nil, err
 		case serves:
-			return s.Call(ctx, function, body, reply) // this node is the one by now
+			return s.Call(ctx, function, body, reply) // this node is the primary by now
 		}
 		answer, sent, err := r.up.Call(ctx, function, func(b []byte) []byte { return append(b, body...) })
 		var refused *coro.Error
@@ -135,7 +135,7 @@ func (s *session) forward(ctx context.Context, function uint32, body string, rep
 			return append(reply, answer...), err
 		}
 		r.close()
-		if sent && refused == nil { // whether the primary fails, or only this call, who connects next will see
+		if sent && refused == nil { // the next connection will show whether the primary fails
 			return nil, s.lost(ctx, function, err)
 		}
 		s.failed(ctx, r.turn, err)
@@ -206,11 +206,11 @@ func (s *session) dial(ctx context.Context, primary string) (*coro.Client, error
 	return up, nil
 }
 
-// failed notes that the primary did not do as it should, unless it had no time
-// for that.
+// failed notes that the primary could not be reached, or refused to serve, unless
+// there was no time left for it.
 func (s *session) failed(ctx context.Context, t turn, err error) {
 	if ctx.Err() == nil && s.front.upstream.failed(t, err) {
-		s.front.logs.primary.Warn().Str("primary", t.hint.RPC).Err(err).Msg("cannot relay to the primary; requests wait until somebody serves")
+		s.front.logs.primary.Warn().Str("primary", t.hint.RPC).Err(err).Msg("cannot relay to the primary; requests wait until a node serves")
 	}
 }
 
@@ -224,16 +224,16 @@ func (s *session) lost(ctx context.Context, function uint32, err error) error {
 		name = f.name
 	}
 	s.front.logs.lost.Warn().Str("primary", s.relay.turn.hint.RPC).Stringer("client", s.conn.RemoteAddr()).Str("function", name).Err(err).
-		Msg("a relayed request got no answer; nobody knows whether it was done, so its client's connection was closed")
+		Msg("a relayed request got no answer; it may have been done, so its client's connection was closed")
 	return errLost
 }
 
-// nobody logs that a client has waited in vain.
+// nobody logs that a client has waited and no node served.
 func (s *session) nobody(ctx context.Context) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return errNobody // this server was stopped
 	}
 	s.front.logs.nobody.Warn().Str("primary", s.front.Gate.Hint().RPC).Stringer("client", s.conn.RemoteAddr()).AnErr("failure", s.front.upstream.why()).
-		Msgf("nobody has served for %v; a request was not done, and its client's connection was closed", s.front.deadline)
+		Msgf("no node has served for %v; a request was not done, and its client's connection was closed", s.front.deadline)
 	return errNobody
 }

@@ -338,7 +338,7 @@ func TestNobodyServes(t *testing.T) {
 		}
 	}
 	log := s.log.String()
-	if strings.Count(log, "nobody has served for 50ms") != 2 || !strings.Contains(log, `"primary":"127.0.0.1:1","client":"127.0.0.1:`) ||
+	if strings.Count(log, "no node has served for 50ms") != 2 || !strings.Contains(log, `"primary":"127.0.0.1:1","client":"127.0.0.1:`) ||
 		!strings.Contains(log, "connection refused") || strings.Contains(log, "does not speak as") {
 		t.Errorf("the log is %s", log)
 	}

@@ -24,7 +24,7 @@ type function struct {
 	method string // for the observer
 	id     uint32
 	hash   uint32 // of the arguments' type; 0 if there are none
-	read   bool   // waits for nothing but a change under way, which ends with the term at the latest
+	read   bool   // waits for nothing but a pending change, which ends with the term at the latest
 	serve  func(c call, body string, reply []byte) ([]byte, error)
 }
 
@@ -75,8 +75,8 @@ func handle[R any](t *table, f mooncake.Call[R], serve func(c call, a *args, res
 	t.functions[f.ID] = fn
 }
 
-// one adds a function with one result. It must make a single change, or none:
-// NotLeader says that nothing was changed then.
+// one adds a function with one result, which makes a single change or none. So
+// NotLeader means that nothing was changed.
 func one[V any](t *table, f mooncake.Call[mooncake.Result[V]], serve func(c call, a *args) (V, error)) {
 	handle(t, f, func(c call, a *args, r *mooncake.Result[V]) (err error) {
 		r.Value, err = serve(c, a)
@@ -85,8 +85,8 @@ func one[V any](t *table, f mooncake.Call[mooncake.Result[V]], serve func(c call
 }
 
 // steps adds a function that makes several changes, one after the other, and has
-// one result for all. NotLeader does not tell whether this node's time ended
-// before the first of them, so the fence is asked before.
+// one result for all. NotLeader may come after some of them, so the fence is
+// checked before the first.
 func steps[V any](t *table, f mooncake.Call[mooncake.Result[V]], serve func(c call, a *args) (V, error)) {
 	handle(t, f, func(c call, a *args, r *mooncake.Result[V]) (err error) {
 		if c.master.Fence() != nil {
@@ -101,8 +101,8 @@ func steps[V any](t *table, f mooncake.Call[mooncake.Result[V]], serve func(c ca
 }
 
 // each adds a batch, which has a result for each item: one error for all, or each
-// its own. If this node's time ended after some of the items, the others have no
-// answer and so the batch has none.
+// its own. If the term ended after some of the items, the others have no answer,
+// and so the batch has none.
 func each[V any](t *table, f mooncake.Call[[]mooncake.Result[V]], serve func(c call, a *args) (values []V, failed []error, err error)) {
 	handle(t, f, func(c call, a *args, results *[]mooncake.Result[V]) error {
 		values, failed, err := serve(c, a)
@@ -155,7 +155,7 @@ func (c call) settle(failure *int32, name string, err error) error {
 		return errNotServing
 	}
 	if kind == errs.Internal {
-		c.front.Log.Error().Str("function", name).Err(err).Msg("a call failed as it never should")
+		c.front.Log.Error().Str("function", name).Err(err).Msg("a call failed with an internal error")
 	}
 	*failure = kind.Number()
 	return nil

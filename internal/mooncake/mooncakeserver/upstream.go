@@ -15,16 +15,16 @@ const (
 	longestPause = 500 * time.Millisecond
 )
 
-// An upstream is what the relays of this node have found out together about the
-// primary that the gate hints at. There are as many relays as clients: while the
-// primary fails, one at a time asks it, and the others wait for what it hears.
+// An upstream is what all relays of this node know of the primary that the gate
+// hints at. There are as many relays as clients: while the primary fails, one at
+// a time tries it, and the others wait for its result.
 type upstream struct {
 	gate  *service.Gate
 	clock clock.Clock
 
 	mu      sync.Mutex    // guards all below
 	hint    service.Hint  // who it is about
-	failing bool          // it could not be reached, or does not serve
+	failing bool          // it cannot be reached, or does not serve
 	failure error         // the last one, until it has answered
 	round   int           // grows with each failure that counts
 	pause   time.Duration // after the last failure; 0 once it has answered
@@ -42,8 +42,8 @@ func newUpstream(gate *service.Gate) *upstream {
 	return &upstream{gate: gate, clock: clock.Runtime(), serves: make(chan struct{})}
 }
 
-// take gives a relay its turn, or tells how long it has to wait before it asks
-// for one again. The channel is closed when it need not wait any more.
+// take gives a relay its turn, or returns how long it must wait before it asks for
+// one again. The channel is closed when the wait is over sooner.
 func (u *upstream) take() (t turn, wait time.Duration, serves <-chan struct{}) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -57,7 +57,7 @@ func (u *upstream) take() (t turn, wait time.Duration, serves <-chan struct{}) {
 	case u.failing && now < u.next:
 		wait = u.next - now
 	case u.failing:
-		u.next = now + spread(u.pause) // one that gets no answer must not hold up the others
+		u.next = now + spread(u.pause) // a turn without an answer must not hold up the others
 	}
 	return turn{u.hint, u.round}, wait, u.serves
 }
@@ -68,7 +68,7 @@ func (u *upstream) failed(t turn, err error) (news bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if t.hint != u.hint || u.failing && t.round != u.round {
-		return false // what it says is known
+		return false // that is known
 	}
 	news = u.pause == 0
 	u.failing, u.failure = true, err
@@ -78,7 +78,7 @@ func (u *upstream) failed(t turn, err error) (news bool) {
 	return news
 }
 
-// connected notes that the primary says that it serves.
+// connected notes that the primary has answered that it serves.
 func (u *upstream) connected(t turn) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
