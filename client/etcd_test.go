@@ -50,8 +50,8 @@ func TestLeaderInEtcd(t *testing.T) {
 	server := etcdtest.Start(t)
 	etcd := server.Client(t)
 	cl := newCluster(t, 3)
-	way := newLink(t, cl.nodes[0].address)
-	cl.nodes[0].hint = way.address
+	link := newLink(t, cl.nodes[0].address)
+	cl.nodes[0].hint = link.address
 	w := new(witness)
 	c := connect(t, client.Config{EtcdEndpoints: server.Endpoints(), EtcdPrefix: "/prefix/", Observer: w})
 
@@ -69,7 +69,7 @@ func TestLeaderInEtcd(t *testing.T) {
 	mountMemory(t, c)
 
 	// It hangs, and etcd names another one.
-	way.freeze()
+	link.freeze()
 	hanging := make(chan error, 1)
 	go func() { hanging <- c.Remove(context.Background(), "k", client.Removal{}) }()
 	within(t, "the call to begin", func() bool { return client.Calls(c) > 0 })
@@ -127,7 +127,7 @@ func TestTermInEtcdFencesTheOldOne(t *testing.T) {
 	c := connect(t, client.Config{EtcdEndpoints: server.Endpoints(), EtcdPrefix: "/prefix"})
 	mountMemory(t, c)
 	elected(t, etcd, cl.nodes[1], 2, promote.Elected)
-	within(t, "the client to hear of it", func() bool { return cl.nodes[1].asked.Load() > 0 })
+	within(t, "the client to ask the new primary", func() bool { return cl.nodes[1].asked.Load() > 0 })
 	_, err := c.ExistKey(soon(t, 200*time.Millisecond), "k")
 	wantKind(t, "while the old one answers", err, errs.Unavailable)
 	cl.lead(1)

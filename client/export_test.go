@@ -7,7 +7,7 @@ func Candidates(c *Client) int {
 	return len(c.finder.candidates)
 }
 
-// Calls returns how many calls are under way.
+// Calls returns how many calls are in progress.
 func Calls(c *Client) int64 { return c.finder.calls.Load() }
 
 // Announce has a client know what stands in etcd.

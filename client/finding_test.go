@@ -64,11 +64,11 @@ func (w *witness) led() []client.Leader {
 	return append([]client.Leader(nil), w.leaders...)
 }
 
-// found waits until so many leaders were told of, and returns them. A call may
+// found waits until there were so many leaders, and returns them. A call may
 // end before its observer hears who answered it.
 func (w *witness) found(t testing.TB, n int) []client.Leader {
 	t.Helper()
-	within(t, "the leaders to be told", func() bool { return len(w.led()) >= n })
+	within(t, "the leaders", func() bool { return len(w.led()) >= n })
 	return w.led()
 }
 
@@ -227,13 +227,13 @@ func TestLowerTermIsRefused(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 2)
 	old := cl.lead(0)
-	c := connect(t, client.Config{Addresses: cl.addresses(), PingInterval: time.Hour}) // a ping would hear of it first
+	c := connect(t, client.Config{Addresses: cl.addresses(), PingInterval: time.Hour}) // a ping would find out first
 	mountMemory(t, c)
 	put(t, c, "k")
 	cl.lead(1)
 	put(t, c, "later")
 	stale := cl.newMaster(1)
-	for i, name := range []string{"the old one", "both"} { // in this order: the new one would tell of its term
+	for i, name := range []string{"the old one", "both"} { // in this order: the answer of the new one has its term
 		cl.nodes[i].gate.Open(stale)
 		w := new(witness)
 		seen := connect(t, client.Config{Addresses: []string{old.address}, Observer: w})
@@ -343,8 +343,8 @@ func TestStoppedLeader(t *testing.T) {
 	put(t, c, "k")
 }
 
-// The way to a primary may break while another one is open.
-func TestBrokenWay(t *testing.T) {
+// A connection to a primary may break while another one is open.
+func TestBrokenLink(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 1)
 	n := cl.lead(0)
@@ -393,7 +393,7 @@ func TestSlowLeader(t *testing.T) {
 	}
 }
 
-// However many addresses a client is told of, it keeps few of them.
+// However many addresses a client learns, it keeps few of them.
 func TestLearnedAddressesAreBounded(t *testing.T) {
 	t.Parallel()
 	cl := newCluster(t, 2)
@@ -448,7 +448,7 @@ func TestClose(t *testing.T) {
 	c.Close()
 	idle.Close()
 	err := <-change
-	wantKind(t, "a change under way", err, errs.Unresolved)
+	wantKind(t, "a change in progress", err, errs.Unresolved)
 	if !errors.Is(err, client.ErrClosed) {
 		t.Errorf("%v does not say why", err)
 	}

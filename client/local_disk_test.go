@@ -63,7 +63,7 @@ func TestRemountsItsSSD(t *testing.T) {
 		t.Fatal(err)
 	}
 	const method = "MountLocalDiskSegment"
-	within(t, "it is told to remount, as it may have segments", func() bool { return w.answered(method) == 2 })
+	within(t, "it must mount again, as it may have segments", func() bool { return w.answered(method) == 2 })
 	if _, err := c.OffloadObjectHeartbeat(t.Context(), false); err != nil {
 		t.Fatal(err)
 	}

@@ -18,10 +18,10 @@ import (
 // without harm to the connection.
 func TestTooLargeOverMooncake(t *testing.T) {
 	cl := newCluster(t, 1)
-	way := newLink(t, cl.lead(0).port("head", false).address)
+	link := newLink(t, cl.lead(0).port("head", false).address)
 	const most = 1 << 20
 	w := new(witness)
-	c := overMooncake(t, func(c *client.Config) { c.MaxMessageBytes, c.Observer = most, w }, way.address)
+	c := overMooncake(t, func(c *client.Config) { c.MaxMessageBytes, c.Observer = most, w }, link.address)
 	numbered := connect(t, client.Config{Addresses: []string{cl.nodes[0].address}, MaxMessageBytes: most})
 	keys := make([]string, 1000)
 	for i := range keys {
@@ -46,9 +46,9 @@ func TestTooLargeOverMooncake(t *testing.T) {
 			t.Errorf("half of it: %v", err)
 		}
 	}
-	way.mu.Lock()
-	defer way.mu.Unlock()
-	if n := len(way.conns) / 2; n != 1 {
+	link.mu.Lock()
+	defer link.mu.Unlock()
+	if n := len(link.conns) / 2; n != 1 {
 		t.Errorf("%d connections, want 1", n)
 	}
 }

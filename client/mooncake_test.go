@@ -274,9 +274,9 @@ func TestLostAnswersOverMooncake(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			cl := newCluster(t, 1)
-			way := newLink(t, cl.lead(0).port("head", false).address)
+			link := newLink(t, cl.lead(0).port("head", false).address)
 			w := new(witness)
-			c := overMooncake(t, func(c *client.Config) { c.Observer = w }, way.address)
+			c := overMooncake(t, func(c *client.Config) { c.Observer = w }, link.address)
 			mountMemory(t, c)
 			put(t, c, "old")
 			if _, err := c.PutStart(t.Context(), client.PutItem{Key: "open", Size: 1}, client.PutConfig{}); err != nil {
@@ -288,7 +288,7 @@ func TestLostAnswersOverMooncake(t *testing.T) {
 			lost := false
 			cl.log.refusing(func() error {
 				if !lost {
-					way.cut()
+					link.cut()
 				}
 				lost = true
 				return nil
@@ -348,7 +348,7 @@ func TestForwardedOverMooncake(t *testing.T) {
 }
 
 // A client that finds another primary behind the address that it knows keeps
-// its connections: calls are under way there.
+// its connections: calls are in progress there.
 func TestAnotherPrimaryBehindOneAddress(t *testing.T) {
 	cl := newCluster(t, 2)
 	first, second := cl.nodes[0].port("head", false), cl.nodes[1].port("head", true)

@@ -135,7 +135,7 @@ func TestLostAnswers(t *testing.T) {
 }
 
 // What must not be repeated is not, once it may have been applied: the caller
-// is told that the outcome is open. A node that does not serve has applied
+// learns that the outcome is open. A node that does not serve has applied
 // nothing, so there the call is repeated.
 func TestCallsThatAreNotRepeated(t *testing.T) {
 	for method, call := range map[string]func(context.Context, *client.Client) error{

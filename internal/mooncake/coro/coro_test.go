@@ -375,7 +375,7 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-// Whoever asks hears of a peer that has gone while its call was under way.
+// PeerGone reports a peer that has gone during its call.
 func TestPeerGone(t *testing.T) {
 	r := newRig(t, coro.Limits{}, nil)
 	c := r.dial(t)
@@ -400,7 +400,7 @@ func TestPeerGone(t *testing.T) {
 	until(t, "the connection ends", h.closed.Load)
 }
 
-// Stop lets a call end that is under way, and its answer arrive.
+// Stop lets a call in progress end, and its answer arrive.
 func TestStop(t *testing.T) {
 	r := newRig(t, coro.Limits{}, nil)
 	c, idle := r.dial(t), r.dial(t)
@@ -418,7 +418,7 @@ func TestStop(t *testing.T) {
 	until(t, "idle connections end", func() bool { return r.handler(0).closed.Load() })
 	close(r.released)
 	if err := <-answered; err != nil {
-		t.Errorf("the call under way: %v", err)
+		t.Errorf("the call in progress: %v", err)
 	}
 	if err := <-stopped; err != nil {
 		t.Errorf("Stop: %v", err)

@@ -36,7 +36,7 @@ func write(t *testing.T, c net.Conn, frames ...[]byte) {
 }
 
 // Answers that are ready go while the next of the requests that came together
-// is under way, as often as it takes.
+// is being answered, as often as it takes.
 func TestReadyAnswersAreNotHeldBack(t *testing.T) {
 	r := newRig(t, coro.Limits{}, nil)
 	c := r.raw(t)
@@ -75,7 +75,7 @@ func TestReadyAnswersAreNotHeldBackByAFrame(t *testing.T) {
 	}
 }
 
-// A connection on which answers were sent early ends in an orderly way.
+// A connection on which answers were sent early ends in order.
 func TestAnswersBeforeAHangUp(t *testing.T) {
 	r := newRig(t, coro.Limits{}, nil)
 	c := r.raw(t)

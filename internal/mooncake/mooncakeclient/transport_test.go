@@ -27,7 +27,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A master answers ExistKey as it is told.
+// A master answers ExistKey as its test says.
 type master struct {
 	*coro.Server
 	address string
@@ -134,7 +134,7 @@ func within(t *testing.T, what string, so func() bool) {
 	}
 }
 
-// What came of a call is told as gRPC would tell it.
+// A call ends with the status that gRPC would have.
 func TestOutcomes(t *testing.T) {
 	m := start(t)
 	for name, tc := range map[string]struct {
@@ -307,7 +307,7 @@ func TestPoolIsBounded(t *testing.T) {
 	}
 }
 
-// Close ends calls under way, connecting ones too, and all that follow.
+// Close ends calls in progress, connecting ones too, and all that follow.
 func TestClose(t *testing.T) {
 	m := start(t)
 	arrived := make(chan struct{})
@@ -325,7 +325,7 @@ func TestClose(t *testing.T) {
 	<-arrived
 	_ = tr.Close()
 	if err := <-ended; status.Code(err) != codes.Unavailable {
-		t.Errorf("a call under way: %v", err)
+		t.Errorf("a call in progress: %v", err)
 	}
 	if _, sent, err := exists(t.Context(), tr); sent || status.Code(err) != codes.Unavailable {
 		t.Errorf("a call after that: %v, sent %v", err, sent)
@@ -337,7 +337,7 @@ func TestClose(t *testing.T) {
 		_, _, err := exists(t.Context(), patient)
 		ended <- err
 	}()
-	within(t, "the call is under way", func() bool { return len(patient.pool.slots) == 1 })
+	within(t, "the call has begun", func() bool { return len(patient.pool.slots) == 1 })
 	_ = patient.Close()
 	select {
 	case err := <-ended:

@@ -122,7 +122,7 @@ func TestCutArguments(t *testing.T) {
 	}
 }
 
-// A client of another release is told from one that sends nonsense.
+// A client of another release is distinguished from one that sends nonsense.
 func TestAnotherGeneration(t *testing.T) {
 	n := primary(t)
 	c := n.dial(t, "v0.3.11")

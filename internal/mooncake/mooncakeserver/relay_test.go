@@ -325,7 +325,7 @@ func TestRelaysLogWhatTheyLose(t *testing.T) {
 	}
 }
 
-// A client that waited in vain is told of in the log, with the reason.
+// A client that waited in vain is logged, with the reason.
 func TestNobodyServes(t *testing.T) {
 	s := standby(t, true)
 	s.front.SetDeadline(50 * time.Millisecond)

@@ -58,7 +58,7 @@ func TestRelaysTakeTurns(t *testing.T) {
 			t.Errorf("failure %d is news: %v", i, news)
 		}
 		if o.failed(second, errRefused) {
-			t.Error("what another relay has heard is news")
+			t.Error("what another relay has found out is news")
 		}
 		o.now += o.mustWait(pause/2, 3*pause/2)
 		if i == 7 {
@@ -74,7 +74,7 @@ func TestRelaysTakeTurns(t *testing.T) {
 	select {
 	case <-serves:
 	default:
-		t.Error("those who wait are not told")
+		t.Error("those who wait are not woken")
 	}
 	o.mayAsk()
 	if o.failed(another, errRefused) {
