@@ -392,7 +392,7 @@ func TestViewInEtcd(t *testing.T) {
 		least, most time.Duration
 	}{
 		"watching":        {false, 0, 2 * time.Second},
-		"as the original": {true, time.Second, 6 * time.Second}, // two pauses between three Pings, of which the first may be just over
+		"as the original": {true, 2 * time.Second, 6 * time.Second}, // three Pings fail, a second after each other
 	} {
 		t.Run(name, func(t *testing.T) {
 			cl := newCluster(t, 2)
