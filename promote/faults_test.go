@@ -42,7 +42,7 @@ func TestCutOffPrimaryIsFenced(t *testing.T) {
 	if _, err := old.GetReplicaList(t.Context(), "default", "k1"); errs.KindOf(err) != errs.NotLeader {
 		t.Errorf("a read on the fenced node: %v", err)
 	}
-	p := service.PutStart{Tenant: "default", Config: service.PutConfig{Replicas: 1}}
+	p := service.PutRequest{Tenant: "default", Config: service.PutConfig{Replicas: 1}}
 	if _, err := old.PutStart(t.Context(), p, service.PutItem{Key: "x", Size: 1}); errs.KindOf(err) != errs.NotLeader {
 		t.Errorf("a put on the fenced node: %v", err)
 	}
@@ -117,7 +117,7 @@ func TestDoubleFailover(t *testing.T) {
 		t.Error(err)
 	}
 	m := second.master.Load()
-	if err := m.Remove(t.Context(), service.Removal{Tenant: "default"}, "k1"); err != nil {
+	if err := m.Remove(t.Context(), service.RemoveRequest{Tenant: "default"}, "k1"); err != nil {
 		t.Fatal(err)
 	}
 	if st := second.Store().Stats(); st.Quarantined != 104 {
@@ -259,7 +259,7 @@ func TestStartEmpty(t *testing.T) {
 		t.Error("the owner of a segment of before is not told to remount")
 	}
 	b.mount()
-	p := service.PutStart{Tenant: "default", Config: service.PutConfig{Replicas: 1}}
+	p := service.PutRequest{Tenant: "default", Config: service.PutConfig{Replicas: 1}}
 	_, err := b.master.Load().PutStart(t.Context(), p, service.PutItem{Key: "x", Size: 1})
 	if errs.KindOf(err) != errs.NoAvailableHandle {
 		t.Errorf("remounted memory is given out at once: %v", err)

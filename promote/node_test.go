@@ -150,7 +150,7 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 		Store: t.Store, Journal: t.Queue, Interval: 100 * time.Millisecond, CriticalDelay: 10 * time.Millisecond,
 		Counters: new(leasesync.Counters), Log: zerolog.Nop(),
 	})
-	n.master.Store(service.NewMaster(service.Config{
+	n.master.Store(service.NewMaster(service.Master{
 		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence,
 		Liveness: service.NewLiveness(time.Minute, boot, t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))
@@ -208,14 +208,14 @@ func (n *node) put(keys ...string) {
 		if err := n.putStart(ctx, key); err != nil {
 			n.net.t.Fatalf("put start of %s: %v", key, err)
 		}
-		if err := m.PutEnd(ctx, service.PutUpdate{Tenant: "default", Client: segment.ClientID{1}, Selector: metadata.SelectMemory}, service.PutRef{Key: key}); err != nil {
+		if err := m.PutEnd(ctx, service.UpdateRequest{Tenant: "default", Client: segment.ClientID{1}, Selector: metadata.SelectMemory}, service.UpdateItem{Key: key}); err != nil {
 			n.net.t.Fatalf("put end of %s: %v", key, err)
 		}
 	}
 }
 
 func (n *node) putStart(ctx context.Context, key string) error {
-	p := service.PutStart{Tenant: "default", Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
+	p := service.PutRequest{Tenant: "default", Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
 	_, err := n.master.Load().PutStart(ctx, p, service.PutItem{Key: key, Size: 100})
 	return err
 }

@@ -25,7 +25,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 		Counters:        a.counters.leases, Log: a.log,
 	})
 	liveness := service.NewLiveness(a.cfg.Client.TTL, a.clock, t.Store)
-	master := service.NewMaster(service.Config{
+	master := service.NewMaster(service.Master{
 		Settings: service.Settings{
 			ClusterID:  a.cfg.HA.ClusterID,
 			RootFSDir:  a.cfg.Storage.RootFSDir,

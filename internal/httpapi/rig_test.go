@@ -52,7 +52,7 @@ func newRig(t testing.TB) *rig {
 		Leader: &httpapi.Leader{NodeID: "n1", RPC: "10.0.0.1:50051", HTTP: "10.0.0.1:9003"},
 	}}
 	calls := service.NewCounters()
-	r.master = service.NewMaster(service.Config{
+	r.master = service.NewMaster(service.Master{
 		Term: 1, Store: p.Store, Leases: p.Leases, Queue: p.Queue, Now: p.Now, Fence: r.fence,
 		Liveness: service.NewLiveness(time.Minute, clock.Boot(), p.Store), Counters: calls, AllocationFailed: func(uint64, metadata.Time) {},
 	})
@@ -124,7 +124,7 @@ func (r *rig) get(target string, code int, body string) {
 // reserve begins puts and does not end them.
 func (r *rig) reserve(keys ...string) {
 	r.t.Helper()
-	start := service.PutStart{Tenant: metadata.DefaultTenant, Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
+	start := service.PutRequest{Tenant: metadata.DefaultTenant, Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
 	var items []service.PutItem
 	for _, key := range keys {
 		items = append(items, service.PutItem{Key: key, Size: 100})

@@ -29,11 +29,11 @@ func TestFiguresOfAPrimary(t *testing.T) {
 	for _, key := range []string{"x", "x", "nothing"} {
 		_, _ = r.master.GetReplicaList(ctx, metadata.DefaultTenant, key)
 	}
-	if err := r.master.Remove(ctx, service.Removal{Tenant: metadata.DefaultTenant}, "y"); err != nil {
+	if err := r.master.Remove(ctx, service.RemoveRequest{Tenant: metadata.DefaultTenant}, "y"); err != nil {
 		t.Fatal(err)
 	}
 	_, _, _ = r.master.BatchExistKey(ctx, metadata.DefaultTenant, []string{"z", strings.Repeat("k", 5000)})
-	if _, err := r.master.RemoveAll(ctx, service.Removal{Tenant: metadata.DefaultTenant, Force: true}); err != nil {
+	if _, err := r.master.RemoveAll(ctx, service.RemoveRequest{Tenant: metadata.DefaultTenant, Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	r.put(100<<10, "last")

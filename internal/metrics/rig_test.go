@@ -74,7 +74,7 @@ func newRig(t testing.TB) *rig {
 		},
 	})
 	calls.Reserved = r.Reserved
-	r.master = service.NewMaster(service.Config{
+	r.master = service.NewMaster(service.Master{
 		Settings: service.Settings{MaxSoftPin: time.Hour, SoftPinTTL: time.Minute}, Term: 1, Store: p.Store, Leases: p.Leases, Queue: p.Queue, Now: p.Now,
 		Fence: func() error { return nil }, Liveness: service.NewLiveness(time.Minute, clk, p.Store), Counters: calls,
 		AllocationFailed: func(uint64, metadata.Time) {},
@@ -92,12 +92,12 @@ func (r *rig) follow(seq metadata.Seq, at metadata.Time) {
 func (r *rig) put(size uint64, keys ...string) {
 	r.t.Helper()
 	for _, key := range keys {
-		start := service.PutStart{Tenant: metadata.DefaultTenant, Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
+		start := service.PutRequest{Tenant: metadata.DefaultTenant, Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
 		if _, err := r.master.PutStart(r.t.Context(), start, service.PutItem{Key: key, Size: size}); err != nil {
 			r.t.Fatal(err)
 		}
-		end := service.PutUpdate{Tenant: metadata.DefaultTenant, Client: segment.ClientID{1}, Selector: metadata.SelectMemory}
-		if err := r.master.PutEnd(r.t.Context(), end, service.PutRef{Key: key}); err != nil {
+		end := service.UpdateRequest{Tenant: metadata.DefaultTenant, Client: segment.ClientID{1}, Selector: metadata.SelectMemory}
+		if err := r.master.PutEnd(r.t.Context(), end, service.UpdateItem{Key: key}); err != nil {
 			r.t.Fatal(err)
 		}
 	}

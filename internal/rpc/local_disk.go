@@ -46,10 +46,10 @@ func (s *clientService) NotifyOffloadSuccess(ctx context.Context, r *pb.NotifyOf
 	if len(r.GetObjects()) == 0 {
 		return nil, errs.New(errs.InvalidParams, "", "objects is empty; name at least one")
 	}
-	done := make([]service.Offloaded, len(r.GetObjects()))
+	done := make([]service.OffloadResult, len(r.GetObjects()))
 	for i, o := range r.GetObjects() {
 		t := o.GetTask()
-		done[i] = service.Offloaded{
+		done[i] = service.OffloadResult{
 			Task:    service.OffloadTask{Tenant: tenantOf(t), Key: t.GetKey(), Size: t.GetSize()},
 			Refused: o.GetRefused(), DataSize: o.GetDataSize(), Endpoint: o.GetEndpoint(),
 		}

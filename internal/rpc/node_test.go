@@ -107,7 +107,7 @@ func (n *node) serveStore() {
 		cancel()
 		<-done
 	})
-	n.master = service.NewMaster(service.Config{
+	n.master = service.NewMaster(service.Master{
 		Settings: service.Settings{
 			ClusterID: cluster, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "1.2.3", Offload: true, OffloadQueue: 1000,
 		},

@@ -63,7 +63,7 @@ func (s *objectService) PutEnd(ctx context.Context, r *pb.PutEndRequest) (*pb.Pu
 	if err != nil {
 		return nil, err
 	}
-	ref := service.PutRef{Key: r.GetKey(), ID: metadata.ObjectID(r.GetObjectId()), Checksum: r.ObjectChecksum}
+	ref := service.UpdateItem{Key: r.GetKey(), ID: metadata.ObjectID(r.GetObjectId()), Checksum: r.ObjectChecksum}
 	if err := m.PutEnd(ctx, update, ref); err != nil {
 		return nil, err
 	}
@@ -76,9 +76,9 @@ func (s *objectService) BatchPutEnd(ctx context.Context, r *pb.BatchPutEndReques
 	if err != nil {
 		return nil, err
 	}
-	refs := make([]service.PutRef, len(r.GetItems()))
+	refs := make([]service.UpdateItem, len(r.GetItems()))
 	for i, it := range r.GetItems() {
-		refs[i] = service.PutRef{Key: it.GetKey(), ID: metadata.ObjectID(it.GetObjectId()), Checksum: it.ObjectChecksum}
+		refs[i] = service.UpdateItem{Key: it.GetKey(), ID: metadata.ObjectID(it.GetObjectId()), Checksum: it.ObjectChecksum}
 	}
 	failed, err := m.BatchPutEnd(ctx, update, refs)
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *objectService) PutRevoke(ctx context.Context, r *pb.PutRevokeRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if err := m.PutRevoke(ctx, update, service.PutRef{Key: r.GetKey(), ID: metadata.ObjectID(r.GetObjectId())}); err != nil {
+	if err := m.PutRevoke(ctx, update, service.UpdateItem{Key: r.GetKey(), ID: metadata.ObjectID(r.GetObjectId())}); err != nil {
 		return nil, err
 	}
 	return &pb.PutRevokeResponse{Header: s.header(m.Term)}, nil
@@ -106,9 +106,9 @@ func (s *objectService) BatchPutRevoke(ctx context.Context, r *pb.BatchPutRevoke
 	if err != nil {
 		return nil, err
 	}
-	refs := make([]service.PutRef, len(r.GetItems()))
+	refs := make([]service.UpdateItem, len(r.GetItems()))
 	for i, it := range r.GetItems() {
-		refs[i] = service.PutRef{Key: it.GetKey(), ID: metadata.ObjectID(it.GetObjectId())}
+		refs[i] = service.UpdateItem{Key: it.GetKey(), ID: metadata.ObjectID(it.GetObjectId())}
 	}
 	failed, err := m.BatchPutRevoke(ctx, update, refs)
 	if err != nil {
@@ -128,25 +128,25 @@ type writer interface {
 func putStartOf(r interface {
 	writer
 	GetConfig() *pb.PutConfig
-}) (service.PutStart, error) {
+}) (service.PutRequest, error) {
 	client, err := clientOf(r)
 	if err != nil {
-		return service.PutStart{}, err
+		return service.PutRequest{}, err
 	}
 	config, err := putConfigOf(r.GetConfig())
-	return service.PutStart{Tenant: tenantOf(r), Client: client, Request: r.GetRequestId(), Config: config}, err
+	return service.PutRequest{Tenant: tenantOf(r), Client: client, Request: r.GetRequestId(), Config: config}, err
 }
 
 func putUpdateOf(r interface {
 	writer
 	GetSelector() pb.ReplicaSelector
-}) (service.PutUpdate, error) {
+}) (service.UpdateRequest, error) {
 	client, err := clientOf(r)
 	if err != nil {
-		return service.PutUpdate{}, err
+		return service.UpdateRequest{}, err
 	}
 	selector, err := selectorOf(r.GetSelector())
-	return service.PutUpdate{Tenant: tenantOf(r), Client: client, Request: r.GetRequestId(), Selector: selector}, err
+	return service.UpdateRequest{Tenant: tenantOf(r), Client: client, Request: r.GetRequestId(), Selector: selector}, err
 }
 
 // putConfigOf reads how a put is to be stored; the service checks the numbers

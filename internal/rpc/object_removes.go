@@ -75,6 +75,6 @@ func removalOf(r interface {
 	GetTenant() string
 	GetForce() bool
 	GetRequestId() uint64
-}) service.Removal {
-	return service.Removal{Tenant: tenantOf(r), Force: r.GetForce(), Request: r.GetRequestId()}
+}) service.RemoveRequest {
+	return service.RemoveRequest{Tenant: tenantOf(r), Force: r.GetForce(), Request: r.GetRequestId()}
 }

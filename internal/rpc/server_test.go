@@ -91,7 +91,7 @@ func TestDefectsAreLoggedWithTheRequestID(t *testing.T) {
 	// A refused commit is Unavailable, not a defect, and not logged.
 	_, err := n.objects.PutStart(t.Context(), &pb.PutStartRequest{ClientId: alice, Key: "the key", Size: 1, RequestId: 4711})
 	wantKind(t, "refused", err, errs.Unavailable)
-	n.gate.Open(service.NewMaster(service.Config{})) // a Master that nobody has made whole panics
+	n.gate.Open(service.NewMaster(service.Master{})) // a Master that nobody has made whole panics
 	_, err = n.objects.PutStart(t.Context(), &pb.PutStartRequest{ClientId: alice, Key: "the key", Size: 1, RequestId: 4712})
 	wantKind(t, "a defect", err, errs.Internal)
 	lines := strings.Split(strings.TrimSpace(n.logged.String()), "\n")

@@ -24,7 +24,7 @@ func TestBatches(t *testing.T) {
 	if got[0].ID == 0 || got[2].ID == 0 || got[3].ID != 0 {
 		t.Errorf("%+v", got)
 	}
-	ends, err := f.BatchPutEnd(ctx, update(1), []service.PutRef{{Key: "a", ID: got[0].ID}, {Key: "x"}, {Key: "b"}})
+	ends, err := f.BatchPutEnd(ctx, update(1), []service.UpdateItem{{Key: "a", ID: got[0].ID}, {Key: "x"}, {Key: "b"}})
 	if err != nil || ends[0] != nil || ends[2] != nil {
 		t.Fatalf("%v, %v", ends, err)
 	}
@@ -38,7 +38,7 @@ func TestBatches(t *testing.T) {
 	if err != nil || !slices.Equal(exist, []bool{false, true, true}) {
 		t.Errorf("19: %v, %v", exist, err)
 	}
-	removed, err := f.BatchRemove(ctx, service.Removal{Tenant: "default", Force: true}, []string{"a", "", "a", "b"})
+	removed, err := f.BatchRemove(ctx, service.RemoveRequest{Tenant: "default", Force: true}, []string{"a", "", "a", "b"})
 	if err != nil || removed[0] != nil || removed[3] != nil {
 		t.Fatalf("30: %v, %v", removed, err)
 	}
@@ -84,10 +84,10 @@ func TestRepeatedBatchGetsTheSameAnswers(t *testing.T) {
 		again[1].Replicas[0].Address != got[1].Replicas[0].Address {
 		t.Errorf("%+v, %v, %v; want %+v", again, failed, err, got)
 	}
-	if _, err := f.BatchPutEnd(ctx, update(1), []service.PutRef{{Key: "a"}, {Key: "b"}}); err != nil {
+	if _, err := f.BatchPutEnd(ctx, update(1), []service.UpdateItem{{Key: "a"}, {Key: "b"}}); err != nil {
 		t.Fatal(err)
 	}
-	r := service.Removal{Tenant: "default", Request: 2000}
+	r := service.RemoveRequest{Tenant: "default", Request: 2000}
 	for range 2 {
 		failed, err := f.BatchRemove(ctx, r, []string{"a", "b"})
 		if err != nil || failed[0] != nil || failed[1] != nil {

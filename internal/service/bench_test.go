@@ -14,10 +14,10 @@ func BenchmarkPut(b *testing.B) {
 	for _, batch := range []int{1, 128} {
 		b.Run(fmt.Sprintf("batch=%d", batch), func(b *testing.B) {
 			f := newFixture(b)
-			items, refs, keys := make([]service.PutItem, batch), make([]service.PutRef, batch), make([]string, batch)
+			items, refs, keys := make([]service.PutItem, batch), make([]service.UpdateItem, batch), make([]string, batch)
 			for i := range keys {
 				keys[i] = fmt.Sprintf("block/%032d", i)
-				items[i], refs[i] = service.PutItem{Key: keys[i], Size: 100}, service.PutRef{Key: keys[i]}
+				items[i], refs[i] = service.PutItem{Key: keys[i], Size: 100}, service.UpdateItem{Key: keys[i]}
 			}
 			b.ReportAllocs()
 			for b.Loop() {
@@ -25,7 +25,7 @@ func BenchmarkPut(b *testing.B) {
 				fail(b, failed, err)
 				failed, err = f.BatchPutEnd(b.Context(), update(1), refs)
 				fail(b, failed, err)
-				failed, err = f.BatchRemove(b.Context(), service.Removal{Tenant: metadata.DefaultTenant, Force: true}, keys)
+				failed, err = f.BatchRemove(b.Context(), service.RemoveRequest{Tenant: metadata.DefaultTenant, Force: true}, keys)
 				fail(b, failed, err)
 				if f.p.Store.Stats().Quarantined > 1<<19 {
 					b.StopTimer()

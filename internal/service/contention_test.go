@@ -25,15 +25,15 @@ func TestFence(t *testing.T) {
 	want(t, "exist", err, errs.NotLeader)
 	_, err = f.PutStart(ctx, start(1), service.PutItem{Key: "x", Size: 1})
 	want(t, "put", err, errs.NotLeader)
-	want(t, "remove", f.Remove(ctx, service.Removal{}, "k"), errs.NotLeader)
+	want(t, "remove", f.Remove(ctx, service.RemoveRequest{}, "k"), errs.NotLeader)
 	_, err = f.Ping(ctx, owner(1))
 	want(t, "ping", err, errs.NotLeader)
-	_, err = f.RemoveAll(ctx, service.Removal{})
+	_, err = f.RemoveAll(ctx, service.RemoveRequest{})
 	want(t, "remove all", err, errs.NotLeader)
 
 	// The fence closes while an answer is built.
 	n := 0
-	g := newFixture(t, func(c *service.Config) {
+	g := newFixture(t, func(c *service.Master) {
 		c.Fence = func() error {
 			if n++; n > 1 {
 				return errs.NotLeader
@@ -46,7 +46,7 @@ func TestFence(t *testing.T) {
 		t.Errorf("an answer built while the fence closed: %v", err)
 	}
 	n = 0
-	err = g.Remove(ctx, service.Removal{Tenant: "default"}, "missing")
+	err = g.Remove(ctx, service.RemoveRequest{Tenant: "default"}, "missing")
 	want(t, "a removal that finds nothing while the fence closes", err, errs.NotLeader)
 }
 
@@ -55,7 +55,7 @@ func TestFence(t *testing.T) {
 func TestCallerGoneBetweenItems(t *testing.T) {
 	ctx, gone := context.WithCancel(t.Context())
 	asked := 0
-	f := newFixture(t, func(c *service.Config) {
+	f := newFixture(t, func(c *service.Master) {
 		c.Fence = func() error {
 			if asked++; asked == 2 { // at the call's begin, and for the item that is refused
 				gone()
@@ -92,7 +92,7 @@ func TestReadersWaitForMutations(t *testing.T) {
 	defer cancel()
 	_, err = f.GetReplicaList(ctx, "default", "k")
 	want(t, "a reader with a short deadline", err, errs.Unavailable)
-	want(t, "a remover with a short deadline", f.Remove(ctx, service.Removal{Tenant: "default"}, "k"), errs.Unavailable)
+	want(t, "a remover with a short deadline", f.Remove(ctx, service.RemoveRequest{Tenant: "default"}, "k"), errs.Unavailable)
 	got := make(chan error, 1)
 	go func() {
 		_, err := f.GetReplicaList(t.Context(), "default", "k")
@@ -116,7 +116,7 @@ func TestContention(t *testing.T) {
 				switch r, err := f.PutStart(ctx, start(w), service.PutItem{Key: key, Size: 10}); errs.KindOf(err) {
 				case errs.OK:
 					puts.Add(1)
-					if err := f.PutEnd(ctx, update(w), service.PutRef{Key: key, ID: r.ID}); err != nil {
+					if err := f.PutEnd(ctx, update(w), service.UpdateItem{Key: key, ID: r.ID}); err != nil {
 						t.Errorf("the end of my own put: %v", err)
 					}
 				case errs.ObjectExists:
@@ -126,7 +126,7 @@ func TestContention(t *testing.T) {
 				if _, err := f.GetReplicaList(ctx, "default", key); err != nil && !errors.Is(err, errs.ObjectNotFound) && !errors.Is(err, errs.ReplicaNotReady) {
 					t.Errorf("get: %v", err)
 				}
-				switch err := f.Remove(ctx, service.Removal{Tenant: "default", Force: true}, key); errs.KindOf(err) {
+				switch err := f.Remove(ctx, service.RemoveRequest{Tenant: "default", Force: true}, key); errs.KindOf(err) {
 				case errs.OK:
 					removes.Add(1)
 				case errs.ObjectNotFound, errs.ReplicaNotReady:

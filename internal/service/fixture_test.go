@@ -27,10 +27,10 @@ type fixture struct {
 	clock  atomic.Int64 // of liveness
 }
 
-func newFixture(t testing.TB, change ...func(*service.Config)) *fixture {
+func newFixture(t testing.TB, change ...func(*service.Master)) *fixture {
 	t.Helper()
 	f := &fixture{p: lonetest.Start(t, metadata.Options{}, params, 1<<20)}
-	c := service.Config{
+	c := service.Master{
 		Settings: service.Settings{ClusterID: "c", SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "test"},
 		Term:     1, Store: f.p.Store, Leases: f.p.Leases, Queue: f.p.Queue, Now: f.p.Now,
 		Fence: func() error {
@@ -56,12 +56,12 @@ func newFixture(t testing.TB, change ...func(*service.Config)) *fixture {
 
 func owner(n byte) segment.ClientID { return segment.ClientID{n} }
 
-func start(n byte) service.PutStart {
-	return service.PutStart{Tenant: "default", Client: owner(n), Config: service.PutConfig{Replicas: 1}}
+func start(n byte) service.PutRequest {
+	return service.PutRequest{Tenant: "default", Client: owner(n), Config: service.PutConfig{Replicas: 1}}
 }
 
-func update(n byte) service.PutUpdate {
-	return service.PutUpdate{Tenant: "default", Client: owner(n), Selector: metadata.SelectMemory}
+func update(n byte) service.UpdateRequest {
+	return service.UpdateRequest{Tenant: "default", Client: owner(n), Selector: metadata.SelectMemory}
 }
 
 func (f *fixture) put(t *testing.T, keys ...string) {
@@ -70,7 +70,7 @@ func (f *fixture) put(t *testing.T, keys ...string) {
 		if _, err := f.PutStart(t.Context(), start(1), service.PutItem{Key: key, Size: 100}); err != nil {
 			t.Fatal(err)
 		}
-		if err := f.PutEnd(t.Context(), update(1), service.PutRef{Key: key}); err != nil {
+		if err := f.PutEnd(t.Context(), update(1), service.UpdateItem{Key: key}); err != nil {
 			t.Fatal(err)
 		}
 	}

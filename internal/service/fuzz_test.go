@@ -39,7 +39,7 @@ var refusedPatterns = map[string]string{
 func TestPatternsThatAreRefused(t *testing.T) {
 	f := newFixture(t)
 	for pattern, names := range refusedPatterns {
-		_, err := f.RemoveByRegex(t.Context(), service.Removal{Tenant: "default"}, pattern)
+		_, err := f.RemoveByRegex(t.Context(), service.RemoveRequest{Tenant: "default"}, pattern)
 		if errs.KindOf(err) != errs.InvalidParams || !strings.Contains(err.Error(), names) {
 			t.Errorf("%.60q: %v, want INVALID_PARAMS that names %s", pattern, err, names)
 		}
@@ -50,7 +50,7 @@ func TestPatternsThatAreRefused(t *testing.T) {
 	// The largest that are accepted, and a pattern without repetitions that is as
 	// long as can be.
 	for _, pattern := range []string{"a{1000}", "(?:ab?){900}", strings.Repeat("a|", service.MaxRegexBytes/2), strings.Repeat("a?", service.MaxRegexBytes/2)} {
-		if _, err := f.RemoveByRegex(t.Context(), service.Removal{Tenant: "default"}, pattern); err != nil {
+		if _, err := f.RemoveByRegex(t.Context(), service.RemoveRequest{Tenant: "default"}, pattern); err != nil {
 			t.Errorf("%.60q is refused: %v", pattern, err)
 		}
 	}

@@ -122,8 +122,8 @@ func (t OffloadTask) key() metadata.ObjectKey {
 	return metadata.ObjectKey{Tenant: t.Tenant, Key: t.Key}
 }
 
-// An Offloaded is an object that a client has copied to its SSD, or could not.
-type Offloaded struct {
+// An OffloadResult is an object that a client has copied to its SSD, or could not.
+type OffloadResult struct {
 	Task     OffloadTask
 	Refused  bool   // it was not copied; what follows is unused then
 	DataSize uint64 // bytes of the copy
@@ -138,7 +138,7 @@ type Offloaded struct {
 // Errors: SegmentNotFound if the client has no SSD mounted; InvalidParams for a
 // copy that has not the size of its object. The copies that are right are added
 // all the same, and the error is that of the first that is not.
-func (m *Master) NotifyOffloaded(ctx context.Context, client segment.ClientID, done []Offloaded) error {
+func (m *Master) NotifyOffloaded(ctx context.Context, client segment.ClientID, done []OffloadResult) error {
 	const op = "NotifyOffloadSuccess"
 	if err := m.Fence(); err != nil {
 		return err
@@ -171,7 +171,7 @@ func (m *Master) NotifyOffloaded(ctx context.Context, client segment.ClientID, d
 }
 
 // offloaded decides the change that one copy asks for.
-func (m *Master) offloaded(op string, disk metadata.LocalDiskInfo, o *Offloaded) (metadata.Change, <-chan struct{}, error) {
+func (m *Master) offloaded(op string, disk metadata.LocalDiskInfo, o *OffloadResult) (metadata.Change, <-chan struct{}, error) {
 	key := o.Task.key()
 	switch err := checkKey(op, key.Tenant, key.Key); {
 	case err != nil:

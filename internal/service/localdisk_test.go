@@ -16,12 +16,12 @@ import (
 )
 
 // offloading turns the SSD tier on, with room for limit objects a client.
-func offloading(limit int) func(*service.Config) {
-	return func(c *service.Config) { c.Offload, c.OffloadQueue = true, limit }
+func offloading(limit int) func(*service.Master) {
+	return func(c *service.Master) { c.Offload, c.OffloadQueue = true, limit }
 }
 
 // nextTerm is the master of a new primary: its own memory is empty.
-func (f *fixture) nextTerm() *service.Master { return service.NewMaster(f.Config) }
+func (f *fixture) nextTerm() *service.Master { return service.NewMaster(*f.Master) }
 
 func (f *fixture) mountDisk(t *testing.T, n byte, on bool) {
 	t.Helper()
@@ -53,9 +53,9 @@ func wantKeys(t *testing.T, what string, got []string, want ...string) {
 	}
 }
 
-func copied(keys ...string) (list []service.Offloaded) {
+func copied(keys ...string) (list []service.OffloadResult) {
 	for _, key := range keys {
-		list = append(list, service.Offloaded{
+		list = append(list, service.OffloadResult{
 			Task: service.OffloadTask{Tenant: metadata.DefaultTenant, Key: key, Size: 100}, DataSize: 100, Endpoint: "ssd:1",
 		})
 	}
@@ -79,7 +79,7 @@ func TestOffload(t *testing.T) {
 	f.put(t, "early")
 	f.mountDisk(t, 1, true)
 	f.put(t, "a", "b", "gone", "refused", "wrong", "long")
-	want(t, "remove", f.Remove(ctx, service.Removal{Tenant: "default"}, "gone"), errs.OK)
+	want(t, "remove", f.Remove(ctx, service.RemoveRequest{Tenant: "default"}, "gone"), errs.OK)
 	wantKeys(t, "given", tasks(t, f.Master), "a", "b", "refused", "wrong", "long")
 	wantKeys(t, "given once more", tasks(t, f.Master))
 
@@ -94,7 +94,7 @@ func TestOffload(t *testing.T) {
 	want(t, "a refusal", f.NotifyOffloaded(ctx, owner(1), refused[:1]), errs.OK)
 	want(t, "another size", f.NotifyOffloaded(ctx, owner(1), refused[1:2]), errs.InvalidParams)
 	want(t, "a long endpoint", f.NotifyOffloaded(ctx, owner(1), refused[2:]), errs.InvalidParams)
-	want(t, "too many", f.NotifyOffloaded(ctx, owner(1), make([]service.Offloaded, service.MaxBatchItems+1)), errs.InvalidParams)
+	want(t, "too many", f.NotifyOffloaded(ctx, owner(1), make([]service.OffloadResult, service.MaxBatchItems+1)), errs.InvalidParams)
 	want(t, "a stranger's", f.NotifyOffloaded(ctx, owner(2), done), errs.SegmentNotFound)
 	for key, there := range map[string]bool{"a": true, "b": true, "early": true, "refused": false, "wrong": false, "long": false} {
 		if owners := f.onDisk(key); slices.Contains(owners, owner(1)) != there || len(owners) > 1 {
@@ -125,7 +125,7 @@ func TestCopiesInFlightAreRemembered(t *testing.T) {
 			continue
 		}
 		for _, key := range given {
-			want(t, "remove", f.Remove(t.Context(), service.Removal{Tenant: "default"}, key), errs.OK)
+			want(t, "remove", f.Remove(t.Context(), service.RemoveRequest{Tenant: "default"}, key), errs.OK)
 		}
 		f.put(t, given...)
 		want(t, "older copies", f.NotifyOffloaded(t.Context(), owner(1), copied(given...)), errs.OK)
@@ -143,7 +143,7 @@ func TestCopyOfAnOlderObject(t *testing.T) {
 	f.mountDisk(t, 1, true)
 	f.put(t, "k")
 	wantKeys(t, "given", tasks(t, f.Master), "k")
-	want(t, "remove", f.Remove(t.Context(), service.Removal{Tenant: "default"}, "k"), errs.OK)
+	want(t, "remove", f.Remove(t.Context(), service.RemoveRequest{Tenant: "default"}, "k"), errs.OK)
 	f.put(t, "k")
 	want(t, "the older copy", f.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
 	if n := len(f.onDisk("k")); n != 0 {
@@ -154,7 +154,7 @@ func TestCopyOfAnOlderObject(t *testing.T) {
 	if n := len(f.onDisk("k")); n != 1 {
 		t.Error("its own copy is not taken")
 	}
-	want(t, "remove", f.Remove(t.Context(), service.Removal{Tenant: "default"}, "k"), errs.OK)
+	want(t, "remove", f.Remove(t.Context(), service.RemoveRequest{Tenant: "default"}, "k"), errs.OK)
 	f.put(t, "k")
 	want(t, "its copy, told once more", f.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
 	if n := len(f.onDisk("k")); n != 0 {
@@ -296,13 +296,13 @@ func TestOffloadingAtOnce(t *testing.T) {
 		func() error {
 			for _, key := range keys {
 				if _, err := f.PutStart(t.Context(), start(1), service.PutItem{Key: key, Size: 100}); err == nil {
-					_ = f.PutEnd(t.Context(), update(1), service.PutRef{Key: key})
+					_ = f.PutEnd(t.Context(), update(1), service.UpdateItem{Key: key})
 				}
 			}
 			return nil
 		},
 		func() error {
-			_, err := f.RemoveAll(t.Context(), service.Removal{Force: true})
+			_, err := f.RemoveAll(t.Context(), service.RemoveRequest{Force: true})
 			return err
 		},
 		func() error {
@@ -310,9 +310,9 @@ func TestOffloadingAtOnce(t *testing.T) {
 			if err != nil || len(list) == 0 {
 				return err
 			}
-			done := make([]service.Offloaded, len(list))
+			done := make([]service.OffloadResult, len(list))
 			for i, task := range list {
-				done[i] = service.Offloaded{Task: task, DataSize: task.Size, Endpoint: "ssd:1"}
+				done[i] = service.OffloadResult{Task: task, DataSize: task.Size, Endpoint: "ssd:1"}
 			}
 			return f.NotifyOffloaded(t.Context(), owner(1), done)
 		},

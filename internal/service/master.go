@@ -46,8 +46,9 @@ type Settings struct {
 	OffloadQueue int
 }
 
-// Config is what a Master works with during its term.
-type Config struct {
+// A Master serves the calls of one term. It is safe for concurrent use. What is
+// exported is set before NewMaster and stays as it is.
+type Master struct {
 	Settings
 	Term     metadata.Term
 	Store    *metadata.Store
@@ -60,11 +61,7 @@ type Config struct {
 	// AllocationFailed is told that a put of so many bytes, tried on the store as
 	// of a time, found no room, so that an eviction pass makes some.
 	AllocationFailed func(size uint64, asOf metadata.Time)
-}
 
-// A Master serves the calls of one term. It is safe for concurrent use.
-type Master struct {
-	Config
 	segments chan struct{} // held while a segment or an SSD is mounted or unmounted, until that is applied
 	offloads *offloads
 }
@@ -80,13 +77,14 @@ func Codec() journal.Codec {
 	}
 }
 
-// NewMaster returns a Master.
-func NewMaster(c Config) *Master {
+// NewMaster returns a master that is ready to serve.
+func NewMaster(m Master) *Master {
 	limit := 0
-	if c.Offload {
-		limit = c.OffloadQueue
+	if m.Offload {
+		limit = m.OffloadQueue
 	}
-	return &Master{Config: c, segments: make(chan struct{}, 1), offloads: newOffloads(limit, c.Store)}
+	m.segments, m.offloads = make(chan struct{}, 1), newOffloads(limit, m.Store)
+	return &m
 }
 
 // An outcome is what became of one item of a call.

@@ -25,9 +25,9 @@ type mounting struct {
 
 type call func(context.Context) error
 
-func newMounting(t *testing.T, change ...func(*service.Config)) *mounting {
+func newMounting(t *testing.T, change ...func(*service.Master)) *mounting {
 	log := &heldLog{begun: make(chan struct{}), goOn: make(chan struct{})}
-	change = append([]func(*service.Config){func(c *service.Config) { held(t, c, log) }}, change...)
+	change = append([]func(*service.Master){func(c *service.Master) { held(t, c, log) }}, change...)
 	return &mounting{newFixture(t, change...), log, make(chan error)}
 }
 
@@ -175,7 +175,7 @@ func TestHeartbeatRepeatedWhileItIsWritten(t *testing.T) {
 // is not unmounted behind its own return.
 func TestClientsThatReturnWhileOthersExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMounting(t, func(c *service.Config) { c.Liveness = service.NewLiveness(10*time.Second, clock.Runtime(), c.Store) })
+		m := newMounting(t, func(c *service.Master) { c.Liveness = service.NewLiveness(10*time.Second, clock.Runtime(), c.Store) })
 		m.begin(t, m.mount(other()))
 		<-m.log.begun
 		want(t, "the mount", m.finish(1), errs.OK)

@@ -218,7 +218,7 @@ func (o *offloads) given(client segment.ClientID, key metadata.ObjectKey) metada
 }
 
 // answered notes what a client says of a copy, and whether that was accepted.
-func (o *offloads) answered(client segment.ClientID, done Offloaded, err error) {
+func (o *offloads) answered(client segment.ClientID, done OffloadResult, err error) {
 	switch {
 	case err != nil:
 	case done.Refused:

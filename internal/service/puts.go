@@ -44,8 +44,8 @@ type PutItem struct {
 	Group string
 }
 
-// A PutStart asks for the reservation of objects.
-type PutStart struct {
+// A PutRequest asks for the reservation of objects.
+type PutRequest struct {
 	Tenant  string
 	Client  segment.ClientID
 	Request uint64 // item i counts as the single call of request Request+i; 0 for none
@@ -63,7 +63,7 @@ type Reservation struct {
 
 // PutStart reserves one object. Errors: InvalidParams, InvalidKey,
 // ObjectExists, NoAvailableHandle.
-func (m *Master) PutStart(ctx context.Context, p PutStart, it PutItem) (Reservation, error) {
+func (m *Master) PutStart(ctx context.Context, p PutRequest, it PutItem) (Reservation, error) {
 	if err := m.Fence(); err != nil {
 		return Reservation{}, err
 	}
@@ -78,7 +78,7 @@ func (m *Master) PutStart(ctx context.Context, p PutStart, it PutItem) (Reservat
 }
 
 // BatchPutStart is PutStart for many objects, each with an error of its own.
-func (m *Master) BatchPutStart(ctx context.Context, p PutStart, items []PutItem) ([]Reservation, []error, error) {
+func (m *Master) BatchPutStart(ctx context.Context, p PutRequest, items []PutItem) ([]Reservation, []error, error) {
 	if err := m.begin("BatchPutStart", len(items)); err != nil {
 		return nil, nil, m.Counters.failed(OpBatchPutStart, err)
 	}
@@ -86,7 +86,7 @@ func (m *Master) BatchPutStart(ctx context.Context, p PutStart, items []PutItem)
 	return got, failed, m.Counters.doneBatch(OpBatchPutStart, failed, err)
 }
 
-func (m *Master) putStart(ctx context.Context, op string, p PutStart, items []PutItem) ([]Reservation, []error, error) {
+func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []PutItem) ([]Reservation, []error, error) {
 	pin, err := m.softPin(op, p.Config)
 	if err != nil {
 		return nil, nil, err
@@ -139,7 +139,7 @@ func (m *Master) putStart(ctx context.Context, op string, p PutStart, items []Pu
 }
 
 // putBytes returns about how long the largest PutStart of some is in the journal.
-func (m *Master) putBytes(p PutStart, items []PutItem) int {
+func (m *Master) putBytes(p PutRequest, items []PutItem) int {
 	longest := 0
 	for _, it := range items {
 		longest = max(longest, len(it.Key)+len(it.Group)+len(m.diskPath(it.Key)))
@@ -239,22 +239,22 @@ func (m *Master) diskPath(key string) string {
 	return path.Join(dir, h[:2], h[2:4], escapeFile(key))
 }
 
-// A PutRef names a put that its writer goes on with.
-type PutRef struct {
+// A UpdateItem names a put that its writer goes on with.
+type UpdateItem struct {
 	Key      string
 	ID       metadata.ObjectID // as PutStart gave it, 0 if not known
 	Checksum *uint64           // of the bytes, for PutEnd; nil for none
 }
 
-// A PutUpdate ends or revokes puts.
-type PutUpdate struct {
+// A UpdateRequest ends or revokes puts.
+type UpdateRequest struct {
 	Tenant   string
 	Client   segment.ClientID
-	Request  uint64 // as in PutStart
+	Request  uint64 // as in PutRequest
 	Selector metadata.Selector
 }
 
-func (u PutUpdate) ref(r PutRef, i int) metadata.PutRef {
+func (u UpdateRequest) ref(r UpdateItem, i int) metadata.PutRef {
 	return metadata.PutRef{
 		Tenant: u.Tenant, Key: r.Key, Client: u.Client, ID: r.ID, Selector: u.Selector, Request: itemRequest(u.Request, i),
 	}
@@ -262,15 +262,15 @@ func (u PutUpdate) ref(r PutRef, i int) metadata.PutRef {
 
 // PutEnd makes an object's replicas readable. Repeated, it is no error. Errors:
 // ObjectNotFound, IllegalClient, InvalidWrite.
-func (m *Master) PutEnd(ctx context.Context, u PutUpdate, r PutRef) error {
+func (m *Master) PutEnd(ctx context.Context, u UpdateRequest, r UpdateItem) error {
 	if err := m.Fence(); err != nil {
 		return err
 	}
-	return m.Counters.done(OpPutEnd, m.putEnds(ctx, "PutEnd", u, []PutRef{r})[0])
+	return m.Counters.done(OpPutEnd, m.putEnds(ctx, "PutEnd", u, []UpdateItem{r})[0])
 }
 
 // BatchPutEnd is PutEnd for many objects, each with an error of its own.
-func (m *Master) BatchPutEnd(ctx context.Context, u PutUpdate, refs []PutRef) ([]error, error) {
+func (m *Master) BatchPutEnd(ctx context.Context, u UpdateRequest, refs []UpdateItem) ([]error, error) {
 	if err := m.begin("BatchPutEnd", len(refs)); err != nil {
 		return nil, m.Counters.failed(OpBatchPutEnd, err)
 	}
@@ -278,7 +278,7 @@ func (m *Master) BatchPutEnd(ctx context.Context, u PutUpdate, refs []PutRef) ([
 	return failed, m.Counters.doneBatch(OpBatchPutEnd, failed, nil)
 }
 
-func (m *Master) putEnds(ctx context.Context, op string, u PutUpdate, refs []PutRef) []error {
+func (m *Master) putEnds(ctx context.Context, op string, u UpdateRequest, refs []UpdateItem) []error {
 	outcomes := m.commit(ctx, len(refs), 32, func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		if err := checkKey(op, u.Tenant, refs[i].Key); err != nil {
 			return nil, nil, err

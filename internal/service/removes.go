@@ -12,15 +12,15 @@ import (
 
 // PutRevoke gives a reservation up. Errors: ObjectNotFound, IllegalClient,
 // InvalidWrite for replicas that are not in progress.
-func (m *Master) PutRevoke(ctx context.Context, u PutUpdate, r PutRef) error {
+func (m *Master) PutRevoke(ctx context.Context, u UpdateRequest, r UpdateItem) error {
 	if err := m.Fence(); err != nil {
 		return err
 	}
-	return m.Counters.done(OpPutRevoke, m.putRevokes(ctx, "PutRevoke", u, []PutRef{r})[0])
+	return m.Counters.done(OpPutRevoke, m.putRevokes(ctx, "PutRevoke", u, []UpdateItem{r})[0])
 }
 
 // BatchPutRevoke is PutRevoke for many objects, each with an error of its own.
-func (m *Master) BatchPutRevoke(ctx context.Context, u PutUpdate, refs []PutRef) ([]error, error) {
+func (m *Master) BatchPutRevoke(ctx context.Context, u UpdateRequest, refs []UpdateItem) ([]error, error) {
 	if err := m.begin("BatchPutRevoke", len(refs)); err != nil {
 		return nil, m.Counters.failed(OpBatchPutRevoke, err)
 	}
@@ -28,7 +28,7 @@ func (m *Master) BatchPutRevoke(ctx context.Context, u PutUpdate, refs []PutRef)
 	return failed, m.Counters.doneBatch(OpBatchPutRevoke, failed, nil)
 }
 
-func (m *Master) putRevokes(ctx context.Context, op string, u PutUpdate, refs []PutRef) []error {
+func (m *Master) putRevokes(ctx context.Context, op string, u UpdateRequest, refs []UpdateItem) []error {
 	return errorsOf(m.commit(ctx, len(refs), 48, func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		if err := checkKey(op, u.Tenant, refs[i].Key); err != nil {
 			return nil, nil, err
@@ -41,16 +41,16 @@ func (m *Master) putRevokes(ctx context.Context, op string, u PutUpdate, refs []
 	}))
 }
 
-// A Removal asks for the removal of objects.
-type Removal struct {
+// A RemoveRequest asks for the removal of objects.
+type RemoveRequest struct {
 	Tenant  string
 	Force   bool   // override leases, and nothing else
-	Request uint64 // as in PutStart
+	Request uint64 // as in PutRequest
 }
 
 // Remove removes one object. Errors: ObjectNotFound, ObjectHasLease unless
 // forced, ReplicaNotReady while a put is in progress.
-func (m *Master) Remove(ctx context.Context, r Removal, key string) error {
+func (m *Master) Remove(ctx context.Context, r RemoveRequest, key string) error {
 	if err := m.Fence(); err != nil {
 		return err
 	}
@@ -58,7 +58,7 @@ func (m *Master) Remove(ctx context.Context, r Removal, key string) error {
 }
 
 // BatchRemove is Remove for many keys, each with an error of its own.
-func (m *Master) BatchRemove(ctx context.Context, r Removal, keys []string) ([]error, error) {
+func (m *Master) BatchRemove(ctx context.Context, r RemoveRequest, keys []string) ([]error, error) {
 	if err := m.begin("BatchRemove", len(keys)); err != nil {
 		return nil, m.Counters.failed(OpBatchRemove, err)
 	}
@@ -66,7 +66,7 @@ func (m *Master) BatchRemove(ctx context.Context, r Removal, keys []string) ([]e
 	return failed, m.Counters.doneBatch(OpBatchRemove, failed, nil)
 }
 
-func (m *Master) removes(ctx context.Context, op string, r Removal, keys []string) []error {
+func (m *Master) removes(ctx context.Context, op string, r RemoveRequest, keys []string) []error {
 	return errorsOf(m.commit(ctx, len(keys), 48, func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		if err := checkKey(op, r.Tenant, keys[i]); err != nil {
 			return nil, nil, err
@@ -81,7 +81,7 @@ func (m *Master) removes(ctx context.Context, op string, r Removal, keys []strin
 // in. It skips objects that are leased (unless forced), in progress, or being
 // changed, and returns how many it removed. What was removed before an error
 // stays removed; it is in the count.
-func (m *Master) RemoveByRegex(ctx context.Context, r Removal, pattern string) (int, error) {
+func (m *Master) RemoveByRegex(ctx context.Context, r RemoveRequest, pattern string) (int, error) {
 	if err := m.Fence(); err != nil {
 		return 0, err
 	}
@@ -97,7 +97,7 @@ func (m *Master) RemoveByRegex(ctx context.Context, r Removal, pattern string) (
 
 // RemoveAll is RemoveByRegex for every key of a tenant, or of all tenants if
 // the tenant is empty.
-func (m *Master) RemoveAll(ctx context.Context, r Removal) (int, error) {
+func (m *Master) RemoveAll(ctx context.Context, r RemoveRequest) (int, error) {
 	if err := m.Fence(); err != nil {
 		return 0, err
 	}

@@ -18,7 +18,7 @@ import (
 func TestRemovalThatFailsHalfWay(t *testing.T) {
 	const objects = deleteevents.MaxRemovals + 500
 	var f *fixture
-	f = newFixture(t, func(c *service.Config) {
+	f = newFixture(t, func(c *service.Master) {
 		c.Now = func() metadata.Time {
 			if f.p.Store.Stats().Objects == objects-deleteevents.MaxRemovals {
 				f.p.Queue.Close(errs.Unavailable) // the first event is committed; no other will be
@@ -26,10 +26,10 @@ func TestRemovalThatFailsHalfWay(t *testing.T) {
 			return f.p.Now()
 		}
 	})
-	items, refs := make([]service.PutItem, objects), make([]service.PutRef, objects)
+	items, refs := make([]service.PutItem, objects), make([]service.UpdateItem, objects)
 	for i := range items {
 		key := fmt.Sprint("k", i)
-		items[i], refs[i] = service.PutItem{Key: key, Size: 100}, service.PutRef{Key: key}
+		items[i], refs[i] = service.PutItem{Key: key, Size: 100}, service.UpdateItem{Key: key}
 	}
 	if _, _, err := f.BatchPutStart(t.Context(), start(1), items); err != nil {
 		t.Fatal(err)
@@ -37,12 +37,12 @@ func TestRemovalThatFailsHalfWay(t *testing.T) {
 	if _, err := f.BatchPutEnd(t.Context(), update(1), refs); err != nil {
 		t.Fatal(err)
 	}
-	n, err := f.RemoveAll(t.Context(), service.Removal{Tenant: metadata.DefaultTenant})
+	n, err := f.RemoveAll(t.Context(), service.RemoveRequest{Tenant: metadata.DefaultTenant})
 	want(t, "a removal of which the second event failed", err, errs.Unresolved)
 	if left := f.p.Store.Stats().Objects; n != deleteevents.MaxRemovals || left != int64(objects-n) {
 		t.Errorf("%d were removed, %d are left", n, left)
 	}
-	_, err = f.RemoveAll(t.Context(), service.Removal{Tenant: metadata.DefaultTenant})
+	_, err = f.RemoveAll(t.Context(), service.RemoveRequest{Tenant: metadata.DefaultTenant})
 	want(t, "a removal of which no event was written", err, errs.Unavailable)
 }
 
@@ -52,10 +52,10 @@ func TestClearingThatIsLeftHalfWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const objects = 5000 // more than are submitted at once
 		m := newMounting(t)
-		items, refs, keys := make([]service.PutItem, objects), make([]service.PutRef, objects), make([]string, objects)
+		items, refs, keys := make([]service.PutItem, objects), make([]service.UpdateItem, objects), make([]string, objects)
 		for i := range items {
 			keys[i] = fmt.Sprint("k", i)
-			items[i], refs[i] = service.PutItem{Key: keys[i], Size: 100}, service.PutRef{Key: keys[i]}
+			items[i], refs[i] = service.PutItem{Key: keys[i], Size: 100}, service.UpdateItem{Key: keys[i]}
 		}
 		m.begin(t, func(ctx context.Context) error {
 			if _, _, err := m.BatchPutStart(ctx, start(1), items); err != nil {
@@ -83,7 +83,7 @@ func TestMatchingHoldsNothingUp(t *testing.T) {
 	looked := 0
 	_, err := f.RemoveMatching(ctx, func(key string) bool {
 		if looked++; looked == 1 {
-			want(t, "a removal of the key that was matched just now", f.Remove(t.Context(), service.Removal{Tenant: "default"}, key), errs.OK)
+			want(t, "a removal of the key that was matched just now", f.Remove(t.Context(), service.RemoveRequest{Tenant: "default"}, key), errs.OK)
 		} else if looked == 3 {
 			leave()
 		}

@@ -49,7 +49,7 @@ func TestClientsAndSegments(t *testing.T) {
 
 func TestSilentClientsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, func(c *service.Config) {
+		f := newFixture(t, func(c *service.Master) {
 			c.Liveness = service.NewLiveness(10*time.Second, clock.Runtime(), c.Store)
 		})
 		f.put(t, "k")

@@ -25,15 +25,15 @@ func TestPutGetRemove(t *testing.T) {
 	_, err = f.GetReplicaList(ctx, "default", "k")
 	want(t, "get in progress", err, errs.ReplicaNotReady)
 	sum := uint64(7)
-	if err := f.PutEnd(ctx, update(1), service.PutRef{Key: "k", ID: r.ID, Checksum: &sum}); err != nil {
+	if err := f.PutEnd(ctx, update(1), service.UpdateItem{Key: "k", ID: r.ID, Checksum: &sum}); err != nil {
 		t.Fatal(err)
 	}
 	list, err := f.GetReplicaList(ctx, "default", "k")
 	if err != nil || list.ID != r.ID || *list.Checksum != 7 || list.Replicas[0].Address != r.Replicas[0].Address {
 		t.Errorf("%+v, %v", list, err)
 	}
-	want(t, "leased", f.Remove(ctx, service.Removal{Tenant: "default"}, "k"), errs.ObjectHasLease)
-	want(t, "forced", f.Remove(ctx, service.Removal{Tenant: "default", Force: true}, "k"), errs.OK)
+	want(t, "leased", f.Remove(ctx, service.RemoveRequest{Tenant: "default"}, "k"), errs.ObjectHasLease)
+	want(t, "forced", f.Remove(ctx, service.RemoveRequest{Tenant: "default", Force: true}, "k"), errs.OK)
 	if ok, err := f.ExistKey(ctx, "default", "k"); ok || err != nil {
 		t.Errorf("exists %v, %v", ok, err)
 	}
@@ -43,7 +43,7 @@ func TestInvalidArguments(t *testing.T) {
 	f := newFixture(t)
 	ctx := t.Context()
 	long := strings.Repeat("k", metadata.MaxKeyBytes+1)
-	putWith := func(change func(*service.PutStart, *service.PutItem)) error {
+	putWith := func(change func(*service.PutRequest, *service.PutItem)) error {
 		p, it := start(1), service.PutItem{Key: "k", Size: 1}
 		change(&p, &it)
 		_, err := f.PutStart(ctx, p, it)
@@ -51,21 +51,21 @@ func TestInvalidArguments(t *testing.T) {
 	}
 	day := 25 * time.Hour
 	for what, err := range map[string]error{
-		"2: no replicas":    putWith(func(p *service.PutStart, _ *service.PutItem) { p.Config.Replicas = 0 }),
-		"too many replicas": putWith(func(p *service.PutStart, _ *service.PutItem) { p.Config.Replicas = 65 }),
-		"2: an empty key":   putWith(func(_ *service.PutStart, it *service.PutItem) { it.Key = "" }),
-		"too many preferred names": putWith(func(p *service.PutStart, _ *service.PutItem) {
+		"2: no replicas":    putWith(func(p *service.PutRequest, _ *service.PutItem) { p.Config.Replicas = 0 }),
+		"too many replicas": putWith(func(p *service.PutRequest, _ *service.PutItem) { p.Config.Replicas = 65 }),
+		"2: an empty key":   putWith(func(_ *service.PutRequest, it *service.PutItem) { it.Key = "" }),
+		"too many preferred names": putWith(func(p *service.PutRequest, _ *service.PutItem) {
 			p.Config.Preferred = make([]string, service.MaxPreferred+1)
 		}),
 		"a batch with too many preferred names": tooManyPreferred(f),
-		"2: no bytes":                           putWith(func(_ *service.PutStart, it *service.PutItem) { it.Size = 0 }),
-		"a pin time without a pin":              putWith(func(p *service.PutStart, _ *service.PutItem) { p.Config.SoftPinTTL = &day }),
-		"a pin beyond the longest": putWith(func(p *service.PutStart, _ *service.PutItem) {
+		"2: no bytes":                           putWith(func(_ *service.PutRequest, it *service.PutItem) { it.Size = 0 }),
+		"a pin time without a pin":              putWith(func(p *service.PutRequest, _ *service.PutItem) { p.Config.SoftPinTTL = &day }),
+		"a pin beyond the longest": putWith(func(p *service.PutRequest, _ *service.PutItem) {
 			p.Config.SoftPin, p.Config.SoftPinTTL = service.SoftPinEnable, &day
 		}),
-		"a long tenant":              putWith(func(p *service.PutStart, _ *service.PutItem) { p.Tenant = long }),
+		"a long tenant":              putWith(func(p *service.PutRequest, _ *service.PutItem) { p.Tenant = long }),
 		"an empty batch":             second(f.BatchGetReplicaList(ctx, "default", nil)),
-		"an empty batch of removals": first(f.BatchRemove(ctx, service.Removal{}, nil)),
+		"an empty batch of removals": first(f.BatchRemove(ctx, service.RemoveRequest{}, nil)),
 		"a batch beyond the largest": second(f.BatchExistKey(ctx, "default", make([]string, service.MaxBatchItems+1))),
 		"a bad pattern":              regexp(f, "a(b"),
 		"a bad page token":           second2(f.GetReplicaListByRegex(ctx, "default", "", service.Page{Token: "x"})),
@@ -83,7 +83,7 @@ func TestInvalidArguments(t *testing.T) {
 	}
 	_, err = f.GetReplicaList(ctx, "default", long)
 	want(t, "a long key", err, errs.InvalidKey)
-	want(t, "a long key to put", putWith(func(_ *service.PutStart, it *service.PutItem) { it.Key = long }), errs.InvalidKey)
+	want(t, "a long key to put", putWith(func(_ *service.PutRequest, it *service.PutItem) { it.Key = long }), errs.InvalidKey)
 	for pattern, construct := range map[string]string{`a(?=b)`: "(?=", `(a)\1`: `\1`, `[`: "[", `a**`: "**"} {
 		if err := regexp(f, pattern); err == nil || !strings.Contains(err.Error(), construct) {
 			t.Errorf("pattern %s: %v does not name %s", pattern, err, construct)
@@ -113,7 +113,7 @@ func second2[A any](_ A, _ string, err error) error {
 }
 
 func regexp(f *fixture, pattern string) error {
-	_, err := f.RemoveByRegex(context.Background(), service.Removal{}, pattern)
+	_, err := f.RemoveByRegex(context.Background(), service.RemoveRequest{}, pattern)
 	return err
 }
 
@@ -216,22 +216,22 @@ func TestRegexCalls(t *testing.T) {
 		t.Errorf("%d keys found: %v", len(found), found)
 	}
 	// All of a are leased now.
-	n, err := f.RemoveByRegex(ctx, service.Removal{Tenant: "default"}, "^model/")
+	n, err := f.RemoveByRegex(ctx, service.RemoveRequest{Tenant: "default"}, "^model/")
 	if err != nil || n != 10 {
 		t.Errorf("28, 29: %d removed, %v", n, err)
 	}
-	n, err = f.RemoveByRegex(ctx, service.Removal{Tenant: "default", Force: true}, "/a/1")
+	n, err = f.RemoveByRegex(ctx, service.RemoveRequest{Tenant: "default", Force: true}, "/a/1")
 	if err != nil || n != 11 {
 		t.Errorf("29: %d removed, %v", n, err)
 	}
-	if n, err = f.RemoveAll(ctx, service.Removal{Tenant: "other", Force: true}); n != 0 || err != nil {
+	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Tenant: "other", Force: true}); n != 0 || err != nil {
 		t.Errorf("33: %d of another tenant removed, %v", n, err)
 	}
 	f.put(t, "fresh")
-	if n, err = f.RemoveAll(ctx, service.Removal{Tenant: "default"}); n != 1 || err != nil {
+	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Tenant: "default"}); n != 1 || err != nil {
 		t.Errorf("26: %d removed, %v", n, err)
 	}
-	if n, err = f.RemoveAll(ctx, service.Removal{Force: true}); n != 19 || err != nil {
+	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Force: true}); n != 19 || err != nil {
 		t.Errorf("27: %d removed, %v", n, err)
 	}
 	keys, _, err := f.Keys(ctx, "default", "", false, service.Page{})
@@ -257,7 +257,7 @@ func TestReplicaClear(t *testing.T) {
 }
 
 func TestDiskReplicas(t *testing.T) {
-	f := newFixture(t, func(c *service.Config) { c.RootFSDir = "/mnt/cache" })
+	f := newFixture(t, func(c *service.Master) { c.RootFSDir = "/mnt/cache" })
 	if dir := f.Fsdir(); dir != "/mnt/cache/c" {
 		t.Errorf("fsdir %q", dir)
 	}

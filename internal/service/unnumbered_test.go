@@ -12,7 +12,7 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-func unnumbered(n byte) service.PutStart {
+func unnumbered(n byte) service.PutRequest {
 	p := start(n)
 	p.Unnumbered = true
 	return p
@@ -41,7 +41,7 @@ func TestAbandonedPuts(t *testing.T) {
 	f.Abandon("default", "k", first.ID) // late: that one is gone
 	_, err = f.PutStart(ctx, unnumbered(1), it)
 	want(t, "behind a late note", err, errs.ObjectExists)
-	want(t, "its end", f.PutEnd(ctx, update(1), service.PutRef{Key: "k"}), errs.OK)
+	want(t, "its end", f.PutEnd(ctx, update(1), service.UpdateItem{Key: "k"}), errs.OK)
 	if st := f.Store.Stats(); st.Quarantined != 104 {
 		t.Errorf("%d bytes in quarantine, want those of the put that was given up", st.Quarantined)
 	}
@@ -65,12 +65,12 @@ func (l *heldLog) Append(ctx context.Context, s *journal.Sealed) error {
 // A caller that goes while its put is being written has not been answered.
 func TestCallerGoneWhileItsPutIsWritten(t *testing.T) {
 	for name, tc := range map[string]struct {
-		put  service.PutStart
+		put  service.PutRequest
 		want errs.Kind
 	}{"without request ids": {unnumbered(1), errs.OK}, "with them": {start(1), errs.ObjectExists}} {
 		t.Run(name, func(t *testing.T) {
 			log := &heldLog{begun: make(chan struct{}), goOn: make(chan struct{})}
-			f := newFixture(t, func(c *service.Config) { held(t, c, log) })
+			f := newFixture(t, func(c *service.Master) { held(t, c, log) })
 			it := service.PutItem{Key: "k", Size: 100}
 			ctx, leave := context.WithCancel(t.Context())
 			answered := make(chan error)
@@ -101,7 +101,7 @@ func TestCallerGoneWhileItsPutIsWritten(t *testing.T) {
 
 // held gives a master a store of its own, with one segment, whose commits go
 // through a log.
-func held(t *testing.T, c *service.Config, log *heldLog) {
+func held(t *testing.T, c *service.Master, log *heldLog) {
 	t.Helper()
 	c.Store = metadata.New(metadata.Options{})
 	c.Queue = journal.NewQueue(c.Store, 1<<20)

@@ -149,7 +149,7 @@ func (c *caller) put(ctx context.Context, key string) {
 
 func (c *caller) putStart(key string, request uint64, id *metadata.ObjectID) error {
 	var r service.Reservation
-	p := service.PutStart{Tenant: metadata.DefaultTenant, Client: owner, Request: request, Config: service.PutConfig{Replicas: 1}}
+	p := service.PutRequest{Tenant: metadata.DefaultTenant, Client: owner, Request: request, Config: service.PutConfig{Replicas: 1}}
 	got := make(chan metadata.ObjectID, 1)
 	err := c.ask(func(ctx context.Context, m *service.Master) (err error) {
 		r, err = m.PutStart(ctx, p, service.PutItem{Key: key, Size: objectBytes})
@@ -169,10 +169,10 @@ func (c *caller) putStart(key string, request uint64, id *metadata.ObjectID) err
 }
 
 func (c *caller) putEnd(key string, request uint64, id metadata.ObjectID) error {
-	u := service.PutUpdate{Tenant: metadata.DefaultTenant, Client: owner, Request: request, Selector: metadata.SelectMemory}
+	u := service.UpdateRequest{Tenant: metadata.DefaultTenant, Client: owner, Request: request, Selector: metadata.SelectMemory}
 	c.world.judge.ending(key, id, c.world.transcript.now())
 	return c.ask(func(ctx context.Context, m *service.Master) error {
-		return m.PutEnd(ctx, u, service.PutRef{Key: key, ID: id})
+		return m.PutEnd(ctx, u, service.UpdateItem{Key: key, ID: id})
 	}, func(at call, err error) {
 		switch errs.KindOf(err) {
 		case errs.OK:
@@ -188,7 +188,7 @@ func (c *caller) putEnd(key string, request uint64, id metadata.ObjectID) error 
 func (c *caller) remove(key string) error {
 	answered := c.world.judge.removes(key, c.world.transcript.now())
 	return c.ask(func(ctx context.Context, m *service.Master) error {
-		return m.Remove(ctx, service.Removal{Tenant: metadata.DefaultTenant, Force: true}, key)
+		return m.Remove(ctx, service.RemoveRequest{Tenant: metadata.DefaultTenant, Force: true}, key)
 	}, func(at call, err error) {
 		switch errs.KindOf(err) {
 		case errs.OK:

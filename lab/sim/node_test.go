@@ -129,7 +129,7 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 		Store: t.Store, Journal: afterCallers{t.Queue}, Interval: 500 * time.Millisecond, CriticalDelay: 100 * time.Millisecond,
 		Counters: new(leasesync.Counters), Log: zerolog.Nop(), // the scheduler decides whether it fails before its term ends
 	})
-	n.master.Store(service.NewMaster(service.Config{
+	n.master.Store(service.NewMaster(service.Master{
 		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: now, Fence: fence,
 		Liveness: service.NewLiveness(time.Hour, clock.Runtime(), t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))

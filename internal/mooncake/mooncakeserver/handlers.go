@@ -84,7 +84,9 @@ func getReplicaListByRegex(c call, a *args) ([]mooncake.KeyedReplicas, error) {
 	return list, err
 }
 
-func removal(force bool) service.Removal { return service.Removal{Tenant: tenant, Force: force} }
+func removal(force bool) service.RemoveRequest {
+	return service.RemoveRequest{Tenant: tenant, Force: force}
+}
 
 func remove(c call, a *args) error { return c.master.Remove(c, removal(a.Force), a.Key) }
 

@@ -25,10 +25,10 @@ func notifyOffloadSuccess(c call, a *args) error {
 	if len(a.Tasks) != len(a.Objects) {
 		return errs.New(errs.InvalidParams, "NotifyOffloadSuccess", "there are %d tasks and %d objects", len(a.Tasks), len(a.Objects))
 	}
-	copied := make([]service.Offloaded, len(a.Tasks))
+	copied := make([]service.OffloadResult, len(a.Tasks))
 	for i, t := range a.Tasks {
 		o := a.Objects[i]
-		copied[i] = service.Offloaded{
+		copied[i] = service.OffloadResult{
 			Task:    service.OffloadTask{Tenant: tenant, Key: t.Key, Size: uint64(max(0, t.Size))},
 			Refused: t.Size < 0 || o.DataSize < 0, DataSize: uint64(max(0, o.DataSize)), Endpoint: o.Endpoint,
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// Puts on this protocol have no request ids. See service.PutStart.Unnumbered for
+// Puts on this protocol have no request ids. See service.PutRequest.Unnumbered for
 // what a repeated PutStart gets.
 
 func putStart(c call, a *args) (mooncake.Placement, error) {
@@ -48,8 +48,8 @@ func (c call) reserved(key string, r service.Reservation, err error) mooncake.Pl
 }
 
 // putsOf reads what is to be put, and how; the service checks the rest.
-func putsOf(a *args, keys []string, sizes []uint64) (service.PutStart, []service.PutItem, error) {
-	p := service.PutStart{Tenant: tenant, Client: a.Client, Unnumbered: true}
+func putsOf(a *args, keys []string, sizes []uint64) (service.PutRequest, []service.PutItem, error) {
+	p := service.PutRequest{Tenant: tenant, Client: a.Client, Unnumbered: true}
 	if len(sizes) != len(keys) || a.Config.Groups != nil && len(*a.Config.Groups) != len(keys) {
 		return p, nil, errs.New(errs.InvalidParams, "PutStart", "there must be as many sizes, and groups if any, as the %d keys", len(keys))
 	}
@@ -112,7 +112,7 @@ func putEnd(c call, a *args) error {
 	if err != nil {
 		return err
 	}
-	return c.master.PutEnd(c, u, service.PutRef{Key: a.Item.Key, Checksum: a.Item.Checksum})
+	return c.master.PutEnd(c, u, service.UpdateItem{Key: a.Item.Key, Checksum: a.Item.Checksum})
 }
 
 func batchPutEnd(c call, a *args) ([]error, error) {
@@ -120,9 +120,9 @@ func batchPutEnd(c call, a *args) ([]error, error) {
 	if err != nil {
 		return nil, err
 	}
-	refs := make([]service.PutRef, len(a.Items))
+	refs := make([]service.UpdateItem, len(a.Items))
 	for i, item := range a.Items {
-		refs[i] = service.PutRef{Key: item.Key, Checksum: item.Checksum}
+		refs[i] = service.UpdateItem{Key: item.Key, Checksum: item.Checksum}
 	}
 	return c.master.BatchPutEnd(c, u, refs)
 }
@@ -132,7 +132,7 @@ func putRevoke(c call, a *args) error {
 	if err != nil {
 		return err
 	}
-	return c.master.PutRevoke(c, u, service.PutRef{Key: a.Key})
+	return c.master.PutRevoke(c, u, service.UpdateItem{Key: a.Key})
 }
 
 func batchPutRevoke(c call, a *args) ([]error, error) {
@@ -140,16 +140,16 @@ func batchPutRevoke(c call, a *args) ([]error, error) {
 	if err != nil {
 		return nil, err
 	}
-	refs := make([]service.PutRef, len(a.Keys))
+	refs := make([]service.UpdateItem, len(a.Keys))
 	for i, key := range a.Keys {
-		refs[i] = service.PutRef{Key: key}
+		refs[i] = service.UpdateItem{Key: key}
 	}
 	return c.master.BatchPutRevoke(c, u, refs)
 }
 
 // updateOf reads whose puts a call is about, and which of their replicas.
-func updateOf(a *args) (service.PutUpdate, error) {
-	u := service.PutUpdate{Tenant: tenant, Client: a.Client}
+func updateOf(a *args) (service.UpdateRequest, error) {
+	u := service.UpdateRequest{Tenant: tenant, Client: a.Client}
 	switch a.Kind {
 	case mooncake.ReplicaMemory:
 		u.Selector = metadata.SelectMemory
