@@ -1,7 +1,7 @@
 package trace
 
 import (
-	"container/heap"
+	"cmp"
 	"math/bits"
 	"math/rand/v2"
 	"slices"
@@ -36,7 +36,7 @@ const (
 )
 
 // Generate makes a trace of the conversation trace's shape: users who hold conversations of several turns, where each turn
-// sends the whole conversation again and adds to it. The package comment compares the two.
+// sends the whole conversation again and adds to it. shape_test.go compares the two.
 func Generate(o Options) *Trace {
 	if o.Requests <= 0 {
 		o.Requests = DefaultRequests
@@ -53,7 +53,7 @@ func Generate(o Options) *Trace {
 type generator struct {
 	dice      dice
 	nextBlock BlockID
-	waiting   waitingRoom
+	waiting   []*conversation // between two turns, the latest due first
 }
 
 // A conversation is what the next turn builds on.
@@ -103,7 +103,7 @@ func (g *generator) request(at time.Duration) Request {
 	}
 	if g.hasNextTurn(c.turns) {
 		c.due = at + time.Duration(turnGap.draw(&g.dice))*time.Second
-		heap.Push(&g.waiting, c)
+		g.wait(c)
 	}
 	return r
 }
@@ -111,8 +111,9 @@ func (g *generator) request(at time.Duration) Request {
 // continued takes the conversation that has waited longest, gives it its next input and returns it, or nil if none is due.
 // A conversation that would outgrow the context window ends.
 func (g *generator) continued(at time.Duration) *conversation {
-	for len(g.waiting) > 0 && g.waiting[0].due <= at {
-		c := heap.Pop(&g.waiting).(*conversation)
+	for n := len(g.waiting); n > 0 && g.waiting[n-1].due <= at; n-- {
+		c := g.waiting[n-1]
+		g.waiting = g.waiting[:n-1]
 		kept := c.input / BlockTokens
 		input := c.input + c.output + messageTokens.draw(&g.dice)
 		if g.dice.percent(rewriteShare) {
@@ -126,6 +127,14 @@ func (g *generator) continued(at time.Duration) *conversation {
 		}
 	}
 	return nil
+}
+
+// wait lets a conversation wait until its next turn is due.
+func (g *generator) wait(c *conversation) {
+	i, _ := slices.BinarySearchFunc(g.waiting, c, func(a, b *conversation) int {
+		return cmp.Or(cmp.Compare(b.due, a.due), cmp.Compare(b.serial, a.serial))
+	})
+	g.waiting = slices.Insert(g.waiting, i, c)
 }
 
 // hasNextTurn says whether a conversation goes on after so many turns. The chance that it has at least k turns falls as
@@ -145,25 +154,6 @@ func (g *generator) extend(blocks []BlockID, tokens int64) []BlockID {
 		g.nextBlock++
 	}
 	return extended
-}
-
-// A waitingRoom is a heap of the conversations between two turns, the earliest due first.
-type waitingRoom []*conversation
-
-func (w waitingRoom) Len() int      { return len(w) }
-func (w waitingRoom) Swap(i, j int) { w[i], w[j] = w[j], w[i] }
-func (w waitingRoom) Less(i, j int) bool {
-	if w[i].due != w[j].due {
-		return w[i].due < w[j].due
-	}
-	return w[i].serial < w[j].serial
-}
-func (w *waitingRoom) Push(c any) { *w = append(*w, c.(*conversation)) }
-func (w *waitingRoom) Pop() any {
-	last := len(*w) - 1
-	c := (*w)[last]
-	*w = (*w)[:last]
-	return c
 }
 
 // dice draws from a source whose sequence is specified. It uses whole numbers only, because the results of floating point

@@ -34,11 +34,11 @@ func TestRead(t *testing.T) {
 		{"no newline at the end", "trace", goodLine + strings.TrimSpace(goodLine), 2},
 		{"blank lines and CRLF", "trace", "\n" + goodLine + "\r\n\n" + strings.TrimSpace(goodLine) + "\r\n\n", 2},
 		{"unknown fields", "trace", strings.Replace(goodLine, "{", `{"user": {"id": null}, `, 1), 1},
-		{"a line of the full length", "trace", padded(MaxLine) + goodLine, 2},
+		{"a line of the full length", "trace", padded(maxLine) + goodLine, 2},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got, err := Read(file(t, tt.file, tt.content))
+			got, err := Load(file(t, tt.file, tt.content), Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -63,10 +63,10 @@ func TestReadRefuses(t *testing.T) {
 		{"empty file", "", ": the file has no requests"},
 		{"empty gzip file", zipped(""), ": the file has no requests"},
 		{"only blank lines", "\n\n", ": the file has no requests"},
-		{"a byte", "x", ":1: bad JSON: invalid character 'x'"},
-		{"half an object", goodLine + "\n" + `{"timestamp": 1`, ":3: bad JSON: unexpected end"},
-		{"two objects in a line", strings.TrimSpace(goodLine) + goodLine, ":1: bad JSON: invalid character '{' after"},
-		{"an array", "[1]\n", ":1: the line is a JSON array; it must be an object"},
+		{"a byte", "x", ":1: bad JSON, or not of a request: invalid character 'x'"},
+		{"half an object", goodLine + "\n" + `{"timestamp": 1`, ":3: bad JSON, or not of a request: unexpected end"},
+		{"two objects in a line", strings.TrimSpace(goodLine) + goodLine, ":1: bad JSON, or not of a request: invalid character '{' after"},
+		{"an array", "[1]\n", ":1: bad JSON, or not of a request: json: cannot unmarshal array"},
 		{"null", "null\n", `:1: the field "timestamp" is missing`},
 		{"no timestamp", with(`"timestamp"`, `"time"`), `:2: the field "timestamp" is missing`},
 		{"no input length", with(`"input_length"`, `"input"`), `:2: the field "input_length" is missing`},
@@ -74,18 +74,18 @@ func TestReadRefuses(t *testing.T) {
 		{"no hash ids", with(`"hash_ids"`, `"hashes"`), `:2: the field "hash_ids" is missing`},
 		{"null hash ids", with(`[0, 18446744073709551615]`, `null`), `:2: the field "hash_ids" is missing`},
 		{"empty hash ids", with(`[0, 18446744073709551615]`, `[]`), ":2: the list of hash ids is empty"},
-		{"hash ids no list", with(`[0, 18446744073709551615]`, `7`), `:2: the field "hash_ids" is a JSON number; it must be a list`},
-		{"negative hash id", with(`[0,`, `[-1,`), ":2: the hash id -1 is not a whole number from 0 to 18446744073709551615"},
-		{"fraction for a hash id", with(`[0,`, `[0.5,`), ":2: the hash id 0.5 is not a whole number"},
-		{"string for a hash id", with(`[0,`, `["a",`), `:2: the hash id "a" is not a whole number`},
-		{"null for a hash id", with(`[0,`, `[null,`), ":2: the hash id null is not a whole number"},
-		{"huge hash id", with(`615]`, `616]`), ":2: the hash id 18446744073709551616 is not a whole number"},
-		{"negative length", with(`700`, `-1`), `:2: the field "input_length" is a JSON number -1; it must be a whole number from 0 to 4294967295`},
-		{"string for a length", with(`: 5`, `: "5"`), `:2: the field "output_length" is a JSON string; it must be a whole number`},
-		{"negative timestamp", with(`3000`, `-1`), `:2: the field "timestamp" is a JSON number -1; it must be a whole number`},
+		{"hash ids no list", with(`[0, 18446744073709551615]`, `7`), ":2: bad JSON, or not of a request: json: cannot unmarshal number into Go struct field record.hash_ids"},
+		{"negative hash id", with(`[0,`, `[-1,`), ":2: bad JSON, or not of a request: the hash id -1 is not a whole number from 0 to 18446744073709551615"},
+		{"fraction for a hash id", with(`[0,`, `[0.5,`), ":2: bad JSON, or not of a request: the hash id 0.5 is not a whole number"},
+		{"string for a hash id", with(`[0,`, `["a",`), `:2: bad JSON, or not of a request: the hash id "a" is not a whole number`},
+		{"null for a hash id", with(`[0,`, `[null,`), ":2: bad JSON, or not of a request: the hash id null is not a whole number"},
+		{"huge hash id", with(`615]`, `616]`), ":2: bad JSON, or not of a request: the hash id 18446744073709551616 is not a whole number"},
+		{"negative length", with(`700`, `-1`), ":2: bad JSON, or not of a request: json: cannot unmarshal number -1 into Go struct field record.input_length of type uint32"},
+		{"string for a length", with(`: 5`, `: "5"`), ":2: bad JSON, or not of a request: json: cannot unmarshal string into Go struct field record.output_length"},
+		{"negative timestamp", with(`3000`, `-1`), ":2: bad JSON, or not of a request: json: cannot unmarshal number -1 into Go struct field record.timestamp"},
 		{"huge timestamp", with(`3000`, `9223372036855`), ":2: timestamp 9223372036855 is too large"},
 		{"timestamp backwards", with(`3000`, `2999`), ":2: timestamp 2999 is before 3000"},
-		{"long line", goodLine + padded(MaxLine+1), ":2: the line is longer than 1048576 bytes"},
+		{"long line", goodLine + padded(maxLine+1), ":2: the line is longer than 1048576 bytes"},
 		{"only the gzip magic", "\x1f\x8b", ": it begins like a gzip file: unexpected EOF"},
 		{"gzip cut off", zipped(goodLine)[:60], ":1: cannot read on, is the file complete? unexpected EOF"},
 		{"gzip checksum", zipped(goodLine)[:len(zipped(goodLine))-8] + "12345678", ":1: cannot read on, is the file complete? gzip: invalid checksum"},
@@ -93,7 +93,7 @@ func TestReadRefuses(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			path := file(t, "trace", tt.content)
-			_, err := Read(path)
+			_, err := Load(path, Options{})
 			if err == nil || !strings.Contains(err.Error(), path+tt.want) {
 				t.Errorf("got error %v, want one with %q", err, path+tt.want)
 			}
@@ -101,47 +101,21 @@ func TestReadRefuses(t *testing.T) {
 	}
 }
 
-func TestOpenRefuses(t *testing.T) {
+func TestLoadOfNoFile(t *testing.T) {
 	dir := t.TempDir()
-	if _, err := Open(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("a file that does not exist: %v", err)
+	if _, err := Load(filepath.Join(dir, "none"), Options{}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a file that does not exist: got error %v, want %v", err, fs.ErrNotExist)
 	}
-	if _, err := Open(dir); err == nil || !strings.Contains(err.Error(), dir) {
-		t.Errorf("a folder: %v", err)
-	}
-}
-
-func TestNextStaysAtItsEnd(t *testing.T) {
-	tests := []struct{ name, content string }{
-		{"end of file", goodLine},
-		{"bad line before a good one", goodLine + "{}\n" + goodLine},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			r, err := Open(file(t, "trace", tt.content))
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer r.Close()
-			if got, err := r.Next(); err != nil || !reflect.DeepEqual(got, goodRequest) {
-				t.Fatalf("got %+v, %v", got, err)
-			}
-			_, first := r.Next()
-			if _, again := r.Next(); first == nil || again != first {
-				t.Errorf("first %v, then %v", first, again)
-			}
-		})
+	if _, err := Load(dir, Options{}); err == nil || !strings.Contains(err.Error(), dir) {
+		t.Errorf("a folder: got error %v, want one that names %s", err, dir)
 	}
 }
 
 func TestReadIsBounded(t *testing.T) {
 	for limit, want := range map[int]bool{3: false, 4: true} {
-		r, err := newReader("trace", strings.NewReader(goodLine+goodLine))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err = r.readAll(limit); (err == nil) != want {
-			t.Errorf("4 references with a limit of %d: %v", limit, err)
+		_, err := read("trace", strings.NewReader(goodLine+goodLine), limit)
+		if (err == nil) != want {
+			t.Errorf("4 references with a limit of %d: got error %v, want that it is read: %t", limit, err, want)
 		}
 	}
 }
@@ -153,48 +127,15 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-func TestWriteRefusesWhatReadWould(t *testing.T) {
-	tests := []struct {
-		name     string
-		requests []Request
-		want     string
-	}{
-		{"no blocks", []Request{{}}, "request 0: the list of hash ids is empty"},
-		{"before the start", []Request{{At: -time.Second, Blocks: []BlockID{1}}}, "request 0: timestamp -1000 is before 0"},
-		{"backwards", []Request{goodRequest, {At: time.Second, Blocks: []BlockID{1}}}, "request 1: timestamp 1000 is before 3000"},
-		{"microseconds", []Request{{At: time.Microsecond, Blocks: []BlockID{1}}}, "request 0: the arrival at 1µs is not in whole"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			err := (&Trace{Requests: tt.requests}).Write(io.Discard)
-			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("got error %v, want %q", err, tt.want)
-			}
-		})
-	}
-}
-
-func TestWriteFails(t *testing.T) {
-	closed, w := io.Pipe()
-	closed.Close()
-	if err := traceOf([]BlockID{1}).Write(w); !errors.Is(err, io.ErrClosedPipe) {
-		t.Errorf("got error %v", err)
-	}
-}
-
 func FuzzRead(f *testing.F) {
 	for _, seed := range []string{"", "\n", goodLine, goodLine + goodLine, zipped(goodLine), zipped(goodLine)[:40], "null", "[]", `{"hash_ids":[null]}`} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, content []byte) {
-		r, err := newReader("fuzz", bytes.NewReader(content))
+		tr, err := read("fuzz", bytes.NewReader(content), 1<<16)
 		if err != nil {
-			return
-		}
-		tr, err := r.readAll(1 << 16)
-		if err != nil {
-			if !strings.Contains(err.Error(), "fuzz:") {
-				t.Errorf("the error does not name the file: %v", err)
+			if !strings.Contains(err.Error(), "trace fuzz:") {
+				t.Errorf("got error %v, want one that names the file", err)
 			}
 			return
 		}
@@ -208,7 +149,7 @@ func BenchmarkRead(b *testing.B) {
 	b.SetBytes(int64(len(content)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := Read(path); err != nil {
+		if _, err := Load(path, Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -216,11 +157,7 @@ func BenchmarkRead(b *testing.B) {
 
 func requireSame(t *testing.T, want *Trace, content []byte) {
 	t.Helper()
-	r, err := newReader("trace", bytes.NewReader(content))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got, err := r.readAll(maxReferences)
+	got, err := read("trace", bytes.NewReader(content), maxReferences)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"container/list"
 	"math"
 	"os"
 	"slices"
@@ -8,7 +9,25 @@ import (
 	"time"
 )
 
-// The shape of a trace: what the package comment compares, under the names used there.
+// The figures of the conversation trace and of generated ones; of these, mean and range of seeds 0 to 19 with the default
+// of 3,000 requests, which refer to 68,400 to 79,200 blocks:
+//
+//	                    conversation   generated
+//	blocks, mean            23.98      24.71    22.80 to 26.39    blocks of a request
+//	blocks, 50 %            14         14.6     13 to 16
+//	blocks, 90 %            54         55.3     50 to 62
+//	blocks, 99 %           167        174      147 to 211
+//	blocks, max            247        245      240 to 250
+//	new conversations       61.3 %     64.9 %   62.2 to 67.0 %    requests that share at most block 0 with earlier ones
+//	endless                 36.6 %     37.1 %   34.4 to 41.2 %    Stats.HitRate
+//	LRU 1/2                 36.3 %     37.0 %   34.3 to 41.2 %    hit rate of an LRU cache for half of the distinct blocks,
+//	LRU 1/4                 35.4 %     36.3 %   33.9 to 40.4 %    and so on: the part of the references whose
+//	LRU 1/10                27.8 %     29.8 %   28.2 to 33.1 %    reuse distance, in distinct blocks, is below
+//	LRU 1/50                 7.9 %      9.0 %    7.7 to 10.3 %    that size
+//	bursts                   2.48       1.69     1.49 to 2.02     variance to mean of the requests in 30 s
+//	second half             53.4 %     52.7 %   50.5 to 54.8 %    requests in the second half of the time
+//
+// The same names are used here.
 var shape = []struct {
 	name         string
 	of           func(*Trace) float64
@@ -41,7 +60,7 @@ func TestConversationTrace(t *testing.T) {
 		t.Skip("the conversation trace is not part of this project; CONVERSATION_TRACE=FILE runs this test with it")
 	}
 	start := time.Now()
-	tr, err := Read(path)
+	tr, err := Load(path, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +104,38 @@ func TestGeneratedShape(t *testing.T) {
 }
 
 func lru(part int) func(*Trace) float64 {
-	return func(t *Trace) float64 { return t.LRUHitRate(t.Stats().Distinct / part) }
+	return func(t *Trace) float64 { return lruHitRate(t, t.Stats().Distinct/part) }
+}
+
+// lruHitRate returns the hit rate, from 0 to 1, of a cache that holds the given number of blocks and drops the one used
+// longest ago. The requests are played one after another, their blocks in order; a block that misses is put at once.
+func lruHitRate(t *Trace, blocks int) float64 {
+	if blocks <= 0 {
+		return 0
+	}
+	var (
+		recent     = list.New() // of BlockID, the latest in front
+		cached     = make(map[BlockID]*list.Element)
+		hits, refs int
+	)
+	for _, r := range t.Requests {
+		refs += len(r.Blocks)
+		for _, b := range r.Blocks {
+			if e, ok := cached[b]; ok {
+				hits++
+				recent.MoveToFront(e)
+				continue
+			}
+			if recent.Len() == blocks {
+				delete(cached, recent.Remove(recent.Back()).(BlockID))
+			}
+			cached[b] = recent.PushFront(b)
+		}
+	}
+	if refs == 0 {
+		return 0
+	}
+	return float64(hits) / float64(refs)
 }
 
 // blocksAt returns the percentile of the blocks of a request.

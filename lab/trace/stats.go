@@ -1,9 +1,6 @@
 package trace
 
-import (
-	"container/list"
-	"time"
-)
+import "time"
 
 // Stats are the figures of a trace.
 type Stats struct {
@@ -33,35 +30,4 @@ func (t *Trace) Stats() Stats {
 		s.Duration = t.Requests[len(t.Requests)-1].At - t.Requests[0].At
 	}
 	return s
-}
-
-// LRUHitRate returns the hit rate, from 0 to 1, of a cache that holds the given number of blocks and drops the one used
-// longest ago. The requests are played one after another, their blocks in order; a block that misses is put at once.
-func (t *Trace) LRUHitRate(blocks int) float64 {
-	if blocks <= 0 {
-		return 0
-	}
-	var (
-		recent     = list.New() // of BlockID, the latest in front
-		cached     = make(map[BlockID]*list.Element)
-		hits, refs int
-	)
-	for _, r := range t.Requests {
-		refs += len(r.Blocks)
-		for _, b := range r.Blocks {
-			if e, ok := cached[b]; ok {
-				hits++
-				recent.MoveToFront(e)
-				continue
-			}
-			if recent.Len() == blocks {
-				delete(cached, recent.Remove(recent.Back()).(BlockID))
-			}
-			cached[b] = recent.PushFront(b)
-		}
-	}
-	if refs == 0 {
-		return 0
-	}
-	return float64(hits) / float64(refs)
 }

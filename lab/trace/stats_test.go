@@ -39,11 +39,11 @@ func TestLRUHitRate(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		tr := smallTrace(rt)
 		s := tr.Stats()
-		if got := tr.LRUHitRate(s.Distinct + 1); got < s.HitRate-1e-9 || got > s.HitRate+1e-9 {
+		if got := lruHitRate(tr, s.Distinct+1); got < s.HitRate-1e-9 || got > s.HitRate+1e-9 {
 			rt.Errorf("room for all: got %v, want the endless cache's %v", got, s.HitRate)
 		}
 		size := rapid.IntRange(-1, s.Distinct).Draw(rt, "size")
-		if got, want := tr.LRUHitRate(size), plainLRU(tr, size); got != want {
+		if got, want := lruHitRate(tr, size), plainLRU(tr, size); got != want {
 			rt.Errorf("%d blocks: got %v, want %v", size, got, want)
 		}
 	})

@@ -19,23 +19,7 @@
 //   - Timestamps are multiples of 3 s within 3 ms, never go back, and have 10.2 requests each. A minute has 144 to 247, rising
 //     by 27 % over the hour (straight line through the counts).
 //
-// The figures of both, which this package's tests measure; of the generator, mean and range of seeds 0 to 19 with the default
-// of 3,000 requests, which refer to 68,400 to 79,200 blocks:
-//
-//	                    conversation   generated
-//	blocks, mean            23.98      24.71    22.80 to 26.39    blocks of a request
-//	blocks, 50 %            14         14.6     13 to 16
-//	blocks, 90 %            54         55.3     50 to 62
-//	blocks, 99 %           167        174      147 to 211
-//	blocks, max            247        245      240 to 250
-//	new conversations       61.3 %     64.9 %   62.2 to 67.0 %    requests that share at most block 0 with earlier ones
-//	endless                 36.6 %     37.1 %   34.4 to 41.2 %    Stats.HitRate
-//	LRU 1/2                 36.3 %     37.0 %   34.3 to 41.2 %    LRUHitRate for half of the distinct blocks,
-//	LRU 1/4                 35.4 %     36.3 %   33.9 to 40.4 %    and so on: the part of the references whose
-//	LRU 1/10                27.8 %     29.8 %   28.2 to 33.1 %    reuse distance, in distinct blocks, is below
-//	LRU 1/50                 7.9 %      9.0 %    7.7 to 10.3 %    that size
-//	bursts                   2.48       1.69     1.49 to 2.02     variance to mean of the requests in 30 s
-//	second half             53.4 %     52.7 %   50.5 to 54.8 %    requests in the second half of the time
+// The figures of both stand in shape_test.go, which measures them.
 //
 // What the generator leaves out: requests without a new block (1 % of the conversation trace), and conversations that
 // fork into two. Its long conversations grow longer than the real ones. Its bursts are below the conversation trace's 2.48;

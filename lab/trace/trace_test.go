@@ -2,13 +2,14 @@ package trace
 
 import (
 	"bytes"
+	"encoding/json"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 )
 
-// aTrace draws a trace that Write accepts.
+// aTrace draws a trace that a file can hold.
 func aTrace(t *rapid.T) *Trace {
 	at := time.Duration(0)
 	request := rapid.Custom(func(t *rapid.T) Request {
@@ -43,11 +44,16 @@ func traceOf(lists ...[]BlockID) *Trace {
 	return t
 }
 
+// written is a trace as a file has it.
 func written(t testing.TB, tr *Trace) []byte {
 	t.Helper()
 	var b bytes.Buffer
-	if err := tr.Write(&b); err != nil {
-		t.Fatal(err)
+	lines := json.NewEncoder(&b)
+	for _, r := range tr.Requests {
+		at := uint64(r.At.Milliseconds())
+		if err := lines.Encode(record{&at, &r.InputTokens, &r.OutputTokens, r.Blocks}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return b.Bytes()
 }
