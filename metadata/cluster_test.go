@@ -57,7 +57,7 @@ func (c *cluster) startTerm(p metadata.Params, guard time.Duration) {
 	c.t.Helper()
 	c.term++
 	c.primary.StartIDs(c.term)
-	c.must(c.commit(&metadata.TermStart{Term: c.term, Params: p, Guard: guard}))
+	c.must(c.commit(&metadata.TermStart{Term: c.term, Params: p, Guard: guard}, &metadata.UseRules{Version: metadata.NewestRules}))
 }
 
 // takeOver promotes the follower; the old primary is lost. The new follower is

@@ -146,6 +146,9 @@ func (t *termState) digestTerm() Digest {
 	if t.startedEmpty {
 		flags |= 2
 	}
+	if t.rules > FirstRules {
+		flags |= uint64(t.rules) << 8
+	}
 	return finish(mix(h, flags))
 }
 

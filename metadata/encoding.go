@@ -23,6 +23,7 @@ const (
 	typeSetOffloading  = 10
 	typeUnmountDisk    = 11
 	typeAddLocalDisk   = 12
+	typeUseRules       = 13
 )
 
 // DecodeObjectEvent decodes one object event, which must fill b. cutoff returns
@@ -57,6 +58,8 @@ func DecodeObjectEvent(b []byte, cutoff func() Change) (Change, error) {
 		e = new(UnmountLocalDisk)
 	case typeAddLocalDisk:
 		e = new(AddLocalDisk)
+	case typeUseRules:
+		e = new(UseRules)
 	default:
 		return nil, fmt.Errorf("object event of type %d: this version does not know it; upgrade this node", kind)
 	}

@@ -52,6 +52,7 @@ func FuzzObjectEvent(f *testing.F) {
 		&metadata.SetOffloading{Number: 1<<32 - 1, Offloading: true},
 		&metadata.UnmountLocalDisk{Number: 3},
 		&metadata.AddLocalDisk{Ref: ref, Number: 3, Endpoint: "host:1"},
+		&metadata.UseRules{Version: metadata.NewestRules},
 	} {
 		b := encoding(f, change)
 		if _, err := decodeObjectEvent(b); err != nil {

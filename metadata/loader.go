@@ -17,6 +17,7 @@ import (
 type Loader struct {
 	s      *Store
 	next   int // part expected next
+	rules  Rules
 	start  Seq
 	end    Seq
 	digest Digest           // of the state at end
@@ -42,14 +43,22 @@ var ErrIncomplete = errors.New("the snapshot is incomplete")
 // Add takes the next part.
 func (l *Loader) Add(part []byte) error {
 	r := binenc.Decoder(part)
-	var number uint64
-	var seq Seq
-	codePart(&r, &number, &seq)
-	if r.Err() == nil && number != uint64(l.next) {
-		return fmt.Errorf("snapshot part %d where part %d was expected", number, l.next)
+	var head partHead
+	if head.code(&r); r.Err() != nil {
+		return fmt.Errorf("snapshot part %d: %w", l.next, r.Err())
 	}
-	if r.Err() == nil && seq < l.end {
+	if l.next == 0 {
+		l.rules = head.rules
+	}
+	number, seq := head.number, head.seq
+	switch {
+	case number != uint64(l.next):
+		return fmt.Errorf("snapshot part %d where part %d was expected", number, l.next)
+	case seq < l.end:
 		return fmt.Errorf("snapshot part %d stands at %d, before the part in front of it at %d", number, seq, l.end)
+	case head.rules != l.rules:
+		return fmt.Errorf("snapshot part %d stands under rules %d, the first part under rules %d: they were raised meanwhile, load another snapshot",
+			number, head.rules, l.rules)
 	}
 	l.end = seq
 	switch l.next {
@@ -127,17 +136,17 @@ func (l *Loader) readSegments(c *binenc.Coder) {
 		}
 		s.mount(spec, number)
 	}
-	if c.Len() > 0 {
+	if l.rules > FirstRules || c.Len() > 0 {
 		l.readLocalDisks(c)
 	}
 }
 
-// readLocalDisks reads the SSDs, of which a snapshot that lists them has one at
-// least.
+// readLocalDisks reads the SSDs, of which a snapshot of FirstRules that lists
+// them has one at least.
 func (l *Loader) readLocalDisks(c *binenc.Coder) {
 	s := l.s
 	n := c.Count(18)
-	if n == 0 {
+	if n == 0 && l.rules == FirstRules {
 		c.Fail("an empty list of SSDs")
 	}
 	for range n {
@@ -242,9 +251,11 @@ func (l *Loader) mounted(c *binenc.Coder, number segment.Number, known, expected
 func (l *Loader) readRest(c *binenc.Coder) {
 	s, term := l.s, new(termState)
 	term.code(c)
+	c.Check(term.term.validate())
 	if c.Check(term.Validate()); c.Err() != nil {
 		return
 	}
+	term.rules = l.rules
 	term.hold = Time(term.HoldTime().Milliseconds())
 	s.inForce.Store(term)
 	s.digest += term.digestTerm()

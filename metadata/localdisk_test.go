@@ -253,7 +253,7 @@ func shardWith(c *cluster, id metadata.ObjectID) uint16 {
 	return 0
 }
 
-// A state without any SSD is written as it was before there could be one.
+// An SSD that is gone leaves nothing behind in a snapshot.
 func TestSnapshotWithoutSSDs(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
@@ -262,7 +262,7 @@ func TestSnapshotWithoutSSDs(t *testing.T) {
 	with, _ := c.primary.AppendSnapshotPart(nil, 0)
 	c.unmountDisk(1)
 	after, _ := c.primary.AppendSnapshotPart(nil, 0)
-	if len(with) != len(plain)+1+1+16+1 || len(after) != len(plain) {
+	if len(with) != len(plain)+1+16+1 || len(after) != len(plain) {
 		t.Errorf("%d bytes without, %d with one, %d when it is gone", len(plain), len(with), len(after))
 	}
 }

@@ -22,8 +22,8 @@ func (s *Store) AppendSnapshotPart(b []byte, part int) ([]byte, Position) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	c := binenc.Encoder(b)
-	number, seq := uint64(part), s.seq
-	codePart(&c, &number, &seq)
+	head := partHead{s.Rules(), uint64(part), s.seq}
+	head.code(&c)
 	switch part {
 	case 0:
 		s.encodeSegments(&c)
@@ -35,10 +35,32 @@ func (s *Store) AppendSnapshotPart(b []byte, part int) ([]byte, Position) {
 	return c.Encoded(), s.position()
 }
 
-// codePart codes what every part begins with.
-func codePart(c *binenc.Coder, number *uint64, seq *Seq) {
-	binenc.CodeUvarintMax(c, number, "a part", SnapshotParts-1)
-	binenc.CodeUvarint(c, seq)
+// A partHead is what every part begins with.
+type partHead struct {
+	rules  Rules  // in force where the part stands, and so its format
+	number uint64 // of the part
+	seq    Seq    // where it stands
+}
+
+// code codes the head. The format of FirstRules had no version: any other one
+// shows by a number that no part has, in front.
+func (h *partHead) code(c *binenc.Coder) {
+	if c.Decoding() {
+		h.rules = FirstRules
+	}
+	number := h.number
+	if h.rules > FirstRules {
+		number = SnapshotParts
+	}
+	if binenc.CodeUvarintMax(c, &number, "a part", SnapshotParts); number == SnapshotParts {
+		if binenc.CodeUvarint(c, &h.rules); h.rules <= FirstRules || h.rules > NewestRules {
+			c.Fail("format %d; this version reads %d to %d, upgrade this node", h.rules, FirstRules, NewestRules)
+		}
+		number = h.number
+		binenc.CodeUvarintMax(c, &number, "a part", SnapshotParts-1)
+	}
+	h.number = number
+	binenc.CodeUvarint(c, &h.seq)
 }
 
 func (s *Store) encodeSegments(c *binenc.Coder) {
@@ -50,7 +72,7 @@ func (s *Store) encodeSegments(c *binenc.Coder) {
 		codeNumber(c, &number)
 		codeSpec(c, &p.Spec)
 	}
-	if n = len(s.localDisks.byNumber); n == 0 {
+	if n = len(s.localDisks.byNumber); n == 0 && s.Rules() == FirstRules {
 		return // byte-identical to the format before there were SSDs
 	}
 	c.CodeCount(&n, 0)

@@ -130,7 +130,7 @@ func New(opts Options) *Store {
 		s.shards[i].byKey = make(keyMap)
 		s.shards[i].byID = make(map[ObjectID]*object)
 	}
-	s.inForce.Store(&termState{})
+	s.inForce.Store(&termState{rules: FirstRules})
 	return s
 }
 

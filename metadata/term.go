@@ -26,7 +26,7 @@ func (e *TermStart) Apply(tx *Tx) error {
 	if tx.globalHas() {
 		return nil
 	}
-	if e.Term != tx.term {
+	if e.Term != tx.term || e.Term == 0 {
 		tx.Fail("a commit of term %d starts term %d", tx.term, e.Term)
 		return nil
 	}
@@ -39,16 +39,22 @@ func (e *TermStart) Apply(tx *Tx) error {
 		Params:       e.Params,
 		term:         e.Term,
 		guardUntil:   max(before.guardUntil, tx.now.Add(e.Guard)),
+		rules:        before.rules,
 		startedEmpty: e.Empty || before.startedEmpty && tx.now < before.guardUntil,
 		hold:         Time(e.Params.HoldTime().Milliseconds()),
 	}
-	if before.term != 0 {
-		tx.s.digest -= before.digestTerm()
-	}
-	tx.s.digest += next.digestTerm()
-	tx.s.inForce.Store(next)
+	tx.s.setTerm(next)
 	tx.s.quarantine.moveHorizon(tx.now + next.hold)
 	return nil
+}
+
+// setTerm replaces what is in force.
+func (s *Store) setTerm(next *termState) {
+	if before := s.inForce.Load(); before.term != 0 {
+		s.digest -= before.digestTerm()
+	}
+	s.digest += next.digestTerm()
+	s.inForce.Store(next)
 }
 
 // Code goes through the fields.
@@ -59,12 +65,14 @@ func (e *TermStart) Code(c *binenc.Coder) {
 	codeMillis(c, &e.Guard)
 	c.CodeBool(&e.Empty)
 	c.Check(e.Params.Validate())
+	c.Check(e.Term.validate())
 }
 
 // termState is what the term's first entry put in force.
 type termState struct {
 	Params
 	term         Term
+	rules        Rules
 	guardUntil   Time // what is freed before it stays in quarantine until it
 	startedEmpty bool // after a loss of all complete nodes: old leases are unknown
 	hold         Time // Params.HoldTime in cluster milliseconds

@@ -12,6 +12,7 @@
 package metadata
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -59,6 +60,13 @@ type Seq uint64
 
 // Term numbers the reigns of primaries, from 1. It must fit 20 bits.
 type Term uint32
+
+func (t Term) validate() error {
+	if t == 0 {
+		return errors.New("term 0: terms begin at 1")
+	}
+	return nil
+}
 
 // MaxTerm is the last term an ObjectID can carry.
 const MaxTerm = 1<<(64-counterBits) - 1

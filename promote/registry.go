@@ -30,6 +30,8 @@ type NodeInfo struct {
 	Promotable bool         `json:"promotable"`
 	Why        string       `json:"not_promotable_because,omitempty"`
 	Formats    [2]int       `json:"formats"` // of records: oldest and newest it reads
+
+	Rules metadata.Rules `json:"rules,omitempty"` // the newest it knows; a version before there were any says nothing
 }
 
 // A registry keeps this node's own key, on a lease of its own.

@@ -30,7 +30,7 @@ func (n *Node) Status() Status {
 		Leader: n.leader, Takeover: n.takeover, LastLoad: n.lastLoad,
 		Self: NodeInfo{
 			ID: n.ID, Role: n.role, RPC: n.RPC, HTTP: n.HTTP, Version: n.Version,
-			Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion},
+			Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion}, Rules: metadata.NewestRules,
 		},
 	}
 	s.Loads = make(map[journal.Reason]int)

@@ -64,6 +64,8 @@ type node interface {
 	run(ctx context.Context) error
 	// promoteStatus says how the node stands, without asking etcd.
 	promoteStatus() promote.Status
+	// knownRules returns the newest rules that all nodes know.
+	knownRules(ctx context.Context) (metadata.Rules, error)
 }
 
 // New returns a node that listens on its ports and is ready to run. A port that

@@ -60,7 +60,7 @@ func (n *loneNode) statusAt(at metadata.Position) promote.Status {
 	cfg := n.app.cfg.Node
 	self := promote.NodeInfo{
 		ID: cfg.ID, Role: promote.Primary, RPC: cfg.AdvertiseAddress, HTTP: cfg.HTTPAddress, Version: n.app.version,
-		Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion}, Applied: at.Seq,
+		Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion}, Applied: at.Seq, Rules: metadata.NewestRules,
 	}
 	s := promote.Status{
 		Self: self, Position: at,

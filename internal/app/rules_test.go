@@ -1,0 +1,47 @@
+package app
+
+import (
+	"testing"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// Newer rules wait for the last node of an older version, which says nothing of
+// them.
+func TestRulesWaitForOlderNodes(t *testing.T) {
+	cluster := etcdtest.Start(t)
+	etcd := cluster.Client(t)
+	const older = "/understudy/mooncake_cluster/nodes/older"
+	if _, err := etcd.Put(t.Context(), older, `{"node_id":"older","role":"standby","formats":[1,1]}`); err != nil {
+		t.Fatal(err)
+	}
+	a := run(t, settings(config.Primary, "a", cluster.Endpoints()))
+	a.serves()
+	known := func() metadata.Rules {
+		t.Helper()
+		rules, err := a.node.knownRules(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return rules
+	}
+	if got := known(); got != metadata.FirstRules {
+		t.Errorf("rules %d are known beside a node of an older version", got)
+	}
+	if _, err := etcd.Delete(t.Context(), older); err != nil {
+		t.Fatal(err)
+	}
+	if got := known(); got != metadata.NewestRules {
+		t.Errorf("rules %d are known without it", got)
+	}
+	a.until("has raised the rules", func(*pb.StatusResponse) bool { return a.node.Store().Rules() == metadata.NewestRules })
+	b := run(t, settings(config.Standby, "b", cluster.Endpoints()))
+	b.promotable()
+	if got := b.node.Store().Rules(); got != metadata.NewestRules {
+		t.Errorf("the standby has rules %d", got)
+	}
+	same(t, a, b)
+}

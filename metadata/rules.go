@@ -1,0 +1,57 @@
+package metadata
+
+import (
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/binenc"
+)
+
+// Rules is the version of the rules by which changes apply, and of the format of
+// a snapshot. It is part of the state, so all nodes apply a commit alike. A
+// primary raises it, with UseRules, when every node of the cluster knows the
+// newer version; a node that does not know it refuses the record.
+type Rules uint8
+
+// The versions. An apply rule or a snapshot that changes gets the next one.
+const (
+	FirstRules  Rules = 1
+	NewestRules Rules = 2 // lists in snapshots are always there
+)
+
+// Rules returns the version in force.
+func (s *Store) Rules() Rules { return s.inForce.Load().rules }
+
+// UseRules raises the version of the rules.
+type UseRules struct {
+	objectEvent
+
+	Version Rules
+}
+
+// Apply puts the rules in force, from the next change on. Rules that are in
+// force already stay.
+func (e *UseRules) Apply(tx *Tx) error {
+	if tx.globalHas() {
+		return nil
+	}
+	before := tx.s.inForce.Load()
+	switch {
+	case e.Version > NewestRules:
+		tx.Fail("rules of version %d; this node knows up to %d, upgrade it", e.Version, NewestRules)
+		return errs.InvalidVersion
+	case before.term == 0:
+		tx.Fail("rules before the first term")
+		return errs.InvalidVersion
+	case e.Version <= before.rules:
+		return nil
+	}
+	next := *before
+	next.rules = e.Version
+	tx.s.setTerm(&next)
+	return nil
+}
+
+// Code goes through the fields.
+func (e *UseRules) Code(c *binenc.Coder) {
+	c.Tag(typeUseRules)
+	binenc.CodeUvarint(c, &e.Version)
+}

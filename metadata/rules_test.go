@@ -1,0 +1,39 @@
+package metadata_test
+
+import (
+	"testing"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A state that no newer rules are in force in has the digest and the snapshot
+// that it always had: nodes of one cluster may run different versions.
+func TestFirstRulesStayAsTheyWere(t *testing.T) {
+	c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000, term: 1}
+	c.primary.StartIDs(1)
+	c.must(c.commit(&metadata.TermStart{Term: 1, Params: params}))
+	c.mount(1, "a", 300)
+	c.put("x", softPin, func(p *metadata.Put) { p.DiskPath, p.Group = "/d/x", "g" })
+	_ = c.putStart("y", func(p *metadata.Put) { p.Request = 7 })
+	var sum xxh3.Hasher
+	parts := c.snapshot()
+	for _, part := range parts {
+		_, _ = sum.Write(part)
+	}
+	if got := sum.Sum64(); got != goldenSnapshot || c.primary.Position().Digest != goldenDigest {
+		t.Errorf("the snapshot has the sum %#x, the state the digest %#x", got, uint64(c.primary.Position().Digest))
+	}
+	c.mountDisk(1, true)
+	for _, parts := range [][][]byte{parts, c.snapshot()} {
+		if _, err := c.load(parts); err != nil {
+			t.Errorf("a snapshot of the first rules: %v", err)
+		}
+	}
+}
+
+const (
+	goldenSnapshot = 0xcb56ba186f9e8c8c
+	goldenDigest   = 0x350a6aca123cd7ae
+)
