@@ -176,10 +176,10 @@ func encodeRecord(of Stamp, count int, parts [][]byte) []byte {
 		size += len(p)
 	}
 	body := make([]byte, 0, size)
-	body = binenc.AppendUvarint(body, uint64(of.Term))
-	body = binenc.AppendUvarint(body, uint64(of.Seq))
-	body = binenc.AppendVarint(body, int64(of.Time))
-	body = binenc.AppendUvarint(body, uint64(count))
+	body = binary.AppendUvarint(body, uint64(of.Term))
+	body = binary.AppendUvarint(body, uint64(of.Seq))
+	body = binary.AppendVarint(body, int64(of.Time))
+	body = binary.AppendUvarint(body, uint64(count))
 	for _, p := range parts {
 		body = append(body, p...)
 	}

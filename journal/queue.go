@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -201,7 +202,7 @@ func newSubmission(changes []metadata.Change) (*submission, error) {
 			continue
 		}
 		stream := c.Stream()
-		buf := binenc.AppendUvarint(s.encoded[stream], uint64(len(scratch)))
+		buf := binary.AppendUvarint(s.encoded[stream], uint64(len(scratch)))
 		s.encoded[stream] = append(buf, scratch...)
 		s.counts[stream]++
 	}

@@ -2,6 +2,7 @@ package metadata_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"runtime"
 	"testing"
@@ -148,7 +149,7 @@ func FuzzHistory(f *testing.F) {
 func scriptOf(t testing.TB, log []*metadata.Commit) (b []byte) {
 	var last metadata.Time
 	for _, c := range log {
-		b = binenc.AppendUvarint(b, uint64(c.Time-last))
+		b = binary.AppendUvarint(b, uint64(c.Time-last))
 		b = append(b, byte(len(c.Changes)))
 		for _, change := range c.Changes {
 			b = append(b, byte(change.Stream()))

@@ -9,7 +9,6 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/eviction"
-	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -288,7 +287,7 @@ func TestSnapshotsWithBrokenSSDs(t *testing.T) {
 	}
 	disk := func(number byte) []byte {
 		id := client(1)
-		return binenc.AppendBool(append([]byte{number}, id[:]...), true)
+		return append(append([]byte{number}, id[:]...), 1)
 	}
 	disks := func(count byte, list ...[]byte) func([][]byte) {
 		return func(p [][]byte) {

@@ -2,13 +2,13 @@ package metadata_test
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"testing"
 	"time"
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/eviction"
-	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -155,7 +155,7 @@ func TestBrokenSnapshots(t *testing.T) {
 		},
 		"a digest changed": func(p [][]byte) [][]byte { last := p[len(p)-1]; last[len(last)-1] ^= 1; return p },
 		"time running back": func(p [][]byte) [][]byte {
-			p[3] = binenc.AppendUvarint(binenc.AppendUvarint(nil, 3), 1)
+			p[3] = binary.AppendUvarint(binary.AppendUvarint(nil, 3), 1)
 			return p
 		},
 	} {

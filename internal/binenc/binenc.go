@@ -1,7 +1,8 @@
 // Package binenc holds the few primitives from which journal records and
-// snapshots are encoded: varints, strings, fixed words. Encoding appends to a
-// byte slice and cannot fail; decoding reads through a Reader that remembers
-// the first fault, so that callers check once.
+// snapshots are encoded: varints, strings, fixed words. A Coder goes through the
+// fields of a value in either direction, so the order and the form of each field
+// are written down once. Encoding cannot fail; decoding remembers the first
+// fault, so that callers check once.
 //
 // A Reader trusts nothing: it never allocates more than the input could hold.
 package binenc
@@ -15,28 +16,10 @@ import (
 // ErrCorrupt is the fault of input that this encoding could not have made.
 var ErrCorrupt = errors.New("corrupt encoding")
 
-// AppendUvarint appends an unsigned number, 7 bits a byte.
-func AppendUvarint(b []byte, v uint64) []byte { return binary.AppendUvarint(b, v) }
-
-// AppendVarint appends a signed number, zig-zag coded.
-func AppendVarint(b []byte, v int64) []byte { return binary.AppendVarint(b, v) }
-
-// AppendUint64 appends a number as 8 bytes, little-endian; for words without
-// leading zeros, such as random ids and digests.
-func AppendUint64(b []byte, v uint64) []byte { return binary.LittleEndian.AppendUint64(b, v) }
-
 // AppendString appends a length and the bytes.
 func AppendString(b []byte, s string) []byte {
 	b = binary.AppendUvarint(b, uint64(len(s)))
 	return append(b, s...)
-}
-
-// AppendBool appends one byte, 0 or 1.
-func AppendBool(b []byte, v bool) []byte {
-	if v {
-		return append(b, 1)
-	}
-	return append(b, 0)
 }
 
 // A Reader decodes from a byte slice. After a fault every further read
@@ -104,31 +87,12 @@ func (r *Reader) Varint() int64 {
 	return v
 }
 
-// Uint64 reads 8 bytes.
-func (r *Reader) Uint64() uint64 {
-	b := r.Fixed(8)
-	if b == nil {
-		return 0
-	}
-	return binary.LittleEndian.Uint64(b)
-}
-
 // Byte reads one byte.
 func (r *Reader) Byte() byte {
-	b := r.Fixed(1)
-	if b == nil {
-		return 0
+	if b := r.Fixed(1); b != nil {
+		return b[0]
 	}
-	return b[0]
-}
-
-// Bool reads one byte that must be 0 or 1.
-func (r *Reader) Bool() bool {
-	v := r.Byte()
-	if v > 1 {
-		r.Fail("a flag is %d", v)
-	}
-	return v == 1
+	return 0
 }
 
 // Fixed reads n bytes and returns them without a copy, nil after a fault.
@@ -152,9 +116,6 @@ func (r *Reader) Bytes(max int) []byte {
 	return r.Fixed(int(n))
 }
 
-// String reads a string of at most max bytes.
-func (r *Reader) String(max int) string { return string(r.Bytes(max)) }
-
 // Count reads how many elements follow. Each takes at least size bytes, so a
 // count that the rest of the input cannot hold is a fault.
 func (r *Reader) Count(size int) int {
@@ -164,4 +125,158 @@ func (r *Reader) Count(size int) int {
 		return 0
 	}
 	return int(n)
+}
+
+// A Coder goes through the fields of a value in the order of their encoding: an
+// encoder appends them, a decoder sets them.
+type Coder struct {
+	Reader          // of a decoder
+	out      []byte // of an encoder
+	decoding bool
+}
+
+// Encoder returns a coder that appends to b.
+func Encoder(b []byte) Coder { return Coder{out: b} }
+
+// Decoder returns a coder that reads b, as a Reader does.
+func Decoder(b []byte) Coder { return Coder{Reader: Reader{rest: b}, decoding: true} }
+
+// Encoded returns what an encoder has appended to.
+func (c *Coder) Encoded() []byte { return c.out }
+
+// Decoding reports whether the coder sets fields.
+func (c *Coder) Decoding() bool { return c.decoding }
+
+// Check records a fault of what a decoder has read, unless it is nil.
+func (c *Coder) Check(fault error) {
+	if c.decoding && fault != nil && c.err == nil {
+		c.Fail("%v", fault)
+	}
+}
+
+// Tag codes a byte that is always the same.
+func (c *Coder) Tag(tag byte) {
+	if got := tag; c.decoding {
+		if c.CodeByte(&got); got != tag {
+			c.Fail("it begins with %d instead of %d", got, tag)
+		}
+		return
+	}
+	c.out = append(c.out, tag)
+}
+
+// CodeByte codes one byte.
+func (c *Coder) CodeByte(v *byte) {
+	if c.decoding {
+		*v = c.Byte()
+		return
+	}
+	c.out = append(c.out, *v)
+}
+
+// CodeBool codes one byte, 0 or 1.
+func (c *Coder) CodeBool(v *bool) {
+	b := byte(0)
+	if *v {
+		b = 1
+	}
+	if c.CodeByte(&b); b > 1 {
+		c.Fail("a flag is %d", b)
+	}
+	if c.decoding {
+		*v = b == 1
+	}
+}
+
+// CodeUint64 codes 8 bytes, little-endian; for words without leading zeros, such
+// as random ids and digests.
+func (c *Coder) CodeUint64(v *uint64) {
+	if !c.decoding {
+		c.out = binary.LittleEndian.AppendUint64(c.out, *v)
+		return
+	}
+	*v = 0
+	if b := c.Fixed(8); b != nil {
+		*v = binary.LittleEndian.Uint64(b)
+	}
+}
+
+// CodeFixed codes the bytes of an array.
+func (c *Coder) CodeFixed(v []byte) {
+	if c.decoding {
+		copy(v, c.Fixed(len(v)))
+		return
+	}
+	c.out = append(c.out, v...)
+}
+
+// CodeString codes a string of at most max bytes.
+func (c *Coder) CodeString(v *string, max int) {
+	if c.decoding {
+		*v = string(c.Bytes(max))
+		return
+	}
+	c.out = AppendString(c.out, *v)
+}
+
+// Optional codes which of up to 8 optional fields follow, as the bits of one
+// byte, the first in the lowest one.
+func (c *Coder) Optional(there ...bool) (follows [8]bool) {
+	bits := byte(0)
+	for i, v := range there {
+		if v {
+			bits |= 1 << i
+		}
+	}
+	if c.CodeByte(&bits); bits>>len(there) != 0 {
+		c.Fail("unknown parts %#x", bits)
+	}
+	for i := range there {
+		follows[i] = bits&(1<<i) != 0
+	}
+	return follows
+}
+
+// CodeCount codes a number of elements, each of which takes at least size bytes.
+func (c *Coder) CodeCount(n *int, size int) {
+	if c.decoding {
+		*n = c.Count(size)
+		return
+	}
+	c.out = binary.AppendUvarint(c.out, uint64(*n))
+}
+
+// CodeUvarint codes an unsigned number.
+func CodeUvarint[T ~uint8 | ~uint16 | ~uint32 | ~uint64](c *Coder, v *T) {
+	CodeUvarintMax(c, v, "a number", uint64(^T(0)))
+}
+
+// CodeUvarintMax codes an unsigned number of at most max; a fault says what it is.
+func CodeUvarintMax[T ~uint8 | ~uint16 | ~uint32 | ~uint64](c *Coder, v *T, what string, max uint64) {
+	if c.decoding {
+		*v = T(c.UvarintMax(what, max))
+		return
+	}
+	c.out = binary.AppendUvarint(c.out, uint64(*v))
+}
+
+// CodeVarint codes a signed number.
+func CodeVarint[T ~int64](c *Coder, v *T) {
+	if c.decoding {
+		*v = T(c.Varint())
+		return
+	}
+	c.out = binary.AppendVarint(c.out, int64(*v))
+}
+
+// CodeSlice codes a number of elements, and each of them, which takes at least
+// size bytes. A decoder makes the slice; none stays nil.
+func CodeSlice[T any](c *Coder, list *[]T, size int, each func(*T)) {
+	n := len(*list)
+	if c.CodeCount(&n, size); c.decoding && n > 0 {
+		*list = make([]T, n)
+	}
+	for i := range *list {
+		each(&(*list)[i])
+	}
 }

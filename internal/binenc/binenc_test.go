@@ -11,41 +11,46 @@ func TestRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		u, i := rapid.Uint64().Draw(t, "u"), rapid.Int64().Draw(t, "i")
 		s, v := rapid.String().Draw(t, "s"), rapid.Bool().Draw(t, "v")
-		b := AppendUvarint(nil, u)
-		b = AppendVarint(b, i)
-		b = AppendUint64(b, u)
-		b = AppendString(b, s)
-		b = AppendBool(b, v)
-		r := NewReader(b)
-		if r.Uvarint() != u || r.Varint() != i || r.Uint64() != u || r.String(len(s)) != s || r.Bool() != v || r.Close() != nil {
-			t.Fatalf("lost something: %v", r.Err())
+		type value struct {
+			u, word uint64
+			i       int64
+			s       string
+			v       bool
 		}
-		// Cut anywhere, it is a fault, never a panic.
-		cut := NewReader(b[:rapid.IntRange(0, len(b)-1).Draw(t, "cut")])
-		cut.Uvarint()
-		cut.Varint()
-		cut.Uint64()
-		_ = cut.String(len(s))
-		cut.Bool()
-		if !errors.Is(cut.Close(), ErrCorrupt) {
-			t.Fatalf("cut input reads as whole: %v", cut.Err())
+		code := func(c *Coder, v *value) {
+			CodeUvarint(c, &v.u)
+			CodeVarint(c, &v.i)
+			c.CodeUint64(&v.word)
+			c.CodeString(&v.s, len(s))
+			c.CodeBool(&v.v)
+		}
+		want := value{u, u, i, s, v}
+		enc := Encoder(nil)
+		code(&enc, &want)
+		var got value
+		dec := Decoder(enc.Encoded())
+		if code(&dec, &got); dec.Close() != nil || got != want {
+			t.Fatalf("decoded %+v, want %+v: %v", got, want, dec.Err())
+		}
+		cut := Decoder(enc.Encoded()[:rapid.IntRange(0, len(enc.Encoded())-1).Draw(t, "cut")])
+		if code(&cut, &got); !errors.Is(cut.Close(), ErrCorrupt) {
+			t.Fatalf("decoding cut input: got %v, want ErrCorrupt", cut.Err())
 		}
 	})
 }
 
 func TestFaults(t *testing.T) {
-	for name, read := range map[string]func(*Reader){
-		"long string":  func(r *Reader) { _ = r.String(2) },
-		"many":         func(r *Reader) { r.Count(2) },
-		"above max":    func(r *Reader) { r.UvarintMax("x", 2) },
-		"bad flag":     func(r *Reader) { r.Bool() },
-		"left over":    func(r *Reader) { r.Byte() },
-		"after a fail": func(r *Reader) { r.Fail("mine"); r.Fail("second"); r.Uint64() },
+	for name, read := range map[string]func(*Coder){
+		"long string":  func(c *Coder) { c.CodeString(new(string), 2) },
+		"many":         func(c *Coder) { c.Count(2) },
+		"above max":    func(c *Coder) { c.UvarintMax("x", 2) },
+		"bad flag":     func(c *Coder) { c.CodeBool(new(bool)) },
+		"left over":    func(c *Coder) { c.Byte() },
+		"after a fail": func(c *Coder) { c.Fail("mine"); c.Fail("second"); c.CodeUint64(new(uint64)) },
 	} {
-		r := NewReader([]byte{3, 'a', 'b', 'c'})
-		read(r)
-		if !errors.Is(r.Close(), ErrCorrupt) {
-			t.Errorf("%s: no fault", name)
+		c := Decoder([]byte{3, 'a', 'b', 'c'})
+		if read(&c); !errors.Is(c.Close(), ErrCorrupt) {
+			t.Errorf("%s: got %v, want ErrCorrupt", name, c.Err())
 		}
 	}
 }
