@@ -1,5 +1,7 @@
 package metadata
 
+import "time"
+
 // An Entry is an object with its shard locked: what the stories outside of this
 // package see of an object, and what they change of it beside the journal.
 // Whoever gets an Entry unlocks it within microseconds, does no I/O meanwhile,
@@ -139,4 +141,144 @@ func (s *Store) DropOverlay() {
 			return false
 		})
 	}
+}
+
+// A ReplicaList answers a reader: where the bytes are, and for how long they
+// will stay there.
+type ReplicaList struct {
+	ID       ObjectID
+	Size     uint64        // bytes
+	Replicas []Descriptor  // readable ones only
+	LeaseTTL time.Duration // from before the call was sent
+	Checksum *uint64       // as given at PutEnd, nil for none
+}
+
+// ReplicaList returns the object's readable replicas, for a reader who gets a
+// lease of so long.
+func (e Entry) ReplicaList(lease time.Duration) ReplicaList {
+	return ReplicaList{
+		ID:       e.o.id,
+		Size:     e.o.size,
+		Replicas: e.o.descriptors(func(r *replica) bool { return r.readable() }),
+		LeaseTTL: lease,
+		Checksum: e.o.checksum(),
+	}
+}
+
+// lookup returns the object under a key, nil if there is none. Needs the
+// shard's lock.
+func (s *Store) lookup(sh *shard, tenant, key string) *object {
+	id, ok := s.tenants.find(tenant)
+	if !ok {
+		return nil
+	}
+	o := sh.byKey.get(s.hash.of(id, key), id, key)
+	if o == nil || !o.exists() {
+		return nil
+	}
+	return o
+}
+
+// settled returns the object under a key, nil if there is none, or what to
+// wait for before that can be said. Needs the shard's lock.
+func (s *Store) settled(sh *shard, tenant, key string) (*object, <-chan struct{}) {
+	id, ok := s.tenants.find(tenant)
+	if !ok {
+		return nil, nil
+	}
+	if p := sh.pending[objectKey{id, key}]; p != nil {
+		return nil, p.outcome()
+	}
+	o := s.lookup(sh, tenant, key)
+	if o == nil {
+		return nil, nil
+	}
+	return o, s.outcomeOf(sh, o)
+}
+
+// outcomeOf returns what to wait for before the object can be read, or nil.
+// Needs the shard's lock.
+func (s *Store) outcomeOf(sh *shard, o *object) <-chan struct{} {
+	if !o.has(flagPending | flagVictim) {
+		return nil
+	}
+	if o.has(flagVictim) {
+		if v := s.victims.Load(); v != nil {
+			return v.outcome
+		}
+		return nil
+	}
+	return sh.pending[objectKey{o.tenant, o.key}].outcome()
+}
+
+// A Pending is a mutation of one key that was prepared and waits for its
+// commit. Meanwhile no other mutation of the key is prepared, and readers of
+// the object wait for the outcome.
+//
+// A nil Pending stands for a change that this node did not prepare.
+type Pending struct {
+	shard   *shard
+	key     objectKey
+	id      ObjectID // of the object it marks, 0 for none
+	put     ObjectID // of the object it makes, 0 for none
+	settled bool
+	// abandoned says that nobody is there to be told of the object it makes.
+	abandoned bool
+	wait      chan struct{} // made by the first waiter, closed with the outcome
+}
+
+// begin marks a key, and the object under it unless nil, for a mutation.
+// Needs the shard's lock.
+func (sh *shard) begin(key objectKey, o *object) *Pending {
+	p := &Pending{shard: sh, key: key}
+	if o != nil {
+		p.id = o.id
+		o.flags |= flagPending
+	}
+	if sh.pending == nil {
+		sh.pending = make(map[objectKey]*Pending)
+	}
+	sh.pending[key] = p
+	return p
+}
+
+// hold marks an object for a mutation. Needs the shard's lock.
+func (sh *shard) hold(o *object) objectChange {
+	return objectChange{sh.begin(objectKey{o.tenant, o.key}, o)}
+}
+
+// outcome returns a channel that is closed when the mutation has been applied
+// or taken back. Needs the shard's lock.
+func (p *Pending) outcome() <-chan struct{} {
+	if p.wait == nil {
+		p.wait = make(chan struct{})
+	}
+	return p.wait
+}
+
+// resolveLocked ends the waiting. Needs the shard's lock.
+func (p *Pending) resolveLocked() {
+	if p == nil || p.settled {
+		return
+	}
+	p.settled = true
+	if p.shard.pending[p.key] == p {
+		delete(p.shard.pending, p.key)
+	}
+	if o := p.shard.byID[p.id]; o != nil {
+		o.flags &^= flagPending
+	}
+	if p.wait != nil {
+		close(p.wait)
+	}
+}
+
+// resolve ends the waiting.
+func (p *Pending) resolve() {
+	if p == nil {
+		return
+	}
+	p.shard.mu.Lock()
+	defer p.shard.mu.Unlock()
+	p.resolveLocked()
 }

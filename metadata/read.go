@@ -1,32 +1,6 @@
 package metadata
 
-import (
-	"time"
-
-	"github.com/understudy-store/understudy/errs"
-)
-
-// A ReplicaList answers a reader: where the bytes are, and for how long they
-// will stay there.
-type ReplicaList struct {
-	ID       ObjectID
-	Size     uint64        // bytes
-	Replicas []Descriptor  // readable ones only
-	LeaseTTL time.Duration // from before the call was sent
-	Checksum *uint64       // as given at PutEnd, nil for none
-}
-
-// ReplicaList returns the object's readable replicas, for a reader who gets a
-// lease of so long.
-func (e Entry) ReplicaList(lease time.Duration) ReplicaList {
-	return ReplicaList{
-		ID:       e.o.id,
-		Size:     e.o.size,
-		Replicas: e.o.descriptors(func(r *replica) bool { return r.readable() }),
-		LeaseTTL: lease,
-		Checksum: e.o.checksum(),
-	}
-}
+import "github.com/understudy-store/understudy/errs"
 
 // Inspect returns all that is known of an object, without a lease.
 func (s *Store) Inspect(tenant, key string) (Object, error) {
