@@ -27,8 +27,8 @@ demo:
 	go run ./cmd/lab demo
 
 drills: ## all fault drills in full, then each safeguard left out
-	go run -tags drills ./cmd/lab drill run --all
-	go run -tags drills ./cmd/lab drill controls
+	go run ./cmd/lab drill run --all
+	go run ./cmd/lab drill controls
 
 soak: ## random faults until stopped (Ctrl-C)
 	go run ./cmd/lab drill soak

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -160,11 +159,7 @@ func (l *Loop) evict(ctx context.Context, n int, q Quota) (int, error) {
 
 // commit journals the near misses, and only behind them the cutoff [model].
 func (l *Loop) commit(ctx context.Context, pass *Pass) error {
-	spared := pass.NearMisses
-	if safeguard.Off(safeguard.NearMisses) {
-		spared = nil
-	}
-	for _, c := range leasesync.Pack(spared) {
+	for _, c := range leasesync.Pack(pass.NearMisses) {
 		if _, err := l.Journal.Submit(ctx, c); err != nil {
 			pass.Cutoff.Abort(l.Store)
 			return err

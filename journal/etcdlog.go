@@ -14,7 +14,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/internal/clock"
-	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -83,8 +82,6 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 			return fmt.Errorf("commit %d: %w while its outcome was unknown", c.Head.Seq, errDeposed)
 		case errors.Is(err, ErrFenced):
 			return err
-		case safeguard.Off(safeguard.CommitDoubt):
-			return &RefusedError{err}
 		default:
 			found, failed := l.resolve(ctx, c)
 			switch {
@@ -158,9 +155,6 @@ func (l *EtcdLog) attempt(ctx context.Context, c *Sealed) error {
 
 // fence is what must hold for this node to write.
 func (l *EtcdLog) fence() []clientv3.Cmp {
-	if safeguard.Off(safeguard.FencingCompare) {
-		return nil
-	}
 	return []clientv3.Cmp{
 		clientv3.Compare(clientv3.CreateRevision(l.layout.Leader()), "=", l.election),
 		clientv3.Compare(clientv3.ModRevision(l.layout.Head()), "=", l.end.Revision),

@@ -4,14 +4,12 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/binenc"
-	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -198,9 +196,6 @@ func newSubmission(changes []metadata.Change) (*submission, error) {
 			return nil, errs.New(errs.InvalidParams, "journal.Submit",
 				"a single change of %d bytes; at most %d are possible, use shorter keys or fewer replicas", len(scratch), metadata.MaxChangeBytes)
 		}
-		if unwritten(c) {
-			continue
-		}
 		stream := c.Stream()
 		buf := binary.AppendUvarint(s.encoded[stream], uint64(len(scratch)))
 		s.encoded[stream] = append(buf, scratch...)
@@ -214,21 +209,6 @@ func newSubmission(changes []metadata.Change) (*submission, error) {
 			"changes of %d bytes at once; at most %d are possible, use smaller batches", s.size, MaxSubmissionBytes)
 	}
 	return s, nil
-}
-
-// unwritten reports whether a change is kept out of the journal, which only a
-// fault drill does.
-func unwritten(c metadata.Change) bool {
-	if !safeguard.Off(safeguard.JournaledReservations) && !safeguard.Off(safeguard.EvictionCutoffs) {
-		return false
-	}
-	switch fmt.Sprintf("%T", c) {
-	case "*metadata.PutStart":
-		return safeguard.Off(safeguard.JournaledReservations)
-	case "*eviction.Cutoff":
-		return safeguard.Off(safeguard.EvictionCutoffs)
-	}
-	return false
 }
 
 func (q *Queue) push(s *submission) error {

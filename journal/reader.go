@@ -11,7 +11,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -132,10 +131,6 @@ func (r *Reader) watch(ctx context.Context, at Cursor, f Consumer) (Cursor, erro
 	defer cancel()
 	responses := r.Client.Watch(ctx, r.Layout.Root, clientv3.WithPrefix(), clientv3.WithRev(at.Revision+1))
 	for resp := range responses {
-		if resp.CompactRevision != 0 && safeguard.Off(safeguard.HeadContinuity) {
-			at.Revision = resp.CompactRevision - 1
-			return at, nil
-		}
 		if resp.CompactRevision != 0 {
 			return at, broken(ReasonCompacted, "the journal is compacted to revision %d, this node is at %d", resp.CompactRevision, at.Revision)
 		}
@@ -197,7 +192,7 @@ func (r *Reader) revision(at Cursor, events []*clientv3.Event, f Consumer) (Curs
 
 // commit decodes a commit and proves that it follows the head before.
 func (r *Reader) commit(before, head Head, records [metadata.StreamCount][]byte) (*metadata.Commit, error) {
-	if (head.Seq != before.Seq+1 || head.Term < before.Term) && !safeguard.Off(safeguard.HeadContinuity) {
+	if head.Seq != before.Seq+1 || head.Term < before.Term {
 		return nil, broken(ReasonGap, "the head moves from %d of term %d to %d of term %d", before.Seq, before.Term, head.Seq, head.Term)
 	}
 	c := &metadata.Commit{Seq: head.Seq, Term: head.Term, Time: head.Time}

@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -161,9 +159,6 @@ func (w *Writer) commit(ctx context.Context, sealed []*submission) error {
 	w.newest.Store(&ended)
 	defer close(ended)
 	c, changes := w.build(sealed)
-	if safeguard.Off(safeguard.CommitBeforeAck) {
-		return cmp.Or(w.apply(sealed, c, changes), w.Log.Append(ctx, c))
-	}
 	started := w.Elapsed()
 	if err := w.Log.Append(ctx, c); err != nil {
 		return w.failed(sealed, changes, err)

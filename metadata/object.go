@@ -5,7 +5,6 @@ import (
 
 	"github.com/tidwall/btree"
 
-	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -21,7 +20,7 @@ type replica struct {
 // exists reports whether the replica is part of the state: an unmounted segment
 // or SSD takes its replicas along at once, wherever they are still linked.
 func (r *replica) exists() bool {
-	return r.segment == nil || !r.segment.Gone() || safeguard.Off(safeguard.GoneSegments)
+	return r.segment == nil || !r.segment.Gone()
 }
 
 func (r *replica) readable() bool { return r.status == Complete && r.exists() }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/binenc"
-	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -62,7 +61,7 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 		switch {
 		case old.survey().complete > 0:
 			return nil, nil, nil, errs.ObjectExists
-		case put.Request != 0 && old.request == put.Request && old.client == put.Client && !safeguard.Off(safeguard.RequestIDs):
+		case put.Request != 0 && old.request == put.Request && old.client == put.Client:
 			repeated := s.describe(old)
 			return nil, &repeated, nil, nil
 		case now.Sub(old.putStart) <= term.DiscardTimeout && !put.mayReplace(old, term.term):

@@ -5,7 +5,6 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/binenc"
-	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -61,9 +60,6 @@ func (tx *Tx) removeObject(sh *shard, r *Removal) bool {
 	defer sh.mu.Unlock()
 	r.pending.resolveLocked()
 	o := sh.byID[r.ID]
-	if safeguard.Off(safeguard.IDCheck) {
-		o = sh.newest()
-	}
 	if o == nil {
 		return false
 	}
@@ -73,17 +69,6 @@ func (tx *Tx) removeObject(sh *shard, r *Removal) bool {
 		tx.remember(r.Request) // before the lock is gone: who repeats the call finds one or the other
 	}
 	return existed
-}
-
-// newest returns the object of a shard that was put last, nil if it is empty.
-// It is for fault drills: it looks at all of them.
-func (sh *shard) newest() (last *object) {
-	for _, o := range sh.byID {
-		if last == nil || o.id > last.id {
-			last = o
-		}
-	}
-	return last
 }
 
 func (tx *Tx) remember(request uint64) {
@@ -140,7 +125,7 @@ func (l *requestLog) add(request uint64) (displaced uint64, added bool) {
 }
 
 func (l *requestLog) has(request uint64) bool {
-	if request == 0 || safeguard.Off(safeguard.RequestIDs) {
+	if request == 0 {
 		return false
 	}
 	l.mu.Lock()

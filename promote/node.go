@@ -12,7 +12,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/internal/clock"
-	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote/follower"
@@ -308,7 +307,7 @@ func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, begun tim
 	switch {
 	case !n.MayStartEmpty, head.Head.Seq == 0:
 		return false, nil
-	case !allowed && !n.OwnsEtcd && !safeguard.Off(safeguard.NoEmptyStart):
+	case !allowed && !n.OwnsEtcd:
 		return false, nil // an operator must say so: others may hold the state
 	case n.Clock()-max(begun, n.leaderless) < n.SessionTTL:
 		return false, nil // a node that holds the state has this long to show itself, the last primary too

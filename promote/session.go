@@ -13,7 +13,6 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
-	"github.com/understudy-store/understudy/internal/safeguard"
 )
 
 // A Session is a lease in etcd that this node keeps alive, and the time until
@@ -55,9 +54,6 @@ func (s *Session) extend(sent time.Duration) {
 
 // Valid reports whether this node may rely on the session now.
 func (s *Session) Valid() bool {
-	if safeguard.Off(safeguard.ServingDeadline) {
-		return !s.stopped.Load()
-	}
 	return !s.stopped.Load() && int64(s.clock()) < s.deadline.Load()
 }
 
@@ -95,8 +91,6 @@ func (s *Session) keepAlive(ctx context.Context) error {
 		case err != nil: // etcd is slow or away: the deadline says how long that matters not
 		case ttl <= 0:
 			return ErrSessionLost
-		case safeguard.Off(safeguard.SendBasedDeadline):
-			s.extend(s.clock())
 		default:
 			s.extend(before)
 		}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/eviction"
-	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
@@ -320,9 +319,6 @@ func start(run func() error) *task {
 // flush commits the renewals that are marked but not journaled, so that the
 // journal knows every lease.
 func (t *Term) flush(ctx context.Context) error {
-	if safeguard.Off(safeguard.HandoverFlush) {
-		return nil
-	}
 	return leasesync.EachRound(t.Store, flushBatch, func(renewals []leasesync.Renewal) error {
 		for _, c := range leasesync.Pack(renewals) {
 			if err := t.writer.Commit(ctx, c); err != nil {

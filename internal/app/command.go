@@ -58,7 +58,6 @@ func Command(name string, role config.Role) *cobra.Command {
 		},
 	}
 	config.BindFlags(cmd.Flags())
-	bindBreak(cmd.Flags())
 	cmd.Flags().Bool("print-config", false, "print the effective configuration with its sources, and end")
 	cmd.SetFlagErrorFunc(cli.FlagError)
 	return cmd

@@ -9,7 +9,6 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
-	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -129,7 +128,7 @@ func (l *Liveness) Watches(client segment.ClientID) bool {
 func (l *Liveness) expire(now tick) (silent []segment.ClientID, alone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if lost := l.lost(now); lost > 0 && !safeguard.Off(safeguard.StallAllowance) {
+	if lost := l.lost(now); lost > 0 {
 		for client, c := range l.clients {
 			l.clients[client] = heard{min(c.deadline+lost, now.at+l.ttl), c.known}
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/drill"
+	"github.com/understudy-store/understudy/lab/mutant"
 )
 
 const aboutDrill = `Breaks clusters on purpose, on this machine, and judges from outside whether they
@@ -26,10 +27,7 @@ No cluster that is running already is touched.`
 
 func (g *globals) drillCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "drill", Short: "Break clusters of this machine on purpose, and judge what clients saw", Long: aboutDrill}
-	cli.Group(cmd, g.drillListCommand(), g.drillRunCommand(), g.drillSoakCommand())
-	if drill.ControlsBuilt {
-		cmd.AddCommand(g.drillControlsCommand())
-	}
+	cli.Group(cmd, g.drillListCommand(), g.drillRunCommand(), g.drillSoakCommand(), g.drillControlsCommand())
 	return cmd
 }
 
@@ -86,9 +84,7 @@ It exits with 1 if a promise was broken, or something else that must hold did no
 	f.BoolVar(&ci, "ci", false, "those that CI runs")
 	f.IntVar(&o.Rounds, "rounds", 0, "how often the fault happens; 0 for the drill's own number")
 	f.IntVar(&o.Objects, "objects", 0, "where a drill needs many; 0 for 1,000,000, with --short 100,000")
-	if drill.ControlsBuilt {
-		f.StringVar(&o.Break, "break", "", "a safeguard that the nodes leave out")
-	}
+	f.StringVar(&o.Break, "break", "", "the safeguard that is missing in the nodes; needs the source")
 	return cmd
 }
 
@@ -172,11 +168,18 @@ func (g *globals) drillSoakCommand() *cobra.Command {
 func (g *globals) drillControlsCommand() *cobra.Command {
 	var o drill.Options
 	cmd := &cobra.Command{
-		Use:   "controls",
+		Use:   "controls [SAFEGUARD...]",
 		Short: "Leave out one safeguard after the other, and demand that its drill notices",
-		Args:  cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return g.RunLong(cmd, func(ctx context.Context) error { return g.runControls(ctx, cmd, o) })
+		Long: `Builds nodes in which one safeguard is missing, and drills them: a drill that
+cannot fail proves nothing. All safeguards that drills are for, or those named.
+
+It needs the source and a Go toolchain: run it in a folder of the source.`,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			list, err := chooseControls(names)
+			if err != nil {
+				return err
+			}
+			return g.RunLong(cmd, func(ctx context.Context) error { return g.runControls(ctx, cmd, list, o) })
 		},
 	}
 	f := cmd.Flags()
@@ -185,13 +188,31 @@ func (g *globals) drillControlsCommand() *cobra.Command {
 	return cmd
 }
 
-func (g *globals) runControls(ctx context.Context, cmd *cobra.Command, o drill.Options) error {
+// chooseControls returns the controls of some safeguards, by default all.
+func chooseControls(names []string) ([]drill.Control, error) {
+	all := drill.Controls()
+	for _, name := range names {
+		if !slices.ContainsFunc(all, func(c drill.Control) bool { return c.Break == name }) {
+			return nil, cli.Misusef("no drill is for a safeguard %q; docs/guarantees.md lists them", name)
+		}
+	}
+	if len(names) == 0 {
+		return all, nil
+	}
+	return slices.DeleteFunc(all, func(c drill.Control) bool { return !slices.Contains(names, c.Break) }), nil
+}
+
+func (g *globals) runControls(ctx context.Context, cmd *cobra.Command, controls []drill.Control, o drill.Options) (err error) {
 	o.Progress = func(text string) { cmd.PrintErrln("  " + text) }
-	list, ok := allControls(ctx, cmd, o)
-	err := g.Print(cmd, list, func(w io.Writer) {
+	if o.Mutants, err = mutant.NewBuilder(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, o.Mutants.Close()) }()
+	list, ok := caught(ctx, cmd, controls, o)
+	err = g.Print(cmd, list, func(w io.Writer) {
 		t := cli.NewTable(w, "", "Without", "Drill", "Seconds", "Violations")
 		for _, c := range list {
-			t.Row(map[bool]string{true: "noticed", false: "MISSED"}[c.OK], string(c.Break), c.Drill, fmt.Sprintf("%.0f", c.Result.Seconds), violations(c.Result.Violations))
+			t.Row(map[bool]string{true: "noticed", false: "MISSED"}[c.OK], c.Break, c.Drill, fmt.Sprintf("%.0f", c.Result.Seconds), violations(c.Result.Violations))
 		}
 		t.End()
 	})
@@ -201,11 +222,11 @@ func (g *globals) runControls(ctx context.Context, cmd *cobra.Command, o drill.O
 	return drillsEnd(ctx, ok)
 }
 
-// allControls runs one control after the other, and reports whether all were
-// noticed. The end of the context leaves out those that have not come to an end.
-func allControls(ctx context.Context, cmd *cobra.Command, o drill.Options) (list []drill.Caught, ok bool) {
+// caught runs one control after the other, and reports whether all were noticed.
+// The end of the context leaves out those that have not come to an end.
+func caught(ctx context.Context, cmd *cobra.Command, controls []drill.Control, o drill.Options) (list []drill.Caught, ok bool) {
 	ok = true
-	for _, c := range drill.Controls() {
+	for _, c := range controls {
 		cmd.PrintErrf("without %s: %s\n", c.Break, c.Drill)
 		caught := drill.RunControl(ctx, c, o)
 		if ctx.Err() != nil && !caught.OK {

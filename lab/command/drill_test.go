@@ -52,6 +52,17 @@ func TestSoakStoppedAtOnce(t *testing.T) {
 	}
 }
 
+// A drill that cannot run has checked nothing: away from the source the nodes of
+// this one cannot be built.
+func TestSkippedDrill(t *testing.T) {
+	t.Chdir(t.TempDir())
+	run(t, "drill", "run", "wall-clocks").Want(t, cli.StatusOK, "skipped", "Nothing was checked.")
+}
+
+func TestControlsOfUnknownSafeguard(t *testing.T) {
+	run(t, "drill", "controls", "nonsense").Want(t, cli.StatusUsage, `"nonsense"`)
+}
+
 // A stopper ends a context when the second control begins.
 type stopper struct {
 	begun int
@@ -75,7 +86,7 @@ func TestControlsStopWithTheirContext(t *testing.T) {
 	cmd.SetOut(io.Discard)
 	cmd.SetErr(w)
 	// Options that are refused, so that no control takes a while.
-	list, ok := allControls(ctx, cmd, drill.Options{SessionTTL: 1})
+	list, ok := caught(ctx, cmd, drill.Controls(), drill.Options{SessionTTL: 1})
 	if len(list) != 1 || ok || w.begun != 2 {
 		t.Errorf("%d controls have ended, %d had begun, ok %t", len(list), w.begun, ok)
 	}

@@ -2,28 +2,20 @@ package drill
 
 import (
 	"context"
-	"slices"
 	"syscall"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
-	"github.com/understudy-store/understudy/lab/rig"
 )
 
 // The drills about time.
 
 // shiftClocks runs failovers with wall clocks that differ by two hours and step.
-// A real clock cannot be shifted for one process alone, so this needs a build
-// that can do it to itself. That wall time is read in one package only, for logs
+// A real clock cannot be shifted for one process alone, so its nodes are built
+// with a patch that does it (shifted-clocks). That wall time is read in one package only, for logs
 // and display, is checked by internal/archtest; the same stories in virtual time
 // by the simulation.
 func shiftClocks(ctx context.Context, e *Env) error {
-	if !nodesHave("shift-wall") {
-		e.result.Skipped = "the nodes of this build cannot shift their wall clocks (--shift-wall)"
-		return nil
-	}
 	ep := episode{work: &work{}}
 	ep.nodeArgs = func(i int) []string {
 		return []string{"--shift-wall=" + []string{"1h", "-1h"}[i%2], "--step-wall=10m"}
@@ -41,11 +33,6 @@ func shiftClocks(ctx context.Context, e *Env) error {
 		}
 		return e.restart(ctx, primary)
 	})
-}
-
-// nodesHave reports whether nodes of this build have a flag.
-func nodesHave(flag string) bool {
-	return slices.ContainsFunc(rig.Children(), func(c *cobra.Command) bool { return c.Flags().Lookup(flag) != nil })
 }
 
 // stallLone stops a lone master for longer than its clients live without it.

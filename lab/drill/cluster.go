@@ -52,7 +52,8 @@ type cluster struct {
 	way     rig.Way         // of the recorded clients
 	entry   *netfault.Proxy // with way.Forward what they know, else nil
 	behind  *node           // where the entry leads to
-	broken  string          // a safeguard that is left out
+	program string          // executable of the nodes
+	broken  bool            // a safeguard is missing in it
 }
 
 // A node is one of the cluster's, over all its lives.
@@ -67,7 +68,7 @@ type node struct {
 
 // start starts a cluster and waits until all standbys could take over.
 func start(ctx context.Context, dir string, s shape, o Options) (c *cluster, err error) {
-	c = &cluster{shape: s, dir: dir, layout: journal.NewLayout(prefix, clusterID), way: o.Way, broken: o.Break}
+	c = &cluster{shape: s, dir: dir, layout: journal.NewLayout(prefix, clusterID), way: o.Way, program: o.program, broken: o.Break != ""}
 	defer func() {
 		if err != nil {
 			c.stop()
@@ -177,7 +178,7 @@ func (c *cluster) startNode(ctx context.Context, n *node, role config.Role, more
 			return err
 		}
 		n.front.SetTarget(address)
-		if n.Node, err = rig.StartNode(ctx, c.dir, n.name, role, address, append(c.arguments(n, address), more...)...); err == nil || ctx.Err() != nil {
+		if n.Node, err = rig.StartNodeOf(ctx, c.program, c.dir, n.name, role, address, append(c.arguments(n, address), more...)...); err == nil || ctx.Err() != nil {
 			break
 		}
 	}
@@ -207,9 +208,6 @@ func (c *cluster) arguments(n *node, address string) []string {
 			"--session-ttl="+c.sessionTTL.String(), "--events-ttl="+c.eventsTTL.String())
 	}
 	args = append(args, c.way.Args()...)
-	if c.broken != "" {
-		args = append(args, "--break="+c.broken)
-	}
 	args = append(args, c.args...)
 	if c.nodeArgs != nil {
 		args = append(args, c.nodeArgs(slices.Index(c.nodes, n))...)
@@ -281,7 +279,7 @@ const (
 // soon bounds how long something of a cluster is waited for.
 func (c *cluster) soon(ctx context.Context, what string) (context.Context, context.CancelFunc) {
 	limit := settleTimeout
-	if c.broken != "" {
+	if c.broken {
 		limit = brokenTimeout
 	}
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("it is not so after %v that %s; see the logs", limit, what))

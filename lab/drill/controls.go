@@ -4,52 +4,50 @@ import (
 	"context"
 	"os"
 	"time"
-
-	"github.com/understudy-store/understudy/internal/safeguard"
 )
 
-// A Control is a drill with a safeguard that nodes leave out, and what the drill
-// must notice then. A drill that cannot fail proves nothing.
+// A Control is a drill of nodes that are a mutant: one safeguard is missing. The
+// drill must notice. A drill that cannot fail proves nothing.
 type Control struct {
-	Drill string         `json:"drill"`
-	Break safeguard.Name `json:"safeguard"` // as the nodes' --break names it
+	Drill string `json:"drill"`
+	Break string `json:"safeguard"` // the mutant's name
 	// Notices are letters of promises and names of checks. One of them must fail,
 	// so that a drill is not taken to notice what has failed for another reason.
 	Notices []string `json:"notices"`
 }
 
-// Controls returns at least one for each drill and for each safeguard, in the
-// order of the drills.
+// Controls returns at least one for each drill, in the order of the drills. The
+// simulation has others (package sim).
 func Controls() []Control {
-	c := func(drill string, without safeguard.Name, notices ...string) Control {
+	c := func(drill, without string, notices ...string) Control {
 		return Control{drill, without, notices}
 	}
 	return []Control{
-		c("kill-primary", safeguard.JournaledReservations, "D", "S"),
-		c("handover", safeguard.HandoverFlush, "A", "L"),
-		c("stopped-primary", safeguard.ServingDeadline, "F"),
-		c("primary-without-etcd", safeguard.FencingCompare, "D", "X", "A", "V"),
-		c("primary-without-etcd", safeguard.SendBasedDeadline, "F"),
-		c("primary-without-etcd", safeguard.CommitBeforeAck, "D", "X", "V"),
-		c("primary-without-clients", safeguard.RequestIDs, "D", "V"),
-		c("primary-without-clients", safeguard.StallAllowance, "D"),
-		c("etcd-leader", safeguard.CommitDoubt, "D", "S", "V", "no failover"),
-		c("etcd-outage", safeguard.ServingDeadline, "F"),
-		c("etcd-outage", safeguard.StallAllowance, "D"),
-		c("slow-etcd", safeguard.RequestIDs, "D", "V"),
-		c("lost-answer", safeguard.CommitDoubt, "D", "S", "V", "no failover"),
-		c("stopped-standby", safeguard.HeadContinuity, "S"),
-		c("cut-watch", safeguard.HeadContinuity, "S"),
-		c("busy-bootstrap", safeguard.NearMisses, "A", "L", "S"),
-		c("twice-within-a-lease", safeguard.EvictionCutoffs, "A", "L", "S"),
-		c("twice-within-a-lease", safeguard.Quarantine, "A", "L"),
-		c("wall-clocks", safeguard.BootClock, "D", "A", "F"),
-		c("remove-many", safeguard.IDCheck, "D", "X"),
-		c("dead-host", safeguard.GoneSegments, "A"),
-		c("lone-stall", safeguard.StallAllowance, "no client expired"),
-		c("backlog", safeguard.JournaledReservations, "D", "S"),
-		c("five-in-a-minute", safeguard.NoEmptyStart, "no silent empty start"),
-		c("garbage", safeguard.FencingCompare, "fenced"),
+		c("kill-primary", "journaled-reservations", "D", "S"),
+		c("handover", "handover-flush", "A", "L"),
+		c("stopped-primary", "serving-deadline", "F"),
+		c("primary-without-etcd", "fencing-compare", "D", "X", "A", "V"),
+		c("primary-without-etcd", "send-based-deadline", "F"),
+		c("primary-without-etcd", "commit-before-ack", "D", "X", "V"),
+		c("primary-without-clients", "request-ids", "D", "V"),
+		c("primary-without-clients", "stall-allowance", "D"),
+		c("etcd-leader", "commit-doubt", "D", "S", "V", "no failover"),
+		c("etcd-outage", "serving-deadline", "F"),
+		c("etcd-outage", "stall-allowance", "D"),
+		c("slow-etcd", "request-ids", "D", "V"),
+		c("lost-answer", "commit-doubt", "D", "S", "V", "no failover"),
+		c("stopped-standby", "head-continuity", "S"),
+		c("cut-watch", "head-continuity", "S"),
+		c("busy-bootstrap", "near-misses", "A", "L", "S"),
+		c("twice-within-a-lease", "eviction-cutoffs", "A", "L", "S"),
+		c("twice-within-a-lease", "quarantine", "A", "L"),
+		c("wall-clocks", "boot-clock", "D", "A", "F"),
+		c("remove-many", "id-check", "D", "X"),
+		c("dead-host", "gone-segments", "A"),
+		c("lone-stall", "stall-allowance", "no client expired"),
+		c("backlog", "journaled-reservations", "D", "S"),
+		c("five-in-a-minute", "no-empty-start", "no silent empty start"),
+		c("garbage", "fencing-compare", "fenced"),
 	}
 }
 
@@ -64,7 +62,11 @@ type Caught struct {
 	Result Result `json:"result"`
 }
 
-// RunControl runs a control. Of a drill that noticed nothing is kept.
+// RunControl runs a control: it builds the mutant, if that was not done before,
+// and then drills it for ControlLimit at most. Of a drill that noticed nothing
+// is kept.
+//
+// The options must have a builder.
 func RunControl(ctx context.Context, c Control, o Options) Caught {
 	caught := Caught{Control: c}
 	d, err := Find(c.Drill)
@@ -72,9 +74,16 @@ func RunControl(ctx context.Context, c Control, o Options) Caught {
 		caught.Result.Error = err.Error()
 		return caught
 	}
+	o.Break, o.Short, o.Duration, o.notices = c.Break, true, ControlLimit, c.Notices
+	if err = o.Check(); err == nil {
+		_, err = o.Mutants.Lab(ctx, o.patchesOf(d)...)
+	}
+	if err != nil {
+		caught.Result.Error = err.Error()
+		return caught
+	}
 	ctx, cancel := context.WithTimeout(ctx, ControlLimit)
 	defer cancel()
-	o.Break, o.Short, o.Duration, o.notices = string(c.Break), true, ControlLimit, c.Notices
 	caught.Result = Run(ctx, d, o)
 	if caught.OK = caught.Result.notices(c.Notices); caught.OK && caught.Result.Folder != "" {
 		_ = os.RemoveAll(caught.Result.Folder) // as it was meant to be

@@ -12,11 +12,10 @@ package drill
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
-	"github.com/understudy-store/understudy/internal/safeguard"
+	"github.com/understudy-store/understudy/lab/mutant"
 	"github.com/understudy-store/understudy/lab/rig"
 )
 
@@ -29,7 +28,8 @@ type Drill struct {
 	Rounds   int      `json:"-"`        // how often the fault happens by default
 	CI       bool     `json:"ci"`       // is part of CI, in the short form
 
-	run runFunc
+	patches []string // that its nodes are built with: helpers, nothing is missing
+	run     runFunc
 }
 
 // A runFunc breaks something and notes what came of it. An error says that the
@@ -47,8 +47,11 @@ type Options struct {
 	Short      bool          // the form for CI
 	Dir        string        // for data and logs while a drill runs; default: the system's for temporary files
 	Way        rig.Way       // of the recorded clients
-	Break      string        // a safeguard that all nodes leave out: builds with the tag "drills" only
+	Break      string        // the mutant that all nodes are: one without a safeguard
 
+	// Mutants builds nodes with patches; may be nil.
+	Mutants *mutant.Builder
+	program string   // executable of the nodes
 	notices []string // what a control must notice
 	// Progress is told what a drill does; may be nil.
 	Progress func(text string)
@@ -98,11 +101,10 @@ func (o Options) Check() error {
 	if fault := o.Way.Check(); fault != "" {
 		faults = append(faults, fault)
 	}
-	if o.Break != "" && !ControlsBuilt {
-		faults = append(faults, "safeguards can be left out by builds with -tags drills only")
-	}
-	if all := safeguard.All(); o.Break != "" && !slices.Contains(all, safeguard.Name(o.Break)) {
-		faults = append(faults, fmt.Sprintf("there is no safeguard %q; there are %v", o.Break, all))
+	if o.Break != "" {
+		if _, err := mutant.Missing(o.Break); err != nil {
+			faults = append(faults, err.Error())
+		}
 	}
 	if len(faults) > 0 {
 		return fmt.Errorf("%s", strings.Join(faults, "; "))

@@ -26,7 +26,7 @@ var (
 	rounds  = flag.Int("rounds", 1, "how many rounds")
 	seed    = flag.Uint64("seed", 1, "their seed")
 	forward = flag.Bool("forward", false, "of the drills over Mooncake's protocol, whether nodes forward")
-	without = flag.String("break", "", "a safeguard to leave out; builds with -tags drills only")
+	without = flag.String("break", "", "the mutant that the nodes are")
 )
 
 // One round of the first drill, or what the flags ask for.

@@ -275,7 +275,10 @@ func Run(ctx context.Context, d Drill, o Options) Result {
 	r := newResult(d, o)
 	err := o.Check()
 	if err == nil {
-		err = run(ctx, d, o, &r)
+		err = withProgram(ctx, d, o, &r, func(program string) error {
+			o.program = program
+			return run(ctx, d, o, &r)
+		})
 	}
 	r.finish(d, err)
 	r.Stopped = ctx.Err() != nil && !r.OK && !r.failing()

@@ -2,6 +2,12 @@ package drill
 
 import "strings"
 
+// with sets patches that the nodes of a drill are built with.
+func (d Drill) with(patches ...string) Drill {
+	d.patches = patches
+	return d
+}
+
 // All returns the drills in order.
 func All() []Drill {
 	d := func(number int, name, promises string, rounds int, ci bool, run runFunc, what string) Drill {
@@ -21,7 +27,7 @@ func All() []Drill {
 		d(11, "cut-watch", "S", 2, false, cutStandby, "the watch of a standby is cut, with and without a compaction"),
 		d(12, "busy-bootstrap", "S A", 1, true, bootstrap, "a standby joins while the primary takes 10,000 puts a second and evicts"),
 		d(13, "twice-within-a-lease", "A L S", 3, true, twice, "two failovers within a lease, memory full and eviction running"),
-		d(14, "wall-clocks", "D X A F V S", 3, false, shiftClocks, "wall clocks differ by two hours and step by ten minutes"),
+		d(14, "wall-clocks", "D X A F V S", 3, false, shiftClocks, "wall clocks differ by two hours and step by ten minutes").with("shifted-clocks"),
 		d(15, "remove-many", "X D", 2, true, removeMany, "the primary is killed in the middle of the removal of 1,000,000 objects"),
 		d(16, "dead-host", "D A", 1, false, hostDies, "a host with 1,000,000 objects in its memory dies"),
 		d(17, "lone-stall", "D X A V", 1, false, stallLone, "a lone master stalls for longer than its clients live without it"),

@@ -137,7 +137,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 		"session TTL is 2.5s": {SessionTTL: 2500 * time.Millisecond},
 		"must be longer than": {SessionTTL: 5 * time.Second, EventsTTL: 5 * time.Second},
 		"must not be below 0": {Rounds: -1},
-		"no safeguard \"x\"":  {Break: "x"},
+		"no mutant \"x\"":     {Break: "x"},
 	} {
 		if err := o.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)

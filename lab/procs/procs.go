@@ -58,15 +58,19 @@ type Process struct {
 	once   sync.Once
 }
 
-// Start starts this program's executable (or the one given in Executable) with
-// arguments, in a working folder of its own under dir, and waits until it is
-// ready: it must write the file that --ready-file=PATH, which is added to the
-// arguments, names.
+// Start starts this program's executable with arguments, in a working folder of
+// its own under dir, and waits until it is ready: it must write the file that
+// --ready-file=PATH, which is added to the arguments, names.
 func Start(ctx context.Context, dir, name string, args ...string) (*Process, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
+	return StartProgram(ctx, exe, dir, name, args...)
+}
+
+// StartProgram is Start with another build of this program.
+func StartProgram(ctx context.Context, exe, dir, name string, args ...string) (*Process, error) {
 	home := filepath.Join(dir, name)
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return nil, err

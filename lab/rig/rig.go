@@ -81,11 +81,20 @@ type Node struct {
 // StartNode starts a node in a folder of its name under dir. It is asked at the
 // given host:port, or where it says that it is reached if that is empty.
 func StartNode(ctx context.Context, dir, name string, role config.Role, address string, args ...string) (*Node, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return StartNodeOf(ctx, exe, dir, name, role, address, args...)
+}
+
+// StartNodeOf is StartNode with another build of this program.
+func StartNodeOf(ctx context.Context, exe, dir, name string, role config.Role, address string, args ...string) (*Node, error) {
 	command := masterCommand
 	if role == config.Standby {
 		command = standbyCommand
 	}
-	proc, err := procs.Start(ctx, dir, name, append([]string{command}, args...)...)
+	proc, err := procs.StartProgram(ctx, exe, dir, name, append([]string{command}, args...)...)
 	if err != nil {
 		return nil, err
 	}

@@ -1,53 +1,55 @@
-//go:build drills
-
 package sim
 
 import (
 	"context"
 	"flag"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/understudy-store/understudy/internal/safeguard"
+	"github.com/understudy-store/understudy/lab/mutant"
 )
 
-var broken = flag.String("sim.break", "", "the safeguard to run without")
+var controls = flag.String("sim.controls", "", "the mutants that seeds must find, separated by ',', or all; none by default, as each is a build")
 
-// prepare takes away the safeguard that the flag names.
-func prepare() {
-	if *broken == "" {
-		return
-	}
-	if err := safeguard.TakeAway(safeguard.Name(*broken)); err != nil {
-		panic(err)
-	}
-}
+// controlLimit is how long the seeds of a control may take.
+const controlLimit = time.Minute
 
 // A run without a safeguard must break the promise that the safeguard keeps: a
-// judge that finds nothing then proves nothing. Safeguards of eviction have no
-// part here, as nothing is evicted.
+// judge that finds nothing then proves nothing.
 func TestControls(t *testing.T) {
-	for _, name := range []safeguard.Name{
-		safeguard.FencingCompare, safeguard.SendBasedDeadline, safeguard.JournaledReservations, safeguard.Quarantine,
-		safeguard.CommitBeforeAck, safeguard.IDCheck, safeguard.HeadContinuity,
-	} {
-		t.Run(string(name), func(t *testing.T) {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	if *controls == "" {
+		t.Skip("choose mutants with -sim.controls")
+	}
+	names := strings.Split(*controls, ",")
+	if *controls == "all" {
+		names = Controls()
+	}
+	builder, err := mutant.NewBuilder(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = builder.Close() })
+	for _, name := range names {
+		t.Run(name, func(t *testing.T) {
+			exe, err := builder.Tests(t.Context(), "./lab/sim", name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), controlLimit)
 			defer cancel()
+			began := time.Now()
 			for from := 1; ctx.Err() == nil; from += 4 {
-				out, err := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestSeeds$", "-sim.break="+string(name),
-					fmt.Sprint("-sim.from=", from), "-sim.runs=4").CombinedOutput()
-				if err != nil && strings.Contains(string(out), "promise") {
-					first := string(out[strings.Index(string(out), "promise"):])
-					t.Logf("found within seeds %d to %d: %s", from, from+3, strings.SplitN(first, "\n", 2)[0])
+				out, err := exec.CommandContext(ctx, exe, "-test.run=^TestSeeds$", fmt.Sprint("-sim.from=", from), "-sim.runs=4").CombinedOutput()
+				if _, text, found := strings.Cut(string(out), "promise "); err != nil && found {
+					first, _, _ := strings.Cut(text, "\n")
+					t.Logf("found in %v, within seeds %d to %d: %s", time.Since(began).Round(100*time.Millisecond), from, from+3, first)
 					return
 				}
 			}
-			t.Error("no seed finds anything within a minute")
+			t.Errorf("no seed finds anything within %v", controlLimit)
 		})
 	}
 }

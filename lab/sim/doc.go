@@ -13,7 +13,7 @@
 //	go test ./lab/sim -run Seeds -sim.seed=17 -v  one, with its transcript
 //	go test ./lab/sim -run Replay -sim.replays=99 each twice
 //	go test ./lab/sim -run Stories -update        write the stories anew
-//	go test -tags drills ./lab/sim -run Controls  each safeguard off: a seed must find it
+//	go test ./lab/sim -run Controls -sim.controls=all  each safeguard missing: a seed must find it
 //
 // A seed plays the same again, to the nanosecond, on any number of processors
 // (TestReplay): no two things that touch each other happen at one instant of

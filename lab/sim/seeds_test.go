@@ -23,7 +23,6 @@ var (
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	prepare()
 	debug.SetGCPercent(400) // seeds are many and small: a third of their time would be collecting
 	goleak.VerifyTestMain(m)
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/understudy-store/understudy/internal/safeguard"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
@@ -163,7 +162,7 @@ func (f *Follower) begin(ctx context.Context) error {
 // head carries with its own of that sequence.
 func (f *Follower) Commit(c *metadata.Commit, at journal.Cursor) error {
 	store, _ := f.State()
-	if own, ok := store.DigestAt(at.Head.Checked); ok && own != at.Head.Digest && !safeguard.Off(safeguard.HeadContinuity) {
+	if own, ok := store.DigestAt(at.Head.Checked); ok && own != at.Head.Digest {
 		return &journal.BrokenError{Reason: journal.ReasonDigest, Err: fmt.Errorf(
 			"at sequence %d this node has digest %v, the primary %v", at.Head.Checked, own, at.Head.Digest)}
 	}

@@ -1,0 +1,9 @@
+package sim
+
+// Controls returns the mutants (lab/mutant) that seeds must find. Nothing is
+// evicted here, so those of eviction are for the drills.
+func Controls() []string {
+	return []string{
+		"fencing-compare", "send-based-deadline", "journaled-reservations", "quarantine", "commit-before-ack", "id-check", "head-continuity",
+	}
+}
