@@ -10,8 +10,8 @@ import (
 	"github.com/understudy-store/understudy/internal/metrics"
 )
 
-// An absence is a row of the manual's table of the metrics of Mooncake's master
-// that are not shown. A metric that could only ever be 0 is among them: it would
+// An absence is a row of mooncake.md's table of the metrics of Mooncake's master
+// that are not offered. A metric that could only ever be 0 is among them: it would
 // say that something is watched that does not exist.
 type absence struct {
 	names   []string // patterns
@@ -22,13 +22,9 @@ type absence struct {
 // absences reads the table.
 func absences(t *testing.T) (list []absence) {
 	t.Helper()
-	file, err := os.ReadFile(manual)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, found := strings.Cut(string(file), "| not shown | why | look at |\n|---|---|---|\n")
+	_, table, found := strings.Cut(read(t, "mooncake.md"), "| not offered | why | look at |\n|---|---|---|\n")
 	if !found {
-		t.Fatalf("%s has no table of the metrics that are not shown", manual)
+		t.Fatal("mooncake.md has no table of the metrics that are not offered")
 	}
 	quoted := regexp.MustCompile("`([^`]+)`")
 	for line := range strings.Lines(table) {

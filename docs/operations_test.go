@@ -7,7 +7,10 @@ package docs_test
 import (
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -19,66 +22,109 @@ import (
 
 var update = flag.Bool("update", false, "write the generated parts of the documentation anew")
 
-const manual = "operations.md"
+// Parts of documents that are made from the program, by the name that their
+// markers have.
+var generated = []struct {
+	file, name string
+	make       func() string
+}{
+	{"reference.md", "settings", settingsTable},
+	{"reference.md", "metrics", metricTables},
+	{"reference.md", "metrics of each call", eachCallTable},
+	{"mooncake.md", "unused settings", unusedSettingsTable},
+}
 
-// generated are the parts of the manual that are made from the program, by the
-// name that their markers have.
-func generated() map[string]string {
-	return map[string]string{
-		"settings":             settingsTable(),
-		"unused settings":      unusedSettingsTable(),
-		"metrics":              metricTables(),
-		"metrics of each call": eachCallTable(),
+func TestGeneratedPartsAreInStep(t *testing.T) {
+	for _, part := range generated {
+		text, want := read(t, part.file), part.make()
+		before, rest, opens := strings.Cut(text, begin(part.name))
+		got, after, closes := strings.Cut(rest, end(part.name))
+		switch {
+		case !opens || !closes:
+			t.Errorf("%s has no part between %q and %q", part.file, begin(part.name), end(part.name))
+		case *update:
+			text = before + begin(part.name) + "\n\n" + want + "\n" + end(part.name) + after
+			if err := os.WriteFile(part.file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		case got != "\n\n"+want+"\n":
+			t.Errorf("the part %q of %s differs from what the program has; run go test ./docs -update", part.name, part.file)
+		}
 	}
 }
 
-func TestManualIsInStep(t *testing.T) {
-	file, err := os.ReadFile(manual)
+func read(t *testing.T, file string) string {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text := string(file)
-	for name, want := range generated() {
-		before, rest, opens := strings.Cut(text, begin(name))
-		got, after, closes := strings.Cut(rest, end(name))
-		switch {
-		case !opens || !closes:
-			t.Errorf("%s has no part between %q and %q", manual, begin(name), end(name))
-		case *update:
-			text = before + begin(name) + "\n\n" + want + "\n" + end(name) + after
-		case got != "\n\n"+want+"\n":
-			t.Errorf("the part %q of %s is not what the program says: go test ./docs -update", name, manual)
-		}
-	}
-	if text != string(file) {
-		if err := os.WriteFile(manual, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	return string(text)
 }
 
 func begin(name string) string { return "<!-- generated: " + name + " -->" }
 func end(name string) string   { return "<!-- end of " + name + " -->" }
 
-// The manual names metrics and settings in its own words, too.
-func TestManualNamesWhatThereIs(t *testing.T) {
-	file, err := os.ReadFile(manual)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range words(string(file), "understudy_") {
-		if name != "understudy_" && !slices.ContainsFunc(metrics.Families(), func(f metrics.Family) bool { return f.Name == name }) {
-			t.Errorf("%s names %s, which is no metric", manual, name)
-		}
-	}
+// The documents for operators name metrics and settings in their prose, too.
+func TestDocumentsNameWhatExists(t *testing.T) {
 	known := settingsTable() + unusedSettingsTable()
-	ours := []string{"--print-config", "--config_path", "--yes", "--to", "--follow", "--output", "--address"} // of commands
-	theirs := []string{"--auto-compaction-mode", "--auto-compaction-retention", "--quota-backend-bytes"}      // of etcd
-	for _, name := range words(string(file), "--") {
-		if !strings.Contains(known, "`"+name+"`") && !slices.Contains(slices.Concat(ours, theirs), name) {
-			t.Errorf("%s names %s, which is no setting", manual, name)
+	others := []string{
+		"--print-config", "--config_path", "--yes", "--to", "--address", "--protocol", "--handover", "--short", // of commands
+		"--auto-compaction-mode", "--auto-compaction-retention", "--quota-backend-bytes", // of etcd
+	}
+	for _, file := range []string{"operations.md", "reference.md", "mooncake.md"} {
+		text := read(t, file)
+		for _, name := range words(text, "understudy_") {
+			if name != "understudy_" && !slices.ContainsFunc(metrics.Families(), func(f metrics.Family) bool { return f.Name == name }) {
+				t.Errorf("%s names the metric %s, which does not exist", file, name)
+			}
+		}
+		for _, name := range words(text, "--") {
+			if !strings.Contains(known, "`"+name+"`") && !slices.Contains(others, name) {
+				t.Errorf("%s names the setting %s, which does not exist", file, name)
+			}
 		}
 	}
+}
+
+// operations.md gives messages of the log to search for.
+func TestLogLinesToSearchForExist(t *testing.T) {
+	_, rest, found := strings.Cut(read(t, "operations.md"), "Lines worth a search:")
+	list, _, ends := strings.Cut(rest, ".")
+	if !found || !ends {
+		t.Fatal("operations.md has no list of log lines")
+	}
+	messages := logMessages(t)
+	lines := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(list, -1)
+	if len(lines) < 5 {
+		t.Errorf("got %d log lines in operations.md, want the list", len(lines))
+	}
+	for _, line := range lines {
+		if !slices.ContainsFunc(messages, func(m string) bool { return strings.HasPrefix(m, line[1]) }) {
+			t.Errorf("operations.md names the log line %q, and no message begins so", line[1])
+		}
+	}
+}
+
+// logMessages returns the messages that the nodes' packages log.
+func logMessages(t *testing.T) (list []string) {
+	t.Helper()
+	message := regexp.MustCompile(`Msgf?\("([^"]+)"`)
+	for _, root := range []string{"../internal", "../promote", "../journal", "../leasesync", "../eviction"} {
+		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(path, ".go") {
+				return err
+			}
+			for _, m := range message.FindAllStringSubmatch(read(t, path), -1) {
+				list = append(list, m[1])
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return list
 }
 
 // words returns the names in a text that begin with a prefix.
