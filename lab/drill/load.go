@@ -22,8 +22,7 @@ type work struct {
 }
 
 const (
-	// clients are at work at once.
-	clients = 16
+	clients = judge.Clients
 	// defaultRate keeps the history of an episode in a size that is judged within
 	// seconds, and leaves the machine time for everything else.
 	defaultRate = 1000
@@ -40,12 +39,8 @@ func startLoad(ctx context.Context, c *cluster, w work, seed uint64) (*load, err
 	if rate == 0 {
 		rate = defaultRate
 	}
-	mix := judge.DefaultMix
-	if w.exact {
-		mix.RemoveRegex = 0
-	}
 	l, err := judge.Start(ctx, judge.Config{
-		Client: c.client(), Probes: c.fronts(), Clients: clients, Keys: w.keys, Memory: w.memory, Seed: seed, Mix: mix, Rate: rate, NoEviction: !w.evicts,
+		Client: c.client(), Probes: c.fronts(), Keys: w.keys, Memory: w.memory, Seed: seed, Rate: rate, NoPatterns: w.exact, NoEviction: !w.evicts,
 	})
 	if err != nil {
 		return nil, err

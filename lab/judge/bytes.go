@@ -3,73 +3,27 @@ package judge
 import (
 	"context"
 	"math/rand/v2"
-	"sync/atomic"
+	"slices"
 	"time"
 
-	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/lab/hostmem"
 )
 
-// A place is where the bytes of a replica are said to be.
-type place struct {
-	endpoint string
-	address  uint64
-}
-
-func placesOf(replicas []client.Replica) []place {
-	var list []place
-	for _, r := range replicas {
-		if r.Kind == client.Memory {
-			list = append(list, place{r.Endpoint, r.Address})
-		}
-	}
-	return list
-}
-
-func placesOfMessage(replicas []*pb.Replica) []place {
-	var list []place
-	for _, r := range replicas {
-		if m := r.GetMemory(); m != nil {
-			list = append(list, place{m.GetEndpoint(), m.GetAddress()})
-		}
-	}
-	return list
-}
-
-// A lease says whether, and how long, bytes stay what they are.
-type lease interface {
-	Valid() bool
-	Remaining() time.Duration
-}
-
-// A sight is an object that a reader was pointed at.
+// A sight is an object that a reader has a lease on.
 type sight struct {
-	key    string
-	id     uint64
-	size   uint64
-	places []place
-	lease  lease
-	asked  time.Duration
+	client.Object // not its Lease, which a probe cannot make
+	key           string
+	asked         time.Duration
+	ends          time.Duration // the lease; on the load's clock, as asked is
 }
-
-// A hold is a lease that a reader keeps to its end. Its bytes were right at the
-// beginning.
-type hold struct{ sight }
 
 const (
-	holdEvery = 8    // reads to one lease that is kept
+	holdEvery = 8    // reads to one lease that is kept to its end
 	maxHolds  = 4096 // at once
 	// holdMargin is how long before its end a kept lease is looked at.
 	holdMargin = 100 * time.Millisecond
 )
-
-// looks are what the load has read of the hosts' memory under leases that held
-// to the end of the reading. Without any, nothing is known of A, or of L.
-type looks struct {
-	first atomic.Int64 // as soon as the place was known
-	again atomic.Int64 // on leases that were kept
-}
 
 // A reader looks at bytes. One goroutine has it.
 type reader struct {
@@ -78,98 +32,105 @@ type reader struct {
 	found, scratch []byte
 }
 
-func newReader(l *Load, rng *rand.Rand) *reader {
-	return &reader{load: l, rng: rng, found: make([]byte, l.config.Size), scratch: make([]byte, l.config.Size)}
+// newReader returns one with the random choices of one actor of the load.
+func newReader(l *Load, actor int) *reader {
+	rng := rand.New(rand.NewPCG(l.config.Seed, uint64(actor)))
+	return &reader{load: l, rng: rng, found: make([]byte, objectSize), scratch: make([]byte, objectSize)}
 }
+
+func inMemory(r client.Replica) bool { return r.Kind == client.Memory }
 
 // check reads an object's bytes as soon as its place is known, and keeps some of
 // the leases.
 func (r *reader) check(s sight) {
-	if !s.lease.Valid() {
+	if s.ends <= r.load.Now() {
 		return
 	}
-	if s.size != r.load.config.Size || len(s.places) == 0 {
+	if s.Size != objectSize || !slices.ContainsFunc(s.Replicas, inMemory) {
 		r.load.seen.add(A, "%v: object %d (key %s) has %d bytes in %d places, it was put with %d in at least one",
-			seconds(s.asked), s.id, s.key, s.size, len(s.places), r.load.config.Size)
+			seconds(s.asked), s.ID, s.key, s.Size, len(s.Replicas), objectSize)
 		return
 	}
 	wrong, looked := r.look(s)
 	if !looked {
 		return
 	}
-	r.load.looks.first.Add(1)
+	r.load.looks.Add(1)
 	if wrong != "" {
 		r.load.seen.add(A, "asked for at %v, %s", seconds(s.asked), wrong)
 	} else if r.rng.IntN(holdEvery) == 0 {
 		select {
-		case r.load.holds <- hold{s}:
+		case r.load.holds <- s:
 		default: // enough are kept
 		}
 	}
 }
 
-// recheck looks at the bytes of a kept lease once more.
-func (r *reader) recheck(h hold) {
-	wrong, looked := r.look(h.sight)
+// recheck looks once more at bytes that were right when the lease began.
+func (r *reader) recheck(s sight) {
+	wrong, looked := r.look(s)
 	if !looked {
 		return
 	}
-	r.load.looks.again.Add(1)
+	r.load.kept.Add(1)
 	if wrong != "" {
-		r.load.seen.add(L, "asked for at %v, right then, and at %v, still under that lease, %s", seconds(h.asked), seconds(r.load.Now()), wrong)
+		r.load.seen.add(L, "asked for at %v, right then, and at %v, still under that lease, %s", seconds(s.asked), seconds(r.load.Now()), wrong)
 	}
 }
 
 // look says what is wrong with an object's bytes, "" for nothing. What was read
 // after the lease had ended counts for nothing: then it has not looked.
 func (r *reader) look(s sight) (wrong string, looked bool) {
-	for _, at := range s.places {
-		if err := r.load.hosts.Read(at.endpoint, at.address, r.found); err != nil {
-			wrong = err.Error()
-		} else {
-			wrong = hostmem.Check(r.found, r.scratch, s.id, s.key)
-		}
-		if !s.lease.Valid() {
-			return "", false
-		}
-		if wrong != "" {
-			return wrong, true
+	for _, at := range s.Replicas {
+		if inMemory(at) && wrong == "" {
+			wrong = r.wrong(at, uint64(s.ID), s.key)
 		}
 	}
-	return "", true
+	if s.ends <= r.load.Now() {
+		return "", false
+	}
+	return wrong, true
+}
+
+// wrong says what is wrong with a replica's bytes, "" for nothing.
+func (r *reader) wrong(at client.Replica, id uint64, key string) string {
+	if err := r.load.hosts.Read(at.Endpoint, at.Address, r.found); err != nil {
+		return err.Error()
+	}
+	return hostmem.Check(r.found, r.scratch, id, key)
 }
 
 // holdLeases looks at the bytes of kept leases shortly before each ends, until
 // the context does.
 func (l *Load) holdLeases(ctx context.Context) {
-	r := newReader(l, l.rng(-1))
-	wait := time.NewTimer(0)
-	defer wait.Stop()
+	r := newReader(l, -1)
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case h := <-l.holds:
+		case s := <-l.holds:
 			// All leases are as long, so the next one ends later.
-			wait.Reset(h.lease.Remaining() - holdMargin)
-			select {
-			case <-wait.C:
-			case <-ctx.Done():
-			}
-			r.recheck(h)
+			_ = sleep(ctx, s.ends-l.Now()-holdMargin)
+			r.recheck(s)
 		}
+	}
+}
+
+// sleep reports false if the context ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
 // checkHolds looks at what is kept still.
 func (l *Load) checkHolds() {
-	r := newReader(l, l.rng(-1))
-	for {
-		select {
-		case h := <-l.holds:
-			r.recheck(h)
-		default:
-			return
-		}
+	for r := newReader(l, -1); len(l.holds) > 0; {
+		r.recheck(<-l.holds)
 	}
 }

@@ -1,7 +1,6 @@
 package judge
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -14,37 +13,34 @@ import (
 // A bench is a load without a cluster: only its memory and who looks at it.
 type bench struct {
 	*worker
-	at place
+	at client.Replica // where object 1 is
 }
 
 func newBench() *bench {
-	c := Config{Size: 256, Memory: 1 << 20, Hosts: 2}
-	c.setDefaults()
-	l := &Load{config: c, clock: clock.Boot(), hosts: hostmem.New("h", 2, c.Memory), holds: make(chan hold, maxHolds)}
+	l := &Load{clock: clock.Boot(), hosts: hostmem.New("h", 2, 1<<20), holds: make(chan sight, maxHolds)}
+	l.config.MaxCalls = 1 << 20
 	l.began = l.clock()
-	b := &bench{worker: &worker{reader: newReader(l, l.rng(0)), rng: l.rng(0), block: make([]byte, 256)}}
-	b.at = place{"h-0:12345", l.hosts["h-0:12345"].Base + 4096}
+	b := &bench{worker: &worker{reader: newReader(l, 0), block: make([]byte, objectSize)}}
+	b.at = client.Replica{Kind: client.Memory, Endpoint: "h-0:12345", Address: l.hosts["h-0:12345"].Base + 8192}
 	return b
 }
 
-// put is a reservation of object 1 that was just made.
+// reservation is one of object 1 that was just made.
 func (b *bench) reservation() put {
-	return put{started: b.load.Now(), Reservation: client.Reservation{
-		Key: "k", ID: 1, Size: 256, Replicas: []client.Replica{{Kind: client.Memory, Endpoint: b.at.endpoint, Address: b.at.address}},
-	}}
+	return put{started: b.load.Now(), Reservation: client.Reservation{Key: "k", ID: 1, Size: objectSize, Replicas: []client.Replica{b.at}}}
 }
 
 // sight is object 1 under a lease.
 func (b *bench) sight(ttl time.Duration) sight {
-	now := b.load.clock()
-	return sight{key: "k", id: 1, size: 256, places: []place{b.at}, asked: b.load.Now(), lease: rawLease{b.load.clock, now + ttl}}
+	now := b.load.Now()
+	return sight{client.Object{ID: 1, Size: objectSize, Replicas: []client.Replica{b.at}}, "k", now, now + ttl}
 }
 
 // overwrite lets another object have the memory.
 func (b *bench) overwrite() {
-	block := make([]byte, 256)
+	block := make([]byte, objectSize)
 	hostmem.Fill(block, 2, "other")
-	if err := b.load.hosts.Write(b.at.endpoint, b.at.address+128, block); err != nil {
+	if err := b.load.hosts.Write(b.at.Endpoint, b.at.Address+128, block); err != nil {
 		panic(err)
 	}
 }
@@ -53,7 +49,7 @@ func TestBytes(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		lead func(b *bench, p put)
-		want Promise // broken; empty for none
+		want string // the promise that is broken; empty for none
 		text string
 	}{
 		{name: "as they should be", lead: func(b *bench, p put) {
@@ -77,19 +73,19 @@ func TestBytes(t *testing.T) {
 		}, L, "still under that lease"},
 		{name: "changed when the lease was over", lead: func(b *bench, _ put) {
 			b.overwrite()
-			b.load.holds <- hold{b.sight(0)}
+			b.load.holds <- b.sight(0)
 			b.load.checkHolds()
 		}},
-		{"of another size", func(b *bench, _ put) { s := b.sight(time.Minute); s.size = 255; b.check(s) }, A, "255 bytes"},
-		{"nowhere", func(b *bench, _ put) { s := b.sight(time.Minute); s.places = nil; b.check(s) }, A, "0 places"},
-		{"outside", func(b *bench, _ put) { b.at.address += 1 << 30; b.check(b.sight(time.Minute)) }, A, "outside the segment"},
-		{"outside, to be written", func(b *bench, p put) { p.Replicas[0].Address -= 8192; b.write(&p) }, A, "outside the segment"},
-		{"on a host that there is not", func(b *bench, _ put) { b.at.endpoint = "x"; b.check(b.sight(time.Minute)) }, A, "does not exist"},
+		{"of another size", func(b *bench, _ put) { s := b.sight(time.Minute); s.Size = 255; b.check(s) }, A, "255 bytes"},
+		{"nowhere", func(b *bench, _ put) { s := b.sight(time.Minute); s.Replicas = nil; b.check(s) }, A, "0 places"},
+		{"outside", func(b *bench, _ put) { b.at.Address += 1 << 30; b.check(b.sight(time.Minute)) }, A, "outside the segment"},
+		{"outside, to be written", func(b *bench, p put) { p.Replicas[0].Address -= 16384; b.write(&p) }, A, "outside the segment"},
+		{"on a host that there is not", func(b *bench, _ put) { b.at.Endpoint = "x"; b.check(b.sight(time.Minute)) }, A, "does not exist"},
 		{name: "of a put whose reservation may be lost", lead: func(b *bench, p put) {
 			b.load.MayLose("all nodes die")
 			b.write(&p)
 			if p.written {
-				t.Error("it was written")
+				t.Error("A: the bytes of a put whose reservation may be lost were written, want them not written")
 			}
 			b.checkOwn(&p)
 		}},
@@ -97,21 +93,17 @@ func TestBytes(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench()
 			tt.lead(b, b.reservation())
-			counts, examples := b.load.seen.verdict()
-			for p, n := range counts {
-				if want := tt.want == Promise(p); (n == 1) != want {
-					t.Errorf("%s: %d", p, n)
-				}
+			want := map[string]int{}
+			if tt.want != "" {
+				want[tt.want] = 1
 			}
-			if all := strings.Join(examples, "\n"); !strings.Contains(all, tt.text) || (all == "") != (tt.want == "") {
-				t.Errorf("%q, want %q", all, tt.text)
-			}
+			b.load.seen.want(t, want, tt.text)
 		})
 	}
 }
 
-// Of bytes that nobody has read, under a lease that held, the judge says nothing.
-func TestNobodyHasLooked(t *testing.T) {
+// A and L count as checked only if somebody has read bytes under a lease that held.
+func TestUnreadBytesAreNotChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		lead func(b *bench)
 		a, l bool // were checked
@@ -119,8 +111,8 @@ func TestNobodyHasLooked(t *testing.T) {
 		"nothing was read":                    {func(*bench) {}, false, false},
 		"the lease had ended":                 {func(b *bench) { b.check(b.sight(0)) }, false, false},
 		"read once":                           {func(b *bench) { b.check(b.sight(time.Minute)) }, true, false},
-		"the lease that was kept had ended":   {func(b *bench) { b.recheck(hold{b.sight(0)}) }, false, false},
-		"read at the end of a lease, as well": {func(b *bench) { b.check(b.sight(time.Minute)); b.recheck(hold{b.sight(time.Minute)}) }, true, true},
+		"the lease that was kept had ended":   {func(b *bench) { b.recheck(b.sight(0)) }, false, false},
+		"read at the end of a lease, as well": {func(b *bench) { b.check(b.sight(time.Minute)); b.recheck(b.sight(time.Minute)) }, true, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench()
@@ -130,12 +122,12 @@ func TestNobodyHasLooked(t *testing.T) {
 			b.load.ended = 1
 			v, err := b.load.Judge(t.Context(), nil, nil, journal.Layout{})
 			if err != nil || !v.OK {
-				t.Fatalf("%+v, %v", v, err)
+				t.Fatalf("got %+v, %v; want a verdict that is OK", v, err)
 			}
 			_, a := v.Violations["A"]
 			_, l := v.Violations["L"]
 			if a != c.a || l != c.l || (v.Looks > 0) != c.a || (v.Kept > 0) != c.l {
-				t.Errorf("%+v; A was checked: %t, L: %t", v, c.a, c.l)
+				t.Errorf("got A checked: %t, L checked: %t, %d looks, %d leases kept; want A checked: %t, L checked: %t", a, l, v.Looks, v.Kept, c.a, c.l)
 			}
 		})
 	}
@@ -146,12 +138,12 @@ func TestHeldLeases(t *testing.T) {
 	b := newBench()
 	p := b.reservation()
 	b.write(&p)
-	b.load.holds <- hold{b.sight(300 * time.Millisecond)}
+	b.load.holds <- b.sight(300 * time.Millisecond)
 	b.overwrite()
 	done := make(chan struct{})
 	go func() { defer close(done); b.load.holdLeases(t.Context()) }()
-	wait(t, "it is seen", func() bool { counts, _ := b.load.seen.verdict(); return counts["L"] == 1 })
-	go func() { b.load.holds <- hold{b.sight(0)} }() // over: it says nothing
-	wait(t, "it is taken", func() bool { return len(b.load.holds) == 0 })
+	wait(t, "the broken L is counted", func() bool { return b.load.seen.verdict(Verdict{}).Violations[L] == 1 })
+	go func() { b.load.holds <- b.sight(0) }() // over: counts for nothing
+	wait(t, "the lease is taken", func() bool { return len(b.load.holds) == 0 })
 	t.Cleanup(func() { <-done })
 }

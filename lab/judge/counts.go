@@ -1,16 +1,12 @@
 package judge
 
-import (
-	"slices"
-
-	"github.com/understudy-store/understudy/client"
-)
+import "github.com/understudy-store/understudy/client"
 
 // What no single key can show.
 
-// givenTwice looks for ids that two reservations were given: an id is never used
+// sharedIDs looks for ids that two reservations were given: an id is never used
 // again.
-func givenTwice(history []Record, t *tally) {
+func sharedIDs(history []Record, t *tally) {
 	given := make(map[client.ObjectID]*Record)
 	for i := range history {
 		r := &history[i]
@@ -24,10 +20,10 @@ func givenTwice(history []Record, t *tally) {
 	}
 }
 
-// overdone looks for removals by pattern whose count cannot be: that say more
-// than there are keys, or less than what nothing else can have removed. Of each
-// key such a removal takes one object at most.
-func overdone(history []Record, keys []*keyHistory, t *tally) {
+// wrongCounts looks for removals by pattern whose count cannot be: that report
+// more than there are keys, or less than what nothing else can have removed. Of
+// each key such a removal takes one object at most.
+func wrongCounts(history []Record, keys []*keyHistory, t *tally) {
 	matched, needed := make(map[*Record]uint64), make(map[*Record]uint64)
 	for _, h := range keys {
 		for _, s := range h.steps {
@@ -35,8 +31,8 @@ func overdone(history []Record, keys []*keyHistory, t *tally) {
 				matched[s.Record]++
 			}
 		}
-		for _, s := range h.neededRemovals() {
-			needed[s.Record]++
+		for _, r := range h.needed {
+			needed[r]++
 		}
 	}
 	for i := range history {
@@ -45,33 +41,10 @@ func overdone(history []Record, keys []*keyHistory, t *tally) {
 			continue
 		}
 		if r.Count > matched[r] {
-			t.add(V, "keys %s*: a removal says that it took more than the %d that there are\n  %v", r.Key, matched[r], r)
+			t.add(V, "keys %s*: a removal reports more than the %d that there are\n  %v", r.Key, matched[r], r)
 		}
 		if r.Count < needed[r] {
-			t.add(D, "keys %s*: a removal has taken more than it says, for nothing else can explain what is gone of %d keys\n  %v", r.Key, needed[r], r)
+			t.add(D, "keys %s*: a removal has taken more than it reports, for nothing else can explain what is gone of %d keys\n  %v", r.Key, needed[r], r)
 		}
 	}
 }
-
-// neededRemovals returns the removals by pattern without which something of the
-// key would be gone, and nothing to explain it.
-func (h *keyHistory) neededRemovals() (list []*step) {
-	if !slices.ContainsFunc(h.steps, (*step).byPattern) || h.lost(new(tally)) {
-		return nil
-	}
-	for i, s := range h.steps {
-		if !s.byPattern() {
-			continue
-		}
-		without := *h
-		without.steps = slices.Delete(slices.Clone(h.steps), i, i+1)
-		if without.lost(new(tally)) {
-			list = append(list, s)
-		}
-	}
-	return list
-}
-
-// byPattern reports whether a step may have removed the key's object, with
-// others.
-func (s *step) byPattern() bool { return s.maybe && s.Call == RemoveRegex }

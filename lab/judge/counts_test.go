@@ -15,7 +15,7 @@ func TestCountsThatCannotBe(t *testing.T) {
 		30-40 c2 remove_regex g/ ok n=1
 		50-51 c0 get       g/a/ missing
 		50-51 c0 get       g/b/ missing
-		50-51 c1 get       g/c/ missing`, map[Promise]int{D: 1}, "of 3 keys"},
+		50-51 c1 get       g/c/ missing`, map[string]int{D: 1}, "of 3 keys"},
 		{"two removals by pattern that may have shared the work", keepsAll, `
 		0-10  c0 put_start g/a/ ok id=1
 		0-10  c1 put_start g/b/ ok id=2
@@ -29,22 +29,22 @@ func TestCountsThatCannotBe(t *testing.T) {
 		0-10  c0 put_start g/a/ ok id=1
 		11-12 c0 put_end   g/a/ ok id=1
 		20-30 c1 remove_regex g/ ok n=5
-		40-41 c1 get       g/a/ ok id=1`, map[Promise]int{V: 1}, "more than the 1"},
+		40-41 c1 get       g/a/ ok id=1`, map[string]int{V: 1}, "more than the 1"},
 		{"a removal of one key that says 3", keepsAll, `
 		0-10  c0 put_start a/ ok id=1
 		11-12 c0 put_end   a/ ok id=1
-		20-30 c1 remove_regex a/ ok n=3 exact`, map[Promise]int{V: 1}, "3 removed"},
+		20-30 c1 remove_regex a/ ok n=3 exact`, map[string]int{V: 1}, "3 removed"},
 		{"one id for two keys", keepsAll, `
 		0-10  c0 put_start a/ ok id=1
 		11-12 c0 put_end   a/ ok id=1
 		20-30 c1 put_start b/ ok id=1
 		31-32 c1 put_end   b/ ok id=1
 		40-41 c1 get       a/ ok id=1
-		40-41 c1 get       b/ ok id=1`, map[Promise]int{X: 1}, "given twice"},
+		40-41 c1 get       b/ ok id=1`, map[string]int{X: 1}, "given twice"},
 		{"one id twice under a key", keepsAll, `
 		0-10  c0 put_start a/ ok id=1
 		11-12 c0 put_revoke a/ ok id=1
-		20-30 c1 put_start a/ ok id=1`, map[Promise]int{X: 1}, "given twice"},
+		20-30 c1 put_start a/ ok id=1`, map[string]int{X: 1}, "given twice"},
 	})
 }
 
@@ -54,15 +54,15 @@ func TestRepeatedPutEnds(t *testing.T) {
 	tell(t, []story{
 		{"gone, and nobody removed it", keepsAll, `
 		0-10  c0 put_start a/ ok id=1
-		30-35 c0 put_end   a/ missing id=1 attempts=2`, map[Promise]int{D: 1}, "no attempt before"},
+		30-35 c0 put_end   a/ missing id=1 attempts=2`, map[string]int{D: 1}, "put_end of object 1: OBJECT_NOT_FOUND"},
 		{"gone, and pinned", Rules{}, `
 		0-10  c0 put_start a/ ok id=1 pinned
-		30-35 c0 put_end   a/ missing id=1 attempts=2`, map[Promise]int{D: 1}, ""},
+		30-35 c0 put_end   a/ missing id=1 attempts=2`, map[string]int{D: 1}, ""},
 		{"gone, and a lost put is where it was", keepsAll, `
 		0-10  c0 put_start a/ ok id=1
 		12-20 c1 put_start a/ lost
 		30-35 c0 put_end   a/ missing id=1 attempts=2
-		40-41 c2 get       a/ not-ready`, map[Promise]int{D: 1}, ""},
+		40-41 c2 get       a/ not-ready`, map[string]int{D: 1}, ""},
 		{"gone, and perhaps evicted", Rules{}, `
 		0-10  c0 put_start a/ ok id=1
 		30-35 c0 put_end   a/ missing id=1 attempts=2`, nil, ""},

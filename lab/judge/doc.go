@@ -3,7 +3,7 @@
 // A Load is a crowd of recorded clients. They put, read, look for and remove
 // objects under a few shared keys, and every call is kept: when it was sent,
 // when it came back, what it said. Beside them probes ask each node by itself,
-// without a client that would know better than to ask it. The bytes are real:
+// whether it is primary or not. The bytes are real:
 // hosts lend memory of this process, writers fill in whose bytes they are, and
 // readers look while they hold the lease.
 //
@@ -22,5 +22,5 @@
 //	S  nodes differ at one sequence, 5 s after the load has ended
 //
 // The judge does not know how the cluster works inside, and must never believe a
-// node's own counters. What it cannot decide it says so; it is not a pass.
+// node's own counters. What it cannot decide it reports as undecided, which is not a pass.
 package judge

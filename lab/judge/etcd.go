@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -71,24 +72,12 @@ func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout
 func oldest(ctx context.Context, etcd *clientv3.Client, layout journal.Layout) (journal.Cursor, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
 	defer cancel()
-	revision := int64(1)
-	// A watch from the beginning says at once how much of it is gone; if nothing
-	// is, it brings the first event, or says that it was created.
-	watch := etcd.Watch(clientv3.WithRequireLeader(ctx), layout.Head(), clientv3.WithRev(1), clientv3.WithCreatedNotify())
-	for resp := range watch {
-		if resp.CompactRevision != 0 {
-			revision = resp.CompactRevision
-			break
-		}
-		if err := resp.Err(); err != nil {
-			return journal.Cursor{}, fmt.Errorf("watching the journal: %w", err)
-		}
-		if len(resp.Events) > 0 {
-			break
-		}
-	}
-	if ctx.Err() != nil {
-		return journal.Cursor{}, fmt.Errorf("watching the journal: %w", ctx.Err())
+	// A watch from the beginning shows how much of it is gone, or brings the first
+	// event: the head exists.
+	first := <-etcd.Watch(clientv3.WithRequireLeader(ctx), layout.Head(), clientv3.WithRev(1))
+	revision := max(1, first.CompactRevision)
+	if err := cmp.Or(ctx.Err(), first.Err()); err != nil && first.CompactRevision == 0 {
+		return journal.Cursor{}, fmt.Errorf("watching the journal: %w", err)
 	}
 	resp, err := etcd.Get(ctx, layout.Head(), clientv3.WithRev(revision))
 	if err != nil {
@@ -114,20 +103,17 @@ type audit struct {
 	term     metadata.Term
 	tally    *tally
 	reserved map[metadata.ObjectID]metadata.Seq
-	removed  map[metadata.ObjectID]removal
+	removed  map[removal]metadata.Seq
 }
 
-// A removal is an event that names an object.
+// A removal is what an event removes, for whom.
 type removal struct {
-	seq     metadata.Seq
+	id      metadata.ObjectID
 	request uint64
 }
 
 func newAudit(end metadata.Seq, term metadata.Term, t *tally) *audit {
-	return &audit{
-		end: end, term: term, tally: t,
-		reserved: make(map[metadata.ObjectID]metadata.Seq), removed: make(map[metadata.ObjectID]removal),
-	}
+	return &audit{end: end, term: term, tally: t, reserved: make(map[metadata.ObjectID]metadata.Seq), removed: make(map[removal]metadata.Seq)}
 }
 
 // Changed is of no interest here.
@@ -147,7 +133,11 @@ func (a *audit) Commit(c *metadata.Commit, at journal.Cursor) error {
 			a.reservation(c, e)
 		case *deleteevents.Event:
 			for _, r := range e.Removals {
-				a.removal(c, r)
+				one := removal{r.ID, r.Request}
+				if before, ok := a.removed[one]; ok {
+					a.tally.add(V, "object %v is removed by request %d in commits %d and %d", r.ID, r.Request, before, c.Seq)
+				}
+				a.removed[one] = c.Seq
 			}
 		}
 	}
@@ -165,11 +155,4 @@ func (a *audit) reservation(c *metadata.Commit, e *metadata.PutStart) {
 		a.tally.add(F, "object %v (key %s) has an id of term %d and is reserved by commit %d of term %d", e.ID, e.Key, e.ID.Term(), c.Seq, c.Term)
 	}
 	a.reserved[e.ID] = c.Seq
-}
-
-func (a *audit) removal(c *metadata.Commit, r *metadata.Removal) {
-	if before, ok := a.removed[r.ID]; ok && before.request == r.Request {
-		a.tally.add(V, "object %v is removed by request %d in commits %d and %d", r.ID, r.Request, before.seq, c.Seq)
-	}
-	a.removed[r.ID] = removal{c.Seq, r.Request}
 }

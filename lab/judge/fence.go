@@ -8,32 +8,32 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// outranked looks for answers of a lower term to calls that were sent after
+// lowerTerms looks for answers of a lower term to calls that were sent after
 // somebody had an answer of a higher one. Only answers whose term is known
 // exactly are judged: those to probes, and reservations, whose ids have it.
-func outranked(history []Record, t *tally) {
-	type news struct {
+func lowerTerms(history []Record, t *tally) {
+	type answer struct {
 		at   time.Duration
 		term uint64
 	}
-	var heard []news
+	var known []answer
 	for i := range history {
 		if r := &history[i]; r.Term > 0 && r.answered() {
-			heard = append(heard, news{r.End, max(r.Term, r.exactTerm())})
+			known = append(known, answer{r.End, max(r.Term, r.exactTerm())})
 		}
 	}
-	slices.SortFunc(heard, func(a, b news) int { return cmp.Compare(a.at, b.at) })
-	for i := 1; i < len(heard); i++ {
-		heard[i].term = max(heard[i].term, heard[i-1].term)
+	slices.SortFunc(known, func(a, b answer) int { return cmp.Compare(a.at, b.at) })
+	for i := 1; i < len(known); i++ {
+		known[i].term = max(known[i].term, known[i-1].term)
 	}
 	for i := range history {
 		r := &history[i]
 		if !r.answered() || !r.probe() && (r.Call != PutStart || r.ID == 0) || r.Call == Mark {
 			continue
 		}
-		n, _ := slices.BinarySearchFunc(heard, r.Start, func(h news, at time.Duration) int { return cmp.Compare(h.at, at) })
-		if n > 0 && heard[n-1].term > r.exactTerm() {
-			t.add(F, "key %s\n  %v\n  in term %d, although term %d had answered before that was sent", r.Key, r, r.exactTerm(), heard[n-1].term)
+		n, _ := slices.BinarySearchFunc(known, r.Start, func(h answer, at time.Duration) int { return cmp.Compare(h.at, at) })
+		if n > 0 && known[n-1].term > r.exactTerm() {
+			t.add(F, "key %s\n  %v\n  in term %d, although term %d had answered before that was sent", r.Key, r, r.exactTerm(), known[n-1].term)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 package judge
 
 import (
-	"bufio"
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -13,17 +13,28 @@ import (
 	"github.com/understudy-store/understudy/errs"
 )
 
+// add records a call.
+func (l *Load) add(r Record) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.records = append(l.records, r)
+}
+
+// recorded returns what was recorded so far, in the order in which it ended.
+// Nobody writes to it: what is added goes behind it.
+func (l *Load) recorded() []Record {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.records[:len(l.records):len(l.records)]
+}
+
+// full reports whether the history has no more room.
+func (l *Load) full() bool { return len(l.recorded()) >= l.config.MaxCalls }
+
 // History returns all that was recorded so far, in the order in which it began.
 // The caller owns it.
 func (l *Load) History() []Record {
-	all := make([]Record, 0, l.calls.Load()+64)
-	l.mu.Lock()
-	logs := slices.Clone(l.logs)
-	l.mu.Unlock()
-	for _, one := range logs {
-		all = one.appendTo(all)
-	}
-	all = l.marks.appendTo(all)
+	all := slices.Clone(l.recorded())
 	slices.SortStableFunc(all, func(a, b Record) int { return cmp.Compare(a.Start, b.Start) })
 	return all
 }
@@ -32,8 +43,8 @@ func (l *Load) History() []Record {
 type Counts struct {
 	Calls int `json:"calls"`
 	OK    int `json:"ok"`
-	// Failed counts answers that a call was not made, by their kind: most of them
-	// mean that there was nothing to do.
+	// Failed counts calls that changed nothing, by their error: mostly there was
+	// nothing to do.
 	Failed    map[string]int `json:"failed,omitempty"`
 	Ambiguous int            `json:"ambiguous"`
 	// Unanswered are the ambiguous calls, and the failed ones to which the cluster
@@ -44,7 +55,10 @@ type Counts struct {
 // Counts returns what became of the calls so far.
 func (l *Load) Counts() Counts {
 	c := Counts{Failed: make(map[string]int)}
-	l.each(func(r *Record) {
+	for _, r := range l.recorded() {
+		if r.probe() || r.Call == Mark {
+			continue
+		}
 		c.Calls++
 		switch r.Outcome {
 		case OK:
@@ -57,19 +71,8 @@ func (l *Load) Counts() Counts {
 		if !r.answered() {
 			c.Unanswered++
 		}
-	})
-	return c
-}
-
-// each visits the calls of clients.
-func (l *Load) each(visit func(*Record)) {
-	for _, w := range l.workers {
-		w.log.mu.Lock()
-		for i := range w.log.records {
-			visit(&w.log.records[i])
-		}
-		w.log.mu.Unlock()
 	}
+	return c
 }
 
 // Outage returns the longest time without an answer to any client that was not
@@ -84,15 +87,15 @@ func (l *Load) Outage(since time.Duration) time.Duration {
 	}
 	var last time.Duration // success before since
 	var after []time.Duration
-	l.each(func(r *Record) {
+	for _, r := range l.recorded() {
 		switch {
-		case !r.answered():
+		case !r.answered() || r.probe() || r.Call == Mark:
 		case r.End < since:
 			last = max(last, r.End)
 		default:
 			after = append(after, r.End)
 		}
-	})
+	}
 	slices.Sort(after)
 	var longest time.Duration
 	for _, at := range append(after, max(end, since)) {
@@ -102,54 +105,35 @@ func (l *Load) Outage(since time.Duration) time.Duration {
 	return longest
 }
 
-// A line is a record as it is saved.
-type line struct {
-	*Record
-	Answer string `json:"answer,omitempty"`
-}
-
 // Save writes the history to history.jsonl in a folder, a record a line, and
 // what else the judge knew of the load to rules.json.
-func (l *Load) Save(dir string) (err error) {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("saving the history: %w", err)
-	}
-	f, err := os.Create(filepath.Join(dir, "history.jsonl"))
-	if err != nil {
-		return fmt.Errorf("saving the history: %w", err)
-	}
-	defer func() {
-		if closed := f.Close(); err == nil && closed != nil {
-			err = fmt.Errorf("saving the history: %w", closed)
+func (l *Load) Save(dir string) error {
+	var lines bytes.Buffer
+	out := json.NewEncoder(&lines)
+	for _, r := range l.History() {
+		if r.Kind != errs.OK {
+			r.Answer = r.Kind.String()
 		}
-	}()
-	w := bufio.NewWriter(f)
-	lines := json.NewEncoder(w)
-	history := l.History()
-	for i := range history {
-		one := line{Record: &history[i]}
-		if one.Kind != errs.OK {
-			one.Answer = one.Kind.String()
-		}
-		if err := lines.Encode(one); err != nil {
+		if err := out.Encode(r); err != nil {
 			return fmt.Errorf("saving the history: %w", err)
 		}
-	}
-	if err := w.Flush(); err != nil {
-		return fmt.Errorf("saving the history: %w", err)
 	}
 	rules, err := json.MarshalIndent(l.rules(), "", "  ")
 	if err != nil {
 		return fmt.Errorf("saving the rules of the history: %w", err)
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("saving the history: %w", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "history.jsonl"), lines.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("saving the history: %w", err)
 	}
 	return os.WriteFile(filepath.Join(dir, "rules.json"), rules, 0o644)
 }
 
 // rules are what the judge must know beside the history.
 func (l *Load) rules() Rules {
-	rules := l.config.rules()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	rules.Losses = slices.Clone(l.losses)
-	return rules
+	return Rules{NoEviction: l.config.NoEviction, Unnumbered: l.config.unnumbered(), Losses: slices.Clone(l.losses)}
 }

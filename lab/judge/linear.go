@@ -17,6 +17,9 @@ import (
 // take milliseconds.
 const keyTimeout = 15 * time.Second
 
+// contextSteps is how many calls before one that does not fit are shown.
+const contextSteps = 6
+
 // linearize checks keys on all cores. It returns how many it could not decide.
 func linearize(ctx context.Context, keys []*keyHistory, t *tally) (undecided int, err error) {
 	var unknown atomic.Int64
@@ -27,7 +30,12 @@ func linearize(ctx context.Context, keys []*keyHistory, t *tally) (undecided int
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			if !h.linearizable(t) {
+			switch h.explained() {
+			case porcupine.Ok:
+				h.needed = h.neededRemovals()
+			case porcupine.Illegal:
+				h.broken(t)
+			case porcupine.Unknown:
 				unknown.Add(1)
 			}
 			return nil
@@ -37,22 +45,37 @@ func linearize(ctx context.Context, keys []*keyHistory, t *tally) (undecided int
 	return int(unknown.Load()), err
 }
 
-// linearizable looks for an order of a key's calls that explains all answers. It
-// reports false if it ran out of time; that there is none goes to the tally.
-func (h *keyHistory) linearizable(t *tally) (decided bool) {
-	if len(h.steps) == 0 {
-		return true
+// explained looks for an order of a key's calls that explains all answers.
+func (h *keyHistory) explained() porcupine.CheckResult {
+	return porcupine.CheckOperationsTimeout(h.porcupine(), h.operations(), keyTimeout)
+}
+
+// broken counts a key whose answers nothing explains. If they could be explained
+// with an acknowledged put lost, that breaks D, else V.
+func (h *keyHistory) broken(t *tally) {
+	forgetful := *h
+	forgetful.forgets = true
+	if forgetful.explained() == porcupine.Ok {
+		t.add(D, "key %s: something acknowledged is gone, and neither a removal nor time explains it\n%s", h.key, h.conflict())
+	} else {
+		t.add(V, "key %s: no order of its calls explains the answers\n%s", h.key, h.conflict())
 	}
-	model, operations := h.porcupine(), h.operations()
-	switch porcupine.CheckOperationsTimeout(model, operations, keyTimeout) {
-	case porcupine.Ok:
-		return true
-	case porcupine.Illegal:
-		t.add(V, "key %s: no order of its calls explains the answers\n%s", h.key, h.conflict(model, operations))
-		return true
-	default:
-		return false
+}
+
+// neededRemovals returns the removals by pattern without which the answers
+// could not be explained: these have removed something of the key.
+func (h *keyHistory) neededRemovals() (list []*Record) {
+	for i, s := range h.steps {
+		if s.Call != RemoveRegex || !s.maybe {
+			continue
+		}
+		without := *h
+		without.steps = slices.Delete(slices.Clone(h.steps), i, i+1)
+		if without.explained() == porcupine.Illegal {
+			list = append(list, s.Record)
+		}
 	}
+	return list
 }
 
 // operations are the steps in the checker's form.
@@ -71,8 +94,8 @@ func (h *keyHistory) operations() []porcupine.Operation {
 
 // conflict describes where the longest explanation of a history ends: the call
 // that does not fit, and what came before and beside it.
-func (h *keyHistory) conflict(model porcupine.Model, operations []porcupine.Operation) string {
-	_, info := porcupine.CheckOperationsVerbose(model, operations, keyTimeout)
+func (h *keyHistory) conflict() string {
+	_, info := porcupine.CheckOperationsVerbose(h.porcupine(), h.operations(), keyTimeout)
 	explained := make(map[int]bool)
 	for _, partition := range info.PartialLinearizations() {
 		for _, partial := range partition {
@@ -85,28 +108,18 @@ func (h *keyHistory) conflict(model porcupine.Model, operations []porcupine.Oper
 		}
 	}
 	wrong := -1
-	for i := range operations {
-		s := operations[i].Input.(*step)
+	for i, s := range h.steps {
 		if !explained[i] && s.definite() && (wrong < 0 || s.End < h.steps[wrong].End) {
 			wrong = i
 		}
 	}
 	if wrong < 0 {
-		return "  it cannot be said where"
+		return "  it is not clear where"
 	}
-	return h.around(wrong)
-}
-
-// contextSteps is how many calls before one that does not fit are shown.
-const contextSteps = 6
-
-// around shows a step with some of those before it.
-func (h *keyHistory) around(wrong int) string {
 	at := h.steps[wrong]
 	before := slices.DeleteFunc(slices.Clone(h.steps), func(s *step) bool { return s == at || s.Start > at.End })
-	before = before[max(0, len(before)-contextSteps):]
 	var b strings.Builder
-	for _, s := range before {
+	for _, s := range before[max(0, len(before)-contextSteps):] {
 		fmt.Fprintf(&b, "  %v\n", s.Record)
 	}
 	fmt.Fprintf(&b, "  does not fit: %v", at.Record)

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -30,71 +30,52 @@ type Load struct {
 	hosts   hostmem.Hosts
 	owners  map[string]*client.Client // of the hosts' memory, by endpoint
 	workers []*worker
-	limit   *rate.Limiter // nil: as fast as it goes
-	holds   chan hold
-	seen    tally // what was found wrong while it works
-	looks   looks
+	limit   *rate.Limiter
+	holds   chan sight // leases that are kept to their end
+	seen    tally      // what was found wrong while it works
 
+	// What the load has read of the hosts' memory under leases that held to the end
+	// of the reading: as soon as the place was known, and on leases that were kept.
+	// Without any, nothing is known of A, or of L.
+	looks, kept atomic.Int64
+
+	// Each context ends with the one before it.
 	ctx      context.Context // of all calls
 	cancel   context.CancelFunc
-	stopping chan struct{} // closed when no more calls are to begin
+	working  context.Context // until no more calls are to begin
+	endWork  context.CancelFunc
+	watch    context.Context // of probes, and of the holding of leases
+	unwatch  context.CancelFunc
 	stop     sync.Once
 	running  sync.WaitGroup // workers
-	watching sync.WaitGroup // probes, and the holding of leases
-	watch    context.Context
-	unwatch  context.CancelFunc
-	calls    atomic.Int64 // recorded
+	watching sync.WaitGroup // what runs until watch ends
 
-	mu     sync.Mutex // guards what follows
-	logs   []*log
-	marks  log
-	term   uint64              // the highest that a client was told of
-	probed map[string]struct{} // addresses
-	peers  []*probe
-	closed bool // no more probes begin
-	losses []Loss
-	ended  time.Duration // when the last call had come back; 0 while it works
-}
-
-// A log is what one client has recorded.
-type log struct {
-	mu      sync.Mutex // guards records; a leaf
+	mu      sync.Mutex // guards what follows
 	records []Record
-}
-
-func (l *log) add(r Record) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.records = append(l.records, r)
-}
-
-func (l *log) appendTo(all []Record) []Record {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return append(all, l.records...)
+	term    uint64 // the highest that a client has seen
+	peers   []peer // that probes ask
+	closed  bool   // no more probes begin
+	losses  []Loss
+	ended   time.Duration // when the last call had come back; 0 while it works
 }
 
 // Start mounts the hosts' memory and begins to work. The work ends with Stop, or
 // with the context.
 //
-// Errors: InvalidParams for a configuration that cannot be, else those of
-// mounting.
+// Errors: those of mounting.
 func Start(ctx context.Context, c Config) (*Load, error) {
 	c.setDefaults()
-	if err := c.check(); err != nil {
-		return nil, err
-	}
+	run := uuid.NewString()[:8]
 	l := &Load{
-		config: c, run: uuid.NewString()[:8], clock: clock.Boot(), owners: make(map[string]*client.Client),
-		holds: make(chan hold, maxHolds), stopping: make(chan struct{}), probed: make(map[string]struct{}),
+		config: c, run: run, clock: clock.Boot(), owners: make(map[string]*client.Client), holds: make(chan sight, maxHolds),
+		ring: newKeyring(run, c.Keys, !c.NoEviction), hosts: hostmem.New(run, hosts, c.Memory), limit: rate.NewLimiter(rate.Inf, 0),
+	}
+	if c.Rate > 0 {
+		l.limit = rate.NewLimiter(rate.Limit(c.Rate), Clients)
 	}
 	l.began = l.clock()
 	l.ctx, l.cancel = context.WithCancel(ctx)
-	l.ring = newKeyring(l.run, c.Keys, !c.NoEviction)
-	l.hosts = hostmem.New(l.run, c.Hosts, c.Memory)
-	if c.Rate > 0 {
-		l.limit = rate.NewLimiter(rate.Limit(c.Rate), c.Clients)
-	}
+	l.working, l.endWork = context.WithCancel(l.ctx)
 	l.watch, l.unwatch = context.WithCancel(l.ctx)
 	if err := l.open(); err != nil {
 		l.endWatching()
@@ -103,7 +84,7 @@ func Start(ctx context.Context, c Config) (*Load, error) {
 	}
 	l.watching.Go(func() { l.holdLeases(l.watch) })
 	l.watching.Go(func() { l.compareStates(l.watch) })
-	for _, address := range c.probes() {
+	for _, address := range c.Probes {
 		l.probe(address)
 	}
 	for _, w := range l.workers {
@@ -129,7 +110,7 @@ func (l *Load) open() error {
 			return fmt.Errorf("mounting the memory of %s: %w", h.Name, err)
 		}
 	}
-	for i := range l.config.Clients {
+	for i := range Clients {
 		w, err := newWorker(l, i)
 		if err != nil {
 			return err
@@ -150,7 +131,7 @@ func (l *Load) Stop(ctx context.Context) (err error) {
 	l.stop.Do(func() {
 		unbind := context.AfterFunc(ctx, l.cancel)
 		defer unbind()
-		close(l.stopping)
+		l.endWork()
 		l.running.Wait()
 		l.endWatching()
 		l.checkHolds()
@@ -184,7 +165,7 @@ func (l *Load) lookAtAll() error {
 		looking.Go(func() {
 			for k := range keys {
 				if failed[i] == nil { // else it only drains
-					failed[i] = w.lastLook(k)
+					failed[i] = w.get(k)
 				}
 			}
 		})
@@ -212,18 +193,6 @@ func (l *Load) close() {
 	}
 }
 
-// full reports whether the history has no more room.
-func (l *Load) full() bool { return l.calls.Load() >= int64(l.config.MaxCalls) }
-
-// newLog returns a log that is part of the history.
-func (l *Load) newLog() *log {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	one := new(log)
-	l.logs = append(l.logs, one)
-	return one
-}
-
 // Now returns the time on the load's clock, which is monotonic and goes on while
 // a machine is paused.
 func (l *Load) Now() time.Duration { return l.clock() - l.began }
@@ -231,7 +200,7 @@ func (l *Load) Now() time.Duration { return l.clock() - l.began }
 // Mark notes something in the history, for people.
 func (l *Load) Mark(what string) {
 	now := l.Now()
-	l.marks.add(Record{Call: Mark, Key: what, Start: now, End: now, Outcome: OK})
+	l.add(Record{Call: Mark, Key: what, Start: now, End: now, Outcome: OK})
 }
 
 // MayLose says that from now on the cluster may lose all that it holds, because
@@ -254,11 +223,7 @@ func (l *Load) MayLose(why string) (over func()) {
 // KillHost lets a host die, from 0: its owner is silent from now on. Its objects
 // may go, and nothing else.
 func (l *Load) KillHost(number int) {
-	endpoints := make([]string, 0, len(l.hosts))
-	for endpoint := range l.hosts {
-		endpoints = append(endpoints, endpoint)
-	}
-	slices.Sort(endpoints)
+	endpoints := slices.Sorted(maps.Keys(l.hosts))
 	endpoint := endpoints[number%len(endpoints)]
 	l.Mark("the host at " + endpoint + " dies")
 	l.mu.Lock()
@@ -275,10 +240,10 @@ func (l *Load) lostSince(when time.Duration) bool {
 	return slices.ContainsFunc(l.losses, func(loss Loss) bool { return loss.Host == "" && loss.To >= when })
 }
 
-// A watcher is told what a client sees.
+// A watcher observes a client.
 type watcher struct {
 	load     *Load
-	term     atomic.Uint64 // the highest that it was told of
+	term     atomic.Uint64 // the highest that the client has seen
 	attempts int           // of the last call; of the goroutine that makes the calls
 }
 
@@ -301,7 +266,7 @@ func (w *watcher) Remounted(segments int, err error) {
 	w.load.Mark(fmt.Sprintf("%d segments were mounted again: %v", segments, errs.KindOf(err)))
 }
 
-// leader notes a primary that answers. The first client to see it says so in
+// leader notes a primary that answers. The first client to see it notes it in
 // the history.
 func (l *Load) leader(leader client.Leader) {
 	l.mu.Lock()
@@ -317,12 +282,9 @@ func (l *Load) leader(leader client.Leader) {
 		if l.config.unnumbered() {
 			r.Key, r.Term = fmt.Sprintf("%s serves in view %d", leader.Address, leader.Term), 0
 		}
-		l.marks.add(r)
+		l.add(r)
 		if len(l.config.Probes) == 0 {
 			l.probe(leader.Address)
 		}
 	}
 }
-
-// rng returns the choices of one actor of the load.
-func (l *Load) rng(actor int) *rand.Rand { return rand.New(rand.NewPCG(l.config.Seed, uint64(actor))) }

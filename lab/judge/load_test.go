@@ -21,7 +21,7 @@ func verdict(t *testing.T, l *Load, nodes []Node, etcd []string) Verdict {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := l.Judge(ctx, nil, nil, journal.Layout{}); err == nil {
-		t.Error("a load at work is judged")
+		t.Error("got no error for a load that is still at work, want one")
 	}
 	if err := l.Stop(ctx); err != nil {
 		t.Error(err)
@@ -38,16 +38,16 @@ func keeps(t *testing.T, v Verdict, promises string) {
 	t.Helper()
 	for p, n := range v.Violations {
 		if n > 0 {
-			t.Errorf("%s is broken %d times", p, n)
+			t.Errorf("promise %s: got %d violations, want none", p, n)
 		}
 	}
 	for _, p := range promises {
 		if _, ok := v.Violations[string(p)]; !ok {
-			t.Errorf("%c was not checked", p)
+			t.Errorf("promise %c was not checked", p)
 		}
 	}
 	if !v.OK || v.Undecided > 0 || len(v.Examples) > 0 {
-		t.Errorf("%d keys are undecided: %s", v.Undecided, strings.Join(v.Examples, "\n"))
+		t.Errorf("got OK %t, %d keys undecided: %s", v.OK, v.Undecided, strings.Join(v.Examples, "\n"))
 	}
 }
 
@@ -73,7 +73,7 @@ func TestPlentyOfMemory(t *testing.T) {
 	keeps(t, v, "DXALFVS")
 	c := l.Counts()
 	if c.Unanswered > 0 || c.OK < 1000 || v.Calls < c.Calls || v.Keys < 256 {
-		t.Errorf("%+v, %+v", c, v)
+		t.Errorf("got %+v and %+v, want all calls answered, 1000 of them ok, and 256 keys", c, v)
 	}
 	calls, probes := map[Call]int{}, 0
 	for _, r := range l.History() {
@@ -81,15 +81,15 @@ func TestPlentyOfMemory(t *testing.T) {
 			probes++
 		}
 		if calls[r.Call]++; r.probe() && (r.Term == 0 || r.Node != nodes[0].Address) {
-			t.Fatalf("a probe without a term or a node: %+v", r)
+			t.Fatalf("got the probe %+v, want one with a term and the node's address", r)
 		}
 	}
 	if probes == 0 {
-		t.Error("no probe was answered")
+		t.Error("got no answer to a probe")
 	}
 	for _, call := range []Call{PutStart, PutEnd, PutRevoke, Get, Exist, Remove, RemoveForce, RemoveRegex, Mark} {
 		if calls[call] == 0 {
-			t.Errorf("no %s among %v", call, calls)
+			t.Errorf("got %v, want a %s among them", calls, call)
 		}
 	}
 }
@@ -109,9 +109,9 @@ func TestOverMooncake(t *testing.T) {
 		put := [2]any{r.Client, r.Key}
 		switch {
 		case !r.probe() && r.Term != 0:
-			t.Fatalf("a term in %+v", r)
+			t.Fatalf("got %+v, want a call without a term", r)
 		case r.Call == PutStart && open[put]:
-			t.Fatalf("a second put: %+v", r)
+			t.Fatalf("got %+v, want no second put of a key by one client", r)
 		case r.Call == PutStart:
 			open[put] = r.Outcome == OK
 		case r.Call == PutEnd || r.Call == PutRevoke:
@@ -119,24 +119,24 @@ func TestOverMooncake(t *testing.T) {
 		}
 	}
 	if rules := l.rules(); !rules.Unnumbered {
-		t.Errorf("the rules are %+v", rules)
+		t.Errorf("got the rules %+v, want Unnumbered", rules)
 	}
 }
 
-// With too little memory objects are evicted: that is allowed, but not to
-// somebody who was told that it does not happen.
+// With too little memory objects are evicted: that is allowed, but breaks D
+// where nothing may be evicted.
 func TestLittleMemory(t *testing.T) {
-	l, nodes := start(t, Config{Seed: 1, Mix: Mix{Put: 60, Get: 30, RemoveRegex: 1}})
+	l, nodes := start(t, Config{Seed: 1, Memory: 32 << 10})
 	wait(t, "objects are evicted", func() bool {
 		strict, err := Check(t.Context(), l.History(), Rules{NoEviction: true})
-		return err == nil && strict.Violations["D"] > 0
+		return err == nil && strict.Violations[D] > 0
 	})
 	keeps(t, verdict(t, l, nodes, nil), "DXALFVS")
 }
 
 // A load is watched while it works, and drills change what is allowed.
 func TestWatchedLoad(t *testing.T) {
-	l, nodes := start(t, Config{Rate: 2000, Clients: 4, Keys: 64})
+	l, nodes := start(t, Config{Rate: 2000, Keys: 64})
 	var watching sync.WaitGroup
 	done := make(chan struct{})
 	for range 2 {
@@ -148,7 +148,7 @@ func TestWatchedLoad(t *testing.T) {
 				default:
 					l.Mark("watched")
 					if l.Outage(l.Now()/2) < 0 || l.Counts().Calls > len(l.History()) {
-						t.Error("more calls than records")
+						t.Error("got more calls than records, or a negative outage")
 					}
 				}
 			}
@@ -162,16 +162,16 @@ func TestWatchedLoad(t *testing.T) {
 	watching.Wait()
 	keeps(t, verdict(t, l, nodes, nil), "D")
 	if rate := float64(l.Counts().Calls) / l.Now().Seconds(); rate > 3*2000 {
-		t.Errorf("%v calls a second, 2,000 operations were asked for", rate)
+		t.Errorf("got %v calls a second, want at most those of 2,000 operations", rate)
 	}
 }
 
 // A load ends when its history is full, and says so.
 func TestFullHistory(t *testing.T) {
 	l, _ := start(t, Config{MaxCalls: 300})
-	wait(t, "it is full", l.full)
+	wait(t, "the history is full", l.full)
 	if err := l.Stop(t.Context()); err == nil || !strings.Contains(err.Error(), "is full") {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want that the history is full", err)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestFullHistory(t *testing.T) {
 func TestStopWithoutACluster(t *testing.T) {
 	n := run(t, config.Primary, "", nil)
 	n.serves()
-	l, err := Start(t.Context(), Config{Client: client.Config{Addresses: []string{n.RPCAddress()}}, Clients: 4})
+	l, err := Start(t.Context(), Config{Client: client.Config{Addresses: []string{n.RPCAddress()}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,10 +188,10 @@ func TestStopWithoutACluster(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if err := l.Stop(ctx); err == nil || !strings.Contains(err.Error(), "last look") {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want that the last look failed", err)
 	}
 	if _, err := Start(ctx, Config{Client: client.Config{Addresses: []string{"127.0.0.1:1"}}}); err == nil {
-		t.Error("a load on nobody starts")
+		t.Error("got no error without a cluster, want one")
 	}
 }
 
@@ -218,7 +218,7 @@ func TestPair(t *testing.T) {
 	atWork(t, l, 3000)
 	keeps(t, verdict(t, l, []Node{{"b", b.RPCAddress()}}, etcd), "DXALFVS")
 	if c := l.Counts(); c.Unanswered > 0 || l.Outage(since) <= 0 {
-		t.Errorf("%+v, an outage of %v", c, l.Outage(since))
+		t.Errorf("got %+v and an outage of %v, want all calls answered and some outage", c, l.Outage(since))
 	}
 	terms := map[uint64]bool{}
 	for _, r := range l.History() {
@@ -227,6 +227,6 @@ func TestPair(t *testing.T) {
 		}
 	}
 	if !terms[1] || !terms[2] || slices.Contains([]bool{terms[0], terms[3]}, true) {
-		t.Errorf("probes saw terms %v", terms)
+		t.Errorf("got answers to probes in terms %v, want terms 1 and 2", terms)
 	}
 }

@@ -26,6 +26,19 @@ const (
 type alternative struct {
 	status status
 	id     client.ObjectID // 0 if absent
+	// from is when this can be so at the earliest: what a step without an answer
+	// replaced had to be old enough.
+	from time.Duration
+}
+
+// is reports whether the key has an object in a state.
+func (a alternative) is(status status, id client.ObjectID) bool {
+	return a.status == status && a.id == id
+}
+
+// as returns the alternative with another object, or none, from then on.
+func (a alternative) as(status status, id client.ObjectID) alternative {
+	return alternative{status, id, a.from}
 }
 
 // A state is what a key may be in, as far as clients can tell: the alternatives
@@ -62,14 +75,15 @@ const never = math.MaxInt64
 // never: it is a step that lasts for ever, which works where it can or comes
 // after the end.
 type keyModel struct {
-	rules *Rules
-	puts  map[client.ObjectID]*putInfo
+	rules   *Rules
+	puts    map[client.ObjectID]*putInfo
+	forgets bool // acknowledged puts may vanish: what only this explains breaks D
 }
 
 // porcupine returns the model in the checker's form.
 func (m *keyModel) porcupine() porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return state{may: []alternative{{absent, 0}}} },
+		Init: func() any { return state{may: []alternative{{}}} },
 		Step: func(s, input, _ any) (bool, any) {
 			next := m.step(s.(state), input.(*step))
 			return len(next.may) > 0, next
@@ -104,6 +118,7 @@ func (m *keyModel) step(before state, s *step) state {
 			if s.Outcome == Ambiguous {
 				next.may = append(next.may, a)
 			}
+		case s.end() < a.from:
 		case s.maybe:
 			next.may = append(next.may, a)
 			if worked, ok := m.work(a, s); ok {
@@ -121,7 +136,7 @@ func (m *keyModel) step(before state, s *step) state {
 	}
 	if len(next.may) > 1 {
 		slices.SortFunc(next.may, func(a, b alternative) int {
-			return cmp.Or(cmp.Compare(a.status, b.status), cmp.Compare(a.id, b.id))
+			return cmp.Or(cmp.Compare(a.status, b.status), cmp.Compare(a.id, b.id), cmp.Compare(a.from, b.from))
 		})
 		next.may = slices.Compact(next.may)
 	}
@@ -146,13 +161,14 @@ func (n *state) take(s *step) bool {
 func (m *keyModel) work(a alternative, s *step) (alternative, bool) {
 	switch s.Call {
 	case PutStart:
-		return alternative{reserved, s.ID}, a.status == absent || m.gone(a, s) || m.discardable(a, s)
+		from := min(m.goneFrom(a), m.discardFrom(a, s))
+		return alternative{reserved, s.ID, max(a.from, from)}, reached(from, s)
 	case PutEnd:
-		return alternative{readable, s.ID}, a == alternative{reserved, s.ID}
+		return a.as(readable, s.ID), a.is(reserved, s.ID)
 	case PutRevoke:
-		return alternative{}, a == alternative{reserved, s.ID}
+		return a.as(absent, 0), a.is(reserved, s.ID)
 	case Remove, RemoveForce, RemoveRegex:
-		return alternative{}, a.status == readable
+		return a.as(absent, 0), a.status == readable
 	default:
 		return a, false
 	}
@@ -164,26 +180,28 @@ func (m *keyModel) answer(a alternative, s *step) (alternative, bool) {
 	if s.Outcome == OK {
 		return m.success(a, s)
 	}
-	none := func() (alternative, bool) { return alternative{}, a.status == absent || m.gone(a, s) }
 	switch s.Kind {
 	case errs.ObjectNotFound:
+		if s.named() && s.Attempts > 1 && reached(m.discardFrom(a, s), s) {
+			return a.as(absent, 0), true
+		}
 		if s.named() && a.status != absent && a.id != s.ID {
 			return a, true // another put is there
 		}
-		return none()
+		return m.vanish(a, s)
 	case errs.ReplicaNotReady:
-		return a, a.status == reserved
+		return a, a.status == reserved || m.forgets && a.status == readable && reached(m.goneFrom(a), s)
 	case errs.ObjectExists:
 		return a, a.status == reserved || a.status == readable
 	case errs.NoAvailableHandle:
-		if a.status == reserved && m.discardable(a, s) {
+		if reached(m.discardFrom(a, s), s) {
 			return a, true
 		}
-		return none()
+		return m.vanish(a, s)
 	case errs.ObjectHasLease:
 		return a, a.status == readable
 	case errs.InvalidWrite:
-		return a, a == alternative{readable, s.ID} // of a revocation that comes too late
+		return a, a.is(readable, s.ID) // of a revocation that comes too late
 	default:
 		return a, true // it says nothing about the key
 	}
@@ -193,7 +211,7 @@ func (m *keyModel) answer(a alternative, s *step) (alternative, bool) {
 func (m *keyModel) success(a alternative, s *step) (alternative, bool) {
 	switch s.Call {
 	case Get:
-		return a, a == alternative{readable, s.ID}
+		return a, a.is(readable, s.ID)
 	case Exist:
 		if s.Exists {
 			return a, a.status == readable
@@ -201,9 +219,9 @@ func (m *keyModel) success(a alternative, s *step) (alternative, bool) {
 		if a.status == reserved {
 			return a, true
 		}
-		return alternative{}, a.status == absent || m.gone(a, s)
+		return m.vanish(a, s)
 	case PutEnd:
-		if (a == alternative{readable, s.ID}) {
+		if a.is(readable, s.ID) {
 			return a, true // repeated
 		}
 		return m.work(a, s)
@@ -215,24 +233,47 @@ func (m *keyModel) success(a alternative, s *step) (alternative, bool) {
 // named reports whether the call is about one put of the key.
 func (s *step) named() bool { return s.Call == PutEnd || s.Call == PutRevoke }
 
-// gone reports whether what is there may have vanished by the end of a step.
-func (m *keyModel) gone(a alternative, s *step) bool {
-	p := m.puts[a.id]
-	if p == nil {
-		return false
-	}
-	if a.status == readable {
-		return m.rules.mayVanish(p, s.end())
-	}
-	return m.rules.mayBeReleased(p, s.end())
+// vanish returns that nothing is there at a step, if that can be.
+func (m *keyModel) vanish(a alternative, s *step) (alternative, bool) {
+	from := m.goneFrom(a)
+	return alternative{from: max(a.from, from)}, reached(from, s)
 }
 
-// discardable reports whether a put may take the place of a reservation.
-func (m *keyModel) discardable(a alternative, s *step) bool {
+// goneFrom returns since when what is there may have vanished, forever if it may
+// not. A cluster that forgets may have lost what it had acknowledged.
+func (m *keyModel) goneFrom(a alternative) time.Duration {
 	p := m.puts[a.id]
-	return a.status == reserved && p != nil &&
-		(m.rules.mayBeDiscarded(p, s.end()) || s.Call == PutStart && m.rules.mayBeReplaced(a.id, p, s.Client, s.ID))
+	switch {
+	case a.status == absent:
+		return 0
+	case p == nil:
+		return forever
+	case a.status == readable && m.forgets:
+		return min(m.rules.vanishFrom(p), p.ended)
+	case a.status == readable:
+		return m.rules.vanishFrom(p)
+	case m.forgets:
+		return min(m.rules.releaseFrom(p), p.end)
+	default:
+		return m.rules.releaseFrom(p)
+	}
 }
+
+// discardFrom returns since when a put may take the place of a reservation.
+func (m *keyModel) discardFrom(a alternative, s *step) time.Duration {
+	p := m.puts[a.id]
+	switch {
+	case a.status != reserved || p == nil:
+		return forever
+	case s.Call == PutStart && m.rules.mayBeReplaced(a.id, p, s.Client, s.ID):
+		return 0
+	default:
+		return m.rules.discardFrom(p)
+	}
+}
+
+// reached reports whether a step may have been made at some time or later.
+func reached(from time.Duration, s *step) bool { return from < forever && from <= s.end() }
 
 // end is when the step is over, which for one without an answer is never.
 func (s *step) end() time.Duration { return time.Duration(s.until) }

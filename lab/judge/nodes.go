@@ -10,125 +10,144 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
-	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/rpcerr"
 )
 
 const (
 	// settleTime is how long nodes may take to be equal, with nothing to do.
 	settleTime = 5 * time.Second
-	// askPause is between two rounds of questions, of which each is bounded.
+	// askPause is between two rounds of questions, of which each is bounded. A
+	// follower that finds itself different loads a snapshot soon, and then nothing
+	// is to be seen any more.
 	askPause   = 50 * time.Millisecond
 	askTimeout = time.Second
 	// dumpTimeout bounds the listing of a node's ranges.
 	dumpTimeout = time.Minute
 )
 
-// An examinee is a node that the judge asks.
-type examinee struct {
+// A Node is one that lives.
+type Node struct {
+	Name    string
+	Address string // host:port of its gRPC service
+}
+
+// A peer is a node that the judge asks.
+type peer struct {
 	Node
-	admin  pb.AdminServiceClient
-	seq    uint64
-	digest string
-	err    *errs.Error
+	admin pb.AdminServiceClient
+}
+
+func dial(address string) (*grpc.ClientConn, error) {
+	return grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableServiceConfig(),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pb.DefaultMaxMessageBytes)),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},
+			MinConnectTimeout: probeTimeout,
+		}))
 }
 
 // judgeNodes compares the states of nodes, and looks through the ranges of each.
 func judgeNodes(ctx context.Context, nodes []Node, dead graves, t *tally) error {
-	list := make([]*examinee, len(nodes))
-	for i, n := range nodes {
-		conn, err := grpc.NewClient(n.Address, grpc.WithTransportCredentials(insecure.NewCredentials()),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pb.DefaultMaxMessageBytes)))
+	t.checked(S)
+	var peers []peer
+	for _, n := range nodes {
+		conn, err := dial(n.Address)
 		if err != nil {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
 		defer func() { _ = conn.Close() }()
-		list[i] = &examinee{Node: n, admin: pb.NewAdminServiceClient(conn)}
+		peers = append(peers, peer{n, pb.NewAdminServiceClient(conn)})
 	}
-	compare(ctx, list, t)
-	for _, n := range list {
-		if n.err != nil {
-			continue // it does not answer, which is counted
-		}
-		if err := n.ranges(ctx, dead, t); err != nil {
+	seq, found := settled(ctx, peers)
+	differ(peers, found, t)
+	for i, n := range peers {
+		err := found[i].err
+		if err != nil {
+			t.add(S, "node %s has no digest for sequence %d within %v: %v", n.Name, seq, settleTime, err)
+		} else if err = n.ranges(ctx, dead, t); err != nil {
 			t.add(S, "node %s does not list its ranges: %v", n.Name, err)
 		}
 	}
 	return ctx.Err()
 }
 
-// compare asks all nodes for their digest at one sequence, the newest of any. A
-// primary knows only its newest one, so they are asked until all have answered.
-func compare(ctx context.Context, list []*examinee, t *tally) {
-	ctx, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
-	tick := time.NewTicker(askPause)
-	defer tick.Stop()
-	var seq uint64
-	for {
-		if seq = round(ctx, list); !slices.ContainsFunc(list, func(n *examinee) bool { return n.err != nil }) {
-			break
-		}
-		select {
-		case <-tick.C:
-			continue
-		case <-ctx.Done():
-		}
-		break
-	}
-	var first *examinee
-	for _, n := range list {
-		switch {
-		case n.err != nil:
-			t.add(S, "node %s has no digest for sequence %d within %v: %v", n.Name, seq, settleTime, n.err)
-		case first == nil:
-			first = n
-		case n.digest != first.digest:
-			t.add(S, "at sequence %d node %s has digest %s, node %s has %s", seq, first.Name, first.digest, n.Name, n.digest)
-		}
-	}
+// A digest is what a node has at a sequence.
+type digest struct {
+	*pb.DigestResponse
+	err error
 }
 
-// round asks all nodes once, and returns the sequence that they were asked for.
-func round(ctx context.Context, list []*examinee) (seq uint64) {
+// digests asks all nodes at once for their digest at a sequence, 0 for their
+// newest. Those whose newest is known to be at that sequence are not asked again:
+// a primary knows no older one.
+func digests(ctx context.Context, peers []peer, seq uint64, newest []digest) []digest {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	each(list, func(n *examinee) { n.ask(ctx, 0) })
-	for _, n := range list {
-		seq = max(seq, n.seq)
-	}
-	each(list, func(n *examinee) {
-		if n.seq != seq {
-			n.ask(ctx, seq)
+	found := make([]digest, len(peers))
+	var asking sync.WaitGroup
+	for i, p := range peers {
+		if newest != nil && newest[i].err == nil && newest[i].GetSequence() == seq {
+			found[i] = newest[i]
+			continue
 		}
-	})
-	return seq
-}
-
-// each visits all nodes at once.
-func each(list []*examinee, visit func(*examinee)) {
-	var running sync.WaitGroup
-	for _, n := range list {
-		running.Go(func() { visit(n) })
+		asking.Go(func() { found[i].DigestResponse, found[i].err = p.admin.Digest(ctx, &pb.DigestRequest{Sequence: seq}) })
 	}
-	running.Wait()
+	asking.Wait()
+	return found
 }
 
-// ask asks for the digest at a sequence, 0 for the newest.
-func (n *examinee) ask(ctx context.Context, seq uint64) {
-	resp, err := n.admin.Digest(ctx, &pb.DigestRequest{Sequence: seq})
-	n.seq, n.digest, n.err = resp.GetSequence(), resp.GetDigest(), nil
-	if err != nil {
-		n.err, _ = rpcerr.Parse(err)
+// settled asks all nodes for their digest at the newest sequence of any, until
+// all have answered or their time is up.
+func settled(ctx context.Context, peers []peer) (seq uint64, found []digest) {
+	ctx, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	for {
+		newest := digests(ctx, peers, 0, nil)
+		seq = 0
+		for _, d := range newest {
+			seq = max(seq, d.GetSequence())
+		}
+		found = digests(ctx, peers, seq, newest)
+		if !slices.ContainsFunc(found, func(d digest) bool { return d.err != nil }) || !sleep(ctx, askPause) {
+			return seq, found
+		}
+	}
+}
+
+// differ looks for nodes whose digest at one sequence is not that of the others.
+func differ(peers []peer, found []digest, t *tally) {
+	first := slices.IndexFunc(found, func(d digest) bool { return d.err == nil })
+	for i, d := range found {
+		if d.err == nil && d.GetDigest() != found[first].GetDigest() {
+			t.add(S, "at sequence %d node %s has digest %s, node %s has %s", d.GetSequence(),
+				peers[first].Name, found[first].GetDigest(), peers[i].Name, d.GetDigest())
+		}
+	}
+}
+
+// compareStates compares the newest state of each node with what the others have
+// at that sequence, again and again, until the context ends. Nodes that do not
+// answer, or have no digest of it, are left out.
+func (l *Load) compareStates(ctx context.Context) {
+	for sleep(ctx, askPause) {
+		l.mu.Lock()
+		peers := slices.Clone(l.peers)
+		l.mu.Unlock()
+		newest := digests(ctx, peers, 0, nil)
+		for _, d := range newest {
+			if d.GetSequence() > 0 {
+				differ(peers, digests(ctx, peers, d.GetSequence(), newest), &l.seen)
+			}
+		}
 	}
 }
 
 // ranges looks through what a node holds.
-func (n *examinee) ranges(ctx context.Context, dead graves, t *tally) error {
+func (n peer) ranges(ctx context.Context, dead graves, t *tally) error {
 	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
 	stream, err := n.admin.DumpRanges(ctx, &pb.DumpRangesRequest{})

@@ -20,13 +20,13 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// want demands that a tally has just so many violations, described as text.
+// want demands that a tally has exactly these violations, described with a text.
 func (t *tally) want(tt *testing.T, want map[string]int, text string) {
 	tt.Helper()
-	counts, examples := t.verdict()
-	maps.DeleteFunc(counts, func(_ string, n int) bool { return n == 0 })
-	if all := strings.Join(examples, "\n"); !maps.Equal(counts, want) || !strings.Contains(all, text) {
-		tt.Errorf("%v, want %v and %q: %s", counts, want, text, all)
+	v := t.verdict(Verdict{})
+	maps.DeleteFunc(v.Violations, func(_ string, n int) bool { return n == 0 })
+	if all := strings.Join(v.Examples, "\n"); !maps.Equal(v.Violations, want) || !strings.Contains(all, text) {
+		tt.Errorf("got violations %v, described as %q; want %v and %q", v.Violations, all, want, text)
 	}
 }
 
@@ -87,10 +87,10 @@ func TestNodesThatDiffer(t *testing.T) {
 	}
 	found.want(t, map[string]int{"S": 1}, "at sequence ")
 	if v, err := Compare(t.Context(), nodes); err != nil || v.OK || v.Violations["S"] != 1 {
-		t.Errorf("without a load: %+v, %v", v, err)
+		t.Errorf("S: nodes that differ: got %+v, %v; want one violation", v, err)
 	}
 	if v, err := Compare(t.Context(), nodes[:1]); err != nil || !v.OK || len(v.Violations) != 2 {
-		t.Errorf("of one node: %+v, %v", v, err)
+		t.Errorf("S: a node alone: got %+v, %v; want OK, with A and S checked", v, err)
 	}
 	silent := new(tally)
 	if err := judgeNodes(t.Context(), []Node{{"nobody", "127.0.0.1:1"}}, nil, silent); err != nil {
@@ -99,19 +99,19 @@ func TestNodesThatDiffer(t *testing.T) {
 	silent.want(t, map[string]int{"S": 1}, "node nobody has no digest")
 }
 
-// A load sees nodes that differ while it works, before they have mended that.
+// A load sees nodes that differ while it works, before they have loaded a snapshot.
 func TestStatesAreCompared(t *testing.T) {
 	l := newBench().load
 	for i := range byte(2) {
 		n := run(t, config.Primary, "", nil)
 		n.serves()
 		mount(t, n, client.Segment{ID: [16]byte{1 + i}, Name: "h", Base: 1 << 20, Size: 1 << 20, Endpoint: "h:1"})
-		l.peers = append(l.peers, &probe{address: n.RPCAddress(), admin: n.admin})
+		l.peers = append(l.peers, peer{Node{"node", n.RPCAddress()}, n.admin})
 	}
 	done := make(chan struct{})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { defer close(done); l.compareStates(ctx) }()
-	wait(t, "it is seen", func() bool { counts, _ := l.seen.verdict(); return counts["S"] > 0 })
+	wait(t, "the broken S is counted", func() bool { return l.seen.verdict(Verdict{}).Violations[S] > 0 })
 	cancel()
 	<-done
 }
@@ -138,7 +138,7 @@ func TestJournal(t *testing.T) {
 		found := new(tally)
 		n, err := judgeJournal(t.Context(), etcd.Endpoints(), layout, found)
 		if err != nil || n < least || least == 0 && n > 0 {
-			t.Fatalf("%d commits, want %d at least: %v", n, least, err)
+			t.Fatalf("got %d commits and error %v, want at least %d commits", n, err, least)
 		}
 		return found
 	}
@@ -198,7 +198,7 @@ func TestAudit(t *testing.T) {
 		{"a term that goes back", []*metadata.Commit{commit(1, 3), commit(2, 2)}, map[string]int{"F": 1}, "behind one of term 3"},
 		{"a reservation of another term", []*metadata.Commit{commit(1, 3, put)}, map[string]int{"F": 1}, "id of term 2"},
 		{"two reservations", []*metadata.Commit{commit(1, 2, put), commit(2, 2, put)}, map[string]int{"V": 1}, "commits 1 and 2"},
-		{"one removal twice", []*metadata.Commit{commit(1, 2, remove(5), remove(5))}, map[string]int{"V": 1}, "request 5"},
+		{"one removal twice", []*metadata.Commit{commit(1, 2, remove(5)), commit(2, 2, remove(6), remove(5))}, map[string]int{"V": 1}, "request 5"},
 		{"two removals", []*metadata.Commit{commit(1, 2, remove(5), remove(6))}, nil, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -207,7 +207,7 @@ func TestAudit(t *testing.T) {
 			for i, c := range tt.commits {
 				err := a.Commit(c, journal.Cursor{Head: journal.Head{Seq: c.Seq}})
 				if last := i == len(tt.commits)-1; errors.Is(err, errAudited) != last {
-					t.Errorf("commit %d: %v", c.Seq, err)
+					t.Errorf("commit %d: got error %v, want the end of the audit: %t", c.Seq, err, last)
 				}
 			}
 			found.want(t, tt.want, tt.text)
@@ -220,6 +220,6 @@ func TestNoEtcd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := judgeJournal(ctx, []string{"127.0.0.1:1"}, journal.NewLayout("/u", "c"), new(tally)); err == nil {
-		t.Error("no error")
+		t.Error("got no error without an etcd, want one")
 	}
 }

@@ -32,8 +32,8 @@ func (c Call) mutates() bool { return c != Get && c != Exist && c != Mark }
 // An Outcome is what a client knows of what came of a call.
 type Outcome string
 
-// The outcomes. A call that has failed has changed nothing; what came of an
-// ambiguous one nobody told.
+// The outcomes. A call that has failed has changed nothing; an ambiguous one may
+// have changed something, or will.
 const (
 	OK        Outcome = "ok"
 	Failed    Outcome = "failed"
@@ -48,7 +48,8 @@ type Record struct {
 	Start   time.Duration `json:"start_ns"`
 	End     time.Duration `json:"end_ns"`
 	Outcome Outcome       `json:"outcome"`
-	Kind    errs.Kind     `json:"-"` // why it failed, errs.OK if it did not
+	Kind    errs.Kind     `json:"-"`                // why it failed, errs.OK if it did not
+	Answer  string        `json:"answer,omitempty"` // the name of Kind, in a saved history
 	// ID is the object: what PutStart and Get were given, what PutEnd and
 	// PutRevoke have named.
 	ID     client.ObjectID `json:"id,string,omitempty"`
@@ -66,7 +67,7 @@ type Record struct {
 	Pinned   bool   `json:"pinned,omitempty"`   // of PutStart: pinned hard, so never evicted
 }
 
-// answered reports whether the cluster has said something of its own.
+// answered reports whether the cluster itself has answered.
 func (r *Record) answered() bool {
 	return r.Outcome == OK || r.Outcome == Failed && r.Kind != errs.Unavailable && r.Kind != errs.NotLeader && r.Kind != errs.Unresolved
 }

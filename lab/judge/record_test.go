@@ -6,7 +6,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -34,7 +33,7 @@ func TestOutcomes(t *testing.T) {
 	} {
 		r := Record{Call: tt.call}
 		if r.settle(tt.err); r.Outcome != tt.want || r.answered() != tt.answered {
-			t.Errorf("%s: %v: %s, answered %t", tt.call, tt.err, r.Outcome, r.answered())
+			t.Errorf("%s with error %v: got %s, answered %t; want %s, answered %t", tt.call, tt.err, r.Outcome, r.answered(), tt.want, tt.answered)
 		}
 	}
 }
@@ -43,10 +42,8 @@ func TestOutcomes(t *testing.T) {
 func recorded(t *testing.T, history string) *Load {
 	t.Helper()
 	b := newBench()
-	b.load.workers = []*worker{b.worker}
-	b.log = b.load.newLog()
 	for _, r := range script(t, history) {
-		b.log.add(r)
+		b.load.add(r)
 	}
 	return b.load
 }
@@ -62,16 +59,16 @@ func TestOutageAndCounts(t *testing.T) {
 	l.ended = 1050 * time.Millisecond
 	for since, want := range map[time.Duration]time.Duration{0: 510, 400: 510, 500: 510, 905: 510, 911: 90, 1001: 50} {
 		if got := l.Outage(since * time.Millisecond); got != want*time.Millisecond {
-			t.Errorf("since %d ms: an outage of %v, want %d ms", since, got, want)
+			t.Errorf("since %d ms: got an outage of %v, want %d ms", since, got, want)
 		}
 	}
 	l.ended = 5 * time.Second
 	if got := l.Outage(950 * time.Millisecond); got != 4*time.Second {
-		t.Errorf("an outage that lasts: %v", got)
+		t.Errorf("an outage that lasts: got %v, want 4s", got)
 	}
 	c := l.Counts()
 	if c.Calls != 6 || c.OK != 2 || c.Ambiguous != 1 || c.Unanswered != 2 || c.Failed["OBJECT_NOT_FOUND"] != 2 || c.Failed["UNAVAILABLE_IN_CURRENT_STATUS"] != 1 {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v, want 6 calls: 2 ok, 1 ambiguous, 2 unanswered, 2 that found nothing, 1 unavailable", c)
 	}
 }
 
@@ -108,55 +105,42 @@ func TestSave(t *testing.T) {
 		return nil
 	}
 	if put := find("put_start"); put["id"] != "7" || put["outcome"] != "ok" || put["start_ns"] != 5e6 {
-		t.Errorf("%v", put)
+		t.Errorf("got %v, want the put of object 7 at 5 ms", put)
 	}
 	if get := find("get"); get["answer"] != "OBJECT_NOT_FOUND" || get["client"] != -1.0 || get["term"] != 3.0 {
-		t.Errorf("%v", get)
+		t.Errorf("got %v, want what the first probe did not find in term 3", get)
 	}
 	if len(lines) != 5 {
-		t.Errorf("%d lines", len(lines))
+		t.Errorf("got %d lines, want 5", len(lines))
 	}
 	var rules Rules
 	b, err := os.ReadFile(filepath.Join(dir, "rules.json"))
 	if err != nil || json.Unmarshal(b, &rules) != nil || len(rules.Losses) != 1 || rules.Losses[0].To == forever {
-		t.Errorf("%s, %v", b, err)
-	}
-}
-
-// All faults of a configuration are told at once.
-func TestConfigFaults(t *testing.T) {
-	_, err := Start(t.Context(), Config{Clients: -1, Size: 10, Rate: -1, Memory: 1, Mix: Mix{Get: -1, Put: 2}})
-	if !errors.Is(err, errs.InvalidParams) {
-		t.Fatalf("got %v", err)
-	}
-	for _, part := range []string{"Clients is -1", "(Size) has 10", "Rate is -1", "has 1 bytes (Memory)", "Mix.Get is -1"} {
-		if !strings.Contains(err.Error(), part) {
-			t.Errorf("%q is not in %v", part, err)
-		}
+		t.Errorf("got %s, %v; want rules with one loss that has ended", b, err)
 	}
 }
 
 func TestKeysAreGivenUp(t *testing.T) {
 	k := newKeyring("run", 16, true)
 	if one := k.slots[7].Load(); !one.pinned || k.slots[6].Load().pinned {
-		t.Error("not every eighth is pinned")
+		t.Error("got other keys pinned than every eighth")
 	}
 	first := k.slots[3].Load()
 	for i := range 2 * maxKeyCalls {
 		if gone := k.used(first, false); gone != (i == maxKeyCalls-1) {
-			t.Fatalf("call %d: given up: %t", i, gone)
+			t.Fatalf("call %d: got given up: %t, want it given up with call %d", i, gone, maxKeyCalls-1)
 		}
 	}
 	second := k.slots[3].Load()
 	for i := range 2 * maxKeyAmbiguous {
 		if gone := k.used(second, true); gone != (i == maxKeyAmbiguous-1) {
-			t.Fatalf("ambiguous call %d: given up: %t", i, gone)
+			t.Fatalf("ambiguous call %d: got given up: %t, want it given up with call %d", i, gone, maxKeyAmbiguous-1)
 		}
 	}
 	if third := k.slots[3].Load(); third.name != "run/0/3/2/" || len(k.ever()) != 18 {
-		t.Errorf("%q, %d keys", third.name, len(k.ever()))
+		t.Errorf("got key %q of %d, want run/0/3/2/ of 18", third.name, len(k.ever()))
 	}
 	if got := under([]string{"a/1/", "a/10/", "b/1/", "b/1/2/", "c/"}, "b/1/"); len(got) != 2 || got[1] != "b/1/2/" {
-		t.Errorf("%q", got)
+		t.Errorf("got %q, want the two keys under b/1/", got)
 	}
 }

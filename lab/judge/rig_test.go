@@ -58,10 +58,10 @@ func (m *member) end() {
 	select {
 	case err := <-m.ended:
 		if m.ended <- nil; err != nil {
-			m.t.Errorf("a node ended: %v", err)
+			m.t.Errorf("the end of a node: got error %v, want none", err)
 		}
 	case <-time.After(30 * time.Second):
-		m.t.Error("a node does not end")
+		m.t.Error("the node has not ended after 30 s")
 	}
 }
 
@@ -76,12 +76,12 @@ func (m *member) until(what string, cond func(*pb.StatusResponse) bool) {
 
 func (m *member) serves() {
 	m.t.Helper()
-	m.until("it serves", func(s *pb.StatusResponse) bool { return s.GetNode().GetRole() == pb.Role_ROLE_PRIMARY })
+	m.until("the node serves", func(s *pb.StatusResponse) bool { return s.GetNode().GetRole() == pb.Role_ROLE_PRIMARY })
 }
 
 func (m *member) promotable() {
 	m.t.Helper()
-	m.until("it could take over", func(s *pb.StatusResponse) bool { return s.GetNode().GetPromotable() })
+	m.until("the node could take over", func(s *pb.StatusResponse) bool { return s.GetNode().GetPromotable() })
 }
 
 func (m *member) wait(what string, cond func() bool) { m.t.Helper(); wait(m.t, what, cond) }
@@ -95,15 +95,15 @@ func wait(t *testing.T, what string, cond func() bool) {
 	for !cond() {
 		select {
 		case <-deadline:
-			t.Fatalf("it does not become so that %s", what)
+			t.Fatalf("waited 30 s in vain: want that %s", what)
 		case <-tick.C:
 		}
 	}
 }
 
 // atWork waits until a load has made so many more calls.
-func atWork(t *testing.T, l *Load, calls int64) {
+func atWork(t *testing.T, l *Load, calls int) {
 	t.Helper()
-	until := l.calls.Load() + calls
-	wait(t, "the load works", func() bool { return l.calls.Load() >= until })
+	until := len(l.recorded()) + calls
+	wait(t, "the load works", func() bool { return len(l.recorded()) >= until })
 }

@@ -15,24 +15,17 @@ const forever = time.Duration(math.MaxInt64)
 type Rules struct {
 	NoEviction bool `json:"no_eviction"` // else all that is not pinned may vanish at any time
 	// Unnumbered says that calls have no request ids, as over Mooncake's protocol:
-	// a client may replace a reservation of its own of which it was not told, or
-	// which is of an earlier term.
-	Unnumbered     bool          `json:"unnumbered,omitempty"`
-	DiscardTimeout time.Duration `json:"discard_timeout_ns"` // after it another put may replace a reservation; 0 for 30 s
-	ReleaseTimeout time.Duration `json:"release_timeout_ns"` // after it a reservation may vanish; 0 for 600 s
-	Losses         []Loss        `json:"losses,omitempty"`
+	// a client may replace a reservation of its own whose answer was lost, or which
+	// is of an earlier term.
+	Unnumbered bool   `json:"unnumbered,omitempty"`
+	Losses     []Loss `json:"losses,omitempty"`
 }
 
-// The timeouts of abandoned puts, as in the C++ master (behaviours.md, 1.2).
+// The timeouts of abandoned puts, as in the C++ master and by default here.
 const (
-	defaultDiscard = 30 * time.Second
-	defaultRelease = 600 * time.Second
+	discardTimeout = 30 * time.Second  // after it another put may replace a reservation
+	releaseTimeout = 600 * time.Second // after it a reservation may vanish
 )
-
-func (u *Rules) setDefaults() {
-	setDefault(&u.DiscardTimeout, defaultDiscard)
-	setDefault(&u.ReleaseTimeout, defaultRelease)
-}
 
 // A Loss is a time in which a drill lets objects be lost: those put before its
 // end may vanish from its beginning on.
@@ -46,15 +39,23 @@ type Loss struct {
 // rounding to milliseconds.
 func clockSlack(d time.Duration) time.Duration { return d/500 + 2*time.Millisecond }
 
-// mayVanish reports whether a readable object may be gone at some time.
-func (u *Rules) mayVanish(p *putInfo, when time.Duration) bool {
-	return !u.NoEviction && !p.pinned || u.lost(p, when)
+// vanishFrom returns since when a readable object may be gone, forever if it may
+// not.
+func (u *Rules) vanishFrom(p *putInfo) time.Duration {
+	if !u.NoEviction && !p.pinned {
+		return 0
+	}
+	return u.lostFrom(p)
 }
 
-// mayBeDiscarded reports whether another put may have replaced a reservation by
-// some time.
-func (u *Rules) mayBeDiscarded(p *putInfo, when time.Duration) bool {
-	return when-p.start >= u.DiscardTimeout-clockSlack(u.DiscardTimeout) || u.lost(p, when)
+// discardFrom returns since when another put may replace a reservation.
+func (u *Rules) discardFrom(p *putInfo) time.Duration {
+	return min(p.start+discardTimeout-clockSlack(discardTimeout), u.lostFrom(p))
+}
+
+// releaseFrom returns since when a reservation may be gone.
+func (u *Rules) releaseFrom(p *putInfo) time.Duration {
+	return min(p.start+releaseTimeout-clockSlack(releaseTimeout), u.lostFrom(p))
 }
 
 // mayBeReplaced reports whether the client that made a reservation may have put
@@ -66,26 +67,24 @@ func (u *Rules) mayBeReplaced(id client.ObjectID, p *putInfo, by int, with clien
 	return p.end == forever || with == 0 || metadata.ObjectID(id).Term() < metadata.ObjectID(with).Term()
 }
 
-// mayBeReleased reports whether a reservation may be gone at some time.
-func (u *Rules) mayBeReleased(p *putInfo, when time.Duration) bool {
-	return when-p.start >= u.ReleaseTimeout-clockSlack(u.ReleaseTimeout) || u.lost(p, when)
-}
-
-// lost reports whether a drill lets an object be lost.
-func (u *Rules) lost(p *putInfo, when time.Duration) bool {
+// lostFrom returns since when a drill lets an object be lost, forever if none
+// does.
+func (u *Rules) lostFrom(p *putInfo) time.Duration {
+	from := forever
 	for _, loss := range u.Losses {
-		if p.start <= loss.To && when >= loss.From && (loss.Host == "" || loss.Host == p.host || p.host == "") {
-			return true
+		if p.start <= loss.To && (loss.Host == "" || loss.Host == p.host || p.host == "") {
+			from = min(from, loss.From)
 		}
 	}
-	return false
+	return from
 }
 
 // A putInfo is what is known of one object.
 type putInfo struct {
 	start  time.Duration // when its reservation was asked for
-	end    time.Duration // when the writer had it; forever if it never learned
+	end    time.Duration // when its client had the answer; forever if that was lost
+	ended  time.Duration // when its PutEnd was acknowledged; forever if it was not
 	host   string        // empty if it is not known
 	pinned bool
-	client int // that made it
+	client int // whose it is
 }

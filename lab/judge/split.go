@@ -2,9 +2,9 @@ package judge
 
 import (
 	"cmp"
+	"maps"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
@@ -13,8 +13,9 @@ import (
 // A keyHistory is all that is known of one key.
 type keyHistory struct {
 	keyModel
-	key   string
-	steps []*step // by their start; only those that say or do something
+	key    string
+	steps  []*step   // by their start; only those that say or do something
+	needed []*Record // removals by pattern that have removed something
 }
 
 // split takes a history apart by keys, which it returns in order. Calls that
@@ -26,13 +27,9 @@ func split(history []Record, rules *Rules) []*keyHistory {
 		if r.Call == Mark || r.Call == RemoveRegex && !r.Exact || names[r.Key] != nil {
 			continue
 		}
-		names[r.Key] = &keyHistory{key: r.Key, keyModel: keyModel{rules, make(map[client.ObjectID]*putInfo)}}
+		names[r.Key] = &keyHistory{key: r.Key, keyModel: keyModel{rules: rules, puts: make(map[client.ObjectID]*putInfo)}}
 	}
-	sorted := make([]string, 0, len(names))
-	for name := range names {
-		sorted = append(sorted, name)
-	}
-	slices.Sort(sorted)
+	sorted := slices.Sorted(maps.Keys(names))
 	for i := range history {
 		r := &history[i]
 		if r.Call != RemoveRegex || r.Exact {
@@ -85,37 +82,28 @@ func (h *keyHistory) add(r *Record) {
 			s.Record = h.unknownPut(r)
 		}
 	case r.Call == RemoveRegex && (r.Outcome == Failed || r.Count == 0):
-		return // what it skips it does not tell
+		return // what it skips it does not report
 	case r.Call == RemoveRegex && !r.Exact:
 		s.maybe = true
 	case r.Call == PutEnd && (r.Kind == errs.ObjectNotFound || r.Kind == errs.IllegalClient) && r.Attempts > 1:
 		// An attempt before, whose answer was lost, may have ended the put; then it
 		// was removed, and perhaps another client put the key.
-		s.maybe = true
+		h.steps = append(h.steps, &step{Record: r, until: s.until, maybe: true})
+	case r.Call == PutEnd && r.Outcome == OK && h.puts[r.ID] != nil:
+		h.puts[r.ID].ended = r.End
 	case r.Call == PutStart && r.Outcome == OK:
-		h.puts[r.ID] = &putInfo{start: r.Start, end: r.End, host: r.Host, pinned: r.Pinned, client: r.Client}
+		h.puts[r.ID] = &putInfo{start: r.Start, end: r.End, ended: forever, host: r.Host, pinned: r.Pinned, client: r.Client}
 	}
 	h.steps = append(h.steps, s)
 }
 
 // unknownPut gives a PutStart without an answer an id that no other put has. Its
-// writer does not know it, so nobody can end that put.
+// client does not know it, so nobody can end that put.
 func (h *keyHistory) unknownPut(r *Record) *Record {
 	known := *r
 	known.ID = client.ObjectID(math.MaxUint64 - uint64(len(h.steps)))
-	h.puts[known.ID] = &putInfo{start: r.Start, end: forever, pinned: r.Pinned, client: r.Client}
+	h.puts[known.ID] = &putInfo{start: r.Start, end: forever, ended: forever, pinned: r.Pinned, client: r.Client}
 	return &known
-}
-
-// after returns the steps that began after some time.
-func (h *keyHistory) after(when time.Duration) []*step {
-	from, _ := slices.BinarySearchFunc(h.steps, when, func(s *step, when time.Duration) int {
-		if s.Start <= when {
-			return -1
-		}
-		return 1
-	})
-	return h.steps[from:]
 }
 
 // removes reports whether a step can have removed a readable object.

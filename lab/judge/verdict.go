@@ -8,12 +8,6 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
-// A Node is one that lives.
-type Node struct {
-	Name    string
-	Address string // host:port of its gRPC service
-}
-
 // A Verdict is what the judge found.
 type Verdict struct {
 	OK bool `json:"ok"`
@@ -35,17 +29,15 @@ type Verdict struct {
 	Commits int `json:"commits"`
 }
 
-// Check decides what a history alone can tell: D, X, V and F.
+// Check decides what a history alone can show: D, X, V and F.
 //
 // Errors: the context's.
 func Check(ctx context.Context, history []Record, rules Rules) (Verdict, error) {
-	rules.setDefaults()
 	v, t, _, err := judgeHistory(ctx, history, &rules)
 	if err != nil {
 		return Verdict{}, err
 	}
-	v.conclude(t)
-	return v, nil
+	return t.verdict(v), nil
 }
 
 // judgeHistory returns a verdict without its counts, these, and by key what must
@@ -53,10 +45,9 @@ func Check(ctx context.Context, history []Record, rules Rules) (Verdict, error) 
 func judgeHistory(ctx context.Context, history []Record, rules *Rules) (v Verdict, t *tally, dead graves, err error) {
 	t, dead = new(tally), make(graves)
 	t.checked(D, X, V, F)
-	outranked(history, t)
-	givenTwice(history, t)
+	lowerTerms(history, t)
+	sharedIDs(history, t)
 	keys := split(history, rules)
-	overdone(history, keys, t)
 	v.Keys = len(keys)
 	for i := range history {
 		if history[i].Call != Mark {
@@ -67,12 +58,12 @@ func judgeHistory(ctx context.Context, history []Record, rules *Rules) (v Verdic
 	for _, h := range keys {
 		g := h.buried()
 		dead[h.key] = g
-		if h.resurrected(&g, t) || h.lost(t) {
-			continue // it is known what is wrong with it
+		if !h.resurrected(&g, t) { // else it is known what is wrong with it
+			rest = append(rest, h)
 		}
-		rest = append(rest, h)
 	}
 	v.Undecided, err = linearize(ctx, rest, t)
+	wrongCounts(history, keys, t)
 	return v, t, dead, err
 }
 
@@ -85,21 +76,10 @@ func (g graves) has(key string, id client.ObjectID) bool {
 	return ok && one.dead(id, forever)
 }
 
-// conclude fills in the counts.
-func (v *Verdict) conclude(t *tally) {
-	v.Violations, v.Examples = t.verdict()
-	v.OK = v.Undecided == 0
-	for _, n := range v.Violations {
-		v.OK = v.OK && n == 0
-	}
-}
-
-var errWorking = errors.New("the load is still at work; stop it before it is judged")
-
 // Judge decides what clients saw, and looks at the nodes that live and at etcd
 // from outside: each node's ranges, the digests of all at one sequence, the
 // journal as far as etcd has it. Without nodes, or without etcd, it leaves out
-// what they would tell. The load must have been stopped.
+// what they would show. The load must have been stopped.
 //
 // Errors: of the context, or of etcd not answering. That a node does not answer
 // is a violation of S.
@@ -108,22 +88,21 @@ func (l *Load) Judge(ctx context.Context, nodes []Node, etcd []string, layout jo
 	ended := l.ended
 	l.mu.Unlock()
 	if ended == 0 {
-		return Verdict{}, errWorking
+		return Verdict{}, errors.New("the load is still at work; stop it before it is judged")
 	}
-	history, rules := l.History(), l.rules()
-	v, t, dead, err := judgeHistory(ctx, history, &rules)
+	rules := l.rules()
+	v, t, dead, err := judgeHistory(ctx, l.History(), &rules)
 	if err != nil {
 		return Verdict{}, err
 	}
-	if v.Looks = int(l.looks.first.Load()); v.Looks > 0 {
+	if v.Looks = int(l.looks.Load()); v.Looks > 0 {
 		t.checked(A)
 	}
-	if v.Kept = int(l.looks.again.Load()); v.Kept > 0 {
+	if v.Kept = int(l.kept.Load()); v.Kept > 0 {
 		t.checked(L)
 	}
 	t.addAll(&l.seen)
 	if len(nodes) > 0 {
-		t.checked(S)
 		if err := judgeNodes(ctx, nodes, dead, t); err != nil {
 			return Verdict{}, err
 		}
@@ -133,8 +112,7 @@ func (l *Load) Judge(ctx context.Context, nodes []Node, etcd []string, layout jo
 			return Verdict{}, err
 		}
 	}
-	v.conclude(t)
-	return v, nil
+	return t.verdict(v), nil
 }
 
 // Compare looks at nodes alone, without a load: their digests at one sequence,
@@ -142,12 +120,10 @@ func (l *Load) Judge(ctx context.Context, nodes []Node, etcd []string, layout jo
 //
 // Errors: the context's. That a node does not answer is a violation of S.
 func Compare(ctx context.Context, nodes []Node) (Verdict, error) {
-	var v Verdict
 	t := new(tally)
-	t.checked(A, S)
+	t.checked(A)
 	if err := judgeNodes(ctx, nodes, nil, t); err != nil {
 		return Verdict{}, err
 	}
-	v.conclude(t)
-	return v, nil
+	return t.verdict(Verdict{}), nil
 }

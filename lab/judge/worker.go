@@ -2,7 +2,6 @@ package judge
 
 import (
 	"context"
-	"math/rand/v2"
 	"regexp"
 	"slices"
 	"time"
@@ -18,8 +17,8 @@ const (
 	maxOpen = 4
 	// One put of so many is left open, one is revoked.
 	openEvery, revokeEvery = 3, 32
-	// One removal by pattern of so many is for a single key: its count says what
-	// it did.
+	// One removal by pattern of so many is for a single key: its count shows
+	// what it did.
 	exactEvery = 2
 	// failPause is how long a client waits after a call that nobody answered.
 	failPause = 10 * time.Millisecond
@@ -31,13 +30,11 @@ type worker struct {
 	client *client.Client
 	seen   *watcher
 	number int
-	log    *log
-	rng    *rand.Rand
 	block  []byte
 	open   []put // oldest first
 }
 
-// A put is one that its writer has not ended yet.
+// A put is one that its client has not ended yet.
 type put struct {
 	client.Reservation
 	key     *key
@@ -45,88 +42,45 @@ type put struct {
 	written bool
 }
 
-func newWorker(l *Load, number int) (*worker, error) {
-	w := &worker{
-		reader: newReader(l, l.rng(number)), seen: &watcher{load: l}, number: number,
-		log: l.newLog(), rng: l.rng(number), block: make([]byte, l.config.Size),
-	}
+func newWorker(l *Load, number int) (w *worker, err error) {
+	w = &worker{reader: newReader(l, number), seen: &watcher{load: l}, number: number, block: make([]byte, objectSize)}
 	c := l.config.Client
 	c.Observer = w.seen
 	if number%2 == 1 && len(c.Addresses) > 0 {
 		c.EtcdEndpoints = nil
 	}
-	var err error
 	w.client, err = client.New(c)
 	return w, err
 }
 
 // work makes calls until the load stops, then ends the open puts.
 func (w *worker) work() {
-	for !w.stopped() {
-		if w.load.limit != nil && !w.paced() {
-			break
-		}
-		if err := w.operate(); err != nil && !w.pause() {
-			break
+	for !w.load.full() && w.load.limit.Wait(w.load.working) == nil {
+		if err := w.operate(); err != nil {
+			_ = sleep(w.load.working, failPause)
 		}
 	}
 	for len(w.open) > 0 && w.load.ctx.Err() == nil {
-		_ = w.endOldest() // what came of it is recorded
+		_ = w.end(0) // what came of it is recorded
 	}
-}
-
-func (w *worker) stopped() bool {
-	select {
-	case <-w.load.stopping:
-		return true
-	case <-w.load.ctx.Done():
-		return true
-	default:
-		return w.load.full()
-	}
-}
-
-// paced waits until the next operation is due. It reports false if there is
-// none.
-func (w *worker) paced() bool {
-	t := time.NewTimer(w.load.limit.Reserve().Delay())
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-w.load.stopping:
-	case <-w.load.ctx.Done():
-	}
-	return false
-}
-
-// pause waits after a call that nobody answered. It reports false if the load
-// stops.
-func (w *worker) pause() bool {
-	t := time.NewTimer(failPause)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-w.load.stopping:
-	case <-w.load.ctx.Done():
-	}
-	return false
 }
 
 // operate does one thing of the mix. An error means that the cluster did not
 // answer.
 func (w *worker) operate() error {
-	k, mix := w.load.ring.pick(w.rng), w.load.config.Mix
-	n := w.rng.IntN(mix.total())
+	k, n := w.load.ring.pick(w.rng), w.rng.IntN(100)
 	for _, one := range []struct {
-		weight int
-		do     func(*key) error
+		percent int
+		do      func(*key) error
 	}{
-		{mix.Put, w.put}, {mix.Get, w.get}, {mix.Exist, w.exist}, {mix.Remove, w.remove}, {mix.RemoveForce, w.removeForce},
-		{mix.RemoveRegex, w.removeRegex},
+		{34, w.put},
+		{40, w.get},
+		{8, w.exist},
+		{7, w.remove},
+		{10, w.removeForce},
+		{1, w.removeRegex},
 	} {
-		if n -= one.weight; n < 0 {
+		if n -= one.percent; n < 0 {
 			return one.do(k)
 		}
 	}
@@ -136,7 +90,7 @@ func (w *worker) operate() error {
 // call makes a call and records it. What f fills in is part of the record. It
 // returns the record, and an error if the cluster did not answer.
 func (w *worker) call(k *key, r Record, f func(ctx context.Context, r *Record) error) (Record, error) {
-	ctx, cancel := context.WithTimeout(w.load.ctx, w.load.config.Timeout)
+	ctx, cancel := context.WithTimeout(w.load.ctx, callTimeout)
 	defer cancel()
 	if r.Client = w.number; !w.load.config.unnumbered() {
 		r.Term = w.seen.term.Load()
@@ -149,10 +103,9 @@ func (w *worker) call(k *key, r Record, f func(ctx context.Context, r *Record) e
 	r.End = w.load.Now()
 	r.Attempts = w.seen.attempts
 	r.settle(err)
-	w.log.add(r)
-	w.load.calls.Add(1)
+	w.load.add(r)
 	if w.load.ring.used(k, r.Outcome == Ambiguous) && k.pinned {
-		w.giveUp(k)
+		_ = w.force(k) // nothing else would ever remove it, and others need the memory
 	}
 	if r.answered() {
 		return r, nil
@@ -160,21 +113,14 @@ func (w *worker) call(k *key, r Record, f func(ctx context.Context, r *Record) e
 	return r, err
 }
 
-// giveUp removes the pinned object of a key that is used no more: nothing else
-// ever would, and others need the memory.
-func (w *worker) giveUp(k *key) {
-	_, _ = w.call(k, Record{Call: RemoveForce}, func(ctx context.Context, _ *Record) error {
-		return w.client.Remove(ctx, k.name, client.Removal{Force: true})
-	})
-}
-
-// put begins a put, and mostly ends it.
+// put begins a put, and mostly ends it. A put is a PutStart and, at once or
+// somewhat later, its PutEnd or PutRevoke.
 func (w *worker) put(k *key) error {
 	if w.load.config.unnumbered() && slices.ContainsFunc(w.open, func(p put) bool { return p.key == k }) {
-		return nil // it could not say which of the two it ends
+		return nil // a PutEnd would not show which of the two it ends
 	}
 	p := put{key: k}
-	r, err := w.call(k, Record{Call: PutStart, Size: w.load.config.Size, Pinned: k.pinned}, func(ctx context.Context, r *Record) (err error) {
+	r, err := w.call(k, Record{Call: PutStart, Size: objectSize, Pinned: k.pinned}, func(ctx context.Context, r *Record) (err error) {
 		p.started = r.Start
 		p.Reservation, err = w.client.PutStart(ctx, client.PutItem{Key: k.name, Size: r.Size}, client.PutConfig{HardPin: k.pinned})
 		r.ID = p.ID
@@ -191,32 +137,21 @@ func (w *worker) put(k *key) error {
 	}
 	w.open = append(w.open, p)
 	for len(w.open) > maxOpen {
-		if err := w.endOldest(); err != nil {
+		if err := w.end(0); err != nil {
 			return err
 		}
 	}
 	if w.rng.IntN(openEvery) != 0 {
-		return w.endNewest()
+		return w.end(len(w.open) - 1)
 	}
 	return nil
 }
 
-func (w *worker) endOldest() error {
-	p := w.open[0]
-	w.open = w.open[1:]
-	return w.end(p)
-}
-
-func (w *worker) endNewest() error {
-	last := len(w.open) - 1
-	p := w.open[last]
-	w.open = w.open[:last]
-	return w.end(p)
-}
-
-// end writes what is not written yet, and ends a put or gives it up. What was
-// written before must not have changed.
-func (w *worker) end(p put) error {
+// end writes what is not written yet, and ends an open put or gives it up. What
+// was written before must not have changed.
+func (w *worker) end(i int) error {
+	p := w.open[i]
+	w.open = slices.Delete(w.open, i, i+1)
 	if p.written {
 		w.checkOwn(&p)
 	}
@@ -252,14 +187,11 @@ func (w *worker) write(p *put) {
 // checkOwn looks at what its writer wrote into a reservation: nobody else may
 // have written there.
 func (w *worker) checkOwn(p *put) {
-	if w.load.lostSince(p.started) || w.load.Now()-p.started > w.load.config.ReleaseTimeout {
+	if w.load.lostSince(p.started) || w.load.Now()-p.started > releaseTimeout {
 		return
 	}
 	for _, at := range p.Replicas {
-		if w.load.hosts.Read(at.Endpoint, at.Address, w.block) != nil {
-			continue // told when it was written
-		}
-		if wrong := hostmem.Check(w.block, w.scratch, uint64(p.ID), p.Key); wrong != "" {
+		if wrong := w.wrong(at, uint64(p.ID), p.Key); wrong != "" {
 			w.load.seen.add(A, "%v: in a reservation of %v, %s", seconds(w.load.Now()), seconds(p.started), wrong)
 		}
 	}
@@ -274,14 +206,11 @@ func (w *worker) get(k *key) error {
 		return err
 	})
 	if r.Outcome == OK {
-		w.check(sight{key: k.name, id: uint64(o.ID), size: o.Size, places: placesOf(o.Replicas), lease: o.Lease, asked: r.Start})
+		now := w.load.Now()
+		w.check(sight{o, k.name, r.Start, now + o.Lease.Remaining()})
 	}
 	return err
 }
-
-// lastLook is get for the end of the load, and fails if the cluster does not
-// answer.
-func (w *worker) lastLook(k *key) error { return w.get(k) }
 
 func (w *worker) exist(k *key) error {
 	_, err := w.call(k, Record{Call: Exist}, func(ctx context.Context, r *Record) (err error) {
@@ -303,6 +232,10 @@ func (w *worker) removeForce(k *key) error {
 	if err := w.get(k); err != nil {
 		return err
 	}
+	return w.force(k)
+}
+
+func (w *worker) force(k *key) error {
 	_, err := w.call(k, Record{Call: RemoveForce}, func(ctx context.Context, _ *Record) error {
 		return w.client.Remove(ctx, k.name, client.Removal{Force: true})
 	})
@@ -311,6 +244,9 @@ func (w *worker) removeForce(k *key) error {
 
 // removeRegex removes what a pattern matches: one key, or some that are near.
 func (w *worker) removeRegex(k *key) error {
+	if w.load.config.NoPatterns {
+		return nil
+	}
 	r := Record{Call: RemoveRegex, Key: w.load.ring.group(k)}
 	pattern := "^" + regexp.QuoteMeta(r.Key)
 	if w.rng.IntN(exactEvery) == 0 {
