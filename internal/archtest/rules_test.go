@@ -89,15 +89,14 @@ func rules() []rule {
 		{name: "the embedded etcd knows nothing of ours",
 			check: mayImportOurs([]string{"internal/etcd/etcdserver/..."})},
 
-		{name: "etcdtest, simetcd, lonetest and clitest are for tests",
-			check: mustNotImport(everyone, "etcdtest/...", "lab/simetcd/...", "lab/lonetest/...", "lab/clitest/...")},
+		{name: "etcdtest, lonetest and clitest are for tests",
+			check: mustNotImport(everyone, "etcdtest/...", "lab/lonetest/...", "lab/clitest/...")},
 		{name: "product code does not import testing",
 			check: mustNotImport(everyone, "testing/..."),
 			allow: map[string]string{
 				"etcdtest -> testing":     "it is for tests: its functions take the test that they fail",
 				"lab/clitest -> testing":  "it is for tests: its functions take the test that they fail",
 				"lab/lonetest -> testing": "it is for tests: its functions take the test that they fail",
-				"lab/simetcd -> testing":  "it is for tests: its functions take the test that they fail",
 			}},
 
 		{name: "durations come from internal/clock, the wall clock is for people",

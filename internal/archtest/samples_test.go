@@ -68,7 +68,7 @@ func samples() []sample {
 			"client imports internal/rpcerr, which imports internal/clock, which imports metadata"},
 		{"front ends translate, nothing else", chained("internal/rpc", "internal/rpcerr", modulePath+"/eviction"),
 			"internal/rpc imports internal/rpcerr, which imports eviction"},
-		{"etcdtest, simetcd, lonetest and clitest are for tests", importing1("journal", "etcdtest"), "journal imports etcdtest"},
+		{"etcdtest, lonetest and clitest are for tests", importing1("journal", "etcdtest"), "journal imports etcdtest"},
 		{"product code does not import testing", importing2("client", "testing"), "client imports testing"},
 
 		{"durations come from internal/clock, the wall clock is for people",

@@ -1,7 +1,7 @@
 // Package sim plays the core protocol (election, fencing, commit, follow,
 // promote, hand over, demote) in virtual time: the real promote, journal,
-// follower, metadata and service on the real clientv3 and the real etcd server
-// (lab/simetcd), with snapshots passed from node to node. All of it is in the
+// follower, metadata and service on the real clientv3 and the real etcd server,
+// with snapshots passed from node to node. All of it is in the
 // package's tests.
 //
 // A story is a fixed course of events, and its transcript is compared with a text

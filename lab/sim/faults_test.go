@@ -7,8 +7,6 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-
-	"github.com/understudy-store/understudy/lab/simetcd"
 )
 
 // A fault is one line of a schedule.
@@ -111,9 +109,9 @@ func (w *world) slowFor(n *node, f fault) {
 	n = w.primaryOr(n, f)
 	delay := f.length / 10
 	w.transcript.note("--", "messages between %s and etcd take %v for %v", n.id, delay, f.length)
-	n.each(func(l *simetcd.Link) { l.Delay(delay, delay) })
+	n.each(func(l *Link) { l.Delay(delay, delay) })
 	time.Sleep(f.length)
-	n.each(func(l *simetcd.Link) { l.Delay(0, 0) })
+	n.each(func(l *Link) { l.Delay(0, 0) })
 }
 
 // fade makes answers from etcd so late that those to the primary's keepalives
@@ -126,19 +124,19 @@ func (w *world) fade(_ *node, f fault) {
 	}
 	late := sessionTTL/2 - 100*time.Millisecond
 	w.transcript.note("--", "answers from etcd take %v to %s", late, n.id)
-	n.each(func(l *simetcd.Link) { l.Delay(0, late) })
+	n.each(func(l *Link) { l.Delay(0, late) })
 	time.Sleep(f.length)
 	w.transcript.note("--", "keepalives of %s are lost", n.id)
 	name := n.id + "/sessions"
-	w.etcd.Fault(func(c simetcd.Call) simetcd.Verdict {
+	w.etcd.Fault(func(c Call) Verdict {
 		if _, keepalive := c.Request.(*pb.LeaseKeepAliveRequest); keepalive && c.Client == name {
-			return simetcd.Refuse
+			return Refuse
 		}
-		return simetcd.Serve
+		return Serve
 	})
 	time.Sleep(sessionTTL + time.Second)
 	w.etcd.Fault(nil)
-	n.each(func(l *simetcd.Link) { l.Delay(0, 0) })
+	n.each(func(l *Link) { l.Delay(0, 0) })
 	w.transcript.note("--", "%s reaches etcd as before", n.id)
 }
 
@@ -162,18 +160,18 @@ func (w *world) lag(n *node, f fault) {
 // loseAnswer loses the answer to the next transaction of the node that serves.
 func (w *world) loseAnswer(n *node, f fault) {
 	n = w.primaryOr(n, f)
-	w.lose(n, simetcd.Lose, 1+int(f.length.Microseconds()%3))
+	w.lose(n, Lose, 1+int(f.length.Microseconds()%3))
 	time.Sleep(f.length)
 	w.etcd.Fault(nil)
 }
 
 // lose loses the answers to the next transactions of a node.
-func (w *world) lose(n *node, v simetcd.Verdict, times int) {
+func (w *world) lose(n *node, v Verdict, times int) {
 	w.transcript.note("--", "the answers to transactions of %s are lost: the next %d", n.id, times)
 	name := n.id + "/journal"
-	w.etcd.Fault(func(c simetcd.Call) simetcd.Verdict {
+	w.etcd.Fault(func(c Call) Verdict {
 		if _, txn := c.Request.(*pb.TxnRequest); !txn || c.Client != name || times == 0 {
-			return simetcd.Serve
+			return Serve
 		}
 		times--
 		return v

@@ -16,7 +16,6 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
-	"github.com/understudy-store/understudy/lab/simetcd"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
@@ -40,7 +39,7 @@ type node struct {
 	*promote.Node
 	world   *world
 	id      string
-	links   []*simetcd.Link // of the journal and of the sessions
+	links   []*Link // of the journal and of the sessions
 	clients []*clientv3.Client
 	freeze  gate
 	dead    atomic.Bool
@@ -92,24 +91,24 @@ func (n *node) kill() {
 	n.stop()
 }
 
-func (n *node) cut()  { n.each((*simetcd.Link).Cut) }
-func (n *node) heal() { n.each((*simetcd.Link).Heal) }
+func (n *node) cut()  { n.each((*Link).Cut) }
+func (n *node) heal() { n.each((*Link).Heal) }
 
 // pause stops the node as SIGSTOP would, as far as others can see: nothing
 // passes on its connections, and calls stop where they look at the clock. Its
 // own timers go on.
 func (n *node) pause() {
 	n.freeze.shut()
-	n.each((*simetcd.Link).Stall)
+	n.each((*Link).Stall)
 }
 
 // wake ends pause.
 func (n *node) wake() {
-	n.each((*simetcd.Link).Resume)
+	n.each((*Link).Resume)
 	n.freeze.open()
 }
 
-func (n *node) each(do func(*simetcd.Link)) {
+func (n *node) each(do func(*Link)) {
 	for _, l := range n.links {
 		do(l)
 	}

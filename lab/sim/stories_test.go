@@ -10,7 +10,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/understudy-store/understudy/lab/simetcd"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -139,7 +138,7 @@ func failoverInACommit(s story) {
 	s.world.node("b").links[0].HoldWatches()
 	s.world.node("c").links[0].HoldWatches()
 	s.puts("k0")
-	s.world.lose(s.world.node("a"), simetcd.Lose, 1)
+	s.world.lose(s.world.node("a"), Lose, 1)
 	var id metadata.ObjectID
 	s.next += 2
 	_ = s.putStart("k1", s.next, &id)
@@ -214,10 +213,10 @@ func partitionFromEtcd(s story) {
 func lostAnswer(s story) {
 	s.world.begin("a", "b")
 	s.note("the connection breaks under an answer")
-	s.world.lose(s.world.node("a"), simetcd.Break, 1)
+	s.world.lose(s.world.node("a"), Break, 1)
 	s.puts("k1")
 	s.note("an answer never comes")
-	s.world.lose(s.world.node("a"), simetcd.Lose, 1)
+	s.world.lose(s.world.node("a"), Lose, 1)
 	var id metadata.ObjectID
 	s.next += 2
 	_ = s.putStart("k2", s.next, &id)

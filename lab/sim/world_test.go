@@ -16,7 +16,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/understudy-store/understudy/journal"
-	"github.com/understudy-store/understudy/lab/simetcd"
 	"github.com/understudy-store/understudy/promote"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -25,7 +24,7 @@ import (
 // transcript.
 type world struct {
 	t          testing.TB
-	etcd       *simetcd.Server
+	etcd       *Server
 	layout     journal.Layout
 	transcript *transcript
 	judge      *judge
@@ -42,7 +41,7 @@ func newWorld(t testing.TB, seed uint64) *world {
 	w := &world{
 		t: t, layout: journal.NewLayout("/understudy", "sim"), nodes: make(map[string]*node), rng: rand.New(rand.NewPCG(seed, 1)),
 	}
-	w.etcd = simetcd.New(t, simetcd.Options{
+	w.etcd = newEtcd(t, etcdOptions{
 		Latency: func(client string, m proto.Message) time.Duration {
 			return latency(seed, w.transcript.now(), client, m)
 		},

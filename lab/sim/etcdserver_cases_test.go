@@ -1,4 +1,4 @@
-package simetcd
+package sim
 
 import (
 	"errors"
@@ -58,7 +58,7 @@ func value(t *testing.T, c *clientv3.Client, key string) (value string, cluster 
 
 // Leases that run out at one tick are revoked in the order of their ids.
 func TestLeasesRunOut(t *testing.T) {
-	in(t, Options{}, func(t *testing.T, _ *Server, _ *Link, c *clientv3.Client) {
+	in(t, etcdOptions{}, func(t *testing.T, _ *Server, _ *Link, c *clientv3.Client) {
 		const ttl = 2 * time.Second
 		granted := time.Now()
 		var keys []string
@@ -82,7 +82,7 @@ func TestLeasesRunOut(t *testing.T) {
 
 // No lease runs out while the etcd is down, and then each has its full TTL again.
 func TestLeasesWhileDown(t *testing.T) {
-	in(t, Options{}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
+	in(t, etcdOptions{}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
 		const ttl = 3 * time.Second
 		from := write(t, c, "k", "", clientv3.WithLease(grant(t, c, int64(ttl/time.Second))))
 		time.Sleep(ttl / 2)
@@ -98,7 +98,7 @@ func TestLeasesWhileDown(t *testing.T) {
 }
 
 func TestDownAndUp(t *testing.T) {
-	in(t, Options{}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
+	in(t, etcdOptions{}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
 		before := write(t, c, "k", "kept")
 		watch := c.Watch(t.Context(), "k", clientv3.WithRev(before+1))
 		s.Down()
@@ -118,7 +118,7 @@ func TestDownAndUp(t *testing.T) {
 }
 
 func TestWipe(t *testing.T) {
-	in(t, Options{}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
+	in(t, etcdOptions{}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
 		write(t, c, "k", "v")
 		_, before := value(t, c, "k")
 		s.Down()
@@ -135,7 +135,7 @@ func TestWipe(t *testing.T) {
 // A restored etcd is another cluster, at the revision of its backup, with the
 // leases that there were.
 func TestRestore(t *testing.T) {
-	in(t, Options{}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
+	in(t, etcdOptions{}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
 		leased := write(t, c, "leased", "", clientv3.WithLease(grant(t, c, 2)))
 		saved := write(t, c, "k", "saved")
 		_, before := value(t, c, "k")
@@ -159,7 +159,7 @@ func TestRestore(t *testing.T) {
 }
 
 func TestCompact(t *testing.T) {
-	in(t, Options{}, func(t *testing.T, s *Server, l *Link, c *clientv3.Client) {
+	in(t, etcdOptions{}, func(t *testing.T, s *Server, l *Link, c *clientv3.Client) {
 		watch := c.Watch(t.Context(), "k", clientv3.WithCreatedNotify())
 		<-watch
 		l.Cut()
@@ -177,7 +177,7 @@ func TestCompact(t *testing.T) {
 }
 
 func TestNoSpace(t *testing.T) {
-	in(t, Options{QuotaBytes: 8 << 20}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
+	in(t, etcdOptions{QuotaBytes: 8 << 20}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
 		large := strings.Repeat("x", 512<<10)
 		var err error
 		for err == nil {
@@ -210,7 +210,7 @@ func TestTwoServers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				c := connect(t, New(t, Options{}).Link("client"))
+				c := connect(t, newEtcd(t, etcdOptions{}).Link("client"))
 				for i := range int64(100) {
 					if got, want := write(t, c, "k", name), i+2; got != want {
 						t.Fatalf("got revision %d, want %d", got, want)

@@ -1,4 +1,4 @@
-package simetcd
+package sim
 
 import (
 	"context"
@@ -9,19 +9,16 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/goleak"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
 // in runs a test in a bubble, with a server and a client of it.
-func in(t *testing.T, opts Options, test func(t *testing.T, s *Server, l *Link, c *clientv3.Client)) {
+func in(t *testing.T, opts etcdOptions, test func(t *testing.T, s *Server, l *Link, c *clientv3.Client)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		s := New(t, opts)
+		s := newEtcd(t, opts)
 		l := s.Link("client")
 		test(t, s, l, connect(t, l))
 	})
@@ -47,7 +44,7 @@ func put(c *clientv3.Client, timeout time.Duration) (time.Duration, error) {
 }
 
 func TestDelay(t *testing.T) {
-	in(t, Options{}, func(t *testing.T, _ *Server, l *Link, c *clientv3.Client) {
+	in(t, etcdOptions{}, func(t *testing.T, _ *Server, l *Link, c *clientv3.Client) {
 		if took, err := put(c, time.Second); err != nil || took != 0 {
 			t.Fatalf("without delay a put took %v, error %v; want 0s, no error", took, err)
 		}
@@ -59,7 +56,7 @@ func TestDelay(t *testing.T) {
 }
 
 func TestStall(t *testing.T) {
-	in(t, Options{}, func(t *testing.T, s *Server, l *Link, c *clientv3.Client) {
+	in(t, etcdOptions{}, func(t *testing.T, s *Server, l *Link, c *clientv3.Client) {
 		before := s.Revision()
 		l.Stall()
 		time.AfterFunc(time.Second, l.Resume)
@@ -79,7 +76,7 @@ func TestStall(t *testing.T) {
 func TestRequestUnderWay(t *testing.T) {
 	for name, cut := range map[string]bool{"the client gives up": false, "the link is cut": true} {
 		t.Run(name, func(t *testing.T) {
-			in(t, Options{}, func(t *testing.T, s *Server, l *Link, c *clientv3.Client) {
+			in(t, etcdOptions{}, func(t *testing.T, s *Server, l *Link, c *clientv3.Client) {
 				before := s.Revision()
 				l.Delay(200*time.Millisecond, 0)
 				if _, err := put(c, 100*time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
@@ -105,7 +102,7 @@ func TestLatency(t *testing.T) {
 		}
 		return 0
 	}
-	in(t, Options{Latency: latency}, func(t *testing.T, s *Server, l *Link, c *clientv3.Client) {
+	in(t, etcdOptions{Latency: latency}, func(t *testing.T, s *Server, l *Link, c *clientv3.Client) {
 		if took, err := put(c, time.Second); err != nil || took != 6*time.Millisecond {
 			t.Errorf("a put took %v, error %v; want 6ms, no error", took, err)
 		}
@@ -139,7 +136,7 @@ func TestUntilRetry(t *testing.T) {
 }
 
 func TestCut(t *testing.T) {
-	in(t, Options{}, func(t *testing.T, s *Server, l *Link, c *clientv3.Client) {
+	in(t, etcdOptions{}, func(t *testing.T, s *Server, l *Link, c *clientv3.Client) {
 		other := connect(t, s.Link("other"))
 		l.Cut()
 		if _, err := put(c, time.Second); err == nil {
@@ -169,7 +166,7 @@ func TestVerdicts(t *testing.T) {
 		"lose":   {Lose, codes.DeadlineExceeded, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, Options{}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
+			in(t, etcdOptions{}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
 				other := connect(t, s.Link("other"))
 				s.Fault(func(call Call) Verdict {
 					if _, isPut := call.Request.(*pb.PutRequest); isPut && call.Client == "client" {
@@ -211,7 +208,7 @@ func TestVerdictsOnKeepAlives(t *testing.T) {
 		"lose":   {Lose, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			in(t, Options{Latency: latency}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
+			in(t, etcdOptions{Latency: latency}, func(t *testing.T, s *Server, _ *Link, c *clientv3.Client) {
 				lease, err := c.Grant(t.Context(), 2)
 				if err != nil {
 					t.Fatal(err)
@@ -244,7 +241,7 @@ func TestVerdictsOnKeepAlives(t *testing.T) {
 }
 
 func TestHoldWatches(t *testing.T) {
-	in(t, Options{}, func(t *testing.T, _ *Server, l *Link, c *clientv3.Client) {
+	in(t, etcdOptions{}, func(t *testing.T, _ *Server, l *Link, c *clientv3.Client) {
 		watch := c.Watch(t.Context(), "k", clientv3.WithCreatedNotify())
 		<-watch
 		l.HoldWatches()

@@ -1,4 +1,4 @@
-package simetcd
+package sim
 
 import "google.golang.org/protobuf/proto"
 

@@ -1,4 +1,4 @@
-package simetcd
+package sim
 
 import (
 	"context"
@@ -13,17 +13,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// services are what etcd offers over gRPC, by the names of the services.
-type services map[string]service
+// etcdServices are what etcd offers over gRPC, by the names of the services.
+type etcdServices map[string]etcdService
 
-type service struct {
+type etcdService struct {
 	*grpc.ServiceDesc
 	server any
 }
 
-func newServices(etcd *etcdserver.EtcdServer) services {
-	list := make(services)
-	add := func(of *grpc.ServiceDesc, server any) { list[of.ServiceName] = service{of, server} }
+func newServices(etcd *etcdserver.EtcdServer) etcdServices {
+	list := make(etcdServices)
+	add := func(of *grpc.ServiceDesc, server any) { list[of.ServiceName] = etcdService{of, server} }
 	add(&pb.KV_ServiceDesc, v3rpc.NewQuotaKVServer(etcd))
 	add(&pb.Lease_ServiceDesc, v3rpc.NewQuotaLeaseServer(etcd))
 	add(&pb.Watch_ServiceDesc, v3rpc.NewWatchServer(etcd))
@@ -43,7 +43,7 @@ func (m maintenance) Defragment(context.Context, *pb.DefragmentRequest) (*pb.Def
 
 // find returns the service of a method, "/service/method", and the method's
 // own name.
-func (s *Server) find(fullMethod string) (service, string) {
+func (s *Server) find(fullMethod string) (etcdService, string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	name, method, _ := strings.Cut(strings.TrimPrefix(fullMethod, "/"), "/")
@@ -51,7 +51,7 @@ func (s *Server) find(fullMethod string) (service, string) {
 }
 
 func notOffered(fullMethod string) error {
-	return status.Errorf(codes.Unimplemented, "simetcd: %s is not offered", fullMethod)
+	return status.Errorf(codes.Unimplemented, "sim: etcd: %s is not offered", fullMethod)
 }
 
 // unary lets the server answer a unary call. A client that has given it up does

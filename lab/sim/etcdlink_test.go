@@ -1,4 +1,4 @@
-package simetcd
+package sim
 
 import (
 	"context"
@@ -167,7 +167,7 @@ func (l *Link) connected(ctx context.Context, wait bool) (connection int, err er
 }
 
 // errUnavailable is what a client of etcd gets when its member goes.
-var errUnavailable = status.Error(codes.Unavailable, "simetcd: unavailable")
+var errUnavailable = status.Error(codes.Unavailable, "sim: etcd: unavailable")
 
 // left is the error of a client that has given up.
 func left(ctx context.Context) error { return status.FromContextError(ctx.Err()).Err() }

@@ -1,4 +1,4 @@
-package simetcd
+package sim
 
 import (
 	"context"

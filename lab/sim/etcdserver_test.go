@@ -1,4 +1,4 @@
-package simetcd
+package sim
 
 import (
 	"context"
@@ -21,8 +21,31 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// Options are the settings of a Server. The zero value is an etcd as it comes.
-type Options struct {
+// The etcd of this package is one member in virtual time: the real
+// server, with its storage, leases, watches and compaction, inside a
+// testing/synctest bubble. The real clientv3 is in the loop as well, with its
+// retries and its watches that begin anew. Between the two there is no network:
+// interceptors hand each message over, after as much virtual time as the test
+// likes.
+//
+//	etcd := newEtcd(t, etcdOptions{})
+//	client, err := etcd.Link("node-a").Client()
+//
+// Each Link is one client's connection. Links can be cut, stalled and delayed;
+// requests and answers can be lost; the etcd can go down, and come back with its
+// data, without, or with a backup.
+//
+// With a latency of its own for each message the same test plays again to the
+// nanosecond, whatever the scheduler does: the server is done with a message
+// before the next one arrives. Three things of etcd would depend on the
+// scheduler or on chance, and are taken from it. Lease ids are counted here, as
+// etcd's own count its reads too. Leases that run out at one tick are revoked one
+// after another, as etcd would do it with a goroutine for each. And the server is
+// up as late as it can take to elect itself. One is left: when a watch is idle for
+// ten virtual minutes, how much later it gets a progress notification.
+
+// etcdOptions are the settings of a Server. The zero value is an etcd as it comes.
+type etcdOptions struct {
 	// QuotaBytes caps the database; past it etcd raises NOSPACE. Default 2 GiB.
 	QuotaBytes int64
 	// Latency is how long a message of a client is under way: a request, then
@@ -37,7 +60,7 @@ type Options struct {
 // own only. They fail the test if they cannot do what they are for.
 type Server struct {
 	t      testing.TB
-	opts   Options
+	opts   etcdOptions
 	clock  clock.Clock
 	dir    string
 	tasks  sync.WaitGroup // streams, and requests whose client has given up
@@ -45,7 +68,7 @@ type Server struct {
 
 	mu       sync.Mutex // guards all below; never held while something is waited for
 	etcd     *etcdserver.EtcdServer
-	services services
+	services etcdServices
 	stop     context.CancelFunc // ends what runs beside etcd
 	down     bool
 	clusters int // how many there have been
@@ -53,9 +76,9 @@ type Server struct {
 	links    []*Link
 }
 
-// New starts a server that ends with the test, which must run in a synctest
+// newEtcd starts a server that ends with the test, which must run in a synctest
 // bubble.
-func New(t testing.TB, opts Options) *Server {
+func newEtcd(t testing.TB, opts etcdOptions) *Server {
 	t.Helper()
 	prepare()
 	s := &Server{t: t, opts: opts, clock: clock.Runtime(), dir: t.TempDir(), clusters: 1, down: true}
@@ -110,13 +133,13 @@ func (s *Server) start() {
 	began := s.clock()
 	etcd, err := etcdserver.NewServer(s.config())
 	if err != nil {
-		s.t.Fatalf("simetcd: start a server on %s: %v", s.dataDir(), err)
+		s.t.Fatalf("sim: etcd: start a server on %s: %v", s.dataDir(), err)
 	}
 	etcd.Start()
 	<-etcd.ReadyNotify()
 	time.Sleep(began + startTime - s.clock())
 	if err := s.leases.recover(etcd); err != nil {
-		s.t.Fatalf("simetcd: list the leases: %v", err)
+		s.t.Fatalf("sim: etcd: list the leases: %v", err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	s.tasks.Go(func() { s.leases.run(ctx, etcd) })
@@ -157,7 +180,7 @@ func (s *Server) Up() {
 func (s *Server) Wipe() {
 	s.t.Helper()
 	if err := os.RemoveAll(s.dataDir()); err != nil {
-		s.t.Fatalf("simetcd: wipe the data: %v", err)
+		s.t.Fatalf("sim: etcd: wipe the data: %v", err)
 	}
 	s.clusters++
 }
@@ -170,13 +193,13 @@ func (s *Server) Backup() Backup {
 	s.t.Helper()
 	file, err := os.CreateTemp(s.dir, "backup")
 	if err != nil {
-		s.t.Fatalf("simetcd: save a backup: %v", err)
+		s.t.Fatalf("sim: etcd: save a backup: %v", err)
 	}
 	defer func() { _ = file.Close() }()
 	data := s.running().Backend().Snapshot()
 	defer func() { _ = data.Close() }()
 	if _, err := data.WriteTo(file); err != nil {
-		s.t.Fatalf("simetcd: save a backup: %v", err)
+		s.t.Fatalf("sim: etcd: save a backup: %v", err)
 	}
 	return Backup(file.Name())
 }
@@ -192,7 +215,7 @@ func (s *Server) Restore(b Backup) {
 		PeerURLs: memberURLs.StringSlice(), InitialCluster: member + "=" + memberURLs.String(), InitialClusterToken: s.token(),
 	})
 	if err != nil {
-		s.t.Fatalf("simetcd: restore %s: %v", b, err)
+		s.t.Fatalf("sim: etcd: restore %s: %v", b, err)
 	}
 }
 

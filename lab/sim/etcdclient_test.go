@@ -1,4 +1,4 @@
-package simetcd
+package sim
 
 import (
 	"context"
@@ -24,7 +24,7 @@ func (l *Link) Client() (*clientv3.Client, error) {
 		DialOptions:           []grpc.DialOption{grpc.WithChainUnaryInterceptor(l.unary), grpc.WithChainStreamInterceptor(l.stream)},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("simetcd: a client for %s: %w", l.name, err)
+		return nil, fmt.Errorf("sim: etcd: a client for %s: %w", l.name, err)
 	}
 	client.Watcher = newWatcher(client)
 	return client, nil
