@@ -23,19 +23,11 @@ const (
 )
 
 func (t Type) String() string {
-	switch t {
-	case Remove:
-		return "REMOVE"
-	case RemoveByRegex:
-		return "REMOVE_BY_REGEX"
-	case RemoveAll:
-		return "REMOVE_ALL"
-	case PutRevoke:
-		return "PUT_REVOKE"
-	case UnmountSegment:
-		return "UNMOUNT_SEGMENT"
+	names := [...]string{Remove: "REMOVE", RemoveByRegex: "REMOVE_BY_REGEX", RemoveAll: "REMOVE_ALL", PutRevoke: "PUT_REVOKE", UnmountSegment: "UNMOUNT_SEGMENT"}
+	if t < Remove || int(t) >= len(names) {
+		return fmt.Sprintf("Type(%d)", uint8(t))
 	}
-	return fmt.Sprintf("Type(%d)", uint8(t))
+	return names[t]
 }
 
 // MaxRemovals is how many objects one event names at most, so that it fits
@@ -63,42 +55,24 @@ func (e *Event) Stream() metadata.Stream { return metadata.DeleteEvents }
 func (e *Event) Apply(tx *metadata.Tx) error {
 	switch e.Type {
 	case Remove, RemoveByRegex, RemoveAll, PutRevoke:
-		return e.remove(tx)
+		return remove(e.Removals, tx.Remove, &e.Removed)
 	case UnmountSegment:
-		return e.unmount(tx)
+		return remove(e.Segments, tx.Unmount, &e.Removed)
 	}
 	tx.Fail("delete event of %v: %v", e.Type, ErrUnknownType)
 	return errs.InvalidVersion
 }
 
-func (e *Event) remove(tx *metadata.Tx) error {
-	var last error
-	for _, r := range e.Removals {
-		if err := tx.Remove(r); err != nil {
-			last = err
-			continue
+// remove counts what it removes, and returns the answer for a single one.
+func remove[T any](list []T, one func(T) error, removed *int) (answer error) {
+	for _, it := range list {
+		if err := one(it); err == nil {
+			*removed++
+		} else if len(list) == 1 {
+			answer = err
 		}
-		e.Removed++
 	}
-	if len(e.Removals) > 1 {
-		return nil
-	}
-	return last
-}
-
-func (e *Event) unmount(tx *metadata.Tx) error {
-	var last error
-	for _, number := range e.Segments {
-		if err := tx.Unmount(number); err != nil {
-			last = err
-			continue
-		}
-		e.Removed++
-	}
-	if len(e.Segments) > 1 {
-		return nil
-	}
-	return last
+	return answer
 }
 
 // Abort ends the waiting for the removals.
@@ -110,7 +84,7 @@ func (e *Event) Abort(*metadata.Store) {
 
 // Code goes through the fields. Ids are coded as differences.
 func (e *Event) Code(c *binenc.Coder) {
-	kind, pattern, n := byte(e.Type), cut(e.Pattern), len(e.Removals)
+	kind, pattern, n := byte(e.Type), e.Pattern[:min(len(e.Pattern), MaxPatternBytes)], len(e.Removals)
 	c.CodeByte(&kind)
 	c.CodeString(&pattern, MaxPatternBytes)
 	if c.CodeCount(&n, 4); c.Decoding() {
@@ -139,13 +113,6 @@ func codeRemoval(c *binenc.Coder, r *metadata.Removal, last *metadata.ObjectID) 
 	if c.CodeBool(&there); there {
 		c.CodeUint64(&r.Request)
 	}
-}
-
-func cut(pattern string) string {
-	if len(pattern) > MaxPatternBytes {
-		return pattern[:MaxPatternBytes]
-	}
-	return pattern
 }
 
 // ErrUnknownType is the fault of a record with a type this version does not

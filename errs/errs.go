@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/grpc/codes"
 )
@@ -130,11 +131,14 @@ func (k Kind) Code() codes.Code { return k.row().code }
 func (k Kind) Retryable() bool { return k.row().retry }
 
 // FromNumber returns the kind that has the C++ master's error number n.
-func FromNumber(n int32) (Kind, bool) {
-	for k := OK; k < kindCount; k++ {
-		if table[k].number == n {
-			return k, true
-		}
+func FromNumber(n int32) (Kind, bool) { return find(func(r row) bool { return r.number == n }) }
+
+// FromName returns the kind that has the C++ master's name, as String returns it.
+func FromName(name string) (Kind, bool) { return find(func(r row) bool { return r.name == name }) }
+
+func find(is func(row) bool) (Kind, bool) {
+	if k := slices.IndexFunc(table[:], is); k >= 0 {
+		return Kind(k), true
 	}
 	return Internal, false
 }

@@ -373,7 +373,7 @@ func TestClear(t *testing.T) {
 	c.mount(2, "b", 1<<20)
 	c.put("k", func(p *metadata.Put) { p.Replicas = 2 })
 	clear := func(key string, owner byte, name string) bool {
-		cl, wait, ok := c.primary.PrepareClear("default", key, client(owner), name, c.now)
+		cl, wait := c.primary.PrepareClear("default", key, client(owner), name, c.now)
 		switch {
 		case wait != nil:
 			t.Fatal("busy")
@@ -382,7 +382,7 @@ func TestClear(t *testing.T) {
 		case cl.Removal != nil:
 			c.must(c.commit(deleteevents.Of(deleteevents.Remove, cl.Removal)))
 		}
-		return ok
+		return cl != (metadata.Drop{})
 	}
 	if clear("k", 2, "a") || clear("none", 1, "a") || clear("k", 1, "nowhere") {
 		t.Error("32: cleared what must not be")

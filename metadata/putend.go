@@ -129,38 +129,38 @@ func (e *PutEnd) Code(c *binenc.Coder) {
 	}
 }
 
-// A Revocation is what a PutRevoke comes down to: the removal of the object,
-// the loss of some replicas, or nothing for a repeated call.
-type Revocation struct {
+// A Drop is what a PutRevoke or a BatchReplicaClear of one key comes down to: the
+// removal of the object, the loss of some replicas, or neither.
+type Drop struct {
 	Removal *Removal
-	Partial *RevokeReplicas
+	Partial Change
 }
 
-// PreparePutRevoke decides a PutRevoke.
+// PreparePutRevoke decides a PutRevoke, which drops nothing if it is repeated.
 //
 // Errors: ObjectNotFound, IllegalClient, InvalidWrite if a chosen replica is
 // not in progress or there is none.
-func (s *Store) PreparePutRevoke(put PutRef) (Revocation, <-chan struct{}, error) {
+func (s *Store) PreparePutRevoke(put PutRef) (Drop, <-chan struct{}, error) {
 	sh, o, wait, err := s.writersObject(put)
 	defer sh.mu.Unlock()
 	if wait == nil && s.requests.has(put.Request) {
-		return Revocation{}, nil, nil
+		return Drop{}, nil, nil
 	}
 	if wait != nil || err != nil {
-		return Revocation{}, wait, err
+		return Drop{}, wait, err
 	}
 	processing, complete := o.selected(put.Selector)
 	if processing == 0 && complete == 0 && put.Request != 0 && put.ID != 0 {
-		return Revocation{}, nil, nil // it revoked some replicas, and is repeated: no other is left of them
+		return Drop{}, nil, nil // it revoked some replicas, and is repeated: no other is left of them
 	}
 	if processing == 0 || complete > 0 {
-		return Revocation{}, nil, errs.InvalidWrite
+		return Drop{}, nil, errs.InvalidWrite
 	}
 	ref, held := Ref{o.shard, o.id}, sh.hold(o)
 	if processing == o.survey().existing {
-		return Revocation{Removal: &Removal{Ref: ref, Request: put.Request, pending: held.pending}}, nil, nil
+		return Drop{Removal: &Removal{Ref: ref, Request: put.Request, pending: held.pending}}, nil, nil
 	}
-	return Revocation{Partial: &RevokeReplicas{Ref: ref, Selector: put.Selector, objectChange: held}}, nil, nil
+	return Drop{Partial: &RevokeReplicas{Ref: ref, Selector: put.Selector, objectChange: held}}, nil, nil
 }
 
 // RevokeReplicas drops the replicas in progress of one kind from an object

@@ -145,34 +145,27 @@ func (l *requestLog) all() []uint64 {
 // call is a repeated one. The shard of its key must be locked.
 func (s *Store) Applied(request uint64) bool { return s.requests.has(request) }
 
-// A Clearing is what a BatchReplicaClear comes down to for one key: the
-// removal of the object, or the loss of the replicas on one segment.
-type Clearing struct {
-	Removal *Removal
-	Partial *ClearReplicas
-}
-
 // PrepareClear decides the clearing of an object's replicas on the segments of
-// a name, or of all its replicas if the name is empty. It reports false, as
-// the C++ master does, for whatever may not be cleared: a missing key, another
+// a name, or of all its replicas if the name is empty. It drops nothing, as the
+// C++ master does, of whatever may not be cleared: a missing key, another
 // client's, a leased one, one in progress, one without a replica there.
-func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name string, now Time) (Clearing, <-chan struct{}, bool) {
+func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name string, now Time) (Drop, <-chan struct{}) {
 	sh := &s.shards[shardOf(tenant, key)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	o, wait := s.settled(sh, tenant, key)
 	if wait != nil {
-		return Clearing{}, wait, false
+		return Drop{}, wait
 	}
 	if o == nil || o.client != client || o.live > now {
-		return Clearing{}, nil, false
+		return Drop{}, nil
 	}
 	v := o.survey()
 	if name == "" {
 		if v.processing > 0 {
-			return Clearing{}, nil, false
+			return Drop{}, nil
 		}
-		return Clearing{Removal: s.beginRemoval(sh, o, now)}, nil, true
+		return Drop{Removal: s.beginRemoval(sh, o, now)}, nil
 	}
 	var on []segment.Number
 	for i := range o.replicaCount() {
@@ -181,19 +174,17 @@ func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name s
 			continue
 		}
 		if r.status != Complete {
-			return Clearing{}, nil, false
+			return Drop{}, nil
 		}
 		on = append(on, r.segment.Number)
 	}
 	switch {
 	case len(on) == 0:
-		return Clearing{}, nil, false
+		return Drop{}, nil
 	case len(on) == v.existing:
-		return Clearing{Removal: s.beginRemoval(sh, o, now)}, nil, true
+		return Drop{Removal: s.beginRemoval(sh, o, now)}, nil
 	}
-	return Clearing{Partial: &ClearReplicas{
-		Ref: Ref{o.shard, o.id}, Segments: on, objectChange: sh.hold(o),
-	}}, nil, true
+	return Drop{Partial: &ClearReplicas{Ref: Ref{o.shard, o.id}, Segments: on, objectChange: sh.hold(o)}}, nil
 }
 
 // ClearReplicas drops an object's replicas on some segments; others stay.

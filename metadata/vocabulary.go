@@ -58,7 +58,8 @@ func NewClock(elapsed func() time.Duration, start Time) func() Time {
 // Seq numbers commits, from 1, without gaps, over all terms.
 type Seq uint64
 
-// Term numbers the reigns of primaries, from 1. It must fit 20 bits.
+// Term numbers the times during which one node is primary, from 1. It must fit
+// 20 bits.
 type Term uint32
 
 func (t Term) validate() error {
@@ -114,16 +115,14 @@ const (
 	LocalDisk ReplicaKind = 3 // on a client's own SSD
 )
 
-func (k ReplicaKind) String() string {
-	switch k {
-	case Memory:
-		return "MEMORY"
-	case Disk:
-		return "DISK"
-	case LocalDisk:
-		return "LOCAL_DISK"
+func (k ReplicaKind) String() string { return nameOf(k, "MEMORY", "DISK", "LOCAL_DISK") }
+
+// nameOf returns the name of a value; the first one is that of 1.
+func nameOf[T ~uint8](v T, names ...string) string {
+	if v < 1 || int(v) > len(names) {
+		return fmt.Sprintf("%T(%d)", v, uint8(v))
 	}
-	return fmt.Sprintf("ReplicaKind(%d)", uint8(k))
+	return names[v-1]
 }
 
 // Selector chooses replicas of an object by kind.
@@ -159,15 +158,7 @@ const (
 	Complete   ReplicaStatus = 2 // readable
 )
 
-func (s ReplicaStatus) String() string {
-	switch s {
-	case Processing:
-		return "PROCESSING"
-	case Complete:
-		return "COMPLETE"
-	}
-	return fmt.Sprintf("ReplicaStatus(%d)", uint8(s))
-}
+func (s ReplicaStatus) String() string { return nameOf(s, "PROCESSING", "COMPLETE") }
 
 // A Descriptor tells a client where a replica's bytes are. It is a copy.
 type Descriptor struct {
@@ -219,7 +210,7 @@ func (p Params) HoldTime() time.Duration {
 // maxParam keeps sums of a time and a parameter far from overflow.
 const maxParam = 100 * 365 * 24 * time.Hour
 
-// Validate returns an error that names the parameter that cannot be.
+// Validate returns an error that names the parameter that is invalid.
 func (p Params) Validate() error {
 	for what, d := range map[string]time.Duration{"lease TTL": p.LeaseTTL, "discard timeout": p.DiscardTimeout, "release timeout": p.ReleaseTimeout} {
 		if d%time.Millisecond != 0 {
@@ -251,15 +242,7 @@ const (
 )
 
 func (s Stream) String() string {
-	switch s {
-	case LeaseRenewals:
-		return "lease_renewals"
-	case ObjectEvents:
-		return "object_events"
-	case DeleteEvents:
-		return "delete_events"
-	}
-	return fmt.Sprintf("Stream(%d)", uint8(s))
+	return [StreamCount]string{"lease_renewals", "object_events", "delete_events"}[s]
 }
 
 // A Change is one event: the unit that is journaled, applied and answered.

@@ -1,8 +1,10 @@
 package segment
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync/atomic"
 )
 
@@ -91,15 +93,7 @@ func (p *Pool) Remove(s *Segment) {
 	p.groups.Store(&groups)
 }
 
-func (g group) compare(name string) int {
-	switch {
-	case g.name < name:
-		return -1
-	case g.name > name:
-		return 1
-	}
-	return 0
-}
+func (g group) compare(name string) int { return strings.Compare(g.name, name) }
 
 // Names returns how many distinct segment names there are: the most replicas
 // an object can have.
@@ -200,15 +194,7 @@ func (a *attempt) tryFreest() {
 		}
 		samples = append(samples, sample{at, best})
 	}
-	slices.SortFunc(samples, func(x, y sample) int {
-		switch {
-		case x.free > y.free:
-			return -1
-		case x.free < y.free:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(samples, func(x, y sample) int { return cmp.Compare(y.free, x.free) })
 	for _, s := range samples {
 		if a.done() {
 			return

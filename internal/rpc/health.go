@@ -49,7 +49,7 @@ func (h *health) status(name string) healthpb.HealthCheckResponse_ServingStatus 
 func (h *health) Check(_ context.Context, r *healthpb.HealthCheckRequest) (*healthpb.HealthCheckResponse, error) {
 	s := h.status(r.GetService())
 	if s == healthpb.HealthCheckResponse_SERVICE_UNKNOWN {
-		return nil, status.Errorf(codes.NotFound, "no health is known of %q; ask for %q", shorten(r.GetService()), healthy)
+		return nil, status.Errorf(codes.NotFound, "no health is known of %.64q; ask for %q", r.GetService(), healthy)
 	}
 	return &healthpb.HealthCheckResponse{Status: s}, nil
 }

@@ -1,6 +1,8 @@
 package rpc
 
 import (
+	"cmp"
+
 	"github.com/google/uuid"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -47,16 +49,7 @@ func uuidOf(field, text string) (uuid.UUID, error) {
 		}
 	}
 	return uuid.Nil, errs.New(errs.InvalidParams, "",
-		"%s is %q; it must be a UUID of 36 characters, such as 6ba7b810-9dad-11d1-80b4-00c04fd430c8, and not the nil one", field, shorten(text))
-}
-
-// shorten keeps what a caller sent from flooding an error.
-func shorten(text string) string {
-	const most = 64
-	if len(text) <= most {
-		return text
-	}
-	return text[:most] + "..."
+		"%s is %.64q; it must be a UUID of 36 characters, such as 6ba7b810-9dad-11d1-80b4-00c04fd430c8, and not the nil one", field, text)
 }
 
 func clientOf(r interface{ GetClientId() string }) (segment.ClientID, error) {
@@ -74,14 +67,9 @@ func pageOf(r interface {
 	GetPageSize() uint32
 	GetPageToken() string
 }) (service.Page, error) {
-
-	size := r.GetPageSize()
-
+	size := cmp.Or(r.GetPageSize(), pb.DefaultPageSize)
 	if size > pb.MaxPageSize {
 		return service.Page{}, errs.New(errs.InvalidParams, "", "page_size is %d, at most %d are possible", size, pb.MaxPageSize)
-	}
-	if size == 0 {
-		size = pb.DefaultPageSize
 	}
 	return service.Page{Size: int(size), Token: r.GetPageToken()}, nil
 }
@@ -149,7 +137,7 @@ func (l *lists) replica(d *metadata.Descriptor) *pb.Replica {
 	m := &l.memory[0]
 	l.memory = l.memory[1:]
 	r := &m.replica
-	r.Status = replicaStatus(d.Status)
+	r.Status = pb.ReplicaStatus(d.Status) // the numbers are the same
 	switch d.Kind {
 	case metadata.Memory:
 		m.memory.Address, m.memory.Endpoint, m.memory.Protocol, m.memory.SegmentName = d.Address, d.Endpoint, d.Protocol, d.Segment
@@ -161,15 +149,4 @@ func (l *lists) replica(d *metadata.Descriptor) *pb.Replica {
 		r.Location = &pb.Replica_LocalDisk{LocalDisk: &pb.LocalDiskLocation{ClientId: d.Client.String(), Endpoint: d.Endpoint}}
 	}
 	return r
-}
-
-func replicaStatus(s metadata.ReplicaStatus) pb.ReplicaStatus {
-	switch s {
-	case metadata.Processing:
-		return pb.ReplicaStatus_REPLICA_STATUS_PROCESSING
-	case metadata.Complete:
-		return pb.ReplicaStatus_REPLICA_STATUS_COMPLETE
-	default:
-		return pb.ReplicaStatus_REPLICA_STATUS_UNSPECIFIED
-	}
 }

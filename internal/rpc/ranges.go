@@ -66,16 +66,8 @@ func nextRun(ranges []metadata.BusyRange) []metadata.BusyRange {
 }
 
 func rangeMessage(r *metadata.BusyRange) *pb.Range {
-	m := &pb.Range{
+	return &pb.Range{
+		State:  pb.RangeState(r.State), // the numbers are the same
 		Offset: r.Offset, Length: r.Length, ObjectId: uint64(r.ID), Tenant: r.Tenant, Key: r.Key, UntilClusterTimeMs: int64(r.Until),
 	}
-	switch r.State {
-	case metadata.RangeLive:
-		m.State = pb.RangeState_RANGE_STATE_LIVE
-	case metadata.RangeReserved:
-		m.State = pb.RangeState_RANGE_STATE_RESERVED
-	case metadata.RangeQuarantined:
-		m.State = pb.RangeState_RANGE_STATE_QUARANTINED
-	}
-	return m
 }

@@ -69,12 +69,12 @@ func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grp
 func (s *snapshotService) check(r *pb.StreamSnapshotRequest) error {
 	switch {
 	case r.GetClusterId() != s.ClusterID:
-		return errs.New(errs.InvalidParams, "", "this node belongs to cluster %q, node %q asks for cluster %q: give both the same --cluster_id, or let them have different addresses",
-			s.ClusterID, shorten(r.GetNodeId()), shorten(r.GetClusterId()))
+		return errs.New(errs.InvalidParams, "", "this node belongs to cluster %q, node %.64q asks for cluster %.64q: give both the same --cluster_id, or let them have different addresses",
+			s.ClusterID, r.GetNodeId(), r.GetClusterId())
 	case !slices.Contains(r.GetFormats(), SnapshotFormat):
 		const shown = 16 // of a list that has any length
-		return errs.New(errs.InvalidVersion, "", "this node sends snapshots of format %d, node %q reads %v: upgrade the older one",
-			SnapshotFormat, shorten(r.GetNodeId()), r.GetFormats()[:min(shown, len(r.GetFormats()))])
+		return errs.New(errs.InvalidVersion, "", "this node sends snapshots of format %d, node %.64q reads %v: upgrade the older one",
+			SnapshotFormat, r.GetNodeId(), r.GetFormats()[:min(shown, len(r.GetFormats()))])
 	case s.Snapshots == nil:
 		return errs.New(errs.NotSupported, "", "this node runs without HA and sends no snapshots")
 	}

@@ -7,8 +7,10 @@
 package rpcerr
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"google.golang.org/grpc/codes"
@@ -121,6 +123,32 @@ func Parse(err error) (*errs.Error, Source) {
 func kindOf(err error) errs.Kind {
 	if kind := errs.KindOf(err); kind != errs.OK {
 		return kind
+	}
+	return errs.Internal
+}
+
+// wire has the contract's kind for each kind. The names are the same on both
+// sides; the numbers are each side's own.
+var wire = func() (table [256]pb.Kind) {
+	for name, number := range pb.Kind_value {
+		if kind, ok := errs.FromName(strings.TrimPrefix(name, "KIND_")); ok {
+			table[kind] = pb.Kind(number)
+		}
+	}
+	return table
+}()
+
+// ToWire returns a kind as the contract has it: KIND_INTERNAL_ERROR for one that
+// is not an error, or not known.
+func ToWire(kind errs.Kind) pb.Kind {
+	return cmp.Or(wire[kind], pb.Kind_KIND_INTERNAL_ERROR)
+}
+
+// FromWire returns the kind that the contract's stands for: Internal for one
+// that is not known.
+func FromWire(kind pb.Kind) errs.Kind {
+	if k := slices.Index(wire[:], kind); k >= 0 && kind != pb.Kind_KIND_UNSPECIFIED {
+		return errs.Kind(k)
 	}
 	return errs.Internal
 }

@@ -104,9 +104,6 @@ func (c *Counters) done(op Op, err error) error {
 	return err
 }
 
-// failed counts a call that failed before it was tried.
-func (c *Counters) failed(op Op, err error) error { return c.done(op, err) }
-
 // doneBatch counts a batch and returns its error.
 func (c *Counters) doneBatch(op Op, items []error, err error) error {
 	bad := 0
@@ -128,17 +125,9 @@ func (c *Counters) doneSome(op Op, items, bad int, err error) error {
 		o.Partial.Add(1)
 	}
 	if err == nil && bad == items && bad > 0 {
-		return c.countOnly(op)
+		o.Failures.Add(1) // though the call as such did not fail
 	}
 	return c.done(op, err)
-}
-
-// countOnly counts a batch of which every item failed: the call as such did
-// not.
-func (c *Counters) countOnly(op Op) error {
-	c.ops[op].Requests.Add(1)
-	c.ops[op].Failures.Add(1)
-	return nil
 }
 
 // got counts a lookup by what it found.

@@ -72,7 +72,7 @@ func (m *Master) PutStart(ctx context.Context, p PutRequest, it PutItem) (Reserv
 		err = failed[0]
 	}
 	if err != nil {
-		return Reservation{}, m.Counters.failed(OpPutStart, err)
+		return Reservation{}, m.Counters.done(OpPutStart, err)
 	}
 	return got[0], m.Counters.done(OpPutStart, nil)
 }
@@ -80,7 +80,7 @@ func (m *Master) PutStart(ctx context.Context, p PutRequest, it PutItem) (Reserv
 // BatchPutStart is PutStart for many objects, each with an error of its own.
 func (m *Master) BatchPutStart(ctx context.Context, p PutRequest, items []PutItem) ([]Reservation, []error, error) {
 	if err := m.begin("BatchPutStart", len(items)); err != nil {
-		return nil, nil, m.Counters.failed(OpBatchPutStart, err)
+		return nil, nil, m.Counters.done(OpBatchPutStart, err)
 	}
 	got, failed, err := m.putStart(ctx, "BatchPutStart", p, items)
 	return got, failed, m.Counters.doneBatch(OpBatchPutStart, failed, err)
@@ -272,7 +272,7 @@ func (m *Master) PutEnd(ctx context.Context, u UpdateRequest, r UpdateItem) erro
 // BatchPutEnd is PutEnd for many objects, each with an error of its own.
 func (m *Master) BatchPutEnd(ctx context.Context, u UpdateRequest, refs []UpdateItem) ([]error, error) {
 	if err := m.begin("BatchPutEnd", len(refs)); err != nil {
-		return nil, m.Counters.failed(OpBatchPutEnd, err)
+		return nil, m.Counters.done(OpBatchPutEnd, err)
 	}
 	failed := m.putEnds(ctx, "BatchPutEnd", u, refs)
 	return failed, m.Counters.doneBatch(OpBatchPutEnd, failed, nil)

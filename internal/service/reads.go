@@ -18,7 +18,7 @@ func (m *Master) ExistKey(_ context.Context, tenant, key string) (bool, error) {
 		return false, err
 	}
 	if err := checkKey("ExistKey", tenant, key); err != nil {
-		return false, m.Counters.failed(OpExistKey, err)
+		return false, m.Counters.done(OpExistKey, err)
 	}
 	exists := m.Leases.Exists(tenant, key, m.Now())
 	return exists, m.Counters.done(OpExistKey, m.Fence())
@@ -28,7 +28,7 @@ func (m *Master) ExistKey(_ context.Context, tenant, key string) (bool, error) {
 // get an error of their own.
 func (m *Master) BatchExistKey(_ context.Context, tenant string, keys []string) ([]bool, []error, error) {
 	if err := m.begin("BatchExistKey", len(keys)); err != nil {
-		return nil, nil, m.Counters.failed(OpBatchExistKey, err)
+		return nil, nil, m.Counters.done(OpBatchExistKey, err)
 	}
 	found, failed := make([]bool, len(keys)), make([]error, len(keys))
 	now := m.Now()
@@ -75,7 +75,7 @@ func (m *Master) get(ctx context.Context, op, tenant, key string, now metadata.T
 // with an error of its own.
 func (m *Master) BatchGetReplicaList(ctx context.Context, tenant string, keys []string) ([]metadata.ReplicaList, []error, error) {
 	if err := m.begin("BatchGetReplicaList", len(keys)); err != nil {
-		return nil, nil, m.Counters.failed(OpBatchGetReplicaList, err)
+		return nil, nil, m.Counters.done(OpBatchGetReplicaList, err)
 	}
 	lists, failed := make([]metadata.ReplicaList, len(keys)), make([]error, len(keys))
 	now := m.Now()
@@ -115,7 +115,7 @@ func (m *Master) GetReplicaListByRegex(ctx context.Context, tenant, pattern stri
 	}
 	match, err := compile("GetReplicaListByRegex", pattern)
 	if err != nil {
-		return nil, "", m.Counters.failed(OpGetReplicaListByRegex, err)
+		return nil, "", m.Counters.done(OpGetReplicaListByRegex, err)
 	}
 	var found []KeyedList
 	next, err := scan(ctx, m.Store, tenant, true, match, page, func(key string) bool {
@@ -193,7 +193,7 @@ func parseToken(token string) (shard int, after string, err error) {
 	number, after, _ := strings.Cut(token, ":")
 	shard, err = strconv.Atoi(number)
 	if err != nil || shard < 0 || shard >= metadata.ShardCount {
-		return 0, "", errs.New(errs.InvalidParams, "page", "%q is no page token; give the one of the page before, or none", shorten(token))
+		return 0, "", errs.New(errs.InvalidParams, "page", "%.128q is no page token; give the one of the page before, or none", token)
 	}
 	return shard, after, nil
 }

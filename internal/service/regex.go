@@ -31,15 +31,15 @@ func compile(op, pattern string) (func(key string) bool, error) {
 	switch {
 	case errors.As(err, &fault):
 		return nil, errs.New(errs.InvalidParams, op,
-			"the pattern %q is refused at %q: %v (patterns are Go's RE2; it has no look-around and no back-references)",
-			shorten(pattern), shorten(fault.Expr), fault.Code)
+			"the pattern %.128q is refused at %.128q: %v (patterns are Go's RE2; it has no look-around and no back-references)",
+			pattern, fault.Expr, fault.Code)
 	case err != nil:
 		return nil, errs.Wrap(errs.InvalidParams, op, err)
 	}
 	if n := steps(tree); n > maxRegexSteps {
 		return nil, errs.New(errs.InvalidParams, op,
-			"the pattern %q has %d steps when its counted repetitions are written out, at most %d are possible; repeat less with {n}",
-			shorten(pattern), n, maxRegexSteps)
+			"the pattern %.128q has %d steps when its counted repetitions are written out, at most %d are possible; repeat less with {n}",
+			pattern, n, maxRegexSteps)
 	}
 	re, err := regexp.Compile(pattern)
 	if err != nil {
@@ -67,13 +67,4 @@ func steps(re *syntax.Regexp) int {
 		n *= max(re.Min, re.Max, 1)
 	}
 	return n
-}
-
-// shorten keeps what a caller sent from flooding an error.
-func shorten(text string) string {
-	const most = 128
-	if len(text) <= most {
-		return text
-	}
-	return text[:most] + "..."
 }

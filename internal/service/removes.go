@@ -22,7 +22,7 @@ func (m *Master) PutRevoke(ctx context.Context, u UpdateRequest, r UpdateItem) e
 // BatchPutRevoke is PutRevoke for many objects, each with an error of its own.
 func (m *Master) BatchPutRevoke(ctx context.Context, u UpdateRequest, refs []UpdateItem) ([]error, error) {
 	if err := m.begin("BatchPutRevoke", len(refs)); err != nil {
-		return nil, m.Counters.failed(OpBatchPutRevoke, err)
+		return nil, m.Counters.done(OpBatchPutRevoke, err)
 	}
 	failed := m.putRevokes(ctx, "BatchPutRevoke", u, refs)
 	return failed, m.Counters.doneBatch(OpBatchPutRevoke, failed, nil)
@@ -33,11 +33,11 @@ func (m *Master) putRevokes(ctx context.Context, op string, u UpdateRequest, ref
 		if err := checkKey(op, u.Tenant, refs[i].Key); err != nil {
 			return nil, nil, err
 		}
-		r, wait, err := m.Store.PreparePutRevoke(u.ref(refs[i], i))
-		if r.Removal != nil {
-			return deleteevents.Of(deleteevents.PutRevoke, r.Removal), nil, nil
+		drop, wait, err := m.Store.PreparePutRevoke(u.ref(refs[i], i))
+		if drop.Removal != nil {
+			return deleteevents.Of(deleteevents.PutRevoke, drop.Removal), nil, nil
 		}
-		return decided(r.Partial, wait, err)
+		return drop.Partial, wait, err
 	}))
 }
 
@@ -60,7 +60,7 @@ func (m *Master) Remove(ctx context.Context, r RemoveRequest, key string) error 
 // BatchRemove is Remove for many keys, each with an error of its own.
 func (m *Master) BatchRemove(ctx context.Context, r RemoveRequest, keys []string) ([]error, error) {
 	if err := m.begin("BatchRemove", len(keys)); err != nil {
-		return nil, m.Counters.failed(OpBatchRemove, err)
+		return nil, m.Counters.done(OpBatchRemove, err)
 	}
 	failed := m.removes(ctx, "BatchRemove", r, keys)
 	return failed, m.Counters.doneBatch(OpBatchRemove, failed, nil)
@@ -87,7 +87,7 @@ func (m *Master) RemoveByRegex(ctx context.Context, r RemoveRequest, pattern str
 	}
 	match, err := compile("RemoveByRegex", pattern)
 	if err != nil {
-		return 0, m.Counters.failed(OpRemoveByRegex, err)
+		return 0, m.Counters.done(OpRemoveByRegex, err)
 	}
 	n, err := m.removeSelected(ctx, deleteevents.Selection{
 		Type: deleteevents.RemoveByRegex, Tenant: r.Tenant, Pattern: pattern, Match: match, Force: r.Force,
@@ -128,17 +128,17 @@ func partly(changed int, err error) error {
 // keys it cleared; a key that may not be cleared is skipped, not an error.
 func (m *Master) BatchReplicaClear(ctx context.Context, tenant string, keys []string, client segment.ClientID, name string) ([]int, error) {
 	if err := m.begin("BatchReplicaClear", len(keys)); err != nil {
-		return nil, m.Counters.failed(OpBatchReplicaClear, err)
+		return nil, m.Counters.done(OpBatchReplicaClear, err)
 	}
 	outcomes := m.commit(ctx, len(keys), 64, func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		if keys[i] == "" {
 			return nil, nil, nil
 		}
-		c, wait, _ := m.Store.PrepareClear(tenant, keys[i], client, name, now)
-		if c.Removal != nil {
-			return deleteevents.Of(deleteevents.Remove, c.Removal), nil, nil
+		drop, wait := m.Store.PrepareClear(tenant, keys[i], client, name, now)
+		if drop.Removal != nil {
+			return deleteevents.Of(deleteevents.Remove, drop.Removal), nil, nil
 		}
-		return decided(c.Partial, wait, nil)
+		return drop.Partial, wait, nil
 	})
 	var cleared []int
 	var failure error

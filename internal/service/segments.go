@@ -30,7 +30,7 @@ func (m *Master) ReMountSegment(ctx context.Context, client segment.ClientID, sp
 		return err
 	}
 	if len(specs) > MaxBatchItems {
-		return m.Counters.failed(OpReMountSegment, checkBatch("ReMountSegment", len(specs)))
+		return m.Counters.done(OpReMountSegment, checkBatch("ReMountSegment", len(specs)))
 	}
 	specs = slices.Clone(specs)
 	err := m.withSegments(ctx, func(ctx context.Context) error {
@@ -170,7 +170,7 @@ func (m *Master) Ping(_ context.Context, client segment.ClientID) (known bool, e
 // without ports. Clients without segments are left out.
 func (m *Master) BatchQueryIp(_ context.Context, clients []segment.ClientID) (map[segment.ClientID][]string, error) {
 	if err := m.begin("BatchQueryIp", len(clients)); err != nil {
-		return nil, m.Counters.failed(OpBatchQueryIP, err)
+		return nil, m.Counters.done(OpBatchQueryIP, err)
 	}
 	asked := make(map[segment.ClientID]bool, len(clients))
 	for _, client := range clients {
