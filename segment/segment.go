@@ -7,7 +7,11 @@
 package segment
 
 import (
+	"cmp"
 	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -158,4 +162,199 @@ func (s *Segment) freeRatio() float64 {
 		return 0
 	}
 	return 1 - float64(s.busy.Load())/float64(s.capacity)
+}
+
+// A Strategy chooses segments for new replicas.
+type Strategy uint8
+
+// The strategies, with the C++ master's names.
+const (
+	// Random spreads replicas evenly over segment names.
+	Random Strategy = iota
+	// FreeRatioFirst samples six names per replica and takes those whose
+	// segments have the largest free part.
+	FreeRatioFirst
+)
+
+const (
+	maxProbes      = 100 // names tried for one object, besides preferred ones (C++ master)
+	samplesPerCopy = 6   // names sampled per replica by FreeRatioFirst (C++ master)
+)
+
+// A Placement is a range in a segment.
+type Placement struct {
+	Segment *Segment
+	Range   Range
+}
+
+// A Request asks for the replicas of one object.
+type Request struct {
+	Size      uint64   // bytes of each replica
+	Replicas  int      // wanted; at least 1
+	Preferred []string // segment names to try first, in order; never mandatory
+}
+
+// A Pool is the set of segments that allocations choose from. Allocate may be
+// called concurrently with everything; Add and Remove must not be called
+// concurrently with each other.
+type Pool struct {
+	strategy Strategy
+	random   func(n int) int // a uniform number in [0, n)
+	groups   atomic.Pointer[[]group]
+}
+
+// A group is the segments of one name; replicas of an object never share one.
+type group struct {
+	name     string
+	segments []*Segment
+}
+
+// NewPool returns an empty pool. random returns a uniform number in [0, n) and
+// may be nil for the shared generator of math/rand/v2.
+func NewPool(strategy Strategy, random func(n int) int) *Pool {
+	if random == nil {
+		random = rand.IntN
+	}
+	p := &Pool{strategy: strategy, random: random}
+	p.groups.Store(&[]group{})
+	return p
+}
+
+// Add makes a segment eligible for allocations.
+func (p *Pool) Add(s *Segment) {
+	groups := slices.Clone(*p.groups.Load())
+	at, found := slices.BinarySearchFunc(groups, s.Name, group.compare)
+	if found {
+		groups[at].segments = append(slices.Clone(groups[at].segments), s)
+	} else {
+		groups = slices.Insert(groups, at, group{s.Name, []*Segment{s}})
+	}
+	p.groups.Store(&groups)
+}
+
+// Remove makes a segment ineligible. An allocation that runs at the same time
+// may still take a range in it.
+func (p *Pool) Remove(s *Segment) {
+	groups := slices.Clone(*p.groups.Load())
+	at, found := slices.BinarySearchFunc(groups, s.Name, group.compare)
+	if !found {
+		return
+	}
+	rest := slices.DeleteFunc(slices.Clone(groups[at].segments), func(o *Segment) bool { return o == s })
+	if len(rest) == 0 {
+		groups = slices.Delete(groups, at, at+1)
+	} else {
+		groups[at].segments = rest
+	}
+	p.groups.Store(&groups)
+}
+
+func (g group) compare(name string) int { return strings.Compare(g.name, name) }
+
+// Names returns how many distinct segment names there are: the most replicas
+// an object can have.
+func (p *Pool) Names() int { return len(*p.groups.Load()) }
+
+// CouldHold reports whether an object of a size could have so many replicas if
+// all memory were free: there are as many names, and a segment that can take it.
+func (p *Pool) CouldHold(size uint64, replicas int) bool {
+	groups := *p.groups.Load()
+	return len(groups) >= replicas && slices.ContainsFunc(groups, func(g group) bool {
+		return slices.ContainsFunc(g.segments, func(s *Segment) bool { return s.largest >= size })
+	})
+}
+
+// Allocate appends to dst a placement for each replica, on distinct segment
+// names, preferred names first. It is best effort: fewer placements than asked
+// for, even none, is not an error here (behaviours 1.2: one replica is enough).
+func (p *Pool) Allocate(dst []Placement, req Request) []Placement {
+	groups := *p.groups.Load()
+	if len(groups) == 0 {
+		return dst
+	}
+	a := attempt{pool: p, groups: groups, req: req, dst: dst, first: len(dst)}
+	for _, name := range req.Preferred {
+		if a.placed() {
+			break
+		}
+		if at, found := slices.BinarySearchFunc(groups, name, group.compare); found {
+			a.try(at)
+		}
+	}
+	a.probes = 0 // a preference takes nothing from the rest (behaviours 4)
+	if p.strategy == FreeRatioFirst && !a.done() {
+		a.tryFreest()
+	}
+	start := p.random(len(groups))
+	for i := range groups {
+		if a.done() {
+			break
+		}
+		a.try((start + i) % len(groups))
+	}
+	return a.dst
+}
+
+// An attempt is one call of Allocate under way.
+type attempt struct {
+	pool   *Pool
+	groups []group
+	req    Request
+	dst    []Placement
+	first  int // where this attempt's placements begin in dst
+	probes int
+}
+
+func (a *attempt) placed() bool { return len(a.dst)-a.first >= a.req.Replicas }
+
+func (a *attempt) done() bool { return a.placed() || a.probes >= maxProbes }
+
+// try takes a range in one segment of the group, unless the object has a
+// replica under that name already. All segments of a name are one probe: a host
+// with very many must not hide the others.
+func (a *attempt) try(at int) {
+	g := a.groups[at]
+	for _, placed := range a.dst[a.first:] {
+		if placed.Segment.Name == g.name {
+			return
+		}
+	}
+	a.probes++
+	start := 0
+	if len(g.segments) > 1 {
+		start = a.pool.random(len(g.segments))
+	}
+	for i := range g.segments {
+		s := g.segments[(start+i)%len(g.segments)]
+		if r, ok := s.Allocate(a.req.Size); ok {
+			a.dst = append(a.dst, Placement{s, r})
+			return
+		}
+	}
+}
+
+// tryFreest samples names and tries them by the free part of their segments,
+// the largest first.
+func (a *attempt) tryFreest() {
+	type sample struct {
+		at   int
+		free float64
+	}
+	var buf [64]sample
+	samples := buf[:0]
+	for range min(samplesPerCopy*a.req.Replicas, len(a.groups), len(buf)) {
+		at := a.pool.random(len(a.groups))
+		best := 0.0
+		for _, s := range a.groups[at].segments {
+			best = max(best, s.freeRatio())
+		}
+		samples = append(samples, sample{at, best})
+	}
+	slices.SortFunc(samples, func(x, y sample) int { return cmp.Compare(y.free, x.free) })
+	for _, s := range samples {
+		if a.done() {
+			return
+		}
+		a.try(s.at)
+	}
 }
