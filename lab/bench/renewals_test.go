@@ -12,15 +12,15 @@ func TestRenewals(t *testing.T) {
 	}
 	t.Logf("%+v", got)
 	if got.Packed.RenewalsPerSecond <= 0 || got.Literal.RenewalsPerSecond <= 0 || got.Txn128.RenewalsPerSecond <= 0 {
-		t.Error("a way measured nothing")
+		t.Errorf("got %v, %v and %v renewals a second, want more than 0 of each encoding", got.Packed.RenewalsPerSecond, got.Literal.RenewalsPerSecond, got.Txn128.RenewalsPerSecond)
 	}
 	if got.Steady.BytesPerRenewal > 16 || got.Packed.BytesPerRenewal > 16 {
-		t.Errorf("%.1f and %.1f bytes a renewal, at most 16 are promised", got.Steady.BytesPerRenewal, got.Packed.BytesPerRenewal)
+		t.Errorf("got %.1f and %.1f bytes a renewal, want at most 16", got.Steady.BytesPerRenewal, got.Packed.BytesPerRenewal)
 	}
 	if got.Steady.EtcdWritesPerSecond > 20 {
-		t.Errorf("%.1f etcd writes a second for 15,000 renewals, at most 20 are promised", got.Steady.EtcdWritesPerSecond)
+		t.Errorf("got %.1f etcd writes a second for 15,000 renewals, want at most 20", got.Steady.EtcdWritesPerSecond)
 	}
 	if got.Packed.AppliedP99 <= 0 || got.Steady.AppliedP50 <= 0 {
-		t.Error("no renewal was seen at the standby")
+		t.Error("got no renewal at the standby, want some")
 	}
 }

@@ -50,24 +50,24 @@ func demoJSON(t *testing.T, args ...string) demoFields {
 	}
 	for _, name := range []string{"lost_puts", "resurrected", "wrong_bytes", "broken_leases"} {
 		if n, there := f.Violations[name]; !there || n != 0 {
-			t.Errorf("violations: %v", f.Violations)
+			t.Errorf("got violations %v, want each promise checked and none broken", f.Violations)
 		}
 	}
 	switch {
 	case f.OK == nil || !*f.OK, f.DigestEqual == nil || !*f.DigestEqual, f.OutageMillis == nil, f.CallsPerSecond == nil || *f.CallsPerSecond <= 0:
-		t.Errorf("got %s", o.Out)
+		t.Errorf("got %s, want ok, equal digests, an outage and calls a second", o.Out)
 	case f.HitRate["before"] == nil || f.HitRate["after"] == nil:
-		t.Errorf("hit rates: %v", f.HitRate)
+		t.Errorf("got hit rates %v, want one before and one after", f.HitRate)
 	case f.Objects["old_primary"] == 0 || f.Objects["new_primary"] == 0:
-		t.Errorf("objects: %v", f.Objects)
+		t.Errorf("got objects %v, want some on both primaries", f.Objects)
 	case f.Latency["BatchGetReplicaList"] == nil || f.Latency["BatchPutEnd"] == nil || len(f.Checks) < 4:
-		t.Errorf("latencies %v, checks %v", f.Latency, f.Checks)
+		t.Errorf("got latencies %v and checks %v, want those of reads and puts, and 4 checks", f.Latency, f.Checks)
 	}
 	if strings.ContainsAny(o.Err, "\r%") {
-		t.Errorf("a progress bar in a pipe: %q", o.Err)
+		t.Errorf("got the progress bar %q in a pipe, want none", o.Err)
 	}
 	if left, _ := os.ReadDir(tmp); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("got %v left behind, want nothing", left)
 	}
 	return f
 }
@@ -75,10 +75,10 @@ func demoJSON(t *testing.T, args ...string) demoFields {
 func TestDemoKill(t *testing.T) {
 	f := demoJSON(t, "--no-compare")
 	if ms := *f.OutageMillis; ms < 1000 || ms > 5000 {
-		t.Errorf("an outage of %d ms with a session TTL of 2 s", ms)
+		t.Errorf("got an outage of %d ms with a session TTL of 2 s, want 1 to 5 s", ms)
 	}
 	if f.HitRate["undisturbed"] != nil {
-		t.Errorf("it was played twice: %v", f.HitRate)
+		t.Errorf("got hit rates %v, want none of a second, undisturbed run", f.HitRate)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestDemoOverMooncake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := demoJSON(t, append(args, "--no-compare", "--protocol=mooncake")...)
 			if ms := *f.OutageMillis; ms < 1000 || ms > 5000 {
-				t.Errorf("an outage of %d ms with a session TTL of 2 s", ms)
+				t.Errorf("got an outage of %d ms with a session TTL of 2 s, want 1 to 5 s", ms)
 			}
 		})
 	}
@@ -100,10 +100,10 @@ func TestDemoOverMooncake(t *testing.T) {
 func TestDemoHandover(t *testing.T) {
 	f := demoJSON(t, "--handover")
 	if ms := *f.OutageMillis; ms > 1900 {
-		t.Errorf("an outage of %d ms: that is a timeout, not a handover", ms)
+		t.Errorf("got an outage of %d ms, want a handover, which takes less than the session TTL", ms)
 	}
 	if f.HitRate["undisturbed"] == nil {
-		t.Errorf("it was not played twice: %v", f.HitRate)
+		t.Errorf("got hit rates %v, want one of a second, undisturbed run", f.HitRate)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestDemoOfATrace(t *testing.T) {
 				"handover; no client got an answer for", "All promises were kept.")
 	}
 	if logs, _ := filepath.Glob(filepath.Join(kept, "*", "disturbed", "master", "log")); len(logs) != 2 {
-		t.Errorf("the logs are %v", logs)
+		t.Errorf("got the logs %v, want two", logs)
 	}
 	run(t, "demo", "--trace", filepath.Join(dir, "none")).Want(t, cli.StatusFailed, "no such file")
 }
@@ -157,29 +157,29 @@ func TestDemoInterrupted(t *testing.T) {
 		var r procs.Ready
 		b, err := os.ReadFile(file)
 		if err != nil || json.Unmarshal(b, &r) != nil {
-			t.Fatalf("%s: %v, %s", file, err, b)
+			t.Fatalf("%s: got %v, %s; want what a child is ready with", file, err, b)
 		}
 		children = append(children, r.PID)
 	}
 	if len(children) != 3 {
-		t.Fatalf("children: %v", children)
+		t.Fatalf("got children %v, want 3", children)
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err == nil || cmd.ProcessState.ExitCode() != cli.StatusFailed {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("the interrupted demo: got the end %v, want the exit status of a failure", err)
 	}
 	if !strings.Contains(said.String(), "error: interrupted") {
-		t.Errorf("it said %q", said.String())
+		t.Errorf("the interrupted demo: got %q, want error: interrupted", said.String())
 	}
 	for _, pid := range children {
 		if err := syscall.Kill(pid, 0); err == nil {
-			t.Errorf("child %d still runs", pid)
+			t.Errorf("child %d still runs, want it ended", pid)
 		}
 	}
 	if left, _ := os.ReadDir(tmp); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("got %v left behind, want nothing", left)
 	}
 }
 
@@ -188,10 +188,10 @@ func TestTimeoutEndsTheDemo(t *testing.T) {
 	t.Setenv("TMPDIR", tmp)
 	o := run(t, "demo", "--speed=1", "--timeout=2s").Want(t, cli.StatusFailed, "deadline exceeded")
 	if strings.Contains(o.Err, "the clitest.Outcome is open") {
-		t.Errorf("no call's clitest.Outcome is open, but: %s", o.Err)
+		t.Errorf("got %s, want no word of open outcomes", o.Err)
 	}
 	if left, _ := os.ReadDir(tmp); len(left) > 0 {
-		t.Errorf("left behind: %v", left)
+		t.Errorf("got %v left behind, want nothing", left)
 	}
 }
 
@@ -228,7 +228,7 @@ func TestReplay(t *testing.T) {
 	clitest.Eventually(t, "the replay has ended", b.Ended)
 	r := clitest.Decode[replay.Result](t, b.Wait().Want(t, cli.StatusOK))
 	if r.Requests != 800 || r.Violations.Any() || r.Hits == 0 || r.Calls == 0 {
-		t.Errorf("got %+v", r)
+		t.Errorf("got %+v, want it measured, without violations", r)
 	}
 	if _, err := standby.Until(t.Context(), "serves", rig.Serves); err != nil {
 		t.Fatal(err)
@@ -249,7 +249,7 @@ func TestBenchRenewals(t *testing.T) {
 	o := run(t, append(args, "-o", "json")...).Want(t, cli.StatusOK, "packed, 2000 renewals a second")
 	r := clitest.Decode[bench.Renewals](t, o)
 	if r.Packed.RenewalsPerSecond == 0 || r.Steady.BytesPerRenewal == 0 || r.Literal.RenewalsPerSecond == 0 || r.Txn128.RenewalsPerSecond == 0 {
-		t.Errorf("got %+v", r)
+		t.Errorf("got %+v, want it measured, without violations", r)
 	}
 	var table bytes.Buffer
 	renewalsTable(&table, &r)
@@ -285,6 +285,6 @@ func TestProgressOnATerminal(t *testing.T) {
 	p.end()
 	p.Done(3) // too late
 	if s := b.String(); !strings.HasPrefix(s, "starting\n") || !strings.Contains(s, "(2/4)") || strings.Contains(s, "(1/4)") || strings.Contains(s, "(3/4)") || strings.Count(s, "\n") != 1 {
-		t.Errorf("got %q", s)
+		t.Errorf("got %q, want one line for the start and one for the second step", s)
 	}
 }

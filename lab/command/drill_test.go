@@ -48,7 +48,7 @@ func TestSoakStoppedAtOnce(t *testing.T) {
 	clitest.Eventually(t, "it begins", func() bool { return strings.Contains(b.Err.String(), "drill 0, soak") })
 	b.Interrupt().Want(t, cli.StatusFailed, "Stopped before the first verdict.", "interrupted")
 	if strings.Contains(b.Out.String(), "FAILED") {
-		t.Errorf("it says that a drill failed:\n%s", b.Out.String())
+		t.Errorf("got a report of a failed drill, want none:\n%s", b.Out.String())
 	}
 }
 
@@ -88,6 +88,6 @@ func TestControlsStopWithTheirContext(t *testing.T) {
 	// Options that are refused, so that no control takes a while.
 	list, ok := caught(ctx, cmd, drill.Controls(), drill.Options{SessionTTL: 1})
 	if len(list) != 1 || ok || w.begun != 2 {
-		t.Errorf("%d controls have ended, %d had begun, ok %t", len(list), w.begun, ok)
+		t.Errorf("got %d controls that ended, %d that began, ok %t; want 1, 2, false", len(list), w.begun, ok)
 	}
 }

@@ -35,7 +35,7 @@ func TestCrashes(t *testing.T) {
 			}}
 			r := Run(t.Context(), d, Options{Short: true, Dir: t.TempDir()})
 			if r.Error != "" || r.broken() || r.OK || !slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Name == "no crash" && !c.OK }) {
-				t.Errorf("%+v", r)
+				t.Errorf("got %+v, want no promise broken and the check \"no crash\" failed", r)
 			}
 		})
 	}
@@ -49,7 +49,7 @@ func TestFinalErrors(t *testing.T) {
 		errs.Internal: true, errs.InvalidParams: true, errs.NotSupported: true,
 	} {
 		if got := final(kind); got != want {
-			t.Errorf("%v is final: %t", kind, got)
+			t.Errorf("%v: got final %t, want %t", kind, got, want)
 		}
 	}
 }

@@ -48,7 +48,7 @@ func drills(t *testing.T, way rig.Way) {
 			if b, _ := json.MarshalIndent(r, "", "  "); r.OK {
 				t.Logf("%s", b)
 			} else {
-				t.Errorf("%s", b)
+				t.Errorf("got %s, want a drill that is ok", b)
 			}
 		})
 	}

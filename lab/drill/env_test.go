@@ -12,7 +12,7 @@ func TestFolderIsMade(t *testing.T) {
 	for range 2 {
 		r := Run(t.Context(), Drill{Name: "d", run: func(context.Context, *Env) error { return nil }}, Options{Dir: dir})
 		if !r.OK {
-			t.Errorf("%s: %s", dir, r.Error)
+			t.Errorf("folder %s: got error %s, want a drill that is ok", dir, r.Error)
 		}
 	}
 }

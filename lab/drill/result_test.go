@@ -20,7 +20,7 @@ func TestOutages(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 	if got := outagesOf(nil); got != (Outages{}) {
-		t.Errorf("of nothing: %+v", got)
+		t.Errorf("outages of nothing: got %+v, want none", got)
 	}
 	if got, want := outagesOf(list[:1]), (Outages{P50: 200, P99: 200, Max: 200}); got != want {
 		t.Errorf("of one: %+v, want %+v", got, want)
@@ -40,7 +40,7 @@ func TestInterruption(t *testing.T) {
 			return ctx.Err()
 		}}, Options{Dir: dir})
 		if left, err := os.ReadDir(dir); err != nil || (len(left) == 1) != keeps || r.OK || r.Stopped == keeps {
-			t.Errorf("broken %q: left %v (%v), ok %t, stopped %t", letters, left, err, r.OK, r.Stopped)
+			t.Errorf("broken %q: got %v left (%v), ok %t, stopped %t; want a folder exactly if a promise broke", letters, left, err, r.OK, r.Stopped)
 		}
 	}
 }
@@ -90,7 +90,7 @@ func TestExamplesAreBounded(t *testing.T) {
 		r.violate("D", 1, fmt.Sprint(i))
 	}
 	if r.Violations["D"] != 10*maxExamples || len(r.Examples) != maxExamples {
-		t.Errorf("%d violations, %d examples", r.Violations["D"], len(r.Examples))
+		t.Errorf("got %d violations and %d examples, want %d and %d", r.Violations["D"], len(r.Examples), 10*maxExamples, maxExamples)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestReportSumsUp(t *testing.T) {
 		{OK: false, Rounds: 1, outages: []time.Duration{3 * time.Second}, Violations: map[string]int{"D": 1, "X": 2}},
 	})
 	if r.OK || r.Seed != 7 || r.Rounds != 3 || r.Outage.Max != 3000 || r.Violations["D"] != 1 || r.Violations["X"] != 2 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want the sums of three rounds, not ok", r)
 	}
 }
 
@@ -125,7 +125,7 @@ func TestFolders(t *testing.T) {
 			}}, Options{Dir: dir})
 			left, err := os.ReadDir(dir)
 			if err != nil || (len(left) == 1) != c.keeps || (r.Folder != "") != c.keeps {
-				t.Errorf("left %v (%v), folder %q; it is to keep one: %t", left, err, r.Folder, c.keeps)
+				t.Errorf("got %v left (%v), folder %q; want one kept: %t", left, err, r.Folder, c.keeps)
 			}
 		})
 	}
@@ -145,7 +145,7 @@ func TestOptionsThatCannotBe(t *testing.T) {
 	}
 	for _, o := range []Options{{}, {Short: true}, {SessionTTL: 2 * time.Second}} {
 		if err := o.Check(); err != nil {
-			t.Errorf("%+v: %v", o, err)
+			t.Errorf("options %+v: got error %v, want none", o, err)
 		}
 	}
 }
@@ -154,11 +154,11 @@ func TestDrillsAreInOrderAndFound(t *testing.T) {
 	ci := 0
 	for i, d := range All() {
 		if d.Number != i+1 || d.Name == "" || d.What == "" || d.Rounds == 0 || len(d.Promises) == 0 || d.run == nil {
-			t.Errorf("drill %d: %+v", i+1, d)
+			t.Errorf("drill %d: got %+v, want its number, name, description, rounds and promises", i+1, d)
 		}
 		for _, name := range []string{d.Name, fmt.Sprint(d.Number)} {
 			if found, err := Find(name); err != nil || found.Number != d.Number {
-				t.Errorf("%s: found %d, %v", name, found.Number, err)
+				t.Errorf("%s: got drill %d, %v; want %d", name, found.Number, err, d.Number)
 			}
 		}
 		if d.CI {
@@ -166,9 +166,9 @@ func TestDrillsAreInOrderAndFound(t *testing.T) {
 		}
 	}
 	if len(All()) != 20 || ci != 10 {
-		t.Errorf("%d drills, %d in CI", len(All()), ci)
+		t.Errorf("got %d drills, %d of them in CI; want 20 and 10", len(All()), ci)
 	}
 	if _, err := Find("primary"); err == nil || !strings.Contains(err.Error(), "kill-primary or ") {
-		t.Errorf("near misses are not named: %v", err)
+		t.Errorf("got error %v, want one that names kill-primary", err)
 	}
 }

@@ -10,7 +10,7 @@ func TestBlocks(t *testing.T) {
 	block, scratch := make([]byte, 256), make([]byte, 256)
 	Fill(block, 7, "key")
 	if wrong := Check(block, scratch, 7, "key"); wrong != "" {
-		t.Error(wrong)
+		t.Errorf("got %q of a sound block, want nothing wrong", wrong)
 	}
 	for name, tt := range map[string]struct {
 		id   uint64
@@ -21,13 +21,13 @@ func TestBlocks(t *testing.T) {
 		"another key":    {7, "yek", "object 7 (key yek) holds object 7"},
 	} {
 		if got := Check(block, scratch, tt.id, tt.key); !strings.Contains(got, tt.want) {
-			t.Errorf("%s: %q", name, got)
+			t.Errorf("%s: got %q, want %q", name, got, tt.want)
 		}
 	}
 	for at := range block {
 		block[at] ^= 1
 		if Check(block, scratch, 7, "key") == "" {
-			t.Errorf("a change of byte %d is not seen", at)
+			t.Errorf("byte %d changed: got nothing wrong, want that it is noticed", at)
 		}
 		block[at] ^= 1
 	}
@@ -43,10 +43,10 @@ func TestMemory(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := hosts.Read(h.Endpoint, h.Base+stripe/2, found); err != nil || string(found) != string(block) {
-		t.Errorf("it is not what was written: %v", err)
+		t.Errorf("got other bytes than were written, or error %v", err)
 	}
 	if err := hosts.Read("h-0:12345", hosts["h-0:12345"].Base+stripe/2, found); err != nil || string(found) == string(block) {
-		t.Errorf("it is on the other host: %v", err)
+		t.Errorf("got the bytes of one host on the other, or error %v", err)
 	}
 	for name, tt := range map[string]struct {
 		endpoint string
@@ -59,7 +59,7 @@ func TestMemory(t *testing.T) {
 	} {
 		for _, err := range []error{hosts.Read(tt.endpoint, tt.address, found), hosts.Write(tt.endpoint, tt.address, found)} {
 			if err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: got error %v, want %q", name, err, tt.want)
 			}
 		}
 	}

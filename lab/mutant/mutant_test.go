@@ -81,10 +81,10 @@ func TestGuaranteesListControls(t *testing.T) {
 		wantMissing = append(wantMissing, name+": "+strings.TrimSuffix(text, "."))
 	}
 	if diff := difference(controls, wantControls); diff != "" {
-		t.Errorf("the table of controls: %s", diff)
+		t.Errorf("the table of controls is not as wanted: %s", diff)
 	}
 	if diff := difference(missing, wantMissing); diff != "" {
-		t.Errorf("the table of safeguards: %s", diff)
+		t.Errorf("the table of safeguards is not as wanted: %s", diff)
 	}
 }
 

@@ -106,19 +106,19 @@ func start(t *testing.T, name string) *procs.Process {
 func TestStartAndStop(t *testing.T) {
 	p := start(t, "good")
 	if p.PID == 0 || p.NodeID != "n" || p.RPC != "r:1" || p.HTTP != "h:2" || len(p.Etcd) != 1 {
-		t.Errorf("it says of itself %+v", p.Ready)
+		t.Errorf("got %+v of a process that is ready, want node n at r:1 and h:2, one etcd", p.Ready)
 	}
 	if !p.Alive() {
-		t.Error("it does not run")
+		t.Error("the process does not run, want it alive")
 	}
 	if err := p.Stop(10 * time.Second); err != nil {
 		t.Error(err)
 	}
 	if p.Alive() {
-		t.Error("it still runs")
+		t.Error("the process still runs, want it ended")
 	}
 	if err := p.Stop(time.Second); err != nil {
-		t.Errorf("stopping it again: %v", err)
+		t.Errorf("stopping it again: got error %v, want none", err)
 	}
 	p.Kill()
 }
@@ -137,7 +137,7 @@ func TestStartAgain(t *testing.T) {
 		pids[p.PID] = true
 	}
 	if len(pids) != 3 {
-		t.Errorf("3 lives, process ids %v", pids)
+		t.Errorf("after 3 starts: got process ids %v, want 3", pids)
 	}
 }
 
@@ -145,21 +145,21 @@ func TestKill(t *testing.T) {
 	p := start(t, "deaf")
 	p.Kill()
 	if p.Alive() {
-		t.Error("it still runs")
+		t.Error("the process still runs, want it ended")
 	}
 	p.Kill()
 	if err := p.Signal(syscall.SIGTERM); !errors.Is(err, os.ErrProcessDone) {
-		t.Errorf("a signal to it: %v", err)
+		t.Errorf("a signal to it: got error %v, want os.ErrProcessDone", err)
 	}
 }
 
 func TestStopOfADeafChild(t *testing.T) {
 	p := start(t, "deaf")
 	if err := p.Stop(50 * time.Millisecond); err == nil || !strings.Contains(err.Error(), "deaf did not stop within 50ms and was killed") {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want that it was killed after 50 ms", err)
 	}
 	if p.Alive() {
-		t.Error("it still runs")
+		t.Error("the process still runs, want it ended")
 	}
 }
 
@@ -208,7 +208,7 @@ func whenPrinted(t *testing.T, path, text string, f func()) {
 		}
 		select {
 		case <-deadline:
-			t.Errorf("%s never holds %q", path, text)
+			t.Errorf("%s: waited in vain for %q", path, text)
 			return
 		case <-tick.C:
 		}
@@ -221,7 +221,7 @@ func TestFolderThatCannotBe(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := procs.Start(t.Context(), file, "x", "good"); err == nil {
-		t.Error("it starts in a file")
+		t.Error("a start in a file: got no error, want one")
 	}
 }
 
@@ -254,7 +254,7 @@ func TestChildrenDieWithTheirParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Fatalf("it ends while its parent lives: %v", err)
+		t.Fatalf("got %v while its parent lives, want the connection open", err)
 	}
 	if err := parent.Process.Kill(); err != nil {
 		t.Fatal(err)
@@ -263,6 +263,6 @@ func TestChildrenDieWithTheirParent(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("it lives on: %v", err)
+		t.Errorf("got %v after its parent died, want the connection closed", err)
 	}
 }

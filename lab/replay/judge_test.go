@@ -193,12 +193,12 @@ func TestHeldLeases(t *testing.T) {
 	for !r.Result().Violations.Any() {
 		select {
 		case <-deadline:
-			t.Fatal("nothing is seen")
+			t.Fatal("got no violation, want one")
 		case <-tick.C:
 		}
 	}
 	if got := r.Result().Violations; got != (Violations{BrokenLeases: 1}) {
-		t.Errorf("counted %+v", got)
+		t.Errorf("got %+v, want one broken lease", got)
 	}
 }
 
@@ -207,14 +207,14 @@ func TestHeldLeases(t *testing.T) {
 func TestNewTermsAreVerified(t *testing.T) {
 	r := newRig(t, time.Minute)
 	if len(r.verify) != 0 {
-		t.Fatal("the first primary is a new one")
+		t.Fatal("the first primary: got objects to verify, want none")
 	}
 	r.next.Store(1)
 	for _, term := range []uint64{1, 7, 7, 3} {
 		r.meter.LeaderChanged(client.Leader{Term: term})
 	}
 	if len(r.verify) != 1 {
-		t.Fatal("a new primary is none")
+		t.Fatal("a new primary: got no objects to verify, want them verified")
 	}
 	r.judge.put("lost", 12345)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -226,7 +226,7 @@ func TestNewTermsAreVerified(t *testing.T) {
 	for r.Result().Violations.LostPuts == 0 {
 		select {
 		case <-deadline:
-			t.Fatal("nothing is seen")
+			t.Fatal("got no violation, want one")
 		case <-tick.C:
 		}
 	}
@@ -251,7 +251,7 @@ func TestJudgeRemembersTheNewest(t *testing.T) {
 		}
 		for i := tt.puts - tt.want; i < tt.puts; i++ {
 			if !got[fmt.Sprint(i)] {
-				t.Errorf("room %d: put %d of %d is forgotten", tt.room, i, tt.puts)
+				t.Errorf("room %d: put %d of %d is forgotten, want it kept", tt.room, i, tt.puts)
 			}
 		}
 	}
@@ -263,7 +263,7 @@ func TestExamplesAreBounded(t *testing.T) {
 		j.violation(&j.broken.WrongBytes, "text")
 	}
 	if v, examples := j.verdict(); v.WrongBytes != 100 || len(examples) != maxExamples {
-		t.Errorf("%+v with %d examples", v, len(examples))
+		t.Errorf("got %+v with %d examples, want 100 wrong bytes with %d", v, len(examples), maxExamples)
 	}
 }
 
@@ -277,15 +277,15 @@ func TestTolerated(t *testing.T) {
 	} {
 		err := errs.New(kind, "test", "text")
 		if got := w.tolerate(t.Context(), err); (got == nil) != want {
-			t.Errorf("%v: %v", kind, got)
+			t.Errorf("%v: got error %v, want it tolerated: %t", kind, got, want)
 		}
 		if got := w.tolerate(ended, err); !errors.Is(got, context.Canceled) {
-			t.Errorf("%v at the end: %v", kind, got)
+			t.Errorf("%v at the end: got error %v, want %v", kind, got, context.Canceled)
 		}
 	}
 	for _, kind := range []errs.Kind{errs.ObjectNotFound, errs.ObjectHasLease, errs.ReplicaNotReady} {
 		if err := w.tolerateMissing(t.Context(), errs.New(kind, "test", "text")); err != nil {
-			t.Errorf("a removal that meets %v: %v", kind, err)
+			t.Errorf("a removal that meets %v: got error %v, want none", kind, err)
 		}
 	}
 }

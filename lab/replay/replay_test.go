@@ -26,26 +26,26 @@ func TestReplay(t *testing.T) {
 	}
 	r := p.Result()
 	if r.Violations.Any() || len(r.Examples) > 0 {
-		t.Errorf("violations %+v: %q", r.Violations, r.Examples)
+		t.Errorf("got violations %+v (%q), want none", r.Violations, r.Examples)
 	}
 	if r.Requests != 150 || taken != 150 || p.Taken() != 150 || r.Blocks != tr.Stats().References {
-		t.Errorf("%d requests of %d, %d blocks of %d", r.Requests, taken, r.Blocks, tr.Stats().References)
+		t.Errorf("got %d requests, %d taken, %d blocks; want 150, 150, %d", r.Requests, taken, r.Blocks, tr.Stats().References)
 	}
 	if r.Hits == 0 || r.Hits >= r.Blocks || r.HitRate != p.HitRate(0, 150) || r.HitRate != 100*float64(r.Hits)/float64(r.Blocks) {
-		t.Errorf("%d hits of %d blocks, %v %%", r.Hits, r.Blocks, r.HitRate)
+		t.Errorf("got %d hits of %d blocks, %v %%; want some, and their share", r.Hits, r.Blocks, r.HitRate)
 	}
 	if r.Failed != 0 || r.Calls < 300 || r.PerSecond <= 0 || r.Seconds <= 0 || r.Removals == 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want no failure or violation, and some removals", r)
 	}
 	var counted int64
 	for call, l := range r.Latency {
 		counted += l.Count
 		if l.P50 <= 0 || l.P50 > l.P90 || l.P90 > l.P99 || l.P99 > l.Max {
-			t.Errorf("%s: %+v", call, l)
+			t.Errorf("%s: got %+v, want ascending latencies", call, l)
 		}
 	}
 	if counted != r.Calls {
-		t.Errorf("%d calls, %d latencies", r.Calls, counted)
+		t.Errorf("got %d calls and %d latencies, want as many", r.Calls, counted)
 	}
 }
 
@@ -62,12 +62,12 @@ func TestReplayOverMooncake(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r := p.Result(); r.Violations.Any() || r.Hits == 0 || r.Failed != 0 || r.Removals == 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want no failure or violation, and some removals", r)
 	}
 	for i := range p.Workers {
 		for j := range i {
 			if p.clientOf(i) == p.clientOf(j) {
-				t.Errorf("workers %d and %d are one client", i, j)
+				t.Errorf("workers %d and %d have one client, want two", i, j)
 			}
 		}
 	}
@@ -88,14 +88,14 @@ func TestHitsAndMisses(t *testing.T) {
 		}
 	}
 	if r := p.Result(); r.Blocks != 40 || r.Hits != 20 || r.NoRoom != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want 20 hits of 40 blocks", r)
 	}
 }
 
 func TestPrefixesKeepReplaysApart(t *testing.T) {
 	w := &worker{Player: &Player{Config: Config{Prefix: "a/"}}}
 	if keys := w.keys(someBlocks(2).Requests[0]); strings.Join(keys, " ") != "a/block/0 a/block/1" {
-		t.Errorf("keys %q", keys)
+		t.Errorf("got keys %q, want a/block/0 and a/block/1", keys)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestPace(t *testing.T) {
 			t.Fatal(err)
 		}
 		if took := time.Duration(p.Result().Seconds * float64(time.Second)); took < least || took > 5*time.Second {
-			t.Errorf("at speed %v it took %v", speed, took)
+			t.Errorf("at speed %v: got %v, want at least %v and at most 5s", speed, took, least)
 		}
 	}
 }
@@ -126,10 +126,10 @@ func TestCanceledReplay(t *testing.T) {
 		}
 	})
 	if err := p.Run(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want %v", err, context.Canceled)
 	}
 	if n := p.Taken(); n > 20 {
-		t.Errorf("%d requests were taken after the end", n)
+		t.Errorf("got %d requests taken, want at most 20 after the end", n)
 	}
 }
 
@@ -139,10 +139,10 @@ func TestNobodyToPlayAgainst(t *testing.T) {
 	defer cancel()
 	_, err := New(ctx, Config{Client: client.Config{Addresses: []string{"127.0.0.1:1"}}, Trace: someBlocks(4), Hosts: 2, Capacity: 1, Block: 256})
 	if !errors.Is(err, errs.Unavailable) || !strings.Contains(err.Error(), "mounting the memory of host-") {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want that the memory cannot be mounted", err)
 	}
 	if _, err = New(ctx, Config{Trace: someBlocks(4), Hosts: 1, Capacity: 1, Block: 256}); !errors.Is(err, errs.InvalidParams) {
-		t.Errorf("without an address: %v", err)
+		t.Errorf("without an address: got error %v, want INVALID_PARAMS", err)
 	}
 }
 
@@ -168,9 +168,9 @@ func TestOutage(t *testing.T) {
 		}
 	}
 	if total, failed := m.counts(); total != 7 || failed != 2 {
-		t.Errorf("%d calls, %d failed", total, failed)
+		t.Errorf("got %d calls, %d of them failed; want 7 and 2", total, failed)
 	}
 	if l := m.latencies(); len(l) != 1 || l["ExistKey"].Count != 5 || l["ExistKey"].Max != 1 {
-		t.Errorf("latencies %+v", l)
+		t.Errorf("got latencies %+v, want 5 of ExistKey, at most 1", l)
 	}
 }

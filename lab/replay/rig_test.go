@@ -83,7 +83,7 @@ func newRig(t *testing.T, leaseTTL time.Duration) *rig {
 	r := &rig{w, t, w.keys(tr.Requests[0])[:8]}
 	left, err := w.put(t.Context(), r.keys)
 	if err != nil || len(left) > 0 {
-		t.Fatalf("%d blocks found no room: %v", len(left), err)
+		t.Fatalf("got %d blocks without room (%v), want none", len(left), err)
 	}
 	return r
 }

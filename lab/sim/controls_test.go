@@ -49,7 +49,7 @@ func TestControls(t *testing.T) {
 					return
 				}
 			}
-			t.Errorf("no seed finds anything within %v", controlLimit)
+			t.Errorf("no seed finds anything within %v, want a broken promise", controlLimit)
 		})
 	}
 }

@@ -21,7 +21,7 @@ func waitDeleted(t *testing.T, c *clientv3.Client, key string, from int64) (time
 			}
 		}
 	}
-	t.Fatalf("%s was not deleted", key)
+	t.Fatalf("got no deletion of %s, want one", key)
 	return time.Time{}, 0
 }
 

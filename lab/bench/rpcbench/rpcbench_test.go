@@ -57,15 +57,15 @@ func TestAllCells(t *testing.T) {
 	for _, c := range r.Cells {
 		have = append(have, id{c.HA, c.Batch, c.Call, c.Protocol})
 		if c.Connections != 3 || c.Calls == 0 || c.Keys == 0 || c.Seconds <= 0 || c.CallsPerSecond <= 0 || c.KeysPerSecond <= 0 || c.OtherProcessors < 0 {
-			t.Errorf("nothing was measured: %+v", c)
+			t.Errorf("got %+v, want calls of 3 connections, measured", c)
 		}
 		rpcs := int64(len(c.Latency))
 		if c.Call == "put" && rpcs != 2 || c.Call != "put" && rpcs != 1 || c.Keys*rpcs != c.Calls*int64(c.Batch) {
-			t.Errorf("calls, keys and latencies do not fit: %+v", c)
+			t.Errorf("got %+v, want as many keys as calls times batch", c)
 		}
 		for _, l := range c.Latency {
 			if strings.HasPrefix(l.RPC, "Batch") != (c.Batch > 1) || l.P50 > l.P99 || l.P99 > l.Max || l.Max == 0 {
-				t.Errorf("%s of a batch of %d: %+v", c.Call, c.Batch, l)
+				t.Errorf("%s of a batch of %d: got %+v, want ascending latencies of the call of that size", c.Call, c.Batch, l)
 			}
 		}
 	}
@@ -82,7 +82,7 @@ func TestAllCells(t *testing.T) {
 		t.Errorf("cells are %v, want %v", have, want)
 	}
 	if r.Processors == 0 || r.Go == "" || r.Segments != 4 || r.Objects != 2000 {
-		t.Errorf("the report says %+v", r)
+		t.Errorf("got %+v, want 4 segments, 2000 objects and the machine", r)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestRemovalsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(r.Cells) != 2 || r.Cells[0].Call != "remove" || r.Cells[0].Keys == 0 || r.Cells[1].Keys == 0 {
-		t.Errorf("cells are %+v", r.Cells)
+		t.Errorf("got cells %+v, want two, with keys", r.Cells)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestNothingIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(cells) != 2 || cells[0].Keys == 0 {
-		t.Errorf("cells are %+v", cells)
+		t.Errorf("got cells %+v, want two, with keys", cells)
 	}
 	s, err := c.master.Status(t.Context())
 	if err != nil {
@@ -142,17 +142,17 @@ func TestErrors(t *testing.T) {
 		defer caller.Close()
 		for _, keys := range absent {
 			if err := caller.exist(keys); err == nil {
-				t.Errorf("%s: of %v all exist", p, keys)
+				t.Errorf("%s: got no error for keys %v, want one, for one of them is absent", p, keys)
 			}
 			for name, do := range map[string]func([]string) error{"get": caller.get, "put end": caller.putEnd, "remove": caller.remove} {
 				if err := do(keys); err == nil || !strings.Contains(err.Error(), "NOT_FOUND") && !strings.Contains(err.Error(), "HAS_LEASE") {
-					t.Errorf("%s: %s of %d keys, one of them absent: %v", p, name, len(keys), err)
+					t.Errorf("%s: %s of %d keys, one of them absent: got error %v, want NOT_FOUND or HAS_LEASE", p, name, len(keys), err)
 				}
 			}
 		}
 		for _, keys := range there {
 			if err := caller.putStart(keys); err == nil || !strings.Contains(err.Error(), "ALREADY_EXISTS") {
-				t.Errorf("%s: a put start of %d keys, one of them there: %v", p, len(keys), err)
+				t.Errorf("%s: a put start of %d keys, one of them there: got error %v, want ALREADY_EXISTS", p, len(keys), err)
 			}
 		}
 	}
@@ -203,7 +203,7 @@ func TestProcessorTime(t *testing.T) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
 	if got := (spent{master: 3, others: 9.9}).since(earlier); got.others != 0 {
-		t.Errorf("others spent %v", got.others)
+		t.Errorf("got %v spent by others, want 0", got.others)
 	}
 	c := startLone(t)
 	before, err := c.cpu()
@@ -218,32 +218,32 @@ func TestProcessorTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	if used := after.since(before).master; used <= 0 || used > 20 {
-		t.Errorf("20,000 puts took the master %v s of processor time", used)
+		t.Errorf("20,000 puts: got %v s of processor time of the master, want more than 0 and at most 20", used)
 	}
 	c.master.Kill()
 	if _, err := c.cpu(); err == nil {
-		t.Error("a master that is gone still counts")
+		t.Error("a master that is gone: got its processor time, want an error")
 	}
 }
 
 func TestKeys(t *testing.T) {
 	if k := keyOf(0x0123456789abcdef); k != "model-7b/layer-00/block-0123456789abcdef" || len(k) != 40 {
-		t.Errorf("%q of %d bytes", k, len(k))
+		t.Errorf("got %q of %d bytes, want model-7b/layer-00/block-0123456789abcdef of 40", k, len(k))
 	}
 	w := newWorker(nil, nil, 3, 2, 5)
 	first, second := slices.Clone(w.fresh()), slices.Clone(w.fresh())
 	if first[0] != keyOf(2<<48|5<<32) || len(first) != 3 || second[0] != keyOf(2<<48|5<<32|3) {
-		t.Errorf("first %v, then %v", first, second)
+		t.Errorf("got %v, then %v; want three keys, then those that follow", first, second)
 	}
 	if l := w.leftover(); !slices.Equal(l, first) {
-		t.Errorf("left are %v", l)
+		t.Errorf("got %v left, want %v", l, first)
 	}
 	w.batch = 1000
 	if l := w.leftover(); !slices.Equal(l, second) {
 		t.Errorf("left are then %d keys, want %d", len(l), len(second))
 	}
 	if l := w.leftover(); l != nil {
-		t.Errorf("left are %d keys in the end", len(l))
+		t.Errorf("got %d keys left in the end, want none", len(l))
 	}
 }
 
