@@ -79,7 +79,7 @@ func newCluster(t testing.TB, nodes int) *cluster {
 	t.Cleanup(func() {
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
-			t.Errorf("the writer ended: %v", err)
+			t.Errorf("the writer ended: got %v, want context.Canceled", err)
 		}
 	})
 	for i := range nodes {
@@ -117,7 +117,7 @@ func (n *node) listen(address string) string {
 	t.Cleanup(func() {
 		n.stop()
 		if err := <-served; err != nil {
-			t.Errorf("serve: %v", err)
+			t.Errorf("serve: got %v, want no error", err)
 		}
 	})
 	return l.Addr().String()
@@ -214,7 +214,7 @@ func put(t testing.TB, c *client.Client, keys ...string) {
 			err = c.PutEnd(t.Context(), r.Ref(), client.SelectAll)
 		}
 		if err != nil {
-			t.Fatalf("put %s: %v", key, err)
+			t.Fatalf("put %s: got %v, want no error", key, err)
 		}
 	}
 }

@@ -94,7 +94,7 @@ func TestLeaderInEtcd(t *testing.T) {
 	elected(t, etcd, cl.nodes[1], 4, promote.Serving)
 	put(t, c, "with etcd again")
 	if led := w.found(t, 4); len(led) != 4 || led[3].NodeID != "node-1" || led[3].Term != 4 {
-		t.Errorf("leaders %+v", led)
+		t.Errorf("leaders %+v, want 4 entries, \"node-1\" and Term 4", led)
 	}
 }
 

@@ -97,7 +97,7 @@ func TestFindsTheLeader(t *testing.T) {
 		c := connect(t, client.Config{Addresses: addresses, Observer: w})
 		exists, err := c.ExistKey(soon(t, 10*time.Second), "k")
 		if exists || err != nil {
-			t.Errorf("%s: %v, %v", name, exists, err)
+			t.Errorf("%s: got %v, %v; want false and no error", name, exists, err)
 		}
 		if led := w.found(t, 1); len(led) != 1 || led[0] != (client.Leader{Address: n.address, NodeID: "node-1", Term: 1}) {
 			t.Errorf("%s: found %+v", name, led)
@@ -125,7 +125,7 @@ func TestWaitsForALeader(t *testing.T) {
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err = c.ExistKey(canceled, "k"); !errors.Is(err, context.Canceled) {
-		t.Errorf("a call that is given up: %v", err)
+		t.Errorf("a call that is given up: got %v, want context.Canceled", err)
 	}
 
 	done := make(chan error, 1)
@@ -167,7 +167,7 @@ func TestFollowsTheLeader(t *testing.T) {
 	}
 	put(t, c, "last")
 	if led := w.found(t, 7); len(led) != 7 || led[6].Term != 7 {
-		t.Errorf("leaders %+v", led)
+		t.Errorf("leaders %+v, want 7 entries and Term 7", led)
 	}
 	if n := cl.objects(); n != 7 {
 		t.Errorf("%d objects, want 7", n)
@@ -361,7 +361,7 @@ func TestBrokenLink(t *testing.T) {
 		t.Error(err)
 	}
 	if got := w.last(); got.attempts != 2 {
-		t.Errorf("it took %d attempts", got.attempts)
+		t.Errorf("it took %d attempts, want 2", got.attempts)
 	}
 	if led := w.found(t, 2); len(led) != 2 || led[1].Address != n.address || led[1].Term != 1 {
 		t.Errorf("leaders %+v", led)
@@ -389,7 +389,7 @@ func TestSlowLeader(t *testing.T) {
 		t.Error(err)
 	}
 	if got := w.last(); got.attempts != 1 {
-		t.Errorf("it took %d attempts", got.attempts)
+		t.Errorf("it took %d attempts, want 1", got.attempts)
 	}
 }
 
@@ -459,10 +459,10 @@ func TestClose(t *testing.T) {
 	}
 	_, err = c.ExistKey(t.Context(), "k")
 	if !errors.Is(err, client.ErrClosed) {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("afterwards: got %v, want client.ErrClosed", err)
 	}
 	if err := c.MountSegment(t.Context(), memory(1<<40)); !errors.Is(err, client.ErrClosed) {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("afterwards: got %v, want client.ErrClosed", err)
 	}
 	c.Close()
 }

@@ -61,10 +61,10 @@ func TestPutAndGet(t *testing.T) {
 	}
 	exists, err := c.ExistKey(ctx, "k")
 	if err != nil || !exists {
-		t.Errorf("exists %v, %v", exists, err)
+		t.Errorf("exists %v, %v; want true and no error", exists, err)
 	}
 	if exists, err = c.ExistKey(ctx, "other"); err != nil || exists {
-		t.Errorf("another exists: %v, %v", exists, err)
+		t.Errorf("another exists: got %v, %v; want false and no error", exists, err)
 	}
 	wantKind(t, "revoke of a whole object", c.PutRevoke(ctx, put, client.SelectAll), errs.InvalidWrite)
 	wantKind(t, "end of another put", c.PutEnd(ctx, client.PutRef{Key: "k", ID: r.ID + 1}, client.SelectAll), errs.ObjectNotFound)
@@ -88,7 +88,7 @@ func TestBatches(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	reserved, err := c.BatchPutStart(ctx, []client.PutItem{{Key: "a", Size: 1}, {Key: "old", Size: 1}, {Key: "b", Size: 1}, {Key: "", Size: 1}}, client.PutConfig{})
 	if err != nil || len(reserved) != 4 {
-		t.Fatalf("%v, %v", reserved, err)
+		t.Fatalf("got %v, %v; want 4 entries and no error", reserved, err)
 	}
 	for i, want := range []errs.Kind{errs.OK, errs.ObjectExists, errs.OK, errs.InvalidParams} {
 		r := reserved[i]
@@ -110,7 +110,7 @@ func TestBatches(t *testing.T) {
 	wantKind(t, "a long key", exist[2].Err, errs.InvalidKey)
 	found, err := c.BatchGetReplicaList(ctx, []string{"a", "missing", "b", "a"})
 	if err != nil || len(found) != 4 {
-		t.Fatalf("%v, %v", found, err)
+		t.Fatalf("got %v, %v; want 4 entries and no error", found, err)
 	}
 	wantKind(t, "get of a missing key", found[1].Err, errs.ObjectNotFound)
 	for i, ref := range []int{0, -1, 2, 0} {
@@ -165,26 +165,26 @@ func TestRegexAndRemovals(t *testing.T) {
 			n++
 		}
 		if n != 1 {
-			t.Errorf("%s: yielded %d times", name, n)
+			t.Errorf("%s: yielded %d times, want 1", name, n)
 		}
 	}
 	n, err := c.RemoveByRegex(ctx, "^a", client.Removal{Force: true})
 	if n != 3 || err != nil {
-		t.Errorf("removed %d, %v", n, err)
+		t.Errorf("removed %d, %v; want 3 and no error", n, err)
 	}
 	cleared, err := c.BatchReplicaClear(ctx, []string{"b1", "missing"}, "elsewhere")
 	if err != nil || !slices.Equal(cleared, []bool{false, false}) {
-		t.Errorf("cleared %v, %v", cleared, err)
+		t.Errorf("cleared %v, %v; want [false false] and no error", cleared, err)
 	}
 	put(t, c, "c1", "c2")
 	if cleared, err = c.BatchReplicaClear(ctx, []string{"missing", "c1"}, "host-a"); err != nil || !slices.Equal(cleared, []bool{false, true}) {
-		t.Errorf("cleared %v, %v", cleared, err)
+		t.Errorf("cleared %v, %v; want [false true] and no error", cleared, err)
 	}
 	if n, err = c.RemoveAll(ctx, client.Removal{Force: true}); n != 3 || err != nil {
-		t.Errorf("removed %d, %v", n, err)
+		t.Errorf("removed %d, %v; want 3 and no error", n, err)
 	}
 	if n, err = c.RemoveAllTenants(ctx, client.Removal{}); n != 0 || err != nil {
-		t.Errorf("removed %d, %v", n, err)
+		t.Errorf("removed %d, %v; want 0 and no error", n, err)
 	}
 }
 
@@ -197,11 +197,11 @@ func TestQueries(t *testing.T) {
 	}
 	ips, err := c.BatchQueryIP(ctx, []uuid.UUID{uuid.New(), c.ID()})
 	if err != nil || len(ips) != 1 || !slices.Equal(ips[c.ID()], []string{"10.0.0.1"}) {
-		t.Errorf("%v, %v", ips, err)
+		t.Errorf("got %v, %v; want 1 entry, [10.0.0.1] and no error", ips, err)
 	}
 	dir, err := c.GetFsdir(ctx)
 	if dir != "" || err != nil {
-		t.Errorf("%q, %v", dir, err)
+		t.Errorf("got %q, %v; want \"\" and no error", dir, err)
 	}
 	config, err := c.GetStorageConfig(ctx)
 	if config != (client.StorageConfig{EnableDiskEviction: true}) || err != nil {

@@ -36,14 +36,14 @@ func TestTooLargeOverMooncake(t *testing.T) {
 		_, putting := c.BatchPutStart(t.Context(), items, client.PutConfig{})
 		for _, err := range []error{reading, putting} {
 			if errs.KindOf(err) != errs.InvalidParams || !strings.Contains(err.Error(), "at most 1048576 are possible; split it") {
-				t.Errorf("%.300v", err)
+				t.Errorf("got %.300v, want InvalidParams and \"at most 1048576 are possible; split it\"", err)
 			}
 			if c != numbered && w.last().attempts != 1 {
 				t.Errorf("%d attempts", w.last().attempts)
 			}
 		}
 		if _, err := c.BatchExistKey(t.Context(), keys[:500]); err != nil {
-			t.Errorf("half of it: %v", err)
+			t.Errorf("half of it: got %v, want no error", err)
 		}
 	}
 	link.mu.Lock()
@@ -118,7 +118,7 @@ func TestUnreadableAnswersOverMooncake(t *testing.T) {
 	once := func(what string) {
 		t.Helper()
 		if got := w.last(); got.attempts != 1 {
-			t.Errorf("%s: %d attempts", what, got.attempts)
+			t.Errorf("%s: got %d attempts, want 1", what, got.attempts)
 		}
 	}
 	once("a read")

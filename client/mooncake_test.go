@@ -57,7 +57,7 @@ func servePort(t testing.TB, s *coro.Server) *port {
 		defer cancel()
 		_ = s.Stop(ctx)
 		if err := <-served; err != nil {
-			t.Errorf("serve: %v", err)
+			t.Errorf("serve: got %v, want no error", err)
 		}
 	})
 	return &port{s, l.Addr().String()}
@@ -178,7 +178,7 @@ func mooncakeBatches(t *testing.T, c *client.Client, group string) {
 	}
 	slices.Sort(keys)
 	if !slices.Equal(keys, []string{"a", "b"}) {
-		t.Errorf("by regex %v", keys)
+		t.Errorf("by regex %v, want [a b]", keys)
 	}
 	cleared, err := c.BatchReplicaClear(ctx, []string{"missing", "a"}, "")
 	if err != nil || !slices.Equal(cleared, []bool{false, false}) { // leased
@@ -186,7 +186,7 @@ func mooncakeBatches(t *testing.T, c *client.Client, group string) {
 	}
 	addresses, err := c.BatchQueryIP(ctx, []uuid.UUID{c.ID(), uuid.New()})
 	if err != nil || !slices.Equal(addresses[c.ID()], []string{"10.0.0.1"}) || len(addresses) != 1 {
-		t.Errorf("addresses %v, %v", addresses, err)
+		t.Errorf("addresses %v, %v; want [10.0.0.1], 1 entry and no error", addresses, err)
 	}
 	failed, err = c.BatchRemove(ctx, []string{"a", "missing"}, client.Removal{Force: true})
 	wantKinds(t, "removals", failed, err, errs.OK, errs.ObjectNotFound)
@@ -196,13 +196,13 @@ func mooncakeBatches(t *testing.T, c *client.Client, group string) {
 	_, err = c.RemoveByRegex(ctx, "(", client.Removal{})
 	wantKind(t, "no expression", err, errs.InvalidParams)
 	if n, err := c.RemoveAll(ctx, client.Removal{}); err != nil || n != 0 {
-		t.Errorf("%d removed, %v", n, err)
+		t.Errorf("%d removed, %v; want 0 and no error", n, err)
 	}
 	if dir, err := c.GetFsdir(ctx); err != nil || dir != "" {
-		t.Errorf("fsdir %q, %v", dir, err)
+		t.Errorf("fsdir %q, %v; want \"\" and no error", dir, err)
 	}
 	if s, err := c.ServiceReady(ctx); err != nil || s.Version != "Mooncake 2.0.0" {
-		t.Errorf("%+v, %v", s, err)
+		t.Errorf("got %+v, %v; want \"Mooncake 2.0.0\" and no error", s, err)
 	}
 }
 
@@ -224,7 +224,7 @@ func TestOffloadOverMooncake(t *testing.T) {
 		t.Errorf("a is on %+v, %v", a.Replicas, err)
 	}
 	if b, err := c.GetReplicaList(ctx, "b"); err != nil || len(b.Replicas) != 1 {
-		t.Errorf("b is on %+v, %v", b.Replicas, err)
+		t.Errorf("b is on %+v, %v; want 1 entry and no error", b.Replicas, err)
 	}
 }
 
@@ -322,7 +322,7 @@ func TestFollowsTheLeaderOverMooncake(t *testing.T) {
 	ports[1].Disconnect()
 	exists, err := c.ExistKey(t.Context(), "a") // it finds out: a put would be in doubt
 	if err != nil || !exists {
-		t.Errorf("after the failover: %v, %v", exists, err)
+		t.Errorf("after the failover: got %v, %v; want true and no error", exists, err)
 	}
 	put(t, c, "b")
 	if led := w.found(t, 2); led[0].Term != 100 || led[0].Address != ports[1].address || led[1].Term != 200 || led[1].Address != ports[0].address {
@@ -343,7 +343,7 @@ func TestForwardedOverMooncake(t *testing.T) {
 	first.Disconnect()
 	put(t, c, "b")
 	if exists, err := c.ExistKey(t.Context(), "a"); err != nil || !exists {
-		t.Errorf("after the failover: %v, %v", exists, err)
+		t.Errorf("after the failover: got %v, %v; want true and no error", exists, err)
 	}
 }
 

@@ -158,7 +158,7 @@ func TestCallsThatAreNotRepeated(t *testing.T) {
 			f.losing(method, 1)
 			wantUnresolved(t, "a lost answer", call(soon(t, 20*time.Second), c))
 			if n := len(f.asked(method)); n != 1 || cl.objects() != 0 {
-				t.Errorf("asked %d times, and %d objects are left", n, cl.objects())
+				t.Errorf("asked %d times, and %d objects are left; want 1 and 0", n, cl.objects())
 			}
 			put(t, c, "k")
 			cl.nodes[0].gate.Close(cl.nodes[0].gate.Hint())
@@ -167,7 +167,7 @@ func TestCallsThatAreNotRepeated(t *testing.T) {
 			within(t, "asking the standby", func() bool { return len(f.asked(method)) > 1 })
 			cl.lead(0)
 			if err := <-done; err != nil || cl.objects() != 0 {
-				t.Errorf("at a standby first: %v, and %d objects are left", err, cl.objects())
+				t.Errorf("at a standby first: got %v, and %d objects are left; want 0 and no error", err, cl.objects())
 			}
 		})
 	}
@@ -195,7 +195,7 @@ func TestPutEndWithoutAnID(t *testing.T) {
 		f.losing(method, 1)
 		wantUnresolved(t, method, call(soon(t, 20*time.Second), client.PutRef{Key: r.Key}))
 		if n := len(f.asked(method)); n != 1 {
-			t.Errorf("%s: asked %d times", method, n)
+			t.Errorf("%s: asked %d times, want 1", method, n)
 		}
 	}
 }
@@ -390,10 +390,10 @@ func TestPartsOfABatch(t *testing.T) {
 		got = append(got, fmt.Sprintf("+%d: %d", requestID(m)-base, len(m.(*pb.BatchPutStartRequest).Items)))
 	}
 	if strings.Join(got, ", ") != "+1: 2, +5: 1" {
-		t.Errorf("the repeats asked for %v", got)
+		t.Errorf("the repeats asked for %v, want \"+1: 2, +5: 1\"", got)
 	}
 	if n := cl.objects(); n != 7 {
-		t.Errorf("%d objects", n)
+		t.Errorf("%d objects, want 7", n)
 	}
 }
 
@@ -451,6 +451,6 @@ func TestMountUnderAnotherID(t *testing.T) {
 	s.ID = uuid.New()
 	wantKind(t, "with another id", c.MountSegment(t.Context(), s), errs.OK)
 	if n := cl.store.Stats().Segments; n != 2 {
-		t.Errorf("%d segments", n)
+		t.Errorf("%d segments, want 2", n)
 	}
 }

@@ -146,7 +146,7 @@ func TestKeepsPinging(t *testing.T) {
 		}
 	}
 	if n := w.answered("Ping"); n != 0 {
-		t.Errorf("%d pings without any segment", n)
+		t.Errorf("%d pings without any segment, want 0", n)
 	}
 	s := mountMemory(t, c)
 	for i := range 4 {
@@ -185,6 +185,6 @@ func TestOneChangeOfSegmentsAtATime(t *testing.T) {
 	close(release)
 	first.Wait()
 	if n := len(cl.mounted()); n != 1 {
-		t.Errorf("%d segments are mounted", n)
+		t.Errorf("%d segments are mounted, want 1", n)
 	}
 }

@@ -43,7 +43,7 @@ func startHTTPNode(t *testing.T, role config.Role, etcd []string) *httpNode {
 		n.http.CloseIdleConnections()
 		stop()
 		if err := <-ended; err != nil {
-			t.Errorf("the node ended: %v", err)
+			t.Errorf("the node ended: got %v, want no error", err)
 		}
 	})
 	return n
@@ -59,7 +59,7 @@ func (n *httpNode) ask(path string) (int, string) {
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err != nil {
-		n.t.Errorf("GET %s: %v", path, err)
+		n.t.Errorf("GET %s: got %v, want no error", path, err)
 	}
 	return resp.StatusCode, string(body)
 }

@@ -55,7 +55,7 @@ func (c caller) put(key string) {
 		_, err = mooncakeclient.Do(ctx, c.Conn, g.PutEnd, &mooncake.Args{Client: who, Item: mooncake.PutItem{Key: key}}, &done)
 	}
 	if err != nil || done.Failure != 0 || placed.Failure != 0 {
-		c.t.Fatalf("put %s: %v, %d, %d", key, err, placed.Failure, done.Failure)
+		c.t.Fatalf("put %s: got %v, %d, %d; want 0, 0 and no error", key, err, placed.Failure, done.Failure)
 	}
 }
 

@@ -75,7 +75,7 @@ func TestOfficeGoesRound(t *testing.T) {
 		return nodes[s.GetLeaderNodeId()] != nil
 	}).GetLeaderNodeId()]
 	if term := last.serves().GetState().GetTerm(); term != 3 {
-		t.Errorf("term %d after two handovers", term)
+		t.Errorf("term %d after two handovers, want 3", term)
 	}
 	same(t, last, others(last)...)
 
@@ -157,7 +157,7 @@ func tail(t *testing.T, n *member) (list []string) {
 	for last := uint64(0); ; {
 		e, err := stream.Recv()
 		if err != nil {
-			t.Fatalf("%v\n%s", err, strings.Join(list, "\n"))
+			t.Fatalf("got %v\n%s, want no error", err, strings.Join(list, "\n"))
 		}
 		if e.GetSequence() < last || e.GetTerm() != 1 || !json.Valid([]byte(e.GetJson())) {
 			t.Errorf("event %v after sequence %d", e, last)
@@ -183,7 +183,7 @@ func TestStartEmptyByOrder(t *testing.T) {
 	})
 	resp, err := b.admin.StartEmpty(t.Context(), &pb.StartEmptyRequest{Term: 1})
 	if err != nil || resp.GetHeader().GetTerm() != 2 {
-		t.Fatalf("%v, %v", resp, err)
+		t.Fatalf("got %v, %v; want 2 and no error", resp, err)
 	}
 	s := b.serves()
 	if !s.GetState().GetStartedEmpty() || s.GetState().GetObjects() != 0 {
@@ -191,7 +191,7 @@ func TestStartEmptyByOrder(t *testing.T) {
 	}
 	again, err := b.admin.StartEmpty(t.Context(), &pb.StartEmptyRequest{Term: 1})
 	if err != nil || again.GetHeader().GetTerm() != 2 {
-		t.Errorf("the same order again: %v, %v", again, err)
+		t.Errorf("the same order again: got %v, %v; want 2 and no error", again, err)
 	}
 }
 
@@ -227,7 +227,7 @@ func TestPeerOfAnotherCluster(t *testing.T) {
 		return strings.Contains(fmt.Sprint(st.GetWarnings()), want) && strings.Contains(st.GetNode().GetNotPromotableReason(), want) && tried() > 3
 	})
 	if told := strings.Count(s.log.String(), "no snapshot can be had"); told != 1 {
-		t.Errorf("after %d attempts its log warns of it %d times", tried(), told)
+		t.Errorf("after %d attempts its log warns of it %d times, want 1", tried(), told)
 	}
 	p := &peers{clusterID: "mooncake_cluster", nodeID: "s"}
 	if err := p.WaitApplied(t.Context(), stranger.RPCAddress(), 1); err == nil || !strings.Contains(err.Error(), `belongs to cluster "elsewhere"`) {
@@ -247,7 +247,7 @@ func TestPortsAreGivenBack(t *testing.T) {
 	c.Listen.MetricsPort = taken.Addr().(*net.TCPAddr).Port
 	for range 2 { // the second time it would be the first port that is taken
 		if _, err := New(c, "v-test", zerolog.Nop()); err == nil || !strings.Contains(err.Error(), "--metrics_port") {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want an error with \"--metrics_port\"", err)
 		}
 	}
 }
@@ -262,7 +262,7 @@ func TestNodeThatFails(t *testing.T) {
 		}
 		_ = a.rpcListener.Close()
 		if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "serving coro_rpc") {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("it ended with %v, want an error with \"serving coro_rpc\"", err)
 		}
 	})
 	t.Run("the ready file", func(t *testing.T) {
@@ -273,7 +273,7 @@ func TestNodeThatFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "--ready-file") {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("it ended with %v, want an error with \"--ready-file\"", err)
 		}
 	})
 	t.Run("its etcd at the start", func(t *testing.T) {
@@ -284,7 +284,7 @@ func TestNodeThatFails(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "embedded etcd") {
-			t.Errorf("it ended with %v", err)
+			t.Errorf("it ended with %v, want an error with \"embedded etcd\"", err)
 		}
 	})
 }
@@ -305,7 +305,7 @@ func TestWithoutHA(t *testing.T) {
 	}
 	refusedWithoutHA(t, "events", err)
 	if _, err := (&peers{clusterID: "mooncake_cluster", nodeID: "x"}).Fetch(ctx, a.RPCAddress(), nil); !errors.Is(err, errs.NotSupported) {
-		t.Errorf("a snapshot: %v", err)
+		t.Errorf("a snapshot: got %v, want NotSupported", err)
 	}
 	d, err := a.admin.Digest(ctx, &pb.DigestRequest{})
 	if err != nil || d.GetSequence() == 0 {
@@ -316,6 +316,6 @@ func TestWithoutHA(t *testing.T) {
 func refusedWithoutHA(t *testing.T, what string, err error) {
 	t.Helper()
 	if err == nil || !strings.Contains(err.Error(), "--enable_ha=false") {
-		t.Errorf("%s: %v", what, err)
+		t.Errorf("%s: got %v, want an error with \"--enable_ha=false\"", what, err)
 	}
 }

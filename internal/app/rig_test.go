@@ -69,7 +69,7 @@ func (m *member) end() {
 	select {
 	case err := <-m.ended:
 		if m.ended <- nil; err != nil {
-			m.t.Errorf("node %s ended: %v", m.cfg.Node.ID, err)
+			m.t.Errorf("node %s ended: got %v, want no error", m.cfg.Node.ID, err)
 		}
 	case <-time.After(30 * time.Second):
 		m.t.Errorf("node %s does not end", m.cfg.Node.ID)
@@ -166,7 +166,7 @@ func put(t *testing.T, c *client.Client, key string) client.Reservation {
 		err = c.PutEnd(t.Context(), r.Ref(), client.SelectAll)
 	}
 	if err != nil {
-		t.Fatalf("put %s: %v", key, err)
+		t.Fatalf("put %s: got %v, want no error", key, err)
 	}
 	return r
 }

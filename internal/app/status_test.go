@@ -214,7 +214,7 @@ func TestStopBeforeEtcdAnswers(t *testing.T) {
 	defer func() { _ = conn.Close() }()
 	stop()
 	if err := <-ended; err != nil {
-		t.Errorf("it ended with %v", err)
+		t.Errorf("it ended with %v, want no error", err)
 	}
 }
 

@@ -78,17 +78,17 @@ func TestResolveLeavesTheReceiverAlone(t *testing.T) {
 func TestResolveNeedsPorts(t *testing.T) {
 	ok, bad := tcp(t, "127.0.0.1:5"), &net.UnixAddr{Name: "/tmp/x", Net: "unix"}
 	if _, err := Default(Primary).Resolve(bad, ok); err == nil || !strings.Contains(err.Error(), "gRPC") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want an error with \"gRPC\"", err)
 	}
 	if _, err := Default(Primary).Resolve(ok, bad); err == nil || !strings.Contains(err.Error(), "HTTP") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want an error with \"HTTP\"", err)
 	}
 }
 
 func TestHA(t *testing.T) {
 	c := Default(Primary)
 	if root := c.HA.Root(); root != "/understudy/mooncake_cluster/" {
-		t.Errorf("got root %q", root)
+		t.Errorf("got root %q, want \"/understudy/mooncake_cluster/\"", root)
 	}
 	if !c.HA.Embedded() {
 		t.Error("no embedded etcd by default")

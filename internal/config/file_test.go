@@ -99,7 +99,7 @@ func TestMooncakesOwnFile(t *testing.T) {
 	for _, w := range warnings {
 		got = append(got, w.Name)
 		if !strings.Contains(w.String(), "mooncake_master.yaml, line ") {
-			t.Errorf("warning %q names no line", w)
+			t.Errorf("warning %q names no line, want \"mooncake_master.yaml, line \"", w)
 		}
 	}
 	want := []string{

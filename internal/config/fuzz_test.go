@@ -116,7 +116,7 @@ func checkOutcome(t *testing.T, cfg Config, warnings []Warning, err error) {
 	}
 	again, _, err := load(t, cfg.Role, []string{"--config_path=" + path})
 	if err != nil {
-		t.Fatalf("its own YAML is refused: %v\n%s", err, cfg.YAML())
+		t.Fatalf("its own YAML is refused: got %v\n%s, want no error", err, cfg.YAML())
 	}
 	before, after := settings(&cfg), settings(&again)
 	for i := range before {

@@ -18,7 +18,7 @@ func load(t *testing.T, role Role, args []string, env ...string) (Config, []Warn
 	flags := pflag.NewFlagSet("node", pflag.ContinueOnError)
 	BindFlags(flags)
 	if err := flags.Parse(args); err != nil {
-		t.Fatalf("parse %q: %v", args, err)
+		t.Fatalf("parse %q: got %v, want no error", args, err)
 	}
 	return Load(role, flags, env)
 }
@@ -76,7 +76,7 @@ func TestNothingGivenIsTheDefault(t *testing.T) {
 		}
 		cfg, warnings, err := load(t, role, args)
 		if err != nil || len(warnings) != 0 {
-			t.Fatalf("%s: error %v, warnings %v", role, err, warnings)
+			t.Fatalf("%s: error %v, warnings %v; want no entries and no error", role, err, warnings)
 		}
 		want := Default(role)
 		if cfg.Role != role || cfg.Lease != want.Lease || cfg.Eviction != want.Eviction || cfg.Listen != want.Listen {
@@ -113,7 +113,7 @@ func TestPrecedence(t *testing.T) {
 	env := []string{"UNDERSTUDY_RPC_PORT=2", "UNDERSTUDY_METRICS_PORT=12", "OTHER=3"}
 	cfg, _ := mustLoad(t, append(file, "--rpc_port=3"), env...)
 	if cfg.Listen.RPCPort != 3 || cfg.Listen.MetricsPort != 12 || cfg.HA.ClusterID != "file" || cfg.HA.EtcdPrefix != "/understudy" {
-		t.Errorf("got flag %d, environment %d, file %q, default %q", cfg.Listen.RPCPort, cfg.Listen.MetricsPort, cfg.HA.ClusterID, cfg.HA.EtcdPrefix)
+		t.Errorf("got flag %d, environment %d, file %q, default %q; want 3, 12, \"file\" and \"/understudy\"", cfg.Listen.RPCPort, cfg.Listen.MetricsPort, cfg.HA.ClusterID, cfg.HA.EtcdPrefix)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestPrecedence(t *testing.T) {
 func TestReplacedValueIsNoFault(t *testing.T) {
 	cfg, _ := mustLoad(t, []string{"--rpc_port=3"}, "UNDERSTUDY_RPC_PORT=abc")
 	if cfg.Listen.RPCPort != 3 {
-		t.Errorf("got port %d", cfg.Listen.RPCPort)
+		t.Errorf("got port %d, want 3", cfg.Listen.RPCPort)
 	}
 }
 
@@ -152,7 +152,7 @@ func TestSpellings(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if cfg, _ := mustLoad(t, tt.args, tt.env); cfg.Listen.RPCPort != 7 {
-				t.Errorf("got port %d", cfg.Listen.RPCPort)
+				t.Errorf("got port %d, want 7", cfg.Listen.RPCPort)
 			}
 		})
 	}
@@ -164,11 +164,11 @@ func TestOurOwnNamesInEverySource(t *testing.T) {
 		inFile(t, "a.yaml", "node-id: a"), inFile(t, "a.yaml", "node_id: a"),
 	} {
 		if cfg, _ := mustLoad(t, args); cfg.Node.ID != "a" {
-			t.Errorf("%q: got id %q", args, cfg.Node.ID)
+			t.Errorf("%q: got id %q, want \"a\"", args, cfg.Node.ID)
 		}
 	}
 	if cfg, _ := mustLoad(t, nil, "UNDERSTUDY_NODE_ID=a"); cfg.Node.ID != "a" {
-		t.Errorf("environment: got id %q", cfg.Node.ID)
+		t.Errorf("environment: got id %q, want \"a\"", cfg.Node.ID)
 	}
 }
 
@@ -206,7 +206,7 @@ func TestKubernetesServiceLinksAreNoSettings(t *testing.T) {
 		"UNDERSTUDY_PORT_50051_TCP_PROTO=tcp", "UNDERSTUDY_PORT_50051_TCP_PORT=50051", "UNDERSTUDY_PORT_50051_TCP_ADDR=10.0.0.1",
 		"UNDERSTUDY_RPC_PORT=tcp://10.0.0.1:1")
 	if cfg.Listen.RPCPort != 50051 {
-		t.Errorf("got port %d", cfg.Listen.RPCPort)
+		t.Errorf("got port %d, want 50051", cfg.Listen.RPCPort)
 	}
 }
 

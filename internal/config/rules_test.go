@@ -68,13 +68,13 @@ func TestValues(t *testing.T) {
 		tested[tt.name] = true
 		for _, s := range tt.good {
 			if _, _, err := load(t, Primary, []string{"--" + tt.name + "=" + s}); err != nil {
-				t.Errorf("%s=%q is refused: %v", tt.name, s, err)
+				t.Errorf("%s=%q is refused: got %v, want no error", tt.name, s, err)
 			}
 		}
 		for _, s := range tt.bad {
 			_, _, err := load(t, Primary, []string{"--" + tt.name + "=" + s})
 			if err == nil {
-				t.Errorf("%s=%q is accepted", tt.name, s)
+				t.Errorf("%s=%q is accepted, want an error", tt.name, s)
 				continue
 			}
 			wantFault(t, err, tt.name, "flag --"+tt.name, "must be ")
@@ -212,7 +212,7 @@ func TestRulesAreAboutSettings(t *testing.T) {
 func TestNoRuleOverAFaultyValue(t *testing.T) {
 	_, _, err := load(t, Primary, []string{"--session-ttl=x", "--events-ttl=3s"})
 	if faults := faultsOf(t, err); len(faults) != 1 || faults[0].Name != "session-ttl" {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want 1 entry and \"session-ttl\"", err)
 	}
 }
 
@@ -223,7 +223,7 @@ func TestExternalEtcdNeedsNoQuotaRule(t *testing.T) {
 func TestHTTPHostOfItsOwnMayShareThePort(t *testing.T) {
 	cfg, _ := mustLoad(t, []string{"--rpc_address=127.0.0.1", "--metrics_host=127.0.0.2", "--rpc_port=5", "--metrics_port=5"})
 	if cfg.Listen.RPC() != "127.0.0.1:5" || cfg.Listen.HTTP() != "127.0.0.2:5" {
-		t.Errorf("got %s and %s", cfg.Listen.RPC(), cfg.Listen.HTTP())
+		t.Errorf("got %s and %s, want \"127.0.0.1:5\" and \"127.0.0.2:5\"", cfg.Listen.RPC(), cfg.Listen.HTTP())
 	}
 }
 
@@ -304,12 +304,12 @@ func TestUnusedNamesThatMatter(t *testing.T) {
 		name, _, _ := strings.Cut(arg, "=")
 		_, _, err := load(t, Primary, []string{"--" + arg})
 		if err == nil {
-			t.Errorf("%s is accepted", arg)
+			t.Errorf("%s is accepted, want an error", arg)
 			continue
 		}
 		wantFault(t, err, name, want)
 	}
 	if _, warnings := mustLoad(t, []string{"--enable_oplog"}); len(warnings) != 1 || !strings.Contains(warnings[0].Problem, "journal takes the oplog's place") {
-		t.Errorf("enable_oplog: got warnings %v", warnings)
+		t.Errorf("enable_oplog: got warnings %v, want 1 entry and \"journal takes the oplog's place\"", warnings)
 	}
 }

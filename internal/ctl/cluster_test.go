@@ -23,7 +23,7 @@ func TestCluster(t *testing.T) {
 	run(t, "put", "hello").Want(t, cli.StatusFailed, "NO_AVAILABLE_HANDLE (-200)", "masterctl segments mount")
 	host := mount(t, "host-1", "--size=64MiB", "--address", master.RPC) // finds the standby by itself
 	if !strings.Contains(host.Out.String(), "mounted host-1: 64 MiB") {
-		t.Errorf("got %q", host.Out.String())
+		t.Errorf("got %q, want \"mounted host-1: 64 MiB\"", host.Out.String())
 	}
 
 	t.Run("objects", testObjects)
@@ -52,7 +52,7 @@ func TestCluster(t *testing.T) {
 		t.Errorf("the host ended with %d: %s", end.Status, host.Err.String())
 	}
 	if s := clitest.Decode[segmentsResult](t, run(t, "segments", "-o", "json")); len(s.Segments) != 0 {
-		t.Errorf("after Ctrl-C of the host: %+v", s.Segments)
+		t.Errorf("after Ctrl-C of the host: got %+v, want no entries", s.Segments)
 	}
 	testStartEmpty(t, c, master.Kill)
 }
@@ -139,7 +139,7 @@ func testObjects(t *testing.T) {
 func testSegments(t *testing.T) {
 	list := clitest.Decode[segmentsResult](t, run(t, "segments", "-o", "json"))
 	if len(list.Segments) != 1 {
-		t.Fatalf("got %+v", list)
+		t.Fatalf("got %+v, want 1 entry", list)
 	}
 	if s := list.Segments[0]; s.Name != "host-1" || s.Size != 64<<20 || s.Used == 0 || s.Endpoint != "host-1" {
 		t.Errorf("got %+v", s)
@@ -149,7 +149,7 @@ func testSegments(t *testing.T) {
 	two := [2]*clitest.Background{mount(t, "twin", "--size=1MiB", "--endpoint=x"), mount(t, "twin", "--size=1MiB", "--endpoint=y", "--keep", "-o=json")}
 	var mounted mountResult
 	if err := json.Unmarshal([]byte(two[1].Out.String()), &mounted); err != nil || mounted.Name != "twin" || mounted.Endpoint != "y" {
-		t.Errorf("%v: %+v", err, mounted)
+		t.Errorf("%v: got %+v, want \"twin\", \"y\" and no error", err, mounted)
 	}
 	run(t, "segments", "unmount", "twin").Want(t, cli.StatusFailed, "2 segments have the name", mounted.ID)
 	run(t, "segments", "unmount", "nobody").Want(t, cli.StatusFailed, "SEGMENT_NOT_FOUND (-101)", "masterctl segments lists")
@@ -205,7 +205,7 @@ func testStatus(t *testing.T, c *cluster) {
 	run(t, "status", "--address", a.Address).Want(t, cli.StatusOK, "NODE", "primary", "serves", "standby", "yes", a.Address, b.Address)
 	_, port, _ := net.SplitHostPort(a.Address)
 	if s, _ := statusBy(t, "a", "--address", "localhost:"+port+","+a.Address); len(s.Nodes) != 2 {
-		t.Errorf("a node with two addresses is shown twice: %+v", s.Nodes)
+		t.Errorf("a node with two addresses is shown twice: got %+v, want 2 entries", s.Nodes)
 	}
 	run(t, "status", "--cluster-id=other", "--address", a.Address).Want(t, cli.StatusFailed, "it belongs to cluster", "--cluster-id")
 	run(t, "get", "k", "--cluster-id=other", "--address", a.Address).Want(t, cli.StatusFailed, "cluster")

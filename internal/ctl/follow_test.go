@@ -64,7 +64,7 @@ func TestFollowedStopIsSaidOnce(t *testing.T) {
 	}
 	cancel()
 	if err := <-ended; err != nil || strings.Count(said.String(), "no more events") != 1 {
-		t.Errorf("it ended with %v and said:\n%s", err, said.String())
+		t.Errorf("it ended with %v and said:\n%s, want 1 and no error", err, said.String())
 	}
 }
 

@@ -78,7 +78,7 @@ func TestGetAllKeysOfANodeThatLosesItsSession(t *testing.T) {
 	r.fences.Store(5) // it gets through the first page
 	defer func() {
 		if cause := recover(); cause != http.ErrAbortHandler {
-			t.Errorf("the answer was not cut off: %v", cause)
+			t.Errorf("the answer was not cut off: got %v, want ErrAbortHandler", cause)
 		}
 	}()
 	code, body, _ := r.request(http.MethodGet, "/get_all_keys")
@@ -198,10 +198,10 @@ func TestOtherRequests(t *testing.T) {
 		}
 	}
 	if code, _, header := r.request(http.MethodPost, "/query_key?key=k"); code != http.StatusMethodNotAllowed || header.Get("Allow") != "GET, HEAD" {
-		t.Errorf("POST: %d, %v", code, header)
+		t.Errorf("POST: got %d, %v; want StatusMethodNotAllowed and \"GET, HEAD\"", code, header)
 	}
 	if _, _, header := r.request(http.MethodGet, "/get_all_segments"); header.Get("X-Content-Type-Options") != "nosniff" {
-		t.Errorf("%v", header)
+		t.Errorf("got %v, want \"nosniff\"", header)
 	}
 }
 
@@ -241,7 +241,7 @@ func TestQueryKeyWaitsForAChange(t *testing.T) {
 		synctest.Wait()
 		r.p.Commit(removal)
 		if code := <-answered; code != http.StatusNotFound {
-			t.Errorf("after the removal: %d", code)
+			t.Errorf("after the removal: got %d, want StatusNotFound", code)
 		}
 	})
 }

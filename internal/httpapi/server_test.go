@@ -42,7 +42,7 @@ func TestServerStops(t *testing.T) {
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if string(body) != "OK" || err != nil {
-		t.Errorf("%q, %v", body, err)
+		t.Errorf("got %q, %v; want \"OK\" and no error", body, err)
 	}
 	if err := s.Stop(t.Context()); err != nil {
 		t.Error(err)
@@ -77,14 +77,14 @@ func TestStopCutsOffWhoDoesNotEnd(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if err := s.Stop(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Stop: %v", err)
+		t.Errorf("Stop: got %v, want context.DeadlineExceeded", err)
 	}
 	if err := <-failed; err == nil {
 		t.Error("the request was answered")
 	}
 	close(leave)
 	if err := <-done; err != nil {
-		t.Errorf("Serve: %v", err)
+		t.Errorf("Serve: got %v, want no error", err)
 	}
 }
 
@@ -112,7 +112,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil || resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-		t.Fatalf("%v, %v", resp, err)
+		t.Fatalf("got %v, %v; want StatusRequestHeaderFieldsTooLarge and no error", resp, err)
 	}
 	resp.Body.Close()
 }
@@ -132,7 +132,7 @@ func TestAllKeysOverAConnection(t *testing.T) {
 	body, err := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	if n := strings.Count(string(body), "\n"); n != 9000 || err != nil {
-		t.Errorf("%d keys, %v", n, err)
+		t.Errorf("%d keys, %v; want 9000 and no error", n, err)
 	}
 
 	r.fences.Store(5) // the node loses its session after the first page

@@ -279,10 +279,10 @@ func TestCutoffs(t *testing.T) {
 		}
 		h := f.GetMetric()[0].GetHistogram()
 		if h.GetSampleCount() != 2 || h.GetSampleSum() != 3 {
-			t.Errorf("%d cutoffs of %v objects", h.GetSampleCount(), h.GetSampleSum())
+			t.Errorf("%d cutoffs of %v objects, want 2 and 3", h.GetSampleCount(), h.GetSampleSum())
 		}
 		if b := h.GetBucket(); b[0].GetCumulativeCount() != 1 || b[1].GetCumulativeCount() != 2 || b[len(b)-1].GetCumulativeCount() != 2 {
-			t.Errorf("%v", b)
+			t.Errorf("got %v, want 1, 2 and 2", b)
 		}
 		return
 	}
@@ -313,12 +313,12 @@ func TestTakeovers(t *testing.T) {
 		for _, m := range f.GetMetric() {
 			phases++
 			if n := m.GetHistogram().GetSampleCount(); n != 2 {
-				t.Errorf("%d takeovers in phase %v", n, m.GetLabel())
+				t.Errorf("%d takeovers in phase %v, want 2", n, m.GetLabel())
 			}
 		}
 	}
 	if phases != 5 {
-		t.Errorf("%d phases", phases)
+		t.Errorf("%d phases, want 5", phases)
 	}
 }
 
@@ -397,7 +397,7 @@ func TestNamesStayAsTheyAre(t *testing.T) {
 	resp := httptest.NewRecorder()
 	r.Handler().ServeHTTP(resp, req)
 	if resp.Code != http.StatusOK || !strings.Contains(resp.Body.String(), "\nmaster_evicted_key_count 0\n") {
-		t.Errorf("%d:\n%s", resp.Code, resp.Body)
+		t.Errorf("got %d:\n%s, want StatusOK and \"\nmaster_evicted_key_count 0\n\"", resp.Code, resp.Body)
 	}
 }
 
@@ -410,7 +410,7 @@ func TestScrapesDisturbNobody(t *testing.T) {
 	var running sync.WaitGroup
 	running.Go(func() {
 		if err := r.Run(ctx); !errors.Is(err, context.Canceled) {
-			t.Errorf("Run: %v", err)
+			t.Errorf("Run: got %v, want context.Canceled", err)
 		}
 	})
 	for range 4 {

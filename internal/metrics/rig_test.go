@@ -115,7 +115,7 @@ func (r *rig) want(what, expected string, names ...string) {
 		withHelp.WriteString(strings.TrimSpace(line) + "\n")
 	}
 	if err := testutil.GatherAndCompare(r.registry, strings.NewReader(withHelp.String()), names...); err != nil {
-		r.t.Errorf("%s: %v", what, err)
+		r.t.Errorf("%s: got %v, want no error", what, err)
 	}
 }
 

@@ -37,11 +37,11 @@ func TestDigestHandoverStartEmpty(t *testing.T) {
 		return seq + 1, 0xabc, nil
 	}
 	if resp, err := n.ops.Digest(ctx, &pb.DigestRequest{Sequence: 41}); err != nil || resp.GetSequence() != 42 || resp.GetDigest() != "0000000000000abc" {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("got %v, %v; want 42, \"0000000000000abc\" and no error", resp, err)
 	}
 	resp, err := n.ops.Handover(ctx, &pb.HandoverRequest{Term: term})
 	if err != nil || resp.GetLeaderNodeId() != "node-2" || resp.GetLeaderAddress() != "b:2" || resp.GetDurationMs() != 42 {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("got %v, %v; want \"node-2\", \"b:2\", 42 and no error", resp, err)
 	}
 	_, err = n.ops.Handover(ctx, &pb.HandoverRequest{Term: term, TargetNodeId: "x"})
 	wantKind(t, "handover to nobody", err, errs.InvalidParams)
@@ -77,7 +77,7 @@ func TestEvents(t *testing.T) {
 	all, err := tail(&pb.EventsRequest{FromSequence: 10, Follow: true})
 	wantKind(t, "behind the events", err, errs.Unavailable)
 	if len(all) != 5 {
-		t.Fatalf("%d events", len(all))
+		t.Fatalf("%d events, want 5", len(all))
 	}
 	for i, e := range all {
 		want := &pb.EventsResponse{
@@ -89,7 +89,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	if some, err := tail(&pb.EventsRequest{Limit: 2}); err != nil || len(some) != 2 || some[0].GetText() != "false" {
-		t.Errorf("limited: %d events, %v", len(some), err)
+		t.Errorf("limited: got %d events, %v; want 2, \"false\" and no error", len(some), err)
 	}
 }
 
@@ -132,10 +132,10 @@ func TestAdminOnAStandby(t *testing.T) {
 	wantKind(t, "a missing key", err, errs.ObjectNotFound)
 	keys, err := n.ops.ListKeys(ctx, &pb.ListKeysRequest{})
 	if err != nil || len(keys.GetKeys()) != 1 || keys.GetNextPageToken() != "" {
-		t.Errorf("%v, %v", keys, err)
+		t.Errorf("got %v, %v; want 1 entry, \"\" and no error", keys, err)
 	}
 	if keys, err := n.ops.ListKeys(ctx, &pb.ListKeysRequest{IncludeUnreadable: true}); err != nil || len(keys.GetKeys()) != 2 {
-		t.Errorf("%v, %v", keys, err)
+		t.Errorf("got %v, %v; want 2 entries and no error", keys, err)
 	}
 	_, err = n.ops.ListKeys(ctx, &pb.ListKeysRequest{PageToken: "odd"})
 	wantKind(t, "a token that no server gave", err, errs.InvalidParams)
@@ -169,7 +169,7 @@ func TestAdminOnANodeWithoutState(t *testing.T) {
 		wantKind(t, what, call(), errs.Unavailable)
 	}
 	if resp, err := n.ops.Status(ctx, &pb.StatusRequest{}); err != nil || resp.GetHeader().GetTerm() != 0 {
-		t.Errorf("status: %v, %v", resp, err)
+		t.Errorf("status: got %v, %v; want 0 and no error", resp, err)
 	}
 }
 

@@ -17,16 +17,16 @@ func TestSegmentsAndClients(t *testing.T) {
 		t.Helper()
 		resp, err := n.clients.Ping(ctx, &pb.PingRequest{ClientId: client})
 		if err != nil || resp.GetClientTtlMs() != 10_000 {
-			t.Errorf("ping: %v, %v", resp, err)
+			t.Errorf("ping: got %v, %v; want 10_000 and no error", resp, err)
 		}
 		return resp.GetStatus()
 	}
 	if got := ping(alice); got != pb.ClientStatus_CLIENT_STATUS_NEED_REMOUNT {
-		t.Errorf("before it mounts: %v", got)
+		t.Errorf("before it mounts: got %v, want pb.ClientStatus_CLIENT_STATUS_NEED_REMOUNT", got)
 	}
 	n.mount().mount() // twice is no error
 	if got := ping(alice); got != pb.ClientStatus_CLIENT_STATUS_OK {
-		t.Errorf("after it mounted: %v", got)
+		t.Errorf("after it mounted: got %v, want pb.ClientStatus_CLIENT_STATUS_OK", got)
 	}
 	moved := memory(seg1)
 	moved.Base *= 4
@@ -48,7 +48,7 @@ func TestSegmentsAndClients(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := ping(bob); got != pb.ClientStatus_CLIENT_STATUS_OK {
-		t.Errorf("after it remounted: %v", got)
+		t.Errorf("after it remounted: got %v, want pb.ClientStatus_CLIENT_STATUS_OK", got)
 	}
 	ips, err := n.clients.BatchQueryIp(ctx, &pb.BatchQueryIpRequest{ClientIds: []string{bob, seg1, alice}})
 	if err != nil || len(ips.GetClients()) != 2 || ips.GetClients()[0].GetClientId() != bob || !slices.Equal(ips.GetClients()[0].GetIps(), []string{"fe80::1"}) ||
@@ -61,7 +61,7 @@ func TestSegmentsAndClients(t *testing.T) {
 		t.Errorf("segments: %v, %v", list, err)
 	}
 	if list, err := n.ops.ListSegments(ctx, &pb.ListSegmentsRequest{Name: "host-b"}); err != nil || len(list.GetSegments()) != 1 {
-		t.Errorf("segments of a name: %v, %v", list, err)
+		t.Errorf("segments of a name: got %v, %v; want 1 entry and no error", list, err)
 	}
 	for range 2 {
 		if _, err := n.clients.UnmountSegment(ctx, &pb.UnmountSegmentRequest{ClientId: alice, SegmentId: bob}); err != nil {
@@ -69,7 +69,7 @@ func TestSegmentsAndClients(t *testing.T) {
 		}
 	}
 	if list, err := n.ops.ListSegments(ctx, &pb.ListSegmentsRequest{}); err != nil || len(list.GetSegments()) != 1 {
-		t.Errorf("segments that are left: %v, %v", list, err)
+		t.Errorf("segments that are left: got %v, %v; want 1 entry and no error", list, err)
 	}
 }
 
@@ -81,10 +81,10 @@ func TestHandshakeAndStorage(t *testing.T) {
 	n, ctx := newNode(t, withDisk), t.Context()
 	ready, err := n.clients.ServiceReady(ctx, &pb.ServiceReadyRequest{ContractRevision: pb.ContractRevision, ClientVersion: "0.1"})
 	if err != nil || ready.GetServerVersion() != "1.2.3" || ready.GetContractRevision() != pb.ContractRevision {
-		t.Errorf("%v, %v", ready, err)
+		t.Errorf("got %v, %v; want \"1.2.3\", pb.ContractRevision and no error", ready, err)
 	}
 	if resp, err := n.clients.GetFsdir(ctx, &pb.GetFsdirRequest{}); err != nil || resp.GetFsdir() != "/disk/test" {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("got %v, %v; want \"/disk/test\" and no error", resp, err)
 	}
 	if resp, err := n.clients.GetStorageConfig(ctx, &pb.GetStorageConfigRequest{}); err != nil || resp.GetFsdir() != "/disk/test" ||
 		!resp.GetEnableDiskEviction() || resp.GetQuotaBytes() != 0 {

@@ -66,6 +66,6 @@ func TestLocalDisk(t *testing.T) {
 	}
 	exist, err := n.objects.BatchExistKey(ctx, &pb.BatchExistKeyRequest{Keys: []string{"k", "refused"}})
 	if err != nil || !slices.Equal(exist.GetExists(), []bool{false, false}) {
-		t.Errorf("left: %v, %v", exist, err)
+		t.Errorf("left: got %v, %v; want [false false] and no error", exist, err)
 	}
 }

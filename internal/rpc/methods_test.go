@@ -184,7 +184,7 @@ func TestEveryMethodOnceGoodAndOnceBad(t *testing.T) {
 		}
 		answer, err := invoke(t.Context(), n.conn, m, row.good)
 		if err != nil {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want no error", name, err)
 			continue
 		}
 		h := answer.(interface{ GetHeader() *pb.ResponseHeader }).GetHeader()

@@ -139,10 +139,10 @@ func (n *node) listen() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		if err := n.server.Stop(ctx); err != nil {
-			n.t.Errorf("stop: %v", err)
+			n.t.Errorf("stop: got %v, want no error", err)
 		}
 		if err := <-served; err != nil {
-			n.t.Errorf("serve: %v", err)
+			n.t.Errorf("serve: got %v, want no error", err)
 		}
 	})
 }
@@ -190,7 +190,7 @@ func (n *node) put(keys ...string) {
 			_, err = n.objects.PutEnd(n.t.Context(), &pb.PutEndRequest{ClientId: alice, Key: key})
 		}
 		if err != nil {
-			n.t.Fatalf("put %s: %v", key, err)
+			n.t.Fatalf("put %s: got %v, want no error", key, err)
 		}
 	}
 }

@@ -67,7 +67,7 @@ func TestPutGetRemove(t *testing.T) {
 	}
 	o, err := n.store.Inspect(metadata.DefaultTenant, "k")
 	if err != nil || o.Group != "g" || o.DataType != 255 {
-		t.Errorf("stored as %+v, %v", o, err)
+		t.Errorf("stored as %+v, %v; want \"g\", DataType 255 and no error", o, err)
 	}
 
 	_, err = n.objects.Remove(ctx, &pb.RemoveRequest{Key: "k"})
@@ -80,7 +80,7 @@ func TestPutGetRemove(t *testing.T) {
 		t.Error(err)
 	}
 	if resp, err := n.objects.ExistKey(ctx, &pb.ExistKeyRequest{Key: "k"}); err != nil || resp.GetExists() {
-		t.Errorf("exists: %v, %v", resp, err)
+		t.Errorf("exists: got %v, %v; want false and no error", resp, err)
 	}
 }
 
@@ -113,7 +113,7 @@ func TestBatchesAnswerPerItem(t *testing.T) {
 		{Key: "nothing"}, {Key: "a", ObjectId: started.GetObjects()[0].GetObjectId(), ObjectChecksum: &sum},
 	}})
 	if err != nil || ended.GetSucceeded() != 1 {
-		t.Errorf("BatchPutEnd: %v, %v", ended, err)
+		t.Errorf("BatchPutEnd: got %v, %v; want 1 and no error", ended, err)
 	}
 	wantItems(t, "BatchPutEnd", ended.GetErrors(), map[uint32]pb.Kind{0: pb.Kind_KIND_OBJECT_NOT_FOUND})
 
@@ -121,19 +121,19 @@ func TestBatchesAnswerPerItem(t *testing.T) {
 		ClientId: alice, Items: []*pb.PutRevokeItem{{Key: "c", ObjectId: c.GetObject().GetObjectId()}, {Key: "a"}},
 	})
 	if err != nil || revoked.GetSucceeded() != 1 {
-		t.Errorf("BatchPutRevoke: %v, %v", revoked, err)
+		t.Errorf("BatchPutRevoke: got %v, %v; want 1 and no error", revoked, err)
 	}
 	wantItems(t, "BatchPutRevoke", revoked.GetErrors(), map[uint32]pb.Kind{1: pb.Kind_KIND_INVALID_WRITE})
 
 	keys := []string{"nothing", "a", long, "a"}
 	exist, err := n.objects.BatchExistKey(ctx, &pb.BatchExistKeyRequest{Keys: keys})
 	if err != nil || !slices.Equal(exist.GetExists(), []bool{false, true, false, true}) {
-		t.Errorf("BatchExistKey: %v, %v", exist, err)
+		t.Errorf("BatchExistKey: got %v, %v; want [false true false true] and no error", exist, err)
 	}
 	wantItems(t, "BatchExistKey", exist.GetErrors(), map[uint32]pb.Kind{2: pb.Kind_KIND_INVALID_KEY})
 	got, err := n.objects.BatchGetReplicaList(ctx, &pb.BatchGetReplicaListRequest{Keys: keys})
 	if err != nil || len(got.GetObjects()) != 4 || got.GetLeaseTtlMs() != 10_000 {
-		t.Fatalf("BatchGetReplicaList: %v, %v", got, err)
+		t.Fatalf("BatchGetReplicaList: got %v, %v; want 4 entries, 10_000 and no error", got, err)
 	}
 	wantItems(t, "BatchGetReplicaList", got.GetErrors(), map[uint32]pb.Kind{0: pb.Kind_KIND_OBJECT_NOT_FOUND, 2: pb.Kind_KIND_INVALID_KEY})
 	for i, o := range got.GetObjects() {
@@ -144,7 +144,7 @@ func TestBatchesAnswerPerItem(t *testing.T) {
 
 	removed, err := n.objects.BatchRemove(ctx, &pb.BatchRemoveRequest{Keys: []string{"a", "nothing"}})
 	if err != nil || removed.GetSucceeded() != 0 {
-		t.Errorf("BatchRemove: %v, %v", removed, err)
+		t.Errorf("BatchRemove: got %v, %v; want 0 and no error", removed, err)
 	}
 	wantItems(t, "BatchRemove", removed.GetErrors(), map[uint32]pb.Kind{0: pb.Kind_KIND_OBJECT_HAS_LEASE, 1: pb.Kind_KIND_OBJECT_NOT_FOUND})
 }
@@ -181,7 +181,7 @@ func TestPages(t *testing.T) {
 		}
 		for _, o := range resp.GetObjects() {
 			if len(o.GetObject().GetReplicas()) != 1 || resp.GetLeaseTtlMs() != 10_000 {
-				t.Errorf("object %v", o)
+				t.Errorf("object %v, want 1 entry and 10_000", o)
 			}
 			found = append(found, o.GetKey())
 		}
@@ -201,7 +201,7 @@ func TestPages(t *testing.T) {
 		t.Errorf("found %v, listed %v", found, listed)
 	}
 	if n, err := n.objects.RemoveByRegex(ctx, &pb.RemoveByRegexRequest{Regex: "^page/"}); err != nil || n.GetRemoved() != 0 {
-		t.Errorf("removed %v leased objects, %v", n, err)
+		t.Errorf("removed %v leased objects, %v; want 0 and no error", n, err)
 	}
 }
 
@@ -258,7 +258,7 @@ func TestRemovalThatFailsInTheMiddle(t *testing.T) {
 		err := remove(n)
 		wantKind(t, name, err, errs.Unresolved)
 		if err == nil || !strings.Contains(err.Error(), "2000 objects were changed, then the call failed") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got %v, want an error with \"2000 objects were changed, then the call failed\"", name, err)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestRequestsThatNoServiceSees(t *testing.T) {
 	}
 	_, err = n.objects.BatchExistKey(ctx, &pb.BatchExistKeyRequest{Keys: keys})
 	if e, from := rpcerr.Parse(err); e == nil || e.Kind != errs.InvalidParams || status.Code(err) != codes.ResourceExhausted || from.NodeID != "" {
-		t.Errorf("a message that is too large: %v", err)
+		t.Errorf("a message that is too large: got %v, want an error with InvalidParams, ResourceExhausted and no NodeID", err)
 	}
 	if _, err := n.objects.BatchExistKey(ctx, &pb.BatchExistKeyRequest{Keys: keys[:50]}); err != nil {
 		t.Errorf("a message that is not: %v", err)
@@ -67,7 +67,7 @@ func TestRequestsThatNoServiceSees(t *testing.T) {
 	}
 	many := slices.Repeat([]string{"k"}, 3000)
 	if _, err = n.objects.BatchGetReplicaList(ctx, &pb.BatchGetReplicaListRequest{Keys: many}); status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("an answer that is too large: %v", err)
+		t.Errorf("an answer that is too large: got %v, want ResourceExhausted", err)
 	}
 }
 
@@ -80,7 +80,7 @@ func TestUnknownErrorsAreLoggedOnceAndNotTold(t *testing.T) {
 		t.Errorf("the client was told: %v", err)
 	}
 	if logged := n.logged.String(); strings.Count(logged, errSecret.Error()) != 1 || !strings.Contains(logged, "/understudy.v1.AdminService/Status") {
-		t.Errorf("logged: %s", logged)
+		t.Errorf("logged: got %s, want 1 and \"/understudy.v1.AdminService/Status\"", logged)
 	}
 }
 
@@ -100,7 +100,7 @@ func TestDefectsAreLoggedWithTheRequestID(t *testing.T) {
 		RequestID                            uint64 `json:"request_id"`
 	}
 	if err := json.Unmarshal([]byte(lines[0]), &line); err != nil || len(lines) != 1 {
-		t.Fatalf("logged %d lines: %s, %v", len(lines), lines, err)
+		t.Fatalf("logged %d lines: got %s, %v; want 1 and no error", len(lines), lines, err)
 	}
 	if line.Level != "error" || line.RequestID != 4712 || !strings.HasSuffix(line.Method, "/PutStart") || line.Message != "a call panicked" ||
 		!strings.Contains(line.Panic, "nil pointer") || !strings.Contains(line.Stack, "service.(*Master).PutStart") || strings.Contains(lines[0], "the key") {
@@ -142,7 +142,7 @@ func TestEveryCallHasADeadline(t *testing.T) {
 	_, err := n.ops.Digest(context.Background(), &pb.DigestRequest{Sequence: 1})
 	wantKind(t, "a call without a deadline", err, errs.Unresolved)
 	if status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want DeadlineExceeded", err)
 	}
 	if left := time.Until(deadline); left > 0 {
 		t.Errorf("it had %v left", left)
@@ -207,14 +207,14 @@ func TestCallsUnderWayAreBounded(t *testing.T) {
 	_, err = n.clients.NotifyOffloadSuccess(t.Context(), &pb.NotifyOffloadSuccessRequest{ClientId: bob, Objects: []*pb.OffloadedObject{{}}})
 	wantKind(t, "one notice too many", err, errs.Unavailable)
 	if _, err := n.clients.Ping(t.Context(), &pb.PingRequest{ClientId: alice}); err != nil {
-		t.Errorf("ping: %v", err)
+		t.Errorf("ping: got %v, want no error", err)
 	}
 	release()
 	if err := <-put; err != nil {
 		t.Error(err)
 	}
 	if _, err := n.objects.ExistKey(t.Context(), &pb.ExistKeyRequest{Key: "k"}); err != nil {
-		t.Errorf("afterwards: %v", err)
+		t.Errorf("afterwards: got %v, want no error", err)
 	}
 }
 
@@ -264,7 +264,7 @@ func TestHealthFollowsTheFence(t *testing.T) {
 		t.Errorf("watch of nothing: %v, %v", resp, err)
 	}
 	if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "nothing"}); status.Code(err) != codes.NotFound {
-		t.Errorf("check of nothing: %v", err)
+		t.Errorf("check of nothing: got %v, want NotFound", err)
 	}
 }
 

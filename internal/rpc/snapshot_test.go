@@ -91,7 +91,7 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 	n.gate.Open(n.master)
 
 	if _, err := rpc.FetchSnapshot(t.Context(), n.conn, want, func([]byte) error { return errSecret }); !errors.Is(err, errSecret) {
-		t.Errorf("the caller's own error: %v", err)
+		t.Errorf("the caller's own error: got %v, want errSecret", err)
 	}
 }
 
@@ -108,11 +108,11 @@ func TestSnapshotsAtOnceAreBounded(t *testing.T) {
 	<-waiting.begun
 	_, err := rpc.FetchSnapshot(t.Context(), n.conn, want, never)
 	if errs.KindOf(err) != errs.Unavailable {
-		t.Errorf("one snapshot too many: %v", err)
+		t.Errorf("one snapshot too many: got %v, want Unavailable", err)
 	}
 	cancel()
 	if err := <-first; errs.KindOf(err) != errs.Unresolved {
-		t.Errorf("the snapshot that was given up: %v", err)
+		t.Errorf("the snapshot that was given up: got %v, want Unresolved", err)
 	}
 	within(t, "room for another one", func() bool {
 		short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -144,7 +144,7 @@ func TestFetchGivesUpASilentSender(t *testing.T) {
 	r.Patience = 50 * time.Millisecond
 	_, err := rpc.FetchSnapshot(ctx, n.conn, r, func([]byte) error { t.Error("a part came"); return nil })
 	if !errors.Is(err, rpc.ErrSnapshotBroken) || !strings.Contains(err.Error(), "nothing has come") || ctx.Err() != nil {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want rpc.ErrSnapshotBroken, \"nothing has come\" and no error", err)
 	}
 }
 
@@ -208,7 +208,7 @@ func scripted(t *testing.T) (*script, *grpc.ClientConn) {
 		_ = conn.Close()
 		server.Stop()
 		if err := <-served; err != nil {
-			t.Errorf("serve: %v", err)
+			t.Errorf("serve: got %v, want no error", err)
 		}
 	})
 	return s, conn
@@ -319,7 +319,7 @@ func TestFetchDamaged(t *testing.T) {
 	s.messages = snapshot(someParts...)
 	s.messages[0].GetStart().Format = 2
 	if _, err := rpc.FetchSnapshot(t.Context(), conn, want, func([]byte) error { return nil }); errs.KindOf(err) != errs.InvalidVersion {
-		t.Errorf("another format: %v", err)
+		t.Errorf("another format: got %v, want InvalidVersion", err)
 	}
 }
 

@@ -37,7 +37,7 @@ func TestStop(t *testing.T) {
 		"events": func() error { _, err := events.Recv(); return err },
 	} {
 		if err := f(); err != nil {
-			t.Fatalf("%s: %v", what, err)
+			t.Fatalf("%s: got %v, want no error", what, err)
 		}
 	}
 	release := n.log.stall(t)
@@ -65,13 +65,13 @@ func TestStop(t *testing.T) {
 	}
 	release()
 	if err := <-put; err != nil {
-		t.Errorf("the call under way: %v", err)
+		t.Errorf("the call under way: got %v, want no error", err)
 	}
 	if err := <-stopped; err != nil {
-		t.Errorf("stop: %v", err)
+		t.Errorf("stop: got %v, want no error", err)
 	}
 	if _, err := n.clients.Ping(t.Context(), &pb.PingRequest{ClientId: alice}); status.Code(err) != codes.Unavailable {
-		t.Errorf("a call behind the end: %v", err)
+		t.Errorf("a call behind the end: got %v, want Unavailable", err)
 	}
 }
 
@@ -88,10 +88,10 @@ func TestStopIsBounded(t *testing.T) {
 	enough := errors.New("enough")
 	cancel(enough)
 	if err := n.server.Stop(ctx); !errors.Is(err, enough) {
-		t.Errorf("stop: %v", err)
+		t.Errorf("stop: got %v, want enough", err)
 	}
 	if err := <-put; status.Code(err) != codes.Unavailable {
-		t.Errorf("the call that was cut off: %v", err)
+		t.Errorf("the call that was cut off: got %v, want Unavailable", err)
 	}
 	release()
 }

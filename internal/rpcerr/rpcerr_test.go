@@ -141,24 +141,24 @@ func TestParseWithoutDetail(t *testing.T) {
 			t.Errorf("%s: %v of %+v, want %v", name, got.Kind, from, tc.kind)
 		}
 		if !errors.Is(got, tc.err) {
-			t.Errorf("%s: the cause is lost", name)
+			t.Errorf("%s: the cause is lost, want tc.err", name)
 		}
 	}
 	if e, _ := rpcerr.Parse(nil); e != nil {
-		t.Errorf("no error is %v", e)
+		t.Errorf("no error is %v, want no error", e)
 	}
 }
 
 // A newer server may send what this program does not know.
 func TestKindsOfTheFuture(t *testing.T) {
 	if got := rpcerr.FromWire(pb.Kind(4711)); got != errs.Internal {
-		t.Errorf("an unknown kind is %v", got)
+		t.Errorf("an unknown kind is %v, want Internal", got)
 	}
 	if got := rpcerr.FromWire(pb.Kind_KIND_UNSPECIFIED); got != errs.Internal {
-		t.Errorf("no kind is %v", got)
+		t.Errorf("no kind is %v, want Internal", got)
 	}
 	if got := rpcerr.ToWire(errs.Kind(200)); got != pb.Kind_KIND_INTERNAL_ERROR {
-		t.Errorf("a kind out of range is %v on the wire", got)
+		t.Errorf("a kind out of range is %v on the wire, want pb.Kind_KIND_INTERNAL_ERROR", got)
 	}
 	for number, want := range map[int32]errs.Kind{-704: errs.ObjectNotFound, -9999: errs.Internal, 0: errs.Internal} {
 		st, err := status.New(codes.NotFound, "gone").WithDetails(&pb.ErrorDetail{Kind: 4711, Number: number})
@@ -189,7 +189,7 @@ func TestItems(t *testing.T) {
 	}
 	e := rpcerr.Item(items[1], "BatchGet")
 	if e.Kind != errs.InvalidKey || !strings.Contains(e.Error(), "BatchGet: INVALID_KEY: it has 5000 bytes") {
-		t.Errorf("came back as %v", e)
+		t.Errorf("came back as %v, want InvalidKey and \"BatchGet: INVALID_KEY: it has 5000 bytes\"", e)
 	}
 	if n := testing.AllocsPerRun(100, func() { rpcerr.Items(make([]error, 0)) }); n != 0 || rpcerr.Items(make([]error, 128)) != nil {
 		t.Errorf("success costs %v allocations", n)

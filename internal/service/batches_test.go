@@ -36,7 +36,7 @@ func TestBatches(t *testing.T) {
 	want(t, "18: the missing key", failed[1], errs.ObjectNotFound)
 	exist, _, err := f.BatchExistKey(ctx, "default", []string{"missing", "a", "b"})
 	if err != nil || !slices.Equal(exist, []bool{false, true, true}) {
-		t.Errorf("19: %v, %v", exist, err)
+		t.Errorf("19: got %v, %v; want [false true true] and no error", exist, err)
 	}
 	removed, err := f.BatchRemove(ctx, service.RemoveRequest{Tenant: "default", Force: true}, []string{"a", "", "a", "b"})
 	if err != nil || removed[0] != nil || removed[3] != nil {
@@ -45,7 +45,7 @@ func TestBatches(t *testing.T) {
 	want(t, "30: the same key again", removed[2], errs.ObjectNotFound)
 	c := f.Counters.Of(service.OpBatchRemove)
 	if c.Requests.Load() != 1 || c.Items.Load() != 4 || c.FailedItems.Load() != 2 || c.Partial.Load() != 1 {
-		t.Errorf("counted %d requests, %d items, %d failed", c.Requests.Load(), c.Items.Load(), c.FailedItems.Load())
+		t.Errorf("counted %d requests, %d items, %d failed; want 1, 4, 2 and 1", c.Requests.Load(), c.Items.Load(), c.FailedItems.Load())
 	}
 }
 
@@ -61,11 +61,11 @@ func TestLargeBatchIsSplitIntoRounds(t *testing.T) {
 	}
 	for i, err := range failed {
 		if err != nil {
-			t.Fatalf("item %d: %v", i, err)
+			t.Fatalf("item %d: got %v, want no error", i, err)
 		}
 	}
 	if st := f.Store.Stats(); st.Objects != 2000 {
-		t.Errorf("%d objects", st.Objects)
+		t.Errorf("%d objects, want 2000", st.Objects)
 	}
 }
 

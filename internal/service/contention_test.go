@@ -43,7 +43,7 @@ func TestFence(t *testing.T) {
 	})
 	g.p.Put(nil, "k")
 	if _, err := g.GetReplicaList(ctx, "default", "k"); !errors.Is(err, errs.NotLeader) {
-		t.Errorf("an answer built while the fence closed: %v", err)
+		t.Errorf("an answer built while the fence closed: got %v, want NotLeader", err)
 	}
 	n = 0
 	err = g.Remove(ctx, service.RemoveRequest{Tenant: "default"}, "missing")
@@ -117,7 +117,7 @@ func TestContention(t *testing.T) {
 				case errs.OK:
 					puts.Add(1)
 					if err := f.PutEnd(ctx, update(w), service.UpdateItem{Key: key, ID: r.ID}); err != nil {
-						t.Errorf("the end of my own put: %v", err)
+						t.Errorf("the end of my own put: got %v, want no error", err)
 					}
 				case errs.ObjectExists:
 				default:

@@ -33,7 +33,7 @@ func TestLateTicksDoNotExpireClients(t *testing.T) {
 	}
 	for i := range 3 {
 		if pass(time.Second) != 0 {
-			t.Fatalf("expired %d s after the stall", i+1)
+			t.Fatalf("expired %d s after the stall, want 0", i+1)
 		}
 	}
 	if pass(time.Second)+pass(time.Second) != 1 {
@@ -66,12 +66,12 @@ func TestFencedTimeDoesNotExpireClients(t *testing.T) {
 	}
 	for range 30 {
 		if second(false) != 0 {
-			t.Fatalf("expired at %v, while this node answered nobody", now)
+			t.Fatalf("expired at %v, while this node answered nobody; want 0", now)
 		}
 	}
 	for range 4 {
 		if second(true) != 0 {
-			t.Fatalf("expired at %v, after 5 s and less than 5 s of silence", now)
+			t.Fatalf("expired at %v, after 5 s and less than 5 s of silence; want 0", now)
 		}
 	}
 	if second(true) != 1 {
@@ -101,7 +101,7 @@ func TestClientsDoNotAllDieAtOnce(t *testing.T) {
 	for range 60 {
 		now += time.Second
 		if silent, _ := l.expire(tick{now, true, calls}); len(silent) != 0 {
-			t.Fatalf("at %v, cut off for the second time: %d expired", now, len(silent))
+			t.Fatalf("at %v, cut off for the second time: got %d expired; want 0", now, len(silent))
 		}
 	}
 	for after := 1; after <= 10; after++ {
@@ -161,7 +161,7 @@ func TestLostTimeIsNotCreditedTwice(t *testing.T) {
 	for range 9 {
 		now += time.Second
 		if expireAt(l, now) != 0 {
-			t.Fatalf("expired at %v", now)
+			t.Fatalf("expired at %v, want 0", now)
 		}
 	}
 	if now += time.Second; expireAt(l, now) != 1 {
@@ -221,7 +221,7 @@ func TestWatchedClients(t *testing.T) {
 	for range 9 {
 		now += time.Second
 		if expireAt(l, now) != 0 {
-			t.Fatalf("expires at %v, which is too early", now)
+			t.Fatalf("expires at %v, which is too early; want 0", now)
 		}
 	}
 	if now += time.Second; expireAt(l, now) != 1 {
@@ -237,12 +237,12 @@ func TestClientsAreBounded(t *testing.T) {
 		}
 	}
 	if err := l.Add(segment.ClientID{15: 1}); errs.KindOf(err) != errs.Unavailable {
-		t.Errorf("one too many: %v", err)
+		t.Errorf("one too many: got %v, want Unavailable", err)
 	}
 	if err := l.Watch(segment.ClientID{15: 1}); errs.KindOf(err) != errs.Unavailable {
-		t.Errorf("one too many to watch: %v", err)
+		t.Errorf("one too many to watch: got %v, want Unavailable", err)
 	}
 	if err := l.Add(segment.ClientID{1}); err != nil {
-		t.Errorf("a known one: %v", err)
+		t.Errorf("a known one: got %v, want no error", err)
 	}
 }

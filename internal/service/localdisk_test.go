@@ -213,7 +213,7 @@ func TestOffloadingSwitches(t *testing.T) {
 	f.put(t, "on")
 	list, err := f.OffloadHeartbeat(ctx, owner(1), false)
 	if err != nil || len(list) != 0 {
-		t.Errorf("switched off: %v, %v", list, err)
+		t.Errorf("switched off: got %v, %v; want no entries and no error", list, err)
 	}
 	f.put(t, "off again")
 	wantKeys(t, "what came while it was on", tasks(t, f.Master), "on")
@@ -222,7 +222,7 @@ func TestOffloadingSwitches(t *testing.T) {
 		t.Error(err)
 	}
 	if got := tasks(t, next); len(got) != 3 {
-		t.Errorf("a new term finds %v", got)
+		t.Errorf("a new term finds %v, want 3 entries", got)
 	}
 	want(t, "unmounted", f.UnmountLocalDisk(ctx, owner(1)), errs.OK)
 	want(t, "unmounted twice", f.UnmountLocalDisk(ctx, owner(1)), errs.OK)
@@ -253,7 +253,7 @@ func TestSSDsOfSilentClients(t *testing.T) {
 		t.Error("a known client that mounts an SSD is not known any more")
 	}
 	if n, err := f.ExpireClient(t.Context(), owner(1)); n != 1 || err != nil {
-		t.Errorf("%d segments, %v", n, err)
+		t.Errorf("%d segments, %v; want 1 and no error", n, err)
 	}
 	if !slices.Equal(f.onDisk("both"), []segment.ClientID{owner(2)}) {
 		t.Errorf("copies of %v are left", f.onDisk("both"))
@@ -264,7 +264,7 @@ func TestSSDsOfSilentClients(t *testing.T) {
 		}
 	}
 	if _, err := f.OffloadHeartbeat(t.Context(), owner(1), true); errs.KindOf(err) != errs.SegmentNotFound {
-		t.Errorf("the SSD of an expired client: %v", err)
+		t.Errorf("the SSD of an expired client: got %v, want SegmentNotFound", err)
 	}
 }
 

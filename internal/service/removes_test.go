@@ -106,7 +106,7 @@ func TestBatchesWithLongGroups(t *testing.T) {
 	want(t, "the batch", err, errs.OK)
 	for i, err := range failed {
 		if err != nil {
-			t.Fatalf("item %d: %v", i, err)
+			t.Fatalf("item %d: got %v, want no error", i, err)
 		}
 	}
 }

@@ -30,11 +30,11 @@ func TestClientsAndSegments(t *testing.T) {
 		t.Error("63: a client that has remounted is not known")
 	}
 	if st := f.Store.Stats(); st.Segments != 2 || f.Liveness.Active() != 2 {
-		t.Errorf("%+v, %d clients", st, f.Liveness.Active())
+		t.Errorf("got %+v, %d clients; want Segments 2 and Active 2", st, f.Liveness.Active())
 	}
 	f.put(t, "k")
 	if err := f.UnmountSegment(ctx, segment.ID{99}); err != nil {
-		t.Errorf("57: %v", err)
+		t.Errorf("57: got %v, want no error", err)
 	}
 	if err := f.UnmountSegment(ctx, segment.ID{1}); err != nil {
 		t.Error(err)

@@ -35,7 +35,7 @@ func TestPutGetRemove(t *testing.T) {
 	want(t, "leased", f.Remove(ctx, service.RemoveRequest{Tenant: "default"}, "k"), errs.ObjectHasLease)
 	want(t, "forced", f.Remove(ctx, service.RemoveRequest{Tenant: "default", Force: true}, "k"), errs.OK)
 	if ok, err := f.ExistKey(ctx, "default", "k"); ok || err != nil {
-		t.Errorf("exists %v, %v", ok, err)
+		t.Errorf("exists %v, %v; want false and no error", ok, err)
 	}
 }
 
@@ -92,10 +92,10 @@ func TestInvalidArguments(t *testing.T) {
 	most := start(1)
 	most.Config.Preferred = append(make([]string, service.MaxPreferred-1), "a")
 	if _, err := f.PutStart(ctx, most, service.PutItem{Key: "most", Size: 1}); err != nil {
-		t.Errorf("as many preferred names as there can be: %v", err)
+		t.Errorf("as many preferred names as there can be: got %v, want no error", err)
 	}
 	if st := f.Store.Stats(); st.Objects != 1 {
-		t.Errorf("something was half done: %+v", st)
+		t.Errorf("something was half done: got %+v, want Objects 1", st)
 	}
 }
 
@@ -145,13 +145,13 @@ func TestPlacement(t *testing.T) {
 	p.Config.Preferred = []string{"host2"}
 	r, err := f.PutStart(ctx, p, service.PutItem{Key: "preferred", Size: 10})
 	if err != nil || r.Replicas[0].Segment != "host2" {
-		t.Errorf("20: %+v, %v", r, err)
+		t.Errorf("20: got %+v, %v; want \"host2\" and no error", r, err)
 	}
 	p.Config.Preferred = []string{"nobody", "host2", "nobody", "host1", "host2"}
 	p.Config.Replicas = 2
 	r, err = f.PutStart(ctx, p, service.PutItem{Key: "repeated", Size: 10})
 	if err != nil || len(r.Replicas) != 2 || r.Replicas[0].Segment != "host2" || r.Replicas[1].Segment != "host1" {
-		t.Errorf("names that repeat: %+v, %v", r, err)
+		t.Errorf("names that repeat: got %+v, %v; want 2 entries, \"host2\", \"host1\" and no error", r, err)
 	}
 	if got, want := service.Distinct(p.Config.Preferred), []string{"nobody", "host2", "host1"}; !slices.Equal(got, want) {
 		t.Errorf("%q are tried, want %q", got, want)
@@ -159,11 +159,11 @@ func TestPlacement(t *testing.T) {
 	p.Config.Replicas = 9
 	r, err = f.PutStart(ctx, p, service.PutItem{Key: "many", Size: 10})
 	if err != nil || len(r.Replicas) != 5 || f.Counters.PartialAllocations.Load() != 1 {
-		t.Errorf("13: %d replicas, %v", len(r.Replicas), err)
+		t.Errorf("13: got %d replicas, %v; want 5, 1 and no error", len(r.Replicas), err)
 	}
 	ips, err := f.BatchQueryIp(ctx, []segment.ClientID{owner(21), owner(99)})
 	if err != nil || len(ips) != 1 || !slices.Equal(ips[owner(21)], []string{"10.0.0.1"}) {
-		t.Errorf("%v, %v", ips, err)
+		t.Errorf("got %v, %v; want 1 entry, [10.0.0.1] and no error", ips, err)
 	}
 }
 
@@ -213,30 +213,30 @@ func TestRegexCalls(t *testing.T) {
 	}
 	slices.Sort(found)
 	if len(slices.Compact(found)) != 30 {
-		t.Errorf("%d keys found: %v", len(found), found)
+		t.Errorf("%d keys found: got %v, want 30", len(found), found)
 	}
 	// All of a are leased now.
 	n, err := f.RemoveByRegex(ctx, service.RemoveRequest{Tenant: "default"}, "^model/")
 	if err != nil || n != 10 {
-		t.Errorf("28, 29: %d removed, %v", n, err)
+		t.Errorf("28, 29: got %d removed, %v; want 10 and no error", n, err)
 	}
 	n, err = f.RemoveByRegex(ctx, service.RemoveRequest{Tenant: "default", Force: true}, "/a/1")
 	if err != nil || n != 11 {
-		t.Errorf("29: %d removed, %v", n, err)
+		t.Errorf("29: got %d removed, %v; want 11 and no error", n, err)
 	}
 	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Tenant: "other", Force: true}); n != 0 || err != nil {
-		t.Errorf("33: %d of another tenant removed, %v", n, err)
+		t.Errorf("33: got %d of another tenant removed, %v; want 0 and no error", n, err)
 	}
 	f.put(t, "fresh")
 	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Tenant: "default"}); n != 1 || err != nil {
-		t.Errorf("26: %d removed, %v", n, err)
+		t.Errorf("26: got %d removed, %v; want 1 and no error", n, err)
 	}
 	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Force: true}); n != 19 || err != nil {
-		t.Errorf("27: %d removed, %v", n, err)
+		t.Errorf("27: got %d removed, %v; want 19 and no error", n, err)
 	}
 	keys, _, err := f.Keys(ctx, "default", "", false, service.Page{})
 	if err != nil || len(keys) != 0 {
-		t.Errorf("left: %v, %v", keys, err)
+		t.Errorf("left: got %v, %v; want no entries and no error", keys, err)
 	}
 }
 
@@ -248,24 +248,24 @@ func TestReplicaClear(t *testing.T) {
 	}
 	cleared, err := f.BatchReplicaClear(t.Context(), "default", []string{"a", "", "missing", "leased", "b"}, owner(1), "")
 	if err != nil || !slices.Equal(cleared, []int{0, 4}) {
-		t.Errorf("32: %v, %v", cleared, err)
+		t.Errorf("32: got %v, %v; want [0 4] and no error", cleared, err)
 	}
 	cleared, err = f.BatchReplicaClear(t.Context(), "default", []string{"leased"}, owner(2), "a")
 	if err != nil || len(cleared) != 0 {
-		t.Errorf("32: %v, %v", cleared, err)
+		t.Errorf("32: got %v, %v; want no entries and no error", cleared, err)
 	}
 }
 
 func TestDiskReplicas(t *testing.T) {
 	f := newFixture(t, func(c *service.Master) { c.RootFSDir = "/mnt/cache" })
 	if dir := f.Fsdir(); dir != "/mnt/cache/c" {
-		t.Errorf("fsdir %q", dir)
+		t.Errorf("fsdir %q, want \"/mnt/cache/c\"", dir)
 	}
 	names := map[string]bool{}
 	for _, key := range []string{"a/b", "..", ".", strings.Repeat("x", 1000), strings.Repeat("x", 1001)} {
 		r, err := f.PutStart(t.Context(), start(1), service.PutItem{Key: key, Size: 1})
 		if err != nil || len(r.Replicas) != 2 {
-			t.Fatalf("%+v, %v", r, err)
+			t.Fatalf("got %+v, %v; want 2 entries and no error", r, err)
 		}
 		path := r.Replicas[1].Path
 		parts := strings.Split(path, "/")

@@ -137,7 +137,7 @@ func TestKeepAliveWhenAMemberHangs(t *testing.T) {
 			return
 		}
 		if ctx.Err() != nil {
-			t.Errorf("no answer in %v", attemptTimeout)
+			t.Errorf("no answer in %v, want no error", attemptTimeout)
 		}
 		cancel()
 	}

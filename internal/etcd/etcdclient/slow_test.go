@@ -109,12 +109,12 @@ func TestMembersThatHangUnderReads(t *testing.T) {
 	}
 	for round := range 4 {
 		if err := read(); err != nil {
-			t.Fatalf("round %d, all is well: %v", round, err)
+			t.Fatalf("round %d, all is well: got %v; want no error", round, err)
 		}
 		used := fronts[client.Endpoints()[0]]
 		used.hangs.Store(true)
 		if err := read(); err != nil {
-			t.Errorf("round %d: %v", round, err)
+			t.Errorf("round %d: got %v, want no error", round, err)
 		}
 		used.hangs.Store(false)
 	}

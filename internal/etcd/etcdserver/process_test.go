@@ -60,7 +60,7 @@ func startChild(t *testing.T, dir string) (said string, kill func()) {
 	}
 	said, err = bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
-		t.Errorf("the child said nothing: %v", err)
+		t.Errorf("the child said nothing: got %v, want no error", err)
 	}
 	kill = func() {
 		_ = cmd.Process.Kill()
@@ -83,13 +83,13 @@ func TestSurvivesSIGKILL(t *testing.T) {
 
 	_, err := etcdserver.Start(t.Context(), etcdserver.Member{DataDir: dir})
 	if !errors.Is(err, etcdserver.ErrLocked) || !strings.Contains(err.Error(), "locked by process") {
-		t.Errorf("while another process uses the directory: %v", err)
+		t.Errorf("while another process uses the directory: got %v, want etcdserver.ErrLocked and \"locked by process\"", err)
 	}
 
 	kill()
 	s := start(t, etcdserver.Member{DataDir: dir})
 	if got := get(t, dial(t, s.Endpoints()...), "k"); got != "v" {
-		t.Errorf("after SIGKILL: got %q", got)
+		t.Errorf("after SIGKILL: got %q, want \"v\"", got)
 	}
 }
 
@@ -106,7 +106,7 @@ func TestRefusesDirectoryOfAForeignEtcd(t *testing.T) {
 	}
 	_, err := etcdserver.Start(t.Context(), etcdserver.Member{DataDir: dir})
 	if !errors.Is(err, etcdserver.ErrLocked) || !strings.Contains(err.Error(), "another etcd") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want etcdserver.ErrLocked and \"another etcd\"", err)
 	}
 }
 

@@ -64,7 +64,7 @@ func put(t *testing.T, c *clientv3.Client, key, value string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	if _, err := c.Put(ctx, key, value); err != nil {
-		t.Fatalf("put %s: %v", key, err)
+		t.Fatalf("put %s: got %v, want no error", key, err)
 	}
 }
 
@@ -74,7 +74,7 @@ func get(t *testing.T, c *clientv3.Client, key string) string {
 	defer cancel()
 	r, err := c.Get(ctx, key)
 	if err != nil {
-		t.Fatalf("get %s: %v", key, err)
+		t.Fatalf("get %s: got %v, want no error", key, err)
 	}
 	if len(r.Kvs) == 0 {
 		return ""
@@ -89,7 +89,7 @@ func TestServesOnAFreePort(t *testing.T) {
 	c := dial(t, s.Endpoints()...)
 	put(t, c, "k", "v")
 	if got := get(t, c, "k"); got != "v" {
-		t.Errorf("got %q", got)
+		t.Errorf("got %q, want \"v\"", got)
 	}
 	members, err := c.MemberList(t.Context())
 	if err != nil {
@@ -99,7 +99,7 @@ func TestServesOnAFreePort(t *testing.T) {
 		t.Errorf("advertised client URL %s, want %s", got, want)
 	}
 	if s.PeerAddr() != "" {
-		t.Errorf("a lone member has a peer port: %s", s.PeerAddr())
+		t.Errorf("a lone member has a peer port: got %s, want \"\"", s.PeerAddr())
 	}
 }
 
@@ -122,7 +122,7 @@ func TestDataSurvivesRestartOnAnotherPort(t *testing.T) {
 		t.Fatalf("same port %s", first)
 	}
 	if got := get(t, dial(t, s.Endpoints()...), "k"); got != "v" {
-		t.Errorf("after the restart: got %q", got)
+		t.Errorf("after the restart: got %q, want \"v\"", got)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestNewDirectoriesAreNewClusters(t *testing.T) {
 		ids[r.Header.ClusterId] = true
 	}
 	if len(ids) != 2 {
-		t.Errorf("two data directories share a cluster id: %v", ids)
+		t.Errorf("two data directories share a cluster id: got %v, want 2 entries", ids)
 	}
 }
 
@@ -156,7 +156,7 @@ func TestCloseDoesNotWaitForClients(t *testing.T) {
 		t.Errorf("close took %v with a watch open", took)
 	}
 	if err, ok := <-s.Err(); ok {
-		t.Errorf("a closed server reports %v", err)
+		t.Errorf("a closed server reports %v, want false", err)
 	}
 }
 
@@ -229,7 +229,7 @@ func TestStartIsBoundedByItsContext(t *testing.T) {
 		t.Fatal("half a cluster is ready")
 	}
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no leader") {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v, want context.DeadlineExceeded and \"no leader\"", err)
 	}
 }
 
@@ -239,7 +239,7 @@ func TestErrTellsWhenItDies(t *testing.T) {
 	select {
 	case err := <-s.Err():
 		if err == nil || !strings.Contains(err.Error(), "no longer serves") {
-			t.Errorf("got %v", err)
+			t.Errorf("got %v, want an error with \"no longer serves\"", err)
 		}
 	case <-time.After(10 * time.Second):
 		t.Error("no word of it")

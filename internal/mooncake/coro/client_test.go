@@ -61,7 +61,7 @@ func TestTooLargeARequest(t *testing.T) {
 			t.Errorf("sent %v, %v", sent, err)
 		}
 		if got, _, err := c.Call(t.Context(), echo, body(strings.Repeat("x", 1000))); err != nil || len(got) != 1000 {
-			t.Errorf("after that: %d bytes, %v", len(got), err)
+			t.Errorf("after that: got %d bytes, %v; want 1000 and no error", len(got), err)
 		}
 	}
 }

@@ -141,7 +141,7 @@ func newRig(t *testing.T, limits coro.Limits, other func(net.Conn)) *rig {
 		defer cancel()
 		_ = r.Stop(ctx)
 		if err := <-served; err != nil {
-			t.Errorf("Serve: %v", err)
+			t.Errorf("Serve: got %v, want no error", err)
 		}
 	})
 	return r
@@ -213,7 +213,7 @@ func TestCalls(t *testing.T) {
 		}
 	}
 	if got, _, err := c.Call(t.Context(), echo, body("still there")); err != nil || got != "still there" {
-		t.Errorf("after errors: %q, %v", got, err)
+		t.Errorf("after errors: got %q, %v; want \"still there\" and no error", got, err)
 	}
 	if _, sent, err := c.Call(t.Context(), hangUp, body("")); err == nil || !sent {
 		t.Errorf("a connection that was closed: %v", err)
@@ -310,7 +310,7 @@ func TestHostileFrames(t *testing.T) {
 		t.Errorf("%d lines: who sends garbage must not fill the log", n)
 	}
 	if got, _, err := r.dial(t).Call(t.Context(), echo, body("fine")); err != nil || got != "fine" {
-		t.Errorf("a good client: %q, %v", got, err)
+		t.Errorf("a good client: got %q, %v; want \"fine\" and no error", got, err)
 	}
 }
 
@@ -344,13 +344,13 @@ func TestOtherProtocol(t *testing.T) {
 	defer other.Close()
 	got := make([]byte, 14)
 	if _, err := io.ReadFull(other, got); err != nil || string(got) != "PRI * HTTP/2.0" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v; want \"PRI * HTTP/2.0\" and no error", got, err)
 	}
 	if _, err := other.Write([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := io.ReadFull(c, got[:5]); err != nil || string(got[:5]) != "hello" {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got %q, %v; want \"hello\" and no error", got, err)
 	}
 }
 
@@ -371,7 +371,7 @@ func TestDisconnect(t *testing.T) {
 		t.Error("the connection still works")
 	}
 	if _, _, err := r.dial(t).Call(t.Context(), echo, body("a")); err != nil {
-		t.Errorf("a new one: %v", err)
+		t.Errorf("a new one: got %v, want no error", err)
 	}
 }
 
@@ -392,7 +392,7 @@ func TestPeerGone(t *testing.T) {
 	}
 	cancel()
 	if err := <-called; !errors.Is(err, context.Canceled) {
-		t.Errorf("the call: %v", err)
+		t.Errorf("the call: got %v, want context.Canceled", err)
 	}
 	c.Close()
 	until(t, "the peer has gone", h.conn.PeerGone)
@@ -418,10 +418,10 @@ func TestStop(t *testing.T) {
 	until(t, "idle connections end", func() bool { return r.handler(0).closed.Load() })
 	close(r.released)
 	if err := <-answered; err != nil {
-		t.Errorf("the call in progress: %v", err)
+		t.Errorf("the call in progress: got %v, want no error", err)
 	}
 	if err := <-stopped; err != nil {
-		t.Errorf("Stop: %v", err)
+		t.Errorf("Stop: got %v, want no error", err)
 	}
 	if _, err := net.Dial("tcp", r.address); err == nil {
 		t.Error("it still listens")
@@ -440,7 +440,7 @@ func TestStopCutsOff(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := r.Stop(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("Stop: %v", err)
+		t.Errorf("Stop: got %v, want context.Canceled", err)
 	}
 	if err := <-answered; err == nil {
 		t.Error("the call got an answer")

@@ -61,7 +61,7 @@ func FuzzServer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent []byte) {
 		send(t, sent)
 		if got := send(t, frame(7, echo, "fine", "")); len(got) != 20 || string(got[16:]) != "fine" {
-			t.Fatalf("a good client got %x", got)
+			t.Fatalf("a good client got %x, want 20 entries and \"fine\"", got)
 		}
 	})
 }

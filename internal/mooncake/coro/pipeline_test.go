@@ -15,11 +15,11 @@ func next(t *testing.T, c net.Conn) string {
 	t.Helper()
 	h := make([]byte, 16)
 	if _, err := io.ReadFull(c, h); err != nil {
-		t.Fatalf("no answer: %v", err)
+		t.Fatalf("no answer: got %v, want no error", err)
 	}
 	answer := make([]byte, h[8]) // short ones only
 	if _, err := io.ReadFull(c, answer); err != nil {
-		t.Fatalf("half an answer: %v", err)
+		t.Fatalf("half an answer: got %v, want no error", err)
 	}
 	return string(answer)
 }
@@ -66,11 +66,11 @@ func TestReadyAnswersAreNotHeldBackByAFrame(t *testing.T) {
 		second := frame(1, echo, "0123456789", "")
 		write(t, c, frame(0, echo, "ready", ""), second[:begun])
 		if got := next(t, c); got != "ready" {
-			t.Fatalf("%q", got)
+			t.Fatalf("got %q, want \"ready\"", got)
 		}
 		write(t, c, second[begun:])
 		if got := next(t, c); got != "0123456789" {
-			t.Fatalf("%q", got)
+			t.Fatalf("got %q, want \"0123456789\"", got)
 		}
 	}
 }
@@ -82,11 +82,11 @@ func TestAnswersBeforeAHangUp(t *testing.T) {
 	write(t, c, frame(0, echo, "a", ""), frame(1, wait, "b", ""), frame(2, echo, "c", ""), frame(3, hangUp, "", ""))
 	<-r.waiting
 	if got := next(t, c); got != "a" {
-		t.Fatalf("%q", got)
+		t.Fatalf("got %q, want \"a\"", got)
 	}
 	close(r.released)
 	if b, c := next(t, c), next(t, c); b != "b" || c != "c" {
-		t.Fatalf("%q, %q", b, c)
+		t.Fatalf("got %q, %q; want \"b\" and \"c\"", b, c)
 	}
 	if rest, err := io.ReadAll(c); err != nil || len(rest) > 0 {
 		t.Errorf("%q, %v", rest, err)
@@ -103,7 +103,7 @@ func TestPeerGoesWhileOthersWait(t *testing.T) {
 	r.released <- struct{}{}
 	<-r.waiting
 	if got := next(t, c); got != "first" {
-		t.Fatalf("%q", got)
+		t.Fatalf("got %q, want \"first\"", got)
 	}
 	c.Close()
 	until(t, "the peer has gone", r.handler(0).conn.PeerGone)
@@ -121,7 +121,7 @@ func TestTimeRunsFromTheArrival(t *testing.T) {
 	<-time.After(held)
 	close(r.released)
 	if got := next(t, c) + next(t, c); got != "" {
-		t.Errorf("the first has %s", got)
+		t.Errorf("the first has %s, want \"\"", got)
 	}
 	for range 2 {
 		left, err := time.ParseDuration(next(t, c))
@@ -132,7 +132,7 @@ func TestTimeRunsFromTheArrival(t *testing.T) {
 	for name, c := range map[string]net.Conn{"one that came later": c, "the first of a connection": r.raw(t)} {
 		write(t, c, frame(4, limit, "", ""))
 		if got := next(t, c); got != "" {
-			t.Errorf("%s has %s", name, got)
+			t.Errorf("%s has %s, want \"\"", name, got)
 		}
 	}
 }
@@ -182,6 +182,6 @@ func TestPeerStaysWhateverTheDeadlines(t *testing.T) {
 	until(t, "it has gone", h.conn.PeerGone)
 	close(r.released)
 	if err := <-stopped; err != nil {
-		t.Errorf("Stop: %v", err)
+		t.Errorf("Stop: got %v, want no error", err)
 	}
 }

@@ -95,6 +95,6 @@ func TestTooLargeARequest(t *testing.T) {
 		}
 	}
 	if n := m.opened.Load(); n != 1 {
-		t.Errorf("%d connections", n)
+		t.Errorf("%d connections, want 1", n)
 	}
 }

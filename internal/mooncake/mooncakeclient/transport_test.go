@@ -66,7 +66,7 @@ func start(t *testing.T) *master {
 		once()
 		_ = m.Stop(at)
 		if err := <-served; err != nil {
-			t.Errorf("serve: %v", err)
+			t.Errorf("serve: got %v, want no error", err)
 		}
 	})
 	return m
@@ -205,12 +205,12 @@ func TestNothingSent(t *testing.T) {
 		tr.Invoke(t.Context(), pb.ObjectService_RemoveAll_FullMethodName, &pb.RemoveAllRequest{AllTenants: true}, new(pb.RemoveAllResponse)),
 	} {
 		if e, _ := rpcerr.Parse(err); e == nil || e.Kind != errs.NotSupported {
-			t.Errorf("what needs gRPC: %v", err)
+			t.Errorf("what needs gRPC: got %v, want an error with NotSupported", err)
 		}
 	}
 	err = tr.Invoke(t.Context(), pb.ClientService_Ping_FullMethodName, &pb.PingRequest{ClientId: "x"}, new(pb.PingResponse))
 	if e, from := rpcerr.Parse(err); e == nil || e.Kind != errs.InvalidParams || from.NodeID != "" {
-		t.Errorf("no UUID: %v", err)
+		t.Errorf("no UUID: got %v, want an error with InvalidParams and no NodeID", err)
 	}
 }
 
@@ -230,13 +230,13 @@ func TestPool(t *testing.T) {
 	must := func() {
 		t.Helper()
 		if resp, _, err := exists(t.Context(), tr); err != nil || !resp.GetExists() {
-			t.Fatalf("%v, %v", resp, err)
+			t.Fatalf("got %v, %v; want true and no error", resp, err)
 		}
 	}
 	must()
 	must()
 	if n := m.opened.Load(); n != 1 {
-		t.Errorf("%d connections for one call after the other", n)
+		t.Errorf("%d connections for one call after the other, want 1", n)
 	}
 	const callers = 20
 	atOnce := func() {
@@ -269,7 +269,7 @@ func TestPool(t *testing.T) {
 		t.Errorf("%v, sent %v", err, sent)
 	}
 	if n := len(tr.pool.idle) + len(tr.pool.busy) + len(tr.pool.slots); n != 0 {
-		t.Errorf("%d are left after a failure", n)
+		t.Errorf("%d are left after a failure, want 0", n)
 	}
 }
 
@@ -325,7 +325,7 @@ func TestClose(t *testing.T) {
 	<-arrived
 	_ = tr.Close()
 	if err := <-ended; status.Code(err) != codes.Unavailable {
-		t.Errorf("a call in progress: %v", err)
+		t.Errorf("a call in progress: got %v, want Unavailable", err)
 	}
 	if _, sent, err := exists(t.Context(), tr); sent || status.Code(err) != codes.Unavailable {
 		t.Errorf("a call after that: %v, sent %v", err, sent)
@@ -342,7 +342,7 @@ func TestClose(t *testing.T) {
 	select {
 	case err := <-ended:
 		if status.Code(err) != codes.Unavailable {
-			t.Errorf("a call that connects: %v", err)
+			t.Errorf("a call that connects: got %v, want Unavailable", err)
 		}
 	case <-time.After(originalPause / 2):
 		t.Errorf("a call that connects goes on, and ends with: %v", <-ended)

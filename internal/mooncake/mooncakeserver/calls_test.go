@@ -87,14 +87,14 @@ func TestBatches(t *testing.T) {
 		lists := ask(t, c, g.BatchGetReplicaList, mooncake.Args{Keys: []string{"b", "a", "b"}})
 		want(t, "BatchGetReplicaList", lists, errs.ObjectNotFound, errs.OK, errs.ObjectNotFound)
 		if len(lists[1].Value.Replicas) != 1 {
-			t.Errorf("BatchGetReplicaList: %+v", lists[1].Value)
+			t.Errorf("BatchGetReplicaList: got %+v, want 1 entry", lists[1].Value)
 		}
 		removed := ask(t, c, g.BatchRemove, mooncake.Args{Keys: []string{"a", "a", ""}, Force: true})
 		want(t, "BatchRemove", removed, errs.OK, errs.ObjectNotFound, errs.ObjectNotFound)
 		revoked := ask(t, c, g.BatchPutRevoke, mooncake.Args{Client: client(7), Keys: []string{"a", "b"}})
 		want(t, "BatchPutRevoke", revoked, errs.ObjectNotFound, errs.ObjectNotFound)
 		if r := ask(t, c, g.BatchExistKey, mooncake.Args{}); len(r) != 0 {
-			t.Errorf("an empty batch: %v", r)
+			t.Errorf("an empty batch: got %v, want no entries", r)
 		}
 	})
 }
@@ -125,17 +125,17 @@ func TestPatterns(t *testing.T) {
 			}
 		}
 		if slices.Sort(keys); found.Failure != 0 || !slices.Equal(keys, []string{"x1", "x2"}) {
-			t.Errorf("found %v, %d", keys, found.Failure)
+			t.Errorf("found %v, %d; want 0 and [x1 x2]", keys, found.Failure)
 		}
 		expect(t, "a bad pattern", ask(t, c, g.GetReplicaListByRegex, mooncake.Args{Key: "("}), errs.InvalidParams)
 		if r := ask(t, c, g.RemoveByRegex, mooncake.Args{Key: "x", Force: false}); r.Failure != 0 || r.Value != 0 {
-			t.Errorf("leased ones were removed: %+v", r)
+			t.Errorf("leased ones were removed: got %+v, want Failure 0 and Value 0", r)
 		}
 		if r := ask(t, c, g.RemoveByRegex, mooncake.Args{Key: "x", Force: true}); r.Failure != 0 || r.Value != 2 {
-			t.Errorf("RemoveByRegex: %+v", r)
+			t.Errorf("RemoveByRegex: got %+v, want Failure 0 and Value 2", r)
 		}
 		if n := ask(t, c, g.RemoveAll, mooncake.Args{}); n != 1 {
-			t.Errorf("RemoveAll: %d", n)
+			t.Errorf("RemoveAll: got %d, want 1", n)
 		}
 	})
 }
@@ -143,10 +143,10 @@ func TestPatterns(t *testing.T) {
 func TestClients(t *testing.T) {
 	each(t, func(t *testing.T, n *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
 		if r := ask(t, c, g.ServiceReady, mooncake.Args{}); r.Value != "2.0.0" {
-			t.Errorf("ServiceReady: %+v", r)
+			t.Errorf("ServiceReady: got %+v, want \"2.0.0\"", r)
 		}
 		if r := ask(t, c, g.GetFsdir, mooncake.Args{}); r.Failure != 0 || r.Value != "" {
-			t.Errorf("GetFsdir: %+v", r)
+			t.Errorf("GetFsdir: got %+v, want Failure 0 and no Value", r)
 		}
 		if r := ask(t, c, g.GetStorageConfig, mooncake.Args{}); r.Value != (mooncake.StorageConfig{DiskEviction: true}) {
 			t.Errorf("GetStorageConfig: %+v", r)
@@ -155,7 +155,7 @@ func TestClients(t *testing.T) {
 		ping := func() int32 {
 			r := ask(t, c, g.Ping, mooncake.Args{Client: client(9)})
 			if r.Failure != 0 || r.Value.View != 17 {
-				t.Errorf("Ping: %+v", r)
+				t.Errorf("Ping: got %+v, want Failure 0 and View 17", r)
 			}
 			return r.Value.Status
 		}
@@ -192,7 +192,7 @@ func TestClearing(t *testing.T) {
 		put(t, c, 8, "c")
 		r := ask(t, c, g.BatchReplicaClear, mooncake.Args{Keys: []string{"a", "c", "none", "b"}, Client: client(7)})
 		if r.Failure != 0 || !slices.Equal(r.Value, []string{"a", "b"}) {
-			t.Errorf("%+v", r)
+			t.Errorf("got %+v, want Failure 0 and [a b]", r)
 		}
 	})
 }

@@ -144,7 +144,7 @@ func ask[R any](t testing.TB, c *mooncakeclient.Conn, call mooncake.Call[R], arg
 	t.Helper()
 	var result R
 	if _, err := mooncakeclient.Do(t.Context(), c, call, &args, &result); err != nil {
-		t.Fatalf("%s: %v", call.Name, err)
+		t.Fatalf("%s: got %v, want no error", call.Name, err)
 	}
 	return result
 }
@@ -155,7 +155,7 @@ func fails[R any](t testing.TB, c *mooncakeclient.Conn, call mooncake.Call[R], a
 	var result R
 	_, err := mooncakeclient.Do(t.Context(), c, call, &args, &result)
 	if err == nil {
-		t.Fatalf("%s got an answer: %v", call.Name, result)
+		t.Fatalf("%s got an answer: got %v, want an error", call.Name, result)
 	}
 	return err
 }

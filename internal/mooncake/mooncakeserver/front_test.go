@@ -77,7 +77,7 @@ func TestEveryFunction(t *testing.T) {
 		for _, f := range c.Generation.Functions() {
 			answer, _, err := c.Call(t.Context(), f.ID, raw(arguments(f)))
 			if err != nil {
-				t.Fatalf("%s %s: %v", name, f.Name, err)
+				t.Fatalf("%s %s: got %v, want no error", name, f.Name, err)
 			}
 			if got := binary.LittleEndian.Uint32([]byte(answer)); got != f.Result.Hash() {
 				t.Errorf("%s %s: an answer of type %08x, want %08x", name, f.Name, got, f.Result.Hash())
@@ -117,7 +117,7 @@ func TestCutArguments(t *testing.T) {
 			refused(f, append(whole, 0))
 		}
 		if p := n.primary.Store.Position(); p.Seq != 2 {
-			t.Errorf("%s: something was changed: %+v", name, p)
+			t.Errorf("%s: something was changed: got %+v, want Seq 2", name, p)
 		}
 	}
 }
@@ -210,7 +210,7 @@ func TestRelay(t *testing.T) {
 			n.serve(t)
 		}
 		if got := <-answered; got != 0 {
-			t.Errorf("%s: %d", name, got)
+			t.Errorf("%s: got %d, want 0", name, got)
 		}
 		put(t, c, 7, "key of "+name)
 		if r := ask(t, c, c.Generation.ExistKey, mooncake.Args{Key: "key of " + name}); !r.Value {
@@ -241,13 +241,13 @@ func TestRelaysDoNotCircle(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if _, _, err := c.Call(ctx, c.Generation.ExistKey.ID, raw(arguments(c.Generation.ExistKey.Function))); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want context.DeadlineExceeded", err)
 	}
 	c.Close()
 	a.gate.SetHint(service.Hint{RPC: primary(t).address["head"]})
 	c = a.dial(t, "v0.3.12")
 	if r := ask(t, c, c.Generation.ExistKey, mooncake.Args{Key: "a"}); r.Failure != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want Failure 0", r)
 	}
 }
 
@@ -275,7 +275,7 @@ func TestRelayFromAPrimaryThatHangs(t *testing.T) {
 	}
 	c = s.dial(t, "head")
 	if r := ask(t, c, c.Generation.ExistKey, mooncake.Args{Key: "a"}); r.Failure != 0 {
-		t.Errorf("%+v", r)
+		t.Errorf("got %+v, want Failure 0", r)
 	}
 }
 

@@ -29,7 +29,7 @@ func TestLocalDisk(t *testing.T) {
 			t.Errorf("replicas: %+v", replicas)
 		}
 		if r := ask(t, c, g.GetReplicaList, mooncake.Args{Key: "b"}).Value.Replicas; len(r) != 1 {
-			t.Errorf("the client refused it, and it has %+v", r)
+			t.Errorf("the client refused it, and it has %+v; want 1 entry", r)
 		}
 		done.Objects[0].DataSize = 99
 		expect(t, "another size", ask(t, c, g.NotifyOffloadSuccess, done), errs.InvalidParams)
@@ -38,7 +38,7 @@ func TestLocalDisk(t *testing.T) {
 		if g.Name == "head" {
 			expect(t, "UnmountLocalDiskSegment", ask(t, c, g.UnmountLocalDisk, mooncake.Args{Client: client(1)}), errs.OK)
 			if r := ask(t, c, g.GetReplicaList, mooncake.Args{Key: "a"}).Value.Replicas; len(r) != 1 {
-				t.Errorf("without its SSD: %+v", r)
+				t.Errorf("without its SSD: got %+v, want 1 entry", r)
 			}
 		}
 	})

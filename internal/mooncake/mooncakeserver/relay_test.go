@@ -166,7 +166,7 @@ func TestNothingOfACall(t *testing.T) {
 		until(t, what+" is turned away", func() bool { return strings.Count(s.log.String(), "cannot relay") > failures })
 		n.fenced.Store(false)
 		if err := <-out; err != nil {
-			t.Errorf("%s: %v", what, err)
+			t.Errorf("%s: got %v, want no error", what, err)
 		}
 	}
 	// In the middle of the call.

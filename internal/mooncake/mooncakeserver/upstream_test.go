@@ -26,7 +26,7 @@ func (o *oracle) mayAsk() turn {
 	o.t.Helper()
 	t, wait, _ := o.take()
 	if wait != 0 {
-		o.t.Errorf("at %v a relay must wait for %v", o.now, wait)
+		o.t.Errorf("at %v a relay must wait for %v, want 0", o.now, wait)
 	}
 	return t
 }

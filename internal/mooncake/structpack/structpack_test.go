@@ -164,7 +164,7 @@ func TestRefusals(t *testing.T) {
 		var r structpack.Reader
 		var p pair
 		if err := structpack.Unpack(&r, unhex(t, message), structpack.NewMessage(pairs), &p); err == nil {
-			t.Errorf("%s: got %v", name, p)
+			t.Errorf("%s: got %v, want an error", name, p)
 		} else if (name == "another type") != errors.Is(err, structpack.ErrType) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -180,7 +180,7 @@ func refused[T any](t *testing.T, c structpack.Codec[T], message string) {
 	var r structpack.Reader
 	var v T
 	if err := structpack.Unpack(&r, unhex(t, message), structpack.NewMessage(c), &v); err == nil {
-		t.Errorf("%s: got %v", message, v)
+		t.Errorf("%s: got %v, want an error", message, v)
 	}
 }
 
@@ -240,7 +240,7 @@ func TestSurvey(t *testing.T) {
 	whole := message([]string{"a", "bc"})
 	for n := range len(whole) {
 		if _, err := structpack.Survey(&r, whole[:n], typ); err == nil {
-			t.Errorf("cut at %d: no error", n)
+			t.Errorf("cut at %d: no error, want an error", n)
 		}
 	}
 }
@@ -264,7 +264,7 @@ func FuzzUnpack(f *testing.F) {
 		}
 		packed := structpack.Pack(&w, nil, all, &first)
 		if err := structpack.Unpack(&answers, string(packed), all, &second); err != nil {
-			t.Fatalf("what was unpacked cannot be unpacked again: %v", err)
+			t.Fatalf("what was unpacked cannot be unpacked again: got %v, want no error", err)
 		}
 		if again := structpack.Pack(&w, nil, all, &second); string(again) != string(packed) {
 			t.Fatalf("%x, then %x", packed, again)
