@@ -215,6 +215,11 @@ func (g *globals) runControls(ctx context.Context, cmd *cobra.Command, controls 
 			t.Row(map[bool]string{true: "noticed", false: "MISSED"}[c.OK], c.Break, c.Drill, fmt.Sprintf("%.0f", c.Result.Seconds), violations(c.Result.Violations))
 		}
 		t.End()
+		for i := range list {
+			if !list[i].OK {
+				drillFindings(w, &list[i].Result)
+			}
+		}
 	})
 	if err != nil {
 		return err
