@@ -13,7 +13,7 @@ import (
 // A Type says which call deleted.
 type Type uint8
 
-// The five types of the seeds. Never renumbered: they stand in records.
+// The types. Their numbers are stored in the journal and never change.
 const (
 	Remove         Type = 1
 	RemoveByRegex  Type = 2

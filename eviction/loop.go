@@ -18,9 +18,9 @@ const (
 	// slice bounds the objects of one cutoff, so that applying it holds no lock
 	// for more than a few milliseconds.
 	slice = 2048
-	// perSecond bounds evictions; the seeds count on up to 130,000 a second.
+	// perSecond bounds evictions. A fleet may need up to 130,000 a second.
 	perSecond = 200_000
-	// reapEvery is how often abandoned puts are looked for.
+	// reapEvery is the interval between two searches for abandoned puts.
 	reapEvery = time.Second
 	// reapSlice bounds the puts that are discarded at once.
 	reapSlice = 1024

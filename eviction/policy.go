@@ -57,11 +57,11 @@ func Used(st metadata.Stats) float64 {
 	return float64(st.Busy-min(st.Busy, st.LeavingSoon)) / float64(st.Capacity)
 }
 
-// Expiry evicts every object whose lease has ended, as the seeds' text has it:
-// the lease is the object's life.
+// Expiry evicts every object when its lease ends, whether memory is short or
+// not.
 type Expiry struct{}
 
-// Plan evicts whatever has expired, but for what is softly pinned still.
+// Plan evicts all that has expired, except objects with a live soft pin.
 func (Expiry) Plan(st metadata.Stats, _ bool) Plan {
 	return Plan{Target: int(st.Evictable)}
 }

@@ -297,7 +297,8 @@ func TestTwoNodesWithOneID(t *testing.T) {
 	}
 }
 
-// The seeds' cleanup: what had expired at the end of the old term goes.
+// With cleanup expired, a new primary removes what had expired at the end of the
+// old term.
 func TestCleanupOfExpiredObjects(t *testing.T) {
 	w := newCluster(t, etcdtest.Start(t))
 	cleanup := func(c *promote.Config) { c.Cleanup = promote.CleanupExpired; c.Params.LeaseTTL = 10 * time.Minute }

@@ -32,7 +32,7 @@ import (
 type Options struct {
 	Objects  int           // whose leases are renewed, in turn
 	Duration time.Duration // of each measurement
-	Rate     int           // renewals a second of the steady measurement; the seeds' load is 15,000
+	Rate     int           // renewals a second of the steady measurement; 15,000 by default
 	Progress func(what string)
 }
 
@@ -55,7 +55,7 @@ type Rate struct {
 type Renewals struct {
 	Packed     Packed  `json:"packed"`  // as fast as it can
 	Steady     Packed  `json:"at_15k"`  // at the given rate
-	Literal    Rate    `json:"literal"` // one lease and one put for each renewal: the seeds' text
+	Literal    Rate    `json:"literal"` // one lease and one put for each renewal
 	Txn128     Rate    `json:"txn128"`  // transactions of 128 puts under one lease
 	Ratio      float64 `json:"packed_over_literal"`
 	Objects    int     `json:"objects"`
@@ -101,8 +101,8 @@ func RunRenewals(ctx context.Context, o Options) (out Renewals, err error) {
 	return out, nil
 }
 
-// literal renews as the seeds' text has it: for each renewal a lease is granted
-// and a key put under it. 64 callers do so at once.
+// literal grants a lease and puts a key under it for each renewal. 64 callers do
+// so at once.
 func literal(ctx context.Context, client *clientv3.Client, d time.Duration) (Rate, error) {
 	return measure(ctx, d, 64, func(ctx context.Context, n int) (int, error) {
 		lease, err := client.Grant(ctx, 60)
@@ -132,7 +132,7 @@ func txn128(ctx context.Context, client *clientv3.Client, d time.Duration) (Rate
 	})
 }
 
-// renewalJSON is the value that the seeds' text writes for a renewal.
+// renewalJSON is a renewal as a JSON value, one key for each.
 func renewalJSON(n int) string {
 	return fmt.Sprintf(`{"key":"model/layer/block-%016x","lease_timeout_ms":%d,"soft_pin_timeout_ms":null,"timestamp_ms":%d}`, n, 1_700_000_000_000+n, 1_700_000_000_000+n)
 }
