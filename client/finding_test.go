@@ -65,7 +65,7 @@ func (w *witness) led() []client.Leader {
 }
 
 // found waits until there were so many leaders, and returns them. A call may
-// end before its observer hears who answered it.
+// end before its observer is called with who answered it.
 func (w *witness) found(t testing.TB, n int) []client.Leader {
 	t.Helper()
 	within(t, "the leaders", func() bool { return len(w.led()) >= n })

@@ -144,7 +144,7 @@ func TestRegexAndRemovals(t *testing.T) {
 	seen := make(map[string]bool)
 	for o, err := range c.GetReplicaListByRegex(ctx, "^a", 2) {
 		if err != nil || len(o.Replicas) != 1 || !o.Lease.Valid() {
-			t.Fatalf("%+v, %v", o, err)
+			t.Fatalf("an object of a search: got %+v, %v; want one replica under a lease", o, err)
 		}
 		seen[o.Key] = true
 	}
@@ -193,7 +193,7 @@ func TestQueries(t *testing.T) {
 	ctx := t.Context()
 	server, err := c.ServiceReady(ctx)
 	if err != nil || server != (client.Server{NodeID: "node-0", Term: 1, Version: "1.2.3", Revision: 1}) {
-		t.Errorf("%+v, %v", server, err)
+		t.Errorf("ServiceReady: got %+v, %v; want node-0 in term 1, version 1.2.3", server, err)
 	}
 	ips, err := c.BatchQueryIP(ctx, []uuid.UUID{uuid.New(), c.ID()})
 	if err != nil || len(ips) != 1 || !slices.Equal(ips[c.ID()], []string{"10.0.0.1"}) {
@@ -205,11 +205,11 @@ func TestQueries(t *testing.T) {
 	}
 	config, err := c.GetStorageConfig(ctx)
 	if config != (client.StorageConfig{EnableDiskEviction: true}) || err != nil {
-		t.Errorf("%+v, %v", config, err)
+		t.Errorf("the storage configuration: got %+v, %v; want disk eviction alone", config, err)
 	}
 	alive, err := c.Ping(ctx)
 	if alive != (client.Liveness{TTL: 10 * time.Second}) || err != nil {
-		t.Errorf("%+v, %v", alive, err)
+		t.Errorf("Ping: got %+v, %v; want a TTL of 10 s alone", alive, err)
 	}
 }
 

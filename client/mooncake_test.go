@@ -137,7 +137,7 @@ func sameOverBoth(t *testing.T, c, numbered *client.Client, key string) {
 	a, err := c.GetReplicaList(t.Context(), key)
 	b, e := numbered.GetReplicaList(t.Context(), key)
 	if err != nil || e != nil || !a.Lease.Valid() || a.Lease.Remaining() > params.LeaseTTL {
-		t.Fatalf("%+v, %v; %v", a, err, e)
+		t.Fatalf("got %+v, %v, %v; want an object under a valid lease over both protocols", a, err, e)
 	}
 	for i := range b.Replicas {
 		b.Replicas[i].Segment = "" // does not travel
@@ -152,7 +152,7 @@ func mooncakeBatches(t *testing.T, c *client.Client, group string) {
 	ctx := t.Context()
 	reserved, err := c.BatchPutStart(ctx, []client.PutItem{{Key: "a", Size: 1, Group: group}, {Key: "b", Size: 1}, {Key: "a", Size: 1}}, client.PutConfig{})
 	if err != nil || reserved[0].Err != nil || reserved[1].Err != nil || reserved[0].ID == reserved[1].ID {
-		t.Fatalf("%+v, %v", reserved, err)
+		t.Fatalf("BatchPutStart: got %+v, %v; want two reservations", reserved, err)
 	}
 	wantKind(t, "twice in a batch", reserved[2].Err, errs.ObjectExists)
 	refs := []client.PutRef{reserved[0].Ref(), {Key: "missing", ID: 1}, reserved[1].Ref()}

@@ -320,15 +320,15 @@ func TestAnswersThatAreNotWhole(t *testing.T) {
 	})
 	r, err := c.PutStart(t.Context(), client.PutItem{Key: "k", Size: 1}, client.PutConfig{})
 	if err != nil || r.ID == 0 {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("PutStart: got %+v, %v; want an id and no error", r, err)
 	}
 	failed, err := c.BatchPutEnd(t.Context(), []client.PutRef{r.Ref()}, client.SelectAll)
 	wantKinds(t, "end", failed, err, errs.OK)
 	if o, err := c.GetReplicaList(t.Context(), "k"); err != nil || o.ID != r.ID {
-		t.Errorf("%+v, %v", o, err)
+		t.Errorf("GetReplicaList: got %+v, %v; want the object that was put", o, err)
 	}
 	if found, err := c.BatchGetReplicaList(t.Context(), []string{"k", "k"}); err != nil || len(found) != 2 || found[1].ID != r.ID {
-		t.Errorf("%+v, %v", found, err)
+		t.Errorf("BatchGetReplicaList: got %+v, %v; want the object that was put, twice", found, err)
 	}
 	reserved, err := c.BatchPutStart(t.Context(), []client.PutItem{{Key: "l", Size: 1}}, client.PutConfig{})
 	if err != nil || reserved[0].Err != nil || reserved[0].ID == 0 {

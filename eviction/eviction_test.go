@@ -46,9 +46,9 @@ func TestWatermarkPlan(t *testing.T) {
 		armed  bool
 		want   eviction.Plan
 	}{
-		"43: low usage":                  {head, st(50, 100, 400), false, eviction.Plan{}},
+		"low usage":                      {head, st(50, 100, 400), false, eviction.Plan{}},
 		"at the watermark":               {head, st(90, 100, 400), false, eviction.Plan{}},
-		"45: a failed allocation":        {head, st(90, 100, 400), true, eviction.Plan{Target: 20, Least: 10}},
+		"a failed allocation":            {head, st(90, 100, 400), true, eviction.Plan{Target: 20, Least: 10}},
 		"above the watermark":            {head, st(95, 100, 400), false, eviction.Plan{Target: 40, Least: 20}},
 		"far above":                      {head, st(100, 100, 1000), false, eviction.Plan{Target: 150, Least: 100}},
 		"ratio 0 never answers failures": {eviction.Watermark{High: 0.9}, st(80, 100, 400), true, eviction.Plan{}},
@@ -77,7 +77,7 @@ func TestWatermarkRounds(t *testing.T) {
 	p.Pass(time.Minute)
 	l := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.1, SoftPins: true})
 	if n := round(t, l); n != 0 {
-		t.Fatalf("43: %d evicted at 80 %% usage, though every lease has ended", n)
+		t.Fatalf("got %d evicted at 80 %% usage with all leases ended, want none", n)
 	}
 	p.Put(nil, lonetest.Keys("more", 12)...)
 	p.Pass(time.Minute)
@@ -101,12 +101,12 @@ func TestWatermarkRounds(t *testing.T) {
 	}
 	left := p.Alive(lonetest.Keys("soft", 50)...)
 	if left == 50 || left < 25 {
-		t.Errorf("48: %d of 50 softly pinned left", left)
+		t.Errorf("got %d of 50 softly pinned objects left, want some evicted", left)
 	}
 	never := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.1})
 	never.AllocationFailed(104, p.Store.Time())
 	if n := round(t, never); n != 0 {
-		t.Errorf("49: %d softly pinned evicted although that is not allowed", n)
+		t.Errorf("got %d softly pinned objects evicted, want none where that is not allowed", n)
 	}
 }
 
@@ -117,7 +117,7 @@ func TestLeasedObjectsAndNearMisses(t *testing.T) {
 	p.Get(lonetest.Keys("k", 50)...) // in memory only
 	l := loop(p, eviction.Watermark{High: 0.5, Ratio: 0.5})
 	if n := round(t, l); n != 0 {
-		t.Fatalf("44: %d leased objects evicted", n)
+		t.Fatalf("got %d leased objects evicted, want none (L)", n)
 	}
 	if l.Counters.NearMisses.Load() == 0 {
 		t.Error("near misses are not journaled")

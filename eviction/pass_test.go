@@ -39,10 +39,10 @@ func TestTheOldestGoFirst(t *testing.T) {
 	}
 	p.Pass(time.Minute)
 	if n := evict(t, p, eviction.Quota{Objects: 20}); n != 20 {
-		t.Errorf("45: %d of 400 evicted, want 20", n)
+		t.Errorf("got %d of 400 evicted, want 20", n)
 	}
 	if p.Alive(all[:20]...) != 0 || p.Alive(all[20:]...) != 380 {
-		t.Error("45: others than the 20 oldest went")
+		t.Error("got others evicted than the 20 oldest")
 	}
 	// Read in another order, and the order of reading counts.
 	for i := 399; i >= 20; i-- {
@@ -68,12 +68,12 @@ func TestLeasedObjectsStay(t *testing.T) {
 	}
 	p.Pass(time.Second)
 	if n := evict(t, p, eviction.Quota{Objects: 50}); n != 0 {
-		t.Errorf("44: %d leased objects evicted", n)
+		t.Errorf("got %d leased objects evicted, want none (L)", n)
 	}
 	p.Scan()
 	p.Pass(params.HoldTime() - time.Second - time.Millisecond)
 	if n := evict(t, p, eviction.Quota{Objects: 50}); n != 0 {
-		t.Errorf("44: %d leased objects evicted in the last millisecond", n)
+		t.Errorf("got %d leased objects evicted in the last millisecond, want none (L)", n)
 	}
 	p.Pass(2 * time.Millisecond)
 	if n := evict(t, p, eviction.Quota{Objects: 50}); n != 50 {
@@ -92,26 +92,26 @@ func TestPins(t *testing.T) {
 	}
 	p.Pass(time.Minute)
 	if n := evict(t, p, eviction.Quota{Objects: 6}); n != 6 || p.Alive(plain...) != 4 {
-		t.Errorf("47: %d evicted, %d of the unpinned left", n, p.Alive(plain...))
+		t.Errorf("got %d evicted and %d of the unpinned left, want 6 and 4", n, p.Alive(plain...))
 	}
 	if n := evict(t, p, eviction.Quota{Objects: 30}); n != 4 || p.Alive(soft...) != 10 {
-		t.Errorf("49: %d evicted, %d softly pinned left", n, p.Alive(soft...))
+		t.Errorf("got %d evicted and %d softly pinned left, want the 4 unpinned evicted and 10 left", n, p.Alive(soft...))
 	}
 	if st := p.Store.Stats(); st.SoftPinned != 10 || st.Evictable != 10 {
 		t.Errorf("%+v", st)
 	}
 	if n := evict(t, p, eviction.Quota{Objects: 6, IncludePinned: true}); n != 6 || p.Alive(soft[:6]...) != 0 {
-		t.Errorf("48: %d evicted", n)
+		t.Errorf("softly pinned objects may go: got %d evicted, want the 6 oldest", n)
 	}
 	p.Commit(p.Remove(soft[9], false)) // a pin keeps nobody from removing the object
-	p.Get(soft[6])                     // 50: does not pin again
+	p.Get(soft[6])                     // does not pin again
 	p.Scan()
 	p.Pass(30 * time.Minute)
 	if n := evict(t, p, eviction.Quota{Objects: 30}); n != 3 || p.Alive(soft...) != 0 {
-		t.Errorf("50: %d evicted after the pins lapsed", n)
+		t.Errorf("got %d evicted after the pins lapsed, want 3", n)
 	}
 	if n := evict(t, p, eviction.Quota{Objects: 30, IncludePinned: true}); n != 0 || p.Alive(hard...) != 10 {
-		t.Errorf("52: %d pinned hard were evicted", n)
+		t.Errorf("got %d objects evicted that are pinned hard, want none", n)
 	}
 	p.Commit(p.Remove(hard[0], false))
 }

@@ -11,8 +11,6 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// The numbers in comments are those of the C++ master's behaviour checklist.
-
 func TestPutAndGet(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
@@ -20,33 +18,33 @@ func TestPutAndGet(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := c.get("k")
-	wantKind(t, "3: get of a put in progress", err, errs.ReplicaNotReady)
+	wantKind(t, "get of a put in progress", err, errs.ReplicaNotReady)
 	if c.exists("k") {
-		t.Error("4: a put in progress exists")
+		t.Error("a put in progress: got that it exists, want not")
 	}
 	if err := c.putEnd("k"); err != nil {
 		t.Fatal(err)
 	}
 	list, err := c.get("k")
 	if err != nil || len(list.Replicas) != 1 || list.LeaseTTL != params.LeaseTTL {
-		t.Fatalf("1: get = %+v, %v", list, err)
+		t.Fatalf("the get of a complete object: got %+v, %v; want it", list, err)
 	}
 	r := list.Replicas[0]
 	if r.Kind != metadata.Memory || r.Status != metadata.Complete || r.Endpoint != "a:1" || r.Protocol != "tcp" ||
 		r.Size != 100 || r.Address < 1<<32 || r.Address >= 1<<32+1<<20 || r.Segment != "a" {
-		t.Errorf("1: descriptor %+v", r)
+		t.Errorf("the get of a complete object: got the descriptor %+v, want that of the put", r)
 	}
 	if !c.exists("k") {
 		t.Error("a complete object does not exist")
 	}
 	_, err = c.get("nothing")
-	wantKind(t, "5: get of a missing key", err, errs.ObjectNotFound)
+	wantKind(t, "get of a missing key", err, errs.ObjectNotFound)
 	if c.exists("nothing") {
-		t.Error("5: a missing key exists")
+		t.Error("a missing key: got that it exists, want not")
 	}
-	wantKind(t, "6: put over a complete object", c.putStart("k"), errs.ObjectExists)
+	wantKind(t, "put over a complete object", c.putStart("k"), errs.ObjectExists)
 	c.pass(time.Hour)
-	wantKind(t, "6: put over an old complete object", c.putStart("k"), errs.ObjectExists)
+	wantKind(t, "put over an old complete object", c.putStart("k"), errs.ObjectExists)
 }
 
 func TestAbandonedPut(t *testing.T) {
@@ -58,23 +56,23 @@ func TestAbandonedPut(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.pass(30 * time.Second)
-	wantKind(t, "7: a put that is not older than the discard timeout", c.putStart("k", other), errs.ObjectExists)
+	wantKind(t, "a put that is not older than the discard timeout", c.putStart("k", other), errs.ObjectExists)
 	c.pass(time.Millisecond)
 	if err := c.putStart("k", other); err != nil {
-		t.Fatalf("8: replacing an abandoned put: %v", err)
+		t.Fatalf("replacing an abandoned put: got %v, want no error", err)
 	}
 	wantKind(t, "the first writer comes late", c.putEnd("k"), errs.IllegalClient)
-	wantKind(t, "9: the old buffers are occupied", c.putStart("third", size), errs.NoAvailableHandle)
+	wantKind(t, "a put while the old buffers are occupied", c.putStart("third", size), errs.NoAvailableHandle)
 	if st := c.primary.Stats(); st.Busy != 832 || st.Quarantined != 416 {
 		t.Errorf("busy %d, quarantined %d", st.Busy, st.Quarantined)
 	}
 	c.pass(600*time.Second - 30*time.Second - 2*time.Millisecond)
 	c.commit()
-	wantKind(t, "9: just before the release time", c.putStart("third", size), errs.NoAvailableHandle)
+	wantKind(t, "a put just before the release time", c.putStart("third", size), errs.NoAvailableHandle)
 	c.pass(2 * time.Millisecond)
 	c.commit()
 	if err := c.putStart("third", size); err != nil {
-		t.Fatalf("9: after the release time: %v", err)
+		t.Fatalf("a put after the release time: got %v, want no error", err)
 	}
 }
 
@@ -112,8 +110,8 @@ func TestOnlyTheWriterEndsOrRevokes(t *testing.T) {
 	}
 	stranger := c.putRef("k")
 	stranger.Client = client(9)
-	wantKind(t, "10: end by a stranger", c.putEndAs(stranger), errs.IllegalClient)
-	wantKind(t, "10: revoke by a stranger", c.revokeAs(stranger), errs.IllegalClient)
+	wantKind(t, "end by a stranger", c.putEndAs(stranger), errs.IllegalClient)
+	wantKind(t, "revoke by a stranger", c.revokeAs(stranger), errs.IllegalClient)
 	wantKind(t, "end of nothing", c.putEnd("x"), errs.ObjectNotFound)
 	wantKind(t, "revoke of nothing", c.revokeAs(c.putRef("x")), errs.ObjectNotFound)
 	disk := c.putRef("k")
@@ -141,10 +139,10 @@ func TestRevoke(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := c.get("k")
-	wantKind(t, "17: get after a revoke", err, errs.ObjectNotFound)
+	wantKind(t, "get after a revoke", err, errs.ObjectNotFound)
 	wantKind(t, "the same revoke again", c.revokeAs(ref), errs.OK)
 	if err := c.putStart("k"); err != nil {
-		t.Errorf("17: put after a revoke: %v", err)
+		t.Errorf("put after a revoke: got %v, want no error", err)
 	}
 	if st := c.primary.Stats(); st.Quarantined != 104 {
 		t.Errorf("%d bytes in quarantine: the writer of a revoked put may be late", st.Quarantined)
@@ -155,9 +153,9 @@ func TestReplication(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
 	two := func(p *metadata.Put) { p.Replicas = 2 }
-	c.put("one", two) // 12
+	c.put("one", two) // as many replicas as there are segments
 	if list, _ := c.get("one"); len(list.Replicas) != 1 {
-		t.Errorf("12: one segment, two replicas wanted: %d", len(list.Replicas))
+		t.Errorf("two replicas on one segment: got %d, want 1", len(list.Replicas))
 	}
 	c.mount(2, "b", 1<<20)
 	third := c.mount(3, "c", 1<<20)
@@ -168,11 +166,11 @@ func TestReplication(t *testing.T) {
 		names[r.Segment] = true
 	}
 	if len(names) != 3 {
-		t.Errorf("11: three replicas on %v", names)
+		t.Errorf("three replicas: got the segments %v, want three different ones", names)
 	}
 	c.unmount(third)
 	if list, err := c.get("three"); err != nil || len(list.Replicas) != 2 {
-		t.Errorf("59: one of three unmounted: %d replicas, %v", len(list.Replicas), err)
+		t.Errorf("one segment of three unmounted: got %d replicas, %v; want 2 and no error", len(list.Replicas), err)
 	}
 }
 
@@ -187,16 +185,16 @@ func TestUnmountTakesObjectsAway(t *testing.T) {
 	}
 	c.unmount(id)
 	_, err := c.get("7")
-	wantKind(t, "58: get", err, errs.ObjectNotFound)
+	wantKind(t, "get of an object on an unmounted segment", err, errs.ObjectNotFound)
 	if c.exists("7") {
-		t.Error("58: still exists")
+		t.Error("an object on an unmounted segment still exists, want it gone")
 	}
-	wantKind(t, "58: end of an open put", c.putEnd("open"), errs.ObjectNotFound)
+	wantKind(t, "end of an open put", c.putEnd("open"), errs.ObjectNotFound)
 	digest := c.primary.Position().Digest
 	for c.primary.Sweep(7) {
 	}
 	if st := c.primary.Stats(); st.Objects != 0 || st.MemoryReplicas != 0 || st.Evictable != 0 {
-		t.Errorf("58: after the sweep %+v", st)
+		t.Errorf("after the sweep: got %+v, want nothing left of the segment", st)
 	}
 	if got := c.primary.Position().Digest; got != digest {
 		t.Errorf("the sweep changed the digest from %v to %v", digest, got)
@@ -213,7 +211,7 @@ func TestMounting(t *testing.T) {
 	c.mount(1, "a", 1<<20)
 	c.mount(1, "a", 1<<20)
 	if st := c.primary.Stats(); st.Segments != 1 || st.Capacity != 1<<20 {
-		t.Errorf("56: mounted twice: %+v", st)
+		t.Errorf("mounted twice: got %+v, want one segment", st)
 	}
 	c.put("k")
 	spec := c.primary.Segments()[0].Spec
@@ -243,23 +241,23 @@ func TestRemove(t *testing.T) {
 	c.mount(1, "a", 1<<20)
 	c.put("k")
 	if err := c.remove("k", false); err != nil {
-		t.Fatalf("22: %v", err)
+		t.Fatalf("removing an object: got %v, want no error", err)
 	}
 	_, err := c.get("k")
-	wantKind(t, "22: get after remove", err, errs.ObjectNotFound)
+	wantKind(t, "get after remove", err, errs.ObjectNotFound)
 	wantKind(t, "remove of nothing", c.remove("k", true), errs.ObjectNotFound)
 	c.put("k")
 	if _, err := c.get("k"); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, "23: remove of a leased object", c.remove("k", false), errs.ObjectHasLease)
+	wantKind(t, "remove of a leased object", c.remove("k", false), errs.ObjectHasLease)
 	if err := c.remove("k", true); err != nil {
-		t.Errorf("24: %v", err)
+		t.Errorf("forced removal of a leased object: got %v, want no error", err)
 	}
 	if err := c.putStart("k"); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, "25: forced remove of a put in progress", c.remove("k", true), errs.ReplicaNotReady)
+	wantKind(t, "forced remove of a put in progress", c.remove("k", true), errs.ReplicaNotReady)
 }
 
 func TestForcedRemovalKeepsTheReadersBytes(t *testing.T) {
@@ -323,7 +321,7 @@ func TestTenants(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o, err := c.primary.Inspect("red", "k"); err != nil || o.Tenant != "red" {
-		t.Errorf("33: the other tenant's object: %+v, %v", o, err)
+		t.Errorf("the other tenant's object: got %+v, %v; want it untouched", o, err)
 	}
 	if _, err := c.primary.Inspect("blue", "k"); err == nil {
 		t.Error("an unknown tenant has objects")
@@ -385,7 +383,7 @@ func TestClear(t *testing.T) {
 		return cl != (metadata.Drop{})
 	}
 	if clear("k", 2, "a") || clear("none", 1, "a") || clear("k", 1, "nowhere") {
-		t.Error("32: cleared what must not be")
+		t.Error("got replicas cleared of others than the objects named, want them kept")
 	}
 	if !clear("k", 1, "a") {
 		t.Error("not cleared")
@@ -394,7 +392,7 @@ func TestClear(t *testing.T) {
 		t.Errorf("left: %+v", list.Replicas)
 	}
 	if clear("k", 1, "b") {
-		t.Error("32: cleared a leased object")
+		t.Error("got a leased object cleared, want it kept (L)")
 	}
 	c.pass(time.Minute)
 	if !clear("k", 1, "b") || c.exists("k") {

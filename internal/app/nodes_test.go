@@ -23,9 +23,9 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// The office goes round three nodes in one process, by order and by an end,
-// while a client puts: nothing is lost, and all have one state.
-func TestOfficeGoesRound(t *testing.T) {
+// The primary rotates through three nodes in one process, by handover and by
+// shutdown, while a client puts: nothing is lost (D), and all have one state (S).
+func TestPrimaryRotatesByHandoverAndShutdown(t *testing.T) {
 	etcd := etcdtest.Start(t).Endpoints()
 	a := run(t, settings(config.Primary, "a", etcd))
 	a.serves()
@@ -195,7 +195,7 @@ func TestStartEmptyByOrder(t *testing.T) {
 	}
 }
 
-// An address in etcd may belong to another cluster by now. A standby says so,
+// An address in etcd may belong to another cluster by now. A standby reports it,
 // and takes nothing from there.
 func TestPeerOfAnotherCluster(t *testing.T) {
 	server := etcdtest.Start(t)
@@ -226,8 +226,8 @@ func TestPeerOfAnotherCluster(t *testing.T) {
 	s.until("says why it has no state, again and again", func(st *pb.StatusResponse) bool {
 		return strings.Contains(fmt.Sprint(st.GetWarnings()), want) && strings.Contains(st.GetNode().GetNotPromotableReason(), want) && tried() > 3
 	})
-	if told := strings.Count(s.log.String(), "no snapshot can be had"); told != 1 {
-		t.Errorf("after %d attempts its log warns of it %d times, want 1", tried(), told)
+	if warned := strings.Count(s.log.String(), "no snapshot can be had"); warned != 1 {
+		t.Errorf("after %d attempts its log warns of it %d times, want 1", tried(), warned)
 	}
 	p := &peers{clusterID: "mooncake_cluster", nodeID: "s"}
 	if err := p.WaitApplied(t.Context(), stranger.RPCAddress(), 1); err == nil || !strings.Contains(err.Error(), `belongs to cluster "elsewhere"`) {

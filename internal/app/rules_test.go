@@ -9,7 +9,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// Newer rules wait for the last node of an older version, which says nothing of
+// Newer rules wait for the last node of an older version, which does not report
 // them.
 func TestRulesWaitForOlderNodes(t *testing.T) {
 	cluster := etcdtest.Start(t)

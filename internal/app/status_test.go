@@ -65,7 +65,7 @@ func testStatusWithoutEtcd(t *testing.T, away, back func(*etcdtest.Cluster)) {
 		warnings := strings.Join(s.GetWarnings(), "\n")
 		if s.GetLeaderNodeId() != "a" || len(s.GetNodes()) > 0 ||
 			!strings.Contains(warnings, "etcd does not answer") || strings.Contains(warnings, "no standby could take over") {
-			t.Errorf("%v", s)
+			t.Errorf("got %v, want the warning that etcd does not answer, alone", s)
 		}
 	}
 	s := a.until("serves no more", func(s *pb.StatusResponse) bool { return s.GetNode().GetRole() != pb.Role_ROLE_PRIMARY })
@@ -140,7 +140,7 @@ func TestDigestOfLater(t *testing.T) {
 			at := a.serves().GetState().GetSequence()
 			d, err := a.admin.Digest(t.Context(), &pb.DigestRequest{Sequence: at + 2})
 			if err != nil || d.GetSequence() != at+2 || len(d.GetDigest()) != 16 {
-				t.Errorf("%v, %v", d, err)
+				t.Errorf("Digest: got %v, %v; want that of sequence %d", d, err, at+2)
 			}
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()

@@ -95,7 +95,7 @@ func TestServeFailsOnABrokenListener(t *testing.T) {
 	}
 	l.Close()
 	if err := httpapi.NewServer(http.NotFoundHandler(), zerolog.Nop()).Serve(l); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
-		t.Errorf("%v", err)
+		t.Errorf("Serve on a closed listener: got %v, want an error with its address", err)
 	}
 }
 

@@ -269,7 +269,7 @@ func TestCutoffs(t *testing.T) {
 	for _, n := range []int{1, 2} {
 		pass := eviction.Select(r.store, eviction.Quota{Objects: n})
 		if pass == nil || pass.Victims != n {
-			t.Fatalf("%+v", pass)
+			t.Fatalf("an eviction pass: got %+v, want %d victims", pass, n)
 		}
 		r.p.Commit(pass.Cutoff)
 	}
@@ -335,7 +335,7 @@ func TestObservers(t *testing.T) {
 		}
 	}
 	if len(labels) != 2 || !labels["ObjectService/PutStart OK"] || !labels["Health/Check NotFound"] {
-		t.Errorf("%v", labels)
+		t.Errorf("got labels %v, want those of PutStart and of the health check", labels)
 	}
 
 	r.Committed(3, 100, 2*time.Millisecond, time.Millisecond)

@@ -48,7 +48,7 @@ func TestDigestHandoverStartEmpty(t *testing.T) {
 	_, err = n.ops.Handover(ctx, &pb.HandoverRequest{Term: 1 << 33})
 	wantKind(t, "handover of a term that can never be", err, errs.InvalidParams)
 	if resp, err := n.ops.StartEmpty(ctx, &pb.StartEmptyRequest{Term: term}); err != nil || resp.GetHeader().GetTerm() != term+1 {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("StartEmpty: got %v, %v; want term %d", resp, err, term+1)
 	}
 	_, err = n.ops.StartEmpty(ctx, &pb.StartEmptyRequest{Term: term - 1})
 	wantKind(t, "a term that is not the last", err, errs.InvalidParams)
@@ -126,7 +126,7 @@ func TestAdminOnAStandby(t *testing.T) {
 	resp, err := n.ops.QueryKey(ctx, &pb.QueryKeyRequest{Key: "k"})
 	if err != nil || resp.GetClientId() != alice || resp.GetGroupId() != "g" || resp.GetDataType() != 3 || !resp.GetHardPin() || resp.GetSoftPin() ||
 		resp.GetObject().GetObjectChecksum() != sum || len(resp.GetObject().GetReplicas()) != 1 || resp.GetLeaseRemainingMs() != 0 {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("the object: got %v, %v; want its checksum, one replica and no lease", resp, err)
 	}
 	_, err = n.ops.QueryKey(ctx, &pb.QueryKeyRequest{Key: "nothing"})
 	wantKind(t, "a missing key", err, errs.ObjectNotFound)

@@ -88,6 +88,6 @@ func TestHandshakeAndStorage(t *testing.T) {
 	}
 	if resp, err := n.clients.GetStorageConfig(ctx, &pb.GetStorageConfigRequest{}); err != nil || resp.GetFsdir() != "/disk/test" ||
 		!resp.GetEnableDiskEviction() || resp.GetQuotaBytes() != 0 {
-		t.Errorf("%v, %v", resp, err)
+		t.Errorf("the storage configuration: got %v, %v; want disk eviction without a quota", resp, err)
 	}
 }

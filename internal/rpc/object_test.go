@@ -273,9 +273,9 @@ func putMany(n *node, objects int) {
 		items, ends = append(items, &pb.PutStartItem{Key: key, Size: 1}), append(ends, &pb.PutEndItem{Key: key})
 	}
 	if resp, err := n.objects.BatchPutStart(n.t.Context(), &pb.BatchPutStartRequest{ClientId: alice, Items: items}); err != nil || len(resp.GetErrors()) > 0 {
-		n.t.Fatalf("%v, %v", resp.GetErrors(), err)
+		n.t.Fatalf("putting %d objects: got errors %v, %v; want none", len(items), resp.GetErrors(), err)
 	}
 	if resp, err := n.objects.BatchPutEnd(n.t.Context(), &pb.BatchPutEndRequest{ClientId: alice, Items: ends}); err != nil || len(resp.GetErrors()) > 0 {
-		n.t.Fatalf("%v, %v", resp.GetErrors(), err)
+		n.t.Fatalf("putting %d objects: got errors %v, %v; want none", len(items), resp.GetErrors(), err)
 	}
 }

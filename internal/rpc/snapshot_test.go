@@ -248,10 +248,10 @@ func TestFetchWhole(t *testing.T) {
 		return nil
 	})
 	if err != nil || !slices.Equal(got, someParts) {
-		t.Errorf("%q, %v", got, err)
+		t.Errorf("got parts %q, %v; want %q", got, err, someParts)
 	}
 	if info != (rpc.SnapshotInfo{NodeID: me, Term: 5, Start: 10, Revision: 20, End: 12, Parts: 4, Bytes: 20}) {
-		t.Errorf("%+v", info)
+		t.Errorf("got %+v, want what the sender announced and 20 bytes in 4 parts", info)
 	}
 }
 

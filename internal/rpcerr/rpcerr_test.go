@@ -180,7 +180,7 @@ func TestItems(t *testing.T) {
 		{Index: 4, Kind: pb.Kind_KIND_INTERNAL_ERROR, Message: "a defect of the server; its log says more"},
 	}
 	if len(items) != len(want) {
-		t.Fatalf("%v", items)
+		t.Fatalf("got items %v, want %d", items, len(want))
 	}
 	for i, item := range items {
 		if item.GetIndex() != want[i].GetIndex() || item.GetKind() != want[i].GetKind() || item.GetMessage() != want[i].GetMessage() {

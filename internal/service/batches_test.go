@@ -22,27 +22,27 @@ func TestBatches(t *testing.T) {
 		want(t, fmt.Sprint("put start item ", i), failed[i], kind)
 	}
 	if got[0].ID == 0 || got[2].ID == 0 || got[3].ID != 0 {
-		t.Errorf("%+v", got)
+		t.Errorf("BatchPutStart: got %+v, want ids of the first and the third put alone", got)
 	}
 	ends, err := f.BatchPutEnd(ctx, update(1), []service.UpdateItem{{Key: "a", ID: got[0].ID}, {Key: "x"}, {Key: "b"}})
 	if err != nil || ends[0] != nil || ends[2] != nil {
-		t.Fatalf("%v, %v", ends, err)
+		t.Fatalf("BatchPutEnd: got %v, %v; want the first and the third put ended", ends, err)
 	}
 	want(t, "end of a missing put", ends[1], errs.ObjectNotFound)
 	lists, failed, err := f.BatchGetReplicaList(ctx, "default", []string{"a", "missing", "b", "a"})
 	if err != nil || len(lists[0].Replicas) != 1 || lists[0].ID != lists[3].ID || failed[2] != nil {
-		t.Fatalf("18: %+v, %v, %v", lists, failed, err)
+		t.Fatalf("BatchGetReplicaList: got %+v, %v, %v; want all objects but the missing one", lists, failed, err)
 	}
-	want(t, "18: the missing key", failed[1], errs.ObjectNotFound)
+	want(t, "BatchGetReplicaList of a missing key", failed[1], errs.ObjectNotFound)
 	exist, _, err := f.BatchExistKey(ctx, "default", []string{"missing", "a", "b"})
 	if err != nil || !slices.Equal(exist, []bool{false, true, true}) {
-		t.Errorf("19: got %v, %v; want [false true true] and no error", exist, err)
+		t.Errorf("BatchExistKey: got %v, %v; want [false true true] and no error", exist, err)
 	}
 	removed, err := f.BatchRemove(ctx, service.RemoveRequest{Tenant: "default", Force: true}, []string{"a", "", "a", "b"})
 	if err != nil || removed[0] != nil || removed[3] != nil {
-		t.Fatalf("30: %v, %v", removed, err)
+		t.Fatalf("BatchRemove: got %v, %v; want a and b removed", removed, err)
 	}
-	want(t, "30: the same key again", removed[2], errs.ObjectNotFound)
+	want(t, "BatchRemove of the same key again", removed[2], errs.ObjectNotFound)
 	c := f.Counters.Of(service.OpBatchRemove)
 	if c.Requests.Load() != 1 || c.Items.Load() != 4 || c.FailedItems.Load() != 2 || c.Partial.Load() != 1 {
 		t.Errorf("counted %d requests, %d items, %d failed; want 1, 4, 2 and 1", c.Requests.Load(), c.Items.Load(), c.FailedItems.Load())
@@ -91,7 +91,7 @@ func TestRepeatedBatchGetsTheSameAnswers(t *testing.T) {
 	for range 2 {
 		failed, err := f.BatchRemove(ctx, r, []string{"a", "b"})
 		if err != nil || failed[0] != nil || failed[1] != nil {
-			t.Errorf("%v, %v", failed, err)
+			t.Errorf("BatchRemove with one request id: got %v, %v; want both removed", failed, err)
 		}
 	}
 }

@@ -22,7 +22,7 @@ func TestKeysOfANodeThatDoesNotServe(t *testing.T) {
 	for page := (service.Page{Size: 7}); ; {
 		keys, next, err := service.Keys(t.Context(), f.Store, "default", "^k/", true, page)
 		if err != nil || len(keys) > 7 {
-			t.Fatalf("%v, %v", keys, err)
+			t.Fatalf("a page: got %v, %v; want at most 7 keys and no error", keys, err)
 		}
 		got = append(got, keys...)
 		if page.Token = next; next == "" {

@@ -165,7 +165,7 @@ func TestLostTimeIsNotCreditedTwice(t *testing.T) {
 		}
 	}
 	if now += time.Second; expireAt(l, now) != 1 {
-		t.Error("does not expire a TTL after it was heard of last")
+		t.Error("the client has not expired a TTL after its last Ping, want it expired")
 	}
 }
 

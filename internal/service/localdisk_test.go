@@ -233,7 +233,7 @@ func TestOffloadingSwitches(t *testing.T) {
 	wantKeys(t, "a queue of before", tasks(t, f.Master))
 }
 
-// An SSD makes its owner a client that must be heard of, in later terms too.
+// An SSD makes its owner a client that must send Pings, in later terms too.
 func TestSSDsOfSilentClients(t *testing.T) {
 	f := newFixture(t, offloading(100))
 	f.mountDisk(t, 1, true)

@@ -20,21 +20,21 @@ func TestClientsAndSegments(t *testing.T) {
 		t.Errorf("the owner of a segment from before this term: known %v, %v", known, err)
 	}
 	if known, _ := f.Ping(ctx, owner(2)); known {
-		t.Error("63: a stranger need not remount")
+		t.Error("the Ping of a stranger: got known, want that it must remount")
 	}
 	spec := segment.Spec{ID: segment.ID{2}, Name: "b", Base: 1 << 33, Size: 1 << 20, Endpoint: "b:1", Client: owner(2)}
 	if err := f.ReMountSegment(ctx, owner(2), []segment.Spec{spec, spec}); err != nil {
 		t.Fatal(err)
 	}
 	if known, _ := f.Ping(ctx, owner(2)); !known {
-		t.Error("63: a client that has remounted is not known")
+		t.Error("the Ping of a client that has remounted: got unknown, want known")
 	}
 	if st := f.Store.Stats(); st.Segments != 2 || f.Liveness.Active() != 2 {
 		t.Errorf("got %+v, %d clients; want Segments 2 and Active 2", st, f.Liveness.Active())
 	}
 	f.put(t, "k")
 	if err := f.UnmountSegment(ctx, segment.ID{99}); err != nil {
-		t.Errorf("57: got %v, want no error", err)
+		t.Errorf("unmounting a segment that is not mounted: got %v, want no error", err)
 	}
 	if err := f.UnmountSegment(ctx, segment.ID{1}); err != nil {
 		t.Error(err)
@@ -66,10 +66,10 @@ func TestSilentClientsExpire(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		if st := f.Store.Stats(); st.Segments != 0 {
-			t.Error("64: the silent client's segment stays")
+			t.Error("the segment of a client silent for its TTL is still mounted, want it unmounted")
 		}
 		if ok, _ := f.ExistKey(ctx, "default", "k"); ok {
-			t.Error("64: its objects are still there")
+			t.Error("the objects of a client silent for its TTL still exist, want them gone")
 		}
 		if known, _ := f.Ping(ctx, owner(1)); known {
 			t.Error("an expired client is still known")

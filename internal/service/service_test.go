@@ -20,7 +20,7 @@ func TestPutGetRemove(t *testing.T) {
 	ctx := t.Context()
 	r, err := f.PutStart(ctx, start(1), service.PutItem{Key: "k", Size: 100})
 	if err != nil || len(r.Replicas) != 1 || r.Replicas[0].Status != metadata.Processing {
-		t.Fatalf("%+v, %v", r, err)
+		t.Fatalf("PutStart: got %+v, %v; want one replica in progress and no error", r, err)
 	}
 	_, err = f.GetReplicaList(ctx, "default", "k")
 	want(t, "get in progress", err, errs.ReplicaNotReady)
@@ -30,7 +30,7 @@ func TestPutGetRemove(t *testing.T) {
 	}
 	list, err := f.GetReplicaList(ctx, "default", "k")
 	if err != nil || list.ID != r.ID || *list.Checksum != 7 || list.Replicas[0].Address != r.Replicas[0].Address {
-		t.Errorf("%+v, %v", list, err)
+		t.Errorf("GetReplicaList: got %+v, %v; want what was put, with checksum 7", list, err)
 	}
 	want(t, "leased", f.Remove(ctx, service.RemoveRequest{Tenant: "default"}, "k"), errs.ObjectHasLease)
 	want(t, "forced", f.Remove(ctx, service.RemoveRequest{Tenant: "default", Force: true}, "k"), errs.OK)
@@ -51,14 +51,14 @@ func TestInvalidArguments(t *testing.T) {
 	}
 	day := 25 * time.Hour
 	for what, err := range map[string]error{
-		"2: no replicas":    putWith(func(p *service.PutRequest, _ *service.PutItem) { p.Config.Replicas = 0 }),
+		"no replicas":       putWith(func(p *service.PutRequest, _ *service.PutItem) { p.Config.Replicas = 0 }),
 		"too many replicas": putWith(func(p *service.PutRequest, _ *service.PutItem) { p.Config.Replicas = 65 }),
-		"2: an empty key":   putWith(func(_ *service.PutRequest, it *service.PutItem) { it.Key = "" }),
+		"an empty key":      putWith(func(_ *service.PutRequest, it *service.PutItem) { it.Key = "" }),
 		"too many preferred names": putWith(func(p *service.PutRequest, _ *service.PutItem) {
 			p.Config.Preferred = make([]string, service.MaxPreferred+1)
 		}),
 		"a batch with too many preferred names": tooManyPreferred(f),
-		"2: no bytes":                           putWith(func(_ *service.PutRequest, it *service.PutItem) { it.Size = 0 }),
+		"no bytes":                              putWith(func(_ *service.PutRequest, it *service.PutItem) { it.Size = 0 }),
 		"a pin time without a pin":              putWith(func(p *service.PutRequest, _ *service.PutItem) { p.Config.SoftPinTTL = &day }),
 		"a pin beyond the longest": putWith(func(p *service.PutRequest, _ *service.PutItem) {
 			p.Config.SoftPin, p.Config.SoftPinTTL = service.SoftPinEnable, &day
@@ -145,7 +145,7 @@ func TestPlacement(t *testing.T) {
 	p.Config.Preferred = []string{"host2"}
 	r, err := f.PutStart(ctx, p, service.PutItem{Key: "preferred", Size: 10})
 	if err != nil || r.Replicas[0].Segment != "host2" {
-		t.Errorf("20: got %+v, %v; want \"host2\" and no error", r, err)
+		t.Errorf("a put that prefers host2: got %+v, %v; want it there and no error", r, err)
 	}
 	p.Config.Preferred = []string{"nobody", "host2", "nobody", "host1", "host2"}
 	p.Config.Replicas = 2
@@ -159,7 +159,7 @@ func TestPlacement(t *testing.T) {
 	p.Config.Replicas = 9
 	r, err = f.PutStart(ctx, p, service.PutItem{Key: "many", Size: 10})
 	if err != nil || len(r.Replicas) != 5 || f.Counters.PartialAllocations.Load() != 1 {
-		t.Errorf("13: got %d replicas, %v; want 5, 1 and no error", len(r.Replicas), err)
+		t.Errorf("9 replicas on 5 segments: got %d replicas, %v; want 5, counted as a partial allocation", len(r.Replicas), err)
 	}
 	ips, err := f.BatchQueryIp(ctx, []segment.ClientID{owner(21), owner(99)})
 	if err != nil || len(ips) != 1 || !slices.Equal(ips[owner(21)], []string{"10.0.0.1"}) {
@@ -180,7 +180,7 @@ func TestFailedAllocation(t *testing.T) {
 	_, err = f.PutStart(t.Context(), p, service.PutItem{Key: "big", Size: 1 << 20})
 	want(t, "no room", err, errs.NoAvailableHandle)
 	if f.failed.Load() != 1 {
-		t.Error("55: fewer segments than replicas, and an eviction is asked for")
+		t.Error("fewer segments than replicas: got a request to evict, want none")
 	}
 	_, err = f.PutStart(t.Context(), start(1), service.PutItem{Key: "huge", Size: 1<<20 + 1})
 	want(t, "no room", err, errs.NoAvailableHandle)
@@ -199,7 +199,7 @@ func TestRegexCalls(t *testing.T) {
 	for pages := 0; ; pages++ {
 		list, next, err := f.GetReplicaListByRegex(ctx, "default", "/a/", page)
 		if err != nil || len(list) > 7 {
-			t.Fatalf("%d, %v", len(list), err)
+			t.Fatalf("a page: got %d objects, %v; want at most 7 and no error", len(list), err)
 		}
 		for _, l := range list {
 			found = append(found, l.Key)
@@ -218,21 +218,21 @@ func TestRegexCalls(t *testing.T) {
 	// All of a are leased now.
 	n, err := f.RemoveByRegex(ctx, service.RemoveRequest{Tenant: "default"}, "^model/")
 	if err != nil || n != 10 {
-		t.Errorf("28, 29: got %d removed, %v; want 10 and no error", n, err)
+		t.Errorf("removal by regex with leases on model/a: got %d removed, %v; want 10 and no error", n, err)
 	}
 	n, err = f.RemoveByRegex(ctx, service.RemoveRequest{Tenant: "default", Force: true}, "/a/1")
 	if err != nil || n != 11 {
-		t.Errorf("29: got %d removed, %v; want 11 and no error", n, err)
+		t.Errorf("forced removal by regex: got %d removed, %v; want 11 and no error", n, err)
 	}
 	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Tenant: "other", Force: true}); n != 0 || err != nil {
-		t.Errorf("33: got %d of another tenant removed, %v; want 0 and no error", n, err)
+		t.Errorf("RemoveAll of another tenant: got %d removed, %v; want 0 and no error", n, err)
 	}
 	f.put(t, "fresh")
 	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Tenant: "default"}); n != 1 || err != nil {
-		t.Errorf("26: got %d removed, %v; want 1 and no error", n, err)
+		t.Errorf("RemoveAll with leases on the others: got %d removed, %v; want 1 and no error", n, err)
 	}
 	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Force: true}); n != 19 || err != nil {
-		t.Errorf("27: got %d removed, %v; want 19 and no error", n, err)
+		t.Errorf("forced RemoveAll: got %d removed, %v; want 19 and no error", n, err)
 	}
 	keys, _, err := f.Keys(ctx, "default", "", false, service.Page{})
 	if err != nil || len(keys) != 0 {
@@ -248,11 +248,11 @@ func TestReplicaClear(t *testing.T) {
 	}
 	cleared, err := f.BatchReplicaClear(t.Context(), "default", []string{"a", "", "missing", "leased", "b"}, owner(1), "")
 	if err != nil || !slices.Equal(cleared, []int{0, 4}) {
-		t.Errorf("32: got %v, %v; want [0 4] and no error", cleared, err)
+		t.Errorf("clearing replicas of which one is leased: got %v, %v; want [0 4] and no error", cleared, err)
 	}
 	cleared, err = f.BatchReplicaClear(t.Context(), "default", []string{"leased"}, owner(2), "a")
 	if err != nil || len(cleared) != 0 {
-		t.Errorf("32: got %v, %v; want no entries and no error", cleared, err)
+		t.Errorf("clearing a replica of another client: got %v, %v; want none cleared and no error", cleared, err)
 	}
 }
 

@@ -231,7 +231,7 @@ func TestCapturedFrames(t *testing.T) {
 	want := "\x15\x00\x0b\x00\x0f\x00\x00\x00\x24\x00\x00\x00\x00\x00\x00\x00\x76\xfa\xcf\x9d\x1fthe rpc function not registered"
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
-		t.Errorf("%x, %v", got, err)
+		t.Errorf("got %x, %v; want %x and no error", got, err, want)
 	}
 }
 

@@ -89,7 +89,7 @@ func TestAnswersBeforeAHangUp(t *testing.T) {
 		t.Fatalf("got %q, %q; want \"b\" and \"c\"", b, c)
 	}
 	if rest, err := io.ReadAll(c); err != nil || len(rest) > 0 {
-		t.Errorf("%q, %v", rest, err)
+		t.Errorf("got %q, %v behind the last answer; want nothing and no error", rest, err)
 	}
 }
 

@@ -121,7 +121,7 @@ func TestPatterns(t *testing.T) {
 		for _, k := range found.Value {
 			keys = append(keys, k.Key)
 			if len(k.Replicas) != 1 || k.ID == 0 {
-				t.Errorf("%+v", k)
+				t.Errorf("got %+v, want an id and one replica of each key", k)
 			}
 		}
 		if slices.Sort(keys); found.Failure != 0 || !slices.Equal(keys, []string{"x1", "x2"}) {
@@ -231,7 +231,7 @@ func TestPutConfig(t *testing.T) {
 		expect(t, "PutEnd", ask(t, c, g.PutEnd, mooncake.Args{Client: client(7), Item: mooncake.PutItem{Key: "a"}, Kind: mooncake.ReplicaAll}), errs.OK)
 		o, err := n.primary.Store.Inspect(metadata.DefaultTenant, "a")
 		if err != nil || !o.HardPin || !o.SoftPin || o.DataType != 3 || (o.Group == "team") != (g.Name != "v0.3.11") {
-			t.Errorf("%+v, %v", o, err)
+			t.Errorf("got %+v, %v; want both pins, data type 3 and the group, if this generation has groups", o, err)
 		}
 		nof := mooncake.ReplicateConfig{NoF: 1}
 		expect(t, "replicas elsewhere only", start("b", nof), errs.NotSupported)

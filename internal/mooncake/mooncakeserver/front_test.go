@@ -129,7 +129,7 @@ func TestAnotherGeneration(t *testing.T) {
 	head, _ := mooncake.NewGeneration("head")
 	var refused *coro.Error
 	if err := fails(t, c, head.GetReplicaList, mooncake.Args{Key: "a", Tenant: "default"}); !errors.As(err, &refused) || refused.Code != coro.CodeInvalidArguments {
-		t.Errorf("%v", err)
+		t.Errorf("got %v, want that the arguments are invalid", err)
 	}
 	log := n.log.String()
 	for _, want := range []string{`"generation":"v0.3.11"`, `"spoken_by":["head","v0.3.12"]`, "--mooncake-listen"} {

@@ -260,7 +260,7 @@ func TestRelayOfANodeThatDoesNotServe(t *testing.T) {
 		var refused *coro.Error
 		if _, _, err := at.dial(t, name).Call(t.Context(), mooncakeserver.SelectGeneration(), raw(generation)); !errors.As(err, &refused) ||
 			refused.Code != mooncakeserver.CodeNotServing {
-			t.Errorf("%v", err)
+			t.Errorf("got %v, want that the node does not serve", err)
 		}
 	}
 }
@@ -277,7 +277,7 @@ func TestRelayToALaterTerm(t *testing.T) {
 	}
 	s.gate.SetHint(service.Hint{Term: 2, RPC: n.address["head"]})
 	if r := ask(t, c, c.Generation.ExistKey, mooncake.Args{Key: "a"}); !r.Value {
-		t.Errorf("%+v", r)
+		t.Errorf("ExistKey: got %+v, want that it exists", r)
 	}
 }
 
