@@ -19,6 +19,7 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeserver"
+	"github.com/understudy-store/understudy/lab/original"
 )
 
 // A port is where a node answers Mooncake's clients.
@@ -401,7 +402,7 @@ func TestViewInEtcd(t *testing.T) {
 			announce(ports[0])
 			c := overMooncake(t, func(c *client.Config) {
 				if c.EtcdEndpoints = server.Endpoints(); tc.asOriginal {
-					*c = transport(t, "head").AsOriginal(*c)
+					*c = original.Client(transport(t, "head"), *c)
 				}
 			})
 			mountMemory(t, c)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
+	"github.com/understudy-store/understudy/lab/original"
 )
 
 // A Way is how clients reach a cluster of a demo or a drill, and over which
@@ -63,7 +64,7 @@ func (w Way) Client(nodes []string, entry string, etcd []string) client.Config {
 	if w.Mooncake {
 		t, _ := mooncakeclient.NewTransport("") // the newest, which there always is
 		if c.Transport = t; w.AsOriginal {
-			c = t.AsOriginal(c)
+			c = original.Client(t, c)
 		}
 	}
 	return c

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -19,10 +18,6 @@ const (
 	// idleFor is how long an unused connection is kept, as in the original.
 	idleFor     = 30 * time.Second
 	dialTimeout = 2 * time.Second
-	// The original tries four times to connect, with so long in between and up to
-	// a fifth more, before a call fails.
-	originalDials = 4
-	originalPause = time.Second
 )
 
 var errClosed = errors.New("the transport is closed")
@@ -32,7 +27,7 @@ type pool struct {
 	address    string
 	generation *mooncake.Generation
 	most       uint32 // bytes of a request
-	original   bool   // connect as often as the original
+	dial       func(ctx context.Context, address string, g *mooncake.Generation) (*Conn, error)
 	clock      clock.Clock
 	slots      chan struct{} // one for each call in progress
 
@@ -50,9 +45,9 @@ type idleConn struct {
 	since time.Duration
 }
 
-func newPool(address string, g *mooncake.Generation, most int) *pool {
+func newPool(t *Transport, address string, most int) *pool {
 	p := &pool{
-		address: address, generation: g, most: uint32(min(uint64(most), math.MaxUint32)), clock: clock.Boot(),
+		address: address, generation: t.generation, most: uint32(min(uint64(most), math.MaxUint32)), dial: t.Connect, clock: clock.Boot(),
 		slots: make(chan struct{}, maxConns), busy: make(map[*Conn]struct{}),
 	}
 	p.closing, p.cancel = context.WithCancel(context.Background())
@@ -114,7 +109,7 @@ func (p *pool) connect(ctx context.Context) (*Conn, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(p.closing, cancel)()
-	c, err := p.dial(ctx)
+	c, err := p.dial(ctx, p.address, p.generation)
 	if err != nil {
 		return nil, err
 	}
@@ -127,22 +122,11 @@ func (p *pool) connect(ctx context.Context) (*Conn, error) {
 	return c, nil
 }
 
-func (p *pool) dial(ctx context.Context) (*Conn, error) {
-	for try := 1; ; try++ {
-		one, cancel := context.WithTimeout(ctx, dialTimeout)
-		c, err := Dial(one, p.address, p.generation)
-		cancel()
-		if err == nil || !p.original || try == originalDials {
-			return c, err
-		}
-		pause := time.NewTimer(originalPause + rand.N(originalPause/5))
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return nil, err
-		}
-	}
+// dialOnce is Dial, for as long as it is worth.
+func dialOnce(ctx context.Context, address string, g *mooncake.Generation) (*Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	return Dial(ctx, address, g)
 }
 
 // put gets a connection back that is as good as before.

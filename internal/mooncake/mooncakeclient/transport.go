@@ -26,7 +26,13 @@ import (
 )
 
 // A Transport makes clients speak as Mooncake's own of one generation.
-type Transport struct{ generation *mooncake.Generation }
+type Transport struct {
+	// Connect opens a connection to an address. It is Dial for 2 s unless changed,
+	// which must be before the first call.
+	Connect func(ctx context.Context, address string, g *mooncake.Generation) (*Conn, error)
+
+	generation *mooncake.Generation
+}
 
 // NewTransport returns the transport of a generation, or of the newest one if no
 // name is given.
@@ -36,7 +42,7 @@ func NewTransport(generation string) (*Transport, error) {
 	if !ok {
 		return nil, fmt.Errorf("there is no generation %q of Mooncake's protocol; known are %s", generation, strings.Join(names, ", "))
 	}
-	return &Transport{g}, nil
+	return &Transport{dialOnce, g}, nil
 }
 
 // RequestIDs reports that nodes see none.
@@ -71,7 +77,7 @@ type caller struct {
 // newCaller takes from a client's configuration who calls, and what a node takes
 // at most: larger requests would cost a connection.
 func (t *Transport) newCaller(address string, config client.Config) *caller {
-	return &caller{t, address, config.ClusterID, config.ClientID, newPool(address, t.generation, config.MaxMessageBytes)}
+	return &caller{t, address, config.ClusterID, config.ClientID, newPool(t, address, config.MaxMessageBytes)}
 }
 
 // Close ends all connections, and the calls in progress.

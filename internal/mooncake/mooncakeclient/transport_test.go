@@ -332,7 +332,10 @@ func TestClose(t *testing.T) {
 	}
 
 	patient := transport(t, "127.0.0.1:1")
-	patient.pool.original = true
+	patient.pool.dial = func(ctx context.Context, _ string, _ *mooncake.Generation) (*Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	go func() {
 		_, _, err := exists(t.Context(), patient)
 		ended <- err
@@ -344,7 +347,7 @@ func TestClose(t *testing.T) {
 		if status.Code(err) != codes.Unavailable {
 			t.Errorf("a call that connects: got %v, want Unavailable", err)
 		}
-	case <-time.After(originalPause / 2):
+	case <-time.After(time.Second / 2):
 		t.Errorf("a call that connects goes on, and ends with: %v", <-ended)
 	}
 }
