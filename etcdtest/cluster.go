@@ -4,14 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/server/v3/embed"
 
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
+	"github.com/understudy-store/understudy/lab/etcdmember"
 	"github.com/understudy-store/understudy/lab/netfault"
 )
 
@@ -75,10 +78,10 @@ func Start(t testing.TB, opts ...Option) *Cluster {
 	if o.nodes > 1 {
 		members := make(map[string]string)
 		for _, n := range c.nodes {
-			members[n.cfg.Name] = n.peers.Addr()
+			members[n.member.Name] = n.peers.Addr()
 		}
 		for _, n := range c.nodes {
-			n.cfg.InitialCluster = members
+			n.member.Cluster = members
 		}
 	}
 	c.StartAll()
@@ -202,7 +205,7 @@ func each(nodes []*node, f func(*node) error) error {
 	for i, n := range nodes {
 		running.Go(func() {
 			if err := f(n); err != nil {
-				errs[i] = fmt.Errorf("member %s: %w", n.cfg.Name, err)
+				errs[i] = fmt.Errorf("member %s: %w", n.member.Name, err)
 			}
 		})
 	}
@@ -212,7 +215,8 @@ func each(nodes []*node, f func(*node) error) error {
 
 // A node is one member and its links. The links outlive the server.
 type node struct {
-	cfg     etcdserver.Member
+	cfg     etcdserver.Settings
+	member  etcdmember.Peers
 	clients *netfault.Proxy
 	peers   *netfault.Proxy // unused by a lone member
 
@@ -232,17 +236,19 @@ func newNode(o options, i int, dir string) (*node, error) {
 		return nil, err
 	}
 	n := &node{clients: clients, peers: peers}
-	n.cfg = etcdserver.Member{
-		DataDir:             filepath.Join(dir, "etcd"),
-		Name:                fmt.Sprintf("etcd%d", i),
-		AdvertiseClientAddr: clients.Addr(),
-		QuotaBytes:          o.quota,
-		UnsafeNoFsync:       true,
-		Logger:              zerolog.Nop(),
+	n.member.Name = fmt.Sprintf("etcd%d", i)
+	n.cfg = etcdserver.Settings{
+		DataDir:    filepath.Join(dir, "etcd"),
+		QuotaBytes: o.quota,
+		Logger:     zerolog.Nop(),
+		Configure: func(c *embed.Config) {
+			c.AdvertiseClientUrls = []url.URL{{Scheme: "http", Host: clients.Addr()}}
+			c.UnsafeNoFsync = true
+		},
 	}
 	if o.nodes > 1 {
-		n.cfg.PeerAddr = "127.0.0.1:0"
-		n.cfg.HeartbeatInterval, n.cfg.ElectionTimeout = heartbeat, election
+		n.member.Listen = "127.0.0.1:0"
+		n.member.Heartbeat, n.member.Election = heartbeat, election
 	}
 	return n, nil
 }
@@ -253,13 +259,13 @@ func (n *node) start(ctx context.Context) error {
 	if n.server != nil {
 		return nil
 	}
-	server, err := etcdserver.Launch(n.cfg)
+	server, err := etcdmember.Launch(n.cfg, n.member)
 	if err != nil {
 		return err
 	}
 	n.healLocked()
-	n.clients.SetTarget(server.ClientAddr())
-	n.peers.SetTarget(server.PeerAddr()) // others need it before any of them is ready
+	n.clients.SetTarget(server.ClientAddr)
+	n.peers.SetTarget(etcdmember.Addr(server)) // others need it before any of them is ready
 	if err := server.WaitReady(ctx); err != nil {
 		return errors.Join(err, server.Close())
 	}

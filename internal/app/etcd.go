@@ -57,7 +57,7 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 }
 
 func (e *etcdConn) start(ctx context.Context, a *App) error {
-	server, err := etcdserver.Start(ctx, etcdserver.Member{
+	server, err := etcdserver.Start(ctx, etcdserver.Settings{
 		DataDir:    filepath.Join(a.cfg.Node.DataDir, "etcd"),
 		ClientAddr: a.cfg.HA.EtcdListen,
 		QuotaBytes: a.cfg.HA.EtcdQuotaBytes,

@@ -69,7 +69,7 @@ func RunRenewals(ctx context.Context, o Options) (out Renewals, err error) {
 		return out, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	etcd, err := etcdserver.Start(ctx, etcdserver.Member{DataDir: filepath.Join(dir, "etcd"), QuotaBytes: 8 << 30, Logger: zerolog.Nop()})
+	etcd, err := etcdserver.Start(ctx, etcdserver.Settings{DataDir: filepath.Join(dir, "etcd"), QuotaBytes: 8 << 30, Logger: zerolog.Nop()})
 	if err != nil {
 		return out, err
 	}

@@ -101,7 +101,7 @@ type search struct {
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	current atomic.Pointer[primary] // the one found last; nil before
-	term    uint64                 // its term; run's own
+	term    uint64                  // its term; run's own
 }
 
 // Invoke makes a call at the primary that was found last.

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
+	"github.com/understudy-store/understudy/lab/etcdmember"
 	"github.com/understudy-store/understudy/lab/procs"
 )
 
@@ -56,10 +57,9 @@ type etcdOptions struct {
 
 // run serves until the context ends.
 func (o etcdOptions) run(ctx context.Context) error {
-	server, err := etcdserver.Start(ctx, etcdserver.Member{
-		DataDir: o.dir, ClientAddr: o.listen, Name: o.name, InitialCluster: o.members, PeerAddr: o.peer,
-		QuotaBytes: etcdQuota, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
-	})
+	server, err := etcdmember.Start(ctx, etcdserver.Settings{
+		DataDir: o.dir, ClientAddr: o.listen, QuotaBytes: etcdQuota, Logger: zerolog.New(os.Stderr).Level(zerolog.WarnLevel),
+	}, etcdmember.Peers{Name: o.name, Cluster: o.members, Listen: o.peer})
 	if err != nil {
 		return err
 	}

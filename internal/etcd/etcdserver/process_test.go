@@ -23,7 +23,7 @@ const childDir = "UNDERSTUDY_TEST_ETCD_DIR"
 // child runs an etcd, says on stdout where it serves or why it does not, and
 // ends with its stdin: with its parent, whatever becomes of that.
 func child(dir string) int {
-	s, err := etcdserver.Start(context.Background(), etcdserver.Member{DataDir: dir})
+	s, err := etcdserver.Start(context.Background(), etcdserver.Settings{DataDir: dir})
 	if err != nil {
 		fmt.Println("error:", err)
 		return 1
@@ -81,13 +81,13 @@ func TestSurvivesSIGKILL(t *testing.T) {
 	}
 	put(t, dial(t, endpoint), "k", "v")
 
-	_, err := etcdserver.Start(t.Context(), etcdserver.Member{DataDir: dir})
+	_, err := etcdserver.Start(t.Context(), etcdserver.Settings{DataDir: dir})
 	if !errors.Is(err, etcdserver.ErrLocked) || !strings.Contains(err.Error(), "locked by process") {
 		t.Errorf("while another process uses the directory: got %v, want etcdserver.ErrLocked and \"locked by process\"", err)
 	}
 
 	kill()
-	s := start(t, etcdserver.Member{DataDir: dir})
+	s := start(t, etcdserver.Settings{DataDir: dir})
 	if got := get(t, dial(t, s.Endpoints()...), "k"); got != "v" {
 		t.Errorf("after SIGKILL: got %q, want \"v\"", got)
 	}
@@ -104,7 +104,7 @@ func TestRefusesDirectoryOfAForeignEtcd(t *testing.T) {
 	if err := os.Remove(filepath.Join(dir, "LOCK")); err != nil {
 		t.Fatal(err)
 	}
-	_, err := etcdserver.Start(t.Context(), etcdserver.Member{DataDir: dir})
+	_, err := etcdserver.Start(t.Context(), etcdserver.Settings{DataDir: dir})
 	if !errors.Is(err, etcdserver.ErrLocked) || !strings.Contains(err.Error(), "another etcd") {
 		t.Errorf("got %v, want etcdserver.ErrLocked and \"another etcd\"", err)
 	}
@@ -135,7 +135,7 @@ func TestDamagedDataIsAnError(t *testing.T) {
 	for name, damage := range tests {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			s, err := etcdserver.Start(t.Context(), etcdserver.Member{DataDir: dir})
+			s, err := etcdserver.Start(t.Context(), etcdserver.Settings{DataDir: dir})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,11 +1,11 @@
 package etcdserver
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -23,12 +23,12 @@ const closeTimeout = 15 * time.Second
 // it picked was taken before etcd listened on it.
 const portTries = 10
 
-// A Server is one running etcd member.
+// A Server is one running etcd.
 type Server struct {
-	cfg    Member // with defaults and real ports
-	etcd   *embed.Etcd
-	unlock func() error
-	muted  atomic.Bool // drops etcd's log entries; set while it is closed
+	Settings // with defaults and the real port
+	etcd     *embed.Etcd
+	unlock   func() error
+	muted    atomic.Bool // drops etcd's log entries; set while it is closed
 
 	// registered yields etcd's gRPC server when the member is ready and about
 	// to accept clients.
@@ -39,16 +39,14 @@ type Server struct {
 	watching   sync.WaitGroup
 }
 
-// Start runs an etcd member and returns when it serves, which for a member of
-// a cluster means that most members have been started. It works on a new data
-// directory and on one left behind by any end of an earlier process.
+// Start runs an etcd and returns when it serves. It works on a new data directory
+// and on one left behind by any end of an earlier process.
 //
 // The error says what to do if the directory is in use (ErrLocked), not
-// writable or damaged, if it is that of a lone member and a cluster is wanted or
-// the other way round, or if a port is taken (syscall.EADDRINUSE). ctx bounds the
-// start only.
-func Start(ctx context.Context, cfg Member) (*Server, error) {
-	s, err := Launch(cfg)
+// writable, damaged or that of a member of a cluster, or if the port is taken
+// (syscall.EADDRINUSE). ctx bounds the start only.
+func Start(ctx context.Context, settings Settings) (*Server, error) {
+	s, err := Launch(settings)
 	if err != nil {
 		return nil, err
 	}
@@ -60,27 +58,28 @@ func Start(ctx context.Context, cfg Member) (*Server, error) {
 
 // Launch is Start without the wait: the server listens, but may not serve
 // yet. Follow it by WaitReady.
-func Launch(cfg Member) (*Server, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+func Launch(settings Settings) (*Server, error) {
+	settings.ClientAddr = cmp.Or(settings.ClientAddr, "127.0.0.1:0")
+	if err := settings.validate(); err != nil {
 		return nil, fmt.Errorf("embedded etcd: %w", err)
 	}
-	unlock, err := lockDir(cfg.DataDir)
+	unlock, err := lockDir(settings.DataDir)
 	if err != nil {
 		return nil, fmt.Errorf("embedded etcd: %w", err)
 	}
 	s := &Server{
+		Settings:   settings,
 		unlock:     unlock,
 		registered: make(chan *grpc.Server, 1),
 		closing:    make(chan struct{}),
 		errc:       make(chan error, 1),
 	}
 	s.closeOnce = sync.OnceValue(s.close)
-	if err := s.launch(cfg); err != nil {
+	if err := s.launch(); err != nil {
 		return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), unlock())
 	}
 	s.watching.Go(s.watch)
-	if err := checkMembers(s.cfg, s.etcd.Server.Cluster().Members()); err != nil {
+	if err := s.checkMembers(s.etcd.Server.Cluster().Members()); err != nil {
 		return nil, errors.Join(fmt.Errorf("embedded etcd: %w", err), s.Close())
 	}
 	return s, nil
@@ -91,19 +90,16 @@ func Launch(cfg Member) (*Server, error) {
 // etcd advertises what it is told before it listens, so port 0 must be
 // resolved first. It takes its ports before it touches the data, so trying
 // again is safe.
-func (s *Server) launch(cfg Member) error {
-	picks := cfg.AdvertiseClientAddr == "" && isPortZero(cfg.ClientAddr)
+func (s *Server) launch() error {
+	wanted := s.ClientAddr
+	picks := isPortZero(wanted)
 	for try := 1; ; try++ {
-		s.cfg = cfg
 		if picks {
-			addr, err := freePort(cfg.ClientAddr)
+			addr, err := freePort(wanted)
 			if err != nil {
 				return err
 			}
-			s.cfg.ClientAddr = addr
-		}
-		if s.cfg.AdvertiseClientAddr == "" {
-			s.cfg.AdvertiseClientAddr = s.cfg.ClientAddr
+			s.ClientAddr = addr
 		}
 		err := s.startEtcd()
 		switch {
@@ -120,16 +116,13 @@ func (s *Server) launch(cfg Member) error {
 func (s *Server) startEtcd() (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = fatalError(s.cfg.DataDir, cause)
+			err = fatalError(s.DataDir, cause)
 		}
 	}()
-	ec := s.cfg.embedConfig()
-	ec.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(s.cfg.Logger, &s.muted))
-	ec.ServiceRegister = func(g *grpc.Server) { s.registered <- g }
-	if s.etcd, err = embed.StartEtcd(ec); err != nil && strings.Contains(err.Error(), wasMember) {
-		err = fmt.Errorf("%w: the others know this member, and %s does not have its data; put its directory back, "+
-			"or begin a new cluster with empty directories for all members", err, s.cfg.DataDir)
-	}
+	c := s.embedConfig()
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(s.Logger, &s.muted))
+	c.ServiceRegister = func(g *grpc.Server) { s.registered <- g }
+	s.etcd, err = embed.StartEtcd(c)
 	return err
 }
 
@@ -141,31 +134,19 @@ func (s *Server) WaitReady(ctx context.Context) error {
 		return nil
 	case err, ok := <-s.errc:
 		if !ok {
-			return fmt.Errorf("embedded etcd in %s was closed before it was ready", s.cfg.DataDir)
+			return fmt.Errorf("embedded etcd in %s was closed before it was ready", s.DataDir)
 		}
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("embedded etcd in %s is not ready, it has no leader: %w", s.cfg.DataDir, context.Cause(ctx))
+		return fmt.Errorf("embedded etcd in %s is not ready, it has no leader: %w", s.DataDir, context.Cause(ctx))
 	}
 }
 
 // Endpoints returns the addresses for clients, as host:port.
-func (s *Server) Endpoints() []string { return []string{s.cfg.AdvertiseClientAddr} }
+func (s *Server) Endpoints() []string { return []string{s.etcd.Config().AdvertiseClientUrls[0].Host} }
 
-// ClientAddr returns the host:port on which clients are served.
-func (s *Server) ClientAddr() string { return s.etcd.Clients[0].Addr().String() }
-
-// PeerAddr returns the host:port on which peers are served, or "" for a lone
-// member.
-func (s *Server) PeerAddr() string {
-	if s.cfg.lone() {
-		return ""
-	}
-	return s.etcd.Peers[0].Addr().String()
-}
-
-// Embedded returns the etcd itself, for tests that look inside or make it
-// fail.
+// Embedded returns the etcd itself, for the laboratory and tests, which look
+// inside or make it fail.
 func (s *Server) Embedded() *embed.Etcd { return s.etcd }
 
 // Err yields one error if the server stops serving without having been told
@@ -184,7 +165,7 @@ func (s *Server) watch() {
 	if err == nil {
 		err = errors.New("it stopped by itself")
 	}
-	s.errc <- fmt.Errorf("embedded etcd in %s no longer serves: %w", s.cfg.DataDir, err)
+	s.errc <- fmt.Errorf("embedded etcd in %s no longer serves: %w", s.DataDir, err)
 }
 
 // Close stops the server, drops its clients and unlocks the data directory.
@@ -217,7 +198,7 @@ func (s *Server) close() error {
 	case <-done:
 		return s.unlock()
 	case <-timeout.C:
-		return fmt.Errorf("embedded etcd in %s has not stopped within %v; its directory stays locked until the process ends", s.cfg.DataDir, closeTimeout)
+		return fmt.Errorf("embedded etcd in %s has not stopped within %v; its directory stays locked until the process ends", s.DataDir, closeTimeout)
 	}
 }
 

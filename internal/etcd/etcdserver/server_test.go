@@ -13,6 +13,7 @@ import (
 
 	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
@@ -27,7 +28,7 @@ func TestMain(m *testing.M) {
 }
 
 // start starts a lone member and closes it with the test.
-func start(t *testing.T, cfg etcdserver.Member) *etcdserver.Server {
+func start(t *testing.T, cfg etcdserver.Settings) *etcdserver.Server {
 	t.Helper()
 	s, err := etcdserver.Start(t.Context(), cfg)
 	if err != nil {
@@ -41,11 +42,11 @@ func start(t *testing.T, cfg etcdserver.Member) *etcdserver.Server {
 	return s
 }
 
-func testConfig(t *testing.T) etcdserver.Member {
-	return etcdserver.Member{
-		DataDir:       filepath.Join(t.TempDir(), "etcd"),
-		UnsafeNoFsync: true,
-		Logger:        zerolog.New(zerolog.NewTestWriter(t)),
+func testConfig(t *testing.T) etcdserver.Settings {
+	return etcdserver.Settings{
+		DataDir:   filepath.Join(t.TempDir(), "etcd"),
+		Logger:    zerolog.New(zerolog.NewTestWriter(t)),
+		Configure: func(c *embed.Config) { c.UnsafeNoFsync = true },
 	}
 }
 
@@ -98,8 +99,8 @@ func TestServesOnAFreePort(t *testing.T) {
 	if got, want := members.Members[0].ClientURLs[0], "http://"+s.Endpoints()[0]; got != want {
 		t.Errorf("advertised client URL %s, want %s", got, want)
 	}
-	if s.PeerAddr() != "" {
-		t.Errorf("a lone member has a peer port: got %s, want \"\"", s.PeerAddr())
+	if ports := len(s.Embedded().Peers); ports != 0 {
+		t.Errorf("a lone member has %d peer ports, want none", ports)
 	}
 }
 
@@ -180,24 +181,18 @@ func TestRefusesWhatItCannotUse(t *testing.T) {
 	}
 
 	tests := map[string]struct {
-		cfg  etcdserver.Member
+		cfg  etcdserver.Settings
 		is   error
 		says string
 	}{
-		"locked by another":     {inUse, etcdserver.ErrLocked, "choose another data directory"},
-		"port taken":            {portTaken, syscall.EADDRINUSE, "choose another port"},
-		"not a directory":       {notADir, syscall.ENOTDIR, "choose another one or mend its permissions"},
-		"not writable":          {notWritable, syscall.EISDIR, "choose another one or mend its permissions"},
-		"nothing given":         {etcdserver.Member{}, nil, "no data directory"},
-		"no host":               {etcdserver.Member{DataDir: "x", ClientAddr: ":0"}, nil, "must be an IP address"},
-		"wildcard":              {etcdserver.Member{DataDir: "x", ClientAddr: "0.0.0.0:0"}, nil, "address to advertise"},
-		"bad advertise address": {etcdserver.Member{DataDir: "x", AdvertiseClientAddr: "host:0"}, nil, "others need a host and a port"},
-		"negative quota":        {etcdserver.Member{DataDir: "x", QuotaBytes: -1}, nil, "negative"},
-		"odd tick":              {etcdserver.Member{DataDir: "x", HeartbeatInterval: 1500 * time.Microsecond}, nil, "whole milliseconds"},
-		"election too short":    {etcdserver.Member{DataDir: "x", HeartbeatInterval: time.Second}, nil, "from five heartbeat intervals (5s)"},
-		"peer port alone":       {etcdserver.Member{DataDir: "x", PeerAddr: "127.0.0.1:0"}, nil, "without an initial cluster"},
-		"not a member":          {etcdserver.Member{DataDir: "x", Name: "a", InitialCluster: map[string]string{"b": "127.0.0.1:1"}}, nil, "not in the initial cluster (b)"},
-		"bad peer address":      {etcdserver.Member{DataDir: "x", Name: "a", InitialCluster: map[string]string{"a": "peer:0"}}, nil, `of member "a"`},
+		"locked by another": {inUse, etcdserver.ErrLocked, "choose another data directory"},
+		"port taken":        {portTaken, syscall.EADDRINUSE, "choose another port"},
+		"not a directory":   {notADir, syscall.ENOTDIR, "choose another one or mend its permissions"},
+		"not writable":      {notWritable, syscall.EISDIR, "choose another one or mend its permissions"},
+		"nothing given":     {etcdserver.Settings{}, nil, "no data directory"},
+		"no host":           {etcdserver.Settings{DataDir: "x", ClientAddr: ":0"}, nil, "must be one IP address"},
+		"wildcard":          {etcdserver.Settings{DataDir: "x", ClientAddr: "0.0.0.0:0"}, nil, "that clients can dial"},
+		"negative quota":    {etcdserver.Settings{DataDir: "x", QuotaBytes: -1}, nil, "negative"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -213,23 +208,6 @@ func TestRefusesWhatItCannotUse(t *testing.T) {
 				t.Errorf("error does not say %q: %v", tt.says, err)
 			}
 		})
-	}
-}
-
-func TestStartIsBoundedByItsContext(t *testing.T) {
-	cfg := testConfig(t)
-	cfg.Name = "a"
-	cfg.InitialCluster = map[string]string{"a": "127.0.0.1:1", "b": "127.0.0.1:2"} // nobody is there
-	cfg.PeerAddr = "127.0.0.1:0"
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	s, err := etcdserver.Start(ctx, cfg)
-	if err == nil {
-		_ = s.Close()
-		t.Fatal("half a cluster is ready")
-	}
-	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no leader") {
-		t.Errorf("got %v, want context.DeadlineExceeded and \"no leader\"", err)
 	}
 }
 
@@ -258,7 +236,12 @@ func TestShortestLeaseTTL(t *testing.T) {
 	}
 	for _, tt := range tests {
 		cfg := testConfig(t)
-		cfg.HeartbeatInterval, cfg.ElectionTimeout = tt.heartbeat, tt.election
+		if tt.heartbeat > 0 {
+			cfg.Configure = func(c *embed.Config) {
+				c.UnsafeNoFsync = true
+				c.TickMs, c.ElectionMs = uint(tt.heartbeat.Milliseconds()), uint(tt.election.Milliseconds())
+			}
+		}
 		s := start(t, cfg)
 		// etcd keeps the TTL asked for in its records, and raises the one it
 		// uses: ask what is left of it.
