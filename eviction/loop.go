@@ -26,15 +26,10 @@ const (
 	reapSlice = 1024
 )
 
-// A Journal commits changes.
-type Journal interface {
-	Submit(ctx context.Context, changes ...metadata.Change) ([]error, error)
-}
-
 // A Loop evicts, and discards abandoned puts, on a primary.
 type Loop struct {
 	Store   *metadata.Store
-	Journal Journal
+	Journal leasesync.Journal
 	Policy  Policy
 	Every   time.Duration // how often a round is considered; 10 ms in the C++ master
 	Now     func() metadata.Time
@@ -98,8 +93,10 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		if err != nil && ctx.Err() == nil && !errors.Is(err, errs.NotLeader) {
 			l.Log.Warn().Err(err).Msg("evicting failed, it will be tried again")
-			if err := pause(ctx, reapEvery); err != nil {
-				return err
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(reapEvery):
 			}
 		}
 	}
@@ -194,16 +191,5 @@ func (l *Loop) reap(ctx context.Context) error {
 			return err
 		}
 		l.Counters.Discarded.Add(int64(len(discards)))
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
 	}
 }

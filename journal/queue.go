@@ -3,7 +3,6 @@ package journal
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"sync"
 
 	"golang.org/x/sync/semaphore"
@@ -293,6 +292,14 @@ func (q *Queue) fail(err error) {
 func (q *Queue) refuse(list []*submission, err error) {
 	for _, s := range list {
 		q.abort(s.changes)
+	}
+	tell(list, err)
+}
+
+// tell gives submissions an outcome; what becomes of their changes is the
+// caller's business.
+func tell(list []*submission, err error) {
+	for _, s := range list {
 		s.err = err
 		close(s.done)
 	}
@@ -316,6 +323,3 @@ func (q *Queue) Len() (bytes, submissions int) {
 	defer q.mu.Unlock()
 	return q.queued, len(q.list)
 }
-
-// errStopped is what callers get when a writer ends for no other reason.
-var errStopped = &errs.Error{Kind: errs.NotLeader, Op: "journal", Err: errors.New("this node stops serving")}

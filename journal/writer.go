@@ -113,11 +113,11 @@ func (w *Writer) Commit(ctx context.Context, changes ...metadata.Change) error {
 // queue is closed.
 func (w *Writer) Run(ctx context.Context) error {
 	err := w.run(ctx)
-	stopped := error(errStopped)
-	if err != nil && !errors.Is(err, context.Canceled) {
-		stopped = &errs.Error{Kind: errs.NotLeader, Op: "journal", Err: err}
+	reason := err
+	if err == nil || errors.Is(err, context.Canceled) {
+		reason = errors.New("this node stops serving")
 	}
-	w.Queue.fail(stopped)
+	w.Queue.fail(errs.Wrap(errs.NotLeader, "journal", reason))
 	return err
 }
 
@@ -180,7 +180,7 @@ func (w *Writer) apply(sealed []*submission, c *Sealed, changes []metadata.Chang
 	if err != nil {
 		// What the primary itself decided does not fit its own state: a defect.
 		// Nobody may be told that it succeeded, and this node must not go on.
-		w.Queue.tell(sealed, &errs.Error{Kind: errs.Unresolved, Op: "journal.apply", Err: err})
+		tell(sealed, &errs.Error{Kind: errs.Unresolved, Op: "journal.apply", Err: err})
 		return fmt.Errorf("applying commit %d: %w", c.Head.Seq, err)
 	}
 	w.last, w.time = position, c.Head.Time
@@ -242,14 +242,6 @@ func (w *Writer) failed(sealed []*submission, changes []metadata.Change, err err
 		})
 	}
 	return err
-}
-
-// tell gives submissions an outcome without touching their changes.
-func (q *Queue) tell(list []*submission, err error) {
-	for _, s := range list {
-		s.err = err
-		close(s.done)
-	}
 }
 
 func (c *Sealed) bytes() (n int) {

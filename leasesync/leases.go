@@ -147,12 +147,10 @@ func (l *Leases) Run(ctx context.Context) error {
 
 // join waits for further critical renewals, which the scan to come takes along.
 func (l *Leases) join(ctx context.Context) error {
-	delay := time.NewTimer(min(l.CriticalDelay, l.Interval))
-	defer delay.Stop()
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-delay.C:
+	case <-time.After(min(l.CriticalDelay, l.Interval)):
 	}
 	select {
 	case <-l.wake:

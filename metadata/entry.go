@@ -103,7 +103,7 @@ func (e Entry) Mark() {
 	if e.o.has(flagMarked) {
 		return
 	}
-	e.shard.leases.marks++
+	e.shard.leases.Marks++
 	e.o.flags |= flagMarked
 	e.shard.marked = append(e.shard.marked, e.o)
 }
@@ -141,7 +141,7 @@ func (e Entry) BeginRemoval(now Time) *Removal { return e.store.beginRemoval(e.s
 // not yet journaled, their marks, and the id counter. Prepared changes must
 // have been aborted before.
 func (s *Store) DropOverlay() {
-	s.ids.stop()
+	s.StartIDs(0)
 	for i := range ShardCount {
 		s.EachMarked(i, func(e Entry) bool {
 			e.o.live = e.o.deadline

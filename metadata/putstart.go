@@ -312,16 +312,13 @@ type idSource struct {
 	next uint64
 }
 
-// StartIDs makes the store give object ids of a term, which must be new.
-func (s *Store) StartIDs(term Term) { s.ids.start(term) }
-
-func (i *idSource) start(term Term) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.term, i.next = term, 0
+// StartIDs makes the store give object ids of a term, which must be new, or none
+// for 0.
+func (s *Store) StartIDs(term Term) {
+	s.ids.mu.Lock()
+	defer s.ids.mu.Unlock()
+	s.ids.term, s.ids.next = term, 0
 }
-
-func (i *idSource) stop() { i.start(0) }
 
 // take returns the next id. It reports false when the term has run out of ids,
 // or none was started; the primary then takes a new term.

@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/understudy-store/understudy/internal/binenc"
@@ -180,15 +181,15 @@ func (r *replica) code(c *binenc.Coder, number *segment.Number, endpoint *string
 
 func (s *Store) encodeRest(c *binenc.Coder) {
 	s.inForce.Load().code(c)
-	n := s.quarantine.live()
-	c.CodeCount(&n, 0)
+	ranges := make([]loadedRange, 0, s.quarantine.ranges.Len())
 	s.quarantine.ranges.Scan(func(q quarantined) bool {
 		if !q.segment.Gone() {
-			(&loadedRange{Placement{Segment: q.segment.Number, Range: q.rng}, q.until}).code(c)
+			ranges = append(ranges, loadedRange{Placement{Segment: q.segment.Number, Range: q.rng}, q.until})
 		}
 		return true
 	})
-	requests, numbers, digest := s.requests.all(), s.numbers(), uint64(s.digest)
+	binenc.CodeSlice(c, &ranges, 4, func(q *loadedRange) { q.code(c) })
+	requests, numbers, digest := s.requests.all(), slices.Sorted(maps.Keys(s.segments)), uint64(s.digest)
 	binenc.CodeSlice(c, &requests, 8, c.CodeUint64)
 	codeNumber(c, &s.lastNumber)
 	codeNumbers(c, &numbers)
@@ -212,26 +213,4 @@ type loadedRange struct {
 func (q *loadedRange) code(c *binenc.Coder) {
 	codePlacement(c, &q.Segment, &q.Range)
 	binenc.CodeVarint(c, &q.until)
-}
-
-// numbers returns the mounted segments' numbers in order.
-func (s *Store) numbers() []segment.Number {
-	list := make([]segment.Number, 0, len(s.segments))
-	for number := range s.segments {
-		list = append(list, number)
-	}
-	slices.Sort(list)
-	return list
-}
-
-// live returns how many quarantined ranges are on mounted segments.
-func (q *quarantine) live() int {
-	n := 0
-	q.ranges.Scan(func(r quarantined) bool {
-		if !r.segment.Gone() {
-			n++
-		}
-		return true
-	})
-	return n
 }

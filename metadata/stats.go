@@ -139,41 +139,37 @@ func (s *Store) LeaseCounts() LeaseCounts {
 	for i := range s.shards {
 		sh := &s.shards[i]
 		sh.mu.Lock()
-		sum.Granted += sh.leases.granted
-		sum.Renewed += sh.leases.renewed
-		sum.Expired += sh.leases.expired
-		sum.Revoked += sh.leases.revoked
-		sum.Marks += sh.leases.marks
+		sum.Granted += sh.leases.Granted
+		sum.Renewed += sh.leases.Renewed
+		sum.Expired += sh.leases.Expired
+		sum.Revoked += sh.leases.Revoked
+		sum.Marks += sh.leases.Marks
 		sum.Marked += len(sh.marked)
 		sh.mu.Unlock()
 	}
 	return sum
 }
 
-// leaseCounts are a shard's part of LeaseCounts. Guarded by the shard's lock,
-// which whoever counts holds anyway.
-type leaseCounts struct{ granted, renewed, expired, revoked, marks uint64 }
-
 // grant counts that a reader gets a lease, before the object has it.
-func (c *leaseCounts) grant(o *object, now Time) {
+func (c *LeaseCounts) grant(o *object, now Time) {
 	if o.live > now {
-		c.renewed++
+		c.Renewed++
 		return
 	}
-	c.granted++
+	c.Granted++
 	if o.has(flagLeased) {
-		c.expired++
+		c.Expired++
 	}
 	o.flags |= flagLeased
 }
 
 // end counts what became of the lease of an object that goes.
-func (c *leaseCounts) end(o *object, now Time) {
+func (c *LeaseCounts) end(o *object, now Time) {
 	switch {
 	case !o.has(flagLeased):
 	case o.live > now:
-		c.revoked++
+		c.Revoked++
 	default:
-		c.expired++
+		c.Expired++
 	}
 }

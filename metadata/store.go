@@ -76,7 +76,7 @@ type shard struct {
 	byID    map[ObjectID]*object
 	pending map[objectKey]*Pending // prepared mutations, by key; primary only
 	marked  []*object              // renewed since they were journaled; primary only
-	leases  leaseCounts
+	leases  LeaseCounts            // without Marked
 
 	// loadedThrough is the sequence a snapshot's copy of the shard stood at:
 	// commits up to it are in it already. 0 on a store that was not loaded.

@@ -97,8 +97,8 @@ func (l *Liveness) add(client segment.ClientID, known bool) error {
 	return nil
 }
 
-// Touch keeps a client alive. It reports false if the client is not known.
-func (l *Liveness) Touch(client segment.ClientID) bool {
+// Ping keeps a client alive. It reports false if the client is not known.
+func (l *Liveness) Ping(client segment.ClientID) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c, watched := l.clients[client]

@@ -39,8 +39,8 @@ func TestLateTicksDoNotExpireClients(t *testing.T) {
 	if pass(time.Second)+pass(time.Second) != 1 {
 		t.Error("does not expire after 10 s of silence in which the master answered")
 	}
-	if l.Touch(client) {
-		t.Error("an expired client is touched alive")
+	if l.Ping(client) {
+		t.Error("a ping keeps an expired client alive")
 	}
 	l.retry(client)
 	if pass(time.Second) != 1 {
@@ -155,7 +155,7 @@ func TestLostTimeIsNotCreditedTwice(t *testing.T) {
 	}
 	for range 60 {
 		now += time.Second
-		l.Touch(client)
+		l.Ping(client)
 		l.expire(tick{now, false, 0})
 	}
 	for range 9 {
@@ -214,7 +214,7 @@ func TestWatchedClients(t *testing.T) {
 	}
 	for range 20 {
 		now += time.Second
-		if n := expireAt(l, now); n != 0 || l.Touch(client) {
+		if n := expireAt(l, now); n != 0 || l.Ping(client) {
 			t.Fatalf("at %v: %d expired, or it is known", now, n)
 		}
 	}

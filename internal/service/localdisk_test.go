@@ -243,13 +243,13 @@ func TestSSDsOfSilentClients(t *testing.T) {
 	want(t, "copies", f.NotifyOffloaded(t.Context(), owner(2), copied("both")), errs.OK)
 	next := service.NewLiveness(10*time.Second, func() time.Duration { return 0 }, f.Store)
 	for what, l := range map[string]*service.Liveness{"this term": f.Liveness, "the next one": next} {
-		if l.Active() != 2 || !l.Touch(owner(1)) || l.Touch(owner(2)) {
+		if l.Active() != 2 || !l.Ping(owner(1)) || l.Ping(owner(2)) {
 			t.Errorf("in %s: %d clients; the owner of an SSD alone must be told to mount its segments, if it has some", what, l.Active())
 		}
 	}
 	want(t, "remount", f.ReMountSegment(t.Context(), owner(2), nil), errs.OK)
 	f.mountDisk(t, 2, true)
-	if !f.Liveness.Touch(owner(2)) {
+	if !f.Liveness.Ping(owner(2)) {
 		t.Error("a known client that mounts an SSD is not known any more")
 	}
 	if n, err := f.ExpireClient(t.Context(), owner(1)); n != 1 || err != nil {

@@ -162,7 +162,7 @@ func (m *Master) Ping(_ context.Context, client segment.ClientID) (known bool, e
 	if err := m.Fence(); err != nil {
 		return false, err
 	}
-	known = m.Liveness.Touch(client)
+	known = m.Liveness.Ping(client)
 	return known, m.Counters.done(OpPing, m.Fence())
 }
 
