@@ -27,22 +27,32 @@ type Expander struct {
 
 // Remove removes what a selection chooses, in events of at most MaxRemovals
 // objects, each of which is final when it is committed. It skips objects that are
-// leased (unless forced), in progress, or being changed. It returns how many
+// leased (unless forced) or in progress. An object that is being changed or
+// evicted is looked at again when that has its outcome. It returns how many
 // objects it removed and in how many events; what was removed before an error
 // stays removed.
 //
-// While keys are matched nothing is held up: no shard, no object, and no place
-// in the queue. A pattern may take its time.
+// While keys are matched, and while it waits, nothing is held up: no shard, no
+// object, and no place in the queue. A pattern may take its time.
 func (x *Expander) Remove(ctx context.Context, s Selection) (removed, events int, err error) {
 	var found []candidate
 	var chosen []metadata.Ref
 	commit := func() error {
-		event, err := x.commit(ctx, s, chosen)
-		if event != nil {
-			removed, events = removed+event.Removed, events+1
+		for len(chosen) > 0 {
+			event, busy, wait, err := x.commit(ctx, s, chosen)
+			if event != nil {
+				removed, events = removed+event.Removed, events+1
+			}
+			if err != nil {
+				return err
+			}
+			if chosen = busy; event == nil && wait != nil {
+				if err := x.await(ctx, s, wait); err != nil {
+					return err
+				}
+			}
 		}
-		chosen = chosen[:0]
-		return err
+		return nil
 	}
 	for shard := range metadata.ShardCount {
 		found = x.candidates(found[:0], shard, s)
@@ -68,8 +78,18 @@ func (x *Expander) Remove(ctx context.Context, s Selection) (removed, events int
 	return removed, events, err
 }
 
-// A candidate is an object that nothing kept from being removed when it was
-// found.
+// await waits for what keeps an object from being removed to have its outcome.
+func (x *Expander) await(ctx context.Context, s Selection, outcome <-chan struct{}) error {
+	select {
+	case <-outcome:
+		return x.Fence()
+	case <-ctx.Done():
+		return errs.Wrap(errs.Unavailable, s.Type.String(), ctx.Err())
+	}
+}
+
+// A candidate is an object that only a change under way kept from being removed
+// when it was found, or nothing.
 type candidate struct {
 	key string
 	ref metadata.Ref
@@ -79,42 +99,42 @@ type candidate struct {
 func (x *Expander) candidates(dst []candidate, shard int, s Selection) []candidate {
 	now := x.Now()
 	x.Store.EachObject(shard, func(e metadata.Entry) {
-		if idle(e, s.Force, now) && (s.Tenant == "" || e.Tenant() == s.Tenant) {
+		if (e.Busy() || e.Removable(s.Force, now) == nil) && (s.Tenant == "" || e.Tenant() == s.Tenant) {
 			dst = append(dst, candidate{e.Key(), e.Ref()})
 		}
 	})
 	return dst
 }
 
-// idle reports whether nothing keeps an object from being removed.
-func idle(e metadata.Entry, force bool, now metadata.Time) bool {
-	return !e.Busy() && e.Removable(force, now) == nil
-}
-
-// commit removes what is left of the chosen objects, as one event. It returns
-// nil if nothing is left.
-func (x *Expander) commit(ctx context.Context, s Selection, chosen []metadata.Ref) (*Event, error) {
-	if len(chosen) == 0 {
-		return nil, nil
-	}
+// commit removes what is left of the chosen objects, as one event; nil if
+// nothing can be removed now. It returns those that are being changed, in the
+// memory of chosen, and what the first of them waits for.
+func (x *Expander) commit(ctx context.Context, s Selection, chosen []metadata.Ref) (event *Event, busy []metadata.Ref, wait <-chan struct{}, err error) {
 	ticket, err := x.Queue.Admit(ctx, len(chosen)*16)
 	if err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
 	defer ticket.Release()
-	event, now := &Event{Type: s.Type, Pattern: s.Pattern}, x.Now()
+	event, busy = &Event{Type: s.Type, Pattern: s.Pattern}, chosen[:0]
+	now := x.Now()
 	for _, ref := range chosen {
 		e := x.Store.LockRef(ref)
-		if e.Exists() && idle(e, s.Force, now) {
+		switch {
+		case !e.Exists():
+		case e.Busy():
+			if busy = append(busy, ref); wait == nil {
+				wait = e.Outcome()
+			}
+		case e.Removable(s.Force, now) == nil:
 			event.Removals = append(event.Removals, e.BeginRemoval(now))
 		}
 		e.Unlock()
 	}
 	if len(event.Removals) == 0 {
-		return nil, nil
+		return nil, busy, wait, nil
 	}
 	if _, err := ticket.Submit(ctx, event); err != nil {
-		return nil, err
+		return nil, nil, nil, err
 	}
-	return event, nil
+	return event, busy, wait, nil
 }

@@ -78,9 +78,9 @@ func (m *Master) removes(ctx context.Context, op string, r RemoveRequest, keys [
 }
 
 // RemoveByRegex removes the tenant's objects whose keys the pattern is found
-// in. It skips objects that are leased (unless forced), in progress, or being
-// changed, and returns how many it removed. What was removed before an error
-// stays removed; it is in the count.
+// in. It skips objects that are leased (unless forced) or in progress, waits for
+// those that are being changed or evicted, and returns how many it removed. What
+// was removed before an error stays removed; it is in the count.
 func (m *Master) RemoveByRegex(ctx context.Context, r RemoveRequest, pattern string) (int, error) {
 	if err := m.Fence(); err != nil {
 		return 0, err

@@ -6,9 +6,11 @@ import (
 	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -108,5 +110,47 @@ func TestBatchesWithLongGroups(t *testing.T) {
 		if err != nil {
 			t.Fatalf("item %d: got %v, want no error", i, err)
 		}
+	}
+}
+
+// RemoveAll beside an eviction and beside a change of an object waits for both,
+// and leaves nothing: what the eviction spares has a copy on an SSD.
+func TestRemoveAllLooksAgainAtWhatIsBusy(t *testing.T) {
+	synctest.Test(t, removeAllBesideOthers)
+}
+
+func removeAllBesideOthers(t *testing.T) {
+	f := newFixture(t)
+	f.put(t, "x", "y", "busy")
+	f.p.Commit(f.p.Store.PrepareMountLocalDisk(owner(1), true))
+	disk, _ := f.p.Store.FindLocalDisk(owner(1))
+	for _, key := range []string{"x", "y"} {
+		e, _, err := f.p.Store.PrepareOffloaded(metadata.Offloaded{
+			Tenant: "default", Key: key, Number: disk.Number, Size: 100, Endpoint: "ssd:1",
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.p.Commit(e)
+	}
+	f.p.Pass(time.Minute)
+	pass := eviction.Select(f.p.Store, eviction.Quota{Objects: 2})
+	if pass == nil || pass.Victims != 2 {
+		t.Fatalf("the pass is %+v, want 2 victims", pass)
+	}
+	clear, _, _ := f.p.Store.PrepareClear("default", "busy", owner(1), "", f.p.Now())
+	removed := make(chan int, 1)
+	go func() {
+		n, err := f.RemoveAll(t.Context(), service.RemoveRequest{Force: true})
+		if err != nil {
+			t.Error(err)
+		}
+		removed <- n
+	}()
+	synctest.Wait() // RemoveAll can do no more
+	f.p.Commit(pass.Cutoff)
+	clear.Removal.Abort()
+	if n := <-removed; n != 3 || f.p.Alive("x", "y", "busy") != 0 {
+		t.Errorf("%d removed, %d left; want 3 and none", n, f.p.Alive("x", "y", "busy"))
 	}
 }
