@@ -19,13 +19,15 @@ type Request struct {
 // the caller waits and asks again.
 //
 // Errors, in the order of the C++ master's checks: ObjectNotFound,
-// ObjectHasLease unless forced, ReplicaNotReady while a replica is in progress.
+// ObjectHasLease unless forced, ReplicaNotReady while a replica is in progress;
+// before them Unavailable while too many numbered removals are remembered.
 func Prepare(store *metadata.Store, r Request, now metadata.Time) (*Event, <-chan struct{}, error) {
 	e, wait := store.LockSettled(r.Tenant, r.Key)
 	defer e.Unlock()
+	applied, full := store.Applied(r.ID)
 	switch {
-	case store.Applied(r.ID):
-		return nil, nil, nil
+	case applied || full != nil:
+		return nil, nil, full
 	case wait != nil:
 		return nil, wait, nil
 	case !e.Exists():

@@ -131,8 +131,6 @@ func (q quarantined) digestTerm() Digest {
 	return finish(mix(h, uint64(q.until)))
 }
 
-func requestTerm(request uint64) Digest { return finish(mix(seedRequest, request)) }
-
 func (t *termState) digestTerm() Digest {
 	h := mix(seedParams, uint64(t.term))
 	h = mix(h, uint64(t.guardUntil))

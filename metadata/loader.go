@@ -260,15 +260,7 @@ func (l *Loader) readRest(c *binenc.Coder) {
 	s.inForce.Store(term)
 	s.digest += term.digestTerm()
 	binenc.CodeSlice(c, &l.quarantine, 4, func(q *loadedRange) { q.code(c) })
-	var requests []uint64
-	if binenc.CodeSlice(c, &requests, 8, c.CodeUint64); len(requests) > MaxRequests {
-		c.Fail("%d requests", len(requests))
-		return
-	}
-	for _, request := range requests {
-		s.requests.add(request)
-		s.digest += requestTerm(request)
-	}
+	s.digest += s.requests.decode(c, l.rules > FirstRules)
 	digest := uint64(0)
 	codeNumber(c, &l.number)
 	codeNumbers(c, &l.alive)

@@ -86,7 +86,10 @@ type PutEnd struct {
 func (e *PutEnd) Apply(tx *Tx) error {
 	return tx.onObject(e.Ref, e.pending, func(_ *shard, o *object) {
 		term := tx.s.inForce.Load()
-		wasReadable := o.readable()
+		pinBegins := o.deadline == 0 // nothing of it was ever complete
+		if term.rules == FirstRules {
+			pinBegins = !o.readable()
+		}
 		tx.s.subtractTerms(o)
 		for i := range o.replicaCount() {
 			if r := o.replicaAt(i); r.status == Processing && e.Selector.selects(r.kind) {
@@ -95,7 +98,7 @@ func (e *PutEnd) Apply(tx *Tx) error {
 			}
 		}
 		o.flags &^= flagAbandoned
-		if !wasReadable && o.soft > 0 {
+		if pinBegins && o.soft > 0 {
 			o.soft += tx.now // from a length to an end
 		}
 		deadline := tx.now
@@ -143,8 +146,10 @@ type Drop struct {
 func (s *Store) PreparePutRevoke(put PutRef) (Drop, <-chan struct{}, error) {
 	sh, o, wait, err := s.writersObject(put)
 	defer sh.mu.Unlock()
-	if wait == nil && s.requests.has(put.Request) {
-		return Drop{}, nil, nil
+	if wait == nil {
+		if applied, full := s.Applied(put.Request); applied || full != nil {
+			return Drop{}, nil, full
+		}
 	}
 	if wait != nil || err != nil {
 		return Drop{}, wait, err

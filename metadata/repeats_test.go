@@ -109,3 +109,99 @@ func TestParamsAreWholeMilliseconds(t *testing.T) {
 		}
 	}
 }
+
+// A removal that is repeated after very many others gets the answer of the
+// first one; the object that came under its key since stays.
+func TestRemovalRepeatedAfterManyOthers(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<30)
+	request := func(key string, id uint64) (*deleteevents.Event, error) {
+		e, _, err := deleteevents.Prepare(c.primary, deleteevents.Request{Tenant: metadata.DefaultTenant, Key: key, ID: id}, c.now)
+		return e, err
+	}
+	remove := func(key string, id uint64) {
+		t.Helper()
+		e, err := request(key, id)
+		if err != nil || e == nil {
+			t.Fatalf("removing %s: %v, %v", key, e, err)
+		}
+		c.must(c.commit(e))
+	}
+	c.put("x")
+	remove("x", 1<<40)
+	for i := range uint64(132) {
+		var starts, ends, removals []metadata.Change
+		for _, key := range keys("other", 1000) {
+			e, err := c.preparePut(key)
+			c.must([]error{err})
+			starts = append(starts, e)
+		}
+		c.must(c.commit(starts...))
+		for _, key := range keys("other", 1000) {
+			e := c.primary.Lock(metadata.DefaultTenant, key)
+			ends = append(ends, &metadata.PutEnd{Ref: e.Ref(), Selector: metadata.SelectMemory})
+			removals = append(removals, deleteevents.Of(deleteevents.Remove, &metadata.Removal{
+				Ref: e.Ref(), Request: 1 + 3*(1000*i+uint64(len(removals))),
+			}))
+			e.Unlock()
+		}
+		c.must(append(c.commit(ends...), c.commit(removals...)...))
+	}
+	c.put("x")
+	if e, err := request("x", 1<<40); e != nil || err != nil {
+		t.Errorf("the repeated call: %v, %v", e, err)
+	}
+	c.follower = reload(t, c.primary)
+	c.pass(time.Duration(metadata.RequestsKept) * time.Millisecond)
+	c.commit()
+	remove("x", 1<<40)
+}
+
+// The requests of a batch, which follow one another, are remembered as one.
+func TestRequestsOfABatch(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	var batch []metadata.Change
+	for i, key := range keys("k", 1000) {
+		c.put(key)
+		e, _, _ := deleteevents.Prepare(c.primary, deleteevents.Request{Tenant: metadata.DefaultTenant, Key: key, ID: uint64(500 + i)}, c.now)
+		batch = append(batch, e)
+	}
+	c.must(c.commit(batch...))
+	for id, want := range map[uint64]bool{499: false, 500: true, 777: true, 1499: true, 1500: false} {
+		if got, err := c.primary.Applied(id); got != want || err != nil {
+			t.Errorf("request %d: %v, %v", id, got, err)
+		}
+	}
+	part, _ := c.primary.AppendSnapshotPart(nil, metadata.SnapshotParts-1)
+	if len(part) > 100 {
+		t.Errorf("the last part of a snapshot has %d bytes", len(part))
+	}
+	reload(t, c.primary)
+}
+
+// A soft pin begins with the first replica that is complete, and once: also if
+// that one is lost before another is complete.
+func TestSoftPinBeginsOnce(t *testing.T) {
+	c := newCluster(t)
+	id := c.mount(1, "a", 1<<20)
+	if err := c.putStart("k", softPin, func(p *metadata.Put) { p.DiskPath = "/d/k" }); err != nil {
+		t.Fatal(err)
+	}
+	c.must([]error{c.putEnd("k")})
+	c.unmount(id)
+	c.pass(time.Minute)
+	ref := c.putRef("k")
+	ref.Selector = metadata.SelectDisk
+	c.must([]error{c.putEndAs(ref)})
+	c.pass(29*time.Minute - time.Millisecond)
+	c.commit()
+	if o, err := c.primary.Inspect(metadata.DefaultTenant, "k"); err != nil || !o.SoftPin {
+		t.Errorf("before the end of the pin: %+v, %v", o, err)
+	}
+	c.pass(time.Millisecond)
+	c.commit()
+	if o, err := c.primary.Inspect(metadata.DefaultTenant, "k"); err != nil || o.SoftPin {
+		t.Errorf("at the end of the pin: %+v, %v", o, err)
+	}
+}

@@ -13,8 +13,10 @@ type Rules uint8
 
 // The versions. An apply rule or a snapshot that changes gets the next one.
 const (
-	FirstRules  Rules = 1
-	NewestRules Rules = 2 // lists in snapshots are always there
+	FirstRules Rules = 1
+	// NewestRules: lists in snapshots are always there; a soft pin begins once;
+	// removals are remembered by age.
+	NewestRules Rules = 2
 )
 
 // Rules returns the version in force.
@@ -47,6 +49,7 @@ func (e *UseRules) Apply(tx *Tx) error {
 	next := *before
 	next.rules = e.Version
 	tx.s.setTerm(&next)
+	tx.s.digest += tx.s.requests.keepByAge(tx.now)
 	return nil
 }
 

@@ -189,8 +189,8 @@ func (s *Store) encodeRest(c *binenc.Coder) {
 		return true
 	})
 	binenc.CodeSlice(c, &ranges, 4, func(q *loadedRange) { q.code(c) })
-	requests, numbers, digest := s.requests.all(), slices.Sorted(maps.Keys(s.segments)), uint64(s.digest)
-	binenc.CodeSlice(c, &requests, 8, c.CodeUint64)
+	s.requests.encode(c)
+	numbers, digest := slices.Sorted(maps.Keys(s.segments)), uint64(s.digest)
 	codeNumber(c, &s.lastNumber)
 	codeNumbers(c, &numbers)
 	c.CodeUint64(&digest)

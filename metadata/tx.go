@@ -226,6 +226,7 @@ func (tx *Tx) releaseDue() {
 		tx.free(q.segment, q.rng)
 	}
 	tx.s.quarantine.moveHorizon(tx.now + tx.s.inForce.Load().hold)
+	tx.s.digest += tx.s.requests.expire(tx.now)
 }
 
 // unfile takes an object out of maps and indexes. Needs the shard's lock.

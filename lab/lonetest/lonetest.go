@@ -48,7 +48,7 @@ func Start(t testing.TB, opts metadata.Options, params metadata.Params, size uin
 		Store: p.Store, Queue: p.Queue, Log: log, Term: 1, Hold: params.HoldTime(), Now: p.Now,
 		Elapsed: clock.Boot(),
 	})
-	if err := w.Commit(t.Context(), &metadata.TermStart{Term: 1, Params: params}); err != nil {
+	if err := w.Commit(t.Context(), &metadata.TermStart{Term: 1, Params: params}, &metadata.UseRules{Version: metadata.NewestRules}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

@@ -25,7 +25,7 @@
 //     the object has gone meanwhile, the answer says so. PutEnd without an
 //     object_id may end a later put of the key;
 //   - MountLocalDiskSegment: always;
-//   - PutRevoke, Remove: while the id is among the last 131,072 that removed
+//   - PutRevoke, Remove: for a minute of the journal's time after the id removed
 //     something; a PutRevoke that leaves replicas of other kinds, always if it
 //     has an object_id;
 //   - BatchReplicaClear: never;
