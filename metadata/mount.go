@@ -48,6 +48,7 @@ func (s *Store) mount(spec segment.Spec, number segment.Number) *segmentState {
 	delete(s.expected, number)
 	p.Segment = segment.New(spec, number)
 	s.segments[number] = p
+	s.mounts.add(p)
 	s.addTerm(p, p.digestTerm())
 	s.pool.Add(p.Segment)
 	return p
@@ -60,9 +61,38 @@ func (e *Mount) Code(c *binenc.Coder) {
 	codeNumbers(c, &e.Replaces)
 }
 
+// PrepareMounts decides the mounting of the first segments of a list: as many as
+// do not touch each other, and at most MaxMounts. For a segment that is mounted
+// just so already there is no change. The next mounts must be decided when these
+// were applied. An error is that of the first segment of the list.
+//
+// Errors: as PrepareMount.
+func (s *Store) PrepareMounts(specs []segment.Spec) (changes []*Mount, decided int, err error) {
+	for decided < min(len(specs), MaxMounts) {
+		spec := specs[decided]
+		if slices.ContainsFunc(specs[:decided], func(o segment.Spec) bool { return o.ID == spec.ID || o.SamePlace(spec) }) {
+			break
+		}
+		e, err := s.PrepareMount(spec)
+		switch {
+		case err != nil && decided == 0:
+			return nil, 0, err
+		case err != nil:
+			return changes, decided, nil // when those before are mounted
+		case e != nil:
+			changes = append(changes, e)
+		}
+		decided++
+	}
+	return changes, decided, nil
+}
+
+// MaxMounts is how many segments are mounted together at most.
+const MaxMounts = 64
+
 // PrepareMount decides the mounting of a segment: nothing if it is mounted
-// just so already. Mounts must be decided one at a time, each after the one
-// before was applied.
+// just so already. Mounts that may touch each other must be decided one at a
+// time, each after the one before was applied.
 //
 // Errors: InvalidParams for a specification that cannot be, SegmentExists for
 // another place, or other properties, under an id that the client has mounted.
@@ -73,16 +103,17 @@ func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	e := &Mount{Spec: spec}
-	for _, p := range s.segments {
-		switch {
-		case p.Spec == spec:
+	if p := s.mounts.byID[spec.ID]; p != nil {
+		if p.Spec == spec {
 			return nil, nil
-		case p.SamePlace(spec) && (p.ID != spec.ID || p.Client != spec.Client):
-			e.Replaces = append(e.Replaces, p.Number)
-		case p.ID == spec.ID:
+		}
+		if p.Client == spec.Client || !p.SamePlace(spec) {
 			return nil, errs.New(errs.SegmentExists, "MountSegment",
 				"segment %v is mounted at another place; unmount it first or use a new id", spec.ID)
 		}
+	}
+	for _, p := range s.mounts.at(spec) {
+		e.Replaces = append(e.Replaces, p.Number)
 	}
 	slices.Sort(e.Replaces)
 	return e, nil
@@ -92,10 +123,8 @@ func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) {
 func (s *Store) FindSegment(id segment.ID) (segment.Number, bool) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	for _, p := range s.segments {
-		if p.ID == id {
-			return p.Number, true
-		}
+	if p := s.mounts.byID[id]; p != nil {
+		return p.Number, true
 	}
 	return 0, false
 }
@@ -109,6 +138,7 @@ func (tx *Tx) Unmount(number segment.Number) error {
 		return errs.SegmentNotFound
 	}
 	delete(tx.s.segments, number)
+	tx.s.mounts.remove(p)
 	tx.s.dropShare(p)
 	tx.s.pool.Remove(p.Segment)
 	return nil

@@ -53,6 +53,7 @@ type Store struct {
 	now           Time // of the commit applied last
 	digest        Digest
 	segments      map[segment.Number]*segmentState // mounted ones
+	mounts        mounts                           // the same
 	localDisks    localDisks                       // mounted ones
 	lastNumber    segment.Number
 	cutoffs       CutoffCounts
@@ -119,6 +120,7 @@ func New(opts Options) *Store {
 		hash:       keyHash{maphash.MakeSeed()},
 		pool:       segment.NewPool(opts.Strategy, opts.Random),
 		segments:   make(map[segment.Number]*segmentState),
+		mounts:     newMounts(),
 		localDisks: newLocalDisks(),
 		quarantine: newQuarantine(),
 		pinEnds:    btree.NewBTreeGOptions(pinEnd.before, btree.Options{NoLocks: true}),

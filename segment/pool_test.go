@@ -134,7 +134,7 @@ func TestProbesAreBounded(t *testing.T) {
 	for i := range Number(300) {
 		mount(t, p, i+1, string(rune('a'+i)), 64)
 	}
-	a := attempt{pool: p, groups: *p.groups.Load(), req: Request{Size: 1 << 10, Replicas: 1}}
+	a := attempt{pool: p, groups: p.view(), req: Request{Size: 1 << 10, Replicas: 1}}
 	for i := range a.groups {
 		if a.done() {
 			break

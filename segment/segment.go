@@ -194,13 +194,15 @@ type Request struct {
 	Preferred []string // segment names to try first, in order; never mandatory
 }
 
-// A Pool is the set of segments that allocations choose from. Allocate may be
-// called concurrently with everything; Add and Remove must not be called
-// concurrently with each other.
+// A Pool is the set of segments that allocations choose from. All of it may be
+// called concurrently.
 type Pool struct {
 	strategy Strategy
-	random   func(n int) int // a uniform number in [0, n)
-	groups   atomic.Pointer[[]group]
+	random   func(n int) int         // a uniform number in [0, n)
+	groups   atomic.Pointer[[]group] // what readers see, nil after a change
+
+	mu     sync.Mutex // guards sorted; a leaf
+	sorted []group    // by name
 }
 
 // A group is the segments of one name; replicas of an object never share one.
@@ -215,50 +217,64 @@ func NewPool(strategy Strategy, random func(n int) int) *Pool {
 	if random == nil {
 		random = rand.IntN
 	}
-	p := &Pool{strategy: strategy, random: random}
-	p.groups.Store(&[]group{})
-	return p
+	return &Pool{strategy: strategy, random: random}
 }
 
 // Add makes a segment eligible for allocations.
 func (p *Pool) Add(s *Segment) {
-	groups := slices.Clone(*p.groups.Load())
-	at, found := slices.BinarySearchFunc(groups, s.Name, group.compare)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, found := slices.BinarySearchFunc(p.sorted, s.Name, group.compare)
 	if found {
-		groups[at].segments = append(slices.Clone(groups[at].segments), s)
+		p.sorted[at].segments = append(slices.Clone(p.sorted[at].segments), s)
 	} else {
-		groups = slices.Insert(groups, at, group{s.Name, []*Segment{s}})
+		p.sorted = slices.Insert(p.sorted, at, group{s.Name, []*Segment{s}})
 	}
-	p.groups.Store(&groups)
+	p.groups.Store(nil)
 }
 
 // Remove makes a segment ineligible. An allocation that runs at the same time
 // may still take a range in it.
 func (p *Pool) Remove(s *Segment) {
-	groups := slices.Clone(*p.groups.Load())
-	at, found := slices.BinarySearchFunc(groups, s.Name, group.compare)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at, found := slices.BinarySearchFunc(p.sorted, s.Name, group.compare)
 	if !found {
 		return
 	}
-	rest := slices.DeleteFunc(slices.Clone(groups[at].segments), func(o *Segment) bool { return o == s })
+	rest := slices.DeleteFunc(slices.Clone(p.sorted[at].segments), func(o *Segment) bool { return o == s })
 	if len(rest) == 0 {
-		groups = slices.Delete(groups, at, at+1)
+		p.sorted = slices.Delete(p.sorted, at, at+1)
 	} else {
-		groups[at].segments = rest
+		p.sorted[at].segments = rest
 	}
+	p.groups.Store(nil)
+}
+
+// view returns the groups as they are now, which do not change. It copies them
+// once after each change, or rather after many: mounting takes a time that grows
+// with the number of segments, not with its square.
+func (p *Pool) view() []group {
+	if groups := p.groups.Load(); groups != nil {
+		return *groups
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	groups := slices.Clone(p.sorted)
 	p.groups.Store(&groups)
+	return groups
 }
 
 func (g group) compare(name string) int { return strings.Compare(g.name, name) }
 
 // Names returns how many distinct segment names there are: the most replicas
 // an object can have.
-func (p *Pool) Names() int { return len(*p.groups.Load()) }
+func (p *Pool) Names() int { return len(p.view()) }
 
 // CouldHold reports whether an object of a size could have so many replicas if
 // all memory were free: there are as many names, and a segment that can take it.
 func (p *Pool) CouldHold(size uint64, replicas int) bool {
-	groups := *p.groups.Load()
+	groups := p.view()
 	return len(groups) >= replicas && slices.ContainsFunc(groups, func(g group) bool {
 		return slices.ContainsFunc(g.segments, func(s *Segment) bool { return s.largest >= size })
 	})
@@ -268,7 +284,7 @@ func (p *Pool) CouldHold(size uint64, replicas int) bool {
 // names, preferred names first. It is best effort: fewer placements than asked
 // for, even none, is not an error here (behaviours 1.2: one replica is enough).
 func (p *Pool) Allocate(dst []Placement, req Request) []Placement {
-	groups := *p.groups.Load()
+	groups := p.view()
 	if len(groups) == 0 {
 		return dst
 	}

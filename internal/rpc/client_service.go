@@ -70,8 +70,8 @@ func (s *clientService) ReMountSegment(ctx context.Context, r *pb.ReMountSegment
 	if err != nil {
 		return nil, err
 	}
-	if n := len(r.GetSegments()); n > pb.MaxBatchItems {
-		return nil, errs.New(errs.InvalidParams, "", "segments has %d entries, at most %d are possible", n, pb.MaxBatchItems)
+	if n := len(r.GetSegments()); n > pb.MaxReMounts {
+		return nil, errs.New(errs.InvalidParams, "", "segments has %d entries, at most %d are possible", n, pb.MaxReMounts)
 	}
 	specs := make([]segment.Spec, len(r.GetSegments()))
 	for i, seg := range r.GetSegments() {

@@ -27,9 +27,10 @@ import (
 
 // Limits of a call. Key and tenant limits are metadata's.
 const (
-	MaxBatchItems = 10_000 // items of a batch
-	MaxRegexBytes = 4096   // bytes of a pattern
-	MaxPreferred  = 1024   // segment names that a put prefers; each item looks at all of them
+	MaxBatchItems = 10_000  // items of a batch
+	MaxReMounts   = 1 << 17 // segments of a ReMountSegment, which must name all that its client has
+	MaxRegexBytes = 4096    // bytes of a pattern
+	MaxPreferred  = 1024    // segment names that a put prefers; each item looks at all of them
 )
 
 // Settings are the rules that a node applies to calls. What all nodes must

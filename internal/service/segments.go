@@ -18,7 +18,7 @@ func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
 	if err := m.Fence(); err != nil {
 		return err
 	}
-	err := m.withSegments(ctx, func(ctx context.Context) error { return m.mount(ctx, spec) })
+	err := m.withSegments(ctx, func(ctx context.Context) error { return m.mount(ctx, []segment.Spec{spec}) })
 	return m.Counters.done(OpMountSegment, err)
 }
 
@@ -29,22 +29,60 @@ func (m *Master) ReMountSegment(ctx context.Context, client segment.ClientID, sp
 	if err := m.Fence(); err != nil {
 		return err
 	}
-	if len(specs) > MaxBatchItems {
-		return m.Counters.done(OpReMountSegment, checkBatch("ReMountSegment", len(specs)))
+	if len(specs) > MaxReMounts {
+		return m.Counters.done(OpReMountSegment, errs.New(errs.InvalidParams, "ReMountSegment",
+			"the client has %d segments, at most %d are possible; mount larger ones", len(specs), MaxReMounts))
 	}
 	specs = slices.Clone(specs)
 	err := m.withSegments(ctx, func(ctx context.Context) error {
-		for _, spec := range specs {
-			if err := m.mount(ctx, spec); err != nil {
-				return err
-			}
+		if err := m.mount(ctx, specs); err != nil {
+			return err
 		}
 		return m.Liveness.Add(client)
 	})
 	return m.Counters.done(OpReMountSegment, err)
 }
 
-func (m *Master) mount(ctx context.Context, spec segment.Spec) error {
+// mount mounts segments in order, many with one commit.
+func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
+	for _, spec := range specs {
+		if err := checkNames(spec); err != nil {
+			return err
+		}
+	}
+	for len(specs) > 0 {
+		changes, n, err := m.Store.PrepareMounts(specs)
+		if err != nil {
+			return err
+		}
+		for _, e := range changes {
+			// Now, so that the segment goes with its owner whatever the caller
+			// learns of its mount.
+			if err := m.Liveness.Watch(e.Spec.Client); err != nil {
+				return err
+			}
+		}
+		for _, o := range m.commit(ctx, len(changes), mountBytes, func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
+			return changes[i], nil, nil
+		}) {
+			if o.err != nil {
+				return o.err
+			}
+		}
+		for _, spec := range specs[:n] {
+			if err := m.Liveness.Add(spec.Client); err != nil {
+				return err
+			}
+		}
+		specs = specs[n:]
+	}
+	return m.Fence()
+}
+
+// mountBytes is about how long a mount is in the journal.
+const mountBytes = 256
+
+func checkNames(spec segment.Spec) error {
 	for what, name := range map[string]string{
 		"name": spec.Name, "endpoint": spec.Endpoint, "protocol": spec.Protocol, "host id": spec.HostID,
 	} {
@@ -52,19 +90,7 @@ func (m *Master) mount(ctx context.Context, spec segment.Spec) error {
 			return errs.New(errs.InvalidParams, "MountSegment", "the segment's %s has %d bytes, at most %d are possible", what, len(name), metadata.MaxNameBytes)
 		}
 	}
-	err := m.commitOne(ctx, 256, func() (metadata.Change, error) {
-		e, err := m.Store.PrepareMount(spec)
-		if e == nil {
-			return nil, err
-		}
-		// Now, so that the segment goes with its owner whatever the caller
-		// learns of its mount.
-		return e, m.Liveness.Watch(spec.Client)
-	})
-	if err != nil {
-		return err
-	}
-	return m.Liveness.Add(spec.Client)
+	return nil
 }
 
 // UnmountSegment takes a segment away with all replicas on it, whoever owns
@@ -97,13 +123,7 @@ func (m *Master) unmountAll(ctx context.Context, client segment.ClientID, mustNo
 		if mustNot() {
 			return nil
 		}
-		var numbers []segment.Number
-		for _, s := range m.Store.Segments() {
-			if s.Client == client {
-				numbers = append(numbers, s.Number)
-			}
-		}
-		for part := range slices.Chunk(numbers, maxUnmounts) {
+		for part := range slices.Chunk(m.Store.SegmentsOf(client), maxUnmounts) {
 			if err := m.unmount(ctx, part...); err != nil {
 				return err
 			}

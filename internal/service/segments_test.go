@@ -2,12 +2,14 @@ package service_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/rs/zerolog"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/segment"
@@ -75,4 +77,40 @@ func TestSilentClientsExpire(t *testing.T) {
 			t.Error("an expired client is still known")
 		}
 	})
+}
+
+// A client of very many segments is mounted again with one call, in a time that
+// grows with their number and not with its square. They go as one, and a single
+// one of them is still found.
+func TestReMountOfManySegments(t *testing.T) {
+	const segments = 20_000
+	f := newFixture(t)
+	specs := make([]segment.Spec, segments)
+	for i := range specs {
+		specs[i] = segment.Spec{
+			ID: segment.ID{2, byte(i >> 16), byte(i >> 8), byte(i)}, Name: fmt.Sprint("s", i%(segments/2)), Base: 1<<40 + uint64(i)<<20,
+			Size: 1 << 20, Endpoint: "b:1", Client: owner(2),
+		}
+	}
+	for range 2 { // a repeated call changes nothing
+		want(t, "mounting all", f.ReMountSegment(t.Context(), owner(2), specs), errs.OK)
+	}
+	if got := len(f.p.Store.SegmentsOf(owner(2))); got != segments {
+		t.Errorf("%d segments are mounted", got)
+	}
+	before := f.p.Store.Position().Seq
+	overlap := specs[7]
+	overlap.ID, overlap.Client, overlap.Base, overlap.Size = segment.ID{9}, owner(3), overlap.Base+1, 1<<20
+	want(t, "mounting over two of them", f.MountSegment(t.Context(), overlap), errs.OK)
+	if got := len(f.p.Store.SegmentsOf(owner(2))); got != segments-2 {
+		t.Errorf("%d segments are left of them", got)
+	}
+	want(t, "unmounting one", f.UnmountSegment(t.Context(), specs[3].ID), errs.OK)
+	n, err := f.ExpireClient(t.Context(), owner(2))
+	if n != segments-3 || err != nil {
+		t.Errorf("%d segments went with their client, %v", n, err)
+	}
+	if got := len(f.p.Store.Segments()); got != 2 || f.p.Store.Position().Seq > before+20 {
+		t.Errorf("%d segments are left, after %d commits", got, f.p.Store.Position().Seq-before)
+	}
 }

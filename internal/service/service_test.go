@@ -77,8 +77,8 @@ func TestInvalidArguments(t *testing.T) {
 	if err := tooManyPreferred(f); !strings.Contains(err.Error(), "1025 names, at most 1024 are possible; name only those to try first") {
 		t.Error(err)
 	}
-	err := f.ReMountSegment(ctx, owner(1), make([]segment.Spec, service.MaxBatchItems+1))
-	if want(t, "too many segments to remount", err, errs.InvalidParams); !strings.Contains(err.Error(), "split it") {
+	err := f.ReMountSegment(ctx, owner(1), make([]segment.Spec, service.MaxReMounts+1))
+	if want(t, "too many segments to remount", err, errs.InvalidParams); !strings.Contains(err.Error(), "mount larger ones") {
 		t.Error(err)
 	}
 	_, err = f.GetReplicaList(ctx, "default", long)

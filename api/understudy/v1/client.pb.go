@@ -529,7 +529,7 @@ type ReMountSegmentRequest struct {
 	ClientId string `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
 	// Marks a repeated call, see common.proto.
 	RequestId uint64 `protobuf:"fixed64,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// All segments that the client lends now, at most 10,000. None makes the
+	// All segments that the client lends now, at most 131,072. None makes the
 	// client known as alive.
 	Segments      []*Segment `protobuf:"bytes,3,rep,name=segments,proto3" json:"segments,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -7,13 +7,14 @@ const ContractRevision = 1
 // Limits of a request; beyond them it is refused with INVALID_KEY or
 // INVALID_PARAMS.
 const (
-	MaxKeyBytes    = 4096   // bytes of a key, at least 1
-	MaxTenantBytes = 256    // bytes of a tenant's name
-	MaxNameBytes   = 1024   // bytes of any other name
-	MaxRegexBytes  = 4096   // bytes of a regular expression
-	MaxReplicas    = 64     // memory replicas of one object
-	MaxBatchItems  = 10_000 // items of a batch, at least 1
-	MaxPageSize    = 10_000 // entries of a page
+	MaxKeyBytes    = 4096    // bytes of a key, at least 1
+	MaxTenantBytes = 256     // bytes of a tenant's name
+	MaxNameBytes   = 1024    // bytes of any other name
+	MaxRegexBytes  = 4096    // bytes of a regular expression
+	MaxReplicas    = 64      // memory replicas of one object
+	MaxBatchItems  = 10_000  // items of a batch, at least 1
+	MaxReMounts    = 131_072 // segments of a ReMountSegment
+	MaxPageSize    = 10_000  // entries of a page
 )
 
 // DefaultPageSize is how many entries a page has at most if the request does

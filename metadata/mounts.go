@@ -1,0 +1,81 @@
+package metadata
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/understudy-store/understudy/segment"
+)
+
+// mounts finds the mounted segments by all that calls name them by. Guarded by
+// Store.applyMu.
+type mounts struct {
+	byID       map[segment.ID]*segmentState
+	byClient   map[segment.ClientID][]*segmentState // in the order of their mounts
+	byEndpoint map[string][]*segmentState           // by their base; they do not overlap
+}
+
+func newMounts() mounts {
+	return mounts{
+		make(map[segment.ID]*segmentState), make(map[segment.ClientID][]*segmentState), make(map[string][]*segmentState),
+	}
+}
+
+func (m *mounts) add(p *segmentState) {
+	m.byID[p.ID] = p
+	m.byClient[p.Client] = append(m.byClient[p.Client], p)
+	there := m.byEndpoint[p.Endpoint]
+	at, _ := slices.BinarySearchFunc(there, p, compareBase)
+	m.byEndpoint[p.Endpoint] = slices.Insert(there, at, p)
+}
+
+func compareBase(a, b *segmentState) int {
+	return cmp.Or(cmp.Compare(a.Base, b.Base), cmp.Compare(a.Number, b.Number))
+}
+
+func (m *mounts) remove(p *segmentState) {
+	if m.byID[p.ID] == p {
+		delete(m.byID, p.ID)
+	}
+	removeFrom(m.byClient, p.Client, p)
+	removeFrom(m.byEndpoint, p.Endpoint, p)
+}
+
+func removeFrom[K comparable](lists map[K][]*segmentState, key K, p *segmentState) {
+	list := lists[key]
+	at := slices.Index(list, p)
+	if list = slices.Delete(list, at, at+1); len(list) == 0 {
+		delete(lists, key)
+		return
+	}
+	lists[key] = list
+}
+
+// at returns the segments that share memory with one.
+func (m *mounts) at(spec segment.Spec) []*segmentState {
+	there := m.byEndpoint[spec.Endpoint]
+	from, _ := slices.BinarySearchFunc(there, spec.Base, func(p *segmentState, base uint64) int {
+		if p.Base+p.Size <= base {
+			return -1
+		}
+		return 1
+	})
+	through := from
+	for through < len(there) && there[through].SamePlace(spec) {
+		through++
+	}
+	return there[from:through]
+}
+
+// SegmentsOf returns the numbers of the segments that a client has mounted, in
+// order.
+func (s *Store) SegmentsOf(client segment.ClientID) []segment.Number {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	var numbers []segment.Number
+	for _, p := range s.mounts.byClient[client] {
+		numbers = append(numbers, p.Number)
+	}
+	slices.Sort(numbers)
+	return numbers
+}
