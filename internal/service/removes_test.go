@@ -138,7 +138,7 @@ func removeAllBesideOthers(t *testing.T) {
 	if pass == nil || pass.Victims != 2 {
 		t.Fatalf("the pass is %+v, want 2 victims", pass)
 	}
-	clear, _, _ := f.p.Store.PrepareClear("default", "busy", owner(1), "", f.p.Now())
+	clear, _ := f.p.Store.PrepareClear("default", "busy", owner(1), "", f.p.Now())
 	removed := make(chan int, 1)
 	go func() {
 		n, err := f.RemoveAll(t.Context(), service.RemoveRequest{Force: true})
