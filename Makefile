@@ -29,6 +29,7 @@ demo:
 drills: ## all fault drills in full, then each safeguard left out
 	go run ./cmd/lab drill run --all
 	go run ./cmd/lab drill controls
+	go test ./lab/sim -run Controls -sim.controls=all
 
 soak: ## random faults until stopped (Ctrl-C)
 	go run ./cmd/lab drill soak

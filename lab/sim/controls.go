@@ -5,5 +5,6 @@ package sim
 func Controls() []string {
 	return []string{
 		"fencing-compare", "send-based-deadline", "journaled-reservations", "quarantine", "commit-before-ack", "id-check", "head-continuity",
+		"second-fence", "cluster-time", "catch-up", "term-guard", "pending-reads", "lease-quarantine", "term-ids",
 	}
 }
