@@ -32,33 +32,24 @@ type PutConfig struct {
 }
 
 // A SoftPin is what a put does to the soft pin of its key.
-type SoftPin uint8
+type SoftPin pb.SoftPinAction
 
 // What to do about a soft pin.
 const (
-	KeepSoftPin SoftPin = iota // a new object has none
-	PinSoftly
-	NoSoftPin
+	KeepSoftPin = SoftPin(pb.SoftPinAction_SOFT_PIN_ACTION_UNSPECIFIED) // a new object has none
+	PinSoftly   = SoftPin(pb.SoftPinAction_SOFT_PIN_ACTION_ENABLE)
+	NoSoftPin   = SoftPin(pb.SoftPinAction_SOFT_PIN_ACTION_DISABLE)
 )
-
-var softPins = [...]pb.SoftPinAction{
-	KeepSoftPin: pb.SoftPinAction_SOFT_PIN_ACTION_PRESERVE,
-	PinSoftly:   pb.SoftPinAction_SOFT_PIN_ACTION_ENABLE,
-	NoSoftPin:   pb.SoftPinAction_SOFT_PIN_ACTION_DISABLE,
-}
 
 func (p *PutConfig) message(op operation) (*pb.PutConfig, error) {
 	if p.Replicas < 0 || p.Replicas > pb.MaxReplicas {
 		return nil, errs.New(errs.InvalidParams, op.name, "%d replicas are wanted; give 1 to %d, or 0 for one", p.Replicas, pb.MaxReplicas)
 	}
-	if int(p.SoftPin) >= len(softPins) {
-		return nil, errs.New(errs.InvalidParams, op.name, "SoftPin is %d, which is none of its constants", p.SoftPin)
-	}
 	if p.SoftPinTTL < 0 {
 		return nil, errs.New(errs.InvalidParams, op.name, "SoftPinTTL is %v; it cannot be negative", p.SoftPinTTL)
 	}
 	m := &pb.PutConfig{
-		PreferredSegments: p.PreferredSegments, SoftPinAction: softPins[p.SoftPin], HardPin: p.HardPin,
+		PreferredSegments: p.PreferredSegments, SoftPinAction: pb.SoftPinAction(p.SoftPin), HardPin: p.HardPin,
 		PreferAllocInSameNode: p.SameNode, DataType: uint32(p.DataType), HostId: p.HostID,
 	}
 	if p.Replicas > 0 {
@@ -167,29 +158,15 @@ type PutRef struct {
 }
 
 // A Selector chooses replicas of an object by kind.
-type Selector uint8
+type Selector pb.ReplicaSelector
 
 // The selectors.
 const (
-	SelectAll       Selector = iota // memory and a client's SSD, but not Disk, as in the C++ master
-	SelectMemory                    // in memory
-	SelectDisk                      // the file under the shared root_fs_dir
-	SelectLocalDisk                 // on a client's SSD
+	SelectAll       = Selector(pb.ReplicaSelector_REPLICA_SELECTOR_UNSPECIFIED) // memory and a client's SSD, but not Disk, as in the C++ master
+	SelectMemory    = Selector(pb.ReplicaSelector_REPLICA_SELECTOR_MEMORY)      // in memory
+	SelectDisk      = Selector(pb.ReplicaSelector_REPLICA_SELECTOR_DISK)        // the file under the shared root_fs_dir
+	SelectLocalDisk = Selector(pb.ReplicaSelector_REPLICA_SELECTOR_LOCAL_DISK)  // on a client's SSD
 )
-
-var selectors = [...]pb.ReplicaSelector{
-	SelectAll:       pb.ReplicaSelector_REPLICA_SELECTOR_ALL,
-	SelectMemory:    pb.ReplicaSelector_REPLICA_SELECTOR_MEMORY,
-	SelectDisk:      pb.ReplicaSelector_REPLICA_SELECTOR_DISK,
-	SelectLocalDisk: pb.ReplicaSelector_REPLICA_SELECTOR_LOCAL_DISK,
-}
-
-func (s Selector) message(op operation) (pb.ReplicaSelector, error) {
-	if int(s) >= len(selectors) {
-		return 0, errs.New(errs.InvalidParams, op.name, "the selector is %d, which is none of its constants", s)
-	}
-	return selectors[s], nil
-}
 
 // PutEnd makes the chosen replicas of a put readable. If they are already, that
 // is no error.
@@ -198,14 +175,9 @@ func (s Selector) message(op operation) (pb.ReplicaSelector, error) {
 // IllegalClient for another client's put; InvalidWrite if there is no such
 // replica.
 func (c *Client) PutEnd(ctx context.Context, put PutRef, which Selector) error {
-	op := opPutEnd.unless(put.ID != 0)
-	selector, err := which.message(op)
-	if err != nil {
-		return err
-	}
-	_, _, err = ask[pb.PutEndResponse](ctx, c, op, &pb.PutEndRequest{
+	_, _, err := ask[pb.PutEndResponse](ctx, c, opPutEnd.unless(put.ID != 0), &pb.PutEndRequest{
 		Tenant: c.config.Tenant, RequestId: newRequestID(), ClientId: c.config.ClientID.String(),
-		Key: put.Key, ObjectId: uint64(put.ID), Selector: selector, ObjectChecksum: put.Checksum,
+		Key: put.Key, ObjectId: uint64(put.ID), Selector: pb.ReplicaSelector(which), ObjectChecksum: put.Checksum,
 	}, nil)
 	return err
 }
@@ -214,14 +186,9 @@ func (c *Client) PutEnd(ctx context.Context, put PutRef, which Selector) error {
 //
 // Errors: as PutEnd; InvalidWrite also if one of them is readable already.
 func (c *Client) PutRevoke(ctx context.Context, put PutRef, which Selector) error {
-	op := opPutRevoke.unless(put.ID != 0)
-	selector, err := which.message(op)
-	if err != nil {
-		return err
-	}
-	_, _, err = ask[pb.PutRevokeResponse](ctx, c, op, &pb.PutRevokeRequest{
+	_, _, err := ask[pb.PutRevokeResponse](ctx, c, opPutRevoke.unless(put.ID != 0), &pb.PutRevokeRequest{
 		Tenant: c.config.Tenant, RequestId: newRequestID(), ClientId: c.config.ClientID.String(),
-		Key: put.Key, ObjectId: uint64(put.ID), Selector: selector,
+		Key: put.Key, ObjectId: uint64(put.ID), Selector: pb.ReplicaSelector(which),
 	}, nil)
 	return err
 }
@@ -229,40 +196,30 @@ func (c *Client) PutRevoke(ctx context.Context, put PutRef, which Selector) erro
 // BatchPutEnd is PutEnd for 1 to 10,000 puts. It returns what came of each, nil
 // for success; the error is for the call as a whole, as in BatchPutStart.
 func (c *Client) BatchPutEnd(ctx context.Context, puts []PutRef, which Selector) ([]error, error) {
-	op := opBatchPutEnd.unless(allNamed(puts))
-	selector, err := which.message(op)
-	if err != nil {
-		return nil, err
-	}
 	items := make([]*pb.PutEndItem, len(puts))
 	for i, p := range puts {
 		items[i] = &pb.PutEndItem{Key: p.Key, ObjectId: uint64(p.ID), ObjectChecksum: p.Checksum}
 	}
 	request := func(id uint64, r run) proto.Message {
 		return &pb.BatchPutEndRequest{
-			Tenant: c.config.Tenant, RequestId: id, ClientId: c.config.ClientID.String(), Items: items[r.from:r.to], Selector: selector,
+			Tenant: c.config.Tenant, RequestId: id, ClientId: c.config.ClientID.String(), Items: items[r.from:r.to], Selector: pb.ReplicaSelector(which),
 		}
 	}
-	return changeAll(ctx, c, op, len(puts), request, acknowledged[*pb.BatchPutEndResponse])
+	return changeAll(ctx, c, opBatchPutEnd.unless(allNamed(puts)), len(puts), request, acknowledged[*pb.BatchPutEndResponse])
 }
 
 // BatchPutRevoke is PutRevoke for 1 to 10,000 puts, as BatchPutEnd.
 func (c *Client) BatchPutRevoke(ctx context.Context, puts []PutRef, which Selector) ([]error, error) {
-	op := opBatchPutRevoke.unless(allNamed(puts))
-	selector, err := which.message(op)
-	if err != nil {
-		return nil, err
-	}
 	items := make([]*pb.PutRevokeItem, len(puts))
 	for i, p := range puts {
 		items[i] = &pb.PutRevokeItem{Key: p.Key, ObjectId: uint64(p.ID)}
 	}
 	request := func(id uint64, r run) proto.Message {
 		return &pb.BatchPutRevokeRequest{
-			Tenant: c.config.Tenant, RequestId: id, ClientId: c.config.ClientID.String(), Items: items[r.from:r.to], Selector: selector,
+			Tenant: c.config.Tenant, RequestId: id, ClientId: c.config.ClientID.String(), Items: items[r.from:r.to], Selector: pb.ReplicaSelector(which),
 		}
 	}
-	return changeAll(ctx, c, op, len(puts), request, acknowledged[*pb.BatchPutRevokeResponse])
+	return changeAll(ctx, c, opBatchPutRevoke.unless(allNamed(puts)), len(puts), request, acknowledged[*pb.BatchPutRevokeResponse])
 }
 
 func allNamed(puts []PutRef) bool {

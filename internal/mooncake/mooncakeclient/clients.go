@@ -96,11 +96,6 @@ func getStorageConfig(a *attempt, _ *pb.GetStorageConfigRequest, p *pb.GetStorag
 	return err
 }
 
-func mountLocalDisk(a *attempt, _ *pb.MountLocalDiskSegmentRequest, _ *pb.MountLocalDiskSegmentResponse) error {
-	_, err := ask(a, a.generation.MountLocalDisk)
-	return err
-}
-
 func offloadObjectHeartbeat(a *attempt, _ *pb.OffloadObjectHeartbeatRequest, p *pb.OffloadObjectHeartbeatResponse) error {
 	tasks, err := ask(a, a.generation.OffloadObjectHeartbeat)
 	for _, t := range tasks {

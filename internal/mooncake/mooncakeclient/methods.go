@@ -27,9 +27,9 @@ var methods = map[string]method{
 	pb.ObjectService_BatchPutStart_FullMethodName:         as(batchPutStart),
 	pb.ObjectService_PutEnd_FullMethodName:                as(putEnd),
 	pb.ObjectService_BatchPutEnd_FullMethodName:           as(batchPutEnd),
-	pb.ObjectService_PutRevoke_FullMethodName:             as(putRevoke),
+	pb.ObjectService_PutRevoke_FullMethodName:             plain(func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.PutRevoke }),
 	pb.ObjectService_BatchPutRevoke_FullMethodName:        as(batchPutRevoke),
-	pb.ObjectService_Remove_FullMethodName:                as(remove),
+	pb.ObjectService_Remove_FullMethodName:                plain(func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.Remove }),
 	pb.ObjectService_BatchRemove_FullMethodName:           as(batchRemove),
 	pb.ObjectService_RemoveByRegex_FullMethodName:         as(removeByRegex),
 	pb.ObjectService_RemoveAll_FullMethodName:             as(removeAll),
@@ -43,13 +43,22 @@ var methods = map[string]method{
 	pb.ClientService_BatchQueryIp_FullMethodName:           as(batchQueryIP),
 	pb.ClientService_GetFsdir_FullMethodName:               as(getFsdir),
 	pb.ClientService_GetStorageConfig_FullMethodName:       as(getStorageConfig),
-	pb.ClientService_MountLocalDiskSegment_FullMethodName:  as(mountLocalDisk),
+	pb.ClientService_MountLocalDiskSegment_FullMethodName:  plain(func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.MountLocalDisk }),
 	pb.ClientService_OffloadObjectHeartbeat_FullMethodName: as(offloadObjectHeartbeat),
 	pb.ClientService_NotifyOffloadSuccess_FullMethodName:   as(notifyOffloadSuccess),
 }
 
 func as[Q, P any](f func(a *attempt, q *Q, p *P) error) method {
 	return func(a *attempt, req, resp any) error { return f(a, req.(*Q), resp.(*P)) }
+}
+
+// plain is the method of a call that readArgs has the arguments of and that
+// returns nothing.
+func plain(call func(*mooncake.Generation) mooncake.Call[mooncake.Done]) method {
+	return func(a *attempt, _, _ any) error {
+		_, err := ask(a, call(a.generation))
+		return err
+	}
 }
 
 // readArgs reads the arguments that many calls have alike. It refuses a request

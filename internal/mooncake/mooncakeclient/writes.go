@@ -2,6 +2,7 @@ package mooncakeclient
 
 import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
 )
 
@@ -17,8 +18,9 @@ var softPins = map[pb.SoftPinAction]uint8{
 // makes no difference: that an object is not to be pinned softly, which is how
 // new ones are, and the writer's host, which the master does not use.
 func (c *caller) configOf(how *pb.PutConfig, groups ...string) (mooncake.ReplicateConfig, error) {
+	pin, known := softPins[how.GetSoftPinAction()]
 	config := mooncake.ReplicateConfig{
-		Replicas: 1, SoftPin: softPins[how.GetSoftPinAction()], HardPin: how.GetHardPin(), Preferred: how.GetPreferredSegments(),
+		Replicas: 1, SoftPin: pin, HardPin: how.GetHardPin(), Preferred: how.GetPreferredSegments(),
 		PreferSameNode: how.GetPreferAllocInSameNode(), DataType: uint8(how.GetDataType()), HostID: how.GetHostId(),
 	}
 	if how != nil {
@@ -33,6 +35,8 @@ func (c *caller) configOf(how *pb.PutConfig, groups ...string) (mooncake.Replica
 		}
 	}
 	switch says := c.generation.Says; {
+	case !known:
+		return config, errs.New(errs.InvalidParams, "", "the soft pin action %d is not known", how.GetSoftPinAction())
 	case config.SoftPinMillis != nil && !says.SoftPinTTL:
 		return config, c.cannotSay("how long an object is pinned softly, which is soft_pin_ttl_ms")
 	case config.Groups != nil && !says.Groups:
@@ -94,21 +98,11 @@ func batchPutEnd(a *attempt, q *pb.BatchPutEndRequest, p *pb.BatchPutEndResponse
 	return err
 }
 
-func putRevoke(a *attempt, _ *pb.PutRevokeRequest, _ *pb.PutRevokeResponse) error {
-	_, err := ask(a, a.generation.PutRevoke)
-	return err
-}
-
 func batchPutRevoke(a *attempt, q *pb.BatchPutRevokeRequest, p *pb.BatchPutRevokeResponse) (err error) {
 	for _, it := range q.GetItems() {
 		a.args.Keys = append(a.args.Keys, it.GetKey())
 	}
 	p.Succeeded, p.Errors, err = doAll(a, a.generation.BatchPutRevoke, len(a.args.Keys))
-	return err
-}
-
-func remove(a *attempt, _ *pb.RemoveRequest, _ *pb.RemoveResponse) error {
-	_, err := ask(a, a.generation.Remove)
 	return err
 }
 

@@ -107,60 +107,44 @@ func checkText(kind errs.Kind, what string, texts ...string) error {
 	return nil
 }
 
-func putEnd(c call, a *args) error {
-	u, err := updateOf(a)
-	if err != nil {
-		return err
+// update is a function about puts in progress.
+func update[R any](serve func(c call, u service.UpdateRequest, a *args) (R, error)) func(c call, a *args) (R, error) {
+	return func(c call, a *args) (r R, err error) {
+		selector, known := selectors[a.Kind]
+		if !known {
+			return r, errs.New(errs.InvalidWrite, "PutEnd", "there are no replicas of type %d", a.Kind)
+		}
+		return serve(c, service.UpdateRequest{Tenant: tenant, Client: a.Client, Selector: selector}, a)
 	}
-	return c.master.PutEnd(c, u, service.UpdateItem{Key: a.Item.Key, Checksum: a.Item.Checksum})
 }
 
-func batchPutEnd(c call, a *args) ([]error, error) {
-	u, err := updateOf(a)
-	if err != nil {
-		return nil, err
-	}
-	refs := make([]service.UpdateItem, len(a.Items))
+var selectors = map[int32]metadata.Selector{
+	mooncake.ReplicaMemory:    metadata.SelectMemory,
+	mooncake.ReplicaDisk:      metadata.SelectDisk,
+	mooncake.ReplicaLocalDisk: metadata.SelectLocalDisk,
+	mooncake.ReplicaAll:       metadata.SelectAll,
+}
+
+func putEnd(c call, u service.UpdateRequest, a *args) (struct{}, error) {
+	return struct{}{}, c.master.PutEnd(c, u, service.UpdateItem{Key: a.Item.Key, Checksum: a.Item.Checksum})
+}
+
+func batchPutEnd(c call, u service.UpdateRequest, a *args) ([]error, error) {
+	items := make([]service.UpdateItem, len(a.Items))
 	for i, item := range a.Items {
-		refs[i] = service.UpdateItem{Key: item.Key, Checksum: item.Checksum}
+		items[i] = service.UpdateItem{Key: item.Key, Checksum: item.Checksum}
 	}
-	return c.master.BatchPutEnd(c, u, refs)
+	return c.master.BatchPutEnd(c, u, items)
 }
 
-func putRevoke(c call, a *args) error {
-	u, err := updateOf(a)
-	if err != nil {
-		return err
-	}
-	return c.master.PutRevoke(c, u, service.UpdateItem{Key: a.Key})
+func putRevoke(c call, u service.UpdateRequest, a *args) (struct{}, error) {
+	return struct{}{}, c.master.PutRevoke(c, u, service.UpdateItem{Key: a.Key})
 }
 
-func batchPutRevoke(c call, a *args) ([]error, error) {
-	u, err := updateOf(a)
-	if err != nil {
-		return nil, err
-	}
-	refs := make([]service.UpdateItem, len(a.Keys))
+func batchPutRevoke(c call, u service.UpdateRequest, a *args) ([]error, error) {
+	items := make([]service.UpdateItem, len(a.Keys))
 	for i, key := range a.Keys {
-		refs[i] = service.UpdateItem{Key: key}
+		items[i] = service.UpdateItem{Key: key}
 	}
-	return c.master.BatchPutRevoke(c, u, refs)
-}
-
-// updateOf reads whose puts a call is about, and which of their replicas.
-func updateOf(a *args) (service.UpdateRequest, error) {
-	u := service.UpdateRequest{Tenant: tenant, Client: a.Client}
-	switch a.Kind {
-	case mooncake.ReplicaMemory:
-		u.Selector = metadata.SelectMemory
-	case mooncake.ReplicaDisk:
-		u.Selector = metadata.SelectDisk
-	case mooncake.ReplicaLocalDisk:
-		u.Selector = metadata.SelectLocalDisk
-	case mooncake.ReplicaAll:
-		u.Selector = metadata.SelectAll
-	default:
-		return u, errs.New(errs.InvalidWrite, "PutEnd", "there are no replicas of type %d", a.Kind)
-	}
-	return u, nil
+	return c.master.BatchPutRevoke(c, u, items)
 }
