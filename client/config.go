@@ -18,12 +18,6 @@ import (
 // MaxAddresses is how many addresses a Config may list.
 const MaxAddresses = 64
 
-// Defaults of a Config, and of a node's settings.
-const (
-	DefaultEtcdPrefix = "/understudy"
-	DefaultClusterID  = "mooncake_cluster"
-)
-
 // Config says whom a Client talks to, and how. Addresses, EtcdEndpoints or both
 // must be set; a zero field means its default.
 type Config struct {
@@ -82,8 +76,8 @@ type Leader struct {
 }
 
 func (c *Config) setDefaults() {
-	c.EtcdPrefix = cmp.Or(c.EtcdPrefix, DefaultEtcdPrefix)
-	c.ClusterID = cmp.Or(c.ClusterID, DefaultClusterID)
+	c.EtcdPrefix = cmp.Or(c.EtcdPrefix, pb.DefaultEtcdPrefix)
+	c.ClusterID = cmp.Or(c.ClusterID, pb.DefaultClusterID)
 	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
 	c.PingInterval = cmp.Or(c.PingInterval, time.Second)
 	c.MaxMessageBytes = cmp.Or(c.MaxMessageBytes, pb.DefaultMaxMessageBytes)

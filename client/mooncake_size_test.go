@@ -110,7 +110,7 @@ func (b *babbler) Call(_ context.Context, function uint32, _ string, reply []byt
 // call that changes something is open then.
 func TestUnreadableAnswersOverMooncake(t *testing.T) {
 	g, _ := mooncake.NewGeneration("head")
-	p := servePort(t, coro.NewServer(coro.Config{Open: func(*coro.Conn) coro.Handler { return &babbler{g} }}))
+	p := servePort(t, coro.NewServer(&coro.Server{Open: func(*coro.Conn) coro.Handler { return &babbler{g} }}))
 	w := new(witness)
 	c := overMooncake(t, func(c *client.Config) { c.Observer, c.Timeout = w, 20*time.Second }, p.address)
 	_, reading := c.ExistKey(t.Context(), "k")

@@ -32,7 +32,7 @@ type port struct {
 func (n *node) port(generation string, forward bool) *port {
 	c, t := n.cluster, n.cluster.t
 	t.Helper()
-	front := mooncakeserver.New(mooncakeserver.Config{Gate: n.gate, Version: "2.0.0", Relay: forward, View: func() int64 {
+	front := mooncakeserver.New(&mooncakeserver.Front{Gate: n.gate, Version: "2.0.0", Relay: forward, View: func() int64 {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return int64(100 * c.term)

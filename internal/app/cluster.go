@@ -37,7 +37,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		ID: cfg.Node.ID, RPC: cfg.Node.AdvertiseAddress, HTTP: cfg.Node.HTTPAddress, Version: a.version,
 		ClusterID: cfg.HA.ClusterID, Layout: layout, Codec: service.Codec(), Client: e.journal, Sessions: e.sessions,
 		Clock: a.clock, Log: a.log, SessionTTL: cfg.HA.SessionTTL, EventsTTL: cfg.Journal.EventsTTL,
-		Params: a.params(), Cleanup: promote.Cleanup(cfg.HA.PromotionCleanup), SyncInterval: cfg.Lease.SyncInterval,
+		Params: a.params(), Cleanup: cfg.HA.PromotionCleanup, SyncInterval: cfg.Lease.SyncInterval,
 		QueueBytes: cfg.Journal.QueueBytes, MaxJournalBytes: cfg.Journal.MaxBytes,
 		Compact:  cfg.Journal.Compact == config.CompactOn || cfg.Journal.Compact == config.CompactAuto && cfg.HA.Embedded(),
 		OwnsEtcd: cfg.HA.Embedded(), HandoverTimeout: cfg.HA.HandoverTimeout,

@@ -15,12 +15,13 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // Command returns the command that runs a node: flags, logs, signals. The
 // programs master and standby are this with another role to begin with.
-func Command(name string, role config.Role) *cobra.Command {
-	short := map[config.Role]string{
+func Command(name string, role promote.Role) *cobra.Command {
+	short := map[promote.Role]string{
 		config.Primary: "Run a metadata master; the first of a cluster becomes its primary",
 		config.Standby: "Run a hot standby that follows the primary and takes over when it dies",
 	}[role]

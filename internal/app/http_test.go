@@ -15,6 +15,7 @@ import (
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // An httpNode is a running node that is asked over HTTP.
@@ -25,7 +26,7 @@ type httpNode struct {
 }
 
 // startHTTPNode runs a node on free ports of the loopback until the test ends.
-func startHTTPNode(t *testing.T, role config.Role, etcd []string) *httpNode {
+func startHTTPNode(t *testing.T, role promote.Role, etcd []string) *httpNode {
 	t.Helper()
 	c := config.Default(role)
 	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0

@@ -23,7 +23,7 @@ type mooncakePorts struct {
 
 func (a *App) newMooncakePorts() error {
 	m := &a.mooncake
-	front := mooncakeserver.New(mooncakeserver.Config{
+	front := mooncakeserver.New(&mooncakeserver.Front{
 		Gate: a.gate, Version: a.cfg.Mooncake.Version, View: m.view.Load, Relay: a.cfg.Mooncake.Forward, Observer: a.metrics,
 		Log: a.log.With().Str("part", "mooncake").Logger(),
 	})

@@ -17,6 +17,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // TestMain sees to it that nodes of this process leave nothing behind.
@@ -33,7 +34,7 @@ type member struct {
 }
 
 // settings are those of a node on free ports, with a short session.
-func settings(role config.Role, id string, etcd []string) config.Config {
+func settings(role promote.Role, id string, etcd []string) config.Config {
 	c := config.Default(role)
 	c.Node.ID = id
 	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0

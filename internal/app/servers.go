@@ -38,15 +38,15 @@ func (a *App) serveRPC(ctx context.Context) error {
 // serveHTTP answers on the metrics port until the context ends.
 func (a *App) serveHTTP(ctx context.Context) error {
 	log := a.log.With().Str("part", "http").Logger()
-	api := httpapi.API{Gate: a.gate, Status: a.httpStatus, Metrics: a.metrics.Handler(), Summary: a.metrics.Summary, Log: log}
+	api := httpapi.API{Gate: a.gate, Node: a.httpNode, Metrics: a.metrics.Handler(), Summary: a.metrics.Summary, Log: log}
 	server := httpapi.NewServer(api.Handler(), log)
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)
 }
 
-// httpStatus says how this node stands, without asking etcd.
-func (a *App) httpStatus() httpapi.Status {
+// httpNode says how this node stands, without asking etcd.
+func (a *App) httpNode() httpapi.Node {
 	s := a.node.promoteStatus()
-	st := httpapi.Status{
+	st := httpapi.Node{
 		NodeID: s.Self.ID, Role: string(s.Self.Role), Term: uint64(max(s.Leader.Term, s.Position.Term)),
 		Promotable: s.Self.Promotable, Why: s.Self.Why,
 	}

@@ -6,7 +6,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/eviction"
-	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/promote"
@@ -20,7 +19,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 	leases := leasesync.New(leasesync.Leases{
 		Store: t.Store, Journal: t.Queue, Interval: a.cfg.Lease.SyncInterval,
 		CriticalWindow:  a.cfg.Lease.CriticalWindow,
-		CriticalExpired: a.expiry() || a.cfg.HA.PromotionCleanup == config.CleanupExpired,
+		CriticalExpired: a.expiry() || a.cfg.HA.PromotionCleanup == promote.CleanupExpired,
 		CriticalDelay:   a.cfg.Lease.CriticalDelay,
 		Counters:        a.counters.leases, Log: a.log,
 	})

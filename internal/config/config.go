@@ -18,23 +18,22 @@ import (
 	"maps"
 	"net"
 	"time"
+
+	"github.com/understudy-store/understudy/promote"
 )
 
-// Role is what a node tries to be first. It comes from the program's name and is
-// no setting: after the start both programs are the same.
-type Role string
-
-// The roles.
+// What a node tries to be first. It comes from the program's name and is no
+// setting: after the start both programs are the same.
 const (
-	Primary Role = "primary" // cmd/master: it serves if no other node does, else it follows
-	Standby Role = "standby" // cmd/standby: it follows, and never starts a cluster by itself
+	Primary = promote.Primary // cmd/master: it serves if no other node does, else it follows
+	Standby = promote.Standby // cmd/standby: it follows, and never starts a cluster by itself
 )
 
 // Config is the whole configuration of a node. A Config that Load returned keeps
 // every rule of settings.go and rules.go. The comment of a field is the flag that
 // sets it; "design" is the design of Understudy with its section.
 type Config struct {
-	Role     Role
+	Role     promote.Role // Primary or Standby
 	Listen   Listen
 	Mooncake Mooncake
 	Node     Node
@@ -52,7 +51,7 @@ type Config struct {
 }
 
 // Default is the configuration of a node to which nothing was given.
-func Default(role Role) Config {
+func Default(role promote.Role) Config {
 	c := Config{Role: role}
 	for _, s := range settings(&c) {
 		if !s.set(s.Default) {
@@ -115,33 +114,20 @@ type Node struct {
 
 // HA is the cluster, its etcd and the rules of a takeover (design §2, §3, §8).
 type HA struct {
-	Enabled          bool             // --enable_ha
-	ClusterID        string           // --cluster_id
-	EtcdEndpoints    []string         // --etcd_endpoints
-	EtcdPrefix       string           // --etcd_prefix
-	EtcdListen       string           // --etcd-listen
-	EtcdQuotaBytes   int64            // --etcd-quota-bytes
-	SessionTTL       time.Duration    // --session-ttl
-	PromotionCleanup PromotionCleanup // --promotion-cleanup
-	HandoverTimeout  time.Duration    // --handover-timeout
-	StartEmpty       bool             // --start-empty
+	Enabled          bool            // --enable_ha
+	ClusterID        string          // --cluster_id
+	EtcdEndpoints    []string        // --etcd_endpoints
+	EtcdPrefix       string          // --etcd_prefix
+	EtcdListen       string          // --etcd-listen
+	EtcdQuotaBytes   int64           // --etcd-quota-bytes
+	SessionTTL       time.Duration   // --session-ttl
+	PromotionCleanup promote.Cleanup // --promotion-cleanup
+	HandoverTimeout  time.Duration   // --handover-timeout
+	StartEmpty       bool            // --start-empty
 }
-
-// PromotionCleanup is what a new primary removes before it serves (design §8).
-type PromotionCleanup string
-
-// The cleanups.
-const (
-	CleanupAuto    PromotionCleanup = "auto"    // CleanupExpired under EvictExpiry, else CleanupNone
-	CleanupExpired PromotionCleanup = "expired" // removes every object whose lease had run out
-	CleanupNone    PromotionCleanup = "none"    // keeps every object
-)
 
 // Embedded reports whether the node runs its own etcd.
 func (h HA) Embedded() bool { return h.Enabled && len(h.EtcdEndpoints) == 0 }
-
-// Root is the prefix of all etcd keys of the cluster, with a slash at its end.
-func (h HA) Root() string { return h.EtcdPrefix + "/" + h.ClusterID + "/" }
 
 // Journal bounds what the journal keeps in etcd and in memory (design §4).
 type Journal struct {

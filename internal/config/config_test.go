@@ -87,9 +87,6 @@ func TestResolveNeedsPorts(t *testing.T) {
 
 func TestHA(t *testing.T) {
 	c := Default(Primary)
-	if root := c.HA.Root(); root != "/understudy/mooncake_cluster/" {
-		t.Errorf("got root %q, want \"/understudy/mooncake_cluster/\"", root)
-	}
 	if !c.HA.Embedded() {
 		t.Error("no embedded etcd by default")
 	}

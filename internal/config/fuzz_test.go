@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // FuzzFile loads any bytes as a YAML or a JSON file: all that is wrong with it
@@ -35,7 +36,7 @@ func FuzzFile(f *testing.F) {
 		if err := os.WriteFile(path, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		for _, role := range []Role{Primary, Standby} {
+		for _, role := range []promote.Role{Primary, Standby} {
 			cfg, warnings, err := load(t, role, []string{"--config_path=" + path})
 			checkOutcome(t, cfg, warnings, err)
 		}

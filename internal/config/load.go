@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // ctlAddress tells masterctl where the cluster is. A shell that has it set can
@@ -62,7 +63,7 @@ func (f *rawFlag) Type() string       { return f.kind }
 // Unknown names are faults in the file and, with cli.EnvPrefix, in the environment;
 // unknown flags were refused by pflag already (see cli.FlagError). Variables that
 // Kubernetes sets for a Service whose name begins with "understudy" are none.
-func Load(role Role, flags *pflag.FlagSet, environ []string) (Config, []Warning, error) {
+func Load(role promote.Role, flags *pflag.FlagSet, environ []string) (Config, []Warning, error) {
 	cfg := Default(role)
 	l := &loader{names: knownNames(), given: map[string]given{}}
 	l.readFlags(flags)

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/understudy-store/understudy/promote"
 )
 
 // load runs a whole load: args as on a command line, env as NAME=value.
-func load(t *testing.T, role Role, args []string, env ...string) (Config, []Warning, error) {
+func load(t *testing.T, role promote.Role, args []string, env ...string) (Config, []Warning, error) {
 	t.Helper()
 	flags := pflag.NewFlagSet("node", pflag.ContinueOnError)
 	BindFlags(flags)
@@ -69,7 +71,7 @@ func wantFault(t *testing.T, err error, name string, parts ...string) {
 }
 
 func TestNothingGivenIsTheDefault(t *testing.T) {
-	for _, role := range []Role{Primary, Standby} {
+	for _, role := range []promote.Role{Primary, Standby} {
 		args := []string{}
 		if role == Standby {
 			args = []string{"--etcd_endpoints=127.0.0.1:2379", "--advertise-address=10.0.0.2"}

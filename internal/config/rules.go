@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/understudy-store/understudy/promote"
 )
 
 // apply writes what was given into the fields. It warns of names that are
@@ -96,7 +98,7 @@ func advice(c *Config) []rule {
 	return []rule{
 		{"etcd_endpoints enable_ha", c.HA.Enabled || len(c.HA.EtcdEndpoints) == 0,
 			"is not used, because enable_ha is false: this is a lone primary without a journal"},
-		{"promotion-cleanup eviction-policy", c.HA.PromotionCleanup != CleanupExpired || c.Eviction.Policy != EvictWatermark,
+		{"promotion-cleanup eviction-policy", c.HA.PromotionCleanup != promote.CleanupExpired || c.Eviction.Policy != EvictWatermark,
 			"each takeover will drop every object whose lease has run out, which under eviction-policy=watermark is most of a healthy cache; " +
 				"auto keeps it"},
 		{"advertise-address rpc_address etcd-listen etcd_endpoints enable_ha",

@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/understudy-store/understudy/promote"
 )
 
 // For each setting: texts it takes, and texts that are faults.
@@ -101,7 +103,7 @@ func TestDefaultsAreAllowed(t *testing.T) {
 // One row for each rule: arguments that break it and nothing else, and the
 // nearest ones that do not.
 var ruleTests = []struct {
-	role         Role
+	role         promote.Role
 	broken, kept string
 	name, text   string
 	advice       bool

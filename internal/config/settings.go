@@ -3,11 +3,14 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	wire "github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // Setting is one setting that can be given by flag, environment or file.
@@ -72,12 +75,12 @@ func nodeSections(c *Config) []Section {
 		{"Addresses", []Setting{
 			{"rpc_address", "0.0.0.0", mooncake, text(&l.RPCAddress, "an IP or a host name, without a port", isHost),
 				"host or IP that gRPC listens on"},
-			{"rpc_port port", "50051", mooncake, port(&l.RPCPort), "TCP port of gRPC"},
+			{"rpc_port port", strconv.Itoa(pb.DefaultPort), mooncake, port(&l.RPCPort), "TCP port of gRPC"},
 			{"metrics_host", "", mooncake,
 				text(&l.MetricsHost, "an IP or a host name, without a port; empty: the one of rpc_address", orEmpty(isHost)),
 				"host or IP that HTTP listens on"},
 			{"metrics_port", "9003", mooncake, port(&l.MetricsPort), "TCP port of HTTP: metrics, health, queries"},
-			{"max-message-bytes", "16MiB", understudy, size(&l.MaxMessageBytes, mib, gib),
+			{"max-message-bytes", formatSize(pb.DefaultMaxMessageBytes), understudy, size(&l.MaxMessageBytes, mib, gib),
 				"largest gRPC message, either direction; answers may have 2MiB in any case"},
 		}},
 		{"Mooncake's clients", []Setting{
@@ -111,17 +114,17 @@ func clusterSections(c *Config) []Section {
 		{"Cluster and takeover", []Setting{
 			{"enable_ha", "true", mooncake, boolean(&h.Enabled),
 				"run with etcd, journal and takeover; false runs a lone primary (Mooncake's default)"},
-			{"cluster_id", "mooncake_cluster", mooncake, text(&h.ClusterID, "not empty, without '/' and spaces", isSegment),
+			{"cluster_id", pb.DefaultClusterID, mooncake, text(&h.ClusterID, "not empty, without '/' and spaces", isSegment),
 				"name of the cluster, one root in etcd each"},
 			{etcdEndpoints, "", mooncake, endpoints(&h.EtcdEndpoints), "etcd members; empty runs the embedded etcd"},
-			{"etcd_prefix", "/understudy", understudy,
+			{"etcd_prefix", pb.DefaultEtcdPrefix, understudy,
 				text(&h.EtcdPrefix, "a path such as /understudy: it starts with '/' and does not end in one", isPrefix), "root of all keys in etcd"},
 			{"etcd-listen", "127.0.0.1:0", understudy, text(&h.EtcdListen, "host:port; port 0 takes a free one", isListen),
 				"address on which the embedded etcd serves standbys and tools"},
 			{"etcd-quota-bytes", "2GiB", understudy, size(&h.EtcdQuotaBytes, 16*mib, maxEtcdBytes), "backend quota of the embedded etcd"},
 			{"session-ttl", "5s", understudy, wholeSeconds(&h.SessionTTL, 2*time.Second), // etcd silently raises less
 				"life of the election lease: how long a dead primary is waited for"},
-			{"promotion-cleanup", "auto", understudy, oneOf(&h.PromotionCleanup, CleanupAuto, CleanupExpired, CleanupNone),
+			{"promotion-cleanup", "auto", understudy, oneOf(&h.PromotionCleanup, promote.CleanupAuto, promote.CleanupExpired, promote.CleanupNone),
 				"what a new primary drops: objects whose lease had run out, nothing, or (auto) as the eviction policy asks"},
 			{"handover-timeout", "10s", understudy, duration(&h.HandoverTimeout, time.Millisecond),
 				"how long a node that got SIGTERM waits for another to serve"},

@@ -5,12 +5,14 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/cli"
 	wire "github.com/understudy-store/understudy/internal/mooncake"
@@ -18,7 +20,7 @@ import (
 )
 
 // defaultAddress is where a master on this machine listens without flags.
-const defaultAddress = "127.0.0.1:50051"
+var defaultAddress = net.JoinHostPort("127.0.0.1", strconv.Itoa(pb.DefaultPort))
 
 // Flags are those of every command: which cluster, and how to talk to it.
 type Flags struct {
@@ -44,8 +46,8 @@ func (f *Flags) bind(flags *pflag.FlagSet) {
 	listVar(flags, &f.addresses, checkAddress, "address",
 		"`list` of host:port of nodes, separated by ','; one is enough to find the others (default "+defaultAddress+")")
 	listVar(flags, &f.etcd, checkEndpoint, "etcd-endpoints", "`list` of the etcd members of the cluster, separated by ','")
-	flags.StringVar(&f.prefix, "etcd-prefix", client.DefaultEtcdPrefix, "root of all keys in etcd")
-	flags.StringVar(&f.clusterID, "cluster-id", client.DefaultClusterID, "name of the cluster")
+	flags.StringVar(&f.prefix, "etcd-prefix", pb.DefaultEtcdPrefix, "root of all keys in etcd")
+	flags.StringVar(&f.clusterID, "cluster-id", pb.DefaultClusterID, "name of the cluster")
 	flags.Func("protocol", "how clients talk to masters, `grpc|mooncake`: the latter as Mooncake's own do; commands on nodes need grpc (default grpc)",
 		func(s string) error {
 			if s != "grpc" && s != "mooncake" {

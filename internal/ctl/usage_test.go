@@ -2,13 +2,10 @@ package ctl
 
 import (
 	"net"
-	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/cli"
-	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/lab/clitest"
 )
 
@@ -140,15 +137,4 @@ func TestEnvironment(t *testing.T) {
 	run(t, "status", "--etcd_endpoints", other, "--address", at, "--timeout=300ms").Want(t, cli.StatusFailed, "etcd does not answer", "no answer", at)
 	t.Setenv("UNDERSTUDY_ADDRESS", "nowhere")
 	run(t, "status").Want(t, cli.StatusUsage, "UNDERSTUDY_ADDRESS", `"nowhere"`)
-}
-
-// Without flags masterctl and a master mean the same cluster.
-func TestDefaultsAreThoseOfNodes(t *testing.T) {
-	node := config.Default(config.Primary)
-	_, port, _ := net.SplitHostPort(defaultAddress)
-	got := [3]string{port, client.DefaultEtcdPrefix, client.DefaultClusterID}
-	want := [3]string{strconv.Itoa(node.Listen.RPCPort), node.HA.EtcdPrefix, node.HA.ClusterID}
-	if got != want {
-		t.Errorf("port, etcd prefix and cluster id are %q, want those of a node: %q", got, want)
-	}
 }

@@ -16,9 +16,9 @@ import (
 // tenant is whose keys are asked for: multi-tenancy is off.
 const tenant = metadata.DefaultTenant
 
-// Status says how this node stands. It is the body of /role, too: upstream
-// answers "leader" or "standby" as text, and there is more to say.
-type Status struct {
+// A Node is how this node stands, and the body of /role: upstream answers
+// "leader" or "standby" as text, and there is more to say.
+type Node struct {
 	NodeID     string  `json:"node_id"`
 	Role       string  `json:"role"`       // "primary", "standby" or what is between them
 	Term       uint64  `json:"term"`       // the newest one that this node knows of
@@ -38,7 +38,7 @@ type Leader struct {
 // API is what answers are made of.
 type API struct {
 	Gate    *service.Gate
-	Status  func() Status // it must not block
+	Node    func() Node   // it must not block
 	Metrics http.Handler  // answers scrapes
 	Summary func() string // the key figures as one line
 	Log     zerolog.Logger
@@ -137,7 +137,7 @@ func (a API) message(kind errs.Kind, err error) string {
 
 // elsewhere says where the primary answers over HTTP.
 func (a API) elsewhere() string {
-	hint, leader := a.Gate.Hint(), a.Status().Leader
+	hint, leader := a.Gate.Hint(), a.Node().Leader
 	switch {
 	case hint.NodeID == "":
 		return (&service.NotLeaderError{}).Error() // it knows of none

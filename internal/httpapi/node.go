@@ -19,11 +19,11 @@ func (a API) ready(w http.ResponseWriter, r *http.Request) {
 	switch role := r.URL.Query().Get("role"); role {
 	case "", "primary":
 		if !a.Gate.Serves() {
-			writeText(w, http.StatusServiceUnavailable, "not serving: this node is "+a.Status().Role+"\n")
+			writeText(w, http.StatusServiceUnavailable, "not serving: this node is "+a.Node().Role+"\n")
 			return
 		}
 	case "standby":
-		if s := a.Status(); !s.Promotable {
+		if s := a.Node(); !s.Promotable {
 			writeText(w, http.StatusServiceUnavailable, "not promotable: "+s.Why+"\n")
 			return
 		}
@@ -35,7 +35,7 @@ func (a API) ready(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a API) role(w http.ResponseWriter, _ *http.Request) {
-	s := a.Status()
+	s := a.Node()
 	s.Serving = a.Gate.Serves()
 	writeJSON(w, http.StatusOK, s)
 }

@@ -38,7 +38,7 @@ type rig struct {
 	gate    *service.Gate
 	fenced  atomic.Bool
 	fences  atomic.Int64 // if not 0, so many looks at the fence go well
-	status  httpapi.Status
+	status  httpapi.Node
 	handler http.Handler
 	log     strings.Builder
 }
@@ -47,7 +47,7 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	p := lonetest.Start(t, metadata.Options{}, params, 16<<20)
-	r := &rig{t: t, p: p, gate: service.NewGate(), status: httpapi.Status{
+	r := &rig{t: t, p: p, gate: service.NewGate(), status: httpapi.Node{
 		NodeID: "n1", Role: "primary", Term: 3, Promotable: true,
 		Leader: &httpapi.Leader{NodeID: "n1", RPC: "10.0.0.1:50051", HTTP: "10.0.0.1:9003"},
 	}}
@@ -63,7 +63,7 @@ func newRig(t testing.TB) *rig {
 		Status: func() promote.Status { return promote.Status{Self: promote.NodeInfo{Role: promote.Primary}} },
 	})
 	r.handler = httpapi.API{
-		Gate: r.gate, Status: r.stands, Metrics: shown.Handler(), Summary: shown.Summary,
+		Gate: r.gate, Node: r.stands, Metrics: shown.Handler(), Summary: shown.Summary,
 		Log: zerolog.New(&r.log),
 	}.Handler()
 	return r
@@ -85,7 +85,7 @@ func (r *rig) fence() error {
 }
 
 // stands is how the rig stands: another node leads once its fence is closed.
-func (r *rig) stands() httpapi.Status {
+func (r *rig) stands() httpapi.Node {
 	s := r.status
 	if r.fenced.Load() {
 		s.Leader = &httpapi.Leader{NodeID: "n2", RPC: "10.0.0.2:50051", HTTP: "10.0.0.2:9003"}

@@ -21,6 +21,7 @@ import (
 	"github.com/understudy-store/understudy/lab/procs"
 	"github.com/understudy-store/understudy/lab/replay"
 	"github.com/understudy-store/understudy/lab/rig"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // demoLoad is short, and large enough for eviction to have work.
@@ -204,7 +205,7 @@ func startPair(t *testing.T) (master, standby *rig.Node) {
 		t.Fatal(err)
 	}
 	t.Cleanup(etcd.Kill)
-	start := func(name string, role config.Role, ready func(*pb.StatusResponse) bool) *rig.Node {
+	start := func(name string, role promote.Role, ready func(*pb.StatusResponse) bool) *rig.Node {
 		n, err := rig.StartNode(t.Context(), dir, name, role, "", "--etcd_endpoints="+strings.Join(etcd.Etcd, ","), "--node-id="+name,
 			"--session-ttl=2s", "--default-kv-lease-ttl=1000", "--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0",
 			"--journal-compact=on", "--log-format=json")

@@ -12,6 +12,7 @@ import (
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/lab/procs"
 	"github.com/understudy-store/understudy/lab/rig"
+	"github.com/understudy-store/understudy/promote"
 )
 
 const clusterID = "demo"
@@ -60,7 +61,7 @@ func startPair(ctx context.Context, dir string, opts Options) (p *pair, err erro
 	return p, err
 }
 
-func (p *pair) startNode(ctx context.Context, name string, role config.Role) (*rig.Node, error) {
+func (p *pair) startNode(ctx context.Context, name string, role promote.Role) (*rig.Node, error) {
 	args := append(p.opts.Way.Args(),
 		"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--node-id="+name, "--cluster_id="+clusterID,
 		"--etcd_endpoints="+strings.Join(p.etcd.Etcd, ","), "--journal-compact=on", "--log-format=json",

@@ -21,6 +21,7 @@ import (
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/lab/netfault"
 	"github.com/understudy-store/understudy/lab/rig"
+	"github.com/understudy-store/understudy/promote"
 )
 
 const (
@@ -166,7 +167,7 @@ const startTries = 3
 
 // startNode starts a node that does not run. A restarted one joins as a
 // standby, whatever its role.
-func (c *cluster) startNode(ctx context.Context, n *node, role config.Role, more ...string) error {
+func (c *cluster) startNode(ctx context.Context, n *node, role promote.Role, more ...string) error {
 	if n.Node != nil {
 		n.Close()
 	}

@@ -13,6 +13,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/app"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/promote"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -28,7 +29,7 @@ type member struct {
 
 // run runs a node until the test ends, or end is called. Without etcd it is
 // alone.
-func run(t *testing.T, role config.Role, id string, etcd []string) *member {
+func run(t *testing.T, role promote.Role, id string, etcd []string) *member {
 	t.Helper()
 	c := config.Default(role)
 	c.Node.ID = id

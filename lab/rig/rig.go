@@ -22,6 +22,7 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/lab/procs"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // Names of the children's commands.
@@ -80,7 +81,7 @@ type Node struct {
 
 // StartNode starts a node in a folder of its name under dir. It is asked at the
 // given host:port, or where it says that it is reached if that is empty.
-func StartNode(ctx context.Context, dir, name string, role config.Role, address string, args ...string) (*Node, error) {
+func StartNode(ctx context.Context, dir, name string, role promote.Role, address string, args ...string) (*Node, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func StartNode(ctx context.Context, dir, name string, role config.Role, address 
 }
 
 // StartNodeOf is StartNode with another build of this program.
-func StartNodeOf(ctx context.Context, exe, dir, name string, role config.Role, address string, args ...string) (*Node, error) {
+func StartNodeOf(ctx context.Context, exe, dir, name string, role promote.Role, address string, args ...string) (*Node, error) {
 	command := masterCommand
 	if role == config.Standby {
 		command = standbyCommand

@@ -24,6 +24,14 @@ const DefaultPageSize = 1000
 // DefaultTenant owns the keys of requests without a tenant.
 const DefaultTenant = "default"
 
+// Defaults of nodes, and of those who call them: where a node listens for gRPC,
+// and whose keys in etcd are its cluster's.
+const (
+	DefaultPort       = 50051
+	DefaultClusterID  = "mooncake_cluster"
+	DefaultEtcdPrefix = "/understudy"
+)
+
 // DefaultMaxMessageBytes is the largest message in either direction unless a
 // server is set otherwise. Clients should accept as much.
 const DefaultMaxMessageBytes = 16 << 20

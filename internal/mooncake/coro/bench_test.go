@@ -14,7 +14,7 @@ import (
 func BenchmarkPipelined(b *testing.B) {
 	for _, n := range []int{1, 16, 64} {
 		b.Run(strconv.Itoa(n), func(b *testing.B) {
-			s := coro.NewServer(coro.Config{Open: func(*coro.Conn) coro.Handler { return new(handler) }})
+			s := coro.NewServer(&coro.Server{Open: func(*coro.Conn) coro.Handler { return new(handler) }})
 			l, err := net.Listen("tcp", "127.0.0.1:0")
 			if err != nil {
 				b.Fatal(err)

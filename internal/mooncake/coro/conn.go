@@ -65,7 +65,7 @@ func (c *Conn) PeerGone() bool {
 // interrupt ends the wait for a next request.
 func (c *Conn) interrupt() { _ = c.nc.SetReadDeadline(time.Unix(1, 0)) }
 
-// run answers requests until the connection ends, or hands it to Config.Other.
+// run answers requests until the connection ends, or hands it to Server.Other.
 func (c *Conn) run() {
 	given := false
 	defer func() {

@@ -116,7 +116,7 @@ func (s *syncBuffer) String() string {
 func newRig(t *testing.T, limits coro.Limits, other func(net.Conn)) *rig {
 	t.Helper()
 	r := &rig{log: new(syncBuffer), released: make(chan struct{}), waiting: make(chan struct{}, 16)}
-	r.Server = coro.NewServer(coro.Config{
+	r.Server = coro.NewServer(&coro.Server{
 		Open: func(c *coro.Conn) coro.Handler {
 			if r.refuses.Load() {
 				return nil

@@ -26,7 +26,7 @@ func FuzzServer(f *testing.F) {
 		for range waiting {
 		}
 	}()
-	s := coro.NewServer(coro.Config{
+	s := coro.NewServer(&coro.Server{
 		Open:   func(c *coro.Conn) coro.Handler { return &handler{conn: c, released: released, waiting: waiting} },
 		Limits: coro.Limits{BodyBytes: 1 << 20, Silence: time.Second, Frame: time.Second},
 	})

@@ -45,22 +45,25 @@ type Limits struct {
 	// how long a peer may take to read answers: 30 s.
 	Frame time.Duration
 	// Call bounds the time from the arrival of a request that had to wait for those
-	// before it until its answer: 25 s, as clients give up after 30 s. Handlers
-	// bound the others. What came while the buffer was full arrives later.
+	// before it until its answer: DefaultCall. Handlers bound the others. What came while the buffer
+	// was full arrives later.
 	Call time.Duration
 }
+
+// DefaultCall ends a call a little before its client does, which waits for 30 s.
+const DefaultCall = 25 * time.Second
 
 func (l Limits) withDefaults() Limits {
 	l.BodyBytes = cmp.Or(l.BodyBytes, 16<<20)
 	l.Connections = cmp.Or(l.Connections, 64<<10)
 	l.Silence = cmp.Or(l.Silence, 10*time.Second)
 	l.Frame = cmp.Or(l.Frame, 30*time.Second)
-	l.Call = cmp.Or(l.Call, 25*time.Second)
+	l.Call = cmp.Or(l.Call, DefaultCall)
 	return l
 }
 
-// Config is what a Server works with.
-type Config struct {
+// A Server answers requests on any number of listeners.
+type Server struct {
 	// Open returns the handler of a new connection, or nil if none is taken now:
 	// then it is closed at once.
 	Open func(*Conn) Handler
@@ -69,11 +72,7 @@ type Config struct {
 	Other  func(net.Conn)
 	Limits Limits
 	Log    zerolog.Logger // of what peers do wrong; the server limits it
-}
 
-// A Server answers requests on any number of listeners.
-type Server struct {
-	Config
 	ending context.Context // ends when the server begins to stop
 	end    context.CancelFunc
 	calls  context.Context // ends when calls are cut off
@@ -89,11 +88,12 @@ type Server struct {
 // ErrStopped is what Serve returns after Stop.
 var ErrStopped = errors.New("the server was stopped")
 
-// NewServer returns a Server; it answers once Serve is called.
-func NewServer(c Config) *Server {
-	c.Limits = c.Limits.withDefaults()
-	c.Log = c.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
-	s := &Server{Config: c, clock: clock.Runtime(), listeners: make(map[net.Listener]struct{}), conns: make(map[*Conn]struct{})}
+// NewServer completes a server whose exported fields are set, and returns it; it
+// answers once Serve is called.
+func NewServer(s *Server) *Server {
+	s.Limits = s.Limits.withDefaults()
+	s.Log = s.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+	s.clock, s.listeners, s.conns = clock.Runtime(), make(map[net.Listener]struct{}), make(map[*Conn]struct{})
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.calls, s.cut = context.WithCancel(context.Background())
 	return s

@@ -49,7 +49,7 @@ func start(t *testing.T) *master {
 	t.Helper()
 	m := new(master)
 	m.answers(yes)
-	m.Server = coro.NewServer(coro.Config{Open: func(*coro.Conn) coro.Handler {
+	m.Server = coro.NewServer(&coro.Server{Open: func(*coro.Conn) coro.Handler {
 		m.opened.Add(1)
 		m.open.Add(1)
 		return &session{master: m}

@@ -63,7 +63,7 @@ func (b *buffer) String() string {
 func standby(t testing.TB, relay bool) *node {
 	t.Helper()
 	n := &node{gate: service.NewGate(), log: new(buffer), address: make(map[string]string)}
-	n.front = mooncakeserver.New(mooncakeserver.Config{
+	n.front = mooncakeserver.New(&mooncakeserver.Front{
 		Gate: n.gate, Version: "2.0.0", View: func() int64 { return 17 }, Relay: relay,
 		Clock: func() time.Duration { return time.Duration(n.clock.Load()) }, Log: zerolog.New(n.log),
 	})

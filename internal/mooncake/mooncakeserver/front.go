@@ -28,14 +28,14 @@ type Observer interface {
 
 const (
 	// deadline ends a call of a client that gives up after 30 s.
-	deadline = 25 * time.Second
+	deadline = coro.DefaultCall
 	// checkPeerAfter is how long a call may take before it is worth a system call to
 	// see whether its client still waits.
 	checkPeerAfter = time.Millisecond
 )
 
-// Config is what a Front works with.
-type Config struct {
+// A Front answers Mooncake's clients, whatever their generation.
+type Front struct {
 	Gate *service.Gate
 	// Version is what clients expect from ServiceReady. All releases since v0.3.8
 	// answer "2.0.0".
@@ -48,11 +48,7 @@ type Config struct {
 	Observer Observer    // may be nil
 	Clock    clock.Clock // measures how long calls take; nil for this machine's
 	Log      zerolog.Logger
-}
 
-// A Front answers Mooncake's clients, whatever their generation.
-type Front struct {
-	Config
 	tables   map[string]*table
 	deadline time.Duration // of a call
 	upstream *upstream
@@ -63,14 +59,14 @@ type Front struct {
 // at once must not hide what happens to the primary.
 type logs struct{ primary, lost, nobody zerolog.Logger }
 
-// New returns a Front.
-func New(c Config) *Front {
-	logs := logs{limited(c.Log), limited(c.Log), limited(c.Log)}
-	c.Log = limited(c.Log)
-	if c.Clock == nil {
-		c.Clock = clock.Runtime()
+// New completes a Front whose exported fields are set, and returns it.
+func New(f *Front) *Front {
+	f.logs = logs{limited(f.Log), limited(f.Log), limited(f.Log)}
+	f.Log = limited(f.Log)
+	if f.Clock == nil {
+		f.Clock = clock.Runtime()
 	}
-	f := &Front{Config: c, tables: make(map[string]*table), deadline: deadline, upstream: newUpstream(c.Gate), logs: logs}
+	f.tables, f.deadline, f.upstream = make(map[string]*table), deadline, newUpstream(f.Gate)
 	for _, name := range mooncake.Names() {
 		g, _ := mooncake.NewGeneration(name)
 		f.tables[name] = newTable(g)
@@ -90,7 +86,7 @@ func (f *Front) Server(generation string, limits coro.Limits, other func(net.Con
 	if !ok {
 		return nil, fmt.Errorf("there is no Mooncake generation %q; known are %s", generation, strings.Join(mooncake.Names(), ", "))
 	}
-	return coro.NewServer(coro.Config{
+	return coro.NewServer(&coro.Server{
 		Open:   func(c *coro.Conn) coro.Handler { return f.open(t, c) },
 		Other:  other,
 		Limits: limits,

@@ -15,6 +15,7 @@ import (
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/lab/procs"
 	"github.com/understudy-store/understudy/lab/rig"
+	"github.com/understudy-store/understudy/promote"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -71,7 +72,7 @@ func startCluster(ctx context.Context, dir string, ha bool, segments int) (c *cl
 	return c, c.mount(ctx, segments)
 }
 
-func startNode(ctx context.Context, dir, name string, role config.Role, mode string) (*rig.Node, error) {
+func startNode(ctx context.Context, dir, name string, role promote.Role, mode string) (*rig.Node, error) {
 	return rig.StartNode(ctx, dir, name, role, "", mode,
 		"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--node-id="+name, "--cluster_id=bench",
 		"--data-dir="+filepath.Join(dir, name, "data"), "--journal-compact=on", "--log-format=json",
