@@ -1,7 +1,7 @@
 // Package deleteevents is the story of an explicit deletion: from the call to an
-// event with exact object ids that every node applies (event.go).
+// event with exact object ids that every node applies.
 //
-// The primary decides a removal (remove.go), and expands a pattern or a "remove
+// The primary decides a removal (event.go), and expands a pattern or a "remove
 // all" into lists of ids in chunks (expand.go). No follower ever evaluates a
 // pattern, so a deletion cannot hit an object that was put later. A deletion is
 // acknowledged only when it is committed.

@@ -42,7 +42,7 @@ func (e *RefusedError) Error() string { return "the commit was refused: " + e.Er
 // Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// An Observer is told of each commit, on the writer's goroutine.
+// An Observer hears of each commit, on the writer's goroutine.
 type Observer interface {
 	// Committed reports a commit: how many changes and bytes of records, how
 	// long the log took, how long applying took.
@@ -179,7 +179,7 @@ func (w *Writer) apply(sealed []*submission, c *Sealed, changes []metadata.Chang
 	position, err := w.Store.Apply(&metadata.Commit{Seq: c.Head.Seq, Term: w.Term, Time: c.Head.Time, Changes: changes}, answers)
 	if err != nil {
 		// What the primary itself decided does not fit its own state: a defect.
-		// Nobody may be told that it succeeded, and this node must not go on.
+		// No caller may get success, and this node must not go on.
 		tell(sealed, &errs.Error{Kind: errs.Unresolved, Op: "journal.apply", Err: err})
 		return fmt.Errorf("applying commit %d: %w", c.Head.Seq, err)
 	}

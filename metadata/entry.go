@@ -229,7 +229,7 @@ type Pending struct {
 	id      ObjectID // of the object it marks, 0 for none
 	put     ObjectID // of the object it makes, 0 for none
 	settled bool
-	// abandoned says that nobody is there to be told of the object it makes.
+	// abandoned says that nobody waits for the answer with the object it makes.
 	abandoned bool
 	wait      chan struct{} // made by the first waiter, closed with the outcome
 }

@@ -199,9 +199,9 @@ func TestOffloadSources(t *testing.T) {
 		t.Fatalf("sources %+v", all)
 	}
 	for _, source := range all {
-		o, ok := c.primary.OffloadObject(source)
-		if !ok || o != (metadata.OffloadObject{ObjectKey: metadata.ObjectKey{Tenant: metadata.DefaultTenant, Key: "k"}, Size: 100}) {
-			t.Errorf("%+v is %+v, %v", source, o, ok)
+		key, size, ok := c.primary.OffloadObject(source)
+		if !ok || size != 100 || key != (metadata.ObjectKey{Tenant: metadata.DefaultTenant, Key: "k"}) {
+			t.Errorf("the object of %+v: got %v of %d bytes, %v, want key k of 100 bytes", source, key, size, ok)
 		}
 	}
 	c.mountDisk(1, true)
@@ -211,7 +211,7 @@ func TestOffloadSources(t *testing.T) {
 		t.Errorf("behind a copy of client 1, sources are %+v", left)
 	}
 	c.must([]error{c.remove("k", true)})
-	if _, ok := c.primary.OffloadObject(left[0]); ok || len(sources()) != 0 {
+	if _, _, ok := c.primary.OffloadObject(left[0]); ok || len(sources()) != 0 {
 		t.Error("an object that is gone can be copied")
 	}
 }

@@ -94,7 +94,7 @@ const MaxMounts = 64
 // just so already. Mounts that may touch each other must be decided one at a
 // time, each after the one before was applied.
 //
-// Errors: InvalidParams for a specification that cannot be, SegmentExists for
+// Errors: InvalidParams for an invalid specification, SegmentExists for
 // another place, or other properties, under an id that the client has mounted.
 func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) {
 	if err := spec.Validate(); err != nil {

@@ -1,6 +1,8 @@
 package metadata
 
 import (
+	"slices"
+
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -54,29 +56,18 @@ func (o *object) copiedBy(client segment.ClientID) bool {
 	return false
 }
 
-// An OffloadObject is what a client must know to copy an object.
-type OffloadObject struct {
-	ObjectKey
-	Size uint64 // bytes
-}
-
-// OffloadObject returns the object of a source. It reports false if the client
-// cannot copy it any more, or has.
-func (s *Store) OffloadObject(source OffloadSource) (OffloadObject, bool) {
+// OffloadObject returns the key and the size in bytes of the object of a source.
+// It reports false if the client cannot copy it any more, or has.
+func (s *Store) OffloadObject(source OffloadSource) (key ObjectKey, size uint64, ok bool) {
 	sh := &s.shards[source.Shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	o := sh.byID[source.ID]
-	if o == nil {
-		return OffloadObject{}, false
-	}
 	var buf [4]OffloadSource
-	for _, now := range o.offloadSources(buf[:0]) {
-		if now == source {
-			return OffloadObject{ObjectKey{s.tenants.name(o.tenant), o.key}, o.size}, true
-		}
+	if o == nil || !slices.Contains(o.offloadSources(buf[:0]), source) {
+		return ObjectKey{}, 0, false
 	}
-	return OffloadObject{}, false
+	return ObjectKey{s.tenants.name(o.tenant), o.key}, o.size, true
 }
 
 // An Offloaded is a copy that a client has made of an object.

@@ -83,17 +83,17 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 	return e, nil, nil, nil
 }
 
-// mayReplace reports whether a put may replace a reservation before its time:
-// one of the same client, who was never answered. The caller had gone (see
-// Abandon), or the reservation is of an earlier term, whose primary may have
-// failed before it answered; that it did answer cannot be told apart.
+// mayReplace reports whether a put may replace a reservation before the discard
+// timeout: one of the same client that may never have been answered. Its caller
+// had gone (see Abandon), or an earlier term made it, whose primary may have
+// failed before it answered.
 func (put *Put) mayReplace(old *object, term Term) bool {
 	return put.Unnumbered && old.client == put.Client && (old.has(flagAbandoned) || old.id.Term() < term)
 }
 
-// Abandon notes that nobody was there to be told of a reservation, whether it
-// is committed yet or not: its client may replace it with a put that is
-// Unnumbered. An object that is not there, or is readable, stays as it is.
+// Abandon notes that the answer with a reservation reached nobody, whether it is
+// committed yet or not: its client may replace it with a put that is Unnumbered.
+// An object that is not there, or is readable, stays as it is.
 //
 // The mark is this node's own and no part of the state. It goes when the
 // object is finished or replaced; a later term needs none.

@@ -16,7 +16,7 @@ type TermStart struct {
 	// because a primary before may have granted leases that it could not
 	// journal: that primary's HoldTime, or 0 after a clean handover.
 	Guard time.Duration
-	// Empty says that all that was before is lost. A follower that still has
+	// Empty says that the state of earlier terms is lost. A follower that still has
 	// state must load a snapshot.
 	Empty bool
 }
@@ -31,7 +31,7 @@ func (e *TermStart) Apply(tx *Tx) error {
 		return nil
 	}
 	if e.Empty && tx.s.counts.objects.Load()+int64(len(tx.s.segments)+len(tx.s.localDisks.byNumber)) > 0 {
-		tx.Fail("term %d starts empty, this node still holds the state of before", e.Term)
+		tx.Fail("term %d starts empty, but this node still holds state", e.Term)
 		return nil
 	}
 	before := tx.s.inForce.Load()

@@ -58,7 +58,7 @@ type Spec struct {
 	Client   ClientID // the owner
 }
 
-// Validate returns an error that says which property of the segment cannot be.
+// Validate returns an error that names the invalid property of the segment.
 func (s Spec) Validate() error {
 	switch {
 	case s.ID == ID{}:

@@ -86,7 +86,7 @@ func (s *adminService) StartEmpty(ctx context.Context, r *pb.StartEmptyRequest) 
 
 func termOf(r interface{ GetTerm() uint64 }) (metadata.Term, error) {
 	if r.GetTerm() > metadata.MaxTerm {
-		return 0, errs.New(errs.InvalidParams, "", "term %d can never be, %d is the last one", r.GetTerm(), metadata.MaxTerm)
+		return 0, errs.New(errs.InvalidParams, "", "term %d is above the last possible one, %d", r.GetTerm(), metadata.MaxTerm)
 	}
 	return metadata.Term(r.GetTerm()), nil
 }

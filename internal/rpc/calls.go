@@ -73,7 +73,7 @@ func (s *Server) logDefect(method string, request uint64, err error) {
 		line.Str("panic", fmt.Sprint(p.Panic)).Str("stack", string(p.Stack)).Msg("a call panicked")
 		return
 	}
-	line.Err(err).Msg("a call failed as it never should")
+	line.Err(err).Msg("a call failed by a defect of this program")
 }
 
 // source says who answers an error: in the term in which this node serves, or, if

@@ -28,7 +28,7 @@ func (f *front) items(op string, request uint64, failed []error) []*pb.ItemError
 	for _, item := range items {
 		if item.GetKind() == pb.Kind_KIND_INTERNAL_ERROR {
 			f.Log.Error().Str("method", op).Uint64("request_id", request).Uint32("item", item.GetIndex()).Int("failed", len(items)).
-				Err(failed[item.GetIndex()]).Msg("an item of a batch failed as it never should")
+				Err(failed[item.GetIndex()]).Msg("an item of a batch failed by a defect of this program")
 			break
 		}
 	}

@@ -82,8 +82,8 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// An Observer is told of every call that has ended, a stream among them, on the
-// call's own goroutine.
+// An Observer hears of every call that has ended, streams included, on the call's
+// own goroutine.
 type Observer interface {
 	Call(method string, code codes.Code, took time.Duration)
 }

@@ -38,7 +38,7 @@ const defect = "a defect of the server; its log says more"
 // detail if the error does not name one of its own. It returns nil for nil.
 //
 // Of an error of kind Internal, and of one without any kind, which counts as
-// such, only the outermost detail is told, and never its cause.
+// such, only the outermost detail is sent, and never its cause.
 func Status(err error, operation string, from Source) *status.Status {
 	if err == nil {
 		return nil

@@ -69,8 +69,8 @@ type Counters struct {
 
 	// Deletes are the delete events that were committed, by type.
 	Deletes [deleteevents.UnmountSegment + 1]atomic.Int64
-	// Reserved is told the size in bytes of each object that memory was taken
-	// for. It is set before the first call; nil for none.
+	// Reserved is called with the size in bytes of each object that memory was
+	// taken for. It is set before the first call; nil for none.
 	Reserved func(size uint64)
 }
 

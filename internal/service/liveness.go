@@ -82,8 +82,8 @@ func (l *Liveness) TTL() time.Duration { return l.ttl }
 // MaxClients others.
 func (l *Liveness) Add(client segment.ClientID) error { return l.add(client, true) }
 
-// Watch has a client expire unless it is heard of. One that is not known stays
-// so: it may have segments to mount, and must be told. It fails as Add does.
+// Watch starts the client's TTL. One that is not known stays so: it may have
+// segments to mount, and its next Ping must say so. It fails as Add does.
 func (l *Liveness) Watch(client segment.ClientID) error { return l.add(client, false) }
 
 func (l *Liveness) add(client segment.ClientID, known bool) error {
@@ -183,7 +183,7 @@ func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
 		var silent []segment.ClientID
 		silent, alone = m.Liveness.expire(tick{m.Liveness.clock(), m.Fence() == nil, m.Counters.calls()})
 		if alone && !before {
-			log.Warn().Int("clients", m.Liveness.Active()).Msg("no client is heard of: this node may be cut off, so none is taken for dead")
+			log.Warn().Int("clients", m.Liveness.Active()).Msg("no client pings: this node may be cut off, so no client expires")
 		}
 		for _, client := range silent {
 			m.expireSilent(ctx, client, log)

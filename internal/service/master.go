@@ -59,7 +59,7 @@ type Master struct {
 	Fence    func() error         // nil while this node may serve, else NotLeader
 	Liveness *Liveness
 	Counters *Counters
-	// AllocationFailed is told that a put of so many bytes, tried on the store as
+	// AllocationFailed is called when a put of so many bytes, tried on the store as
 	// of a time, found no room, so that an eviction pass makes some.
 	AllocationFailed func(size uint64, asOf metadata.Time)
 

@@ -144,10 +144,10 @@ func (o *offloads) take(client segment.ClientID) []OffloadTask {
 		if !ok {
 			break
 		}
-		object, ok := o.store.OffloadObject(metadata.OffloadSource{Ref: ref, Client: client})
-		if ok && o.give(client, object.ObjectKey, ref.ID) {
-			tasks = append(tasks, OffloadTask{object.Tenant, object.Key, object.Size})
-			bytes += len(object.Tenant) + len(object.Key)
+		key, size, ok := o.store.OffloadObject(metadata.OffloadSource{Ref: ref, Client: client})
+		if ok && o.give(client, key, ref.ID) {
+			tasks = append(tasks, OffloadTask{key.Tenant, key.Key, size})
+			bytes += len(key.Tenant) + len(key.Key)
 		}
 	}
 	return tasks

@@ -24,8 +24,8 @@ func (m *Master) ExistKey(_ context.Context, tenant, key string) (bool, error) {
 	return exists, m.Counters.done(OpExistKey, m.Fence())
 }
 
-// BatchExistKey is ExistKey for many keys, in their order. Keys that cannot be
-// get an error of their own.
+// BatchExistKey is ExistKey for many keys, in their order. Invalid keys get an
+// error of their own.
 func (m *Master) BatchExistKey(_ context.Context, tenant string, keys []string) ([]bool, []error, error) {
 	if err := m.begin("BatchExistKey", len(keys)); err != nil {
 		return nil, nil, m.Counters.done(OpBatchExistKey, err)
