@@ -18,7 +18,7 @@ const (
 	Remove         Type = 1
 	RemoveByRegex  Type = 2
 	RemoveAll      Type = 3
-	PutRevoke      Type = 4 // a revocation that leaves nothing of the object
+	PutRevoke      Type = 4 // a revocation of the last replicas of an object
 	UnmountSegment Type = 5 // by the owner, or because the owner expired
 )
 
@@ -30,8 +30,8 @@ func (t Type) String() string {
 	return names[t]
 }
 
-// MaxRemovals is how many objects one event names at most, so that it fits
-// metadata.MaxChangeBytes with the longest possible numbers.
+// MaxRemovals bounds the objects of one event, so that with the longest possible
+// numbers it fits metadata.MaxChangeBytes.
 const MaxRemovals = 2000
 
 // MaxPatternBytes bounds the pattern that an event records for people.
@@ -43,15 +43,15 @@ type Event struct {
 	Pattern  string              // of RemoveByRegex, cut to MaxPatternBytes; for people only
 	Removals []*metadata.Removal // exact objects; empty for UnmountSegment
 	Segments []segment.Number    // of UnmountSegment
-	Removed  int                 `json:"-"` // how many of it were still there; set by Apply, so not in the journal
+	Removed  int                 `json:"-"` // how many of them existed; set by Apply, so not in the journal
 }
 
 // Stream returns DeleteEvents.
 func (e *Event) Stream() metadata.Stream { return metadata.DeleteEvents }
 
-// Apply deletes. With a single object or segment it answers ObjectNotFound or
-// SegmentNotFound if that is gone already; of several, those that are gone are
-// left out of Removed. An unknown type fails the whole commit.
+// Apply deletes. If a single object or segment is already gone, the answer is
+// ObjectNotFound or SegmentNotFound. Of several, Removed does not count those that
+// are gone. An unknown type fails the whole commit.
 func (e *Event) Apply(tx *metadata.Tx) error {
 	switch e.Type {
 	case Remove, RemoveByRegex, RemoveAll, PutRevoke:
@@ -63,7 +63,8 @@ func (e *Event) Apply(tx *metadata.Tx) error {
 	return errs.InvalidVersion
 }
 
-// remove counts what it removes, and returns the answer for a single one.
+// remove removes the elements of a list and counts those that existed. It returns
+// the answer if there is only one.
 func remove[T any](list []T, one func(T) error, removed *int) (answer error) {
 	for _, it := range list {
 		if err := one(it); err == nil {
@@ -75,14 +76,14 @@ func remove[T any](list []T, one func(T) error, removed *int) (answer error) {
 	return answer
 }
 
-// Abort ends the waiting for the removals.
+// Abort wakes those who wait for the removals.
 func (e *Event) Abort(*metadata.Store) {
 	for _, r := range e.Removals {
 		r.Abort()
 	}
 }
 
-// Code goes through the fields. Ids are coded as differences.
+// Code encodes or decodes the fields. Ids are coded as differences.
 func (e *Event) Code(c *binenc.Coder) {
 	kind, pattern, n := byte(e.Type), e.Pattern[:min(len(e.Pattern), MaxPatternBytes)], len(e.Removals)
 	c.CodeByte(&kind)
@@ -101,7 +102,7 @@ func (e *Event) Code(c *binenc.Coder) {
 	binenc.CodeSlice(c, &e.Segments, 1, func(n *segment.Number) { binenc.CodeUvarintMax(c, n, "a segment", 1<<32-1) })
 }
 
-// codeRemoval codes a removal behind another one, whose id is last.
+// codeRemoval codes a removal that follows another one, whose id is last.
 func codeRemoval(c *binenc.Coder, r *metadata.Removal, last *metadata.ObjectID) {
 	binenc.CodeUvarintMax(c, &r.Shard, "a shard", metadata.ShardCount-1)
 	step := int64(r.ID - *last)
@@ -115,8 +116,7 @@ func codeRemoval(c *binenc.Coder, r *metadata.Removal, last *metadata.ObjectID) 
 	}
 }
 
-// ErrUnknownType is the fault of a record with a type this version does not
-// know.
+// ErrUnknownType is the error for a record whose type this version does not know.
 var ErrUnknownType = errors.New("unknown type of delete event; upgrade this node")
 
 // Decode decodes one event, which must fill b.

@@ -12,7 +12,7 @@ import (
 type Selection struct {
 	Type    Type
 	Tenant  string                // empty for all
-	Pattern string                // for people; Match decides
+	Pattern string                // recorded for people; Match decides
 	Match   func(key string) bool // nil for every key
 	Force   bool                  // override leases, and nothing else
 }
@@ -28,12 +28,12 @@ type Expander struct {
 // Remove removes what a selection chooses, in events of at most MaxRemovals
 // objects, each of which is final when it is committed. It skips objects that are
 // leased (unless forced) or in progress. An object that is being changed or
-// evicted is looked at again when that has its outcome. It returns how many
-// objects it removed and in how many events; what was removed before an error
-// stays removed.
+// evicted is tried again after the outcome of that. It returns how many objects
+// it removed, and in how many events. What was removed before an error stays
+// removed.
 //
-// While keys are matched, and while it waits, nothing is held up: no shard, no
-// object, and no place in the queue. A pattern may take its time.
+// While it matches keys and while it waits, it holds no shard, no object and no
+// place in the queue. So a slow pattern delays nobody.
 func (x *Expander) Remove(ctx context.Context, s Selection) (removed, events int, err error) {
 	var found []candidate
 	var chosen []metadata.Ref
@@ -78,7 +78,7 @@ func (x *Expander) Remove(ctx context.Context, s Selection) (removed, events int
 	return removed, events, err
 }
 
-// await waits for what keeps an object from being removed to have its outcome.
+// await waits for the outcome of the change that blocks a removal.
 func (x *Expander) await(ctx context.Context, s Selection, outcome <-chan struct{}) error {
 	select {
 	case <-outcome:
@@ -88,8 +88,8 @@ func (x *Expander) await(ctx context.Context, s Selection, outcome <-chan struct
 	}
 }
 
-// A candidate is an object that only a change under way kept from being removed
-// when it was found, or nothing.
+// A candidate is an object that may be removed now, or after the outcome of a
+// change under way.
 type candidate struct {
 	key string
 	ref metadata.Ref

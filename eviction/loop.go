@@ -31,7 +31,7 @@ type Loop struct {
 	Store   *metadata.Store
 	Journal leasesync.Journal
 	Policy  Policy
-	Every   time.Duration // how often a round is considered; 10 ms in the C++ master
+	Every   time.Duration // interval between rounds; 10 ms in the C++ master
 	Now     func() metadata.Time
 
 	Counters *Counters
@@ -58,13 +58,14 @@ func NewLoop(l *Loop) *Loop {
 	return l
 }
 
-// AllocationFailed asks for a round: a put of size bytes, tried on the store as
-// of a time (its Time before the attempt), found no room. In the guard of a
-// term it does nothing while memory about to leave quarantine would hold the
-// object: what is evicted then waits in quarantine too, and puts that fail
-// meanwhile would empty the cache. The guard lasts until the commit that frees
-// what it held, up to a heartbeat behind its end: a round asked for in between
-// would take the first objects put after it.
+// AllocationFailed asks for a round, because a put of size bytes found no room.
+// asOf is the store's Time before the attempt.
+//
+// During the guard, the first lease TTL of a term, it does nothing while memory
+// about to leave quarantine would hold the object. Evicted memory would wait in
+// quarantine too, and repeated puts would empty the cache. The memory is freed by
+// a commit up to a heartbeat after the guard's end; until then it still does
+// nothing, because a round would evict the first objects put afterwards.
 func (l *Loop) AllocationFailed(size uint64, asOf metadata.Time) {
 	guard := l.Store.GuardUntil()
 	switch {
@@ -92,7 +93,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			err = l.reap(ctx)
 		}
 		if err != nil && ctx.Err() == nil && !errors.Is(err, errs.NotLeader) {
-			l.Log.Warn().Err(err).Msg("evicting failed, it will be tried again")
+			l.Log.Warn().Err(err).Msg("eviction failed and will be tried again")
 			select {
 			case <-ctx.Done():
 				return ctx.Err()
@@ -102,10 +103,10 @@ func (l *Loop) Run(ctx context.Context) error {
 	}
 }
 
-// Round evicts what the policy plans now, and returns how many objects: first
-// those without a pin, oldest first; if fewer than the least were there,
-// softly pinned ones too. The wish of a failed allocation is fulfilled when
-// something went, or nothing could.
+// Round evicts what the policy plans now, and returns how many objects. It first
+// evicts objects without a soft pin, oldest first. If those are fewer than
+// Plan.Least, it evicts soft-pinned objects too. A request by AllocationFailed is
+// done when an object was evicted, or none can be.
 func (l *Loop) Round(ctx context.Context) (int, error) {
 	st := l.Store.Stats()
 	plan := l.Policy.Plan(st, l.armed.Load())
@@ -131,7 +132,7 @@ func (l *Loop) Round(ctx context.Context) (int, error) {
 	return n, err
 }
 
-// evict gives up to n objects up, a slice at a time.
+// evict evicts up to n objects, a slice at a time.
 func (l *Loop) evict(ctx context.Context, n int, q Quota) (int, error) {
 	evicted := 0
 	for evicted < n {
@@ -154,7 +155,7 @@ func (l *Loop) evict(ctx context.Context, n int, q Quota) (int, error) {
 	return evicted, nil
 }
 
-// commit journals the near misses, and only behind them the cutoff [model].
+// commit journals the near misses, and only then the cutoff [model].
 func (l *Loop) commit(ctx context.Context, pass *Pass) error {
 	for _, c := range leasesync.Pack(pass.NearMisses) {
 		if _, err := l.Journal.Submit(ctx, c); err != nil {

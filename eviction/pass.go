@@ -22,16 +22,15 @@ type Pass struct {
 	Cutoff     *Cutoff
 	Victims    int
 	Bytes      uint64 // of memory that the victims hold
-	More       bool   // the quota ended the search, not the lack of candidates
+	More       bool   // the quota ended the search; there are more candidates
 }
 
 // Select prepares an eviction pass on the primary, oldest deadline first. It
 // returns nil if nothing may be evicted now.
 //
-// Candidates are chosen by journaled state. Those renewed since come back as
-// near misses; the others become victims: they grant no lease any more, and
-// readers of them wait for the outcome. There must not be another pass under
-// way.
+// Candidates are chosen by journaled state. Those renewed since are returned as
+// near misses. The others become victims: they grant no new lease, and their
+// readers wait for the outcome. Only one pass may be under way.
 func Select(store *metadata.Store, q Quota) (pass *Pass) {
 	store.WithEvictable(func(evictable metadata.Evictable) {
 		now := evictable.Now()

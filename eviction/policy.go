@@ -17,7 +17,7 @@ type Policy interface {
 type Plan struct {
 	// Target is how many objects without a pin to evict; 0 for no round.
 	Target int
-	// Least is how many objects must go at least, soft pins included if allowed.
+	// Least is the minimum of objects to evict, with soft-pinned ones if allowed.
 	Least int
 }
 
@@ -26,11 +26,11 @@ type Plan struct {
 type Watermark struct {
 	High     float64 // used/capacity above which a round begins, in (0, 1]
 	Ratio    float64 // part of the objects that a round evicts, in [0, 1]
-	SoftPins bool    // softly pinned objects may go when others do not suffice
+	SoftPins bool    // soft-pinned objects may be evicted when others do not suffice
 }
 
 // Plan follows the C++ master: the target is max(ratio, used - high + ratio)
-// of the objects that could go, the least max(target/2, used - high) of them.
+// of the evictable objects, the least max(target/2, used - high) of them.
 // Memory that leaves quarantine within a lease TTL counts as free, or a
 // takeover of a full cache would evict all of it.
 func (w Watermark) Plan(st metadata.Stats, armed bool) Plan {

@@ -9,8 +9,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// MaxBatch is how many renewals one batch holds at most: with the longest
-// possible numbers it still fits metadata.MaxChangeBytes.
+// MaxBatch bounds the renewals of one batch: with the longest possible numbers it
+// fits metadata.MaxChangeBytes.
 const MaxBatch = 3000
 
 // A Renewal is the new end of an object's lease.
@@ -23,7 +23,7 @@ type Renewal struct {
 // takes about 6 bytes, and 16 at most while ids are from one term: ids and
 // deadlines are coded as differences.
 type Batch struct {
-	Renewals []Renewal // grouped by shard; ordered by id, they take least
+	Renewals []Renewal // grouped by shard; smallest when ordered by id
 }
 
 // Pack orders renewals and splits them into batches of at most MaxBatch. The
@@ -42,8 +42,8 @@ func Pack(renewals []Renewal) []metadata.Change {
 // Stream returns LeaseRenewals.
 func (b *Batch) Stream() metadata.Stream { return metadata.LeaseRenewals }
 
-// Apply sets the deadlines. There is no answer: a renewal of an object that is
-// gone renews nothing.
+// Apply sets the deadlines. It never fails: the renewal of an object that is gone
+// does nothing.
 func (b *Batch) Apply(tx *metadata.Tx) error {
 	for _, r := range b.Renewals {
 		tx.Renew(r.Ref, r.Deadline)
@@ -54,8 +54,9 @@ func (b *Batch) Apply(tx *metadata.Tx) error {
 // Abort has nothing to take back: the marks are still there.
 func (b *Batch) Abort(*metadata.Store) {}
 
-// Code goes through the fields: runs of one shard, each with its length, then for
-// each renewal the difference of its id and of its deadline to the one before.
+// Code encodes or decodes the fields: runs of one shard, each with its length,
+// then for each renewal the differences of its id and of its deadline from the
+// previous one.
 func (b *Batch) Code(c *binenc.Coder) {
 	var last Renewal
 	if c.Decoding() {
@@ -75,8 +76,8 @@ func (b *Batch) Code(c *binenc.Coder) {
 	}
 }
 
-// decode decodes the runs. There is no empty one, and no empty batch: a record
-// could hold millions, of one byte each.
+// decode decodes the runs. It refuses empty runs and empty batches: a record could
+// hold millions of them, of one byte each.
 func (b *Batch) decode(c *binenc.Coder, last *Renewal) {
 	if c.Len() == 0 {
 		c.Fail("an empty batch")
@@ -102,7 +103,7 @@ func codeRun(c *binenc.Coder, shard *uint16, n *int) {
 	c.CodeCount(n, 2)
 }
 
-// codeRenewal codes a renewal behind another one.
+// codeRenewal codes a renewal that follows another one.
 func codeRenewal(c *binenc.Coder, r, last *Renewal) {
 	id, deadline := int64(r.ID-last.ID), int64(r.Deadline-last.Deadline)
 	binenc.CodeVarint(c, &id)

@@ -11,10 +11,10 @@ import (
 // each with the term it was written in.
 type Records func(ctx context.Context, through metadata.Seq, visit func(metadata.Term, []metadata.Change) error) error
 
-// FullSync compares a follower's state with every renewal of its term that
-// etcd still holds, up to what the follower has applied. It is a safety net and
-// must find nothing; it returns how many renewals do not show in the state, and
-// changes none.
+// FullSync compares a follower's state with every renewal of its term that etcd
+// still holds, up to what the follower has applied. It is a safety net: without a
+// defect it finds no difference. It returns how many renewals the state lacks,
+// and changes nothing.
 func FullSync(ctx context.Context, store *metadata.Store, records Records, counters *Counters) (missing int, err error) {
 	at := store.Position()
 	err = records(ctx, at.Seq, func(term metadata.Term, changes []metadata.Change) error {
@@ -42,8 +42,8 @@ func FullSync(ctx context.Context, store *metadata.Store, records Records, count
 	return missing, nil
 }
 
-// shows reports whether a journaled renewal shows in the state: the object has
-// that deadline or a later one, or is gone.
+// shows reports whether the state has a journaled renewal: the object's deadline
+// is at least as late, or the object is gone.
 func shows(store *metadata.Store, r Renewal) bool {
 	e := store.LockRef(r.Ref)
 	defer e.Unlock()

@@ -34,7 +34,7 @@ type Leases struct {
 	Counters      *Counters
 	Log           zerolog.Logger
 
-	wake chan struct{} // a critical renewal waits
+	wake chan struct{} // signals that a critical renewal waits
 }
 
 // Counters count renewals, on this node, ever.
@@ -56,7 +56,7 @@ func New(l Leases) *Leases {
 }
 
 // GetReplicaList returns the readable replicas of an object and extends its
-// lease: in memory, with a mark for the next scan, and no more.
+// lease in memory. It marks the object for the next scan, and writes nothing.
 //
 // While a mutation of the object waits for its commit, it returns a channel that
 // is closed with the outcome: the caller waits and asks again. Errors:
@@ -110,8 +110,9 @@ func (l *Leases) renew(e metadata.Entry, now metadata.Time) time.Duration {
 	return ttl
 }
 
-// critical reports whether a renewal cannot wait for the next scan: a failover
-// before it would find a lease ended, or cleaned up, that a reader holds.
+// critical reports whether a renewal cannot wait for the next scan: after a
+// failover before that scan, the lease that a reader holds would have ended, or
+// its object would be cleaned up.
 func (l *Leases) critical(journaled, now metadata.Time) bool {
 	if journaled <= now {
 		return l.CriticalExpired
@@ -120,8 +121,8 @@ func (l *Leases) critical(journaled, now metadata.Time) bool {
 }
 
 // Run scans for marked leases once per interval, and early when a renewal is
-// critical, until the context ends. After a failure the marks are still there,
-// and the next scan takes them.
+// critical, until the context ends. After a failure the marks remain for the next
+// scan.
 func (l *Leases) Run(ctx context.Context) error {
 	tick := time.NewTicker(l.Interval)
 	defer tick.Stop()
@@ -139,13 +140,13 @@ func (l *Leases) Run(ctx context.Context) error {
 		if err := l.Scan(ctx); err != nil && ctx.Err() == nil {
 			l.Counters.Failed.Add(1)
 			if !errors.Is(err, errs.NotLeader) { // else the term ends anyway
-				l.Log.Warn().Err(err).Msg("lease renewals could not be written, the next scan takes them again")
+				l.Log.Warn().Err(err).Msg("lease renewals could not be written; the next scan tries again")
 			}
 		}
 	}
 }
 
-// join waits for further critical renewals, which the scan to come takes along.
+// join waits for further critical renewals, so that one scan commits them all.
 func (l *Leases) join(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -182,11 +183,11 @@ func (l *Leases) Scan(ctx context.Context) error {
 }
 
 // EachRound collects the marked renewals of a store, about limit at a time, and
-// hands them to commit, which is done with them when it returns. It ends with
-// commit's first error.
+// passes them to commit, which must not keep them. It returns commit's first
+// error.
 //
-// A mark goes only when a later scan finds the renewal journaled and the lease
-// not renewed again: what is not committed is collected once more.
+// A mark is removed only when a later scan finds the renewal journaled and the
+// lease not renewed again. So what is not committed is collected again.
 func EachRound(store *metadata.Store, limit int, commit func([]Renewal) error) error {
 	var renewals []Renewal
 	collect := func(e metadata.Entry) (keep bool) {
