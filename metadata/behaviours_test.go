@@ -339,7 +339,7 @@ func TestDiskReplicas(t *testing.T) {
 	if err := c.putEndAs(ref); err != nil {
 		t.Fatal(err)
 	}
-	if list, _ := c.get("k"); len(list.Replicas) != 2 || list.Replicas[1].Path != "/files/k" {
+	if list, _ := c.get("k"); len(list.Replicas) != 2 || list.Replicas[1].Path != "/files/k."+list.ID.String() {
 		t.Errorf("replicas %+v", list.Replicas)
 	}
 	c.scan()
@@ -401,5 +401,24 @@ func TestClear(t *testing.T) {
 	c.put("m")
 	if !clear("m", 1, "") || c.exists("m") {
 		t.Error("clearing everywhere")
+	}
+}
+
+// A writer that was given up and its successor write two files.
+func TestDiskReplicasOfTwoPuts(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	files := map[string]bool{}
+	for range 2 {
+		c.must([]error{c.putStart("k", func(p *metadata.Put) { p.DiskPath = "/files/k" })})
+		o, err := c.primary.Inspect(metadata.DefaultTenant, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[o.Replicas[1].Path] = true
+		c.pass(params.DiscardTimeout + time.Second)
+	}
+	if len(files) != 2 {
+		t.Errorf("two puts write the files %v", files)
 	}
 }

@@ -26,7 +26,7 @@ type Put struct {
 	Request   uint64 // the caller's request id, 0 for none
 	Replicas  int    // memory replicas wanted; one is enough
 	Preferred []string
-	DiskPath  string // adds a disk replica unless empty
+	DiskPath  string // adds a disk replica unless empty, in a file of this name, a dot and the object's id
 	SoftPin   time.Duration
 	HardPin   bool
 	Group     string
@@ -70,7 +70,7 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 	}
 	e := &PutStart{
 		Tenant: put.Tenant, Key: put.Key, Client: put.Client, Size: put.Size, Request: put.Request,
-		DiskPath: put.DiskPath, SoftPin: put.SoftPin, HardPin: put.HardPin, Group: put.Group, DataType: put.DataType,
+		SoftPin: put.SoftPin, HardPin: put.HardPin, Group: put.Group, DataType: put.DataType,
 	}
 	if old != nil {
 		e.Replaces = old.id
@@ -83,12 +83,12 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 	return e, nil, nil, nil
 }
 
-// mayReplace reports whether a put may replace a reservation before the discard
-// timeout: one of the same client that may never have been answered. Its caller
-// had gone (see Abandon), or an earlier term made it, whose primary may have
-// failed before it answered.
+// mayReplace reports whether a put may replace a reservation before its time:
+// one of the same client and term, whose first answer never left (see Abandon).
+// An earlier term may have answered; a PutEnd of that writer, which names the key
+// alone, would complete the new put.
 func (put *Put) mayReplace(old *object, term Term) bool {
-	return put.Unnumbered && old.client == put.Client && (old.has(flagAbandoned) || old.id.Term() < term)
+	return put.Unnumbered && old.client == put.Client && old.has(flagAbandoned) && old.id.Term() == term
 }
 
 // Abandon notes that the answer with a reservation reached nobody, whether it is
@@ -96,7 +96,7 @@ func (put *Put) mayReplace(old *object, term Term) bool {
 // An object that is not there, or is readable, stays as it is.
 //
 // The mark is this node's own and no part of the state. It goes when the
-// object is finished or replaced; a later term needs none.
+// object is finished or replaced, and counts in its term only.
 func (s *Store) Abandon(tenant, key string, id ObjectID) {
 	sh := &s.shards[shardOf(tenant, key)]
 	sh.mu.Lock()
@@ -127,6 +127,9 @@ func (s *Store) reserve(e *PutStart, put *Put) error {
 	if e.ID, ok = s.ids.take(); !ok {
 		e.giveBack()
 		return errs.New(errs.Unavailable, "PutStart", "this term has run out of object ids; hand over, so that a new one begins")
+	}
+	if put.DiskPath != "" {
+		e.DiskPath = put.DiskPath + "." + e.ID.String() // an abandoned writer may still write the file of its own put
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ func TestFirstRulesStayAsTheyWere(t *testing.T) {
 	c.primary.StartIDs(1)
 	c.must(c.commit(&metadata.TermStart{Term: 1, Params: params}))
 	c.mount(1, "a", 1000)
-	c.put("x", softPin, func(p *metadata.Put) { p.DiskPath, p.Group = "/d/x", "g" })
+	c.put("x", softPin, func(p *metadata.Put) { p.Group = "g" })
 	_ = c.putStart("y", func(p *metadata.Put) { p.Request = 7 })
 	c.put("z")
 	removal, _, _ := deleteevents.Prepare(c.primary, deleteevents.Request{Tenant: "default", Key: "z", ID: 4711}, c.now)
@@ -38,6 +38,6 @@ func TestFirstRulesStayAsTheyWere(t *testing.T) {
 }
 
 const (
-	goldenSnapshot = 0xa78706f3cdb3abc1
-	goldenDigest   = 0xd114112f55de3efc
+	goldenSnapshot = 0xc16080cad7b206f1
+	goldenDigest   = 0x36d330661cf7f480
 )

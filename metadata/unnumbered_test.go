@@ -21,8 +21,8 @@ func TestUnnumberedPuts(t *testing.T) {
 	}{
 		"answered":                               {options: []func(*metadata.Put){unnumbered}, want: errs.ObjectExists},
 		"its caller was gone":                    {abandon: true, options: []func(*metadata.Put){unnumbered}},
-		"of an earlier term":                     {takeOver: true, options: []func(*metadata.Put){unnumbered}},
-		"both":                                   {takeOver: true, abandon: true, options: []func(*metadata.Put){unnumbered}},
+		"of an earlier term":                     {takeOver: true, options: []func(*metadata.Put){unnumbered}, want: errs.ObjectExists},
+		"both":                                   {takeOver: true, abandon: true, options: []func(*metadata.Put){unnumbered}, want: errs.ObjectExists},
 		"its caller was gone, numbered":          {abandon: true, want: errs.ObjectExists},
 		"of an earlier term, numbered":           {takeOver: true, want: errs.ObjectExists},
 		"its caller was gone, another client's":  {abandon: true, options: []func(*metadata.Put){unnumbered, other}, want: errs.ObjectExists},
