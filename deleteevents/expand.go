@@ -22,7 +22,7 @@ type Expander struct {
 	Store *metadata.Store
 	Queue *journal.Queue
 	Now   func() metadata.Time
-	Fence func() error // nil while this node may serve
+	Fence func(context.Context) error // nil while this node may serve
 }
 
 // Remove removes what a selection chooses, in events of at most MaxRemovals
@@ -70,7 +70,7 @@ func (x *Expander) Remove(ctx context.Context, s Selection) (removed, events int
 				return removed, events, err
 			}
 		}
-		if err := x.Fence(); err != nil {
+		if err := x.Fence(ctx); err != nil {
 			return removed, events, err
 		}
 	}
@@ -82,7 +82,7 @@ func (x *Expander) Remove(ctx context.Context, s Selection) (removed, events int
 func (x *Expander) await(ctx context.Context, s Selection, outcome <-chan struct{}) error {
 	select {
 	case <-outcome:
-		return x.Fence()
+		return x.Fence(ctx)
 	case <-ctx.Done():
 		return errs.Wrap(errs.Unavailable, s.Type.String(), ctx.Err())
 	}

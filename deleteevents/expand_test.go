@@ -15,7 +15,7 @@ import (
 var params = metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
 
 func expander(p *lonetest.Primary) *deleteevents.Expander {
-	return &deleteevents.Expander{Store: p.Store, Queue: p.Queue, Now: p.Now, Fence: func() error { return nil }}
+	return &deleteevents.Expander{Store: p.Store, Queue: p.Queue, Now: p.Now, Fence: func(context.Context) error { return nil }}
 }
 
 // What came under a key since it was matched is another object, and stays; so
@@ -72,7 +72,7 @@ func TestAnEarlyEnd(t *testing.T) {
 		t.Errorf("a caller that has gone: got %d removed, %v; want 0, Unavailable", n, err)
 	}
 	x := expander(p)
-	x.Fence = func() error { return errs.NotLeader }
+	x.Fence = func(context.Context) error { return errs.NotLeader }
 	n, _, err = x.Remove(t.Context(), deleteevents.Selection{Type: deleteevents.RemoveAll})
 	if n != 0 || !errors.Is(err, errs.NotLeader) {
 		t.Errorf("a node that may not serve: got %d removed, %v; want 0, NotLeader", n, err)

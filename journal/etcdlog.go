@@ -18,8 +18,13 @@ import (
 )
 
 // AttemptTimeout bounds one transaction. When it passes, the result is not
-// known and is resolved by reading the head.
+// known and is resolved by reading the head. A commit with a serve window is
+// looked for after that, at first: see EtcdLog.timeout.
 const AttemptTimeout = 3 * time.Second
+
+// lastPause is the longest pause between two attempts. It is short: a follower that
+// finds etcd well again must soon find a new commit, or it deposes the primary.
+const lastPause = 50 * time.Millisecond
 
 // An EtcdLog appends commits to the journal in etcd, as one elected leader.
 // Not safe for concurrent use, but for Tip.
@@ -36,9 +41,11 @@ type EtcdLog struct {
 	layout   Layout
 	election int64 // create revision of the leader key: our right to write
 	leases   *eventLeases
+	clock    clock.Clock
 
-	end Cursor // last known, ours or a predecessor's
-	tip atomic.Pointer[Cursor]
+	end  Cursor // last known, ours or a predecessor's
+	late int    // calls in a row that had no answer in time
+	tip  atomic.Pointer[Cursor]
 }
 
 // A Cursor is a head of the journal with the etcd revision at which it was
@@ -53,7 +60,7 @@ type Cursor struct {
 // as eventsTTL, as measured by the clock.
 func NewEtcdLog(client *clientv3.Client, layout Layout, election int64, behind Cursor, eventsTTL time.Duration, clk clock.Clock) *EtcdLog {
 	l := &EtcdLog{
-		client: client, layout: layout, election: election,
+		client: client, layout: layout, election: election, clock: clk,
 		leases: &eventLeases{client: client, ttl: eventsTTL, clock: clk},
 	}
 	l.advance(behind.Head, behind.Revision)
@@ -67,10 +74,14 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 		return fmt.Errorf("commit %d does not follow the head at %d", c.Head.Seq, l.end.Head.Seq)
 	}
 	c.Head.Bytes = l.end.Head.Bytes + int64(c.bytes())
-	retry := &backoff.ExponentialBackOff{InitialInterval: 5 * time.Millisecond, Multiplier: 2, MaxInterval: 500 * time.Millisecond}
+	retry := &backoff.ExponentialBackOff{InitialInterval: 5 * time.Millisecond, Multiplier: 2, MaxInterval: lastPause}
 	for doubtful := false; ; {
+		begun := l.clock()
 		err := l.attempt(ctx, c)
-		l.notice(err)
+		if err == nil && l.clock()-begun < c.Head.ServeWindow()/2 {
+			l.late = 0
+		}
+		l.notice(ctx, err)
 		switch {
 		case err == nil:
 			return nil
@@ -100,8 +111,21 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 	}
 }
 
-// notice reports an error that says that etcd has no space.
-func (l *EtcdLog) notice(err error) {
+// timeout bounds a call for a commit. It doubles with each that has no answer in
+// time, until a quick one: what is slow must not be cut off for ever.
+func (l *EtcdLog) timeout(c *Sealed) time.Duration {
+	if c.Head.Window == 0 {
+		return AttemptTimeout
+	}
+	return min(c.Head.ServeWindow()<<min(l.late, 10), AttemptTimeout)
+}
+
+// notice takes note of a call that had no answer in time, and reports an error that
+// says that etcd has no space.
+func (l *EtcdLog) notice(ctx context.Context, err error) {
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		l.late++
+	}
 	if l.NoSpace != nil && errors.Is(err, rpctypes.ErrNoSpace) {
 		l.NoSpace()
 	}
@@ -122,7 +146,7 @@ var errDeposed = errors.New("another primary was elected")
 
 // attempt runs the transaction once.
 func (l *EtcdLog) attempt(ctx context.Context, c *Sealed) error {
-	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	ctx, cancel := context.WithTimeout(ctx, l.timeout(c))
 	defer cancel()
 	head, err := c.Head.encode()
 	if err != nil {
@@ -206,10 +230,11 @@ const (
 // written it may be sent again: it compares the head, so at most one of all
 // attempts will be applied.
 func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (outcome, error) {
-	attempt, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	attempt, cancel := context.WithTimeout(ctx, l.timeout(c))
 	defer cancel()
 	resp, err := l.client.Get(attempt, l.layout.Head())
 	if err != nil {
+		l.notice(ctx, err)
 		return unknown, ctx.Err()
 	}
 	if len(resp.Kvs) == 0 {
@@ -284,7 +309,7 @@ func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
 	}
 	resp, err := l.client.Txn(ctx).If(l.fence()...).
 		Then(append([]clientv3.Op{clientv3.OpPut(l.layout.Head(), value)}, l.layout.DeleteLeader()...)...).Commit()
-	l.notice(err)
+	l.notice(ctx, err)
 	switch {
 	case errors.Is(err, rpctypes.ErrNoSpace):
 		return l.resigned(ctx, value, err)

@@ -54,6 +54,14 @@ func (l Layout) Nodes() string { return l.Root + "nodes/" }
 // Node is the key of one node.
 func (l Layout) Node(id string) string { return l.Nodes() + id }
 
+// Terms is the prefix of the records of terms, which are for people.
+func (l Layout) Terms() string { return l.Root + "terms/" }
+
+// Term is the key of the record of one term. Keys sort as terms do.
+func (l Layout) Term(term metadata.Term) string {
+	return fmt.Sprintf("%s%08d", l.Terms(), uint64(term))
+}
+
 // Records is the prefix of the records of one stream.
 func (l Layout) Records(stream metadata.Stream) string { return l.Root + stream.String() + "/" }
 
@@ -94,8 +102,14 @@ type Head struct {
 	// there.
 	Checked metadata.Seq    `json:"checked_sequence"`
 	Digest  metadata.Digest `json:"checked_digest,string"`
+	// Window is how long, in ms, the primary answers calls from when it sent the
+	// commit, and Failover for how long followers see no newer head before they
+	// depose it. Both are 0 in the older format: the primary answers while its
+	// session lasts, and nobody deposes it.
+	Window   int64 `json:"serve_window_ms,omitempty"`
+	Failover int64 `json:"failover_after_ms,omitempty"`
 	// Clean says that the term ended with a handover: no lease was granted that
-	// is not in the journal.
+	// is not in the journal, and nobody answers any more.
 	Clean bool `json:"clean,omitempty"`
 	// Heir is the node that the primary handed over to, if it did: the others, the
 	// old primary among them, leave the election to it for a session TTL.
@@ -119,6 +133,12 @@ func (h Head) Lag(at metadata.Position) (entries uint64, behind time.Duration) {
 	return uint64(h.Seq - at.Seq), behind
 }
 
+// ServeWindow is Window as a duration.
+func (h Head) ServeWindow() time.Duration { return time.Duration(h.Window) * time.Millisecond }
+
+// FailoverAfter is Failover as a duration.
+func (h Head) FailoverAfter() time.Duration { return time.Duration(h.Failover) * time.Millisecond }
+
 func (h Head) encode() (string, error) {
 	b, err := json.Marshal(h)
 	return string(b), err
@@ -140,17 +160,23 @@ func DecodeHead(b []byte) (Head, error) {
 		return Head{}, fmt.Errorf("the head of the journal has term %d and sequence %d, which cannot be", h.Term, h.Seq)
 	case h.Hold < 0 || h.Hold > maxHold || h.Bytes < 0:
 		return Head{}, fmt.Errorf("the head of the journal has a lease hold of %d ms and %d bytes, which cannot be", h.Hold, h.Bytes)
+	case h.Window < 0 || h.Window > h.Failover || h.Failover > maxHold:
+		return Head{}, fmt.Errorf("the head of the journal has a serve window of %d ms and a failover time of %d ms, which cannot be", h.Window, h.Failover)
 	case h.Streams >= 1<<metadata.StreamCount:
 		return Head{}, fmt.Errorf("commit %d has streams %#b, of which this version knows %d; upgrade this node", h.Seq, h.Streams, metadata.StreamCount)
 	}
 	return h, nil
 }
 
-// FormatVersion is the version of the record format that this program writes.
-// It reads MinFormatVersion up to it.
+// This program reads the journal's formats from MinFormatVersion to FormatVersion,
+// and writes what every node in the cluster reads. FormatBeats is the first with
+// serve windows in its heads. Records are the same in both.
 const (
-	FormatVersion    = 1
 	MinFormatVersion = 1
+	FormatBeats      = 2
+	FormatVersion    = FormatBeats
+
+	recordVersion = 1
 )
 
 const (
@@ -183,7 +209,7 @@ func encodeRecord(of Stamp, count int, parts [][]byte) []byte {
 	for _, p := range parts {
 		body = append(body, p...)
 	}
-	record := append(make([]byte, 0, recordHeader+len(body)), FormatVersion, packedPlain, 0, 0, 0, 0)
+	record := append(make([]byte, 0, recordHeader+len(body)), recordVersion, packedPlain, 0, 0, 0, 0)
 	if len(body) >= packFrom {
 		if packed := s2.Encode(nil, body); len(packed) < len(body) {
 			record[1], body = packedS2, packed
@@ -246,8 +272,8 @@ func unpack(record []byte) ([]byte, error) {
 	if len(record) < recordHeader {
 		return nil, fmt.Errorf("%w: %d bytes", binenc.ErrCorrupt, len(record))
 	}
-	if v := record[0]; v < MinFormatVersion || v > FormatVersion {
-		return nil, fmt.Errorf("format version %d; this program reads %d to %d, upgrade this node", v, MinFormatVersion, FormatVersion)
+	if v := record[0]; v != recordVersion {
+		return nil, fmt.Errorf("format version %d; this program reads %d, upgrade this node", v, recordVersion)
 	}
 	body := record[recordHeader:]
 	if crc32.Checksum(body, castagnoli) != binary.LittleEndian.Uint32(record[2:]) {

@@ -102,7 +102,7 @@ func mended(record []byte, mend byte) []byte {
 		return record
 	}
 	record = bytes.Clone(record)
-	record[0] = journal.FormatVersion
+	record[0] = 1 // the version
 	record[1] &= 1
 	binary.LittleEndian.PutUint32(record[2:], crc32.Checksum(record[header:], crc32.MakeTable(crc32.Castagnoli)))
 	return record

@@ -70,7 +70,7 @@ func TestRecordsOfOtherCommitsAreRefused(t *testing.T) {
 			t.Errorf("%s is accepted", name)
 		}
 	}
-	bomb := append([]byte{FormatVersion, packedS2, 0, 0, 0, 0}, 0xff, 0xff, 0xff, 0xff, 0x0f)
+	bomb := append([]byte{recordVersion, packedS2, 0, 0, 0, 0}, 0xff, 0xff, 0xff, 0xff, 0x0f)
 	if _, err := unpack(bomb); !errors.Is(err, binenc.ErrCorrupt) {
 		t.Errorf("a record that says it unpacks to 4 GiB: %v", err)
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// Heartbeat is how long the writer waits for changes before it commits none:
-// cluster time and quarantine go on, and followers see that the primary lives.
+// Heartbeat is how long a writer without a Pace waits for changes before it commits
+// none: cluster time and quarantine go on, and followers see that the primary lives.
 const Heartbeat = time.Second
 
 // A Log makes one commit durable.
@@ -59,8 +59,10 @@ type WriterConfig struct {
 	Term     metadata.Term
 	Hold     time.Duration        // of leases in this term
 	Now      func() metadata.Time // the cluster clock of this term
-	Elapsed  func() time.Duration // a monotonic clock, for Observer
+	Elapsed  func() time.Duration // a monotonic clock, that of Right
 	Observer Observer             // may be nil
+	Pace     *Pace                // may be nil
+	Right    *Right               // that commits extend; may be nil
 }
 
 // A Writer is the one goroutine that commits the queue, applies what is
@@ -122,7 +124,7 @@ func (w *Writer) Run(ctx context.Context) error {
 }
 
 func (w *Writer) run(ctx context.Context) error {
-	idle := time.NewTimer(Heartbeat)
+	idle := time.NewTimer(w.Pace.Every())
 	defer idle.Stop()
 	for {
 		sealed := w.Queue.seal()
@@ -138,10 +140,11 @@ func (w *Writer) run(ctx context.Context) error {
 			case <-idle.C:
 			}
 		}
+		begun := w.Elapsed()
 		if err := w.commit(ctx, sealed); err != nil {
 			return err
 		}
-		idle.Reset(Heartbeat)
+		idle.Reset(begun + w.Pace.Every() - w.Elapsed()) // at once after a commit that took so long
 	}
 }
 
@@ -160,10 +163,12 @@ func (w *Writer) commit(ctx context.Context, sealed []*submission) error {
 	defer close(ended)
 	c, changes := w.build(sealed)
 	started := w.Elapsed()
+	w.sending(started, c.Head)
 	if err := w.Log.Append(ctx, c); err != nil {
 		return w.failed(sealed, changes, err)
 	}
 	written := w.Elapsed()
+	w.sent(started, written, c.Head)
 	if err := w.apply(sealed, c, changes); err != nil {
 		return err
 	}
@@ -171,6 +176,22 @@ func (w *Writer) commit(ctx context.Context, sealed []*submission) error {
 		w.Observer.Committed(len(changes), c.bytes(), written-started, w.Elapsed()-written)
 	}
 	return nil
+}
+
+// sending cuts the right to answer, where the head that is about to be sent allows
+// less than those before.
+func (w *Writer) sending(now time.Duration, head Head) {
+	if w.Right != nil {
+		w.Right.sending(now, head.ServeWindow(), head.FailoverAfter())
+	}
+}
+
+// sent extends the right to answer by a commit that succeeded.
+func (w *Writer) sent(at, written time.Duration, head Head) {
+	w.Pace.took(written, written-at)
+	if w.Right != nil {
+		w.Right.committed(at, head.ServeWindow())
+	}
 }
 
 // apply applies a commit and gives its callers their answers.
@@ -194,9 +215,11 @@ func (w *Writer) apply(sealed []*submission, c *Sealed, changes []metadata.Chang
 // build makes a commit of submissions.
 func (w *Writer) build(sealed []*submission) (*Sealed, []metadata.Change) {
 	w.time = max(w.time, w.Now())
+	window, failover := w.Pace.Windows()
 	c := &Sealed{Head: Head{
 		Term: w.Term, Seq: w.last.Seq + 1, Time: w.time, Hold: w.Hold.Milliseconds(),
 		Checked: w.last.Seq, Digest: w.last.Digest,
+		Window: window.Milliseconds(), Failover: failover.Milliseconds(),
 	}}
 	var changes []metadata.Change
 	for _, s := range sealed {

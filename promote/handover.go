@@ -8,13 +8,13 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
 
 // An order asks for a handover.
 type order struct {
 	target string // node id; empty for whoever is closest behind
-	asked  bool   // by somebody who is answered; else this node was told to stop
 	result chan handover
 }
 
@@ -44,7 +44,7 @@ func (n *Node) Handover(ctx context.Context, term metadata.Term, target string) 
 	if _, err := n.successor(ctx, target); err != nil {
 		return Leader{}, 0, err
 	}
-	o := &order{target: target, asked: true, result: make(chan handover, 1)}
+	o := &order{target: target, result: make(chan handover, 1)}
 	begun := n.Clock()
 	select {
 	case t.orders <- o:
@@ -90,38 +90,46 @@ func (n *Node) successor(ctx context.Context, target string) (NodeInfo, error) {
 	return best, nil
 }
 
-// handOver brings the journal to its end, waits until the successor has it,
-// and resigns, and answers the order. It reports false if there is nobody, the
-// successor does not follow, or etcd refuses what must be written, as a full one
-// does: then this node is still the primary. With an error, it may not be.
-func (t *Term) handOver(ctx context.Context, o *order) (handed bool, err error) {
+// leave ends a term that takes no calls any more: this node hands over, or resigns
+// to nobody if it is to stop and no other node can take over. Whatever fails, the
+// leader key goes when the term ends, and the next election decides.
+func (t *Term) leave(ctx, running context.Context, o *order) error {
 	n, begun := t.node, t.node.Clock()
-	to, err := t.handOverTo(ctx, o.target)
-	var refused *journal.RefusedError
-	switch {
-	case err == nil:
-	case errors.As(err, &refused), errs.KindOf(err) == errs.Unavailable, errs.KindOf(err) == errs.InvalidParams:
-		if o.asked {
-			n.Log.Warn().Err(err).Msg("no handover, this node serves on")
-		} else {
-			n.Log.Warn().Err(err).Msg("no handover, this node stops all the same: nobody serves until another node is elected")
+	bounded, cancel := context.WithTimeout(running, t.failover())
+	defer cancel()
+	to, err := t.handOver(bounded, o.target)
+	if err == nil {
+		n.Log.Info().Uint64("term", uint64(t.Number)).Str("to", to.ID).Dur("took", n.Clock()-begun).Msg("handed over")
+		n.setLeader(Leader{NodeID: to.ID, RPC: to.RPC, HTTP: to.HTTP, Term: t.Number})
+		o.result <- handover{to: to, took: n.Clock() - begun}
+		if ctx.Err() != nil {
+			_, err = n.waitServing(running, t.Number)
 		}
-		o.result <- handover{kind: errs.Unavailable, err: fmt.Errorf("this node serves on: %w", err)}
-		return false, nil
-	default:
-		o.result <- handover{kind: errs.Unresolved, err: err}
-		return false, err
+		return err
 	}
-	n.Log.Info().Uint64("term", uint64(t.Number)).Str("to", to.ID).Dur("took", n.Clock()-begun).Msg("handed over")
-	n.setLeader(Leader{NodeID: to.ID, RPC: to.RPC, HTTP: to.HTTP, Term: t.Number})
-	o.result <- handover{to: to, took: n.Clock() - begun}
-	return true, nil
+	kind := errs.Unresolved
+	var refused *journal.RefusedError
+	if errors.As(err, &refused) || errs.KindOf(err) == errs.Unavailable || errs.KindOf(err) == errs.InvalidParams {
+		kind, err = errs.Unavailable, fmt.Errorf("the handover failed, an election follows: %w", err)
+	}
+	o.result <- handover{kind: kind, err: err}
+	if kind == errs.Unavailable && ctx.Err() != nil {
+		n.Log.Warn().Err(err).Msg("this node stops all the same: nobody serves until another node is elected")
+		bounded, cancel := context.WithTimeout(running, t.failover())
+		defer cancel()
+		return t.resign(bounded, "")
+	}
+	return err
 }
 
-// handOverTo does what handOver says. Errors: Unavailable and InvalidParams, and
-// a *journal.RefusedError, when nothing has changed; others end the term.
-func (t *Term) handOverTo(ctx context.Context, target string) (NodeInfo, error) {
+// handOver brings the journal to its end, waits until the successor has it, and
+// resigns. Errors: Unavailable and InvalidParams, and a *journal.RefusedError,
+// when this node is surely still elected; with others it may not be.
+func (t *Term) handOver(ctx context.Context, target string) (NodeInfo, error) {
 	n := t.node
+	if err := t.awaitSilence(ctx); err != nil { // a clean end says that nobody answers any more
+		return NodeInfo{}, errs.Wrap(errs.Unavailable, "Handover", err)
+	}
 	if err := t.flush(ctx); err != nil {
 		return NodeInfo{}, err
 	}
@@ -129,15 +137,40 @@ func (t *Term) handOverTo(ctx context.Context, target string) (NodeInfo, error) 
 	if err != nil {
 		return NodeInfo{}, err
 	}
-	wait, cancel := context.WithTimeout(ctx, min(n.HandoverTimeout, n.SessionTTL))
-	defer cancel()
-	if err := n.Peers.WaitApplied(wait, to.RPC, t.Store.Position().Seq); err != nil {
+	if err := n.Peers.WaitApplied(ctx, to.RPC, t.Store.Position().Seq); err != nil {
 		return NodeInfo{}, errs.Wrap(errs.Unavailable, "Handover", fmt.Errorf("%s does not follow: %w", to.ID, err))
 	}
 	if err := t.resign(ctx, to.ID); err != nil {
 		return NodeInfo{}, fmt.Errorf("resigning: %w", err)
 	}
 	return to, nil
+}
+
+// flush commits the renewals that are marked but not journaled, so that the
+// journal knows every lease.
+func (t *Term) flush(ctx context.Context) error {
+	return leasesync.EachRound(t.Store, flushBatch, func(renewals []leasesync.Renewal) error {
+		for _, c := range leasesync.Pack(renewals) {
+			if err := t.writer.Commit(ctx, c); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// flushBatch is how many renewals are collected at once.
+const flushBatch = 2048
+
+// resign ends the term cleanly, for an heir or, if that is empty, for whoever is
+// first. Every lease must be in the journal.
+func (t *Term) resign(ctx context.Context, heir string) error {
+	if err := t.awaitSilence(ctx); err != nil {
+		return err
+	}
+	head := t.writer.Next()
+	head.Heir = heir
+	return t.log.Resign(ctx, head)
 }
 
 // waitServing waits until a node announces that it serves in a term after the

@@ -29,7 +29,8 @@ type Leader struct {
 	Term   metadata.Term `json:"term"`
 	State  LeaderState   `json:"state"`
 
-	created int64 // the key's create revision: the right to write
+	created int64  // the key's create revision: the right to write
+	value   string // as it stands in etcd; empty if this node has not read it
 }
 
 // errLost says that another node won the election, or holds the leader key.
@@ -50,7 +51,7 @@ func readLeader(ctx context.Context, client *clientv3.Client, layout journal.Lay
 	if err := json.Unmarshal(resp.Kvs[0].Value, &l); err != nil {
 		return Leader{}, false, fmt.Errorf("the leader key %s cannot be read: %w", layout.Leader(), err)
 	}
-	l.created = resp.Kvs[0].CreateRevision
+	l.created, l.value = resp.Kvs[0].CreateRevision, string(resp.Kvs[0].Value)
 	return l, true, nil
 }
 

@@ -1,10 +1,13 @@
 package promote
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -27,7 +30,7 @@ const (
 	Promoting   Role = "promoting"    // it is elected and catches up
 	Primary     Role = "primary"      // it serves
 	HandingOver Role = "handing over" // it is elected and has stopped taking calls
-	Fenced      Role = "fenced"       // it is elected, but its session may have ended
+	Fenced      Role = "fenced"       // it is elected, but its right to answer has lapsed
 	Stopping    Role = "stopping"
 )
 
@@ -54,7 +57,10 @@ type Config struct {
 	Clock      clock.Clock
 	Log        zerolog.Logger
 	SessionTTL time.Duration // whole seconds, at least 2
-	EventsTTL  time.Duration
+	// FailoverAfter is for how long a primary commits nothing before it is deposed, in
+	// terms that this node begins; 0 for never, its session decides then.
+	FailoverAfter time.Duration
+	EventsTTL     time.Duration
 
 	Params          metadata.Params
 	Cleanup         Cleanup
@@ -108,10 +114,13 @@ type Node struct {
 	// leaderless is since when there is no leader, by the clock; 0 if there is one.
 	// For campaign alone.
 	leaderless time.Duration
+	deposals   atomic.Int64 // of primaries by this node
 
 	mu       sync.Mutex // guards all below
 	role     Role
 	leader   Leader                 // last seen; zero for none
+	since    time.Duration          // by the clock: when leader was new
+	previous Leader                 // the last one that was not zero
 	follower *follower.Follower     // nil while this node is elected
 	term     *Term                  // nil unless this node is elected
 	allowed  bool                   // to start empty, by an operator
@@ -171,8 +180,13 @@ func (n *Node) Run(ctx context.Context) error {
 type candidate struct {
 	leader  Leader
 	session *Session
+	right   *journal.Right
+	pace    *journal.Pace
+	log     *journal.EtcdLog
 	store   *metadata.Store // nil to start empty
-	at      journal.Cursor
+	before  journal.Head    // of the terms before
+	learned time.Duration   // by the clock: when this node learned of before
+	why     string          // it was elected
 	empty   bool
 	phases  Takeover
 }
@@ -184,13 +198,14 @@ func (n *Node) standBy(ctx context.Context, store *metadata.Store, at journal.Cu
 	c := n.Config.Follower
 	c.Reader = &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
 	c.Snapshot, c.Options, c.Log, c.MaxLagBytes = snapshots{n}, n.Options, n.Log, n.MaxJournalBytes
-	c.Changed, c.Random = func(string) { n.poke() }, n.Random
+	c.Changed, c.Random, c.Clock = func(string) { n.poke() }, n.Random, n.Clock
 	f := follower.New(c, store, at)
 	n.setFollower(f)
 	following, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(following) })
 	running.Go(func() { n.space.watch(following) })
+	running.Go(func() { (&watchdog{node: n, follower: f}).run(following) })
 	defer func() { stop(); running.Wait() }()
 
 	begun := n.Clock()
@@ -258,7 +273,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	if n.leaderless == 0 {
 		n.leaderless = n.Clock()
 	}
-	if heir := head.Head.Heir; heir != "" && heir != n.ID && n.Clock()-n.leaderless < n.SessionTTL {
+	if heir := head.Head.Heir; heir != "" && heir != n.ID && n.Clock()-n.leaderless < n.failover(head.Head) {
 		return nil, nil // the primary before handed over to another node
 	}
 	empty := false
@@ -324,46 +339,89 @@ func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, begun tim
 	return true, nil
 }
 
+// failover returns the failover time of a head, or what counts without one.
+func (n *Node) failover(head journal.Head) time.Duration {
+	return cmp.Or(head.FailoverAfter(), n.SessionTTL)
+}
+
 // run stands for election and catches up with the journal, which nobody else
 // can write any more.
 func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Cursor, empty bool) (*candidate, error) {
 	n.setRole(Electing)
-	begun := n.Clock()
-	session, err := openSession(ctx, n.Sessions, n.Clock, n.SessionTTL)
+	c, err := n.elect(ctx, f, head, empty)
 	if err != nil {
-		n.setRole(Standby)
-		return nil, err
-	}
-	l, err := elect(ctx, n.Client, n.Layout, session, Leader{NodeID: n.ID, RPC: n.RPC, HTTP: n.HTTP}, head)
-	if err != nil {
-		session.close(context.WithoutCancel(ctx)) // the key may be there all the same
 		n.setRole(Standby)
 		return nil, err
 	}
 	n.leaderless = 0
-	n.setLeader(l)
+	n.setLeader(c.leader)
 	n.setRole(Promoting)
 	n.mu.Lock()
 	n.allowed = false // was for this once
 	n.mu.Unlock()
-	c := &candidate{leader: l, session: session, at: head, empty: empty}
-	c.phases.Elect = n.Clock() - begun
-	n.Log.Info().Uint64("term", uint64(l.Term)).Uint64("sequence", uint64(head.Head.Seq)).Bool("empty", empty).Msg("elected")
+	n.Log.Info().Uint64("term", uint64(c.leader.Term)).Uint64("sequence", uint64(head.Head.Seq)).Bool("empty", empty).Msg("elected")
 	if empty {
 		return c, nil
 	}
+	begun := n.Clock()
 	if err := n.catchUp(ctx, f, c); err != nil {
-		_ = deleteLeader(context.WithoutCancel(ctx), n.Client, n.Layout, l)
-		session.close(context.WithoutCancel(ctx))
+		_ = deleteLeader(context.WithoutCancel(ctx), n.Client, n.Layout, c.leader)
+		c.session.close(context.WithoutCancel(ctx))
 		n.setRole(Standby)
 		return nil, err
 	}
-	c.phases.CatchUp = n.Clock() - begun - c.phases.Elect
+	c.phases.CatchUp = n.Clock() - begun
 	return c, nil
 }
 
+// elect stands for election, for the term behind a head.
+func (n *Node) elect(ctx context.Context, f *follower.Follower, head journal.Cursor, empty bool) (*candidate, error) {
+	begun := n.Clock()
+	c := &candidate{
+		right: journal.NewRight(n.Clock), pace: journal.NewPace(n.FailoverAfter, n.SessionTTL, n.Log),
+		before: head.Head, learned: begun, why: reason(head.Head, n.previousLeader(), empty), empty: empty,
+	}
+	if known, learned := f.Learned(); known == head.Head {
+		c.learned = learned
+	}
+	if !head.Head.Clean {
+		c.pace.AtLeast(head.Head.ServeWindow())
+	}
+	var err error
+	if c.session, err = openSession(ctx, n.Sessions, n.Clock, n.SessionTTL, c.right); err != nil {
+		return nil, err
+	}
+	c.leader, err = elect(ctx, n.Client, n.Layout, c.session, Leader{NodeID: n.ID, RPC: n.RPC, HTTP: n.HTTP}, head)
+	if err != nil {
+		c.session.close(context.WithoutCancel(ctx)) // the key may be there all the same
+		return nil, err
+	}
+	c.log = journal.NewEtcdLog(n.Client, n.Layout, c.leader.created, head, n.EventsTTL, n.Clock)
+	c.log.Random = n.Random
+	n.survey(ctx, c)
+	c.phases.Elect = n.Clock() - begun
+	return c, nil
+}
+
+// survey reads once what an elected node must know of others: whether all read
+// heads with serve windows, and whether somebody deposed the leader before, and why.
+// Without an answer heads carry no windows for now.
+func (n *Node) survey(ctx context.Context, c *candidate) {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := n.Client.Txn(ctx).Then(nodesOp(n.Layout), clientv3.OpGet(n.Layout.Term(c.leader.Term))).Commit()
+	if err != nil {
+		return
+	}
+	c.pace.Turn(allRead(nodesOf(resp.Responses[0].GetResponseRange().Kvs), journal.FormatBeats))
+	var deposed TermRecord
+	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) == 1 && json.Unmarshal(kvs[0].Value, &deposed) == nil {
+		c.why = deposed.Why
+	}
+}
+
 // catchUp waits until the follower has applied the whole journal. Leadership is
-// kept meanwhile, however long it takes.
+// kept meanwhile, however long it takes: by keepalives, and by beats.
 func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	keeping := start(func() error {
@@ -376,8 +434,8 @@ func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) 
 		<-keeping.ended
 	}()
 	for {
-		wait, stop := context.WithTimeout(ctx, time.Second)
-		err := f.WaitApplied(wait, c.at.Head.Seq)
+		wait, stop := context.WithTimeout(ctx, c.pace.Every())
+		err := f.WaitApplied(wait, c.log.Tip().Head.Seq)
 		stop()
 		switch {
 		case err == nil:
@@ -387,7 +445,29 @@ func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) 
 		case !f.Complete():
 			return fmt.Errorf("lost the journal while catching up: %s", f.Status().Why)
 		}
+		if err := c.beat(ctx, n.Params.HoldTime()); err != nil {
+			return fmt.Errorf("a beat while catching up: %w", err)
+		}
 	}
+}
+
+// beat commits nothing, so that nobody deposes this node while it catches up. The
+// follower reads it like any commit. Cluster time stands still.
+func (c *candidate) beat(ctx context.Context, hold time.Duration) error {
+	window, failover := c.pace.Windows()
+	if window == 0 {
+		return nil
+	}
+	head := c.log.Tip().Head
+	head.Term, head.Seq, head.Streams, head.Clean, head.Heir = c.leader.Term, head.Seq+1, 0, false, ""
+	head.Hold = max(head.Hold, hold.Milliseconds())
+	head.Window, head.Failover = window.Milliseconds(), failover.Milliseconds()
+	err := c.log.Append(ctx, &journal.Sealed{Head: head})
+	var refused *journal.RefusedError
+	if errors.As(err, &refused) {
+		return nil
+	}
+	return err
 }
 
 // snapshots fetches them from whoever serves.

@@ -68,7 +68,7 @@ func (w *cluster) start(id string, change ...func(*promote.Config)) *node {
 	c := promote.Config{
 		ID: id, RPC: id, ClusterID: "test", Layout: layout, Codec: codec,
 		Client: n.wire.client(w.t, w.etcd.Endpoints()), Sessions: n.wire.client(w.t, w.etcd.Endpoints()), Clock: clock.Boot(), Log: log,
-		SessionTTL: 2 * time.Second, EventsTTL: 10 * time.Second, Params: params, Cleanup: promote.CleanupAuto,
+		SessionTTL: 2 * time.Second, FailoverAfter: time.Second, EventsTTL: 10 * time.Second, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 100 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
 		HandoverTimeout: 5 * time.Second, MayStartEmpty: true,
 		Follower: follower.Config{FullSyncInterval: time.Second, Counters: new(leasesync.Counters)},
@@ -151,7 +151,7 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 		Counters: new(leasesync.Counters), Log: zerolog.Nop(),
 	})
 	n.master.Store(service.NewMaster(service.Master{
-		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence,
+		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Answers: t.Answers,
 		Liveness: service.NewLiveness(time.Minute, boot, t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))
 	defer n.master.Store(nil)
@@ -160,7 +160,7 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 	return g.Wait()
 }
 
-func (n *node) serves() bool { m := n.master.Load(); return m != nil && m.Fence() == nil }
+func (n *node) serves() bool { m := n.master.Load(); return m != nil && m.Answers() }
 
 // serving waits until one of the nodes serves.
 func (w *cluster) serving(nodes ...*node) *node {

@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -29,7 +31,7 @@ type NodeInfo struct {
 	LagMillis  int64        `json:"lag_ms"`
 	Promotable bool         `json:"promotable"`
 	Why        string       `json:"not_promotable_because,omitempty"`
-	Formats    [2]int       `json:"formats"` // of records: oldest and newest it reads
+	Formats    [2]int       `json:"formats"` // of the journal: oldest and newest it reads
 
 	Rules metadata.Rules `json:"rules,omitempty"` // the newest it knows; a version before there were any says nothing
 }
@@ -85,7 +87,7 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 const registerGrace = 2 * time.Second
 
 func (r *registry) try(ctx context.Context) (*Session, error) {
-	s, err := openSession(ctx, r.client, r.clock, r.ttl)
+	s, err := openSession(ctx, r.client, r.clock, r.ttl, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -182,22 +184,35 @@ func (r *registry) update(ctx context.Context, s *Session, self NodeInfo) error 
 	return err
 }
 
+// allRead reports whether every node reads a format of the journal.
+func allRead(nodes []NodeInfo, format int) bool {
+	return !slices.ContainsFunc(nodes, func(n NodeInfo) bool { return n.Formats[1] < format })
+}
+
 // listNodes returns the registered nodes by id. What cannot be read is left
 // out.
 func listNodes(ctx context.Context, client *clientv3.Client, layout journal.Layout) ([]NodeInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	resp, err := client.Get(ctx, layout.Nodes(), clientv3.WithPrefix(), clientv3.WithLimit(1000))
+	resp, err := client.Do(ctx, nodesOp(layout))
 	if err != nil {
 		return nil, fmt.Errorf("listing the nodes: %w", err)
 	}
-	var nodes []NodeInfo
-	for _, kv := range resp.Kvs {
+	return nodesOf(resp.Get().Kvs), nil
+}
+
+// nodesOp reads what nodesOf decodes.
+func nodesOp(layout journal.Layout) clientv3.Op {
+	return clientv3.OpGet(layout.Nodes(), clientv3.WithPrefix(), clientv3.WithLimit(1000))
+}
+
+func nodesOf(kvs []*mvccpb.KeyValue) (nodes []NodeInfo) {
+	for _, kv := range kvs {
 		var n NodeInfo
 		if json.Unmarshal(kv.Value, &n) == nil {
 			nodes = append(nodes, n)
 		}
 	}
 	sort.Slice(nodes, func(i, j int) bool { return nodes[i].ID < nodes[j].ID })
-	return nodes, nil
+	return nodes
 }

@@ -20,6 +20,10 @@ type Status struct {
 	Loads    map[journal.Reason]int
 	LastLoad journal.Reason
 	Takeover Takeover // the last one of this node
+
+	Window, FailoverAfter time.Duration // of the journal's head, or of the next one if this node leads
+	Raised, Lapses        int           // of the term that this node leads: slowed down; right to answer lapsed and came back
+	Deposals              int64         // of primaries, by this node
 }
 
 // Status returns how this node stands. It does not ask etcd.
@@ -27,7 +31,7 @@ func (n *Node) Status() Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := Status{
-		Leader: n.leader, Takeover: n.takeover, LastLoad: n.lastLoad,
+		Leader: n.leader, Takeover: n.takeover, LastLoad: n.lastLoad, Deposals: n.deposals.Load(),
 		Self: NodeInfo{
 			ID: n.ID, Role: n.role, RPC: n.RPC, HTTP: n.HTTP, Version: n.Version,
 			Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion}, Rules: metadata.NewestRules,
@@ -43,9 +47,11 @@ func (n *Node) Status() Status {
 		s.Head = n.term.log.Tip().Head
 		s.Empty = n.term.empty
 		s.Self.Promotable = true
-		if n.role == Primary && !n.term.session.Valid() {
+		if n.role == Primary && !n.term.right.Valid() {
 			s.Self.Role = Fenced
 		}
+		s.Window, s.FailoverAfter = n.term.pace.Windows()
+		s.Raised, s.Lapses = n.term.pace.Raised(), n.term.right.Lapses()
 	case n.follower != nil:
 		f := n.follower.Status()
 		n.describe(&s, f)
@@ -63,6 +69,7 @@ func (n *Node) describe(s *Status, f follower.Status) {
 		s.LastLoad = f.LastLoad
 	}
 	s.Head = f.At.Head
+	s.Window, s.FailoverAfter = f.At.Head.ServeWindow(), f.At.Head.FailoverAfter()
 	if store, _ := n.follower.State(); store != nil {
 		s.Position = store.Position()
 	}
@@ -242,11 +249,30 @@ func (n *Node) setRole(r Role) {
 func (n *Node) setLeader(l Leader) {
 	n.mu.Lock()
 	changed := n.leader != l
+	if n.leader.value != l.value {
+		n.since = n.Clock()
+	}
 	n.leader = l
+	if l.NodeID != "" {
+		n.previous = l
+	}
 	n.mu.Unlock()
 	if changed && n.LeaderChanged != nil {
 		n.LeaderChanged(l)
 	}
+}
+
+// leaderSeen returns the elected node as last seen, and since when, by the clock.
+func (n *Node) leaderSeen() (Leader, time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.leader, n.since
+}
+
+func (n *Node) previousLeader() Leader {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.previous
 }
 
 func (n *Node) setTakeover(t Takeover) {

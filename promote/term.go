@@ -11,26 +11,35 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/journal"
-	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
 
 // A Term is this node's time as the elected node, and what its server works
 // with.
 type Term struct {
-	Number  metadata.Term
-	Store   *metadata.Store
-	Queue   *journal.Queue
-	Now     func() metadata.Time // the cluster clock
-	Fence   func() error         // nil while this node may answer, else errs.NotLeader
-	Cleaned int                  // objects that the cleanup removed
-	View    int64                // etcd's revision of the announcement that this node serves
+	Number metadata.Term
+	Store  *metadata.Store
+	Queue  *journal.Queue
+	Now    func() metadata.Time // the cluster clock
+	// Fence returns nil while this node may answer. It waits for a right that has
+	// lapsed, but not for long; then it returns errs.NotLeader.
+	Fence func(ctx context.Context) error
+	// Answers reports whether this node may answer now.
+	Answers func() bool
+	Cleaned int   // objects that the cleanup removed
+	View    int64 // etcd's revision of the announcement that this node serves
 
 	node    *Node
 	leader  Leader
 	session *Session
+	right   *journal.Right
+	pace    *journal.Pace
 	log     *journal.EtcdLog
 	writer  *journal.Writer
+	before  journal.Head  // of the terms before
+	learned time.Duration // by the clock: when this node learned of before
+	why     string        // the term began
+	gap     time.Duration // without a primary before the term served, as this node saw it
 	empty   bool
 	trusted bool // the store is what the journal says, and more than nothing
 
@@ -59,6 +68,8 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	t := n.newTerm(c)
 	var keeping sync.WaitGroup
 	keeping.Go(func() { end(c.session.keepAlive(running)) })
+	keeping.Go(func() { t.keepPace(running) })
+	keeping.Go(func() { t.watchRight(running) })
 	if n.Compact {
 		keeping.Go(func() { _ = t.compactor.Run(running) })
 	}
@@ -75,7 +86,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	if err != nil && !errors.Is(err, context.Canceled) {
 		n.Log.Warn().Err(err).Uint64("term", uint64(t.Number)).Msg("the term ended")
 	}
-	t.session.stop()
+	t.right.Stop()
 	_ = deleteLeader(context.WithoutCancel(ctx), n.Client, n.Layout, t.leader)
 	t.session.close(context.WithoutCancel(ctx))
 	t.Store.DropOverlay()
@@ -87,49 +98,43 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 }
 
 func (n *Node) newTerm(c *candidate) *Term {
-	t := &Term{Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, empty: c.empty}
+	t := &Term{
+		Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, right: c.right, pace: c.pace, log: c.log,
+		before: c.before, learned: c.learned, why: c.why, empty: c.empty,
+	}
 	t.orders, t.ended = make(chan *order), make(chan struct{})
-	t.trusted = !t.empty && c.at.Head.Seq > 0
+	t.trusted = !t.empty && c.before.Seq > 0
 	if t.empty {
 		t.Store = metadata.New(n.Options)
-		_ = t.Store.StartAt(c.at.Head.Seq, c.at.Head.Time) // cannot fail: it is new
+		_ = t.Store.StartAt(c.before.Seq, c.before.Time) // cannot fail: it is new
 	}
 	t.Store.StartIDs(t.Number)
-	t.Now = metadata.NewClock(n.Clock, c.at.Head.Time)
-	t.Fence = t.session.Fence
-	t.log = journal.NewEtcdLog(n.Client, n.Layout, c.leader.created, c.at, n.EventsTTL, n.Clock)
-	t.log.Random = n.Random
+	t.Now = metadata.NewClock(n.Clock, c.before.Time)
+	t.Fence, t.Answers = t.right.Fence, t.right.Valid
 	t.compactor = journal.NewCompactor(journal.Compactor{
 		Client: n.Client, Layout: n.Layout, Tip: t.log.Tip, Clock: n.Clock, Log: n.Log,
 		Keep: n.EventsTTL, MaxBytes: n.MaxJournalBytes, Owned: n.OwnsEtcd,
 	})
 	t.log.NoSpace = t.compactor.NoSpace
-	t.newWriter()
-	return t
-}
-
-// newWriter gives the term a queue and a writer that goes on from where the
-// store stands.
-func (t *Term) newWriter() {
-	t.Queue = journal.NewQueue(t.Store, t.node.QueueBytes)
+	t.Queue = journal.NewQueue(t.Store, n.QueueBytes)
 	t.writer = journal.NewWriter(journal.WriterConfig{
-		Store: t.Store, Queue: t.Queue, Log: t.log, Term: t.Number, Hold: t.node.Params.HoldTime(),
-		Now: t.Now, Elapsed: t.node.Clock, Observer: t.node.Journal,
+		Store: t.Store, Queue: t.Queue, Log: t.log, Term: t.Number, Hold: n.Params.HoldTime(),
+		Now: t.Now, Elapsed: n.Clock, Observer: n.Journal, Pace: t.pace, Right: t.right,
 	})
+	return t
 }
 
 // begin writes the first entry of the term and cleans up.
 func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 	n, started := t.node, t.node.Clock()
-	before := t.log.Tip().Head
-	start := &metadata.TermStart{Term: t.Number, Params: n.Params, Empty: t.empty, Guard: t.guard(before)}
+	start := &metadata.TermStart{Term: t.Number, Params: n.Params, Empty: t.empty, Guard: t.guard(t.before)}
 	if err := t.writer.Commit(ctx, start); err != nil {
 		return fmt.Errorf("beginning term %d: %w", t.Number, err)
 	}
 	t.trusted = true
 	began := n.Clock()
 	phases.Begin = began - started
-	if err := t.cleanUp(ctx, before, phases); err != nil {
+	if err := t.cleanUp(ctx, t.before, phases); err != nil {
 		return fmt.Errorf("cleaning up: %w", err)
 	}
 	phases.Clean = n.Clock() - began
@@ -181,56 +186,40 @@ const cleanupSlice = 2048
 // serve takes calls until the session is lost, the writer fails, or somebody
 // else takes over.
 func (t *Term) serve(ctx, running context.Context) error {
-	n := t.node
 	defer close(t.ended)
-	if err := t.open(running); err != nil {
+	o, err := t.takeCalls(ctx, running)
+	if err != nil {
 		return err
 	}
-	for {
-		o, err := t.takeCalls(ctx, running)
-		if err != nil {
-			return err
-		}
-		handed, err := t.handOver(running, o)
-		switch {
-		case err != nil:
-			return err
-		case handed && ctx.Err() != nil:
-			_, err = n.waitServing(running, t.Number)
-			return err
-		case handed:
-			return nil
-		case ctx.Err() != nil:
-			return t.resign(running, "") // to nobody, but in order
-		}
-		// What was announced still stands: nothing is written, as etcd may be full.
-		t.session.resume()
-		t.newWriter()
-		n.setLeader(t.leader)
-		n.setRole(Primary)
-	}
+	return t.leave(ctx, running, o)
 }
 
-// open announces that this node serves.
+// open announces that this node serves, when nobody else may answer any more.
 func (t *Term) open(ctx context.Context) error {
-	n, started := t.node, t.node.Clock()
+	n := t.node
+	if err := t.awaitSilence(ctx); err != nil {
+		return err
+	}
+	t.pace.AtLeast(0)
+	started := n.Clock()
 	view, err := announce(ctx, n.Client, n.Layout, t.session, t.leader)
 	if err != nil {
 		return err
 	}
 	t.leader.State, t.View = Serving, view
+	if t.before.Seq > 0 {
+		t.gap = n.Clock() - t.learned
+	}
 	n.setLeader(t.leader)
 	n.setRole(Primary)
 	n.mu.Lock()
-	if n.takeover.Announce == 0 {
-		n.takeover.Announce = n.Clock() - started
-	}
+	n.takeover.Announce = n.Clock() - started
 	n.mu.Unlock()
 	if t.empty {
 		n.Log.Warn().Uint64("term", uint64(t.Number)).Msg("started empty: no node has the state of before; owners of segments are told to mount them again")
 	}
 	n.Log.Info().Uint64("term", uint64(t.Number)).Uint64("sequence", uint64(t.Store.Position().Seq)).
-		Int64("objects", t.Store.Stats().Objects).Msg("serving")
+		Int64("objects", t.Store.Stats().Objects).Str("why", t.why).Dur("gap", t.gap).Msg("serving")
 	return nil
 }
 
@@ -242,15 +231,22 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 	serving, stop := context.WithCancel(running)
 	defer stop()
 	writer := start(func() error { return t.writer.Run(running) })
-	server := start(func() error { return n.Server.Serve(serving, t) })
+	server := start(func() error {
+		if err := t.open(serving); err != nil {
+			return err
+		}
+		recorded := start(func() error { t.record(serving); return nil })
+		defer func() { <-recorded.ended }()
+		return n.Server.Serve(serving, t)
+	})
 
 	o, err := t.wait(ctx, running, writer, server)
 	// Reads end first: the fence closes before anything else.
 	n.setRole(HandingOver)
-	t.session.stop()
+	t.right.Stop()
 	stop()
 	<-server.ended
-	t.Queue.Close(errFenced)
+	t.Queue.Close(errEnding)
 	<-writer.ended
 	_ = t.Queue.Idle(context.WithoutCancel(ctx)) // callers that got an answer are about to leave
 	if err == nil {
@@ -276,17 +272,20 @@ func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order,
 		case <-ctx.Done():
 			return none, nil
 		case o := <-t.orders:
-			if t.settled(ctx, running) {
-				return o, nil
-			}
-			if ctx.Err() != nil || running.Err() != nil {
+			switch settled := t.settled(ctx, running); {
+			case ctx.Err() != nil || running.Err() != nil:
 				err := errors.New("the term is ending, with the outcome of a commit open; look at the status")
+				if settled {
+					return o, nil
+				}
 				o.result <- handover{kind: errs.Unresolved, err: err}
-				continue
+			case settled && t.right.Valid():
+				return o, nil
+			default:
+				err := errors.New("this node is the primary still, but etcd takes no commit of it; see that it answers and has space, and ask again")
+				t.node.Log.Warn().Msg("no handover while no commit comes through")
+				o.result <- handover{kind: errs.Unavailable, err: err}
 			}
-			err := errors.New("this node serves on: etcd does not say what became of a change; see that it answers and has space, and ask again")
-			t.node.Log.Warn().Msg("no handover while the outcome of a commit is open, this node serves on")
-			o.result <- handover{kind: errs.Unavailable, err: err}
 		}
 	}
 }
@@ -295,7 +294,7 @@ func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order,
 // outcome is open the journal cannot be brought to its end, and nobody would serve.
 // It gives up when the term ends, or this node is to stop.
 func (t *Term) settled(ctx, running context.Context) bool {
-	wait, cancel := context.WithTimeout(running, min(t.node.HandoverTimeout, t.node.SessionTTL))
+	wait, cancel := context.WithTimeout(running, t.failover())
 	defer cancel()
 	defer context.AfterFunc(ctx, cancel)()
 	return t.writer.Settled(wait) == nil
@@ -314,30 +313,4 @@ func start(run func() error) *task {
 		t.err = run()
 	}()
 	return t
-}
-
-// flush commits the renewals that are marked but not journaled, so that the
-// journal knows every lease.
-func (t *Term) flush(ctx context.Context) error {
-	return leasesync.EachRound(t.Store, flushBatch, func(renewals []leasesync.Renewal) error {
-		for _, c := range leasesync.Pack(renewals) {
-			if err := t.writer.Commit(ctx, c); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-}
-
-// flushBatch is how many renewals are collected at once.
-const flushBatch = 2048
-
-// resign ends the term cleanly, for an heir or, if that is empty, for whoever is
-// first. Every lease must be in the journal.
-func (t *Term) resign(ctx context.Context, heir string) error {
-	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
-	defer cancel()
-	head := t.writer.Next()
-	head.Heir = heir
-	return t.log.Resign(ctx, head)
 }

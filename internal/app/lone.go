@@ -33,7 +33,7 @@ func newLoneNode(a *App) *loneNode {
 	running := clock.Runtime()
 	t := &promote.Term{
 		Number: 1, Store: store, Queue: journal.NewQueue(store, a.cfg.Journal.QueueBytes),
-		Now: metadata.NewClock(running, 0), Fence: func() error { return nil },
+		Now: metadata.NewClock(running, 0), Fence: func(context.Context) error { return nil }, Answers: func() bool { return true },
 	}
 	return &loneNode{app: a, term: t, writer: journal.NewWriter(journal.WriterConfig{
 		Store: store, Queue: t.Queue, Log: journal.NoLog{}, Term: 1, Hold: a.params().HoldTime(),

@@ -33,7 +33,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 			Version:    a.version,
 			Offload:    a.cfg.Storage.Offload, OffloadQueue: a.cfg.Storage.OffloadQueue,
 		},
-		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Liveness: liveness,
+		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Answers: t.Answers, Liveness: liveness,
 		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed,
 	})
 	a.mooncake.view.Store(t.View)

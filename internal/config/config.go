@@ -121,6 +121,7 @@ type HA struct {
 	EtcdListen       string          // --etcd-listen
 	EtcdQuotaBytes   int64           // --etcd-quota-bytes
 	SessionTTL       time.Duration   // --session-ttl
+	FailoverAfter    time.Duration   // --failover-after
 	PromotionCleanup promote.Cleanup // --promotion-cleanup
 	HandoverTimeout  time.Duration   // --handover-timeout
 	StartEmpty       bool            // --start-empty

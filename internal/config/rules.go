@@ -77,6 +77,8 @@ func rules(c *Config) []rule {
 				"all interfaces is no address to dial"},
 		{"events-ttl session-ttl", c.Journal.EventsTTL > c.HA.SessionTTL, fmt.Sprintf(
 			"must be longer than session-ttl (%s): a new primary reads what the old one wrote", formatDuration(c.HA.SessionTTL))},
+		{"failover-after session-ttl", c.HA.FailoverAfter <= c.HA.SessionTTL, fmt.Sprintf(
+			"must be at most session-ttl (%s): the election lease is the longest that a dead primary is waited for", formatDuration(c.HA.SessionTTL))},
 		{"lease-critical-delay lease-critical-window", c.Lease.CriticalDelay < c.Lease.CriticalWindow, fmt.Sprintf(
 			"must be shorter than lease-critical-window (%s): the renewal must be journaled before the lease runs out",
 			formatDuration(c.Lease.CriticalWindow))},

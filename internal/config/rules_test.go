@@ -29,6 +29,7 @@ var valueTests = []struct {
 	{"etcd-listen", []string{"127.0.0.1:0", "10.0.0.1:2379"}, []string{"", "127.0.0.1", ":1", "a:65536"}},
 	{"etcd-quota-bytes", []string{"1025MiB", "8GiB"}, []string{"15MiB", "9GiB"}},
 	{"session-ttl", []string{"2s", "59s"}, []string{"1s", "2500ms", "5", "x"}},
+	{"failover-after", []string{"200ms", "5s"}, []string{"199ms", "6s", "1", "x"}},
 	{"promotion-cleanup", []string{"auto", "expired", "none"}, []string{"", "all", "AUTO"}},
 	{"handover-timeout", []string{"1ms", "1m30s"}, []string{"0s", "-1s", "10"}},
 	{"start-empty", []string{"true"}, []string{"x"}},
@@ -151,6 +152,10 @@ var ruleTests = []struct {
 	{
 		Primary, "--events-ttl=5s", "--events-ttl=6s",
 		"events-ttl", "longer than session-ttl (5s)", false,
+	},
+	{
+		Primary, "--failover-after=5001ms", "--failover-after=5s",
+		"failover-after", "at most session-ttl (5s)", false,
 	},
 	{
 		Primary, "--lease-critical-delay=1s", "--lease-critical-delay=999ms",

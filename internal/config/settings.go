@@ -123,7 +123,10 @@ func clusterSections(c *Config) []Section {
 				"address on which the embedded etcd serves standbys and tools"},
 			{"etcd-quota-bytes", "2GiB", understudy, size(&h.EtcdQuotaBytes, 16*mib, maxEtcdBytes), "backend quota of the embedded etcd"},
 			{"session-ttl", "5s", understudy, wholeSeconds(&h.SessionTTL, 2*time.Second), // etcd silently raises less
-				"life of the election lease: how long a dead primary is waited for"},
+				"life of the election lease, and the longest failover time that slow commits may raise"},
+			{"failover-after", "1s", understudy, duration(&h.FailoverAfter, 200*time.Millisecond),
+				"how long a primary that commits nothing is waited for, in terms that this node begins; " +
+					"it answers for 3/5 of that after each commit"},
 			{"promotion-cleanup", "auto", understudy, oneOf(&h.PromotionCleanup, promote.CleanupAuto, promote.CleanupExpired, promote.CleanupNone),
 				"what a new primary drops: objects whose lease had run out, nothing, or (auto) as the eviction policy asks"},
 			{"handover-timeout", "10s", understudy, duration(&h.HandoverTimeout, time.Millisecond),

@@ -85,7 +85,7 @@ func (a API) serving(h func(w http.ResponseWriter, r *http.Request, m *service.M
 	return func(w http.ResponseWriter, r *http.Request) {
 		m, err := a.Gate.Master()
 		if err == nil {
-			err = m.Fence()
+			err = m.Fence(r.Context())
 		}
 		if err == nil {
 			err = h(w, r, m)

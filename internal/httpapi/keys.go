@@ -112,7 +112,7 @@ func batchQueryKeys(w http.ResponseWriter, r *http.Request, m *service.Master) e
 			answers[key] = keyAnswer{OK: true, Values: values}
 		}
 	}
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(r.Context()); err != nil {
 		return err
 	}
 	writeJSON(w, http.StatusOK, struct {
@@ -144,7 +144,7 @@ func allKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 		}
 		keys, next, err := m.Keys(r.Context(), tenant, "", false, page)
 		if err == nil {
-			err = m.Fence()
+			err = m.Fence(r.Context())
 		}
 		switch {
 		case err != nil && page.Token == "":

@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -53,7 +54,7 @@ func newRig(t testing.TB) *rig {
 	}}
 	calls := service.NewCounters()
 	r.master = service.NewMaster(service.Master{
-		Term: 1, Store: p.Store, Leases: p.Leases, Queue: p.Queue, Now: p.Now, Fence: r.fence,
+		Term: 1, Store: p.Store, Leases: p.Leases, Queue: p.Queue, Now: p.Now, Fence: func(context.Context) error { return r.fence() }, Answers: func() bool { return !r.fenced.Load() },
 		Liveness: service.NewLiveness(time.Minute, clock.Boot(), p.Store), Counters: calls, AllocationFailed: func(uint64, metadata.Time) {},
 	})
 	r.gate.Open(r.master)

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"strings"
@@ -12,15 +13,15 @@ import (
 )
 
 // segments returns the mounted segments, if this node may still say so.
-func segments(m *service.Master) ([]metadata.SegmentStats, error) {
+func segments(ctx context.Context, m *service.Master) ([]metadata.SegmentStats, error) {
 	list := m.Store.Segments()
-	return list, m.Fence()
+	return list, m.Fence(ctx)
 }
 
 // allSegments answers with the name of each mounted segment, one in a line.
 // Several segments may share a name.
-func allSegments(w http.ResponseWriter, _ *http.Request, m *service.Master) error {
-	list, err := segments(m)
+func allSegments(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+	list, err := segments(r.Context(), m)
 	if err != nil {
 		return err
 	}
@@ -39,7 +40,7 @@ func querySegment(w http.ResponseWriter, r *http.Request, m *service.Master) err
 	if err != nil {
 		return err
 	}
-	list, err := segments(m)
+	list, err := segments(r.Context(), m)
 	if err != nil {
 		return err
 	}
@@ -77,8 +78,8 @@ type segmentDetail struct {
 	Quarantined uint64  `json:"quarantined_bytes"` // ours
 }
 
-func segmentsDetail(w http.ResponseWriter, _ *http.Request, m *service.Master) error {
-	list, err := segments(m)
+func segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+	list, err := segments(r.Context(), m)
 	if err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ func (s *clientService) ServiceReady(ctx context.Context, r *pb.ServiceReadyRequ
 	if r.GetContractRevision() == 0 {
 		return nil, errs.New(errs.InvalidVersion, "", "contract_revision is 0; send the one the client was built with, 1 to %d or newer", pb.ContractRevision)
 	}
-	version, err := m.ServiceReady()
+	version, err := m.ServiceReady(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (s *clientService) BatchQueryIp(ctx context.Context, r *pb.BatchQueryIpRequ
 
 func (s *clientService) GetFsdir(ctx context.Context, _ *pb.GetFsdirRequest) (*pb.GetFsdirResponse, error) {
 	m := master(ctx)
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return nil, err
 	}
 	return &pb.GetFsdirResponse{Header: s.header(m.Term), Fsdir: m.Fsdir()}, nil
@@ -135,7 +135,7 @@ func (s *clientService) GetFsdir(ctx context.Context, _ *pb.GetFsdirRequest) (*p
 // manage: clients may delete files when their disk is full, and no quota.
 func (s *clientService) GetStorageConfig(ctx context.Context, _ *pb.GetStorageConfigRequest) (*pb.GetStorageConfigResponse, error) {
 	m := master(ctx)
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return nil, err
 	}
 	return &pb.GetStorageConfigResponse{Header: s.header(m.Term), Fsdir: m.Fsdir(), EnableDiskEviction: true}, nil

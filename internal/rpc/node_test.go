@@ -111,12 +111,12 @@ func (n *node) serveStore() {
 		Settings: service.Settings{
 			ClusterID: cluster, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "1.2.3", Offload: true, OffloadQueue: 1000,
 		},
-		Term: term, Store: n.store, Leases: lonetest.Leases(n.store), Queue: queue, Now: now, Fence: n.fence,
+		Term: term, Store: n.store, Leases: lonetest.Leases(n.store), Queue: queue, Now: now, Fence: n.fence, Answers: func() bool { return !n.fenced.Load() },
 		Liveness: service.NewLiveness(10*time.Second, boot, n.store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	})
 }
 
-func (n *node) fence() error {
+func (n *node) fence(context.Context) error {
 	if n.fenced.Load() {
 		return errs.NotLeader
 	}

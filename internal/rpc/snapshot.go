@@ -28,9 +28,9 @@ type SnapshotSource interface {
 type SnapshotBegin struct {
 	Term  metadata.Term
 	Store *metadata.Store
-	Fence func() error // nil while the node serves in this term
-	First []byte       // part 0
-	Seq   metadata.Seq // at which it stands
+	Fence func(context.Context) error // nil while the node serves in this term
+	First []byte                      // part 0
+	Seq   metadata.Seq                // at which it stands
 	// Revision of etcd at which Seq was committed; 0 without a journal, or for
 	// sequence 0.
 	Revision int64
@@ -139,7 +139,7 @@ func (s *snapshotStream) sendPart(part []byte) error {
 
 // send sends a message as long as the term lasts.
 func (s *snapshotStream) send(m *pb.StreamSnapshotResponse) error {
-	if err := s.begin.Fence(); err != nil {
+	if err := s.begin.Fence(s.stream.Context()); err != nil {
 		return err
 	}
 	if err := s.stream.Context().Err(); err != nil {

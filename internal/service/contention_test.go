@@ -34,7 +34,7 @@ func TestFence(t *testing.T) {
 	// The fence closes while an answer is built.
 	n := 0
 	g := newFixture(t, func(c *service.Master) {
-		c.Fence = func() error {
+		c.Fence = func(context.Context) error {
 			if n++; n > 1 {
 				return errs.NotLeader
 			}
@@ -56,7 +56,7 @@ func TestCallerGoneBetweenItems(t *testing.T) {
 	ctx, gone := context.WithCancel(t.Context())
 	asked := 0
 	f := newFixture(t, func(c *service.Master) {
-		c.Fence = func() error {
+		c.Fence = func(context.Context) error {
 			if asked++; asked == 2 { // at the call's begin, and for the item that is refused
 				gone()
 			}

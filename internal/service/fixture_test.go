@@ -1,6 +1,7 @@
 package service_test
 
 import (
+	"context"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -33,12 +34,13 @@ func newFixture(t testing.TB, change ...func(*service.Master)) *fixture {
 	c := service.Master{
 		Settings: service.Settings{ClusterID: "c", SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "test"},
 		Term:     1, Store: f.p.Store, Leases: f.p.Leases, Queue: f.p.Queue, Now: f.p.Now,
-		Fence: func() error {
+		Fence: func(context.Context) error {
 			if f.fenced.Load() {
 				return errs.NotLeader
 			}
 			return nil
 		},
+		Answers:  func() bool { return !f.fenced.Load() },
 		Liveness: service.NewLiveness(10*time.Second, func() time.Duration { return time.Duration(f.clock.Load()) }, f.p.Store),
 		Counters: service.NewCounters(), AllocationFailed: func(_ uint64, asOf metadata.Time) {
 			f.failed.Add(1)

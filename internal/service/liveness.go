@@ -181,7 +181,7 @@ func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
 		}
 		before := alone
 		var silent []segment.ClientID
-		silent, alone = m.Liveness.expire(tick{m.Liveness.clock(), m.Fence() == nil, m.Counters.calls()})
+		silent, alone = m.Liveness.expire(tick{m.Liveness.clock(), m.Answers(), m.Counters.calls()})
 		if alone && !before {
 			log.Warn().Int("clients", m.Liveness.Active()).Msg("no client pings: this node may be cut off, so no client expires")
 		}

@@ -15,7 +15,7 @@ import (
 // it may have segments that this master has lost. Errors: NotSupported unless
 // --enable_offload is on.
 func (m *Master) MountLocalDisk(ctx context.Context, client segment.ClientID, offloading bool) error {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return err
 	}
 	if !m.Offload {
@@ -44,7 +44,7 @@ func (m *Master) MountLocalDisk(ctx context.Context, client segment.ClientID, of
 // UnmountLocalDisk takes a client's SSD away with all replicas on it. One that
 // is not mounted is no error.
 func (m *Master) UnmountLocalDisk(ctx context.Context, client segment.ClientID) error {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return err
 	}
 	return m.withSegments(ctx, func(ctx context.Context) error { return m.unmountLocalDisk(ctx, client) })
@@ -54,7 +54,7 @@ func (m *Master) UnmountLocalDisk(ctx context.Context, client segment.ClientID) 
 func (m *Master) unmountLocalDisk(ctx context.Context, client segment.ClientID) error {
 	disk, ok := m.Store.FindLocalDisk(client)
 	if !ok {
-		return m.fenced(nil)
+		return m.fenced(ctx, nil)
 	}
 	e := &metadata.UnmountLocalDisk{Number: disk.Number}
 	err := m.commitOne(ctx, 16, func() (metadata.Change, error) { return e, nil })
@@ -75,12 +75,12 @@ type OffloadTask struct {
 // in parts, one a call. Errors: SegmentNotFound if the client has no SSD
 // mounted.
 func (m *Master) OffloadHeartbeat(ctx context.Context, client segment.ClientID, offloading bool) ([]OffloadTask, error) {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return nil, err
 	}
 	disk, ok := m.Store.FindLocalDisk(client)
 	if !ok {
-		return nil, m.fenced(noLocalDisk("OffloadObjectHeartbeat", client))
+		return nil, m.fenced(ctx, noLocalDisk("OffloadObjectHeartbeat", client))
 	}
 	if disk.Offloading != offloading {
 		if err := m.withSegments(ctx, func(ctx context.Context) error { return m.setOffloading(ctx, client, offloading) }); err != nil {
@@ -88,10 +88,10 @@ func (m *Master) OffloadHeartbeat(ctx context.Context, client segment.ClientID, 
 		}
 	}
 	if !offloading {
-		return nil, m.fenced(nil)
+		return nil, m.fenced(ctx, nil)
 	}
 	tasks := m.offloads.take(client)
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return nil, err
 	}
 	return tasks, nil
@@ -140,7 +140,7 @@ type OffloadResult struct {
 // all the same, and the error is that of the first that is not.
 func (m *Master) NotifyOffloaded(ctx context.Context, client segment.ClientID, done []OffloadResult) error {
 	const op = "NotifyOffloadSuccess"
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return err
 	}
 	if len(done) > MaxBatchItems {
@@ -148,7 +148,7 @@ func (m *Master) NotifyOffloaded(ctx context.Context, client segment.ClientID, d
 	}
 	disk, ok := m.Store.FindLocalDisk(client)
 	if !ok {
-		return m.fenced(noLocalDisk(op, client))
+		return m.fenced(ctx, noLocalDisk(op, client))
 	}
 	outcomes := m.commit(ctx, len(done), 32+metadata.MaxNameBytes, func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		return m.offloaded(op, disk, &done[i])
@@ -167,7 +167,7 @@ func (m *Master) NotifyOffloaded(ctx context.Context, client segment.ClientID, d
 	if failure != nil {
 		return failure
 	}
-	return m.fenced(nil)
+	return m.fenced(ctx, nil)
 }
 
 // offloaded decides the change that one copy asks for.

@@ -51,12 +51,15 @@ type Settings struct {
 // exported is set before NewMaster and stays as it is.
 type Master struct {
 	Settings
-	Term     metadata.Term
-	Store    *metadata.Store
-	Leases   *leasesync.Leases
-	Queue    *journal.Queue
-	Now      func() metadata.Time // the cluster clock
-	Fence    func() error         // nil while this node may serve, else NotLeader
+	Term   metadata.Term
+	Store  *metadata.Store
+	Leases *leasesync.Leases
+	Queue  *journal.Queue
+	Now    func() metadata.Time // the cluster clock
+	// Fence returns nil while this node may serve. It may wait for that, until the
+	// context ends at the latest; else it returns NotLeader.
+	Fence    func(ctx context.Context) error
+	Answers  func() bool // this node may serve now
 	Liveness *Liveness
 	Counters *Counters
 	// AllocationFailed is called when a put of so many bytes, tried on the store as
@@ -155,7 +158,7 @@ func (m *Master) round(ctx context.Context, items []int, bytes int, prepare prep
 			}
 			blocked = append(blocked, i)
 		case err != nil || change == nil:
-			outcomes[i].err = m.fenced(err)
+			outcomes[i].err = m.fenced(ctx, err)
 		default:
 			changes, prepared = append(changes, change), append(prepared, i)
 		}
@@ -216,8 +219,8 @@ func late(err error) error {
 
 // fenced returns an outcome that was read from memory, or the fence's error: a
 // call may have waited, and this node's time may be over.
-func (m *Master) fenced(outcome error) error {
-	if err := m.Fence(); err != nil {
+func (m *Master) fenced(ctx context.Context, outcome error) error {
+	if err := m.Fence(ctx); err != nil {
 		return err
 	}
 	return outcome
@@ -345,5 +348,5 @@ func (g *Gate) Master() (*Master, error) {
 // Serves reports whether this node serves.
 func (g *Gate) Serves() bool {
 	m := g.master.Load()
-	return m != nil && m.Fence() == nil
+	return m != nil && m.Answers()
 }

@@ -64,7 +64,7 @@ type Reservation struct {
 // PutStart reserves one object. Errors: InvalidParams, InvalidKey,
 // ObjectExists, NoAvailableHandle.
 func (m *Master) PutStart(ctx context.Context, p PutRequest, it PutItem) (Reservation, error) {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return Reservation{}, err
 	}
 	got, failed, err := m.putStart(ctx, "PutStart", p, []PutItem{it})
@@ -79,7 +79,7 @@ func (m *Master) PutStart(ctx context.Context, p PutRequest, it PutItem) (Reserv
 
 // BatchPutStart is PutStart for many objects, each with an error of its own.
 func (m *Master) BatchPutStart(ctx context.Context, p PutRequest, items []PutItem) ([]Reservation, []error, error) {
-	if err := m.begin("BatchPutStart", len(items)); err != nil {
+	if err := m.begin(ctx, "BatchPutStart", len(items)); err != nil {
 		return nil, nil, m.Counters.done(OpBatchPutStart, err)
 	}
 	got, failed, err := m.putStart(ctx, "BatchPutStart", p, items)
@@ -263,7 +263,7 @@ func (u UpdateRequest) ref(r UpdateItem, i int) metadata.PutRef {
 // PutEnd makes an object's replicas readable. Repeated, it is no error. Errors:
 // ObjectNotFound, IllegalClient, InvalidWrite.
 func (m *Master) PutEnd(ctx context.Context, u UpdateRequest, r UpdateItem) error {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return err
 	}
 	return m.Counters.done(OpPutEnd, m.putEnds(ctx, "PutEnd", u, []UpdateItem{r})[0])
@@ -271,7 +271,7 @@ func (m *Master) PutEnd(ctx context.Context, u UpdateRequest, r UpdateItem) erro
 
 // BatchPutEnd is PutEnd for many objects, each with an error of its own.
 func (m *Master) BatchPutEnd(ctx context.Context, u UpdateRequest, refs []UpdateItem) ([]error, error) {
-	if err := m.begin("BatchPutEnd", len(refs)); err != nil {
+	if err := m.begin(ctx, "BatchPutEnd", len(refs)); err != nil {
 		return nil, m.Counters.done(OpBatchPutEnd, err)
 	}
 	failed := m.putEnds(ctx, "BatchPutEnd", u, refs)

@@ -13,21 +13,21 @@ import (
 
 // ExistKey reports whether a key has a readable replica, and if so extends its
 // lease. A missing key is no error.
-func (m *Master) ExistKey(_ context.Context, tenant, key string) (bool, error) {
-	if err := m.Fence(); err != nil {
+func (m *Master) ExistKey(ctx context.Context, tenant, key string) (bool, error) {
+	if err := m.Fence(ctx); err != nil {
 		return false, err
 	}
 	if err := checkKey("ExistKey", tenant, key); err != nil {
 		return false, m.Counters.done(OpExistKey, err)
 	}
 	exists := m.Leases.Exists(tenant, key, m.Now())
-	return exists, m.Counters.done(OpExistKey, m.Fence())
+	return exists, m.Counters.done(OpExistKey, m.Fence(ctx))
 }
 
 // BatchExistKey is ExistKey for many keys, in their order. Invalid keys get an
 // error of their own.
-func (m *Master) BatchExistKey(_ context.Context, tenant string, keys []string) ([]bool, []error, error) {
-	if err := m.begin("BatchExistKey", len(keys)); err != nil {
+func (m *Master) BatchExistKey(ctx context.Context, tenant string, keys []string) ([]bool, []error, error) {
+	if err := m.begin(ctx, "BatchExistKey", len(keys)); err != nil {
 		return nil, nil, m.Counters.done(OpBatchExistKey, err)
 	}
 	found, failed := make([]bool, len(keys)), make([]error, len(keys))
@@ -37,18 +37,18 @@ func (m *Master) BatchExistKey(_ context.Context, tenant string, keys []string) 
 			found[i] = m.Leases.Exists(tenant, key, now)
 		}
 	}
-	return found, failed, m.Counters.doneBatch(OpBatchExistKey, failed, m.Fence())
+	return found, failed, m.Counters.doneBatch(OpBatchExistKey, failed, m.Fence(ctx))
 }
 
 // GetReplicaList returns the readable replicas of an object and extends its
 // lease. It waits while a mutation of the object is being written, at most
 // until the context ends. Errors: ObjectNotFound, ReplicaNotReady.
 func (m *Master) GetReplicaList(ctx context.Context, tenant, key string) (metadata.ReplicaList, error) {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return metadata.ReplicaList{}, err
 	}
 	list, err := m.get(ctx, "GetReplicaList", tenant, key, m.Now())
-	if fenced := m.Fence(); fenced != nil {
+	if fenced := m.Fence(ctx); fenced != nil {
 		return metadata.ReplicaList{}, fenced
 	}
 	return list, m.Counters.done(OpGetReplicaList, err)
@@ -74,7 +74,7 @@ func (m *Master) get(ctx context.Context, op, tenant, key string, now metadata.T
 // BatchGetReplicaList is GetReplicaList for many keys, in their order, each
 // with an error of its own.
 func (m *Master) BatchGetReplicaList(ctx context.Context, tenant string, keys []string) ([]metadata.ReplicaList, []error, error) {
-	if err := m.begin("BatchGetReplicaList", len(keys)); err != nil {
+	if err := m.begin(ctx, "BatchGetReplicaList", len(keys)); err != nil {
 		return nil, nil, m.Counters.done(OpBatchGetReplicaList, err)
 	}
 	lists, failed := make([]metadata.ReplicaList, len(keys)), make([]error, len(keys))
@@ -82,12 +82,12 @@ func (m *Master) BatchGetReplicaList(ctx context.Context, tenant string, keys []
 	for i, key := range keys {
 		lists[i], failed[i] = m.get(ctx, "BatchGetReplicaList", tenant, key, now)
 	}
-	return lists, failed, m.Counters.doneBatch(OpBatchGetReplicaList, failed, m.Fence())
+	return lists, failed, m.Counters.doneBatch(OpBatchGetReplicaList, failed, m.Fence(ctx))
 }
 
 // begin fences a batch and checks its size.
-func (m *Master) begin(op string, n int) error {
-	if err := m.Fence(); err != nil {
+func (m *Master) begin(ctx context.Context, op string, n int) error {
+	if err := m.Fence(ctx); err != nil {
 		return err
 	}
 	return checkBatch(op, n)
@@ -110,7 +110,7 @@ type Page struct {
 // It looks at every object. Errors: InvalidParams for a pattern that Go's
 // regexp refuses.
 func (m *Master) GetReplicaListByRegex(ctx context.Context, tenant, pattern string, page Page) ([]KeyedList, string, error) {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return nil, "", err
 	}
 	match, err := compile("GetReplicaListByRegex", pattern)
@@ -127,7 +127,7 @@ func (m *Master) GetReplicaListByRegex(ctx context.Context, tenant, pattern stri
 		return true
 	})
 	if err == nil {
-		err = m.Fence()
+		err = m.Fence(ctx)
 	}
 	return found, next, m.Counters.done(OpGetReplicaListByRegex, err)
 }
@@ -135,7 +135,7 @@ func (m *Master) GetReplicaListByRegex(ctx context.Context, tenant, pattern stri
 // Keys returns the tenant's keys that the pattern is found in (all, if it is
 // empty), without a lease.
 func (m *Master) Keys(ctx context.Context, tenant, pattern string, readable bool, page Page) ([]string, string, error) {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return nil, "", err
 	}
 	return Keys(ctx, m.Store, tenant, pattern, readable, page)
@@ -199,8 +199,8 @@ func parseToken(token string) (shard int, after string, err error) {
 }
 
 // Inspect returns all that is known of an object, without a lease.
-func (m *Master) Inspect(_ context.Context, tenant, key string) (metadata.Object, error) {
-	if err := m.Fence(); err != nil {
+func (m *Master) Inspect(ctx context.Context, tenant, key string) (metadata.Object, error) {
+	if err := m.Fence(ctx); err != nil {
 		return metadata.Object{}, err
 	}
 	if err := checkKey("QueryKey", tenant, key); err != nil {

@@ -13,7 +13,7 @@ import (
 // PutRevoke gives a reservation up. Errors: ObjectNotFound, IllegalClient,
 // InvalidWrite for replicas that are not in progress.
 func (m *Master) PutRevoke(ctx context.Context, u UpdateRequest, r UpdateItem) error {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return err
 	}
 	return m.Counters.done(OpPutRevoke, m.putRevokes(ctx, "PutRevoke", u, []UpdateItem{r})[0])
@@ -21,7 +21,7 @@ func (m *Master) PutRevoke(ctx context.Context, u UpdateRequest, r UpdateItem) e
 
 // BatchPutRevoke is PutRevoke for many objects, each with an error of its own.
 func (m *Master) BatchPutRevoke(ctx context.Context, u UpdateRequest, refs []UpdateItem) ([]error, error) {
-	if err := m.begin("BatchPutRevoke", len(refs)); err != nil {
+	if err := m.begin(ctx, "BatchPutRevoke", len(refs)); err != nil {
 		return nil, m.Counters.done(OpBatchPutRevoke, err)
 	}
 	failed := m.putRevokes(ctx, "BatchPutRevoke", u, refs)
@@ -51,7 +51,7 @@ type RemoveRequest struct {
 // Remove removes one object. Errors: ObjectNotFound, ObjectHasLease unless
 // forced, ReplicaNotReady while a put is in progress.
 func (m *Master) Remove(ctx context.Context, r RemoveRequest, key string) error {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return err
 	}
 	return m.Counters.done(OpRemove, m.removes(ctx, "Remove", r, []string{key})[0])
@@ -59,7 +59,7 @@ func (m *Master) Remove(ctx context.Context, r RemoveRequest, key string) error 
 
 // BatchRemove is Remove for many keys, each with an error of its own.
 func (m *Master) BatchRemove(ctx context.Context, r RemoveRequest, keys []string) ([]error, error) {
-	if err := m.begin("BatchRemove", len(keys)); err != nil {
+	if err := m.begin(ctx, "BatchRemove", len(keys)); err != nil {
 		return nil, m.Counters.done(OpBatchRemove, err)
 	}
 	failed := m.removes(ctx, "BatchRemove", r, keys)
@@ -82,7 +82,7 @@ func (m *Master) removes(ctx context.Context, op string, r RemoveRequest, keys [
 // those that are being changed or evicted, and returns how many it removed. What
 // was removed before an error stays removed; it is in the count.
 func (m *Master) RemoveByRegex(ctx context.Context, r RemoveRequest, pattern string) (int, error) {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return 0, err
 	}
 	match, err := compile("RemoveByRegex", pattern)
@@ -98,7 +98,7 @@ func (m *Master) RemoveByRegex(ctx context.Context, r RemoveRequest, pattern str
 // RemoveAll is RemoveByRegex for every key of a tenant, or of all tenants if
 // the tenant is empty.
 func (m *Master) RemoveAll(ctx context.Context, r RemoveRequest) (int, error) {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return 0, err
 	}
 	n, err := m.removeSelected(ctx, deleteevents.Selection{Type: deleteevents.RemoveAll, Tenant: r.Tenant, Force: r.Force})
@@ -127,7 +127,7 @@ func partly(changed int, err error) error {
 // of a name, or everywhere if the name is empty. It returns the indexes of the
 // keys it cleared; a key that may not be cleared is skipped, not an error.
 func (m *Master) BatchReplicaClear(ctx context.Context, tenant string, keys []string, client segment.ClientID, name string) ([]int, error) {
-	if err := m.begin("BatchReplicaClear", len(keys)); err != nil {
+	if err := m.begin(ctx, "BatchReplicaClear", len(keys)); err != nil {
 		return nil, m.Counters.done(OpBatchReplicaClear, err)
 	}
 	outcomes := m.commit(ctx, len(keys), 64, func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {

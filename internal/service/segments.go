@@ -15,7 +15,7 @@ import (
 // MountSegment lends memory to the store. Mounting a segment that is mounted
 // just so is no error. Errors: InvalidParams, SegmentExists.
 func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return err
 	}
 	err := m.withSegments(ctx, func(ctx context.Context) error { return m.mount(ctx, []segment.Spec{spec}) })
@@ -26,7 +26,7 @@ func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
 // after it, Ping answers OK. Segments it mounted before and does not name stay
 // as they are.
 func (m *Master) ReMountSegment(ctx context.Context, client segment.ClientID, specs []segment.Spec) error {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return err
 	}
 	if len(specs) > MaxReMounts {
@@ -76,7 +76,7 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 		}
 		specs = specs[n:]
 	}
-	return m.Fence()
+	return m.Fence(ctx)
 }
 
 // mountBytes is about how long a mount is in the journal.
@@ -96,7 +96,7 @@ func checkNames(spec segment.Spec) error {
 // UnmountSegment takes a segment away with all replicas on it, whoever owns
 // it. An unknown segment is no error.
 func (m *Master) UnmountSegment(ctx context.Context, id segment.ID) error {
-	if err := m.Fence(); err != nil {
+	if err := m.Fence(ctx); err != nil {
 		return err
 	}
 	err := m.withSegments(ctx, func(ctx context.Context) error {
@@ -178,18 +178,18 @@ func (m *Master) withSegments(ctx context.Context, f func(context.Context) error
 
 // Ping keeps a client alive. It reports false if the client is not known here:
 // it must remount its segments.
-func (m *Master) Ping(_ context.Context, client segment.ClientID) (known bool, err error) {
-	if err := m.Fence(); err != nil {
+func (m *Master) Ping(ctx context.Context, client segment.ClientID) (known bool, err error) {
+	if err := m.Fence(ctx); err != nil {
 		return false, err
 	}
 	known = m.Liveness.Ping(client)
-	return known, m.Counters.done(OpPing, m.Fence())
+	return known, m.Counters.done(OpPing, m.Fence(ctx))
 }
 
 // BatchQueryIp returns the addresses at which clients' segments are reached,
 // without ports. Clients without segments are left out.
-func (m *Master) BatchQueryIp(_ context.Context, clients []segment.ClientID) (map[segment.ClientID][]string, error) {
-	if err := m.begin("BatchQueryIp", len(clients)); err != nil {
+func (m *Master) BatchQueryIp(ctx context.Context, clients []segment.ClientID) (map[segment.ClientID][]string, error) {
+	if err := m.begin(ctx, "BatchQueryIp", len(clients)); err != nil {
 		return nil, m.Counters.done(OpBatchQueryIP, err)
 	}
 	asked := make(map[segment.ClientID]bool, len(clients))
@@ -205,7 +205,7 @@ func (m *Master) BatchQueryIp(_ context.Context, clients []segment.ClientID) (ma
 			ips[s.Client] = append(ips[s.Client], ip)
 		}
 	}
-	return ips, m.Counters.doneSome(OpBatchQueryIP, len(clients), len(clients)-len(ips), m.Fence())
+	return ips, m.Counters.doneSome(OpBatchQueryIP, len(clients), len(clients)-len(ips), m.Fence(ctx))
 }
 
 // host returns an endpoint's host; an IPv6 address in its shortest form,
@@ -222,6 +222,6 @@ func host(endpoint string) string {
 }
 
 // ServiceReady returns this program's version, for a handshake.
-func (m *Master) ServiceReady() (string, error) {
-	return m.Version, m.Fence()
+func (m *Master) ServiceReady(ctx context.Context) (string, error) {
+	return m.Version, m.Fence(ctx)
 }

@@ -25,9 +25,10 @@ import (
 // The times of a cluster here. The session is as short as it can be, so that
 // there is much failover in little time.
 const (
-	sessionTTL = 2 * time.Second
-	eventsTTL  = 10 * time.Second
-	leaseTTL   = time.Second
+	sessionTTL    = 2 * time.Second
+	failoverAfter = time.Second
+	eventsTTL     = 10 * time.Second
+	leaseTTL      = time.Second
 )
 
 var params = metadata.Params{LeaseTTL: leaseTTL, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
@@ -62,7 +63,7 @@ func newNode(w *world, id string) (*node, error) {
 	n.Node = promote.New(promote.Config{
 		ID: id, RPC: id, ClusterID: "sim", Layout: w.layout, Codec: codec,
 		Client: n.clients[0], Sessions: n.clients[1], Clock: clock.Runtime(), Log: w.transcript.logger(id, n.dead.Load),
-		SessionTTL: sessionTTL, EventsTTL: eventsTTL, Params: params, Cleanup: promote.CleanupAuto,
+		SessionTTL: sessionTTL, FailoverAfter: failoverAfter, EventsTTL: eventsTTL, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 500 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
 		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, Random: w.jitter().Float64,
 		Options:  metadata.Options{Random: w.placement},
@@ -116,9 +117,9 @@ func (n *node) each(do func(*Link)) {
 
 // Serve is a primary with its scanner.
 func (n *node) Serve(ctx context.Context, t *promote.Term) error {
-	fence := func() error {
+	fence := func(ctx context.Context) error {
 		n.freeze.wait()
-		return t.Fence()
+		return t.Fence(ctx)
 	}
 	now := func() metadata.Time {
 		n.freeze.wait()
@@ -129,7 +130,7 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 		Counters: new(leasesync.Counters), Log: zerolog.Nop(), // the scheduler decides whether it fails before its term ends
 	})
 	n.master.Store(service.NewMaster(service.Master{
-		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: now, Fence: fence,
+		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: now, Fence: fence, Answers: t.Answers,
 		Liveness: service.NewLiveness(time.Hour, clock.Runtime(), t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))
 	defer n.master.Store(nil)
@@ -153,7 +154,7 @@ func (q afterCallers) Submit(ctx context.Context, changes ...metadata.Change) ([
 // serves reports whether the node would answer now.
 func (n *node) serves() bool {
 	m := n.master.Load()
-	return m != nil && !n.dead.Load() && !n.freeze.isShut() && m.Fence() == nil
+	return m != nil && !n.dead.Load() && !n.freeze.isShut() && m.Answers()
 }
 
 // A gate stops who comes by while it is shut. When it opens they pass one after
@@ -248,7 +249,7 @@ func (p peers) Fetch(ctx context.Context, address string, add func([]byte) error
 			return journal.Cursor{}, err
 		}
 	}
-	if err := t.Fence(); err != nil {
+	if err := t.Fence(ctx); err != nil {
 		return journal.Cursor{}, fmt.Errorf("the snapshot's term has ended: %w", err)
 	}
 	return at, nil

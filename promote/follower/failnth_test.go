@@ -84,6 +84,7 @@ func (p *primary) loadWithFault(t *testing.T, run *faultinject.Run, old bool) {
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	f := follower.New(follower.Config{
+		Clock:    clock.Boot(),
 		Reader:   &journal.Reader{Client: client, Layout: p.layout, Codec: codec},
 		Snapshot: &fetcher{p.dial(t, run)}, Counters: new(leasesync.Counters), Log: zerolog.Nop(), Changed: func(string) {},
 		FullSyncInterval: time.Minute, MaxLagBytes: 1 << 30,
@@ -250,7 +251,7 @@ func (p *primary) BeginSnapshot(ctx context.Context) (rpc.SnapshotBegin, error) 
 	return rpc.SnapshotBegin{}, ctx.Err()
 }
 
-func (p *primary) fence() error {
+func (p *primary) fence(context.Context) error {
 	if n := p.asked.Add(1); n%400 == 0 && !p.quiet.Load() {
 		return p.tryPut(context.Background(), "while a snapshot is sent")
 	}
@@ -278,6 +279,7 @@ func (p *primary) tryPut(ctx context.Context, prefix string) error {
 func (p *primary) copied(t *testing.T) (*metadata.Store, journal.Cursor) {
 	t.Helper()
 	f := follower.New(follower.Config{
+		Clock:  clock.Boot(),
 		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: codec}, Snapshot: &fetcher{p.dial(t, nil)},
 		Counters: new(leasesync.Counters), Log: zerolog.Nop(), Changed: func(string) {}, FullSyncInterval: time.Minute,
 	}, nil, journal.Cursor{})

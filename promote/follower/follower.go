@@ -16,6 +16,7 @@ import (
 	"github.com/rs/zerolog"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
@@ -35,6 +36,7 @@ type Config struct {
 	Options  metadata.Options
 	Counters *leasesync.Counters
 	Log      zerolog.Logger
+	Clock    clock.Clock
 	// Changed is told that a key of the cluster other than the journal's
 	// changed. It must not block.
 	Changed func(key string)
@@ -56,6 +58,7 @@ type Follower struct {
 	mu       sync.Mutex
 	store    *metadata.Store // never replaced by one that is not whole
 	at       journal.Cursor  // of store
+	learned  time.Duration   // by the clock: when this node learned of at
 	complete bool            // store follows the journal without a gap
 	fault    error           // why it is still not complete, if that is known
 	why      journal.Reason  // it is not complete
@@ -68,7 +71,7 @@ type Follower struct {
 // primary, or nil for a node that begins.
 func New(c Config, store *metadata.Store, at journal.Cursor) *Follower {
 	f := &Follower{
-		Config: c, store: store, at: at, why: journal.ReasonStart,
+		Config: c, store: store, at: at, learned: c.Clock(), why: journal.ReasonStart,
 		loads: make(map[journal.Reason]int), moved: make(chan struct{}),
 	}
 	f.complete = store != nil
@@ -161,6 +164,7 @@ func (f *Follower) begin(ctx context.Context) error {
 // Commit applies the next commit, after it has compared the digest that the
 // head carries with its own of that sequence.
 func (f *Follower) Commit(c *metadata.Commit, at journal.Cursor) error {
+	learned := f.Clock()
 	store, _ := f.State()
 	if own, ok := store.DigestAt(at.Head.Checked); ok && own != at.Head.Digest {
 		return &journal.BrokenError{Reason: journal.ReasonDigest, Err: fmt.Errorf(
@@ -172,7 +176,7 @@ func (f *Follower) Commit(c *metadata.Commit, at journal.Cursor) error {
 	f.Counters.Applied.Add(renewals(c))
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.at = at
+	f.at, f.learned = at, learned
 	f.signal()
 	return nil
 }

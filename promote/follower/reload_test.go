@@ -9,6 +9,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
@@ -68,6 +69,7 @@ func TestLagIsMadeUpWithoutASnapshot(t *testing.T) {
 	store, at := p.copied(t)
 	at.Head.Bytes = 1 // as if it stood far back; the next commit sets it right
 	f := follow(t, follower.Config{
+		Clock:  clock.Boot(),
 		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: codec},
 		Snapshot: source(func(context.Context, func([]byte) error) (journal.Cursor, error) {
 			return journal.Cursor{}, errNobody
@@ -116,6 +118,7 @@ func TestSnapshotIsTriedForAgain(t *testing.T) {
 	fetch := &fetcher{p.dial(t, nil)}
 	asked := 0
 	f := follow(t, follower.Config{
+		Clock:  clock.Boot(),
 		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: reading},
 		Snapshot: source(func(ctx context.Context, add func([]byte) error) (journal.Cursor, error) {
 			differs.Store(false)
@@ -142,6 +145,7 @@ func TestSnapshotWithoutCommitsBehindItDoesNotLag(t *testing.T) {
 	}
 	p.halt()
 	f := follower.New(follower.Config{
+		Clock:  clock.Boot(),
 		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: codec}, MaxLagBytes: 100,
 	}, p.store, journal.Cursor{Head: journal.Head{Seq: p.store.Position().Seq}})
 	if err := f.CheckLag(t.Context()); err != nil {

@@ -2,6 +2,7 @@ package follower
 
 import (
 	"context"
+	"time"
 
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
@@ -13,6 +14,14 @@ func (f *Follower) State() (*metadata.Store, journal.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.store, f.at
+}
+
+// Learned returns the head that the store stands at, and when this node learned
+// of it, by its clock.
+func (f *Follower) Learned() (journal.Head, time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.at.Head, f.learned
 }
 
 // Complete reports whether the store follows the journal without a gap.
@@ -110,6 +119,6 @@ func (f *Follower) note(err error) {
 func (f *Follower) adopt(store *metadata.Store, at journal.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.store, f.at, f.complete, f.fault = store, at, true, nil
+	f.store, f.at, f.learned, f.complete, f.fault = store, at, f.Clock(), true, nil
 	f.signal()
 }

@@ -113,7 +113,8 @@ func (n *node) serve(t testing.TB) {
 			}
 			return n.primary.Now()
 		},
-		Fence: func() error {
+		Answers: func() bool { return !n.fenced.Load() },
+		Fence: func(context.Context) error {
 			if n.fenced.Load() {
 				return errs.NotLeader
 			}

@@ -165,12 +165,12 @@ func ping(c call, a *args) (mooncake.PingResult, error) {
 	return r, err
 }
 
-func serviceReady(c call, _ *args) (string, error) { return c.front.Version, c.master.Fence() }
+func serviceReady(c call, _ *args) (string, error) { return c.front.Version, c.master.Fence(c) }
 
-func getFsdir(c call, _ *args) (string, error) { return c.master.Fsdir(), c.master.Fence() }
+func getFsdir(c call, _ *args) (string, error) { return c.master.Fsdir(), c.master.Fence(c) }
 
 // getStorageConfig has the C++ master's defaults for what this one does not
 // manage: clients may delete files when their disk is full, and no quota.
 func getStorageConfig(c call, _ *args) (mooncake.StorageConfig, error) {
-	return mooncake.StorageConfig{Fsdir: c.master.Fsdir(), DiskEviction: true}, c.master.Fence()
+	return mooncake.StorageConfig{Fsdir: c.master.Fsdir(), DiskEviction: true}, c.master.Fence(c)
 }

@@ -89,7 +89,7 @@ func one[V any](t *table, f mooncake.Call[mooncake.Result[V]], serve func(c call
 // checked before the first.
 func steps[V any](t *table, f mooncake.Call[mooncake.Result[V]], serve func(c call, a *args) (V, error)) {
 	handle(t, f, func(c call, a *args, r *mooncake.Result[V]) (err error) {
-		if c.master.Fence() != nil {
+		if c.master.Fence(c) != nil {
 			return errNotServing
 		}
 		r.Value, err = serve(c, a)
@@ -181,7 +181,7 @@ func refuse(t *table, f mooncake.Function) {
 		if err != nil {
 			return nil, c.mistaken(fn, body, err)
 		}
-		if err := c.master.Fence(); err != nil {
+		if err := c.master.Fence(c); err != nil {
 			return nil, errNotServing
 		}
 		return structpack.Pack(&c.writer, reply, answer, &items), nil

@@ -1,0 +1,71 @@
+package promote
+
+import (
+	"context"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/journal"
+)
+
+// errEnding is what callers get who wait while the term ends.
+var errEnding = errs.New(errs.NotLeader, "fence", "this node's term is ending")
+
+// failover bounds what nobody serves for: the time after which followers depose.
+func (t *Term) failover() time.Duration { return t.node.failover(t.log.Tip().Head) }
+
+// awaitSilence waits until nobody answers any more who had the right to by the
+// heads before this term: for the serve window of the last one, from when this node
+// learned of it, unless that says that its term ended cleanly [model].
+func (t *Term) awaitSilence(ctx context.Context) error {
+	n := t.node
+	left := t.learned + t.before.ServeWindow() - n.Clock()
+	if t.before.Clean || left <= 0 {
+		return nil
+	}
+	n.Log.Info().Uint64("term", uint64(t.Number)).Dur("wait", left).Msg("waiting until the primary before can answer nobody any more")
+	return sleep(ctx, left)
+}
+
+// paceEvery is how often a primary looks whether all nodes read its heads.
+const paceEvery = time.Second
+
+// keepPace lets heads carry serve windows as long as every node reads them, until
+// the context ends.
+func (t *Term) keepPace(ctx context.Context) {
+	n := t.node
+	for sleep(ctx, paceEvery) == nil {
+		if nodes, err := listNodes(ctx, n.Client, n.Layout); err == nil {
+			t.pace.Turn(allRead(nodes, journal.FormatBeats))
+		}
+	}
+}
+
+// watchRight logs when the right to answer lapses, and when it is back, until the
+// context ends.
+func (t *Term) watchRight(ctx context.Context) {
+	n := t.node
+	var lapsed time.Duration // since when, by the clock; 0 if it has not
+	for ctx.Err() == nil {
+		until, changed := t.right.Until()
+		left := until - n.Clock()
+		switch {
+		case until < 0: // given up
+			return
+		case left > 0 && lapsed > 0:
+			n.Log.Info().Uint64("term", uint64(t.Number)).Dur("lasted", n.Clock()-lapsed).Msg("commits come through again: this node answers")
+			lapsed = 0
+		case left <= 0 && until > 0 && lapsed == 0:
+			lapsed = until
+			n.Log.Warn().Uint64("term", uint64(t.Number)).Msg("no commit comes through: this node answers nobody until one does")
+		}
+		if left > 0 {
+			_ = sleep(ctx, left)
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		}
+	}
+}
