@@ -110,11 +110,11 @@ func (t *Term) leave(ctx, running context.Context, o *order) error {
 	kind := errs.Unresolved
 	var refused *journal.RefusedError
 	if errors.As(err, &refused) || errs.KindOf(err) == errs.Unavailable || errs.KindOf(err) == errs.InvalidParams {
-		kind, err = errs.Unavailable, fmt.Errorf("the handover failed, an election follows: %w", err)
+		kind, err = errs.Unavailable, fmt.Errorf("the term ended without a handover: %w", err)
 	}
 	o.result <- handover{kind: kind, err: err}
 	if kind == errs.Unavailable && ctx.Err() != nil {
-		n.Log.Warn().Err(err).Msg("this node stops all the same: nobody serves until another node is elected")
+		n.Log.Warn().Err(err).Msg("no handover, this node stops all the same: nobody serves until another node is elected")
 		bounded, cancel := context.WithTimeout(running, t.failover())
 		defer cancel()
 		return t.resign(bounded, "")

@@ -98,6 +98,10 @@ func (n *clusterNode) warnings(st *pb.StatusResponse, nodesKnown bool) (list []s
 	if st.GetState().GetStartedEmpty() {
 		list = append(list, "this term started empty: all that was cached before it is lost")
 	}
+	if st.GetNode().GetRole() == pb.Role_ROLE_FENCED {
+		list = append(list, "this node answers nobody: no commit has come through for longer than a primary may answer without one; "+
+			"see that etcd answers quickly and has space")
+	}
 	if !cfg.HA.Embedded() && cfg.Journal.Compact == config.CompactAuto {
 		list = append(list, fmt.Sprintf("etcd is not embedded, so this cluster does not compact it: run etcd with "+
 			"--auto-compaction-mode=periodic --auto-compaction-retention=%s, or set --journal-compact=on if nobody else needs its history",
