@@ -16,27 +16,27 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// How long a member may take for an answer before the others are asked whether
-// they are quicker. An attempt of a keepalive lasts half a session, which may be
-// 2 s; one of another call lasts 3 s, which must not be over before.
+// How long a member may take for an answer before the client tries the others.
+// An attempt of a keepalive lasts half a session, which may be 2 s; one of another
+// call lasts 3 s. The client must move on before either is over.
 const (
-	keepAlivePatience = 500 * time.Millisecond
-	patience          = time.Second
-	mostPatience      = 2500 * time.Millisecond
+	keepAliveTimeout = 500 * time.Millisecond
+	callTimeout      = time.Second
+	maxCallTimeout   = 2500 * time.Millisecond
 )
 
-// probeTimeout bounds the question whether another member answers.
+// probeTimeout bounds the read that shows whether another member answers.
 const probeTimeout = 2 * time.Second
 
-// members keeps a client with one of several members of etcd, and moves it to
-// the next when that one does not answer: clientv3 takes them in turn, so that
-// one member that hangs would hold up one call in so many until its timeout.
+// members keeps a client on one of several members of etcd, and moves it to the
+// next when that one does not answer. clientv3 by itself takes them in turn, so
+// one member that hangs would delay every second or third call until its timeout.
 //
-// A member that is left keeps its calls until the next one has answered. Then
-// its connections are closed, and with them the calls fail and the watches begin
-// anew elsewhere. Where all members take long for a write that would cut off each
-// attempt in turn, so patience doubles with each call that it is lost with, until
-// a write is quick.
+// Calls at the old member go on until the next one has answered. Then the
+// connections to the old member are closed: its calls fail, and its watches begin
+// anew at the next one. Where every member is slow to write, this would cut off
+// each attempt in turn, so the timeout doubles after each slow write, until a
+// write is quick again.
 type members struct {
 	all    []string
 	client *clientv3.Client
@@ -46,9 +46,9 @@ type members struct {
 	at     int        // index of the member in use
 	moving bool
 	conns  map[*conn]struct{} // open, to any member
-	// patience is how long a call other than a keepalive may take; zero for the
-	// least.
-	patience time.Duration
+	// timeout is how long a call other than a keepalive may take; callTimeout if
+	// it is less.
+	timeout time.Duration
 }
 
 // options are for the client whose members these are.
@@ -101,7 +101,7 @@ func (m *members) current() int {
 	return m.at
 }
 
-// leave moves on from a member, unless that has been done, or is being done.
+// leave moves the client on from a member, unless it has moved or is moving.
 func (m *members) leave(at int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -118,8 +118,8 @@ func (m *members) next() int {
 	return m.at
 }
 
-// move goes from member to member until one answers, once round at most: then
-// etcd is away, whichever member is asked.
+// move goes from member to member until one answers, once round at most: if none
+// does, etcd is unavailable.
 func (m *members) move() {
 	from := m.current()
 	for range m.all {
@@ -142,8 +142,8 @@ func (m *members) move() {
 	}
 }
 
-// probe asks the member in use once for a linearizable read. It goes past
-// clientv3, which asks again and again while a member cannot be reached.
+// probe makes one linearizable read at the member in use. It bypasses clientv3,
+// which would repeat the read while the member cannot be reached.
 func (m *members) probe() error {
 	ctx, cancel := context.WithTimeout(m.client.Ctx(), probeTimeout)
 	defer cancel()
@@ -151,30 +151,29 @@ func (m *members) probe() error {
 	return err
 }
 
-// await leaves the member in use if that is not stopped in time.
-func (m *members) await(patience time.Duration) (stop func() bool, at int) {
+// leaveAfter leaves the member in use after a timeout, unless it is stopped.
+func (m *members) leaveAfter(timeout time.Duration) (stop func() bool, at int) {
 	at = m.current()
-	return time.AfterFunc(patience, func() { m.leave(at) }).Stop, at
+	return time.AfterFunc(timeout, func() { m.leave(at) }).Stop, at
 }
 
-// patient returns how long a call may take.
-func (m *members) patient() time.Duration {
+// currentTimeout is that of calls other than keepalives.
+func (m *members) currentTimeout() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return max(patience, m.patience)
+	return max(callTimeout, m.timeout)
 }
 
-// learn takes note of how long a call took that was waited for with some
-// patience. Reads say little, slow or quick: only a write waits for disks, and
-// a client that only reads must not stay patient for good.
-func (m *members) learn(took, waited time.Duration, write, answered bool) {
+// wrote adapts the timeout to how long a write took. Reads do not count: only a
+// write waits for disks.
+func (m *members) wrote(took, timeout time.Duration, answered bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	switch {
-	case write && took >= waited:
-		m.patience = max(m.patience, min(2*waited, mostPatience))
-	case write && answered && took < patience:
-		m.patience = patience
+	case took >= timeout:
+		m.timeout = max(m.timeout, min(2*timeout, maxCallTimeout))
+	case answered && took < callTimeout:
+		m.timeout = callTimeout
 	}
 }
 
@@ -189,15 +188,17 @@ func (m *members) unary(ctx context.Context, method string, req, reply any, cc *
 	if cc != m.client.ActiveConnection() || !strings.HasPrefix(method, "/etcdserverpb.KV/") && !strings.HasPrefix(method, "/etcdserverpb.Lease/") {
 		return invoke(ctx, method, req, reply, cc, opts...) // to a given member, or one that may take long
 	}
-	waits, begun := m.patient(), m.clock()
-	stop, at := m.await(waits)
+	timeout, begun := m.currentTimeout(), m.clock()
+	stop, at := m.leaveAfter(timeout)
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	stop()
 	took := m.clock() - begun
-	m.learn(took, waits, !strings.HasSuffix(method, "/Range"), err == nil)
+	if !strings.HasSuffix(method, "/Range") {
+		m.wrote(took, timeout, err == nil)
+	}
 	m.failed(at, err)
-	if status.Code(err) == codes.DeadlineExceeded && took >= patience*9/10 {
-		m.leave(at) // the call's own deadline may come just before patience ends
+	if status.Code(err) == codes.DeadlineExceeded && took >= callTimeout*9/10 {
+		m.leave(at) // the call's own deadline may come just before the timeout
 	}
 	return err
 }
@@ -206,7 +207,7 @@ func (m *members) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cl
 	if cc != m.client.ActiveConnection() {
 		return open(ctx, desc, cc, method, opts...)
 	}
-	stop, at := m.await(keepAlivePatience)
+	stop, at := m.leaveAfter(keepAliveTimeout)
 	s, err := open(ctx, desc, cc, method, opts...)
 	if err != nil || !strings.HasSuffix(method, "/LeaseKeepAlive") { // others may be silent for long
 		stop()
@@ -216,7 +217,7 @@ func (m *members) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cl
 	return &keepAlive{ClientStream: s, stop: stop, failed: func(err error) { m.failed(at, err) }}, nil
 }
 
-// A keepAlive is a stream whose first answer is waited for.
+// A keepAlive is a stream whose first answer has a timeout.
 type keepAlive struct {
 	grpc.ClientStream
 	stop   func() bool

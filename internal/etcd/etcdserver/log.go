@@ -1,8 +1,8 @@
 package etcdserver
 
 import (
+	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -28,46 +28,34 @@ var noise = []struct{ message, cause string }{
 // word to its caller. Here a Fatal panics instead: during the start it becomes
 // an error, later it stops the program with a trace.
 func zapLogger(log zerolog.Logger, muted *atomic.Bool) *zap.Logger {
-	return zap.New(&zerologCore{log: log, muted: muted}, zap.WithFatalHook(zapcore.WriteThenPanic))
+	encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
+		MessageKey: zerolog.MessageFieldName, LevelKey: zerolog.LevelFieldName, EncodeLevel: zapcore.LowercaseLevelEncoder,
+	})
+	wanted := zap.LevelEnablerFunc(func(l zapcore.Level) bool { return l >= zapcore.WarnLevel && !muted.Load() })
+	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(lines{log}), wanted), zap.WithFatalHook(zapcore.WriteThenPanic))
 }
 
-// zerologCore is a zapcore.Core that writes to a zerolog.Logger.
-type zerologCore struct {
-	log    zerolog.Logger
-	muted  *atomic.Bool
-	fields []zapcore.Field // from With
-}
+// lines takes etcd's log as lines of JSON.
+type lines struct{ log zerolog.Logger }
 
-// Enabled reports whether entries of this level are written.
-func (c *zerologCore) Enabled(level zapcore.Level) bool {
-	return level >= zapcore.WarnLevel && !c.muted.Load()
-}
-
-// With returns a core that adds fields to every entry.
-func (c *zerologCore) With(fields []zapcore.Field) zapcore.Core {
-	return &zerologCore{log: c.log, muted: c.muted, fields: slices.Concat(c.fields, fields)}
-}
-
-// Check adds the core to a checked entry that it wants to write.
-func (c *zerologCore) Check(e zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if !c.Enabled(e.Level) {
-		return checked
+func (l lines) Write(line []byte) (int, error) {
+	var fields map[string]any
+	if err := json.Unmarshal(line, &fields); err != nil {
+		return 0, err
 	}
-	return checked.AddCore(e, c)
-}
-
-// Write writes one entry.
-func (c *zerologCore) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	enc := zapcore.NewMapObjectEncoder()
-	for _, f := range slices.Concat(c.fields, fields) {
-		f.AddTo(enc)
+	message, level := fmt.Sprint(fields[zerolog.MessageFieldName]), fmt.Sprint(fields[zerolog.LevelFieldName])
+	if isNoise(message, fields["error"]) {
+		return len(line), nil
 	}
-	if isNoise(e.Message, enc.Fields["error"]) {
-		return nil
+	severity, err := zerolog.ParseLevel(level)
+	if err != nil {
+		severity = zerolog.PanicLevel // dpanic, which zerolog does not have
 	}
+	delete(fields, zerolog.MessageFieldName)
+	delete(fields, zerolog.LevelFieldName)
 	// WithLevel, because zerolog's own Fatal and Panic end the program.
-	c.log.WithLevel(zerologLevel(e.Level)).Fields(enc.Fields).Msg(e.Message)
-	return nil
+	l.log.WithLevel(severity).Fields(fields).Msg(message)
+	return len(line), nil
 }
 
 func isNoise(message string, cause any) bool {
@@ -77,22 +65,6 @@ func isNoise(message string, cause any) bool {
 		}
 	}
 	return false
-}
-
-// Sync does nothing: zerolog does not buffer.
-func (c *zerologCore) Sync() error { return nil }
-
-func zerologLevel(l zapcore.Level) zerolog.Level {
-	switch {
-	case l >= zapcore.FatalLevel:
-		return zerolog.FatalLevel
-	case l >= zapcore.DPanicLevel:
-		return zerolog.PanicLevel
-	case l >= zapcore.ErrorLevel:
-		return zerolog.ErrorLevel
-	default:
-		return zerolog.WarnLevel
-	}
 }
 
 // fatalError turns what etcd panicked with into an error.
