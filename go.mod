@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
+	github.com/agnivade/levenshtein v1.2.1
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/bluekeyes/go-gitdiff v0.9.0
 	github.com/cenkalti/backoff/v5 v5.0.3

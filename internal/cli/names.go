@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/agnivade/levenshtein"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 )
@@ -35,32 +36,11 @@ func Nearest(name string, spellings map[string]string) string {
 	same := func(s string) string { return strings.ReplaceAll(s, "-", "_") }
 	best, least := "", max(2, len(name)/3)+1
 	for spelling, meaning := range spellings {
-		d := distance(same(name), same(spelling))
+		d := levenshtein.ComputeDistance(same(name), same(spelling))
 		// The order of names settles a tie: maps have none.
 		if d < least || d == least && best != "" && meaning < best {
 			best, least = meaning, d
 		}
 	}
 	return best
-}
-
-// distance is the Levenshtein distance of a and b in bytes.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			change := diagonal
-			if a[i] != b[j] {
-				change++
-			}
-			diagonal = row[j+1]
-			row[j+1] = min(change, row[j]+1, diagonal+1)
-		}
-	}
-	return row[len(b)]
 }

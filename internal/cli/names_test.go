@@ -2,13 +2,13 @@ package cli
 
 import "testing"
 
-func TestDistance(t *testing.T) {
-	for _, tt := range []struct {
-		a, b string
-		want int
-	}{{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"kitten", "sitting", 3}, {"rpc_port", "rpc_prot", 2}, {"a", "a", 0}} {
-		if got := distance(tt.a, tt.b); got != tt.want {
-			t.Errorf("distance(%q, %q) = %d, want %d", tt.a, tt.b, got, tt.want)
+func TestNearest(t *testing.T) {
+	known := map[string]string{"rpc_port": "rpc_port", "port": "rpc_port", "metrics_port": "metrics_port", "log-level": "log-level"}
+	for name, want := range map[string]string{
+		"rpc-prot": "rpc_port", "log_level": "log-level", "logs-level": "log-level", "metric_port": "metrics_port", "colour": "", "": "",
+	} {
+		if got := Nearest(name, known); got != want {
+			t.Errorf("nearest to %q: got %q, want %q", name, got, want)
 		}
 	}
 }
