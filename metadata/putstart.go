@@ -114,7 +114,7 @@ func (s *Store) Abandon(tenant, key string, id ObjectID) {
 
 // reserve gives the put its id and its ranges, busy from now on.
 func (s *Store) reserve(e *PutStart, put *Put) error {
-	var buf [4]segment.Placement
+	var buf [4]segment.Allocation
 	placed := s.pool.Allocate(buf[:0], segment.Request{Size: put.Size, Replicas: put.Replicas, Preferred: put.Preferred})
 	if len(placed) == 0 {
 		return errs.NoAvailableHandle

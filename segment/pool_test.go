@@ -18,7 +18,7 @@ func mount(t *testing.T, p *Pool, number Number, name string, size uint64) *Segm
 	return s
 }
 
-func names(placed []Placement) []string {
+func names(placed []Allocation) []string {
 	var out []string
 	for _, p := range placed {
 		out = append(out, p.Segment.Name)
@@ -294,7 +294,7 @@ func BenchmarkPoolAllocate(b *testing.B) {
 	for i := range Number(128) {
 		p.Add(New(Spec{ID: ID{byte(i)}, Name: string(rune('a' + i)), Base: 1, Size: 1 << 30}, i+1))
 	}
-	var buf [4]Placement
+	var buf [4]Allocation
 	b.ReportAllocs()
 	for b.Loop() {
 		got := p.Allocate(buf[:0], Request{Size: 32 << 10, Replicas: 1})

@@ -181,8 +181,8 @@ const (
 	samplesPerCopy = 6   // names sampled per replica by FreeRatioFirst (C++ master)
 )
 
-// A Placement is a range in a segment.
-type Placement struct {
+// An Allocation is a range in a segment.
+type Allocation struct {
 	Segment *Segment
 	Range   Range
 }
@@ -280,10 +280,10 @@ func (p *Pool) CouldHold(size uint64, replicas int) bool {
 	})
 }
 
-// Allocate appends to dst a placement for each replica, on distinct segment
-// names, preferred names first. It is best effort: fewer placements than asked
+// Allocate appends to dst an allocation for each replica, on distinct segment
+// names, preferred names first. It is best effort: fewer than asked
 // for, even none, is not an error here (behaviours 1.2: one replica is enough).
-func (p *Pool) Allocate(dst []Placement, req Request) []Placement {
+func (p *Pool) Allocate(dst []Allocation, req Request) []Allocation {
 	groups := p.view()
 	if len(groups) == 0 {
 		return dst
@@ -316,8 +316,8 @@ type attempt struct {
 	pool   *Pool
 	groups []group
 	req    Request
-	dst    []Placement
-	first  int // where this attempt's placements begin in dst
+	dst    []Allocation
+	first  int // where this attempt's allocations begin in dst
 	probes int
 }
 
@@ -343,7 +343,7 @@ func (a *attempt) try(at int) {
 	for i := range g.segments {
 		s := g.segments[(start+i)%len(g.segments)]
 		if r, ok := s.Allocate(a.req.Size); ok {
-			a.dst = append(a.dst, Placement{s, r})
+			a.dst = append(a.dst, Allocation{s, r})
 			return
 		}
 	}

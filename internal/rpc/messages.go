@@ -100,8 +100,12 @@ type memoryReplica struct {
 	memory   pb.MemoryLocation
 }
 
-// newLists makes room for so many lists, with so many replicas together.
-func newLists(objects, replicas int) *lists {
+// newLists makes room for the lists of some objects.
+func newLists[T any](of []T, replicasOf func(*T) []metadata.Descriptor) *lists {
+	objects, replicas := len(of), 0
+	for i := range of {
+		replicas += len(replicasOf(&of[i]))
+	}
 	return &lists{
 		objects:  make([]pb.ReplicaList, objects),
 		replicas: make([]*pb.Replica, 0, replicas),
@@ -111,7 +115,8 @@ func newLists(objects, replicas int) *lists {
 
 // one returns the list of a single object.
 func one(id metadata.ObjectID, size uint64, checksum *uint64, replicas []metadata.Descriptor) *pb.ReplicaList {
-	return newLists(1, len(replicas)).add(id, size, checksum, replicas)
+	build := newLists([][]metadata.Descriptor{replicas}, func(r *[]metadata.Descriptor) []metadata.Descriptor { return *r })
+	return build.add(id, size, checksum, replicas)
 }
 
 // add returns the list of the next object; of none, for one that has failed.

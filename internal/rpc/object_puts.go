@@ -39,11 +39,7 @@ func (s *objectService) BatchPutStart(ctx context.Context, r *pb.BatchPutStartRe
 	if err != nil {
 		return nil, err
 	}
-	replicas := 0
-	for i := range got {
-		replicas += len(got[i].Replicas)
-	}
-	build := newLists(len(got), replicas)
+	build := newLists(got, func(r *service.Reservation) []metadata.Descriptor { return r.Replicas })
 	resp := &pb.BatchPutStartResponse{
 		Header: s.header(m.Term), Objects: make([]*pb.ReplicaList, len(got)), Errors: s.items("BatchPutStart", r.GetRequestId(), failed),
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
 )
 
 // objectService answers what clients ask about objects.
@@ -51,11 +53,7 @@ func (s *objectService) BatchGetReplicaList(ctx context.Context, r *pb.BatchGetR
 	if err != nil {
 		return nil, err
 	}
-	replicas := 0
-	for i := range found {
-		replicas += len(found[i].Replicas)
-	}
-	build := newLists(len(found), replicas)
+	build := newLists(found, func(l *metadata.ReplicaList) []metadata.Descriptor { return l.Replicas })
 	resp := &pb.BatchGetReplicaListResponse{
 		Header: s.header(m.Term), Objects: make([]*pb.ReplicaList, len(found)), Errors: s.items("BatchGetReplicaList", 0, failed),
 	}
@@ -81,11 +79,7 @@ func (s *objectService) GetReplicaListByRegex(ctx context.Context, r *pb.GetRepl
 	if err != nil {
 		return nil, err
 	}
-	replicas := 0
-	for i := range found {
-		replicas += len(found[i].Replicas)
-	}
-	build := newLists(len(found), replicas)
+	build := newLists(found, func(l *service.KeyedList) []metadata.Descriptor { return l.Replicas })
 	resp := &pb.GetReplicaListByRegexResponse{
 		Header: s.header(m.Term), Objects: make([]*pb.KeyedReplicaList, len(found)), NextPageToken: next,
 	}

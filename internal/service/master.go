@@ -201,6 +201,16 @@ func (m *Master) commitOne(ctx context.Context, bytes int, prepare func() (metad
 	})[0].err
 }
 
+// batch fences, checks and counts a call for n items, each with an error of its
+// own.
+func (m *Master) batch(ctx context.Context, counted Op, op string, n int, do func() []error) ([]error, error) {
+	if err := m.begin(ctx, op, n); err != nil {
+		return nil, m.Counters.done(counted, err)
+	}
+	failed := do()
+	return failed, m.Counters.doneBatch(counted, failed, nil)
+}
+
 // errorsOf returns the errors of outcomes, in their order.
 func errorsOf(outcomes []outcome) []error {
 	failed := make([]error, len(outcomes))

@@ -271,11 +271,7 @@ func (m *Master) PutEnd(ctx context.Context, u UpdateRequest, r UpdateItem) erro
 
 // BatchPutEnd is PutEnd for many objects, each with an error of its own.
 func (m *Master) BatchPutEnd(ctx context.Context, u UpdateRequest, refs []UpdateItem) ([]error, error) {
-	if err := m.begin(ctx, "BatchPutEnd", len(refs)); err != nil {
-		return nil, m.Counters.done(OpBatchPutEnd, err)
-	}
-	failed := m.putEnds(ctx, "BatchPutEnd", u, refs)
-	return failed, m.Counters.doneBatch(OpBatchPutEnd, failed, nil)
+	return m.batch(ctx, OpBatchPutEnd, "BatchPutEnd", len(refs), func() []error { return m.putEnds(ctx, "BatchPutEnd", u, refs) })
 }
 
 func (m *Master) putEnds(ctx context.Context, op string, u UpdateRequest, refs []UpdateItem) []error {

@@ -21,11 +21,7 @@ func (m *Master) PutRevoke(ctx context.Context, u UpdateRequest, r UpdateItem) e
 
 // BatchPutRevoke is PutRevoke for many objects, each with an error of its own.
 func (m *Master) BatchPutRevoke(ctx context.Context, u UpdateRequest, refs []UpdateItem) ([]error, error) {
-	if err := m.begin(ctx, "BatchPutRevoke", len(refs)); err != nil {
-		return nil, m.Counters.done(OpBatchPutRevoke, err)
-	}
-	failed := m.putRevokes(ctx, "BatchPutRevoke", u, refs)
-	return failed, m.Counters.doneBatch(OpBatchPutRevoke, failed, nil)
+	return m.batch(ctx, OpBatchPutRevoke, "BatchPutRevoke", len(refs), func() []error { return m.putRevokes(ctx, "BatchPutRevoke", u, refs) })
 }
 
 func (m *Master) putRevokes(ctx context.Context, op string, u UpdateRequest, refs []UpdateItem) []error {
@@ -59,11 +55,7 @@ func (m *Master) Remove(ctx context.Context, r RemoveRequest, key string) error 
 
 // BatchRemove is Remove for many keys, each with an error of its own.
 func (m *Master) BatchRemove(ctx context.Context, r RemoveRequest, keys []string) ([]error, error) {
-	if err := m.begin(ctx, "BatchRemove", len(keys)); err != nil {
-		return nil, m.Counters.done(OpBatchRemove, err)
-	}
-	failed := m.removes(ctx, "BatchRemove", r, keys)
-	return failed, m.Counters.doneBatch(OpBatchRemove, failed, nil)
+	return m.batch(ctx, OpBatchRemove, "BatchRemove", len(keys), func() []error { return m.removes(ctx, "BatchRemove", r, keys) })
 }
 
 func (m *Master) removes(ctx context.Context, op string, r RemoveRequest, keys []string) []error {
