@@ -6,12 +6,12 @@ import (
 	"os"
 
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/command"
-	"github.com/understudy-store/understudy/lab/rig"
 )
 
 func main() {
-	if status, child := rig.RunChild(); child {
+	if status, child := cluster.RunChild(); child {
 		os.Exit(status)
 	}
 	os.Exit(cli.Main(command.Command()))

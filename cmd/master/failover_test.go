@@ -15,12 +15,12 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/lab/procs"
+	"github.com/understudy-store/understudy/lab/cluster"
 )
 
 // A pair is a master that serves, and a standby that could take over.
 type pair struct {
-	etcd            *procs.Process
+	etcd            *cluster.Process
 	dir             string
 	master, standby *node
 	client          *client.Client

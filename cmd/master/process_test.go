@@ -22,9 +22,8 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/app"
-	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/lab/procs"
-	"github.com/understudy-store/understudy/lab/rig"
+	"github.com/understudy-store/understudy/lab/cluster"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // asProgram in the environment makes this test binary the program itself.
@@ -36,11 +35,11 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		main()
 	}
-	if status, child := rig.RunChild(); child {
+	if status, child := cluster.RunChild(); child {
 		os.Exit(status)
 	}
 	if cmd := nodeCommand(); cmd != nil {
-		procs.DieWithParent()
+		cluster.DieWithParent()
 		cmd.SetArgs(os.Args[2:])
 		os.Exit(app.Main(cmd))
 	}
@@ -50,28 +49,28 @@ func TestMain(m *testing.M) {
 // nodeCommand is the program that a test started by its name, with the settings
 // of the environment.
 func nodeCommand() *cobra.Command {
-	if os.Getenv(procs.Parented) == "" || len(os.Args) < 2 {
+	if os.Getenv(cluster.Parented) == "" || len(os.Args) < 2 {
 		return nil
 	}
 	switch os.Args[1] {
 	case "master":
-		return app.Command("master", config.Primary)
+		return app.Command("master", promote.Primary)
 	case "standby":
-		return app.Command("standby", config.Standby)
+		return app.Command("standby", promote.Standby)
 	default:
 		return nil
 	}
 }
 
 // startEtcd runs an etcd in a process of its own until the test ends.
-func startEtcd(t *testing.T) *procs.Process {
+func startEtcd(t *testing.T) *cluster.Process {
 	t.Helper()
 	return start(t, t.TempDir(), "etcd", "__etcd", "--data-dir=data", "--listen=127.0.0.1:0")
 }
 
-func start(t *testing.T, dir, name string, args ...string) *procs.Process {
+func start(t *testing.T, dir, name string, args ...string) *cluster.Process {
 	t.Helper()
-	p, err := procs.Start(t.Context(), dir, name, args...)
+	p, err := cluster.StartProcess(t.Context(), dir, name, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +85,7 @@ func start(t *testing.T, dir, name string, args ...string) *procs.Process {
 
 // A node is a process, and a way to ask it.
 type node struct {
-	*procs.Process
+	*cluster.Process
 	t     *testing.T
 	admin pb.AdminServiceClient
 }
@@ -110,7 +109,7 @@ func startNode(t *testing.T, dir, name, program string, args ...string) *node {
 }
 
 // printed is all that a process has printed so far.
-func printed(p *procs.Process) string {
+func printed(p *cluster.Process) string {
 	b, err := os.ReadFile(p.Log)
 	if err != nil {
 		return err.Error()
@@ -164,7 +163,7 @@ func sameState(t *testing.T, primary, follower *node) {
 }
 
 // gone waits until a process has ended by itself.
-func gone(t *testing.T, p *procs.Process) {
+func gone(t *testing.T, p *cluster.Process) {
 	t.Helper()
 	deadline := time.After(30 * time.Second)
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -215,7 +214,7 @@ func runToEnd(t *testing.T, args ...string) (stderr string, status int) {
 	defer cancel()
 	cmd := exec.CommandContext(ctx, exe, args...)
 	cmd.Dir = t.TempDir()
-	cmd.Env = append(os.Environ(), procs.Parented+"=1")
+	cmd.Env = append(os.Environ(), cluster.Parented+"=1")
 	stdin, err := cmd.StdinPipe() // the child ends with it
 	if err != nil {
 		t.Fatal(err)
@@ -241,9 +240,11 @@ func write(t *testing.T, name, text string) string {
 }
 
 // endpoints is the flag that names a process's etcd.
-func endpoints(etcd *procs.Process) string { return "--etcd_endpoints=" + strings.Join(etcd.Etcd, ",") }
+func endpoints(etcd *cluster.Process) string {
+	return "--etcd_endpoints=" + strings.Join(etcd.Etcd, ",")
+}
 
-func sigterm(t *testing.T, p *procs.Process) {
+func sigterm(t *testing.T, p *cluster.Process) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(fmt.Errorf("SIGTERM to %s: %w", p.Name, err))

@@ -75,7 +75,7 @@ func rules() []rule {
 			check: mustNotImportBut(frontEnds, []string{"internal/service"},
 				"internal/app/...", "cmd/...", "leasesync/...", "deleteevents/...", "eviction/...", "promote/...")},
 		{name: "programs are flags and signals",
-			check: mayName([]string{"cmd/..."}, "internal/app", "internal/cli", "internal/config", "internal/ctl", "lab/command", "lab/rig")},
+			check: mayName([]string{"cmd/..."}, "internal/app", "internal/cli", "internal/config", "internal/ctl", "lab/cluster", "lab/command")},
 		{name: "what an operator installs has no etcd server, no checker and no laboratory",
 			check: mustNotImport([]string{"cmd/masterctl"}, "go.etcd.io/etcd/server/...", "github.com/anishathalye/porcupine/...", "lab/...")},
 		{name: "the product does not know the laboratory",

@@ -9,13 +9,12 @@ import (
 
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/clitest"
-	"github.com/understudy-store/understudy/lab/procs"
-	"github.com/understudy-store/understudy/lab/rig"
+	lab "github.com/understudy-store/understudy/lab/cluster"
 )
 
 // TestMain makes this binary a node or an etcd when it was started as one.
 func TestMain(m *testing.M) {
-	if status, child := rig.RunChild(); child {
+	if status, child := lab.RunChild(); child {
 		os.Exit(status)
 	}
 	goleak.VerifyTestMain(m)
@@ -32,7 +31,7 @@ type cluster struct {
 	t     *testing.T
 	dir   string
 	flags []string // of all nodes
-	etcd  *procs.Process
+	etcd  *lab.Process
 }
 
 func startCluster(t *testing.T, flags ...string) *cluster {
@@ -42,9 +41,9 @@ func startCluster(t *testing.T, flags ...string) *cluster {
 	return c
 }
 
-func (c *cluster) start(name string, args ...string) *procs.Process {
+func (c *cluster) start(name string, args ...string) *lab.Process {
 	c.t.Helper()
-	p, err := procs.Start(c.t.Context(), c.dir, name, args...)
+	p, err := lab.StartProcess(c.t.Context(), c.dir, name, args...)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -53,7 +52,7 @@ func (c *cluster) start(name string, args ...string) *procs.Process {
 }
 
 // node starts a node of the cluster: command is __master or __standby.
-func (c *cluster) node(name, command string) *procs.Process {
+func (c *cluster) node(name, command string) *lab.Process {
 	c.t.Helper()
 	return c.start(name, append([]string{
 		command, "--etcd_endpoints=" + strings.Join(c.etcd.Etcd, ","), "--session-ttl=2s", "--node-id=" + name,
@@ -62,7 +61,7 @@ func (c *cluster) node(name, command string) *procs.Process {
 }
 
 // pair starts a master and a standby, and waits until that could take over.
-func (c *cluster) pair() (master, standby *procs.Process) {
+func (c *cluster) pair() (master, standby *lab.Process) {
 	c.t.Helper()
 	master = c.node("a", "__master")
 	c.serves("a", master)
@@ -75,7 +74,7 @@ func (c *cluster) pair() (master, standby *procs.Process) {
 }
 
 // serves waits until a node serves.
-func (c *cluster) serves(id string, at *procs.Process) {
+func (c *cluster) serves(id string, at *lab.Process) {
 	c.t.Helper()
 	clitest.Eventually(c.t, id+" serves", func() bool {
 		s, _ := statusBy(c.t, id, "--address", at.RPC)
@@ -84,7 +83,7 @@ func (c *cluster) serves(id string, at *procs.Process) {
 }
 
 // lone starts a master without a cluster.
-func lone(t *testing.T, name string) *procs.Process {
+func lone(t *testing.T, name string) *lab.Process {
 	t.Helper()
 	c := &cluster{t: t, dir: t.TempDir()}
 	return c.start(name, "__master", "--enable_ha=false", "--node-id="+name,

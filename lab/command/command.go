@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/understudy-store/understudy/internal/ctl"
-	"github.com/understudy-store/understudy/lab/rig"
+	"github.com/understudy-store/understudy/lab/cluster"
 )
 
 const about = `Shows on this machine what Understudy does (demo), breaks it on purpose (drill) and
@@ -33,12 +33,12 @@ type globals struct{ *ctl.Flags }
 func Command() *cobra.Command {
 	root := &cobra.Command{Use: "lab", Short: "Show, measure and break clusters of Understudy masters on this machine", Long: about}
 	g := &globals{ctl.Program(root)}
-	root.AddCommand(g.demoCommand(), g.drillCommand(), g.benchCommand(), g.replayCommand(), rig.EtcdCommand("etcd"))
+	root.AddCommand(g.demoCommand(), g.drillCommand(), g.benchCommand(), g.replayCommand(), cluster.EtcdCommand("etcd"))
 	return root
 }
 
-// wayFlags are those of commands whose clients may come by several ways.
-func wayFlags(flags *pflag.FlagSet, w *rig.Way) {
-	flags.BoolVar(&w.Forward, "forward", false, "let nodes pass calls on to the primary, and clients know one node alone; with --protocol=mooncake")
-	flags.BoolVar(&w.AsOriginal, "as-original", false, "let clients find the primary no sooner than Mooncake's own: after three failed Pings; with --protocol=mooncake")
+// accessFlags are those of commands that start a cluster with clients.
+func accessFlags(flags *pflag.FlagSet, a *cluster.Access) {
+	flags.BoolVar(&a.Forward, "forward", false, "let nodes pass calls on to the primary, and clients know one node alone; with --protocol=mooncake")
+	flags.BoolVar(&a.AsOriginal, "as-original", false, "let clients find the primary no sooner than Mooncake's own: after three failed Pings; with --protocol=mooncake")
 }

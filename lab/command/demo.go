@@ -36,7 +36,7 @@ func (g *globals) demoCommand() *cobra.Command {
 				return cli.Misusef("--compare and --no-compare exclude each other")
 			}
 			o.Compare = o.Compare && !noCompare
-			o.Way.Mooncake = g.Mooncake
+			o.Access.Mooncake = g.Mooncake
 			if err := checkDemo(cmd, o); err != nil {
 				return err
 			}
@@ -50,7 +50,7 @@ func (g *globals) demoCommand() *cobra.Command {
 	f.BoolVar(&noCompare, "no-compare", false, "do not play it a second time")
 	f.DurationVar(&o.SessionTTL, "session-ttl", 5*time.Second, "how long a dead primary is waited for, in whole seconds, at least 2s")
 	f.DurationVar(&o.LeaseTTL, "lease-ttl", time.Second, "lease of a reader")
-	wayFlags(f, &o.Way)
+	accessFlags(f, &o.Access)
 	f.StringVar(&o.Dir, "dir", "", "folder in which to keep data and logs, in a new one for each demo; none keeps nothing")
 	return cmd
 }
@@ -62,7 +62,7 @@ func checkDemo(cmd *cobra.Command, o demo.Options) error {
 	case o.LeaseTTL < 100*time.Millisecond:
 		return cli.Misusef("--lease-ttl is %v: it must be at least 100ms", o.LeaseTTL)
 	}
-	if fault := o.Way.Check(); fault != "" {
+	if fault := o.Access.Check(); fault != "" {
 		return cli.Misusef("--forward and --as-original: %s", fault)
 	}
 	return checkLoad(cmd, o.Trace, o.Requests, o.Workers, o.Speed)

@@ -10,18 +10,16 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
-	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/ctl"
 	"github.com/understudy-store/understudy/lab/bench"
 	"github.com/understudy-store/understudy/lab/clitest"
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/demo"
-	"github.com/understudy-store/understudy/lab/procs"
 	"github.com/understudy-store/understudy/lab/replay"
-	"github.com/understudy-store/understudy/lab/rig"
-	"github.com/understudy-store/understudy/promote"
 )
 
 // demoLoad is short, and large enough for eviction to have work.
@@ -155,7 +153,7 @@ func TestDemoInterrupted(t *testing.T) {
 	var children []int
 	files, _ := filepath.Glob(filepath.Join(tmp, "*", "disturbed", "*", "ready.json"))
 	for _, file := range files {
-		var r procs.Ready
+		var r cluster.Ready
 		b, err := os.ReadFile(file)
 		if err != nil || json.Unmarshal(b, &r) != nil {
 			t.Fatalf("%s: got %v, %s; want what a child is ready with", file, err, b)
@@ -197,28 +195,16 @@ func TestTimeoutEndsTheDemo(t *testing.T) {
 }
 
 // startPair starts an etcd, a master and a standby that could take over.
-func startPair(t *testing.T) (master, standby *rig.Node) {
+func startPair(t *testing.T) (master, standby *cluster.Node) {
 	t.Helper()
-	dir := t.TempDir()
-	etcd, err := rig.StartEtcd(t.Context(), dir, "etcd", "--listen=127.0.0.1:0", "--data-dir="+dir+"/etcd/data")
+	c, err := cluster.Start(t.Context(), cluster.Config{
+		Dir: t.TempDir(), ID: pb.DefaultClusterID, Etcd: 1, Names: []string{"a", "b"}, SessionTTL: 2 * time.Second, LeaseTTL: time.Second,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(etcd.Kill)
-	start := func(name string, role promote.Role, ready func(*pb.StatusResponse) bool) *rig.Node {
-		n, err := rig.StartNode(t.Context(), dir, name, role, "", "--etcd_endpoints="+strings.Join(etcd.Etcd, ","), "--node-id="+name,
-			"--session-ttl=2s", "--default-kv-lease-ttl=1000", "--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0",
-			"--journal-compact=on", "--log-format=json")
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(n.Close)
-		if _, err := n.Until(t.Context(), "is ready", ready); err != nil {
-			t.Fatal(err)
-		}
-		return n
-	}
-	return start("a", config.Primary, rig.Serves), start("b", config.Standby, rig.Promotable)
+	t.Cleanup(c.Stop)
+	return c.Nodes[0], c.Nodes[1]
 }
 
 func TestReplay(t *testing.T) {
@@ -231,7 +217,7 @@ func TestReplay(t *testing.T) {
 	if r.Requests != 800 || r.Violations.Any() || r.Hits == 0 || r.Calls == 0 {
 		t.Errorf("got %+v, want it measured, without violations", r)
 	}
-	if _, err := standby.Until(t.Context(), "serves", rig.Serves); err != nil {
+	if _, err := standby.UntilServes(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	at := "--address=" + standby.RPC

@@ -18,7 +18,7 @@ func demoReport(w io.Writer, r *demo.Report) {
 		r.Load.Trace, cli.Count(r.Load.Requests), cli.Count(r.Load.Blocks), cli.Count(r.Load.Distinct), r.Load.Endless)
 	fmt.Fprintf(w, "Played        by %d workers, %s, over %d hosts whose memory holds %.0f %% of the distinct blocks\n",
 		s.Workers, pace(s.Speed), s.Hosts, 100*s.Capacity)
-	fmt.Fprintf(w, "Clients       %s\n", wayText(s))
+	fmt.Fprintf(w, "Clients       %s\n", accessText(s))
 	fmt.Fprintf(w, "Times         session TTL %v, lease TTL %v\n", cli.Millis(s.SessionTTLMillis), cli.Millis(s.LeaseTTLMillis))
 	fmt.Fprintf(w, "Half-way      %s; no client got an answer for %s ms", s.Disturbance, cli.Count(r.OutageMillis))
 	if r.HandoverMillis > 0 {
@@ -42,7 +42,7 @@ func demoReport(w io.Writer, r *demo.Report) {
 	fmt.Fprintln(w, "\n"+verdict)
 }
 
-func wayText(s *demo.Settings) string {
+func accessText(s *demo.Settings) string {
 	text := "over " + s.Protocol
 	if s.Forward {
 		text += ", know the standby's address alone, and nodes forward"

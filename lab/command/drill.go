@@ -55,7 +55,7 @@ func drillFlags(f *pflag.FlagSet, o *drill.Options) {
 	f.DurationVar(&o.SessionTTL, "session-ttl", 0, "of the nodes, in whole seconds, at least 2s; 0 for 5s, with --short 2s")
 	f.DurationVar(&o.EventsTTL, "events-ttl", 0, "of the journal, in whole seconds; 0 for 60s, with --short 5s")
 	f.StringVar(&o.Dir, "dir", "", "where to keep data and logs while a drill runs; none for a temporary folder")
-	wayFlags(f, &o.Way)
+	accessFlags(f, &o.Access)
 	f.BoolVar(&o.Short, "short", false, "the short form, as in CI")
 }
 
@@ -113,7 +113,7 @@ func chooseDrills(names []string, all, ci bool) ([]drill.Drill, error) {
 // runDrills runs drills and prints what they have shown: of one its result, of
 // several a report.
 func (g *globals) runDrills(ctx context.Context, cmd *cobra.Command, list []drill.Drill, o drill.Options) error {
-	o.Way.Mooncake = g.Mooncake
+	o.Access.Mooncake = g.Mooncake
 	if err := o.Check(); err != nil {
 		return cli.Misuse(err)
 	}

@@ -10,24 +10,24 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/replay"
-	"github.com/understudy-store/understudy/lab/rig"
 	"github.com/understudy-store/understudy/lab/trace"
 )
 
 // Options say what to show.
 type Options struct {
-	Trace      string        // a file; empty for a generated load
-	Requests   int           // of a generated load; 0 for its default
-	Seed       uint64        // of a generated load, and of what workers choose
-	Handover   bool          // hand over instead of killing
-	Compare    bool          // play once more without a disturbance
-	Speed      float64       // of the trace's timestamps; 0 plays as fast as it goes
-	Workers    int           // LLM servers at work at once
-	SessionTTL time.Duration // of the nodes
-	LeaseTTL   time.Duration // of readers
-	Dir        string        // gets a folder with data and logs; empty for a temporary one, which goes
-	Way        rig.Way       // of the clients
+	Trace      string         // a file; empty for a generated load
+	Requests   int            // of a generated load; 0 for its default
+	Seed       uint64         // of a generated load, and of what workers choose
+	Handover   bool           // hand over instead of killing
+	Compare    bool           // play once more without a disturbance
+	Speed      float64        // of the trace's timestamps; 0 plays as fast as it goes
+	Workers    int            // LLM servers at work at once
+	SessionTTL time.Duration  // of the nodes
+	LeaseTTL   time.Duration  // of readers
+	Dir        string         // gets a folder with data and logs; empty for a temporary one, which goes
+	Access     cluster.Access // of the clients
 }
 
 // A Progress is told how far a run is.
@@ -97,9 +97,9 @@ type run struct {
 	dir      string
 	disturb  bool
 
-	player *replay.Player
-	pair   *pair
-	half   chan struct{} // half of the load is taken
+	player  *replay.Player
+	cluster *cluster.Cluster
+	half    chan struct{} // half of the load is taken
 
 	began    time.Duration // the disturbance, by the player's clock
 	switched int           // first request that was taken after it
@@ -114,17 +114,14 @@ func (r *run) play(ctx context.Context) error {
 		what = "handing over half-way"
 	}
 	r.progress.Stage("starting etcd, a master and a standby", 0)
-	var err error
-	if r.pair, err = startPair(ctx, r.dir, r.Options); err != nil {
+	if err := r.start(ctx); err != nil {
 		return err
 	}
-	defer r.pair.stop()
+	defer r.cluster.Stop()
 	r.half = make(chan struct{})
-	clients := r.Way.Client(r.pair.addresses(), r.pair.standby().RPC, r.pair.etcd.Etcd)
-	clients.ClusterID = clusterID
+	var err error
 	r.player, err = replay.New(ctx, replay.Config{
-		Client: clients,
-		Trace:  r.load, Workers: r.Workers, Hosts: hosts, Capacity: capacity, Block: block, Speed: r.Speed, Seed: r.Seed,
+		Client: r.cluster.ClientConfig(), Trace: r.load, Workers: r.Workers, Hosts: hosts, Capacity: capacity, Block: block, Speed: r.Speed, Seed: r.Seed,
 		OnTaken: r.taken,
 	})
 	if err != nil {
@@ -134,6 +131,26 @@ func (r *run) play(ctx context.Context) error {
 	r.progress.Stage(what, len(r.load.Requests))
 	return r.playAndDisturb(ctx)
 }
+
+// start starts an etcd, a master, and a standby that the master could hand over
+// to.
+func (r *run) start(ctx context.Context) (err error) {
+	r.cluster, err = cluster.Start(ctx, cluster.Config{
+		Dir: r.dir, ID: "demo", Etcd: 1, Names: []string{"master", "standby"}, Access: r.Access, SessionTTL: r.SessionTTL, LeaseTTL: r.LeaseTTL,
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.primary().UntilHandover(ctx); err != nil {
+		r.cluster.Stop()
+		return err
+	}
+	return nil
+}
+
+// primary is the node that goes half-way, standby the one that takes over.
+func (r *run) primary() *cluster.Node { return r.cluster.Nodes[0] }
+func (r *run) standby() *cluster.Node { return r.cluster.Nodes[1] }
 
 // taken is told of each request that is taken.
 func (r *run) taken(n int) {

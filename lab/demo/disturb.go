@@ -6,8 +6,8 @@ import (
 	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
-	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/lab/rig"
+	"github.com/understudy-store/understudy/lab/cluster"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // disturbance waits for half of the load and takes the primary away. The
@@ -21,11 +21,11 @@ func (r *run) disturbance(ctx context.Context) error {
 	if !r.disturb {
 		return nil
 	}
-	primary, standby := r.pair.nodes[0], r.pair.standby()
+	primary, standby := r.primary(), r.standby()
 	if err := r.compare(ctx, primary, standby); err != nil {
 		return err
 	}
-	before, err := primary.Admin.Status(ctx, &pb.StatusRequest{})
+	before, err := primary.Status(ctx)
 	if err != nil {
 		return fmt.Errorf("asking the primary before the end: %w", err)
 	}
@@ -35,7 +35,7 @@ func (r *run) disturbance(ctx context.Context) error {
 	if err := r.takeAway(ctx, primary, before.GetState().GetTerm()); err != nil {
 		return err
 	}
-	after, err := standby.Until(ctx, "serves", rig.Serves)
+	after, err := standby.UntilServes(ctx)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func (r *run) disturbance(ctx context.Context) error {
 }
 
 // takeAway kills the primary, or asks it to hand over.
-func (r *run) takeAway(ctx context.Context, primary *rig.Node, term uint64) error {
+func (r *run) takeAway(ctx context.Context, primary *cluster.Node, term uint64) error {
 	if !r.Handover {
 		primary.Kill()
 		return nil
@@ -67,38 +67,32 @@ func (r *run) replace(ctx context.Context) error {
 	if r.Handover {
 		return nil
 	}
-	_, err := r.pair.startNode(ctx, "replacement", config.Standby)
-	return err
+	n, err := r.cluster.Add("replacement")
+	if err != nil {
+		return err
+	}
+	return r.cluster.StartNode(ctx, n, promote.Standby)
 }
 
 // compareAtTheEnd compares the nodes that are left.
 func (r *run) compareAtTheEnd(ctx context.Context) error {
-	var primary, follower *rig.Node
-	for _, n := range r.pair.nodes {
-		if !n.Alive() {
-			continue
-		}
-		s, err := n.Admin.Status(ctx, &pb.StatusRequest{})
-		if err != nil {
-			return fmt.Errorf("status of %s: %w", n.Name, err)
-		}
-		if s.GetNode().GetRole() == pb.Role_ROLE_PRIMARY {
-			primary = n
-		} else {
-			follower = n
-		}
+	if err := r.cluster.Settled(ctx); err != nil {
+		return fmt.Errorf("at the end: %w", err)
 	}
-	if primary == nil || follower == nil {
-		return fmt.Errorf("at the end there is no primary with a standby; see the logs under %s", r.dir)
-	}
-	if err := promotable(ctx, follower); err != nil {
+	primary, _, err := r.cluster.Primary(ctx, 0)
+	if err != nil {
 		return err
 	}
-	return r.compare(ctx, primary, follower)
+	for _, follower := range r.cluster.Standbys(primary) {
+		if err := r.compare(ctx, primary, follower); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-func (r *run) compare(ctx context.Context, primary, follower *rig.Node) error {
-	same, err := rig.SameDigest(ctx, primary, follower)
+func (r *run) compare(ctx context.Context, primary, follower *cluster.Node) error {
+	same, err := cluster.SameDigest(ctx, primary, follower)
 	r.digests = r.digests && same
 	return err
 }

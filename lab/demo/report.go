@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/replay"
-	"github.com/understudy-store/understudy/lab/rig"
 	"github.com/understudy-store/understudy/lab/trace"
 )
 
@@ -32,7 +32,7 @@ type Report struct {
 	Disturbed      replay.Result             `json:"disturbed_run"`
 	Undisturbed    *replay.Result            `json:"undisturbed_run,omitempty"`
 
-	way rig.Way
+	access cluster.Access
 }
 
 // HitRate is in percent of blocks: before the disturbance, after it, and for
@@ -102,8 +102,8 @@ func newReport(o Options) Report {
 	if name == "" {
 		name = "generated"
 	}
-	return Report{way: o.Way, Load: Load{Trace: name}, Settings: Settings{
-		Disturbance: what, Protocol: o.Way.Protocol(), Forward: o.Way.Forward, AsOriginal: o.Way.AsOriginal, SessionTTLMillis: o.SessionTTL.Milliseconds(), LeaseTTLMillis: o.LeaseTTL.Milliseconds(),
+	return Report{access: o.Access, Load: Load{Trace: name}, Settings: Settings{
+		Disturbance: what, Protocol: o.Access.Protocol(), Forward: o.Access.Forward, AsOriginal: o.Access.AsOriginal, SessionTTLMillis: o.SessionTTL.Milliseconds(), LeaseTTLMillis: o.LeaseTTL.Milliseconds(),
 		Workers: o.Workers, Hosts: hosts, Capacity: capacity, Speed: o.Speed, Seed: o.Seed,
 	}}
 }
@@ -156,7 +156,7 @@ func (r *Report) judge() {
 	if r.Settings.Disturbance == "handover" {
 		bound, points = 300*time.Millisecond, 1
 	}
-	bound = r.way.Outage(bound, r.Settings.Disturbance != "handover")
+	bound = r.access.Outage(bound, r.Settings.Disturbance != "handover")
 	r.check("outage", false, r.OutageMillis <= bound.Milliseconds(), "%d ms, expected are at most %d", r.OutageMillis, bound.Milliseconds())
 	if u := r.HitRate.Undisturbed; u != nil {
 		lost := *u - r.HitRate.After

@@ -12,6 +12,7 @@ import (
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/lab/cluster"
 )
 
 const (
@@ -30,18 +31,22 @@ type bulk struct {
 	lost atomic.Int64 // reservations that were acknowledged, and gone when they were to be ended
 }
 
-func (e *Env) newBulk() (*bulk, error) {
-	cfg := e.cluster.client()
+func (e *Env) newBulk() *bulk {
+	cfg := e.cluster.ClientConfig()
 	cfg.Timeout = bulkTimeout
-	c, err := client.New(cfg)
-	if err != nil {
-		return nil, err
-	}
-	return &bulk{Client: c}, nil
+	return &bulk{Client: must(client.New(cfg))}
 }
 
 // bulkKey is the n-th key of a group.
 func bulkKey(group, n int) string { return fmt.Sprintf("bulk/%03d/%d", group, n) }
+
+// bulkKeys are some keys of a group.
+func bulkKeys(group, from, to int) (keys []string) {
+	for i := from; i < to; i++ {
+		keys = append(keys, bulkKey(group, i))
+	}
+	return keys
+}
 
 // groupPattern matches the keys of a group.
 func groupPattern(group int) string { return fmt.Sprintf("^bulk/%03d/", group) }
@@ -52,13 +57,7 @@ func (b *bulk) fill(ctx context.Context, groups, n int, size uint64, how client.
 	g.SetLimit(bulkWriters)
 	for group := range groups {
 		for from := 0; from < n; from += bulkBatch {
-			g.Go(func() error {
-				var keys []string
-				for i := from; i < min(from+bulkBatch, n); i++ {
-					keys = append(keys, bulkKey(group, i))
-				}
-				return b.putAll(ctx, keys, size, how)
-			})
+			g.Go(func() error { return b.putAll(ctx, bulkKeys(group, from, min(from+bulkBatch, n)), size, how) })
 		}
 	}
 	return g.Wait()
@@ -177,12 +176,9 @@ func (b *bulk) churn(ctx context.Context, done <-chan struct{}, perSecond int, s
 
 // underPressure returns a round during which a bulk puts so many objects a
 // second.
-func (e *Env) underPressure(perSecond int, round func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		b, err := e.newBulk()
-		if err != nil {
-			return err
-		}
+func (e *Env) underPressure(perSecond int, round func(context.Context)) func(context.Context) {
+	return func(ctx context.Context) {
+		b := e.newBulk()
 		e.pressed = b
 		defer func() { e.pressed = nil; b.end(e) }()
 		pressing, abort := context.WithCancel(ctx)
@@ -190,11 +186,11 @@ func (e *Env) underPressure(perSecond int, round func(context.Context) error) fu
 		done := make(chan struct{})
 		var churn errgroup.Group
 		churn.Go(func() error { return b.churn(pressing, done, perSecond, churnSize) })
-		err = round(ctx)
+		err := script(func() { round(ctx) })
 		if close(done); err != nil {
 			abort()
 		}
-		return errors.Join(err, churn.Wait())
+		do(errors.Join(err, churn.Wait()))
 	}
 }
 
@@ -203,14 +199,11 @@ func (e *Env) underPressure(perSecond int, round func(context.Context) error) fu
 const churnSize = 1 << 10
 
 // evicts waits until the primary has evicted some more.
-func (e *Env) evicts(ctx context.Context, primary *node) error {
+func (e *Env) evicts(ctx context.Context, primary *cluster.Node) {
 	const cutoffs = "understudy_cutoffs_total"
-	before, err := primary.metric(ctx, cutoffs)
-	if err != nil {
-		return err
-	}
-	return poll(ctx, time.Minute, "the primary evicts", func(ctx context.Context) (bool, error) {
-		now, err := primary.metric(ctx, cutoffs)
-		return now > before, err
+	before := must(primary.Metrics(ctx))[cutoffs]
+	until(ctx, time.Minute, "the primary evicts", func(ctx context.Context) (bool, error) {
+		now, err := primary.Metrics(ctx)
+		return now[cutoffs] > before, err
 	})
 }

@@ -2,6 +2,7 @@ package drill
 
 import (
 	"context"
+	"slices"
 	"syscall"
 	"time"
 
@@ -15,78 +16,41 @@ import (
 // with a patch that does it (shifted-clocks). That wall time is read in one package only, for logs
 // and display, is checked by internal/archtest; the same stories in virtual time
 // by the simulation.
-func shiftClocks(ctx context.Context, e *Env) error {
+func shiftClocks(ctx context.Context, e *Env) {
 	ep := episode{work: &work{}}
-	ep.nodeArgs = func(i int) []string {
+	ep.NodeArgs = func(i int) []string {
 		return []string{"--shift-wall=" + []string{"1h", "-1h"}[i%2], "--step-wall=10m"}
 	}
-	return e.rounds(ctx, ep, func(ctx context.Context) error {
-		primary, term, _, err := e.readyPair(ctx)
-		if err != nil {
-			return err
-		}
-		if err := e.letWork(ctx); err != nil {
-			return err
-		}
-		if _, _, err := e.failover(ctx, primary, term, "SIGKILL of", func() error { primary.Kill(); return nil }); err != nil {
-			return err
-		}
-		return e.restart(ctx, primary)
-	})
+	e.rounds(ctx, ep, e.killAndRestart)
 }
 
 // stallLone stops a lone master for longer than its clients live without it.
-func stallLone(ctx context.Context, e *Env) error {
+func stallLone(ctx context.Context, e *Env) {
 	const clientTTL = 10 * time.Second
 	stall := clientTTL + 5*time.Second
-	ep := episode{shape: shape{lone: true, nodes: 1, args: []string{"--client_ttl=" + clientTTL.String()}}, work: &work{}}
-	return e.rounds(ctx, ep, func(ctx context.Context) error {
-		n := e.cluster.nodes[0]
-		if err := e.letWork(ctx); err != nil {
-			return err
+	ep := episode{lone: true, nodes: 1, work: &work{}}
+	ep.Args = []string{"--client_ttl=" + clientTTL.String()}
+	e.rounds(ctx, ep, func(ctx context.Context) {
+		n := e.cluster.Nodes[0]
+		mounts := func() (ids []string) {
+			for _, s := range must(n.Admin.ListSegments(ctx, &pb.ListSegmentsRequest{})).GetSegments() {
+				ids = append(ids, s.GetSegment().GetId())
+			}
+			return ids
 		}
-		before, err := n.Admin.ListSegments(ctx, &pb.ListSegmentsRequest{})
-		if err != nil {
-			return err
-		}
+		e.letWork(ctx)
+		before := mounts()
 		e.load.Mark("SIGSTOP of the lone master")
-		if err := n.Signal(syscall.SIGSTOP); err != nil {
-			return err
-		}
-		if err := wait(ctx, stall); err != nil {
-			return err
-		}
+		do(n.Signal(syscall.SIGSTOP))
+		do(wait(ctx, stall))
 		e.load.Mark("SIGCONT of the lone master")
-		if err := n.Signal(syscall.SIGCONT); err != nil {
-			return err
-		}
+		do(n.Signal(syscall.SIGCONT))
 		// Whatever it does to its clients it does within a few ticks; the clients
 		// get many answers meanwhile.
-		if err := e.load.answers(ctx, 4*answersPerWait); err != nil {
-			return err
-		}
-		after, err := n.Admin.ListSegments(ctx, &pb.ListSegmentsRequest{})
-		if err != nil {
-			return err
-		}
-		same := sameSegments(before, after)
-		e.result.check("no client expired", same, "%d segments were mounted before a stall of %v, %d after it, the same: %t",
-			len(before.GetSegments()), stall, len(after.GetSegments()), same)
-		e.did("stopped the lone master for %v; %d segments before, %d after", stall, len(before.GetSegments()), len(after.GetSegments()))
-		return nil
+		e.load.answers(ctx, 4*answersPerWait)
+		after := mounts()
+		same := slices.Equal(before, after) // one that was lost and mounted again comes last
+		e.result.check("no client expired", same, "%d segments were mounted before a stall of %v, %d after it, the same: %t", len(before), stall, len(after), same)
+		e.did("stopped the lone master for %v; %d segments before, %d after", stall, len(before), len(after))
 	})
-}
-
-// sameSegments reports whether the same mounts are there, in the same order: one
-// that was lost and mounted again comes last.
-func sameSegments(a, b *pb.ListSegmentsResponse) bool {
-	if len(a.GetSegments()) != len(b.GetSegments()) {
-		return false
-	}
-	for i, s := range a.GetSegments() {
-		if s.GetSegment().GetId() != b.GetSegments()[i].GetSegment().GetId() {
-			return false
-		}
-	}
-	return true
 }

@@ -11,27 +11,20 @@ import (
 // A node that ends by itself fails the drill: one that is missed at the end, and
 // one that the drill would have killed anyway.
 func TestCrashes(t *testing.T) {
-	type crash func(ctx context.Context, e *Env, primary, standby *node) error
+	type crash func(ctx context.Context, e *Env, p pair)
 	for name, crash := range map[string]crash{
-		"a standby, to the end": func(_ context.Context, _ *Env, _, standby *node) error {
-			standby.Node.Kill() // stands for a panic
-			return nil
+		"a standby, to the end": func(_ context.Context, _ *Env, p pair) {
+			p.standby.Process.Kill() // stands for a panic
 		},
-		"the primary, before it is killed": func(ctx context.Context, e *Env, primary, _ *node) error {
-			primary.Node.Kill()
-			primary.Kill()
-			return e.restart(ctx, primary)
+		"the primary, before it is killed": func(ctx context.Context, e *Env, p pair) {
+			p.primary.Process.Kill()
+			p.primary.Kill()
+			e.restart(ctx, p.primary)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := Drill{Name: "crash", Promises: []string{"D", "S"}, run: func(ctx context.Context, e *Env) error {
-				return e.episode(ctx, episode{shape: shape{nodes: 3}, work: &work{}}, func(ctx context.Context) error {
-					primary, _, standby, err := e.readyPair(ctx)
-					if err != nil {
-						return err
-					}
-					return crash(ctx, e, primary, standby)
-				})
+			d := Drill{Name: "crash", Promises: []string{"D", "S"}, run: func(ctx context.Context, e *Env) {
+				e.episode(ctx, episode{nodes: 3, work: &work{}}, func(ctx context.Context) { crash(ctx, e, e.ready(ctx)) })
 			}}
 			r := Run(t.Context(), d, Options{Short: true, Dir: t.TempDir()})
 			if r.Error != "" || r.broken() || r.OK || !slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Name == "no crash" && !c.OK }) {

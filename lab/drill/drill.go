@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/mutant"
-	"github.com/understudy-store/understudy/lab/rig"
 )
 
 // A Drill is one fault with what must hold.
@@ -32,22 +32,22 @@ type Drill struct {
 	run     runFunc
 }
 
-// A runFunc breaks something and notes what came of it. An error says that the
-// drill could not be run to its end; broken promises are in the result.
-type runFunc func(context.Context, *Env) error
+// A runFunc breaks something and notes what came of it; broken promises are in
+// the result. If it cannot go on it ends the script (do, must).
+type runFunc func(context.Context, *Env)
 
 // Options say how drills are run. A zero field is its default.
 type Options struct {
-	Seed       uint64        // of all that is left to chance; default 1
-	Rounds     int           // default: the drill's own
-	Duration   time.Duration // ends a drill with rounds after that long; default: when its rounds are done
-	SessionTTL time.Duration // of the nodes, whole seconds; default 5 s, 2 s if Short
-	EventsTTL  time.Duration // of the journal, whole seconds; default 60 s, 5 s if Short
-	Objects    int           // where a drill needs many; default 1,000,000, 100,000 if Short
-	Short      bool          // the form for CI
-	Dir        string        // for data and logs while a drill runs; default: the system's for temporary files
-	Way        rig.Way       // of the recorded clients
-	Break      string        // the mutant that all nodes are: one without a safeguard
+	Seed       uint64         // of all that is left to chance; default 1
+	Rounds     int            // default: the drill's own
+	Duration   time.Duration  // ends a drill with rounds after that long; default: when its rounds are done
+	SessionTTL time.Duration  // of the nodes, whole seconds; default 5 s, 2 s if Short
+	EventsTTL  time.Duration  // of the journal, whole seconds; default 60 s, 5 s if Short
+	Objects    int            // where a drill needs many; default 1,000,000, 100,000 if Short
+	Short      bool           // the form for CI
+	Dir        string         // for data and logs while a drill runs; default: the system's for temporary files
+	Access     cluster.Access // of the recorded clients
+	Break      string         // the mutant that all nodes are: one without a safeguard
 
 	// Mutants builds nodes with patches; may be nil.
 	Mutants *mutant.Builder
@@ -98,7 +98,7 @@ func (o Options) Check() error {
 	if o.Rounds < 0 || o.Duration < 0 || o.Objects < 0 {
 		faults = append(faults, "rounds, duration and objects must not be below 0")
 	}
-	if fault := o.Way.Check(); fault != "" {
+	if fault := o.Access.Check(); fault != "" {
 		faults = append(faults, fault)
 	}
 	if o.Break != "" {

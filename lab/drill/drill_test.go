@@ -9,13 +9,13 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/drill"
-	"github.com/understudy-store/understudy/lab/rig"
 )
 
 // TestMain makes this binary a node, or an etcd, when it was started as one.
 func TestMain(m *testing.M) {
-	if status, child := rig.RunChild(); child {
+	if status, child := cluster.RunChild(); child {
 		os.Exit(status)
 	}
 	goleak.VerifyTestMain(m)
@@ -30,21 +30,21 @@ var (
 )
 
 // One round of the first drill, or what the flags ask for.
-func TestDrill(t *testing.T) { drills(t, rig.Way{}) }
+func TestDrill(t *testing.T) { drills(t, cluster.Access{}) }
 
 // The same over Mooncake's protocol.
 func TestDrillOverMooncake(t *testing.T) {
-	drills(t, rig.Way{Mooncake: true, Forward: *forward})
+	drills(t, cluster.Access{Mooncake: true, Forward: *forward})
 }
 
-func drills(t *testing.T, way rig.Way) {
+func drills(t *testing.T, access cluster.Access) {
 	for name := range strings.SplitSeq(*which, ",") {
 		t.Run(name, func(t *testing.T) {
 			d, err := drill.Find(name)
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := drill.Run(t.Context(), d, drill.Options{Short: true, Rounds: *rounds, Seed: *seed, Way: way, Break: *without, Progress: func(s string) { t.Log(s) }})
+			r := drill.Run(t.Context(), d, drill.Options{Short: true, Rounds: *rounds, Seed: *seed, Access: access, Break: *without, Progress: func(s string) { t.Log(s) }})
 			if b, _ := json.MarshalIndent(r, "", "  "); r.OK {
 				t.Logf("%s", b)
 			} else {

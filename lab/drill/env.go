@@ -7,11 +7,12 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/understudy-store/understudy/internal/clock"
-	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/cluster"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // An Env is what a drill works with while it runs.
@@ -23,14 +24,14 @@ type Env struct {
 	dir     string
 	rng     *rand.Rand
 	result  *Result
-	cluster *cluster // of the episode
-	load    *load    // of the episode, once it works
-	pressed *bulk    // of a round under pressure
-	number  int      // of the episode
+	cluster *cluster.Cluster // of the episode
+	load    *load            // of the episode, once it works
+	pressed *bulk            // of a round under pressure
+	number  int              // of the episode
 	began   time.Duration
 }
 
-// did tells and keeps what was done.
+// did reports and keeps what was done.
 func (e *Env) did(format string, args ...any) {
 	text := fmt.Sprintf("%7.1f s  ", (e.Now()-e.began).Seconds()) + fmt.Sprintf(format, args...)
 	e.result.Did = append(e.result.Did, text)
@@ -40,57 +41,77 @@ func (e *Env) did(format string, args ...any) {
 // An episode is a fresh cluster under load, what is done to it, and what the
 // judge says of it.
 type episode struct {
-	shape
-	work   *work                       // of the recorded clients; nil for none
-	before func(context.Context) error // runs before they begin; may be nil
+	cluster.Config
+	nodes  int                   // default 2
+	lone   bool                  // one master without HA
+	work   *work                 // of the recorded clients; nil for none
+	before func(context.Context) // runs before they begin; may be nil
 }
 
+const clusterID = "drill"
+
+// brokenPatience bounds what a cluster without a safeguard is waited for: it may
+// never come to it.
+const brokenPatience = 15 * time.Second
+
 // episode plays one.
-func (e *Env) episode(ctx context.Context, ep episode, body func(ctx context.Context) error) (err error) {
-	e.complete(&ep.shape)
+func (e *Env) episode(ctx context.Context, ep episode, body func(ctx context.Context)) {
+	do(e.play(ctx, ep, body))
+}
+
+func (e *Env) play(ctx context.Context, ep episode, body func(ctx context.Context)) (err error) {
 	e.number++
-	dir := filepath.Join(e.dir, fmt.Sprintf("episode-%d", e.number))
-	if e.cluster, err = start(ctx, dir, ep.shape, e.Options); err != nil {
+	e.complete(&ep)
+	if e.cluster, err = cluster.Start(ctx, ep.Config); err != nil {
 		return fmt.Errorf("starting the cluster: %w", err)
 	}
-	defer func() { e.cluster.stop() }()
+	defer func() { e.cluster.Stop() }()
 	if ep.before != nil {
-		if err := ep.before(ctx); err != nil {
+		if err := script(func() { ep.before(ctx) }); err != nil {
 			return err
 		}
 	}
-	if ep.work != nil {
-		if e.load, err = startLoad(ctx, e.cluster, *ep.work, e.Seed+uint64(e.number)); err != nil {
-			return fmt.Errorf("starting the clients: %w", err)
-		}
-		defer func() {
-			err = errors.Join(err, e.load.end(dir, err != nil || e.result.failing()))
-			e.load = nil
-		}()
+	if ep.work == nil { // nobody expects the state to last
+		return script(func() { body(ctx) })
 	}
-	err = body(ctx)
-	if err == nil && e.load != nil {
-		err = e.judge(ctx)
+	if e.load, err = startLoad(ctx, e.cluster, *ep.work, e.Seed+uint64(e.number)); err != nil {
+		return fmt.Errorf("starting the clients: %w", err)
 	}
-	if ep.work != nil { // else nobody expects the state to last
-		err = errors.Join(err, e.confessed())
-	}
-	return err
+	defer func() {
+		err = errors.Join(err, e.load.end(ep.Dir, err != nil || e.result.failing()))
+		e.load = nil
+	}()
+	defer e.lostStates()
+	return script(func() {
+		body(ctx)
+		e.judge(ctx)
+	})
 }
 
-// complete fills in what a shape leaves to the options.
-func (e *Env) complete(s *shape) {
-	if s.nodes == 0 {
-		s.nodes = 2
+// complete fills in what an episode leaves to the options.
+func (e *Env) complete(ep *episode) {
+	ep.Dir = filepath.Join(e.dir, fmt.Sprintf("episode-%d", e.number))
+	ep.ID, ep.Proxies, ep.Access, ep.Program = clusterID, true, e.Access, e.program
+	if ep.nodes == 0 {
+		ep.nodes = 2
 	}
-	if s.sessionTTL == 0 {
-		s.sessionTTL = e.SessionTTL
+	for i := range ep.nodes {
+		ep.Names = append(ep.Names, fmt.Sprintf("node-%d", i+1))
 	}
-	if s.eventsTTL == 0 {
-		s.eventsTTL = max(e.EventsTTL, s.sessionTTL+time.Second)
+	if ep.Etcd == 0 && !ep.lone {
+		ep.Etcd = 1
 	}
-	if s.leaseTTL == 0 {
-		s.leaseTTL = time.Second
+	if ep.SessionTTL == 0 {
+		ep.SessionTTL = e.SessionTTL
+	}
+	if ep.EventsTTL == 0 {
+		ep.EventsTTL = max(e.EventsTTL, ep.SessionTTL+time.Second)
+	}
+	if ep.LeaseTTL == 0 {
+		ep.LeaseTTL = time.Second
+	}
+	if e.Break != "" {
+		ep.Patience = brokenPatience
 	}
 }
 
@@ -99,7 +120,7 @@ func (e *Env) complete(s *shape) {
 const perEpisode = 10
 
 // rounds plays the drill's rounds, some in each episode.
-func (e *Env) rounds(ctx context.Context, ep episode, round func(ctx context.Context) error) error {
+func (e *Env) rounds(ctx context.Context, ep episode, round func(ctx context.Context)) {
 	n := e.Rounds
 	if n == 0 {
 		n = e.drill.Rounds
@@ -118,20 +139,15 @@ func (e *Env) rounds(ctx context.Context, ep episode, round func(ctx context.Con
 		most = 1 // to notice early
 	}
 	for !enough() {
-		err := e.episode(ctx, ep, func(ctx context.Context) error {
+		e.episode(ctx, ep, func(ctx context.Context) {
 			for i := 0; i < most && !enough(); i++ {
-				if err := round(ctx); err != nil {
-					return fmt.Errorf("round %d: %w", e.result.Rounds+1, err)
+				if err := script(func() { round(ctx) }); err != nil {
+					do(fmt.Errorf("round %d: %w", e.result.Rounds+1, err))
 				}
 				e.result.Rounds++
 			}
-			return nil
 		})
-		if err != nil {
-			return err
-		}
 	}
-	return nil
 }
 
 // noticed reports whether a control has seen what it is for; without a control,
@@ -143,87 +159,95 @@ func (e *Env) noticed() bool {
 	return e.result.notices(e.notices)
 }
 
-// notices reports whether the promise of one of some letters was seen broken, or
-// the check of one of some names has failed.
-func (r *Result) notices(any []string) bool {
-	return slices.ContainsFunc(any, func(what string) bool {
-		return r.Violations[what] > 0 || slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Name == what && !c.OK })
-	})
-}
-
-// broken reports whether a promise was seen broken.
-func (r *Result) broken() bool {
-	for _, n := range r.Violations {
-		if n > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// failing reports whether a promise was broken or something else that must hold
-// did not.
-func (r *Result) failing() bool {
-	return r.broken() || slices.ContainsFunc(r.Checks, func(c Check) bool { return !c.OK })
-}
-
 // answersPerWait is about how many answers the clients get while a drill lets
 // them work.
 const answersPerWait = 500
 
 // letWork waits until the clients have got some more answers, how many is left
 // to chance: so that the fault comes at any moment of their work.
-func (e *Env) letWork(ctx context.Context) error {
-	return e.load.answers(ctx, answersPerWait/2+e.rng.Int64N(answersPerWait))
+func (e *Env) letWork(ctx context.Context) {
+	e.load.answers(ctx, answersPerWait/2+e.rng.Int64N(answersPerWait))
+}
+
+// A pair is a primary in a term with a standby that could take over.
+type pair struct {
+	primary *cluster.Node
+	term    uint64
+	standby *cluster.Node
+}
+
+// ready waits until a node serves and another one could take over.
+func (e *Env) ready(ctx context.Context) (p pair) {
+	p.primary, p.term = e.primary(ctx, 0)
+	p.standby = must(e.cluster.AnyPromotable(ctx, p.primary))
+	e.cluster.Enter(p.standby)
+	return p
+}
+
+// working is ready, and lets the clients work.
+func (e *Env) working(ctx context.Context) pair {
+	p := e.ready(ctx)
+	e.letWork(ctx)
+	return p
+}
+
+// primary waits until a node serves in a term after the given one.
+func (e *Env) primary(ctx context.Context, after uint64) (*cluster.Node, uint64) {
+	n, term, err := e.cluster.Primary(ctx, after)
+	do(err)
+	return n, term
+}
+
+// sameTerm demands that there was no failover since a term.
+func (e *Env) sameTerm(ctx context.Context, term uint64, after string) (now uint64) {
+	_, now = e.primary(ctx, 0)
+	e.result.check("no failover", now == term, "the term was %d and is %d, after %s", term, now, after)
+	return now
 }
 
 // failover takes the primary away and notes the outage, if there are clients who
 // can tell. It returns the next primary.
-func (e *Env) failover(ctx context.Context, old *node, term uint64, how string, takeAway func() error) (*node, uint64, error) {
+func (e *Env) failover(ctx context.Context, old *cluster.Node, term uint64, how string, takeAway func() error) (*cluster.Node, uint64) {
 	var since time.Duration
 	if e.load != nil {
-		e.load.Mark(how + " " + old.name)
+		e.load.Mark(how + " " + old.Name)
 		since = e.load.Now()
 	}
 	if err := takeAway(); err != nil {
-		return nil, 0, fmt.Errorf("%s %s: %w", how, old.name, err)
+		do(fmt.Errorf("%s %s: %w", how, old.Name, err))
 	}
-	e.cluster.avoid(old)
-	next, newTerm, err := e.cluster.primary(ctx, term)
-	if err != nil {
-		return nil, 0, err
-	}
+	e.cluster.Avoid(old)
+	next, newTerm := e.primary(ctx, term)
 	if e.load == nil {
-		e.did("%s %s; %s serves in term %d", how, old.name, next.name, newTerm)
-		return next, newTerm, nil
+		e.did("%s %s; %s serves in term %d", how, old.Name, next.Name, newTerm)
+		return next, newTerm
 	}
-	if err := e.load.answers(ctx, 50); err != nil {
-		return nil, 0, err
-	}
+	e.load.answers(ctx, 50)
 	outage := e.load.Outage(since)
 	e.result.outages = append(e.result.outages, outage)
-	e.did("%s %s; %s serves in term %d; outage %d ms", how, old.name, next.name, newTerm, outage.Milliseconds())
-	return next, newTerm, nil
+	e.did("%s %s; %s serves in term %d; outage %d ms", how, old.Name, next.Name, newTerm, outage.Milliseconds())
+	return next, newTerm
 }
 
-// readyPair waits until a node serves and another one could take over.
-func (e *Env) readyPair(ctx context.Context) (primary *node, term uint64, standby *node, err error) {
-	if primary, term, err = e.cluster.primary(ctx, 0); err != nil {
-		return nil, 0, nil, err
-	}
-	if standby, err = e.cluster.anyPromotable(ctx, primary); err == nil {
-		e.cluster.enter(standby)
-	}
-	return primary, term, standby, err
+// kill is a failover by SIGKILL.
+func (e *Env) kill(ctx context.Context, primary *cluster.Node, term uint64) (*cluster.Node, uint64) {
+	return e.failover(ctx, primary, term, "SIGKILL of", func() error { primary.Kill(); return nil })
+}
+
+// killAndRestart is a round: it kills the primary and starts it again.
+func (e *Env) killAndRestart(ctx context.Context) {
+	p := e.working(ctx)
+	e.kill(ctx, p.primary, p.term)
+	e.restart(ctx, p.primary)
 }
 
 // restart starts a node again, as an operator would.
-func (e *Env) restart(ctx context.Context, n *node) error {
-	role := config.Standby
+func (e *Env) restart(ctx context.Context, n *cluster.Node) {
+	role := promote.Standby
 	if e.rng.IntN(2) == 0 {
-		role = config.Primary // joins as a standby all the same
+		role = promote.Primary // joins as a standby all the same
 	}
-	return e.cluster.startNode(ctx, n, role)
+	do(e.cluster.StartNode(ctx, n, role))
 }
 
 // wait lets time pass that is part of a fault itself, such as how long a process
@@ -239,32 +263,52 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// until waits until something is so, within a time limit.
+func until(ctx context.Context, limit time.Duration, what string, so func(context.Context) (bool, error)) {
+	do(cluster.Poll(ctx, limit, what, so))
+}
+
 // atRest waits until the cluster has come to rest, with all nodes alive: whom a
 // drill has killed it has started again by now.
-func (e *Env) atRest(ctx context.Context) error {
+func (e *Env) atRest(ctx context.Context) {
 	e.allLive()
-	err := e.cluster.settled(ctx)
+	err := e.cluster.Settled(ctx)
 	if err != nil && ctx.Err() == nil {
 		e.result.violate("S", 1, "the cluster does not come to rest: "+err.Error())
 	}
-	return err
+	do(err)
+}
+
+// lostStates counts a violation of S for each snapshot that a node had to load
+// because its state was not the primary's, or did not fit the journal. A node
+// says so against itself: the snapshot mends the state, so that the judge may
+// find nothing at the end.
+func (e *Env) lostStates() {
+	for _, n := range e.cluster.Nodes {
+		for reason, count := range n.SnapshotLoads() {
+			switch reason {
+			case journal.ReasonDigest, journal.ReasonDifference, journal.ReasonCorrupt, journal.ReasonGap:
+				if count > 0 {
+					e.result.violate("S", count, fmt.Sprintf("%s had to replace its state: %s", n.Name, reason))
+				}
+			default: // it was behind, or has just begun
+			}
+		}
+	}
 }
 
 // judge ends the load and judges the episode, when the cluster has come to rest.
-func (e *Env) judge(ctx context.Context) error {
-	if err := e.atRest(ctx); err != nil {
-		return err
-	}
+func (e *Env) judge(ctx context.Context) {
+	e.atRest(ctx)
 	v, err := e.load.judge(ctx, e.cluster)
 	if err != nil {
-		return fmt.Errorf("judging: %w", err)
+		do(fmt.Errorf("judging: %w", err))
 	}
 	e.found(v.Verdict)
 	for name, n := range v.counts {
 		e.result.Counts[name] += n
 	}
 	e.did("judged %d calls, the slowest took %v; read %d commits of the journal", v.counts["calls"], v.slowest.Round(time.Millisecond), v.Commits)
-	return nil
 }
 
 // Run runs a drill. What it finds is in the result, also if it could not run to
@@ -297,16 +341,15 @@ func run(ctx context.Context, d Drill, o Options, r *Result) (err error) {
 	}
 	now := clock.Boot()
 	e := &Env{Options: o, Now: now, drill: d, dir: dir, rng: rand.New(rand.NewPCG(o.Seed, uint64(d.Number))), result: r, began: now()}
-	defer func() {
-		r.Seconds = (now() - e.began).Seconds()
-		probe := *r
-		probe.Verdicts = make(map[string]string)
-		interrupted := ctx.Err() != nil && !r.failing()
-		if probe.finish(d, err); probe.OK || interrupted {
-			_ = os.RemoveAll(dir)
-			return
-		}
+	err = script(func() { d.run(ctx, e) })
+	r.Seconds = (now() - e.began).Seconds()
+	probe := *r
+	probe.Verdicts = make(map[string]string)
+	interrupted := ctx.Err() != nil && !r.failing()
+	if probe.finish(d, err); probe.OK || interrupted {
+		_ = os.RemoveAll(dir)
+	} else {
 		r.Folder = dir
-	}()
-	return d.run(ctx, e)
+	}
+	return err
 }

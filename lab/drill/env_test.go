@@ -10,7 +10,7 @@ import (
 func TestFolderIsMade(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "folder")
 	for range 2 {
-		r := Run(t.Context(), Drill{Name: "d", run: func(context.Context, *Env) error { return nil }}, Options{Dir: dir})
+		r := Run(t.Context(), Drill{Name: "d", run: func(context.Context, *Env) {}}, Options{Dir: dir})
 		if !r.OK {
 			t.Errorf("folder %s: got error %s, want a drill that is ok", dir, r.Error)
 		}

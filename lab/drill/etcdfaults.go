@@ -3,14 +3,14 @@ package drill
 import (
 	"context"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/procfs"
+
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/netfault"
 )
 
@@ -18,171 +18,105 @@ import (
 
 // killEtcdLeader kills the leader of three members again and again, and stops a
 // follower for a while.
-func killEtcdLeader(ctx context.Context, e *Env) error {
+func killEtcdLeader(ctx context.Context, e *Env) {
 	ttl := max(e.SessionTTL, 5*time.Second) // etcd itself needs one to two seconds to elect
-	return e.rounds(ctx, episode{shape: shape{etcd: 3, sessionTTL: ttl}, work: &work{}}, func(ctx context.Context) error {
-		_, term, _, err := e.readyPair(ctx)
-		if err != nil {
-			return err
-		}
-		leader, err := e.cluster.etcdLeader(ctx)
-		if err != nil {
-			return err
-		}
-		if err := e.letWork(ctx); err != nil {
-			return err
-		}
-		e.load.Mark("SIGKILL of " + leader.name)
+	ep := episode{work: &work{}}
+	ep.Etcd, ep.SessionTTL = 3, ttl
+	e.rounds(ctx, ep, func(ctx context.Context) {
+		p := e.ready(ctx)
+		leader := must(e.cluster.EtcdLeader(ctx))
+		e.letWork(ctx)
+		e.load.Mark("SIGKILL of " + leader.Name)
 		since, began := e.load.Now(), e.Now()
-		leader.kill()
-		if err := poll(ctx, time.Minute, "etcd answers again", func(ctx context.Context) (bool, error) {
+		leader.Kill()
+		until(ctx, time.Minute, "etcd answers again", func(ctx context.Context) (bool, error) {
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
-			_, err := e.cluster.etcd.Get(ctx, e.cluster.layout.Head())
+			_, err := e.cluster.Client.Get(ctx, e.cluster.Layout.Head())
 			return err == nil, nil
-		}); err != nil {
-			return err
-		}
+		})
 		away := e.Now() - began
-		if err := e.load.answers(ctx, answersPerWait); err != nil {
-			return err
-		}
+		e.load.answers(ctx, answersPerWait)
 		outage := e.load.Outage(since)
 		e.result.outages = append(e.result.outages, outage)
-		_, now, err := e.cluster.primary(ctx, 0)
-		if err != nil {
-			return err
-		}
+		_, now := e.primary(ctx, 0)
 		judged := ""
 		if away < ttl/2 { // the keepalives after it had time enough
 			e.result.Counts["failovers_judged"]++
-			e.result.check("no failover", now == term, "the term was %d and is %d; etcd was away for %v, the session TTL is %v", term, now, away.Round(time.Millisecond), ttl)
+			e.result.check("no failover", now == p.term, "the term was %d and is %d; etcd was away for %v, the session TTL is %v", p.term, now, away.Round(time.Millisecond), ttl)
 		} else {
 			judged = "; so long that a failover would be right"
 		}
 		e.did("SIGKILL of the etcd leader %s; etcd answers after %v%s; clients had no answer for %d ms; term %d, before %d",
-			leader.name, away.Round(time.Millisecond), judged, outage.Milliseconds(), now, term)
-		if err := e.cluster.startMembers(ctx, leader); err != nil {
-			return err
-		}
-		return e.hangEtcdFollower(ctx, now, ttl)
+			leader.Name, away.Round(time.Millisecond), judged, outage.Milliseconds(), now, p.term)
+		do(e.cluster.StartMembers(ctx, leader))
+		e.hangEtcdFollower(ctx, now, ttl)
 	})
 }
 
-// hangTimeout is more than a member that hangs may cost: the patience with it,
-// and the first answer of another one.
+// hangTimeout is more than a member that hangs may cost: how long a call to it
+// is waited for, and the first answer of another one.
 const hangTimeout = 3 * time.Second
 
 // hangEtcdFollower stops a member that does not lead, the one that nodes use if
 // possible, for longer than a session: its connections stay open, and nobody
 // answers on them. It must cost no more than a moment.
-func (e *Env) hangEtcdFollower(ctx context.Context, term uint64, ttl time.Duration) error {
-	leader, err := e.cluster.etcdLeader(ctx)
-	if err != nil {
-		return err
-	}
-	hung := e.cluster.members[0]
+func (e *Env) hangEtcdFollower(ctx context.Context, term uint64, ttl time.Duration) {
+	leader := must(e.cluster.EtcdLeader(ctx))
+	hung := e.cluster.Members[0]
 	if hung == leader {
-		hung = e.cluster.members[1]
+		hung = e.cluster.Members[1]
 	}
-	if err := e.letWork(ctx); err != nil {
-		return err
-	}
-	e.load.Mark("SIGSTOP of " + hung.name)
+	e.letWork(ctx)
+	e.load.Mark("SIGSTOP of " + hung.Name)
 	since := e.load.Now()
-	if err := hung.process.Signal(syscall.SIGSTOP); err != nil {
-		return err
-	}
-	err = wait(ctx, ttl+ttl/2)
-	if err := hung.process.Signal(syscall.SIGCONT); err != nil {
-		return err
-	}
-	if err != nil {
-		return err
-	}
+	do(hung.Signal(syscall.SIGSTOP))
+	err := wait(ctx, ttl+ttl/2)
+	do(hung.Signal(syscall.SIGCONT))
+	do(err)
 	outage := e.load.Outage(since)
-	_, now, err := e.cluster.primary(ctx, 0)
-	if err != nil {
-		return err
-	}
-	e.result.check("no failover", now == term, "the term was %d and is %d: an etcd follower hung", term, now)
-	e.result.check("a hung follower", outage < hangTimeout, "clients had no answer for %v while the etcd follower %s hung, at most %v are expected", outage, hung.name, hangTimeout)
-	e.did("SIGSTOP of the etcd follower %s; clients had no answer for %d ms; term %d", hung.name, outage.Milliseconds(), now)
-	return nil
+	now := e.sameTerm(ctx, term, "an etcd follower hung")
+	e.result.check("a hung follower", outage < hangTimeout, "clients had no answer for %v while the etcd follower %s hung, at most %v are expected", outage, hung.Name, hangTimeout)
+	e.did("SIGSTOP of the etcd follower %s; clients had no answer for %d ms; term %d", hung.Name, outage.Milliseconds(), now)
 }
 
-// etcdLeader returns the member that leads, by the members' own word.
-func (c *cluster) etcdLeader(ctx context.Context) (leader *member, err error) {
-	err = poll(ctx, time.Minute, "etcd has a leader", func(ctx context.Context) (bool, error) {
-		for _, m := range c.members {
-			if m.process == nil {
-				continue
-			}
-			ctx, cancel := context.WithTimeout(ctx, time.Second)
-			s, err := c.etcd.Status(ctx, m.clients.Addr())
-			cancel()
-			if err == nil && s.Leader != 0 && s.Leader == s.Header.MemberId {
-				leader = m
-				return true, nil
-			}
-		}
-		return false, nil
-	})
-	return leader, err
+// killEtcd kills all members.
+func (e *Env) killEtcd() {
+	for _, m := range e.cluster.Members {
+		m.Kill()
+	}
 }
 
 // stopAllOfEtcd kills etcd and starts it again on its data.
-func stopAllOfEtcd(ctx context.Context, e *Env) error {
+func stopAllOfEtcd(ctx context.Context, e *Env) {
 	away := max(30*time.Second, 3*e.SessionTTL)
 	if e.Short {
 		away = 3 * e.SessionTTL
 	}
+	ep := episode{work: &work{}}
 	// While it is gone clients are heard until the session ends, and then not for
 	// longer than they live without a Ping: none may expire.
-	ttl := away - e.SessionTTL - time.Second
-	ep := episode{shape: shape{args: []string{"--client_ttl=" + ttl.String()}}, work: &work{}}
-	err := e.rounds(ctx, ep, func(ctx context.Context) error {
-		primary, term, _, err := e.readyPair(ctx)
-		if err != nil {
-			return err
-		}
-		if err := e.letWork(ctx); err != nil {
-			return err
-		}
-		calls := e.probe(ctx, primary, time.Second)
+	ep.Args = []string{"--client_ttl=" + (away - e.SessionTTL - time.Second).String()}
+	defer e.noFinalErrors()
+	e.rounds(ctx, ep, func(ctx context.Context) {
+		p := e.working(ctx)
+		calls := e.probe(ctx, p.primary, time.Second)
 		defer calls.stop()
 		e.load.Mark("SIGKILL of etcd")
 		since, gone := e.load.Now(), e.Now()
-		for _, m := range e.cluster.members {
-			m.kill()
-		}
+		e.killEtcd()
 		dead := e.Now()
-		if err := wait(ctx, away); err != nil {
-			return err
-		}
+		do(wait(ctx, away))
 		answers := calls.end()
 		e.load.Mark("start of etcd")
-		if err := e.cluster.startMembers(ctx, e.cluster.members...); err != nil {
-			return err
-		}
-		e.withoutEtcd(answers, term, gone, dead)
-		next, now, err := e.cluster.primary(ctx, 0)
-		if err != nil {
-			return err
-		}
-		if err := e.load.answers(ctx, answersPerWait); err != nil {
-			return err
-		}
-		s, err := next.Status(ctx)
-		if err != nil {
-			return err
-		}
-		e.result.check("a complete node serves", !s.GetState().GetStartedEmpty(), "%s serves in term %d, started empty: %t", next.name, now, s.GetState().GetStartedEmpty())
-		e.did("etcd was gone for %v; then %s serves in term %d; clients had no answer for %d ms", away, next.name, now, e.load.Outage(since).Milliseconds())
-		return nil
+		do(e.cluster.StartMembers(ctx, e.cluster.Members...))
+		e.withoutEtcd(answers, p.term, gone, dead)
+		next, now := e.primary(ctx, 0)
+		e.load.answers(ctx, answersPerWait)
+		empty := must(next.Status(ctx)).GetState().GetStartedEmpty()
+		e.result.check("a complete node serves", !empty, "%s serves in term %d, started empty: %t", next.Name, now, empty)
+		e.did("etcd was gone for %v; then %s serves in term %d; clients had no answer for %d ms", away, next.Name, now, e.load.Outage(since).Milliseconds())
 	})
-	e.noFinalErrors()
-	return err
 }
 
 // repeatable demands that no answer of a node is an error that is final.
@@ -231,145 +165,108 @@ func (e *Env) withoutEtcd(answers []answer, term uint64, gone, dead time.Duratio
 	e.result.check("then silence", silent > 0, "%d calls got NOT_LEADER without a hint behind its end", silent)
 }
 
+// setEtcd breaks, or heals, the ways of all nodes to etcd.
+func (e *Env) setEtcd(f netfault.Fault) {
+	for _, n := range e.cluster.Nodes {
+		n.SetEtcd(f)
+	}
+}
+
+// breakConns breaks the connections of a node's clients: who waits for a commit
+// repeats the call while the first one is under way.
+func breakConns(n *cluster.Node) {
+	n.Front.Set(netfault.Cut)
+	n.Front.Heal()
+}
+
 // slowEtcd makes all answers of etcd late, and breaks the clients' connections
 // now and then meanwhile.
-func slowEtcd(ctx context.Context, e *Env) error {
+func slowEtcd(ctx context.Context, e *Env) {
 	const delay = 2 * time.Second
 	lasts := time.Minute
 	if e.Short {
 		lasts = 15 * time.Second
 	}
-	err := e.rounds(ctx, episode{shape: shape{sessionTTL: 10 * time.Second}, work: &work{}}, func(ctx context.Context) error {
-		primary, term, _, err := e.readyPair(ctx)
-		if err != nil {
-			return err
-		}
-		if err := e.letWork(ctx); err != nil {
-			return err
-		}
+	ep := episode{work: &work{}}
+	ep.SessionTTL = 10 * time.Second
+	defer e.noFinalErrors()
+	e.rounds(ctx, ep, func(ctx context.Context) {
+		p := e.working(ctx)
 		e.load.Mark("answers of etcd take 2 s")
-		for _, n := range e.cluster.nodes {
-			n.setEtcd(netfault.SlowAnswers(delay))
-		}
-		calls := e.probe(ctx, primary, delay/2) // whose time is up before a commit is done
+		e.setEtcd(netfault.SlowAnswers(delay))
+		calls := e.probe(ctx, p.primary, delay/2) // whose time is up before a commit is done
 		defer calls.stop()
 		const breaks = 15
 		for range breaks {
 			// At any moment of a commit's way.
-			if err := wait(ctx, lasts/breaks/2+time.Duration(e.rng.Int64N(int64(lasts/breaks)))); err != nil {
-				return err
-			}
-			// Who waits for a commit loses the connection and repeats the call
-			// while the first one is under way.
-			primary.front.Set(netfault.Cut)
-			primary.front.Heal()
+			do(wait(ctx, lasts/breaks/2+time.Duration(e.rng.Int64N(int64(lasts/breaks)))))
+			breakConns(p.primary)
 		}
 		e.repeatable(calls.end())
-		for _, n := range e.cluster.nodes {
-			n.setEtcd(netfault.Fault{})
-		}
+		e.setEtcd(netfault.Fault{})
 		e.load.Mark("answers of etcd come at once")
-		_, now, err := e.cluster.primary(ctx, 0)
-		if err != nil {
-			return err
-		}
-		if err := e.load.answers(ctx, answersPerWait); err != nil {
-			return err
-		}
-		e.did("answers of etcd took %v for %v, connections of clients broke %d times; term %d, before %d", delay, lasts, breaks, now, term)
-		return e.bounded()
+		_, now := e.primary(ctx, 0)
+		e.load.answers(ctx, answersPerWait)
+		e.did("answers of etcd took %v for %v, connections of clients broke %d times; term %d, before %d", delay, lasts, breaks, now, p.term)
+		e.bounded()
 	})
-	e.noFinalErrors()
-	return err
 }
 
 // memoryCap is what no node of a drill may ever have taken.
 const memoryCap = 2 << 30
 
 // bounded demands that no node took too much memory.
-func (e *Env) bounded() error {
+func (e *Env) bounded() {
 	e.result.violate("B", 0)
-	for _, n := range e.cluster.alive() {
-		most, err := peakMemory(n.PID)
-		if err != nil {
-			return err
-		}
+	for _, n := range e.cluster.Alive() {
+		process := must(procfs.NewProc(n.PID))
+		most := int64(must(process.NewStatus()).VmHWM)
 		e.result.Counts["peak_memory_bytes"] = max(e.result.Counts["peak_memory_bytes"], most)
 		if most > memoryCap {
-			e.result.violate("B", 1, fmt.Sprintf("%s took %d bytes of memory", n.name, most))
+			e.result.violate("B", 1, fmt.Sprintf("%s took %d bytes of memory", n.Name, most))
 		}
 	}
-	return nil
-}
-
-// peakMemory is the most that a process ever had resident, in bytes.
-func peakMemory(pid int) (int64, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	for line := range strings.Lines(string(b)) {
-		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			return kb << 10, err
-		}
-	}
-	return 0, fmt.Errorf("the kernel does not say how much memory process %d took", pid)
 }
 
 // loseAnswer loses etcd's answer to a commit that it has applied.
-func loseAnswer(ctx context.Context, e *Env) error {
+func loseAnswer(ctx context.Context, e *Env) {
 	const tries = 5 // until one was to a commit
+	ep := episode{work: &work{}}
 	// The judge looks for what is in the journal twice: all of it must be there.
-	ep := episode{shape: shape{keepHistory: true}, work: &work{}}
-	err := e.rounds(ctx, ep, func(ctx context.Context) error {
-		primary, term, _, err := e.readyPair(ctx)
-		if err != nil {
-			return err
-		}
-		if err := e.letWork(ctx); err != nil {
-			return err
-		}
+	ep.KeepHistory = true
+	e.rounds(ctx, ep, func(ctx context.Context) {
+		p := e.working(ctx)
 		var applied, head uint64
 		for try := 0; head == applied; try++ {
 			if try == tries {
-				return fmt.Errorf("no answer to a commit was lost in %d tries", try)
+				do(fmt.Errorf("no answer to a commit was lost in %d tries", try))
 			}
-			e.load.Mark("answers of etcd to " + primary.name + " are lost")
-			primary.setEtcd(netfault.LoseAnswers)
-			applied, head, err = e.openCommit(ctx, primary)
-			primary.setEtcd(netfault.Fault{}) // resets the connections
-			if err != nil {
-				return err
-			}
-			if err := e.load.answers(ctx, answersPerWait); err != nil {
-				return err
-			}
+			e.load.Mark("answers of etcd to " + p.primary.Name + " are lost")
+			p.primary.SetEtcd(netfault.LoseAnswers)
+			var err error
+			applied, head, err = e.openCommit(ctx, p.primary)
+			p.primary.SetEtcd(netfault.Fault{}) // resets the connections
+			do(err)
+			e.load.answers(ctx, answersPerWait)
 		}
-		_, now, err := e.cluster.primary(ctx, 0)
-		if err != nil {
-			return err
-		}
-		e.result.check("no failover", now == term, "the term was %d and is %d", term, now)
+		e.sameTerm(ctx, p.term, "an answer was lost")
 		e.result.Counts["answers_lost"] += int64(head - applied)
 		e.did("etcd had applied commit %d, the primary knew of %d; it went on", head, applied)
-		return nil
 	})
-	if read := e.result.Counts["commits_read"]; e.Break == "" && err == nil {
+	if read := e.result.Counts["commits_read"]; e.Break == "" {
 		e.result.check("the journal is there", read > 0, "the judge has read %d commits of the journal", read)
 	}
-	return err
 }
 
 // openCommit waits until etcd has applied a commit that its primary does not
 // know of: then the writer hangs on it, for the answer is lost. If the answer
 // that was lost was one to something else, such as the lease of the next
 // records, nothing comes of it: then both are the same.
-func (e *Env) openCommit(ctx context.Context, primary *node) (applied, head uint64, err error) {
-	const still = 5 // polls without a commit
-	same := 0
-	err = poll(ctx, e.SessionTTL/2, "the primary's writer hangs", func(ctx context.Context) (bool, error) {
-		at, err := e.cluster.head(ctx)
+func (e *Env) openCommit(ctx context.Context, primary *cluster.Node) (applied, head uint64, err error) {
+	const still = 100 * time.Millisecond // without a commit
+	since := e.Now()
+	err = cluster.Poll(ctx, e.SessionTTL/2, "the primary's writer hangs", func(ctx context.Context) (bool, error) {
+		at, err := e.cluster.Head(ctx)
 		if err != nil {
 			return false, err
 		}
@@ -377,13 +274,11 @@ func (e *Env) openCommit(ctx context.Context, primary *node) (applied, head uint
 		if err != nil {
 			return false, err
 		}
-		if uint64(at.Head.Seq) == head && d.GetSequence() == applied {
-			same++
-		} else {
-			same = 0
+		if uint64(at.Head.Seq) != head || d.GetSequence() != applied {
+			since = e.Now()
 		}
 		applied, head = d.GetSequence(), uint64(at.Head.Seq)
-		return same >= still, nil
+		return e.Now()-since >= still, nil
 	})
 	return applied, head, err
 }

@@ -3,7 +3,6 @@ package drill
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -11,11 +10,11 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
-	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/netfault"
-	"github.com/understudy-store/understudy/lab/rig"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // The drills in which a standby falls behind.
@@ -23,112 +22,86 @@ import (
 // A lag is how a standby is kept from following, and from what on it may again.
 type lag struct {
 	what      string
-	begin     func(*node) error
-	end       func(*node) error
+	begin     func(*cluster.Node) error
+	end       func(*cluster.Node) error
 	outlive   bool // it lasts until the records it misses have expired
 	compacted bool // and etcd has forgotten their history
 }
 
 func stopped(compacted bool) lag {
-	return lag{what: "SIGSTOP of", begin: (*node).pause, end: (*node).resume, outlive: true, compacted: compacted}
+	return lag{what: "SIGSTOP of", begin: (*cluster.Node).Pause, end: (*cluster.Node).Resume, outlive: true, compacted: compacted}
 }
 
 func cutWatch(compacted bool) lag {
-	set := func(f netfault.Fault) func(*node) error {
-		return func(n *node) error { n.setEtcd(f); return nil }
+	set := func(f netfault.Fault) func(*cluster.Node) error {
+		return func(n *cluster.Node) error { n.SetEtcd(f); return nil }
 	}
 	return lag{what: "cutting the watch of", begin: set(netfault.Cut), end: set(netfault.Fault{}), compacted: compacted}
 }
 
 // stopStandby stops a standby until the events it misses are gone.
-func stopStandby(ctx context.Context, e *Env) error {
-	return e.fallBehind(ctx, stopped(true), stopped(false))
+func stopStandby(ctx context.Context, e *Env) {
+	e.fallBehind(ctx, stopped(true), stopped(false))
 }
 
 // cutStandby cuts its watch.
-func cutStandby(ctx context.Context, e *Env) error {
-	return e.fallBehind(ctx, cutWatch(true), cutWatch(false))
+func cutStandby(ctx context.Context, e *Env) {
+	e.fallBehind(ctx, cutWatch(true), cutWatch(false))
 }
 
-// fallBehind makes a standby fall behind in some ways, each in an episode.
-func (e *Env) fallBehind(ctx context.Context, ways ...lag) error {
-	for i := range max(1, e.Rounds) * len(ways) {
-		way := ways[i%len(ways)]
-		ep := episode{shape: shape{keepHistory: !way.compacted}, work: &work{}}
-		if err := e.episode(ctx, ep, func(ctx context.Context) error { return e.behind(ctx, way) }); err != nil {
-			return fmt.Errorf("%s a standby, compacted %t: %w", way.what, way.compacted, err)
+// fallBehind makes a standby fall behind, each time in an episode.
+func (e *Env) fallBehind(ctx context.Context, lags ...lag) {
+	for i := range max(1, e.Rounds) * len(lags) {
+		l := lags[i%len(lags)]
+		ep := episode{work: &work{}}
+		ep.KeepHistory = !l.compacted
+		if err := e.play(ctx, ep, func(ctx context.Context) { e.behind(ctx, l) }); err != nil {
+			do(fmt.Errorf("%s a standby, compacted %t: %w", l.what, l.compacted, err))
 		}
 		e.result.Rounds++
 		if e.noticed() {
-			return nil
+			return
 		}
 	}
-	return nil
 }
 
-func (e *Env) behind(ctx context.Context, way lag) error {
-	primary, _, standby, err := e.readyPair(ctx)
-	if err != nil {
-		return err
-	}
-	if err := e.letWork(ctx); err != nil {
-		return err
-	}
-	before, err := standby.Status(ctx)
-	if err != nil {
-		return err
-	}
-	e.load.Mark(way.what + " " + standby.name)
-	if err := way.begin(standby); err != nil {
-		return err
-	}
+func (e *Env) behind(ctx context.Context, l lag) {
+	p := e.working(ctx)
+	standby := p.standby
+	before := must(standby.Status(ctx))
+	e.load.Mark(l.what + " " + standby.Name)
+	do(l.begin(standby))
 	missed := metadata.Seq(before.GetState().GetSequence()) + 1
-	if way.outlive {
-		err = e.expired(ctx, missed)
+	if l.outlive {
+		e.expired(ctx, missed)
 	} else {
-		err = e.letWork(ctx)
+		e.letWork(ctx)
 	}
-	if err == nil && way.compacted {
-		err = e.cluster.compact(ctx)
+	if l.compacted {
+		do(e.cluster.Compact(ctx))
 	}
-	if err != nil {
-		return err
-	}
-	head, err := e.cluster.head(ctx)
-	if err != nil {
-		return err
-	}
-	e.load.Mark("end of " + way.what + " " + standby.name)
-	if err := e.goesOn(ctx, way, primary, standby); err != nil {
-		return err
-	}
-	after, err := e.catchesUp(ctx, standby, before, head, way.compacted)
-	if err != nil {
-		return err
-	}
+	head := must(e.cluster.Head(ctx))
+	e.load.Mark("end of " + l.what + " " + standby.Name)
+	e.goesOn(ctx, l, p.primary, standby)
+	after := e.catchesUp(ctx, standby, before, head, l.compacted)
 	loads := after.GetJournal().GetSnapshotLoads() - before.GetJournal().GetSnapshotLoads()
-	e.did("%s %s, it missed %d commits, compacted: %t; it came back with %d snapshots (%s)", way.what, standby.name,
-		uint64(head.Head.Seq)-before.GetState().GetSequence(), way.compacted, loads, after.GetJournal().GetLastSnapshotReason())
-	if way.compacted {
+	e.did("%s %s, it missed %d commits, compacted: %t; it came back with %d snapshots (%s)", l.what, standby.Name,
+		uint64(head.Head.Seq)-before.GetState().GetSequence(), l.compacted, loads, after.GetJournal().GetLastSnapshotReason())
+	if l.compacted {
 		e.result.check("loads a snapshot", loads > 0, "%d snapshots were loaded behind a compaction", loads)
-		// confessed relies on this line of the log.
-		reasons, err := lossReasons(standby.Log)
-		if err != nil {
-			return err
-		}
-		e.result.check("logs why", slices.Contains(reasons, journal.ReasonCompacted), "the log says that it lost the journal because: %v", reasons)
+		// lostStates relies on these counts.
+		reasons := standby.SnapshotLoads()
+		e.result.check("counts why", reasons[journal.ReasonCompacted] > 0, "the standby counts its snapshots by the reason: %v", reasons)
 	} else {
 		e.result.check("no snapshot without need", loads == 0, "%d snapshots were loaded although the history was there: %s", loads, after.GetJournal().GetLastSnapshotReason())
 	}
-	return nil
 }
 
 // expired waits until the record of a sequence, and so all before it, has
 // expired in etcd.
-func (e *Env) expired(ctx context.Context, seq metadata.Seq) error {
-	reader := &journal.Reader{Client: e.cluster.etcd, Layout: e.cluster.layout}
-	limit := 3*e.cluster.eventsTTL + 30*time.Second
-	return poll(ctx, limit, "the records that were missed have expired", func(ctx context.Context) (bool, error) {
+func (e *Env) expired(ctx context.Context, seq metadata.Seq) {
+	reader := &journal.Reader{Client: e.cluster.Client, Layout: e.cluster.Layout}
+	until(ctx, 3*e.cluster.EventsTTL+30*time.Second, "the records that were missed have expired", func(ctx context.Context) (bool, error) {
 		oldest, err := reader.Oldest(ctx, 1)
 		return oldest > seq+10, err
 	})
@@ -136,16 +109,15 @@ func (e *Env) expired(ctx context.Context, seq metadata.Seq) error {
 
 // goesOn lets a standby follow again. If it needs a snapshot, it gets none until
 // it has said that it could not take over.
-func (e *Env) goesOn(ctx context.Context, way lag, primary, standby *node) error {
-	if !way.compacted {
-		return way.end(standby)
+func (e *Env) goesOn(ctx context.Context, l lag, primary, standby *cluster.Node) {
+	if !l.compacted {
+		do(l.end(standby))
+		return
 	}
-	primary.front.Set(netfault.Cut)
-	defer primary.front.Heal()
-	if err := way.end(standby); err != nil {
-		return err
-	}
-	return e.admits(ctx, standby)
+	primary.Front.Set(netfault.Cut)
+	defer primary.Front.Heal()
+	do(l.end(standby))
+	e.admits(ctx, standby)
 }
 
 // admitTimeout bounds how long a standby may take to find that it is behind.
@@ -153,138 +125,108 @@ const admitTimeout = 10 * time.Second
 
 // admits demands that a standby that has lost the journal soon says that it
 // could not take over.
-func (e *Env) admits(ctx context.Context, n *node) error {
-	err := poll(ctx, admitTimeout, "it says so", func(ctx context.Context) (bool, error) {
+func (e *Env) admits(ctx context.Context, n *cluster.Node) {
+	err := cluster.Poll(ctx, admitTimeout, "it says so", func(ctx context.Context) (bool, error) {
 		s, err := n.Status(ctx)
-		return err == nil && !rig.Promotable(s), nil
+		return err == nil && !cluster.Promotable(s), nil
 	})
-	e.result.check("not promotable meanwhile", err == nil, "%s lost the journal and has no snapshot; within %v it says that it cannot take over: %t", n.name, admitTimeout, err == nil)
-	return ctx.Err()
+	e.result.check("not promotable meanwhile", err == nil, "%s lost the journal and has no snapshot; within %v it says that it cannot take over: %t", n.Name, admitTimeout, err == nil)
+	do(ctx.Err())
 }
 
 // catchesUp waits until a standby has come to a head and could take over. One
 // that has lost the journal must not say that it could before it has a snapshot.
-func (e *Env) catchesUp(ctx context.Context, n *node, before *pb.StatusResponse, head journal.Cursor, compacted bool) (*pb.StatusResponse, error) {
+func (e *Env) catchesUp(ctx context.Context, n *cluster.Node, before *pb.StatusResponse, head journal.Cursor, compacted bool) *pb.StatusResponse {
 	early := false
 	after, err := n.Until(ctx, "has caught up", func(s *pb.StatusResponse) bool {
 		complete := s.GetState().GetSequence() >= uint64(head.Head.Seq)
 		loaded := s.GetJournal().GetSnapshotLoads() > before.GetJournal().GetSnapshotLoads()
-		early = early || rig.Promotable(s) && compacted && !loaded
-		return complete && rig.Promotable(s)
+		early = early || cluster.Promotable(s) && compacted && !loaded
+		return complete && cluster.Promotable(s)
 	})
 	e.result.check("not promotable meanwhile", !early, "it said, without a snapshot, that it could take over: %t", early)
-	return after, err
+	return must(after, err)
 }
 
 // bootstrap lets a standby join while the primary is busy.
-func bootstrap(ctx context.Context, e *Env) error {
+func bootstrap(ctx context.Context, e *Env) {
 	const perSecond = 10_000
-	ep := episode{
-		shape: shape{nodes: 1, eventsTTL: max(e.EventsTTL, 20*time.Second)},
-		work:  &work{keys: 2048, memory: 1 << 20, rate: 2 * defaultRate, evicts: true},
-	}
-	return e.rounds(ctx, ep, e.underPressure(perSecond, func(ctx context.Context) error {
-		primary, _, err := e.cluster.primary(ctx, 0)
-		if err != nil {
-			return err
-		}
-		if err := e.evicts(ctx, primary); err != nil {
-			return err
-		}
+	ep := episode{nodes: 1, work: &work{keys: 2048, memory: 1 << 20, rate: 2 * defaultRate, evicts: true}}
+	ep.EventsTTL = max(e.EventsTTL, 20*time.Second)
+	e.rounds(ctx, ep, e.underPressure(perSecond, func(ctx context.Context) {
+		primary, _ := e.primary(ctx, 0)
+		e.evicts(ctx, primary)
 		began, puts := e.Now(), e.pressed.put.Load()
-		n, err := e.late()
-		if err != nil {
-			return err
-		}
-		if err := e.cluster.startNode(ctx, n, config.Standby); err != nil {
-			return err
-		}
-		if _, err := n.Until(ctx, "could take over", rig.Promotable); err != nil {
-			return err
-		}
+		n := e.late()
+		do(e.cluster.StartNode(ctx, n, promote.Standby))
+		do(n.UntilPromotable(ctx))
 		took := e.Now() - began
 		rate := float64(e.pressed.put.Load()-puts) / took.Seconds()
 		e.result.Counts["bulk_puts_per_s"] = int64(rate)
 		e.did("a standby joined within %v while the primary took %.0f of %d puts/s, besides those of the recorded clients, and evicted", took.Round(time.Millisecond), rate, perSecond)
-		return e.load.answers(ctx, answersPerWait)
+		e.load.answers(ctx, answersPerWait)
 	}))
 }
 
 // late returns a standby that has not been started, or was killed: what it knew
 // is gone.
-func (e *Env) late() (*node, error) {
+func (e *Env) late() *cluster.Node {
 	const name = "late"
-	for _, n := range e.cluster.nodes {
-		if n.name == name {
+	for _, n := range e.cluster.Nodes {
+		if n.Name == name {
 			n.Kill()
-			return n, nil
+			return n
 		}
 	}
-	return e.cluster.newNode(name)
+	return must(e.cluster.Add(name))
 }
 
 // backlog promotes a standby that has a million events to apply.
-func backlog(ctx context.Context, e *Env) error {
-	ep := episode{shape: shape{keepHistory: true, eventsTTL: max(e.EventsTTL, 10*time.Minute), args: []string{"--journal-max-bytes=4GiB"}}, work: &work{}}
-	return e.episode(ctx, ep, func(ctx context.Context) error {
-		primary, term, standby, err := e.readyPair(ctx)
-		if err != nil {
-			return err
-		}
-		b, err := e.newBulk()
-		if err != nil {
-			return err
-		}
+func backlog(ctx context.Context, e *Env) {
+	ep := episode{work: &work{}}
+	ep.KeepHistory, ep.EventsTTL, ep.Args = true, max(e.EventsTTL, 10*time.Minute), []string{"--journal-max-bytes=4GiB"}
+	e.episode(ctx, ep, func(ctx context.Context) {
+		p := e.ready(ctx)
+		b := e.newBulk()
 		defer b.end(e)
-		e.load.Mark("SIGSTOP of " + standby.name)
-		if err := standby.pause(); err != nil {
-			return err
-		}
+		e.load.Mark("SIGSTOP of " + p.standby.Name)
+		do(p.standby.Pause())
 		const groups = 10
 		each := e.Objects / 2 / groups // a reservation and an end each
-		if err := b.fill(ctx, groups, each, bulkSize, client.PutConfig{HardPin: true}); err != nil {
-			return err
-		}
+		do(b.fill(ctx, groups, each, bulkSize, client.PutConfig{HardPin: true}))
 		e.did("put %d objects while the standby was stopped", b.put.Load())
-		e.load.Mark("SIGKILL of " + primary.name)
-		primary.Kill()
-		if err := e.leaderless(ctx); err != nil {
-			return err
-		}
-		last := bulkKey(groups-1, each-1)
-		early, stop := e.watchFor(ctx, standby, last)
+		e.load.Mark("SIGKILL of " + p.primary.Name)
+		p.primary.Kill()
+		e.leaderless(ctx)
+		early, stop := e.watchFor(ctx, p.standby, bulkKey(groups-1, each-1))
 		defer stop()
 		began := e.Now()
-		if err := standby.resume(); err != nil {
-			return err
-		}
-		_, now, err := e.cluster.primary(ctx, term)
-		if err != nil {
-			return err
-		}
-		e.did("%s serves in term %d, %v after it went on", standby.name, now, (e.Now() - began).Round(time.Millisecond))
-		e.result.check("leadership kept", now == term+1, "the term was %d and is %d", term, now)
-		if err := b.allThere(ctx, e, groups, each); err != nil {
-			return err
+		do(p.standby.Resume())
+		_, now := e.primary(ctx, p.term)
+		e.did("%s serves in term %d, %v after it went on", p.standby.Name, now, (e.Now() - began).Round(time.Millisecond))
+		e.result.check("leadership kept", now == p.term+1, "the term was %d and is %d", p.term, now)
+		e.result.violate("D", 0)
+		for group := range groups {
+			e.demand(ctx, b, bulkKeys(group, 0, each), true, "D", "was acknowledged and is gone")
 		}
 		stop()
 		e.result.check("nothing served early", early.Load() == 0, "%d times the new primary did not know an object that was acknowledged", early.Load())
 		e.result.Rounds++
-		return e.restart(ctx, primary)
+		e.restart(ctx, p.primary)
 	})
 }
 
 // leaderless waits until the leader's session has ended.
-func (e *Env) leaderless(ctx context.Context) error {
-	return poll(ctx, time.Minute, "the session of the dead primary ends", func(ctx context.Context) (bool, error) {
-		resp, err := e.cluster.etcd.Get(ctx, e.cluster.layout.Leader(), clientv3.WithCountOnly())
+func (e *Env) leaderless(ctx context.Context) {
+	until(ctx, time.Minute, "the session of the dead primary ends", func(ctx context.Context) (bool, error) {
+		resp, err := e.cluster.Client.Get(ctx, e.cluster.Layout.Leader(), clientv3.WithCountOnly())
 		return err == nil && resp.Count == 0, err
 	})
 }
 
 // watchFor asks a node all the time for a key that must be there, and counts
 // when it is served an answer that it is not.
-func (e *Env) watchFor(ctx context.Context, n *node, key string) (missing *atomic.Int64, stop func()) {
+func (e *Env) watchFor(ctx context.Context, n *cluster.Node, key string) (missing *atomic.Int64, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	missing = new(atomic.Int64)
 	done := make(chan struct{})
@@ -300,25 +242,4 @@ func (e *Env) watchFor(ctx context.Context, n *node, key string) (missing *atomi
 		}
 	}()
 	return missing, func() { cancel(); <-done }
-}
-
-// allThere demands that all objects of a fill are there.
-func (b *bulk) allThere(ctx context.Context, e *Env, groups, each int) error {
-	e.result.violate("D", 0)
-	for group := range groups {
-		keys := make([]string, each)
-		for i := range keys {
-			keys[i] = bulkKey(group, i)
-		}
-		exist, err := b.there(ctx, keys)
-		if err != nil {
-			return err
-		}
-		for i, there := range exist {
-			if !there {
-				e.result.violate("D", 1, keys[i]+" was acknowledged and is gone")
-			}
-		}
-	}
-	return nil
 }

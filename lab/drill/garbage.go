@@ -3,6 +3,7 @@ package drill
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -16,40 +17,33 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
-	"github.com/understudy-store/understudy/lab/rig"
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/metadata"
 )
 
 // garbage sends nonsense to every port and writes it into every record of etcd.
-func garbage(ctx context.Context, e *Env) error {
-	err := e.episode(ctx, episode{work: &work{}}, func(ctx context.Context) error {
-		for _, n := range e.cluster.nodes {
+func garbage(ctx context.Context, e *Env) {
+	e.episode(ctx, episode{work: &work{}}, func(ctx context.Context) {
+		for _, n := range e.cluster.Nodes {
 			if err := e.garbageAtPorts(ctx, n); err != nil {
-				return fmt.Errorf("garbage at %s: %w", n.name, err)
+				do(fmt.Errorf("garbage at %s: %w", n.Name, err))
 			}
 		}
 		e.did("sent garbage to all ports")
-		if err := e.garbageInEtcd(ctx); err != nil {
-			return err
-		}
-		if err := e.load.answers(ctx, answersPerWait); err != nil {
-			return err
-		}
+		e.garbageInEtcd(ctx)
+		e.load.answers(ctx, answersPerWait)
 		e.allLive()
 		e.result.Rounds++
-		return e.bounded()
+		e.bounded()
 	})
-	if err != nil {
-		return err
-	}
-	return e.episode(ctx, episode{}, e.garbageInHead)
+	e.episode(ctx, episode{}, e.garbageInHead)
 }
 
 // allLive demands that no node has ended by itself.
 func (e *Env) allLive() {
-	for _, n := range e.cluster.nodes {
-		if n.Node != nil {
-			e.result.check("no crash", n.Alive() && !n.crashed, "%s runs: %t; it ended by itself before: %t; see %s", n.name, n.Alive(), n.crashed, n.Log)
+	for _, n := range e.cluster.Nodes {
+		if n.Process != nil {
+			e.result.check("no crash", n.Alive() && !n.Crashed, "%s runs: %t; it ended by itself before: %t; see %s", n.Name, n.Alive(), n.Crashed, n.Log)
 		}
 	}
 }
@@ -59,10 +53,7 @@ const maxNonsense = 32 << 20
 
 // nonsense are messages that no port expects.
 func nonsense(rng *rand.Rand) map[string][]byte {
-	random := make([]byte, 256<<10)
-	for i := range random {
-		random[i] = byte(rng.Uint32())
-	}
+	random := randomBytes(rng, 256<<10)
 	preface := []byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 	settings := []byte{0, 0, 0, 4, 0, 0, 0, 0, 0}
 	return map[string][]byte{
@@ -82,7 +73,7 @@ func nonsense(rng *rand.Rand) map[string][]byte {
 	}
 }
 
-func (e *Env) garbageAtPorts(ctx context.Context, n *node) error {
+func (e *Env) garbageAtPorts(ctx context.Context, n *cluster.Node) error {
 	for what, bytes := range nonsense(e.rng) {
 		for _, address := range []string{n.Conn.Target(), n.HTTP} {
 			if err := sendBytes(ctx, strings.TrimPrefix(address, "passthrough:///"), bytes); err != nil {
@@ -136,20 +127,21 @@ type rawCodec struct{}
 func (rawCodec) Marshal(v any) ([]byte, error)   { return *v.(*[]byte), nil }
 func (rawCodec) Unmarshal(b []byte, v any) error { *v.(*[]byte) = bytes.Clone(b); return nil }
 func (rawCodec) Name() string                    { return "proto" }
-func (e *Env) randomBytes(n int) []byte {
+
+func randomBytes(rng *rand.Rand, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
-		b[i] = byte(e.rng.Uint32())
+		b[i] = byte(rng.Uint32())
 	}
 	return b
 }
 
 // callWithGarbage makes a call with random bytes for a message. Whatever is
 // answered is right, as long as there is an answer.
-func (e *Env) callWithGarbage(ctx context.Context, n *node, method string, size int) error {
+func (e *Env) callWithGarbage(ctx context.Context, n *cluster.Node, method string, size int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	in, out := e.randomBytes(size), []byte(nil)
+	in, out := randomBytes(e.rng, size), []byte(nil)
 	err := n.Conn.Invoke(ctx, method, &in, &out, grpc.ForceCodec(rawCodec{}))
 	e.result.Counts["garbage_calls"]++
 	if err == nil {
@@ -163,71 +155,51 @@ func (e *Env) callWithGarbage(ctx context.Context, n *node, method string, size 
 
 // garbageInEtcd writes nonsense to each key that is not the journal's end, and
 // takes it away again where it would stay.
-func (e *Env) garbageInEtcd(ctx context.Context) error {
-	at, err := e.cluster.head(ctx)
-	if err != nil {
-		return err
-	}
-	l := e.cluster.layout
+func (e *Env) garbageInEtcd(ctx context.Context) {
+	at := must(e.cluster.Head(ctx))
+	etcd, l := e.cluster.Client, e.cluster.Layout
 	keys := []string{l.Node("nonsense"), l.Root + "unknown", l.Root}
 	for stream := range metadata.StreamCount {
 		keys = append(keys, l.Record(stream, at.Head.Seq), l.Record(stream, at.Head.Seq+1000), l.Records(stream)+"x")
 	}
 	for _, key := range keys {
 		for _, size := range []int{0, 1, 1 << 10, 1 << 20} {
-			if _, err := e.cluster.etcd.Put(ctx, key, string(e.randomBytes(size))); err != nil {
-				return fmt.Errorf("writing %s: %w", key, err)
+			if _, err := etcd.Put(ctx, key, string(randomBytes(e.rng, size))); err != nil {
+				do(fmt.Errorf("writing %s: %w", key, err))
 			}
 		}
 	}
 	e.did("wrote garbage to %d keys in etcd", len(keys))
-	for _, key := range []string{l.Leader()} {
-		resp, err := e.cluster.etcd.Get(ctx, key)
-		if err != nil || len(resp.Kvs) == 0 {
-			return fmt.Errorf("reading %s: %d values, %w", key, len(resp.Kvs), err)
-		}
-		if _, err := e.cluster.etcd.Put(ctx, key, "nonsense", clientv3.WithIgnoreLease()); err != nil {
-			return err
-		}
-		if err := e.load.answers(ctx, answersPerWait); err != nil {
-			return fmt.Errorf("with garbage in the leader key: %w", err)
-		}
-		if _, err := e.cluster.etcd.Put(ctx, key, string(resp.Kvs[0].Value), clientv3.WithIgnoreLease()); err != nil {
-			return err
-		}
+	leader := must(etcd.Get(ctx, l.Leader())).Kvs
+	if len(leader) == 0 {
+		do(errors.New("there is no leader key"))
 	}
+	must(etcd.Put(ctx, l.Leader(), "nonsense", clientv3.WithIgnoreLease()))
+	e.load.answers(ctx, answersPerWait)
+	must(etcd.Put(ctx, l.Leader(), string(leader[0].Value), clientv3.WithIgnoreLease()))
 	e.did("wrote garbage to the leader key, and put it right again")
-	return nil
 }
 
 // garbageInHead destroys the journal's end. Nothing can go on then; all nodes
 // must say so and run.
-func (e *Env) garbageInHead(ctx context.Context) error {
-	primary, _, _, err := e.readyPair(ctx)
-	if err != nil {
-		return err
-	}
-	if _, err := e.cluster.etcd.Put(ctx, e.cluster.layout.Head(), "nonsense"); err != nil {
-		return err
-	}
+func (e *Env) garbageInHead(ctx context.Context) {
+	primary := e.ready(ctx).primary
+	must(e.cluster.Client.Put(ctx, e.cluster.Layout.Head(), "nonsense"))
 	limit := time.Minute
 	if e.Break != "" {
-		limit = brokenTimeout / 2
+		limit = brokenPatience / 2
 	}
-	for _, n := range e.cluster.nodes {
-		if err := poll(ctx, limit, n.name+" says that the journal cannot be read", func(context.Context) (bool, error) {
+	for _, n := range e.cluster.Nodes {
+		if err := cluster.Poll(ctx, limit, n.Name+" says that the journal cannot be read", func(context.Context) (bool, error) {
 			b, err := os.ReadFile(n.Log)
 			return bytes.Contains(b, []byte("cannot be read")), err
 		}); err != nil {
 			e.result.check("a clear error", false, "%v", err)
 		}
 	}
-	s, err := primary.Status(ctx)
-	if err != nil {
-		return err
-	}
-	e.result.check("fenced", !rig.Serves(s), "without a journal the former primary is %v", s.GetNode().GetRole())
-	e.did("destroyed the head of the journal; %s says: %s", primary.name, s.GetNode().GetNotPromotableReason())
+	s := must(primary.Status(ctx))
+	e.result.check("fenced", !cluster.Serves(s), "without a journal the former primary is %v", s.GetNode().GetRole())
+	e.did("destroyed the head of the journal; %s says: %s", primary.Name, s.GetNode().GetNotPromotableReason())
 	e.allLive()
-	return e.bounded()
+	e.bounded()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/judge"
 )
 
@@ -34,13 +35,13 @@ const (
 // drills need of package judge stands in this file.
 type load struct{ *judge.Load }
 
-func startLoad(ctx context.Context, c *cluster, w work, seed uint64) (*load, error) {
+func startLoad(ctx context.Context, c *cluster.Cluster, w work, seed uint64) (*load, error) {
 	rate := w.rate
 	if rate == 0 {
 		rate = defaultRate
 	}
 	l, err := judge.Start(ctx, judge.Config{
-		Client: c.client(), Probes: c.fronts(), Keys: w.keys, Memory: w.memory, Seed: seed, Rate: rate, NoPatterns: w.exact, NoEviction: !w.evicts,
+		Client: c.ClientConfig(), Probes: c.Addrs(), Keys: w.keys, Memory: w.memory, Seed: seed, Rate: rate, NoPatterns: w.exact, NoEviction: !w.evicts,
 	})
 	if err != nil {
 		return nil, err
@@ -49,13 +50,13 @@ func startLoad(ctx context.Context, c *cluster, w work, seed uint64) (*load, err
 }
 
 // answers waits until the clients have got so many more answers.
-func (l *load) answers(ctx context.Context, n int64) error {
+func (l *load) answers(ctx context.Context, n int64) {
 	served := func() int64 {
 		c := l.Counts()
 		return int64(c.Calls - c.Unanswered)
 	}
 	want := served() + n
-	return poll(ctx, time.Minute, fmt.Sprintf("the clients get %d more answers", n), func(context.Context) (bool, error) {
+	until(ctx, time.Minute, fmt.Sprintf("the clients get %d more answers", n), func(context.Context) (bool, error) {
 		return served() >= want, nil
 	})
 }
@@ -113,13 +114,13 @@ type verdict struct {
 }
 
 // judge ends the work and judges it.
-func (l *load) judge(ctx context.Context, c *cluster) (verdict, error) {
+func (l *load) judge(ctx context.Context, c *cluster.Cluster) (verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, judgeTimeout)
 	defer cancel()
 	if err := l.Stop(ctx); err != nil {
 		return verdict{}, err
 	}
-	v, err := l.Judge(ctx, c.examinees(), c.endpoints(), c.layout)
+	v, err := l.Judge(ctx, examinees(c), c.Endpoints(), c.Layout)
 	if err != nil {
 		return verdict{}, err
 	}
@@ -135,25 +136,23 @@ func (l *load) judge(ctx context.Context, c *cluster) (verdict, error) {
 }
 
 // examinees are the nodes that the judge asks.
-func (c *cluster) examinees() (list []judge.Node) {
-	for _, n := range c.alive() {
-		list = append(list, judge.Node{Name: n.name, Address: n.Conn.Target()})
+func examinees(c *cluster.Cluster) (list []judge.Node) {
+	for _, n := range c.Alive() {
+		list = append(list, judge.Node{Name: n.Name, Address: n.Conn.Target()})
 	}
 	return list
 }
 
 // compare judges the nodes of an episode that has no recorded clients.
-func (e *Env) compare(ctx context.Context) error {
-	if err := e.atRest(ctx); err != nil {
-		return err
-	}
-	v, err := judge.Compare(ctx, e.cluster.examinees())
+func (e *Env) compare(ctx context.Context) {
+	e.atRest(ctx)
+	v, err := judge.Compare(ctx, examinees(e.cluster))
 	if err != nil {
-		return fmt.Errorf("comparing the nodes: %w", err)
+		do(fmt.Errorf("comparing the nodes: %w", err))
 	}
 	e.found(v)
 	e.did("compared the nodes")
-	return e.confessed()
+	e.lostStates()
 }
 
 // found takes over what the judge has found.

@@ -15,6 +15,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/lab/cluster"
 )
 
 // The drills with very many objects.
@@ -33,64 +34,36 @@ type removal struct {
 
 // removeMany removes very many objects and kills the primary in the middle: by
 // pattern beside recorded clients, and then all that there is, without them.
-func removeMany(ctx context.Context, e *Env) error {
+func removeMany(ctx context.Context, e *Env) {
 	each := max(againPerGroup+1, e.Objects/removeGroups)
-	err := e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) error {
-		return e.withMany(ctx, each, func(b *bulk, primary *node, term uint64) error {
-			removals, err := e.removeGroups(ctx, b, primary, term)
-			if err != nil {
-				return err
-			}
-			return e.removedStay(ctx, b, removals, each)
-		})
+	e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) {
+		e.withMany(ctx, each, func(b *bulk, p pair) { e.removedStay(ctx, b, e.removeGroups(ctx, b, p), each) })
 	})
-	if err != nil {
-		return err
-	}
-	return e.episode(ctx, episode{}, func(ctx context.Context) error {
-		err := e.withMany(ctx, each, func(b *bulk, primary *node, term uint64) error {
-			return e.removeAll(ctx, b, primary, term)
-		})
-		if err != nil {
-			return err
-		}
-		return e.compare(ctx)
+	e.episode(ctx, episode{}, func(ctx context.Context) {
+		e.withMany(ctx, each, func(b *bulk, p pair) { e.removeAll(ctx, b, p) })
+		e.compare(ctx)
 	})
 }
 
 // withMany puts very many objects, kills the primary amid their removal, starts
 // it again, and removes what is left.
-func (e *Env) withMany(ctx context.Context, each int, removal func(b *bulk, primary *node, term uint64) error) error {
-	b, err := e.newBulk()
-	if err != nil {
-		return err
-	}
+func (e *Env) withMany(ctx context.Context, each int, removal func(b *bulk, p pair)) {
+	b := e.newBulk()
 	defer b.end(e)
-	primary, term, _, err := e.readyPair(ctx)
-	if err != nil {
-		return err
-	}
+	p := e.ready(ctx)
 	if e.load == nil {
-		if err := b.mount(ctx, "bulk", uint64(2*e.Objects)*bulkSize); err != nil {
-			return err
-		}
+		do(b.mount(ctx, "bulk", uint64(2*e.Objects)*bulkSize))
 	}
-	if err := b.fill(ctx, removeGroups, each, bulkSize, client.PutConfig{}); err != nil {
-		return err
-	}
+	do(b.fill(ctx, removeGroups, each, bulkSize, client.PutConfig{}))
 	e.did("put %d objects", removeGroups*each)
-	if err := removal(b, primary, term); err != nil {
-		return err
-	}
-	if err := e.restart(ctx, primary); err != nil {
-		return err
-	}
-	return e.removeRest(ctx, b, each)
+	removal(b, p)
+	e.restart(ctx, p.primary)
+	e.removeRest(ctx, b, each)
 }
 
 // removeGroups removes the groups, each by a pattern, kills the primary when a
 // third of them is done, and returns what the clients know then.
-func (e *Env) removeGroups(ctx context.Context, b *bulk, primary *node, term uint64) ([]removal, error) {
+func (e *Env) removeGroups(ctx context.Context, b *bulk, p pair) []removal {
 	removals := make([]removal, removeGroups)
 	third := make(chan struct{})
 	var done atomic.Int64
@@ -99,10 +72,10 @@ func (e *Env) removeGroups(ctx context.Context, b *bulk, primary *node, term uin
 	g.Go(func() error {
 		select {
 		case <-third:
+			return e.killAmidRemovals(removing, p)
 		case <-removing.Done():
 			return removing.Err()
 		}
-		return e.killAmidRemovals(removing, primary, term)
 	})
 	for group := range removeGroups {
 		g.Go(func() (err error) {
@@ -113,32 +86,35 @@ func (e *Env) removeGroups(ctx context.Context, b *bulk, primary *node, term uin
 			return err
 		})
 	}
-	return removals, g.Wait()
+	do(g.Wait())
+	return removals
 }
 
-func (e *Env) killAmidRemovals(ctx context.Context, primary *node, term uint64) error {
-	_, _, err := e.failover(ctx, primary, term, "SIGKILL amid removals of", func() error { primary.Kill(); return nil })
-	return err
+func (e *Env) killAmidRemovals(ctx context.Context, p pair) error {
+	return script(func() {
+		e.failover(ctx, p.primary, p.term, "SIGKILL amid removals of", func() error { p.primary.Kill(); return nil })
+	})
 }
 
 // removeAll removes all that there is and kills the primary when some of it has
 // gone.
-func (e *Env) removeAll(ctx context.Context, b *bulk, primary *node, term uint64) error {
+func (e *Env) removeAll(ctx context.Context, b *bulk, p pair) {
 	g, removing := errgroup.WithContext(ctx)
-	began := make(chan struct{})
 	g.Go(func() error {
-		close(began)
 		_, err := b.RemoveAll(removing, client.Removal{Force: true})
 		return openOr(err)
 	})
 	g.Go(func() error {
-		<-began
-		if err := e.underWay(removing, primary); err != nil {
+		err := cluster.Poll(removing, 30*time.Second, "the removal has begun", func(ctx context.Context) (bool, error) {
+			s, err := p.primary.Status(ctx)
+			return err == nil && s.GetState().GetObjects() < uint64(e.Objects)*9/10, err
+		})
+		if err != nil {
 			return err
 		}
-		return e.killAmidRemovals(removing, primary, term)
+		return e.killAmidRemovals(removing, p)
 	})
-	return g.Wait()
+	do(g.Wait())
 }
 
 // openOr passes over the ends of calls that a failover leaves open.
@@ -151,14 +127,6 @@ func openOr(err error) error {
 	}
 }
 
-// underWay waits until a removal of everything has begun to take effect.
-func (e *Env) underWay(ctx context.Context, primary *node) error {
-	return poll(ctx, 30*time.Second, "the removal has begun", func(ctx context.Context) (bool, error) {
-		s, err := primary.Status(ctx)
-		return err == nil && s.GetState().GetObjects() < uint64(e.Objects)*9/10, err
-	})
-}
-
 // removeGroup removes a group by a pattern, and if that is acknowledged puts
 // some of its keys again.
 func (b *bulk) removeGroup(ctx context.Context, group int) (removal, error) {
@@ -167,10 +135,7 @@ func (b *bulk) removeGroup(ctx context.Context, group int) (removal, error) {
 		return r, openOr(err)
 	}
 	r.acknowledged = true
-	keys := make([]string, againPerGroup)
-	for i := range keys {
-		keys[i] = bulkKey(group, i)
-	}
+	keys := bulkKeys(group, 0, againPerGroup)
 	failed, err := b.tryPut(ctx, keys, bulkSize, client.PutConfig{})
 	if err != nil {
 		return r, openOr(err)
@@ -185,7 +150,7 @@ func (b *bulk) removeGroup(ctx context.Context, group int) (removal, error) {
 
 // removedStay demands that what was removed, as was acknowledged, is gone, and
 // what was put again is there.
-func (e *Env) removedStay(ctx context.Context, b *bulk, removals []removal, each int) error {
+func (e *Env) removedStay(ctx context.Context, b *bulk, removals []removal, each int) {
 	e.result.violate("X", 0)
 	e.result.violate("D", 0)
 	for group, r := range removals {
@@ -193,39 +158,26 @@ func (e *Env) removedStay(ctx context.Context, b *bulk, removals []removal, each
 			continue
 		}
 		e.result.Counts["acknowledged_removals"]++
-		var gone []string // those that nobody tried to put again
-		for i := againPerGroup; i < each; i++ {
-			gone = append(gone, bulkKey(group, i))
-		}
-		if err := e.demand(ctx, b, gone, false, "X", "was removed, and is back after a failover"); err != nil {
-			return err
-		}
-		if err := e.demand(ctx, b, r.again, true, "D", "was put after the removal of what was there, and is gone"); err != nil {
-			return err
-		}
+		// Those that nobody tried to put again.
+		e.demand(ctx, b, bulkKeys(group, againPerGroup, each), false, "X", "was removed, and is back after a failover")
+		e.demand(ctx, b, r.again, true, "D", "was put after the removal of what was there, and is gone")
 		e.result.Counts["put_again"] += int64(len(r.again))
 	}
-	return nil
 }
 
 // demand counts a violation for each key that is not as it must be.
-func (e *Env) demand(ctx context.Context, b *bulk, keys []string, exist bool, letter, what string) error {
-	there, err := b.there(ctx, keys)
-	if err != nil {
-		return err
-	}
-	for i, is := range there {
+func (e *Env) demand(ctx context.Context, b *bulk, keys []string, exist bool, letter, what string) {
+	for i, is := range must(b.there(ctx, keys)) {
 		if is != exist {
 			e.result.violate(letter, 1, keys[i]+" "+what)
 		}
 	}
-	return nil
 }
 
 // removeRest removes the bulk until that is acknowledged, and demands that
 // nothing of it is left. Without recorded clients it removes all that there is.
-func (e *Env) removeRest(ctx context.Context, b *bulk, each int) error {
-	err := poll(ctx, 2*time.Minute, "a removal of all is acknowledged", func(ctx context.Context) (bool, error) {
+func (e *Env) removeRest(ctx context.Context, b *bulk, each int) {
+	until(ctx, 2*time.Minute, "a removal of all is acknowledged", func(ctx context.Context) (bool, error) {
 		var err error
 		if e.load == nil {
 			_, err = b.RemoveAll(ctx, client.Removal{Force: true})
@@ -234,111 +186,73 @@ func (e *Env) removeRest(ctx context.Context, b *bulk, each int) error {
 		}
 		return err == nil, openOr(err)
 	})
-	if err != nil {
-		return err
-	}
 	for group := range removeGroups {
-		var keys []string
-		for i := range each {
-			keys = append(keys, bulkKey(group, i))
-		}
-		if err := e.demand(ctx, b, keys, false, "X", "is there, although the removal of all was acknowledged"); err != nil {
-			return err
-		}
+		e.demand(ctx, b, bulkKeys(group, 0, each), false, "X", "is there, although the removal of all was acknowledged")
 	}
-	return nil
 }
 
 // hostDies ends a client that lends memory to very many objects, without a
 // word.
-func hostDies(ctx context.Context, e *Env) error {
+func hostDies(ctx context.Context, e *Env) {
 	const name = "doomed"
 	ttl := 10 * time.Second
 	if e.Short {
 		ttl = 5 * time.Second
 	}
+	// What is measured is how long others wait: neither for one another nor for a
+	// removal that looks at a million keys.
+	ep := episode{work: &work{rate: defaultRate / 5, exact: true}}
+	// Only a failed allocation may start an eviction, and there is none.
+	ep.Args = []string{"--client_ttl=" + ttl.String(), "--eviction_high_watermark_ratio=1", "--eviction_ratio=0"}
 	var b *bulk
-	ep := episode{
-		// Only a failed allocation may start an eviction, and there is none.
-		shape: shape{args: []string{"--client_ttl=" + ttl.String(), "--eviction_high_watermark_ratio=1", "--eviction_ratio=0"}},
-		// What is measured is how long others wait: neither for one another nor for
-		// a removal that looks at a million keys.
-		work: &work{rate: defaultRate / 5, exact: true},
-	}
 	// Its memory is filled before the others lend theirs, so that none of their
 	// objects lies in it.
-	ep.before = func(ctx context.Context) (err error) {
-		if b, err = e.newBulk(); err != nil {
-			return err
-		}
-		return b.fillSegment(ctx, name, uint64(e.Objects)*bulkSize, bulkSize)
+	ep.before = func(ctx context.Context) {
+		b = e.newBulk()
+		do(b.fillSegment(ctx, name, uint64(e.Objects)*bulkSize, bulkSize))
 	}
 	defer func() {
 		if b != nil {
 			b.Close()
 		}
 	}()
-	return e.episode(ctx, ep, func(ctx context.Context) error {
-		primary, _, _, err := e.readyPair(ctx)
-		if err != nil {
-			return err
-		}
-		if err := e.letWork(ctx); err != nil {
-			return err
-		}
-		at, err := e.cluster.head(ctx)
-		if err != nil {
-			return err
-		}
+	e.episode(ctx, ep, func(ctx context.Context) {
+		p := e.working(ctx)
+		at := must(e.cluster.Head(ctx))
 		objects := b.put.Load()
 		e.load.Mark("a host with many objects dies")
 		dies := e.load.Now()
 		b.Close()
-		if err := poll(ctx, ttl+30*time.Second, "the dead host's memory is unmounted", func(ctx context.Context) (bool, error) {
-			resp, err := primary.Admin.ListSegments(ctx, &pb.ListSegmentsRequest{Name: name})
+		until(ctx, ttl+30*time.Second, "the dead host's memory is unmounted", func(ctx context.Context) (bool, error) {
+			resp, err := p.primary.Admin.ListSegments(ctx, &pb.ListSegmentsRequest{Name: name})
 			return err == nil && len(resp.GetSegments()) == 0, err
-		}); err != nil {
-			return err
-		}
+		})
 		seen := e.load.Now()
-		if err := e.goneAtOnce(ctx, primary); err != nil {
-			return err
-		}
-		if err := e.load.answers(ctx, 100); err != nil {
-			return err
-		}
+		e.goneAtOnce(ctx, p.primary)
+		e.load.answers(ctx, 100)
 		// Only the calls around the event, lest the many before it hide them.
 		p99, usual := e.load.p99(seen-time.Second, e.load.Now()), e.load.p99(0, dies)
-		unmounts, err := unmountsSince(ctx, primary, uint64(at.Head.Seq))
-		if err != nil {
-			return err
-		}
+		unmounts := must(unmountsSince(ctx, p.primary, uint64(at.Head.Seq)))
 		e.did("a host with %d objects died; %d unmount events; p99 of other calls %v", objects, unmounts, p99)
 		e.result.check("one event", unmounts == 1, "%d unmount events for %d objects", unmounts, objects)
 		e.result.check("others go on", p99 < 50*time.Millisecond, "p99 of other calls %v, at most 50 ms are promised; it was %v before", p99, usual)
 		e.result.Rounds++
-		return nil
 	})
 }
 
 // goneAtOnce demands that nobody is led to the memory of the host that died, on
 // a primary that has unmounted it.
-func (e *Env) goneAtOnce(ctx context.Context, primary *node) error {
-	objects := pb.NewObjectServiceClient(primary.Conn)
-	keys := make([]string, bulkBatch)
-	for i := range keys {
-		keys[i] = bulkKey(0, i)
-	}
-	resp, err := objects.BatchExistKey(ctx, &pb.BatchExistKeyRequest{Keys: keys})
+func (e *Env) goneAtOnce(ctx context.Context, primary *cluster.Node) {
+	keys := bulkKeys(0, 0, bulkBatch)
+	resp, err := pb.NewObjectServiceClient(primary.Conn).BatchExistKey(ctx, &pb.BatchExistKeyRequest{Keys: keys})
 	if err != nil {
-		return fmt.Errorf("asking for the objects of the dead host: %w", err)
+		do(fmt.Errorf("asking for the objects of the dead host: %w", err))
 	}
 	for i, exists := range resp.GetExists() {
 		if exists {
 			e.result.violate("A", 1, keys[i]+" is served, in the memory of a host that died")
 		}
 	}
-	return nil
 }
 
 // mount lends memory that is not there.
@@ -353,11 +267,7 @@ func (b *bulk) fillSegment(ctx context.Context, name string, size, object uint64
 		return err
 	}
 	for n := 0; ; n += bulkBatch {
-		keys := make([]string, bulkBatch)
-		for i := range keys {
-			keys[i] = bulkKey(0, n+i)
-		}
-		failed, err := b.tryPut(ctx, keys, object, client.PutConfig{HardPin: true})
+		failed, err := b.tryPut(ctx, bulkKeys(0, n, n+bulkBatch), object, client.PutConfig{HardPin: true})
 		if err != nil {
 			return err
 		}
@@ -373,7 +283,7 @@ func (b *bulk) fillSegment(ctx context.Context, name string, size, object uint64
 }
 
 // unmountsSince counts the unmounts in the journal behind a sequence.
-func unmountsSince(ctx context.Context, n *node, after uint64) (count int, err error) {
+func unmountsSince(ctx context.Context, n *cluster.Node, after uint64) (count int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	stream, err := n.Admin.Events(ctx, &pb.EventsRequest{FromSequence: after + 1})

@@ -12,6 +12,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/lab/cluster"
 )
 
 // An answer is what came of one call that was sent to one node directly, past
@@ -21,7 +22,7 @@ type answer struct {
 	sent, got time.Duration
 	kind      errs.Kind // errs.OK: the node has served it
 	term      uint64
-	hint      string // whom it names as the leader
+	hint      string // the leader that it names
 	err       error
 }
 
@@ -52,7 +53,7 @@ const (
 
 // probe begins to send calls to a node, each with a time limit. Writes reserve
 // a few bytes under keys of their own.
-func (e *Env) probe(ctx context.Context, n *node, limit time.Duration) *prober {
+func (e *Env) probe(ctx context.Context, n *cluster.Node, limit time.Duration) *prober {
 	p := &prober{}
 	ctx, p.stop = context.WithCancel(ctx)
 	objects := pb.NewObjectServiceClient(n.Conn)

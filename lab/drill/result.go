@@ -143,13 +143,29 @@ func (r *Result) finish(d Drill, err error) {
 			r.OK = r.OK && r.Skipped != ""
 		}
 	}
+	r.OK = r.OK && !r.failing() || r.Skipped != ""
+}
+
+// notices reports whether the promise of one of some letters was seen broken, or
+// the check of one of some names has failed.
+func (r *Result) notices(any []string) bool {
+	return slices.ContainsFunc(any, func(what string) bool {
+		return r.Violations[what] > 0 || slices.ContainsFunc(r.Checks, func(c Check) bool { return c.Name == what && !c.OK })
+	})
+}
+
+// broken reports whether a promise was seen broken.
+func (r *Result) broken() bool {
 	for _, n := range r.Violations {
-		r.OK = r.OK && n == 0
+		if n > 0 {
+			return true
+		}
 	}
-	for _, c := range r.Checks {
-		r.OK = r.OK && c.OK
-	}
-	if r.Skipped != "" {
-		r.OK = true
-	}
+	return false
+}
+
+// failing reports whether a promise was broken or something else that must hold
+// did not.
+func (r *Result) failing() bool {
+	return r.broken() || slices.ContainsFunc(r.Checks, func(c Check) bool { return !c.OK })
 }

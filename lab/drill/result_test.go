@@ -32,12 +32,12 @@ func TestInterruption(t *testing.T) {
 	for letters, keeps := range map[string]bool{"": false, "D": true} {
 		dir := t.TempDir()
 		ctx, cancel := context.WithCancel(t.Context())
-		r := Run(ctx, Drill{Name: "d", run: func(_ context.Context, e *Env) error {
+		r := Run(ctx, Drill{Name: "d", run: func(_ context.Context, e *Env) {
 			cancel()
 			if letters != "" {
 				e.result.violate(letters, 1)
 			}
-			return ctx.Err()
+			do(ctx.Err())
 		}}, Options{Dir: dir})
 		if left, err := os.ReadDir(dir); err != nil || (len(left) == 1) != keeps || r.OK || r.Stopped == keeps {
 			t.Errorf("broken %q: got %v left (%v), ok %t, stopped %t; want a folder exactly if a promise broke", letters, left, err, r.OK, r.Stopped)
@@ -119,9 +119,9 @@ func TestFolders(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			r := Run(t.Context(), Drill{Name: "d", run: func(_ context.Context, e *Env) error {
+			r := Run(t.Context(), Drill{Name: "d", run: func(_ context.Context, e *Env) {
 				c.found(e)
-				return c.err
+				do(c.err)
 			}}, Options{Dir: dir})
 			left, err := os.ReadDir(dir)
 			if err != nil || (len(left) == 1) != c.keeps || (r.Folder != "") != c.keeps {

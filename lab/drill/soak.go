@@ -2,10 +2,11 @@ package drill
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
-	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/netfault"
 )
 
@@ -21,130 +22,104 @@ func Soak() Drill {
 // perSoak is how many faults one cluster takes.
 const perSoak = 8
 
-func soak(ctx context.Context, e *Env) error {
+func soak(ctx context.Context, e *Env) {
 	for e.Duration == 0 || e.Now()-e.began < e.Duration {
-		ep := episode{shape: shape{nodes: 3, etcd: 3, sessionTTL: max(e.SessionTTL, 3*time.Second)}, work: &work{}}
+		ep := episode{nodes: 3, work: &work{}}
+		ep.Etcd, ep.SessionTTL = 3, max(e.SessionTTL, 3*time.Second)
 		if e.rng.IntN(2) == 0 {
 			ep.work = &work{keys: 2048, memory: 256 << 10, evicts: true}
 		}
-		err := e.episode(ctx, ep, func(ctx context.Context) error {
+		err := e.play(ctx, ep, func(ctx context.Context) {
 			for range perSoak {
-				if err := e.anyFault(ctx); err != nil {
-					return err
-				}
+				e.anyFault(ctx)
 				e.result.Rounds++
 			}
-			return nil
 		})
 		switch {
 		case ctx.Err() != nil && !e.result.failing():
-			return nil // this is how it ends
+			return // this is how it ends
 		case err != nil || e.result.failing():
-			return err
+			do(err)
+			return
 		}
 	}
-	return nil
 }
 
 // A fault is something that may happen to a cluster. It is over when it returns.
 type fault struct {
 	name string
-	do   func(ctx context.Context, e *Env, primary, standby *node, term uint64) error
+	do   func(ctx context.Context, e *Env, p pair)
 }
 
 // anyFault waits until the cluster is whole and does something to it.
-func (e *Env) anyFault(ctx context.Context) error {
-	if err := e.cluster.settled(ctx); err != nil {
-		return err
-	}
-	primary, term, standby, err := e.readyPair(ctx)
-	if err != nil {
-		return err
-	}
-	if err := e.letWork(ctx); err != nil {
-		return err
-	}
+func (e *Env) anyFault(ctx context.Context) {
+	do(e.cluster.Settled(ctx))
+	p := e.working(ctx)
 	all := faults()
 	f := all[e.rng.IntN(len(all))]
-	e.did("%s (primary %s, term %d)", f.name, primary.name, term)
+	e.did("%s (primary %s, term %d)", f.name, p.primary.Name, p.term)
 	e.load.Mark(f.name)
-	if e.rng.IntN(4) == 0 { // who waits for an answer has to repeat the call
-		primary.front.Set(netfault.Cut)
-		primary.front.Heal()
+	if e.rng.IntN(4) == 0 {
+		breakConns(p.primary)
 	}
-	if err := f.do(ctx, e, primary, standby, term); err != nil {
-		return fmt.Errorf("%s: %w", f.name, err)
+	if err := script(func() { f.do(ctx, e, p) }); err != nil {
+		do(fmt.Errorf("%s: %w", f.name, err))
 	}
-	return e.load.answers(ctx, answersPerWait/2)
+	e.load.answers(ctx, answersPerWait/2)
 }
 
 // faults are what may happen.
 func faults() []fault {
 	return []fault{
-		{"SIGKILL of the primary", func(ctx context.Context, e *Env, primary, _ *node, _ uint64) error {
-			primary.Kill()
-			return e.restart(ctx, primary)
+		{"SIGKILL of the primary", func(ctx context.Context, e *Env, p pair) {
+			p.primary.Kill()
+			e.restart(ctx, p.primary)
 		}},
-		{"SIGKILL of a standby", func(ctx context.Context, e *Env, _, standby *node, _ uint64) error {
-			standby.Kill()
-			return e.restart(ctx, standby)
+		{"SIGKILL of a standby", func(ctx context.Context, e *Env, p pair) {
+			p.standby.Kill()
+			e.restart(ctx, p.standby)
 		}},
-		{"handover", func(ctx context.Context, _ *Env, primary, _ *node, term uint64) error {
-			if err := registered(ctx, primary); err != nil {
-				return err
-			}
-			_, err := primary.Admin.Handover(ctx, &pb.HandoverRequest{Term: term})
-			return err
+		{"handover", func(ctx context.Context, _ *Env, p pair) {
+			do(p.primary.UntilHandover(ctx))
+			do(handover(ctx, p))
 		}},
-		{"SIGSTOP of the primary for a while", func(ctx context.Context, e *Env, primary, _ *node, _ uint64) error {
-			return e.stopped(ctx, primary)
+		{"SIGSTOP of the primary for a while", func(ctx context.Context, e *Env, p pair) { e.stopForAWhile(ctx, p.primary) }},
+		{"SIGSTOP of a standby for a while", func(ctx context.Context, e *Env, p pair) { e.stopForAWhile(ctx, p.standby) }},
+		{"the primary without etcd for a while", func(ctx context.Context, e *Env, p pair) {
+			e.faulty(ctx, p.primary, e.either(netfault.Cut, netfault.Stall))
 		}},
-		{"SIGSTOP of a standby for a while", func(ctx context.Context, e *Env, _, standby *node, _ uint64) error {
-			return e.stopped(ctx, standby)
+		{"a standby without etcd for a while", func(ctx context.Context, e *Env, p pair) {
+			e.faulty(ctx, p.standby, e.either(netfault.Cut, netfault.Stall))
 		}},
-		{"the primary without etcd for a while", func(ctx context.Context, e *Env, primary, _ *node, _ uint64) error {
-			return e.faulty(ctx, primary, e.either(netfault.Cut, netfault.Stall))
+		{"answers to the primary are lost", func(ctx context.Context, e *Env, p pair) {
+			e.faulty(ctx, p.primary, e.either(netfault.LoseAnswers, netfault.LoseRequests))
 		}},
-		{"a standby without etcd for a while", func(ctx context.Context, e *Env, _, standby *node, _ uint64) error {
-			return e.faulty(ctx, standby, e.either(netfault.Cut, netfault.Stall))
+		{"answers of etcd are late", func(ctx context.Context, e *Env, p pair) {
+			e.faulty(ctx, p.primary, netfault.SlowAnswers(time.Duration(e.rng.Int64N(int64(time.Second)))))
 		}},
-		{"answers to the primary are lost", func(ctx context.Context, e *Env, primary, _ *node, _ uint64) error {
-			return e.faulty(ctx, primary, e.either(netfault.LoseAnswers, netfault.LoseRequests))
+		{"SIGKILL of an etcd member", func(ctx context.Context, e *Env, _ pair) {
+			m := e.cluster.Members[e.rng.IntN(len(e.cluster.Members))]
+			m.Kill()
+			e.aWhile(ctx)
+			do(e.cluster.StartMembers(ctx, m))
 		}},
-		{"answers of etcd are late", func(ctx context.Context, e *Env, primary, _ *node, _ uint64) error {
-			return e.faulty(ctx, primary, netfault.SlowAnswers(time.Duration(e.rng.Int64N(int64(time.Second)))))
+		{"SIGKILL of all of etcd", func(ctx context.Context, e *Env, _ pair) {
+			e.killEtcd()
+			e.aWhile(ctx)
+			do(e.cluster.StartMembers(ctx, e.cluster.Members...))
 		}},
-		{"SIGKILL of an etcd member", func(ctx context.Context, e *Env, _, _ *node, _ uint64) error {
-			m := e.cluster.members[e.rng.IntN(len(e.cluster.members))]
-			m.kill()
-			if err := wait(ctx, e.aWhile()); err != nil {
-				return err
-			}
-			return e.cluster.startMembers(ctx, m)
+		{"the primary without clients for a while", func(ctx context.Context, e *Env, p pair) {
+			p.primary.Front.Set(netfault.Cut)
+			defer p.primary.Front.Heal()
+			e.aWhile(ctx)
 		}},
-		{"SIGKILL of all of etcd", func(ctx context.Context, e *Env, _, _ *node, _ uint64) error {
-			for _, m := range e.cluster.members {
-				m.kill()
-			}
-			if err := wait(ctx, e.aWhile()); err != nil {
-				return err
-			}
-			return e.cluster.startMembers(ctx, e.cluster.members...)
-		}},
-		{"the primary without clients for a while", func(ctx context.Context, e *Env, primary, _ *node, _ uint64) error {
-			primary.front.Set(netfault.Cut)
-			defer primary.front.Heal()
-			return wait(ctx, e.aWhile())
-		}},
-		{"compaction of etcd", func(ctx context.Context, e *Env, _, _ *node, _ uint64) error {
-			return e.cluster.compact(ctx)
-		}},
+		{"compaction of etcd", func(ctx context.Context, e *Env, _ pair) { do(e.cluster.Compact(ctx)) }},
 	}
 }
 
 // aWhile is shorter or longer than a session.
-func (e *Env) aWhile() time.Duration {
-	return time.Duration(e.rng.Int64N(int64(2 * e.cluster.sessionTTL)))
+func (e *Env) aWhile(ctx context.Context) {
+	do(wait(ctx, time.Duration(e.rng.Int64N(int64(2*e.cluster.SessionTTL)))))
 }
 
 func (e *Env) either(a, b netfault.Fault) netfault.Fault {
@@ -154,21 +129,16 @@ func (e *Env) either(a, b netfault.Fault) netfault.Fault {
 	return b
 }
 
-// stopped stops a node for a while.
-func (e *Env) stopped(ctx context.Context, n *node) error {
-	if err := n.pause(); err != nil {
-		return err
-	}
-	err := wait(ctx, e.aWhile())
-	if e := n.resume(); err == nil {
-		err = e
-	}
-	return err
+// stopForAWhile stops a node.
+func (e *Env) stopForAWhile(ctx context.Context, n *cluster.Node) {
+	do(n.Pause())
+	err := script(func() { e.aWhile(ctx) })
+	do(errors.Join(err, n.Resume()))
 }
 
 // faulty breaks a node's ways to etcd for a while.
-func (e *Env) faulty(ctx context.Context, n *node, f netfault.Fault) error {
-	n.setEtcd(f)
-	defer n.setEtcd(netfault.Fault{})
-	return wait(ctx, e.aWhile())
+func (e *Env) faulty(ctx context.Context, n *cluster.Node, f netfault.Fault) {
+	n.SetEtcd(f)
+	defer n.SetEtcd(netfault.Fault{})
+	e.aWhile(ctx)
 }

@@ -5,17 +5,11 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
-	"strings"
 
 	"github.com/google/uuid"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
-	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/lab/procs"
-	"github.com/understudy-store/understudy/lab/rig"
-	"github.com/understudy-store/understudy/promote"
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -29,70 +23,36 @@ const (
 // owner is the client that mounts and puts.
 var owner = segment.ClientID{1}
 
-// A cluster is the master that is measured, and in HA mode its etcd and a
+// A target is the master that is measured, and in HA mode its etcd and a
 // standby.
-type cluster struct {
-	ha      bool
-	etcd    *procs.Process
-	master  *rig.Node
-	standby *rig.Node
+type target struct {
+	*cluster.Cluster
+	master *cluster.Node
 }
 
-func startCluster(ctx context.Context, dir string, ha bool, segments int) (c *cluster, err error) {
-	c = &cluster{ha: ha}
-	defer func() {
-		if err != nil {
-			c.stop()
-		}
-	}()
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return c, err
-	}
-	mode := "--enable_ha=false"
-	if ha {
-		if c.etcd, err = rig.StartEtcd(ctx, dir, "etcd", "--listen=127.0.0.1:0", "--data-dir="+filepath.Join(dir, "etcd", "data")); err != nil {
-			return c, err
-		}
-		mode = "--etcd_endpoints=" + strings.Join(c.etcd.Etcd, ",")
-	}
-	if c.master, err = startNode(ctx, dir, "master", config.Primary, mode); err != nil {
-		return c, err
-	}
-	if _, err = c.master.Until(ctx, "serves", rig.Serves); err != nil {
-		return c, err
+func startTarget(ctx context.Context, dir string, ha bool, segments int) (*target, error) {
+	cfg := cluster.Config{
+		Dir: dir, ID: "bench", Names: []string{"master"},
+		Args: []string{"--client_ttl=24h"}, // nobody pings
 	}
 	if ha {
-		if c.standby, err = startNode(ctx, dir, "standby", config.Standby, mode); err != nil {
-			return c, err
-		}
-		if _, err = c.standby.Until(ctx, "could take over", rig.Promotable); err != nil {
-			return c, err
-		}
+		cfg.Etcd, cfg.Names = 1, append(cfg.Names, "standby")
 	}
-	return c, c.mount(ctx, segments)
-}
-
-func startNode(ctx context.Context, dir, name string, role promote.Role, mode string) (*rig.Node, error) {
-	return rig.StartNode(ctx, dir, name, role, "", mode,
-		"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--node-id="+name, "--cluster_id=bench",
-		"--data-dir="+filepath.Join(dir, name, "data"), "--journal-compact=on", "--log-format=json",
-		"--client_ttl=24h") // nobody pings
-}
-
-func (c *cluster) stop() {
-	for _, n := range []*rig.Node{c.master, c.standby} {
-		if n != nil {
-			n.Close()
-		}
+	c, err := cluster.Start(ctx, cfg)
+	if err != nil {
+		return nil, err
 	}
-	if c.etcd != nil {
-		c.etcd.Kill()
+	t := &target{c, c.Nodes[0]}
+	if err := t.mount(ctx, segments); err != nil {
+		t.Stop()
+		return nil, err
 	}
+	return t, nil
 }
 
 // mount mounts segments, each of a name of its own.
-func (c *cluster) mount(ctx context.Context, segments int) error {
-	clients := pb.NewClientServiceClient(c.master.Conn)
+func (t *target) mount(ctx context.Context, segments int) error {
+	clients := pb.NewClientServiceClient(t.master.Conn)
 	for i := range segments {
 		var id uuid.UUID
 		binary.BigEndian.PutUint64(id[8:], uint64(i)+1)
@@ -113,8 +73,8 @@ const fillBatch = 1000
 
 // fill puts the objects that are read. It returns their keys in random order:
 // any run of them is a random choice.
-func (c *cluster) fill(ctx context.Context, objects int) ([]string, error) {
-	caller, err := newGRPC(ctx, c.master.RPC)
+func (t *target) fill(ctx context.Context, objects int) ([]string, error) {
+	caller, err := newGRPC(ctx, t.master.RPC)
 	if err != nil {
 		return nil, err
 	}

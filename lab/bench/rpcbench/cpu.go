@@ -22,7 +22,7 @@ func (s spent) since(earlier spent) spent {
 }
 
 // cpu reads what has been spent.
-func (c *cluster) cpu() (s spent, err error) {
+func (t *target) cpu() (s spent, err error) {
 	fs, err := procfs.NewDefaultFS()
 	if err != nil {
 		return s, err
@@ -31,15 +31,15 @@ func (c *cluster) cpu() (s spent, err error) {
 	if err != nil {
 		return s, fmt.Errorf("the machine's processor time: %w", err)
 	}
-	t := all.CPUTotal
-	s.others = t.User + t.Nice + t.System + t.IRQ + t.SoftIRQ + t.Steal
-	for _, pid := range c.pids() {
+	a := all.CPUTotal
+	s.others = a.User + a.Nice + a.System + a.IRQ + a.SoftIRQ + a.Steal
+	for _, pid := range t.pids() {
 		used, err := processCPU(fs, pid)
 		if err != nil {
 			return s, err
 		}
 		s.others -= used
-		if pid == c.master.PID {
+		if pid == t.master.PID {
 			s.master = used
 		}
 	}
@@ -47,10 +47,13 @@ func (c *cluster) cpu() (s spent, err error) {
 }
 
 // pids are the processes of the run.
-func (c *cluster) pids() []int {
-	list := []int{os.Getpid(), c.master.PID}
-	if c.ha {
-		list = append(list, c.etcd.PID, c.standby.PID)
+func (t *target) pids() []int {
+	list := []int{os.Getpid()}
+	for _, n := range t.Nodes {
+		list = append(list, n.PID)
+	}
+	for _, m := range t.Members {
+		list = append(list, m.PID())
 	}
 	return list
 }

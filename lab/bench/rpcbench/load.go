@@ -50,7 +50,7 @@ func CallNames() []string {
 
 // A group is the cells of one number of connections and keys.
 type group struct {
-	cluster            *cluster
+	target             *target
 	pool               []string
 	options            *Options
 	connections, batch int
@@ -109,7 +109,7 @@ type load struct {
 func (g *group) connect(ctx context.Context, p Protocol, space uint16) (*load, error) {
 	l := &load{group: g, protocol: p, clock: clock.Boot()}
 	for i := range g.connections {
-		c, err := dial(ctx, p, g.cluster.master.RPC)
+		c, err := dial(ctx, p, g.target.master.RPC)
 		if err != nil {
 			l.disconnect()
 			return nil, err
@@ -161,7 +161,7 @@ func (l *load) measure(ctx context.Context, c call, d time.Duration) (cell Cell,
 	for _, w := range l.workers {
 		w.begin(c)
 	}
-	before, err := l.cluster.cpu()
+	before, err := l.target.cpu()
 	if err != nil {
 		return cell, err
 	}
@@ -174,7 +174,7 @@ func (l *load) measure(ctx context.Context, c call, d time.Duration) (cell Cell,
 		return cell, fmt.Errorf("%s over %s: %w", c.name, l.protocol, err)
 	}
 	took := (l.clock() - begun).Seconds()
-	after, err := l.cluster.cpu()
+	after, err := l.target.cpu()
 	if err != nil {
 		return cell, err
 	}
@@ -184,7 +184,7 @@ func (l *load) measure(ctx context.Context, c call, d time.Duration) (cell Cell,
 // cell puts the workers' counts together.
 func (l *load) cell(c call, took float64, cpu spent) Cell {
 	cell := Cell{
-		HA: l.cluster.ha, Connections: l.connections, Batch: l.batch, Call: c.name, Protocol: l.protocol,
+		HA: l.target.Etcd > 0, Connections: l.connections, Batch: l.batch, Call: c.name, Protocol: l.protocol,
 		Seconds: took, ServerProcessors: cpu.master / took, OtherProcessors: cpu.others / took,
 	}
 	for i, r := range c.rpcs {

@@ -184,11 +184,11 @@ func runMode(ctx context.Context, dir string, ha bool, o *Options, r *Report) er
 		progress = func(string) {}
 	}
 	progress(mode + ": starting")
-	c, err := startCluster(ctx, dir, ha, o.Segments)
+	c, err := startTarget(ctx, dir, ha, o.Segments)
 	if err != nil {
 		return err
 	}
-	defer c.stop()
+	defer c.Stop()
 	pool, err := c.fill(ctx, o.Objects)
 	if err != nil {
 		return fmt.Errorf("putting the objects to read: %w", err)
@@ -197,7 +197,7 @@ func runMode(ctx context.Context, dir string, ha bool, o *Options, r *Report) er
 	for _, connections := range o.Connections {
 		for _, batch := range o.Batches {
 			progress(fmt.Sprintf("%s: %d connections, %d keys a call", mode, connections, batch))
-			g := group{cluster: c, pool: pool, options: o, connections: connections, batch: batch, space: space}
+			g := group{target: c, pool: pool, options: o, connections: connections, batch: batch, space: space}
 			cells, err := g.run(ctx)
 			if err != nil {
 				return fmt.Errorf("%s, %d connections, %d keys a call: %w", mode, connections, batch, err)

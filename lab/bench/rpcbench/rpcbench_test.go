@@ -11,12 +11,12 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/understudy-store/understudy/lab/rig"
+	"github.com/understudy-store/understudy/lab/cluster"
 )
 
-// TestMain makes this binary a child of the rig, when it was started as one.
+// TestMain makes this binary a child of a cluster, when it was started as one.
 func TestMain(m *testing.M) {
-	if status, child := rig.RunChild(); child {
+	if status, child := cluster.RunChild(); child {
 		os.Exit(status)
 	}
 	goleak.VerifyTestMain(m)
@@ -30,13 +30,13 @@ func small() Options {
 	return o
 }
 
-func startLone(t *testing.T) *cluster {
+func startLone(t *testing.T) *target {
 	t.Helper()
-	c, err := startCluster(t.Context(), t.TempDir(), false, 4)
+	c, err := startTarget(t.Context(), t.TempDir(), false, 4)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(c.stop)
+	t.Cleanup(c.Stop)
 	return c
 }
 
@@ -108,7 +108,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	o := small()
 	o.Calls = []string{"put"}
-	g := group{cluster: c, pool: pool, options: &o, connections: 2, batch: 4, space: 1}
+	g := group{target: c, pool: pool, options: &o, connections: 2, batch: 4, space: 1}
 	cells, err := g.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -168,7 +168,7 @@ func TestMasterThatIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := small()
-		g := group{cluster: c, pool: pool, options: &o, connections: 2, batch: 1, space: 1}
+		g := group{target: c, pool: pool, options: &o, connections: 2, batch: 1, space: 1}
 		get := calls()[0]
 		for _, way := range []struct {
 			lose func()

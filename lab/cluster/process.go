@@ -1,9 +1,4 @@
-// Package procs runs the nodes of a cluster as real child processes of this
-// program: it starts its own executable under a hidden command, waits until the
-// child says where it listens, and makes sure that no child outlives it.
-//
-// It is for the demo and for tests, not for production.
-package procs
+package cluster
 
 import (
 	"context"
@@ -25,7 +20,7 @@ import (
 const Parented = "UNDERSTUDYCTL_PARENTED"
 
 // DieWithParent makes a child end when its parent does. It does nothing in a
-// process that was not started by Start.
+// process that was not started by StartProcess.
 func DieWithParent() {
 	if os.Getenv(Parented) == "" {
 		return
@@ -58,19 +53,22 @@ type Process struct {
 	once   sync.Once
 }
 
-// Start starts this program's executable with arguments, in a working folder of
-// its own under dir, and waits until it is ready: it must write the file that
-// --ready-file=PATH, which is added to the arguments, names.
-func Start(ctx context.Context, dir, name string, args ...string) (*Process, error) {
-	exe, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	return StartProgram(ctx, exe, dir, name, args...)
+// StartProcess starts this program's executable with arguments, in a working
+// folder of its own under dir, and waits until it is ready: it must write the
+// file that --ready-file=PATH, which is added to the arguments, names.
+func StartProcess(ctx context.Context, dir, name string, args ...string) (*Process, error) {
+	return startProgram(ctx, "", dir, name, args...)
 }
 
-// StartProgram is Start with another build of this program.
-func StartProgram(ctx context.Context, exe, dir, name string, args ...string) (*Process, error) {
+// startProgram is StartProcess with another build of this program, unless exe is
+// empty.
+func startProgram(ctx context.Context, exe, dir, name string, args ...string) (*Process, error) {
+	if exe == "" {
+		var err error
+		if exe, err = os.Executable(); err != nil {
+			return nil, err
+		}
+	}
 	home := filepath.Join(dir, name)
 	if err := os.MkdirAll(home, 0o755); err != nil {
 		return nil, err
@@ -108,25 +106,23 @@ func StartProgram(ctx context.Context, exe, dir, name string, args ...string) (*
 const startTimeout = 30 * time.Second
 
 func (p *Process) await(ctx context.Context, path string) error {
-	ctx, cancel := context.WithTimeout(ctx, startTimeout)
-	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if b, err := os.ReadFile(path); err == nil {
-			if err := json.Unmarshal(b, &p.Ready); err != nil {
-				return fmt.Errorf("%s: its ready file: %w", p.Name, err)
-			}
-			return nil
+	var b []byte
+	err := Poll(ctx, startTimeout, "it is ready", func(context.Context) (bool, error) {
+		var err error
+		if b, err = os.ReadFile(path); err != nil && !p.Alive() {
+			return false, fmt.Errorf("it ended before it was ready: %w", p.how())
 		}
-		select {
-		case <-p.ended:
-			return fmt.Errorf("%s ended before it was ready: %w; the end of %s:\n%s", p.Name, p.how(), p.Log, p.tail())
-		case <-ctx.Done():
-			return fmt.Errorf("%s is not ready: %w; the end of %s:\n%s", p.Name, ctx.Err(), p.Log, p.tail())
-		case <-tick.C:
+		return err == nil, nil
+	})
+	if err == nil {
+		if err = json.Unmarshal(b, &p.Ready); err != nil {
+			err = fmt.Errorf("its ready file: %w", err)
 		}
 	}
+	if err != nil {
+		return fmt.Errorf("starting %s: %w; the end of %s:\n%s", p.Name, err, p.Log, p.tail())
+	}
+	return nil
 }
 
 // how says how the child ended.

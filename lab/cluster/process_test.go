@@ -1,4 +1,4 @@
-package procs_test
+package cluster_test
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/understudy-store/understudy/lab/procs"
+	"github.com/understudy-store/understudy/lab/cluster"
 )
 
 // TestMain makes this binary one of the children below, when it was started as
@@ -37,10 +37,10 @@ func TestMain(m *testing.M) {
 // children are what this binary can be started as. Each gets the path of its
 // ready file.
 var children = map[string]func(ready string){
-	"good":   func(ready string) { procs.DieWithParent(); beReady(ready); waitForSIGTERM() },
-	"deaf":   func(ready string) { signal.Ignore(syscall.SIGTERM); procs.DieWithParent(); beReady(ready); select {} },
-	"orphan": func(ready string) { procs.DieWithParent(); holdConnection(); beReady(ready); select {} },
-	"mute":   func(string) { procs.DieWithParent(); fmt.Println("thinking"); select {} },
+	"good":   func(ready string) { cluster.DieWithParent(); beReady(ready); waitForSIGTERM() },
+	"deaf":   func(ready string) { signal.Ignore(syscall.SIGTERM); cluster.DieWithParent(); beReady(ready); select {} },
+	"orphan": func(ready string) { cluster.DieWithParent(); holdConnection(); beReady(ready); select {} },
+	"mute":   func(string) { cluster.DieWithParent(); fmt.Println("thinking"); select {} },
 	"broken": func(string) {
 		for i := range 20 {
 			fmt.Println("line", i)
@@ -48,9 +48,9 @@ var children = map[string]func(ready string){
 		os.Exit(3)
 	},
 	"gives up": func(string) {},
-	"nonsense": func(ready string) { procs.DieWithParent(); publish(ready, []byte("nonsense")); select {} },
+	"nonsense": func(ready string) { cluster.DieWithParent(); publish(ready, []byte("nonsense")); select {} },
 	"fails at the end": func(ready string) {
-		procs.DieWithParent()
+		cluster.DieWithParent()
 		beReady(ready)
 		waitForSIGTERM()
 		fmt.Println("cannot tidy up")
@@ -58,7 +58,7 @@ var children = map[string]func(ready string){
 	},
 	// A parent that is killed, with a child of its own.
 	"parent": func(dir string) {
-		if _, err := procs.Start(context.Background(), filepath.Dir(dir), "orphan", "orphan"); err != nil {
+		if _, err := cluster.StartProcess(context.Background(), filepath.Dir(dir), "orphan", "orphan"); err != nil {
 			fmt.Println(err)
 			os.Exit(1)
 		}
@@ -67,7 +67,7 @@ var children = map[string]func(ready string){
 }
 
 func beReady(path string) {
-	b, _ := json.Marshal(procs.Ready{PID: os.Getpid(), NodeID: "n", RPC: "r:1", HTTP: "h:2", Etcd: []string{"e:3"}})
+	b, _ := json.Marshal(cluster.Ready{PID: os.Getpid(), NodeID: "n", RPC: "r:1", HTTP: "h:2", Etcd: []string{"e:3"}})
 	publish(path, b)
 }
 
@@ -93,9 +93,9 @@ func holdConnection() {
 	}
 }
 
-func start(t *testing.T, name string) *procs.Process {
+func start(t *testing.T, name string) *cluster.Process {
 	t.Helper()
-	p, err := procs.Start(t.Context(), t.TempDir(), name, name, "argument")
+	p, err := cluster.StartProcess(t.Context(), t.TempDir(), name, name, "argument")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -129,7 +129,7 @@ func TestStartAgain(t *testing.T) {
 	dir := t.TempDir()
 	pids := map[int]bool{}
 	for range 3 {
-		p, err := procs.Start(t.Context(), dir, "same", "good", "x")
+		p, err := cluster.StartProcess(t.Context(), dir, "same", "good", "x")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,10 +176,10 @@ func TestChildThatFailsAtTheEnd(t *testing.T) {
 // says where it printed, and what.
 func TestChildrenThatDoNotBecomeReady(t *testing.T) {
 	for name, want := range map[string]string{
-		"broken":   "broken ended before it was ready: exit status 3; the end of LOG:\nline 10\nline 11\nline 12\nline 13\nline 14\nline 15\nline 16\nline 17\nline 18\nline 19",
-		"gives up": "gives up ended before it was ready: exit status 0; the end of LOG:\n",
-		"nonsense": "nonsense: its ready file: invalid character 'o' in literal null (expecting 'u')",
-		"mute":     "mute is not ready: context canceled; the end of LOG:\nthinking",
+		"broken":   "starting broken: it ended before it was ready: exit status 3; the end of LOG:\nline 10\nline 11\nline 12\nline 13\nline 14\nline 15\nline 16\nline 17\nline 18\nline 19",
+		"gives up": "starting gives up: it ended before it was ready: exit status 0; the end of LOG:\n",
+		"nonsense": "starting nonsense: its ready file: invalid character 'o' in literal null (expecting 'u'); the end of LOG:\n",
+		"mute":     "starting mute: context canceled; the end of LOG:\nthinking",
 	} {
 		dir := t.TempDir()
 		ctx, cancel := context.WithCancel(t.Context())
@@ -187,7 +187,7 @@ func TestChildrenThatDoNotBecomeReady(t *testing.T) {
 		if name == "mute" { // the caller has no patience once it has printed
 			waiting.Go(func() { whenPrinted(t, filepath.Join(dir, name, "log"), "thinking", cancel) })
 		}
-		p, err := procs.Start(ctx, dir, name, name, "x")
+		p, err := cluster.StartProcess(ctx, dir, name, name, "x")
 		waiting.Wait()
 		cancel()
 		if p != nil || err == nil || err.Error() != strings.ReplaceAll(want, "LOG", filepath.Join(dir, name, "log")) {
@@ -220,7 +220,7 @@ func TestFolderThatCannotBe(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := procs.Start(t.Context(), file, "x", "good"); err == nil {
+	if _, err := cluster.StartProcess(t.Context(), file, "x", "good"); err == nil {
 		t.Error("a start in a file: got no error, want one")
 	}
 }

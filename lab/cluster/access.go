@@ -1,4 +1,4 @@
-package rig
+package cluster
 
 import (
 	"time"
@@ -8,9 +8,8 @@ import (
 	"github.com/understudy-store/understudy/lab/original"
 )
 
-// A Way is how clients reach a cluster of a demo or a drill, and over which
-// protocol.
-type Way struct {
+// Access is how clients reach a cluster, and over which protocol.
+type Access struct {
 	Mooncake bool // over Mooncake's protocol, and not gRPC
 	// Forward makes all nodes pass calls on to the primary, with --forward, and
 	// lets clients know one address alone; over Mooncake's protocol only.
@@ -31,39 +30,31 @@ const (
 )
 
 // Protocol is the protocol's name.
-func (w Way) Protocol() string {
-	if w.Mooncake {
+func (a Access) Protocol() string {
+	if a.Mooncake {
 		return "mooncake"
 	}
 	return "grpc"
 }
 
-// Check says what is wrong with a way, "" if nothing is.
-func (w Way) Check() string {
-	if !w.Mooncake && (w.Forward || w.AsOriginal) {
+// Check says what is wrong, "" if nothing is.
+func (a Access) Check() string {
+	if !a.Mooncake && (a.Forward || a.AsOriginal) {
 		return "nodes forward, and clients behave as Mooncake's own, over the protocol mooncake only"
 	}
 	return ""
 }
 
-// Args are the arguments that nodes need for it.
-func (w Way) Args() []string {
-	if w.Forward {
-		return []string{"--forward"}
-	}
-	return nil
-}
-
-// Client returns a configuration of clients who know nodes, or with Forward the
-// one entry to them, or etcd.
-func (w Way) Client(nodes []string, entry string, etcd []string) client.Config {
+// client returns a configuration of clients who know nodes and etcd, or with
+// Forward the one entry to them.
+func (a Access) client(nodes []string, entry string, etcd []string) client.Config {
 	c := client.Config{Addresses: nodes, EtcdEndpoints: etcd}
-	if w.Forward {
+	if a.Forward {
 		c.Addresses, c.EtcdEndpoints = []string{entry}, nil
 	}
-	if w.Mooncake {
+	if a.Mooncake {
 		t, _ := mooncakeclient.NewTransport("") // the newest, which there always is
-		if c.Transport = t; w.AsOriginal {
+		if c.Transport = t; a.AsOriginal {
 			c = original.Client(t, c)
 		}
 	}
@@ -73,9 +64,9 @@ func (w Way) Client(nodes []string, entry string, etcd []string) client.Config {
 // Outage is how long clients may see nobody serve who would see it for so long
 // otherwise. refused says that the old primary's port is closed, and not merely
 // its connections.
-func (w Way) Outage(d time.Duration, refused bool) time.Duration {
+func (a Access) Outage(d time.Duration, refused bool) time.Duration {
 	switch {
-	case !w.AsOriginal || w.Forward:
+	case !a.AsOriginal || a.Forward:
 		return d
 	case refused:
 		return max(d+originalGrace, originalRefused)

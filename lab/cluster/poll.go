@@ -1,4 +1,4 @@
-package drill
+package cluster
 
 import (
 	"context"
@@ -6,12 +6,11 @@ import (
 	"time"
 )
 
-// pollEvery is short beside all that is waited for, and long beside a look at a
-// history.
-const pollEvery = 20 * time.Millisecond
+// pollEvery is short beside all that is waited for.
+const pollEvery = 10 * time.Millisecond
 
-// poll waits until something is so, within a time limit.
-func poll(ctx context.Context, limit time.Duration, what string, so func(context.Context) (bool, error)) error {
+// Poll waits until something is so, within a time limit. An error of so ends it.
+func Poll(ctx context.Context, limit time.Duration, what string, so func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("it is not so after %v that %s", limit, what))
 	defer cancel()
 	tick := time.NewTicker(pollEvery)

@@ -1,4 +1,4 @@
-package rig
+package cluster
 
 import (
 	"context"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 	"github.com/understudy-store/understudy/lab/etcdmember"
-	"github.com/understudy-store/understudy/lab/procs"
 )
 
 // etcdQuota is larger than what a demo or a drill writes between compactions.
@@ -81,7 +80,7 @@ func (o etcdOptions) writeReady(endpoints []string) error {
 		fmt.Fprintln(os.Stderr, "etcd serves at "+strings.Join(endpoints, ","))
 		return nil
 	}
-	b, err := json.Marshal(procs.Ready{PID: os.Getpid(), Etcd: endpoints})
+	b, err := json.Marshal(Ready{PID: os.Getpid(), Etcd: endpoints})
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,162 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/understudy-store/understudy/lab/netfault"
+)
+
+// A Member is one of etcd's.
+type Member struct {
+	Name    string
+	process *Process        // nil while it is down
+	clients *netfault.Proxy // of the cluster's clients; nil without proxies
+	peers   *netfault.Proxy
+}
+
+func (c *Cluster) makeMembers() (err error) {
+	for i := range c.Etcd {
+		m := &Member{Name: "etcd"}
+		if c.Etcd > 1 {
+			m.Name = fmt.Sprintf("etcd-%d", i+1)
+		}
+		c.Members = append(c.Members, m)
+		if c.Proxies {
+			if m.clients, err = netfault.Listen(""); err != nil {
+				return err
+			}
+		}
+		if m.peers, err = netfault.Listen(""); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startTries is how often the start of a process is tried: another one may take
+// the port that was free.
+const startTries = 3
+
+// onFreePort starts a process at a loopback address that was free a moment ago.
+func onFreePort(ctx context.Context, start func(address string) error) error {
+	for try := 1; ; try++ {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return err
+		}
+		_ = l.Close()
+		if err = start(l.Addr().String()); err == nil || ctx.Err() != nil || try == startTries {
+			return err
+		}
+	}
+}
+
+// StartMembers starts members that are down, on their data if they have any.
+func (c *Cluster) StartMembers(ctx context.Context, members ...*Member) error {
+	var starting errgroup.Group
+	for _, m := range members {
+		starting.Go(func() error { return c.startMember(ctx, m) })
+	}
+	if err := starting.Wait(); err != nil || !c.Proxies {
+		return err
+	}
+	for i, m := range c.Members {
+		if m.process == nil {
+			continue
+		}
+		m.clients.SetTarget(m.process.Etcd[0])
+		for _, n := range c.Nodes {
+			n.etcd[i].SetTarget(m.process.Etcd[0])
+		}
+	}
+	return nil
+}
+
+// startMember starts one member. It serves when most of them have been started.
+func (c *Cluster) startMember(ctx context.Context, m *Member) error {
+	args := []string{etcdCommand, "--listen=127.0.0.1:0", "--data-dir=" + filepath.Join(c.Dir, m.Name, "data")}
+	if len(c.Members) > 1 {
+		var all []string
+		for _, other := range c.Members {
+			all = append(all, other.Name+"="+other.peers.Addr())
+		}
+		args = append(args, "--name="+m.Name, "--initial-cluster="+strings.Join(all, ","))
+	}
+	return onFreePort(ctx, func(address string) (err error) {
+		more := args
+		if len(c.Members) > 1 {
+			m.peers.SetTarget(address)
+			more = append(slices.Clone(args), "--listen-peer="+address)
+		}
+		m.process, err = StartProcess(ctx, c.Dir, m.Name, more...)
+		return err
+	})
+}
+
+// Kill ends it at once.
+func (m *Member) Kill() {
+	m.process.Kill()
+	m.process = nil
+}
+
+// Signal sends a signal to it.
+func (m *Member) Signal(s syscall.Signal) error { return m.process.Signal(s) }
+
+// PID is that of its process.
+func (m *Member) PID() int { return m.process.PID }
+
+func (m *Member) close() {
+	if m.process != nil {
+		m.process.Kill()
+	}
+	for _, p := range []*netfault.Proxy{m.clients, m.peers} {
+		if p != nil {
+			p.Close()
+		}
+	}
+}
+
+// address is where the cluster's clients reach it.
+func (m *Member) address() string {
+	if m.clients != nil {
+		return m.clients.Addr()
+	}
+	return m.process.Etcd[0]
+}
+
+// Endpoints are those of etcd for clients and for who drills it.
+func (c *Cluster) Endpoints() (list []string) {
+	for _, m := range c.Members {
+		list = append(list, m.address())
+	}
+	return list
+}
+
+// EtcdLeader returns the member that leads, as the members themselves say.
+func (c *Cluster) EtcdLeader(ctx context.Context) (leader *Member, err error) {
+	err = Poll(ctx, time.Minute, "etcd has a leader", func(ctx context.Context) (bool, error) {
+		for _, m := range c.Members {
+			if m.process == nil {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			s, err := c.Client.Status(ctx, m.address())
+			cancel()
+			if err == nil && s.Leader != 0 && s.Leader == s.Header.MemberId {
+				leader = m
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+	return leader, err
+}

@@ -1,0 +1,217 @@
+package cluster
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/netfault"
+)
+
+// A Node is a master or standby of a cluster, over all its lives. One goroutine
+// starts and ends it.
+type Node struct {
+	*Process // its present life, or its last one; nil before the first
+	Name     string
+	Admin    pb.AdminServiceClient
+	Conn     *grpc.ClientConn // past all faults
+	Front    *netfault.Proxy  // its clients and peers reach it here; nil without proxies
+	Crashed  bool             // it had ended by itself when it was to be killed
+
+	listens string
+	etcd    []*netfault.Proxy // its ways to the members
+	paused  bool              // by a signal: it answers nobody
+	loads   map[journal.Reason]int
+}
+
+// Addr is where clients and peers reach it.
+func (n *Node) Addr() string {
+	if n.Front != nil {
+		return n.Front.Addr()
+	}
+	return n.listens
+}
+
+// Alive reports whether it runs; it may be paused.
+func (n *Node) Alive() bool { return n.Process != nil && n.Process.Alive() }
+
+// Kill kills it, and notes if it had ended by itself.
+func (n *Node) Kill() {
+	if n.Process == nil {
+		return
+	}
+	n.Crashed = n.Crashed || !n.Alive()
+	n.keepLoads()
+	n.Process.Kill()
+}
+
+// Terminate asks it to end in order.
+func (n *Node) Terminate() error {
+	n.keepLoads()
+	return n.Signal(syscall.SIGTERM)
+}
+
+// Pause stops its process, so that it hangs for everyone.
+func (n *Node) Pause() error {
+	n.paused = true
+	return n.Signal(syscall.SIGSTOP)
+}
+
+// Resume lets it go on.
+func (n *Node) Resume() error {
+	n.paused = false
+	return n.Signal(syscall.SIGCONT)
+}
+
+// SetEtcd breaks, or heals, its ways to etcd.
+func (n *Node) SetEtcd(f netfault.Fault) {
+	for _, p := range n.etcd {
+		p.Set(f)
+	}
+}
+
+// close ends what is left of it.
+func (n *Node) close() {
+	if n.Process != nil {
+		_ = n.Conn.Close()
+		n.Process.Kill()
+	}
+	for _, p := range append(n.etcd, n.Front) {
+		if p != nil {
+			p.Close()
+		}
+	}
+}
+
+const (
+	// patience bounds how long a cluster may take to become what it should.
+	patience = 90 * time.Second
+	// askTimeout bounds one question: a node that is stopped does not answer.
+	askTimeout = 2 * time.Second
+)
+
+// Until waits until a node's status is as wanted, and returns it.
+func (n *Node) Until(ctx context.Context, what string, wanted func(*pb.StatusResponse) bool) (s *pb.StatusResponse, err error) {
+	err = Poll(ctx, patience, "it "+what, func(ctx context.Context) (bool, error) {
+		if !n.Alive() {
+			return false, fmt.Errorf("it has ended")
+		}
+		var err error
+		s, err = n.Status(ctx)
+		return err == nil && wanted(s), nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w; see %s", n.Name, err, n.Log)
+	}
+	return s, nil
+}
+
+// UntilServes waits until it is the primary.
+func (n *Node) UntilServes(ctx context.Context) (*pb.StatusResponse, error) {
+	return n.Until(ctx, "serves", Serves)
+}
+
+// UntilPromotable waits until it could take over.
+func (n *Node) UntilPromotable(ctx context.Context) error {
+	_, err := n.Until(ctx, "could take over", Promotable)
+	return err
+}
+
+// UntilHandover waits until a primary has seen in etcd that a standby could take
+// over: standbys say so there about once a second.
+func (n *Node) UntilHandover(ctx context.Context) error {
+	_, err := n.Until(ctx, "knows of a standby that could take over", func(s *pb.StatusResponse) bool {
+		return slices.ContainsFunc(s.GetNodes(), func(other *pb.Node) bool { return other.GetPromotable() && other.GetNodeId() != n.Name })
+	})
+	return err
+}
+
+// Status asks once, for two seconds at most.
+func (n *Node) Status(ctx context.Context) (*pb.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	return n.Admin.Status(ctx, &pb.StatusRequest{})
+}
+
+// Serves is a status of a primary.
+func Serves(s *pb.StatusResponse) bool { return s.GetNode().GetRole() == pb.Role_ROLE_PRIMARY }
+
+// Promotable is a status of a node that could take over.
+func Promotable(s *pb.StatusResponse) bool { return s.GetNode().GetPromotable() }
+
+// SameDigest compares a follower's digest with the primary's at one sequence.
+// The follower has 20 s to come there.
+func SameDigest(ctx context.Context, primary, follower *Node) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	a, err := primary.Admin.Digest(ctx, &pb.DigestRequest{})
+	if err != nil {
+		return false, fmt.Errorf("digest of %s: %w", primary.Name, err)
+	}
+	b, err := follower.Admin.Digest(ctx, &pb.DigestRequest{Sequence: a.GetSequence()})
+	if err != nil {
+		return false, fmt.Errorf("digest of %s: %w", follower.Name, err)
+	}
+	return a.GetDigest() == b.GetDigest(), nil
+}
+
+// Metrics reads its metrics, by name and labels as they are written.
+func (n *Node) Metrics(ctx context.Context) (map[string]float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+n.HTTP+"/metrics", nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("metrics of %s: %w", n.Name, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	all := make(map[string]float64)
+	lines := bufio.NewScanner(resp.Body)
+	for lines.Scan() {
+		name, text, _ := strings.Cut(lines.Text(), " ")
+		if value, err := strconv.ParseFloat(text, 64); err == nil {
+			all[name] = value
+		}
+	}
+	return all, lines.Err()
+}
+
+// SnapshotLoads counts the snapshots that it has loaded over all its lives, by
+// the reason why it needed one. Of a life that ended by itself, or that was
+// killed while paused, nothing is known.
+func (n *Node) SnapshotLoads() map[journal.Reason]int {
+	all := maps.Clone(n.loads)
+	if all == nil {
+		all = make(map[journal.Reason]int)
+	}
+	if !n.Alive() || n.paused {
+		return all
+	}
+	now, err := n.Metrics(context.Background())
+	if err != nil {
+		return all
+	}
+	for name, count := range now {
+		if labels, ok := strings.CutPrefix(name, `understudy_snapshot_loads_total{reason="`); ok {
+			all[journal.Reason(strings.TrimSuffix(labels, `"}`))] += int(count)
+		}
+	}
+	return all
+}
+
+// keepLoads keeps the counts of a life that ends.
+func (n *Node) keepLoads() { n.loads = n.SnapshotLoads() }
