@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
-	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -31,6 +30,9 @@ const lastPause = 50 * time.Millisecond
 type EtcdLog struct {
 	// Random spreads retries, as in Jitter; set before the first Append.
 	Random func() float64
+	// Histories reports whether every node reads heads that name their history. One
+	// without a name gets one then. May be nil for never; set before the first Append.
+	Histories func() bool
 	// NoSpace is called whenever etcd refuses to write for want of space, also while
 	// Append goes on because the outcome of a commit is unknown; must not block;
 	// may be nil.
@@ -39,7 +41,7 @@ type EtcdLog struct {
 
 	client   *clientv3.Client
 	layout   Layout
-	election int64 // create revision of the leader key: our right to write
+	election Election // our right to write
 	leases   *eventLeases
 	clock    clock.Clock
 
@@ -53,17 +55,18 @@ type EtcdLog struct {
 type Cursor struct {
 	Head     Head
 	Revision int64
+	value    string // of the head as it was read or written; empty if it was neither
 }
 
-// NewEtcdLog returns a log that goes on behind a position, with the right of
-// the leader key that was created at election. Records live at least as long
+// NewEtcdLog returns a log that goes on behind a head that was read, with the
+// right of an election. Records live at least as long
 // as eventsTTL, as measured by the clock.
-func NewEtcdLog(client *clientv3.Client, layout Layout, election int64, behind Cursor, eventsTTL time.Duration, clk clock.Clock) *EtcdLog {
+func NewEtcdLog(client *clientv3.Client, layout Layout, election Election, behind Cursor, eventsTTL time.Duration, clk clock.Clock) *EtcdLog {
 	l := &EtcdLog{
 		client: client, layout: layout, election: election, clock: clk,
 		leases: &eventLeases{client: client, ttl: eventsTTL, clock: clk},
 	}
-	l.advance(behind.Head, behind.Revision)
+	l.advance(behind)
 	return l
 }
 
@@ -73,7 +76,8 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 	if c.Head.Seq != l.end.Head.Seq+1 {
 		return fmt.Errorf("commit %d does not follow the head at %d", c.Head.Seq, l.end.Head.Seq)
 	}
-	c.Head.Bytes = l.end.Head.Bytes + int64(c.bytes())
+	l.sign(&c.Head)
+	c.Head.Bytes += int64(c.bytes())
 	retry := &backoff.ExponentialBackOff{InitialInterval: 5 * time.Millisecond, Multiplier: 2, MaxInterval: lastPause}
 	for doubtful := false; ; {
 		begun := l.clock()
@@ -108,6 +112,17 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 			return fmt.Errorf("commit %d: %w", c.Head.Seq, ctx.Err())
 		case <-time.After(Jitter(retry.NextBackOff(), l.Random)):
 		}
+	}
+}
+
+// sign completes a head that is to follow the last one: with the writer, and with
+// what goes on from there.
+func (l *EtcdLog) sign(h *Head) {
+	before := &l.end.Head
+	h.Election, h.Bytes = l.election, before.Bytes
+	h.History, h.Parent, h.Fork = before.History, before.Parent, before.Fork
+	if h.History == "" && l.Histories != nil && l.Histories() {
+		h.History = NewHistory()
 	}
 }
 
@@ -165,54 +180,26 @@ func (l *EtcdLog) attempt(ctx context.Context, c *Sealed) error {
 			}
 		}
 	}
-	resp, err := l.client.Txn(ctx).If(l.fence()...).Then(ops...).
-		Else(clientv3.OpGet(l.layout.Head()), clientv3.OpGet(l.layout.Leader())).Commit()
-	if err != nil {
+	resp, err := l.client.Txn(ctx).If(l.fence()...).Then(ops...).Else(clientv3.OpGet(l.layout.Head())).Commit()
+	switch {
+	case err != nil:
 		return err
-	}
-	if resp.Succeeded {
-		l.advance(c.Head, resp.Header.Revision)
+	case resp.Succeeded:
+		l.advance(Cursor{c.Head, resp.Header.Revision, head})
 		return nil
 	}
-	return l.compareFailed(c, resp)
+	heads := resp.Responses[0].GetResponseRange().Kvs
+	if len(heads) != 1 || string(heads[0].Value) != head {
+		return ErrFenced
+	}
+	// An attempt before succeeded without our knowing. The head names its writer.
+	l.advance(Cursor{c.Head, heads[0].ModRevision, head})
+	return nil
 }
 
 // fence is what must hold for this node to write.
 func (l *EtcdLog) fence() []clientv3.Cmp {
-	return []clientv3.Cmp{
-		clientv3.Compare(clientv3.CreateRevision(l.layout.Leader()), "=", l.election),
-		clientv3.Compare(clientv3.ModRevision(l.layout.Head()), "=", l.end.Revision),
-	}
-}
-
-// compareFailed tells a lost election from an attempt of ours that succeeded
-// without our knowing.
-func (l *EtcdLog) compareFailed(c *Sealed, resp *clientv3.TxnResponse) error {
-	heads, leaders := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
-	switch {
-	case len(heads) != 1 || !c.isAt(heads[0]):
-		return ErrFenced
-	case !l.elects(leaders):
-		return errAmbiguous
-	}
-	l.advance(c.Head, heads[0].ModRevision)
-	return nil
-}
-
-// errAmbiguous says that the head is what a commit of ours sent, but may have been
-// written by another node: resolve finds out.
-var errAmbiguous = errors.New("the head may be another primary's")
-
-// isAt reports whether the head is what the commit sent.
-func (c *Sealed) isAt(head *mvccpb.KeyValue) bool {
-	sent, err := c.Head.encode()
-	return err == nil && sent == string(head.Value)
-}
-
-// elects reports whether a leader key is the one that gives us the right to
-// write. No other key ever has its create revision.
-func (l *EtcdLog) elects(leaders []*mvccpb.KeyValue) bool {
-	return len(leaders) == 1 && leaders[0].CreateRevision == l.election
+	return append(l.election.Holds(l.layout), l.end.Stands(l.layout))
 }
 
 // An outcome is what the head says of a commit that was sent.
@@ -243,15 +230,9 @@ func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (outcome, error) {
 		}
 		return unknown, fmt.Errorf("commit %d: the head of the journal was deleted", c.Head.Seq)
 	}
-	if c.isAt(resp.Kvs[0]) {
-		err := l.claim(attempt, c, resp.Kvs[0].ModRevision)
-		switch {
-		case err == nil:
-			return written, nil
-		case errors.Is(err, ErrFenced), errors.Is(err, errDeposed):
-			return unknown, err
-		}
-		return unknown, ctx.Err()
+	if sent, err := c.Head.encode(); err == nil && sent == string(resp.Kvs[0].Value) {
+		l.advance(Cursor{c.Head, resp.Kvs[0].ModRevision, sent})
+		return written, nil
 	}
 	head, err := DecodeHead(resp.Kvs[0].Value)
 	switch {
@@ -263,31 +244,8 @@ func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (outcome, error) {
 	return absent, nil
 }
 
-// claim takes the head at a revision, which is what a commit sent, for that
-// commit if it was written under our own leader key. Two nodes may be elected
-// for one term, if the first commits nothing, and may send the same head.
-// Errors: ErrFenced if another node wrote the head: then ours never will be;
-// errDeposed if nobody knows any more; others leave it open.
-func (l *EtcdLog) claim(ctx context.Context, c *Sealed, revision int64) error {
-	leader, err := l.client.Get(ctx, l.layout.Leader())
-	if err == nil && !l.elects(leader.Kvs) {
-		// Our term has ended since: the key as it was when the head was written decides.
-		leader, err = l.client.Get(ctx, l.layout.Leader(), clientv3.WithRev(revision))
-	}
-	switch {
-	case errors.Is(err, rpctypes.ErrCompacted):
-		return fmt.Errorf("commit %d: %w while its outcome was unknown", c.Head.Seq, errDeposed)
-	case err != nil:
-		return err
-	case !l.elects(leader.Kvs):
-		return fmt.Errorf("commit %d: %w", c.Head.Seq, ErrFenced)
-	}
-	l.advance(c.Head, revision)
-	return nil
-}
-
-func (l *EtcdLog) advance(head Head, revision int64) {
-	l.end = Cursor{head, revision}
+func (l *EtcdLog) advance(to Cursor) {
+	l.end = to
 	tip := l.end
 	l.tip.Store(&tip)
 }
@@ -302,7 +260,8 @@ func (l *EtcdLog) Tip() Cursor { return *l.tip.Load() }
 // ErrFenced; a *RefusedError when this node is surely still the leader; with
 // anything else it may be or not.
 func (l *EtcdLog) Resign(ctx context.Context, head Head) error {
-	head.Bytes, head.Clean = l.end.Head.Bytes, true
+	l.sign(&head)
+	head.Clean = true
 	value, err := head.encode()
 	if err != nil {
 		return err
@@ -332,7 +291,7 @@ func (l *EtcdLog) resigned(ctx context.Context, head string, refused error) erro
 	}
 	heads, leaders := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
 	switch {
-	case l.elects(leaders):
+	case len(leaders) == 1 && l.election.elects(leaders[0].Value):
 		return &RefusedError{refused}
 	case len(heads) == 1 && string(heads[0].Value) == head:
 		return nil

@@ -130,12 +130,8 @@ func (p *primary) setUp() {
 	end, _, err := p.store.PreparePutEnd(metadata.PutRef{Tenant: "default", Key: "victim", Selector: metadata.SelectMemory}, nil)
 	commit(end, err)
 
-	leader, err := p.client.Get(p.t.Context(), p.layout.Leader())
-	if err != nil || len(leader.Kvs) != 1 {
-		p.t.Fatalf("the leader: %v, %v", leader, err)
-	}
 	boot := clock.Boot()
-	p.log = journal.NewEtcdLog(p.client, p.layout, leader.Kvs[0].CreateRevision, p.log.Tip(), 5*time.Second, boot)
+	p.log = journal.NewEtcdLog(p.client, p.layout, p.election, p.log.Tip(), 5*time.Second, boot)
 	p.writer = journal.NewWriter(journal.WriterConfig{
 		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now, Elapsed: boot, Observer: p.seen,
 	})

@@ -94,6 +94,13 @@ type Head struct {
 	// Hold is how long the primary of the term honours a lease, in ms: what a
 	// term after a loss of all state must wait for.
 	Hold int64 `json:"lease_hold_ms"`
+	// History is the journal's, Parent the one that it was founded from, and Fork the
+	// sequence at which; the last two are empty if it was founded empty.
+	History History      `json:"history,omitempty"`
+	Parent  History      `json:"parent_history,omitempty"`
+	Fork    metadata.Seq `json:"fork_sequence,omitempty"`
+	// Election is the writer's.
+	Election Election `json:"election,omitempty"`
 	// Streams has a bit for each record that belongs to the commit.
 	Streams uint8 `json:"streams"`
 	// Bytes counts what was written to records, ever.
@@ -144,6 +151,9 @@ func (h Head) encode() (string, error) {
 	return string(b), err
 }
 
+// maxID is how many digits the id of a history or of an election has.
+const maxID = 32
+
 // maxHold is the longest hold, in ms, that is a time.Duration.
 const maxHold = math.MaxInt64 / int64(time.Millisecond)
 
@@ -158,6 +168,8 @@ func DecodeHead(b []byte) (Head, error) {
 	switch {
 	case h.Term == 0 || h.Term > metadata.MaxTerm || h.Seq == 0:
 		return Head{}, fmt.Errorf("the head of the journal has term %d and sequence %d, which cannot be", h.Term, h.Seq)
+	case len(h.History) > maxID || len(h.Parent) > maxID || len(h.Election) > maxID:
+		return Head{}, fmt.Errorf("the head of the journal has an id of more than %d digits, which cannot be", maxID)
 	case h.Hold < 0 || h.Hold > maxHold || h.Bytes < 0:
 		return Head{}, fmt.Errorf("the head of the journal has a lease hold of %d ms and %d bytes, which cannot be", h.Hold, h.Bytes)
 	case h.Window < 0 || h.Window > h.Failover || h.Failover > maxHold:
@@ -170,7 +182,7 @@ func DecodeHead(b []byte) (Head, error) {
 
 // This program reads the journal's formats from MinFormatVersion to FormatVersion,
 // and writes what every node in the cluster reads. FormatBeats is the first with
-// serve windows in its heads. Records are the same in both.
+// serve windows and histories in its heads. Records are the same in both.
 const (
 	MinFormatVersion = 1
 	FormatBeats      = 2

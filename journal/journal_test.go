@@ -43,10 +43,13 @@ type primary struct {
 	queue  *journal.Queue
 	log    *journal.EtcdLog
 	writer *journal.Writer
-	now    func() metadata.Time
-	seen   *observer
-	done   chan error
-	stop   context.CancelFunc
+
+	election journal.Election
+
+	now  func() metadata.Time
+	seen *observer
+	done chan error
+	stop context.CancelFunc
 }
 
 type observer struct {
@@ -86,14 +89,15 @@ func newPrimary(t *testing.T, client *clientv3.Client, queueBytes int64) *primar
 		t: t, client: client, layout: journal.NewLayout("/understudy", "test"),
 		store: metadata.New(metadata.Options{}), seen: &observer{}, done: make(chan error, 1),
 	}
-	put, err := client.Put(t.Context(), p.layout.Leader(), "me")
-	if err != nil {
+	election := journal.NewElection()
+	if _, err := client.Put(t.Context(), p.layout.Leader(), election.LeaderPrefix()+"}"); err != nil {
 		t.Fatal(err)
 	}
 	boot := clock.Boot()
 	p.now = metadata.NewClock(boot, 0)
 	p.queue = journal.NewQueue(p.store, queueBytes)
-	p.log = journal.NewEtcdLog(client, p.layout, put.Header.Revision, journal.Cursor{}, 5*time.Second, boot)
+	p.election = election
+	p.log = journal.NewEtcdLog(client, p.layout, election, journal.Cursor{}, 5*time.Second, boot)
 	p.store.StartIDs(1)
 	p.writer = journal.NewWriter(journal.WriterConfig{
 		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now, Elapsed: boot, Observer: p.seen,

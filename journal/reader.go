@@ -86,7 +86,7 @@ func (r *Reader) head(ctx context.Context) (at Cursor, now int64, err error) {
 	if err != nil {
 		return Cursor{}, 0, err
 	}
-	return Cursor{head, resp.Kvs[0].ModRevision}, resp.Header.Revision, nil
+	return Cursor{head, resp.Kvs[0].ModRevision, string(resp.Kvs[0].Value)}, resp.Header.Revision, nil
 }
 
 // Start returns the position of a journal that was never written. It fails with
@@ -186,7 +186,7 @@ func (r *Reader) revision(at Cursor, events []*clientv3.Event, f Consumer) (Curs
 	if err != nil {
 		return at, err
 	}
-	at.Head = next
+	at.Head, at.value = next, string(head.Value)
 	return at, f.Commit(c, at)
 }
 

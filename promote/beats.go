@@ -2,6 +2,7 @@ package promote
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -30,13 +31,20 @@ func (t *Term) awaitSilence(ctx context.Context) error {
 // paceEvery is how often a primary looks whether all nodes read its heads.
 const paceEvery = time.Second
 
-// keepPace lets heads carry serve windows as long as every node reads them, until
+// turn lets heads carry windows and histories as long as all nodes read them.
+func turn(nodes []NodeInfo, pace *journal.Pace, histories *atomic.Bool) {
+	all := allRead(nodes, journal.FormatBeats)
+	pace.Turn(all)
+	histories.Store(all)
+}
+
+// keepPace looks again and again whether all nodes read what heads may carry, until
 // the context ends.
 func (t *Term) keepPace(ctx context.Context) {
 	n := t.node
 	for sleep(ctx, paceEvery) == nil {
 		if nodes, err := listNodes(ctx, n.Client, n.Layout); err == nil {
-			t.pace.Turn(allRead(nodes, journal.FormatBeats))
+			turn(nodes, t.pace, t.histories)
 		}
 	}
 }

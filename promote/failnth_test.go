@@ -138,19 +138,18 @@ type predecessor struct {
 }
 
 // claim writes the leader key, and returns its revision.
-func (p *predecessor) claim(t *testing.T, l promote.Leader) int64 {
+func (p *predecessor) claim(t *testing.T, l promote.Leader) journal.Election {
 	t.Helper()
+	l.Election = journal.NewElection()
 	value, err := json.Marshal(l)
 	if err != nil {
 		t.Error(err)
-		return 0
+		return ""
 	}
-	put, err := p.client.Put(t.Context(), p.layout.Leader(), string(value))
-	if err != nil {
+	if _, err := p.client.Put(t.Context(), p.layout.Leader(), string(value)); err != nil {
 		t.Error(err)
-		return 0
 	}
-	return put.Header.Revision
+	return l.Election
 }
 
 func newPredecessor(t *testing.T, etcd *etcdtest.Cluster, cluster string) *predecessor {
@@ -160,8 +159,13 @@ func newPredecessor(t *testing.T, etcd *etcdtest.Cluster, cluster string) *prede
 		client: etcd.Client(t), layout: journal.NewLayout("/understudy", cluster),
 		store: metadata.New(metadata.Options{}), now: metadata.NewClock(boot, 0),
 	}
-	p.begin = p.claim(t, promote.Leader{NodeID: "old", RPC: "old", Term: 1, State: promote.Serving})
-	p.log = journal.NewEtcdLog(p.client, p.layout, p.begin, journal.Cursor{}, time.Minute, boot)
+	election := p.claim(t, promote.Leader{NodeID: "old", RPC: "old", Term: 1, State: promote.Serving})
+	now, err := p.client.Get(t.Context(), p.layout.Leader())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.begin = now.Header.Revision
+	p.log = journal.NewEtcdLog(p.client, p.layout, election, journal.Cursor{}, time.Minute, boot)
 	p.writer = journal.NewWriter(journal.WriterConfig{
 		Store: p.store, Queue: journal.NewQueue(p.store, 1<<20), Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now, Elapsed: boot,
 	})

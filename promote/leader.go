@@ -23,14 +23,16 @@ const (
 
 // A Leader is the value of the leader key.
 type Leader struct {
+	// Election must stay the first field: see journal.Election.
+	Election journal.Election `json:"election,omitempty"`
+
 	NodeID string        `json:"node_id"`
 	RPC    string        `json:"rpc_address"`
 	HTTP   string        `json:"http_address"`
 	Term   metadata.Term `json:"term"`
 	State  LeaderState   `json:"state"`
 
-	created int64  // the key's create revision: the right to write
-	value   string // as it stands in etcd; empty if this node has not read it
+	value string // as it stands in etcd; empty if this node has not read it
 }
 
 // errLost says that another node won the election, or holds the leader key.
@@ -51,14 +53,14 @@ func readLeader(ctx context.Context, client *clientv3.Client, layout journal.Lay
 	if err := json.Unmarshal(resp.Kvs[0].Value, &l); err != nil {
 		return Leader{}, false, fmt.Errorf("the leader key %s cannot be read: %w", layout.Leader(), err)
 	}
-	l.created, l.value = resp.Kvs[0].CreateRevision, string(resp.Kvs[0].Value)
+	l.value = string(resp.Kvs[0].Value)
 	return l, true, nil
 }
 
 // elect creates the leader key on a session's lease, for the term behind the
 // head's, unless somebody else holds it.
 func elect(ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader, head journal.Cursor) (Leader, error) {
-	l.Term, l.State = head.Head.Term+1, Elected
+	l.Term, l.State, l.Election = head.Head.Term+1, Elected, journal.NewElection()
 	if l.Term > metadata.MaxTerm {
 		return l, fmt.Errorf("term %d is beyond the last one possible, %d: start a new cluster id", l.Term, metadata.MaxTerm)
 	}
@@ -70,7 +72,7 @@ func elect(ctx context.Context, client *clientv3.Client, layout journal.Layout, 
 	defer cancel()
 	resp, err := client.Txn(ctx).If(
 		clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", 0),
-		clientv3.Compare(clientv3.ModRevision(layout.Head()), "=", head.Revision),
+		head.Stands(layout),
 	).Then(clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease))).Commit()
 	if err != nil {
 		return l, fmt.Errorf("standing for election: %w", err)
@@ -78,7 +80,6 @@ func elect(ctx context.Context, client *clientv3.Client, layout journal.Layout, 
 	if !resp.Succeeded {
 		return l, errLost
 	}
-	l.created = resp.Header.Revision
 	return l, nil
 }
 
@@ -96,7 +97,7 @@ func announce(ctx context.Context, client *clientv3.Client, layout journal.Layou
 	}
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	resp, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", l.created)).Then(ops...).Commit()
+	resp, err := client.Txn(ctx).If(l.Election.Holds(layout)...).Then(ops...).Commit()
 	if err != nil {
 		return 0, fmt.Errorf("announcing that this node serves: %w", err)
 	}
@@ -110,7 +111,7 @@ func announce(ctx context.Context, client *clientv3.Client, layout journal.Layou
 func deleteLeader(ctx context.Context, client *clientv3.Client, layout journal.Layout, l Leader) error {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	_, err := client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", l.created)).
+	_, err := client.Txn(ctx).If(l.Election.Holds(layout)...).
 		Then(layout.DeleteLeader()...).Commit()
 	return err
 }

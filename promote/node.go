@@ -183,12 +183,14 @@ type candidate struct {
 	right   *journal.Right
 	pace    *journal.Pace
 	log     *journal.EtcdLog
-	store   *metadata.Store // nil to start empty
-	before  journal.Head    // of the terms before
-	learned time.Duration   // by the clock: when this node learned of before
-	why     string          // it was elected
-	empty   bool
-	phases  Takeover
+	// histories says that every node reads heads with a history.
+	histories *atomic.Bool
+	store     *metadata.Store // nil to start empty
+	before    journal.Head    // of the terms before
+	learned   time.Duration   // by the clock: when this node learned of before
+	why       string          // it was elected
+	empty     bool
+	phases    Takeover
 }
 
 // standBy follows the journal, from a former primary's state if there is one,
@@ -378,7 +380,7 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Curso
 func (n *Node) elect(ctx context.Context, f *follower.Follower, head journal.Cursor, empty bool) (*candidate, error) {
 	begun := n.Clock()
 	c := &candidate{
-		right: journal.NewRight(n.Clock), pace: journal.NewPace(n.FailoverAfter, n.SessionTTL, n.Log),
+		right: journal.NewRight(n.Clock), histories: new(atomic.Bool), pace: journal.NewPace(n.FailoverAfter, n.SessionTTL, n.Log),
 		before: head.Head, learned: begun, why: reason(head.Head, n.previousLeader(), empty), empty: empty,
 	}
 	if known, learned := f.Learned(); known == head.Head {
@@ -396,8 +398,8 @@ func (n *Node) elect(ctx context.Context, f *follower.Follower, head journal.Cur
 		c.session.close(context.WithoutCancel(ctx)) // the key may be there all the same
 		return nil, err
 	}
-	c.log = journal.NewEtcdLog(n.Client, n.Layout, c.leader.created, head, n.EventsTTL, n.Clock)
-	c.log.Random = n.Random
+	c.log = journal.NewEtcdLog(n.Client, n.Layout, c.leader.Election, head, n.EventsTTL, n.Clock)
+	c.log.Random, c.log.Histories = n.Random, c.histories.Load
 	n.survey(ctx, c)
 	c.phases.Elect = n.Clock() - begun
 	return c, nil
@@ -413,7 +415,7 @@ func (n *Node) survey(ctx context.Context, c *candidate) {
 	if err != nil {
 		return
 	}
-	c.pace.Turn(allRead(nodesOf(resp.Responses[0].GetResponseRange().Kvs), journal.FormatBeats))
+	turn(nodesOf(resp.Responses[0].GetResponseRange().Kvs), c.pace, c.histories)
 	var deposed TermRecord
 	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) == 1 && json.Unmarshal(kvs[0].Value, &deposed) == nil {
 		c.why = deposed.Why

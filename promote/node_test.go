@@ -2,8 +2,10 @@ package promote_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -335,5 +337,14 @@ func TestHandover(t *testing.T) {
 	w.serving(a)
 	if err := a.get("after"); err != nil {
 		t.Error(err)
+	}
+}
+
+// The value of the leader key begins with the election: that is what writers compare.
+func TestTheLeadersValueBeginsWithItsElection(t *testing.T) {
+	l := promote.Leader{Election: journal.NewElection(), NodeID: "a", Term: 1, State: promote.Serving}
+	value, err := json.Marshal(l)
+	if err != nil || !strings.HasPrefix(string(value), l.Election.LeaderPrefix()) {
+		t.Errorf("%s, %v", value, err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -35,13 +36,15 @@ type Term struct {
 	right   *journal.Right
 	pace    *journal.Pace
 	log     *journal.EtcdLog
-	writer  *journal.Writer
-	before  journal.Head  // of the terms before
-	learned time.Duration // by the clock: when this node learned of before
-	why     string        // the term began
-	gap     time.Duration // without a primary before the term served, as this node saw it
-	empty   bool
-	trusted bool // the store is what the journal says, and more than nothing
+	// histories says that every node reads heads with a history.
+	histories *atomic.Bool
+	writer    *journal.Writer
+	before    journal.Head  // of the terms before
+	learned   time.Duration // by the clock: when this node learned of before
+	why       string        // the term began
+	gap       time.Duration // without a primary before the term served, as this node saw it
+	empty     bool
+	trusted   bool // the store is what the journal says, and more than nothing
 
 	compactor *journal.Compactor
 
@@ -99,7 +102,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 
 func (n *Node) newTerm(c *candidate) *Term {
 	t := &Term{
-		Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, right: c.right, pace: c.pace, log: c.log,
+		Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, right: c.right, pace: c.pace, log: c.log, histories: c.histories,
 		before: c.before, learned: c.learned, why: c.why, empty: c.empty,
 	}
 	t.orders, t.ended = make(chan *order), make(chan struct{})

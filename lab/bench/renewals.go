@@ -364,8 +364,8 @@ func keys(n int) []string {
 func newRig(ctx context.Context, client *clientv3.Client, name string, objects int) (*rig, error) {
 	boot := clock.Boot()
 	layout := journal.NewLayout("/bench", name)
-	leader, err := client.Put(ctx, layout.Leader(), "bench")
-	if err != nil {
+	election := journal.NewElection()
+	if _, err := client.Put(ctx, layout.Leader(), election.LeaderPrefix()+"}"); err != nil {
 		return nil, err
 	}
 	params := metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
@@ -376,7 +376,7 @@ func newRig(ctx context.Context, client *clientv3.Client, name string, objects i
 		applied: hdrhistogram.New(1, 600_000_000, 3),
 	}
 	r.queue = journal.NewQueue(r.primary, 64<<20)
-	r.log = journal.NewEtcdLog(client, layout, leader.Header.Revision, journal.Cursor{}, time.Minute, boot)
+	r.log = journal.NewEtcdLog(client, layout, election, journal.Cursor{}, time.Minute, boot)
 	r.primary.StartIDs(1)
 	r.writer = journal.NewWriter(journal.WriterConfig{
 		Store: r.primary, Queue: r.queue, Log: r.log, Term: 1, Hold: params.HoldTime(), Now: r.now, Elapsed: boot, Observer: r,

@@ -167,12 +167,12 @@ func newPrimary(t *testing.T) *primary {
 		store: metadata.New(metadata.Options{}), now: metadata.NewClock(boot, 0),
 	}
 	p.client = p.etcd.Client(t)
-	leader, err := p.client.Put(t.Context(), p.layout.Leader(), "me")
-	if err != nil {
+	election := journal.NewElection()
+	if _, err := p.client.Put(t.Context(), p.layout.Leader(), election.LeaderPrefix()+"}"); err != nil {
 		t.Fatal(err)
 	}
 	p.queue = journal.NewQueue(p.store, 1<<20)
-	p.log = journal.NewEtcdLog(p.client, p.layout, leader.Header.Revision, journal.Cursor{}, time.Minute, boot)
+	p.log = journal.NewEtcdLog(p.client, p.layout, election, journal.Cursor{}, time.Minute, boot)
 	p.store.StartIDs(1)
 	w := journal.NewWriter(journal.WriterConfig{
 		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now, Elapsed: boot,

@@ -1,0 +1,65 @@
+package journal_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/journal"
+)
+
+// Revisions repeat in an etcd that was restored, so a writer compares what stands
+// at the leader and at the head: the same values written again change nothing,
+// another election's leader fences it, whatever its revisions are.
+func TestWritersCompareValues(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client := etcd.Client(t)
+	p := newPrimary(t, client, 1<<20)
+	for _, key := range []string{p.layout.Head(), p.layout.Leader()} {
+		resp, err := client.Get(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		value := string(resp.Kvs[0].Value)
+		if _, err := client.Delete(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client.Put(t.Context(), key, value); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.writer.Commit(t.Context()); err != nil {
+			t.Fatalf("after %s was written again: %v", key, err)
+		}
+	}
+	other := journal.NewElection().LeaderPrefix() + "}"
+	if _, err := client.Put(t.Context(), p.layout.Leader(), other); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.writer.Commit(t.Context()); !errors.Is(err, journal.ErrFenced) {
+		t.Errorf("under another election: %v", err)
+	}
+}
+
+// The history goes on from head to head. One without a name gets one as soon as
+// every node reads it.
+func TestHeadsNameTheirHistory(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	p := newPrimary(t, etcd.Client(t), 1<<20)
+	if h := p.log.Tip().Head; h.History != "" || h.Election != p.election {
+		t.Errorf("the first head: %+v", h)
+	}
+	p.log.Histories = func() bool { return true }
+	var first journal.History
+	for range 2 {
+		if err := p.writer.Commit(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		history := p.log.Tip().Head.History
+		if first == "" {
+			first = history
+		}
+		if len(history) != 32 || history != first {
+			t.Errorf("history %q behind %q", history, first)
+		}
+	}
+}
