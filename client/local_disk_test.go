@@ -47,7 +47,7 @@ func TestOffload(t *testing.T) {
 			t.Errorf("%s is on %+v", key, r)
 		}
 	}
-	wantKind(t, "a copy of another size", c.NotifyOffloadSuccess(ctx, []client.OffloadedObject{{Task: tasks[1], DataSize: 99}}), errs.InvalidParams)
+	wantKind(t, "a copy of another size", c.NotifyOffloadSuccess(ctx, []client.OffloadedObject{{Task: tasks[0], DataSize: 99}}), errs.InvalidParams)
 	wantKind(t, "no copies", c.NotifyOffloadSuccess(ctx, nil), errs.InvalidParams)
 }
 

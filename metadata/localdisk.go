@@ -145,7 +145,7 @@ func (e *AddLocalDisk) Apply(tx *Tx) (answer error) {
 			answer = errs.SegmentNotFound
 			return
 		}
-		if answer = o.takesCopyOn(e.Number); answer != nil {
+		if answer = o.takesCopyOn(p.Number, p.Client, tx.s.inForce.Load().rules > FirstRules); answer != nil {
 			return
 		}
 		tx.s.subtractTerms(o)
@@ -185,12 +185,19 @@ func (o *object) replicaOn(number segment.Number) *replica {
 	return nil
 }
 
-// takesCopyOn returns why an object cannot have a replica on an SSD, or nil.
-func (o *object) takesCopyOn(number segment.Number) error {
-	copies := 0
+// takesCopyOn returns why an object cannot have a replica on an SSD, or nil. The
+// copy must have been made from a replica that is still there, in the memory of
+// the SSD's owner: what was evicted may have been overwritten before it was
+// copied. FirstRules did not ask for that.
+func (o *object) takesCopyOn(number segment.Number, owner segment.ClientID, fromMemory bool) error {
+	copies, source := 0, !fromMemory
 	for i := range o.replicaCount() {
-		if r := o.replicaAt(i); r.kind == LocalDisk && r.exists() {
+		switch r := o.replicaAt(i); {
+		case r.kind == LocalDisk && r.exists():
 			copies++
+			source = source || r.segment.Number == number // it has the copy
+		case r.kind == Memory && r.readable() && r.segment.Client == owner:
+			source = true
 		}
 	}
 	switch {
@@ -198,6 +205,8 @@ func (o *object) takesCopyOn(number segment.Number) error {
 		return errs.ReplicaNotReady
 	case copies >= MaxReplicas && o.replicaOn(number) == nil:
 		return errs.New(errs.InvalidParams, "NotifyOffloadSuccess", "the object has copies on %d SSDs, and can have no more", copies)
+	case !source:
+		return errs.ReplicaNotReady
 	}
 	return nil
 }

@@ -33,8 +33,9 @@ func (c *cluster) unmountDisk(n byte) {
 func (c *cluster) copyTo(n byte, key string, options ...func(*metadata.Offloaded)) error {
 	c.t.Helper()
 	info, _ := c.primary.FindLocalDisk(client(n))
+	object, _ := c.primary.Inspect(metadata.DefaultTenant, key)
 	o := metadata.Offloaded{
-		Tenant: metadata.DefaultTenant, Key: key, Number: info.Number, Size: 100, Endpoint: fmt.Sprintf("ssd-%d:1", n),
+		Tenant: metadata.DefaultTenant, Key: key, ID: object.ID, Client: client(n), Number: info.Number, Size: 100, Endpoint: fmt.Sprintf("ssd-%d:1", n),
 	}
 	for _, option := range options {
 		option(&o)
@@ -77,11 +78,9 @@ func (c *cluster) wantReplicas(what, key string, want ...string) {
 func TestCopiesOnSSDs(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
-	for _, key := range []string{"k", "other", "open"} {
-		if err := c.putStart(key); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c.must([]error{c.putStart("other"), c.putStart("open")})
+	c.mount(2, "b", 1<<20)
+	c.must([]error{c.putStart("k", func(p *metadata.Put) { p.Replicas = 2 })})
 	c.must([]error{c.putEnd("k"), c.putEnd("other")})
 	wantKind(t, "a copy without an SSD", c.commit(&metadata.AddLocalDisk{Number: 1})[0], errs.ObjectNotFound)
 	wantKind(t, "a copy on an SSD that is a segment", c.copyTo(1, "k", func(o *metadata.Offloaded) { o.Number = 1 }), errs.SegmentNotFound)
@@ -110,7 +109,7 @@ func TestCopiesOnSSDs(t *testing.T) {
 		t.Error("where a copy is reached is not in the digest")
 	}
 	ssd1, ssd2 := "LOCAL_DISK 1 at ssd-1:1, 100 bytes", "LOCAL_DISK 2 at moved:1, 100 bytes"
-	c.wantReplicas("copied", "k", "MEMORY", ssd1, ssd2)
+	c.wantReplicas("copied", "k", "MEMORY", "MEMORY", ssd1, ssd2)
 
 	c.pass(time.Second)
 	c.commit()
@@ -219,8 +218,10 @@ func TestOffloadSources(t *testing.T) {
 // An object has a bounded number of copies, so that no snapshot is refused.
 func TestCopiesAreBounded(t *testing.T) {
 	c := newCluster(t)
-	c.mount(1, "a", 1<<20)
-	c.put("k")
+	for n := byte(1); n <= metadata.MaxReplicas; n++ {
+		c.mount(n, fmt.Sprint("s", n), 1<<20)
+	}
+	c.put("k", func(p *metadata.Put) { p.Replicas = metadata.MaxReplicas })
 	o, _ := c.primary.Inspect(metadata.DefaultTenant, "k")
 	ref := metadata.Ref{Shard: shardWith(c, o.ID), ID: o.ID}
 	for n := byte(1); n <= metadata.MaxReplicas; n++ {
@@ -352,4 +353,28 @@ func TestTermThatStartsEmptyHasNoSSDs(t *testing.T) {
 	if _, err := c.primary.Apply(&metadata.Commit{Seq: c.seq + 1, Term: 2, Time: c.now, Changes: []metadata.Change{empty}}, nil); err == nil {
 		t.Error("a store with an SSD accepts a term that starts empty")
 	}
+}
+
+// A copy is taken from what its client has in memory now: what was evicted may
+// have been overwritten before it was copied. The journal asks again, as an
+// eviction may come in between.
+func TestCopyOfWhatWasEvicted(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.mount(2, "b", 1<<20)
+	c.mountDisk(1, true)
+	c.mountDisk(2, true)
+	c.put("k", func(p *metadata.Put) { p.Replicas = 2 })
+	c.must([]error{c.copyTo(2, "k")})
+	o, _ := c.primary.Inspect(metadata.DefaultTenant, "k")
+	disk, _ := c.primary.FindLocalDisk(client(1))
+	late := &metadata.AddLocalDisk{Ref: metadata.Ref{Shard: shardWith(c, o.ID), ID: o.ID}, Number: disk.Number, Endpoint: "ssd-1:1"}
+	wantKind(t, "a copy that says nothing of its object", c.copyTo(1, "k", func(o *metadata.Offloaded) { o.ID = 0 }), errs.ObjectNotFound)
+	c.pass(time.Second)
+	c.commit()
+	c.evict(eviction.Quota{Objects: 1})
+	wantKind(t, "a late copy", c.copyTo(1, "k"), errs.ReplicaNotReady)
+	wantKind(t, "a late copy in the journal", c.commit(late)[0], errs.ReplicaNotReady)
+	c.must([]error{c.copyTo(2, "k", func(o *metadata.Offloaded) { o.Endpoint = "moved:1" })})
+	c.wantReplicas("in the end", "k", "LOCAL_DISK 2 at moved:1, 100 bytes")
 }

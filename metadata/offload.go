@@ -74,17 +74,18 @@ func (s *Store) OffloadObject(source OffloadSource) (key ObjectKey, size uint64,
 type Offloaded struct {
 	Tenant   string
 	Key      string
-	ID       ObjectID       // the object that was copied, 0 if that is not known
-	Number   segment.Number // of the mount of the client's SSD
-	Size     uint64         // bytes of the copy
-	Endpoint string         // where the client is reached
+	ID       ObjectID         // the object that was copied
+	Client   segment.ClientID // the owner of the SSD
+	Number   segment.Number   // of the mount of the client's SSD
+	Size     uint64           // bytes of the copy
+	Endpoint string           // where the client is reached
 }
 
 // PrepareOffloaded decides what a copy comes down to: a replica, or nothing if
 // it is there already, just so. Besides it may return a channel to wait on.
 //
 // Errors: ObjectNotFound, also when the key was put again since; ReplicaNotReady
-// for an object with nothing complete that could have been copied;
+// for an object that the client has no readable replica of in its memory now;
 // InvalidParams for a copy of another size, or when the object has MaxReplicas
 // of them.
 func (s *Store) PrepareOffloaded(c Offloaded) (*AddLocalDisk, <-chan struct{}, error) {
@@ -95,10 +96,10 @@ func (s *Store) PrepareOffloaded(c Offloaded) (*AddLocalDisk, <-chan struct{}, e
 	switch {
 	case wait != nil:
 		return nil, wait, nil
-	case o == nil || c.ID != 0 && c.ID != o.id:
+	case o == nil || c.ID != o.id:
 		return nil, nil, errs.ObjectNotFound
 	}
-	if err := o.takesCopyOn(c.Number); err != nil {
+	if err := o.takesCopyOn(c.Number, c.Client, true); err != nil {
 		return nil, nil, err
 	}
 	if c.Size != o.size {

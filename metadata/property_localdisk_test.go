@@ -78,7 +78,7 @@ func (w *world) offloadedAction(t *rapid.T) {
 	}
 	c := diskCopy{o.ID, owner, fmt.Sprint("ssd:", w.pick(t, "port", 2))}
 	e, _, _ := w.primary.PrepareOffloaded(metadata.Offloaded{
-		Tenant: "default", Key: key, ID: o.ID, Number: info.Number, Size: o.Size, Endpoint: c.endpoint,
+		Tenant: "default", Key: key, ID: o.ID, Client: owner, Number: info.Number, Size: o.Size, Endpoint: c.endpoint,
 	})
 	if e != nil {
 		w.submit(func(err error) {

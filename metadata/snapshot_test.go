@@ -29,7 +29,7 @@ func rich(c *cluster) {
 	c.mountDisk(2, true)
 	c.mountDisk(3, false)
 	for _, key := range keys("k", 200) {
-		c.put(key, func(p *metadata.Put) { p.Replicas = 2 })
+		c.put(key, func(p *metadata.Put) { p.Replicas, p.Preferred = 2, []string{"a", "b"} })
 	}
 	onA := func(p *metadata.Put) { p.Preferred = []string{"a"} }
 	c.put("soft", onA, softPin)
@@ -108,7 +108,7 @@ func TestModelSnapshotUnderWrites(t *testing.T) {
 		case i == 700:
 			c.unmountDisk(10)
 		case i > 150 && i%11 == 0:
-			c.put(names[i])
+			c.put(names[i], func(p *metadata.Put) { p.Replicas, p.Preferred = 2, []string{"late", "a"} })
 			c.must([]error{c.copyTo(9, names[i])})
 			_ = c.copyTo(1, names[i])
 			_ = c.copyTo(10, names[i])

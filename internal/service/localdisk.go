@@ -131,9 +131,9 @@ type OffloadResult struct {
 }
 
 // NotifyOffloaded adds a replica on the client's SSD to each object that it has
-// copied, and forgets the tasks of those it has refused. An object that is gone,
-// or was put anew since the client was told to copy it, is left out; one that
-// has the replica already is no error.
+// copied, and forgets the tasks of those it has refused. A copy is taken only for
+// a task of this term, and while the client's memory still has what was copied.
+// Others are left out; one that the object has already is no error.
 //
 // Errors: SegmentNotFound if the client has no SSD mounted; InvalidParams for a
 // copy that has not the size of its object. The copies that are right are added
@@ -182,7 +182,7 @@ func (m *Master) offloaded(op string, disk metadata.LocalDiskInfo, o *OffloadRes
 		return nil, nil, errs.New(errs.InvalidParams, op, "the endpoint has %d bytes, at most %d are possible", len(o.Endpoint), metadata.MaxNameBytes)
 	}
 	return decided(m.Store.PrepareOffloaded(metadata.Offloaded{
-		Tenant: key.Tenant, Key: key.Key, ID: m.offloads.given(disk.Client, key),
+		Tenant: key.Tenant, Key: key.Key, ID: m.offloads.given(disk.Client, key), Client: disk.Client,
 		Number: disk.Number, Size: o.DataSize, Endpoint: o.Endpoint,
 	}))
 }

@@ -96,14 +96,18 @@ func TestOffload(t *testing.T) {
 	want(t, "a long endpoint", f.NotifyOffloaded(ctx, owner(1), refused[2:]), errs.InvalidParams)
 	want(t, "too many", f.NotifyOffloaded(ctx, owner(1), make([]service.OffloadResult, service.MaxBatchItems+1)), errs.InvalidParams)
 	want(t, "a stranger's", f.NotifyOffloaded(ctx, owner(2), done), errs.SegmentNotFound)
-	for key, there := range map[string]bool{"a": true, "b": true, "early": true, "refused": false, "wrong": false, "long": false} {
+	for key, there := range map[string]bool{"a": true, "b": true, "early": false, "refused": false, "wrong": false, "long": false} {
 		if owners := f.onDisk(key); slices.Contains(owners, owner(1)) != there || len(owners) > 1 {
 			t.Errorf("%s has copies of %v", key, owners)
 		}
 	}
-	mixed := slices.Concat(refused[1:2], copied("refused"))
+	want(t, "what was refused", f.NotifyOffloaded(ctx, owner(1), copied("refused")), errs.OK)
+	mixed := slices.Concat(refused[1:2], copied("long"))
 	want(t, "one of two is wrong", f.NotifyOffloaded(ctx, owner(1), mixed), errs.InvalidParams)
-	if len(f.onDisk("refused")) != 1 {
+	if len(f.onDisk("refused")) != 0 {
+		t.Error("a copy without a task is added")
+	}
+	if len(f.onDisk("long")) != 1 {
 		t.Error("a copy behind one that is wrong is not added")
 	}
 }
@@ -238,9 +242,24 @@ func TestSSDsOfSilentClients(t *testing.T) {
 	f := newFixture(t, offloading(100))
 	f.mountDisk(t, 1, true)
 	f.mountDisk(t, 2, true)
-	f.put(t, "both", "one")
-	want(t, "copies", f.NotifyOffloaded(t.Context(), owner(1), copied("both", "one")), errs.OK)
-	want(t, "copies", f.NotifyOffloaded(t.Context(), owner(2), copied("both")), errs.OK)
+	// Not by a call, which would make the client known.
+	mount, err := f.Store.PrepareMount(other())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.p.Commit(mount)
+	f.p.Put(func(p *metadata.Put) { p.Replicas = 2 }, "both")
+	f.put(t, "one")
+	if err := f.RefillOffloads(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for n, keys := range map[byte][]string{1: {"both", "one"}, 2: {"both"}} {
+		if _, err := f.OffloadHeartbeat(t.Context(), owner(n), true); err != nil {
+			t.Fatal(err)
+		}
+		want(t, "copies", f.NotifyOffloaded(t.Context(), owner(n), copied(keys...)), errs.OK)
+	}
+	f.p.Unmount(other().ID)
 	next := service.NewLiveness(10*time.Second, func() time.Duration { return 0 }, f.Store)
 	for what, l := range map[string]*service.Liveness{"this term": f.Liveness, "the next one": next} {
 		if l.Active() != 2 || !l.Ping(owner(1)) || l.Ping(owner(2)) {
@@ -280,8 +299,8 @@ func TestOffloadingTurnedOff(t *testing.T) {
 	}
 	wantKeys(t, "given", tasks(t, off))
 	want(t, "a copy", off.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
-	if len(f.onDisk("k")) != 1 {
-		t.Error("the copy is not taken")
+	if len(f.onDisk("k")) != 0 {
+		t.Error("a copy that nobody was told to make is taken")
 	}
 }
 

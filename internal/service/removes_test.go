@@ -125,8 +125,9 @@ func removeAllBesideOthers(t *testing.T) {
 	f.p.Commit(f.p.Store.PrepareMountLocalDisk(owner(1), true))
 	disk, _ := f.p.Store.FindLocalDisk(owner(1))
 	for _, key := range []string{"x", "y"} {
+		o, _ := f.p.Store.Inspect("default", key)
 		e, _, err := f.p.Store.PrepareOffloaded(metadata.Offloaded{
-			Tenant: "default", Key: key, Number: disk.Number, Size: 100, Endpoint: "ssd:1",
+			Tenant: "default", Key: key, ID: o.ID, Client: owner(1), Number: disk.Number, Size: 100, Endpoint: "ssd:1",
 		})
 		if err != nil {
 			t.Fatal(err)

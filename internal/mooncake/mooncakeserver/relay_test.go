@@ -71,6 +71,10 @@ func halves() []interruption {
 		expect(t, "MountLocalDiskSegment", ask(t, c, c.Generation.MountLocalDisk, disk), errs.OK)
 		put(t, c)
 	}
+	given := func(t *testing.T, c *mooncakeclient.Conn) {
+		mount(t, c)
+		ask(t, c, c.Generation.OffloadObjectHeartbeat, disk)
+	}
 	keys := []string{"present", "absent"}
 	return []interruption{
 		{"BatchRemove", put, do(func(g *mooncake.Generation) mooncake.Call[[]mooncake.Done] {
@@ -97,7 +101,7 @@ func halves() []interruption {
 		{"OffloadObjectHeartbeat", mount, do(func(g *mooncake.Generation) mooncake.Call[mooncake.Result[[]mooncake.OffloadTask]] {
 			return g.OffloadObjectHeartbeat
 		}, mooncake.Args{Client: client(1)})},
-		{"NotifyOffloadSuccess", mount, do(func(g *mooncake.Generation) mooncake.Call[mooncake.Done] {
+		{"NotifyOffloadSuccess", given, do(func(g *mooncake.Generation) mooncake.Call[mooncake.Done] {
 			return g.NotifyOffloadSuccess
 		}, mooncake.Args{
 			Client: client(1), Tasks: []mooncake.OffloadTask{{Key: "present", Size: 100}}, Objects: []mooncake.OffloadedObject{{DataSize: 100, Endpoint: "ssd:1"}},
