@@ -22,7 +22,7 @@ type reply interface {
 	GetHeader() *pb.ResponseHeader
 }
 
-// A failure is what an attempt brought instead of an answer.
+// A failure is the result of an attempt without an answer to pass on.
 type failure struct {
 	err     *errs.Error
 	from    rpcerr.Source // without a NodeID no node has answered
@@ -32,7 +32,7 @@ type failure struct {
 	drop    bool          // the leader must be found again first
 }
 
-// A view is what this client knows of the cluster.
+// A view is what this client has learned about the cluster.
 type view struct {
 	clusterID    string
 	messageBytes int

@@ -33,14 +33,14 @@ type candidate struct {
 	problem    error // why it did not turn out to lead, when it was asked last
 }
 
-// A candidateState is what came of asking a candidate, in this search.
+// A candidateState is the result of asking a candidate, in this search.
 type candidateState uint8
 
 const (
 	unasked candidateState = iota
 	silent                 // it cannot be reached, or does not answer
 	ours                   // it is a node of this cluster
-	alien                  // it is not, or speaks another protocol
+	foreign                // it is not, or speaks another protocol
 )
 
 func (c *candidate) closeLocked() {
@@ -157,7 +157,7 @@ func (f *finder) ask(ctx context.Context, c *candidate, conn Conn) bool {
 		return f.elect(c, conn, resp.GetHeader())
 	case ctx.Err() != nil:
 	case !failed.repeat:
-		f.note(c, alien, failed.err)
+		f.note(c, foreign, failed.err)
 	case failed.from.NodeID == "":
 		f.note(c, silent, failed.err)
 	default:
@@ -181,7 +181,7 @@ func (f *finder) note(c *candidate, state candidateState, problem error) {
 		return func(c *candidate) bool { return c.state == s }
 	}
 	if f.met || f.fault != nil || len(f.config.EtcdEndpoints) > 0 ||
-		slices.ContainsFunc(f.candidates, is(unasked)) || !slices.ContainsFunc(f.candidates, is(alien)) {
+		slices.ContainsFunc(f.candidates, is(unasked)) || !slices.ContainsFunc(f.candidates, is(foreign)) {
 		return
 	}
 	f.fault = &errs.Error{Kind: errs.InvalidParams, Op: "client", Detail: "no node of this cluster answers: " + f.whyLocked()}

@@ -49,20 +49,20 @@ type App struct {
 	node     node // set by Run before anything serves
 }
 
-// counters are what the parts count, over all terms of this node.
+// counters count over all terms of this node.
 type counters struct {
 	service  *service.Counters
 	leases   *leasesync.Counters
 	eviction *eviction.Counters
 }
 
-// A node is this node's part in the cluster, or all of it without HA.
+// A node is what this process runs: a node of a cluster, or a lone one without HA.
 type node interface {
 	rpc.Node
 	rpc.SnapshotSource
-	// run plays the part until the context ends.
+	// run returns when the context ends, or with an error.
 	run(ctx context.Context) error
-	// promoteStatus says how the node stands, without asking etcd.
+	// promoteStatus returns the node's status without asking etcd.
 	promoteStatus() promote.Status
 	// knownRules returns the newest rules that all nodes know.
 	knownRules(ctx context.Context) (metadata.Rules, error)
@@ -141,7 +141,7 @@ func (a *App) Run(ctx context.Context) (err error) {
 		return err
 	}
 
-	// The servers outlive the node's part: a successor asks them.
+	// The servers outlive the node: its successor calls them.
 	servers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, servers := errgroup.WithContext(servers)
@@ -160,12 +160,12 @@ func (a *App) Run(ctx context.Context) (err error) {
 	a.log.Info().Str("version", a.version).Str("rpc", a.cfg.Node.AdvertiseAddress).Str("http", a.cfg.Node.HTTPAddress).
 		Bool("ha", a.cfg.HA.Enabled).Msg("started")
 
-	part, cancel := context.WithCancelCause(ctx)
+	running, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	context.AfterFunc(servers, func() { cancel(context.Cause(servers)) })
 	context.AfterFunc(etcd.failed(), func() { cancel(context.Cause(etcd.failed())) })
-	err = a.node.run(part)
-	if cause := context.Cause(part); cause != nil && ctx.Err() == nil {
+	err = a.node.run(running)
+	if cause := context.Cause(running); cause != nil && ctx.Err() == nil {
 		err = cause
 	}
 	stop()
@@ -199,7 +199,7 @@ const (
 	sweepShards = 32 // at most so many at a time; a segment is swept in under a second
 )
 
-// report logs the key figures once in a while (upstream's
+// report logs the key figures once a minute (upstream's
 // enable_metric_reporting).
 func (a *App) report(ctx context.Context) error {
 	if !a.cfg.Log.Metrics {
@@ -224,7 +224,8 @@ func (a *App) report(ctx context.Context) error {
 	}
 }
 
-// A ready file tells whoever started this node where it listens.
+// A readyFile has the addresses on which a node listens, for the program that
+// started it.
 type readyFile struct {
 	PID    int      `json:"pid"`
 	NodeID string   `json:"node_id"`
@@ -245,7 +246,7 @@ func (a *App) writeReadyFile(etcd *etcdConn) error {
 	if err != nil {
 		return err
 	}
-	// Whole or not at all: somebody may be waiting for it to appear.
+	// It must appear with its whole content: a program may wait for it.
 	tmp, err := os.CreateTemp(filepath.Dir(path), ".ready-*")
 	if err != nil {
 		return fmt.Errorf("writing --ready-file %s: %w; name a file in a folder that exists and can be written", path, err)

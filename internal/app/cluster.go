@@ -52,14 +52,14 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 	}
 }
 
-// lateObserver passes on to the metrics, which are made after the node.
+// A lateObserver passes commits on to the metrics, which are made after the node.
 type lateObserver struct {
 	app     *App
 	refused zerolog.Logger
 }
 
 func newLateObserver(a *App) lateObserver {
-	// A full etcd refuses every commit: one line in a while is enough.
+	// A full etcd refuses every commit: one line in 10 s is enough.
 	return lateObserver{a, a.log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})}
 }
 
@@ -69,7 +69,7 @@ func (o lateObserver) Committed(changes, bytes int, log, apply time.Duration) {
 
 func (o lateObserver) Refused(changes int, err error) {
 	o.app.metrics.Refused(changes, err)
-	o.refused.Warn().Err(err).Int("changes", changes).Msg("etcd refused a commit, its callers were told to try again")
+	o.refused.Warn().Err(err).Int("changes", changes).Msg("etcd refused a commit, its callers got UNAVAILABLE_IN_CURRENT_STATUS")
 }
 
 func (n *clusterNode) run(ctx context.Context) error { return n.Run(ctx) }
@@ -88,8 +88,8 @@ func (n *clusterNode) Handover(ctx context.Context, term metadata.Term, target s
 	return &pb.HandoverResponse{LeaderNodeId: l.NodeID, LeaderAddress: l.RPC, DurationMs: uint64(took.Milliseconds())}, nil
 }
 
-// StartEmpty makes this node begin a term without the state of before, and
-// waits until it serves.
+// StartEmpty makes this node begin a term with an empty state, and waits until it
+// serves.
 func (n *clusterNode) StartEmpty(ctx context.Context, term metadata.Term) (metadata.Term, error) {
 	if l := n.Leader(); term != 0 && l.State == promote.Serving && l.NodeID == n.ID && l.Term > term {
 		return l.Term, nil
@@ -105,7 +105,7 @@ func (n *clusterNode) StartEmpty(ctx context.Context, term metadata.Term) (metad
 		}
 		select {
 		case <-ctx.Done():
-			return 0, errs.New(errs.Unavailable, "StartEmpty", "this node may start empty now, and has not yet; look at the status")
+			return 0, errs.New(errs.Unavailable, "StartEmpty", "this node is allowed to start empty, and does not serve yet; look at masterctl status")
 		case <-tick.C:
 		}
 	}
@@ -152,7 +152,7 @@ func (n *clusterNode) Events(ctx context.Context, from metadata.Seq, follow bool
 	}
 }
 
-var errEnough = errors.New("the caller has enough")
+var errEnough = errors.New("the caller takes no more events")
 
 // events yields what the streams hold in a range of sequences, in the order in
 // which it applies. It goes through the range in steps, so that little is held

@@ -15,12 +15,12 @@ import (
 // etcdWait is how long a node waits for its etcd at the start.
 const etcdWait = 10 * time.Second
 
-// An etcdConn is a node's way to etcd. A nil one stands for a node without HA.
+// An etcdConn is a node's connection to etcd, nil without HA.
 type etcdConn struct {
 	server   *etcdserver.Server // embedded, or nil
-	members  []string           // all endpoints; a client may say which one it uses only
+	members  []string           // all endpoints; a client returns only the one in use
 	journal  *clientv3.Client
-	sessions *clientv3.Client // for keepalives alone: nothing else may hold them up
+	sessions *clientv3.Client // for keepalives alone, so that no other call delays them
 	broken   context.Context  // ends when the embedded server dies
 	fail     context.CancelCauseFunc
 }

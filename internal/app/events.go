@@ -12,7 +12,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// eventMessage makes a change readable.
+// eventMessage describes a change.
 func eventMessage(of journal.Stamp, c metadata.Change) *pb.EventsResponse {
 	e := &pb.EventsResponse{Term: uint64(of.Term), Sequence: uint64(of.Seq), ClusterTimeMs: int64(of.Time), Stream: streams[c.Stream()]}
 	e.Type, e.Text = typeAndText(c)

@@ -17,7 +17,7 @@ import (
 )
 
 // A loneNode is a primary without standbys and without a journal
-// (--enable_ha=false): what it holds goes with the process.
+// (--enable_ha=false). Its metadata is lost when the process ends.
 type loneNode struct {
 	app    *App
 	term   *promote.Term
@@ -55,7 +55,7 @@ func (n *loneNode) Store() *metadata.Store { return n.term.Store }
 
 func (n *loneNode) promoteStatus() promote.Status { return n.statusAt(n.term.Store.Position()) }
 
-// statusAt says how the node stands at a position of its state.
+// statusAt returns the status at a position of the node's state.
 func (n *loneNode) statusAt(at metadata.Position) promote.Status {
 	cfg := n.app.cfg.Node
 	self := promote.NodeInfo{
@@ -77,7 +77,7 @@ func (n *loneNode) Status(context.Context) (*pb.StatusResponse, error) {
 	s := n.statusAt(at)
 	st := &pb.StatusResponse{
 		Node: nodeMessage(s.Self), State: stateMessage(at, stats),
-		Warnings: []string{"high availability is off: what this master holds is lost when it ends"},
+		Warnings: []string{"high availability is off: all metadata of this master is lost when it stops"},
 	}
 	if s.Leader.State == promote.Serving {
 		st.LeaderNodeId, st.LeaderAddress = s.Leader.NodeID, s.Leader.RPC

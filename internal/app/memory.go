@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// What garbage may pile up before it is collected. Go's own rule, as much as is
-// alive, makes a small master collect all the time: a batch of puts spends a
-// third of its processor time on that. So there may be at least this much,
-// whatever is alive. It bounds what a master takes beyond Go's rule, too.
+// minGarbage is how much garbage may exist before a collection, however small the
+// live heap is. Under Go's own rule, as much as the live heap, a small master
+// collects all the time: a batch of puts spends a third of its processor time on
+// that. It also bounds the memory that a master takes beyond Go's rule.
 const minGarbage = 256 << 20 // bytes
 
-// adviseCollector keeps the collector's setting fit for what is alive, unless an
-// operator has set it (GOGC).
+// adviseCollector adapts the garbage collector's setting to the live heap, unless
+// an operator has set it (GOGC).
 func (a *App) adviseCollector(ctx context.Context) error {
 	if os.Getenv("GOGC") != "" {
 		<-ctx.Done()
@@ -41,9 +41,9 @@ func (a *App) adviseCollector(ctx context.Context) error {
 	}
 }
 
-// gcPercent returns how much garbage there may be, in percent of what is alive:
-// Go's default, or what makes minGarbage. It moves in steps of 50, as a change
-// costs a moment in which nothing runs.
+// gcPercent returns how much garbage may exist, in percent of the live heap: Go's
+// default, or what minGarbage is. It moves in steps of 50, as each change stops
+// the program for a moment.
 func gcPercent(live uint64) int {
 	const goDefault, most, step = 100, 2000, 50
 	if live == 0 {

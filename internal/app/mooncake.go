@@ -13,11 +13,11 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeserver"
 )
 
-// mooncakePorts are where Mooncake's own clients are served.
+// mooncakePorts are the ports on which Mooncake's own clients are served.
 type mooncakePorts struct {
 	view    atomic.Int64   // of the term in which this node serves
 	servers []*coro.Server // the first one at the RPC port, if that one speaks to them
-	shared  *handedOver    // gRPC's connections at the RPC port; nil if the port is all its own
+	shared  *handedOver    // gRPC's connections at the RPC port; nil if only gRPC uses that port
 	at      []net.Listener // of each server
 }
 
@@ -46,7 +46,7 @@ func (a *App) newMooncakePorts() error {
 	return nil
 }
 
-// grpc returns where gRPC's connections come from.
+// grpc returns the listener of gRPC's connections.
 func (m *mooncakePorts) grpc(port net.Listener) net.Listener {
 	if m.shared == nil {
 		return port
@@ -54,8 +54,8 @@ func (m *mooncakePorts) grpc(port net.Listener) net.Listener {
 	return m.shared
 }
 
-// disconnect closes the connections of Mooncake's clients: they look for the
-// primary then.
+// disconnect closes the connections of Mooncake's clients, which makes them look
+// for the primary.
 func (m *mooncakePorts) disconnect() {
 	for _, s := range m.servers {
 		s.Disconnect()
@@ -75,7 +75,7 @@ func (a *App) serveMooncake(ctx context.Context) error {
 	return g.Wait()
 }
 
-// mooncakeAddresses are where the further ports really listen.
+// mooncakeAddresses returns the addresses of the further ports.
 func (a *App) mooncakeAddresses() map[string]string {
 	addresses := make(map[string]string)
 	for i, l := range a.mooncakeListeners {
@@ -84,7 +84,7 @@ func (a *App) mooncakeAddresses() map[string]string {
 	return addresses
 }
 
-// handedOver is a listener of connections that somebody else has accepted.
+// handedOver is a listener of connections that another listener has accepted.
 type handedOver struct {
 	addr   net.Addr
 	conns  chan net.Conn

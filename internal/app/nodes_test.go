@@ -226,7 +226,7 @@ func TestPeerOfAnotherCluster(t *testing.T) {
 	s.until("says why it has no state, again and again", func(st *pb.StatusResponse) bool {
 		return strings.Contains(fmt.Sprint(st.GetWarnings()), want) && strings.Contains(st.GetNode().GetNotPromotableReason(), want) && tried() > 3
 	})
-	if warned := strings.Count(s.log.String(), "no snapshot can be had"); warned != 1 {
+	if warned := strings.Count(s.log.String(), "no snapshot can be loaded"); warned != 1 {
 		t.Errorf("after %d attempts its log warns of it %d times, want 1", tried(), warned)
 	}
 	p := &peers{clusterID: "mooncake_cluster", nodeID: "s"}

@@ -18,12 +18,12 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// peers reaches other nodes of the cluster over gRPC. Calls are few, so each
-// has a connection of its own.
+// peers calls other nodes of the cluster over gRPC. Calls are few, so each has a
+// connection of its own.
 type peers struct {
 	clusterID, nodeID string
 	log               zerolog.Logger
-	fault             atomic.Pointer[string] // why the last snapshot was not to be had; nil if waiting may help
+	fault             atomic.Pointer[string] // why the last snapshot could not be loaded; nil if waiting may help
 }
 
 // A peer that is silent during a call is probed after probePeerAfter, the
@@ -66,8 +66,8 @@ func (p *peers) fetch(ctx context.Context, address string, add func(part []byte)
 	return info, nil
 }
 
-// note keeps what only a person can mend, such as a primary of another cluster
-// or of another version, and logs it when it is new.
+// note keeps a fault that only an operator can mend, such as a primary of another
+// cluster or version, and logs it when it is new.
 func (p *peers) note(err error) {
 	switch errs.KindOf(err) {
 	case errs.InvalidParams, errs.InvalidVersion:
@@ -77,14 +77,14 @@ func (p *peers) note(err error) {
 	}
 	text := err.Error()
 	if old := p.fault.Swap(&text); old == nil || *old != text {
-		p.log.Warn().Err(err).Msg("no snapshot can be had, so this node cannot take over")
+		p.log.Warn().Err(err).Msg("no snapshot can be loaded, so this node cannot take over")
 	}
 }
 
-// warnings says what note has kept.
+// warnings returns the fault that note has kept.
 func (p *peers) warnings() []string {
 	if text := p.fault.Load(); text != nil {
-		return []string{"no snapshot can be had: " + *text}
+		return []string{"no snapshot can be loaded: " + *text}
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (a *App) serveHTTP(ctx context.Context) error {
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)
 }
 
-// httpNode says how this node stands, without asking etcd.
+// httpNode returns the status of this node without asking etcd.
 func (a *App) httpNode() httpapi.Node {
 	s := a.node.promoteStatus()
 	st := httpapi.Node{

@@ -20,11 +20,11 @@ import (
 	"github.com/understudy-store/understudy/promote"
 )
 
-// lookTimeout bounds what a status asks etcd. Who asks for a status waits little
-// longer (masterctl 3 s), and wants to see this node also while etcd is away.
+// lookTimeout bounds the reads of etcd for a status. Callers wait little longer
+// (masterctl 3 s), and want an answer also while etcd is unavailable.
 const lookTimeout = 2 * time.Second
 
-// A view is what etcd says of the cluster.
+// A view is the state of the cluster in etcd.
 type view struct {
 	head              journal.Cursor
 	nodes             []promote.NodeInfo
@@ -32,7 +32,7 @@ type view struct {
 	size, quota       uint64 // of etcd's database
 }
 
-// look asks etcd for all that a status shows, at once.
+// look reads from etcd, concurrently, what a status shows.
 func (n *clusterNode) look(ctx context.Context) view {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -45,7 +45,7 @@ func (n *clusterNode) look(ctx context.Context) view {
 	return v
 }
 
-// Status says how the node and its cluster are. It takes at most lookTimeout.
+// Status returns the status of the node and its cluster within lookTimeout.
 func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	v := n.look(ctx)
 	s := n.Node.Status() // after the wait for etcd: the role may have changed
@@ -55,7 +55,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 		s.Self.Applied = at.Seq
 	}
 	head := s.Head
-	// etcd's word counts, unless this node has come further in the term meanwhile.
+	// The head in etcd counts, unless this node has committed more meanwhile.
 	if v.headErr == nil && v.head.Head.After(head) {
 		head = v.head.Head
 	}
@@ -79,7 +79,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 		st.LeaderNodeId, st.LeaderAddress = l.NodeID, l.RPC
 	}
 	for _, other := range v.nodes {
-		if other.ID == n.ID { // as it is now, not as it registered
+		if other.ID == n.ID { // its current status, not the registered one
 			other = s.Self
 		}
 		st.Nodes = append(st.Nodes, nodeMessage(other))
@@ -91,12 +91,12 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	return st, nil
 }
 
-// warnings says what an operator should know or do. Without an answer of etcd
-// the other nodes are not known.
+// warnings returns what an operator should know or do. Without an answer of etcd
+// the other nodes are unknown.
 func (n *clusterNode) warnings(st *pb.StatusResponse, nodesKnown bool) (list []string) {
 	cfg := n.app.cfg
 	if st.GetState().GetStartedEmpty() {
-		list = append(list, "this term started empty: all that was cached before it is lost")
+		list = append(list, "this term started empty: everything cached before it is lost")
 	}
 	if st.GetNode().GetRole() == pb.Role_ROLE_FENCED {
 		list = append(list, "this node answers nobody: no commit has come through for longer than a primary may answer without one; "+
@@ -148,7 +148,7 @@ var roles = map[promote.Role]pb.Role{
 	promote.Stopping: pb.Role_ROLE_STOPPING,
 }
 
-// etcdUse knows how large etcd's database is. It asks at most once a second.
+// etcdUse has the size of etcd's database. It asks etcd at most once a second.
 type etcdUse struct {
 	client  *clientv3.Client
 	members []string // their endpoints

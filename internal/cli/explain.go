@@ -32,7 +32,7 @@ func Numbered(err error) string {
 	return strings.Replace(text, kind.String(), numbered, 1)
 }
 
-const seeStatus = "masterctl status shows who serves and who could take over; if nobody answers, check --address or --etcd_endpoints"
+const seeStatus = "masterctl status shows which node serves and which could take over; if none answers, check --address or --etcd_endpoints"
 
 // advices say what a user may do about an error.
 var advices = map[errs.Kind]string{

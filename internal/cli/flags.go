@@ -28,7 +28,7 @@ type Flags struct {
 }
 
 func (f *Flags) bind(flags *pflag.FlagSet) {
-	flags.DurationVar(&f.Timeout, "timeout", defaultTimeout, "how long the command may take; those that play a load, measure, follow or stay have no limit by default")
+	flags.DurationVar(&f.Timeout, "timeout", defaultTimeout, "time limit of the command; by default, those that run a load, measure, follow or stay have none")
 	flags.FuncP("output", "o", "what to print, `table|json` (default table)", func(s string) error {
 		if s != "table" && s != "json" {
 			return errors.New("must be table or json")

@@ -35,7 +35,7 @@ func SizeText(n uint64) string { return humanize.IBytes(n) }
 // Count writes a number for people.
 func Count[N int | int64 | uint64](n N) string { return humanize.Comma(int64(n)) }
 
-// Millis returns a number of milliseconds, which people read with its unit.
+// Millis returns a number of milliseconds as a duration.
 func Millis[N int64 | uint64](ms N) time.Duration { return time.Duration(ms) * time.Millisecond }
 
 // Or returns text, or a dash for none.

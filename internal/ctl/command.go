@@ -15,7 +15,7 @@ import (
 const about = `Looks at a cluster of Understudy masters and changes it: objects, segments, the
 primary.
 
-It moves metadata only. Nobody writes or reads the bytes of an object here.
+It handles metadata only. It never reads or writes the bytes of an object.
 
 The cluster is found at --address or --etcd_endpoints. Both are also taken from
 the environment (UNDERSTUDY_ADDRESS, UNDERSTUDY_ETCD_ENDPOINTS, and so on for

@@ -3,9 +3,9 @@
 //
 // Each command reads its flags, makes its calls, and prints one result: as a
 // table for people, or as JSON for programs. Results go to the command's output;
-// news, advice and errors go to its error output. A command never moves the bytes
+// progress, advice and errors go to its error output. A command never moves the bytes
 // of objects: like the master it deals with metadata only.
 //
 // The package must never judge the state of a cluster by itself; it shows what
-// the nodes say.
+// the nodes report.
 package ctl

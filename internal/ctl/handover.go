@@ -31,7 +31,7 @@ is named with --to, or to the one that is closest behind.`,
 		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
 			primary := all.primary()
 			if primary == nil {
-				return errs.New(errs.NotLeader, "Handover", "nobody serves, so nobody can hand over")
+				return errs.New(errs.NotLeader, "Handover", "no node serves, so none can hand over")
 			}
 			h, err := primary.admin.Handover(ctx, &pb.HandoverRequest{Term: primary.status.GetHeader().GetTerm(), TargetNodeId: to})
 			if err != nil {
@@ -39,7 +39,7 @@ is named with --to, or to the one that is closest behind.`,
 			}
 			result := handoverResult{primary.id, h.GetLeaderNodeId(), h.GetLeaderAddress(), h.GetDurationMs()}
 			return f.Print(cmd, result, func(w io.Writer) {
-				fmt.Fprintf(w, "%s has handed over to %s at %s; nobody served for %d ms\n", result.From, result.To, result.Address, result.Duration)
+				fmt.Fprintf(w, "%s has handed over to %s at %s; no node served for %d ms\n", result.From, result.To, result.Address, result.Duration)
 			})
 		}),
 	}
@@ -57,9 +57,9 @@ func (f *Flags) startEmptyCommand() *cobra.Command {
 	id := ""
 	cmd := &cobra.Command{
 		Use:   "start-empty --yes",
-		Short: "Give up what was cached and start over, when no complete node is left",
-		Long: `Makes a node the primary of a cluster of which no complete node is left, with
-nothing in it. All that was cached is lost, and clients mount their memory again.
+		Short: "Discard the cache and start over, when no node with a complete state is left",
+		Long: `Makes a node the primary of a cluster in which no node has a complete state. It
+starts empty: everything cached is lost, and clients mount their memory again.
 It is refused while a primary or a node that could take over exists.`,
 		Args: cli.NoArguments,
 		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
@@ -76,5 +76,5 @@ It is refused while a primary or a node that could take over exists.`,
 		}),
 	}
 	cmd.Flags().StringVar(&id, "node", "", "node that becomes the primary; needed if several answer")
-	return confirmed(cmd, "this gives up all that is cached")
+	return confirmed(cmd, "this discards everything that is cached")
 }

@@ -18,8 +18,8 @@ func (f *Flags) mountCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mount NAME --size N",
 		Short: "Lend memory to the store, as a host would, until Ctrl-C",
-		Long: `Mounts a segment and stays, because a master forgets a client from which it has no
-ping for its --client_ttl (10 s): it pings, also the next primary, and mounts the
+		Long: `Mounts a segment and stays, because a master forgets a client that has not
+pinged for its --client_ttl (10 s): it pings, also the next primary, and mounts the
 segment again if that does not know it. Ctrl-C unmounts it; with --keep the master
 unmounts it after the --client_ttl.
 

@@ -39,10 +39,10 @@ const (
 	askTimeout = 3 * time.Second
 )
 
-// A node is a place that may be a node of the cluster, and what it said.
+// A node is an address that may be a node of the cluster, with its answer.
 type node struct {
 	address string
-	id      string // as registered, or as it said itself
+	id      string // as registered, or as in its answer
 	conn    *grpc.ClientConn
 	admin   pb.AdminServiceClient
 	status  *pb.StatusResponse // nil if it did not answer
@@ -66,10 +66,10 @@ func (f *Flags) withNodes(run func(context.Context, *cobra.Command, nodes) error
 	}
 }
 
-// survey asks all nodes that can be found how they are: those given, those
+// survey gets the status of all nodes that can be found: those given, those
 // registered in etcd, and those that any of these names. A node that does not
-// answer is in the result. It fails if nobody answers, with the nodes that it
-// has asked.
+// answer is in the result. If none answers it fails, and returns the nodes all the
+// same.
 func (f *Flags) survey(ctx context.Context) (nodes, error) {
 	if f.Mooncake {
 		return nil, cli.Misusef("the survey of the nodes needs gRPC; leave out --protocol=mooncake, masters speak both at one port")
@@ -229,8 +229,8 @@ func (ns nodes) close() {
 	}
 }
 
-// silence is the error for nodes of which none answers, with what is wrong with
-// etcd, if anything.
+// silence is the error for nodes of which none answers, with the failure of etcd,
+// if there is one.
 func (ns nodes) silence(etcd error) error {
 	e := &errs.Error{Kind: errs.Unavailable, Op: "Status", Detail: "no node answers", Err: etcd}
 	for _, n := range ns {

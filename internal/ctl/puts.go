@@ -94,7 +94,7 @@ func (f *Flags) putStartCommand() *cobra.Command {
 		Use:   "put-start KEY --size N",
 		Short: "Reserve a place for an object, and print where its replicas are to be written",
 		Long: `Reserves memory for an object and prints where its replicas are to be written.
-Nobody can read it before put-end. Without put-end or put-revoke somebody else
+It is not readable before put-end. Without put-end or put-revoke, another client
 may put the key again after 30 s.`,
 	}
 	return f.startsPut(cmd, 0, "reserved", func(context.Context, *session, client.Reservation) error { return nil })
@@ -105,8 +105,8 @@ func (f *Flags) putCommand() *cobra.Command {
 		Use:   "put KEY",
 		Short: "Put an object: put-start and put-end in one, without any bytes",
 		Long: `Reserves memory for an object and makes it readable at once: put-start and
-put-end in one. It is for trying out a cluster. Only metadata is moved; nobody
-writes bytes to the place.`,
+put-end in one. It is for trying out a cluster: only metadata is written, and no
+bytes are.`,
 	}
 	return f.startsPut(cmd, defaultPutSize, "put", func(ctx context.Context, s *session, r client.Reservation) error {
 		if err := s.PutEnd(ctx, r.Ref(), client.SelectAll); err != nil {

@@ -108,8 +108,8 @@ func (f *Flags) unmountCommand() *cobra.Command {
 		Short: "Take a segment away, with all replicas on it, whoever mounted it",
 		Long: `Takes a segment away, with all replicas on it, whoever mounted it.
 
-Its host does not learn of it. If it still runs, it mounts the segment again after
-the next takeover. To take its memory away for good, end the host.`,
+The host is not notified. If it still runs, it mounts the segment again after the
+next takeover. To take its memory away for good, stop the host.`,
 		Args: cli.Arguments(1, 1, "the ID or NAME of one segment"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.call(cmd, writer(), func(ctx context.Context, s *session) error {

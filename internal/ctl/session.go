@@ -61,15 +61,15 @@ func (s *session) LeaderChanged(l client.Leader) {
 	}
 }
 
-// Remounted prints that the master did not know the segments any more: it had
-// no ping for too long, or somebody has unmounted them. A ping does not say which.
+// Remounted prints that the master had forgotten the segments: it got no ping for
+// too long, or somebody has unmounted them. A ping does not tell the two apart.
 func (s *session) Remounted(segments int, err error) {
 	switch {
 	case s.news == nil:
 	case err != nil:
-		s.news("the master did not know the memory any more, and refused it: %v; trying again\n", err)
+		s.news("the master had forgotten the segments, and refused to mount them again: %v; trying again\n", err)
 	default:
-		s.news("the master did not know the memory any more; %d segment(s) mounted again\n", segments)
+		s.news("the master had forgotten the segments; %d mounted again\n", segments)
 	}
 }
 

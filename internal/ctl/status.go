@@ -18,7 +18,7 @@ import (
 // A statusResult is what `masterctl status` prints.
 type statusResult struct {
 	ClusterID string          `json:"cluster_id"`
-	Leader    *leaderResult   `json:"leader"` // null if nobody serves
+	Leader    *leaderResult   `json:"leader"` // null if no node serves
 	Nodes     []nodeResult    `json:"nodes"`
 	Warnings  []warningResult `json:"warnings,omitempty"`
 }
@@ -34,8 +34,8 @@ type warningResult struct {
 	Text   string `json:"text"`
 }
 
-// A nodeResult is how a node is. One that did not answer has its address and
-// an error only.
+// A nodeResult is the status of a node. One that did not answer has its address
+// and an error only.
 type nodeResult struct {
 	NodeID        string `json:"node_id,omitempty"`
 	Address       string `json:"address"`
@@ -65,7 +65,7 @@ type nodeResult struct {
 func (f *Flags) statusCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Print how the nodes of the cluster are",
+		Short: "Print the status of all nodes",
 		Long: `Asks every node that can be found, and prints its role, term, sequence, lag and
 digest, and whether it could take over. Nodes are found at --address, in etcd, and
 by what other nodes know. One that does not answer is shown as such.`,
@@ -131,7 +131,7 @@ func statusTable(w io.Writer, s *statusResult) {
 	}
 	t.End()
 	if s.Leader == nil {
-		fmt.Fprintln(w, "\nNobody serves.")
+		fmt.Fprintln(w, "\nNo node serves.")
 	}
 	notes(w, s.Warnings)
 }

@@ -103,9 +103,9 @@ func TestNobodyAnswers(t *testing.T) {
 		{"start-empty", "--yes"},
 	} {
 		run(t, append(args, "--address", at, "--timeout=300ms")...).
-			Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: masterctl status", "if nobody answers, check --address")
+			Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: masterctl status", "if none answers, check --address")
 	}
-	run(t, "status", "--address", at).Want(t, cli.StatusFailed, "no answer", "Nobody serves.", "what to do: masterctl status", "if nobody answers, check --address")
+	run(t, "status", "--address", at).Want(t, cli.StatusFailed, "no answer", "No node serves.", "what to do: masterctl status", "if none answers, check --address")
 	s := clitest.Decode[statusResult](t, run(t, "status", "--address", at, "-o", "json"))
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != at || s.Nodes[0].Error == "" || s.Leader != nil {
 		t.Errorf("got %+v", s)

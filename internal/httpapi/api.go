@@ -16,13 +16,13 @@ import (
 // tenant is whose keys are asked for: multi-tenancy is off.
 const tenant = metadata.DefaultTenant
 
-// A Node is how this node stands, and the body of /role: upstream answers
+// A Node is the status of this node, and the body of /role: upstream answers
 // "leader" or "standby" as text, and there is more to say.
 type Node struct {
 	NodeID     string  `json:"node_id"`
 	Role       string  `json:"role"`       // "primary", "standby" or what is between them
 	Term       uint64  `json:"term"`       // the newest one that this node knows of
-	Serving    bool    `json:"serving"`    // as the gate says; filled in here
+	Serving    bool    `json:"serving"`    // as in the gate; filled in here
 	Promotable bool    `json:"promotable"` // it holds a complete state
 	Why        string  `json:"not_promotable_because,omitempty"`
 	Leader     *Leader `json:"leader"` // null if none is known
@@ -116,13 +116,13 @@ func (a API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errs.ObjectNotFound, errs.ReplicaNotReady:
 		code = http.StatusNotFound
 	default:
-		a.Log.Error().Err(err).Str("path", r.URL.Path).Msg("a request failed as it never should")
+		a.Log.Error().Err(err).Str("path", r.URL.Path).Msg("a request failed with an internal error")
 	}
 	writeJSON(w, code, failure{Number: kind.Number(), Message: a.message(kind, err)})
 }
 
-// message is what a person should know; the bare name of the kind, as
-// upstream, if there is nothing more to say.
+// message explains an error; without details it is the bare name of the kind, as
+// upstream.
 func (a API) message(kind errs.Kind, err error) string {
 	var e *errs.Error
 	switch {
@@ -135,7 +135,7 @@ func (a API) message(kind errs.Kind, err error) string {
 	return kind.String()
 }
 
-// elsewhere says where the primary answers over HTTP.
+// elsewhere names the primary's HTTP address.
 func (a API) elsewhere() string {
 	hint, leader := a.Gate.Hint(), a.Node().Leader
 	switch {

@@ -1,4 +1,4 @@
-// Package httpapi is what a node says over HTTP on its metrics port: metrics,
+// Package httpapi is what a node serves over HTTP on its metrics port: metrics,
 // health, and the queries that the C++ master answers there, with its paths
 // and bodies (behaviours section 5).
 //

@@ -74,7 +74,7 @@ func queryKey(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	return nil
 }
 
-// A keyAnswer is what batch_query_keys says of one key.
+// A keyAnswer is what batch_query_keys answers for one key.
 type keyAnswer struct {
 	OK     bool     `json:"ok"`
 	Error  string   `json:"error,omitempty"`

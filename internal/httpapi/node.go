@@ -6,15 +6,15 @@ func (a API) summary(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, http.StatusOK, a.Summary()+"\n")
 }
 
-// health says that this process works, whatever its role: a standby is as
+// health reports that this process works, whatever its role: a standby is as
 // healthy as a primary.
 func (a API) health(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, http.StatusOK, "OK")
 }
 
-// ready says whether this node may be sent what clients ask: whether it
-// serves. With role=standby it says whether the node holds a complete state,
-// so that it serves or could take over.
+// ready reports whether clients may call this node: whether it serves. With
+// role=standby it reports whether the node has a complete state, so that it serves
+// or could take over.
 func (a API) ready(w http.ResponseWriter, r *http.Request) {
 	switch role := r.URL.Query().Get("role"); role {
 	case "", "primary":

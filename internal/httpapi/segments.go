@@ -12,7 +12,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// segments returns the mounted segments, if this node may still say so.
+// segments returns the mounted segments, unless this node is fenced.
 func segments(ctx context.Context, m *service.Master) ([]metadata.SegmentStats, error) {
 	list := m.Store.Segments()
 	return list, m.Fence(ctx)

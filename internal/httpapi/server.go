@@ -42,7 +42,7 @@ func NewServer(h http.Handler, logger zerolog.Logger) *Server {
 	}}
 }
 
-// warnings logs what net/http has to say.
+// warnings logs the messages of net/http.
 type warnings struct{ log zerolog.Logger }
 
 func (w warnings) Write(line []byte) (int, error) {

@@ -53,7 +53,7 @@ func newInstruments(registry *prometheus.Registry, declare func(title string, f 
 		changes: histogram(titleCommits, "understudy_commit_changes",
 			"Changes in a commit; commits without changes do not count.", changeCounts).WithLabelValues(),
 		refused: counter(titleCommits, "understudy_commits_refused_total",
-			"Commits that etcd refused, by reason; their callers were told to try again.", "reason"),
+			"Commits that etcd refused, by reason; their callers got UNAVAILABLE_IN_CURRENT_STATUS.", "reason"),
 		writeFailures: counter(titleCommits, "ha_oplog_etcd_write_failures_total", "Commits that etcd refused.").WithLabelValues(),
 		takeovers: histogram(titleTakeover, "understudy_takeover_duration_seconds",
 			"How long the steps of this node's takeovers took.", phaseDuration, "phase"),

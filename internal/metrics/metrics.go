@@ -21,8 +21,7 @@ import (
 // from any goroutine; those without a context must not block.
 type Sources struct {
 	Clock clock.Clock
-	// Status says how the node stands. A node without HA says that it is the
-	// primary.
+	// Status returns the node's status. A node without HA is always the primary.
 	Status func() promote.Status
 	// Store returns the node's state, nil while it has none.
 	Store func() *metadata.Store

@@ -34,10 +34,10 @@ type Call[R any] struct {
 	Result *structpack.Message[R]
 }
 
-// Says is what the requests of a generation can say beyond what those of all can.
-// What they cannot is left out when they are packed, whatever stands in the
-// arguments.
-type Says struct {
+// Fields are those that requests have in some generations only. A field that a
+// generation lacks is left out when a request is packed, whatever the arguments
+// have there.
+type Fields struct {
 	Tenants    bool // whose keys most calls are about
 	HostIDs    bool // the host_id of a segment
 	SoftPinTTL bool // the soft_pin_ttl_ms of a put
@@ -48,8 +48,8 @@ type Says struct {
 // A Generation is a set of releases whose clients and masters understand each
 // other. Functions that it lacks are zero.
 type Generation struct {
-	Name string
-	Says Says
+	Name   string
+	Fields Fields
 
 	ExistKey               Call[Result[bool]]
 	BatchExistKey          Call[[]Result[bool]]
@@ -111,7 +111,7 @@ func NewGeneration(name string) (*Generation, bool) {
 
 // generation puts the calls together from the table.
 func (s shapes) generation() *Generation {
-	g := &Generation{Name: s.name, Says: s.says}
+	g := &Generation{Name: s.name, Fields: s.fields}
 	b := &builder{shapes: s, g: g}
 	b.reads()
 	b.puts()
@@ -156,7 +156,7 @@ func args(members ...structpack.Member[Args]) structpack.Codec[Args] {
 
 // withTenant is args with the tenant in the end, where the generation has it.
 func (b *builder) withTenant(members ...structpack.Member[Args]) structpack.Codec[Args] {
-	if b.says.Tenants {
+	if b.fields.Tenants {
 		members = append(members, argTenant)
 	}
 	return args(members...)
@@ -236,7 +236,7 @@ func (b *builder) clients() {
 // notified packs the tasks of NotifyOffloadSuccess: before there were tenants,
 // their keys.
 func (b *builder) notified() structpack.Codec[[]OffloadTask] {
-	if b.says.Tenants {
+	if b.fields.Tenants {
 		return b.tasks
 	}
 	return structpack.Vector(bare(func(t *OffloadTask) *string { return &t.Key }))

@@ -9,7 +9,7 @@ import (
 // others. The order of members and alternatives is the order on the wire.
 type shapes struct {
 	name    string
-	says    Says // must fit what follows; with Tenants, most calls name one last
+	fields  Fields // must fit what follows; with Tenants, most calls name one last
 	segment structpack.Codec[spec]
 	config  structpack.Codec[config]
 	replica structpack.Codec[metadata.Descriptor]          // the variant inside
@@ -30,7 +30,7 @@ func generations() []shapes {
 
 	head := shapes{
 		name:    "head", // August 2026
-		says:    Says{Tenants: true, HostIDs: true, SoftPinTTL: true, Groups: true, Checksums: true},
+		fields:  Fields{Tenants: true, HostIDs: true, SoftPinTTL: true, Groups: true, Checksums: true},
 		segment: structpack.Struct(s.id, s.name, s.base, s.size, s.endpoint, s.protocol, s.host),
 		config: structpack.Struct(c.replicas, c.nof, c.dfs, c.softPin, c.softPinMillis, c.hardPin, c.preferred, c.preferredOne,
 			c.preferredNoF, c.sameNode, c.dataType, c.host, c.groups),
@@ -42,7 +42,7 @@ func generations() []shapes {
 
 	v0312 := head
 	v0312.name = "v0.3.12" // July 2026
-	v0312.says = Says{Tenants: true, HostIDs: true, Groups: true}
+	v0312.fields = Fields{Tenants: true, HostIDs: true, Groups: true}
 	v0312.config = structpack.Struct(c.replicas, c.nof, c.softPinFlag, c.hardPin, c.preferred, c.preferredOne,
 		c.preferredNoF, c.sameNode, c.dataType, c.host, c.groups)
 	v0312.replica = structpack.Variant(inMemory, onNoF, onDisk, onLocalDisk)
@@ -52,7 +52,7 @@ func generations() []shapes {
 
 	v0311 := v0312
 	v0311.name = "v0.3.11" // May 2026
-	v0311.says = Says{}
+	v0311.fields = Fields{}
 	v0311.segment = structpack.Struct(s.id, s.name, s.base, s.size, s.endpoint, s.protocol)
 	v0311.config = structpack.Struct(c.replicas, c.nof, c.softPinFlag, c.hardPin, c.preferred, c.preferredOne,
 		c.preferredNoF, c.sameNode, c.dataType)

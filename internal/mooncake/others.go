@@ -7,7 +7,7 @@ import "github.com/understudy-store/understudy/internal/mooncake/structpack"
 func (b *builder) others() {
 	const text, u64, i64, i32, u32, flag = structpack.String, structpack.U64, structpack.I64, structpack.I32, structpack.U32, structpack.Bool
 	var tenant structpack.Type // nothing, before there were tenants
-	if b.says.Tenants {
+	if b.fields.Tenants {
 		tenant = text
 	}
 	var (

@@ -33,8 +33,8 @@ func ping(a *attempt, _ *pb.PingRequest, p *pb.PingResponse) error {
 
 func (a *attempt) specOf(s *pb.Segment) (segment.Spec, error) {
 	id, err := idOf[segment.ID]("id of a segment", s.GetId())
-	if err == nil && s.GetHostId() != "" && !a.generation.Says.HostIDs {
-		err = a.cannotSay("the host of a segment, which is host_id")
+	if err == nil && s.GetHostId() != "" && !a.generation.Fields.HostIDs {
+		err = a.lacksField("the host of a segment (host_id)")
 	}
 	return segment.Spec{
 		ID: id, Name: s.GetName(), Base: s.GetBase(), Size: s.GetSize(), Endpoint: s.GetEndpoint(), Protocol: s.GetProtocol(),
@@ -107,7 +107,7 @@ func offloadObjectHeartbeat(a *attempt, _ *pb.OffloadObjectHeartbeatRequest, p *
 // notifyOffloadSuccess names a copy that was refused by a negative size.
 func notifyOffloadSuccess(a *attempt, q *pb.NotifyOffloadSuccessRequest, _ *pb.NotifyOffloadSuccessResponse) error {
 	for _, o := range q.GetObjects() {
-		if err := a.ownTenant(o.GetTask(), a.generation.Says.Tenants); err != nil {
+		if err := a.ownTenant(o.GetTask(), a.generation.Fields.Tenants); err != nil {
 			return err
 		}
 		task := mooncake.OffloadTask{Tenant: tenantOf(o.GetTask()), Key: o.GetTask().GetKey(), Size: int64(o.GetTask().GetSize())}

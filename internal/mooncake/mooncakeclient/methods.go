@@ -88,7 +88,7 @@ func (a *attempt) readArgs(req any) (err error) {
 			return errs.New(errs.InvalidParams, "", "the selector %d is not known", q.GetSelector())
 		}
 	}
-	return a.ownTenant(req, a.generation.Says.Tenants)
+	return a.ownTenant(req, a.generation.Fields.Tenants)
 }
 
 var kinds = map[pb.ReplicaSelector]int32{
@@ -107,9 +107,9 @@ func tenantOf(message any) string {
 	return metadata.DefaultTenant
 }
 
-func (a *attempt) ownTenant(message any, says bool) error {
-	if !says && tenantOf(message) != metadata.DefaultTenant {
-		return a.cannotSay("whose keys a call is about, which is the tenant")
+func (a *attempt) ownTenant(message any, hasField bool) error {
+	if !hasField && tenantOf(message) != metadata.DefaultTenant {
+		return a.lacksField("the tenant")
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (t *Transport) Dial(address string, config client.Config) (client.Conn, err
 type caller struct {
 	*Transport
 	address string
-	// clusterID stands in the headers of answers: nobody says it on the wire.
+	// clusterID stands in the headers of answers: it is not in the messages.
 	clusterID string
 	client    uuid.UUID // who pings when the master's view is asked for
 	pool      *pool
@@ -125,9 +125,9 @@ func needsGRPC(what string) error {
 	return errs.New(errs.NotSupported, path.Base(what), "Mooncake's protocol does not have this; it needs gRPC")
 }
 
-// cannotSay is the error of a setting that the messages have no place for.
-func (c *caller) cannotSay(setting string) error {
-	return errs.New(errs.NotSupported, "", "Mooncake's clients of generation %s cannot say %s: leave it out, or use gRPC or a newer generation",
+// lacksField is the error of a setting for which the messages have no field.
+func (c *caller) lacksField(setting string) error {
+	return errs.New(errs.NotSupported, "", "the messages of Mooncake's generation %s have no field for %s: leave it out, or use gRPC or a newer generation",
 		c.generation.Name, setting)
 }
 

@@ -34,13 +34,13 @@ func (c *caller) configOf(how *pb.PutConfig, groups ...string) (mooncake.Replica
 			config.Groups = &groups
 		}
 	}
-	switch says := c.generation.Says; {
+	switch fields := c.generation.Fields; {
 	case !known:
 		return config, errs.New(errs.InvalidParams, "", "the soft pin action %d is not known", how.GetSoftPinAction())
-	case config.SoftPinMillis != nil && !says.SoftPinTTL:
-		return config, c.cannotSay("how long an object is pinned softly, which is soft_pin_ttl_ms")
-	case config.Groups != nil && !says.Groups:
-		return config, c.cannotSay("the group of an object, which is in group_ids")
+	case config.SoftPinMillis != nil && !fields.SoftPinTTL:
+		return config, c.lacksField("how long an object is pinned softly (soft_pin_ttl_ms)")
+	case config.Groups != nil && !fields.Groups:
+		return config, c.lacksField("the group of an object (group_ids)")
 	}
 	return config, nil
 }
@@ -72,8 +72,8 @@ func batchPutStart(a *attempt, q *pb.BatchPutStartRequest, p *pb.BatchPutStartRe
 
 // itemOf names an object that was put.
 func (c *caller) itemOf(key string, checksum *uint64) (mooncake.PutItem, error) {
-	if checksum != nil && !c.generation.Says.Checksums {
-		return mooncake.PutItem{}, c.cannotSay("the checksum of an object, which is object_checksum")
+	if checksum != nil && !c.generation.Fields.Checksums {
+		return mooncake.PutItem{}, c.lacksField("the checksum of an object (object_checksum)")
 	}
 	return mooncake.PutItem{Key: key, Checksum: checksum}, nil
 }

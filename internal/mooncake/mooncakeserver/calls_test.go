@@ -220,7 +220,7 @@ func TestDiskReplicas(t *testing.T) {
 	}
 }
 
-// What a put says of itself is kept, in the words of its release.
+// The settings of a put are kept, in the form of its release.
 func TestPutConfig(t *testing.T) {
 	each(t, func(t *testing.T, n *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
 		full := mooncake.ReplicateConfig{Replicas: 1, HardPin: true, SoftPin: mooncake.SoftPinEnable, DataType: 3, HostID: "h", Groups: &[]string{"team"}}

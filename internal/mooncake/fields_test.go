@@ -19,8 +19,8 @@ func through[T any](t *testing.T, m *structpack.Message[T], v T) (back T) {
 	return back
 }
 
-// What a generation is said to say is what its messages carry.
-func TestSays(t *testing.T) {
+// A generation's messages carry the fields that it is declared to have.
+func TestFields(t *testing.T) {
 	number := uint64(1)
 	for _, name := range mooncake.Names() {
 		g := generation(t, name)
@@ -29,12 +29,12 @@ func TestSays(t *testing.T) {
 		})
 		end := through(t, g.BatchPutEnd.Args, mooncake.Args{Items: []mooncake.PutItem{{Key: "k", Checksum: &number}}})
 		mount := through(t, g.MountSegment.Args, mooncake.Args{Segment: segment.Spec{HostID: "h"}})
-		carries := mooncake.Says{
+		carries := mooncake.Fields{
 			Tenants: put.Tenant != "", HostIDs: mount.Segment.HostID != "", SoftPinTTL: put.Config.SoftPinMillis != nil,
 			Groups: put.Config.Groups != nil, Checksums: end.Items[0].Checksum != nil,
 		}
-		if g.Says != carries {
-			t.Errorf("%s says %+v, and carries %+v", name, g.Says, carries)
+		if g.Fields != carries {
+			t.Errorf("%s: got the fields %+v, want %+v", name, g.Fields, carries)
 		}
 	}
 }
