@@ -282,7 +282,7 @@ func testStartEmpty(t *testing.T, c *cluster, kill func()) {
 	if s, n := statusBy(t, "c"); s.Leader != nil || n.Promotable {
 		t.Fatalf("c serves what it cannot know: %+v", n)
 	}
-	run(t, "handover").Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_MODE (-1011)", "nobody serves")
+	run(t, "handover").Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_MODE (-1011)", "no node serves")
 	var o clitest.Outcome
 	clitest.Eventually(t, "the session of the last primary has ended", func() bool {
 		o = run(t, "start-empty", "--yes", "--node=c", "-o", "json")

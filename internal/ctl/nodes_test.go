@@ -9,9 +9,10 @@ import (
 	"github.com/understudy-store/understudy/lab/clitest"
 )
 
-// While etcd stands still the primary serves on, and status says so.
+// While etcd stands still the primary serves until its failover time is over, and
+// status says so.
 func TestStatusWhileEtcdStandsStill(t *testing.T) {
-	c := startCluster(t, "--session-ttl=20s")
+	c := startCluster(t, "--session-ttl=20s", "--failover-after=20s")
 	master, standby := c.pair()
 	if err := c.etcd.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -19,7 +20,7 @@ func TestStatusWhileEtcdStandsStill(t *testing.T) {
 	o := run(t, "status", "-o", "json", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ","), "--address", master.RPC+","+standby.RPC)
 	s := clitest.Decode[statusResult](t, o.Want(t, cli.StatusOK, "etcd does not answer"))
 	if s.Leader == nil || s.Leader.NodeID != "a" || len(s.Nodes) != 2 || s.Nodes[0].Error+s.Nodes[1].Error != "" {
-		t.Errorf("got %+v", s)
+		t.Errorf("got %+v, want two nodes without an error, of which a leads", s)
 	}
 	if strings.Contains(o.Out, "no standby could take over") {
 		t.Errorf("it says what nobody knows:\n%s", o.Out)
