@@ -1,5 +1,7 @@
 package journal
 
+import "time"
+
 // Encode returns the head as it is written.
 func (h Head) Encode() (string, error) { return h.encode() }
 
@@ -11,3 +13,9 @@ func EncodeRecord(of Stamp, count int, changes []byte) []byte {
 
 // MaxRecordBytes bounds a record when it is unpacked.
 const MaxRecordBytes = maxRecordBytes
+
+// Sending notes that a commit is about to be sent, as a Writer does.
+func (r *Right) Sending(now, window, failover time.Duration) { r.sending(now, window, failover) }
+
+// Committed notes that the commit sent at a time succeeded.
+func (r *Right) Committed(sent, window time.Duration) { r.committed(sent, window) }

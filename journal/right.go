@@ -20,7 +20,8 @@ import (
 // when it learned of the head, which is later than the sending.
 //
 // While heads carry no window, for nodes of an older version, the deadline of the
-// session counts instead. Safe for concurrent use.
+// session counts instead, from the first such commit that succeeded: until then
+// followers may depose by the head before it. Safe for concurrent use.
 type Right struct {
 	clock clock.Clock
 	until atomic.Int64 // by the clock, in ns; stopped if that was called
@@ -28,6 +29,7 @@ type Right struct {
 	mu       sync.Mutex    // guards all below
 	window   time.Duration // of the newest head that was sent, 0 for none
 	session  time.Duration // deadline of the session, by the clock
+	counts   bool          // the session: the journal ends with a head without a window
 	patience time.Duration // how long a lapsed right is waited for
 	renewed  chan struct{} // closed and replaced when the right is extended or stopped
 	waiting  int
@@ -129,18 +131,18 @@ func (r *Right) sending(now, window, failover time.Duration) {
 		r.until.Store(int64(limit))
 	}
 	r.window, r.patience = window, failover-window
-	if window == 0 {
-		r.extendLocked(r.session)
-	}
+	r.counts = r.counts && window == 0
 }
 
 // committed notes that the commit sent at a time succeeded.
 func (r *Right) committed(sent, window time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if window > 0 {
-		r.extendLocked(sent + window - margin(window))
+	if r.counts = window == 0; r.counts {
+		r.extendLocked(r.session)
+		return
 	}
+	r.extendLocked(sent + window - margin(window))
 }
 
 // Session notes the deadline of the session, which counts while heads carry no
@@ -149,7 +151,7 @@ func (r *Right) Session(deadline time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.session = deadline
-	if r.window == 0 {
+	if r.counts {
 		r.extendLocked(deadline)
 	}
 }
