@@ -36,10 +36,10 @@ type Config struct {
 	Program string   // executable of the nodes; empty for this one
 	Args    []string // of all nodes, besides the usual ones
 	// NodeArgs are those of the i-th node.
-	NodeArgs                        func(i int) []string
-	SessionTTL, EventsTTL, LeaseTTL time.Duration
-	KeepHistory                     bool          // nobody compacts etcd
-	Patience                        time.Duration // bounds what the cluster is waited for; default 90 s
+	NodeArgs                                       func(i int) []string
+	SessionTTL, FailoverAfter, EventsTTL, LeaseTTL time.Duration
+	KeepHistory                                    bool          // nobody compacts etcd
+	Patience                                       time.Duration // bounds what the cluster is waited for; default 90 s
 }
 
 // A Cluster is etcd members and nodes, as child processes.
@@ -220,6 +220,9 @@ func (c *Cluster) etcdArguments(n *Node) []string {
 	args := []string{"--etcd_endpoints=" + strings.Join(etcd, ","), "--journal-compact=" + compact}
 	if c.SessionTTL > 0 {
 		args = append(args, "--session-ttl="+c.SessionTTL.String())
+	}
+	if c.FailoverAfter > 0 {
+		args = append(args, "--failover-after="+c.FailoverAfter.String())
 	}
 	if c.EventsTTL > 0 {
 		args = append(args, "--events-ttl="+c.EventsTTL.String())

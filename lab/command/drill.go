@@ -52,6 +52,7 @@ func (g *globals) drillListCommand() *cobra.Command {
 func drillFlags(f *pflag.FlagSet, o *drill.Options) {
 	f.Uint64Var(&o.Seed, "seed", 1, "of all that is left to chance")
 	f.DurationVar(&o.Duration, "duration", 0, "how long a drill goes on, if it has rounds; 0 for its number of rounds")
+	f.DurationVar(&o.Failover, "failover-after", 0, "of the nodes; 0 for 1s")
 	f.DurationVar(&o.SessionTTL, "session-ttl", 0, "of the nodes, in whole seconds, at least 2s; 0 for 5s, with --short 2s")
 	f.DurationVar(&o.EventsTTL, "events-ttl", 0, "of the journal, in whole seconds; 0 for 60s, with --short 5s")
 	f.StringVar(&o.Dir, "dir", "", "where to keep data and logs while a drill runs; none for a temporary folder")

@@ -42,6 +42,7 @@ type Options struct {
 	Rounds     int            // default: the drill's own
 	Duration   time.Duration  // ends a drill with rounds after that long; default: when its rounds are done
 	SessionTTL time.Duration  // of the nodes, whole seconds; default 5 s, 2 s if Short
+	Failover   time.Duration  // of the nodes; default 1 s
 	EventsTTL  time.Duration  // of the journal, whole seconds; default 60 s, 5 s if Short
 	Objects    int            // where a drill needs many; default 1,000,000, 100,000 if Short
 	Short      bool           // the form for CI
@@ -67,6 +68,7 @@ func (o Options) withDefaults() Options {
 		}
 	}
 	choose(&o.SessionTTL, 2*time.Second, 5*time.Second)
+	choose(&o.Failover, time.Second, time.Second)
 	choose(&o.EventsTTL, 5*time.Second, time.Minute)
 	if o.Seed == 0 {
 		o.Seed = 1
@@ -94,6 +96,9 @@ func (o Options) Check() error {
 	}
 	if o.EventsTTL <= o.SessionTTL {
 		faults = append(faults, fmt.Sprintf("the events TTL (%v) must be longer than the session TTL (%v)", o.EventsTTL, o.SessionTTL))
+	}
+	if o.Failover < 200*time.Millisecond || o.Failover > o.SessionTTL {
+		faults = append(faults, fmt.Sprintf("the failover time is %v; it must be from 200ms to the session TTL (%v)", o.Failover, o.SessionTTL))
 	}
 	if o.Rounds < 0 || o.Duration < 0 || o.Objects < 0 {
 		faults = append(faults, "rounds, duration and objects must not be below 0")

@@ -101,6 +101,7 @@ func (e *Env) complete(ep *episode) {
 	if ep.Etcd == 0 && !ep.lone {
 		ep.Etcd = 1
 	}
+	ep.FailoverAfter = e.Failover
 	if ep.SessionTTL == 0 {
 		ep.SessionTTL = e.SessionTTL
 	}

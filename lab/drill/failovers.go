@@ -16,10 +16,19 @@ import (
 // The drills in which the primary goes, or might.
 
 const (
-	handoverOutage = 300 * time.Millisecond
-	// outageGrace is what a takeover may take beyond the session TTL.
-	outageGrace = time.Second
+	handoverOutage = 100 * time.Millisecond
+	// outageGrace is what a takeover may take beyond the failover time, or half of
+	// that if it is more.
+	outageGrace = 300 * time.Millisecond
 )
+
+// failoverOutage is how long clients may be without an answer when the primary
+// dies.
+func (e *Env) failoverOutage() time.Duration { return e.Failover + max(outageGrace, e.Failover/2) }
+
+// window is how long a primary may answer from its last commit on, as long as no
+// slow commit raises that.
+func (e *Env) window() time.Duration { return e.Failover * 3 / 5 }
 
 // boundOutages demands that 99 of 100 outages are short enough.
 func (e *Env) boundOutages(bound time.Duration) {
@@ -31,7 +40,7 @@ func (e *Env) boundOutages(bound time.Duration) {
 
 // killPrimary kills it again and again.
 func killPrimary(ctx context.Context, e *Env) {
-	defer e.boundOutages(e.SessionTTL + outageGrace)
+	defer e.boundOutages(e.failoverOutage())
 	e.rounds(ctx, episode{work: &work{}}, e.killAndRestart)
 }
 
@@ -96,7 +105,7 @@ func stopPrimary(ctx context.Context, e *Env) {
 		goesOn := e.Now()
 		do(old.Resume())
 		refusesEnough(ctx, calls, goesOn)
-		e.fenced(calls.end(), p.term, stopped+e.SessionTTL)
+		e.fenced(calls.end(), p.term, stopped+e.window())
 		do(old.UntilPromotable(ctx))
 	})
 }
@@ -123,7 +132,7 @@ type parting struct {
 }
 
 func (e *Env) partings() []parting {
-	slow := 2 * e.SessionTTL / 5
+	slow := e.window() / 4 // so that it raises nothing
 	return []parting{
 		// Answers still come, so that the next commit is what is held back.
 		{how: "holding back what goes to etcd from", fault: netfault.Fault{Up: netfault.Flow{Hold: true}}, late: true},
@@ -150,7 +159,7 @@ func partPrimaryFromEtcd(ctx context.Context, e *Env) {
 		if part.late {
 			old.SetEtcd(netfault.Fault{})
 		}
-		silent := parted + e.SessionTTL
+		silent := parted + e.window()
 		refusesEnough(ctx, calls, silent)
 		old.SetEtcd(netfault.Fault{})
 		e.fenced(calls.end(), p.term, silent)

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ func newNode(w *world, id string) (*node, error) {
 	}
 	n.Node = promote.New(promote.Config{
 		ID: id, RPC: id, ClusterID: "sim", Layout: w.layout, Codec: codec,
-		Client: n.clients[0], Sessions: n.clients[1], Clock: clock.Runtime(), Log: w.transcript.logger(id, n.dead.Load),
+		Client: n.clients[0], Sessions: n.clients[1], Clock: w.clock(id), Log: w.transcript.logger(id, n.dead.Load),
 		SessionTTL: sessionTTL, FailoverAfter: failoverAfter, EventsTTL: eventsTTL, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 500 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
 		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, Random: w.jitter().Float64,
@@ -71,6 +72,12 @@ func newNode(w *world, id string) (*node, error) {
 		Journal:  commitPause{}, Peers: peers{w, n}, Server: n,
 	})
 	return n, nil
+}
+
+// clock returns the clock of a node, at its rate.
+func (w *world) clock(id string) clock.Clock {
+	running, rate := clock.Runtime(), cmp.Or(w.rates[id], 1)
+	return func() time.Duration { return time.Duration(float64(running()) * rate) }
 }
 
 // run plays the node's part until the context ends.

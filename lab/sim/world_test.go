@@ -29,6 +29,7 @@ type world struct {
 	transcript *transcript
 	judge      *judge
 	tasks      sync.WaitGroup
+	rates      map[string]float64 // of nodes' clocks, 1 if not there; set before they start
 
 	mu    sync.Mutex // guards all below
 	nodes map[string]*node
