@@ -127,6 +127,8 @@ type Node struct {
 	loads    map[journal.Reason]int // snapshot loads of followers before
 	lastLoad journal.Reason
 	takeover Takeover // the last one of this node
+	raised   int      // in terms before: the pace was slowed down
+	lapses   int      // in terms before: the right to answer lapsed and came back
 }
 
 // New returns a node that is ready to run.

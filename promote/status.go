@@ -22,7 +22,7 @@ type Status struct {
 	Takeover Takeover // the last one of this node
 
 	Window, FailoverAfter time.Duration // of the journal's head, or of the next one if this node leads
-	Raised, Lapses        int           // of the term that this node leads: slowed down; right to answer lapsed and came back
+	Raised, Lapses        int           // by this node: the pace was slowed down; the right to answer lapsed and came back
 	Deposals              int64         // of primaries, by this node
 }
 
@@ -31,7 +31,7 @@ func (n *Node) Status() Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := Status{
-		Leader: n.leader, Takeover: n.takeover, LastLoad: n.lastLoad, Deposals: n.deposals.Load(),
+		Leader: n.leader, Takeover: n.takeover, LastLoad: n.lastLoad, Deposals: n.deposals.Load(), Raised: n.raised, Lapses: n.lapses,
 		Self: NodeInfo{
 			ID: n.ID, Role: n.role, RPC: n.RPC, HTTP: n.HTTP, Version: n.Version,
 			Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion}, Rules: metadata.NewestRules,
@@ -51,7 +51,8 @@ func (n *Node) Status() Status {
 			s.Self.Role = Fenced
 		}
 		s.Window, s.FailoverAfter = n.term.pace.Windows()
-		s.Raised, s.Lapses = n.term.pace.Raised(), n.term.right.Lapses()
+		s.Raised += n.term.pace.Raised()
+		s.Lapses += n.term.right.Lapses()
 	case n.follower != nil:
 		f := n.follower.Status()
 		n.describe(&s, f)
@@ -286,6 +287,10 @@ func (n *Node) setFollower(f *follower.Follower) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.keepLoads()
+	if n.term != nil {
+		n.raised += n.term.pace.Raised()
+		n.lapses += n.term.right.Lapses()
+	}
 	n.follower, n.term, n.role = f, nil, Standby
 }
 

@@ -105,6 +105,14 @@ func (s *scrape) queue(to sink) {
 // takeovers shows how this node came by its state.
 func (s *scrape) takeovers(to sink) {
 	gauge(to, "understudy_started_empty", "1 in a term that this node began with all that was before lost.", flag(s.status.Empty))
+	gauge(to, "understudy_failover_after_seconds",
+		"How long a primary that commits nothing is waited for, as the journal says now; 0 while nodes of an older version are registered.",
+		s.status.FailoverAfter.Seconds())
+	gauge(to, "understudy_serve_window_seconds", "How long a primary answers calls after it sent a commit, as the journal says now.",
+		s.status.Window.Seconds())
+	counter(to, "understudy_serve_lapses_total", "Times at which no commit came through and this node answered nobody until one did.", s.status.Lapses)
+	counter(to, "understudy_failover_raises_total", "Times at which this node raised the failover time because commits were slow.", s.status.Raised)
+	counter(to, "understudy_deposals_total", "Primaries that this node deposed because their commits had stopped.", s.status.Deposals)
 	loads := func(r journal.Reason) {
 		counterBy(to, "understudy_snapshot_loads_total", "reason", string(r),
 			"Snapshots that this node loaded, by the reason why it needed one.", s.status.Loads[r])
