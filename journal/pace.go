@@ -43,7 +43,7 @@ func (p *Pace) Turn(on bool) {
 }
 
 // AtLeast keeps the window from being shorter than that of an earlier term, whose
-// primary may still answer; 0 ends that.
+// primary may still answer, also while heads carry no pace; 0 ends that.
 func (p *Pace) AtLeast(window time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,11 +61,10 @@ func (p *Pace) Windows() (window, failover time.Duration) {
 }
 
 func (p *Pace) windowsLocked() (window, failover time.Duration) {
-	if !p.on {
-		return 0, 0
+	if p.on {
+		failover = min(p.base*p.factor, p.most)
+		window = windowOf(failover)
 	}
-	failover = min(p.base*p.factor, p.most)
-	window = windowOf(failover)
 	if p.least > window {
 		window, failover = p.least, max(failover, p.least*5/3)
 	}

@@ -1,0 +1,25 @@
+package journal_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/journal"
+)
+
+// The primary of an earlier term may still answer, and a node does not read
+// windows: a term that ends at once must leave its window to the next one.
+func TestPaceKeepsTheWindowOfAnEarlierTerm(t *testing.T) {
+	const window, failover = 600 * time.Millisecond, time.Second
+	pace := journal.NewPace(failover, 5*time.Second, zerolog.Nop())
+	pace.AtLeast(window)
+	if w, d := pace.Windows(); w != window || d != failover {
+		t.Errorf("heads carry %v and %v while an earlier primary may answer, want %v and %v", w, d, window, failover)
+	}
+	pace.AtLeast(0)
+	if w, d := pace.Windows(); w != 0 || d != 0 {
+		t.Errorf("heads carry %v and %v although a node does not read them", w, d)
+	}
+}
