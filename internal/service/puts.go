@@ -152,8 +152,8 @@ func (m *Master) putBytes(p PutRequest, items []PutItem) int {
 // instead of waiting for the discard timeout. A front end calls it for each
 // reservation that it could not deliver.
 //
-// The note is this primary's own; a later one takes every reservation of an
-// earlier term for one that was not answered.
+// The note is this primary's own: after its term the client waits for the discard
+// timeout.
 func (m *Master) Abandon(tenant, key string, id metadata.ObjectID) {
 	m.Store.Abandon(tenant, key, id)
 }

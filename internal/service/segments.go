@@ -62,7 +62,7 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 				return err
 			}
 		}
-		for _, o := range m.commit(ctx, len(changes), mountBytes, func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
+		for _, o := range m.commit(ctx, len(changes), mountBytes(changes), func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
 			return changes[i], nil, nil
 		}) {
 			if o.err != nil {
@@ -79,8 +79,15 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 	return m.Fence(ctx)
 }
 
-// mountBytes is about how long a mount is in the journal.
-const mountBytes = 256
+// mountBytes returns about how long the largest of some mounts is in the journal.
+func mountBytes(changes []*metadata.Mount) int {
+	longest := 0
+	for _, e := range changes {
+		s := e.Spec
+		longest = max(longest, len(s.Name)+len(s.Endpoint)+len(s.Protocol)+len(s.HostID)+5*len(e.Replaces))
+	}
+	return 128 + longest
+}
 
 func checkNames(spec segment.Spec) error {
 	for what, name := range map[string]string{

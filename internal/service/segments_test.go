@@ -12,6 +12,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -112,5 +113,24 @@ func TestReMountOfManySegments(t *testing.T) {
 	}
 	if got := len(f.p.Store.Segments()); got != 2 || f.p.Store.Position().Seq > before+20 {
 		t.Errorf("%d segments are left, after %d commits", got, f.p.Store.Position().Seq-before)
+	}
+}
+
+// Segments whose names are as long as they may be are mounted together too.
+func TestReMountOfLongNames(t *testing.T) {
+	f := newFixture(t)
+	long := func(i int) string { return fmt.Sprintf("%0*d", metadata.MaxNameBytes, i) }
+	specs := make([]segment.Spec, metadata.MaxMounts)
+	for i := range specs {
+		specs[i] = segment.Spec{
+			ID: segment.ID{3, byte(i)}, Client: owner(3), Name: long(i), Endpoint: long(i), Protocol: long(i), HostID: long(i),
+			Base: 1 << 32, Size: 1 << 20,
+		}
+	}
+	if err := f.ReMountSegment(t.Context(), owner(3), specs); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(f.Store.SegmentsOf(owner(3))); got != len(specs) {
+		t.Errorf("%d segments are mounted, want %d", got, len(specs))
 	}
 }
