@@ -43,6 +43,7 @@ type Event struct {
 	Pattern  string              // of RemoveByRegex, cut to MaxPatternBytes; for people only
 	Removals []*metadata.Removal // exact objects; empty for UnmountSegment
 	Segments []segment.Number    // of UnmountSegment
+	Claims   []metadata.Claim    // of UnmountSegment: what readers have leases on
 	Removed  int                 `json:"-"` // how many of them existed; set by Apply, so not in the journal
 }
 
@@ -57,6 +58,7 @@ func (e *Event) Apply(tx *metadata.Tx) error {
 	case Remove, RemoveByRegex, RemoveAll, PutRevoke:
 		return remove(e.Removals, tx.Remove, &e.Removed)
 	case UnmountSegment:
+		tx.Claim(e.Segments, e.Claims)
 		return remove(e.Segments, tx.Unmount, &e.Removed)
 	}
 	tx.Fail("delete event of %v: %v", e.Type, ErrUnknownType)
@@ -100,6 +102,7 @@ func (e *Event) Code(c *binenc.Coder) {
 		codeRemoval(c, r, &last)
 	}
 	binenc.CodeSlice(c, &e.Segments, 1, func(n *segment.Number) { binenc.CodeUvarintMax(c, n, "a segment", 1<<32-1) })
+	metadata.CodeClaims(c, &e.Claims)
 }
 
 // codeRemoval codes a removal that follows another one, whose id is last.

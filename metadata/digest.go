@@ -20,6 +20,7 @@ const (
 	seedRequest
 	seedParams
 	seedLocalDisk
+	seedClaim
 )
 
 // mix folds a word into a hash.

@@ -206,6 +206,13 @@ func (s *Store) settled(sh *shard, tenant, key string) (*object, <-chan struct{}
 // outcomeOf returns what to wait for before the object can be read, or nil.
 // Needs the shard's lock.
 func (s *Store) outcomeOf(sh *shard, o *object) <-chan struct{} {
+	for i := range o.replicaCount() {
+		if p := o.replicaAt(i).segment; p != nil {
+			if outcome := p.leaving.Load(); outcome != nil {
+				return *outcome
+			}
+		}
+	}
 	if !o.has(flagPending | flagVictim) {
 		return nil
 	}

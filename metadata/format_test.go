@@ -47,6 +47,8 @@ func TestFormat(t *testing.T) {
 		&leasesync.Batch{Renewals: []leasesync.Renewal{{Ref: ref, Deadline: 5}, {Ref: metadata.Ref{Shard: 1023, ID: 4}, Deadline: -5}, {Ref: metadata.Ref{Shard: 3, ID: 4}, Deadline: 1 << 60}}},
 		&deleteevents.Event{Type: deleteevents.RemoveByRegex, Pattern: "p.*", Removals: []*metadata.Removal{{Ref: ref, LeaseUntil: 9}, {Ref: metadata.Ref{Shard: 1, ID: 2}, Request: 77}}},
 		&deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{1, 2, 1 << 31}},
+		&deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{1}, Claims: []metadata.Claim{{Segment: 1, Range: segment.Range{Offset: 8, Length: 300}, Until: 9}}},
+		&metadata.Mount{Spec: segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1, Size: 1}, Replaces: []segment.Number{1}, Claims: []metadata.Claim{{Segment: 1, Range: segment.Range{Length: 1}, Until: -9}}},
 	} {
 		got += fmt.Sprintf("%T %s\n", c, hex.EncodeToString(metadata.Encode(nil, c)))
 	}

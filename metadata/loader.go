@@ -261,6 +261,9 @@ func (l *Loader) readRest(c *binenc.Coder) {
 	s.digest += term.digestTerm()
 	binenc.CodeSlice(c, &l.quarantine, 4, func(q *loadedRange) { q.code(c) })
 	s.digest += s.requests.decode(c, l.rules > FirstRules)
+	if l.rules > FirstRules {
+		s.codeClaims(c)
+	}
 	digest := uint64(0)
 	codeNumber(c, &l.number)
 	codeNumbers(c, &l.alive)

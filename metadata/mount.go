@@ -15,10 +15,12 @@ type Mount struct {
 
 	Spec     segment.Spec
 	Replaces []segment.Number
+	Claims   []Claim // what readers have leases on in those that it replaces
 }
 
 // Apply mounts the segment under the next number.
 func (e *Mount) Apply(tx *Tx) error {
+	tx.Claim(e.Replaces, e.Claims)
 	for _, number := range e.Replaces {
 		_ = tx.Unmount(number) // one that is gone already is what was wanted
 	}
@@ -28,8 +30,14 @@ func (e *Mount) Apply(tx *Tx) error {
 	if tx.globalHas() {
 		return nil
 	}
-	if term := s.inForce.Load(); term.startedEmpty && tx.now < term.guardUntil {
-		// Readers from before the loss may still hold leases on this memory.
+	term := s.inForce.Load()
+	guarded := term.startedEmpty && tx.now < term.guardUntil // readers from before the loss may still hold leases on this memory
+	switch {
+	case term.rules > FirstRules && guarded:
+		tx.honourClaims(p, term.guardUntil)
+	case term.rules > FirstRules:
+		tx.honourClaims(p, 0)
+	case guarded:
 		whole := p.Whole()
 		if err := p.Reserve(whole); err != nil {
 			tx.Fail("%v", err)
@@ -59,6 +67,7 @@ func (e *Mount) Code(c *binenc.Coder) {
 	c.Tag(typeMount)
 	codeSpec(c, &e.Spec)
 	codeNumbers(c, &e.Replaces)
+	CodeClaims(c, &e.Claims)
 }
 
 // PrepareMounts decides the mounting of the first segments of a list: as many as
@@ -111,6 +120,10 @@ func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) {
 			return nil, errs.New(errs.SegmentExists, "MountSegment",
 				"segment %v is mounted at another place; unmount it first or use a new id", spec.ID)
 		}
+	}
+	if n := len(s.claims.at[spec.Endpoint]); n >= maxEndpointClaims {
+		return nil, errs.New(errs.Unavailable, "MountSegment",
+			"readers and writers of %d ranges at %.64q may still be at work, which is the most that is remembered; mount it again later", n, spec.Endpoint)
 	}
 	for _, p := range s.mounts.at(spec) {
 		e.Replaces = append(e.Replaces, p.Number)

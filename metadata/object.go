@@ -260,6 +260,16 @@ func (x *stampIndex) walk(until Time, visit func(*object), done func() bool) (th
 	return until
 }
 
+// each visits all objects.
+func (x *stampIndex) each(visit func(*object)) {
+	x.buckets.Scan(func(_ int64, b *bucket) bool {
+		for o := b.head; o != nil; o = o.next {
+			visit(o)
+		}
+		return true
+	})
+}
+
 const minBucket = -1 << 62
 
 func (x *stampIndex) nextBucket(from int64) *bucket {

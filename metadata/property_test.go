@@ -22,19 +22,21 @@ import (
 // primary, cluster time does not.
 type world struct {
 	*cluster
-	t       *rapid.T
-	queue   []queued
-	groups  int
-	picks   int
-	loads   int64
-	offset  metadata.Time // real time less cluster time
-	users   []user
-	removed map[metadata.ObjectID]bool // acknowledged
-	copies  map[diskCopy]bool          // that clients have told of
-	onSSD   int64                      // reads that found an object on SSDs alone
-	retaken int64                      // reservations that their own client replaced
-	mounts  map[byte]bool
-	loading [][]byte // parts of a snapshot taken so far
+	t          *rapid.T
+	queue      []queued
+	groups     int
+	picks      int
+	loads      int64
+	offset     metadata.Time // real time less cluster time
+	users      []user
+	removed    map[metadata.ObjectID]bool // acknowledged
+	copies     map[diskCopy]bool          // that clients have told of
+	onSSD      int64                      // reads that found an object on SSDs alone
+	retaken    int64                      // reservations that their own client replaced
+	mounts     map[byte]bool
+	remounts   int64
+	endUnmount func()   // of the unmount under way
+	loading    [][]byte // parts of a snapshot taken so far
 }
 
 // A queued change is not sealed yet. Changes of one group are dropped together.
@@ -275,26 +277,35 @@ func (w *world) segmentAction(t *rapid.T) {
 		return // segments are mounted and unmounted one after the other
 	}
 	n := byte(1 + w.pick(t, "segment", 3))
-	forget := func(error) {
-		// Unmounting takes the memory itself away: its users know.
-		from := uint64(n) << 32
-		for i := range w.users {
-			w.users[i].ranges = slices.DeleteFunc(w.users[i].ranges, func(a addresses) bool { return a.from >= from && a.from < from+1<<32 })
-		}
-	}
 	if number, ok := w.primary.FindSegment(segment.ID{15: n}); ok {
 		if w.pick(t, "unmount", 4) == 0 {
-			w.submit(forget, &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{number}})
+			// Its users go on: they do not know.
+			leases, end := w.primary.BeginUnmount([]segment.Number{number}, w.now)
+			w.endUnmount = end
+			w.submit(nil, &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{number}, Claims: leases})
 		}
 		return
 	}
 	e, err := w.primary.PrepareMount(segment.Spec{
 		ID: segment.ID{15: n}, Name: string('a' + rune(n) - 1), Base: uint64(n) << 32, Size: 300, Client: client(n),
+		Endpoint: string('a'+rune(n)-1) + ":1",
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.submit(nil, e)
+	w.submit(func(error) { w.remounts++ }, e)
+}
+
+// settle ends the waiting for an unmount that is not under way any more.
+func (w *world) settle() {
+	if w.endUnmount == nil || slices.ContainsFunc(w.queue, func(q queued) bool {
+		e, ok := q.change.(*deleteevents.Event)
+		return ok && e.Type == deleteevents.UnmountSegment
+	}) {
+		return
+	}
+	w.endUnmount()
+	w.endUnmount = nil
 }
 
 // takeOverAction loses the primary, or demotes it to a follower.
@@ -410,11 +421,13 @@ func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
 			for _, a := range actions {
 				if n -= a.weight; n < 0 {
 					a.run(t)
+					w.settle()
 					break
 				}
 			}
 		}
 		st := w.primary.Stats()
+		reached["segments mounted again"] += w.remounts
 		reached["copies on SSDs"] += st.LocalReplicas
 		reached["reads of objects on SSDs alone"] += w.onSSD
 		reached["reservations replaced by their own client"] += w.retaken

@@ -15,7 +15,8 @@ type Rules uint8
 const (
 	FirstRules Rules = 1
 	// NewestRules: lists in snapshots are always there; a soft pin begins once;
-	// removals are remembered by age; a copy on an SSD needs its source in memory.
+	// removals are remembered by age; a copy on an SSD needs its source in memory;
+	// claims outlive the mount of their memory.
 	NewestRules Rules = 2
 )
 

@@ -190,6 +190,9 @@ func (s *Store) encodeRest(c *binenc.Coder) {
 	})
 	binenc.CodeSlice(c, &ranges, 4, func(q *loadedRange) { q.code(c) })
 	s.requests.encode(c)
+	if s.Rules() > FirstRules {
+		s.codeClaims(c)
+	}
 	numbers, digest := slices.Sorted(maps.Keys(s.segments)), uint64(s.digest)
 	codeNumber(c, &s.lastNumber)
 	codeNumbers(c, &numbers)

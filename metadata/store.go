@@ -54,6 +54,7 @@ type Store struct {
 	digest        Digest
 	segments      map[segment.Number]*segmentState // mounted ones
 	mounts        mounts                           // the same
+	claims        claims                           // what outlives the mount of its memory
 	localDisks    localDisks                       // mounted ones
 	lastNumber    segment.Number
 	cutoffs       CutoffCounts
@@ -107,6 +108,8 @@ type segmentState struct {
 	quarantined atomic.Uint64 // bytes in quarantine
 	leavingSoon atomic.Uint64 // of them, bytes that leave within the lease TTL
 
+	leaving atomic.Pointer[chan struct{}] // closed with the outcome of an unmount that is prepared; primary only
+
 	offloading bool // of an SSD: its owner takes objects to copy; applyMu
 }
 
@@ -121,6 +124,7 @@ func New(opts Options) *Store {
 		pool:       segment.NewPool(opts.Strategy, opts.Random),
 		segments:   make(map[segment.Number]*segmentState),
 		mounts:     newMounts(),
+		claims:     claims{at: make(map[string][]heldRange), next: never},
 		localDisks: newLocalDisks(),
 		quarantine: newQuarantine(),
 		pinEnds:    btree.NewBTreeGOptions(pinEnd.before, btree.Options{NoLocks: true}),

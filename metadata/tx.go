@@ -227,6 +227,7 @@ func (tx *Tx) releaseDue() {
 	}
 	tx.s.quarantine.moveHorizon(tx.now + tx.s.inForce.Load().hold)
 	tx.s.digest += tx.s.requests.expire(tx.now)
+	tx.s.endClaims(tx.now)
 }
 
 // unfile takes an object out of maps and indexes. Needs the shard's lock.

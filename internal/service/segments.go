@@ -55,19 +55,8 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 		if err != nil {
 			return err
 		}
-		for _, e := range changes {
-			// Now, so that the segment goes with its owner whatever the caller
-			// learns of its mount.
-			if err := m.Liveness.Watch(e.Spec.Client); err != nil {
-				return err
-			}
-		}
-		for _, o := range m.commit(ctx, len(changes), mountBytes(changes), func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
-			return changes[i], nil, nil
-		}) {
-			if o.err != nil {
-				return o.err
-			}
+		if err := m.mountSome(ctx, changes); err != nil {
+			return err
 		}
 		for _, spec := range specs[:n] {
 			if err := m.Liveness.Add(spec.Client); err != nil {
@@ -79,12 +68,36 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 	return m.Fence(ctx)
 }
 
+// mountSome commits mounts that do not touch each other.
+func (m *Master) mountSome(ctx context.Context, changes []*metadata.Mount) error {
+	for _, e := range changes {
+		if len(e.Replaces) > 0 {
+			claims, end := m.Store.BeginUnmount(e.Replaces, m.Now())
+			defer end()
+			e.Claims = claims
+		}
+		// Now, so that the segment goes with its owner whatever the caller
+		// learns of its mount.
+		if err := m.Liveness.Watch(e.Spec.Client); err != nil {
+			return err
+		}
+	}
+	for _, o := range m.commit(ctx, len(changes), mountBytes(changes), func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
+		return changes[i], nil, nil
+	}) {
+		if o.err != nil {
+			return o.err
+		}
+	}
+	return nil
+}
+
 // mountBytes returns about how long the largest of some mounts is in the journal.
 func mountBytes(changes []*metadata.Mount) int {
 	longest := 0
 	for _, e := range changes {
 		s := e.Spec
-		longest = max(longest, len(s.Name)+len(s.Endpoint)+len(s.Protocol)+len(s.HostID)+5*len(e.Replaces))
+		longest = max(longest, len(s.Name)+len(s.Endpoint)+len(s.Protocol)+len(s.HostID)+5*len(e.Replaces)+16*len(e.Claims))
 	}
 	return 128 + longest
 }
@@ -143,11 +156,13 @@ func (m *Master) unmountAll(ctx context.Context, client segment.ClientID, mustNo
 
 // maxUnmounts bounds the segments of one event, so that it fits
 // metadata.MaxChangeBytes.
-const maxUnmounts = 8192
+const maxUnmounts = 1024
 
 func (m *Master) unmount(ctx context.Context, numbers ...segment.Number) error {
-	e := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: numbers}
-	err := m.commitOne(ctx, 32+5*len(numbers), func() (metadata.Change, error) { return e, nil })
+	leases, end := m.Store.BeginUnmount(numbers, m.Now())
+	defer end()
+	e := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: numbers, Claims: leases}
+	err := m.commitOne(ctx, 32+5*len(numbers)+16*len(leases), func() (metadata.Change, error) { return e, nil })
 	if errs.KindOf(err) == errs.SegmentNotFound {
 		return nil
 	}

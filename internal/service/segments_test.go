@@ -111,7 +111,7 @@ func TestReMountOfManySegments(t *testing.T) {
 	if n != segments-3 || err != nil {
 		t.Errorf("%d segments went with their client, %v", n, err)
 	}
-	if got := len(f.p.Store.Segments()); got != 2 || f.p.Store.Position().Seq > before+20 {
+	if got := len(f.p.Store.Segments()); got != 2 || f.p.Store.Position().Seq > before+40 {
 		t.Errorf("%d segments are left, after %d commits", got, f.p.Store.Position().Seq-before)
 	}
 }
@@ -132,5 +132,33 @@ func TestReMountOfLongNames(t *testing.T) {
 	}
 	if got := len(f.Store.SegmentsOf(owner(3))); got != len(specs) {
 		t.Errorf("%d segments are mounted, want %d", got, len(specs))
+	}
+}
+
+// An owner that went silent and comes back, and a mount over its memory, get what
+// a reader has a lease on back only when that has ended.
+func TestLeasesOutliveTheMount(t *testing.T) {
+	f := newFixture(t)
+	f.put(t, "x")
+	if _, err := f.GetReplicaList(t.Context(), "default", "x"); err != nil {
+		t.Fatal(err)
+	}
+	spec := segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 20, Endpoint: "a:1", Client: owner(1)}
+	if n, err := f.ExpireClient(t.Context(), owner(1)); n != 1 || err != nil {
+		t.Fatalf("%d segments, %v", n, err)
+	}
+	want(t, "mounting again", f.MountSegment(t.Context(), spec), errs.OK)
+	if got := f.Store.Stats().Quarantined; got != 104 {
+		t.Errorf("%d bytes are in quarantine, want those of the lease", got)
+	}
+	f.p.Pass(12 * time.Second)
+	f.put(t, "y")
+	if _, err := f.GetReplicaList(t.Context(), "default", "y"); err != nil {
+		t.Fatal(err)
+	}
+	spec.ID, spec.Client = segment.ID{2}, owner(2)
+	want(t, "mounting over it", f.MountSegment(t.Context(), spec), errs.OK)
+	if got := f.Store.Stats().Quarantined; got != 104 {
+		t.Errorf("after a mount over it %d bytes are in quarantine", got)
 	}
 }

@@ -1,0 +1,325 @@
+package metadata
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+
+	"github.com/tidwall/btree"
+	"github.com/zeebo/xxh3"
+
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A claim outlives the mount of its memory: a reader with a lease, or a writer,
+// may still be at work there when the segment has gone. What a later mount of
+// the same addresses overlaps starts in quarantine. Claims are part of the state.
+
+// Bounds of claims. Past them neighbours are covered by one range; a mount at an
+// endpoint that has the most is refused until some of them have ended.
+const (
+	maxEventClaims    = 2048    // of one event
+	maxEndpointClaims = 1 << 14 // of one endpoint
+)
+
+// claimGrain rounds the ends of claims up, in milliseconds, so that many end
+// together.
+const claimGrain = 1000
+
+// A Claim is a range of a segment about to go that readers may rely on.
+type Claim struct {
+	Segment segment.Number
+	Range   segment.Range
+	Until   Time
+}
+
+// CodeClaims codes the claims at the end of an event: nothing if there are none,
+// as before there could be any.
+func CodeClaims(c *binenc.Coder, claims *[]Claim) {
+	if c.Decoding() && c.Len() == 0 || !c.Decoding() && len(*claims) == 0 {
+		return
+	}
+	binenc.CodeSlice(c, claims, 4, func(claim *Claim) {
+		codePlacement(c, &claim.Segment, &claim.Range)
+		binenc.CodeVarint(c, &claim.Until)
+	})
+	if len(*claims) == 0 {
+		c.Fail("an empty list of claims")
+	}
+}
+
+// A heldRange is a range of addresses behind an endpoint that is given to nobody
+// until a time.
+type heldRange struct {
+	from, to uint64
+	until    Time
+}
+
+// claims are those of the state, by endpoint; the ranges of each are disjoint and
+// in order. Guarded by Store.applyMu.
+type claims struct {
+	at   map[string][]heldRange
+	next Time // no claim ends before it
+}
+
+func claimsTerm(endpoint string, list []heldRange) (sum Digest) {
+	h := mix(seedClaim, xxh3.HashString(endpoint))
+	for _, r := range list {
+		sum += finish(mix(mix(mix(h, r.from), r.to), uint64(r.until)))
+	}
+	return sum
+}
+
+// setClaims replaces the claims of an endpoint.
+func (s *Store) setClaims(endpoint string, list []heldRange) {
+	s.digest -= claimsTerm(endpoint, s.claims.at[endpoint])
+	if len(list) == 0 {
+		delete(s.claims.at, endpoint)
+		return
+	}
+	s.claims.at[endpoint] = list
+	s.digest += claimsTerm(endpoint, list)
+	for _, r := range list {
+		s.claims.next = min(s.claims.next, r.until)
+	}
+}
+
+// endClaims lets go of the claims whose time has passed.
+func (s *Store) endClaims(now Time) {
+	if now < s.claims.next {
+		return
+	}
+	s.claims.next = never
+	for endpoint, list := range s.claims.at {
+		kept := slices.DeleteFunc(slices.Clone(list), func(r heldRange) bool { return r.until <= now })
+		s.setClaims(endpoint, kept)
+	}
+}
+
+const never Time = 1<<63 - 1
+
+// Claim keeps what is claimed of segments that are about to go: what readers
+// have leases on, by the event; the ranges of open reservations, as their writers
+// may be late; what is in quarantine; under a term's guard all of it.
+func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
+	s, term := tx.s, tx.s.inForce.Load()
+	if tx.globalHas() || term.rules == FirstRules {
+		return
+	}
+	held := make(map[*segmentState][]heldRange)
+	for _, number := range numbers {
+		if p := s.segments[number]; p != nil {
+			held[p] = nil
+		}
+	}
+	hold := func(p *segmentState, r segment.Range, until Time) {
+		list, leaving := held[p]
+		if leaving && until > tx.now && uint64(r.Offset)+uint64(r.Length) <= uint64(p.Whole().Length) {
+			from := p.Address(r)
+			held[p] = append(list, heldRange{from, from + p.Bytes(r.Length), (until + claimGrain - 1) / claimGrain * claimGrain})
+		}
+	}
+	for _, c := range leases {
+		hold(s.segments[c.Segment], c.Range, c.Until)
+	}
+	s.reservations.each(func(o *object) {
+		for i := range o.replicaCount() {
+			if r := o.replicaAt(i); r.kind == Memory && r.status == Processing {
+				hold(r.segment, r.rng, o.putStart.Add(term.ReleaseTimeout))
+			}
+		}
+	})
+	s.quarantine.ranges.Scan(func(q quarantined) bool {
+		hold(q.segment, q.rng, q.until)
+		return true
+	})
+	for p := range held {
+		hold(p, p.Whole(), term.guardUntil)
+		if list := held[p]; len(list) > 0 {
+			s.setClaims(p.Endpoint, cover(flatten(append(list, s.claims.at[p.Endpoint]...)), maxEndpointClaims))
+		}
+	}
+}
+
+// honourClaims puts what is claimed of a new segment's memory into quarantine,
+// and all of it until a time.
+func (tx *Tx) honourClaims(p *segmentState, whole Time) {
+	list := []heldRange{{p.Base, p.Base + p.Size, whole}}
+	list = append(list, tx.s.claims.at[p.Endpoint]...)
+	unit, capacity := p.Bytes(1), p.Whole().Length
+	var ranges []quarantined
+	end := uint32(0)
+	for _, r := range flatten(list) {
+		if r.to <= p.Base || r.from >= p.Base+p.Size || r.until <= tx.now {
+			continue
+		}
+		from := uint32((max(r.from, p.Base) - p.Base) / unit)
+		to := min(capacity, uint32((min(r.to, p.Base+p.Size)-p.Base+unit-1)/unit))
+		if from < end { // they share a unit
+			ranges[len(ranges)-1].until = max(ranges[len(ranges)-1].until, r.until)
+			from = end
+		}
+		if from < to {
+			ranges = append(ranges, quarantined{r.until, p, segment.Range{Offset: from, Length: to - from}})
+			end = to
+		}
+	}
+	for _, q := range ranges {
+		if err := p.Reserve(q.rng); err != nil {
+			tx.Fail("%v", err)
+			return
+		}
+		tx.release(p, q.rng, q.until)
+	}
+}
+
+// flatten returns disjoint ranges in order that hold each address until the
+// latest time that one of the list does. Neighbours with one end are joined.
+func flatten(list []heldRange) (flat []heldRange) {
+	type edge struct {
+		at    uint64
+		until Time
+		opens bool
+	}
+	var edges []edge
+	for _, r := range list {
+		if r.from < r.to {
+			edges = append(edges, edge{r.from, r.until, true}, edge{r.to, r.until, false})
+		}
+	}
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
+	var open btree.Map[Time, int]
+	for i := 0; i < len(edges); {
+		at := edges[i].at
+		for ; i < len(edges) && edges[i].at == at; i++ {
+			n, _ := open.Get(edges[i].until)
+			if edges[i].opens {
+				n++
+			} else {
+				n--
+			}
+			if open.Set(edges[i].until, n); n == 0 {
+				open.Delete(edges[i].until)
+			}
+		}
+		until, _, there := open.Max()
+		switch last := len(flat) - 1; {
+		case !there:
+		case last >= 0 && flat[last].to == at && flat[last].until == until:
+			flat[last].to = edges[i].at
+		default:
+			flat = append(flat, heldRange{at, edges[i].at, until})
+		}
+	}
+	return flat
+}
+
+// cover returns at most so many ranges that cover those of a flat list: it closes
+// the smallest gaps.
+func cover(flat []heldRange, most int) []heldRange {
+	if len(flat) <= most {
+		return flat
+	}
+	gaps := make([]uint64, 0, len(flat)-1)
+	for i := range flat[1:] {
+		gaps = append(gaps, flat[i+1].from-flat[i].to)
+	}
+	slices.Sort(gaps)
+	widest := gaps[len(flat)-most-1] // of those that are closed, with the first few others as wide
+	smaller, _ := slices.BinarySearch(gaps, widest)
+	wide := len(flat) - most - smaller
+	covered := flat[:1:1]
+	for _, r := range flat[1:] {
+		last := &covered[len(covered)-1]
+		gap := r.from - last.to
+		if gap > widest || gap == widest && wide == 0 {
+			covered = append(covered, r)
+			continue
+		}
+		if gap == widest {
+			wide--
+		}
+		last.to, last.until = r.to, max(last.until, r.until)
+	}
+	return covered
+}
+
+// codeClaims codes the claims of the state, in the last part of a snapshot.
+func (s *Store) codeClaims(c *binenc.Coder) {
+	endpoints := slices.Sorted(maps.Keys(s.claims.at))
+	binenc.CodeSlice(c, &endpoints, 2, func(endpoint *string) {
+		list := s.claims.at[*endpoint]
+		c.CodeString(endpoint, MaxNameBytes)
+		binenc.CodeSlice(c, &list, 3, func(r *heldRange) {
+			length := r.to - r.from
+			binenc.CodeUvarint(c, &r.from)
+			binenc.CodeUvarint(c, &length)
+			binenc.CodeVarint(c, &r.until)
+			if r.to = r.from + length; r.to <= r.from {
+				c.Fail("a claim of %d bytes at %#x", length, r.from)
+			}
+		})
+		if !c.Decoding() {
+			return
+		}
+		if len(list) == 0 || len(list) > maxEndpointClaims || s.claims.at[*endpoint] != nil ||
+			!slices.IsSortedFunc(list, func(a, b heldRange) int { return cmp.Compare(a.from, b.to) }) {
+			c.Fail("%d claims at %.64q, which are out of order, or stand twice", len(list), *endpoint)
+		}
+		if c.Err() == nil {
+			s.setClaims(*endpoint, list)
+		}
+	})
+}
+
+// BeginUnmount returns what readers have leases on in segments that the caller
+// is about to take away, for the event. From now on readers wait until end is
+// called, when the event has its outcome: they get no lease that it lacks.
+func (s *Store) BeginUnmount(numbers []segment.Number, now Time) (leases []Claim, end func()) {
+	outcome := make(chan struct{})
+	s.applyMu.Lock()
+	leaving := make(map[*segmentState][]heldRange)
+	for _, number := range numbers {
+		if p := s.segments[number]; p != nil {
+			p.leaving.Store(&outcome)
+			leaving[p] = nil
+		}
+	}
+	s.applyMu.Unlock()
+	end = func() {
+		for p := range leaving {
+			p.leaving.Store(nil)
+		}
+		close(outcome)
+	}
+	if s.Rules() == FirstRules || len(leaving) == 0 {
+		return nil, end
+	}
+	for i := range s.shards {
+		s.shards[i].leasesOn(leaving, now)
+	}
+	for p, list := range leaving {
+		for _, r := range cover(flatten(list), max(1, maxEventClaims/len(leaving))) {
+			leases = append(leases, Claim{p.Number, segment.Range{Offset: uint32(r.from), Length: uint32(r.to - r.from)}, r.until})
+		}
+	}
+	return leases, end
+}
+
+// leasesOn appends to the lists of segments the ranges, in units, that are leased.
+func (sh *shard) leasesOn(leaving map[*segmentState][]heldRange, now Time) {
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for o := range sh.byKey.all() {
+		if o.live <= now {
+			continue
+		}
+		for i := range o.replicaCount() {
+			r := o.replicaAt(i)
+			if list, ok := leaving[r.segment]; ok && r.kind == Memory {
+				leaving[r.segment] = append(list, heldRange{uint64(r.rng.Offset), uint64(r.rng.End()), o.live})
+			}
+		}
+	}
+}

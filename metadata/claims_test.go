@@ -1,0 +1,154 @@
+package metadata_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// unmountClaimed unmounts a segment as the primary does: with what readers have
+// leases on.
+func (c *cluster) unmountClaimed(id segment.ID) {
+	c.t.Helper()
+	number, _ := c.primary.FindSegment(id)
+	leases, end := c.primary.BeginUnmount([]segment.Number{number}, c.now)
+	defer end()
+	c.must(c.commit(&deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{number}, Claims: leases}))
+}
+
+func (c *cluster) wantQuarantined(t *testing.T, what string, want uint64) {
+	t.Helper()
+	if got := c.primary.Stats().Quarantined; got != want {
+		t.Errorf("%s: %d bytes are in quarantine, want %d", what, got, want)
+	}
+}
+
+// Memory that comes back is given to nobody while a reader has a lease on it,
+// journaled or not, and while a writer may be late.
+func TestMemoryThatComesBack(t *testing.T) {
+	c := newCluster(t)
+	id := c.mount(1, "a", 1<<10)
+	c.put("read")
+	c.put("not read")
+	c.must([]error{c.putStart("open")})
+	c.read("read") // not journaled
+	c.unmountClaimed(id)
+	reload(t, c.primary)
+	c.mount(1, "a", 1<<10)
+	c.wantQuarantined(t, "mounted again", 208)
+	c.unmountClaimed(id)
+	c.takeOver(0)
+	c.mount(1, "a", 150) // a part of it
+	c.wantQuarantined(t, "a part", 104)
+	c.pass(12 * time.Second)
+	c.commit()
+	c.wantQuarantined(t, "when the lease has ended", 0)
+	c.unmountClaimed(id)
+	c.mount(1, "a", 1<<10)
+	c.wantQuarantined(t, "while the writer may be late", 104)
+	c.follower = reload(t, c.primary)
+	c.pass(params.ReleaseTimeout)
+	c.commit()
+	c.wantQuarantined(t, "in the end", 0)
+	c.unmountClaimed(id)
+	c.mount(1, "a", 1<<10)
+	c.wantQuarantined(t, "after the end", 0)
+}
+
+// What another mount takes over is claimed as well; another endpoint's memory is
+// other memory.
+func TestClaimsOfAMountThatIsReplaced(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<10)
+	c.must([]error{c.putStart("open")})
+	spec := segment.Spec{ID: segment.ID{9}, Name: "b", Base: 1<<32 + 8, Size: 1 << 10, Endpoint: "a:1", Client: client(2)}
+	e, err := c.primary.PrepareMount(spec)
+	if err != nil || len(e.Replaces) != 1 {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	c.must(c.commit(e))
+	c.wantQuarantined(t, "the overlap", 96)
+	spec.ID, spec.Endpoint = segment.ID{10}, "c:1"
+	e, _ = c.primary.PrepareMount(spec)
+	c.must(c.commit(e))
+	c.wantQuarantined(t, "with another endpoint's", 96)
+}
+
+// Under a term's guard nobody knows which leases there are.
+func TestClaimsUnderAGuard(t *testing.T) {
+	c := newCluster(t)
+	id := c.mount(1, "a", 1<<10)
+	c.takeOver(20 * time.Second)
+	c.unmountClaimed(id)
+	c.mount(1, "a", 1<<10)
+	c.wantQuarantined(t, "in the guard", 1<<10)
+	c.pass(21 * time.Second)
+	c.commit()
+	c.wantQuarantined(t, "behind it", 0)
+}
+
+// From the moment that an unmount is prepared, readers wait for its outcome: they
+// get no lease that it does not know.
+func TestReadersWaitForAnUnmount(t *testing.T) {
+	c := newCluster(t)
+	id := c.mount(1, "a", 1<<10)
+	c.put("k")
+	number, _ := c.primary.FindSegment(id)
+	_, end := c.primary.BeginUnmount([]segment.Number{number}, c.now)
+	_, wait, err := leases(c.primary).GetReplicaList(metadata.DefaultTenant, "k", c.now)
+	if wait == nil {
+		t.Fatalf("a reader gets %v while its segment leaves", err)
+	}
+	end()
+	<-wait
+	if _, err := c.get("k"); err != nil {
+		t.Errorf("when the segment stays after all: %v", err)
+	}
+}
+
+// Claims are bounded: many are covered by fewer ranges, and an endpoint that has
+// the most takes no mount until they have ended.
+func TestManyClaims(t *testing.T) {
+	c := newCluster(t)
+	for n := range 10 {
+		id := c.mountAt(1<<40+uint64(n)<<20, byte(10+n))
+		number, _ := c.primary.FindSegment(id)
+		e := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{number}}
+		for i := range uint32(2000) {
+			e.Claims = append(e.Claims, metadata.Claim{
+				Segment: number, Range: segment.Range{Offset: 100 * i, Length: 50}, Until: c.now + metadata.Time(1+i%7)*1000,
+			})
+		}
+		c.must(c.commit(e))
+		if n < 8 {
+			continue
+		}
+		spec := segment.Spec{ID: segment.ID{99}, Name: "m", Base: 1, Size: 1, Endpoint: "m:1"}
+		_, err := c.primary.PrepareMount(spec)
+		wantKind(t, "beyond the most", err, errs.Unavailable)
+		spec.Endpoint = "other:1"
+		_, err = c.primary.PrepareMount(spec)
+		wantKind(t, "at another endpoint", err, errs.OK)
+		break
+	}
+	c.follower = reload(t, c.primary)
+	c.pass(10 * time.Second)
+	c.commit()
+	c.mountAt(1<<40, 9)
+	c.wantQuarantined(t, "in the end", 0)
+}
+
+func (c *cluster) mountAt(base uint64, n byte) segment.ID {
+	c.t.Helper()
+	spec := segment.Spec{ID: segment.ID{n}, Name: "m", Base: base, Size: 1 << 20, Endpoint: "m:1", Client: client(n)}
+	e, err := c.primary.PrepareMount(spec)
+	if err != nil {
+		c.t.Fatalf("%v", err)
+	}
+	c.must(c.commit(e))
+	return spec.ID
+}
