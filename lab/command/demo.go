@@ -48,7 +48,7 @@ func (g *globals) demoCommand() *cobra.Command {
 	f.BoolVar(&o.Handover, "handover", false, "hand over to the standby instead of killing the primary")
 	f.BoolVar(&o.Compare, "compare", true, "play the load a second time, undisturbed")
 	f.BoolVar(&noCompare, "no-compare", false, "do not play it a second time")
-	f.DurationVar(&o.SessionTTL, "session-ttl", 5*time.Second, "how long a dead primary is waited for, in whole seconds, at least 2s")
+	f.DurationVar(&o.Failover, "failover-after", time.Second, "time without a commit after which the standby takes over, from 200ms to 5s")
 	f.DurationVar(&o.LeaseTTL, "lease-ttl", time.Second, "lease of a reader")
 	accessFlags(f, &o.Access)
 	f.StringVar(&o.Dir, "dir", "", "folder in which to keep data and logs, in a new one for each demo; none keeps nothing")
@@ -57,8 +57,8 @@ func (g *globals) demoCommand() *cobra.Command {
 
 func checkDemo(cmd *cobra.Command, o demo.Options) error {
 	switch {
-	case o.SessionTTL < 2*time.Second || o.SessionTTL%time.Second != 0:
-		return cli.Misusef("--session-ttl is %v: it must be whole seconds, at least 2s", o.SessionTTL)
+	case o.Failover < 200*time.Millisecond || o.Failover > 5*time.Second:
+		return cli.Misusef("--failover-after is %v: it must be from 200ms to 5s", o.Failover)
 	case o.LeaseTTL < 100*time.Millisecond:
 		return cli.Misusef("--lease-ttl is %v: it must be at least 100ms", o.LeaseTTL)
 	}

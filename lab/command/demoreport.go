@@ -19,7 +19,7 @@ func demoReport(w io.Writer, r *demo.Report) {
 	fmt.Fprintf(w, "Played        by %d workers, %s, over %d hosts whose memory holds %.0f %% of the distinct blocks\n",
 		s.Workers, pace(s.Speed), s.Hosts, 100*s.Capacity)
 	fmt.Fprintf(w, "Clients       %s\n", accessText(s))
-	fmt.Fprintf(w, "Times         session TTL %v, lease TTL %v\n", cli.Millis(s.SessionTTLMillis), cli.Millis(s.LeaseTTLMillis))
+	fmt.Fprintf(w, "Times         failover after %v, lease TTL %v\n", cli.Millis(s.FailoverMillis), cli.Millis(s.LeaseTTLMillis))
 	fmt.Fprintf(w, "Half-way      %s; no client got an answer for %s ms", s.Disturbance, cli.Count(r.OutageMillis))
 	if r.HandoverMillis > 0 {
 		fmt.Fprintf(w, " (%s ms as the old primary measured it)", cli.Count(r.HandoverMillis))

@@ -15,8 +15,8 @@ func TestWrongUsage(t *testing.T) {
 	}{
 		{[]string{"status"}, []string{`unknown command "status"`, "see: lab --help"}},
 		{[]string{"bench", "renewal"}, []string{"did you mean renewals?"}},
-		{[]string{"demo", "--session-ttl", "1s"}, []string{"--session-ttl is 1s"}},
-		{[]string{"demo", "--session-ttl", "2500ms"}, []string{"whole seconds"}},
+		{[]string{"demo", "--failover-after", "199ms"}, []string{"--failover-after is 199ms"}},
+		{[]string{"demo", "--failover-after", "5001ms"}, []string{"from 200ms to 5s"}},
 		{[]string{"demo", "--lease-ttl", "1ms"}, []string{"--lease-ttl is 1ms"}},
 		{[]string{"demo", "--workers", "0"}, []string{"--workers is 0"}},
 		{[]string{"demo", "--speed", "-1"}, []string{"--speed is -1"}},

@@ -17,17 +17,17 @@ import (
 
 // Options say what to show.
 type Options struct {
-	Trace      string         // a file; empty for a generated load
-	Requests   int            // of a generated load; 0 for its default
-	Seed       uint64         // of a generated load, and of what workers choose
-	Handover   bool           // hand over instead of killing
-	Compare    bool           // play once more without a disturbance
-	Speed      float64        // of the trace's timestamps; 0 plays as fast as it goes
-	Workers    int            // LLM servers at work at once
-	SessionTTL time.Duration  // of the nodes
-	LeaseTTL   time.Duration  // of readers
-	Dir        string         // gets a folder with data and logs; empty for a temporary one, which goes
-	Access     cluster.Access // of the clients
+	Trace    string         // a file; empty for a generated load
+	Requests int            // of a generated load; 0 for its default
+	Seed     uint64         // of a generated load, and of what workers choose
+	Handover bool           // hand over instead of killing
+	Compare  bool           // play once more without a disturbance
+	Speed    float64        // of the trace's timestamps; 0 plays as fast as it goes
+	Workers  int            // LLM servers at work at once
+	Failover time.Duration  // of the nodes
+	LeaseTTL time.Duration  // of readers
+	Dir      string         // gets a folder with data and logs; empty for a temporary one, which goes
+	Access   cluster.Access // of the clients
 }
 
 // A Progress is told how far a run is.
@@ -136,7 +136,7 @@ func (r *run) play(ctx context.Context) error {
 // to.
 func (r *run) start(ctx context.Context) (err error) {
 	r.cluster, err = cluster.Start(ctx, cluster.Config{
-		Dir: r.dir, ID: "demo", Etcd: 1, Names: []string{"master", "standby"}, Access: r.Access, SessionTTL: r.SessionTTL, LeaseTTL: r.LeaseTTL,
+		Dir: r.dir, ID: "demo", Etcd: 1, Names: []string{"master", "standby"}, Access: r.Access, FailoverAfter: r.Failover, LeaseTTL: r.LeaseTTL,
 	})
 	if err != nil {
 		return err

@@ -71,17 +71,17 @@ type Check struct {
 
 // Settings are the times in force and how the load was played.
 type Settings struct {
-	Disturbance      string  `json:"disturbance"`
-	Protocol         string  `json:"protocol"`
-	Forward          bool    `json:"forward,omitempty"`     // nodes pass calls on; clients know the standby alone
-	AsOriginal       bool    `json:"as_original,omitempty"` // clients find the primary no sooner than Mooncake's own
-	SessionTTLMillis int64   `json:"session_ttl_ms"`
-	LeaseTTLMillis   int64   `json:"lease_ttl_ms"`
-	Workers          int     `json:"workers"`
-	Hosts            int     `json:"hosts"`
-	Capacity         float64 `json:"capacity"` // part of the distinct blocks that fits
-	Speed            float64 `json:"speed"`    // 0: as fast as it goes
-	Seed             uint64  `json:"seed"`
+	Disturbance    string  `json:"disturbance"`
+	Protocol       string  `json:"protocol"`
+	Forward        bool    `json:"forward,omitempty"`     // nodes pass calls on; clients know the standby alone
+	AsOriginal     bool    `json:"as_original,omitempty"` // clients find the primary no sooner than Mooncake's own
+	FailoverMillis int64   `json:"failover_after_ms"`
+	LeaseTTLMillis int64   `json:"lease_ttl_ms"`
+	Workers        int     `json:"workers"`
+	Hosts          int     `json:"hosts"`
+	Capacity       float64 `json:"capacity"` // part of the distinct blocks that fits
+	Speed          float64 `json:"speed"`    // 0: as fast as it goes
+	Seed           uint64  `json:"seed"`
 }
 
 // Load describes what was played.
@@ -103,7 +103,7 @@ func newReport(o Options) Report {
 		name = "generated"
 	}
 	return Report{access: o.Access, Load: Load{Trace: name}, Settings: Settings{
-		Disturbance: what, Protocol: o.Access.Protocol(), Forward: o.Access.Forward, AsOriginal: o.Access.AsOriginal, SessionTTLMillis: o.SessionTTL.Milliseconds(), LeaseTTLMillis: o.LeaseTTL.Milliseconds(),
+		Disturbance: what, Protocol: o.Access.Protocol(), Forward: o.Access.Forward, AsOriginal: o.Access.AsOriginal, FailoverMillis: o.Failover.Milliseconds(), LeaseTTLMillis: o.LeaseTTL.Milliseconds(),
 		Workers: o.Workers, Hosts: hosts, Capacity: capacity, Speed: o.Speed, Seed: o.Seed,
 	}}
 }
@@ -152,7 +152,7 @@ func (r *Report) judge() {
 	kept := r.Objects.kept()
 	r.check("warm", true, kept >= 99, "the new primary kept %.1f %% of the old one's %d objects, at least 99 %% are promised; %d were evicted meanwhile",
 		kept, r.Objects.Old, r.Objects.Evicted)
-	bound, points := time.Duration(r.Settings.SessionTTLMillis)*time.Millisecond+time.Second, 3.0
+	bound, points := time.Duration(r.Settings.FailoverMillis)*time.Millisecond+time.Second, 3.0
 	if r.Settings.Disturbance == "handover" {
 		bound, points = 300*time.Millisecond, 1
 	}
