@@ -125,12 +125,19 @@ func (r *Reader) Read(ctx context.Context, behind Cursor, f Consumer) error {
 // rewatchDelay is the pause before a watch that ended is begun anew.
 const rewatchDelay = 100 * time.Millisecond
 
-// watch follows one watch until it ends, and returns where it came to.
-func (r *Reader) watch(ctx context.Context, at Cursor, f Consumer) (Cursor, error) {
-	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
+// watchSilence is for how long a watch may bring nothing. A primary commits more
+// often; a watch that got stuck would keep an elected node from ever catching up.
+const watchSilence = 5 * time.Second
+
+// watch follows one watch until it ends or gets stuck, and returns where it came to.
+func (r *Reader) watch(parent context.Context, at Cursor, f Consumer) (Cursor, error) {
+	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(parent))
 	defer cancel()
+	stuck := time.AfterFunc(watchSilence, cancel)
+	defer stuck.Stop()
 	responses := r.Client.Watch(ctx, r.Layout.Root, clientv3.WithPrefix(), clientv3.WithRev(at.Revision+1))
 	for resp := range responses {
+		stuck.Stop()
 		if resp.CompactRevision != 0 {
 			return at, broken(ReasonCompacted, "the journal is compacted to revision %d, this node is at %d", resp.CompactRevision, at.Revision)
 		}
@@ -148,8 +155,9 @@ func (r *Reader) watch(ctx context.Context, at Cursor, f Consumer) (Cursor, erro
 			}
 			at, events = next, events[n:]
 		}
+		stuck.Reset(watchSilence)
 	}
-	return at, ctx.Err()
+	return at, parent.Err()
 }
 
 // revision takes in the events of one etcd revision.

@@ -1,0 +1,82 @@
+package journal_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A watch that brings nothing any more, while etcd answers everything else, does not
+// keep a follower where it is.
+func TestStuckWatchIsBegunAnew(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	var watches, stuck atomic.Int64
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: etcd.Endpoints(), Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc,
+			cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption,
+		) (grpc.ClientStream, error) {
+			s, err := streamer(ctx, desc, cc, method, opts...)
+			if err != nil || !strings.HasSuffix(method, "/Watch") {
+				return s, err
+			}
+			return &watchStream{s, watches.Add(1), &stuck}, nil
+		})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	s, begin := newStandby(), now(t, client)
+	p := newPrimary(t, etcd.Client(t), 1<<20).run().mount()
+	follow(t, client, begin, s)
+	p.mustPut("a")
+	s.reach(t, p.store.Position().Seq)
+	stuck.Store(watches.Load())
+	p.mustPut("b")
+	s.reach(t, p.store.Position().Seq)
+}
+
+// reach waits until the standby has come to a sequence.
+func (s *standby) reach(t *testing.T, want metadata.Seq) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for {
+		s.mu.Lock()
+		moved := s.moved
+		s.mu.Unlock()
+		got := s.store.Position().Seq
+		if got >= want {
+			return
+		}
+		select {
+		case <-moved:
+		case <-deadline:
+			t.Fatalf("the standby stays at %d, wanted %d", got, want)
+		}
+	}
+}
+
+// A watchStream brings nothing if its number is that of the stuck ones, or less.
+type watchStream struct {
+	grpc.ClientStream
+	number int64
+	stuck  *atomic.Int64
+}
+
+func (s *watchStream) RecvMsg(m any) error {
+	for {
+		if err := s.ClientStream.RecvMsg(m); err != nil || s.number > s.stuck.Load() {
+			return err
+		}
+	}
+}
