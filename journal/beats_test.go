@@ -1,0 +1,150 @@
+package journal
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+)
+
+const (
+	testWindow   = 600 * time.Millisecond
+	testFailover = time.Second
+)
+
+// commits extends a right as a commit does that takes a time.
+func (r *Right) commits(took, window, failover time.Duration) {
+	sent := r.clock()
+	r.sending(sent, window, failover)
+	time.Sleep(took)
+	r.committed(sent, window)
+}
+
+// left returns how long the right lasts from now on.
+func (r *Right) left() time.Duration {
+	until, _ := r.Until()
+	return until - r.clock()
+}
+
+func TestRightCountsFromTheSending(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRight(clock.Runtime())
+		time.Sleep(time.Second)
+		if r.Valid() {
+			t.Error("a right is valid that nothing has extended")
+		}
+		r.commits(200*time.Millisecond, testWindow, testFailover)
+		if got, want := r.left(), 400*time.Millisecond-testWindow/500; got != want || !r.Valid() {
+			t.Errorf("after a commit of 200 ms: %v left, want %v", got, want)
+		}
+		r.commits(2*time.Second, testWindow, testFailover)
+		if r.Valid() || r.Lapses() != 0 {
+			t.Error("a commit that took longer than the window made the right valid")
+		}
+		r.commits(0, testWindow, testFailover)
+		if !r.Valid() || r.Lapses() != 1 {
+			t.Errorf("after a quick commit: valid %v, %d lapses, want 1", r.Valid(), r.Lapses())
+		}
+		r.Stop()
+		r.commits(0, testWindow, testFailover)
+		if r.Valid() {
+			t.Error("a commit brought back a right that was given up")
+		}
+	})
+}
+
+func TestShorterWindowCutsTheRight(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRight(clock.Runtime())
+		time.Sleep(time.Second)
+		r.commits(0, 2*testWindow, 2*testFailover)
+		r.sending(r.clock(), testWindow, testFailover) // and no answer comes
+		if got := r.left(); got > testWindow {
+			t.Errorf("%v left behind a head with a window of %v", got, testWindow)
+		}
+	})
+}
+
+// A caller waits for the commit that renews the right, but not beyond the failover
+// time behind the last commit, nor behind its own deadline; only so many may wait.
+func TestFenceWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewRight(clock.Runtime())
+		time.Sleep(time.Second)
+		r.commits(0, testWindow, testFailover)
+		begun := r.clock()
+		time.Sleep(testWindow)
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			if err := r.Fence(t.Context()); err != nil || r.clock()-begun != 800*time.Millisecond {
+				t.Errorf("a caller that waits for a commit: %v after %v", err, r.clock()-begun)
+			}
+		})
+		waiting.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			if err := r.Fence(ctx); errs.KindOf(err) != errs.NotLeader || r.clock()-begun != 650*time.Millisecond {
+				t.Errorf("a caller with a deadline of its own: %v after %v", err, r.clock()-begun)
+			}
+		})
+		time.Sleep(200 * time.Millisecond)
+		r.commits(0, testWindow, testFailover)
+		waiting.Wait()
+
+		begun = r.clock()
+		time.Sleep(testWindow)
+		for range maxWaiting {
+			waiting.Go(func() {
+				if err := r.Fence(t.Context()); errs.KindOf(err) != errs.NotLeader || r.clock()-begun > testFailover {
+					t.Errorf("a caller that waits in vain: %v after %v", err, r.clock()-begun)
+				}
+			})
+		}
+		synctest.Wait()
+		if err := r.Fence(t.Context()); errs.KindOf(err) != errs.NotLeader || r.clock()-begun != testWindow {
+			t.Errorf("one too many: %v after %v", err, r.clock()-begun)
+		}
+		waiting.Wait()
+	})
+}
+
+func TestSlowCommitsRaiseThePace(t *testing.T) {
+	p := NewPace(testFailover, 5*time.Second, zerolog.Nop())
+	want := func(when string, window, failover time.Duration) {
+		t.Helper()
+		if w, d := p.Windows(); w != window || d != failover {
+			t.Errorf("%s: got %v and %v, want %v and %v", when, w, d, window, failover)
+		}
+	}
+	want("off", 0, 0)
+	p.Turn(true)
+	want("on", testWindow, testFailover)
+	now := time.Hour
+	p.took(now, 301*time.Millisecond)
+	p.took(now+2*time.Second, 301*time.Millisecond)
+	p.took(now+61*time.Second, 301*time.Millisecond) // the first was longer ago than a minute
+	want("three slow commits in more than a minute", testWindow, testFailover)
+	p.took(now+61*time.Second, 301*time.Millisecond)
+	want("three in a minute", 2*testWindow, 2*testFailover)
+	for range slowCommits {
+		p.took(now+62*time.Second, 2*time.Second)
+	}
+	want("much slower ones", 3*time.Second, 5*time.Second)
+	p.took(now+62*time.Second+calmAfter-1, 0)
+	want("almost a quiet quarter of an hour", 3*time.Second, 5*time.Second)
+	p.took(now+62*time.Second+calmAfter, 0)
+	want("a quiet quarter of an hour", testWindow, testFailover)
+	if got := p.Raised(); got != 2 {
+		t.Errorf("raised %d times, want 2", got)
+	}
+	p.AtLeast(3 * time.Second)
+	want("behind a term with a longer window", 3*time.Second, 5*time.Second)
+	p.AtLeast(0)
+	want("when that is over", testWindow, testFailover)
+}
