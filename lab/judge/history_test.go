@@ -295,7 +295,7 @@ func TestBrokenHistories(t *testing.T) { tell(t, broken) }
 func tell(t *testing.T, stories []story) {
 	for _, s := range stories {
 		t.Run(s.name, func(t *testing.T) {
-			v, err := Check(t.Context(), script(t, s.history), s.rules)
+			v, err := check(t.Context(), script(t, s.history), s.rules)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -315,7 +315,7 @@ func tell(t *testing.T, stories []story) {
 func TestJudgeEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := Check(ctx, script(t, broken[0].history+sound[0].history), Rules{}); !errors.Is(err, context.Canceled) {
+	if _, err := check(ctx, script(t, broken[0].history+sound[0].history), Rules{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("got error %v, want %v", err, context.Canceled)
 	}
 	if v := new(tally).verdict(Verdict{Undecided: 1}); v.OK {

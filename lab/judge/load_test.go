@@ -128,7 +128,7 @@ func TestOverMooncake(t *testing.T) {
 func TestLittleMemory(t *testing.T) {
 	l, nodes := start(t, Config{Seed: 1, Memory: 32 << 10})
 	wait(t, "objects are evicted", func() bool {
-		strict, err := Check(t.Context(), l.History(), Rules{NoEviction: true})
+		strict, err := check(t.Context(), l.History(), Rules{NoEviction: true})
 		return err == nil && strict.Violations[D] > 0
 	})
 	keeps(t, verdict(t, l, nodes, nil), "DXALFVS")

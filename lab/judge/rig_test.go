@@ -108,3 +108,12 @@ func atWork(t *testing.T, l *Load, calls int) {
 	until := len(l.recorded()) + calls
 	wait(t, "the load works", func() bool { return len(l.recorded()) >= until })
 }
+
+// check judges a history without its load, nodes and etcd.
+func check(ctx context.Context, history []Record, rules Rules) (Verdict, error) {
+	v, t, _, err := judgeHistory(ctx, history, &rules)
+	if err != nil {
+		return Verdict{}, err
+	}
+	return t.verdict(v), nil
+}

@@ -201,7 +201,7 @@ func TestSimulatedHistories(t *testing.T) {
 		w.evicts = seed%2 == 1
 		w.lossy = float64(seed%3) * 0.02
 		history := w.simulate(1500)
-		v, err := Check(t.Context(), history, Rules{NoEviction: !w.evicts})
+		v, err := check(t.Context(), history, Rules{NoEviction: !w.evicts})
 		if err != nil || !v.OK {
 			t.Fatalf("seed %d: got %+v, %v; want no violation", seed, v, err)
 		}
@@ -213,7 +213,7 @@ func TestForgetfulHistories(t *testing.T) {
 	for seed := range uint64(30) {
 		w := newWorld(seed, 4, 8)
 		w.lossy, w.forgetAt = float64(seed%3)*0.001, 100*time.Millisecond
-		v, err := Check(t.Context(), w.simulate(1500), Rules{NoEviction: true})
+		v, err := check(t.Context(), w.simulate(1500), Rules{NoEviction: true})
 		if err != nil || v.OK || v.Violations[D] == 0 {
 			t.Errorf("seed %d: got %+v, %v; want D broken", seed, v, err)
 		}
@@ -227,7 +227,7 @@ func BenchmarkJudge(b *testing.B) {
 	w.lossy = 0.001
 	history := w.simulate(300_000)
 	for b.Loop() {
-		v, err := Check(b.Context(), history, Rules{NoEviction: true})
+		v, err := check(b.Context(), history, Rules{NoEviction: true})
 		if err != nil || !v.OK {
 			b.Fatalf("got %+v, %v; want no violation", v, err)
 		}

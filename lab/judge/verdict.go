@@ -29,19 +29,10 @@ type Verdict struct {
 	Commits int `json:"commits"`
 }
 
-// Check decides what a history alone can show: D, X, V and F.
+// judgeHistory decides what a history alone can show: D, X, V and F. It returns a
+// verdict without its counts, these, and by key what must not be seen any more.
 //
 // Errors: the context's.
-func Check(ctx context.Context, history []Record, rules Rules) (Verdict, error) {
-	v, t, _, err := judgeHistory(ctx, history, &rules)
-	if err != nil {
-		return Verdict{}, err
-	}
-	return t.verdict(v), nil
-}
-
-// judgeHistory returns a verdict without its counts, these, and by key what must
-// not be seen any more.
 func judgeHistory(ctx context.Context, history []Record, rules *Rules) (v Verdict, t *tally, dead graves, err error) {
 	t, dead = new(tally), make(graves)
 	t.checked(D, X, V, F)

@@ -50,12 +50,12 @@ func newGRPC(ctx context.Context, address string) (*grpcCaller, error) {
 
 func (c *grpcCaller) Close() error { return c.conn.Close() }
 
-// items makes an error of the items of a batch that failed.
-func items(failed []*pb.ItemError) error {
-	if len(failed) == 0 {
-		return nil
+// settled makes an error of the answer to a batch of which items failed.
+func settled(r interface{ GetErrors() []*pb.ItemError }, err error) error {
+	if failed := r.GetErrors(); err == nil && len(failed) > 0 {
+		return fmt.Errorf("%d keys failed, the first with %v: %s", len(failed), failed[0].GetKind(), failed[0].GetMessage())
 	}
-	return fmt.Errorf("%d keys failed, the first with %v: %s", len(failed), failed[0].GetKind(), failed[0].GetMessage())
+	return err
 }
 
 func (c *grpcCaller) exist(keys []string) error {
@@ -69,10 +69,7 @@ func (c *grpcCaller) exist(keys []string) error {
 	}
 	c.batchExists.Keys = keys
 	r, err := c.objects.BatchExistKey(c.ctx, &c.batchExists)
-	if err != nil {
-		return err
-	}
-	if err := items(r.GetErrors()); err != nil {
+	if err := settled(r, err); err != nil {
 		return err
 	}
 	return present(len(r.GetExists()) == len(keys) && !slices.Contains(r.GetExists(), false))
@@ -89,10 +86,7 @@ func (c *grpcCaller) get(keys []string) error {
 	}
 	c.batchLists.Keys = keys
 	r, err := c.objects.BatchGetReplicaList(c.ctx, &c.batchLists)
-	if err != nil {
-		return err
-	}
-	if err := items(r.GetErrors()); err != nil {
+	if err := settled(r, err); err != nil {
 		return err
 	}
 	return answered(len(r.GetObjects()), len(keys))
@@ -112,11 +106,7 @@ func (c *grpcCaller) putStart(keys []string) error {
 		c.starts[i].Key, c.starts[i].Size = key, objectBytes
 		c.batchStart.Items = append(c.batchStart.Items, &c.starts[i])
 	}
-	r, err := c.objects.BatchPutStart(c.ctx, &c.batchStart)
-	if err != nil {
-		return err
-	}
-	return items(r.GetErrors())
+	return settled(c.objects.BatchPutStart(c.ctx, &c.batchStart))
 }
 
 func (c *grpcCaller) putEnd(keys []string) error {
@@ -133,11 +123,7 @@ func (c *grpcCaller) putEnd(keys []string) error {
 		c.ends[i].Key = key
 		c.batchEnd.Items = append(c.batchEnd.Items, &c.ends[i])
 	}
-	r, err := c.objects.BatchPutEnd(c.ctx, &c.batchEnd)
-	if err != nil {
-		return err
-	}
-	return items(r.GetErrors())
+	return settled(c.objects.BatchPutEnd(c.ctx, &c.batchEnd))
 }
 
 func (c *grpcCaller) remove(keys []string) error {
@@ -147,9 +133,5 @@ func (c *grpcCaller) remove(keys []string) error {
 		return err
 	}
 	c.removals.Keys = keys
-	r, err := c.objects.BatchRemove(c.ctx, &c.removals)
-	if err != nil {
-		return err
-	}
-	return items(r.GetErrors())
+	return settled(c.objects.BatchRemove(c.ctx, &c.removals))
 }
