@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -162,13 +163,13 @@ func measure(ctx context.Context, d time.Duration, callers int, do func(ctx cont
 // A rig is a primary with its journal in etcd, and a standby that follows.
 type rig struct {
 	keys     []string
-	client   *clientv3.Client
 	clock    clock.Clock
 	primary  *metadata.Store
 	leases   *leasesync.Leases
 	queue    *journal.Queue
 	writer   *journal.Writer
-	log      *journal.EtcdLog
+	reader   *journal.Reader
+	start    journal.Cursor // of the journal
 	now      func() metadata.Time
 	standby  *metadata.Store
 	counters *leasesync.Counters
@@ -190,19 +191,19 @@ func packed(ctx context.Context, client *clientv3.Client, name string, o Options
 	work, stop := context.WithCancel(ctx)
 	defer stop()
 	g, work := errgroup.WithContext(work)
-	at := r.log.Tip()
 	g.Go(func() error { return ignoreEnd(r.writer.Run(work)) })
-	g.Go(func() error {
-		reader := &journal.Reader{Client: client, Layout: journal.NewLayout("/bench", name), Codec: service.Codec()}
-		return ignoreEnd(reader.Read(work, at, r))
-	})
+	g.Go(func() error { return ignoreEnd(r.reader.Read(work, r.start, r)) })
 	r.leases = leasesync.New(leasesync.Leases{
 		Store: r.primary, Journal: r.queue, Interval: time.Second, CriticalDelay: 100 * time.Millisecond, Counters: r.counters, Log: zerolog.Nop(),
 	})
 
-	begun := r.clock()
+	var begun time.Duration
 	g.Go(func() error {
 		defer stop()
+		if err := r.caughtUp(work); err != nil { // with the objects
+			return err
+		}
+		begun = r.clock()
 		if perSecond > 0 {
 			return r.steady(work, o.Duration, perSecond)
 		}
@@ -360,26 +361,28 @@ func keys(n int) []string {
 	return list
 }
 
-// newRig makes a primary of term 1 with objects, and a standby that has them.
+// newRig makes a primary of term 1 with objects, and a standby that has nothing yet.
 func newRig(ctx context.Context, client *clientv3.Client, name string, objects int) (*rig, error) {
 	boot := clock.Boot()
 	layout := journal.NewLayout("/bench", name)
 	election := journal.NewElection()
-	if _, err := client.Put(ctx, layout.Leader(), election.LeaderPrefix()+"}"); err != nil {
+	elected, err := client.Put(ctx, layout.Leader(), election.LeaderPrefix()+"}")
+	if err != nil {
 		return nil, err
 	}
 	params := metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
 	r := &rig{
-		keys: keys(objects), client: client, clock: boot, now: metadata.NewClock(boot, 1),
+		keys: keys(objects), clock: boot, now: metadata.NewClock(boot, 1),
 		primary: metadata.New(metadata.Options{}), standby: metadata.New(metadata.Options{}),
+		reader: &journal.Reader{Client: client, Layout: layout, Codec: service.Codec()}, start: journal.Cursor{Revision: elected.Header.Revision},
 		counters: new(leasesync.Counters), marked: make(map[metadata.ObjectID]time.Duration),
 		applied: hdrhistogram.New(1, 600_000_000, 3),
 	}
 	r.queue = journal.NewQueue(r.primary, 64<<20)
-	r.log = journal.NewEtcdLog(client, layout, election, journal.Cursor{}, time.Minute, boot)
 	r.primary.StartIDs(1)
 	r.writer = journal.NewWriter(journal.WriterConfig{
-		Store: r.primary, Queue: r.queue, Log: r.log, Term: 1, Hold: params.HoldTime(), Now: r.now, Elapsed: boot, Observer: r,
+		Store: r.primary, Queue: r.queue, Log: journal.NewEtcdLog(client, layout, election, journal.Cursor{}, time.Minute, boot),
+		Term: 1, Hold: params.HoldTime(), Now: r.now, Elapsed: boot, Observer: r,
 	})
 	if err := r.writer.Commit(ctx, &metadata.TermStart{Term: 1, Params: params}); err != nil {
 		return nil, err
@@ -389,7 +392,7 @@ func newRig(ctx context.Context, client *clientv3.Client, name string, objects i
 	}
 	r.commits.Store(0)
 	r.bytes.Store(0)
-	return r, r.bootstrap()
+	return r, nil
 }
 
 // fill puts the objects.
@@ -401,11 +404,10 @@ func (r *rig) fill(ctx context.Context) error {
 	if err := r.writer.Commit(ctx, mount); err != nil {
 		return err
 	}
-	const batch = 1000
-	for from := 0; from < len(r.keys); from += batch {
+	for keys := range slices.Chunk(r.keys, 1000) {
 		var starts, ends []metadata.Change
-		for i := from; i < min(from+batch, len(r.keys)); i++ {
-			e, _, _, err := r.primary.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: r.keys[i], Size: 4096, Replicas: 1}, r.now())
+		for _, key := range keys {
+			e, _, _, err := r.primary.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: key, Size: 4096, Replicas: 1}, r.now())
 			if err != nil {
 				return err
 			}
@@ -414,8 +416,8 @@ func (r *rig) fill(ctx context.Context) error {
 		if err := r.writer.Commit(ctx, starts...); err != nil {
 			return err
 		}
-		for i := from; i < min(from+batch, len(r.keys)); i++ {
-			e, _, err := r.primary.PreparePutEnd(metadata.PutRef{Tenant: metadata.DefaultTenant, Key: r.keys[i], Selector: metadata.SelectMemory}, nil)
+		for _, key := range keys {
+			e, _, err := r.primary.PreparePutEnd(metadata.PutRef{Tenant: metadata.DefaultTenant, Key: key, Selector: metadata.SelectMemory}, nil)
 			if err != nil {
 				return err
 			}
@@ -425,22 +427,5 @@ func (r *rig) fill(ctx context.Context) error {
 			return err
 		}
 	}
-	return nil
-}
-
-// bootstrap gives the standby the primary's state by a snapshot.
-func (r *rig) bootstrap() error {
-	loader := metadata.NewLoader(metadata.Options{})
-	for i := range metadata.SnapshotParts {
-		part, _ := r.primary.AppendSnapshotPart(nil, i)
-		if err := loader.Add(part); err != nil {
-			return err
-		}
-	}
-	store, err := loader.Finish()
-	if err != nil {
-		return err
-	}
-	r.standby = store
 	return nil
 }
