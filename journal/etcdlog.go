@@ -124,6 +124,9 @@ func (l *EtcdLog) sign(h *Head) {
 	if h.History == "" && l.Histories != nil && l.Histories() {
 		h.History = NewHistory()
 	}
+	if h.History != "" {
+		h.Format = FormatVersion
+	}
 }
 
 // timeout bounds a call for a commit. It doubles with each that has no answer in

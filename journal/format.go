@@ -87,6 +87,9 @@ func (l Layout) streamOf(key string) (metadata.Stream, bool) {
 
 // A Head is the journal's end, as it stands in etcd under one key for ever.
 type Head struct {
+	// Format is that of heads and records from which on programs read it; 0 for 1.
+	Format int `json:"format,omitempty"`
+
 	Term metadata.Term `json:"term"`
 	Seq  metadata.Seq  `json:"sequence"`
 	// Time is the cluster time of the commit.
@@ -163,19 +166,21 @@ const maxHold = math.MaxInt64 / int64(time.Millisecond)
 func DecodeHead(b []byte) (Head, error) {
 	var h Head
 	if err := json.Unmarshal(b, &h); err != nil {
-		return Head{}, fmt.Errorf("the head of the journal cannot be read: %w", err)
+		return Head{}, fmt.Errorf("%w: %w", errUnreadable, err)
 	}
 	switch {
+	case h.Format > FormatVersion:
+		return Head{}, fmt.Errorf("the head of the journal has format %d, this program reads %d at most: %w", h.Format, FormatVersion, ErrNewer)
 	case h.Term == 0 || h.Term > metadata.MaxTerm || h.Seq == 0:
-		return Head{}, fmt.Errorf("the head of the journal has term %d and sequence %d, which cannot be", h.Term, h.Seq)
+		return Head{}, fmt.Errorf("%w: it has term %d and sequence %d, which cannot be", errUnreadable, h.Term, h.Seq)
 	case len(h.History) > maxID || len(h.Parent) > maxID || len(h.Election) > maxID:
-		return Head{}, fmt.Errorf("the head of the journal has an id of more than %d digits, which cannot be", maxID)
+		return Head{}, fmt.Errorf("%w: it has an id of more than %d digits, which cannot be", errUnreadable, maxID)
 	case h.Hold < 0 || h.Hold > maxHold || h.Bytes < 0:
-		return Head{}, fmt.Errorf("the head of the journal has a lease hold of %d ms and %d bytes, which cannot be", h.Hold, h.Bytes)
+		return Head{}, fmt.Errorf("%w: it has a lease hold of %d ms and %d bytes, which cannot be", errUnreadable, h.Hold, h.Bytes)
 	case h.Window < 0 || h.Window > h.Failover || h.Failover > maxHold:
-		return Head{}, fmt.Errorf("the head of the journal has a serve window of %d ms and a failover time of %d ms, which cannot be", h.Window, h.Failover)
+		return Head{}, fmt.Errorf("%w: it has a serve window of %d ms and a failover time of %d ms, which cannot be", errUnreadable, h.Window, h.Failover)
 	case h.Streams >= 1<<metadata.StreamCount:
-		return Head{}, fmt.Errorf("commit %d has streams %#b, of which this version knows %d; upgrade this node", h.Seq, h.Streams, metadata.StreamCount)
+		return Head{}, fmt.Errorf("commit %d has streams %#b, of which this version knows %d; %w", h.Seq, h.Streams, metadata.StreamCount, ErrNewer)
 	}
 	return h, nil
 }

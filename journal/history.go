@@ -56,7 +56,7 @@ func (e Election) elects(value []byte) bool {
 // Stands is the comparison that is true while the head is what it is at a cursor, or
 // is missing if the journal was never written.
 func (c Cursor) Stands(l Layout) clientv3.Cmp {
-	if c.value == "" {
+	if c.value == "" && c.Revision == 0 {
 		return clientv3.Compare(clientv3.CreateRevision(l.Head()), "=", 0)
 	}
 	return clientv3.Compare(clientv3.Value(l.Head()), "=", c.value)

@@ -190,6 +190,8 @@ func (s *standby) Commit(c *metadata.Commit, at journal.Cursor) error {
 	return nil
 }
 
+func (s *standby) Founded(journal.Cursor) error { return nil }
+
 func (s *standby) Changed(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

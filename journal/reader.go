@@ -30,6 +30,7 @@ const (
 	ReasonDigest     Reason = "digest"     // its state differs from the primary's
 	ReasonDifference Reason = "difference" // a full sync of the leases found one
 	ReasonLag        Reason = "lag"        // it is too far behind
+	ReasonFounded    Reason = "founded"    // the journal was founded anew from another position
 )
 
 // A BrokenError is ErrBroken with its reason.
@@ -52,6 +53,9 @@ type Consumer interface {
 	// Commit receives the next commit, with the head that it moved. An error
 	// ends the reading.
 	Commit(c *metadata.Commit, at Cursor) error
+	// Founded receives the head that founds the journal anew just where the
+	// consumer stands. An error ends the reading.
+	Founded(at Cursor) error
 	// Changed reports that another key of the cluster changed: the leader's or
 	// a node's. It must not block.
 	Changed(key string)
@@ -73,20 +77,11 @@ func (r *Reader) Head(ctx context.Context) (Cursor, error) {
 
 // head returns also the revision at which it was read.
 func (r *Reader) head(ctx context.Context) (at Cursor, now int64, err error) {
-	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
-	defer cancel()
-	resp, err := r.Client.Get(ctx, r.Layout.Head())
-	if err != nil {
-		return Cursor{}, 0, fmt.Errorf("reading the head of the journal: %w", err)
+	v, err := r.Look(ctx)
+	if err != nil || v.Err != nil {
+		return Cursor{}, 0, errors.Join(err, v.Err)
 	}
-	if len(resp.Kvs) == 0 {
-		return Cursor{}, resp.Header.Revision, nil
-	}
-	head, err := DecodeHead(resp.Kvs[0].Value)
-	if err != nil {
-		return Cursor{}, 0, err
-	}
-	return Cursor{head, resp.Kvs[0].ModRevision, string(resp.Kvs[0].Value)}, resp.Header.Revision, nil
+	return v.Cursor, v.Revision, nil
 }
 
 // Start returns the position of a journal that was never written. It fails with
@@ -106,7 +101,7 @@ func (r *Reader) Start(ctx context.Context) (Cursor, error) {
 // to f, in order and proven to follow the one before: the head moves by exactly
 // one, with exactly the records that it says belong to it. It goes on from its
 // own revision, whatever has expired since, until the context ends, f fails, or
-// the journal is broken (ErrBroken). An etcd that is away is waited for.
+// the journal is broken (ErrBroken) or lost (ErrLost). An etcd that is away is waited for.
 func (r *Reader) Read(ctx context.Context, behind Cursor, f Consumer) error {
 	for {
 		next, err := r.watch(ctx, behind, f)
@@ -171,7 +166,10 @@ func (r *Reader) revision(at Cursor, events []*clientv3.Event, f Consumer) (Curs
 		switch {
 		case key == r.Layout.Head():
 			if e.Type == mvccpb.DELETE {
-				return at, broken(ReasonGap, "the head of the journal was deleted")
+				if at.Head.Seq == 0 {
+					return at, broken(ReasonGap, "the head of the journal was deleted")
+				}
+				return at, at.Against(Cursor{}, nil)
 			}
 			head = e.Kv
 		case isRecord && e.Type == mvccpb.PUT:
@@ -186,9 +184,9 @@ func (r *Reader) revision(at Cursor, events []*clientv3.Event, f Consumer) (Curs
 	if head == nil {
 		return at, nil
 	}
-	next, err := DecodeHead(head.Value)
-	if err != nil {
-		return at, broken(ReasonCorrupt, "revision %d: %w", at.Revision, err)
+	next, commit, err := r.takeHead(&at, head.Value, f)
+	if err != nil || !commit {
+		return at, err
 	}
 	c, err := r.commit(at.Head, next, records)
 	if err != nil {

@@ -290,3 +290,5 @@ func (r replay) Commit(c *metadata.Commit, at journal.Cursor) error {
 }
 
 func (r replay) Changed(string) {}
+
+func (r replay) Founded(journal.Cursor) error { return nil }

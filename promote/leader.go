@@ -32,13 +32,17 @@ type Leader struct {
 	Term   metadata.Term `json:"term"`
 	State  LeaderState   `json:"state"`
 
+	unreadable bool
+
+	lease int64  // of the key, 0 for none
 	value string // as it stands in etcd; empty if this node has not read it
 }
 
 // errLost says that another node won the election, or holds the leader key.
 var errLost = errors.New("another node is elected")
 
-// readLeader returns the elected node, or false if there is none.
+// readLeader returns the elected node, or false if there is none. A key that cannot
+// be read names no node.
 func readLeader(ctx context.Context, client *clientv3.Client, layout journal.Layout) (Leader, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
@@ -51,9 +55,9 @@ func readLeader(ctx context.Context, client *clientv3.Client, layout journal.Lay
 	}
 	var l Leader
 	if err := json.Unmarshal(resp.Kvs[0].Value, &l); err != nil {
-		return Leader{}, false, fmt.Errorf("the leader key %s cannot be read: %w", layout.Leader(), err)
+		l = Leader{unreadable: true}
 	}
-	l.value = string(resp.Kvs[0].Value)
+	l.value, l.lease = string(resp.Kvs[0].Value), resp.Kvs[0].Lease
 	return l, true, nil
 }
 

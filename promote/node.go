@@ -114,6 +114,7 @@ type Node struct {
 	// leaderless is since when there is no leader, by the clock; 0 if there is one.
 	// For campaign alone.
 	leaderless time.Duration
+	squatters  squatters
 	deposals   atomic.Int64 // of primaries by this node
 
 	mu       sync.Mutex // guards all below
@@ -263,14 +264,28 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		return nil, err
 	}
 	n.setLeader(l)
+	if err := n.squatters.look(ctx, n, l); err != nil {
+		return nil, err
+	}
 	if there {
 		n.leaderless = 0
 		n.setRole(Standby)
 		n.dropAllowance(l, begun)
 		return nil, nil
 	}
+	if f.Lost().Err != nil {
+		return nil, nil // a state that the head does not continue stands in no election
+	}
+	_, at := f.State() // before the read: the journal never goes back
 	reader := &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
-	head, err := reader.Head(ctx)
+	view, err := reader.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := at.Against(view.Cursor, view.Err); err != nil {
+		return nil, err // the follower finds out more
+	}
+	head, err := view.Cursor, view.Err
 	if err != nil {
 		return nil, err
 	}
@@ -307,6 +322,8 @@ func (n *Node) dropAllowance(l Leader, begun time.Duration) {
 func (n *Node) promotable(f *follower.Follower, head journal.Cursor) (bool, string) {
 	st := f.Status()
 	switch {
+	case st.Loss.Err != nil:
+		return false, st.Loss.Err.Error() + "; this node keeps its state and follows nothing"
 	case !st.Complete && st.Fault != nil:
 		return false, fmt.Sprintf("its state is not complete (%s): %v", st.Why, st.Fault)
 	case !st.Complete:

@@ -23,6 +23,7 @@ type Status struct {
 
 	Window, FailoverAfter time.Duration // of the journal's head, or of the next one if this node leads
 	Raised, Lapses        int           // by this node: the pace was slowed down; the right to answer lapsed and came back
+	Loss                  follower.Loss // of the journal that this node's state comes from
 	Deposals              int64         // of primaries, by this node
 }
 
@@ -69,7 +70,7 @@ func (n *Node) describe(s *Status, f follower.Status) {
 	if f.LastLoad != "" {
 		s.LastLoad = f.LastLoad
 	}
-	s.Head = f.At.Head
+	s.Head, s.Loss = f.At.Head, f.Loss
 	s.Window, s.FailoverAfter = f.At.Head.ServeWindow(), f.At.Head.FailoverAfter()
 	if store, _ := n.follower.State(); store != nil {
 		s.Position = store.Position()

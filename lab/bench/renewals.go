@@ -342,6 +342,9 @@ func (r *rig) Commit(c *metadata.Commit, _ journal.Cursor) error {
 // Changed is for keys that are no business of the bench.
 func (r *rig) Changed(string) {}
 
+// Founded is not called: nobody founds the journal anew.
+func (r *rig) Founded(journal.Cursor) error { return nil }
+
 // Committed counts commits; those of a running bench hold renewals or nothing.
 func (r *rig) Committed(changes, bytes int, _, _ time.Duration) {
 	if changes > 0 {

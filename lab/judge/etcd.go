@@ -119,6 +119,8 @@ func newAudit(end metadata.Seq, term metadata.Term, t *tally) *audit {
 // Changed is of no interest here.
 func (a *audit) Changed(string) {}
 
+func (a *audit) Founded(journal.Cursor) error { return nil }
+
 // Commit looks at the next commit.
 func (a *audit) Commit(c *metadata.Commit, at journal.Cursor) error {
 	a.last = c.Seq

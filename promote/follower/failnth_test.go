@@ -173,6 +173,7 @@ func newPrimary(t *testing.T) *primary {
 	}
 	p.queue = journal.NewQueue(p.store, 1<<20)
 	p.log = journal.NewEtcdLog(p.client, p.layout, election, journal.Cursor{}, time.Minute, boot)
+	p.log.Histories = func() bool { return true }
 	p.store.StartIDs(1)
 	w := journal.NewWriter(journal.WriterConfig{
 		Store: p.store, Queue: p.queue, Log: p.log, Term: 1, Hold: params.HoldTime(), Now: p.now, Elapsed: boot,

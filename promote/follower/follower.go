@@ -64,6 +64,9 @@ type Follower struct {
 	why      journal.Reason  // it is not complete
 	loads    map[journal.Reason]int
 	last     journal.Reason
+	loss     Loss          // of the journal, once it is sure
+	shaken   bool          // the journal seems to be lost
+	cluster  uint64        // etcd's id as last seen, 0 for never
 	moved    chan struct{} // closed and replaced when at or complete changes
 }
 
@@ -93,6 +96,10 @@ func (f *Follower) Run(ctx context.Context) error {
 			continue
 		}
 		var b *journal.BrokenError
+		if errors.Is(err, journal.ErrLost) {
+			f.shake()
+			continue
+		}
 		if errors.As(err, &b) {
 			f.lose(b)
 		} else {
@@ -123,6 +130,11 @@ func (f *Follower) follow(parent context.Context) error {
 			return err
 		}
 		_, at = f.State()
+	} else if f.isShaken() {
+		var err error
+		if at, err = f.await(parent); err != nil {
+			return err
+		}
 	}
 	ctx, cancel := context.WithCancelCause(parent)
 	defer cancel(nil)
@@ -145,7 +157,7 @@ func (f *Follower) follow(parent context.Context) error {
 		}
 		return nil
 	}
-	if cause := context.Cause(ctx); errors.Is(cause, journal.ErrBroken) {
+	if cause := context.Cause(ctx); errors.Is(cause, journal.ErrBroken) || errors.Is(cause, journal.ErrLost) {
 		return cause
 	}
 	return err
@@ -228,7 +240,7 @@ func (f *Follower) repeat(ctx context.Context, first, interval time.Duration, ch
 		case <-due.C:
 		}
 		switch err := check(ctx); {
-		case errors.Is(err, journal.ErrBroken):
+		case errors.Is(err, journal.ErrBroken), errors.Is(err, journal.ErrLost):
 			return err
 		case err != nil && ctx.Err() == nil:
 			f.Log.Debug().Err(err).Msg("a check of the state failed, it will be tried again")
@@ -254,12 +266,12 @@ func (f *Follower) fullSync(ctx context.Context) error {
 // checkLag finds a state that is too far behind not complete, and one that has
 // caught up complete again: it was never wrong.
 func (f *Follower) checkLag(ctx context.Context) error {
-	head, err := f.Reader.Head(ctx)
+	head, err := f.checkJournal(ctx)
 	if err != nil {
 		return err
 	}
 	_, at := f.State()
-	lag := head.Head.Bytes - at.Head.Bytes
+	lag := head.Bytes - at.Head.Bytes
 	switch {
 	case f.MaxLagBytes <= 0, at.Head.Bytes == 0:
 		// A snapshot's position lacks the bytes; the first commit behind it has them.

@@ -67,6 +67,9 @@ func (f *Follower) load(ctx context.Context) (*loaded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loading a snapshot: %w", err)
 	}
+	if err := f.mayTake(ctx); err != nil {
+		return nil, err
+	}
 	if loader.Start() != start.Head.Seq {
 		return nil, fmt.Errorf("the snapshot begins at %d, its sender said %d", loader.Start(), start.Head.Seq)
 	}
@@ -122,6 +125,11 @@ func (t *tail) Commit(c *metadata.Commit, at journal.Cursor) error {
 		return errTailRead
 	}
 	return nil
+}
+
+// Founded ends the reading: the snapshot is of another journal.
+func (t *tail) Founded(journal.Cursor) error {
+	return errors.New("the journal was founded anew meanwhile")
 }
 
 // Changed passes on that another key of the cluster changed.

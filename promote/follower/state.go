@@ -39,13 +39,14 @@ type Status struct {
 	Fault    error          // why it still is not, nil if nothing failed
 	Loads    map[journal.Reason]int
 	LastLoad journal.Reason // empty for none
+	Loss     Loss           // of the journal
 }
 
 // Status returns how the follower stands.
 func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last}
+	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss}
 	if !f.complete {
 		s.Why, s.Fault = f.why, f.fault
 	}

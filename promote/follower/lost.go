@@ -1,0 +1,172 @@
+package follower
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/understudy-store/understudy/journal"
+)
+
+const (
+	// lookEvery is how often a node that has lost the journal looks for it.
+	lookEvery = 100 * time.Millisecond
+	// looksLost is how many looks in a row must find the same before it counts.
+	looksLost = 2
+)
+
+// A Loss says that the journal in etcd is not the one that this node's state comes
+// from (design section 11).
+type Loss struct {
+	Err   *journal.LostError // nil for none
+	Since time.Duration      // by the clock: when this node saw it first
+	Found journal.View       // what it saw last
+}
+
+// Lost returns the loss, once two looks have confirmed it.
+func (f *Follower) Lost() Loss {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.loss
+}
+
+// await looks for the journal until etcd holds it again, or holds what was founded
+// from it, and returns the cursor from which to read on. The state stays as it is
+// meanwhile, whatever etcd holds. Errors: a *journal.BrokenError if the journal went
+// on and only a snapshot helps.
+func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
+	_, at := f.State()
+	since, looks, anchor := f.Clock(), 0, int64(0)
+	for {
+		view, err := f.Reader.Look(ctx)
+		if err != nil {
+			return at, err
+		}
+		err = at.Against(view.Cursor, view.Err)
+		var loss *journal.LostError
+		switch {
+		case errors.As(err, &loss):
+			looks++
+			anchor = view.Revision
+			if looks >= looksLost {
+				f.setLoss(Loss{loss, since, view})
+			}
+		case err == nil && view.Same(at):
+			at = at.At(view.Revision)
+			f.found(view)
+			f.moveTo(at)
+			return at, nil
+		case anchor != 0:
+			f.found(view)
+			return at.At(anchor), nil // the watch says what happened since
+		case err != nil:
+			f.found(view)
+			return at, err
+		default:
+			f.found(view)
+			return at, &journal.BrokenError{Reason: journal.ReasonCompacted, Err: fmt.Errorf(
+				"the journal went on to %d while this node, at %d, could not follow it", view.Cursor.Head.Seq, at.Head.Seq)}
+		}
+		select {
+		case <-ctx.Done():
+			return at, ctx.Err()
+		case <-time.After(lookEvery):
+		}
+	}
+}
+
+// shake notes that the journal seems to be lost: await finds out.
+func (f *Follower) shake() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.shaken = true
+}
+
+func (f *Follower) isShaken() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.shaken
+}
+
+// setLoss notes that the journal is lost, and logs it once for each cause.
+func (f *Follower) setLoss(l Loss) {
+	f.mu.Lock()
+	before := f.loss.Err
+	f.loss = l
+	f.mu.Unlock()
+	if before == nil || before.Cause != l.Err.Cause {
+		f.Log.Error().Str("cause", l.Err.Cause).Msg("the journal is lost: this node keeps its state and follows nothing")
+	}
+}
+
+// found ends a loss.
+func (f *Follower) found(v journal.View) {
+	f.mu.Lock()
+	was := f.loss.Err
+	f.loss, f.shaken, f.cluster = Loss{}, false, v.Cluster
+	f.mu.Unlock()
+	if was != nil {
+		f.Log.Info().Msg("etcd holds a journal again that this node's state belongs to")
+	}
+}
+
+// moveTo notes that the same position stands at another revision of etcd.
+func (f *Follower) moveTo(at journal.Cursor) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at = at
+}
+
+// Founded goes on with a journal that was founded anew just where this node stands.
+func (f *Follower) Founded(at journal.Cursor) error {
+	learned := f.Clock()
+	store, _ := f.State()
+	if own, ok := store.DigestAt(at.Head.Checked); ok && own != at.Head.Digest {
+		return &journal.BrokenError{Reason: journal.ReasonDigest, Err: fmt.Errorf(
+			"the journal was founded anew at sequence %d with digest %v, this node has %v", at.Head.Checked, at.Head.Digest, own)}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.at, f.learned = at, learned
+	f.signal()
+	return nil
+}
+
+// checkJournal looks whether etcd still holds the journal that this node follows: a
+// watch of an etcd that lost its data says nothing.
+func (f *Follower) checkJournal(ctx context.Context) (journal.Head, error) {
+	_, at := f.State() // before the read: the journal never goes back
+	view, err := f.Reader.Look(ctx)
+	if err != nil {
+		return journal.Head{}, err
+	}
+	if err := at.Against(view.Cursor, view.Err); err != nil {
+		return journal.Head{}, err
+	}
+	f.mu.Lock()
+	cluster := f.cluster
+	f.cluster = view.Cluster
+	f.mu.Unlock()
+	if at.Head.Seq > 0 && (view.Revision < at.Revision || cluster != 0 && cluster != view.Cluster) {
+		return journal.Head{}, &journal.LostError{Cause: "etcd is another one, or went back to an older revision"}
+	}
+	return view.Cursor.Head, view.Err
+}
+
+// mayTake refuses a snapshot while etcd holds another journal than that of the state
+// there is.
+func (f *Follower) mayTake(ctx context.Context) error {
+	store, at := f.State()
+	if store == nil {
+		return nil
+	}
+	view, err := f.Reader.Look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := at.Against(view.Cursor, view.Err); errors.Is(err, journal.ErrLost) {
+		return err
+	}
+	return nil
+}

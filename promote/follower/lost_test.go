@@ -1,0 +1,82 @@
+package follower_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote/follower"
+)
+
+// Whatever comes to stand at the head that is not the journal that a node follows:
+// the node keeps its state, says so, takes no snapshot of it, and goes on when the
+// journal is there again.
+func TestALostJournalIsKept(t *testing.T) {
+	for name, tc := range map[string]struct {
+		head func(layout journal.Layout, old string) clientv3.Op
+		want string
+	}{
+		"deleted": {func(l journal.Layout, _ string) clientv3.Op { return clientv3.OpDelete(l.Head()) }, "no head"},
+		"garbage": {func(l journal.Layout, _ string) clientv3.Op { return clientv3.OpPut(l.Head(), "garbage") }, "cannot be read"},
+		"empty":   {func(l journal.Layout, _ string) clientv3.Op { return clientv3.OpPut(l.Head(), "") }, "cannot be read"},
+		"old":     {func(l journal.Layout, old string) clientv3.Op { return clientv3.OpPut(l.Head(), old) }, "is at sequence"},
+		"foreign": {func(l journal.Layout, _ string) clientv3.Op {
+			return clientv3.OpPut(l.Head(), `{"term":9,"sequence":1000000,"checked_digest":"0","history":"00000000000000000000000000000000"}`)
+		}, "of history"},
+		"newer": {func(l journal.Layout, _ string) clientv3.Op {
+			return clientv3.OpPut(l.Head(), `{"format":99,"term":9,"sequence":1000000}`)
+		}, "upgrade this node"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPrimary(t)
+			reader := &journal.Reader{Client: p.client, Layout: p.layout, Codec: service.Codec()}
+			fetched := func(ctx context.Context, add func([]byte) error) (journal.Cursor, error) {
+				return journal.Cursor{}, errors.New("no snapshot may be wanted")
+			}
+			f := follow(t, follower.Config{Reader: reader, Snapshot: source(fetched), FullSyncInterval: 50 * time.Millisecond, Clock: clock.Boot()},
+				metadata.New(metadata.Options{}), journal.Cursor{Revision: 1})
+			old, err := p.client.Get(t.Context(), p.layout.Head())
+			if err != nil {
+				t.Fatal(err)
+			}
+			p.put(t, "kept")
+			p.halt()
+			last := p.store.Position()
+			waitFor(t, "the end", f, func(s follower.Status) bool { return s.At.Head.Seq == last.Seq })
+			good, err := p.client.Get(t.Context(), p.layout.Head())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.client.Do(t.Context(), tc.head(p.layout, string(old.Kvs[0].Value))); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "the loss", f, func(s follower.Status) bool { return s.Loss.Err != nil })
+			s := f.Status()
+			if !strings.Contains(s.Loss.Err.Error(), tc.want) || s.Loss.Err.Newer != (name == "newer") {
+				t.Errorf("%q does not say %q", s.Loss.Err, tc.want)
+			}
+			if store, _ := f.State(); !s.Complete || store.Position() != last {
+				t.Errorf("at %+v, complete %v: want the state kept at %+v", store.Position(), s.Complete, last)
+			}
+			if _, err := p.client.Put(t.Context(), p.layout.Head(), string(good.Kvs[0].Value)); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "the journal", f, func(s follower.Status) bool { return s.Loss.Err == nil })
+			p.resume(t)
+			p.put(t, "more")
+			want := p.store.Position().Seq
+			waitFor(t, "what follows", f, func(s follower.Status) bool { return s.At.Head.Seq >= want })
+			if loads := f.Status().Loads; len(loads) > 0 {
+				t.Errorf("snapshots: %v", loads)
+			}
+		})
+	}
+}

@@ -1,0 +1,74 @@
+package promote_test
+
+import (
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// A leader key that no lease ends blocks no election for ever, nor does one that
+// nobody can read.
+func TestALeaderKeyWithoutALease(t *testing.T) {
+	for name, value := range map[string]string{
+		"garbage": "garbage", "another node": `{"node_id":"x","rpc_address":"x","term":1,"state":"serving"}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			etcd := etcdtest.Start(t)
+			w := newCluster(t, etcd)
+			a := w.start("a", func(c *promote.Config) { c.FailoverAfter = 0 }) // nobody deposes
+			w.serving(a).mount()
+			a.put("k")
+			if _, err := etcd.Client(t).Put(t.Context(), layout.Leader(), value); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "the next term", func() bool { return a.serves() && a.Status().Leader.Term == 2 })
+			if err := a.get("k"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// A head in a newer format is refused: nobody serves and nobody founds anything in
+// its place, and when the old one is back the cluster goes on with all that it had.
+func TestANewerHeadIsRefused(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client := etcd.Client(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b := w.start("b")
+	w.promotable(b)
+	const newer = `{"format":99,"term":1,"sequence":1}`
+	before, err := client.Put(t.Context(), layout.Head(), newer, clientv3.WithPrevKV())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []*node{a, b} {
+		waitFor(t, n.id+" to see it", func() bool {
+			loss := n.Status().Loss.Err
+			return !n.serves() && loss != nil && loss.Newer
+		})
+		if n.Status().Self.Promotable {
+			t.Errorf("%s is promotable", n.id)
+		}
+	}
+	a.serveNot(time.Second)
+	if head, err := client.Get(t.Context(), layout.Head()); err != nil || string(head.Kvs[0].Value) != newer {
+		t.Errorf("the head is %v, %v", head, err)
+	}
+	if _, err := client.Put(t.Context(), layout.Head(), string(before.PrevKv.Value)); err != nil {
+		t.Fatal(err)
+	}
+	now := w.serving(a, b)
+	for _, key := range keys("k", 5) {
+		if err := now.get(key); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
