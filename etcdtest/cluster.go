@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -132,6 +133,16 @@ func (c *Cluster) Stop(i int) {
 	if err := c.nodes[i].stop(); err != nil {
 		c.t.Fatalf("etcdtest: %v", err)
 	}
+}
+
+// Wipe stops the only member, deletes its data, and starts it again.
+func (c *Cluster) Wipe() {
+	c.t.Helper()
+	c.Stop(0)
+	if err := os.RemoveAll(c.nodes[0].cfg.DataDir); err != nil {
+		c.t.Fatalf("etcdtest: %v", err)
+	}
+	c.Start(0)
 }
 
 // StopAll stops all members at once. No leadership is handed over.

@@ -48,6 +48,9 @@ func (l Layout) DeleteLeader() []clientv3.Op {
 // Head is the key of the journal's end. It lives for ever.
 func (l Layout) Head() string { return l.Root + "head" }
 
+// Ancestors is the key of the list of histories that the journal descends from.
+func (l Layout) Ancestors() string { return l.Root + "ancestors" }
+
 // Nodes is the prefix of the nodes' own keys, which live on their own leases.
 func (l Layout) Nodes() string { return l.Root + "nodes/" }
 

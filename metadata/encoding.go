@@ -24,6 +24,7 @@ const (
 	typeUnmountDisk    = 11
 	typeAddLocalDisk   = 12
 	typeUseRules       = 13
+	typeFork           = 14
 )
 
 // DecodeObjectEvent decodes one object event, which must fill b. cutoff returns
@@ -60,6 +61,8 @@ func DecodeObjectEvent(b []byte, cutoff func() Change) (Change, error) {
 		e = new(AddLocalDisk)
 	case typeUseRules:
 		e = new(UseRules)
+	case typeFork:
+		e = new(Fork)
 	default:
 		return nil, fmt.Errorf("object event of type %d: this version does not know it; upgrade this node", kind)
 	}

@@ -54,6 +54,7 @@ func FuzzObjectEvent(f *testing.F) {
 		&metadata.UnmountLocalDisk{Number: 3},
 		&metadata.AddLocalDisk{Ref: ref, Number: 3, Endpoint: "host:1"},
 		&metadata.UseRules{Version: metadata.NewestRules},
+		&metadata.Fork{Hold: time.Minute},
 	} {
 		b := encoding(f, change)
 		if _, err := decodeObjectEvent(b); err != nil {

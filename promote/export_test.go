@@ -6,3 +6,12 @@ func (n *Node) MayStart() bool {
 	defer n.mu.Unlock()
 	return n.allowed
 }
+
+// Known returns how many other complete nodes this node remembers.
+func (n *Node) Known() int {
+	list, primary := n.companions.known()
+	if primary == "" {
+		return -1
+	}
+	return len(list)
+}

@@ -72,6 +72,10 @@ type Config struct {
 	HandoverTimeout time.Duration
 	Random          func() float64 // spreads retries, as in journal.Jitter; may be nil
 
+	// RefoundWait is how long a node that founds the journal waits for others that may
+	// hold more of it.
+	RefoundWait time.Duration
+
 	// MayStartEmpty lets the node begin a journal that was never written, as
 	// cmd/master does and cmd/standby never.
 	MayStartEmpty bool
@@ -93,6 +97,8 @@ type Config struct {
 type Peers interface {
 	// Fetch streams a snapshot from the node at an RPC address.
 	Fetch(ctx context.Context, address string, add func(part []byte) error) (journal.Cursor, error)
+	// Standing asks the node at an RPC address what it holds.
+	Standing(ctx context.Context, address string) (Standing, error)
 	// WaitApplied waits until the node at an RPC address has applied a sequence.
 	WaitApplied(ctx context.Context, address string, seq metadata.Seq) error
 }
@@ -115,6 +121,7 @@ type Node struct {
 	// For campaign alone.
 	leaderless time.Duration
 	squatters  squatters
+	companions companions
 	deposals   atomic.Int64 // of primaries by this node
 
 	mu       sync.Mutex // guards all below
@@ -193,6 +200,7 @@ type candidate struct {
 	learned   time.Duration   // by the clock: when this node learned of before
 	why       string          // it was elected
 	empty     bool
+	founded   *founding // nil unless it founded the journal anew
 	phases    Takeover
 }
 
@@ -210,6 +218,7 @@ func (n *Node) standBy(ctx context.Context, store *metadata.Store, at journal.Cu
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(following) })
 	running.Go(func() { n.space.watch(following) })
+	running.Go(func() { n.companions.run(following, n, func() journal.Cursor { _, at := f.State(); return at }) })
 	running.Go(func() { (&watchdog{node: n, follower: f}).run(following) })
 	defer func() { stop(); running.Wait() }()
 
@@ -228,8 +237,14 @@ func (n *Node) standBy(ctx context.Context, store *metadata.Store, at journal.Cu
 		case c != nil:
 			stop()
 			running.Wait()
-			if !c.empty {
-				c.store, _ = f.State()
+			if c.empty {
+				return c, nil
+			}
+			var at journal.Cursor
+			if c.store, at = f.State(); at.Head.Seq > c.log.Tip().Head.Seq {
+				// Another node was elected since, and has committed: this one follows it.
+				n.giveUp(ctx, c)
+				return n.standBy(ctx, c.store, at)
 			}
 			return c, nil
 		}
@@ -273,8 +288,8 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		n.dropAllowance(l, begun)
 		return nil, nil
 	}
-	if f.Lost().Err != nil {
-		return nil, nil // a state that the head does not continue stands in no election
+	if f.Lost().Err != nil { // a state that the head does not continue stands in no election
+		return n.refound(ctx, f)
 	}
 	_, at := f.State() // before the read: the journal never goes back
 	reader := &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
@@ -386,13 +401,19 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Curso
 	}
 	begun := n.Clock()
 	if err := n.catchUp(ctx, f, c); err != nil {
-		_ = deleteLeader(context.WithoutCancel(ctx), n.Client, n.Layout, c.leader)
-		c.session.close(context.WithoutCancel(ctx))
-		n.setRole(Standby)
+		n.giveUp(ctx, c)
 		return nil, err
 	}
 	c.phases.CatchUp = n.Clock() - begun
 	return c, nil
+}
+
+// giveUp ends an election that leads to no term.
+func (n *Node) giveUp(ctx context.Context, c *candidate) {
+	ctx = context.WithoutCancel(ctx)
+	_ = deleteLeader(ctx, n.Client, n.Layout, c.leader)
+	c.session.close(ctx)
+	n.setRole(Standby)
 }
 
 // elect stands for election, for the term behind a head.

@@ -3,6 +3,7 @@ package promote_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -53,6 +54,7 @@ type node struct {
 	stop   context.CancelFunc
 	done   chan error
 	wire   wire
+	ended  atomic.Bool
 }
 
 func newCluster(t *testing.T, etcd *etcdtest.Cluster) *cluster {
@@ -70,7 +72,7 @@ func (w *cluster) start(id string, change ...func(*promote.Config)) *node {
 	c := promote.Config{
 		ID: id, RPC: id, ClusterID: "test", Layout: layout, Codec: codec,
 		Client: n.wire.client(w.t, w.etcd.Endpoints()), Sessions: n.wire.client(w.t, w.etcd.Endpoints()), Clock: clock.Boot(), Log: log,
-		SessionTTL: 2 * time.Second, FailoverAfter: time.Second, EventsTTL: 10 * time.Second, Params: params, Cleanup: promote.CleanupAuto,
+		SessionTTL: 2 * time.Second, FailoverAfter: time.Second, RefoundWait: 3 * time.Second, EventsTTL: 10 * time.Second, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 100 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
 		HandoverTimeout: 5 * time.Second, MayStartEmpty: true,
 		Follower: follower.Config{FullSyncInterval: time.Second, Counters: new(leasesync.Counters)},
@@ -93,6 +95,7 @@ func (w *cluster) start(id string, change ...func(*promote.Config)) *node {
 // end stops a node as SIGTERM would.
 func (n *node) end() {
 	n.stop()
+	defer n.ended.Store(true)
 	select {
 	case err := <-n.done:
 		n.done <- err
@@ -143,6 +146,15 @@ func (w *cluster) WaitApplied(ctx context.Context, address string, seq metadata.
 	}
 	_, _, err = n.Digest(ctx, seq)
 	return err
+}
+
+func (w *cluster) Standing(_ context.Context, address string) (promote.Standing, error) {
+	n, err := w.at(address)
+	if err != nil || n.ended.Load() {
+		return promote.Standing{}, errors.New("nobody answers")
+	}
+	s := n.Status()
+	return promote.Standing{ID: s.Self.ID, Role: s.Self.Role, History: s.Head.History, Position: s.Position, Complete: s.Complete}, nil
 }
 
 // Serve is a primary with its scanner.

@@ -24,6 +24,8 @@ type Status struct {
 	Window, FailoverAfter time.Duration // of the journal's head, or of the next one if this node leads
 	Raised, Lapses        int           // by this node: the pace was slowed down; the right to answer lapsed and came back
 	Loss                  follower.Loss // of the journal that this node's state comes from
+	Complete              bool          // the state is all that its journal said, though that may be lost since
+	Founded               string        // how this node founded the journal anew for the term that it leads; empty if it did not
 	Deposals              int64         // of primaries, by this node
 }
 
@@ -47,7 +49,10 @@ func (n *Node) Status() Status {
 		s.Position = n.term.Store.Position()
 		s.Head = n.term.log.Tip().Head
 		s.Empty = n.term.empty
-		s.Self.Promotable = true
+		s.Self.Promotable, s.Complete = true, true
+		if n.term.founded != nil {
+			s.Founded = n.term.founded.String()
+		}
 		if n.role == Primary && !n.term.right.Valid() {
 			s.Self.Role = Fenced
 		}
@@ -70,7 +75,7 @@ func (n *Node) describe(s *Status, f follower.Status) {
 	if f.LastLoad != "" {
 		s.LastLoad = f.LastLoad
 	}
-	s.Head, s.Loss = f.At.Head, f.Loss
+	s.Head, s.Loss, s.Complete = f.At.Head, f.Loss, f.Complete
 	s.Window, s.FailoverAfter = f.At.Head.ServeWindow(), f.At.Head.FailoverAfter()
 	if store, _ := n.follower.State(); store != nil {
 		s.Position = store.Position()

@@ -44,7 +44,8 @@ type Term struct {
 	why       string        // the term began
 	gap       time.Duration // without a primary before the term served, as this node saw it
 	empty     bool
-	trusted   bool // the store is what the journal says, and more than nothing
+	founded   *founding // nil unless this node founded the journal anew for the term
+	trusted   bool      // the store is what the journal says, and more than nothing
 
 	compactor *journal.Compactor
 
@@ -73,6 +74,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	keeping.Go(func() { end(c.session.keepAlive(running)) })
 	keeping.Go(func() { t.keepPace(running) })
 	keeping.Go(func() { t.watchRight(running) })
+	keeping.Go(func() { n.companions.run(running, n, t.log.Tip) })
 	if n.Compact {
 		keeping.Go(func() { _ = t.compactor.Run(running) })
 	}
@@ -103,7 +105,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 func (n *Node) newTerm(c *candidate) *Term {
 	t := &Term{
 		Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, right: c.right, pace: c.pace, log: c.log, histories: c.histories,
-		before: c.before, learned: c.learned, why: c.why, empty: c.empty,
+		before: c.before, learned: c.learned, why: c.why, empty: c.empty, founded: c.founded,
 	}
 	t.orders, t.ended = make(chan *order), make(chan struct{})
 	t.trusted = !t.empty && c.before.Seq > 0
@@ -130,8 +132,11 @@ func (n *Node) newTerm(c *candidate) *Term {
 // begin writes the first entry of the term and cleans up.
 func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 	n, started := t.node, t.node.Clock()
-	start := &metadata.TermStart{Term: t.Number, Params: n.Params, Empty: t.empty, Guard: t.guard(t.before)}
-	if err := t.writer.Commit(ctx, start); err != nil {
+	entry := []metadata.Change{&metadata.TermStart{Term: t.Number, Params: n.Params, Empty: t.empty, Guard: t.guard(t.before)}}
+	if t.founded != nil && t.founded.absent != "" {
+		entry = append(entry, &metadata.Fork{Hold: max(n.Params.HoldTime(), n.Params.ReleaseTimeout)})
+	}
+	if err := t.writer.Commit(ctx, entry...); err != nil {
 		return fmt.Errorf("beginning term %d: %w", t.Number, err)
 	}
 	t.trusted = true
@@ -218,6 +223,9 @@ func (t *Term) open(ctx context.Context) error {
 	n.mu.Lock()
 	n.takeover.Announce = n.Clock() - started
 	n.mu.Unlock()
+	if t.founded != nil {
+		n.Log.Warn().Uint64("term", uint64(t.Number)).Msg(t.founded.String())
+	}
 	if t.empty {
 		n.Log.Warn().Uint64("term", uint64(t.Number)).Msg("started empty: no node has the state of before; owners of segments are told to mount them again")
 	}

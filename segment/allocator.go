@@ -184,6 +184,15 @@ func (a *Allocator) endingAfter(offset uint32) int32 {
 	return index
 }
 
+// freeRanges returns the free regions, in their order.
+func (a *Allocator) freeRanges() (list []Range) {
+	a.byEnd.Scan(func(_ uint32, i int32) bool {
+		list = append(list, a.regions[i].Range)
+		return true
+	})
+	return list
+}
+
 // takeFront takes the first units of a free region and returns their offset.
 // The rest of the region keeps its end, and with it its place in byEnd.
 func (a *Allocator) takeFront(index int32, units uint32) uint32 {

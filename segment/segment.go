@@ -135,6 +135,13 @@ func (s *Segment) Free(r Range) error {
 	return nil
 }
 
+// FreeRanges returns what is free, in the order of the ranges.
+func (s *Segment) FreeRanges() []Range {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.allocator.freeRanges()
+}
+
 // Whole returns the range that covers the segment.
 func (s *Segment) Whole() Range { return Range{0, s.allocator.Capacity()} }
 

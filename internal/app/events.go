@@ -36,6 +36,8 @@ func typeAndText(c metadata.Change) (kind, text string) {
 		return c.Type.String(), deletion(c)
 	case *metadata.TermStart:
 		return "TERM_START", fmt.Sprintf("term %d, lease TTL %v, guard %v, empty %v", c.Term, c.Params.LeaseTTL, c.Guard, c.Empty)
+	case *metadata.Fork:
+		return "FORK", fmt.Sprintf("free memory stays in quarantine for %v", c.Hold)
 	case *metadata.UseRules:
 		return "USE_RULES", fmt.Sprintf("version %d", c.Version)
 	case *metadata.Mount:

@@ -16,6 +16,7 @@ import (
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // peers calls other nodes of the cluster over gRPC. Calls are few, so each has a
@@ -87,6 +88,32 @@ func (p *peers) warnings() []string {
 		return []string{"no snapshot can be loaded: " + *text}
 	}
 	return nil
+}
+
+// Standing asks a node what it holds.
+func (p *peers) Standing(ctx context.Context, address string) (promote.Standing, error) {
+	conn, err := p.dial(address)
+	if err != nil {
+		return promote.Standing{}, err
+	}
+	defer func() { _ = conn.Close() }()
+	st, err := pb.NewAdminServiceClient(conn).Status(ctx, &pb.StatusRequest{})
+	if err != nil {
+		return promote.Standing{}, fmt.Errorf("peer %s: %w", address, err)
+	}
+	if h := st.GetHeader(); h.GetClusterId() != p.clusterID {
+		return promote.Standing{}, fmt.Errorf("peer %s: node %q belongs to cluster %q, not to %q", address, h.GetNodeId(), h.GetClusterId(), p.clusterID)
+	}
+	s := promote.Standing{
+		ID: st.GetNode().GetNodeId(), History: journal.History(st.GetJournal().GetHistory()), Complete: st.GetJournal().GetComplete(),
+		Position: metadata.Position{Seq: metadata.Seq(st.GetState().GetSequence()), Term: metadata.Term(st.GetState().GetTerm())},
+	}
+	for role, message := range roles {
+		if message == st.GetNode().GetRole() {
+			s.Role = role
+		}
+	}
+	return s, nil
 }
 
 // WaitApplied waits until a node has applied a sequence.

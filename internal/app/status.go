@@ -71,6 +71,13 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 		},
 	}
 	st.State.StartedEmpty = s.Empty
+	st.Journal.History, st.Journal.Complete = string(s.Head.History), s.Complete
+	if s.Loss.Err != nil {
+		st.Journal.Lost = s.Loss.Err.Cause
+	}
+	if s.Founded != "" {
+		st.Warnings = append(st.Warnings, s.Founded)
+	}
 	for _, count := range s.Loads {
 		st.Journal.SnapshotLoads += uint64(count)
 	}

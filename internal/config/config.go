@@ -124,6 +124,7 @@ type HA struct {
 	FailoverAfter    time.Duration   // --failover-after
 	PromotionCleanup promote.Cleanup // --promotion-cleanup
 	HandoverTimeout  time.Duration   // --handover-timeout
+	RefoundWait      time.Duration   // --refound-wait
 	StartEmpty       bool            // --start-empty
 }
 

@@ -32,6 +32,7 @@ var valueTests = []struct {
 	{"failover-after", []string{"200ms", "5s"}, []string{"199ms", "6s", "1", "x"}},
 	{"promotion-cleanup", []string{"auto", "expired", "none"}, []string{"", "all", "AUTO"}},
 	{"handover-timeout", []string{"1ms", "1m30s"}, []string{"0s", "-1s", "10"}},
+	{"refound-wait", []string{"0s", "1m"}, []string{"-1s", "5", "x"}},
 	{"start-empty", []string{"true"}, []string{"x"}},
 	{"events-ttl", []string{"6s", "87600h"}, []string{"1500ms", "0s", "87601h"}},
 	{"journal-compact", []string{"auto", "on", "off"}, []string{"true"}},

@@ -131,6 +131,8 @@ func clusterSections(c *Config) []Section {
 				"what a new primary drops: objects whose lease had run out, nothing, or (auto) as the eviction policy asks"},
 			{"handover-timeout", "10s", understudy, duration(&h.HandoverTimeout, time.Millisecond),
 				"how long a node that got SIGTERM waits for another to serve"},
+			{"refound-wait", "5s", understudy, duration(&h.RefoundWait, 0),
+				"how long a node that would found a journal waits for others that may hold one"},
 			{"start-empty", "false", understudy, boolean(&h.StartEmpty), "begin a new, empty term although a journal exists"},
 		}},
 		{"Journal", []Setting{

@@ -19,7 +19,11 @@ func (a API) ready(w http.ResponseWriter, r *http.Request) {
 	switch role := r.URL.Query().Get("role"); role {
 	case "", "primary":
 		if !a.Gate.Serves() {
-			writeText(w, http.StatusServiceUnavailable, "not serving: this node is "+a.Node().Role+"\n")
+			s, why := a.Node(), ""
+			if s.Why != "" {
+				why = ": " + s.Why
+			}
+			writeText(w, http.StatusServiceUnavailable, "not serving: this node is "+s.Role+why+"\n")
 			return
 		}
 	case "standby":

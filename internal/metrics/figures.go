@@ -113,6 +113,9 @@ func (s *scrape) takeovers(to sink) {
 	counter(to, "understudy_serve_lapses_total", "Times at which no commit came through and this node answered nobody until one did.", s.status.Lapses)
 	counter(to, "understudy_failover_raises_total", "Times at which this node raised the failover time because commits were slow.", s.status.Raised)
 	counter(to, "understudy_deposals_total", "Primaries that this node deposed because their commits had stopped.", s.status.Deposals)
+	gauge(to, "understudy_journal_lost",
+		"1 while etcd does not hold the journal that this node's state comes from; the node keeps the state.", flag(s.status.Loss.Err != nil))
+	gauge(to, "understudy_journal_founded", "1 in a term for which this node founded the journal anew, after it was lost.", flag(s.status.Founded != ""))
 	loads := func(r journal.Reason) {
 		counterBy(to, "understudy_snapshot_loads_total", "reason", string(r),
 			"Snapshots that this node loaded, by the reason why it needed one.", s.status.Loads[r])

@@ -52,7 +52,7 @@ func roleName(r promote.Role) string { return strings.ReplaceAll(string(r), " ",
 // increase.
 var reasons = []journal.Reason{
 	journal.ReasonStart, journal.ReasonCompacted, journal.ReasonGap, journal.ReasonCorrupt,
-	journal.ReasonDigest, journal.ReasonDifference, journal.ReasonLag,
+	journal.ReasonDigest, journal.ReasonDifference, journal.ReasonLag, journal.ReasonFounded,
 }
 
 // deleteTypes are all that a delete event can have.

@@ -164,6 +164,7 @@ func TestSnapshotLoads(t *testing.T) {
 		understudy_snapshot_loads_total{reason="corrupt"} 0
 		understudy_snapshot_loads_total{reason="difference"} 0
 		understudy_snapshot_loads_total{reason="digest"} 2
+		understudy_snapshot_loads_total{reason="founded"} 0
 		understudy_snapshot_loads_total{reason="gap"} 0
 		understudy_snapshot_loads_total{reason="lag"} 0
 		understudy_snapshot_loads_total{reason="new"} 3

@@ -278,6 +278,16 @@ func (p peers) WaitApplied(ctx context.Context, address string, seq metadata.Seq
 	return errs.Wrap(errs.Unavailable, "sim", err)
 }
 
+// Standing asks another node what it holds.
+func (p peers) Standing(_ context.Context, address string) (promote.Standing, error) {
+	n, err := p.peer(address)
+	if err != nil {
+		return promote.Standing{}, err
+	}
+	s := n.Status()
+	return promote.Standing{ID: s.Self.ID, Role: s.Self.Role, History: s.Head.History, Position: s.Position, Complete: s.Complete}, nil
+}
+
 // A commitPause makes the writer wait after each commit: a caller whose call was in
 // that commit, and who makes another one at once, gets into the next one whichever
 // goroutine runs first.

@@ -43,7 +43,7 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 		if err != nil {
 			return at, err
 		}
-		err = at.Against(view.Cursor, view.Err)
+		err = f.against(ctx, at, view)
 		var loss *journal.LostError
 		switch {
 		case errors.As(err, &loss):
@@ -74,6 +74,26 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 		case <-time.After(lookEvery):
 		}
 	}
+}
+
+// against is Cursor.Against. It also looks whether the state's history is an earlier
+// ancestor of the one in etcd.
+func (f *Follower) against(ctx context.Context, at journal.Cursor, view journal.View) error {
+	err := at.Against(view.Cursor, view.Err)
+	if view.Err != nil || !errors.Is(err, journal.ErrLost) || at.Head.History.Is(view.Cursor.Head.History) {
+		return err
+	}
+	ancestors, failed := f.Reader.Ancestors(ctx)
+	if failed != nil {
+		return failed
+	}
+	for _, a := range ancestors {
+		if a.History == at.Head.History {
+			return &journal.BrokenError{Reason: journal.ReasonFounded, Err: fmt.Errorf(
+				"the journal was founded anew since, from sequence %d on; this node is at %d", a.Fork, at.Head.Seq)}
+		}
+	}
+	return err
 }
 
 // shake notes that the journal seems to be lost: await finds out.

@@ -175,5 +175,10 @@ func (t *tail) Commit(c *metadata.Commit, at journal.Cursor) error {
 	return errTailWritten
 }
 
+// Founded ends the saving: the state is about to go on in another history.
+func (t *tail) Founded(journal.Cursor) error {
+	return errors.New("the journal was founded anew meanwhile")
+}
+
 // Changed ignores keys that are not the journal's.
 func (t *tail) Changed(string) {}

@@ -650,8 +650,16 @@ type JournalStatus struct {
 	EtcdBytes uint64 `protobuf:"varint,5,opt,name=etcd_bytes,json=etcdBytes,proto3" json:"etcd_bytes,omitempty"`
 	// Quota of etcd's database in bytes; 0 = not known.
 	EtcdQuotaBytes uint64 `protobuf:"varint,6,opt,name=etcd_quota_bytes,json=etcdQuotaBytes,proto3" json:"etcd_quota_bytes,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The journal that the node's state comes from: 32 hexadecimal digits; empty
+	// for none, or while an older version has to read it.
+	History string `protobuf:"bytes,7,opt,name=history,proto3" json:"history,omitempty"`
+	// Why what stands in etcd is not that journal any more; empty if it is.
+	Lost string `protobuf:"bytes,8,opt,name=lost,proto3" json:"lost,omitempty"`
+	// Whether the state is all that its journal said up to the node's sequence,
+	// though the journal may be lost since.
+	Complete      bool `protobuf:"varint,9,opt,name=complete,proto3" json:"complete,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *JournalStatus) Reset() {
@@ -724,6 +732,27 @@ func (x *JournalStatus) GetEtcdQuotaBytes() uint64 {
 		return x.EtcdQuotaBytes
 	}
 	return 0
+}
+
+func (x *JournalStatus) GetHistory() string {
+	if x != nil {
+		return x.History
+	}
+	return ""
+}
+
+func (x *JournalStatus) GetLost() string {
+	if x != nil {
+		return x.Lost
+	}
+	return ""
+}
+
+func (x *JournalStatus) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
 }
 
 // DigestRequest says which digest.
@@ -2004,7 +2033,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"used_bytes\x18\t \x01(\x04R\tusedBytes\x12+\n" +
 	"\x11quarantined_bytes\x18\n" +
 	" \x01(\x04R\x10quarantinedBytes\x12\x18\n" +
-	"\aevicted\x18\v \x01(\x04R\aevicted\"\xfd\x01\n" +
+	"\aevicted\x18\v \x01(\x04R\aevicted\"\xc7\x02\n" +
 	"\rJournalStatus\x12-\n" +
 	"\x12committed_sequence\x18\x01 \x01(\x04R\x11committedSequence\x12\x1b\n" +
 	"\thead_term\x18\x02 \x01(\x04R\bheadTerm\x12%\n" +
@@ -2012,7 +2041,10 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x14last_snapshot_reason\x18\x04 \x01(\tR\x12lastSnapshotReason\x12\x1d\n" +
 	"\n" +
 	"etcd_bytes\x18\x05 \x01(\x04R\tetcdBytes\x12(\n" +
-	"\x10etcd_quota_bytes\x18\x06 \x01(\x04R\x0eetcdQuotaBytes\"+\n" +
+	"\x10etcd_quota_bytes\x18\x06 \x01(\x04R\x0eetcdQuotaBytes\x12\x18\n" +
+	"\ahistory\x18\a \x01(\tR\ahistory\x12\x12\n" +
+	"\x04lost\x18\b \x01(\tR\x04lost\x12\x1a\n" +
+	"\bcomplete\x18\t \x01(\bR\bcomplete\"+\n" +
 	"\rDigestRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"{\n" +
 	"\x0eDigestResponse\x125\n" +

@@ -1,0 +1,140 @@
+package promote
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote/follower"
+)
+
+// A Standing is what a node says of itself when another one asks it directly.
+type Standing struct {
+	ID       string
+	Role     Role
+	History  journal.History // that its state comes from
+	Position metadata.Position
+	Complete bool // the state is all that the history said up to the position
+}
+
+// ahead reports whether a node, rather than another, founds the journal anew: the
+// one that holds more of it, or the one with the smaller id.
+func (s Standing) ahead(o Standing) bool {
+	switch a, b := s.Position, o.Position; {
+	case a.Term != b.Term:
+		return a.Term > b.Term
+	case a.Seq != b.Seq:
+		return a.Seq > b.Seq
+	}
+	return s.ID < o.ID
+}
+
+// A founding says how a journal that was lost was founded anew.
+type founding struct {
+	cause  string // of the loss
+	by     string // the node that did it
+	at     metadata.Seq
+	absent string // the last primary, if it took no part
+}
+
+func (f *founding) String() string {
+	text := fmt.Sprintf("founded the journal anew at sequence %d from the state of %s (%s)", f.at, f.by, f.cause)
+	if f.absent != "" {
+		text += fmt.Sprintf("; %s is not here, what it acknowledged after %d may be missing", f.absent, f.at)
+	}
+	return text
+}
+
+const (
+	// foundingTerms is by how much the term of a new history exceeds any that was
+	// seen: terms and object ids of it are never used twice.
+	foundingTerms = 1024
+	// askTimeout bounds how long a node that is asked may take.
+	askTimeout = 3 * time.Second
+)
+
+// refound founds the lost journal anew from this node's state, if no other node holds
+// more of it (design section 11). Otherwise, or while others may answer, it does
+// nothing: it is called again.
+func (n *Node) refound(ctx context.Context, f *follower.Follower) (*candidate, error) {
+	store, at := f.State()
+	loss := f.Lost()
+	if loss.Err == nil || loss.Err.Newer || store == nil || !f.Complete() {
+		return nil, nil
+	}
+	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: true}
+	known, primary := n.companions.known()
+	answers := n.ask(ctx, known)
+	seen := max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.previousLeader().Term)
+	for _, s := range answers {
+		seen = max(seen, s.Position.Term)
+		switch ours := s.Complete && s.History.Is(self.History); {
+		case s.Role == Primary && s.History.Is(self.History):
+			return nil, fmt.Errorf("%s still commits to the journal that this node finds lost", s.ID)
+		case ours && s.ahead(self):
+			return nil, fmt.Errorf("%s is to found the journal anew, at sequence %d of term %d", s.ID, s.Position.Seq, s.Position.Term)
+		}
+	}
+	if len(answers) < len(known) && n.Clock()-loss.Since < n.RefoundWait {
+		return nil, nil
+	}
+	founded := &founding{cause: loss.Err.Cause, by: n.ID, at: self.Position.Seq}
+	if _, here := answers[primary]; primary != "" && primary != n.ID && !here {
+		founded.absent = primary
+	}
+	return n.found(ctx, f, loss, seen+foundingTerms, founded)
+}
+
+// ask asks nodes at once what they hold, and returns the answers by id.
+func (n *Node) ask(ctx context.Context, nodes map[string]string) map[string]Standing {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	answers := make(map[string]Standing)
+	var asks sync.WaitGroup
+	for id, address := range nodes {
+		asks.Go(func() {
+			s, err := n.Peers.Standing(ctx, address)
+			if err != nil || s.ID != id {
+				n.Log.Debug().Err(err).Str("peer", id).Msg("no answer from a node that may hold the journal's state")
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answers[id] = s
+		})
+	}
+	asks.Wait()
+	return answers
+}
+
+// found stands for election in place of what stands at the head, and founds the
+// journal anew.
+func (n *Node) found(ctx context.Context, f *follower.Follower, loss follower.Loss, term metadata.Term, how *founding) (*candidate, error) {
+	store, at := f.State()
+	n.setRole(Electing)
+	behind := loss.Found.Cursor // compared by its value
+	behind.Head = journal.Head{Term: term - 1}
+	c, err := n.elect(ctx, f, behind, false)
+	if err != nil {
+		n.setRole(Standby)
+		return nil, err
+	}
+	head := journal.Founding(at.Head, store.Position(), term)
+	head.Hold = max(head.Hold, n.Params.HoldTime().Milliseconds())
+	c.founded, c.why = how, how.String()
+	c.before, c.learned = head, loss.Since
+	c.pace.AtLeast(head.ServeWindow())
+	if err := c.log.Found(ctx, head); err != nil {
+		n.giveUp(ctx, c)
+		return nil, err
+	}
+	c.before = c.log.Tip().Head
+	n.leaderless = 0
+	n.setLeader(c.leader)
+	n.setRole(Promoting)
+	return c, nil
+}

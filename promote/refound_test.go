@@ -1,0 +1,143 @@
+package promote_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/journal"
+)
+
+// losses are what becomes of the journal, for nodes that live on.
+var losses = map[string]func(t *testing.T, etcd *etcdtest.Cluster, old string){
+	"head deleted": func(t *testing.T, etcd *etcdtest.Cluster, _ string) {
+		do(t, etcd, clientv3.OpDelete(layout.Head()))
+	},
+	"garbage": func(t *testing.T, etcd *etcdtest.Cluster, _ string) {
+		do(t, etcd, clientv3.OpPut(layout.Head(), "garbage"))
+	},
+	"an old head": func(t *testing.T, etcd *etcdtest.Cluster, old string) {
+		do(t, etcd, clientv3.OpPut(layout.Head(), old))
+	},
+	"everything deleted": func(t *testing.T, etcd *etcdtest.Cluster, _ string) {
+		do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
+	},
+	"etcd wiped": func(t *testing.T, etcd *etcdtest.Cluster, _ string) { etcd.Wipe() },
+}
+
+func do(t *testing.T, etcd *etcdtest.Cluster, op clientv3.Op) {
+	t.Helper()
+	if _, err := etcd.Client(t).Do(t.Context(), op); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func readHead(t *testing.T, etcd *etcdtest.Cluster) (journal.Head, string) {
+	t.Helper()
+	resp, err := etcd.Client(t).Get(t.Context(), layout.Head())
+	if err != nil || len(resp.Kvs) != 1 {
+		t.Fatalf("the head: %v, %v", resp, err)
+	}
+	head, err := journal.DecodeHead(resp.Kvs[0].Value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return head, string(resp.Kvs[0].Value)
+}
+
+// The journal is lost, and complete nodes live: one of them founds it anew, with
+// everything, in a new history and a term far above; the others go on with it
+// without a snapshot.
+func TestTheJournalIsFoundedAnew(t *testing.T) {
+	for name, lose := range losses {
+		t.Run(name, func(t *testing.T) {
+			etcd := etcdtest.Start(t)
+			w := newCluster(t, etcd)
+			a := w.start("a")
+			w.serving(a).mount()
+			_, old := readHead(t, etcd)
+			a.put(keys("k", 20)...)
+			b, c := w.start("b"), w.start("c")
+			w.promotable(b)
+			w.promotable(c)
+			w.know(a, b, c)
+			before, _ := readHead(t, etcd)
+			begun := time.Now()
+			lose(t, etcd, old)
+			var now *node
+			waitFor(t, "the new term", func() bool {
+				for _, n := range []*node{a, b, c} {
+					if n.serves() && n.Status().Founded != "" {
+						now = n
+					}
+				}
+				return now != nil
+			})
+			t.Logf("served again after %v", time.Since(begun))
+			for _, key := range keys("k", 20) {
+				if err := now.get(key); err != nil {
+					t.Errorf("%s: %v", key, err)
+				}
+			}
+			now.put("new")
+			head, _ := readHead(t, etcd)
+			if head.History == before.History || head.Parent != before.History || head.Term < before.Term+1024 || head.Fork < before.Seq {
+				t.Errorf("the head is %+v, it was %+v", head, before)
+			}
+			for _, n := range []*node{a, b, c} {
+				if n != now {
+					w.promotable(n)
+					w.equal(now, n)
+					if loads := n.Status().Loads[journal.ReasonFounded]; loads > 0 {
+						t.Errorf("%s loaded %d snapshots", n.id, loads)
+					}
+				}
+			}
+			if free := quarantined(now); free != 0 {
+				t.Errorf("%d bytes in quarantine, and everybody took part", free)
+			}
+		})
+	}
+}
+
+func quarantined(n *node) uint64 { return n.Store().Stats().Quarantined }
+
+// know waits until each node remembers the others and the primary.
+func (w *cluster) know(nodes ...*node) {
+	w.t.Helper()
+	for _, n := range nodes {
+		waitFor(w.t, n.id+" to know the others", func() bool { return n.Known() == len(nodes)-1 })
+	}
+}
+
+// The last primary took no part when the journal was founded anew: all that is free
+// at the fork stays in quarantine, and it is said.
+func TestFoundedWithoutThePrimary(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b := w.start("b")
+	w.promotable(b)
+	w.know(a, b)
+	used := a.Store().Stats().Busy
+	a.ended.Store(true) // it answers nobody
+	a.wire.cut()
+	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
+	w.serving(b)
+	if said := b.Status().Founded; !strings.Contains(said, "a is not here") {
+		t.Errorf("it says %q", said)
+	}
+	if s := b.Store().Stats(); s.Quarantined+used != s.Capacity {
+		t.Errorf("%d bytes in quarantine and %d used before, of %d", s.Quarantined, used, s.Capacity)
+	}
+	for _, key := range keys("k", 5) {
+		if err := b.get(key); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}
