@@ -75,6 +75,9 @@ type Config struct {
 	// RefoundWait is how long a node that founds the journal waits for others that may
 	// hold more of it.
 	RefoundWait time.Duration
+	// Alone says that no other node can know this node's etcd: then it founds a journal
+	// at once where there is none.
+	Alone bool
 
 	// MayStartEmpty lets the node begin a journal that was never written, as
 	// cmd/master does and cmd/standby never.
@@ -122,7 +125,10 @@ type Node struct {
 	leaderless time.Duration
 	squatters  squatters
 	companions companions
-	deposals   atomic.Int64 // of primaries by this node
+	// unfounded is since when etcd has held no head, by the clock; 0 if it has one, or
+	// if that is not known. For campaign alone.
+	unfounded time.Duration
+	deposals  atomic.Int64 // of primaries by this node
 
 	mu       sync.Mutex // guards all below
 	role     Role
@@ -309,6 +315,9 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	}
 	if heir := head.Head.Heir; heir != "" && heir != n.ID && n.Clock()-n.leaderless < n.failover(head.Head) {
 		return nil, nil // the primary before handed over to another node
+	}
+	if wait, err := n.othersMayShow(ctx, view); err != nil || wait {
+		return nil, err
 	}
 	empty := false
 	if may, _ := n.promotable(f, head); !may {

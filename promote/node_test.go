@@ -72,7 +72,7 @@ func (w *cluster) start(id string, change ...func(*promote.Config)) *node {
 	c := promote.Config{
 		ID: id, RPC: id, ClusterID: "test", Layout: layout, Codec: codec,
 		Client: n.wire.client(w.t, w.etcd.Endpoints()), Sessions: n.wire.client(w.t, w.etcd.Endpoints()), Clock: clock.Boot(), Log: log,
-		SessionTTL: 2 * time.Second, FailoverAfter: time.Second, RefoundWait: 3 * time.Second, EventsTTL: 10 * time.Second, Params: params, Cleanup: promote.CleanupAuto,
+		SessionTTL: 2 * time.Second, FailoverAfter: time.Second, RefoundWait: 3 * time.Second, Alone: true, EventsTTL: 10 * time.Second, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 100 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
 		HandoverTimeout: 5 * time.Second, MayStartEmpty: true,
 		Follower: follower.Config{FullSyncInterval: time.Second, Counters: new(leasesync.Counters)},

@@ -67,11 +67,13 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower) (*candidate, e
 	}
 	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: true}
 	known, primary := n.companions.known()
-	answers := n.ask(ctx, known)
+	answers, here := n.ask(ctx, known), false
 	seen := max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.previousLeader().Term)
 	for _, s := range answers {
 		seen = max(seen, s.Position.Term)
-		switch ours := s.Complete && s.History.Is(self.History); {
+		ours := s.Complete && s.Position.Seq > 0 && s.History.Is(self.History)
+		here = here || ours && s.ID == primary
+		switch {
 		case s.Role == Primary && s.History.Is(self.History):
 			return nil, fmt.Errorf("%s still commits to the journal that this node finds lost", s.ID)
 		case ours && s.ahead(self):
@@ -82,10 +84,37 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower) (*candidate, e
 		return nil, nil
 	}
 	founded := &founding{cause: loss.Err.Cause, by: n.ID, at: self.Position.Seq}
-	if _, here := answers[primary]; primary != "" && primary != n.ID && !here {
+	if primary != "" && primary != n.ID && !here {
 		founded.absent = primary
 	}
 	return n.found(ctx, f, loss, seen+foundingTerms, founded)
+}
+
+// othersMayShow reports whether a node that would found a journal, where etcd holds
+// none, must wait: for a while in any case, since etcd may have lost one that other
+// nodes hold, and as long as one of them says so.
+func (n *Node) othersMayShow(ctx context.Context, view journal.View) (bool, error) {
+	if !view.Missing() || n.Alone {
+		n.unfounded = 0
+		return false, nil
+	}
+	if n.unfounded == 0 {
+		n.unfounded = n.Clock()
+		n.Log.Info().Dur("wait", n.RefoundWait).Msg("etcd holds no journal: this node waits for others that may hold one before it founds one")
+	}
+	if n.Clock()-n.unfounded < n.RefoundWait {
+		return true, nil
+	}
+	nodes, err := listNodes(ctx, n.Client, n.Layout)
+	if err != nil {
+		return true, err
+	}
+	for _, other := range nodes {
+		if other.ID != n.ID && other.Lost != "" {
+			return true, fmt.Errorf("%s holds the state of a journal that is lost, and is to found it anew", other.ID)
+		}
+	}
+	return false, nil
 }
 
 // ask asks nodes at once what they hold, and returns the answers by id.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // losses are what becomes of the journal, for nodes that live on.
@@ -139,5 +140,45 @@ func TestFoundedWithoutThePrimary(t *testing.T) {
 		if err := b.get(key); err != nil {
 			t.Errorf("%s: %v", key, err)
 		}
+	}
+}
+
+// A master without a state, on an etcd that lost its journal, waits for others to show
+// themselves: the one that holds everything founds the journal anew.
+func TestAFreshMasterWaitsForOthers(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b := w.start("b")
+	w.promotable(b)
+	w.know(a, b)
+	b.wire.cut()
+	a.wire.cut()
+	a.ended.Store(true)
+	etcd.Wipe()
+	fresh := w.start("m", func(c *promote.Config) { c.Alone, c.RefoundWait = false, 5*time.Second })
+	waitFor(t, "m to see nothing", func() bool { return fresh.Status().Self.Role == promote.Standby && fresh.Store() != nil })
+	b.wire.heal()
+	if now := w.serving(fresh, b); now != b {
+		t.Fatalf("%s serves", now.id)
+	}
+	for _, key := range keys("k", 5) {
+		if err := b.get(key); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	w.promotable(fresh)
+	w.equal(b, fresh)
+}
+
+// Where no other node shows up, a fresh master founds the journal after the wait.
+func TestAFreshMasterFoundsAfterTheWait(t *testing.T) {
+	w := newCluster(t, etcdtest.Start(t))
+	begun := time.Now()
+	w.serving(w.start("m", func(c *promote.Config) { c.Alone, c.RefoundWait = false, time.Second }))
+	if took := time.Since(begun); took < time.Second {
+		t.Errorf("it serves after %v", took)
 	}
 }

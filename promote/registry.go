@@ -31,7 +31,8 @@ type NodeInfo struct {
 	LagMillis  int64        `json:"lag_ms"`
 	Promotable bool         `json:"promotable"`
 	Why        string       `json:"not_promotable_because,omitempty"`
-	Formats    [2]int       `json:"formats"` // of the journal: oldest and newest it reads
+	Lost       string       `json:"journal_lost,omitempty"` // why, on a node that holds a complete state of it
+	Formats    [2]int       `json:"formats"`                // of the journal: oldest and newest it reads
 
 	Rules metadata.Rules `json:"rules,omitempty"` // the newest it knows; a version before there were any says nothing
 }

@@ -80,6 +80,9 @@ func (n *Node) describe(s *Status, f follower.Status) {
 	if store, _ := n.follower.State(); store != nil {
 		s.Position = store.Position()
 	}
+	if f.Loss.Err != nil && f.Complete {
+		s.Self.Lost = f.Loss.Err.Cause
+	}
 	s.Self.Promotable, s.Self.Why = n.promotable(n.follower, f.At)
 }
 

@@ -39,6 +39,7 @@ func settings(role promote.Role, id string, etcd []string) config.Config {
 	c.Node.ID = id
 	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0
 	c.HA.Enabled, c.HA.EtcdEndpoints, c.HA.SessionTTL = etcd != nil, etcd, 2*time.Second
+	c.HA.RefoundWait = 100 * time.Millisecond
 	c.Lease.TTL = time.Second
 	return c
 }

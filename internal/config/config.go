@@ -131,6 +131,13 @@ type HA struct {
 // Embedded reports whether the node runs its own etcd.
 func (h HA) Embedded() bool { return h.Enabled && len(h.EtcdEndpoints) == 0 }
 
+// EmbeddedAlone reports whether the node runs its own etcd on a loopback port that it
+// picks itself, so that no other node can have known it before.
+func (h HA) EmbeddedAlone() bool {
+	host, port, err := net.SplitHostPort(h.EtcdListen)
+	return h.Embedded() && err == nil && port == "0" && loopback(host)
+}
+
 // Journal bounds what the journal keeps in etcd and in memory (design §4).
 type Journal struct {
 	EventsTTL  time.Duration  // --events-ttl

@@ -55,7 +55,7 @@ func (c *cluster) start(name string, args ...string) *lab.Process {
 func (c *cluster) node(name, command string) *lab.Process {
 	c.t.Helper()
 	return c.start(name, append([]string{
-		command, "--etcd_endpoints=" + strings.Join(c.etcd.Etcd, ","), "--session-ttl=2s", "--node-id=" + name,
+		command, "--etcd_endpoints=" + strings.Join(c.etcd.Etcd, ","), "--session-ttl=2s", "--refound-wait=100ms", "--node-id=" + name,
 		"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--journal-compact=on", "--log-format=json",
 	}, c.flags...)...)
 }

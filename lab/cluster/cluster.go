@@ -217,7 +217,7 @@ func (c *Cluster) etcdArguments(n *Node) []string {
 	if c.KeepHistory {
 		compact = "off"
 	}
-	args := []string{"--etcd_endpoints=" + strings.Join(etcd, ","), "--journal-compact=" + compact}
+	args := []string{"--etcd_endpoints=" + strings.Join(etcd, ","), "--journal-compact=" + compact, "--refound-wait=1s"}
 	if c.SessionTTL > 0 {
 		args = append(args, "--session-ttl="+c.SessionTTL.String())
 	}

@@ -35,7 +35,7 @@ func run(t *testing.T, role promote.Role, id string, etcd []string) *member {
 	c.Node.ID = id
 	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0
 	c.HA.Enabled, c.HA.EtcdEndpoints, c.HA.SessionTTL = etcd != nil, etcd, 2*time.Second
-	c.Lease.TTL = 500 * time.Millisecond
+	c.HA.RefoundWait, c.Lease.TTL = 100*time.Millisecond, 500*time.Millisecond
 	a, err := app.New(c, "v-test", zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func newNode(w *world, id string) (*node, error) {
 		Client: n.clients[0], Sessions: n.clients[1], Clock: w.clock(id), Log: w.transcript.logger(id, n.dead.Load),
 		SessionTTL: sessionTTL, FailoverAfter: failoverAfter, EventsTTL: eventsTTL, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 500 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
-		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, Random: w.jitter().Float64,
+		HandoverTimeout: 5 * time.Second, MayStartEmpty: true, Alone: true, Random: w.jitter().Float64,
 		Options:  metadata.Options{Random: w.placement},
 		Follower: follower.Config{FullSyncInterval: 5003 * time.Millisecond, Counters: new(leasesync.Counters)},
 		Journal:  commitPause{}, Peers: peers{w, n}, Server: n,
