@@ -19,13 +19,21 @@ func (t *Term) failover() time.Duration { return t.node.failover(t.log.Tip().Hea
 // heads before this term: for the serve window of the last one, from when this node
 // learned of it, unless that says that its term ended cleanly [model].
 func (t *Term) awaitSilence(ctx context.Context) error {
-	n := t.node
-	left := t.learned + t.before.ServeWindow() - n.Clock()
-	if t.before.Clean || left <= 0 {
+	n, left := t.node, t.untilSilence()
+	if left == 0 {
 		return nil
 	}
 	n.Log.Info().Uint64("term", uint64(t.Number)).Dur("wait", left).Msg("waiting until the primary before can answer nobody any more")
 	return sleep(ctx, left)
+}
+
+// untilSilence returns how long it is until nobody answers any more who had the
+// right to by the heads before this term.
+func (t *Term) untilSilence() time.Duration {
+	if t.before.Clean {
+		return 0
+	}
+	return max(0, t.learned+t.before.ServeWindow()-t.node.Clock())
 }
 
 // paceEvery is how often a primary looks whether all nodes read its heads.

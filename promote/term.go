@@ -150,12 +150,14 @@ func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 }
 
 // guard returns how long what is freed must stay in quarantine, because the
-// primary before may have granted leases that this node does not know.
+// primary before may have granted leases that this node does not know, and may
+// still do so until it is silent.
 func (t *Term) guard(before journal.Head) time.Duration {
 	if before.Clean && !t.empty {
 		return 0
 	}
-	return time.Duration(before.Hold) * time.Millisecond
+	silence := (t.untilSilence() + time.Millisecond - 1).Truncate(time.Millisecond) // as in the journal
+	return time.Duration(before.Hold)*time.Millisecond + silence
 }
 
 // cleanUp removes the objects whose lease had run out, if the policy says so:

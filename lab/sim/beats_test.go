@@ -3,6 +3,7 @@ package sim
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,6 +22,7 @@ import (
 func beats() map[string]func(story) {
 	return map[string]func(story){
 		"leader key deleted by hand":      leaderKeyDeleted,
+		"a lease after the election":      leaseAfterTheElection,
 		"answers come late":               answersComeLate,
 		"a commit before the deposal":     commitBeforeDeposal,
 		"etcd is slow":                    etcdIsSlow,
@@ -102,6 +104,34 @@ func leaderKeyDeleted(s story) {
 	s.world.node("a").cut()
 	s.world.unseat()
 	s.race("k1", []string{"a", "b"}, 2*time.Second)
+	s.world.node("a").heal()
+	s.equal()
+}
+
+// The old primary still gives leases when the next one is elected, which removes the
+// object as soon as it serves: its bytes go to nobody while a reader relies on them.
+func leaseAfterTheElection(s story) {
+	s.world.begin("a", "b")
+	s.puts("k1")
+	for i := range segmentBytes / objectBytes {
+		s.puts(fmt.Sprint("other", i)) // until the memory is full
+	}
+	time.Sleep(time.Second)
+	s.world.node("a").cut()
+	s.world.unseat()
+	var reading sync.WaitGroup
+	reading.Go(func() { s.race("k1", []string{"a"}, failoverAfter) })
+	writer := *s.caller
+	writer.only, writer.name = "b", "writer"
+	again := func(call func() error) {
+		for call() != nil {
+			time.Sleep(7 * time.Millisecond)
+		}
+	}
+	again(func() error { return writer.remove("k1") })
+	var id metadata.ObjectID
+	again(func() error { return writer.putStart("k2", writer.next+2, &id) })
+	reading.Wait()
 	s.world.node("a").heal()
 	s.equal()
 }
