@@ -184,8 +184,8 @@ func TestHeldLeases(t *testing.T) {
 	go func() { defer close(done); r.holdLeases(ctx) }()
 	defer func() { cancel(); <-done }()
 	sound, spoilt := r.get(r.keys[0]), r.get(r.keys[1])
-	r.hold(hold{r.keys[0], sound})
-	r.hold(hold{r.keys[1], spoilt})
+	r.holds <- hold{r.keys[0], sound}
+	r.holds <- hold{r.keys[1], spoilt}
 	r.spoil(spoilt)
 	deadline := time.After(10 * time.Second)
 	tick := time.NewTicker(time.Millisecond)

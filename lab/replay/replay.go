@@ -309,7 +309,10 @@ func (w *worker) readBlock(key string, o client.Object, asked time.Duration) {
 		} else if wrong := hostmem.Check(w.block, w.scratch, uint64(o.ID), key); wrong != "" {
 			w.judge.violation(&w.judge.broken.WrongBytes, wrong)
 		} else if w.rng.IntN(holdEvery) == 0 {
-			w.hold(hold{key, o})
+			select {
+			case w.holds <- hold{key, o}:
+			default: // enough are kept
+			}
 		}
 	}
 }

@@ -21,7 +21,7 @@ type Result struct {
 
 // Result returns what clients have seen so far.
 func (p *Player) Result() Result {
-	r := Result{Requests: int(min(p.next.Load(), int64(len(p.counts)))), Removals: p.removes.Load(), NoRoom: p.noRoom.Load()}
+	r := Result{Requests: p.Taken(), Removals: p.removes.Load(), NoRoom: p.noRoom.Load()}
 	r.Violations, r.Examples = p.judge.verdict()
 	r.Hits, r.Blocks = p.sum(0, len(p.counts))
 	r.HitRate = percent(r.Hits, r.Blocks)

@@ -22,14 +22,6 @@ const (
 	maxHolds  = 4096 // at once
 )
 
-// hold keeps a lease, unless too many are kept already.
-func (p *Player) hold(h hold) {
-	select {
-	case p.holds <- h:
-	default:
-	}
-}
-
 // holdLeases reads the blocks of kept leases once more, shortly before each
 // ends: they must not have changed.
 func (p *Player) holdLeases(ctx context.Context) {
