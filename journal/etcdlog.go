@@ -195,7 +195,7 @@ func (l *EtcdLog) attempt(ctx context.Context, c *Sealed) error {
 	if len(heads) != 1 || string(heads[0].Value) != head {
 		return ErrFenced
 	}
-	// An attempt before succeeded without our knowing. The head names its writer.
+	// An earlier attempt succeeded, and its answer was lost. The head names its writer.
 	l.advance(Cursor{c.Head, heads[0].ModRevision, head})
 	return nil
 }

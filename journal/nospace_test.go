@@ -84,7 +84,7 @@ func TestResigningWhenEtcdFills(t *testing.T) {
 			var refused *journal.RefusedError
 			switch held := len(leader.Kvs) == 1; {
 			case held == applied:
-				t.Errorf("applied %v, and the office is held: %v", applied, held)
+				t.Errorf("applied %v, and the leader key is there: %v", applied, held)
 			case applied && err != nil:
 				t.Errorf("a resignation that was applied: %v", err)
 			case !applied && (!errors.As(err, &refused) || !errors.Is(err, rpctypes.ErrNoSpace)):

@@ -8,12 +8,12 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// A Pace is how fast a primary beats (design section 13): the failover time D,
-// after which followers depose a primary whose head stands still, the serve
+// A Pace is how fast a primary beats (docs/design.md, section 8, Beats): the failover
+// time D, after which followers depose a primary whose head does not move, the serve
 // window W, which is 3/5 of it, and a beat every W/4.
 //
-// When commits are slow again and again both are doubled, up to the session TTL: a
-// flapping cluster is worse than a slow one. Safe for concurrent use.
+// When several commits within a minute are slow, both are doubled, up to the session
+// TTL: frequent failovers are worse than slow ones. Safe for concurrent use.
 type Pace struct {
 	base, most time.Duration // D, as set and at most
 	log        zerolog.Logger

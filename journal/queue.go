@@ -288,7 +288,7 @@ func (q *Queue) fail(err error) {
 }
 
 // refuse takes back submissions whose changes will not be committed by this
-// node, and tells their callers.
+// node, and answers their callers.
 func (q *Queue) refuse(list []*submission, err error) {
 	for _, s := range list {
 		q.abort(s.changes)

@@ -12,7 +12,7 @@ import (
 )
 
 // A Right says until when the primary of a term may answer calls, by its own
-// clock (design section 13).
+// clock (docs/design.md, section 8, Beats).
 //
 // A commit that succeeded extends it to the time at which that commit was first
 // sent, plus the serve window in its head, less what two clocks within 1/1000 of a
@@ -65,7 +65,7 @@ func (r *Right) Fence(ctx context.Context) error {
 	return nil
 }
 
-var errLapsed = errs.New(errs.NotLeader, "fence", "no commit of this node has come through for too long: another node may be the primary")
+var errLapsed = errs.New(errs.NotLeader, "fence", "this node has committed nothing for too long: another node may be the primary")
 
 // wait waits until the right is extended, and reports whether it was.
 func (r *Right) wait(ctx context.Context) bool {

@@ -103,9 +103,9 @@ func TestAnotherNodesFirstEntryIsNotOurs(t *testing.T) {
 	}
 }
 
-// A commit of ours whose answer is lost is ours, though we lost the office
-// since, also when etcd has forgotten who led; the next one is fenced.
-func TestOurOwnEntryBehindALostOffice(t *testing.T) {
+// A commit of this node whose answer is lost succeeded, even if another node was
+// elected since, and even if etcd does not hold who led. The next commit is fenced.
+func TestOwnCommitBehindALostElection(t *testing.T) {
 	for name, forgotten := range map[string]bool{"etcd knows": false, "etcd has forgotten": true} {
 		t.Run(name, func(t *testing.T) {
 			etcd := etcdtest.Start(t)

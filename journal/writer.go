@@ -42,7 +42,7 @@ func (e *RefusedError) Error() string { return "the commit was refused: " + e.Er
 // Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// An Observer hears of each commit, on the writer's goroutine.
+// An Observer is called for each commit, on the writer's goroutine.
 type Observer interface {
 	// Committed reports a commit: how many changes and bytes of records, how
 	// long the log took, how long applying took.
@@ -51,7 +51,7 @@ type Observer interface {
 	Refused(changes int, err error)
 }
 
-// WriterConfig is what a Writer works with.
+// WriterConfig configures a Writer.
 type WriterConfig struct {
 	Store    *metadata.Store
 	Queue    *Queue
@@ -75,7 +75,7 @@ type Writer struct {
 	newest atomic.Pointer[chan struct{}] // closed at the end of the newest commit
 }
 
-// NewWriter returns a writer that goes on from where the store stands.
+// NewWriter returns a writer that continues behind the store's position.
 func NewWriter(c WriterConfig) *Writer {
 	p := c.Store.Position()
 	return &Writer{WriterConfig: c, last: p, time: p.Time}
@@ -155,7 +155,7 @@ func (w *Writer) Next() Head {
 	return c.Head
 }
 
-// commit writes one commit, applies it and tells the callers. An error ends
+// commit writes one commit, applies it and answers the callers. An error ends
 // the writer; a refused commit does not.
 func (w *Writer) commit(ctx context.Context, sealed []*submission) error {
 	ended := make(chan struct{})
@@ -242,7 +242,7 @@ func (w *Writer) build(sealed []*submission) (*Sealed, []metadata.Change) {
 	return c, changes
 }
 
-// failed tells the callers of a commit that failed, and says whether the
+// failed answers the callers of a commit that failed. It returns an error if the
 // writer must end.
 func (w *Writer) failed(sealed []*submission, changes []metadata.Change, err error) error {
 	var refused *RefusedError

@@ -9,26 +9,26 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
-// errEnding is what callers get who wait while the term ends.
+// errEnding is returned to callers that wait while the term ends.
 var errEnding = errs.New(errs.NotLeader, "fence", "this node's term is ending")
 
-// failover bounds what nobody serves for: the time after which followers depose.
+// failover returns how long this node may commit nothing before followers depose
+// it. A handover takes no longer: meanwhile no node serves.
 func (t *Term) failover() time.Duration { return t.node.failover(t.log.Tip().Head) }
 
-// awaitSilence waits until nobody answers any more who had the right to by the
-// heads before this term: for the serve window of the last one, from when this node
-// learned of it, unless that says that its term ended cleanly [model].
+// awaitSilence waits until no earlier primary has the right to answer: for the serve
+// window of the last head before this term, from when this node learned of that head,
+// unless that head says that its term ended cleanly [model].
 func (t *Term) awaitSilence(ctx context.Context) error {
 	n, left := t.node, t.untilSilence()
 	if left == 0 {
 		return nil
 	}
-	n.Log.Info().Uint64("term", uint64(t.Number)).Dur("wait", left).Msg("waiting until the primary before can answer nobody any more")
+	n.Log.Info().Uint64("term", uint64(t.Number)).Dur("wait", left).Msg("waiting until the right of the previous primary to answer has ended")
 	return sleep(ctx, left)
 }
 
-// untilSilence returns how long it is until nobody answers any more who had the
-// right to by the heads before this term.
+// untilSilence returns how long an earlier primary may still have the right to answer.
 func (t *Term) untilSilence() time.Duration {
 	if t.before.Clean {
 		return 0
@@ -36,7 +36,7 @@ func (t *Term) untilSilence() time.Duration {
 	return max(0, t.learned+t.before.ServeWindow()-t.node.Clock())
 }
 
-// paceEvery is how often a primary looks whether all nodes read its heads.
+// paceEvery is how often a primary checks that all nodes read its heads.
 const paceEvery = time.Second
 
 // turn lets heads carry windows and histories as long as all nodes read them.
@@ -46,7 +46,7 @@ func turn(nodes []NodeInfo, pace *journal.Pace, histories *atomic.Bool) {
 	histories.Store(all)
 }
 
-// keepPace looks again and again whether all nodes read what heads may carry, until
+// keepPace checks every second whether all nodes read what heads may carry, until
 // the context ends.
 func (t *Term) keepPace(ctx context.Context) {
 	n := t.node

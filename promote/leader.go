@@ -79,7 +79,7 @@ func elect(ctx context.Context, client *clientv3.Client, layout journal.Layout, 
 		head.Stands(layout),
 	).Then(clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease))).Commit()
 	if err != nil {
-		return l, fmt.Errorf("standing for election: %w", err)
+		return l, fmt.Errorf("running for election: %w", err)
 	}
 	if !resp.Succeeded {
 		return l, errLost

@@ -29,8 +29,8 @@ type Session struct {
 // ErrSessionLost says that etcd does not know the session's lease any more.
 var ErrSessionLost = errors.New("the session with etcd has ended")
 
-// openSession grants a lease of ttl, in whole seconds, and tells a right of its
-// deadline, if there is one.
+// openSession grants a lease of ttl, in whole seconds. It passes the deadline to a
+// right, if there is one.
 func openSession(ctx context.Context, client *clientv3.Client, clk clock.Clock, ttl time.Duration, right *journal.Right) (*Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, ttl)
 	defer cancel()

@@ -13,14 +13,14 @@ import (
 )
 
 // A reclaimer makes space in an embedded etcd that is full while its own node is
-// not the primary, which makes space by itself. Without it nobody could register
-// or stand for election, which are writes, too, and a primary elsewhere, which may
-// not defragment this etcd, would be refused every commit. Safe for concurrent use.
+// not the primary, which makes space by itself. Without it no node could register
+// or run for election, since both are writes. A primary on another node may not
+// defragment this etcd, so all its commits would be refused. Safe for concurrent use.
 type reclaimer struct {
 	node  *Node
 	clock clock.Clock
 
-	mu        sync.Mutex // held while space is made: nobody has anything better to do then
+	mu        sync.Mutex // held while space is made, I/O included: no write succeeds until then
 	compactor *journal.Compactor
 	after     time.Duration // by the clock: not before
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A TermRecord says for people how a term began. Nothing is decided by it.
+// A TermRecord describes for operators how a term began. No decision depends on it.
 type TermRecord struct {
 	Term   metadata.Term `json:"term"`
 	NodeID string        `json:"node_id,omitempty"` // empty while nobody has served in the term
@@ -66,8 +66,8 @@ func (t *Term) record(ctx context.Context) {
 	}
 }
 
-// reason says why a term begins, as far as the head before it and what this node
-// saw of the leader before tell.
+// reason returns why a term begins, as far as the head before it and the previous
+// leader show.
 func reason(before journal.Head, leader Leader, empty bool) string {
 	switch {
 	case before.Seq == 0:

@@ -14,7 +14,7 @@ import (
 )
 
 // A watchdog deposes the elected node when its commits stop although etcd is well
-// (design section 13). It belongs to a standby.
+// (docs/design.md, section 8, Beats). It belongs to a standby.
 //
 // When no newer head has come for the failover time of the last one, it reads the
 // leader and the head twice. If both reads are quick and show what this node knows,
@@ -27,18 +27,18 @@ type watchdog struct {
 
 	head  journal.Head  // the newest that this node knows of, from its watch or by reading
 	since time.Duration // by the clock: when it learned of it
-	// doubt says that etcd did not answer in time since then. A primary gets longer
-	// to commit after such a time: it may be as cut off as this node was.
+	// doubt says that etcd did not answer in time since then. Then the primary has a
+	// whole failover time between the two reads: it may have been cut off, too.
 	doubt bool
 }
 
 const (
-	// promptly is how soon etcd must answer for its silence to be the primary's fault,
-	// and how far the two reads are apart.
+	// promptly bounds a read: if etcd takes longer, the primary may be silent because
+	// of etcd. It is also the time between the two reads.
 	promptly = 100 * time.Millisecond
 	// lookPause is the pause after a read that did not succeed in time.
 	lookPause = 50 * time.Millisecond
-	// lookEvery is how often a node that may not depose looks whether it may.
+	// lookEvery is how often a node that may not depose checks whether it may now.
 	lookEvery = 250 * time.Millisecond
 )
 
@@ -103,7 +103,7 @@ func (w *watchdog) bite(ctx context.Context) {
 	n.poke()
 }
 
-// A standing is what etcd says of the leader and the head.
+// A standing is the leader and the head, read from etcd at one revision.
 type standing struct {
 	of           Leader
 	leader, head string // values
@@ -111,8 +111,8 @@ type standing struct {
 
 var errMoved = errors.New("the leader or the head has changed")
 
-// look reads the leader and the head. It fails if that takes long, or if they are
-// not what this node knows; then it knows them now.
+// look reads the leader and the head. It fails if that takes too long, or if they are
+// not those that this node knows; it remembers them then.
 func (w *watchdog) look(ctx context.Context) (standing, error) {
 	n := w.node
 	attempt, cancel := context.WithTimeout(ctx, promptly)

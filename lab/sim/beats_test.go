@@ -17,7 +17,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// beats are stories of who may answer and who deposes (design section 13). Each is
+// beats are stories of who may answer and who deposes (design section 8, Beats). Each is
 // made so that it breaks a promise without the safeguard that it is about.
 func beats() map[string]func(story) {
 	return map[string]func(story){

@@ -29,7 +29,7 @@ type Snapshot interface {
 	Fetch(ctx context.Context, add func(part []byte) error) (journal.Cursor, error)
 }
 
-// Config is what a Follower works with.
+// Config configures a Follower.
 type Config struct {
 	Reader   *journal.Reader
 	Snapshot Snapshot
@@ -37,7 +37,7 @@ type Config struct {
 	Counters *leasesync.Counters
 	Log      zerolog.Logger
 	Clock    clock.Clock
-	// Changed is told that a key of the cluster other than the journal's
+	// Changed is called when a key of the cluster other than the journal's
 	// changed. It must not block.
 	Changed func(key string)
 	// FullSyncInterval is how often the leases in etcd are compared with the
