@@ -70,6 +70,8 @@ func latency(seed uint64, now time.Duration, client string, m proto.Message) tim
 	case *pb.TxnRequest:
 		for _, op := range m.Success {
 			b = append(b, op.GetRequestPut().GetKey()...)
+			b = append(b, op.GetRequestRange().GetKey()...)
+			b = append(b, op.GetRequestDeleteRange().GetKey()...)
 		}
 	case *pb.LeaseKeepAliveRequest:
 		b = binary.LittleEndian.AppendUint64(b, uint64(m.ID))
