@@ -306,10 +306,10 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	if err := at.Against(view.Cursor, view.Err); err != nil {
 		return nil, err // the follower finds out more
 	}
-	head, err := view.Cursor, view.Err
-	if err != nil {
-		return nil, err
+	if view.Err != nil {
+		return n.startOver(ctx, f, view)
 	}
+	head := view.Cursor
 	if n.leaderless == 0 {
 		n.leaderless = n.Clock()
 	}

@@ -2,6 +2,7 @@ package promote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -115,6 +116,38 @@ func (n *Node) othersMayShow(ctx context.Context, view journal.View) (bool, erro
 		}
 	}
 	return false, nil
+}
+
+// startOver begins an empty term in place of a head that nobody can read, if an
+// operator allowed that and no node holds the state. Terms go on above any that was
+// recorded.
+func (n *Node) startOver(ctx context.Context, f *follower.Follower, view journal.View) (*candidate, error) {
+	n.mu.Lock()
+	allowed := n.allowed
+	n.mu.Unlock()
+	if !allowed || !n.MayStartEmpty || errors.Is(view.Err, journal.ErrNewer) {
+		return nil, view.Err
+	}
+	nodes, err := listNodes(ctx, n.Client, n.Layout)
+	if err != nil {
+		return nil, err
+	}
+	for _, other := range nodes {
+		if other.ID != n.ID && (other.Promotable || other.Lost != "") {
+			return nil, fmt.Errorf("%s holds the state: %w", other.ID, view.Err)
+		}
+	}
+	records, err := n.Terms(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seen := n.previousLeader().Term
+	for _, r := range records {
+		seen = max(seen, r.Term)
+	}
+	behind := view.Cursor // compared by its value
+	behind.Head = journal.Head{Term: seen + foundingTerms - 1, Hold: n.Params.HoldTime().Milliseconds()}
+	return n.run(ctx, f, behind, true)
 }
 
 // ask asks nodes at once what they hold, and returns the answers by id.

@@ -182,3 +182,24 @@ func TestAFreshMasterFoundsAfterTheWait(t *testing.T) {
 		t.Errorf("it serves after %v", took)
 	}
 }
+
+// Where nobody can read the head and no node holds a state, an operator can begin
+// anew, in a term above those that were recorded.
+func TestStartEmptyOverGarbage(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a)
+	waitFor(t, "the record of the term", func() bool { list, err := a.Terms(t.Context()); return err == nil && len(list) == 1 })
+	a.end()
+	do(t, etcd, clientv3.OpPut(layout.Head(), "garbage"))
+	m := w.start("m")
+	m.serveNot(500 * time.Millisecond)
+	if err := m.AllowEmpty(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	w.serving(m).mount()
+	if s := m.Status(); !s.Empty || s.Leader.Term < 1024 {
+		t.Errorf("it leads %+v, empty: %v", s.Leader, s.Empty)
+	}
+}

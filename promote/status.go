@@ -2,6 +2,7 @@ package promote
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -204,19 +205,22 @@ func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term) error {
 	if there {
 		return errs.New(errs.Unavailable, "StartEmpty", "node %s is elected; nothing is lost", l.NodeID)
 	}
-	head, err := (&journal.Reader{Client: n.Client, Layout: n.Layout}).Head(ctx)
+	view, err := (&journal.Reader{Client: n.Client, Layout: n.Layout}).Look(ctx)
+	if err == nil && errors.Is(view.Err, journal.ErrNewer) {
+		err = view.Err
+	}
 	if err != nil {
 		return errs.Wrap(errs.Unavailable, "StartEmpty", err)
 	}
-	if term != 0 && head.Head.Term != term {
-		return errs.New(errs.InvalidParams, "StartEmpty", "the last term is %d, not %d; look at the status and ask again", head.Head.Term, term)
+	if last := view.Cursor.Head.Term; view.Err == nil && term != 0 && last != term {
+		return errs.New(errs.InvalidParams, "StartEmpty", "the last term is %d, not %d; look at the status and ask again", last, term)
 	}
 	nodes, err := listNodes(ctx, n.Client, n.Layout)
 	if err != nil {
 		return errs.Wrap(errs.Unavailable, "StartEmpty", err)
 	}
 	for _, other := range nodes {
-		if other.Promotable {
+		if other.Promotable || other.Lost != "" {
 			return errs.New(errs.Unavailable, "StartEmpty", "node %s holds the state and will take over by itself", other.ID)
 		}
 	}
