@@ -145,6 +145,23 @@ func (c *Cluster) Wipe() {
 	c.Start(0)
 }
 
+// Backup copies the data of the only member, which is down meanwhile, and returns a
+// function that puts the copy back in place of what it has then.
+func (c *Cluster) Backup() (restore func()) {
+	c.t.Helper()
+	dir, kept := c.nodes[0].cfg.DataDir, c.nodes[0].cfg.DataDir+".backup"
+	replace := func(to, from string) {
+		c.t.Helper()
+		c.Stop(0)
+		if err := errors.Join(os.RemoveAll(to), os.CopyFS(to, os.DirFS(from))); err != nil {
+			c.t.Fatalf("etcdtest: %v", err)
+		}
+		c.Start(0)
+	}
+	replace(kept, dir)
+	return func() { replace(dir, kept) }
+}
+
 // StopAll stops all members at once. No leadership is handed over.
 func (c *Cluster) StopAll() {
 	c.t.Helper()

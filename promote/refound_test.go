@@ -203,3 +203,47 @@ func TestStartEmptyOverGarbage(t *testing.T) {
 		t.Errorf("it leads %+v, empty: %v", s.Leader, s.Empty)
 	}
 }
+
+// etcd comes back from an old backup: it repeats revisions, the head is behind every
+// node, and the leader key and nodes/ are of another time.
+func TestARestoredBackup(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("old", 5)...)
+	restore := etcd.Backup()
+	b := w.start("b")
+	w.promotable(b)
+	now := w.serving(a, b)
+	now.put(keys("k", 20)...)
+	w.promotable(a)
+	w.know(a, b)
+	before, _ := readHead(t, etcd)
+	restore()
+	begun := time.Now()
+	now = nil
+	waitFor(t, "the new term", func() bool {
+		for _, n := range []*node{a, b} {
+			if n.serves() && n.Status().Founded != "" {
+				now = n
+			}
+		}
+		return now != nil
+	})
+	t.Logf("served again after %v", time.Since(begun))
+	for _, key := range append(keys("k", 20), keys("old", 5)...) {
+		if err := now.get(key); err != nil {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+	if head, _ := readHead(t, etcd); head.Parent != before.History || head.Term < before.Term+1024 {
+		t.Errorf("the head is %+v, it was %+v", head, before)
+	}
+	for _, n := range []*node{a, b} {
+		if n != now {
+			w.promotable(n)
+			w.equal(now, n)
+		}
+	}
+}
