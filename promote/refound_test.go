@@ -26,7 +26,7 @@ var losses = map[string]func(t *testing.T, etcd *etcdtest.Cluster, old string){
 	"everything deleted": func(t *testing.T, etcd *etcdtest.Cluster, _ string) {
 		do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
 	},
-	"etcd wiped": func(t *testing.T, etcd *etcdtest.Cluster, _ string) { etcd.Wipe() },
+	"etcd wiped": func(_ *testing.T, etcd *etcdtest.Cluster, _ string) { etcd.Wipe() },
 }
 
 func do(t *testing.T, etcd *etcdtest.Cluster, op clientv3.Op) {

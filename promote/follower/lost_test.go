@@ -38,7 +38,7 @@ func TestALostJournalIsKept(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPrimary(t)
 			reader := &journal.Reader{Client: p.client, Layout: p.layout, Codec: service.Codec()}
-			fetched := func(ctx context.Context, add func([]byte) error) (journal.Cursor, error) {
+			fetched := func(context.Context, func([]byte) error) (journal.Cursor, error) {
 				return journal.Cursor{}, errors.New("no snapshot may be wanted")
 			}
 			f := follow(t, follower.Config{Reader: reader, Snapshot: source(fetched), FullSyncInterval: 50 * time.Millisecond, Clock: clock.Boot()},
