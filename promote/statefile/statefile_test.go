@@ -120,7 +120,7 @@ func save(t *testing.T, d *statefile.Dir, of statefile.Source) journal.Cursor {
 // load returns the newest state, and the files that were passed over.
 func load(t *testing.T, d *statefile.Dir) (s *statefile.State, skipped []string) {
 	t.Helper()
-	s, err := d.Load("test", metadata.Options{}, codec, func(file string, err error) { skipped = append(skipped, filepath.Base(file)) })
+	s, err := d.Load("test", metadata.Options{}, codec, func(file string, _ error) { skipped = append(skipped, filepath.Base(file)) })
 	if err != nil {
 		t.Fatal(err)
 	}
