@@ -15,7 +15,8 @@ import (
 
 // A file is a magic with the version, frames, and a checksum of all of that. Each
 // frame is a kind, a length and a payload: the header, the snapshot's parts in their
-// order, the commits behind them, and the end.
+// order, the commits behind them, and the end. A state before the first commit has no
+// parts.
 const (
 	magic   = "understudy state"
 	version = 1

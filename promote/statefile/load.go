@@ -70,6 +70,9 @@ func Read(name, clusterID string, options metadata.Options, codec journal.Codec)
 	if err := r.close(); err != nil {
 		return nil, err
 	}
+	if l.empty() {
+		return &State{File: name, Store: metadata.New(options), At: journal.Cursor{Revision: l.end.Revision}}, nil
+	}
 	store, err := l.loader.Finish()
 	if err != nil {
 		return nil, err
@@ -87,8 +90,13 @@ type loading struct {
 	codec     journal.Codec
 	end       end
 	begun     bool
+	parts     int
 	ended     bool
 }
+
+// empty reports whether the file holds a state before the first commit, which has no
+// parts.
+func (l *loading) empty() bool { return l.parts == 0 && l.end.Head.Seq == 0 }
 
 func (l *loading) frame(kind byte, payload []byte) error {
 	if l.begun != (kind != frameHeader) {
@@ -106,6 +114,7 @@ func (l *loading) frame(kind byte, payload []byte) error {
 		}
 		return nil
 	case framePart:
+		l.parts++
 		return l.loader.Add(payload)
 	case frameCommit:
 		c, err := decodeCommit(l.codec, payload)

@@ -106,6 +106,21 @@ func (of *Source) write(ctx context.Context, to io.Writer) (journal.Cursor, erro
 		return at, err
 	}
 	w.frame(frameHeader, who)
+	if start > 0 {
+		if at, err = of.copy(ctx, w, at, part, start); err != nil {
+			return at, err
+		}
+	}
+	last, err := json.Marshal(end{at.Head, at.Revision})
+	if err != nil {
+		return at, err
+	}
+	w.frame(frameEnd, last)
+	return at, w.close()
+}
+
+// copy writes the parts and the commits behind them.
+func (of *Source) copy(ctx context.Context, w *writer, at journal.Cursor, part []byte, start metadata.Seq) (journal.Cursor, error) {
 	rules, through := of.Store.Rules(), start
 	for number := 0; ; {
 		w.frame(framePart, part)
@@ -129,12 +144,7 @@ func (of *Source) write(ctx context.Context, to io.Writer) (journal.Cursor, erro
 		}
 		at = t.at
 	}
-	last, err := json.Marshal(end{at.Head, at.Revision})
-	if err != nil {
-		return at, err
-	}
-	w.frame(frameEnd, last)
-	return at, w.close()
+	return at, nil
 }
 
 // begin takes the first part, at a position of the journal or behind it.

@@ -80,7 +80,7 @@ func (p *primary) at() journal.Cursor {
 
 // cursor is where a commit stands in the journal.
 func cursor(seq metadata.Seq) journal.Cursor {
-	return journal.Cursor{Head: journal.Head{Term: 1, Seq: seq}, Revision: 100 + int64(seq)}
+	return journal.Cursor{Head: journal.Head{Term: metadata.Term(min(seq, 1)), Seq: seq}, Revision: 100 + int64(seq)}
 }
 
 func (p *primary) read(_ context.Context, behind journal.Cursor, f journal.Consumer) error {
@@ -145,6 +145,15 @@ func TestSavedStateIsLoaded(t *testing.T) {
 		if err != nil || info.Mode().Perm()&0o077 != 0 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
+	}
+}
+
+// The state before the first commit says where the journal begins.
+func TestSavingBeforeTheFirstCommit(t *testing.T) {
+	d, p := open(t, t.TempDir()), &primary{t: t, store: metadata.New(metadata.Options{})}
+	save(t, d, p.source())
+	if s, _ := load(t, d); s == nil || s.At != cursor(0) || s.Store.Position() != p.store.Position() {
+		t.Errorf("loaded %+v", s)
 	}
 }
 
