@@ -207,8 +207,9 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 	}
-	if len(names) != 5 {
-		t.Errorf("%d alerts", len(names))
+	const want = 6
+	if len(names) != want {
+		t.Errorf("got %d alerts, want %d", len(names), want)
 	}
 }
 
