@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -77,6 +78,7 @@ func (s story) race(key string, ids []string, lasts time.Duration) {
 		racing.Go(func() {
 			c := *s.caller
 			c.only, c.name = id, "app/"+id
+			c.rng = rand.New(rand.NewPCG(1, uint64(i))) // draws of its own: several callers run at once
 			time.Sleep(time.Duration(i) * time.Millisecond)
 			for s.world.transcript.now() < end {
 				_ = c.get(key)
