@@ -27,6 +27,10 @@ type Compactor struct {
 	// Keep is how long history is kept, so that followers can resume: the
 	// events TTL.
 	Keep time.Duration
+	// KeepFrom returns the revision from which history is kept in any case but for
+	// MaxBytes, so that nodes that restart can go on from their state files; may be
+	// nil for none.
+	KeepFrom func() int64
 	// MaxBytes bounds the records that live and the history that can be followed,
 	// in bytes, whatever their age. With what is deleted but not yet freed, etcd
 	// holds about twice as much.
@@ -91,10 +95,10 @@ func (c *Compactor) step(ctx context.Context) error {
 	c.marks = append(c.marks, mark{now, tip})
 	old, much := 0, 0
 	for i, m := range c.marks {
-		if now-m.at >= c.Keep {
+		if now-m.at >= c.Keep && (c.KeepFrom == nil || m.tip.Revision <= c.KeepFrom()) {
 			old = i + 1
 		}
-		if tip.Head.Bytes-m.tip.Head.Bytes > c.MaxBytes {
+		if HistoryBytes(m.tip, tip) > c.MaxBytes {
 			much = i + 1
 		}
 	}
@@ -114,6 +118,16 @@ func (c *Compactor) step(ctx context.Context) error {
 		}
 	}
 	return c.compact(ctx, to.Revision)
+}
+
+// revisionBytes is about what a revision takes besides records: its head, or a
+// node's key.
+const revisionBytes = 512
+
+// HistoryBytes is about what etcd keeps to follow the journal from one position to
+// another.
+func HistoryBytes(from, to Cursor) int64 {
+	return to.Head.Bytes - from.Head.Bytes + (to.Revision-from.Revision)*revisionBytes
 }
 
 // deleteRecords deletes all records up to a sequence, and returns the revision

@@ -57,6 +57,13 @@ func (l Layout) Nodes() string { return l.Root + "nodes/" }
 // Node is the key of one node.
 func (l Layout) Node(id string) string { return l.Nodes() + id }
 
+// Saved is the prefix of what nodes say of their newest state files. These keys
+// live until their node has been absent for long.
+func (l Layout) Saved() string { return l.Root + "saved/" }
+
+// SavedBy is the key of one node's newest state file.
+func (l Layout) SavedBy(id string) string { return l.Saved() + id }
+
 // Terms is the prefix of the records of terms, which are for people.
 func (l Layout) Terms() string { return l.Root + "terms/" }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/metadata"
@@ -82,6 +83,32 @@ func (r *Reader) head(ctx context.Context) (at Cursor, now int64, err error) {
 		return Cursor{}, 0, errors.Join(err, v.Err)
 	}
 	return v.Cursor, v.Revision, nil
+}
+
+// Continues reports whether the journal goes on from a position: etcd still has the
+// history behind it, and had this very head there. If not, why says what it found.
+func (r *Reader) Continues(ctx context.Context, from Cursor) (why, err error) {
+	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel()
+	resp, err := r.Client.Get(ctx, r.Layout.Head(), clientv3.WithRev(from.Revision))
+	var head Head
+	switch {
+	case errors.Is(err, rpctypes.ErrCompacted):
+		return fmt.Errorf("etcd has no history behind revision %d any more", from.Revision), nil
+	case errors.Is(err, rpctypes.ErrFutureRev):
+		return fmt.Errorf("etcd has not come to revision %d: it is another one, or restored from a backup", from.Revision), nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the head at revision %d: %w", from.Revision, err)
+	case len(resp.Kvs) == 1:
+		if head, err = DecodeHead(resp.Kvs[0].Value); err != nil {
+			return err, nil
+		}
+	}
+	if head.Term != from.Head.Term || head.Seq != from.Head.Seq {
+		return fmt.Errorf("at revision %d the journal was at %d of term %d, not at %d of term %d",
+			from.Revision, head.Seq, head.Term, from.Head.Seq, from.Head.Term), nil
+	}
+	return nil, nil
 }
 
 // Start returns the position of a journal that was never written. It fails with

@@ -3,7 +3,9 @@ package journal_test
 import (
 	"errors"
 	"fmt"
+	"math"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -149,15 +151,18 @@ func TestCompactorKeepsTheHistoryShort(t *testing.T) {
 	boot := clock.Boot()
 	for name, tc := range map[string]struct {
 		keep  time.Duration
+		from  int64
 		bytes int64
 	}{
-		"by age":   {500 * time.Millisecond, 1 << 40},
-		"by bytes": {time.Hour, 100},
+		"by age":               {500 * time.Millisecond, 1 << 40, 1 << 40},
+		"by bytes":             {time.Hour, 1 << 40, 100},
+		"by bytes though kept": {500 * time.Millisecond, 1, 100},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := p.log.Tip()
 			c := journal.NewCompactor(journal.Compactor{
 				Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: boot, Log: zerolog.Nop(), Keep: tc.keep, MaxBytes: tc.bytes,
+				KeepFrom: func() int64 { return tc.from },
 			})
 			go func() { _ = c.Run(t.Context()) }()
 			n := 0
@@ -167,7 +172,7 @@ func TestCompactorKeepsTheHistoryShort(t *testing.T) {
 				_, err := client.Get(t.Context(), p.layout.Head(), clientv3.WithRev(start.Revision))
 				return errors.Is(err, rpctypes.ErrCompacted)
 			})
-			if name == "by bytes" {
+			if tc.bytes == 100 {
 				// The cut is at a mark, where a commit stands, not at its own deletes:
 				// the history of every record that is kept is there.
 				cut := (<-client.Watch(t.Context(), p.layout.Head(), clientv3.WithRev(1))).CompactRevision
@@ -181,6 +186,68 @@ func TestCompactorKeepsTheHistoryShort(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// History is kept back to where state files lead, however old it is.
+func TestCompactorKeepsWhatStateFilesNeed(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client := etcd.Client(t)
+	p := newPrimary(t, client, 1<<20).run().mount()
+	var from atomic.Int64
+	from.Store(p.log.Tip().Revision)
+	c := journal.NewCompactor(journal.Compactor{
+		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: zerolog.Nop(), Keep: time.Millisecond,
+		MaxBytes: 1 << 40, KeepFrom: from.Load,
+	})
+	go func() { _ = c.Run(t.Context()) }()
+	reader := &journal.Reader{Client: client, Layout: p.layout, Codec: codec}
+	kept := p.log.Tip()
+	compacted := func(at journal.Cursor) bool {
+		p.mustPut(fmt.Sprint("k", p.log.Tip().Head.Seq))
+		why, err := reader.Continues(t.Context(), at)
+		return err == nil && why != nil
+	}
+	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if compacted(kept) {
+			t.Fatal("the journal is cut behind a state file")
+		}
+	}
+	from.Store(math.MaxInt64)
+	waitFor(t, "the compaction", func() bool { return compacted(kept) })
+}
+
+// The journal goes on from a position only if it was there at that revision.
+func TestContinues(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client := etcd.Client(t)
+	before := now(t, client)
+	p := newPrimary(t, client, 1<<20).run().mount()
+	p.mustPut("a")
+	at := p.log.Tip()
+	p.mustPut("b")
+	reader := &journal.Reader{Client: client, Layout: p.layout, Codec: codec}
+	later, other, term := at, at, at
+	later.Revision += 1000
+	other.Head.Seq++
+	term.Head.Term++
+	for name, tc := range map[string]struct {
+		at   journal.Cursor
+		want string
+	}{
+		"here": {at, ""}, "before the first commit": {before, ""}, "later than etcd is": {later, "has not come to"},
+		"another sequence": {other, "the journal was at"}, "another term": {term, "the journal was at"},
+	} {
+		why, err := reader.Continues(t.Context(), tc.at)
+		if err != nil || (why == nil) != (tc.want == "") || why != nil && !strings.Contains(why.Error(), tc.want) {
+			t.Errorf("%s: %v, %v; want %q", name, why, err, tc.want)
+		}
+	}
+	if _, err := client.Compact(t.Context(), p.log.Tip().Revision); err != nil {
+		t.Fatal(err)
+	}
+	if why, err := reader.Continues(t.Context(), at); err != nil || why == nil || !strings.Contains(why.Error(), "no history") {
+		t.Errorf("compacted: %v, %v", why, err)
 	}
 }
 

@@ -61,6 +61,10 @@ type Config struct {
 	// terms that this node begins; 0 for never, its session decides then.
 	FailoverAfter time.Duration
 	EventsTTL     time.Duration
+	// StateDir is where this node keeps its state files, empty for none;
+	// StateSaveInterval is how often it writes one.
+	StateDir          string
+	StateSaveInterval time.Duration
 
 	Params          metadata.Params
 	Cleanup         Cleanup
@@ -119,6 +123,7 @@ type Node struct {
 	Config
 	registry *registry
 	space    *reclaimer
+	saver    *saver
 	wake     chan struct{} // the leader, or the follower's state, may have changed
 	// leaderless is since when there is no leader, by the clock; 0 if there is one.
 	// For campaign alone.
@@ -152,7 +157,7 @@ func New(c Config) *Node {
 		wake:  make(chan struct{}, 1),
 		loads: make(map[journal.Reason]int),
 	}
-	n.space = newReclaimer(n)
+	n.space, n.saver = newReclaimer(n), newSaver(n)
 	n.registry = &registry{
 		client: c.Sessions, layout: c.Layout, clock: c.Clock, ttl: c.SessionTTL, log: c.Log, self: n.self, capability: n.capability,
 		noSpace: n.space.reclaim, recordsLive: c.EventsTTL,
@@ -163,8 +168,11 @@ func New(c Config) *Node {
 // Run plays the node's part until the context ends; a primary then hands over
 // if it can.
 func (n *Node) Run(ctx context.Context) error {
+	store, at, doubt := n.saver.open(ctx)
+	defer func() { n.saver.close(ctx, store, at) }()
 	session, err := n.registry.register(ctx)
 	if err != nil {
+		store = nil
 		return err
 	}
 	// The registration outlives the context, so that a handover can be seen.
@@ -176,17 +184,16 @@ func (n *Node) Run(ctx context.Context) error {
 	}()
 	defer func() { unregister(); <-gone }()
 
-	var store *metadata.Store
-	var at journal.Cursor
+	saving := start(func() error { n.saver.run(ctx); return nil })
+	defer func() { <-saving.ended }()
 	for ctx.Err() == nil {
-		won, err := n.standBy(ctx, store, at)
-		if err != nil {
-			return err
-		}
+		var won *candidate
+		won, store, at = n.standBy(ctx, store, at, doubt)
 		if won == nil {
 			break
 		}
 		store, at = n.runTerm(ctx, won)
+		doubt = nil
 	}
 	n.setRole(Stopping)
 	return ctx.Err()
@@ -211,14 +218,20 @@ type candidate struct {
 }
 
 // standBy follows the journal, from a former primary's state if there is one,
-// until this node is elected and has caught up. It returns nil when the
-// context ends.
-func (n *Node) standBy(ctx context.Context, store *metadata.Store, at journal.Cursor) (*candidate, error) {
+// until this node is elected and has caught up. When the context ends it returns
+// the complete state that there is instead. A doubt is why the state cannot be
+// followed with.
+func (n *Node) standBy(
+	ctx context.Context, store *metadata.Store, at journal.Cursor, doubt *journal.BrokenError,
+) (*candidate, *metadata.Store, journal.Cursor) {
 	c := n.Config.Follower
 	c.Reader = &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
 	c.Snapshot, c.Options, c.Log, c.MaxLagBytes = snapshots{n}, n.Options, n.Log, n.MaxJournalBytes
 	c.Changed, c.Random, c.Clock = func(string) { n.poke() }, n.Random, n.Clock
 	f := follower.New(c, store, at)
+	if doubt != nil {
+		f.Doubt(doubt)
+	}
 	n.setFollower(f)
 	following, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -231,7 +244,13 @@ func (n *Node) standBy(ctx context.Context, store *metadata.Store, at journal.Cu
 	begun := n.Clock()
 	for {
 		if err := n.pause(ctx); err != nil {
-			return nil, nil //nolint:nilerr // asked to stop
+			stop()
+			running.Wait()
+			if !f.Complete() {
+				return nil, nil, journal.Cursor{}
+			}
+			store, at := f.State()
+			return nil, store, at
 		}
 		c, err := n.campaign(ctx, f, begun)
 		switch {
@@ -244,15 +263,15 @@ func (n *Node) standBy(ctx context.Context, store *metadata.Store, at journal.Cu
 			stop()
 			running.Wait()
 			if c.empty {
-				return c, nil
+				return c, nil, journal.Cursor{}
 			}
 			var at journal.Cursor
 			if c.store, at = f.State(); at.Head.Seq > c.log.Tip().Head.Seq {
 				// Another node was elected since, and has committed: this one follows it.
 				n.giveUp(ctx, c)
-				return n.standBy(ctx, c.store, at)
+				return n.standBy(ctx, c.store, at, nil)
 			}
-			return c, nil
+			return c, nil, journal.Cursor{}
 		}
 	}
 }
@@ -325,6 +344,9 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 			return nil, err
 		}
 		empty = true
+	}
+	if of := n.following(f); of != nil && head.Head.Seq == 0 && ctx.Err() == nil {
+		n.saver.save(ctx, of) // from here on the journal has it all
 	}
 	return n.run(ctx, f, head, empty)
 }
@@ -519,18 +541,4 @@ func (c *candidate) beat(ctx context.Context, hold time.Duration) error {
 		return nil
 	}
 	return err
-}
-
-// snapshots fetches them from whoever serves.
-type snapshots struct{ n *Node }
-
-func (s snapshots) Fetch(ctx context.Context, add func([]byte) error) (journal.Cursor, error) {
-	l, there, err := readLeader(ctx, s.n.Client, s.n.Layout)
-	if err != nil {
-		return journal.Cursor{}, err
-	}
-	if !there || l.State != Serving {
-		return journal.Cursor{}, errors.New("nobody serves")
-	}
-	return s.n.Peers.Fetch(ctx, l.RPC, add)
 }

@@ -33,6 +33,13 @@ type NodeInfo struct {
 	Why        string       `json:"not_promotable_because,omitempty"`
 	Lost       string       `json:"journal_lost,omitempty"` // why, on a node that holds a complete state of it
 	Formats    [2]int       `json:"formats"`                // of the journal: oldest and newest it reads
+	// Saved is where the node's newest state file leads, if the journal still goes on
+	// from there.
+	Saved metadata.Seq `json:"saved_sequence,omitempty"`
+	// Restorable says that after a restart the node could go on from that file.
+	Restorable bool `json:"restorable,omitempty"`
+	// Instance is that of the node's state directory.
+	Instance string `json:"instance,omitempty"`
 
 	Rules metadata.Rules `json:"rules,omitempty"` // the newest it knows; a version before there were any says nothing
 }
@@ -100,8 +107,12 @@ func (r *registry) try(ctx context.Context) (*Session, error) {
 	attempt, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
 	key := r.layout.Node(self.ID)
+	put := clientv3.OpPut(key, string(value), clientv3.WithLease(s.lease))
 	resp, err := r.client.Txn(attempt).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
-		Then(clientv3.OpPut(key, string(value), clientv3.WithLease(s.lease))).Commit()
+		Then(put).Else(clientv3.OpGet(key), clientv3.OpGet(r.layout.Leader())).Commit()
+	if err == nil && !resp.Succeeded {
+		resp, err = r.inherit(attempt, self, put, resp)
+	}
 	if err != nil {
 		s.close(ctx)
 		return nil, fmt.Errorf("registering this node: %w", err)
@@ -111,6 +122,28 @@ func (r *registry) try(ctx context.Context) (*Session, error) {
 		return nil, nil
 	}
 	return s, nil
+}
+
+// inherit takes over the keys of a former life of this node at once: the process that
+// had this node's state directory before has ended, since the directory was locked.
+func (r *registry) inherit(ctx context.Context, self NodeInfo, put clientv3.Op, found *clientv3.TxnResponse) (*clientv3.TxnResponse, error) {
+	nodes, leaders := found.Responses[0].GetResponseRange().Kvs, found.Responses[1].GetResponseRange().Kvs
+	former := nodesOf(nodes)
+	if len(former) != 1 || self.Instance == "" || former[0].Instance != self.Instance {
+		return found, nil
+	}
+	compares := []clientv3.Cmp{clientv3.Compare(clientv3.Value(r.layout.Node(self.ID)), "=", string(nodes[0].Value))}
+	ops := []clientv3.Op{put}
+	var l Leader
+	if len(leaders) == 1 && json.Unmarshal(leaders[0].Value, &l) == nil && l.NodeID == self.ID {
+		compares = append(compares, clientv3.Compare(clientv3.Value(r.layout.Leader()), "=", string(leaders[0].Value)))
+		ops = append(ops, r.layout.DeleteLeader()...)
+	}
+	resp, err := r.client.Txn(ctx).If(compares...).Then(ops...).Commit()
+	if err == nil && resp.Succeeded {
+		r.log.Info().Msg("took over the keys of a former life of this node")
+	}
+	return resp, err
 }
 
 // run keeps the key up to date until the context ends; after a lost session it

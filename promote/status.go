@@ -28,6 +28,7 @@ type Status struct {
 	Complete              bool          // the state is all that its journal said, though that may be lost since
 	Founded               string        // how this node founded the journal anew for the term that it leads; empty if it did not
 	Deposals              int64         // of primaries, by this node
+	Saving                Saving        // of this node's state files
 }
 
 // Status returns how this node stands. It does not ask etcd.
@@ -40,7 +41,9 @@ func (n *Node) Status() Status {
 			ID: n.ID, Role: n.role, RPC: n.RPC, HTTP: n.HTTP, Version: n.Version,
 			Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion}, Rules: metadata.NewestRules,
 		},
+		Saving: n.saver.status(),
 	}
+	s.Self.Saved, s.Self.Restorable, s.Self.Instance = s.Saving.Seq, s.Saving.Restorable, s.Saving.Instance
 	s.Loads = make(map[journal.Reason]int)
 	for reason, count := range n.loads {
 		s.Loads[reason] = count

@@ -48,6 +48,7 @@ type Term struct {
 	trusted   bool      // the store is what the journal says, and more than nothing
 
 	compactor *journal.Compactor
+	retention *retention
 
 	orders chan *order   // handovers that operators ask for
 	ended  chan struct{} // closed when no order is taken any more
@@ -77,6 +78,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	keeping.Go(func() { n.companions.run(running, n, t.log.Tip) })
 	if n.Compact {
 		keeping.Go(func() { _ = t.compactor.Run(running) })
+		keeping.Go(func() { t.retention.run(running) })
 	}
 	defer keeping.Wait()
 	defer end(nil)
@@ -105,7 +107,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 func (n *Node) newTerm(c *candidate) *Term {
 	t := &Term{
 		Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, right: c.right, pace: c.pace, log: c.log, histories: c.histories,
-		before: c.before, learned: c.learned, why: c.why, empty: c.empty, founded: c.founded,
+		before: c.before, learned: c.learned, why: c.why, empty: c.empty, founded: c.founded, retention: newRetention(n),
 	}
 	t.orders, t.ended = make(chan *order), make(chan struct{})
 	t.trusted = !t.empty && c.before.Seq > 0
@@ -118,7 +120,7 @@ func (n *Node) newTerm(c *candidate) *Term {
 	t.Fence, t.Answers = t.right.Fence, t.right.Valid
 	t.compactor = journal.NewCompactor(journal.Compactor{
 		Client: n.Client, Layout: n.Layout, Tip: t.log.Tip, Clock: n.Clock, Log: n.Log,
-		Keep: n.EventsTTL, MaxBytes: n.MaxJournalBytes, Owned: n.OwnsEtcd,
+		Keep: n.EventsTTL, KeepFrom: t.retention.from.Load, MaxBytes: n.MaxJournalBytes, Owned: n.OwnsEtcd,
 	})
 	t.log.NoSpace = t.compactor.NoSpace
 	t.Queue = journal.NewQueue(t.Store, n.QueueBytes)
@@ -140,6 +142,9 @@ func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 		return fmt.Errorf("beginning term %d: %w", t.Number, err)
 	}
 	t.trusted = true
+	if t.empty {
+		n.saver.save(ctx, t.source()) // the files before lead nowhere any more
+	}
 	began := n.Clock()
 	phases.Begin = began - started
 	if err := t.cleanUp(ctx, t.before, phases); err != nil {

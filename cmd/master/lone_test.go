@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,7 +30,7 @@ import (
 )
 
 // A master that is the only node has an etcd of its own. Whatever ended it, it
-// serves again, without what it held, and says so.
+// serves again, with all that it held.
 func TestLoneMasterStartsAgain(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -52,7 +54,7 @@ func TestLoneMasterStartsAgain(t *testing.T) {
 		}},
 		{"SIGKILL", func() { m.Kill() }},
 	} {
-		putOne(t, m)
+		putOne(t, m, tt.name)
 		tt.end()
 		term := s.GetState().GetTerm()
 		began = time.Now()
@@ -60,20 +62,49 @@ func TestLoneMasterStartsAgain(t *testing.T) {
 		s = m.serves()
 		t.Logf("after %s it served again after %v", tt.name, time.Since(began))
 		st := s.GetState()
-		if !st.GetStartedEmpty() || st.GetObjects() != 0 || st.GetSegments() != 0 || st.GetTerm() != term+1 {
+		if st.GetStartedEmpty() || st.GetObjects() != 1 || st.GetSegments() != 1 || st.GetTerm() <= term {
 			t.Errorf("it holds %v", st)
-		}
-		if !slices.ContainsFunc(s.GetWarnings(), func(w string) bool { return strings.Contains(w, "started empty") }) {
-			t.Errorf("its status does not say that it started empty: %q", s.GetWarnings())
-		}
-		if !strings.Contains(printed(m.Process), "started empty: no node has the state of before") {
-			t.Error("its log does not say that it started empty")
 		}
 	}
 }
 
+// A master that has lost its state files, and the journal's beginning with them, serves
+// again without what it held, and says so.
+func TestLoneMasterStartsEmpty(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	m := startNode(t, dir, "m", "master", "--node-id=m")
+	m.serves()
+	putOne(t, m, "k")
+	m.Kill()
+	forget(t, dir)
+	m = startNode(t, dir, "m", "master", "--node-id=m")
+	s := m.serves()
+	if st := s.GetState(); !st.GetStartedEmpty() || st.GetObjects() != 0 || st.GetSegments() != 0 {
+		t.Errorf("it holds %v", st)
+	}
+	if !slices.ContainsFunc(s.GetWarnings(), func(w string) bool { return strings.Contains(w, "started empty") }) {
+		t.Errorf("its status does not say that it started empty: %q", s.GetWarnings())
+	}
+	if !strings.Contains(printed(m.Process), "started empty: no node has the state of before") {
+		t.Error("its log does not say that it started empty")
+	}
+}
+
+// forget deletes the state files of a master that was started in a folder.
+func forget(t *testing.T, dir string) {
+	t.Helper()
+	states, err := filepath.Glob(filepath.Join(dir, "*", "understudy-data", "state"))
+	if err != nil || len(states) != 1 {
+		t.Fatal(states, err)
+	}
+	if err := os.RemoveAll(states[0]); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // putOne mounts memory and puts an object.
-func putOne(t *testing.T, n *node) {
+func putOne(t *testing.T, n *node, key string) {
 	t.Helper()
 	c, err := client.New(client.Config{Addresses: []string{n.RPC}})
 	if err != nil {
@@ -89,10 +120,10 @@ func putOne(t *testing.T, n *node) {
 	defer tick.Stop()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	r, err := c.PutStart(ctx, client.PutItem{Key: "k", Size: 100}, client.PutConfig{})
+	r, err := c.PutStart(ctx, client.PutItem{Key: key, Size: 100}, client.PutConfig{})
 	for errors.Is(err, errs.NoAvailableHandle) && ctx.Err() == nil {
 		<-tick.C
-		r, err = c.PutStart(ctx, client.PutItem{Key: "k", Size: 100}, client.PutConfig{})
+		r, err = c.PutStart(ctx, client.PutItem{Key: key, Size: 100}, client.PutConfig{})
 	}
 	if err == nil {
 		err = c.PutEnd(ctx, r.Ref(), client.SelectAll)
@@ -117,6 +148,7 @@ func TestClientRemountsAfterAnEmptyStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	m.Kill()
+	forget(t, dir)
 	m = startNode(t, dir, "m", "master", "--rpc_port="+port)
 	m.until("has the segment again, by a remount", func(s *pb.StatusResponse) bool {
 		return s.GetState().GetSegments() == 1 && w.remounts.Load() > 0
@@ -202,7 +234,7 @@ func TestGarbageOnThePort(t *testing.T) {
 		drain(conn)
 		_ = conn.Close()
 	}
-	putOne(t, m)
+	putOne(t, m, "k")
 	if !m.Alive() {
 		t.Error("it has ended")
 	}
@@ -232,7 +264,7 @@ func TestOversizeMessage(t *testing.T) {
 	if _, err := c.BatchExistKey(t.Context(), keys[:100]); err != nil {
 		t.Errorf("a message within the limit: %v", err)
 	}
-	putOne(t, m)
+	putOne(t, m, "k")
 }
 
 // A lone primary without HA serves at once and ends at once.
@@ -243,7 +275,7 @@ func TestWithoutHA(t *testing.T) {
 	if len(m.Etcd) != 0 || len(s.GetWarnings()) != 1 || !strings.Contains(s.GetWarnings()[0], "high availability is off") {
 		t.Errorf("ready %+v, warnings %q", m.Ready, s.GetWarnings())
 	}
-	putOne(t, m)
+	putOne(t, m, "k")
 	sigterm(t, m.Process)
 	gone(t, m.Process)
 	if err := m.Stop(time.Second); err != nil {

@@ -32,7 +32,7 @@ func startHTTPNode(t *testing.T, role promote.Role, etcd []string) *httpNode {
 	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0
 	c.HA.Enabled, c.HA.EtcdEndpoints, c.HA.SessionTTL = etcd != nil, etcd, 2*time.Second
 	c.HA.RefoundWait = 100 * time.Millisecond
-	c.HA.HandoverTimeout = time.Second
+	c.HA.HandoverTimeout, c.Node.DataDir = time.Second, t.TempDir()
 	a, err := New(c, "v-test", zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)

@@ -48,6 +48,9 @@ func settings(role promote.Role, id string, etcd []string) config.Config {
 func run(t *testing.T, c config.Config) *member {
 	t.Helper()
 	m := &member{t: t, log: new(lockedBuffer), ended: make(chan error, 1)}
+	if c.Node.DataDir == config.Default(config.Primary).Node.DataDir {
+		c.Node.DataDir = t.TempDir()
+	}
 	var err error
 	if m.App, err = New(c, "v-test", zerolog.New(m.log)); err != nil {
 		t.Fatal(err)

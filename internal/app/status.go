@@ -95,6 +95,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 		st.Warnings = append(st.Warnings, "etcd does not answer: "+err.Error())
 	}
 	st.Warnings = append(st.Warnings, n.warnings(st, v.nodesErr == nil)...)
+	st.Warnings = append(st.Warnings, savingWarnings(s, v.nodes)...)
 	return st, nil
 }
 
@@ -126,6 +127,20 @@ func (n *clusterNode) warnings(st *pb.StatusResponse, nodesKnown bool) (list []s
 	}
 	if nodesKnown && st.GetLeaderNodeId() != "" && promotable == 0 {
 		list = append(list, "no standby could take over now: start one, or wait until it is promotable")
+	}
+	return list
+}
+
+// savingWarnings says what would be lost if all nodes were restarted.
+func savingWarnings(s promote.Status, nodes []promote.NodeInfo) (list []string) {
+	if s.Saving.Fault != nil {
+		list = append(list, fmt.Sprintf("this node's state cannot be saved: %v; see that --state-dir=%s can be written and has space",
+			s.Saving.Fault, s.Saving.Dir))
+	}
+	restorable := func(n promote.NodeInfo) bool { return n.Restorable || n.ID == s.Self.ID && s.Self.Restorable }
+	if len(nodes) > 0 && s.Head.Seq > 0 && !slices.ContainsFunc(nodes, restorable) {
+		list = append(list, "a restart of all nodes would lose what is cached: the journal reaches back to no node's state file; "+
+			"see that state files are saved, that --journal-max-bytes keeps enough, and that etcd is not compacted by somebody else")
 	}
 	return list
 }

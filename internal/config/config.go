@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"path/filepath"
 	"time"
 
 	"github.com/understudy-store/understudy/promote"
@@ -107,9 +108,12 @@ type Node struct {
 	// It is no setting; Resolve fills it in.
 	HTTPAddress string
 	// ID (--node-id) becomes the advertise address in Resolve if it is empty.
-	ID        string
-	DataDir   string // --data-dir
-	ReadyFile string // --ready-file
+	ID      string
+	DataDir string // --data-dir
+	// StateDir (--state-dir) is completed by Resolve if it is empty.
+	StateDir          string
+	StateSaveInterval time.Duration // --state-save-interval
+	ReadyFile         string        // --ready-file
 }
 
 // HA is the cluster, its etcd and the rules of a takeover (design §2, §3, §8).
@@ -270,6 +274,10 @@ func (c Config) Resolve(rpc, http net.Addr) (Config, error) {
 	if c.Node.ID == "" {
 		c.origins["node-id"] = "derived from the advertise address"
 		c.Node.ID = c.Node.AdvertiseAddress
+	}
+	if c.Node.StateDir == "" {
+		c.origins["state-dir"] = "derived from the data directory"
+		c.Node.StateDir = filepath.Join(c.Node.DataDir, "state", c.HA.ClusterID, c.Node.ID)
 	}
 	return c, nil
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -32,25 +33,33 @@ func TestResolve(t *testing.T) {
 		args                string
 		rpc, http           string
 		advertise, web, ids string
+		state               string // empty: the default
 	}{
-		{"", "0.0.0.0:50051", "0.0.0.0:9003", "127.0.0.1:50051", "127.0.0.1:9003", "127.0.0.1:50051"},
-		{"", "[::]:50051", "[::]:9003", "127.0.0.1:50051", "127.0.0.1:9003", "127.0.0.1:50051"},
-		{"--rpc_port=0", "10.0.0.1:41234", "10.0.0.1:41235", "10.0.0.1:41234", "10.0.0.1:41235", "10.0.0.1:41234"},
-		{"", "[::1]:5", "[::1]:6", "[::1]:5", "[::1]:6", "[::1]:5"},
-		{"--advertise-address=node-1", "0.0.0.0:41234", "0.0.0.0:9003", "node-1:41234", "node-1:9003", "node-1:41234"},
-		{"--advertise-address=node-1:80", "0.0.0.0:41234", "0.0.0.0:9003", "node-1:80", "node-1:9003", "node-1:80"},
-		{"--advertise-address=[::1]", "[::]:5", "[::]:6", "[::1]:5", "[::1]:6", "[::1]:5"},
-		{"--advertise-address=10.0.0.1", "0.0.0.0:5", "10.9.9.9:6", "10.0.0.1:5", "10.9.9.9:6", "10.0.0.1:5"},
-		{"", "10.0.0.1:5", "0.0.0.0:6", "10.0.0.1:5", "10.0.0.1:6", "10.0.0.1:5"},
-		{"--advertise-address=nat", "10.0.0.1:5", "10.0.0.1:6", "nat:5", "nat:6", "nat:5"},
-		{"--node-id=a", "10.0.0.1:5", "10.0.0.1:6", "10.0.0.1:5", "10.0.0.1:6", "a"},
+		{"", "0.0.0.0:50051", "0.0.0.0:9003", "127.0.0.1:50051", "127.0.0.1:9003", "127.0.0.1:50051", ""},
+		{"", "[::]:50051", "[::]:9003", "127.0.0.1:50051", "127.0.0.1:9003", "127.0.0.1:50051", ""},
+		{"--rpc_port=0", "10.0.0.1:41234", "10.0.0.1:41235", "10.0.0.1:41234", "10.0.0.1:41235", "10.0.0.1:41234", ""},
+		{"", "[::1]:5", "[::1]:6", "[::1]:5", "[::1]:6", "[::1]:5", ""},
+		{"--advertise-address=node-1", "0.0.0.0:41234", "0.0.0.0:9003", "node-1:41234", "node-1:9003", "node-1:41234", ""},
+		{"--advertise-address=node-1:80", "0.0.0.0:41234", "0.0.0.0:9003", "node-1:80", "node-1:9003", "node-1:80", ""},
+		{"--advertise-address=[::1]", "[::]:5", "[::]:6", "[::1]:5", "[::1]:6", "[::1]:5", ""},
+		{"--advertise-address=10.0.0.1", "0.0.0.0:5", "10.9.9.9:6", "10.0.0.1:5", "10.9.9.9:6", "10.0.0.1:5", ""},
+		{"", "10.0.0.1:5", "0.0.0.0:6", "10.0.0.1:5", "10.0.0.1:6", "10.0.0.1:5", ""},
+		{"--advertise-address=nat", "10.0.0.1:5", "10.0.0.1:6", "nat:5", "nat:6", "nat:5", ""},
+		{"--state-dir=/s --node-id=a", "10.0.0.1:5", "10.0.0.1:6", "10.0.0.1:5", "10.0.0.1:6", "a", "/s"},
+		{"--node-id=a", "10.0.0.1:5", "10.0.0.1:6", "10.0.0.1:5", "10.0.0.1:6", "a", ""},
 	} {
 		cfg, _ := mustLoad(t, strings.Fields(tt.args))
 		got, err := cfg.Resolve(tcp(t, tt.rpc), tcp(t, tt.http))
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := Node{AdvertiseAddress: tt.advertise, HTTPAddress: tt.web, ID: tt.ids, DataDir: "./understudy-data"}
+		want := Node{
+			AdvertiseAddress: tt.advertise, HTTPAddress: tt.web, ID: tt.ids, DataDir: "./understudy-data",
+			StateDir: tt.state, StateSaveInterval: 30 * time.Second,
+		}
+		if want.StateDir == "" {
+			want.StateDir = "understudy-data/state/mooncake_cluster/" + tt.ids
+		}
 		if got.Node != want {
 			t.Errorf("%q on %s: got %+v, want %+v", tt.args, tt.rpc, got.Node, want)
 		}

@@ -21,6 +21,8 @@ var valueTests = []struct {
 	{"advertise-address", []string{"", "10.0.0.1", "10.0.0.1:5", "node", "node:5", "[::1]:5", "::1"}, []string{"0.0.0.0", "0.0.0.0:5", "[::]:5", "a:0", "a:b", ":5", "a:1:2"}},
 	{"node-id", []string{"", "10.0.0.1:50051", "node-1"}, []string{"a/b", "a b"}},
 	{"data-dir", []string{"x", "/var/lib/x"}, []string{""}},
+	{"state-dir", []string{"", "/var/lib/x"}, nil},
+	{"state-save-interval", []string{"100ms", "5m"}, []string{"99ms", "30", "x"}},
 	{"ready-file", []string{"", "x"}, nil},
 	{"enable_ha", []string{"true", "false", "1", "0"}, []string{"", "perhaps"}},
 	{"cluster_id", []string{"a", "mooncake_cluster"}, []string{"", "a/b", "a b", "a\n"}},

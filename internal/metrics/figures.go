@@ -32,6 +32,7 @@ func (s *scrape) figures(to func(title string) sink) {
 	}
 	s.queue(to(titleCommits))
 	s.takeovers(to(titleTakeover))
+	s.saving(to(titleTakeover))
 	if s.hasState {
 		s.state(to(titleState))
 		s.leaseCounts(to(titleLeases))
@@ -131,6 +132,16 @@ func (s *scrape) takeovers(to sink) {
 	counter(to, "understudy_digest_mismatches_total",
 		"States of this node that differed from the primary's, counted when a snapshot has mended it; always 0 without a defect.",
 		s.status.Loads[journal.ReasonDigest])
+}
+
+// saving shows how it stands with the node's state files.
+func (s *scrape) saving(to sink) {
+	saving := s.status.Saving
+	counter(to, "understudy_state_saves_total", "State files that this node wrote.", saving.Saves)
+	counter(to, "understudy_state_save_failures_total", "Attempts to save or load the state that failed.", saving.Failures)
+	gauge(to, "understudy_state_saved_sequence", "The sequence to which this node's newest state file leads.", saving.Seq)
+	gauge(to, "understudy_state_file_age_seconds", "How long ago this node wrote or loaded its newest state file; 0 for none.", saving.Age.Seconds())
+	gauge(to, "understudy_state_restorable", "1 if the journal goes on from this node's newest state file.", flag(saving.Restorable))
 }
 
 // etcd shows what etcd says of itself.

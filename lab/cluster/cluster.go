@@ -182,6 +182,11 @@ func (c *Cluster) StartNode(ctx context.Context, n *Node, role promote.Role, mor
 	})
 }
 
+// ForgetState deletes the state files of a node that does not run.
+func (c *Cluster) ForgetState(n *Node) error {
+	return os.RemoveAll(filepath.Join(c.Dir, n.Name, "data", "state"))
+}
+
 func (c *Cluster) arguments(n *Node) []string {
 	host, port, _ := net.SplitHostPort(n.listens)
 	args := []string{

@@ -48,6 +48,7 @@ func Controls() []Control {
 		c("backlog", "journaled-reservations", "D", "S"),
 		c("five-in-a-minute", "no-empty-start", "no silent empty start"),
 		c("garbage", "fencing-compare", "fenced"),
+		c("everything-killed", "state-files", "everything is there again"),
 	}
 }
 

@@ -209,7 +209,7 @@ func twice(ctx context.Context, e *Env) {
 }
 
 // fiveInAMinute fails over five times in a minute, and then takes all nodes
-// away at once.
+// away at once: first with their state files left, then without.
 func fiveInAMinute(ctx context.Context, e *Env) {
 	ep := episode{nodes: 3, work: &work{}}
 	// Leases that outlast the loss of all nodes: nobody may be given their memory.
@@ -223,11 +223,14 @@ func fiveInAMinute(ctx context.Context, e *Env) {
 		e.result.check("within a minute", took <= time.Minute, "five failovers took %v", took)
 		e.did("five failovers in %v", took)
 		e.result.Rounds = 5
+		e.letWork(ctx)
+		e.restartAll(ctx, false)
 		e.coldStart(ctx)
 	})
 }
 
-// coldStart kills all nodes at once and starts the cluster over.
+// coldStart kills all nodes at once, deletes their state files, and starts the cluster
+// over.
 func (e *Env) coldStart(ctx context.Context) {
 	e.letWork(ctx)
 	before := must(e.cluster.Head(ctx))
@@ -235,6 +238,7 @@ func (e *Env) coldStart(ctx context.Context) {
 	for _, n := range e.cluster.Nodes {
 		n.Kill()
 	}
+	e.loseStates()
 	first := e.cluster.Nodes[0]
 	do(e.cluster.StartNode(ctx, first, promote.Primary))
 	// It must not serve by itself: another node might have the state. For how

@@ -34,5 +34,6 @@ func All() []Drill {
 		d(18, "backlog", "D", 1, false, backlog, "a standby is promoted with 1,000,000 events to apply"),
 		d(19, "five-in-a-minute", "D X A L V", 5, false, fiveInAMinute, "five failovers in a minute on three nodes, then all of them at once"),
 		d(20, "garbage", "B", 1, false, garbage, "garbage on every port and in every record of etcd"),
+		d(25, "everything-killed", "D X A L S", 3, true, everythingDies, "SIGKILL of all nodes and etcd at once; all are started again"),
 	}
 }

@@ -32,7 +32,7 @@ type member struct {
 func run(t *testing.T, role promote.Role, id string, etcd []string) *member {
 	t.Helper()
 	c := config.Default(role)
-	c.Node.ID = id
+	c.Node.ID, c.Node.DataDir = id, t.TempDir()
 	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0
 	c.HA.Enabled, c.HA.EtcdEndpoints, c.HA.SessionTTL = etcd != nil, etcd, 2*time.Second
 	c.HA.RefoundWait, c.Lease.TTL = 100*time.Millisecond, 500*time.Millisecond

@@ -123,3 +123,7 @@ func (f *Follower) adopt(store *metadata.Store, at journal.Cursor) {
 	f.store, f.at, f.learned, f.complete, f.fault = store, at, f.Clock(), true, nil
 	f.signal()
 }
+
+// Doubt says, before Run, that the state the follower begins with is not known to
+// belong to the journal: it waits for a snapshot.
+func (f *Follower) Doubt(b *journal.BrokenError) { f.lose(b) }

@@ -1,0 +1,91 @@
+package promote
+
+import (
+	"context"
+	"encoding/json"
+	"math"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/journal"
+)
+
+// A retention keeps the journal's history back to the newest state file of every node,
+// so that a node that restarts can go on from its own. It belongs to a term.
+type retention struct {
+	node   *Node
+	from   atomic.Int64             // revision from which history is kept
+	absent map[string]time.Duration // since when, by the clock, nodes are not registered
+}
+
+const (
+	// retentionEvery is how often the positions of state files are read.
+	retentionEvery = 2 * time.Second
+	// absentFor is for how long a node that is not registered keeps history back.
+	absentFor = time.Hour
+)
+
+// newRetention returns one that keeps all history until it has read the positions.
+func newRetention(n *Node) *retention {
+	return &retention{node: n, absent: make(map[string]time.Duration)}
+}
+
+// run reads the positions again and again, until the context ends.
+func (r *retention) run(ctx context.Context) {
+	for {
+		if err := r.look(ctx); err != nil && ctx.Err() == nil {
+			r.node.Log.Debug().Err(err).Msg("reading the positions of state files failed, it will be tried again")
+		}
+		if sleep(ctx, retentionEvery) != nil {
+			return
+		}
+	}
+}
+
+func (r *retention) look(ctx context.Context) error {
+	n := r.node
+	attempt, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := n.Client.Txn(attempt).Then(nodesOp(n.Layout), clientv3.OpGet(n.Layout.Saved(), clientv3.WithPrefix())).Commit()
+	if err != nil {
+		return err
+	}
+	registered := make(map[string]bool)
+	for _, node := range nodesOf(resp.Responses[0].GetResponseRange().Kvs) {
+		registered[node.ID] = true
+	}
+	from := int64(math.MaxInt64)
+	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
+		var file savedFile
+		id := strings.TrimPrefix(string(kv.Key), n.Layout.Saved())
+		if r.gone(id, registered[id]) || json.Unmarshal(kv.Value, &file) != nil {
+			_, _ = n.Client.Delete(attempt, string(kv.Key)) // tried again the next time
+			continue
+		}
+		from = min(from, file.Revision)
+	}
+	r.from.Store(from)
+	return nil
+}
+
+// gone reports whether a node has been absent for so long that it keeps nothing back
+// any more.
+func (r *retention) gone(id string, registered bool) bool {
+	if registered {
+		delete(r.absent, id)
+		return false
+	}
+	now := r.node.Clock()
+	since, known := r.absent[id]
+	if !known {
+		r.absent[id], since = now, now
+	}
+	if now-since < absentFor {
+		return false
+	}
+	delete(r.absent, id)
+	return true
+}

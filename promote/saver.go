@@ -1,0 +1,317 @@
+package promote
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote/follower"
+	"github.com/understudy-store/understudy/promote/statefile"
+)
+
+// A saver keeps this node's state on its own disk, so that the node can go on from
+// there and the journal after a restart. Whatever fails is a warning: the node serves
+// on.
+type saver struct {
+	node   *Node
+	dir    *statefile.Dir // nil for none; set by open alone, under mu
+	saving chan struct{}  // has an element while a file is written
+
+	mu       sync.Mutex      // guards all below
+	store    *metadata.Store // of the newest file
+	at       journal.Cursor  // where the newest file leads
+	since    time.Duration   // by the clock: when it was written, or loaded
+	pause    time.Duration   // by the clock: no attempt before
+	there    bool            // there is a file
+	followed bool            // the journal goes on from it, as far as is known
+	fault    error           // why the last attempt failed
+	saves    int64
+	failures int64
+}
+
+const (
+	// saveLook is how often a node looks whether its state is to be saved.
+	saveLook = time.Second
+	// idleSaves is how many times the interval a state is left unsaved in which
+	// nothing but time has changed.
+	idleSaves = 10
+	// savePause is the pause after a save that failed.
+	savePause = 10 * time.Second
+	// saveTimeout bounds one save.
+	saveTimeout = time.Minute
+	// lastSaveTimeout bounds the save of a node that stops.
+	lastSaveTimeout = 10 * time.Second
+	// savedShare is the part of the journal's bytes after which the next file is due: one in so many.
+	savedShare = 4
+)
+
+func newSaver(n *Node) *saver { return &saver{node: n, saving: make(chan struct{}, 1)} }
+
+// open locks the directory and returns the state to begin with: that of the newest
+// file, if the journal goes on from there. doubt says that there is a state, and the
+// journal is gone.
+func (s *saver) open(ctx context.Context) (store *metadata.Store, at journal.Cursor, doubt *journal.BrokenError) {
+	n := s.node
+	if n.StateDir == "" {
+		return nil, journal.Cursor{}, nil
+	}
+	dir, err := statefile.Open(n.StateDir)
+	if err != nil {
+		s.fail(err)
+		return nil, journal.Cursor{}, nil
+	}
+	s.mu.Lock()
+	s.dir = dir
+	s.mu.Unlock()
+	begun := n.Clock()
+	loaded, err := dir.Load(n.ClusterID, n.Options, n.Codec, func(file string, err error) {
+		n.Log.Warn().Err(err).Str("file", file).Msg("a state file is damaged; the one before it is tried")
+	})
+	if err != nil {
+		s.fail(err)
+		return nil, journal.Cursor{}, nil
+	}
+	if loaded == nil {
+		return nil, journal.Cursor{}, nil
+	}
+	n.Log.Info().Str("file", loaded.File).Uint64("sequence", uint64(loaded.At.Head.Seq)).
+		Int64("objects", loaded.Store.Stats().Objects).Dur("took", n.Clock()-begun).Msg("loaded a state file")
+	return s.prove(ctx, loaded)
+}
+
+// prove compares a state with the journal.
+func (s *saver) prove(ctx context.Context, loaded *statefile.State) (*metadata.Store, journal.Cursor, *journal.BrokenError) {
+	n := s.node
+	why, gone, err := s.compare(ctx, loaded.At)
+	for err != nil && ctx.Err() == nil {
+		n.Log.Debug().Err(err).Msg("comparing the state with the journal failed, it will be tried again")
+		_ = sleep(ctx, registerEvery)
+		why, gone, err = s.compare(ctx, loaded.At)
+	}
+	switch {
+	case err != nil:
+		return nil, journal.Cursor{}, nil
+	case why == nil:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.store, s.at, s.since, s.there, s.followed = loaded.Store, loaded.At, n.Clock(), true, true
+		return loaded.Store, loaded.At, nil
+	case gone && loaded.At.Head.Seq > 0:
+		return loaded.Store, loaded.At, &journal.BrokenError{Reason: journal.ReasonStart, Err: fmt.Errorf(
+			"the journal is gone, and this node has the state at %d: bring etcd back, or move %s away to begin anew", loaded.At.Head.Seq, s.dir.Path())}
+	}
+	n.Log.Warn().Err(why).Str("file", loaded.File).Msg("the journal does not go on from the state file, so this node needs a snapshot")
+	return nil, journal.Cursor{}, nil
+}
+
+// compare returns why the journal does not go on from a position, nil if it does, and
+// whether there is none at all.
+func (s *saver) compare(ctx context.Context, at journal.Cursor) (why error, gone bool, err error) {
+	reader := s.node.reader()
+	if why, err = reader.Continues(ctx, at); why == nil || err != nil {
+		return nil, false, err
+	}
+	head, err := reader.Head(ctx)
+	return why, err == nil && head.Revision == 0, err
+}
+
+// run saves the state whenever that is due, until the context ends.
+func (s *saver) run(ctx context.Context) {
+	if s.dir == nil {
+		return
+	}
+	for sleep(ctx, saveLook) == nil {
+		if of := s.node.source(); of != nil && s.due(ctx, of) {
+			s.save(ctx, of)
+		}
+	}
+}
+
+// due reports whether a state is to be saved now.
+func (s *saver) due(ctx context.Context, of *statefile.Source) bool {
+	n, at := s.node, of.At()
+	s.mu.Lock()
+	saved, since, pause, same := s.at, s.since, s.pause, s.there && s.store == of.Store
+	s.mu.Unlock()
+	now := n.Clock()
+	switch {
+	case now < pause:
+		return false
+	case !same, journal.HistoryBytes(saved, at) >= n.MaxJournalBytes/savedShare:
+		return true
+	case now-since >= n.StateSaveInterval && at.Head.Bytes != saved.Head.Bytes, now-since >= idleSaves*n.StateSaveInterval:
+		return true
+	}
+	if why, err := n.reader().Continues(ctx, saved); err == nil && why != nil {
+		s.mu.Lock()
+		s.followed = false
+		s.mu.Unlock()
+		return true
+	}
+	return false
+}
+
+// save writes a file. Errors are logged, and shown by status.
+func (s *saver) save(ctx context.Context, of *statefile.Source) {
+	if s.dir == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	select {
+	case s.saving <- struct{}{}:
+		defer func() { <-s.saving }()
+	case <-ctx.Done():
+		return
+	}
+	n := s.node
+	begun := n.Clock()
+	at, err := s.dir.Save(ctx, *of)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.fail(err)
+		}
+		return
+	}
+	s.mu.Lock()
+	s.store, s.at, s.since, s.pause = of.Store, at, n.Clock(), 0
+	s.there, s.followed, s.fault = true, true, nil
+	s.saves++
+	s.mu.Unlock()
+	n.Log.Debug().Uint64("sequence", uint64(at.Head.Seq)).Dur("took", n.Clock()-begun).Msg("saved the state")
+	s.publish(ctx, at)
+}
+
+func (s *saver) fail(err error) {
+	n := s.node
+	s.mu.Lock()
+	known := s.fault != nil && s.fault.Error() == err.Error()
+	s.fault, s.pause = err, n.Clock()+savePause
+	s.failures++
+	s.mu.Unlock()
+	if !known {
+		n.Log.Warn().Err(err).Str("dir", n.StateDir).Msg("the state cannot be saved; see that --state-dir can be written and has space")
+	}
+}
+
+// A savedFile is what a node says of its newest file.
+type savedFile struct {
+	Seq      metadata.Seq `json:"sequence"`
+	Revision int64        `json:"revision"`
+}
+
+// publish says in etcd where the newest file leads, so that the journal is kept from
+// there. If that fails, more of it is kept.
+func (s *saver) publish(ctx context.Context, at journal.Cursor) {
+	n := s.node
+	value, err := json.Marshal(savedFile{at.Head.Seq, at.Revision})
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	if _, err := n.Client.Put(ctx, n.Layout.SavedBy(n.ID), string(value)); err != nil {
+		n.Log.Debug().Err(err).Msg("the position of the state file was not published")
+	}
+}
+
+// close saves the state that a node stops with, nil for none, and unlocks the
+// directory.
+func (s *saver) close(ctx context.Context, store *metadata.Store, at journal.Cursor) {
+	if s.dir == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSaveTimeout)
+	defer cancel()
+	s.mu.Lock()
+	same := s.there && s.at == at
+	s.mu.Unlock()
+	if store != nil && !same {
+		s.save(ctx, s.node.sourceAt(store, at))
+	}
+	_ = s.dir.Close()
+}
+
+// A Saving says how it stands with this node's state files.
+type Saving struct {
+	Seq        metadata.Seq // to which the newest file leads
+	Restorable bool         // the journal goes on from there
+	Dir        string       // empty for none
+	Instance   string       // of the directory; empty if it cannot be used
+	Age        time.Duration
+	Saves      int64
+	Failures   int64
+	Fault      error // of the last attempt
+}
+
+func (s *saver) status() Saving {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st := Saving{Dir: s.node.StateDir, Saves: s.saves, Failures: s.failures, Fault: s.fault}
+	if s.dir != nil {
+		st.Instance = s.dir.Instance()
+	}
+	if s.there {
+		st.Age = s.node.Clock() - s.since
+		st.Seq, st.Restorable = s.at.Head.Seq, s.followed
+	}
+	return st
+}
+
+// errNotComplete says that a state is not the journal's any more.
+var errNotComplete = errors.New("the state does not follow the journal any more")
+
+// source is the state to be saved; nil while there is none that is complete.
+func (n *Node) source() *statefile.Source {
+	n.mu.Lock()
+	t, f, role := n.term, n.follower, n.role
+	n.mu.Unlock()
+	switch {
+	case t != nil && role == Primary:
+		return t.source()
+	case t == nil && f != nil:
+		return n.following(f)
+	}
+	return nil
+}
+
+// following is a follower's state, nil while it is not complete.
+func (n *Node) following(f *follower.Follower) *statefile.Source {
+	store, at := f.State()
+	if store == nil || !f.Complete() {
+		return nil
+	}
+	of := n.sourceAt(store, at)
+	of.At = func() journal.Cursor { _, at := f.State(); return at }
+	of.Valid = func() error {
+		if now, _ := f.State(); now != store || !f.Complete() {
+			return errNotComplete
+		}
+		return nil
+	}
+	return of
+}
+
+// source is the term's state, once it has begun.
+func (t *Term) source() *statefile.Source {
+	of := t.node.sourceAt(t.Store, journal.Cursor{})
+	of.At = t.log.Tip
+	return of
+}
+
+// sourceAt is a state that stands at a position.
+func (n *Node) sourceAt(store *metadata.Store, at journal.Cursor) *statefile.Source {
+	return &statefile.Source{
+		ClusterID: n.ClusterID, NodeID: n.ID, Store: store, Read: n.reader().Read,
+		At: func() journal.Cursor { return at }, Valid: func() error { return nil },
+	}
+}
+
+func (n *Node) reader() *journal.Reader {
+	return &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
+}

@@ -1,0 +1,139 @@
+package statefile
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names in the directory.
+const (
+	lockName   = "LOCK"   // held by the process that uses the directory; has its instance id
+	suffix     = ".state" // of files, behind a number that grows
+	unfinished = ".tmp"   // of a file that is being written
+)
+
+// keep is how many files are kept.
+const keep = 2
+
+// ErrNewer says that a file was written by a newer version of this program.
+var ErrNewer = errors.New("it has a newer format; upgrade this node")
+
+// A Dir is one node's directory of state files, locked against other processes.
+// Not safe for concurrent use.
+type Dir struct {
+	path     string
+	lock     *os.File
+	instance string
+}
+
+// Open locks a directory, which it creates if need be. One that can be read only
+// is locked as well; saving fails there.
+func Open(path string) (*Dir, error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return nil, err
+	}
+	name := filepath.Join(path, lockName)
+	lock, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		var e error
+		if lock, e = os.Open(name); e != nil {
+			return nil, err
+		}
+	}
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = lock.Close()
+		return nil, fmt.Errorf("%s is in use by another process: %w", path, err)
+	}
+	d := &Dir{path: path, lock: lock}
+	d.identify()
+	leftover, _ := filepath.Glob(filepath.Join(path, "*"+unfinished))
+	for _, name := range leftover {
+		_ = os.Remove(name) // of a process that was killed
+	}
+	return d, nil
+}
+
+// identify reads the instance id, or makes one. Where it cannot be written, this
+// process has one all the same, and the next one another.
+func (d *Dir) identify() {
+	id := make([]byte, 2*instanceBytes)
+	if _, err := io.ReadFull(io.NewSectionReader(d.lock, 0, int64(len(id))), id); err == nil {
+		if _, err := hex.DecodeString(string(id)); err == nil {
+			d.instance = string(id)
+			return
+		}
+	}
+	random := make([]byte, instanceBytes)
+	_, _ = rand.Read(random) // never fails
+	d.instance = hex.EncodeToString(random)
+	if _, err := d.lock.WriteAt([]byte(d.instance), 0); err == nil {
+		_ = d.lock.Sync()
+	}
+}
+
+const instanceBytes = 16
+
+// Path returns the directory's path.
+func (d *Dir) Path() string { return d.path }
+
+// Instance returns a random id that stays with the directory. While it is locked no
+// other process has it, unless somebody copied the directory.
+func (d *Dir) Instance() string { return d.instance }
+
+// Close unlocks the directory.
+func (d *Dir) Close() error { return d.lock.Close() }
+
+// numbers returns the numbers of the files, oldest first.
+func (d *Dir) numbers() ([]uint64, error) {
+	entries, err := os.ReadDir(d.path)
+	if err != nil {
+		return nil, err
+	}
+	var numbers []uint64
+	for _, e := range entries {
+		digits, ours := strings.CutSuffix(e.Name(), suffix)
+		if n, err := strconv.ParseUint(digits, 10, 63); ours && err == nil {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers, nil
+}
+
+func (d *Dir) file(number uint64) string {
+	return filepath.Join(d.path, fmt.Sprintf("%012d%s", number, suffix))
+}
+
+// prune deletes all files but the newest.
+func (d *Dir) prune() error {
+	numbers, err := d.numbers()
+	if err != nil {
+		return err
+	}
+	for len(numbers) > keep {
+		if err := os.Remove(d.file(numbers[0])); err != nil {
+			return err
+		}
+		numbers = numbers[1:]
+	}
+	return nil
+}
+
+// sync makes renames in the directory durable.
+func (d *Dir) sync() error {
+	f, err := os.Open(d.path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

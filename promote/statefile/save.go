@@ -1,0 +1,194 @@
+package statefile
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Source is the state that is saved. Commits may go on meanwhile.
+type Source struct {
+	ClusterID, NodeID string
+	Store             *metadata.Store
+	// At returns where in the journal the store stands, or is about to stand.
+	At func() journal.Cursor
+	// Read reads the commits behind a position, as journal.Reader does.
+	Read func(ctx context.Context, behind journal.Cursor, f journal.Consumer) error
+	// Valid is asked before the file gets its name; nil if the state is still to be
+	// saved.
+	Valid func() error
+}
+
+// Save writes a file, and returns where it leads. Only one part of the state is
+// held up at a time, each for as long as it takes to copy it.
+func (d *Dir) Save(ctx context.Context, of Source) (at journal.Cursor, err error) {
+	numbers, err := d.writable()
+	if err != nil {
+		return at, err
+	}
+	number := uint64(1)
+	if n := len(numbers); n > 0 {
+		number = numbers[n-1] + 1
+	}
+	name := d.file(number)
+	f, err := os.OpenFile(name+unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return at, err
+	}
+	defer func() {
+		if err != nil {
+			_ = f.Close()
+			_ = os.Remove(name + unfinished)
+		}
+	}()
+	if at, err = of.write(ctx, f); err != nil {
+		return at, err
+	}
+	if err = f.Sync(); err != nil {
+		return at, err
+	}
+	if err = f.Close(); err != nil {
+		return at, err
+	}
+	if err = of.Valid(); err != nil {
+		return at, err
+	}
+	if err = os.Rename(name+unfinished, name); err != nil {
+		return at, err
+	}
+	return at, errors.Join(d.sync(), d.prune())
+}
+
+// writable fails if a file of a newer format is there: it is not ours to push out.
+func (d *Dir) writable() ([]uint64, error) {
+	numbers, err := d.numbers()
+	if err != nil {
+		return nil, err
+	}
+	for _, number := range numbers {
+		if err := d.peek(number); errors.Is(err, ErrNewer) {
+			return nil, fmt.Errorf("%s: %w", d.file(number), err)
+		}
+	}
+	return numbers, nil
+}
+
+// peek checks the beginning of a file.
+func (d *Dir) peek(number uint64) error {
+	f, err := os.Open(d.file(number))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	prefix := make([]byte, prefixBytes)
+	if _, err := io.ReadFull(f, prefix); err != nil {
+		return err
+	}
+	return checkPrefix(prefix)
+}
+
+// write writes the state, and the commits that bring all of it to one sequence.
+func (of *Source) write(ctx context.Context, to io.Writer) (journal.Cursor, error) {
+	at, part, start, err := of.begin(ctx)
+	if err != nil {
+		return at, err
+	}
+	w := newWriter(to)
+	who, err := json.Marshal(header{of.ClusterID, of.NodeID})
+	if err != nil {
+		return at, err
+	}
+	w.frame(frameHeader, who)
+	if start > 0 {
+		if at, err = of.copy(ctx, w, at, part, start); err != nil {
+			return at, err
+		}
+	}
+	last, err := json.Marshal(end{at.Head, at.Revision})
+	if err != nil {
+		return at, err
+	}
+	w.frame(frameEnd, last)
+	return at, w.close()
+}
+
+// copy writes the parts and the commits behind them.
+func (of *Source) copy(ctx context.Context, w *writer, at journal.Cursor, part []byte, start metadata.Seq) (journal.Cursor, error) {
+	rules, through := of.Store.Rules(), start
+	for number := 0; ; {
+		w.frame(framePart, part)
+		if number++; number == metadata.SnapshotParts || w.err != nil {
+			break
+		}
+		if err := ctx.Err(); err != nil {
+			return at, err
+		}
+		var p metadata.Position
+		part, p = of.Store.AppendSnapshotPart(part[:0], number)
+		through = p.Seq
+	}
+	if of.Store.Rules() != rules {
+		return at, errors.New("the rules in force were raised meanwhile")
+	}
+	if w.err == nil && at.Head.Seq < through {
+		t := &tail{to: w, from: start, through: through}
+		if err := of.Read(ctx, at, t); !errors.Is(err, errTailWritten) {
+			return at, fmt.Errorf("reading the commits that were applied meanwhile: %w", err)
+		}
+		at = t.at
+	}
+	return at, nil
+}
+
+// begin takes the first part, at a position of the journal or behind it.
+func (of *Source) begin(ctx context.Context) (at journal.Cursor, part []byte, start metadata.Seq, err error) {
+	for {
+		at = of.At()
+		var p metadata.Position
+		if part, p = of.Store.AppendSnapshotPart(part[:0], 0); at.Head.Seq <= p.Seq {
+			return at, part, p.Seq, nil
+		}
+		select { // a commit is about to be applied
+		case <-ctx.Done():
+			return at, nil, 0, ctx.Err()
+		case <-time.After(time.Millisecond):
+		}
+	}
+}
+
+// A tail writes the commits behind a snapshot's beginning.
+type tail struct {
+	to            *writer
+	from, through metadata.Seq
+	at            journal.Cursor
+	buffer        []byte
+}
+
+var errTailWritten = errors.New("the snapshot's commits are written")
+
+// Commit writes a commit, and ends the reading at the snapshot's end.
+func (t *tail) Commit(c *metadata.Commit, at journal.Cursor) error {
+	if c.Seq > t.from {
+		t.buffer = appendCommit(t.buffer[:0], c)
+		t.to.frame(frameCommit, t.buffer)
+	}
+	if t.at = at; c.Seq < t.through {
+		return t.to.err
+	}
+	return errTailWritten
+}
+
+// Founded ends the saving: the state is about to go on in another history.
+func (t *tail) Founded(journal.Cursor) error {
+	return errors.New("the journal was founded anew meanwhile")
+}
+
+// Changed ignores keys that are not the journal's.
+func (t *tail) Changed(string) {}
