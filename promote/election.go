@@ -1,0 +1,282 @@
+package promote
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote/follower"
+)
+
+// A candidate is a node that won an election.
+type candidate struct {
+	leader  Leader
+	session *Session
+	right   *journal.Right
+	pace    *journal.Pace
+	log     *journal.EtcdLog
+	// histories says that every node reads heads with a history.
+	histories *atomic.Bool
+	store     *metadata.Store // nil to start empty
+	before    journal.Head    // of the terms before
+	learned   time.Duration   // by the clock: when this node learned of before
+	why       string          // it was elected
+	empty     bool
+	founded   *founding // nil unless it founded the journal anew
+	phases    Takeover
+}
+
+// campaign stands for election if there is no leader and this node may run,
+// and catches up if it wins.
+func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Duration) (*candidate, error) {
+	l, there, err := readLeader(ctx, n.Client, n.Layout)
+	if err != nil {
+		return nil, err
+	}
+	n.setLeader(l)
+	if err := n.squatters.look(ctx, n, l); err != nil {
+		return nil, err
+	}
+	if there {
+		n.leaderless = 0
+		n.setRole(Standby)
+		n.dropAllowance(l, begun)
+		return nil, nil
+	}
+	if f.Lost().Err != nil { // a state that the head does not continue stands in no election
+		return n.refound(ctx, f)
+	}
+	_, at := f.State() // before the read: the journal never goes back
+	reader := &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
+	view, err := reader.Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := at.Against(view.Cursor, view.Err); err != nil {
+		return nil, err // the follower finds out more
+	}
+	if view.Err != nil {
+		return n.startOver(ctx, f, view)
+	}
+	head := view.Cursor
+	if n.leaderless == 0 {
+		n.leaderless = n.Clock()
+	}
+	if heir := head.Head.Heir; heir != "" && heir != n.ID && n.Clock()-n.leaderless < n.failover(head.Head) {
+		return nil, nil // the primary before handed over to another node
+	}
+	if wait, err := n.othersMayShow(ctx, view); err != nil || wait {
+		return nil, err
+	}
+	empty := false
+	if may, _ := n.promotable(f, head); !may {
+		if may, err = n.mayStartEmpty(ctx, head, begun); err != nil || !may {
+			return nil, err
+		}
+		empty = true
+	}
+	if of := n.following(f); of != nil && head.Head.Seq == 0 && ctx.Err() == nil {
+		n.saver.save(ctx, of) // from here on the journal has it all
+	}
+	return n.run(ctx, f, head, empty)
+}
+
+// dropAllowance ends the permission to start empty when another node serves:
+// there is a state again, which must not be lost when that node goes. The key
+// of a node that died before this one began is no sign of that, and goes first.
+func (n *Node) dropAllowance(l Leader, begun time.Duration) {
+	if l.State != Serving || l.NodeID == n.ID || n.Clock()-begun < 2*n.SessionTTL {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.allowed = false
+}
+
+// promotable reports whether this node may take over with the state it has,
+// and if not, why.
+func (n *Node) promotable(f *follower.Follower, head journal.Cursor) (bool, string) {
+	st := f.Status()
+	switch {
+	case st.Loss.Err != nil:
+		return false, st.Loss.Err.Error() + "; this node keeps its state and follows nothing"
+	case !st.Complete && st.Fault != nil:
+		return false, fmt.Sprintf("its state is not complete (%s): %v", st.Why, st.Fault)
+	case !st.Complete:
+		return false, fmt.Sprintf("its state is not complete (%s); it waits for a snapshot from a primary", st.Why)
+	case head.Head.Seq == 0 && !n.MayStartEmpty:
+		return false, "there is no journal yet, and a standby does not begin one; start a master"
+	}
+	return true, ""
+}
+
+// mayStartEmpty reports whether this node may begin a new term without the
+// state of before, because nobody has it any more.
+func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, begun time.Duration) (bool, error) {
+	n.mu.Lock()
+	allowed := n.allowed
+	n.mu.Unlock()
+	switch {
+	case !n.MayStartEmpty, head.Head.Seq == 0:
+		return false, nil
+	case !allowed && !n.OwnsEtcd:
+		return false, nil // an operator must say so: others may hold the state
+	case n.Clock()-max(begun, n.leaderless) < n.SessionTTL:
+		return false, nil // a node that holds the state has this long to show itself, the last primary too
+	}
+	nodes, err := listNodes(ctx, n.Client, n.Layout)
+	if err != nil {
+		return false, err
+	}
+	for _, other := range nodes {
+		if other.Promotable && other.ID != n.ID {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// failover returns the failover time of a head, or what counts without one.
+func (n *Node) failover(head journal.Head) time.Duration {
+	return cmp.Or(head.FailoverAfter(), n.SessionTTL)
+}
+
+// run stands for election and catches up with the journal, which nobody else
+// can write any more.
+func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Cursor, empty bool) (*candidate, error) {
+	n.setRole(Electing)
+	c, err := n.elect(ctx, f, head, empty)
+	if err != nil {
+		n.setRole(Standby)
+		return nil, err
+	}
+	n.leaderless = 0
+	n.setLeader(c.leader)
+	n.setRole(Promoting)
+	n.mu.Lock()
+	n.allowed = false // was for this once
+	n.mu.Unlock()
+	n.Log.Info().Uint64("term", uint64(c.leader.Term)).Uint64("sequence", uint64(head.Head.Seq)).Bool("empty", empty).Msg("elected")
+	if empty {
+		return c, nil
+	}
+	begun := n.Clock()
+	if err := n.catchUp(ctx, f, c); err != nil {
+		n.giveUp(ctx, c)
+		return nil, err
+	}
+	c.phases.CatchUp = n.Clock() - begun
+	return c, nil
+}
+
+// giveUp ends an election that leads to no term.
+func (n *Node) giveUp(ctx context.Context, c *candidate) {
+	ctx = context.WithoutCancel(ctx)
+	_ = deleteLeader(ctx, n.Client, n.Layout, c.leader)
+	c.session.close(ctx)
+	n.setRole(Standby)
+}
+
+// elect stands for election, for the term behind a head.
+func (n *Node) elect(ctx context.Context, f *follower.Follower, head journal.Cursor, empty bool) (*candidate, error) {
+	begun := n.Clock()
+	c := &candidate{
+		right: journal.NewRight(n.Clock), histories: new(atomic.Bool), pace: journal.NewPace(n.FailoverAfter, n.SessionTTL, n.Log),
+		before: head.Head, learned: begun, why: reason(head.Head, n.previousLeader(), empty), empty: empty,
+	}
+	if known, learned := f.Learned(); known == head.Head {
+		c.learned = learned
+	}
+	if !head.Head.Clean {
+		c.pace.AtLeast(head.Head.ServeWindow())
+	}
+	var err error
+	if c.session, err = openSession(ctx, n.Sessions, n.Clock, n.SessionTTL, c.right); err != nil {
+		return nil, err
+	}
+	c.leader, err = elect(ctx, n.Client, n.Layout, c.session, Leader{NodeID: n.ID, RPC: n.RPC, HTTP: n.HTTP}, head)
+	if err != nil {
+		c.session.close(context.WithoutCancel(ctx)) // the key may be there all the same
+		return nil, err
+	}
+	c.log = journal.NewEtcdLog(n.Client, n.Layout, c.leader.Election, head, n.EventsTTL, n.Clock)
+	c.log.Random, c.log.Histories = n.Random, c.histories.Load
+	n.survey(ctx, c)
+	c.phases.Elect = n.Clock() - begun
+	return c, nil
+}
+
+// survey reads once what an elected node must know of others: whether all read
+// heads with serve windows, and whether somebody deposed the leader before, and why.
+// Without an answer heads carry no windows for now.
+func (n *Node) survey(ctx context.Context, c *candidate) {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := n.Client.Txn(ctx).Then(nodesOp(n.Layout), clientv3.OpGet(n.Layout.Term(c.leader.Term))).Commit()
+	if err != nil {
+		return
+	}
+	turn(nodesOf(resp.Responses[0].GetResponseRange().Kvs), c.pace, c.histories)
+	var deposed TermRecord
+	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) == 1 && json.Unmarshal(kvs[0].Value, &deposed) == nil {
+		c.why = deposed.Why
+	}
+}
+
+// catchUp waits until the follower has applied the whole journal. Leadership is
+// kept meanwhile, however long it takes: by keepalives, and by beats.
+func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	keeping := start(func() error {
+		err := c.session.keepAlive(ctx)
+		cancel(err)
+		return err
+	})
+	defer func() {
+		cancel(nil)
+		<-keeping.ended
+	}()
+	for {
+		wait, stop := context.WithTimeout(ctx, c.pace.Every())
+		err := f.WaitApplied(wait, c.log.Tip().Head.Seq)
+		stop()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !f.Complete():
+			return fmt.Errorf("lost the journal while catching up: %s", f.Status().Why)
+		}
+		if err := c.beat(ctx, n.Params.HoldTime()); err != nil {
+			return fmt.Errorf("a beat while catching up: %w", err)
+		}
+	}
+}
+
+// beat commits nothing, so that nobody deposes this node while it catches up. The
+// follower reads it like any commit. Cluster time stands still.
+func (c *candidate) beat(ctx context.Context, hold time.Duration) error {
+	window, failover := c.pace.Windows()
+	if window == 0 {
+		return nil
+	}
+	head := c.log.Tip().Head
+	head.Term, head.Seq, head.Streams, head.Clean, head.Heir = c.leader.Term, head.Seq+1, 0, false, ""
+	head.Hold = max(head.Hold, hold.Milliseconds())
+	head.Window, head.Failover = window.Milliseconds(), failover.Milliseconds()
+	err := c.log.Append(ctx, &journal.Sealed{Head: head})
+	var refused *journal.RefusedError
+	if errors.As(err, &refused) {
+		return nil
+	}
+	return err
+}
