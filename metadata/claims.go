@@ -107,17 +107,19 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 	if tx.globalHas() || term.rules == FirstRules {
 		return
 	}
-	held := make(map[*segmentState][]heldRange)
-	for _, number := range numbers {
-		if p := s.segments[number]; p != nil {
-			held[p] = nil
+	leaving := make(map[*segmentState]bool, len(numbers))
+	held := make(map[string][]heldRange) // by endpoint
+	hold := func(p *segmentState, r segment.Range, until Time) {
+		if leaving[p] && until > tx.now && uint64(r.Offset)+uint64(r.Length) <= uint64(p.Whole().Length) {
+			from := p.Address(r)
+			until = (until + claimGrain - 1) / claimGrain * claimGrain
+			held[p.Endpoint] = append(held[p.Endpoint], heldRange{from, from + p.Bytes(r.Length), until})
 		}
 	}
-	hold := func(p *segmentState, r segment.Range, until Time) {
-		list, leaving := held[p]
-		if leaving && until > tx.now && uint64(r.Offset)+uint64(r.Length) <= uint64(p.Whole().Length) {
-			from := p.Address(r)
-			held[p] = append(list, heldRange{from, from + p.Bytes(r.Length), (until + claimGrain - 1) / claimGrain * claimGrain})
+	for _, number := range numbers {
+		if p := s.segments[number]; p != nil {
+			leaving[p] = true
+			hold(p, p.Whole(), term.guardUntil)
 		}
 	}
 	for _, c := range leases {
@@ -134,11 +136,8 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 		hold(q.segment, q.rng, q.until)
 		return true
 	})
-	for p := range held {
-		hold(p, p.Whole(), term.guardUntil)
-		if list := held[p]; len(list) > 0 {
-			s.setClaims(p.Endpoint, cover(flatten(append(list, s.claims.at[p.Endpoint]...)), maxEndpointClaims))
-		}
+	for endpoint, list := range held { // in any order: endpoints have nothing in common
+		s.setClaims(endpoint, cover(flatten(append(list, s.claims.at[endpoint]...)), maxEndpointClaims))
 	}
 }
 

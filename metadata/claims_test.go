@@ -152,3 +152,43 @@ func (c *cluster) mountAt(base uint64, n byte) segment.ID {
 	c.must(c.commit(e))
 	return spec.ID
 }
+
+// Claims past the bound are covered alike on every node, also those of several
+// segments that leave at once (promise S).
+func TestManyClaimsAreCoveredAlike(t *testing.T) {
+	c := newCluster(t)
+	e := &deleteevents.Event{Type: deleteevents.UnmountSegment}
+	for n := range byte(34) {
+		number, _ := c.primary.FindSegment(c.mountAt(1<<40+uint64(n)<<20, 10+n))
+		e.Segments = append(e.Segments, number)
+		claim := func(from, to uint32, ms metadata.Time) {
+			e.Claims = append(e.Claims, metadata.Claim{Segment: number, Range: segment.Range{Offset: from, Length: to - from}, Until: c.now + ms})
+		}
+		if n%2 == 1 { // it touches claims of both neighbours, so without it there is a wide gap
+			claim(0, 1<<20, 9000)
+			continue
+		}
+		for i := range uint32(1000) {
+			claim(50*i+7*i%11, 50*i+30, metadata.Time(1+i%7)*1000)
+		}
+		claim(50_000, 1<<20, 1000)
+	}
+	before, position := c.snapshot(), c.primary.Position()
+	want := metadata.Digest(0)
+	for i := range 8 {
+		node, err := c.load(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		after, err := node.Apply(&metadata.Commit{Seq: position.Seq + 1, Term: c.term, Time: c.now, Changes: []metadata.Change{e}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if i == 0 {
+			want = after.Digest
+		}
+		if after.Digest != want {
+			t.Fatalf("S: node %d has the digest %v after the unmount, want %v as on the first", i, after.Digest, want)
+		}
+	}
+}
