@@ -226,7 +226,7 @@ func (n *Node) survey(ctx context.Context, c *candidate) {
 	}
 	turn(nodesOf(resp.Responses[0].GetResponseRange().Kvs), c.pace, c.histories)
 	var deposed TermRecord
-	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) == 1 && json.Unmarshal(kvs[0].Value, &deposed) == nil {
+	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) == 1 && json.Unmarshal(kvs[0].Value, &deposed) == nil && deposed.NodeID == "" {
 		c.why = deposed.Why
 	}
 }

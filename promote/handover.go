@@ -99,6 +99,7 @@ func (t *Term) leave(ctx, running context.Context, o *order) error {
 	defer cancel()
 	to, err := t.handOver(bounded, o.target)
 	if err == nil {
+		t.end = "handed over to " + to.ID
 		n.Log.Info().Uint64("term", uint64(t.Number)).Str("to", to.ID).Dur("took", n.Clock()-begun).Msg("handed over")
 		n.setLeader(Leader{NodeID: to.ID, RPC: to.RPC, HTTP: to.HTTP, Term: t.Number})
 		o.result <- handover{to: to, took: n.Clock() - begun}
@@ -117,6 +118,7 @@ func (t *Term) leave(ctx, running context.Context, o *order) error {
 		n.Log.Warn().Err(err).Msg("no handover, this node stops all the same: nobody serves until another node is elected")
 		bounded, cancel := context.WithTimeout(running, t.failover())
 		defer cancel()
+		t.end = "stopped, and no other node could take over"
 		return t.resign(bounded, "")
 	}
 	return err

@@ -42,6 +42,8 @@ type Term struct {
 	before    journal.Head  // of the terms before
 	learned   time.Duration // by the clock: when this node learned of before
 	why       string        // the term began
+	end       string        // how it ended, if it was ended on purpose
+	recorded  TermRecord    // zero until the term serves
 	gap       time.Duration // without a primary before the term served, as this node saw it
 	empty     bool
 	founded   *founding // nil unless this node founded the journal anew for the term
@@ -94,8 +96,11 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 		n.Log.Warn().Err(err).Uint64("term", uint64(t.Number)).Msg("the term ended")
 	}
 	t.right.Stop()
-	_ = deleteLeader(context.WithoutCancel(ctx), n.Client, n.Layout, t.leader)
+	reached := deleteLeader(context.WithoutCancel(ctx), n.Client, n.Layout, t.leader) == nil
 	t.session.close(context.WithoutCancel(ctx))
+	if reached {
+		t.recordEnd(context.WithoutCancel(ctx), err)
+	}
 	t.Store.DropOverlay()
 	tip := t.log.Tip()
 	if p := t.Store.Position(); !t.trusted || p.Seq != tip.Head.Seq {

@@ -1,9 +1,13 @@
 package promote
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,34 +17,50 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A TermRecord describes for operators how a term began. No decision depends on it.
+// A TermRecord describes a term for operators. No decision depends on it.
 type TermRecord struct {
 	Term   metadata.Term `json:"term"`
 	NodeID string        `json:"node_id,omitempty"` // empty while nobody has served in the term
 	Began  string        `json:"began,omitempty"`   // wall time, RFC 3339
 	Why    string        `json:"why"`               // the node became primary
 	Gap    int64         `json:"gap_ms"`            // without a primary before, as the node saw it
+	Ended  string        `json:"ended,omitempty"`   // wall time, RFC 3339; empty if the node did not record it
+	End    string        `json:"end,omitempty"`     // how it ended
 }
 
 // keptTerms is how many records of terms are kept.
 const keptTerms = 100
 
-// Terms returns the records of the last terms, oldest first.
+// Terms returns the records of the last terms, oldest first. A record that cannot be
+// read has its term only, and one without an end the reason for the next term.
 func (n *Node) Terms(ctx context.Context) ([]TermRecord, error) {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	resp, err := n.Client.Get(ctx, n.Layout.Terms(), clientv3.WithPrefix(), clientv3.WithLimit(2*keptTerms))
+	resp, err := n.Client.Do(ctx, n.newestTerms())
 	if err != nil {
 		return nil, fmt.Errorf("reading the history of terms: %w", err)
 	}
 	var records []TermRecord
-	for _, kv := range resp.Kvs {
+	for _, kv := range slices.Backward(resp.Get().Kvs) {
 		var r TermRecord
-		if json.Unmarshal(kv.Value, &r) == nil {
-			records = append(records, r)
+		if json.Unmarshal(kv.Value, &r) != nil {
+			r = TermRecord{Why: "the record cannot be read"}
 		}
+		if number, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), n.Layout.Terms()), 10, 64); err == nil {
+			r.Term = metadata.Term(number)
+		}
+		if last := len(records) - 1; last >= 0 && records[last].End == "" {
+			records[last].End = r.Why
+		}
+		records = append(records, r)
 	}
 	return records, nil
+}
+
+// newestTerms reads the records that are kept, newest first.
+func (n *Node) newestTerms(options ...clientv3.OpOption) clientv3.Op {
+	return clientv3.OpGet(n.Layout.Terms(), append(options, clientv3.WithPrefix(), clientv3.WithLimit(keptTerms),
+		clientv3.WithSort(clientv3.SortByKey, clientv3.SortDescend))...)
 }
 
 // record writes the record of a term that has begun to serve, and deletes those
@@ -48,38 +68,65 @@ func (n *Node) Terms(ctx context.Context) ([]TermRecord, error) {
 // missing.
 func (t *Term) record(ctx context.Context) {
 	n := t.node
-	r := TermRecord{
-		Term: t.Number, NodeID: n.ID, Began: clock.Wall().UTC().Format(time.RFC3339Nano), Why: t.why, Gap: t.gap.Milliseconds(),
+	t.recorded = TermRecord{Term: t.Number, NodeID: n.ID, Began: wallTime(), Why: t.why, Gap: t.gap.Milliseconds()}
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	n.writeTerm(ctx, &t.recorded)
+	kept, err := n.Client.Do(ctx, n.newestTerms(clientv3.WithKeysOnly()))
+	if err == nil && len(kept.Get().Kvs) == keptTerms {
+		_, err = n.Client.Delete(ctx, n.Layout.Term(0), clientv3.WithRange(string(kept.Get().Kvs[keptTerms-1].Key)))
+	}
+	if err != nil {
+		n.Log.Debug().Err(err).Msg("old records of terms were not deleted")
+	}
+}
+
+// recordEnd writes how a term ended that has served.
+func (t *Term) recordEnd(ctx context.Context, err error) {
+	r := &t.recorded
+	if r.Term == 0 {
+		return
+	}
+	r.Ended, r.End = wallTime(), t.end
+	if r.End == "" && err != nil {
+		r.End = err.Error()
+	}
+	if lapses := t.right.Lapses(); lapses > 0 {
+		r.End += fmt.Sprintf("; commits had stopped for longer than the serve window %d times before", lapses)
 	}
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
+	t.node.writeTerm(ctx, r)
+}
+
+func (n *Node) writeTerm(ctx context.Context, r *TermRecord) {
 	value, err := json.Marshal(r)
+	if err == nil {
+		_, err = n.Client.Put(ctx, n.Layout.Term(r.Term), string(value))
+	}
 	if err != nil {
-		return
-	}
-	ops := []clientv3.Op{clientv3.OpPut(n.Layout.Term(t.Number), string(value))}
-	if t.Number > keptTerms {
-		ops = append(ops, clientv3.OpDelete(n.Layout.Term(0), clientv3.WithRange(n.Layout.Term(t.Number-keptTerms+1))))
-	}
-	if _, err := n.Client.Txn(ctx).Then(ops...).Commit(); err != nil {
 		n.Log.Debug().Err(err).Msg("the term was not recorded")
 	}
 }
 
+// wallTime is for people.
+func wallTime() string { return clock.Wall().UTC().Format(time.RFC3339Nano) }
+
 // reason returns why a term begins, as far as the head before it and the previous
 // leader show.
 func reason(before journal.Head, leader Leader, empty bool) string {
+	previous := cmp.Or(leader.NodeID, "the primary before")
 	switch {
 	case before.Seq == 0:
 		return "there was no journal"
 	case empty:
 		return "no node held the previous state; started empty"
 	case before.Clean && before.Heir != "":
-		return fmt.Sprintf("%s handed over", leader.NodeID)
+		return previous + " handed over"
 	case before.Clean:
-		return fmt.Sprintf("%s stopped", leader.NodeID)
+		return previous + " stopped"
 	case leader.NodeID == "":
 		return "there was no leader key"
 	}
-	return fmt.Sprintf("the leader key of %s was gone: its session had ended, or somebody deleted it", leader.NodeID)
+	return fmt.Sprintf("the leader key of %s was gone: its session had ended, or somebody deleted it", previous)
 }

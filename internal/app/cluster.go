@@ -113,6 +113,21 @@ func (n *clusterNode) StartEmpty(ctx context.Context, term metadata.Term) (metad
 	}
 }
 
+// History returns the last terms.
+func (n *clusterNode) History(ctx context.Context) (*pb.HistoryResponse, error) {
+	records, err := n.Terms(ctx)
+	if err != nil {
+		return nil, errs.Wrap(errs.Unavailable, "History", err)
+	}
+	history := &pb.HistoryResponse{}
+	for _, r := range records {
+		history.Terms = append(history.Terms, &pb.TermRecord{
+			Term: uint64(r.Term), NodeId: r.NodeID, Began: r.Began, Why: r.Why, GapMs: uint64(max(0, r.Gap)), Ended: r.Ended, End: r.End,
+		})
+	}
+	return history, nil
+}
+
 // BeginSnapshot takes the first part of a snapshot of the serving term.
 func (n *clusterNode) BeginSnapshot(ctx context.Context) (rpc.SnapshotBegin, error) {
 	t, first, at, err := n.SnapshotStart(ctx)

@@ -141,6 +141,8 @@ func TestHTTPOfAPair(t *testing.T) {
 	primary.want("/query_segment?segment=host-a", http.StatusOK, "Capacity(bytes) : 1048576")
 	primary.want("/query_segment?segment=host-b", http.StatusInternalServerError)
 	primary.want("/role", http.StatusOK, `"role":"primary"`, `"serving":true`, `"term":1`)
+	primary.becomes("/history", http.StatusOK, `[{"term":1,"node_id":"`+primary.cfg.Node.ID+`","began":"`)
+	standby.want("/history", http.StatusOK, `"why":"there was no journal"`)
 	primary.want("/metrics/summary", http.StatusOK, "Role: primary", "Keys: 1")
 	primary.want("/metrics", http.StatusOK, "\nmaster_key_count 1\n", "\nmaster_value_size_bytes_count 1\n",
 		"\n"+`understudy_role{role="primary"} 1`+"\n", `understudy_build_info{version="v-test"} 1`,
@@ -163,6 +165,7 @@ func TestHTTPOfALoneNode(t *testing.T) {
 	n := startHTTPNode(t, config.Primary, nil)
 	n.becomes("/readyz", http.StatusOK, "OK")
 	n.want("/readyz?role=standby", http.StatusServiceUnavailable, "high availability is off")
+	n.want("/history", http.StatusNotImplemented, "NOT_SUPPORTED")
 	n.want("/role", http.StatusOK, `"role":"primary"`, `"serving":true`, `"not_promotable_because":"high availability is off`)
 	_, body := n.ask("/metrics")
 	for _, absent := range []string{"understudy_lag_entries", "understudy_etcd_db_bytes"} {

@@ -99,6 +99,10 @@ func (n *loneNode) StartEmpty(context.Context, metadata.Term) (metadata.Term, er
 	return 0, errs.Wrap(errs.NotSupported, "StartEmpty", errNoHA)
 }
 
+func (n *loneNode) History(context.Context) (*pb.HistoryResponse, error) {
+	return nil, errs.Wrap(errs.NotSupported, "History", errNoHA)
+}
+
 func (n *loneNode) Events(context.Context, metadata.Seq, bool) iter.Seq2[*pb.EventsResponse, error] {
 	return func(yield func(*pb.EventsResponse, error) bool) {
 		yield(nil, errs.Wrap(errs.NotSupported, "Events", errNoHA))

@@ -299,6 +299,8 @@ func TestWithoutHA(t *testing.T) {
 	refusedWithoutHA(t, "handover", err)
 	_, err = a.admin.StartEmpty(ctx, &pb.StartEmptyRequest{Term: 1})
 	refusedWithoutHA(t, "start-empty", err)
+	_, err = a.admin.History(ctx, &pb.HistoryRequest{})
+	refusedWithoutHA(t, "history", err)
 	events, err := a.admin.Events(ctx, &pb.EventsRequest{})
 	if err == nil {
 		_, err = events.Recv()

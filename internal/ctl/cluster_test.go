@@ -264,6 +264,11 @@ func testHandover(t *testing.T) {
 	if h := clitest.Decode[handoverResult](t, o); h.From != "a" || h.To != "b" || h.Address == "" {
 		t.Errorf("got %+v", h)
 	}
+	clitest.Eventually(t, "the history has the handover", func() bool {
+		terms := clitest.Decode[historyResult](t, run(t, "history", "-o", "json")).Terms
+		return len(terms) == 2 && terms[0].NodeID == "a" && terms[0].End == "handed over to b" && terms[1].NodeID == "b" && terms[1].Why == "a handed over"
+	})
+	run(t, "history").Want(t, cli.StatusOK, "SERVED FROM", "there was no journal", "handed over to b")
 	clitest.Eventually(t, "b has handed over to a", hand("--to=a"))
 	o.Want(t, cli.StatusOK, "b has handed over to a at")
 	clitest.Eventually(t, "a has handed over to b", hand("--to=b"))
@@ -315,7 +320,7 @@ func TestLoneMaster(t *testing.T) {
 	run(t, "put", "k", "--size=4KiB", at).Want(t, cli.StatusOK)
 	run(t, "get", "k", at).Want(t, cli.StatusOK, "4.0 KiB")
 	run(t, "status", at).Want(t, cli.StatusOK, "high availability is off")
-	for _, args := range [][]string{{"events"}, {"handover"}, {"start-empty", "--yes"}} {
+	for _, args := range [][]string{{"events"}, {"history"}, {"handover"}, {"start-empty", "--yes"}} {
 		run(t, append(args, at)...).Want(t, cli.StatusFailed, "NOT_SUPPORTED (-1012)", "--enable_ha=true")
 	}
 }

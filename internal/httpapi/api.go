@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -38,9 +39,10 @@ type Leader struct {
 // API is what answers are made of.
 type API struct {
 	Gate    *service.Gate
-	Node    func() Node   // it must not block
-	Metrics http.Handler  // answers scrapes
-	Summary func() string // the key figures as one line
+	Node    func() Node                        // it must not block
+	History func(context.Context) (any, error) // the last terms, oldest first
+	Metrics http.Handler                       // answers scrapes
+	Summary func() string                      // the key figures as one line
 	Log     zerolog.Logger
 }
 
@@ -53,6 +55,7 @@ func (a API) Handler() http.Handler {
 		"/health":          a.health,
 		"/readyz":          a.ready,
 		"/role":            a.role,
+		"/history":         a.history,
 
 		"/query_key":           a.serving(queryKey),
 		"/batch_query_keys":    a.serving(batchQueryKeys),
@@ -115,6 +118,8 @@ func (a API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		code = http.StatusBadRequest
 	case errs.ObjectNotFound, errs.ReplicaNotReady:
 		code = http.StatusNotFound
+	case errs.NotSupported:
+		code = http.StatusNotImplemented
 	default:
 		a.Log.Error().Err(err).Str("path", r.URL.Path).Msg("a request failed with an internal error")
 	}

@@ -38,6 +38,15 @@ func (a API) ready(w http.ResponseWriter, r *http.Request) {
 	writeText(w, http.StatusOK, "OK")
 }
 
+func (a API) history(w http.ResponseWriter, r *http.Request) {
+	terms, err := a.History(r.Context())
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, terms)
+}
+
 func (a API) role(w http.ResponseWriter, _ *http.Request) {
 	s := a.Node()
 	s.Serving = a.Gate.Serves()

@@ -84,6 +84,15 @@ func (s *adminService) StartEmpty(ctx context.Context, r *pb.StartEmptyRequest) 
 	return &pb.StartEmptyResponse{Header: s.header(begun)}, nil
 }
 
+func (s *adminService) History(ctx context.Context, _ *pb.HistoryRequest) (*pb.HistoryResponse, error) {
+	history, err := s.Node.History(ctx)
+	if err != nil {
+		return nil, err
+	}
+	history.Header = s.here()
+	return history, nil
+}
+
 func termOf(r interface{ GetTerm() uint64 }) (metadata.Term, error) {
 	if r.GetTerm() > metadata.MaxTerm {
 		return 0, errs.New(errs.InvalidParams, "", "term %d is above the last possible one, %d", r.GetTerm(), metadata.MaxTerm)

@@ -121,6 +121,7 @@ var rows = map[string]struct {
 	"Digest":       {&pb.DigestRequest{}, &pb.DigestRequest{Sequence: 99}, errs.InvalidParams},
 	"Handover":     {&pb.HandoverRequest{Term: term}, &pb.HandoverRequest{}, errs.InvalidParams},
 	"StartEmpty":   {&pb.StartEmptyRequest{Term: term}, &pb.StartEmptyRequest{Term: 1 << 40}, errs.InvalidParams},
+	"History":      {&pb.HistoryRequest{}, nil, errs.OK},
 	"Events":       {&pb.EventsRequest{}, &pb.EventsRequest{FromSequence: 99}, errs.Unavailable},
 	"ListSegments": {&pb.ListSegmentsRequest{}, nil, errs.OK},
 	"ListKeys":     {&pb.ListKeysRequest{}, &pb.ListKeysRequest{PageSize: 10_001}, errs.InvalidParams},

@@ -31,6 +31,9 @@ type Node interface {
 	// before, which ended with the given one, and returns the new term. Errors:
 	// Unavailable, InvalidParams, NotSupported.
 	StartEmpty(ctx context.Context, term metadata.Term) (metadata.Term, error)
+	// History returns the last terms, oldest first. Errors: Unavailable,
+	// NotSupported.
+	History(ctx context.Context) (*pb.HistoryResponse, error)
 	// Events yields the events of the journal in the order in which they apply,
 	// from the oldest that etcd has, but none before from. With follow it goes
 	// on with new ones until the context ends. An error is the last that it

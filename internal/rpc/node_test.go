@@ -350,6 +350,10 @@ func (a *adminNode) StartEmpty(_ context.Context, t metadata.Term) (metadata.Ter
 	return t + 1, nil
 }
 
+func (a *adminNode) History(context.Context) (*pb.HistoryResponse, error) {
+	return &pb.HistoryResponse{Terms: []*pb.TermRecord{{Term: term, NodeId: me}}}, nil
+}
+
 func (a *adminNode) Events(ctx context.Context, from metadata.Seq, follow bool) iter.Seq2[*pb.EventsResponse, error] {
 	return func(yield func(*pb.EventsResponse, error) bool) { a.events(ctx, from, follow, yield) }
 }

@@ -1088,6 +1088,201 @@ func (x *StartEmptyResponse) GetHeader() *ResponseHeader {
 	return nil
 }
 
+// HistoryRequest has no arguments.
+type HistoryRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryRequest) Reset() {
+	*x = HistoryRequest{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryRequest) ProtoMessage() {}
+
+func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
+func (*HistoryRequest) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+// HistoryResponse answers History.
+type HistoryResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who answered.
+	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// At most 100, oldest first.
+	Terms         []*TermRecord `protobuf:"bytes,2,rep,name=terms,proto3" json:"terms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HistoryResponse) Reset() {
+	*x = HistoryResponse{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HistoryResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HistoryResponse) ProtoMessage() {}
+
+func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
+func (*HistoryResponse) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *HistoryResponse) GetHeader() *ResponseHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *HistoryResponse) GetTerms() []*TermRecord {
+	if x != nil {
+		return x.Terms
+	}
+	return nil
+}
+
+// TermRecord describes a term for people.
+type TermRecord struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The term.
+	Term uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	// The node that served in it; empty if none did, or the record cannot be
+	// read.
+	NodeId string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// When the node began to serve: wall time, RFC 3339.
+	Began string `protobuf:"bytes,3,opt,name=began,proto3" json:"began,omitempty"`
+	// Why the term began.
+	Why string `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
+	// For how long no node had served before, in milliseconds, as the node saw it.
+	GapMs uint64 `protobuf:"varint,5,opt,name=gap_ms,json=gapMs,proto3" json:"gap_ms,omitempty"`
+	// When the term ended: wall time, RFC 3339; empty if its node did not record
+	// it.
+	Ended string `protobuf:"bytes,6,opt,name=ended,proto3" json:"ended,omitempty"`
+	// How the term ended, as its node recorded it, or else why the next one began;
+	// empty while it lasts.
+	End           string `protobuf:"bytes,7,opt,name=end,proto3" json:"end,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TermRecord) Reset() {
+	*x = TermRecord{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TermRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TermRecord) ProtoMessage() {}
+
+func (x *TermRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TermRecord.ProtoReflect.Descriptor instead.
+func (*TermRecord) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *TermRecord) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *TermRecord) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *TermRecord) GetBegan() string {
+	if x != nil {
+		return x.Began
+	}
+	return ""
+}
+
+func (x *TermRecord) GetWhy() string {
+	if x != nil {
+		return x.Why
+	}
+	return ""
+}
+
+func (x *TermRecord) GetGapMs() uint64 {
+	if x != nil {
+		return x.GapMs
+	}
+	return 0
+}
+
+func (x *TermRecord) GetEnded() string {
+	if x != nil {
+		return x.Ended
+	}
+	return ""
+}
+
+func (x *TermRecord) GetEnd() string {
+	if x != nil {
+		return x.End
+	}
+	return ""
+}
+
 // EventsRequest says which events.
 type EventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1104,7 +1299,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	mi := &file_understudy_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1116,7 +1311,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	mi := &file_understudy_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1129,7 +1324,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EventsRequest) GetFromSequence() uint64 {
@@ -1178,7 +1373,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	mi := &file_understudy_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1190,7 +1385,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	mi := &file_understudy_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1203,7 +1398,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *EventsResponse) GetHeader() *ResponseHeader {
@@ -1273,7 +1468,7 @@ type ListSegmentsRequest struct {
 
 func (x *ListSegmentsRequest) Reset() {
 	*x = ListSegmentsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[13]
+	mi := &file_understudy_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1285,7 +1480,7 @@ func (x *ListSegmentsRequest) String() string {
 func (*ListSegmentsRequest) ProtoMessage() {}
 
 func (x *ListSegmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[13]
+	mi := &file_understudy_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1298,7 +1493,7 @@ func (x *ListSegmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSegmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListSegmentsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListSegmentsRequest) GetName() string {
@@ -1321,7 +1516,7 @@ type ListSegmentsResponse struct {
 
 func (x *ListSegmentsResponse) Reset() {
 	*x = ListSegmentsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[14]
+	mi := &file_understudy_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1333,7 +1528,7 @@ func (x *ListSegmentsResponse) String() string {
 func (*ListSegmentsResponse) ProtoMessage() {}
 
 func (x *ListSegmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[14]
+	mi := &file_understudy_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1346,7 +1541,7 @@ func (x *ListSegmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSegmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListSegmentsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListSegmentsResponse) GetHeader() *ResponseHeader {
@@ -1382,7 +1577,7 @@ type SegmentInfo struct {
 
 func (x *SegmentInfo) Reset() {
 	*x = SegmentInfo{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[15]
+	mi := &file_understudy_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1394,7 +1589,7 @@ func (x *SegmentInfo) String() string {
 func (*SegmentInfo) ProtoMessage() {}
 
 func (x *SegmentInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[15]
+	mi := &file_understudy_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1407,7 +1602,7 @@ func (x *SegmentInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentInfo.ProtoReflect.Descriptor instead.
 func (*SegmentInfo) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *SegmentInfo) GetSegment() *Segment {
@@ -1464,7 +1659,7 @@ type ListKeysRequest struct {
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	mi := &file_understudy_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1476,7 +1671,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	mi := &file_understudy_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1489,7 +1684,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListKeysRequest) GetTenant() string {
@@ -1543,7 +1738,7 @@ type ListKeysResponse struct {
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	mi := &file_understudy_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1555,7 +1750,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	mi := &file_understudy_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1568,7 +1763,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListKeysResponse) GetHeader() *ResponseHeader {
@@ -1605,7 +1800,7 @@ type QueryKeyRequest struct {
 
 func (x *QueryKeyRequest) Reset() {
 	*x = QueryKeyRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[18]
+	mi := &file_understudy_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1812,7 @@ func (x *QueryKeyRequest) String() string {
 func (*QueryKeyRequest) ProtoMessage() {}
 
 func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[18]
+	mi := &file_understudy_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1825,7 @@ func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyRequest.ProtoReflect.Descriptor instead.
 func (*QueryKeyRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QueryKeyRequest) GetTenant() string {
@@ -1675,7 +1870,7 @@ type QueryKeyResponse struct {
 
 func (x *QueryKeyResponse) Reset() {
 	*x = QueryKeyResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[19]
+	mi := &file_understudy_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1882,7 @@ func (x *QueryKeyResponse) String() string {
 func (*QueryKeyResponse) ProtoMessage() {}
 
 func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[19]
+	mi := &file_understudy_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1895,7 @@ func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyResponse.ProtoReflect.Descriptor instead.
 func (*QueryKeyResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *QueryKeyResponse) GetHeader() *ResponseHeader {
@@ -1777,7 +1972,7 @@ type DumpRangesRequest struct {
 
 func (x *DumpRangesRequest) Reset() {
 	*x = DumpRangesRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[20]
+	mi := &file_understudy_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1789,7 +1984,7 @@ func (x *DumpRangesRequest) String() string {
 func (*DumpRangesRequest) ProtoMessage() {}
 
 func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[20]
+	mi := &file_understudy_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1802,7 +1997,7 @@ func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesRequest.ProtoReflect.Descriptor instead.
 func (*DumpRangesRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *DumpRangesRequest) GetSegmentId() string {
@@ -1831,7 +2026,7 @@ type DumpRangesResponse struct {
 
 func (x *DumpRangesResponse) Reset() {
 	*x = DumpRangesResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[21]
+	mi := &file_understudy_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1843,7 +2038,7 @@ func (x *DumpRangesResponse) String() string {
 func (*DumpRangesResponse) ProtoMessage() {}
 
 func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[21]
+	mi := &file_understudy_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1856,7 +2051,7 @@ func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesResponse.ProtoReflect.Descriptor instead.
 func (*DumpRangesResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *DumpRangesResponse) GetHeader() *ResponseHeader {
@@ -1911,7 +2106,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[22]
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2118,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[22]
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2131,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Range) GetState() RangeState {
@@ -2063,7 +2258,20 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x11StartEmptyRequest\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\"K\n" +
 	"\x12StartEmptyResponse\x125\n" +
-	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"b\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"\x10\n" +
+	"\x0eHistoryRequest\"y\n" +
+	"\x0fHistoryResponse\x125\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12/\n" +
+	"\x05terms\x18\x02 \x03(\v2\x19.understudy.v1.TermRecordR\x05terms\"\xa0\x01\n" +
+	"\n" +
+	"TermRecord\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x14\n" +
+	"\x05began\x18\x03 \x01(\tR\x05began\x12\x10\n" +
+	"\x03why\x18\x04 \x01(\tR\x03why\x12\x15\n" +
+	"\x06gap_ms\x18\x05 \x01(\x04R\x05gapMs\x12\x14\n" +
+	"\x05ended\x18\x06 \x01(\tR\x05ended\x12\x10\n" +
+	"\x03end\x18\a \x01(\tR\x03end\"b\n" +
 	"\rEventsRequest\x12#\n" +
 	"\rfrom_sequence\x18\x01 \x01(\x04R\ffromSequence\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x14\n" +
@@ -2148,13 +2356,14 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x17RANGE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10RANGE_STATE_LIVE\x10\x01\x12\x18\n" +
 	"\x14RANGE_STATE_RESERVED\x10\x02\x12\x1b\n" +
-	"\x17RANGE_STATE_QUARANTINED\x10\x032\xfa\x05\n" +
+	"\x17RANGE_STATE_QUARANTINED\x10\x032\xc9\x06\n" +
 	"\fAdminService\x12J\n" +
 	"\x06Status\x12\x1c.understudy.v1.StatusRequest\x1a\x1d.understudy.v1.StatusResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\x06Digest\x12\x1c.understudy.v1.DigestRequest\x1a\x1d.understudy.v1.DigestResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\bHandover\x12\x1e.understudy.v1.HandoverRequest\x1a\x1f.understudy.v1.HandoverResponse\"\x03\x90\x02\x02\x12V\n" +
 	"\n" +
-	"StartEmpty\x12 .understudy.v1.StartEmptyRequest\x1a!.understudy.v1.StartEmptyResponse\"\x03\x90\x02\x02\x12L\n" +
+	"StartEmpty\x12 .understudy.v1.StartEmptyRequest\x1a!.understudy.v1.StartEmptyResponse\"\x03\x90\x02\x02\x12M\n" +
+	"\aHistory\x12\x1d.understudy.v1.HistoryRequest\x1a\x1e.understudy.v1.HistoryResponse\"\x03\x90\x02\x01\x12L\n" +
 	"\x06Events\x12\x1c.understudy.v1.EventsRequest\x1a\x1d.understudy.v1.EventsResponse\"\x03\x90\x02\x010\x01\x12\\\n" +
 	"\fListSegments\x12\".understudy.v1.ListSegmentsRequest\x1a#.understudy.v1.ListSegmentsResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\bListKeys\x12\x1e.understudy.v1.ListKeysRequest\x1a\x1f.understudy.v1.ListKeysResponse\"\x03\x90\x02\x01\x12P\n" +
@@ -2175,7 +2384,7 @@ func file_understudy_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_understudy_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_understudy_v1_admin_proto_goTypes = []any{
 	(Role)(0),                    // 0: understudy.v1.Role
 	(EventStream)(0),             // 1: understudy.v1.EventStream
@@ -2191,67 +2400,74 @@ var file_understudy_v1_admin_proto_goTypes = []any{
 	(*HandoverResponse)(nil),     // 11: understudy.v1.HandoverResponse
 	(*StartEmptyRequest)(nil),    // 12: understudy.v1.StartEmptyRequest
 	(*StartEmptyResponse)(nil),   // 13: understudy.v1.StartEmptyResponse
-	(*EventsRequest)(nil),        // 14: understudy.v1.EventsRequest
-	(*EventsResponse)(nil),       // 15: understudy.v1.EventsResponse
-	(*ListSegmentsRequest)(nil),  // 16: understudy.v1.ListSegmentsRequest
-	(*ListSegmentsResponse)(nil), // 17: understudy.v1.ListSegmentsResponse
-	(*SegmentInfo)(nil),          // 18: understudy.v1.SegmentInfo
-	(*ListKeysRequest)(nil),      // 19: understudy.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),     // 20: understudy.v1.ListKeysResponse
-	(*QueryKeyRequest)(nil),      // 21: understudy.v1.QueryKeyRequest
-	(*QueryKeyResponse)(nil),     // 22: understudy.v1.QueryKeyResponse
-	(*DumpRangesRequest)(nil),    // 23: understudy.v1.DumpRangesRequest
-	(*DumpRangesResponse)(nil),   // 24: understudy.v1.DumpRangesResponse
-	(*Range)(nil),                // 25: understudy.v1.Range
-	(*ResponseHeader)(nil),       // 26: understudy.v1.ResponseHeader
-	(*Segment)(nil),              // 27: understudy.v1.Segment
-	(*ReplicaList)(nil),          // 28: understudy.v1.ReplicaList
+	(*HistoryRequest)(nil),       // 14: understudy.v1.HistoryRequest
+	(*HistoryResponse)(nil),      // 15: understudy.v1.HistoryResponse
+	(*TermRecord)(nil),           // 16: understudy.v1.TermRecord
+	(*EventsRequest)(nil),        // 17: understudy.v1.EventsRequest
+	(*EventsResponse)(nil),       // 18: understudy.v1.EventsResponse
+	(*ListSegmentsRequest)(nil),  // 19: understudy.v1.ListSegmentsRequest
+	(*ListSegmentsResponse)(nil), // 20: understudy.v1.ListSegmentsResponse
+	(*SegmentInfo)(nil),          // 21: understudy.v1.SegmentInfo
+	(*ListKeysRequest)(nil),      // 22: understudy.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),     // 23: understudy.v1.ListKeysResponse
+	(*QueryKeyRequest)(nil),      // 24: understudy.v1.QueryKeyRequest
+	(*QueryKeyResponse)(nil),     // 25: understudy.v1.QueryKeyResponse
+	(*DumpRangesRequest)(nil),    // 26: understudy.v1.DumpRangesRequest
+	(*DumpRangesResponse)(nil),   // 27: understudy.v1.DumpRangesResponse
+	(*Range)(nil),                // 28: understudy.v1.Range
+	(*ResponseHeader)(nil),       // 29: understudy.v1.ResponseHeader
+	(*Segment)(nil),              // 30: understudy.v1.Segment
+	(*ReplicaList)(nil),          // 31: understudy.v1.ReplicaList
 }
 var file_understudy_v1_admin_proto_depIdxs = []int32{
-	26, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
+	29, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
 	5,  // 1: understudy.v1.StatusResponse.node:type_name -> understudy.v1.Node
 	5,  // 2: understudy.v1.StatusResponse.nodes:type_name -> understudy.v1.Node
 	6,  // 3: understudy.v1.StatusResponse.state:type_name -> understudy.v1.StateStatus
 	7,  // 4: understudy.v1.StatusResponse.journal:type_name -> understudy.v1.JournalStatus
 	0,  // 5: understudy.v1.Node.role:type_name -> understudy.v1.Role
-	26, // 6: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
-	26, // 7: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
-	26, // 8: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
-	26, // 9: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
-	1,  // 10: understudy.v1.EventsResponse.stream:type_name -> understudy.v1.EventStream
-	26, // 11: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
-	18, // 12: understudy.v1.ListSegmentsResponse.segments:type_name -> understudy.v1.SegmentInfo
-	27, // 13: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
-	26, // 14: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
-	26, // 15: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
-	28, // 16: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
-	26, // 17: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
-	27, // 18: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
-	25, // 19: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
-	2,  // 20: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
-	3,  // 21: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
-	8,  // 22: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
-	10, // 23: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
-	12, // 24: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
-	14, // 25: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
-	16, // 26: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
-	19, // 27: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
-	21, // 28: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
-	23, // 29: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
-	4,  // 30: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
-	9,  // 31: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
-	11, // 32: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
-	13, // 33: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
-	15, // 34: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
-	17, // 35: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
-	20, // 36: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
-	22, // 37: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
-	24, // 38: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
-	30, // [30:39] is the sub-list for method output_type
-	21, // [21:30] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
-	0,  // [0:21] is the sub-list for field type_name
+	29, // 6: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
+	29, // 7: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
+	29, // 8: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
+	29, // 9: understudy.v1.HistoryResponse.header:type_name -> understudy.v1.ResponseHeader
+	16, // 10: understudy.v1.HistoryResponse.terms:type_name -> understudy.v1.TermRecord
+	29, // 11: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
+	1,  // 12: understudy.v1.EventsResponse.stream:type_name -> understudy.v1.EventStream
+	29, // 13: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
+	21, // 14: understudy.v1.ListSegmentsResponse.segments:type_name -> understudy.v1.SegmentInfo
+	30, // 15: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
+	29, // 16: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
+	29, // 17: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
+	31, // 18: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
+	29, // 19: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
+	30, // 20: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
+	28, // 21: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
+	2,  // 22: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
+	3,  // 23: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
+	8,  // 24: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
+	10, // 25: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
+	12, // 26: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
+	14, // 27: understudy.v1.AdminService.History:input_type -> understudy.v1.HistoryRequest
+	17, // 28: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
+	19, // 29: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
+	22, // 30: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
+	24, // 31: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
+	26, // 32: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
+	4,  // 33: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
+	9,  // 34: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
+	11, // 35: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
+	13, // 36: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
+	15, // 37: understudy.v1.AdminService.History:output_type -> understudy.v1.HistoryResponse
+	18, // 38: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
+	20, // 39: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
+	23, // 40: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
+	25, // 41: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
+	27, // 42: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
+	33, // [33:43] is the sub-list for method output_type
+	23, // [23:33] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_understudy_v1_admin_proto_init() }
@@ -2268,7 +2484,7 @@ func file_understudy_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_understudy_v1_admin_proto_rawDesc), len(file_understudy_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   23,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

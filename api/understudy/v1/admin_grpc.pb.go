@@ -26,6 +26,7 @@ const (
 	AdminService_Digest_FullMethodName       = "/understudy.v1.AdminService/Digest"
 	AdminService_Handover_FullMethodName     = "/understudy.v1.AdminService/Handover"
 	AdminService_StartEmpty_FullMethodName   = "/understudy.v1.AdminService/StartEmpty"
+	AdminService_History_FullMethodName      = "/understudy.v1.AdminService/History"
 	AdminService_Events_FullMethodName       = "/understudy.v1.AdminService/Events"
 	AdminService_ListSegments_FullMethodName = "/understudy.v1.AdminService/ListSegments"
 	AdminService_ListKeys_FullMethodName     = "/understudy.v1.AdminService/ListKeys"
@@ -68,6 +69,12 @@ type AdminServiceClient interface {
 	// promotable node; INVALID_PARAMS for a term that is not the last one;
 	// NOT_SUPPORTED without HA.
 	StartEmpty(ctx context.Context, in *StartEmptyRequest, opts ...grpc.CallOption) (*StartEmptyResponse, error)
+	// History returns the last terms, oldest first, as etcd has them: which node
+	// led, since when, why, how the term ended, and for how long no node served.
+	//
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd is away; NOT_SUPPORTED
+	// without HA.
+	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
 	// Events sends the events in the journal, decoded, in the order in which they
 	// apply. Commits without events (heartbeats) are left out.
 	//
@@ -136,6 +143,16 @@ func (c *adminServiceClient) StartEmpty(ctx context.Context, in *StartEmptyReque
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(StartEmptyResponse)
 	err := c.cc.Invoke(ctx, AdminService_StartEmpty_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HistoryResponse)
+	err := c.cc.Invoke(ctx, AdminService_History_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -245,6 +262,12 @@ type AdminServiceServer interface {
 	// promotable node; INVALID_PARAMS for a term that is not the last one;
 	// NOT_SUPPORTED without HA.
 	StartEmpty(context.Context, *StartEmptyRequest) (*StartEmptyResponse, error)
+	// History returns the last terms, oldest first, as etcd has them: which node
+	// led, since when, why, how the term ended, and for how long no node served.
+	//
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd is away; NOT_SUPPORTED
+	// without HA.
+	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
 	// Events sends the events in the journal, decoded, in the order in which they
 	// apply. Commits without events (heartbeats) are left out.
 	//
@@ -290,6 +313,9 @@ func (UnimplementedAdminServiceServer) Handover(context.Context, *HandoverReques
 }
 func (UnimplementedAdminServiceServer) StartEmpty(context.Context, *StartEmptyRequest) (*StartEmptyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method StartEmpty not implemented")
+}
+func (UnimplementedAdminServiceServer) History(context.Context, *HistoryRequest) (*HistoryResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method History not implemented")
 }
 func (UnimplementedAdminServiceServer) Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method Events not implemented")
@@ -399,6 +425,24 @@ func _AdminService_StartEmpty_Handler(srv interface{}, ctx context.Context, dec 
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_History_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HistoryRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).History(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_History_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).History(ctx, req.(*HistoryRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_Events_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(EventsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -497,6 +541,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "StartEmpty",
 			Handler:    _AdminService_StartEmpty_Handler,
+		},
+		{
+			MethodName: "History",
+			Handler:    _AdminService_History_Handler,
 		},
 		{
 			MethodName: "ListSegments",

@@ -1,0 +1,68 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/cli"
+)
+
+// A historyResult is what `masterctl history` prints.
+type historyResult struct {
+	Terms []termResult `json:"terms"` // oldest first
+}
+
+type termResult struct {
+	Term   uint64 `json:"term"`
+	NodeID string `json:"node_id,omitempty"` // empty if no node served in the term
+	Began  string `json:"began,omitempty"`   // wall time
+	Why    string `json:"why"`
+	Gap    uint64 `json:"gap_ms"`          // without a primary before
+	Ended  string `json:"ended,omitempty"` // wall time; empty if it is not known
+	End    string `json:"end,omitempty"`   // how it ended; empty while it lasts
+}
+
+func (f *Flags) historyCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "history",
+		Short: "Print the last terms: who led, since when, why, and the time without a primary",
+		Long: `Prints the last 100 terms that etcd has, oldest first: which node served, since when
+and for how long, for how long no node had served before, why the term began and how
+it ended. Times are those of the nodes' wall clocks.`,
+		Args: cli.NoArguments,
+		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
+			h, err := all.best().admin.History(ctx, &pb.HistoryRequest{})
+			if err != nil {
+				return readError(err)
+			}
+			result := historyResult{Terms: []termResult{}}
+			for _, t := range h.GetTerms() {
+				result.Terms = append(result.Terms, termResult{
+					t.GetTerm(), t.GetNodeId(), t.GetBegan(), t.GetWhy(), t.GetGapMs(), t.GetEnded(), t.GetEnd(),
+				})
+			}
+			return f.Print(cmd, result, func(w io.Writer) { historyTable(w, result.Terms) })
+		}),
+	}
+}
+
+func historyTable(w io.Writer, terms []termResult) {
+	t := cli.NewTable(w, "TERM", "NODE", "SERVED FROM", "FOR", "NO PRIMARY BEFORE", "WHY IT BEGAN", "HOW IT ENDED")
+	for i := range terms {
+		r := &terms[i]
+		began, lasted := "-", "-"
+		if from, err := time.Parse(time.RFC3339Nano, r.Began); err == nil {
+			began = from.Format(time.RFC3339)
+			if until, err := time.Parse(time.RFC3339Nano, r.Ended); err == nil {
+				lasted = until.Sub(from).Round(time.Millisecond).String()
+			}
+		}
+		t.Row(fmt.Sprint(r.Term), cli.Or(r.NodeID), began, lasted, cli.Millis(r.Gap).String(), cli.Or(r.Why), cli.Or(r.End))
+	}
+	t.End()
+}

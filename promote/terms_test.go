@@ -1,0 +1,63 @@
+package promote_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// Each term is recorded with its beginning and its end. The last 100 are kept, however
+// far their numbers lie apart, and whatever somebody wrote between them.
+func TestTermsAreRecorded(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	b := w.start("b")
+	w.promotable(b)
+	w.listed(a, "b")
+	w.know(a, b)
+	if _, _, err := a.Handover(t.Context(), 0, "b"); err != nil {
+		t.Fatal(err)
+	}
+	w.serving(b)
+	w.promotable(a)
+	recorded := func(by *node, why string) (list []promote.TermRecord) {
+		t.Helper()
+		waitFor(t, "the record of a term with: "+why, func() bool {
+			list, _ = by.Terms(t.Context())
+			last := len(list) - 1
+			return last >= 0 && strings.Contains(list[last].Why, why) && list[last].NodeID != "" && (last == 0 || list[last-1].End != "")
+		})
+		return list
+	}
+	list := recorded(b, "handed over")
+	if len(list) != 2 || list[0].NodeID != "a" || list[0].End != "handed over to b" || list[0].Ended == "" || list[1].End != "" {
+		t.Errorf("got %+v; want two terms, of which a's ended with a handover", list)
+	}
+	for i := range 110 {
+		do(t, etcd, clientv3.OpPut(layout.Term(metadata.Term(100+i)), fmt.Sprintf(`{"node_id":"x","why":"reason %d"}`, i)))
+	}
+	do(t, etcd, clientv3.OpPut(layout.Term(205), "garbage"))
+	do(t, etcd, clientv3.OpDelete(layout.Head()))
+	now := w.serving(a, b)
+	waitFor(t, "the journal founded anew", func() bool { now = w.serving(a, b); return now.Status().Founded != "" })
+	list = recorded(now, "founded the journal anew")
+	if len(list) != 100 || list[0].Term != 111 || list[94].Term != 205 || list[93].End != list[94].Why || list[98].End != list[99].Why {
+		t.Errorf("got %d terms, the first %+v, the last %+v; want the newest 100, none left out", len(list), list[0], list[len(list)-6:])
+	}
+	other := map[*node]*node{a: b, b: a}[now]
+	w.promotable(other)
+	now.wire.cut()
+	w.serving(other)
+	list = recorded(other, "deposed "+now.id)
+	if last := list[99]; last.Gap < 500 || last.NodeID != other.id || !strings.Contains(list[98].End, "deposed "+now.id) {
+		t.Errorf("got %+v; want %s, with the time without a primary", list[98:], other.id)
+	}
+}
