@@ -58,6 +58,13 @@ type Cursor struct {
 	value    string // of the head as it was read or written; empty if it was neither
 }
 
+// NewCursor returns a cursor at a head that was read or written before, with its value
+// in etcd; empty if that is not known.
+func NewCursor(head Head, revision int64, value string) Cursor { return Cursor{head, revision, value} }
+
+// Value returns the value of the head in etcd, empty if it is not known.
+func (c Cursor) Value() string { return c.value }
+
 // NewEtcdLog returns a log that goes on behind a head that was read, with the
 // right of an election. Records live at least as long
 // as eventsTTL, as measured by the clock.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -93,6 +94,15 @@ func (l Layout) streamOf(key string) (metadata.Stream, bool) {
 		}
 	}
 	return 0, false
+}
+
+// seqOf returns the sequence in the key of a record of a stream.
+func (l Layout) seqOf(stream metadata.Stream, key string) (metadata.Seq, error) {
+	seq, err := strconv.ParseUint(strings.TrimPrefix(key, l.Records(stream)), 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("a foreign key %s among the records: %w", key, err)
+	}
+	return metadata.Seq(seq), nil
 }
 
 // A Head is the journal's end, as it stands in etcd under one key for ever.
@@ -264,7 +274,7 @@ func (c Codec) DecodeRecord(stream metadata.Stream, record []byte) (Stamp, []met
 		return Stamp{}, nil, err
 	}
 	r := binenc.NewReader(body)
-	of := Stamp{metadata.Term(r.UvarintMax("a term", metadata.MaxTerm)), metadata.Seq(r.Uvarint()), metadata.Time(r.Varint())}
+	of := readStamp(r)
 	n := r.Count(1)
 	changes := make([]metadata.Change, 0, n)
 	for range n {
@@ -279,6 +289,11 @@ func (c Codec) DecodeRecord(stream metadata.Stream, record []byte) (Stamp, []met
 		changes = append(changes, change)
 	}
 	return of, changes, r.Close()
+}
+
+// readStamp reads what a record begins with.
+func readStamp(r *binenc.Reader) Stamp {
+	return Stamp{metadata.Term(r.UvarintMax("a term", metadata.MaxTerm)), metadata.Seq(r.Uvarint()), metadata.Time(r.Varint())}
 }
 
 // decodeRecord appends the changes of a record to dst. The record must belong

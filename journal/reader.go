@@ -4,12 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/metadata"
@@ -85,32 +82,6 @@ func (r *Reader) head(ctx context.Context) (at Cursor, now int64, err error) {
 	return v.Cursor, v.Revision, nil
 }
 
-// Continues reports whether the journal goes on from a position: etcd still has the
-// history behind it, and had this very head there. If not, why says what it found.
-func (r *Reader) Continues(ctx context.Context, from Cursor) (why, err error) {
-	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
-	defer cancel()
-	resp, err := r.Client.Get(ctx, r.Layout.Head(), clientv3.WithRev(from.Revision))
-	var head Head
-	switch {
-	case errors.Is(err, rpctypes.ErrCompacted):
-		return fmt.Errorf("etcd has no history behind revision %d any more", from.Revision), nil
-	case errors.Is(err, rpctypes.ErrFutureRev):
-		return fmt.Errorf("etcd has not come to revision %d: it is another one, or restored from a backup", from.Revision), nil
-	case err != nil:
-		return nil, fmt.Errorf("reading the head at revision %d: %w", from.Revision, err)
-	case len(resp.Kvs) == 1:
-		if head, err = DecodeHead(resp.Kvs[0].Value); err != nil {
-			return err, nil
-		}
-	}
-	if head.Term != from.Head.Term || head.Seq != from.Head.Seq {
-		return fmt.Errorf("at revision %d the journal was at %d of term %d, not at %d of term %d",
-			from.Revision, head.Seq, head.Term, from.Head.Seq, from.Head.Term), nil
-	}
-	return nil, nil
-}
-
 // Start returns the position of a journal that was never written. It fails with
 // ErrBroken if there is one.
 func (r *Reader) Start(ctx context.Context) (Cursor, error) {
@@ -161,7 +132,7 @@ func (r *Reader) watch(parent context.Context, at Cursor, f Consumer) (Cursor, e
 	for resp := range responses {
 		stuck.Stop()
 		if resp.CompactRevision != 0 {
-			return at, broken(ReasonCompacted, "the journal is compacted to revision %d, this node is at %d", resp.CompactRevision, at.Revision)
+			return r.pass(parent, at, f)
 		}
 		if err := resp.Err(); err != nil {
 			return at, nil //nolint:nilerr // the watch is begun anew from where it came to
@@ -182,11 +153,23 @@ func (r *Reader) watch(parent context.Context, at Cursor, f Consumer) (Cursor, e
 	return at, parent.Err()
 }
 
+// pass goes on behind a compaction that the watch did not reach in time.
+func (r *Reader) pass(ctx context.Context, at Cursor, f Consumer) (Cursor, error) {
+	head, err := r.Look(ctx)
+	if err != nil {
+		return at, nil //nolint:nilerr // the watch says the same again
+	}
+	if at, err = r.Resume(ctx, at, head, f); errors.Is(err, errUnanswered) {
+		err = nil
+	}
+	return at, err
+}
+
 // revision takes in the events of one etcd revision.
 func (r *Reader) revision(at Cursor, events []*clientv3.Event, f Consumer) (Cursor, error) {
 	at.Revision = events[0].Kv.ModRevision
 	var head *mvccpb.KeyValue
-	var records [metadata.StreamCount][]byte
+	var of records
 	for _, e := range events {
 		key := string(e.Kv.Key)
 		stream, isRecord := r.Layout.streamOf(key)
@@ -200,7 +183,7 @@ func (r *Reader) revision(at Cursor, events []*clientv3.Event, f Consumer) (Curs
 			}
 			head = e.Kv
 		case isRecord && e.Type == mvccpb.PUT:
-			records[stream] = e.Kv.Value
+			of[stream] = e.Kv.Value
 		case isRecord:
 			// Records expire, and are deleted when there are too many: neither is
 			// an event.
@@ -215,7 +198,7 @@ func (r *Reader) revision(at Cursor, events []*clientv3.Event, f Consumer) (Curs
 	if err != nil || !commit {
 		return at, err
 	}
-	c, err := r.commit(at.Head, next, records)
+	c, err := r.commit(at.Head, next, of)
 	if err != nil {
 		return at, err
 	}
@@ -224,12 +207,12 @@ func (r *Reader) revision(at Cursor, events []*clientv3.Event, f Consumer) (Curs
 }
 
 // commit decodes a commit and proves that it follows the head before.
-func (r *Reader) commit(before, head Head, records [metadata.StreamCount][]byte) (*metadata.Commit, error) {
+func (r *Reader) commit(before, head Head, of records) (*metadata.Commit, error) {
 	if head.Seq != before.Seq+1 || head.Term < before.Term {
 		return nil, broken(ReasonGap, "the head moves from %d of term %d to %d of term %d", before.Seq, before.Term, head.Seq, head.Term)
 	}
 	c := &metadata.Commit{Seq: head.Seq, Term: head.Term, Time: head.Time}
-	for stream, record := range records {
+	for stream, record := range of {
 		belongs := head.Streams&(1<<stream) != 0
 		if belongs != (record != nil) {
 			return nil, broken(ReasonGap, "commit %d: its %v record is there: %v, belongs to it: %v", head.Seq, metadata.Stream(stream), record != nil, belongs)
@@ -290,11 +273,11 @@ func (r *Reader) Oldest(ctx context.Context, from metadata.Seq) (metadata.Seq, e
 			return 0, fmt.Errorf("listing %v: %w", stream, err)
 		}
 		for _, kv := range resp.Kvs {
-			seq, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), prefix), 10, 63)
+			seq, err := r.Layout.seqOf(stream, string(kv.Key))
 			if err != nil {
-				return 0, fmt.Errorf("a foreign key %s among the records: %w", kv.Key, err)
+				return 0, err
 			}
-			oldest = min(oldest, metadata.Seq(seq))
+			oldest = min(oldest, seq)
 		}
 	}
 	return oldest, nil

@@ -24,6 +24,10 @@ func TestReaderThatIsTooLate(t *testing.T) {
 	p := newPrimary(t, etcd.Client(t), 1<<20).run().mount()
 	start := p.log.Tip()
 	p.mustPut("a", "b")
+	if _, err := etcd.Client(t).Delete(t.Context(), p.layout.Record(metadata.ObjectEvents, p.log.Tip().Head.Seq)); err != nil {
+		t.Fatal(err)
+	}
+	p.mustPut("c")
 	etcd.Compact(t, p.log.Tip().Revision)
 	err := wait(t, "the end of the reader", follow(t, etcd.Client(t), start, newStandby()))
 	wantReason(t, err, journal.ReasonCompacted)
@@ -31,6 +35,48 @@ func TestReaderThatIsTooLate(t *testing.T) {
 	r := &journal.Reader{Client: etcd.Client(t), Layout: p.layout, Codec: codec}
 	_, err = r.Start(t.Context())
 	wantReason(t, err, journal.ReasonStart)
+}
+
+// A reader behind a compaction reads the records that still stand. Commits that have
+// none are proven by what the heads count.
+func TestReaderBehindACompaction(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	start := now(t, etcd.Client(t))
+	p := newPrimary(t, etcd.Client(t), 1<<20).run().mount()
+	for i := range 40 { // more than one request reads
+		p.mustPut(fmt.Sprint("k", i))
+	}
+	idle := p.log.Tip().Head.Seq + 1
+	waitFor(t, "an empty commit", func() bool { return p.log.Tip().Head.Seq >= idle })
+	p.mustPut("l")
+	etcd.Compact(t, p.log.Tip().Revision)
+	s := newStandby()
+	follow(t, etcd.Client(t), start, s)
+	p.mustPut("m")
+	s.waitFor(t, p.store.Position())
+}
+
+// A reader that knows the very head goes on behind a compaction, with nothing to read.
+func TestReaderAtTheHeadBehindACompaction(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client := etcd.Client(t)
+	p := newPrimary(t, client, 1<<20).run().mount()
+	at := p.log.Tip()
+	for range 3 { // others write
+		if _, err := client.Put(t.Context(), "other", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reader := &journal.Reader{Client: client, Layout: p.layout, Codec: codec}
+	waitFor(t, "a read between two commits", func() bool {
+		at = p.log.Tip()
+		view, err := reader.Look(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		on, err := reader.Resume(t.Context(), at, view, nil)
+		return err == nil && on.Head == at.Head && on.Revision >= at.Revision
+	})
 }
 
 func wantReason(t *testing.T, err error, want journal.Reason) {
@@ -222,21 +268,30 @@ func TestContinues(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client := etcd.Client(t)
 	before := now(t, client)
-	p := newPrimary(t, client, 1<<20).run().mount()
+	p := newPrimary(t, client, 1<<20)
+	p.log.Histories = func() bool { return true }
+	p.run().mount()
 	p.mustPut("a")
 	at := p.log.Tip()
 	p.mustPut("b")
 	reader := &journal.Reader{Client: client, Layout: p.layout, Codec: codec}
-	later, other, term := at, at, at
-	later.Revision += 1000
-	other.Head.Seq++
-	term.Head.Term++
+	later := at.At(at.Revision + 1000)
+	foreign := journal.NewCursor(at.Head, at.Revision, at.Value()+" ")
+	unknown, other, term, history := at.Head, at.Head, at.Head, at.Head
+	other.Seq++
+	term.Term++
+	history.History = "another"
+	without := func(h journal.Head) journal.Cursor { return journal.NewCursor(h, at.Revision, "") }
 	for name, tc := range map[string]struct {
 		at   journal.Cursor
 		want string
 	}{
 		"here": {at, ""}, "before the first commit": {before, ""}, "later than etcd is": {later, "has not come to"},
-		"another sequence": {other, "the journal was at"}, "another term": {term, "the journal was at"},
+		"another head with the same numbers": {foreign, "the journal was at"},
+		"a head whose value is not known":    {without(unknown), ""},
+		"another sequence":                   {without(other), "the journal was at"},
+		"another term":                       {without(term), "the journal was at"},
+		"another history":                    {without(history), "the journal was at"},
 	} {
 		why, err := reader.Continues(t.Context(), tc.at)
 		if err != nil || (why == nil) != (tc.want == "") || why != nil && !strings.Contains(why.Error(), tc.want) {

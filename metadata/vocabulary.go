@@ -284,6 +284,6 @@ func (c objectChange) Abort(*Store) { c.pending.resolve() }
 type Commit struct {
 	Seq     Seq
 	Term    Term
-	Time    Time
+	Time    Time     // 0 in a commit without changes: not known
 	Changes []Change // in the order in which they were queued
 }

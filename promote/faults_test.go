@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/clock"
@@ -153,7 +155,7 @@ func TestLateStandbys(t *testing.T) {
 
 	b.wire.cut()
 	a.put(keys("gone", 30)...)
-	resp, err := etcd.Client(t).Get(t.Context(), "any")
+	resp, err := etcd.Client(t).Delete(t.Context(), layout.Records(metadata.ObjectEvents), clientv3.WithPrefix())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func cutWatch(compacted bool) lag {
 	set := func(f netfault.Fault) func(*cluster.Node) error {
 		return func(n *cluster.Node) error { n.SetEtcd(f); return nil }
 	}
-	return lag{what: "cutting the watch of", begin: set(netfault.Cut), end: set(netfault.Fault{}), compacted: compacted}
+	return lag{what: "cutting the watch of", begin: set(netfault.Cut), end: set(netfault.Fault{}), outlive: compacted, compacted: compacted}
 }
 
 // stopStandby stops a standby until the events it misses are gone.

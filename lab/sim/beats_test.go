@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -13,6 +12,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
@@ -58,16 +58,7 @@ func TestBeats(t *testing.T) {
 }
 
 // unseat deletes the leader key by hand.
-func (w *world) unseat() {
-	client, err := w.etcd.Link("admin").Client()
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	defer func() { _ = client.Close() }()
-	if _, err := client.Delete(context.Background(), w.layout.Leader()); err != nil {
-		w.t.Error(err)
-	}
-}
+func (w *world) unseat() { w.do(clientv3.OpDelete(w.layout.Leader())) }
 
 // race reads a key from all nodes in turn for a time. The judge finds an answer of
 // an old term after one of a newer term.

@@ -73,6 +73,9 @@ func (p *primary) loadWithFault(t *testing.T, run *faultinject.Run, old bool) {
 	if old {
 		store, at = p.copied(t)
 		p.put(t, "since")
+		if _, err := p.client.Delete(t.Context(), p.layout.Records(metadata.ObjectEvents), clientv3.WithPrefix()); err != nil {
+			t.Fatal(err)
+		}
 		p.put(t, "compacted")
 		if _, err := p.client.Compact(t.Context(), p.log.Tip().Revision); err != nil {
 			t.Fatal(err)

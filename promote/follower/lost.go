@@ -53,10 +53,7 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 				f.setLoss(Loss{loss, since, view})
 			}
 		case err == nil && view.Same(at):
-			at = at.At(view.Revision)
-			f.found(view)
-			f.moveTo(at)
-			return at, nil
+			return f.resume(ctx, at, view)
 		case anchor != 0:
 			f.found(view)
 			return at.At(anchor), nil // the watch says what happened since
@@ -64,9 +61,7 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 			f.found(view)
 			return at, err
 		default:
-			f.found(view)
-			return at, &journal.BrokenError{Reason: journal.ReasonCompacted, Err: fmt.Errorf(
-				"the journal went on to %d while this node, at %d, could not follow it", view.Cursor.Head.Seq, at.Head.Seq)}
+			return f.resume(ctx, at, view)
 		}
 		select {
 		case <-ctx.Done():
@@ -74,6 +69,17 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 		case <-time.After(lookEvery):
 		}
 	}
+}
+
+// resume goes on behind a position that the head is of or behind.
+func (f *Follower) resume(ctx context.Context, at journal.Cursor, view journal.View) (journal.Cursor, error) {
+	at, err := f.Reader.Resume(ctx, at, view, f)
+	var b *journal.BrokenError
+	if err == nil || errors.As(err, &b) {
+		f.found(view)
+		f.moveTo(at)
+	}
+	return at, err
 }
 
 // against is Cursor.Against. It also looks whether the state's history is an earlier
