@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"io"
 	"iter"
 
 	"golang.org/x/sync/errgroup"
@@ -97,6 +98,10 @@ func (n *loneNode) Handover(context.Context, metadata.Term, string) (*pb.Handove
 
 func (n *loneNode) StartEmpty(context.Context, metadata.Term) (metadata.Term, error) {
 	return 0, errs.Wrap(errs.NotSupported, "StartEmpty", errNoHA)
+}
+
+func (n *loneNode) Backup(context.Context, io.Writer) error {
+	return errs.Wrap(errs.NotSupported, "Backup", errNoHA)
 }
 
 func (n *loneNode) History(context.Context) (*pb.HistoryResponse, error) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -33,6 +34,7 @@ func TestCluster(t *testing.T) {
 	t.Run("status", func(t *testing.T) { testStatus(t, c) })
 	t.Run("digest", testDigest)
 	t.Run("events", testEvents)
+	t.Run("backup", testBackup)
 	t.Run("handover", testHandover)
 
 	follow := clitest.Start(t, Command(), "events", "--follow", "-o=json", "--address", standby.RPC) // finds the other node by itself
@@ -320,7 +322,7 @@ func TestLoneMaster(t *testing.T) {
 	run(t, "put", "k", "--size=4KiB", at).Want(t, cli.StatusOK)
 	run(t, "get", "k", at).Want(t, cli.StatusOK, "4.0 KiB")
 	run(t, "status", at).Want(t, cli.StatusOK, "high availability is off")
-	for _, args := range [][]string{{"events"}, {"history"}, {"handover"}, {"start-empty", "--yes"}} {
+	for _, args := range [][]string{{"events"}, {"history"}, {"backup", filepath.Join(t.TempDir(), "x")}, {"handover"}, {"start-empty", "--yes"}} {
 		run(t, append(args, at)...).Want(t, cli.StatusFailed, "NOT_SUPPORTED (-1012)", "--enable_ha=true")
 	}
 }

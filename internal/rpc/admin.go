@@ -16,6 +16,7 @@ type adminService struct {
 	pb.UnimplementedAdminServiceServer
 	front
 	dumping chan struct{} // held while ranges are dumped
+	copying chan struct{} // held while the state is sent as a file
 }
 
 // here begins an answer about this node: with the term it serves in, or else

@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -225,5 +226,31 @@ func TestDumpRanges(t *testing.T) {
 	}
 	if one := dump(&pb.DumpRangesRequest{SegmentId: bob}); len(one) != 1 || !proto.Equal(one[0].GetSegment(), empty) {
 		t.Errorf("one segment: %d messages", len(one))
+	}
+}
+
+func TestBackup(t *testing.T) {
+	n := newNode(t)
+	n.admin.backup = [][]byte{[]byte("a"), bytes.Repeat([]byte("b"), 2<<20+1), []byte("c")}
+	stream, err := n.ops.Backup(t.Context(), &pb.BackupRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []byte
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(part.GetData()) > pb.MaxSnapshotChunkBytes || part.GetHeader().GetNodeId() != me {
+			t.Fatalf("a part of %d bytes with header %v; want at most %d bytes, from %q", len(part.GetData()), part.GetHeader(), pb.MaxSnapshotChunkBytes, me)
+		}
+		got = append(got, part.GetData()...)
+	}
+	if want := bytes.Join(n.admin.backup, nil); !bytes.Equal(got, want) {
+		t.Errorf("got %d bytes, want the %d that the node wrote", len(got), len(want))
 	}
 }

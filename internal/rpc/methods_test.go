@@ -121,6 +121,7 @@ var rows = map[string]struct {
 	"Digest":       {&pb.DigestRequest{}, &pb.DigestRequest{Sequence: 99}, errs.InvalidParams},
 	"Handover":     {&pb.HandoverRequest{Term: term}, &pb.HandoverRequest{}, errs.InvalidParams},
 	"StartEmpty":   {&pb.StartEmptyRequest{Term: term}, &pb.StartEmptyRequest{Term: 1 << 40}, errs.InvalidParams},
+	"Backup":       {&pb.BackupRequest{}, nil, errs.OK},
 	"History":      {&pb.HistoryRequest{}, nil, errs.OK},
 	"Events":       {&pb.EventsRequest{}, &pb.EventsRequest{FromSequence: 99}, errs.Unavailable},
 	"ListSegments": {&pb.ListSegmentsRequest{}, nil, errs.OK},
@@ -147,6 +148,7 @@ func furnish(n *node) *node {
 			n.t.Fatal(err)
 		}
 	}
+	n.admin.backup = [][]byte{[]byte("a state file")}
 	n.admin.status = func() (*pb.StatusResponse, error) { return new(pb.StatusResponse), nil }
 	n.admin.digest = func(_ context.Context, seq metadata.Seq) (metadata.Seq, metadata.Digest, error) {
 		if seq != 0 {

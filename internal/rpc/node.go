@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"io"
 	"iter"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -31,6 +32,9 @@ type Node interface {
 	// before, which ended with the given one, and returns the new term. Errors:
 	// Unavailable, InvalidParams, NotSupported.
 	StartEmpty(ctx context.Context, term metadata.Term) (metadata.Term, error)
+	// Backup writes the node's state as a state file. Errors: Unavailable,
+	// NotSupported.
+	Backup(ctx context.Context, to io.Writer) error
 	// History returns the last terms, oldest first. Errors: Unavailable,
 	// NotSupported.
 	History(ctx context.Context) (*pb.HistoryResponse, error)

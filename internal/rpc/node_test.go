@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"iter"
 	"net"
 	"sync"
@@ -323,6 +324,7 @@ type adminNode struct {
 	store  *metadata.Store
 	status func() (*pb.StatusResponse, error)
 	digest func(context.Context, metadata.Seq) (metadata.Seq, metadata.Digest, error)
+	backup [][]byte
 	events func(ctx context.Context, from metadata.Seq, follow bool, yield func(*pb.EventsResponse, error) bool)
 }
 
@@ -348,6 +350,15 @@ func (a *adminNode) StartEmpty(_ context.Context, t metadata.Term) (metadata.Ter
 		return 0, errs.New(errs.InvalidParams, "StartEmpty", "the last term is %d", term)
 	}
 	return t + 1, nil
+}
+
+func (a *adminNode) Backup(_ context.Context, to io.Writer) error {
+	for _, part := range a.backup {
+		if _, err := to.Write(part); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (a *adminNode) History(context.Context) (*pb.HistoryResponse, error) {

@@ -131,7 +131,7 @@ func NewServer(c Config) *Server {
 	f := front{Config: &s.Config}
 	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f})
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f})
-	pb.RegisterAdminServiceServer(s.grpc, &adminService{front: f, dumping: make(chan struct{}, 1)})
+	pb.RegisterAdminServiceServer(s.grpc, &adminService{front: f, dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)})
 	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: make(chan struct{}, c.Limits.Snapshots)})
 	healthpb.RegisterHealthServer(s.grpc, &health{serves: c.Gate.Serves})
 	reflection.Register(s.grpc)

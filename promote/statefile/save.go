@@ -48,7 +48,7 @@ func (d *Dir) Save(ctx context.Context, of Source) (at journal.Cursor, err error
 			_ = os.Remove(name + unfinished)
 		}
 	}()
-	if at, err = of.write(ctx, f); err != nil {
+	if at, err = of.Write(ctx, f); err != nil {
 		return at, err
 	}
 	if err = f.Sync(); err != nil {
@@ -94,8 +94,9 @@ func (d *Dir) peek(number uint64) error {
 	return checkPrefix(prefix)
 }
 
-// write writes the state, and the commits that bring all of it to one sequence.
-func (of *Source) write(ctx context.Context, to io.Writer) (journal.Cursor, error) {
+// Write writes a file: the state, and the commits that bring all of it to one
+// sequence. It returns where the file leads.
+func (of *Source) Write(ctx context.Context, to io.Writer) (journal.Cursor, error) {
 	at, part, start, err := of.begin(ctx)
 	if err != nil {
 		return at, err

@@ -224,6 +224,9 @@ func TestDamagedFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if info, err := statefile.Inspect(name); err != nil || info.Cluster != "test" || info.Node != "n" || info.Head.Seq <= older.Head.Seq || info.Bytes != int64(len(whole)) {
+		t.Errorf("looking into the whole file: got %+v, %v; want cluster \"test\", node \"n\", beyond sequence %d, %d bytes", info, err, older.Head.Seq, len(whole))
+	}
 	renamed := bytes.Replace(whole, []byte(`"node_id":"n"`), []byte(`"node_id":"m"`), 1) // only the checksum shows it
 	damage := map[string][]byte{"empty": nil, "another name": renamed, "a byte more": append(slices.Clone(whole), 0)}
 	for i := 0; i < len(whole); i += 1 + len(whole)/60 {
@@ -241,6 +244,9 @@ func TestDamagedFile(t *testing.T) {
 		s, skipped := load(t, d)
 		if s == nil || s.At != older || !slices.Equal(skipped, []string{"000000000002.state"}) {
 			t.Errorf("%s: loaded %+v, passed over %v", what, s, skipped)
+		}
+		if info, err := statefile.Inspect(name); err == nil {
+			t.Errorf("%s: looking into the damaged file found it whole: %+v", what, info)
 		}
 	}
 }

@@ -1088,6 +1088,98 @@ func (x *StartEmptyResponse) GetHeader() *ResponseHeader {
 	return nil
 }
 
+// BackupRequest has no arguments.
+type BackupRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupRequest) Reset() {
+	*x = BackupRequest{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupRequest) ProtoMessage() {}
+
+func (x *BackupRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
+func (*BackupRequest) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+// BackupResponse is a part of a state file.
+type BackupResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who answered.
+	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// The bytes, at most 1 MiB.
+	Data          []byte `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupResponse) Reset() {
+	*x = BackupResponse{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupResponse) ProtoMessage() {}
+
+func (x *BackupResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
+func (*BackupResponse) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *BackupResponse) GetHeader() *ResponseHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *BackupResponse) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
 // HistoryRequest has no arguments.
 type HistoryRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1097,7 +1189,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	mi := &file_understudy_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1109,7 +1201,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	mi := &file_understudy_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1122,7 +1214,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 // HistoryResponse answers History.
@@ -1138,7 +1230,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	mi := &file_understudy_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1242,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	mi := &file_understudy_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1255,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HistoryResponse) GetHeader() *ResponseHeader {
@@ -1206,7 +1298,7 @@ type TermRecord struct {
 
 func (x *TermRecord) Reset() {
 	*x = TermRecord{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[13]
+	mi := &file_understudy_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1218,7 +1310,7 @@ func (x *TermRecord) String() string {
 func (*TermRecord) ProtoMessage() {}
 
 func (x *TermRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[13]
+	mi := &file_understudy_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1231,7 +1323,7 @@ func (x *TermRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermRecord.ProtoReflect.Descriptor instead.
 func (*TermRecord) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *TermRecord) GetTerm() uint64 {
@@ -1299,7 +1391,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[14]
+	mi := &file_understudy_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1311,7 +1403,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[14]
+	mi := &file_understudy_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1324,7 +1416,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *EventsRequest) GetFromSequence() uint64 {
@@ -1373,7 +1465,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[15]
+	mi := &file_understudy_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1385,7 +1477,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[15]
+	mi := &file_understudy_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1398,7 +1490,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *EventsResponse) GetHeader() *ResponseHeader {
@@ -1468,7 +1560,7 @@ type ListSegmentsRequest struct {
 
 func (x *ListSegmentsRequest) Reset() {
 	*x = ListSegmentsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	mi := &file_understudy_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1480,7 +1572,7 @@ func (x *ListSegmentsRequest) String() string {
 func (*ListSegmentsRequest) ProtoMessage() {}
 
 func (x *ListSegmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	mi := &file_understudy_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1493,7 +1585,7 @@ func (x *ListSegmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSegmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListSegmentsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListSegmentsRequest) GetName() string {
@@ -1516,7 +1608,7 @@ type ListSegmentsResponse struct {
 
 func (x *ListSegmentsResponse) Reset() {
 	*x = ListSegmentsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	mi := &file_understudy_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1528,7 +1620,7 @@ func (x *ListSegmentsResponse) String() string {
 func (*ListSegmentsResponse) ProtoMessage() {}
 
 func (x *ListSegmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	mi := &file_understudy_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1541,7 +1633,7 @@ func (x *ListSegmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSegmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListSegmentsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ListSegmentsResponse) GetHeader() *ResponseHeader {
@@ -1577,7 +1669,7 @@ type SegmentInfo struct {
 
 func (x *SegmentInfo) Reset() {
 	*x = SegmentInfo{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[18]
+	mi := &file_understudy_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1681,7 @@ func (x *SegmentInfo) String() string {
 func (*SegmentInfo) ProtoMessage() {}
 
 func (x *SegmentInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[18]
+	mi := &file_understudy_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1694,7 @@ func (x *SegmentInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentInfo.ProtoReflect.Descriptor instead.
 func (*SegmentInfo) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SegmentInfo) GetSegment() *Segment {
@@ -1659,7 +1751,7 @@ type ListKeysRequest struct {
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[19]
+	mi := &file_understudy_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1671,7 +1763,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[19]
+	mi := &file_understudy_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1684,7 +1776,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListKeysRequest) GetTenant() string {
@@ -1738,7 +1830,7 @@ type ListKeysResponse struct {
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[20]
+	mi := &file_understudy_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1842,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[20]
+	mi := &file_understudy_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1855,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListKeysResponse) GetHeader() *ResponseHeader {
@@ -1800,7 +1892,7 @@ type QueryKeyRequest struct {
 
 func (x *QueryKeyRequest) Reset() {
 	*x = QueryKeyRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[21]
+	mi := &file_understudy_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1812,7 +1904,7 @@ func (x *QueryKeyRequest) String() string {
 func (*QueryKeyRequest) ProtoMessage() {}
 
 func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[21]
+	mi := &file_understudy_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1825,7 +1917,7 @@ func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyRequest.ProtoReflect.Descriptor instead.
 func (*QueryKeyRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *QueryKeyRequest) GetTenant() string {
@@ -1870,7 +1962,7 @@ type QueryKeyResponse struct {
 
 func (x *QueryKeyResponse) Reset() {
 	*x = QueryKeyResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[22]
+	mi := &file_understudy_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1882,7 +1974,7 @@ func (x *QueryKeyResponse) String() string {
 func (*QueryKeyResponse) ProtoMessage() {}
 
 func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[22]
+	mi := &file_understudy_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1895,7 +1987,7 @@ func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyResponse.ProtoReflect.Descriptor instead.
 func (*QueryKeyResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *QueryKeyResponse) GetHeader() *ResponseHeader {
@@ -1972,7 +2064,7 @@ type DumpRangesRequest struct {
 
 func (x *DumpRangesRequest) Reset() {
 	*x = DumpRangesRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[23]
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2076,7 @@ func (x *DumpRangesRequest) String() string {
 func (*DumpRangesRequest) ProtoMessage() {}
 
 func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[23]
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2089,7 @@ func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesRequest.ProtoReflect.Descriptor instead.
 func (*DumpRangesRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *DumpRangesRequest) GetSegmentId() string {
@@ -2026,7 +2118,7 @@ type DumpRangesResponse struct {
 
 func (x *DumpRangesResponse) Reset() {
 	*x = DumpRangesResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[24]
+	mi := &file_understudy_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2038,7 +2130,7 @@ func (x *DumpRangesResponse) String() string {
 func (*DumpRangesResponse) ProtoMessage() {}
 
 func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[24]
+	mi := &file_understudy_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2051,7 +2143,7 @@ func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesResponse.ProtoReflect.Descriptor instead.
 func (*DumpRangesResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *DumpRangesResponse) GetHeader() *ResponseHeader {
@@ -2106,7 +2198,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	mi := &file_understudy_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2118,7 +2210,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	mi := &file_understudy_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2131,7 +2223,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Range) GetState() RangeState {
@@ -2258,7 +2350,11 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x11StartEmptyRequest\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\"K\n" +
 	"\x12StartEmptyResponse\x125\n" +
-	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"\x10\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"\x0f\n" +
+	"\rBackupRequest\"[\n" +
+	"\x0eBackupResponse\x125\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\"\x10\n" +
 	"\x0eHistoryRequest\"y\n" +
 	"\x0fHistoryResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12/\n" +
@@ -2356,13 +2452,14 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x17RANGE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10RANGE_STATE_LIVE\x10\x01\x12\x18\n" +
 	"\x14RANGE_STATE_RESERVED\x10\x02\x12\x1b\n" +
-	"\x17RANGE_STATE_QUARANTINED\x10\x032\xc9\x06\n" +
+	"\x17RANGE_STATE_QUARANTINED\x10\x032\x97\a\n" +
 	"\fAdminService\x12J\n" +
 	"\x06Status\x12\x1c.understudy.v1.StatusRequest\x1a\x1d.understudy.v1.StatusResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\x06Digest\x12\x1c.understudy.v1.DigestRequest\x1a\x1d.understudy.v1.DigestResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\bHandover\x12\x1e.understudy.v1.HandoverRequest\x1a\x1f.understudy.v1.HandoverResponse\"\x03\x90\x02\x02\x12V\n" +
 	"\n" +
-	"StartEmpty\x12 .understudy.v1.StartEmptyRequest\x1a!.understudy.v1.StartEmptyResponse\"\x03\x90\x02\x02\x12M\n" +
+	"StartEmpty\x12 .understudy.v1.StartEmptyRequest\x1a!.understudy.v1.StartEmptyResponse\"\x03\x90\x02\x02\x12L\n" +
+	"\x06Backup\x12\x1c.understudy.v1.BackupRequest\x1a\x1d.understudy.v1.BackupResponse\"\x03\x90\x02\x010\x01\x12M\n" +
 	"\aHistory\x12\x1d.understudy.v1.HistoryRequest\x1a\x1e.understudy.v1.HistoryResponse\"\x03\x90\x02\x01\x12L\n" +
 	"\x06Events\x12\x1c.understudy.v1.EventsRequest\x1a\x1d.understudy.v1.EventsResponse\"\x03\x90\x02\x010\x01\x12\\\n" +
 	"\fListSegments\x12\".understudy.v1.ListSegmentsRequest\x1a#.understudy.v1.ListSegmentsResponse\"\x03\x90\x02\x01\x12P\n" +
@@ -2384,7 +2481,7 @@ func file_understudy_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_understudy_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_understudy_v1_admin_proto_goTypes = []any{
 	(Role)(0),                    // 0: understudy.v1.Role
 	(EventStream)(0),             // 1: understudy.v1.EventStream
@@ -2400,74 +2497,79 @@ var file_understudy_v1_admin_proto_goTypes = []any{
 	(*HandoverResponse)(nil),     // 11: understudy.v1.HandoverResponse
 	(*StartEmptyRequest)(nil),    // 12: understudy.v1.StartEmptyRequest
 	(*StartEmptyResponse)(nil),   // 13: understudy.v1.StartEmptyResponse
-	(*HistoryRequest)(nil),       // 14: understudy.v1.HistoryRequest
-	(*HistoryResponse)(nil),      // 15: understudy.v1.HistoryResponse
-	(*TermRecord)(nil),           // 16: understudy.v1.TermRecord
-	(*EventsRequest)(nil),        // 17: understudy.v1.EventsRequest
-	(*EventsResponse)(nil),       // 18: understudy.v1.EventsResponse
-	(*ListSegmentsRequest)(nil),  // 19: understudy.v1.ListSegmentsRequest
-	(*ListSegmentsResponse)(nil), // 20: understudy.v1.ListSegmentsResponse
-	(*SegmentInfo)(nil),          // 21: understudy.v1.SegmentInfo
-	(*ListKeysRequest)(nil),      // 22: understudy.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),     // 23: understudy.v1.ListKeysResponse
-	(*QueryKeyRequest)(nil),      // 24: understudy.v1.QueryKeyRequest
-	(*QueryKeyResponse)(nil),     // 25: understudy.v1.QueryKeyResponse
-	(*DumpRangesRequest)(nil),    // 26: understudy.v1.DumpRangesRequest
-	(*DumpRangesResponse)(nil),   // 27: understudy.v1.DumpRangesResponse
-	(*Range)(nil),                // 28: understudy.v1.Range
-	(*ResponseHeader)(nil),       // 29: understudy.v1.ResponseHeader
-	(*Segment)(nil),              // 30: understudy.v1.Segment
-	(*ReplicaList)(nil),          // 31: understudy.v1.ReplicaList
+	(*BackupRequest)(nil),        // 14: understudy.v1.BackupRequest
+	(*BackupResponse)(nil),       // 15: understudy.v1.BackupResponse
+	(*HistoryRequest)(nil),       // 16: understudy.v1.HistoryRequest
+	(*HistoryResponse)(nil),      // 17: understudy.v1.HistoryResponse
+	(*TermRecord)(nil),           // 18: understudy.v1.TermRecord
+	(*EventsRequest)(nil),        // 19: understudy.v1.EventsRequest
+	(*EventsResponse)(nil),       // 20: understudy.v1.EventsResponse
+	(*ListSegmentsRequest)(nil),  // 21: understudy.v1.ListSegmentsRequest
+	(*ListSegmentsResponse)(nil), // 22: understudy.v1.ListSegmentsResponse
+	(*SegmentInfo)(nil),          // 23: understudy.v1.SegmentInfo
+	(*ListKeysRequest)(nil),      // 24: understudy.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),     // 25: understudy.v1.ListKeysResponse
+	(*QueryKeyRequest)(nil),      // 26: understudy.v1.QueryKeyRequest
+	(*QueryKeyResponse)(nil),     // 27: understudy.v1.QueryKeyResponse
+	(*DumpRangesRequest)(nil),    // 28: understudy.v1.DumpRangesRequest
+	(*DumpRangesResponse)(nil),   // 29: understudy.v1.DumpRangesResponse
+	(*Range)(nil),                // 30: understudy.v1.Range
+	(*ResponseHeader)(nil),       // 31: understudy.v1.ResponseHeader
+	(*Segment)(nil),              // 32: understudy.v1.Segment
+	(*ReplicaList)(nil),          // 33: understudy.v1.ReplicaList
 }
 var file_understudy_v1_admin_proto_depIdxs = []int32{
-	29, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
+	31, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
 	5,  // 1: understudy.v1.StatusResponse.node:type_name -> understudy.v1.Node
 	5,  // 2: understudy.v1.StatusResponse.nodes:type_name -> understudy.v1.Node
 	6,  // 3: understudy.v1.StatusResponse.state:type_name -> understudy.v1.StateStatus
 	7,  // 4: understudy.v1.StatusResponse.journal:type_name -> understudy.v1.JournalStatus
 	0,  // 5: understudy.v1.Node.role:type_name -> understudy.v1.Role
-	29, // 6: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
-	29, // 7: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
-	29, // 8: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
-	29, // 9: understudy.v1.HistoryResponse.header:type_name -> understudy.v1.ResponseHeader
-	16, // 10: understudy.v1.HistoryResponse.terms:type_name -> understudy.v1.TermRecord
-	29, // 11: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
-	1,  // 12: understudy.v1.EventsResponse.stream:type_name -> understudy.v1.EventStream
-	29, // 13: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
-	21, // 14: understudy.v1.ListSegmentsResponse.segments:type_name -> understudy.v1.SegmentInfo
-	30, // 15: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
-	29, // 16: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
-	29, // 17: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
-	31, // 18: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
-	29, // 19: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
-	30, // 20: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
-	28, // 21: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
-	2,  // 22: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
-	3,  // 23: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
-	8,  // 24: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
-	10, // 25: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
-	12, // 26: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
-	14, // 27: understudy.v1.AdminService.History:input_type -> understudy.v1.HistoryRequest
-	17, // 28: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
-	19, // 29: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
-	22, // 30: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
-	24, // 31: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
-	26, // 32: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
-	4,  // 33: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
-	9,  // 34: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
-	11, // 35: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
-	13, // 36: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
-	15, // 37: understudy.v1.AdminService.History:output_type -> understudy.v1.HistoryResponse
-	18, // 38: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
-	20, // 39: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
-	23, // 40: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
-	25, // 41: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
-	27, // 42: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
-	33, // [33:43] is the sub-list for method output_type
-	23, // [23:33] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	31, // 6: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
+	31, // 7: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
+	31, // 8: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
+	31, // 9: understudy.v1.BackupResponse.header:type_name -> understudy.v1.ResponseHeader
+	31, // 10: understudy.v1.HistoryResponse.header:type_name -> understudy.v1.ResponseHeader
+	18, // 11: understudy.v1.HistoryResponse.terms:type_name -> understudy.v1.TermRecord
+	31, // 12: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
+	1,  // 13: understudy.v1.EventsResponse.stream:type_name -> understudy.v1.EventStream
+	31, // 14: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
+	23, // 15: understudy.v1.ListSegmentsResponse.segments:type_name -> understudy.v1.SegmentInfo
+	32, // 16: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
+	31, // 17: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
+	31, // 18: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
+	33, // 19: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
+	31, // 20: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
+	32, // 21: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
+	30, // 22: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
+	2,  // 23: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
+	3,  // 24: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
+	8,  // 25: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
+	10, // 26: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
+	12, // 27: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
+	14, // 28: understudy.v1.AdminService.Backup:input_type -> understudy.v1.BackupRequest
+	16, // 29: understudy.v1.AdminService.History:input_type -> understudy.v1.HistoryRequest
+	19, // 30: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
+	21, // 31: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
+	24, // 32: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
+	26, // 33: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
+	28, // 34: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
+	4,  // 35: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
+	9,  // 36: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
+	11, // 37: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
+	13, // 38: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
+	15, // 39: understudy.v1.AdminService.Backup:output_type -> understudy.v1.BackupResponse
+	17, // 40: understudy.v1.AdminService.History:output_type -> understudy.v1.HistoryResponse
+	20, // 41: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
+	22, // 42: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
+	25, // 43: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
+	27, // 44: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
+	29, // 45: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
+	35, // [35:46] is the sub-list for method output_type
+	24, // [24:35] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_understudy_v1_admin_proto_init() }
@@ -2484,7 +2586,7 @@ func file_understudy_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_understudy_v1_admin_proto_rawDesc), len(file_understudy_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   26,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	AdminService_Digest_FullMethodName       = "/understudy.v1.AdminService/Digest"
 	AdminService_Handover_FullMethodName     = "/understudy.v1.AdminService/Handover"
 	AdminService_StartEmpty_FullMethodName   = "/understudy.v1.AdminService/StartEmpty"
+	AdminService_Backup_FullMethodName       = "/understudy.v1.AdminService/Backup"
 	AdminService_History_FullMethodName      = "/understudy.v1.AdminService/History"
 	AdminService_Events_FullMethodName       = "/understudy.v1.AdminService/Events"
 	AdminService_ListSegments_FullMethodName = "/understudy.v1.AdminService/ListSegments"
@@ -69,6 +70,15 @@ type AdminServiceClient interface {
 	// promotable node; INVALID_PARAMS for a term that is not the last one;
 	// NOT_SUPPORTED without HA.
 	StartEmpty(ctx context.Context, in *StartEmptyRequest, opts ...grpc.CallOption) (*StartEmptyResponse, error)
+	// Backup sends the state of this node, whatever its role, as a state file: the
+	// messages' data, one behind the other. The file is whole if the call ends
+	// without an error; its last 8 bytes are a checksum of the others. Commits go
+	// on meanwhile.
+	//
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if the node holds no complete state,
+	// loses it meanwhile, or sends it to somebody else already; NOT_SUPPORTED
+	// without HA.
+	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
 	// History returns the last terms, oldest first, as etcd has them: which node
 	// led, since when, why, how the term ended, and for how long no node served.
 	//
@@ -149,6 +159,25 @@ func (c *adminServiceClient) StartEmpty(ctx context.Context, in *StartEmptyReque
 	return out, nil
 }
 
+func (c *adminServiceClient) Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_Backup_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[BackupRequest, BackupResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
+
 func (c *adminServiceClient) History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(HistoryResponse)
@@ -161,7 +190,7 @@ func (c *adminServiceClient) History(ctx context.Context, in *HistoryRequest, op
 
 func (c *adminServiceClient) Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_Events_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[1], AdminService_Events_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -210,7 +239,7 @@ func (c *adminServiceClient) QueryKey(ctx context.Context, in *QueryKeyRequest, 
 
 func (c *adminServiceClient) DumpRanges(ctx context.Context, in *DumpRangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DumpRangesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[1], AdminService_DumpRanges_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[2], AdminService_DumpRanges_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -262,6 +291,15 @@ type AdminServiceServer interface {
 	// promotable node; INVALID_PARAMS for a term that is not the last one;
 	// NOT_SUPPORTED without HA.
 	StartEmpty(context.Context, *StartEmptyRequest) (*StartEmptyResponse, error)
+	// Backup sends the state of this node, whatever its role, as a state file: the
+	// messages' data, one behind the other. The file is whole if the call ends
+	// without an error; its last 8 bytes are a checksum of the others. Commits go
+	// on meanwhile.
+	//
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if the node holds no complete state,
+	// loses it meanwhile, or sends it to somebody else already; NOT_SUPPORTED
+	// without HA.
+	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
 	// History returns the last terms, oldest first, as etcd has them: which node
 	// led, since when, why, how the term ended, and for how long no node served.
 	//
@@ -313,6 +351,9 @@ func (UnimplementedAdminServiceServer) Handover(context.Context, *HandoverReques
 }
 func (UnimplementedAdminServiceServer) StartEmpty(context.Context, *StartEmptyRequest) (*StartEmptyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method StartEmpty not implemented")
+}
+func (UnimplementedAdminServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error {
+	return status.Error(codes.Unimplemented, "method Backup not implemented")
 }
 func (UnimplementedAdminServiceServer) History(context.Context, *HistoryRequest) (*HistoryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method History not implemented")
@@ -424,6 +465,17 @@ func _AdminService_StartEmpty_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _AdminService_Backup_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(BackupRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(AdminServiceServer).Backup(m, &grpc.GenericServerStream[BackupRequest, BackupResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_BackupServer = grpc.ServerStreamingServer[BackupResponse]
 
 func _AdminService_History_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(HistoryRequest)
@@ -560,6 +612,11 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Backup",
+			Handler:       _AdminService_Backup_Handler,
+			ServerStreams: true,
+		},
 		{
 			StreamName:    "Events",
 			Handler:       _AdminService_Events_Handler,

@@ -1,0 +1,145 @@
+package ctl
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/promote/statefile"
+)
+
+// A backupResult is what `masterctl backup` prints.
+type backupResult struct {
+	NodeID   string `json:"node_id"`
+	File     string `json:"file"`
+	Bytes    int64  `json:"bytes"`
+	Term     uint64 `json:"term"`
+	Sequence uint64 `json:"sequence"`
+	History  string `json:"history,omitempty"`
+}
+
+func (f *Flags) backupCommand() *cobra.Command {
+	id, force := "", false
+	cmd := &cobra.Command{
+		Use:   "backup FILE",
+		Short: "Save the state of a running node in a file on this machine",
+		Long: `Gets the state from a node that holds all of it and writes it to a file, in the
+format of the nodes' own state files: from the node that is named with --node, or
+from a standby, or else from the primary. The cluster goes on meanwhile.
+
+The file appears when it is whole and checked, readable by its owner only.
+'masterctl refound --from-file' founds a cluster with it. It holds no bytes of
+objects, only where they are: it is of use as long as the hosts keep their memory.`,
+		Args: cli.Arguments(1, 1, "the file to write"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return f.RunLong(cmd, func(ctx context.Context) error {
+				if _, err := os.Lstat(args[0]); err == nil && !force {
+					return cli.Misusef("%s exists; to replace it, add --force", args[0])
+				}
+				all, err := f.survey(ctx)
+				defer all.close()
+				if err != nil {
+					return err
+				}
+				n, err := all.toSave(id)
+				if err != nil {
+					return err
+				}
+				result, err := n.backup(ctx, args[0])
+				if err != nil {
+					return fmt.Errorf("node %s: %w", n.id, err)
+				}
+				return f.Print(cmd, result, func(w io.Writer) {
+					fmt.Fprintf(w, "saved the state of %s at sequence %d of term %d in %s (%s)\n",
+						result.NodeID, result.Sequence, result.Term, result.File, cli.SizeText(uint64(result.Bytes)))
+				})
+			})
+		},
+	}
+	cmd.Flags().StringVar(&id, "node", "", "node whose state is saved; none means a complete standby, or else the primary")
+	cmd.Flags().BoolVar(&force, "force", false, "replace the file if it exists")
+	return cmd
+}
+
+// toSave returns the node of an id, or the one whose state is saved if none is given:
+// of those that hold a complete one, the standby that has come furthest.
+func (ns nodes) toSave(id string) (*node, error) {
+	if id != "" {
+		return ns.choose(id)
+	}
+	worth := func(n *node) int { // what counts more stands first
+		switch {
+		case !n.status.GetJournal().GetComplete():
+			return 0 // it says why it has none
+		case n.status.GetNode().GetRole() == pb.Role_ROLE_PRIMARY:
+			return 1
+		}
+		return 2
+	}
+	return slices.MaxFunc(ns.answering(), func(a, b *node) int {
+		return cmp.Or(worth(a)-worth(b), cmp.Compare(a.status.GetState().GetSequence(), b.status.GetState().GetSequence()))
+	}), nil
+}
+
+// backup writes the node's state aside, checks it, and gives it its name.
+func (n *node) backup(ctx context.Context, name string) (result backupResult, err error) {
+	aside, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.tmp") // of mode 0600
+	if err != nil {
+		return result, err
+	}
+	defer func() { _ = os.Remove(aside.Name()) }()
+	err = n.receive(ctx, aside)
+	if err == nil {
+		err = aside.Sync()
+	}
+	if err = errors.Join(err, aside.Close()); err != nil {
+		return result, err
+	}
+	info, err := statefile.Inspect(aside.Name())
+	if err != nil {
+		return result, fmt.Errorf("what came is no whole state file: %w", err)
+	}
+	if err := os.Rename(aside.Name(), name); err != nil {
+		return result, err
+	}
+	return backupResult{n.id, name, info.Bytes, uint64(info.Head.Term), uint64(info.Head.Seq), string(info.Head.History)}, syncFolder(filepath.Dir(name))
+}
+
+func (n *node) receive(ctx context.Context, to io.Writer) error {
+	stream, err := n.admin.Backup(ctx, &pb.BackupRequest{})
+	if err != nil {
+		return readError(err)
+	}
+	out := bufio.NewWriter(to)
+	for {
+		part, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return out.Flush()
+		}
+		if err != nil {
+			return readError(err)
+		}
+		if _, err := out.Write(part.GetData()); err != nil {
+			return err
+		}
+	}
+}
+
+// syncFolder makes a new name in a folder durable.
+func syncFolder(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,37 @@
+package rpc
+
+import (
+	"bytes"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+)
+
+func (s *adminService) Backup(_ *pb.BackupRequest, stream grpc.ServerStreamingServer[pb.BackupResponse]) error {
+	select {
+	case s.copying <- struct{}{}:
+		defer func() { <-s.copying }()
+	default:
+		return errs.New(errs.Unavailable, "", "this node sends its state to somebody else already; try again, or ask another node")
+	}
+	header := s.here()
+	return s.Node.Backup(stream.Context(), sendWriter(func(data []byte) error {
+		return stream.Send(&pb.BackupResponse{Header: header, Data: data})
+	}))
+}
+
+// A sendWriter sends what is written to it, in chunks.
+type sendWriter func(data []byte) error
+
+func (send sendWriter) Write(b []byte) (int, error) {
+	for rest := b; len(rest) > 0; {
+		n := min(len(rest), pb.MaxSnapshotChunkBytes)
+		if err := send(bytes.Clone(rest[:n])); err != nil { // gRPC may hold on to what it was given
+			return len(b) - len(rest), err
+		}
+		rest = rest[n:]
+	}
+	return len(b), nil
+}

@@ -1,0 +1,60 @@
+package statefile
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/journal"
+)
+
+// An Info says whose state a file holds.
+type Info struct {
+	Cluster string
+	Node    string // that wrote it
+	Head    journal.Head
+	Bytes   int64
+}
+
+// Inspect checks that a file is whole, by its frames and its checksum, and returns
+// what it says of itself. It does not decode the state.
+func Inspect(name string) (Info, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return Info{}, err
+	}
+	defer func() { _ = f.Close() }()
+	stat, err := f.Stat()
+	if err != nil {
+		return Info{}, err
+	}
+	r, err := newReader(f, stat.Size())
+	if err != nil {
+		return Info{}, err
+	}
+	var who header
+	var last end
+	for kind := byte(0); kind != frameEnd; {
+		var payload []byte
+		before := kind
+		if kind, payload, err = r.frame(); err != nil {
+			return Info{}, err
+		}
+		switch {
+		case (kind == frameHeader) != (before == 0):
+			return Info{}, fmt.Errorf("%w: a frame of kind %q behind one of kind %q", binenc.ErrCorrupt, kind, before)
+		case kind == frameHeader:
+			err = json.Unmarshal(payload, &who)
+		case kind == frameEnd:
+			err = json.Unmarshal(payload, &last)
+		}
+		if err != nil {
+			return Info{}, err
+		}
+	}
+	if err := r.close(); err != nil {
+		return Info{}, err
+	}
+	return Info{who.Cluster, who.Node, last.Head, stat.Size()}, nil
+}
