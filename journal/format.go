@@ -65,6 +65,13 @@ func (l Layout) Saved() string { return l.Root + "saved/" }
 // SavedBy is the key of one node's newest state file.
 func (l Layout) SavedBy(id string) string { return l.Saved() + id }
 
+// Complete is the prefix of what etcd keeps of the nodes that hold the whole state.
+// These keys live until an operator gives their node up.
+func (l Layout) Complete() string { return l.Root + "complete/" }
+
+// CompleteNode is the key of one of these nodes.
+func (l Layout) CompleteNode(id string) string { return l.Complete() + id }
+
 // Terms is the prefix of the records of terms, which are for people.
 func (l Layout) Terms() string { return l.Root + "terms/" }
 

@@ -56,6 +56,7 @@ func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
 			list[other.ID] = other.RPC
 		}
 	}
+	n.enlist(ctx, nodes, view.Cursor.Head)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.at = list

@@ -63,13 +63,13 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	if err := at.Against(view.Cursor, view.Err); err != nil {
 		return nil, err // the follower finds out more
 	}
-	if view.Err != nil {
-		return n.startOver(ctx, f, view)
-	}
-	head := view.Cursor
 	if n.leaderless == 0 {
 		n.leaderless = n.Clock()
 	}
+	if view.Err != nil {
+		return n.startOver(ctx, f, view, begun)
+	}
+	head := view.Cursor
 	if heir := head.Head.Heir; heir != "" && heir != n.ID && n.Clock()-n.leaderless < n.failover(head.Head) {
 		return nil, nil // the primary before handed over to another node
 	}
@@ -118,8 +118,8 @@ func (n *Node) promotable(f *follower.Follower, head journal.Cursor) (bool, stri
 	return true, ""
 }
 
-// mayStartEmpty reports whether this node may begin a new term without the
-// state of before, because nobody has it any more.
+// mayStartEmpty reports whether this node may begin a new term with nothing in it,
+// because nobody holds the state any more.
 func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, begun time.Duration) (bool, error) {
 	n.mu.Lock()
 	allowed := n.allowed
@@ -137,9 +137,12 @@ func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, begun tim
 		return false, err
 	}
 	for _, other := range nodes {
-		if other.Promotable && other.ID != n.ID {
+		if (other.Promotable || other.Lost != "") && other.ID != n.ID {
 			return false, nil
 		}
+	}
+	if err := n.awaitComplete(ctx, nodes, max(begun, n.leaderless)); err != nil {
+		return false, err
 	}
 	return true, nil
 }

@@ -88,6 +88,7 @@ func TestPermissionToStartEmptyEnds(t *testing.T) {
 	waitFor(t, "m to see that a is gone", func() bool { return m.Status().Leader.NodeID == "" })
 	hour()
 	m.serveNot(time.Second)
+	m.forget("a")
 	if err := m.AllowEmpty(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}

@@ -246,6 +246,7 @@ func TestStartEmpty(t *testing.T) {
 	if b.serves() {
 		t.Fatal("b serves without being told to")
 	}
+	b.forget("a")
 	if err := b.AllowEmpty(t.Context(), 1); err != nil {
 		t.Fatal(err)
 	}
@@ -275,7 +276,7 @@ func TestStartEmpty(t *testing.T) {
 	}
 	b.end()
 
-	c := w.start("c", func(c *promote.Config) { c.OwnsEtcd = true })
+	c := w.start("c", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, time.Second })
 	w.serving(c)
 	if !c.Status().Empty {
 		t.Error("c did not start empty")

@@ -87,15 +87,20 @@ func elect(ctx context.Context, client *clientv3.Client, layout journal.Layout, 
 	return l, nil
 }
 
-// announce says in the elected node's own leader key that it serves, and in the
-// key for other clients where. It returns etcd's revision of that.
-func announce(ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader) (int64, error) {
+// announce says in the elected node's own leader key that it serves, in the key for
+// other clients where, and that this node is complete. It returns etcd's revision of
+// that.
+func announce(ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader, complete CompleteNode) (int64, error) {
 	l.State = Serving
 	value, err := json.Marshal(l)
 	if err != nil {
 		return 0, err
 	}
-	ops := []clientv3.Op{clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease))}
+	listed, err := complete.put(layout)
+	if err != nil {
+		return 0, err
+	}
+	ops := []clientv3.Op{clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease)), listed}
 	if layout.View != "" {
 		ops = append(ops, clientv3.OpPut(layout.View, l.RPC, clientv3.WithLease(s.lease)))
 	}

@@ -76,6 +76,9 @@ type Config struct {
 	// RefoundWait is how long a node that founds the journal waits for others that may
 	// hold more of it.
 	RefoundWait time.Duration
+	// WaitForState is how long this node, before it starts empty, waits for nodes that
+	// are listed as complete and away; 0 for ever.
+	WaitForState time.Duration
 	// Alone says that no other node can know this node's etcd: then it founds a journal
 	// at once where there is none.
 	Alone bool
@@ -83,7 +86,7 @@ type Config struct {
 	// MayStartEmpty lets the node begin a journal that was never written, as
 	// cmd/master does and cmd/standby never.
 	MayStartEmpty bool
-	// StartEmpty lets it also begin anew behind a journal whose state is lost.
+	// StartEmpty lets it also begin anew behind a journal whose state nobody holds.
 	StartEmpty bool
 
 	// Options of stores that this node makes itself.
@@ -142,9 +145,10 @@ type Node struct {
 	allowed  bool                   // to start empty, by an operator
 	loads    map[journal.Reason]int // snapshot loads of followers before
 	lastLoad journal.Reason
-	takeover Takeover // the last one of this node
-	raised   int      // in terms before: the pace was slowed down
-	lapses   int      // in terms before: the right to answer lapsed and came back
+	takeover Takeover  // the last one of this node
+	obstacle *Obstacle // that the last look at an election met; nil for none that is known
+	raised   int       // in terms before: the pace was slowed down
+	lapses   int       // in terms before: the right to answer lapsed and came back
 }
 
 // New returns a node that is ready to run.
@@ -232,6 +236,7 @@ func (n *Node) standBy(
 			return nil, store, at
 		}
 		c, err := n.campaign(ctx, f, begun)
+		n.meet(err)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			n.Log.Debug().Err(err).Msg("not elected")

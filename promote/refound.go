@@ -115,13 +115,14 @@ func (n *Node) othersMayShow(ctx context.Context, view journal.View) (bool, erro
 			return true, fmt.Errorf("%s holds the state of a journal that is lost, and is to found it anew", other.ID)
 		}
 	}
-	return false, nil
+	err = n.awaitComplete(ctx, nodes, n.unfounded)
+	return err != nil, err
 }
 
 // startOver begins an empty term in place of a head that nobody can read, if an
 // operator allowed that and no node holds the state. Terms go on above any that was
 // recorded.
-func (n *Node) startOver(ctx context.Context, f *follower.Follower, view journal.View) (*candidate, error) {
+func (n *Node) startOver(ctx context.Context, f *follower.Follower, view journal.View, begun time.Duration) (*candidate, error) {
 	n.mu.Lock()
 	allowed := n.allowed
 	n.mu.Unlock()
@@ -136,6 +137,9 @@ func (n *Node) startOver(ctx context.Context, f *follower.Follower, view journal
 		if other.ID != n.ID && (other.Promotable || other.Lost != "") {
 			return nil, fmt.Errorf("%s holds the state: %w", other.ID, view.Err)
 		}
+	}
+	if err := n.awaitComplete(ctx, nodes, max(begun, n.leaderless)); err != nil {
+		return nil, err
 	}
 	records, err := n.Terms(ctx)
 	if err != nil {

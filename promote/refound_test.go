@@ -195,6 +195,7 @@ func TestStartEmptyOverGarbage(t *testing.T) {
 	do(t, etcd, clientv3.OpPut(layout.Head(), "garbage"))
 	m := w.start("m")
 	m.serveNot(500 * time.Millisecond)
+	m.forget("a")
 	if err := m.AllowEmpty(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}

@@ -29,6 +29,7 @@ type Status struct {
 	Founded               string        // how this node founded the journal anew for the term that it leads; empty if it did not
 	Deposals              int64         // of primaries, by this node
 	Saving                Saving        // of this node's state files
+	Obstacle              *Obstacle     // why no node serves, as far as this node knows; nil if one does
 }
 
 // Status returns how this node stands. It does not ask etcd.
@@ -41,7 +42,7 @@ func (n *Node) Status() Status {
 			ID: n.ID, Role: n.role, RPC: n.RPC, HTTP: n.HTTP, Version: n.Version,
 			Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion}, Rules: metadata.NewestRules,
 		},
-		Saving: n.saver.status(),
+		Saving: n.saver.status(), Obstacle: n.obstacle,
 	}
 	s.Self.Saved, s.Self.Restorable, s.Self.Instance = s.Saving.Seq, s.Saving.Restorable, s.Saving.Instance
 	s.Loads = make(map[journal.Reason]int)
@@ -193,10 +194,9 @@ func (t *Term) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, meta
 	}
 }
 
-// AllowEmpty lets this node begin anew without the state of before, which an
-// operator asks for. It is refused while a node holds that state. Errors:
-// InvalidParams for another term or on a standby, Unavailable while somebody
-// serves or can.
+// AllowEmpty lets this node begin anew with nothing, which an operator asks for. It is
+// refused while a node holds the state, also one that is away. Errors: InvalidParams
+// for another term or on a standby, Unavailable while somebody serves or can.
 func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term) error {
 	if !n.MayStartEmpty {
 		return errs.New(errs.InvalidParams, "StartEmpty", "this node was started as a standby, which never starts empty; ask a master")
@@ -226,6 +226,13 @@ func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term) error {
 		if other.Promotable || other.Lost != "" {
 			return errs.New(errs.Unavailable, "StartEmpty", "node %s holds the state and will take over by itself", other.ID)
 		}
+	}
+	switch absent, err := n.absent(ctx, nodes); {
+	case err != nil:
+		return errs.Wrap(errs.Unavailable, "StartEmpty", err)
+	case len(absent) > 0:
+		return errs.New(errs.Unavailable, "StartEmpty", "nodes that hold the state are away: %v; start them, or give up what they hold: %s, and ask again",
+			absent, absent.forget())
 	}
 	n.mu.Lock()
 	n.allowed = true

@@ -222,7 +222,7 @@ func (t *Term) open(ctx context.Context) error {
 	}
 	t.pace.AtLeast(0)
 	started := n.Clock()
-	view, err := announce(ctx, n.Client, n.Layout, t.session, t.leader)
+	view, err := announce(ctx, n.Client, n.Layout, t.session, t.leader, n.complete(t.log.Tip().Head))
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		QueueBytes: cfg.Journal.QueueBytes, MaxJournalBytes: cfg.Journal.MaxBytes,
 		Compact:  cfg.Journal.Compact == config.CompactOn || cfg.Journal.Compact == config.CompactAuto && cfg.HA.Embedded(),
 		OwnsEtcd: cfg.HA.Embedded(), HandoverTimeout: cfg.HA.HandoverTimeout,
-		RefoundWait: cfg.HA.RefoundWait, Alone: cfg.HA.EmbeddedAlone(),
+		RefoundWait: cfg.HA.RefoundWait, WaitForState: cfg.HA.StateWait(), Alone: cfg.HA.EmbeddedAlone(),
 		MayStartEmpty: cfg.Role == config.Primary, StartEmpty: cfg.HA.StartEmpty,
 		Options:  a.options(),
 		Follower: follower.Config{FullSyncInterval: cfg.Lease.FullSyncInterval, Counters: a.counters.leases},

@@ -96,6 +96,10 @@ func (n *loneNode) Handover(context.Context, metadata.Term, string) (*pb.Handove
 	return nil, errs.Wrap(errs.NotSupported, "Handover", errNoHA)
 }
 
+func (n *loneNode) Forget(context.Context, string) error {
+	return errs.Wrap(errs.NotSupported, "Forget", errNoHA)
+}
+
 func (n *loneNode) StartEmpty(context.Context, metadata.Term) (metadata.Term, error) {
 	return 0, errs.Wrap(errs.NotSupported, "StartEmpty", errNoHA)
 }

@@ -181,6 +181,9 @@ func TestStartEmptyByOrder(t *testing.T) {
 	b.until("says why it does not serve", func(s *pb.StatusResponse) bool {
 		return strings.Contains(s.GetNode().GetNotPromotableReason(), "not complete")
 	})
+	if _, err := b.admin.Forget(t.Context(), &pb.ForgetRequest{NodeId: "a"}); err != nil {
+		t.Fatal(err)
+	}
 	resp, err := b.admin.StartEmpty(t.Context(), &pb.StartEmptyRequest{Term: 1})
 	if err != nil || resp.GetHeader().GetTerm() != 2 {
 		t.Fatalf("got %v, %v; want 2 and no error", resp, err)
@@ -301,6 +304,8 @@ func TestWithoutHA(t *testing.T) {
 	refusedWithoutHA(t, "start-empty", err)
 	_, err = a.admin.History(ctx, &pb.HistoryRequest{})
 	refusedWithoutHA(t, "history", err)
+	_, err = a.admin.Forget(ctx, &pb.ForgetRequest{NodeId: "b"})
+	refusedWithoutHA(t, "forget", err)
 	events, err := a.admin.Events(ctx, &pb.EventsRequest{})
 	if err == nil {
 		_, err = events.Recv()

@@ -52,6 +52,9 @@ func (a *App) httpNode() httpapi.Node {
 		NodeID: s.Self.ID, Role: string(s.Self.Role), Term: uint64(max(s.Leader.Term, s.Position.Term)),
 		Promotable: s.Self.Promotable, Why: s.Self.Why,
 	}
+	if s.Obstacle != nil {
+		st.Obstacle, st.Help = s.Obstacle.Reason, s.Obstacle.Help
+	}
 	if s.Leader.NodeID != "" {
 		st.Leader = &httpapi.Leader{NodeID: s.Leader.NodeID, RPC: s.Leader.RPC, HTTP: s.Leader.HTTP}
 	}

@@ -75,6 +75,9 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	if s.Loss.Err != nil {
 		st.Journal.Lost = s.Loss.Err.Cause
 	}
+	if s.Obstacle != nil {
+		st.NotServingReason, st.NotServingHelp = s.Obstacle.Reason, s.Obstacle.Help
+	}
 	if s.Founded != "" {
 		st.Warnings = append(st.Warnings, s.Founded)
 	}

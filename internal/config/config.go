@@ -129,11 +129,21 @@ type HA struct {
 	PromotionCleanup promote.Cleanup // --promotion-cleanup
 	HandoverTimeout  time.Duration   // --handover-timeout
 	RefoundWait      time.Duration   // --refound-wait
+	WaitForState     time.Duration   // --wait-for-state; 0 for what the etcd in use asks for
 	StartEmpty       bool            // --start-empty
 }
 
 // Embedded reports whether the node runs its own etcd.
 func (h HA) Embedded() bool { return h.Enabled && len(h.EtcdEndpoints) == 0 }
+
+// StateWait returns how long a master waits for complete nodes that are away before it
+// starts empty; 0 for ever.
+func (h HA) StateWait() time.Duration {
+	if h.WaitForState == 0 && h.Embedded() {
+		return time.Minute
+	}
+	return h.WaitForState
+}
 
 // EmbeddedAlone reports whether the node runs its own etcd on a loopback port that it
 // picks itself, so that no other node can have known it before.

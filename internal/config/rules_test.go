@@ -35,6 +35,7 @@ var valueTests = []struct {
 	{"promotion-cleanup", []string{"auto", "expired", "none"}, []string{"", "all", "AUTO"}},
 	{"handover-timeout", []string{"1ms", "1m30s"}, []string{"0s", "-1s", "10"}},
 	{"refound-wait", []string{"0s", "1m"}, []string{"-1s", "5", "x"}},
+	{"wait-for-state", []string{"auto", "1ns", "1m", "87600h"}, []string{"", "0s", "-1s", "5", "forever"}},
 	{"start-empty", []string{"true"}, []string{"x"}},
 	{"events-ttl", []string{"6s", "87600h"}, []string{"1500ms", "0s", "87601h"}},
 	{"journal-compact", []string{"auto", "on", "off"}, []string{"true"}},

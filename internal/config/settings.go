@@ -137,6 +137,9 @@ func clusterSections(c *Config) []Section {
 				"how long a node that got SIGTERM waits for another to serve"},
 			{"refound-wait", "5s", understudy, duration(&h.RefoundWait, 0),
 				"how long a node that would found a journal waits for others that may hold one"},
+			{"wait-for-state", "auto", understudy, autoDuration(&h.WaitForState),
+				"how long a master without the state waits for complete nodes that are away before it starts empty; " +
+					"auto is 1m with the embedded etcd, for ever with another"},
 			{"start-empty", "false", understudy, boolean(&h.StartEmpty), "begin a new, empty term although a journal exists"},
 		}},
 		{"Journal", []Setting{

@@ -128,6 +128,25 @@ func duration(p *time.Duration, low time.Duration) value {
 	return span(p, "a duration such as 1m30s", low, "", 1)
 }
 
+// autoDuration is a duration above 0, or auto, which is 0.
+func autoDuration(p *time.Duration) value {
+	parse := func(s string) (time.Duration, bool) {
+		if s == auto {
+			return 0, true
+		}
+		return checked(time.ParseDuration, within(1, maxDuration))(s)
+	}
+	format := func(d time.Duration) string {
+		if d == 0 {
+			return auto
+		}
+		return formatDuration(d)
+	}
+	return bind(p, "duration|auto", "a duration above 0 such as 1m30s, or auto", parse, format)
+}
+
+const auto = "auto"
+
 // milliseconds is a duration, or a number that counts milliseconds.
 func milliseconds(p *time.Duration) value {
 	return span(p, "milliseconds as a whole number or a duration such as 10s", time.Millisecond, "ms", 1)

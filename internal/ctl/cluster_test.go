@@ -290,8 +290,14 @@ func testStartEmpty(t *testing.T, c *cluster, kill func()) {
 		t.Fatalf("c serves what it cannot know: %+v", n)
 	}
 	run(t, "handover").Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_MODE (-1011)", "no node serves")
+	run(t, "start-empty", "--yes", "--node=c").Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)")
+	run(t, "forget", "--yes", "nobody").Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)", `no node "nobody" is listed`)
 	var o clitest.Outcome
-	clitest.Eventually(t, "the session of the last primary has ended", func() bool {
+	clitest.Eventually(t, "the sessions of the last nodes have ended", func() bool {
+		o = run(t, "forget", "--yes", "a", "b")
+		return o.Status == cli.StatusOK
+	})
+	clitest.Eventually(t, "c starts empty", func() bool {
 		o = run(t, "start-empty", "--yes", "--node=c", "-o", "json")
 		return o.Status == cli.StatusOK
 	})
@@ -322,7 +328,7 @@ func TestLoneMaster(t *testing.T) {
 	run(t, "put", "k", "--size=4KiB", at).Want(t, cli.StatusOK)
 	run(t, "get", "k", at).Want(t, cli.StatusOK, "4.0 KiB")
 	run(t, "status", at).Want(t, cli.StatusOK, "high availability is off")
-	for _, args := range [][]string{{"events"}, {"history"}, {"backup", filepath.Join(t.TempDir(), "x")}, {"handover"}, {"start-empty", "--yes"}} {
+	for _, args := range [][]string{{"events"}, {"history"}, {"backup", filepath.Join(t.TempDir(), "x")}, {"handover"}, {"start-empty", "--yes"}, {"forget", "--yes", "a"}} {
 		run(t, append(args, at)...).Want(t, cli.StatusFailed, "NOT_SUPPORTED (-1012)", "--enable_ha=true")
 	}
 }

@@ -17,10 +17,18 @@ import (
 
 // A statusResult is what `masterctl status` prints.
 type statusResult struct {
-	ClusterID string          `json:"cluster_id"`
-	Leader    *leaderResult   `json:"leader"` // null if no node serves
-	Nodes     []nodeResult    `json:"nodes"`
-	Warnings  []warningResult `json:"warnings,omitempty"`
+	ClusterID string           `json:"cluster_id"`
+	Leader    *leaderResult    `json:"leader"` // null if no node serves
+	Nodes     []nodeResult     `json:"nodes"`
+	Obstacles []obstacleResult `json:"obstacles,omitempty"`
+	Warnings  []warningResult  `json:"warnings,omitempty"`
+}
+
+// An obstacleResult is why no node serves, as far as a node knows.
+type obstacleResult struct {
+	NodeID string `json:"node_id"`
+	Reason string `json:"reason"`
+	Help   string `json:"help,omitempty"` // what an operator can do
 }
 
 type leaderResult struct {
@@ -91,6 +99,9 @@ func statusOf(clusterID string, all nodes) statusResult {
 	}
 	for _, n := range all {
 		result.Nodes = append(result.Nodes, nodeOf(n))
+		if reason := n.status.GetNotServingReason(); reason != "" && result.Leader == nil {
+			result.Obstacles = append(result.Obstacles, obstacleResult{n.id, reason, n.status.GetNotServingHelp()})
+		}
 		for _, text := range n.status.GetWarnings() {
 			result.Warnings = append(result.Warnings, warningResult{n.id, text})
 		}
@@ -132,6 +143,12 @@ func statusTable(w io.Writer, s *statusResult) {
 	t.End()
 	if s.Leader == nil {
 		fmt.Fprintln(w, "\nNo node serves.")
+	}
+	for _, o := range s.Obstacles {
+		fmt.Fprintf(w, "%s: %s\n", o.NodeID, o.Reason)
+		if o.Help != "" {
+			fmt.Fprintf(w, "what to do: %s\n", o.Help)
+		}
 	}
 	notes(w, s.Warnings)
 }

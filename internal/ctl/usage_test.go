@@ -43,6 +43,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"put-end", "k", "--client-id", "me"}, []string{"must be a UUID"}},
 		{[]string{"rm-all"}, []string{"add --yes"}},
 		{[]string{"start-empty"}, []string{"add --yes"}},
+		{[]string{"forget"}, []string{"needs at least one NODE"}},
+		{[]string{"forget", "a"}, []string{"add --yes"}},
 		{[]string{"segments", "mount", "a"}, []string{"needs --size"}},
 		{[]string{"segments", "mount", "a", "--size", "1MiB", "--base", "0"}, []string{"--base is 0x0"}},
 		{[]string{"segments", "mount", "a", "--size", "1MiB", "--id", "1"}, []string{"must be a UUID"}},

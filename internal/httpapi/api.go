@@ -27,6 +27,10 @@ type Node struct {
 	Promotable bool    `json:"promotable"` // it holds a complete state
 	Why        string  `json:"not_promotable_because,omitempty"`
 	Leader     *Leader `json:"leader"` // null if none is known
+	// Obstacle is why no node serves, as far as this one knows, and Help what an
+	// operator can do.
+	Obstacle string `json:"no_node_serves_because,omitempty"`
+	Help     string `json:"what_to_do,omitempty"`
 }
 
 // A Leader is the elected node.

@@ -1,6 +1,9 @@
 package httpapi
 
-import "net/http"
+import (
+	"cmp"
+	"net/http"
+)
 
 func (a API) summary(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, http.StatusOK, a.Summary()+"\n")
@@ -19,11 +22,7 @@ func (a API) ready(w http.ResponseWriter, r *http.Request) {
 	switch role := r.URL.Query().Get("role"); role {
 	case "", "primary":
 		if !a.Gate.Serves() {
-			s, why := a.Node(), ""
-			if s.Why != "" {
-				why = ": " + s.Why
-			}
-			writeText(w, http.StatusServiceUnavailable, "not serving: this node is "+s.Role+why+"\n")
+			writeText(w, http.StatusServiceUnavailable, "not serving: "+a.Node().obstacle()+"\n")
 			return
 		}
 	case "standby":
@@ -45,6 +44,18 @@ func (a API) history(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	writeJSON(w, http.StatusOK, terms)
+}
+
+// obstacle says why this node does not serve, and what to do.
+func (s Node) obstacle() string {
+	text := "this node is " + s.Role
+	if why := cmp.Or(s.Obstacle, s.Why); why != "" {
+		text += ": " + why
+	}
+	if s.Help != "" {
+		text += "\nwhat to do: " + s.Help
+	}
+	return text
 }
 
 func (a API) role(w http.ResponseWriter, _ *http.Request) {

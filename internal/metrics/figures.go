@@ -114,6 +114,12 @@ func (s *scrape) takeovers(to sink) {
 	counter(to, "understudy_serve_lapses_total", "Times at which no commit came through and this node answered nobody until one did.", s.status.Lapses)
 	counter(to, "understudy_failover_raises_total", "Times at which this node raised the failover time because commits were slow.", s.status.Raised)
 	counter(to, "understudy_deposals_total", "Primaries that this node deposed because their commits had stopped.", s.status.Deposals)
+	awaited := 0
+	if s.status.Obstacle != nil {
+		awaited = s.status.Obstacle.Awaited
+	}
+	gauge(to, "understudy_awaited_nodes",
+		"Complete nodes that are away and that this node waits for before it starts empty.", awaited)
 	gauge(to, "understudy_journal_lost",
 		"1 while etcd does not hold the journal that this node's state comes from; the node keeps the state.", flag(s.status.Loss.Err != nil))
 	gauge(to, "understudy_journal_founded", "1 in a term for which this node founded the journal anew, after it was lost.", flag(s.status.Founded != ""))

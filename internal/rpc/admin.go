@@ -94,6 +94,16 @@ func (s *adminService) History(ctx context.Context, _ *pb.HistoryRequest) (*pb.H
 	return history, nil
 }
 
+func (s *adminService) Forget(ctx context.Context, r *pb.ForgetRequest) (*pb.ForgetResponse, error) {
+	if r.GetNodeId() == "" {
+		return nil, errs.New(errs.InvalidParams, "", "the node's name is required")
+	}
+	if err := s.Node.Forget(ctx, r.GetNodeId()); err != nil {
+		return nil, err
+	}
+	return &pb.ForgetResponse{Header: s.here()}, nil
+}
+
 func termOf(r interface{ GetTerm() uint64 }) (metadata.Term, error) {
 	if r.GetTerm() > metadata.MaxTerm {
 		return 0, errs.New(errs.InvalidParams, "", "term %d is above the last possible one, %d", r.GetTerm(), metadata.MaxTerm)

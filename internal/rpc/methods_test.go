@@ -123,6 +123,7 @@ var rows = map[string]struct {
 	"StartEmpty":   {&pb.StartEmptyRequest{Term: term}, &pb.StartEmptyRequest{Term: 1 << 40}, errs.InvalidParams},
 	"Backup":       {&pb.BackupRequest{}, nil, errs.OK},
 	"History":      {&pb.HistoryRequest{}, nil, errs.OK},
+	"Forget":       {&pb.ForgetRequest{NodeId: "gone"}, &pb.ForgetRequest{}, errs.InvalidParams},
 	"Events":       {&pb.EventsRequest{}, &pb.EventsRequest{FromSequence: 99}, errs.Unavailable},
 	"ListSegments": {&pb.ListSegmentsRequest{}, nil, errs.OK},
 	"ListKeys":     {&pb.ListKeysRequest{}, &pb.ListKeysRequest{PageSize: 10_001}, errs.InvalidParams},

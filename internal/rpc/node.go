@@ -38,6 +38,9 @@ type Node interface {
 	// History returns the last terms, oldest first. Errors: Unavailable,
 	// NotSupported.
 	History(ctx context.Context) (*pb.HistoryResponse, error)
+	// Forget strikes a node off the list of those that hold the whole state. Errors:
+	// Unavailable, InvalidParams, NotSupported.
+	Forget(ctx context.Context, id string) error
 	// Events yields the events of the journal in the order in which they apply,
 	// from the oldest that etcd has, but none before from. With follow it goes
 	// on with new ones until the context ends. An error is the last that it

@@ -365,6 +365,13 @@ func (a *adminNode) History(context.Context) (*pb.HistoryResponse, error) {
 	return &pb.HistoryResponse{Terms: []*pb.TermRecord{{Term: term, NodeId: me}}}, nil
 }
 
+func (a *adminNode) Forget(_ context.Context, id string) error {
+	if id != "gone" {
+		return errs.New(errs.Unavailable, "Forget", "node %s runs", id)
+	}
+	return nil
+}
+
 func (a *adminNode) Events(ctx context.Context, from metadata.Seq, follow bool) iter.Seq2[*pb.EventsResponse, error] {
 	return func(yield func(*pb.EventsResponse, error) bool) { a.events(ctx, from, follow, yield) }
 }

@@ -248,6 +248,11 @@ func (e *Env) coldStart(ctx context.Context) {
 	s := must(first.Status(ctx))
 	e.result.check("no silent empty start", !cluster.Serves(s), "the first node is %v, %v after all were killed", s.GetNode().GetRole(), alone)
 	e.did("%s waits: %s", first.Name, s.GetNode().GetNotPromotableReason())
+	for _, n := range e.cluster.Nodes[1:] {
+		if _, err := first.Admin.Forget(ctx, &pb.ForgetRequest{NodeId: n.Name}); err != nil {
+			do(fmt.Errorf("giving up %s: %w", n.Name, err))
+		}
+	}
 	if _, err := first.Admin.StartEmpty(ctx, &pb.StartEmptyRequest{Term: s.GetJournal().GetHeadTerm()}); err != nil {
 		do(fmt.Errorf("starting empty: %w", err))
 	}

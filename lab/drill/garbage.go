@@ -113,7 +113,7 @@ func sendBytes(ctx context.Context, address string, b []byte) error {
 func methods() (list []string) {
 	for _, s := range []grpc.ServiceDesc{pb.ObjectService_ServiceDesc, pb.ClientService_ServiceDesc, pb.AdminService_ServiceDesc} {
 		for _, m := range s.Methods {
-			if m.MethodName != "Handover" && m.MethodName != "StartEmpty" {
+			if m.MethodName != "Handover" && m.MethodName != "StartEmpty" && m.MethodName != "Forget" {
 				list = append(list, "/"+s.ServiceName+"/"+m.MethodName)
 			}
 		}

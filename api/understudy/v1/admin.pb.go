@@ -270,9 +270,14 @@ type StatusResponse struct {
 	Journal *JournalStatus `protobuf:"bytes,7,opt,name=journal,proto3" json:"journal,omitempty"`
 	// What an operator should know or do, in plain English: for example that the
 	// journal is never compacted, or that etcd is out of space.
-	Warnings      []string `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Warnings []string `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
+	// Why no node serves, or this one does not though it is elected, as far as
+	// this node knows; empty if a node serves.
+	NotServingReason string `protobuf:"bytes,9,opt,name=not_serving_reason,json=notServingReason,proto3" json:"not_serving_reason,omitempty"`
+	// What an operator can do about that; empty if time does it.
+	NotServingHelp string `protobuf:"bytes,10,opt,name=not_serving_help,json=notServingHelp,proto3" json:"not_serving_help,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -359,6 +364,20 @@ func (x *StatusResponse) GetWarnings() []string {
 		return x.Warnings
 	}
 	return nil
+}
+
+func (x *StatusResponse) GetNotServingReason() string {
+	if x != nil {
+		return x.NotServingReason
+	}
+	return ""
+}
+
+func (x *StatusResponse) GetNotServingHelp() string {
+	if x != nil {
+		return x.NotServingHelp
+	}
+	return ""
 }
 
 // Node is one node of the cluster.
@@ -1000,7 +1019,11 @@ type StartEmptyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The last term in the journal, as Status shows it (journal.head_term). So a
 	// repeated call does not start empty twice.
-	Term          uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	Term uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	// The caller knows that no writer of before writes any more: so memory that
+	// is mounted again is given out after the lease TTL, and not only after the
+	// release time of puts.
+	NoWriters     bool `protobuf:"varint,2,opt,name=no_writers,json=noWriters,proto3" json:"no_writers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1040,6 +1063,13 @@ func (x *StartEmptyRequest) GetTerm() uint64 {
 		return x.Term
 	}
 	return 0
+}
+
+func (x *StartEmptyRequest) GetNoWriters() bool {
+	if x != nil {
+		return x.NoWriters
+	}
+	return false
 }
 
 // StartEmptyResponse answers StartEmpty. Its header has the new term.
@@ -1375,6 +1405,98 @@ func (x *TermRecord) GetEnd() string {
 	return ""
 }
 
+// ForgetRequest names the node that does not come back.
+type ForgetRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its name.
+	NodeId        string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetRequest) Reset() {
+	*x = ForgetRequest{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetRequest) ProtoMessage() {}
+
+func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
+func (*ForgetRequest) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *ForgetRequest) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+// ForgetResponse answers Forget.
+type ForgetResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who answered.
+	Header        *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForgetResponse) Reset() {
+	*x = ForgetResponse{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForgetResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForgetResponse) ProtoMessage() {}
+
+func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
+func (*ForgetResponse) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *ForgetResponse) GetHeader() *ResponseHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
 // EventsRequest says which events.
 type EventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1391,7 +1513,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	mi := &file_understudy_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1403,7 +1525,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	mi := &file_understudy_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1416,7 +1538,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *EventsRequest) GetFromSequence() uint64 {
@@ -1465,7 +1587,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	mi := &file_understudy_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1477,7 +1599,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	mi := &file_understudy_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1490,7 +1612,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EventsResponse) GetHeader() *ResponseHeader {
@@ -1560,7 +1682,7 @@ type ListSegmentsRequest struct {
 
 func (x *ListSegmentsRequest) Reset() {
 	*x = ListSegmentsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[18]
+	mi := &file_understudy_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1572,7 +1694,7 @@ func (x *ListSegmentsRequest) String() string {
 func (*ListSegmentsRequest) ProtoMessage() {}
 
 func (x *ListSegmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[18]
+	mi := &file_understudy_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1585,7 +1707,7 @@ func (x *ListSegmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSegmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListSegmentsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ListSegmentsRequest) GetName() string {
@@ -1608,7 +1730,7 @@ type ListSegmentsResponse struct {
 
 func (x *ListSegmentsResponse) Reset() {
 	*x = ListSegmentsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[19]
+	mi := &file_understudy_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1620,7 +1742,7 @@ func (x *ListSegmentsResponse) String() string {
 func (*ListSegmentsResponse) ProtoMessage() {}
 
 func (x *ListSegmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[19]
+	mi := &file_understudy_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1633,7 +1755,7 @@ func (x *ListSegmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSegmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListSegmentsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListSegmentsResponse) GetHeader() *ResponseHeader {
@@ -1669,7 +1791,7 @@ type SegmentInfo struct {
 
 func (x *SegmentInfo) Reset() {
 	*x = SegmentInfo{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[20]
+	mi := &file_understudy_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1681,7 +1803,7 @@ func (x *SegmentInfo) String() string {
 func (*SegmentInfo) ProtoMessage() {}
 
 func (x *SegmentInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[20]
+	mi := &file_understudy_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1694,7 +1816,7 @@ func (x *SegmentInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentInfo.ProtoReflect.Descriptor instead.
 func (*SegmentInfo) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *SegmentInfo) GetSegment() *Segment {
@@ -1751,7 +1873,7 @@ type ListKeysRequest struct {
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[21]
+	mi := &file_understudy_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1763,7 +1885,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[21]
+	mi := &file_understudy_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1776,7 +1898,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListKeysRequest) GetTenant() string {
@@ -1830,7 +1952,7 @@ type ListKeysResponse struct {
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[22]
+	mi := &file_understudy_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +1964,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[22]
+	mi := &file_understudy_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +1977,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ListKeysResponse) GetHeader() *ResponseHeader {
@@ -1892,7 +2014,7 @@ type QueryKeyRequest struct {
 
 func (x *QueryKeyRequest) Reset() {
 	*x = QueryKeyRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[23]
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1904,7 +2026,7 @@ func (x *QueryKeyRequest) String() string {
 func (*QueryKeyRequest) ProtoMessage() {}
 
 func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[23]
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1917,7 +2039,7 @@ func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyRequest.ProtoReflect.Descriptor instead.
 func (*QueryKeyRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *QueryKeyRequest) GetTenant() string {
@@ -1962,7 +2084,7 @@ type QueryKeyResponse struct {
 
 func (x *QueryKeyResponse) Reset() {
 	*x = QueryKeyResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[24]
+	mi := &file_understudy_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1974,7 +2096,7 @@ func (x *QueryKeyResponse) String() string {
 func (*QueryKeyResponse) ProtoMessage() {}
 
 func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[24]
+	mi := &file_understudy_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1987,7 +2109,7 @@ func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyResponse.ProtoReflect.Descriptor instead.
 func (*QueryKeyResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *QueryKeyResponse) GetHeader() *ResponseHeader {
@@ -2064,7 +2186,7 @@ type DumpRangesRequest struct {
 
 func (x *DumpRangesRequest) Reset() {
 	*x = DumpRangesRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	mi := &file_understudy_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2076,7 +2198,7 @@ func (x *DumpRangesRequest) String() string {
 func (*DumpRangesRequest) ProtoMessage() {}
 
 func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	mi := &file_understudy_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2089,7 +2211,7 @@ func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesRequest.ProtoReflect.Descriptor instead.
 func (*DumpRangesRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *DumpRangesRequest) GetSegmentId() string {
@@ -2118,7 +2240,7 @@ type DumpRangesResponse struct {
 
 func (x *DumpRangesResponse) Reset() {
 	*x = DumpRangesResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	mi := &file_understudy_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2130,7 +2252,7 @@ func (x *DumpRangesResponse) String() string {
 func (*DumpRangesResponse) ProtoMessage() {}
 
 func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	mi := &file_understudy_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2143,7 +2265,7 @@ func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesResponse.ProtoReflect.Descriptor instead.
 func (*DumpRangesResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *DumpRangesResponse) GetHeader() *ResponseHeader {
@@ -2198,7 +2320,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[27]
+	mi := &file_understudy_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2210,7 +2332,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[27]
+	mi := &file_understudy_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2223,7 +2345,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Range) GetState() RangeState {
@@ -2280,7 +2402,7 @@ var File_understudy_v1_admin_proto protoreflect.FileDescriptor
 const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x19understudy/v1/admin.proto\x12\runderstudy.v1\x1a\x1aunderstudy/v1/client.proto\x1a\x1aunderstudy/v1/common.proto\x1a\x1bunderstudy/v1/replica.proto\"\x0f\n" +
-	"\rStatusRequest\"\xee\x02\n" +
+	"\rStatusRequest\"\xc6\x03\n" +
 	"\x0eStatusResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12'\n" +
 	"\x04node\x18\x02 \x01(\v2\x13.understudy.v1.NodeR\x04node\x12)\n" +
@@ -2289,7 +2411,10 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x0eleader_address\x18\x05 \x01(\tR\rleaderAddress\x120\n" +
 	"\x05state\x18\x06 \x01(\v2\x1a.understudy.v1.StateStatusR\x05state\x126\n" +
 	"\ajournal\x18\a \x01(\v2\x1c.understudy.v1.JournalStatusR\ajournal\x12\x1a\n" +
-	"\bwarnings\x18\b \x03(\tR\bwarnings\"\xf7\x02\n" +
+	"\bwarnings\x18\b \x03(\tR\bwarnings\x12,\n" +
+	"\x12not_serving_reason\x18\t \x01(\tR\x10notServingReason\x12(\n" +
+	"\x10not_serving_help\x18\n" +
+	" \x01(\tR\x0enotServingHelp\"\xf7\x02\n" +
 	"\x04Node\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12'\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x13.understudy.v1.RoleR\x04role\x12\x1f\n" +
@@ -2346,9 +2471,11 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x0eleader_node_id\x18\x02 \x01(\tR\fleaderNodeId\x12%\n" +
 	"\x0eleader_address\x18\x03 \x01(\tR\rleaderAddress\x12\x1f\n" +
 	"\vduration_ms\x18\x04 \x01(\x04R\n" +
-	"durationMs\"'\n" +
+	"durationMs\"F\n" +
 	"\x11StartEmptyRequest\x12\x12\n" +
-	"\x04term\x18\x01 \x01(\x04R\x04term\"K\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1d\n" +
+	"\n" +
+	"no_writers\x18\x02 \x01(\bR\tnoWriters\"K\n" +
 	"\x12StartEmptyResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"\x0f\n" +
 	"\rBackupRequest\"[\n" +
@@ -2367,7 +2494,11 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x03why\x18\x04 \x01(\tR\x03why\x12\x15\n" +
 	"\x06gap_ms\x18\x05 \x01(\x04R\x05gapMs\x12\x14\n" +
 	"\x05ended\x18\x06 \x01(\tR\x05ended\x12\x10\n" +
-	"\x03end\x18\a \x01(\tR\x03end\"b\n" +
+	"\x03end\x18\a \x01(\tR\x03end\"(\n" +
+	"\rForgetRequest\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"G\n" +
+	"\x0eForgetResponse\x125\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"b\n" +
 	"\rEventsRequest\x12#\n" +
 	"\rfrom_sequence\x18\x01 \x01(\x04R\ffromSequence\x12\x16\n" +
 	"\x06follow\x18\x02 \x01(\bR\x06follow\x12\x14\n" +
@@ -2452,7 +2583,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x17RANGE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10RANGE_STATE_LIVE\x10\x01\x12\x18\n" +
 	"\x14RANGE_STATE_RESERVED\x10\x02\x12\x1b\n" +
-	"\x17RANGE_STATE_QUARANTINED\x10\x032\x97\a\n" +
+	"\x17RANGE_STATE_QUARANTINED\x10\x032\xe3\a\n" +
 	"\fAdminService\x12J\n" +
 	"\x06Status\x12\x1c.understudy.v1.StatusRequest\x1a\x1d.understudy.v1.StatusResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\x06Digest\x12\x1c.understudy.v1.DigestRequest\x1a\x1d.understudy.v1.DigestResponse\"\x03\x90\x02\x01\x12P\n" +
@@ -2460,7 +2591,8 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"StartEmpty\x12 .understudy.v1.StartEmptyRequest\x1a!.understudy.v1.StartEmptyResponse\"\x03\x90\x02\x02\x12L\n" +
 	"\x06Backup\x12\x1c.understudy.v1.BackupRequest\x1a\x1d.understudy.v1.BackupResponse\"\x03\x90\x02\x010\x01\x12M\n" +
-	"\aHistory\x12\x1d.understudy.v1.HistoryRequest\x1a\x1e.understudy.v1.HistoryResponse\"\x03\x90\x02\x01\x12L\n" +
+	"\aHistory\x12\x1d.understudy.v1.HistoryRequest\x1a\x1e.understudy.v1.HistoryResponse\"\x03\x90\x02\x01\x12J\n" +
+	"\x06Forget\x12\x1c.understudy.v1.ForgetRequest\x1a\x1d.understudy.v1.ForgetResponse\"\x03\x90\x02\x02\x12L\n" +
 	"\x06Events\x12\x1c.understudy.v1.EventsRequest\x1a\x1d.understudy.v1.EventsResponse\"\x03\x90\x02\x010\x01\x12\\\n" +
 	"\fListSegments\x12\".understudy.v1.ListSegmentsRequest\x1a#.understudy.v1.ListSegmentsResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\bListKeys\x12\x1e.understudy.v1.ListKeysRequest\x1a\x1f.understudy.v1.ListKeysResponse\"\x03\x90\x02\x01\x12P\n" +
@@ -2481,7 +2613,7 @@ func file_understudy_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_understudy_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_understudy_v1_admin_proto_goTypes = []any{
 	(Role)(0),                    // 0: understudy.v1.Role
 	(EventStream)(0),             // 1: understudy.v1.EventStream
@@ -2502,74 +2634,79 @@ var file_understudy_v1_admin_proto_goTypes = []any{
 	(*HistoryRequest)(nil),       // 16: understudy.v1.HistoryRequest
 	(*HistoryResponse)(nil),      // 17: understudy.v1.HistoryResponse
 	(*TermRecord)(nil),           // 18: understudy.v1.TermRecord
-	(*EventsRequest)(nil),        // 19: understudy.v1.EventsRequest
-	(*EventsResponse)(nil),       // 20: understudy.v1.EventsResponse
-	(*ListSegmentsRequest)(nil),  // 21: understudy.v1.ListSegmentsRequest
-	(*ListSegmentsResponse)(nil), // 22: understudy.v1.ListSegmentsResponse
-	(*SegmentInfo)(nil),          // 23: understudy.v1.SegmentInfo
-	(*ListKeysRequest)(nil),      // 24: understudy.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),     // 25: understudy.v1.ListKeysResponse
-	(*QueryKeyRequest)(nil),      // 26: understudy.v1.QueryKeyRequest
-	(*QueryKeyResponse)(nil),     // 27: understudy.v1.QueryKeyResponse
-	(*DumpRangesRequest)(nil),    // 28: understudy.v1.DumpRangesRequest
-	(*DumpRangesResponse)(nil),   // 29: understudy.v1.DumpRangesResponse
-	(*Range)(nil),                // 30: understudy.v1.Range
-	(*ResponseHeader)(nil),       // 31: understudy.v1.ResponseHeader
-	(*Segment)(nil),              // 32: understudy.v1.Segment
-	(*ReplicaList)(nil),          // 33: understudy.v1.ReplicaList
+	(*ForgetRequest)(nil),        // 19: understudy.v1.ForgetRequest
+	(*ForgetResponse)(nil),       // 20: understudy.v1.ForgetResponse
+	(*EventsRequest)(nil),        // 21: understudy.v1.EventsRequest
+	(*EventsResponse)(nil),       // 22: understudy.v1.EventsResponse
+	(*ListSegmentsRequest)(nil),  // 23: understudy.v1.ListSegmentsRequest
+	(*ListSegmentsResponse)(nil), // 24: understudy.v1.ListSegmentsResponse
+	(*SegmentInfo)(nil),          // 25: understudy.v1.SegmentInfo
+	(*ListKeysRequest)(nil),      // 26: understudy.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),     // 27: understudy.v1.ListKeysResponse
+	(*QueryKeyRequest)(nil),      // 28: understudy.v1.QueryKeyRequest
+	(*QueryKeyResponse)(nil),     // 29: understudy.v1.QueryKeyResponse
+	(*DumpRangesRequest)(nil),    // 30: understudy.v1.DumpRangesRequest
+	(*DumpRangesResponse)(nil),   // 31: understudy.v1.DumpRangesResponse
+	(*Range)(nil),                // 32: understudy.v1.Range
+	(*ResponseHeader)(nil),       // 33: understudy.v1.ResponseHeader
+	(*Segment)(nil),              // 34: understudy.v1.Segment
+	(*ReplicaList)(nil),          // 35: understudy.v1.ReplicaList
 }
 var file_understudy_v1_admin_proto_depIdxs = []int32{
-	31, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
+	33, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
 	5,  // 1: understudy.v1.StatusResponse.node:type_name -> understudy.v1.Node
 	5,  // 2: understudy.v1.StatusResponse.nodes:type_name -> understudy.v1.Node
 	6,  // 3: understudy.v1.StatusResponse.state:type_name -> understudy.v1.StateStatus
 	7,  // 4: understudy.v1.StatusResponse.journal:type_name -> understudy.v1.JournalStatus
 	0,  // 5: understudy.v1.Node.role:type_name -> understudy.v1.Role
-	31, // 6: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
-	31, // 7: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
-	31, // 8: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
-	31, // 9: understudy.v1.BackupResponse.header:type_name -> understudy.v1.ResponseHeader
-	31, // 10: understudy.v1.HistoryResponse.header:type_name -> understudy.v1.ResponseHeader
+	33, // 6: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
+	33, // 7: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
+	33, // 8: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
+	33, // 9: understudy.v1.BackupResponse.header:type_name -> understudy.v1.ResponseHeader
+	33, // 10: understudy.v1.HistoryResponse.header:type_name -> understudy.v1.ResponseHeader
 	18, // 11: understudy.v1.HistoryResponse.terms:type_name -> understudy.v1.TermRecord
-	31, // 12: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
-	1,  // 13: understudy.v1.EventsResponse.stream:type_name -> understudy.v1.EventStream
-	31, // 14: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
-	23, // 15: understudy.v1.ListSegmentsResponse.segments:type_name -> understudy.v1.SegmentInfo
-	32, // 16: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
-	31, // 17: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
-	31, // 18: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
-	33, // 19: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
-	31, // 20: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
-	32, // 21: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
-	30, // 22: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
-	2,  // 23: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
-	3,  // 24: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
-	8,  // 25: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
-	10, // 26: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
-	12, // 27: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
-	14, // 28: understudy.v1.AdminService.Backup:input_type -> understudy.v1.BackupRequest
-	16, // 29: understudy.v1.AdminService.History:input_type -> understudy.v1.HistoryRequest
-	19, // 30: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
-	21, // 31: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
-	24, // 32: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
-	26, // 33: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
-	28, // 34: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
-	4,  // 35: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
-	9,  // 36: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
-	11, // 37: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
-	13, // 38: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
-	15, // 39: understudy.v1.AdminService.Backup:output_type -> understudy.v1.BackupResponse
-	17, // 40: understudy.v1.AdminService.History:output_type -> understudy.v1.HistoryResponse
-	20, // 41: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
-	22, // 42: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
-	25, // 43: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
-	27, // 44: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
-	29, // 45: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
-	35, // [35:46] is the sub-list for method output_type
-	24, // [24:35] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	33, // 12: understudy.v1.ForgetResponse.header:type_name -> understudy.v1.ResponseHeader
+	33, // 13: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
+	1,  // 14: understudy.v1.EventsResponse.stream:type_name -> understudy.v1.EventStream
+	33, // 15: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
+	25, // 16: understudy.v1.ListSegmentsResponse.segments:type_name -> understudy.v1.SegmentInfo
+	34, // 17: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
+	33, // 18: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
+	33, // 19: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
+	35, // 20: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
+	33, // 21: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
+	34, // 22: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
+	32, // 23: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
+	2,  // 24: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
+	3,  // 25: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
+	8,  // 26: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
+	10, // 27: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
+	12, // 28: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
+	14, // 29: understudy.v1.AdminService.Backup:input_type -> understudy.v1.BackupRequest
+	16, // 30: understudy.v1.AdminService.History:input_type -> understudy.v1.HistoryRequest
+	19, // 31: understudy.v1.AdminService.Forget:input_type -> understudy.v1.ForgetRequest
+	21, // 32: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
+	23, // 33: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
+	26, // 34: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
+	28, // 35: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
+	30, // 36: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
+	4,  // 37: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
+	9,  // 38: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
+	11, // 39: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
+	13, // 40: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
+	15, // 41: understudy.v1.AdminService.Backup:output_type -> understudy.v1.BackupResponse
+	17, // 42: understudy.v1.AdminService.History:output_type -> understudy.v1.HistoryResponse
+	20, // 43: understudy.v1.AdminService.Forget:output_type -> understudy.v1.ForgetResponse
+	22, // 44: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
+	24, // 45: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
+	27, // 46: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
+	29, // 47: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
+	31, // 48: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
+	37, // [37:49] is the sub-list for method output_type
+	25, // [25:37] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_understudy_v1_admin_proto_init() }
@@ -2586,7 +2723,7 @@ func file_understudy_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_understudy_v1_admin_proto_rawDesc), len(file_understudy_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   28,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

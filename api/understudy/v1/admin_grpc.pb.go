@@ -28,6 +28,7 @@ const (
 	AdminService_StartEmpty_FullMethodName   = "/understudy.v1.AdminService/StartEmpty"
 	AdminService_Backup_FullMethodName       = "/understudy.v1.AdminService/Backup"
 	AdminService_History_FullMethodName      = "/understudy.v1.AdminService/History"
+	AdminService_Forget_FullMethodName       = "/understudy.v1.AdminService/Forget"
 	AdminService_Events_FullMethodName       = "/understudy.v1.AdminService/Events"
 	AdminService_ListSegments_FullMethodName = "/understudy.v1.AdminService/ListSegments"
 	AdminService_ListKeys_FullMethodName     = "/understudy.v1.AdminService/ListKeys"
@@ -67,7 +68,8 @@ type AdminServiceClient interface {
 	// cache is lost; clients are told to remount.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while there is a primary or a
-	// promotable node; INVALID_PARAMS for a term that is not the last one;
+	// promotable node, or a node with the whole state is away (see Forget);
+	// INVALID_PARAMS for a term that is not the last one;
 	// NOT_SUPPORTED without HA.
 	StartEmpty(ctx context.Context, in *StartEmptyRequest, opts ...grpc.CallOption) (*StartEmptyResponse, error)
 	// Backup sends the state of this node, whatever its role, as a state file: the
@@ -85,6 +87,13 @@ type AdminServiceClient interface {
 	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd is away; NOT_SUPPORTED
 	// without HA.
 	History(ctx context.Context, in *HistoryRequest, opts ...grpc.CallOption) (*HistoryResponse, error)
+	// Forget gives up what a node holds that is listed in etcd as one with the
+	// whole state, and that does not run: nobody waits for it any more before a
+	// cluster without the state starts empty.
+	//
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while the node runs, or etcd is away;
+	// INVALID_PARAMS for a node that is not listed; NOT_SUPPORTED without HA.
+	Forget(ctx context.Context, in *ForgetRequest, opts ...grpc.CallOption) (*ForgetResponse, error)
 	// Events sends the events in the journal, decoded, in the order in which they
 	// apply. Commits without events (heartbeats) are left out.
 	//
@@ -182,6 +191,16 @@ func (c *adminServiceClient) History(ctx context.Context, in *HistoryRequest, op
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(HistoryResponse)
 	err := c.cc.Invoke(ctx, AdminService_History_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) Forget(ctx context.Context, in *ForgetRequest, opts ...grpc.CallOption) (*ForgetResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ForgetResponse)
+	err := c.cc.Invoke(ctx, AdminService_Forget_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -288,7 +307,8 @@ type AdminServiceServer interface {
 	// cache is lost; clients are told to remount.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while there is a primary or a
-	// promotable node; INVALID_PARAMS for a term that is not the last one;
+	// promotable node, or a node with the whole state is away (see Forget);
+	// INVALID_PARAMS for a term that is not the last one;
 	// NOT_SUPPORTED without HA.
 	StartEmpty(context.Context, *StartEmptyRequest) (*StartEmptyResponse, error)
 	// Backup sends the state of this node, whatever its role, as a state file: the
@@ -306,6 +326,13 @@ type AdminServiceServer interface {
 	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd is away; NOT_SUPPORTED
 	// without HA.
 	History(context.Context, *HistoryRequest) (*HistoryResponse, error)
+	// Forget gives up what a node holds that is listed in etcd as one with the
+	// whole state, and that does not run: nobody waits for it any more before a
+	// cluster without the state starts empty.
+	//
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while the node runs, or etcd is away;
+	// INVALID_PARAMS for a node that is not listed; NOT_SUPPORTED without HA.
+	Forget(context.Context, *ForgetRequest) (*ForgetResponse, error)
 	// Events sends the events in the journal, decoded, in the order in which they
 	// apply. Commits without events (heartbeats) are left out.
 	//
@@ -357,6 +384,9 @@ func (UnimplementedAdminServiceServer) Backup(*BackupRequest, grpc.ServerStreami
 }
 func (UnimplementedAdminServiceServer) History(context.Context, *HistoryRequest) (*HistoryResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method History not implemented")
+}
+func (UnimplementedAdminServiceServer) Forget(context.Context, *ForgetRequest) (*ForgetResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Forget not implemented")
 }
 func (UnimplementedAdminServiceServer) Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method Events not implemented")
@@ -495,6 +525,24 @@ func _AdminService_History_Handler(srv interface{}, ctx context.Context, dec fun
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_Forget_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ForgetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).Forget(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_Forget_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).Forget(ctx, req.(*ForgetRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_Events_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(EventsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -597,6 +645,10 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "History",
 			Handler:    _AdminService_History_Handler,
+		},
+		{
+			MethodName: "Forget",
+			Handler:    _AdminService_Forget_Handler,
 		},
 		{
 			MethodName: "ListSegments",

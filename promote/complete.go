@@ -1,0 +1,196 @@
+package promote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A CompleteNode is what etcd keeps under complete/ of a node that holds the whole
+// state, so that nobody starts empty while that node is only away.
+//
+// A node lists itself when it has become complete, and with the announcement that it
+// serves. No lease ends the key, and the node does not delete it: whoever waits for a
+// node that is listed and registered asks that node what it holds. An operator strikes
+// it off (masterctl forget), and past maxComplete the first commit of a node that holds
+// more does.
+type CompleteNode struct {
+	ID      string          `json:"node_id"`
+	RPC     string          `json:"rpc_address"`
+	History journal.History `json:"history,omitempty"`
+	Term    metadata.Term   `json:"term"`
+	Seq     metadata.Seq    `json:"sequence"` // when this was written; the node may hold more
+}
+
+func (c CompleteNode) String() string {
+	return fmt.Sprintf("%s (everything up to sequence %d of term %d at least)", c.ID, c.Seq, c.Term)
+}
+
+// maxComplete bounds the complete nodes that are listed.
+const maxComplete = 100
+
+// absentees are complete nodes that are not registered.
+type absentees []CompleteNode
+
+func (a absentees) String() string {
+	texts := make([]string, len(a))
+	for i, c := range a {
+		texts[i] = c.String()
+	}
+	return strings.Join(texts, ", ")
+}
+
+// forget is the command that gives them up.
+func (a absentees) forget() string {
+	ids := make([]string, len(a))
+	for i, c := range a {
+		ids[i] = c.ID
+	}
+	return "masterctl forget --yes " + strings.Join(ids, " ")
+}
+
+// complete returns what this node lists of itself at a head.
+func (n *Node) complete(head journal.Head) CompleteNode {
+	return CompleteNode{ID: n.ID, RPC: n.RPC, History: head.History, Term: head.Term, Seq: head.Seq}
+}
+
+// absent returns the complete nodes that are listed and not among those registered.
+// This node is none of them: it knows itself what it holds, also when it comes back
+// without its state.
+func (n *Node) absent(ctx context.Context, registered []NodeInfo) (absentees, error) {
+	list, err := n.listComplete(ctx)
+	return slices.DeleteFunc(list, func(c CompleteNode) bool { return c.ID == n.ID || isAmong(registered, c.ID) }), err
+}
+
+func isAmong(nodes []NodeInfo, id string) bool {
+	return slices.ContainsFunc(nodes, func(n NodeInfo) bool { return n.ID == id })
+}
+
+func (n *Node) listComplete(ctx context.Context) (absentees, error) {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := n.Client.Get(ctx, n.Layout.Complete(), clientv3.WithPrefix(), clientv3.WithLimit(2*maxComplete))
+	if err != nil {
+		return nil, fmt.Errorf("listing the complete nodes: %w", err)
+	}
+	return n.completeOf(resp.Kvs), nil
+}
+
+// completeOf decodes what is listed. A value that nobody can read counts by its key.
+func (n *Node) completeOf(kvs []*mvccpb.KeyValue) (list absentees) {
+	for _, kv := range kvs {
+		var c CompleteNode
+		if json.Unmarshal(kv.Value, &c) != nil {
+			c = CompleteNode{}
+		}
+		c.ID = strings.TrimPrefix(string(kv.Key), n.Layout.Complete())
+		list = append(list, c)
+	}
+	return list
+}
+
+// enlist lists this node if it holds the whole state and the list does not say so yet,
+// at a head that was compared with etcd's.
+func (n *Node) enlist(ctx context.Context, registered []NodeInfo, at journal.Head) {
+	s := n.Status()
+	if !s.Complete || s.Loss.Err != nil || at.Seq == 0 || s.Self.Role != Primary && s.Self.Role != Standby {
+		return
+	}
+	list, err := n.listComplete(ctx)
+	self := n.complete(at)
+	known := slices.IndexFunc(list, func(c CompleteNode) bool { return c.ID == n.ID })
+	if err != nil || known >= 0 && list[known].History == self.History && list[known].Term == self.Term {
+		return
+	}
+	op, err := self.put(n.Layout)
+	if err != nil {
+		return
+	}
+	ops := []clientv3.Op{op}
+	if known < 0 && len(list) >= maxComplete {
+		// What an absent node of the same history held further back is held here.
+		behind := slices.IndexFunc(list, func(c CompleteNode) bool {
+			return c.History == self.History && c.Term < self.Term && !isAmong(registered, c.ID)
+		})
+		if behind < 0 {
+			n.Log.Warn().Int("listed", len(list)).Msg("this node is not listed as complete: the list is full; strike nodes off that do not come back, with masterctl forget")
+			return
+		}
+		ops = append(ops, clientv3.OpDelete(n.Layout.CompleteNode(list[behind].ID)))
+	}
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	if _, err := n.Client.Txn(ctx).Then(ops...).Commit(); err != nil {
+		n.Log.Debug().Err(err).Msg("this node was not listed as complete, it will be tried again")
+	}
+}
+
+func (c CompleteNode) put(layout journal.Layout) (clientv3.Op, error) {
+	value, err := json.Marshal(c)
+	return clientv3.OpPut(layout.CompleteNode(c.ID), string(value)), err
+}
+
+// awaitComplete returns an obstacle while this node, which would start empty, must wait
+// for complete nodes that are away: since a time by the clock, for WaitForState.
+func (n *Node) awaitComplete(ctx context.Context, registered []NodeInfo, since time.Duration) error {
+	absent, err := n.absent(ctx, registered)
+	if err != nil || len(absent) == 0 {
+		return err
+	}
+	waited := n.Clock() - since
+	if n.WaitForState > 0 && waited >= n.WaitForState {
+		n.Log.Warn().Stringer("absent", absent).Dur("waited", waited).Msg("this node starts without what these nodes hold")
+		return nil
+	}
+	o := &Obstacle{
+		Cause:  AwaitsComplete,
+		Reason: "this node holds no state, and waits for nodes that hold it and are away: " + absent.String(),
+		Help:   "start them, or give up what they hold: " + absent.forget(), Awaited: len(absent),
+	}
+	if n.WaitForState > 0 {
+		o.Reason += fmt.Sprintf("; it starts empty without them after %v", n.WaitForState)
+	}
+	return o
+}
+
+// Forget strikes a node off the list of complete ones, because an operator knows that
+// it does not come back, or that what it holds is not wanted. Errors: InvalidParams for
+// a node that is not listed, Unavailable while it runs or etcd does not answer.
+func (n *Node) Forget(ctx context.Context, id string) error {
+	const op = "Forget"
+	list, err := n.listComplete(ctx)
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, op, err)
+	}
+	i := slices.IndexFunc(list, func(c CompleteNode) bool { return c.ID == id })
+	if i < 0 {
+		return errs.New(errs.InvalidParams, op, "no node %q is listed as complete; there are: %v", id, list)
+	}
+	if s, err := n.Peers.Standing(ctx, list[i].RPC); id != n.ID && list[i].RPC != "" && err == nil && s.ID == id {
+		return errs.New(errs.Unavailable, op, "node %s runs, at %s: it holds sequence %d of term %d; see that it reaches etcd, or stop it",
+			id, list[i].RPC, s.Position.Seq, s.Position.Term)
+	}
+	attempt, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := n.Client.Txn(attempt).If(clientv3.Compare(clientv3.CreateRevision(n.Layout.Node(id)), "=", 0)).
+		Then(clientv3.OpDelete(n.Layout.CompleteNode(id)), clientv3.OpDelete(n.Layout.SavedBy(id))).Commit()
+	switch {
+	case err != nil:
+		return errs.Wrap(errs.Unavailable, op, err)
+	case !resp.Succeeded:
+		return errs.New(errs.Unavailable, op, "node %s is registered: it runs, or has ended within its session TTL", id)
+	}
+	n.Log.Warn().Str("gave_up", list[i].String()).Msg("an operator struck a node off the list of complete ones")
+	n.poke()
+	return nil
+}

@@ -1,0 +1,218 @@
+package promote_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// listed are the ids of the nodes that etcd lists as complete.
+func completeNodes(t *testing.T, etcd *etcdtest.Cluster) (ids []string) {
+	t.Helper()
+	resp, err := etcd.Client(t).Get(t.Context(), layout.Complete(), clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kv := range resp.Kvs {
+		ids = append(ids, strings.TrimPrefix(string(kv.Key), layout.Complete()))
+	}
+	return ids
+}
+
+func (w *cluster) listedComplete(ids ...string) {
+	w.t.Helper()
+	waitFor(w.t, fmt.Sprint(ids, " to be listed"), func() bool { return fmt.Sprint(completeNodes(w.t, w.etcd)) == fmt.Sprint(ids) })
+}
+
+// awaits waits until a node says that it waits for complete nodes, and for whom.
+func (n *node) awaits(ids ...string) {
+	n.net.t.Helper()
+	waitFor(n.net.t, n.id+" to say for whom it waits", func() bool {
+		o := n.Status().Obstacle
+		if o == nil || o.Cause != promote.AwaitsComplete || o.Awaited != len(ids) {
+			return false
+		}
+		for _, id := range ids {
+			if !strings.Contains(o.Reason, id+" (everything up to sequence") || !strings.Contains(o.Help, id) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// forget waits until a node has struck others off the list of complete ones.
+func (n *node) forget(ids ...string) {
+	n.net.t.Helper()
+	for _, id := range ids {
+		n.net.unregistered(id)
+		if err := n.Forget(n.net.t.Context(), id); err != nil {
+			n.net.t.Fatal(err)
+		}
+	}
+}
+
+// vanish is a node that is gone without a word.
+func (n *node) vanish() {
+	n.wire.cut()
+	n.ended.Store(true)
+	n.end()
+}
+
+// unregistered waits until etcd does not know a node any more.
+func (w *cluster) unregistered(id string) {
+	w.t.Helper()
+	client := w.etcd.Client(w.t)
+	waitFor(w.t, "the end of "+id, func() bool {
+		resp, err := client.Get(w.t.Context(), layout.Node(id))
+		return err == nil && len(resp.Kvs) == 0
+	})
+}
+
+// cutOff starts a cluster whose primary a is gone for good, while its standby b holds
+// everything and does not reach etcd.
+func cutOff(t *testing.T) (w *cluster, b *node) {
+	w = newCluster(t, etcdtest.Start(t))
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b = w.start("b")
+	w.promotable(b)
+	w.equal(a, b)
+	w.listedComplete("a", "b")
+	b.wire.cut()
+	a.vanish()
+	w.unregistered("a")
+	w.unregistered("b")
+	return w, b
+}
+
+// A master without the state, on its own etcd, does not start empty while a node that
+// holds it is only away: that one serves when it is back.
+func TestACompleteNodeIsAwaited(t *testing.T) {
+	w, b := cutOff(t)
+	m := w.start("m", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, time.Minute })
+	m.awaits("a", "b")
+	m.serveNot(4 * time.Second)
+	b.wire.heal()
+	if w.serving(m, b) != b {
+		t.Fatal("m began empty though b came back")
+	}
+	b.has(keys("k", 5)...)
+}
+
+// The wait has an end where the etcd is embedded.
+func TestTheWaitForCompleteNodesEnds(t *testing.T) {
+	w, _ := cutOff(t)
+	begun := time.Now()
+	m := w.start("m", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, 4*time.Second })
+	m.awaits("a", "b")
+	w.serving(m)
+	if took := time.Since(begun); took < 4*time.Second || !m.Status().Empty {
+		t.Errorf("m serves after %v, empty: %v", took, m.Status().Empty)
+	}
+}
+
+// An operator gives up nodes that do not come back; not while they run, and an order
+// to start empty is refused until then.
+func TestForget(t *testing.T) {
+	w, b := cutOff(t)
+	m := w.start("m")
+	refused := func(what string, err error, kind errs.Kind, says ...string) {
+		t.Helper()
+		if errs.KindOf(err) != kind {
+			t.Errorf("%s: got %v, want %v", what, err, kind)
+			return
+		}
+		for _, say := range says {
+			if !strings.Contains(err.Error(), say) {
+				t.Errorf("%s: got %v, want it to say %q", what, err, say)
+			}
+		}
+	}
+	refused("starting empty", m.AllowEmpty(t.Context(), 1), errs.Unavailable, "b (everything up to sequence", "masterctl forget --yes a b")
+	refused("giving up a node that runs", m.Forget(t.Context(), "b"), errs.Unavailable, "node b runs")
+	refused("giving up a stranger", m.Forget(t.Context(), "x"), errs.InvalidParams, "a (everything up to sequence")
+	waitFor(t, "m to be registered", func() bool { list, err := m.Nodes(t.Context()); return err == nil && len(list) == 1 })
+	b.vanish()
+	m.forget("a", "b")
+	if err := m.AllowEmpty(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	w.serving(m)
+	w.listedComplete("m")
+	refused("giving up the primary", m.Forget(t.Context(), "m"), errs.Unavailable, "m is registered")
+}
+
+// A node never waits for itself: it knows that it holds nothing any more. One that is
+// registered says itself what it holds.
+func TestNobodyWaitsForNodesThatRun(t *testing.T) {
+	w := newCluster(t, etcdtest.Start(t))
+	a := w.start("a")
+	w.serving(a).mount()
+	b := w.start("b")
+	w.promotable(b)
+	w.listedComplete("a", "b")
+	b.vanish()
+	a.vanish()
+	b = w.start("b", func(c *promote.Config) { c.MayStartEmpty = false })
+	a = w.start("a", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, time.Hour })
+	if w.serving(a); !a.Status().Empty {
+		t.Error("a holds what it cannot")
+	}
+	w.promotable(b)
+}
+
+// Where etcd lost the head, and the nodes that hold the state are all away, a fresh
+// master waits for them, too.
+func TestAFreshMasterAwaitsCompleteNodes(t *testing.T) {
+	w, b := cutOff(t)
+	do(t, w.etcd, clientv3.OpDelete(layout.Head()))
+	m := w.start("m", func(c *promote.Config) {
+		c.Alone, c.RefoundWait, c.WaitForState = false, 100*time.Millisecond, time.Minute
+	})
+	m.awaits("a", "b")
+	b.wire.heal()
+	if w.serving(m, b) != b {
+		t.Fatal("m began empty though b came back")
+	}
+	b.has(keys("k", 5)...)
+}
+
+// Past its bound the list drops nodes that held less; others it keeps.
+func TestTheListOfCompleteNodesIsBounded(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a)
+	waitFor(t, "a history", func() bool { return a.Status().Head.History != "" })
+	history := a.Status().Head.History
+	for i := range 99 {
+		c := promote.CompleteNode{History: "another"}
+		if i == 42 {
+			c.History = history // in term 0
+		}
+		value, err := json.Marshal(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(t, etcd, clientv3.OpPut(layout.CompleteNode(fmt.Sprintf("old%02d", i)), string(value)))
+	}
+	b := w.start("b")
+	w.promotable(b)
+	waitFor(t, "b to be listed", func() bool { return strings.Contains(fmt.Sprint(completeNodes(t, etcd)), " b ") })
+	c := w.start("c")
+	w.promotable(c)
+	w.know(a, b, c)
+	if ids := completeNodes(t, etcd); len(ids) != 100 || strings.Contains(fmt.Sprint(ids), "old42") || strings.Contains(fmt.Sprint(ids), " c ") {
+		t.Errorf("%d are listed: %v", len(ids), ids)
+	}
+}
