@@ -135,7 +135,7 @@ func (n *clusterNode) BeginSnapshot(ctx context.Context) (rpc.SnapshotBegin, err
 		return rpc.SnapshotBegin{}, err
 	}
 	return rpc.SnapshotBegin{
-		Term: t.Number, Store: t.Store, Fence: t.Fence, First: first, Seq: at.Head.Seq, Revision: at.Revision,
+		Term: t.Number, Store: t.Store, Fence: t.Fence, First: first, Seq: at.Head.Seq, Revision: at.Revision, Head: at.Value(),
 	}, nil
 }
 

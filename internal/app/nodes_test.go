@@ -238,6 +238,21 @@ func TestPeerOfAnotherCluster(t *testing.T) {
 	}
 }
 
+// A snapshot names the head that it begins at: without it a node that has just loaded
+// one would depose nobody until the next commit, and might mix two histories.
+func TestSnapshotNamesItsHead(t *testing.T) {
+	a := run(t, settings(config.Primary, "a", etcdtest.Start(t).Endpoints()))
+	a.serves()
+	p := &peers{clusterID: "mooncake_cluster", nodeID: "s"}
+	at, err := p.Fetch(t.Context(), a.RPCAddress(), func([]byte) error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if h := at.Head; h.FailoverAfter() == 0 || h.History == "" || h.Bytes == 0 || at.Value() == "" || at.Revision == 0 {
+		t.Errorf("%+v", at)
+	}
+}
+
 // A node that cannot take its second port gives the first one back.
 func TestPortsAreGivenBack(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -43,15 +43,22 @@ func (p *peers) dial(address string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// Fetch streams a snapshot from the primary. The position that it returns does
-// not say how many bytes the journal had there.
+// Fetch streams a snapshot from the primary. From a primary of an older version, the
+// position that it returns has only a term and a sequence.
 func (p *peers) Fetch(ctx context.Context, address string, add func(part []byte) error) (journal.Cursor, error) {
 	info, err := p.fetch(ctx, address, add)
 	p.note(err)
 	if err != nil {
 		return journal.Cursor{}, err
 	}
-	return journal.Cursor{Head: journal.Head{Term: info.Term, Seq: info.Start}, Revision: info.Revision}, nil
+	if len(info.Head) == 0 {
+		return journal.Cursor{Head: journal.Head{Term: info.Term, Seq: info.Start}, Revision: info.Revision}, nil
+	}
+	head, err := journal.DecodeHead([]byte(info.Head))
+	if err != nil {
+		return journal.Cursor{}, fmt.Errorf("snapshot from %s: %w", address, err)
+	}
+	return journal.NewCursor(head, info.Revision, info.Head), nil
 }
 
 func (p *peers) fetch(ctx context.Context, address string, add func(part []byte) error) (rpc.SnapshotInfo, error) {

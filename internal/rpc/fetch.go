@@ -49,6 +49,7 @@ type SnapshotInfo struct {
 	Term     metadata.Term
 	Start    metadata.Seq // at which the first part stands
 	Revision int64        // of etcd, at which Start was committed; 0 for none
+	Head     string       // value of the journal's head there; empty from an older version
 	End      metadata.Seq // at which the last part stands
 	Parts    int
 	Bytes    uint64
@@ -122,6 +123,7 @@ func (s *snapshotReceiver) run() error {
 		return broken("it has %d parts", start.GetParts())
 	}
 	s.info.Start, s.info.Revision = metadata.Seq(start.GetStartSequence()), start.GetStartRevision()
+	s.info.Head = string(start.GetStartHead())
 	var part []byte
 	for s.info.Parts < int(start.GetParts()) {
 		if part, err = s.part(part[:0]); err != nil {

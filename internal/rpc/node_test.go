@@ -166,7 +166,7 @@ func (n *node) BeginSnapshot(context.Context) (rpc.SnapshotBegin, error) {
 		return rpc.SnapshotBegin{}, err
 	}
 	part, at := m.Store.AppendSnapshotPart(nil, 0)
-	return rpc.SnapshotBegin{Term: m.Term, Store: m.Store, Fence: m.Fence, First: part, Seq: at.Seq, Revision: 4711}, nil
+	return rpc.SnapshotBegin{Term: m.Term, Store: m.Store, Fence: m.Fence, First: part, Seq: at.Seq, Revision: 4711, Head: "{}"}, nil
 }
 
 // mount lends alice's memory to the node.

@@ -34,6 +34,8 @@ type SnapshotBegin struct {
 	// Revision of etcd at which Seq was committed; 0 without a journal, or for
 	// sequence 0.
 	Revision int64
+	// Head is the value of the journal's head there; empty if there is none.
+	Head string
 }
 
 // snapshotService sends the state to nodes that follow.
@@ -95,6 +97,7 @@ type snapshotStream struct {
 func (s *snapshotStream) run() error {
 	err := s.send(&pb.StreamSnapshotResponse{Content: &pb.StreamSnapshotResponse_Start{Start: &pb.SnapshotStart{
 		Format: SnapshotFormat, StartSequence: uint64(s.begin.Seq), StartRevision: s.begin.Revision, Parts: metadata.SnapshotParts,
+		StartHead: []byte(s.begin.Head),
 	}}})
 	if err != nil {
 		return err

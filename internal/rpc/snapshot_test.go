@@ -48,7 +48,7 @@ func TestSnapshotOverTheWire(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.NodeID != me || info.Term != term || info.Start != before.Seq || info.Revision != 4711 || info.Parts != metadata.SnapshotParts || info.End < info.Start || info.Bytes == 0 {
+	if info.NodeID != me || info.Term != term || info.Start != before.Seq || info.Revision != 4711 || info.Head != "{}" || info.Parts != metadata.SnapshotParts || info.End < info.Start || info.Bytes == 0 {
 		t.Errorf("%+v, the store was at %+v", info, before)
 	}
 	if loader.Start() != info.Start || loader.End() != info.End {

@@ -249,7 +249,7 @@ func (p *primary) BeginSnapshot(ctx context.Context) (rpc.SnapshotBegin, error) 
 		part, at := p.store.AppendSnapshotPart(nil, 0)
 		if at.Seq == tip.Head.Seq {
 			p.asked.Store(0)
-			return rpc.SnapshotBegin{Term: 1, Store: p.store, Fence: p.fence, First: part, Seq: at.Seq, Revision: tip.Revision}, nil
+			return rpc.SnapshotBegin{Term: 1, Store: p.store, Fence: p.fence, First: part, Seq: at.Seq, Revision: tip.Revision, Head: tip.Value()}, nil
 		}
 	}
 	return rpc.SnapshotBegin{}, ctx.Err()
@@ -319,5 +319,9 @@ type fetcher struct{ conn *grpc.ClientConn }
 
 func (f *fetcher) Fetch(ctx context.Context, add func([]byte) error) (journal.Cursor, error) {
 	info, err := rpc.FetchSnapshot(ctx, f.conn, rpc.SnapshotRequest{ClusterID: "test", NodeID: "follower"}, add)
-	return journal.Cursor{Head: journal.Head{Term: info.Term, Seq: info.Start}, Revision: info.Revision}, err
+	if err != nil {
+		return journal.Cursor{}, err
+	}
+	head, err := journal.DecodeHead([]byte(info.Head))
+	return journal.NewCursor(head, info.Revision, info.Head), err
 }

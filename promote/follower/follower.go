@@ -274,7 +274,8 @@ func (f *Follower) checkLag(ctx context.Context) error {
 	lag := head.Bytes - at.Head.Bytes
 	switch {
 	case f.MaxLagBytes <= 0, at.Head.Bytes == 0:
-		// A snapshot's position lacks the bytes; the first commit behind it has them.
+		// The position of an older primary's snapshot lacks the bytes; the first commit
+		// behind it has them.
 	case !f.Complete():
 		if lag <= f.MaxLagBytes/2 { // less than was too much, so that it does not go to and fro
 			f.regain()

@@ -67,7 +67,7 @@ func (f *Follower) load(ctx context.Context) (*loaded, error) {
 	if err != nil {
 		return nil, fmt.Errorf("loading a snapshot: %w", err)
 	}
-	if err := f.mayTake(ctx); err != nil {
+	if err := f.mayTake(ctx, start); err != nil {
 		return nil, err
 	}
 	if loader.Start() != start.Head.Seq {

@@ -180,16 +180,19 @@ func (f *Follower) checkJournal(ctx context.Context) (journal.Head, error) {
 	return view.Cursor.Head, view.Err
 }
 
-// mayTake refuses a snapshot while etcd holds another journal than that of the state
-// there is.
-func (f *Follower) mayTake(ctx context.Context) error {
-	store, at := f.State()
-	if store == nil {
-		return nil
-	}
+// mayTake refuses a snapshot of another journal than etcd holds, and any while etcd holds
+// another one than that of the state there is.
+func (f *Follower) mayTake(ctx context.Context, start journal.Cursor) error {
 	view, err := f.Reader.Look(ctx)
 	if err != nil {
 		return err
+	}
+	if err := start.Against(view.Cursor, view.Err); err != nil {
+		return fmt.Errorf("the snapshot is not of the journal in etcd: %w", err)
+	}
+	store, at := f.State()
+	if store == nil {
+		return nil
 	}
 	if err := at.Against(view.Cursor, view.Err); errors.Is(err, journal.ErrLost) {
 		return err

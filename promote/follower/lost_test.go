@@ -80,3 +80,30 @@ func TestALostJournalIsKept(t *testing.T) {
 		})
 	}
 }
+
+// A snapshot of another history than that of the journal is not taken, even if its
+// numbers fit.
+func TestSnapshotOfAnotherHistory(t *testing.T) {
+	p := newPrimary(t)
+	p.halt()
+	head := p.log.Tip().Head
+	head.History = "foreign"
+	f := follow(t, follower.Config{
+		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: codec}, Clock: clock.Boot(), FullSyncInterval: time.Minute,
+		Snapshot: source(func(_ context.Context, add func([]byte) error) (journal.Cursor, error) {
+			for i := range metadata.SnapshotParts {
+				part, _ := p.store.AppendSnapshotPart(nil, i)
+				if err := add(part); err != nil {
+					return journal.Cursor{}, err
+				}
+			}
+			return journal.NewCursor(head, p.log.Tip().Revision, ""), nil
+		}),
+	}, nil, journal.Cursor{})
+	waitFor(t, "the refusal", f, func(s follower.Status) bool {
+		return s.Fault != nil && strings.Contains(s.Fault.Error(), "not of the journal")
+	})
+	if store, _ := f.State(); store != nil {
+		t.Error("the snapshot was taken")
+	}
+}

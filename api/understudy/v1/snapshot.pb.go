@@ -212,7 +212,10 @@ type SnapshotStart struct {
 	// sequence is 0.
 	StartRevision int64 `protobuf:"varint,3,opt,name=start_revision,json=startRevision,proto3" json:"start_revision,omitempty"`
 	// How many parts there are.
-	Parts         uint32 `protobuf:"varint,4,opt,name=parts,proto3" json:"parts,omitempty"`
+	Parts uint32 `protobuf:"varint,4,opt,name=parts,proto3" json:"parts,omitempty"`
+	// Value of the journal's head in etcd at start_sequence, which names the history.
+	// Empty if the sequence is 0, or from an older version.
+	StartHead     []byte `protobuf:"bytes,5,opt,name=start_head,json=startHead,proto3" json:"start_head,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -273,6 +276,13 @@ func (x *SnapshotStart) GetParts() uint32 {
 		return x.Parts
 	}
 	return 0
+}
+
+func (x *SnapshotStart) GetStartHead() []byte {
+	if x != nil {
+		return x.StartHead
+	}
+	return nil
 }
 
 // SnapshotChunk is a piece of a part. The pieces of a part follow one another,
@@ -420,12 +430,14 @@ const file_understudy_v1_snapshot_proto_rawDesc = "" +
 	"\x05start\x18\x02 \x01(\v2\x1c.understudy.v1.SnapshotStartH\x00R\x05start\x124\n" +
 	"\x05chunk\x18\x03 \x01(\v2\x1c.understudy.v1.SnapshotChunkH\x00R\x05chunk\x12.\n" +
 	"\x03end\x18\x04 \x01(\v2\x1a.understudy.v1.SnapshotEndH\x00R\x03endB\t\n" +
-	"\acontent\"\x8b\x01\n" +
+	"\acontent\"\xaa\x01\n" +
 	"\rSnapshotStart\x12\x16\n" +
 	"\x06format\x18\x01 \x01(\rR\x06format\x12%\n" +
 	"\x0estart_sequence\x18\x02 \x01(\x04R\rstartSequence\x12%\n" +
 	"\x0estart_revision\x18\x03 \x01(\x03R\rstartRevision\x12\x14\n" +
-	"\x05parts\x18\x04 \x01(\rR\x05parts\"K\n" +
+	"\x05parts\x18\x04 \x01(\rR\x05parts\x12\x1d\n" +
+	"\n" +
+	"start_head\x18\x05 \x01(\fR\tstartHead\"K\n" +
 	"\rSnapshotChunk\x12\x12\n" +
 	"\x04part\x18\x01 \x01(\rR\x04part\x12\x12\n" +
 	"\x04data\x18\x02 \x01(\fR\x04data\x12\x12\n" +
