@@ -46,6 +46,7 @@ func (n *node) serveNot(while time.Duration) {
 // However long a master without the state was up, the last primary has a
 // session TTL from its own end on to come back.
 func TestTheLastPrimaryMayComeBack(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")
@@ -74,6 +75,7 @@ func TestTheLastPrimaryMayComeBack(t *testing.T) {
 
 // A permission to start empty ends when another node serves.
 func TestPermissionToStartEmptyEnds(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	a := w.start("a")
 	w.serving(a).mount()

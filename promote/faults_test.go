@@ -96,6 +96,7 @@ func TestEtcdOutage(t *testing.T) {
 // Two takeovers within one lease TTL, with readers that hold leases nobody
 // journaled: what they read is given to nobody.
 func TestDoubleFailover(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	long := func(c *promote.Config) { c.Params.LeaseTTL = time.Minute; c.SyncInterval = time.Hour }
 	a := w.start("a", long)
@@ -231,6 +232,7 @@ func TestStandbyNeverBegins(t *testing.T) {
 // Nobody has the state any more: an embedded etcd's own master starts empty
 // after one session TTL; on an external one an operator must say so.
 func TestStartEmpty(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")
@@ -284,6 +286,7 @@ func TestStartEmpty(t *testing.T) {
 }
 
 func TestTwoNodesWithOneID(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	w.serving(w.start("a"))
@@ -303,6 +306,7 @@ func TestTwoNodesWithOneID(t *testing.T) {
 // With cleanup expired, a new primary removes what had expired at the end of the
 // old term.
 func TestCleanupOfExpiredObjects(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	cleanup := func(c *promote.Config) { c.Cleanup = promote.CleanupExpired; c.Params.LeaseTTL = 10 * time.Minute }
 	a := w.start("a", cleanup)

@@ -13,6 +13,7 @@ import (
 // A leader key that no lease ends blocks no election for ever, nor does one that
 // nobody can read.
 func TestALeaderKeyWithoutALease(t *testing.T) {
+	t.Parallel()
 	for name, value := range map[string]string{
 		"garbage": "garbage", "another node": `{"node_id":"x","rpc_address":"x","term":1,"state":"serving"}`,
 	} {

@@ -265,6 +265,7 @@ func keys(prefix string, n int) (list []string) {
 }
 
 func TestTakeoverKeepsTheCache(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")

@@ -33,6 +33,7 @@ func (w *cluster) listed(by *node, id string) {
 // answered, nobody answers calls, nobody is deposed for it, and when there is space a
 // node serves within a moment.
 func TestHandoverWhileEtcdIsFull(t *testing.T) {
+	t.Parallel()
 	for name, lapsed := range map[string]bool{"at once": false, "when the right to answer has lapsed": true} {
 		t.Run(name, func(t *testing.T) {
 			etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
@@ -170,6 +171,7 @@ func TestHandoverWhileACommitIsInDoubt(t *testing.T) {
 // When the term ends while an order waits for a commit in doubt, nobody is told
 // that this node is still the primary.
 func TestTheTermEndsWhileAnOrderWaits(t *testing.T) {
+	t.Parallel()
 	for how, end := range map[string]func(*testing.T, *etcdtest.Cluster, *node){
 		"SIGTERM": func(_ *testing.T, _ *etcdtest.Cluster, a *node) { a.stop() },
 		"the session is lost": func(t *testing.T, etcd *etcdtest.Cluster, _ *node) {

@@ -53,6 +53,7 @@ func readHead(t *testing.T, etcd *etcdtest.Cluster) (journal.Head, string) {
 // everything, in a new history and a term far above; the others go on with it
 // without a snapshot.
 func TestTheJournalIsFoundedAnew(t *testing.T) {
+	t.Parallel()
 	for name, lose := range losses {
 		t.Run(name, func(t *testing.T) {
 			etcd := etcdtest.Start(t)
@@ -117,6 +118,7 @@ func (w *cluster) know(nodes ...*node) {
 // The last primary took no part when the journal was founded anew: all that is free
 // at the fork stays in quarantine, and it is said.
 func TestFoundedWithoutThePrimary(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")
@@ -146,6 +148,7 @@ func TestFoundedWithoutThePrimary(t *testing.T) {
 // A master without a state, on an etcd that lost its journal, waits for others to show
 // themselves: the one that holds everything founds the journal anew.
 func TestAFreshMasterWaitsForOthers(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")
@@ -208,6 +211,7 @@ func TestStartEmptyOverGarbage(t *testing.T) {
 // etcd comes back from an old backup: it repeats revisions, the head is behind every
 // node, and the leader key and nodes/ are of another time.
 func TestARestoredBackup(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")

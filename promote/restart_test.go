@@ -47,6 +47,7 @@ func (n *node) has(keys ...string) {
 // Nodes that all stop without a word come back with all that was acknowledged: from
 // their files, and the journal behind them. None needs a snapshot.
 func TestRestartOfEverything(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	dirs := map[string]string{"a": t.TempDir(), "b": t.TempDir()}
 	a := w.start("a", stateIn(dirs["a"], 100*time.Millisecond))
@@ -82,6 +83,7 @@ func TestRestartOfEverything(t *testing.T) {
 // A lone node that is killed before its first interval is over loses nothing: it
 // saves once before there is a journal.
 func TestRestartBeforeTheFirstSave(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	dir := t.TempDir()
 	a := w.start("a", stateIn(dir, time.Hour))
@@ -116,6 +118,7 @@ func TestRestartInOrder(t *testing.T) {
 // A node that is started again takes over its own keys in etcd, instead of waiting
 // for them to expire; one without its directory waits.
 func TestRestartTakesOverItsKeys(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	dir := t.TempDir()
 	slow := func(c *promote.Config) { c.SessionTTL, c.FailoverAfter = 25*time.Second, 0 }

@@ -27,6 +27,7 @@ func TestStartOnAFullEtcd(t *testing.T) {
 // A primary dies while etcd is full: a standby makes space and takes over, with
 // everything.
 func TestTakeoverOnAFullEtcd(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
 	w := newCluster(t, etcd)
 	// a must not make space itself.
@@ -52,6 +53,7 @@ func TestTakeoverOnAFullEtcd(t *testing.T) {
 
 // Nobody makes space in an etcd that is not ours: the node says so and ends.
 func TestStartOnAFullExternalEtcd(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
 	etcd.FillQuota(t)
 	w := newCluster(t, etcd)
@@ -72,6 +74,7 @@ func TestStartOnAFullExternalEtcd(t *testing.T) {
 // A node whose own etcd is full makes space also while another node leads, which
 // may not: after a handover to it, and when its own process starts again.
 func TestFullEtcdOfAnotherNodeThanThePrimary(t *testing.T) {
+	t.Parallel()
 	t.Run("after a handover", func(t *testing.T) {
 		etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
 		w := newCluster(t, etcd)
@@ -110,6 +113,7 @@ func (n *node) putsAgain() {
 // The node whose own etcd is full cannot lead itself, since it has no complete
 // state: it makes space for the one that can.
 func TestTakeoverOnAFullEtcdByAnotherNodeThanItsOwner(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
 	w := newCluster(t, etcd)
 	a := w.start("a", func(c *promote.Config) { c.Compact = false })

@@ -172,6 +172,7 @@ func tail(t *testing.T, n *member) (list []string) {
 
 // An operator starts a cluster empty whose state nobody has any more.
 func TestStartEmptyByOrder(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t).Endpoints()
 	a := run(t, settings(config.Primary, "a", etcd))
 	a.serves()

@@ -12,6 +12,7 @@ import (
 // Newer rules wait for the last node of an older version, which does not report
 // them.
 func TestRulesWaitForOlderNodes(t *testing.T) {
+	t.Parallel()
 	cluster := etcdtest.Start(t)
 	etcd := cluster.Client(t)
 	const older = "/understudy/mooncake_cluster/nodes/older"

@@ -31,6 +31,7 @@ const operatorWait = 3 * time.Second
 // While etcd does not answer, nodes say in time how they are, and no more than
 // they know: who serves as long as it serves, and nothing of other nodes.
 func TestStatusWithoutEtcd(t *testing.T) {
+	t.Parallel()
 	t.Run("silent", func(t *testing.T) {
 		testStatusWithoutEtcd(t, func(c *etcdtest.Cluster) { c.Pause(0) }, func(c *etcdtest.Cluster) { c.Resume(0) })
 	})
@@ -134,6 +135,7 @@ func (m *member) oneStateEach(until metadata.Seq) {
 
 // A digest of later is waited for, also where commits are made.
 func TestDigestOfLater(t *testing.T) {
+	t.Parallel()
 	for name, etcd := range map[string][]string{"primary": etcdtest.Start(t).Endpoints(), "lone": nil} {
 		t.Run(name, func(t *testing.T) {
 			a := run(t, settings(config.Primary, "a", etcd))
@@ -153,6 +155,7 @@ func TestDigestOfLater(t *testing.T) {
 
 // The size of etcd is that of its largest member, whichever of them are up.
 func TestSizeOfEtcd(t *testing.T) {
+	t.Parallel()
 	cluster := etcdtest.Start(t, etcdtest.WithNodes(3))
 	etcd, ctx := cluster.Client(t), t.Context()
 	var last int64
