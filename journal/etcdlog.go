@@ -45,6 +45,8 @@ type EtcdLog struct {
 	leases   *eventLeases
 	clock    clock.Clock
 
+	with []clientv3.Op // to be applied with the next commit
+
 	end  Cursor // last known, ours or a predecessor's
 	late int    // calls in a row that had no answer in time
 	tip  atomic.Pointer[Cursor]
@@ -76,6 +78,17 @@ func NewEtcdLog(client *clientv3.Client, layout Layout, election Election, behin
 	l.advance(behind)
 	return l
 }
+
+// Prepare takes the lease of the first records, if etcd grants it in time. Append
+// takes one otherwise.
+func (l *EtcdLog) Prepare(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel()
+	_, _ = l.leases.current(ctx)
+}
+
+// With lets etcd apply operations with the next commit, in its transaction.
+func (l *EtcdLog) With(ops []clientv3.Op) { l.with = ops }
 
 // Append writes a commit: it compares the leader and the head, and moves the
 // head by one. See Log for its errors.
@@ -177,7 +190,7 @@ func (l *EtcdLog) attempt(ctx context.Context, c *Sealed) error {
 	if err != nil {
 		return err
 	}
-	ops := []clientv3.Op{clientv3.OpPut(l.layout.Head(), head)}
+	ops := append([]clientv3.Op{clientv3.OpPut(l.layout.Head(), head)}, l.with...)
 	if c.Head.Streams != 0 {
 		lease, err := l.leases.current(ctx)
 		if err != nil {
@@ -255,7 +268,7 @@ func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (outcome, error) {
 }
 
 func (l *EtcdLog) advance(to Cursor) {
-	l.end = to
+	l.end, l.with = to, nil
 	tip := l.end
 	l.tip.Store(&tip)
 }

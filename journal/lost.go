@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
 // ErrLost says that what stands in etcd is not the journal that a state comes from
@@ -98,14 +99,15 @@ func (r *Reader) Look(ctx context.Context) (View, error) {
 	if err != nil {
 		return View{}, fmt.Errorf("reading the head of the journal: %w", err)
 	}
-	return viewOf(resp), nil
+	return ViewOf(resp.Header, resp.Kvs), nil
 }
 
-func viewOf(resp *clientv3.GetResponse) View {
-	v := View{Revision: resp.Header.Revision, Cluster: resp.Header.ClusterId}
-	if len(resp.Kvs) == 1 {
-		v.Cursor = Cursor{Revision: resp.Kvs[0].ModRevision, value: string(resp.Kvs[0].Value)}
-		v.Cursor.Head, v.Err = DecodeHead(resp.Kvs[0].Value)
+// ViewOf returns the view that reading the head's key gave.
+func ViewOf(header *etcdserverpb.ResponseHeader, heads []*mvccpb.KeyValue) View {
+	v := View{Revision: header.Revision, Cluster: header.ClusterId}
+	if len(heads) == 1 {
+		v.Cursor = Cursor{Revision: heads[0].ModRevision, value: string(heads[0].Value)}
+		v.Cursor.Head, v.Err = DecodeHead(heads[0].Value)
 	}
 	return v
 }

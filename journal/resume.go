@@ -29,7 +29,7 @@ func (r *Reader) Continues(ctx context.Context, from Cursor) (why, err error) {
 	case err != nil:
 		return nil, fmt.Errorf("reading the head at revision %d: %w: %w", from.Revision, errUnanswered, err)
 	}
-	if there := viewOf(resp); !there.Cursor.is(from) {
+	if there := ViewOf(resp.Header, resp.Kvs); !there.Cursor.is(from) {
 		found := there.Cursor.Head
 		return fmt.Errorf("at revision %d the journal was at %d of term %d in history %q, not at %d of term %d in history %q", from.Revision,
 			found.Seq, found.Term, found.History, from.Head.Seq, from.Head.Term, from.Head.History), nil

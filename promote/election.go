@@ -3,13 +3,12 @@ package promote
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
@@ -37,12 +36,13 @@ type candidate struct {
 // campaign stands for election if there is no leader and this node may run,
 // and catches up if it wins.
 func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Duration) (*candidate, error) {
-	l, there, err := readLeader(ctx, n.Client, n.Layout)
+	_, at := f.State() // before the read: the journal never goes back
+	l, there, view, err := readBoth(ctx, n.Client, n.Layout)
 	if err != nil {
 		return nil, err
 	}
 	n.setLeader(l)
-	if err := n.squatters.look(ctx, n, l); err != nil {
+	if err := n.squatters.look(ctx, n, l, view); err != nil {
 		return nil, err
 	}
 	if there {
@@ -53,12 +53,6 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	}
 	if f.Lost().Err != nil { // a state that the head does not continue stands in no election
 		return n.refound(ctx, f)
-	}
-	_, at := f.State() // before the read: the journal never goes back
-	reader := &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
-	view, err := reader.Look(ctx)
-	if err != nil {
-		return nil, err
 	}
 	if err := at.Against(view.Cursor, view.Err); err != nil {
 		return nil, err // the follower finds out more
@@ -188,10 +182,15 @@ func (n *Node) giveUp(ctx context.Context, c *candidate) {
 	n.setRole(Standby)
 }
 
-// elect stands for election, for the term behind a head.
+// elect stands for election, for the term behind a head. What the first commits need
+// is there then: a session that this node held in advance, and a lease of records,
+// which etcd grants meanwhile.
 func (n *Node) elect(ctx context.Context, f *follower.Follower, head journal.Cursor, empty bool) (*candidate, error) {
 	begun := n.Clock()
 	c := &candidate{
+		leader: Leader{
+			Election: journal.NewElection(), NodeID: n.ID, RPC: n.RPC, HTTP: n.HTTP, Term: head.Head.Term + 1, State: Elected,
+		},
 		right: journal.NewRight(n.Clock), histories: new(atomic.Bool), pace: journal.NewPace(n.FailoverAfter, n.SessionTTL, n.Log),
 		before: head.Head, learned: begun, why: reason(head.Head, n.previousLeader(), empty), empty: empty,
 	}
@@ -201,36 +200,38 @@ func (n *Node) elect(ctx context.Context, f *follower.Follower, head journal.Cur
 	if !head.Head.Clean {
 		c.pace.AtLeast(head.Head.ServeWindow())
 	}
-	var err error
-	if c.session, err = openSession(ctx, n.Sessions, n.Clock, n.SessionTTL, c.right); err != nil {
-		return nil, err
-	}
-	c.leader, err = elect(ctx, n.Client, n.Layout, c.session, Leader{NodeID: n.ID, RPC: n.RPC, HTTP: n.HTTP}, head)
-	if err != nil {
-		c.session.close(context.WithoutCancel(ctx)) // the key may be there all the same
-		return nil, err
-	}
 	c.log = journal.NewEtcdLog(n.Client, n.Layout, c.leader.Election, head, n.EventsTTL, n.Clock)
 	c.log.Random, c.log.Histories = n.Random, c.histories.Load
-	n.survey(ctx, c)
+	granting := start(func() error { c.log.Prepare(ctx); return nil })
+	defer func() { <-granting.ended }()
+	nodes, deposed, err := n.runFor(ctx, c, head)
+	if err != nil {
+		return nil, err
+	}
+	turn(nodes, c.pace, c.histories)
+	c.why = cmp.Or(deposed, c.why)
 	c.phases.Elect = n.Clock() - begun
 	return c, nil
 }
 
-// survey reads once what an elected node must know of others: whether all read
-// heads with serve windows, and whether somebody deposed the leader before, and why.
-// Without an answer heads carry no windows for now.
-func (n *Node) survey(ctx context.Context, c *candidate) {
-	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
-	defer cancel()
-	resp, err := n.Client.Txn(ctx).Then(nodesOp(n.Layout), clientv3.OpGet(n.Layout.Term(c.leader.Term))).Commit()
-	if err != nil {
-		return
-	}
-	turn(nodesOf(resp.Responses[0].GetResponseRange().Kvs), c.pace, c.histories)
-	var deposed TermRecord
-	if kvs := resp.Responses[1].GetResponseRange().Kvs; len(kvs) == 1 && json.Unmarshal(kvs[0].Value, &deposed) == nil && deposed.NodeID == "" {
-		c.why = deposed.Why
+// runFor runs the election transaction, with the session that this node holds in
+// advance, or with a new one if it has none or etcd has lost it.
+func (n *Node) runFor(ctx context.Context, c *candidate, head journal.Cursor) (nodes []NodeInfo, deposed string, err error) {
+	for c.session = n.spare.take(c.right); ; c.session = nil {
+		held := c.session != nil
+		if !held {
+			if c.session, err = openSession(ctx, n.Sessions, n.Clock, n.SessionTTL, c.right); err != nil {
+				return nil, "", err
+			}
+		}
+		nodes, deposed, err = elect(ctx, n.Client, n.Layout, c.session, c.leader, head)
+		switch {
+		case err == nil:
+			return nodes, deposed, nil
+		case !held || !errors.Is(err, rpctypes.ErrLeaseNotFound):
+			c.session.close(context.WithoutCancel(ctx)) // the key may be there all the same
+			return nil, "", err
+		}
 	}
 }
 

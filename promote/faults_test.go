@@ -353,7 +353,9 @@ func TestFailedHandover(t *testing.T) {
 	if _, _, err := a.Handover(t.Context(), 0, ""); errs.KindOf(err) != errs.Unavailable {
 		t.Errorf("a handover to a node that does not follow: %v", err)
 	}
-	w.serving(a)
+	if term := w.serving(a).Status().Leader.Term; term != 1 {
+		t.Errorf("a serves in term %d, want 1 still", term)
+	}
 	a.put("after")
 	b.wire.heal()
 	w.equal(a, b)

@@ -14,7 +14,8 @@ import (
 
 // An order asks for a handover.
 type order struct {
-	target string // node id; empty for whoever is closest behind
+	target string   // node id; empty for whoever is closest behind
+	to     NodeInfo // has almost all of the journal; zero if nobody is known to
 	result chan handover
 }
 
@@ -97,7 +98,7 @@ func (t *Term) leave(ctx, running context.Context, o *order) error {
 	n, begun := t.node, t.node.Clock()
 	bounded, cancel := context.WithTimeout(running, t.failover())
 	defer cancel()
-	to, err := t.handOver(bounded, o.target)
+	to, err := t.handOver(bounded, o)
 	if err == nil {
 		t.end = "handed over to " + to.ID
 		n.Log.Info().Uint64("term", uint64(t.Number)).Str("to", to.ID).Dur("took", n.Clock()-begun).Msg("handed over")
@@ -124,23 +125,53 @@ func (t *Term) leave(ctx, running context.Context, o *order) error {
 	return err
 }
 
-// handOver brings the journal to its end, waits until the successor has it, and
-// resigns. Errors: Unavailable and InvalidParams, and a *journal.RefusedError,
-// when this node is surely still elected; with others it may not be.
-func (t *Term) handOver(ctx context.Context, target string) (NodeInfo, error) {
+// prepare does, while calls are still answered, what of a handover takes longest: it
+// finds the successor, journals the renewals marked so far, and waits until the
+// successor has applied that. Errors: Unavailable and InvalidParams; nothing has
+// changed then.
+func (t *Term) prepare(ctx context.Context, o *order) error {
+	ctx, cancel := context.WithTimeout(ctx, t.failover())
+	defer cancel()
+	to, err := t.node.successor(ctx, o.target)
+	if err != nil {
+		return err
+	}
+	err = t.flush(func(c metadata.Change) error {
+		_, err := t.Queue.Submit(ctx, c)
+		return err
+	})
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, "Handover", fmt.Errorf("writing the renewals: %w", err))
+	}
+	next := t.Store.Position().Seq + 1 // a beat at least, which shows that the successor follows now
+	if err := t.node.Peers.WaitApplied(ctx, to.RPC, next); err != nil {
+		return errs.Wrap(errs.Unavailable, "Handover", fmt.Errorf("%s does not follow: %w", to.ID, err))
+	}
+	o.to = to
+	return nil
+}
+
+// handOver brings the journal to its end and resigns. A successor that was prepared has
+// little left to apply, and does so while it is elected; another one is waited for.
+// Errors: Unavailable and InvalidParams, and a *journal.RefusedError, when this node is
+// surely still elected; with others it may not be.
+func (t *Term) handOver(ctx context.Context, o *order) (NodeInfo, error) {
 	n := t.node
 	if err := t.awaitSilence(ctx); err != nil { // a clean end says that nobody answers any more
 		return NodeInfo{}, errs.Wrap(errs.Unavailable, "Handover", err)
 	}
-	if err := t.flush(ctx); err != nil {
+	if err := t.flush(func(c metadata.Change) error { return t.writer.Commit(ctx, c) }); err != nil {
 		return NodeInfo{}, err
 	}
-	to, err := n.successor(ctx, target)
-	if err != nil {
-		return NodeInfo{}, err
-	}
-	if err := n.Peers.WaitApplied(ctx, to.RPC, t.Store.Position().Seq); err != nil {
-		return NodeInfo{}, errs.Wrap(errs.Unavailable, "Handover", fmt.Errorf("%s does not follow: %w", to.ID, err))
+	to := o.to
+	if to.ID == "" {
+		var err error
+		if to, err = n.successor(ctx, o.target); err != nil {
+			return NodeInfo{}, err
+		}
+		if err := n.Peers.WaitApplied(ctx, to.RPC, t.Store.Position().Seq); err != nil {
+			return NodeInfo{}, errs.Wrap(errs.Unavailable, "Handover", fmt.Errorf("%s does not follow: %w", to.ID, err))
+		}
 	}
 	if err := t.resign(ctx, to.ID); err != nil {
 		return NodeInfo{}, fmt.Errorf("resigning: %w", err)
@@ -150,10 +181,10 @@ func (t *Term) handOver(ctx context.Context, target string) (NodeInfo, error) {
 
 // flush commits the renewals that are marked but not journaled, so that the
 // journal knows every lease.
-func (t *Term) flush(ctx context.Context) error {
+func (t *Term) flush(commit func(metadata.Change) error) error {
 	return leasesync.EachRound(t.Store, flushBatch, func(renewals []leasesync.Renewal) error {
 		for _, c := range leasesync.Pack(renewals) {
-			if err := t.writer.Commit(ctx, c); err != nil {
+			if err := commit(c); err != nil {
 				return err
 			}
 		}

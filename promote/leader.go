@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/journal"
@@ -50,60 +51,91 @@ func readLeader(ctx context.Context, client *clientv3.Client, layout journal.Lay
 	if err != nil {
 		return Leader{}, false, fmt.Errorf("reading the leader: %w", err)
 	}
-	if len(resp.Kvs) == 0 {
-		return Leader{}, false, nil
-	}
-	var l Leader
-	if err := json.Unmarshal(resp.Kvs[0].Value, &l); err != nil {
-		l = Leader{unreadable: true}
-	}
-	l.value, l.lease = string(resp.Kvs[0].Value), resp.Kvs[0].Lease
-	return l, true, nil
+	l, there := leaderOf(resp.Kvs)
+	return l, there, nil
 }
 
-// elect creates the leader key on a session's lease, for the term behind the
-// head's, unless somebody else holds it.
-func elect(ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader, head journal.Cursor) (Leader, error) {
-	l.Term, l.State, l.Election = head.Head.Term+1, Elected, journal.NewElection()
+func leaderOf(kvs []*mvccpb.KeyValue) (Leader, bool) {
+	if len(kvs) == 0 {
+		return Leader{}, false
+	}
+	var l Leader
+	if err := json.Unmarshal(kvs[0].Value, &l); err != nil {
+		l = Leader{unreadable: true}
+	}
+	l.value, l.lease = string(kvs[0].Value), kvs[0].Lease
+	return l, true
+}
+
+// readBoth returns the elected node, or false if there is none, and the head at the
+// same revision.
+func readBoth(ctx context.Context, client *clientv3.Client, layout journal.Layout) (Leader, bool, journal.View, error) {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := client.Txn(ctx).Then(clientv3.OpGet(layout.Leader()), clientv3.OpGet(layout.Head())).Commit()
+	if err != nil {
+		return Leader{}, false, journal.View{}, fmt.Errorf("reading the leader and the head: %w", err)
+	}
+	l, there := leaderOf(resp.Responses[0].GetResponseRange().Kvs)
+	return l, there, journal.ViewOf(resp.Header, resp.Responses[1].GetResponseRange().Kvs), nil
+}
+
+// elect creates the leader key on a session's lease, unless somebody else holds it
+// or another head stands in etcd. With it, it reads what the elected node must know of
+// others: the nodes, and why the leader before was deposed, if somebody wrote that.
+func elect(
+	ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader, head journal.Cursor,
+) (nodes []NodeInfo, deposed string, err error) {
 	if l.Term > metadata.MaxTerm {
-		return l, fmt.Errorf("term %d is beyond the last one possible, %d: start a new cluster id", l.Term, metadata.MaxTerm)
+		return nil, "", fmt.Errorf("term %d is beyond the last one possible, %d: start a new cluster id", l.Term, metadata.MaxTerm)
 	}
 	value, err := json.Marshal(l)
 	if err != nil {
-		return l, err
+		return nil, "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
 	resp, err := client.Txn(ctx).If(
 		clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", 0),
 		head.Stands(layout),
-	).Then(clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease))).Commit()
+	).Then(
+		clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease)),
+		nodesOp(layout), clientv3.OpGet(layout.Term(l.Term)),
+	).Commit()
 	if err != nil {
-		return l, fmt.Errorf("running for election: %w", err)
+		return nil, "", fmt.Errorf("running for election: %w", err)
 	}
 	if !resp.Succeeded {
-		return l, errLost
+		return nil, "", errLost
 	}
-	return l, nil
+	var record TermRecord
+	if kvs := resp.Responses[2].GetResponseRange().Kvs; len(kvs) == 1 && json.Unmarshal(kvs[0].Value, &record) == nil && record.NodeID == "" {
+		deposed = record.Why
+	}
+	return nodesOf(resp.Responses[1].GetResponseRange().Kvs), deposed, nil
 }
 
-// announce says in the elected node's own leader key that it serves, in the key for
-// other clients where, and that this node is complete. It returns etcd's revision of
-// that.
-func announce(ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader, complete CompleteNode) (int64, error) {
+// announcement is what says in the elected node's own leader key that it serves, in the
+// key for other clients where, and that this node is complete.
+func announcement(layout journal.Layout, s *Session, l Leader, complete CompleteNode) ([]clientv3.Op, error) {
 	l.State = Serving
 	value, err := json.Marshal(l)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	listed, err := complete.put(layout)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	ops := []clientv3.Op{clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease)), listed}
 	if layout.View != "" {
 		ops = append(ops, clientv3.OpPut(layout.View, l.RPC, clientv3.WithLease(s.lease)))
 	}
+	return ops, nil
+}
+
+// announce writes an announcement. It returns etcd's revision of that.
+func announce(ctx context.Context, client *clientv3.Client, layout journal.Layout, l Leader, ops []clientv3.Op) (int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
 	resp, err := client.Txn(ctx).If(l.Election.Holds(layout)...).Then(ops...).Commit()

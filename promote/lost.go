@@ -19,17 +19,12 @@ type squatters struct {
 	since  time.Duration  // by the clock: when it was
 }
 
-// look looks at a leader key, and deletes it if it and the head have stood as they
-// are for a session TTL.
-func (s *squatters) look(ctx context.Context, n *Node, l Leader) error {
+// look looks at a leader key and at the head that was read with it, and deletes the
+// key if both have stood as they are for a session TTL.
+func (s *squatters) look(ctx context.Context, n *Node, l Leader, view journal.View) error {
 	if l.value == "" || l.lease != 0 && !l.unreadable {
 		*s = squatters{}
 		return nil
-	}
-	reader := &journal.Reader{Client: n.Client, Layout: n.Layout}
-	view, err := reader.Look(ctx)
-	if err != nil {
-		return err
 	}
 	if s.leader != l.value || !view.Still(s.head) {
 		*s = squatters{l.value, view.Cursor, n.Clock()}

@@ -122,6 +122,7 @@ type Server interface {
 type Node struct {
 	Config
 	registry *registry
+	spare    spare
 	space    *reclaimer
 	saver    *saver
 	wake     chan struct{} // the leader, or the follower's state, may have changed
@@ -220,6 +221,7 @@ func (n *Node) standBy(
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(following) })
 	running.Go(func() { n.space.watch(following) })
+	running.Go(func() { n.spare.run(following, n) })
 	running.Go(func() { n.companions.run(following, n, func() journal.Cursor { _, at := f.State(); return at }) })
 	running.Go(func() { (&watchdog{node: n, follower: f}).run(following) })
 	defer func() { stop(); running.Wait() }()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -24,6 +25,76 @@ type Session struct {
 	ttl    time.Duration
 	lease  clientv3.LeaseID
 	right  *journal.Right // that the session's deadline is for; may be nil
+}
+
+// A spare is a session that a standby holds in advance, so that its election does not
+// wait until etcd has granted one. Safe for concurrent use.
+type spare struct {
+	mu   sync.Mutex
+	held *Session      // nil for none
+	sent time.Duration // by the clock: the last keepalive that etcd answered
+}
+
+// take hands the session over to the candidate whose right it is for. It returns nil
+// if there is none that surely lives.
+func (p *spare) take(right *journal.Right) *Session {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.held
+	p.held = nil
+	if s == nil || s.clock()-p.sent > s.ttl/2 {
+		return nil // etcd ends it by itself
+	}
+	s.right = right
+	s.extend(p.sent)
+	return s
+}
+
+// run keeps a session ready until the context ends.
+func (p *spare) run(ctx context.Context, n *Node) {
+	for {
+		p.keep(ctx, n)
+		if sleep(ctx, n.SessionTTL/5) != nil {
+			break
+		}
+	}
+	p.mu.Lock()
+	s := p.held
+	p.held = nil
+	p.mu.Unlock()
+	if s != nil {
+		s.close(context.WithoutCancel(ctx))
+	}
+}
+
+// keep opens a session if there is none, and else keeps it alive. It does not matter
+// if it fails: then the election opens one.
+func (p *spare) keep(ctx context.Context, n *Node) {
+	p.mu.Lock()
+	s := p.held
+	p.mu.Unlock()
+	sent := n.Clock()
+	if s == nil {
+		if n.roleNow() != Standby { // it has just been taken
+			return
+		}
+		if s, err := openSession(ctx, n.Sessions, n.Clock, n.SessionTTL, nil); err == nil {
+			p.mu.Lock()
+			p.held, p.sent = s, sent
+			p.mu.Unlock()
+		}
+		return
+	}
+	ttl, err := s.once(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case err != nil || p.held != s:
+	case ttl <= 0:
+		p.held = nil
+	default:
+		p.sent = sent
+	}
 }
 
 // ErrSessionLost says that etcd does not know the session's lease any more.

@@ -270,6 +270,12 @@ func (n *Node) setRole(r Role) {
 	n.role = r
 }
 
+func (n *Node) roleNow() Role {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.role
+}
+
 func (n *Node) setLeader(l Leader) {
 	n.mu.Lock()
 	changed := n.leader != l

@@ -136,15 +136,33 @@ func (n *Node) newTerm(c *candidate) *Term {
 	return t
 }
 
-// begin writes the first entry of the term and cleans up.
+// begin writes the first entry of the term and cleans up. If nothing is left to wait
+// for behind that entry, its transaction also announces that this node serves: the
+// node has applied the whole journal, and no earlier primary may answer. An answer
+// needs more than the announcement in any case: a right, which the commit gives, and an
+// open gate.
 func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 	n, started := t.node, t.node.Clock()
 	entry := []metadata.Change{&metadata.TermStart{Term: t.Number, Params: n.Params, Empty: t.empty, Guard: t.guard(t.before)}}
 	if t.founded != nil && t.founded.absent != "" {
 		entry = append(entry, &metadata.Fork{Hold: max(n.Params.HoldTime(), n.Params.ReleaseTimeout)})
 	}
+	ready := t.untilSilence() == 0 && t.before.History != "" && !t.empty && !t.cleansUp()
+	if ready {
+		t.pace.AtLeast(0)
+		head := t.writer.Next()
+		head.History = t.before.History
+		ops, err := announcement(n.Layout, t.session, t.leader, n.complete(head))
+		if err != nil {
+			return err
+		}
+		t.log.With(ops)
+	}
 	if err := t.writer.Commit(ctx, entry...); err != nil {
 		return fmt.Errorf("beginning term %d: %w", t.Number, err)
+	}
+	if ready {
+		t.announced(t.log.Tip().Revision)
 	}
 	t.trusted = true
 	if t.empty {
@@ -175,9 +193,8 @@ func (t *Term) guard(before journal.Head) time.Duration {
 // journaled.
 func (t *Term) cleanUp(ctx context.Context, before journal.Head, phases *Takeover) error {
 	n := t.node
-	expired := n.Cleanup == CleanupExpired || n.Cleanup == CleanupAuto && n.Params.LeaseOnPutEnd
 	below := before.Time.Add(-n.SyncInterval)
-	if !expired || t.empty || below <= 0 {
+	if !t.cleansUp() || t.empty || below <= 0 {
 		return nil
 	}
 	for {
@@ -200,6 +217,12 @@ func (t *Term) cleanUp(ctx context.Context, before journal.Head, phases *Takeove
 	return nil
 }
 
+// cleansUp reports whether the policy says so.
+func (t *Term) cleansUp() bool {
+	n := t.node
+	return n.Cleanup == CleanupExpired || n.Cleanup == CleanupAuto && n.Params.LeaseOnPutEnd
+}
+
 // cleanupSlice bounds the objects of one cutoff.
 const cleanupSlice = 2048
 
@@ -214,27 +237,17 @@ func (t *Term) serve(ctx, running context.Context) error {
 	return t.leave(ctx, running, o)
 }
 
-// open announces that this node serves, when nobody else may answer any more.
+// open announces that this node serves, unless the first entry of the term did, and
+// says so here.
 func (t *Term) open(ctx context.Context) error {
 	n := t.node
-	if err := t.awaitSilence(ctx); err != nil {
-		return err
-	}
-	t.pace.AtLeast(0)
-	started := n.Clock()
-	view, err := announce(ctx, n.Client, n.Layout, t.session, t.leader, n.complete(t.log.Tip().Head))
-	if err != nil {
-		return err
-	}
-	t.leader.State, t.View = Serving, view
-	if t.before.Seq > 0 {
-		t.gap = n.Clock() - t.learned
+	if t.leader.State != Serving {
+		if err := t.announce(ctx); err != nil {
+			return err
+		}
 	}
 	n.setLeader(t.leader)
 	n.setRole(Primary)
-	n.mu.Lock()
-	n.takeover.Announce = n.Clock() - started
-	n.mu.Unlock()
 	if t.founded != nil {
 		n.Log.Warn().Uint64("term", uint64(t.Number)).Msg(t.founded.String())
 	}
@@ -244,6 +257,37 @@ func (t *Term) open(ctx context.Context) error {
 	n.Log.Info().Uint64("term", uint64(t.Number)).Uint64("sequence", uint64(t.Store.Position().Seq)).
 		Int64("objects", t.Store.Stats().Objects).Str("why", t.why).Dur("gap", t.gap).Msg("serving")
 	return nil
+}
+
+// announce announces that this node serves, once no earlier primary may answer.
+func (t *Term) announce(ctx context.Context) error {
+	n := t.node
+	if err := t.awaitSilence(ctx); err != nil {
+		return err
+	}
+	t.pace.AtLeast(0)
+	started := n.Clock()
+	ops, err := announcement(n.Layout, t.session, t.leader, n.complete(t.log.Tip().Head))
+	if err != nil {
+		return err
+	}
+	view, err := announce(ctx, n.Client, n.Layout, t.leader, ops)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.takeover.Announce = n.Clock() - started
+	n.mu.Unlock()
+	t.announced(view)
+	return nil
+}
+
+// announced notes that the announcement stands in etcd, as of a revision.
+func (t *Term) announced(revision int64) {
+	t.leader.State, t.View = Serving, revision
+	if t.before.Seq > 0 {
+		t.gap = t.node.Clock() - t.learned
+	}
 }
 
 // takeCalls serves until something ends that: an error, or an order to hand
@@ -293,6 +337,9 @@ func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order,
 		case <-running.Done():
 			return none, context.Cause(running)
 		case <-ctx.Done():
+			if err := t.prepare(running, none); err != nil {
+				t.node.Log.Info().Err(err).Msg("no successor is ready yet")
+			}
 			return none, nil
 		case o := <-t.orders:
 			switch settled := t.settled(ctx, running); {
@@ -303,7 +350,11 @@ func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order,
 				}
 				o.result <- handover{kind: errs.Unresolved, err: err}
 			case settled && t.right.Valid():
-				return o, nil
+				err := t.prepare(running, o)
+				if err == nil {
+					return o, nil
+				}
+				o.result <- handover{kind: errs.KindOf(err), err: fmt.Errorf("this node is the primary still: %w", err)}
 			default:
 				err := errors.New("this node is the primary still, but etcd takes no commit of it; see that it answers and has space, and ask again")
 				t.node.Log.Warn().Msg("no handover while no commit comes through")
