@@ -21,6 +21,9 @@ type LostError struct {
 	// Newer says that the head may be well, but in a format that this program does
 	// not read. Nothing may be founded in its place.
 	Newer bool
+	// Foreign says that the head is of a journal that has nothing to do with the state:
+	// which of them counts is for an operator to say.
+	Foreign bool
 }
 
 func (e *LostError) Error() string { return ErrLost.Error() + ": " + e.Cause }
@@ -67,8 +70,10 @@ func (c Cursor) Against(found Cursor, err error) error {
 // againstFounded compares a state with the head of another history.
 func (c Cursor) againstFounded(head Head) error {
 	switch {
+	case head.History == c.Head.Parent:
+		return lost("etcd's head is of history %s, from which this node's, %s, was founded", head.History, c.Head.History)
 	case head.Parent == "" || head.Parent != c.Head.History:
-		return lost("etcd's head is of history %s, this node's state of %s", head.History, c.Head.History)
+		return &LostError{Foreign: true, Cause: fmt.Sprintf("etcd's head is of history %s, this node's state of %s", head.History, c.Head.History)}
 	case c.Head.Seq != head.Fork:
 		return broken(ReasonFounded, "the journal was founded anew at sequence %d, this node is at %d", head.Fork, c.Head.Seq)
 	}

@@ -174,6 +174,16 @@ func (s *Store) Lease() (ttl time.Duration, hold Time) {
 // lies in the past most of the time.
 func (s *Store) GuardUntil() Time { return s.inForce.Load().guardUntil }
 
+// MountsHeldFor returns for how long, from the last commit on, memory that is mounted
+// stays in quarantine, because a term started empty.
+func (s *Store) MountsHeldFor() time.Duration {
+	term := s.inForce.Load()
+	if !term.startedEmpty {
+		return 0
+	}
+	return time.Duration(max(0, term.guardUntil-s.Time())) * time.Millisecond
+}
+
 // Time returns the time of the last commit. What waited in quarantine until
 // then is free; what waits until later is not, whatever the clock says.
 func (s *Store) Time() Time { return Time(s.lastTime.Load()) }

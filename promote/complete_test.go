@@ -11,6 +11,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -138,13 +139,13 @@ func TestForget(t *testing.T) {
 			}
 		}
 	}
-	refused("starting empty", m.AllowEmpty(t.Context(), 1), errs.Unavailable, "b (everything up to sequence", "masterctl forget --yes a b")
+	refused("starting empty", m.AllowEmpty(t.Context(), 1, true), errs.Unavailable, "b (everything up to sequence", "masterctl forget --yes a b")
 	refused("giving up a node that runs", m.Forget(t.Context(), "b"), errs.Unavailable, "node b runs")
 	refused("giving up a stranger", m.Forget(t.Context(), "x"), errs.InvalidParams, "a (everything up to sequence")
 	waitFor(t, "m to be registered", func() bool { list, err := m.Nodes(t.Context()); return err == nil && len(list) == 1 })
 	b.vanish()
 	m.forget("a", "b")
-	if err := m.AllowEmpty(t.Context(), 1); err != nil {
+	if err := m.AllowEmpty(t.Context(), 1, true); err != nil {
 		t.Fatal(err)
 	}
 	w.serving(m)
@@ -215,4 +216,47 @@ func TestTheListOfCompleteNodesIsBounded(t *testing.T) {
 	if ids := completeNodes(t, etcd); len(ids) != 100 || strings.Contains(fmt.Sprint(ids), "old42") || strings.Contains(fmt.Sprint(ids), " c ") {
 		t.Errorf("%d are listed: %v", len(ids), ids)
 	}
+}
+
+// A cluster started empty while a standby with everything was cut off: the standby
+// does not take that journal for its own when it comes back, and says what it has.
+func TestAnEmptyStartFoundsAHistory(t *testing.T) {
+	w, b := cutOff(t)
+	before, _ := readHead(t, w.etcd)
+	m := w.start("m", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, 3*time.Second })
+	w.serving(m).mount()
+	head, _ := readHead(t, w.etcd)
+	if head.History == before.History || head.Parent != before.History || head.Fork != 0 || head.Seq <= before.Seq || head.Term <= before.Term {
+		t.Errorf("the head is %+v, it was %+v", head, before)
+	}
+	c := w.start("c") // follows the new history
+	w.promotable(c)
+	w.equal(m, c)
+	if b.Store().Stats().Objects != 5 {
+		t.Errorf("b holds %d objects while it is cut off", b.Store().Stats().Objects)
+	}
+	b.wire.heal()
+	waitFor(t, "b to learn of the new journal", func() bool { return b.Status().Loads[journal.ReasonFounded] == 1 })
+	w.promotable(b)
+	w.equal(m, b)
+}
+
+// A journal that somebody founded without the nodes that hold the state is not theirs:
+// they keep what they hold, also when nobody serves, until an operator decides.
+func TestAForeignJournalIsLeftAlone(t *testing.T) {
+	w, b := cutOff(t)
+	do(t, w.etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
+	m := w.start("m")
+	w.serving(m).mount()
+	m.put("new")
+	b.wire.heal()
+	waitFor(t, "b to see it", func() bool { loss := b.Status().Loss.Err; return loss != nil && loss.Foreign })
+	m.vanish()
+	w.unregistered("m")
+	b.serveNot(4 * time.Second)
+	if objects := b.Store().Stats().Objects; objects != 5 {
+		t.Errorf("b holds %d objects, want 5", objects)
+	}
+	m = w.start("n", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, time.Second })
+	m.serveNot(3 * time.Second) // b may be needed
 }

@@ -29,6 +29,7 @@ type candidate struct {
 	learned   time.Duration   // by the clock: when this node learned of before
 	why       string          // it was elected
 	empty     bool
+	noWriters bool      // of before the empty start are left
 	founded   *founding // nil unless it founded the journal anew
 	phases    Takeover
 }
@@ -159,10 +160,15 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Curso
 	n.setLeader(c.leader)
 	n.setRole(Promoting)
 	n.mu.Lock()
-	n.allowed = false // was for this once
+	c.noWriters = n.idle
+	n.allowed, n.idle = false, n.NoWriters // was for this once
 	n.mu.Unlock()
 	n.Log.Info().Uint64("term", uint64(c.leader.Term)).Uint64("sequence", uint64(head.Head.Seq)).Bool("empty", empty).Msg("elected")
 	if empty {
+		if err := n.foundEmpty(ctx, c); err != nil {
+			n.giveUp(ctx, c)
+			return nil, err
+		}
 		return c, nil
 	}
 	begun := n.Clock()

@@ -91,7 +91,7 @@ func TestPermissionToStartEmptyEnds(t *testing.T) {
 	hour()
 	m.serveNot(time.Second)
 	m.forget("a")
-	if err := m.AllowEmpty(t.Context(), 1); err != nil {
+	if err := m.AllowEmpty(t.Context(), 1, true); err != nil {
 		t.Fatal(err)
 	}
 	w.serving(m)

@@ -219,7 +219,7 @@ func TestStandbyNeverBegins(t *testing.T) {
 		self := s.Status().Self
 		return !self.Promotable && strings.Contains(self.Why, "start a master")
 	})
-	if err := s.AllowEmpty(t.Context(), 0); errs.KindOf(err) != errs.InvalidParams {
+	if err := s.AllowEmpty(t.Context(), 0, true); errs.KindOf(err) != errs.InvalidParams {
 		t.Errorf("a standby may start empty: %v", err)
 	}
 	m := w.start("m")
@@ -242,14 +242,14 @@ func TestStartEmpty(t *testing.T) {
 
 	b := w.start("b")
 	waitFor(t, "b to say why", func() bool { return strings.Contains(b.Status().Self.Why, "not complete") })
-	if err := b.AllowEmpty(t.Context(), 9); errs.KindOf(err) != errs.InvalidParams {
+	if err := b.AllowEmpty(t.Context(), 9, true); errs.KindOf(err) != errs.InvalidParams {
 		t.Errorf("starting another term empty: %v", err)
 	}
 	if b.serves() {
 		t.Fatal("b serves without being told to")
 	}
 	b.forget("a")
-	if err := b.AllowEmpty(t.Context(), 1); err != nil {
+	if err := b.AllowEmpty(t.Context(), 1, true); err != nil {
 		t.Fatal(err)
 	}
 	w.serving(b)
@@ -273,7 +273,7 @@ func TestStartEmpty(t *testing.T) {
 		_, err := b.master.Load().PutStart(t.Context(), p, service.PutItem{Key: "x", Size: 1})
 		return err == nil
 	})
-	if err := b.AllowEmpty(t.Context(), 0); errs.KindOf(err) != errs.Unavailable {
+	if err := b.AllowEmpty(t.Context(), 0, true); errs.KindOf(err) != errs.Unavailable {
 		t.Errorf("starting empty while somebody serves: %v", err)
 	}
 	b.end()
@@ -282,6 +282,14 @@ func TestStartEmpty(t *testing.T) {
 	w.serving(c)
 	if !c.Status().Empty {
 		t.Error("c did not start empty")
+	}
+	// Nobody said that no writer is left.
+	if held := c.Status().MountsHeldFor; held < params.ReleaseTimeout-10*time.Second {
+		t.Errorf("mounted memory is held for %v, want about %v", held, params.ReleaseTimeout)
+	}
+	c.mount()
+	if s := c.Store().Stats(); s.Quarantined != s.Capacity {
+		t.Errorf("%d bytes in quarantine, want all %d", s.Quarantined, s.Capacity)
 	}
 }
 

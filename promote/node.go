@@ -88,6 +88,8 @@ type Config struct {
 	MayStartEmpty bool
 	// StartEmpty lets it also begin anew behind a journal whose state nobody holds.
 	StartEmpty bool
+	// NoWriters says that no writer of before an empty start writes any more.
+	NoWriters bool
 
 	// Options of stores that this node makes itself.
 	Options metadata.Options
@@ -144,6 +146,7 @@ type Node struct {
 	follower *follower.Follower     // nil while this node is elected
 	term     *Term                  // nil unless this node is elected
 	allowed  bool                   // to start empty, by an operator
+	idle     bool                   // no writer is left of before an empty start, says an operator
 	loads    map[journal.Reason]int // snapshot loads of followers before
 	lastLoad journal.Reason
 	takeover Takeover  // the last one of this node
@@ -155,7 +158,7 @@ type Node struct {
 // New returns a node that is ready to run.
 func New(c Config) *Node {
 	n := &Node{
-		Config: c, role: Standby, allowed: c.StartEmpty,
+		Config: c, role: Standby, allowed: c.StartEmpty, idle: c.NoWriters,
 		wake:  make(chan struct{}, 1),
 		loads: make(map[journal.Reason]int),
 	}

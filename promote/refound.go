@@ -63,7 +63,7 @@ const (
 func (n *Node) refound(ctx context.Context, f *follower.Follower) (*candidate, error) {
 	store, at := f.State()
 	loss := f.Lost()
-	if loss.Err == nil || loss.Err.Newer || store == nil || !f.Complete() {
+	if loss.Err == nil || loss.Err.Newer || loss.Err.Foreign || store == nil || !f.Complete() {
 		return nil, nil
 	}
 	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: true}
@@ -152,6 +152,24 @@ func (n *Node) startOver(ctx context.Context, f *follower.Follower, view journal
 	behind := view.Cursor // compared by its value
 	behind.Head = journal.Head{Term: seen + foundingTerms - 1, Hold: n.Params.HoldTime().Milliseconds()}
 	return n.run(ctx, f, behind, true)
+}
+
+// foundEmpty gives an elected node a store with nothing in it, and its journal a new
+// history, whose fork from the one before lies before all that was ever committed: so
+// a node that comes back with that state does not take the empty one for what became
+// of it. A head that names no history is followed by older versions, and goes on.
+func (n *Node) foundEmpty(ctx context.Context, c *candidate) error {
+	c.store = metadata.New(n.Options)
+	_ = c.store.StartAt(c.before.Seq, c.before.Time) // cannot fail: it is new
+	if c.before.History == "" {
+		return nil
+	}
+	head := journal.Founding(c.before, c.store.Position(), c.leader.Term)
+	head.Fork = 0
+	if err := c.log.Found(ctx, head); err != nil {
+		return fmt.Errorf("founding an empty journal: %w", err)
+	}
+	return nil
 }
 
 // ask asks nodes at once what they hold, and returns the answers by id.

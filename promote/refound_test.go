@@ -199,7 +199,7 @@ func TestStartEmptyOverGarbage(t *testing.T) {
 	m := w.start("m")
 	m.serveNot(500 * time.Millisecond)
 	m.forget("a")
-	if err := m.AllowEmpty(t.Context(), 0); err != nil {
+	if err := m.AllowEmpty(t.Context(), 0, true); err != nil {
 		t.Fatal(err)
 	}
 	w.serving(m).mount()

@@ -18,9 +18,11 @@ type Status struct {
 	Position metadata.Position // of the state; zero for none
 	Head     journal.Head      // of the journal, as far as this node knows
 	Empty    bool              // the current term, led by this node, started empty
-	Loads    map[journal.Reason]int
-	LastLoad journal.Reason
-	Takeover Takeover // the last one of this node
+	// MountsHeldFor is how long memory that is mounted stays in quarantine for that.
+	MountsHeldFor time.Duration
+	Loads         map[journal.Reason]int
+	LastLoad      journal.Reason
+	Takeover      Takeover // the last one of this node
 
 	Window, FailoverAfter time.Duration // of the journal's head, or of the next one if this node leads
 	Raised, Lapses        int           // by this node: the pace was slowed down; the right to answer lapsed and came back
@@ -53,7 +55,7 @@ func (n *Node) Status() Status {
 	case n.term != nil:
 		s.Position = n.term.Store.Position()
 		s.Head = n.term.log.Tip().Head
-		s.Empty = n.term.empty
+		s.Empty, s.MountsHeldFor = n.term.empty, n.term.Store.MountsHeldFor()
 		s.Self.Promotable, s.Complete = true, true
 		if n.term.founded != nil {
 			s.Founded = n.term.founded.String()
@@ -197,7 +199,8 @@ func (t *Term) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, meta
 // AllowEmpty lets this node begin anew with nothing, which an operator asks for. It is
 // refused while a node holds the state, also one that is away. Errors: InvalidParams
 // for another term or on a standby, Unavailable while somebody serves or can.
-func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term) error {
+// noWriters says that no writer of before writes any more.
+func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term, noWriters bool) error {
 	if !n.MayStartEmpty {
 		return errs.New(errs.InvalidParams, "StartEmpty", "this node was started as a standby, which never starts empty; ask a master")
 	}
@@ -236,6 +239,7 @@ func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term) error {
 	}
 	n.mu.Lock()
 	n.allowed = true
+	n.idle = n.idle || noWriters
 	n.mu.Unlock()
 	n.poke()
 	return nil

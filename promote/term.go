@@ -46,6 +46,7 @@ type Term struct {
 	recorded  TermRecord    // zero until the term serves
 	gap       time.Duration // without a primary before the term served, as this node saw it
 	empty     bool
+	noWriters bool      // of before the empty start are left
 	founded   *founding // nil unless this node founded the journal anew for the term
 	trusted   bool      // the store is what the journal says, and more than nothing
 
@@ -112,14 +113,10 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 func (n *Node) newTerm(c *candidate) *Term {
 	t := &Term{
 		Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, right: c.right, pace: c.pace, log: c.log, histories: c.histories,
-		before: c.before, learned: c.learned, why: c.why, empty: c.empty, founded: c.founded, retention: newRetention(n),
+		before: c.before, learned: c.learned, why: c.why, empty: c.empty, noWriters: c.noWriters, founded: c.founded, retention: newRetention(n),
 	}
 	t.orders, t.ended = make(chan *order), make(chan struct{})
 	t.trusted = !t.empty && c.before.Seq > 0
-	if t.empty {
-		t.Store = metadata.New(n.Options)
-		_ = t.Store.StartAt(c.before.Seq, c.before.Time) // cannot fail: it is new
-	}
 	t.Store.StartIDs(t.Number)
 	t.Now = metadata.NewClock(n.Clock, c.before.Time)
 	t.Fence, t.Answers = t.right.Fence, t.right.Valid
@@ -179,13 +176,18 @@ func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 
 // guard returns how long what is freed must stay in quarantine, because the
 // primary before may have granted leases that this node does not know, and may
-// still do so until it is silent.
+// still do so until it is silent. After an empty start the reservations are not known
+// either: writers have their release time, unless an operator knows that there are none.
 func (t *Term) guard(before journal.Head) time.Duration {
 	if before.Clean && !t.empty {
 		return 0
 	}
 	silence := (t.untilSilence() + time.Millisecond - 1).Truncate(time.Millisecond) // as in the journal
-	return time.Duration(before.Hold)*time.Millisecond + silence
+	hold := time.Duration(before.Hold) * time.Millisecond
+	if t.empty && !t.noWriters {
+		hold = max(hold, t.node.Params.ReleaseTimeout)
+	}
+	return hold + silence
 }
 
 // cleanUp removes the objects whose lease had run out, if the policy says so:
@@ -252,7 +254,11 @@ func (t *Term) open(ctx context.Context) error {
 		n.Log.Warn().Uint64("term", uint64(t.Number)).Msg(t.founded.String())
 	}
 	if t.empty {
-		n.Log.Warn().Uint64("term", uint64(t.Number)).Msg("started empty: no node has the state of before; owners of segments are told to mount them again")
+		n.Log.Warn().Uint64("term", uint64(t.Number)).Msg("started empty: no node held the state; owners of segments are told to mount them again")
+		if held := t.Store.MountsHeldFor(); held > n.Params.HoldTime() {
+			n.Log.Warn().Dur("for", held).Msg("mounted memory is given out only after this time, since writers of before may still write to it; " +
+				"an operator who knows that there are none says so with the next empty start (--no-writers)")
+		}
 	}
 	n.Log.Info().Uint64("term", uint64(t.Number)).Uint64("sequence", uint64(t.Store.Position().Seq)).
 		Int64("objects", t.Store.Stats().Objects).Str("why", t.why).Dur("gap", t.gap).Msg("serving")

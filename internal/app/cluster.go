@@ -43,7 +43,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		Compact:  cfg.Journal.Compact == config.CompactOn || cfg.Journal.Compact == config.CompactAuto && cfg.HA.Embedded(),
 		OwnsEtcd: cfg.HA.Embedded(), HandoverTimeout: cfg.HA.HandoverTimeout,
 		RefoundWait: cfg.HA.RefoundWait, WaitForState: cfg.HA.StateWait(), Alone: cfg.HA.EmbeddedAlone(),
-		MayStartEmpty: cfg.Role == config.Primary, StartEmpty: cfg.HA.StartEmpty,
+		MayStartEmpty: cfg.Role == config.Primary, StartEmpty: cfg.HA.StartEmpty, NoWriters: cfg.HA.NoWriters,
 		Options:  a.options(),
 		Follower: follower.Config{FullSyncInterval: cfg.Lease.FullSyncInterval, Counters: a.counters.leases},
 		Journal:  newLateObserver(a), Peers: peers, Server: a, LeaderChanged: a.leaderChanged,
@@ -92,11 +92,11 @@ func (n *clusterNode) Handover(ctx context.Context, term metadata.Term, target s
 
 // StartEmpty makes this node begin a term with an empty state, and waits until it
 // serves.
-func (n *clusterNode) StartEmpty(ctx context.Context, term metadata.Term) (metadata.Term, error) {
+func (n *clusterNode) StartEmpty(ctx context.Context, term metadata.Term, noWriters bool) (metadata.Term, error) {
 	if l := n.Leader(); term != 0 && l.State == promote.Serving && l.NodeID == n.ID && l.Term > term {
 		return l.Term, nil
 	}
-	if err := n.AllowEmpty(ctx, term); err != nil {
+	if err := n.AllowEmpty(ctx, term, noWriters); err != nil {
 		return 0, err
 	}
 	tick := time.NewTicker(20 * time.Millisecond)

@@ -100,7 +100,7 @@ func (n *loneNode) Forget(context.Context, string) error {
 	return errs.Wrap(errs.NotSupported, "Forget", errNoHA)
 }
 
-func (n *loneNode) StartEmpty(context.Context, metadata.Term) (metadata.Term, error) {
+func (n *loneNode) StartEmpty(context.Context, metadata.Term, bool) (metadata.Term, error) {
 	return 0, errs.Wrap(errs.NotSupported, "StartEmpty", errNoHA)
 }
 

@@ -97,6 +97,11 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	if err := cmp.Or(v.headErr, v.nodesErr); err != nil {
 		st.Warnings = append(st.Warnings, "etcd does not answer: "+err.Error())
 	}
+	if s.MountsHeldFor > n.app.params().HoldTime() {
+		st.Warnings = append(st.Warnings, fmt.Sprintf("mounted memory is given out only in %v, since writers of before the empty start may still write to it; "+
+			"an operator who knows that there are none says so with the next empty start: masterctl start-empty --no-writers, or --no-writers",
+			s.MountsHeldFor.Round(time.Second)))
+	}
 	st.Warnings = append(st.Warnings, n.warnings(st, v.nodesErr == nil)...)
 	st.Warnings = append(st.Warnings, savingWarnings(s, v.nodes)...)
 	return st, nil

@@ -131,6 +131,7 @@ type HA struct {
 	RefoundWait      time.Duration   // --refound-wait
 	WaitForState     time.Duration   // --wait-for-state; 0 for what the etcd in use asks for
 	StartEmpty       bool            // --start-empty
+	NoWriters        bool            // --no-writers
 }
 
 // Embedded reports whether the node runs its own etcd.

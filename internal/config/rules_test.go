@@ -37,6 +37,7 @@ var valueTests = []struct {
 	{"refound-wait", []string{"0s", "1m"}, []string{"-1s", "5", "x"}},
 	{"wait-for-state", []string{"auto", "1ns", "1m", "87600h"}, []string{"", "0s", "-1s", "5", "forever"}},
 	{"start-empty", []string{"true"}, []string{"x"}},
+	{"no-writers", []string{"true"}, []string{"x"}},
 	{"events-ttl", []string{"6s", "87600h"}, []string{"1500ms", "0s", "87601h"}},
 	{"journal-compact", []string{"auto", "on", "off"}, []string{"true"}},
 	{"journal-max-bytes", []string{"8MiB", "1GB"}, []string{"7MiB", "9GiB"}},

@@ -141,6 +141,9 @@ func clusterSections(c *Config) []Section {
 				"how long a master without the state waits for complete nodes that are away before it starts empty; " +
 					"auto is 1m with the embedded etcd, for ever with another"},
 			{"start-empty", "false", understudy, boolean(&h.StartEmpty), "begin a new, empty term although a journal exists"},
+			{"no-writers", "false", understudy, boolean(&h.NoWriters),
+				"when this node starts empty no writer of before writes any more: mounted memory is given out after " +
+					"default_kv_lease_ttl, and not only after put_start_release_timeout_sec"},
 		}},
 		{"Journal", []Setting{
 			{"events-ttl", "1m", understudy, wholeSeconds(&j.EventsTTL, time.Second), "life of journal records in etcd"},

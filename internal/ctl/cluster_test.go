@@ -305,7 +305,7 @@ func testStartEmpty(t *testing.T, c *cluster, kill func()) {
 		t.Errorf("got %+v", r)
 	}
 	c.serves("c", last)
-	run(t, "status").Want(t, cli.StatusOK, "this term started empty")
+	run(t, "status").Want(t, cli.StatusOK, "this term started empty", "mounted memory is given out only in ")
 }
 
 // Two masters that do not know of one another have different states.

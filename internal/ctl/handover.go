@@ -54,20 +54,26 @@ type startEmptyResult struct {
 }
 
 func (f *Flags) startEmptyCommand() *cobra.Command {
-	id := ""
+	id, noWriters := "", false
 	cmd := &cobra.Command{
 		Use:   "start-empty --yes",
 		Short: "Discard the cache and start over, when no node with a complete state is left",
 		Long: `Makes a node the primary of a cluster in which no node has a complete state. It
 starts empty: everything cached is lost, and clients mount their memory again.
-It is refused while a primary or a node that could take over exists.`,
+It is refused while a primary or a node that could take over exists, and while a node
+that holds the whole state is away (see masterctl forget).
+
+A writer of before may still write to memory that is mounted again. So that memory is
+given out only when puts of before have timed out (put_start_release_timeout_sec,
+10 minutes). If you know that no such writer is left, add --no-writers: then it is
+given out after the lease TTL.`,
 		Args: cli.NoArguments,
 		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
 			n, err := all.choose(id)
 			if err != nil {
 				return err
 			}
-			begun, err := n.admin.StartEmpty(ctx, &pb.StartEmptyRequest{Term: n.status.GetJournal().GetHeadTerm()})
+			begun, err := n.admin.StartEmpty(ctx, &pb.StartEmptyRequest{Term: n.status.GetJournal().GetHeadTerm(), NoWriters: noWriters})
 			if err != nil {
 				return adminError(err)
 			}
@@ -75,6 +81,7 @@ It is refused while a primary or a node that could take over exists.`,
 			return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "%s has started empty in term %d\n", result.NodeID, result.Term) })
 		}),
 	}
+	cmd.Flags().BoolVar(&noWriters, "no-writers", false, "no writer of before writes any more")
 	cmd.Flags().StringVar(&id, "node", "", "node that becomes the primary; needed if several answer")
 	return confirmed(cmd, "this discards everything that is cached")
 }

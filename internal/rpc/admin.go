@@ -78,7 +78,7 @@ func (s *adminService) StartEmpty(ctx context.Context, r *pb.StartEmptyRequest) 
 	if err != nil {
 		return nil, err
 	}
-	begun, err := s.Node.StartEmpty(ctx, term)
+	begun, err := s.Node.StartEmpty(ctx, term, r.GetNoWriters())
 	if err != nil {
 		return nil, err
 	}

@@ -29,9 +29,10 @@ type Node interface {
 	// Unavailable, InvalidParams, NotSupported.
 	Handover(ctx context.Context, term metadata.Term, target string) (*pb.HandoverResponse, error)
 	// StartEmpty makes this node the primary of a new term without the state of
-	// before, which ended with the given one, and returns the new term. Errors:
-	// Unavailable, InvalidParams, NotSupported.
-	StartEmpty(ctx context.Context, term metadata.Term) (metadata.Term, error)
+	// before, which ended with the given one, and returns the new term. noWriters
+	// says that nobody writes any more to memory of before. Errors: Unavailable,
+	// InvalidParams, NotSupported.
+	StartEmpty(ctx context.Context, term metadata.Term, noWriters bool) (metadata.Term, error)
 	// Backup writes the node's state as a state file. Errors: Unavailable,
 	// NotSupported.
 	Backup(ctx context.Context, to io.Writer) error

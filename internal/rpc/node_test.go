@@ -345,7 +345,7 @@ func (a *adminNode) Handover(_ context.Context, t metadata.Term, target string) 
 	return &pb.HandoverResponse{LeaderNodeId: "node-2", LeaderAddress: "b:2", DurationMs: 42}, nil
 }
 
-func (a *adminNode) StartEmpty(_ context.Context, t metadata.Term) (metadata.Term, error) {
+func (a *adminNode) StartEmpty(_ context.Context, t metadata.Term, _ bool) (metadata.Term, error) {
 	if t != term {
 		return 0, errs.New(errs.InvalidParams, "StartEmpty", "the last term is %d", term)
 	}

@@ -253,7 +253,7 @@ func (e *Env) coldStart(ctx context.Context) {
 			do(fmt.Errorf("giving up %s: %w", n.Name, err))
 		}
 	}
-	if _, err := first.Admin.StartEmpty(ctx, &pb.StartEmptyRequest{Term: s.GetJournal().GetHeadTerm()}); err != nil {
+	if _, err := first.Admin.StartEmpty(ctx, &pb.StartEmptyRequest{Term: s.GetJournal().GetHeadTerm(), NoWriters: true}); err != nil {
 		do(fmt.Errorf("starting empty: %w", err))
 	}
 	s = must(first.UntilServes(ctx))
