@@ -54,8 +54,8 @@ func TestWatermarkPlan(t *testing.T) {
 		"ratio 0 never answers failures": {eviction.Watermark{High: 0.9}, st(80, 100, 400), true, eviction.Plan{}},
 		"soft pins must not go":          {eviction.Watermark{High: 0.9, Ratio: 0.05}, st(90, 100, 400), true, eviction.Plan{Target: 20}},
 		"nothing mounted":                {head, st(0, 0, 0), true, eviction.Plan{}},
-		"about to be free": {
-			head, metadata.Stats{Busy: 100, LeavingSoon: 30, Capacity: 100, Evictable: 400}, false, eviction.Plan{},
+		"the rest is in quarantine": {
+			head, metadata.Stats{Busy: 100, Quarantined: 30, Capacity: 100, Evictable: 400}, false, eviction.Plan{},
 		},
 	} {
 		got := tc.policy.Plan(tc.st, tc.armed)

@@ -31,8 +31,9 @@ type Watermark struct {
 
 // Plan follows the C++ master: the target is max(ratio, used - high + ratio)
 // of the evictable objects, the least max(target/2, used - high) of them.
-// Memory that leaves quarantine within a lease TTL counts as free, or a
-// takeover of a full cache would evict all of it.
+// Memory in quarantine counts as free: no eviction gives it back any sooner. Else a
+// takeover of a full cache, or a journal founded anew, where all that is free may
+// stay in quarantine for minutes, would evict all that the cache holds.
 func (w Watermark) Plan(st metadata.Stats, armed bool) Plan {
 	used := Used(st)
 	if used <= w.High && (!armed || w.Ratio == 0) {
@@ -54,7 +55,7 @@ func Used(st metadata.Stats) float64 {
 	if st.Capacity == 0 {
 		return 0
 	}
-	return float64(st.Busy-min(st.Busy, st.LeavingSoon)) / float64(st.Capacity)
+	return float64(st.Busy-min(st.Busy, st.Quarantined)) / float64(st.Capacity)
 }
 
 // Expiry evicts every object when its lease ends, whether memory is short or

@@ -34,7 +34,9 @@ func Founding(before Head, at metadata.Position, term metadata.Term) Head {
 // Found founds the journal anew with a head, in place of what the log goes on
 // behind, and deletes the records of the journal that is lost. Errors: ErrFenced if
 // another node is elected or something else stands at the head; others leave it open.
-func (l *EtcdLog) Found(ctx context.Context, head Head) error {
+// Nodes of the history instead, empty for none, are to go on with the new one, though
+// it is not founded from theirs.
+func (l *EtcdLog) Found(ctx context.Context, head Head, instead History) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*AttemptTimeout)
 	defer cancel()
 	head.Election = l.election
@@ -42,7 +44,7 @@ func (l *EtcdLog) Found(ctx context.Context, head Head) error {
 	if err != nil {
 		return err
 	}
-	ancestors, err := l.ancestors(ctx, head)
+	ancestors, err := l.ancestors(ctx, head, instead)
 	if err != nil {
 		return err
 	}
@@ -69,10 +71,13 @@ func (l *EtcdLog) Found(ctx context.Context, head Head) error {
 }
 
 // ancestors returns what a new history puts into the list of ancestors.
-func (l *EtcdLog) ancestors(ctx context.Context, head Head) (string, error) {
+func (l *EtcdLog) ancestors(ctx context.Context, head Head, instead History) (string, error) {
 	list, err := (&Reader{Client: l.client, Layout: l.layout}).Ancestors(ctx)
 	if err != nil {
 		return "", err
+	}
+	if instead != "" && instead != head.Parent {
+		list = append([]Ancestor{{instead, 0}}, list...)
 	}
 	list = append([]Ancestor{{head.Parent, head.Fork}}, list...)
 	value, err := json.Marshal(list[:min(len(list), maxAncestors)])

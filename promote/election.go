@@ -151,7 +151,7 @@ func (n *Node) failover(head journal.Head) time.Duration {
 // can write any more.
 func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Cursor, empty bool) (*candidate, error) {
 	n.setRole(Electing)
-	c, err := n.elect(ctx, f, head, empty)
+	c, err := n.elect(ctx, f, head, empty, "")
 	if err != nil {
 		n.setRole(Standby)
 		return nil, err
@@ -190,8 +190,9 @@ func (n *Node) giveUp(ctx context.Context, c *candidate) {
 
 // elect stands for election, for the term behind a head. What the first commits need
 // is there then: a session that this node held in advance, and a lease of records,
-// which etcd grants meanwhile.
-func (n *Node) elect(ctx context.Context, f *follower.Follower, head journal.Cursor, empty bool) (*candidate, error) {
+// which etcd grants meanwhile. An operator's order replaces the leader key over; empty
+// for none.
+func (n *Node) elect(ctx context.Context, f *follower.Follower, head journal.Cursor, empty bool, over string) (*candidate, error) {
 	begun := n.Clock()
 	c := &candidate{
 		leader: Leader{
@@ -206,11 +207,10 @@ func (n *Node) elect(ctx context.Context, f *follower.Follower, head journal.Cur
 	if !head.Head.Clean {
 		c.pace.AtLeast(head.Head.ServeWindow())
 	}
-	c.log = journal.NewEtcdLog(n.Client, n.Layout, c.leader.Election, head, n.EventsTTL, n.Clock)
-	c.log.Random, c.log.Histories = n.Random, c.histories.Load
+	c.log = n.logBehind(c, head)
 	granting := start(func() error { c.log.Prepare(ctx); return nil })
 	defer func() { <-granting.ended }()
-	nodes, deposed, err := n.runFor(ctx, c, head)
+	nodes, deposed, err := n.runFor(ctx, c, head, over)
 	if err != nil {
 		return nil, err
 	}
@@ -220,9 +220,16 @@ func (n *Node) elect(ctx context.Context, f *follower.Follower, head journal.Cur
 	return c, nil
 }
 
+// logBehind returns the log of an elected node, which goes on behind a head.
+func (n *Node) logBehind(c *candidate, head journal.Cursor) *journal.EtcdLog {
+	l := journal.NewEtcdLog(n.Client, n.Layout, c.leader.Election, head, n.EventsTTL, n.Clock)
+	l.Random, l.Histories = n.Random, c.histories.Load
+	return l
+}
+
 // runFor runs the election transaction, with the session that this node holds in
 // advance, or with a new one if it has none or etcd has lost it.
-func (n *Node) runFor(ctx context.Context, c *candidate, head journal.Cursor) (nodes []NodeInfo, deposed string, err error) {
+func (n *Node) runFor(ctx context.Context, c *candidate, head journal.Cursor, over string) (nodes []NodeInfo, deposed string, err error) {
 	for c.session = n.spare.take(c.right); ; c.session = nil {
 		held := c.session != nil
 		if !held {
@@ -230,7 +237,7 @@ func (n *Node) runFor(ctx context.Context, c *candidate, head journal.Cursor) (n
 				return nil, "", err
 			}
 		}
-		nodes, deposed, err = elect(ctx, n.Client, n.Layout, c.session, c.leader, head)
+		nodes, deposed, err = elect(ctx, n.Client, n.Layout, c.session, c.leader, head, over)
 		switch {
 		case err == nil:
 			return nodes, deposed, nil

@@ -81,10 +81,11 @@ func readBoth(ctx context.Context, client *clientv3.Client, layout journal.Layou
 }
 
 // elect creates the leader key on a session's lease, unless somebody else holds it
-// or another head stands in etcd. With it, it reads what the elected node must know of
+// or another head stands in etcd. By an operator's order it replaces a key, the one with
+// the value over, whatever stands at the head; empty for none. With it, it reads what the elected node must know of
 // others: the nodes, and why the leader before was deposed, if somebody wrote that.
 func elect(
-	ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader, head journal.Cursor,
+	ctx context.Context, client *clientv3.Client, layout journal.Layout, s *Session, l Leader, head journal.Cursor, over string,
 ) (nodes []NodeInfo, deposed string, err error) {
 	if l.Term > metadata.MaxTerm {
 		return nil, "", fmt.Errorf("term %d is beyond the last one possible, %d: start a new cluster id", l.Term, metadata.MaxTerm)
@@ -95,10 +96,11 @@ func elect(
 	}
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	resp, err := client.Txn(ctx).If(
-		clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", 0),
-		head.Stands(layout),
-	).Then(
+	vacant := []clientv3.Cmp{clientv3.Compare(clientv3.CreateRevision(layout.Leader()), "=", 0), head.Stands(layout)}
+	if over != "" { // its node may commit until it goes
+		vacant = []clientv3.Cmp{clientv3.Compare(clientv3.Value(layout.Leader()), "=", over)}
+	}
+	resp, err := client.Txn(ctx).If(vacant...).Then(
 		clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease)),
 		nodesOp(layout), clientv3.OpGet(layout.Term(l.Term)),
 	).Commit()

@@ -147,6 +147,7 @@ type Node struct {
 	term     *Term                  // nil unless this node is elected
 	allowed  bool                   // to start empty, by an operator
 	idle     bool                   // no writer is left of before an empty start, says an operator
+	ordered  *refounding            // by an operator, nil for none
 	loads    map[journal.Reason]int // snapshot loads of followers before
 	lastLoad journal.Reason
 	takeover Takeover  // the last one of this node
@@ -231,6 +232,17 @@ func (n *Node) standBy(
 
 	begun := n.Clock()
 	for {
+		if o := n.takeOrder(); o != nil {
+			stop()
+			running.Wait()
+			c, err := n.obey(ctx, f, o)
+			o.done <- err
+			if err != nil {
+				store, at, doubt := left(f)
+				return n.standBy(ctx, store, at, doubt)
+			}
+			return c, nil, journal.Cursor{}
+		}
 		if err := n.pause(ctx); err != nil {
 			stop()
 			running.Wait()

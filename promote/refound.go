@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -35,14 +36,21 @@ func (s Standing) ahead(o Standing) bool {
 
 // A founding says how a journal that was lost was founded anew.
 type founding struct {
-	cause  string // of the loss
-	by     string // the node that did it
-	at     metadata.Seq
-	absent string // the last primary, if it took no part
+	cause   string // of the loss
+	by      string // whose state it was founded from
+	at      metadata.Seq
+	absent  string   // the last primary, if it took no part
+	givenUp []string // nodes that lose what they have beyond that, by an operator's order
 }
 
+// behind reports whether somebody may have acknowledged more than the state holds.
+func (f *founding) behind() bool { return f.absent != "" || f.givenUp != nil }
+
 func (f *founding) String() string {
-	text := fmt.Sprintf("founded the journal anew at sequence %d from the state of %s (%s)", f.at, f.by, f.cause)
+	text := fmt.Sprintf("founded the journal anew at sequence %d from %s (%s)", f.at, f.by, f.cause)
+	if len(f.givenUp) > 0 {
+		text += fmt.Sprintf("; what %s held beyond that is given up", strings.Join(f.givenUp, ", "))
+	}
 	if f.absent != "" {
 		text += fmt.Sprintf("; %s is not here, what it acknowledged after %d may be missing", f.absent, f.at)
 	}
@@ -84,11 +92,11 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower) (*candidate, e
 	if len(answers) < len(known) && n.Clock()-loss.Since < n.RefoundWait {
 		return nil, nil
 	}
-	founded := &founding{cause: loss.Err.Cause, by: n.ID, at: self.Position.Seq}
+	founded := &founding{cause: loss.Err.Cause, by: "the state of " + n.ID, at: self.Position.Seq}
 	if primary != "" && primary != n.ID && !here {
 		founded.absent = primary
 	}
-	return n.found(ctx, f, loss, seen+foundingTerms, founded)
+	return n.found(ctx, f, grounds{store: store, at: at, head: loss.Found.Cursor, learned: loss.Since}, seen+foundingTerms, founded)
 }
 
 // othersMayShow reports whether a node that would found a journal, where etcd holds
@@ -166,7 +174,7 @@ func (n *Node) foundEmpty(ctx context.Context, c *candidate) error {
 	}
 	head := journal.Founding(c.before, c.store.Position(), c.leader.Term)
 	head.Fork = 0
-	if err := c.log.Found(ctx, head); err != nil {
+	if err := c.log.Found(ctx, head, ""); err != nil {
 		return fmt.Errorf("founding an empty journal: %w", err)
 	}
 	return nil
@@ -195,24 +203,43 @@ func (n *Node) ask(ctx context.Context, nodes map[string]string) map[string]Stan
 	return answers
 }
 
+// grounds are what a journal is founded anew from, and in place of what.
+type grounds struct {
+	store *metadata.Store
+	at    journal.Cursor // where the store stands in the journal before
+	head  journal.Cursor // what stands at the head, compared by its value
+	over  string         // value of a leader key that goes by an operator's order; empty for none
+	// learned is when, by the clock, nobody could commit to the journal before any
+	// more.
+	learned time.Duration
+}
+
 // found stands for election in place of what stands at the head, and founds the
 // journal anew.
-func (n *Node) found(ctx context.Context, f *follower.Follower, loss follower.Loss, term metadata.Term, how *founding) (*candidate, error) {
-	store, at := f.State()
+func (n *Node) found(ctx context.Context, f *follower.Follower, g grounds, term metadata.Term, how *founding) (*candidate, error) {
 	n.setRole(Electing)
-	behind := loss.Found.Cursor // compared by its value
+	stood, behind := g.head.Head, g.head
 	behind.Head = journal.Head{Term: term - 1}
-	c, err := n.elect(ctx, f, behind, false)
+	c, err := n.elect(ctx, f, behind, false, g.over)
+	if err == nil && g.over != "" {
+		stood, err = n.replaced(ctx, c)
+		g.learned = n.Clock() // until then the node that was elected could commit
+	}
 	if err != nil {
 		n.setRole(Standby)
 		return nil, err
 	}
-	head := journal.Founding(at.Head, store.Position(), term)
-	head.Hold = max(head.Hold, n.Params.HoldTime().Milliseconds())
+	head := journal.Founding(g.at.Head, g.store.Position(), term)
+	head.Hold = max(head.Hold, stood.Hold, n.Params.HoldTime().Milliseconds())
+	head.Window, head.Failover = max(head.Window, stood.Window), max(head.Failover, stood.Failover)
 	c.founded, c.why = how, how.String()
-	c.before, c.learned = head, loss.Since
+	c.store, c.before, c.learned = g.store, head, g.learned
 	c.pace.AtLeast(head.ServeWindow())
-	if err := c.log.Found(ctx, head); err != nil {
+	instead := journal.History("")
+	if how.givenUp != nil {
+		instead = stood.History
+	}
+	if err := c.log.Found(ctx, head, instead); err != nil {
 		n.giveUp(ctx, c)
 		return nil, err
 	}
@@ -221,4 +248,18 @@ func (n *Node) found(ctx context.Context, f *follower.Follower, loss follower.Lo
 	n.setLeader(c.leader)
 	n.setRole(Promoting)
 	return c, nil
+}
+
+// replaced reads the head once more when this node has replaced another one as the
+// elected node, and lets the log go on behind it.
+func (n *Node) replaced(ctx context.Context, c *candidate) (journal.Head, error) {
+	view, err := n.reader().Look(ctx)
+	if err != nil {
+		n.giveUp(ctx, c)
+		return journal.Head{}, err
+	}
+	behind := view.Cursor
+	behind.Head = journal.Head{Term: c.leader.Term - 1}
+	c.log = n.logBehind(c, behind)
+	return view.Cursor.Head, nil
 }

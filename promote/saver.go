@@ -120,6 +120,23 @@ func (s *saver) compare(ctx context.Context, at journal.Cursor) (why error, gone
 	return why, err == nil && head.Revision == 0, err
 }
 
+// newest returns the state of the newest file, nil if there is none.
+func (s *saver) newest(ctx context.Context) (*statefile.State, error) {
+	if s.dir == nil {
+		return nil, nil
+	}
+	select {
+	case s.saving <- struct{}{}:
+		defer func() { <-s.saving }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	n := s.node
+	return s.dir.Load(n.ClusterID, n.Options, n.Codec, func(file string, err error) {
+		n.Log.Warn().Err(err).Str("file", file).Msg("a state file is damaged; the one before it is tried")
+	})
+}
+
 // run saves the state whenever that is due, until the context ends.
 func (s *saver) run(ctx context.Context) {
 	if s.dir == nil {

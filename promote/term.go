@@ -53,8 +53,9 @@ type Term struct {
 	compactor *journal.Compactor
 	retention *retention
 
-	orders chan *order   // handovers that operators ask for
-	ended  chan struct{} // closed when no order is taken any more
+	stop   context.CancelCauseFunc // ends the term
+	orders chan *order             // handovers that operators ask for
+	ended  chan struct{}           // closed when no order is taken any more
 }
 
 // Takeover says how long the steps of a takeover took, and what it cleaned up.
@@ -74,6 +75,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 		time.AfterFunc(n.HandoverTimeout, func() { end(context.Canceled) })
 	})()
 	t := n.newTerm(c)
+	t.stop = end
 	var keeping sync.WaitGroup
 	keeping.Go(func() { end(c.session.keepAlive(running)) })
 	keeping.Go(func() { t.keepPace(running) })
@@ -141,7 +143,7 @@ func (n *Node) newTerm(c *candidate) *Term {
 func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 	n, started := t.node, t.node.Clock()
 	entry := []metadata.Change{&metadata.TermStart{Term: t.Number, Params: n.Params, Empty: t.empty, Guard: t.guard(t.before)}}
-	if t.founded != nil && t.founded.absent != "" {
+	if t.founded != nil && t.founded.behind() {
 		entry = append(entry, &metadata.Fork{Hold: max(n.Params.HoldTime(), n.Params.ReleaseTimeout)})
 	}
 	ready := t.untilSilence() == 0 && t.before.History != "" && !t.empty && !t.cleansUp()
@@ -162,7 +164,7 @@ func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 		t.announced(t.log.Tip().Revision)
 	}
 	t.trusted = true
-	if t.empty {
+	if t.empty || t.founded != nil && t.founded.givenUp != nil {
 		n.saver.save(ctx, t.source()) // the files before lead nowhere any more
 	}
 	began := n.Clock()

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"io"
 	"iter"
 	"time"
 
@@ -108,6 +109,26 @@ func (n *clusterNode) StartEmpty(ctx context.Context, term metadata.Term, noWrit
 		select {
 		case <-ctx.Done():
 			return 0, errs.New(errs.Unavailable, "StartEmpty", "this node is allowed to start empty, and does not serve yet; look at masterctl status")
+		case <-tick.C:
+		}
+	}
+}
+
+// Refound founds the journal anew with this node, and waits until it serves.
+func (n *clusterNode) Refound(ctx context.Context, giveUp []string, file io.Reader) (metadata.Term, metadata.Seq, error) {
+	term, seq, err := n.Node.Refound(ctx, giveUp, file)
+	if err != nil {
+		return 0, 0, err
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if s := n.Node.Status(); s.Self.Role == promote.Primary && s.Leader.Term >= term {
+			return s.Leader.Term, seq, nil
+		}
+		select {
+		case <-ctx.Done():
+			return 0, 0, errs.New(errs.Unresolved, "Refound", "the journal is founded anew, and this node does not serve yet; look at masterctl status")
 		case <-tick.C:
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/promote/statefile"
 )
@@ -55,7 +56,10 @@ objects, only where they are: it is of use as long as the hosts keep their memor
 				if err != nil {
 					return err
 				}
-				result, err := n.backup(ctx, args[0])
+				var result backupResult
+				if err = n.reach(ctx, all.primary()); err == nil {
+					result, err = n.backup(ctx, args[0])
+				}
 				if err != nil {
 					return fmt.Errorf("node %s: %w", n.id, err)
 				}
@@ -89,6 +93,21 @@ func (ns nodes) toSave(id string) (*node, error) {
 	return slices.MaxFunc(ns.answering(), func(a, b *node) int {
 		return cmp.Or(worth(a)-worth(b), cmp.Compare(a.status.GetState().GetSequence(), b.status.GetState().GetSequence()))
 	}), nil
+}
+
+// reach waits until the node has applied what the primary had, nil for none, when it
+// was asked: a backup has all that was acknowledged before.
+func (n *node) reach(ctx context.Context, primary *node) error {
+	if primary == nil || primary == n {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	_, err := n.admin.Digest(ctx, &pb.DigestRequest{Sequence: primary.status.GetState().GetSequence()})
+	if err != nil && errs.KindOf(adminError(err)) != errs.InvalidParams { // it is far beyond that already
+		return readError(err)
+	}
+	return nil
 }
 
 // backup writes the node's state aside, checks it, and gives it its name.

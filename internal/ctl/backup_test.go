@@ -34,3 +34,35 @@ func testBackup(t *testing.T) {
 		t.Errorf("got files %v, %v; want the backup alone", list, err)
 	}
 }
+
+// A backup founds the cluster anew: the refusal names what is lost, and the order that
+// gives it up is obeyed.
+func TestRefound(t *testing.T) {
+	c := startCluster(t)
+	master, standby := c.pair()
+	t.Setenv("UNDERSTUDY_ADDRESS", master.RPC+","+standby.RPC)
+	mount(t, "host-1", "--size=64MiB")
+	run(t, "put", "before", "--size=1MiB").Want(t, cli.StatusOK)
+	name := filepath.Join(t.TempDir(), "state")
+	run(t, "backup", name).Want(t, cli.StatusOK, "saved the state of b")
+	run(t, "put", "behind", "--size=1MiB").Want(t, cli.StatusOK)
+
+	run(t, "refound").Want(t, cli.StatusUsage, "--from-file")
+	run(t, "refound", "--from=a", "--node=b").Want(t, cli.StatusUsage, "--from-file")
+	run(t, "refound", "--from=b").Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", "masterctl handover")
+	run(t, "refound", "--from-file", os.Args[0], "--node=b").Want(t, cli.StatusFailed, "no whole state file")
+	run(t, "refound", "--from-file", name).Want(t, cli.StatusUsage, "--node")
+	run(t, "refound", "--from-file", name, "--node=b").Want(t, cli.StatusFailed, "what a acknowledged as the primary", "--yes=a,b")
+	r := clitest.Decode[refoundResult](t, run(t, "refound", "--from-file", name, "--node=b", "--yes=a,b", "-o", "json").Want(t, cli.StatusOK))
+	if r.NodeID != "b" || r.Term <= 1024 || r.Sequence == 0 {
+		t.Errorf("got %+v; want b in a term above 1,024", r)
+	}
+	run(t, "get", "before").Want(t, cli.StatusOK)
+	run(t, "get", "behind").Want(t, cli.StatusFailed, "OBJECT_NOT_FOUND")
+	run(t, "status").Want(t, cli.StatusOK, "founded the journal anew at sequence", "by an operator's order")
+	clitest.Eventually(t, "a goes on with the new journal", func() bool {
+		_, a := statusBy(t, "a")
+		return a.Promotable && a.Term == r.Term
+	})
+	run(t, "digest").Want(t, cli.StatusOK, "equal at sequence")
+}

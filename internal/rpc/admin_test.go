@@ -254,3 +254,29 @@ func TestBackup(t *testing.T) {
 		t.Errorf("got %d bytes, want the %d that the node wrote", len(got), len(want))
 	}
 }
+
+func TestRefound(t *testing.T) {
+	n := newNode(t)
+	file := bytes.Repeat([]byte("state"), 300_000)
+	for _, fromFile := range []bool{false, true} {
+		stream, err := n.ops.Refound(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&pb.RefoundRequest{GiveUp: []string{"node-2"}, FromFile: fromFile}); err != nil {
+			t.Fatal(err)
+		}
+		for rest := file; fromFile && len(rest) > 0; rest = rest[min(len(rest), pb.MaxSnapshotChunkBytes):] {
+			if err := stream.Send(&pb.RefoundRequest{Data: rest[:min(len(rest), pb.MaxSnapshotChunkBytes)]}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		resp, err := stream.CloseAndRecv()
+		if err != nil || resp.GetHeader().GetTerm() != term+1024 || resp.GetSequence() != 7 {
+			t.Errorf("got %v, %v; want term %d and sequence 7", resp, err, term+1024)
+		}
+		if sent := n.admin.sent.Load(); (sent != nil) != fromFile || sent != nil && !bytes.Equal(*sent, file) {
+			t.Errorf("from a file: %v; the node got %v", fromFile, sent != nil)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"bytes"
+	"io"
 
 	"google.golang.org/grpc"
 
@@ -34,4 +35,39 @@ func (send sendWriter) Write(b []byte) (int, error) {
 		rest = rest[n:]
 	}
 	return len(b), nil
+}
+
+func (s *adminService) Refound(stream grpc.ClientStreamingServer[pb.RefoundRequest, pb.RefoundResponse]) error {
+	first, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	var file io.Reader
+	if first.GetFromFile() {
+		file = &receiveReader{stream: stream}
+	}
+	term, seq, err := s.Node.Refound(stream.Context(), first.GetGiveUp(), file)
+	if err != nil {
+		return err
+	}
+	return stream.SendAndClose(&pb.RefoundResponse{Header: s.header(term), Sequence: uint64(seq)})
+}
+
+// A receiveReader reads the file that a caller sends.
+type receiveReader struct {
+	stream grpc.ClientStreamingServer[pb.RefoundRequest, pb.RefoundResponse]
+	rest   []byte
+}
+
+func (r *receiveReader) Read(b []byte) (int, error) {
+	for len(r.rest) == 0 {
+		next, err := r.stream.Recv()
+		if err != nil { // io.EOF at the end
+			return 0, err
+		}
+		r.rest = next.GetData()
+	}
+	n := copy(b, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
 }

@@ -50,10 +50,10 @@ func invoke(ctx context.Context, conn *grpc.ClientConn, m protoreflect.MethodDes
 		return nil, err
 	}
 	answer := kind.New().Interface()
-	if !m.IsStreamingServer() {
+	if !m.IsStreamingServer() && !m.IsStreamingClient() {
 		return answer, conn.Invoke(ctx, path(m), request, answer)
 	}
-	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, path(m))
+	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: m.IsStreamingServer(), ClientStreams: m.IsStreamingClient()}, path(m))
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +121,7 @@ var rows = map[string]struct {
 	"Digest":       {&pb.DigestRequest{}, &pb.DigestRequest{Sequence: 99}, errs.InvalidParams},
 	"Handover":     {&pb.HandoverRequest{Term: term}, &pb.HandoverRequest{}, errs.InvalidParams},
 	"StartEmpty":   {&pb.StartEmptyRequest{Term: term}, &pb.StartEmptyRequest{Term: 1 << 40}, errs.InvalidParams},
+	"Refound":      {&pb.RefoundRequest{GiveUp: []string{"node-2"}}, &pb.RefoundRequest{}, errs.Unavailable},
 	"Backup":       {&pb.BackupRequest{}, nil, errs.OK},
 	"History":      {&pb.HistoryRequest{}, nil, errs.OK},
 	"Forget":       {&pb.ForgetRequest{NodeId: "gone"}, &pb.ForgetRequest{}, errs.InvalidParams},
@@ -193,8 +194,11 @@ func TestEveryMethodOnceGoodAndOnceBad(t *testing.T) {
 		}
 		h := answer.(interface{ GetHeader() *pb.ResponseHeader }).GetHeader()
 		wantTerm := uint64(term)
-		if name == "StartEmpty" {
+		switch name {
+		case "StartEmpty":
 			wantTerm++
+		case "Refound":
+			wantTerm += 1024
 		}
 		if h.GetTerm() != wantTerm || h.GetClusterId() != cluster || h.GetNodeId() != me {
 			t.Errorf("%s: header %v", name, h)

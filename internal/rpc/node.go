@@ -33,6 +33,11 @@ type Node interface {
 	// says that nobody writes any more to memory of before. Errors: Unavailable,
 	// InvalidParams, NotSupported.
 	StartEmpty(ctx context.Context, term metadata.Term, noWriters bool) (metadata.Term, error)
+	// Refound founds the journal anew from the state that this node holds, or from
+	// a state file, and returns the new term and where it began. It is refused
+	// unless giveUp names just the nodes that lose something. Errors: Unavailable,
+	// InvalidParams, Unresolved, NotSupported.
+	Refound(ctx context.Context, giveUp []string, file io.Reader) (metadata.Term, metadata.Seq, error)
 	// Backup writes the node's state as a state file. Errors: Unavailable,
 	// NotSupported.
 	Backup(ctx context.Context, to io.Writer) error

@@ -325,6 +325,7 @@ type adminNode struct {
 	status func() (*pb.StatusResponse, error)
 	digest func(context.Context, metadata.Seq) (metadata.Seq, metadata.Digest, error)
 	backup [][]byte
+	sent   atomic.Pointer[[]byte] // by Refound
 	events func(ctx context.Context, from metadata.Seq, follow bool, yield func(*pb.EventsResponse, error) bool)
 }
 
@@ -350,6 +351,20 @@ func (a *adminNode) StartEmpty(_ context.Context, t metadata.Term, _ bool) (meta
 		return 0, errs.New(errs.InvalidParams, "StartEmpty", "the last term is %d", term)
 	}
 	return t + 1, nil
+}
+
+func (a *adminNode) Refound(_ context.Context, giveUp []string, file io.Reader) (metadata.Term, metadata.Seq, error) {
+	if len(giveUp) != 1 || giveUp[0] != "node-2" {
+		return 0, 0, errs.New(errs.Unavailable, "Refound", "node-2 would lose something")
+	}
+	if file != nil {
+		sent, err := io.ReadAll(file)
+		if err != nil {
+			return 0, 0, err
+		}
+		a.sent.Store(&sent)
+	}
+	return term + 1024, 7, nil
 }
 
 func (a *adminNode) Backup(_ context.Context, to io.Writer) error {

@@ -194,7 +194,7 @@ func (f *Follower) mayTake(ctx context.Context, start journal.Cursor) error {
 	if store == nil {
 		return nil
 	}
-	if err := at.Against(view.Cursor, view.Err); errors.Is(err, journal.ErrLost) {
+	if err := f.against(ctx, at, view); errors.Is(err, journal.ErrLost) {
 		return err
 	}
 	return nil

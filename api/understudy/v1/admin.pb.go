@@ -1118,6 +1118,128 @@ func (x *StartEmptyResponse) GetHeader() *ResponseHeader {
 	return nil
 }
 
+// RefoundRequest says what to found the journal anew from. Only the first message
+// has the first two fields, the others have the file.
+type RefoundRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Ids of the nodes that serve, or hold more than what is founded from, or may
+	// do so: all of those that a refusal names, and no other. What they have beyond
+	// it is given up.
+	GiveUp []string `protobuf:"bytes,1,rep,name=give_up,json=giveUp,proto3" json:"give_up,omitempty"`
+	// The file follows, in place of the state that this node holds.
+	FromFile bool `protobuf:"varint,2,opt,name=from_file,json=fromFile,proto3" json:"from_file,omitempty"`
+	// Bytes of a state file, at most 1 MiB.
+	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefoundRequest) Reset() {
+	*x = RefoundRequest{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefoundRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefoundRequest) ProtoMessage() {}
+
+func (x *RefoundRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefoundRequest.ProtoReflect.Descriptor instead.
+func (*RefoundRequest) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *RefoundRequest) GetGiveUp() []string {
+	if x != nil {
+		return x.GiveUp
+	}
+	return nil
+}
+
+func (x *RefoundRequest) GetFromFile() bool {
+	if x != nil {
+		return x.FromFile
+	}
+	return false
+}
+
+func (x *RefoundRequest) GetData() []byte {
+	if x != nil {
+		return x.Data
+	}
+	return nil
+}
+
+// RefoundResponse answers Refound. Its header has the new term.
+type RefoundResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who answered.
+	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// The sequence at which the journal was founded anew.
+	Sequence      uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RefoundResponse) Reset() {
+	*x = RefoundResponse{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RefoundResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RefoundResponse) ProtoMessage() {}
+
+func (x *RefoundResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RefoundResponse.ProtoReflect.Descriptor instead.
+func (*RefoundResponse) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *RefoundResponse) GetHeader() *ResponseHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *RefoundResponse) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
 // BackupRequest has no arguments.
 type BackupRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1127,7 +1249,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	mi := &file_understudy_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1139,7 +1261,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	mi := &file_understudy_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1152,7 +1274,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 // BackupResponse is a part of a state file.
@@ -1168,7 +1290,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	mi := &file_understudy_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1302,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	mi := &file_understudy_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1315,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *BackupResponse) GetHeader() *ResponseHeader {
@@ -1219,7 +1341,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[13]
+	mi := &file_understudy_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1231,7 +1353,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[13]
+	mi := &file_understudy_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1244,7 +1366,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 // HistoryResponse answers History.
@@ -1260,7 +1382,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[14]
+	mi := &file_understudy_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1272,7 +1394,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[14]
+	mi := &file_understudy_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1285,7 +1407,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *HistoryResponse) GetHeader() *ResponseHeader {
@@ -1328,7 +1450,7 @@ type TermRecord struct {
 
 func (x *TermRecord) Reset() {
 	*x = TermRecord{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[15]
+	mi := &file_understudy_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1340,7 +1462,7 @@ func (x *TermRecord) String() string {
 func (*TermRecord) ProtoMessage() {}
 
 func (x *TermRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[15]
+	mi := &file_understudy_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1353,7 +1475,7 @@ func (x *TermRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermRecord.ProtoReflect.Descriptor instead.
 func (*TermRecord) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TermRecord) GetTerm() uint64 {
@@ -1416,7 +1538,7 @@ type ForgetRequest struct {
 
 func (x *ForgetRequest) Reset() {
 	*x = ForgetRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	mi := &file_understudy_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1550,7 @@ func (x *ForgetRequest) String() string {
 func (*ForgetRequest) ProtoMessage() {}
 
 func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	mi := &file_understudy_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1563,7 @@ func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ForgetRequest) GetNodeId() string {
@@ -1462,7 +1584,7 @@ type ForgetResponse struct {
 
 func (x *ForgetResponse) Reset() {
 	*x = ForgetResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	mi := &file_understudy_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1474,7 +1596,7 @@ func (x *ForgetResponse) String() string {
 func (*ForgetResponse) ProtoMessage() {}
 
 func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	mi := &file_understudy_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1487,7 +1609,7 @@ func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ForgetResponse) GetHeader() *ResponseHeader {
@@ -1513,7 +1635,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[18]
+	mi := &file_understudy_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1525,7 +1647,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[18]
+	mi := &file_understudy_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1538,7 +1660,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *EventsRequest) GetFromSequence() uint64 {
@@ -1587,7 +1709,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[19]
+	mi := &file_understudy_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1599,7 +1721,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[19]
+	mi := &file_understudy_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1612,7 +1734,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *EventsResponse) GetHeader() *ResponseHeader {
@@ -1682,7 +1804,7 @@ type ListSegmentsRequest struct {
 
 func (x *ListSegmentsRequest) Reset() {
 	*x = ListSegmentsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[20]
+	mi := &file_understudy_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1694,7 +1816,7 @@ func (x *ListSegmentsRequest) String() string {
 func (*ListSegmentsRequest) ProtoMessage() {}
 
 func (x *ListSegmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[20]
+	mi := &file_understudy_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1707,7 +1829,7 @@ func (x *ListSegmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSegmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListSegmentsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListSegmentsRequest) GetName() string {
@@ -1730,7 +1852,7 @@ type ListSegmentsResponse struct {
 
 func (x *ListSegmentsResponse) Reset() {
 	*x = ListSegmentsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[21]
+	mi := &file_understudy_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1742,7 +1864,7 @@ func (x *ListSegmentsResponse) String() string {
 func (*ListSegmentsResponse) ProtoMessage() {}
 
 func (x *ListSegmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[21]
+	mi := &file_understudy_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1755,7 +1877,7 @@ func (x *ListSegmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSegmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListSegmentsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ListSegmentsResponse) GetHeader() *ResponseHeader {
@@ -1791,7 +1913,7 @@ type SegmentInfo struct {
 
 func (x *SegmentInfo) Reset() {
 	*x = SegmentInfo{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[22]
+	mi := &file_understudy_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +1925,7 @@ func (x *SegmentInfo) String() string {
 func (*SegmentInfo) ProtoMessage() {}
 
 func (x *SegmentInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[22]
+	mi := &file_understudy_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +1938,7 @@ func (x *SegmentInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentInfo.ProtoReflect.Descriptor instead.
 func (*SegmentInfo) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *SegmentInfo) GetSegment() *Segment {
@@ -1873,7 +1995,7 @@ type ListKeysRequest struct {
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[23]
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1885,7 +2007,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[23]
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1898,7 +2020,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ListKeysRequest) GetTenant() string {
@@ -1952,7 +2074,7 @@ type ListKeysResponse struct {
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[24]
+	mi := &file_understudy_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1964,7 +2086,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[24]
+	mi := &file_understudy_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1977,7 +2099,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *ListKeysResponse) GetHeader() *ResponseHeader {
@@ -2014,7 +2136,7 @@ type QueryKeyRequest struct {
 
 func (x *QueryKeyRequest) Reset() {
 	*x = QueryKeyRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	mi := &file_understudy_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2026,7 +2148,7 @@ func (x *QueryKeyRequest) String() string {
 func (*QueryKeyRequest) ProtoMessage() {}
 
 func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	mi := &file_understudy_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2039,7 +2161,7 @@ func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyRequest.ProtoReflect.Descriptor instead.
 func (*QueryKeyRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *QueryKeyRequest) GetTenant() string {
@@ -2084,7 +2206,7 @@ type QueryKeyResponse struct {
 
 func (x *QueryKeyResponse) Reset() {
 	*x = QueryKeyResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	mi := &file_understudy_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2096,7 +2218,7 @@ func (x *QueryKeyResponse) String() string {
 func (*QueryKeyResponse) ProtoMessage() {}
 
 func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	mi := &file_understudy_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2109,7 +2231,7 @@ func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyResponse.ProtoReflect.Descriptor instead.
 func (*QueryKeyResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *QueryKeyResponse) GetHeader() *ResponseHeader {
@@ -2186,7 +2308,7 @@ type DumpRangesRequest struct {
 
 func (x *DumpRangesRequest) Reset() {
 	*x = DumpRangesRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[27]
+	mi := &file_understudy_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2198,7 +2320,7 @@ func (x *DumpRangesRequest) String() string {
 func (*DumpRangesRequest) ProtoMessage() {}
 
 func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[27]
+	mi := &file_understudy_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2211,7 +2333,7 @@ func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesRequest.ProtoReflect.Descriptor instead.
 func (*DumpRangesRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *DumpRangesRequest) GetSegmentId() string {
@@ -2240,7 +2362,7 @@ type DumpRangesResponse struct {
 
 func (x *DumpRangesResponse) Reset() {
 	*x = DumpRangesResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[28]
+	mi := &file_understudy_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2252,7 +2374,7 @@ func (x *DumpRangesResponse) String() string {
 func (*DumpRangesResponse) ProtoMessage() {}
 
 func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[28]
+	mi := &file_understudy_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2265,7 +2387,7 @@ func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesResponse.ProtoReflect.Descriptor instead.
 func (*DumpRangesResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *DumpRangesResponse) GetHeader() *ResponseHeader {
@@ -2320,7 +2442,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[29]
+	mi := &file_understudy_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2332,7 +2454,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[29]
+	mi := &file_understudy_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2345,7 +2467,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Range) GetState() RangeState {
@@ -2477,7 +2599,14 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"no_writers\x18\x02 \x01(\bR\tnoWriters\"K\n" +
 	"\x12StartEmptyResponse\x125\n" +
-	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"\x0f\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"Z\n" +
+	"\x0eRefoundRequest\x12\x17\n" +
+	"\agive_up\x18\x01 \x03(\tR\x06giveUp\x12\x1b\n" +
+	"\tfrom_file\x18\x02 \x01(\bR\bfromFile\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"d\n" +
+	"\x0fRefoundResponse\x125\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12\x1a\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\x0f\n" +
 	"\rBackupRequest\"[\n" +
 	"\x0eBackupResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12\x12\n" +
@@ -2583,13 +2712,14 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x17RANGE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10RANGE_STATE_LIVE\x10\x01\x12\x18\n" +
 	"\x14RANGE_STATE_RESERVED\x10\x02\x12\x1b\n" +
-	"\x17RANGE_STATE_QUARANTINED\x10\x032\xe3\a\n" +
+	"\x17RANGE_STATE_QUARANTINED\x10\x032\xb4\b\n" +
 	"\fAdminService\x12J\n" +
 	"\x06Status\x12\x1c.understudy.v1.StatusRequest\x1a\x1d.understudy.v1.StatusResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\x06Digest\x12\x1c.understudy.v1.DigestRequest\x1a\x1d.understudy.v1.DigestResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\bHandover\x12\x1e.understudy.v1.HandoverRequest\x1a\x1f.understudy.v1.HandoverResponse\"\x03\x90\x02\x02\x12V\n" +
 	"\n" +
-	"StartEmpty\x12 .understudy.v1.StartEmptyRequest\x1a!.understudy.v1.StartEmptyResponse\"\x03\x90\x02\x02\x12L\n" +
+	"StartEmpty\x12 .understudy.v1.StartEmptyRequest\x1a!.understudy.v1.StartEmptyResponse\"\x03\x90\x02\x02\x12O\n" +
+	"\aRefound\x12\x1d.understudy.v1.RefoundRequest\x1a\x1e.understudy.v1.RefoundResponse\"\x03\x90\x02\x02(\x01\x12L\n" +
 	"\x06Backup\x12\x1c.understudy.v1.BackupRequest\x1a\x1d.understudy.v1.BackupResponse\"\x03\x90\x02\x010\x01\x12M\n" +
 	"\aHistory\x12\x1d.understudy.v1.HistoryRequest\x1a\x1e.understudy.v1.HistoryResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\x06Forget\x12\x1c.understudy.v1.ForgetRequest\x1a\x1d.understudy.v1.ForgetResponse\"\x03\x90\x02\x02\x12L\n" +
@@ -2613,7 +2743,7 @@ func file_understudy_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_understudy_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_understudy_v1_admin_proto_goTypes = []any{
 	(Role)(0),                    // 0: understudy.v1.Role
 	(EventStream)(0),             // 1: understudy.v1.EventStream
@@ -2629,84 +2759,89 @@ var file_understudy_v1_admin_proto_goTypes = []any{
 	(*HandoverResponse)(nil),     // 11: understudy.v1.HandoverResponse
 	(*StartEmptyRequest)(nil),    // 12: understudy.v1.StartEmptyRequest
 	(*StartEmptyResponse)(nil),   // 13: understudy.v1.StartEmptyResponse
-	(*BackupRequest)(nil),        // 14: understudy.v1.BackupRequest
-	(*BackupResponse)(nil),       // 15: understudy.v1.BackupResponse
-	(*HistoryRequest)(nil),       // 16: understudy.v1.HistoryRequest
-	(*HistoryResponse)(nil),      // 17: understudy.v1.HistoryResponse
-	(*TermRecord)(nil),           // 18: understudy.v1.TermRecord
-	(*ForgetRequest)(nil),        // 19: understudy.v1.ForgetRequest
-	(*ForgetResponse)(nil),       // 20: understudy.v1.ForgetResponse
-	(*EventsRequest)(nil),        // 21: understudy.v1.EventsRequest
-	(*EventsResponse)(nil),       // 22: understudy.v1.EventsResponse
-	(*ListSegmentsRequest)(nil),  // 23: understudy.v1.ListSegmentsRequest
-	(*ListSegmentsResponse)(nil), // 24: understudy.v1.ListSegmentsResponse
-	(*SegmentInfo)(nil),          // 25: understudy.v1.SegmentInfo
-	(*ListKeysRequest)(nil),      // 26: understudy.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),     // 27: understudy.v1.ListKeysResponse
-	(*QueryKeyRequest)(nil),      // 28: understudy.v1.QueryKeyRequest
-	(*QueryKeyResponse)(nil),     // 29: understudy.v1.QueryKeyResponse
-	(*DumpRangesRequest)(nil),    // 30: understudy.v1.DumpRangesRequest
-	(*DumpRangesResponse)(nil),   // 31: understudy.v1.DumpRangesResponse
-	(*Range)(nil),                // 32: understudy.v1.Range
-	(*ResponseHeader)(nil),       // 33: understudy.v1.ResponseHeader
-	(*Segment)(nil),              // 34: understudy.v1.Segment
-	(*ReplicaList)(nil),          // 35: understudy.v1.ReplicaList
+	(*RefoundRequest)(nil),       // 14: understudy.v1.RefoundRequest
+	(*RefoundResponse)(nil),      // 15: understudy.v1.RefoundResponse
+	(*BackupRequest)(nil),        // 16: understudy.v1.BackupRequest
+	(*BackupResponse)(nil),       // 17: understudy.v1.BackupResponse
+	(*HistoryRequest)(nil),       // 18: understudy.v1.HistoryRequest
+	(*HistoryResponse)(nil),      // 19: understudy.v1.HistoryResponse
+	(*TermRecord)(nil),           // 20: understudy.v1.TermRecord
+	(*ForgetRequest)(nil),        // 21: understudy.v1.ForgetRequest
+	(*ForgetResponse)(nil),       // 22: understudy.v1.ForgetResponse
+	(*EventsRequest)(nil),        // 23: understudy.v1.EventsRequest
+	(*EventsResponse)(nil),       // 24: understudy.v1.EventsResponse
+	(*ListSegmentsRequest)(nil),  // 25: understudy.v1.ListSegmentsRequest
+	(*ListSegmentsResponse)(nil), // 26: understudy.v1.ListSegmentsResponse
+	(*SegmentInfo)(nil),          // 27: understudy.v1.SegmentInfo
+	(*ListKeysRequest)(nil),      // 28: understudy.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),     // 29: understudy.v1.ListKeysResponse
+	(*QueryKeyRequest)(nil),      // 30: understudy.v1.QueryKeyRequest
+	(*QueryKeyResponse)(nil),     // 31: understudy.v1.QueryKeyResponse
+	(*DumpRangesRequest)(nil),    // 32: understudy.v1.DumpRangesRequest
+	(*DumpRangesResponse)(nil),   // 33: understudy.v1.DumpRangesResponse
+	(*Range)(nil),                // 34: understudy.v1.Range
+	(*ResponseHeader)(nil),       // 35: understudy.v1.ResponseHeader
+	(*Segment)(nil),              // 36: understudy.v1.Segment
+	(*ReplicaList)(nil),          // 37: understudy.v1.ReplicaList
 }
 var file_understudy_v1_admin_proto_depIdxs = []int32{
-	33, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
+	35, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
 	5,  // 1: understudy.v1.StatusResponse.node:type_name -> understudy.v1.Node
 	5,  // 2: understudy.v1.StatusResponse.nodes:type_name -> understudy.v1.Node
 	6,  // 3: understudy.v1.StatusResponse.state:type_name -> understudy.v1.StateStatus
 	7,  // 4: understudy.v1.StatusResponse.journal:type_name -> understudy.v1.JournalStatus
 	0,  // 5: understudy.v1.Node.role:type_name -> understudy.v1.Role
-	33, // 6: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
-	33, // 7: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
-	33, // 8: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
-	33, // 9: understudy.v1.BackupResponse.header:type_name -> understudy.v1.ResponseHeader
-	33, // 10: understudy.v1.HistoryResponse.header:type_name -> understudy.v1.ResponseHeader
-	18, // 11: understudy.v1.HistoryResponse.terms:type_name -> understudy.v1.TermRecord
-	33, // 12: understudy.v1.ForgetResponse.header:type_name -> understudy.v1.ResponseHeader
-	33, // 13: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
-	1,  // 14: understudy.v1.EventsResponse.stream:type_name -> understudy.v1.EventStream
-	33, // 15: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
-	25, // 16: understudy.v1.ListSegmentsResponse.segments:type_name -> understudy.v1.SegmentInfo
-	34, // 17: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
-	33, // 18: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
-	33, // 19: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
-	35, // 20: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
-	33, // 21: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
-	34, // 22: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
-	32, // 23: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
-	2,  // 24: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
-	3,  // 25: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
-	8,  // 26: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
-	10, // 27: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
-	12, // 28: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
-	14, // 29: understudy.v1.AdminService.Backup:input_type -> understudy.v1.BackupRequest
-	16, // 30: understudy.v1.AdminService.History:input_type -> understudy.v1.HistoryRequest
-	19, // 31: understudy.v1.AdminService.Forget:input_type -> understudy.v1.ForgetRequest
-	21, // 32: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
-	23, // 33: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
-	26, // 34: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
-	28, // 35: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
-	30, // 36: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
-	4,  // 37: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
-	9,  // 38: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
-	11, // 39: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
-	13, // 40: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
-	15, // 41: understudy.v1.AdminService.Backup:output_type -> understudy.v1.BackupResponse
-	17, // 42: understudy.v1.AdminService.History:output_type -> understudy.v1.HistoryResponse
-	20, // 43: understudy.v1.AdminService.Forget:output_type -> understudy.v1.ForgetResponse
-	22, // 44: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
-	24, // 45: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
-	27, // 46: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
-	29, // 47: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
-	31, // 48: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
-	37, // [37:49] is the sub-list for method output_type
-	25, // [25:37] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	35, // 6: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
+	35, // 7: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
+	35, // 8: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
+	35, // 9: understudy.v1.RefoundResponse.header:type_name -> understudy.v1.ResponseHeader
+	35, // 10: understudy.v1.BackupResponse.header:type_name -> understudy.v1.ResponseHeader
+	35, // 11: understudy.v1.HistoryResponse.header:type_name -> understudy.v1.ResponseHeader
+	20, // 12: understudy.v1.HistoryResponse.terms:type_name -> understudy.v1.TermRecord
+	35, // 13: understudy.v1.ForgetResponse.header:type_name -> understudy.v1.ResponseHeader
+	35, // 14: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
+	1,  // 15: understudy.v1.EventsResponse.stream:type_name -> understudy.v1.EventStream
+	35, // 16: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
+	27, // 17: understudy.v1.ListSegmentsResponse.segments:type_name -> understudy.v1.SegmentInfo
+	36, // 18: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
+	35, // 19: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
+	35, // 20: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
+	37, // 21: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
+	35, // 22: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
+	36, // 23: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
+	34, // 24: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
+	2,  // 25: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
+	3,  // 26: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
+	8,  // 27: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
+	10, // 28: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
+	12, // 29: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
+	14, // 30: understudy.v1.AdminService.Refound:input_type -> understudy.v1.RefoundRequest
+	16, // 31: understudy.v1.AdminService.Backup:input_type -> understudy.v1.BackupRequest
+	18, // 32: understudy.v1.AdminService.History:input_type -> understudy.v1.HistoryRequest
+	21, // 33: understudy.v1.AdminService.Forget:input_type -> understudy.v1.ForgetRequest
+	23, // 34: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
+	25, // 35: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
+	28, // 36: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
+	30, // 37: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
+	32, // 38: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
+	4,  // 39: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
+	9,  // 40: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
+	11, // 41: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
+	13, // 42: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
+	15, // 43: understudy.v1.AdminService.Refound:output_type -> understudy.v1.RefoundResponse
+	17, // 44: understudy.v1.AdminService.Backup:output_type -> understudy.v1.BackupResponse
+	19, // 45: understudy.v1.AdminService.History:output_type -> understudy.v1.HistoryResponse
+	22, // 46: understudy.v1.AdminService.Forget:output_type -> understudy.v1.ForgetResponse
+	24, // 47: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
+	26, // 48: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
+	29, // 49: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
+	31, // 50: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
+	33, // 51: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
+	39, // [39:52] is the sub-list for method output_type
+	26, // [26:39] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_understudy_v1_admin_proto_init() }
@@ -2723,7 +2858,7 @@ func file_understudy_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_understudy_v1_admin_proto_rawDesc), len(file_understudy_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   30,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -26,6 +26,7 @@ const (
 	AdminService_Digest_FullMethodName       = "/understudy.v1.AdminService/Digest"
 	AdminService_Handover_FullMethodName     = "/understudy.v1.AdminService/Handover"
 	AdminService_StartEmpty_FullMethodName   = "/understudy.v1.AdminService/StartEmpty"
+	AdminService_Refound_FullMethodName      = "/understudy.v1.AdminService/Refound"
 	AdminService_Backup_FullMethodName       = "/understudy.v1.AdminService/Backup"
 	AdminService_History_FullMethodName      = "/understudy.v1.AdminService/History"
 	AdminService_Forget_FullMethodName       = "/understudy.v1.AdminService/Forget"
@@ -72,6 +73,16 @@ type AdminServiceClient interface {
 	// INVALID_PARAMS for a term that is not the last one;
 	// NOT_SUPPORTED without HA.
 	StartEmpty(ctx context.Context, in *StartEmptyRequest, opts ...grpc.CallOption) (*StartEmptyResponse, error)
+	// Refound founds the journal anew from the state that this node holds, or from a
+	// state file that the caller sends: a first message, and then the file's bytes.
+	// This node becomes the primary, with all of that state. What others acknowledged
+	// beyond it is lost. It returns when this node serves.
+	//
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if the node holds no state, if it follows
+	// the journal or serves already, or if more would be lost, or less, than what the
+	// request gives up; INVALID_PARAMS for a file that is damaged or of another
+	// cluster; RPC_TIMEOUT if the outcome is open; NOT_SUPPORTED without HA.
+	Refound(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[RefoundRequest, RefoundResponse], error)
 	// Backup sends the state of this node, whatever its role, as a state file: the
 	// messages' data, one behind the other. The file is whole if the call ends
 	// without an error; its last 8 bytes are a checksum of the others. Commits go
@@ -168,9 +179,22 @@ func (c *adminServiceClient) StartEmpty(ctx context.Context, in *StartEmptyReque
 	return out, nil
 }
 
+func (c *adminServiceClient) Refound(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[RefoundRequest, RefoundResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_Refound_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[RefoundRequest, RefoundResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_RefoundClient = grpc.ClientStreamingClient[RefoundRequest, RefoundResponse]
+
 func (c *adminServiceClient) Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[0], AdminService_Backup_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[1], AdminService_Backup_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -209,7 +233,7 @@ func (c *adminServiceClient) Forget(ctx context.Context, in *ForgetRequest, opts
 
 func (c *adminServiceClient) Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[1], AdminService_Events_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[2], AdminService_Events_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -258,7 +282,7 @@ func (c *adminServiceClient) QueryKey(ctx context.Context, in *QueryKeyRequest, 
 
 func (c *adminServiceClient) DumpRanges(ctx context.Context, in *DumpRangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DumpRangesResponse], error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
-	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[2], AdminService_DumpRanges_FullMethodName, cOpts...)
+	stream, err := c.cc.NewStream(ctx, &AdminService_ServiceDesc.Streams[3], AdminService_DumpRanges_FullMethodName, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -311,6 +335,16 @@ type AdminServiceServer interface {
 	// INVALID_PARAMS for a term that is not the last one;
 	// NOT_SUPPORTED without HA.
 	StartEmpty(context.Context, *StartEmptyRequest) (*StartEmptyResponse, error)
+	// Refound founds the journal anew from the state that this node holds, or from a
+	// state file that the caller sends: a first message, and then the file's bytes.
+	// This node becomes the primary, with all of that state. What others acknowledged
+	// beyond it is lost. It returns when this node serves.
+	//
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if the node holds no state, if it follows
+	// the journal or serves already, or if more would be lost, or less, than what the
+	// request gives up; INVALID_PARAMS for a file that is damaged or of another
+	// cluster; RPC_TIMEOUT if the outcome is open; NOT_SUPPORTED without HA.
+	Refound(grpc.ClientStreamingServer[RefoundRequest, RefoundResponse]) error
 	// Backup sends the state of this node, whatever its role, as a state file: the
 	// messages' data, one behind the other. The file is whole if the call ends
 	// without an error; its last 8 bytes are a checksum of the others. Commits go
@@ -378,6 +412,9 @@ func (UnimplementedAdminServiceServer) Handover(context.Context, *HandoverReques
 }
 func (UnimplementedAdminServiceServer) StartEmpty(context.Context, *StartEmptyRequest) (*StartEmptyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method StartEmpty not implemented")
+}
+func (UnimplementedAdminServiceServer) Refound(grpc.ClientStreamingServer[RefoundRequest, RefoundResponse]) error {
+	return status.Error(codes.Unimplemented, "method Refound not implemented")
 }
 func (UnimplementedAdminServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error {
 	return status.Error(codes.Unimplemented, "method Backup not implemented")
@@ -495,6 +532,13 @@ func _AdminService_StartEmpty_Handler(srv interface{}, ctx context.Context, dec 
 	}
 	return interceptor(ctx, in, info, handler)
 }
+
+func _AdminService_Refound_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(AdminServiceServer).Refound(&grpc.GenericServerStream[RefoundRequest, RefoundResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type AdminService_RefoundServer = grpc.ClientStreamingServer[RefoundRequest, RefoundResponse]
 
 func _AdminService_Backup_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(BackupRequest)
@@ -664,6 +708,11 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		},
 	},
 	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Refound",
+			Handler:       _AdminService_Refound_Handler,
+			ClientStreams: true,
+		},
 		{
 			StreamName:    "Backup",
 			Handler:       _AdminService_Backup_Handler,

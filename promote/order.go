@@ -1,0 +1,288 @@
+package promote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote/follower"
+	"github.com/understudy-store/understudy/promote/statefile"
+)
+
+// A refounding is an operator's order to found the journal anew (design section 11).
+type refounding struct {
+	file   *statefile.State // to found from; nil for the state that this node holds
+	seen   metadata.Term    // the highest that is known
+	giveUp []string         // ids of nodes that lose something
+	done   chan error       // when the journal is founded, or cannot be
+	term   metadata.Term    // of the new journal, after done
+	seq    metadata.Seq     // at which it was founded, after done
+}
+
+var (
+	errOrdered  = errors.New("an operator's order founds the journal anew")
+	errReplaced = errs.New(errs.Unavailable, "Refound", "another order came meanwhile")
+)
+
+// maxUpload bounds a state file that an operator sends.
+const maxUpload = 64 << 30
+
+// Refound founds the journal anew, from a state file, or from the state that this node
+// holds if that is nil. It returns the term and the sequence of the founding; this
+// node serves a moment later. giveUp must name just the nodes that lose something.
+// Errors: Unavailable if it is refused or failed; InvalidParams for the file;
+// Unresolved if the context ends first.
+func (n *Node) Refound(ctx context.Context, giveUp []string, file io.Reader) (metadata.Term, metadata.Seq, error) {
+	o := &refounding{giveUp: append([]string{}, giveUp...), done: make(chan error, 1)}
+	base, err := n.base(ctx, o, file)
+	if err != nil {
+		return 0, 0, err
+	}
+	if err := n.checkLoss(ctx, o, base); err != nil {
+		return 0, 0, err
+	}
+	n.mu.Lock()
+	before, t := n.ordered, n.term
+	n.ordered = o
+	n.mu.Unlock()
+	if before != nil {
+		before.done <- errReplaced
+	}
+	if t != nil {
+		t.stop(errOrdered)
+	}
+	n.poke()
+	select {
+	case err := <-o.done:
+		return o.term, o.seq, err
+	case <-ctx.Done():
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.ordered == o { // it is not obeyed any more
+			n.ordered = nil
+			return 0, 0, errs.Wrap(errs.Unavailable, "Refound", ctx.Err())
+		}
+		return 0, 0, errs.Wrap(errs.Unresolved, "Refound", ctx.Err())
+	}
+}
+
+// base returns where in its journal the state stands that an order founds from.
+func (n *Node) base(ctx context.Context, o *refounding, file io.Reader) (at Standing, err error) {
+	if file != nil {
+		if o.file, err = n.upload(file); err != nil {
+			return at, errs.Wrap(errs.InvalidParams, "Refound", err)
+		}
+		return standingOf(o.file.Store, o.file.At), nil
+	}
+	n.mu.Lock()
+	f := n.follower
+	n.mu.Unlock()
+	if f == nil {
+		return at, errs.New(errs.Unavailable, "Refound", "this node is elected already; look at masterctl status")
+	}
+	store, cursor := f.State()
+	switch {
+	case store == nil || store.Position().Seq == 0:
+	case f.Complete() && f.Lost().Err == nil:
+		return at, errs.New(errs.Unavailable, "Refound", "this node follows the journal in etcd, so there is nothing to found anew; masterctl handover makes it the primary")
+	default:
+		return standingOf(store, cursor), nil
+	}
+	if o.file, err = n.saver.newest(ctx); err != nil {
+		return at, errs.Wrap(errs.Unavailable, "Refound", err)
+	}
+	if o.file == nil || o.file.At.Head.Seq == 0 {
+		return at, errs.New(errs.Unavailable, "Refound", "this node holds no state, in memory or in --state-dir")
+	}
+	return standingOf(o.file.Store, o.file.At), nil
+}
+
+func standingOf(store *metadata.Store, at journal.Cursor) Standing {
+	return Standing{History: at.Head.History, Position: store.Position()}
+}
+
+// upload takes in a state file.
+func (n *Node) upload(file io.Reader) (*statefile.State, error) {
+	dir := ""
+	if n.saver.status().Instance != "" {
+		dir = n.StateDir // which is on a disk with space for it
+	}
+	aside, err := os.CreateTemp(dir, "upload-*.tmp")
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.Remove(aside.Name()) }()
+	size, err := io.Copy(aside, io.LimitReader(file, maxUpload))
+	if err = errors.Join(err, aside.Close()); err != nil {
+		return nil, err
+	}
+	if size == maxUpload {
+		return nil, fmt.Errorf("the file has %d bytes or more", int64(maxUpload))
+	}
+	s, err := statefile.Read(aside.Name(), n.ClusterID, n.Options, n.Codec)
+	if err != nil {
+		return nil, fmt.Errorf("the file that was sent: %w", err)
+	}
+	if s.At.Head.Seq == 0 {
+		return nil, errors.New("the file that was sent holds a state before the first commit")
+	}
+	return s, nil
+}
+
+// checkLoss refuses an order unless it gives up just what would be lost.
+func (n *Node) checkLoss(ctx context.Context, o *refounding, base Standing) error {
+	losses, err := n.losses(ctx, o, base)
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, "Refound", err)
+	}
+	var ids, texts []string
+	for _, l := range losses {
+		ids, texts = append(ids, l.id), append(texts, l.id+" "+l.why)
+	}
+	slices.Sort(o.giveUp)
+	switch {
+	case slices.Equal(ids, slices.Compact(o.giveUp)):
+		return nil
+	case len(ids) == 0:
+		return errs.New(errs.Unavailable, "Refound", "no node loses anything, so there is nothing to give up; ask again without --yes")
+	}
+	return errs.New(errs.Unavailable, "Refound", "the state to found from is at sequence %d of term %d, and this would be lost: what %s; to give that up, add --yes=%s",
+		base.Position.Seq, base.Position.Term, strings.Join(texts, "; what "), strings.Join(ids, ","))
+}
+
+// A nodeLoss is a node that has, or may have, more than a state that a journal is
+// founded from.
+type nodeLoss struct{ id, why string }
+
+// losses returns who would lose something, by id.
+func (n *Node) losses(ctx context.Context, o *refounding, base Standing) (list []nodeLoss, err error) {
+	known, _ := n.companions.known()
+	l, there, err := readLeader(ctx, n.Client, n.Layout)
+	if err != nil {
+		return nil, err
+	}
+	registered, err := listNodes(ctx, n.Client, n.Layout)
+	if err != nil {
+		return nil, err
+	}
+	complete := make(map[string]bool) // as last seen
+	for id := range known {
+		complete[id] = true
+	}
+	for _, r := range registered {
+		known[r.ID] = r.RPC
+		complete[r.ID] = complete[r.ID] || r.Promotable || r.Lost != ""
+	}
+	if there && l.NodeID != "" {
+		known[l.NodeID], complete[l.NodeID] = l.RPC, true
+	}
+	delete(known, n.ID)
+	answers, own := n.ask(ctx, known), n.Status()
+	known[n.ID] = n.RPC
+	answers[n.ID] = Standing{ID: n.ID, Role: own.Self.Role, History: own.Head.History, Position: own.Position, Complete: own.Complete}
+	o.seen = max(base.Position.Term, own.Head.Term, l.Term, n.previousLeader().Term)
+	for id := range known {
+		s, answered := answers[id]
+		o.seen = max(o.seen, s.Position.Term)
+		if why := s.loss(base, id == l.NodeID); answered && why != "" {
+			list = append(list, nodeLoss{id, why})
+		} else if !answered && complete[id] {
+			list = append(list, nodeLoss{id, "may hold, which does not answer"})
+		}
+	}
+	slices.SortFunc(list, func(a, b nodeLoss) int { return strings.Compare(a.id, b.id) })
+	return list, nil
+}
+
+// loss says what a node has that a state to found from has not; empty for nothing.
+func (s Standing) loss(base Standing, elected bool) string {
+	at := fmt.Sprintf("at sequence %d of term %d", s.Position.Seq, s.Position.Term)
+	switch ahead := s.Position.Term > base.Position.Term || s.Position.Term == base.Position.Term && s.Position.Seq > base.Position.Seq; {
+	case elected || s.Role == Primary:
+		return "acknowledged as the primary, " + at
+	case !s.Complete || s.Position.Seq == 0:
+		return ""
+	case !s.History.Is(base.History):
+		return "holds of another journal, " + at
+	case ahead:
+		return "holds, " + at
+	}
+	return ""
+}
+
+// takeOrder returns the order that is to be obeyed next, nil for none.
+func (n *Node) takeOrder() *refounding {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	o := n.ordered
+	n.ordered = nil
+	return o
+}
+
+// obeyTries is how often an order is tried while other nodes are elected meanwhile.
+const obeyTries = 10
+
+// obey founds the journal anew by an order, whoever is elected. The follower has
+// stopped.
+func (n *Node) obey(ctx context.Context, f *follower.Follower, o *refounding) (c *candidate, err error) {
+	for range obeyTries {
+		if c, err = n.tryOrder(ctx, f, o); !errors.Is(err, errLost) {
+			break
+		}
+	}
+	if err != nil {
+		return nil, errs.Wrap(errs.Unavailable, "Refound", fmt.Errorf("the journal is not founded anew: %w", err))
+	}
+	return c, nil
+}
+
+func (n *Node) tryOrder(ctx context.Context, f *follower.Follower, o *refounding) (*candidate, error) {
+	g := grounds{learned: n.Clock()}
+	if g.store, g.at = f.State(); o.file != nil {
+		followed := g.at.Head
+		g.store, g.at = o.file.Store, o.file.At
+		g.at.Head.Window, g.at.Head.Hold = max(g.at.Head.Window, followed.Window), max(g.at.Head.Hold, followed.Hold)
+	} else if f.Complete() && f.Lost().Err == nil {
+		return nil, errors.New("this node follows the journal again")
+	}
+	l, there, err := readLeader(ctx, n.Client, n.Layout)
+	if err != nil {
+		return nil, err
+	}
+	view, err := n.reader().Look(ctx)
+	if err == nil && errors.Is(view.Err, journal.ErrNewer) {
+		err = view.Err
+	}
+	if there && err == nil && view.Cursor.Head.Seq > 0 && view.Cursor.Head.Window == 0 {
+		err = fmt.Errorf("%s serves for as long as its session lives, since a node of an older version is registered; stop it first", l.NodeID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	g.head, g.over = view.Cursor, l.value
+	how := &founding{cause: "by an operator's order", by: "the state of " + n.ID, at: g.store.Position().Seq, givenUp: o.giveUp}
+	if o.file != nil {
+		how.by = "a state file"
+	}
+	o.term = max(o.seen, l.Term, view.Cursor.Head.Term) + foundingTerms
+	o.seq = how.at
+	n.Log.Warn().Uint64("term", uint64(o.term)).Uint64("sequence", uint64(how.at)).Msg("an operator orders the journal to be founded anew")
+	return n.found(ctx, f, g, o.term, how)
+}
+
+// left is what a follower that has stopped leaves to the next one.
+func left(f *follower.Follower) (*metadata.Store, journal.Cursor, *journal.BrokenError) {
+	store, at := f.State()
+	st := f.Status()
+	if store == nil || st.Complete {
+		return store, at, nil
+	}
+	return store, at, &journal.BrokenError{Reason: st.Why, Err: st.Fault}
+}

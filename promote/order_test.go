@@ -1,0 +1,188 @@
+package promote_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// refound orders a node to found the journal anew, and waits until it serves.
+func (w *cluster) refound(n *node, file []byte, giveUp ...string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	defer cancel()
+	term, _, err := n.refoundNow(ctx, file, giveUp...)
+	if err != nil {
+		w.t.Fatalf("refounding with %s: %v", n.id, err)
+	}
+	waitFor(w.t, n.id+" to serve", func() bool { return n.serves() && n.Status().Leader.Term >= term })
+}
+
+func (n *node) refoundNow(ctx context.Context, file []byte, giveUp ...string) (metadata.Term, metadata.Seq, error) {
+	if file == nil {
+		return n.Refound(ctx, giveUp, nil)
+	}
+	return n.Refound(ctx, giveUp, bytes.NewReader(file))
+}
+
+// refused checks that an order is refused, with a reason.
+func (w *cluster) refused(n *node, file []byte, kind errs.Kind, reason string, giveUp ...string) {
+	w.t.Helper()
+	_, _, err := n.refoundNow(w.t.Context(), file, giveUp...)
+	if errs.KindOf(err) != kind || !strings.Contains(err.Error(), reason) {
+		w.t.Errorf("refounding with %s, giving up %q: got %v; want %v with %q", n.id, giveUp, err, kind, reason)
+	}
+}
+
+// A backup of a running node founds the journal anew, on a standby or on the primary,
+// when the order gives up just what would be lost. All others go on with it.
+func TestRefoundFromABackup(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a", stateIn(t.TempDir(), time.Hour))
+	w.serving(a).mount()
+	a.put(keys("k", 20)...)
+	b, c := w.start("b", stateIn(t.TempDir(), time.Hour)), w.start("c")
+	w.promotable(b)
+	w.promotable(c)
+	w.know(a, b, c)
+	w.equal(a, b)
+	var file bytes.Buffer
+	if err := b.Backup(t.Context(), &file); err != nil {
+		t.Fatal(err)
+	}
+	a.put(keys("l", 20)...)
+	w.equal(a, b)
+	w.equal(a, c)
+
+	w.refused(b, nil, errs.Unavailable, "handover")
+	w.refused(b, file.Bytes()[:file.Len()/2], errs.InvalidParams, "the file that was sent")
+	w.refused(b, file.Bytes(), errs.Unavailable, "--yes=a,b,c")
+	w.refused(b, file.Bytes(), errs.Unavailable, "what a acknowledged as the primary", "b", "c")
+	w.refused(b, file.Bytes(), errs.Unavailable, "--yes=a,b,c", "a", "b", "c", "d")
+	before, _ := readHead(t, etcd)
+	w.refound(b, file.Bytes(), "c", "b", "a")
+	after := func(now *node, others ...*node) {
+		t.Helper()
+		now.has(keys("k", 20)...)
+		for _, key := range keys("l", 20) {
+			if err := now.get(key); errs.KindOf(err) != errs.ObjectNotFound {
+				t.Errorf("%s, which was put behind the backup: got %v, want ObjectNotFound", key, err)
+			}
+		}
+		if s := now.Store().Stats(); s.Quarantined+s.Busy < s.Capacity {
+			t.Errorf("%d bytes in quarantine and %d in use, of %d: free memory may be somebody else's", s.Quarantined, s.Busy, s.Capacity)
+		}
+		for _, n := range others {
+			waitFor(t, n.id+" to go on with the new journal", func() bool {
+				s := n.Status()
+				return s.Self.Promotable && s.Head.History.Is(now.Status().Head.History)
+			})
+			w.equal(now, n)
+		}
+	}
+	head, _ := readHead(t, etcd)
+	if head.History == before.History || head.Parent != before.History || head.Term < before.Term+1024 {
+		t.Errorf("the head is %+v; want a history founded from %s, in a term far above %d", head, before.History, before.Term)
+	}
+	after(b, a, c)
+	if a.serves() {
+		t.Error("a serves, which was replaced")
+	}
+	if saved := b.Status().Saving; saved.Seq < head.Fork {
+		t.Errorf("b's state file leads to %d; want one of the new journal, founded at %d", saved.Seq, head.Fork)
+	}
+
+	w.refused(b, nil, errs.Unavailable, "elected already")
+	w.refused(b, file.Bytes(), errs.Unavailable, "--yes=a,b,c", "a")
+	w.refound(b, file.Bytes(), "a", "b", "c")
+	after(b, a, c)
+	list, err := b.Terms(t.Context())
+	if err != nil || len(list) < 3 || !strings.Contains(list[1].End, "an operator's order") {
+		t.Errorf("got %+v, %v; want three terms, of which the second ended by an operator's order", list, err)
+	}
+}
+
+// The journal is lost, and the last primary does not answer: a node that would wait
+// for it founds the journal at once by an operator's order that names it.
+func TestRefoundWithoutWaiting(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	patient := func(c *promote.Config) { c.RefoundWait = time.Hour }
+	a := w.start("a", patient)
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b := w.start("b", patient)
+	w.promotable(b)
+	w.know(a, b)
+	w.equal(a, b)
+	a.ended.Store(true) // it answers nobody
+	a.wire.cut()
+	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
+	waitFor(t, "b to see the loss", func() bool { return b.Status().Loss.Err != nil })
+	w.refused(b, nil, errs.Unavailable, "a may hold, which does not answer; to give that up, add --yes=a")
+	begun := time.Now()
+	w.refound(b, nil, "a")
+	t.Logf("served %v after the order", time.Since(begun))
+	b.has(keys("k", 5)...)
+	if said := b.Status().Founded; !strings.Contains(said, "what a held beyond that is given up") {
+		t.Errorf("it says %q", said)
+	}
+}
+
+// A node that was started with a state file for which there is no journal founds one
+// from it by an operator's order.
+func TestRefoundFromAStateFile(t *testing.T) {
+	w := newCluster(t, etcdtest.Start(t))
+	dir := t.TempDir()
+	a := w.start("a", stateIn(dir, time.Hour))
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	a.end()
+	w = newCluster(t, etcdtest.Start(t))
+	a = w.start("a", stateIn(dir, time.Hour))
+	waitFor(t, "a to be refounded from", func() bool {
+		_, _, err := a.refoundNow(t.Context(), nil)
+		return err == nil || a.serves()
+	})
+	w.serving(a).has(keys("k", 5)...)
+}
+
+// A journal that began while a node with a complete state was away is given up for
+// that state, and its nodes follow.
+func TestRefoundOverAnotherJournal(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	var file bytes.Buffer
+	if err := a.Backup(t.Context(), &file); err != nil {
+		t.Fatal(err)
+	}
+	a.end()
+	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
+	b := w.start("b")
+	w.serving(b).mount()
+	b.put(keys("x", 5)...)
+	c := w.start("c")
+	w.promotable(c)
+	w.refused(c, file.Bytes(), errs.Unavailable, "what b acknowledged as the primary")
+	w.refound(c, file.Bytes(), "b", "c")
+	c.has(keys("k", 5)...)
+	w.promotable(b)
+	w.equal(c, b)
+	if loads := b.Status().Loads[journal.ReasonFounded]; loads != 1 {
+		t.Errorf("b loaded %d snapshots of the new journal, want 1", loads)
+	}
+}
