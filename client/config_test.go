@@ -48,7 +48,7 @@ func TestConfigFaults(t *testing.T) {
 func TestClientID(t *testing.T) {
 	a, b := connect(t, client.Config{Addresses: []string{"127.0.0.1:1"}}), connect(t, client.Config{Addresses: []string{"127.0.0.1:1"}})
 	if a.ID() == b.ID() || a.ID() == uuid.Nil {
-		t.Errorf("ids %v and %v", a.ID(), b.ID())
+		t.Errorf("ids %v and %v; want two different ones, neither of them nil", a.ID(), b.ID())
 	}
 	mine := uuid.New()
 	if c := connect(t, client.Config{Addresses: []string{"127.0.0.1:1"}, ClientID: mine}); c.ID() != mine {

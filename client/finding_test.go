@@ -100,10 +100,10 @@ func TestFindsTheLeader(t *testing.T) {
 			t.Errorf("%s: got %v, %v; want false and no error", name, exists, err)
 		}
 		if led := w.found(t, 1); len(led) != 1 || led[0] != (client.Leader{Address: n.address, NodeID: "node-1", Term: 1}) {
-			t.Errorf("%s: found %+v", name, led)
+			t.Errorf("%s: found %+v; want node-1 at %s in term 1, once", name, led, n.address)
 		}
 		if got := w.last(); got.method != "ExistKey" || got.attempts != 1 || got.kind != errs.OK || got.took <= 0 {
-			t.Errorf("%s: observed %+v", name, got)
+			t.Errorf("%s: observed %+v; want one attempt of ExistKey that went well", name, got)
 		}
 	}
 }
@@ -117,10 +117,10 @@ func TestWaitsForALeader(t *testing.T) {
 	_, err := c.ExistKey(soon(t, 100*time.Millisecond), "k")
 	wantKind(t, "nobody serves", err, errs.Unavailable)
 	if !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), cl.nodes[0].address) {
-		t.Errorf("%v does not say why", err)
+		t.Errorf("%v does not say why: want the deadline, and the address %s", err, cl.nodes[0].address)
 	}
 	if got := w.last(); got.kind != errs.Unavailable || got.attempts != 0 || got.took < 50*time.Millisecond || got.took > 5*time.Second {
-		t.Errorf("observed %+v", got)
+		t.Errorf("observed %+v; want Unavailable after no attempt, within 50 ms to 5 s", got)
 	}
 	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -193,7 +193,7 @@ func TestHintLoop(t *testing.T) {
 		// 10 ms, growing by half to 160 ms, make about 12 in a second; jitter may
 		// halve the pauses.
 		if asked := n.asked.Load(); asked < 2 || asked > 30 {
-			t.Errorf("%s was asked %d times in a second", n.id, asked)
+			t.Errorf("%s was asked %d times in a second, want 2 to 30 times", n.id, asked)
 		}
 	}
 }
@@ -218,7 +218,7 @@ func TestSearchEndsWithTheCalls(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("asked %d times and does not stop", last)
+	t.Errorf("asked %d times and does not stop; want a search that ends with its client", last)
 }
 
 // A primary that was replaced without knowing it is not listened to, whatever
@@ -256,7 +256,7 @@ func TestLowerTermIsRefused(t *testing.T) {
 		}
 		wantKind(t, name, err, want)
 		if err == nil || !strings.Contains(err.Error(), "in term 1 although") {
-			t.Errorf("%s: %v does not say why", name, err)
+			t.Errorf("%s: %v does not say why: want \"in term 1 although\" in it", name, err)
 		}
 	}
 }
@@ -274,7 +274,7 @@ func TestWrongCluster(t *testing.T) {
 			_, err := c.ExistKey(soon(t, 10*time.Second), "k")
 			wantKind(t, name, err, errs.InvalidParams)
 			if err == nil || !strings.Contains(err.Error(), `"elsewhere"`) || !strings.Contains(err.Error(), "Config.ClusterID") {
-				t.Errorf("%s: %v does not say what to do", name, err)
+				t.Errorf("%s: %v does not say what to do: want the other cluster's name and Config.ClusterID in it", name, err)
 			}
 		}
 	}
@@ -364,7 +364,7 @@ func TestBrokenLink(t *testing.T) {
 		t.Errorf("it took %d attempts, want 2", got.attempts)
 	}
 	if led := w.found(t, 2); len(led) != 2 || led[1].Address != n.address || led[1].Term != 1 {
-		t.Errorf("leaders %+v", led)
+		t.Errorf("leaders %+v; want two, of which the second is %s in term 1", led, n.address)
 	}
 }
 
@@ -412,7 +412,7 @@ func TestLearnedAddressesAreBounded(t *testing.T) {
 		<-done
 	}
 	if n := client.Candidates(c); n > 1+16 {
-		t.Errorf("%d addresses are kept", n)
+		t.Errorf("%d addresses are kept, want at most 17", n)
 	}
 	cl.mu.Lock()
 	cl.term = 50
@@ -450,12 +450,12 @@ func TestClose(t *testing.T) {
 	err := <-change
 	wantKind(t, "a change in progress", err, errs.Unresolved)
 	if !errors.Is(err, client.ErrClosed) {
-		t.Errorf("%v does not say why", err)
+		t.Errorf("%v does not say why: want ErrClosed", err)
 	}
 	err = <-waiting
 	wantKind(t, "a call that waits", err, errs.Unavailable)
 	if !errors.Is(err, client.ErrClosed) {
-		t.Errorf("%v does not say why", err)
+		t.Errorf("%v does not say why: want ErrClosed", err)
 	}
 	_, err = c.ExistKey(t.Context(), "k")
 	if !errors.Is(err, client.ErrClosed) {

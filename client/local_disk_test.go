@@ -28,7 +28,7 @@ func TestOffload(t *testing.T) {
 	put(t, c, "a", "b")
 	tasks, err := c.OffloadObjectHeartbeat(ctx, true)
 	if err != nil || !slices.Equal(tasks, []client.OffloadTask{{Tenant: "default", Key: "a", Size: 100}, {Tenant: "default", Key: "b", Size: 100}}) {
-		t.Fatalf("tasks %+v, %v", tasks, err)
+		t.Fatalf("tasks %+v, %v; want those for a and b, 100 bytes each", tasks, err)
 	}
 	done := []client.OffloadedObject{
 		{Task: tasks[0], Bucket: 7, Offset: 9, KeySize: 1, DataSize: 100, Endpoint: "10.0.0.1:9000"},
@@ -40,11 +40,11 @@ func TestOffload(t *testing.T) {
 	for key, want := range map[string]int{"a": 2, "b": 1} {
 		o, err := c.GetReplicaList(ctx, key)
 		if err != nil || len(o.Replicas) != want {
-			t.Errorf("%s: %+v, %v", key, o, err)
+			t.Errorf("%s: %+v, %v; want %d replicas", key, o, err, want)
 			continue
 		}
 		if r := o.Replicas[want-1]; want == 2 && r != (client.Replica{Kind: client.LocalDisk, Client: c.ID(), Endpoint: "10.0.0.1:9000"}) {
-			t.Errorf("%s is on %+v", key, r)
+			t.Errorf("%s is on %+v; want the client's SSD at 10.0.0.1:9000", key, r)
 		}
 	}
 	wantKind(t, "a copy of another size", c.NotifyOffloadSuccess(ctx, []client.OffloadedObject{{Task: tasks[0], DataSize: 99}}), errs.InvalidParams)

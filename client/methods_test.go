@@ -35,10 +35,10 @@ func TestPutAndGet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if r.Key != "k" || r.ID == 0 || r.Size != 100 || len(r.Replicas) != 1 {
-		t.Errorf("reserved %+v", r)
+		t.Errorf("reserved %+v; want k with an id, 100 bytes and one replica", r)
 	}
 	if m := r.Replicas[0]; m.Kind != client.Memory || m.Address < 1<<32 || m.Endpoint != "10.0.0.1:7000" || m.Protocol != "tcp" || m.Segment != "host-a" {
-		t.Errorf("replica %+v", m)
+		t.Errorf("replica %+v; want memory of host-a at 10.0.0.1:7000 over tcp", m)
 	}
 	_, err = c.GetReplicaList(ctx, "k")
 	wantKind(t, "get before the end", err, errs.ReplicaNotReady)
@@ -54,10 +54,10 @@ func TestPutAndGet(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o.ID != r.ID || o.Size != 100 || o.Checksum == nil || *o.Checksum != 42 || !slices.Equal(o.Replicas, r.Replicas) {
-		t.Errorf("got %+v, put %+v", o, r)
+		t.Errorf("got %+v, put %+v; want what was put, with checksum 42", o, r)
 	}
 	if left := o.Lease.Remaining(); !o.Lease.Valid() || left > params.LeaseTTL || left < params.LeaseTTL-5*time.Second {
-		t.Errorf("the lease runs for %v", left)
+		t.Errorf("the lease runs for %v, want at most %v and 5 s less at least", left, params.LeaseTTL)
 	}
 	exists, err := c.ExistKey(ctx, "k")
 	if err != nil || !exists {
@@ -72,7 +72,7 @@ func TestPutAndGet(t *testing.T) {
 	wantKind(t, "remove by force", c.Remove(ctx, "k", client.Removal{Force: true}), errs.OK)
 	_, err = c.GetReplicaList(ctx, "k")
 	if !errors.Is(err, errs.ObjectNotFound) || errs.KindOf(err).Number() != -704 {
-		t.Errorf("removed: %v", err)
+		t.Errorf("removed: %v; want ObjectNotFound, -704", err)
 	}
 	r, err = c.PutStart(ctx, client.PutItem{Key: "k", Size: 1}, client.PutConfig{HardPin: true, SameNode: true, HostID: "a"})
 	if err == nil {
@@ -94,7 +94,7 @@ func TestBatches(t *testing.T) {
 		r := reserved[i]
 		wantKind(t, fmt.Sprint("put ", i), r.Err, want)
 		if whole := r.ID != 0 && len(r.Replicas) == 1 && r.Size == 1; whole != (r.Err == nil) {
-			t.Errorf("put %d: %+v", i, r)
+			t.Errorf("put %d: %+v; want a reservation of one replica, or an error", i, r)
 		}
 	}
 	refs := []client.PutRef{reserved[0].Ref(), {Key: "missing", ID: 1}, reserved[2].Ref()}
@@ -105,7 +105,7 @@ func TestBatches(t *testing.T) {
 
 	exist, err := c.BatchExistKey(ctx, []string{"a", "missing", long, "b"})
 	if err != nil || len(exist) != 4 || !exist[0].Exists || exist[1].Exists || exist[1].Err != nil || exist[2].Exists || !exist[3].Exists {
-		t.Errorf("exist: %v, %v", exist, err)
+		t.Errorf("exist: %v, %v; want true, false, false, true", exist, err)
 	}
 	wantKind(t, "a long key", exist[2].Err, errs.InvalidKey)
 	found, err := c.BatchGetReplicaList(ctx, []string{"a", "missing", "b", "a"})
@@ -115,7 +115,7 @@ func TestBatches(t *testing.T) {
 	wantKind(t, "get of a missing key", found[1].Err, errs.ObjectNotFound)
 	for i, ref := range []int{0, -1, 2, 0} {
 		if ref >= 0 && (found[i].Err != nil || found[i].ID != reserved[ref].ID || len(found[i].Replicas) != 1 || !found[i].Lease.Valid()) {
-			t.Errorf("get %d: %+v", i, found[i])
+			t.Errorf("get %d: %+v; want the object that was put, under a lease", i, found[i])
 		}
 	}
 	failed, err = c.BatchRemove(ctx, []string{"a", "missing", "old", "old"}, client.Removal{})
@@ -130,7 +130,7 @@ func TestBatches(t *testing.T) {
 func wantKinds(t *testing.T, what string, failed []error, err error, want ...errs.Kind) {
 	t.Helper()
 	if err != nil || len(failed) != len(want) {
-		t.Fatalf("%s: %v, %v", what, failed, err)
+		t.Fatalf("%s: %v, %v; want %d entries", what, failed, err, len(want))
 	}
 	for i := range want {
 		wantKind(t, fmt.Sprint(what, " ", i), failed[i], want[i])
@@ -149,7 +149,7 @@ func TestRegexAndRemovals(t *testing.T) {
 		seen[o.Key] = true
 	}
 	if len(seen) != 3 || !seen["a1"] || !seen["a2"] || !seen["a3"] {
-		t.Errorf("found %v", seen)
+		t.Errorf("found %v, want a1, a2 and a3", seen)
 	}
 	for _, err := range c.GetReplicaListByRegex(ctx, "", 0) {
 		wantKind(t, "the first of all", err, errs.OK)
@@ -239,7 +239,7 @@ func TestArgumentsThatCannotBe(t *testing.T) {
 	_, err = c.ExistKey(ctx, "a\xff")
 	wantKind(t, "a key that is not UTF-8", err, errs.InvalidParams)
 	if err == nil || !strings.Contains(err.Error(), "UTF-8") {
-		t.Errorf("%v does not say what to do", err)
+		t.Errorf("%v does not say what to do: want \"UTF-8\" in it", err)
 	}
 }
 
@@ -261,6 +261,6 @@ func TestMessagesThatAreTooLarge(t *testing.T) {
 	_, err = c.BatchPutStart(t.Context(), items, client.PutConfig{})
 	wantKind(t, "an answer about changes", err, errs.Unresolved)
 	if err == nil || !strings.Contains(err.Error(), "look") {
-		t.Errorf("%v does not say what to do", err)
+		t.Errorf("%v does not say what to do: want \"look\" in it", err)
 	}
 }

@@ -39,7 +39,7 @@ func TestTooLargeOverMooncake(t *testing.T) {
 				t.Errorf("got %.300v, want InvalidParams and \"at most 1048576 are possible; split it\"", err)
 			}
 			if c != numbered && w.last().attempts != 1 {
-				t.Errorf("%d attempts", w.last().attempts)
+				t.Errorf("%d attempts, want 1", w.last().attempts)
 			}
 		}
 		if _, err := c.BatchExistKey(t.Context(), keys[:500]); err != nil {
@@ -84,7 +84,7 @@ func TestLargeAnswersOverMooncake(t *testing.T) {
 		n++
 	}
 	if n != objects || w.last().attempts != 1 {
-		t.Errorf("%d objects in %d attempts", n, w.last().attempts)
+		t.Errorf("%d objects in %d attempts, want %d objects in 1 attempt", n, w.last().attempts, objects)
 	}
 }
 

@@ -103,7 +103,7 @@ func TestMooncakesProtocol(t *testing.T) {
 				Replicas: 2, PreferredSegments: []string{"host-a"}, SoftPin: client.PinSoftly, DataType: 7, HostID: "h",
 			})
 			if err != nil || r.ID == 0 || r.Size != 100 || len(r.Replicas) != 1 || r.Replicas[0].Endpoint != "10.0.0.1:7000" {
-				t.Fatalf("reserved %+v, %v", r, err)
+				t.Fatalf("reserved %+v, %v; want an id, 100 bytes and one replica at 10.0.0.1:7000", r, err)
 			}
 			_, err = c.GetReplicaList(ctx, "k")
 			wantKind(t, "get before the end", err, errs.ReplicaNotReady)
@@ -116,11 +116,11 @@ func TestMooncakesProtocol(t *testing.T) {
 			wantKind(t, "the end", c.PutEnd(ctx, put, client.SelectMemory), errs.OK)
 			sameOverBoth(t, c, numbered, "k")
 			if o, _ := cl.store.Inspect("default", "k"); o.DataType != 7 || !o.SoftPin || o.Group != group {
-				t.Errorf("the store has %+v", o)
+				t.Errorf("the store has %+v; want data type 7, a soft pin and group %q", o, group)
 			}
 			exists, err := c.ExistKey(ctx, "k")
 			if missing, e := c.ExistKey(ctx, "missing"); !exists || missing || err != nil || e != nil {
-				t.Errorf("exists %v, %v; a missing key %v, %v", exists, err, missing, e)
+				t.Errorf("exists %v, %v; a missing key %v, %v; want true and false, without errors", exists, err, missing, e)
 			}
 			wantKind(t, "remove", c.Remove(ctx, "k", client.Removal{}), errs.ObjectHasLease)
 			wantKind(t, "remove by force", c.Remove(ctx, "k", client.Removal{Force: true}), errs.OK)
@@ -145,7 +145,7 @@ func sameOverBoth(t *testing.T, c, numbered *client.Client, key string) {
 	}
 	a.Lease, b.Lease = client.Lease{}, client.Lease{}
 	if !reflect.DeepEqual(a, b) {
-		t.Errorf("over Mooncake's protocol %+v, over gRPC %+v", a, b)
+		t.Errorf("over Mooncake's protocol %+v, over gRPC %+v; want the same", a, b)
 	}
 }
 
@@ -163,17 +163,17 @@ func mooncakeBatches(t *testing.T, c *client.Client, group string) {
 	wantKinds(t, "revokes", failed, err, errs.InvalidWrite, errs.ObjectNotFound)
 	exist, err := c.BatchExistKey(ctx, []string{"a", "missing"})
 	if err != nil || !exist[0].Exists || exist[1].Exists {
-		t.Errorf("exist: %v, %v", exist, err)
+		t.Errorf("exist: %v, %v; want true, false", exist, err)
 	}
 	found, err := c.BatchGetReplicaList(ctx, []string{"a", "missing", "b"})
 	if err != nil || found[0].ID != reserved[0].ID || found[2].ID != reserved[1].ID || !found[0].Lease.Valid() {
-		t.Errorf("found %+v, %v", found, err)
+		t.Errorf("found %+v, %v; want the two that were reserved, under leases", found, err)
 	}
 	wantKind(t, "get of a missing key", found[1].Err, errs.ObjectNotFound)
 	var keys []string
 	for o, err := range c.GetReplicaListByRegex(ctx, "^[ab]$", 0) {
 		if err != nil || o.ID == 0 || o.Size != 1 {
-			t.Errorf("by regex %+v, %v", o, err)
+			t.Errorf("by regex %+v, %v; want an object of 1 byte", o, err)
 		}
 		keys = append(keys, o.Key)
 	}
@@ -183,7 +183,7 @@ func mooncakeBatches(t *testing.T, c *client.Client, group string) {
 	}
 	cleared, err := c.BatchReplicaClear(ctx, []string{"missing", "a"}, "")
 	if err != nil || !slices.Equal(cleared, []bool{false, false}) { // leased
-		t.Errorf("cleared %v, %v", cleared, err)
+		t.Errorf("cleared %v, %v; want none, they are leased", cleared, err)
 	}
 	addresses, err := c.BatchQueryIP(ctx, []uuid.UUID{c.ID(), uuid.New()})
 	if err != nil || !slices.Equal(addresses[c.ID()], []string{"10.0.0.1"}) || len(addresses) != 1 {
@@ -192,7 +192,7 @@ func mooncakeBatches(t *testing.T, c *client.Client, group string) {
 	failed, err = c.BatchRemove(ctx, []string{"a", "missing"}, client.Removal{Force: true})
 	wantKinds(t, "removals", failed, err, errs.OK, errs.ObjectNotFound)
 	if n, err := c.RemoveByRegex(ctx, "^[ab]$", client.Removal{Force: true}); err != nil || n == 0 {
-		t.Errorf("%d removed, %v", n, err)
+		t.Errorf("%d removed, %v; want at least one", n, err)
 	}
 	_, err = c.RemoveByRegex(ctx, "(", client.Removal{})
 	wantKind(t, "no expression", err, errs.InvalidParams)
@@ -216,13 +216,13 @@ func TestOffloadOverMooncake(t *testing.T) {
 	put(t, c, "a", "b")
 	tasks, err := c.OffloadObjectHeartbeat(ctx, true)
 	if err != nil || len(tasks) != 2 || tasks[0] != (client.OffloadTask{Tenant: "default", Key: "a", Size: 100}) {
-		t.Fatalf("tasks %+v, %v", tasks, err)
+		t.Fatalf("tasks %+v, %v; want two, the first for a with 100 bytes", tasks, err)
 	}
 	done := []client.OffloadedObject{{Task: tasks[0], DataSize: 100, Endpoint: "10.0.0.1:9000"}, {Task: tasks[1], Refused: true}}
 	wantKind(t, "copies", c.NotifyOffloadSuccess(ctx, done), errs.OK)
 	a, err := c.GetReplicaList(ctx, "a")
 	if err != nil || len(a.Replicas) != 2 || a.Replicas[1] != (client.Replica{Kind: client.LocalDisk, Client: c.ID(), Endpoint: "10.0.0.1:9000"}) {
-		t.Errorf("a is on %+v, %v", a.Replicas, err)
+		t.Errorf("a is on %+v, %v; want memory and the client's SSD at 10.0.0.1:9000", a.Replicas, err)
 	}
 	if b, err := c.GetReplicaList(ctx, "b"); err != nil || len(b.Replicas) != 1 {
 		t.Errorf("b is on %+v, %v; want 1 entry and no error", b.Replicas, err)
@@ -327,7 +327,7 @@ func TestFollowsTheLeaderOverMooncake(t *testing.T) {
 	}
 	put(t, c, "b")
 	if led := w.found(t, 2); led[0].Term != 100 || led[0].Address != ports[1].address || led[1].Term != 200 || led[1].Address != ports[0].address {
-		t.Errorf("it saw %+v", led)
+		t.Errorf("it saw %+v; want terms 100 and 200, one at each port", led)
 	}
 }
 
@@ -411,7 +411,7 @@ func TestViewInEtcd(t *testing.T) {
 			began := now()
 			ports[0].Disconnect() // it serves, so there is nothing to look for
 			if exists, err := c.ExistKey(t.Context(), "a"); err != nil || !exists || now()-began > time.Second {
-				t.Errorf("over a new connection: %v, %v after %v", exists, err, now()-began)
+				t.Errorf("over a new connection: %v, %v after %v; want true within a second", exists, err, now()-began)
 			}
 			began = now()
 			cl.lead(1)
@@ -419,7 +419,7 @@ func TestViewInEtcd(t *testing.T) {
 			ports[0].Disconnect()
 			exists, err := c.ExistKey(t.Context(), "a")
 			if took := now() - began; err != nil || !exists || took < tc.least || took > tc.most {
-				t.Errorf("%v, %v after %v", exists, err, took)
+				t.Errorf("%v, %v after %v; want true after %v to %v", exists, err, took, tc.least, tc.most)
 			}
 		})
 	}

@@ -42,18 +42,18 @@ func TestOperationsAreTheContracts(t *testing.T) {
 			level := m.Options().(*descriptorpb.MethodOptions).GetIdempotencyLevel()
 			repeatable := level != descriptorpb.MethodOptions_IDEMPOTENCY_UNKNOWN
 			if repeatable != (o.repeat == always) {
-				t.Errorf("%s is %v in the contract and %d here", o.name, level, o.repeat)
+				t.Errorf("%s is %v in the contract and %d here; want both to call it repeatable, or neither", o.name, level, o.repeat)
 			}
 			if hasID := m.Input().Fields().ByName("request_id") != nil; hasID == repeatable {
-				t.Errorf("%s: request id %v, repeatable %v", o.name, hasID, repeatable)
+				t.Errorf("%s: request id %v, repeatable %v; want an id just for what may not be repeated", o.name, hasID, repeatable)
 			}
 			if o.name != string(m.Name()) {
-				t.Errorf("%s is called %s", m.Name(), o.name)
+				t.Errorf("%s is called %s; want one name", m.Name(), o.name)
 			}
 		}
 	}
 	if methods != len(allOperations) {
-		t.Errorf("%d methods, %d operations", methods, len(allOperations))
+		t.Errorf("%d methods, %d operations; want as many", methods, len(allOperations))
 	}
 }
 
@@ -62,7 +62,7 @@ func TestRequestIDs(t *testing.T) {
 	for range 1000 {
 		id := newRequestID()
 		if id == 0 || id+pb.MaxBatchItems > math.MaxInt64 || seen[id] {
-			t.Fatalf("request id %d", id)
+			t.Fatalf("request id %d; want one above 0 that is new, with room for a batch behind it", id)
 		}
 		seen[id] = true
 	}
@@ -73,7 +73,7 @@ func TestLeaseEnds(t *testing.T) {
 	c := &Client{clock: func() time.Duration { return now }}
 	l := c.lease(duration(4900), 1000)
 	if !l.Valid() || l.Remaining() != duration(900) {
-		t.Errorf("%v left", l.Remaining())
+		t.Errorf("%v left; want 900 of a valid lease", l.Remaining())
 	}
 	if now += duration(899); !l.Valid() {
 		t.Error("over too soon")
@@ -152,9 +152,9 @@ func TestUnknownReplicas(t *testing.T) {
 	}}
 	o := objectOf(list, Lease{}, new([]Replica))
 	if len(o.Replicas) != 2 || o.Replicas[0] != (Replica{Kind: Disk, Path: "/p"}) {
-		t.Errorf("replicas %+v", o.Replicas)
+		t.Errorf("replicas %+v; want two, the first the file /p", o.Replicas)
 	}
 	if r := o.Replicas[1]; r.Kind != LocalDisk || r.Endpoint != "e:1" || !strings.HasPrefix(r.Client.String(), "6ba7b810") {
-		t.Errorf("replica %+v", r)
+		t.Errorf("replica %+v; want an SSD at e:1 of client 6ba7b810-...", r)
 	}
 }

@@ -124,11 +124,11 @@ func TestLostAnswers(t *testing.T) {
 			}
 			for _, again := range asked {
 				if requestID(again) == 0 || requestID(again) != requestID(asked[0]) {
-					t.Errorf("request id %d, and %d at first", requestID(again), requestID(asked[0]))
+					t.Errorf("request id %d, and %d at first; want the same, above 0", requestID(again), requestID(asked[0]))
 				}
 			}
 			if now := cl.store.Position().Seq; now != applied {
-				t.Errorf("the repeats have changed something: sequence %d, and %d after the first attempt", now, applied)
+				t.Errorf("the repeats have changed something: sequence %d, and %d after the first attempt; want no change", now, applied)
 			}
 		})
 	}
@@ -204,7 +204,7 @@ func wantUnresolved(t *testing.T, what string, err error) {
 	t.Helper()
 	wantKind(t, what, err, errs.Unresolved)
 	if err == nil || !strings.Contains(err.Error(), "look") {
-		t.Errorf("%s: %v does not say what to do", what, err)
+		t.Errorf("%s: %v does not say what to do: want \"look\" in it", what, err)
 	}
 }
 
@@ -222,7 +222,7 @@ func TestJournalThatRefuses(t *testing.T) {
 	})
 	put(t, c, "k")
 	if n := refused.Load(); n < 4 {
-		t.Errorf("%d commits were tried", n)
+		t.Errorf("%d commits were tried; want at least 4", n)
 	}
 	cl.log.refusing(func() error { return full })
 	// A deadline in the middle of an attempt leaves the outcome open; between two
@@ -241,7 +241,7 @@ func TestJournalThatRefuses(t *testing.T) {
 	cl.log.refusing(nil)
 	wantKind(t, "refused to the end", err, errs.Unavailable)
 	if err == nil || !strings.Contains(err.Error(), "nothing was changed") || !strings.Contains(err.Error(), "attempts") {
-		t.Errorf("%v does not say how it stands", err)
+		t.Errorf("%v does not say how it stands: want \"nothing was changed\" and the attempts in it", err)
 	}
 	put(t, c, "l")
 }
@@ -261,7 +261,7 @@ func TestDeadlineWithoutAnAnswer(t *testing.T) {
 	_, err = c.PutStart(soon(t, 500*time.Millisecond), client.PutItem{Key: "k", Size: 1}, client.PutConfig{})
 	wantKind(t, "a change", err, errs.Unresolved)
 	if !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("%v does not say why", err)
+		t.Errorf("%v does not say why: want the deadline", err)
 	}
 	f.losing("BatchRemove", 1<<30)
 	_, err = c.BatchRemove(soon(t, 500*time.Millisecond), []string{"a", "b"}, client.Removal{})
@@ -332,7 +332,7 @@ func TestAnswersThatAreNotWhole(t *testing.T) {
 	}
 	reserved, err := c.BatchPutStart(t.Context(), []client.PutItem{{Key: "l", Size: 1}}, client.PutConfig{})
 	if err != nil || reserved[0].Err != nil || reserved[0].ID == 0 {
-		t.Errorf("BatchPutStart: %+v, %v", reserved, err)
+		t.Errorf("BatchPutStart: %+v, %v; want a reservation", reserved, err)
 	}
 	if n := cl.objects(); n != 2 {
 		t.Errorf("%d objects, want 2", n)
@@ -380,7 +380,7 @@ func TestPartsOfABatch(t *testing.T) {
 	}
 	for i, r := range reserved {
 		if r.Err != nil || r.ID == 0 || r.Key != items[i].Key || len(r.Replicas) != 1 {
-			t.Errorf("item %d: %+v", i, r)
+			t.Errorf("item %d: %+v; want a reservation of %q with one replica", i, r, items[i].Key)
 		}
 	}
 	asked := f.asked("BatchPutStart")
@@ -417,7 +417,7 @@ func TestBatchThatIsCutShort(t *testing.T) {
 		wantKind(t, "the item that is cut short", reserved[0].Err, want)
 		wantKind(t, "the other one", reserved[1].Err, errs.OK)
 		if reserved[1].ID == 0 || reserved[0].ID != 0 {
-			t.Errorf("reserved %+v", reserved)
+			t.Errorf("reserved %+v; want the second only", reserved)
 		}
 	}
 }

@@ -131,7 +131,7 @@ func TestRemountThatFails(t *testing.T) {
 		wantKind(t, "a remount", err, want)
 	}
 	if got := cl.mounted(); !slices.Equal(got, ids(s)) {
-		t.Errorf("mounted are %v", got)
+		t.Errorf("mounted are %v, want %v", got, ids(s))
 	}
 }
 

@@ -104,13 +104,13 @@ func TestMooncakeClients(t *testing.T) {
 	}
 	cl := writer(t, client.Config{Addresses: []string{a.RPCAddress()}})
 	if found, err := cl.ExistKey(t.Context(), "from mooncake"); !found || err != nil {
-		t.Errorf("by gRPC: %v, %v", found, err)
+		t.Errorf("by gRPC: %v, %v; want true", found, err)
 	}
 	put(t, cl, "from gRPC")
 	old := call(t, a.mooncakeAddresses()["v0.3.11"], "v0.3.11")
 	for name, at := range map[string]caller{"head": head, "v0.3.11": old, "relayed": call(t, b.RPCAddress(), "head")} {
 		if found, err := at.exists("from gRPC"); !found || err != nil {
-			t.Errorf("%s: %v, %v", name, found, err)
+			t.Errorf("%s: %v, %v; want true", name, found, err)
 		}
 	}
 	closed := call(t, c.RPCAddress(), "head")
@@ -125,12 +125,12 @@ func TestMooncakeClients(t *testing.T) {
 		t.Error("who handed over answered")
 	}
 	if found, err := relayed.exists("from mooncake"); !found || err != nil {
-		t.Errorf("relayed after a handover: %v, %v", found, err)
+		t.Errorf("relayed after a handover: %v, %v; want true", found, err)
 	}
 	for _, n := range []*member{b, c} {
 		if s := n.until("knows who serves", func(s *pb.StatusResponse) bool { return s.GetState().GetTerm() == 2 && s.GetLeaderNodeId() != "" }); s.GetLeaderNodeId() == n.cfg.Node.ID {
 			if address, again := view(); address != n.RPCAddress() || again <= revision {
-				t.Errorf("the view is %q of revision %d, and %s serves", address, again, n.RPCAddress())
+				t.Errorf("the view is %q of revision %d, and %s serves; want its address at a later revision than %d", address, again, n.RPCAddress(), revision)
 			}
 		}
 	}

@@ -57,7 +57,7 @@ func TestPrimaryRotatesByHandoverAndShutdown(t *testing.T) {
 	a.knows(2)
 	h, err := a.admin.Handover(t.Context(), &pb.HandoverRequest{Term: 1})
 	if err != nil || h.GetLeaderNodeId() == "a" {
-		t.Fatalf("handing over: %v, %v", h, err)
+		t.Fatalf("handing over: %v, %v; want another primary than a", h, err)
 	}
 	second := nodes[h.GetLeaderNodeId()]
 	second.serves()
@@ -85,7 +85,7 @@ func TestPrimaryRotatesByHandoverAndShutdown(t *testing.T) {
 	}
 	for i, f := range found {
 		if f.Err != nil {
-			t.Errorf("%s: %v", keys[i], f.Err)
+			t.Errorf("%s: %v; want an object that survives", keys[i], f.Err)
 		}
 	}
 }
@@ -160,7 +160,7 @@ func tail(t *testing.T, n *member) (list []string) {
 			t.Fatalf("got %v\n%s, want no error", err, strings.Join(list, "\n"))
 		}
 		if e.GetSequence() < last || e.GetTerm() != 1 || !json.Valid([]byte(e.GetJson())) {
-			t.Errorf("event %v after sequence %d", e, last)
+			t.Errorf("event %v after sequence %d; want term 1, no earlier sequence, and JSON", e, last)
 		}
 		last = e.GetSequence()
 		list = append(list, e.GetType()+" "+e.GetText())
@@ -191,7 +191,7 @@ func TestStartEmptyByOrder(t *testing.T) {
 	}
 	s := b.serves()
 	if !s.GetState().GetStartedEmpty() || s.GetState().GetObjects() != 0 {
-		t.Errorf("its state: %v", s.GetState())
+		t.Errorf("its state: %v; want one that started empty, without objects", s.GetState())
 	}
 	again, err := b.admin.StartEmpty(t.Context(), &pb.StartEmptyRequest{Term: 1})
 	if err != nil || again.GetHeader().GetTerm() != 2 {
@@ -235,7 +235,7 @@ func TestPeerOfAnotherCluster(t *testing.T) {
 	}
 	p := &peers{clusterID: "mooncake_cluster", nodeID: "s"}
 	if err := p.WaitApplied(t.Context(), stranger.RPCAddress(), 1); err == nil || !strings.Contains(err.Error(), `belongs to cluster "elsewhere"`) {
-		t.Errorf("a stranger's word for having applied a sequence: %v", err)
+		t.Errorf("a stranger's word for having applied a sequence: %v; want an error that names its cluster", err)
 	}
 }
 
@@ -250,7 +250,7 @@ func TestSnapshotNamesItsHead(t *testing.T) {
 		t.Fatal(err)
 	}
 	if h := at.Head; h.FailoverAfter() == 0 || h.History == "" || h.Bytes == 0 || at.Value() == "" || at.Revision == 0 {
-		t.Errorf("%+v", at)
+		t.Errorf("%+v; want a head with failover time, history, bytes, value and revision", at)
 	}
 }
 
@@ -332,7 +332,7 @@ func TestWithoutHA(t *testing.T) {
 	}
 	d, err := a.admin.Digest(ctx, &pb.DigestRequest{})
 	if err != nil || d.GetSequence() == 0 {
-		t.Errorf("digest: %v, %v", d, err)
+		t.Errorf("digest: %v, %v; want that of a sequence above 0", d, err)
 	}
 }
 

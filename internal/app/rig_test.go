@@ -137,7 +137,7 @@ func same(t *testing.T, first *member, others ...*member) {
 			t.Fatal(err)
 		}
 		if a.GetDigest() != b.GetDigest() {
-			t.Errorf("at %d: %s has digest %s, %s has %s", a.GetSequence(), first.cfg.Node.ID, a.GetDigest(), other.cfg.Node.ID, b.GetDigest())
+			t.Errorf("at %d: %s has digest %s, %s has %s; want one (promise S: same state)", a.GetSequence(), first.cfg.Node.ID, a.GetDigest(), other.cfg.Node.ID, b.GetDigest())
 		}
 	}
 }

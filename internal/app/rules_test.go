@@ -30,19 +30,19 @@ func TestRulesWaitForOlderNodes(t *testing.T) {
 		return rules
 	}
 	if got := known(); got != metadata.FirstRules {
-		t.Errorf("rules %d are known beside a node of an older version", got)
+		t.Errorf("rules %d are known beside a node of an older version, want %d", got, metadata.FirstRules)
 	}
 	if _, err := etcd.Delete(t.Context(), older); err != nil {
 		t.Fatal(err)
 	}
 	if got := known(); got != metadata.NewestRules {
-		t.Errorf("rules %d are known without it", got)
+		t.Errorf("rules %d are known without it, want %d", got, metadata.NewestRules)
 	}
 	a.until("has raised the rules", func(*pb.StatusResponse) bool { return a.node.Store().Rules() == metadata.NewestRules })
 	b := run(t, settings(config.Standby, "b", cluster.Endpoints()))
 	b.promotable()
 	if got := b.node.Store().Rules(); got != metadata.NewestRules {
-		t.Errorf("the standby has rules %d", got)
+		t.Errorf("the standby has rules %d, want %d", got, metadata.NewestRules)
 	}
 	same(t, a, b)
 }

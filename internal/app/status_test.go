@@ -60,7 +60,7 @@ func testStatusWithoutEtcd(t *testing.T, away, back func(*etcdtest.Cluster)) {
 	}
 	asks.Wait()
 	if s := answers[0]; s.GetNode().GetRole() != pb.Role_ROLE_PRIMARY || s.GetState().GetSequence() == 0 {
-		t.Errorf("the primary: %v", s)
+		t.Errorf("the primary: %v; want the role primary and a sequence above 0", s)
 	}
 	for _, s := range answers {
 		warnings := strings.Join(s.GetWarnings(), "\n")
@@ -127,7 +127,7 @@ func (m *member) oneStateEach(until metadata.Seq) {
 		n := s.GetState().GetObjects()
 		seq = metadata.Seq(s.GetState().GetSequence())
 		if before, known := objects[seq]; known && before != n || s.GetNode().GetAppliedSequence() != uint64(seq) {
-			m.t.Errorf("at %d, or %d, there are %d objects, and %d", seq, s.GetNode().GetAppliedSequence(), before, n)
+			m.t.Errorf("at %d, or %d, there are %d objects, and %d; want one number of objects for one sequence", seq, s.GetNode().GetAppliedSequence(), before, n)
 		}
 		objects[seq] = n
 	}
@@ -147,7 +147,7 @@ func TestDigestOfLater(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
 			if d, err := a.admin.Digest(ctx, &pb.DigestRequest{Sequence: at + 1_000_000}); status.Code(err) != codes.DeadlineExceeded {
-				t.Errorf("of one that does not come in time: %v, %v", d, err)
+				t.Errorf("of one that does not come in time: %v, %v; want DeadlineExceeded", d, err)
 			}
 		})
 	}
@@ -183,7 +183,7 @@ func TestSizeOfEtcd(t *testing.T) {
 		t.Helper()
 		now += time.Second
 		if size, quota := use.sizes(ctx); size < 4<<20 || int64(size) <= st.DbSize || quota != 0 {
-			t.Errorf("%s: %d bytes with a quota of %d, the smallest member has %d", what, size, quota, st.DbSize)
+			t.Errorf("%s: %d bytes with a quota of %d, the smallest member has %d; want the largest member's, and no quota", what, size, quota, st.DbSize)
 		}
 	}
 	larger("one member is small")
@@ -227,7 +227,7 @@ func TestStopWithoutAStandby(t *testing.T) {
 	a.serves()
 	a.end()
 	if log := a.log.String(); strings.Contains(log, "serves on") || !strings.Contains(log, "no handover, this node stops all the same") {
-		t.Errorf("its log:\n%s", log)
+		t.Errorf("got this log, want that it stops without a handover:\n%s", log)
 	}
 }
 

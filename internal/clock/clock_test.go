@@ -8,11 +8,11 @@ func TestBootNeverGoesBack(t *testing.T) {
 	for range 1000 {
 		now := boot()
 		if now < last {
-			t.Fatalf("from %v back to %v", last, now)
+			t.Fatalf("from %v back to %v; want a clock that never goes back", last, now)
 		}
 		last = now
 	}
 	if last <= 0 {
-		t.Errorf("this machine runs since %v", last)
+		t.Errorf("this machine runs since %v; want more than 0", last)
 	}
 }

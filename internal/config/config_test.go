@@ -77,7 +77,7 @@ func TestResolveLeavesTheReceiverAlone(t *testing.T) {
 		t.Error("the receiver changed")
 	}
 	if !strings.Contains(resolved.YAML(), "derived from the listen address") || !strings.Contains(resolved.YAML(), "derived from the advertise address") {
-		t.Errorf("the origin of the derived values is not named:\n%s", resolved.YAML())
+		t.Errorf("got this, want the origins of both derived values:\n%s", resolved.YAML())
 	}
 	if _, err := Default(Primary).Resolve(tcp(t, "127.0.0.1:5"), tcp(t, "127.0.0.1:6")); err != nil {
 		t.Error(err)
@@ -230,7 +230,7 @@ func TestCommandLoads(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got.Listen.RPCPort != 0 || got.Listen.MetricsPort != 0 || !got.HA.StartEmpty {
-		t.Errorf("got %+v", got)
+		t.Errorf("got %+v; want ports 0 and start-empty", got)
 	}
 }
 

@@ -60,7 +60,7 @@ func TestBadFileAndBadFlag(t *testing.T) {
 func TestEmptyFile(t *testing.T) {
 	for _, file := range [][]string{inFile(t, "a.yaml", ""), inFile(t, "a.yaml", "# nothing\n"), inFile(t, "a.yaml", "---\n# nothing\n...\n"), inFile(t, "a.json", "{}"), inFile(t, "a.json", "null")} {
 		if cfg, _ := mustLoad(t, file); cfg.Listen != Default(Primary).Listen {
-			t.Errorf("%q: got %+v", file, cfg.Listen)
+			t.Errorf("%q: got %+v; want the defaults", file, cfg.Listen)
 		}
 	}
 }
@@ -73,7 +73,7 @@ func TestNumbersInFiles(t *testing.T) {
 		cfg, _ := mustLoad(t, file)
 		if cfg.Lease.MaxSoftPinTTL != 24*time.Hour+time.Millisecond || cfg.Eviction.Ratio != 0.25 ||
 			cfg.Journal.MaxBytes != 100*mib || cfg.HA.Enabled {
-			t.Errorf("%q: got %+v", file, cfg)
+			t.Errorf("%q: got %+v; want 100 MiB of journal, and no HA", file, cfg)
 		}
 	}
 }
@@ -82,7 +82,7 @@ func TestEndpointsAsList(t *testing.T) {
 	want := []string{"http://a:1", "b:2"}
 	for _, content := range []string{`etcd_endpoints: ["http://a:1", "b:2"]`, "etcd_endpoints: http://a:1;b:2", "etcd_endpoints: 'http://a:1, b:2,'"} {
 		if cfg, _ := mustLoad(t, inFile(t, "a.yaml", content)); !slices.Equal(cfg.HA.EtcdEndpoints, want) {
-			t.Errorf("%s: got %q", content, cfg.HA.EtcdEndpoints)
+			t.Errorf("%s: got %q, want %q", content, cfg.HA.EtcdEndpoints, want)
 		}
 	}
 }
@@ -93,7 +93,7 @@ func TestMooncakesOwnFile(t *testing.T) {
 	cfg, warnings := mustLoad(t, []string{"--config_path=" + filepath.Join("testdata", "mooncake_master.yaml")})
 	if cfg.HA.Enabled || cfg.Eviction.Ratio != 0.1 || cfg.Eviction.HighWatermark != 1 || cfg.Client.TTL != time.Minute ||
 		cfg.Lease.TTL != 10*time.Second || cfg.Lease.SoftPinTTL != 30*time.Minute || cfg.HA.ClusterID != "mooncake_cluster" {
-		t.Errorf("got %s", cfg.YAML())
+		t.Errorf("got this, want the values of the file:\n%s", cfg.YAML())
 	}
 	var got []string
 	for _, w := range warnings {

@@ -73,7 +73,7 @@ func FuzzValue(f *testing.F) {
 		same, _, errToo := load(t, Primary, nil, variable+"="+value)
 		cfg.origins, same.origins = nil, nil
 		if !reflect.DeepEqual(cfg, same) || len(asFaults(err)) != len(asFaults(errToo)) {
-			t.Errorf("%q for %s: as a flag %v, in the environment %v", value, name, err, errToo)
+			t.Errorf("%q for %s: as a flag %v, in the environment %v; want the same", value, name, err, errToo)
 		}
 	})
 }
@@ -122,7 +122,7 @@ func checkOutcome(t *testing.T, cfg Config, warnings []Warning, err error) {
 	before, after := settings(&cfg), settings(&again)
 	for i := range before {
 		if a, b := before[i].String(), after[i].String(); a != b {
-			t.Errorf("%s was %q and becomes %q", before[i].name(), a, b)
+			t.Errorf("%s was %q and becomes %q; want no change", before[i].name(), a, b)
 		}
 	}
 }
@@ -132,7 +132,7 @@ func checkOutcome(t *testing.T, cfg Config, warnings []Warning, err error) {
 func TestFuzzFinds(t *testing.T) {
 	_, _, err := load(t, Primary, inFile(t, "a.yaml", "\"a\\nb\": 1"))
 	if faults := faultsOf(t, err); len(faults) != 1 || !strings.HasPrefix(faults[0].Error(), `"a\nb" = "1" (`) {
-		t.Errorf("got %v", err)
+		t.Errorf("got %v; want one fault, with the name quoted", err)
 	}
 	_, _, err = load(t, Primary, []string{"--cluster_id=\xff"})
 	wantFault(t, err, "cluster_id", `"\xff"`, "UTF-8")

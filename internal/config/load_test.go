@@ -177,7 +177,7 @@ func TestOurOwnNamesInEverySource(t *testing.T) {
 func TestAliasesOfClientTTL(t *testing.T) {
 	for _, name := range []string{"client_ttl", "client_live_ttl_sec", "client-live-ttl-sec", "client_active_ttl_sec"} {
 		if cfg, _ := mustLoad(t, inFile(t, "a.yaml", name+": 60")); cfg.Client.TTL != time.Minute {
-			t.Errorf("%s: got %v", name, cfg.Client.TTL)
+			t.Errorf("%s: got %v, want 1m", name, cfg.Client.TTL)
 		}
 	}
 }
@@ -230,7 +230,7 @@ func TestAllFaultsAtOnce(t *testing.T) {
 		t.Errorf("got warnings %v, want the one of rpc_thread_num", warnings)
 	}
 	if !strings.HasPrefix(err.Error(), "the configuration has 7 fault(s):\n  ") {
-		t.Errorf("got %q", err)
+		t.Errorf("got %q, want 7 faults", err)
 	}
 	var single *Fault
 	if !errors.As(err, &single) {

@@ -101,7 +101,7 @@ func TestDefaultsAreAllowed(t *testing.T) {
 	c := Default(Primary)
 	for _, s := range settings(&c) {
 		if before := s.String(); !s.set(before) || s.String() != before {
-			t.Errorf("%s: default %q becomes %q", s.name(), before, s.String())
+			t.Errorf("%s: default %q becomes %q; want no change", s.name(), before, s.String())
 		}
 	}
 }
@@ -190,7 +190,7 @@ func TestRules(t *testing.T) {
 			_, warnings, err := load(t, tt.role, strings.Fields(tt.broken))
 			if tt.advice {
 				if err != nil || len(warnings) != 1 || warnings[0].Name != tt.name || !strings.Contains(warnings[0].Problem, tt.text) {
-					t.Errorf("%s: got warnings %v, error %v", tt.broken, warnings, err)
+					t.Errorf("%s: got warnings %v, error %v; want one warning, of %s with %q", tt.broken, warnings, err, tt.name, tt.text)
 				}
 			} else {
 				wantFault(t, err, tt.name, tt.text)
@@ -205,7 +205,7 @@ func TestRules(t *testing.T) {
 	}
 	c := Default(Primary)
 	if have := len(slices.Concat(rules(&c), advice(&c))); have != len(ruleTests) {
-		t.Errorf("%d rules, but %d tests", have, len(ruleTests))
+		t.Errorf("%d rules, but %d tests; want as many", have, len(ruleTests))
 	}
 }
 
@@ -252,7 +252,7 @@ func TestOwnPorts(t *testing.T) {
 		_, _, err := load(t, Primary, strings.Fields(args))
 		switch {
 		case other == "" && err != nil:
-			t.Errorf("%s: %v", args, err)
+			t.Errorf("%s: %v; want no error", args, err)
 		case other != "" && (err == nil || !strings.Contains(err.Error(), "must differ from "+other+", ")):
 			t.Errorf("%s: %v, want a clash with %s", args, err, other)
 		}
@@ -270,7 +270,7 @@ func TestEmbeddedEtcdThatOthersReachNeedsAnAddress(t *testing.T) {
 	} {
 		_, warnings := mustLoad(t, strings.Fields(args))
 		if got := len(warnings) == 1 && warnings[0].Name == "advertise-address"; got != warned || len(warnings) > 1 {
-			t.Errorf("%s: %v", args, warnings)
+			t.Errorf("%s: %v; want a warning: %v", args, warnings, warned)
 		}
 	}
 }
@@ -288,7 +288,7 @@ func TestUnusedNames(t *testing.T) {
 		}
 		_, warnings, err := load(t, Primary, []string{"--" + u.name() + "=" + harmless})
 		if err != nil || len(warnings) != 1 || warnings[0].Name != u.name() || !strings.Contains(warnings[0].Problem, u.Usage) {
-			t.Errorf("%s=%s: got warnings %v, error %v", u.name(), harmless, warnings, err)
+			t.Errorf("%s=%s: got warnings %v, error %v; want one warning, of %s", u.name(), harmless, warnings, err, u.name())
 		}
 		if u.Allowed == "any value" {
 			continue

@@ -44,14 +44,14 @@ func TestCluster(t *testing.T) {
 	standby.Kill() // the primary since the handover
 	after := clitest.Decode[getResult](t, run(t, "get", "hello", "-o", "json").Want(t, cli.StatusOK))
 	if after.Objects[0].ID != before.Objects[0].ID || *after.Term <= *before.Term {
-		t.Errorf("before the takeover %+v, after it %+v", before, after)
+		t.Errorf("before the takeover %+v, after it %+v; want the same object in a later term", before, after)
 	}
 	testFollowed(t, follow)
 	clitest.Eventually(t, "it is known that b has gone", func() bool {
 		return strings.Contains(run(t, "status", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ",")).Want(t, cli.StatusOK).Out, "no standby could take over now")
 	})
 	if end := host.Interrupt(); end.Status != cli.StatusOK || !strings.Contains(host.Err.String(), "the primary is a at") || !strings.Contains(host.Err.String(), "unmounted host-1") {
-		t.Errorf("the host ended with %d: %s", end.Status, host.Err.String())
+		t.Errorf("the host ended with %d: %s; want 0, the new primary named, and an unmount", end.Status, host.Err.String())
 	}
 	if s := clitest.Decode[segmentsResult](t, run(t, "segments", "-o", "json")); len(s.Segments) != 0 {
 		t.Errorf("after Ctrl-C of the host: got %+v, want no entries", s.Segments)
@@ -64,12 +64,12 @@ func testMooncake(t *testing.T) {
 	over := func(args ...string) clitest.Outcome { return run(t, append(args, "--protocol=mooncake")...) }
 	p := clitest.Decode[putResult](t, over("put", "m", "--size=64KiB", "-o", "json"))
 	if p.Key != "m" || p.ID == "" || p.Term != nil || p.View == nil || *p.View == 0 {
-		t.Errorf("got %+v", p)
+		t.Errorf("got %+v; want m with an id and a view version, and no term", p)
 	}
 	over("put", "m", "--size=1").Want(t, cli.StatusFailed, "OBJECT_ALREADY_EXISTS (-705)")
 	got := clitest.Decode[getResult](t, over("get", "m", "-o", "json"))
 	if o := got.Objects[0]; o.ID != p.ID || o.Lease == nil || *o.Lease < 1000 || o.Replicas[0].Address != p.Replicas[0].Address {
-		t.Errorf("put %+v, got %+v", p, o)
+		t.Errorf("put %+v, got %+v; want the same object, leased", p, o)
 	}
 	run(t, "get", "m").Want(t, cli.StatusOK, p.ID) // over gRPC
 	over("exists", "m", "nothing").Want(t, cli.StatusOK, "m         true", "nothing   false")
@@ -93,7 +93,7 @@ func testMountOverMooncake(t *testing.T) {
 	host := mount(t, "host-2", "--size=1MiB", "--protocol=mooncake", "--transfer-protocol=rdma", "-o=json")
 	mounted := clitest.Decode[mountResult](t, clitest.Outcome{Out: host.Out.String()})
 	if mounted.Term != nil || mounted.View == nil {
-		t.Errorf("mounted %+v over gRPC", mounted)
+		t.Errorf("mounted %+v over gRPC; want a view version and no term", mounted)
 	}
 	found := false
 	for _, s := range clitest.Decode[segmentsResult](t, run(t, "segments", "-o", "json")).Segments {
@@ -103,34 +103,34 @@ func testMountOverMooncake(t *testing.T) {
 		t.Errorf("%+v is not mounted, or not for rdma", mounted)
 	}
 	if end := host.Interrupt(); end.Status != cli.StatusOK || !strings.Contains(host.Err.String(), "unmounted host-2") {
-		t.Errorf("the host ended with %d: %s", end.Status, host.Err.String())
+		t.Errorf("the host ended with %d: %s; want 0 and an unmount", end.Status, host.Err.String())
 	}
 }
 
 func testObjects(t *testing.T) {
 	p := clitest.Decode[putResult](t, run(t, "put-start", "k", "--slice=64KiB", "--slice", "4096", "--soft-pin", "--soft-pin-ttl=1m", "-o", "json"))
 	if p.Key != "k" || p.Size != 68<<10 || len(p.Replicas) != 1 || p.Replicas[0].Segment != "host-1" || p.Replicas[0].Address == 0 || p.View != nil || *p.Term == 0 {
-		t.Errorf("got %+v", p)
+		t.Errorf("got %+v; want k of 68 KiB in host-1, in a term", p)
 	}
 	run(t, "get", "k").Want(t, cli.StatusFailed, "k: BatchGetReplicaList: REPLICA_IS_NOT_READY (-703)", "masterctl put-end")
 	run(t, "put-start", "k", "--size=1").Want(t, cli.StatusFailed, "OBJECT_ALREADY_EXISTS (-705)", "what to do")
 	run(t, "put-end", "k", "--client-id", uuid.NewString()).Want(t, cli.StatusFailed, "ILLEGAL_CLIENT (-601)", "--client-id")
 	end := clitest.Decode[finishResult](t, run(t, "put-end", "k", "--id", p.ID, "-o", "json"))
 	if end.Key != "k" || end.ID != p.ID || end.Done != "ended" || *end.Term != *p.Term {
-		t.Errorf("got %+v", end)
+		t.Errorf("got %+v; want k ended in the same term", end)
 	}
 	got := clitest.Decode[getResult](t, run(t, "get", "k", "nothing", "-o", "json").
 		Want(t, cli.StatusFailed, "1 of 2 failed", "nothing: BatchGetReplicaList: OBJECT_NOT_FOUND (-704)"))
 	if o := got.Objects[0]; o.ID != p.ID || o.Lease == nil || *o.Lease < 1000 || *o.Lease > 10_000 || o.Replicas[0] != p.Replicas[0] {
-		t.Errorf("put %+v, got %+v", p, o)
+		t.Errorf("put %+v, got %+v; want the same object under a lease of at most 10 s", p, o)
 	}
 	if o := got.Objects[1]; o.Error == nil || o.Error.Number != -704 || o.Error.Kind != "OBJECT_NOT_FOUND" {
-		t.Errorf("got %+v", o)
+		t.Errorf("got %+v; want OBJECT_NOT_FOUND, -704", o)
 	}
 	run(t, "get", "k").Want(t, cli.StatusOK, "KEY", p.ID, "68 KiB", "host-1 at 0x")
 	run(t, "exists", "k", "nothing").Want(t, cli.StatusOK, "k         true", "nothing   false")
 	if e := clitest.Decode[keysResult[existenceResult]](t, run(t, "exists", "k", "nothing", "-o", "json")); !e.Keys[0].Exists || e.Keys[1].Exists {
-		t.Errorf("got %+v", e)
+		t.Errorf("got %+v; want true, false", e)
 	}
 	run(t, "put-start", "given-up", "--size=1KiB").Want(t, cli.StatusOK, "reserved given-up", "host-1")
 	run(t, "put-revoke", "given-up").Want(t, cli.StatusOK, "revoked given-up")
@@ -144,7 +144,7 @@ func testSegments(t *testing.T) {
 		t.Fatalf("got %+v, want 1 entry", list)
 	}
 	if s := list.Segments[0]; s.Name != "host-1" || s.Size != 64<<20 || s.Used == 0 || s.Endpoint != "host-1" {
-		t.Errorf("got %+v", s)
+		t.Errorf("got %+v; want host-1 with 64 MiB, in use", s)
 	}
 	run(t, "segments", "list").Want(t, cli.StatusOK, "NAME", "host-1", "64 MiB")
 
@@ -157,7 +157,7 @@ func testSegments(t *testing.T) {
 	run(t, "segments", "unmount", "nobody").Want(t, cli.StatusFailed, "SEGMENT_NOT_FOUND (-101)", "masterctl segments lists")
 	for _, b := range two {
 		if end := b.Interrupt(); end.Status != cli.StatusOK {
-			t.Errorf("exit status %d: %s", end.Status, b.Err.String())
+			t.Errorf("exit status %d: %s; want 0", end.Status, b.Err.String())
 		}
 	}
 	// One was unmounted at its end, the other was kept.
@@ -176,12 +176,12 @@ func testRemovals(t *testing.T) {
 	run(t, "rm", "old/0", "old/1", "nothing").Want(t, cli.StatusFailed, "2 of 3 failed", "old/0: BatchRemove: OBJECT_HAS_LEASE (-706)", "removed old/1")
 	r := clitest.Decode[keysResult[removalResult]](t, run(t, "rm", "old/0", "--force", "-o", "json"))
 	if len(r.Keys) != 1 || !r.Keys[0].Removed || r.Keys[0].Error != nil {
-		t.Errorf("got %+v", r)
+		t.Errorf("got %+v; want one key, removed", r)
 	}
 	run(t, "rm-regex", "old/[23]").Want(t, cli.StatusOK, "removed 2 object(s)")
 	run(t, "rm-regex", "(").Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)")
 	if r := clitest.Decode[removedResult](t, run(t, "rm-regex", "nothing", "-o", "json")); r.Removed != 0 || *r.Term == 0 {
-		t.Errorf("got %+v", r)
+		t.Errorf("got %+v; want none, in a term", r)
 	}
 	if r := clitest.Decode[removedResult](t, run(t, "rm-all", "--yes", "--force", "-o", "json")); r.Removed != 3 { // k, old/4, old/5
 		t.Errorf("removed %d objects, want 3", r.Removed)
@@ -192,17 +192,17 @@ func testStatus(t *testing.T, c *cluster) {
 	gone := deadAddress(t)
 	s := clitest.Decode[statusResult](t, run(t, "status", "-o", "json", "--etcd-endpoints", strings.Join(c.etcd.Etcd, ","), "--address", gone))
 	if s.Leader == nil || s.Leader.NodeID != "a" || s.Leader.Term != 1 || len(s.Nodes) != 3 {
-		t.Fatalf("got %+v", s)
+		t.Fatalf("got %+v; want a as the primary of term 1, and three nodes", s)
 	}
 	dead, a, b := s.Nodes[0], s.Nodes[1], s.Nodes[2]
 	if dead.Address != gone || dead.Error == "" {
-		t.Errorf("got %+v", dead)
+		t.Errorf("got %+v; want the address %s and an error", dead, gone)
 	}
 	if a.NodeID != "a" || a.Role != "primary" || a.Segments != 1 || a.Capacity != 64<<20 || a.Digest == "" || a.Error != "" {
-		t.Errorf("got %+v", a)
+		t.Errorf("got %+v; want a as primary with one segment of 64 MiB", a)
 	}
 	if b.NodeID != "b" || b.Role != "standby" || !b.Promotable || b.Sequence == 0 || b.Version == "" {
-		t.Errorf("got %+v", b)
+		t.Errorf("got %+v; want b as a promotable standby", b)
 	}
 	run(t, "status", "--address", a.Address).Want(t, cli.StatusOK, "NODE", "primary", "serves", "standby", "yes", a.Address, b.Address)
 	_, port, _ := net.SplitHostPort(a.Address)
@@ -217,7 +217,7 @@ func testStatus(t *testing.T, c *cluster) {
 func testDigest(t *testing.T) {
 	d := clitest.Decode[digestResult](t, run(t, "digest", "-o", "json"))
 	if !d.Equal || d.Sequence == 0 || len(d.Nodes) != 2 || d.Nodes[0].Digest == "" || d.Nodes[0].Digest != d.Nodes[1].Digest {
-		t.Errorf("got %+v", d)
+		t.Errorf("got %+v; want one digest of two nodes", d)
 	}
 	run(t, "digest").Want(t, cli.StatusOK, "equal at sequence", d.Nodes[1].Address)
 }
@@ -233,14 +233,14 @@ func testEvents(t *testing.T) {
 		return json.Unmarshal([]byte(line), &last) == nil
 	})
 	if last.Type == "" || last.Sequence == 0 || last.Stream == "" || len(last.Event) == 0 {
-		t.Errorf("got %+v", last)
+		t.Errorf("got %+v; want type, sequence, stream and event", last)
 	}
 	if end := follow.Interrupt(); end.Status != cli.StatusOK {
-		t.Errorf("Ctrl-C ends following with %d: %s", end.Status, follow.Err.String())
+		t.Errorf("Ctrl-C ends following with %d: %s; want 0", end.Status, follow.Err.String())
 	}
 	newest := strings.Split(strings.TrimSpace(run(t, "events", "--limit=2", "-o", "json").Want(t, cli.StatusOK).Out), "\n")
 	if len(newest) != 2 || !strings.Contains(newest[1], `"type":"REMOVE"`) {
-		t.Errorf("the newest two events: %q", newest)
+		t.Errorf("the newest two events: %q, want two that end with a removal", newest)
 	}
 	some := run(t, "events", "--follow", "--from=1", "--limit=3").Want(t, cli.StatusOK, "TERM_START")
 	if lines := strings.Count(some.Out, "\n"); lines != 4 { // and a head
@@ -264,7 +264,7 @@ func testHandover(t *testing.T) {
 	}
 	clitest.Eventually(t, "a has handed over", hand("-o", "json"))
 	if h := clitest.Decode[handoverResult](t, o); h.From != "a" || h.To != "b" || h.Address == "" {
-		t.Errorf("got %+v", h)
+		t.Errorf("got %+v; want a handover from a to b", h)
 	}
 	clitest.Eventually(t, "the history has the handover", func() bool {
 		terms := clitest.Decode[historyResult](t, run(t, "history", "-o", "json")).Terms
@@ -287,7 +287,7 @@ func testStartEmpty(t *testing.T, c *cluster, kill func()) {
 	last := c.node("c", "__master")
 	t.Setenv("UNDERSTUDY_ADDRESS", last.RPC)
 	if s, n := statusBy(t, "c"); s.Leader != nil || n.Promotable {
-		t.Fatalf("c serves what it cannot know: %+v", n)
+		t.Fatalf("c serves what it cannot know: %+v; want no leader, and c not promotable", n)
 	}
 	run(t, "handover").Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_MODE (-1011)", "no node serves")
 	run(t, "start-empty", "--yes", "--node=c").Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)")
@@ -302,7 +302,7 @@ func testStartEmpty(t *testing.T, c *cluster, kill func()) {
 		return o.Status == cli.StatusOK
 	})
 	if r := clitest.Decode[startEmptyResult](t, o); r.NodeID != "c" || r.Term == 0 {
-		t.Errorf("got %+v", r)
+		t.Errorf("got %+v; want c in a term", r)
 	}
 	c.serves("c", last)
 	run(t, "status").Want(t, cli.StatusOK, "this term started empty", "mounted memory is given out only in ")
@@ -318,7 +318,7 @@ func TestDigestsDiffer(t *testing.T) {
 	at := strings.Join(both[:], ",")
 	run(t, "digest", "--address", at).Want(t, cli.StatusFailed, "NOT EQUAL", "the digests differ")
 	if d := clitest.Decode[digestResult](t, run(t, "digest", "-o", "json", "--address", at)); d.Equal {
-		t.Errorf("got %+v", d)
+		t.Errorf("got %+v; want two that differ", d)
 	}
 }
 

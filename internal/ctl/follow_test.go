@@ -29,7 +29,7 @@ func followed(t *testing.T, follow *clitest.Background, key string) {
 func testFollowed(t *testing.T, follow *clitest.Background) {
 	followed(t, follow, "after")
 	if end := follow.Interrupt(); end.Status != cli.StatusOK || strings.Count(follow.Err.String(), "looking for a node that goes on") != 1 {
-		t.Errorf("following ended with %d: %s", end.Status, follow.Err.String())
+		t.Errorf("following ended with %d: %s; want 0, with one search for another node", end.Status, follow.Err.String())
 	}
 	lines := strings.Split(strings.TrimSpace(follow.Out.String()), "\n")
 	first := clitest.Decode[eventResult](t, clitest.Outcome{Out: lines[0]})

@@ -76,7 +76,7 @@ func TestHelp(t *testing.T) {
 func TestVersion(t *testing.T) {
 	run(t, "version").Want(t, cli.StatusOK, "contract revision 1")
 	if v := clitest.Decode[versionResult](t, run(t, "version", "-o", "json")); v.Contract != 1 || v.Go == "" || v.Version == "" {
-		t.Errorf("got %+v", v)
+		t.Errorf("got %+v; want contract 1, and versions", v)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestNobodyAnswers(t *testing.T) {
 	run(t, "status", "--address", at).Want(t, cli.StatusFailed, "no answer", "No node serves.", "what to do: masterctl status", "if none answers, check --address")
 	s := clitest.Decode[statusResult](t, run(t, "status", "--address", at, "-o", "json"))
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != at || s.Nodes[0].Error == "" || s.Leader != nil {
-		t.Errorf("got %+v", s)
+		t.Errorf("got %+v; want the address %s with an error, and no leader", s, at)
 	}
 	dead := run(t, "status", "--etcd_endpoints", at, "--timeout=300ms").Want(t, cli.StatusFailed, "etcd does not answer", "check --etcd_endpoints")
 	if strings.Contains(dead.Err, "the clitest.Outcome is open") {
@@ -130,7 +130,7 @@ func TestEnvironment(t *testing.T) {
 	other := deadAddress(t)
 	s = clitest.Decode[statusResult](t, run(t, "status", "-o", "json", "--address", other))
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != other {
-		t.Errorf("a flag is mixed with the environment: %+v", s.Nodes)
+		t.Errorf("a flag is mixed with the environment: %+v; want %s alone", s.Nodes, other)
 	}
 	o := run(t, "status", "--etcd_endpoints", other, "--timeout=300ms").Want(t, cli.StatusFailed, "etcd does not answer")
 	if strings.Contains(o.Err, at) {

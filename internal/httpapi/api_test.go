@@ -31,7 +31,7 @@ func TestQueryKey(t *testing.T) {
 		`{"success":false,"error_code":-400,"error_message":"the key has 4097 bytes, at most 4096 are possible; hash long keys"}`)
 
 	if o, err := r.p.Store.Inspect(metadata.DefaultTenant, "k"); err != nil || o.LeaseEnds != r.p.Now().Add(params.HoldTime()) {
-		t.Errorf("a query grants no lease: it ends at %d, now is %d, %v", o.LeaseEnds, r.p.Now(), err)
+		t.Errorf("a query grants no lease: it ends at %d, now is %d, %v; want the lease TTL from now on", o.LeaseEnds, r.p.Now(), err)
 	}
 }
 
@@ -53,7 +53,7 @@ func TestBatchQueryKeys(t *testing.T) {
 	r.get("/batch_query_keys?keys="+strings.Repeat(",", 10_000), http.StatusBadRequest,
 		`{"success":false,"error_code":-600,"error_message":"10001 keys are given...`)
 	if after, err := r.p.Store.Inspect(metadata.DefaultTenant, "k"); err != nil || after.LeaseEnds != before.LeaseEnds {
-		t.Errorf("a query for several keys grants a lease: it ended at %d, now at %d, %v", before.LeaseEnds, after.LeaseEnds, err)
+		t.Errorf("a query for several keys grants a lease: it ended at %d, now at %d, %v; want no change", before.LeaseEnds, after.LeaseEnds, err)
 	}
 }
 
@@ -82,7 +82,7 @@ func TestGetAllKeysOfANodeThatLosesItsSession(t *testing.T) {
 		}
 	}()
 	code, body, _ := r.request(http.MethodGet, "/get_all_keys")
-	t.Errorf("%d with %d bytes", code, len(body))
+	t.Errorf("got status %d with %d bytes, want a connection that breaks", code, len(body))
 }
 
 func TestSegments(t *testing.T) {
@@ -152,7 +152,7 @@ func TestNothingIsAnsweredByANodeThatDoesNotServe(t *testing.T) {
 				break // it was not looked at so often
 			}
 			if code != http.StatusServiceUnavailable || strings.TrimSpace(body) != notServing {
-				t.Errorf("%s, the fence closed at look %d: %d %s", path, looks, code, body)
+				t.Errorf("%s, the fence closed at look %d: %d %s; want 503, %s", path, looks, code, body, notServing)
 			}
 		}
 	}
@@ -231,11 +231,11 @@ func TestQueryKeyWaitsForAChange(t *testing.T) {
 		synctest.Wait()
 		select {
 		case code := <-answered:
-			t.Fatalf("not waited for: %d", code)
+			t.Fatalf("not waited for: %d; want an answer when the object has changed, or never", code)
 		default:
 		}
 		if code := <-answered; code != http.StatusServiceUnavailable { // time passes, and nothing is written
-			t.Errorf("after a while: %d", code)
+			t.Errorf("after a while: %d; want 503", code)
 		}
 		go ask()
 		synctest.Wait()

@@ -63,7 +63,7 @@ func large[T any](t *testing.T, m *structpack.Message[T], v *T, length func(*T) 
 	packed := string(structpack.Pack(new(structpack.Writer), nil, m, v))
 	var back T
 	if err := structpack.Unpack(&structpack.Reader{AnyLength: true}, packed, m, &back); err != nil || length(&back) != length(v) {
-		t.Errorf("%d bytes: %d elements, %v", len(packed), length(&back), err)
+		t.Errorf("%d bytes: %d elements, %v; want %d", len(packed), length(&back), err, length(v))
 	}
 	if err := structpack.Unpack(new(structpack.Reader), packed, m, &back); err == nil {
 		t.Errorf("%d bytes are taken from anybody, want an error", len(packed))

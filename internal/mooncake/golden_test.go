@@ -49,7 +49,7 @@ func generation(t *testing.T, name string) *mooncake.Generation {
 func TestCaptured(t *testing.T) {
 	g := generation(t, "head")
 	if g.ServiceReady.ID != 0x7b81bb56 || g.ExistKey.ID != 0x89385f09 || g.ServiceReady.Args != nil {
-		t.Errorf("functions %08x, %08x", g.ServiceReady.ID, g.ExistKey.ID)
+		t.Errorf("functions %08x, %08x; want 7b81bb56 without arguments, and 89385f09", g.ServiceReady.ID, g.ExistKey.ID)
 	}
 	golden(t, "ServiceReady's result", g.ServiceReady.Result, mooncake.Result[string]{Value: "2.0.0"}, "34ccb31c 01 05 322e302e30")
 	golden(t, "ExistKey's arguments", g.ExistKey.Args, mooncake.Args{Key: "ab", Tenant: "tenantA"}, "d81ef97c 02 6162 07 74656e616e7441")

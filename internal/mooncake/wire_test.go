@@ -51,7 +51,7 @@ var releases = map[string]string{"head": "head", "v0.3.12": "v0.3.12.post1", "v0
 // Every number, literal and hash is the original's, and no function is missing.
 func TestTypesAreTheOriginals(t *testing.T) {
 	if len(mooncake.Names()) != len(releases) {
-		t.Errorf("%d generations, %d dumps", len(mooncake.Names()), len(releases))
+		t.Errorf("%d generations, %d dumps; want as many", len(mooncake.Names()), len(releases))
 	}
 	for _, name := range mooncake.Names() {
 		t.Run(name, func(t *testing.T) {

@@ -146,7 +146,7 @@ func TestAdminOnAStandby(t *testing.T) {
 		t.Fatal(err)
 	}
 	if resp, err := n.ops.QueryKey(ctx, &pb.QueryKeyRequest{Key: "k"}); err != nil || resp.GetLeaseRemainingMs() == 0 {
-		t.Errorf("leased: %v, %v", resp, err)
+		t.Errorf("leased: %v, %v; want a lease", resp, err)
 	}
 }
 
@@ -205,27 +205,27 @@ func TestDumpRanges(t *testing.T) {
 	}
 	all, counts := dump(&pb.DumpRangesRequest{}), make(map[pb.RangeState]int)
 	if len(all) != 3 || !proto.Equal(all[0].GetSegment(), memory(seg1)) || !proto.Equal(all[2].GetSegment(), empty) || len(all[2].GetRanges()) > 1 {
-		t.Fatalf("%d messages", len(all))
+		t.Fatalf("%d messages, want 3: %s, its rest, and the empty segment", len(all), seg1)
 	}
 	for _, m := range all {
 		end := uint64(0)
 		if m.GetSequence() != all[0].GetSequence() || len(m.GetRanges()) > pb.MaxDumpRanges {
-			t.Errorf("%d ranges at %d", len(m.GetRanges()), m.GetSequence())
+			t.Errorf("%d ranges at %d; want at most %d of one sequence, %d", len(m.GetRanges()), m.GetSequence(), pb.MaxDumpRanges, all[0].GetSequence())
 		}
 		for _, r := range m.GetRanges() {
 			counts[r.GetState()]++
 			if quarantined := r.GetState() == pb.RangeState_RANGE_STATE_QUARANTINED; r.GetOffset() < end || quarantined != (r.GetKey() == "") ||
 				quarantined != (r.GetUntilClusterTimeMs() > 0) || quarantined == (r.GetObjectId() > 0 && r.GetTenant() == "default") {
-				t.Errorf("range %v behind %d", r, end)
+				t.Errorf("range %v behind %d; want it behind that, with an owner or an end of its quarantine", r, end)
 			}
 			end = r.GetOffset() + r.GetLength()
 		}
 	}
 	if counts[pb.RangeState_RANGE_STATE_LIVE] != 1 || counts[pb.RangeState_RANGE_STATE_RESERVED] != len(items)-1 || counts[pb.RangeState_RANGE_STATE_QUARANTINED] != 1 {
-		t.Errorf("ranges by state: %v", counts)
+		t.Errorf("ranges by state: %v; want 1 live, %d reserved, 1 in quarantine", counts, len(items)-1)
 	}
 	if one := dump(&pb.DumpRangesRequest{SegmentId: bob}); len(one) != 1 || !proto.Equal(one[0].GetSegment(), empty) {
-		t.Errorf("one segment: %d messages", len(one))
+		t.Errorf("one segment: %d messages; want 1, of the empty one", len(one))
 	}
 }
 

@@ -53,12 +53,12 @@ func TestSegmentsAndClients(t *testing.T) {
 	ips, err := n.clients.BatchQueryIp(ctx, &pb.BatchQueryIpRequest{ClientIds: []string{bob, seg1, alice}})
 	if err != nil || len(ips.GetClients()) != 2 || ips.GetClients()[0].GetClientId() != bob || !slices.Equal(ips.GetClients()[0].GetIps(), []string{"fe80::1"}) ||
 		!slices.Equal(ips.GetClients()[1].GetIps(), []string{"10.0.0.1"}) {
-		t.Errorf("addresses: %v, %v", ips, err)
+		t.Errorf("addresses: %v, %v; want 10.0.0.1", ips, err)
 	}
 	list, err := n.ops.ListSegments(ctx, &pb.ListSegmentsRequest{})
 	if err != nil || len(list.GetSegments()) != 2 || !proto.Equal(list.GetSegments()[0].GetSegment(), memory(seg1)) ||
 		list.GetSegments()[0].GetClientId() != alice || list.GetSegments()[0].GetCapacityBytes() != 1<<30 {
-		t.Errorf("segments: %v, %v", list, err)
+		t.Errorf("segments: %v, %v; want 1 GiB of alice", list, err)
 	}
 	if list, err := n.ops.ListSegments(ctx, &pb.ListSegmentsRequest{Name: "host-b"}); err != nil || len(list.GetSegments()) != 1 {
 		t.Errorf("segments of a name: got %v, %v; want 1 entry and no error", list, err)

@@ -207,7 +207,7 @@ func (n *followedNode) call(t *testing.T, m method, payload []byte) {
 	err := n.conn.Invoke(ctx, m.name, payload, &answer, grpc.ForceCodec(rawCodec{}))
 	if proto.Unmarshal(payload, m.request.New().Interface()) != nil {
 		if st := status.Convert(err); st.Code() != codes.Internal || len(st.Details()) > 0 {
-			t.Fatalf("%s with what is no request: %v", m.name, err)
+			t.Fatalf("%s with what is no request: %v; want Internal, without details", m.name, err)
 		}
 		return
 	}
@@ -217,11 +217,11 @@ func (n *followedNode) call(t *testing.T, m method, payload []byte) {
 	e, from := rpcerr.Parse(err)
 	switch {
 	case from.NodeID != me || from.ClusterID != cluster || from.Term != term:
-		t.Fatalf("%s: an error that is not of this node: %v", m.name, err)
+		t.Fatalf("%s: an error that is not of this node: %v; want %s of %s in term %d", m.name, err, me, cluster, term)
 	case e.Kind == errs.Internal, e.Kind == errs.Unresolved, e.Kind == errs.NotLeader, e.Kind == errs.Unavailable:
-		t.Fatalf("%s of a healthy node: %v", m.name, err)
+		t.Fatalf("%s of a healthy node: %v; want a refusal of the request", m.name, err)
 	case len(err.Error()) > 4096:
-		t.Fatalf("%s: an error of %d bytes", m.name, len(err.Error()))
+		t.Fatalf("%s: an error of %d bytes, want at most 4096", m.name, len(err.Error()))
 	}
 }
 
@@ -240,14 +240,14 @@ func (n *followedNode) check(t *testing.T) {
 		end := uint64(0)
 		for _, r := range s.Ranges {
 			if r.Offset < end || r.Length == 0 || r.Offset+r.Length > s.Size {
-				t.Fatalf("segment %v of %d bytes has %+v behind %d", s.ID, s.Size, r, end)
+				t.Fatalf("segment %v of %d bytes has %+v behind %d; want it behind that, inside of the segment (promise A: no aliasing)", s.ID, s.Size, r, end)
 			}
 			end = r.Offset + r.Length
 			sum += r.Length
 		}
 	}
 	if busy := n.store.Stats().Busy; busy != sum {
-		t.Fatalf("%d bytes are taken, somebody has %d", busy, sum)
+		t.Fatalf("%d bytes are taken, somebody has %d; want as many (promise A: no aliasing)", busy, sum)
 	}
 }
 

@@ -23,7 +23,7 @@ func TestLocalDisk(t *testing.T) {
 	n.put("k", "refused")
 	given, err := n.clients.OffloadObjectHeartbeat(ctx, &pb.OffloadObjectHeartbeatRequest{ClientId: alice, EnableOffloading: true})
 	if err != nil || len(given.GetTasks()) != 2 || !proto.Equal(given.GetTasks()[0], &pb.OffloadTask{Tenant: "default", Key: "k", Size: given.GetTasks()[0].GetSize()}) {
-		t.Fatalf("tasks %v, %v", given, err)
+		t.Fatalf("tasks %v, %v; want two, the first for k", given, err)
 	}
 	size := given.GetTasks()[0].GetSize()
 	done := &pb.NotifyOffloadSuccessRequest{ClientId: alice, Objects: []*pb.OffloadedObject{
@@ -52,13 +52,13 @@ func TestLocalDisk(t *testing.T) {
 	}
 	if list := replicas(); len(list) != 2 || list[0].GetMemory() == nil || !proto.Equal(list[1].GetLocalDisk(), onSSD) ||
 		list[1].GetStatus() != pb.ReplicaStatus_REPLICA_STATUS_COMPLETE {
-		t.Errorf("replicas %v", list)
+		t.Errorf("replicas %v; want memory, and a complete copy on the SSD", list)
 	}
 	if _, err := n.clients.UnmountSegment(ctx, &pb.UnmountSegmentRequest{ClientId: alice, SegmentId: seg1}); err != nil {
 		t.Fatal(err)
 	}
 	if list := replicas(); len(list) != 1 || !proto.Equal(list[0].GetLocalDisk(), onSSD) {
-		t.Errorf("without its memory: %v", list)
+		t.Errorf("without its memory: %v; want the copy on the SSD", list)
 	}
 	n.store.Sweep(metadata.ShardCount)
 	if _, err := n.master.ExpireClient(ctx, n.store.LocalDisks()[0].Client); err != nil {

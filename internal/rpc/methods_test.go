@@ -201,7 +201,7 @@ func TestEveryMethodOnceGoodAndOnceBad(t *testing.T) {
 			wantTerm += 1024
 		}
 		if h.GetTerm() != wantTerm || h.GetClusterId() != cluster || h.GetNodeId() != me {
-			t.Errorf("%s: header %v", name, h)
+			t.Errorf("%s: header %v; want term %d of node %s in %s", name, h, wantTerm, me, cluster)
 		}
 		if !n.calls.has(path(m), codes.OK) {
 			t.Errorf("%s: its success was not reported", name)
@@ -228,13 +228,13 @@ func TestNotLeader(t *testing.T) {
 				_, err := invoke(t.Context(), n.conn, m, request)
 				if !clientCall {
 					if errs.KindOf(err) == errs.NotLeader {
-						t.Errorf("%s: %s: %v", what, m.Name(), err)
+						t.Errorf("%s: %s: %v; want an answer on any node", what, m.Name(), err)
 					}
 					continue
 				}
 				from := wantKind(t, what+": "+string(m.Name()), err, errs.NotLeader)
 				if from.Term != wantTerm || from.Leader != leader {
-					t.Errorf("%s: %s: hint %+v", what, m.Name(), from)
+					t.Errorf("%s: %s: hint %+v; want term %d and leader %q", what, m.Name(), from, wantTerm, leader)
 				}
 			}
 		}
@@ -244,7 +244,7 @@ func TestNotLeader(t *testing.T) {
 	n.gate.Close(service.Hint{})
 	check("a standby that knows nobody", 0, "")
 	if resp, err := n.ops.ListSegments(t.Context(), &pb.ListSegmentsRequest{}); err != nil || resp.GetHeader().GetTerm() != term {
-		t.Errorf("the term of the newest commit: %v, %v", resp, err)
+		t.Errorf("the term of the newest commit: %v, %v; want %d", resp, err, term)
 	}
 
 	// A primary whose session may have ended judges by its own clock. What is
@@ -255,7 +255,7 @@ func TestNotLeader(t *testing.T) {
 		if row := rows[string(m.Name())]; row.good != nil && m.Parent().Name() != "AdminService" {
 			_, err := invoke(t.Context(), n.conn, m, row.good)
 			if from := wantKind(t, "fenced: "+string(m.Name()), err, errs.NotLeader); from.Term != term {
-				t.Errorf("fenced: %s: %+v", m.Name(), from)
+				t.Errorf("fenced: %s: %+v; want term %d", m.Name(), from, term)
 			}
 		}
 	}

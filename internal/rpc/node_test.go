@@ -206,7 +206,7 @@ func wantKind(t testing.TB, what string, err error, want errs.Kind) rpcerr.Sourc
 		return from
 	}
 	if from.ClusterID != cluster || from.NodeID != me {
-		t.Errorf("%s: the error comes from %+v", what, from)
+		t.Errorf("%s: the error comes from %+v; want node %s of %s", what, from, me, cluster)
 	}
 	return from
 }

@@ -30,22 +30,22 @@ func TestPutGetRemove(t *testing.T) {
 		t.Fatal(err)
 	}
 	if h := started.GetHeader(); h.GetTerm() != term || h.GetClusterId() != cluster || h.GetNodeId() != me {
-		t.Errorf("header %v", h)
+		t.Errorf("header %v; want term %d of node %s in %s", h, term, me, cluster)
 	}
 	object := started.GetObject()
 	if object.GetObjectId() == 0 || object.GetSize() != 100 || object.ObjectChecksum != nil || len(object.GetReplicas()) != 2 {
-		t.Fatalf("reservation %v", object)
+		t.Fatalf("reservation %v; want 100 bytes with two replicas, without a checksum", object)
 	}
 	if r := object.GetReplicas()[0]; r.GetStatus() != pb.ReplicaStatus_REPLICA_STATUS_PROCESSING || r.GetMemory().GetAddress() < 1<<32 ||
 		r.GetMemory().GetEndpoint() != "10.0.0.1:7000" || r.GetMemory().GetProtocol() != "tcp" || r.GetMemory().GetSegmentName() != "host-a" {
-		t.Errorf("memory replica %v", r)
+		t.Errorf("memory replica %v; want memory of host-a at 10.0.0.1:7000 over tcp", r)
 	}
 	if r := object.GetReplicas()[1]; !strings.HasPrefix(r.GetDisk().GetPath(), "/disk/test/") {
-		t.Errorf("disk replica %v", r)
+		t.Errorf("disk replica %v; want a file under /disk/test/", r)
 	}
 	again, err := n.objects.PutStart(ctx, &pb.PutStartRequest{ClientId: alice, Key: "k", Size: 100, RequestId: 9})
 	if err != nil || again.GetObject().GetObjectId() != object.GetObjectId() {
-		t.Errorf("repeated: %v, %v", again, err)
+		t.Errorf("repeated: %v, %v; want the same object", again, err)
 	}
 
 	_, err = n.objects.GetReplicaList(ctx, &pb.GetReplicaListRequest{Key: "k"})
@@ -63,7 +63,7 @@ func TestPutGetRemove(t *testing.T) {
 	if got.GetLeaseTtlMs() != 10_000 || list.GetObjectId() != object.GetObjectId() || list.GetObjectChecksum() != sum || list.GetSize() != 100 ||
 		len(list.GetReplicas()) != 1 || list.GetReplicas()[0].GetStatus() != pb.ReplicaStatus_REPLICA_STATUS_COMPLETE ||
 		!proto.Equal(list.GetReplicas()[0].GetMemory(), object.GetReplicas()[0].GetMemory()) {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v; want the object that was put", got)
 	}
 	o, err := n.store.Inspect(metadata.DefaultTenant, "k")
 	if err != nil || o.Group != "g" || o.DataType != 255 {
@@ -99,13 +99,13 @@ func TestBatchesAnswerPerItem(t *testing.T) {
 	})
 	for i, o := range started.GetObjects() {
 		if failed := i == 1 || i >= 3; failed != (o.GetObjectId() == 0) || failed != (len(o.GetReplicas()) == 0) || !failed && o.GetSize() != uint64(i+1) {
-			t.Errorf("BatchPutStart: object %d is %v", i, o)
+			t.Errorf("BatchPutStart: object %d is %v; want items 1 and 3 on to have failed, and the others reserved", i, o)
 		}
 	}
 	// Item 2 of the batch stands for the single call with request id 102.
 	c, err := n.objects.PutStart(ctx, &pb.PutStartRequest{ClientId: alice, RequestId: 102, Key: "c", Size: 3})
 	if err != nil || c.GetObject().GetObjectId() != started.GetObjects()[2].GetObjectId() {
-		t.Errorf("repeated in part: %v, %v", c, err)
+		t.Errorf("repeated in part: %v, %v; want the object of the first call", c, err)
 	}
 
 	sum := uint64(7)
@@ -138,7 +138,7 @@ func TestBatchesAnswerPerItem(t *testing.T) {
 	wantItems(t, "BatchGetReplicaList", got.GetErrors(), map[uint32]pb.Kind{0: pb.Kind_KIND_OBJECT_NOT_FOUND, 2: pb.Kind_KIND_INVALID_KEY})
 	for i, o := range got.GetObjects() {
 		if whole := len(o.GetReplicas()) == 1 && o.GetObjectChecksum() == sum && o.GetReplicas()[0].GetMemory().GetEndpoint() != ""; whole != (keys[i] == "a") {
-			t.Errorf("BatchGetReplicaList: object %d is %v", i, o)
+			t.Errorf("BatchGetReplicaList: object %d is %v; want the object just for a", i, o)
 		}
 	}
 
@@ -154,7 +154,7 @@ func wantItems(t *testing.T, what string, got []*pb.ItemError, want map[uint32]p
 	last := -1
 	for _, item := range got {
 		if int(item.GetIndex()) <= last {
-			t.Errorf("%s: item %d stands behind item %d", what, item.GetIndex(), last)
+			t.Errorf("%s: item %d stands behind item %d; want ascending order", what, item.GetIndex(), last)
 		}
 		last = int(item.GetIndex())
 		if want[item.GetIndex()] != item.GetKind() {
@@ -177,7 +177,7 @@ func TestPages(t *testing.T) {
 	for token, first := "", true; first || token != ""; first = false {
 		resp, err := n.objects.GetReplicaListByRegex(ctx, &pb.GetReplicaListByRegexRequest{Regex: "^page/", PageSize: 10, PageToken: token})
 		if err != nil || len(resp.GetObjects()) > 10 {
-			t.Fatalf("%d objects, %v", len(resp.GetObjects()), err)
+			t.Fatalf("%d objects, %v; want at most 10", len(resp.GetObjects()), err)
 		}
 		for _, o := range resp.GetObjects() {
 			if len(o.GetObject().GetReplicas()) != 1 || resp.GetLeaseTtlMs() != 10_000 {
@@ -190,7 +190,7 @@ func TestPages(t *testing.T) {
 	for token, first := "", true; first || token != ""; first = false {
 		resp, err := n.ops.ListKeys(ctx, &pb.ListKeysRequest{Regex: "^page/", PageSize: 7, PageToken: token})
 		if err != nil || len(resp.GetKeys()) > 7 {
-			t.Fatalf("%d keys, %v", len(resp.GetKeys()), err)
+			t.Fatalf("%d keys, %v; want at most 7", len(resp.GetKeys()), err)
 		}
 		listed = append(listed, resp.GetKeys()...)
 		token = resp.GetNextPageToken()
@@ -198,7 +198,7 @@ func TestPages(t *testing.T) {
 	slices.Sort(found)
 	slices.Sort(listed)
 	if !slices.Equal(found, want) || !slices.Equal(listed, want) {
-		t.Errorf("found %v, listed %v", found, listed)
+		t.Errorf("found %v, listed %v; want %v", found, listed, want)
 	}
 	if n, err := n.objects.RemoveByRegex(ctx, &pb.RemoveByRegexRequest{Regex: "^page/"}); err != nil || n.GetRemoved() != 0 {
 		t.Errorf("removed %v leased objects, %v; want 0 and no error", n, err)
@@ -232,7 +232,7 @@ func TestPutConfig(t *testing.T) {
 		_, err := n.objects.PutStart(ctx, &pb.PutStartRequest{ClientId: alice, Key: name, Size: 1, Config: tc.config})
 		switch {
 		case tc.ok && err != nil:
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v; want no error", name, err)
 		case !tc.ok:
 			wantKind(t, name, err, errs.InvalidParams)
 		}

@@ -37,7 +37,7 @@ func TestRequestsThatNoServiceSees(t *testing.T) {
 		_, err = n.clients.Ping(ctx, &pb.PingRequest{ClientId: id})
 		wantKind(t, "client id "+id, err, errs.InvalidParams)
 		if err == nil || !strings.Contains(err.Error(), "client_id is ") {
-			t.Errorf("client id %s: %v does not name the field", id, err)
+			t.Errorf("client id %s: %v does not name the field; want \"client_id is\" in it", id, err)
 		}
 	}
 
@@ -50,7 +50,7 @@ func TestRequestsThatNoServiceSees(t *testing.T) {
 		t.Errorf("a message that is too large: got %v, want an error with InvalidParams, ResourceExhausted and no NodeID", err)
 	}
 	if _, err := n.objects.BatchExistKey(ctx, &pb.BatchExistKeyRequest{Keys: keys[:50]}); err != nil {
-		t.Errorf("a message that is not: %v", err)
+		t.Errorf("a message that is not: %v; want no error", err)
 	}
 	// So is an answer; the items were looked up all the same.
 	long := memory(bob)
@@ -77,7 +77,7 @@ func TestUnknownErrorsAreLoggedOnceAndNotTold(t *testing.T) {
 	_, err := n.ops.Status(t.Context(), &pb.StatusRequest{})
 	wantKind(t, "status", err, errs.Internal)
 	if strings.Contains(err.Error(), "secret") {
-		t.Errorf("the client was told: %v", err)
+		t.Errorf("the client was told: %v; want nothing of the cause", err)
 	}
 	if logged := n.logged.String(); strings.Count(logged, errSecret.Error()) != 1 || !strings.Contains(logged, "/understudy.v1.AdminService/Status") {
 		t.Errorf("logged: got %s, want 1 and \"/understudy.v1.AdminService/Status\"", logged)
@@ -104,7 +104,7 @@ func TestDefectsAreLoggedWithTheRequestID(t *testing.T) {
 	}
 	if line.Level != "error" || line.RequestID != 4712 || !strings.HasSuffix(line.Method, "/PutStart") || line.Message != "a call panicked" ||
 		!strings.Contains(line.Panic, "nil pointer") || !strings.Contains(line.Stack, "service.(*Master).PutStart") || strings.Contains(lines[0], "the key") {
-		t.Errorf("logged %s", lines[0])
+		t.Errorf("logged %s, want the panic with its stack, and no key", lines[0])
 	}
 	// The server goes on.
 	n.gate.Open(n.master)
@@ -123,7 +123,7 @@ func TestPanicInAStream(t *testing.T) {
 	_, err = stream.Recv()
 	wantKind(t, "a stream that panics", err, errs.Internal)
 	if strings.Contains(err.Error(), "on purpose") || strings.Count(n.logged.String(), `"panic":"on purpose"`) != 1 {
-		t.Errorf("told %v, logged %s", err, n.logged)
+		t.Errorf("told %v, logged %s, want neither to the caller, and one line in the log", err, n.logged)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestEveryCallHasADeadline(t *testing.T) {
 		t.Errorf("got %v, want DeadlineExceeded", err)
 	}
 	if left := time.Until(deadline); left > 0 {
-		t.Errorf("it had %v left", left)
+		t.Errorf("it had %v left, want none", left)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 	defer cancel()
@@ -154,7 +154,7 @@ func TestEveryCallHasADeadline(t *testing.T) {
 		return 1, 2, nil
 	}
 	if _, err := n.ops.Digest(ctx, &pb.DigestRequest{}); err != nil || time.Until(deadline) < 59*time.Minute {
-		t.Errorf("the caller's own deadline: %v left, %v", time.Until(deadline), err)
+		t.Errorf("the caller's own deadline: %v left, %v; want an hour, and no error", time.Until(deadline), err)
 	}
 }
 
@@ -186,7 +186,7 @@ func TestFenceClosesInTheMiddleOfACall(t *testing.T) {
 	release()
 	for what, err := range map[string]error{"the read": <-got, "the write": <-revoked} {
 		if from := wantKind(t, what, err, errs.NotLeader); from.Leader != "b:2" || from.Term != term+1 {
-			t.Errorf("%s: hint %+v", what, from)
+			t.Errorf("%s: hint %+v; want b:2 in term %d", what, from, term+1)
 		}
 	}
 }
@@ -226,12 +226,12 @@ func TestHealthFollowsTheFence(t *testing.T) {
 		t.Helper()
 		for _, name := range []string{"", "understudy.v1.ObjectService"} {
 			if resp, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: name}); err != nil || resp.GetStatus() != want {
-				t.Errorf("%s: %q is %v, %v", what, name, resp, err)
+				t.Errorf("%s: %q is %v, %v; want %v", what, name, resp, err, want)
 			}
 		}
 		list, err := client.List(t.Context(), &healthpb.HealthListRequest{})
 		if err != nil || len(list.GetStatuses()) != 4 || list.GetStatuses()["understudy.v1.SnapshotService"].GetStatus() != want {
-			t.Errorf("%s: %v, %v", what, list, err)
+			t.Errorf("%s: %v, %v; want 4 services, all of them %v", what, list, err, want)
 		}
 	}
 	watch := func(name string) grpc.ServerStreamingClient[healthpb.HealthCheckResponse] {
@@ -261,7 +261,7 @@ func TestHealthFollowsTheFence(t *testing.T) {
 	check("serving again", serving)
 
 	if resp, err := unknown.Recv(); err != nil || resp.GetStatus() != healthpb.HealthCheckResponse_SERVICE_UNKNOWN {
-		t.Errorf("watch of nothing: %v, %v", resp, err)
+		t.Errorf("watch of nothing: %v, %v; want SERVICE_UNKNOWN", resp, err)
 	}
 	if _, err := client.Check(t.Context(), &healthpb.HealthCheckRequest{Service: "nothing"}); status.Code(err) != codes.NotFound {
 		t.Errorf("check of nothing: got %v, want NotFound", err)
@@ -291,7 +291,7 @@ func TestReflection(t *testing.T) {
 		got = append(got, s.GetName())
 	}
 	if slices.Sort(got); !slices.Equal(got, want) {
-		t.Errorf("v1 lists %v", got)
+		t.Errorf("v1 lists %v, want %v", got, want)
 	}
 	alpha, err := reflectionalpha.NewServerReflectionClient(n.conn).ServerReflectionInfo(t.Context())
 	if err != nil {
@@ -303,6 +303,6 @@ func TestReflection(t *testing.T) {
 	}
 	resp2, err := alpha.Recv()
 	if err != nil || len(resp2.GetListServicesResponse().GetService()) != len(want) { //nolint:staticcheck // old clients use it
-		t.Errorf("v1alpha lists %v, %v", resp2, err)
+		t.Errorf("v1alpha lists %v, %v, want as many", resp2, err)
 	}
 }

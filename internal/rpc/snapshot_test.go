@@ -49,10 +49,10 @@ func TestSnapshotOverTheWire(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info.NodeID != me || info.Term != term || info.Start != before.Seq || info.Revision != 4711 || info.Head != "{}" || info.Parts != metadata.SnapshotParts || info.End < info.Start || info.Bytes == 0 {
-		t.Errorf("%+v, the store was at %+v", info, before)
+		t.Errorf("%+v, the store was at %+v; want parts from there on, with revision 4711 and the head", info, before)
 	}
 	if loader.Start() != info.Start || loader.End() != info.End {
-		t.Errorf("the parts stand at %d to %d, the stream said %d to %d", loader.Start(), loader.End(), info.Start, info.End)
+		t.Errorf("the parts stand at %d to %d, the stream said %d to %d; want the same", loader.Start(), loader.End(), info.Start, info.End)
 	}
 	for seq := info.Start + 1; seq <= info.End; seq++ { // heartbeats
 		if err := loader.Apply(&metadata.Commit{Seq: seq, Term: term, Time: n.store.Position().Time}); err != nil {
@@ -80,13 +80,13 @@ func TestSnapshotsThatAreRefused(t *testing.T) {
 	}
 	err := fetch(rpc.SnapshotRequest{ClusterID: "other", NodeID: "node-2"})
 	if errs.KindOf(err) != errs.InvalidParams || !strings.Contains(err.Error(), `"other"`) || !strings.Contains(err.Error(), `"test"`) || !strings.Contains(err.Error(), "--cluster_id") {
-		t.Errorf("another cluster: %v", err)
+		t.Errorf("another cluster: %v; want both clusters and --cluster_id named", err)
 	}
 	n.gate.Close(service.Hint{Term: 8, RPC: "b:2"})
 	err = fetch(want)
 	var notLeader *service.NotLeaderError
 	if errs.KindOf(err) != errs.NotLeader || !errors.As(err, &notLeader) || notLeader.Hint != (service.Hint{Term: 8, RPC: "b:2"}) {
-		t.Errorf("a standby: %v", err)
+		t.Errorf("a standby: %v; want the new primary b:2 in term 8", err)
 	}
 	n.gate.Open(n.master)
 
@@ -171,7 +171,7 @@ func TestSnapshotEndsWithItsTerm(t *testing.T) {
 		parts := 0
 		_, err := rpc.FetchSnapshot(t.Context(), n.conn, want, func([]byte) error { parts++; return nil })
 		if errs.KindOf(err) != errs.NotLeader || parts == 0 || parts > 50 {
-			t.Errorf("%s: %d parts, then %v", name, parts, err)
+			t.Errorf("%s: %d parts, then %v; want NotLeader after 1 to 50 parts", name, parts, err)
 		}
 	}
 }
@@ -265,9 +265,9 @@ func TestFetchCutAtEveryMessage(t *testing.T) {
 			_, err := rpc.FetchSnapshot(t.Context(), conn, want, func([]byte) error { return nil })
 			switch {
 			case end == nil && !errors.Is(err, rpc.ErrSnapshotBroken):
-				t.Errorf("cut behind message %d: %v", i, err)
+				t.Errorf("cut behind message %d: %v; want ErrSnapshotBroken", i, err)
 			case end != nil && errs.KindOf(err) != errs.Unresolved:
-				t.Errorf("broken behind message %d: %v", i, err)
+				t.Errorf("broken behind message %d: %v; want Unresolved", i, err)
 			}
 		}
 	}
@@ -313,7 +313,7 @@ func TestFetchDamaged(t *testing.T) {
 		s.messages = tc.damage(snapshot(someParts...))
 		_, err := rpc.FetchSnapshot(t.Context(), conn, want, func([]byte) error { return nil })
 		if !errors.Is(err, rpc.ErrSnapshotBroken) || !strings.Contains(err.Error(), tc.says) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v; want ErrSnapshotBroken with %q", name, err, tc.says)
 		}
 	}
 	s.messages = snapshot(someParts...)
@@ -350,12 +350,12 @@ func TestLargePart(t *testing.T) {
 		if c := m.GetChunk(); c != nil && c.GetPart() == 0 {
 			chunks++
 			if first = append(first, c.GetData()...); len(c.GetData()) > pb.MaxSnapshotChunkBytes || c.GetLast() != (chunks == 2) {
-				t.Errorf("chunk %d has %d bytes, last %v", chunks, len(c.GetData()), c.GetLast())
+				t.Errorf("chunk %d has %d bytes, last %v; want at most 1 MiB, and the second to be the last", chunks, len(c.GetData()), c.GetLast())
 			}
 		}
 	}
 	if chunks != 2 || string(first) != big {
-		t.Errorf("%d chunks, %d bytes", chunks, len(first))
+		t.Errorf("%d chunks, %d bytes; want 2 with %d bytes", chunks, len(first), len(big))
 	}
 }
 
@@ -372,7 +372,7 @@ func TestPartsUnderTheSmallestMessageLimit(t *testing.T) {
 	sender := newNode(t, smallest, func(c *rpc.Config) { c.Snapshots = source(begin) })
 	info, err := rpc.FetchSnapshot(t.Context(), sender.conn, want, func([]byte) error { return nil })
 	if err != nil || info.Parts != metadata.SnapshotParts {
-		t.Errorf("snapshot: %+v, %v", info, err)
+		t.Errorf("snapshot: %+v, %v; want all parts", info, err)
 	}
 
 	if _, err := n.clients.MountLocalDiskSegment(t.Context(), &pb.MountLocalDiskSegmentRequest{ClientId: alice, EnableOffloading: true}); err != nil {
@@ -388,11 +388,11 @@ func TestPartsUnderTheSmallestMessageLimit(t *testing.T) {
 	}
 	all, err := receive(stream)
 	if err != nil || len(all) != 2 || len(all[0].GetRanges())+len(all[1].GetRanges()) != objects {
-		t.Errorf("dump: %d messages, %v", len(all), err)
+		t.Errorf("dump: %d messages, %v; want 2 with %d ranges", len(all), err, objects)
 	}
 	tasks, err := n.clients.OffloadObjectHeartbeat(t.Context(), &pb.OffloadObjectHeartbeatRequest{ClientId: alice, EnableOffloading: true})
 	if err != nil || proto.Size(tasks) < 1<<20 {
-		t.Errorf("tasks to copy: %d, %v", len(tasks.GetTasks()), err)
+		t.Errorf("tasks to copy: %d, %v; want more than 1 MiB", len(tasks.GetTasks()), err)
 	}
 }
 

@@ -60,7 +60,7 @@ func TestStop(t *testing.T) {
 	wantKind(t, "a tail of the events", err, errs.Unavailable)
 	select {
 	case err := <-stopped:
-		t.Fatalf("stopped with a call under way: %v", err)
+		t.Fatalf("stopped with a call under way: %v; want it to wait", err)
 	default:
 	}
 	release()

@@ -46,11 +46,11 @@ func overTheWire(st *status.Status) error { return status.FromProto(st.Proto()).
 func TestEveryKindGoesThereAndBack(t *testing.T) {
 	all := kinds(t)
 	if len(all) != len(pb.Kind_value)-1 || len(all) != int(errs.Unresolved) {
-		t.Fatalf("%d kinds, the contract has %d, errs %d", len(all), len(pb.Kind_value)-1, errs.Unresolved)
+		t.Fatalf("%d kinds, the contract has %d, errs %d; want as many", len(all), len(pb.Kind_value)-1, errs.Unresolved)
 	}
 	for _, kind := range all {
 		if got := rpcerr.ToWire(kind).String(); got != "KIND_"+kind.String() {
-			t.Errorf("%v is %s on the wire", kind, got)
+			t.Errorf("%v is %s on the wire, want KIND_%v", kind, got, kind)
 		}
 		for name, err := range map[string]error{
 			"bare":    kind,
@@ -74,13 +74,13 @@ func TestEveryKindGoesThereAndBack(t *testing.T) {
 			}
 			back, gotFrom := rpcerr.Parse(overTheWire(st))
 			if back.Kind != kind || gotFrom != from {
-				t.Errorf("%v %s: came back as %v of %+v", kind, name, back.Kind, gotFrom)
+				t.Errorf("%v %s: came back as %v of %+v; want %+v unchanged", kind, name, back.Kind, gotFrom, from)
 			}
 			if want := map[string]string{"bare": "Method", "full": "PutStart", "wrapped": "Method"}[name]; back.Op != want {
 				t.Errorf("%v %s: operation %q, want %q", kind, name, back.Op, want)
 			}
 			if name == "full" && back.Detail != "do that" || name == "bare" && kind != errs.Internal && back.Detail != "" {
-				t.Errorf("%v %s: detail %q", kind, name, back.Detail)
+				t.Errorf("%v %s: detail %q; want that of the error", kind, name, back.Detail)
 			}
 		}
 	}
@@ -117,7 +117,7 @@ func TestStatusOfOtherErrors(t *testing.T) {
 		t.Error("no error has a status")
 	}
 	if st := rpcerr.Status(errs.ObjectNotFound, "Get", rpcerr.Source{NodeID: "\xff"}); st.Code() != codes.NotFound {
-		t.Errorf("a node id that is not UTF-8: %v", st)
+		t.Errorf("a node id that is not UTF-8: %v; want NotFound", st)
 	}
 }
 
@@ -192,6 +192,6 @@ func TestItems(t *testing.T) {
 		t.Errorf("came back as %v, want InvalidKey and \"BatchGet: INVALID_KEY: it has 5000 bytes\"", e)
 	}
 	if n := testing.AllocsPerRun(100, func() { rpcerr.Items(make([]error, 0)) }); n != 0 || rpcerr.Items(make([]error, 128)) != nil {
-		t.Errorf("success costs %v allocations", n)
+		t.Errorf("success costs %v allocations, want none", n)
 	}
 }

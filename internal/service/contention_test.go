@@ -72,7 +72,7 @@ func TestCallerGoneBetweenItems(t *testing.T) {
 		want(t, fmt.Sprint("item ", i), failed[i], kind)
 	}
 	if !errors.Is(failed[3], context.Canceled) || f.Store.Stats().Objects != 0 {
-		t.Errorf("%v, and %d objects", failed[3], f.Store.Stats().Objects)
+		t.Errorf("%v, and %d objects; want Canceled and none", failed[3], f.Store.Stats().Objects)
 	}
 	if err := f.p.Queue.Idle(t.Context()); err != nil {
 		t.Error(err)
@@ -121,26 +121,26 @@ func TestContention(t *testing.T) {
 					}
 				case errs.ObjectExists:
 				default:
-					t.Errorf("put: %v", err)
+					t.Errorf("put: %v; want what the others have done", err)
 				}
 				if _, err := f.GetReplicaList(ctx, "default", key); err != nil && !errors.Is(err, errs.ObjectNotFound) && !errors.Is(err, errs.ReplicaNotReady) {
-					t.Errorf("get: %v", err)
+					t.Errorf("get: %v; want the object, or that it is gone or not ready", err)
 				}
 				switch err := f.Remove(ctx, service.RemoveRequest{Tenant: "default", Force: true}, key); errs.KindOf(err) {
 				case errs.OK:
 					removes.Add(1)
 				case errs.ObjectNotFound, errs.ReplicaNotReady:
 				default:
-					t.Errorf("remove: %v", err)
+					t.Errorf("remove: %v; want what the others have done", err)
 				}
 			}
 		})
 	}
 	wg.Wait()
 	if left := f.Store.Stats().Objects; puts.Load()-removes.Load() != left {
-		t.Errorf("%d puts, %d removals, %d objects left", puts.Load(), removes.Load(), left)
+		t.Errorf("%d puts, %d removals, %d objects left; want the difference (promise D: durable)", puts.Load(), removes.Load(), left)
 	}
 	if puts.Load() < 10 {
-		t.Errorf("only %d puts went through", puts.Load())
+		t.Errorf("only %d puts went through, want at least 10", puts.Load())
 	}
 }

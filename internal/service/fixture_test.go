@@ -45,7 +45,7 @@ func newFixture(t testing.TB, change ...func(*service.Master)) *fixture {
 		Counters: service.NewCounters(), AllocationFailed: func(_ uint64, asOf metadata.Time) {
 			f.failed.Add(1)
 			if asOf == 0 || asOf > f.p.Store.Time() {
-				t.Errorf("a put was tried on the store as of %d, which is at %d", asOf, f.p.Store.Time())
+				t.Errorf("a put was tried on the store as of %d, which is at %d; want no later time, above 0", asOf, f.p.Store.Time())
 			}
 		},
 	}

@@ -44,7 +44,7 @@ func TestPatternsThatAreRefused(t *testing.T) {
 			t.Errorf("%.60q: %v, want INVALID_PARAMS that names %s", pattern, err, names)
 		}
 		if err != nil && len(err.Error()) > 2048 {
-			t.Errorf("%.60q: an error of %d bytes", pattern, len(err.Error()))
+			t.Errorf("%.60q: an error of %d bytes, want at most 2048", pattern, len(err.Error()))
 		}
 	}
 	// The largest that are accepted, and a pattern without repetitions that is as
@@ -61,7 +61,7 @@ func TestErrorsDoNotEchoAllThatWasSent(t *testing.T) {
 	f := newFixture(t)
 	_, _, err := f.Keys(t.Context(), "default", "", false, service.Page{Token: strings.Repeat("x", 1<<20)})
 	if errs.KindOf(err) != errs.InvalidParams || len(err.Error()) > 2048 {
-		t.Errorf("a token of 1 MiB: %v in %d bytes", errs.KindOf(err), len(err.Error()))
+		t.Errorf("a token of 1 MiB: %v in %d bytes, want InvalidParams in at most 2048", errs.KindOf(err), len(err.Error()))
 	}
 }
 
@@ -86,19 +86,19 @@ func FuzzRegex(f *testing.F) {
 		took := time.Since(begun)
 		runtime.ReadMemStats(&after)
 		if n := after.TotalAlloc - before.TotalAlloc; n > 64<<20 {
-			t.Errorf("a pattern of %d bytes takes %d bytes", len(pattern), n)
+			t.Errorf("a pattern of %d bytes takes %d bytes, want at most 64 MiB", len(pattern), n)
 		}
 		if took > 5*time.Second {
-			t.Errorf("a pattern of %d bytes takes %v for %d bytes of keys", len(pattern), took, len(long)+14)
+			t.Errorf("a pattern of %d bytes takes %v for %d bytes of keys, want at most 5 s", len(pattern), took, len(long)+14)
 		}
 		if err == nil {
 			if len(keys) > 4 || pattern == "" && len(keys) != 4 {
-				t.Errorf("%q is found in %d keys", pattern, len(keys))
+				t.Errorf("%q is found in %d keys, want at most 4, and all for no pattern", pattern, len(keys))
 			}
 			return
 		}
 		if errs.KindOf(err) != errs.InvalidParams || len(err.Error()) > 2048 {
-			t.Fatalf("%q: %v in %d bytes", pattern, errs.KindOf(err), len(err.Error()))
+			t.Fatalf("%q: %v in %d bytes, want InvalidParams in at most 2048", pattern, errs.KindOf(err), len(err.Error()))
 		}
 		_, cause := syntax.Parse(pattern, syntax.Perl)
 		var fault *syntax.Error

@@ -32,6 +32,6 @@ func TestKeysOfANodeThatDoesNotServe(t *testing.T) {
 	slices.Sort(got)
 	slices.Sort(names)
 	if !slices.Equal(got, names) {
-		t.Errorf("got %v", got)
+		t.Errorf("got %v, want %v", got, names)
 	}
 }

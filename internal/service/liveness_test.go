@@ -94,7 +94,7 @@ func TestClientsDoNotAllDieAtOnce(t *testing.T) {
 	for range 60 {
 		now += time.Second
 		if silent, alone := l.expire(tick{now, true, calls}); len(silent) != 0 || alone != (now > 5*time.Second) {
-			t.Fatalf("at %v: %d expired, alone %t", now, len(silent), alone)
+			t.Fatalf("at %v: %d expired, alone %t; want none, and alone after 5 s", now, len(silent), alone)
 		}
 	}
 	calls++ // of somebody who lends no memory; and then nobody can again
@@ -140,7 +140,7 @@ func TestDeadClientsExpireUnderRareCalls(t *testing.T) {
 			expired = len(silent)
 		}
 		if expired != 3 || now < ttl {
-			t.Errorf("a call every %d s: %d of 3 expired after %v and %d calls", every, expired, now, calls)
+			t.Errorf("a call every %d s: %d of 3 expired after %v and %d calls; want all, and not before %v", every, expired, now, calls, ttl)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func TestSilenceUnderASessionThatFlickers(t *testing.T) {
 				expired += len(silent)
 			}
 			if expired > 0 != calling {
-				t.Errorf("no answers in one second of %d, calls %t: %d clients expired", every, calling, expired)
+				t.Errorf("no answers in one second of %d, calls %t: %d clients expired; want some just if there are calls", every, calling, expired)
 			}
 		}
 	}
@@ -215,7 +215,7 @@ func TestWatchedClients(t *testing.T) {
 	for range 20 {
 		now += time.Second
 		if n := expireAt(l, now); n != 0 || l.Ping(client) {
-			t.Fatalf("at %v: %d expired, or it is known", now, n)
+			t.Fatalf("at %v: %d expired, or it is known; want none, and a client that is not known", now, n)
 		}
 	}
 	for range 9 {

@@ -39,7 +39,7 @@ func tasks(t *testing.T, m *service.Master) (keys []string) {
 	}
 	for _, task := range list {
 		if task.Tenant != metadata.DefaultTenant || task.Size != 100 {
-			t.Errorf("task %+v", task)
+			t.Errorf("task %+v; want 100 bytes of the default tenant", task)
 		}
 		keys = append(keys, task.Key)
 	}
@@ -98,7 +98,7 @@ func TestOffload(t *testing.T) {
 	want(t, "a stranger's", f.NotifyOffloaded(ctx, owner(2), done), errs.SegmentNotFound)
 	for key, there := range map[string]bool{"a": true, "b": true, "early": false, "refused": false, "wrong": false, "long": false} {
 		if owners := f.onDisk(key); slices.Contains(owners, owner(1)) != there || len(owners) > 1 {
-			t.Errorf("%s has copies of %v", key, owners)
+			t.Errorf("%s has copies of %v; want one of owner 1: %v", key, owners, there)
 		}
 	}
 	want(t, "what was refused", f.NotifyOffloaded(ctx, owner(1), copied("refused")), errs.OK)
@@ -198,10 +198,10 @@ func TestOffloadAnswersAreBounded(t *testing.T) {
 	f.put(t, keys...)
 	first := tasks(t, f.Master)
 	if size := len(strings.Join(first, "")); size < 1<<20 || size > 1<<20+5000 {
-		t.Errorf("an answer of %d keys with %d bytes", len(first), size)
+		t.Errorf("an answer of %d keys with %d bytes, want 1 MiB and a little", len(first), size)
 	}
 	if rest := tasks(t, f.Master); len(first)+len(rest) != n {
-		t.Errorf("%d and %d of %d", len(first), len(rest), n)
+		t.Errorf("%d and %d of %d, want all of them", len(first), len(rest), n)
 	}
 }
 
@@ -275,11 +275,11 @@ func TestSSDsOfSilentClients(t *testing.T) {
 		t.Errorf("%d segments, %v; want 1 and no error", n, err)
 	}
 	if !slices.Equal(f.onDisk("both"), []segment.ClientID{owner(2)}) {
-		t.Errorf("copies of %v are left", f.onDisk("both"))
+		t.Errorf("copies of %v are left, want owner 2's", f.onDisk("both"))
 	}
 	for key, there := range map[string]bool{"both": true, "one": false} {
 		if ok, err := f.ExistKey(t.Context(), "default", key); ok != there || err != nil {
-			t.Errorf("%s exists: %v, %v", key, ok, err)
+			t.Errorf("%s exists: %v, %v; want %v", key, ok, err, there)
 		}
 	}
 	if _, err := f.OffloadHeartbeat(t.Context(), owner(1), true); errs.KindOf(err) != errs.SegmentNotFound {

@@ -202,7 +202,7 @@ func TestClientsThatReturnWhileOthersExpire(t *testing.T) {
 		for _, spec := range specs {
 			known, _ := m.Ping(ctx, spec.Client)
 			if _, mounted := m.Store.FindSegment(spec.ID); !known || !mounted {
-				t.Errorf("segment %s: mounted %t, its owner known %t", spec.Name, mounted, known)
+				t.Errorf("segment %s: mounted %t, its owner known %t; want both", spec.Name, mounted, known)
 			}
 		}
 	})

@@ -42,7 +42,7 @@ func TestRemovalThatFailsHalfWay(t *testing.T) {
 	n, err := f.RemoveAll(t.Context(), service.RemoveRequest{Tenant: metadata.DefaultTenant})
 	want(t, "a removal of which the second event failed", err, errs.Unresolved)
 	if left := f.p.Store.Stats().Objects; n != deleteevents.MaxRemovals || left != int64(objects-n) {
-		t.Errorf("%d were removed, %d are left", n, left)
+		t.Errorf("%d were removed, %d are left; want %d of %d removed", n, left, deleteevents.MaxRemovals, objects)
 	}
 	_, err = f.RemoveAll(t.Context(), service.RemoveRequest{Tenant: metadata.DefaultTenant})
 	want(t, "a removal of which no event was written", err, errs.Unavailable)

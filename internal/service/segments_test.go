@@ -20,7 +20,7 @@ func TestClientsAndSegments(t *testing.T) {
 	f := newFixture(t)
 	ctx := t.Context()
 	if known, err := f.Ping(ctx, owner(1)); !known || err != nil {
-		t.Errorf("the owner of a segment from before this term: known %v, %v", known, err)
+		t.Errorf("the owner of a segment from before this term: known %v, %v; want true", known, err)
 	}
 	if known, _ := f.Ping(ctx, owner(2)); known {
 		t.Error("the Ping of a stranger: got known, want that it must remount")
@@ -97,22 +97,22 @@ func TestReMountOfManySegments(t *testing.T) {
 		want(t, "mounting all", f.ReMountSegment(t.Context(), owner(2), specs), errs.OK)
 	}
 	if got := len(f.p.Store.SegmentsOf(owner(2))); got != segments {
-		t.Errorf("%d segments are mounted", got)
+		t.Errorf("%d segments are mounted, want %d", got, segments)
 	}
 	before := f.p.Store.Position().Seq
 	overlap := specs[7]
 	overlap.ID, overlap.Client, overlap.Base, overlap.Size = segment.ID{9}, owner(3), overlap.Base+1, 1<<20
 	want(t, "mounting over two of them", f.MountSegment(t.Context(), overlap), errs.OK)
 	if got := len(f.p.Store.SegmentsOf(owner(2))); got != segments-2 {
-		t.Errorf("%d segments are left of them", got)
+		t.Errorf("%d segments are left of them, want %d", got, segments-2)
 	}
 	want(t, "unmounting one", f.UnmountSegment(t.Context(), specs[3].ID), errs.OK)
 	n, err := f.ExpireClient(t.Context(), owner(2))
 	if n != segments-3 || err != nil {
-		t.Errorf("%d segments went with their client, %v", n, err)
+		t.Errorf("%d segments went with their client, %v; want %d", n, err, segments-3)
 	}
 	if got := len(f.p.Store.Segments()); got != 2 || f.p.Store.Position().Seq > before+40 {
-		t.Errorf("%d segments are left, after %d commits", got, f.p.Store.Position().Seq-before)
+		t.Errorf("%d segments are left, after %d commits; want 2 after at most 40", got, f.p.Store.Position().Seq-before)
 	}
 }
 
@@ -145,7 +145,7 @@ func TestLeasesOutliveTheMount(t *testing.T) {
 	}
 	spec := segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 20, Endpoint: "a:1", Client: owner(1)}
 	if n, err := f.ExpireClient(t.Context(), owner(1)); n != 1 || err != nil {
-		t.Fatalf("%d segments, %v", n, err)
+		t.Fatalf("%d segments, %v; want 1", n, err)
 	}
 	want(t, "mounting again", f.MountSegment(t.Context(), spec), errs.OK)
 	if got := f.Store.Stats().Quarantined; got != 104 {
@@ -159,6 +159,6 @@ func TestLeasesOutliveTheMount(t *testing.T) {
 	spec.ID, spec.Client = segment.ID{2}, owner(2)
 	want(t, "mounting over it", f.MountSegment(t.Context(), spec), errs.OK)
 	if got := f.Store.Stats().Quarantined; got != 104 {
-		t.Errorf("after a mount over it %d bytes are in quarantine", got)
+		t.Errorf("after a mount over it %d bytes are in quarantine, want 104", got)
 	}
 }

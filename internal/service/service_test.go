@@ -138,7 +138,7 @@ func TestPlacement(t *testing.T) {
 	}
 	for i, r := range got {
 		if r.Replicas[0].Segment != got[0].Replicas[0].Segment {
-			t.Fatalf("item %d is on %s, the first on %s", i, r.Replicas[0].Segment, got[0].Replicas[0].Segment)
+			t.Fatalf("item %d is on %s, the first on %s; want one segment for all", i, r.Replicas[0].Segment, got[0].Replicas[0].Segment)
 		}
 	}
 	p = start(1)
@@ -270,7 +270,7 @@ func TestDiskReplicas(t *testing.T) {
 		path := r.Replicas[1].Path
 		parts := strings.Split(path, "/")
 		if name := parts[len(parts)-1]; len(parts) != 7 || name == "." || name == ".." || len(name) > 255 || names[path] {
-			t.Errorf("key %.20q has the file %q", key, path)
+			t.Errorf("key %.20q has the file %q; want seven parts, the last a name of its own of at most 255 bytes", key, path)
 		}
 		names[path] = true
 	}

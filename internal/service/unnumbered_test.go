@@ -35,7 +35,7 @@ func TestAbandonedPuts(t *testing.T) {
 	want(t, "a put of a protocol with request ids", err, errs.ObjectExists)
 	got, failed, err := f.BatchPutStart(ctx, unnumbered(1), []service.PutItem{it, it})
 	if err != nil || failed[0] != nil || got[0].ID <= first.ID || got[0].Replicas[0].Address == first.Replicas[0].Address {
-		t.Fatalf("the put once more: %+v, %v, %v", got, failed, err)
+		t.Fatalf("the put once more: %+v, %v, %v; want a later object at another address", got, failed, err)
 	}
 	want(t, "twice in a batch", failed[1], errs.ObjectExists)
 	f.Abandon("default", "k", first.ID) // late: that one is gone

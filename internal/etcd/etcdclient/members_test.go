@@ -80,14 +80,14 @@ func TestMemberThatHangs(t *testing.T) {
 	}
 	for i := range 50 {
 		if failed, _ := put(t, client, "k", fmt.Sprint(i)); failed > 0 {
-			t.Errorf("put %d: %d attempts failed", i, failed)
+			t.Errorf("put %d: %d attempts failed, want none", i, failed)
 		}
 	}
 	// A connection without a ping's answer goes after 13 s.
 	select {
 	case seen := <-watch:
 		if seen.Err() != nil || len(seen.Events) == 0 {
-			t.Errorf("the watch: %v, %v", seen.Events, seen.Err())
+			t.Errorf("the watch: %v, %v; want an event", seen.Events, seen.Err())
 		}
 	case <-time.After(8 * time.Second):
 		t.Error("the watch stays with the member that hangs")
@@ -102,7 +102,7 @@ func TestLeaderThatHangs(t *testing.T) {
 	put(t, client, "k", "0")
 	for i := range 50 {
 		if failed, _ := put(t, client, "k", fmt.Sprint(i)); failed > 0 {
-			t.Errorf("put %d: %d attempts failed", i, failed)
+			t.Errorf("put %d: %d attempts failed, want none", i, failed)
 		}
 	}
 }
@@ -114,7 +114,7 @@ func TestMembersThatStop(t *testing.T) {
 		stopped := (first + i) % 3
 		etcd.Stop(stopped)
 		if _, unanswered := put(t, client, "k", fmt.Sprint(i)); unanswered > 1 {
-			t.Errorf("member %d stopped: %d attempts had no answer", i, unanswered)
+			t.Errorf("member %d stopped: %d attempts had no answer, want at most 1", i, unanswered)
 		}
 		etcd.Start(stopped)
 		etcd.WaitLeader(t)
@@ -188,7 +188,7 @@ func TestLeavingAnIdleConnection(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	for i := range 30 {
 		if failed, _ := put(t, client, "k", fmt.Sprint(i)); failed > 0 {
-			t.Errorf("put %d: %d attempts failed", i, failed)
+			t.Errorf("put %d: %d attempts failed, want none", i, failed)
 		}
 		before := client.Endpoints()[0]
 		for client.Endpoints()[0] == before {
@@ -237,7 +237,7 @@ func TestConnectionsThatBreakWhileItMoves(t *testing.T) {
 	cancel()
 	calls.Wait()
 	if _, unanswered := put(t, client, "k", "after"); unanswered > 0 {
-		t.Errorf("%d attempts had no answer when all was well again", unanswered)
+		t.Errorf("%d attempts had no answer when all was well again, want none", unanswered)
 	}
 }
 

@@ -88,7 +88,7 @@ func TestAllMembersAreSlow(t *testing.T) {
 			client, _ := slowFronts(t, 0, delay)
 			for i := range 4 {
 				if failed, _ := put(t, client, "k", "v"); i == 0 && failed > 2 || i > 0 && failed > 0 {
-					t.Errorf("put %d: %d attempts failed", i, failed)
+					t.Errorf("put %d: %d attempts failed, want at most 2 of the first put, and none later", i, failed)
 				}
 			}
 		})
@@ -140,7 +140,7 @@ func TestHurriedReadsCutOffNoWrites(t *testing.T) {
 	})
 	for i := range 10 {
 		if failed, _ := put(t, client, "k", "v"); failed > 0 {
-			t.Errorf("put %d: %d attempts failed", i, failed)
+			t.Errorf("put %d: %d attempts failed, want none", i, failed)
 		}
 	}
 	cancel()

@@ -42,7 +42,7 @@ func TestLogsAreReducedAndRouted(t *testing.T) {
 		log.Fatal("damaged")
 	}()
 	if !strings.Contains(out.String(), `"level":"fatal"`) {
-		t.Errorf("Fatal logged %s", out.String())
+		t.Errorf("Fatal logged %s, want level fatal", out.String())
 	}
 
 	out.Reset()

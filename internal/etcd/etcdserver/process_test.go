@@ -66,7 +66,7 @@ func startChild(t *testing.T, dir string) (said string, kill func()) {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if stderr.Len() > 0 {
-			t.Errorf("etcd wrote to stderr: %s", stderr.Bytes())
+			t.Errorf("etcd wrote to stderr: %s, want nothing there", stderr.Bytes())
 		}
 	}
 	return strings.TrimSpace(said), kill
@@ -147,7 +147,7 @@ func TestDamagedDataIsAnError(t *testing.T) {
 			defer kill()
 			t.Log(said)
 			if !strings.HasPrefix(said, "error: ") || !strings.Contains(said, "restore the directory, or move it away") {
-				t.Errorf("it said %q", said)
+				t.Errorf("it said %q, want an error with what to do", said)
 			}
 		})
 	}

@@ -120,7 +120,7 @@ func TestDataSurvivesRestartOnAnotherPort(t *testing.T) {
 
 	s = start(t, cfg)
 	if s.Endpoints()[0] == first {
-		t.Fatalf("same port %s", first)
+		t.Fatalf("same port %s, want another one", first)
 	}
 	if got := get(t, dial(t, s.Endpoints()...), "k"); got != "v" {
 		t.Errorf("after the restart: got %q, want \"v\"", got)
@@ -147,14 +147,14 @@ func TestCloseDoesNotWaitForClients(t *testing.T) {
 	c := dial(t, s.Endpoints()...)
 	watch := c.Watch(t.Context(), "k", clientv3.WithCreatedNotify())
 	if r := <-watch; !r.Created {
-		t.Fatalf("watch: %+v", r)
+		t.Fatalf("watch: %+v; want that it is created", r)
 	}
 	began := time.Now()
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if took := time.Since(began); took > 3*time.Second {
-		t.Errorf("close took %v with a watch open", took)
+		t.Errorf("close took %v with a watch open, want at most 3 s", took)
 	}
 	if err, ok := <-s.Err(); ok {
 		t.Errorf("a closed server reports %v, want false", err)

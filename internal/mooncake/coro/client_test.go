@@ -36,7 +36,7 @@ func TestTooLargeAnAnswer(t *testing.T) {
 	}
 	defer c.Close()
 	if _, sent, err := c.Call(t.Context(), echo, body("x")); !errors.Is(err, coro.ErrProtocol) || !sent || !strings.Contains(err.Error(), "at most") {
-		t.Errorf("sent %t, %v", sent, err)
+		t.Errorf("sent %t, %v; want ErrProtocol with the bound, for a call that was sent", sent, err)
 	}
 }
 
@@ -45,7 +45,7 @@ func TestLargeAnswer(t *testing.T) {
 	c := newRig(t, coro.Limits{}, nil).dial(t)
 	got, _, err := c.Call(t.Context(), much, body(strings.Repeat("x", 72)))
 	if err != nil || len(got) != 72<<20 {
-		t.Errorf("%d bytes, %v", len(got), err)
+		t.Errorf("%d bytes, %v; want %d", len(got), err, 72<<20)
 	}
 }
 
@@ -58,7 +58,7 @@ func TestTooLargeARequest(t *testing.T) {
 		var large *coro.TooLargeError
 		_, sent, err := c.Call(t.Context(), echo, body(strings.Repeat("x", 1001)))
 		if !errors.As(err, &large) || *large != (coro.TooLargeError{Bytes: 1001, Most: 1000}) || sent {
-			t.Errorf("sent %v, %v", sent, err)
+			t.Errorf("sent %v, %v; want TooLargeError of 1001 bytes, before anything was sent", sent, err)
 		}
 		if got, _, err := c.Call(t.Context(), echo, body(strings.Repeat("x", 1000))); err != nil || len(got) != 1000 {
 			t.Errorf("after that: got %d bytes, %v; want 1000 and no error", len(got), err)
@@ -82,7 +82,7 @@ func TestIdleConnectionsAreSmall(t *testing.T) {
 		c := r.dial(t)
 		c.MaxBody = size
 		if got, _, err := c.Call(t.Context(), echo, body(large)); err != nil || len(got) != size {
-			t.Fatalf("%d bytes, %v", len(got), err)
+			t.Fatalf("%d bytes, %v; want %d", len(got), err, size)
 		}
 		if _, _, err := c.Call(t.Context(), echo, body(large+"x")); err == nil {
 			t.Fatal("too large a request was sent")

@@ -200,7 +200,7 @@ func TestCalls(t *testing.T) {
 	for _, n := range []int{0, 1, 100, 4 << 10, 64 << 10, 64<<10 + 1, 3 << 20} {
 		want := strings.Repeat("x", n)
 		if got, _, err := c.Call(t.Context(), echo, body(want)); err != nil || got != want {
-			t.Fatalf("%d bytes: %d, %v", n, len(got), err)
+			t.Fatalf("%d bytes: %d, %v; want them back", n, len(got), err)
 		}
 	}
 	for function, want := range map[uint32]coro.Error{
@@ -209,14 +209,14 @@ func TestCalls(t *testing.T) {
 	} {
 		var refused *coro.Error
 		if _, sent, err := c.Call(t.Context(), function, body("")); !errors.As(err, &refused) || *refused != want || !sent {
-			t.Errorf("function %d: %v", function, err)
+			t.Errorf("function %d: %v; want %v for a call that was sent", function, err, want)
 		}
 	}
 	if got, _, err := c.Call(t.Context(), echo, body("still there")); err != nil || got != "still there" {
 		t.Errorf("after errors: got %q, %v; want \"still there\" and no error", got, err)
 	}
 	if _, sent, err := c.Call(t.Context(), hangUp, body("")); err == nil || !sent {
-		t.Errorf("a connection that was closed: %v", err)
+		t.Errorf("a connection that was closed: %v; want an error of a call that was sent", err)
 	}
 	until(t, "the handler is closed", func() bool { return r.handler(0).closed.Load() })
 }
@@ -260,7 +260,7 @@ func TestPipelining(t *testing.T) {
 			t.Fatalf("answer %d, want %d", got, seq)
 		}
 		if n, err := io.CopyN(io.Discard, c, int64(binary.LittleEndian.Uint32(h[8:]))); err != nil || n != int64(seq) {
-			t.Fatalf("answer %d has %d bytes: %v", seq, n, err)
+			t.Fatalf("answer %d has %d bytes: %v; want %d", seq, n, err, seq)
 		}
 	}
 	until(t, "all are delivered", func() bool { return r.handler(0).delivered.Load() == 500 })
@@ -281,7 +281,7 @@ func closes(t *testing.T, r *rig, send []byte) {
 	}
 	var netErr net.Error
 	if n, err := c.Read(make([]byte, 1)); err == nil || errors.As(err, &netErr) && netErr.Timeout() {
-		t.Errorf("%d bytes and %v for %x", n, err, send[:min(len(send), 32)])
+		t.Errorf("%d bytes and %v for %x; want a connection that is closed", n, err, send[:min(len(send), 32)])
 	}
 }
 

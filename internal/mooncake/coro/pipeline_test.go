@@ -126,7 +126,7 @@ func TestTimeRunsFromTheArrival(t *testing.T) {
 	for range 2 {
 		left, err := time.ParseDuration(next(t, c))
 		if err != nil || left > 10*time.Minute-held || left < 8*time.Minute {
-			t.Errorf("one that waited has %v, %v", left, err)
+			t.Errorf("one that waited has %v, %vleft; want 8 minutes at least, and less than when it came", left, err)
 		}
 	}
 	for name, c := range map[string]net.Conn{"one that came later": c, "the first of a connection": r.raw(t)} {
@@ -143,7 +143,7 @@ func TestHandlersErrorsAreNotThePeers(t *testing.T) {
 	closes(t, r, frame(0, relay, "", ""))
 	until(t, "the connection ends", r.handler(0).closed.Load)
 	if log := r.log.String(); log != "" {
-		t.Errorf("it says %s", log)
+		t.Errorf("it says %s, want nothing", log)
 	}
 	closes(t, r, []byte("GET /index.html HTTP/1.1\r\n\r\n"))
 	until(t, "a real fault is said", func() bool { return strings.Contains(r.log.String(), "this is not coro_rpc") })

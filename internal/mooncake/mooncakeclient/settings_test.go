@@ -75,7 +75,7 @@ func TestSettingsThatCannotBeSaid(t *testing.T) {
 			e, _ := rpcerr.Parse(err)
 			refused := e != nil && e.Kind == errs.NotSupported && strings.Contains(e.Detail, "leave it out")
 			if sayable := strings.Contains(tc.sayable, name); refused == sayable || !refused && status.Code(err) != codes.Unavailable {
-				t.Errorf("%s in %s: %v", tc.what, name, err)
+				t.Errorf("%s in %s: %v; want it sent just where the generation can say it", tc.what, name, err)
 			}
 		}
 	}
@@ -88,7 +88,7 @@ func TestTooLargeARequest(t *testing.T) {
 	for range 3 {
 		err := tr.Invoke(t.Context(), pb.ObjectService_ExistKey_FullMethodName, &pb.ExistKeyRequest{Key: strings.Repeat("k", 101)}, new(pb.ExistKeyResponse))
 		if e, _ := rpcerr.Parse(err); e == nil || e.Kind != errs.InvalidParams || !strings.HasSuffix(e.Detail, "at most 100 are possible; split it") {
-			t.Errorf("too large: %v", err)
+			t.Errorf("too large: %v; want InvalidParams with how many are possible", err)
 		}
 		if _, _, err := exists(t.Context(), tr); err != nil {
 			t.Error(err)

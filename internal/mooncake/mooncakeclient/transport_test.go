@@ -158,10 +158,10 @@ func TestOutcomes(t *testing.T) {
 		resp, sent, err := exists(t.Context(), m.transport(t))
 		e, from := rpcerr.Parse(err)
 		if status.Code(err) != tc.code || !sent || (from.NodeID != "") != tc.node || err != nil && e.Kind != tc.kind {
-			t.Errorf("%s: %v from %+v, sent %v", name, err, from, sent)
+			t.Errorf("%s: %v from %+v, sent %v; want %v of kind %v, sent", name, err, from, sent, tc.code, tc.kind)
 		}
 		if h := resp.GetHeader(); err == nil && (h.GetClusterId() != "c" || h.GetNodeId() != m.address || h.GetTerm() != 0) {
-			t.Errorf("%s: header %v", name, h)
+			t.Errorf("%s: header %v; want cluster c, node %s, term 0", name, h, m.address)
 		}
 	}
 }
@@ -196,7 +196,7 @@ func TestNothingSent(t *testing.T) {
 		"given up":           {"127.0.0.1:1", over, codes.Canceled},
 	} {
 		if _, sent, err := exists(tc.ctx, transport(t, tc.address)); sent || status.Code(err) != tc.code {
-			t.Errorf("%s: %v, sent %v", name, err, sent)
+			t.Errorf("%s: %v, sent %v; want %v, not sent", name, err, sent, tc.code)
 		}
 	}
 	tr := transport(t, "127.0.0.1:1")
@@ -216,7 +216,7 @@ func TestNothingSent(t *testing.T) {
 
 func TestUnknownGeneration(t *testing.T) {
 	if _, err := NewTransport("v9"); err == nil || !strings.Contains(err.Error(), `"v9" of Mooncake's protocol; known are head`) {
-		t.Errorf("a generation that there is not: %v", err)
+		t.Errorf("a generation that there is not: %v; want an error that names those there are", err)
 	}
 }
 
@@ -252,7 +252,7 @@ func TestPool(t *testing.T) {
 	}
 	atOnce()
 	if n := m.opened.Load(); n != callers {
-		t.Errorf("%d connections for %d calls at once", n, callers)
+		t.Errorf("%d connections for %d calls at once; want one each", n, callers)
 	}
 	now = idleFor / 2
 	must() // the last one is used again
@@ -266,7 +266,7 @@ func TestPool(t *testing.T) {
 		return mooncake.Result[bool]{}, errors.New("gone")
 	})
 	if _, sent, err := exists(t.Context(), tr); err == nil || !sent {
-		t.Errorf("%v, sent %v", err, sent)
+		t.Errorf("%v, sent %v; want an error after it was sent", err, sent)
 	}
 	if n := len(tr.pool.idle) + len(tr.pool.busy) + len(tr.pool.slots); n != 0 {
 		t.Errorf("%d are left after a failure, want 0", n)
@@ -299,7 +299,7 @@ func TestPoolIsBounded(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, sent, err := exists(ctx, tr); sent || status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("%v, sent %v", err, sent)
+		t.Errorf("%v, sent %v; want the deadline, not sent", err, sent)
 	}
 	<-tr.pool.slots
 	if _, _, err := exists(t.Context(), tr); err != nil {
@@ -328,7 +328,7 @@ func TestClose(t *testing.T) {
 		t.Errorf("a call in progress: got %v, want Unavailable", err)
 	}
 	if _, sent, err := exists(t.Context(), tr); sent || status.Code(err) != codes.Unavailable {
-		t.Errorf("a call after that: %v, sent %v", err, sent)
+		t.Errorf("a call after that: %v, sent %v; want Unavailable, not sent", err, sent)
 	}
 
 	patient := transport(t, "127.0.0.1:1")
@@ -348,6 +348,6 @@ func TestClose(t *testing.T) {
 			t.Errorf("a call that connects: got %v, want Unavailable", err)
 		}
 	case <-time.After(time.Second / 2):
-		t.Errorf("a call that connects goes on, and ends with: %v", <-ended)
+		t.Errorf("a call that connects goes on, and ends with: %v; want it to end at once", <-ended)
 	}
 }

@@ -35,7 +35,7 @@ func TestObjects(t *testing.T) {
 		expect(t, "PutStart", placed, errs.OK)
 		if r := placed.Value.Replicas; len(r) == 0 || r[0].Kind != metadata.Memory || r[0].Status != metadata.Processing || r[0].Size != 100 ||
 			r[0].Address < 1<<32 || r[0].Endpoint != "a:1" || placed.Value.ID == 0 {
-			t.Errorf("placed at %+v", placed.Value)
+			t.Errorf("placed at %+v; want an id, and memory at a:1", placed.Value)
 		}
 		expect(t, "not ended", get("a"), errs.ReplicaNotReady)
 		expect(t, "PutStart again", ask(t, c, g.PutStart, start), errs.ObjectExists)
@@ -48,16 +48,16 @@ func TestObjects(t *testing.T) {
 		expect(t, "GetReplicaList", got, errs.OK)
 		if v := got.Value; v.LeaseTTL != params.LeaseTTL || len(v.Replicas) != 1 || v.Replicas[0].Status != metadata.Complete ||
 			v.Replicas[0].Address != placed.Value.Replicas[0].Address || v.ID != placed.Value.ID {
-			t.Errorf("got %+v", v)
+			t.Errorf("got %+v; want the object where it was placed", v)
 		}
 		if v := got.Value.Checksum; g.Name == "head" && (v == nil || *v != sum) {
-			t.Errorf("checksum %v", v)
+			t.Errorf("checksum %v; want %d", v, sum)
 		}
 		if r := ask(t, c, g.ExistKey, mooncake.Args{Key: "a"}); r.Failure != 0 || !r.Value {
-			t.Errorf("ExistKey: %v", r)
+			t.Errorf("ExistKey: %v; want true", r)
 		}
 		if r := ask(t, c, g.ExistKey, mooncake.Args{Key: "b"}); r.Failure != 0 || r.Value {
-			t.Errorf("ExistKey of nothing: %v", r)
+			t.Errorf("ExistKey of nothing: %v; want false", r)
 		}
 		expect(t, "Remove of a leased object", ask(t, c, g.Remove, mooncake.Args{Key: "a"}), errs.ObjectHasLease)
 		expect(t, "Remove by force", ask(t, c, g.Remove, mooncake.Args{Key: "a", Force: true}), errs.OK)
@@ -82,7 +82,7 @@ func TestBatches(t *testing.T) {
 		want(t, "BatchPutEnd", ended, errs.OK, errs.ObjectNotFound)
 		found := ask(t, c, g.BatchExistKey, mooncake.Args{Keys: []string{"b", "a"}})
 		if want(t, "BatchExistKey", found, errs.OK, errs.OK); found[0].Value || !found[1].Value {
-			t.Errorf("BatchExistKey: %v", found)
+			t.Errorf("BatchExistKey: %v; want false, true", found)
 		}
 		lists := ask(t, c, g.BatchGetReplicaList, mooncake.Args{Keys: []string{"b", "a", "b"}})
 		want(t, "BatchGetReplicaList", lists, errs.ObjectNotFound, errs.OK, errs.ObjectNotFound)
@@ -149,7 +149,7 @@ func TestClients(t *testing.T) {
 			t.Errorf("GetFsdir: got %+v, want Failure 0 and no Value", r)
 		}
 		if r := ask(t, c, g.GetStorageConfig, mooncake.Args{}); r.Value != (mooncake.StorageConfig{DiskEviction: true}) {
-			t.Errorf("GetStorageConfig: %+v", r)
+			t.Errorf("GetStorageConfig: %+v; want eviction from disk, and no folder", r)
 		}
 		spec := segment.Spec{ID: segment.ID{9}, Name: "host", Base: 1 << 40, Size: 1 << 20, Endpoint: "10.0.0.9:1", Protocol: "tcp", HostID: "rack"}
 		ping := func() int32 {
@@ -160,12 +160,12 @@ func TestClients(t *testing.T) {
 			return r.Value.Status
 		}
 		if s := ping(); s != mooncake.ClientNeedRemount {
-			t.Errorf("a client that nobody knows is %d", s)
+			t.Errorf("a client that nobody knows is %d; want ClientNeedRemount", s)
 		}
 		expect(t, "MountSegment", ask(t, c, g.MountSegment, mooncake.Args{Segment: spec, Client: client(9)}), errs.OK)
 		expect(t, "ReMountSegment", ask(t, c, g.ReMountSegment, mooncake.Args{Segments: []segment.Spec{spec}, Client: client(9)}), errs.OK)
 		if s := ping(); s != mooncake.ClientOK {
-			t.Errorf("after a remount the client is %d", s)
+			t.Errorf("after a remount the client is %d; want ClientOK", s)
 		}
 		mounted := n.primary.Store.Segments()
 		at := slices.IndexFunc(mounted, func(s metadata.SegmentStats) bool { return s.ID == spec.ID })
@@ -173,11 +173,11 @@ func TestClients(t *testing.T) {
 			spec.HostID = "" // not known then
 		}
 		if at < 0 || mounted[at].Spec != spec {
-			t.Errorf("mounted %+v", mounted)
+			t.Errorf("mounted %+v; want %+v among them", mounted, spec)
 		}
 		ips := ask(t, c, g.BatchQueryIP, mooncake.Args{Clients: []segment.ClientID{client(9), client(10)}})
 		if len(ips.Value) != 1 || ips.Value[0].Client != client(9) || !slices.Equal(ips.Value[0].Addresses, []string{"10.0.0.9"}) {
-			t.Errorf("BatchQueryIp: %+v", ips)
+			t.Errorf("BatchQueryIp: %+v; want 10.0.0.9 for client 9", ips)
 		}
 		wrong := spec
 		wrong.Base = 0
@@ -205,18 +205,18 @@ func TestDiskReplicas(t *testing.T) {
 	c := n.dial(t, "head")
 	g := c.Generation
 	if r := ask(t, c, g.GetStorageConfig, mooncake.Args{}); r.Value != (mooncake.StorageConfig{Fsdir: "/fs/c", DiskEviction: true}) {
-		t.Errorf("GetStorageConfig: %+v", r)
+		t.Errorf("GetStorageConfig: %+v; want the folder /fs/c", r)
 	}
 	put(t, c, 7, "a")
 	get := func() []metadata.Descriptor {
 		return ask(t, c, g.GetReplicaList, mooncake.Args{Key: "a"}).Value.Replicas
 	}
 	if r := get(); len(r) != 1 || r[0].Kind != metadata.Memory {
-		t.Errorf("before the file is written: %+v", r)
+		t.Errorf("before the file is written: %+v; want memory alone", r)
 	}
 	expect(t, "PutEnd", ask(t, c, g.PutEnd, mooncake.Args{Client: client(7), Item: mooncake.PutItem{Key: "a"}, Kind: mooncake.ReplicaDisk}), errs.OK)
 	if r := get(); len(r) != 2 || r[1].Kind != metadata.Disk || r[1].Size != 100 || !strings.HasPrefix(r[1].Path, "/fs/c/") {
-		t.Errorf("after it: %+v", r)
+		t.Errorf("after it: %+v; want memory and a file of 100 bytes under /fs/c/", r)
 	}
 }
 

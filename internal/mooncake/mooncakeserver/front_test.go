@@ -106,7 +106,7 @@ func TestCutArguments(t *testing.T) {
 			t.Helper()
 			var e *coro.Error
 			if _, _, err := c.Call(t.Context(), f.ID, raw(b)); !errors.As(err, &e) || *e != (coro.Error{Code: coro.CodeInvalidArguments, Message: "invalid rpc arg"}) {
-				t.Errorf("%s %s of %x: %v", name, f.Name, b, err)
+				t.Errorf("%s %s of %x: %v; want \"invalid rpc arg\"", name, f.Name, b, err)
 			}
 		}
 		for _, f := range c.Generation.Functions() {
@@ -139,7 +139,7 @@ func TestAnotherGeneration(t *testing.T) {
 	}
 	if err := fails(t, c, mooncake.Call[int64]{Function: mooncake.Function{Name: "no such", ID: 1}, Result: structpack.NewMessage(structpack.Int64)},
 		mooncake.Args{}); !errors.As(err, &refused) || refused.Code != coro.CodeNotRegistered {
-		t.Errorf("a function that there is not: %v", err)
+		t.Errorf("a function that there is not: %v; want CodeNotRegistered", err)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestNotServing(t *testing.T) {
 	} {
 		var refused *coro.Error
 		if err := f(); err == nil || errors.As(err, &refused) {
-			t.Errorf("the connection was not closed: %v", err)
+			t.Errorf("the connection was not closed: %v; want it closed, without an answer", err)
 		}
 	}
 }
@@ -214,11 +214,11 @@ func TestRelay(t *testing.T) {
 		}
 		put(t, c, 7, "key of "+name)
 		if r := ask(t, c, c.Generation.ExistKey, mooncake.Args{Key: "key of " + name}); !r.Value {
-			t.Errorf("%s: %+v", name, r)
+			t.Errorf("%s: %+v; want true", name, r)
 		}
 		var refused *coro.Error
 		if _, _, err := c.Call(t.Context(), c.Generation.PutStart.ID, raw([]byte("nonsense"))); !errors.As(err, &refused) || refused.Code != coro.CodeInvalidArguments {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v; want CodeInvalidArguments", name, err)
 		}
 	}
 
@@ -227,7 +227,7 @@ func TestRelay(t *testing.T) {
 	n.gate.Close(service.Hint{}) // it serves no more
 	s.serve(t)
 	if r := ask(t, c, c.Generation.ExistKey, mooncake.Args{Key: "a"}); r.Failure != 0 || r.Value {
-		t.Errorf("from its own, empty state: %+v", r)
+		t.Errorf("from its own, empty state: %+v; want false", r)
 	}
 }
 
@@ -295,7 +295,7 @@ func FuzzCalls(f *testing.F) {
 		switch {
 		case errors.As(err, &refused) && refused.Code == coro.CodeInvalidArguments:
 		case err != nil:
-			t.Fatalf("%s of %x: %v", fn.Name, body, err)
+			t.Fatalf("%s of %x: %v; want an answer", fn.Name, body, err)
 		case binary.LittleEndian.Uint32([]byte(answer))&^1 != fn.Result.Hash():
 			t.Fatalf("%s of %x: an answer of another type", fn.Name, body)
 		}

@@ -26,7 +26,7 @@ func TestLocalDisk(t *testing.T) {
 		expect(t, "it once more", ask(t, c, g.NotifyOffloadSuccess, done), errs.OK)
 		replicas := ask(t, c, g.GetReplicaList, mooncake.Args{Key: "a"}).Value.Replicas
 		if len(replicas) != 2 || replicas[1].Kind != metadata.LocalDisk || replicas[1].Client != client(1) || replicas[1].Endpoint != "ssd:1" || replicas[1].Size != 100 {
-			t.Errorf("replicas: %+v", replicas)
+			t.Errorf("replicas: %+v; want memory, and 100 bytes on the SSD of client 1 at ssd:1", replicas)
 		}
 		if r := ask(t, c, g.GetReplicaList, mooncake.Args{Key: "b"}).Value.Replicas; len(r) != 1 {
 			t.Errorf("the client refused it, and it has %+v; want 1 entry", r)

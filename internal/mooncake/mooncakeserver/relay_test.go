@@ -141,13 +141,13 @@ func TestHalfOfACall(t *testing.T) {
 				err := i.call(ctx, c)
 				var refused *coro.Error
 				if err == nil || errors.As(err, &refused) || ctx.Err() != nil {
-					t.Errorf("relayed: %v; the connection was not closed: %v", relayed, err)
+					t.Errorf("relayed: %v; the connection was not closed: %v; want it closed, before the deadline", relayed, err)
 				}
 				if n.primary.Store.Position().Seq == before {
 					t.Error("no part was done: the test tests nothing")
 				}
 				if log := s.log.String(); relayed != strings.Contains(log, "got no answer") || strings.Contains(log, "speak as") {
-					t.Errorf("relayed: %v; the log is %s", relayed, log)
+					t.Errorf("relayed: %v; the log is %s; want a line about a call without an answer just if it was relayed", relayed, log)
 				}
 			}
 		})
@@ -239,7 +239,7 @@ func TestRelaysWaitTogether(t *testing.T) {
 		}
 	}
 	if dials > clients+8 {
-		t.Errorf("%d attempts within 600 ms", dials)
+		t.Errorf("%d attempts within 600 ms, want one for each of %d clients and a few", dials, clients)
 	}
 	s.gate.SetHint(service.Hint{RPC: n.address["head"]})
 	for range clients {
@@ -250,7 +250,7 @@ func TestRelaysWaitTogether(t *testing.T) {
 	l.Close()
 	<-closed
 	if log := s.log.String(); strings.Count(log, "cannot relay") != 1 || !strings.Contains(log, l.Addr().String()) {
-		t.Errorf("the log is %s", log)
+		t.Errorf("the log is %s; want one line, with the primary's address", log)
 	}
 }
 
@@ -317,7 +317,7 @@ func TestRelaysLogWhatTheyLose(t *testing.T) {
 	close(goOn)
 	log := s.log.String()
 	if got := strings.Count(log, "got no answer"); got < 1 || got > 10 {
-		t.Errorf("%d lines about %d calls: %s", got, clients, log)
+		t.Errorf("%d lines about %d calls: %s, want 1 to 10", got, clients, log)
 	}
 	for _, want := range []string{n.address["head"], `"function":"ExistKey"`, "EOF"} {
 		if !strings.Contains(log, want) {
@@ -344,7 +344,7 @@ func TestNobodyServes(t *testing.T) {
 	log := s.log.String()
 	if strings.Count(log, "no node has served for 50ms") != 2 || !strings.Contains(log, `"primary":"127.0.0.1:1","client":"127.0.0.1:`) ||
 		!strings.Contains(log, "connection refused") || strings.Contains(log, "does not speak as") {
-		t.Errorf("the log is %s", log)
+		t.Errorf("the log is %s; want the refused connection, and no client blamed", log)
 	}
 }
 
@@ -366,9 +366,9 @@ func TestRelayOfALargeAnswer(t *testing.T) {
 	keys := raw(structpack.Pack(new(structpack.Writer), nil, get.Args, &mooncake.Args{Keys: slices.Repeat([]string{"a"}, items)}))
 	answer, _, err := c.Call(t.Context(), get.ID, keys)
 	if err != nil || len(answer) < items*(segments-1)*metadata.MaxNameBytes {
-		t.Fatalf("%d bytes, %v", len(answer), err)
+		t.Fatalf("%d bytes, %v; want more", len(answer), err)
 	}
 	if relayed, _, err := s.dial(t, "head").Call(t.Context(), get.ID, keys); err != nil || relayed != answer {
-		t.Errorf("%d bytes of %d, %v; the log is %s", len(relayed), len(answer), err, s.log.String())
+		t.Errorf("%d bytes of %d, %v; the log is %s; want the same answer", len(relayed), len(answer), err, s.log.String())
 	}
 }

@@ -49,7 +49,7 @@ func TestTextThatIsNotUTF8(t *testing.T) {
 		expect(t, "NotifyOffloadSuccess", ask(t, c, g.NotifyOffloadSuccess, done), errs.InvalidParams)
 		done.Objects[1].DataSize = -1
 		if after := n.primary.Store.Position(); after != before {
-			t.Errorf("something was changed: from %+v to %+v", before, after)
+			t.Errorf("something was changed: from %+v to %+v; want nothing changed", before, after)
 		}
 		expect(t, "it, of a copy that was not made", ask(t, c, g.NotifyOffloadSuccess, done), errs.OK)
 		list := ask(t, c, g.BatchGetReplicaList, mooncake.Args{Keys: []string{"a", "b"}})

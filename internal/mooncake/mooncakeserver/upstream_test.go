@@ -55,7 +55,7 @@ func TestRelaysTakeTurns(t *testing.T) {
 			second = o.mayAsk() // nothing is wrong yet
 		}
 		if news := o.failed(first, errRefused); news != (i == 0) {
-			t.Errorf("failure %d is news: %v", i, news)
+			t.Errorf("failure %d is news: %v; want the first only", i, news)
 		}
 		if o.failed(second, errRefused) {
 			t.Error("what another relay has found out is news")
@@ -90,7 +90,7 @@ func TestRelaysTakeTurns(t *testing.T) {
 	o.connected(again)
 	o.answered(again)
 	if o.why() != nil {
-		t.Errorf("it has answered, and: %v", o.why())
+		t.Errorf("it has answered, and: %v; want no reason", o.why())
 	}
 	if !o.failed(again, errRefused) {
 		t.Error("a failure after an answer is no news")

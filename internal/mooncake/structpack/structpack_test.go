@@ -128,7 +128,7 @@ func TestMetainfo(t *testing.T) {
 		var r structpack.Reader
 		var p pair
 		if err := structpack.Unpack(&r, unhex(t, message), structpack.NewMessage(pairs), &p); err != nil || p != (pair{"ab", "cd"}) {
-			t.Errorf("%s: %v, %v", name, p, err)
+			t.Errorf("%s: %v, %v; want ab, cd", name, p, err)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func TestWidths(t *testing.T) {
 		var r structpack.Reader
 		var back pair
 		if err := structpack.Unpack(&r, string(packed[5:]), m, &back); err != nil || back != p || string(packed[:5]) != "front" {
-			t.Errorf("%d bytes: %v", n, err)
+			t.Errorf("%d bytes: %v; want the message behind what was there", n, err)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func TestRefusals(t *testing.T) {
 		if err := structpack.Unpack(&r, unhex(t, message), structpack.NewMessage(pairs), &p); err == nil {
 			t.Errorf("%s: got %v, want an error", name, p)
 		} else if (name == "another type") != errors.Is(err, structpack.ErrType) {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: %v; want ErrType just for another type", name, err)
 		}
 	}
 	refused(t, structpack.Vector(structpack.Uint64), "9370f650 10 ffffffff 00")
@@ -195,11 +195,11 @@ func TestElementsAreBounded(t *testing.T) {
 		packed := structpack.Pack(&w, nil, m, &v)
 		var back []string
 		if err := structpack.Unpack(&r, string(packed), m, &back); (err == nil) != ok {
-			t.Errorf("%d elements: %v", n, err)
+			t.Errorf("%d elements: %v; want success: %v", n, err, ok)
 		}
 		answers := structpack.Reader{AnyLength: true}
 		if err := structpack.Unpack(&answers, string(packed), m, &back); err != nil || len(back) != n {
-			t.Errorf("%d of any number of elements: %d, %v", n, len(back), err)
+			t.Errorf("%d of any number of elements: %d, %v; want all", n, len(back), err)
 		}
 	}
 	answers := structpack.Reader{AnyLength: true}
@@ -234,7 +234,7 @@ func TestSurvey(t *testing.T) {
 	var r structpack.Reader
 	for _, n := range []int{0, 3, 300} {
 		if got, err := structpack.Survey(&r, message(make([]string, n)), typ); err != nil || got != n {
-			t.Errorf("%d items: %d, %v", n, got, err)
+			t.Errorf("%d items: %d, %v; want all", n, got, err)
 		}
 	}
 	whole := message([]string{"a", "bc"})
@@ -267,7 +267,7 @@ func FuzzUnpack(f *testing.F) {
 			t.Fatalf("what was unpacked cannot be unpacked again: got %v, want no error", err)
 		}
 		if again := structpack.Pack(&w, nil, all, &second); string(again) != string(packed) {
-			t.Fatalf("%x, then %x", packed, again)
+			t.Fatalf("%x, then %x; want the same", packed, again)
 		}
 	})
 }
