@@ -72,7 +72,10 @@ func FetchSnapshot(ctx context.Context, conn grpc.ClientConnInterface, r Snapsho
 	stream, err := pb.NewSnapshotServiceClient(conn).StreamSnapshot(ctx, &pb.StreamSnapshotRequest{
 		ClusterId: r.ClusterID, NodeId: r.NodeID, Formats: []uint32{SnapshotFormat},
 	}, grpc.MaxCallRecvMsgSize(maxSnapshotMessage))
-	if err != nil {
+	switch {
+	case err != nil && !silence.Stop():
+		return SnapshotInfo{}, broken("nothing has come for %v", patience)
+	case err != nil:
 		return SnapshotInfo{}, received(err)
 	}
 	in := snapshotReceiver{stream: stream, clusterID: r.ClusterID, add: add, silence: silence, patience: patience}

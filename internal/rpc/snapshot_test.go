@@ -134,20 +134,22 @@ func (w waitingSource) BeginSnapshot(ctx context.Context) (rpc.SnapshotBegin, er
 	return rpc.SnapshotBegin{}, ctx.Err()
 }
 
-// The term ends while its snapshot is sent.
 // A sender that goes silent is given up, so that another can be asked.
 func TestFetchGivesUpASilentSender(t *testing.T) {
 	n := newNode(t, func(c *rpc.Config) { c.Snapshots = waitingSource{begun: make(chan struct{}, 1)} })
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	r := want
-	r.Patience = 50 * time.Millisecond
-	_, err := rpc.FetchSnapshot(ctx, n.conn, r, func([]byte) error { t.Error("a part came"); return nil })
-	if !errors.Is(err, rpc.ErrSnapshotBroken) || !strings.Contains(err.Error(), "nothing has come") || ctx.Err() != nil {
-		t.Errorf("got %v, want rpc.ErrSnapshotBroken, \"nothing has come\" and no error", err)
+	for _, patience := range []time.Duration{1, 50 * time.Millisecond} { // before there is a connection, and behind that
+		r := want
+		r.Patience = patience
+		_, err := rpc.FetchSnapshot(ctx, n.conn, r, func([]byte) error { t.Error("a part came"); return nil })
+		if !errors.Is(err, rpc.ErrSnapshotBroken) || !strings.Contains(err.Error(), "nothing has come") || ctx.Err() != nil {
+			t.Errorf("after %v: got %v, want rpc.ErrSnapshotBroken with \"nothing has come\"", patience, err)
+		}
 	}
 }
 
+// The term ends while its snapshot is sent.
 func TestSnapshotEndsWithItsTerm(t *testing.T) {
 	for name, end := range map[string]func(n *node){
 		"fenced": func(n *node) { n.fenced.Store(true) },
