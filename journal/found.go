@@ -32,11 +32,12 @@ func Founding(before Head, at metadata.Position, term metadata.Term) Head {
 }
 
 // Found founds the journal anew with a head, in place of what the log goes on
-// behind, and deletes the records of the journal that is lost. Errors: ErrFenced if
+// behind, and deletes the records of the journal that is lost. ancestors are those of
+// the journal that it is founded from; nil if only etcd may know them. Errors: ErrFenced if
 // another node is elected or something else stands at the head; others leave it open.
 // Nodes of the history instead, empty for none, are to go on with the new one, though
 // it is not founded from theirs.
-func (l *EtcdLog) Found(ctx context.Context, head Head, instead History) error {
+func (l *EtcdLog) Found(ctx context.Context, head Head, ancestors []Ancestor, instead History) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*AttemptTimeout)
 	defer cancel()
 	head.Election = l.election
@@ -44,12 +45,12 @@ func (l *EtcdLog) Found(ctx context.Context, head Head, instead History) error {
 	if err != nil {
 		return err
 	}
-	ancestors, err := l.ancestors(ctx, head, instead)
+	list, err := l.ancestors(ctx, head, ancestors, instead)
 	if err != nil {
 		return err
 	}
 	ops := []clientv3.Op{
-		clientv3.OpPut(l.layout.Head(), value), clientv3.OpPut(l.layout.Ancestors(), ancestors),
+		clientv3.OpPut(l.layout.Head(), value), clientv3.OpPut(l.layout.Ancestors(), list),
 	}
 	for stream := range metadata.StreamCount {
 		ops = append(ops, clientv3.OpDelete(l.layout.Records(stream), clientv3.WithPrefix()))
@@ -71,17 +72,18 @@ func (l *EtcdLog) Found(ctx context.Context, head Head, instead History) error {
 }
 
 // ancestors returns what a new history puts into the list of ancestors.
-func (l *EtcdLog) ancestors(ctx context.Context, head Head, instead History) (string, error) {
-	list, err := (&Reader{Client: l.client, Layout: l.layout}).Ancestors(ctx)
-	if err != nil {
-		return "", err
+func (l *EtcdLog) ancestors(ctx context.Context, head Head, list []Ancestor, instead History) (value string, err error) {
+	if len(list) == 0 {
+		if list, err = (&Reader{Client: l.client, Layout: l.layout}).Ancestors(ctx); err != nil {
+			return "", err
+		}
 	}
 	if instead != "" && instead != head.Parent {
 		list = append([]Ancestor{{instead, 0}}, list...)
 	}
 	list = append([]Ancestor{{head.Parent, head.Fork}}, list...)
-	value, err := json.Marshal(list[:min(len(list), maxAncestors)])
-	return string(value), err
+	b, err := json.Marshal(list[:min(len(list), maxAncestors)])
+	return string(b), err
 }
 
 // Ancestors returns the histories that the journal in etcd descends from, the

@@ -1,20 +1,33 @@
 package promote
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"maps"
 	"sync"
 	"time"
 
 	"github.com/understudy-store/understudy/journal"
 )
 
-// companions are the complete nodes as last seen while the journal was well. A node
+// companions are the complete nodes as last seen while the journal was well, also those
+// that were away. A node
 // that finds the journal lost asks them directly: what became of the journal may have
-// become of nodes/, too. Safe for concurrent use.
+// become of nodes/, too. They are kept with the state files. Safe for concurrent use.
 type companions struct {
-	mu      sync.Mutex
-	at      map[string]string // id -> RPC address
-	primary string            // id of the last one that served
+	mu    sync.Mutex
+	last  memory
+	saved []byte // of last, for run alone
+}
+
+// A memory is what a node remembers of its cluster.
+type memory struct {
+	At      map[string]string `json:"complete"` // id -> RPC address
+	Primary string            `json:"primary"`  // id of the last one that served
+	// History is the journal's, and Ancestors those that it descends from.
+	History   journal.History    `json:"history"`
+	Ancestors []journal.Ancestor `json:"ancestors,omitempty"`
 }
 
 const (
@@ -23,6 +36,14 @@ const (
 	// maxCompanions bounds the nodes that are remembered.
 	maxCompanions = 100
 )
+
+// recall begins with what was kept; nil for nothing.
+func (c *companions) recall(kept []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_ = json.Unmarshal(kept, &c.last) // damaged, it is as good as nothing
+	c.saved = kept
+}
 
 // run keeps the list up to date until the context ends. tip returns where the node
 // stands in the journal.
@@ -46,32 +67,49 @@ func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
 	if err != nil {
 		return
 	}
-	view, err := (&journal.Reader{Client: n.Client, Layout: n.Layout}).Look(ctx)
+	view, err := n.reader().Look(ctx)
 	if err != nil || view.Missing() || at.Against(view.Cursor, view.Err) != nil {
 		return
 	}
-	list := make(map[string]string)
-	for _, other := range nodes {
-		if other.ID != n.ID && (other.Promotable || other.Role == Primary) && len(list) < maxCompanions {
-			list[other.ID] = other.RPC
+	list, err := n.listComplete(ctx)
+	if err != nil {
+		return
+	}
+	n.enlist(ctx, nodes, list, view.Cursor.Head)
+	m := memory{At: make(map[string]string), History: view.Cursor.Head.History}
+	for _, absent := range list {
+		if absent.ID != n.ID && absent.RPC != "" {
+			m.At[absent.ID] = absent.RPC
 		}
 	}
-	n.enlist(ctx, nodes, view.Cursor.Head)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.at = list
+	for _, other := range nodes {
+		if other.ID != n.ID && (other.Promotable || other.Role == Primary) && len(m.At) < maxCompanions {
+			m.At[other.ID] = other.RPC
+		}
+	}
+	before := c.known()
+	if m.Ancestors, m.Primary = before.Ancestors, before.Primary; m.History != before.History {
+		if m.Ancestors, err = n.reader().Ancestors(ctx); err != nil {
+			return
+		}
+	}
 	if there && leader.State == Serving {
-		c.primary = leader.NodeID
+		m.Primary = leader.NodeID
+	}
+	c.mu.Lock()
+	c.last = m
+	c.mu.Unlock()
+	if kept, err := json.Marshal(m); err == nil && !bytes.Equal(kept, c.saved) && n.saver.remember(kept) {
+		c.saved = kept
 	}
 }
 
-// known returns the nodes, by id with their addresses, and the last primary.
-func (c *companions) known() (list map[string]string, primary string) {
+// known returns what is remembered.
+func (c *companions) known() memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	list = make(map[string]string, len(c.at))
-	for id, address := range c.at {
-		list[id] = address
-	}
-	return list, c.primary
+	m := c.last
+	m.At = make(map[string]string, len(c.last.At))
+	maps.Copy(m.At, c.last.At)
+	return m
 }

@@ -101,15 +101,14 @@ func (n *Node) completeOf(kvs []*mvccpb.KeyValue) (list absentees) {
 
 // enlist lists this node if it holds the whole state and the list does not say so yet,
 // at a head that was compared with etcd's.
-func (n *Node) enlist(ctx context.Context, registered []NodeInfo, at journal.Head) {
+func (n *Node) enlist(ctx context.Context, registered []NodeInfo, list absentees, at journal.Head) {
 	s := n.Status()
 	if !s.Complete || s.Loss.Err != nil || at.Seq == 0 || s.Self.Role != Primary && s.Self.Role != Standby {
 		return
 	}
-	list, err := n.listComplete(ctx)
 	self := n.complete(at)
 	known := slices.IndexFunc(list, func(c CompleteNode) bool { return c.ID == n.ID })
-	if err != nil || known >= 0 && list[known].History == self.History && list[known].Term == self.Term {
+	if known >= 0 && list[known].History == self.History && list[known].Term == self.Term {
 		return
 	}
 	op, err := self.put(n.Layout)

@@ -73,7 +73,10 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	}
 	empty := false
 	if may, _ := n.promotable(f, head); !may {
-		if may, err = n.mayStartEmpty(ctx, head, begun); err != nil || !may {
+		if may, err = n.mayStartEmpty(ctx, head, begun); err == nil && may {
+			err = n.keepsFile(f.Status())
+		}
+		if err != nil || !may {
 			return nil, err
 		}
 		empty = true

@@ -9,9 +9,9 @@ func (n *Node) MayStart() bool {
 
 // Known returns how many other complete nodes this node remembers.
 func (n *Node) Known() int {
-	list, primary := n.companions.known()
-	if primary == "" {
+	known := n.companions.known()
+	if known.Primary == "" {
 		return -1
 	}
-	return len(list)
+	return len(known.At)
 }

@@ -174,7 +174,7 @@ func New(c Config) *Node {
 // Run plays the node's part until the context ends; a primary then hands over
 // if it can.
 func (n *Node) Run(ctx context.Context) error {
-	store, at, doubt := n.saver.open(ctx)
+	store, at, file := n.saver.open()
 	defer func() { n.saver.close(ctx, store, at) }()
 	session, err := n.registry.register(ctx)
 	if err != nil {
@@ -194,12 +194,12 @@ func (n *Node) Run(ctx context.Context) error {
 	defer func() { <-saving.ended }()
 	for ctx.Err() == nil {
 		var won *candidate
-		won, store, at = n.standBy(ctx, store, at, doubt)
+		won, store, at = n.standBy(ctx, store, at, file)
 		if won == nil {
 			break
 		}
 		store, at = n.runTerm(ctx, won)
-		doubt = nil
+		file = ""
 	}
 	n.setRole(Stopping)
 	return ctx.Err()
@@ -207,19 +207,44 @@ func (n *Node) Run(ctx context.Context) error {
 
 // standBy follows the journal, from a former primary's state if there is one,
 // until this node is elected and has caught up. When the context ends it returns
-// the complete state that there is instead. A doubt is why the state cannot be
-// followed with.
+// the complete state that there is instead. file is where the state comes from if the
+// journal was not compared with it yet, else empty.
 func (n *Node) standBy(
-	ctx context.Context, store *metadata.Store, at journal.Cursor, doubt *journal.BrokenError,
+	ctx context.Context, store *metadata.Store, at journal.Cursor, file string,
 ) (*candidate, *metadata.Store, journal.Cursor) {
+	f := n.newFollower(store, at)
+	if file != "" {
+		f.Restore(file)
+	}
+	return n.standByWith(ctx, f)
+}
+
+// standByAgain goes on with what a follower that has stopped leaves, as complete or not
+// as it was.
+func (n *Node) standByAgain(ctx context.Context, before *follower.Follower) (*candidate, *metadata.Store, journal.Cursor) {
+	store, at := before.State()
+	st := before.Status()
+	f := n.newFollower(store, at)
+	switch {
+	case store == nil || st.Complete:
+	case st.File != "":
+		f.Restore(st.File)
+	default:
+		f.Doubt(&journal.BrokenError{Reason: st.Why, Err: st.Fault})
+	}
+	return n.standByWith(ctx, f)
+}
+
+func (n *Node) newFollower(store *metadata.Store, at journal.Cursor) *follower.Follower {
 	c := n.Config.Follower
-	c.Reader = &journal.Reader{Client: n.Client, Layout: n.Layout, Codec: n.Codec}
+	c.Reader = n.reader()
 	c.Snapshot, c.Options, c.Log, c.MaxLagBytes = snapshots{n}, n.Options, n.Log, n.MaxJournalBytes
 	c.Changed, c.Random, c.Clock = func(string) { n.poke() }, n.Random, n.Clock
-	f := follower.New(c, store, at)
-	if doubt != nil {
-		f.Doubt(doubt)
-	}
+	return follower.New(c, store, at)
+}
+
+// standByWith does for a follower what standBy says.
+func (n *Node) standByWith(ctx context.Context, f *follower.Follower) (*candidate, *metadata.Store, journal.Cursor) {
 	n.setFollower(f)
 	following, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -238,8 +263,7 @@ func (n *Node) standBy(
 			c, err := n.obey(ctx, f, o)
 			o.done <- err
 			if err != nil {
-				store, at, doubt := left(f)
-				return n.standBy(ctx, store, at, doubt)
+				return n.standByAgain(ctx, f)
 			}
 			return c, nil, journal.Cursor{}
 		}
@@ -270,7 +294,7 @@ func (n *Node) standBy(
 			if c.store, at = f.State(); at.Head.Seq > c.log.Tip().Head.Seq {
 				// Another node was elected since, and has committed: this one follows it.
 				n.giveUp(ctx, c)
-				return n.standBy(ctx, c.store, at, nil)
+				return n.standBy(ctx, c.store, at, "")
 			}
 			return c, nil, journal.Cursor{}
 		}

@@ -19,6 +19,7 @@ type Cause string
 // The causes.
 const (
 	AwaitsComplete Cause = "complete nodes are away"
+	HoldsFile      Cause = "a state from a file"
 )
 
 // meet notes what kept this node from an election, and logs it once.

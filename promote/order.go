@@ -163,7 +163,7 @@ type nodeLoss struct{ id, why string }
 
 // losses returns who would lose something, by id.
 func (n *Node) losses(ctx context.Context, o *refounding, base Standing) (list []nodeLoss, err error) {
-	known, _ := n.companions.known()
+	known := n.companions.known().At
 	l, there, err := readLeader(ctx, n.Client, n.Layout)
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (n *Node) losses(ctx context.Context, o *refounding, base Standing) (list [
 	delete(known, n.ID)
 	answers, own := n.ask(ctx, known), n.Status()
 	known[n.ID] = n.RPC
-	answers[n.ID] = Standing{ID: n.ID, Role: own.Self.Role, History: own.Head.History, Position: own.Position, Complete: own.Complete}
+	answers[n.ID] = Standing{ID: n.ID, Role: own.Self.Role, History: own.Head.History, Position: own.Position, Complete: own.Complete, Restored: own.Restored}
 	o.seen = max(base.Position.Term, own.Head.Term, l.Term, n.previousLeader().Term)
 	for id := range known {
 		s, answered := answers[id]
@@ -207,7 +207,7 @@ func (s Standing) loss(base Standing, elected bool) string {
 	switch ahead := s.Position.Term > base.Position.Term || s.Position.Term == base.Position.Term && s.Position.Seq > base.Position.Seq; {
 	case elected || s.Role == Primary:
 		return "acknowledged as the primary, " + at
-	case !s.Complete || s.Position.Seq == 0:
+	case !s.Complete && !s.Restored || s.Position.Seq == 0:
 		return ""
 	case !s.History.Is(base.History):
 		return "holds of another journal, " + at
@@ -275,14 +275,4 @@ func (n *Node) tryOrder(ctx context.Context, f *follower.Follower, o *refounding
 	o.seq = how.at
 	n.Log.Warn().Uint64("term", uint64(o.term)).Uint64("sequence", uint64(how.at)).Msg("an operator orders the journal to be founded anew")
 	return n.found(ctx, f, g, o.term, how)
-}
-
-// left is what a follower that has stopped leaves to the next one.
-func left(f *follower.Follower) (*metadata.Store, journal.Cursor, *journal.BrokenError) {
-	store, at := f.State()
-	st := f.Status()
-	if store == nil || st.Complete {
-		return store, at, nil
-	}
-	return store, at, &journal.BrokenError{Reason: st.Why, Err: st.Fault}
 }

@@ -20,16 +20,22 @@ type Standing struct {
 	History  journal.History // that its state comes from
 	Position metadata.Position
 	Complete bool // the state is all that the history said up to the position
+	// Restored says that the state comes from a file instead: more may have been
+	// acknowledged.
+	Restored bool
 }
 
 // ahead reports whether a node, rather than another, founds the journal anew: the
-// one that holds more of it, or the one with the smaller id.
+// one that holds more of it, did not restart, or has the smaller id.
 func (s Standing) ahead(o Standing) bool {
 	switch a, b := s.Position, o.Position; {
 	case a.Term != b.Term:
 		return a.Term > b.Term
 	case a.Seq != b.Seq:
 		return a.Seq > b.Seq
+	}
+	if s.Complete != o.Complete {
+		return s.Complete
 	}
 	return s.ID < o.ID
 }
@@ -41,17 +47,20 @@ type founding struct {
 	at      metadata.Seq
 	absent  string   // the last primary, if it took no part
 	givenUp []string // nodes that lose what they have beyond that, by an operator's order
+	file    bool     // the state came from a file
 }
 
 // behind reports whether somebody may have acknowledged more than the state holds.
-func (f *founding) behind() bool { return f.absent != "" || f.givenUp != nil }
+func (f *founding) behind() bool { return f.absent != "" || f.givenUp != nil || f.file }
 
 func (f *founding) String() string {
 	text := fmt.Sprintf("founded the journal anew at sequence %d from %s (%s)", f.at, f.by, f.cause)
 	if len(f.givenUp) > 0 {
 		text += fmt.Sprintf("; what %s held beyond that is given up", strings.Join(f.givenUp, ", "))
 	}
-	if f.absent != "" {
+	if f.file {
+		text += fmt.Sprintf("; it came from a file, what was acknowledged after %d may be missing", f.at)
+	} else if f.absent != "" {
 		text += fmt.Sprintf("; %s is not here, what it acknowledged after %d may be missing", f.absent, f.at)
 	}
 	return text
@@ -66,37 +75,67 @@ const (
 )
 
 // refound founds the lost journal anew from this node's state, if no other node holds
-// more of it (design section 11). Otherwise, or while others may answer, it does
-// nothing: it is called again.
+// more of it (design section 11). A state from a file is a base for that only if a node
+// answers that did not restart and holds no more. Otherwise, or while others may answer,
+// it does nothing: it is called again.
 func (n *Node) refound(ctx context.Context, f *follower.Follower) (*candidate, error) {
 	store, at := f.State()
-	loss := f.Lost()
-	if loss.Err == nil || loss.Err.Newer || loss.Err.Foreign || store == nil || !f.Complete() {
+	st := f.Status()
+	loss := st.Loss
+	if loss.Err == nil || loss.Err.Newer || loss.Err.Foreign || store == nil || !st.Complete && st.File == "" {
 		return nil, nil
 	}
-	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: true}
-	known, primary := n.companions.known()
-	answers, here := n.ask(ctx, known), false
+	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: st.Complete, Restored: st.File != ""}
+	memory := n.companions.known()
+	known, primary := memory.At, memory.Primary
+	answers, here, lived, waited := n.ask(ctx, known), false, st.Complete, n.Clock()-loss.Since
 	seen := max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.previousLeader().Term)
 	for _, s := range answers {
 		seen = max(seen, s.Position.Term)
-		ours := s.Complete && s.Position.Seq > 0 && s.History.Is(self.History)
-		here = here || ours && s.ID == primary
+		ours := (s.Complete || s.Restored) && s.Position.Seq > 0 && s.History.Is(self.History)
+		lived = lived || ours && s.Complete
+		here = here || ours && s.Complete && s.ID == primary
 		switch {
 		case s.Role == Primary && s.History.Is(self.History):
 			return nil, fmt.Errorf("%s still commits to the journal that this node finds lost", s.ID)
-		case ours && s.ahead(self):
+		case ours && s.ahead(self) && (s.Complete || waited < 2*n.RefoundWait): // a restored one may not know this node
 			return nil, fmt.Errorf("%s is to found the journal anew, at sequence %d of term %d", s.ID, s.Position.Seq, s.Position.Term)
 		}
 	}
-	if len(answers) < len(known) && n.Clock()-loss.Since < n.RefoundWait {
+	if len(answers) < len(known) && waited < n.RefoundWait {
 		return nil, nil
 	}
-	founded := &founding{cause: loss.Err.Cause, by: "the state of " + n.ID, at: self.Position.Seq}
+	if !lived {
+		return nil, n.holdsFile(st, loss.Err.Cause)
+	}
+	founded := &founding{cause: loss.Err.Cause, by: "the state of " + n.ID, at: self.Position.Seq, file: self.Restored}
 	if primary != "" && primary != n.ID && !here {
 		founded.absent = primary
 	}
 	return n.found(ctx, f, grounds{store: store, at: at, head: loss.Found.Cursor, learned: loss.Since}, seen+foundingTerms, founded)
+}
+
+// holdsFile is the obstacle of a node whose state comes from a file that the journal does
+// not continue: more may have been acknowledged, so an operator decides.
+func (n *Node) holdsFile(st follower.Status, cause string) error {
+	return &Obstacle{
+		Cause: HoldsFile,
+		Reason: fmt.Sprintf("this node keeps the state from its file %s, up to sequence %d; more may have been acknowledged, and the journal does not go on from there: %s",
+			st.File, st.At.Head.Seq, cause),
+		Help: fmt.Sprintf("bring etcd's data back; or found the journal anew from this state (masterctl refound --from %s); or move the directory away and start again", n.ID),
+	}
+}
+
+// keepsFile returns the obstacle of a node that may start empty but for its state file,
+// nil if there is none, or an operator has ordered it.
+func (n *Node) keepsFile(st follower.Status) error {
+	n.mu.Lock()
+	allowed := n.allowed
+	n.mu.Unlock()
+	if allowed || st.File == "" || st.At.Head.Seq == 0 {
+		return nil
+	}
+	return n.holdsFile(st, fmt.Sprintf("a snapshot is needed (%s), and nobody sends one", st.Why))
 }
 
 // othersMayShow reports whether a node that would found a journal, where etcd holds
@@ -174,7 +213,7 @@ func (n *Node) foundEmpty(ctx context.Context, c *candidate) error {
 	}
 	head := journal.Founding(c.before, c.store.Position(), c.leader.Term)
 	head.Fork = 0
-	if err := c.log.Found(ctx, head, ""); err != nil {
+	if err := c.log.Found(ctx, head, nil, ""); err != nil {
 		return fmt.Errorf("founding an empty journal: %w", err)
 	}
 	return nil
@@ -239,7 +278,11 @@ func (n *Node) found(ctx context.Context, f *follower.Follower, g grounds, term 
 	if how.givenUp != nil {
 		instead = stood.History
 	}
-	if err := c.log.Found(ctx, head, instead); err != nil {
+	var ancestors []journal.Ancestor
+	if known := n.companions.known(); known.History == head.Parent {
+		ancestors = known.Ancestors
+	}
+	if err := c.log.Found(ctx, head, ancestors, instead); err != nil {
 		n.giveUp(ctx, c)
 		return nil, err
 	}

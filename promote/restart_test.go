@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -136,21 +139,142 @@ func TestRestartTakesOverItsKeys(t *testing.T) {
 	}
 }
 
-// A node whose journal is gone has the state that it saved: it founds no empty
-// journal in its place.
-func TestStateWithoutAJournal(t *testing.T) {
-	w := newCluster(t, etcdtest.Start(t))
-	dir := t.TempDir()
-	a := w.start("a", stateIn(dir, time.Hour))
+// kill ends a node that can tell nobody, and returns its directory as it was then.
+func (w *cluster) kill(n *node, dir string) string {
+	w.t.Helper()
+	dir = copied(w.t, dir)
+	n.wire.cut()
+	n.end()
+	return dir
+}
+
+// keepsItsFile waits until a node says that only an operator can decide, and checks that
+// it keeps its state and serves nothing.
+func (n *node) keepsItsFile(objects int64, why string) {
+	n.net.t.Helper()
+	waitFor(n.net.t, n.id+" to say that its state is from a file", func() bool {
+		o := n.Status().Obstacle
+		return o != nil && o.Cause == promote.HoldsFile && strings.Contains(o.Reason, why) && strings.Contains(o.Help, "--from "+n.id)
+	})
+	n.serveNot(500 * time.Millisecond)
+	if s := n.Status(); s.Self.Promotable || !s.Restored || n.Store().Stats().Objects != objects {
+		n.net.t.Errorf("%d objects: %+v", n.Store().Stats().Objects, s)
+	}
+}
+
+// When etcd is wiped and all nodes restart, their files may be behind what was
+// acknowledged: they found nothing by themselves, and no empty journal either.
+func TestWipeAndRestartOfEverything(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	dirs := map[string]string{"a": t.TempDir(), "b": t.TempDir()}
+	brief := func(c *promote.Config) { c.RefoundWait, c.OwnsEtcd = 100*time.Millisecond, true }
+	a := w.start("a", stateIn(dirs["a"], 100*time.Millisecond))
 	w.serving(a).mount()
-	a.put("k")
-	a.end()
-	w = newCluster(t, etcdtest.Start(t))
+	a.put(keys("k", 5)...)
+	b := w.start("b", stateIn(dirs["b"], 100*time.Millisecond))
+	w.promotable(b)
+	w.saved(a)
+	w.saved(b)
+	w.know(a, b)
+	dirs["a"], dirs["b"] = w.kill(a, dirs["a"]), w.kill(b, dirs["b"])
+	etcd.Wipe()
+	a, b = w.start("a", stateIn(dirs["a"], time.Hour), brief), w.start("b", stateIn(dirs["b"], time.Hour), brief)
+	for _, n := range []*node{a, b} {
+		n.keepsItsFile(5, "no head")
+		if known := n.Known(); known != 1 {
+			t.Errorf("%s remembers %d nodes", n.id, known)
+		}
+	}
+}
+
+// The numbers of a foreign journal fit those of a state file: it is no continuation.
+func TestFileOfAnotherJournal(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	dir := t.TempDir()
+	a := w.start("a", stateIn(dir, 100*time.Millisecond))
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	w.saved(a)
+	dir = w.kill(a, dir)
+	etcd.Wipe()
+	b := w.start("b")
+	w.serving(b).mount()
+	b.put(keys("l", 5)...)
+	waitFor(t, "as many commits", func() bool { return b.Status().Position.Seq > a.Status().Position.Seq })
 	a = w.start("a", stateIn(dir, time.Hour))
-	waitFor(t, "the reason", func() bool { return strings.Contains(a.Status().Self.Why, "the journal is gone") })
-	a.serveNot(time.Second)
-	if objects := a.Store().Stats().Objects; objects != 1 {
-		t.Errorf("%d objects", objects)
+	waitFor(t, "the loss", func() bool {
+		why := a.Status().Self.Why
+		return strings.Contains(why, "of history")
+	})
+	b.wire.cut()
+	b.end()
+	a.keepsItsFile(5, "of history")
+}
+
+// A file that is older than etcd's history and records reach: the node does not start
+// empty over it, and keeps it.
+func TestFileBehindACompaction(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	dir := t.TempDir()
+	a := w.start("a", stateIn(dir, 100*time.Millisecond))
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	w.saved(a)
+	dir = copied(t, dir)
+	a.put(keys("l", 5)...)
+	a.wire.cut()
+	a.end()
+	do(t, etcd, clientv3.OpDelete(layout.Records(metadata.ObjectEvents), clientv3.WithPrefix()))
+	resp, err := etcd.Client(t).Get(t.Context(), layout.Head())
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd.Compact(t, resp.Header.Revision)
+	a = w.start("a", stateIn(dir, time.Hour), func(c *promote.Config) { c.OwnsEtcd = true })
+	a.keepsItsFile(5, "(compacted)")
+}
+
+// A node that restarts from its file while etcd is wiped asks the node that lives, which
+// it remembers: that one founds the journal anew, or this one if its file has more.
+func TestFileBesideALivingNode(t *testing.T) {
+	for name, ahead := range map[string]bool{"the file is behind": false, "the file is ahead": true} {
+		t.Run(name, func(t *testing.T) {
+			etcd := etcdtest.Start(t)
+			w := newCluster(t, etcd)
+			dir := t.TempDir()
+			a := w.start("a", stateIn(dir, 100*time.Millisecond))
+			w.serving(a).mount()
+			a.put(keys("k", 5)...)
+			b := w.start("b")
+			w.promotable(b)
+			w.saved(a)
+			w.know(a, b)
+			if ahead {
+				b.wire.cut()
+			}
+			a.put(keys("l", 5)...)
+			if ahead {
+				w.saved(a)
+			}
+			dir = w.kill(a, dir)
+			etcd.Wipe()
+			a = w.start("a", stateIn(dir, time.Hour))
+			waitFor(t, "a to miss its journal", func() bool { return a.Status().Self.Lost != "" })
+			if ahead {
+				b.wire.heal()
+			}
+			now := w.serving(a, b)
+			now.has(append(keys("k", 5), keys("l", 5)...)...)
+			if want := map[bool]string{true: "a", false: "b"}[ahead]; now.id != want {
+				t.Errorf("%s founded the journal, want %s", now.id, want)
+			}
+			if ahead && quarantined(now) == 0 {
+				t.Error("nothing is in quarantine, though a may have acknowledged more than its file has")
+			}
+		})
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -52,72 +51,50 @@ const (
 
 func newSaver(n *Node) *saver { return &saver{node: n, saving: make(chan struct{}, 1)} }
 
-// open locks the directory and returns the state to begin with: that of the newest
-// file, if the journal goes on from there. doubt says that there is a state, and the
-// journal is gone.
-func (s *saver) open(ctx context.Context) (store *metadata.Store, at journal.Cursor, doubt *journal.BrokenError) {
+// open locks the directory and returns the state of the newest file, nil for none, with
+// the file's name.
+func (s *saver) open() (store *metadata.Store, at journal.Cursor, file string) {
 	n := s.node
 	if n.StateDir == "" {
-		return nil, journal.Cursor{}, nil
+		return nil, journal.Cursor{}, ""
 	}
 	dir, err := statefile.Open(n.StateDir)
 	if err != nil {
 		s.fail(err)
-		return nil, journal.Cursor{}, nil
+		return nil, journal.Cursor{}, ""
 	}
 	s.mu.Lock()
 	s.dir = dir
 	s.mu.Unlock()
+	n.companions.recall(dir.Memory())
 	begun := n.Clock()
 	loaded, err := dir.Load(n.ClusterID, n.Options, n.Codec, func(file string, err error) {
 		n.Log.Warn().Err(err).Str("file", file).Msg("a state file is damaged; the one before it is tried")
 	})
 	if err != nil {
 		s.fail(err)
-		return nil, journal.Cursor{}, nil
 	}
 	if loaded == nil {
-		return nil, journal.Cursor{}, nil
+		return nil, journal.Cursor{}, ""
 	}
 	n.Log.Info().Str("file", loaded.File).Uint64("sequence", uint64(loaded.At.Head.Seq)).
 		Int64("objects", loaded.Store.Stats().Objects).Dur("took", n.Clock()-begun).Msg("loaded a state file")
-	return s.prove(ctx, loaded)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.store, s.at, s.since, s.there = loaded.Store, loaded.At, n.Clock(), true
+	return loaded.Store, loaded.At, loaded.File
 }
 
-// prove compares a state with the journal.
-func (s *saver) prove(ctx context.Context, loaded *statefile.State) (*metadata.Store, journal.Cursor, *journal.BrokenError) {
-	n := s.node
-	why, gone, err := s.compare(ctx, loaded.At)
-	for err != nil && ctx.Err() == nil {
-		n.Log.Debug().Err(err).Msg("comparing the state with the journal failed, it will be tried again")
-		_ = sleep(ctx, registerEvery)
-		why, gone, err = s.compare(ctx, loaded.At)
+// remember keeps what this node knows of the cluster, and reports whether it did.
+func (s *saver) remember(memory []byte) bool {
+	if s.dir == nil {
+		return true
 	}
-	switch {
-	case err != nil:
-		return nil, journal.Cursor{}, nil
-	case why == nil:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.store, s.at, s.since, s.there, s.followed = loaded.Store, loaded.At, n.Clock(), true, true
-		return loaded.Store, loaded.At, nil
-	case gone && loaded.At.Head.Seq > 0:
-		return loaded.Store, loaded.At, &journal.BrokenError{Reason: journal.ReasonStart, Err: fmt.Errorf(
-			"the journal is gone, and this node has the state at %d: bring etcd back, or move %s away to begin anew", loaded.At.Head.Seq, s.dir.Path())}
+	err := s.dir.Remember(memory)
+	if err != nil {
+		s.fail(err)
 	}
-	n.Log.Warn().Err(why).Str("file", loaded.File).Msg("the journal does not go on from the state file, so this node needs a snapshot")
-	return nil, journal.Cursor{}, nil
-}
-
-// compare returns why the journal does not go on from a position, nil if it does, and
-// whether there is none at all.
-func (s *saver) compare(ctx context.Context, at journal.Cursor) (why error, gone bool, err error) {
-	reader := s.node.reader()
-	if why, err = reader.Continues(ctx, at); why == nil || err != nil {
-		return nil, false, err
-	}
-	head, err := reader.Head(ctx)
-	return why, err == nil && head.Revision == 0, err
+	return err == nil
 }
 
 // newest returns the state of the newest file, nil if there is none.
@@ -159,18 +136,19 @@ func (s *saver) due(ctx context.Context, of *statefile.Source) bool {
 	switch {
 	case now < pause:
 		return false
-	case !same, journal.HistoryBytes(saved, at) >= n.MaxJournalBytes/savedShare:
+	case !same, saved.Head.History != at.Head.History, journal.HistoryBytes(saved, at) >= n.MaxJournalBytes/savedShare:
 		return true
 	case now-since >= n.StateSaveInterval && at.Head.Bytes != saved.Head.Bytes, now-since >= idleSaves*n.StateSaveInterval:
 		return true
 	}
-	if why, err := n.reader().Continues(ctx, saved); err == nil && why != nil {
-		s.mu.Lock()
-		s.followed = false
-		s.mu.Unlock()
-		return true
+	why, err := n.reader().Continues(ctx, saved)
+	if err != nil {
+		return false
 	}
-	return false
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.followed = why == nil
+	return why != nil
 }
 
 // save writes a file. Errors are logged, and shown by status.

@@ -28,6 +28,7 @@ type Status struct {
 	Raised, Lapses        int           // by this node: the pace was slowed down; the right to answer lapsed and came back
 	Loss                  follower.Loss // of the journal that this node's state comes from
 	Complete              bool          // the state is all that its journal said, though that may be lost since
+	Restored              bool          // the state comes from a file, and nothing has shown yet that the journal goes on from there
 	Founded               string        // how this node founded the journal anew for the term that it leads; empty if it did not
 	Deposals              int64         // of primaries, by this node
 	Saving                Saving        // of this node's state files
@@ -82,12 +83,12 @@ func (n *Node) describe(s *Status, f follower.Status) {
 	if f.LastLoad != "" {
 		s.LastLoad = f.LastLoad
 	}
-	s.Head, s.Loss, s.Complete = f.At.Head, f.Loss, f.Complete
+	s.Head, s.Loss, s.Complete, s.Restored = f.At.Head, f.Loss, f.Complete, f.File != ""
 	s.Window, s.FailoverAfter = f.At.Head.ServeWindow(), f.At.Head.FailoverAfter()
 	if store, _ := n.follower.State(); store != nil {
 		s.Position = store.Position()
 	}
-	if f.Loss.Err != nil && f.Complete {
+	if f.Loss.Err != nil && (f.Complete || f.File != "") {
 		s.Self.Lost = f.Loss.Err.Cause
 	}
 	s.Self.Promotable, s.Self.Why = n.promotable(n.follower, f.At)

@@ -164,7 +164,7 @@ func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 		t.announced(t.log.Tip().Revision)
 	}
 	t.trusted = true
-	if t.empty || t.founded != nil && t.founded.givenUp != nil {
+	if t.empty || t.before.Seq == 0 || t.founded != nil && t.founded.givenUp != nil {
 		n.saver.save(ctx, t.source()) // the files before lead nowhere any more
 	}
 	began := n.Clock()

@@ -112,7 +112,7 @@ func (p *peers) Standing(ctx context.Context, address string) (promote.Standing,
 		return promote.Standing{}, fmt.Errorf("peer %s: node %q belongs to cluster %q, not to %q", address, h.GetNodeId(), h.GetClusterId(), p.clusterID)
 	}
 	s := promote.Standing{
-		ID: st.GetNode().GetNodeId(), History: journal.History(st.GetJournal().GetHistory()), Complete: st.GetJournal().GetComplete(),
+		ID: st.GetNode().GetNodeId(), History: journal.History(st.GetJournal().GetHistory()), Complete: st.GetJournal().GetComplete(), Restored: st.GetJournal().GetRestored(),
 		Position: metadata.Position{Seq: metadata.Seq(st.GetState().GetSequence()), Term: metadata.Term(st.GetState().GetTerm())},
 	}
 	for role, message := range roles {

@@ -71,7 +71,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 		},
 	}
 	st.State.StartedEmpty = s.Empty
-	st.Journal.History, st.Journal.Complete = string(s.Head.History), s.Complete
+	st.Journal.History, st.Journal.Complete, st.Journal.Restored = string(s.Head.History), s.Complete, s.Restored
 	if s.Loss.Err != nil {
 		st.Journal.Lost = s.Loss.Err.Cause
 	}

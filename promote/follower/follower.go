@@ -60,6 +60,7 @@ type Follower struct {
 	at       journal.Cursor  // of store
 	learned  time.Duration   // by the clock: when this node learned of at
 	complete bool            // store follows the journal without a gap
+	file     string          // that store comes from, until the journal is found to go on from it
 	fault    error           // why it is still not complete, if that is known
 	why      journal.Reason  // it is not complete
 	loads    map[journal.Reason]int
@@ -189,6 +190,7 @@ func (f *Follower) Commit(c *metadata.Commit, at journal.Cursor) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at, f.learned = at, learned
+	f.proveLocked()
 	f.signal()
 	return nil
 }

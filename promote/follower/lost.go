@@ -77,7 +77,7 @@ func (f *Follower) resume(ctx context.Context, at journal.Cursor, view journal.V
 	var b *journal.BrokenError
 	if err == nil || errors.As(err, &b) {
 		f.found(view)
-		f.moveTo(at)
+		f.moveTo(at, err == nil)
 	}
 	return at, err
 }
@@ -137,11 +137,16 @@ func (f *Follower) found(v journal.View) {
 	}
 }
 
-// moveTo notes that the same position stands at another revision of etcd.
-func (f *Follower) moveTo(at journal.Cursor) {
+// moveTo notes that the same position stands at another revision of etcd, and whether
+// the journal goes on from there.
+func (f *Follower) moveTo(at journal.Cursor, on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at = at
+	if on {
+		f.proveLocked()
+		f.signal()
+	}
 }
 
 // Founded goes on with a journal that was founded anew just where this node stands.
@@ -155,6 +160,7 @@ func (f *Follower) Founded(at journal.Cursor) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.at, f.learned = at, learned
+	f.proveLocked()
 	f.signal()
 	return nil
 }

@@ -2,6 +2,7 @@ package follower
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/understudy-store/understudy/journal"
@@ -40,13 +41,15 @@ type Status struct {
 	Loads    map[journal.Reason]int
 	LastLoad journal.Reason // empty for none
 	Loss     Loss           // of the journal
+	// File is where the state comes from, until the journal is found to go on from it.
+	File string
 }
 
 // Status returns how the follower stands.
 func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss}
+	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file}
 	if !f.complete {
 		s.Why, s.Fault = f.why, f.fault
 	}
@@ -120,10 +123,25 @@ func (f *Follower) note(err error) {
 func (f *Follower) adopt(store *metadata.Store, at journal.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.store, f.at, f.learned, f.complete, f.fault = store, at, f.Clock(), true, nil
+	f.store, f.at, f.learned, f.complete, f.fault, f.file = store, at, f.Clock(), true, nil, ""
 	f.signal()
 }
 
-// Doubt says, before Run, that the state the follower begins with is not known to
-// belong to the journal: it waits for a snapshot.
+// Doubt says, before Run, why the state that the follower begins with is not complete.
 func (f *Follower) Doubt(b *journal.BrokenError) { f.lose(b) }
+
+// Restore says, before Run, that the state that the follower begins with comes from a
+// file: it is not complete before the journal is found to go on from it.
+func (f *Follower) Restore(file string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.complete, f.why, f.fault = false, journal.ReasonStart, errors.New("the state from "+file+" was not compared with the journal yet")
+	f.file, f.shaken = file, true
+}
+
+// proveLocked notes that the journal goes on from the state.
+func (f *Follower) proveLocked() {
+	if f.file != "" {
+		f.file, f.complete, f.fault = "", true, nil
+	}
+}

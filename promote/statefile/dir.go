@@ -17,9 +17,10 @@ import (
 
 // Names in the directory.
 const (
-	lockName   = "LOCK"   // held by the process that uses the directory; has its instance id
-	suffix     = ".state" // of files, behind a number that grows
-	unfinished = ".tmp"   // of a file that is being written
+	lockName   = "LOCK"    // held by the process that uses the directory; has its instance id
+	memoryName = "cluster" // what the node remembers of the cluster
+	suffix     = ".state"  // of files, behind a number that grows
+	unfinished = ".tmp"    // of a file that is being written
 )
 
 // keep is how many files are kept.
@@ -29,7 +30,7 @@ const keep = 2
 var ErrNewer = errors.New("it has a newer format; upgrade this node")
 
 // A Dir is one node's directory of state files, locked against other processes.
-// Not safe for concurrent use.
+// Not safe for concurrent use, but for Remember beside the rest.
 type Dir struct {
 	path     string
 	lock     *os.File
@@ -127,6 +128,21 @@ func (d *Dir) prune() error {
 		numbers = numbers[1:]
 	}
 	return nil
+}
+
+// Remember keeps what the node knows of the cluster, in place of what it kept before.
+func (d *Dir) Remember(b []byte) error {
+	name := filepath.Join(d.path, memoryName)
+	if err := os.WriteFile(name+unfinished, b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(name+unfinished, name)
+}
+
+// Memory returns what was remembered last, nil for nothing.
+func (d *Dir) Memory() []byte {
+	b, _ := os.ReadFile(filepath.Join(d.path, memoryName))
+	return b
 }
 
 // sync makes renames in the directory durable.

@@ -43,7 +43,8 @@ type header struct {
 // An end says where the file leads in the journal.
 type end struct {
 	Head     journal.Head `json:"head"`
-	Revision int64        `json:"revision"` // of etcd
+	Revision int64        `json:"revision"`        // of etcd
+	Value    string       `json:"value,omitempty"` // of the head in etcd, if it is known
 }
 
 // A writer writes a file. It remembers the first error.

@@ -80,7 +80,7 @@ func Read(name, clusterID string, options metadata.Options, codec journal.Codec)
 	if at := store.Position(); at.Seq != l.end.Head.Seq {
 		return nil, fmt.Errorf("%w: it leads to %d, and says %d", binenc.ErrCorrupt, at.Seq, l.end.Head.Seq)
 	}
-	return &State{File: name, Store: store, At: journal.Cursor{Head: l.end.Head, Revision: l.end.Revision}}, nil
+	return &State{File: name, Store: store, At: journal.NewCursor(l.end.Head, l.end.Revision, l.end.Value)}, nil
 }
 
 // A loading takes in the frames of a file.

@@ -112,7 +112,7 @@ func (of *Source) Write(ctx context.Context, to io.Writer) (journal.Cursor, erro
 			return at, err
 		}
 	}
-	last, err := json.Marshal(end{at.Head, at.Revision})
+	last, err := json.Marshal(end{at.Head, at.Revision, at.Value()})
 	if err != nil {
 		return at, err
 	}

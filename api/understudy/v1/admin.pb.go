@@ -676,7 +676,10 @@ type JournalStatus struct {
 	Lost string `protobuf:"bytes,8,opt,name=lost,proto3" json:"lost,omitempty"`
 	// Whether the state is all that its journal said up to the node's sequence,
 	// though the journal may be lost since.
-	Complete      bool `protobuf:"varint,9,opt,name=complete,proto3" json:"complete,omitempty"`
+	Complete bool `protobuf:"varint,9,opt,name=complete,proto3" json:"complete,omitempty"`
+	// Whether the state comes from a file, and nothing has shown yet that the
+	// journal goes on from there: more may have been acknowledged.
+	Restored      bool `protobuf:"varint,10,opt,name=restored,proto3" json:"restored,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -770,6 +773,13 @@ func (x *JournalStatus) GetLost() string {
 func (x *JournalStatus) GetComplete() bool {
 	if x != nil {
 		return x.Complete
+	}
+	return false
+}
+
+func (x *JournalStatus) GetRestored() bool {
+	if x != nil {
+		return x.Restored
 	}
 	return false
 }
@@ -2567,7 +2577,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"used_bytes\x18\t \x01(\x04R\tusedBytes\x12+\n" +
 	"\x11quarantined_bytes\x18\n" +
 	" \x01(\x04R\x10quarantinedBytes\x12\x18\n" +
-	"\aevicted\x18\v \x01(\x04R\aevicted\"\xc7\x02\n" +
+	"\aevicted\x18\v \x01(\x04R\aevicted\"\xe3\x02\n" +
 	"\rJournalStatus\x12-\n" +
 	"\x12committed_sequence\x18\x01 \x01(\x04R\x11committedSequence\x12\x1b\n" +
 	"\thead_term\x18\x02 \x01(\x04R\bheadTerm\x12%\n" +
@@ -2578,7 +2588,9 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x10etcd_quota_bytes\x18\x06 \x01(\x04R\x0eetcdQuotaBytes\x12\x18\n" +
 	"\ahistory\x18\a \x01(\tR\ahistory\x12\x12\n" +
 	"\x04lost\x18\b \x01(\tR\x04lost\x12\x1a\n" +
-	"\bcomplete\x18\t \x01(\bR\bcomplete\"+\n" +
+	"\bcomplete\x18\t \x01(\bR\bcomplete\x12\x1a\n" +
+	"\brestored\x18\n" +
+	" \x01(\bR\brestored\"+\n" +
 	"\rDigestRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"{\n" +
 	"\x0eDigestResponse\x125\n" +
