@@ -82,7 +82,12 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower) (*candidate, e
 	store, at := f.State()
 	st := f.Status()
 	loss := st.Loss
-	if loss.Err == nil || loss.Err.Newer || loss.Err.Foreign || store == nil || !st.Complete && st.File == "" {
+	switch {
+	case loss.Err == nil, loss.Err.Newer, store == nil, !st.Complete && st.File == "":
+		return nil, nil
+	case loss.Err.Foreign && st.File != "":
+		return nil, n.holdsFile(st, loss.Err.Cause)
+	case loss.Err.Foreign:
 		return nil, nil
 	}
 	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: st.Complete, Restored: st.File != ""}
