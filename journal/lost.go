@@ -149,6 +149,9 @@ func (r *Reader) takeHead(at *Cursor, value []byte, f Consumer) (head Head, comm
 	if err := at.Against(next, err); err != nil {
 		return head, false, err
 	}
+	if at.Head.Seq == 0 && err == nil && head.Seq == head.Fork {
+		return head, false, broken(ReasonFounded, "the journal was founded anew at sequence %d, this node has nothing of it", head.Fork)
+	}
 	if err != nil { // of the first head
 		return head, false, broken(ReasonCorrupt, "revision %d: %w", at.Revision, err)
 	}

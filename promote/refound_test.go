@@ -145,6 +145,31 @@ func TestFoundedWithoutThePrimary(t *testing.T) {
 	}
 }
 
+// The head of another history stands in etcd: it is some journal, and may be all that
+// others have. Nodes keep their state and found nothing over it.
+func TestAForeignJournalIsNotFoundedOver(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b := w.start("b")
+	w.promotable(b)
+	w.know(a, b)
+	foreign := `{"term":9,"sequence":1000000,"checked_digest":"0","history":"00000000000000000000000000000000"}`
+	do(t, etcd, clientv3.OpPut(layout.Head(), foreign))
+	for _, n := range []*node{a, b} {
+		waitFor(t, n.id+" to find the journal lost", func() bool { return n.Status().Loss.Err != nil })
+	}
+	b.serveNot(2 * time.Second)
+	if a.serves() {
+		t.Error("a serves")
+	}
+	if resp, err := etcd.Client(t).Get(t.Context(), layout.Head()); err != nil || string(resp.Kvs[0].Value) != foreign {
+		t.Errorf("the head is %v (%v), want the other journal's", resp, err)
+	}
+}
+
 // A master without a state, on an etcd that lost its journal, waits for others to show
 // themselves: the one that holds everything founds the journal anew.
 func TestAFreshMasterWaitsForOthers(t *testing.T) {
