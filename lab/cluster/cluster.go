@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,7 @@ type Config struct {
 	Proxies bool     // on each way between two processes, and in front of nodes
 	Access  Access   // of clients
 	Program string   // executable of the nodes; empty for this one
+	Old     string   // executable of their first life, of an older release; empty for Program
 	Args    []string // of all nodes, besides the usual ones
 	// NodeArgs are those of the i-th node.
 	NodeArgs                                       func(i int) []string
@@ -127,7 +129,7 @@ func (c *Cluster) Stop() {
 
 // Add makes a node, which does not run yet.
 func (c *Cluster) Add(name string) (n *Node, err error) {
-	n = &Node{Name: name}
+	n = &Node{Name: name, Program: c.Old}
 	c.Nodes = append(c.Nodes, n)
 	if !c.Proxies {
 		return n, nil
@@ -168,7 +170,7 @@ func (c *Cluster) StartNode(ctx context.Context, n *Node, role promote.Role, mor
 		if n.Front != nil {
 			n.Front.SetTarget(address)
 		}
-		p, err := startProgram(ctx, c.Program, c.Dir, n.Name, slices.Concat([]string{command}, c.arguments(n), more)...)
+		p, err := startProgram(ctx, cmp.Or(n.Program, c.Program), c.Dir, n.Name, slices.Concat([]string{command}, c.arguments(n), more)...)
 		if err != nil {
 			return err
 		}
@@ -222,11 +224,14 @@ func (c *Cluster) etcdArguments(n *Node) []string {
 	if c.KeepHistory {
 		compact = "off"
 	}
-	args := []string{"--etcd_endpoints=" + strings.Join(etcd, ","), "--journal-compact=" + compact, "--refound-wait=1s"}
+	args := []string{"--etcd_endpoints=" + strings.Join(etcd, ","), "--journal-compact=" + compact}
 	if c.SessionTTL > 0 {
 		args = append(args, "--session-ttl="+c.SessionTTL.String())
 	}
-	if c.FailoverAfter > 0 {
+	if n.Program == "" {
+		args = append(args, "--refound-wait=1s")
+	}
+	if c.FailoverAfter > 0 && n.Program == "" {
 		args = append(args, "--failover-after="+c.FailoverAfter.String())
 	}
 	if c.EventsTTL > 0 {

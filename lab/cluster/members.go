@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
@@ -83,7 +82,7 @@ func (c *Cluster) StartMembers(ctx context.Context, members ...*Member) error {
 
 // startMember starts one member. It serves when most of them have been started.
 func (c *Cluster) startMember(ctx context.Context, m *Member) error {
-	args := []string{etcdCommand, "--listen=127.0.0.1:0", "--data-dir=" + filepath.Join(c.Dir, m.Name, "data")}
+	args := []string{etcdCommand, "--listen=127.0.0.1:0", "--data-dir=" + c.data(m)}
 	if len(c.Members) > 1 {
 		var all []string
 		for _, other := range c.Members {

@@ -28,6 +28,9 @@ type Node struct {
 	Conn     *grpc.ClientConn // past all faults
 	Front    *netfault.Proxy  // its clients and peers reach it here; nil without proxies
 	Crashed  bool             // it had ended by itself when it was to be killed
+	// Program is its executable from its next start on, of an older release; empty for
+	// the cluster's. It gets no flag that such a release does not have.
+	Program string
 
 	listens string
 	etcd    []*netfault.Proxy // its ways to the members
@@ -78,6 +81,13 @@ func (n *Node) Resume() error {
 func (n *Node) SetEtcd(f netfault.Fault) {
 	for _, p := range n.etcd {
 		p.Set(f)
+	}
+}
+
+// LoseBusiest loses the connections to etcd that carry most, without a word.
+func (n *Node) LoseBusiest() {
+	for _, p := range n.etcd {
+		p.LoseBusiest()
 	}
 }
 

@@ -68,14 +68,22 @@ func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout
 	return 0, fmt.Errorf("reading the journal: it was compacted %d times meanwhile", compactions)
 }
 
-// oldest returns the first position from which the journal can be read.
+// oldest returns the first position from which the journal can be read. One that was
+// founded anew begins there: the list of its ancestors was written at that moment.
 func oldest(ctx context.Context, etcd *clientv3.Client, layout journal.Layout) (journal.Cursor, error) {
 	ctx, cancel := context.WithTimeout(ctx, etcdTimeout)
 	defer cancel()
 	// A watch from the beginning shows how much of it is gone, or brings the first
 	// event: the head exists.
 	first := <-etcd.Watch(clientv3.WithRequireLeader(ctx), layout.Head(), clientv3.WithRev(1))
+	founded, err := etcd.Get(ctx, layout.Ancestors())
+	if err != nil {
+		return journal.Cursor{}, fmt.Errorf("reading the journal's ancestors: %w", err)
+	}
 	revision := max(1, first.CompactRevision)
+	for _, kv := range founded.Kvs {
+		revision = max(revision, kv.ModRevision)
+	}
 	if err := cmp.Or(ctx.Err(), first.Err()); err != nil && first.CompactRevision == 0 {
 		return journal.Cursor{}, fmt.Errorf("watching the journal: %w", err)
 	}

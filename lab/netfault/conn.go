@@ -18,8 +18,11 @@ const (
 // A conn is one connection through a proxy.
 type conn struct {
 	proxy          *Proxy
-	dialer, target net.Conn                // guarded by the proxy's mutex until both pass
-	lost           struct{ Up, Down bool } // bytes were dropped; guarded by the proxy's mutex
+	dialer, target net.Conn // guarded by the proxy's mutex until both pass
+	// Guarded by the proxy's mutex:
+	lost    struct{ Up, Down bool } // bytes were dropped
+	deaf    bool                    // all are dropped, whatever the fault says
+	carried int                     // bytes, in both directions
 }
 
 // reset ends both sides so that they get an error at once.
@@ -83,7 +86,8 @@ func (c *conn) dropped(n int, d direction) bool {
 	p := c.proxy
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.flow(d).Drop {
+	c.carried += n
+	if !c.deaf && !p.flow(d).Drop {
 		return false
 	}
 	if d == up {

@@ -115,9 +115,26 @@ func (p *Proxy) Set(f Fault) {
 	close(p.changed)
 	p.changed = make(chan struct{})
 	for c := range p.conns {
-		if f.Cut || c.lost.Up && !f.Up.Drop || c.lost.Down && !f.Down.Drop {
+		if f.Cut || c.deaf || c.lost.Up && !f.Up.Drop || c.lost.Down && !f.Down.Drop {
 			c.reset()
 		}
+	}
+}
+
+// LoseBusiest loses what goes either way on the connection that has carried most so
+// far, as a router that forgets it would. Others pass, and new ones. The next Set
+// resets it.
+func (p *Proxy) LoseBusiest() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var busiest *conn
+	for c := range p.conns {
+		if busiest == nil || c.carried > busiest.carried {
+			busiest = c
+		}
+	}
+	if busiest != nil {
+		busiest.deaf = true
 	}
 }
 

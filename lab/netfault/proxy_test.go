@@ -215,6 +215,29 @@ func TestDropsOneDirection(t *testing.T) {
 	}
 }
 
+// Of two connections the one that has carried more falls silent, without a word. A new
+// one passes, and the next fault resets it.
+func TestLosesTheBusiest(t *testing.T) {
+	p := listen(t, echo(t))
+	busy, idle := dial(t, p), dial(t, p)
+	send(t, idle, "a")
+	expect(t, idle, "a")
+	send(t, busy, "aaaa")
+	expect(t, busy, "aaaa")
+	p.LoseBusiest()
+	send(t, busy, "b")
+	silent(t, busy)
+	send(t, idle, "b")
+	expect(t, idle, "b")
+	fresh := dial(t, p)
+	send(t, fresh, "c")
+	expect(t, fresh, "c")
+	p.Heal()
+	dead(t, busy)
+	send(t, idle, "d")
+	expect(t, idle, "d")
+}
+
 func TestNoTargetRefuses(t *testing.T) {
 	p := listen(t, "")
 	refused(t, p)
