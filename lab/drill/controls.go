@@ -48,7 +48,19 @@ func Controls() []Control {
 		c("backlog", "journaled-reservations", "D", "S"),
 		c("five-in-a-minute", "no-empty-start", "no silent empty start"),
 		c("garbage", "fencing-compare", "fenced"),
+		c("wiped-etcd", "refound-asks", "D", "X", "S"),
+		c("wiped-etcd", "lost-head", "notices the loss", "founded again", "a term far above", "D"),
+		c("wiped-etcd", "founding-terms", "a term far above"),
+		c("wiped-etcd", "history-compare", "keeps its state"),
+		c("wiped-etcd", "foreign-journal", "keeps its state"),
+		c("restored-etcd", "older-head", "founded again", "D", "S"),
+		c("overwritten-keys", "newer-head", "nothing is founded over a newer format"),
+		c("overwritten-keys", "elected-wait", "F"),
 		c("everything-killed", "state-files", "everything is there again"),
+		c("state-away", "await-complete", "no empty start"),
+		c("lost-packets", "deposal", "somebody takes over"),
+		c("stalling-etcd", "slow-pace", "the window is raised"),
+		c("upgrade", "history-adopt", "all nodes follow", "D"),
 	}
 }
 
@@ -76,8 +88,9 @@ func RunControl(ctx context.Context, c Control, o Options) Caught {
 		return caught
 	}
 	o.Break, o.Short, o.Duration, o.notices = c.Break, true, ControlLimit, c.Notices
+	o = o.withDefaults()
 	if err = o.Check(); err == nil {
-		_, err = o.Mutants.Lab(ctx, o.patchesOf(d)...)
+		_, _, err = o.build(ctx, d, o.Mutants)
 	}
 	if err != nil {
 		caught.Result.Error = err.Error()

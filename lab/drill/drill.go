@@ -29,6 +29,7 @@ type Drill struct {
 	CI       bool     `json:"ci"`       // is part of CI, in the short form
 
 	patches []string // that its nodes are built with: helpers, nothing is missing
+	old     bool     // it needs nodes of an older release
 	run     runFunc
 }
 
@@ -45,6 +46,8 @@ type Options struct {
 	Failover   time.Duration  // of the nodes; default 1 s
 	EventsTTL  time.Duration  // of the journal, whole seconds; default 60 s, 5 s if Short
 	Objects    int            // where a drill needs many; default 1,000,000, 100,000 if Short
+	Away       time.Duration  // how long all stays dead that everything-killed kills; default: not at all
+	From       string         // commit of the release that upgrade starts from; default: lastRelease
 	Short      bool           // the form for CI
 	Dir        string         // for data and logs while a drill runs; default: the system's for temporary files
 	Access     cluster.Access // of the recorded clients
@@ -53,6 +56,7 @@ type Options struct {
 	// Mutants builds nodes with patches; may be nil.
 	Mutants *mutant.Builder
 	program string   // executable of the nodes
+	old     string   // that of an older release
 	notices []string // what a control must notice
 	// Progress is told what a drill does; may be nil.
 	Progress func(text string)
@@ -79,6 +83,9 @@ func (o Options) withDefaults() Options {
 			o.Objects = 100_000
 		}
 	}
+	if o.From == "" {
+		o.From = lastRelease
+	}
 	if o.Progress == nil {
 		o.Progress = func(string) {}
 	}
@@ -100,8 +107,8 @@ func (o Options) Check() error {
 	if o.Failover < 200*time.Millisecond || o.Failover > o.SessionTTL {
 		faults = append(faults, fmt.Sprintf("the failover time is %v; it must be from 200ms to the session TTL (%v)", o.Failover, o.SessionTTL))
 	}
-	if o.Rounds < 0 || o.Duration < 0 || o.Objects < 0 {
-		faults = append(faults, "rounds, duration and objects must not be below 0")
+	if o.Rounds < 0 || o.Duration < 0 || o.Away < 0 || o.Objects < 0 {
+		faults = append(faults, "rounds, durations and objects must not be below 0")
 	}
 	if fault := o.Access.Check(); fault != "" {
 		faults = append(faults, fault)

@@ -218,7 +218,9 @@ func (e *Env) failover(ctx context.Context, old *cluster.Node, term uint64, how 
 		do(fmt.Errorf("%s %s: %w", how, old.Name, err))
 	}
 	e.cluster.Avoid(old)
-	next, newTerm := e.primary(ctx, term)
+	next, newTerm, err := e.cluster.Primary(ctx, term)
+	e.result.check("somebody takes over", err == nil, "after %s %s: %v", how, old.Name, err)
+	do(err)
 	if e.load == nil {
 		e.did("%s %s; %s serves in term %d", how, old.Name, next.Name, newTerm)
 		return next, newTerm
@@ -320,8 +322,8 @@ func Run(ctx context.Context, d Drill, o Options) Result {
 	r := newResult(d, o)
 	err := o.Check()
 	if err == nil {
-		err = withProgram(ctx, d, o, &r, func(program string) error {
-			o.program = program
+		err = withProgram(ctx, d, o, &r, func(program, old string) error {
+			o.program, o.old = program, old
 			return run(ctx, d, o, &r)
 		})
 	}

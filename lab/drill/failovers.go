@@ -129,6 +129,8 @@ type parting struct {
 	// late brings what was held back to etcd as soon as another node serves: a
 	// commit of the old term among it.
 	late bool
+	// vanish does the same to the ways of its clients and peers.
+	vanish bool
 }
 
 func (e *Env) partings() []parting {
@@ -138,30 +140,70 @@ func (e *Env) partings() []parting {
 		{how: "holding back what goes to etcd from", fault: netfault.Fault{Up: netfault.Flow{Hold: true}}, late: true},
 		{how: "losing what goes to etcd from", slow: slow, fault: netfault.Fault{Up: netfault.Flow{Drop: true}, Down: netfault.Flow{Delay: slow}}},
 		{how: "cutting off from etcd", fault: netfault.Cut},
+		{how: "losing what etcd answers to", fault: netfault.LoseAnswers},
 	}
 }
 
 // partPrimaryFromEtcd takes etcd away from the primary; clients still reach it.
-func partPrimaryFromEtcd(ctx context.Context, e *Env) {
+func partPrimaryFromEtcd(ctx context.Context, e *Env) { e.part(ctx, e.partings()) }
+
+// losePackets loses what goes to and from the primary, without a reset.
+func losePackets(ctx context.Context, e *Env) {
+	defer e.boundOutages(e.failoverOutage())
+	lost := netfault.Fault{Up: netfault.Flow{Drop: true}, Down: netfault.Flow{Drop: true}}
+	e.part(ctx, []parting{
+		{how: "losing every packet of", fault: lost, vanish: true},
+		{how: "losing what etcd answers to", fault: netfault.LoseAnswers},
+	})
+	e.episode(ctx, episode{work: &work{}}, e.loseJournalConnection)
+}
+
+// loseJournalConnection loses the one connection over which the primary commits:
+// either it finds another way, or it is deposed.
+func (e *Env) loseJournalConnection(ctx context.Context) {
+	for range 3 {
+		p := e.working(ctx)
+		e.load.Mark("losing the journal's connection of " + p.primary.Name)
+		since := e.load.Now()
+		p.primary.LoseBusiest()
+		e.load.answers(ctx, 2*answersPerWait)
+		outage := e.load.Outage(since)
+		e.result.outages = append(e.result.outages, outage)
+		next, now := e.primary(ctx, 0)
+		e.did("lost the journal's connection of %s; %s serves in term %d, before %d; outage %d ms", p.primary.Name, next.Name, now, p.term, outage.Milliseconds())
+		p.primary.SetEtcd(netfault.Fault{})
+		do(e.cluster.Settled(ctx))
+		e.result.Rounds++
+	}
+}
+
+// part plays partings, one a round.
+func (e *Env) part(ctx context.Context, all []parting) {
 	e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) {
 		p := e.working(ctx)
 		old := p.primary
 		calls := e.probe(ctx, old, time.Second)
 		defer calls.stop()
-		all := e.partings()
 		part := all[e.result.Rounds%len(all)]
 		if part.slow > 0 {
 			old.SetEtcd(netfault.SlowAnswers(part.slow))
 			do(wait(ctx, e.SessionTTL))
 		}
 		parted := e.Now()
-		e.failover(ctx, old, p.term, part.how, func() error { old.SetEtcd(part.fault); return nil })
+		e.failover(ctx, old, p.term, part.how, func() error {
+			old.SetEtcd(part.fault)
+			if part.vanish {
+				old.Front.Set(part.fault)
+			}
+			return nil
+		})
 		if part.late {
 			old.SetEtcd(netfault.Fault{})
 		}
 		silent := parted + e.window()
 		refusesEnough(ctx, calls, silent)
 		old.SetEtcd(netfault.Fault{})
+		old.Front.Heal()
 		e.fenced(calls.end(), p.term, silent)
 		do(old.UntilPromotable(ctx))
 	})

@@ -8,6 +8,12 @@ func (d Drill) with(patches ...string) Drill {
 	return d
 }
 
+// after has a drill begin with nodes of the last release.
+func (d Drill) after() Drill {
+	d.old = true
+	return d
+}
+
 // All returns the drills in order.
 func All() []Drill {
 	d := func(number int, name, promises string, rounds int, ci bool, run runFunc, what string) Drill {
@@ -17,7 +23,7 @@ func All() []Drill {
 		d(1, "kill-primary", "D X A V", 10, true, killPrimary, "SIGKILL of the primary under load, again and again"),
 		d(2, "handover", "D X A V", 10, true, handOver, "handover by order and by SIGTERM, again and again"),
 		d(3, "stopped-primary", "F X A V", 3, true, stopPrimary, "SIGSTOP of the primary for three times its session, then SIGCONT"),
-		d(4, "primary-without-etcd", "F D X A V", 6, true, partPrimaryFromEtcd, "the primary loses etcd, at once or by and by; clients still reach it"),
+		d(4, "primary-without-etcd", "F D X A V", 8, true, partPrimaryFromEtcd, "the primary loses etcd, at once or by and by; clients still reach it"),
 		d(5, "primary-without-clients", "D X A V", 2, false, partPrimaryFromClients, "the primary is cut off from clients and peers only"),
 		d(6, "etcd-leader", "D X A V", 6, false, killEtcdLeader, "SIGKILL of the leader of three etcd members, SIGSTOP of a follower"),
 		d(7, "etcd-outage", "D F X A V", 1, true, stopAllOfEtcd, "all of etcd is gone for 30 s"),
@@ -34,6 +40,13 @@ func All() []Drill {
 		d(18, "backlog", "D", 1, false, backlog, "a standby is promoted with 1,000,000 events to apply"),
 		d(19, "five-in-a-minute", "D X A L V", 5, false, fiveInAMinute, "five failovers in a minute on three nodes, then all of them at once"),
 		d(20, "garbage", "B", 1, false, garbage, "garbage on every port and in every record of etcd"),
+		d(21, "wiped-etcd", "D X A L", 13, true, wipeEtcd, "etcd loses everything, or its head, under nodes that hold it all"),
+		d(22, "restored-etcd", "D X A L", 6, true, restoreEtcd, "etcd comes back from a backup of a minute ago, with its revisions and above them"),
+		d(23, "overwritten-keys", "F D X A L V", 15, true, overwriteKeys, "somebody writes over head and leader, or deletes them"),
 		d(25, "everything-killed", "D X A L S", 3, true, everythingDies, "SIGKILL of all nodes and etcd at once; all are started again"),
+		d(26, "state-away", "D X A V", 2, true, stateAway, "the only complete standby is cut off etcd, the primary dies, and a master without state starts"),
+		d(28, "lost-packets", "F D X A V", 6, true, losePackets, "packets of the primary are lost without a reset: all, etcd's answers, or the journal's connection"),
+		d(29, "stalling-etcd", "F D X A V", 1, true, stallEtcd, "etcd stalls at random for 0.3 to 3 s, again and again"),
+		d(30, "upgrade", "D X A V S", 10, false, upgrade, "rolling restart of three nodes, from the last release to this one").after(),
 	}
 }

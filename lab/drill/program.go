@@ -20,14 +20,14 @@ func (o *Options) patchesOf(d Drill) []string {
 
 // withProgram runs a drill with its nodes' program: this one, or a build of it
 // with patches.
-func withProgram(ctx context.Context, d Drill, o Options, r *Result, run func(program string) error) error {
+func withProgram(ctx context.Context, d Drill, o Options, r *Result, run func(program, old string) error) error {
 	patches := o.patchesOf(d)
-	if len(patches) == 0 {
+	if len(patches) == 0 && !d.old {
 		program, err := os.Executable()
 		if err != nil {
 			return err
 		}
-		return run(program)
+		return run(program, "")
 	}
 	builder := o.Mutants
 	if builder == nil {
@@ -42,10 +42,30 @@ func withProgram(ctx context.Context, d Drill, o Options, r *Result, run func(pr
 		}
 		defer func() { _ = builder.Close() }()
 	}
-	o.Progress("builds its nodes with " + strings.Join(patches, " and "))
-	program, err := builder.Lab(ctx, patches...)
+	o.Progress("builds its nodes " + o.nodesOf(d))
+	program, old, err := o.build(ctx, d, builder)
 	if err != nil {
 		return err
 	}
-	return run(program)
+	return run(program, old)
+}
+
+// nodesOf says what the nodes of a drill are, for people.
+func (o *Options) nodesOf(d Drill) string {
+	var list []string
+	if patches := o.patchesOf(d); len(patches) > 0 {
+		list = append(list, "with "+strings.Join(patches, " and "))
+	}
+	if d.old {
+		list = append(list, "and those of commit "+o.From)
+	}
+	return strings.Join(list, ", ")
+}
+
+// build builds the nodes of a drill, and those of an older release if it needs them.
+func (o *Options) build(ctx context.Context, d Drill, b *mutant.Builder) (program, old string, err error) {
+	if program, err = b.Lab(ctx, o.patchesOf(d)...); err == nil && d.old {
+		old, err = b.Commit(ctx, o.From)
+	}
+	return program, old, err
 }

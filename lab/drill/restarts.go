@@ -4,14 +4,19 @@ import (
 	"context"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/understudy-store/understudy/lab/cluster"
+	"github.com/understudy-store/understudy/lab/netfault"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // restartLimit is how long a cluster of which everything was killed may take until
 // somebody serves.
 const restartLimit = 30 * time.Second
 
-// everythingDies kills all nodes and etcd at once and starts them again, in any order.
+// everythingDies kills all nodes and etcd at once and starts them again, in any order,
+// at once or after a while.
 func everythingDies(ctx context.Context, e *Env) {
 	ep := episode{nodes: 3, work: &work{}}
 	ep.LeaseTTL = 8 * e.SessionTTL
@@ -32,15 +37,22 @@ func (e *Env) restartAll(ctx context.Context, etcd bool) {
 		n.Kill()
 	}
 	if etcd {
-		for _, m := range e.cluster.Members {
-			m.Kill()
-		}
+		e.killEtcd()
+	}
+	do(wait(ctx, e.Away))
+	began := e.Now()
+	late := etcd && e.rng.IntN(2) == 0
+	if etcd && !late {
 		do(e.cluster.StartMembers(ctx, e.cluster.Members...))
 	}
-	began := e.Now()
+	var starting errgroup.Group
 	for _, i := range e.rng.Perm(len(e.cluster.Nodes)) {
-		e.restart(ctx, e.cluster.Nodes[i])
+		starting.Go(func() error { return e.cluster.StartNode(ctx, e.cluster.Nodes[i], promote.Standby) })
 	}
+	if late {
+		do(e.cluster.StartMembers(ctx, e.cluster.Members...))
+	}
+	do(starting.Wait())
 	var serving *cluster.Node
 	err := cluster.Poll(ctx, restartLimit, "a node serves", func(ctx context.Context) (bool, error) {
 		for _, n := range e.cluster.Nodes {
@@ -53,7 +65,7 @@ func (e *Env) restartAll(ctx context.Context, etcd bool) {
 	e.result.check("everything is there again", err == nil, "%v after the start of all nodes none serves with the state that stood at %d: %v",
 		restartLimit, before.Head.Seq, err)
 	do(err)
-	e.did("all nodes were killed at sequence %d, etcd: %t; %s serves %v after their start", before.Head.Seq, etcd, serving.Name,
+	e.did("all nodes were killed at sequence %d, etcd: %t, for %v, etcd started last: %t; %s serves %v after their start", before.Head.Seq, etcd, e.Away, late, serving.Name,
 		(e.Now() - began).Round(time.Millisecond))
 }
 
@@ -62,4 +74,33 @@ func (e *Env) loseStates() {
 	for _, n := range e.cluster.Nodes {
 		do(e.cluster.ForgetState(n))
 	}
+}
+
+// stateAway cuts the only complete standby off etcd, kills the primary, and starts it
+// without its state, with the permission to start empty: it must wait for the standby.
+func stateAway(ctx context.Context, e *Env) {
+	e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) {
+		p := e.working(ctx)
+		until(ctx, time.Minute, "the standby is listed as complete", func(ctx context.Context) (bool, error) {
+			resp, err := e.cluster.Client.Get(ctx, e.cluster.Layout.CompleteNode(p.standby.Name))
+			return err == nil && len(resp.Kvs) == 1, nil
+		})
+		e.load.Mark("cutting off " + p.standby.Name + ", SIGKILL of " + p.primary.Name)
+		since := e.load.Now()
+		p.standby.SetEtcd(netfault.Cut)
+		p.primary.Kill()
+		do(e.cluster.ForgetState(p.primary))
+		do(e.cluster.StartNode(ctx, p.primary, promote.Primary, "--start-empty", "--wait-for-state=1m"))
+		away := 3 * e.SessionTTL
+		do(wait(ctx, away))
+		s := must(p.primary.Status(ctx))
+		e.result.check("no empty start", !cluster.Serves(s), "the master without state is %v, %v after its start: %s",
+			s.GetNode().GetRole(), away, s.GetNode().GetNotPromotableReason())
+		p.standby.SetEtcd(netfault.Fault{})
+		next, term := e.primary(ctx, p.term)
+		e.result.check("no empty start", next == p.standby, "%s serves in term %d, %s holds the state", next.Name, term, p.standby.Name)
+		e.load.answers(ctx, answersPerWait)
+		e.did("%s was cut off for %v while a master without state waited: %s; then %s serves in term %d; outage %d ms", p.standby.Name, away,
+			s.GetNode().GetNotPromotableReason(), next.Name, term, e.load.Outage(since).Milliseconds())
+	})
 }

@@ -1,0 +1,318 @@
+package drill
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/sync/errgroup"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/cluster"
+	"github.com/understudy-store/understudy/lab/netfault"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// The drills in which etcd loses the journal, while nodes live that hold its state.
+
+const (
+	// foundedWithin is how long it may take until a cluster serves again.
+	foundedWithin = 10 * time.Second
+	// foundingTerms is by how much the term of a journal that was founded anew
+	// exceeds those before it.
+	foundingTerms = 1024
+	// acquainted is how long nodes need to remember who else is complete.
+	acquainted = 2 * time.Second
+)
+
+// A loss is what becomes of the journal, and which nodes live then.
+type loss struct {
+	what  string
+	short bool // is part of the form for CI
+	nodes int  // of the cluster; default 3
+	dead  bool // the primary died before, and all that it acknowledged is with others
+	// before runs while all is well; may be nil.
+	before func(ctx context.Context, e *Env)
+	lose   func(ctx context.Context, e *Env, p pair)
+}
+
+// loseJournals plays losses, each on a cluster of its own.
+func (e *Env) loseJournals(ctx context.Context, losses []loss) {
+	if e.Short {
+		losses = slices.DeleteFunc(losses, func(l loss) bool { return !l.short })
+	}
+	for _, l := range losses {
+		ep := episode{nodes: l.nodes, work: &work{}}
+		// No put that finds no room evicts: whatever goes, goes without need.
+		ep.Args = []string{"--eviction_ratio=0"}
+		if ep.nodes == 0 {
+			ep.nodes = 3
+		}
+		if err := e.play(ctx, ep, func(ctx context.Context) { e.loseJournal(ctx, l) }); err != nil {
+			do(fmt.Errorf("%s: %w", l.what, err))
+		}
+		e.result.Rounds++
+		if e.noticed() {
+			return
+		}
+	}
+}
+
+// loseJournal plays one: the journal must be founded anew, and nothing that a living
+// node held may be gone.
+func (e *Env) loseJournal(ctx context.Context, l loss) {
+	e.letWork(ctx)
+	if l.before != nil {
+		l.before(ctx, e)
+	}
+	do(e.cluster.Settled(ctx))
+	p := e.primaryAlone(ctx)
+	do(wait(ctx, acquainted))
+	if l.dead {
+		e.load.Mark("SIGKILL of " + p.primary.Name)
+		p.primary.Kill()
+		e.appliedByAll(ctx, must(e.cluster.Head(ctx)))
+	}
+	e.load.Mark(l.what)
+	since := e.load.Now()
+	l.lose(ctx, e, p)
+	founder := e.foundedAnew(ctx, p, l.dead)
+	e.load.answers(ctx, 50)
+	outage := e.load.Outage(since)
+	e.result.outages = append(e.result.outages, outage)
+	e.did("%s; %s founded the journal anew; outage %d ms", l.what, founder, outage.Milliseconds())
+	if l.dead {
+		e.restart(ctx, p.primary)
+	}
+	e.load.answers(ctx, answersPerWait)
+}
+
+// primaryAlone returns the primary in a pair that may have no standby.
+func (e *Env) primaryAlone(ctx context.Context) (p pair) {
+	p.primary, p.term = e.primary(ctx, 0)
+	return p
+}
+
+// appliedByAll waits until all nodes that live have applied the journal to a head.
+func (e *Env) appliedByAll(ctx context.Context, at journal.Cursor) {
+	for _, n := range e.cluster.Alive() {
+		_, err := n.Until(ctx, "has applied the journal", func(s *pb.StatusResponse) bool {
+			return s.GetState().GetSequence() >= uint64(at.Head.Seq)
+		})
+		do(err)
+	}
+}
+
+// foundedAnew waits until a node serves that founded the journal anew, and demands
+// that it says so, in a term that nobody had before.
+func (e *Env) foundedAnew(ctx context.Context, p pair, absent bool) string {
+	var founder *pb.StatusResponse
+	err := cluster.Poll(ctx, foundedWithin, "a node serves that founded the journal anew", func(ctx context.Context) (bool, error) {
+		founder = e.serving(ctx, p.term)
+		return founder != nil, nil
+	})
+	e.result.check("founded again", err == nil, "%v after the journal was lost: %v", foundedWithin, err)
+	do(err)
+	term, said := founder.GetHeader().GetTerm(), strings.Join(founder.GetWarnings(), "\n")
+	e.result.check("a term far above", term >= p.term+foundingTerms, "term %d follows %d", term, p.term)
+	e.result.check("says so", strings.Contains(said, "founded the journal anew") && e.logged("the journal is lost"),
+		"the status of the founder: %q; a log has it: %t", said, e.logged("the journal is lost"))
+	if absent {
+		e.result.check("names who is missing", strings.Contains(said, p.primary.Name+" is not here"), "the status of the founder: %q", said)
+	}
+	return founder.GetNode().GetNodeId()
+}
+
+// serving asks all nodes that live and returns the status of one that serves in a
+// term after the given one, with what was there before; nil if none does.
+func (e *Env) serving(ctx context.Context, after uint64) *pb.StatusResponse {
+	for _, n := range e.cluster.Alive() {
+		s, err := n.Status(ctx)
+		if err == nil && cluster.Serves(s) && s.GetHeader().GetTerm() > after && !s.GetState().GetStartedEmpty() {
+			return s
+		}
+	}
+	return nil
+}
+
+// logged reports whether a node has logged a text.
+func (e *Env) logged(text string) bool {
+	return slices.ContainsFunc(e.cluster.Nodes, func(n *cluster.Node) bool {
+		b, _ := os.ReadFile(n.Log)
+		return bytes.Contains(b, []byte(text))
+	})
+}
+
+// replaceEtcd kills etcd, replaces its data, and starts it. With above its revisions
+// exceed the old ones before a node sees it.
+func (e *Env) replaceEtcd(ctx context.Context, replace func() error, above bool) {
+	old := must(e.cluster.Head(ctx)).Revision
+	e.setEtcd(netfault.Cut)
+	defer e.setEtcd(netfault.Fault{})
+	e.killEtcd()
+	do(replace())
+	do(e.cluster.StartMembers(ctx, e.cluster.Members...))
+	if !above {
+		return
+	}
+	const writers = 32
+	var g errgroup.Group
+	for range writers {
+		g.Go(func() error {
+			for {
+				resp, err := e.cluster.Client.Put(ctx, "/another-tenant", "")
+				if err != nil || resp.Header.Revision > 2*old {
+					return err
+				}
+			}
+		})
+	}
+	do(g.Wait())
+}
+
+func wipe(above bool) func(context.Context, *Env, pair) {
+	return func(ctx context.Context, e *Env, _ pair) { e.replaceEtcd(ctx, e.cluster.Wipe, above) }
+}
+
+// deleted deletes keys by hand.
+func deleted(key func(journal.Layout) string, more ...clientv3.OpOption) func(context.Context, *Env, pair) {
+	return func(ctx context.Context, e *Env, _ pair) {
+		must(e.cluster.Client.Delete(ctx, key(e.cluster.Layout), more...))
+	}
+}
+
+func root(l journal.Layout) string { return l.Root }
+
+// wipeEtcd takes the journal away from nodes that hold all that it said.
+func wipeEtcd(ctx context.Context, e *Env) {
+	e.loseJournals(ctx, []loss{
+		{what: "etcd is wiped and a standby that is behind sees it first", short: true, lose: behindFirst},
+		{what: "etcd is wiped, the primary is dead, revisions above", short: true, dead: true, lose: wipe(true)},
+		{what: "etcd is wiped, revisions below", lose: wipe(false)},
+		{what: "etcd is wiped, revisions above", lose: wipe(true)},
+		{what: "etcd is wiped, the primary is dead", dead: true, lose: wipe(false)},
+		{what: "etcd is wiped under one node", nodes: 1, lose: wipe(false)},
+		{what: "etcd is wiped under one node, revisions above", nodes: 1, lose: wipe(true)},
+		{what: "etcd is wiped under one standby, the primary is dead", nodes: 2, dead: true, lose: wipe(false)},
+		{what: "the head is deleted", lose: deleted(journal.Layout.Head)},
+		{what: "the head is deleted, the primary is dead", dead: true, lose: deleted(journal.Layout.Head)},
+		{what: "all keys are deleted under one node", nodes: 1, lose: deleted(root, clientv3.WithPrefix())},
+		{what: "all keys are deleted", lose: deleted(root, clientv3.WithPrefix())},
+	})
+	if !e.noticed() && (!e.Short || e.Break != "") {
+		e.episode(ctx, episode{}, e.foreignJournal)
+	}
+}
+
+// behindFirst wipes etcd while one standby is behind, and lets only that one see it
+// for a while: the others hold more, and it must ask them.
+func behindFirst(ctx context.Context, e *Env, p pair) {
+	behind := e.cluster.Standbys(p.primary)[0]
+	behind.SetEtcd(netfault.Cut)
+	e.letWork(ctx)
+	e.replaceEtcd(ctx, e.cluster.Wipe, false)
+	for _, n := range e.cluster.Nodes {
+		if n != behind {
+			n.SetEtcd(netfault.Cut)
+		}
+	}
+	err := cluster.Poll(ctx, foundedWithin, behind.Name+" finds the journal lost", func(ctx context.Context) (bool, error) {
+		s, err := behind.Status(ctx)
+		return err == nil && s.GetJournal().GetLost() != "", nil
+	})
+	e.result.check("notices the loss", err == nil, "%v", err)
+	do(err)
+	do(wait(ctx, 2*time.Second)) // longer than it waits for others
+	e.setEtcd(netfault.Fault{})
+}
+
+// foreignJournal has a standby come back to a journal that was founded without it,
+// and whose sequence exceeds its own. It must keep what it holds, and never serve.
+func (e *Env) foreignJournal(ctx context.Context) {
+	p := e.ready(ctx)
+	e.putSome(ctx, "before")
+	old := must(e.cluster.Head(ctx))
+	e.appliedByAll(ctx, old)
+	held := must(p.standby.Status(ctx)).GetState().GetObjects()
+	p.standby.SetEtcd(netfault.Cut)
+	p.primary.Kill()
+	do(e.cluster.ForgetState(p.primary))
+	e.killEtcd()
+	do(e.cluster.Wipe())
+	do(e.cluster.StartMembers(ctx, e.cluster.Members...))
+	do(e.cluster.StartNode(ctx, p.primary, promote.Primary))
+	must(p.primary.UntilServes(ctx))
+	until(ctx, time.Minute, "the new journal is longer than the old one", func(ctx context.Context) (bool, error) {
+		at, err := e.cluster.Head(ctx)
+		return at.Head.Seq > old.Head.Seq, err
+	})
+	e.putSome(ctx, "after")
+	p.standby.SetEtcd(netfault.Fault{})
+	keeps := func(s *pb.StatusResponse) bool {
+		return s.GetJournal().GetLost() != "" && s.GetState().GetObjects() == held && !cluster.Promotable(s)
+	}
+	err := cluster.Poll(ctx, foundedWithin, p.standby.Name+" keeps its state", func(ctx context.Context) (bool, error) {
+		s, err := p.standby.Status(ctx)
+		return err == nil && keeps(s), nil
+	})
+	e.result.check("keeps its state", err == nil, "it came back to a journal of another history: %v", err)
+	do(err)
+	p.primary.Kill()
+	do(wait(ctx, 2*e.SessionTTL))
+	s := must(p.standby.Status(ctx))
+	e.result.check("keeps its state", keeps(s), "%s is %v with %d objects, it had %d, while the primary is away", p.standby.Name, s.GetNode().GetRole(), s.GetState().GetObjects(), held)
+	if !keeps(s) {
+		return
+	}
+	do(e.cluster.StartNode(ctx, p.primary, promote.Primary))
+	must(p.primary.UntilServes(ctx))
+	e.did("%s kept %d objects of the old journal and served nobody; it says: %s", p.standby.Name, held, s.GetNode().GetNotPromotableReason())
+}
+
+// putSome puts objects of a group of keys, one commit after the other.
+func (e *Env) putSome(ctx context.Context, name string) {
+	b := e.newBulk()
+	defer b.Close()
+	do(b.mount(ctx, name, 1<<30))
+	for i := range 50 {
+		failed := must(b.tryPut(ctx, []string{fmt.Sprintf("%s/%d", name, i)}, bulkSize, client.PutConfig{HardPin: true}))
+		do(failed[0])
+	}
+}
+
+// restoreEtcd puts a backup in place of etcd's data.
+func restoreEtcd(ctx context.Context, e *Env) {
+	var file string
+	age := time.Minute
+	if e.Short {
+		age = time.Second
+	}
+	backup := func(ctx context.Context, e *Env) {
+		file = must(e.cluster.Backup(ctx))
+		do(wait(ctx, age))
+	}
+	restored := func(bump uint64) func(context.Context, *Env, pair) {
+		return func(ctx context.Context, e *Env, _ pair) {
+			e.replaceEtcd(ctx, func() error { return e.cluster.Restore(file, bump) }, false)
+		}
+	}
+	const far = 1_000_000
+	e.loseJournals(ctx, []loss{
+		{what: "etcd is restored", nodes: 2, short: true, before: backup, lose: restored(0)},
+		{what: "etcd is restored with revisions above", before: backup, lose: restored(far)},
+		{what: "etcd is restored after a failover", nodes: 2, short: true, lose: restored(0), before: func(ctx context.Context, e *Env) {
+			backup(ctx, e)
+			e.killAndRestart(ctx)
+		}},
+		{what: "etcd is restored under one node", nodes: 1, before: backup, lose: restored(0)},
+		{what: "etcd is restored, the primary is dead", dead: true, before: backup, lose: restored(0)},
+		{what: "etcd is restored with revisions above, the primary is dead", dead: true, before: backup, lose: restored(far)},
+	})
+}

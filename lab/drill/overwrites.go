@@ -1,0 +1,217 @@
+package drill
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/lab/cluster"
+	"github.com/understudy-store/understudy/lab/netfault"
+)
+
+// The drill in which somebody writes over the cluster's keys by hand.
+
+// An overwrite is what is written, and by what it may go on.
+type overwrite struct {
+	what  string
+	short bool // is part of the form for CI
+	write func(ctx context.Context, w *writer, p pair)
+	// untouched says that there must be no failover; dies that the primary is killed
+	// behind it.
+	untouched, dies bool
+}
+
+// A writer writes over keys.
+type writer struct {
+	*Env
+	head, leader string // as they once were
+}
+
+func (w *writer) value(ctx context.Context, key string) (string, clientv3.LeaseID) {
+	kvs := must(w.cluster.Client.Get(ctx, key)).Kvs
+	if len(kvs) == 0 {
+		do(fmt.Errorf("there is no key %s", key))
+	}
+	return string(kvs[0].Value), clientv3.LeaseID(kvs[0].Lease)
+}
+
+// put writes a value to a key of the layout.
+func put(key func(journal.Layout) string, value string, how ...clientv3.OpOption) func(context.Context, *writer, pair) {
+	return func(ctx context.Context, w *writer, _ pair) {
+		must(w.cluster.Client.Put(ctx, key(w.cluster.Layout), value, how...))
+	}
+}
+
+// again writes a key's own value once more, without its lease.
+func again(key func(journal.Layout) string) func(context.Context, *writer, pair) {
+	return func(ctx context.Context, w *writer, _ pair) {
+		until(ctx, time.Minute, "a key is written as it was", func(ctx context.Context) (bool, error) {
+			k := key(w.cluster.Layout)
+			v, _ := w.value(ctx, k)
+			resp, err := w.cluster.Client.Txn(ctx).If(clientv3.Compare(clientv3.Value(k), "=", v)).Then(clientv3.OpPut(k, v)).Commit()
+			return err == nil && resp.Succeeded, err
+		})
+	}
+}
+
+// byHand adapts what deletes keys.
+func byHand(f func(context.Context, *Env, pair)) func(context.Context, *writer, pair) {
+	return func(ctx context.Context, w *writer, p pair) { f(ctx, w.Env, p) }
+}
+
+func overwrites() []overwrite {
+	head, leader := journal.Layout.Head, journal.Layout.Leader
+	return []overwrite{
+		{what: "the head, as it is", short: true, untouched: true, write: again(head)},
+		{what: "an old head", short: true, write: func(ctx context.Context, w *writer, p pair) { put(head, w.head)(ctx, w, p) }},
+		{what: "garbage to the head", write: put(head, "garbage")},
+		{what: "nothing to the head", write: put(head, "")},
+		{what: "a head in a newer format", short: true, write: newerFormat},
+		{what: "the leader without its lease, whose node dies", write: again(leader), dies: true},
+		{what: "an old leader", write: func(ctx context.Context, w *writer, p pair) { put(leader, w.leader)(ctx, w, p) }},
+		{what: "garbage to the leader", write: put(leader, "garbage")},
+		{what: "garbage to the leader, with its lease", write: put(leader, "garbage", clientv3.WithIgnoreLease())},
+		{what: "the end of the leader's lease", write: func(ctx context.Context, w *writer, _ pair) {
+			_, lease := w.value(ctx, w.cluster.Layout.Leader())
+			must(w.cluster.Client.Revoke(ctx, lease))
+		}},
+		{what: "no leader, while the primary hears nothing of it", short: true, write: deletedUnseen},
+		{what: "no leader", write: byHand(deleted(leader))},
+		{what: "no nodes", untouched: true, write: byHand(deleted(journal.Layout.Nodes, clientv3.WithPrefix()))},
+		{what: "no leader and no head", write: func(ctx context.Context, w *writer, _ pair) {
+			must(w.cluster.Client.Txn(ctx).Then(clientv3.OpDelete(w.cluster.Layout.Leader()), clientv3.OpDelete(w.cluster.Layout.Head())).Commit())
+		}},
+		{what: "no key at all", write: byHand(deleted(root, clientv3.WithPrefix()))},
+	}
+}
+
+// overwriteKeys writes over the head and the leader, one after the other.
+func overwriteKeys(ctx context.Context, e *Env) {
+	list := overwrites()
+	if e.Short {
+		list = slices.DeleteFunc(list, func(o overwrite) bool { return !o.short })
+	}
+	ep := episode{nodes: 3, work: &work{}}
+	ep.Args = []string{"--eviction_ratio=0"}
+	e.episode(ctx, ep, func(ctx context.Context) {
+		w := &writer{Env: e}
+		w.head, _ = w.value(ctx, e.cluster.Layout.Head())
+		w.leader, _ = w.value(ctx, e.cluster.Layout.Leader())
+		e.killAndRestart(ctx)
+		do(e.cluster.Settled(ctx))
+		do(wait(ctx, acquainted))
+		for _, o := range list {
+			if err := script(func() { w.overwrite(ctx, o) }); err != nil {
+				do(fmt.Errorf("writing %s: %w", o.what, err))
+			}
+			e.result.Rounds++
+			if e.noticed() {
+				return
+			}
+		}
+	})
+}
+
+// overwrite plays one. Clients must be served again soon, by one node at a time.
+func (w *writer) overwrite(ctx context.Context, o overwrite) {
+	do(w.cluster.Settled(ctx))
+	p := w.working(ctx)
+	w.load.Mark("writing " + o.what)
+	since := w.load.Now()
+	var calls []*prober
+	for _, n := range w.cluster.Nodes {
+		calls = append(calls, w.probe(ctx, n, time.Second))
+	}
+	defer func() {
+		for _, c := range calls {
+			c.stop()
+		}
+	}()
+	o.write(ctx, w, p)
+	if o.dies {
+		w.kill(ctx, p.primary, p.term)
+		w.restart(ctx, p.primary)
+	}
+	effect := w.Failover // every node has met what was written by then
+	if o.untouched {
+		effect += w.SessionTTL
+	}
+	do(wait(ctx, effect))
+	_, now := w.primary(ctx, 0)
+	w.load.answers(ctx, answersPerWait)
+	var answers []answer
+	for _, c := range calls {
+		answers = append(answers, c.end()...)
+	}
+	outage := w.load.Outage(since)
+	w.oneAtATime(answers)
+	w.result.check("serves again", outage < foundedWithin, "clients had no answer for %v after somebody wrote %s", outage, o.what)
+	if o.untouched {
+		w.result.check("untouched", now == p.term, "the term was %d and is %d, after somebody wrote %s", p.term, now, o.what)
+	}
+	w.result.outages = append(w.result.outages, outage)
+	do(w.cluster.Settled(ctx))
+	do(w.cluster.Compact(ctx)) // the judge reads the journal that is left, not what was written over it
+	w.did("somebody wrote %s; term %d, before %d; outage %d ms", o.what, now, p.term, outage.Milliseconds())
+}
+
+// oneAtATime demands that no call was served in a term that was sent after one of a
+// later term had been served.
+func (e *Env) oneAtATime(answers []answer) {
+	e.result.violate("F", 0)
+	answers = slices.DeleteFunc(answers, func(a answer) bool { return a.kind != errs.OK })
+	slices.SortFunc(answers, func(a, b answer) int { return int(a.got - b.got) })
+	type served struct {
+		at   time.Duration
+		term uint64
+	}
+	var first []served // answer of each term
+	for _, a := range answers {
+		if len(first) == 0 || a.term > first[len(first)-1].term {
+			first = append(first, served{a.got, a.term})
+		}
+	}
+	for _, a := range answers {
+		for _, f := range first {
+			if f.term > a.term && a.sent > f.at {
+				e.result.violate("F", 1, fmt.Sprintf("although term %d had served a call at %v, %v", f.term, f.at, a))
+				break
+			}
+		}
+	}
+}
+
+// newerFormat writes a head that this program does not read, and puts back the one
+// before. Nothing may be founded meanwhile, and nobody may serve.
+func newerFormat(ctx context.Context, w *writer, _ pair) {
+	const newer = `{"format":99,"term":9,"sequence":1000000}`
+	key := w.cluster.Layout.Head()
+	before := must(w.cluster.Client.Put(ctx, key, newer, clientv3.WithPrevKV())).PrevKv
+	do(wait(ctx, 2*w.Failover))
+	now, _ := w.value(ctx, key)
+	serving := slices.ContainsFunc(w.cluster.Nodes, func(n *cluster.Node) bool {
+		s, err := n.Status(ctx)
+		return err == nil && cluster.Serves(s)
+	})
+	w.result.check("nothing is founded over a newer format", now == newer && !serving && w.logged("upgrade this node"),
+		"the head is %s, a node serves: %t, one asks for an upgrade: %t", now, serving, w.logged("upgrade this node"))
+	if before == nil {
+		do(errors.New("there was no head"))
+	}
+	must(w.cluster.Client.Put(ctx, key, string(before.Value)))
+}
+
+// deletedUnseen deletes the leader key while the primary may still answer, and does
+// not hear of it: whoever is elected must wait.
+func deletedUnseen(ctx context.Context, w *writer, p pair) {
+	p.primary.SetEtcd(netfault.Stall)
+	defer p.primary.SetEtcd(netfault.Fault{})
+	must(w.cluster.Client.Delete(ctx, w.cluster.Layout.Leader()))
+	w.primary(ctx, p.term)
+}
