@@ -147,4 +147,10 @@ func TestSlowCommitsRaiseThePace(t *testing.T) {
 	want("behind a term with a longer window", 3*time.Second, 5*time.Second)
 	p.AtLeast(0)
 	want("when that is over", testWindow, testFailover)
+	p.Resume(2*now, 3*testFailover)
+	want("behind a term with a raised pace", 2400*time.Millisecond, 4*time.Second)
+	p.took(2*now+calmAfter-1, 0)
+	want("almost a quiet quarter of an hour later", 2400*time.Millisecond, 4*time.Second)
+	p.took(2*now+calmAfter, 0)
+	want("a quiet quarter of an hour later", testWindow, testFailover)
 }

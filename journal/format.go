@@ -145,6 +145,8 @@ type Head struct {
 	// session lasts, and nobody deposes it.
 	Window   int64 `json:"serve_window_ms,omitempty"`
 	Failover int64 `json:"failover_after_ms,omitempty"`
+	// Raised says that slow commits raised both: the next primary begins with them.
+	Raised bool `json:"failover_raised,omitempty"`
 	// Clean says that the term ended with a handover: no lease was granted that
 	// is not in the journal, and nobody answers any more.
 	Clean bool `json:"clean,omitempty"`

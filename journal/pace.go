@@ -50,6 +50,27 @@ func (p *Pace) AtLeast(window time.Duration) {
 	p.least = window
 }
 
+// Resume begins, at a time by the clock, with the failover time that slow commits
+// raised in an earlier term. It falls again after a time without a slow commit.
+func (p *Pace) Resume(now, failover time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.base > 0 && p.base*p.factor < min(failover, p.most) {
+		p.factor *= 2
+	}
+	p.calm = now
+}
+
+// Slowed reports whether slow commits have raised the pace.
+func (p *Pace) Slowed() bool {
+	if p == nil {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.on && p.factor > 1
+}
+
 // Windows returns W and D as the next head carries them, 0 for none.
 func (p *Pace) Windows() (window, failover time.Duration) {
 	if p == nil {

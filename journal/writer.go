@@ -219,7 +219,7 @@ func (w *Writer) build(sealed []*submission) (*Sealed, []metadata.Change) {
 	c := &Sealed{Head: Head{
 		Term: w.Term, Seq: w.last.Seq + 1, Time: w.time, Hold: w.Hold.Milliseconds(),
 		Checked: w.last.Seq, Digest: w.last.Digest,
-		Window: window.Milliseconds(), Failover: failover.Milliseconds(),
+		Window: window.Milliseconds(), Failover: failover.Milliseconds(), Raised: w.Pace.Slowed(),
 	}}
 	var changes []metadata.Change
 	for _, s := range sealed {

@@ -207,6 +207,9 @@ func (n *Node) elect(ctx context.Context, f *follower.Follower, head journal.Cur
 	if known, learned := f.Learned(); known == head.Head {
 		c.learned = learned
 	}
+	if head.Head.Raised {
+		c.pace.Resume(begun, head.Head.FailoverAfter())
+	}
 	if !head.Head.Clean {
 		c.pace.AtLeast(head.Head.ServeWindow())
 	}
@@ -292,7 +295,7 @@ func (c *candidate) beat(ctx context.Context, hold time.Duration) error {
 	head := c.log.Tip().Head
 	head.Term, head.Seq, head.Streams, head.Clean, head.Heir = c.leader.Term, head.Seq+1, 0, false, ""
 	head.Hold = max(head.Hold, hold.Milliseconds())
-	head.Window, head.Failover = window.Milliseconds(), failover.Milliseconds()
+	head.Window, head.Failover, head.Raised = window.Milliseconds(), failover.Milliseconds(), c.pace.Slowed()
 	err := c.log.Append(ctx, &journal.Sealed{Head: head})
 	var refused *journal.RefusedError
 	if errors.As(err, &refused) {

@@ -279,6 +279,9 @@ func (n *Node) found(ctx context.Context, f *follower.Follower, g grounds, term 
 	c.founded, c.why = how, how.String()
 	c.store, c.before, c.learned = g.store, head, g.learned
 	c.pace.AtLeast(head.ServeWindow())
+	if head.Raised {
+		c.pace.Resume(n.Clock(), head.FailoverAfter())
+	}
 	instead := journal.History("")
 	if how.givenUp != nil {
 		instead = stood.History

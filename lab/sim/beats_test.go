@@ -28,6 +28,7 @@ func beats() map[string]func(story) {
 		"a commit before the deposal":     commitBeforeDeposal,
 		"etcd is slow":                    etcdIsSlow,
 		"the window becomes shorter":      windowBecomesShorter,
+		"a raised pace and a takeover":    raisedPaceOutlivesATakeover,
 		"a long catch-up":                 longCatchUp,
 		"clocks differ":                   clocksDiffer,
 		"etcd is quick for one side":      oneWayCut,
@@ -211,20 +212,47 @@ func (w *world) headOf(c Call) (h journal.Head, ok bool) {
 	return h, false
 }
 
+// slowDown has slow commits raise a primary's pace, and returns its window then.
+func (s story) slowDown(n *node) time.Duration {
+	for range 3 {
+		n.links[0].Stall()
+		time.Sleep(failoverAfter / 2)
+		n.links[0].Resume()
+		time.Sleep(failoverAfter / 2)
+	}
+	s.world.await("a slower pace", func() bool { return n.Status().Raised > 0 })
+	return n.Status().Window
+}
+
+// A primary whose pace was raised dies: the next one begins with that pace, since etcd
+// may be as slow as before.
+func raisedPaceOutlivesATakeover(s story) {
+	s.world.begin("a", "b")
+	a, b := s.world.node("a"), s.world.node("b")
+	high := s.slowDown(a)
+	s.puts("k1")
+	a.kill()
+	s.world.await("a takeover", func() bool { return s.world.serving() == b })
+	time.Sleep(failoverAfter)
+	if got := b.Status().Window; got != high {
+		s.world.judge.find("LIVE", "after the takeover the window is %v, it was raised to %v", got, high)
+	}
+	s.puts("k2")
+	time.Sleep(15 * time.Minute)
+	if got := b.Status().Window; got >= high {
+		s.world.judge.find("LIVE", "after a quiet quarter of an hour the window is %v", got)
+	}
+	s.world.start("a")
+	s.equal()
+}
+
 // After a quiet quarter of an hour the primary lowers its window, and is cut off with
 // the first commit that says so, which arrives: what it had before does not count.
 func windowBecomesShorter(s story) {
 	s.world.begin("a", "b")
 	s.puts("k1")
 	a := s.world.node("a")
-	for range 3 {
-		a.links[0].Stall()
-		time.Sleep(failoverAfter / 2)
-		a.links[0].Resume()
-		time.Sleep(failoverAfter / 2)
-	}
-	s.world.await("a slower pace", func() bool { return a.Status().Raised > 0 })
-	high := a.Status().Window
+	high := s.slowDown(a)
 	lowered := make(chan struct{})
 	var once sync.Once
 	s.world.etcd.Fault(func(c Call) Verdict {
