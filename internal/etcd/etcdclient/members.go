@@ -16,27 +16,24 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// How long a member may take for an answer before the client tries the others.
-// An attempt of a keepalive lasts half a session, which may be 2 s; one of another
-// call lasts 3 s. The client must move on before either is over.
-const (
-	keepAliveTimeout = 500 * time.Millisecond
-	callTimeout      = time.Second
-	maxCallTimeout   = 2500 * time.Millisecond
-)
+// callTimeout is how long a member may take for an answer before the client asks
+// whether it is there at all. The attempts of callers last longer, but for the first
+// attempt of a commit with a short serve window.
+const callTimeout = 500 * time.Millisecond
 
-// probeTimeout bounds the read that shows whether another member answers.
-const probeTimeout = 2 * time.Second
+// probeTimeout bounds the read that shows whether a member answers.
+const probeTimeout = 500 * time.Millisecond
 
 // members keeps a client on one of several members of etcd, and moves it to the
 // next when that one does not answer. clientv3 by itself takes them in turn, so
 // one member that hangs would delay every second or third call until its timeout.
 //
-// Calls at the old member go on until the next one has answered. Then the
-// connections to the old member are closed: its calls fail, and its watches begin
-// anew at the next one. Where every member is slow to write, this would cut off
-// each attempt in turn, so the timeout doubles after each slow write, until a
-// write is quick again.
+// When a call has had no answer for a while, the client first reads at the member in
+// use. One that answers is slow, not away, and the client stays: where all members are
+// slow to write, moving would only cut off each attempt in turn. Otherwise it reads at
+// the others in turn. Calls at the old member go on until another one has answered; if
+// none does, they are all slow, or etcd is away. Then the connections to the old member
+// are closed: its calls fail, and its watches begin anew at the next one.
 type members struct {
 	all    []string
 	client *clientv3.Client
@@ -46,9 +43,6 @@ type members struct {
 	at     int        // index of the member in use
 	moving bool
 	conns  map[*conn]struct{} // open, to any member
-	// timeout is how long a call other than a keepalive may take; callTimeout if
-	// it is less.
-	timeout time.Duration
 }
 
 // options are for the client whose members these are.
@@ -101,13 +95,14 @@ func (m *members) current() int {
 	return m.at
 }
 
-// leave moves the client on from a member, unless it has moved or is moving.
+// leave moves the client on from a member that does not answer, unless it has moved or
+// is moving.
 func (m *members) leave(at int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.at == at && !m.moving && m.client.Ctx().Err() == nil {
 		m.moving = true
-		go m.move()
+		go m.move(m.probe)
 	}
 }
 
@@ -118,15 +113,16 @@ func (m *members) next() int {
 	return m.at
 }
 
-// move goes from member to member until one answers, once round at most: if none
-// does, etcd is unavailable.
-func (m *members) move() {
+// move goes from member to member until one answers, the one in use first, and once
+// round at most. answers asks the one in use.
+func (m *members) move(answers func() error) {
 	from := m.current()
 	for range m.all {
-		m.client.SetEndpoints(m.all[m.next()]) // without mu: it may wait for connections to be closed
-		if m.probe() == nil {
+		if answers() == nil {
 			break
 		}
+		answers = m.probe
+		m.client.SetEndpoints(m.all[m.next()]) // without mu: it may wait for connections to be closed
 	}
 	m.mu.Lock()
 	m.moving = false
@@ -151,30 +147,10 @@ func (m *members) probe() error {
 	return err
 }
 
-// leaveAfter leaves the member in use after a timeout, unless it is stopped.
-func (m *members) leaveAfter(timeout time.Duration) (stop func() bool, at int) {
+// leaveAfter leaves the member in use after a while, unless it is stopped.
+func (m *members) leaveAfter() (stop func() bool, at int) {
 	at = m.current()
-	return time.AfterFunc(timeout, func() { m.leave(at) }).Stop, at
-}
-
-// currentTimeout is that of calls other than keepalives.
-func (m *members) currentTimeout() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return max(callTimeout, m.timeout)
-}
-
-// wrote adapts the timeout to how long a write took. Reads do not count: only a
-// write waits for disks.
-func (m *members) wrote(took, timeout time.Duration, answered bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case took >= timeout:
-		m.timeout = max(m.timeout, min(2*timeout, maxCallTimeout))
-	case answered && took < callTimeout:
-		m.timeout = callTimeout
-	}
+	return time.AfterFunc(callTimeout, func() { m.leave(at) }).Stop, at
 }
 
 // failed leaves a member that says it cannot serve, or that cannot be reached.
@@ -188,17 +164,13 @@ func (m *members) unary(ctx context.Context, method string, req, reply any, cc *
 	if cc != m.client.ActiveConnection() || !strings.HasPrefix(method, "/etcdserverpb.KV/") && !strings.HasPrefix(method, "/etcdserverpb.Lease/") {
 		return invoke(ctx, method, req, reply, cc, opts...) // to a given member, or one that may take long
 	}
-	timeout, begun := m.currentTimeout(), m.clock()
-	stop, at := m.leaveAfter(timeout)
+	begun := m.clock()
+	stop, at := m.leaveAfter()
 	err := invoke(ctx, method, req, reply, cc, opts...)
 	stop()
-	took := m.clock() - begun
-	if !strings.HasSuffix(method, "/Range") {
-		m.wrote(took, timeout, err == nil)
-	}
 	m.failed(at, err)
-	if status.Code(err) == codes.DeadlineExceeded && took >= callTimeout*9/10 {
-		m.leave(at) // the call's own deadline may come just before the timeout
+	if status.Code(err) == codes.DeadlineExceeded && m.clock()-begun >= callTimeout/3 {
+		m.leave(at) // the call's own deadline may come before the timeout
 	}
 	return err
 }
@@ -207,7 +179,7 @@ func (m *members) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.Cl
 	if cc != m.client.ActiveConnection() {
 		return open(ctx, desc, cc, method, opts...)
 	}
-	stop, at := m.leaveAfter(keepAliveTimeout)
+	stop, at := m.leaveAfter()
 	s, err := open(ctx, desc, cc, method, opts...)
 	if err != nil || !strings.HasSuffix(method, "/LeaseKeepAlive") { // others may be silent for long
 		stop()
