@@ -172,7 +172,15 @@ func (n *Node) losses(ctx context.Context, o *refounding, base Standing) (list [
 	if err != nil {
 		return nil, err
 	}
+	listed, err := n.listComplete(ctx)
+	if err != nil {
+		return nil, err
+	}
 	complete := make(map[string]bool) // as last seen
+	for _, c := range listed {
+		known[c.ID], complete[c.ID] = c.RPC, true
+		o.seen = max(o.seen, c.Term)
+	}
 	for id := range known {
 		complete[id] = true
 	}
@@ -187,7 +195,7 @@ func (n *Node) losses(ctx context.Context, o *refounding, base Standing) (list [
 	answers, own := n.ask(ctx, known), n.Status()
 	known[n.ID] = n.RPC
 	answers[n.ID] = Standing{ID: n.ID, Role: own.Self.Role, History: own.Head.History, Position: own.Position, Complete: own.Complete, Restored: own.Restored}
-	o.seen = max(base.Position.Term, own.Head.Term, l.Term, n.previousLeader().Term)
+	o.seen = max(o.seen, base.Position.Term, own.Head.Term, l.Term, n.previousLeader().Term)
 	for id := range known {
 		s, answered := answers[id]
 		o.seen = max(o.seen, s.Position.Term)

@@ -69,6 +69,9 @@ func TestRefoundFromABackup(t *testing.T) {
 	w.refused(b, file.Bytes()[:file.Len()/2], errs.InvalidParams, "the file that was sent")
 	w.refused(b, file.Bytes(), errs.Unavailable, "--yes=a,b,c")
 	w.refused(b, file.Bytes(), errs.Unavailable, "what a acknowledged as the primary", "b", "c")
+	do(t, etcd, clientv3.OpPut(layout.CompleteNode("z"), `{"node_id":"z","rpc_address":"z","term":1,"sequence":9}`))
+	w.refused(b, file.Bytes(), errs.Unavailable, "what z may hold, which does not answer; to give that up, add --yes=a,b,c,z", "a", "b", "c")
+	do(t, etcd, clientv3.OpDelete(layout.CompleteNode("z")))
 	w.refused(b, file.Bytes(), errs.Unavailable, "--yes=a,b,c", "a", "b", "c", "d")
 	before, _ := readHead(t, etcd)
 	w.refound(b, file.Bytes(), "c", "b", "a")
@@ -185,4 +188,31 @@ func TestRefoundOverAnotherJournal(t *testing.T) {
 	if loads := b.Status().Loads[journal.ReasonFounded]; loads != 1 {
 		t.Errorf("b loaded %d snapshots of the new journal, want 1", loads)
 	}
+}
+
+// A node comes back with its state, and in etcd stands a journal that others founded
+// while it was away. It keeps the state; an order makes it the primary with it, and the
+// others follow.
+func TestRefoundFromANodeThatWasAway(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a", stateIn(t.TempDir(), time.Hour))
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	a.wire.cut()
+	waitFor(t, "the end of a's answers", func() bool { return !a.serves() })
+	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
+	b := w.start("b")
+	w.serving(b).mount()
+	b.put(keys("x", 5)...)
+	a.wire.heal()
+	waitFor(t, "a to see another journal", func() bool { l := a.Status().Loss.Err; return l != nil && l.Foreign })
+	w.refused(a, nil, errs.Unavailable, "what b acknowledged as the primary")
+	w.refound(a, nil, "b")
+	a.has(keys("k", 5)...)
+	if b.serves() {
+		t.Error("b serves, which was replaced")
+	}
+	w.promotable(b)
+	w.equal(a, b)
 }
