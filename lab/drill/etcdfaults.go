@@ -17,6 +17,9 @@ import (
 
 // The drills in which etcd fails, or the way to it.
 
+// electionGrace is how much longer than etcd reads may be out.
+const electionGrace = 200 * time.Millisecond
+
 // killEtcdLeader kills the leader of three members again and again, and stops a
 // follower for a while.
 func killEtcdLeader(ctx context.Context, e *Env) {
@@ -31,7 +34,7 @@ func killEtcdLeader(ctx context.Context, e *Env) {
 		since, began := e.load.Now(), e.Now()
 		leader.Kill()
 		until(ctx, time.Minute, "etcd answers again", func(ctx context.Context) (bool, error) {
-			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			ctx, cancel := context.WithTimeout(ctx, electionGrace)
 			defer cancel()
 			_, err := e.cluster.Client.Get(ctx, e.cluster.Layout.Head())
 			return err == nil, nil
@@ -40,6 +43,7 @@ func killEtcdLeader(ctx context.Context, e *Env) {
 		e.load.answers(ctx, answersPerWait)
 		outage := e.load.Outage(since)
 		e.result.outages = append(e.result.outages, outage)
+		e.result.check("reads are back", outage <= away+electionGrace, "clients had no answer for %v, etcd was away for %v", outage, away)
 		_, now := e.primary(ctx, 0)
 		judged := ""
 		if away < ttl/2 { // the keepalives after it had time enough
@@ -180,13 +184,16 @@ func breakConns(n *cluster.Node) {
 	n.Front.Heal()
 }
 
+// raisedWithin is how long reads may be out when etcd becomes slow.
+const raisedWithin = 20 * time.Second
+
 // slowEtcd makes all answers of etcd late, and breaks the clients' connections
 // now and then meanwhile.
 func slowEtcd(ctx context.Context, e *Env) {
 	const delay = 2 * time.Second
 	lasts := time.Minute
 	if e.Short {
-		lasts = 15 * time.Second
+		lasts = raisedWithin + 5*time.Second
 	}
 	ep := episode{work: &work{}}
 	ep.SessionTTL = 10 * time.Second
@@ -194,6 +201,7 @@ func slowEtcd(ctx context.Context, e *Env) {
 	e.rounds(ctx, ep, func(ctx context.Context) {
 		p := e.working(ctx)
 		e.load.Mark("answers of etcd take 2 s")
+		slow := e.Now()
 		e.setEtcd(netfault.SlowAnswers(delay))
 		calls := e.probe(ctx, p.primary, delay/2) // whose time is up before a commit is done
 		defer calls.stop()
@@ -203,10 +211,19 @@ func slowEtcd(ctx context.Context, e *Env) {
 			do(wait(ctx, lasts/breaks/2+time.Duration(e.rng.Int64N(int64(lasts/breaks)))))
 			breakConns(p.primary)
 		}
-		e.repeatable(calls.end())
+		answers := calls.end()
+		e.repeatable(answers)
+		reads, failover := 0, must(e.cluster.Head(ctx)).Head.FailoverAfter()
+		for _, a := range answers {
+			if !a.write && a.kind == errs.OK && a.sent > slow+raisedWithin {
+				reads++
+			}
+		}
+		e.result.check("reads are served again", reads > 0 && failover > e.Failover, "%d reads were served later than %v after etcd became slow; heads carry %v, before %v",
+			reads, raisedWithin, failover, e.Failover)
 		e.setEtcd(netfault.Fault{})
 		e.load.Mark("answers of etcd come at once")
-		_, now := e.primary(ctx, 0)
+		now := e.sameTerm(ctx, p.term, "etcd was slow")
 		e.load.answers(ctx, answersPerWait)
 		e.did("answers of etcd took %v for %v, connections of clients broke %d times; term %d, before %d", delay, lasts, breaks, now, p.term)
 		e.bounded()

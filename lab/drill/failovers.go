@@ -2,6 +2,7 @@ package drill
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -90,17 +91,28 @@ func (e *Env) handedOver(failed int) {
 	e.result.check("no failed call", failed == 0, "%d calls failed in round %d, after the clients' own retries", failed, e.result.Rounds+1)
 }
 
-// stopPrimary stops it for three times its session, and lets it go on.
+// stopPrimary stops it and lets it go on: for less than its serve window, which nobody
+// may notice, for three failover times and for three sessions.
 func stopPrimary(ctx context.Context, e *Env) {
+	lengths := []time.Duration{3 * e.SessionTTL, 3 * e.Failover, 200 * time.Millisecond}
 	e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) {
 		p := e.working(ctx)
-		old := p.primary
+		old, length := p.primary, lengths[e.result.Rounds%len(lengths)]
+		if length < e.window() {
+			e.load.Mark("SIGSTOP of " + old.Name + " for a moment")
+			do(old.Pause())
+			err := wait(ctx, length)
+			do(errors.Join(err, old.Resume()))
+			e.load.answers(ctx, answersPerWait)
+			e.sameTerm(ctx, p.term, fmt.Sprintf("the primary was stopped for %v", length))
+			return
+		}
 		calls := e.probe(ctx, old, 4*e.SessionTTL)
 		defer calls.stop()
 		until(ctx, time.Minute, "the primary answers", func(context.Context) (bool, error) { return calls.count() > probers, nil })
 		stopped := e.Now()
 		e.failover(ctx, old, p.term, "SIGSTOP of", old.Pause)
-		do(wait(ctx, stopped+3*e.SessionTTL-e.Now()))
+		do(wait(ctx, stopped+length-e.Now()))
 		e.load.Mark("SIGCONT of " + old.Name)
 		goesOn := e.Now()
 		do(old.Resume())
