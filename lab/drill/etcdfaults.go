@@ -235,14 +235,18 @@ const memoryCap = 2 << 30
 
 // bounded demands that no node took too much memory.
 func (e *Env) bounded() {
-	e.result.violate("B", 0)
 	for _, n := range e.cluster.Alive() {
 		process := must(procfs.NewProc(n.PID))
-		most := int64(must(process.NewStatus()).VmHWM)
-		e.result.Counts["peak_memory_bytes"] = max(e.result.Counts["peak_memory_bytes"], most)
-		if most > memoryCap {
-			e.result.violate("B", 1, fmt.Sprintf("%s took %d bytes of memory", n.Name, most))
-		}
+		e.result.took(n.Name, int64(must(process.NewStatus()).VmHWM))
+	}
+}
+
+// took notes how much memory a node took at most.
+func (r *Result) took(node string, most int64) {
+	r.violate("B", 0)
+	r.Counts["peak_memory_bytes"] = max(r.Counts["peak_memory_bytes"], most)
+	if most > memoryCap {
+		r.violate("B", 1, fmt.Sprintf("%s took %d bytes of memory", node, most))
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/understudy-store/understudy/errs"
 )
 
 func TestOutages(t *testing.T) {
@@ -81,6 +83,34 @@ func TestChecksKeepTheFirstFailure(t *testing.T) {
 	}
 	if want := []Check{{"c", false, "2"}}; !slices.Equal(r.Checks, want) {
 		t.Errorf("%+v, want %+v", r.Checks, want)
+	}
+}
+
+// A node that took more memory than the cap breaks B; two terms that are served at once
+// break F.
+func TestBrokenBounds(t *testing.T) {
+	for most, want := range map[int64]int{memoryCap: 0, memoryCap + 1: 1} {
+		r := newResult(Drill{}, Options{})
+		if r.took("n", most); r.Violations["B"] != want {
+			t.Errorf("%d bytes: got %d violations of B, want %d", most, r.Violations["B"], want)
+		}
+	}
+	served := func(term uint64, sent, got time.Duration) answer {
+		return answer{term: term, sent: sent, got: got, kind: errs.OK}
+	}
+	for name, c := range map[string]struct {
+		late answer
+		want int
+	}{
+		"sent before the other answered": {served(1, 4, 9), 0},
+		"sent behind it":                 {served(1, 6, 9), 1},
+		"refused behind it":              {answer{term: 1, sent: 6, got: 9, kind: errs.NotLeader}, 0},
+	} {
+		e := &Env{result: new(Result)}
+		*e.result = newResult(Drill{}, Options{})
+		if e.oneAtATime([]answer{c.late, served(1, 0, 1), served(2, 2, 5)}); e.result.Violations["F"] != c.want {
+			t.Errorf("%s: got %d violations of F, want %d", name, e.result.Violations["F"], c.want)
+		}
 	}
 }
 
