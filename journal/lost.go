@@ -7,6 +7,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/understudy-store/understudy/metadata"
 )
 
 // ErrLost says that what stands in etcd is not the journal that a state comes from
@@ -57,7 +59,7 @@ func (c Cursor) Against(found Cursor, err error) error {
 		return err
 	case found.Revision == 0:
 		return lost("etcd holds no head, this node is at sequence %d of term %d", have.Seq, have.Term)
-	case !have.History.Is(head.History):
+	case !have.History.Is(head.History), have.History == "" && head.Parent == "" && head.Fork > 0:
 		return c.againstFounded(head)
 	case head.Seq < have.Seq || head.Term < have.Term:
 		return lost("etcd's head is at sequence %d of term %d, this node is at %d of term %d", head.Seq, head.Term, have.Seq, have.Term)
@@ -72,17 +74,26 @@ func (c Cursor) againstFounded(head Head) error {
 	switch {
 	case head.History == c.Head.Parent:
 		return lost("etcd's head is of history %s, from which this node's, %s, was founded", head.History, c.Head.History)
-	case head.Parent == "" || head.Parent != c.Head.History:
+	case head.Parent != c.Head.History:
 		return &LostError{Foreign: true, Cause: fmt.Sprintf("etcd's head is of history %s, this node's state of %s", head.History, c.Head.History)}
 	case c.Head.Seq != head.Fork:
-		return broken(ReasonFounded, "the journal was founded anew at sequence %d, this node is at %d", head.Fork, c.Head.Seq)
+		return Founded(head.Fork, c)
 	}
 	return nil
 }
 
+// Founded returns the *BrokenError of a state whose journal was founded anew from
+// another position.
+func Founded(fork metadata.Seq, at Cursor) error {
+	return &BrokenError{
+		Reason: ReasonFounded, Fork: fork,
+		Err: fmt.Errorf("the journal was founded anew at sequence %d, this node is at %d", fork, at.Head.Seq),
+	}
+}
+
 // foundedAt reports whether a head founds the journal anew just where a cursor stands.
 func (c Cursor) foundedAt(head Head) bool {
-	return c.Head.Seq > 0 && head.Parent != "" && head.Parent == c.Head.History && head.History != c.Head.History &&
+	return c.Head.Seq > 0 && head.Parent == c.Head.History && head.History != c.Head.History &&
 		head.Fork == c.Head.Seq && head.Seq == c.Head.Seq
 }
 

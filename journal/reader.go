@@ -35,6 +35,9 @@ const (
 type BrokenError struct {
 	Reason Reason
 	Err    error
+	// Fork is, for ReasonFounded, the last sequence that the state has in common with
+	// the journal.
+	Fork metadata.Seq
 }
 
 func (e *BrokenError) Error() string { return fmt.Sprintf("%v (%s): %v", ErrBroken, e.Reason, e.Err) }
@@ -43,7 +46,7 @@ func (e *BrokenError) Error() string { return fmt.Sprintf("%v (%s): %v", ErrBrok
 func (e *BrokenError) Unwrap() []error { return []error{ErrBroken, e.Err} }
 
 func broken(reason Reason, format string, args ...any) error {
-	return &BrokenError{reason, fmt.Errorf(format, args...)}
+	return &BrokenError{Reason: reason, Err: fmt.Errorf(format, args...)}
 }
 
 // A Consumer of the journal is what Read calls.

@@ -240,6 +240,7 @@ func (n *Node) newFollower(store *metadata.Store, at journal.Cursor) *follower.F
 	c.Reader = n.reader()
 	c.Snapshot, c.Options, c.Log, c.MaxLagBytes = snapshots{n}, n.Options, n.Log, n.MaxJournalBytes
 	c.Changed, c.Random, c.Clock = func(string) { n.poke() }, n.Random, n.Clock
+	c.Diverged = n.saver.keepDiverged
 	return follower.New(c, store, at)
 }
 

@@ -1,6 +1,8 @@
 package promote_test
 
 import (
+	"encoding/json"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +11,9 @@ import (
 
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
+	"github.com/understudy-store/understudy/promote/statefile"
 )
 
 // losses are what becomes of the journal, for nodes that live on.
@@ -270,6 +274,84 @@ func TestARestoredBackup(t *testing.T) {
 	if head, _ := readHead(t, etcd); head.Parent != before.History || head.Term < before.Term+1024 {
 		t.Errorf("the head is %+v, it was %+v", head, before)
 	}
+	for _, n := range []*node{a, b} {
+		if n != now {
+			w.promotable(n)
+			w.equal(now, n)
+		}
+	}
+}
+
+// A node has commits that the founder did not know: it keeps them in a file before it
+// takes the founder's state.
+func TestDivergedStateIsKept(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	dir := t.TempDir()
+	a := w.start("a", stateIn(dir, time.Hour))
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b := w.start("b")
+	w.promotable(b)
+	w.know(a, b)
+	b.wire.cut()
+	a.put(keys("l", 5)...)
+	a.ended.Store(true) // it answers nobody
+	a.wire.cut()
+	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
+	b.wire.heal()
+	w.serving(b)
+	a.ended.Store(false)
+	a.wire.heal()
+	waitFor(t, "a's snapshot", func() bool { return a.Status().Loads[journal.ReasonFounded] == 1 })
+	w.promotable(a)
+	w.equal(b, a)
+	files, err := filepath.Glob(filepath.Join(dir, "diverged-*.state"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the files are %v (%v), want one", files, err)
+	}
+	s, err := statefile.Read(files[0], "test", metadata.Options{}, codec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _ := readHead(t, etcd)
+	if s.Store.Stats().Objects != 10 || s.At.Head.Seq <= head.Fork || s.At.Head.History != head.Parent {
+		t.Errorf("%d objects at %+v, the fork is at %d of %s", s.Store.Stats().Objects, s.At.Head, head.Fork, head.Parent)
+	}
+}
+
+// A journal that names no history yet, for a node of an older version, is founded anew:
+// the others go on with it.
+func TestFoundedFromAJournalWithoutAHistory(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	old, err := json.Marshal(promote.NodeInfo{ID: "old", Formats: [2]int{1, 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(t, etcd, clientv3.OpPut(layout.Node("old"), string(old)))
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b := w.start("b")
+	w.promotable(b)
+	w.know(a, b)
+	if head, _ := readHead(t, etcd); head.History != "" {
+		t.Fatalf("the history is %s", head.History)
+	}
+	do(t, etcd, clientv3.OpDelete(layout.Head()))
+	var now *node
+	waitFor(t, "the new term", func() bool {
+		for _, n := range []*node{a, b} {
+			if n.serves() && n.Status().Founded != "" {
+				now = n
+			}
+		}
+		return now != nil
+	})
+	now.has(keys("k", 5)...)
 	for _, n := range []*node{a, b} {
 		if n != now {
 			w.promotable(n)

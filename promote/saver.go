@@ -114,6 +114,28 @@ func (s *saver) newest(ctx context.Context) (*statefile.State, error) {
 	})
 }
 
+// keepDiverged keeps a state that has commits which the journal has not in a file of its
+// own, which nobody deletes. Without a directory they are lost.
+func (s *saver) keepDiverged(ctx context.Context, store *metadata.Store, at journal.Cursor, fork metadata.Seq) error {
+	n := s.node
+	more := uint64(at.Head.Seq - fork)
+	if s.dir == nil {
+		n.Log.Error().Uint64("fork", uint64(fork)).Uint64("commits", more).
+			Msg("this node has commits that the journal, founded anew, has not; without a state directory they are lost")
+		return nil
+	}
+	s.saving <- struct{}{}
+	defer func() { <-s.saving }()
+	file, err := s.dir.SaveDiverged(ctx, *n.sourceAt(store, at))
+	if err != nil {
+		s.fail(err)
+		return err
+	}
+	n.Log.Error().Str("file", file).Uint64("fork", uint64(fork)).Uint64("commits", more).
+		Msg("this node has commits that the journal, founded anew, has not; they are kept in a file that only you delete")
+	return nil
+}
+
 // run saves the state whenever that is due, until the context ends.
 func (s *saver) run(ctx context.Context) {
 	if s.dir == nil {

@@ -40,6 +40,9 @@ type Config struct {
 	// Changed is called when a key of the cluster other than the journal's
 	// changed. It must not block.
 	Changed func(key string)
+	// Diverged keeps a state that has commits behind a fork that the journal does not
+	// have, before a snapshot replaces it; nil for not at all.
+	Diverged func(ctx context.Context, store *metadata.Store, at journal.Cursor, fork metadata.Seq) error
 	// FullSyncInterval is how often the leases in etcd are compared with the
 	// state.
 	FullSyncInterval time.Duration
@@ -65,10 +68,11 @@ type Follower struct {
 	why      journal.Reason  // it is not complete
 	loads    map[journal.Reason]int
 	last     journal.Reason
-	loss     Loss          // of the journal, once it is sure
-	shaken   bool          // the journal seems to be lost
-	cluster  uint64        // etcd's id as last seen, 0 for never
-	moved    chan struct{} // closed and replaced when at or complete changes
+	diverged *journal.BrokenError // why the state has commits that the journal has not, until they are kept
+	loss     Loss                 // of the journal, once it is sure
+	shaken   bool                 // the journal seems to be lost
+	cluster  uint64               // etcd's id as last seen, 0 for never
+	moved    chan struct{}        // closed and replaced when at or complete changes
 }
 
 // New returns a follower that goes on from a store at a position: of a demoted

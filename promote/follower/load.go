@@ -62,6 +62,9 @@ func (f *Follower) tryLoad(ctx context.Context) *loaded {
 
 // load gets a snapshot with the commits that belong to it.
 func (f *Follower) load(ctx context.Context) (*loaded, error) {
+	if err := f.keepDiverged(ctx); err != nil {
+		return nil, err
+	}
 	loader := metadata.NewLoader(f.Options)
 	start, err := f.Snapshot.Fetch(ctx, loader.Add)
 	if err != nil {
@@ -84,6 +87,23 @@ func (f *Follower) load(ctx context.Context) (*loaded, error) {
 		return nil, err
 	}
 	return &loaded{store, t.at}, nil
+}
+
+// keepDiverged keeps the state there is if it has commits that the journal has not.
+func (f *Follower) keepDiverged(ctx context.Context) error {
+	f.mu.Lock()
+	store, at, diverged := f.store, f.at, f.diverged
+	f.mu.Unlock()
+	if diverged == nil || f.Config.Diverged == nil {
+		return nil
+	}
+	if err := f.Config.Diverged(ctx, store, at, diverged.Fork); err != nil {
+		return fmt.Errorf("keeping what this node has behind the fork at %d: %w", diverged.Fork, err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.diverged = nil
+	return nil
 }
 
 // wants reports whether a snapshot is better than the state there is, which may

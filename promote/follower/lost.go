@@ -95,8 +95,7 @@ func (f *Follower) against(ctx context.Context, at journal.Cursor, view journal.
 	}
 	for _, a := range ancestors {
 		if a.History == at.Head.History {
-			return &journal.BrokenError{Reason: journal.ReasonFounded, Err: fmt.Errorf(
-				"the journal was founded anew since, from sequence %d on; this node is at %d", a.Fork, at.Head.Seq)}
+			return journal.Founded(a.Fork, at)
 		}
 	}
 	return err

@@ -91,6 +91,9 @@ func (f *Follower) lose(b *journal.BrokenError) {
 	f.mu.Lock()
 	was := f.complete
 	f.complete, f.why, f.fault = false, b.Reason, b.Err
+	if f.diverged = nil; b.Reason == journal.ReasonFounded && f.at.Head.Seq > b.Fork {
+		f.diverged = b
+	}
 	f.signal()
 	f.mu.Unlock()
 	if was {
@@ -123,7 +126,7 @@ func (f *Follower) note(err error) {
 func (f *Follower) adopt(store *metadata.Store, at journal.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.store, f.at, f.learned, f.complete, f.fault, f.file = store, at, f.Clock(), true, nil, ""
+	f.store, f.at, f.learned, f.complete, f.fault, f.file, f.diverged = store, at, f.Clock(), true, nil, "", nil
 	f.signal()
 }
 
@@ -142,6 +145,6 @@ func (f *Follower) Restore(file string) {
 // proveLocked notes that the journal goes on from the state.
 func (f *Follower) proveLocked() {
 	if f.file != "" {
-		f.file, f.complete, f.fault = "", true, nil
+		f.file, f.complete, f.fault, f.diverged = "", true, nil, nil
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/understudy-store/understudy/journal"
@@ -37,7 +38,26 @@ func (d *Dir) Save(ctx context.Context, of Source) (at journal.Cursor, err error
 	if n := len(numbers); n > 0 {
 		number = numbers[n-1] + 1
 	}
-	name := d.file(number)
+	if at, err = d.write(ctx, of, d.file(number)); err != nil {
+		return at, err
+	}
+	return at, d.prune()
+}
+
+// SaveDiverged writes a file that this program neither loads nor deletes, and returns
+// its name. One of the same position that is there already stays.
+func (d *Dir) SaveDiverged(ctx context.Context, of Source) (name string, err error) {
+	at := of.At().Head
+	name = filepath.Join(d.path, fmt.Sprintf("diverged-%.8s-%d%s", at.History, at.Seq, suffix))
+	if _, err := os.Stat(name); err == nil {
+		return name, nil
+	}
+	_, err = d.write(ctx, of, name)
+	return name, err
+}
+
+// write writes a file, which gets its name when it is whole.
+func (d *Dir) write(ctx context.Context, of Source, name string) (at journal.Cursor, err error) {
 	f, err := os.OpenFile(name+unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return at, err
@@ -63,7 +83,7 @@ func (d *Dir) Save(ctx context.Context, of Source) (at journal.Cursor, err error
 	if err = os.Rename(name+unfinished, name); err != nil {
 		return at, err
 	}
-	return at, errors.Join(d.sync(), d.prune())
+	return at, d.sync()
 }
 
 // writable fails if a file of a newer format is there: it is not ours to push out.
