@@ -21,9 +21,10 @@ import (
 type Compactor struct {
 	Client *clientv3.Client
 	Layout Layout
-	Tip    func() Cursor // of the journal; for Run alone
-	Clock  clock.Clock
-	Log    zerolog.Logger
+	// Tip returns where the journal is known to stand, zero for nowhere; for Run alone.
+	Tip   func() Cursor
+	Clock clock.Clock
+	Log   zerolog.Logger
 	// Keep is how long history is kept, so that followers can resume: the
 	// events TTL.
 	Keep time.Duration
@@ -92,6 +93,12 @@ func (c *Compactor) Run(ctx context.Context) error {
 // old, or behind which there is too much.
 func (c *Compactor) step(ctx context.Context) error {
 	now, tip := c.Clock(), c.Tip()
+	if tip.Head.Bytes == 0 {
+		return nil // nothing to compact, or a snapshot's position, which lacks the bytes
+	}
+	if last := len(c.marks) - 1; last >= 0 && tip.Revision < c.marks[last].tip.Revision {
+		c.marks, c.cut = nil, 0 // another etcd, or an older state of it
+	}
 	c.marks = append(c.marks, mark{now, tip})
 	old, much := 0, 0
 	for i, m := range c.marks {

@@ -126,8 +126,11 @@ type Node struct {
 	registry *registry
 	spare    spare
 	space    *reclaimer
-	saver    *saver
-	wake     chan struct{} // the leader, or the follower's state, may have changed
+	// compactor and retention bound etcd's history where that is this node's to do.
+	compactor *journal.Compactor
+	retention *retention
+	saver     *saver
+	wake      chan struct{} // the leader, or the follower's state, may have changed
 	// leaderless is since when there is no leader, by the clock; 0 if there is one.
 	// For campaign alone.
 	leaderless time.Duration
@@ -163,7 +166,11 @@ func New(c Config) *Node {
 		wake:  make(chan struct{}, 1),
 		loads: make(map[journal.Reason]int),
 	}
-	n.space, n.saver = newReclaimer(n), newSaver(n)
+	n.space, n.saver, n.retention = newReclaimer(n), newSaver(n), newRetention(n)
+	n.compactor = journal.NewCompactor(journal.Compactor{
+		Client: c.Client, Layout: c.Layout, Tip: n.tip, Clock: c.Clock, Log: c.Log,
+		Keep: c.EventsTTL, KeepFrom: n.retention.from.Load, MaxBytes: c.MaxJournalBytes, Owned: c.OwnsEtcd,
+	})
 	n.registry = &registry{
 		client: c.Sessions, layout: c.Layout, clock: c.Clock, ttl: c.SessionTTL, log: c.Log, self: n.self, capability: n.capability,
 		noSpace: n.space.reclaim, recordsLive: c.EventsTTL,
@@ -190,6 +197,10 @@ func (n *Node) Run(ctx context.Context) error {
 	}()
 	defer func() { unregister(); <-gone }()
 
+	if n.Compact && n.OwnsEtcd {
+		maintaining := start(func() error { n.maintain(registered); return nil })
+		defer func() { unregister(); <-maintaining.ended }()
+	}
 	saving := start(func() error { n.saver.run(ctx); return nil })
 	defer func() { <-saving.ended }()
 	for ctx.Err() == nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // A retention keeps the journal's history back to the newest state file of every node,
-// so that a node that restarts can go on from its own. It belongs to a term.
+// so that a node that restarts can go on from its own.
 type retention struct {
 	node   *Node
 	from   atomic.Int64             // revision from which history is kept
@@ -28,13 +28,40 @@ const (
 	absentFor = time.Hour
 )
 
-// newRetention returns one that keeps all history until it has read the positions.
+// maintain keeps etcd's history within its bounds until the context ends. It runs on
+// the node that owns the etcd, for as long as that lives: a primary elsewhere may not
+// compact it. An etcd that is no node's is the primary's to compact.
+func (n *Node) maintain(ctx context.Context) {
+	compacting := start(func() error { return n.compactor.Run(ctx) })
+	n.retention.run(ctx)
+	<-compacting.ended
+}
+
+// tip returns where the journal stands as far as this node knows, zero if it does not
+// follow it.
+func (n *Node) tip() journal.Cursor {
+	n.mu.Lock()
+	t, f := n.term, n.follower
+	n.mu.Unlock()
+	switch {
+	case t != nil:
+		return t.log.Tip()
+	case f == nil || f.Lost().Err != nil:
+		return journal.Cursor{}
+	}
+	_, at := f.State()
+	return at
+}
+
 func newRetention(n *Node) *retention {
 	return &retention{node: n, absent: make(map[string]time.Duration)}
 }
 
-// run reads the positions again and again, until the context ends.
+// run reads the positions again and again, until the context ends. It keeps all
+// history until it has read them.
 func (r *retention) run(ctx context.Context) {
+	r.from.Store(0)
+	clear(r.absent)
 	for {
 		if err := r.look(ctx); err != nil && ctx.Err() == nil {
 			r.node.Log.Debug().Err(err).Msg("reading the positions of state files failed, it will be tried again")

@@ -7,6 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/promote"
@@ -49,6 +52,32 @@ func TestTakeoverOnAFullEtcd(t *testing.T) {
 	}
 	primary.put("after")
 	a.wire.heal()
+}
+
+// The owner of the etcd compacts it while another node is the primary, which may not.
+func TestOwnerCompactsForAnotherPrimary(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a", owner, func(c *promote.Config) { c.EventsTTL = time.Second })
+	w.serving(a).mount()
+	b := w.start("b", func(c *promote.Config) { c.EventsTTL, c.Compact = time.Second, false })
+	w.promotable(b)
+	w.listed(a, "b")
+	if _, _, err := a.Handover(t.Context(), 1, "b"); err != nil {
+		t.Fatal(err)
+	}
+	w.serving(b).put("k")
+	w.promotable(a)
+	client := etcd.Client(t)
+	resp, err := client.Get(t.Context(), layout.Head())
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a compaction", func() bool {
+		_, err := client.Get(t.Context(), layout.Head(), clientv3.WithRev(resp.Header.Revision))
+		return errors.Is(err, rpctypes.ErrCompacted)
+	})
 }
 
 // Nobody makes space in an etcd that is not ours: the node says so and ends.

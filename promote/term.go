@@ -50,9 +50,6 @@ type Term struct {
 	founded   *founding // nil unless this node founded the journal anew for the term
 	trusted   bool      // the store is what the journal says, and more than nothing
 
-	compactor *journal.Compactor
-	retention *retention
-
 	stop   context.CancelCauseFunc // ends the term
 	orders chan *order             // handovers that operators ask for
 	ended  chan struct{}           // closed when no order is taken any more
@@ -81,9 +78,8 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	keeping.Go(func() { t.keepPace(running) })
 	keeping.Go(func() { t.watchRight(running) })
 	keeping.Go(func() { n.companions.run(running, n, t.log.Tip) })
-	if n.Compact {
-		keeping.Go(func() { _ = t.compactor.Run(running) })
-		keeping.Go(func() { t.retention.run(running) })
+	if n.Compact && !n.OwnsEtcd {
+		keeping.Go(func() { n.maintain(running) })
 	}
 	defer keeping.Wait()
 	defer end(nil)
@@ -115,18 +111,14 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 func (n *Node) newTerm(c *candidate) *Term {
 	t := &Term{
 		Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, right: c.right, pace: c.pace, log: c.log, histories: c.histories,
-		before: c.before, learned: c.learned, why: c.why, empty: c.empty, noWriters: c.noWriters, founded: c.founded, retention: newRetention(n),
+		before: c.before, learned: c.learned, why: c.why, empty: c.empty, noWriters: c.noWriters, founded: c.founded,
 	}
 	t.orders, t.ended = make(chan *order), make(chan struct{})
 	t.trusted = !t.empty && c.before.Seq > 0
 	t.Store.StartIDs(t.Number)
 	t.Now = metadata.NewClock(n.Clock, c.before.Time)
 	t.Fence, t.Answers = t.right.Fence, t.right.Valid
-	t.compactor = journal.NewCompactor(journal.Compactor{
-		Client: n.Client, Layout: n.Layout, Tip: t.log.Tip, Clock: n.Clock, Log: n.Log,
-		Keep: n.EventsTTL, KeepFrom: t.retention.from.Load, MaxBytes: n.MaxJournalBytes, Owned: n.OwnsEtcd,
-	})
-	t.log.NoSpace = t.compactor.NoSpace
+	t.log.NoSpace = n.compactor.NoSpace
 	t.Queue = journal.NewQueue(t.Store, n.QueueBytes)
 	t.writer = journal.NewWriter(journal.WriterConfig{
 		Store: t.Store, Queue: t.Queue, Log: t.log, Term: t.Number, Hold: n.Params.HoldTime(),
