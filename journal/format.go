@@ -129,6 +129,10 @@ type Head struct {
 	History History      `json:"history,omitempty"`
 	Parent  History      `json:"parent_history,omitempty"`
 	Fork    metadata.Seq `json:"fork_sequence,omitempty"`
+	// ForkOwed says, in a head that founds a journal, that others may have acknowledged
+	// more than its state holds: the first entry behind it must quarantine what is free.
+	// It stands until there is one, whoever writes it.
+	ForkOwed bool `json:"fork_owed,omitempty"`
 	// Election is the writer's.
 	Election Election `json:"election,omitempty"`
 	// Streams has a bit for each record that belongs to the commit.

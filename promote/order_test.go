@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -215,4 +216,49 @@ func TestRefoundFromANodeThatWasAway(t *testing.T) {
 	}
 	w.promotable(b)
 	w.equal(a, b)
+}
+
+// The founder of a journal fails before the first commit of its term. Whoever is elected
+// next owes the quarantine that the founder could not commit.
+func TestRefoundThatFailsAtItsFirstCommit(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	var b *node
+	var once sync.Once
+	ready := make(chan struct{})
+	b = w.start("b", func(c *promote.Config) {
+		c.LeaderChanged = func(l promote.Leader) {
+			if l.NodeID == "b" && l.Term > 1024 {
+				<-ready
+				once.Do(b.wire.cut) // the journal is founded, and nothing is committed in it
+			}
+		}
+	})
+	close(ready)
+	w.promotable(b)
+	w.know(a, b)
+	w.equal(a, b)
+	a.ended.Store(true)
+	a.wire.cut()
+	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
+	waitFor(t, "b to see the loss", func() bool { return b.Status().Loss.Err != nil })
+	if _, _, err := b.refoundNow(t.Context(), nil, "a"); err != nil {
+		t.Fatal(err)
+	}
+	founded, _ := readHead(t, etcd)
+	waitFor(t, "the end of b's election", func() bool {
+		resp, err := etcd.Client(t).Get(t.Context(), layout.Leader())
+		return err == nil && len(resp.Kvs) == 0
+	})
+	b.wire.heal()
+	w.serving(b).has(keys("k", 5)...)
+	if term := b.Status().Leader.Term; term <= founded.Term {
+		t.Fatalf("b serves in term %d, in which the journal was founded; want a later one", term)
+	}
+	if s := b.Store().Stats(); s.Quarantined+s.Busy < s.Capacity {
+		t.Errorf("%d bytes in quarantine and %d in use, of %d: free memory may be somebody else's (promise A: no aliasing)", s.Quarantined, s.Busy, s.Capacity)
+	}
 }

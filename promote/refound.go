@@ -276,6 +276,7 @@ func (n *Node) found(ctx context.Context, f *follower.Follower, g grounds, term 
 	head := journal.Founding(g.at.Head, g.store.Position(), term)
 	head.Hold = max(head.Hold, stood.Hold, n.Params.HoldTime().Milliseconds())
 	head.Window, head.Failover = max(head.Window, stood.Window), max(head.Failover, stood.Failover)
+	head.ForkOwed = head.ForkOwed || how.behind() // one that nobody has committed yet stays owed
 	c.founded, c.why = how, how.String()
 	c.store, c.before, c.learned = g.store, head, g.learned
 	c.pace.AtLeast(head.ServeWindow())

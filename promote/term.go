@@ -135,7 +135,7 @@ func (n *Node) newTerm(c *candidate) *Term {
 func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 	n, started := t.node, t.node.Clock()
 	entry := []metadata.Change{&metadata.TermStart{Term: t.Number, Params: n.Params, Empty: t.empty, Guard: t.guard(t.before)}}
-	if t.founded != nil && t.founded.behind() {
+	if t.before.ForkOwed {
 		entry = append(entry, &metadata.Fork{Hold: max(n.Params.HoldTime(), n.Params.ReleaseTimeout)})
 	}
 	ready := t.untilSilence() == 0 && t.before.History != "" && !t.empty && !t.cleansUp()
