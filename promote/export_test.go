@@ -1,5 +1,7 @@
 package promote
 
+import "context"
+
 // MayStart reports whether an operator's permission to start empty stands.
 func (n *Node) MayStart() bool {
 	n.mu.Lock()
@@ -14,4 +16,16 @@ func (n *Node) Known() int {
 		return -1
 	}
 	return len(known.At)
+}
+
+// A Retention is one outside of a term.
+type Retention struct{ of *retention }
+
+// NewRetention returns one that works with a configuration.
+func NewRetention(c Config) Retention { return Retention{newRetention(&Node{Config: c})} }
+
+// Look reads the positions once, and returns from where history is kept.
+func (r Retention) Look(ctx context.Context) (int64, error) {
+	err := r.of.look(ctx)
+	return r.of.from.Load(), err
 }
