@@ -307,7 +307,7 @@ func restoreEtcd(ctx context.Context, e *Env) {
 	e.loseJournals(ctx, []loss{
 		{what: "etcd is restored", nodes: 2, short: true, before: backup, lose: restored(0)},
 		{what: "etcd is restored with revisions above", before: backup, lose: restored(far)},
-		{what: "etcd is restored after a failover", nodes: 2, short: true, lose: restored(0), before: func(ctx context.Context, e *Env) {
+		{what: "etcd is restored after a failover, with revisions above", nodes: 2, short: true, lose: restored(far), before: func(ctx context.Context, e *Env) {
 			backup(ctx, e)
 			e.killAndRestart(ctx)
 		}},
