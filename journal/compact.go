@@ -28,15 +28,14 @@ type Compactor struct {
 	// Keep is how long history is kept, so that followers can resume: the
 	// events TTL.
 	Keep time.Duration
-	// KeepFrom returns the revision from which history is kept in any case but for
-	// MaxBytes, so that nodes that restart can go on from their state files; may be
-	// nil for none.
+	// KeepFrom returns the revision from which history is kept, within MaxBytes, so
+	// that nodes that restart can go on from their state files; may be nil for none.
 	KeepFrom func() int64
 	// MaxBytes bounds the records that live and the history that can be followed,
 	// in bytes, whatever their age. With what is deleted but not yet freed, etcd
 	// holds about twice as much.
 	MaxBytes int64
-	// Owned says that this etcd is ours alone, so that it may be defragmented
+	// Owned says that nobody else uses this etcd, so that it may be defragmented
 	// and its NOSPACE alarm disarmed.
 	Owned bool
 	// Recovered is called when space was made after NOSPACE; may be nil.

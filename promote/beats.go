@@ -57,6 +57,14 @@ func (t *Term) keepPace(ctx context.Context) {
 	}
 }
 
+// lapse says why the right to answer has lapsed.
+func (t *Term) lapse() string {
+	if o := t.node.Status().Obstacle; o != nil {
+		return string(o.Cause)
+	}
+	return string(RightLapsed)
+}
+
 // watchRight logs when the right to answer lapses, and when it is back, until the
 // context ends.
 func (t *Term) watchRight(ctx context.Context) {
@@ -69,11 +77,13 @@ func (t *Term) watchRight(ctx context.Context) {
 		case until < 0: // given up
 			return
 		case left > 0 && lapsed > 0:
+			n.turn(true)
 			n.Log.Info().Uint64("term", uint64(t.Number)).Dur("lasted", n.Clock()-lapsed).Msg("commits come through again: this node answers")
 			lapsed = 0
 		case left <= 0 && until > 0 && lapsed == 0:
 			lapsed = until
-			n.Log.Warn().Uint64("term", uint64(t.Number)).Msg("no commit comes through: this node answers nobody until one does")
+			served, _ := n.turn(false)
+			n.Log.Warn().Uint64("term", uint64(t.Number)).Dur("served_for", served).Str("cause", t.lapse()).Msg("no commit comes through: this node answers nobody until one does")
 		}
 		if left > 0 {
 			_ = sleep(ctx, left)

@@ -1,12 +1,15 @@
 package promote_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/errs"
@@ -99,10 +102,14 @@ func cutOff(t *testing.T) (w *cluster, b *node) {
 // A master without the state, on its own etcd, does not start empty while a node that
 // holds it is only away: that one serves when it is back.
 func TestACompleteNodeIsAwaited(t *testing.T) {
+	t.Parallel()
 	w, b := cutOff(t)
 	m := w.start("m", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, time.Minute })
 	m.awaits("a", "b")
 	m.serveNot(4 * time.Second)
+	if o := b.Status().Obstacle; o == nil || o.Cause != promote.EtcdAway {
+		t.Errorf("b says %+v", o)
+	}
 	b.wire.heal()
 	if w.serving(m, b) != b {
 		t.Fatal("m began empty though b came back")
@@ -112,6 +119,7 @@ func TestACompleteNodeIsAwaited(t *testing.T) {
 
 // The wait has an end where the etcd is embedded.
 func TestTheWaitForCompleteNodesEnds(t *testing.T) {
+	t.Parallel()
 	w, _ := cutOff(t)
 	begun := time.Now()
 	m := w.start("m", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, 4*time.Second })
@@ -125,6 +133,7 @@ func TestTheWaitForCompleteNodesEnds(t *testing.T) {
 // An operator gives up nodes that do not come back; not while they run, and an order
 // to start empty is refused until then.
 func TestForget(t *testing.T) {
+	t.Parallel()
 	w, b := cutOff(t)
 	m := w.start("m")
 	refused := func(what string, err error, kind errs.Kind, says ...string) {
@@ -156,6 +165,7 @@ func TestForget(t *testing.T) {
 // A node never waits for itself: it knows that it holds nothing any more. One that is
 // registered says itself what it holds.
 func TestNobodyWaitsForNodesThatRun(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	a := w.start("a")
 	w.serving(a).mount()
@@ -175,6 +185,7 @@ func TestNobodyWaitsForNodesThatRun(t *testing.T) {
 // Where etcd lost the head, and the nodes that hold the state are all away, a fresh
 // master waits for them, too.
 func TestAFreshMasterAwaitsCompleteNodes(t *testing.T) {
+	t.Parallel()
 	w, b := cutOff(t)
 	do(t, w.etcd, clientv3.OpDelete(layout.Head()))
 	m := w.start("m", func(c *promote.Config) {
@@ -190,6 +201,7 @@ func TestAFreshMasterAwaitsCompleteNodes(t *testing.T) {
 
 // Past its bound the list drops nodes that held less; others it keeps.
 func TestTheListOfCompleteNodesIsBounded(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")
@@ -221,6 +233,7 @@ func TestTheListOfCompleteNodesIsBounded(t *testing.T) {
 // A cluster started empty while a standby with everything was cut off: the standby
 // does not take that journal for its own when it comes back, and says what it has.
 func TestAnEmptyStartFoundsAHistory(t *testing.T) {
+	t.Parallel()
 	w, b := cutOff(t)
 	before, _ := readHead(t, w.etcd)
 	m := w.start("m", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, 3*time.Second })
@@ -244,6 +257,7 @@ func TestAnEmptyStartFoundsAHistory(t *testing.T) {
 // A journal that somebody founded without the nodes that hold the state is not theirs:
 // they keep what they hold, also when nobody serves, until an operator decides.
 func TestAForeignJournalIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	w, b := cutOff(t)
 	do(t, w.etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
 	m := w.start("m")
@@ -259,4 +273,50 @@ func TestAForeignJournalIsLeftAlone(t *testing.T) {
 	}
 	m = w.start("n", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, time.Second })
 	m.serveNot(3 * time.Second) // b may be needed
+}
+
+// A node logs when it begins and ends to answer, why, and how long what was before
+// lasted; another one why nobody serves.
+func TestTheServingStateIsLogged(t *testing.T) {
+	t.Parallel()
+	w := newCluster(t, etcdtest.Start(t))
+	var log, other, third lockedBuffer
+	a := w.start("a", func(c *promote.Config) { c.Log = zerolog.New(&log) })
+	w.serving(a).mount()
+	b := w.start("b", func(c *promote.Config) { c.Log = zerolog.New(&other) })
+	w.promotable(b)
+	w.listed(a, "b")
+	waitFor(t, "a handover", func() bool { _, _, err := a.Handover(t.Context(), 0, "b"); return err == nil })
+	w.serving(b)
+	for _, want := range []string{`"idle_for":`, `"cause":"an order to hand over","served_for":`} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("a's log lacks %s:\n%s", want, log.String())
+		}
+	}
+	c, _ := w.incomplete("c", func(c *promote.Config) { c.Log = zerolog.New(&third) })
+	b.wire.cut()
+	waitFor(t, "b to log that it lapsed", func() bool { return strings.Contains(other.String(), `"cause":"commits do not come through"`) })
+	w.serving(a)
+	a.wire.cut()
+	a.end()
+	waitFor(t, "c to log why nobody serves", func() bool { return strings.Contains(third.String(), `no node serves: no node can take over: `) })
+	c.wire.cut()
+	waitFor(t, "c to log that it sees nothing", func() bool { return strings.Contains(third.String(), `no node serves: etcd does not answer`) })
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

@@ -29,7 +29,7 @@ type candidate struct {
 	learned   time.Duration   // by the clock: when this node learned of before
 	why       string          // it was elected
 	empty     bool
-	noWriters bool      // of before the empty start are left
+	noWriters bool      // that began before the empty start are left
 	founded   *founding // nil unless it founded the journal anew
 	phases    Takeover
 }
@@ -43,14 +43,12 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		return nil, err
 	}
 	n.setLeader(l)
-	if err := n.squatters.look(ctx, n, l, view); err != nil {
-		return nil, err
-	}
+	squatted := n.squatters.look(ctx, n, l, view)
 	if there {
 		n.leaderless = 0
 		n.setRole(Standby)
 		n.dropAllowance(l, begun)
-		return nil, nil
+		return nil, squatted
 	}
 	if f.Lost().Err != nil { // a state that the head does not continue stands in no election
 		return n.refound(ctx, f)
@@ -68,13 +66,16 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	if heir := head.Head.Heir; heir != "" && heir != n.ID && n.Clock()-n.leaderless < n.failover(head.Head) {
 		return nil, nil // the primary before handed over to another node
 	}
-	if wait, err := n.othersMayShow(ctx, view); err != nil || wait {
+	if err := n.othersMayShow(ctx, view); err != nil {
 		return nil, err
 	}
 	empty := false
 	if may, _ := n.promotable(f, head); !may {
-		if may, err = n.mayStartEmpty(ctx, head, begun); err == nil && may {
+		switch may, err = n.mayStartEmpty(ctx, head, begun); {
+		case err == nil && may:
 			err = n.keepsFile(f.Status())
+		case err == nil:
+			err = n.noneCan(ctx)
 		}
 		if err != nil || !may {
 			return nil, err

@@ -242,6 +242,10 @@ func TestStartEmpty(t *testing.T) {
 
 	b := w.start("b")
 	waitFor(t, "b to say why", func() bool { return strings.Contains(b.Status().Self.Why, "not complete") })
+	waitFor(t, "b to say what helps", func() bool {
+		o := b.Status().Obstacle
+		return o != nil && o.Cause == promote.NoneCan && strings.Contains(o.Reason, "b: its state is not complete") && strings.Contains(o.Help, "masterctl start-empty")
+	})
 	if err := b.AllowEmpty(t.Context(), 9, true); errs.KindOf(err) != errs.InvalidParams {
 		t.Errorf("starting another term empty: %v", err)
 	}

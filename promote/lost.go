@@ -20,7 +20,8 @@ type squatters struct {
 }
 
 // look looks at a leader key and at the head that was read with it, and deletes the
-// key if both have stood as they are for a session TTL.
+// key if both have stood as they are for a session TTL. Until then it returns an
+// obstacle.
 func (s *squatters) look(ctx context.Context, n *Node, l Leader, view journal.View) error {
 	if l.value == "" || l.lease != 0 && !l.unreadable {
 		*s = squatters{}
@@ -30,7 +31,7 @@ func (s *squatters) look(ctx context.Context, n *Node, l Leader, view journal.Vi
 		*s = squatters{l.value, view.Cursor, n.Clock()}
 	}
 	if n.Clock()-s.since < n.SessionTTL {
-		return nil
+		return squatted(n.Layout.Leader(), l, n.SessionTTL)
 	}
 	attempt, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()

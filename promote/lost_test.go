@@ -1,6 +1,7 @@
 package promote_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -26,6 +27,10 @@ func TestALeaderKeyWithoutALease(t *testing.T) {
 			if _, err := etcd.Client(t).Put(t.Context(), layout.Leader(), value); err != nil {
 				t.Fatal(err)
 			}
+			waitFor(t, "a to say why nobody serves", func() bool {
+				o := a.Status().Obstacle
+				return o != nil && o.Cause == promote.Squatted
+			})
 			waitFor(t, "the next term", func() bool { return a.serves() && a.Status().Leader.Term == 2 })
 			if err := a.get("k"); err != nil {
 				t.Error(err)
@@ -55,6 +60,9 @@ func TestANewerHeadIsRefused(t *testing.T) {
 			loss := n.Status().Loss.Err
 			return !n.serves() && loss != nil && loss.Newer
 		})
+		if o := n.Status().Obstacle; o == nil || o.Cause != promote.JournalLost || !strings.Contains(o.Help, "upgrade") {
+			t.Errorf("%s says %+v", n.id, o)
+		}
 		if n.Status().Self.Promotable {
 			t.Errorf("%s is promotable", n.id)
 		}

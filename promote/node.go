@@ -88,7 +88,7 @@ type Config struct {
 	MayStartEmpty bool
 	// StartEmpty lets it also begin anew behind a journal whose state nobody holds.
 	StartEmpty bool
-	// NoWriters says that no writer of before an empty start writes any more.
+	// NoWriters says that no writer that began before an empty start writes any more.
 	NoWriters bool
 
 	// Options of stores that this node makes itself.
@@ -149,14 +149,20 @@ type Node struct {
 	follower *follower.Follower     // nil while this node is elected
 	term     *Term                  // nil unless this node is elected
 	allowed  bool                   // to start empty, by an operator
-	idle     bool                   // no writer is left of before an empty start, says an operator
+	idle     bool                   // no writer is left that began before an empty start, says an operator
 	ordered  *refounding            // by an operator, nil for none
 	loads    map[journal.Reason]int // snapshot loads of followers before
 	lastLoad journal.Reason
-	takeover Takeover  // the last one of this node
-	obstacle *Obstacle // that the last look at an election met; nil for none that is known
-	raised   int       // in terms before: the pace was slowed down
-	lapses   int       // in terms before: the right to answer lapsed and came back
+	takeover Takeover // the last one of this node
+	failed   error    // of the last look at an election
+	ended    error    // this node's last term; nil if none, or it ended on purpose
+	cause    Cause    // of the obstacle that was logged last; empty for none
+	// causeSince is since when there is that cause, answersSince since when this node
+	// answers or does not, by the clock.
+	causeSince, answersSince time.Duration
+	answers                  bool
+	raised                   int // in terms before: the pace was slowed down
+	lapses                   int // in terms before: the right to answer lapsed and came back
 }
 
 // New returns a node that is ready to run.
@@ -166,6 +172,7 @@ func New(c Config) *Node {
 		wake:  make(chan struct{}, 1),
 		loads: make(map[journal.Reason]int),
 	}
+	n.causeSince, n.answersSince = c.Clock(), c.Clock()
 	n.space, n.saver, n.retention = newReclaimer(n), newSaver(n), newRetention(n)
 	n.compactor = journal.NewCompactor(journal.Compactor{
 		Client: c.Client, Layout: c.Layout, Tip: n.tip, Clock: c.Clock, Log: c.Log,
@@ -173,7 +180,7 @@ func New(c Config) *Node {
 	})
 	n.registry = &registry{
 		client: c.Sessions, layout: c.Layout, clock: c.Clock, ttl: c.SessionTTL, log: c.Log, self: n.self, capability: n.capability,
-		noSpace: n.space.reclaim, recordsLive: c.EventsTTL,
+		noSpace: func(ctx context.Context) { n.meet(rpctypes.ErrNoSpace); n.space.reclaim(ctx) }, recordsLive: c.EventsTTL,
 	}
 	return n
 }
@@ -216,7 +223,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// standBy follows the journal, from a former primary's state if there is one,
+// standBy follows the journal, from the state of a term before if there is one,
 // until this node is elected and has caught up. When the context ends it returns
 // the complete state that there is instead. file is where the state comes from if the
 // journal was not compared with it yet, else empty.
@@ -289,7 +296,9 @@ func (n *Node) standByWith(ctx context.Context, f *follower.Follower) (*candidat
 			return nil, store, at
 		}
 		c, err := n.campaign(ctx, f, begun)
-		n.meet(err)
+		if c == nil {
+			n.meet(err)
+		}
 		switch {
 		case err != nil && ctx.Err() == nil:
 			n.Log.Debug().Err(err).Msg("not elected")

@@ -1,9 +1,23 @@
 package promote
 
-import "errors"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
 
-// An Obstacle is why no node serves, or this node cannot, with what an operator can do
-// about it.
+	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/promote/follower"
+)
+
+// An Obstacle is why no node serves, as far as one node knows, with what an operator
+// can do about it.
 type Obstacle struct {
 	Cause   Cause
 	Reason  string
@@ -18,19 +32,228 @@ type Cause string
 
 // The causes.
 const (
+	JournalLost    Cause = "journal lost"
+	AwaitsOthers   Cause = "others may hold a journal"
 	AwaitsComplete Cause = "complete nodes are away"
 	HoldsFile      Cause = "a state from a file"
+	NoneCan        Cause = "no node can take over"
+	Squatted       Cause = "leader key without an owner"
+	EtcdAway       Cause = "etcd does not answer"
+	EtcdFull       Cause = "etcd is full"
+	EtcdCorrupt    Cause = "etcd is corrupt"
+	RightLapsed    Cause = "commits do not come through"
+	Deposed        Cause = "deposed"
+	HandsOver      Cause = "handover"
+	GetsReady      Cause = "the elected node gets ready"
+	Unelected      Cause = "no node is elected"
 )
 
-// meet notes what kept this node from an election, and logs it once.
-func (n *Node) meet(err error) {
-	var o *Obstacle
-	_ = errors.As(err, &o)
-	n.mu.Lock()
-	before := n.obstacle
-	n.obstacle = o
-	n.mu.Unlock()
-	if o != nil && (before == nil || before.Reason != o.Reason) {
-		n.Log.Warn().Str("cause", string(o.Cause)).Str("help", o.Help).Msg("no node serves: " + o.Reason)
+// facts are what an obstacle shows in.
+type facts struct {
+	role   Role
+	leader Leader
+	loss   follower.Loss
+	failed error  // of the last look at an election
+	ended  error  // this node's last term; nil if none, or it ended on purpose
+	full   bool   // etcd has no space, as a commit of this node was told
+	owns   bool   // etcd is in this very process
+	id     string // of this node
+}
+
+// obstacle returns nil if a node serves.
+func (f facts) obstacle() *Obstacle {
+	var met *Obstacle
+	switch {
+	case f.role == Primary:
+		return nil
+	case f.role == Fenced && f.full:
+		return etcdFull(f.owns, rpctypes.ErrNoSpace)
+	case f.role == Fenced:
+		return &Obstacle{Cause: RightLapsed, Reason: "this node is elected and answers nobody: no commit has come through for longer than it may answer without one",
+			Help: "see that etcd answers quickly, has a leader and has space"}
+	case f.role == HandingOver:
+		return &Obstacle{Cause: HandsOver, Reason: "this node has stopped taking calls, and hands over or ends its term"}
+	case f.role == Electing || f.role == Promoting:
+		return &Obstacle{Cause: GetsReady, Reason: "this node is about to serve: it is " + string(f.role)}
+	case f.failed != nil && etcdObstacle(f.owns, f.failed) != nil:
+		return etcdObstacle(f.owns, f.failed)
+	case errors.As(f.failed, &met):
+		return met
+	case f.loss.Err != nil && !(f.loss.Err.Foreign && f.leader.State == Serving):
+		return f.lost()
+	case f.leader.State == Serving:
+		return nil
+	case f.leader.NodeID != "":
+		return &Obstacle{Cause: GetsReady, Reason: fmt.Sprintf("%s is elected in term %d and does not serve yet", f.leader.NodeID, f.leader.Term)}
+	case f.failed != nil:
+		return &Obstacle{Cause: Unelected, Reason: "no node is elected: " + f.failed.Error()}
+	case errors.Is(f.ended, journal.ErrFenced):
+		return &Obstacle{Cause: Deposed, Reason: "this node was deposed, and no other node is elected yet: its commits had stopped, or somebody deleted the leader key",
+			Help: "wait for the election; masterctl history shows who deposed it"}
+	case f.ended != nil:
+		return &Obstacle{Cause: Unelected, Reason: "no node is elected since this node's term ended: " + f.ended.Error()}
 	}
+	return &Obstacle{Cause: Unelected, Reason: "no node is elected yet"}
+}
+
+// lost is the obstacle of a node whose journal is lost.
+func (f facts) lost() *Obstacle {
+	o := &Obstacle{Cause: JournalLost, Reason: f.loss.Err.Error() + "; this node keeps its state"}
+	switch {
+	case f.loss.Err.Newer:
+		o.Help = "upgrade this node: a newer version leads the cluster"
+	case f.loss.Err.Foreign:
+		o.Help = fmt.Sprintf("decide which journal counts: that of this node (masterctl refound --from %s), or that in etcd (stop this node, move its state directory away, start it again)", f.id)
+	case f.failed != nil:
+		o.Reason += ": " + f.failed.Error()
+	default:
+		o.Help = fmt.Sprintf("wait: the complete node that holds most founds the journal anew; if none does: masterctl refound --from %s", f.id)
+	}
+	return o
+}
+
+// etcdObstacle returns what an error says of etcd itself, nil if nothing.
+func etcdObstacle(owns bool, err error) *Obstacle {
+	var refused rpctypes.EtcdError
+	away := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable ||
+		errors.As(err, &refused) && refused.Code() == codes.Unavailable
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace):
+		return etcdFull(owns, err)
+	case errors.Is(err, rpctypes.ErrCorrupt):
+		return &Obstacle{Cause: EtcdCorrupt, Reason: "etcd has raised its alarm CORRUPT and refuses all calls: " + err.Error(),
+			Help: "find the member whose data differ (etcdctl alarm list), replace it, and disarm the alarm (etcdctl alarm disarm)"}
+	case away && owns:
+		return &Obstacle{Cause: EtcdAway, Reason: "the embedded etcd does not answer: " + err.Error(), Help: "look at the log of etcd and at the disk of --data-dir"}
+	case away:
+		return &Obstacle{Cause: EtcdAway, Reason: "etcd does not answer: " + err.Error(), Help: "see that etcd runs, has a leader, and is reached at --etcd_endpoints"}
+	}
+	return nil
+}
+
+func etcdFull(owns bool, err error) *Obstacle {
+	o := &Obstacle{Cause: EtcdFull, Reason: "etcd has raised its alarm NOSPACE and refuses writes: " + err.Error()}
+	if owns {
+		o.Help = "wait until this node has made space; if it does not, raise --etcd-quota-bytes"
+	} else {
+		o.Help = "compact etcd, defragment it (etcdctl defrag), disarm its alarm (etcdctl alarm disarm), and raise its quota"
+	}
+	return o
+}
+
+// squatted is the obstacle of a leader key that no lease ends, or that nobody can read.
+func squatted(key string, l Leader, after time.Duration) *Obstacle {
+	what := "no lease ends it"
+	if l.unreadable {
+		what = "nobody can read it"
+	}
+	return &Obstacle{Cause: Squatted, Reason: fmt.Sprintf("the leader key stands in the way of an election: %s", what),
+		Help: fmt.Sprintf("wait: a node deletes it when no head has moved behind it for %v; or delete it: etcdctl del %s", after, key)}
+}
+
+// noneCan returns an obstacle if no registered node could take over, with the reason of
+// each.
+func (n *Node) noneCan(ctx context.Context) error {
+	nodes, err := listNodes(ctx, n.Client, n.Layout)
+	if err != nil {
+		return err
+	}
+	var whys []string
+	for _, other := range nodes {
+		if other.Promotable {
+			return nil
+		}
+		if other.ID == n.ID {
+			other = n.Status().Self
+		}
+		whys = append(whys, other.ID+": "+other.Why)
+	}
+	o := &Obstacle{Cause: NoneCan, Reason: "no node can take over: " + strings.Join(whys, "; ")}
+	const start = "start a node that holds the state"
+	switch {
+	case !n.MayStartEmpty:
+		o.Help = start + ", or a master, which can start empty"
+	case n.OwnsEtcd:
+		o.Help = fmt.Sprintf("%s, or wait: this master starts empty after %v", start, n.SessionTTL)
+	default:
+		o.Help = fmt.Sprintf("%s; if there is none: masterctl start-empty --yes --node=%s (with --no-writers if no earlier writer is left)", start, n.ID)
+	}
+	return o
+}
+
+// unreadable is the obstacle of a node without a state that cannot read the head.
+func unreadable(id string, err error) error {
+	if errors.Is(err, journal.ErrNewer) {
+		return &Obstacle{Cause: JournalLost, Reason: err.Error(), Help: "upgrade this node: a newer version leads the cluster"}
+	}
+	return &Obstacle{Cause: JournalLost, Reason: err.Error() + ", and this node holds no state",
+		Help: fmt.Sprintf("start a node that holds the state; if there is none: masterctl start-empty --yes --node=%s", id)}
+}
+
+// obstacleLocked returns the obstacle at a status. Needs mu.
+func (n *Node) obstacleLocked(s *Status) *Obstacle {
+	f := facts{role: s.Self.Role, leader: s.Leader, loss: s.Loss, failed: n.failed, ended: n.ended, owns: n.OwnsEtcd, id: n.ID}
+	if n.term != nil {
+		full := n.term.full.Load()
+		f.full = full > 0 && n.Clock()-time.Duration(full) < n.SessionTTL
+	}
+	return f.obstacle()
+}
+
+// meet notes how a look at an election ended, and logs when what keeps nodes from
+// serving has changed, with how long that before lasted.
+func (n *Node) meet(err error) {
+	if errors.Is(err, errLost) {
+		err = nil // another node is elected
+	}
+	n.mu.Lock()
+	n.failed = err
+	n.mu.Unlock()
+	var cause Cause
+	o := n.Status().Obstacle
+	if o != nil {
+		cause = o.Cause
+	}
+	now := n.Clock()
+	n.mu.Lock()
+	before, lasted := n.cause, now-n.causeSince
+	if before != cause {
+		n.cause, n.causeSince = cause, now
+	}
+	n.mu.Unlock()
+	level := zerolog.WarnLevel
+	if cause.passes() && before.passes() { // as in any takeover
+		level = zerolog.DebugLevel
+	}
+	switch {
+	case before == cause:
+	case o == nil:
+		n.Log.WithLevel(level).Str("before", string(before)).Dur("lasted", lasted).Msg("a node serves")
+	default:
+		n.Log.WithLevel(level).Str("before", string(before)).Dur("lasted", lasted).Str("help", o.Help).Msg("no node serves: " + o.Reason)
+	}
+}
+
+// passes reports whether a cause is part of a takeover that goes well, or none at all.
+func (c Cause) passes() bool { return c == "" || c == Unelected || c == GetsReady }
+
+func (n *Node) setEnded(err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.failed, n.ended = nil, err
+}
+
+// turn notes that this node begins or ends to answer. It returns for how long it had
+// done the other, and false if nothing has changed.
+func (n *Node) turn(answers bool) (lasted time.Duration, changed bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.answers == answers || answers && n.role != Primary {
+		return 0, false
+	}
+	now := n.Clock()
+	lasted = now - n.answersSince
+	n.answers, n.answersSince = answers, now
+	n.cause, n.causeSince = "", now
+	return lasted, true
 }

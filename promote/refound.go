@@ -143,32 +143,33 @@ func (n *Node) keepsFile(st follower.Status) error {
 	return n.holdsFile(st, fmt.Sprintf("a snapshot is needed (%s), and nobody sends one", st.Why))
 }
 
-// othersMayShow reports whether a node that would found a journal, where etcd holds
-// none, must wait: for a while in any case, since etcd may have lost one that other
-// nodes hold, and as long as one of them says so.
-func (n *Node) othersMayShow(ctx context.Context, view journal.View) (bool, error) {
+// othersMayShow returns an obstacle while a node that would found a journal, where etcd
+// holds none, must wait: for a while in any case, since etcd may have lost one that other
+// nodes hold, as long as one of them says so, and for complete nodes that are away.
+func (n *Node) othersMayShow(ctx context.Context, view journal.View) error {
 	if !view.Missing() || n.Alone {
 		n.unfounded = 0
-		return false, nil
+		return nil
 	}
 	if n.unfounded == 0 {
 		n.unfounded = n.Clock()
-		n.Log.Info().Dur("wait", n.RefoundWait).Msg("etcd holds no journal: this node waits for others that may hold one before it founds one")
 	}
+	o := &Obstacle{Cause: AwaitsOthers}
 	if n.Clock()-n.unfounded < n.RefoundWait {
-		return true, nil
+		o.Reason = fmt.Sprintf("etcd holds no journal: this node waits %v for others that may hold one before it founds one", n.RefoundWait)
+		return o
 	}
 	nodes, err := listNodes(ctx, n.Client, n.Layout)
 	if err != nil {
-		return true, err
+		return err
 	}
 	for _, other := range nodes {
 		if other.ID != n.ID && other.Lost != "" {
-			return true, fmt.Errorf("%s holds the state of a journal that is lost, and is to found it anew", other.ID)
+			o.Reason = fmt.Sprintf("%s holds the state of a journal that is lost, and is to found it anew", other.ID)
+			return o
 		}
 	}
-	err = n.awaitComplete(ctx, nodes, n.unfounded)
-	return err != nil, err
+	return n.awaitComplete(ctx, nodes, n.unfounded)
 }
 
 // startOver begins an empty term in place of a head that nobody can read, if an
@@ -179,7 +180,7 @@ func (n *Node) startOver(ctx context.Context, f *follower.Follower, view journal
 	allowed := n.allowed
 	n.mu.Unlock()
 	if !allowed || !n.MayStartEmpty || errors.Is(view.Err, journal.ErrNewer) {
-		return nil, view.Err
+		return nil, unreadable(n.ID, view.Err)
 	}
 	nodes, err := listNodes(ctx, n.Client, n.Layout)
 	if err != nil {

@@ -60,7 +60,7 @@ type registry struct {
 }
 
 // register waits until the node's key is free and creates it. A key that a
-// former life of this node left behind goes with its lease; one that stays is
+// process of this node before left behind goes with its lease; one that stays is
 // another node with the same id. While etcd is full it waits until the records
 // in it have run out.
 func (r *registry) register(ctx context.Context) (*Session, error) {
@@ -80,7 +80,7 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 				r.self(ctx).ID, r.layout.Node(r.self(ctx).ID))
 		case !logged:
 			logged = true
-			r.log.Info().Dur("at_most", r.ttl+registerGrace).Msg("waiting for the key of a former life of this node to expire")
+			r.log.Info().Dur("at_most", r.ttl+registerGrace).Msg("waiting until the key that this node left in etcd before its restart expires")
 		}
 		select {
 		case <-ctx.Done():
@@ -124,7 +124,7 @@ func (r *registry) try(ctx context.Context) (*Session, error) {
 	return s, nil
 }
 
-// inherit takes over the keys of a former life of this node at once: the process that
+// inherit takes over the keys that this node left before its restart: the process that
 // had this node's state directory before has ended, since the directory was locked.
 func (r *registry) inherit(ctx context.Context, self NodeInfo, put clientv3.Op, found *clientv3.TxnResponse) (*clientv3.TxnResponse, error) {
 	nodes, leaders := found.Responses[0].GetResponseRange().Kvs, found.Responses[1].GetResponseRange().Kvs
@@ -141,7 +141,7 @@ func (r *registry) inherit(ctx context.Context, self NodeInfo, put clientv3.Op, 
 	}
 	resp, err := r.client.Txn(ctx).If(compares...).Then(ops...).Commit()
 	if err == nil && resp.Succeeded {
-		r.log.Info().Msg("took over the keys of a former life of this node")
+		r.log.Info().Msg("took over the keys that this node left in etcd before its restart")
 	}
 	return resp, err
 }

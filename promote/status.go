@@ -45,7 +45,7 @@ func (n *Node) Status() Status {
 			ID: n.ID, Role: n.role, RPC: n.RPC, HTTP: n.HTTP, Version: n.Version,
 			Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion}, Rules: metadata.NewestRules,
 		},
-		Saving: n.saver.status(), Obstacle: n.obstacle,
+		Saving: n.saver.status(),
 	}
 	s.Self.Saved, s.Self.Restorable, s.Self.Instance = s.Saving.Seq, s.Saving.Restorable, s.Saving.Instance
 	s.Loads = make(map[journal.Reason]int)
@@ -72,6 +72,7 @@ func (n *Node) Status() Status {
 		n.describe(&s, f)
 	}
 	s.Self.Applied = s.Position.Seq
+	s.Obstacle = n.obstacleLocked(&s)
 	return s
 }
 
@@ -200,7 +201,7 @@ func (t *Term) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, meta
 // AllowEmpty lets this node begin anew with nothing, which an operator asks for. It is
 // refused while a node holds the state, also one that is away. Errors: InvalidParams
 // for another term or on a standby, Unavailable while somebody serves or can.
-// noWriters says that no writer of before writes any more.
+// noWriters says that no earlier writer writes any more.
 func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term, noWriters bool) error {
 	if !n.MayStartEmpty {
 		return errs.New(errs.InvalidParams, "StartEmpty", "this node was started as a standby, which never starts empty; ask a master")

@@ -46,9 +46,11 @@ type Term struct {
 	recorded  TermRecord    // zero until the term serves
 	gap       time.Duration // without a primary before the term served, as this node saw it
 	empty     bool
-	noWriters bool      // of before the empty start are left
+	noWriters bool      // that began before the empty start are left
 	founded   *founding // nil unless this node founded the journal anew for the term
 	trusted   bool      // the store is what the journal says, and more than nothing
+
+	full atomic.Int64 // by the clock: when etcd had no space for a commit, 0 for never
 
 	stop   context.CancelCauseFunc // ends the term
 	orders chan *order             // handovers that operators ask for
@@ -91,6 +93,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 		err = t.serve(ctx, running)
 	}
 	n.setRole(HandingOver)
+	n.setEnded(err)
 	if err != nil && !errors.Is(err, context.Canceled) {
 		n.Log.Warn().Err(err).Uint64("term", uint64(t.Number)).Msg("the term ended")
 	}
@@ -118,7 +121,7 @@ func (n *Node) newTerm(c *candidate) *Term {
 	t.Store.StartIDs(t.Number)
 	t.Now = metadata.NewClock(n.Clock, c.before.Time)
 	t.Fence, t.Answers = t.right.Fence, t.right.Valid
-	t.log.NoSpace = n.compactor.NoSpace
+	t.log.NoSpace = func() { t.full.Store(int64(n.Clock())); n.compactor.NoSpace() }
 	t.Queue = journal.NewQueue(t.Store, n.QueueBytes)
 	t.writer = journal.NewWriter(journal.WriterConfig{
 		Store: t.Store, Queue: t.Queue, Log: t.log, Term: t.Number, Hold: n.Params.HoldTime(),
@@ -250,11 +253,12 @@ func (t *Term) open(ctx context.Context) error {
 	if t.empty {
 		n.Log.Warn().Uint64("term", uint64(t.Number)).Msg("started empty: no node held the state; owners of segments are told to mount them again")
 		if held := t.Store.MountsHeldFor(); held > n.Params.HoldTime() {
-			n.Log.Warn().Dur("for", held).Msg("mounted memory is given out only after this time, since writers of before may still write to it; " +
+			n.Log.Warn().Dur("for", held).Msg("mounted memory is given out only after this time, since writers that reserved it earlier may still write to it; " +
 				"an operator who knows that there are none says so with the next empty start (--no-writers)")
 		}
 	}
-	n.Log.Info().Uint64("term", uint64(t.Number)).Uint64("sequence", uint64(t.Store.Position().Seq)).
+	idle, _ := n.turn(true)
+	n.Log.Info().Uint64("term", uint64(t.Number)).Uint64("sequence", uint64(t.Store.Position().Seq)).Dur("idle_for", idle).
 		Int64("objects", t.Store.Stats().Objects).Str("why", t.why).Dur("gap", t.gap).Msg("serving")
 	return nil
 }
@@ -311,6 +315,16 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 	// Reads end first: the fence closes before anything else.
 	n.setRole(HandingOver)
 	t.right.Stop()
+	if served, changed := n.turn(false); changed {
+		cause := "an order to hand over"
+		if ctx.Err() != nil {
+			cause = "this node stops"
+		}
+		if err != nil {
+			cause = err.Error()
+		}
+		n.Log.Info().Uint64("term", uint64(t.Number)).Str("cause", cause).Dur("served_for", served).Msg("this node answers nobody any more")
+	}
 	stop()
 	<-server.ended
 	t.Queue.Close(errEnding)

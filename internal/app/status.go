@@ -98,7 +98,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 		st.Warnings = append(st.Warnings, "etcd does not answer: "+err.Error())
 	}
 	if s.MountsHeldFor > n.app.params().HoldTime() {
-		st.Warnings = append(st.Warnings, fmt.Sprintf("mounted memory is given out only in %v, since writers of before the empty start may still write to it; "+
+		st.Warnings = append(st.Warnings, fmt.Sprintf("mounted memory is given out only in %v, since writers that began before the empty start may still write to it; "+
 			"an operator who knows that there are none says so with the next empty start: masterctl start-empty --no-writers, or --no-writers",
 			s.MountsHeldFor.Round(time.Second)))
 	}
@@ -114,11 +114,7 @@ func (n *clusterNode) warnings(st *pb.StatusResponse, nodesKnown bool) (list []s
 	if st.GetState().GetStartedEmpty() {
 		list = append(list, "this term started empty: everything cached before it is lost")
 	}
-	if st.GetNode().GetRole() == pb.Role_ROLE_FENCED {
-		list = append(list, "this node answers nobody: no commit has come through for longer than a primary may answer without one; "+
-			"see that etcd answers quickly and has space")
-	}
-	if !cfg.HA.Embedded() && cfg.Journal.Compact == config.CompactAuto {
+	if st.GetNode().GetRole() == pb.Role_ROLE_PRIMARY && !cfg.HA.Embedded() && cfg.Journal.Compact == config.CompactAuto {
 		list = append(list, fmt.Sprintf("etcd is not embedded, so this cluster does not compact it: run etcd with "+
 			"--auto-compaction-mode=periodic --auto-compaction-retention=%s, or set --journal-compact=on if nobody else needs its history",
 			cfg.Journal.EventsTTL))

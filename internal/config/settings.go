@@ -142,7 +142,7 @@ func clusterSections(c *Config) []Section {
 					"auto is 1m with the embedded etcd, for ever with another"},
 			{"start-empty", "false", understudy, boolean(&h.StartEmpty), "begin a new, empty term although a journal exists"},
 			{"no-writers", "false", understudy, boolean(&h.NoWriters),
-				"when this node starts empty no writer of before writes any more: mounted memory is given out after " +
+				"when this node starts empty no earlier writer writes any more: mounted memory is given out after " +
 					"default_kv_lease_ttl, and not only after put_start_release_timeout_sec"},
 		}},
 		{"Journal", []Setting{

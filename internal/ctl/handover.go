@@ -63,8 +63,8 @@ starts empty: everything cached is lost, and clients mount their memory again.
 It is refused while a primary or a node that could take over exists, and while a node
 that holds the whole state is away (see masterctl forget).
 
-A writer of before may still write to memory that is mounted again. So that memory is
-given out only when puts of before have timed out (put_start_release_timeout_sec,
+An earlier writer may still write to memory that is mounted again. So that memory is
+given out only when its put has timed out (put_start_release_timeout_sec,
 10 minutes). If you know that no such writer is left, add --no-writers: then it is
 given out after the lease TTL.`,
 		Args: cli.NoArguments,
@@ -81,7 +81,7 @@ given out after the lease TTL.`,
 			return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "%s has started empty in term %d\n", result.NodeID, result.Term) })
 		}),
 	}
-	cmd.Flags().BoolVar(&noWriters, "no-writers", false, "no writer of before writes any more")
+	cmd.Flags().BoolVar(&noWriters, "no-writers", false, "no earlier writer writes any more")
 	cmd.Flags().StringVar(&id, "node", "", "node that becomes the primary; needed if several answer")
 	return confirmed(cmd, "this discards everything that is cached")
 }

@@ -144,13 +144,28 @@ func statusTable(w io.Writer, s *statusResult) {
 	if s.Leader == nil {
 		fmt.Fprintln(w, "\nNo node serves.")
 	}
-	for _, o := range s.Obstacles {
-		fmt.Fprintf(w, "%s: %s\n", o.NodeID, o.Reason)
+	obstacles(w, s.Obstacles)
+	notes(w, s.Warnings)
+}
+
+// obstacles prints each obstacle once, with the nodes that met it.
+func obstacles(w io.Writer, met []obstacleResult) {
+	by := map[obstacleResult][]string{}
+	var order []obstacleResult
+	for _, o := range met {
+		id := o.NodeID
+		o.NodeID = ""
+		if by[o] == nil {
+			order = append(order, o)
+		}
+		by[o] = append(by[o], id)
+	}
+	for _, o := range order {
+		fmt.Fprintf(w, "\nwhy, says %s: %s\n", strings.Join(by[o], ", "), o.Reason)
 		if o.Help != "" {
 			fmt.Fprintf(w, "what to do: %s\n", o.Help)
 		}
 	}
-	notes(w, s.Warnings)
 }
 
 // notes prints each warning once, with the nodes that gave it.

@@ -30,7 +30,7 @@ type Node interface {
 	Handover(ctx context.Context, term metadata.Term, target string) (*pb.HandoverResponse, error)
 	// StartEmpty makes this node the primary of a new term without the state of
 	// before, which ended with the given one, and returns the new term. noWriters
-	// says that nobody writes any more to memory of before. Errors: Unavailable,
+	// says that no earlier writer writes any more. Errors: Unavailable,
 	// InvalidParams, NotSupported.
 	StartEmpty(ctx context.Context, term metadata.Term, noWriters bool) (metadata.Term, error)
 	// Refound founds the journal anew from the state that this node holds, or from

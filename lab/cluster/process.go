@@ -74,7 +74,7 @@ func startProgram(ctx context.Context, exe, dir, name string, args ...string) (*
 		return nil, err
 	}
 	ready := filepath.Join(home, "ready.json")
-	_ = os.Remove(ready) // of a former life
+	_ = os.Remove(ready) // of the process before
 	p := &Process{Name: name, Log: filepath.Join(home, "log"), ended: make(chan struct{})}
 	out, err := os.OpenFile(p.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {

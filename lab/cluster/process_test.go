@@ -123,7 +123,7 @@ func TestStartAndStop(t *testing.T) {
 	p.Kill()
 }
 
-// A child may be started again in the folder of a former life, whose ready file
+// A child may be started again in the folder of one before, whose ready file
 // counts for nothing.
 func TestStartAgain(t *testing.T) {
 	dir := t.TempDir()

@@ -1030,7 +1030,7 @@ type StartEmptyRequest struct {
 	// The last term in the journal, as Status shows it (journal.head_term). So a
 	// repeated call does not start empty twice.
 	Term uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
-	// The caller knows that no writer of before writes any more: so memory that
+	// The caller knows that no earlier writer writes any more: so memory that
 	// is mounted again is given out after the lease TTL, and not only after the
 	// release time of puts.
 	NoWriters     bool `protobuf:"varint,2,opt,name=no_writers,json=noWriters,proto3" json:"no_writers,omitempty"`

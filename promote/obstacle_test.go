@@ -1,0 +1,68 @@
+package promote
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/promote/follower"
+)
+
+// One look says why no node serves, and what helps.
+func TestObstacles(t *testing.T) {
+	serving := Leader{NodeID: "b", Term: 3, State: Serving}
+	lost := func(newer, foreign bool) follower.Loss {
+		return follower.Loss{Err: &journal.LostError{Cause: "the cause", Newer: newer, Foreign: foreign}}
+	}
+	away := fmt.Errorf("reading the leader: %w", context.DeadlineExceeded)
+	full := fmt.Errorf("running for election: %w", rpctypes.ErrNoSpace)
+	for name, tt := range map[string]struct {
+		facts
+		cause        Cause // empty for none
+		reason, help string
+	}{
+		"the primary":              {facts: facts{role: Primary}},
+		"a standby":                {facts: facts{role: Standby, leader: serving}},
+		"lapsed":                   {facts{role: Fenced, leader: serving}, RightLapsed, "no commit has come through", "answers quickly"},
+		"lapsed, full":             {facts{role: Fenced, full: true}, EtcdFull, "NOSPACE", "etcdctl alarm disarm"},
+		"lapsed, full, embedded":   {facts{role: Fenced, full: true, owns: true}, EtcdFull, "NOSPACE", "--etcd-quota-bytes"},
+		"handing over":             {facts{role: HandingOver, leader: serving}, HandsOver, "hands over", ""},
+		"elected":                  {facts{role: Promoting}, GetsReady, "promoting", ""},
+		"another elected":          {facts{role: Standby, leader: Leader{NodeID: "b", Term: 3, State: Elected}}, GetsReady, "b is elected in term 3", ""},
+		"etcd away":                {facts{role: Standby, leader: serving, failed: away}, EtcdAway, "etcd does not answer", "--etcd_endpoints"},
+		"etcd refuses":             {facts{role: Standby, failed: rpctypes.ErrNoLeader}, EtcdAway, "no leader", "has a leader"},
+		"embedded etcd away":       {facts{role: Standby, owns: true, failed: away}, EtcdAway, "embedded etcd", "--data-dir"},
+		"etcd full":                {facts{role: Standby, failed: full}, EtcdFull, "NOSPACE", "etcdctl defrag"},
+		"etcd corrupt":             {facts{role: Standby, failed: rpctypes.ErrCorrupt}, EtcdCorrupt, "CORRUPT", "etcdctl alarm list"},
+		"journal lost":             {facts{role: Standby, loss: lost(false, false), id: "a"}, JournalLost, "the cause", "masterctl refound --from a"},
+		"journal lost, others":     {facts{role: Standby, loss: lost(false, false), failed: errors.New("b is to found it")}, JournalLost, "b is to found it", ""},
+		"a newer head":             {facts{role: Standby, loss: lost(true, false)}, JournalLost, "the cause", "upgrade"},
+		"a foreign head":           {facts{role: Standby, loss: lost(false, true), id: "a"}, JournalLost, "the cause", "move its state directory away"},
+		"a foreign head, serving":  {facts: facts{role: Standby, leader: serving, loss: lost(false, true)}},
+		"unreadable, no state":     {facts{role: Standby, failed: unreadable("a", errors.New("bad"))}, JournalLost, "bad", "masterctl start-empty"},
+		"newer, no state":          {facts{role: Standby, failed: unreadable("a", journal.ErrNewer)}, JournalLost, "upgrade", "upgrade"},
+		"a leader without a lease": {facts{role: Standby, leader: serving, failed: squatted("/k", Leader{}, time.Second)}, Squatted, "no lease", "etcdctl del /k"},
+		"an unreadable leader":     {facts{role: Standby, failed: squatted("/k", Leader{unreadable: true}, time.Second)}, Squatted, "nobody can read", "etcdctl del /k"},
+		"deposed":                  {facts{role: Standby, ended: fmt.Errorf("x: %w", journal.ErrFenced)}, Deposed, "deposed", "masterctl history"},
+		"a term that ended":        {facts{role: Standby, ended: errors.New("the session")}, Unelected, "the session", ""},
+		"something else":           {facts{role: Standby, failed: errors.New("b still commits")}, Unelected, "b still commits", ""},
+		"nothing yet":              {facts{role: Standby}, Unelected, "no node is elected", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := tt.obstacle()
+			switch {
+			case got == nil && tt.cause == "":
+			case got == nil || got.Cause != tt.cause:
+				t.Errorf("got %+v, want %q", got, tt.cause)
+			case !strings.Contains(got.Reason, tt.reason) || !strings.Contains(got.Help, tt.help) || (tt.help == "") != (got.Help == ""):
+				t.Errorf("got %q with help %q, want %q and %q", got.Reason, got.Help, tt.reason, tt.help)
+			}
+		})
+	}
+}
