@@ -40,6 +40,7 @@ func breakers() []breaker {
 		{"handover", (*world).handOver},
 		{"outage", (*world).outage},
 		{"compact", (*world).compactNow},
+		{"unseat", (*world).unseatNow},
 	}
 }
 
@@ -232,4 +233,12 @@ func (w *world) compactNow(n *node, f fault) {
 	time.Sleep(f.length)
 	w.compact()
 	n.heal()
+}
+
+// unseatNow deletes the leader key by hand: whoever is elected waits until the primary
+// before is silent.
+func (w *world) unseatNow(_ *node, f fault) {
+	w.transcript.note("--", "the leader key is deleted by hand")
+	w.unseat()
+	time.Sleep(f.length / 4)
 }
