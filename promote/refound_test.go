@@ -73,15 +73,7 @@ func TestTheJournalIsFoundedAnew(t *testing.T) {
 			before, _ := readHead(t, etcd)
 			begun := time.Now()
 			lose(t, etcd, old)
-			var now *node
-			waitFor(t, "the new term", func() bool {
-				for _, n := range []*node{a, b, c} {
-					if n.serves() && n.Status().Founded != "" {
-						now = n
-					}
-				}
-				return now != nil
-			})
+			now := w.founder(a, b, c)
 			t.Logf("served again after %v", time.Since(begun))
 			for _, key := range keys("k", 20) {
 				if err := now.get(key); err != nil {
@@ -110,6 +102,20 @@ func TestTheJournalIsFoundedAnew(t *testing.T) {
 }
 
 func quarantined(n *node) uint64 { return n.Store().Stats().Quarantined }
+
+// founder waits for the node that serves because it has founded the journal anew.
+func (w *cluster) founder(nodes ...*node) (now *node) {
+	w.t.Helper()
+	waitFor(w.t, "the new term", func() bool {
+		for _, n := range nodes {
+			if n.serves() && n.Status().Founded != "" {
+				now = n
+			}
+		}
+		return now != nil
+	})
+	return now
+}
 
 // know waits until each node remembers the others and the primary.
 func (w *cluster) know(nodes ...*node) {
@@ -342,15 +348,7 @@ func TestFoundedFromAJournalWithoutAHistory(t *testing.T) {
 		t.Fatalf("the history is %s", head.History)
 	}
 	do(t, etcd, clientv3.OpDelete(layout.Head()))
-	var now *node
-	waitFor(t, "the new term", func() bool {
-		for _, n := range []*node{a, b} {
-			if n.serves() && n.Status().Founded != "" {
-				now = n
-			}
-		}
-		return now != nil
-	})
+	now := w.founder(a, b)
 	now.has(keys("k", 5)...)
 	for _, n := range []*node{a, b} {
 		if n != now {
@@ -358,4 +356,47 @@ func TestFoundedFromAJournalWithoutAHistory(t *testing.T) {
 			w.equal(now, n)
 		}
 	}
+}
+
+// etcd comes back empty, and another tenant has written so much that its revisions are
+// ahead of those that the nodes know: the journal is founded anew, and the next takeover
+// ends as ever, with everything.
+func TestWipedEtcdWithRevisionsAhead(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b := w.start("b")
+	w.promotable(b)
+	w.know(a, b)
+	resp, err := etcd.Client(t).Get(t.Context(), layout.Head())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []*node{a, b} {
+		n.wire.cut()
+	}
+	etcd.Wipe()
+	client := etcd.Client(t)
+	for ahead := int64(0); ahead <= 2*resp.Header.Revision; {
+		put, err := client.Put(t.Context(), "tenant", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ahead = put.Header.Revision
+	}
+	for _, n := range []*node{a, b} {
+		n.wire.heal()
+	}
+	first := w.founder(a, b)
+	first.has(keys("k", 5)...)
+	first.put("new")
+	second := map[*node]*node{a: b, b: a}[first]
+	w.promotable(second)
+	w.equal(first, second)
+	first.wire.cut()
+	first.end()
+	w.serving(second).has(append(keys("k", 5), "new")...)
 }
