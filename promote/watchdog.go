@@ -17,7 +17,7 @@ import (
 // (docs/design.md, section 8, Beats). It belongs to a standby.
 //
 // When no newer head has come for the failover time of the last one, it reads the
-// leader and the head twice. If both reads are quick and show what this node knows,
+// leader and the head twice, and once before. If both reads are quick and show what this node knows,
 // it deletes the leader key in a transaction that compares both values: a commit
 // that comes in between keeps the primary. The transaction also writes, so that a
 // full etcd refuses it: then the primary is not at fault.
@@ -30,6 +30,7 @@ type watchdog struct {
 	// doubt says that etcd did not answer in time since then. Then the primary has a
 	// whole failover time between the two reads: it may have been cut off, too.
 	doubt bool
+	asked bool // etcd was read since then, before the failover time had passed
 }
 
 const (
@@ -50,10 +51,26 @@ func (w *watchdog) run(ctx context.Context) {
 		case !armed:
 			_ = sleep(ctx, lookEvery)
 		case left > 0:
-			_ = sleep(ctx, left)
+			w.wait(ctx, left)
 		default:
 			w.bite(ctx)
 		}
+	}
+}
+
+// wait waits until the failover time has passed, for a time at most. On the way it reads
+// once, to learn whether etcd is well while the primary is silent: an etcd that is back
+// just when that time has passed is no proof against the primary.
+func (w *watchdog) wait(ctx context.Context, left time.Duration) {
+	early := left - w.head.FailoverAfter()*2/5
+	switch {
+	case early > 0:
+		_ = sleep(ctx, early)
+	case !w.asked:
+		w.asked = true
+		_, _ = w.look(ctx)
+	default:
+		_ = sleep(ctx, left)
 	}
 }
 
@@ -62,7 +79,7 @@ func (w *watchdog) run(ctx context.Context) {
 func (w *watchdog) left() (left time.Duration, armed bool) {
 	n := w.node
 	if head, learned := w.follower.Learned(); head.After(w.head) {
-		w.head, w.since, w.doubt = head, learned, false
+		w.head, w.since, w.doubt, w.asked = head, learned, false, false
 	}
 	failover := w.head.FailoverAfter()
 	leader, since := n.leaderSeen()
@@ -134,7 +151,7 @@ func (w *watchdog) look(ctx context.Context) (standing, error) {
 	}
 	head, err := journal.DecodeHead(heads[0].Value)
 	if err != nil || head != w.head {
-		w.since, w.doubt = now, false
+		w.since, w.doubt, w.asked = now, false, false
 		if err == nil && head.After(w.head) {
 			w.head = head
 		}

@@ -27,6 +27,7 @@ func beats() map[string]func(story) {
 		"answers come late":               answersComeLate,
 		"a commit before the deposal":     commitBeforeDeposal,
 		"etcd is slow":                    etcdIsSlow,
+		"etcd is back after a silence":    etcdIsBackAfterASilence,
 		"the window becomes shorter":      windowBecomesShorter,
 		"a raised pace and a takeover":    raisedPaceOutlivesATakeover,
 		"a long catch-up":                 longCatchUp,
@@ -210,6 +211,24 @@ func (w *world) headOf(c Call) (h journal.Head, ok bool) {
 		}
 	}
 	return h, false
+}
+
+// etcd is away for both nodes almost for the failover time, and the standby reaches it
+// again before the primary does: nobody is deposed.
+func etcdIsBackAfterASilence(s story) {
+	s.world.begin("a", "b")
+	s.puts("k1")
+	a, b := s.world.node("a"), s.world.node("b")
+	a.links[0].Stall()
+	time.Sleep(failoverAfter / 20) // b has all that a has committed
+	b.links[0].Stall()
+	time.Sleep(failoverAfter * 8 / 10)
+	b.links[0].Resume()
+	time.Sleep(failoverAfter / 2)
+	a.links[0].Resume()
+	s.puts("k2")
+	s.stays(1)
+	s.equal()
 }
 
 // slowDown has slow commits raise a primary's pace, and returns its window then.
