@@ -48,18 +48,18 @@ func Select(store *metadata.Store, q Quota) (pass *Pass) {
 			Deadline: last.Deadline(), ID: last.ID(), PinTime: now, IncludePinned: q.IncludePinned, victims: store.NewVictims(),
 		}}
 		for _, c := range chosen {
-			pass.add(c.Candidate)
+			pass.add(c.Candidate, now)
 		}
 	})
 	return pass
 }
 
 // add makes a candidate a victim of the pass, or one of its near misses if it
-// was renewed beyond the cutoff in the meantime.
-func (p *Pass) add(c metadata.Candidate) {
+// was renewed beyond the cutoff in the meantime, or is being copied.
+func (p *Pass) add(c metadata.Candidate, now metadata.Time) {
 	e := c.Lock()
 	defer e.Unlock()
-	if end := e.LeaseEnd(); end > p.Cutoff.Deadline {
+	if end := e.KeptUntil(now); end > p.Cutoff.Deadline {
 		p.NearMisses = append(p.NearMisses, leasesync.Renewal{Ref: e.Ref(), Deadline: end})
 		return
 	}
@@ -79,7 +79,7 @@ func candidates(evictable metadata.Evictable, limit metadata.Time, q Quota) (fou
 	search := func(pinned bool) {
 		victims, before := 0, len(found)
 		limit = evictable.Walk(pinned, limit, func(o metadata.Candidate) {
-			c := candidate{o, leaseEnd(o)}
+			c := candidate{o, keptUntil(o, evictable.Now())}
 			found = append(found, c)
 			if !c.renewed() {
 				victims++
@@ -108,7 +108,7 @@ func within(found []candidate, most int) int {
 	var renewed []metadata.Time // ends of leases
 	for _, c := range found {
 		if c.renewed() {
-			renewed = append(renewed, c.leaseEnd)
+			renewed = append(renewed, c.keptUntil)
 		}
 	}
 	slices.Sort(renewed)
@@ -130,16 +130,17 @@ func within(found []candidate, most int) int {
 	return len(found)
 }
 
-// A candidate is one with the end of its lease as it was granted last.
+// A candidate is one with the time until which it is kept: the end of its lease
+// as it was granted last, or later while a client copies it.
 type candidate struct {
 	metadata.Candidate
-	leaseEnd metadata.Time
+	keptUntil metadata.Time
 }
 
-func (c candidate) renewed() bool { return c.leaseEnd > c.Deadline() }
+func (c candidate) renewed() bool { return c.keptUntil > c.Deadline() }
 
-func leaseEnd(c metadata.Candidate) metadata.Time {
+func keptUntil(c metadata.Candidate, now metadata.Time) metadata.Time {
 	e := c.Lock()
 	defer e.Unlock()
-	return e.LeaseEnd()
+	return e.KeptUntil(now)
 }

@@ -88,6 +88,15 @@ func (e Entry) Outcome() <-chan struct{} { return e.store.outcomeOf(e.shard, e.o
 // LeaseEnd returns the end of the lease as it was granted last.
 func (e Entry) LeaseEnd() Time { return max(e.o.live, e.o.deadline) }
 
+// KeptUntil returns until when eviction must spare the object: LeaseEnd, or one
+// lease more while a client copies it.
+func (e Entry) KeptUntil(now Time) Time {
+	if e.shard.copying[e.o.id].until > now {
+		return max(e.LeaseEnd(), now+e.store.inForce.Load().hold)
+	}
+	return e.LeaseEnd()
+}
+
 // JournaledEnd returns the end of the lease as it stands in the journal.
 func (e Entry) JournaledEnd() Time { return e.o.deadline }
 
@@ -138,8 +147,8 @@ func (e Entry) Removable(force bool, now Time) error { return e.o.removable(forc
 func (e Entry) BeginRemoval(now Time) *Removal { return e.store.beginRemoval(e.shard, e.o, now) }
 
 // DropOverlay drops what this node holds beyond the state, on demotion: renewals
-// not yet journaled, their marks, and the id counter. Prepared changes must
-// have been aborted before.
+// not yet journaled, their marks, copies under way, and the id counter. Prepared
+// changes must have been aborted before.
 func (s *Store) DropOverlay() {
 	s.StartIDs(0)
 	for i := range ShardCount {
@@ -147,6 +156,10 @@ func (s *Store) DropOverlay() {
 			e.o.live = e.o.deadline
 			return false
 		})
+		sh := &s.shards[i]
+		sh.mu.Lock()
+		sh.copying = nil
+		sh.mu.Unlock()
 	}
 }
 

@@ -198,7 +198,7 @@ func TestOffloadSources(t *testing.T) {
 		t.Fatalf("sources %+v", all)
 	}
 	for _, source := range all {
-		key, size, ok := c.primary.OffloadObject(source)
+		key, size, ok := c.primary.BeginCopy(source, 0)
 		if !ok || size != 100 || key != (metadata.ObjectKey{Tenant: metadata.DefaultTenant, Key: "k"}) {
 			t.Errorf("the object of %+v: got %v of %d bytes, %v, want key k of 100 bytes", source, key, size, ok)
 		}
@@ -210,7 +210,7 @@ func TestOffloadSources(t *testing.T) {
 		t.Errorf("behind a copy of client 1, sources are %+v", left)
 	}
 	c.must([]error{c.remove("k", true)})
-	if _, _, ok := c.primary.OffloadObject(left[0]); ok || len(sources()) != 0 {
+	if _, _, ok := c.primary.BeginCopy(left[0], 0); ok || len(sources()) != 0 {
 		t.Error("an object that is gone can be copied")
 	}
 }

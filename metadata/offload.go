@@ -56,18 +56,41 @@ func (o *object) copiedBy(client segment.ClientID) bool {
 	return false
 }
 
-// OffloadObject returns the key and the size in bytes of the object of a source.
-// It reports false if the client cannot copy it any more, or has.
-func (s *Store) OffloadObject(source OffloadSource) (key ObjectKey, size uint64, ok bool) {
+// BeginCopy returns the key and the size in bytes of the object of a source, for
+// its client to copy. Eviction spares it until EndCopy, at most until a time. It
+// reports false if the client cannot copy it any more, or has.
+func (s *Store) BeginCopy(source OffloadSource, until Time) (key ObjectKey, size uint64, ok bool) {
 	sh := &s.shards[source.Shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	o := sh.byID[source.ID]
 	var buf [4]OffloadSource
-	if o == nil || !slices.Contains(o.offloadSources(buf[:0]), source) {
+	if o == nil || o.has(flagVictim) || !slices.Contains(o.offloadSources(buf[:0]), source) {
 		return ObjectKey{}, 0, false
 	}
+	if sh.copying == nil {
+		sh.copying = make(map[ObjectID]copying)
+	}
+	sh.copying[o.id] = copying{until, sh.copying[o.id].clients + 1}
 	return ObjectKey{s.tenants.name(o.tenant), o.key}, o.size, true
+}
+
+// copying says until when eviction spares an object, for how many clients.
+type copying struct {
+	until   Time
+	clients int
+}
+
+// EndCopy takes back one BeginCopy.
+func (s *Store) EndCopy(key ObjectKey, id ObjectID) {
+	sh := &s.shards[shardOf(key.Tenant, key.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	if c, ok := sh.copying[id]; ok && c.clients > 1 {
+		sh.copying[id] = copying{c.until, c.clients - 1}
+	} else {
+		delete(sh.copying, id)
+	}
 }
 
 // An Offloaded is a copy that a client has made of an object.

@@ -78,6 +78,7 @@ type shard struct {
 	byID    map[ObjectID]*object
 	pending map[objectKey]*Pending // prepared mutations, by key; primary only
 	marked  []*object              // renewed since they were journaled; primary only
+	copying map[ObjectID]copying   // what clients copy to their SSDs; primary only
 	leases  LeaseCounts            // without Marked
 
 	// loadedThrough is the sequence a snapshot's copy of the shard stood at:

@@ -238,6 +238,7 @@ func (tx *Tx) releaseDue() {
 func (s *Store) unfile(sh *shard, o *object) {
 	sh.byKey.remove(s.hash.of(o.tenant, o.key), o)
 	delete(sh.byID, o.id)
+	delete(sh.copying, o.id)
 	s.unindex(o)
 	sh.leases.end(o, s.now)
 	o.flags |= flagGone

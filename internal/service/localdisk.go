@@ -90,7 +90,7 @@ func (m *Master) OffloadHeartbeat(ctx context.Context, client segment.ClientID, 
 	if !offloading {
 		return nil, m.fenced(ctx, nil)
 	}
-	tasks := m.offloads.take(client)
+	tasks := m.offloads.take(client, m.Now().Add(m.Store.Params().DiscardTimeout))
 	if err := m.Fence(ctx); err != nil {
 		return nil, err
 	}

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/lab/lonetest"
+	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -373,4 +375,41 @@ func TestFencedLocalDisks(t *testing.T) {
 	} {
 		want(t, fmt.Sprint("call ", i), err, errs.NotLeader)
 	}
+}
+
+// Eviction spares what a client was told to copy until it answers, and for 30 s
+// at most: a copy of evicted memory would be refused.
+func TestEvictionSparesWhatIsCopied(t *testing.T) {
+	f := newFixture(t, offloading(100))
+	f.mountDisk(t, 1, true)
+	f.put(t, "copied", "refused", "lost", "plain")
+	wantKeys(t, "given", tasks(t, f.Master), "copied", "refused", "lost", "plain")
+	refused := copied("plain")
+	refused[0].Refused = true
+	want(t, "refused", f.NotifyOffloaded(t.Context(), owner(1), refused), errs.OK)
+	evict := func(what string, alive ...string) {
+		t.Helper()
+		if pass := eviction.Select(f.Store, eviction.Quota{Objects: 100}); pass != nil {
+			f.p.Commit(leasesync.Pack(pass.NearMisses)...)
+			f.p.Commit(pass.Cutoff)
+		}
+		var left []string
+		for _, key := range []string{"copied", "refused", "lost", "plain"} {
+			if f.p.Alive(key) > 0 {
+				left = append(left, key)
+			}
+		}
+		wantKeys(t, what, left, alive...)
+	}
+	f.p.Pass(11 * time.Second)
+	evict("while three are copied", "copied", "refused", "lost")
+	want(t, "a late copy", f.NotifyOffloaded(t.Context(), owner(1), copied("copied")), errs.OK)
+	refused[0].Task.Key = "refused"
+	want(t, "refused", f.NotifyOffloaded(t.Context(), owner(1), refused), errs.OK)
+	f.p.Pass(11 * time.Second)
+	evict("when two have an answer", "copied", "lost") // one on the SSD only
+	f.p.Pass(20 * time.Second)
+	evict("when no answer has come for long", "copied")
+	want(t, "a copy of what was evicted", f.NotifyOffloaded(t.Context(), owner(1), copied("lost")), errs.OK)
+	evict("in the end", "copied")
 }

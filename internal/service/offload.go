@@ -137,17 +137,23 @@ const maxOffloadBytes = 1 << 20
 // take hands a client the objects that wait for it: at most MaxBatchItems, and
 // keys of about maxOffloadBytes; the rest stays for the next call. What cannot
 // be copied any more is left out, and what it was given before.
-func (o *offloads) take(client segment.ClientID) []OffloadTask {
+//
+// Eviction spares a task's object until the client answers, at most until a time.
+func (o *offloads) take(client segment.ClientID, until metadata.Time) []OffloadTask {
 	var tasks []OffloadTask
 	for bytes := 0; len(tasks) < MaxBatchItems && bytes < maxOffloadBytes; {
 		ref, ok := o.pop(client)
 		if !ok {
 			break
 		}
-		key, size, ok := o.store.OffloadObject(metadata.OffloadSource{Ref: ref, Client: client})
-		if ok && o.give(client, key, ref.ID) {
+		key, size, ok := o.store.BeginCopy(metadata.OffloadSource{Ref: ref, Client: client}, until)
+		switch {
+		case !ok:
+		case o.give(client, key, ref.ID):
 			tasks = append(tasks, OffloadTask{key.Tenant, key.Key, size})
 			bytes += len(key.Tenant) + len(key.Key)
+		default:
+			o.store.EndCopy(key, ref.ID)
 		}
 	}
 	return tasks
@@ -219,37 +225,34 @@ func (o *offloads) given(client segment.ClientID, key metadata.ObjectKey) metada
 
 // answered notes what a client says of a copy, and whether that was accepted.
 func (o *offloads) answered(client segment.ClientID, done OffloadResult, err error) {
-	switch {
-	case err != nil:
-	case done.Refused:
-		o.forget(client, done.Task.key())
-	default:
-		o.copied(client, done.Task.key())
+	if err != nil {
+		return
+	}
+	key := done.Task.key()
+	if id, open := o.close(client, key, done.Refused); open {
+		o.store.EndCopy(key, id)
 	}
 }
 
-// copied notes that a client has copied an object.
-func (o *offloads) copied(client segment.ClientID, key metadata.ObjectKey) {
+// close notes that a client has copied an object, or drops its task. It reports
+// whether that was open.
+func (o *offloads) close(client segment.ClientID, key metadata.ObjectKey, refused bool) (id metadata.ObjectID, open bool) {
 	hash := maphash.Comparable(o.seed, key)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	q := o.queues[client]
 	if q == nil {
-		return
+		return 0, false
 	}
-	if t, ok := q.given[hash]; ok && !t.done {
+	t, ok := q.given[hash]
+	switch {
+	case refused:
+		delete(q.given, hash)
+	case ok && !t.done:
 		q.given[hash] = givenTask{t.id, true}
 		q.done = append(q.done, hash)
 	}
-}
-
-// forget drops what given returned: the client has refused it.
-func (o *offloads) forget(client segment.ClientID, key metadata.ObjectKey) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if q := o.queues[client]; q != nil {
-		delete(q.given, maphash.Comparable(o.seed, key))
-	}
+	return t.id, ok && !t.done
 }
 
 // RefillOffloads queues the objects that the primary before may have had in its
