@@ -24,7 +24,9 @@ type Client struct {
 	view   *view
 	finder *finder
 	mounts mounts
-	etcd   *clientv3.Client // nil if it is not used
+	// instance tells this client from earlier ones with its id.
+	instance uint64
+	etcd     *clientv3.Client // nil if it is not used
 
 	// ctx ends with Close, and with it all that runs in the background.
 	ctx    context.Context
@@ -44,7 +46,7 @@ func New(config Config) (*Client, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	c := &Client{config: config, clock: clock.Boot(), mounts: newMounts()}
+	c := &Client{config: config, clock: clock.Boot(), mounts: newMounts(), instance: newRequestID()}
 	c.view = &view{clusterID: config.ClusterID, messageBytes: config.MaxMessageBytes}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.finder = newFinder(c)

@@ -108,7 +108,7 @@ func (c *Client) alone(ctx context.Context, op operation, f func(context.Context
 func (c *Client) MountSegment(ctx context.Context, s Segment) error {
 	return c.alone(ctx, opMountSegment, func(ctx context.Context) error {
 		_, _, err := ask[pb.MountSegmentResponse](ctx, c, opMountSegment, &pb.MountSegmentRequest{
-			ClientId: c.config.ClientID.String(), RequestId: newRequestID(), Segment: s.message(),
+			ClientId: c.config.ClientID.String(), RequestId: newRequestID(), Segment: s.message(), InstanceId: c.instance,
 		}, nil)
 		if err != nil {
 			return err
@@ -138,7 +138,9 @@ func (c *Client) UnmountSegment(ctx context.Context, id uuid.UUID) error {
 func (c *Client) ReMountSegment(ctx context.Context) error {
 	return c.alone(ctx, opReMountSegment, func(ctx context.Context) error {
 		list := c.mounts.all()
-		req := &pb.ReMountSegmentRequest{ClientId: c.config.ClientID.String(), RequestId: newRequestID()}
+		req := &pb.ReMountSegmentRequest{
+			ClientId: c.config.ClientID.String(), RequestId: newRequestID(), InstanceId: c.instance,
+		}
 		for i := range list {
 			req.Segments = append(req.Segments, list[i].message())
 		}

@@ -40,13 +40,16 @@ func CodeClaims(c *binenc.Coder, claims *[]Claim) {
 	if c.Decoding() && c.Len() == 0 || !c.Decoding() && len(*claims) == 0 {
 		return
 	}
+	if codeClaims(c, claims); len(*claims) == 0 {
+		c.Fail("an empty list of claims")
+	}
+}
+
+func codeClaims(c *binenc.Coder, claims *[]Claim) {
 	binenc.CodeSlice(c, claims, 4, func(claim *Claim) {
 		codePlacement(c, &claim.Segment, &claim.Range)
 		binenc.CodeVarint(c, &claim.Until)
 	})
-	if len(*claims) == 0 {
-		c.Fail("an empty list of claims")
-	}
 }
 
 // A heldRange is a range of addresses behind an endpoint that is given to nobody
@@ -244,8 +247,8 @@ func cover(flat []heldRange, most int) []heldRange {
 	return covered
 }
 
-// codeClaims codes the claims of the state, in the last part of a snapshot.
-func (s *Store) codeClaims(c *binenc.Coder) {
+// codeHeld codes the claims of the state, in the last part of a snapshot.
+func (s *Store) codeHeld(c *binenc.Coder) {
 	endpoints := slices.Sorted(maps.Keys(s.claims.at))
 	binenc.CodeSlice(c, &endpoints, 2, func(endpoint *string) {
 		list := s.claims.at[*endpoint]

@@ -114,7 +114,11 @@ func (p *segmentState) digestTerm() Digest {
 	h = mix(h, p.Size)
 	h = mix(h, xxh3.HashString(p.Endpoint))
 	h = mix(h, xxh3.HashString(p.Protocol))
-	return finish(mix(h, xxh3.HashString(p.HostID)))
+	h = mix(h, xxh3.HashString(p.HostID))
+	if p.Instance != 0 {
+		h = mix(h, p.Instance)
+	}
+	return finish(h)
 }
 
 func (p *segmentState) localDiskTerm() Digest {

@@ -50,6 +50,8 @@ func TestFormat(t *testing.T) {
 		&deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{1, 2, 1 << 31}},
 		&deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{1}, Claims: []metadata.Claim{{Segment: 1, Range: segment.Range{Offset: 8, Length: 300}, Until: 9}}},
 		&metadata.Mount{Spec: segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1, Size: 1}, Replaces: []segment.Number{1}, Claims: []metadata.Claim{{Segment: 1, Range: segment.Range{Length: 1}, Until: -9}}},
+		&metadata.Mount{Spec: segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1, Size: 1, Instance: 1 << 63}, Claims: []metadata.Claim{{Segment: 1, Range: segment.Range{Length: 1}, Until: -9}}},
+		&metadata.Mount{Spec: segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1, Size: 1, Instance: 7}},
 	} {
 		got += fmt.Sprintf("%T %s\n", c, hex.EncodeToString(metadata.Encode(nil, c)))
 	}

@@ -126,8 +126,7 @@ func (l *Loader) readSegments(c *binenc.Coder) {
 	for range c.Count(32) {
 		var number segment.Number
 		var spec segment.Spec
-		codeNumber(c, &number)
-		codeSpec(c, &spec)
+		codeMounted(c, l.rules, &number, &spec)
 		if number == 0 || number > s.lastNumber || s.segments[number] != nil {
 			c.Fail("segment number %d", number)
 		}
@@ -262,7 +261,7 @@ func (l *Loader) readRest(c *binenc.Coder) {
 	binenc.CodeSlice(c, &l.quarantine, 4, func(q *loadedRange) { q.code(c) })
 	s.digest += s.requests.decode(c, l.rules > FirstRules)
 	if l.rules > FirstRules {
-		s.codeClaims(c)
+		s.codeHeld(c)
 	}
 	digest := uint64(0)
 	codeNumber(c, &l.number)

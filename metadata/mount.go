@@ -67,7 +67,20 @@ func (e *Mount) Code(c *binenc.Coder) {
 	c.Tag(typeMount)
 	codeSpec(c, &e.Spec)
 	codeNumbers(c, &e.Replaces)
-	CodeClaims(c, &e.Claims)
+	instance := e.Spec.Instance != 0
+	if c.Decoding() && c.Len() == 0 || !c.Decoding() && len(e.Claims) == 0 && !instance {
+		return // as before there could be any
+	}
+	codeClaims(c, &e.Claims)
+	if c.Decoding() {
+		instance = c.Len() > 0
+	}
+	if instance {
+		c.CodeUint64(&e.Spec.Instance)
+	}
+	if instance != (e.Spec.Instance != 0) || len(e.Claims) == 0 && !instance {
+		c.Fail("a mount with %d claims and the instance %d", len(e.Claims), e.Spec.Instance)
+	}
 }
 
 // PrepareMounts decides the mounting of the first segments of a list: as many as
@@ -111,9 +124,12 @@ func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) {
 	}
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
+	if s.Rules() < instanceRules {
+		spec.Instance = 0
+	}
 	e := &Mount{Spec: spec}
 	if p := s.mounts.byID[spec.ID]; p != nil {
-		if p.Spec == spec {
+		if p.SameMount(spec) {
 			return nil, nil
 		}
 		if p.Client == spec.Client || !p.SamePlace(spec) {

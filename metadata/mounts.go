@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"github.com/understudy-store/understudy/segment"
@@ -78,4 +79,40 @@ func (s *Store) SegmentsOf(client segment.ClientID) []segment.Number {
 	}
 	slices.Sort(numbers)
 	return numbers
+}
+
+// EarlierMounts returns the numbers of the segments that other instances of a
+// client have mounted, in order. Of an instance of 0 nothing is known.
+func (s *Store) EarlierMounts(client segment.ClientID, instance uint64) (numbers []segment.Number) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	for _, p := range s.mounts.byClient[client] {
+		if instance != 0 && p.Instance != 0 && p.Instance != instance {
+			numbers = append(numbers, p.Number)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
+}
+
+// OwnersAt returns the clients that have mounted segments at an endpoint.
+func (s *Store) OwnersAt(endpoint string) []segment.ClientID {
+	owners := make(map[segment.ClientID]bool, 1)
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	for _, p := range s.mounts.byEndpoint[endpoint] {
+		owners[p.Client] = true
+	}
+	return slices.Collect(maps.Keys(owners))
+}
+
+// MemoryByOwner returns how many bytes each client has mounted.
+func (s *Store) MemoryByOwner() map[segment.ClientID]uint64 {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	bytes := make(map[segment.ClientID]uint64, len(s.mounts.byClient))
+	for _, p := range s.segments {
+		bytes[p.Client] += p.Size
+	}
+	return bytes
 }

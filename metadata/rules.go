@@ -14,10 +14,14 @@ type Rules uint8
 // The versions. An apply rule or a snapshot that changes gets the next one.
 const (
 	FirstRules Rules = 1
-	// NewestRules: lists in snapshots are always there; a soft pin begins once;
-	// removals are remembered by age; a copy on an SSD needs its source in memory;
-	// claims outlive the mount of their memory.
-	NewestRules Rules = 2
+	// The second rules: lists in snapshots are always there; a soft pin begins
+	// once; removals are remembered by age; a copy on an SSD needs its source in
+	// memory; claims outlive the mount of their memory.
+
+	// instanceRules: a mount carries the instance of its owner.
+	instanceRules Rules = 3
+
+	NewestRules = instanceRules
 )
 
 // Rules returns the version in force.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
 )
 
 // A state that no newer rules are in force in has the digest and the snapshot
@@ -41,3 +42,31 @@ const (
 	goldenSnapshot = 0xc16080cad7b206f1
 	goldenDigest   = 0x36d330661cf7f480
 )
+
+// Before the third rules a mount carries no instance, which older nodes could not
+// read; under them it is part of the state.
+func TestInstancesOfMounts(t *testing.T) {
+	spec := segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1000, Endpoint: "a:1", Client: client(1), Instance: 7}
+	for rules, want := range map[metadata.Rules]uint64{metadata.FirstRules: 0, 2: 0, metadata.NewestRules: 7} {
+		c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000, term: 1}
+		c.must(c.commit(&metadata.TermStart{Term: 1, Params: params}))
+		c.must(c.commit(&metadata.UseRules{Version: rules}))
+		e, err := c.primary.PrepareMount(spec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.must(c.commit(e))
+		loaded, err := c.load(c.snapshot())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, s := range map[string]*metadata.Store{"the primary": c.primary, "a standby": c.follower, "a snapshot": loaded} {
+			if got := s.Segments()[0].Instance; got != want {
+				t.Errorf("rules %d: on %s the mount has the instance %d, want %d", rules, what, got, want)
+			}
+		}
+		if again, err := c.primary.PrepareMount(spec); again != nil || err != nil {
+			t.Errorf("rules %d: a repeated mount: %v, %v; want nothing to do", rules, again, err)
+		}
+	}
+}

@@ -70,8 +70,7 @@ func (s *Store) encodeSegments(c *binenc.Coder) {
 	codeNumber(c, &s.lastNumber)
 	c.CodeCount(&n, 0)
 	for number, p := range s.segments {
-		codeNumber(c, &number)
-		codeSpec(c, &p.Spec)
+		codeMounted(c, s.Rules(), &number, &p.Spec)
 	}
 	if n = len(s.localDisks.byNumber); n == 0 && s.Rules() == FirstRules {
 		return // byte-identical to the format before there were SSDs
@@ -79,6 +78,14 @@ func (s *Store) encodeSegments(c *binenc.Coder) {
 	c.CodeCount(&n, 0)
 	for number, p := range s.localDisks.byNumber {
 		codeLocalDisk(c, &number, &p.Client, &p.offloading)
+	}
+}
+
+func codeMounted(c *binenc.Coder, rules Rules, number *segment.Number, spec *segment.Spec) {
+	codeNumber(c, number)
+	codeSpec(c, spec)
+	if rules >= instanceRules {
+		c.CodeUint64(&spec.Instance)
 	}
 }
 
@@ -191,7 +198,7 @@ func (s *Store) encodeRest(c *binenc.Coder) {
 	binenc.CodeSlice(c, &ranges, 4, func(q *loadedRange) { q.code(c) })
 	s.requests.encode(c)
 	if s.Rules() > FirstRules {
-		s.codeClaims(c)
+		s.codeHeld(c)
 	}
 	numbers, digest := slices.Sorted(maps.Keys(s.segments)), uint64(s.digest)
 	codeNumber(c, &s.lastNumber)

@@ -56,6 +56,16 @@ type Spec struct {
 	Protocol string   // transfer protocol, for example "rdma" or "tcp"
 	HostID   string   // stable identity of the host; may be empty
 	Client   ClientID // the owner
+	Instance uint64   // of the owner's process, new with each start; 0 if unknown
+}
+
+// SameMount reports whether two specifications say the same of one mount, as far
+// as instances are known.
+func (s Spec) SameMount(o Spec) bool {
+	if s.Instance == 0 || o.Instance == 0 {
+		s.Instance, o.Instance = 0, 0
+	}
+	return s == o
 }
 
 // Validate returns an error that names the invalid property of the segment.

@@ -103,6 +103,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 			s.MountsHeldFor.Round(time.Second)))
 	}
 	st.Warnings = append(st.Warnings, n.warnings(st, v.nodesErr == nil)...)
+	st.Warnings = append(st.Warnings, n.app.silenceWarnings()...)
 	st.Warnings = append(st.Warnings, savingWarnings(s, v.nodes)...)
 	return st, nil
 }
@@ -133,6 +134,16 @@ func (n *clusterNode) warnings(st *pb.StatusResponse, nodesKnown bool) (list []s
 		list = append(list, "no standby could take over now: start one, or wait until it is promotable")
 	}
 	return list
+}
+
+// silenceWarnings says which clients only live because many are silent.
+func (a *App) silenceWarnings() []string {
+	m, err := a.gate.Master()
+	if err != nil || m.Liveness.Held() == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("%d clients are silent beyond --client_ttl; as so many are silent at once, they expire slowly, "+
+		"a tenth of the memory at a time: look at the network between this node and them", m.Liveness.Held())}
 }
 
 // savingWarnings says what would be lost if all nodes were restarted.

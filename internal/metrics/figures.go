@@ -163,6 +163,8 @@ func (s *scrape) etcd(to sink) {
 func (s *scrape) callCounts(to sink) {
 	c := s.calls
 	gauge(to, "master_active_clients", "Clients that are alive; 0 on a node that does not serve.", s.clients)
+	gauge(to, "understudy_clients_held",
+		"Of master_active_clients, those that are silent for too long and expire slowly, because many are silent at once.", s.held)
 	counter(to, "total_get_nums_", "Keys that were asked for with GetReplicaList, batches included.", c.Gets.Load())
 	counter(to, "valid_get_nums_", "Of total_get_nums_, keys that had a readable replica.", c.ValidGets.Load())
 	counter(to, "mem_cache_hit_nums_", "Of valid_get_nums_, keys with a replica in memory.", c.MemoryHits.Load())

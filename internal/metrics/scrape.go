@@ -30,6 +30,7 @@ type scrape struct {
 
 	// Of the term; zero on a node that does not serve.
 	clients     int
+	held        int // of them, silent for too long
 	queueBytes  int
 	submissions int
 
@@ -58,7 +59,7 @@ func (m *Metrics) take() *scrape {
 		}
 	}
 	if master, err := m.src.Gate.Master(); err == nil {
-		s.clients = master.Liveness.Active()
+		s.clients, s.held = master.Liveness.Active(), master.Liveness.Held()
 		s.queueBytes, s.submissions = master.Queue.Len()
 	}
 	return s

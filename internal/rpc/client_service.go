@@ -54,7 +54,7 @@ func (s *clientService) MountSegment(ctx context.Context, r *pb.MountSegmentRequ
 	if err != nil {
 		return nil, err
 	}
-	spec, err := specOf(client, r.GetSegment())
+	spec, err := specOf(client, r.GetInstanceId(), r.GetSegment())
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +75,7 @@ func (s *clientService) ReMountSegment(ctx context.Context, r *pb.ReMountSegment
 	}
 	specs := make([]segment.Spec, len(r.GetSegments()))
 	for i, seg := range r.GetSegments() {
-		if specs[i], err = specOf(client, seg); err != nil {
+		if specs[i], err = specOf(client, r.GetInstanceId(), seg); err != nil {
 			return nil, err
 		}
 	}
@@ -142,14 +142,14 @@ func (s *clientService) GetStorageConfig(ctx context.Context, _ *pb.GetStorageCo
 }
 
 // specOf reads a segment; the service checks the rest.
-func specOf(client segment.ClientID, seg *pb.Segment) (segment.Spec, error) {
+func specOf(client segment.ClientID, instance uint64, seg *pb.Segment) (segment.Spec, error) {
 	if seg == nil {
 		return segment.Spec{}, errs.New(errs.InvalidParams, "", "segment is not set; say which memory to mount")
 	}
 	id, err := segmentID("segment.id", seg.GetId())
 	return segment.Spec{
 		ID: id, Name: seg.GetName(), Base: seg.GetBase(), Size: seg.GetSize(),
-		Endpoint: seg.GetEndpoint(), Protocol: seg.GetProtocol(), HostID: seg.GetHostId(), Client: client,
+		Endpoint: seg.GetEndpoint(), Protocol: seg.GetProtocol(), HostID: seg.GetHostId(), Client: client, Instance: instance,
 	}, err
 }
 

@@ -40,7 +40,10 @@ type Liveness struct {
 	ttl   time.Duration
 	clock clock.Clock
 
-	mu      sync.Mutex
+	store *metadata.Store
+
+	mu      sync.Mutex // guards all below; held while the store is asked
+	mass    massSilence
 	clients map[segment.ClientID]heard
 	last    tick
 	called  time.Duration // when the last call of anybody is known to have come
@@ -58,19 +61,25 @@ type tick struct {
 type heard struct {
 	deadline time.Duration // by the clock
 	known    bool          // it has mounted its segments here, and need not again
+	// displaced says that another client has mounted memory at its endpoint since
+	// it was heard: its process is probably gone.
+	displaced bool
 }
+
+// displacedTTL is how long a client may be silent whose endpoint another has.
+const displacedTTL = 3 * time.Second
 
 // NewLiveness returns the liveness of a term that begins, with the owners of
 // the store's segments alive, and those of its SSDs watched.
 func NewLiveness(ttl time.Duration, clk clock.Clock, store *metadata.Store) *Liveness {
-	l := &Liveness{ttl: ttl, clock: clk, clients: make(map[segment.ClientID]heard)}
+	l := &Liveness{ttl: ttl, clock: clk, store: store, clients: make(map[segment.ClientID]heard)}
 	l.last.at = clk()
 	l.called = l.last.at
 	for _, disk := range store.LocalDisks() {
-		l.clients[disk.Client] = heard{l.last.at + ttl, false}
+		l.clients[disk.Client] = heard{deadline: l.last.at + ttl}
 	}
 	for _, s := range store.Segments() {
-		l.clients[s.Client] = heard{l.last.at + ttl, true}
+		l.clients[s.Client] = heard{deadline: l.last.at + ttl, known: true}
 	}
 	return l
 }
@@ -93,7 +102,7 @@ func (l *Liveness) add(client segment.ClientID, known bool) error {
 	if !watched && len(l.clients) >= MaxClients {
 		return errs.New(errs.Unavailable, "liveness", "%d clients are known, which is the most there can be", MaxClients)
 	}
-	l.clients[client] = heard{l.clock() + l.ttl, known || c.known}
+	l.clients[client] = heard{deadline: l.clock() + l.ttl, known: known || c.known}
 	return nil
 }
 
@@ -103,9 +112,21 @@ func (l *Liveness) Ping(client segment.ClientID) bool {
 	defer l.mu.Unlock()
 	c, watched := l.clients[client]
 	if watched {
-		l.clients[client] = heard{l.clock() + l.ttl, c.known}
+		l.clients[client] = heard{deadline: l.clock() + l.ttl, known: c.known}
 	}
 	return c.known
+}
+
+// Displace notes that another client has mounted memory at a client's endpoint.
+// Unless the client is heard again, it expires when it has been silent for
+// displacedTTL.
+func (l *Liveness) Displace(client segment.ClientID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c, watched := l.clients[client]; watched {
+		c.displaced = true
+		l.clients[client] = c
+	}
 }
 
 // Active returns how many clients are alive.
@@ -128,17 +149,26 @@ func (l *Liveness) Watches(client segment.ClientID) bool {
 func (l *Liveness) expire(now tick) (silent []segment.ClientID, alone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if lost := l.lost(now); lost > 0 {
+	lost := l.lost(now)
+	if lost > 0 {
 		for client, c := range l.clients {
-			l.clients[client] = heard{min(c.deadline+lost, now.at+l.ttl), c.known}
+			c.deadline = min(c.deadline+lost, now.at+l.ttl)
+			l.clients[client] = c
 		}
 	}
 	l.last = now
+	var due []segment.ClientID
 	for client, c := range l.clients {
-		if c.deadline <= now.at {
+		switch {
+		case c.displaced && l.silence(c, now.at) >= min(l.ttl, displacedTTL):
 			silent = append(silent, client)
-			delete(l.clients, client)
+		case c.deadline <= now.at:
+			due = append(due, client)
 		}
+	}
+	silent = append(silent, l.pace(now.at, lost, due)...)
+	for _, client := range silent {
+		delete(l.clients, client)
 	}
 	return silent, l.alone
 }
@@ -173,7 +203,7 @@ func (l *Liveness) lost(now tick) time.Duration {
 func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
 	every := time.NewTicker(livenessTick)
 	defer every.Stop()
-	for alone := false; ; {
+	for alone, held := false, 0; ; {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -184,6 +214,13 @@ func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
 		silent, alone = m.Liveness.expire(tick{m.Liveness.clock(), m.Answers(), m.Counters.calls()})
 		if alone && !before {
 			log.Warn().Int("clients", m.Liveness.Active()).Msg("no client pings: this node may be cut off, so no client expires")
+		}
+		wasHeld := held
+		switch held = m.Liveness.Held(); {
+		case held > 0 && wasHeld == 0:
+			log.Warn().Int("clients", held).Msg("many clients are silent at once, as when the network fails: they expire slowly, a tenth of the memory at a time")
+		case held == 0 && wasHeld > 0:
+			log.Info().Msg("no silent client is kept any more")
 		}
 		for _, client := range silent {
 			m.expireSilent(ctx, client, log)

@@ -50,6 +50,10 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 			return err
 		}
 	}
+	if err := m.unmountEarlier(ctx, specs); err != nil {
+		return err
+	}
+	all := specs
 	for len(specs) > 0 {
 		changes, n, err := m.Store.PrepareMounts(specs)
 		if err != nil {
@@ -65,7 +69,48 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 		}
 		specs = specs[n:]
 	}
+	m.displace(all)
 	return m.Fence(ctx)
+}
+
+// unmountEarlier unmounts what earlier processes of the segments' owners have
+// mounted: that memory is gone.
+func (m *Master) unmountEarlier(ctx context.Context, specs []segment.Spec) error {
+	type process struct {
+		client   segment.ClientID
+		instance uint64
+	}
+	seen := make(map[process]bool, 1)
+	for _, s := range specs {
+		p := process{s.Client, s.Instance}
+		if seen[p] {
+			continue
+		}
+		seen[p] = true
+		for part := range slices.Chunk(m.Store.EarlierMounts(p.client, p.instance), maxUnmounts) {
+			if err := m.unmount(ctx, part...); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// displace has other clients at the endpoints of new segments expire soon if
+// they are silent: an endpoint belongs to one process.
+func (m *Master) displace(specs []segment.Spec) {
+	last := ""
+	for _, s := range specs {
+		if s.Endpoint == last || s.Endpoint == "" {
+			continue
+		}
+		last = s.Endpoint
+		for _, owner := range m.Store.OwnersAt(s.Endpoint) {
+			if owner != s.Client {
+				m.Liveness.Displace(owner)
+			}
+		}
+	}
 }
 
 // mountSome commits mounts that do not touch each other.

@@ -162,3 +162,64 @@ func TestLeasesOutliveTheMount(t *testing.T) {
 		t.Errorf("after a mount over it %d bytes are in quarantine, want 104", got)
 	}
 }
+
+// A process that starts anew under its client's id has none of the memory that
+// the one before it lent, at the same address or another; in one process a
+// repeated mount keeps its objects.
+func TestMountOfAnotherInstance(t *testing.T) {
+	f := newFixture(t)
+	ctx := t.Context()
+	mount := func(id byte, base, instance uint64) {
+		t.Helper()
+		spec := segment.Spec{ID: segment.ID{id}, Name: "h", Base: base << 32, Size: 1 << 20, Endpoint: "h:1", Client: owner(9), Instance: instance}
+		want(t, "mount", f.MountSegment(ctx, spec), errs.OK)
+	}
+	objects := func(what string, want int) {
+		t.Helper()
+		if n := f.p.Alive("x", "y"); n != want {
+			t.Errorf("%s: %d objects are left, want %d", what, n, want)
+		}
+	}
+	onlyThere := func(p *metadata.Put) { p.Preferred = []string{"h"} }
+	mount(8, 5, 1)
+	mount(9, 6, 1)
+	f.p.Put(onlyThere, "x", "y")
+	mount(8, 5, 1)
+	objects("mounted again", 2)
+	mount(8, 5, 0)
+	objects("mounted again by who does not say its instance", 2)
+	mount(8, 5, 2)
+	objects("mounted by another process", 0)
+	if _, there := f.Store.FindSegment(segment.ID{9}); there {
+		t.Error("what the process before had mounted is there")
+	}
+	f.p.Put(onlyThere, "x", "y")
+	want(t, "remount", f.ReMountSegment(ctx, owner(9), []segment.Spec{{ID: segment.ID{7}, Name: "h", Base: 7 << 32, Size: 1 << 20, Endpoint: "h:1", Client: owner(9), Instance: 3}}), errs.OK)
+	objects("remounted by another process", 0)
+}
+
+// When another client mounts memory at an endpoint, the one before it is gone 3 s
+// after it was heard last, and not after its TTL; unless it still pings.
+func TestEndpointBelongsToOneProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, func(c *service.Master) {
+			c.Liveness = service.NewLiveness(10*time.Second, clock.Runtime(), c.Store)
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = f.WatchClients(ctx, zerolog.Nop()) }()
+		for n := byte(2); n <= 3; n++ { // three clients at a:1
+			spec := segment.Spec{ID: segment.ID{n}, Name: "a", Base: uint64(n) << 32, Size: 1 << 20, Endpoint: "a:1", Client: owner(n)}
+			want(t, "mount", f.MountSegment(ctx, spec), errs.OK)
+		}
+		for range 8 { // client 1 is silent
+			time.Sleep(500 * time.Millisecond)
+			for n := byte(2); n <= 3; n++ {
+				_, _ = f.Ping(ctx, owner(n))
+			}
+		}
+		if st := f.Store.Stats(); st.Segments != 2 || f.Liveness.Watches(owner(1)) {
+			t.Errorf("after 4 s %d segments are mounted, want 2; the silent client counts as alive: %t", st.Segments, f.Liveness.Watches(owner(1)))
+		}
+	})
+}

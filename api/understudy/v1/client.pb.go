@@ -420,7 +420,10 @@ type MountSegmentRequest struct {
 	// Marks a repeated call, see common.proto.
 	RequestId uint64 `protobuf:"fixed64,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The memory.
-	Segment       *Segment `protobuf:"bytes,3,opt,name=segment,proto3" json:"segment,omitempty"`
+	Segment *Segment `protobuf:"bytes,3,opt,name=segment,proto3" json:"segment,omitempty"`
+	// The owner's process: random, new with each start; 0 if unknown. The first
+	// mount of a process unmounts what earlier ones of the same client mounted.
+	InstanceId    uint64 `protobuf:"fixed64,4,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -474,6 +477,13 @@ func (x *MountSegmentRequest) GetSegment() *Segment {
 		return x.Segment
 	}
 	return nil
+}
+
+func (x *MountSegmentRequest) GetInstanceId() uint64 {
+	if x != nil {
+		return x.InstanceId
+	}
+	return 0
 }
 
 // MountSegmentResponse answers MountSegment.
@@ -531,7 +541,9 @@ type ReMountSegmentRequest struct {
 	RequestId uint64 `protobuf:"fixed64,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// All segments that the client lends now, at most 131,072. None makes the
 	// client known as alive.
-	Segments      []*Segment `protobuf:"bytes,3,rep,name=segments,proto3" json:"segments,omitempty"`
+	Segments []*Segment `protobuf:"bytes,3,rep,name=segments,proto3" json:"segments,omitempty"`
+	// As in MountSegmentRequest.
+	InstanceId    uint64 `protobuf:"fixed64,4,opt,name=instance_id,json=instanceId,proto3" json:"instance_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -585,6 +597,13 @@ func (x *ReMountSegmentRequest) GetSegments() []*Segment {
 		return x.Segments
 	}
 	return nil
+}
+
+func (x *ReMountSegmentRequest) GetInstanceId() uint64 {
+	if x != nil {
+		return x.InstanceId
+	}
+	return 0
 }
 
 // ReMountSegmentResponse answers ReMountSegment.
@@ -1630,19 +1649,23 @@ const file_understudy_v1_client_proto_rawDesc = "" +
 	"\fPingResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.understudy.v1.ClientStatusR\x06status\x12\"\n" +
-	"\rclient_ttl_ms\x18\x03 \x01(\x04R\vclientTtlMs\"\x83\x01\n" +
+	"\rclient_ttl_ms\x18\x03 \x01(\x04R\vclientTtlMs\"\xa4\x01\n" +
 	"\x13MountSegmentRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\x06R\trequestId\x120\n" +
-	"\asegment\x18\x03 \x01(\v2\x16.understudy.v1.SegmentR\asegment\"M\n" +
+	"\asegment\x18\x03 \x01(\v2\x16.understudy.v1.SegmentR\asegment\x12\x1f\n" +
+	"\vinstance_id\x18\x04 \x01(\x06R\n" +
+	"instanceId\"M\n" +
 	"\x14MountSegmentResponse\x125\n" +
-	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"\x87\x01\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"\xa8\x01\n" +
 	"\x15ReMountSegmentRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\x06R\trequestId\x122\n" +
-	"\bsegments\x18\x03 \x03(\v2\x16.understudy.v1.SegmentR\bsegments\"O\n" +
+	"\bsegments\x18\x03 \x03(\v2\x16.understudy.v1.SegmentR\bsegments\x12\x1f\n" +
+	"\vinstance_id\x18\x04 \x01(\x06R\n" +
+	"instanceId\"O\n" +
 	"\x16ReMountSegmentResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"r\n" +
 	"\x15UnmountSegmentRequest\x12\x1b\n" +
