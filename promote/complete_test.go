@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -83,12 +84,12 @@ func (w *cluster) unregistered(id string) {
 
 // cutOff starts a cluster whose primary a is gone for good, while its standby b holds
 // everything and does not reach etcd.
-func cutOff(t *testing.T) (w *cluster, b *node) {
+func cutOff(t *testing.T, change ...func(*promote.Config)) (w *cluster, b *node) {
 	w = newCluster(t, etcdtest.Start(t))
 	a := w.start("a")
 	w.serving(a).mount()
 	a.put(keys("k", 5)...)
-	b = w.start("b")
+	b = w.start("b", change...)
 	w.promotable(b)
 	w.equal(a, b)
 	w.listedComplete("a", "b")
@@ -231,10 +232,12 @@ func TestTheListOfCompleteNodesIsBounded(t *testing.T) {
 }
 
 // A cluster started empty while a standby with everything was cut off: the standby
-// does not take that journal for its own when it comes back, and says what it has.
+// does not take that journal for its own when it comes back, and keeps what it held in a
+// file.
 func TestAnEmptyStartFoundsAHistory(t *testing.T) {
 	t.Parallel()
-	w, b := cutOff(t)
+	dir := t.TempDir()
+	w, b := cutOff(t, stateIn(dir, time.Hour))
 	before, _ := readHead(t, w.etcd)
 	m := w.start("m", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, 3*time.Second })
 	w.serving(m).mount()
@@ -252,6 +255,9 @@ func TestAnEmptyStartFoundsAHistory(t *testing.T) {
 	waitFor(t, "b to learn of the new journal", func() bool { return b.Status().Loads[journal.ReasonFounded] == 1 })
 	w.promotable(b)
 	w.equal(m, b)
+	if files, err := filepath.Glob(filepath.Join(dir, "diverged-*")); err != nil || len(files) != 1 {
+		t.Errorf("got the files %v, %v; want one with what b held", files, err)
+	}
 }
 
 // A journal that somebody founded without the nodes that hold the state is not theirs:
