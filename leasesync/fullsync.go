@@ -8,16 +8,16 @@ import (
 )
 
 // Records visits the renewal records that etcd still holds, through a sequence,
-// each with the term it was written in.
-type Records func(ctx context.Context, through metadata.Seq, visit func(metadata.Term, []metadata.Change) error) error
+// each with the term and the sequence it was written at.
+type Records func(ctx context.Context, through metadata.Seq, visit func(metadata.Term, metadata.Seq, []metadata.Change) error) error
 
 // FullSync compares a follower's state with every renewal of its term that etcd
 // still holds, up to what the follower has applied. It is a safety net: without a
-// defect it finds no difference. It returns how many renewals the state lacks,
-// and changes nothing.
-func FullSync(ctx context.Context, store *metadata.Store, records Records, counters *Counters) (missing int, err error) {
+// defect it finds no difference. It returns how many renewals the state lacks, and
+// the sequence of the first record that has one of them. It changes nothing.
+func FullSync(ctx context.Context, store *metadata.Store, records Records, counters *Counters) (missing int, first metadata.Seq, err error) {
 	at := store.Position()
-	err = records(ctx, at.Seq, func(term metadata.Term, changes []metadata.Change) error {
+	err = records(ctx, at.Seq, func(term metadata.Term, seq metadata.Seq, changes []metadata.Change) error {
 		if term != at.Term {
 			return nil
 		}
@@ -27,19 +27,22 @@ func FullSync(ctx context.Context, store *metadata.Store, records Records, count
 				return fmt.Errorf("a %T among the lease renewals", c)
 			}
 			for _, r := range batch.Renewals {
-				if !shows(store, r) {
-					missing++
+				if shows(store, r) {
+					continue
+				}
+				if missing++; missing == 1 {
+					first = seq
 				}
 			}
 		}
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("full sync of the leases: %w", err)
+		return 0, 0, fmt.Errorf("full sync of the leases: %w", err)
 	}
 	counters.Synced.Add(1)
 	counters.Differed.Add(int64(missing))
-	return missing, nil
+	return missing, first, nil
 }
 
 // shows reports whether the state has a journaled renewal: the object's deadline

@@ -172,16 +172,16 @@ func TestFullSync(t *testing.T) {
 	list := collect(t, p)
 	gone := leasesync.Renewal{Ref: metadata.Ref{Shard: 1, ID: 99}, Deadline: 1}
 	records := func(term metadata.Term, renewals ...leasesync.Renewal) leasesync.Records {
-		return func(_ context.Context, _ metadata.Seq, visit func(metadata.Term, []metadata.Change) error) error {
-			return visit(term, leasesync.Pack(renewals))
+		return func(_ context.Context, _ metadata.Seq, visit func(metadata.Term, metadata.Seq, []metadata.Change) error) error {
+			return visit(term, 4711, leasesync.Pack(renewals))
 		}
 	}
 	counters := new(leasesync.Counters)
 	sync := func(r leasesync.Records) int {
 		t.Helper()
-		missing, err := leasesync.FullSync(t.Context(), p.Store, r, counters)
-		if err != nil {
-			t.Fatal(err)
+		missing, first, err := leasesync.FullSync(t.Context(), p.Store, r, counters)
+		if err != nil || first != 4711 && missing > 0 {
+			t.Fatalf("at %d: %v", first, err)
 		}
 		return missing
 	}
@@ -195,10 +195,10 @@ func TestFullSync(t *testing.T) {
 	if n := sync(records(1, list[0], gone)); n != 0 {
 		t.Errorf("%d renewals missing after they were applied", n)
 	}
-	wrong := func(_ context.Context, _ metadata.Seq, visit func(metadata.Term, []metadata.Change) error) error {
-		return visit(1, []metadata.Change{&metadata.Discard{}})
+	wrong := func(_ context.Context, _ metadata.Seq, visit func(metadata.Term, metadata.Seq, []metadata.Change) error) error {
+		return visit(1, 1, []metadata.Change{&metadata.Discard{}})
 	}
-	if _, err := leasesync.FullSync(t.Context(), p.Store, wrong, counters); err == nil {
+	if _, _, err := leasesync.FullSync(t.Context(), p.Store, wrong, counters); err == nil {
 		t.Error("an event of another kind among the renewals is accepted")
 	}
 	if counters.Synced.Load() != 3 || counters.Differed.Load() != 1 {

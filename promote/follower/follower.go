@@ -68,6 +68,7 @@ type Follower struct {
 	why      journal.Reason  // it is not complete
 	loads    map[journal.Reason]int
 	last     journal.Reason
+	doubt    doubt
 	diverged *journal.BrokenError // why the state has commits that the journal has not, until they are kept
 	loss     Loss                 // of the journal, once it is sure
 	shaken   bool                 // the journal seems to be lost
@@ -257,17 +258,42 @@ func (f *Follower) repeat(ctx context.Context, first, interval time.Duration, ch
 
 func (f *Follower) fullSync(ctx context.Context) error {
 	store, _ := f.State()
-	records := func(ctx context.Context, through metadata.Seq, visit func(metadata.Term, []metadata.Change) error) error {
+	records := func(ctx context.Context, through metadata.Seq, visit func(metadata.Term, metadata.Seq, []metadata.Change) error) error {
 		return f.Reader.Records(ctx, metadata.LeaseRenewals, 0, through, func(of journal.Stamp, changes []metadata.Change) error {
-			return visit(of.Term, changes)
+			return visit(of.Term, of.Seq, changes)
 		})
 	}
-	missing, err := leasesync.FullSync(ctx, store, records, f.Counters)
-	if err != nil || missing == 0 {
+	missing, first, err := leasesync.FullSync(ctx, store, records, f.Counters)
+	if err != nil {
 		return err
 	}
-	return &journal.BrokenError{Reason: journal.ReasonDifference, Err: fmt.Errorf("%d lease renewals in etcd do not show in this node's state", missing)}
+	now := f.Clock()
+	switch {
+	case missing == 0:
+		f.doubt = doubt{}
+		return nil
+	case now < f.doubt.until:
+		f.Log.Error().Int("renewals", missing).Uint64("record", uint64(first)).
+			Msg("a record of lease renewals in etcd differs from this node's state, also after a snapshot: the record is wrong, this node goes on without it")
+		return nil
+	}
+	f.doubt.wait = min(max(2*f.doubt.wait, firstDoubt), lastDoubt)
+	f.doubt.until = now + f.doubt.wait
+	return &journal.BrokenError{Reason: journal.ReasonDifference, Err: fmt.Errorf(
+		"%d lease renewals in etcd do not show in this node's state, the first of them in the record of sequence %d", missing, first)}
 }
+
+// doubt bounds the snapshots that are loaded for differences: one that is there
+// after a snapshot is the record's fault. Used by check only.
+type doubt struct {
+	wait  time.Duration
+	until time.Duration // by the clock: no snapshot before
+}
+
+const (
+	firstDoubt = 5 * time.Second
+	lastDoubt  = time.Minute
+)
 
 // checkLag finds a state that is too far behind not complete, and one that has
 // caught up complete again: it was never wrong.
