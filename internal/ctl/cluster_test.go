@@ -293,6 +293,11 @@ func testStartEmpty(t *testing.T, c *cluster, kill func()) {
 	run(t, "start-empty", "--yes", "--node=c").Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)")
 	run(t, "forget", "--yes", "nobody").Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)", `no node "nobody" is listed`)
 	var o clitest.Outcome
+	clitest.Eventually(t, "status says why no node serves, and what helps", func() bool {
+		o = run(t, "status")
+		return strings.Contains(o.Out, "why, says c: no node can take over: c: its state is not complete") &&
+			strings.Contains(o.Out, "what to do: start a node that holds the state; if there is none: masterctl start-empty --yes --node=c")
+	})
 	clitest.Eventually(t, "the sessions of the last nodes have ended", func() bool {
 		o = run(t, "forget", "--yes", "a", "b")
 		return o.Status == cli.StatusOK
