@@ -40,12 +40,6 @@ var sound = []story{
 		30-40 c0 put_start k/ ok id=2
 		41-50 c0 put_end   k/ ok id=2
 		51-52 c1 get       k/ ok id=2`, nil, ""},
-	{"a client without request ids replaces its put of an earlier term", unnumbered, `
-		0-10  c0 put_start k/ ok id=1.1
-		20-30 c0 put_start k/ no-room
-		30-40 c0 put_start k/ ok id=2.1
-		41-50 c0 put_end   k/ ok id=2.1
-		51-52 c1 get       k/ ok id=2.1`, nil, ""},
 	{"a repeated PutEnd without an id meets another client's put", unnumbered, `
 		0-10  c0 put_start k/ ok id=1
 		12-40 c0 put_end   k/ illegal id=1 attempts=2
@@ -158,6 +152,9 @@ var broken = []story{
 		12-20 c0 put_end   k/ ok id=1
 		30-31 c1 get       k/ missing`, map[string]int{D: 1}, "get: OBJECT_NOT_FOUND"},
 	{"a client with request ids replaces its put of an earlier term", keepsAll, `
+		0-10  c0 put_start k/ ok id=1.1
+		30-40 c0 put_start k/ ok id=2.1`, map[string]int{D: 1}, ""},
+	{"a client without request ids replaces its put of an earlier term", unnumbered, `
 		0-10  c0 put_start k/ ok id=1.1
 		30-40 c0 put_start k/ ok id=2.1`, map[string]int{D: 1}, ""},
 	{"another client replaces a put of an earlier term", unnumbered, `

@@ -265,7 +265,7 @@ func (m *keyModel) discardFrom(a alternative, s *step) time.Duration {
 	switch {
 	case a.status != reserved || p == nil:
 		return forever
-	case s.Call == PutStart && m.rules.mayBeReplaced(a.id, p, s.Client, s.ID):
+	case s.Call == PutStart && m.rules.mayBeReplaced(p, s.Client):
 		return 0
 	default:
 		return m.rules.discardFrom(p)

@@ -3,9 +3,6 @@ package judge
 import (
 	"math"
 	"time"
-
-	"github.com/understudy-store/understudy/client"
-	"github.com/understudy-store/understudy/metadata"
 )
 
 // forever is later than anything.
@@ -15,8 +12,7 @@ const forever = time.Duration(math.MaxInt64)
 type Rules struct {
 	NoEviction bool `json:"no_eviction"` // else all that is not pinned may vanish at any time
 	// Unnumbered says that calls have no request ids, as over Mooncake's protocol:
-	// a client may replace a reservation of its own whose answer was lost, or which
-	// is of an earlier term.
+	// a client may replace a reservation of its own whose answer was lost.
 	Unnumbered bool   `json:"unnumbered,omitempty"`
 	Losses     []Loss `json:"losses,omitempty"`
 }
@@ -58,13 +54,10 @@ func (u *Rules) releaseFrom(p *putInfo) time.Duration {
 	return min(p.start+releaseTimeout-clockSlack(releaseTimeout), u.lostFrom(p))
 }
 
-// mayBeReplaced reports whether the client that made a reservation may have put
-// another one in its place, whose id is given, or 0 if there was no room for it.
-func (u *Rules) mayBeReplaced(id client.ObjectID, p *putInfo, by int, with client.ObjectID) bool {
-	if !u.Unnumbered || p.client != by {
-		return false
-	}
-	return p.end == forever || with == 0 || metadata.ObjectID(id).Term() < metadata.ObjectID(with).Term()
+// mayBeReplaced reports whether a client may have put another reservation in the
+// place of one.
+func (u *Rules) mayBeReplaced(p *putInfo, by int) bool {
+	return u.Unnumbered && p.client == by && p.end == forever
 }
 
 // lostFrom returns since when a drill lets an object be lost, forever if none
