@@ -142,6 +142,16 @@ func TestManyClaims(t *testing.T) {
 	c.wantQuarantined(t, "in the end", 0)
 }
 
+// leaveClaims unmounts a segment that readers have leases on.
+func leaveClaims(c *cluster) {
+	number, _ := c.primary.FindSegment(c.mountAt(1<<40, 77))
+	e := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{number}}
+	for i := range uint32(3) {
+		e.Claims = append(e.Claims, metadata.Claim{Segment: number, Range: segment.Range{Offset: 100 * i, Length: 50}, Until: c.now + 5000})
+	}
+	c.must(c.commit(e))
+}
+
 func (c *cluster) mountAt(base uint64, n byte) segment.ID {
 	c.t.Helper()
 	spec := segment.Spec{ID: segment.ID{n}, Name: "m", Base: base, Size: 1 << 20, Endpoint: "m:1", Client: client(n)}

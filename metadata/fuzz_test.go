@@ -292,6 +292,7 @@ func reload(t *testing.T, s *metadata.Store) *metadata.Store {
 func FuzzSnapshotPart(f *testing.F) {
 	c := newCluster(f)
 	rich(c)
+	leaveClaims(c)
 	whole := c.snapshot()
 	for i, part := range whole {
 		if i == 0 || i == metadata.SnapshotParts-1 || len(part) > 60 && i%16 == 0 {
@@ -339,6 +340,7 @@ func FuzzSnapshotPart(f *testing.F) {
 func FuzzSnapshotCut(f *testing.F) {
 	c := newCluster(f)
 	rich(c)
+	leaveClaims(c)
 	whole := c.snapshot()
 	f.Add(uint16(0), uint16(0))
 	f.Add(uint16(500), uint16(1))
