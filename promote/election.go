@@ -268,8 +268,12 @@ func (n *Node) catchUp(ctx context.Context, f *follower.Follower, c *candidate) 
 		cancel(nil)
 		<-keeping.ended
 	}()
-	for {
-		wait, stop := context.WithTimeout(ctx, c.pace.Every())
+	// A beat is one more commit that the follower must read. Where it takes longer for
+	// one than there is between two beats, it would never come to the last: so beats
+	// become rarer, as long as nobody deposes this node for that.
+	_, failover := c.pace.Windows()
+	for pause := c.pace.Every(); ; pause = max(pause, min(2*pause, failover/2)) {
+		wait, stop := context.WithTimeout(ctx, pause)
 		err := f.WaitApplied(wait, c.log.Tip().Head.Seq)
 		stop()
 		switch {

@@ -361,3 +361,19 @@ func TestTheLeadersValueBeginsWithItsElection(t *testing.T) {
 		t.Errorf("%s, %v", value, err)
 	}
 }
+
+// An elected node that takes longer to read a commit than there is between two beats
+// catches up all the same: its own beats do not run away from it.
+func TestCatchingUpSlowly(t *testing.T) {
+	w := newCluster(t, etcdtest.Start(t))
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put("k")
+	b := w.start("b")
+	w.promotable(b)
+	b.wire.slow.Store(int64(160 * time.Millisecond))
+	waitFor(t, "b to be behind", func() bool { return a.Status().Position.Seq > b.Status().Position.Seq+12 })
+	a.wire.cut()
+	w.serving(b).has("k")
+	t.Logf("caught up in %v", b.Status().Takeover.CatchUp)
+}

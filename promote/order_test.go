@@ -29,6 +29,17 @@ func (w *cluster) refound(n *node, file []byte, giveUp ...string) {
 	waitFor(w.t, n.id+" to serve", func() bool { return n.serves() && n.Status().Leader.Term >= term })
 }
 
+// follows waits until a node goes on with the journal of another one, and compares the
+// two. Until it learns of that journal, it is complete in the one before.
+func (w *cluster) follows(now, n *node) {
+	w.t.Helper()
+	waitFor(w.t, n.id+" to go on with the new journal", func() bool {
+		s := n.Status()
+		return s.Self.Promotable && s.Head.History == now.Status().Head.History
+	})
+	w.equal(now, n)
+}
+
 func (n *node) refoundNow(ctx context.Context, file []byte, giveUp ...string) (metadata.Term, metadata.Seq, error) {
 	if file == nil {
 		return n.Refound(ctx, giveUp, nil)
@@ -88,11 +99,7 @@ func TestRefoundFromABackup(t *testing.T) {
 			t.Errorf("%d bytes in quarantine and %d in use, of %d: free memory may be somebody else's", s.Quarantined, s.Busy, s.Capacity)
 		}
 		for _, n := range others {
-			waitFor(t, n.id+" to go on with the new journal", func() bool {
-				s := n.Status()
-				return s.Self.Promotable && s.Head.History.Is(now.Status().Head.History)
-			})
-			w.equal(now, n)
+			w.follows(now, n)
 		}
 	}
 	head, _ := readHead(t, etcd)
@@ -184,8 +191,7 @@ func TestRefoundOverAnotherJournal(t *testing.T) {
 	w.refused(c, file.Bytes(), errs.Unavailable, "what b acknowledged as the primary")
 	w.refound(c, file.Bytes(), "b", "c")
 	c.has(keys("k", 5)...)
-	w.promotable(b)
-	w.equal(c, b)
+	w.follows(c, b)
 	if loads := b.Status().Loads[journal.ReasonFounded]; loads != 1 {
 		t.Errorf("b loaded %d snapshots of the new journal, want 1", loads)
 	}
@@ -214,8 +220,7 @@ func TestRefoundFromANodeThatWasAway(t *testing.T) {
 	if b.serves() {
 		t.Error("b serves, which was replaced")
 	}
-	w.promotable(b)
-	w.equal(a, b)
+	w.follows(a, b)
 }
 
 // The founder of a journal fails before the first commit of its term. Whoever is elected

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,6 +20,29 @@ type wire struct {
 	mu    sync.Mutex
 	isCut bool
 	conns []net.Conn
+	slow  atomic.Int64 // how long each response of a watch takes, a time.Duration
+}
+
+// A slowWatch takes its time for each response.
+type slowWatch struct {
+	grpc.ClientStream
+	wire *wire
+}
+
+func (s *slowWatch) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	time.Sleep(time.Duration(s.wire.slow.Load()))
+	return err
+}
+
+func (w *wire) stream(
+	ctx context.Context, desc *grpc.StreamDesc, conn *grpc.ClientConn, method string, open grpc.Streamer, options ...grpc.CallOption,
+) (grpc.ClientStream, error) {
+	s, err := open(ctx, desc, conn, method, options...)
+	if err != nil || method != "/etcdserverpb.Watch/Watch" {
+		return s, err
+	}
+	return &slowWatch{s, w}, nil
 }
 
 var errCut = errors.New("test: the wire is cut")
@@ -60,6 +84,7 @@ func (w *wire) client(t *testing.T, endpoints []string) *clientv3.Client {
 		Logger:    zap.NewNop(),
 		DialOptions: []grpc.DialOption{
 			grpc.WithContextDialer(w.dial),
+			grpc.WithStreamInterceptor(w.stream),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond},
 				MinConnectTimeout: time.Second,
