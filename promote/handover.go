@@ -127,11 +127,20 @@ func (t *Term) leave(ctx, running context.Context, o *order) error {
 
 // prepare does, while calls are still answered, what of a handover takes longest: it
 // finds the successor, journals the renewals marked so far, and waits until the
-// successor has applied that. Errors: Unavailable and InvalidParams; nothing has
-// changed then.
-func (t *Term) prepare(ctx context.Context, o *order) error {
-	ctx, cancel := context.WithTimeout(ctx, t.failover())
-	defer cancel()
+// successor has applied that. It gives up when the writer or the server ends. Errors:
+// Unavailable and InvalidParams; nothing has changed then.
+func (t *Term) prepare(ctx context.Context, o *order, writer, server *task) error {
+	ctx, cancel := context.WithTimeout(ctx, t.node.HandoverTimeout/prepareShare)
+	watched := start(func() error {
+		defer cancel()
+		select {
+		case <-ctx.Done():
+		case <-writer.ended:
+		case <-server.ended:
+		}
+		return nil
+	})
+	defer func() { cancel(); <-watched.ended }()
 	to, err := t.node.successor(ctx, o.target)
 	if err != nil {
 		return err
@@ -150,6 +159,10 @@ func (t *Term) prepare(ctx context.Context, o *order) error {
 	o.to = to
 	return nil
 }
+
+// prepareShare is the part of HandoverTimeout in which a successor must have caught up:
+// one in so many. Calls are answered meanwhile, so it is longer than the failover time.
+const prepareShare = 4
 
 // handOver brings the journal to its end and resigns. A successor that was prepared has
 // little left to apply, and does so while it is elected; another one is waited for.

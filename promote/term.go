@@ -342,6 +342,7 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 // wait returns when calls must end, with the order for it, or an error.
 func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order, error) {
 	none := &order{result: make(chan handover, 1)}
+	prepare := func(o *order) error { return t.prepare(running, o, writer, server) }
 	for {
 		select {
 		case <-writer.ended:
@@ -351,7 +352,7 @@ func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order,
 		case <-running.Done():
 			return none, context.Cause(running)
 		case <-ctx.Done():
-			if err := t.prepare(running, none); err != nil {
+			if err := prepare(none); err != nil {
 				t.node.Log.Info().Err(err).Msg("no successor is ready yet")
 			}
 			return none, nil
@@ -364,7 +365,7 @@ func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order,
 				}
 				o.result <- handover{kind: errs.Unresolved, err: err}
 			case settled && t.right.Valid():
-				err := t.prepare(running, o)
+				err := prepare(o)
 				if err == nil {
 					return o, nil
 				}

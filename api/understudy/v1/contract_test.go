@@ -167,7 +167,7 @@ func kindByName(name string) protoreflect.Kind {
 	switch {
 	case name == "object_id":
 		return protoreflect.Uint64Kind // JSON shows it as a string
-	case name == "request_id", name == "object_checksum":
+	case name == "request_id", name == "instance_id", name == "object_checksum":
 		return protoreflect.Fixed64Kind
 	case strings.HasSuffix(name, "_id"), strings.HasSuffix(name, "_ids"):
 		return protoreflect.StringKind
