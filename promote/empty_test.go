@@ -99,6 +99,7 @@ func TestPermissionToStartEmptyEnds(t *testing.T) {
 
 // A node that is stopped while its election is open leaves no leader key.
 func TestStopWhileElecting(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	old := newPredecessor(t, etcd, "test")
 	run := &faultinject.Run{Kind: faultinject.AnswerLost, I: 1, Row: 1}

@@ -24,6 +24,7 @@ import (
 // it serves in the end, by itself: in a term that the journal, the leader key and its own state
 // agree on, with everything that was there.
 func TestPromotionWhenTheNthOperationFails(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		kind  faultinject.Kind
 		row   int
@@ -99,6 +100,7 @@ func promoteWithFault(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run
 // A node that cannot open a session for its election is a standby again, and
 // says so, until it can.
 func TestRoleBetweenElections(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	old := newPredecessor(t, etcd, "test")
 	run := &faultinject.Run{Kind: faultinject.QuestionLost, I: 1, Row: 1 << 30}
@@ -136,6 +138,7 @@ func revokeSpares(t *testing.T, client *clientv3.Client) {
 
 // A standby whose session in advance etcd has lost is elected with a new one.
 func TestElectionWithoutTheSpareSession(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	old := newPredecessor(t, etcd, "test")
 	w := newCluster(t, etcd)

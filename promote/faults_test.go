@@ -24,6 +24,7 @@ import (
 // A primary that cannot reach etcd falls silent before its session can have
 // ended, reads included, and joins as a standby when it is back.
 func TestCutOffPrimaryIsFenced(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	a := w.start("a")
 	w.serving(a).mount()
@@ -63,6 +64,7 @@ func TestCutOffPrimaryIsFenced(t *testing.T) {
 
 // An outage of etcd that the leases survive is no failover.
 func TestEtcdOutage(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")
@@ -138,6 +140,7 @@ func TestDoubleFailover(t *testing.T) {
 // Whatever a standby missed, it ends up with the primary's state: by its watch
 // if the history is there, by a snapshot if not.
 func TestLateStandbys(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a", func(c *promote.Config) { c.Compact = false })
@@ -190,6 +193,7 @@ func TestLateStandbys(t *testing.T) {
 // A record in etcd that cannot be read makes a standby load a snapshot, and it
 // says why.
 func TestDivergedStandbyIsRepaired(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	a := w.start("a")
 	w.serving(a).mount()
@@ -213,6 +217,7 @@ func TestDivergedStandbyIsRepaired(t *testing.T) {
 }
 
 func TestStandbyNeverBegins(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	s := w.start("s", func(c *promote.Config) { c.MayStartEmpty = false })
 	waitFor(t, "the standby to say why", func() bool {
@@ -352,6 +357,7 @@ func TestCleanupOfExpiredObjects(t *testing.T) {
 
 // A successor that does not follow gets nothing: the primary serves on.
 func TestFailedHandover(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	a := w.start("a", func(c *promote.Config) { c.HandoverTimeout = 300 * time.Millisecond })
 	w.serving(a).mount()
@@ -374,6 +380,7 @@ func TestFailedHandover(t *testing.T) {
 }
 
 func TestWrongClock(t *testing.T) {
+	t.Parallel()
 	// The session's deadline is a matter of this node's own clock: one that
 	// jumps ahead, as after a pause of the machine, fences at once.
 	w := newCluster(t, etcdtest.Start(t))

@@ -10,6 +10,7 @@ import (
 // A handover that names a node goes to that node, whoever sees the vacancy
 // first.
 func TestHandoverToANamedNode(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	a := w.start("a")
 	w.serving(a).mount()

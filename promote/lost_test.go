@@ -42,6 +42,7 @@ func TestALeaderKeyWithoutALease(t *testing.T) {
 // A head in a newer format is refused: nobody serves and nobody founds anything in
 // its place, and when the old one is back the cluster goes on with all that it had.
 func TestANewerHeadIsRefused(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	client := etcd.Client(t)
 	w := newCluster(t, etcd)

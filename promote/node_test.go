@@ -294,6 +294,7 @@ func TestTakeoverKeepsTheCache(t *testing.T) {
 }
 
 func TestHandover(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")
@@ -355,6 +356,7 @@ func TestHandover(t *testing.T) {
 
 // The value of the leader key begins with the election: that is what writers compare.
 func TestTheLeadersValueBeginsWithItsElection(t *testing.T) {
+	t.Parallel()
 	l := promote.Leader{Election: journal.NewElection(), NodeID: "a", Term: 1, State: promote.Serving}
 	value, err := json.Marshal(l)
 	if err != nil || !strings.HasPrefix(string(value), l.Election.LeaderPrefix()) {
@@ -365,6 +367,7 @@ func TestTheLeadersValueBeginsWithItsElection(t *testing.T) {
 // An elected node that takes longer to read a commit than there is between two beats
 // catches up all the same: its own beats do not run away from it.
 func TestCatchingUpSlowly(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	a := w.start("a")
 	w.serving(a).mount()

@@ -16,6 +16,7 @@ import (
 
 // One look says why no node serves, and what helps.
 func TestObstacles(t *testing.T) {
+	t.Parallel()
 	serving := Leader{NodeID: "b", Term: 3, State: Serving}
 	lost := func(newer, foreign bool) follower.Loss {
 		return follower.Loss{Err: &journal.LostError{Cause: "the cause", Newer: newer, Foreign: foreign}}

@@ -59,6 +59,7 @@ func (w *cluster) refused(n *node, file []byte, kind errs.Kind, reason string, g
 // A backup of a running node founds the journal anew, on a standby or on the primary,
 // when the order gives up just what would be lost. All others go on with it.
 func TestRefoundFromABackup(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a", stateIn(t.TempDir(), time.Hour))
@@ -127,6 +128,7 @@ func TestRefoundFromABackup(t *testing.T) {
 // The journal is lost, and the last primary does not answer: a node that would wait
 // for it founds the journal at once by an operator's order that names it.
 func TestRefoundWithoutWaiting(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	patient := func(c *promote.Config) { c.RefoundWait = time.Hour }
@@ -154,6 +156,7 @@ func TestRefoundWithoutWaiting(t *testing.T) {
 // A node that was started with a state file for which there is no journal founds one
 // from it by an operator's order.
 func TestRefoundFromAStateFile(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	dir := t.TempDir()
 	a := w.start("a", stateIn(dir, time.Hour))
@@ -172,6 +175,7 @@ func TestRefoundFromAStateFile(t *testing.T) {
 // A journal that began while a node with a complete state was away is given up for
 // that state, and its nodes follow.
 func TestRefoundOverAnotherJournal(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")
@@ -201,6 +205,7 @@ func TestRefoundOverAnotherJournal(t *testing.T) {
 // while it was away. It keeps the state; an order makes it the primary with it, and the
 // others follow.
 func TestRefoundFromANodeThatWasAway(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a", stateIn(t.TempDir(), time.Hour))
@@ -226,6 +231,7 @@ func TestRefoundFromANodeThatWasAway(t *testing.T) {
 // The founder of a journal fails before the first commit of its term. Whoever is elected
 // next owes the quarantine that the founder could not commit.
 func TestRefoundThatFailsAtItsFirstCommit(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")

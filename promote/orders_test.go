@@ -78,6 +78,7 @@ func TestHandoverWhileEtcdIsFull(t *testing.T) {
 // Of two orders at once one is obeyed. The other is answered when the term
 // ends, and does not end a later one.
 func TestTwoOrdersAtOnce(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	a := w.start("a")
 	w.serving(a).mount()
@@ -152,6 +153,7 @@ func doubtful(t *testing.T) (etcd *etcdtest.Cluster, client *clientv3.Client, w 
 // As long as nobody knows what became of a commit the journal has no end to hand
 // over: the order fails, and this node stays the primary.
 func TestHandoverWhileACommitIsInDoubt(t *testing.T) {
+	t.Parallel()
 	etcd, client, w, a, b, revision := doubtful(t)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()

@@ -158,6 +158,7 @@ func TestFoundedWithoutThePrimary(t *testing.T) {
 // The head of another history stands in etcd: it is some journal, and may be all that
 // others have. Nodes keep their state and found nothing over it.
 func TestAForeignJournalIsNotFoundedOver(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")
@@ -213,6 +214,7 @@ func TestAFreshMasterWaitsForOthers(t *testing.T) {
 
 // Where no other node shows up, a fresh master founds the journal after the wait.
 func TestAFreshMasterFoundsAfterTheWait(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	begun := time.Now()
 	w.serving(w.start("m", func(c *promote.Config) { c.Alone, c.RefoundWait = false, time.Second }))
@@ -224,6 +226,7 @@ func TestAFreshMasterFoundsAfterTheWait(t *testing.T) {
 // Where nobody can read the head and no node holds a state, an operator can begin
 // anew, in a term above those that were recorded.
 func TestStartEmptyOverGarbage(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")

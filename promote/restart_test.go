@@ -101,6 +101,7 @@ func TestRestartBeforeTheFirstSave(t *testing.T) {
 
 // A node that stops in order saves its state, so that it needs no journal.
 func TestRestartInOrder(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	dir := t.TempDir()
 	a := w.start("a", stateIn(dir, time.Hour))
@@ -165,6 +166,7 @@ func (n *node) keepsItsFile(objects int64, why string) {
 // When etcd is wiped and all nodes restart, their files may be behind what was
 // acknowledged: they found nothing by themselves, and no empty journal either.
 func TestWipeAndRestartOfEverything(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	dirs := map[string]string{"a": t.TempDir(), "b": t.TempDir()}
@@ -190,6 +192,7 @@ func TestWipeAndRestartOfEverything(t *testing.T) {
 
 // The numbers of a foreign journal fit those of a state file: it is no continuation.
 func TestFileOfAnotherJournal(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	dir := t.TempDir()
@@ -216,6 +219,7 @@ func TestFileOfAnotherJournal(t *testing.T) {
 // A file that is older than etcd's history and records reach: the node does not start
 // empty over it, and keeps it.
 func TestFileBehindACompaction(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	dir := t.TempDir()
@@ -240,6 +244,7 @@ func TestFileBehindACompaction(t *testing.T) {
 // A node that restarts from its file while etcd is wiped asks the node that lives, which
 // it remembers: that one founds the journal anew, or this one if its file has more.
 func TestFileBesideALivingNode(t *testing.T) {
+	t.Parallel()
 	for name, ahead := range map[string]bool{"the file is behind": false, "the file is ahead": true} {
 		t.Run(name, func(t *testing.T) {
 			etcd := etcdtest.Start(t)
@@ -280,6 +285,7 @@ func TestFileBesideALivingNode(t *testing.T) {
 
 // Without a directory that can be used a node serves as ever, and says so.
 func TestStateThatCannotBeSaved(t *testing.T) {
+	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

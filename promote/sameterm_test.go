@@ -15,6 +15,7 @@ import (
 // b is elected for term 2 and held up before its first entry; its session ends,
 // and another is elected for term 2, too, and writes its own. b follows that.
 func TestAnotherNodeInTheSameTerm(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	old := newPredecessor(t, etcd, "test")
 	run := &faultinject.Run{Kind: faultinject.QuestionLost, I: 2, Row: 1}

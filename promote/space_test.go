@@ -19,6 +19,7 @@ func owner(c *promote.Config) { c.OwnsEtcd = true }
 
 // A node whose own etcd is full makes space before it can register, and serves.
 func TestStartOnAFullEtcd(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
 	etcd.FillQuota(t)
 	w := newCluster(t, etcd)

@@ -15,6 +15,7 @@ import (
 // Each term is recorded with its beginning and its end. The last 100 are kept, however
 // far their numbers lie apart, and whatever somebody wrote between them.
 func TestTermsAreRecorded(t *testing.T) {
+	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a := w.start("a")
