@@ -33,7 +33,11 @@ func (t *Term) untilSilence() time.Duration {
 	if t.before.Clean {
 		return 0
 	}
-	return max(0, t.learned+t.before.ServeWindow()-t.node.Clock())
+	since := t.learned
+	if t.founded != nil {
+		since = t.founded.elected // a primary may have committed after this node found the journal lost
+	}
+	return max(0, since+t.before.ServeWindow()-t.node.Clock())
 }
 
 // paceEvery is how often a primary checks that all nodes read its heads.

@@ -48,6 +48,8 @@ type founding struct {
 	absent  string   // the last primary, if it took no part
 	givenUp []string // nodes that lose what they have beyond that, by an operator's order
 	file    bool     // the state came from a file
+	// elected is when, by the clock, this node was elected for it: nobody could commit any more.
+	elected time.Duration
 }
 
 // behind reports whether somebody may have acknowledged more than the state holds.
@@ -103,6 +105,9 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower) (*candidate, e
 		switch {
 		case s.Role == Primary && s.History.Is(self.History):
 			return nil, fmt.Errorf("%s still commits to the journal that this node finds lost", s.ID)
+		case s.Complete && s.Position.Seq > 0 && !s.History.Is(self.History) && s.Position.Term > self.Position.Term:
+			// Terms of a journal that was founded anew are far above those before it.
+			return nil, fmt.Errorf("%s holds a later journal, at sequence %d of term %d", s.ID, s.Position.Seq, s.Position.Term)
 		case ours && s.ahead(self) && (s.Complete || waited < 2*n.RefoundWait): // a restored one may not know this node
 			return nil, fmt.Errorf("%s is to found the journal anew, at sequence %d of term %d", s.ID, s.Position.Seq, s.Position.Term)
 		}
@@ -274,6 +279,7 @@ func (n *Node) found(ctx context.Context, f *follower.Follower, g grounds, term 
 		n.setRole(Standby)
 		return nil, err
 	}
+	how.elected = n.Clock()
 	head := journal.Founding(g.at.Head, g.store.Position(), term)
 	head.Hold = max(head.Hold, stood.Hold, n.Params.HoldTime().Milliseconds())
 	head.Window, head.Failover = max(head.Window, stood.Window), max(head.Failover, stood.Failover)
