@@ -121,7 +121,7 @@ func (s *saver) keepDiverged(ctx context.Context, store *metadata.Store, at jour
 	more := uint64(at.Head.Seq - fork)
 	if s.dir == nil {
 		n.Log.Error().Uint64("fork", uint64(fork)).Uint64("commits", more).
-			Msg("this node has commits that the journal, founded anew, has not; without a state directory they are lost")
+			Msg("this node has commits that the journal may not have; without a state directory they are lost")
 		return nil
 	}
 	s.saving <- struct{}{}
@@ -132,7 +132,7 @@ func (s *saver) keepDiverged(ctx context.Context, store *metadata.Store, at jour
 		return err
 	}
 	n.Log.Error().Str("file", file).Uint64("fork", uint64(fork)).Uint64("commits", more).
-		Msg("this node has commits that the journal, founded anew, has not; they are kept in a file that only you delete")
+		Msg("this node has commits that the journal may not have; they are kept in a file that only you delete")
 	return nil
 }
 

@@ -118,7 +118,7 @@ func (f *Follower) isShaken() bool {
 func (f *Follower) setLoss(l Loss) {
 	f.mu.Lock()
 	before := f.loss.Err
-	f.loss = l
+	f.loss, f.wasLost = l, true
 	f.mu.Unlock()
 	if before == nil || before.Cause != l.Err.Cause {
 		f.Log.Error().Str("cause", l.Err.Cause).Msg("the journal is lost: this node keeps its state and follows nothing")

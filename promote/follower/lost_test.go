@@ -2,6 +2,7 @@ package follower_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
@@ -105,5 +106,56 @@ func TestSnapshotOfAnotherHistory(t *testing.T) {
 	})
 	if store, _ := f.State(); store != nil {
 		t.Error("the snapshot was taken")
+	}
+}
+
+// A journal that went back, and then on without what a node holds, costs the node its
+// state: what it holds is kept first.
+func TestStateBesideARolledBackJournalIsKept(t *testing.T) {
+	p := newPrimary(t)
+	reader := &journal.Reader{Client: p.client, Layout: p.layout, Codec: service.Codec()}
+	kept := make(chan metadata.Seq, 100)
+	f := follow(t, follower.Config{
+		Reader: reader, FullSyncInterval: 50 * time.Millisecond, Clock: clock.Boot(),
+		Snapshot: source(func(context.Context, func([]byte) error) (journal.Cursor, error) {
+			return journal.Cursor{}, errors.New("there is none")
+		}),
+		Diverged: func(_ context.Context, _ *metadata.Store, at journal.Cursor, _ metadata.Seq) error {
+			kept <- at.Head.Seq
+			return nil
+		},
+	}, metadata.New(metadata.Options{}), journal.Cursor{Revision: 1})
+	old, err := p.client.Get(t.Context(), p.layout.Head())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.put(t, "kept")
+	p.halt()
+	last := p.store.Position().Seq
+	waitFor(t, "the end", f, func(s follower.Status) bool { return s.At.Head.Seq == last })
+	if _, err := p.client.Put(t.Context(), p.layout.Head(), string(old.Kvs[0].Value)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the loss", f, func(s follower.Status) bool { return s.Loss.Err != nil })
+	var ahead map[string]any
+	if err := json.Unmarshal(old.Kvs[0].Value, &ahead); err != nil {
+		t.Fatal(err)
+	}
+	ahead["sequence"], ahead["term"] = last+10, 1000
+	value, err := json.Marshal(ahead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.client.Put(t.Context(), p.layout.Head(), string(value)); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the journal that went on", f, func(s follower.Status) bool { return s.Loss.Err == nil && !s.Complete })
+	select {
+	case at := <-kept:
+		if at != last {
+			t.Errorf("D: kept the state at %d, want %d", at, last)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("D: the state is about to be replaced and was not kept")
 	}
 }

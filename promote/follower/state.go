@@ -91,8 +91,8 @@ func (f *Follower) lose(b *journal.BrokenError) {
 	f.mu.Lock()
 	was := f.complete
 	f.complete, f.why, f.fault = false, b.Reason, b.Err
-	if f.diverged = nil; b.Reason == journal.ReasonFounded && f.at.Head.Seq > b.Fork {
-		f.diverged = b
+	if f.diverged = nil; f.wasLost || b.Reason == journal.ReasonFounded && f.at.Head.Seq > b.Fork {
+		f.diverged = b // a journal that went back may have gone on without what this node holds
 	}
 	f.signal()
 	f.mu.Unlock()
@@ -127,6 +127,7 @@ func (f *Follower) adopt(store *metadata.Store, at journal.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.store, f.at, f.learned, f.complete, f.fault, f.file, f.diverged = store, at, f.Clock(), true, nil, "", nil
+	f.wasLost = false
 	f.signal()
 }
 
