@@ -136,7 +136,10 @@ func doubtful(t *testing.T) (etcd *etcdtest.Cluster, client *clientv3.Client, w 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = client.Close() })
-	a = w.start("a", func(c *promote.Config) { c.Client, c.HandoverTimeout, c.Compact = client, 2*time.Second, false })
+	a = w.start("a", func(c *promote.Config) {
+		c.Client, c.HandoverTimeout, c.Compact = client, 2*time.Second, false
+		c.FailoverAfter = 5 * time.Second // filling etcd takes a while, and b is not to depose a meanwhile
+	})
 	w.serving(a).mount()
 	a.put("k")
 	b = w.start("b", func(c *promote.Config) { c.Compact = false })

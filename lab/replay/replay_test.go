@@ -52,7 +52,7 @@ func TestReplay(t *testing.T) {
 // Over Mooncake's protocol, where puts are known by their client and key alone,
 // each worker is a client of its own.
 func TestReplayOverMooncake(t *testing.T) {
-	tr := trace.Generate(trace.Options{Requests: 150, Seed: 7})
+	tr := trace.Generate(trace.Options{Requests: 400, Seed: 7})
 	over, err := mooncakeclient.NewTransport("")
 	if err != nil {
 		t.Fatal(err)
