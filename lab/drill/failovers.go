@@ -32,14 +32,14 @@ func (e *Env) failoverOutage() time.Duration { return e.Failover + max(outageGra
 func (e *Env) window() time.Duration { return e.Failover * 3 / 5 }
 
 // fewRounds is below how many a p99 is the worst round of all. One late round on a
-// busy machine breaks no promise, so three times the bound count then.
+// busy machine breaks no promise, so twice the bound counts then.
 const fewRounds = 50
 
 // boundOutages demands that 99 of 100 outages are short enough.
 func (e *Env) boundOutages(bound time.Duration) {
 	bound = e.Access.Outage(bound, false)
 	if len(e.result.outages) < fewRounds {
-		bound *= 3
+		bound *= 2
 	}
 	o := outagesOf(e.result.outages)
 	e.result.check("outage", o.P99 <= bound.Milliseconds(), "p99 %d ms of %d rounds, at most %d ms are promised",
