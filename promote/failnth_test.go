@@ -108,6 +108,7 @@ func TestRoleBetweenElections(t *testing.T) {
 	w := newCluster(t, etcd)
 	b := w.start("b", old.follow, func(c *promote.Config) { c.Sessions = faultyClient(t, etcd, run) })
 	w.promotable(b)
+	waitFor(t, "a session in advance", func() bool { return len(spares(t, old.client)) > 0 })
 	run.Arm()
 	revokeSpares(t, old.client)
 	old.leave(t)
@@ -117,20 +118,30 @@ func TestRoleBetweenElections(t *testing.T) {
 	w.serving(b)
 }
 
-// revokeSpares revokes the sessions that standbys hold in advance: the leases without
-// a key.
-func revokeSpares(t *testing.T, client *clientv3.Client) {
+// spares returns the sessions that standbys hold in advance: the leases without a key.
+func spares(t *testing.T, client *clientv3.Client) []clientv3.LeaseID {
 	t.Helper()
 	leases, err := client.Leases(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
+	var ids []clientv3.LeaseID
 	for _, lease := range leases.Leases {
 		resp, err := client.TimeToLive(t.Context(), lease.ID, clientv3.WithAttachedKeys())
-		if err == nil && len(resp.Keys) == 0 {
-			_, err = client.Revoke(t.Context(), lease.ID)
-		}
 		if err != nil {
+			t.Fatal(err)
+		}
+		if resp.TTL > 0 && len(resp.Keys) == 0 {
+			ids = append(ids, lease.ID)
+		}
+	}
+	return ids
+}
+
+func revokeSpares(t *testing.T, client *clientv3.Client) {
+	t.Helper()
+	for _, id := range spares(t, client) {
+		if _, err := client.Revoke(t.Context(), id); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -144,6 +155,7 @@ func TestElectionWithoutTheSpareSession(t *testing.T) {
 	w := newCluster(t, etcd)
 	b := w.start("b", old.follow, func(c *promote.Config) { c.SessionTTL = time.Minute })
 	w.promotable(b)
+	waitFor(t, "a session in advance", func() bool { return len(spares(t, old.client)) > 0 })
 	revokeSpares(t, old.client)
 	old.leave(t)
 	waitFor(t, "a promoted standby", b.serves) // by the same campaign: the next one would be 6 s later
