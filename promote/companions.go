@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
 )
 
 // companions are the complete nodes as last seen while the journal was well, also those
@@ -25,6 +26,7 @@ type companions struct {
 type memory struct {
 	At      map[string]string `json:"complete"` // id -> RPC address
 	Primary string            `json:"primary"`  // id of the last one that served
+	Term    metadata.Term     `json:"term"`     // in which it did
 	// History is the journal's, and Ancestors those that it descends from.
 	History   journal.History    `json:"history"`
 	Ancestors []journal.Ancestor `json:"ancestors,omitempty"`
@@ -88,13 +90,13 @@ func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
 		}
 	}
 	before := c.known()
-	if m.Ancestors, m.Primary = before.Ancestors, before.Primary; m.History != before.History {
+	if m.Ancestors, m.Primary, m.Term = before.Ancestors, before.Primary, before.Term; m.History != before.History {
 		if m.Ancestors, err = n.reader().Ancestors(ctx); err != nil {
 			return
 		}
 	}
 	if there && leader.State == Serving {
-		m.Primary = leader.NodeID
+		m.Primary, m.Term = leader.NodeID, leader.Term
 	}
 	c.mu.Lock()
 	c.last = m

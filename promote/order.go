@@ -1,6 +1,7 @@
 package promote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,9 +22,13 @@ type refounding struct {
 	file   *statefile.State // to found from; nil for the state that this node holds
 	seen   metadata.Term    // the highest that is known
 	giveUp []string         // ids of nodes that lose something
-	done   chan error       // when the journal is founded, or cannot be
-	term   metadata.Term    // of the new journal, after done
-	seq    metadata.Seq     // at which it was founded, after done
+	// leader is the election of the elected node when the losses were counted, empty for
+	// none; writer that of the newest commit. What any other node has acknowledged since
+	// was not counted.
+	leader, writer journal.Election
+	done           chan error    // when the journal is founded, or cannot be
+	term           metadata.Term // of the new journal, after done
+	seq            metadata.Seq  // at which it was founded, after done
 }
 
 var (
@@ -45,7 +50,7 @@ func (n *Node) Refound(ctx context.Context, giveUp []string, file io.Reader) (me
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := n.checkLoss(ctx, o, base); err != nil {
+	if err := n.checkLoss(ctx, o, base, false); err != nil {
 		return 0, 0, err
 	}
 	n.mu.Lock()
@@ -136,8 +141,9 @@ func (n *Node) upload(file io.Reader) (*statefile.State, error) {
 	return s, nil
 }
 
-// checkLoss refuses an order unless it gives up just what would be lost.
-func (n *Node) checkLoss(ctx context.Context, o *refounding, base Standing) error {
+// checkLoss refuses an order unless it gives up just what would be lost. One that is
+// checked again may give up more, by now.
+func (n *Node) checkLoss(ctx context.Context, o *refounding, base Standing, again bool) error {
 	losses, err := n.losses(ctx, o, base)
 	if err != nil {
 		return errs.Wrap(errs.Unavailable, "Refound", err)
@@ -147,8 +153,10 @@ func (n *Node) checkLoss(ctx context.Context, o *refounding, base Standing) erro
 		ids, texts = append(ids, l.id), append(texts, l.id+" "+l.why)
 	}
 	slices.Sort(o.giveUp)
+	o.giveUp = slices.Compact(o.giveUp)
+	unnamed := slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(o.giveUp, id) })
 	switch {
-	case slices.Equal(ids, slices.Compact(o.giveUp)):
+	case !unnamed && (again || len(ids) == len(o.giveUp)):
 		return nil
 	case len(ids) == 0:
 		return errs.New(errs.Unavailable, "Refound", "no node loses anything, so there is nothing to give up; ask again without --yes")
@@ -164,10 +172,11 @@ type nodeLoss struct{ id, why string }
 // losses returns who would lose something, by id.
 func (n *Node) losses(ctx context.Context, o *refounding, base Standing) (list []nodeLoss, err error) {
 	known := n.companions.known().At
-	l, there, err := readLeader(ctx, n.Client, n.Layout)
+	l, there, view, err := readBoth(ctx, n.Client, n.Layout)
 	if err != nil {
 		return nil, err
 	}
+	o.leader, o.writer = l.Election, view.Cursor.Head.Election
 	registered, err := listNodes(ctx, n.Client, n.Layout)
 	if err != nil {
 		return nil, err
@@ -251,6 +260,18 @@ func (n *Node) obey(ctx context.Context, f *follower.Follower, o *refounding) (c
 	return c, nil
 }
 
+// outdated reports whether another node was elected, or has committed, since the losses
+// were counted.
+func (o *refounding) outdated(l Leader, there bool, head journal.Head) bool {
+	if there {
+		return l.Election == "" || l.Election != o.leader
+	}
+	return head.Election != o.leader && head.Election != o.writer
+}
+
+// tryOrder founds the journal anew in place of just that elected node, or of none, for
+// which the losses were counted. If it is another one by now, it counts them again, and
+// returns errLost.
 func (n *Node) tryOrder(ctx context.Context, f *follower.Follower, o *refounding) (*candidate, error) {
 	g := grounds{learned: n.Clock()}
 	if g.store, g.at = f.State(); o.file != nil {
@@ -260,11 +281,7 @@ func (n *Node) tryOrder(ctx context.Context, f *follower.Follower, o *refounding
 	} else if f.Complete() && f.Lost().Err == nil {
 		return nil, errors.New("this node follows the journal again")
 	}
-	l, there, err := readLeader(ctx, n.Client, n.Layout)
-	if err != nil {
-		return nil, err
-	}
-	view, err := n.reader().Look(ctx)
+	l, there, view, err := readBoth(ctx, n.Client, n.Layout)
 	if err == nil && errors.Is(view.Err, journal.ErrNewer) {
 		err = view.Err
 	}
@@ -273,6 +290,9 @@ func (n *Node) tryOrder(ctx context.Context, f *follower.Follower, o *refounding
 	}
 	if err != nil {
 		return nil, err
+	}
+	if o.outdated(l, there, view.Cursor.Head) {
+		return nil, cmp.Or(n.checkLoss(ctx, o, standingOf(g.store, g.at), true), errLost)
 	}
 	g.head, g.over = view.Cursor, l.value
 	how := &founding{cause: "by an operator's order", by: "the state of " + n.ID, at: g.store.Position().Seq, givenUp: o.giveUp}

@@ -93,8 +93,7 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower) (*candidate, e
 		return nil, nil
 	}
 	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: st.Complete, Restored: st.File != ""}
-	memory := n.companions.known()
-	known, primary := memory.At, memory.Primary
+	known, primary := n.companions.known().At, n.lastPrimary(at.Head)
 	answers, here, lived, waited := n.ask(ctx, known), false, st.Complete, n.Clock()-loss.Since
 	seen := max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.previousLeader().Term)
 	for _, s := range answers {
@@ -119,10 +118,24 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower) (*candidate, e
 		return nil, n.holdsFile(st, loss.Err.Cause)
 	}
 	founded := &founding{cause: loss.Err.Cause, by: "the state of " + n.ID, at: self.Position.Seq, file: self.Restored}
-	if primary != "" && primary != n.ID && !here {
+	if primary != n.ID && !here {
 		founded.absent = primary
 	}
 	return n.found(ctx, f, grounds{store: store, at: at, head: loss.Found.Cursor, learned: loss.Since}, seen+foundingTerms, founded)
+}
+
+// lastPrimary returns which node was elected last, as far as this node knows. Where its
+// state was written in a later term, it does not know the id, and names the term.
+func (n *Node) lastPrimary(head journal.Head) string {
+	m, l := n.companions.known(), n.previousLeader()
+	id, term := m.Primary, m.Term
+	if l.NodeID != "" && l.Term >= term {
+		id, term = l.NodeID, l.Term
+	}
+	if term < head.Term {
+		return fmt.Sprintf("the primary of term %d", head.Term)
+	}
+	return id
 }
 
 // holdsFile is the obstacle of a node whose state comes from a file that the journal does
