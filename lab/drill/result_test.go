@@ -114,6 +114,35 @@ func TestBrokenBounds(t *testing.T) {
 	}
 }
 
+// Of 50 rounds the p99 counts; of fewer ones the median, and the worst by a wider bound.
+func TestBoundedOutages(t *testing.T) {
+	const bound, without = 100 * time.Millisecond, time.Second
+	for name, c := range map[string]struct {
+		rounds, late int
+		by           time.Duration
+		want         bool
+	}{
+		"one of fifty is late":          {50, 1, 101 * time.Millisecond, false},
+		"one of a hundred is very late": {100, 1, 5 * time.Second, true},
+		"one of five is late":           {5, 1, without, true},
+		"one of five is very late":      {5, 1, without + time.Millisecond, false},
+		"most of five are late":         {5, 3, 101 * time.Millisecond, false},
+	} {
+		e := &Env{result: new(Result)}
+		*e.result = newResult(Drill{}, Options{})
+		for i := range c.rounds {
+			outage := bound
+			if i < c.late {
+				outage = c.by
+			}
+			e.result.outages = append(e.result.outages, outage)
+		}
+		if e.boundOutages(bound, without); e.result.Checks[0].OK != c.want {
+			t.Errorf("%s: got %+v, want ok %t", name, e.result.Checks[0], c.want)
+		}
+	}
+}
+
 func TestExamplesAreBounded(t *testing.T) {
 	r := newResult(Drill{}, Options{})
 	for i := range 10 * maxExamples {
