@@ -210,7 +210,9 @@ func (e *Env) sameTerm(ctx context.Context, term uint64, after string) (now uint
 // can tell. It returns the next primary.
 func (e *Env) failover(ctx context.Context, old *cluster.Node, term uint64, how string, takeAway func() error) (*cluster.Node, uint64) {
 	var since time.Duration
+	raised := false
 	if e.load != nil {
+		raised = e.raised(ctx)
 		e.load.Mark(how + " " + old.Name)
 		since = e.load.Now()
 	}
@@ -226,10 +228,27 @@ func (e *Env) failover(ctx context.Context, old *cluster.Node, term uint64, how 
 		return next, newTerm
 	}
 	e.load.answers(ctx, 50)
-	outage := e.load.Outage(since)
-	e.result.outages = append(e.result.outages, outage)
+	outage := e.outage(since, raised)
 	e.did("%s %s; %s serves in term %d; outage %d ms", how, old.Name, next.Name, newTerm, outage.Milliseconds())
 	return next, newTerm
+}
+
+// raised reports whether slow commits have raised the failover time in force.
+func (e *Env) raised(ctx context.Context) bool {
+	return must(e.cluster.Head(ctx)).Head.FailoverAfter() > e.Failover
+}
+
+// outage notes how long clients had no answer since a fault. One that came while the
+// failover time was raised is held to no bound, and counted.
+func (e *Env) outage(since time.Duration, raised bool) time.Duration {
+	took := e.load.Outage(since)
+	e.result.outages = append(e.result.outages, took)
+	if raised {
+		e.result.Counts["rounds_raised"]++
+	} else {
+		e.result.bounded = append(e.result.bounded, took)
+	}
+	return took
 }
 
 // kill is a failover by SIGKILL.

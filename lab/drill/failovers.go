@@ -39,7 +39,7 @@ const fewRounds = 50
 // must be, and the worst at most what it takes without the mechanism that is drilled.
 func (e *Env) boundOutages(bound, without time.Duration) {
 	bound, without = e.Access.Outage(bound, false), e.Access.Outage(without, false)
-	o, rounds := outagesOf(e.result.outages), len(e.result.outages)
+	o, rounds := outagesOf(e.result.bounded), len(e.result.bounded)
 	if rounds >= fewRounds {
 		e.result.check("outage", o.P99 <= bound.Milliseconds(), "p99 %d ms of %d rounds, at most %d ms are promised", o.P99, rounds, bound.Milliseconds())
 		return
@@ -61,7 +61,7 @@ func killPrimary(ctx context.Context, e *Env) {
 // handOver hands over again and again, by order and by SIGTERM.
 func handOver(ctx context.Context, e *Env) {
 	defer func() {
-		e.boundOutages(handoverOutage, e.failoverOutage()) // which is what it takes if the primary dies
+		e.boundOutages(handoverOutage, e.failoverOutage())                // which is what it takes if the primary dies
 		if n := e.result.Counts["calls_unanswered"]; !e.Access.Mooncake { // with those that failed when their round was over
 			e.result.check("no failed call", n == 0, "%d calls failed in all, after the clients' own retries", n)
 		}
@@ -189,11 +189,10 @@ func (e *Env) loseJournalConnection(ctx context.Context) {
 	for range 3 {
 		p := e.working(ctx)
 		e.load.Mark("losing the journal's connection of " + p.primary.Name)
-		since := e.load.Now()
+		raised, since := e.raised(ctx), e.load.Now()
 		p.primary.LoseBusiest()
 		e.load.answers(ctx, 2*answersPerWait)
-		outage := e.load.Outage(since)
-		e.result.outages = append(e.result.outages, outage)
+		outage := e.outage(since, raised)
 		next, now := e.primary(ctx, 0)
 		e.did("lost the journal's connection of %s; %s serves in term %d, before %d; outage %d ms", p.primary.Name, next.Name, now, p.term, outage.Milliseconds())
 		p.primary.SetEtcd(netfault.Fault{})

@@ -35,6 +35,7 @@ type Result struct {
 	Stopped  bool              `json:"stopped,omitempty"`          // from outside, before anything was seen to fail
 
 	outages []time.Duration
+	bounded []time.Duration // those that are held to a bound
 }
 
 // Outages are percentiles of outages, in milliseconds.

@@ -135,7 +135,7 @@ func TestBoundedOutages(t *testing.T) {
 			if i < c.late {
 				outage = c.by
 			}
-			e.result.outages = append(e.result.outages, outage)
+			e.result.bounded = append(e.result.bounded, outage)
 		}
 		if e.boundOutages(bound, without); e.result.Checks[0].OK != c.want {
 			t.Errorf("%s: got %+v, want ok %t", name, e.result.Checks[0], c.want)
