@@ -26,8 +26,10 @@ fuzz: ## every fuzz target for FUZZTIME; what they find goes to testdata/fuzz of
 demo:
 	go run ./cmd/lab demo
 
-drills: ## all fault drills in full, then each safeguard left out
+drills: ## all fault drills in full, more seeds than in CI, then each safeguard left out
 	go run ./cmd/lab drill run --all
+	go run ./cmd/lab drill run 1 2 3 9 13 --protocol mooncake
+	go test ./lab/sim -run 'Seeds|Replay' -sim.runs=400 -sim.replays=40
 	go run ./cmd/lab drill controls
 	go test ./lab/sim -run Controls -sim.controls=all
 

@@ -84,7 +84,7 @@ It exits with 1 if a promise was broken, or something else that must hold did no
 	f.BoolVar(&all, "all", false, "all drills")
 	f.BoolVar(&ci, "ci", false, "those that CI runs")
 	f.IntVar(&o.Rounds, "rounds", 0, "how often the fault happens; 0 for the drill's own number")
-	f.IntVar(&o.Objects, "objects", 0, "where a drill needs many; 0 for 1,000,000, with --short 100,000")
+	f.IntVar(&o.Objects, "objects", 0, "where a drill needs many; 0 for 1,000,000, with --short 30,000")
 	f.DurationVar(&o.Away, "away", 0, "how long all nodes and etcd stay dead in the drill that kills everything")
 	f.StringVar(&o.From, "from", "", "the commit whose nodes a rolling restart upgrades; needs the source with its git history")
 	f.StringVar(&o.Break, "break", "", "the safeguard that is missing in the nodes; needs the source")

@@ -45,7 +45,7 @@ type Options struct {
 	SessionTTL time.Duration  // of the nodes, whole seconds; default 5 s, 2 s if Short
 	Failover   time.Duration  // of the nodes; default 1 s
 	EventsTTL  time.Duration  // of the journal, whole seconds; default 60 s, 5 s if Short
-	Objects    int            // where a drill needs many; default 1,000,000, 100,000 if Short
+	Objects    int            // where a drill needs many; default 1,000,000, 30,000 if Short
 	Away       time.Duration  // how long all stays dead that everything-killed kills; default: not at all
 	From       string         // commit of the release that upgrade starts from; default: lastRelease
 	Short      bool           // the form for CI
@@ -80,7 +80,7 @@ func (o Options) withDefaults() Options {
 	if o.Objects == 0 {
 		o.Objects = 1_000_000
 		if o.Short {
-			o.Objects = 100_000
+			o.Objects = 30_000
 		}
 	}
 	if o.From == "" {
