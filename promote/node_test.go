@@ -166,7 +166,7 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 	})
 	n.master.Store(service.NewMaster(service.Master{
 		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Answers: t.Answers,
-		Liveness: service.NewLiveness(time.Minute, boot, t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
+		Liveness: service.NewLiveness(time.Minute, 0, boot, t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))
 	defer n.master.Store(nil)
 	g, ctx := errgroup.WithContext(ctx)

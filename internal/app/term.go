@@ -23,7 +23,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 		CriticalDelay:   a.cfg.Lease.CriticalDelay,
 		Counters:        a.counters.leases, Log: a.log,
 	})
-	liveness := service.NewLiveness(a.cfg.Client.TTL, a.clock, t.Store)
+	liveness := service.NewLiveness(a.cfg.Client.TTL, a.cfg.Client.RPCTimeout, a.clock, t.Store)
 	master := service.NewMaster(service.Master{
 		Settings: service.Settings{
 			ClusterID:  a.cfg.HA.ClusterID,

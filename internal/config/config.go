@@ -209,7 +209,8 @@ type Put struct {
 
 // Client holds the liveness of object-store clients.
 type Client struct {
-	TTL time.Duration // --client_ttl
+	TTL        time.Duration // --client_ttl
+	RPCTimeout time.Duration // --client-rpc-timeout
 }
 
 // Storage holds where replicas are placed.

@@ -94,7 +94,7 @@ func TestDefaults(t *testing.T) {
 		"rpc_address": "0.0.0.0", "rpc_port": "50051", "metrics_port": "9003",
 		"default_kv_lease_ttl": "10s", "default_kv_soft_pin_ttl": "30m", "max_kv_soft_pin_ttl": "24h",
 		"eviction_high_watermark_ratio": "0.9", "eviction_ratio": "0.05", "allow_evict_soft_pinned_objects": "true",
-		"put_start_discard_timeout_sec": "30s", "put_start_release_timeout_sec": "10m", "client_ttl": "10s",
+		"put_start_discard_timeout_sec": "30s", "put_start_release_timeout_sec": "10m", "client_ttl": "10s", "client-rpc-timeout": "30s",
 		"cluster_id": "mooncake_cluster", "allocation_strategy": "random", "enable_metric_reporting": "true",
 		"enable_ha": "true", "etcd_prefix": "/understudy", "data-dir": "./understudy-data",
 		"session-ttl": "5s", "events-ttl": "1m", "journal-max-bytes": "512MiB",

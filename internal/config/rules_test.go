@@ -56,6 +56,7 @@ var valueTests = []struct {
 	{"eviction-interval", []string{"1ms", "10ms"}, []string{"0s", "10"}},
 	{"put_start_discard_timeout_sec", []string{"30", "30s", "599"}, []string{"0", "-1", "x"}},
 	{"put_start_release_timeout_sec", []string{"600", "31s"}, []string{"0", "x"}},
+	{"client-rpc-timeout", []string{"0s", "30s", "95s"}, []string{"-1s", "30"}},
 	{"client_ttl", []string{"1", "10", "1m"}, []string{"0", "999ms", "x"}},
 	{"allocation_strategy", []string{"random", "free_ratio_first"}, []string{"", "cxl", "local_first"}},
 	{"root_fs_dir", []string{"", "/mnt"}, nil},

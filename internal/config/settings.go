@@ -191,6 +191,9 @@ func storeSections(c *Config) []Section {
 			{"client_ttl client_live_ttl_sec client_active_ttl_sec", "10s", mooncake,
 				seconds(&c.Client.TTL, time.Second), // the clients' own ping interval
 				"how long a client lives without a Ping; then its segments are unmounted"},
+			{"client-rpc-timeout", "30s", understudy, duration(&c.Client.RPCTimeout, 0),
+				"the longest that clients wait for an answer, so the longest that a Ping to a primary that hangs keeps them silent: " +
+					"after a takeover they live for as long as this and client_ttl without a Ping"},
 			{"allocation_strategy", "random", mooncake, oneOf(&s.AllocationStrategy, AllocateRandom, AllocateFreeRatioFirst),
 				"how segments are chosen for replicas"},
 			{"root_fs_dir", "", mooncake, text(&s.RootFSDir, "a directory; empty: no DISK replicas", anything[string]),

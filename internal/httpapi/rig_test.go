@@ -55,7 +55,7 @@ func newRig(t testing.TB) *rig {
 	calls := service.NewCounters()
 	r.master = service.NewMaster(service.Master{
 		Term: 1, Store: p.Store, Leases: p.Leases, Queue: p.Queue, Now: p.Now, Fence: func(context.Context) error { return r.fence() }, Answers: func() bool { return !r.fenced.Load() },
-		Liveness: service.NewLiveness(time.Minute, clock.Boot(), p.Store), Counters: calls, AllocationFailed: func(uint64, metadata.Time) {},
+		Liveness: service.NewLiveness(time.Minute, 0, clock.Boot(), p.Store), Counters: calls, AllocationFailed: func(uint64, metadata.Time) {},
 	})
 	r.gate.Open(r.master)
 	shown := metrics.New(metrics.Sources{

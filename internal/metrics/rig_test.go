@@ -76,7 +76,7 @@ func newRig(t testing.TB) *rig {
 	calls.Reserved = r.Reserved
 	r.master = service.NewMaster(service.Master{
 		Settings: service.Settings{MaxSoftPin: time.Hour, SoftPinTTL: time.Minute}, Term: 1, Store: p.Store, Leases: p.Leases, Queue: p.Queue, Now: p.Now,
-		Fence: func(context.Context) error { return nil }, Answers: func() bool { return true }, Liveness: service.NewLiveness(time.Minute, clk, p.Store), Counters: calls,
+		Fence: func(context.Context) error { return nil }, Answers: func() bool { return true }, Liveness: service.NewLiveness(time.Minute, 0, clk, p.Store), Counters: calls,
 		AllocationFailed: func(uint64, metadata.Time) {},
 	})
 	gate.Open(r.master)

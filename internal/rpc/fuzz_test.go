@@ -161,7 +161,7 @@ func newFollowedNode(t *testing.T) *followedNode {
 	gate.Open(service.NewMaster(service.Master{
 		Settings: service.Settings{ClusterID: cluster, RootFSDir: "/fs", SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "1.2.3"},
 		Term:     term, Store: n.store, Leases: lonetest.Leases(n.store), Queue: n.queue, Now: now, Fence: func(context.Context) error { return nil }, Answers: func() bool { return true },
-		Liveness: service.NewLiveness(10*time.Second, boot, n.store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
+		Liveness: service.NewLiveness(10*time.Second, 0, boot, n.store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))
 	server := rpc.NewServer(rpc.Config{ClusterID: cluster, NodeID: me, Gate: gate, Node: &adminNode{store: n.store}, Log: zerolog.Nop()})
 	listener := bufconn.Listen(1 << 16)

@@ -113,7 +113,7 @@ func (n *node) serveStore() {
 			ClusterID: cluster, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "1.2.3", Offload: true, OffloadQueue: 1000,
 		},
 		Term: term, Store: n.store, Leases: lonetest.Leases(n.store), Queue: queue, Now: now, Fence: n.fence, Answers: func() bool { return !n.fenced.Load() },
-		Liveness: service.NewLiveness(10*time.Second, boot, n.store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
+		Liveness: service.NewLiveness(10*time.Second, 0, boot, n.store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	})
 }
 

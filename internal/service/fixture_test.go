@@ -41,7 +41,7 @@ func newFixture(t testing.TB, change ...func(*service.Master)) *fixture {
 			return nil
 		},
 		Answers:  func() bool { return !f.fenced.Load() },
-		Liveness: service.NewLiveness(10*time.Second, func() time.Duration { return time.Duration(f.clock.Load()) }, f.p.Store),
+		Liveness: service.NewLiveness(10*time.Second, 0, func() time.Duration { return time.Duration(f.clock.Load()) }, f.p.Store),
 		Counters: service.NewCounters(), AllocationFailed: func(_ uint64, asOf metadata.Time) {
 			f.failed.Add(1)
 			if asOf == 0 || asOf > f.p.Store.Time() {

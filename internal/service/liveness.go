@@ -21,8 +21,12 @@ const MaxClients = 128 << 10
 const livenessTick = time.Second
 
 // Liveness remembers until when each client counts as alive. It belongs to one
-// term and is no part of the state: a new primary gives every owner of a
-// segment or SSD a full TTL.
+// term and is no part of the state.
+//
+// A new primary gives every owner of a segment or SSD a grace: the longest that a
+// client waits for an answer, and a TTL. The Ping of a client may hang at the
+// primary before for that long, and nothing tells such a client from a dead one.
+// The first Ping ends the grace.
 //
 // Only time counts in which clients could have been heard. What does not count
 // moves all deadlines by as much, to a full TTL at the most:
@@ -60,6 +64,7 @@ type tick struct {
 // heard is what is remembered of a client.
 type heard struct {
 	deadline time.Duration // by the clock
+	ttl      time.Duration // how long it may be silent until then: the TTL, or the grace
 	known    bool          // it has mounted its segments here, and need not again
 	// displaced says that another client has mounted memory at its endpoint since
 	// it was heard: its process is probably gone.
@@ -70,16 +75,19 @@ type heard struct {
 const displacedTTL = 3 * time.Second
 
 // NewLiveness returns the liveness of a term that begins, with the owners of
-// the store's segments alive, and those of its SSDs watched.
-func NewLiveness(ttl time.Duration, clk clock.Clock, store *metadata.Store) *Liveness {
+// the store's segments alive, and those of its SSDs watched. Clients may wait for
+// as long as patience for the answer to a Ping.
+func NewLiveness(ttl, patience time.Duration, clk clock.Clock, store *metadata.Store) *Liveness {
 	l := &Liveness{ttl: ttl, clock: clk, store: store, clients: make(map[segment.ClientID]heard)}
 	l.last.at = clk()
 	l.called = l.last.at
+	grace := heard{deadline: l.last.at + patience + ttl, ttl: patience + ttl}
 	for _, disk := range store.LocalDisks() {
-		l.clients[disk.Client] = heard{deadline: l.last.at + ttl}
+		l.clients[disk.Client] = grace
 	}
+	grace.known = true
 	for _, s := range store.Segments() {
-		l.clients[s.Client] = heard{deadline: l.last.at + ttl, known: true}
+		l.clients[s.Client] = grace
 	}
 	return l
 }
@@ -102,7 +110,7 @@ func (l *Liveness) add(client segment.ClientID, known bool) error {
 	if !watched && len(l.clients) >= MaxClients {
 		return errs.New(errs.Unavailable, "liveness", "%d clients are known, which is the most there can be", MaxClients)
 	}
-	l.clients[client] = heard{deadline: l.clock() + l.ttl, known: known || c.known}
+	l.clients[client] = l.hear(known || c.known)
 	return nil
 }
 
@@ -112,9 +120,14 @@ func (l *Liveness) Ping(client segment.ClientID) bool {
 	defer l.mu.Unlock()
 	c, watched := l.clients[client]
 	if watched {
-		l.clients[client] = heard{deadline: l.clock() + l.ttl, known: c.known}
+		l.clients[client] = l.hear(c.known)
 	}
 	return c.known
+}
+
+// hear returns what is remembered of a client from now on.
+func (l *Liveness) hear(known bool) heard {
+	return heard{deadline: l.clock() + l.ttl, ttl: l.ttl, known: known}
 }
 
 // Displace notes that another client has mounted memory at a client's endpoint.
@@ -152,7 +165,7 @@ func (l *Liveness) expire(now tick) (silent []segment.ClientID, alone bool) {
 	lost := l.lost(now)
 	if lost > 0 {
 		for client, c := range l.clients {
-			c.deadline = min(c.deadline+lost, now.at+l.ttl)
+			c.deadline = min(c.deadline+lost, now.at+c.ttl)
 			l.clients[client] = c
 		}
 	}
@@ -160,7 +173,7 @@ func (l *Liveness) expire(now tick) (silent []segment.ClientID, alone bool) {
 	var due []segment.ClientID
 	for client, c := range l.clients {
 		switch {
-		case c.displaced && l.silence(c, now.at) >= min(l.ttl, displacedTTL):
+		case c.displaced && c.silence(now.at) >= min(l.ttl, displacedTTL):
 			silent = append(silent, client)
 		case c.deadline <= now.at:
 			due = append(due, client)
@@ -250,6 +263,6 @@ func (l *Liveness) retry(client segment.ClientID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, watched := l.clients[client]; !watched {
-		l.clients[client] = heard{deadline: l.clock()}
+		l.clients[client] = heard{deadline: l.clock(), ttl: l.ttl}
 	}
 }

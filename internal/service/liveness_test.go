@@ -14,7 +14,7 @@ import (
 // expire its clients for that).
 func TestLateTicksDoNotExpireClients(t *testing.T) {
 	var now time.Duration
-	l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+	l := NewLiveness(10*time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
 	client := segment.ClientID{1}
 	if err := l.Add(client); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func TestLateTicksDoNotExpireClients(t *testing.T) {
 // away for 30 s, and they could not be heard.
 func TestFencedTimeDoesNotExpireClients(t *testing.T) {
 	var now time.Duration
-	l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+	l := NewLiveness(10*time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
 	if err := l.Add(segment.ClientID{1}); err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestFencedTimeDoesNotExpireClients(t *testing.T) {
 // they have.
 func TestClientsDoNotAllDieAtOnce(t *testing.T) {
 	now, calls := time.Duration(0), int64(0)
-	l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+	l := NewLiveness(10*time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
 	for i := range 2 {
 		if err := l.Add(segment.ClientID{byte(1 + i)}); err != nil {
 			t.Fatal(err)
@@ -124,7 +124,7 @@ func TestDeadClientsExpireUnderRareCalls(t *testing.T) {
 	const ttl = 10 * time.Second
 	for _, every := range []int{1, 5, 6, 8, 60} {
 		now, calls := time.Duration(0), int64(0)
-		l := NewLiveness(ttl, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+		l := NewLiveness(ttl, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
 		for i := range 3 {
 			if err := l.Add(segment.ClientID{byte(1 + i)}); err != nil {
 				t.Fatal(err)
@@ -148,7 +148,7 @@ func TestDeadClientsExpireUnderRareCalls(t *testing.T) {
 // A client that pings while time is lost gets no more than a full TTL by it.
 func TestLostTimeIsNotCreditedTwice(t *testing.T) {
 	var now time.Duration
-	l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+	l := NewLiveness(10*time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
 	client := segment.ClientID{1}
 	if err := l.Add(client); err != nil {
 		t.Fatal(err)
@@ -181,7 +181,7 @@ func TestSilenceUnderASessionThatFlickers(t *testing.T) {
 	for _, every := range []int{3, 4, 5, 6, 8} {
 		for _, calling := range []bool{false, true} {
 			var now time.Duration
-			l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+			l := NewLiveness(10*time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
 			for i := range 3 {
 				if err := l.Add(segment.ClientID{byte(1 + i)}); err != nil {
 					t.Fatal(err)
@@ -207,7 +207,7 @@ func TestSilenceUnderASessionThatFlickers(t *testing.T) {
 // segments as long as it pings, and expires when it does not.
 func TestWatchedClients(t *testing.T) {
 	var now time.Duration
-	l := NewLiveness(10*time.Second, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+	l := NewLiveness(10*time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
 	client := segment.ClientID{1}
 	if err := l.Watch(client); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestWatchedClients(t *testing.T) {
 }
 
 func TestClientsAreBounded(t *testing.T) {
-	l := NewLiveness(time.Second, func() time.Duration { return 0 }, metadata.New(metadata.Options{}))
+	l := NewLiveness(time.Second, 0, func() time.Duration { return 0 }, metadata.New(metadata.Options{}))
 	for i := range MaxClients {
 		if err := l.Add(segment.ClientID{byte(i), byte(i >> 8), byte(i >> 16)}); err != nil {
 			t.Fatal(err)

@@ -262,7 +262,7 @@ func TestSSDsOfSilentClients(t *testing.T) {
 		want(t, "copies", f.NotifyOffloaded(t.Context(), owner(n), copied(keys...)), errs.OK)
 	}
 	f.p.Unmount(other().ID)
-	next := service.NewLiveness(10*time.Second, func() time.Duration { return 0 }, f.Store)
+	next := service.NewLiveness(10*time.Second, 0, func() time.Duration { return 0 }, f.Store)
 	for what, l := range map[string]*service.Liveness{"this term": f.Liveness, "the next one": next} {
 		if l.Active() != 2 || !l.Ping(owner(1)) || l.Ping(owner(2)) {
 			t.Errorf("in %s: %d clients; the owner of an SSD alone must be told to mount its segments, if it has some", what, l.Active())

@@ -175,7 +175,7 @@ func TestHeartbeatRepeatedWhileItIsWritten(t *testing.T) {
 // is not unmounted behind its own return.
 func TestClientsThatReturnWhileOthersExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		m := newMounting(t, func(c *service.Master) { c.Liveness = service.NewLiveness(10*time.Second, clock.Runtime(), c.Store) })
+		m := newMounting(t, func(c *service.Master) { c.Liveness = service.NewLiveness(10*time.Second, 0, clock.Runtime(), c.Store) })
 		m.begin(t, m.mount(other()))
 		<-m.log.begun
 		want(t, "the mount", m.finish(1), errs.OK)

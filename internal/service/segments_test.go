@@ -53,7 +53,7 @@ func TestClientsAndSegments(t *testing.T) {
 func TestSilentClientsExpire(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, func(c *service.Master) {
-			c.Liveness = service.NewLiveness(10*time.Second, clock.Runtime(), c.Store)
+			c.Liveness = service.NewLiveness(10*time.Second, 0, clock.Runtime(), c.Store)
 		})
 		f.put(t, "k")
 		ctx, cancel := context.WithCancel(t.Context())
@@ -203,7 +203,7 @@ func TestMountOfAnotherInstance(t *testing.T) {
 func TestEndpointBelongsToOneProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFixture(t, func(c *service.Master) {
-			c.Liveness = service.NewLiveness(10*time.Second, clock.Runtime(), c.Store)
+			c.Liveness = service.NewLiveness(10*time.Second, 0, clock.Runtime(), c.Store)
 		})
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()

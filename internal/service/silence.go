@@ -35,9 +35,9 @@ func (l *Liveness) Held() int {
 	return l.mass.held
 }
 
-// silence returns for how long a client has been silent. Needs the lock.
-func (l *Liveness) silence(c heard, now time.Duration) time.Duration {
-	return now - (c.deadline - l.ttl)
+// silence returns for how long a client has been silent.
+func (c heard) silence(now time.Duration) time.Duration {
+	return now - (c.deadline - c.ttl)
 }
 
 // pace returns those of the clients that are due that expire now. lost is how
@@ -83,7 +83,7 @@ func (l *Liveness) pace(now, lost time.Duration, due []segment.ClientID) []segme
 }
 
 // many reports whether more than a third of the clients, or of the memory, has
-// expired within the last TTL or is about to: silent for half a TTL. One client
+// expired within the last TTL or is about to: silent for half its time. One client
 // is not many. Needs the lock.
 func (l *Liveness) many(now time.Duration, memory map[segment.ClientID]uint64, total uint64) bool {
 	clients, silent, silentMemory := len(l.clients)+len(l.mass.expired), len(l.mass.expired), uint64(0)
@@ -92,7 +92,7 @@ func (l *Liveness) many(now time.Duration, memory map[segment.ClientID]uint64, t
 		total += e.memory
 	}
 	for client, c := range l.clients {
-		if l.silence(c, now) > l.ttl/2 {
+		if c.silence(now) > c.ttl/2 {
 			silent++
 			silentMemory += memory[client]
 		}

@@ -35,7 +35,7 @@ func newFleet(t *testing.T, clients int) *fleet {
 		t.Fatal(err)
 	}
 	f := &fleet{t: t}
-	f.Liveness = NewLiveness(10*time.Second, func() time.Duration { return f.now }, store)
+	f.Liveness = NewLiveness(10*time.Second, 0, func() time.Duration { return f.now }, store)
 	return f
 }
 
@@ -110,6 +110,25 @@ func TestMassSilenceStopsWithTheTicks(t *testing.T) {
 
 // An endpoint belongs to one process: who is silent at one that another has goes
 // after 3 s; who pings is left alone.
+// A new primary gives the clients that it knows time: a Ping to the primary before
+// may hang for as long as they wait for answers. The first Ping ends that.
+func TestGraceOfATakeover(t *testing.T) {
+	takeover := func() *fleet {
+		f := newFleet(t, 4)
+		f.Liveness = NewLiveness(10*time.Second, 30*time.Second, func() time.Duration { return f.now }, f.store)
+		return f
+	}
+	takeover().wantAt("one is silent from the takeover on", 4, append(times(39), 1)...)
+	f := takeover()
+	f.wantAt("a Ping hangs for 30 s", 4, times(31)...)
+	f.wantAt("it is back", 5, 0)
+	f.wantAt("silent after a Ping", 4, append(times(9), 1)...)
+	f = takeover()
+	f.wantAt("one is silent", 4, 0)
+	f.Displace(segment.ClientID{4})
+	f.wantAt("its endpoint has a new owner", 4, 0, 1)
+}
+
 func TestDisplacedClients(t *testing.T) {
 	f := newFleet(t, 4)
 	f.wantAt("one is silent", 4, 0)

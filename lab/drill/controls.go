@@ -61,6 +61,7 @@ func Controls() []Control {
 		c("lost-packets", "deposal", "somebody takes over"),
 		c("stalling-etcd", "slow-pace", "the window is raised"),
 		c("upgrade", "history-adopt", "all nodes follow", "D"),
+		c("hanging-primary", "takeover-grace", "no client expired", "D"),
 	}
 }
 

@@ -101,7 +101,7 @@ func stopAllOfEtcd(ctx context.Context, e *Env) {
 	ep := episode{work: &work{}}
 	// While it is gone nobody hears clients, for longer than they live without a
 	// Ping: none may expire.
-	ep.Args = []string{"--client_ttl=" + (away - e.SessionTTL - time.Second).String()}
+	ep.Args = []string{"--client_ttl=" + (away - e.SessionTTL - time.Second).String(), "--client-rpc-timeout=0s"}
 	defer e.noFinalErrors()
 	e.rounds(ctx, ep, func(ctx context.Context) {
 		p := e.working(ctx)

@@ -138,7 +138,7 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 	})
 	n.master.Store(service.NewMaster(service.Master{
 		Settings: service.Settings{MaxSoftPin: time.Hour}, Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: now, Fence: fence, Answers: t.Answers,
-		Liveness: service.NewLiveness(time.Hour, clock.Runtime(), t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
+		Liveness: service.NewLiveness(time.Hour, 0, clock.Runtime(), t.Store), Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))
 	defer n.master.Store(nil)
 	g, ctx := errgroup.WithContext(ctx)

@@ -120,7 +120,7 @@ func (n *node) serve(t testing.TB) {
 			}
 			return nil
 		},
-		Liveness: service.NewLiveness(10*time.Second, func() time.Duration { return 0 }, n.primary.Store),
+		Liveness: service.NewLiveness(10*time.Second, 0, func() time.Duration { return 0 }, n.primary.Store),
 		Counters: service.NewCounters(), AllocationFailed: func(uint64, metadata.Time) {},
 	}))
 }
