@@ -260,6 +260,27 @@ func TestRemove(t *testing.T) {
 	wantKind(t, "forced remove of a put in progress", c.remove("k", true), errs.ReplicaNotReady)
 }
 
+// A lease ends for removals when the reader's time is over. The margin for clocks is
+// the memory's: it stays in quarantine.
+func TestLeaseEndsWithTheReadersTime(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 104)
+	c.put("k")
+	c.read("k")
+	c.pass(params.LeaseTTL - time.Millisecond)
+	wantKind(t, "remove before the end", c.remove("k", false), errs.ObjectHasLease)
+	c.pass(time.Millisecond)
+	if err := c.remove("k", false); err != nil {
+		t.Fatalf("remove at the end of the TTL: got %v, want no error", err)
+	}
+	wantKind(t, "a put within the margin", c.putStart("next"), errs.NoAvailableHandle)
+	c.pass(params.HoldTime() - params.LeaseTTL)
+	c.commit()
+	if err := c.putStart("next"); err != nil {
+		t.Errorf("a put after the margin: got %v, want no error", err)
+	}
+}
+
 func TestForcedRemovalKeepsTheReadersBytes(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 104)

@@ -140,7 +140,7 @@ func (s *Store) EachMarked(shard int, visit func(Entry) (keep bool)) {
 
 // Removable returns why the object must not be removed at a time, or nil:
 // ObjectHasLease unless forced, ReplicaNotReady while a replica is in progress.
-func (e Entry) Removable(force bool, now Time) error { return e.o.removable(force, now) }
+func (e Entry) Removable(force bool, now Time) error { return e.store.removable(e.o, force, now) }
 
 // BeginRemoval marks the object for a removal, which the caller has committed or
 // aborts.

@@ -29,9 +29,17 @@ func (s *Store) beginRemoval(sh *shard, o *object, now Time) *Removal {
 	return removal
 }
 
+// promised reports whether a reader may still rely on a lease, by its own clock. The
+// store itself honours a lease for a little longer (Params.HoldTime): an object that
+// goes meanwhile leaves its memory in quarantine.
+func (s *Store) promised(o *object, now Time) bool {
+	term := s.inForce.Load()
+	return o.live-(term.hold-Time(term.LeaseTTL.Milliseconds())) > now
+}
+
 // removable returns why an object must not be removed now, or nil.
-func (o *object) removable(force bool, now Time) error {
-	if o.live > now && !force {
+func (s *Store) removable(o *object, force bool, now Time) error {
+	if !force && s.promised(o, now) {
 		return errs.ObjectHasLease
 	}
 	if o.survey().processing > 0 {
@@ -98,7 +106,7 @@ func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name s
 	if wait != nil {
 		return Drop{}, wait
 	}
-	if o == nil || o.client != client || o.live > now {
+	if o == nil || o.client != client || s.promised(o, now) {
 		return Drop{}, nil
 	}
 	v := o.survey()
@@ -120,7 +128,7 @@ func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name s
 		on = append(on, r.segment.Number)
 	}
 	switch {
-	case len(on) == 0:
+	case len(on) == 0, len(on) < v.existing && o.live > now: // ClearReplicas names no lease
 		return Drop{}, nil
 	case len(on) == v.existing:
 		return Drop{Removal: s.beginRemoval(sh, o, now)}, nil
