@@ -79,6 +79,9 @@ type Generation struct {
 	UnmountLocalDisk       Call[Done]
 	OffloadObjectHeartbeat Call[Result[[]OffloadTask]]
 	NotifyOffloadSuccess   Call[Done]
+	ReportSsdCapacity      Call[Done]
+	PromotionHeartbeat     Call[Result[[]OffloadTask]]
+	FetchTasks             Call[Result[[]Task]]
 
 	// Others are the functions that have no Go types yet.
 	Others []Function
@@ -231,6 +234,9 @@ func (b *builder) clients() {
 	g.UnmountLocalDisk = call(b, "UnmountLocalDiskSegment", args(argClient), done)
 	g.OffloadObjectHeartbeat = call(b, "OffloadObjectHeartbeat", args(argClient, argOffloading), structpack.Expected(b.tasks))
 	g.NotifyOffloadSuccess = call(b, "NotifyOffloadSuccess", args(argClient, tasks, argObjects), done)
+	g.ReportSsdCapacity = call(b, "ReportSsdCapacity", args(argClient, argCapacity), done)
+	g.PromotionHeartbeat = call(b, "PromotionObjectHeartbeat", args(argClient), structpack.Expected(b.tasks))
+	g.FetchTasks = call(b, "FetchTasks", args(argClient, argMost), structpack.Expected(structpack.Vector(task)))
 }
 
 // notified packs the tasks of NotifyOffloadSuccess: before there were tenants,

@@ -45,6 +45,8 @@ type Args struct {
 	Offloading  bool
 	Tasks       []OffloadTask
 	Objects     []OffloadedObject // one for each task
+	Capacity    int64             // bytes of an SSD
+	Most        uint64            // tasks to fetch
 	Tenant      string
 }
 
@@ -82,6 +84,16 @@ type OffloadTask struct {
 type OffloadedObject struct {
 	Bucket, Offset, KeySize, DataSize int64
 	Endpoint                          string
+}
+
+// A Task is work that the original's master gives to a client: to copy or move an
+// object. There is none here.
+type Task struct {
+	ID         segment.ID
+	Kind       int32
+	Payload    string
+	CreatedAt  int64
+	MaxRetries uint32
 }
 
 // A Placement is the answer to a PutStart.

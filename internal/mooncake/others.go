@@ -17,7 +17,6 @@ func (b *builder) others() {
 		done    = done.Type
 		replica = tuple(u64, b.replica.Type, i32)
 		noF     = tuple(id, text, u64, u64, text)
-		entries = b.tasks.Type // of promotion tasks, which look like offload tasks
 		copied  = expected(tuple(replica, list(replica)))
 		moved   = expected(tuple(replica, structpack.OptionalOf(replica)))
 	)
@@ -41,8 +40,6 @@ func (b *builder) others() {
 		{"QuerySegmentStatus", text, expected(i32)},
 		{"QuerySegmentStatusById", id, expected(i32)},
 
-		{"ReportSsdCapacity", tuple(id, i64), done},
-		{"PromotionObjectHeartbeat", id, expected(entries)},
 		{"PromotionAllocStart", tuple(id, text, tenant, u64, list(text)), expected(tuple(replica))},
 		{"NotifyPromotionSuccess", tuple(id, text, tenant), done},
 		{"NotifyPromotionFailure", tuple(id, text, tenant), done},
@@ -63,7 +60,6 @@ func (b *builder) others() {
 		{"CreateCopyTask", tuple(text, tenant, list(text)), expected(id)},
 		{"CreateMoveTask", tuple(text, tenant, text, text), expected(id)},
 		{"QueryTask", id, expected(tuple(id, i32, i32, i64, i64, id, text))},
-		{"FetchTasks", tuple(id, u64), expected(list(tuple(id, i32, text, i64, u32)))},
 		{"MarkTaskToComplete", tuple(id, tuple(id, i32, text)), done},
 	} {
 		b.other(Function{Name: f.name, Args: f.args, Result: f.result})

@@ -17,6 +17,7 @@ var (
 	u64  = structpack.Uint64
 	i64  = structpack.Int64
 	i32  = structpack.Int32
+	u32  = structpack.Uint32
 	u8   = structpack.Uint8
 	flag = structpack.Boolean
 	text = structpack.Text
@@ -172,6 +173,8 @@ var (
 	argSegmentName = at("segment_name", func(a *Args) *string { return &a.SegmentName }, text)
 	argOffloading  = at("enable_offloading", func(a *Args) *bool { return &a.Offloading }, flag)
 	argObjects     = at("metadatas", func(a *Args) *[]OffloadedObject { return &a.Objects }, structpack.Vector(offloaded))
+	argCapacity    = at("ssd_total_capacity_bytes", func(a *Args) *int64 { return &a.Capacity }, i64)
+	argMost        = at("batch_size", func(a *Args) *uint64 { return &a.Most }, u64)
 	argTenant      = at("tenant_id", func(a *Args) *string { return &a.Tenant }, text)
 )
 
@@ -231,6 +234,14 @@ var (
 		at("key_size", func(o *OffloadedObject) *int64 { return &o.KeySize }, i64),
 		at("data_size", func(o *OffloadedObject) *int64 { return &o.DataSize }, i64),
 		at("transport_endpoint", func(o *OffloadedObject) *string { return &o.Endpoint }, text),
+	)
+
+	task = structpack.Struct(
+		at("id", func(t *Task) *segment.ID { return &t.ID }, segmentID),
+		at("type", func(t *Task) *int32 { return &t.Kind }, i32),
+		at("payload", func(t *Task) *string { return &t.Payload }, text),
+		at("created_at_ms_epoch", func(t *Task) *int64 { return &t.CreatedAt }, i64),
+		at("max_retry_attempts", func(t *Task) *uint32 { return &t.MaxRetries }, u32),
 	)
 
 	clientAddresses = structpack.Map(

@@ -114,6 +114,17 @@ func (m *Master) setOffloading(ctx context.Context, client segment.ClientID, off
 	return err
 }
 
+// CheckLocalDisk fails with SegmentNotFound if a client has no SSD mounted.
+func (m *Master) CheckLocalDisk(ctx context.Context, op string, client segment.ClientID) error {
+	if err := m.Fence(ctx); err != nil {
+		return err
+	}
+	if _, ok := m.Store.FindLocalDisk(client); !ok {
+		return m.fenced(ctx, noLocalDisk(op, client))
+	}
+	return m.fenced(ctx, nil)
+}
+
 func noLocalDisk(op string, client segment.ClientID) error {
 	return errs.New(errs.SegmentNotFound, op, "client %v has no SSD mounted; mount it again", client)
 }

@@ -203,8 +203,8 @@ func (m *Master) softPin(op string, c PutConfig) (time.Duration, error) {
 	if c.SoftPinTTL == nil {
 		return m.SoftPinTTL, nil
 	}
-	if ttl := *c.SoftPinTTL; ttl < time.Millisecond || ttl > m.MaxSoftPin {
-		return 0, errs.New(errs.InvalidParams, op, "the soft pin TTL is %v; give 1ms to %v", ttl, m.MaxSoftPin)
+	if ttl := *c.SoftPinTTL; ttl < 0 || ttl > m.MaxSoftPin {
+		return 0, errs.New(errs.InvalidParams, op, "the soft pin TTL is %v; give at most %v; 0 pins nothing", ttl, m.MaxSoftPin)
 	}
 	return *c.SoftPinTTL, nil
 }

@@ -779,8 +779,8 @@ type PutConfig struct {
 	SoftPinAction SoftPinAction `protobuf:"varint,3,opt,name=soft_pin_action,json=softPinAction,proto3,enum=understudy.v1.SoftPinAction" json:"soft_pin_action,omitempty"`
 	// How long the soft pin lasts from when the object is first readable, in
 	// milliseconds; with ENABLE only. Unset = the server's
-	// --default_kv_soft_pin_ttl (30 min); above its maximum (24 h) is
-	// INVALID_PARAMS.
+	// --default_kv_soft_pin_ttl (30 min); 0 pins nothing; above its maximum
+	// (24 h) is INVALID_PARAMS.
 	SoftPinTtlMs *uint64 `protobuf:"varint,4,opt,name=soft_pin_ttl_ms,json=softPinTtlMs,proto3,oneof" json:"soft_pin_ttl_ms,omitempty"`
 	// Never evict the object. It can still be removed.
 	HardPin bool `protobuf:"varint,5,opt,name=hard_pin,json=hardPin,proto3" json:"hard_pin,omitempty"`

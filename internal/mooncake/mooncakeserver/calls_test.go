@@ -179,6 +179,12 @@ func TestClients(t *testing.T) {
 		if len(ips.Value) != 1 || ips.Value[0].Client != client(9) || !slices.Equal(ips.Value[0].Addresses, []string{"10.0.0.9"}) {
 			t.Errorf("BatchQueryIp: %+v; want 10.0.0.9 for client 9", ips)
 		}
+		if r := ask(t, c, g.BatchQueryIP, mooncake.Args{}); r.Failure != 0 || len(r.Value) != 0 {
+			t.Errorf("BatchQueryIp of nobody: got %+v, want Failure 0 and nothing", r)
+		}
+		if r := ask(t, c, g.FetchTasks, mooncake.Args{Client: client(9), Most: 16}); r.Failure != 0 || len(r.Value) != 0 {
+			t.Errorf("FetchTasks: got %+v, want Failure 0 and nothing", r)
+		}
 		wrong := spec
 		wrong.Base = 0
 		expect(t, "a segment at 0", ask(t, c, g.MountSegment, mooncake.Args{Segment: wrong, Client: client(9)}), errs.InvalidParams)
@@ -193,6 +199,9 @@ func TestClearing(t *testing.T) {
 		r := ask(t, c, g.BatchReplicaClear, mooncake.Args{Keys: []string{"a", "c", "none", "b"}, Client: client(7)})
 		if r.Failure != 0 || !slices.Equal(r.Value, []string{"a", "b"}) {
 			t.Errorf("got %+v, want Failure 0 and [a b]", r)
+		}
+		if r := ask(t, c, g.BatchReplicaClear, mooncake.Args{Client: client(7)}); r.Failure != 0 || len(r.Value) != 0 {
+			t.Errorf("of no keys: got %+v, want Failure 0 and nothing", r)
 		}
 	})
 }
@@ -241,6 +250,8 @@ func TestPutConfig(t *testing.T) {
 			ttl := uint64(1000)
 			withTTL := mooncake.ReplicateConfig{Replicas: 1, SoftPin: mooncake.SoftPinEnable, SoftPinMillis: &ttl}
 			expect(t, "a soft pin with a TTL", start("c", withTTL), errs.OK)
+			ttl = 0
+			expect(t, "a soft pin of no time", start("e", withTTL), errs.OK)
 			withTTL.SoftPin = mooncake.SoftPinPreserve
 			expect(t, "a TTL without a soft pin", start("d", withTTL), errs.InvalidParams)
 			withTTL.SoftPin = 9

@@ -39,6 +39,9 @@ func newTable(g *mooncake.Generation) *table {
 	one(t, g.UnmountLocalDisk, done(unmountLocalDisk))
 	steps(t, g.OffloadObjectHeartbeat, offloadObjectHeartbeat) // its flag, and then its tasks
 	steps(t, g.NotifyOffloadSuccess, done(notifyOffloadSuccess))
+	one(t, g.ReportSsdCapacity, done(reportSsdCapacity))
+	one(t, g.PromotionHeartbeat, promotionHeartbeat)
+	one(t, g.FetchTasks, fetchTasks)
 	for _, f := range g.Others {
 		refuse(t, f)
 	}
@@ -113,6 +116,9 @@ func removeAll(c call, a *args, r *int64) error {
 }
 
 func batchReplicaClear(c call, a *args) ([]string, error) {
+	if len(a.Keys) == 0 {
+		return nil, c.master.Fence(c)
+	}
 	cleared, err := c.master.BatchReplicaClear(c, tenant, a.Keys, a.Client, a.SegmentName)
 	keys := make([]string, len(cleared))
 	for i, item := range cleared {
@@ -122,6 +128,9 @@ func batchReplicaClear(c call, a *args) ([]string, error) {
 }
 
 func batchQueryIP(c call, a *args) (list []mooncake.ClientAddresses, err error) {
+	if len(a.Clients) == 0 {
+		return nil, c.master.Fence(c)
+	}
 	found, err := c.master.BatchQueryIp(c, a.Clients)
 	for client, addresses := range found {
 		list = append(list, mooncake.ClientAddresses{Client: client, Addresses: addresses})
@@ -174,3 +183,7 @@ func getFsdir(c call, _ *args) (string, error) { return c.master.Fsdir(), c.mast
 func getStorageConfig(c call, _ *args) (mooncake.StorageConfig, error) {
 	return mooncake.StorageConfig{Fsdir: c.master.Fsdir(), DiskEviction: true}, c.master.Fence(c)
 }
+
+// fetchTasks has none: this master gives no copy and move tasks. Clients ask each
+// second.
+func fetchTasks(c call, _ *args) ([]mooncake.Task, error) { return nil, c.master.Fence(c) }

@@ -41,3 +41,16 @@ func notifyOffloadSuccess(c call, a *args) error {
 	}
 	return c.master.NotifyOffloaded(c, a.Client, copied)
 }
+
+// reportSsdCapacity keeps nothing: how full an SSD is decides nothing here.
+func reportSsdCapacity(c call, a *args) error {
+	if a.Capacity < 0 {
+		return errs.New(errs.InvalidParams, "ReportSsdCapacity", "the capacity is %d bytes", a.Capacity)
+	}
+	return c.master.CheckLocalDisk(c, "ReportSsdCapacity", a.Client)
+}
+
+// promotionHeartbeat has no tasks: objects on an SSD are read there.
+func promotionHeartbeat(c call, a *args) ([]mooncake.OffloadTask, error) {
+	return nil, c.master.CheckLocalDisk(c, "PromotionObjectHeartbeat", a.Client)
+}

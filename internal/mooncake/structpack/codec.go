@@ -26,6 +26,7 @@ var (
 	Uint64  = Codec[uint64]{U64, 8, func(w *Writer, v *uint64) { w.U64(*v) }, func(r *Reader, v *uint64) { *v = r.U64() }}
 	Int64   = Codec[int64]{I64, 8, func(w *Writer, v *int64) { w.U64(uint64(*v)) }, func(r *Reader, v *int64) { *v = int64(r.U64()) }}
 	Int32   = Codec[int32]{I32, 4, func(w *Writer, v *int32) { w.U32(uint32(*v)) }, func(r *Reader, v *int32) { *v = int32(r.U32()) }}
+	Uint32  = Codec[uint32]{U32, 4, func(w *Writer, v *uint32) { w.U32(*v) }, func(r *Reader, v *uint32) { *v = r.U32() }}
 	Uint8   = Codec[uint8]{U8, 1, func(w *Writer, v *uint8) { w.U8(*v) }, func(r *Reader, v *uint8) { *v = r.U8() }}
 	Boolean = Codec[bool]{Bool, 1, func(w *Writer, v *bool) { w.Bool(*v) }, func(r *Reader, v *bool) { *v = r.Bool() }}
 	Text    = Codec[string]{String, 1, func(w *Writer, v *string) { w.String(*v) }, func(r *Reader, v *string) { *v = r.String() }}
