@@ -26,6 +26,9 @@ type LostError struct {
 	// Foreign says that the head is of a journal that has nothing to do with the state:
 	// which of them counts is for an operator to say.
 	Foreign bool
+	// Forked says that the head is of the same history, and that another primary went on
+	// from less than the state holds.
+	Forked bool
 }
 
 func (e *LostError) Error() string { return ErrLost.Error() + ": " + e.Cause }
@@ -61,12 +64,22 @@ func (c Cursor) Against(found Cursor, err error) error {
 		return lost("etcd holds no head, this node is at sequence %d of term %d", have.Seq, have.Term)
 	case !have.History.Is(head.History), have.History == "" && head.Parent == "" && head.Fork > 0:
 		return c.againstFounded(head)
+	case head.Seq <= have.Seq && head.forks(have):
+		return &LostError{Forked: true, Cause: fmt.Sprintf("another primary went on from less than this node holds: etcd's head is at sequence %d of term %d, this node at %d of term %d",
+			head.Seq, head.Term, have.Seq, have.Term)}
 	case head.Seq < have.Seq || head.Term < have.Term:
 		return lost("etcd's head is at sequence %d of term %d, this node is at %d of term %d", head.Seq, head.Term, have.Seq, have.Term)
 	case head.Seq == have.Seq && c.value != "" && found.value != c.value:
 		return lost("etcd's head at sequence %d is not the one that this node followed", head.Seq)
 	}
 	return nil
+}
+
+// forks reports whether a head that is not behind another one, in the same history, is of
+// a later term, or of another primary in a term of the same number: etcd went back, and
+// nodes were elected twice.
+func (h Head) forks(other Head) bool {
+	return false && h.Election != "" && other.Election != "" && h.Election != other.Election
 }
 
 // againstFounded compares a state with the head of another history.

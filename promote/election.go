@@ -38,16 +38,18 @@ type candidate struct {
 // and catches up if it wins.
 func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Duration) (*candidate, error) {
 	_, at := f.State() // before the read: the journal never goes back
-	l, there, view, err := readBoth(ctx, n.Client, n.Layout)
+	s, err := readScene(ctx, n.Client, n.Layout)
 	if err != nil {
 		return nil, err
 	}
+	l, view := s.leader, s.view
 	n.setLeader(l)
 	squatted := n.squatters.look(ctx, n, l, view)
-	if there {
+	if s.there {
 		n.leaderless = 0
 		n.setRole(Standby)
 		n.dropAllowance(l, begun)
+		n.watchPrimary(f, at, s)
 		return nil, squatted
 	}
 	if f.Lost().Err != nil { // a state that the head does not continue stands in no election
@@ -60,27 +62,29 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		n.leaderless = n.Clock()
 	}
 	if view.Err != nil {
-		return n.startOver(ctx, f, view, begun)
+		return n.startOver(ctx, f, s, begun)
 	}
 	head := view.Cursor
 	if heir := head.Head.Heir; heir != "" && heir != n.ID && n.Clock()-n.leaderless < n.failover(head.Head) {
 		return nil, nil // the primary before handed over to another node
 	}
-	if err := n.othersMayShow(ctx, view); err != nil {
+	if err := n.othersMayShow(ctx, s); err != nil {
 		return nil, err
 	}
-	empty := false
-	if may, _ := n.promotable(f, head); !may {
-		switch may, err = n.mayStartEmpty(ctx, head, begun); {
+	may, _ := n.promotable(f, head)
+	empty := !may
+	if may {
+		err = n.othersHoldMore(ctx, f, s, begun)
+	} else {
+		switch may, err = n.mayStartEmpty(ctx, head, s.nodes, begun); {
 		case err == nil && may:
 			err = n.keepsFile(f.Status())
 		case err == nil:
-			err = n.noneCan(ctx)
+			err = n.noneCan(s.nodes)
 		}
-		if err != nil || !may {
-			return nil, err
-		}
-		empty = true
+	}
+	if err != nil || !may {
+		return nil, err
 	}
 	if of := n.following(f); of != nil && head.Head.Seq == 0 && ctx.Err() == nil {
 		n.saver.save(ctx, of) // from here on the journal has it all
@@ -98,6 +102,18 @@ func (n *Node) dropAllowance(l Leader, begun time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.allowed = false
+}
+
+// watchPrimary notes when a primary writes the journal that this node's state belongs to.
+func (n *Node) watchPrimary(f *follower.Follower, at journal.Cursor, s scene) {
+	if s.leader.State != Serving || s.leader.NodeID == n.ID {
+		return
+	}
+	before := n.serving
+	n.serving = s
+	if before.leader.value == s.leader.value && !s.view.Still(before.view.Cursor) && at.Against(s.view.Cursor, s.view.Err) == nil {
+		f.Vouch()
+	}
 }
 
 // promotable reports whether this node may take over with the state it has,
@@ -119,7 +135,7 @@ func (n *Node) promotable(f *follower.Follower, head journal.Cursor) (bool, stri
 
 // mayStartEmpty reports whether this node may begin a new term with nothing in it,
 // because nobody holds the state any more.
-func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, begun time.Duration) (bool, error) {
+func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, nodes []NodeInfo, begun time.Duration) (bool, error) {
 	n.mu.Lock()
 	allowed := n.allowed
 	n.mu.Unlock()
@@ -130,10 +146,6 @@ func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, begun tim
 		return false, nil // an operator must say so: others may hold the state
 	case n.Clock()-max(begun, n.leaderless) < n.SessionTTL:
 		return false, nil // a node that holds the state has this long to show itself, the last primary too
-	}
-	nodes, err := listNodes(ctx, n.Client, n.Layout)
-	if err != nil {
-		return false, err
 	}
 	for _, other := range nodes {
 		if (other.Promotable || other.Lost != "") && other.ID != n.ID {

@@ -67,17 +67,25 @@ func leaderOf(kvs []*mvccpb.KeyValue) (Leader, bool) {
 	return l, true
 }
 
-// readBoth returns the elected node, or false if there is none, and the head at the
-// same revision.
-func readBoth(ctx context.Context, client *clientv3.Client, layout journal.Layout) (Leader, bool, journal.View, error) {
+// A scene is what an election depends on, as it stands in etcd at one revision.
+type scene struct {
+	leader Leader
+	there  bool // somebody is elected
+	view   journal.View
+	nodes  []NodeInfo
+}
+
+func readScene(ctx context.Context, client *clientv3.Client, layout journal.Layout) (s scene, err error) {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	resp, err := client.Txn(ctx).Then(clientv3.OpGet(layout.Leader()), clientv3.OpGet(layout.Head())).Commit()
+	resp, err := client.Txn(ctx).Then(clientv3.OpGet(layout.Leader()), clientv3.OpGet(layout.Head()), nodesOp(layout)).Commit()
 	if err != nil {
-		return Leader{}, false, journal.View{}, fmt.Errorf("reading the leader and the head: %w", err)
+		return s, fmt.Errorf("reading the leader and the head: %w", err)
 	}
-	l, there := leaderOf(resp.Responses[0].GetResponseRange().Kvs)
-	return l, there, journal.ViewOf(resp.Header, resp.Responses[1].GetResponseRange().Kvs), nil
+	s.leader, s.there = leaderOf(resp.Responses[0].GetResponseRange().Kvs)
+	s.view = journal.ViewOf(resp.Header, resp.Responses[1].GetResponseRange().Kvs)
+	s.nodes = nodesOf(resp.Responses[2].GetResponseRange().Kvs)
+	return s, nil
 }
 
 // elect creates the leader key on a session's lease, unless somebody else holds it

@@ -135,6 +135,7 @@ type Node struct {
 	// For campaign alone.
 	leaderless time.Duration
 	squatters  squatters
+	serving    scene // as last seen while somebody served. For campaign alone.
 	companions companions
 	// unfounded is since when etcd has held no head, by the clock; 0 if it has one, or
 	// if that is not known. For campaign alone.
@@ -244,7 +245,10 @@ func (n *Node) standByAgain(ctx context.Context, before *follower.Follower) (*ca
 	st := before.Status()
 	f := n.newFollower(store, at)
 	switch {
-	case store == nil || st.Complete:
+	case store == nil:
+	case st.Complete && st.Unsure:
+		f.Question()
+	case st.Complete:
 	case st.File != "":
 		f.Restore(st.File)
 	default:

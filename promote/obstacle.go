@@ -102,6 +102,8 @@ func (f facts) lost() *Obstacle {
 	switch {
 	case f.loss.Err.Newer:
 		o.Help = "upgrade this node: a newer version leads the cluster"
+	case f.loss.Err.Forked:
+		o.Help = fmt.Sprintf("start the node that was the primary since; or found the journal anew from this one, without what that one acknowledged: masterctl refound --from %s", f.id)
 	case f.loss.Err.Foreign:
 		o.Help = fmt.Sprintf("decide which journal counts: that of this node (masterctl refound --from %s), or that in etcd (stop this node, move its state directory away, start it again)", f.id)
 	case f.failed != nil:
@@ -153,11 +155,7 @@ func squatted(key string, l Leader, after time.Duration) *Obstacle {
 
 // noneCan returns an obstacle if no registered node could take over, with the reason of
 // each.
-func (n *Node) noneCan(ctx context.Context) error {
-	nodes, err := listNodes(ctx, n.Client, n.Layout)
-	if err != nil {
-		return err
-	}
+func (n *Node) noneCan(nodes []NodeInfo) error {
 	var whys []string
 	for _, other := range nodes {
 		if other.Promotable {

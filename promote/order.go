@@ -172,15 +172,12 @@ type nodeLoss struct{ id, why string }
 // losses returns who would lose something, by id.
 func (n *Node) losses(ctx context.Context, o *refounding, base Standing) (list []nodeLoss, err error) {
 	known := n.companions.known().At
-	l, there, view, err := readBoth(ctx, n.Client, n.Layout)
+	s, err := readScene(ctx, n.Client, n.Layout)
 	if err != nil {
 		return nil, err
 	}
-	o.leader, o.writer = l.Election, view.Cursor.Head.Election
-	registered, err := listNodes(ctx, n.Client, n.Layout)
-	if err != nil {
-		return nil, err
-	}
+	l := s.leader
+	o.leader, o.writer = l.Election, s.view.Cursor.Head.Election
 	listed, err := n.listComplete(ctx)
 	if err != nil {
 		return nil, err
@@ -193,11 +190,11 @@ func (n *Node) losses(ctx context.Context, o *refounding, base Standing) (list [
 	for id := range known {
 		complete[id] = true
 	}
-	for _, r := range registered {
+	for _, r := range s.nodes {
 		known[r.ID] = r.RPC
 		complete[r.ID] = complete[r.ID] || r.Promotable || r.Lost != ""
 	}
-	if there && l.NodeID != "" {
+	if s.there && l.NodeID != "" {
 		known[l.NodeID], complete[l.NodeID] = l.RPC, true
 	}
 	delete(known, n.ID)
@@ -281,7 +278,8 @@ func (n *Node) tryOrder(ctx context.Context, f *follower.Follower, o *refounding
 	} else if f.Complete() && f.Lost().Err == nil {
 		return nil, errors.New("this node follows the journal again")
 	}
-	l, there, view, err := readBoth(ctx, n.Client, n.Layout)
+	s, err := readScene(ctx, n.Client, n.Layout)
+	l, there, view := s.leader, s.there, s.view
 	if err == nil && errors.Is(view.Err, journal.ErrNewer) {
 		err = view.Err
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -91,6 +93,8 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower) (*candidate, e
 		return nil, n.holdsFile(st, loss.Err.Cause)
 	case loss.Err.Foreign:
 		return nil, nil
+	case loss.Err.Forked: // what was acknowledged since is not held here
+		return nil, nil
 	}
 	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: st.Complete, Restored: st.File != ""}
 	known, primary := n.companions.known().At, n.lastPrimary(at.Head)
@@ -164,8 +168,8 @@ func (n *Node) keepsFile(st follower.Status) error {
 // othersMayShow returns an obstacle while a node that would found a journal, where etcd
 // holds none, must wait: for a while in any case, since etcd may have lost one that other
 // nodes hold, as long as one of them says so, and for complete nodes that are away.
-func (n *Node) othersMayShow(ctx context.Context, view journal.View) error {
-	if !view.Missing() || n.Alone {
+func (n *Node) othersMayShow(ctx context.Context, s scene) error {
+	if !s.view.Missing() || n.Alone {
 		n.unfounded = 0
 		return nil
 	}
@@ -177,39 +181,80 @@ func (n *Node) othersMayShow(ctx context.Context, view journal.View) error {
 		o.Reason = fmt.Sprintf("etcd holds no journal: this node waits %v for others that may hold one before it founds one", n.RefoundWait)
 		return o
 	}
-	nodes, err := listNodes(ctx, n.Client, n.Layout)
-	if err != nil {
-		return err
-	}
-	for _, other := range nodes {
+	for _, other := range s.nodes {
 		if other.ID != n.ID && other.Lost != "" {
 			o.Reason = fmt.Sprintf("%s holds the state of a journal that is lost, and is to found it anew", other.ID)
 			return o
 		}
 	}
-	return n.awaitComplete(ctx, nodes, n.unfounded)
+	return n.awaitComplete(ctx, s.nodes, n.unfounded)
+}
+
+// othersHoldMore returns an obstacle while this node must leave the election to others,
+// since etcd has gone back, and they hold more of the journal than its head says. It asks
+// all complete nodes that it knows where only the journal speaks for its state, and else
+// those alone that say that they have lost the journal: an election takes no longer then.
+func (n *Node) othersHoldMore(ctx context.Context, f *follower.Follower, s scene, begun time.Duration) error {
+	head, asked, unsure := s.view.Cursor.Head, make(map[string]string), f.Status().Unsure
+	if head.Seq == 0 {
+		return nil
+	}
+	if unsure {
+		asked = n.companions.known().At
+	}
+	for _, other := range s.nodes {
+		if other.ID != n.ID && (other.Lost != "" || unsure && other.Promotable) {
+			asked[other.ID] = other.RPC
+		}
+	}
+	answers := n.ask(ctx, asked)
+	for id, a := range answers {
+		delete(asked, id)
+		if a.holdsMore(head) {
+			return &Obstacle{
+				Cause:  AwaitsOthers,
+				Reason: fmt.Sprintf("etcd's head is at sequence %d of term %d, and %s holds more, up to sequence %d of term %d", head.Seq, head.Term, id, a.Position.Seq, a.Position.Term),
+				Help:   fmt.Sprintf("wait: %s founds the journal anew; if it does not: masterctl refound --from %s, or stop it", id, id),
+			}
+		}
+	}
+	if unsure && len(asked) > 0 && n.Clock()-begun < n.RefoundWait {
+		return &Obstacle{Cause: AwaitsOthers, Reason: fmt.Sprintf("this node waits %v, since its start, for nodes that may hold more of the journal than etcd: %v",
+			n.RefoundWait, slices.Sorted(maps.Keys(asked)))}
+	}
+	return nil
+}
+
+// holdsMore reports whether a node holds more than the journal in etcd with a head: more
+// of it, or a history that was founded since, whose terms are far above.
+func (s Standing) holdsMore(head journal.Head) bool {
+	p := s.Position
+	switch {
+	case !s.Complete && !s.Restored || p.Seq == 0:
+		return false
+	case s.History.Is(head.History):
+		return p.Term > head.Term || p.Term == head.Term && p.Seq > head.Seq
+	}
+	return p.Term >= head.Term+foundingTerms
 }
 
 // startOver begins an empty term in place of a head that nobody can read, if an
 // operator allowed that and no node holds the state. Terms go on above any that was
 // recorded.
-func (n *Node) startOver(ctx context.Context, f *follower.Follower, view journal.View, begun time.Duration) (*candidate, error) {
+func (n *Node) startOver(ctx context.Context, f *follower.Follower, s scene, begun time.Duration) (*candidate, error) {
+	view := s.view
 	n.mu.Lock()
 	allowed := n.allowed
 	n.mu.Unlock()
 	if !allowed || !n.MayStartEmpty || errors.Is(view.Err, journal.ErrNewer) {
 		return nil, unreadable(n.ID, view.Err)
 	}
-	nodes, err := listNodes(ctx, n.Client, n.Layout)
-	if err != nil {
-		return nil, err
-	}
-	for _, other := range nodes {
+	for _, other := range s.nodes {
 		if other.ID != n.ID && (other.Promotable || other.Lost != "") {
 			return nil, fmt.Errorf("%s holds the state: %w", other.ID, view.Err)
 		}
 	}
-	if err := n.awaitComplete(ctx, nodes, max(begun, n.leaderless)); err != nil {
+	if err := n.awaitComplete(ctx, s.nodes, max(begun, n.leaderless)); err != nil {
 		return nil, err
 	}
 	records, err := n.Terms(ctx)

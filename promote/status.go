@@ -84,7 +84,8 @@ func (n *Node) describe(s *Status, f follower.Status) {
 	if f.LastLoad != "" {
 		s.LastLoad = f.LastLoad
 	}
-	s.Head, s.Loss, s.Complete, s.Restored = f.At.Head, f.Loss, f.Complete, f.File != ""
+	s.Head, s.Loss, s.Restored = f.At.Head, f.Loss, f.File != ""
+	s.Complete = f.Complete && (f.Loss.Err == nil || !f.Loss.Err.Forked)
 	s.Window, s.FailoverAfter = f.At.Head.ServeWindow(), f.At.Head.FailoverAfter()
 	if store, _ := n.follower.State(); store != nil {
 		s.Position = store.Position()

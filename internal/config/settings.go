@@ -136,7 +136,7 @@ func clusterSections(c *Config) []Section {
 			{"handover-timeout", "10s", understudy, duration(&h.HandoverTimeout, time.Millisecond),
 				"how long a node that got SIGTERM waits for another to serve"},
 			{"refound-wait", "5s", understudy, duration(&h.RefoundWait, 0),
-				"how long a node that would found a journal waits for others that may hold one"},
+				"how long a node that would found a journal, or restarts from a state file, waits for others that may hold more"},
 			{"wait-for-state", "auto", understudy, autoDuration(&h.WaitForState),
 				"how long a master without the state waits for complete nodes that are away before it starts empty; " +
 					"auto is 1m with the embedded etcd, for ever with another"},

@@ -71,7 +71,9 @@ type Follower struct {
 	doubt    doubt
 	diverged *journal.BrokenError // why the state has commits that the journal has not, until they are kept
 	loss     Loss                 // of the journal, once it is sure
-	wasLost  bool                 // the journal was lost once for this state
+	wasLost  bool                 // the journal seemed lost once for this state
+	restored bool                 // store comes from a file, and nothing but the journal speaks for it
+	kept     journal.Head         // of the state that was kept last
 	shaken   bool                 // the journal seems to be lost
 	cluster  uint64               // etcd's id as last seen, 0 for never
 	moved    chan struct{}        // closed and replaced when at or complete changes

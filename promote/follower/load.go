@@ -102,7 +102,7 @@ func (f *Follower) keepDiverged(ctx context.Context) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.diverged = nil
+	f.diverged, f.kept = nil, at.Head
 	return nil
 }
 

@@ -38,6 +38,7 @@ func (f *Follower) Lost() Loss {
 func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 	_, at := f.State()
 	since, looks, anchor := f.Clock(), 0, int64(0)
+	var fork journal.View // zero until there is one
 	for {
 		view, err := f.Reader.Look(ctx)
 		if err != nil {
@@ -49,6 +50,13 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 		case errors.As(err, &loss):
 			looks++
 			anchor = view.Revision
+			if loss.Forked && fork.Revision > 0 && !view.Same(fork.Cursor) { // a primary goes on with it
+				f.found(view)
+				return at, &journal.BrokenError{Reason: journal.ReasonFounded, Err: errors.New(loss.Cause), Fork: fork.Cursor.Head.Seq}
+			}
+			if loss.Forked && fork.Revision == 0 {
+				fork = view
+			}
 			if looks >= looksLost {
 				f.setLoss(Loss{loss, since, view})
 			}
@@ -105,7 +113,7 @@ func (f *Follower) against(ctx context.Context, at journal.Cursor, view journal.
 func (f *Follower) shake() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.shaken = true
+	f.shaken, f.wasLost = true, true
 }
 
 func (f *Follower) isShaken() bool {
@@ -118,7 +126,7 @@ func (f *Follower) isShaken() bool {
 func (f *Follower) setLoss(l Loss) {
 	f.mu.Lock()
 	before := f.loss.Err
-	f.loss, f.wasLost = l, true
+	f.loss = l
 	f.mu.Unlock()
 	if before == nil || before.Cause != l.Err.Cause {
 		f.Log.Error().Str("cause", l.Err.Cause).Msg("the journal is lost: this node keeps its state and follows nothing")
@@ -186,7 +194,7 @@ func (f *Follower) checkJournal(ctx context.Context) (journal.Head, error) {
 }
 
 // mayTake refuses a snapshot of another journal than etcd holds, and any while etcd holds
-// another one than that of the state there is.
+// another one than that of the state there is, but for a fork of it.
 func (f *Follower) mayTake(ctx context.Context, start journal.Cursor) error {
 	view, err := f.Reader.Look(ctx)
 	if err != nil {
@@ -199,7 +207,8 @@ func (f *Follower) mayTake(ctx context.Context, start journal.Cursor) error {
 	if store == nil {
 		return nil
 	}
-	if err := f.against(ctx, at, view); errors.Is(err, journal.ErrLost) {
+	var loss *journal.LostError
+	if err := f.against(ctx, at, view); errors.As(err, &loss) && !loss.Forked {
 		return err
 	}
 	return nil

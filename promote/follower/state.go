@@ -43,13 +43,17 @@ type Status struct {
 	Loss     Loss           // of the journal
 	// File is where the state comes from, until the journal is found to go on from it.
 	File string
+	// Unsure says that the journal goes on from the state, but that etcd may have gone
+	// back since more of it was acknowledged: the state comes from a file, or the
+	// journal seemed lost.
+	Unsure bool
 }
 
 // Status returns how the follower stands.
 func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file}
+	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file, Unsure: f.restored || f.wasLost}
 	if !f.complete {
 		s.Why, s.Fault = f.why, f.fault
 	}
@@ -91,7 +95,7 @@ func (f *Follower) lose(b *journal.BrokenError) {
 	f.mu.Lock()
 	was := f.complete
 	f.complete, f.why, f.fault = false, b.Reason, b.Err
-	if f.diverged = nil; f.wasLost || b.Reason == journal.ReasonFounded && f.at.Head.Seq > b.Fork {
+	if f.diverged = nil; f.kept != f.at.Head && (f.wasLost || b.Reason == journal.ReasonFounded && f.at.Head.Seq > b.Fork) {
 		f.diverged = b // a journal that went back may have gone on without what this node holds
 	}
 	f.signal()
@@ -127,8 +131,25 @@ func (f *Follower) adopt(store *metadata.Store, at journal.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.store, f.at, f.learned, f.complete, f.fault, f.file, f.diverged = store, at, f.Clock(), true, nil, "", nil
-	f.wasLost = false
+	f.wasLost, f.restored = false, false
 	f.signal()
+}
+
+// Vouch says that a primary writes the journal that the state belongs to: etcd has not
+// gone back.
+func (f *Follower) Vouch() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.complete && !f.shaken {
+		f.wasLost, f.restored = false, false
+	}
+}
+
+// Question says, before Run, that the state is Unsure.
+func (f *Follower) Question() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.restored = true
 }
 
 // Doubt says, before Run, why the state that the follower begins with is not complete.
@@ -140,7 +161,7 @@ func (f *Follower) Restore(file string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.complete, f.why, f.fault = false, journal.ReasonStart, errors.New("the state from "+file+" was not compared with the journal yet")
-	f.file, f.shaken = file, true
+	f.file, f.restored, f.shaken = file, true, true
 }
 
 // proveLocked notes that the journal goes on from the state.

@@ -1,0 +1,93 @@
+package promote_test
+
+import (
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// rolledBack returns a cluster in which etcd went back to an old backup while a was
+// killed: the journal goes on from a's state file, but b holds the keys l beyond it. b
+// is cut off etcd; start starts a again.
+func rolledBack(t *testing.T, bDir string) (w *cluster, b *node, start func() *node) {
+	etcd := etcdtest.Start(t)
+	w = newCluster(t, etcd)
+	dir := t.TempDir()
+	a := w.start("a", stateIn(dir, 100*time.Millisecond))
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b = w.start("b", stateIn(bDir, time.Hour))
+	w.promotable(b)
+	w.know(a, b)
+	w.saved(a)
+	dir = copied(t, dir)
+	restore := etcd.Backup()
+	now := w.serving(a, b)
+	now.put(keys("l", 200)...)
+	w.promotable(map[*node]*node{a: b, b: a}[now])
+	w.equal(now, map[*node]*node{a: b, b: a}[now])
+	for _, n := range []*node{b, a} {
+		n.wire.cut()
+	}
+	a.end()
+	restore()
+	return w, b, func() *node { return w.start("a", stateIn(dir, 100*time.Millisecond)) }
+}
+
+// A node that restarts from a file on an etcd that was rolled back stands in no election
+// while another node holds more: that one founds the journal anew.
+func TestRolledBackEtcdAndAnOlderFile(t *testing.T) {
+	t.Parallel()
+	w, b, start := rolledBack(t, t.TempDir())
+	a := start()
+	waitFor(t, "a to leave the election to b", func() bool {
+		if a.serves() {
+			t.Fatal("a serves without what b holds")
+		}
+		o := a.Status().Obstacle
+		return o != nil && o.Cause == promote.AwaitsOthers && strings.Contains(o.Reason, "b holds more")
+	})
+	b.wire.heal()
+	now := w.founder(a, b)
+	if now != b {
+		t.Errorf("%s founded the journal anew, want b", now.id)
+	}
+	now.has(append(keys("k", 5), keys("l", 200)...)...)
+	w.follows(now, a)
+}
+
+// The journal went on in a later term without what a node holds, which nobody could ask:
+// that is a fork. The node founds no journal over it. It keeps what it holds in a file,
+// and follows, although it holds more commits.
+func TestAForkOfARolledBackJournal(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, b, start := rolledBack(t, dir)
+	b.ended.Store(true) // it answers nobody
+	a := start()
+	w.serving(a).put("new")
+	w.saved(a)
+	a.wire.cut()
+	a.end()
+	b.wire.heal()
+	waitFor(t, "b to find the fork", func() bool { l := b.Status().Loss.Err; return l != nil && l.Forked })
+	b.serveNot(4 * time.Second) // longer than RefoundWait
+	if o := b.Status().Obstacle; o == nil || o.Cause != promote.JournalLost || !strings.Contains(o.Help, "--from b") {
+		t.Errorf("b says %+v", o)
+	}
+	a = start()
+	b.ended.Store(false)
+	w.serving(a).has(append(keys("k", 5), "new")...)
+	w.follows(a, b)
+	if loads := b.Status().Loads[journal.ReasonFounded]; loads != 1 {
+		t.Errorf("b loaded %d snapshots for the fork, want one", loads)
+	}
+	if files, err := filepath.Glob(filepath.Join(dir, "diverged-*.state")); err != nil || len(files) != 1 {
+		t.Errorf("the files are %v (%v), want one", files, err)
+	}
+}
