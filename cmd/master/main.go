@@ -8,4 +8,4 @@ import (
 	"github.com/understudy-store/understudy/internal/config"
 )
 
-func main() { os.Exit(app.Main(app.Command("master", config.Primary))) }
+func main() { os.Exit(app.Main(app.Command("master", config.Primary), os.Args[1:])) }

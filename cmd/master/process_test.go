@@ -40,8 +40,7 @@ func TestMain(m *testing.M) {
 	}
 	if cmd := nodeCommand(); cmd != nil {
 		cluster.DieWithParent()
-		cmd.SetArgs(os.Args[2:])
-		os.Exit(app.Main(cmd))
+		os.Exit(app.Main(cmd, os.Args[2:]))
 	}
 	goleak.VerifyTestMain(m)
 }

@@ -8,4 +8,4 @@ import (
 	"github.com/understudy-store/understudy/internal/config"
 )
 
-func main() { os.Exit(app.Main(app.Command("standby", config.Standby))) }
+func main() { os.Exit(app.Main(app.Command("standby", config.Standby), os.Args[1:])) }

@@ -64,8 +64,15 @@ func Command(name string, role promote.Role) *cobra.Command {
 	return cmd
 }
 
-// Main runs a command as a process and returns its exit status.
-func Main(cmd *cobra.Command) int {
+// Main runs a command as a process, with arguments that gflags would take too, and
+// returns its exit status.
+func Main(cmd *cobra.Command, args []string) int {
+	args, err := config.GFlags(cmd.Flags(), args)
+	if err != nil {
+		cmd.PrintErrln("error: " + err.Error())
+		return 1
+	}
+	cmd.SetArgs(args)
 	if err := cmd.ExecuteContext(context.Background()); err != nil {
 		cmd.PrintErrln("error: " + err.Error())
 		return 1

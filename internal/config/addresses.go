@@ -1,6 +1,8 @@
 package config
 
 import (
+	"errors"
+	"fmt"
 	"net"
 	"net/url"
 	"path"
@@ -115,4 +117,22 @@ func unbracket(s string) string {
 
 func hostPort(host string, port int) string {
 	return net.JoinHostPort(unbracket(host), strconv.Itoa(port))
+}
+
+// interfaceAddress returns the first IPv4 address of a network interface.
+func interfaceAddress(name string) (string, error) {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return "", fmt.Errorf("must be the name of a network interface of this machine: %w", err)
+	}
+	addresses, err := i.Addrs()
+	if err != nil {
+		return "", fmt.Errorf("has no addresses: %w", err)
+	}
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil {
+			return n.IP.String(), nil
+		}
+	}
+	return "", errors.New("must have an IPv4 address; give rpc_address for others")
 }

@@ -64,7 +64,8 @@ func Default(role promote.Role) Config {
 
 // Listen is where the node accepts connections.
 type Listen struct {
-	RPCAddress      string // --rpc_address
+	RPCAddress      string // --rpc_address; Load puts that of RPCInterface here
+	RPCInterface    string // --rpc_interface
 	RPCPort         int    // --rpc_port
 	MetricsHost     string // --metrics_host
 	MetricsPort     int    // --metrics_port
@@ -228,6 +229,10 @@ type AllocationStrategy string
 const (
 	AllocateRandom         AllocationStrategy = "random"           // in random order
 	AllocateFreeRatioFirst AllocationStrategy = "free_ratio_first" // the emptier ones of a sample first
+	// Mooncake's others are taken for AllocateRandom.
+	allocateLocalFirst        AllocationStrategy = "local_first"
+	allocateSSDFreeRatioFirst AllocationStrategy = "ssd_free_ratio_first"
+	allocateCXL               AllocationStrategy = "cxl"
 )
 
 // Log holds what the node writes to standard error.

@@ -72,6 +72,7 @@ func Load(role promote.Role, flags *pflag.FlagSet, environ []string) (Config, []
 	unreadable := l.faults
 	l.faults = nil
 	l.apply(&cfg)
+	l.listenOnInterface(&cfg)
 	l.judge(&cfg)
 	if faults := slices.Concat(l.faults, unreadable); len(faults) > 0 {
 		return Config{}, l.warnings, faults
@@ -81,6 +82,20 @@ func Load(role promote.Role, flags *pflag.FlagSet, environ []string) (Config, []
 		cfg.origins[name] = g.origin
 	}
 	return cfg, l.warnings, nil
+}
+
+// listenOnInterface replaces the address to listen on by that of an interface.
+func (l *loader) listenOnInterface(cfg *Config) {
+	name := cfg.Listen.RPCInterface
+	if name == "" {
+		return
+	}
+	address, err := interfaceAddress(name)
+	if err != nil {
+		l.fault("rpc_interface", l.given["rpc_interface"], err.Error())
+		return
+	}
+	cfg.Listen.RPCAddress = address
 }
 
 // given is a value as some source wrote it.

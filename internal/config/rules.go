@@ -28,7 +28,9 @@ func (l *loader) apply(cfg *Config) {
 		switch {
 		case !ok:
 		case s.set(g.text):
-			l.warn(s.name(), g, "accepted and not used: "+s.Usage)
+			if s.asksFor(g.text) {
+				l.warn(s.name(), g, "accepted and not used: "+s.Usage)
+			}
 		default:
 			l.fault(s.name(), g, "must be "+s.Allowed+" or left out: "+s.Usage)
 		}
@@ -99,7 +101,10 @@ func advice(c *Config) []rule {
 	local := c.HA.Embedded() && loopback(hostOf(c.HA.EtcdListen)) // nobody else can follow this node
 	return []rule{
 		{"etcd_endpoints enable_ha", c.HA.Enabled || len(c.HA.EtcdEndpoints) == 0,
-			"is not used, because enable_ha is false: this is a lone primary without a journal"},
+			"is not used, because enable_ha is false: this is a lone primary without a journal or standbys, " +
+				"and a restart loses the cache; enable_ha is true by default here, and false by default in Mooncake"},
+		{"allocation_strategy", slices.Contains([]AllocationStrategy{AllocateRandom, AllocateFreeRatioFirst}, c.Storage.AllocationStrategy),
+			"is not offered, so segments are chosen at random"},
 		{"promotion-cleanup eviction-policy", c.HA.PromotionCleanup != promote.CleanupExpired || c.Eviction.Policy != EvictWatermark,
 			"each takeover will drop every object whose lease has run out, which under eviction-policy=watermark is most of a healthy cache; " +
 				"auto keeps it"},

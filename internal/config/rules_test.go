@@ -2,6 +2,7 @@ package config
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -58,7 +59,8 @@ var valueTests = []struct {
 	{"put_start_release_timeout_sec", []string{"600", "31s"}, []string{"0", "x"}},
 	{"client-rpc-timeout", []string{"0s", "30s", "95s"}, []string{"-1s", "30"}},
 	{"client_ttl", []string{"1", "10", "1m"}, []string{"0", "999ms", "x"}},
-	{"allocation_strategy", []string{"random", "free_ratio_first"}, []string{"", "cxl", "local_first"}},
+	{"allocation_strategy", []string{"random", "free_ratio_first", "cxl", "local_first", "ssd_free_ratio_first"}, []string{"", "local"}},
+	{"rpc_interface", []string{""}, nil},
 	{"root_fs_dir", []string{"", "/mnt"}, nil},
 	{"mooncake-generation", []string{"head", "v0.3.12", "v0.3.11", "none"}, []string{"", "v0.3.10", "HEAD"}},
 	{"mooncake-listen", []string{"", "v0.3.11=127.0.0.1:0", "v0.3.12=h:1,v0.3.11=[::1]:2", "head=h:1;head=h:2"}, []string{"h:1", "none=h:1", "v0.3.11=h", "v1=h:1", "head=:1"}},
@@ -172,6 +174,10 @@ var ruleTests = []struct {
 		"lease-critical-window", "every renewal is critical", true,
 	},
 	{
+		Primary, "--allocation_strategy=local_first", "--allocation_strategy=free_ratio_first",
+		"allocation_strategy", "at random", true,
+	},
+	{
 		Primary, "--max_kv_soft_pin_ttl=1799999", "--max_kv_soft_pin_ttl=1800000",
 		"default_kv_soft_pin_ttl", "at most max_kv_soft_pin_ttl (29m59.999s)", false,
 	},
@@ -276,43 +282,39 @@ func TestEmbeddedEtcdThatOthersReachNeedsAnAddress(t *testing.T) {
 	}
 }
 
+// A value that asks for nothing is silent, any other is named, and refused only if
+// it would do harm.
 func TestUnusedNames(t *testing.T) {
 	for _, u := range Unused() {
-		harmless := u.Allowed
-		switch u.Allowed {
-		case "any value":
-			harmless = "17"
-		case "true or false":
-			harmless = "true"
-		case "empty":
-			harmless = ""
+		asks := "17"
+		if u.Kind == boolKind {
+			asks = strconv.FormatBool(slices.Contains(u.neutral, "false"))
 		}
-		_, warnings, err := load(t, Primary, []string{"--" + u.name() + "=" + harmless})
-		if err != nil || len(warnings) != 1 || warnings[0].Name != u.name() || !strings.Contains(warnings[0].Problem, u.Usage) {
-			t.Errorf("%s=%s: got warnings %v, error %v; want one warning, of %s", u.name(), harmless, warnings, err, u.name())
+		if !u.set(asks) {
+			_, _, err := load(t, Primary, []string{"--" + u.name() + "=" + asks})
+			wantFault(t, err, u.name(), u.Usage)
+		} else if u.asksFor(asks) {
+			_, warnings, err := load(t, Primary, []string{"--" + u.name() + "=" + asks})
+			if err != nil || len(warnings) != 1 || warnings[0].Name != u.name() || !strings.Contains(warnings[0].Problem, u.Usage) {
+				t.Errorf("%s=%s: got warnings %v, error %v; want one warning, of %s", u.name(), asks, warnings, err, u.name())
+			}
 		}
-		if u.Allowed == "any value" {
-			continue
-		}
-		_, _, err = load(t, Primary, []string{"--" + u.name() + "=other"})
-		wantFault(t, err, u.name(), u.Usage)
-		if u.Allowed == "false" {
-			_, _, err = load(t, Primary, []string{"--" + u.name()}) // a boolean flag alone means true
-			wantFault(t, err, u.name(), "must be false or left out", u.Usage)
+		for _, neutral := range u.neutral {
+			if !u.set(neutral) {
+				continue // a boolean without one
+			}
+			if _, warnings, err := load(t, Primary, []string{"--" + u.name() + "=" + neutral}); err != nil || len(warnings) != 0 {
+				t.Errorf("%s=%s: got warnings %v, error %v; want none", u.name(), neutral, warnings, err)
+			}
 		}
 	}
 }
 
 func TestUnusedNamesThatMatter(t *testing.T) {
 	for arg, want := range map[string]string{
-		"memory_allocator=cachelib":      "offset allocator is the only one",
-		"enable_multi_tenants=true":      "one tenant",
-		"ha_backend_type=redis":          "etcd is the only HA backend",
-		"rpc_interface=eth0":             "rpc_address",
-		"offload_on_evict=true":          "when their put ends",
-		"enable_snapshot_restore=true":   "no snapshot files",
-		"dynamic_replication_mode=on":    "no dynamic replication",
-		"enable_http_metadata_server=on": "P2PHANDSHAKE",
+		"enable_multi_tenants=true": "one object",
+		"ha_backend_type=redis":     "etcd is the only HA backend",
+		"rpc_interface=none-such":   "network interface of this machine",
 	} {
 		name, _, _ := strings.Cut(arg, "=")
 		_, _, err := load(t, Primary, []string{"--" + arg})
@@ -321,6 +323,19 @@ func TestUnusedNamesThatMatter(t *testing.T) {
 			continue
 		}
 		wantFault(t, err, name, want)
+	}
+	for arg, want := range map[string]string{
+		"memory_allocator=cachelib":        "offset allocator is the only one",
+		"offload_on_evict=true":            "when their put ends",
+		"enable_snapshot_restore=true":     "state files",
+		"dynamic_replication_mode=on":      "no dynamic replication",
+		"enable_http_metadata_server=true": "P2PHANDSHAKE",
+		"allocation_strategy=local_first":  "at random",
+		"rpc_thread_num=64":                "Go runtime",
+	} {
+		if _, warnings := mustLoad(t, []string{"--" + arg}); len(warnings) != 1 || !strings.Contains(warnings[0].Problem, want) {
+			t.Errorf("%s: got warnings %v, want one with %q", arg, warnings, want)
+		}
 	}
 	if _, warnings := mustLoad(t, []string{"--enable_oplog"}); len(warnings) != 1 || !strings.Contains(warnings[0].Problem, "journal takes the oplog's place") {
 		t.Errorf("enable_oplog: got warnings %v, want 1 entry and \"journal takes the oplog's place\"", warnings)

@@ -75,6 +75,8 @@ func nodeSections(c *Config) []Section {
 		{"Addresses", []Setting{
 			{"rpc_address", "0.0.0.0", mooncake, text(&l.RPCAddress, "an IP or a host name, without a port", isHost),
 				"host or IP that gRPC listens on"},
+			{"rpc_interface", "", mooncake, text(&l.RPCInterface, "the name of a network interface; empty: rpc_address holds", anything[string]),
+				"gRPC listens on the IPv4 address of this interface, in place of rpc_address"},
 			{"rpc_port port", strconv.Itoa(pb.DefaultPort), mooncake, port(&l.RPCPort), "TCP port of gRPC"},
 			{"metrics_host", "", mooncake,
 				text(&l.MetricsHost, "an IP or a host name, without a port; empty: the one of rpc_address", orEmpty(isHost)),
@@ -194,7 +196,7 @@ func storeSections(c *Config) []Section {
 			{"client-rpc-timeout", "30s", understudy, duration(&c.Client.RPCTimeout, 0),
 				"the longest that clients wait for an answer, so the longest that a Ping to a primary that hangs keeps them silent: " +
 					"after a takeover they live for as long as this and client_ttl without a Ping"},
-			{"allocation_strategy", "random", mooncake, oneOf(&s.AllocationStrategy, AllocateRandom, AllocateFreeRatioFirst),
+			{"allocation_strategy", "random", mooncake, oneOf(&s.AllocationStrategy, AllocateRandom, AllocateFreeRatioFirst, allocateLocalFirst, allocateSSDFreeRatioFirst, allocateCXL),
 				"how segments are chosen for replicas"},
 			{"root_fs_dir", "", mooncake, text(&s.RootFSDir, "a directory; empty: no DISK replicas", anything[string]),
 				"root of DISK replicas, which are kept as metadata"},

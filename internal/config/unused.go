@@ -2,24 +2,37 @@ package config
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // Unused returns the names that Mooncake's master has and Understudy does not
-// use, as settings without a field whose Usage says why. They are accepted with
-// a warning, so that a file written for Mooncake loads; a value that turns on
-// something that is not there is refused, so that nobody relies on it by mistake.
+// use, as settings without a field whose Usage says why. They are accepted, so that
+// a file written for Mooncake loads. A value that asks for something is named in a
+// warning; its default there, which asks for nothing, is not. Refused is only what
+// would do harm.
 func Unused() (list []Setting) {
 	for _, row := range unused {
-		for name := range strings.FieldsSeq(row.names) {
-			list = append(list, Setting{Names: name, From: mooncake, value: row.accept, Usage: row.reason})
+		for names := range strings.FieldsSeq(row.names) {
+			name, neutral, _ := strings.Cut(names, "=")
+			accept := row.accept
+			accept.neutral = strings.Split(strings.ReplaceAll(neutral, "-", ""), "|")
+			list = append(list, Setting{Names: name, From: mooncake, value: accept, Usage: row.reason})
 		}
 	}
 	return list
 }
 
-// Values that ask for nothing which is not there.
+// asksFor reports whether a text asks for something that is not there.
+func (s *Setting) asksFor(text string) bool {
+	if on, err := strconv.ParseBool(text); err == nil && s.Kind == boolKind {
+		text = strconv.FormatBool(on)
+	}
+	return !slices.Contains(s.neutral, text)
+}
+
+// The values that are accepted.
 var (
 	anyText = value{Allowed: "any value", set: anything[string]}
 	anyBool = value{Kind: boolKind, Allowed: "true or false", set: func(s string) bool {
@@ -32,7 +45,7 @@ var (
 	}}
 )
 
-// only is the one value that asks for nothing which is not there.
+// only is the one value that does no harm.
 func only(word string) value {
 	return value{Allowed: cmp.Or(word, "empty"), set: func(s string) bool { return s == word }}
 }
@@ -41,7 +54,7 @@ func only(word string) value {
 const (
 	goRuntime   = "the Go runtime finds its number of threads by itself"
 	toStderr    = "logs go to standard error; see log-level and log-format"
-	oneTenant   = "there is one tenant, default"
+	oneTenant   = "there is one tenant, default: equal keys of two tenants would be one object"
 	atPutEnd    = "objects are copied to SSDs when their put ends, not when they are evicted"
 	noPromotion = "objects on an SSD are read there; they are not copied back to memory"
 	noDiskSize  = "DISK replicas are kept as metadata; their space is not managed"
@@ -49,64 +62,64 @@ const (
 	noCXL       = "there is no CXL memory"
 	noDynamic   = "there is no dynamic replication"
 	noEvents    = "no KV events are published"
-	noFiles     = "there are no snapshot files; a node loads its snapshot from the primary"
+	noFiles     = "the journal and the state files (see state-dir) take the place of snapshot files"
 	noTasks     = "there are no copy and move tasks"
 	journaled   = "the journal takes the oplog's place and is on whenever enable_ha is"
-	onlyEtcd    = "etcd is the only HA backend; see etcd_endpoints"
-	noMetadata  = "the transfer engine's metadata server is not part of this program; run Mooncake's own, or use P2PHANDSHAKE"
+	onlyEtcd    = "etcd is the only HA backend; see etcd_endpoints. Nodes that look elsewhere would not find each other"
+	noMetadata  = "the transfer engine's metadata server is not part of this program: give clients P2PHANDSHAKE or etcd, or run Mooncake's own"
 )
 
-// unused is the table of them, with what each may be set to, and why.
+// unused is the table of them: names, each with the values that ask for nothing
+// ('-' is empty), what they may be set to, and why they are not used.
 var unused = []struct {
 	names  string
 	accept value
 	reason string
 }{
-	{"rpc_thread_num max_threads", anyText, goRuntime},
-	{"rpc_enable_tcp_no_delay", anyBool, "TCP_NODELAY is always set"},
-	{"rpc_conn_timeout_seconds", anyText, "idle connections stay open; keepalive finds dead ones"},
-	{"rpc_interface", only(""), "give the interface's address as rpc_address"},
-	{"log_dir max_log_size minloglevel stderrthreshold v", anyText, toStderr},
-	{"logtostderr alsologtostderr", anyBool, toStderr},
+	{"rpc_thread_num=16|0 max_threads=16", anyText, goRuntime},
+	{"rpc_enable_tcp_no_delay=true", anyBool, "TCP_NODELAY is always set"},
+	{"rpc_conn_timeout_seconds=0", anyText, "idle connections stay open; keepalive finds dead ones"},
+	{"log_dir=- max_log_size=1800 minloglevel=0 stderrthreshold=2 v=0", anyText, toStderr},
+	{"logtostderr=true alsologtostderr=true|false", anyBool, toStderr},
 
-	{"memory_allocator", only("offset"), "the offset allocator is the only one"},
+	{"memory_allocator=offset", anyText, "the offset allocator is the only one, and takes the place of others"},
 	{"client_suspicion_ttl_sec", anyText, "a silent client is not suspected first; it is gone after client_ttl"},
-	{"enable_disk_eviction", anyBool, noDiskSize},
-	{"quota_bytes global_file_segment_size", anyText, noDiskSize},
+	{"enable_disk_eviction=true", anyBool, noDiskSize},
+	{"quota_bytes=0 global_file_segment_size=9223372036854775807", anyText, noDiskSize},
 
-	{"ha_backend_type", only("etcd"), onlyEtcd},
-	{"ha_backend_connstring", only(""), onlyEtcd},
-	{"pod_name pod_namespace", anyText, onlyEtcd},
-	{"enable_oplog enable_oplog_snapshot weight_management_oplog_capability_confirmed", anyBool, journaled},
-	{"oplog_poll_interval_ms oplog_batch_max_entries batch_oplog_retry_timeout_sec", anyText, journaled},
-	{"enable_snapshot enable_snapshot_restore", off, noFiles},
-	{"snapshot_interval_seconds snapshot_child_timeout_seconds snapshot_retention_count", anyText, noFiles},
-	{"snapshot_backup_dir snapshot_chunk_object_count snapshot_object_store_type", anyText, noFiles},
-	{"snapshot_catalog_store_type snapshot_catalog_store_connstring snapshot_payload_store_type", anyText, noFiles},
-	{"snapshot_catalog_backend_type snapshot_catalog_backend_connstring snapshot_payload_backend_type", anyText, noFiles},
+	{"ha_backend_type=etcd", only("etcd"), onlyEtcd},
+	{"ha_backend_connstring=-", only(""), onlyEtcd},
+	{"pod_name=- pod_namespace=-", anyText, onlyEtcd},
+	{"enable_oplog=false enable_oplog_snapshot=false weight_management_oplog_capability_confirmed=false", anyBool, journaled},
+	{"oplog_poll_interval_ms=1000 oplog_batch_max_entries=1024 batch_oplog_retry_timeout_sec=180", anyText, journaled},
+	{"enable_snapshot=false enable_snapshot_restore=false", anyBool, noFiles},
+	{"snapshot_interval_seconds=600 snapshot_child_timeout_seconds=300 snapshot_retention_count=2", anyText, noFiles},
+	{"snapshot_backup_dir=- snapshot_chunk_object_count snapshot_object_store_type=-", anyText, noFiles},
+	{"snapshot_catalog_store_type=- snapshot_catalog_store_connstring=- snapshot_payload_store_type=-", anyText, noFiles},
+	{"snapshot_catalog_backend_type=- snapshot_catalog_backend_connstring=- snapshot_payload_backend_type=-", anyText, noFiles},
 
-	{"enable_multi_tenants", off, oneTenant},
-	{"tenant_quota_connector_type tenant_quota_connector_uri tenant_eviction_high_watermark_ratio", anyText, oneTenant},
-	{"offload_on_evict offload_force_evict", off, atPutEnd},
-	{"offload_cap_ratio", anyText, atPutEnd},
-	{"promotion_on_hit", off, noPromotion},
-	{"promotion_admission_threshold promotion_queue_limit promotion_max_per_heartbeat", anyText, noPromotion},
-	{"nof_eviction_ratio nof_eviction_high_watermark_ratio", anyText, noNoF},
-	{"nof_heartbeat_interval_sec nof_heartbeat_probe_timeout_ms nof_heartbeat_failures_threshold", anyText, noNoF},
-	{"enable_cxl", off, noCXL},
-	{"cxl_path cxl_size", anyText, noCXL},
-	{"dynamic_replication_mode", only("off"), noDynamic},
-	{"dynamic_replication_heat_window_seconds dynamic_replication_admission_qps_threshold", anyText, noDynamic},
-	{"dynamic_replication_max_memory_replicas", anyText, noDynamic},
-	{"max_total_finished_tasks max_total_pending_tasks max_total_processing_tasks", anyText, noTasks},
-	{"pending_task_timeout_sec processing_task_timeout_sec max_retry_attempts", anyText, noTasks},
+	{"enable_multi_tenants=false", off, oneTenant},
+	{"tenant_quota_connector_type=file tenant_quota_connector_uri=- tenant_eviction_high_watermark_ratio=0.9", anyText, oneTenant},
+	{"offload_on_evict=false offload_force_evict=false", anyBool, atPutEnd},
+	{"offload_cap_ratio=0.5", anyText, atPutEnd},
+	{"promotion_on_hit=false", anyBool, noPromotion},
+	{"promotion_admission_threshold=2 promotion_queue_limit=50000 promotion_max_per_heartbeat=1", anyText, noPromotion},
+	{"nof_eviction_ratio=0.05 nof_eviction_high_watermark_ratio=0.9", anyText, noNoF},
+	{"nof_heartbeat_interval_sec=10 nof_heartbeat_probe_timeout_ms=1000 nof_heartbeat_failures_threshold=3", anyText, noNoF},
+	{"enable_cxl=false", anyBool, noCXL},
+	{"cxl_path=/dev/dax0.0 cxl_size=8589934592", anyText, noCXL},
+	{"dynamic_replication_mode=off", anyText, noDynamic},
+	{"dynamic_replication_heat_window_seconds=10 dynamic_replication_admission_qps_threshold=0.8", anyText, noDynamic},
+	{"dynamic_replication_max_memory_replicas=2", anyText, noDynamic},
+	{"max_total_finished_tasks=10000 max_total_pending_tasks=10000 max_total_processing_tasks=10000", anyText, noTasks},
+	{"pending_task_timeout_sec=300 processing_task_timeout_sec=300 max_retry_attempts=10", anyText, noTasks},
 
-	{"enable_http_metadata_server", off, noMetadata},
-	{"http_metadata_server_host http_metadata_server_port", anyText, noMetadata},
-	{"enable_metadata_cleanup_on_timeout", anyBool, noMetadata},
-	{"enable_kv_events", off, noEvents},
-	{"kv_events_bind_endpoint kv_events_queue_capacity kv_events_block_size kv_events_dp_rank", anyText, noEvents},
-	{"kv_events_additional_salt kv_events_backend_id kv_events_lora_name", anyText, noEvents},
-	{"kv_events_model_name kv_events_tenant_id", anyText, noEvents},
-	{"kv_events_emit_legacy_compat kv_events_emit_object_key", anyBool, noEvents},
+	{"enable_http_metadata_server=false", anyBool, noMetadata},
+	{"http_metadata_server_host=0.0.0.0 http_metadata_server_port=8080", anyText, noMetadata},
+	{"enable_metadata_cleanup_on_timeout=false", anyBool, noMetadata},
+	{"enable_kv_events=false", anyBool, noEvents},
+	{"kv_events_bind_endpoint=-|tcp://0.0.0.0:5557 kv_events_queue_capacity=65536 kv_events_block_size=0 kv_events_dp_rank=0", anyText, noEvents},
+	{"kv_events_additional_salt=- kv_events_backend_id=- kv_events_lora_name=-", anyText, noEvents},
+	{"kv_events_model_name=- kv_events_tenant_id=default", anyText, noEvents},
+	{"kv_events_emit_legacy_compat=true kv_events_emit_object_key=true", anyBool, noEvents},
 }

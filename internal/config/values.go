@@ -37,6 +37,8 @@ type value struct {
 	set func(text string) bool
 	// String is the field as text; set accepts it.
 	String func() string
+	// neutral are the texts that ask for nothing, of a name that is not used.
+	neutral []string
 }
 
 // bind makes a value of a field: parse reads its text, format writes it.

@@ -28,8 +28,7 @@ func RunChild() (status int, child bool) {
 		if len(os.Args) > 1 && c.Name() == os.Args[1] {
 			DieWithParent()
 			forgetSettings()
-			c.SetArgs(os.Args[2:])
-			return app.Main(c), true
+			return app.Main(c, os.Args[2:]), true
 		}
 	}
 	return 0, false

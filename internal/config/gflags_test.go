@@ -1,0 +1,115 @@
+package config
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+func newFlags() *pflag.FlagSet {
+	flags := pflag.NewFlagSet("node", pflag.ContinueOnError)
+	BindFlags(flags)
+	return flags
+}
+
+func TestGFlags(t *testing.T) {
+	write := func(name, content string) string {
+		path := filepath.Join(t.TempDir(), name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	inner := write("inner", "--noenable_metric_reporting\n")
+	outer := write("outer", "# ports\n-rpc_port=7\n\n  --metrics_port=8  \n--flagfile="+inner+"\n")
+	for _, tt := range []struct{ args, want string }{
+		{"-rpc_port=7 -enable_offload", "--rpc_port=7 --enable_offload"},
+		{"-rpc_thread_num 64", "--rpc_thread_num 64"},
+		{"--noenable_ha -noenable_offload", "--enable_ha=false --enable_offload=false"},
+		{"--nof_eviction_ratio=1 --node-id=a", "--nof_eviction_ratio=1 --node-id=a"},
+		{"--nosuch --norpc_port", "--nosuch --norpc_port"},
+		{"-v=1", "--v=1"},
+		{"-v 1", "--v 1"},
+		{"-v", "-v"},
+		{"-h --help -help", "-h --help --help"},
+		{"--x -5 - -- -rpc_port=7", "--x -5 - -- -rpc_port=7"},
+		{"--flagfile=" + outer, "--rpc_port=7 --metrics_port=8 --enable_metric_reporting=false"},
+		{"-flagfile " + inner + " --v=1", "--enable_metric_reporting=false --v=1"},
+	} {
+		got, err := GFlags(newFlags(), strings.Fields(tt.args))
+		if err != nil || !slices.Equal(got, strings.Fields(tt.want)) {
+			t.Errorf("%s: got %q, error %v; want %s", tt.args, got, err, tt.want)
+		}
+	}
+	itself := filepath.Join(t.TempDir(), "itself")
+	if err := os.WriteFile(itself, []byte("--flagfile="+itself), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{itself: "at most 16 files", "none-such": "no such file", write("text", "rpc_port=7"): "is no flag"} {
+		if _, err := GFlags(newFlags(), []string{"--flagfile=" + path}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got error %v, want %q", path, err, want)
+		}
+	}
+}
+
+// Every flag of Mooncake's master is known, and its default says nothing new.
+func TestEveryFlagOfMooncake(t *testing.T) {
+	b, err := os.ReadFile(filepath.Join("testdata", "mooncake_flags.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(b)) {
+		kind, flag, ok := strings.Cut(strings.TrimSpace(line), " ")
+		if !ok || kind == "#" {
+			continue
+		}
+		name, text, _ := strings.Cut(flag, "=")
+		if name == "rpc_port" {
+			text = "50051" // 0 stands for --port there
+		}
+		args, err := GFlags(newFlags(), []string{"-" + name + "=" + text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, warnings := mustLoad(t, args); len(warnings) != 0 {
+			t.Errorf("-%s=%s: got warnings %v, want none", name, text, warnings)
+		}
+	}
+}
+
+// The start line of Mooncake's guides starts a node.
+func TestStartLineOfMooncakesGuides(t *testing.T) {
+	args, err := GFlags(newFlags(), strings.Fields("-rpc_thread_num=64 -v=1 --enable_http_metadata_server=true --http_metadata_server_port=8080 "+
+		"--enable_snapshot --enable_kv_events --offload_on_evict --promotion_on_hit --rpc_interface="+loopbackInterface(t)+" --allocation_strategy=local_first --nologtostderr"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, warnings := mustLoad(t, args)
+	if cfg.Listen.RPCAddress != "127.0.0.1" {
+		t.Errorf("got address %s, want that of the interface, 127.0.0.1", cfg.Listen.RPCAddress)
+	}
+	if len(warnings) != 9 {
+		t.Errorf("got %d warnings, want one for each of 9 settings: %v", len(warnings), warnings)
+	}
+}
+
+// loopbackInterface returns the name of the interface that has 127.0.0.1.
+func loopbackInterface(t *testing.T) string {
+	t.Helper()
+	list, err := net.Interfaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, i := range list {
+		if a, err := interfaceAddress(i.Name); err == nil && a == "127.0.0.1" {
+			return i.Name
+		}
+	}
+	t.Skip("no interface has 127.0.0.1")
+	return ""
+}
