@@ -73,15 +73,18 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	}
 	may, _ := n.promotable(f, head)
 	empty := !may
-	if may {
+	if empty {
+		may, err = n.mayStartEmpty(ctx, head, s.nodes, begun)
+	}
+	if err == nil && (empty && may || head.Head.Seq == 0) {
+		err = n.keepsFile(f.Status())
+	}
+	switch {
+	case err != nil:
+	case !may:
+		err = n.noneCan(s.nodes)
+	case !empty:
 		err = n.othersHoldMore(ctx, f, s, begun)
-	} else {
-		switch may, err = n.mayStartEmpty(ctx, head, s.nodes, begun); {
-		case err == nil && may:
-			err = n.keepsFile(f.Status())
-		case err == nil:
-			err = n.noneCan(s.nodes)
-		}
 	}
 	if err != nil || !may {
 		return nil, err
@@ -129,6 +132,8 @@ func (n *Node) promotable(f *follower.Follower, head journal.Cursor) (bool, stri
 		return false, fmt.Sprintf("its state is not complete (%s); it waits for a snapshot from a primary", st.Why)
 	case head.Head.Seq == 0 && !n.MayStartEmpty:
 		return false, "there is no journal yet, and a standby does not begin one; start a master"
+	case head.Head.Seq == 0 && n.saver.status().Unread != nil:
+		return false, "there is no journal, and the state files of this node cannot be loaded"
 	}
 	return true, ""
 }
@@ -140,7 +145,7 @@ func (n *Node) mayStartEmpty(ctx context.Context, head journal.Cursor, nodes []N
 	allowed := n.allowed
 	n.mu.Unlock()
 	switch {
-	case !n.MayStartEmpty, head.Head.Seq == 0:
+	case !n.MayStartEmpty, head.Head.Seq == 0 && !allowed:
 		return false, nil
 	case !allowed && !n.OwnsEtcd:
 		return false, nil // an operator must say so: others may hold the state

@@ -1,6 +1,7 @@
 package promote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,22 +148,33 @@ func (n *Node) lastPrimary(head journal.Head) string {
 func (n *Node) holdsFile(st follower.Status, cause string) error {
 	return &Obstacle{
 		Cause: HoldsFile,
-		Reason: fmt.Sprintf("this node keeps the state from its file %s, up to sequence %d; more may have been acknowledged, and the journal does not go on from there: %s",
-			st.File, st.At.Head.Seq, cause),
+		Reason: fmt.Sprintf("this node keeps the state from %s, up to sequence %d; more may have been acknowledged, and the journal does not go on from there: %s",
+			cmp.Or(st.File, n.StateDir), st.At.Head.Seq, cause),
 		Help: fmt.Sprintf("bring etcd's data back; or found the journal anew from this state (masterctl refound --from %s); or move the directory away and start again", n.ID),
 	}
 }
 
-// keepsFile returns the obstacle of a node that may start empty but for its state file,
-// nil if there is none, or an operator has ordered it.
+// keepsFile returns the obstacle of a node that may begin with nothing but for the files
+// in its state directory, whether or not they can be read. It returns nil if there are
+// none, or an operator has ordered it.
 func (n *Node) keepsFile(st follower.Status) error {
 	n.mu.Lock()
 	allowed := n.allowed
 	n.mu.Unlock()
-	if allowed || st.File == "" || st.At.Head.Seq == 0 {
+	saved := n.saver.status()
+	switch {
+	case allowed, !n.MayStartEmpty:
 		return nil
+	case saved.Unread != nil:
+		return &Obstacle{
+			Cause:  HoldsFile,
+			Reason: fmt.Sprintf("no state could be loaded from %s, where state files may stand: %v; this node does not start empty over them", saved.Dir, saved.Unread),
+			Help:   fmt.Sprintf("see that this node can read the directory and the files, and start it again; or give up what they hold: masterctl start-empty --yes --node=%s", n.ID),
+		}
+	case saved.Seq > 0:
+		return n.holdsFile(st, fmt.Sprintf("a snapshot is needed (%s), and nobody sends one", st.Why))
 	}
-	return n.holdsFile(st, fmt.Sprintf("a snapshot is needed (%s), and nobody sends one", st.Why))
+	return nil
 }
 
 // othersMayShow returns an obstacle while a node that would found a journal, where etcd

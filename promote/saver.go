@@ -1,9 +1,11 @@
 package promote
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -27,6 +29,7 @@ type saver struct {
 	since    time.Duration   // by the clock: when it was written, or loaded
 	pause    time.Duration   // by the clock: no attempt before
 	there    bool            // there is a file
+	unread   error           // why none of the files that stand in the directory was loaded
 	followed bool            // the journal goes on from it, as far as is known
 	fault    error           // why the last attempt failed
 	saves    int64
@@ -58,23 +61,21 @@ func (s *saver) open() (store *metadata.Store, at journal.Cursor, file string) {
 	if n.StateDir == "" {
 		return nil, journal.Cursor{}, ""
 	}
-	dir, err := statefile.Open(n.StateDir)
-	if err != nil {
-		s.fail(err)
-		return nil, journal.Cursor{}, ""
-	}
-	s.mu.Lock()
-	s.dir = dir
-	s.mu.Unlock()
-	n.companions.recall(dir.Memory())
 	begun := n.Clock()
-	loaded, err := dir.Load(n.ClusterID, n.Options, n.Codec, func(file string, err error) {
-		n.Log.Warn().Err(err).Str("file", file).Msg("a state file is damaged; the one before it is tried")
-	})
+	var loaded *statefile.State
+	dir, err := statefile.Open(n.StateDir)
+	if err == nil {
+		s.mu.Lock()
+		s.dir = dir
+		s.mu.Unlock()
+		n.companions.recall(dir.Memory())
+		loaded, err = s.load()
+	}
 	if err != nil {
 		s.fail(err)
 	}
 	if loaded == nil {
+		s.missed(err)
 		return nil, journal.Cursor{}, ""
 	}
 	n.Log.Info().Str("file", loaded.File).Uint64("sequence", uint64(loaded.At.Head.Seq)).
@@ -83,6 +84,25 @@ func (s *saver) open() (store *metadata.Store, at journal.Cursor, file string) {
 	defer s.mu.Unlock()
 	s.store, s.at, s.since, s.there = loaded.Store, loaded.At, n.Clock(), true
 	return loaded.Store, loaded.At, loaded.File
+}
+
+// load returns the state of the newest file that is whole, nil for none.
+func (s *saver) load() (*statefile.State, error) {
+	n := s.node
+	return s.dir.Load(n.ClusterID, n.Options, n.Codec, func(file string, err error) {
+		n.Log.Warn().Err(err).Str("file", file).Msg("a state file cannot be loaded; the one before it is tried")
+	})
+}
+
+// missed notes that nothing was loaded although there may be state files.
+func (s *saver) missed(why error) {
+	files, err := statefile.Count(s.node.StateDir)
+	if err == nil && files == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unread = cmp.Or(why, err, fmt.Errorf("none of its %d files is whole and of this cluster", files))
 }
 
 // remember keeps what this node knows of the cluster, and reports whether it did.
@@ -108,10 +128,7 @@ func (s *saver) newest(ctx context.Context) (*statefile.State, error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	n := s.node
-	return s.dir.Load(n.ClusterID, n.Options, n.Codec, func(file string, err error) {
-		n.Log.Warn().Err(err).Str("file", file).Msg("a state file is damaged; the one before it is tried")
-	})
+	return s.load()
 }
 
 // keepDiverged keeps a state that has commits which the journal has not in a file of its
@@ -197,7 +214,7 @@ func (s *saver) save(ctx context.Context, of *statefile.Source) {
 	}
 	s.mu.Lock()
 	s.store, s.at, s.since, s.pause = of.Store, at, n.Clock(), 0
-	s.there, s.followed, s.fault = true, true, nil
+	s.there, s.followed, s.fault, s.unread = true, true, nil, nil
 	s.saves++
 	s.mu.Unlock()
 	n.Log.Debug().Uint64("sequence", uint64(at.Head.Seq)).Dur("took", n.Clock()-begun).Msg("saved the state")
@@ -264,12 +281,13 @@ type Saving struct {
 	Saves      int64
 	Failures   int64
 	Fault      error // of the last attempt
+	Unread     error // why no state was loaded from the files that stand in Dir; nil if one was
 }
 
 func (s *saver) status() Saving {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Saving{Dir: s.node.StateDir, Saves: s.saves, Failures: s.failures, Fault: s.fault}
+	st := Saving{Dir: s.node.StateDir, Saves: s.saves, Failures: s.failures, Fault: s.fault, Unread: s.unread}
 	if s.dir != nil {
 		st.Instance = s.dir.Instance()
 	}
@@ -324,7 +342,7 @@ func (t *Term) source() *statefile.Source {
 // sourceAt is a state that stands at a position.
 func (n *Node) sourceAt(store *metadata.Store, at journal.Cursor) *statefile.Source {
 	return &statefile.Source{
-		ClusterID: n.ClusterID, NodeID: n.ID, Store: store, Read: n.reader().Read,
+		ClusterID: n.ClusterID, NodeID: n.ID, Store: store, Read: n.reader().Read, Ancestors: n.companions.known().Ancestors,
 		At: func() journal.Cursor { return at }, Valid: func() error { return nil },
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/understudy-store/understudy/journal"
 )
 
 // Names in the directory.
@@ -23,7 +25,7 @@ const (
 	unfinished = ".tmp"    // of a file that is being written
 )
 
-// keep is how many files are kept.
+// keep is how many files are kept in any case.
 const keep = 2
 
 // ErrNewer says that a file was written by a newer version of this program.
@@ -35,6 +37,7 @@ type Dir struct {
 	path     string
 	lock     *os.File
 	instance string
+	whole    map[uint64]Info // of files that were read or written, by number
 }
 
 // Open locks a directory, which it creates if need be. One that can be read only
@@ -55,7 +58,7 @@ func Open(path string) (*Dir, error) {
 		_ = lock.Close()
 		return nil, fmt.Errorf("%s is in use by another process: %w", path, err)
 	}
-	d := &Dir{path: path, lock: lock}
+	d := &Dir{path: path, lock: lock, whole: make(map[uint64]Info)}
 	d.identify()
 	leftover, _ := filepath.Glob(filepath.Join(path, "*"+unfinished))
 	for _, name := range leftover {
@@ -94,9 +97,21 @@ func (d *Dir) Instance() string { return d.instance }
 // Close unlocks the directory.
 func (d *Dir) Close() error { return d.lock.Close() }
 
+// Count returns how many state files stand in a directory, whether or not they can be
+// read. One that is not there has none.
+func Count(path string) (int, error) {
+	numbers, err := numbersIn(path)
+	if errors.Is(err, os.ErrNotExist) || errors.Is(err, unix.ENOTDIR) {
+		err = nil
+	}
+	return len(numbers), err
+}
+
 // numbers returns the numbers of the files, oldest first.
-func (d *Dir) numbers() ([]uint64, error) {
-	entries, err := os.ReadDir(d.path)
+func (d *Dir) numbers() ([]uint64, error) { return numbersIn(d.path) }
+
+func numbersIn(path string) ([]uint64, error) {
+	entries, err := os.ReadDir(path)
 	if err != nil {
 		return nil, err
 	}
@@ -115,19 +130,50 @@ func (d *Dir) file(number uint64) string {
 	return filepath.Join(d.path, fmt.Sprintf("%012d%s", number, suffix))
 }
 
-// prune deletes all files but the newest.
-func (d *Dir) prune() error {
+// prune deletes the files but the newest that are damaged, or whose state is part of the
+// one that was saved.
+func (d *Dir) prune(of *Source, at journal.Head) error {
 	numbers, err := d.numbers()
 	if err != nil {
 		return err
 	}
-	for len(numbers) > keep {
-		if err := os.Remove(d.file(numbers[0])); err != nil {
+	for _, number := range numbers[:max(0, len(numbers)-keep)] {
+		info, known := d.whole[number]
+		if !known {
+			info, err = Inspect(d.file(number))
+			var io *os.PathError
+			switch {
+			case errors.As(err, &io), errors.Is(err, ErrNewer):
+				continue // what it holds is not known
+			case err == nil:
+				d.whole[number] = info
+			}
+		}
+		if err == nil && !of.supersedes(at, info) {
+			continue
+		}
+		if err := os.Remove(d.file(number)); err != nil {
 			return err
 		}
-		numbers = numbers[1:]
+		delete(d.whole, number)
 	}
 	return nil
+}
+
+// supersedes reports whether the state at a head has all that a file leads to: it is of
+// the same history, or of one that was founded from there or behind it.
+func (of *Source) supersedes(at journal.Head, file Info) bool {
+	head := file.Head
+	switch {
+	case file.Cluster != of.ClusterID:
+		return false
+	case head.Seq == 0:
+		return true
+	case head.History.Is(at.History):
+		return !head.After(at)
+	}
+	ancestors := append([]journal.Ancestor{{History: at.Parent, Fork: at.Fork}}, of.Ancestors...)
+	return slices.ContainsFunc(ancestors, func(a journal.Ancestor) bool { return a.History == head.History && head.Seq <= a.Fork })
 }
 
 // Remember keeps what the node knows of the cluster, in place of what it kept before.

@@ -36,6 +36,7 @@ func (d *Dir) Load(clusterID string, options metadata.Options, codec journal.Cod
 		case err != nil:
 			skipped(name, err)
 		default:
+			d.whole[number] = Info{Cluster: clusterID, Head: s.At.Head}
 			return s, nil
 		}
 	}

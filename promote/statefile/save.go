@@ -18,6 +18,9 @@ import (
 type Source struct {
 	ClusterID, NodeID string
 	Store             *metadata.Store
+	// Ancestors are the histories that the journal of the store descends from, as far as
+	// they are known.
+	Ancestors []journal.Ancestor
 	// At returns where in the journal the store stands, or is about to stand.
 	At func() journal.Cursor
 	// Read reads the commits behind a position, as journal.Reader does.
@@ -41,7 +44,8 @@ func (d *Dir) Save(ctx context.Context, of Source) (at journal.Cursor, err error
 	if at, err = d.write(ctx, of, d.file(number)); err != nil {
 		return at, err
 	}
-	return at, d.prune()
+	d.whole[number] = Info{Cluster: of.ClusterID, Node: of.NodeID, Head: at.Head}
+	return at, d.prune(&of, at.Head)
 }
 
 // SaveDiverged writes a file that this program neither loads nor deletes, and returns

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -205,6 +206,65 @@ func TestTheLastTwoAreKept(t *testing.T) {
 	if want := []string{"000000000003.state", "000000000004.state", "LOCK"}; !slices.Equal(files, want) {
 		t.Errorf("files %v, want %v", files, want)
 	}
+}
+
+// Saves delete the files that they supersede, of the same journal or of one that was
+// founded behind them, and those that are damaged. They keep all others.
+func TestOtherFilesAreKept(t *testing.T) {
+	p, d := newPrimary(t, 1), open(t, t.TempDir())
+	in := func(h journal.Head) statefile.Source {
+		of := p.source()
+		of.At = func() journal.Cursor {
+			at := p.at()
+			at.Head.History, at.Head.Parent, at.Head.Fork = h.History, h.Parent, h.Fork
+			return at
+		}
+		return of
+	}
+	p.put()
+	save(t, d, in(journal.Head{History: "a"}))
+	other := in(journal.Head{History: "z"})
+	save(t, d, other)
+	other.ClusterID = "other"
+	save(t, d, other)
+	damaged := filepath.Join(d.Path(), "000000000004.state")
+	unreadable := filepath.Join(d.Path(), "000000000005.state")
+	if err := errors.Join(os.WriteFile(damaged, []byte("understudy state"), 0o600), os.Mkdir(unreadable, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	fork := p.store.Position().Seq
+	p.put()
+	d = reopened(t, d)
+	of := in(journal.Head{History: "c", Parent: "b", Fork: fork + 1})
+	for _, step := range []struct {
+		ancestors []journal.Ancestor
+		want      string
+	}{
+		{nil, "1 2 3 5 6 7"},
+		{[]journal.Ancestor{{History: "a", Fork: fork - 1}}, "1 2 3 5 7 8"},
+		{[]journal.Ancestor{{History: "a", Fork: fork}}, "2 3 5 8 9"},
+	} {
+		of.Ancestors = step.ancestors
+		if save(t, d, of); step.ancestors == nil {
+			save(t, d, of)
+		}
+		files, _ := filepath.Glob(filepath.Join(d.Path(), "*.state"))
+		for i, file := range files {
+			files[i] = strings.TrimLeft(strings.TrimSuffix(filepath.Base(file), ".state"), "0")
+		}
+		if got := strings.Join(files, " "); got != step.want {
+			t.Errorf("ancestors %v: the files are %s, want %s", step.ancestors, got, step.want)
+		}
+	}
+}
+
+// reopened returns a directory as another process finds it.
+func reopened(t *testing.T, d *statefile.Dir) *statefile.Dir {
+	t.Helper()
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return open(t, d.Path())
 }
 
 // A damaged file is passed over wherever the damage is, and the one before it loaded.
