@@ -79,7 +79,7 @@ func (c Cursor) Against(found Cursor, err error) error {
 // a later term, or of another primary in a term of the same number: etcd went back, and
 // nodes were elected twice.
 func (h Head) forks(other Head) bool {
-	return false && h.Election != "" && other.Election != "" && h.Election != other.Election
+	return h.Term > other.Term || h.Term == other.Term && h.Election != "" && other.Election != "" && h.Election != other.Election
 }
 
 // againstFounded compares a state with the head of another history.
