@@ -12,9 +12,9 @@ import (
 )
 
 // rolledBack returns a cluster in which etcd went back to an old backup while a was
-// killed: the journal goes on from a's state file, but b holds the keys l beyond it. b
-// is cut off etcd; start starts a again.
-func rolledBack(t *testing.T, bDir string) (w *cluster, b *node, start func() *node) {
+// killed: the journal goes on from a's state file, but b holds the keys l beyond it, which
+// the primary, a or b, had acknowledged. b is cut off etcd; start starts a again.
+func rolledBack(t *testing.T, primary, bDir string) (w *cluster, b *node, start func() *node) {
 	etcd := etcdtest.Start(t)
 	w = newCluster(t, etcd)
 	dir := t.TempDir()
@@ -27,10 +27,19 @@ func rolledBack(t *testing.T, bDir string) (w *cluster, b *node, start func() *n
 	w.saved(a)
 	dir = copied(t, dir)
 	restore := etcd.Backup()
-	now := w.serving(a, b)
+	now, other := a, b
+	if primary == "b" {
+		now, other = b, a
+	}
+	waitFor(t, primary+" to be the primary", func() bool {
+		if !now.serves() && other.serves() {
+			_, _, _ = other.Handover(t.Context(), 0, primary)
+		}
+		return now.serves()
+	})
 	now.put(keys("l", 200)...)
-	w.promotable(map[*node]*node{a: b, b: a}[now])
-	w.equal(now, map[*node]*node{a: b, b: a}[now])
+	w.promotable(other)
+	w.equal(now, other)
 	for _, n := range []*node{b, a} {
 		n.wire.cut()
 	}
@@ -43,7 +52,7 @@ func rolledBack(t *testing.T, bDir string) (w *cluster, b *node, start func() *n
 // while another node holds more: that one founds the journal anew.
 func TestRolledBackEtcdAndAnOlderFile(t *testing.T) {
 	t.Parallel()
-	w, b, start := rolledBack(t, t.TempDir())
+	w, b, start := rolledBack(t, "a", t.TempDir())
 	a := start()
 	waitFor(t, "a to leave the election to b", func() bool {
 		if a.serves() {
@@ -63,11 +72,21 @@ func TestRolledBackEtcdAndAnOlderFile(t *testing.T) {
 
 // The journal went on in a later term without what a node holds, which nobody could ask:
 // that is a fork. The node founds no journal over it. It keeps what it holds in a file,
-// and follows, although it holds more commits.
+// and follows, although it holds more commits. So does the primary of before, although
+// the later term has the number of its own.
 func TestAForkOfARolledBackJournal(t *testing.T) {
 	t.Parallel()
+	for _, primary := range []string{"a", "b"} {
+		t.Run("the primary was "+primary, func(t *testing.T) {
+			t.Parallel()
+			forkARolledBackJournal(t, primary)
+		})
+	}
+}
+
+func forkARolledBackJournal(t *testing.T, primary string) {
 	dir := t.TempDir()
-	w, b, start := rolledBack(t, dir)
+	w, b, start := rolledBack(t, primary, dir)
 	b.ended.Store(true) // it answers nobody
 	a := start()
 	w.serving(a).put("new")
