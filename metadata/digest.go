@@ -21,6 +21,7 @@ const (
 	seedParams
 	seedLocalDisk
 	seedClaim
+	seedClosing
 )
 
 // mix folds a word into a hash.
@@ -118,6 +119,9 @@ func (p *segmentState) digestTerm() Digest {
 	if p.Instance != 0 {
 		h = mix(h, p.Instance)
 	}
+	if p.closes != 0 {
+		h = mix(mix(h, seedClosing), uint64(p.closes))
+	}
 	return finish(h)
 }
 
@@ -126,6 +130,9 @@ func (p *segmentState) localDiskTerm() Digest {
 	h = mixBytes(h, p.Client)
 	if p.offloading {
 		h = mix(h, 1)
+	}
+	if p.wipe {
+		h = mix(h, 2)
 	}
 	return finish(h)
 }

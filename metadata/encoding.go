@@ -25,6 +25,8 @@ const (
 	typeAddLocalDisk   = 12
 	typeUseRules       = 13
 	typeFork           = 14
+	typeCloseSegment   = 15
+	typeWipeDisks      = 16
 )
 
 // DecodeObjectEvent decodes one object event, which must fill b. cutoff returns
@@ -63,6 +65,10 @@ func DecodeObjectEvent(b []byte, cutoff func() Change) (Change, error) {
 		e = new(UseRules)
 	case typeFork:
 		e = new(Fork)
+	case typeCloseSegment:
+		e = new(CloseSegment)
+	case typeWipeDisks:
+		e = new(WipeDisks)
 	default:
 		return nil, fmt.Errorf("object event of type %d: this version does not know it; upgrade this node", kind)
 	}

@@ -126,14 +126,17 @@ func (l *Loader) readSegments(c *binenc.Coder) {
 	for range c.Count(32) {
 		var number segment.Number
 		var spec segment.Spec
-		codeMounted(c, l.rules, &number, &spec)
+		var closes Time
+		codeMounted(c, l.rules, &number, &spec, &closes)
 		if number == 0 || number > s.lastNumber || s.segments[number] != nil {
 			c.Fail("segment number %d", number)
 		}
 		if c.Err() != nil {
 			return
 		}
-		s.mount(spec, number)
+		if p := s.mount(spec, number); closes != 0 {
+			s.closeSegment(p, closes)
+		}
 	}
 	if l.rules > FirstRules || c.Len() > 0 {
 		l.readLocalDisks(c)
@@ -151,8 +154,8 @@ func (l *Loader) readLocalDisks(c *binenc.Coder) {
 	for range n {
 		var number segment.Number
 		var client segment.ClientID
-		var offloading bool
-		codeLocalDisk(c, &number, &client, &offloading)
+		var offloading, wipe bool
+		codeLocalDisk(c, l.rules, &number, &client, &offloading, &wipe)
 		if number == 0 || number > s.lastNumber || s.segments[number] != nil || s.localDisks.byNumber[number] != nil ||
 			s.localDisks.byClient[client] != nil {
 			c.Fail("SSD number %d of client %v", number, client)
@@ -160,7 +163,7 @@ func (l *Loader) readLocalDisks(c *binenc.Coder) {
 		if c.Err() != nil {
 			return
 		}
-		s.mountLocalDisk(client, number, offloading)
+		s.mountLocalDisk(client, number, offloading, wipe)
 	}
 }
 

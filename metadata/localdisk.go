@@ -27,14 +27,14 @@ func newLocalDisks() localDisks {
 }
 
 // mountLocalDisk makes a client's SSD known, with nothing on it.
-func (s *Store) mountLocalDisk(client segment.ClientID, number segment.Number, offloading bool) {
+func (s *Store) mountLocalDisk(client segment.ClientID, number segment.Number, offloading, wipe bool) {
 	p := s.expectedDisks[number]
 	if p == nil {
 		p = new(segmentState)
 	}
 	delete(s.expectedDisks, number)
 	p.Segment = &segment.Segment{Spec: segment.Spec{Client: client}, Number: number}
-	p.offloading = offloading
+	p.offloading, p.wipe = offloading, wipe
 	s.localDisks.byClient[client], s.localDisks.byNumber[number] = p, p
 	s.addTerm(p, p.localDiskTerm())
 }
@@ -62,7 +62,7 @@ func (e *MountLocalDisk) Apply(tx *Tx) error {
 		return nil
 	}
 	s.lastNumber++
-	s.mountLocalDisk(e.Client, s.lastNumber, e.Offloading)
+	s.mountLocalDisk(e.Client, s.lastNumber, e.Offloading, false)
 	return nil
 }
 
@@ -113,10 +113,14 @@ func (e *UnmountLocalDisk) Apply(tx *Tx) error {
 	if p == nil {
 		return errs.SegmentNotFound
 	}
+	s.unmountLocalDisk(p)
+	return nil
+}
+
+func (s *Store) unmountLocalDisk(p *segmentState) {
 	delete(s.localDisks.byNumber, p.Number)
 	delete(s.localDisks.byClient, p.Client)
 	s.dropShare(p)
-	return nil
 }
 
 // Code goes through the fields.
@@ -243,6 +247,7 @@ type LocalDiskInfo struct {
 	Client     segment.ClientID
 	Number     segment.Number
 	Offloading bool // the client takes objects to copy
+	Wipe       bool // the client is to delete all files on it
 }
 
 // FindLocalDisk returns a client's SSD, false if it has none mounted.
@@ -269,5 +274,5 @@ func (s *Store) LocalDisks() []LocalDiskInfo {
 }
 
 func (p *segmentState) localDiskInfo() LocalDiskInfo {
-	return LocalDiskInfo{Client: p.Client, Number: p.Number, Offloading: p.offloading}
+	return LocalDiskInfo{Client: p.Client, Number: p.Number, Offloading: p.offloading, Wipe: p.wipe}
 }

@@ -42,7 +42,7 @@ func (w *world) checkCopies(t *rapid.T, list metadata.ReplicaList) {
 func (w *world) localDiskAction(t *rapid.T) {
 	if slices.ContainsFunc(w.queue, func(q queued) bool {
 		switch q.change.(type) {
-		case *metadata.MountLocalDisk, *metadata.SetOffloading, *metadata.UnmountLocalDisk:
+		case *metadata.MountLocalDisk, *metadata.SetOffloading, *metadata.UnmountLocalDisk, *metadata.WipeDisks, *metadata.CloseSegment:
 			return true
 		}
 		return false
@@ -51,13 +51,22 @@ func (w *world) localDiskAction(t *rapid.T) {
 	}
 	owner, offloading := client(byte(1+w.pick(t, "owner", 3))), w.pick(t, "offloading", 2) == 0
 	info, mounted := w.primary.FindLocalDisk(owner)
+	emptied := func(err error) {
+		if err == nil {
+			maps.DeleteFunc(w.copies, func(c diskCopy, _ bool) bool { return c.client == owner })
+		}
+	}
 	switch {
 	case mounted && w.pick(t, "unmount", 4) == 0:
-		w.submit(func(err error) {
-			if err == nil {
-				maps.DeleteFunc(w.copies, func(c diskCopy, _ bool) bool { return c.client == owner })
-			}
-		}, &metadata.UnmountLocalDisk{Number: info.Number})
+		w.submit(emptied, &metadata.UnmountLocalDisk{Number: info.Number})
+	case info.Wipe:
+		w.submit(emptied, &metadata.WipeDisks{Number: info.Number})
+	case w.pick(t, "wipe", 8) == 0:
+		if e := w.primary.PrepareWipe(""); e != nil {
+			w.submit(nil, e)
+		}
+	case w.pick(t, "close", 8) == 0:
+		w.closeAction(t)
 	case mounted && w.pick(t, "flag", 2) == 0:
 		if e, _ := w.primary.PrepareSetOffloading(owner, offloading); e != nil {
 			w.submit(nil, e)
@@ -66,6 +75,18 @@ func (w *world) localDiskAction(t *rapid.T) {
 		if e := w.primary.PrepareMountLocalDisk(owner, offloading); e != nil {
 			w.submit(nil, e)
 		}
+	}
+}
+
+// closeAction closes a segment, which is unmounted some other time.
+func (w *world) closeAction(t *rapid.T) {
+	list := w.primary.Segments()
+	if len(list) == 0 {
+		return
+	}
+	s := list[w.pick(t, "segment", len(list))]
+	if e, _ := w.primary.PrepareClose(s.Client, s.ID, 1); e != nil {
+		w.submit(nil, e)
 	}
 }
 

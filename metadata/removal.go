@@ -128,12 +128,16 @@ func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name s
 		on = append(on, r.segment.Number)
 	}
 	switch {
-	case len(on) == 0, len(on) < v.existing && o.live > now: // ClearReplicas names no lease
+	case len(on) == 0, len(on) < v.existing && o.live > now && s.Rules() < closingRules:
 		return Drop{}, nil
 	case len(on) == v.existing:
 		return Drop{Removal: s.beginRemoval(sh, o, now)}, nil
 	}
-	return Drop{Partial: &ClearReplicas{Ref: Ref{o.shard, o.id}, Segments: on, objectChange: sh.hold(o)}}, nil
+	e := &ClearReplicas{Ref: Ref{o.shard, o.id}, Segments: on, objectChange: sh.hold(o)}
+	if o.live > now {
+		e.LeaseUntil = o.live
+	}
+	return Drop{Partial: e}, nil
 }
 
 // ClearReplicas drops an object's replicas on some segments; others stay.
@@ -141,12 +145,14 @@ type ClearReplicas struct {
 	objectChange
 	Ref
 	Segments []segment.Number
+	// LeaseUntil is as in a Removal. Before closingRules it is 0.
+	LeaseUntil Time
 }
 
 // Apply drops the replicas. It answers ObjectNotFound if the object is gone.
 func (e *ClearReplicas) Apply(tx *Tx) error {
 	return tx.onObject(e.Ref, e.pending, func(sh *shard, o *object) {
-		tx.dropSome(sh, o, 0, func(r *replica) bool {
+		tx.dropSome(sh, o, e.LeaseUntil, func(r *replica) bool {
 			for _, number := range e.Segments {
 				if r.segment != nil && r.segment.Number == number {
 					return true
@@ -162,4 +168,9 @@ func (e *ClearReplicas) Code(c *binenc.Coder) {
 	c.Tag(typeClearReplicas)
 	codeRef(c, &e.Ref)
 	codeNumbers(c, &e.Segments)
+	if c.Decoding() && c.Len() > 0 || !c.Decoding() && e.LeaseUntil != 0 {
+		if binenc.CodeVarint(c, &e.LeaseUntil); e.LeaseUntil == 0 {
+			c.Fail("a clear that names no lease")
+		}
+	}
 }

@@ -21,7 +21,11 @@ const (
 	// instanceRules: a mount carries the instance of its owner.
 	instanceRules Rules = 3
 
-	NewestRules = instanceRules
+	// closingRules: segments that are closed, SSDs that are to be wiped, and partial
+	// clears that name a lease.
+	closingRules Rules = 4
+
+	NewestRules = closingRules
 )
 
 // Rules returns the version in force.

@@ -70,29 +70,35 @@ func (s *Store) encodeSegments(c *binenc.Coder) {
 	codeNumber(c, &s.lastNumber)
 	c.CodeCount(&n, 0)
 	for number, p := range s.segments {
-		codeMounted(c, s.Rules(), &number, &p.Spec)
+		codeMounted(c, s.Rules(), &number, &p.Spec, &p.closes)
 	}
 	if n = len(s.localDisks.byNumber); n == 0 && s.Rules() == FirstRules {
 		return // byte-identical to the format before there were SSDs
 	}
 	c.CodeCount(&n, 0)
 	for number, p := range s.localDisks.byNumber {
-		codeLocalDisk(c, &number, &p.Client, &p.offloading)
+		codeLocalDisk(c, s.Rules(), &number, &p.Client, &p.offloading, &p.wipe)
 	}
 }
 
-func codeMounted(c *binenc.Coder, rules Rules, number *segment.Number, spec *segment.Spec) {
+func codeMounted(c *binenc.Coder, rules Rules, number *segment.Number, spec *segment.Spec, closes *Time) {
 	codeNumber(c, number)
 	codeSpec(c, spec)
 	if rules >= instanceRules {
 		c.CodeUint64(&spec.Instance)
 	}
+	if rules >= closingRules {
+		binenc.CodeVarint(c, closes)
+	}
 }
 
-func codeLocalDisk(c *binenc.Coder, number *segment.Number, client *segment.ClientID, offloading *bool) {
+func codeLocalDisk(c *binenc.Coder, rules Rules, number *segment.Number, client *segment.ClientID, offloading, wipe *bool) {
 	codeNumber(c, number)
 	c.CodeFixed(client[:])
 	c.CodeBool(offloading)
+	if rules >= closingRules {
+		c.CodeBool(wipe)
+	}
 }
 
 func (s *Store) encodeShard(c *binenc.Coder, sh *shard) {

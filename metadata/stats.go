@@ -74,6 +74,7 @@ type SegmentStats struct {
 	Capacity    uint64 // bytes
 	Busy        uint64 // bytes, quarantine included
 	Quarantined uint64 // bytes
+	Closed      bool   // it takes no new objects, and is unmounted soon
 }
 
 // Segments returns the mounted segments in the order in which they were
@@ -85,6 +86,7 @@ func (s *Store) Segments() []SegmentStats {
 	for _, p := range s.segments {
 		list = append(list, SegmentStats{
 			Spec: p.Spec, Number: p.Number, Capacity: p.Capacity(), Busy: p.Busy(), Quarantined: p.quarantined.Load(),
+			Closed: p.closes != 0,
 		})
 	}
 	slices.SortFunc(list, func(a, b SegmentStats) int { return int(a.Number) - int(b.Number) })

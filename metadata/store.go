@@ -111,7 +111,9 @@ type segmentState struct {
 
 	leaving atomic.Pointer[chan struct{}] // closed with the outcome of an unmount that is prepared; primary only
 
+	closes     Time // of a segment: takes no new objects, and is unmounted then; 0 for open; applyMu
 	offloading bool // of an SSD: its owner takes objects to copy; applyMu
+	wipe       bool // of an SSD: its owner is to delete all files on it; applyMu
 }
 
 // noSegment stands in comparisons for "before all segments".

@@ -60,6 +60,10 @@ func typeAndText(c metadata.Change) (kind, text string) {
 		return "SET_OFFLOADING", fmt.Sprintf("of SSD %d: %v", c.Number, c.Offloading)
 	case *metadata.UnmountLocalDisk:
 		return "UNMOUNT_LOCAL_DISK", fmt.Sprintf("SSD %d", c.Number)
+	case *metadata.CloseSegment:
+		return "CLOSE_SEGMENT", fmt.Sprintf("segment %d until %d", c.Number, c.Until)
+	case *metadata.WipeDisks:
+		return "WIPE_DISKS", fmt.Sprintf("SSD %d; 0 for all", c.Number)
 	case *metadata.AddLocalDisk:
 		return "ADD_LOCAL_DISK", fmt.Sprintf("object %v on SSD %d", c.ID, c.Number)
 	}

@@ -82,6 +82,10 @@ type Generation struct {
 	ReportSsdCapacity      Call[Done]
 	PromotionHeartbeat     Call[Result[[]OffloadTask]]
 	FetchTasks             Call[Result[[]Task]]
+	PollRemoveAll          Call[Result[bool]]
+	GracefulUnmount        Call[Done]
+	SegmentStatus          Call[Result[int32]]
+	SegmentStatusByID      Call[Result[int32]]
 
 	// Others are the functions that have no Go types yet.
 	Others []Function
@@ -236,6 +240,10 @@ func (b *builder) clients() {
 	g.NotifyOffloadSuccess = call(b, "NotifyOffloadSuccess", args(argClient, tasks, argObjects), done)
 	g.ReportSsdCapacity = call(b, "ReportSsdCapacity", args(argClient, argCapacity), done)
 	g.PromotionHeartbeat = call(b, "PromotionObjectHeartbeat", args(argClient), structpack.Expected(b.tasks))
+	g.PollRemoveAll = call(b, "PollRemoveAll", args(argClient), structpack.Expected(flag))
+	g.GracefulUnmount = call(b, "GracefulUnmountSegment", args(argSegmentID, argClient, argGrace), done)
+	g.SegmentStatus = call(b, "QuerySegmentStatus", args(argSegmentName), structpack.Expected(i32))
+	g.SegmentStatusByID = call(b, "QuerySegmentStatusById", args(argSegmentID), structpack.Expected(i32))
 	g.FetchTasks = call(b, "FetchTasks", args(argClient, argMost), structpack.Expected(structpack.Vector(task)))
 }
 

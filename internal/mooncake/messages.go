@@ -19,6 +19,9 @@ const (
 	ClientOK          int32 = 1
 	ClientNeedRemount int32 = 2
 
+	SegmentOK                   int32 = 1
+	SegmentGracefullyUnmounting int32 = 4
+
 	SoftPinPreserve uint8 = 0
 	SoftPinEnable   uint8 = 1
 	SoftPinDisable  uint8 = 2
@@ -47,6 +50,7 @@ type Args struct {
 	Objects     []OffloadedObject // one for each task
 	Capacity    int64             // bytes of an SSD
 	Most        uint64            // tasks to fetch
+	GraceMillis uint64
 	Tenant      string
 }
 

@@ -36,16 +36,12 @@ func (b *builder) others() {
 		{"UnmountNoFSegment", tuple(id, id), done},
 		{"GetAllNoFSegments", "", expected(list(noF))},
 		{"GetNoFSegmentsByName", text, expected(list(tuple(id, id)))},
-		{"GracefulUnmountSegment", tuple(id, id, u64), done},
-		{"QuerySegmentStatus", text, expected(i32)},
-		{"QuerySegmentStatusById", id, expected(i32)},
 
 		{"PromotionAllocStart", tuple(id, text, tenant, u64, list(text)), expected(tuple(replica))},
 		{"NotifyPromotionSuccess", tuple(id, text, tenant), done},
 		{"NotifyPromotionFailure", tuple(id, text, tenant), done},
 		{"EvictDiskReplica", tuple(id, text, tenant, i32), done},
 		{"BatchEvictDiskReplica", tuple(id, list(text), tenant, i32), list(done)},
-		{"PollRemoveAll", id, expected(flag)},
 
 		{"CopyStart", tuple(id, text, tenant, text, list(text)), copied},
 		{"CopyEnd", tuple(id, text, tenant), done},

@@ -175,6 +175,7 @@ var (
 	argObjects     = at("metadatas", func(a *Args) *[]OffloadedObject { return &a.Objects }, structpack.Vector(offloaded))
 	argCapacity    = at("ssd_total_capacity_bytes", func(a *Args) *int64 { return &a.Capacity }, i64)
 	argMost        = at("batch_size", func(a *Args) *uint64 { return &a.Most }, u64)
+	argGrace       = at("grace_period_ms", func(a *Args) *uint64 { return &a.GraceMillis }, u64)
 	argTenant      = at("tenant_id", func(a *Args) *string { return &a.Tenant }, text)
 )
 

@@ -211,8 +211,8 @@ func (l *Liveness) lost(now tick) time.Duration {
 	return lost
 }
 
-// WatchClients unmounts the segments of clients that go silent, until the
-// context ends.
+// WatchClients unmounts the segments of clients that go silent, and closed ones
+// whose time has come, until the context ends.
 func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
 	every := time.NewTicker(livenessTick)
 	defer every.Stop()
@@ -238,6 +238,7 @@ func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
 		for _, client := range silent {
 			m.expireSilent(ctx, client, log)
 		}
+		m.unmountClosed(ctx, log)
 	}
 }
 

@@ -88,12 +88,16 @@ func (m *Master) RemoveByRegex(ctx context.Context, r RemoveRequest, pattern str
 }
 
 // RemoveAll is RemoveByRegex for every key of a tenant, or of all tenants if
-// the tenant is empty.
+// the tenant is empty. Owners of SSDs learn by PollRemoveAll that they are to
+// delete their files.
 func (m *Master) RemoveAll(ctx context.Context, r RemoveRequest) (int, error) {
 	if err := m.Fence(ctx); err != nil {
 		return 0, err
 	}
 	n, err := m.removeSelected(ctx, deleteevents.Selection{Type: deleteevents.RemoveAll, Tenant: r.Tenant, Force: r.Force})
+	if err == nil {
+		err = partly(n, m.wipeDisks(ctx, r.Tenant))
+	}
 	return n, m.Counters.done(OpRemoveAll, err)
 }
 

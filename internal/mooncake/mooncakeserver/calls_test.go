@@ -188,6 +188,22 @@ func TestClients(t *testing.T) {
 		wrong := spec
 		wrong.Base = 0
 		expect(t, "a segment at 0", ask(t, c, g.MountSegment, mooncake.Args{Segment: wrong, Client: client(9)}), errs.InvalidParams)
+		status := func(what string, want int32) {
+			t.Helper()
+			byName, byID := ask(t, c, g.SegmentStatus, mooncake.Args{SegmentName: "host"}), ask(t, c, g.SegmentStatusByID, mooncake.Args{SegmentID: spec.ID})
+			if byName.Failure != 0 || byName != byID || byName.Value != want {
+				t.Errorf("%s: got status %+v, by id %+v; want %d", what, byName, byID, want)
+			}
+		}
+		status("mounted", mooncake.SegmentOK)
+		closing := mooncake.Args{SegmentID: spec.ID, Client: client(8), GraceMillis: 60_000}
+		expect(t, "GracefulUnmountSegment by a stranger", ask(t, c, g.GracefulUnmount, closing), errs.SegmentNotFound)
+		closing.Client = client(9)
+		expect(t, "GracefulUnmountSegment", ask(t, c, g.GracefulUnmount, closing), errs.OK)
+		closing.GraceMillis = 1<<64 - 1
+		expect(t, "it once more", ask(t, c, g.GracefulUnmount, closing), errs.OK)
+		status("closed", mooncake.SegmentGracefullyUnmounting)
+		expect(t, "status of none", ask(t, c, g.SegmentStatus, mooncake.Args{SegmentName: "none"}), errs.SegmentNotFound)
 		expect(t, "UnmountSegment", ask(t, c, g.UnmountSegment, mooncake.Args{SegmentID: spec.ID, Client: client(9)}), errs.OK)
 	})
 }

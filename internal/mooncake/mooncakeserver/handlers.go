@@ -1,6 +1,9 @@
 package mooncakeserver
 
 import (
+	"math"
+	"time"
+
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/service"
@@ -42,6 +45,10 @@ func newTable(g *mooncake.Generation) *table {
 	one(t, g.ReportSsdCapacity, done(reportSsdCapacity))
 	one(t, g.PromotionHeartbeat, promotionHeartbeat)
 	one(t, g.FetchTasks, fetchTasks)
+	one(t, g.PollRemoveAll, pollRemoveAll)
+	one(t, g.GracefulUnmount, done(gracefulUnmount))
+	one(t, g.SegmentStatus, segmentStatus)
+	one(t, g.SegmentStatusByID, segmentStatusByID)
 	for _, f := range g.Others {
 		refuse(t, f)
 	}
@@ -164,6 +171,40 @@ func specOf(client segment.ClientID, spec segment.Spec) (segment.Spec, error) {
 }
 
 func unmountSegment(c call, a *args) error { return c.master.UnmountSegment(c, a.SegmentID) }
+
+func gracefulUnmount(c call, a *args) error {
+	grace := time.Duration(min(a.GraceMillis, math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
+	return c.master.GracefulUnmountSegment(c, a.Client, a.SegmentID, grace)
+}
+
+// segmentStatus is that of the newest segment of a name.
+func segmentStatus(c call, a *args) (int32, error) {
+	return statusOf(c, func(s *metadata.SegmentStats) bool { return s.Name == a.SegmentName })
+}
+
+func segmentStatusByID(c call, a *args) (int32, error) {
+	return statusOf(c, func(s *metadata.SegmentStats) bool { return s.ID == a.SegmentID })
+}
+
+func statusOf(c call, is func(*metadata.SegmentStats) bool) (int32, error) {
+	if err := c.master.Fence(c); err != nil {
+		return 0, err
+	}
+	status, err := int32(0), error(errs.SegmentNotFound)
+	for _, s := range c.master.Store.Segments() {
+		switch {
+		case !is(&s):
+		case s.Closed:
+			status, err = mooncake.SegmentGracefullyUnmounting, nil
+		default:
+			status, err = mooncake.SegmentOK, nil
+		}
+	}
+	if fenced := c.master.Fence(c); fenced != nil {
+		return 0, fenced
+	}
+	return status, err
+}
 
 func ping(c call, a *args) (mooncake.PingResult, error) {
 	r := mooncake.PingResult{View: c.front.View(), Status: mooncake.ClientNeedRemount}

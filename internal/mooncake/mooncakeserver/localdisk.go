@@ -54,3 +54,5 @@ func reportSsdCapacity(c call, a *args) error {
 func promotionHeartbeat(c call, a *args) ([]mooncake.OffloadTask, error) {
 	return nil, c.master.CheckLocalDisk(c, "PromotionObjectHeartbeat", a.Client)
 }
+
+func pollRemoveAll(c call, a *args) (bool, error) { return c.master.PollRemoveAll(c, a.Client) }

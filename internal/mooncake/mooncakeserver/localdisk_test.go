@@ -42,6 +42,23 @@ func TestLocalDisk(t *testing.T) {
 		expect(t, "another size", ask(t, c, g.NotifyOffloadSuccess, done), errs.InvalidParams)
 		done.Objects = nil
 		expect(t, "no objects", ask(t, c, g.NotifyOffloadSuccess, done), errs.InvalidParams)
+		if g.Name != "v0.3.11" {
+			poll := func(want bool) {
+				t.Helper()
+				if r := ask(t, c, g.PollRemoveAll, disk); r.Failure != 0 || r.Value != want {
+					t.Errorf("PollRemoveAll: got %+v, want %t", r, want)
+				}
+			}
+			poll(false)
+			if n := ask(t, c, g.RemoveAll, mooncake.Args{}); n != 0 {
+				t.Errorf("RemoveAll of leased objects: got %d, want 0", n)
+			}
+			poll(true)
+			poll(false)
+			if r := ask(t, c, g.GetReplicaList, mooncake.Args{Key: "a"}).Value.Replicas; len(r) != 1 {
+				t.Errorf("after its files were deleted: got %+v, want memory alone", r)
+			}
+		}
 		if g.Name == "head" {
 			expect(t, "UnmountLocalDiskSegment", ask(t, c, g.UnmountLocalDisk, mooncake.Args{Client: client(1)}), errs.OK)
 			if r := ask(t, c, g.GetReplicaList, mooncake.Args{Key: "a"}).Value.Replicas; len(r) != 1 {

@@ -1,0 +1,91 @@
+package service
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// maxGrace bounds how long a segment may stay closed: a sum with it stays far from
+// overflow.
+const maxGrace = 365 * 24 * time.Hour
+
+// GracefulUnmountSegment has a client's segment take no new objects, and unmounts
+// it after a grace period. Until then what is there stays readable. A segment that
+// is closed already keeps its time. Errors: SegmentNotFound if the client has no
+// segment, InvalidParams if this one is not its own.
+func (m *Master) GracefulUnmountSegment(ctx context.Context, client segment.ClientID, id segment.ID, grace time.Duration) error {
+	if err := m.Fence(ctx); err != nil {
+		return err
+	}
+	return m.withSegments(ctx, func(ctx context.Context) error {
+		return m.commitOne(ctx, 16, func() (metadata.Change, error) {
+			e, err := m.Store.PrepareClose(client, id, m.Now().Add(min(grace, maxGrace)))
+			if e == nil {
+				return nil, err
+			}
+			return e, nil
+		})
+	})
+}
+
+// unmountClosed unmounts the closed segments whose time has come.
+func (m *Master) unmountClosed(ctx context.Context, log zerolog.Logger) {
+	for part := range slices.Chunk(m.Store.SegmentsToUnmount(m.Now()), maxUnmounts) {
+		err := m.withSegments(ctx, func(ctx context.Context) error { return m.unmount(ctx, part...) })
+		switch {
+		case err == nil:
+			log.Info().Int("segments", len(part)).Msg("closed segments were unmounted")
+		case ctx.Err() == nil:
+			log.Warn().Err(err).Msg("unmounting closed segments failed, it will be tried again")
+		}
+	}
+}
+
+// wipeDisks asks the owners of SSDs to delete their files, after all objects of a
+// tenant were removed; of all tenants if it is empty.
+func (m *Master) wipeDisks(ctx context.Context, tenant string) error {
+	if m.Store.PrepareWipe(tenant) == nil {
+		return nil
+	}
+	return m.withSegments(ctx, func(ctx context.Context) error {
+		return m.commitOne(ctx, 16, func() (metadata.Change, error) {
+			if e := m.Store.PrepareWipe(tenant); e != nil {
+				return e, nil
+			}
+			return nil, nil
+		})
+	})
+}
+
+// PollRemoveAll reports whether a client is to delete all files on its SSD, once.
+// Its copies are gone then: also those of objects that RemoveAll has kept. Errors:
+// SegmentNotFound if the client has no SSD mounted.
+func (m *Master) PollRemoveAll(ctx context.Context, client segment.ClientID) (wipe bool, err error) {
+	const op = "PollRemoveAll"
+	if err := m.CheckLocalDisk(ctx, op, client); err != nil {
+		return false, err
+	}
+	if disk, _ := m.Store.FindLocalDisk(client); !disk.Wipe {
+		return false, m.fenced(ctx, nil)
+	}
+	err = m.withSegments(ctx, func(ctx context.Context) error {
+		return m.commitOne(ctx, 16, func() (metadata.Change, error) {
+			disk, ok := m.Store.FindLocalDisk(client)
+			if !ok {
+				return nil, noLocalDisk(op, client)
+			}
+			if !disk.Wipe {
+				return nil, errs.New(errs.Unavailable, op, "another call of the client has got the answer; ask again")
+			}
+			return &metadata.WipeDisks{Number: disk.Number}, nil
+		})
+	})
+	return err == nil, err
+}

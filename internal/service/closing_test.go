@@ -1,0 +1,72 @@
+package service_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A segment that is unmounted gracefully stays readable for the grace period, takes
+// no new objects, and goes then, without a further call.
+func TestGracefulUnmount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, func(c *service.Master) {
+			c.Liveness = service.NewLiveness(time.Hour, 0, clock.Runtime(), c.Store)
+		})
+		f.put(t, "k")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = f.WatchClients(ctx, zerolog.Nop()) }()
+		want(t, "a client without segments", f.GracefulUnmountSegment(ctx, owner(2), segment.ID{1}, time.Minute), errs.SegmentNotFound)
+		want(t, "a segment that is not there", f.GracefulUnmountSegment(ctx, owner(1), segment.ID{9}, time.Minute), errs.InvalidParams)
+		want(t, "a graceful unmount", f.GracefulUnmountSegment(ctx, owner(1), segment.ID{1}, time.Minute), errs.OK)
+		want(t, "it once more", f.GracefulUnmountSegment(ctx, owner(1), segment.ID{1}, time.Hour), errs.OK)
+		_, err := f.PutStart(ctx, start(1), service.PutItem{Key: "new", Size: 100})
+		want(t, "a put meanwhile", err, errs.NoAvailableHandle)
+		f.p.Pass(59 * time.Second)
+		time.Sleep(2 * time.Second)
+		if ok, err := f.ExistKey(ctx, "default", "k"); !ok || err != nil {
+			t.Errorf("within the grace period: got %t, %v; want the object", ok, err)
+		}
+		f.p.Pass(time.Second)
+		time.Sleep(2 * time.Second)
+		if st := f.Store.Stats(); st.Segments != 0 {
+			t.Errorf("after the grace period: got %d segments, want 0", st.Segments)
+		}
+		if ok, _ := f.ExistKey(ctx, "default", "k"); ok {
+			t.Error("the object of a segment that was unmounted exists, want it gone")
+		}
+	})
+}
+
+// RemoveAll has the owners of SSDs delete their files, each once.
+func TestPollRemoveAll(t *testing.T) {
+	f := newFixture(t, func(c *service.Master) { c.Offload, c.OffloadQueue = true, 10 })
+	ctx := t.Context()
+	_, err := f.PollRemoveAll(ctx, owner(1))
+	want(t, "without an SSD", err, errs.SegmentNotFound)
+	if err := f.MountLocalDisk(ctx, owner(1), true); err != nil {
+		t.Fatal(err)
+	}
+	f.put(t, "k")
+	poll := func(when string, want bool) {
+		t.Helper()
+		if got, err := f.PollRemoveAll(ctx, owner(1)); got != want || err != nil {
+			t.Errorf("%s: got %t, %v; want %t", when, got, err, want)
+		}
+	}
+	poll("before", false)
+	if _, err := f.RemoveAll(ctx, service.RemoveRequest{Tenant: "default"}); err != nil {
+		t.Fatal(err)
+	}
+	poll("after RemoveAll", true)
+	poll("once more", false)
+}
