@@ -1,7 +1,6 @@
 package promote
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"maps"
@@ -17,9 +16,8 @@ import (
 // that finds the journal lost asks them directly: what became of the journal may have
 // become of nodes/, too. They are kept with the state files. Safe for concurrent use.
 type companions struct {
-	mu    sync.Mutex
-	last  memory
-	saved []byte // of last, for run alone
+	mu   sync.Mutex
+	last memory
 }
 
 // A memory is what a node remembers of its cluster.
@@ -44,7 +42,6 @@ func (c *companions) recall(kept []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	_ = json.Unmarshal(kept, &c.last) // damaged, it is as good as nothing
-	c.saved = kept
 }
 
 // run keeps the list up to date until the context ends. tip returns where the node
@@ -101,8 +98,8 @@ func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
 	c.mu.Lock()
 	c.last = m
 	c.mu.Unlock()
-	if kept, err := json.Marshal(m); err == nil && !bytes.Equal(kept, c.saved) && n.saver.remember(kept) {
-		c.saved = kept
+	if kept, err := json.Marshal(m); err == nil && n.StateDir != "" {
+		n.saver.remember(kept)
 	}
 }
 

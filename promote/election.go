@@ -90,7 +90,9 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		return nil, err
 	}
 	if of := n.following(f); of != nil && head.Head.Seq == 0 && ctx.Err() == nil {
-		n.saver.save(ctx, of) // from here on the journal has it all
+		bounded, cancel := context.WithTimeout(ctx, firstSave)
+		n.saver.save(bounded, of) // from here on the journal has it all
+		cancel()
 	}
 	return n.run(ctx, f, head, empty)
 }

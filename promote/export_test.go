@@ -1,6 +1,10 @@
 package promote
 
-import "context"
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+)
 
 // MayStart reports whether an operator's permission to start empty stands.
 func (n *Node) MayStart() bool {
@@ -16,6 +20,14 @@ func (n *Node) Known() int {
 		return -1
 	}
 	return len(known.At)
+}
+
+// Kept reports whether this node has written down all that it remembers of others.
+func (n *Node) Kept() bool {
+	n.saver.mu.Lock()
+	defer n.saver.mu.Unlock()
+	now, err := json.Marshal(n.companions.known())
+	return err == nil && (n.saver.dir == nil || bytes.Equal(now, n.saver.kept))
 }
 
 // A Retention is one outside of a term.

@@ -121,7 +121,7 @@ func (w *cluster) founder(nodes ...*node) (now *node) {
 func (w *cluster) know(nodes ...*node) {
 	w.t.Helper()
 	for _, n := range nodes {
-		waitFor(w.t, n.id+" to know the others", func() bool { return n.Known() == len(nodes)-1 })
+		waitFor(w.t, n.id+" to know the others", func() bool { return n.Known() == len(nodes)-1 && n.Kept() })
 	}
 }
 

@@ -1,6 +1,7 @@
 package promote
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -17,13 +18,16 @@ import (
 
 // A saver keeps this node's state on its own disk, so that the node can go on from
 // there and the journal after a restart. Whatever fails is a warning: the node serves
-// on.
+// on. The disk may hang: nothing but a restart waits for it, see beside.
 type saver struct {
 	node   *Node
 	dir    *statefile.Dir // nil for none; set by open alone, under mu
-	saving chan struct{}  // has an element while a file is written
+	files  chan struct{}  // has an element while a state file is written or read
+	notes  chan struct{}  // has an element while what the node remembers is written
+	memory chan []byte    // what is to be remembered next
 
 	mu       sync.Mutex      // guards all below
+	kept     []byte          // what is remembered
 	store    *metadata.Store // of the newest file
 	at       journal.Cursor  // where the newest file leads
 	since    time.Duration   // by the clock: when it was written, or loaded
@@ -46,13 +50,40 @@ const (
 	savePause = 10 * time.Second
 	// saveTimeout bounds one save.
 	saveTimeout = time.Minute
+	// firstSave is for how long a node waits for a file before it serves in a journal that
+	// no earlier file leads to.
+	firstSave = time.Second
 	// lastSaveTimeout bounds the save of a node that stops.
 	lastSaveTimeout = 10 * time.Second
 	// savedShare is the part of the journal's bytes after which the next file is due: one in so many.
 	savedShare = 4
 )
 
-func newSaver(n *Node) *saver { return &saver{node: n, saving: make(chan struct{}, 1)} }
+func newSaver(n *Node) *saver {
+	return &saver{node: n, files: make(chan struct{}, 1), notes: make(chan struct{}, 1), memory: make(chan []byte, 1)}
+}
+
+// beside touches the disk in a goroutine of its own, one at a time as busy has it. It
+// returns when that has ended, or with the context's error.
+func beside(ctx context.Context, busy chan struct{}, touch func() error) error {
+	select {
+	case busy <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := touch()
+		<-busy
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
 
 // open locks the directory and returns the state of the newest file, nil for none, with
 // the file's name.
@@ -68,7 +99,8 @@ func (s *saver) open() (store *metadata.Store, at journal.Cursor, file string) {
 		s.mu.Lock()
 		s.dir = dir
 		s.mu.Unlock()
-		n.companions.recall(dir.Memory())
+		s.kept = dir.Memory()
+		n.companions.recall(s.kept)
 		loaded, err = s.load()
 	}
 	if err != nil {
@@ -105,16 +137,38 @@ func (s *saver) missed(why error) {
 	s.unread = cmp.Or(why, err, fmt.Errorf("none of its %d files is whole and of this cluster", files))
 }
 
-// remember keeps what this node knows of the cluster, and reports whether it did.
-func (s *saver) remember(memory []byte) bool {
-	if s.dir == nil {
-		return true
+// remember keeps what this node knows of the cluster, soon. It is called by one goroutine
+// at a time.
+func (s *saver) remember(memory []byte) {
+	select {
+	case <-s.memory: // outdated
+	default:
 	}
-	err := s.dir.Remember(memory)
-	if err != nil {
-		s.fail(err)
+	s.mu.Lock()
+	same := bytes.Equal(memory, s.kept)
+	s.mu.Unlock()
+	if !same {
+		s.memory <- memory
 	}
-	return err == nil
+}
+
+// write writes what is to be remembered, until the context ends.
+func (s *saver) write(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case memory := <-s.memory:
+			err := beside(ctx, s.notes, func() error { return s.dir.Remember(memory) })
+			if err == nil {
+				s.mu.Lock()
+				s.kept = memory
+				s.mu.Unlock()
+			} else if ctx.Err() == nil {
+				s.fail(err)
+			}
+		}
+	}
 }
 
 // newest returns the state of the newest file, nil if there is none.
@@ -122,13 +176,15 @@ func (s *saver) newest(ctx context.Context) (*statefile.State, error) {
 	if s.dir == nil {
 		return nil, nil
 	}
-	select {
-	case s.saving <- struct{}{}:
-		defer func() { <-s.saving }()
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	var loaded *statefile.State
+	err := beside(ctx, s.files, func() (err error) {
+		loaded, err = s.load()
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
-	return s.load()
+	return loaded, nil
 }
 
 // keepDiverged keeps a state that has commits which the journal has not in a file of its
@@ -141,11 +197,12 @@ func (s *saver) keepDiverged(ctx context.Context, store *metadata.Store, at jour
 			Msg("this node has commits that the journal may not have; without a state directory they are lost")
 		return nil
 	}
-	s.saving <- struct{}{}
-	defer func() { <-s.saving }()
-	file, err := s.dir.SaveDiverged(ctx, *n.sourceAt(store, at))
+	var file string
+	err := s.inTime(ctx, func(ctx context.Context) (err error) {
+		file, err = s.dir.SaveDiverged(ctx, *n.sourceAt(store, at))
+		return err
+	})
 	if err != nil {
-		s.fail(err)
 		return err
 	}
 	n.Log.Error().Str("file", file).Uint64("fork", uint64(fork)).Uint64("commits", more).
@@ -153,11 +210,28 @@ func (s *saver) keepDiverged(ctx context.Context, store *metadata.Store, at jour
 	return nil
 }
 
+// inTime writes a file, and notes what fails, also if it takes longer than saveTimeout.
+func (s *saver) inTime(parent context.Context, write func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(parent, saveTimeout)
+	defer cancel()
+	err := beside(ctx, s.files, func() error { return write(ctx) })
+	if err == nil || parent.Err() != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		err = fmt.Errorf("it took longer than %v, so the disk may hang: %w", saveTimeout, err)
+	}
+	s.fail(err)
+	return err
+}
+
 // run saves the state whenever that is due, until the context ends.
 func (s *saver) run(ctx context.Context) {
 	if s.dir == nil {
 		return
 	}
+	writing := start(func() error { s.write(ctx); return nil })
+	defer func() { <-writing.ended }()
 	for sleep(ctx, saveLook) == nil {
 		if of := s.node.source(); of != nil && s.due(ctx, of) {
 			s.save(ctx, of)
@@ -195,21 +269,14 @@ func (s *saver) save(ctx context.Context, of *statefile.Source) {
 	if s.dir == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
-	defer cancel()
-	select {
-	case s.saving <- struct{}{}:
-		defer func() { <-s.saving }()
-	case <-ctx.Done():
-		return
-	}
 	n := s.node
 	begun := n.Clock()
-	at, err := s.dir.Save(ctx, *of)
+	var at journal.Cursor
+	err := s.inTime(ctx, func(ctx context.Context) (err error) {
+		at, err = s.dir.Save(ctx, *of)
+		return err
+	})
 	if err != nil {
-		if ctx.Err() == nil {
-			s.fail(err)
-		}
 		return
 	}
 	s.mu.Lock()
@@ -255,7 +322,7 @@ func (s *saver) publish(ctx context.Context, at journal.Cursor) {
 }
 
 // close saves the state that a node stops with, nil for none, and unlocks the
-// directory.
+// directory, unless its disk hangs.
 func (s *saver) close(ctx context.Context, store *metadata.Store, at journal.Cursor) {
 	if s.dir == nil {
 		return
@@ -267,6 +334,12 @@ func (s *saver) close(ctx context.Context, store *metadata.Store, at journal.Cur
 	s.mu.Unlock()
 	if store != nil && !same {
 		s.save(ctx, s.node.sourceAt(store, at))
+	}
+	for _, busy := range []chan struct{}{s.files, s.notes} {
+		if beside(ctx, busy, func() error { return nil }) != nil {
+			s.node.Log.Warn().Str("dir", s.node.StateDir).Msg("this node stops while its state directory is written to: the disk may hang")
+			return
+		}
 	}
 	_ = s.dir.Close()
 }

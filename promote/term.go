@@ -53,6 +53,7 @@ type Term struct {
 	full atomic.Int64 // by the clock: when etcd had no space for a commit, 0 for never
 
 	stop   context.CancelCauseFunc // ends the term
+	saved  <-chan struct{}         // closed when there is a file of a new journal; nil if files before lead there
 	orders chan *order             // handovers that operators ask for
 	ended  chan struct{}           // closed when no order is taken any more
 }
@@ -90,6 +91,11 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	err := t.begin(running, &c.phases)
 	if err == nil {
 		n.setTakeover(c.phases)
+		if t.empty || t.before.Seq == 0 || t.founded != nil && t.founded.givenUp != nil {
+			saved := make(chan struct{})
+			t.saved = saved
+			keeping.Go(func() { n.saver.save(running, t.source()); close(saved) })
+		}
 		err = t.serve(ctx, running)
 	}
 	n.setRole(HandingOver)
@@ -159,9 +165,6 @@ func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 		t.announced(t.log.Tip().Revision)
 	}
 	t.trusted = true
-	if t.empty || t.before.Seq == 0 || t.founded != nil && t.founded.givenUp != nil {
-		n.saver.save(ctx, t.source()) // the files before lead nowhere any more
-	}
 	began := n.Clock()
 	phases.Begin = began - started
 	if err := t.cleanUp(ctx, t.before, phases); err != nil {
@@ -240,6 +243,14 @@ func (t *Term) serve(ctx, running context.Context) error {
 // says so here.
 func (t *Term) open(ctx context.Context) error {
 	n := t.node
+	if t.saved != nil {
+		select { // what is acknowledged from here on is lost if this node dies before there is a file
+		case <-t.saved:
+		case <-time.After(firstSave):
+			n.Log.Warn().Uint64("term", uint64(t.Number)).Msg("no state file leads to this journal yet, the disk may hang: this node serves all the same")
+		case <-ctx.Done():
+		}
+	}
 	if t.leader.State != Serving {
 		if err := t.announce(ctx); err != nil {
 			return err

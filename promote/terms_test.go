@@ -38,6 +38,10 @@ func TestTermsAreRecorded(t *testing.T) {
 		})
 		return list
 	}
+	waitFor(t, "a's record of the end of its term", func() bool {
+		list, _ := b.Terms(t.Context())
+		return len(list) == 2 && list[0].Ended != ""
+	})
 	list := recorded(b, "handed over")
 	if len(list) != 2 || list[0].NodeID != "a" || list[0].End != "handed over to b" || list[0].Ended == "" || list[1].End != "" {
 		t.Errorf("got %+v; want two terms, of which a's ended with a handover", list)
