@@ -38,6 +38,7 @@ func TestFormat(t *testing.T) {
 		&metadata.ClearReplicas{Ref: ref, Segments: []segment.Number{1, 1<<32 - 1}},
 		&metadata.ClearReplicas{Ref: ref},
 		&metadata.ClearReplicas{Ref: ref, Segments: []segment.Number{1}, LeaseUntil: 9},
+		&metadata.ClearReplicas{Ref: ref, Disk: true},
 		&metadata.CloseSegment{Number: 7, Until: 9},
 		&metadata.WipeDisks{},
 		&metadata.WipeDisks{Number: 7},

@@ -52,7 +52,7 @@ func FuzzObjectEvent(f *testing.F) {
 		&metadata.MountLocalDisk{Client: client(1), Offloading: true},
 		&metadata.SetOffloading{Number: 1<<32 - 1, Offloading: true},
 		&metadata.UnmountLocalDisk{Number: 3},
-		&metadata.ClearReplicas{Ref: ref, Segments: []segment.Number{1}, LeaseUntil: 9},
+		&metadata.ClearReplicas{Ref: ref, Segments: []segment.Number{1}, LeaseUntil: 9, Disk: true},
 		&metadata.CloseSegment{Number: 3, Until: 9},
 		&metadata.WipeDisks{Number: 3},
 		&metadata.AddLocalDisk{Ref: ref, Number: 3, Endpoint: "host:1"},

@@ -1,6 +1,8 @@
 package metadata
 
 import (
+	"slices"
+
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/segment"
@@ -140,26 +142,70 @@ func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name s
 	return Drop{Partial: e}, nil
 }
 
-// ClearReplicas drops an object's replicas on some segments; others stay.
+// PrepareEvictDisk decides what becomes of an object when a client has deleted its
+// file: a Disk replica is everybody's, one on an SSD the client's own. There is
+// nothing to change without such a replica. Errors: ObjectNotFound, InvalidParams for
+// another kind, Unavailable while a node of the cluster does not know such a change.
+func (s *Store) PrepareEvictDisk(tenant, key string, client segment.ClientID, kind ReplicaKind, now Time) (Drop, <-chan struct{}, error) {
+	const op = "EvictDiskReplica"
+	disk, _ := s.FindLocalDisk(client)
+	sh := &s.shards[shardOf(tenant, key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	o, wait := s.settled(sh, tenant, key)
+	switch {
+	case wait != nil:
+		return Drop{}, wait, nil
+	case o == nil:
+		return Drop{}, nil, errs.ObjectNotFound
+	case kind != Disk && kind != LocalDisk:
+		return Drop{}, nil, errs.New(errs.InvalidParams, op, "replicas of kind %d have no files that clients delete", kind)
+	case kind == Disk && s.Rules() < closingRules:
+		return Drop{}, nil, errs.New(errs.Unavailable, op, "nodes of an older version do not know this change; upgrade them")
+	}
+	e := &ClearReplicas{Ref: Ref{o.shard, o.id}, Disk: kind == Disk}
+	if kind == LocalDisk {
+		e.Segments = []segment.Number{disk.Number}
+	}
+	targets := 0
+	for i := range o.replicaCount() {
+		if r := o.replicaAt(i); r.exists() && e.hits(r) {
+			targets++
+		}
+	}
+	switch targets {
+	case 0:
+		return Drop{}, nil, nil
+	case o.survey().existing:
+		return Drop{Removal: s.beginRemoval(sh, o, now)}, nil, nil
+	}
+	e.objectChange = sh.hold(o)
+	return Drop{Partial: e}, nil, nil
+}
+
+// ClearReplicas drops an object's replicas on some segments and SSDs; others stay.
 type ClearReplicas struct {
 	objectChange
 	Ref
 	Segments []segment.Number
 	// LeaseUntil is as in a Removal. Before closingRules it is 0.
 	LeaseUntil Time
+	// Disk says that the Disk replica goes too. Before closingRules it is false.
+	Disk bool
+}
+
+// hits reports whether a replica is one of those that go.
+func (e *ClearReplicas) hits(r *replica) bool {
+	if r.segment == nil {
+		return e.Disk
+	}
+	return slices.Contains(e.Segments, r.segment.Number)
 }
 
 // Apply drops the replicas. It answers ObjectNotFound if the object is gone.
 func (e *ClearReplicas) Apply(tx *Tx) error {
 	return tx.onObject(e.Ref, e.pending, func(sh *shard, o *object) {
-		tx.dropSome(sh, o, e.LeaseUntil, func(r *replica) bool {
-			for _, number := range e.Segments {
-				if r.segment != nil && r.segment.Number == number {
-					return true
-				}
-			}
-			return false
-		})
+		tx.dropSome(sh, o, e.LeaseUntil, e.hits)
 	})
 }
 
@@ -168,9 +214,11 @@ func (e *ClearReplicas) Code(c *binenc.Coder) {
 	c.Tag(typeClearReplicas)
 	codeRef(c, &e.Ref)
 	codeNumbers(c, &e.Segments)
-	if c.Decoding() && c.Len() > 0 || !c.Decoding() && e.LeaseUntil != 0 {
-		if binenc.CodeVarint(c, &e.LeaseUntil); e.LeaseUntil == 0 {
-			c.Fail("a clear that names no lease")
-		}
+	if c.Decoding() && c.Len() == 0 || !c.Decoding() && e.LeaseUntil == 0 && !e.Disk {
+		return // as before there could be either
+	}
+	binenc.CodeVarint(c, &e.LeaseUntil)
+	if c.CodeBool(&e.Disk); e.LeaseUntil == 0 && !e.Disk {
+		c.Fail("a clear that names neither a lease nor the disk")
 	}
 }

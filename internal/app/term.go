@@ -26,8 +26,11 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 	liveness := service.NewLiveness(a.cfg.Client.TTL, a.cfg.Client.RPCTimeout, a.clock, t.Store)
 	master := service.NewMaster(service.Master{
 		Settings: service.Settings{
-			ClusterID:  a.cfg.HA.ClusterID,
-			RootFSDir:  a.cfg.Storage.RootFSDir,
+			ClusterID: a.cfg.HA.ClusterID,
+			RootFSDir: a.cfg.Storage.RootFSDir,
+
+			DiskEviction: a.cfg.Storage.DiskEviction, DiskQuota: uint64(a.cfg.Storage.QuotaBytes),
+
 			SoftPinTTL: a.cfg.Lease.SoftPinTTL,
 			MaxSoftPin: a.cfg.Lease.MaxSoftPinTTL,
 			Version:    a.version,

@@ -218,6 +218,8 @@ type Client struct {
 type Storage struct {
 	AllocationStrategy AllocationStrategy // --allocation_strategy
 	RootFSDir          string             // --root_fs_dir
+	DiskEviction       bool               // --enable_disk_eviction
+	QuotaBytes         int64              // --quota_bytes
 	Offload            bool               // --enable_offload
 	OffloadQueue       int                // --offloading_queue_limit
 }

@@ -62,6 +62,8 @@ var valueTests = []struct {
 	{"allocation_strategy", []string{"random", "free_ratio_first", "cxl", "local_first", "ssd_free_ratio_first"}, []string{"", "local"}},
 	{"rpc_interface", []string{""}, nil},
 	{"root_fs_dir", []string{"", "/mnt"}, nil},
+	{"enable_disk_eviction", []string{"false"}, []string{"x"}},
+	{"quota_bytes", []string{"0", "1099511627776", "1TiB"}, []string{"-1", "x"}},
 	{"mooncake-generation", []string{"head", "v0.3.12", "v0.3.11", "none"}, []string{"", "v0.3.10", "HEAD"}},
 	{"mooncake-listen", []string{"", "v0.3.11=127.0.0.1:0", "v0.3.12=h:1,v0.3.11=[::1]:2", "head=h:1;head=h:2"}, []string{"h:1", "none=h:1", "v0.3.11=h", "v1=h:1", "head=:1"}},
 	{"mooncake-version", []string{"2.0.0", "3"}, []string{""}},

@@ -84,8 +84,7 @@ var unused = []struct {
 
 	{"memory_allocator=offset", anyText, "the offset allocator is the only one, and takes the place of others"},
 	{"client_suspicion_ttl_sec", anyText, "a silent client is not suspected first; it is gone after client_ttl"},
-	{"enable_disk_eviction=true", anyBool, noDiskSize},
-	{"quota_bytes=0 global_file_segment_size=9223372036854775807", anyText, noDiskSize},
+	{"global_file_segment_size=9223372036854775807", anyText, noDiskSize},
 
 	{"ha_backend_type=etcd", only("etcd"), onlyEtcd},
 	{"ha_backend_connstring=-", only(""), onlyEtcd},

@@ -83,6 +83,8 @@ type Generation struct {
 	PromotionHeartbeat     Call[Result[[]OffloadTask]]
 	FetchTasks             Call[Result[[]Task]]
 	PollRemoveAll          Call[Result[bool]]
+	EvictDiskReplica       Call[Done]
+	BatchEvictDiskReplica  Call[[]Done]
 	GracefulUnmount        Call[Done]
 	SegmentStatus          Call[Result[int32]]
 	SegmentStatusByID      Call[Result[int32]]
@@ -169,6 +171,15 @@ func (b *builder) withTenant(members ...structpack.Member[Args]) structpack.Code
 	return args(members...)
 }
 
+// tenantBefore returns members with the last one behind the tenant, where the
+// generation has it.
+func (b *builder) tenantBefore(last structpack.Member[Args], members ...structpack.Member[Args]) []structpack.Member[Args] {
+	if b.fields.Tenants {
+		members = append(members, argTenant)
+	}
+	return append(members, last)
+}
+
 var (
 	done    = structpack.Expected(structpack.Void)
 	eachOne = structpack.Vector(done)
@@ -240,6 +251,8 @@ func (b *builder) clients() {
 	g.NotifyOffloadSuccess = call(b, "NotifyOffloadSuccess", args(argClient, tasks, argObjects), done)
 	g.ReportSsdCapacity = call(b, "ReportSsdCapacity", args(argClient, argCapacity), done)
 	g.PromotionHeartbeat = call(b, "PromotionObjectHeartbeat", args(argClient), structpack.Expected(b.tasks))
+	g.EvictDiskReplica = call(b, "EvictDiskReplica", args(b.tenantBefore(argKind, argClient, argKey)...), done)
+	g.BatchEvictDiskReplica = call(b, "BatchEvictDiskReplica", args(b.tenantBefore(argKind, argClient, argKeys)...), eachOne)
 	g.PollRemoveAll = call(b, "PollRemoveAll", args(argClient), structpack.Expected(flag))
 	g.GracefulUnmount = call(b, "GracefulUnmountSegment", args(argSegmentID, argClient, argGrace), done)
 	g.SegmentStatus = call(b, "QuerySegmentStatus", args(argSegmentName), structpack.Expected(i32))

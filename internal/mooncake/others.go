@@ -40,8 +40,6 @@ func (b *builder) others() {
 		{"PromotionAllocStart", tuple(id, text, tenant, u64, list(text)), expected(tuple(replica))},
 		{"NotifyPromotionSuccess", tuple(id, text, tenant), done},
 		{"NotifyPromotionFailure", tuple(id, text, tenant), done},
-		{"EvictDiskReplica", tuple(id, text, tenant, i32), done},
-		{"BatchEvictDiskReplica", tuple(id, list(text), tenant, i32), list(done)},
 
 		{"CopyStart", tuple(id, text, tenant, text, list(text)), copied},
 		{"CopyEnd", tuple(id, text, tenant), done},

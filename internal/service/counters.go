@@ -29,6 +29,8 @@ const (
 	OpRemoveAll             Op = "remove_all"
 	OpBatchReplicaClear     Op = "batch_replica_clear"
 	OpBatchQueryIP          Op = "batch_query_ip"
+	OpEvictDiskReplica      Op = "evict_disk_replica"
+	OpBatchEvictDiskReplica Op = "batch_evict_disk_replica"
 	OpMountSegment          Op = "mount_segment"
 	OpReMountSegment        Op = "remount_segment"
 	OpUnmountSegment        Op = "unmount_segment"
@@ -41,6 +43,7 @@ func Ops() []Op {
 		OpExistKey, OpBatchExistKey, OpGetReplicaList, OpBatchGetReplicaList, OpGetReplicaListByRegex,
 		OpPutStart, OpPutEnd, OpPutRevoke, OpBatchPutStart, OpBatchPutEnd, OpBatchPutRevoke,
 		OpRemove, OpBatchRemove, OpRemoveByRegex, OpRemoveAll, OpBatchReplicaClear, OpBatchQueryIP,
+		OpEvictDiskReplica, OpBatchEvictDiskReplica,
 		OpMountSegment, OpReMountSegment, OpUnmountSegment, OpPing,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 
+	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
@@ -195,5 +196,34 @@ func (m *Master) offloaded(op string, disk metadata.LocalDiskInfo, o *OffloadRes
 	return decided(m.Store.PrepareOffloaded(metadata.Offloaded{
 		Tenant: key.Tenant, Key: key.Key, ID: m.offloads.given(disk.Client, key), Client: disk.Client,
 		Number: disk.Number, Size: o.DataSize, Endpoint: o.Endpoint,
+	}))
+}
+
+// EvictDiskReplica drops an object's replica in a file that a client has deleted: a
+// Disk replica, or the one on the client's own SSD. One that is not there is no error.
+// Errors: ObjectNotFound, InvalidParams for another kind.
+func (m *Master) EvictDiskReplica(ctx context.Context, tenant, key string, client segment.ClientID, kind metadata.ReplicaKind) error {
+	if err := m.Fence(ctx); err != nil {
+		return err
+	}
+	return m.Counters.done(OpEvictDiskReplica, m.evictDisk(ctx, tenant, []string{key}, client, kind)[0])
+}
+
+// BatchEvictDiskReplica is EvictDiskReplica for many keys, each with an error of its
+// own.
+func (m *Master) BatchEvictDiskReplica(ctx context.Context, tenant string, keys []string, client segment.ClientID, kind metadata.ReplicaKind) ([]error, error) {
+	return m.batch(ctx, OpBatchEvictDiskReplica, "BatchEvictDiskReplica", len(keys), func() []error { return m.evictDisk(ctx, tenant, keys, client, kind) })
+}
+
+func (m *Master) evictDisk(ctx context.Context, tenant string, keys []string, client segment.ClientID, kind metadata.ReplicaKind) []error {
+	return errorsOf(m.commit(ctx, len(keys), 48, func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
+		if err := checkKey("EvictDiskReplica", tenant, keys[i]); err != nil {
+			return nil, nil, err
+		}
+		drop, wait, err := m.Store.PrepareEvictDisk(tenant, keys[i], client, kind, now)
+		if drop.Removal != nil {
+			return deleteevents.Of(deleteevents.Remove, drop.Removal), nil, nil
+		}
+		return drop.Partial, wait, err
 	}))
 }

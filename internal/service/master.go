@@ -36,11 +36,15 @@ const (
 // Settings are the rules that a node applies to calls. What all nodes must
 // agree on stands in metadata.Params instead.
 type Settings struct {
-	ClusterID  string
-	RootFSDir  string        // adds a disk replica to each put, unless empty
-	SoftPinTTL time.Duration // of a put that asks for a soft pin without saying how long
-	MaxSoftPin time.Duration // the longest soft pin a put may ask for
-	Version    string        // of this program
+	ClusterID string
+	RootFSDir string // adds a disk replica to each put, unless empty
+	// What clients do with the files of disk replicas: whether they delete some when
+	// there are too many, and how many bytes are too many; 0 for most of the disk.
+	DiskEviction bool
+	DiskQuota    uint64
+	SoftPinTTL   time.Duration // of a put that asks for a soft pin without saying how long
+	MaxSoftPin   time.Duration // the longest soft pin a put may ask for
+	Version      string        // of this program
 	// Offload has objects copied to the SSDs of clients that offer one; at most
 	// OffloadQueue wait for one client.
 	Offload      bool

@@ -148,7 +148,7 @@ func TestClients(t *testing.T) {
 		if r := ask(t, c, g.GetFsdir, mooncake.Args{}); r.Failure != 0 || r.Value != "" {
 			t.Errorf("GetFsdir: got %+v, want Failure 0 and no Value", r)
 		}
-		if r := ask(t, c, g.GetStorageConfig, mooncake.Args{}); r.Value != (mooncake.StorageConfig{DiskEviction: true}) {
+		if r := ask(t, c, g.GetStorageConfig, mooncake.Args{}); r.Value != (mooncake.StorageConfig{DiskEviction: true, QuotaBytes: 1 << 30}) {
 			t.Errorf("GetStorageConfig: %+v; want eviction from disk, and no folder", r)
 		}
 		spec := segment.Spec{ID: segment.ID{9}, Name: "host", Base: 1 << 40, Size: 1 << 20, Endpoint: "10.0.0.9:1", Protocol: "tcp", HostID: "rack"}
@@ -229,7 +229,7 @@ func TestDiskReplicas(t *testing.T) {
 	n.serve(t)
 	c := n.dial(t, "head")
 	g := c.Generation
-	if r := ask(t, c, g.GetStorageConfig, mooncake.Args{}); r.Value != (mooncake.StorageConfig{Fsdir: "/fs/c", DiskEviction: true}) {
+	if r := ask(t, c, g.GetStorageConfig, mooncake.Args{}); r.Value != (mooncake.StorageConfig{Fsdir: "/fs/c", DiskEviction: true, QuotaBytes: 1 << 30}) {
 		t.Errorf("GetStorageConfig: %+v; want the folder /fs/c", r)
 	}
 	put(t, c, 7, "a")
@@ -243,6 +243,49 @@ func TestDiskReplicas(t *testing.T) {
 	if r := get(); len(r) != 2 || r[1].Kind != metadata.Disk || r[1].Size != 100 || !strings.HasPrefix(r[1].Path, "/fs/c/") {
 		t.Errorf("after it: %+v; want memory and a file of 100 bytes under /fs/c/", r)
 	}
+	evicted := mooncake.Args{Client: client(8), Key: "a", Kind: mooncake.ReplicaDisk}
+	expect(t, "EvictDiskReplica", ask(t, c, g.EvictDiskReplica, evicted), errs.OK)
+	expect(t, "it once more", ask(t, c, g.EvictDiskReplica, evicted), errs.OK)
+	if r := get(); len(r) != 1 || r[0].Kind != metadata.Memory {
+		t.Errorf("after the file was deleted: %+v; want memory alone", r)
+	}
+}
+
+// A client says which files on its own SSD it has deleted.
+func TestEvictDiskReplica(t *testing.T) {
+	each(t, func(t *testing.T, _ *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
+		disk := mooncake.Args{Client: client(1), Offloading: true}
+		expect(t, "MountLocalDiskSegment", ask(t, c, g.MountLocalDisk, disk), errs.OK)
+		put(t, c, 7, "a", "b")
+		ask(t, c, g.OffloadObjectHeartbeat, disk)
+		expect(t, "NotifyOffloadSuccess", ask(t, c, g.NotifyOffloadSuccess, mooncake.Args{
+			Client: client(1), Tasks: []mooncake.OffloadTask{{Key: "a", Size: 100}, {Key: "b", Size: 100}},
+			Objects: []mooncake.OffloadedObject{{DataSize: 100, Endpoint: "ssd:1"}, {DataSize: 100, Endpoint: "ssd:1"}},
+		}), errs.OK)
+		evict := func(who byte, kind int32, want ...errs.Kind) {
+			t.Helper()
+			results := ask(t, c, g.BatchEvictDiskReplica, mooncake.Args{Client: client(who), Keys: []string{"a", "gone"}, Kind: kind})
+			if len(results) != 2 {
+				t.Fatalf("got %d results, want 2", len(results))
+			}
+			for i, r := range results {
+				expect(t, "BatchEvictDiskReplica", r, want[i])
+			}
+		}
+		copies := func(key string, want int) {
+			t.Helper()
+			if r := ask(t, c, g.GetReplicaList, mooncake.Args{Key: key}).Value.Replicas; len(r) != want {
+				t.Errorf("%s: got replicas %+v, want %d", key, r, want)
+			}
+		}
+		evict(2, mooncake.ReplicaLocalDisk, errs.OK, errs.ObjectNotFound)
+		copies("a", 2)
+		evict(1, mooncake.ReplicaMemory, errs.InvalidParams, errs.ObjectNotFound)
+		copies("a", 2)
+		evict(1, mooncake.ReplicaLocalDisk, errs.OK, errs.ObjectNotFound)
+		copies("a", 1)
+		copies("b", 2)
+	})
 }
 
 // The settings of a put are kept, in the form of its release.

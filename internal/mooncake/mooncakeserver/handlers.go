@@ -46,6 +46,8 @@ func newTable(g *mooncake.Generation) *table {
 	one(t, g.PromotionHeartbeat, promotionHeartbeat)
 	one(t, g.FetchTasks, fetchTasks)
 	one(t, g.PollRemoveAll, pollRemoveAll)
+	one(t, g.EvictDiskReplica, done(evictDiskReplica))
+	each(t, g.BatchEvictDiskReplica, eachDone(batchEvictDiskReplica))
 	one(t, g.GracefulUnmount, done(gracefulUnmount))
 	one(t, g.SegmentStatus, segmentStatus)
 	one(t, g.SegmentStatusByID, segmentStatusByID)
@@ -219,10 +221,10 @@ func serviceReady(c call, _ *args) (string, error) { return c.front.Version, c.m
 
 func getFsdir(c call, _ *args) (string, error) { return c.master.Fsdir(), c.master.Fence(c) }
 
-// getStorageConfig has the C++ master's defaults for what this one does not
-// manage: clients may delete files when their disk is full, and no quota.
+// getStorageConfig says how clients keep the files of DISK replicas.
 func getStorageConfig(c call, _ *args) (mooncake.StorageConfig, error) {
-	return mooncake.StorageConfig{Fsdir: c.master.Fsdir(), DiskEviction: true}, c.master.Fence(c)
+	m := c.master
+	return mooncake.StorageConfig{Fsdir: m.Fsdir(), DiskEviction: m.DiskEviction, QuotaBytes: m.DiskQuota}, m.Fence(c)
 }
 
 // fetchTasks has none: this master gives no copy and move tasks. Clients ask each

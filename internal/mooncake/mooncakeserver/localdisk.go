@@ -4,6 +4,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
 )
 
 func mountLocalDisk(c call, a *args) error { return c.master.MountLocalDisk(c, a.Client, a.Offloading) }
@@ -56,3 +57,22 @@ func promotionHeartbeat(c call, a *args) ([]mooncake.OffloadTask, error) {
 }
 
 func pollRemoveAll(c call, a *args) (bool, error) { return c.master.PollRemoveAll(c, a.Client) }
+
+func evictDiskReplica(c call, a *args) error {
+	return c.master.EvictDiskReplica(c, tenant, a.Key, a.Client, fileKind(a.Kind))
+}
+
+func batchEvictDiskReplica(c call, a *args) ([]error, error) {
+	return c.master.BatchEvictDiskReplica(c, tenant, a.Keys, a.Client, fileKind(a.Kind))
+}
+
+// fileKind is the kind of a replica whose file a client has deleted; 0 for others.
+func fileKind(number int32) metadata.ReplicaKind {
+	switch number {
+	case mooncake.ReplicaDisk:
+		return metadata.Disk
+	case mooncake.ReplicaLocalDisk:
+		return metadata.LocalDisk
+	}
+	return 0
+}
