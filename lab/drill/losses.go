@@ -315,4 +315,46 @@ func restoreEtcd(ctx context.Context, e *Env) {
 		{what: "etcd is restored, the primary is dead", dead: true, before: backup, lose: restored(0)},
 		{what: "etcd is restored with revisions above, the primary is dead", dead: true, before: backup, lose: restored(far)},
 	})
+	if !e.noticed() && (!e.Short || e.Break != "") {
+		e.episode(ctx, episode{}, e.wipedAhead)
+	}
+}
+
+// wipedAhead wipes etcd when only the primary knows what it gave away last, and kills
+// it: nobody may be given the same memory.
+func (e *Env) wipedAhead(ctx context.Context) {
+	p := e.ready(ctx)
+	b := e.newBulk()
+	defer b.Close()
+	do(b.mount(ctx, "host", 1<<20))
+	e.appliedByAll(ctx, must(e.cluster.Head(ctx)))
+	do(wait(ctx, acquainted))
+	p.standby.SetEtcd(netfault.Cut)
+	reserve := func(group int) (at []uint64) {
+		var items []client.PutItem
+		for _, key := range bulkKeys(group, 0, 100) {
+			items = append(items, client.PutItem{Key: key, Size: bulkSize})
+		}
+		for _, r := range must(b.BatchPutStart(ctx, items, client.PutConfig{})) {
+			if r.Err == nil {
+				at = append(at, r.Replicas[0].Address)
+			}
+		}
+		return at
+	}
+	before := reserve(0)
+	p.primary.Kill()
+	e.replaceEtcd(ctx, e.cluster.Wipe, false)
+	founder, again := e.foundedAnew(ctx, p, true), 0
+	for _, at := range reserve(1) {
+		if slices.Contains(before, at) {
+			again++
+		}
+	}
+	e.result.violate("A", 0)
+	if again > 0 {
+		e.result.violate("A", again, fmt.Sprintf("%d of %d ranges that the dead primary had reserved were given out again", again, len(before)))
+	}
+	e.did("%s founded the journal anew; of %d ranges that the dead primary had reserved it gave out %d", founder, len(before), again)
+	e.result.Rounds++
 }

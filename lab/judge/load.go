@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -96,17 +95,7 @@ func Start(ctx context.Context, c Config) (*Load, error) {
 // open makes the clients and mounts the memory.
 func (l *Load) open() error {
 	for endpoint, h := range l.hosts {
-		c := l.config.Client
-		c.Observer = &watcher{load: l}
-		owner, err := client.New(c)
-		if err != nil {
-			return err
-		}
-		l.owners[endpoint] = owner
-		err = owner.MountSegment(l.ctx, client.Segment{
-			ID: h.Segment, Name: h.Name, Base: h.Base, Size: h.Size(), Endpoint: h.Endpoint, Protocol: "tcp",
-		})
-		if err != nil {
+		if err := l.lend(l.ctx, endpoint, h.Segment, 0); err != nil {
 			return fmt.Errorf("mounting the memory of %s: %w", h.Name, err)
 		}
 	}
@@ -218,18 +207,6 @@ func (l *Load) MayLose(why string) (over func()) {
 		defer l.mu.Unlock()
 		l.losses[i].To = l.Now()
 	}
-}
-
-// KillHost lets a host die, from 0: its owner is silent from now on. Its objects
-// may go, and nothing else.
-func (l *Load) KillHost(number int) {
-	endpoints := slices.Sorted(maps.Keys(l.hosts))
-	endpoint := endpoints[number%len(endpoints)]
-	l.Mark("the host at " + endpoint + " dies")
-	l.mu.Lock()
-	l.losses = append(l.losses, Loss{From: l.Now(), To: forever, Host: endpoint})
-	l.mu.Unlock()
-	l.owners[endpoint].Close()
 }
 
 // lostSince reports whether all may have been lost since a moment: then memory

@@ -1,0 +1,83 @@
+package judge
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/google/uuid"
+
+	"github.com/understudy-store/understudy/client"
+)
+
+// What a drill does to hosts, which are numbered from 0. One goroutine does it.
+
+// KillHost lets a host die: its owner is silent from now on. Its objects may go,
+// and nothing else.
+func (l *Load) KillHost(number int) {
+	endpoint := l.hostMayLose(number, "dies")
+	l.owners[endpoint].Close()
+	delete(l.owners, endpoint)
+}
+
+// HostName returns the name of a host's segment.
+func (l *Load) HostName(number int) string { return l.hosts[l.endpoint(number)].Name }
+
+// UnmountHost has a host take its memory back. Readers and writers of what was there
+// go on with it: the bytes are the same ones still.
+func (l *Load) UnmountHost(ctx context.Context, number int) error {
+	endpoint := l.hostMayLose(number, "takes its memory back")
+	return l.owners[endpoint].UnmountSegment(ctx, l.hosts[endpoint].Segment)
+}
+
+// MountHost has a host lend its memory anew, but for so many bytes at its beginning:
+// under another id, in place of what it overlaps, and as a new process if it was
+// killed. What is put there from then on has to last.
+func (l *Load) MountHost(ctx context.Context, number int, except uint64) error {
+	endpoint := l.hostMayLose(number, fmt.Sprintf("lends its memory anew, but for %d bytes", except))
+	if err := l.lend(ctx, endpoint, uuid.New(), except); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, loss := range l.losses {
+		if loss.Host == endpoint && loss.To == forever {
+			l.losses[i].To = l.Now()
+		}
+	}
+	return nil
+}
+
+// lend mounts a host's memory.
+func (l *Load) lend(ctx context.Context, endpoint string, id uuid.UUID, except uint64) error {
+	h, owner := l.hosts[endpoint], l.owners[endpoint]
+	if owner == nil {
+		c := l.config.Client
+		c.Observer = &watcher{load: l}
+		var err error
+		if owner, err = client.New(c); err != nil {
+			return err
+		}
+		l.owners[endpoint] = owner
+	}
+	h.Segment = id
+	return owner.MountSegment(ctx, client.Segment{
+		ID: id, Name: h.Name, Base: h.Base + except, Size: h.Size() - except, Endpoint: h.Endpoint, Protocol: "tcp",
+	})
+}
+
+func (l *Load) endpoint(number int) string {
+	endpoints := slices.Sorted(maps.Keys(l.hosts))
+	return endpoints[number%len(endpoints)]
+}
+
+// hostMayLose says that a host's objects may go from now on.
+func (l *Load) hostMayLose(number int, why string) (endpoint string) {
+	endpoint = l.endpoint(number)
+	l.Mark("the host at " + endpoint + " " + why)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.losses = append(l.losses, Loss{From: l.Now(), To: forever, Host: endpoint})
+	return endpoint
+}
