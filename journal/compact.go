@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/rs/zerolog"
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -30,20 +30,20 @@ type Compactor struct {
 	Keep time.Duration
 	// KeepFrom returns the revision from which history is kept, within MaxBytes, so
 	// that nodes that restart can go on from their state files; may be nil for none.
-	KeepFrom func() int64
+	KeepFrom func(ctx context.Context) int64
 	// MaxBytes bounds the records that live and the history that can be followed,
 	// in bytes, whatever their age. With what is deleted but not yet freed, etcd
 	// holds about twice as much.
 	MaxBytes int64
-	// Owned says that nobody else uses this etcd, so that it may be defragmented
-	// and its NOSPACE alarm disarmed.
-	Owned bool
-	// Recovered is called when space was made after NOSPACE; may be nil.
-	Recovered func()
+	// Cover says what of the journal may go when etcd is nearly full. Nil unless the etcd
+	// is embedded, so that it is ours to defragment and to disarm.
+	Cover func(ctx context.Context) (Cover, error)
 
 	marks []mark
 	cut   int64 // revision compacted last
-	full  chan struct{}
+	space *atomic.Pointer[Space]
+	after time.Duration // by the clock: no space is made before
+	pause time.Duration // between two attempts to make space
 }
 
 // A mark remembers where the journal was at a time.
@@ -54,36 +54,24 @@ type mark struct {
 
 // NewCompactor returns c, ready to run.
 func NewCompactor(c Compactor) *Compactor {
-	c.full = make(chan struct{}, 1)
+	c.space = new(atomic.Pointer[Space])
+	c.space.Store(new(Space))
 	return &c
 }
 
-// NoSpace tells the compactor that etcd refused a commit for want of space. It
-// does not block.
-func (c *Compactor) NoSpace() {
-	select {
-	case c.full <- struct{}{}:
-	default:
-	}
-}
-
-// Run compacts once a second what is old or too much, and makes space when
-// etcd is full, until the context ends. Errors are logged and tried again.
+// Run compacts once a second what is old or too much, and makes space when an embedded
+// etcd is nearly full, until the context ends. Errors are logged and tried again.
 func (c *Compactor) Run(ctx context.Context) error {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
-		var err error
+		if err := errors.Join(c.step(ctx), c.watchSpace(ctx)); err != nil && ctx.Err() == nil {
+			c.Log.Warn().Err(err).Msg("compacting the journal failed, it will be tried again")
+		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-c.full:
-			err = c.makeSpace(ctx)
 		case <-tick.C:
-			err = c.step(ctx)
-		}
-		if err != nil && ctx.Err() == nil {
-			c.Log.Warn().Err(err).Msg("compacting the journal failed, it will be tried again")
 		}
 	}
 }
@@ -99,9 +87,12 @@ func (c *Compactor) step(ctx context.Context) error {
 		c.marks, c.cut = nil, 0 // another etcd, or an older state of it
 	}
 	c.marks = append(c.marks, mark{now, tip})
-	old, much := 0, 0
+	old, much, from := 0, 0, tip.Revision
+	if c.KeepFrom != nil {
+		from = c.KeepFrom(ctx)
+	}
 	for i, m := range c.marks {
-		if now-m.at >= c.Keep && (c.KeepFrom == nil || m.tip.Revision <= c.KeepFrom()) {
+		if now-m.at >= c.Keep && m.tip.Revision <= from {
 			old = i + 1
 		}
 		if HistoryBytes(m.tip, tip) > c.MaxBytes {
@@ -165,102 +156,5 @@ func (c *Compactor) compact(ctx context.Context, revision int64, opts ...clientv
 		return fmt.Errorf("compacting to revision %d: %w", revision, err)
 	}
 	c.cut = revision
-	return nil
-}
-
-// makeSpace deletes and compacts everything, gives the freed pages back, and
-// lifts the NOSPACE alarm. Followers that are behind load a snapshot.
-func (c *Compactor) makeSpace(ctx context.Context) error {
-	if !c.Owned {
-		return errors.New("etcd is out of space; it is not ours to defragment: raise its quota, or compact, defragment and disarm it")
-	}
-	c.marks = nil
-	revision, err := c.deleteRecords(ctx, c.Tip().Head.Seq)
-	if err != nil {
-		return err
-	}
-	if err := c.reclaim(ctx, revision); err != nil {
-		return err
-	}
-	select {
-	case <-c.full: // told so while space was made
-	default:
-	}
-	return nil
-}
-
-// MakeSpace makes space in an etcd of this process while another node is the
-// primary, or none is, so that somebody can be. It deletes no records: they run
-// out. History behind the last commit stays at first, for followers that have it
-// all and resume there; called again behind the same commit, nothing stays. Not
-// safe for concurrent use.
-func (c *Compactor) MakeSpace(ctx context.Context) error {
-	attempt, cancel := context.WithTimeout(ctx, AttemptTimeout)
-	defer cancel()
-	resp, err := c.Client.Get(attempt, c.Layout.Head())
-	if err != nil {
-		return fmt.Errorf("reading the head: %w", err)
-	}
-	revision := resp.Header.Revision
-	if len(resp.Kvs) == 1 && resp.Kvs[0].ModRevision > c.cut {
-		revision = resp.Kvs[0].ModRevision
-	}
-	return c.reclaim(ctx, revision)
-}
-
-// reclaim compacts up to a revision, gives the freed pages back, and lifts the
-// NOSPACE alarm.
-func (c *Compactor) reclaim(ctx context.Context, revision int64) error {
-	if err := c.compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
-		return err
-	}
-	for _, endpoint := range c.Client.Endpoints() {
-		if err := c.defragment(ctx, endpoint); err != nil {
-			return err
-		}
-	}
-	if err := c.disarm(ctx); err != nil {
-		return fmt.Errorf("disarming NOSPACE: %w", err)
-	}
-	c.Log.Warn().Int64("revision", c.cut).Msg("etcd was out of space; its history was compacted and defragmented")
-	if c.Recovered != nil {
-		c.Recovered()
-	}
-	return nil
-}
-
-func (c *Compactor) disarm(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
-	defer cancel()
-	list, err := c.Client.AlarmList(ctx)
-	if err != nil {
-		return err
-	}
-	for _, alarm := range list.Alarms {
-		if alarm.Alarm != etcdserverpb.AlarmType_NOSPACE {
-			continue
-		}
-		if _, err := c.Client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(alarm)); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// defragTimeout bounds the defragmentation of one member, which copies its
-// database while nothing else is served.
-const defragTimeout = time.Minute
-
-// defragment waits for the end of what it began even if the context ends: etcd
-// goes on with it in any case, and an embedded one must not be stopped in it.
-func (c *Compactor) defragment(ctx context.Context, endpoint string) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), defragTimeout)
-	defer cancel()
-	if _, err := c.Client.Defragment(ctx, endpoint); err != nil {
-		return fmt.Errorf("defragmenting %s: %w", endpoint, err)
-	}
 	return nil
 }

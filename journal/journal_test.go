@@ -8,8 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 
@@ -464,41 +462,4 @@ func TestOversizedSubmissions(t *testing.T) {
 		t.Errorf("a submission of 320 KiB: %v", err)
 	}
 	p.mustPut("big", "many0")
-}
-
-func TestFullEtcdRecovers(t *testing.T) {
-	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
-	client := etcd.Client(t)
-	p := newPrimary(t, client, 1<<20).run().mount()
-	p.mustPut("before")
-	recovered := make(chan struct{})
-	compactor := journal.NewCompactor(journal.Compactor{
-		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: zerolog.Nop(),
-		Keep: time.Hour, MaxBytes: 1 << 40, Owned: true, Recovered: func() { close(recovered) },
-	})
-	etcd.FillQuota(t)
-	err := p.put(t.Context(), "full")
-	if errs.KindOf(err) != errs.Unavailable || !errors.Is(err, rpctypes.ErrNoSpace) {
-		t.Fatalf("a put into a full etcd: %v", err)
-	}
-	if !errs.KindOf(err).Retryable() {
-		t.Error("it must be retryable")
-	}
-	if _, err := p.store.Inspect("default", "full"); err == nil {
-		t.Error("a refused put is there")
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- compactor.Run(ctx) }()
-	compactor.NoSpace()
-	select {
-	case <-recovered:
-	case <-time.After(20 * time.Second):
-		t.Fatal("no space was made")
-	}
-	p.mustPut("full")
-	cancel()
-	if err := <-done; !errors.Is(err, context.Canceled) {
-		t.Errorf("the compactor ended with %v", err)
-	}
 }

@@ -13,11 +13,48 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/etcdtest/faultinject"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 )
+
+func TestFullEtcdRecovers(t *testing.T) {
+	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
+	client := etcd.Client(t)
+	p := newPrimary(t, client, 1<<20).run().mount()
+	p.mustPut("before")
+	compactor := journal.NewCompactor(journal.Compactor{
+		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: zerolog.Nop(),
+		Keep: time.Hour, MaxBytes: 1 << 40, Cover: covered(p),
+	})
+	etcd.FillQuota(t)
+	err := p.put(t.Context(), "full")
+	if errs.KindOf(err) != errs.Unavailable || !errors.Is(err, rpctypes.ErrNoSpace) {
+		t.Fatalf("a put into a full etcd: %v", err)
+	}
+	if !errs.KindOf(err).Retryable() {
+		t.Error("it must be retryable")
+	}
+	if _, err := p.store.Inspect("default", "full"); err == nil {
+		t.Error("a refused put is there")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- compactor.Run(ctx) }()
+	waitFor(t, "space", func() bool { s := compactor.Space(); return s.Quota > 0 && !s.Full() })
+	p.mustPut("full")
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the compactor ended with %v", err)
+	}
+}
+
+// covered lets everything go that the primary has applied.
+func covered(p *primary) func(context.Context) (journal.Cover, error) {
+	return func(context.Context) (journal.Cover, error) { return journal.Cover{Seq: p.log.Tip().Head.Seq}, nil }
+}
 
 // A message is lost, so that a commit is in doubt, and then etcd is full: space
 // is made, and the commit is made all the same.
@@ -37,9 +74,8 @@ func TestFullEtcdRecoversWhileACommitIsInDoubt(t *testing.T) {
 	p := newPrimary(t, client, 1<<20)
 	compactor := journal.NewCompactor(journal.Compactor{
 		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: zerolog.Nop(),
-		Keep: time.Hour, MaxBytes: 1 << 40, Owned: true,
+		Keep: time.Hour, MaxBytes: 1 << 40, Cover: covered(p),
 	})
-	p.log.NoSpace = compactor.NoSpace
 	p.run().mount().mustPut("before")
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -38,6 +38,7 @@ type Queue struct {
 	list   []*submission
 	queued int   // bytes in list
 	closed error // what callers get once the queue takes no more
+	held   error // what they get for as long as it takes none; nil if it does
 	wake   chan struct{}
 }
 
@@ -75,10 +76,10 @@ type Ticket struct {
 
 // Admit waits for room for about so many bytes of changes. An error means that
 // nothing has changed: Unavailable when there is no room before the context
-// ends, or what the queue was closed with.
+// ends, or what the queue was closed or held with.
 func (q *Queue) Admit(ctx context.Context, bytes int) (*Ticket, error) {
 	n := min(int64(max(bytes, 1)), q.size)
-	if err := q.closedWith(); err != nil {
+	if err := q.refusal(); err != nil {
 		return nil, err
 	}
 	if err := q.waiting.Acquire(ctx, 1); err != nil {
@@ -89,11 +90,28 @@ func (q *Queue) Admit(ctx context.Context, bytes int) (*Ticket, error) {
 		return nil, full(err)
 	}
 	t := &Ticket{q, n}
-	if err := q.closedWith(); err != nil { // while this caller waited for room
+	if err := q.refusal(); err != nil { // while this caller waited for room
 		t.Release()
 		return nil, err
 	}
 	return t, nil
+}
+
+// Hold lets the queue take nothing for now: callers get err. What is queued already goes
+// its way. Nil ends it.
+func (q *Queue) Hold(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.held = err
+}
+
+func (q *Queue) refusal() error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed != nil {
+		return q.closed
+	}
+	return q.held
 }
 
 // Idle waits until nobody holds a ticket of a closed queue: then every change

@@ -3,18 +3,13 @@ package journal_test
 import (
 	"errors"
 	"fmt"
-	"math"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
-	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/etcdtest"
-	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -188,79 +183,6 @@ func TestTamperedJournal(t *testing.T) {
 func head(l journal.Layout, h journal.Head, by metadata.Seq, streams int) clientv3.Op {
 	return clientv3.OpPut(l.Head(), fmt.Sprintf(`{"term":%d,"sequence":%d,"cluster_time_ms":%d,"streams":%d,"checked_digest":"0"}`,
 		h.Term, h.Seq+by, h.Time, streams))
-}
-
-func TestCompactorKeepsTheHistoryShort(t *testing.T) {
-	etcd := etcdtest.Start(t)
-	client := etcd.Client(t)
-	p := newPrimary(t, client, 1<<20).run().mount()
-	boot := clock.Boot()
-	for name, tc := range map[string]struct {
-		keep  time.Duration
-		from  int64
-		bytes int64
-	}{
-		"by age":               {500 * time.Millisecond, 1 << 40, 1 << 40},
-		"by bytes":             {time.Hour, 1 << 40, 100},
-		"by bytes though kept": {500 * time.Millisecond, 1, 100},
-	} {
-		t.Run(name, func(t *testing.T) {
-			start := p.log.Tip()
-			c := journal.NewCompactor(journal.Compactor{
-				Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: boot, Log: zerolog.Nop(), Keep: tc.keep, MaxBytes: tc.bytes,
-				KeepFrom: func() int64 { return tc.from },
-			})
-			go func() { _ = c.Run(t.Context()) }()
-			n := 0
-			waitFor(t, "the compaction", func() bool {
-				n++
-				p.mustPut(fmt.Sprint(name, n))
-				_, err := client.Get(t.Context(), p.layout.Head(), clientv3.WithRev(start.Revision))
-				return errors.Is(err, rpctypes.ErrCompacted)
-			})
-			if tc.bytes == 100 {
-				// The cut is at a mark, where a commit stands, not at its own deletes:
-				// the history of every record that is kept is there.
-				cut := (<-client.Watch(t.Context(), p.layout.Head(), clientv3.WithRev(1))).CompactRevision
-				kept, err := client.Get(t.Context(), p.layout.Records(metadata.ObjectEvents), clientv3.WithPrefix())
-				if err != nil || len(kept.Kvs) == 0 || kept.Kvs[0].CreateRevision <= cut {
-					t.Errorf("history is compacted to %d, records are kept from %v on: %v", cut, kept.Kvs, err)
-				}
-				resp, err := client.Get(t.Context(), p.layout.Record(metadata.ObjectEvents, start.Head.Seq))
-				if err != nil || len(resp.Kvs) != 0 {
-					t.Errorf("records beyond the bound are still there: %v, %v", resp.Kvs, err)
-				}
-			}
-		})
-	}
-}
-
-// History is kept back to where state files lead, however old it is.
-func TestCompactorKeepsWhatStateFilesNeed(t *testing.T) {
-	etcd := etcdtest.Start(t)
-	client := etcd.Client(t)
-	p := newPrimary(t, client, 1<<20).run().mount()
-	var from atomic.Int64
-	from.Store(p.log.Tip().Revision)
-	c := journal.NewCompactor(journal.Compactor{
-		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: zerolog.Nop(), Keep: time.Millisecond,
-		MaxBytes: 1 << 40, KeepFrom: from.Load,
-	})
-	go func() { _ = c.Run(t.Context()) }()
-	reader := &journal.Reader{Client: client, Layout: p.layout, Codec: codec}
-	kept := p.log.Tip()
-	compacted := func(at journal.Cursor) bool {
-		p.mustPut(fmt.Sprint("k", p.log.Tip().Head.Seq))
-		why, err := reader.Continues(t.Context(), at)
-		return err == nil && why != nil
-	}
-	for end := time.Now().Add(4 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		if compacted(kept) {
-			t.Fatal("the journal is cut behind a state file")
-		}
-	}
-	from.Store(math.MaxInt64)
-	waitFor(t, "the compaction", func() bool { return compacted(kept) })
 }
 
 // The journal goes on from a position only if it was there at that revision.

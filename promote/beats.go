@@ -50,13 +50,14 @@ func turn(nodes []NodeInfo, pace *journal.Pace, histories *atomic.Bool) {
 	histories.Store(all)
 }
 
-// keepPace checks every second whether all nodes read what heads may carry, until
-// the context ends.
+// keepPace checks every second whether all nodes read what heads may carry, and whether
+// etcd has space for changes, until the context ends.
 func (t *Term) keepPace(ctx context.Context) {
 	n := t.node
 	for sleep(ctx, paceEvery) == nil {
 		if nodes, err := listNodes(ctx, n.Client, n.Layout); err == nil {
 			turn(nodes, t.pace, t.histories)
+			t.hold(nodes)
 		}
 	}
 }

@@ -39,5 +39,5 @@ func NewRetention(c Config) Retention { return Retention{newRetention(&Node{Conf
 // Look reads the positions once, and returns from where history is kept.
 func (r Retention) Look(ctx context.Context) (int64, error) {
 	err := r.of.look(ctx)
-	return r.of.from.Load(), err
+	return r.of.from, err
 }

@@ -125,7 +125,6 @@ type Node struct {
 	Config
 	registry *registry
 	spare    spare
-	space    *reclaimer
 	// compactor and retention bound etcd's history where that is this node's to do.
 	compactor *journal.Compactor
 	retention *retention
@@ -174,14 +173,18 @@ func New(c Config) *Node {
 		loads: make(map[journal.Reason]int),
 	}
 	n.causeSince, n.answersSince = c.Clock(), c.Clock()
-	n.space, n.saver, n.retention = newReclaimer(n), newSaver(n), newRetention(n)
-	n.compactor = journal.NewCompactor(journal.Compactor{
+	n.saver, n.retention = newSaver(n), newRetention(n)
+	compactor := journal.Compactor{
 		Client: c.Client, Layout: c.Layout, Tip: n.tip, Clock: c.Clock, Log: c.Log,
-		Keep: c.EventsTTL, KeepFrom: n.retention.from.Load, MaxBytes: c.MaxJournalBytes, Owned: c.OwnsEtcd,
-	})
+		Keep: c.EventsTTL, KeepFrom: n.retention.keepFrom, MaxBytes: c.MaxJournalBytes,
+	}
+	if c.OwnsEtcd {
+		compactor.Cover = n.cover
+	}
+	n.compactor = journal.NewCompactor(compactor)
 	n.registry = &registry{
 		client: c.Sessions, layout: c.Layout, clock: c.Clock, ttl: c.SessionTTL, log: c.Log, self: n.self, capability: n.capability,
-		noSpace: func(ctx context.Context) { n.meet(rpctypes.ErrNoSpace); n.space.reclaim(ctx) }, recordsLive: c.EventsTTL,
+		noSpace: func() { n.meet(rpctypes.ErrNoSpace) }, recordsLive: c.EventsTTL, makesSpace: n.makesSpace(),
 	}
 	return n
 }
@@ -192,7 +195,7 @@ func (n *Node) Run(ctx context.Context) error {
 	store, at, file := n.saver.open()
 	defer func() { n.saver.close(ctx, store, at) }()
 	session, err := n.registry.register(ctx)
-	if err != nil {
+	if err != nil && !(n.makesSpace() && errors.Is(err, rpctypes.ErrNoSpace)) { // it registers when it has made space
 		store = nil
 		return err
 	}
@@ -205,8 +208,8 @@ func (n *Node) Run(ctx context.Context) error {
 	}()
 	defer func() { unregister(); <-gone }()
 
-	if n.Compact && n.OwnsEtcd {
-		maintaining := start(func() error { n.maintain(registered); return nil })
+	if n.makesSpace() {
+		maintaining := start(func() error { return n.maintain(registered) })
 		defer func() { unregister(); <-maintaining.ended }()
 	}
 	saving := start(func() error { n.saver.run(ctx); return nil })
@@ -223,6 +226,9 @@ func (n *Node) Run(ctx context.Context) error {
 	n.setRole(Stopping)
 	return ctx.Err()
 }
+
+// makesSpace reports whether making space in etcd is this node's to do.
+func (n *Node) makesSpace() bool { return n.OwnsEtcd && n.Compact }
 
 // standBy follows the journal, from the state of a term before if there is one,
 // until this node is elected and has caught up. When the context ends it returns
@@ -272,7 +278,6 @@ func (n *Node) standByWith(ctx context.Context, f *follower.Follower) (*candidat
 	following, stop := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(following) })
-	running.Go(func() { n.space.watch(following) })
 	running.Go(func() { n.spare.run(following, n) })
 	running.Go(func() { n.companions.run(following, n, func() journal.Cursor { _, at := f.State(); return at }) })
 	running.Go(func() { (&watchdog{node: n, follower: f}).run(following) })
@@ -306,9 +311,6 @@ func (n *Node) standByWith(ctx context.Context, f *follower.Follower) (*candidat
 		switch {
 		case err != nil && ctx.Err() == nil:
 			n.Log.Debug().Err(err).Msg("not elected")
-			if errors.Is(err, rpctypes.ErrNoSpace) {
-				n.space.reclaim(ctx)
-			}
 		case c != nil:
 			stop()
 			running.Wait()

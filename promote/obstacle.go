@@ -57,6 +57,7 @@ type facts struct {
 	ended  error  // this node's last term; nil if none, or it ended on purpose
 	full   bool   // etcd has no space, as a commit of this node was told
 	owns   bool   // etcd is in this very process
+	fault  error  // why no space can be made in it; nil if it can
 	id     string // of this node
 }
 
@@ -67,7 +68,7 @@ func (f facts) obstacle() *Obstacle {
 	case f.role == Primary:
 		return nil
 	case f.role == Fenced && f.full:
-		return etcdFull(f.owns, rpctypes.ErrNoSpace)
+		return f.etcdFull(rpctypes.ErrNoSpace)
 	case f.role == Fenced:
 		return &Obstacle{Cause: RightLapsed, Reason: "this node is elected and answers nobody: no commit has come through for longer than it may answer without one",
 			Help: "see that etcd answers quickly, has a leader and has space"}
@@ -75,6 +76,8 @@ func (f facts) obstacle() *Obstacle {
 		return &Obstacle{Cause: HandsOver, Reason: "this node has stopped taking calls, and hands over or ends its term"}
 	case f.role == Electing || f.role == Promoting:
 		return &Obstacle{Cause: GetsReady, Reason: "this node is about to serve: it is " + string(f.role)}
+	case errors.Is(f.failed, rpctypes.ErrNoSpace):
+		return f.etcdFull(f.failed)
 	case f.failed != nil && etcdObstacle(f.owns, f.failed) != nil:
 		return etcdObstacle(f.owns, f.failed)
 	case errors.As(f.failed, &met):
@@ -120,8 +123,6 @@ func etcdObstacle(owns bool, err error) *Obstacle {
 	away := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable ||
 		errors.As(err, &refused) && refused.Code() == codes.Unavailable
 	switch {
-	case errors.Is(err, rpctypes.ErrNoSpace):
-		return etcdFull(owns, err)
 	case errors.Is(err, rpctypes.ErrCorrupt):
 		return &Obstacle{Cause: EtcdCorrupt, Reason: "etcd has raised its alarm CORRUPT and refuses all calls: " + err.Error(),
 			Help: "find the member whose data differ (etcdctl alarm list), replace it, and disarm the alarm (etcdctl alarm disarm)"}
@@ -133,11 +134,15 @@ func etcdObstacle(owns bool, err error) *Obstacle {
 	return nil
 }
 
-func etcdFull(owns bool, err error) *Obstacle {
+func (f facts) etcdFull(err error) *Obstacle {
 	o := &Obstacle{Cause: EtcdFull, Reason: "etcd has raised its alarm NOSPACE and refuses writes: " + err.Error()}
-	if owns {
+	switch {
+	case f.owns && f.fault != nil:
+		o.Reason += "; its history is kept, since it is still needed: " + f.fault.Error()
+		o.Help = "let a complete node save its state (--state-dir must be writable and have space), or raise --etcd-quota-bytes and start this node again"
+	case f.owns:
 		o.Help = "wait until this node has made space; if it does not, raise --etcd-quota-bytes"
-	} else {
+	default:
 		o.Help = "compact etcd, defragment it (etcdctl defrag), disarm its alarm (etcdctl alarm disarm), and raise its quota"
 	}
 	return o
@@ -190,7 +195,7 @@ func unreadable(id string, err error) error {
 
 // obstacleLocked returns the obstacle at a status. Needs mu.
 func (n *Node) obstacleLocked(s *Status) *Obstacle {
-	f := facts{role: s.Self.Role, leader: s.Leader, loss: s.Loss, failed: n.failed, ended: n.ended, owns: n.OwnsEtcd, id: n.ID}
+	f := facts{role: s.Self.Role, leader: s.Leader, loss: s.Loss, failed: n.failed, ended: n.ended, owns: n.OwnsEtcd, fault: s.Space.Fault, id: n.ID}
 	if n.term != nil {
 		full := n.term.full.Load()
 		f.full = full > 0 && n.Clock()-time.Duration(full) < n.SessionTTL

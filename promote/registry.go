@@ -41,21 +41,25 @@ type NodeInfo struct {
 	// Instance is that of the node's state directory.
 	Instance string `json:"instance,omitempty"`
 
+	// EtcdFull says that the etcd which is embedded in this node is nearly full.
+	EtcdFull bool `json:"etcd_full,omitempty"`
+
 	Rules metadata.Rules `json:"rules,omitempty"` // the newest it knows; a version before there were any says nothing
 }
 
 // A registry keeps this node's own key, on a lease of its own.
 type registry struct {
-	client *clientv3.Client
-	layout journal.Layout
-	clock  clock.Clock
-	ttl    time.Duration
-	log    zerolog.Logger
-	self   func(ctx context.Context) NodeInfo
-	// noSpace makes space in a full etcd where that is this node's to do. Some of
-	// it may be free only when records have run out, which live as long as this.
-	noSpace     func(ctx context.Context)
+	client  *clientv3.Client
+	layout  journal.Layout
+	clock   clock.Clock
+	ttl     time.Duration
+	log     zerolog.Logger
+	self    func(ctx context.Context) NodeInfo
+	noSpace func() // says that etcd is full
+	// In a full etcd some space may be free only when records have run out, which live as
+	// long as this. A node that makes space itself does not wait for it.
 	recordsLive time.Duration
+	makesSpace  bool
 	capability  func() (role Role, promotable bool) // a change of it is registered at once
 }
 
@@ -71,10 +75,13 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 		switch {
 		case s != nil || err != nil && !full:
 			return s, err
+		case full && r.makesSpace:
+			r.noSpace()
+			return nil, err
 		case full && r.clock() > deadline+r.recordsLive:
 			return nil, fmt.Errorf("etcd is full, and nobody made space: compact it, defragment it and disarm its alarm, and raise its quota: %w", err)
 		case full:
-			r.noSpace(ctx)
+			r.noSpace()
 		case r.clock() > deadline:
 			return nil, fmt.Errorf("another node with the id %q is running (key %s): give each node its own --node-id, or stop the other one",
 				r.self(ctx).ID, r.layout.Node(r.self(ctx).ID))
@@ -146,17 +153,20 @@ func (r *registry) inherit(ctx context.Context, self NodeInfo, put clientv3.Op, 
 	return resp, err
 }
 
-// run keeps the key up to date until the context ends; after a lost session it
-// registers anew.
+// run keeps the key up to date until the context ends; after a lost session, or without
+// one, it registers anew.
 func (r *registry) run(ctx context.Context, s *Session) error {
 	for {
-		err := r.keep(ctx, s)
-		if ctx.Err() != nil {
-			s.close(context.WithoutCancel(ctx))
-			return ctx.Err()
+		if s != nil {
+			err := r.keep(ctx, s)
+			if ctx.Err() != nil {
+				s.close(context.WithoutCancel(ctx))
+				return ctx.Err()
+			}
+			r.log.Warn().Err(err).Msg("this node's registration was lost, registering again")
 		}
-		r.log.Warn().Err(err).Msg("this node's registration was lost, registering again")
 		for {
+			var err error
 			if s, err = r.register(ctx); err == nil {
 				break
 			}

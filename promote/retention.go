@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"math"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -17,24 +16,21 @@ import (
 // so that a node that restarts can go on from its own.
 type retention struct {
 	node   *Node
-	from   atomic.Int64             // revision from which history is kept
+	from   int64                    // revision from which history is kept, as read last; 0 for all
 	absent map[string]time.Duration // since when, by the clock, nodes are not registered
 }
 
-const (
-	// retentionEvery is how often the positions of state files are read.
-	retentionEvery = 2 * time.Second
-	// absentFor is for how long a node that is not registered keeps history back.
-	absentFor = time.Hour
-)
+// absentFor is for how long a node that is not registered keeps history back.
+const absentFor = time.Hour
 
-// maintain keeps etcd's history within its bounds until the context ends. It runs on
-// the node that owns the etcd, for as long as that lives: a primary elsewhere may not
-// compact it. An etcd that is no node's is the primary's to compact.
-func (n *Node) maintain(ctx context.Context) {
-	compacting := start(func() error { return n.compactor.Run(ctx) })
-	n.retention.run(ctx)
-	<-compacting.ended
+// maintain keeps etcd's history within its bounds until the context ends, and makes space
+// in an embedded etcd. It runs on the node that owns the etcd, for as long as that lives: a
+// primary elsewhere may not compact it. An etcd that is no node's is the primary's to
+// compact.
+func (n *Node) maintain(ctx context.Context) error {
+	n.retention.from = 0
+	clear(n.retention.absent)
+	return n.compactor.Run(ctx)
 }
 
 // tip returns where the journal stands as far as this node knows, zero if it does not
@@ -57,19 +53,13 @@ func newRetention(n *Node) *retention {
 	return &retention{node: n, absent: make(map[string]time.Duration)}
 }
 
-// run reads the positions again and again, until the context ends. It keeps all
-// history until it has read them.
-func (r *retention) run(ctx context.Context) {
-	r.from.Store(0)
-	clear(r.absent)
-	for {
-		if err := r.look(ctx); err != nil && ctx.Err() == nil {
-			r.node.Log.Debug().Err(err).Msg("reading the positions of state files failed, it will be tried again")
-		}
-		if sleep(ctx, retentionEvery) != nil {
-			return
-		}
+// keepFrom returns the revision from which history is kept. It is that of the look before
+// if etcd does not answer.
+func (r *retention) keepFrom(ctx context.Context) int64 {
+	if err := r.look(ctx); err != nil && ctx.Err() == nil {
+		r.node.Log.Debug().Err(err).Msg("reading the positions of state files failed, it will be tried again")
 	}
+	return r.from
 }
 
 func (r *retention) look(ctx context.Context) error {
@@ -94,7 +84,7 @@ func (r *retention) look(ctx context.Context) error {
 		}
 		from = min(from, file.Revision)
 	}
-	r.from.Store(from)
+	r.from = from
 	return nil
 }
 

@@ -288,6 +288,16 @@ func (s *saver) save(ctx context.Context, of *statefile.Source) {
 	s.publish(ctx, at)
 }
 
+// position returns where the newest file leads, zero if there is none.
+func (s *saver) position() journal.Cursor {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.there {
+		return journal.Cursor{}
+	}
+	return s.at
+}
+
 func (s *saver) fail(err error) {
 	n := s.node
 	s.mu.Lock()

@@ -2,89 +2,68 @@ package promote
 
 import (
 	"context"
+	"errors"
+	"math"
 	"slices"
-	"sync"
-	"time"
 
-	"go.etcd.io/etcd/api/v3/etcdserverpb"
-
-	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/journal"
 )
 
-// A reclaimer makes space in an embedded etcd that is full while its own node is
-// not the primary, which makes space by itself. Without it no node could register
-// or run for election, since both are writes. A primary on another node may not
-// defragment this etcd, so all its commits would be refused. Safe for concurrent use.
-type reclaimer struct {
-	node  *Node
-	clock clock.Clock
+// errUncovered says that history is kept because nobody has saved what it leads to.
+var errUncovered = errors.New("this node has no complete state to save in its place; see that it becomes one, or raise --etcd-quota-bytes")
 
-	mu        sync.Mutex // held while space is made, I/O included: no write succeeds until then
-	compactor *journal.Compactor
-	after     time.Duration // by the clock: not before
-}
-
-func newReclaimer(n *Node) *reclaimer {
-	return &reclaimer{node: n, clock: n.Clock, compactor: journal.NewCompactor(journal.Compactor{
-		Client: n.Client, Layout: n.Layout, Clock: n.Clock, Log: n.Log, Owned: n.OwnsEtcd,
-	})}
-}
-
-// reclaimEvery is the pause between two attempts, each of which copies etcd's
-// database, and between two looks at the alarm.
-const reclaimEvery = 2 * time.Second
-
-// watch makes space also when only other nodes are refused a write, until the
-// context ends.
-func (r *reclaimer) watch(ctx context.Context) {
-	if !r.ours() {
-		return
+// cover says what of the journal may go when the embedded etcd is nearly full. A complete
+// node saves its state first: then all of it may. Otherwise history stays back to the oldest
+// of the nodes' newest state files, as ever. Where no node has one, a restart of all nodes
+// starts without the state in any case. The error is why more is kept.
+func (n *Node) cover(ctx context.Context) (journal.Cover, error) {
+	view, err := n.reader().Look(ctx)
+	if err != nil {
+		return journal.Cover{}, err
 	}
-	tick := time.NewTicker(reclaimEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
+	if err := n.retention.look(ctx); err != nil {
+		return journal.Cover{}, err
+	}
+	head, from := view.Cursor.Head, n.retention.from
+	covers := func(at journal.Cursor) bool {
+		return view.Err == nil && at.Head.History.Is(head.History) && at.Head.Bytes == head.Bytes // beats hold nothing
+	}
+	all := journal.Cover{Revision: view.Revision, Seq: head.Seq}
+	of, files := n.source(), n.saver.dir != nil
+	switch {
+	case of == nil && from < view.Revision:
+		err = errUncovered
+	case of == nil:
+	case !files && from == math.MaxInt64 && covers(of.At()):
+		return all, nil
+	case files:
+		if !covers(n.saver.position()) {
+			n.saver.save(ctx, of)
 		}
-		if r.full(ctx) {
-			r.reclaim(ctx)
+		if covers(n.saver.position()) {
+			return all, nil
 		}
+		err = errors.Join(errUncovered, n.saver.status().Fault)
 	}
+	return journal.Cover{Revision: min(from, view.Revision)}, err
 }
 
-// ours reports whether making space is this node's to do.
-func (r *reclaimer) ours() bool { return r.node.OwnsEtcd && r.node.Compact }
-
-// full reports whether etcd is known to have no space.
-func (r *reclaimer) full(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
-	defer cancel()
-	list, err := r.node.Client.AlarmList(ctx)
-	return err == nil && slices.ContainsFunc(list.Alarms, func(a *etcdserverpb.AlarmMember) bool {
-		return a.Alarm == etcdserverpb.AlarmType_NOSPACE
-	})
+// hold refuses changes while an embedded etcd, this node's or another one's, is nearly
+// full: what is left is for beats, elections and the making of space.
+func (t *Term) hold(nodes []NodeInfo) {
+	n := t.node
+	full := n.compactor.Space().Full() || slices.ContainsFunc(nodes, func(o NodeInfo) bool { return o.EtcdFull })
+	if full == t.held {
+		return
+	}
+	if t.held = full; !full {
+		t.Queue.Hold(nil)
+		n.Log.Info().Msg("etcd has space again: changes are taken")
+		return
+	}
+	t.Queue.Hold(errEtcdFull)
+	n.Log.Warn().Msg("etcd is nearly full: changes are refused until there is space")
 }
 
-// reclaim makes space if that is this node's to do. Errors are logged; the
-// caller tries again what was refused, and with it this.
-func (r *reclaimer) reclaim(ctx context.Context) {
-	if !r.ours() {
-		return
-	}
-	n := r.node
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.clock() < r.after {
-		return
-	}
-	if l, there, err := readLeader(ctx, n.Client, n.Layout); err != nil || there && l.NodeID == n.ID {
-		return
-	}
-	if err := r.compactor.MakeSpace(ctx); err != nil && ctx.Err() == nil {
-		n.Log.Warn().Err(err).Msg("making space in etcd failed, it will be tried again")
-	}
-	r.after = r.clock() + reclaimEvery
-}
+var errEtcdFull = errs.New(errs.Unavailable, "journal", "etcd's database has reached 90 %% of its quota, and changes are refused until its node has made space; nothing was changed, try again")

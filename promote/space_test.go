@@ -3,6 +3,9 @@ package promote_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/promote"
@@ -170,4 +174,95 @@ type noSnapshots struct{ promote.Peers }
 
 func (noSnapshots) Fetch(context.Context, string, func([]byte) error) (journal.Cursor, error) {
 	return journal.Cursor{}, errors.New("test: no snapshot is to be had")
+}
+
+// The etcd of a lone master is full, and its state cannot be saved: the history that a
+// restart needs stays, changes and reads stop, and the status says why. Killed and started
+// again on the full etcd, it follows the journal from its file, saves what it has, makes
+// space, and serves everything.
+func TestFullEtcdKeepsWhatNoNodeHasSaved(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
+	w := newCluster(t, etcd)
+	dir := filepath.Join(t.TempDir(), "state")
+	a := w.start("a", owner, stateIn(dir, time.Hour))
+	w.serving(a).mount()
+	a.put(keys("k", 20)...) // behind the file
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		t.Fatal(err)
+	}
+	etcd.FillQuota(t)
+	var o *promote.Obstacle
+	waitFor(t, "the reason why no node serves", func() bool {
+		o = a.Status().Obstacle
+		return o != nil && o.Cause == promote.EtcdFull && a.Status().Space.Fault != nil
+	})
+	if !strings.Contains(o.Reason+o.Help, "state") || !strings.Contains(o.Help, "--etcd-quota-bytes") {
+		t.Errorf("the status says %q, and to %q; want that the state cannot be saved", o.Reason, o.Help)
+	}
+	a.wire.cut()
+	a.end()
+	if err := os.Rename(dir+".away", dir); err != nil {
+		t.Fatal(err)
+	}
+	a = w.start("a", owner, stateIn(dir, time.Hour))
+	w.serving(a).has(keys("k", 20)...)
+	a.putsAgain()
+}
+
+// Nine tenths of the quota of an embedded etcd are used by what nobody can free. Changes
+// are refused, by a primary on the same node and on another one. Reads, beats and the
+// registration of nodes go on, and changes too when there is space.
+func TestChangesStopBeforeEtcdIsFull(t *testing.T) {
+	t.Parallel()
+	for name, elsewhere := range map[string]bool{"on the primary": false, "on another node": true} {
+		t.Run(name, func(t *testing.T) {
+			etcd := etcdtest.Start(t, etcdtest.WithQuota(32<<20))
+			w := newCluster(t, etcd)
+			a := w.start("a", func(c *promote.Config) { c.OwnsEtcd = !elsewhere })
+			w.serving(a).mount()
+			a.put("k")
+			if elsewhere {
+				w.promotable(w.start("b", owner))
+			}
+			fillTo(t, etcd, 31e6)
+			var err error
+			waitFor(t, "a put that is refused", func() bool { err = a.putStart(t.Context(), fmt.Sprint("k", time.Now())); return err != nil })
+			if errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "90 %") {
+				t.Errorf("a put: %v, want Unavailable for an etcd that is nearly full", err)
+			}
+			before, _ := readHead(t, etcd)
+			waitFor(t, "beats", func() bool { head, _ := readHead(t, etcd); return head.Seq > before.Seq+20 })
+			waitFor(t, "an answer", a.serves)
+			a.has("k")
+			w.promotable(w.start("c"))
+			do(t, etcd, clientv3.OpDelete("tenant/", clientv3.WithPrefix()))
+			a.putsAgain()
+		})
+	}
+}
+
+// fillTo lets the database of a lone etcd grow to so many bytes, which nobody can free
+// as long as the keys under tenant/ are there.
+func fillTo(t *testing.T, etcd *etcdtest.Cluster, bytes int64) {
+	t.Helper()
+	client := etcd.Client(t)
+	size := func() int64 {
+		st, err := client.Status(t.Context(), etcd.Endpoints()[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.DbSize
+	}
+	for i := 0; size() < bytes; i++ {
+		last := size()
+		var puts []clientv3.Op // of small values: bolt copies whole pages
+		for j := range 64 {
+			puts = append(puts, clientv3.OpPut(fmt.Sprint("tenant/", i, "/", j), strings.Repeat("x", 4<<10)))
+		}
+		do(t, etcd, clientv3.OpTxn(nil, puts, nil))
+		for end := time.Now().Add(200 * time.Millisecond); size() == last && time.Now().Before(end); { // etcd counts it when it is on the disk
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
 }

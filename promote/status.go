@@ -33,6 +33,7 @@ type Status struct {
 	Deposals              int64         // of primaries, by this node
 	Saving                Saving        // of this node's state files
 	Obstacle              *Obstacle     // why no node serves, as far as this node knows; nil if one does
+	Space                 journal.Space // in the etcd that is embedded in this node, if it makes space there
 }
 
 // Status returns how this node stands. It does not ask etcd.
@@ -45,9 +46,10 @@ func (n *Node) Status() Status {
 			ID: n.ID, Role: n.role, RPC: n.RPC, HTTP: n.HTTP, Version: n.Version,
 			Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion}, Rules: metadata.NewestRules,
 		},
-		Saving: n.saver.status(),
+		Saving: n.saver.status(), Space: n.compactor.Space(),
 	}
 	s.Self.Saved, s.Self.Restorable, s.Self.Instance = s.Saving.Seq, s.Saving.Restorable, s.Saving.Instance
+	s.Self.EtcdFull = s.Space.Full()
 	s.Loads = make(map[journal.Reason]int)
 	for reason, count := range n.loads {
 		s.Loads[reason] = count

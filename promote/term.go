@@ -51,6 +51,7 @@ type Term struct {
 	trusted   bool      // the store is what the journal says, and more than nothing
 
 	full atomic.Int64 // by the clock: when etcd had no space for a commit, 0 for never
+	held bool         // changes are refused, since etcd is nearly full; for keepPace alone
 
 	stop   context.CancelCauseFunc // ends the term
 	saved  <-chan struct{}         // closed when there is a file of a new journal; nil if files before lead there
@@ -82,7 +83,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	keeping.Go(func() { t.watchRight(running) })
 	keeping.Go(func() { n.companions.run(running, n, t.log.Tip) })
 	if n.Compact && !n.OwnsEtcd {
-		keeping.Go(func() { n.maintain(running) })
+		keeping.Go(func() { _ = n.maintain(running) })
 	}
 	defer keeping.Wait()
 	defer end(nil)
@@ -127,7 +128,7 @@ func (n *Node) newTerm(c *candidate) *Term {
 	t.Store.StartIDs(t.Number)
 	t.Now = metadata.NewClock(n.Clock, c.before.Time)
 	t.Fence, t.Answers = t.right.Fence, t.right.Valid
-	t.log.NoSpace = func() { t.full.Store(int64(n.Clock())); n.compactor.NoSpace() }
+	t.log.NoSpace = func() { t.full.Store(int64(n.Clock())) }
 	t.Queue = journal.NewQueue(t.Store, n.QueueBytes)
 	t.writer = journal.NewWriter(journal.WriterConfig{
 		Store: t.Store, Queue: t.Queue, Log: t.log, Term: t.Number, Hold: n.Params.HoldTime(),

@@ -105,6 +105,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	st.Warnings = append(st.Warnings, n.warnings(st, v.nodesErr == nil)...)
 	st.Warnings = append(st.Warnings, n.app.silenceWarnings()...)
 	st.Warnings = append(st.Warnings, savingWarnings(s, v.nodes)...)
+	st.Warnings = append(st.Warnings, spaceWarnings(s, v.nodes)...)
 	return st, nil
 }
 
@@ -158,6 +159,19 @@ func savingWarnings(s promote.Status, nodes []promote.NodeInfo) (list []string) 
 			"see that state files are saved, that --journal-max-bytes keeps enough, and that etcd is not compacted by somebody else")
 	}
 	return list
+}
+
+// spaceWarnings says that changes are refused since an embedded etcd is nearly full, and
+// why it stays so.
+func spaceWarnings(s promote.Status, nodes []promote.NodeInfo) []string {
+	full := func(n promote.NodeInfo) bool { return n.EtcdFull }
+	switch {
+	case s.Self.EtcdFull && s.Space.Fault != nil:
+		return []string{fmt.Sprintf("etcd is nearly full, so changes are refused, and its history is still needed: %v", s.Space.Fault)}
+	case s.Self.EtcdFull || slices.ContainsFunc(nodes, full):
+		return []string{"etcd is nearly full, so changes are refused: if that lasts, raise --etcd-quota-bytes or lower --journal-max-bytes"}
+	}
+	return nil
 }
 
 func stateMessage(at metadata.Position, stats metadata.Stats) *pb.StateStatus {

@@ -1,0 +1,167 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Space is how full an embedded etcd is.
+type Space struct {
+	Bytes, Quota int64 // of the database; 0 if not known
+	Alarm        bool  // NOSPACE: etcd refuses writes
+	Fault        error // why no more space can be made; nil if it can, or need not
+
+	used int64 // of the bytes; the rest are free pages
+}
+
+// fullShare is the part of the quota that is left to what etcd and the journal need to go
+// on, beats among it: one in so many. Changes are refused where less is left.
+const fullShare = 10
+
+// Full reports whether changes are to be refused.
+func (s Space) Full() bool {
+	return s.Alarm || s.Quota > 0 && s.Bytes >= s.Quota-s.Quota/fullShare
+}
+
+// A Cover is what of the journal may go without a loss, because a complete node has
+// saved the state that it led to.
+type Cover struct {
+	Revision int64        // up to which history may go
+	Seq      metadata.Seq // up to which records may be deleted
+}
+
+// Space returns how full etcd was when it was looked at last. Safe for concurrent use.
+func (c *Compactor) Space() Space { return *c.space.Load() }
+
+const (
+	// spacePause is the pause between two attempts to make space, each of which may copy
+	// etcd's database. It doubles up to lastSpacePause while they free too little.
+	spacePause     = 2 * time.Second
+	lastSpacePause = time.Minute
+)
+
+// watchSpace looks how full an embedded etcd is, and makes space if it is too full.
+func (c *Compactor) watchSpace(ctx context.Context) error {
+	if c.Cover == nil {
+		return nil
+	}
+	space, err := c.usage(ctx)
+	if err != nil || !space.Full() || c.Clock() < c.after {
+		return err
+	}
+	freed, err := c.makeSpace(ctx, space)
+	if err == nil && !freed.Full() {
+		c.Log.Warn().Int64("revision", c.cut).Int64("before", space.Bytes).Int64("bytes", freed.Bytes).Int64("quota", freed.Quota).
+			Msg("etcd was nearly out of space; its history was compacted and defragmented")
+		c.pause = 0
+	}
+	c.pause = min(max(2*c.pause, spacePause), lastSpacePause)
+	c.after = c.Clock() + c.pause
+	return err
+}
+
+// usage asks etcd how full it is.
+func (c *Compactor) usage(ctx context.Context) (Space, error) {
+	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel()
+	st, err := c.Client.Status(ctx, c.member())
+	if err != nil {
+		return Space{}, fmt.Errorf("asking etcd for its size: %w", err)
+	}
+	noSpace := etcdserverpb.AlarmType_NOSPACE.String()
+	space := Space{Bytes: st.DbSize, Quota: st.DbSizeQuota, used: st.DbSizeInUse, Fault: c.Space().Fault}
+	space.Alarm = slices.ContainsFunc(st.Errors, func(e string) bool { return strings.Contains(e, noSpace) })
+	if !space.Full() {
+		space.Fault = nil
+	}
+	c.space.Store(&space)
+	return space, nil
+}
+
+// member is the only one of an embedded etcd.
+func (c *Compactor) member() string { return c.Client.Endpoints()[0] }
+
+// makeSpace deletes and compacts what is covered, gives the freed pages back, and lifts
+// the NOSPACE alarm. Followers that are behind load a snapshot.
+func (c *Compactor) makeSpace(ctx context.Context, full Space) (freed Space, err error) {
+	cover, fault := c.Cover(ctx)
+	revision := cover.Revision
+	if cover.Seq > 0 {
+		c.marks = nil
+		if revision, err = c.deleteRecords(ctx, cover.Seq); err != nil {
+			return full, err
+		}
+	}
+	if err := c.compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
+		return full, err
+	}
+	if freed, err = c.usage(ctx); err != nil {
+		return full, err
+	}
+	if freed.Alarm || freed.Bytes-freed.used > freed.Quota/(2*fullShare) { // else it frees nothing, and etcd stands still for it
+		if err := c.defragment(ctx); err != nil {
+			return full, err
+		}
+		if freed, err = c.usage(ctx); err != nil {
+			return full, err
+		}
+	}
+	if freed.Bytes < freed.Quota && freed.Alarm {
+		if err := c.disarm(ctx); err != nil {
+			return full, fmt.Errorf("disarming NOSPACE: %w", err)
+		}
+		freed.Alarm = false
+	}
+	if freed.Full() {
+		freed.Fault = fault
+	}
+	c.space.Store(&freed)
+	if freed.Full() && fault != nil {
+		return freed, fmt.Errorf("etcd is nearly full, and its history is still needed: %w", fault)
+	}
+	return freed, nil
+}
+
+func (c *Compactor) disarm(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel()
+	list, err := c.Client.AlarmList(ctx)
+	if err != nil {
+		return err
+	}
+	for _, alarm := range list.Alarms {
+		if alarm.Alarm != etcdserverpb.AlarmType_NOSPACE {
+			continue
+		}
+		if _, err := c.Client.AlarmDisarm(ctx, (*clientv3.AlarmMember)(alarm)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// defragTimeout bounds the defragmentation, which copies the database while nothing else
+// is served.
+const defragTimeout = time.Minute
+
+// defragment waits for the end of what it began even if the context ends: etcd
+// goes on with it in any case, and an embedded one must not be stopped in it.
+func (c *Compactor) defragment(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), defragTimeout)
+	defer cancel()
+	if _, err := c.Client.Defragment(ctx, c.member()); err != nil {
+		return fmt.Errorf("defragmenting etcd: %w", err)
+	}
+	return nil
+}
