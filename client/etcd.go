@@ -7,6 +7,8 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
 const readTimeout = 3 * time.Second
@@ -25,9 +27,7 @@ func (f *finder) watch(ctx context.Context, etcd *clientv3.Client) {
 		if answered {
 			pauses.Reset()
 		}
-		select {
-		case <-time.After(pauses.NextBackOff()):
-		case <-ctx.Done():
+		if clock.Sleep(ctx, pauses.NextBackOff()) != nil {
 			return
 		}
 	}

@@ -213,10 +213,7 @@ func (f *finder) retireLocked(l *leader) {
 
 func (f *finder) closeLater(conn Conn) {
 	running := f.spawn(func(ctx context.Context) {
-		select {
-		case <-time.After(drainFor):
-		case <-ctx.Done():
-		}
+		_ = clock.Sleep(ctx, drainFor)
 		_ = conn.Close()
 	})
 	if !running {

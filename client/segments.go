@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
 // A Segment is memory that a client lends to the store.
@@ -172,17 +173,10 @@ func (c *Client) startPinging() {
 // keepPinging keeps the client's segments and SSD mounted until the context
 // ends.
 func (c *Client) keepPinging(ctx context.Context) {
-	tick := time.NewTicker(c.config.PingInterval)
-	defer tick.Stop()
 	forgotten := false
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	_ = clock.Every(ctx, c.config.PingInterval, func() error {
 		if _, disk := c.mounts.localDisk(); len(c.mounts.all()) == 0 && !disk {
-			continue
+			return nil
 		}
 		alive, err := c.Ping(ctx)
 		if err == nil && (alive.NeedRemount || forgotten) {
@@ -193,7 +187,8 @@ func (c *Client) keepPinging(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			c.config.Log.Debug().Err(err).Msg("the segments may be forgotten, trying again")
 		}
-	}
+		return nil
+	})
 }
 
 // remount mounts all that the server may have forgotten.

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -94,10 +95,8 @@ func (l *Loop) Run(ctx context.Context) error {
 		}
 		if err != nil && ctx.Err() == nil && !errors.Is(err, errs.NotLeader) {
 			l.Log.Warn().Err(err).Msg("eviction failed and will be tried again")
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(reapEvery):
+			if err := clock.Sleep(ctx, reapEvery); err != nil {
+				return err
 			}
 		}
 	}

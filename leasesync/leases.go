@@ -9,6 +9,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -148,10 +149,8 @@ func (l *Leases) Run(ctx context.Context) error {
 
 // join waits for further critical renewals, so that one scan commits them all.
 func (l *Leases) join(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(min(l.CriticalDelay, l.Interval)):
+	if err := clock.Sleep(ctx, min(l.CriticalDelay, l.Interval)); err != nil {
+		return err
 	}
 	select {
 	case <-l.wake:

@@ -88,7 +88,7 @@ func (s *Store) setClaims(endpoint string, list []heldRange) {
 	}
 }
 
-// endClaims lets go of the claims whose time has passed.
+// endClaims ends the claims that hold until now or earlier.
 func (s *Store) endClaims(now Time) {
 	if now < s.claims.next {
 		return

@@ -7,7 +7,7 @@ import (
 )
 
 // A quarantined range was freed, but somebody may still read or write there:
-// it is given to nobody until the time has come. Quarantine is part of the
+// it is given to nobody before the time until. Quarantine is part of the
 // state, so that a promoted follower honours it.
 type quarantined struct {
 	until   Time
@@ -50,7 +50,7 @@ func (q *quarantine) add(r quarantined) {
 	}
 }
 
-// popDue takes out the next range whose time has come.
+// popDue takes out the next range that may leave at now.
 func (q *quarantine) popDue(now Time) (quarantined, bool) {
 	r, ok := q.ranges.Min()
 	if !ok || r.until > now {

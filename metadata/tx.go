@@ -187,7 +187,7 @@ func (tx *Tx) dropReplica(o *object, r *replica, leaseUntil Time) {
 	tx.release(r.segment, r.rng, until)
 }
 
-// release frees a range now, or when until has come.
+// release frees a range at a time, or now if that is not later.
 func (tx *Tx) release(p *segmentState, r segment.Range, until Time) {
 	if tx.globalHas() {
 		return
@@ -212,7 +212,7 @@ func (tx *Tx) free(p *segmentState, r segment.Range) {
 	}
 }
 
-// releaseDue lets go of the quarantined ranges whose time has passed.
+// releaseDue frees the quarantined ranges that may leave with this commit.
 func (tx *Tx) releaseDue() {
 	if tx.globalHas() {
 		return

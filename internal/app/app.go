@@ -180,18 +180,12 @@ func (a *App) Run(ctx context.Context) (err error) {
 
 // sweep tidies up the state after unmounts, whatever this node's role.
 func (a *App) sweep(ctx context.Context) error {
-	tick := time.NewTicker(sweepEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+	return clock.Every(ctx, sweepEvery, func() error {
 		if store := a.node.Store(); store != nil {
 			store.Sweep(sweepShards)
 		}
-	}
+		return nil
+	})
 }
 
 const (
@@ -206,22 +200,16 @@ func (a *App) report(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	tick := time.NewTicker(time.Minute)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-			s := a.node.promoteStatus()
-			st := metadata.Stats{}
-			if store := a.node.Store(); store != nil {
-				st = store.Stats()
-			}
-			a.log.Info().Str("role", string(s.Self.Role)).Uint64("term", uint64(s.Leader.Term)).Uint64("sequence", uint64(s.Position.Seq)).
-				Int64("objects", st.Objects).Uint64("used_bytes", st.Busy).Uint64("capacity_bytes", st.Capacity).Msg("figures")
+	return clock.Every(ctx, time.Minute, func() error {
+		s := a.node.promoteStatus()
+		st := metadata.Stats{}
+		if store := a.node.Store(); store != nil {
+			st = store.Stats()
 		}
-	}
+		a.log.Info().Str("role", string(s.Self.Role)).Uint64("term", uint64(s.Leader.Term)).Uint64("sequence", uint64(s.Position.Seq)).
+			Int64("objects", st.Objects).Uint64("used_bytes", st.Busy).Uint64("capacity_bytes", st.Capacity).Msg("figures")
+		return nil
+	})
 }
 
 // A readyFile has the addresses on which a node listens, for the program that

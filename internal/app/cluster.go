@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/service"
@@ -100,16 +101,22 @@ func (n *clusterNode) StartEmpty(ctx context.Context, term metadata.Term, noWrit
 	if err := n.AllowEmpty(ctx, term, noWriters); err != nil {
 		return 0, err
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
+	begun, ok := n.untilServes(ctx, 0)
+	if !ok {
+		return 0, errs.New(errs.Unavailable, "StartEmpty", "this node is allowed to start empty, and does not serve yet; look at masterctl status")
+	}
+	return begun, nil
+}
+
+// untilServes waits until this node serves in a term or a later one, and returns
+// that. It reports false if the context ends first.
+func (n *clusterNode) untilServes(ctx context.Context, term metadata.Term) (metadata.Term, bool) {
 	for {
-		if s := n.Node.Status(); s.Self.Role == promote.Primary {
-			return s.Leader.Term, nil
+		if s := n.Node.Status(); s.Self.Role == promote.Primary && s.Leader.Term >= term {
+			return s.Leader.Term, true
 		}
-		select {
-		case <-ctx.Done():
-			return 0, errs.New(errs.Unavailable, "StartEmpty", "this node is allowed to start empty, and does not serve yet; look at masterctl status")
-		case <-tick.C:
+		if clock.Sleep(ctx, 20*time.Millisecond) != nil {
+			return 0, false
 		}
 	}
 }
@@ -120,18 +127,11 @@ func (n *clusterNode) Refound(ctx context.Context, giveUp []string, file io.Read
 	if err != nil {
 		return 0, 0, err
 	}
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if s := n.Node.Status(); s.Self.Role == promote.Primary && s.Leader.Term >= term {
-			return s.Leader.Term, seq, nil
-		}
-		select {
-		case <-ctx.Done():
-			return 0, 0, errs.New(errs.Unresolved, "Refound", "the journal is founded anew, and this node does not serve yet; look at masterctl status")
-		case <-tick.C:
-		}
+	serving, ok := n.untilServes(ctx, term)
+	if !ok {
+		return 0, 0, errs.New(errs.Unresolved, "Refound", "the journal is founded anew, and this node does not serve yet; look at masterctl status")
 	}
+	return serving, seq, nil
 }
 
 // History returns the last terms.
@@ -163,28 +163,17 @@ func (n *clusterNode) BeginSnapshot(ctx context.Context) (rpc.SnapshotBegin, err
 // Events yields the journal's events that etcd holds.
 func (n *clusterNode) Events(ctx context.Context, from metadata.Seq, follow bool) iter.Seq2[*pb.EventsResponse, error] {
 	return func(yield func(*pb.EventsResponse, error) bool) {
-		tick := time.NewTicker(200 * time.Millisecond)
-		defer tick.Stop()
 		for {
 			head, err := n.reader.Head(ctx)
 			if err == nil && head.Head.Seq >= from {
 				err = n.events(ctx, from, head.Head.Seq, yield)
 				from = head.Head.Seq + 1
 			}
-			if errors.Is(err, errEnough) {
-				return
-			}
-			if err != nil {
+			if err != nil && !errors.Is(err, errEnough) {
 				yield(nil, errs.Wrap(errs.Unavailable, "Events", err))
-				return
 			}
-			if !follow {
+			if err != nil || !follow || clock.Sleep(ctx, 200*time.Millisecond) != nil {
 				return
-			}
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
 			}
 		}
 	}

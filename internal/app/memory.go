@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"runtime/metrics"
 	"time"
+
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
 // minGarbage is how much garbage may exist before a collection, however small the
@@ -24,8 +26,6 @@ func (a *App) adviseCollector(ctx context.Context) error {
 	}
 	const goDefault = 100
 	defer debug.SetGCPercent(goDefault)
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	for set := goDefault; ; {
 		metrics.Read(live)
@@ -33,10 +33,8 @@ func (a *App) adviseCollector(ctx context.Context) error {
 			set = percent
 			debug.SetGCPercent(set)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
+		if err := clock.Sleep(ctx, time.Second); err != nil {
+			return err
 		}
 	}
 }

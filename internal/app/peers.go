@@ -97,19 +97,27 @@ func (p *peers) warnings() []string {
 	return nil
 }
 
-// Standing asks a node what it holds.
-func (p *peers) Standing(ctx context.Context, address string) (promote.Standing, error) {
+// ask calls a node, which must be of this cluster, and returns its answer.
+func ask[R interface{ GetHeader() *pb.ResponseHeader }](p *peers, address string, call func(pb.AdminServiceClient) (R, error)) (resp R, err error) {
 	conn, err := p.dial(address)
 	if err != nil {
-		return promote.Standing{}, err
+		return resp, err
 	}
 	defer func() { _ = conn.Close() }()
-	st, err := pb.NewAdminServiceClient(conn).Status(ctx, &pb.StatusRequest{})
-	if err != nil {
-		return promote.Standing{}, fmt.Errorf("peer %s: %w", address, err)
+	if resp, err = call(pb.NewAdminServiceClient(conn)); err != nil {
+		return resp, fmt.Errorf("peer %s: %w", address, err)
 	}
-	if h := st.GetHeader(); h.GetClusterId() != p.clusterID {
-		return promote.Standing{}, fmt.Errorf("peer %s: node %q belongs to cluster %q, not to %q", address, h.GetNodeId(), h.GetClusterId(), p.clusterID)
+	if h := resp.GetHeader(); h.GetClusterId() != p.clusterID {
+		return resp, fmt.Errorf("peer %s: node %q belongs to cluster %q, not to %q", address, h.GetNodeId(), h.GetClusterId(), p.clusterID)
+	}
+	return resp, nil
+}
+
+// Standing asks a node what it holds.
+func (p *peers) Standing(ctx context.Context, address string) (promote.Standing, error) {
+	st, err := ask(p, address, func(c pb.AdminServiceClient) (*pb.StatusResponse, error) { return c.Status(ctx, &pb.StatusRequest{}) })
+	if err != nil {
+		return promote.Standing{}, err
 	}
 	s := promote.Standing{
 		ID: st.GetNode().GetNodeId(), History: journal.History(st.GetJournal().GetHistory()), Complete: st.GetJournal().GetComplete(), Restored: st.GetJournal().GetRestored(),
@@ -125,17 +133,8 @@ func (p *peers) Standing(ctx context.Context, address string) (promote.Standing,
 
 // WaitApplied waits until a node has applied a sequence.
 func (p *peers) WaitApplied(ctx context.Context, address string, seq metadata.Seq) error {
-	conn, err := p.dial(address)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
-	resp, err := pb.NewAdminServiceClient(conn).Digest(ctx, &pb.DigestRequest{Sequence: uint64(seq)}, grpc.WaitForReady(true))
-	if err != nil {
-		return fmt.Errorf("peer %s: %w", address, err)
-	}
-	if h := resp.GetHeader(); h.GetClusterId() != p.clusterID {
-		return fmt.Errorf("peer %s: node %q belongs to cluster %q, not to %q", address, h.GetNodeId(), h.GetClusterId(), p.clusterID)
-	}
-	return nil
+	_, err := ask(p, address, func(c pb.AdminServiceClient) (*pb.DigestResponse, error) {
+		return c.Digest(ctx, &pb.DigestRequest{Sequence: uint64(seq)}, grpc.WaitForReady(true))
+	})
+	return err
 }

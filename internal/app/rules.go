@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 )
@@ -15,8 +16,6 @@ const rulesEvery = 5 * time.Second
 // there are none that are newer, or with the context. A node of an older version
 // that comes later refuses the journal, and says so.
 func (a *App) raiseRules(ctx context.Context, t *promote.Term) error {
-	every := time.NewTicker(rulesEvery)
-	defer every.Stop()
 	for t.Store.Rules() < metadata.NewestRules {
 		if known, err := a.node.knownRules(ctx); err == nil && known > t.Store.Rules() {
 			if err = useRules(ctx, t, known); err == nil {
@@ -24,10 +23,8 @@ func (a *App) raiseRules(ctx context.Context, t *promote.Term) error {
 			}
 			a.log.Warn().Err(err).Uint8("rules", uint8(known)).Msg("newer rules could not be put in force, it will be tried again")
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-every.C:
+		if err := clock.Sleep(ctx, rulesEvery); err != nil {
+			return err
 		}
 	}
 	return nil

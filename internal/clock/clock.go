@@ -5,6 +5,7 @@
 package clock
 
 import (
+	"context"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -38,3 +39,32 @@ func Wall() time.Time { return time.Now() }
 // Deadline returns the end of a wait of d that begins now, in the form that
 // connections take. They measure it by the runtime's monotonic clock.
 func Deadline(d time.Duration) time.Time { return time.Now().Add(d) }
+
+// Sleep waits for a time. It returns the error of the context if that ends first.
+func Sleep(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Every calls f again and again, a time apart and for the first time after one,
+// until f fails or the context ends. It returns the error of either.
+func Every(ctx context.Context, d time.Duration, f func() error) error {
+	tick := time.NewTicker(d)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if err := f(); err != nil {
+			return err
+		}
+	}
+}

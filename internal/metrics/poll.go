@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
@@ -41,16 +42,13 @@ type polls struct {
 // what goes by between scrapes, until the context ends. While etcd does not
 // answer, the figures stay as they are, and understudy_commit_age_seconds grows.
 func (m *Metrics) Run(ctx context.Context) error {
-	tick := time.NewTicker(pollEvery)
-	defer tick.Stop()
-	for n := 0; ; n++ {
+	m.poll(ctx, true)
+	n := 0
+	return clock.Every(ctx, pollEvery, func() error {
+		n++
 		m.poll(ctx, n%sizeEvery == 0)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
+		return nil
+	})
 }
 
 func (m *Metrics) poll(ctx context.Context, size bool) {

@@ -51,10 +51,7 @@ func (s *adminService) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Sta
 
 func (s *adminService) Digest(ctx context.Context, r *pb.DigestRequest) (*pb.DigestResponse, error) {
 	seq, digest, err := s.Node.Digest(ctx, metadata.Seq(r.GetSequence()))
-	if err != nil {
-		return nil, err
-	}
-	return &pb.DigestResponse{Header: s.here(), Sequence: uint64(seq), Digest: digest.String()}, nil
+	return &pb.DigestResponse{Header: s.here(), Sequence: uint64(seq), Digest: digest.String()}, err
 }
 
 func (s *adminService) Handover(ctx context.Context, r *pb.HandoverRequest) (*pb.HandoverResponse, error) {
@@ -79,10 +76,7 @@ func (s *adminService) StartEmpty(ctx context.Context, r *pb.StartEmptyRequest) 
 		return nil, err
 	}
 	begun, err := s.Node.StartEmpty(ctx, term, r.GetNoWriters())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.StartEmptyResponse{Header: s.header(begun)}, nil
+	return &pb.StartEmptyResponse{Header: s.header(begun)}, err
 }
 
 func (s *adminService) History(ctx context.Context, _ *pb.HistoryRequest) (*pb.HistoryResponse, error) {
@@ -98,10 +92,7 @@ func (s *adminService) Forget(ctx context.Context, r *pb.ForgetRequest) (*pb.For
 	if r.GetNodeId() == "" {
 		return nil, errs.New(errs.InvalidParams, "", "the node's name is required")
 	}
-	if err := s.Node.Forget(ctx, r.GetNodeId()); err != nil {
-		return nil, err
-	}
-	return &pb.ForgetResponse{Header: s.here()}, nil
+	return &pb.ForgetResponse{Header: s.here()}, s.Node.Forget(ctx, r.GetNodeId())
 }
 
 func termOf(r interface{ GetTerm() uint64 }) (metadata.Term, error) {
@@ -156,10 +147,7 @@ func (s *adminService) ListKeys(ctx context.Context, r *pb.ListKeysRequest) (*pb
 		return nil, err
 	}
 	keys, next, err := service.Keys(ctx, store, tenantOf(r), r.GetRegex(), !r.GetIncludeUnreadable(), page)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.ListKeysResponse{Header: s.here(), Keys: keys, NextPageToken: next}, nil
+	return &pb.ListKeysResponse{Header: s.here(), Keys: keys, NextPageToken: next}, err
 }
 
 func (s *adminService) QueryKey(_ context.Context, r *pb.QueryKeyRequest) (*pb.QueryKeyResponse, error) {

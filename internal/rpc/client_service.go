@@ -58,10 +58,7 @@ func (s *clientService) MountSegment(ctx context.Context, r *pb.MountSegmentRequ
 	if err != nil {
 		return nil, err
 	}
-	if err := m.MountSegment(ctx, spec); err != nil {
-		return nil, err
-	}
-	return &pb.MountSegmentResponse{Header: s.header(m.Term)}, nil
+	return &pb.MountSegmentResponse{Header: s.header(m.Term)}, m.MountSegment(ctx, spec)
 }
 
 func (s *clientService) ReMountSegment(ctx context.Context, r *pb.ReMountSegmentRequest) (*pb.ReMountSegmentResponse, error) {
@@ -79,10 +76,7 @@ func (s *clientService) ReMountSegment(ctx context.Context, r *pb.ReMountSegment
 			return nil, err
 		}
 	}
-	if err := m.ReMountSegment(ctx, client, specs); err != nil {
-		return nil, err
-	}
-	return &pb.ReMountSegmentResponse{Header: s.header(m.Term)}, nil
+	return &pb.ReMountSegmentResponse{Header: s.header(m.Term)}, m.ReMountSegment(ctx, client, specs)
 }
 
 func (s *clientService) UnmountSegment(ctx context.Context, r *pb.UnmountSegmentRequest) (*pb.UnmountSegmentResponse, error) {
@@ -94,10 +88,7 @@ func (s *clientService) UnmountSegment(ctx context.Context, r *pb.UnmountSegment
 	if err != nil {
 		return nil, err
 	}
-	if err := m.UnmountSegment(ctx, id); err != nil {
-		return nil, err
-	}
-	return &pb.UnmountSegmentResponse{Header: s.header(m.Term)}, nil
+	return &pb.UnmountSegmentResponse{Header: s.header(m.Term)}, m.UnmountSegment(ctx, id)
 }
 
 func (s *clientService) BatchQueryIp(ctx context.Context, r *pb.BatchQueryIpRequest) (*pb.BatchQueryIpResponse, error) {
@@ -125,20 +116,14 @@ func (s *clientService) BatchQueryIp(ctx context.Context, r *pb.BatchQueryIpRequ
 
 func (s *clientService) GetFsdir(ctx context.Context, _ *pb.GetFsdirRequest) (*pb.GetFsdirResponse, error) {
 	m := master(ctx)
-	if err := m.Fence(ctx); err != nil {
-		return nil, err
-	}
-	return &pb.GetFsdirResponse{Header: s.header(m.Term), Fsdir: m.Fsdir()}, nil
+	return &pb.GetFsdirResponse{Header: s.header(m.Term), Fsdir: m.Fsdir()}, m.Fence(ctx)
 }
 
 // GetStorageConfig has the C++ master's defaults for what this one does not
 // manage: clients may delete files when their disk is full, and no quota.
 func (s *clientService) GetStorageConfig(ctx context.Context, _ *pb.GetStorageConfigRequest) (*pb.GetStorageConfigResponse, error) {
 	m := master(ctx)
-	if err := m.Fence(ctx); err != nil {
-		return nil, err
-	}
-	return &pb.GetStorageConfigResponse{Header: s.header(m.Term), Fsdir: m.Fsdir(), EnableDiskEviction: true}, nil
+	return &pb.GetStorageConfigResponse{Header: s.header(m.Term), Fsdir: m.Fsdir(), EnableDiskEviction: true}, m.Fence(ctx)
 }
 
 // specOf reads a segment; the service checks the rest.

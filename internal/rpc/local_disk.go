@@ -14,10 +14,7 @@ func (s *clientService) MountLocalDiskSegment(ctx context.Context, r *pb.MountLo
 	if err != nil {
 		return nil, err
 	}
-	if err := m.MountLocalDisk(ctx, client, r.GetEnableOffloading()); err != nil {
-		return nil, err
-	}
-	return &pb.MountLocalDiskSegmentResponse{Header: s.header(m.Term)}, nil
+	return &pb.MountLocalDiskSegmentResponse{Header: s.header(m.Term)}, m.MountLocalDisk(ctx, client, r.GetEnableOffloading())
 }
 
 func (s *clientService) OffloadObjectHeartbeat(ctx context.Context, r *pb.OffloadObjectHeartbeatRequest) (*pb.OffloadObjectHeartbeatResponse, error) {
@@ -54,8 +51,5 @@ func (s *clientService) NotifyOffloadSuccess(ctx context.Context, r *pb.NotifyOf
 			Refused: o.GetRefused(), DataSize: o.GetDataSize(), Endpoint: o.GetEndpoint(),
 		}
 	}
-	if err := m.NotifyOffloaded(ctx, client, done); err != nil {
-		return nil, err
-	}
-	return &pb.NotifyOffloadSuccessResponse{Header: s.header(m.Term)}, nil
+	return &pb.NotifyOffloadSuccessResponse{Header: s.header(m.Term)}, m.NotifyOffloaded(ctx, client, done)
 }

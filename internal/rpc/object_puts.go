@@ -60,10 +60,7 @@ func (s *objectService) PutEnd(ctx context.Context, r *pb.PutEndRequest) (*pb.Pu
 		return nil, err
 	}
 	ref := service.UpdateItem{Key: r.GetKey(), ID: metadata.ObjectID(r.GetObjectId()), Checksum: r.ObjectChecksum}
-	if err := m.PutEnd(ctx, update, ref); err != nil {
-		return nil, err
-	}
-	return &pb.PutEndResponse{Header: s.header(m.Term)}, nil
+	return &pb.PutEndResponse{Header: s.header(m.Term)}, m.PutEnd(ctx, update, ref)
 }
 
 func (s *objectService) BatchPutEnd(ctx context.Context, r *pb.BatchPutEndRequest) (*pb.BatchPutEndResponse, error) {
@@ -90,10 +87,7 @@ func (s *objectService) PutRevoke(ctx context.Context, r *pb.PutRevokeRequest) (
 	if err != nil {
 		return nil, err
 	}
-	if err := m.PutRevoke(ctx, update, service.UpdateItem{Key: r.GetKey(), ID: metadata.ObjectID(r.GetObjectId())}); err != nil {
-		return nil, err
-	}
-	return &pb.PutRevokeResponse{Header: s.header(m.Term)}, nil
+	return &pb.PutRevokeResponse{Header: s.header(m.Term)}, m.PutRevoke(ctx, update, service.UpdateItem{Key: r.GetKey(), ID: metadata.ObjectID(r.GetObjectId())})
 }
 
 func (s *objectService) BatchPutRevoke(ctx context.Context, r *pb.BatchPutRevokeRequest) (*pb.BatchPutRevokeResponse, error) {

@@ -17,21 +17,15 @@ type objectService struct {
 func (s *objectService) ExistKey(ctx context.Context, r *pb.ExistKeyRequest) (*pb.ExistKeyResponse, error) {
 	m := master(ctx)
 	exists, err := m.ExistKey(ctx, tenantOf(r), r.GetKey())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.ExistKeyResponse{Header: s.header(m.Term), Exists: exists}, nil
+	return &pb.ExistKeyResponse{Header: s.header(m.Term), Exists: exists}, err
 }
 
 func (s *objectService) BatchExistKey(ctx context.Context, r *pb.BatchExistKeyRequest) (*pb.BatchExistKeyResponse, error) {
 	m := master(ctx)
 	exists, failed, err := m.BatchExistKey(ctx, tenantOf(r), r.GetKeys())
-	if err != nil {
-		return nil, err
-	}
 	return &pb.BatchExistKeyResponse{
 		Header: s.header(m.Term), Exists: exists, Errors: s.items("BatchExistKey", 0, failed),
-	}, nil
+	}, err
 }
 
 func (s *objectService) GetReplicaList(ctx context.Context, r *pb.GetReplicaListRequest) (*pb.GetReplicaListResponse, error) {

@@ -10,10 +10,7 @@ import (
 
 func (s *objectService) Remove(ctx context.Context, r *pb.RemoveRequest) (*pb.RemoveResponse, error) {
 	m := master(ctx)
-	if err := m.Remove(ctx, removalOf(r), r.GetKey()); err != nil {
-		return nil, err
-	}
-	return &pb.RemoveResponse{Header: s.header(m.Term)}, nil
+	return &pb.RemoveResponse{Header: s.header(m.Term)}, m.Remove(ctx, removalOf(r), r.GetKey())
 }
 
 func (s *objectService) BatchRemove(ctx context.Context, r *pb.BatchRemoveRequest) (*pb.BatchRemoveResponse, error) {
@@ -29,10 +26,7 @@ func (s *objectService) BatchRemove(ctx context.Context, r *pb.BatchRemoveReques
 func (s *objectService) RemoveByRegex(ctx context.Context, r *pb.RemoveByRegexRequest) (*pb.RemoveByRegexResponse, error) {
 	m := master(ctx)
 	n, err := m.RemoveByRegex(ctx, removalOf(r), r.GetRegex())
-	if err != nil {
-		return nil, err
-	}
-	return &pb.RemoveByRegexResponse{Header: s.header(m.Term), Removed: uint64(n)}, nil
+	return &pb.RemoveByRegexResponse{Header: s.header(m.Term), Removed: uint64(n)}, err
 }
 
 func (s *objectService) RemoveAll(ctx context.Context, r *pb.RemoveAllRequest) (*pb.RemoveAllResponse, error) {
@@ -45,10 +39,7 @@ func (s *objectService) RemoveAll(ctx context.Context, r *pb.RemoveAllRequest) (
 		removal.Tenant = ""
 	}
 	n, err := m.RemoveAll(ctx, removal)
-	if err != nil {
-		return nil, err
-	}
-	return &pb.RemoveAllResponse{Header: s.header(m.Term), Removed: uint64(n)}, nil
+	return &pb.RemoveAllResponse{Header: s.header(m.Term), Removed: uint64(n)}, err
 }
 
 func (s *objectService) BatchReplicaClear(ctx context.Context, r *pb.BatchReplicaClearRequest) (*pb.BatchReplicaClearResponse, error) {

@@ -8,6 +8,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -67,18 +68,8 @@ type Limits struct {
 }
 
 func (l Limits) withDefaults() Limits {
-	if l.MessageBytes == 0 {
-		l.MessageBytes = pb.DefaultMaxMessageBytes
-	}
-	if l.Deadline == 0 {
-		l.Deadline = 30 * time.Second
-	}
-	if l.Calls == 0 {
-		l.Calls = 16 << 10
-	}
-	if l.Snapshots == 0 {
-		l.Snapshots = 4
-	}
+	l.MessageBytes, l.Deadline = cmp.Or(l.MessageBytes, pb.DefaultMaxMessageBytes), cmp.Or(l.Deadline, 30*time.Second)
+	l.Calls, l.Snapshots = cmp.Or(l.Calls, 16<<10), cmp.Or(l.Snapshots, 4)
 	return l
 }
 

@@ -212,16 +212,10 @@ func (l *Liveness) lost(now tick) time.Duration {
 }
 
 // WatchClients unmounts the segments of clients that go silent, and closed ones
-// whose time has come, until the context ends.
+// that are due, until the context ends.
 func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
-	every := time.NewTicker(livenessTick)
-	defer every.Stop()
-	for alone, held := false, 0; ; {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-every.C:
-		}
+	alone, held := false, 0
+	return clock.Every(ctx, livenessTick, func() error {
 		before := alone
 		var silent []segment.ClientID
 		silent, alone = m.Liveness.expire(tick{m.Liveness.clock(), m.Answers(), m.Counters.calls()})
@@ -239,7 +233,8 @@ func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
 			m.expireSilent(ctx, client, log)
 		}
 		m.unmountClosed(ctx, log)
-	}
+		return nil
+	})
 }
 
 // expireSilent unmounts the segments of a silent client, unless it is back by

@@ -288,10 +288,8 @@ func (r *rig) flatOut(ctx context.Context, d time.Duration) error {
 func (r *rig) caughtUp(ctx context.Context) error {
 	want := r.primary.Position()
 	for r.standby.Position().Seq < want.Seq {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(time.Millisecond):
+		if err := clock.Sleep(ctx, time.Millisecond); err != nil {
+			return err
 		}
 	}
 	if got := r.standby.Position(); got.Seq == want.Seq && got.Digest != want.Digest {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/lab/hostmem"
 )
 
@@ -110,21 +111,9 @@ func (l *Load) holdLeases(ctx context.Context) {
 			return
 		case s := <-l.holds:
 			// All leases are as long, so the next one ends later.
-			_ = sleep(ctx, s.ends-l.Now()-holdMargin)
+			_ = clock.Sleep(ctx, s.ends-l.Now()-holdMargin)
 			r.recheck(s)
 		}
-	}
-}
-
-// sleep reports false if the context ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
 	}
 }
 

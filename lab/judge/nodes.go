@@ -15,6 +15,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
 const (
@@ -112,7 +113,7 @@ func settled(ctx context.Context, peers []peer) (seq uint64, found []digest) {
 			seq = max(seq, d.GetSequence())
 		}
 		found = digests(ctx, peers, seq, newest)
-		if !slices.ContainsFunc(found, func(d digest) bool { return d.err != nil }) || !sleep(ctx, askPause) {
+		if !slices.ContainsFunc(found, func(d digest) bool { return d.err != nil }) || clock.Sleep(ctx, askPause) != nil {
 			return seq, found
 		}
 	}
@@ -133,7 +134,7 @@ func differ(peers []peer, found []digest, t *tally) {
 // at that sequence, again and again, until the context ends. Nodes that do not
 // answer, or have no digest of it, are left out.
 func (l *Load) compareStates(ctx context.Context) {
-	for sleep(ctx, askPause) {
+	for clock.Sleep(ctx, askPause) == nil {
 		l.mu.Lock()
 		peers := slices.Clone(l.peers)
 		l.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/rpcerr"
 )
 
@@ -46,7 +47,7 @@ func (l *Load) probe(address string) {
 	l.watching.Go(func() {
 		defer func() { _ = conn.Close() }()
 		for !l.full() {
-			if p.ask(l.watch); !sleep(l.watch, probeEvery) {
+			if p.ask(l.watch); clock.Sleep(l.watch, probeEvery) != nil {
 				return
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/lab/hostmem"
 )
 
@@ -57,7 +58,7 @@ func newWorker(l *Load, number int) (w *worker, err error) {
 func (w *worker) work() {
 	for !w.load.full() && w.load.limit.Wait(w.load.working) == nil {
 		if err := w.operate(); err != nil {
-			_ = sleep(w.load.working, failPause)
+			_ = clock.Sleep(w.load.working, failPause)
 		}
 	}
 	for len(w.open) > 0 && w.load.ctx.Err() == nil {

@@ -16,6 +16,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
@@ -59,9 +60,7 @@ func connect(ctx context.Context, address string, g *mooncake.Generation) (*moon
 		if err == nil || try == dials {
 			return c, err
 		}
-		select {
-		case <-time.After(dialPause + rand.N(dialPause/5)):
-		case <-ctx.Done():
+		if clock.Sleep(ctx, dialPause+rand.N(dialPause/5)) != nil {
 			return nil, err
 		}
 	}
@@ -139,9 +138,7 @@ func (s *search) run(ctx context.Context) {
 		} else if failed >= failedPings {
 			tries++
 		}
-		select {
-		case <-time.After(pingPause):
-		case <-ctx.Done():
+		if clock.Sleep(ctx, pingPause) != nil {
 			return
 		}
 	}

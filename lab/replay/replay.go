@@ -198,12 +198,7 @@ func (w *worker) pace(ctx context.Context, r trace.Request) error {
 		return nil
 	}
 	due := w.began + time.Duration(float64(r.At)/w.Speed)
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(due - w.clock()):
-		return nil
-	}
+	return clock.Sleep(ctx, due-w.clock())
 }
 
 // request looks for a request's blocks, reads those that are there and puts the
@@ -338,10 +333,8 @@ func (w *worker) putAll(ctx context.Context, keys []string) error {
 		if keys = left; len(keys) == 0 {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(roomPause):
+		if err := clock.Sleep(ctx, roomPause); err != nil {
+			return err
 		}
 	}
 	return nil

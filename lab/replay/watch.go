@@ -8,6 +8,7 @@ import (
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/lab/hostmem"
 )
 
@@ -32,11 +33,8 @@ func (p *Player) holdLeases(ctx context.Context) {
 			return
 		case h := <-p.holds:
 			// All leases are as long, so the next one ends later.
-			wait := h.Lease.Remaining() - 100*time.Millisecond
-			select {
-			case <-ctx.Done():
+			if clock.Sleep(ctx, h.Lease.Remaining()-100*time.Millisecond) != nil {
 				return
-			case <-time.After(wait):
 			}
 			p.checkHold(h, block, scratch)
 		}

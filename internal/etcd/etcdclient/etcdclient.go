@@ -78,11 +78,9 @@ func Check(ctx context.Context, client *clientv3.Client, endpoints []string) err
 		if err == nil {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if clock.Sleep(ctx, 200*time.Millisecond) != nil {
 			return fmt.Errorf("etcd at %s does not answer: %w; check --etcd_endpoints, and that etcd runs and has a leader",
 				strings.Join(endpoints, ","), err)
-		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }

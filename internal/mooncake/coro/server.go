@@ -120,10 +120,7 @@ func (s *Server) Serve(l net.Listener) error {
 		default: // out of files, for example: others may end
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.Log.Error().Err(err).Msg("cannot take a connection")
-			select {
-			case <-time.After(pause):
-			case <-s.ending.Done():
-			}
+			_ = clock.Sleep(s.ending, pause)
 		}
 	}
 }
