@@ -77,20 +77,15 @@ func (tx *Tx) Evict(c Candidate) bool {
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	freed := uint64(0)
+	freed := false
 	tx.dropSome(sh, o, 0, func(r *replica) bool {
-		if r.kind != Memory {
-			return false
-		}
-		freed += o.size
-		return true
+		freed = freed || r.kind == Memory
+		return r.kind == Memory
 	})
-	if freed == 0 {
-		return false
+	if freed {
+		tx.s.counts.evicted.Add(1)
 	}
-	tx.s.counts.evicted.Add(1)
-	tx.s.counts.evictedBytes.Add(int64(freed))
-	return true
+	return freed
 }
 
 // Victims are the objects that an eviction under way will take. They grant no
@@ -121,9 +116,6 @@ func (v *Victims) Add(e Entry) (bytes uint64) {
 	}
 	return bytes
 }
-
-// Len returns how many victims there are.
-func (v *Victims) Len() int { return len(v.objects) }
 
 // Release ends the waiting: the eviction has its outcome. A nil Victims, of an
 // eviction that another node decided, has nothing to release.

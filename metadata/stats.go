@@ -22,9 +22,8 @@ type Stats struct {
 	Quarantined     uint64 // bytes
 	LeavingSoon     uint64 // bytes of quarantine that come free within the lease TTL
 	Evicted         int64  // objects evicted by this node, ever
-	EvictedBytes    int64
-	Discarded       int64 // reservations discarded, ever
-	QuarantineExits int64 // ranges that left quarantine, ever
+	Discarded       int64  // reservations discarded, ever
+	QuarantineExits int64  // ranges that left quarantine, ever
 }
 
 // Stats returns the figures of now.
@@ -54,7 +53,6 @@ func (s *Store) stats() Stats {
 		LocalDisks:      len(s.localDisks.byNumber),
 		Segments:        len(s.segments),
 		Evicted:         s.counts.evicted.Load(),
-		EvictedBytes:    s.counts.evictedBytes.Load(),
 		Discarded:       s.counts.discarded.Load(),
 		QuarantineExits: s.counts.released.Load(),
 	}

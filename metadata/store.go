@@ -27,7 +27,6 @@ type Options struct {
 // then leaves (a segment's allocator, the tenants, the request log). Nothing
 // slow happens under any of them, and no I/O.
 type Store struct {
-	opts     Options
 	pool     *segment.Pool
 	tenants  tenants
 	requests requestLog
@@ -122,7 +121,6 @@ var noSegment = &segmentState{Segment: new(segment.Segment)}
 // New returns an empty store, before its first commit.
 func New(opts Options) *Store {
 	s := &Store{
-		opts:       opts,
 		hash:       keyHash{maphash.MakeSeed()},
 		pool:       segment.NewPool(opts.Strategy, opts.Random),
 		segments:   make(map[segment.Number]*segmentState),
@@ -208,13 +206,12 @@ func (s *Store) StartAt(seq Seq, now Time) error {
 // counters are figures for people and policies, kept up to date by apply and
 // read without its lock.
 type counters struct {
-	objects      atomic.Int64 // under a key, reservations included
-	softPins     atomic.Int64 // in the pinned index
-	memory       atomic.Int64 // complete memory replicas
-	disk         atomic.Int64 // complete disk replicas
-	localDisk    atomic.Int64 // replicas on clients' SSDs
-	evicted      atomic.Int64 // objects evicted, ever
-	evictedBytes atomic.Int64 // of them, ever
-	discarded    atomic.Int64 // reservations discarded, ever
-	released     atomic.Int64 // ranges that left quarantine, ever
+	objects   atomic.Int64 // under a key, reservations included
+	softPins  atomic.Int64 // in the pinned index
+	memory    atomic.Int64 // complete memory replicas
+	disk      atomic.Int64 // complete disk replicas
+	localDisk atomic.Int64 // replicas on clients' SSDs
+	evicted   atomic.Int64 // objects evicted, ever
+	discarded atomic.Int64 // reservations discarded, ever
+	released  atomic.Int64 // ranges that left quarantine, ever
 }

@@ -62,9 +62,6 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 	return s.position(), tx.fault
 }
 
-// Now returns the commit's cluster time.
-func (tx *Tx) Now() Time { return tx.now }
-
 // Fail records that the commit cannot belong to this state: Store.Apply returns
 // an error, and a follower loads a snapshot.
 func (tx *Tx) Fail(format string, args ...any) {

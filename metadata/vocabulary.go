@@ -181,10 +181,9 @@ type Object struct {
 	Client    segment.ClientID // the writer
 	Size      uint64           // bytes
 	Replicas  []Descriptor
-	LeaseTTL  time.Duration // the lease that the call granted, 0 for none
-	Checksum  *uint64       // as given at PutEnd, nil for none
-	DataType  uint8         // as given at PutStart
-	Group     string        // as given at PutStart
+	Checksum  *uint64 // as given at PutEnd, nil for none
+	DataType  uint8   // as given at PutStart
+	Group     string  // as given at PutStart
 	HardPin   bool
 	SoftPin   bool // pinned softly now
 	PutStart  Time

@@ -17,9 +17,6 @@ type Range struct {
 // End returns the first unit behind the range.
 func (r Range) End() uint32 { return r.Offset + r.Length }
 
-// Overlaps reports whether the two ranges share a unit.
-func (r Range) Overlaps(o Range) bool { return r.Offset < o.End() && o.Offset < r.End() }
-
 // none is the index that stands for "no region".
 const none = int32(-1)
 
@@ -39,7 +36,6 @@ type region struct {
 type Allocator struct {
 	shift    uint8  // log2 of the unit in bytes
 	capacity uint32 // units
-	free     uint32 // units
 
 	regions []region
 	spare   int32                    // head of the list of unused entries in regions
@@ -76,9 +72,6 @@ func (a *Allocator) Units(size uint64) (uint32, bool) {
 
 // Bytes converts units to bytes.
 func (a *Allocator) Bytes(units uint32) uint64 { return uint64(units) << a.shift }
-
-// FreeUnits returns how many units are free.
-func (a *Allocator) FreeUnits() uint32 { return a.free }
 
 // Capacity returns how many units there are.
 func (a *Allocator) Capacity() uint32 { return a.capacity }
@@ -242,7 +235,6 @@ func (a *Allocator) link(index int32) {
 	a.heads[class] = index
 	a.used[class/32] |= 1 << (class % 32)
 	a.usedTop |= 1 << (class / 32)
-	a.free += g.Length
 }
 
 // unlink takes a region out of the list of its class.
@@ -263,7 +255,6 @@ func (a *Allocator) unlink(index int32) {
 			a.usedTop &^= 1 << (class / 32)
 		}
 	}
-	a.free -= g.Length
 }
 
 // Size classes follow a small floating-point number of 3 mantissa bits, as in

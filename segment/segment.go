@@ -284,10 +284,6 @@ func (p *Pool) view() []group {
 
 func (g group) compare(name string) int { return strings.Compare(g.name, name) }
 
-// Names returns how many distinct segment names there are: the most replicas
-// an object can have.
-func (p *Pool) Names() int { return len(p.view()) }
-
 // CouldHold reports whether an object of a size could have so many replicas if
 // all memory were free: there are as many names, and a segment that can take it.
 func (p *Pool) CouldHold(size uint64, replicas int) bool {

@@ -61,7 +61,7 @@ func TestLocalDisk(t *testing.T) {
 		t.Errorf("without its memory: %v; want the copy on the SSD", list)
 	}
 	n.store.Sweep(metadata.ShardCount)
-	if _, err := n.master.ExpireClient(ctx, n.store.LocalDisks()[0].Client); err != nil {
+	if err := n.master.UnmountLocalDisk(ctx, n.store.LocalDisks()[0].Client); err != nil {
 		t.Fatal(err)
 	}
 	exist, err := n.objects.BatchExistKey(ctx, &pb.BatchExistKeyRequest{Keys: []string{"k", "refused"}})

@@ -174,18 +174,12 @@ func (m *Master) UnmountSegment(ctx context.Context, id segment.ID) error {
 	return m.Counters.done(OpUnmountSegment, err)
 }
 
-// ExpireClient unmounts all segments of a client that has gone silent, as one
-// event, and its SSD. It returns how many segments.
-func (m *Master) ExpireClient(ctx context.Context, client segment.ClientID) (int, error) {
-	return m.unmountAll(ctx, client, func() bool { return false })
-}
-
-// unmountAll does what ExpireClient says, unless it learns, when its turn has
-// come, that it must not.
-func (m *Master) unmountAll(ctx context.Context, client segment.ClientID, mustNot func() bool) (int, error) {
+// expire unmounts all segments of a client that has gone silent, and its SSD,
+// unless the client is back before its turn comes. It returns how many segments.
+func (m *Master) expire(ctx context.Context, client segment.ClientID, back func() bool) (int, error) {
 	var n atomic.Int64
 	err := m.withSegments(ctx, func(ctx context.Context) error {
-		if mustNot() {
+		if back() {
 			return nil
 		}
 		for part := range slices.Chunk(m.Store.SegmentsOf(client), maxUnmounts) {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 )
 
 // Magic is the first byte of every frame, and so of every connection.
@@ -136,3 +138,15 @@ func cut(err error) error {
 	}
 	return err
 }
+
+// An Error is a response that carries no answer. It is for defects of the
+// transport; what a call itself has to say goes in its answer.
+type Error struct {
+	Code    byte
+	Message string
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("coro_rpc error %d: %s", e.Code, e.Message) }
+
+// errorMessage is how an error's text travels.
+var errorMessage = structpack.NewMessage(structpack.Text)
