@@ -98,19 +98,13 @@ func (v *view) judge(ctx context.Context, op operation, req proto.Message, sent 
 	case status.Code(err) == codes.ResourceExhausted:
 		return v.tooLarge(op, req, e)
 	case status.Code(err) == codes.DataLoss:
-		return unreadable(op, e)
+		if op.mutates() { // final: the node would answer so again
+			e.Kind, e.Detail = errs.Unresolved, "the call may have been applied; look"
+		}
 	case e.Kind == errs.Internal:
 		if _, err := proto.Marshal(req); err != nil {
 			e = &errs.Error{Kind: errs.InvalidParams, Detail: "the request cannot be sent; keys and names are UTF-8", Err: err}
 		}
-	}
-	return &failure{err: e}
-}
-
-// unreadable is final: the node would answer so again.
-func unreadable(op operation, e *errs.Error) *failure {
-	if op.mutates() {
-		e.Kind, e.Detail = errs.Unresolved, "the call may have been applied; look"
 	}
 	return &failure{err: e}
 }
@@ -120,13 +114,12 @@ func (v *view) judgeAnswer(e *errs.Error, from rpcerr.Source) *failure {
 	if from.ClusterID != v.clusterID {
 		return v.wrongCluster(from)
 	}
-	current := v.see(from.Term)
-	f := judgeKind(e)
-	f.from = from
 	// Only of the primary is a lower term a sign that it was replaced.
-	if !current && e.Kind != errs.NotLeader {
+	if !v.see(from.Term) && e.Kind != errs.NotLeader {
 		return v.deposed(from)
 	}
+	f := judgeKind(e)
+	f.from = from
 	return f
 }
 

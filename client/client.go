@@ -46,7 +46,7 @@ func New(config Config) (*Client, error) {
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	c := &Client{config: config, clock: clock.Boot(), mounts: newMounts(), instance: newRequestID()}
+	c := &Client{config: config, clock: clock.Boot(), mounts: mounts{busy: make(chan struct{}, 1)}, instance: newRequestID()}
 	c.view = &view{clusterID: config.ClusterID, messageBytes: config.MaxMessageBytes}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.finder = newFinder(c)

@@ -276,7 +276,7 @@ func (l *faultyLog) refusing(f func() error) {
 // expire makes the server forget a client and its segments.
 func (c *cluster) expire(n *node, id uuid.UUID) {
 	c.t.Helper()
-	if _, err := n.master.ExpireClient(c.t.Context(), segment.ClientID(id)); err != nil {
+	if _, err := n.master.ExpireClient(c.t.Context(), segment.ClientID(id), func() bool { return false }); err != nil {
 		c.t.Fatal(err)
 	}
 }

@@ -45,8 +45,6 @@ type mounts struct {
 	disk *bool      // whether the SSD takes objects; nil if none is mounted
 }
 
-func newMounts() mounts { return mounts{busy: make(chan struct{}, 1)} }
-
 // add remembers a segment, and forgets those that its mount has unmounted.
 func (m *mounts) add(s Segment) {
 	m.mu.Lock()

@@ -22,10 +22,6 @@ type localDisks struct {
 	byNumber map[segment.Number]*segmentState
 }
 
-func newLocalDisks() localDisks {
-	return localDisks{make(map[segment.ClientID]*segmentState), make(map[segment.Number]*segmentState)}
-}
-
 // mountLocalDisk makes a client's SSD known, with nothing on it.
 func (s *Store) mountLocalDisk(client segment.ClientID, number segment.Number, offloading, wipe bool) {
 	p := s.expectedDisks[number]

@@ -26,12 +26,10 @@ func (m *mounts) add(p *segmentState) {
 	m.byID[p.ID] = p
 	m.byClient[p.Client] = append(m.byClient[p.Client], p)
 	there := m.byEndpoint[p.Endpoint]
-	at, _ := slices.BinarySearchFunc(there, p, compareBase)
+	at, _ := slices.BinarySearchFunc(there, p, func(a, b *segmentState) int {
+		return cmp.Or(cmp.Compare(a.Base, b.Base), cmp.Compare(a.Number, b.Number))
+	})
 	m.byEndpoint[p.Endpoint] = slices.Insert(there, at, p)
-}
-
-func compareBase(a, b *segmentState) int {
-	return cmp.Or(cmp.Compare(a.Base, b.Base), cmp.Compare(a.Number, b.Number))
 }
 
 func (m *mounts) remove(p *segmentState) {

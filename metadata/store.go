@@ -126,7 +126,7 @@ func New(opts Options) *Store {
 		segments:   make(map[segment.Number]*segmentState),
 		mounts:     newMounts(),
 		claims:     claims{at: make(map[string][]heldRange), next: never},
-		localDisks: newLocalDisks(),
+		localDisks: localDisks{make(map[segment.ClientID]*segmentState), make(map[segment.Number]*segmentState)},
 		quarantine: newQuarantine(),
 		pinEnds:    btree.NewBTreeGOptions(pinEnd.before, btree.Options{NoLocks: true}),
 	}

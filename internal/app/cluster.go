@@ -13,6 +13,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
@@ -33,7 +34,9 @@ type clusterNode struct {
 func newClusterNode(a *App, e *etcdConn) *clusterNode {
 	cfg := a.cfg
 	layout := journal.NewLayout(cfg.HA.EtcdPrefix, cfg.HA.ClusterID)
-	layout.View = viewKey(cfg)
+	if cfg.Mooncake.Generation != config.NoGeneration { // its clients look for their master in etcd
+		layout.View = mooncake.ViewKey(cfg.HA.ClusterID)
+	}
 	peers := &peers{clusterID: cfg.HA.ClusterID, nodeID: cfg.Node.ID, log: a.log}
 	n := promote.New(promote.Config{
 		ID: cfg.Node.ID, RPC: cfg.Node.AdvertiseAddress, HTTP: cfg.Node.HTTPAddress, Version: a.version,
@@ -48,7 +51,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		MayStartEmpty: cfg.Role == config.Primary, StartEmpty: cfg.HA.StartEmpty, NoWriters: cfg.HA.NoWriters,
 		Options:  a.options(),
 		Follower: follower.Config{FullSyncInterval: cfg.Lease.FullSyncInterval, Counters: a.counters.leases},
-		Journal:  newLateObserver(a), Peers: peers, Server: a, LeaderChanged: a.leaderChanged,
+		Journal:  newLateObserver(a), Peers: peers, Server: a, LeaderChanged: func(l promote.Leader) { a.gate.SetHint(a.hint(l)) },
 	})
 	return &clusterNode{
 		Node: n, app: a, peers: peers, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: service.Codec()},

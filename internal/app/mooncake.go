@@ -3,12 +3,12 @@ package app
 import (
 	"context"
 	"net"
+	"sync"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeserver"
 )
@@ -29,7 +29,7 @@ func (a *App) newMooncakePorts() error {
 	})
 	limits := coro.Limits{BodyBytes: uint32(a.cfg.Listen.MaxMessageBytes)}
 	if name := a.cfg.Mooncake.Generation; name != config.NoGeneration {
-		m.shared = newHandedOver(a.rpcListener.Addr())
+		m.shared = &handedOver{addr: a.rpcListener.Addr(), conns: make(chan net.Conn), closed: make(chan struct{})}
 		s, err := front.Server(name, limits, m.shared.give)
 		if err != nil {
 			return err
@@ -89,11 +89,7 @@ type handedOver struct {
 	addr   net.Addr
 	conns  chan net.Conn
 	closed chan struct{}
-	once   atomic.Bool
-}
-
-func newHandedOver(addr net.Addr) *handedOver {
-	return &handedOver{addr: addr, conns: make(chan net.Conn), closed: make(chan struct{})}
+	once   sync.Once
 }
 
 // give hands a connection over, or closes it if nobody accepts any more.
@@ -117,19 +113,9 @@ func (l *handedOver) Accept() (net.Conn, error) {
 
 // Close ends Accept.
 func (l *handedOver) Close() error {
-	if l.once.CompareAndSwap(false, true) {
-		close(l.closed)
-	}
+	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
 // Addr returns the address of the port.
 func (l *handedOver) Addr() net.Addr { return l.addr }
-
-// viewKey is where Mooncake's clients look for their master in etcd.
-func viewKey(cfg config.Config) string {
-	if cfg.Mooncake.Generation == config.NoGeneration {
-		return ""
-	}
-	return mooncake.ViewKey(cfg.HA.ClusterID)
-}

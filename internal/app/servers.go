@@ -38,8 +38,12 @@ func (a *App) serveRPC(ctx context.Context) error {
 // serveHTTP answers on the metrics port until the context ends.
 func (a *App) serveHTTP(ctx context.Context) error {
 	log := a.log.With().Str("part", "http").Logger()
+	history := func(ctx context.Context) (any, error) {
+		h, err := a.node.History(ctx)
+		return h.GetTerms(), err
+	}
 	api := httpapi.API{
-		Gate: a.gate, Node: a.httpNode, History: a.httpHistory, Metrics: a.metrics.Handler(), Summary: a.metrics.Summary, Log: log,
+		Gate: a.gate, Node: a.httpNode, History: history, Metrics: a.metrics.Handler(), Summary: a.metrics.Summary, Log: log,
 	}
 	server := httpapi.NewServer(api.Handler(), log)
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)
@@ -62,12 +66,6 @@ func (a *App) httpNode() httpapi.Node {
 		st.Promotable, st.Why = false, errNoHA.Error()
 	}
 	return st
-}
-
-// httpHistory returns the last terms.
-func (a *App) httpHistory(ctx context.Context) (any, error) {
-	h, err := a.node.History(ctx)
-	return h.GetTerms(), err
 }
 
 // serve runs a server until the context ends, and then stops it in order.

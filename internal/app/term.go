@@ -67,9 +67,6 @@ func (a *App) evictor(t *promote.Term) *eviction.Loop {
 	})
 }
 
-// leaderChanged keeps the hint for callers up to date.
-func (a *App) leaderChanged(l promote.Leader) { a.gate.SetHint(a.hint(l)) }
-
 // hint names the serving node, unless it is this one or there is none.
 func (a *App) hint(l promote.Leader) service.Hint {
 	h := service.Hint{Term: uint64(l.Term)}

@@ -21,12 +21,8 @@ func (s *clientService) ServiceReady(ctx context.Context, r *pb.ServiceReadyRequ
 	if r.GetContractRevision() == 0 {
 		return nil, errs.New(errs.InvalidVersion, "", "contract_revision is 0; send the one the client was built with, 1 to %d or newer", pb.ContractRevision)
 	}
-	version, err := m.ServiceReady(ctx)
-	if err != nil {
-		return nil, err
-	}
 	s.Log.Debug().Str("client_version", r.GetClientVersion()).Uint32("contract_revision", r.GetContractRevision()).Msg("handshake")
-	return &pb.ServiceReadyResponse{Header: s.header(m.Term), ServerVersion: version, ContractRevision: pb.ContractRevision}, nil
+	return &pb.ServiceReadyResponse{Header: s.header(m.Term), ServerVersion: m.Version, ContractRevision: pb.ContractRevision}, m.Fence(ctx)
 }
 
 func (s *clientService) Ping(ctx context.Context, r *pb.PingRequest) (*pb.PingResponse, error) {

@@ -241,7 +241,7 @@ func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
 // the time its turn comes.
 func (m *Master) expireSilent(ctx context.Context, client segment.ClientID, log zerolog.Logger) {
 	back := false
-	n, err := m.expire(ctx, client, func() bool {
+	n, err := m.ExpireClient(ctx, client, func() bool {
 		back = m.Liveness.Watches(client)
 		return back
 	})

@@ -273,7 +273,7 @@ func TestSSDsOfSilentClients(t *testing.T) {
 	if !f.Liveness.Ping(owner(2)) {
 		t.Error("a known client that mounts an SSD is not known any more")
 	}
-	if n, err := f.ExpireClient(t.Context(), owner(1)); n != 1 || err != nil {
+	if n, err := f.ExpireClient(t.Context(), owner(1), never); n != 1 || err != nil {
 		t.Errorf("%d segments, %v; want 1 and no error", n, err)
 	}
 	if !slices.Equal(f.onDisk("both"), []segment.ClientID{owner(2)}) {

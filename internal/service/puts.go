@@ -2,8 +2,8 @@ package service
 
 import (
 	"context"
-	"encoding/binary"
 	"encoding/hex"
+	"fmt"
 	"net/url"
 	"path"
 	"slices"
@@ -51,7 +51,8 @@ type PutRequest struct {
 	Request uint64 // item i counts as the single call of request Request+i; 0 for none
 	Config  PutConfig
 	// Unnumbered says that the caller's protocol has no request ids: see
-	// metadata.Put and Abandon.
+	// metadata.Put. For each reservation that it could not deliver, the front end
+	// calls Store.Abandon.
 	Unnumbered bool
 }
 
@@ -128,7 +129,7 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 	for i, o := range outcomes {
 		if o.err != nil {
 			if p.Unnumbered && errs.KindOf(o.err) == errs.Unresolved {
-				m.Abandon(p.Tenant, items[i].Key, got[i].ID) // the caller will not learn of it
+				m.Store.Abandon(p.Tenant, items[i].Key, got[i].ID) // the caller will not learn of it
 			}
 			got[i] = Reservation{}
 		} else if e, ok := o.change.(*metadata.PutStart); ok {
@@ -145,17 +146,6 @@ func (m *Master) putBytes(p PutRequest, items []PutItem) int {
 		longest = max(longest, len(it.Key)+len(it.Group)+len(m.diskPath(it.Key)))
 	}
 	return 128 + len(p.Tenant) + longest + 16*p.Config.Replicas
-}
-
-// Abandon notes that the answer to a PutStart without a request id could not be
-// given: its caller had gone. The same client may put the key anew then,
-// instead of waiting for the discard timeout. A front end calls it for each
-// reservation that it could not deliver.
-//
-// The note is this primary's own: after its term the client waits for the discard
-// timeout.
-func (m *Master) Abandon(tenant, key string, id metadata.ObjectID) {
-	m.Store.Abandon(tenant, key, id)
 }
 
 // itemRequest returns the request id that item i of a batch counts as.
@@ -235,7 +225,7 @@ func (m *Master) diskPath(key string) string {
 	if dir == "" {
 		return ""
 	}
-	h := keyHash(key)
+	h := fmt.Sprintf("%016x", xxh3.HashString(key))
 	return path.Join(dir, h[:2], h[2:4], escapeFile(key))
 }
 
@@ -296,12 +286,6 @@ func (m *Master) Fsdir() string {
 		return ""
 	}
 	return path.Join(m.RootFSDir, m.ClusterID)
-}
-
-func keyHash(key string) string {
-	var b [8]byte
-	binary.BigEndian.PutUint64(b[:], xxh3.HashString(key))
-	return hex.EncodeToString(b[:])
 }
 
 // maxFileName bounds an escaped key: file systems allow names of 255 bytes.

@@ -174,9 +174,9 @@ func (m *Master) UnmountSegment(ctx context.Context, id segment.ID) error {
 	return m.Counters.done(OpUnmountSegment, err)
 }
 
-// expire unmounts all segments of a client that has gone silent, and its SSD,
+// ExpireClient unmounts all segments of a client that has gone silent, and its SSD,
 // unless the client is back before its turn comes. It returns how many segments.
-func (m *Master) expire(ctx context.Context, client segment.ClientID, back func() bool) (int, error) {
+func (m *Master) ExpireClient(ctx context.Context, client segment.ClientID, back func() bool) (int, error) {
 	var n atomic.Int64
 	err := m.withSegments(ctx, func(ctx context.Context) error {
 		if back() {
@@ -280,9 +280,4 @@ func host(endpoint string) string {
 		return ip.String()
 	}
 	return h
-}
-
-// ServiceReady returns this program's version, for a handshake.
-func (m *Master) ServiceReady(ctx context.Context) (string, error) {
-	return m.Version, m.Fence(ctx)
 }

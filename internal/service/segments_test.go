@@ -107,7 +107,7 @@ func TestReMountOfManySegments(t *testing.T) {
 		t.Errorf("%d segments are left of them, want %d", got, segments-2)
 	}
 	want(t, "unmounting one", f.UnmountSegment(t.Context(), specs[3].ID), errs.OK)
-	n, err := f.ExpireClient(t.Context(), owner(2))
+	n, err := f.ExpireClient(t.Context(), owner(2), never)
 	if n != segments-3 || err != nil {
 		t.Errorf("%d segments went with their client, %v; want %d", n, err, segments-3)
 	}
@@ -144,7 +144,7 @@ func TestLeasesOutliveTheMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec := segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 20, Endpoint: "a:1", Client: owner(1)}
-	if n, err := f.ExpireClient(t.Context(), owner(1)); n != 1 || err != nil {
+	if n, err := f.ExpireClient(t.Context(), owner(1), never); n != 1 || err != nil {
 		t.Fatalf("%d segments, %v; want 1", n, err)
 	}
 	want(t, "mounting again", f.MountSegment(t.Context(), spec), errs.OK)
@@ -223,3 +223,6 @@ func TestEndpointBelongsToOneProcess(t *testing.T) {
 		}
 	})
 }
+
+// never is the answer of a client that is not back.
+func never() bool { return false }

@@ -28,7 +28,7 @@ func TestAbandonedPuts(t *testing.T) {
 	}
 	_, err = f.PutStart(ctx, unnumbered(1), it)
 	want(t, "a put that was answered", err, errs.ObjectExists)
-	f.Abandon("default", "k", first.ID)
+	f.Store.Abandon("default", "k", first.ID)
 	_, err = f.PutStart(ctx, unnumbered(2), it)
 	want(t, "another client's put", err, errs.ObjectExists)
 	_, err = f.PutStart(ctx, start(1), it)
@@ -38,7 +38,7 @@ func TestAbandonedPuts(t *testing.T) {
 		t.Fatalf("the put once more: %+v, %v, %v; want a later object at another address", got, failed, err)
 	}
 	want(t, "twice in a batch", failed[1], errs.ObjectExists)
-	f.Abandon("default", "k", first.ID) // late: that one is gone
+	f.Store.Abandon("default", "k", first.ID) // late: that one is gone
 	_, err = f.PutStart(ctx, unnumbered(1), it)
 	want(t, "behind a late note", err, errs.ObjectExists)
 	want(t, "its end", f.PutEnd(ctx, update(1), service.UpdateItem{Key: "k"}), errs.OK)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"time"
 
@@ -43,10 +42,11 @@ func lockDir(dir string) (unlock func() error, err error) {
 
 // recordHolder writes this process's id into the lock file, for people.
 func recordHolder(f *os.File) error {
-	if err := f.Truncate(0); err != nil {
-		return fmt.Errorf("cannot write %s: %w", f.Name(), err)
+	err := f.Truncate(0)
+	if err == nil {
+		_, err = fmt.Fprintln(f, os.Getpid())
 	}
-	if _, err := f.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
+	if err != nil {
 		return fmt.Errorf("cannot write %s: %w", f.Name(), err)
 	}
 	return nil

@@ -3,6 +3,7 @@ package etcdserver
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -14,12 +15,14 @@ import (
 // noise lists what etcd prints on every start although nothing is wrong: the
 // first two ask for settings that make no sense for an etcd inside another
 // program, the others come while a new directory has no committed state yet.
-var noise = []struct{ message, cause string }{
+var noise = []noiseLine{
 	{"Running http and grpc server on single port. This is not recommended for production.", ""},
 	{"simple token is not cryptographically signed", ""},
 	{"Failed to detect schema version", "missing term information"},
 	{"failed to update storage version", "missing term information"},
 }
+
+type noiseLine struct{ message, cause string }
 
 // zapLogger returns a logger for etcd that hands warnings and worse to log,
 // until muted is set.
@@ -44,7 +47,8 @@ func (l lines) Write(line []byte) (int, error) {
 		return 0, err
 	}
 	message, level := fmt.Sprint(fields[zerolog.MessageFieldName]), fmt.Sprint(fields[zerolog.LevelFieldName])
-	if isNoise(message, fields["error"]) {
+	cause := fmt.Sprint(fields["error"])
+	if slices.ContainsFunc(noise, func(n noiseLine) bool { return n.message == message && strings.Contains(cause, n.cause) }) {
 		return len(line), nil
 	}
 	severity, err := zerolog.ParseLevel(level)
@@ -56,15 +60,6 @@ func (l lines) Write(line []byte) (int, error) {
 	// WithLevel, because zerolog's own Fatal and Panic end the program.
 	l.log.WithLevel(severity).Fields(fields).Msg(message)
 	return len(line), nil
-}
-
-func isNoise(message string, cause any) bool {
-	for _, n := range noise {
-		if n.message == message && strings.Contains(fmt.Sprint(cause), n.cause) {
-			return true
-		}
-	}
-	return false
 }
 
 // fatalError turns what etcd panicked with into an error.

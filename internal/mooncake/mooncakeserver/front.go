@@ -201,7 +201,7 @@ func (s *session) Close() { s.relay.close() }
 
 func (s *session) abandon() {
 	for _, p := range s.puts {
-		p.master.Abandon(metadata.DefaultTenant, p.key, p.id)
+		p.master.Store.Abandon(metadata.DefaultTenant, p.key, p.id)
 	}
 }
 
