@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
 // An Outcome is what a command came to.
@@ -119,15 +120,11 @@ func (b *Background) Wait() Outcome {
 // Eventually waits until something is so.
 func Eventually(t testing.TB, what string, so func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
 	for !so() {
-		select {
-		case <-deadline.C:
+		if clock.Sleep(ctx, 20*time.Millisecond) != nil {
 			t.Fatalf("not so after 30 s: %s", what)
-		case <-tick.C:
 		}
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/replay"
 	"github.com/understudy-store/understudy/lab/trace"
@@ -161,28 +163,11 @@ func (r *run) taken(n int) {
 }
 
 func (r *run) playAndDisturb(ctx context.Context) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	r.digests = true
-	disturbed := make(chan error, 1)
-	go func() {
-		err := r.disturbance(ctx)
-		if err != nil {
-			cancel(err) // no use to play on
-		}
-		disturbed <- err
-	}()
-	err := r.player.Run(ctx)
-	if cause := context.Cause(ctx); cause != nil {
-		err = cause
-	}
-	if err != nil {
-		cancel(err)
-	}
-	if e := <-disturbed; err == nil {
-		err = e
-	}
-	if err != nil {
+	g, playing := errgroup.WithContext(ctx)
+	g.Go(func() error { return r.disturbance(playing) })
+	g.Go(func() error { return r.player.Run(playing) })
+	if err := g.Wait(); err != nil {
 		return err
 	}
 	return r.compareAtTheEnd(ctx)

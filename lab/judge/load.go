@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/time/rate"
 
 	"github.com/understudy-store/understudy/client"
@@ -22,7 +23,6 @@ import (
 // any time, from any goroutine; Stop must be called once.
 type Load struct {
 	config  Config
-	run     string // of this load alone: in the names of its keys and hosts
 	clock   clock.Clock
 	began   time.Duration
 	ring    *keyring
@@ -66,7 +66,7 @@ func Start(ctx context.Context, c Config) (*Load, error) {
 	c.setDefaults()
 	run := uuid.NewString()[:8]
 	l := &Load{
-		config: c, run: run, clock: clock.Boot(), owners: make(map[string]*client.Client), holds: make(chan sight, maxHolds),
+		config: c, clock: clock.Boot(), owners: make(map[string]*client.Client), holds: make(chan sight, maxHolds),
 		ring: newKeyring(run, c.Keys, !c.NoEviction), hosts: hostmem.New(run, hosts, c.Memory), limit: rate.NewLimiter(rate.Inf, 0),
 	}
 	if c.Rate > 0 {
@@ -148,26 +148,23 @@ func (l *Load) endWatching() {
 // lookAtAll reads every key that was ever used.
 func (l *Load) lookAtAll() error {
 	keys := make(chan *key)
-	failed := make([]error, len(l.workers))
-	var looking sync.WaitGroup
-	for i, w := range l.workers {
-		looking.Go(func() {
+	var looking errgroup.Group
+	for _, w := range l.workers {
+		looking.Go(func() (err error) {
 			for k := range keys {
-				if failed[i] == nil { // else it only drains
-					failed[i] = w.get(k)
+				if err == nil { // else it only drains
+					err = w.get(k)
 				}
 			}
+			return err
 		})
 	}
 	for _, k := range l.ring.ever() {
 		keys <- k
 	}
 	close(keys)
-	looking.Wait()
-	for _, err := range failed {
-		if err != nil {
-			return fmt.Errorf("the last look at all keys came to nothing; the cluster must serve when the load ends: %w", err)
-		}
+	if err := looking.Wait(); err != nil {
+		return fmt.Errorf("the last look at all keys came to nothing; the cluster must serve when the load ends: %w", err)
 	}
 	return nil
 }
