@@ -55,4 +55,9 @@ func (c *Cluster) Restore(file string, bump uint64) error {
 	})
 }
 
-func (c *Cluster) data(m *Member) string { return filepath.Join(c.Dir, m.Name, "data") }
+func (c *Cluster) data(m *Member) string {
+	if c.Embedded {
+		return filepath.Join(c.Dir, c.Names[0], "data", "etcd")
+	}
+	return filepath.Join(c.Dir, m.Name, "data")
+}

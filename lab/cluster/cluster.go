@@ -28,15 +28,16 @@ import (
 // A Config says what a cluster consists of. A zero field is left out, or to the
 // nodes' defaults.
 type Config struct {
-	Dir     string   // for data and logs, a folder for each process
-	ID      string   // of the cluster
-	Etcd    int      // members; none for a lone master without HA
-	Names   []string // of nodes: the first is a master, the others are standbys
-	Proxies bool     // on each way between two processes, and in front of nodes
-	Access  Access   // of clients
-	Program string   // executable of the nodes; empty for this one
-	Old     string   // executable of their first life, of an older release; empty for Program
-	Args    []string // of all nodes, besides the usual ones
+	Dir      string   // for data and logs, a folder for each process
+	ID       string   // of the cluster
+	Etcd     int      // members; none for a lone master without HA
+	Names    []string // of nodes: the first is a master, the others are standbys
+	Embedded bool     // the first node runs etcd; with Etcd 1 and Proxies
+	Proxies  bool     // on each way between two processes, and in front of nodes
+	Access   Access   // of clients
+	Program  string   // executable of the nodes; empty for this one
+	Old      string   // executable of their first life, of an older release; empty for Program
+	Args     []string // of all nodes, besides the usual ones
 	// NodeArgs are those of the i-th node.
 	NodeArgs                                       func(i int) []string
 	SessionTTL, FailoverAfter, EventsTTL, LeaseTTL time.Duration
@@ -53,6 +54,8 @@ type Cluster struct {
 	Layout  journal.Layout
 	entry   *netfault.Proxy // with Access.Forward what clients know, else nil
 	behind  *Node           // where the entry leads to
+
+	embedded string // where the etcd of a node listens
 }
 
 // Start starts a cluster and waits until all standbys could take over.
@@ -104,7 +107,13 @@ func (c *Cluster) startEtcd(ctx context.Context) (err error) {
 	if err := c.makeMembers(); err != nil {
 		return err
 	}
-	if err := c.StartMembers(ctx, c.Members...); err != nil {
+	if c.Embedded {
+		// A fixed address, so that a new etcd is not taken for one that nobody knows.
+		err = onFreePort(ctx, func(address string) error { c.embedded = address; return nil })
+	} else {
+		err = c.StartMembers(ctx, c.Members...)
+	}
+	if err != nil {
 		return err
 	}
 	c.Client, err = etcdclient.New(c.Endpoints())
@@ -180,9 +189,16 @@ func (c *Cluster) StartNode(ctx context.Context, n *Node, role promote.Role, mor
 			return err
 		}
 		n.Process, n.Conn, n.Admin = p, conn, pb.NewAdminServiceClient(conn)
+		if c.embeds(n) {
+			c.Members[0].process = p
+			c.leadToMembers()
+		}
 		return nil
 	})
 }
+
+// embeds reports whether a node runs etcd.
+func (c *Cluster) embeds(n *Node) bool { return c.Embedded && n == c.Nodes[0] }
 
 // ForgetState deletes the state files of a node that does not run.
 func (c *Cluster) ForgetState(n *Node) error {
@@ -225,6 +241,9 @@ func (c *Cluster) etcdArguments(n *Node) []string {
 		compact = "off"
 	}
 	args := []string{"--etcd_endpoints=" + strings.Join(etcd, ","), "--journal-compact=" + compact}
+	if c.embeds(n) {
+		args[0] = "--etcd-listen=" + c.embedded
+	}
 	if c.SessionTTL > 0 {
 		args = append(args, "--session-ttl="+c.SessionTTL.String())
 	}

@@ -68,6 +68,12 @@ func (c *Cluster) StartMembers(ctx context.Context, members ...*Member) error {
 	if err := starting.Wait(); err != nil || !c.Proxies {
 		return err
 	}
+	c.leadToMembers()
+	return nil
+}
+
+// leadToMembers has the proxies lead to where the members are.
+func (c *Cluster) leadToMembers() {
 	for i, m := range c.Members {
 		if m.process == nil {
 			continue
@@ -77,7 +83,6 @@ func (c *Cluster) StartMembers(ctx context.Context, members ...*Member) error {
 			n.etcd[i].SetTarget(m.process.Etcd[0])
 		}
 	}
-	return nil
 }
 
 // startMember starts one member. It serves when most of them have been started.

@@ -38,6 +38,7 @@ type loss struct {
 	short bool // is part of the form for CI
 	nodes int  // of the cluster; default 3
 	dead  bool // the primary died before, and all that it acknowledged is with others
+	own   bool // the primary runs etcd
 	// before runs while all is well; may be nil.
 	before func(ctx context.Context, e *Env)
 	lose   func(ctx context.Context, e *Env, p pair)
@@ -54,6 +55,9 @@ func (e *Env) loseJournals(ctx context.Context, losses []loss) {
 		ep.Args = []string{"--eviction_ratio=0"}
 		if ep.nodes == 0 {
 			ep.nodes = 3
+		}
+		if ep.Embedded = l.own; l.own {
+			ep.Args = append(ep.Args, "--refound-wait=5s") // for standbys that look for it anew
 		}
 		if err := e.play(ctx, ep, func(ctx context.Context) { e.loseJournal(ctx, l) }); err != nil {
 			do(fmt.Errorf("%s: %w", l.what, err))
@@ -201,6 +205,7 @@ func wipeEtcd(ctx context.Context, e *Env) {
 		{what: "etcd is wiped under one node", nodes: 1, lose: wipe(false)},
 		{what: "etcd is wiped under one node, revisions above", nodes: 1, lose: wipe(true)},
 		{what: "etcd is wiped under one standby, the primary is dead", nodes: 2, dead: true, lose: wipe(false)},
+		{what: "the disk of the node that runs etcd is wiped", own: true, lose: ownWiped},
 		{what: "the head is deleted", lose: deleted(journal.Layout.Head)},
 		{what: "the head is deleted, the primary is dead", dead: true, lose: deleted(journal.Layout.Head)},
 		{what: "all keys are deleted under one node", nodes: 1, lose: deleted(root, clientv3.WithPrefix())},
@@ -209,6 +214,18 @@ func wipeEtcd(ctx context.Context, e *Env) {
 	if !e.noticed() && (!e.Short || e.Break != "") {
 		e.episode(ctx, episode{}, e.foreignJournal)
 	}
+}
+
+// ownWiped kills the primary, which runs etcd, wipes its disk, and starts it. Nobody
+// gets an answer that the others could not learn of.
+func ownWiped(ctx context.Context, e *Env, p pair) {
+	p.primary.Front.Set(netfault.Cut)
+	e.appliedByAll(ctx, must(e.cluster.Head(ctx)))
+	p.primary.Kill()
+	do(e.cluster.Wipe())
+	do(e.cluster.ForgetState(p.primary))
+	do(e.cluster.StartNode(ctx, p.primary, promote.Primary))
+	p.primary.Front.Heal()
 }
 
 // behindFirst wipes etcd while one standby is behind, and lets only that one see it
