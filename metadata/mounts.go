@@ -14,17 +14,22 @@ type mounts struct {
 	byID       map[segment.ID]*segmentState
 	byClient   map[segment.ClientID][]*segmentState // in the order of their mounts
 	byEndpoint map[string][]*segmentState           // by their base; they do not overlap
+	byHost     map[string][]*segmentState           // by host id, where there is one; in the order of their mounts
 }
 
 func newMounts() mounts {
 	return mounts{
 		make(map[segment.ID]*segmentState), make(map[segment.ClientID][]*segmentState), make(map[string][]*segmentState),
+		make(map[string][]*segmentState),
 	}
 }
 
 func (m *mounts) add(p *segmentState) {
 	m.byID[p.ID] = p
 	m.byClient[p.Client] = append(m.byClient[p.Client], p)
+	if p.HostID != "" {
+		m.byHost[p.HostID] = append(m.byHost[p.HostID], p)
+	}
 	there := m.byEndpoint[p.Endpoint]
 	at, _ := slices.BinarySearchFunc(there, p, func(a, b *segmentState) int {
 		return cmp.Or(cmp.Compare(a.Base, b.Base), cmp.Compare(a.Number, b.Number))
@@ -38,6 +43,9 @@ func (m *mounts) remove(p *segmentState) {
 	}
 	removeFrom(m.byClient, p.Client, p)
 	removeFrom(m.byEndpoint, p.Endpoint, p)
+	if p.HostID != "" {
+		removeFrom(m.byHost, p.HostID, p)
+	}
 }
 
 func removeFrom[K comparable](lists map[K][]*segmentState, key K, p *segmentState) {
@@ -102,6 +110,18 @@ func (s *Store) OwnersAt(endpoint string) []segment.ClientID {
 		owners[p.Client] = true
 	}
 	return slices.Collect(maps.Keys(owners))
+}
+
+// NamesOnHost appends to a list the names of the segments of a host, each once.
+func (s *Store) NamesOnHost(names []string, host string) []string {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	for _, p := range s.mounts.byHost[host] {
+		if !slices.Contains(names, p.Name) {
+			names = append(names, p.Name)
+		}
+	}
+	return names
 }
 
 // MemoryByOwner returns how many bytes each client has mounted.

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/promote"
@@ -26,8 +27,9 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 	liveness := service.NewLiveness(a.cfg.Client.TTL, a.cfg.Client.RPCTimeout, a.clock, t.Store)
 	master := service.NewMaster(service.Master{
 		Settings: service.Settings{
-			ClusterID: a.cfg.HA.ClusterID,
-			RootFSDir: a.cfg.Storage.RootFSDir,
+			ClusterID:  a.cfg.HA.ClusterID,
+			RootFSDir:  a.cfg.Storage.RootFSDir,
+			LocalFirst: a.cfg.Storage.AllocationStrategy == config.AllocateLocalFirst,
 
 			DiskEviction: a.cfg.Storage.DiskEviction, DiskQuota: uint64(a.cfg.Storage.QuotaBytes),
 

@@ -231,8 +231,9 @@ type AllocationStrategy string
 const (
 	AllocateRandom         AllocationStrategy = "random"           // in random order
 	AllocateFreeRatioFirst AllocationStrategy = "free_ratio_first" // the emptier ones of a sample first
+	// AllocateLocalFirst tries the segments of the writer's host first, for one replica.
+	AllocateLocalFirst AllocationStrategy = "local_first"
 	// Mooncake's others are taken for AllocateRandom.
-	allocateLocalFirst        AllocationStrategy = "local_first"
 	allocateSSDFreeRatioFirst AllocationStrategy = "ssd_free_ratio_first"
 	allocateCXL               AllocationStrategy = "cxl"
 )

@@ -93,8 +93,8 @@ func TestStartLineOfMooncakesGuides(t *testing.T) {
 	if cfg.Listen.RPCAddress != "127.0.0.1" {
 		t.Errorf("got address %s, want that of the interface, 127.0.0.1", cfg.Listen.RPCAddress)
 	}
-	if len(warnings) != 9 {
-		t.Errorf("got %d warnings, want one for each of 9 settings: %v", len(warnings), warnings)
+	if len(warnings) != 8 {
+		t.Errorf("got %d warnings, want one for each of 8 settings: %v", len(warnings), warnings)
 	}
 }
 

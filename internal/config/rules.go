@@ -103,7 +103,7 @@ func advice(c *Config) []rule {
 		{"etcd_endpoints enable_ha", c.HA.Enabled || len(c.HA.EtcdEndpoints) == 0,
 			"is not used, because enable_ha is false: this is a lone primary without a journal or standbys, " +
 				"and a restart loses the cache; enable_ha is true by default here, and false by default in Mooncake"},
-		{"allocation_strategy", slices.Contains([]AllocationStrategy{AllocateRandom, AllocateFreeRatioFirst}, c.Storage.AllocationStrategy),
+		{"allocation_strategy", slices.Contains([]AllocationStrategy{AllocateRandom, AllocateFreeRatioFirst, AllocateLocalFirst}, c.Storage.AllocationStrategy),
 			"is not offered, so segments are chosen at random"},
 		{"promotion-cleanup eviction-policy", c.HA.PromotionCleanup != promote.CleanupExpired || c.Eviction.Policy != EvictWatermark,
 			"each takeover will drop every object whose lease has run out, which under eviction-policy=watermark is most of a healthy cache; " +

@@ -176,7 +176,7 @@ var ruleTests = []struct {
 		"lease-critical-window", "every renewal is critical", true,
 	},
 	{
-		Primary, "--allocation_strategy=local_first", "--allocation_strategy=free_ratio_first",
+		Primary, "--allocation_strategy=cxl", "--allocation_strategy=local_first",
 		"allocation_strategy", "at random", true,
 	},
 	{
@@ -332,7 +332,7 @@ func TestUnusedNamesThatMatter(t *testing.T) {
 		"enable_snapshot_restore=true":     "state files",
 		"dynamic_replication_mode=on":      "no dynamic replication",
 		"enable_http_metadata_server=true": "P2PHANDSHAKE",
-		"allocation_strategy=local_first":  "at random",
+		"allocation_strategy=cxl":          "at random",
 		"rpc_thread_num=64":                "Go runtime",
 	} {
 		if _, warnings := mustLoad(t, []string{"--" + arg}); len(warnings) != 1 || !strings.Contains(warnings[0].Problem, want) {

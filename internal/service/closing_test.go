@@ -70,3 +70,40 @@ func TestPollRemoveAll(t *testing.T) {
 	poll("after RemoveAll", true)
 	poll("once more", false)
 }
+
+// With local_first, a put of one replica goes to its writer's host while there is
+// room, and elsewhere then.
+func TestLocalFirst(t *testing.T) {
+	f := newFixture(t, func(c *service.Master) { c.LocalFirst = true })
+	for i, host := range []string{"h1", "h2", "h3"} {
+		if err := f.MountSegment(t.Context(), segment.Spec{
+			ID: segment.ID{byte(10 + i)}, Name: host, Base: 1 << 40, Size: 1 << 10, Endpoint: host + ":1", HostID: "id-" + host, Client: owner(2),
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put := func(key string, config service.PutConfig) string {
+		t.Helper()
+		config.Replicas = 1
+		r, err := f.PutStart(t.Context(), service.PutRequest{Tenant: "default", Client: owner(1), Config: config}, service.PutItem{Key: key, Size: 512})
+		if err != nil || len(r.Replicas) != 1 {
+			t.Fatalf("%s: got %+v, %v; want one replica", key, r, err)
+		}
+		return r.Replicas[0].Segment
+	}
+	for _, c := range []struct {
+		key, want string
+		config    service.PutConfig
+	}{
+		{"first", "h2", service.PutConfig{HostID: "id-h2"}},
+		{"preferred", "h3", service.PutConfig{HostID: "id-h2", Preferred: []string{"h3"}}},
+		{"second", "h2", service.PutConfig{HostID: "id-h2"}},
+	} {
+		if got := put(c.key, c.config); got != c.want {
+			t.Errorf("%s: got segment %s, want %s", c.key, got, c.want)
+		}
+	}
+	if got := put("full", service.PutConfig{HostID: "id-h2"}); got == "h2" {
+		t.Error("a put went to a full host, want it elsewhere")
+	}
+}

@@ -45,6 +45,9 @@ type Settings struct {
 	SoftPinTTL   time.Duration // of a put that asks for a soft pin without saying how long
 	MaxSoftPin   time.Duration // the longest soft pin a put may ask for
 	Version      string        // of this program
+	// LocalFirst has a put of one replica try the segments of its writer's host first,
+	// after those that it prefers.
+	LocalFirst bool
 	// Offload has objects copied to the SSDs of clients that offer one; at most
 	// OffloadQueue wait for one client.
 	Offload      bool

@@ -35,6 +35,7 @@ type PutConfig struct {
 	HardPin    bool
 	SameNode   bool // later items of a batch prefer the segment of the first
 	DataType   uint8
+	HostID     string // of the writer, for LocalFirst; may be empty
 }
 
 // A PutItem is one object to put.
@@ -99,6 +100,9 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 		return nil, nil, errs.New(errs.InvalidParams, op, "preferred_segments has %d names, at most %d are possible; name only those to try first", n, MaxPreferred)
 	}
 	got, preferred := make([]Reservation, len(items)), distinct(p.Config.Preferred)
+	if m.LocalFirst && p.Config.Replicas == 1 && p.Config.HostID != "" {
+		preferred = m.Store.NamesOnHost(slices.Clip(preferred), p.Config.HostID)
+	}
 	outcomes := m.commit(ctx, len(items), m.putBytes(p, items), func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		it := items[i]
 		if err := checkPut(op, p.Tenant, it); err != nil {
