@@ -374,7 +374,7 @@ func TestCatchingUpSlowly(t *testing.T) {
 	a.put("k")
 	b := w.start("b")
 	w.promotable(b)
-	b.wire.slow.Store(int64(160 * time.Millisecond))
+	b.wire.slow.Store(int64(250 * time.Millisecond))
 	waitFor(t, "b to be behind", func() bool { return a.Status().Position.Seq > b.Status().Position.Seq+12 })
 	a.wire.cut()
 	w.serving(b).has("k")
