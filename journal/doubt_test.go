@@ -22,8 +22,8 @@ import (
 )
 
 // faultyClient connects to a real etcd; each transaction asks fault whether it
-// is sent at all, and whether its answer arrives.
-func faultyClient(t *testing.T, etcd *etcdtest.Cluster, fault func() (send, answer bool)) *clientv3.Client {
+// is sent at all, and whether its answer arrives. Each call is passed to calls.
+func faultyClient(t *testing.T, etcd *etcdtest.Cluster, fault func() (send, answer bool), calls ...func(method string)) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: etcd.Endpoints(),
@@ -31,6 +31,9 @@ func faultyClient(t *testing.T, etcd *etcdtest.Cluster, fault func() (send, answ
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
 			cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
 		) error {
+			for _, call := range calls {
+				call(method)
+			}
 			if !strings.HasSuffix(method, "/Txn") {
 				return invoker(ctx, method, req, reply, cc, opts...)
 			}
@@ -88,6 +91,39 @@ func TestLostAnswersAreResolved(t *testing.T) {
 			case err := <-done:
 				t.Errorf("the reader ended: %v", err)
 			default:
+			}
+		})
+	}
+}
+
+// A commit without an answer costs no read at first: the same transaction goes out again,
+// and finds out what became of it.
+func TestDoubtIsResolvedWithoutARead(t *testing.T) {
+	for name, sent := range map[string]bool{"the answer is lost": true, "the question is lost": false} {
+		t.Run(name, func(t *testing.T) {
+			etcd := etcdtest.Start(t)
+			var lose atomic.Bool
+			var reads atomic.Int32
+			lost := make(chan struct{})
+			client := faultyClient(t, etcd, func() (bool, bool) {
+				if !lose.CompareAndSwap(true, false) {
+					return true, true
+				}
+				close(lost)
+				return sent, false
+			}, func(method string) {
+				if strings.HasSuffix(method, "/Range") {
+					reads.Add(1)
+				}
+			})
+			p := newPrimary(t, client, 1<<20).run().mount()
+			before := reads.Load()
+			lose.Store(true)
+			p.mustPut("k")
+			<-lost
+			p.mustPut("l") // behind the one in doubt
+			if n := reads.Load() - before; n > 0 {
+				t.Errorf("%d reads, want none", n)
 			}
 		})
 	}

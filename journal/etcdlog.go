@@ -17,7 +17,7 @@ import (
 )
 
 // AttemptTimeout bounds one transaction. When it passes, the result is not
-// known and is resolved by reading the head. A commit with a serve window is
+// known: the transaction is sent again, and then the head is read. A commit with a serve window is
 // looked for after that, at first: see EtcdLog.timeout.
 const AttemptTimeout = 3 * time.Second
 
@@ -117,12 +117,17 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 			return fmt.Errorf("commit %d: %w while its outcome was unknown", c.Head.Seq, errDeposed)
 		case errors.Is(err, ErrFenced):
 			return err
+		case !doubtful && !errors.Is(err, rpctypes.ErrNoSpace):
+			// At first the same transaction goes out again, without a read before it: it
+			// finds its own head there if it was applied. While etcd elects a leader, a
+			// read waits longer than the election.
+			doubtful = true
 		default:
 			found, failed := l.resolve(ctx, c)
 			switch {
 			case failed != nil || found == written:
 				return failed
-			case found == absent && !doubtful && errors.Is(err, rpctypes.ErrNoSpace):
+			case found == absent && !doubtful:
 				return &RefusedError{err}
 			}
 			doubtful = true
@@ -235,8 +240,8 @@ const (
 	written
 )
 
-// resolve finds out by reading what became of a commit whose transaction had no
-// answer, or one that does not say whether it was applied. While it is not
+// resolve finds out by reading what became of a commit whose transaction had an
+// answer that does not say whether it, or one before it, was applied. While it is not
 // written it may be sent again: it compares the head, so at most one of all
 // attempts will be applied.
 func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (outcome, error) {
