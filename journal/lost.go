@@ -79,7 +79,8 @@ func (c Cursor) Against(found Cursor, err error) error {
 // a later term, or of another primary in a term of the same number: etcd went back, and
 // nodes were elected twice.
 func (h Head) forks(other Head) bool {
-	return h.Term > other.Term || h.Term == other.Term && h.Election != "" && other.Election != "" && h.Election != other.Election
+	return other.Term > 0 && h.Term > other.Term || // a position in an older format names no term
+		h.Term == other.Term && h.Election != "" && other.Election != "" && h.Election != other.Election
 }
 
 // againstFounded compares a state with the head of another history.
