@@ -108,14 +108,15 @@ func stopAllOfEtcd(ctx context.Context, e *Env) {
 		calls := e.probe(ctx, p.primary, time.Second)
 		defer calls.stop()
 		e.load.Mark("SIGKILL of etcd")
-		since, gone := e.load.Now(), e.Now()
+		window, since, gone := e.inForce(ctx), e.load.Now(), e.Now()
 		e.killEtcd()
 		dead := e.Now()
 		do(wait(ctx, away))
 		answers := calls.end()
 		e.load.Mark("start of etcd")
 		do(e.cluster.StartMembers(ctx, e.cluster.Members...))
-		e.withoutEtcd(answers, p.term, gone, dead)
+		e.fenced(answers, p.term, dead+max(window, e.inForce(ctx)))
+		e.withoutEtcd(answers, gone, dead)
 		next, now := e.primary(ctx, 0)
 		e.load.answers(ctx, answersPerWait)
 		empty := must(next.Status(ctx)).GetState().GetStartedEmpty()
@@ -147,8 +148,7 @@ func (e *Env) noFinalErrors() {
 
 // withoutEtcd judges what a primary answered while etcd was killed (between gone
 // and dead) and stayed away.
-func (e *Env) withoutEtcd(answers []answer, term uint64, gone, dead time.Duration) {
-	e.fenced(answers, term, dead+e.window())
+func (e *Env) withoutEtcd(answers []answer, gone, dead time.Duration) {
 	e.repeatable(answers)
 	e.result.violate("D", 0)
 	reads, silent := 0, 0

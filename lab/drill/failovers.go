@@ -31,6 +31,11 @@ func (e *Env) failoverOutage() time.Duration { return e.Failover + max(outageGra
 // slow commit raises that.
 func (e *Env) window() time.Duration { return e.Failover * 3 / 5 }
 
+// inForce is that window as the last commit gives it.
+func (e *Env) inForce(ctx context.Context) time.Duration {
+	return max(e.window(), must(e.cluster.Head(ctx)).Head.ServeWindow())
+}
+
 // fewRounds is below how many the p99 is the worst round of all, which a busy
 // machine makes late without a promise being broken.
 const fewRounds = 50
@@ -123,14 +128,15 @@ func stopPrimary(ctx context.Context, e *Env) {
 		calls := e.probe(ctx, old, 4*e.SessionTTL)
 		defer calls.stop()
 		until(ctx, time.Minute, "the primary answers", func(context.Context) (bool, error) { return calls.count() > probers, nil })
-		stopped := e.Now()
+		window, stopped := e.inForce(ctx), e.Now()
 		e.failover(ctx, old, p.term, "SIGSTOP of", old.Pause)
+		window = max(window, e.inForce(ctx)) // a takeover keeps one that was raised in between
 		do(wait(ctx, stopped+length-e.Now()))
 		e.load.Mark("SIGCONT of " + old.Name)
 		goesOn := e.Now()
 		do(old.Resume())
 		refusesEnough(ctx, calls, goesOn)
-		e.fenced(calls.end(), p.term, stopped+e.window())
+		e.fenced(calls.end(), p.term, stopped+window)
 		do(old.UntilPromotable(ctx))
 	})
 }
@@ -213,7 +219,7 @@ func (e *Env) part(ctx context.Context, all []parting) {
 			old.SetEtcd(netfault.SlowAnswers(part.slow))
 			do(wait(ctx, e.SessionTTL))
 		}
-		parted := e.Now()
+		window, parted := e.inForce(ctx), e.Now()
 		e.failover(ctx, old, p.term, part.how, func() error {
 			old.SetEtcd(part.fault)
 			if part.vanish {
@@ -224,7 +230,7 @@ func (e *Env) part(ctx context.Context, all []parting) {
 		if part.late {
 			old.SetEtcd(netfault.Fault{})
 		}
-		silent := parted + e.window()
+		silent := parted + max(window, e.inForce(ctx))
 		refusesEnough(ctx, calls, silent)
 		old.SetEtcd(netfault.Fault{})
 		old.Front.Heal()
