@@ -1,0 +1,44 @@
+package journal_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/understudy-store/understudy/journal"
+)
+
+// A head of another primary since, at or behind a state's position, is a fork; one of the
+// same primary is the journal gone back.
+func TestAgainstAForkedJournal(t *testing.T) {
+	at := func(h journal.Head) journal.Cursor {
+		h.History = "h"
+		value, err := h.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return journal.NewCursor(h, 1, value)
+	}
+	have := journal.Head{Term: 3, Seq: 10, Election: "a"}
+	for name, tc := range map[string]struct {
+		have, found  journal.Head
+		lost, forked bool
+	}{
+		"the head itself":             {have, have, false, false},
+		"further on":                  {have, journal.Head{Term: 4, Seq: 11, Election: "b"}, false, false},
+		"gone back":                   {have, journal.Head{Term: 3, Seq: 9, Election: "a"}, true, false},
+		"gone back, an earlier term":  {have, journal.Head{Term: 2, Seq: 9, Election: "b"}, true, false},
+		"a later term, behind":        {have, journal.Head{Term: 4, Seq: 9, Election: "b"}, true, true},
+		"a later term, here":          {have, journal.Head{Term: 4, Seq: 10, Election: "b"}, true, true},
+		"another primary of the term": {have, journal.Head{Term: 3, Seq: 9, Election: "b"}, true, true},
+		"nobody says who wrote it":    {have, journal.Head{Term: 3, Seq: 9}, true, false},
+	} {
+		err := at(tc.have).Against(at(tc.found), nil)
+		var lost *journal.LostError
+		if errors.As(err, &lost) != tc.lost || tc.lost && lost.Forked != tc.forked {
+			t.Errorf("%s: got %v; want a loss: %v, a fork: %v", name, err, tc.lost, tc.forked)
+		}
+	}
+	if err := (journal.Cursor{Head: journal.Head{Seq: 10}}).Against(at(have), nil); err != nil {
+		t.Errorf("a position in an older format, which names no term: %v", err)
+	}
+}
