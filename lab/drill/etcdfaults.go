@@ -331,7 +331,7 @@ func stallEtcd(ctx context.Context, e *Env) {
 				long++
 			}
 			e.load.answers(ctx, 50)
-			raised = raised || must(e.cluster.Head(ctx)).Head.FailoverAfter() > e.Failover
+			raised = raised || e.raised(ctx)
 		}
 		_, now := e.primary(ctx, 0)
 		failovers := int(now - p.term)

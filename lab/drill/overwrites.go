@@ -21,20 +21,15 @@ import (
 type overwrite struct {
 	what  string
 	short bool // is part of the form for CI
-	write func(ctx context.Context, w *writer, p pair)
+	write func(ctx context.Context, e *Env, p pair)
 	// untouched says that there must be no failover; dies that the primary is killed
 	// behind it.
 	untouched, dies bool
 }
 
-// A writer writes over keys.
-type writer struct {
-	*Env
-	head, leader string // as they once were
-}
-
-func (w *writer) value(ctx context.Context, key string) (string, clientv3.LeaseID) {
-	kvs := must(w.cluster.Client.Get(ctx, key)).Kvs
+// value reads a key, and its lease.
+func (e *Env) value(ctx context.Context, key string) (string, clientv3.LeaseID) {
+	kvs := must(e.cluster.Client.Get(ctx, key)).Kvs
 	if len(kvs) == 0 {
 		do(fmt.Errorf("there is no key %s", key))
 	}
@@ -42,72 +37,66 @@ func (w *writer) value(ctx context.Context, key string) (string, clientv3.LeaseI
 }
 
 // put writes a value to a key of the layout.
-func put(key func(journal.Layout) string, value string, how ...clientv3.OpOption) func(context.Context, *writer, pair) {
-	return func(ctx context.Context, w *writer, _ pair) {
-		must(w.cluster.Client.Put(ctx, key(w.cluster.Layout), value, how...))
+func put(key func(journal.Layout) string, value string, how ...clientv3.OpOption) func(context.Context, *Env, pair) {
+	return func(ctx context.Context, e *Env, _ pair) {
+		must(e.cluster.Client.Put(ctx, key(e.cluster.Layout), value, how...))
 	}
 }
 
 // again writes a key's own value once more, without its lease.
-func again(key func(journal.Layout) string) func(context.Context, *writer, pair) {
-	return func(ctx context.Context, w *writer, _ pair) {
+func again(key func(journal.Layout) string) func(context.Context, *Env, pair) {
+	return func(ctx context.Context, e *Env, _ pair) {
 		until(ctx, time.Minute, "a key is written as it was", func(ctx context.Context) (bool, error) {
-			k := key(w.cluster.Layout)
-			v, _ := w.value(ctx, k)
-			resp, err := w.cluster.Client.Txn(ctx).If(clientv3.Compare(clientv3.Value(k), "=", v)).Then(clientv3.OpPut(k, v)).Commit()
+			k := key(e.cluster.Layout)
+			v, _ := e.value(ctx, k)
+			resp, err := e.cluster.Client.Txn(ctx).If(clientv3.Compare(clientv3.Value(k), "=", v)).Then(clientv3.OpPut(k, v)).Commit()
 			return err == nil && resp.Succeeded, err
 		})
 	}
 }
 
-// byHand adapts what deletes keys.
-func byHand(f func(context.Context, *Env, pair)) func(context.Context, *writer, pair) {
-	return func(ctx context.Context, w *writer, p pair) { f(ctx, w.Env, p) }
-}
-
-func overwrites() []overwrite {
+// overwrites lists all, given a head and a leader as they once were.
+func overwrites(oldHead, oldLeader string) []overwrite {
 	head, leader := journal.Layout.Head, journal.Layout.Leader
 	return []overwrite{
 		{what: "the head, as it is", short: true, untouched: true, write: again(head)},
-		{what: "an old head", short: true, write: func(ctx context.Context, w *writer, p pair) { put(head, w.head)(ctx, w, p) }},
+		{what: "an old head", short: true, write: put(head, oldHead)},
 		{what: "garbage to the head", write: put(head, "garbage")},
 		{what: "nothing to the head", write: put(head, "")},
 		{what: "a head in a newer format", short: true, write: newerFormat},
 		{what: "the leader without its lease, whose node dies", write: again(leader), dies: true},
-		{what: "an old leader", write: func(ctx context.Context, w *writer, p pair) { put(leader, w.leader)(ctx, w, p) }},
+		{what: "an old leader", write: put(leader, oldLeader)},
 		{what: "garbage to the leader", write: put(leader, "garbage")},
 		{what: "garbage to the leader, with its lease", write: put(leader, "garbage", clientv3.WithIgnoreLease())},
-		{what: "the end of the leader's lease", write: func(ctx context.Context, w *writer, _ pair) {
-			_, lease := w.value(ctx, w.cluster.Layout.Leader())
-			must(w.cluster.Client.Revoke(ctx, lease))
+		{what: "the end of the leader's lease", write: func(ctx context.Context, e *Env, _ pair) {
+			_, lease := e.value(ctx, e.cluster.Layout.Leader())
+			must(e.cluster.Client.Revoke(ctx, lease))
 		}},
 		{what: "no leader, while the primary hears nothing of it", short: true, write: deletedUnseen},
-		{what: "no leader", write: byHand(deleted(leader))},
-		{what: "no nodes", untouched: true, write: byHand(deleted(journal.Layout.Nodes, clientv3.WithPrefix()))},
-		{what: "no leader and no head", write: func(ctx context.Context, w *writer, _ pair) {
-			must(w.cluster.Client.Txn(ctx).Then(clientv3.OpDelete(w.cluster.Layout.Leader()), clientv3.OpDelete(w.cluster.Layout.Head())).Commit())
+		{what: "no leader", write: deleted(leader)},
+		{what: "no nodes", untouched: true, write: deleted(journal.Layout.Nodes, clientv3.WithPrefix())},
+		{what: "no leader and no head", write: func(ctx context.Context, e *Env, _ pair) {
+			must(e.cluster.Client.Txn(ctx).Then(clientv3.OpDelete(e.cluster.Layout.Leader()), clientv3.OpDelete(e.cluster.Layout.Head())).Commit())
 		}},
-		{what: "no key at all", write: byHand(deleted(root, clientv3.WithPrefix()))},
+		{what: "no key at all", write: deleted(root, clientv3.WithPrefix())},
 	}
 }
 
 // overwriteKeys writes over the head and the leader, one after the other.
 func overwriteKeys(ctx context.Context, e *Env) {
-	list := overwrites()
-	if e.Short {
-		list = slices.DeleteFunc(list, func(o overwrite) bool { return !o.short })
-	}
 	ep := episode{nodes: 3, work: &work{}}
 	ep.Args = []string{"--eviction_ratio=0"}
 	e.episode(ctx, ep, func(ctx context.Context) {
-		w := &writer{Env: e}
-		w.head, _ = w.value(ctx, e.cluster.Layout.Head())
-		w.leader, _ = w.value(ctx, e.cluster.Layout.Leader())
+		head, _ := e.value(ctx, e.cluster.Layout.Head())
+		leader, _ := e.value(ctx, e.cluster.Layout.Leader())
 		e.killAndRestart(ctx)
 		do(e.cluster.Settled(ctx))
 		do(wait(ctx, acquainted))
-		for _, o := range list {
-			if err := script(func() { w.overwrite(ctx, o) }); err != nil {
+		for _, o := range overwrites(head, leader) {
+			if e.Short && !o.short {
+				continue
+			}
+			if err := script(func() { e.overwrite(ctx, o) }); err != nil {
 				do(fmt.Errorf("writing %s: %w", o.what, err))
 			}
 			e.result.Rounds++
@@ -119,46 +108,46 @@ func overwriteKeys(ctx context.Context, e *Env) {
 }
 
 // overwrite plays one. Clients must be served again soon, by one node at a time.
-func (w *writer) overwrite(ctx context.Context, o overwrite) {
-	do(w.cluster.Settled(ctx))
-	p := w.working(ctx)
-	w.load.Mark("writing " + o.what)
-	since := w.load.Now()
+func (e *Env) overwrite(ctx context.Context, o overwrite) {
+	do(e.cluster.Settled(ctx))
+	p := e.working(ctx)
+	e.load.Mark("writing " + o.what)
+	since := e.load.Now()
 	var calls []*prober
-	for _, n := range w.cluster.Nodes {
-		calls = append(calls, w.probe(ctx, n, time.Second))
+	for _, n := range e.cluster.Nodes {
+		calls = append(calls, e.probe(ctx, n, time.Second))
 	}
 	defer func() {
 		for _, c := range calls {
 			c.stop()
 		}
 	}()
-	o.write(ctx, w, p)
+	o.write(ctx, e, p)
 	if o.dies {
-		w.kill(ctx, p.primary, p.term)
-		w.restart(ctx, p.primary)
+		e.kill(ctx, p.primary, p.term)
+		e.restart(ctx, p.primary)
 	}
-	effect := w.Failover // every node has met what was written by then
+	effect := e.Failover // every node has met what was written by then
 	if o.untouched {
-		effect += w.SessionTTL
+		effect += e.SessionTTL
 	}
 	do(wait(ctx, effect))
-	_, now := w.primary(ctx, 0)
-	w.load.answers(ctx, answersPerWait)
+	_, now := e.primary(ctx, 0)
+	e.load.answers(ctx, answersPerWait)
 	var answers []answer
 	for _, c := range calls {
 		answers = append(answers, c.end()...)
 	}
-	outage := w.load.Outage(since)
-	w.oneAtATime(answers)
-	w.result.check("serves again", outage < foundedWithin, "clients had no answer for %v after somebody wrote %s", outage, o.what)
+	outage := e.load.Outage(since)
+	e.oneAtATime(answers)
+	e.result.check("serves again", outage < foundedWithin, "clients had no answer for %v after somebody wrote %s", outage, o.what)
 	if o.untouched {
-		w.result.check("untouched", now == p.term, "the term was %d and is %d, after somebody wrote %s", p.term, now, o.what)
+		e.result.check("untouched", now == p.term, "the term was %d and is %d, after somebody wrote %s", p.term, now, o.what)
 	}
-	w.result.outages = append(w.result.outages, outage)
-	do(w.cluster.Settled(ctx))
-	do(w.cluster.Compact(ctx)) // the judge reads the journal that is left, not what was written over it
-	w.did("somebody wrote %s; term %d, before %d; outage %d ms", o.what, now, p.term, outage.Milliseconds())
+	e.result.outages = append(e.result.outages, outage)
+	do(e.cluster.Settled(ctx))
+	do(e.cluster.Compact(ctx)) // the judge reads the journal that is left, not what was written over it
+	e.did("somebody wrote %s; term %d, before %d; outage %d ms", o.what, now, p.term, outage.Milliseconds())
 }
 
 // oneAtATime demands that no call was served in a term that was sent after one of a
@@ -189,29 +178,29 @@ func (e *Env) oneAtATime(answers []answer) {
 
 // newerFormat writes a head that this program does not read, and puts back the one
 // before. Nothing may be founded meanwhile, and nobody may serve.
-func newerFormat(ctx context.Context, w *writer, _ pair) {
+func newerFormat(ctx context.Context, e *Env, _ pair) {
 	const newer = `{"format":99,"term":9,"sequence":1000000}`
-	key := w.cluster.Layout.Head()
-	before := must(w.cluster.Client.Put(ctx, key, newer, clientv3.WithPrevKV())).PrevKv
-	do(wait(ctx, 2*w.Failover))
-	now, _ := w.value(ctx, key)
-	serving := slices.ContainsFunc(w.cluster.Nodes, func(n *cluster.Node) bool {
+	key := e.cluster.Layout.Head()
+	before := must(e.cluster.Client.Put(ctx, key, newer, clientv3.WithPrevKV())).PrevKv
+	do(wait(ctx, 2*e.Failover))
+	now, _ := e.value(ctx, key)
+	serving := slices.ContainsFunc(e.cluster.Nodes, func(n *cluster.Node) bool {
 		s, err := n.Status(ctx)
 		return err == nil && cluster.Serves(s)
 	})
-	w.result.check("nothing is founded over a newer format", now == newer && !serving && w.logged("upgrade this node"),
-		"the head is %s, a node serves: %t, one asks for an upgrade: %t", now, serving, w.logged("upgrade this node"))
+	e.result.check("nothing is founded over a newer format", now == newer && !serving && e.logged("upgrade this node"),
+		"the head is %s, a node serves: %t, one asks for an upgrade: %t", now, serving, e.logged("upgrade this node"))
 	if before == nil {
 		do(errors.New("there was no head"))
 	}
-	must(w.cluster.Client.Put(ctx, key, string(before.Value)))
+	must(e.cluster.Client.Put(ctx, key, string(before.Value)))
 }
 
 // deletedUnseen deletes the leader key while the primary may still answer, and does
 // not hear of it: whoever is elected must wait.
-func deletedUnseen(ctx context.Context, w *writer, p pair) {
+func deletedUnseen(ctx context.Context, e *Env, p pair) {
 	p.primary.SetEtcd(netfault.Stall)
 	defer p.primary.SetEtcd(netfault.Fault{})
-	must(w.cluster.Client.Delete(ctx, w.cluster.Layout.Leader()))
-	w.primary(ctx, p.term)
+	must(e.cluster.Client.Delete(ctx, e.cluster.Layout.Leader()))
+	e.primary(ctx, p.term)
 }
