@@ -20,13 +20,15 @@ const (
 	maxLearned = 16
 	// quietFor is how long a leader may answer nothing, with calls in progress,
 	// before all nodes are asked whether they lead: one whose process is stopped
-	// takes calls and never answers.
-	quietFor = time.Second
+	// takes calls and never answers. It is shorter than most failover times, so
+	// that the next leader is found when it begins to serve.
+	quietFor = 250 * time.Millisecond
 	// lostAfter is how long a leader may answer nothing, asked whether it leads,
 	// before it is called at another address where it answers.
-	lostAfter = quietFor + 2*probeTimeout
-	// drainFor is how long a replaced leader's connection stays open: answers may
-	// still arrive, and calls that hang there must not hang longer.
+	lostAfter = 3 * probeTimeout
+	// drainFor is how long a replaced leader's connection stays open, unless the
+	// leader was quiet before: answers may still arrive, and calls that hang there
+	// must not hang longer.
 	drainFor = 250 * time.Millisecond
 )
 
@@ -207,6 +209,10 @@ func (f *finder) elect(c *candidate, conn Conn, h *pb.ResponseHeader) bool {
 func (f *finder) retireLocked(l *leader) {
 	if l.candidate.conn == l.conn {
 		l.candidate.conn = nil
+	}
+	if f.silence(l) > quietFor {
+		_ = l.conn.Close()
+		return
 	}
 	f.closeLater(l.conn)
 }

@@ -52,7 +52,7 @@ func (c *candidate) closeLocked() {
 
 // run makes the searches, until the context ends.
 func (f *finder) run(ctx context.Context) {
-	watch := time.NewTicker(quietFor / 2)
+	watch := time.NewTicker(quietFor / 5)
 	defer watch.Stop()
 	for {
 		select {
