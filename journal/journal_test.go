@@ -167,10 +167,11 @@ type standby struct {
 	mu      sync.Mutex
 	changed []string
 	moved   chan struct{} // replaced at each commit
+	founded chan struct{} // has an element for each founding
 }
 
 func newStandby() *standby {
-	return &standby{store: metadata.New(metadata.Options{}), moved: make(chan struct{})}
+	return &standby{store: metadata.New(metadata.Options{}), moved: make(chan struct{}), founded: make(chan struct{}, 1)}
 }
 
 func (s *standby) Commit(c *metadata.Commit, at journal.Cursor) error {
@@ -188,7 +189,7 @@ func (s *standby) Commit(c *metadata.Commit, at journal.Cursor) error {
 	return nil
 }
 
-func (s *standby) Founded(journal.Cursor) error { return nil }
+func (s *standby) Founded(journal.Cursor) error { s.founded <- struct{}{}; return nil }
 
 func (s *standby) Changed(key string) {
 	s.mu.Lock()

@@ -145,7 +145,7 @@ func (r *Reader) watch(parent context.Context, at Cursor, f Consumer) (Cursor, e
 			for n < len(events) && events[n].Kv.ModRevision == events[0].Kv.ModRevision {
 				n++
 			}
-			next, err := r.revision(at, events[:n], f)
+			next, err := r.revision(parent, at, events[:n], f)
 			if err != nil {
 				return at, err
 			}
@@ -169,7 +169,7 @@ func (r *Reader) pass(ctx context.Context, at Cursor, f Consumer) (Cursor, error
 }
 
 // revision takes in the events of one etcd revision.
-func (r *Reader) revision(at Cursor, events []*clientv3.Event, f Consumer) (Cursor, error) {
+func (r *Reader) revision(ctx context.Context, at Cursor, events []*clientv3.Event, f Consumer) (Cursor, error) {
 	at.Revision = events[0].Kv.ModRevision
 	var head *mvccpb.KeyValue
 	var of records
@@ -182,7 +182,7 @@ func (r *Reader) revision(at Cursor, events []*clientv3.Event, f Consumer) (Curs
 				if at.Head.Seq == 0 {
 					return at, broken(ReasonGap, "the head of the journal was deleted")
 				}
-				return at, at.Against(Cursor{}, nil)
+				return at, r.deleted(ctx, at)
 			}
 			head = e.Kv
 		case isRecord && e.Type == mvccpb.PUT:
@@ -207,6 +207,17 @@ func (r *Reader) revision(at Cursor, events []*clientv3.Event, f Consumer) (Curs
 	}
 	at.Head, at.value = next, string(head.Value)
 	return at, f.Commit(c, at)
+}
+
+// deleted returns that the journal is lost, since its head was deleted, unless etcd holds
+// one again by now that goes on from a position: the watch brings it. To read on from there
+// would meet the deletion again and again.
+func (r *Reader) deleted(ctx context.Context, at Cursor) error {
+	view, err := r.Look(ctx)
+	if err == nil && !view.Missing() && at.Against(view.Cursor, view.Err) == nil {
+		return nil
+	}
+	return at.Against(Cursor{}, nil)
 }
 
 // commit decodes a commit and proves that it follows the head before.

@@ -258,3 +258,54 @@ func TestLag(t *testing.T) {
 		}
 	}
 }
+
+// The head was deleted and the journal founded anew before a reader came to it: the reader
+// goes on behind both. One for which the head is still missing says that it is lost.
+func TestReaderPassesAHeadThatWasDeletedAndFoundedAnew(t *testing.T) {
+	for name, founded := range map[string]bool{"founded anew": true, "still missing": false} {
+		t.Run(name, func(t *testing.T) {
+			etcd := etcdtest.Start(t)
+			client := etcd.Client(t)
+			s := newStandby()
+			done := follow(t, client, now(t, client), s)
+			p := newPrimary(t, client, 1<<20)
+			p.log.Histories = func() bool { return true }
+			p.run().mount()
+			p.mustPut("k")
+			s.waitFor(t, p.store.Position())
+			p.stop()
+			p.done <- wait(t, "the end of the writer", p.done)
+			at := p.log.Tip()
+			s.waitFor(t, p.store.Position())
+			if _, err := client.Delete(t.Context(), p.layout.Head()); err != nil {
+				t.Fatal(err)
+			}
+			if err := wait(t, "the loss", done); !errors.Is(err, journal.ErrLost) {
+				t.Fatalf("the reader at the deletion: got %v, want ErrLost", err)
+			}
+			if founded {
+				head, err := journal.Founding(at.Head, p.store.Position(), at.Head.Term+1024).Encode()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := client.Put(t.Context(), p.layout.Head(), head); err != nil {
+					t.Fatal(err)
+				}
+			}
+			done = follow(t, client, at, s)
+			if !founded {
+				if err := wait(t, "the loss", done); !errors.Is(err, journal.ErrLost) {
+					t.Errorf("the reader behind the deletion: got %v, want ErrLost", err)
+				}
+				return
+			}
+			select {
+			case <-s.founded:
+			case err := <-done:
+				t.Errorf("the reader behind the founding ended: %v", err)
+			case <-time.After(20 * time.Second):
+				t.Error("the founding does not come")
+			}
+		})
+	}
+}
