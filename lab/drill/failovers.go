@@ -131,8 +131,12 @@ func stopPrimary(ctx context.Context, e *Env) {
 		calls := e.probe(ctx, old, 4*e.SessionTTL)
 		defer calls.stop()
 		until(ctx, time.Minute, "the primary answers", func(context.Context) (bool, error) { return calls.count() > probers, nil })
-		window, stopped := e.inForce(ctx), e.Now()
-		e.failover(ctx, old, p.term, "SIGSTOP of", old.Pause)
+		window, stopped := e.inForce(ctx), time.Duration(0)
+		e.failover(ctx, old, p.term, "SIGSTOP of", func() error {
+			err := old.Pause()
+			stopped = e.Now()
+			return err
+		})
 		window = max(window, e.inForce(ctx)) // a takeover keeps one that was raised in between
 		do(wait(ctx, stopped+length-e.Now()))
 		e.load.Mark("SIGCONT of " + old.Name)
@@ -222,9 +226,10 @@ func (e *Env) part(ctx context.Context, all []parting) {
 			old.SetEtcd(netfault.SlowAnswers(part.slow))
 			do(wait(ctx, e.SessionTTL))
 		}
-		window, parted := e.inForce(ctx), e.Now()
+		window, parted := e.inForce(ctx), time.Duration(0)
 		e.failover(ctx, old, p.term, part.how, func() error {
 			old.SetEtcd(part.fault)
+			parted = e.Now() // what it commits before that is allowed
 			if part.vanish {
 				old.Front.Set(part.fault)
 			}
