@@ -110,20 +110,3 @@ func forkARolledBackJournal(t *testing.T, primary string) {
 		t.Errorf("the files are %v (%v), want one", files, err)
 	}
 }
-
-// The journal went on without what a node holds, and further than that, before the node
-// saw it: it keeps what it holds in a file here as well, before it follows.
-func TestAForkThatWentFurther(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	w, b, start := rolledBack(t, "a", dir)
-	b.ended.Store(true) // it answers nobody
-	a := start()
-	w.serving(a).put(keys("new", 250)...)
-	b.wire.heal()
-	waitFor(t, "b's second snapshot", func() bool { return len(b.Status().Loads) == 2 })
-	w.follows(a, b)
-	if files, err := filepath.Glob(filepath.Join(dir, "diverged-*.state")); err != nil || len(files) != 1 {
-		t.Errorf("the files are %v (%v), want one", files, err)
-	}
-}
