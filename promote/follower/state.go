@@ -95,8 +95,8 @@ func (f *Follower) lose(b *journal.BrokenError) {
 	f.mu.Lock()
 	was := f.complete
 	f.complete, f.why, f.fault = false, b.Reason, b.Err
-	if f.diverged = nil; f.kept != f.at.Head && (f.wasLost || b.Reason == journal.ReasonFounded && f.at.Head.Seq > b.Fork) {
-		f.diverged = b // a journal that went back may have gone on without what this node holds
+	if f.diverged = nil; f.kept != f.at.Head && (f.wasLost || b.Reason == journal.ReasonGap || b.Reason == journal.ReasonFounded && f.at.Head.Seq > b.Fork) {
+		f.diverged = b // a journal that went back, seen or not, may have gone on without what this node holds
 	}
 	f.signal()
 	f.mu.Unlock()
