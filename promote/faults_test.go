@@ -26,11 +26,7 @@ import (
 func TestCutOffPrimaryIsFenced(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
-	a := w.start("a")
-	w.serving(a).mount()
-	a.put(keys("k", 20)...)
-	b := w.start("b")
-	w.promotable(b)
+	a, b := w.pair(20)
 	old := a.master.Load()
 	cut := time.Now()
 	a.wire.cut()
@@ -67,11 +63,7 @@ func TestEtcdOutage(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	a := w.start("a")
-	w.serving(a).mount()
-	a.put(keys("k", 20)...)
-	b := w.start("b")
-	w.promotable(b)
+	a, b := w.pair(20)
 	etcd.Stop(0)
 	waitFor(t, "the fence", func() bool { return !a.serves() })
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -345,11 +337,7 @@ func TestCleanupOfExpiredObjects(t *testing.T) {
 	if got := b.Status().Takeover; got.Objects != 30 || got.Bytes != 30*104 {
 		t.Errorf("cleaned up %+v", got)
 	}
-	for _, key := range keys("warm", 30) {
-		if err := b.get(key); err != nil {
-			t.Errorf("%s: %v", key, err)
-		}
-	}
+	b.has(keys("warm", 30)...)
 	a.wire.heal()
 	waitFor(t, "a to follow", func() bool { s := a.Status().Self; return s.Role == promote.Standby && s.Promotable })
 	w.equal(b, a)

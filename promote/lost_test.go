@@ -46,11 +46,7 @@ func TestANewerHeadIsRefused(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client := etcd.Client(t)
 	w := newCluster(t, etcd)
-	a := w.start("a")
-	w.serving(a).mount()
-	a.put(keys("k", 5)...)
-	b := w.start("b")
-	w.promotable(b)
+	a, b := w.pair(5)
 	const newer = `{"format":99,"term":1,"sequence":1}`
 	before, err := client.Put(t.Context(), layout.Head(), newer, clientv3.WithPrevKV())
 	if err != nil {
@@ -76,9 +72,5 @@ func TestANewerHeadIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := w.serving(a, b)
-	for _, key := range keys("k", 5) {
-		if err := now.get(key); err != nil {
-			t.Errorf("%s: %v", key, err)
-		}
-	}
+	now.has(keys("k", 5)...)
 }

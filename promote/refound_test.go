@@ -75,11 +75,7 @@ func TestTheJournalIsFoundedAnew(t *testing.T) {
 			lose(t, etcd, old)
 			now := w.founder(a, b, c)
 			t.Logf("served again after %v", time.Since(begun))
-			for _, key := range keys("k", 20) {
-				if err := now.get(key); err != nil {
-					t.Errorf("%s: %v", key, err)
-				}
-			}
+			now.has(keys("k", 20)...)
 			now.put("new")
 			head, _ := readHead(t, etcd)
 			if head.History == before.History || head.Parent != before.History || head.Term < before.Term+1024 || head.Fork < before.Seq {
@@ -131,12 +127,7 @@ func TestFoundedWithoutThePrimary(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	a := w.start("a")
-	w.serving(a).mount()
-	a.put(keys("k", 5)...)
-	b := w.start("b")
-	w.promotable(b)
-	w.know(a, b)
+	a, b := w.pair(5)
 	used := a.Store().Stats().Busy
 	a.ended.Store(true) // it answers nobody
 	a.wire.cut()
@@ -148,11 +139,7 @@ func TestFoundedWithoutThePrimary(t *testing.T) {
 	if s := b.Store().Stats(); s.Quarantined+used != s.Capacity {
 		t.Errorf("%d bytes in quarantine and %d used before, of %d", s.Quarantined, used, s.Capacity)
 	}
-	for _, key := range keys("k", 5) {
-		if err := b.get(key); err != nil {
-			t.Errorf("%s: %v", key, err)
-		}
-	}
+	b.has(keys("k", 5)...)
 }
 
 // The head of another history stands in etcd: it is some journal, and may be all that
@@ -161,12 +148,7 @@ func TestAForeignJournalIsNotFoundedOver(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	a := w.start("a")
-	w.serving(a).mount()
-	a.put(keys("k", 5)...)
-	b := w.start("b")
-	w.promotable(b)
-	w.know(a, b)
+	a, b := w.pair(5)
 	foreign := `{"term":9,"sequence":1000000,"checked_digest":"0","history":"00000000000000000000000000000000"}`
 	do(t, etcd, clientv3.OpPut(layout.Head(), foreign))
 	for _, n := range []*node{a, b} {
@@ -187,12 +169,7 @@ func TestAFreshMasterWaitsForOthers(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	a := w.start("a")
-	w.serving(a).mount()
-	a.put(keys("k", 5)...)
-	b := w.start("b")
-	w.promotable(b)
-	w.know(a, b)
+	a, b := w.pair(5)
 	b.wire.cut()
 	a.wire.cut()
 	a.ended.Store(true)
@@ -203,11 +180,7 @@ func TestAFreshMasterWaitsForOthers(t *testing.T) {
 	if now := w.serving(fresh, b); now != b {
 		t.Fatalf("%s serves", now.id)
 	}
-	for _, key := range keys("k", 5) {
-		if err := b.get(key); err != nil {
-			t.Errorf("%s: %v", key, err)
-		}
-	}
+	b.has(keys("k", 5)...)
 	w.promotable(fresh)
 	w.equal(b, fresh)
 }
@@ -265,21 +238,9 @@ func TestARestoredBackup(t *testing.T) {
 	before, _ := readHead(t, etcd)
 	restore()
 	begun := time.Now()
-	now = nil
-	waitFor(t, "the new term", func() bool {
-		for _, n := range []*node{a, b} {
-			if n.serves() && n.Status().Founded != "" {
-				now = n
-			}
-		}
-		return now != nil
-	})
+	now = w.founder(a, b)
 	t.Logf("served again after %v", time.Since(begun))
-	for _, key := range append(keys("k", 20), keys("old", 5)...) {
-		if err := now.get(key); err != nil {
-			t.Errorf("%s: %v", key, err)
-		}
-	}
+	now.has(append(keys("k", 20), keys("old", 5)...)...)
 	if head, _ := readHead(t, etcd); head.Parent != before.History || head.Term < before.Term+1024 {
 		t.Errorf("the head is %+v, it was %+v", head, before)
 	}
@@ -341,12 +302,7 @@ func TestFoundedFromAJournalWithoutAHistory(t *testing.T) {
 		t.Fatal(err)
 	}
 	do(t, etcd, clientv3.OpPut(layout.Node("old"), string(old)))
-	a := w.start("a")
-	w.serving(a).mount()
-	a.put(keys("k", 5)...)
-	b := w.start("b")
-	w.promotable(b)
-	w.know(a, b)
+	a, b := w.pair(5)
 	if head, _ := readHead(t, etcd); head.History != "" {
 		t.Fatalf("the history is %s", head.History)
 	}
@@ -368,12 +324,7 @@ func TestWipedEtcdWithRevisionsAhead(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	a := w.start("a")
-	w.serving(a).mount()
-	a.put(keys("k", 5)...)
-	b := w.start("b")
-	w.promotable(b)
-	w.know(a, b)
+	a, b := w.pair(5)
 	resp, err := etcd.Client(t).Get(t.Context(), layout.Head())
 	if err != nil {
 		t.Fatal(err)

@@ -35,11 +35,7 @@ func TestAnotherNodeInTheSameTerm(t *testing.T) {
 	if term := b.Status().Leader.Term; term != 3 {
 		t.Errorf("b leads term %d, want 3", term)
 	}
-	for _, key := range old.keys {
-		if err := b.get(key); err != nil {
-			t.Errorf("%s after the takeover: %v", key, err)
-		}
-	}
+	b.has(old.keys...)
 }
 
 // heir starts node b behind a predecessor, with a run of faults at its
