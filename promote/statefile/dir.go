@@ -138,6 +138,7 @@ func (d *Dir) prune(of *Source, at journal.Head) error {
 		return err
 	}
 	for _, number := range numbers[:max(0, len(numbers)-keep)] {
+		var err error // of this file alone
 		info, known := d.whole[number]
 		if !known {
 			info, err = Inspect(d.file(number))

@@ -381,3 +381,27 @@ func TestOneProcessPerDirectory(t *testing.T) {
 		t.Error("two directories have one instance id")
 	}
 }
+
+// That one file cannot be read says nothing of the next.
+func TestFilesBesideUnreadableOnesAreKept(t *testing.T) {
+	p, d := newPrimary(t, 1), open(t, t.TempDir())
+	in := func(history journal.History) statefile.Source {
+		of := p.source()
+		of.At = func() journal.Cursor {
+			at := p.at()
+			at.Head.History = history
+			return at
+		}
+		return of
+	}
+	if err := os.Mkdir(filepath.Join(d.Path(), "000000000001.state"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	save(t, d, in("before"))
+	for range 3 {
+		save(t, d, in("now"))
+	}
+	if _, err := os.Stat(filepath.Join(d.Path(), "000000000002.state")); err != nil {
+		t.Errorf("the only file of an earlier journal: got %v, want it kept", err)
+	}
+}
