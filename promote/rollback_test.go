@@ -110,3 +110,23 @@ func forkARolledBackJournal(t *testing.T, primary string) {
 		t.Errorf("the files are %v (%v), want one", files, err)
 	}
 }
+
+// A node whose state forked stops no election, not even when it restarts from its file:
+// the journal goes on with those who follow it.
+func TestForkedNodeIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, b, start := rolledBack(t, "b", dir)
+	b.ended.Store(true)
+	a := start()
+	w.serving(a).put("new")
+	w.saved(a)
+	a.wire.cut()
+	a.end()
+	b.end()
+	b = w.start("b", stateIn(dir, time.Hour))
+	waitFor(t, "b to find the fork", func() bool { l := b.Status().Loss.Err; return l != nil && l.Forked })
+	a = start()
+	w.serving(a)
+	w.follows(a, b)
+}

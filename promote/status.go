@@ -86,8 +86,9 @@ func (n *Node) describe(s *Status, f follower.Status) {
 	if f.LastLoad != "" {
 		s.LastLoad = f.LastLoad
 	}
-	s.Head, s.Loss, s.Restored = f.At.Head, f.Loss, f.File != ""
-	s.Complete = f.Complete && (f.Loss.Err == nil || !f.Loss.Err.Forked)
+	forked := f.Loss.Err != nil && f.Loss.Err.Forked // another primary went on: no election awaits this state
+	s.Head, s.Loss = f.At.Head, f.Loss
+	s.Complete, s.Restored = f.Complete && !forked, f.File != "" && !forked
 	s.Window, s.FailoverAfter = f.At.Head.ServeWindow(), f.At.Head.FailoverAfter()
 	if store, _ := n.follower.State(); store != nil {
 		s.Position = store.Position()
