@@ -31,11 +31,12 @@ func gflags(flags *pflag.FlagSet, args []string, files *int) ([]string, error) {
 		}
 		name, text, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		dashes := len(arg) - len(strings.TrimLeft(arg, "-"))
-		if name == "flagfile" && !given && i+1 < len(args) {
+		isFlag := dashes == 1 || dashes == 2
+		if isFlag && name == "flagfile" && !given && i+1 < len(args) {
 			i, text, given = i+1, args[i+1], true
 		}
 		switch {
-		case dashes != 1 && dashes != 2, name == "":
+		case !isFlag, name == "":
 			list = append(list, arg)
 		case name == "flagfile" && given:
 			from, err := flagFiles(flags, text, files)
@@ -96,6 +97,8 @@ func flagFiles(flags *pflag.FlagSet, paths string, files *int) (list []string, e
 			case line == "", line[0] == '#':
 			case line[0] != '-':
 				return nil, fmt.Errorf("--flagfile=%s: %q is no flag; a line is --name=value", path, line)
+			case lacksValue(flags, line):
+				return nil, fmt.Errorf("--flagfile=%s: %q has no value; a line is --name=value", path, line)
 			default:
 				lines = append(lines, line)
 			}
@@ -107,4 +110,11 @@ func flagFiles(flags *pflag.FlagSet, paths string, files *int) (list []string, e
 		list = append(list, from...)
 	}
 	return list, nil
+}
+
+// lacksValue reports whether a line names a flag that would take the next argument,
+// which is not its own, for its value.
+func lacksValue(flags *pflag.FlagSet, line string) bool {
+	f := flags.Lookup(strings.TrimLeft(line, "-"))
+	return f != nil && f.NoOptDefVal == "" || strings.TrimLeft(line, "-") == "flagfile"
 }

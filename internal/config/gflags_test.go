@@ -39,6 +39,7 @@ func TestGFlags(t *testing.T) {
 		{"-h --help -help", "-h --help --help"},
 		{"--x -5 - -- -rpc_port=7", "--x -5 - -- -rpc_port=7"},
 		{"--flagfile=" + outer, "--rpc_port=7 --metrics_port=8 --enable_metric_reporting=false"},
+		{"--cluster_id flagfile --v=1", "--cluster_id flagfile --v=1"},
 		{"-flagfile " + inner + " --v=1", "--enable_metric_reporting=false --v=1"},
 	} {
 		got, err := GFlags(newFlags(), strings.Fields(tt.args))
@@ -50,7 +51,7 @@ func TestGFlags(t *testing.T) {
 	if err := os.WriteFile(itself, []byte("--flagfile="+itself), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for path, want := range map[string]string{itself: "at most 16 files", "none-such": "no such file", write("text", "rpc_port=7"): "is no flag"} {
+	for path, want := range map[string]string{itself: "at most 16 files", "none-such": "no such file", write("text", "rpc_port=7"): "is no flag", write("bare", "--cluster_id"): "has no value"} {
 		if _, err := GFlags(newFlags(), []string{"--flagfile=" + path}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %q", path, err, want)
 		}
