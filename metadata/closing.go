@@ -69,8 +69,16 @@ func (s *Store) PrepareClose(client segment.ClientID, id segment.ID, until Time)
 	return &CloseSegment{Number: p.Number, Until: max(until, 1)}, nil
 }
 
-// SegmentsToUnmount returns the numbers of closed segments whose time has come, in
-// order.
+// Closed reports whether a segment is mounted, and closed.
+func (s *Store) Closed(id segment.ID) bool {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	p := s.mounts.byID[id]
+	return p != nil && p.closes != 0
+}
+
+// SegmentsToUnmount returns, in order, the numbers of closed segments whose grace period
+// is over.
 func (s *Store) SegmentsToUnmount(now Time) (numbers []segment.Number) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()

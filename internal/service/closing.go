@@ -76,6 +76,7 @@ func (m *Master) PollRemoveAll(ctx context.Context, client segment.ClientID) (wi
 		return false, m.fenced(ctx, nil)
 	}
 	err = m.withSegments(ctx, func(ctx context.Context) error {
+		m.offloads.wiped(client)
 		return m.commitOne(ctx, 16, func() (metadata.Change, error) {
 			disk, ok := m.Store.FindLocalDisk(client)
 			if !ok {

@@ -31,6 +31,7 @@ func TestGracefulUnmount(t *testing.T) {
 		want(t, "it once more", f.GracefulUnmountSegment(ctx, owner(1), segment.ID{1}, time.Hour), errs.OK)
 		_, err := f.PutStart(ctx, start(1), service.PutItem{Key: "new", Size: 100})
 		want(t, "a put meanwhile", err, errs.NoAvailableHandle)
+		want(t, "a mount meanwhile", f.MountSegment(ctx, f.Store.Segments()[0].Spec), errs.Unavailable)
 		f.p.Pass(59 * time.Second)
 		time.Sleep(2 * time.Second)
 		if ok, err := f.ExistKey(ctx, "default", "k"); !ok || err != nil {
@@ -56,7 +57,11 @@ func TestPollRemoveAll(t *testing.T) {
 	if err := f.MountLocalDisk(ctx, owner(1), true); err != nil {
 		t.Fatal(err)
 	}
-	f.put(t, "k")
+	f.put(t, "k", "kept")
+	tasks(t, f.Master)
+	if ok, err := f.ExistKey(ctx, "default", "kept"); !ok || err != nil { // its lease spares it
+		t.Fatal(ok, err)
+	}
 	poll := func(when string, want bool) {
 		t.Helper()
 		if got, err := f.PollRemoveAll(ctx, owner(1)); got != want || err != nil {
@@ -69,6 +74,10 @@ func TestPollRemoveAll(t *testing.T) {
 	}
 	poll("after RemoveAll", true)
 	poll("once more", false)
+	want(t, "a copy from before", f.NotifyOffloaded(ctx, owner(1), copied("kept")), errs.OK)
+	if got := f.onDisk("kept"); len(got) > 0 {
+		t.Errorf("a copy from before, which the client has deleted: got owners %v, want none", got)
+	}
 }
 
 // With local_first, a put of one replica goes to its writer's host while there is

@@ -88,6 +88,17 @@ func (o *offloads) drop(client segment.ClientID) {
 	}
 }
 
+// wiped forgets what a client was told to copy: the copies go with all files on its
+// SSD, also those that it has not reported yet.
+func (o *offloads) wiped(client segment.ClientID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if q := o.queues[client]; q != nil {
+		clear(q.given)
+		q.open, q.done = nil, nil
+	}
+}
+
 // idle reports whether nobody takes objects.
 func (o *offloads) idle() bool {
 	if o.limit == 0 {

@@ -18,7 +18,12 @@ func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
 	if err := m.Fence(ctx); err != nil {
 		return err
 	}
-	err := m.withSegments(ctx, func(ctx context.Context) error { return m.mount(ctx, []segment.Spec{spec}) })
+	err := m.withSegments(ctx, func(ctx context.Context) error {
+		if m.Store.Closed(spec.ID) {
+			return errs.New(errs.Unavailable, "MountSegment", "segment %v takes no new objects and is unmounted soon; mount it again then", spec.ID)
+		}
+		return m.mount(ctx, []segment.Spec{spec})
+	})
 	return m.Counters.done(OpMountSegment, err)
 }
 
