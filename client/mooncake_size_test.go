@@ -48,8 +48,10 @@ func TestTooLargeOverMooncake(t *testing.T) {
 	}
 	link.mu.Lock()
 	defer link.mu.Unlock()
-	if n := len(link.conns) / 2; n != 1 {
-		t.Errorf("%d connections, want 1", n)
+	// A refusal that breaks its connection makes three. A second one is for the question
+	// whether the leader still leads, which is asked while a slow machine is at a call.
+	if n := len(link.conns) / 2; n > 2 {
+		t.Errorf("%d connections, want 1 or 2", n)
 	}
 }
 
