@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -279,6 +280,43 @@ func TestAForeignJournalIsLeftAlone(t *testing.T) {
 	}
 	m = w.start("n", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, time.Second })
 	m.serveNot(3 * time.Second) // b may be needed
+}
+
+// Nor do they stop the failover of those who follow that journal, however high the terms
+// of their own are.
+func TestAForeignJournalStopsNoFailover(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a, b := w.pair(5)
+	do(t, etcd, clientv3.OpDelete(layout.Head()))
+	old := w.founder(a, b) // in a term far above
+	away := a
+	if old == a {
+		away = b
+	}
+	w.promotable(away)
+	away.wire.cut()
+	old.vanish()
+	w.unregistered("a")
+	w.unregistered("b")
+	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
+	m, s := w.start("m"), w.start("s")
+	now := w.serving(m, s)
+	now.mount()
+	now.put("new")
+	other := s
+	if now == s {
+		other = m
+	}
+	w.promotable(other)
+	away.wire.heal()
+	waitFor(t, "the node that was away to be listed with its journal", func() bool {
+		nodes, err := other.Nodes(t.Context())
+		return err == nil && slices.ContainsFunc(nodes, func(n promote.NodeInfo) bool { return n.ID == away.id && n.Lost != "" })
+	})
+	now.vanish()
+	w.serving(other).has("new")
 }
 
 // A node logs when it begins and ends to answer, why, and how long what was before

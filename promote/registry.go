@@ -32,6 +32,7 @@ type NodeInfo struct {
 	Promotable bool         `json:"promotable"`
 	Why        string       `json:"not_promotable_because,omitempty"`
 	Lost       string       `json:"journal_lost,omitempty"` // why, on a node that holds a complete state of it
+	Foreign    bool         `json:"foreign,omitempty"`      // Lost: another journal stands in etcd, which has nothing to do with that state
 	Formats    [2]int       `json:"formats"`                // of the journal: oldest and newest it reads
 	// Saved is where the node's newest state file leads, if the journal still goes on
 	// from there.

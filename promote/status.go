@@ -94,7 +94,7 @@ func (n *Node) describe(s *Status, f follower.Status) {
 		s.Position = store.Position()
 	}
 	if f.Loss.Err != nil && (f.Complete || f.File != "") {
-		s.Self.Lost = f.Loss.Err.Cause
+		s.Self.Lost, s.Self.Foreign = f.Loss.Err.Cause, f.Loss.Err.Foreign
 	}
 	s.Self.Promotable, s.Self.Why = n.promotable(n.follower, f.At)
 }
