@@ -90,9 +90,9 @@ func rules(c *Config) []rule {
 			"must be longer than put_start_discard_timeout_sec (%s): a writer may still write to memory of a discarded put",
 			formatDuration(c.Put.DiscardTimeout))},
 		{"journal-max-bytes etcd-quota-bytes etcd_endpoints enable_ha",
-			!c.HA.Embedded() || c.Journal.MaxBytes < c.HA.EtcdQuotaBytes/2, fmt.Sprintf(
-				"must be below half of etcd-quota-bytes (%s): the embedded etcd stores the journal, "+
-					"and what was deleted of it until the next compaction", formatSize(c.HA.EtcdQuotaBytes))},
+			!c.HA.Embedded() || c.Journal.MaxBytes <= c.HA.EtcdQuotaBytes/5*2, fmt.Sprintf(
+				"must be at most two fifths of etcd-quota-bytes (%s): the embedded etcd stores the journal, "+
+					"and as much again until the next compaction; from 90 %% on it takes no changes", formatSize(c.HA.EtcdQuotaBytes))},
 	}...)
 }
 

@@ -30,7 +30,7 @@ var valueTests = []struct {
 	{"etcd_endpoints", []string{"", "a:1", "http://a:1;https://[::1]:2", " a:1 , b:2 "}, []string{"a", "http://a", "ftp://a:1", "a:0", "http://u:p@a:1", "http://a:1/x", "a:1;b"}},
 	{"etcd_prefix", []string{"/a", "/a/b"}, []string{"", "a", "/", "/a/", "//a", "/a b", "/a/../b"}},
 	{"etcd-listen", []string{"127.0.0.1:0", "10.0.0.1:2379"}, []string{"", "127.0.0.1", ":1", "a:65536"}},
-	{"etcd-quota-bytes", []string{"1025MiB", "8GiB"}, []string{"15MiB", "9GiB"}},
+	{"etcd-quota-bytes", []string{"1280MiB", "8GiB"}, []string{"15MiB", "9GiB"}},
 	{"session-ttl", []string{"2s", "59s"}, []string{"1s", "2500ms", "5", "x"}},
 	{"failover-after", []string{"200ms", "5s"}, []string{"199ms", "6s", "1", "x"}},
 	{"promotion-cleanup", []string{"auto", "expired", "none"}, []string{"", "all", "AUTO"}},
@@ -41,7 +41,7 @@ var valueTests = []struct {
 	{"no-writers", []string{"true"}, []string{"x"}},
 	{"events-ttl", []string{"6s", "87600h"}, []string{"1500ms", "0s", "87601h"}},
 	{"journal-compact", []string{"auto", "on", "off"}, []string{"true"}},
-	{"journal-max-bytes", []string{"8MiB", "1GB"}, []string{"7MiB", "9GiB"}},
+	{"journal-max-bytes", []string{"8MiB", "800MB"}, []string{"7MiB", "9GiB"}},
 	{"journal-queue-bytes", []string{"1MiB"}, []string{"1023KiB"}},
 	{"default_kv_lease_ttl", []string{"1", "10000", "10s", "1h", "500ms"}, []string{"0", "-1", "", "x", "10.5", "9223372036854775807", "18446744073720", "-9223372036854775807"}},
 	{"default_kv_soft_pin_ttl", []string{"1800000", "24h"}, []string{"0", "x"}},
@@ -188,8 +188,8 @@ var ruleTests = []struct {
 		"put_start_release_timeout_sec", "longer than put_start_discard_timeout_sec (30s)", false,
 	},
 	{
-		Primary, "--etcd-quota-bytes=512MiB", "--etcd-quota-bytes=512MiB --journal-max-bytes=255MiB",
-		"journal-max-bytes", "below half of etcd-quota-bytes (512MiB)", false,
+		Primary, "--etcd-quota-bytes=512MiB", "--etcd-quota-bytes=512MiB --journal-max-bytes=204MiB",
+		"journal-max-bytes", "at most two fifths of etcd-quota-bytes (512MiB)", false,
 	},
 }
 
