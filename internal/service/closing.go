@@ -35,7 +35,7 @@ func (m *Master) GracefulUnmountSegment(ctx context.Context, client segment.Clie
 	})
 }
 
-// unmountClosed unmounts the closed segments whose time has come.
+// unmountClosed unmounts the closed segments whose grace period is over.
 func (m *Master) unmountClosed(ctx context.Context, log zerolog.Logger) {
 	for part := range slices.Chunk(m.Store.SegmentsToUnmount(m.Now()), maxUnmounts) {
 		err := m.withSegments(ctx, func(ctx context.Context) error { return m.unmount(ctx, part...) })

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
 // The drills about time.
@@ -42,7 +43,7 @@ func stallLone(ctx context.Context, e *Env) {
 		before := mounts()
 		e.load.Mark("SIGSTOP of the lone master")
 		do(n.Signal(syscall.SIGSTOP))
-		do(wait(ctx, stall))
+		do(clock.Sleep(ctx, stall))
 		e.load.Mark("SIGCONT of the lone master")
 		do(n.Signal(syscall.SIGCONT))
 		// Whatever it does to its clients it does within a few ticks; the clients

@@ -272,19 +272,6 @@ func (e *Env) restart(ctx context.Context, n *cluster.Node) {
 	do(e.cluster.StartNode(ctx, n, role))
 }
 
-// wait lets time pass that is part of a fault itself, such as how long a process
-// stays stopped.
-func wait(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // until waits until something is so, within a time limit.
 func until(ctx context.Context, limit time.Duration, what string, so func(context.Context) (bool, error)) {
 	do(cluster.Poll(ctx, limit, what, so))

@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/netfault"
 )
@@ -76,7 +77,7 @@ func (e *Env) hangEtcdFollower(ctx context.Context, term uint64, ttl time.Durati
 	e.load.Mark("SIGSTOP of " + hung.Name)
 	since := e.load.Now()
 	do(hung.Signal(syscall.SIGSTOP))
-	err := wait(ctx, ttl+ttl/2)
+	err := clock.Sleep(ctx, ttl+ttl/2)
 	do(hung.Signal(syscall.SIGCONT))
 	do(err)
 	outage := e.load.Outage(since)
@@ -111,7 +112,7 @@ func stopAllOfEtcd(ctx context.Context, e *Env) {
 		window, since, gone := e.inForce(ctx), e.load.Now(), e.Now()
 		e.killEtcd()
 		dead := e.Now()
-		do(wait(ctx, away))
+		do(clock.Sleep(ctx, away))
 		answers := calls.end()
 		e.load.Mark("start of etcd")
 		do(e.cluster.StartMembers(ctx, e.cluster.Members...))
@@ -203,12 +204,12 @@ func slowEtcd(ctx context.Context, e *Env) {
 		e.load.Mark("answers of etcd take 2 s")
 		slow := e.Now()
 		e.setEtcd(netfault.SlowAnswers(delay))
-		calls := e.probe(ctx, p.primary, delay/2) // whose time is up before a commit is done
+		calls := e.probe(ctx, p.primary, delay/2) // shorter than a commit takes
 		defer calls.stop()
 		const breaks = 15
 		for range breaks {
 			// At any moment of a commit's way.
-			do(wait(ctx, lasts/breaks/2+time.Duration(e.rng.Int64N(int64(lasts/breaks)))))
+			do(clock.Sleep(ctx, lasts/breaks/2+time.Duration(e.rng.Int64N(int64(lasts/breaks)))))
 			breakConns(p.primary)
 		}
 		answers := calls.end()
@@ -324,7 +325,7 @@ func stallEtcd(ctx context.Context, e *Env) {
 			e.load.Mark("SIGSTOP of etcd")
 			m := e.cluster.Members[0]
 			do(m.Signal(syscall.SIGSTOP))
-			err := wait(ctx, stall)
+			err := clock.Sleep(ctx, stall)
 			do(m.Signal(syscall.SIGCONT))
 			do(err)
 			if stall > e.Failover {

@@ -10,6 +10,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/netfault"
 	"github.com/understudy-store/understudy/promote"
@@ -122,7 +123,7 @@ func stopPrimary(ctx context.Context, e *Env) {
 		if length < e.window() {
 			e.load.Mark("SIGSTOP of " + old.Name + " for a moment")
 			do(old.Pause())
-			err := wait(ctx, length)
+			err := clock.Sleep(ctx, length)
 			do(errors.Join(err, old.Resume()))
 			e.load.answers(ctx, answersPerWait)
 			e.sameTerm(ctx, p.term, fmt.Sprintf("the primary was stopped for %v", length))
@@ -138,7 +139,7 @@ func stopPrimary(ctx context.Context, e *Env) {
 			return err
 		})
 		window = max(window, e.inForce(ctx)) // a takeover keeps one that was raised in between
-		do(wait(ctx, stopped+length-e.Now()))
+		do(clock.Sleep(ctx, stopped+length-e.Now()))
 		e.load.Mark("SIGCONT of " + old.Name)
 		goesOn := e.Now()
 		do(old.Resume())
@@ -224,7 +225,7 @@ func (e *Env) part(ctx context.Context, all []parting) {
 		part := all[e.result.Rounds%len(all)]
 		if part.slow > 0 {
 			old.SetEtcd(netfault.SlowAnswers(part.slow))
-			do(wait(ctx, e.SessionTTL))
+			do(clock.Sleep(ctx, e.SessionTTL))
 		}
 		window, parted := e.inForce(ctx), time.Duration(0)
 		e.failover(ctx, old, p.term, part.how, func() error {
@@ -258,7 +259,7 @@ func partPrimaryFromClients(ctx context.Context, e *Env) {
 		e.load.Mark("cutting clients off " + p.primary.Name)
 		since := e.load.Now()
 		p.primary.Front.Set(netfault.Cut)
-		do(wait(ctx, away))
+		do(clock.Sleep(ctx, away))
 		p.primary.Front.Heal()
 		e.load.answers(ctx, 100)
 		now := e.sameTerm(ctx, p.term, fmt.Sprintf("clients were cut off for %v", away))
@@ -324,7 +325,7 @@ func (e *Env) coldStart(ctx context.Context) {
 	// It must not serve by itself: another node might have the state. For how
 	// long nothing happens is the fault.
 	alone := 3 * e.SessionTTL
-	do(wait(ctx, alone))
+	do(clock.Sleep(ctx, alone))
 	s := must(first.Status(ctx))
 	e.result.check("no silent empty start", !cluster.Serves(s), "the first node is %v, %v after all were killed", s.GetNode().GetRole(), alone)
 	e.did("%s waits: %s", first.Name, s.GetNode().GetNotPromotableReason())

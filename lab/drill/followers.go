@@ -10,6 +10,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/netfault"
@@ -240,7 +241,7 @@ func (e *Env) watchFor(ctx context.Context, n *cluster.Node, key string) (missin
 			if err == nil && !resp.GetExists() {
 				missing.Add(1)
 			}
-			_ = wait(ctx, time.Millisecond)
+			_ = clock.Sleep(ctx, time.Millisecond)
 		}
 	}()
 	return missing, func() { cancel(); <-done }

@@ -14,6 +14,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/netfault"
@@ -78,7 +79,7 @@ func (e *Env) loseJournal(ctx context.Context, l loss) {
 	}
 	do(e.cluster.Settled(ctx))
 	p := e.primaryAlone(ctx)
-	do(wait(ctx, acquainted))
+	do(clock.Sleep(ctx, acquainted))
 	if l.dead {
 		e.load.Mark("SIGKILL of " + p.primary.Name)
 		p.primary.Kill()
@@ -246,7 +247,7 @@ func behindFirst(ctx context.Context, e *Env, p pair) {
 	})
 	e.result.check("notices the loss", err == nil, "%v", err)
 	do(err)
-	do(wait(ctx, 2*time.Second)) // longer than it waits for others
+	do(clock.Sleep(ctx, 2*time.Second)) // longer than it waits for others
 	e.setEtcd(netfault.Fault{})
 }
 
@@ -282,7 +283,7 @@ func (e *Env) foreignJournal(ctx context.Context) {
 	e.result.check("keeps its state", err == nil, "it came back to a journal of another history: %v", err)
 	do(err)
 	p.primary.Kill()
-	do(wait(ctx, 2*e.SessionTTL))
+	do(clock.Sleep(ctx, 2*e.SessionTTL))
 	s := must(p.standby.Status(ctx))
 	e.result.check("keeps its state", keeps(s), "%s is %v with %d objects, it had %d, while the primary is away", p.standby.Name, s.GetNode().GetRole(), s.GetState().GetObjects(), held)
 	if !keeps(s) {
@@ -313,7 +314,7 @@ func restoreEtcd(ctx context.Context, e *Env) {
 	}
 	backup := func(ctx context.Context, e *Env) {
 		file = must(e.cluster.Backup(ctx))
-		do(wait(ctx, age))
+		do(clock.Sleep(ctx, age))
 	}
 	restored := func(bump uint64) func(context.Context, *Env, pair) {
 		return func(ctx context.Context, e *Env, _ pair) {
@@ -345,7 +346,7 @@ func (e *Env) wipedAhead(ctx context.Context) {
 	defer b.Close()
 	do(b.mount(ctx, "host", 1<<20))
 	e.appliedByAll(ctx, must(e.cluster.Head(ctx)))
-	do(wait(ctx, acquainted))
+	do(clock.Sleep(ctx, acquainted))
 	p.standby.SetEtcd(netfault.Cut)
 	reserve := func(group int) (at []uint64) {
 		var items []client.PutItem

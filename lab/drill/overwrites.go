@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/netfault"
@@ -91,7 +92,7 @@ func overwriteKeys(ctx context.Context, e *Env) {
 		leader, _ := e.value(ctx, e.cluster.Layout.Leader())
 		e.killAndRestart(ctx)
 		do(e.cluster.Settled(ctx))
-		do(wait(ctx, acquainted))
+		do(clock.Sleep(ctx, acquainted))
 		for _, o := range overwrites(head, leader) {
 			if e.Short && !o.short {
 				continue
@@ -131,7 +132,7 @@ func (e *Env) overwrite(ctx context.Context, o overwrite) {
 	if o.untouched {
 		effect += e.SessionTTL
 	}
-	do(wait(ctx, effect))
+	do(clock.Sleep(ctx, effect))
 	_, now := e.primary(ctx, 0)
 	e.load.answers(ctx, answersPerWait)
 	var answers []answer
@@ -182,7 +183,7 @@ func newerFormat(ctx context.Context, e *Env, _ pair) {
 	const newer = `{"format":99,"term":9,"sequence":1000000}`
 	key := e.cluster.Layout.Head()
 	before := must(e.cluster.Client.Put(ctx, key, newer, clientv3.WithPrevKV())).PrevKv
-	do(wait(ctx, 2*e.Failover))
+	do(clock.Sleep(ctx, 2*e.Failover))
 	now, _ := e.value(ctx, key)
 	serving := slices.ContainsFunc(e.cluster.Nodes, func(n *cluster.Node) bool {
 		s, err := n.Status(ctx)

@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
 // The drills of what owners of memory and of SSDs do.
@@ -100,7 +101,7 @@ func (e *Env) manySilent(ctx context.Context) {
 		b.Close()
 	}
 	e.untilUnmounted(ctx, reader, many...)
-	do(wait(ctx, ownerTTL/3)) // in which the others would have gone as well
+	do(clock.Sleep(ctx, ownerTTL/3)) // in which the others would have gone as well
 	left = must(e.segments(ctx))
 	kept := slices.DeleteFunc(slices.Clone(many), func(name string) bool { return !left[name] })
 	e.result.check("few expire at once", len(kept) > len(many)/2, "%d owners fell silent at once, and %d of them are left", len(many), len(kept))

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/netfault"
 	"github.com/understudy-store/understudy/promote"
@@ -39,7 +40,7 @@ func (e *Env) restartAll(ctx context.Context, etcd bool) {
 	if etcd {
 		e.killEtcd()
 	}
-	do(wait(ctx, e.Away))
+	do(clock.Sleep(ctx, e.Away))
 	began := e.Now()
 	late := etcd && e.rng.IntN(2) == 0
 	if etcd && !late {
@@ -92,7 +93,7 @@ func stateAway(ctx context.Context, e *Env) {
 		do(e.cluster.ForgetState(p.primary))
 		do(e.cluster.StartNode(ctx, p.primary, promote.Primary, "--start-empty", "--wait-for-state=1m"))
 		away := 3 * e.SessionTTL
-		do(wait(ctx, away))
+		do(clock.Sleep(ctx, away))
 		s := must(p.primary.Status(ctx))
 		e.result.check("no empty start", !cluster.Serves(s), "the master without state is %v, %v after its start: %s",
 			s.GetNode().GetRole(), away, s.GetNode().GetNotPromotableReason())

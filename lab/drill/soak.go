@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/netfault"
 )
@@ -119,7 +120,7 @@ func faults() []fault {
 
 // aWhile is shorter or longer than a session.
 func (e *Env) aWhile(ctx context.Context) {
-	do(wait(ctx, time.Duration(e.rng.Int64N(int64(2*e.cluster.SessionTTL)))))
+	do(clock.Sleep(ctx, time.Duration(e.rng.Int64N(int64(2*e.cluster.SessionTTL)))))
 }
 
 func (e *Env) either(a, b netfault.Fault) netfault.Fault {
