@@ -112,11 +112,16 @@ func (s *Store) OwnersAt(endpoint string) []segment.ClientID {
 	return slices.Collect(maps.Keys(owners))
 }
 
-// NamesOnHost appends to a list the names of the segments of a host, each once.
+// maxOnHost is how many segments of a host a put tries first. Hosts lend few.
+const maxOnHost = 64
+
+// NamesOnHost appends to a list the names of the segments of a host, each once: of the
+// maxOnHost that were mounted first.
 func (s *Store) NamesOnHost(names []string, host string) []string {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	for _, p := range s.mounts.byHost[host] {
+	here := s.mounts.byHost[host]
+	for _, p := range here[:min(len(here), maxOnHost)] {
 		if !slices.Contains(names, p.Name) {
 			names = append(names, p.Name)
 		}

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -114,5 +115,15 @@ func TestLocalFirst(t *testing.T) {
 	}
 	if got := put("full", service.PutConfig{HostID: "id-h2"}); got == "h2" {
 		t.Error("a put went to a full host, want it elsewhere")
+	}
+	for i := range 100 {
+		if err := f.MountSegment(t.Context(), segment.Spec{
+			ID: segment.ID{100, byte(i)}, Name: fmt.Sprint("many", i), Base: uint64(i+1) << 40, Size: 1 << 10, Endpoint: "many:1", HostID: "many", Client: owner(3),
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := len(f.Store.NamesOnHost(nil, "many")); got != 64 {
+		t.Errorf("of a host with 100 segments: got %d to try first, want 64", got)
 	}
 }
