@@ -262,6 +262,9 @@ func (w *cluster) equal(primary, follower *node) {
 		w.t.Fatal(err)
 	}
 	_, got, err := follower.Digest(ctx, seq)
+	for errs.KindOf(err) == errs.Unavailable && ctx.Err() == nil { // its term ended meanwhile: ask again
+		_, got, err = follower.Digest(ctx, seq)
+	}
 	if err != nil {
 		w.t.Fatalf("%s at %d: %v", follower.id, seq, err)
 	}
