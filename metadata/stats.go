@@ -75,6 +75,29 @@ type SegmentStats struct {
 	Closed      bool   // it takes no new objects, and is unmounted soon
 }
 
+// A SegmentStatus says what becomes of a mounted segment, with the number of the
+// C++ master.
+type SegmentStatus int32
+
+// The statuses.
+const (
+	SegmentOK     SegmentStatus = 1
+	SegmentClosed SegmentStatus = 4 // gracefully unmounting
+)
+
+var segmentStatuses = map[SegmentStatus]string{SegmentOK: "OK", SegmentClosed: "GRACEFULLY_UNMOUNTING"}
+
+// String returns the C++ master's name of the status.
+func (s SegmentStatus) String() string { return segmentStatuses[s] }
+
+// Status returns the segment's status.
+func (s *SegmentStats) Status() SegmentStatus {
+	if s.Closed {
+		return SegmentClosed
+	}
+	return SegmentOK
+}
+
 // Segments returns the mounted segments in the order in which they were
 // mounted.
 func (s *Store) Segments() []SegmentStats {

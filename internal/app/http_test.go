@@ -128,10 +128,15 @@ func TestHTTPOfAPair(t *testing.T) {
 	primary.becomes("/readyz", http.StatusOK, "OK")
 	standby := startHTTPNode(t, config.Standby, etcd)
 	standby.becomes("/readyz?role=standby", http.StatusOK, "OK")
-	standby.becomes("/role", http.StatusOK, fmt.Sprintf(`"rpc_address":%q`, primary.RPCAddress())) // it looks for the leader on its own time
+	standby.becomes("/leader", http.StatusOK, fmt.Sprintf(`"leader_address":%q`, primary.RPCAddress())) // it looks for the leader on its own time
 	primary.put("k")
 
-	primary.want("/health", http.StatusOK, "OK")
+	primary.want("/health", http.StatusOK, `{"status":"ok","role":"leader","ha_state":"serving","service_ready":true,"leader_address":"`)
+	primary.want("/ha_status", http.StatusOK, "serving")
+	primary.want("/leader", http.StatusOK, `{"present":true,"leader_address":"`+primary.RPCAddress()+`","view_version":1}`)
+	primary.want("/kv_events/status", http.StatusOK, `"enabled":false`)
+	primary.want("/api/v1/segments/status?segment=host-a", http.StatusOK, `"status_name":"OK"`)
+	primary.want("/api/v1/tenant_quotas", http.StatusConflict, `"error_code":-1011`)
 	primary.want("/query_key?key=k", http.StatusOK, `"size_":100000`, `"transport_endpoint_":"host-a:1"`)
 	primary.want("/query_key?key=nothing", http.StatusNotFound, `"error_code":-704`)
 	primary.want("/batch_query_keys?keys=k", http.StatusOK, `"ok":true`)
@@ -140,7 +145,8 @@ func TestHTTPOfAPair(t *testing.T) {
 	primary.want("/get_segments_detail", http.StatusOK, `"total_segments":1`)
 	primary.want("/query_segment?segment=host-a", http.StatusOK, "Capacity(bytes) : 1048576")
 	primary.want("/query_segment?segment=host-b", http.StatusInternalServerError)
-	primary.want("/role", http.StatusOK, `"role":"primary"`, `"serving":true`, `"term":1`)
+	primary.want("/role", http.StatusOK, "leader")
+	primary.want("/node", http.StatusOK, `"role":"primary"`, `"serving":true`, `"term":1`)
 	primary.becomes("/history", http.StatusOK, `[{"term":1,"node_id":"`+primary.cfg.Node.ID+`","began":"`)
 	standby.want("/history", http.StatusOK, `"why":"there was no journal"`)
 	primary.want("/metrics/summary", http.StatusOK, "Role: primary", "Keys: 1")
@@ -149,16 +155,27 @@ func TestHTTPOfAPair(t *testing.T) {
 		`understudy_rpc_duration_seconds_count{code="OK",method="ObjectService/PutStart"} 1`)
 	primary.becomes("/metrics", http.StatusOK, "\nunderstudy_etcd_db_bytes ")
 
-	standby.want("/health", http.StatusOK, "OK")
+	standby.want("/health", http.StatusOK, `"role":"standby","ha_state":"standby","service_ready":false`)
 	standby.want("/readyz", http.StatusServiceUnavailable, "not serving: this node is standby")
-	standby.want("/role", http.StatusOK, `"role":"standby"`, `"serving":false`)
+	standby.want("/role", http.StatusOK, "standby")
+	standby.want("/node", http.StatusOK, `"role":"standby"`, `"serving":false`)
 	for _, path := range []string{
 		"/query_key?key=k", "/batch_query_keys?keys=k", "/get_all_keys", "/get_all_segments", "/get_segments_detail", "/query_segment?segment=host-a",
 	} {
 		standby.want(path, http.StatusServiceUnavailable, `"error_code":-1011`, "ask "+primary.cfg.Node.HTTPAddress)
 	}
 	standby.becomes("/metrics", http.StatusOK, "\nunderstudy_lag_entries 0\n")
-	standby.want("/metrics", http.StatusOK, "\nmaster_key_count 1\n", "\nunderstudy_promotable 1\n", "\n"+`understudy_role{role="standby"} 1`+"\n")
+	resp, err := primary.http.Post("http://"+primary.cfg.Node.HTTPAddress+"/api/v1/remove_all?force=true", "", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if want := `{"success":true,"removed_count":1}`; err != nil || strings.TrimSpace(string(body)) != want {
+		t.Errorf("remove_all: got %d %s %v, want %s", resp.StatusCode, body, err, want)
+	}
+	standby.becomes("/metrics", http.StatusOK, "\nmaster_key_count 0\n")
+	standby.want("/metrics", http.StatusOK, "\nunderstudy_promotable 1\n", "\n"+`understudy_role{role="standby"} 1`+"\n")
 }
 
 func TestHTTPOfALoneNode(t *testing.T) {
@@ -166,7 +183,8 @@ func TestHTTPOfALoneNode(t *testing.T) {
 	n.becomes("/readyz", http.StatusOK, "OK")
 	n.want("/readyz?role=standby", http.StatusServiceUnavailable, "high availability is off")
 	n.want("/history", http.StatusNotImplemented, "NOT_SUPPORTED")
-	n.want("/role", http.StatusOK, `"role":"primary"`, `"serving":true`, `"not_promotable_because":"high availability is off`)
+	n.want("/role", http.StatusOK, "leader")
+	n.want("/node", http.StatusOK, `"role":"primary"`, `"serving":true`, `"not_promotable_because":"high availability is off`)
 	_, body := n.ask("/metrics")
 	for _, absent := range []string{"understudy_lag_entries", "understudy_etcd_db_bytes"} {
 		if strings.Contains(body, absent) {

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,11 +18,10 @@ import (
 // tenant is whose keys are asked for: multi-tenancy is off.
 const tenant = metadata.DefaultTenant
 
-// A Node is the status of this node, and the body of /role: upstream answers
-// "leader" or "standby" as text, and there is more to say.
+// A Node is the status of this node, and the body of /node.
 type Node struct {
 	NodeID     string  `json:"node_id"`
-	Role       string  `json:"role"`       // "primary", "standby" or what is between them
+	Role       string  `json:"role"`       // a promote.Role
 	Term       uint64  `json:"term"`       // the newest one that this node knows of
 	Serving    bool    `json:"serving"`    // as in the gate; filled in here
 	Promotable bool    `json:"promotable"` // it holds a complete state
@@ -54,21 +54,30 @@ type API struct {
 func (a API) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.Metrics)
-	for path, h := range map[string]http.HandlerFunc{
-		"/metrics/summary": a.summary,
-		"/health":          a.health,
-		"/readyz":          a.ready,
-		"/role":            a.role,
-		"/history":         a.history,
+	for pattern, h := range map[string]http.HandlerFunc{
+		"GET /metrics/summary": a.summary,
+		"GET /health":          a.health,
+		"GET /role":            a.role,
+		"GET /ha_status":       a.haStatus,
+		"GET /leader":          a.leader,
+		"GET /readyz":          a.ready, // this one and the next two are ours
+		"GET /node":            a.node,
+		"GET /history":         a.history,
 
-		"/query_key":           a.serving(queryKey),
-		"/batch_query_keys":    a.serving(batchQueryKeys),
-		"/get_all_keys":        a.serving(allKeys),
-		"/get_all_segments":    a.serving(allSegments),
-		"/get_segments_detail": a.serving(segmentsDetail),
-		"/query_segment":       a.serving(querySegment),
+		"GET /query_key":               a.serving(queryKey),
+		"GET /batch_query_keys":        a.serving(batchQueryKeys),
+		"GET /get_all_keys":            a.serving(allKeys),
+		"GET /get_all_segments":        a.serving(allSegments),
+		"GET /get_segments_detail":     a.serving(segmentsDetail),
+		"GET /query_segment":           a.serving(querySegment),
+		"GET /kv_events/status":        a.serving(kvEvents),
+		"GET /api/v1/segments/status":  a.serving(segmentStatus),
+		"POST /api/v1/remove_all":      a.serving(removeAll),
+		"GET /api/v1/tenant_quotas":    a.serving(tenantQuotas),
+		"PUT /api/v1/tenant_quotas":    a.serving(tenantQuotas),
+		"DELETE /api/v1/tenant_quotas": a.serving(tenantQuotas),
 	} {
-		mux.HandleFunc("GET "+path, h)
+		mux.HandleFunc(pattern, h)
 	}
 	return a.logged(mux)
 }
@@ -120,7 +129,7 @@ func (a API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		code = http.StatusServiceUnavailable
 	case errs.InvalidParams, errs.InvalidKey:
 		code = http.StatusBadRequest
-	case errs.ObjectNotFound, errs.ReplicaNotReady:
+	case errs.ObjectNotFound, errs.ReplicaNotReady, errs.SegmentNotFound:
 		code = http.StatusNotFound
 	case errs.NotSupported:
 		code = http.StatusNotImplemented
@@ -157,14 +166,16 @@ func (a API) elsewhere() string {
 }
 
 func writeJSON(w http.ResponseWriter, code int, body any) {
-	b, err := json.Marshal(body)
-	if err != nil { // cannot be: all bodies are structs of this package
+	var b bytes.Buffer
+	out := json.NewEncoder(&b)
+	out.SetEscapeHTML(false)                 // keys and names stay as they are
+	if err := out.Encode(body); err != nil { // cannot be: all bodies are structs of this package
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(code)
-	_, _ = w.Write(append(b, '\n'))
+	_, _ = w.Write(b.Bytes())
 }
 
 func writeText(w http.ResponseWriter, code int, body string) {

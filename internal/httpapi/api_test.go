@@ -12,6 +12,8 @@ import (
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
+	"github.com/understudy-store/understudy/segment"
 )
 
 const notServing = `{"success":false,"error_code":-1011,"error_message":"this node does not serve; ask 10.0.0.2:9003"}`
@@ -25,7 +27,7 @@ func TestQueryKey(t *testing.T) {
 	r.get("/query_key?key="+url.QueryEscape("a+b/c d"), http.StatusOK, `{"success":true,"data":[...`)
 	r.get("/query_key?key=nothing", http.StatusNotFound, `{"success":false,"error_code":-704,"error_message":"OBJECT_NOT_FOUND"}`)
 	r.get("/query_key?key=open", http.StatusNotFound, `{"success":false,"error_code":-703,"error_message":"REPLICA_IS_NOT_READY"}`)
-	r.get("/query_key", http.StatusBadRequest, `{"success":false,"error_code":-600,"error_message":"no key is given; use ?key="}`)
+	r.get("/query_key", http.StatusNotFound, `{"success":false,"error_code":-704,"error_message":"OBJECT_NOT_FOUND"}`)
 	r.get("/query_key?key=%zz", http.StatusBadRequest, `{"success":false,"error_code":-600,"error_message":"the query cannot be read...`)
 	r.get("/query_key?key="+strings.Repeat("k", metadata.MaxKeyBytes+1), http.StatusBadRequest,
 		`{"success":false,"error_code":-400,"error_message":"the key has 4097 bytes, at most 4096 are possible; hash long keys"}`)
@@ -44,12 +46,14 @@ func TestBatchQueryKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.p.Pass(time.Second)
+	const none = `"disk_values":null,"local_disk_values":null,"nof_values":null`
 	r.get("/batch_query_keys?keys=k,nothing,open", http.StatusOK, `{"success":true,"data":{`+
-		`"k":{"ok":true,"values":[{"size_":100,"buffer_address_":4294967296,"protocol_":"","transport_endpoint_":"a:1"}]},`+
-		`"nothing":{"ok":false,"error":"OBJECT_NOT_FOUND"},"open":{"ok":false,"error":"REPLICA_IS_NOT_READY"}}}`)
+		`"k":{"ok":true,"error":null,"values":[{"size_":100,"buffer_address_":4294967296,"protocol_":"","transport_endpoint_":"a:1"}],`+none+`},`+
+		`"nothing":{"ok":false,"error":"OBJECT_NOT_FOUND","values":null,`+none+`},`+
+		`"open":{"ok":false,"error":"REPLICA_IS_NOT_READY","values":null,`+none+`}}}`)
 	r.get("/batch_query_keys?keys=k,"+strings.Repeat("x", 5000), http.StatusOK, `{"success":true,"data":{"k":{"ok":true...`)
-	r.get("/batch_query_keys", http.StatusBadRequest, `{"success":false,"error":"no keys are given; use ?keys=key1,key2"}`)
-	r.get("/batch_query_keys?keys=", http.StatusBadRequest, `{"success":false,"error":"no keys are given...`)
+	r.get("/batch_query_keys", http.StatusBadRequest, `{"success":false,"error":"No keys provided. Use ?keys=key1,key2,..."}`)
+	r.get("/batch_query_keys?keys=", http.StatusBadRequest, `{"success":false,"error":"No keys provided...`)
 	r.get("/batch_query_keys?keys="+strings.Repeat(",", 10_000), http.StatusBadRequest,
 		`{"success":false,"error_code":-600,"error_message":"10001 keys are given...`)
 	if after, err := r.p.Store.Inspect(metadata.DefaultTenant, "k"); err != nil || after.LeaseEnds != before.LeaseEnds {
@@ -93,41 +97,122 @@ func TestSegments(t *testing.T) {
 	r.get("/get_all_segments", http.StatusOK, "a\nb\nb\n")
 	r.get("/query_segment?segment=b", http.StatusOK, "b\nUsed(bytes): 104\nCapacity(bytes) : 3145728\n")
 	r.get("/query_segment?segment=nowhere", http.StatusInternalServerError, "Failed to query segment")
-	r.get("/query_segment", http.StatusBadRequest, `{"success":false,"error_code":-600,"error_message":"no segment is given; use ?segment="}`)
-	r.get("/get_segments_detail", http.StatusOK, `{"total_segments":3,"segments":[{"segment_name":"a","segment_id":"01000000-0000-0000-0000-000000000000",`+
-		`"client_id":"01000000-0000-0000-0000-000000000000","base_address":"0x100000000","size_bytes":16777216,"size_human":"16 MiB",`+
+	r.get("/query_segment", http.StatusInternalServerError, "Failed to query segment")
+	r.get("/get_segments_detail", http.StatusOK, `{"total_segments":3,"segments":[{"segment_name":"a","segment_id":"72057594037927936-0",`+
+		`"client_id":"72057594037927936-0","base_address":"0x100000000","size_bytes":16777216,"size_human":"0.015625 GiB",`+
 		`"te_endpoint":"a:1","protocol":"","status":"OK","allocator_used_bytes":0,"allocator_capacity_bytes":16777216,`+
 		`"allocator_usage_percent":0,"quarantined_bytes":0},{"segment_name":"b",...`)
 }
 
+func TestSegmentStatus(t *testing.T) {
+	r := newRig(t)
+	r.mount(2, "b<1>", 1<<20)
+	r.get("/api/v1/segments/status?segment=b%3C1%3E", http.StatusOK,
+		`{"success":true,"segment":"b<1>","status":1,"status_name":"OK","error_code":0,"error_message":""}`)
+	if err := r.master.GracefulUnmountSegment(t.Context(), segment.ClientID{2}, segment.ID{2}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	r.get("/api/v1/segments/status?segment=b%3C1%3E", http.StatusOK,
+		`{"success":true,"segment":"b<1>","status":4,"status_name":"GRACEFULLY_UNMOUNTING","error_code":0,"error_message":""}`)
+	r.get("/api/v1/segments/status?segment=nowhere", http.StatusNotFound, `{"success":false,"error_code":-101,"error_message":"SEGMENT_NOT_FOUND"}`)
+	r.get("/api/v1/segments/status", http.StatusBadRequest, `{"success":false,"error_code":-600,"error_message":"Missing segment query parameter"}`)
+}
+
+func TestRemoveAll(t *testing.T) {
+	r := newRig(t)
+	r.p.Put(nil, "a", "b", "c")
+	r.get("/query_key?key=a", http.StatusOK, `{"success":true,...`) // a lease
+	for _, step := range []struct{ target, want string }{
+		{"/api/v1/remove_all", `{"success":true,"removed_count":2}`},
+		{"/api/v1/remove_all?force=no&tenant_id=default", `{"success":true,"removed_count":0}`},
+		{"/api/v1/remove_all?force=1&tenant_id=other", `{"success":true,"removed_count":1}`}, // there is one tenant
+	} {
+		if code, body, _ := r.request(http.MethodPost, step.target); code != http.StatusOK || strings.TrimSpace(body) != step.want {
+			t.Errorf("POST %s: got %d %s, want 200 %s", step.target, code, body, step.want)
+		}
+	}
+	if code, _, _ := r.request(http.MethodGet, "/api/v1/remove_all"); code != http.StatusMethodNotAllowed {
+		t.Errorf("GET removes: got %d, want %d", code, http.StatusMethodNotAllowed)
+	}
+}
+
+// Without multi-tenancy there are no quotas.
+func TestTenantQuotas(t *testing.T) {
+	r := newRig(t)
+	const off, missing = `{"success":false,"error_code":-1011,"error_message":"UNAVAILABLE_IN_CURRENT_MODE"}`,
+		`{"success":false,"error_code":-600,"error_message":"Missing or invalid tenant_id"}`
+	for _, row := range []struct {
+		method, query string
+		code          int
+		body          string
+	}{
+		{http.MethodGet, "", http.StatusConflict, off},
+		{http.MethodGet, "?tenant_id=a", http.StatusConflict, off},
+		{http.MethodPut, "?tenant_id=a", http.StatusConflict, off},
+		{http.MethodDelete, "?tenant_id=a", http.StatusConflict, off},
+		{http.MethodPut, "", http.StatusBadRequest, missing},
+		{http.MethodDelete, "", http.StatusBadRequest, missing},
+	} {
+		if code, body, _ := r.request(row.method, "/api/v1/tenant_quotas"+row.query); code != row.code || strings.TrimSpace(body) != row.body {
+			t.Errorf("%s %s: got %d %s, want %d %s", row.method, row.query, code, body, row.code, row.body)
+		}
+	}
+}
+
 func TestHealthAndRole(t *testing.T) {
 	r := newRig(t)
-	r.get("/health", http.StatusOK, "OK")
+	const n1, n2 = `"leader_address":"10.0.0.1:50051","view_version":3}`, `"leader_address":"10.0.0.2:50051","view_version":3}`
+	r.get("/health", http.StatusOK, `{"status":"ok","role":"leader","ha_state":"serving","service_ready":true,`+n1)
+	r.get("/role", http.StatusOK, "leader")
+	r.get("/ha_status", http.StatusOK, "serving")
+	r.get("/leader", http.StatusOK, `{"present":true,`+n1)
+	r.get("/kv_events/status", http.StatusOK,
+		`{"enabled":false,"published_batches":0,"published_events":0,"dropped_events":0,"skipped_unparsed_keys":0}`)
 	r.get("/readyz", http.StatusOK, "OK")
 	r.get("/readyz?role=primary", http.StatusOK, "OK")
 	r.get("/readyz?role=standby", http.StatusOK, "OK")
 	r.get("/readyz?role=king", http.StatusBadRequest, "role must be primary or standby")
-	r.get("/role", http.StatusOK, `{"node_id":"n1","role":"primary","term":3,"serving":true,"promotable":true,`+
+	r.get("/node", http.StatusOK, `{"node_id":"n1","role":"primary","term":3,"serving":true,"promotable":true,`+
 		`"leader":{"node_id":"n1","rpc_address":"10.0.0.1:50051","http_address":"10.0.0.1:9003"}}`)
 
 	r.standby()
-	r.get("/health", http.StatusOK, "OK")
+	r.get("/health", http.StatusOK, `{"status":"ok","role":"standby","ha_state":"standby","service_ready":false,`+n2)
 	r.get("/readyz", http.StatusServiceUnavailable, "not serving: this node is standby")
 	r.get("/readyz?role=standby", http.StatusOK, "OK")
-	r.get("/role", http.StatusOK, `{"node_id":"n1","role":"standby","term":3,"serving":false,"promotable":true,`+
+	r.get("/node", http.StatusOK, `{"node_id":"n1","role":"standby","term":3,"serving":false,"promotable":true,`+
 		`"leader":{"node_id":"n2","rpc_address":"10.0.0.2:50051","http_address":"10.0.0.2:9003"}}`)
 
 	r.status.Promotable, r.status.Why = false, "its state is not complete"
 	r.get("/readyz?role=standby", http.StatusServiceUnavailable, "not promotable: its state is not complete")
-	r.get("/role", http.StatusOK, `{"node_id":"n1","role":"standby","term":3,"serving":false,"promotable":false,`+
+	r.get("/node", http.StatusOK, `{"node_id":"n1","role":"standby","term":3,"serving":false,"promotable":false,`+
 		`"not_promotable_because":"its state is not complete","leader":...`)
 }
 
-func TestRoleWithoutALeader(t *testing.T) {
+// Upstream's words for each of our roles on a node that does not serve.
+func TestRolesOfUpstream(t *testing.T) {
 	r := newRig(t)
 	r.standby()
 	r.status.Leader = nil
-	r.get("/role", http.StatusOK, `{"node_id":"n1","role":"standby","term":3,"serving":false,"promotable":true,"leader":null}`)
+	r.get("/node", http.StatusOK, `{"node_id":"n1","role":"standby","term":3,"serving":false,"promotable":true,"leader":null}`)
+	r.get("/leader", http.StatusOK, `{"present":false,"leader_address":null,"view_version":null}`)
+	for _, row := range []struct {
+		ours       promote.Role
+		promotable bool
+		role, ha   string
+	}{
+		{promote.Standby, true, "standby", "standby"},
+		{promote.Standby, false, "standby", "recovering"},
+		{promote.Electing, true, "standby", "candidate"},
+		{promote.Promoting, true, "leader", "leader_warmup"},
+		{promote.Fenced, true, "leader", "leader_warmup"},
+		{promote.HandingOver, true, "leader", "leader_warmup"},
+		{promote.Stopping, true, "standby", "starting"},
+	} {
+		r.status.Role, r.status.Promotable = string(row.ours), row.promotable
+		r.get("/role", http.StatusOK, row.role)
+		r.get("/ha_status", http.StatusOK, row.ha)
+		r.get("/health", http.StatusOK, `{"status":"ok","role":"`+row.role+`","ha_state":"`+row.ha+`","service_ready":false,"leader_address":null,"view_version":null}`)
+	}
 }
 
 // A node that serves no more must not say what it still holds, whether it knows
@@ -135,6 +220,7 @@ func TestRoleWithoutALeader(t *testing.T) {
 func TestNothingIsAnsweredByANodeThatDoesNotServe(t *testing.T) {
 	paths := []string{
 		"/query_key?key=k", "/batch_query_keys?keys=k", "/get_all_keys", "/get_all_segments", "/query_segment?segment=a", "/get_segments_detail",
+		"/kv_events/status", "/api/v1/segments/status?segment=a", "/api/v1/tenant_quotas",
 	}
 	r := newRig(t)
 	r.p.Put(nil, "k")

@@ -23,12 +23,14 @@ type buffer struct {
 	Endpoint string `json:"transport_endpoint_"`
 }
 
+func bufferOf(r metadata.Descriptor) buffer { return buffer{r.Size, r.Address, r.Protocol, r.Endpoint} }
+
 // buffers returns the readable replicas in memory.
 func buffers(replicas []metadata.Descriptor) []buffer {
 	list := []buffer{} // never null
 	for _, r := range replicas {
 		if r.Kind == metadata.Memory && r.Status == metadata.Complete {
-			list = append(list, buffer{r.Size, r.Address, r.Protocol, r.Endpoint})
+			list = append(list, bufferOf(r))
 		}
 	}
 	return list
@@ -43,23 +45,18 @@ func param(r *http.Request, name string) (string, error) {
 	return query.Get(name), nil
 }
 
-// required returns a parameter of the query that must not be empty.
-func required(r *http.Request, name string) (string, error) {
-	value, err := param(r, name)
-	if err == nil && value == "" {
-		err = errs.New(errs.InvalidParams, "", "no %s is given; use ?%s=", name, name)
-	}
-	return value, err
-}
-
 // callTimeout is how long a query waits for a change of its key to be written.
 const callTimeout = 10 * time.Second
 
-// queryKey answers where an object lies, and grants a lease.
+// queryKey answers where an object lies, and grants a lease. No key at all is one
+// that does not exist, as upstream.
 func queryKey(w http.ResponseWriter, r *http.Request, m *service.Master) error {
-	key, err := required(r, "key")
+	key, err := param(r, "key")
 	if err != nil {
 		return err
+	}
+	if key == "" {
+		return errs.ObjectNotFound
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 	defer cancel()
@@ -74,11 +71,50 @@ func queryKey(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	return nil
 }
 
-// A keyAnswer is what batch_query_keys answers for one key.
+// A keyAnswer is what batch_query_keys answers for one key, as upstream with null
+// for what there is not.
 type keyAnswer struct {
-	OK     bool     `json:"ok"`
-	Error  string   `json:"error,omitempty"`
-	Values []buffer `json:"values,omitempty"`
+	OK     bool       `json:"ok"`
+	Error  *string    `json:"error"`
+	Memory []buffer   `json:"values"`
+	Files  []file     `json:"disk_values"`
+	SSDs   []ssdFile  `json:"local_disk_values"`
+	NoF    []struct{} `json:"nof_values"` // there is no such pool
+}
+
+// A file is a DISK replica.
+type file struct {
+	Path string `json:"file_path"`
+	Size uint64 `json:"object_size"`
+}
+
+// An ssdFile is a LOCAL_DISK replica.
+type ssdFile struct {
+	Client   string `json:"client_id"`
+	Size     uint64 `json:"object_size"`
+	Endpoint string `json:"transport_endpoint"`
+}
+
+// answerFor shows the readable replicas of an object.
+func answerFor(o metadata.Object, err error) (a keyAnswer) {
+	a = keyAnswer{OK: true, Memory: buffers(o.Replicas)}
+	for _, r := range o.Replicas {
+		switch {
+		case r.Status != metadata.Complete:
+		case r.Kind == metadata.Disk:
+			a.Files = append(a.Files, file{r.Path, r.Size})
+		case r.Kind == metadata.LocalDisk:
+			a.SSDs = append(a.SSDs, ssdFile{decimal(r.Client), r.Size, r.Endpoint})
+		}
+	}
+	if err == nil && len(a.Memory)+len(a.Files)+len(a.SSDs) == 0 {
+		err = errs.ReplicaNotReady
+	}
+	if err != nil {
+		name := errs.KindOf(err).String()
+		return keyAnswer{Error: &name}
+	}
+	return a
 }
 
 // batchQueryKeys answers where objects lie, without a lease: the answer is for
@@ -92,7 +128,7 @@ func batchQueryKeys(w http.ResponseWriter, r *http.Request, m *service.Master) e
 		writeJSON(w, http.StatusBadRequest, struct {
 			Success bool   `json:"success"`
 			Error   string `json:"error"`
-		}{false, "no keys are given; use ?keys=key1,key2"})
+		}{false, "No keys provided. Use ?keys=key1,key2,..."})
 		return nil
 	}
 	if n := strings.Count(text, ",") + 1; n > service.MaxBatchItems {
@@ -101,16 +137,10 @@ func batchQueryKeys(w http.ResponseWriter, r *http.Request, m *service.Master) e
 	answers := make(map[string]keyAnswer)
 	for key := range strings.SplitSeq(text, ",") {
 		o, err := m.Inspect(r.Context(), tenant, key)
-		switch values := buffers(o.Replicas); {
-		case errs.KindOf(err) == errs.NotLeader:
+		if errs.KindOf(err) == errs.NotLeader {
 			return err
-		case err != nil:
-			answers[key] = keyAnswer{Error: errs.KindOf(err).String()}
-		case len(values) == 0:
-			answers[key] = keyAnswer{Error: errs.ReplicaNotReady.String()}
-		default:
-			answers[key] = keyAnswer{OK: true, Values: values}
 		}
+		answers[key] = answerFor(o, err)
 	}
 	if err := m.Fence(r.Context()); err != nil {
 		return err

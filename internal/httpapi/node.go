@@ -3,16 +3,86 @@ package httpapi
 import (
 	"cmp"
 	"net/http"
+
+	"github.com/understudy-store/understudy/internal/service"
 )
 
 func (a API) summary(w http.ResponseWriter, _ *http.Request) {
 	writeText(w, http.StatusOK, a.Summary()+"\n")
 }
 
+// A leaderView is the elected node as upstream shows it: null for what is not known.
+type leaderView struct {
+	Address *string `json:"leader_address"`
+	View    *uint64 `json:"view_version"` // the term
+}
+
+func (s Node) view() (v leaderView) {
+	if s.Leader != nil {
+		v.Address, v.View = &s.Leader.RPC, &s.Term
+	}
+	return v
+}
+
+// upstream returns the role and the state of high availability in upstream's words.
+func (s Node) upstream() (role, state string) {
+	switch {
+	case s.Serving:
+		return "leader", "serving"
+	case s.Role == "electing":
+		return "standby", "candidate"
+	case s.Role == "stopping":
+		return "standby", "starting"
+	case s.Role != "standby": // it is elected, and does not serve
+		return "leader", "leader_warmup"
+	case !s.Promotable:
+		return "standby", "recovering"
+	}
+	return "standby", "standby"
+}
+
 // health reports that this process works, whatever its role: a standby is as
 // healthy as a primary.
 func (a API) health(w http.ResponseWriter, _ *http.Request) {
-	writeText(w, http.StatusOK, "OK")
+	s := a.status()
+	role, state := s.upstream()
+	writeJSON(w, http.StatusOK, struct {
+		Status string `json:"status"`
+		Role   string `json:"role"`
+		State  string `json:"ha_state"`
+		Ready  bool   `json:"service_ready"`
+		leaderView
+	}{"ok", role, state, s.Serving, s.view()})
+}
+
+func (a API) role(w http.ResponseWriter, _ *http.Request) {
+	role, _ := a.status().upstream()
+	writeText(w, http.StatusOK, role)
+}
+
+func (a API) haStatus(w http.ResponseWriter, _ *http.Request) {
+	_, state := a.status().upstream()
+	writeText(w, http.StatusOK, state)
+}
+
+func (a API) leader(w http.ResponseWriter, _ *http.Request) {
+	s := a.status()
+	writeJSON(w, http.StatusOK, struct {
+		Present bool `json:"present"`
+		leaderView
+	}{s.Leader != nil, s.view()})
+}
+
+// kvEvents answers that no KV events are published.
+func kvEvents(w http.ResponseWriter, _ *http.Request, _ *service.Master) error {
+	writeJSON(w, http.StatusOK, struct {
+		Enabled bool `json:"enabled"`
+		Batches int  `json:"published_batches"`
+		Events  int  `json:"published_events"`
+		Dropped int  `json:"dropped_events"`
+		Skipped int  `json:"skipped_unparsed_keys"`
+	}{})
+	return nil
 }
 
 // ready reports whether clients may call this node: whether it serves. With
@@ -58,8 +128,11 @@ func (s Node) obstacle() string {
 	return text
 }
 
-func (a API) role(w http.ResponseWriter, _ *http.Request) {
+func (a API) node(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, a.status()) }
+
+// status returns the status of this node, with whether it serves.
+func (a API) status() Node {
 	s := a.Node()
 	s.Serving = a.Gate.Serves()
-	writeJSON(w, http.StatusOK, s)
+	return s
 }

@@ -2,12 +2,12 @@ package httpapi
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"net/http"
 	"strings"
 
-	"github.com/dustin/go-humanize"
-
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -36,7 +36,7 @@ func allSegments(w http.ResponseWriter, r *http.Request, m *service.Master) erro
 // querySegment answers how much of the segments of a name is used. For an
 // unknown one the answer is 500, as upstream.
 func querySegment(w http.ResponseWriter, r *http.Request, m *service.Master) error {
-	name, err := required(r, "segment")
+	name, err := param(r, "segment")
 	if err != nil {
 		return err
 	}
@@ -78,6 +78,11 @@ type segmentDetail struct {
 	Quarantined uint64  `json:"quarantined_bytes"` // ours
 }
 
+// decimal writes an id as upstream does: two numbers.
+func decimal[T ~[16]byte](id T) string {
+	return fmt.Sprintf("%d-%d", binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:]))
+}
+
 func segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	list, err := segments(r.Context(), m)
 	if err != nil {
@@ -86,8 +91,8 @@ func segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.Master) e
 	details := make([]segmentDetail, 0, len(list))
 	for _, s := range list {
 		d := segmentDetail{
-			Name: s.Name, ID: s.ID.String(), Client: s.Client.String(), Base: fmt.Sprintf("0x%x", s.Base), Size: s.Size,
-			SizeText: humanize.IBytes(s.Size), Endpoint: s.Endpoint, Protocol: s.Protocol, Status: "OK",
+			Name: s.Name, ID: decimal(s.ID), Client: decimal(s.Client), Base: fmt.Sprintf("0x%x", s.Base), Size: s.Size,
+			SizeText: fmt.Sprintf("%.6g GiB", float64(s.Size)/(1<<30)), Endpoint: s.Endpoint, Protocol: s.Protocol, Status: s.Status().String(),
 			Used: s.Busy, Capacity: s.Capacity, Quarantined: s.Quarantined,
 		}
 		if s.Capacity > 0 {
@@ -99,5 +104,29 @@ func segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.Master) e
 		Total    int             `json:"total_segments"`
 		Segments []segmentDetail `json:"segments"`
 	}{len(details), details})
+	return nil
+}
+
+// segmentStatus answers the status of the newest segment of a name.
+func segmentStatus(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+	name, err := param(r, "segment")
+	if err != nil {
+		return err
+	}
+	if name == "" {
+		return errs.New(errs.InvalidParams, "", "Missing segment query parameter")
+	}
+	status, err := m.SegmentStatus(r.Context(), func(s *metadata.SegmentStats) bool { return s.Name == name })
+	if err != nil {
+		return err
+	}
+	writeJSON(w, http.StatusOK, struct {
+		Success bool                   `json:"success"`
+		Segment string                 `json:"segment"`
+		Status  metadata.SegmentStatus `json:"status"`
+		Name    string                 `json:"status_name"`
+		Number  int32                  `json:"error_code"`
+		Message string                 `json:"error_message"`
+	}{Success: true, Segment: name, Status: status, Name: status.String()})
 	return nil
 }

@@ -35,7 +35,7 @@ func TestServerStops(t *testing.T) {
 	r := newRig(t)
 	s, address, done := serve(t, r.handler)
 	client := &http.Client{Transport: &http.Transport{}}
-	resp, err := client.Get("http://" + address + "/health")
+	resp, err := client.Get("http://" + address + "/readyz")
 	if err != nil {
 		t.Fatal(err)
 	}

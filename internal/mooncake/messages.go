@@ -19,9 +19,6 @@ const (
 	ClientOK          int32 = 1
 	ClientNeedRemount int32 = 2
 
-	SegmentOK                   int32 = 1
-	SegmentGracefullyUnmounting int32 = 4
-
 	SoftPinPreserve uint8 = 0
 	SoftPinEnable   uint8 = 1
 	SoftPinDisable  uint8 = 2

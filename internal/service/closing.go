@@ -35,6 +35,24 @@ func (m *Master) GracefulUnmountSegment(ctx context.Context, client segment.Clie
 	})
 }
 
+// SegmentStatus returns the status of the newest segment that is meant, or
+// SegmentNotFound.
+func (m *Master) SegmentStatus(ctx context.Context, is func(*metadata.SegmentStats) bool) (metadata.SegmentStatus, error) {
+	if err := m.Fence(ctx); err != nil {
+		return 0, err
+	}
+	list := m.Store.Segments()
+	if err := m.Fence(ctx); err != nil {
+		return 0, err
+	}
+	for i := len(list) - 1; i >= 0; i-- {
+		if is(&list[i]) {
+			return list[i].Status(), nil
+		}
+	}
+	return 0, errs.SegmentNotFound
+}
+
 // unmountClosed unmounts the closed segments whose grace period is over.
 func (m *Master) unmountClosed(ctx context.Context, log zerolog.Logger) {
 	for part := range slices.Chunk(m.Store.SegmentsToUnmount(m.Now()), maxUnmounts) {

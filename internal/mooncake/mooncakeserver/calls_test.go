@@ -195,14 +195,14 @@ func TestClients(t *testing.T) {
 				t.Errorf("%s: got status %+v, by id %+v; want %d", what, byName, byID, want)
 			}
 		}
-		status("mounted", mooncake.SegmentOK)
+		status("mounted", int32(metadata.SegmentOK))
 		closing := mooncake.Args{SegmentID: spec.ID, Client: client(8), GraceMillis: 60_000}
 		expect(t, "GracefulUnmountSegment by a stranger", ask(t, c, g.GracefulUnmount, closing), errs.SegmentNotFound)
 		closing.Client = client(9)
 		expect(t, "GracefulUnmountSegment", ask(t, c, g.GracefulUnmount, closing), errs.OK)
 		closing.GraceMillis = 1<<64 - 1
 		expect(t, "it once more", ask(t, c, g.GracefulUnmount, closing), errs.OK)
-		status("closed", mooncake.SegmentGracefullyUnmounting)
+		status("closed", int32(metadata.SegmentClosed))
 		expect(t, "status of none", ask(t, c, g.SegmentStatus, mooncake.Args{SegmentName: "none"}), errs.SegmentNotFound)
 		expect(t, "UnmountSegment", ask(t, c, g.UnmountSegment, mooncake.Args{SegmentID: spec.ID, Client: client(9)}), errs.OK)
 	})

@@ -181,31 +181,13 @@ func gracefulUnmount(c call, a *args) error {
 
 // segmentStatus is that of the newest segment of a name.
 func segmentStatus(c call, a *args) (int32, error) {
-	return statusOf(c, func(s *metadata.SegmentStats) bool { return s.Name == a.SegmentName })
+	status, err := c.master.SegmentStatus(c, func(s *metadata.SegmentStats) bool { return s.Name == a.SegmentName })
+	return int32(status), err
 }
 
 func segmentStatusByID(c call, a *args) (int32, error) {
-	return statusOf(c, func(s *metadata.SegmentStats) bool { return s.ID == a.SegmentID })
-}
-
-func statusOf(c call, is func(*metadata.SegmentStats) bool) (int32, error) {
-	if err := c.master.Fence(c); err != nil {
-		return 0, err
-	}
-	status, err := int32(0), error(errs.SegmentNotFound)
-	for _, s := range c.master.Store.Segments() {
-		switch {
-		case !is(&s):
-		case s.Closed:
-			status, err = mooncake.SegmentGracefullyUnmounting, nil
-		default:
-			status, err = mooncake.SegmentOK, nil
-		}
-	}
-	if fenced := c.master.Fence(c); fenced != nil {
-		return 0, fenced
-	}
-	return status, err
+	status, err := c.master.SegmentStatus(c, func(s *metadata.SegmentStats) bool { return s.ID == a.SegmentID })
+	return int32(status), err
 }
 
 func ping(c call, a *args) (mooncake.PingResult, error) {
