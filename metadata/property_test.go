@@ -160,7 +160,7 @@ func (w *world) putStartAction(t *rapid.T) {
 	if e == nil {
 		return
 	}
-	if old.ID != 0 && w.now.Sub(old.PutStart) <= quick.DiscardTimeout {
+	if old.ID != 0 && w.now.Sub(old.PutStart) < quick.DiscardTimeout {
 		if !put.Unnumbered || old.Client != put.Client {
 			t.Fatalf("a put of client %v replaces the reservation %v of client %v before its time", put.Client, old.ID, old.Client)
 		}

@@ -64,7 +64,7 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 		case put.Request != 0 && old.request == put.Request && old.client == put.Client:
 			repeated := s.describe(old)
 			return nil, &repeated, nil, nil
-		case now.Sub(old.putStart) <= term.DiscardTimeout && !put.mayReplace(old, term.term):
+		case now.Sub(old.putStart) < term.DiscardTimeout && !put.mayReplace(old, term.term):
 			return nil, nil, nil, errs.ObjectExists
 		}
 	}
