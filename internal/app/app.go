@@ -41,6 +41,7 @@ type App struct {
 
 	rpcListener, httpListener net.Listener
 	mooncakeListeners         []net.Listener // of further generations, as in the settings
+	metadataListener          net.Listener   // nil without a metadata server
 
 	gate     *service.Gate
 	mooncake mooncakePorts // nothing unless Mooncake's clients are served
@@ -91,6 +92,13 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 		}
 		a.mooncakeListeners = append(a.mooncakeListeners, further)
 	}
+	if cfg.Listen.Metadata {
+		a.metadataListener, err = listen(cfg.Listen.HTTPMetadata(), "--http_metadata_server_host", "--http_metadata_server_port")
+		if err != nil {
+			a.closeListeners()
+			return nil, err
+		}
+	}
 	if a.cfg, err = cfg.Resolve(a.rpcListener.Addr(), a.httpListener.Addr()); err != nil {
 		a.closeListeners()
 		return nil, err
@@ -113,6 +121,9 @@ func listen(address, host, port string) (net.Listener, error) {
 func (a *App) closeListeners() {
 	for _, l := range append(a.mooncakeListeners, a.rpcListener, a.httpListener) {
 		_ = l.Close()
+	}
+	if a.metadataListener != nil {
+		_ = a.metadataListener.Close()
 	}
 }
 
@@ -148,6 +159,7 @@ func (a *App) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return a.serveRPC(servers) })
 	g.Go(func() error { return a.serveMooncake(servers) })
 	g.Go(func() error { return a.serveHTTP(servers) })
+	g.Go(func() error { return a.serveMetadata(servers, etcd) })
 	g.Go(func() error { return a.metrics.Run(servers) })
 	g.Go(func() error { return a.sweep(servers) })
 	g.Go(func() error { return a.report(servers) })
@@ -222,6 +234,7 @@ type readyFile struct {
 	Etcd   []string `json:"etcd_endpoints,omitempty"`
 	// Addresses of the ports of --mooncake-listen, by generation.
 	Mooncake map[string]string `json:"mooncake_addresses,omitempty"`
+	Metadata string            `json:"http_metadata_address,omitempty"`
 }
 
 func (a *App) writeReadyFile(etcd *etcdConn) error {
@@ -230,6 +243,9 @@ func (a *App) writeReadyFile(etcd *etcdConn) error {
 		return nil
 	}
 	r := readyFile{PID: os.Getpid(), NodeID: a.cfg.Node.ID, RPC: a.cfg.Node.AdvertiseAddress, HTTP: a.cfg.Node.HTTPAddress, Etcd: etcd.endpoints(), Mooncake: a.mooncakeAddresses()}
+	if a.metadataListener != nil {
+		r.Metadata = a.metadataListener.Addr().String()
+	}
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err

@@ -21,6 +21,7 @@ import (
 // An httpNode is a running node that is asked over HTTP.
 type httpNode struct {
 	*App
+	stop func()
 	t    *testing.T
 	http *http.Client
 }
@@ -30,6 +31,7 @@ func startHTTPNode(t *testing.T, role promote.Role, etcd []string) *httpNode {
 	t.Helper()
 	c := config.Default(role)
 	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0
+	c.Listen.Metadata, c.Listen.MetadataHost, c.Listen.MetadataPort = true, "127.0.0.1", 0
 	c.HA.Enabled, c.HA.EtcdEndpoints, c.HA.SessionTTL = etcd != nil, etcd, 2*time.Second
 	c.HA.RefoundWait = 100 * time.Millisecond
 	c.HA.HandoverTimeout, c.Node.DataDir = time.Second, t.TempDir()
@@ -40,7 +42,7 @@ func startHTTPNode(t *testing.T, role promote.Role, etcd []string) *httpNode {
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- a.Run(ctx) }()
-	n := &httpNode{App: a, t: t, http: &http.Client{Transport: &http.Transport{}, Timeout: 5 * time.Second}}
+	n := &httpNode{App: a, stop: stop, t: t, http: &http.Client{Transport: &http.Transport{}, Timeout: 5 * time.Second}}
 	t.Cleanup(func() {
 		n.http.CloseIdleConnections()
 		stop()
@@ -190,5 +192,61 @@ func TestHTTPOfALoneNode(t *testing.T) {
 		if strings.Contains(body, absent) {
 			t.Errorf("%s is shown without a journal", absent)
 		}
+	}
+}
+
+// metadata asks the metadata server of a node.
+func (n *httpNode) metadata(method, key, body string) string {
+	n.t.Helper()
+	r, err := http.NewRequest(method, "http://"+n.metadataListener.Addr().String()+"/metadata?key="+key, strings.NewReader(body))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	resp, err := n.http.Do(r)
+	if err != nil {
+		return err.Error()
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		n.t.Error(err)
+	}
+	return string(b)
+}
+
+// What hosts publish is the same on every node, and survives the primary.
+func TestMetadataServerOfAPair(t *testing.T) {
+	etcd := etcdtest.Start(t).Endpoints()
+	primary := startHTTPNode(t, config.Primary, etcd)
+	primary.becomes("/readyz", http.StatusOK, "OK")
+	standby := startHTTPNode(t, config.Standby, etcd)
+	standby.becomes("/readyz?role=standby", http.StatusOK, "OK")
+	for _, step := range []struct {
+		n                       *httpNode
+		method, key, body, want string
+	}{
+		{primary, "PUT", "mooncake/rpc_meta/a", "A", "metadata updated"},
+		{standby, "PUT", "mooncake/rpc_meta/a", "B", "Duplicate rpc_meta key not allowed"},
+		{standby, "PUT", "mooncake/ram/a", "R", "metadata updated"},
+		{primary, "GET", "mooncake/ram/a", "", "R"},
+	} {
+		if got := step.n.metadata(step.method, step.key, step.body); got != step.want {
+			t.Errorf("%s %s: got %q, want %q", step.method, step.key, got, step.want)
+		}
+	}
+	primary.stop()
+	standby.becomes("/readyz", http.StatusOK, "OK")
+	for key, want := range map[string]string{"mooncake/rpc_meta/a": "A", "mooncake/ram/a": "R"} {
+		if got := standby.metadata("GET", key, ""); got != want {
+			t.Errorf("%s after the takeover: got %q, want %q", key, got, want)
+		}
+	}
+}
+
+func TestMetadataServerOfALoneNode(t *testing.T) {
+	n := startHTTPNode(t, config.Primary, nil)
+	n.becomes("/readyz", http.StatusOK, "OK")
+	if got := n.metadata("PUT", "a", "A") + ", " + n.metadata("GET", "a", ""); got != "metadata updated, A" {
+		t.Errorf("got %q, want \"metadata updated, A\"", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/internal/httpapi"
+	"github.com/understudy-store/understudy/internal/metaserver"
 	"github.com/understudy-store/understudy/internal/metrics"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/journal"
@@ -47,6 +48,22 @@ func (a *App) serveHTTP(ctx context.Context) error {
 	}
 	server := httpapi.NewServer(api.Handler(), log)
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)
+}
+
+// serveMetadata answers the hosts' transfer engines until the context ends.
+func (a *App) serveMetadata(ctx context.Context, etcd *etcdConn) error {
+	if a.metadataListener == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	log := a.log.With().Str("part", "metadata").Logger()
+	var store metaserver.Store = new(metaserver.Memory)
+	if etcd != nil {
+		store = metaserver.NewEtcd(etcd.journal, a.cfg.HA.EtcdPrefix, a.cfg.HA.ClusterID, func() bool { return a.node.promoteStatus().Self.EtcdFull })
+	}
+	server := httpapi.NewServer(metaserver.Handler(store, log), log)
+	log.Info().Stringer("http", a.metadataListener.Addr()).Msg("the metadata server answers")
+	return serve(ctx, func() error { return server.Serve(a.metadataListener) }, server.Stop)
 }
 
 // httpNode returns the status of this node without asking etcd.

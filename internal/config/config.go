@@ -70,10 +70,17 @@ type Listen struct {
 	MetricsHost     string // --metrics_host
 	MetricsPort     int    // --metrics_port
 	MaxMessageBytes int64  // --max-message-bytes
+	Metadata        bool   // --enable_http_metadata_server
+	MetadataHost    string // --http_metadata_server_host
+	MetadataPort    int    // --http_metadata_server_port
 }
 
 // RPC is the address to listen on for gRPC, as net.Listen takes it.
 func (l Listen) RPC() string { return hostPort(l.RPCAddress, l.RPCPort) }
+
+// HTTPMetadata is the address to listen on for the metadata server, as net.Listen
+// takes it.
+func (l Listen) HTTPMetadata() string { return hostPort(l.MetadataHost, l.MetadataPort) }
 
 // HTTP is the address to listen on for HTTP, as net.Listen takes it.
 func (l Listen) HTTP() string {

@@ -94,8 +94,11 @@ func TestStartLineOfMooncakesGuides(t *testing.T) {
 	if cfg.Listen.RPCAddress != "127.0.0.1" {
 		t.Errorf("got address %s, want that of the interface, 127.0.0.1", cfg.Listen.RPCAddress)
 	}
-	if len(warnings) != 8 {
-		t.Errorf("got %d warnings, want one for each of 8 settings: %v", len(warnings), warnings)
+	if !cfg.Listen.Metadata || cfg.Listen.HTTPMetadata() != "0.0.0.0:8080" {
+		t.Errorf("got a metadata server %v at %s, want one at 0.0.0.0:8080", cfg.Listen.Metadata, cfg.Listen.HTTPMetadata())
+	}
+	if len(warnings) != 7 {
+		t.Errorf("got %d warnings, want one for each of 7 settings: %v", len(warnings), warnings)
 	}
 }
 

@@ -123,6 +123,9 @@ func advice(c *Config) []rule {
 func portRules(c *Config) (rules []rule) {
 	type listener struct{ setting, address string }
 	listeners := []listener{{"rpc_port", c.Listen.RPC()}, {"metrics_port", c.Listen.HTTP()}}
+	if c.Listen.Metadata {
+		listeners = append(listeners, listener{"http_metadata_server_port", c.Listen.HTTPMetadata()})
+	}
 	for _, l := range c.Mooncake.Listen {
 		listeners = append(listeners, listener{"mooncake-listen", l.Address})
 	}
@@ -131,7 +134,8 @@ func portRules(c *Config) (rules []rule) {
 	}
 	for i, l := range listeners {
 		for _, other := range listeners[:i] {
-			names := l.setting + " rpc_port rpc_address metrics_port metrics_host mooncake-listen etcd-listen etcd_endpoints enable_ha"
+			names := l.setting + " rpc_port rpc_address metrics_port metrics_host mooncake-listen enable_http_metadata_server " +
+				"http_metadata_server_host http_metadata_server_port etcd-listen etcd_endpoints enable_ha"
 			text := fmt.Sprintf("must differ from %s, which listens on %s", other.setting, other.address)
 			rules = append(rules, rule{names, !overlap(l.address, other.address), text})
 		}

@@ -19,6 +19,9 @@ var valueTests = []struct {
 	{"metrics_host", []string{"", "127.0.0.1"}, []string{"127.0.0.1:9003", "a/b"}},
 	{"metrics_port", []string{"0", "65535"}, []string{"65536"}},
 	{"max-message-bytes", []string{"1MiB", "1048576", "1GiB"}, []string{"1048575", "1025MiB", "-1", "x", ""}},
+	{"enable_http_metadata_server", []string{"true", "false"}, []string{"x"}},
+	{"http_metadata_server_host", []string{"0.0.0.0", "node"}, []string{"", "a:1"}},
+	{"http_metadata_server_port", []string{"0", "8080"}, []string{"65536", "x"}},
 	{"advertise-address", []string{"", "10.0.0.1", "10.0.0.1:5", "node", "node:5", "[::1]:5", "::1"}, []string{"0.0.0.0", "0.0.0.0:5", "[::]:5", "a:0", "a:b", ":5", "a:1:2"}},
 	{"node-id", []string{"", "10.0.0.1:50051", "node-1"}, []string{"a/b", "a b"}},
 	{"data-dir", []string{"x", "/var/lib/x"}, []string{""}},
@@ -146,6 +149,10 @@ var ruleTests = []struct {
 	{
 		Primary, "--rpc_port=27123 --mooncake-listen=v0.3.11=127.0.0.1:27123", "--rpc_port=27123 --mooncake-listen=v0.3.11=127.0.0.1:0,head=127.0.0.1:0",
 		"mooncake-listen", "must differ from rpc_port, which listens on 0.0.0.0:27123", false,
+	},
+	{
+		Primary, "--enable_http_metadata_server --http_metadata_server_port=9003", "--http_metadata_server_port=9003",
+		"http_metadata_server_port", "must differ from metrics_port, which listens on 0.0.0.0:9003", false,
 	},
 	{
 		Primary, "--etcd-listen=127.0.0.1:9003", "--etcd-listen=127.0.0.1:9003 --etcd_endpoints=a:1 --advertise-address=b",
@@ -327,13 +334,13 @@ func TestUnusedNamesThatMatter(t *testing.T) {
 		wantFault(t, err, name, want)
 	}
 	for arg, want := range map[string]string{
-		"memory_allocator=cachelib":        "offset allocator is the only one",
-		"offload_on_evict=true":            "when their put ends",
-		"enable_snapshot_restore=true":     "state files",
-		"dynamic_replication_mode=on":      "no dynamic replication",
-		"enable_http_metadata_server=true": "P2PHANDSHAKE",
-		"allocation_strategy=cxl":          "at random",
-		"rpc_thread_num=64":                "Go runtime",
+		"memory_allocator=cachelib":          "offset allocator is the only one",
+		"offload_on_evict=true":              "when their put ends",
+		"enable_snapshot_restore=true":       "state files",
+		"dynamic_replication_mode=on":        "no dynamic replication",
+		"enable_metadata_cleanup_on_timeout": "until somebody deletes them",
+		"allocation_strategy=cxl":            "at random",
+		"rpc_thread_num=64":                  "Go runtime",
 	} {
 		if _, warnings := mustLoad(t, []string{"--" + arg}); len(warnings) != 1 || !strings.Contains(warnings[0].Problem, want) {
 			t.Errorf("%s: got warnings %v, want one with %q", arg, warnings, want)
