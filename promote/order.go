@@ -200,7 +200,7 @@ func (n *Node) losses(ctx context.Context, o *refounding, base Standing) (list [
 	delete(known, n.ID)
 	answers, own := n.ask(ctx, known), n.Status()
 	known[n.ID] = n.RPC
-	answers[n.ID] = Standing{ID: n.ID, Role: own.Self.Role, History: own.Head.History, Position: own.Position, Complete: own.Complete, Restored: own.Restored}
+	answers[n.ID] = Standing{ID: n.ID, Role: own.Self.Role, History: own.Head.History, Position: own.Position, Complete: own.Complete, Restored: own.Restored, Forked: own.Forked}
 	o.seen = max(o.seen, base.Position.Term, own.Head.Term, l.Term, n.previousLeader().Term)
 	for id := range known {
 		s, answered := answers[id]
@@ -221,6 +221,8 @@ func (s Standing) loss(base Standing, elected bool) string {
 	switch ahead := s.Position.Term > base.Position.Term || s.Position.Term == base.Position.Term && s.Position.Seq > base.Position.Seq; {
 	case elected || s.Role == Primary:
 		return "acknowledged as the primary, " + at
+	case s.Forked:
+		return "holds of another branch of the journal, " + at
 	case !s.Complete && !s.Restored || s.Position.Seq == 0:
 		return ""
 	case !s.History.Is(base.History):

@@ -26,6 +26,9 @@ type Standing struct {
 	// Restored says that the state comes from a file instead: more may have been
 	// acknowledged.
 	Restored bool
+	// Forked says that another primary went on from less than the state holds. No election
+	// and no founding awaits what it has; an order names it.
+	Forked bool
 }
 
 // ahead reports whether a node, rather than another, founds the journal anew: the

@@ -1,11 +1,13 @@
 package promote_test
 
 import (
+	"bytes"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/promote"
@@ -129,4 +131,36 @@ func TestForkedNodeIsNotWaitedFor(t *testing.T) {
 	a = start()
 	w.serving(a)
 	w.follows(a, b)
+}
+
+// An order that founds the journal from one branch of a fork names the node that still
+// holds the other one, although no election awaits that node.
+func TestAnOrderNamesAForkedNode(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, b, start := rolledBack(t, "a", dir)
+	b.ended.Store(true)
+	a := start()
+	w.serving(a).put("new")
+	w.saved(a)
+	a.wire.cut()
+	a.end()
+	b.wire.heal()
+	waitFor(t, "b to find the fork", func() bool { return b.Status().Forked })
+	b.wire.cut() // it stays there, and answers
+	a = start()
+	b.ended.Store(false)
+	w.serving(a)
+	var file bytes.Buffer
+	if err := a.Backup(t.Context(), &file); err != nil {
+		t.Fatal(err)
+	}
+	w.refused(a, file.Bytes(), errs.Unavailable, "what b holds of another branch of the journal", "a")
+	w.refound(a, file.Bytes(), "a", "b")
+	b.wire.heal()
+	w.follows(a, b)
+	a.has(append(keys("k", 5), "new")...)
+	if files, err := filepath.Glob(filepath.Join(dir, "diverged-*.state")); err != nil || len(files) == 0 {
+		t.Errorf("the files are %v (%v), want one with what b held", files, err)
+	}
 }

@@ -29,6 +29,7 @@ type Status struct {
 	Loss                  follower.Loss // of the journal that this node's state comes from
 	Complete              bool          // the state is all that its journal said, though that may be lost since
 	Restored              bool          // the state comes from a file, and nothing has shown yet that the journal goes on from there
+	Forked                bool          // another primary went on from less than the state holds, which no other node may have
 	Founded               string        // how this node founded the journal anew for the term that it leads; empty if it did not
 	Deposals              int64         // of primaries, by this node
 	Saving                Saving        // of this node's state files
@@ -88,12 +89,13 @@ func (n *Node) describe(s *Status, f follower.Status) {
 	}
 	forked := f.Loss.Err != nil && f.Loss.Err.Forked // another primary went on: no election awaits this state
 	s.Head, s.Loss = f.At.Head, f.Loss
-	s.Complete, s.Restored = f.Complete && !forked, f.File != "" && !forked
+	holds := f.Complete || f.File != ""
+	s.Complete, s.Restored, s.Forked = f.Complete && !forked, f.File != "" && !forked, holds && forked
 	s.Window, s.FailoverAfter = f.At.Head.ServeWindow(), f.At.Head.FailoverAfter()
 	if store, _ := n.follower.State(); store != nil {
 		s.Position = store.Position()
 	}
-	if f.Loss.Err != nil && (f.Complete || f.File != "") {
+	if f.Loss.Err != nil && holds {
 		s.Self.Lost, s.Self.Foreign = f.Loss.Err.Cause, f.Loss.Err.Foreign
 	}
 	s.Self.Promotable, s.Self.Why = n.promotable(n.follower, f.At)

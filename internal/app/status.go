@@ -71,7 +71,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 		},
 	}
 	st.State.StartedEmpty = s.Empty
-	st.Journal.History, st.Journal.Complete, st.Journal.Restored = string(s.Head.History), s.Complete, s.Restored
+	st.Journal.History, st.Journal.Complete, st.Journal.Restored, st.Journal.Forked = string(s.Head.History), s.Complete, s.Restored, s.Forked
 	if s.Loss.Err != nil {
 		st.Journal.Lost = s.Loss.Err.Cause
 	}

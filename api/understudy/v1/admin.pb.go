@@ -679,7 +679,10 @@ type JournalStatus struct {
 	Complete bool `protobuf:"varint,9,opt,name=complete,proto3" json:"complete,omitempty"`
 	// Whether the state comes from a file, and nothing has shown yet that the
 	// journal goes on from there: more may have been acknowledged.
-	Restored      bool `protobuf:"varint,10,opt,name=restored,proto3" json:"restored,omitempty"`
+	Restored bool `protobuf:"varint,10,opt,name=restored,proto3" json:"restored,omitempty"`
+	// Whether another primary went on from less than the state holds: what it has
+	// beyond that, no other node may have.
+	Forked        bool `protobuf:"varint,11,opt,name=forked,proto3" json:"forked,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -780,6 +783,13 @@ func (x *JournalStatus) GetComplete() bool {
 func (x *JournalStatus) GetRestored() bool {
 	if x != nil {
 		return x.Restored
+	}
+	return false
+}
+
+func (x *JournalStatus) GetForked() bool {
+	if x != nil {
+		return x.Forked
 	}
 	return false
 }
@@ -2577,7 +2587,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"used_bytes\x18\t \x01(\x04R\tusedBytes\x12+\n" +
 	"\x11quarantined_bytes\x18\n" +
 	" \x01(\x04R\x10quarantinedBytes\x12\x18\n" +
-	"\aevicted\x18\v \x01(\x04R\aevicted\"\xe3\x02\n" +
+	"\aevicted\x18\v \x01(\x04R\aevicted\"\xfb\x02\n" +
 	"\rJournalStatus\x12-\n" +
 	"\x12committed_sequence\x18\x01 \x01(\x04R\x11committedSequence\x12\x1b\n" +
 	"\thead_term\x18\x02 \x01(\x04R\bheadTerm\x12%\n" +
@@ -2590,7 +2600,8 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x04lost\x18\b \x01(\tR\x04lost\x12\x1a\n" +
 	"\bcomplete\x18\t \x01(\bR\bcomplete\x12\x1a\n" +
 	"\brestored\x18\n" +
-	" \x01(\bR\brestored\"+\n" +
+	" \x01(\bR\brestored\x12\x16\n" +
+	"\x06forked\x18\v \x01(\bR\x06forked\"+\n" +
 	"\rDigestRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"{\n" +
 	"\x0eDigestResponse\x125\n" +
