@@ -78,8 +78,12 @@ type Ticket struct {
 // nothing has changed: Unavailable when there is no room before the context
 // ends, or what the queue was closed or held with.
 func (q *Queue) Admit(ctx context.Context, bytes int) (*Ticket, error) {
+	return q.admit(ctx, bytes, q.refusal)
+}
+
+func (q *Queue) admit(ctx context.Context, bytes int, refusal func() error) (*Ticket, error) {
 	n := min(int64(max(bytes, 1)), q.size)
-	if err := q.refusal(); err != nil {
+	if err := refusal(); err != nil {
 		return nil, err
 	}
 	if err := q.waiting.Acquire(ctx, 1); err != nil {
@@ -90,15 +94,15 @@ func (q *Queue) Admit(ctx context.Context, bytes int) (*Ticket, error) {
 		return nil, full(err)
 	}
 	t := &Ticket{q, n}
-	if err := q.refusal(); err != nil { // while this caller waited for room
+	if err := refusal(); err != nil { // while this caller waited for room
 		t.Release()
 		return nil, err
 	}
 	return t, nil
 }
 
-// Hold lets the queue take nothing for now: callers get err. What is queued already goes
-// its way. Nil ends it.
+// Hold lets the queue take nothing for now but what comes by SubmitHeld: callers get err.
+// What is queued already goes its way. Nil ends it.
 func (q *Queue) Hold(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -194,7 +198,16 @@ func late(err error) error {
 // Submit is Admit and Submit in one, for callers without a deadline of their
 // own.
 func (q *Queue) Submit(ctx context.Context, changes ...metadata.Change) ([]error, error) {
-	t, err := q.Admit(ctx, MaxSubmissionBytes/4)
+	return q.submit(ctx, q.refusal, changes)
+}
+
+// SubmitHeld is Submit for what the end of a term needs: Hold does not stop it.
+func (q *Queue) SubmitHeld(ctx context.Context, changes ...metadata.Change) ([]error, error) {
+	return q.submit(ctx, q.closedWith, changes)
+}
+
+func (q *Queue) submit(ctx context.Context, refusal func() error, changes []metadata.Change) ([]error, error) {
+	t, err := q.admit(ctx, MaxSubmissionBytes/4, refusal)
 	if err != nil {
 		q.abort(changes)
 		return nil, err

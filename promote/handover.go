@@ -146,7 +146,7 @@ func (t *Term) prepare(ctx context.Context, o *order, writer, server *task) erro
 		return err
 	}
 	err = t.flush(func(c metadata.Change) error {
-		_, err := t.Queue.Submit(ctx, c)
+		_, err := t.Queue.SubmitHeld(ctx, c)
 		return err
 	})
 	if err != nil {

@@ -205,8 +205,8 @@ func TestFullEtcdKeepsWhatNoNodeHasSaved(t *testing.T) {
 }
 
 // Nine tenths of the quota of an embedded etcd are used by what nobody can free. Changes
-// are refused, by a primary on the same node and on another one. Reads, beats and the
-// registration of nodes go on, and changes too when there is space.
+// are refused, by a primary on the same node and on another one. Reads, beats, the
+// registration of nodes and handovers go on, and changes too when there is space.
 func TestChangesStopBeforeEtcdIsFull(t *testing.T) {
 	t.Parallel()
 	for name, elsewhere := range map[string]bool{"on the primary": false, "on another node": true} {
@@ -228,10 +228,17 @@ func TestChangesStopBeforeEtcdIsFull(t *testing.T) {
 			before, _ := readHead(t, etcd)
 			waitFor(t, "beats", func() bool { head, _ := readHead(t, etcd); return head.Seq > before.Seq+20 })
 			waitFor(t, "an answer", a.serves)
-			a.has("k")
-			w.promotable(w.start("c"))
+			c := w.start("c")
+			w.promotable(c)
+			w.listed(a, "c")
+			a.has("k") // which renews its lease: the handover journals that
+			if _, _, err := a.Handover(t.Context(), 0, "c"); err != nil {
+				t.Errorf("a handover while changes are refused: %v", err)
+			}
+			now := w.serving(c, a)
+			now.has("k")
 			do(t, etcd, clientv3.OpDelete("tenant/", clientv3.WithPrefix()))
-			a.putsAgain()
+			now.putsAgain()
 		})
 	}
 }
