@@ -128,7 +128,8 @@ type Node struct {
 type HA struct {
 	Enabled          bool            // --enable_ha
 	ClusterID        string          // --cluster_id
-	EtcdEndpoints    []string        // --etcd_endpoints
+	EtcdEndpoints    []string        // --etcd_endpoints; Load puts Backend here
+	Backend          []string        // --ha_backend_connstring
 	EtcdPrefix       string          // --etcd_prefix
 	EtcdListen       string          // --etcd-listen
 	EtcdQuotaBytes   int64           // --etcd-quota-bytes

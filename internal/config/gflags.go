@@ -84,6 +84,9 @@ func startsName(name string) bool {
 // flagFiles returns the flags of files, whose names commas separate.
 func flagFiles(flags *pflag.FlagSet, paths string, files *int) (list []string, err error) {
 	for path := range strings.SplitSeq(paths, ",") {
+		if path == "" { // as gflags has it: no file
+			continue
+		}
 		if *files++; *files > maxFlagFiles {
 			return nil, fmt.Errorf("--flagfile=%s: at most %d files of flags are read", path, maxFlagFiles)
 		}

@@ -38,6 +38,7 @@ func TestGFlags(t *testing.T) {
 		{"-v", "-v"},
 		{"-h --help -help", "-h --help --help"},
 		{"--x -5 - -- -rpc_port=7", "--x -5 - -- -rpc_port=7"},
+		{"--flagfile= --v=1", "--v=1"},
 		{"--flagfile=" + outer, "--rpc_port=7 --metrics_port=8 --enable_metric_reporting=false"},
 		{"--cluster_id flagfile --v=1", "--cluster_id flagfile --v=1"},
 		{"-flagfile " + inner + " --v=1", "--enable_metric_reporting=false --v=1"},
@@ -116,4 +117,40 @@ func loopbackInterface(t *testing.T) string {
 	}
 	t.Fatal("no interface has 127.0.0.1, which all tests need")
 	return ""
+}
+
+// Flags of glog, which every program of Mooncake's has, and gflags' ways to write a
+// boolean.
+func TestGlogFlagsAndBooleans(t *testing.T) {
+	for text, want := range map[string]bool{"y": true, "YES": true, "t": true, "1": true, "no": false, "N": false, "F": false, "0": false} {
+		args, err := GFlags(newFlags(), []string{"--logbufsecs=30", "-vmodule=", "--minloglevel=0", "--logtostderr=yes", "--enable_offload=" + text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if cfg, warnings := mustLoad(t, args); cfg.Storage.Offload != want || len(warnings) != 0 {
+			t.Errorf("%s: got %v, warnings %v; want %v and none", text, cfg.Storage.Offload, warnings, want)
+		}
+	}
+	if _, warnings := mustLoad(t, []string{"--logbufsecs=0", "--vmodule=a=2"}); len(warnings) != 2 {
+		t.Errorf("got warnings %v, want one for each of 2 flags", warnings)
+	}
+}
+
+// The connection string of the HA backend names etcd, and comes before the older
+// setting.
+func TestBackendIsEtcd(t *testing.T) {
+	for args, warned := range map[string]bool{
+		"--ha_backend_type=etcd --ha_backend_connstring=http://a:1;b:2":          false,
+		"--ha_backend_connstring=http://a:1;b:2 --etcd_endpoints=http://a:1;b:2": false,
+		"--ha_backend_connstring= --etcd_endpoints=http://a:1;b:2":               false,
+		"--ha_backend_connstring=http://a:1;b:2 --etcd_endpoints=c:3":            true,
+	} {
+		cfg, warnings := mustLoad(t, append(strings.Fields(args), "--advertise-address=b"))
+		if want := []string{"http://a:1", "b:2"}; !slices.Equal(cfg.HA.EtcdEndpoints, want) || (len(warnings) == 1) != warned || len(warnings) > 1 {
+			t.Errorf("%s: got %q, warnings %v; want %q, a warning: %v", args, cfg.HA.EtcdEndpoints, warnings, want, warned)
+		}
+	}
+	if cfg, warnings, err := load(t, Standby, []string{"--ha_backend_connstring=a:1", "--advertise-address=b"}); err != nil || len(warnings) != 0 || cfg.HA.Embedded() {
+		t.Errorf("a standby: got %v, warnings %v; want no error and none", err, warnings)
+	}
 }

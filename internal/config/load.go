@@ -73,6 +73,7 @@ func Load(role promote.Role, flags *pflag.FlagSet, environ []string) (Config, []
 	l.faults = nil
 	l.apply(&cfg)
 	l.listenOnInterface(&cfg)
+	l.takeBackend(&cfg)
 	l.judge(&cfg)
 	if faults := slices.Concat(l.faults, unreadable); len(faults) > 0 {
 		return Config{}, l.warnings, faults
@@ -82,6 +83,18 @@ func Load(role promote.Role, flags *pflag.FlagSet, environ []string) (Config, []
 		cfg.origins[name] = g.origin
 	}
 	return cfg, l.warnings, nil
+}
+
+// takeBackend replaces the endpoints of etcd by those of the HA backend, as Mooncake
+// does.
+func (l *loader) takeBackend(cfg *Config) {
+	if len(cfg.HA.Backend) == 0 {
+		return
+	}
+	if g := l.given["ha_backend_connstring"]; len(cfg.HA.EtcdEndpoints) > 0 && !slices.Equal(cfg.HA.EtcdEndpoints, cfg.HA.Backend) {
+		l.warn("ha_backend_connstring", g, "is used, and not etcd_endpoints, which differs")
+	}
+	cfg.HA.EtcdEndpoints = cfg.HA.Backend
 }
 
 // listenOnInterface replaces the address to listen on by that of an interface.

@@ -28,9 +28,10 @@ var valueTests = []struct {
 	{"state-dir", []string{"", "/var/lib/x"}, nil},
 	{"state-save-interval", []string{"100ms", "5m"}, []string{"99ms", "30", "x"}},
 	{"ready-file", []string{"", "x"}, nil},
-	{"enable_ha", []string{"true", "false", "1", "0"}, []string{"", "perhaps"}},
+	{"enable_ha", []string{"true", "false", "1", "0", "Yes", "n"}, []string{"", "perhaps", "tr"}},
 	{"cluster_id", []string{"a", "mooncake_cluster"}, []string{"", "a/b", "a b", "a\n"}},
 	{"etcd_endpoints", []string{"", "a:1", "http://a:1;https://[::1]:2", " a:1 , b:2 "}, []string{"a", "http://a", "ftp://a:1", "a:0", "http://u:p@a:1", "http://a:1/x", "a:1;b"}},
+	{"ha_backend_connstring", []string{"", "a:1", "http://a:1;b:2"}, []string{"a", "redis://a:1"}},
 	{"etcd_prefix", []string{"/a", "/a/b"}, []string{"", "a", "/", "/a/", "//a", "/a b", "/a/../b"}},
 	{"etcd-listen", []string{"127.0.0.1:0", "10.0.0.1:2379"}, []string{"", "127.0.0.1", ":1", "a:65536"}},
 	{"etcd-quota-bytes", []string{"1280MiB", "8GiB"}, []string{"15MiB", "9GiB"}},
@@ -151,10 +152,6 @@ var ruleTests = []struct {
 		"mooncake-listen", "must differ from rpc_port, which listens on 0.0.0.0:27123", false,
 	},
 	{
-		Primary, "--enable_http_metadata_server --http_metadata_server_port=9003", "--http_metadata_server_port=9003",
-		"http_metadata_server_port", "must differ from metrics_port, which listens on 0.0.0.0:9003", false,
-	},
-	{
 		Primary, "--etcd-listen=127.0.0.1:9003", "--etcd-listen=127.0.0.1:9003 --etcd_endpoints=a:1 --advertise-address=b",
 		"etcd-listen", "must differ from metrics_port, which listens on 0.0.0.0:9003", false,
 	},
@@ -257,13 +254,15 @@ func TestHTTPHostOfItsOwnMayShareThePort(t *testing.T) {
 
 func TestOwnPorts(t *testing.T) {
 	for args, other := range map[string]string{
-		"--metrics_host=127.0.0.1 --metrics_port=50051":                "rpc_port",
-		"--rpc_address=127.0.0.1 --metrics_host=:: --rpc_port=9003":    "rpc_port",
-		"--mooncake-listen=head=10.0.0.1:9003":                         "metrics_port",
-		"--mooncake-listen=head=0.0.0.0:7,v0.3.11=10.0.0.1:7":          "mooncake-listen",
-		"--mooncake-listen=head=127.0.0.1:7 --etcd-listen=127.0.0.1:7": "mooncake-listen",
-		"--rpc_address=10.0.0.1 --mooncake-listen=head=10.0.0.2:50051": "",
-		"--mooncake-listen=head=10.0.0.1:7 --etcd-listen=127.0.0.1:7":  "",
+		"--metrics_host=127.0.0.1 --metrics_port=50051":                  "rpc_port",
+		"--rpc_address=127.0.0.1 --metrics_host=:: --rpc_port=9003":      "rpc_port",
+		"--mooncake-listen=head=10.0.0.1:9003":                           "metrics_port",
+		"--mooncake-listen=head=0.0.0.0:7,v0.3.11=10.0.0.1:7":            "mooncake-listen",
+		"--mooncake-listen=head=127.0.0.1:7 --etcd-listen=127.0.0.1:7":   "mooncake-listen",
+		"--enable_http_metadata_server --http_metadata_server_port=9003": "metrics_port",
+		"--http_metadata_server_port=9003":                               "",
+		"--rpc_address=10.0.0.1 --mooncake-listen=head=10.0.0.2:50051":   "",
+		"--mooncake-listen=head=10.0.0.1:7 --etcd-listen=127.0.0.1:7":    "",
 	} {
 		_, _, err := load(t, Primary, strings.Fields(args))
 		switch {
@@ -323,6 +322,7 @@ func TestUnusedNamesThatMatter(t *testing.T) {
 	for arg, want := range map[string]string{
 		"enable_multi_tenants=true": "one object",
 		"ha_backend_type=redis":     "etcd is the only HA backend",
+		"ha_backend_connstring=a":   "host:port",
 		"rpc_interface=none-such":   "network interface of this machine",
 	} {
 		name, _, _ := strings.Cut(arg, "=")

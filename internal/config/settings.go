@@ -128,6 +128,7 @@ func clusterSections(c *Config) []Section {
 			{"cluster_id", pb.DefaultClusterID, mooncake, text(&h.ClusterID, "not empty, without '/' and spaces", isSegment),
 				"name of the cluster, one root in etcd each"},
 			{etcdEndpoints, "", mooncake, endpoints(&h.EtcdEndpoints), "etcd members; empty runs the embedded etcd"},
+			{"ha_backend_connstring", "", mooncake, endpoints(&h.Backend), "etcd members, in place of etcd_endpoints"},
 			{"etcd_prefix", pb.DefaultEtcdPrefix, understudy,
 				text(&h.EtcdPrefix, "a path such as /understudy: it starts with '/' and does not end in one", isPrefix), "root of all keys in etcd"},
 			{"etcd-listen", "127.0.0.1:0", understudy, text(&h.EtcdListen, "host:port; port 0 takes a free one", isListen),

@@ -26,7 +26,7 @@ func Unused() (list []Setting) {
 
 // asksFor reports whether a text asks for something that is not there.
 func (s *Setting) asksFor(text string) bool {
-	if on, err := strconv.ParseBool(text); err == nil && s.Kind == boolKind {
+	if on, ok := parseBool(text); ok && s.Kind == boolKind {
 		text = strconv.FormatBool(on)
 	}
 	return !slices.Contains(s.neutral, text)
@@ -36,12 +36,12 @@ func (s *Setting) asksFor(text string) bool {
 var (
 	anyText = value{Allowed: "any value", set: anything[string]}
 	anyBool = value{Kind: boolKind, Allowed: "true or false", set: func(s string) bool {
-		_, err := strconv.ParseBool(s)
-		return err == nil
+		_, ok := parseBool(s)
+		return ok
 	}}
 	off = value{Kind: boolKind, Allowed: "false", set: func(s string) bool {
-		on, err := strconv.ParseBool(s)
-		return err == nil && !on
+		on, ok := parseBool(s)
+		return ok && !on
 	}}
 )
 
@@ -79,15 +79,17 @@ var unused = []struct {
 	{"rpc_thread_num=16|0 max_threads=16", anyText, goRuntime},
 	{"rpc_enable_tcp_no_delay=true", anyBool, "TCP_NODELAY is always set"},
 	{"rpc_conn_timeout_seconds=0", anyText, "idle connections stay open; keepalive finds dead ones"},
-	{"log_dir=- max_log_size=1800 minloglevel=0 stderrthreshold=2 v=0", anyText, toStderr},
-	{"logtostderr=true alsologtostderr=true|false", anyBool, toStderr},
+	{"log_dir=- max_log_size=1800 minloglevel=0 stderrthreshold=2 v=0 vmodule=- logbufsecs=30 logbuflevel=0", anyText, toStderr},
+	{"log_link=- logfile_mode=436 logcleansecs=300 log_backtrace_at=- logmailer=- logemaillevel=999 alsologtoemail=-", anyText, toStderr},
+	{"logtostderr=true alsologtostderr=true|false logtostdout=false log_prefix=true log_year_in_prefix=true log_utc_time=false", anyBool, toStderr},
+	{"colorlogtostderr=true|false colorlogtostdout=true|false drop_log_memory=true stop_logging_if_full_disk=false", anyBool, toStderr},
+	{"timestamp_in_logfile_name=true symbolize_stacktrace=true", anyBool, toStderr},
 
 	{"memory_allocator=offset", anyText, "the offset allocator is the only one, and takes the place of others"},
 	{"client_suspicion_ttl_sec", anyText, "a silent client is not suspected first; it is gone after client_ttl"},
 	{"global_file_segment_size=9223372036854775807", anyText, noDiskSize},
 
 	{"ha_backend_type=etcd", only("etcd"), onlyEtcd},
-	{"ha_backend_connstring=-", only(""), onlyEtcd},
 	{"pod_name=- pod_namespace=-", anyText, onlyEtcd},
 	{"enable_oplog=false enable_oplog_snapshot=false weight_management_oplog_capability_confirmed=false", anyBool, journaled},
 	{"oplog_poll_interval_ms=1000 oplog_batch_max_entries=1024 batch_oplog_retry_timeout_sec=180", anyText, journaled},

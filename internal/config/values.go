@@ -75,7 +75,18 @@ func anything[T any](T) bool { return true }
 const boolKind = "bool"
 
 func boolean(p *bool) value {
-	return bind(p, boolKind, "true or false", checked(strconv.ParseBool, anything[bool]), strconv.FormatBool)
+	return bind(p, boolKind, "true or false", parseBool, strconv.FormatBool)
+}
+
+// parseBool reads what gflags reads.
+func parseBool(s string) (v, ok bool) {
+	switch strings.ToLower(s) {
+	case "true", "t", "yes", "y", "1":
+		return true, true
+	case "false", "f", "no", "n", "0":
+		return false, true
+	}
+	return false, false
 }
 
 func port(p *int) value {
