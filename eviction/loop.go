@@ -176,16 +176,20 @@ func (l *Loop) commit(ctx context.Context, pass *Pass) error {
 	return nil
 }
 
-// reap discards puts that were abandoned for longer than the release timeout.
+// reap discards puts, and ends copies and moves, that were abandoned for longer
+// than the release timeout.
 func (l *Loop) reap(ctx context.Context) error {
 	for {
-		discards := l.Store.PrepareDiscards(l.Now(), reapSlice)
-		if len(discards) == 0 {
+		discards, ended := l.Store.PrepareDiscards(l.Now(), reapSlice), l.Store.PrepareTransferTimeouts(l.Now(), reapSlice)
+		if len(discards)+len(ended) == 0 {
 			return nil
 		}
-		changes := make([]metadata.Change, len(discards))
-		for i, d := range discards {
-			changes[i] = d
+		changes := make([]metadata.Change, 0, len(discards)+len(ended))
+		for _, e := range discards {
+			changes = append(changes, e)
+		}
+		for _, e := range ended {
+			changes = append(changes, e)
 		}
 		if _, err := l.Journal.Submit(ctx, changes...); err != nil {
 			return err

@@ -103,8 +103,8 @@ func (s *Store) endClaims(now Time) {
 const never Time = 1<<63 - 1
 
 // Claim keeps what is claimed of segments that are about to go: what readers
-// have leases on, by the event; the ranges of open reservations, as their writers
-// may be late; what is in quarantine; under a term's guard all of it.
+// have leases on, by the event; the ranges of open reservations and transfers, as
+// their writers may be late; what is in quarantine; under a term's guard all of it.
 func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 	s, term := tx.s, tx.s.inForce.Load()
 	if tx.globalHas() || term.rules == FirstRules {
@@ -128,13 +128,15 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 	for _, c := range leases {
 		hold(s.segments[c.Segment], c.Range, c.Until)
 	}
-	s.reservations.each(func(o *object) {
+	inProgress := func(o *object) {
 		for i := range o.replicaCount() {
-			if r := o.replicaAt(i); r.kind == Memory && r.status == Processing {
-				hold(r.segment, r.rng, o.putStart.Add(term.ReleaseTimeout))
+			if r := o.replicaAt(i); r.kind == Memory && r.status != Complete {
+				hold(r.segment, r.rng, o.writtenUntil(r, term.ReleaseTimeout))
 			}
 		}
-	})
+	}
+	s.reservations.each(inProgress)
+	s.transfers.each(inProgress)
 	s.quarantine.ranges.Scan(func(q quarantined) bool {
 		hold(q.segment, q.rng, q.until)
 		return true

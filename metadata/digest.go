@@ -22,6 +22,7 @@ const (
 	seedLocalDisk
 	seedClaim
 	seedClosing
+	seedTransfer
 )
 
 // mix folds a word into a hash.
@@ -62,6 +63,9 @@ func (s *Store) identity(o *object) uint64 {
 		if x.hasChecksum {
 			h = mix(h, x.checksum)
 		}
+	}
+	if t := o.transfer(); t != nil {
+		h = t.mixInto(h)
 	}
 	return mix(h, uint64(o.deadline))
 }

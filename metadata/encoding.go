@@ -27,6 +27,8 @@ const (
 	typeFork           = 14
 	typeCloseSegment   = 15
 	typeWipeDisks      = 16
+	typeStartTransfer  = 17
+	typeEndTransfer    = 18
 )
 
 // DecodeObjectEvent decodes one object event, which must fill b. cutoff returns
@@ -69,6 +71,10 @@ func DecodeObjectEvent(b []byte, cutoff func() Change) (Change, error) {
 		e = new(CloseSegment)
 	case typeWipeDisks:
 		e = new(WipeDisks)
+	case typeStartTransfer:
+		e = new(StartTransfer)
+	case typeEndTransfer:
+		e = new(EndTransfer)
 	default:
 		return nil, fmt.Errorf("object event of type %d: this version does not know it; upgrade this node", kind)
 	}
@@ -120,6 +126,13 @@ func codePlacement(c *binenc.Coder, number *segment.Number, rng *segment.Range) 
 	codeNumber(c, number)
 	binenc.CodeUvarintMax(c, &rng.Offset, "an offset", 1<<32-1)
 	binenc.CodeUvarintMax(c, &rng.Length, "a length", 1<<32-1)
+}
+
+func codePlacements(c *binenc.Coder, list *[]Placement) {
+	binenc.CodeSlice(c, list, 3, func(at *Placement) { codePlacement(c, &at.Segment, &at.Range) })
+	if n := len(*list); n > MaxReplicas {
+		c.Fail("%d replicas", n)
+	}
 }
 
 func codeNumber(c *binenc.Coder, number *segment.Number) {

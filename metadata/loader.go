@@ -194,7 +194,7 @@ func (l *Loader) readObject(c *binenc.Coder, shardNumber uint16) *object {
 	if shardOf(tenant, o.key) != shardNumber {
 		c.Fail("object %v is in the wrong shard", o.id)
 	}
-	replicas := l.readReplicas(c)
+	replicas := l.readReplicas(c, o.transfer() != nil)
 	if c.Err() != nil {
 		return nil
 	}
@@ -203,7 +203,7 @@ func (l *Loader) readObject(c *binenc.Coder, shardNumber uint16) *object {
 	return o
 }
 
-func (l *Loader) readReplicas(c *binenc.Coder) []replica {
+func (l *Loader) readReplicas(c *binenc.Coder, transfer bool) []replica {
 	n := c.Count(2)
 	if n == 0 || n > 2*MaxReplicas+1 {
 		c.Fail("an object with %d replicas", n)
@@ -214,7 +214,8 @@ func (l *Loader) readReplicas(c *binenc.Coder) []replica {
 		var number segment.Number
 		r, endpoint := &replicas[i], ""
 		r.code(c, &number, &endpoint)
-		if r.kind < Memory || r.kind > LocalDisk || r.status < Processing || r.status > Complete {
+		if r.kind < Memory || r.kind > LocalDisk || r.status < Processing || r.status > arriving ||
+			r.status == arriving && (r.kind != Memory || !transfer) {
 			c.Fail("a replica of kind %d and status %d", r.kind, r.status)
 		}
 		switch r.kind {

@@ -73,6 +73,7 @@ type extra struct {
 	dataType    uint8
 	checksum    uint64
 	hasChecksum bool
+	transfer    *transfer // a copy or a move that is under way, nil for none
 }
 
 // describes reports whether there is more in it than replicas.
@@ -111,7 +112,7 @@ func (o *object) survey() survey {
 		}
 		v.existing++
 		switch {
-		case r.status == Processing:
+		case r.status == Processing, r.status == arriving:
 			v.processing++
 		case r.kind == Memory:
 			v.completeMemory++

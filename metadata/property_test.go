@@ -33,6 +33,8 @@ type world struct {
 	copies     map[diskCopy]bool          // that clients have told of
 	onSSD      int64                      // reads that found an object on SSDs alone
 	retaken    int64                      // reservations that their own client replaced
+	transfers  map[metadata.ObjectID]underWay
+	ended      int64 // transfers that were complete
 	mounts     map[byte]bool
 	remounts   int64
 	endUnmount func()   // of the unmount under way
@@ -135,6 +137,7 @@ func newWorld(t *rapid.T) *world {
 	w := &world{
 		cluster: newClusterWith(t, quick), t: t,
 		removed: map[metadata.ObjectID]bool{}, copies: map[diskCopy]bool{}, mounts: map[byte]bool{},
+		transfers: map[metadata.ObjectID]underWay{},
 	}
 	w.mount(1, "a", 300)
 	w.mount(2, "b", 300)
@@ -195,7 +198,7 @@ func (w *world) putEndAction(t *rapid.T) {
 		if e, _, _ := w.primary.PreparePutEnd(ref, nil); e != nil {
 			w.submit(func(err error) {
 				if err == nil && ref.Selector == metadata.SelectMemory {
-					w.users = slices.DeleteFunc(w.users, func(u user) bool { return u.writer && u.id == e.ID })
+					w.dropWriters(e.ID)
 				}
 			}, e)
 		}
@@ -207,6 +210,10 @@ func (w *world) putEndAction(t *rapid.T) {
 	case r.Partial != nil:
 		w.submit(nil, r.Partial)
 	}
+}
+
+func (w *world) dropWriters(id metadata.ObjectID) {
+	w.users = slices.DeleteFunc(w.users, func(u user) bool { return u.writer && u.id == id })
 }
 
 func (w *world) getAction(t *rapid.T) {
@@ -383,6 +390,8 @@ func (w *world) actions() []action {
 		{4, "localDisk", w.localDiskAction},
 		{12, "offloaded", w.offloadedAction},
 		{3, "abandon", w.abandonAction},
+		{8, "transfer", w.transferAction},
+		{8, "transferEnd", w.transferEndAction},
 		{2, "takeOver", w.takeOverAction},
 		{3, "snapshot", w.snapshotAction},
 		{1, "sweep", func(t *rapid.T) { w.primary.Sweep(w.pick(t, "shards", 1500)) }},
@@ -391,6 +400,9 @@ func (w *world) actions() []action {
 		{8, "tick", func(t *rapid.T) { w.now += metadata.Time(w.pick(t, "ms", 3)) }},
 		{3, "discard", func(*rapid.T) {
 			for _, e := range w.primary.PrepareDiscards(w.now, 2) {
+				w.submit(nil, e)
+			}
+			for _, e := range w.primary.PrepareTransferTimeouts(w.now, 2) {
 				w.submit(nil, e)
 			}
 		}},
@@ -422,12 +434,14 @@ func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
 				if n -= a.weight; n < 0 {
 					a.run(t)
 					w.settle()
+					w.checkTransfers(t)
 					break
 				}
 			}
 		}
 		st := w.primary.Stats()
 		reached["segments mounted again"] += w.remounts
+		reached["complete copies and moves"] += w.ended
 		reached["copies on SSDs"] += st.LocalReplicas
 		reached["reads of objects on SSDs alone"] += w.onSSD
 		reached["reservations replaced by their own client"] += w.retaken

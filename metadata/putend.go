@@ -62,7 +62,7 @@ func (o *object) selected(choose Selector) (processing, complete int) {
 	for i := range o.replicaCount() {
 		r := o.replicaAt(i)
 		switch {
-		case !r.exists() || !choose.selects(r.kind):
+		case !r.exists() || !choose.selects(r.kind) || r.status == arriving:
 		case r.status == Processing:
 			processing++
 		default:

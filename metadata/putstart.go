@@ -125,7 +125,7 @@ func (s *Store) reserve(e *PutStart, put *Put) error {
 	}
 	var ok bool
 	if e.ID, ok = s.ids.take(); !ok {
-		e.giveBack()
+		giveBack(e.Placements)
 		return errs.New(errs.Unavailable, "PutStart", "this term has run out of object ids; hand over, so that a new one begins")
 	}
 	if put.DiskPath != "" {
@@ -216,17 +216,9 @@ func (e *PutStart) place(tx *Tx) []replica {
 	replicas := make([]replica, 0, len(e.Placements)+1)
 	for i := range e.Placements {
 		at := &e.Placements[i]
-		p := tx.s.segments[at.Segment]
-		if at.left = p == nil; at.left {
-			continue
+		if p := tx.occupy(at, e.ID); p != nil {
+			replicas = append(replicas, replica{segment: p, rng: at.Range, kind: Memory, status: Processing})
 		}
-		if at.held == nil && !tx.s.loading {
-			if err := p.Reserve(at.Range); err != nil {
-				tx.Fail("object %v: %v", e.ID, err)
-				continue
-			}
-		}
-		replicas = append(replicas, replica{segment: p, rng: at.Range, kind: Memory, status: Processing})
 	}
 	if e.DiskPath != "" {
 		replicas = append(replicas, replica{kind: Disk, status: Processing})
@@ -234,15 +226,31 @@ func (e *PutStart) place(tx *Tx) []replica {
 	return replicas
 }
 
+// occupy makes a placement's range busy on this node. It returns the segment, or
+// nil if that is gone.
+func (tx *Tx) occupy(at *Placement, id ObjectID) *segmentState {
+	p := tx.s.segments[at.Segment]
+	if at.left = p == nil; at.left {
+		return nil
+	}
+	if at.held == nil && !tx.s.loading {
+		if err := p.Reserve(at.Range); err != nil {
+			tx.Fail("object %v: %v", id, err)
+			return nil
+		}
+	}
+	return p
+}
+
 // Abort gives the prepared ranges back and ends the waiting.
 func (e *PutStart) Abort(*Store) {
-	e.giveBack()
+	giveBack(e.Placements)
 	e.pending.resolve()
 }
 
-// giveBack frees the ranges that this node made busy when it prepared the put.
-func (e *PutStart) giveBack() {
-	for _, at := range e.Placements {
+// giveBack frees the ranges that this node made busy when it prepared a change.
+func giveBack(placements []Placement) {
+	for _, at := range placements {
 		if at.held != nil && !at.held.Gone() {
 			// An error would mean that the range was given out twice; applying
 			// the next reservation there finds that out.
@@ -254,18 +262,23 @@ func (e *PutStart) giveBack() {
 // Descriptors tells the writer where to put its bytes, once the put is applied.
 // It is for the node that prepared the put.
 func (e *PutStart) Descriptors() []Descriptor {
-	list := make([]Descriptor, 0, len(e.Placements)+1)
-	for _, at := range e.Placements {
-		if at.left {
-			continue
-		}
-		list = append(list, Descriptor{
-			Kind: Memory, Status: Processing, Segment: at.held.Name, Endpoint: at.held.Endpoint,
-			Protocol: at.held.Protocol, Address: at.held.Address(at.Range), Size: e.Size,
-		})
-	}
+	list := placed(e.Placements, e.Size)
 	if e.DiskPath != "" {
 		list = append(list, Descriptor{Kind: Disk, Status: Processing, Size: e.Size, Path: e.DiskPath})
+	}
+	return list
+}
+
+// placed describes replicas that this node has placed, and that are not gone.
+func placed(placements []Placement, size uint64) []Descriptor {
+	list := make([]Descriptor, 0, len(placements)+1)
+	for _, at := range placements {
+		if !at.left {
+			list = append(list, Descriptor{
+				Kind: Memory, Status: Processing, Segment: at.held.Name, Endpoint: at.held.Endpoint,
+				Protocol: at.held.Protocol, Address: at.held.Address(at.Range), Size: size,
+			})
+		}
 	}
 	return list
 }
@@ -279,10 +292,7 @@ func (e *PutStart) Code(c *binenc.Coder) {
 	binenc.CodeUvarint(c, &e.ID)
 	c.CodeFixed(e.Client[:])
 	binenc.CodeUvarint(c, &e.Size)
-	binenc.CodeSlice(c, &e.Placements, 3, func(at *Placement) { codePlacement(c, &at.Segment, &at.Range) })
-	if n := len(e.Placements); n > MaxReplicas {
-		c.Fail("%d replicas", n)
-	}
+	codePlacements(c, &e.Placements)
 	if follows[0] {
 		c.CodeUint64(&e.Request)
 	}

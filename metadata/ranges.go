@@ -88,7 +88,7 @@ func (s *Store) shardRanges(sh *shard, bySegment map[*segmentState]*SegmentRange
 				continue
 			}
 			state := RangeLive
-			if r.status == Processing {
+			if r.status != Complete {
 				state = RangeReserved
 			}
 			list.Ranges = append(list.Ranges, BusyRange{

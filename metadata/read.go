@@ -77,6 +77,9 @@ func (o *object) descriptors(choose func(*replica) bool) []Descriptor {
 
 func (o *object) descriptor(r *replica) Descriptor {
 	d := Descriptor{Kind: r.kind, Status: r.status, Size: o.size}
+	if r.status == arriving {
+		d.Status = Processing
+	}
 	switch r.kind {
 	case Memory:
 		d.Segment = r.segment.Name

@@ -44,8 +44,11 @@ func (s *Store) removable(o *object, force bool, now Time) error {
 	if !force && s.promised(o, now) {
 		return errs.ObjectHasLease
 	}
-	if o.survey().processing > 0 {
+	switch {
+	case o.survey().processing > 0:
 		return errs.ReplicaNotReady
+	case o.transfer() != nil:
+		return errs.ObjectHasTask
 	}
 	return nil
 }
@@ -99,7 +102,8 @@ func (s *Store) Applied(request uint64) (bool, error) {
 // PrepareClear decides the clearing of an object's replicas on the segments of
 // a name, or of all its replicas if the name is empty. It drops nothing, as the
 // C++ master does, of whatever may not be cleared: a missing key, another
-// client's, a leased one, one in progress, one without a replica there.
+// client's, a leased one, one in progress or in a transfer, one without a replica
+// there.
 func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name string, now Time) (Drop, <-chan struct{}) {
 	sh := &s.shards[shardOf(tenant, key)]
 	sh.mu.Lock()
@@ -108,7 +112,7 @@ func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name s
 	if wait != nil {
 		return Drop{}, wait
 	}
-	if o == nil || o.client != client || s.promised(o, now) {
+	if o == nil || o.client != client || s.promised(o, now) || o.transfer() != nil {
 		return Drop{}, nil
 	}
 	v := o.survey()

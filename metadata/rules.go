@@ -25,7 +25,10 @@ const (
 	// clears that name a lease.
 	closingRules Rules = 4
 
-	NewestRules = closingRules
+	// transferRules: copies and moves of objects between segments.
+	transferRules Rules = 5
+
+	NewestRules = transferRules
 )
 
 // Rules returns the version in force.

@@ -123,7 +123,7 @@ func (s *Store) encodeShard(c *binenc.Coder, sh *shard) {
 // code codes an object but for its replicas.
 func (o *object) code(c *binenc.Coder, tenant *string) {
 	x := o.extra
-	follows := c.Optional(o.has(flagHardPin), o.soft != 0, o.request != 0, x != nil, x != nil && x.hasChecksum)
+	follows := c.Optional(o.has(flagHardPin), o.soft != 0, o.request != 0, x != nil, x != nil && x.hasChecksum, o.transfer() != nil)
 	codeTenant(c, tenant)
 	c.CodeString(&o.key, MaxKeyBytes)
 	binenc.CodeUvarint(c, &o.id)
@@ -152,6 +152,12 @@ func (o *object) code(c *binenc.Coder, tenant *string) {
 	c.CodeByte(&x.dataType)
 	if x.hasChecksum = follows[4]; x.hasChecksum {
 		c.CodeUint64(&x.checksum)
+	}
+	if follows[5] {
+		if c.Decoding() {
+			x.transfer = new(transfer)
+		}
+		x.transfer.code(c)
 	}
 }
 

@@ -45,7 +45,7 @@ func (s *Store) Figures() (Position, Stats) {
 func (s *Store) stats() Stats {
 	st := Stats{
 		Objects:         s.counts.objects.Load(),
-		Evictable:       int64(s.unpinned.count + s.pinned.count + s.reservations.count),
+		Evictable:       int64(s.unpinned.count + s.pinned.count + s.reservations.count + s.transfers.count),
 		SoftPinned:      s.counts.softPins.Load(),
 		MemoryReplicas:  s.counts.memory.Load(),
 		DiskReplicas:    s.counts.disk.Load(),

@@ -64,6 +64,7 @@ type Store struct {
 	pinned        stampIndex                       // evictable but softly pinned, by deadline
 	pinEnds       *btree.BTreeG[pinEnd]            // the objects of pinned, by the end of their pin
 	reservations  stampIndex                       // with a replica in progress, by putStart
+	transfers     stampIndex                       // with a transfer under way, by its start
 	expected      map[segment.Number]*segmentState // while loading: referred to before their mount is applied
 	expectedDisks map[segment.Number]*segmentState // while loading: likewise, SSDs
 	loading       bool                             // parts stand at different sequences; allocators are not built
@@ -133,6 +134,7 @@ func New(opts Options) *Store {
 	deadline := func(o *object) Time { return o.deadline }
 	s.unpinned.stamp, s.pinned.stamp = deadline, deadline
 	s.reservations.stamp = func(o *object) Time { return o.putStart }
+	s.transfers.stamp = func(o *object) Time { return o.extra.transfer.started }
 	for i := range s.shards {
 		s.shards[i].byKey = make(keyMap)
 		s.shards[i].byID = make(map[ObjectID]*object)

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/segment"
@@ -168,7 +169,8 @@ func (tx *Tx) dropSome(sh *shard, o *object, leaseUntil Time, unwanted func(*rep
 
 // dropReplica gives a replica's memory back, into quarantine if need be:
 //   - until the end of the lease that the removal overrides;
-//   - of a reservation, until its release time, as its writer may be late;
+//   - of a reservation, or of a copy under way, until its release time, as its
+//     writer may be late;
 //   - in a term's first lease TTL, until that is over, as the primary before
 //     may have granted a lease that it could not journal.
 func (tx *Tx) dropReplica(o *object, r *replica, leaseUntil Time) {
@@ -178,10 +180,20 @@ func (tx *Tx) dropReplica(o *object, r *replica, leaseUntil Time) {
 	}
 	term := tx.s.inForce.Load()
 	until := max(leaseUntil, term.guardUntil)
-	if r.status == Processing {
-		until = max(until, o.putStart.Add(term.ReleaseTimeout))
-	}
+	until = max(until, o.writtenUntil(r, term.ReleaseTimeout))
 	tx.release(r.segment, r.rng, until)
+}
+
+// writtenUntil returns until when somebody may write to a replica, 0 for nobody.
+func (o *object) writtenUntil(r *replica, release time.Duration) Time {
+	switch r.status {
+	case Processing:
+		return o.putStart.Add(release)
+	case arriving:
+		return o.transfer().started.Add(release)
+	case Complete:
+	}
+	return 0
 }
 
 // release frees a range at a time, or now if that is not later.
@@ -245,6 +257,7 @@ func (s *Store) unfile(sh *shard, o *object) {
 // file puts an object into the index it belongs to now, and out of the one it
 // was in. What is in an index is eligible but for its stamp:
 //
+//	transfers     a copy or a move is under way
 //	reservations  some replica is in progress
 //	pinned        complete in memory, softly pinned when last looked at
 //	unpinned      complete in memory
@@ -253,6 +266,8 @@ func (s *Store) file(o *object) {
 	s.unindex(o)
 	v := o.survey()
 	switch {
+	case o.transfer() != nil:
+		s.transfers.insert(o)
 	case v.processing > 0:
 		s.reservations.insert(o)
 	case v.completeMemory == 0 || o.has(flagHardPin):

@@ -293,6 +293,26 @@ func (p *Pool) CouldHold(size uint64, replicas int) bool {
 	})
 }
 
+// Has reports whether a segment of a name is eligible for allocations.
+func (p *Pool) Has(name string) bool {
+	_, found := slices.BinarySearchFunc(p.view(), name, group.compare)
+	return found
+}
+
+// AllocateOn takes a range in a segment of a name, or reports false.
+func (p *Pool) AllocateOn(name string, size uint64) (Allocation, bool) {
+	groups := p.view()
+	at, found := slices.BinarySearchFunc(groups, name, group.compare)
+	if !found {
+		return Allocation{}, false
+	}
+	a := attempt{pool: p, groups: groups, req: Request{Size: size}}
+	if a.try(at); len(a.dst) == 0 {
+		return Allocation{}, false
+	}
+	return a.dst[0], true
+}
+
 // Allocate appends to dst an allocation for each replica, on distinct segment
 // names, preferred names first. It is best effort: fewer than asked
 // for, even none, is not an error here (behaviours 1.2: one replica is enough).

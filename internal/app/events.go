@@ -64,6 +64,10 @@ func typeAndText(c metadata.Change) (kind, text string) {
 		return "CLOSE_SEGMENT", fmt.Sprintf("segment %d until %d", c.Number, c.Until)
 	case *metadata.WipeDisks:
 		return "WIPE_DISKS", fmt.Sprintf("SSD %d; 0 for all", c.Number)
+	case *metadata.StartTransfer:
+		return "START_TRANSFER", fmt.Sprintf("object %v from segment %d to %d others, move %v", c.ID, c.Source, len(c.Targets), c.Move)
+	case *metadata.EndTransfer:
+		return "END_TRANSFER", fmt.Sprintf("object %v, complete %v", c.ID, c.Complete)
 	case *metadata.AddLocalDisk:
 		return "ADD_LOCAL_DISK", fmt.Sprintf("object %v on SSD %d", c.ID, c.Number)
 	}

@@ -1,0 +1,103 @@
+package metadata_test
+
+import (
+	"slices"
+
+	"pgregory.net/rapid"
+
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+func (w *world) transferOf(t *rapid.T) *metadata.Transfer {
+	about := &metadata.Transfer{
+		Tenant: "default", Key: w.key(t), Client: client(byte(1 + w.pick(t, "client", 2))), Move: w.pick(t, "move", 2) == 0,
+		Source: string('a' + rune(w.pick(t, "source", 3))), Targets: []string{string('a' + rune(w.pick(t, "target", 3)))},
+	}
+	if !about.Move && w.pick(t, "both", 2) == 0 {
+		about.Targets = []string{"a", "b", "c"}
+	}
+	return about
+}
+
+// transferAction begins a copy or a move. Its client reads the source and writes to
+// the targets until the release timeout, whatever becomes of the object.
+func (w *world) transferAction(t *rapid.T) {
+	about := w.transferOf(t)
+	e, _, _ := w.primary.PrepareTransfer(about, w.now)
+	if e == nil {
+		return
+	}
+	start := w.real()
+	w.submit(func(err error) {
+		if err != nil {
+			return
+		}
+		source, targets := e.Descriptors()
+		until := start.Add(quick.ReleaseTimeout)
+		w.use(user{id: e.ID, ranges: rangesOf(targets, 0), until: until, writer: true})
+		w.transfers[e.ID] = underWay{about, e.Source, source.Address, until}
+	}, e)
+}
+
+// underWay is a transfer whose end was not acknowledged yet.
+type underWay struct {
+	about   *metadata.Transfer
+	source  segment.Number
+	address uint64
+	until   metadata.Time // in real time
+}
+
+// transferEndAction ends one, as its client or as a stranger. A complete end makes
+// readable only what the client was told to copy to.
+func (w *world) transferEndAction(t *rapid.T) {
+	about := w.transferOf(t)
+	o, err := w.primary.Inspect("default", about.Key)
+	if u, ok := w.transfers[o.ID]; ok && err == nil && w.pick(t, "stranger", 8) > 0 {
+		about = u.about
+	}
+	complete := w.pick(t, "complete", 4) > 0
+	e, _, _ := w.primary.PrepareTransferEnd(about, complete, w.now)
+	if e == nil {
+		return
+	}
+	w.submit(func(err error) {
+		if err != nil {
+			return
+		}
+		u := w.transfers[e.ID]
+		delete(w.transfers, e.ID)
+		if u.about != nil && (u.about.Client != about.Client || u.about.Move != about.Move) {
+			t.Fatalf("client %v ended the transfer %+v of object %v", about.Client, u.about, e.ID)
+		}
+		if !complete || e.Lost {
+			return // the client may go on writing
+		}
+		w.ended++
+		w.dropWriters(e.ID)
+	}, e)
+}
+
+// checkTransfers fails unless the sources of transfers under way are still there:
+// only the loss of their segment takes them away.
+func (w *world) checkTransfers(t *rapid.T) {
+	if len(w.transfers) == 0 {
+		return
+	}
+	mounted := make(map[segment.Number]bool)
+	for _, p := range w.primary.Segments() {
+		mounted[p.Number] = true
+	}
+	for id, u := range w.transfers {
+		if w.real() >= u.until || !mounted[u.source] {
+			delete(w.transfers, id)
+			continue
+		}
+		o, err := w.primary.Inspect("default", u.about.Key)
+		if err != nil || o.ID != id || !slices.ContainsFunc(o.Replicas, func(d metadata.Descriptor) bool {
+			return d.Kind == metadata.Memory && d.Status == metadata.Complete && d.Address == u.address
+		}) {
+			t.Fatalf("object %v lost its source in a transfer: %v, %+v", id, err, o.Replicas)
+		}
+	}
+}

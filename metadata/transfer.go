@@ -1,0 +1,362 @@
+package metadata
+
+import (
+	"slices"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A transfer is a copy or a move of an object between segments that is under way:
+// a client reads one replica, the source, and writes others, which are arriving. It is part of the state. While it lasts the object is neither evicted
+// nor removed. It ends at the release timeout at the latest; what its client may
+// still write to is given to nobody before.
+type transfer struct {
+	client  segment.ClientID // who copies the bytes
+	started Time
+	move    bool           // the source goes when the transfer is complete
+	source  segment.Number // where the source is
+	targets uint64         // how many replicas it makes
+}
+
+// arriving is the status of a replica that a transfer makes. Outside of the state it
+// is in progress, as one that its writer is at work on.
+const arriving ReplicaStatus = 3
+
+func (t *transfer) code(c *binenc.Coder) {
+	c.CodeFixed(t.client[:])
+	binenc.CodeVarint(c, &t.started)
+	c.CodeBool(&t.move)
+	codeNumber(c, &t.source)
+	binenc.CodeUvarintMax(c, &t.targets, "a number of targets", MaxReplicas)
+}
+
+func (t *transfer) mixInto(h uint64) uint64 {
+	h = mixBytes(mix(h, seedTransfer), t.client)
+	h = mix(mix(h, uint64(t.started)), uint64(t.source))
+	move := uint64(0)
+	if t.move {
+		move = 1
+	}
+	return mix(h, t.targets<<1|move)
+}
+
+// transfer returns the object's transfer, nil for none.
+func (o *object) transfer() *transfer {
+	if o.extra == nil {
+		return nil
+	}
+	return o.extra.transfer
+}
+
+// memoryOn returns the object's replica that a choice of its segment finds, one
+// that is readable if there is one; nil for none.
+func (o *object) memoryOn(is func(*segmentState) bool) *replica {
+	var found *replica
+	for i := range o.replicaCount() {
+		if r := o.replicaAt(i); r.kind == Memory && r.exists() && is(r.segment) && (found == nil || r.readable()) {
+			found = r
+		}
+	}
+	return found
+}
+
+func (o *object) memoryOnName(name string) *replica {
+	return o.memoryOn(func(p *segmentState) bool { return p.Name == name })
+}
+
+// A Transfer asks for a copy of an object's replica on a segment to other
+// segments, or for its move to one. Segments are given by their names. Those that
+// the object is on need no copy.
+type Transfer struct {
+	Tenant  string
+	Key     string
+	Client  segment.ClientID
+	Move    bool
+	Source  string
+	Targets []string
+}
+
+func (t *Transfer) op() string {
+	if t.Move {
+		return "MoveStart"
+	}
+	return "CopyStart"
+}
+
+// PrepareTransfer decides the start of a transfer.
+//
+// Errors: SegmentNotFound for a target that is not mounted, Unavailable for one
+// that takes no new objects, and while a node of the cluster does not know
+// transfers; ObjectNotFound; ObjectHasTask during another one; ReplicaNotFound
+// without a readable replica on the source; InvalidParams when the object would
+// have more than MaxReplicas; NoAvailableHandle if a target has no room.
+func (s *Store) PrepareTransfer(t *Transfer, now Time) (*StartTransfer, <-chan struct{}, error) {
+	if s.Rules() < transferRules {
+		return nil, nil, errs.New(errs.Unavailable, t.op(), "nodes of an older version do not know copies and moves; upgrade them")
+	}
+	for _, name := range t.Targets {
+		if err := s.TakesObjects(t.op(), name); err != nil {
+			return nil, nil, err
+		}
+	}
+	sh := &s.shards[shardOf(t.Tenant, t.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	o, wait := s.settled(sh, t.Tenant, t.Key)
+	switch {
+	case wait != nil:
+		return nil, wait, nil
+	case o == nil:
+		return nil, nil, errs.ObjectNotFound
+	case o.transfer() != nil:
+		return nil, nil, errs.ObjectHasTask
+	}
+	source := o.memoryOnName(t.Source)
+	if source == nil || !source.readable() {
+		return nil, nil, errs.ReplicaNotFound
+	}
+	var names []string
+	for _, name := range t.Targets {
+		if o.memoryOnName(name) == nil && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if o.replicaCount()+len(names) > MaxReplicas {
+		return nil, nil, errs.New(errs.InvalidParams, t.op(), "the object would have more than %d replicas", MaxReplicas)
+	}
+	e := &StartTransfer{Ref: Ref{o.shard, o.id}, Client: t.Client, Move: t.Move, Source: source.segment.Number, from: o.descriptor(source), size: o.size}
+	for _, name := range names {
+		at, ok := s.pool.AllocateOn(name, o.size)
+		if !ok {
+			giveBack(e.Targets)
+			return nil, nil, errs.NoAvailableHandle
+		}
+		e.Targets = append(e.Targets, Placement{Segment: at.Segment.Number, Range: at.Range, held: at.Segment})
+	}
+	e.objectChange = sh.hold(o)
+	return e, nil, nil
+}
+
+// TakesObjects returns why the segments of a name take no new objects, or nil:
+// SegmentNotFound if none is mounted, Unavailable if all are closed.
+func (s *Store) TakesObjects(op, name string) error {
+	if s.pool.Has(name) {
+		return nil
+	}
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	for _, p := range s.segments {
+		if p.Name == name {
+			return errs.New(errs.Unavailable, op, "segment %.64q takes no new objects", name)
+		}
+	}
+	return errs.New(errs.SegmentNotFound, op, "segment %.64q is not mounted", name)
+}
+
+// StartTransfer reserves memory for the replicas that a transfer makes.
+type StartTransfer struct {
+	objectChange
+	Ref
+	Client  segment.ClientID
+	Move    bool
+	Source  segment.Number
+	Targets []Placement
+
+	from Descriptor // of the source, on the node that prepared it
+	size uint64
+}
+
+// Apply adds the replicas. It answers ObjectNotFound if the object is gone,
+// ReplicaNotFound if its source is, and SegmentNotFound if a target is.
+func (e *StartTransfer) Apply(tx *Tx) (answer error) {
+	err := tx.onObject(e.Ref, e.pending, func(_ *shard, o *object) {
+		source := o.memoryOn(func(p *segmentState) bool { return p.Number == e.Source })
+		switch {
+		case source == nil || !source.readable():
+			answer = errs.ReplicaNotFound
+		case slices.ContainsFunc(e.Targets, func(at Placement) bool { return tx.s.segments[at.Segment] == nil }):
+			answer = errs.SegmentNotFound
+		case o.transfer() != nil:
+			tx.Fail("object %v begins a second transfer", o.id)
+		}
+		if answer != nil || tx.fault != nil {
+			return
+		}
+		tx.s.subtractTerms(o)
+		if o.extra == nil {
+			o.extra = new(extra)
+		}
+		o.extra.transfer = &transfer{e.Client, tx.now, e.Move, e.Source, uint64(len(e.Targets))}
+		for i := range e.Targets {
+			if p := tx.occupy(&e.Targets[i], e.ID); p != nil {
+				o.extra.replicas = append(o.extra.replicas, replica{segment: p, rng: e.Targets[i].Range, kind: Memory, status: arriving})
+			}
+		}
+		tx.s.addTerms(o)
+		tx.s.file(o)
+	})
+	if err != nil {
+		answer = err
+	}
+	if answer != nil {
+		giveBack(e.Targets) // other nodes never took them
+	}
+	return answer
+}
+
+// Abort gives the prepared ranges back and ends the waiting.
+func (e *StartTransfer) Abort(*Store) {
+	giveBack(e.Targets)
+	e.pending.resolve()
+}
+
+// Descriptors tells the client what to read and where to write, once the change is
+// applied. It is for the node that prepared it.
+func (e *StartTransfer) Descriptors() (source Descriptor, targets []Descriptor) {
+	return e.from, placed(e.Targets, e.size)
+}
+
+// Code goes through the fields.
+func (e *StartTransfer) Code(c *binenc.Coder) {
+	c.Tag(typeStartTransfer)
+	codeRef(c, &e.Ref)
+	c.CodeFixed(e.Client[:])
+	c.CodeBool(&e.Move)
+	codeNumber(c, &e.Source)
+	codePlacements(c, &e.Targets)
+}
+
+// PrepareTransferEnd decides what becomes of a client's transfer: it is complete,
+// or it is given up.
+//
+// Errors: ObjectNotFound; ObjectNoTask without a transfer; IllegalClient for a
+// stranger's; InvalidParams for a copy that is a move, or the other way round.
+func (s *Store) PrepareTransferEnd(t *Transfer, complete bool, now Time) (*EndTransfer, <-chan struct{}, error) {
+	sh := &s.shards[shardOf(t.Tenant, t.Key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	o, wait := s.settled(sh, t.Tenant, t.Key)
+	switch {
+	case wait != nil:
+		return nil, wait, nil
+	case o == nil:
+		return nil, nil, errs.ObjectNotFound
+	case o.transfer() == nil:
+		return nil, nil, errs.ObjectNoTask
+	case o.transfer().client != t.Client:
+		return nil, nil, errs.IllegalClient
+	case o.transfer().move != t.Move:
+		return nil, nil, errs.InvalidParams
+	}
+	e := &EndTransfer{Ref: Ref{o.shard, o.id}, Complete: complete, objectChange: sh.hold(o)}
+	if t.Move && complete && o.live > now {
+		e.LeaseUntil = o.live
+	}
+	return e, nil, nil
+}
+
+// EndTransfer ends an object's transfer.
+type EndTransfer struct {
+	objectChange
+	Ref
+	// Complete makes the new replicas readable, and takes the source of a move away;
+	// else the new replicas go.
+	Complete bool
+	// LeaseUntil is the end of readers' leases on the source of a move, 0 for none.
+	LeaseUntil Time
+
+	// Lost says, when the change was applied here, that the source or a new replica
+	// went with its segment. Without its source nothing becomes readable; a move
+	// that lost its target leaves the source.
+	Lost bool `json:"-"`
+}
+
+// Apply ends the transfer. It answers ObjectNotFound if the object is gone, and
+// ObjectNoTask if it has no transfer. The commit becomes the object's stamp for
+// eviction, as when a put ends.
+func (e *EndTransfer) Apply(tx *Tx) (answer error) {
+	err := tx.onObject(e.Ref, e.pending, func(sh *shard, o *object) {
+		t := o.transfer()
+		if t == nil {
+			answer = errs.ObjectNoTask
+			return
+		}
+		complete := e.Complete && e.survives(o, t)
+		if complete {
+			o.arrive(tx)
+		}
+		tx.dropSome(sh, o, e.LeaseUntil, func(r *replica) bool {
+			return r.status == arriving || complete && t.move && r.kind == Memory && r.segment.Number == t.source
+		})
+		if o.has(flagGone) {
+			return
+		}
+		tx.s.subtractTerms(o)
+		o.extra.transfer = nil
+		o.deadline = max(o.deadline, tx.now)
+		o.live = max(o.live, o.deadline)
+		tx.s.addTerms(o)
+		tx.s.file(o)
+	})
+	if err != nil {
+		return err
+	}
+	return answer
+}
+
+// survives reports whether a transfer can be completed with what is left of it, and
+// notes what is lost.
+func (e *EndTransfer) survives(o *object, t *transfer) bool {
+	source := o.memoryOn(func(p *segmentState) bool { return p.Number == t.source })
+	arrived, others := uint64(0), 0
+	for i := range o.replicaCount() {
+		switch r := o.replicaAt(i); {
+		case r.kind != Memory || !r.exists() || r == source:
+		case r.status == arriving:
+			arrived++
+		case r.readable():
+			others++
+		}
+	}
+	e.Lost = source == nil || !source.readable() || arrived < t.targets || t.move && arrived == 0 && others == 0
+	return !e.Lost || source != nil && source.readable() && !t.move
+}
+
+// arrive makes the replicas of a transfer readable.
+func (o *object) arrive(tx *Tx) {
+	tx.s.subtractTerms(o)
+	for i := range o.replicaCount() {
+		if r := o.replicaAt(i); r.status == arriving && r.exists() {
+			r.status = Complete
+			tx.s.count(r, 1)
+		}
+	}
+	tx.s.addTerms(o)
+}
+
+// Code goes through the fields.
+func (e *EndTransfer) Code(c *binenc.Coder) {
+	c.Tag(typeEndTransfer)
+	codeRef(c, &e.Ref)
+	c.CodeBool(&e.Complete)
+	binenc.CodeVarint(c, &e.LeaseUntil)
+}
+
+// PrepareTransferTimeouts decides the end of up to limit transfers that are older
+// than the release timeout: nobody may write there any more.
+func (s *Store) PrepareTransferTimeouts(now Time, limit int) []*EndTransfer {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	var list []*EndTransfer
+	s.transfers.walk(now.Add(-s.inForce.Load().ReleaseTimeout), func(o *object) {
+		sh := &s.shards[o.shard]
+		sh.mu.Lock()
+		defer sh.mu.Unlock()
+		if len(list) < limit && o.exists() && !o.has(flagPending) && sh.pending[objectKey{o.tenant, o.key}] == nil {
+			list = append(list, &EndTransfer{Ref: Ref{o.shard, o.id}, objectChange: sh.hold(o)})
+		}
+	}, func() bool { return len(list) >= limit })
+	return list
+}
