@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/rs/zerolog"
 	"go.uber.org/zap"
@@ -24,8 +25,12 @@ var noise = []noiseLine{
 
 type noiseLine struct{ message, cause string }
 
+// repeats bounds how often a message is logged each second. A restarted etcd that
+// has much to apply prints one and the same a hundred times in a moment.
+const repeats = 3
+
 // zapLogger returns a logger for etcd that hands warnings and worse to log,
-// until muted is set.
+// until muted is set, and of equal ones a few each second.
 //
 // etcd calls Fatal on damaged data, which would end the program without a
 // word to its caller. Here a Fatal panics instead: during the start it becomes
@@ -35,7 +40,8 @@ func zapLogger(log zerolog.Logger, muted *atomic.Bool) *zap.Logger {
 		MessageKey: zerolog.MessageFieldName, LevelKey: zerolog.LevelFieldName, EncodeLevel: zapcore.LowercaseLevelEncoder,
 	})
 	wanted := zap.LevelEnablerFunc(func(l zapcore.Level) bool { return l >= zapcore.WarnLevel && !muted.Load() })
-	return zap.New(zapcore.NewCore(encoder, zapcore.AddSync(lines{log}), wanted), zap.WithFatalHook(zapcore.WriteThenPanic))
+	core := zapcore.NewSamplerWithOptions(zapcore.NewCore(encoder, zapcore.AddSync(lines{log}), wanted), time.Second, repeats, 0)
+	return zap.New(core, zap.WithFatalHook(zapcore.WriteThenPanic))
 }
 
 // lines takes etcd's log as lines of JSON.

@@ -33,6 +33,14 @@ func TestLogsAreReducedAndRouted(t *testing.T) {
 	}
 
 	out.Reset()
+	for range 100 {
+		log.Warn("failed to publish")
+	}
+	if got := strings.Count(out.String(), "\n"); got < 1 || got > 2*repeats { // a second may end in between
+		t.Errorf("100 equal warnings: got %d lines, want %d", got, repeats)
+	}
+
+	out.Reset()
 	func() {
 		defer func() {
 			if recover() == nil {
