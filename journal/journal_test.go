@@ -448,7 +448,7 @@ func TestOversizedSubmissions(t *testing.T) {
 	big.DiskPath = string(make([]byte, metadata.MaxChangeBytes))
 	busy := p.store.Stats().Busy
 	if _, err := p.queue.Submit(t.Context(), big); errs.KindOf(err) != errs.InvalidParams {
-		t.Errorf("a change of 64 KiB: %v", err)
+		t.Errorf("a change of 128 KiB: %v", err)
 	}
 	if got := p.store.Stats().Busy; got >= busy {
 		t.Error("a refused change keeps its memory")
@@ -460,7 +460,7 @@ func TestOversizedSubmissions(t *testing.T) {
 		many = append(many, e)
 	}
 	if _, err := p.queue.Submit(t.Context(), many...); errs.KindOf(err) != errs.InvalidParams {
-		t.Errorf("a submission of 320 KiB: %v", err)
+		t.Errorf("a submission of 640 KiB: %v", err)
 	}
 	p.mustPut("big", "many0")
 }

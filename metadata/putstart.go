@@ -44,6 +44,9 @@ type Put struct {
 // younger than the discard timeout (but see Put.Unnumbered); NoAvailableHandle
 // if no segment has room; Unavailable if the term has run out of ids.
 func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan struct{}, error) {
+	if err := s.checkKey(put.Key); err != nil {
+		return nil, nil, nil, err
+	}
 	sh := &s.shards[shardOf(put.Tenant, put.Key)]
 	tenant := s.tenants.intern(put.Tenant)
 	key := objectKey{tenant, put.Key}
@@ -297,7 +300,7 @@ func (e *PutStart) Code(c *binenc.Coder) {
 		c.CodeUint64(&e.Request)
 	}
 	if follows[1] {
-		c.CodeString(&e.DiskPath, maxPathBytes)
+		c.CodeString(&e.DiskPath, MaxPathBytes)
 	}
 	if follows[2] {
 		codeMillis(c, &e.SoftPin)
@@ -313,10 +316,6 @@ func (e *PutStart) Code(c *binenc.Coder) {
 		binenc.CodeUvarint(c, &e.Replaces)
 	}
 }
-
-// maxPathBytes bounds a disk replica's path: a root, a cluster id, and a key
-// of which every byte may be escaped.
-const maxPathBytes = 4 * MaxKeyBytes
 
 // idSource gives object ids on the primary.
 type idSource struct {

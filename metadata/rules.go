@@ -25,11 +25,25 @@ const (
 	// clears that name a lease.
 	closingRules Rules = 4
 
-	// transferRules: copies and moves of objects between segments.
+	// transferRules: copies and moves of objects between segments. longKeyRules: keys
+	// of more than maxOldKeyBytes.
 	transferRules Rules = 5
+	longKeyRules  Rules = 5
 
 	NewestRules = transferRules
 )
+
+// maxOldKeyBytes is the longest key that nodes before longKeyRules read.
+const maxOldKeyBytes = 4096
+
+// checkKey refuses a key that not every node of the cluster can read.
+func (s *Store) checkKey(key string) error {
+	if len(key) > maxOldKeyBytes && s.Rules() < longKeyRules {
+		return errs.New(errs.InvalidKey, "PutStart",
+			"the key has %d bytes; at most %d are possible until all nodes are upgraded", len(key), maxOldKeyBytes)
+	}
+	return nil
+}
 
 // Rules returns the version in force.
 func (s *Store) Rules() Rules { return s.inForce.Load().rules }

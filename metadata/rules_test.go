@@ -1,11 +1,13 @@
 package metadata_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/zeebo/xxh3"
 
 	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -68,5 +70,35 @@ func TestInstancesOfMounts(t *testing.T) {
 		if again, err := c.primary.PrepareMount(spec); again != nil || err != nil {
 			t.Errorf("rules %d: a repeated mount: %v, %v; want nothing to do", rules, again, err)
 		}
+	}
+}
+
+// Before the fifth rules a key is no longer than older nodes read.
+func TestLongKeysWaitForTheirRules(t *testing.T) {
+	c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000, term: 1}
+	c.must(c.commit(&metadata.TermStart{Term: 1, Params: params}))
+	c.primary.StartIDs(1)
+	c.mount(1, "a", 1<<20)
+	start := func(n int) error {
+		put := &metadata.Put{Tenant: metadata.DefaultTenant, Key: strings.Repeat("k", n), Client: client(1), Size: 100, Replicas: 1}
+		e, _, _, err := c.primary.PreparePutStart(put, c.now)
+		if err == nil {
+			c.must(c.commit(e))
+		}
+		return err
+	}
+	for _, step := range []struct {
+		rules metadata.Rules
+		bytes int
+		want  errs.Kind
+	}{{4, 4096, errs.OK}, {4, 4097, errs.InvalidKey}, {5, metadata.MaxKeyBytes, errs.OK}} {
+		c.must(c.commit(&metadata.UseRules{Version: step.rules}))
+		if err := start(step.bytes); errs.KindOf(err) != step.want {
+			t.Errorf("rules %d, a key of %d bytes: got %v, want %v", step.rules, step.bytes, err, step.want)
+		}
+	}
+	loaded, err := c.load(c.snapshot())
+	if err != nil || loaded.Stats().Objects != 2 {
+		t.Errorf("a snapshot with both keys: got %v, %v; want 2 objects and no error", loaded.Stats().Objects, err)
 	}
 }

@@ -147,7 +147,7 @@ func (o *object) code(c *binenc.Coder, tenant *string) {
 		x = new(extra)
 		o.extra = x
 	}
-	c.CodeString(&x.diskPath, maxPathBytes)
+	c.CodeString(&x.diskPath, MaxPathBytes)
 	c.CodeString(&x.group, MaxNameBytes)
 	c.CodeByte(&x.dataType)
 	if x.hasChecksum = follows[4]; x.hasChecksum {

@@ -27,11 +27,12 @@ const ShardCount = 1024
 // Limits of what the state may hold; beyond them a change is refused before it
 // is prepared.
 const (
-	MaxKeyBytes    = 4096     // bytes of a key
-	MaxTenantBytes = 256      // bytes of a tenant's name
-	MaxNameBytes   = 1024     // bytes of a segment's name, endpoint, protocol or host id
-	MaxReplicas    = 64       // memory replicas of one object; as many on SSDs
-	MaxChangeBytes = 64 << 10 // bytes of one encoded change (design section 4)
+	MaxKeyBytes    = 64 << 10  // bytes of a key
+	MaxTenantBytes = 256       // bytes of a tenant's name
+	MaxNameBytes   = 1024      // bytes of a segment's name, endpoint, protocol or host id
+	MaxReplicas    = 64        // memory replicas of one object; as many on SSDs
+	MaxPathBytes   = 16 << 10  // bytes of a disk replica's path; no file system has longer ones
+	MaxChangeBytes = 128 << 10 // bytes of one encoded change (design section 4)
 )
 
 // DefaultTenant owns every object while multi-tenancy is off.

@@ -1,14 +1,19 @@
 package app
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
+	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -133,5 +138,65 @@ func TestMooncakeClients(t *testing.T) {
 				t.Errorf("the view is %q of revision %d, and %s serves; want its address at a later revision than %d", address, again, n.RPCAddress(), revision)
 			}
 		}
+	}
+}
+
+// Keys of 64 KiB go through every front end, the journal, and to the standby; lists of
+// them come in pages that fit a message.
+func TestLongKeys(t *testing.T) {
+	etcd := etcdtest.Start(t).Endpoints()
+	a := run(t, settings(config.Primary, "a", etcd))
+	a.serves()
+	a.until("has raised the rules", func(*pb.StatusResponse) bool { return a.node.Store().Rules() == metadata.NewestRules })
+	b := run(t, settings(config.Standby, "b", etcd))
+	b.promotable()
+	long := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("k", metadata.MaxKeyBytes-4) }
+	m := call(t, a.RPCAddress(), "head")
+	m.put(long(0))
+	if found, err := m.exists(long(0)); !found || err != nil {
+		t.Errorf("got %v, %v; want true and no error", found, err)
+	}
+
+	c, err := client.New(client.Config{Addresses: []string{a.RPCAddress()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const n = 300 // 19 MiB of keys, more than a message
+	for at := 1; at <= n; at += 100 {
+		items, refs := make([]client.PutItem, 100), make([]client.PutRef, 100)
+		for i := range items {
+			items[i] = client.PutItem{Key: long(at + i), Size: 100}
+		}
+		reserved, err := c.BatchPutStart(t.Context(), items, client.PutConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, r := range reserved {
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+			refs[i] = r.Ref()
+		}
+		if failed, err := c.BatchPutEnd(t.Context(), refs, client.SelectAll); err != nil || errors.Join(failed...) != nil {
+			t.Fatal(err, failed)
+		}
+	}
+	found := make(map[string]bool)
+	for o, err := range c.GetReplicaListByRegex(t.Context(), "k$", 10_000) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		found[o.Key] = true
+	}
+	if len(found) != n+1 {
+		t.Errorf("got %d keys, want %d", len(found), n+1)
+	}
+	if _, err := c.PutStart(t.Context(), client.PutItem{Key: long(0) + "k", Size: 1}, client.PutConfig{}); errs.KindOf(err) != errs.InvalidKey {
+		t.Errorf("a longer key: got %v, want INVALID_KEY", err)
+	}
+	same(t, a, b)
+	if removed, err := c.RemoveByRegex(t.Context(), "k$", client.Removal{Force: true}); err != nil || removed != n+1 {
+		t.Errorf("got %d removed, %v; want %d and no error", removed, err, n+1)
 	}
 }

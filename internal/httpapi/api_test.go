@@ -30,7 +30,7 @@ func TestQueryKey(t *testing.T) {
 	r.get("/query_key", http.StatusNotFound, `{"success":false,"error_code":-704,"error_message":"OBJECT_NOT_FOUND"}`)
 	r.get("/query_key?key=%zz", http.StatusBadRequest, `{"success":false,"error_code":-600,"error_message":"the query cannot be read...`)
 	r.get("/query_key?key="+strings.Repeat("k", metadata.MaxKeyBytes+1), http.StatusBadRequest,
-		`{"success":false,"error_code":-400,"error_message":"the key has 4097 bytes, at most 4096 are possible; hash long keys"}`)
+		`{"success":false,"error_code":-400,"error_message":"the key has 65537 bytes, at most 65536 are possible; hash long keys"}`)
 
 	if o, err := r.p.Store.Inspect(metadata.DefaultTenant, "k"); err != nil || o.LeaseEnds != r.p.Now().Add(params.HoldTime()) {
 		t.Errorf("a query grants no lease: it ends at %d, now is %d, %v; want the lease TTL from now on", o.LeaseEnds, r.p.Now(), err)

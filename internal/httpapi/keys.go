@@ -153,8 +153,9 @@ func batchQueryKeys(w http.ResponseWriter, r *http.Request, m *service.Master) e
 }
 
 const (
-	// pageKeys is how many keys are held at once.
-	pageKeys = 4096
+	// pageKeys and pageBytes are how many keys are held at once.
+	pageKeys  = 4096
+	pageBytes = 1 << 20
 	// pageTimeout is how long a reader may take for one page.
 	pageTimeout = 30 * time.Second
 )
@@ -166,7 +167,7 @@ const (
 func allKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	out := bufio.NewWriter(w)
 	control := http.NewResponseController(w)
-	for page := (service.Page{Size: pageKeys}); ; {
+	for page := (service.Page{Size: pageKeys, Bytes: pageBytes}); ; {
 		// Whole lists take long; only a reader that stands still is given up. The
 		// deadline is measured on the monotonic clock behind the wall time.
 		if err := control.SetWriteDeadline(clock.Wall().Add(pageTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {

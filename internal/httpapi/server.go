@@ -16,8 +16,8 @@ import (
 
 // Bounds of what clients can take up.
 const (
-	maxConnections    = 512 // further ones wait to be accepted
-	maxHeaderBytes    = 64 << 10
+	maxConnections    = 512       // further ones wait to be accepted
+	maxHeaderBytes    = 256 << 10 // a key of 64 KiB, percent-encoded
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
 	writeTimeout      = 30 * time.Second // of a whole answer, but for those that go by pages

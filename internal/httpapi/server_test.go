@@ -107,7 +107,7 @@ func TestHeadersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if _, err := io.WriteString(c, "GET /health HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", 80<<10)+"\r\n\r\n"); err != nil {
+	if _, err := io.WriteString(c, "GET /health HTTP/1.1\r\nHost: x\r\nX: "+strings.Repeat("x", 280<<10)+"\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)

@@ -62,6 +62,9 @@ func segmentID(field, text string) (segment.ID, error) {
 	return segment.ID(id), err
 }
 
+// pageBytes bounds a page, so that it fits minSendBytes with its largest entry.
+const pageBytes = 1 << 20
+
 // pageOf reads what part of a long answer is asked for.
 func pageOf(r interface {
 	GetPageSize() uint32
@@ -71,7 +74,7 @@ func pageOf(r interface {
 	if size > pb.MaxPageSize {
 		return service.Page{}, errs.New(errs.InvalidParams, "", "page_size is %d, at most %d are possible", size, pb.MaxPageSize)
 	}
-	return service.Page{Size: int(size), Token: r.GetPageToken()}, nil
+	return service.Page{Size: int(size), Bytes: pageBytes, Token: r.GetPageToken()}, nil
 }
 
 // succeeded counts the items of a batch without an error.

@@ -382,7 +382,7 @@ func TestPartsUnderTheSmallestMessageLimit(t *testing.T) {
 	}
 	const objects = 300
 	for i := range objects {
-		n.put(fmt.Sprintf("%04d", i) + strings.Repeat("x", pb.MaxKeyBytes-4))
+		n.put(fmt.Sprintf("%04d", i) + strings.Repeat("x", 4092))
 	}
 	stream, err := n.ops.DumpRanges(t.Context(), &pb.DumpRangesRequest{})
 	if err != nil {

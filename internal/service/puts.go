@@ -230,7 +230,11 @@ func (m *Master) diskPath(key string) string {
 		return ""
 	}
 	h := fmt.Sprintf("%016x", xxh3.HashString(key))
-	return path.Join(dir, h[:2], h[2:4], escapeFile(key))
+	name := path.Join(dir, h[:2], h[2:4], escapeFile(key))
+	if len(name) > metadata.MaxPathBytes-64 { // a file name that no file system takes, with the object's id
+		return ""
+	}
+	return name
 }
 
 // A UpdateItem names a put that its writer goes on with.

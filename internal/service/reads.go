@@ -99,9 +99,22 @@ type KeyedList struct {
 	metadata.ReplicaList
 }
 
+// entryBytes is about what an entry of an answer, or a replica in it, takes besides
+// its texts.
+const entryBytes = 64
+
+func (k *KeyedList) bytes() int {
+	n := entryBytes + len(k.Key)
+	for _, r := range k.Replicas {
+		n += entryBytes + len(r.Segment) + len(r.Endpoint) + len(r.Protocol) + len(r.Path)
+	}
+	return n
+}
+
 // A Page asks for a part of a long answer.
 type Page struct {
 	Size  int    // entries at most; 0 for all
+	Bytes int    // of entries, about, after which none follows; 0 for all
 	Token string // where the page before ended; empty for the first
 }
 
@@ -118,13 +131,13 @@ func (m *Master) GetReplicaListByRegex(ctx context.Context, tenant, pattern stri
 		return nil, "", m.Counters.done(OpGetReplicaListByRegex, err)
 	}
 	var found []KeyedList
-	next, err := scan(ctx, m.Store, tenant, true, match, page, func(key string) bool {
+	next, err := scan(ctx, m.Store, tenant, true, match, page, func(key string) int {
 		list, err := m.get(ctx, "GetReplicaListByRegex", tenant, key, m.Now())
 		if err != nil {
-			return false // gone, or not readable, since it was found
+			return 0 // gone, or not readable, since it was found
 		}
 		found = append(found, KeyedList{key, list})
-		return true
+		return found[len(found)-1].bytes()
 	})
 	if err == nil {
 		err = m.Fence(ctx)
@@ -148,22 +161,23 @@ func Keys(ctx context.Context, store *metadata.Store, tenant, pattern string, re
 		return nil, "", err
 	}
 	var keys []string
-	next, err := scan(ctx, store, tenant, readable, match, page, func(key string) bool {
+	next, err := scan(ctx, store, tenant, readable, match, page, func(key string) int {
 		keys = append(keys, key)
-		return true
+		return len(key) + entryBytes
 	})
 	return keys, next, err
 }
 
 // scan visits matching keys shard by shard, in order inside a shard, until the
-// page is full. It returns the token of the next page, empty at the end.
-func scan(ctx context.Context, store *metadata.Store, tenant string, readable bool, match func(string) bool, page Page, visit func(key string) bool) (string, error) {
+// page is full. visit returns how many bytes an entry takes, 0 for none. It returns
+// the token of the next page, empty at the end.
+func scan(ctx context.Context, store *metadata.Store, tenant string, readable bool, match func(string) bool, page Page, visit func(key string) (bytes int)) (string, error) {
 	shard, after, err := parseToken(page.Token)
 	if err != nil {
 		return "", err
 	}
 	var keys []metadata.ObjectKey
-	for taken := 0; shard < metadata.ShardCount; shard, after = shard+1, "" {
+	for taken, bytes := 0, 0; shard < metadata.ShardCount; shard, after = shard+1, "" {
 		keys = slices.DeleteFunc(store.Keys(keys[:0], shard, readable), func(k metadata.ObjectKey) bool {
 			return ctx.Err() != nil || k.Tenant != tenant || k.Key <= after && after != "" || match != nil && !match(k.Key)
 		})
@@ -172,11 +186,11 @@ func scan(ctx context.Context, store *metadata.Store, tenant string, readable bo
 		}
 		slices.SortFunc(keys, func(a, b metadata.ObjectKey) int { return cmp.Compare(a.Key, b.Key) })
 		for _, k := range keys {
-			if page.Size > 0 && taken == page.Size {
+			if page.Size > 0 && taken == page.Size || page.Bytes > 0 && bytes >= page.Bytes {
 				return formatToken(shard, after), nil
 			}
-			if visit(k.Key) {
-				taken++
+			if n := visit(k.Key); n > 0 {
+				taken, bytes = taken+1, bytes+n
 			}
 			after = k.Key
 		}

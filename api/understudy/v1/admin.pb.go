@@ -2148,7 +2148,7 @@ type QueryKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Owner of the key; empty = "default".
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// The key, 1 to 4,096 bytes.
+	// The key, 1 to 65,536 bytes.
 	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

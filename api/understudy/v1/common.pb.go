@@ -46,7 +46,7 @@
 // Sizes. A message holds at most 16 MiB in either direction (the server's
 // --max-message-bytes). gRPC's own default for what a client may receive, 4
 // MiB, is too small for the largest batches: raise it. Past the limit gRPC
-// itself answers RESOURCE_EXHAUSTED, without an ErrorDetail. Strings: key 4,096
+// itself answers RESOURCE_EXHAUSTED, without an ErrorDetail. Strings: key 65,536
 // bytes, tenant 256, regular expression 4,096, any other name 1,024.
 //
 // Standard services on the same port: grpc.health.v1.Health (SERVING only on

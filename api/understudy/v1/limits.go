@@ -7,7 +7,7 @@ const ContractRevision = 1
 // Limits of a request; beyond them it is refused with INVALID_KEY or
 // INVALID_PARAMS.
 const (
-	MaxKeyBytes    = 4096    // bytes of a key, at least 1
+	MaxKeyBytes    = 65_536  // bytes of a key, at least 1
 	MaxTenantBytes = 256     // bytes of a tenant's name
 	MaxNameBytes   = 1024    // bytes of any other name
 	MaxRegexBytes  = 4096    // bytes of a regular expression

@@ -87,7 +87,7 @@ type ExistKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Owner of the key; empty = "default".
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// The key, 1 to 4,096 bytes.
+	// The key, 1 to 65,536 bytes.
 	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -317,7 +317,7 @@ type GetReplicaListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Owner of the key; empty = "default".
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
-	// The key, 1 to 4,096 bytes.
+	// The key, 1 to 65,536 bytes.
 	Key           string `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -892,7 +892,7 @@ type PutStartRequest struct {
 	RequestId uint64 `protobuf:"fixed64,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The writer, a UUID. Only it may end or revoke the put.
 	ClientId string `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	// The key, 1 to 4,096 bytes.
+	// The key, 1 to 65,536 bytes.
 	Key string `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
 	// Bytes of the object, at least 1.
 	Size uint64 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
@@ -1048,7 +1048,7 @@ type PutEndRequest struct {
 	RequestId uint64 `protobuf:"fixed64,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The writer, a UUID: the one of PutStart.
 	ClientId string `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	// The key, 1 to 4,096 bytes.
+	// The key, 1 to 65,536 bytes.
 	Key string `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
 	// The id that PutStart gave. 0 = whatever put is under the key, which a
 	// repeated call may get wrong.
@@ -1196,7 +1196,7 @@ type PutRevokeRequest struct {
 	RequestId uint64 `protobuf:"fixed64,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
 	// The writer, a UUID: the one of PutStart.
 	ClientId string `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	// The key, 1 to 4,096 bytes.
+	// The key, 1 to 65,536 bytes.
 	Key string `protobuf:"bytes,4,opt,name=key,proto3" json:"key,omitempty"`
 	// The id that PutStart gave. 0 = whatever put is under the key, which a
 	// repeated call may get wrong.
@@ -1410,7 +1410,7 @@ func (x *BatchPutStartRequest) GetConfig() *PutConfig {
 // PutStartItem is one object of a BatchPutStart.
 type PutStartItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The key, 1 to 4,096 bytes.
+	// The key, 1 to 65,536 bytes.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// Bytes of the object, at least 1.
 	Size uint64 `protobuf:"varint,2,opt,name=size,proto3" json:"size,omitempty"`
@@ -1620,7 +1620,7 @@ func (x *BatchPutEndRequest) GetSelector() ReplicaSelector {
 // PutEndItem is one object of a BatchPutEnd.
 type PutEndItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The key, 1 to 4,096 bytes.
+	// The key, 1 to 65,536 bytes.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// The id that PutStart gave; 0 as in PutEndRequest.
 	ObjectId uint64 `protobuf:"varint,2,opt,name=object_id,json=objectId,proto3" json:"object_id,omitempty"`
@@ -1831,7 +1831,7 @@ func (x *BatchPutRevokeRequest) GetSelector() ReplicaSelector {
 // PutRevokeItem is one object of a BatchPutRevoke.
 type PutRevokeItem struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The key, 1 to 4,096 bytes.
+	// The key, 1 to 65,536 bytes.
 	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	// The id that PutStart gave; 0 as in PutRevokeRequest.
 	ObjectId      uint64 `protobuf:"varint,2,opt,name=object_id,json=objectId,proto3" json:"object_id,omitempty"`
@@ -1954,7 +1954,7 @@ type RemoveRequest struct {
 	Tenant string `protobuf:"bytes,1,opt,name=tenant,proto3" json:"tenant,omitempty"`
 	// Marks a repeated call, see common.proto.
 	RequestId uint64 `protobuf:"fixed64,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The key, 1 to 4,096 bytes.
+	// The key, 1 to 65,536 bytes.
 	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
 	// Remove it although a reader holds a lease, and nothing else: the memory is
 	// given to nobody before that lease has ended.

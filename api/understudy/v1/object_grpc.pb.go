@@ -49,7 +49,7 @@ const (
 //
 // Errors of every call, besides those named at it: INVALID_PARAMS for an
 // argument outside its range (an empty key to put is one), INVALID_KEY for a key
-// of more than 4,096 bytes, UNAVAILABLE_IN_CURRENT_STATUS when a mutation cannot
+// of more than 65,536 bytes, UNAVAILABLE_IN_CURRENT_STATUS when a mutation cannot
 // be journaled now (retry, nothing has changed), UNAVAILABLE_IN_CURRENT_MODE (not the leader),
 // RPC_TIMEOUT when the deadline passed while the outcome was open.
 //
@@ -300,7 +300,7 @@ func (c *objectServiceClient) BatchReplicaClear(ctx context.Context, in *BatchRe
 //
 // Errors of every call, besides those named at it: INVALID_PARAMS for an
 // argument outside its range (an empty key to put is one), INVALID_KEY for a key
-// of more than 4,096 bytes, UNAVAILABLE_IN_CURRENT_STATUS when a mutation cannot
+// of more than 65,536 bytes, UNAVAILABLE_IN_CURRENT_STATUS when a mutation cannot
 // be journaled now (retry, nothing has changed), UNAVAILABLE_IN_CURRENT_MODE (not the leader),
 // RPC_TIMEOUT when the deadline passed while the outcome was open.
 //

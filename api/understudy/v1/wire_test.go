@@ -79,8 +79,8 @@ func TestSizesOnTheWire(t *testing.T) {
 			1 << 20,
 		},
 		{
-			"a batch of 4,000 of the longest keys",
-			&understudyv1.BatchExistKeyRequest{Keys: keys(4000, understudyv1.MaxKeyBytes)},
+			"a batch of 255 of the longest keys",
+			&understudyv1.BatchExistKeyRequest{Keys: keys(255, understudyv1.MaxKeyBytes)},
 			understudyv1.DefaultMaxMessageBytes,
 		},
 		{

@@ -70,6 +70,9 @@ const tenant = metadata.DefaultTenant
 // protocol has no pages, and clients take no endless answers.
 const maxFound = 100_000
 
+// maxFoundBytes bounds the keys and replicas of that answer.
+const maxFoundBytes = 256 << 20
+
 func existKey(c call, a *args) (bool, error) { return c.master.ExistKey(c, tenant, a.Key) }
 
 func batchExistKey(c call, a *args) ([]bool, []error, error) {
@@ -85,9 +88,9 @@ func batchGetReplicaList(c call, a *args) ([]metadata.ReplicaList, []error, erro
 }
 
 func getReplicaListByRegex(c call, a *args) ([]mooncake.KeyedReplicas, error) {
-	found, more, err := c.master.GetReplicaListByRegex(c, tenant, a.Key, service.Page{Size: maxFound})
+	found, more, err := c.master.GetReplicaListByRegex(c, tenant, a.Key, service.Page{Size: maxFound, Bytes: maxFoundBytes})
 	if err == nil && more != "" {
-		err = errs.New(errs.InvalidParams, "GetReplicaListByRegex", "the pattern is found in more than %d keys; use a narrower one", maxFound)
+		err = errs.New(errs.InvalidParams, "GetReplicaListByRegex", "the pattern is found in more than %d keys, or %d bytes of them and their replicas; use a narrower one", maxFound, maxFoundBytes)
 	}
 	list := make([]mooncake.KeyedReplicas, len(found))
 	for i, k := range found {
