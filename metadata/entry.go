@@ -89,9 +89,10 @@ func (e Entry) Outcome() <-chan struct{} { return e.store.outcomeOf(e.shard, e.o
 func (e Entry) LeaseEnd() Time { return max(e.o.live, e.o.deadline) }
 
 // KeptUntil returns until when eviction must spare the object: LeaseEnd, or one
-// lease more while a client copies it.
+// lease more while a client copies it, or an upsert in place is to get its memory.
 func (e Entry) KeptUntil(now Time) Time {
-	if e.shard.copying[e.o.id].until > now {
+	inPlace := e.o.has(flagPending) && e.shard.pending[objectKey{e.o.tenant, e.o.key}].inPlace
+	if inPlace || e.shard.copying[e.o.id].until > now {
 		return max(e.LeaseEnd(), now+e.store.inForce.Load().hold)
 	}
 	return e.LeaseEnd()
@@ -248,6 +249,7 @@ type Pending struct {
 	key     objectKey
 	id      ObjectID // of the object it marks, 0 for none
 	put     ObjectID // of the object it makes, 0 for none
+	inPlace bool     // that gets the memory of the one it marks
 	settled bool
 	// abandoned says that nobody waits for the answer with the object it makes.
 	abandoned bool

@@ -32,6 +32,8 @@ func TestFormat(t *testing.T) {
 		&metadata.PutStart{Tenant: "t", Key: "k", ID: 1, Size: 1, Placements: []metadata.Placement{{Segment: 1, Range: segment.Range{Length: 8}}, {Segment: 9, Range: segment.Range{Offset: 5, Length: 8}}}},
 		&metadata.PutStart{Tenant: metadata.DefaultTenant, Key: "k", ID: 2, Request: 3, DiskPath: "/d", SoftPin: time.Hour, HardPin: true, Group: "g", DataType: 4, Replaces: 1},
 		&metadata.PutStart{Tenant: metadata.DefaultTenant, Key: "k", ID: 2, Group: "g", Client: client(9), Size: 1 << 40},
+		&metadata.PutStart{Tenant: metadata.DefaultTenant, Key: "k", ID: 2, Size: 1, Replaces: 1, Upsert: true, LeaseUntil: 9, Placements: []metadata.Placement{{Segment: 1, Range: segment.Range{Length: 8}}}},
+		&metadata.PutStart{Tenant: metadata.DefaultTenant, Key: "k", ID: 2, Size: 1, Replaces: 1, Upsert: true, InPlace: true, Placements: []metadata.Placement{{Segment: 1, Range: segment.Range{Length: 8}}}},
 		&metadata.PutEnd{Ref: ref, Selector: metadata.SelectAll, Checksum: &sum},
 		&metadata.PutEnd{Ref: ref, Selector: metadata.SelectMemory},
 		&metadata.RevokeReplicas{Ref: ref, Selector: metadata.SelectDisk},

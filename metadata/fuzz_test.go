@@ -44,6 +44,7 @@ func FuzzObjectEvent(f *testing.F) {
 		&metadata.PutStart{
 			Tenant: metadata.DefaultTenant, Key: "k", ID: 2, Request: 3, DiskPath: "/d", SoftPin: time.Hour, HardPin: true, Group: "g", DataType: 4, Replaces: 1,
 		},
+		&metadata.PutStart{Tenant: metadata.DefaultTenant, Key: "k", ID: 2, Replaces: 1, Upsert: true, InPlace: true, LeaseUntil: 9},
 		&metadata.PutEnd{Ref: ref, Selector: metadata.SelectAll, Checksum: &sum},
 		&metadata.RevokeReplicas{Ref: ref, Selector: metadata.SelectDisk},
 		&metadata.ClearReplicas{Ref: ref, Segments: []segment.Number{1, 1<<32 - 1}},
@@ -128,6 +129,13 @@ func FuzzHistory(f *testing.F) {
 			for _, e := range c.primary.PrepareDiscards(c.now, 10) {
 				c.commit(e)
 			}
+		},
+		func(c *cluster) {
+			c.put("x")
+			c.put("x", upsert)
+			c.read("x")
+			c.put("x", upsert)
+			_ = c.putStart("x", upsert)
 		},
 	} {
 		c := newCluster(f)

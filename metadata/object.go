@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"time"
 	"unique"
 
 	"github.com/tidwall/btree"
@@ -160,6 +161,23 @@ func (o *object) setReplicas(replicas []replica) {
 // softPinned reports whether the pin holds at a time; only readable objects
 // have one.
 func (o *object) softPinned(at Time) bool { return o.soft > at }
+
+// softPinLeft returns for how long the pin holds from a time on, or its length while
+// it has not begun.
+func (o *object) softPinLeft(at Time) time.Duration {
+	if o.deadline == 0 {
+		return o.soft.Sub(0)
+	}
+	return max(0, o.soft.Sub(at))
+}
+
+// group returns the name of the object's group, empty for none.
+func (o *object) group() string {
+	if o.extra == nil {
+		return ""
+	}
+	return o.extra.group
+}
 
 // bucketWidth is the width of an index bucket in milliseconds. Wider buckets
 // cost sorting when one is evicted in part, narrower ones cost entries.

@@ -35,6 +35,8 @@ type world struct {
 	retaken    int64                      // reservations that their own client replaced
 	transfers  map[metadata.ObjectID]underWay
 	ended      int64 // transfers that were complete
+	inPlace    int64 // upserts that got the memory of the object before
+	elsewhere  int64 // upserts of readable objects that did not
 	mounts     map[byte]bool
 	remounts   int64
 	endUnmount func()   // of the unmount under way
@@ -154,16 +156,20 @@ func (w *world) putStartAction(t *rapid.T) {
 		Request: uint64(w.pick(t, "request", 4)), HardPin: w.pick(t, "hard", 10) == 0,
 		SoftPin:    time.Duration(w.pick(t, "soft", 2)) * time.Second,
 		Unnumbered: w.pick(t, "unnumbered", 2) == 0,
+		Upsert:     w.pick(t, "upsert", 3) == 0, KeepSoftPin: w.pick(t, "keep", 2) == 0,
 	}
 	if w.pick(t, "disk", 4) == 0 {
 		put.DiskPath = "/d/" + put.Key
 	}
 	old, _ := w.primary.Inspect("default", put.Key)
+	if old.ID != 0 && w.pick(t, "same size", 4) > 0 {
+		put.Size = old.Size
+	}
 	e, _, _, _ := w.primary.PreparePutStart(put, w.now)
 	if e == nil {
 		return
 	}
-	if old.ID != 0 && w.now.Sub(old.PutStart) < quick.DiscardTimeout {
+	if old.ID != 0 && w.now.Sub(old.PutStart) < quick.DiscardTimeout && (!put.Upsert || put.Unnumbered && old.Client == put.Client && !e.Upsert) {
 		if !put.Unnumbered || old.Client != put.Client {
 			t.Fatalf("a put of client %v replaces the reservation %v of client %v before its time", put.Client, old.ID, old.Client)
 		}
@@ -176,6 +182,14 @@ func (w *world) putStartAction(t *rapid.T) {
 	w.submit(func(err error) {
 		if err != nil {
 			return
+		}
+		if e.Replaces != 0 {
+			w.removed[e.Replaces] = true
+		}
+		if e.InPlace {
+			w.inPlace++
+		} else if e.Upsert {
+			w.elsewhere++
 		}
 		o, err := w.primary.Inspect("default", put.Key)
 		if err != nil {
@@ -445,6 +459,8 @@ func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
 		reached["copies on SSDs"] += st.LocalReplicas
 		reached["reads of objects on SSDs alone"] += w.onSSD
 		reached["reservations replaced by their own client"] += w.retaken
+		reached["upserts in place"] += w.inPlace
+		reached["upserts in other memory"] += w.elsewhere
 		for what, n := range map[string]int64{
 			"evictions": st.Evicted, "ranges that left quarantine": st.QuarantineExits, "discards": st.Discarded,
 			"removals": int64(len(w.removed)), "takeovers": int64(w.term) - 1, "snapshots": w.loads, "readers": int64(len(w.users)),

@@ -34,15 +34,21 @@ type Put struct {
 	// Unnumbered says that the caller's protocol has no request ids: the client
 	// may replace a reservation of its own that it cannot have been told of.
 	Unnumbered bool
+	// Upsert says that the put replaces what is under the key, see displaceable.
+	Upsert bool
+	// KeepSoftPin has an upsert keep what is left of the soft pin that it replaces.
+	KeepSoftPin bool
+	// Own is a reservation of the key that the same call has made, 0 for none: an
+	// Unnumbered upsert may replace it.
+	Own ObjectID
 }
 
 // PreparePutStart decides a PutStart. Besides a change to commit or a channel
 // to wait on, it may return the object: the reservation that the same request
 // made before.
 //
-// Errors: ObjectExists for a key with a readable object, or with a reservation
-// younger than the discard timeout (but see Put.Unnumbered); NoAvailableHandle
-// if no segment has room; Unavailable if the term has run out of ids.
+// Errors: what displaceable returns; NoAvailableHandle if no segment has room;
+// Unavailable if the term has run out of ids.
 func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan struct{}, error) {
 	if err := s.checkKey(put.Key); err != nil {
 		return nil, nil, nil, err
@@ -60,15 +66,12 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 		if wait := s.outcomeOf(sh, old); wait != nil {
 			return nil, nil, wait, nil
 		}
-		term := s.inForce.Load()
-		switch {
-		case old.survey().complete > 0:
-			return nil, nil, nil, errs.ObjectExists
-		case put.Request != 0 && old.request == put.Request && old.client == put.Client:
+		if put.repeats(old) && old.survey().complete == 0 {
 			repeated := s.describe(old)
 			return nil, &repeated, nil, nil
-		case now.Sub(old.putStart) < term.DiscardTimeout && !put.mayReplace(old, term.term):
-			return nil, nil, nil, errs.ObjectExists
+		}
+		if err := s.displaceable(sh, put, old, now); err != nil {
+			return nil, nil, nil, err
 		}
 	}
 	e := &PutStart{
@@ -78,11 +81,14 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 	if old != nil {
 		e.Replaces = old.id
 	}
+	if old != nil && put.Upsert {
+		s.succeed(e, put, old, now)
+	}
 	if err := s.reserve(e, put); err != nil {
 		return nil, nil, nil, err
 	}
 	e.pending = sh.begin(key, old)
-	e.pending.put = e.ID
+	e.pending.put, e.pending.inPlace = e.ID, e.InPlace
 	return e, nil, nil, nil
 }
 
@@ -117,18 +123,20 @@ func (s *Store) Abandon(tenant, key string, id ObjectID) {
 
 // reserve gives the put its id and its ranges, busy from now on.
 func (s *Store) reserve(e *PutStart, put *Put) error {
-	var buf [4]segment.Allocation
-	placed := s.pool.Allocate(buf[:0], segment.Request{Size: put.Size, Replicas: put.Replicas, Preferred: put.Preferred})
-	if len(placed) == 0 {
-		return errs.NoAvailableHandle
-	}
-	e.Placements = make([]Placement, len(placed))
-	for i, at := range placed {
-		e.Placements[i] = Placement{Segment: at.Segment.Number, Range: at.Range, held: at.Segment}
+	if !e.InPlace {
+		var buf [4]segment.Allocation
+		placed := s.pool.Allocate(buf[:0], segment.Request{Size: put.Size, Replicas: put.Replicas, Preferred: put.Preferred})
+		if len(placed) == 0 {
+			return errs.NoAvailableHandle
+		}
+		e.Placements = make([]Placement, len(placed))
+		for i, at := range placed {
+			e.Placements[i] = Placement{Segment: at.Segment.Number, Range: at.Range, held: at.Segment}
+		}
 	}
 	var ok bool
 	if e.ID, ok = s.ids.take(); !ok {
-		giveBack(e.Placements)
+		e.giveBack()
 		return errs.New(errs.Unavailable, "PutStart", "this term has run out of object ids; hand over, so that a new one begins")
 	}
 	if put.DiskPath != "" {
@@ -158,6 +166,11 @@ type PutStart struct {
 	Group      string
 	DataType   uint8
 	Replaces   ObjectID // the abandoned reservation it discards, 0 for none
+	// Upsert says that it discards a readable object too. Before upsertRules it and
+	// what follows are zero.
+	Upsert     bool
+	InPlace    bool // the object's memory replicas, which are Placements, are written anew
+	LeaseUntil Time // as in a Removal
 
 	pending *Pending
 }
@@ -167,7 +180,7 @@ type Placement struct {
 	Segment segment.Number
 	Range   segment.Range
 
-	held *segment.Segment // not nil: this node's allocator has the range busy already
+	held *segment.Segment // not nil: this node has prepared it; its allocator has the range busy
 	left bool             // out when the put was applied here: the segment had gone
 }
 
@@ -183,9 +196,16 @@ func (e *PutStart) Apply(tx *Tx) error {
 	defer sh.mu.Unlock()
 	e.pending.resolveLocked()
 	tenant := tx.s.tenants.intern(e.Tenant)
-	if old := sh.byID[e.Replaces]; old != nil && old.survey().complete == 0 {
-		tx.drop(sh, old, 0)
-		tx.s.counts.discarded.Add(1)
+	old := sh.byID[e.Replaces]
+	replicas := e.place(tx, old)
+	if len(replicas) == 0 && e.Upsert {
+		return errs.NoAvailableHandle
+	}
+	if old != nil && (e.Upsert || old.survey().complete == 0) {
+		if old.survey().complete == 0 {
+			tx.s.counts.discarded.Add(1)
+		}
+		tx.takeOver(sh, old, e)
 	}
 	if old := sh.byKey.get(tx.s.hash.of(tenant, e.Key), tenant, e.Key); old != nil && old.exists() {
 		tx.Fail("object %v is put under a key that object %v holds", e.ID, old.id)
@@ -204,7 +224,6 @@ func (e *PutStart) Apply(tx *Tx) error {
 	if e.DiskPath != "" || e.Group != "" || e.DataType != 0 {
 		o.extra = &extra{diskPath: e.DiskPath, group: e.Group, dataType: e.DataType}
 	}
-	replicas := e.place(tx)
 	if len(replicas) == 0 {
 		return errs.NoAvailableHandle
 	}
@@ -214,11 +233,15 @@ func (e *PutStart) Apply(tx *Tx) error {
 }
 
 // place makes the replicas, with their ranges busy on this node, leaving out
-// segments that are gone.
-func (e *PutStart) place(tx *Tx) []replica {
+// segments that are gone. An upsert in place has the ranges of the object before it.
+func (e *PutStart) place(tx *Tx, old *object) []replica {
 	replicas := make([]replica, 0, len(e.Placements)+1)
-	for i := range e.Placements {
-		at := &e.Placements[i]
+	placements := e.Placements
+	if e.InPlace {
+		replicas, placements = e.inherit(replicas, old), nil
+	}
+	for i := range placements {
+		at := &placements[i]
 		if p := tx.occupy(at, e.ID); p != nil {
 			replicas = append(replicas, replica{segment: p, rng: at.Range, kind: Memory, status: Processing})
 		}
@@ -247,8 +270,16 @@ func (tx *Tx) occupy(at *Placement, id ObjectID) *segmentState {
 
 // Abort gives the prepared ranges back and ends the waiting.
 func (e *PutStart) Abort(*Store) {
-	giveBack(e.Placements)
+	e.giveBack()
 	e.pending.resolve()
+}
+
+// giveBack frees the ranges that this node has taken for the put, but not those of an
+// object.
+func (e *PutStart) giveBack() {
+	if !e.InPlace {
+		giveBack(e.Placements)
+	}
 }
 
 // giveBack frees the ranges that this node made busy when it prepared a change.
@@ -289,7 +320,7 @@ func placed(placements []Placement, size uint64) []Descriptor {
 // Code goes through the fields.
 func (e *PutStart) Code(c *binenc.Coder) {
 	c.Tag(typePutStart)
-	follows := c.Optional(e.Request != 0, e.DiskPath != "", e.SoftPin != 0, e.HardPin, e.Group != "", e.DataType != 0, e.Replaces != 0)
+	follows := c.Optional(e.Request != 0, e.DiskPath != "", e.SoftPin != 0, e.HardPin, e.Group != "", e.DataType != 0, e.Replaces != 0, e.Upsert)
 	codeTenant(c, &e.Tenant)
 	c.CodeString(&e.Key, MaxKeyBytes)
 	binenc.CodeUvarint(c, &e.ID)
@@ -314,6 +345,10 @@ func (e *PutStart) Code(c *binenc.Coder) {
 	}
 	if follows[6] {
 		binenc.CodeUvarint(c, &e.Replaces)
+	}
+	if e.Upsert = follows[7]; e.Upsert {
+		c.CodeBool(&e.InPlace)
+		binenc.CodeVarint(c, &e.LeaseUntil)
 	}
 }
 

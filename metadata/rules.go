@@ -26,9 +26,10 @@ const (
 	closingRules Rules = 4
 
 	// transferRules: copies and moves of objects between segments. longKeyRules: keys
-	// of more than maxOldKeyBytes.
+	// of more than maxOldKeyBytes. upsertRules: puts that replace readable objects.
 	transferRules Rules = 5
 	longKeyRules  Rules = 5
+	upsertRules   Rules = 5
 
 	NewestRules = transferRules
 )
