@@ -23,6 +23,7 @@ const (
 	seedClaim
 	seedClosing
 	seedTransfer
+	seedTask
 )
 
 // mix folds a word into a hash.

@@ -29,6 +29,8 @@ const (
 	typeWipeDisks      = 16
 	typeStartTransfer  = 17
 	typeEndTransfer    = 18
+	typeAddTask        = 19
+	typeSetTasks       = 20
 )
 
 // DecodeObjectEvent decodes one object event, which must fill b. cutoff returns
@@ -75,6 +77,10 @@ func DecodeObjectEvent(b []byte, cutoff func() Change) (Change, error) {
 		e = new(StartTransfer)
 	case typeEndTransfer:
 		e = new(EndTransfer)
+	case typeAddTask:
+		e = new(AddTask)
+	case typeSetTasks:
+		e = new(SetTasks)
 	default:
 		return nil, fmt.Errorf("object event of type %d: this version does not know it; upgrade this node", kind)
 	}

@@ -267,6 +267,9 @@ func (l *Loader) readRest(c *binenc.Coder) {
 	if l.rules > FirstRules {
 		s.codeHeld(c)
 	}
+	if l.rules >= transferRules {
+		s.codeTasks(c)
+	}
 	digest := uint64(0)
 	codeNumber(c, &l.number)
 	codeNumbers(c, &l.alive)

@@ -212,6 +212,9 @@ func (s *Store) encodeRest(c *binenc.Coder) {
 	if s.Rules() > FirstRules {
 		s.codeHeld(c)
 	}
+	if s.Rules() >= transferRules {
+		s.codeTasks(c)
+	}
 	numbers, digest := slices.Sorted(maps.Keys(s.segments)), uint64(s.digest)
 	codeNumber(c, &s.lastNumber)
 	codeNumbers(c, &numbers)

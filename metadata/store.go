@@ -56,6 +56,7 @@ type Store struct {
 	claims        claims                           // what outlives the mount of its memory
 	localDisks    localDisks                       // mounted ones
 	lastNumber    segment.Number
+	tasks         tasks
 	cutoffs       CutoffCounts
 	sweepAt       int // shard that Sweep looks at next
 	sweepLeft     int // shards that Sweep has yet to look at
@@ -129,6 +130,7 @@ func New(opts Options) *Store {
 		claims:     claims{at: make(map[string][]heldRange), next: never},
 		localDisks: localDisks{make(map[segment.ClientID]*segmentState), make(map[segment.Number]*segmentState)},
 		quarantine: newQuarantine(),
+		tasks:      tasks{byID: make(map[TaskID]*Task)},
 		pinEnds:    btree.NewBTreeGOptions(pinEnd.before, btree.Options{NoLocks: true}),
 	}
 	deadline := func(o *object) Time { return o.deadline }

@@ -68,6 +68,10 @@ func typeAndText(c metadata.Change) (kind, text string) {
 		return "START_TRANSFER", fmt.Sprintf("object %v from segment %d to %d others, move %v", c.ID, c.Source, len(c.Targets), c.Move)
 	case *metadata.EndTransfer:
 		return "END_TRANSFER", fmt.Sprintf("object %v, complete %v", c.ID, c.Complete)
+	case *metadata.AddTask:
+		return "ADD_TASK", fmt.Sprintf("client %v copies key %q from %s to %d others, move %v", c.Client, c.Key, c.Source, len(c.Targets), c.Move)
+	case *metadata.SetTasks:
+		return "SET_TASKS", fmt.Sprintf("%d tasks have the status %d: %s", len(c.IDs), c.Status, c.Message)
 	case *metadata.AddLocalDisk:
 		return "ADD_LOCAL_DISK", fmt.Sprintf("object %v on SSD %d", c.ID, c.Number)
 	}

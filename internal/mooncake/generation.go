@@ -89,6 +89,20 @@ type Generation struct {
 	SegmentStatus          Call[Result[int32]]
 	SegmentStatusByID      Call[Result[int32]]
 
+	CopyStart          Call[Result[CopyPlan]]
+	CopyEnd            Call[Done]
+	CopyRevoke         Call[Done]
+	DynamicCopyStart   Call[Result[CopyPlan]]
+	DynamicCopyEnd     Call[Done]
+	DynamicCopyRevoke  Call[Done]
+	MoveStart          Call[Result[MovePlan]]
+	MoveEnd            Call[Done]
+	MoveRevoke         Call[Done]
+	CreateCopyTask     Call[Result[TaskID]]
+	CreateMoveTask     Call[Result[TaskID]]
+	QueryTask          Call[Result[TaskState]]
+	MarkTaskToComplete Call[Done]
+
 	// Others are the functions that have no Go types yet.
 	Others []Function
 
@@ -126,6 +140,7 @@ func (s shapes) generation() *Generation {
 	b.puts()
 	b.removals()
 	b.clients()
+	b.transfers()
 	b.others()
 	return g
 }
@@ -257,7 +272,6 @@ func (b *builder) clients() {
 	g.GracefulUnmount = call(b, "GracefulUnmountSegment", args(argSegmentID, argClient, argGrace), done)
 	g.SegmentStatus = call(b, "QuerySegmentStatus", args(argSegmentName), structpack.Expected(i32))
 	g.SegmentStatusByID = call(b, "QuerySegmentStatusById", args(argSegmentID), structpack.Expected(i32))
-	g.FetchTasks = call(b, "FetchTasks", args(argClient, argMost), structpack.Expected(structpack.Vector(task)))
 }
 
 // notified packs the tasks of NotifyOffloadSuccess: before there were tenants,

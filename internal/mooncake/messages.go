@@ -48,7 +48,14 @@ type Args struct {
 	Capacity    int64             // bytes of an SSD
 	Most        uint64            // tasks to fetch
 	GraceMillis uint64
-	Tenant      string
+	Target      string   // name of the segment to move to; it comes from SegmentName
+	Targets     []string // names of the segments to copy to
+	TaskID      TaskID
+	TaskEnd     TaskEnd
+	// What a dynamic copy was planned as.
+	DynamicLease segment.ID
+	DynamicEpoch uint64
+	Tenant       string
 }
 
 // A ReplicateConfig says how objects are placed and pinned.
@@ -85,16 +92,6 @@ type OffloadTask struct {
 type OffloadedObject struct {
 	Bucket, Offset, KeySize, DataSize int64
 	Endpoint                          string
-}
-
-// A Task is work that the original's master gives to a client: to copy or move an
-// object. There is none here.
-type Task struct {
-	ID         segment.ID
-	Kind       int32
-	Payload    string
-	CreatedAt  int64
-	MaxRetries uint32
 }
 
 // A Placement is the answer to a PutStart.

@@ -5,7 +5,7 @@ import "github.com/understudy-store/understudy/internal/mooncake/structpack"
 // others are the functions that this master answers with NOT_SUPPORTED. Their
 // literals are all that it needs of them.
 func (b *builder) others() {
-	const text, u64, i64, i32, u32, flag = structpack.String, structpack.U64, structpack.I64, structpack.I32, structpack.U32, structpack.Bool
+	const text, u64, i32 = structpack.String, structpack.U64, structpack.I32
 	var tenant structpack.Type // nothing, before there were tenants
 	if b.fields.Tenants {
 		tenant = text
@@ -17,8 +17,6 @@ func (b *builder) others() {
 		done    = done.Type
 		replica = tuple(u64, b.replica.Type, i32)
 		noF     = tuple(id, text, u64, u64, text)
-		copied  = expected(tuple(replica, list(replica)))
-		moved   = expected(tuple(replica, structpack.OptionalOf(replica)))
 	)
 	for _, f := range []struct {
 		name         string
@@ -40,21 +38,6 @@ func (b *builder) others() {
 		{"PromotionAllocStart", tuple(id, text, tenant, u64, list(text)), expected(tuple(replica))},
 		{"NotifyPromotionSuccess", tuple(id, text, tenant), done},
 		{"NotifyPromotionFailure", tuple(id, text, tenant), done},
-
-		{"CopyStart", tuple(id, text, tenant, text, list(text)), copied},
-		{"CopyEnd", tuple(id, text, tenant), done},
-		{"CopyRevoke", tuple(id, text, tenant), done},
-		{"DynamicReplicaCopyStart", tuple(id, text, tenant, text, list(text), id, u64), copied},
-		{"DynamicReplicaCopyEnd", tuple(id, text, tenant, id, u64), done},
-		{"DynamicReplicaCopyRevoke", tuple(id, text, tenant, id, u64), done},
-		{"MoveStart", tuple(id, text, tenant, text, text), moved},
-		{"MoveEnd", tuple(id, text, tenant), done},
-		{"MoveRevoke", tuple(id, text, tenant), done},
-
-		{"CreateCopyTask", tuple(text, tenant, list(text)), expected(id)},
-		{"CreateMoveTask", tuple(text, tenant, text, text), expected(id)},
-		{"QueryTask", id, expected(tuple(id, i32, i32, i64, i64, id, text))},
-		{"MarkTaskToComplete", tuple(id, tuple(id, i32, text)), done},
 	} {
 		b.other(Function{Name: f.name, Args: f.args, Result: f.result})
 	}

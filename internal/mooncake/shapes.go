@@ -237,14 +237,6 @@ var (
 		at("transport_endpoint", func(o *OffloadedObject) *string { return &o.Endpoint }, text),
 	)
 
-	task = structpack.Struct(
-		at("id", func(t *Task) *segment.ID { return &t.ID }, segmentID),
-		at("type", func(t *Task) *int32 { return &t.Kind }, i32),
-		at("payload", func(t *Task) *string { return &t.Payload }, text),
-		at("created_at_ms_epoch", func(t *Task) *int64 { return &t.CreatedAt }, i64),
-		at("max_retry_attempts", func(t *Task) *uint32 { return &t.MaxRetries }, u32),
-	)
-
 	clientAddresses = structpack.Map(
 		at("client_id", func(c *ClientAddresses) *segment.ClientID { return &c.Client }, clientID),
 		at("addresses", func(c *ClientAddresses) *[]string { return &c.Addresses }, texts),

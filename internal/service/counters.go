@@ -31,6 +31,17 @@ const (
 	OpBatchQueryIP          Op = "batch_query_ip"
 	OpEvictDiskReplica      Op = "evict_disk_replica"
 	OpBatchEvictDiskReplica Op = "batch_evict_disk_replica"
+	OpCopyStart             Op = "copy_start"
+	OpCopyEnd               Op = "copy_end"
+	OpCopyRevoke            Op = "copy_revoke"
+	OpMoveStart             Op = "move_start"
+	OpMoveEnd               Op = "move_end"
+	OpMoveRevoke            Op = "move_revoke"
+	OpCreateCopyTask        Op = "create_copy_task"
+	OpCreateMoveTask        Op = "create_move_task"
+	OpQueryTask             Op = "query_task"
+	OpFetchTasks            Op = "fetch_tasks"
+	OpUpdateTask            Op = "update_task"
 	OpMountSegment          Op = "mount_segment"
 	OpReMountSegment        Op = "remount_segment"
 	OpUnmountSegment        Op = "unmount_segment"
@@ -44,6 +55,8 @@ func Ops() []Op {
 		OpPutStart, OpPutEnd, OpPutRevoke, OpBatchPutStart, OpBatchPutEnd, OpBatchPutRevoke,
 		OpRemove, OpBatchRemove, OpRemoveByRegex, OpRemoveAll, OpBatchReplicaClear, OpBatchQueryIP,
 		OpEvictDiskReplica, OpBatchEvictDiskReplica,
+		OpCopyStart, OpCopyEnd, OpCopyRevoke, OpMoveStart, OpMoveEnd, OpMoveRevoke,
+		OpCreateCopyTask, OpCreateMoveTask, OpQueryTask, OpFetchTasks, OpUpdateTask,
 		OpMountSegment, OpReMountSegment, OpUnmountSegment, OpPing,
 	}
 }

@@ -73,6 +73,7 @@ type Master struct {
 	// of a time, found no room, so that an eviction pass makes some.
 	AllocationFailed func(size uint64, asOf metadata.Time)
 
+	tasks    chan struct{} // held while a task is created or changed, until that is applied
 	segments chan struct{} // held while a segment or an SSD is mounted or unmounted, until that is applied
 	offloads *offloads
 }
@@ -94,7 +95,7 @@ func NewMaster(m Master) *Master {
 	if m.Offload {
 		limit = m.OffloadQueue
 	}
-	m.segments, m.offloads = make(chan struct{}, 1), newOffloads(limit, m.Store)
+	m.tasks, m.segments, m.offloads = make(chan struct{}, 1), make(chan struct{}, 1), newOffloads(limit, m.Store)
 	return &m
 }
 

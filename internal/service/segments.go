@@ -218,17 +218,22 @@ func (m *Master) unmount(ctx context.Context, numbers ...segment.Number) error {
 // end, which comes with that of the term at the latest, even if the caller has
 // gone; it must not touch what belongs to the caller then.
 func (m *Master) withSegments(ctx context.Context, f func(context.Context) error) error {
+	return alone(ctx, "segments", m.segments, f)
+}
+
+// alone runs f while nobody else holds a place.
+func alone(ctx context.Context, what string, place chan struct{}, f func(context.Context) error) error {
 	select {
-	case m.segments <- struct{}{}:
+	case place <- struct{}{}:
 	case <-ctx.Done():
 		return &errs.Error{
-			Kind: errs.Unavailable, Op: "segments", Err: ctx.Err(),
-			Detail: "another segment is being mounted or unmounted; nothing was changed, try again",
+			Kind: errs.Unavailable, Op: what, Err: ctx.Err(),
+			Detail: "another change of " + what + " is being written; nothing was changed, try again",
 		}
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer func() { <-m.segments }()
+		defer func() { <-place }()
 		done <- f(context.WithoutCancel(ctx))
 	}()
 	select {
@@ -236,7 +241,7 @@ func (m *Master) withSegments(ctx context.Context, f func(context.Context) error
 		return err
 	case <-ctx.Done():
 		return &errs.Error{
-			Kind: errs.Unresolved, Op: "segments", Err: ctx.Err(),
+			Kind: errs.Unresolved, Op: what, Err: ctx.Err(),
 			Detail: "the change is still being written; repeat the call to learn the outcome",
 		}
 	}

@@ -44,7 +44,20 @@ func newTable(g *mooncake.Generation) *table {
 	steps(t, g.NotifyOffloadSuccess, done(notifyOffloadSuccess))
 	one(t, g.ReportSsdCapacity, done(reportSsdCapacity))
 	one(t, g.PromotionHeartbeat, promotionHeartbeat)
+	one(t, g.CopyStart, copyStart)
+	one(t, g.CopyEnd, done(copyEnd))
+	one(t, g.CopyRevoke, done(copyRevoke))
+	one(t, g.DynamicCopyStart, dynamicCopyStart)
+	one(t, g.DynamicCopyEnd, done(planned(copyEnd)))
+	one(t, g.DynamicCopyRevoke, done(planned(copyRevoke)))
+	one(t, g.MoveStart, moveStart)
+	one(t, g.MoveEnd, done(moveEnd))
+	one(t, g.MoveRevoke, done(moveRevoke))
+	one(t, g.CreateCopyTask, createCopyTask)
+	one(t, g.CreateMoveTask, createMoveTask)
+	one(t, g.QueryTask, queryTask)
 	one(t, g.FetchTasks, fetchTasks)
+	one(t, g.MarkTaskToComplete, done(markTaskToComplete))
 	one(t, g.PollRemoveAll, pollRemoveAll)
 	one(t, g.EvictDiskReplica, done(evictDiskReplica))
 	each(t, g.BatchEvictDiskReplica, eachDone(batchEvictDiskReplica))
@@ -211,7 +224,3 @@ func getStorageConfig(c call, _ *args) (mooncake.StorageConfig, error) {
 	m := c.master
 	return mooncake.StorageConfig{Fsdir: m.Fsdir(), DiskEviction: m.DiskEviction, QuotaBytes: m.DiskQuota}, m.Fence(c)
 }
-
-// fetchTasks has none: this master gives no copy and move tasks. Clients ask each
-// second.
-func fetchTasks(c call, _ *args) ([]mooncake.Task, error) { return nil, c.master.Fence(c) }

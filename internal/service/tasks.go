@@ -1,0 +1,226 @@
+package service
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// TaskRetries is how often a client tries a task again that found no room.
+const TaskRetries = 10
+
+// CreateCopyTask has the owner of a segment that an object is on copy it to others.
+// Errors: InvalidParams without a target or for one that is not mounted, ObjectNotFound,
+// Unavailable for a target that takes no new objects, TaskLimit.
+func (m *Master) CreateCopyTask(ctx context.Context, tenant, key string, targets []string) (metadata.TaskID, error) {
+	const op = "CreateCopyTask"
+	t := metadata.Task{Tenant: tenant, Key: key, Targets: targets}
+	id, err := m.createTask(ctx, op, t, func(holders []metadata.Holder) (metadata.Holder, error) {
+		if len(holders) == 0 {
+			return metadata.Holder{}, errs.New(errs.Internal, op, "key %.64q has no replica in memory", key)
+		}
+		return holders[rand.IntN(len(holders))], nil
+	})
+	return id, m.Counters.done(OpCreateCopyTask, err)
+}
+
+// CreateMoveTask has the owner of a segment move an object from there to another
+// segment. Errors: as CreateCopyTask; InvalidParams too if the object is not on the
+// source.
+func (m *Master) CreateMoveTask(ctx context.Context, tenant, key, source, target string) (metadata.TaskID, error) {
+	const op = "CreateMoveTask"
+	t := metadata.Task{Tenant: tenant, Key: key, Targets: []string{target}, Move: true}
+	id, err := m.createTask(ctx, op, t, func(holders []metadata.Holder) (metadata.Holder, error) {
+		at := slices.IndexFunc(holders, func(h metadata.Holder) bool { return h.Name == source })
+		if at < 0 || source == target {
+			return metadata.Holder{}, errs.New(errs.InvalidParams, op, "key %.64q cannot be moved from segment %.64q to %.64q", key, source, target)
+		}
+		return holders[at], nil
+	})
+	return id, m.Counters.done(OpCreateMoveTask, err)
+}
+
+// createTask creates a task for the owner of one of the segments that the object is on.
+func (m *Master) createTask(ctx context.Context, op string, t metadata.Task, choose func([]metadata.Holder) (metadata.Holder, error)) (metadata.TaskID, error) {
+	if err := m.Fence(ctx); err != nil {
+		return metadata.TaskID{}, err
+	}
+	t.ID = metadata.TaskID(uuid.New())
+	t.Targets = slices.Clone(t.Targets)
+	err := m.withTasks(ctx, func(ctx context.Context) error {
+		return m.commitOne(ctx, metadata.MaxChangeBytes/2, func() (metadata.Change, error) {
+			holders, err := m.Store.Holders(t.Tenant, t.Key)
+			switch {
+			case len(t.Targets) == 0 || len(t.Targets) > metadata.MaxReplicas:
+				return nil, errs.New(errs.InvalidParams, op, "there are %d targets; give 1 to %d", len(t.Targets), metadata.MaxReplicas)
+			case err != nil:
+				return nil, err
+			}
+			for _, name := range t.Targets {
+				switch err := m.Store.TakesObjects(op, name); errs.KindOf(err) {
+				case errs.OK:
+				case errs.SegmentNotFound:
+					return nil, errs.New(errs.InvalidParams, op, "segment %.64q is not mounted", name)
+				default:
+					return nil, err
+				}
+			}
+			source, err := choose(holders)
+			if err != nil {
+				return nil, err
+			}
+			t.Source, t.Client = source.Name, source.Client
+			e, err := m.Store.PrepareTask(op, t)
+			if e == nil {
+				return nil, err
+			}
+			return e, nil
+		})
+	})
+	return t.ID, err
+}
+
+// A TaskInfo is a task as of now.
+type TaskInfo struct {
+	metadata.Task
+	SinceCreated, SinceUpdated time.Duration
+}
+
+func (m *Master) taskInfo(t metadata.Task) TaskInfo {
+	now := m.Now()
+	return TaskInfo{t, now.Sub(t.Created), now.Sub(t.Updated)}
+}
+
+// QueryTask returns a task. It fails with TaskNotFound.
+func (m *Master) QueryTask(ctx context.Context, id metadata.TaskID) (TaskInfo, error) {
+	if err := m.Fence(ctx); err != nil {
+		return TaskInfo{}, err
+	}
+	t, ok := m.Store.FindTask(id)
+	var err error
+	if !ok {
+		err = errs.TaskNotFound
+	}
+	return m.taskInfo(t), m.Counters.done(OpQueryTask, m.fenced(ctx, err))
+}
+
+// FetchTasks gives a client the oldest of its tasks that nobody has fetched, at most
+// so many. They are at work from then on.
+func (m *Master) FetchTasks(ctx context.Context, client segment.ClientID, most uint64) (list []TaskInfo, err error) {
+	if err := m.Fence(ctx); err != nil {
+		return nil, err
+	}
+	if _, e := m.Store.PrepareFetch(client, 1); e == nil || most == 0 { // nearly always
+		return nil, m.Counters.done(OpFetchTasks, m.Fence(ctx))
+	}
+	fetched := make(chan []metadata.Task, 1) // the caller may be gone by then
+	err = m.withTasks(ctx, func(ctx context.Context) error {
+		return m.commitOne(ctx, 32<<10, func() (metadata.Change, error) {
+			list, e := m.Store.PrepareFetch(client, most)
+			if e == nil {
+				return nil, nil
+			}
+			fetched <- list
+			return e, nil
+		})
+	})
+	if err == nil {
+		select {
+		case tasks := <-fetched:
+			for _, t := range tasks {
+				list = append(list, m.taskInfo(t))
+			}
+		default: // another call of the client has got them
+		}
+	}
+	return list, m.Counters.done(OpFetchTasks, err)
+}
+
+// EndTask notes how a task of a client ended. For one that has ended already there is
+// nothing to do. Errors: InvalidParams for a status that is no end, TaskNotFound,
+// IllegalClient for another client's task.
+func (m *Master) EndTask(ctx context.Context, client segment.ClientID, id metadata.TaskID, status metadata.TaskStatus, message string) error {
+	if err := m.Fence(ctx); err != nil {
+		return err
+	}
+	err := m.withTasks(ctx, func(ctx context.Context) error {
+		return m.commitOne(ctx, 2<<10, func() (metadata.Change, error) {
+			t, ok := m.Store.FindTask(id)
+			switch {
+			case !status.Ended():
+				return nil, errs.New(errs.InvalidParams, "MarkTaskToComplete", "the status %d is no end", status)
+			case !ok:
+				return nil, errs.TaskNotFound
+			case t.Client != client:
+				return nil, errs.IllegalClient
+			case t.Status.Ended():
+				return nil, nil
+			}
+			return &metadata.SetTasks{IDs: []metadata.TaskID{id}, Status: status, Message: cut(message)}, nil
+		})
+	})
+	return m.Counters.done(OpUpdateTask, err)
+}
+
+// cut shortens a message to what the state keeps.
+func cut(message string) string {
+	const most = 1 << 10
+	return string(bytes.ToValidUTF8([]byte(message[:min(len(message), most-3)]), []byte("?")))
+}
+
+// endOverdueTasks has tasks fail that have waited, or have been at work, for too long.
+func (m *Master) endOverdueTasks(ctx context.Context, log zerolog.Logger) {
+	for _, e := range m.Store.OverdueTasks(m.Now()) {
+		err := m.withTasks(ctx, func(ctx context.Context) error {
+			return m.commitOne(ctx, 32<<10, func() (metadata.Change, error) { return e, nil })
+		})
+		switch {
+		case err == nil:
+			log.Info().Int("tasks", len(e.IDs)).Str("reason", e.Message).Msg("tasks to copy or move objects failed")
+		case ctx.Err() == nil:
+			log.Warn().Err(err).Msg("ending overdue tasks failed, it will be tried again")
+		}
+	}
+}
+
+// withTasks runs f while no other call changes tasks, as withSegments does.
+func (m *Master) withTasks(ctx context.Context, f func(context.Context) error) error {
+	return alone(ctx, "tasks", m.tasks, f)
+}
+
+// TaskPayload is what a client is to do, in upstream's JSON.
+func TaskPayload(t metadata.Task) string {
+	var payload any = struct {
+		Tenant  string   `json:"tenant_id"`
+		Key     string   `json:"key"`
+		Source  string   `json:"source"`
+		Targets []string `json:"targets"`
+		// Of dynamic copies, which this master does not plan.
+		LeaseHigh uint64 `json:"dynamic_replication_lease_id_high"`
+		LeaseLow  uint64 `json:"dynamic_replication_lease_id_low"`
+		Epoch     uint64 `json:"dynamic_replication_version_epoch"`
+	}{Tenant: t.Tenant, Key: t.Key, Source: t.Source, Targets: t.Targets}
+	if t.Move {
+		payload = struct {
+			Tenant string `json:"tenant_id"`
+			Key    string `json:"key"`
+			Source string `json:"source"`
+			Target string `json:"target"`
+		}{t.Tenant, t.Key, t.Source, t.Targets[0]}
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(payload) // into memory, of strings and numbers
+	return string(bytes.TrimSpace(b.Bytes()))
+}
