@@ -63,7 +63,7 @@ const (
 	noDynamic   = "there is no dynamic replication"
 	noEvents    = "no KV events are published"
 	noFiles     = "the journal and the state files (see state-dir) take the place of snapshot files"
-	noTasks     = "there are no copy and move tasks"
+	noTasks     = "the limits of copy and move tasks are fixed, at the defaults"
 	journaled   = "the journal takes the oplog's place and is on whenever enable_ha is"
 	onlyEtcd    = "etcd is the only HA backend; see etcd_endpoints. Nodes that look elsewhere would not find each other"
 	noCleanup   = "the metadata server keeps the keys of a client that is gone, until somebody deletes them"

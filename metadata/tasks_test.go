@@ -1,0 +1,134 @@
+package metadata_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+func taskID(n byte) metadata.TaskID { return metadata.TaskID{n} }
+
+func (c *cluster) addTask(n byte, of byte) {
+	c.t.Helper()
+	e, err := c.primary.PrepareTask("CreateCopyTask", metadata.Task{
+		ID: taskID(n), Client: client(of), Tenant: "default", Key: "k", Source: "a", Targets: []string{"b", "c"}, Move: n%2 == 0,
+	})
+	if err != nil {
+		c.t.Fatalf("%v", err)
+	}
+	c.must(c.commit(e))
+}
+
+// fetch returns the first bytes of the ids of the tasks that a client gets.
+func (c *cluster) fetch(of byte, most uint64) (ids []byte) {
+	c.t.Helper()
+	list, e := c.primary.PrepareFetch(client(of), most)
+	if e == nil {
+		return nil
+	}
+	for _, t := range list {
+		if t.Key != "k" || t.Source != "a" || len(t.Targets) != 2 || t.Move != (t.ID[0]%2 == 0) {
+			c.t.Fatalf("got the task %+v, want what was asked for", t)
+		}
+		ids = append(ids, t.ID[0])
+	}
+	c.must(c.commit(e))
+	return ids
+}
+
+// Tasks go to their client in the order in which they came, each once, on whichever
+// node is the primary.
+func TestTasks(t *testing.T) {
+	c := newCluster(t)
+	for n := range byte(5) {
+		c.addTask(n, 1+n%2)
+	}
+	if got := c.fetch(1, 2); !reflect.DeepEqual(got, []byte{0, 2}) {
+		t.Errorf("client 1 gets %v, want its oldest two", got)
+	}
+	c.takeOver(0)
+	c.everywhere()
+	c.must(c.commit(&metadata.SetTasks{IDs: []metadata.TaskID{taskID(0)}, Status: metadata.TaskSucceeded, Message: "done"}))
+	c.must(c.commit(&metadata.SetTasks{IDs: []metadata.TaskID{taskID(0)}, Status: metadata.TaskFailed, Message: "late"}))
+	for what, s := range c.everywhere() {
+		got, _ := s.FindTask(taskID(0))
+		if got.Status != metadata.TaskSucceeded || got.Message != "done" || got.Key != "" || got.Client != client(1) {
+			t.Errorf("%s: got %+v, want the first end of the task", what, got)
+		}
+		if got, ok := s.FindTask(taskID(2)); !ok || got.Status != metadata.TaskProcessing {
+			t.Errorf("%s: got %+v, want a task at work", what, got)
+		}
+	}
+	for of, want := range map[byte][]byte{1: {4}, 2: {1, 3}} {
+		if got := c.fetch(of, 10); !reflect.DeepEqual(got, want) {
+			t.Errorf("after a takeover client %d gets %v, want %v", of, got, want)
+		}
+		if got := c.fetch(of, 10); got != nil {
+			t.Errorf("client %d gets %v once more", of, got)
+		}
+	}
+	if _, ok := c.primary.FindTask(taskID(9)); ok {
+		t.Error("a task that nobody created is there")
+	}
+}
+
+// A task that waits, or is at work, for too long fails.
+func TestOverdueTasks(t *testing.T) {
+	c := newCluster(t)
+	c.addTask(1, 1)
+	c.pass(time.Minute)
+	c.addTask(2, 2)
+	c.fetch(2, 1)
+	c.pass(metadata.TaskTimeout)
+	if list := c.primary.OverdueTasks(c.now); len(list) != 1 || len(list[0].IDs) != 1 || list[0].IDs[0] != taskID(1) {
+		t.Errorf("got %+v, want the task that waits", list)
+	}
+	c.pass(time.Millisecond)
+	for _, e := range c.primary.OverdueTasks(c.now) {
+		c.must(c.commit(e))
+	}
+	for n, want := range map[byte]string{1: "pending timeout", 2: "processing timeout"} {
+		if got, _ := c.primary.FindTask(taskID(n)); got.Status != metadata.TaskFailed || got.Message != want {
+			t.Errorf("task %d: got %+v, want it failed: %s", n, got, want)
+		}
+	}
+	if list := c.primary.OverdueTasks(c.now.Add(time.Hour)); len(list) != 0 {
+		t.Errorf("got %+v of tasks that have ended", list)
+	}
+}
+
+// Tasks are bounded: those that wait, and those that are remembered.
+func TestTasksAreBounded(t *testing.T) {
+	const most = 10_000
+	c := newCluster(t)
+	id := func(n int) (id metadata.TaskID) { id[0], id[1], id[2] = byte(n), byte(n>>8), byte(n>>16); return id }
+	var all []metadata.Change
+	for n := range most {
+		all = append(all, &metadata.AddTask{Task: metadata.Task{ID: id(n), Tenant: "default", Key: "k", Targets: []string{"b"}}})
+	}
+	c.must(c.commit(all...))
+	_, err := c.primary.PrepareTask("CreateMoveTask", metadata.Task{ID: id(most)})
+	wantKind(t, "a task too many", err, errs.TaskLimit)
+	all = all[:0]
+	for n := range most {
+		all = append(all, &metadata.SetTasks{IDs: []metadata.TaskID{id(n)}, Status: metadata.TaskFailed})
+	}
+	c.must(c.commit(all...))
+	c.must(c.commit(&metadata.AddTask{Task: metadata.Task{ID: id(most), Tenant: "default"}}))
+	c.must(c.commit(&metadata.SetTasks{IDs: []metadata.TaskID{id(most)}, Status: metadata.TaskFailed}))
+	for n, want := range map[int]bool{0: false, 1: true, most: true} {
+		if _, ok := c.primary.FindTask(id(n)); ok != want {
+			t.Errorf("task %d is remembered: %v, want %v", n, ok, want)
+		}
+	}
+	c.everywhere()
+	long := metadata.Task{ID: id(1), Source: string(make([]byte, 1000))}
+	for range 16 {
+		long.Targets = append(long.Targets, long.Source)
+	}
+	_, err = c.primary.PrepareTask("CreateCopyTask", long)
+	wantKind(t, "names that are too long", err, errs.InvalidParams)
+}
