@@ -20,6 +20,7 @@ const (
 	maxTaskNames   = 16 << 10        // bytes of the names of a task's targets
 	maxTaskMessage = 1 << 10         // bytes
 	maxTasksAtOnce = 1000            // of one change
+	maxTaskBytes   = 64 << 20        // of the keys and names of all that have not ended
 )
 
 // A TaskID names a task.
@@ -100,6 +101,7 @@ type tasks struct {
 	byID  map[TaskID]*Task
 	open  []*Task // that have not ended, in the order in which they came
 	ended []*Task // in the order in which they ended
+	bytes int     // of keys and names
 	last  uint64
 }
 
@@ -136,8 +138,17 @@ func (s *Store) fileTask(t *Task) {
 		s.tasks.ended = append(s.tasks.ended, t)
 	} else {
 		s.tasks.open = append(s.tasks.open, t)
+		s.tasks.bytes += t.bytes()
 	}
 	s.digest += t.digestTerm()
+}
+
+func (t *Task) bytes() int {
+	n := len(t.Key) + len(t.Source)
+	for _, name := range t.Targets {
+		n += len(name)
+	}
+	return n
 }
 
 // SetTasks says that tasks are at work, or have ended.
@@ -164,6 +175,7 @@ func (e *SetTasks) Apply(tx *Tx) error {
 		s.digest -= t.digestTerm()
 		t.Status, t.Message, t.Updated = e.Status, e.Message, tx.now
 		if t.Status.Ended() {
+			s.tasks.bytes -= t.bytes()
 			t.Tenant, t.Key, t.Source, t.Targets = DefaultTenant, "", "", nil
 			s.tasks.ended = append(s.tasks.ended, t)
 		}
@@ -204,21 +216,18 @@ func (s *Store) codeTasks(c *binenc.Coder) {
 
 // PrepareTask decides the creation of a task. Tasks must be decided one at a time,
 // each after the one before was applied; so must PrepareFetch. Errors: TaskLimit
-// while maxTasks wait, InvalidParams for names that are too long, Unavailable while a
+// while maxTasks wait, or their keys have maxTaskBytes; InvalidParams for names that are too long, Unavailable while a
 // node of the cluster does not know tasks.
 func (s *Store) PrepareTask(op string, t Task) (*AddTask, error) {
-	bytes := len(t.Source)
-	for _, name := range t.Targets {
-		bytes += len(name)
-	}
+	names := t.bytes() - len(t.Key)
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	switch {
 	case s.Rules() < transferRules:
 		return nil, errs.New(errs.Unavailable, op, "nodes of an older version do not know tasks; upgrade them")
-	case bytes > maxTaskNames:
-		return nil, errs.New(errs.InvalidParams, op, "the names of the segments have %d bytes, at most %d are possible", bytes, maxTaskNames)
-	case s.tasks.count(TaskPending) >= maxTasks:
+	case names > maxTaskNames:
+		return nil, errs.New(errs.InvalidParams, op, "the names of the segments have %d bytes, at most %d are possible", names, maxTaskNames)
+	case s.tasks.count(TaskPending) >= maxTasks, s.tasks.bytes+t.bytes() > maxTaskBytes:
 		return nil, errs.TaskLimit
 	}
 	t.Status = TaskPending

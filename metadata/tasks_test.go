@@ -2,6 +2,7 @@ package metadata_test
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,6 +126,19 @@ func TestTasksAreBounded(t *testing.T) {
 		}
 	}
 	c.everywhere()
+	all = all[:0]
+	for n := range 1 << 10 {
+		all = append(all, &metadata.AddTask{Task: metadata.Task{ID: id(n + 2*most), Tenant: "default", Key: strings.Repeat("k", 64<<10)}})
+	}
+	c.must(c.commit(all...))
+	_, err = c.primary.PrepareTask("CreateMoveTask", metadata.Task{ID: id(most + 1), Key: "k"})
+	wantKind(t, "keys that are too long together", err, errs.TaskLimit)
+	for _, e := range all {
+		c.must(c.commit(&metadata.SetTasks{IDs: []metadata.TaskID{e.(*metadata.AddTask).ID}, Status: metadata.TaskSucceeded}))
+	}
+	if _, err = c.primary.PrepareTask("CreateMoveTask", metadata.Task{ID: id(most + 1), Key: "k"}); err != nil {
+		t.Errorf("when they have ended: %v", err)
+	}
 	long := metadata.Task{ID: id(1), Source: string(make([]byte, 1000))}
 	for range 16 {
 		long.Targets = append(long.Targets, long.Source)
