@@ -82,6 +82,9 @@ func TestRenewalsWhileEtcdStalls(t *testing.T) {
 			if after := silent - paused; after > window+500*time.Millisecond {
 				t.Errorf("the last read was answered %v after etcd had stalled, the window is %v", after, window)
 			}
+			if dies {
+				defer a.wire.heal() // so that it ends quickly
+			}
 			now, lost := w.serving(a, b), 0
 			if dies {
 				now = w.serving(b)
