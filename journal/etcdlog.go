@@ -33,11 +33,10 @@ type EtcdLog struct {
 	// Histories reports whether every node reads heads that name their history. One
 	// without a name gets one then. May be nil for never; set before the first Append.
 	Histories func() bool
-	// NoSpace is called whenever etcd refuses to write for want of space, also while
-	// Append goes on because the outcome of a commit is unknown; must not block;
-	// may be nil.
+	// Tried is told how each call for a commit went, nil for written, also while Append
+	// goes on because the outcome of a commit is unknown; must not block; may be nil.
 	// Set before the first Append.
-	NoSpace func()
+	Tried func(err error)
 
 	client   *clientv3.Client
 	layout   Layout
@@ -163,14 +162,13 @@ func (l *EtcdLog) timeout(c *Sealed) time.Duration {
 	return min(c.Head.ServeWindow()<<min(l.late, 10), AttemptTimeout)
 }
 
-// notice takes note of a call that had no answer in time, and reports an error that
-// says that etcd has no space.
+// notice takes note of a call that had no answer in time, and reports how it went.
 func (l *EtcdLog) notice(ctx context.Context, err error) {
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		l.late++
 	}
-	if l.NoSpace != nil && errors.Is(err, rpctypes.ErrNoSpace) {
-		l.NoSpace()
+	if l.Tried != nil && ctx.Err() == nil {
+		l.Tried(err)
 	}
 }
 

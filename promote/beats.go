@@ -63,11 +63,11 @@ func (t *Term) keepPace(ctx context.Context) {
 }
 
 // lapse says why the right to answer has lapsed.
-func (t *Term) lapse() string {
+func (t *Term) lapse() *Obstacle {
 	if o := t.node.Status().Obstacle; o != nil {
-		return string(o.Cause)
+		return o
 	}
-	return string(RightLapsed)
+	return facts{}.lapsed()
 }
 
 // watchRight logs when the right to answer lapses, and when it is back, until the
@@ -88,7 +88,9 @@ func (t *Term) watchRight(ctx context.Context) {
 		case left <= 0 && until > 0 && lapsed == 0:
 			lapsed = until
 			served, _ := n.turn(false)
-			n.Log.Warn().Uint64("term", uint64(t.Number)).Dur("served_for", served).Str("cause", t.lapse()).Msg("no commit comes through: this node answers nobody until one does")
+			o := t.lapse()
+			n.Log.Warn().Uint64("term", uint64(t.Number)).Dur("served_for", served).Str("cause", string(o.Cause)).Str("reason", o.Reason).Str("help", o.Help).
+				Msg("no commit comes through: this node answers nobody until one does")
 		}
 		if left > 0 {
 			_ = sleep(ctx, left)

@@ -339,7 +339,7 @@ func TestTheServingStateIsLogged(t *testing.T) {
 	}
 	c, _ := w.incomplete("c", func(c *promote.Config) { c.Log = zerolog.New(&third) })
 	b.wire.cut()
-	waitFor(t, "b to log that it lapsed", func() bool { return strings.Contains(other.String(), `"cause":"commits do not come through"`) })
+	waitFor(t, "b to log that it lapsed", func() bool { return strings.Contains(other.String(), `"help":"see that etcd `) })
 	w.serving(a)
 	a.wire.cut()
 	a.end()

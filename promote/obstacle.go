@@ -55,7 +55,7 @@ type facts struct {
 	loss   follower.Loss
 	failed error  // of the last look at an election
 	ended  error  // this node's last term; nil if none, or it ended on purpose
-	full   bool   // etcd has no space, as a commit of this node was told
+	commit error  // of the last call for a commit; nil if it was written
 	owns   bool   // etcd is in this very process
 	fault  error  // why no space can be made in it; nil if it can
 	id     string // of this node
@@ -67,11 +67,8 @@ func (f facts) obstacle() *Obstacle {
 	switch {
 	case f.role == Primary:
 		return nil
-	case f.role == Fenced && f.full:
-		return f.etcdFull(rpctypes.ErrNoSpace)
 	case f.role == Fenced:
-		return &Obstacle{Cause: RightLapsed, Reason: "this node is elected and answers nobody: no commit has come through for longer than it may answer without one",
-			Help: "see that etcd answers quickly, has a leader and has space"}
+		return f.lapsed()
 	case f.role == HandingOver:
 		return &Obstacle{Cause: HandsOver, Reason: "this node has stopped taking calls, and hands over or ends its term"}
 	case f.role == Electing || f.role == Promoting:
@@ -97,6 +94,21 @@ func (f facts) obstacle() *Obstacle {
 		return &Obstacle{Cause: Unelected, Reason: "no node is elected since this node's term ended: " + f.ended.Error()}
 	}
 	return &Obstacle{Cause: Unelected, Reason: "no node is elected yet"}
+}
+
+// lapsed is the obstacle of a primary whose commits do not come through.
+func (f facts) lapsed() *Obstacle {
+	const reason = "this node is elected and answers nobody: no commit has come through for longer than it may answer without one"
+	o := &Obstacle{Cause: RightLapsed, Reason: reason, Help: "see that etcd answers quickly, has a leader and has space"}
+	if errors.Is(f.commit, rpctypes.ErrNoSpace) {
+		o = f.etcdFull(f.commit)
+	} else if of := etcdObstacle(f.owns, f.commit); of != nil {
+		o.Reason, o.Help = reason+"; "+of.Reason, of.Help
+		o.Cause = of.Cause
+	} else if f.commit != nil {
+		o.Reason += "; the last one failed: " + f.commit.Error()
+	}
+	return o
 }
 
 // lost is the obstacle of a node whose journal is lost.
@@ -197,8 +209,9 @@ func unreadable(id string, err error) error {
 func (n *Node) obstacleLocked(s *Status) *Obstacle {
 	f := facts{role: s.Self.Role, leader: s.Leader, loss: s.Loss, failed: n.failed, ended: n.ended, owns: n.OwnsEtcd, fault: s.Space.Fault, id: n.ID}
 	if n.term != nil {
-		full := n.term.full.Load()
-		f.full = full > 0 && n.Clock()-time.Duration(full) < n.SessionTTL
+		if err := n.term.failing.Load(); err != nil {
+			f.commit = *err
+		}
 	}
 	return f.obstacle()
 }

@@ -50,8 +50,8 @@ type Term struct {
 	founded   *founding // nil unless this node founded the journal anew for the term
 	trusted   bool      // the store is what the journal says, and more than nothing
 
-	full atomic.Int64 // by the clock: when etcd had no space for a commit, 0 for never
-	held bool         // changes are refused, since etcd is nearly full; for keepPace alone
+	failing atomic.Pointer[error] // of the last call for a commit
+	held    bool                  // changes are refused, since etcd is nearly full; for keepPace alone
 
 	stop   context.CancelCauseFunc // ends the term
 	saved  <-chan struct{}         // closed when there is a file of a new journal; nil if files before lead there
@@ -118,6 +118,16 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	return t.Store, tip
 }
 
+// tried takes note of how a call for a commit went.
+func (t *Term) tried(err error) {
+	if err == nil {
+		t.failing.Store(nil)
+		return
+	}
+	failed := err
+	t.failing.Store(&failed)
+}
+
 func (n *Node) newTerm(c *candidate) *Term {
 	t := &Term{
 		Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, right: c.right, pace: c.pace, log: c.log, histories: c.histories,
@@ -128,7 +138,7 @@ func (n *Node) newTerm(c *candidate) *Term {
 	t.Store.StartIDs(t.Number)
 	t.Now = metadata.NewClock(n.Clock, c.before.Time)
 	t.Fence, t.Answers = t.right.Fence, t.right.Valid
-	t.log.NoSpace = func() { t.full.Store(int64(n.Clock())) }
+	t.log.Tried = t.tried
 	t.Queue = journal.NewQueue(t.Store, n.QueueBytes)
 	t.writer = journal.NewWriter(journal.WriterConfig{
 		Store: t.Store, Queue: t.Queue, Log: t.log, Term: t.Number, Hold: n.Params.HoldTime(),
