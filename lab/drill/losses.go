@@ -324,6 +324,9 @@ func restoreEtcd(ctx context.Context, e *Env) {
 	const far = 1_000_000
 	e.loseJournals(ctx, []loss{
 		{what: "etcd is restored", nodes: 2, short: true, before: backup, lose: restored(0)},
+		{what: "etcd is restored, and a node starts from an older file", nodes: 2, short: true, before: backup, lose: func(ctx context.Context, e *Env, p pair) {
+			e.olderFile(ctx, p, func() error { return e.cluster.Restore(file, 0) })
+		}},
 		{what: "etcd is restored with revisions above", before: backup, lose: restored(far)},
 		{what: "etcd is restored after a failover, with revisions above", nodes: 2, short: true, lose: restored(far), before: func(ctx context.Context, e *Env) {
 			backup(ctx, e)
@@ -335,6 +338,31 @@ func restoreEtcd(ctx context.Context, e *Env) {
 	})
 	if !e.noticed() && (!e.Short || e.Break != "") {
 		e.episode(ctx, episode{}, e.wipedAhead)
+	}
+}
+
+// olderFile kills the primary, lets etcd go back, and starts the primary from its state
+// file, which may fit what etcd has then. The standby holds more and is cut off etcd: the
+// other one must ask it, and leave the election to it.
+func (e *Env) olderFile(ctx context.Context, p pair, back func() error) {
+	standby := e.cluster.Standbys(p.primary)[0]
+	p.primary.Front.Set(netfault.Cut)
+	e.appliedByAll(ctx, must(e.cluster.Head(ctx)))
+	p.primary.Kill()
+	e.replaceEtcd(ctx, back, false)
+	standby.SetEtcd(netfault.Cut)
+	defer standby.SetEtcd(netfault.Fault{})
+	p.primary.Front.Heal()
+	do(e.cluster.StartNode(ctx, p.primary, promote.Primary))
+	var s *pb.StatusResponse
+	err := cluster.Poll(ctx, foundedWithin, p.primary.Name+" says why it does not serve", func(ctx context.Context) (over bool, err error) {
+		s, err = p.primary.Status(ctx)
+		return err == nil && (cluster.Serves(s) || s.GetNotServingHelp() != "" && strings.Contains(s.GetNotServingReason(), "sequence")), nil
+	})
+	left := err == nil && !cluster.Serves(s)
+	e.result.check("leaves the election to who holds more", left, "%v; its role is %v: %s", err, s.GetNode().GetRole(), s.GetNotServingReason())
+	if left {
+		e.did("%s started from its file and does not serve: %s", p.primary.Name, s.GetNotServingReason())
 	}
 }
 
