@@ -85,7 +85,7 @@ func TestBatches(t *testing.T) {
 	_, c := serving(t)
 	ctx := t.Context()
 	put(t, c, "old")
-	long := strings.Repeat("x", 5000)
+	long := strings.Repeat("x", 70_000)
 	reserved, err := c.BatchPutStart(ctx, []client.PutItem{{Key: "a", Size: 1}, {Key: "old", Size: 1}, {Key: "b", Size: 1}, {Key: "", Size: 1}}, client.PutConfig{})
 	if err != nil || len(reserved) != 4 {
 		t.Fatalf("got %v, %v; want 4 entries and no error", reserved, err)

@@ -165,7 +165,7 @@ func (tx *Tx) honourClaims(p *segmentState, whole Time) {
 			from = end
 		}
 		if from < to {
-			ranges = append(ranges, quarantined{r.until, p, segment.Range{Offset: from, Length: to - from}})
+			ranges = append(ranges, quarantined{until: r.until, segment: p, rng: segment.Range{Offset: from, Length: to - from}})
 			end = to
 		}
 	}

@@ -36,8 +36,11 @@ func TestClosedSegments(t *testing.T) {
 		t.Errorf("closing it again: got %+v, %v; want nothing to do", again, err)
 	}
 	for what, s := range c.everywhere() {
-		if list := s.Segments(); len(list) != 1 || !list[0].Closed {
+		if list := s.Segments(); len(list) != 1 || list[0].Status() != metadata.SegmentClosed {
 			t.Errorf("%s: got segments %+v, want one that is closed", what, list)
+		}
+		if st := s.Stats(); st.Capacity != 0 || st.Busy != 0 || st.Closed != 1<<20 {
+			t.Errorf("%s: got %d of %d bytes taken, and %d closed; want 0, 0 and 1 MiB", what, st.Busy, st.Capacity, st.Closed)
 		}
 		put := &metadata.Put{Tenant: "default", Key: "new", Client: client(1), Size: 10, Replicas: 1}
 		s.StartIDs(9)

@@ -236,7 +236,7 @@ func (h *history) check() {
 	}
 	before, after := h.one.Stats(), copied.Stats()
 	before.SoftPinned, after.SoftPinned = 0, 0 // pins that have ended are looked at lazily
-	before.Evicted, before.Discarded, before.QuarantineExits = 0, 0, 0
+	before.Evicted, before.Discarded, before.QuarantineExits, before.DiscardedBytes, before.DiscardsFreed = 0, 0, 0, 0, 0
 	if before != after {
 		h.t.Fatalf("a store with %+v is loaded as one with %+v", before, after)
 	}

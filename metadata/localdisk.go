@@ -157,7 +157,7 @@ func (e *AddLocalDisk) Apply(tx *Tx) (answer error) {
 				o.extra = new(extra)
 			}
 			o.extra.replicas = append(o.extra.replicas, r)
-			tx.s.count(&r, 1)
+			tx.s.count(o, &r, 1)
 		}
 		tx.s.addTerms(o)
 	})

@@ -94,7 +94,7 @@ func (e *PutEnd) Apply(tx *Tx) error {
 		for i := range o.replicaCount() {
 			if r := o.replicaAt(i); r.status == Processing && e.Selector.selects(r.kind) {
 				r.status = Complete
-				tx.s.count(r, 1)
+				tx.s.count(o, r, 1)
 			}
 		}
 		o.flags &^= flagAbandoned
@@ -202,8 +202,7 @@ type Discard struct {
 // Apply drops the replicas. It answers ObjectNotFound if the object is gone.
 func (e *Discard) Apply(tx *Tx) error {
 	return tx.onObject(e.Ref, e.pending, func(sh *shard, o *object) {
-		tx.dropSome(sh, o, 0, func(r *replica) bool { return r.status == Processing })
-		tx.s.counts.discarded.Add(1)
+		tx.discard(sh, o, func(r *replica) bool { return r.status == Processing })
 	})
 }
 

@@ -204,8 +204,10 @@ func (e *PutStart) Apply(tx *Tx) error {
 	if old != nil && (e.Upsert || old.survey().complete == 0) {
 		if old.survey().complete == 0 {
 			tx.s.counts.discarded.Add(1)
+			tx.discarding = true
 		}
 		tx.takeOver(sh, old, e)
+		tx.discarding = false
 	}
 	if old := sh.byKey.get(tx.s.hash.of(tenant, e.Key), tenant, e.Key); old != nil && old.exists() {
 		tx.Fail("object %v is put under a key that object %v holds", e.ID, old.id)

@@ -13,6 +13,9 @@ type quarantined struct {
 	until   Time
 	segment *segmentState
 	rng     segment.Range
+	// discarded says that it was of an abandoned put. It is for metrics alone, and a
+	// snapshot leaves it out.
+	discarded bool
 }
 
 func (q quarantined) before(o quarantined) bool {

@@ -17,12 +17,16 @@ type Stats struct {
 	LocalReplicas   int64 // on clients' SSDs
 	LocalDisks      int   // SSDs that clients have mounted
 	Segments        int
+	Closed          uint64 // bytes of segments that take no new objects; the next four leave them out
 	Capacity        uint64 // bytes
 	Busy            uint64 // bytes of allocated ranges, quarantine included
 	Quarantined     uint64 // bytes
 	LeavingSoon     uint64 // bytes of quarantine that come free within the lease TTL
 	Evicted         int64  // objects evicted by this node, ever
 	Discarded       int64  // reservations discarded, ever
+	DiskBytes       int64  // of the objects of DiskReplicas
+	DiscardedBytes  int64  // bytes of discarded reservations in quarantine
+	DiscardsFreed   int64  // ranges of them that left it, ever
 	QuarantineExits int64  // ranges that left quarantine, ever
 }
 
@@ -54,9 +58,16 @@ func (s *Store) stats() Stats {
 		Segments:        len(s.segments),
 		Evicted:         s.counts.evicted.Load(),
 		Discarded:       s.counts.discarded.Load(),
+		DiskBytes:       s.counts.diskBytes.Load(),
+		DiscardedBytes:  s.counts.discardedBytes.Load(),
+		DiscardsFreed:   s.counts.discardsFreed.Load(),
 		QuarantineExits: s.counts.released.Load(),
 	}
 	for _, p := range s.segments {
+		if p.closes != 0 {
+			st.Closed += p.Capacity()
+			continue
+		}
 		st.Capacity += p.Capacity()
 		st.Busy += p.Busy()
 		st.Quarantined += p.quarantined.Load()

@@ -216,6 +216,10 @@ type counters struct {
 	disk      atomic.Int64 // complete disk replicas
 	localDisk atomic.Int64 // replicas on clients' SSDs
 	evicted   atomic.Int64 // objects evicted, ever
+	diskBytes atomic.Int64 // of the objects of disk
 	discarded atomic.Int64 // reservations discarded, ever
-	released  atomic.Int64 // ranges that left quarantine, ever
+	// Memory of discarded reservations: bytes in quarantine, and ranges that left it,
+	// but for those of a state that a snapshot replaced.
+	discardedBytes, discardsFreed atomic.Int64
+	released                      atomic.Int64 // ranges that left quarantine, ever
 }

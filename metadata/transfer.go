@@ -330,7 +330,7 @@ func (o *object) arrive(tx *Tx) {
 	for i := range o.replicaCount() {
 		if r := o.replicaAt(i); r.status == arriving && r.exists() {
 			r.status = Complete
-			tx.s.count(r, 1)
+			tx.s.count(o, r, 1)
 		}
 	}
 	tx.s.addTerms(o)

@@ -20,6 +20,8 @@ type Tx struct {
 	term  Term
 	now   Time
 	fault error // the commit does not fit this state
+	// discarding is set while an abandoned put is dropped.
+	discarding bool
 }
 
 // Apply makes the changes of the next commit: first the renewals, then the
@@ -126,10 +128,18 @@ func (tx *Tx) insert(sh *shard, o *object) {
 	sh.byID[o.id] = o
 	s.counts.objects.Add(1)
 	for i := range o.replicaCount() {
-		s.count(o.replicaAt(i), 1)
+		s.count(o, o.replicaAt(i), 1)
 	}
 	s.addTerms(o)
 	s.file(o)
+}
+
+// discard is dropSome for an abandoned put.
+func (tx *Tx) discard(sh *shard, o *object, unwanted func(*replica) bool) {
+	tx.discarding = true
+	tx.dropSome(sh, o, 0, unwanted)
+	tx.discarding = false
+	tx.s.counts.discarded.Add(1)
 }
 
 // drop removes an object with all its replicas. Needs the shard's lock.
@@ -174,7 +184,7 @@ func (tx *Tx) dropSome(sh *shard, o *object, leaseUntil Time, unwanted func(*rep
 //   - in a term's first lease TTL, until that is over, as the primary before
 //     may have granted a lease that it could not journal.
 func (tx *Tx) dropReplica(o *object, r *replica, leaseUntil Time) {
-	tx.s.count(r, -1)
+	tx.s.count(o, r, -1)
 	if r.kind != Memory || r.segment.Gone() {
 		return
 	}
@@ -205,7 +215,10 @@ func (tx *Tx) release(p *segmentState, r segment.Range, until Time) {
 		tx.free(p, r)
 		return
 	}
-	q := quarantined{until: until, segment: p, rng: r}
+	q := quarantined{until: until, segment: p, rng: r, discarded: tx.discarding}
+	if q.discarded {
+		tx.s.counts.discardedBytes.Add(int64(q.bytes()))
+	}
 	tx.s.quarantine.add(q)
 	tx.s.addTerm(p, q.digestTerm())
 }
@@ -230,6 +243,10 @@ func (tx *Tx) releaseDue() {
 		q, ok := tx.s.quarantine.popDue(tx.now)
 		if !ok {
 			break
+		}
+		if q.discarded {
+			tx.s.counts.discardedBytes.Add(-int64(q.bytes()))
+			tx.s.counts.discardsFreed.Add(1)
 		}
 		if q.segment.Gone() {
 			continue // the unmount took its term off the digest
@@ -292,13 +309,14 @@ func (s *Store) unindex(o *object) {
 }
 
 // count keeps the figures up to date when a replica comes (+1) or goes (-1).
-func (s *Store) count(r *replica, by int64) {
+func (s *Store) count(o *object, r *replica, by int64) {
 	switch {
 	case r.status != Complete:
 	case r.kind == Memory:
 		s.counts.memory.Add(by)
 	case r.kind == Disk:
 		s.counts.disk.Add(by)
+		s.counts.diskBytes.Add(by * int64(o.size))
 	case r.kind == LocalDisk:
 		s.counts.localDisk.Add(by)
 	}

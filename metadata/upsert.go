@@ -113,7 +113,7 @@ func (tx *Tx) takeOver(sh *shard, old *object, e *PutStart) {
 	tx.s.subtractTerms(old)
 	for i := range old.replicaCount() {
 		if r := old.replicaAt(i); e.taken(r) >= 0 {
-			tx.s.count(r, -1)
+			tx.s.count(old, r, -1)
 		} else {
 			tx.dropReplica(old, r, e.LeaseUntil)
 		}

@@ -37,6 +37,7 @@ type saver struct {
 	followed bool            // the journal goes on from it, as far as is known
 	fault    error           // why the last attempt failed
 	saves    int64
+	took     time.Duration // by the newest save
 	failures int64
 }
 
@@ -346,6 +347,7 @@ func (s *saver) save(ctx context.Context, of *statefile.Source) {
 	s.store, s.at, s.since, s.pause = of.Store, at, n.Clock(), 0
 	s.there, s.followed, s.fault, s.unread = true, true, nil, nil
 	s.saves++
+	s.took = s.since - begun
 	s.mu.Unlock()
 	n.Log.Debug().Uint64("sequence", uint64(at.Head.Seq)).Dur("took", n.Clock()-begun).Msg("saved the state")
 	s.publish(ctx, at)
@@ -425,6 +427,7 @@ type Saving struct {
 	Instance   string       // of the directory; empty if it cannot be used
 	Age        time.Duration
 	Saves      int64
+	Took       time.Duration // by the newest save
 	Failures   int64
 	Fault      error // of the last attempt
 	Unread     error // why no state was loaded from the files that stand in Dir; nil if one was
@@ -433,7 +436,7 @@ type Saving struct {
 func (s *saver) status() Saving {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	st := Saving{Dir: s.node.StateDir, Saves: s.saves, Failures: s.failures, Fault: s.fault, Unread: s.unread}
+	st := Saving{Dir: s.node.StateDir, Saves: s.saves, Took: s.took, Failures: s.failures, Fault: s.fault, Unread: s.unread}
 	if s.dir != nil {
 		st.Instance = s.dir.Instance()
 	}

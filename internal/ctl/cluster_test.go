@@ -135,7 +135,7 @@ func testObjects(t *testing.T) {
 	run(t, "put-start", "given-up", "--size=1KiB").Want(t, cli.StatusOK, "reserved given-up", "host-1")
 	run(t, "put-revoke", "given-up").Want(t, cli.StatusOK, "revoked given-up")
 	run(t, "put-revoke", "given-up").Want(t, cli.StatusFailed, "OBJECT_NOT_FOUND (-704)")
-	run(t, "get", strings.Repeat("k", 5000)).Want(t, cli.StatusFailed, "INVALID_KEY (-400)")
+	run(t, "get", strings.Repeat("k", 70_000)).Want(t, cli.StatusFailed, "INVALID_KEY (-400)")
 }
 
 func testSegments(t *testing.T) {

@@ -32,6 +32,7 @@ type segmentResult struct {
 	Capacity    uint64 `json:"capacity_bytes"`
 	Used        uint64 `json:"used_bytes"`
 	Quarantined uint64 `json:"quarantined_bytes"`
+	Status      string `json:"status"`
 }
 
 func (f *Flags) segmentsCommand() *cobra.Command {
@@ -54,10 +55,10 @@ func (f *Flags) segmentsCommand() *cobra.Command {
 }
 
 func segmentTable(w io.Writer, segments []segmentResult) {
-	t := cli.NewTable(w, "NAME", "ID", "SIZE", "USED", "QUARANTINED", "ENDPOINT", "BASE", "CLIENT")
+	t := cli.NewTable(w, "NAME", "STATUS", "ID", "SIZE", "USED", "QUARANTINED", "ENDPOINT", "BASE", "CLIENT")
 	for i := range segments {
 		s := &segments[i]
-		t.Row(s.Name, s.ID, cli.SizeText(s.Size), cli.SizeText(s.Used), cli.SizeText(s.Quarantined), cli.Or(s.Endpoint), fmt.Sprintf("%#x", s.Base), s.Client)
+		t.Row(s.Name, cli.Or(s.Status), s.ID, cli.SizeText(s.Size), cli.SizeText(s.Used), cli.SizeText(s.Quarantined), cli.Or(s.Endpoint), fmt.Sprintf("%#x", s.Base), s.Client)
 	}
 	t.End()
 }
@@ -81,7 +82,7 @@ func (f *Flags) segments(ctx context.Context) (segmentsResult, error) {
 		result.Segments = append(result.Segments, segmentResult{
 			ID: spec.GetId(), Name: spec.GetName(), Client: s.GetClientId(), Base: spec.GetBase(), Size: spec.GetSize(),
 			Endpoint: spec.GetEndpoint(), Protocol: spec.GetProtocol(), HostID: spec.GetHostId(),
-			Capacity: s.GetCapacityBytes(), Used: s.GetUsedBytes(), Quarantined: s.GetQuarantinedBytes(),
+			Capacity: s.GetCapacityBytes(), Used: s.GetUsedBytes(), Quarantined: s.GetQuarantinedBytes(), Status: s.GetStatus(),
 		})
 	}
 	return result, nil

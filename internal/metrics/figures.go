@@ -145,6 +145,8 @@ func (s *scrape) saving(to sink) {
 	saving := s.status.Saving
 	counter(to, "understudy_state_saves_total", "State files that this node wrote.", saving.Saves)
 	counter(to, "understudy_state_save_failures_total", "Attempts to save or load the state that failed.", saving.Failures)
+	counter(to, "master_snapshot_success", "State files that this node wrote.", saving.Saves)
+	counter(to, "master_snapshot_fail", "Attempts to save or load the state that failed.", saving.Failures)
 	gauge(to, "understudy_state_saved_sequence", "The sequence to which this node's newest state file leads.", saving.Seq)
 	gauge(to, "understudy_state_file_age_seconds", "How long ago this node wrote or loaded its newest state file; 0 for none.", saving.Age.Seconds())
 	gauge(to, "understudy_state_restorable", "1 if the journal goes on from this node's newest state file.", flag(saving.Restorable))

@@ -3,8 +3,8 @@ package metrics
 // state shows what the store knows, on any node that has a state.
 func (s *scrape) state(to sink) {
 	st := s.stats
-	gauge(to, "master_allocated_bytes", "Bytes of memory that are taken, rounding and quarantine included.", st.Busy)
-	gauge(to, "master_total_capacity_bytes", "Bytes of memory that can be taken in all mounted segments.", st.Capacity)
+	gauge(to, "master_allocated_bytes", "Bytes of memory that are taken in segments that take new objects, rounding and quarantine included.", st.Busy)
+	gauge(to, "master_total_capacity_bytes", "Bytes of memory that can be taken in all mounted segments that take new objects.", st.Capacity)
 	for name, u := range s.segments {
 		gaugeBy(to, "segment_allocated_bytes", "segment", name, "Bytes that are taken in the segments of a name.", u.busy)
 		gaugeBy(to, "segment_total_capacity_bytes", "segment", name, "Bytes that can be taken in the segments of a name.", u.capacity)
@@ -13,10 +13,17 @@ func (s *scrape) state(to sink) {
 	gauge(to, "master_soft_pin_key_count", "Keys that are softly pinned.", st.SoftPinned)
 	gauge(to, "mem_cache_nums_", "Complete replicas in memory.", st.MemoryReplicas)
 	gauge(to, "file_cache_nums_", "Complete replicas on disk.", st.DiskReplicas)
+	gauge(to, "master_allocated_file_size_bytes", "Bytes of the objects of file_cache_nums_.", st.DiskBytes)
+	gauge(to, "master_total_file_capacity_bytes", "Bytes that files may have (quota_bytes); 0 if that is not set.", s.fileCapacity)
 	gauge(to, "understudy_local_disk_replicas", "Replicas on clients' own SSDs.", st.LocalReplicas)
 	gauge(to, "understudy_local_disks", "Clients' SSDs that are mounted.", st.LocalDisks)
 	counter(to, "master_put_start_discard_cnt",
 		"Abandoned reservations that were discarded, by a cleanup or by another put of the key.", st.Discarded)
+	gauge(to, "master_put_start_discarded_staging_size",
+		"Bytes of memory of discarded reservations that are given to nobody yet.", st.DiscardedBytes)
+	counter(to, "master_put_start_release_cnt", "Ranges of memory of discarded reservations that came free.", st.DiscardsFreed)
+	gauge(to, "understudy_closed_bytes",
+		"Bytes of segments that take no new objects and are unmounted soon; master_total_capacity_bytes leaves them out.", st.Closed)
 	gauge(to, "understudy_segments", "Mounted segments.", st.Segments)
 	gauge(to, "understudy_evictable_objects", "Objects in memory without a hard pin, leased ones included.", st.Evictable)
 	gauge(to, "understudy_quarantined_bytes",

@@ -9,12 +9,13 @@ import (
 
 // Buckets of histograms.
 var (
-	seconds       = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
-	micros        = []float64{100, 500, 1e3, 5e3, 1e4, 5e4, 1e5, 5e5, 1e6, 5e6} // C++ master
-	recordBytes   = []float64{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}
-	changeCounts  = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}
-	objectBytes   = []float64{4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20} // C++ master
-	phaseDuration = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
+	seconds        = []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10}
+	micros         = []float64{100, 500, 1e3, 5e3, 1e4, 5e4, 1e5, 5e5, 1e6, 5e6} // C++ master
+	recordBytes    = []float64{64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}
+	changeCounts   = []float64{1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096}
+	objectBytes    = []float64{4 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20} // C++ master
+	snapshotMillis = []float64{0, 500, 1e3, 5e3, 1e4, 3e4, 6e4, 12e4, 18e4, 24e4, 30e4}            // C++ master
+	phaseDuration  = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30}
 )
 
 // instruments are the metrics that are not read at a scrape, but reported as
@@ -22,6 +23,7 @@ var (
 type instruments struct {
 	calls, takeovers                                    *prometheus.HistogramVec
 	commit, commitMicros, apply, bytes, changes, values prometheus.Observer
+	snapshot                                            prometheus.Observer
 	refused                                             *prometheus.CounterVec
 	writeFailures, cleaned, cleanedBytes                prometheus.Counter
 }
@@ -57,6 +59,8 @@ func newInstruments(registry *prometheus.Registry, declare func(title string, f 
 		writeFailures: counter(titleCommits, "ha_oplog_etcd_write_failures_total", "Commits that etcd refused.").WithLabelValues(),
 		takeovers: histogram(titleTakeover, "understudy_takeover_duration_seconds",
 			"How long the steps of this node's takeovers took.", phaseDuration, "phase"),
+		snapshot: histogram(titleTakeover, "master_snapshot_duration_ms",
+			"How long this node took to write state files, in milliseconds.", snapshotMillis).WithLabelValues(),
 		cleaned: counter(titleTakeover, "understudy_cleanup_objects_total",
 			"Objects that this node removed when it took over, because their lease had run out.").WithLabelValues(),
 		cleanedBytes: counter(titleTakeover, "understudy_cleanup_bytes_total",

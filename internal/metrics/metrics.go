@@ -32,6 +32,10 @@ type Sources struct {
 	Renewals  *leasesync.Counters
 	Evictions *eviction.Counters
 
+	// FileCapacity is how many bytes the files of Disk replicas may have; 0 if that is
+	// not bounded.
+	FileCapacity uint64
+
 	// Head reads the journal's end; nil without a journal.
 	Head func(ctx context.Context) (journal.Cursor, error)
 	// EtcdSize returns the size of etcd's database and its quota in bytes, 0 for
@@ -46,6 +50,7 @@ type Metrics struct {
 	registry *prometheus.Registry
 	polls    polls
 	counted  promote.Takeover // the last one, of Run only
+	saves    int64            // of state files that were counted, of Run only
 }
 
 // New returns the metrics of a node. Run must run for those that need etcd or

@@ -58,6 +58,10 @@ func (m *Metrics) poll(ctx context.Context, size bool) {
 		m.counted = t
 		m.takeover(t)
 	}
+	if s := status.Saving; s.Saves > m.saves { // saves are far more seldom than polls
+		m.saves = s.Saves
+		m.snapshot.Observe(float64(s.Took.Milliseconds()))
+	}
 	m.pollLag(ctx, status)
 	if size && m.src.EtcdSize != nil {
 		m.pollSize(ctx)

@@ -28,6 +28,8 @@ type scrape struct {
 	leaseTTL time.Duration
 	segments map[string]use // by name
 
+	fileCapacity uint64
+
 	// Of the term; zero on a node that does not serve.
 	clients     int
 	held        int // of them, silent for too long
@@ -45,7 +47,7 @@ type use struct{ busy, capacity uint64 }
 func (m *Metrics) take() *scrape {
 	s := &scrape{
 		status: m.src.Status(), calls: m.src.Calls, renewals: m.src.Renewals, evictions: m.src.Evictions,
-		segments: make(map[string]use),
+		segments: make(map[string]use), fileCapacity: m.src.FileCapacity,
 	}
 	s.polled, s.commitAge = m.polls.look(s.status, m.src.Clock())
 	if store := m.src.Store(); store != nil {

@@ -131,7 +131,7 @@ func (s *adminService) ListSegments(_ context.Context, r *pb.ListSegmentsRequest
 		}
 		resp.Segments = append(resp.Segments, &pb.SegmentInfo{
 			Segment: segmentOf(&seg.Spec), ClientId: seg.Client.String(),
-			CapacityBytes: seg.Capacity, UsedBytes: seg.Busy, QuarantinedBytes: seg.Quarantined,
+			CapacityBytes: seg.Capacity, UsedBytes: seg.Busy, QuarantinedBytes: seg.Quarantined, Status: seg.Status().String(),
 		})
 	}
 	return resp, nil

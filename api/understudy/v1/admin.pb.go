@@ -1927,8 +1927,11 @@ type SegmentInfo struct {
 	UsedBytes uint64 `protobuf:"varint,4,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
 	// Bytes in quarantine: freed, but given to nobody yet.
 	QuarantinedBytes uint64 `protobuf:"varint,5,opt,name=quarantined_bytes,json=quarantinedBytes,proto3" json:"quarantined_bytes,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// What becomes of the segment, in the words of Mooncake's master: OK,
+	// GRACEFULLY_UNMOUNTING. Empty from nodes of an older version.
+	Status        string `protobuf:"bytes,6,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SegmentInfo) Reset() {
@@ -1994,6 +1997,13 @@ func (x *SegmentInfo) GetQuarantinedBytes() uint64 {
 		return x.QuarantinedBytes
 	}
 	return 0
+}
+
+func (x *SegmentInfo) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
 }
 
 // ListKeysRequest asks for one page.
@@ -2668,14 +2678,15 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\"\x85\x01\n" +
 	"\x14ListSegmentsResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x126\n" +
-	"\bsegments\x18\x02 \x03(\v2\x1a.understudy.v1.SegmentInfoR\bsegments\"\xcf\x01\n" +
+	"\bsegments\x18\x02 \x03(\v2\x1a.understudy.v1.SegmentInfoR\bsegments\"\xe7\x01\n" +
 	"\vSegmentInfo\x120\n" +
 	"\asegment\x18\x01 \x01(\v2\x16.understudy.v1.SegmentR\asegment\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12%\n" +
 	"\x0ecapacity_bytes\x18\x03 \x01(\x04R\rcapacityBytes\x12\x1d\n" +
 	"\n" +
 	"used_bytes\x18\x04 \x01(\x04R\tusedBytes\x12+\n" +
-	"\x11quarantined_bytes\x18\x05 \x01(\x04R\x10quarantinedBytes\"\xaa\x01\n" +
+	"\x11quarantined_bytes\x18\x05 \x01(\x04R\x10quarantinedBytes\x12\x16\n" +
+	"\x06status\x18\x06 \x01(\tR\x06status\"\xaa\x01\n" +
 	"\x0fListKeysRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05regex\x18\x02 \x01(\tR\x05regex\x12-\n" +
