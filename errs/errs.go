@@ -58,6 +58,7 @@ const (
 	TenantNotRegistered             // a write without a known tenant
 	TenantNotEmpty                  // the tenant still owns objects
 	Unresolved                      // the call may or may not have been applied
+	JobNotFound                     // no drain job of that id
 	kindCount
 )
 
@@ -104,6 +105,8 @@ var table = [kindCount]row{
 	// The C++ master has no number for a call whose fate is unknown; its own
 	// clients see RPC_TIMEOUT there, and so does a Mooncake client of ours.
 	Unresolved: {"RPC_TIMEOUT", -901, codes.DeadlineExceeded, false},
+
+	JobNotFound: {"JOB_NOT_FOUND", -1402, codes.NotFound, false},
 }
 
 func (k Kind) row() row {

@@ -17,24 +17,27 @@ type CloseSegment struct {
 	Until  Time
 }
 
-// Apply closes the segment. One that is closed keeps its time. It answers
+// Apply closes the segment. One that is closed keeps its time, unless it is drained. It answers
 // SegmentNotFound if the segment is gone.
 func (e *CloseSegment) Apply(tx *Tx) error {
 	p := tx.s.segments[e.Number]
 	if p == nil {
 		return errs.SegmentNotFound
 	}
-	if p.closes == 0 {
+	if p.closes == 0 || p.drains() {
 		tx.s.closeSegment(p, e.Until)
 	}
 	return nil
 }
 
+// closeSegment closes a segment until a time, or opens it for 0.
 func (s *Store) closeSegment(p *segmentState, until Time) {
 	s.addTerm(p, -p.digestTerm())
 	p.closes = until
 	s.addTerm(p, p.digestTerm())
-	s.pool.Remove(p.Segment)
+	if s.pool.Remove(p.Segment); until == 0 {
+		s.pool.Add(p.Segment)
+	}
 }
 
 // Code goes through the fields.
@@ -61,7 +64,7 @@ func (s *Store) PrepareClose(client segment.ClientID, id segment.ID, until Time)
 		return nil, errs.New(errs.SegmentNotFound, op, "client %v has no segment mounted", client)
 	case p == nil || p.Client != client:
 		return nil, errs.New(errs.InvalidParams, op, "client %v has not mounted segment %v", client, id)
-	case p.closes != 0:
+	case p.closes != 0 && !p.drains():
 		return nil, nil
 	case s.Rules() < closingRules:
 		return nil, errs.New(errs.Unavailable, op, "nodes of an older version do not know closed segments; upgrade them")

@@ -24,6 +24,7 @@ const (
 	seedClosing
 	seedTransfer
 	seedTask
+	seedDrain
 )
 
 // mix folds a word into a hash.

@@ -31,6 +31,7 @@ const (
 	typeEndTransfer    = 18
 	typeAddTask        = 19
 	typeSetTasks       = 20
+	typeSaveDrain      = 21
 )
 
 // DecodeObjectEvent decodes one object event, which must fill b. cutoff returns
@@ -81,6 +82,8 @@ func DecodeObjectEvent(b []byte, cutoff func() Change) (Change, error) {
 		e = new(AddTask)
 	case typeSetTasks:
 		e = new(SetTasks)
+	case typeSaveDrain:
+		e = new(SaveDrain)
 	default:
 		return nil, fmt.Errorf("object event of type %d: this version does not know it; upgrade this node", kind)
 	}

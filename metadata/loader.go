@@ -269,6 +269,7 @@ func (l *Loader) readRest(c *binenc.Coder) {
 	}
 	if l.rules >= transferRules {
 		s.codeTasks(c)
+		s.codeDrains(c)
 	}
 	digest := uint64(0)
 	codeNumber(c, &l.number)

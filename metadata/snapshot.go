@@ -214,6 +214,7 @@ func (s *Store) encodeRest(c *binenc.Coder) {
 	}
 	if s.Rules() >= transferRules {
 		s.codeTasks(c)
+		s.codeDrains(c)
 	}
 	numbers, digest := slices.Sorted(maps.Keys(s.segments)), uint64(s.digest)
 	codeNumber(c, &s.lastNumber)

@@ -83,7 +83,9 @@ type SegmentStats struct {
 	Capacity    uint64 // bytes
 	Busy        uint64 // bytes, quarantine included
 	Quarantined uint64 // bytes
-	Closed      bool   // it takes no new objects, and is unmounted soon
+	Closed      bool   // it takes no new objects: it is unmounted soon, or drained
+
+	closes Time
 }
 
 // A SegmentStatus says what becomes of a mounted segment, with the number of the
@@ -92,21 +94,30 @@ type SegmentStatus int32
 
 // The statuses.
 const (
-	SegmentOK     SegmentStatus = 1
-	SegmentClosed SegmentStatus = 4 // gracefully unmounting
+	SegmentOK       SegmentStatus = 1
+	SegmentDraining SegmentStatus = 2 // its objects are moved away
+	SegmentDrained  SegmentStatus = 3 // they were
+	SegmentClosed   SegmentStatus = 4 // gracefully unmounting
 )
 
-var segmentStatuses = map[SegmentStatus]string{SegmentOK: "OK", SegmentClosed: "GRACEFULLY_UNMOUNTING"}
+var segmentStatuses = map[SegmentStatus]string{
+	SegmentOK: "OK", SegmentDraining: "DRAINING", SegmentDrained: "DRAINED", SegmentClosed: "GRACEFULLY_UNMOUNTING",
+}
 
 // String returns the C++ master's name of the status.
 func (s SegmentStatus) String() string { return segmentStatuses[s] }
 
 // Status returns the segment's status.
 func (s *SegmentStats) Status() SegmentStatus {
-	if s.Closed {
-		return SegmentClosed
+	switch {
+	case !s.Closed:
+		return SegmentOK
+	case s.closes == draining:
+		return SegmentDraining
+	case s.closes == drained:
+		return SegmentDrained
 	}
-	return SegmentOK
+	return SegmentClosed
 }
 
 // Segments returns the mounted segments in the order in which they were
@@ -118,7 +129,7 @@ func (s *Store) Segments() []SegmentStats {
 	for _, p := range s.segments {
 		list = append(list, SegmentStats{
 			Spec: p.Spec, Number: p.Number, Capacity: p.Capacity(), Busy: p.Busy(), Quarantined: p.quarantined.Load(),
-			Closed: p.closes != 0,
+			Closed: p.closes != 0, closes: p.closes,
 		})
 	}
 	slices.SortFunc(list, func(a, b SegmentStats) int { return int(a.Number) - int(b.Number) })

@@ -57,6 +57,7 @@ type Store struct {
 	localDisks    localDisks                       // mounted ones
 	lastNumber    segment.Number
 	tasks         tasks
+	drainJobs     []*Drain // the oldest first
 	cutoffs       CutoffCounts
 	sweepAt       int // shard that Sweep looks at next
 	sweepLeft     int // shards that Sweep has yet to look at

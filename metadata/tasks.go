@@ -53,6 +53,7 @@ type Task struct {
 	Key     string   // of the object; empty when the task has ended, as all below
 	Source  string   // name of a segment
 	Targets []string // names of segments; one for a move
+	Size    uint64   // of the object, in bytes, for drain jobs; else 0
 	Status  TaskStatus
 	Message string // how it ended
 	Created Time
@@ -69,6 +70,7 @@ func (t *Task) code(c *binenc.Coder) {
 	c.CodeString(&t.Key, MaxKeyBytes)
 	c.CodeString(&t.Source, MaxNameBytes)
 	binenc.CodeSlice(c, &t.Targets, 1, func(name *string) { c.CodeString(name, MaxNameBytes) })
+	binenc.CodeUvarint(c, &t.Size)
 }
 
 // codeRest codes what changes.
@@ -171,6 +173,9 @@ func (e *SetTasks) Apply(tx *Tx) error {
 		t := s.tasks.byID[id]
 		if t == nil || t.Status.Ended() {
 			continue
+		}
+		if e.Status.Ended() {
+			s.countMove(t, e.Status)
 		}
 		s.digest -= t.digestTerm()
 		t.Status, t.Message, t.Updated = e.Status, e.Message, tx.now

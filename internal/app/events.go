@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 
+	"github.com/google/uuid"
+
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/eviction"
@@ -72,6 +74,8 @@ func typeAndText(c metadata.Change) (kind, text string) {
 		return "ADD_TASK", fmt.Sprintf("client %v copies key %q from %s to %d others, move %v", c.Client, c.Key, c.Source, len(c.Targets), c.Move)
 	case *metadata.SetTasks:
 		return "SET_TASKS", fmt.Sprintf("%d tasks have the status %d: %s", len(c.IDs), c.Status, c.Message)
+	case *metadata.SaveDrain:
+		return "SAVE_DRAIN", fmt.Sprintf("job %v of %d segments: %v", uuid.UUID(c.ID), len(c.Numbers), c.Status)
 	case *metadata.AddLocalDisk:
 		return "ADD_LOCAL_DISK", fmt.Sprintf("object %v on SSD %d", c.ID, c.Number)
 	}

@@ -74,6 +74,7 @@ type Master struct {
 	AllocationFailed func(size uint64, asOf metadata.Time)
 
 	tasks    chan struct{} // held while a task is created or changed, until that is applied
+	drains   *drains
 	segments chan struct{} // held while a segment or an SSD is mounted or unmounted, until that is applied
 	offloads *offloads
 }
@@ -96,6 +97,7 @@ func NewMaster(m Master) *Master {
 		limit = m.OffloadQueue
 	}
 	m.tasks, m.segments, m.offloads = make(chan struct{}, 1), make(chan struct{}, 1), newOffloads(limit, m.Store)
+	m.drains = &drains{jobs: make(map[metadata.TaskID]*drainProgress)}
 	return &m
 }
 

@@ -38,16 +38,20 @@ func (m *Master) CreateCopyTask(ctx context.Context, tenant, key string, targets
 // segment. Errors: as CreateCopyTask; InvalidParams too if the object is not on the
 // source.
 func (m *Master) CreateMoveTask(ctx context.Context, tenant, key, source, target string) (metadata.TaskID, error) {
+	id, err := m.createMove(ctx, tenant, key, source, target, 0)
+	return id, m.Counters.done(OpCreateMoveTask, err)
+}
+
+func (m *Master) createMove(ctx context.Context, tenant, key, source, target string, size uint64) (metadata.TaskID, error) {
 	const op = "CreateMoveTask"
-	t := metadata.Task{Tenant: tenant, Key: key, Targets: []string{target}, Move: true}
-	id, err := m.createTask(ctx, op, t, func(holders []metadata.Holder) (metadata.Holder, error) {
+	t := metadata.Task{Tenant: tenant, Key: key, Targets: []string{target}, Move: true, Size: size}
+	return m.createTask(ctx, op, t, func(holders []metadata.Holder) (metadata.Holder, error) {
 		at := slices.IndexFunc(holders, func(h metadata.Holder) bool { return h.Name == source })
 		if at < 0 || source == target {
 			return metadata.Holder{}, errs.New(errs.InvalidParams, op, "key %.64q cannot be moved from segment %.64q to %.64q", key, source, target)
 		}
 		return holders[at], nil
 	})
-	return id, m.Counters.done(OpCreateMoveTask, err)
 }
 
 // createTask creates a task for the owner of one of the segments that the object is on.

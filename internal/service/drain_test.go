@@ -1,0 +1,139 @@
+package service_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// draining has the loops of a primary run beside f, with segments x and y.
+func draining(t *testing.T, f func(t *testing.T, m *fixture)) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newFixture(t, func(c *service.Master) { c.Liveness = service.NewLiveness(time.Hour, 0, clock.Runtime(), c.Store) })
+		m.mountNamed(t, 10, "x")
+		m.mountNamed(t, 11, "y")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = m.WatchClients(ctx, zerolog.Nop()) }()
+		f(t, m)
+	})
+}
+
+// work executes the tasks of a client, as Mooncake's own does each second.
+func (f *fixture) work(t *testing.T, n byte, fails bool) (moved int) {
+	t.Helper()
+	tasks, err := f.FetchTasks(t.Context(), owner(n), 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, task := range tasks {
+		transfer, status := transferOf(n, task.Key, task.Source, task.Targets...), metadata.TaskSucceeded
+		if _, err = f.MoveStart(t.Context(), transfer); err == nil && fails {
+			status, err = metadata.TaskFailed, f.MoveRevoke(t.Context(), transfer)
+		} else if err == nil {
+			err = f.MoveEnd(t.Context(), transfer)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		want(t, "the end of a task", f.EndTask(t.Context(), owner(n), task.ID, status, "why"), errs.OK)
+	}
+	return len(tasks)
+}
+
+func (f *fixture) drainJob(t *testing.T, id metadata.TaskID) service.DrainInfo {
+	t.Helper()
+	d, err := f.QueryDrainJob(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// A drain job moves all objects away, a few at a time, and then its segment is
+// drained.
+func TestDrain(t *testing.T) {
+	draining(t, func(t *testing.T, f *fixture) {
+		const objects = 10
+		for i := range objects {
+			f.putOn(t, "x", fmt.Sprint(i))
+		}
+		if _, err := f.GetReplicaList(t.Context(), "default", "0"); err != nil { // leased
+			t.Fatal(err)
+		}
+		id, err := f.CreateDrainJob(t.Context(), metadata.Drain{Segments: []string{"x"}, Targets: []string{"y"}, Concurrency: 4})
+		want(t, "CreateDrainJob", err, errs.OK)
+		time.Sleep(1500 * time.Millisecond)
+		if d := f.drainJob(t, id); d.Active != 4 || d.Blocked != 1 || d.Status != metadata.DrainRunning {
+			t.Errorf("got %+v; want 4 moves under way, and one object that is leased", d)
+		}
+		want(t, "CancelDrainJob during moves", f.CancelDrainJob(t.Context(), id), errs.Unavailable)
+		moved := 0
+		for range 30 {
+			moved += f.work(t, 10, false)
+			if moved >= objects-1 {
+				f.p.Pass(20 * time.Second) // the lease ends
+			}
+			time.Sleep(time.Second)
+		}
+		if d := f.drainJob(t, id); d.Status != metadata.DrainSucceeded || d.Succeeded != objects || d.Bytes != 100*objects || d.Failed != 0 || d.Active != 0 {
+			t.Errorf("got %+v, want all %d objects moved", d, objects)
+		}
+		status, err := f.SegmentStatus(t.Context(), func(s *metadata.SegmentStats) bool { return s.Name == "x" })
+		if err != nil || status != metadata.SegmentDrained {
+			t.Errorf("the segment is %v, %v; want it drained", status, err)
+		}
+		for i := range objects {
+			if list, err := f.GetReplicaList(t.Context(), "default", fmt.Sprint(i)); err != nil || len(list.Replicas) != 1 || list.Replicas[0].Endpoint != "y:1" {
+				t.Errorf("object %d: got %+v, %v; want it on y", i, list.Replicas, err)
+			}
+		}
+		want(t, "CancelDrainJob of one that has ended", f.CancelDrainJob(t.Context(), id), errs.Unavailable)
+	})
+}
+
+// A job whose objects cannot be moved fails after three attempts each; its segment
+// takes objects again.
+func TestDrainFails(t *testing.T) {
+	draining(t, func(t *testing.T, f *fixture) {
+		f.putOn(t, "x", "k")
+		id, err := f.CreateDrainJob(t.Context(), metadata.Drain{Segments: []string{"x"}, Concurrency: 4})
+		want(t, "CreateDrainJob", err, errs.OK)
+		for range 10 {
+			time.Sleep(time.Second)
+			f.work(t, 10, true)
+		}
+		if d := f.drainJob(t, id); d.Status != metadata.DrainFailed || d.Failed != 3 {
+			t.Errorf("got %+v, want it failed after three attempts", d)
+		}
+		f.putOn(t, "x", "new")
+	})
+}
+
+// A job that is cancelled opens its segments.
+func TestDrainIsCancelled(t *testing.T) {
+	draining(t, func(t *testing.T, f *fixture) {
+		id, err := f.CreateDrainJob(t.Context(), metadata.Drain{Segments: []string{"x", "y"}, Concurrency: 4})
+		want(t, "CreateDrainJob", err, errs.OK)
+		_, err = f.CreateDrainJob(t.Context(), metadata.Drain{Segments: []string{"x"}, Concurrency: 4})
+		want(t, "a second job for a segment", err, errs.Unavailable)
+		want(t, "CancelDrainJob", f.CancelDrainJob(t.Context(), id), errs.OK)
+		if d := f.drainJob(t, id); d.Status != metadata.DrainCanceled {
+			t.Errorf("got %+v, want it cancelled", d)
+		}
+		want(t, "CancelDrainJob of no job", f.CancelDrainJob(t.Context(), metadata.TaskID{9}), errs.JobNotFound)
+		f.putOn(t, "x", "k")
+		if list, _ := f.GetReplicaList(t.Context(), "default", "k"); len(list.Replicas) != 1 || list.Replicas[0].Endpoint != "x:1" {
+			t.Errorf("got %+v, want the object on x", list.Replicas)
+		}
+	})
+}
