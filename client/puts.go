@@ -29,6 +29,7 @@ type PutConfig struct {
 	SameNode          bool          // batches: place later objects at the endpoint of the first
 	DataType          uint8         // kept for readers, without meaning to the server
 	HostID            string        // of the writer's host
+	Upsert            bool          // replace what is under the key; it is unreadable until PutEnd
 }
 
 // A SoftPin is what a put does to the soft pin of its key.
@@ -51,6 +52,7 @@ func (p *PutConfig) message(op operation) (*pb.PutConfig, error) {
 	m := &pb.PutConfig{
 		PreferredSegments: p.PreferredSegments, SoftPinAction: pb.SoftPinAction(p.SoftPin), HardPin: p.HardPin,
 		PreferAllocInSameNode: p.SameNode, DataType: uint32(p.DataType), HostId: p.HostID,
+		Upsert: p.Upsert,
 	}
 	if p.Replicas > 0 {
 		m.ReplicaNum = proto.Uint32(uint32(p.Replicas))
@@ -77,7 +79,9 @@ func (r *Reservation) Ref() PutRef { return PutRef{Key: r.Key, ID: r.ID} }
 //
 // Errors: ObjectExists for a readable object, or for a reservation that is not
 // 30 s old, this client's own among them; NoAvailableHandle if no segment has
-// room: try again after eviction.
+// room: try again after eviction. With PutConfig.Upsert not ObjectExists, but
+// ObjectHasTask while the object is copied or moved, and InvalidParams for another
+// group.
 //
 // After Unresolved there may be a reservation that nobody will end. The key can
 // be put again 30 s later.

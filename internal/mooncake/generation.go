@@ -62,6 +62,12 @@ type Generation struct {
 	BatchPutEnd            Call[[]Done]
 	PutRevoke              Call[Done]
 	BatchPutRevoke         Call[[]Done]
+	UpsertStart            Call[Result[Placement]]
+	BatchUpsertStart       Call[[]Result[Placement]]
+	UpsertEnd              Call[Done]
+	BatchUpsertEnd         Call[[]Done]
+	UpsertRevoke           Call[Done]
+	BatchUpsertRevoke      Call[[]Done]
 	Remove                 Call[Done]
 	RemoveByRegex          Call[Result[int64]]
 	RemoveAll              Call[int64]
@@ -227,12 +233,20 @@ func (b *builder) puts() {
 	item := at("object_meta", func(a *Args) *PutItem { return &a.Item }, b.putEnd)
 	items := at("object_metas", func(a *Args) *[]PutItem { return &a.Items }, structpack.Vector(b.putEnd))
 
-	g.PutStart = call(b, "PutStart", b.withTenant(argClient, argKey, argSize, config), placement)
-	g.BatchPutStart = call(b, "BatchPutStart", b.withTenant(argClient, argKeys, argSizes, config), structpack.Vector(placement))
+	one, many := b.withTenant(argClient, argKey, argSize, config), b.withTenant(argClient, argKeys, argSizes, config)
+	g.PutStart = call(b, "PutStart", one, placement)
+	g.BatchPutStart = call(b, "BatchPutStart", many, structpack.Vector(placement))
 	g.PutEnd = call(b, "PutEnd", b.withTenant(argClient, item, argKind), done)
 	g.BatchPutEnd = call(b, "BatchPutEnd", b.withTenant(argClient, items, argKind), eachOne)
 	g.PutRevoke = call(b, "PutRevoke", b.withTenant(argClient, argKey, argKind), done)
 	g.BatchPutRevoke = call(b, "BatchPutRevoke", b.withTenant(argClient, argKeys, argKind), eachOne)
+
+	g.UpsertStart = call(b, "UpsertStart", one, placement)
+	g.BatchUpsertStart = call(b, "BatchUpsertStart", many, structpack.Vector(placement))
+	g.UpsertEnd = call(b, "UpsertEnd", b.withTenant(argClient, item, argKind), done)
+	g.BatchUpsertEnd = call(b, "BatchUpsertEnd", b.withTenant(argClient, items), eachOne)
+	g.UpsertRevoke = call(b, "UpsertRevoke", b.withTenant(argClient, argKey, argKind), done)
+	g.BatchUpsertRevoke = call(b, "BatchUpsertRevoke", b.withTenant(argClient, argKeys), eachOne)
 }
 
 func (b *builder) removals() {

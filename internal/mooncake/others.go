@@ -22,13 +22,6 @@ func (b *builder) others() {
 		name         string
 		args, result structpack.Type
 	}{
-		{"UpsertStart", tuple(id, text, u64, b.config.Type, tenant), expected(list(replica))},
-		{"UpsertEnd", tuple(id, b.putEnd.Type, i32, tenant), done},
-		{"UpsertRevoke", tuple(id, text, i32, tenant), done},
-		{"BatchUpsertStart", tuple(id, list(text), list(u64), b.config.Type, tenant), list(expected(list(replica)))},
-		{"BatchUpsertEnd", tuple(id, list(b.putEnd.Type), tenant), list(done)},
-		{"BatchUpsertRevoke", tuple(id, list(text), tenant), list(done)},
-
 		{"MountNoFSegment", tuple(noF, id), done},
 		{"ReMountNoFSegment", tuple(list(noF), id), done},
 		{"UnmountNoFSegment", tuple(id, id), done},

@@ -148,6 +148,7 @@ func putConfigOf(c *pb.PutConfig) (service.PutConfig, error) {
 		HardPin:   c.GetHardPin(),
 		SameNode:  c.GetPreferAllocInSameNode(),
 		DataType:  uint8(c.GetDataType()),
+		Upsert:    c.GetUpsert(),
 	}
 	if c.GetDataType() > math.MaxUint8 {
 		return config, errs.New(errs.InvalidParams, "", "data_type is %d, at most %d is possible", c.GetDataType(), math.MaxUint8)

@@ -36,6 +36,9 @@ type PutConfig struct {
 	SameNode   bool // later items of a batch prefer the segment of the first
 	DataType   uint8
 	HostID     string // of the writer, for LocalFirst; may be empty
+	// Upsert replaces what is under the key, whatever it is, instead of failing with
+	// ObjectExists. The key is unreadable until PutEnd.
+	Upsert bool
 }
 
 // A PutItem is one object to put.
@@ -64,7 +67,7 @@ type Reservation struct {
 }
 
 // PutStart reserves one object. Errors: InvalidParams, InvalidKey,
-// ObjectExists, NoAvailableHandle.
+// ObjectExists, NoAvailableHandle; for an upsert also ObjectHasTask and ReplicaBusy.
 func (m *Master) PutStart(ctx context.Context, p PutRequest, it PutItem) (Reservation, error) {
 	if err := m.Fence(ctx); err != nil {
 		return Reservation{}, err
@@ -109,12 +112,16 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 			return nil, nil, err
 		}
 		asOf := m.Store.Time()
-		e, repeated, wait, err := m.Store.PreparePutStart(&metadata.Put{
+		put := &metadata.Put{
 			Tenant: p.Tenant, Key: it.Key, Client: p.Client, Size: it.Size, Request: itemRequest(p.Request, i),
 			Replicas: p.Config.Replicas, Preferred: preferred, DiskPath: m.diskPath(it.Key),
 			SoftPin: pin, HardPin: p.Config.HardPin, Group: it.Group, DataType: p.Config.DataType,
-			Unnumbered: p.Unnumbered,
-		}, now)
+			Unnumbered: p.Unnumbered, Upsert: p.Config.Upsert, KeepSoftPin: p.Config.SoftPin == SoftPinPreserve,
+		}
+		e, repeated, wait, err := m.Store.PreparePutStart(put, now)
+		if put.Own = ownOf(items[:i], got, it.Key, err); put.Own != 0 {
+			e, repeated, wait, err = m.Store.PreparePutStart(put, now)
+		}
 		m.noteAllocation(e, err, p.Config.Replicas, it.Size, asOf)
 		switch {
 		case repeated != nil:
@@ -141,6 +148,20 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 		}
 	}
 	return got, failed, nil
+}
+
+// ownOf returns the reservation that a batch has made under a key before it failed
+// with ReplicaBusy there, 0 for none.
+func ownOf(before []PutItem, got []Reservation, key string, err error) metadata.ObjectID {
+	if errs.KindOf(err) != errs.ReplicaBusy {
+		return 0
+	}
+	for i := len(before) - 1; i >= 0; i-- {
+		if before[i].Key == key {
+			return got[i].ID
+		}
+	}
+	return 0
 }
 
 // putBytes returns about how long the largest PutStart of some is in the journal.

@@ -31,7 +31,7 @@ type SoftPinAction int32
 const (
 	// As PRESERVE.
 	SoftPinAction_SOFT_PIN_ACTION_UNSPECIFIED SoftPinAction = 0
-	// Leaves it as it is: a new object has none.
+	// Leaves it as it is: a new object has none, an upsert keeps what is left.
 	SoftPinAction_SOFT_PIN_ACTION_PRESERVE SoftPinAction = 1
 	// Pins the object.
 	SoftPinAction_SOFT_PIN_ACTION_ENABLE SoftPinAction = 2
@@ -792,7 +792,14 @@ type PutConfig struct {
 	DataType uint32 `protobuf:"varint,7,opt,name=data_type,json=dataType,proto3" json:"data_type,omitempty"`
 	// Stable identity of the writer's host, for strategies that place replicas
 	// near it; may be empty.
-	HostId        string `protobuf:"bytes,8,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
+	HostId string `protobuf:"bytes,8,opt,name=host_id,json=hostId,proto3" json:"host_id,omitempty"`
+	// Replace what is under the key, instead of OBJECT_ALREADY_EXISTS: a readable
+	// object, or another put in progress, which loses its key. Readers of a lease
+	// keep the old bytes. The key is unreadable from PutStart to PutEnd, and after
+	// a PutRevoke there is no object. A hard pin and the group stay; another
+	// group_id is INVALID_PARAMS. OBJECT_HAS_REPLICATION_TASK while the object is
+	// copied or moved. Give object_id at PutEnd.
+	Upsert        bool `protobuf:"varint,9,opt,name=upsert,proto3" json:"upsert,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -881,6 +888,13 @@ func (x *PutConfig) GetHostId() string {
 		return x.HostId
 	}
 	return ""
+}
+
+func (x *PutConfig) GetUpsert() bool {
+	if x != nil {
+		return x.Upsert
+	}
+	return false
 }
 
 // PutStartRequest asks for the reservation of an object.
@@ -2647,7 +2661,7 @@ const file_understudy_v1_object_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"X\n" +
 	"\x10KeyedReplicaList\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x122\n" +
-	"\x06object\x18\x02 \x01(\v2\x1a.understudy.v1.ReplicaListR\x06object\"\x81\x03\n" +
+	"\x06object\x18\x02 \x01(\v2\x1a.understudy.v1.ReplicaListR\x06object\"\x99\x03\n" +
 	"\tPutConfig\x12$\n" +
 	"\vreplica_num\x18\x01 \x01(\rH\x00R\n" +
 	"replicaNum\x88\x01\x01\x12-\n" +
@@ -2657,7 +2671,8 @@ const file_understudy_v1_object_proto_rawDesc = "" +
 	"\bhard_pin\x18\x05 \x01(\bR\ahardPin\x128\n" +
 	"\x19prefer_alloc_in_same_node\x18\x06 \x01(\bR\x15preferAllocInSameNode\x12\x1b\n" +
 	"\tdata_type\x18\a \x01(\rR\bdataType\x12\x17\n" +
-	"\ahost_id\x18\b \x01(\tR\x06hostIdB\x0e\n" +
+	"\ahost_id\x18\b \x01(\tR\x06hostId\x12\x16\n" +
+	"\x06upsert\x18\t \x01(\bR\x06upsertB\x0e\n" +
 	"\f_replica_numB\x12\n" +
 	"\x10_soft_pin_ttl_ms\"\xd8\x01\n" +
 	"\x0fPutStartRequest\x12\x16\n" +

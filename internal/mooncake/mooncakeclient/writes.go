@@ -50,7 +50,11 @@ func putStart(a *attempt, q *pb.PutStartRequest, p *pb.PutStartResponse) (err er
 	if a.args.Config, err = a.configOf(q.GetConfig(), q.GetGroupId()); err != nil {
 		return err
 	}
-	put, err := ask(a, a.generation.PutStart)
+	start := a.generation.PutStart
+	if q.GetConfig().GetUpsert() {
+		start = a.generation.UpsertStart
+	}
+	put, err := ask(a, start)
 	p.Object = listOf(put.ID, nil, put.Replicas)
 	return err
 }
@@ -63,8 +67,12 @@ func batchPutStart(a *attempt, q *pb.BatchPutStartRequest, p *pb.BatchPutStartRe
 	if a.args.Config, err = a.configOf(q.GetConfig(), groups...); err != nil {
 		return err
 	}
+	start := a.generation.BatchPutStart
+	if q.GetConfig().GetUpsert() {
+		start = a.generation.BatchUpsertStart
+	}
 	p.Objects = noLists(len(groups))
-	p.Errors, err = askAll(a, a.generation.BatchPutStart, len(groups), func(i int, put *mooncake.Placement) {
+	p.Errors, err = askAll(a, start, len(groups), func(i int, put *mooncake.Placement) {
 		p.Objects[i] = listOf(put.ID, nil, put.Replicas)
 	})
 	return err

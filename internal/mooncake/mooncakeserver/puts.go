@@ -15,26 +15,32 @@ import (
 // Puts on this protocol have no request ids. See service.PutRequest.Unnumbered for
 // what a repeated PutStart gets.
 
-func putStart(c call, a *args) (mooncake.Placement, error) {
-	p, items, err := putsOf(a, []string{a.Key}, []uint64{a.Size})
-	if err != nil {
-		return mooncake.Placement{}, err
+func putStart(upsert bool) func(c call, a *args) (mooncake.Placement, error) {
+	return func(c call, a *args) (mooncake.Placement, error) {
+		p, items, err := putsOf(a, []string{a.Key}, []uint64{a.Size})
+		if err != nil {
+			return mooncake.Placement{}, err
+		}
+		p.Config.Upsert = upsert
+		got, err := c.master.PutStart(c, p, items[0])
+		return c.reserved(items[0].Key, got, err), err
 	}
-	got, err := c.master.PutStart(c, p, items[0])
-	return c.reserved(items[0].Key, got, err), err
 }
 
-func batchPutStart(c call, a *args) ([]mooncake.Placement, []error, error) {
-	p, items, err := putsOf(a, a.Keys, a.Sizes)
-	if err != nil {
-		return nil, nil, err
+func batchPutStart(upsert bool) func(c call, a *args) ([]mooncake.Placement, []error, error) {
+	return func(c call, a *args) ([]mooncake.Placement, []error, error) {
+		p, items, err := putsOf(a, a.Keys, a.Sizes)
+		if err != nil {
+			return nil, nil, err
+		}
+		p.Config.Upsert = upsert
+		got, failed, err := c.master.BatchPutStart(c, p, items)
+		placements := make([]mooncake.Placement, len(got))
+		for i := range got {
+			placements[i] = c.reserved(items[i].Key, got[i], failed[i])
+		}
+		return placements, failed, err
 	}
-	got, failed, err := c.master.BatchPutStart(c, p, items)
-	placements := make([]mooncake.Placement, len(got))
-	for i := range got {
-		placements[i] = c.reserved(items[i].Key, got[i], failed[i])
-	}
-	return placements, failed, err
 }
 
 // reserved translates a reservation, and keeps it until its answer is delivered: a
@@ -115,6 +121,15 @@ func update[R any](serve func(c call, u service.UpdateRequest, a *args) (R, erro
 			return r, errs.New(errs.InvalidWrite, "PutEnd", "there are no replicas of type %d", a.Kind)
 		}
 		return serve(c, service.UpdateRequest{Tenant: tenant, Client: a.Client, Selector: selector}, a)
+	}
+}
+
+// ofAll is a function of upserts whose arguments do not say which replicas are
+// meant: all.
+func ofAll[R any](serve func(c call, a *args) (R, error)) func(c call, a *args) (R, error) {
+	return func(c call, a *args) (R, error) {
+		a.Kind = mooncake.ReplicaAll
+		return serve(c, a)
 	}
 }
 
