@@ -70,7 +70,7 @@ func newCluster(t testing.TB, nodes int) *cluster {
 	writer := journal.NewWriter(journal.WriterConfig{
 		Store: c.store, Queue: c.queue, Log: c.log, Term: 1, Hold: params.HoldTime(), Now: c.now, Elapsed: boot,
 	})
-	if err := writer.Commit(context.Background(), &metadata.TermStart{Term: 1, Params: params}); err != nil {
+	if err := writer.Commit(context.Background(), &metadata.TermStart{Term: 1, Params: params}, &metadata.UseRules{Version: metadata.NewestRules}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

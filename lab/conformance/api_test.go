@@ -22,6 +22,9 @@ type api interface {
 	PutStart(client byte, key string, size uint64, how mooncake.ReplicateConfig) ([]metadata.Descriptor, int32)
 	PutEnd(client byte, key string) int32
 	PutRevoke(client byte, key string) int32
+	UpsertStart(client byte, key string, size uint64) ([]metadata.Descriptor, int32)
+	UpsertEnd(client byte, key string) int32
+	UpsertRevoke(client byte, key string) int32
 	Remove(key string, force bool) int32
 	BatchRemove(force bool, keys ...string) []int32
 	RemoveAll(force bool) int
@@ -90,6 +93,19 @@ func (w *wire) PutEnd(client byte, key string) int32 {
 
 func (w *wire) PutRevoke(client byte, key string) int32 {
 	return do(w, w.g.PutRevoke, mooncake.Args{Client: id(client), Key: key}).Failure
+}
+
+func (w *wire) UpsertStart(client byte, key string, size uint64) ([]metadata.Descriptor, int32) {
+	r := do(w, w.g.UpsertStart, mooncake.Args{Client: id(client), Key: key, Size: size, Config: one})
+	return r.Value.Replicas, r.Failure
+}
+
+func (w *wire) UpsertEnd(client byte, key string) int32 {
+	return do(w, w.g.UpsertEnd, mooncake.Args{Client: id(client), Item: mooncake.PutItem{Key: key}}).Failure
+}
+
+func (w *wire) UpsertRevoke(client byte, key string) int32 {
+	return do(w, w.g.UpsertRevoke, mooncake.Args{Client: id(client), Key: key}).Failure
 }
 
 func (w *wire) Remove(key string, force bool) int32 {
@@ -199,6 +215,16 @@ func (d direct) PutEnd(client byte, key string) int32 {
 func (d direct) PutRevoke(client byte, key string) int32 {
 	return number(d.m.PutRevoke(d.Context(), update(client), service.UpdateItem{Key: key}))
 }
+
+func (d direct) UpsertStart(client byte, key string, size uint64) ([]metadata.Descriptor, int32) {
+	config := service.PutConfig{Replicas: 1, Upsert: true}
+	r, err := d.m.PutStart(d.Context(), service.PutRequest{Tenant: tenant, Client: id(client), Config: config, Unnumbered: true}, service.PutItem{Key: key, Size: size})
+	return r.Replicas, number(err)
+}
+
+func (d direct) UpsertEnd(client byte, key string) int32 { return d.PutEnd(client, key) }
+
+func (d direct) UpsertRevoke(client byte, key string) int32 { return d.PutRevoke(client, key) }
 
 func (d direct) Remove(key string, force bool) int32 {
 	return number(d.m.Remove(d.Context(), removal(force), key))
