@@ -2,10 +2,13 @@ package promote_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/etcdtest"
@@ -55,5 +58,43 @@ func TestRetention(t *testing.T) {
 	resp, err := client.Get(t.Context(), layout.Saved(), clientv3.WithPrefix())
 	if err != nil || len(resp.Kvs) != 1 || string(resp.Kvs[0].Key) != layout.SavedBy("a") {
 		t.Errorf("the positions are %v (%v), want a's alone", resp.Kvs, err)
+	}
+}
+
+// The journal's bound outweighs what an absent node's file needs: history goes beyond that
+// file. The primary saves its own state in time. The absent node comes back by a snapshot.
+func TestTheJournalsBoundOutweighsAnAbsentNode(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	bounded := func(c *promote.Config) { c.MaxJournalBytes, c.EventsTTL = 256<<10, time.Hour }
+	a := w.start("a", stateIn(t.TempDir(), time.Hour), bounded)
+	w.serving(a).mount()
+	dir := t.TempDir()
+	b := w.start("b", stateIn(dir, 100*time.Millisecond), bounded)
+	w.promotable(b)
+	w.saved(b)
+	b.end()
+	client, n := etcd.Client(t), 0
+	behind, err := client.Get(t.Context(), layout.Head())
+	if err != nil {
+		t.Fatal(err)
+	}
+	seq := a.Status().Position.Seq
+	waitFor(t, "the cut", func() bool {
+		a.put(keys(fmt.Sprint("k", n, "/"), 10)...)
+		n++
+		_, err := client.Get(t.Context(), layout.Head(), clientv3.WithRev(behind.Header.Revision))
+		return errors.Is(err, rpctypes.ErrCompacted)
+	})
+	waitFor(t, "a file of the primary that the journal continues", func() bool {
+		s := a.Status().Saving
+		return s.Restorable && s.Seq > seq
+	})
+	b = w.start("b", stateIn(dir, time.Hour), bounded)
+	w.promotable(b)
+	w.equal(a, b)
+	if loads := b.Status().Loads; len(loads) == 0 {
+		t.Error("b loaded no snapshot, although the journal does not go on from its file")
 	}
 }
