@@ -55,6 +55,7 @@ func Controls() []Control {
 		c("wiped-etcd", "foreign-journal", "keeps its state"),
 		c("restored-etcd", "older-head", "founded again", "D", "S"),
 		c("restored-etcd", "fork-owed", "A"),
+		c("restored-etcd", "fork-follows", "a fork ends with one journal"),
 		c("restored-etcd", "restart-asks", "leaves the election to who holds more", "D"),
 		c("overwritten-keys", "newer-head", "nothing is founded over a newer format"),
 		c("overwritten-keys", "elected-wait", "F"),

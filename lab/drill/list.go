@@ -41,7 +41,7 @@ func All() []Drill {
 		d(19, "five-in-a-minute", "D X A L V", 5, false, fiveInAMinute, "five failovers in a minute on three nodes, then all of them at once"),
 		d(20, "garbage", "B", 1, false, garbage, "garbage on every port and in every record of etcd"),
 		d(21, "wiped-etcd", "D X A L", 14, true, wipeEtcd, "etcd loses everything, or its head, under nodes that hold it all"),
-		d(22, "restored-etcd", "D X A L", 8, true, restoreEtcd, "etcd comes back from a backup of a minute ago, with its revisions and above them"),
+		d(22, "restored-etcd", "D X A L", 9, true, restoreEtcd, "etcd comes back from a backup of a minute ago, with its revisions and above them"),
 		d(23, "overwritten-keys", "F D X A L V", 15, true, overwriteKeys, "somebody writes over head and leader, or deletes them"),
 		d(24, "silent-owner", "D X A L", 3, true, silentOwner, "owners of memory fall silent or take it back, and lend the same memory again"),
 		d(25, "everything-killed", "D X A L S", 3, true, everythingDies, "SIGKILL of all nodes and etcd at once; all are started again"),

@@ -322,6 +322,9 @@ func restoreEtcd(ctx context.Context, e *Env) {
 		}
 	}
 	const far = 1_000_000
+	if e.episode(ctx, episode{}, e.forkedJournal); e.noticed() {
+		return
+	}
 	e.loseJournals(ctx, []loss{
 		{what: "etcd is restored", nodes: 2, short: true, before: backup, lose: restored(0)},
 		{what: "etcd is restored, and a node starts from an older file", nodes: 2, short: true, before: backup, lose: func(ctx context.Context, e *Env, p pair) {
@@ -339,6 +342,36 @@ func restoreEtcd(ctx context.Context, e *Env) {
 	if !e.noticed() && (!e.Short || e.Break != "") {
 		e.episode(ctx, episode{}, e.wipedAhead)
 	}
+}
+
+// forkedJournal lets etcd go back, and the primary of before go on from its state file
+// while the standby, which holds more, can say nothing. The standby then finds a primary
+// that went on from less: it keeps its own branch in a file, and follows.
+func (e *Env) forkedJournal(ctx context.Context) {
+	p := e.ready(ctx)
+	e.putSome(ctx, "before")
+	e.appliedByAll(ctx, must(e.cluster.Head(ctx)))
+	file := must(e.cluster.Backup(ctx))
+	e.putSome(ctx, "beyond")
+	e.appliedByAll(ctx, must(e.cluster.Head(ctx)))
+	held := must(p.standby.Status(ctx)).GetState().GetSequence()
+	p.primary.Kill()
+	do(p.standby.Pause())
+	e.replaceEtcd(ctx, func() error { return e.cluster.Restore(file, 0) }, false)
+	do(e.cluster.StartNode(ctx, p.primary, promote.Primary))
+	served := must(p.primary.UntilServes(ctx))
+	do(p.standby.Resume())
+	err := cluster.Poll(ctx, foundedWithin, p.standby.Name+" follows the branch that is served", func(ctx context.Context) (bool, error) {
+		s, err := p.standby.Status(ctx)
+		return err == nil && cluster.Promotable(s) && s.GetState().GetTerm() == served.GetHeader().GetTerm(), nil
+	})
+	now, failed := p.primary.Status(ctx)
+	same := failed == nil && cluster.Serves(now) && now.GetHeader().GetTerm() == served.GetHeader().GetTerm()
+	e.result.check("a fork ends with one journal", err == nil && same && e.logged("kept in a file that only you delete"),
+		"%v; %s serves in the term in which it went on: %t", err, p.primary.Name, same)
+	do(err)
+	e.did("%s went on from less than %s held, up to sequence %d, which kept that in a file and follows", p.primary.Name, p.standby.Name, held)
+	e.result.Rounds++
 }
 
 // olderFile kills the primary, lets etcd go back, and starts the primary from its state
