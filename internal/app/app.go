@@ -20,6 +20,7 @@ import (
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/metaserver"
 	"github.com/understudy-store/understudy/internal/metrics"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/service"
@@ -42,6 +43,7 @@ type App struct {
 	rpcListener, httpListener net.Listener
 	mooncakeListeners         []net.Listener // of further generations, as in the settings
 	metadataListener          net.Listener   // nil without a metadata server
+	metadataStore             metaserver.Store
 
 	gate     *service.Gate
 	mooncake mooncakePorts // nothing unless Mooncake's clients are served
@@ -147,6 +149,7 @@ func (a *App) Run(ctx context.Context) (err error) {
 	} else {
 		a.node = newClusterNode(a, etcd)
 	}
+	a.metadataStore = a.newMetadataStore(etcd)
 	a.metrics = a.newMetrics(etcd)
 	if err := a.newMooncakePorts(); err != nil {
 		return err
@@ -159,7 +162,7 @@ func (a *App) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return a.serveRPC(servers) })
 	g.Go(func() error { return a.serveMooncake(servers) })
 	g.Go(func() error { return a.serveHTTP(servers) })
-	g.Go(func() error { return a.serveMetadata(servers, etcd) })
+	g.Go(func() error { return a.serveMetadata(servers) })
 	g.Go(func() error { return a.metrics.Run(servers) })
 	g.Go(func() error { return a.sweep(servers) })
 	g.Go(func() error { return a.report(servers) })

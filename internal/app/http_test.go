@@ -27,7 +27,7 @@ type httpNode struct {
 }
 
 // startHTTPNode runs a node on free ports of the loopback until the test ends.
-func startHTTPNode(t *testing.T, role promote.Role, etcd []string) *httpNode {
+func startHTTPNode(t *testing.T, role promote.Role, etcd []string, options ...func(*config.Config)) *httpNode {
 	t.Helper()
 	c := config.Default(role)
 	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0
@@ -35,6 +35,9 @@ func startHTTPNode(t *testing.T, role promote.Role, etcd []string) *httpNode {
 	c.HA.Enabled, c.HA.EtcdEndpoints, c.HA.SessionTTL = etcd != nil, etcd, 2*time.Second
 	c.HA.RefoundWait = 100 * time.Millisecond
 	c.HA.HandoverTimeout, c.Node.DataDir = time.Second, t.TempDir()
+	for _, option := range options {
+		option(&c)
+	}
 	a, err := New(c, "v-test", zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
@@ -248,5 +251,32 @@ func TestMetadataServerOfALoneNode(t *testing.T) {
 	n.becomes("/readyz", http.StatusOK, "OK")
 	if got := n.metadata("PUT", "a", "A") + ", " + n.metadata("GET", "a", ""); got != "metadata updated, A" {
 		t.Errorf("got %q, want \"metadata updated, A\"", got)
+	}
+}
+
+// What a client has published goes when it expires, and nothing else.
+func TestMetadataOfAnExpiredClient(t *testing.T) {
+	n := startHTTPNode(t, config.Primary, nil, func(c *config.Config) {
+		c.Listen.MetadataCleanup, c.Client.TTL, c.Client.RPCTimeout = true, time.Second, 0
+	})
+	n.becomes("/readyz", http.StatusOK, "OK")
+	for _, key := range []string{"mooncake/ram/host-a", "mooncake/rpc_meta/host-a", "mooncake/ram/host-b"} {
+		n.metadata("PUT", key, "A")
+	}
+	n.put("k") // of host-a, which never pings
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	for end := time.After(20 * time.Second); n.metadata("GET", "mooncake/rpc_meta/host-a", "") != "metadata not found"; {
+		select {
+		case <-poll.C:
+		case <-end:
+			t.Fatal("the metadata of an expired client stays")
+		}
+	}
+	n.want("/get_all_segments", http.StatusOK)
+	for key, want := range map[string]string{"mooncake/ram/host-a": "metadata not found", "mooncake/ram/host-b": "A"} {
+		if got := n.metadata("GET", key, ""); got != want {
+			t.Errorf("%s: got %q, want %q", key, got, want)
+		}
 	}
 }

@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"os"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -51,18 +53,40 @@ func (a *App) serveHTTP(ctx context.Context) error {
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)
 }
 
+// newMetadataStore returns where the metadata server keeps its keys.
+func (a *App) newMetadataStore(etcd *etcdConn) metaserver.Store {
+	if etcd == nil {
+		return new(metaserver.Memory)
+	}
+	full := func() bool { return a.node.promoteStatus().Self.EtcdFull }
+	return metaserver.NewEtcd(etcd.journal, a.cfg.HA.EtcdPrefix, a.cfg.HA.ClusterID, full)
+}
+
+// forgetMetadata returns what deletes the published metadata of a client that expired;
+// nil for nothing. The keys have the prefix that Mooncake's programs give them.
+func (a *App) forgetMetadata() func(ctx context.Context, names []string) {
+	if !a.cfg.Listen.Metadata || !a.cfg.Listen.MetadataCleanup {
+		return nil
+	}
+	prefix := "mooncake/"
+	if id := strings.TrimRight(os.Getenv("MC_METADATA_CLUSTER_ID"), "/"); id != "" {
+		prefix += id + "/"
+	}
+	return func(ctx context.Context, names []string) {
+		if err := metaserver.Forget(ctx, a.metadataStore, prefix, names); err != nil {
+			a.log.Warn().Err(err).Msg("the metadata of a client that expired stays")
+		}
+	}
+}
+
 // serveMetadata answers the hosts' transfer engines until the context ends.
-func (a *App) serveMetadata(ctx context.Context, etcd *etcdConn) error {
+func (a *App) serveMetadata(ctx context.Context) error {
 	if a.metadataListener == nil {
 		<-ctx.Done()
 		return ctx.Err()
 	}
 	log := a.log.With().Str("part", "metadata").Logger()
-	var store metaserver.Store = new(metaserver.Memory)
-	if etcd != nil {
-		store = metaserver.NewEtcd(etcd.journal, a.cfg.HA.EtcdPrefix, a.cfg.HA.ClusterID, func() bool { return a.node.promoteStatus().Self.EtcdFull })
-	}
-	server := httpapi.NewServer(metaserver.Handler(store, log), log)
+	server := httpapi.NewServer(metaserver.Handler(a.metadataStore, log), log)
 	log.Info().Stringer("http", a.metadataListener.Addr()).Msg("the metadata server answers")
 	return serve(ctx, func() error { return server.Serve(a.metadataListener) }, server.Stop)
 }

@@ -39,7 +39,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 			Offload:    a.cfg.Storage.Offload, OffloadQueue: a.cfg.Storage.OffloadQueue,
 		},
 		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Answers: t.Answers, Liveness: liveness,
-		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed,
+		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed, Expired: a.forgetMetadata(),
 	})
 	a.mooncake.view.Store(t.View)
 	a.gate.Open(master)

@@ -73,6 +73,7 @@ type Listen struct {
 	Metadata        bool   // --enable_http_metadata_server
 	MetadataHost    string // --http_metadata_server_host
 	MetadataPort    int    // --http_metadata_server_port
+	MetadataCleanup bool   // --enable_metadata_cleanup_on_timeout
 }
 
 // RPC is the address to listen on for gRPC, as net.Listen takes it.

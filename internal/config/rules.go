@@ -105,6 +105,8 @@ func advice(c *Config) []rule {
 				"and a restart loses the cache; enable_ha is true by default here, and false by default in Mooncake"},
 		{"allocation_strategy", slices.Contains([]AllocationStrategy{AllocateRandom, AllocateFreeRatioFirst, AllocateLocalFirst}, c.Storage.AllocationStrategy),
 			"is not offered, so segments are chosen at random"},
+		{"enable_metadata_cleanup_on_timeout enable_http_metadata_server", c.Listen.Metadata || !c.Listen.MetadataCleanup,
+			"is not used without enable_http_metadata_server"},
 		{"promotion-cleanup eviction-policy", c.HA.PromotionCleanup != promote.CleanupExpired || c.Eviction.Policy != EvictWatermark,
 			"each takeover will drop every object whose lease has run out, which under eviction-policy=watermark is most of a healthy cache; " +
 				"auto keeps it"},

@@ -20,6 +20,7 @@ var valueTests = []struct {
 	{"metrics_port", []string{"0", "65535"}, []string{"65536"}},
 	{"max-message-bytes", []string{"1MiB", "1048576", "1GiB"}, []string{"1048575", "1025MiB", "-1", "x", ""}},
 	{"enable_http_metadata_server", []string{"true", "false"}, []string{"x"}},
+	{"enable_metadata_cleanup_on_timeout", []string{"true", "false"}, []string{"x"}},
 	{"http_metadata_server_host", []string{"0.0.0.0", "node"}, []string{"", "a:1"}},
 	{"http_metadata_server_port", []string{"0", "8080"}, []string{"65536", "x"}},
 	{"advertise-address", []string{"", "10.0.0.1", "10.0.0.1:5", "node", "node:5", "[::1]:5", "::1"}, []string{"0.0.0.0", "0.0.0.0:5", "[::]:5", "a:0", "a:b", ":5", "a:1:2"}},
@@ -180,6 +181,10 @@ var ruleTests = []struct {
 		"lease-critical-window", "every renewal is critical", true,
 	},
 	{
+		Primary, "--enable_metadata_cleanup_on_timeout", "--enable_metadata_cleanup_on_timeout --enable_http_metadata_server",
+		"enable_metadata_cleanup_on_timeout", "without enable_http_metadata_server", true,
+	},
+	{
 		Primary, "--allocation_strategy=cxl", "--allocation_strategy=local_first",
 		"allocation_strategy", "at random", true,
 	},
@@ -334,13 +339,12 @@ func TestUnusedNamesThatMatter(t *testing.T) {
 		wantFault(t, err, name, want)
 	}
 	for arg, want := range map[string]string{
-		"memory_allocator=cachelib":          "offset allocator is the only one",
-		"offload_on_evict=true":              "when their put ends",
-		"enable_snapshot_restore=true":       "state files",
-		"dynamic_replication_mode=on":        "no dynamic replication",
-		"enable_metadata_cleanup_on_timeout": "until somebody deletes them",
-		"allocation_strategy=cxl":            "at random",
-		"rpc_thread_num=64":                  "Go runtime",
+		"memory_allocator=cachelib":    "offset allocator is the only one",
+		"offload_on_evict=true":        "when their put ends",
+		"enable_snapshot_restore=true": "state files",
+		"dynamic_replication_mode=on":  "no dynamic replication",
+		"allocation_strategy=cxl":      "at random",
+		"rpc_thread_num=64":            "Go runtime",
 	} {
 		if _, warnings := mustLoad(t, []string{"--" + arg}); len(warnings) != 1 || !strings.Contains(warnings[0].Problem, want) {
 			t.Errorf("%s: got warnings %v, want one with %q", arg, warnings, want)

@@ -87,6 +87,8 @@ func nodeSections(c *Config) []Section {
 			{"http_metadata_server_host", "0.0.0.0", mooncake, text(&l.MetadataHost, "an IP or a host name, without a port", isHost),
 				"host or IP that the metadata server listens on"},
 			{"http_metadata_server_port", "8080", mooncake, port(&l.MetadataPort), "TCP port of the metadata server"},
+			{"enable_metadata_cleanup_on_timeout", "false", mooncake, boolean(&l.MetadataCleanup),
+				"delete what a client has published in the metadata server when it expires"},
 			{"max-message-bytes", formatSize(pb.DefaultMaxMessageBytes), understudy, size(&l.MaxMessageBytes, mib, gib),
 				"largest gRPC message, either direction; answers may have 2MiB in any case"},
 		}},

@@ -66,7 +66,6 @@ const (
 	noTasks     = "the limits of copy and move tasks are fixed, at the defaults"
 	journaled   = "the journal takes the oplog's place and is on whenever enable_ha is"
 	onlyEtcd    = "etcd is the only HA backend; see etcd_endpoints. Nodes that look elsewhere would not find each other"
-	noCleanup   = "the metadata server keeps the keys of a client that is gone, until somebody deletes them"
 )
 
 // unused is the table of them: names, each with the values that ask for nothing
@@ -115,7 +114,6 @@ var unused = []struct {
 	{"max_total_finished_tasks=10000 max_total_pending_tasks=10000 max_total_processing_tasks=10000", anyText, noTasks},
 	{"pending_task_timeout_sec=300 processing_task_timeout_sec=300 max_retry_attempts=10", anyText, noTasks},
 
-	{"enable_metadata_cleanup_on_timeout=false", anyBool, noCleanup},
 	{"enable_kv_events=false", anyBool, noEvents},
 	{"kv_events_bind_endpoint=-|tcp://0.0.0.0:5557 kv_events_queue_capacity=65536 kv_events_block_size=0 kv_events_dp_rank=0", anyText, noEvents},
 	{"kv_events_additional_salt=- kv_events_backend_id=- kv_events_lora_name=-", anyText, noEvents},

@@ -159,3 +159,18 @@ func remove(ctx context.Context, s Store, key string, _ []byte) (a answer, err e
 	})
 	return a, err
 }
+
+// Forget deletes what clients have published under names of their segments, with a
+// prefix before their keys.
+func Forget(ctx context.Context, s Store, prefix string, names []string) error {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	for _, name := range names {
+		for _, key := range []string{prefix + "ram/" + name, prefix + "rpc_meta/" + name} {
+			if err := s.Update(ctx, key, func(old []byte) ([]byte, bool) { return nil, old != nil }); err != nil {
+				return fmt.Errorf("deleting %q: %w", key, err)
+			}
+		}
+	}
+	return nil
+}

@@ -242,7 +242,7 @@ func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
 // expireSilent unmounts the segments of a silent client, unless it is back by
 // the time its turn comes.
 func (m *Master) expireSilent(ctx context.Context, client segment.ClientID, log zerolog.Logger) {
-	back := false
+	back, names := false, m.namesOf(client)
 	n, err := m.ExpireClient(ctx, client, func() bool {
 		back = m.Liveness.Watches(client)
 		return back
@@ -250,10 +250,26 @@ func (m *Master) expireSilent(ctx context.Context, client segment.ClientID, log 
 	switch {
 	case err == nil && !back:
 		log.Info().Stringer("client", client).Int("segments", n).Msg("client went silent, its segments were unmounted")
+		if len(names) > 0 {
+			m.Expired(ctx, names)
+		}
 	case err != nil && ctx.Err() == nil:
 		log.Warn().Err(err).Stringer("client", client).Msg("unmounting a silent client's segments failed, it will be tried again")
 		m.Liveness.retry(client)
 	}
+}
+
+// namesOf returns the names of a client's segments, if somebody asks for them.
+func (m *Master) namesOf(client segment.ClientID) (names []string) {
+	if m.Expired == nil {
+		return nil
+	}
+	for _, s := range m.Store.Segments() {
+		if s.Client == client {
+			names = append(names, s.Name)
+		}
+	}
+	return names
 }
 
 // retry makes a client that could not be expired come up at the next tick.

@@ -72,6 +72,9 @@ type Master struct {
 	// AllocationFailed is called when a put of so many bytes, tried on the store as
 	// of a time, found no room, so that an eviction pass makes some.
 	AllocationFailed func(size uint64, asOf metadata.Time)
+	// Expired is called with the names of a client's segments when it has expired; nil
+	// for nothing. It returns soon.
+	Expired func(ctx context.Context, names []string)
 
 	tasks    chan struct{} // held while a task is created or changed, until that is applied
 	drains   *drains
