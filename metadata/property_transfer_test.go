@@ -24,7 +24,7 @@ func (w *world) transferOf(t *rapid.T) *metadata.Transfer {
 // the targets until the release timeout, whatever becomes of the object.
 func (w *world) transferAction(t *rapid.T) {
 	about := w.transferOf(t)
-	e, _, _ := w.primary.PrepareTransfer(about, w.now)
+	e, _, _ := w.primary.PrepareTransfer(about)
 	if e == nil {
 		return
 	}

@@ -92,7 +92,7 @@ func (t *Transfer) op() string {
 // transfers; ObjectNotFound; ObjectHasTask during another one; ReplicaNotFound
 // without a readable replica on the source; InvalidParams when the object would
 // have more than MaxReplicas; NoAvailableHandle if a target has no room.
-func (s *Store) PrepareTransfer(t *Transfer, now Time) (*StartTransfer, <-chan struct{}, error) {
+func (s *Store) PrepareTransfer(t *Transfer) (*StartTransfer, <-chan struct{}, error) {
 	if s.Rules() < transferRules {
 		return nil, nil, errs.New(errs.Unavailable, t.op(), "nodes of an older version do not know copies and moves; upgrade them")
 	}

@@ -27,7 +27,7 @@ func moving(t *metadata.Transfer) { t.Move = true }
 // start begins a transfer, which must be possible.
 func (c *cluster) start(t *metadata.Transfer) *metadata.StartTransfer {
 	c.t.Helper()
-	e, wait, err := c.primary.PrepareTransfer(t, c.now)
+	e, wait, err := c.primary.PrepareTransfer(t)
 	if err != nil || wait != nil {
 		c.t.Fatalf("starting a transfer of %q: %v, waits %v", t.Key, err, wait != nil)
 	}
@@ -102,7 +102,7 @@ func TestTransfers(t *testing.T) {
 				t.Errorf("%s: readable on %v during the transfer, want a", test.name, got)
 			}
 			for what, s := range c.everywhere() {
-				_, _, err := s.PrepareTransfer(about, c.now)
+				_, _, err := s.PrepareTransfer(about)
 				wantKind(t, test.name+": a second transfer on "+what, err, errs.ObjectHasTask)
 			}
 			if test.before != nil {
@@ -141,7 +141,9 @@ func TestTransfersRefused(t *testing.T) {
 	c.must(c.commit(closed))
 	c.mount(4, "full", 104)
 	c.put("fill", func(p *metadata.Put) { p.Preferred, p.Size = []string{"full"}, 100 })
-	c.putStart("writing", func(p *metadata.Put) { p.Preferred = []string{"a"} })
+	if err := c.putStart("writing", func(p *metadata.Put) { p.Preferred = []string{"a"} }); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		name   string
 		change func(*metadata.Transfer)
@@ -155,7 +157,7 @@ func TestTransfersRefused(t *testing.T) {
 		{"a source in progress", func(t *metadata.Transfer) { t.Key = "writing" }, errs.ReplicaNotFound},
 	} {
 		busy := c.primary.Stats().Busy
-		_, _, err := c.primary.PrepareTransfer(transferOf(test.change), c.now)
+		_, _, err := c.primary.PrepareTransfer(transferOf(test.change))
 		wantKind(t, test.name, err, test.want)
 		if got := c.primary.Stats().Busy; got != busy {
 			t.Errorf("%s: %d bytes are busy, want %d", test.name, got, busy)
@@ -168,7 +170,7 @@ func TestTransfersRefused(t *testing.T) {
 
 	old := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000, term: 1}
 	old.must(old.commit(&metadata.TermStart{Term: 1, Params: params}, &metadata.UseRules{Version: 4}))
-	_, _, err = old.primary.PrepareTransfer(transferOf(), old.now)
+	_, _, err = old.primary.PrepareTransfer(transferOf())
 	wantKind(t, "a transfer beside older nodes", err, errs.Unavailable)
 }
 

@@ -137,7 +137,7 @@ func TestUpsertAnswers(t *testing.T) {
 			before: func(c *cluster) {
 				c.mount(2, "b", 1<<10)
 				c.put("k", func(p *metadata.Put) { p.Preferred = []string{"a"} })
-				e, _, err := c.primary.PrepareTransfer(&metadata.Transfer{Tenant: "default", Key: "k", Client: client(1), Source: "a", Targets: []string{"b"}}, c.now)
+				e, _, err := c.primary.PrepareTransfer(&metadata.Transfer{Tenant: "default", Key: "k", Client: client(1), Source: "a", Targets: []string{"b"}})
 				if err != nil {
 					c.t.Fatalf("%v", err)
 				}

@@ -43,8 +43,8 @@ func (m *Master) startTransfer(ctx context.Context, counted Op, op string, t met
 	if err != nil {
 		return TransferPlan{}, m.Counters.done(counted, err)
 	}
-	o := m.commit(ctx, 1, 64+16*len(t.Targets), func(_ int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
-		return decided(m.Store.PrepareTransfer(&t, now))
+	o := m.commit(ctx, 1, 64+16*len(t.Targets), func(int, metadata.Time) (metadata.Change, <-chan struct{}, error) {
+		return decided(m.Store.PrepareTransfer(&t))
 	})[0]
 	if e, ok := o.change.(*metadata.StartTransfer); ok && o.err == nil {
 		plan.ID = e.ID

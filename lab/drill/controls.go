@@ -72,6 +72,7 @@ func Controls() []Control {
 		c("stalling-etcd", "slow-pace", "the window is raised"),
 		c("upgrade", "history-adopt", "all nodes follow", "D"),
 		c("hanging-primary", "takeover-grace", "no client expired", "D"),
+		c("moves", "transfer-sources", "sources are spared"),
 	}
 }
 

@@ -92,14 +92,7 @@ func lateCopies(ctx context.Context, e *Env) {
 
 		keys := bulkKeys(0, 0, some)
 		tasks := o.tasks(ctx, b, keys)
-		e.fillUp(ctx, b)
-		kept := 0
-		for _, there := range must(b.there(ctx, keys)) {
-			if there {
-				kept++
-			}
-		}
-		e.result.check("sources are spared", kept == some, "%d of %d objects that are being copied were left when others were evicted", kept, some)
+		kept := e.sourcesThere(ctx, b, keys, "others were evicted")
 		o.report(ctx, tasks)
 		n := b.copies(ctx, keys)
 		e.result.check("copies are taken", n == kept, "%d of %d copies are listed", n, kept)
