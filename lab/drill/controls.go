@@ -41,6 +41,7 @@ func Controls() []Control {
 		c("busy-bootstrap", "near-misses", "A", "L", "S"),
 		c("twice-within-a-lease", "eviction-cutoffs", "A", "L", "S", "somebody takes over"),
 		c("twice-within-a-lease", "quarantine", "A", "L"),
+		c("twice-within-a-lease", "upsert-leases", "A", "L"),
 		c("wall-clocks", "boot-clock", "D", "A", "F"),
 		c("remove-many", "id-check", "D", "X"),
 		c("dead-host", "gone-segments", "A"),

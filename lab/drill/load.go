@@ -20,6 +20,7 @@ type work struct {
 	rate   float64 // operations a second over all clients
 	evicts bool    // memory is short: what is not pinned may go
 	exact  bool    // no removals by pattern, which look at every key there is
+	old    bool    // no upserts, which some nodes do not know
 }
 
 const (
@@ -41,7 +42,7 @@ func startLoad(ctx context.Context, c *cluster.Cluster, w work, seed uint64) (*l
 		rate = defaultRate
 	}
 	l, err := judge.Start(ctx, judge.Config{
-		Client: c.ClientConfig(), Probes: c.Addrs(), Keys: w.keys, Memory: w.memory, Seed: seed, Rate: rate, NoPatterns: w.exact, NoEviction: !w.evicts,
+		Client: c.ClientConfig(), Probes: c.Addrs(), Keys: w.keys, Memory: w.memory, Seed: seed, Rate: rate, NoPatterns: w.exact, NoUpserts: w.old, NoEviction: !w.evicts,
 	})
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ const lastRelease = "1af5d025fd64b4e102ffb294c9c072ead06bfec4"
 // upgrade restarts one node after the other: from the last release to this program,
 // with its data, and then again and again.
 func upgrade(ctx context.Context, e *Env) {
-	ep := episode{nodes: 3, work: &work{}}
+	ep := episode{nodes: 3, work: &work{old: true}}
 	ep.Old = e.old
 	e.rounds(ctx, ep, func(ctx context.Context) {
 		for _, n := range e.cluster.Nodes {

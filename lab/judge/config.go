@@ -25,6 +25,8 @@ type Config struct {
 	Rate   float64 // operations a second over all clients. Default 0: as fast as it goes
 	// NoPatterns says that nothing is removed by pattern.
 	NoPatterns bool
+	// NoUpserts says that nothing is upserted: some nodes may not know how.
+	NoUpserts bool
 	// NoEviction says that nothing is ever evicted: memory is plenty and the
 	// cluster has a policy that then keeps all. An acknowledged object that is
 	// gone is a violation then, without exception. Otherwise that holds for the

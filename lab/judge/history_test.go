@@ -46,6 +46,24 @@ var sound = []story{
 		15-16 c1 get       k/ ok id=1
 		20-30 c1 remove    k/ ok
 		31-35 c2 put_start k/ ok id=2`, nil, ""},
+	{"an upsert takes the place of an object, and of a put in progress", keepsAll, `
+		0-10  c0 put_start k/ ok id=1
+		12-20 c0 put_end   k/ ok id=1
+		21-30 c1 put_start k/ ok id=2 upsert
+		31-32 c2 get       k/ not-ready
+		33-40 c2 put_start k/ ok id=3 upsert
+		41-50 c1 put_end   k/ missing id=2
+		51-60 c2 put_end   k/ ok id=3
+		61-62 c0 get       k/ ok id=3
+		63-64 c0 put_start k/ no-room upsert
+		65-66 c0 get       k/ ok id=3`, nil, ""},
+	{"a lost upsert that did its work, and one that did not", keepsAll, `
+		0-10  c0 put_start k/ ok id=1
+		12-20 c0 put_end   k/ ok id=1
+		21-30 c1 put_start k/ lost upsert
+		21-30 c2 put_start k/ lost upsert
+		31-32 c2 get       k/ ok id=1
+		33-34 c2 get       k/ not-ready`, nil, ""},
 	{"a put under way is not readable, and not for others", keepsAll, `
 		0-10  c0 put_start k/ ok id=1
 		12-13 c1 get       k/ not-ready
@@ -151,6 +169,16 @@ var broken = []story{
 		0-10  c0 put_start k/ ok id=1
 		12-20 c0 put_end   k/ ok id=1
 		30-31 c1 get       k/ missing`, map[string]int{D: 1}, "get: OBJECT_NOT_FOUND"},
+	{"what an upsert has replaced is read", keepsAll, `
+		0-10  c0 put_start k/ ok id=1
+		12-20 c0 put_end   k/ ok id=1
+		21-30 c1 put_start k/ ok id=2 upsert
+		31-40 c1 put_end   k/ ok id=2
+		50-51 c2 get       k/ ok id=1`, map[string]int{X: 1}, ""},
+	{"a put takes the place of an object", keepsAll, `
+		0-10  c0 put_start k/ ok id=1
+		12-20 c0 put_end   k/ ok id=1
+		21-30 c1 put_start k/ ok id=2`, map[string]int{D: 1}, ""},
 	{"a client with request ids replaces its put of an earlier term", keepsAll, `
 		0-10  c0 put_start k/ ok id=1.1
 		30-40 c0 put_start k/ ok id=2.1`, map[string]int{D: 1}, ""},

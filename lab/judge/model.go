@@ -45,12 +45,12 @@ func (a alternative) as(status status, id client.ObjectID) alternative {
 // differ by removals that may or may not have hit. They are sorted, and there is
 // one at least.
 //
-// Of calls without an answer that do the same (puts that nobody can end, and
-// removals), it does not matter which one did its work, so they do it in the
+// Of calls without an answer that do the same (puts that nobody can end, such
+// upserts, and removals), it does not matter which one did its work, so they do it in the
 // order in which they were sent, if at all. The state counts those that did.
 type state struct {
-	may            []alternative
-	puts, removals int
+	may                     []alternative
+	puts, upserts, removals int
 }
 
 // A step is one thing that happens to a key.
@@ -90,7 +90,7 @@ func (m *keyModel) porcupine() porcupine.Model {
 		},
 		Equal: func(x, y any) bool {
 			a, b := x.(state), y.(state)
-			return a.puts == b.puts && a.removals == b.removals && slices.Equal(a.may, b.may)
+			return a.puts == b.puts && a.upserts == b.upserts && a.removals == b.removals && slices.Equal(a.may, b.may)
 		},
 		Hash: func(x any) uint64 {
 			h := uint64(14695981039346656037)
@@ -105,7 +105,7 @@ func (m *keyModel) porcupine() porcupine.Model {
 // step returns the state after a step; one without alternatives if the step
 // cannot be.
 func (m *keyModel) step(before state, s *step) state {
-	next := state{may: make([]alternative, 0, len(before.may)+1), puts: before.puts, removals: before.removals}
+	next := state{may: make([]alternative, 0, len(before.may)+1), puts: before.puts, upserts: before.upserts, removals: before.removals}
 	over := before.may[0].status == closed
 	if s.Outcome == Ambiguous && !over && !next.take(s) {
 		return next
@@ -147,7 +147,9 @@ func (m *keyModel) step(before state, s *step) state {
 // first.
 func (n *state) take(s *step) bool {
 	switch {
-	case s.Call == PutStart && s.ordinal == n.puts:
+	case s.Call == PutStart && s.Upsert && s.ordinal == n.upserts:
+		n.upserts++
+	case s.Call == PutStart && !s.Upsert && s.ordinal == n.puts:
 		n.puts++
 	case s.removes() && s.ordinal == n.removals:
 		n.removals++
@@ -161,6 +163,9 @@ func (n *state) take(s *step) bool {
 func (m *keyModel) work(a alternative, s *step) (alternative, bool) {
 	switch s.Call {
 	case PutStart:
+		if s.Upsert {
+			return a.as(reserved, s.ID), true
+		}
 		from := min(m.goneFrom(a), m.discardFrom(a, s))
 		return alternative{reserved, s.ID, max(a.from, from)}, reached(from, s)
 	case PutEnd:
@@ -194,7 +199,7 @@ func (m *keyModel) answer(a alternative, s *step) (alternative, bool) {
 	case errs.ObjectExists:
 		return a, a.status == reserved || a.status == readable
 	case errs.NoAvailableHandle:
-		if reached(m.discardFrom(a, s), s) {
+		if s.Upsert || reached(m.discardFrom(a, s), s) {
 			return a, true
 		}
 		return m.vanish(a, s)

@@ -65,6 +65,7 @@ type Record struct {
 	Node     string `json:"node,omitempty"`     // whom a probe asked
 	Host     string `json:"host,omitempty"`     // of PutStart: the endpoint that lends the memory
 	Pinned   bool   `json:"pinned,omitempty"`   // of PutStart: pinned hard, so never evicted
+	Upsert   bool   `json:"upsert,omitempty"`   // of PutStart: replaces whatever is under the key
 }
 
 // answered reports whether the cluster itself has answered.
@@ -113,6 +114,9 @@ func (r *Record) String() string {
 		fmt.Fprintf(&b, " at %s", r.Node)
 	}
 	fmt.Fprintf(&b, ": %s", r.Call)
+	if r.Upsert {
+		b.WriteString(" (upsert)")
+	}
 	if r.ID != 0 {
 		fmt.Fprintf(&b, " of object %v", r.ID)
 	}

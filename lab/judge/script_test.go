@@ -21,7 +21,7 @@ var kinds = map[string]errs.Kind{
 // script reads a history, a record a line: the time in milliseconds, from-to;
 // who (c0, or p0 for a probe); the call; the key; the answer (ok, true, false,
 // lost for none, or one of kinds); then id=, term=, n= (removed), attempts=,
-// host=, and the words pinned and exact. Ids may be term.counter.
+// host=, and the words pinned, upsert and exact. Ids may be term.counter.
 func script(t *testing.T, text string) []Record {
 	t.Helper()
 	var history []Record
@@ -109,6 +109,8 @@ func (r *Record) parseOption(field string) (err error) {
 		r.Host = value
 	case "pinned":
 		r.Pinned = true
+	case "upsert":
+		r.Upsert = true
 	case "exact":
 		r.Exact = true
 	default:

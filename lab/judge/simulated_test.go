@@ -99,7 +99,7 @@ func (w *world) next(c *simClient, now time.Duration) {
 		}
 		c.open = nil
 	case c.open == nil && w.rng.IntN(2) == 0:
-		p.Call = PutStart
+		p.Call, p.Upsert = PutStart, w.rng.IntN(4) == 0
 	default:
 		p.Call = []Call{Get, Get, Get, Exist, Remove, RemoveForce}[w.rng.IntN(6)]
 	}
@@ -155,7 +155,7 @@ func (w *world) effect(p *pending) errs.Kind {
 	k := &w.keys[p.key]
 	switch p.Call {
 	case PutStart:
-		if k.status == absent || k.status == reserved && p.at-k.since > discardTimeout {
+		if p.Upsert || k.status == absent || k.status == reserved && p.at-k.since > discardTimeout {
 			w.lastID++
 			p.ID = w.lastID
 			*k = simulated{alternative{reserved, p.ID, 0}, p.at}

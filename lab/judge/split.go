@@ -51,12 +51,15 @@ func split(history []Record, rules *Rules) []*keyHistory {
 	return all
 }
 
-// number counts the puts and the removals without an answer.
+// number counts the puts, the upserts and the removals without an answer.
 func (h *keyHistory) number() {
-	puts, removals := 0, 0
+	puts, upserts, removals := 0, 0, 0
 	for _, s := range h.steps {
 		switch {
 		case s.Outcome != Ambiguous:
+		case s.Call == PutStart && s.Upsert:
+			s.ordinal = upserts
+			upserts++
 		case s.Call == PutStart:
 			s.ordinal = puts
 			puts++

@@ -74,7 +74,8 @@ func (w *worker) operate() error {
 		percent int
 		do      func(*key) error
 	}{
-		{34, w.put},
+		{28, w.put},
+		{6, w.upsert},
 		{40, w.get},
 		{8, w.exist},
 		{7, w.remove},
@@ -116,14 +117,19 @@ func (w *worker) call(k *key, r Record, f func(ctx context.Context, r *Record) e
 
 // put begins a put, and mostly ends it. A put is a PutStart and, at once or
 // somewhat later, its PutEnd or PutRevoke.
-func (w *worker) put(k *key) error {
+func (w *worker) put(k *key) error { return w.begin(k, false) }
+
+// upsert is put in the place of whatever is under the key.
+func (w *worker) upsert(k *key) error { return w.begin(k, !w.load.config.NoUpserts) }
+
+func (w *worker) begin(k *key, upsert bool) error {
 	if w.load.config.unnumbered() && slices.ContainsFunc(w.open, func(p put) bool { return p.key == k }) {
 		return nil // a PutEnd would not show which of the two it ends
 	}
 	p := put{key: k}
-	r, err := w.call(k, Record{Call: PutStart, Size: objectSize, Pinned: k.pinned}, func(ctx context.Context, r *Record) (err error) {
+	r, err := w.call(k, Record{Call: PutStart, Size: objectSize, Pinned: k.pinned, Upsert: upsert}, func(ctx context.Context, r *Record) (err error) {
 		p.started = r.Start
-		p.Reservation, err = w.client.PutStart(ctx, client.PutItem{Key: k.name, Size: r.Size}, client.PutConfig{HardPin: k.pinned})
+		p.Reservation, err = w.client.PutStart(ctx, client.PutItem{Key: k.name, Size: r.Size}, client.PutConfig{HardPin: k.pinned, Upsert: upsert})
 		r.ID = p.ID
 		if len(p.Replicas) > 0 {
 			r.Host = p.Replicas[0].Endpoint
