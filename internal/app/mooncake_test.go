@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
@@ -145,10 +146,14 @@ func TestMooncakeClients(t *testing.T) {
 // them come in pages that fit a message.
 func TestLongKeys(t *testing.T) {
 	etcd := etcdtest.Start(t).Endpoints()
-	a := run(t, settings(config.Primary, "a", etcd))
+	small := func(c config.Config) config.Config { // messages, so that few keys are too many for one
+		c.Listen.MaxMessageBytes, c.Client.TTL = 1<<20, time.Hour // nobody pings
+		return c
+	}
+	a := run(t, small(settings(config.Primary, "a", etcd)))
 	a.serves()
 	a.until("has raised the rules", func(*pb.StatusResponse) bool { return a.node.Store().Rules() == metadata.NewestRules })
-	b := run(t, settings(config.Standby, "b", etcd))
+	b := run(t, small(settings(config.Standby, "b", etcd)))
 	b.promotable()
 	long := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("k", metadata.MaxKeyBytes-4) }
 	m := call(t, a.RPCAddress(), "head")
@@ -162,9 +167,9 @@ func TestLongKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	const n = 300 // 19 MiB of keys, more than a message
-	for at := 1; at <= n; at += 100 {
-		items, refs := make([]client.PutItem, 100), make([]client.PutRef, 100)
+	const n, batch = 45, 15 // 2.8 MiB of keys; an answer may have 2 MiB
+	for at := 1; at <= n; at += batch {
+		items, refs := make([]client.PutItem, batch), make([]client.PutRef, batch)
 		for i := range items {
 			items[i] = client.PutItem{Key: long(at + i), Size: 100}
 		}
