@@ -74,6 +74,10 @@ func (s *Store) succeed(e *PutStart, put *Put, old *object, now Time) {
 	}
 	for i := range old.replicaCount() {
 		if r := old.replicaAt(i); r.kind == Memory && r.readable() {
+			if !s.pool.Has(r.segment.Name) { // it takes no new objects
+				e.Placements = nil
+				return
+			}
 			e.Placements = append(e.Placements, Placement{Segment: r.segment.Number, Range: r.rng, held: r.segment.Segment})
 		}
 	}

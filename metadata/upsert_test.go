@@ -279,3 +279,60 @@ func (c *cluster) refOf(key string) metadata.Ref {
 	defer e.Unlock()
 	return e.Ref()
 }
+
+// A caller that lost its answer in a failover repeats the call and gets the same
+// reservation; its end, repeated, is no error, and ends nothing else.
+func TestUpsertsOverAFailover(t *testing.T) {
+	for _, inPlace := range []bool{true, false} {
+		t.Run(fmt.Sprint("in place ", inPlace), func(t *testing.T) {
+			c := newCluster(t)
+			c.mount(1, "a", 1<<10)
+			c.put("k")
+			if !inPlace {
+				c.read("k")
+			}
+			numbered := func(p *metadata.Put) { p.Upsert, p.Request = true, 7 }
+			c.must([]error{c.putStart("k", numbered)})
+			made := c.inspect("k")
+			c.takeOver(params.HoldTime())
+			put := &metadata.Put{Tenant: metadata.DefaultTenant, Key: "k", Client: client(1), Size: 100, Replicas: 1}
+			numbered(put)
+			e, repeated, _, err := c.primary.PreparePutStart(put, c.now)
+			if e != nil || err != nil || repeated == nil || repeated.ID != made.ID || repeated.Replicas[0] != made.Replicas[0] {
+				t.Fatalf("repeated: got %+v, %+v, %v; want the reservation %+v", e, repeated, err, made)
+			}
+			ref := c.putRef("k")
+			ref.ID = made.ID
+			c.must([]error{c.putEndAs(ref)})
+			c.takeOver(params.HoldTime())
+			wantKind(t, "the end, repeated", c.putEndAs(ref), errs.OK)
+			c.must([]error{c.putStart("k", upsert, by(2))})
+			wantKind(t, "the end, repeated behind another upsert", c.putEndAs(ref), errs.ObjectNotFound)
+			_, err = c.get("k")
+			wantKind(t, "the other upsert", err, errs.ReplicaNotReady)
+		})
+	}
+}
+
+// A segment that is about to go keeps what it has, and takes no upserts.
+func TestUpsertsLeaveClosedSegments(t *testing.T) {
+	c := newCluster(t)
+	id := c.mount(1, "a", 1<<10)
+	c.put("k")
+	e, err := c.primary.PrepareClose(client(1), id, c.now.Add(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.must(c.commit(e))
+	wantKind(t, "without another segment", c.putStart("k", upsert), errs.NoAvailableHandle)
+	c.mount(2, "b", 1<<10)
+	c.put("k", upsert)
+	if got := c.inspect("k").Replicas[0].Segment; got != "b" {
+		t.Errorf("the upsert went to %s, want b", got)
+	}
+	c.unmount(id)
+	c.everywhere()
+	if _, err := c.get("k"); err != nil {
+		t.Errorf("behind the unmount: got %v, want the object", err)
+	}
+}
