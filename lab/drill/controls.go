@@ -34,6 +34,7 @@ func Controls() []Control {
 		c("etcd-leader", "commit-doubt", "D", "S", "V", "no failover"),
 		c("etcd-outage", "serving-deadline", "F"),
 		c("etcd-outage", "stall-allowance", "D"),
+		c("etcd-outage", "full-stop", "changes stop before etcd is full"),
 		c("slow-etcd", "request-ids", "D", "V"),
 		c("lost-answer", "commit-doubt", "D", "S", "V", "no failover"),
 		c("stopped-standby", "head-continuity", "S"),

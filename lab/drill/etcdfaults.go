@@ -3,13 +3,17 @@ package drill
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/prometheus/procfs"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/lab/cluster"
@@ -104,6 +108,12 @@ func stopAllOfEtcd(ctx context.Context, e *Env) {
 	// Ping: none may expire.
 	ep.Args = []string{"--client_ttl=" + (away - e.SessionTTL - time.Second).String(), "--client-rpc-timeout=0s"}
 	defer e.noFinalErrors()
+	full := episode{}
+	full.Embedded = true
+	full.Args = []string{fmt.Sprint("--etcd-quota-bytes=", nearlyFullQuota), fmt.Sprint("--journal-max-bytes=", nearlyFullQuota/4)}
+	if e.episode(ctx, full, e.nearlyFull); e.noticed() {
+		return
+	}
 	e.rounds(ctx, ep, func(ctx context.Context) {
 		p := e.working(ctx)
 		calls := e.probe(ctx, p.primary, time.Second)
@@ -125,6 +135,53 @@ func stopAllOfEtcd(ctx context.Context, e *Env) {
 		e.did("etcd was gone for %v; then %s serves in term %d; clients had no answer for %d ms", away, next.Name, now, e.load.Outage(since).Milliseconds())
 	})
 }
+
+// nearlyFull fills the etcd that is embedded in the primary to more than nine tenths of its
+// quota with what no node can free: changes must be refused while beats and reads go on.
+func (e *Env) nearlyFull(ctx context.Context) {
+	p := e.ready(ctx)
+	e.putSome(ctx, "before")
+	etcd := e.cluster.Client
+	for i, size := 0, int64(0); size < nearlyFullQuota/100*92; i++ {
+		var puts []clientv3.Op
+		for j := range 64 {
+			puts = append(puts, clientv3.OpPut(fmt.Sprintf("/another-tenant/%d/%d", i, j), strings.Repeat("x", 4<<10)))
+		}
+		must(etcd.Txn(ctx).Then(puts...).Commit())
+		do(clock.Sleep(ctx, 10*time.Millisecond)) // etcd counts what is on the disk
+		size = must(etcd.Status(ctx, e.cluster.Endpoints()[0])).DbSize
+	}
+	b := e.newBulk()
+	defer b.Close()
+	n := 0
+	put := func(ctx context.Context) error {
+		n++
+		ctx, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		failed, err := b.tryPut(ctx, []string{fmt.Sprint("full/", n)}, bulkSize, client.PutConfig{})
+		return errors.Join(append(failed, err)...)
+	}
+	var refused error
+	_ = cluster.Poll(ctx, 10*time.Second, "a put that is refused", func(ctx context.Context) (bool, error) {
+		refused = put(ctx)
+		return refused != nil, nil
+	})
+	e.result.check("changes stop before etcd is full", refused != nil && strings.Contains(refused.Error(), "90 %"), "a put: %v", refused)
+	if refused == nil {
+		return
+	}
+	before := must(e.cluster.Head(ctx)).Head.Seq
+	until(ctx, time.Minute, "beats go on", func(ctx context.Context) (bool, error) {
+		at, err := e.cluster.Head(ctx)
+		return at.Head.Seq > before+20, err
+	})
+	s := must(p.primary.Status(ctx))
+	e.result.check("reads go on", cluster.Serves(s), "%s: %s", p.primary.Name, s.GetNotServingReason())
+	e.did("the embedded etcd was nearly full: changes were refused, beats and reads went on")
+}
+
+// nearlyFullQuota is the quota of that etcd.
+const nearlyFullQuota = 32 << 20
 
 // repeatable demands that no answer of a node is an error that is final.
 func (e *Env) repeatable(answers []answer) {
