@@ -129,6 +129,41 @@ func TestDoubtIsResolvedWithoutARead(t *testing.T) {
 	}
 }
 
+// A commit that etcd does not answer goes out again beside the first: what a leader of
+// etcd was told before it died may be lost for good.
+func TestUnansweredCommitIsSentAgain(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	var hang atomic.Bool
+	hung, ended := make(chan struct{}), make(chan struct{})
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: etcd.Endpoints(), Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+			cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			if !strings.HasSuffix(method, "/Txn") || !hang.CompareAndSwap(true, false) {
+				return invoker(ctx, method, req, reply, cc, opts...)
+			}
+			close(hung)
+			defer close(ended)
+			<-ctx.Done()
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+				t.Error("the first call ran into its deadline, want another one beside it")
+			}
+			return status.FromContextError(ctx.Err()).Err()
+		})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	p := newPrimary(t, client, 1<<20).run().mount()
+	hang.Store(true)
+	p.mustPut("k")
+	<-hung
+	p.mustPut("l")
+	<-ended
+}
+
 func always(int32) bool { return true }
 func odd(n int32) bool  { return n%2 == 0 }
 

@@ -16,10 +16,14 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// AttemptTimeout bounds one transaction. When it passes, the result is not
-// known: the transaction is sent again, and then the head is read. A commit with a serve window is
-// looked for after that, at first: see EtcdLog.timeout.
+// AttemptTimeout bounds a call of etcd. When it passes for a commit, the result is
+// not known: see EtcdLog.Append.
 const AttemptTimeout = 3 * time.Second
+
+// resendAfter is how long a commit waits for an answer before its transaction is
+// sent once more, beside the first. What etcd's leader was told before it died may be
+// lost for good, and the next leader answers what is sent to it within milliseconds.
+const resendAfter = 200 * time.Millisecond
 
 // lastPause is the longest pause between two attempts. It is short: a follower that
 // finds etcd well again must soon find a new commit, or it deposes the primary.
@@ -46,8 +50,8 @@ type EtcdLog struct {
 
 	with []clientv3.Op // to be applied with the next commit
 
-	end  Cursor // last known, ours or a predecessor's
-	late int    // calls in a row that had no answer in time
+	end  Cursor        // last known, ours or a predecessor's
+	took time.Duration // by the last call for a commit
 	tip  atomic.Pointer[Cursor]
 }
 
@@ -91,6 +95,9 @@ func (l *EtcdLog) With(ops []clientv3.Op) { l.with = ops }
 
 // Append writes a commit: it compares the leader and the head, and moves the
 // head by one. See Log for its errors.
+//
+// A commit whose outcome is not known is sent again: it finds its own head there if
+// it was applied. Only if that has no answer either, or etcd is full, the head is read.
 func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 	if c.Head.Seq != l.end.Head.Seq+1 {
 		return fmt.Errorf("commit %d does not follow the head at %d", c.Head.Seq, l.end.Head.Seq)
@@ -99,34 +106,29 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 	c.Head.Bytes += int64(c.bytes())
 	retry := &backoff.ExponentialBackOff{InitialInterval: 5 * time.Millisecond, Multiplier: 2, MaxInterval: lastPause}
 	for doubtful := false; ; {
-		begun := l.clock()
-		err := l.attempt(ctx, c)
-		if err == nil && l.clock()-begun < c.Head.ServeWindow()/2 {
-			l.late = 0
-		}
+		again, err := l.attempt(ctx, c)
 		l.notice(ctx, err)
+		full := errors.Is(err, rpctypes.ErrNoSpace)
 		switch {
 		case err == nil:
 			return nil
 		case errors.Is(err, rpctypes.ErrLeaseNotFound):
 			l.leases.drop() // the records' lease has run out: take a new one
-		case isRefusal(err) && !doubtful:
+			doubtful = doubtful || again
+		case isRefusal(err) && !doubtful && !again:
 			return &RefusedError{err}
-		case errors.Is(err, ErrFenced) && doubtful:
+		case errors.Is(err, ErrFenced) && (doubtful || again):
 			return fmt.Errorf("commit %d: %w while its outcome was unknown", c.Head.Seq, errDeposed)
 		case errors.Is(err, ErrFenced):
 			return err
-		case !doubtful && !errors.Is(err, rpctypes.ErrNoSpace):
-			// At first the same transaction goes out again, without a read before it: it
-			// finds its own head there if it was applied. While etcd elects a leader, a
-			// read waits longer than the election.
+		case !doubtful && !full:
 			doubtful = true
 		default:
-			found, failed := l.resolve(ctx, c)
+			found, failed := l.resolve(ctx, c, full)
 			switch {
 			case failed != nil || found == written:
 				return failed
-			case found == absent && !doubtful:
+			case found == absent && !doubtful && !again:
 				return &RefusedError{err}
 			}
 			doubtful = true
@@ -153,20 +155,8 @@ func (l *EtcdLog) sign(h *Head) {
 	}
 }
 
-// timeout bounds a call for a commit. It doubles with each that has no answer in
-// time, until a quick one: what is slow must not be cut off for ever.
-func (l *EtcdLog) timeout(c *Sealed) time.Duration {
-	if c.Head.Window == 0 {
-		return AttemptTimeout
-	}
-	return min(c.Head.ServeWindow()<<min(l.late, 10), AttemptTimeout)
-}
-
-// notice takes note of a call that had no answer in time, and reports how it went.
+// notice reports how a call for a commit went.
 func (l *EtcdLog) notice(ctx context.Context, err error) {
-	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		l.late++
-	}
 	if l.Tried != nil && ctx.Err() == nil {
 		l.Tried(err)
 	}
@@ -185,40 +175,82 @@ func Jitter(pause time.Duration, random func() float64) time.Duration {
 // errDeposed is ErrFenced where a commit may have been written before.
 var errDeposed = errors.New("another primary was elected")
 
-// attempt runs the transaction once.
-func (l *EtcdLog) attempt(ctx context.Context, c *Sealed) error {
-	ctx, cancel := context.WithTimeout(ctx, l.timeout(c))
-	defer cancel()
-	head, err := c.Head.encode()
+// An answer is etcd's to a transaction.
+type answer struct {
+	resp *clientv3.TxnResponse
+	err  error
+}
+
+// attempt sends the transaction and waits for its first answer. Without one it goes
+// out again, beside the first, every resendAfter, or less often while etcd is slow: it
+// must not be given more to do then. It reports whether it was sent more than once: then
+// an error does not say that nothing was written.
+func (l *EtcdLog) attempt(ctx context.Context, c *Sealed) (again bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel() // ends what is still under way
+	head, ops, err := l.transaction(ctx, c)
 	if err != nil {
-		return err
+		return false, err
 	}
-	ops := append([]clientv3.Op{clientv3.OpPut(l.layout.Head(), head)}, l.with...)
-	if c.Head.Streams != 0 {
-		lease, err := l.leases.current(ctx)
-		if err != nil {
-			return err
+	fence, otherwise := l.fence(), clientv3.OpGet(l.layout.Head())
+	answers := make(chan answer, AttemptTimeout/resendAfter+1)
+	begun, resend := l.clock(), time.NewTicker(max(resendAfter, 2*l.took))
+	defer resend.Stop()
+	for sent := 0; ; {
+		if sent < cap(answers) {
+			sent++
+			go func() {
+				resp, err := l.client.Txn(ctx).If(fence...).Then(ops...).Else(otherwise).Commit()
+				answers <- answer{resp, err}
+			}()
 		}
-		for stream, record := range c.Records {
-			if record != nil {
-				key := l.layout.Record(metadata.Stream(stream), c.Head.Seq)
-				ops = append(ops, clientv3.OpPut(key, string(record), clientv3.WithLease(lease)))
-			}
+		select {
+		case a := <-answers:
+			l.took = l.clock() - begun
+			return sent > 1, l.conclude(c, head, a)
+		case <-resend.C:
+			l.notice(ctx, context.DeadlineExceeded)
 		}
 	}
-	resp, err := l.client.Txn(ctx).If(l.fence()...).Then(ops...).Else(clientv3.OpGet(l.layout.Head())).Commit()
+}
+
+// transaction returns the head of a commit as it is written, and all that is written
+// with it.
+func (l *EtcdLog) transaction(ctx context.Context, c *Sealed) (head string, ops []clientv3.Op, err error) {
+	if head, err = c.Head.encode(); err != nil {
+		return "", nil, err
+	}
+	ops = append([]clientv3.Op{clientv3.OpPut(l.layout.Head(), head)}, l.with...)
+	if c.Head.Streams == 0 {
+		return head, ops, nil
+	}
+	lease, err := l.leases.current(ctx)
+	if err != nil {
+		return "", nil, err
+	}
+	for stream, record := range c.Records {
+		if record != nil {
+			key := l.layout.Record(metadata.Stream(stream), c.Head.Seq)
+			ops = append(ops, clientv3.OpPut(key, string(record), clientv3.WithLease(lease)))
+		}
+	}
+	return head, ops, nil
+}
+
+// conclude moves the tip if an answer says that the commit is written.
+func (l *EtcdLog) conclude(c *Sealed, head string, a answer) error {
 	switch {
-	case err != nil:
-		return err
-	case resp.Succeeded:
-		l.advance(Cursor{c.Head, resp.Header.Revision, head})
+	case a.err != nil:
+		return a.err
+	case a.resp.Succeeded:
+		l.advance(Cursor{c.Head, a.resp.Header.Revision, head})
 		return nil
 	}
-	heads := resp.Responses[0].GetResponseRange().Kvs
+	heads := a.resp.Responses[0].GetResponseRange().Kvs
 	if len(heads) != 1 || string(heads[0].Value) != head {
 		return ErrFenced
 	}
-	// An earlier attempt succeeded, and its answer was lost. The head names its writer.
+	// It was written before, and its answer was lost or is late. The head names its writer.
 	l.advance(Cursor{c.Head, heads[0].ModRevision, head})
 	return nil
 }
@@ -242,8 +274,15 @@ const (
 // answer that does not say whether it, or one before it, was applied. While it is not
 // written it may be sent again: it compares the head, so at most one of all
 // attempts will be applied.
-func (l *EtcdLog) resolve(ctx context.Context, c *Sealed) (outcome, error) {
-	attempt, cancel := context.WithTimeout(ctx, l.timeout(c))
+//
+// It waits for long only if etcd is full: while etcd elects a leader, a read waits
+// longer than the election, and the commit's transaction does not.
+func (l *EtcdLog) resolve(ctx context.Context, c *Sealed, full bool) (outcome, error) {
+	wait := resendAfter
+	if full {
+		wait = AttemptTimeout
+	}
+	attempt, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	resp, err := l.client.Get(attempt, l.layout.Head())
 	if err != nil {
