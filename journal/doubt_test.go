@@ -164,6 +164,36 @@ func TestUnansweredCommitIsSentAgain(t *testing.T) {
 	<-ended
 }
 
+// Records get the lease of those before them when etcd does not grant the next one, as
+// while it elects a leader.
+func TestLeaseThatIsNotGranted(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	var hang atomic.Bool
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: etcd.Endpoints(), Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any,
+			cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption,
+		) error {
+			if hang.Load() && strings.HasSuffix(method, "/LeaseGrant") {
+				<-ctx.Done()
+				return status.FromContextError(ctx.Err()).Err()
+			}
+			return invoker(ctx, method, req, reply, cc, opts...)
+		})},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	p := newPrimary(t, client, 1<<20).run().mount()
+	hang.Store(true)
+	elapsed := clock.Boot()
+	for began := elapsed(); elapsed()-began < 1100*time.Millisecond; { // beyond the second of the first lease
+		p.mustPut(fmt.Sprint(elapsed()))
+	}
+	hang.Store(false)
+}
+
 func always(int32) bool { return true }
 func odd(n int32) bool  { return n%2 == 0 }
 

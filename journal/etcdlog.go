@@ -382,7 +382,7 @@ func isRefusal(err error) bool {
 
 // eventLeases gives records their lease in etcd: all records of one second
 // share one, as etcd advises for keys of one TTL. Records thus live between
-// the TTL and one second more.
+// the TTL and one second more, and spareLease.
 type eventLeases struct {
 	client  *clientv3.Client
 	ttl     time.Duration
@@ -391,17 +391,31 @@ type eventLeases struct {
 	granted time.Duration // by the clock
 }
 
+// spareLease is how much longer a lease lives than it must. For so long it serves on
+// when etcd does not grant the next one at once, as while it elects a leader.
+const spareLease = 4 * time.Second
+
 // current returns the lease for records written now.
 func (l *eventLeases) current(ctx context.Context) (clientv3.LeaseID, error) {
-	if l.id != 0 && l.clock()-l.granted < time.Second {
-		return l.id, nil
-	}
 	granted := l.clock()
-	resp, err := l.client.Grant(ctx, int64((l.ttl+2*time.Second-1)/time.Second))
-	if err != nil {
+	age, patience := granted-l.granted, AttemptTimeout
+	switch {
+	case l.id != 0 && age < time.Second:
+		return l.id, nil
+	case l.id != 0 && age < spareLease:
+		patience = resendAfter
+	default:
+		l.id = 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	resp, err := l.client.Grant(ctx, int64((l.ttl+spareLease+2*time.Second-1)/time.Second))
+	switch {
+	case err == nil:
+		l.id, l.granted = resp.ID, granted
+	case l.id == 0:
 		return 0, err
 	}
-	l.id, l.granted = resp.ID, granted
 	return l.id, nil
 }
 

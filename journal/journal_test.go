@@ -372,7 +372,7 @@ func TestRecordsExpire(t *testing.T) {
 		t.Fatalf("record of the mount: %+v, %v", resp, err)
 	}
 	ttl, err := client.TimeToLive(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease))
-	if err != nil || ttl.GrantedTTL < 6 || ttl.GrantedTTL > 7 {
+	if err != nil || ttl.GrantedTTL < 10 || ttl.GrantedTTL > 11 {
 		t.Errorf("granted TTL %d s for an events TTL of 5 s: %v", ttl.GrantedTTL, err)
 	}
 }

@@ -31,9 +31,10 @@ const probeTimeout = 500 * time.Millisecond
 // When a call has had no answer for a while, the client first reads at the member in
 // use. One that answers is slow, not away, and the client stays: where all members are
 // slow to write, moving would only cut off each attempt in turn. Otherwise it reads at
-// the others in turn. Calls at the old member go on until another one has answered; if
-// none does, they are all slow, or etcd is away. Then the connections to the old member
-// are closed: its calls fail, and its watches begin anew at the next one.
+// the others in turn. Calls at the old member go on until another one has answered. Then
+// the connections to the old member are closed: its calls fail, and its watches begin
+// anew at the next one. If none answers, they are all slow, or etcd is electing a leader,
+// or away: the client goes to one that is there, which will answer when a leader is.
 type members struct {
 	all    []string
 	client *clientv3.Client
@@ -106,23 +107,33 @@ func (m *members) leave(at int) {
 	}
 }
 
-func (m *members) next() int {
+// use moves the client to a member. It may wait for connections to be closed.
+func (m *members) use(at int) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.at = (m.at + 1) % len(m.all)
-	return m.at
+	moves := m.at != at
+	m.at = at
+	m.mu.Unlock()
+	if moves {
+		m.client.SetEndpoints(m.all[at])
+	}
 }
 
 // move goes from member to member until one answers, the one in use first, and once
 // round at most. answers asks the one in use.
 func (m *members) move(answers func() error) {
-	from := m.current()
-	for range m.all {
-		if answers() == nil {
+	from, there := m.current(), -1 // the first that is there, though it may not reach a leader
+	for tries := len(m.all); answers() != nil; answers = m.probe {
+		at := m.current()
+		if there < 0 && m.isThere() {
+			there = at
+		}
+		if tries--; tries == 0 {
+			if there >= 0 {
+				m.use(there)
+			}
 			break
 		}
-		answers = m.probe
-		m.client.SetEndpoints(m.all[m.next()]) // without mu: it may wait for connections to be closed
+		m.use((at + 1) % len(m.all))
 	}
 	m.mu.Lock()
 	m.moving = false
@@ -138,12 +149,22 @@ func (m *members) move(answers func() error) {
 	}
 }
 
-// probe makes one linearizable read at the member in use. It bypasses clientv3,
-// which would repeat the read while the member cannot be reached.
+// probe makes one linearizable read at the member in use, which needs a leader.
 func (m *members) probe() error {
-	ctx, cancel := context.WithTimeout(m.client.Ctx(), probeTimeout)
+	return m.read(probeTimeout, &pb.RangeRequest{Key: []byte(checkKey)})
+}
+
+// isThere reports whether the member in use answers by itself.
+func (m *members) isThere() bool {
+	return m.read(probeTimeout/5, &pb.RangeRequest{Key: []byte(checkKey), Serializable: true}) == nil
+}
+
+// read reads at the member in use. It bypasses clientv3, which would repeat the read
+// while the member cannot be reached.
+func (m *members) read(timeout time.Duration, r *pb.RangeRequest) error {
+	ctx, cancel := context.WithTimeout(m.client.Ctx(), timeout)
 	defer cancel()
-	_, err := pb.NewKVClient(m.client.ActiveConnection()).Range(ctx, &pb.RangeRequest{Key: []byte(checkKey)})
+	_, err := pb.NewKVClient(m.client.ActiveConnection()).Range(ctx, r)
 	return err
 }
 

@@ -107,6 +107,25 @@ func TestLeaderThatHangs(t *testing.T) {
 	}
 }
 
+// Nobody can answer, as while etcd elects a leader: the client ends up at the member that
+// is there, which is the first to know of the next leader.
+func TestWithoutALeader(t *testing.T) {
+	etcd := etcdtest.Start(t, etcdtest.WithNodes(3))
+	endpoints := []string{etcd.Endpoint(0), etcd.Endpoint(1), etcd.Endpoint(2)}
+	client, leave, err := etcdclient.NewLeaving(endpoints)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	put(t, client, "warm", "up")
+	etcd.Stop(0)
+	etcd.Stop(2)
+	leave()
+	if got := client.Endpoints(); !slices.Equal(got, endpoints[1:2]) {
+		t.Errorf("the client uses %v, want %v, the one of %v that is there", got, endpoints[1:2], endpoints)
+	}
+}
+
 // Members go one after the other, and come back.
 func TestMembersThatStop(t *testing.T) {
 	etcd, first, client := threeMembers(t, false)
