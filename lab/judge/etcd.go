@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/deleteevents"
@@ -44,6 +45,9 @@ func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout
 	}
 	for range compactions {
 		from, err := oldest(ctx, etcd, layout)
+		if errors.Is(err, rpctypes.ErrCompacted) {
+			continue
+		}
 		if err != nil {
 			return 0, err
 		}
