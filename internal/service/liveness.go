@@ -2,6 +2,7 @@ package service
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -250,7 +251,7 @@ func (m *Master) expireSilent(ctx context.Context, client segment.ClientID, log 
 	switch {
 	case err == nil && !back:
 		log.Info().Stringer("client", client).Int("segments", n).Msg("client went silent, its segments were unmounted")
-		if len(names) > 0 {
+		if names = m.unused(names); len(names) > 0 {
 			m.Expired(ctx, names)
 		}
 	case err != nil && ctx.Err() == nil:
@@ -270,6 +271,19 @@ func (m *Master) namesOf(client segment.ClientID) (names []string) {
 		}
 	}
 	return names
+}
+
+// unused returns the names that no segment has. A process that started again in the
+// place of one that died has its name, and publishes what stands under it only once.
+func (m *Master) unused(names []string) []string {
+	if len(names) == 0 {
+		return nil
+	}
+	used := make(map[string]bool)
+	for _, s := range m.Store.Segments() {
+		used[s.Name] = true
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return used[name] })
 }
 
 // retry makes a client that could not be expired come up at the next tick.

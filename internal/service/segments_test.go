@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -78,6 +79,40 @@ func TestSilentClientsExpire(t *testing.T) {
 			t.Error("an expired client is still known")
 		}
 	})
+}
+
+// What a client has published is deleted when it expires, unless a process that
+// started again in its place uses the name: that one publishes only once.
+func TestNameOfAnExpiredClient(t *testing.T) {
+	for successor, want := range map[string][]string{"h": nil, "other": {"h"}} {
+		synctest.Test(t, func(t *testing.T) {
+			forgotten := make(chan []string, 1)
+			f := newFixture(t, func(c *service.Master) {
+				c.Liveness = service.NewLiveness(10*time.Second, 0, clock.Runtime(), c.Store)
+				c.Expired = func(_ context.Context, names []string) { forgotten <- names }
+			})
+			f.mountNamed(t, 2, "h")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			go func() { _ = f.WatchClients(ctx, zerolog.Nop()) }()
+			time.Sleep(5 * time.Second)
+			f.mountNamed(t, 3, successor)
+			for f.Liveness.Watches(owner(2)) {
+				time.Sleep(time.Second)
+				_, _ = f.Ping(ctx, owner(1))
+				_, _ = f.Ping(ctx, owner(3))
+			}
+			synctest.Wait()
+			var got []string
+			select {
+			case got = <-forgotten:
+			default:
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("beside segment %q, the names %q are forgotten, want %q", successor, got, want)
+			}
+		})
+	}
 }
 
 // A client of very many segments is mounted again with one call, in a time that
