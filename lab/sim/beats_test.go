@@ -171,7 +171,7 @@ func commitBeforeDeposal(s story) {
 		return Serve
 	})
 	s.world.node("b").links[0].Delay(20*time.Millisecond, 0)
-	s.world.comes(time.Millisecond, func() bool { return looks.Load() >= 2 })
+	s.world.comes(time.Millisecond, func() bool { return looks.Load() >= 3 }) // two, and one for the node's status
 	a.links[0].Resume()
 	time.Sleep(time.Second)
 	s.world.node("b").links[0].Delay(0, 0)
