@@ -147,9 +147,11 @@ func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name s
 }
 
 // PrepareEvictDisk decides what becomes of an object when a client has deleted its
-// file: a Disk replica is everybody's, one on an SSD the client's own. There is
-// nothing to change without such a replica. Errors: ObjectNotFound, InvalidParams for
-// another kind, Unavailable while a node of the cluster does not know such a change.
+// file. There is nothing to change without such a replica: one on the client's own
+// SSD, or a Disk replica that the client has finished. The call names the key alone, so
+// the file may be that of an earlier object, while another client put this one.
+// Errors: ObjectNotFound, InvalidParams for another kind, Unavailable while a node of
+// the cluster does not know such a change.
 func (s *Store) PrepareEvictDisk(tenant, key string, client segment.ClientID, kind ReplicaKind, now Time) (Drop, <-chan struct{}, error) {
 	const op = "EvictDiskReplica"
 	disk, _ := s.FindLocalDisk(client)
@@ -173,7 +175,7 @@ func (s *Store) PrepareEvictDisk(tenant, key string, client segment.ClientID, ki
 	}
 	targets := 0
 	for i := range o.replicaCount() {
-		if r := o.replicaAt(i); r.exists() && e.hits(r) {
+		if r := o.replicaAt(i); r.exists() && e.hits(r) && (kind == LocalDisk || o.client == client && r.status == Complete) {
 			targets++
 		}
 	}

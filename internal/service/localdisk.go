@@ -200,7 +200,7 @@ func (m *Master) offloaded(op string, disk metadata.LocalDiskInfo, o *OffloadRes
 }
 
 // EvictDiskReplica drops an object's replica in a file that a client has deleted: a
-// Disk replica, or the one on the client's own SSD. One that is not there is no error.
+// Disk replica that it wrote, or the one on its own SSD. One that is not there is no error.
 // Errors: ObjectNotFound, InvalidParams for another kind.
 func (m *Master) EvictDiskReplica(ctx context.Context, tenant, key string, client segment.ClientID, kind metadata.ReplicaKind) error {
 	if err := m.Fence(ctx); err != nil {

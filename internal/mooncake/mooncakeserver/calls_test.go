@@ -244,11 +244,22 @@ func TestDiskReplicas(t *testing.T) {
 		t.Errorf("after it: %+v; want memory and a file of 100 bytes under /fs/c/", r)
 	}
 	evicted := mooncake.Args{Client: client(8), Key: "a", Kind: mooncake.ReplicaDisk}
+	expect(t, "EvictDiskReplica by the writer of an earlier object", ask(t, c, g.EvictDiskReplica, evicted), errs.OK)
+	if r := get(); len(r) != 2 {
+		t.Errorf("after it: %+v; want the file of this object too", r)
+	}
+	evicted.Client = client(7)
 	expect(t, "EvictDiskReplica", ask(t, c, g.EvictDiskReplica, evicted), errs.OK)
 	expect(t, "it once more", ask(t, c, g.EvictDiskReplica, evicted), errs.OK)
 	if r := get(); len(r) != 1 || r[0].Kind != metadata.Memory {
 		t.Errorf("after the file was deleted: %+v; want memory alone", r)
 	}
+	start := mooncake.Args{Client: client(7), Key: "b", Size: 100, Config: config()}
+	expect(t, "PutStart", ask(t, c, g.PutStart, start), errs.OK)
+	evicted.Key = "b"
+	expect(t, "EvictDiskReplica of an earlier object of the client", ask(t, c, g.EvictDiskReplica, evicted), errs.OK)
+	ended := mooncake.Args{Client: client(7), Item: mooncake.PutItem{Key: "b"}, Kind: mooncake.ReplicaDisk}
+	expect(t, "the end of the file that is being written", ask(t, c, g.PutEnd, ended), errs.OK)
 }
 
 // A client says which files on its own SSD it has deleted.
