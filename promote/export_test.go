@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"time"
 )
 
 // MayStart reports whether an operator's permission to start empty stands.
@@ -41,9 +40,4 @@ func NewRetention(c Config) Retention { return Retention{newRetention(&Node{Conf
 func (r Retention) Look(ctx context.Context) (int64, error) {
 	err := r.of.look(ctx)
 	return r.of.from, err
-}
-
-// DiskHangs is after how long without progress a node's disk counts as hanging at its start.
-func DiskHangs(after time.Duration) func(*Config) {
-	return func(c *Config) { c.diskHangs = after }
 }

@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/understudy-store/understudy/etcdtest"
-	"github.com/understudy-store/understudy/promote"
 )
 
 // hang makes a state directory one whose disk hangs: whoever writes to it waits until the
@@ -81,53 +80,4 @@ func TestAHangingStateDisk(t *testing.T) {
 		t.Fatalf("b saved its state %d times, %d before its disk hung", s.Saves, saved)
 	}
 	b.end()
-}
-
-// The disk of a node's state directory hangs when the node starts, at the file or at what
-// the node remembers. The node goes on without the state: it says so, follows a primary,
-// and starts no empty term.
-func TestAHangingStateDiskAtTheStart(t *testing.T) {
-	t.Parallel()
-	for _, hanging := range []string{"*.state", "cluster"} {
-		t.Run(hanging, func(t *testing.T) {
-			t.Parallel()
-			w := newCluster(t, etcdtest.Start(t))
-			a := w.start("a")
-			w.serving(a).mount()
-			a.put(keys("k", 5)...)
-			dir := t.TempDir()
-			b := w.start("b", stateIn(dir, 10*time.Millisecond))
-			w.promotable(b)
-			w.know(a, b)
-			w.saved(b)
-			b.end()
-			block(t, filepath.Join(dir, hanging))
-			b = w.start("b", stateIn(dir, time.Hour), promote.DiskHangs(100*time.Millisecond))
-			w.promotable(b)
-			w.equal(a, b)
-			if s := b.Status().Saving; s.Fault == nil || s.Unread == nil {
-				t.Errorf("b says of its files: %+v; want that the disk may hang", s)
-			}
-		})
-	}
-}
-
-// block puts pipes in place of files: whoever reads one waits until the test ends.
-func block(t *testing.T, pattern string) {
-	t.Helper()
-	names, err := filepath.Glob(pattern)
-	if err != nil || len(names) == 0 {
-		t.Fatalf("no file %s: %v", pattern, err)
-	}
-	for _, name := range names {
-		if err := errors.Join(os.Remove(name), unix.Mkfifo(name, 0o600)); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if pipe, err := os.OpenFile(name, os.O_RDWR|unix.O_NONBLOCK, 0); err == nil {
-				_ = os.Remove(name)
-				_ = pipe.Close()
-			}
-		})
-	}
 }

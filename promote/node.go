@@ -62,7 +62,6 @@ type Config struct {
 	// StateSaveInterval is how often it writes one.
 	StateDir          string
 	StateSaveInterval time.Duration
-	diskHangs         time.Duration // as openHangs, for tests
 
 	Params          metadata.Params
 	Cleanup         Cleanup
@@ -193,7 +192,7 @@ func New(c Config) *Node {
 // Run plays the node's part until the context ends; a primary then hands over
 // if it can.
 func (n *Node) Run(ctx context.Context) error {
-	store, at, file := n.saver.open(ctx)
+	store, at, file := n.saver.open()
 	defer func() { n.saver.close(ctx, store, at) }()
 	session, err := n.registry.register(ctx)
 	if err != nil && !(n.makesSpace() && errors.Is(err, rpctypes.ErrNoSpace)) { // it registers when it has made space

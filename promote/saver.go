@@ -56,8 +56,6 @@ const (
 	firstSave = time.Second
 	// lastSaveTimeout bounds the save of a node that stops.
 	lastSaveTimeout = 10 * time.Second
-	// openHangs is for how long a node waits at its start for a disk that gives nothing.
-	openHangs = 10 * time.Second
 	// savedShare is the part of the journal's bytes after which the next file is due: one in so many.
 	savedShare = 4
 )
@@ -88,46 +86,23 @@ func beside(ctx context.Context, busy chan struct{}, touch func() error) error {
 	}
 }
 
-// errHangs says that a node at its start goes on without its state files.
-var errHangs = errors.New("the disk gives nothing and may hang; this node goes on without the state that may stand there")
-
-// unlessHanging is beside for the files, for as long as progress grows.
-func (s *saver) unlessHanging(ctx context.Context, progress func() int64, touch func() error) error {
-	touching, stop := context.WithCancelCause(ctx)
-	watching := start(func() error {
-		for last := int64(-1); sleep(touching, cmp.Or(s.node.diskHangs, openHangs)) == nil; {
-			now := progress()
-			if now == last {
-				stop(errHangs)
-			}
-			last = now
-		}
-		return nil
-	})
-	defer func() { stop(nil); <-watching.ended }()
-	err := beside(touching, s.files, touch)
-	if err != nil && errors.Is(context.Cause(touching), errHangs) {
-		return errHangs
-	}
-	return err
-}
-
 // open locks the directory and returns the state of the newest file, nil for none, with
 // the file's name.
-func (s *saver) open(ctx context.Context) (store *metadata.Store, at journal.Cursor, file string) {
+func (s *saver) open() (store *metadata.Store, at journal.Cursor, file string) {
 	n := s.node
 	if n.StateDir == "" {
 		return nil, journal.Cursor{}, ""
 	}
 	begun := n.Clock()
-	dir, kept, err := s.lock(ctx)
 	var loaded *statefile.State
+	dir, err := statefile.Open(n.StateDir)
 	if err == nil {
 		s.mu.Lock()
-		s.dir, s.kept = dir, kept
+		s.dir = dir
 		s.mu.Unlock()
-		n.companions.recall(kept)
-		loaded, err = s.first(ctx)
+		s.kept = dir.Memory()
+		n.companions.recall(s.kept)
+		loaded, err = s.load()
 	}
 	if err != nil {
 		s.fail(err)
@@ -144,41 +119,6 @@ func (s *saver) open(ctx context.Context) (store *metadata.Store, at journal.Cur
 	return loaded.Store, loaded.At, loaded.File
 }
 
-// lock locks the directory, and returns what the node remembered there.
-func (s *saver) lock(ctx context.Context) (*statefile.Dir, []byte, error) {
-	type opened struct {
-		dir  *statefile.Dir
-		kept []byte
-	}
-	done := make(chan opened, 1)
-	err := s.unlessHanging(ctx, func() int64 { return 0 }, func() error {
-		dir, err := statefile.Open(s.node.StateDir)
-		if err == nil {
-			done <- opened{dir, dir.Memory()}
-		}
-		return err
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	o := <-done
-	return o.dir, o.kept, nil
-}
-
-// first is load at the start.
-func (s *saver) first(ctx context.Context) (*statefile.State, error) {
-	done := make(chan *statefile.State, 1)
-	err := s.unlessHanging(ctx, s.dir.Progress, func() error {
-		loaded, err := s.load()
-		done <- loaded
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	return <-done, nil
-}
-
 // load returns the state of the newest file that is whole, nil for none.
 func (s *saver) load() (*statefile.State, error) {
 	n := s.node
@@ -189,12 +129,9 @@ func (s *saver) load() (*statefile.State, error) {
 
 // missed notes that nothing was loaded although there may be state files.
 func (s *saver) missed(why error) {
-	var files int
-	var err error
-	if !errors.Is(why, errHangs) {
-		if files, err = statefile.Count(s.node.StateDir); err == nil && files == 0 {
-			return
-		}
+	files, err := statefile.Count(s.node.StateDir)
+	if err == nil && files == 0 {
+		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -33,13 +32,12 @@ const keep = 2
 var ErrNewer = errors.New("it has a newer format; upgrade this node")
 
 // A Dir is one node's directory of state files, locked against other processes.
-// Not safe for concurrent use, but for Remember and Progress beside the rest.
+// Not safe for concurrent use, but for Remember beside the rest.
 type Dir struct {
 	path     string
 	lock     *os.File
 	instance string
 	whole    map[uint64]Info // of files that were read or written, by number
-	frames   atomic.Int64    // that Load has read
 }
 
 // Open locks a directory, which it creates if need be. One that can be read only
@@ -95,9 +93,6 @@ func (d *Dir) Path() string { return d.path }
 // Instance returns a random id that stays with the directory. While it is locked no
 // other process has it, unless somebody copied the directory.
 func (d *Dir) Instance() string { return d.instance }
-
-// Progress grows while Load reads.
-func (d *Dir) Progress() int64 { return d.frames.Load() }
 
 // Close unlocks the directory.
 func (d *Dir) Close() error { return d.lock.Close() }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"sync/atomic"
 
 	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/journal"
@@ -30,7 +29,7 @@ func (d *Dir) Load(clusterID string, options metadata.Options, codec journal.Cod
 	}
 	for _, number := range slices.Backward(numbers) {
 		name := d.file(number)
-		s, err := read(name, clusterID, options, codec, &d.frames)
+		s, err := Read(name, clusterID, options, codec)
 		switch {
 		case errors.Is(err, ErrNewer):
 			return nil, fmt.Errorf("%s: %w", name, err)
@@ -46,11 +45,6 @@ func (d *Dir) Load(clusterID string, options metadata.Options, codec journal.Cod
 
 // Read returns the state of a file.
 func Read(name, clusterID string, options metadata.Options, codec journal.Codec) (*State, error) {
-	return read(name, clusterID, options, codec, new(atomic.Int64))
-}
-
-// read is Read, and counts the frames.
-func read(name, clusterID string, options metadata.Options, codec journal.Codec, frames *atomic.Int64) (*State, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err
@@ -67,7 +61,6 @@ func read(name, clusterID string, options metadata.Options, codec journal.Codec,
 	l := loading{clusterID: clusterID, loader: metadata.NewLoader(options), codec: codec}
 	for !l.ended {
 		kind, payload, err := r.frame()
-		frames.Add(1)
 		if err == nil {
 			err = l.frame(kind, payload)
 		}
