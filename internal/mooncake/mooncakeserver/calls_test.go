@@ -312,11 +312,15 @@ func TestPutConfig(t *testing.T) {
 		if err != nil || !o.HardPin || !o.SoftPin || o.DataType != 3 || (o.Group == "team") != (g.Name != "v0.3.11") {
 			t.Errorf("got %+v, %v; want both pins, data type 3 and the group, if this generation has groups", o, err)
 		}
-		nof := mooncake.ReplicateConfig{NoF: 1}
-		expect(t, "replicas elsewhere only", start("b", nof), errs.NotSupported)
+		for _, memory := range []uint64{0, 1} {
+			expect(t, "a replica on NVMe-oF", start("b", mooncake.ReplicateConfig{Replicas: memory, NoF: 1}), errs.InvalidParams)
+		}
 		expect(t, "no replicas", start("b", mooncake.ReplicateConfig{}), errs.InvalidParams)
 		expect(t, "a key that is not text", start("\xff", config()), errs.InvalidKey)
 		if g.Name == "head" {
+			for _, memory := range []uint64{0, 1} {
+				expect(t, "a replica in DFS", start("b", mooncake.ReplicateConfig{Replicas: memory, DFS: 1}), errs.NotSupported)
+			}
 			ttl := uint64(1000)
 			withTTL := mooncake.ReplicateConfig{Replicas: 1, SoftPin: mooncake.SoftPinEnable, SoftPinMillis: &ttl}
 			expect(t, "a soft pin with a TTL", start("c", withTTL), errs.OK)

@@ -83,8 +83,11 @@ func configOf(c *mooncake.ReplicateConfig) (service.PutConfig, error) {
 	if c.PreferredOne != "" {
 		config.Preferred = []string{c.PreferredOne}
 	}
-	if c.Replicas == 0 && (c.NoF > 0 || c.DFS > 0) {
-		return config, errs.New(errs.NotSupported, "PutStart", "replicas outside of memory alone are not offered; ask for a memory replica too")
+	switch { // a client that asks for such a replica needs its descriptor
+	case c.NoF > 0:
+		return config, errs.New(errs.InvalidParams, "PutStart", "nof_replica_num is %d; there are no NVMe-oF pools here, leave it at 0", c.NoF)
+	case c.DFS > 0:
+		return config, errs.New(errs.NotSupported, "PutStart", "dfs_replica_num is %d; there is no distributed file system here, leave it at 0", c.DFS)
 	}
 	switch c.SoftPin {
 	case mooncake.SoftPinPreserve:
