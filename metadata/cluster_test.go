@@ -154,9 +154,15 @@ func client(n byte) segment.ClientID { return segment.ClientID{15: n} }
 // number as the segment.
 func (c *cluster) mount(n byte, name string, size uint64) segment.ID {
 	c.t.Helper()
+	return c.mountOf(n, n, name, size)
+}
+
+// mountOf mounts segment n of an owner.
+func (c *cluster) mountOf(owner, n byte, name string, size uint64) segment.ID {
+	c.t.Helper()
 	spec := segment.Spec{
 		ID: segment.ID{15: n}, Name: name, Base: uint64(n) << 32, Size: size,
-		Endpoint: name + ":1", Protocol: "tcp", Client: client(n),
+		Endpoint: name + ":1", Protocol: "tcp", Client: client(owner),
 	}
 	e, err := c.primary.PrepareMount(spec)
 	if err != nil {

@@ -378,3 +378,78 @@ func TestCopyOfWhatWasEvicted(t *testing.T) {
 	c.must([]error{c.copyTo(2, "k", func(o *metadata.Offloaded) { o.Endpoint = "moved:1" })})
 	c.wantReplicas("in the end", "k", "LOCAL_DISK 2 at moved:1, 100 bytes")
 }
+
+// A copy is refused, however late it comes, if its object has left memory of the
+// client since that was told to copy it: others may have got that memory before it
+// was read. That the object is in other memory of the client by now does not help.
+func TestCopyOfWhatLeftItsMemory(t *testing.T) {
+	move := func(by byte, from, to string) func(c *cluster) {
+		return func(c *cluster) {
+			m := transferOf(moving, func(t *metadata.Transfer) { t.Client, t.Source, t.Targets = client(by), from, []string{to} })
+			c.start(m)
+			if _, err := c.endTransfer(m, true); err != nil {
+				c.t.Fatalf("%v", err)
+			}
+		}
+	}
+	copied := func(complete bool) func(c *cluster) {
+		return func(c *cluster) {
+			m := transferOf(func(t *metadata.Transfer) { t.Source, t.Targets = "c", []string{"b"} })
+			c.start(m)
+			if _, err := c.endTransfer(m, complete); err != nil {
+				c.t.Fatalf("%v", err)
+			}
+		}
+	}
+	clear := func(c *cluster) {
+		drop, _ := c.primary.PrepareClear("default", "k", client(1), "a", c.now)
+		c.must(c.commit(drop.Partial))
+	}
+	for what, tc := range map[string]struct {
+		replicas int
+		then     []func(c *cluster)
+		want     errs.Kind
+	}{
+		"nothing":                         {1, nil, errs.OK},
+		"moved to other memory":           {1, []func(*cluster){move(1, "a", "b")}, errs.ReplicaNotReady},
+		"moved away and back":             {1, []func(*cluster){move(1, "a", "c"), move(2, "c", "b")}, errs.ReplicaNotReady},
+		"cleared and copied back":         {2, []func(*cluster){clear, copied(true)}, errs.ReplicaNotReady},
+		"unmounted and copied back":       {2, []func(*cluster){func(c *cluster) { c.unmount(mounted(1)) }, copied(true)}, errs.ReplicaNotReady},
+		"unmounted when it was copied":    {2, []func(*cluster){copied(true), func(c *cluster) { c.unmount(mounted(1)) }}, errs.ReplicaNotReady},
+		"a copy from elsewhere given up":  {2, []func(*cluster){copied(false)}, errs.OK},
+		"gone from memory of another one": {2, []func(*cluster){move(2, "c", "d")}, errs.OK},
+	} {
+		c := newCluster(t)
+		for n, name := range []string{"a", "b"} {
+			c.mountOf(1, byte(n+1), name, 1<<10)
+		}
+		for n, name := range []string{"c", "d"} {
+			c.mountOf(2, byte(n+3), name, 1<<10)
+		}
+		c.mountDisk(1, true)
+		c.put("k", func(p *metadata.Put) { p.Replicas, p.Preferred = tc.replicas, []string{"a", "c"} })
+		source := metadata.OffloadSource{Ref: c.refOf("k"), Client: client(1)}
+		if _, _, ok := c.primary.BeginCopy(source, c.now.Add(time.Second)); !ok {
+			t.Fatalf("%s: the copy does not begin", what)
+		}
+		for _, f := range tc.then {
+			f(c)
+		}
+		c.pass(time.Hour)
+		wantKind(t, what+": the copy", c.copyTo(1, "k"), tc.want)
+		if _, _, ok := c.primary.BeginCopy(source, c.now.Add(time.Second)); ok {
+			t.Errorf("%s: a second copy begins, which the report of the first would be taken for", what)
+		}
+	}
+}
+
+// During a move no copy begins, which the move's end would make void.
+func TestNoCopyBeginsDuringAMove(t *testing.T) {
+	for _, move := range []bool{true, false} {
+		c := newPair(t)
+		c.start(transferOf(func(t *metadata.Transfer) { t.Move = move }))
+		if _, _, ok := c.primary.BeginCopy(metadata.OffloadSource{Ref: c.refOf("k"), Client: client(1)}, c.now); ok == move {
+			t.Errorf("during a transfer (a move: %v) a copy begins: %v", move, ok)
+		}
+	}
+}

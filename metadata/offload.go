@@ -58,39 +58,77 @@ func (o *object) copiedBy(client segment.ClientID) bool {
 
 // BeginCopy returns the key and the size in bytes of the object of a source, for
 // its client to copy. Eviction spares it until EndCopy, at most until a time. It
-// reports false if the client cannot copy it any more, or has.
+// reports false if the client cannot copy it any more, or has, and during a move.
 func (s *Store) BeginCopy(source OffloadSource, until Time) (key ObjectKey, size uint64, ok bool) {
 	sh := &s.shards[source.Shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	o := sh.byID[source.ID]
 	var buf [4]OffloadSource
-	if o == nil || o.has(flagVictim) || !slices.Contains(o.offloadSources(buf[:0]), source) {
+	if o == nil || o.has(flagVictim) || !slices.Contains(o.offloadSources(buf[:0]), source) ||
+		o.transfer() != nil && o.transfer().move || o.copyIsVoid(sh, source.Client) {
 		return ObjectKey{}, 0, false
 	}
 	if sh.copying == nil {
 		sh.copying = make(map[ObjectID]copying)
 	}
-	sh.copying[o.id] = copying{until, sh.copying[o.id].clients + 1}
+	sh.copying[o.id] = copying{until, append(sh.copying[o.id].clients, copier{client: source.Client})}
 	return ObjectKey{s.tenants.name(o.tenant), o.key}, o.size, true
 }
 
-// copying says until when eviction spares an object, for how many clients.
+// copying says until when eviction spares an object, and which clients copy it.
 type copying struct {
 	until   Time
-	clients int
+	clients []copier
 }
 
-// EndCopy takes back one BeginCopy.
-func (s *Store) EndCopy(key ObjectKey, id ObjectID) {
+// A copier is a client that copies an object from its memory.
+type copier struct {
+	client segment.ClientID
+	void   bool // the object has left some of that memory since
+}
+
+// EndCopy takes back one BeginCopy of a client.
+func (s *Store) EndCopy(client segment.ClientID, key ObjectKey, id ObjectID) {
 	sh := &s.shards[shardOf(key.Tenant, key.Key)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if c, ok := sh.copying[id]; ok && c.clients > 1 {
-		sh.copying[id] = copying{c.until, c.clients - 1}
-	} else {
+	c := sh.copying[id]
+	if at := slices.IndexFunc(c.clients, func(by copier) bool { return by.client == client }); at >= 0 {
+		c.clients = slices.Delete(c.clients, at, at+1)
+		sh.copying[id] = c
+	}
+	if len(c.clients) == 0 {
 		delete(sh.copying, id)
 	}
+}
+
+// voidCopies notes that a replica goes, and its memory to others: who copies the
+// object from there may have read their bytes.
+func (sh *shard) voidCopies(o *object, r *replica) {
+	if r.kind != Memory || r.status != Complete {
+		return
+	}
+	for i, by := range sh.copying[o.id].clients {
+		if by.client == r.segment.Client {
+			sh.copying[o.id].clients[i].void = true
+		}
+	}
+}
+
+// copyIsVoid reports whether the object has left memory of a client since that was
+// told to copy it. From then on no copy of the client is taken: which of them it
+// speaks of nobody knows.
+func (o *object) copyIsVoid(sh *shard, client segment.ClientID) bool {
+	if slices.Contains(sh.copying[o.id].clients, copier{client, true}) {
+		return true
+	}
+	for i := range o.replicaCount() {
+		if r := o.replicaAt(i); r.kind == Memory && !r.exists() && r.segment.Client == client {
+			return true // Sweep has not come by
+		}
+	}
+	return false
 }
 
 // An Offloaded is a copy that a client has made of an object.
@@ -108,7 +146,8 @@ type Offloaded struct {
 // it is there already, just so. Besides it may return a channel to wait on.
 //
 // Errors: ObjectNotFound, also when the key was put again since; ReplicaNotReady
-// for an object that the client has no readable replica of in its memory now;
+// for an object that the client has no readable replica of in its memory now, or
+// that has left some of its memory since it was told to copy it;
 // InvalidParams for a copy of another size, or when the object has MaxReplicas
 // of them.
 func (s *Store) PrepareOffloaded(c Offloaded) (*AddLocalDisk, <-chan struct{}, error) {
@@ -124,6 +163,9 @@ func (s *Store) PrepareOffloaded(c Offloaded) (*AddLocalDisk, <-chan struct{}, e
 	}
 	if err := o.takesCopyOn(c.Number, c.Client, true); err != nil {
 		return nil, nil, err
+	}
+	if o.copyIsVoid(sh, c.Client) {
+		return nil, nil, errs.ReplicaNotReady
 	}
 	if c.Size != o.size {
 		return nil, nil, errs.New(errs.InvalidParams, "NotifyOffloadSuccess",

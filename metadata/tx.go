@@ -161,6 +161,7 @@ func (tx *Tx) dropSome(sh *shard, o *object, leaseUntil Time, unwanted func(*rep
 		if r := o.replicaAt(i); r.exists() && !unwanted(r) {
 			kept = append(kept, *r)
 		} else {
+			sh.voidCopies(o, r)
 			tx.dropReplica(o, r, leaseUntil)
 		}
 	}

@@ -164,7 +164,7 @@ func (o *offloads) take(client segment.ClientID, until metadata.Time) []OffloadT
 			tasks = append(tasks, OffloadTask{key.Tenant, key.Key, size})
 			bytes += len(key.Tenant) + len(key.Key)
 		default:
-			o.store.EndCopy(key, ref.ID)
+			o.store.EndCopy(client, key, ref.ID)
 		}
 	}
 	return tasks
@@ -241,7 +241,7 @@ func (o *offloads) answered(client segment.ClientID, done OffloadResult, err err
 	}
 	key := done.Task.key()
 	if id, open := o.close(client, key, done.Refused); open {
-		o.store.EndCopy(key, id)
+		o.store.EndCopy(client, key, id)
 	}
 }
 
