@@ -57,12 +57,13 @@ func judgeJournal(ctx context.Context, endpoints []string, layout journal.Layout
 		audit := newAudit(end.Head.Seq, from.Head.Term, t)
 		err = r.Read(ctx, from, audit)
 		var broken *journal.BrokenError
+		var lost *journal.LostError
 		switch {
 		case errors.Is(err, errAudited):
 			return audit.commits, nil
 		case errors.As(err, &broken) && broken.Reason == journal.ReasonCompacted:
 			continue
-		case errors.As(err, &broken):
+		case errors.As(err, &broken), errors.As(err, &lost): // lost: the head went back
 			t.add(D, "the journal behind sequence %d: %v", audit.last, err)
 			return audit.commits, nil
 		default:
