@@ -255,8 +255,9 @@ type DrainItem struct {
 	Movable     bool // now: it is not pinned hard, in progress, leased, or in a transfer
 }
 
-// DrainItems appends the objects of a shard that are on the segments of a job.
-func (s *Store) DrainItems(dst []DrainItem, shard int, d *Drain, now Time) []DrainItem {
+// DrainItems appends the objects of a shard that are on the segments of a job. It also
+// returns about how many it has looked at.
+func (s *Store) DrainItems(dst []DrainItem, shard int, d *Drain, now Time) ([]DrainItem, int) {
 	sh := &s.shards[shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
@@ -276,5 +277,5 @@ func (s *Store) DrainItems(dst []DrainItem, shard int, d *Drain, now Time) []Dra
 		}
 		dst = append(dst, item)
 	}
-	return dst
+	return dst, len(sh.byKey)
 }

@@ -78,7 +78,7 @@ func TestDrains(t *testing.T) {
 
 func (c *cluster) drainItems(d metadata.Drain) (items []metadata.DrainItem) {
 	for shard := range metadata.ShardCount {
-		items = c.primary.DrainItems(items, shard, &d, c.now)
+		items, _ = c.primary.DrainItems(items, shard, &d, c.now)
 	}
 	return items
 }

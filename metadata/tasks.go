@@ -220,11 +220,15 @@ func (s *Store) codeTasks(c *binenc.Coder) {
 }
 
 // PrepareTask decides the creation of a task. Tasks must be decided one at a time,
-// each after the one before was applied; so must PrepareFetch. Errors: TaskLimit
-// while maxTasks wait, or their keys have maxTaskBytes; InvalidParams for names that are too long, Unavailable while a
-// node of the cluster does not know tasks.
-func (s *Store) PrepareTask(op string, t Task) (*AddTask, error) {
-	names := t.bytes() - len(t.Key)
+// each after those before it were applied, but for those that stand ahead of it in the
+// same commit; so must PrepareFetch. Errors: TaskLimit while maxTasks wait, or their
+// keys have maxTaskBytes; InvalidParams for names that are too long, Unavailable while
+// a node of the cluster does not know tasks.
+func (s *Store) PrepareTask(op string, t Task, ahead ...Task) (*AddTask, error) {
+	names, bytes := t.bytes()-len(t.Key), t.bytes()
+	for i := range ahead {
+		bytes += ahead[i].bytes()
+	}
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	switch {
@@ -232,7 +236,7 @@ func (s *Store) PrepareTask(op string, t Task) (*AddTask, error) {
 		return nil, errs.New(errs.Unavailable, op, "nodes of an older version do not know tasks; upgrade them")
 	case names > maxTaskNames:
 		return nil, errs.New(errs.InvalidParams, op, "the names of the segments have %d bytes, at most %d are possible", names, maxTaskNames)
-	case s.tasks.count(TaskPending) >= maxTasks, s.tasks.bytes+t.bytes() > maxTaskBytes:
+	case s.tasks.count(TaskPending)+len(ahead) >= maxTasks, s.tasks.bytes+bytes > maxTaskBytes:
 		return nil, errs.TaskLimit
 	}
 	t.Status = TaskPending

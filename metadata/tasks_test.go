@@ -110,8 +110,14 @@ func TestTasksAreBounded(t *testing.T) {
 	for n := range most {
 		all = append(all, &metadata.AddTask{Task: metadata.Task{ID: id(n), Tenant: "default", Key: "k", Targets: []string{"b"}}})
 	}
-	c.must(c.commit(all...))
-	_, err := c.primary.PrepareTask("CreateMoveTask", metadata.Task{ID: id(most)})
+	c.must(c.commit(all[:most-2]...))
+	ahead := []metadata.Task{{ID: id(most - 2)}, {ID: id(most - 1)}}
+	_, err := c.primary.PrepareTask("CreateMoveTask", ahead[1], ahead[:1]...)
+	wantKind(t, "the last two tasks in a commit", err, errs.OK)
+	_, err = c.primary.PrepareTask("CreateMoveTask", metadata.Task{ID: id(most)}, ahead...)
+	wantKind(t, "one too many in a commit", err, errs.TaskLimit)
+	c.must(c.commit(all[most-2:]...))
+	_, err = c.primary.PrepareTask("CreateMoveTask", metadata.Task{ID: id(most)})
 	wantKind(t, "a task too many", err, errs.TaskLimit)
 	all = all[:0]
 	for n := range most {

@@ -51,6 +51,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 	g.Go(func() error { return leases.Run(ctx) })
 	g.Go(func() error { return evictor.Run(ctx) })
 	g.Go(func() error { return master.WatchClients(ctx, a.log) })
+	g.Go(func() error { return master.DriveTasks(ctx, a.log) })
 	g.Go(func() error { return master.RefillOffloads(ctx) })
 	g.Go(func() error { return a.raiseRules(ctx, t) })
 	return g.Wait()

@@ -4,30 +4,47 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/metadata"
 )
 
 // drainRetries is how often the move of an object may fail (C++ master).
 const drainRetries = 3
 
+// Limits of a pass of DriveTasks.
+const (
+	taskTick   = time.Second
+	drainMoves = 256     // tasks that are created for one job
+	drainLooks = 1 << 20 // objects that are looked at, about
+)
+
 // drains is what a primary remembers of drain jobs beside the state. A later one
 // counts failures anew.
 type drains struct {
-	mu   sync.Mutex // guards the map, and the counts of blocked objects
-	jobs map[metadata.TaskID]*drainProgress
+	mu    sync.Mutex // guards the map, and the counts of blocked objects
+	jobs  map[metadata.TaskID]*drainProgress
+	looks int // drainLooks
 }
 
 // drainProgress is used by the loop alone, but for what is guarded.
 type drainProgress struct {
 	moving   map[metadata.TaskID]unit // tasks that this primary has created
 	failures map[unit]int
-	blocked  int // objects that cannot be moved now; guarded by drains.mu
+	blocked  int // objects that could not be moved in the last round; guarded by drains.mu
 	empty    int // rounds, one after the other, in which no object was there
+	round    drainRound
+}
+
+// A drainRound is a look at all objects of a job. It may take several passes.
+type drainRound struct {
+	shard                   int // that is next
+	left, hopeless, blocked int // objects
 }
 
 // A unit is an object on a segment.
@@ -42,6 +59,16 @@ func (d *drains) of(id metadata.TaskID) *drainProgress {
 		d.jobs[id] = p
 	}
 	return p
+}
+
+// blocked returns how many objects of a job could not be moved in its last round.
+func (d *drains) blocked(id metadata.TaskID) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if p := d.jobs[id]; p != nil {
+		return p.blocked
+	}
+	return 0
 }
 
 // A DrainInfo is a drain job as of now.
@@ -78,11 +105,8 @@ func (m *Master) QueryDrainJob(ctx context.Context, id metadata.TaskID) (DrainIn
 		if d.ID != id {
 			continue
 		}
-		p, now := m.drains.of(id), m.Now()
-		m.drains.mu.Lock()
-		blocked := p.blocked
-		m.drains.mu.Unlock()
-		return DrainInfo{d, len(m.Store.OpenMoves(&d)), blocked, now - d.Created, now - d.Updated}, m.Fence(ctx)
+		now := m.Now()
+		return DrainInfo{d, len(m.Store.OpenMoves(&d)), m.drains.blocked(id), now - d.Created, now - d.Updated}, m.Fence(ctx)
 	}
 	return DrainInfo{}, m.fenced(ctx, errs.JobNotFound)
 }
@@ -114,23 +138,67 @@ func (m *Master) endDrain(ctx context.Context, d metadata.Drain, status metadata
 	return err
 }
 
-// drive looks at the drain jobs that run.
-func (m *Master) drive(ctx context.Context, log zerolog.Logger) {
-	for _, d := range m.Store.Drains() {
-		if d.Status != metadata.DrainRunning {
-			continue
-		}
-		if err := m.driveOne(ctx, d); err != nil && ctx.Err() == nil {
+// DriveTasks has overdue tasks fail, and drives drain jobs, until the context ends.
+func (m *Master) DriveTasks(ctx context.Context, log zerolog.Logger) error {
+	return clock.Every(ctx, taskTick, func() error {
+		m.endOverdueTasks(ctx, log)
+		m.driveDrains(ctx, log)
+		return nil
+	})
+}
+
+// driveDrains makes a pass over the drain jobs that run.
+func (m *Master) driveDrains(ctx context.Context, log zerolog.Logger) {
+	jobs := slices.DeleteFunc(m.Store.Drains(), func(d metadata.Drain) bool { return d.Status != metadata.DrainRunning })
+	if len(jobs) == 0 {
+		return
+	}
+	segments := m.Store.Segments()
+	for _, d := range jobs {
+		if err := m.driveOne(ctx, d, segments, m.drains.looks/len(jobs)); err != nil && ctx.Err() == nil {
 			log.Warn().Err(err).Strs("segments", d.Segments).Msg("draining segments failed, it will be tried again")
 		}
 	}
 }
 
-// driveOne ends a job, or creates tasks that move some more of its objects.
-func (m *Master) driveOne(ctx context.Context, d metadata.Drain) error {
+// driveOne creates tasks that move some more of a job's objects. At the end of a round
+// it may end the job.
+func (m *Master) driveOne(ctx context.Context, d metadata.Drain, segments []metadata.SegmentStats, looks int) error {
 	p := m.drains.of(d.ID)
+	active := m.openMoves(&d, p)
+	moves, err := m.pickMoves(ctx, &d, p, active, drainTargets(&d, segments), looks)
+	if err != nil {
+		return err
+	}
+	if err := m.moveAway(ctx, moves, p); err != nil || p.round.shard < metadata.ShardCount {
+		return err
+	}
+	round := p.round
+	p.round = drainRound{}
+	m.drains.mu.Lock()
+	p.blocked = round.blocked
+	m.drains.mu.Unlock()
+	if p.empty++; round.left > 0 {
+		p.empty = 0
+	}
+	switch {
+	case len(active) > 0:
+	case p.empty > 1: // a put that took its memory before may have come since
+		return m.withTasks(ctx, func(ctx context.Context) error {
+			return m.endDrain(ctx, d, metadata.DrainSucceeded, "Drain job finished successfully")
+		})
+	case round.left > 0 && round.hopeless == round.left:
+		return m.withTasks(ctx, func(ctx context.Context) error {
+			return m.endDrain(ctx, d, metadata.DrainFailed, "Drain job failed: unrecoverable units remain")
+		})
+	}
+	return nil
+}
+
+// openMoves returns the moves of a job that are under way, and notes those that failed.
+func (m *Master) openMoves(d *metadata.Drain, p *drainProgress) map[unit]bool {
 	active := make(map[unit]bool)
-	for _, t := range m.Store.OpenMoves(&d) {
+	for _, t := range m.Store.OpenMoves(d) {
 		active[unit{t.Tenant, t.Key, t.Source}] = true
 	}
 	for id, u := range p.moving {
@@ -142,88 +210,89 @@ func (m *Master) driveOne(ctx context.Context, d metadata.Drain) error {
 		}
 		delete(p.moving, id)
 	}
-	free := int(d.Concurrency) - len(active)
-	left, hopeless, blocked := 0, 0, 0
+	return active
+}
+
+// pickMoves goes on with a job's round, past about as many objects as it may look at. It
+// returns the moves that are to begin.
+func (m *Master) pickMoves(ctx context.Context, d *metadata.Drain, p *drainProgress, active map[unit]bool, targets []*metadata.SegmentStats, looks int) (moves []metadata.Task, err error) {
+	free, round := min(int(d.Concurrency)-len(active), drainMoves), &p.round
 	var items []metadata.DrainItem
-	for shard := range metadata.ShardCount {
+	for looked := 0; round.shard < metadata.ShardCount && looked < looks; round.shard++ {
 		if err := ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
-		items = m.Store.DrainItems(items[:0], shard, &d, m.Now())
+		var n int
+		items, n = m.Store.DrainItems(items[:0], round.shard, d, m.Now())
+		looked += n
+		round.left += len(items)
 		for _, it := range items {
 			u := unit{it.Tenant, it.Key, it.Source}
-			left++
-			target, movable := "", it.Movable
 			switch {
 			case active[u]:
-				continue
 			case p.failures[u] >= drainRetries:
-				hopeless++
-				continue
-			case movable && free > 0:
-				target = m.drainTarget(&d, it.On)
-				movable = target != ""
-			}
-			switch {
-			case !movable:
-				blocked++
-			case free > 0:
-				free--
-				if err := m.moveAway(ctx, it, target, p); err != nil {
-					return err
+				round.hopeless++
+			case !it.Movable:
+				round.blocked++
+			case len(moves) < free:
+				target := emptiest(targets, it.On)
+				if target == nil {
+					round.blocked++
+					continue
 				}
+				target.Busy += it.Size // soon
+				moves = append(moves, metadata.Task{
+					Tenant: it.Tenant, Key: it.Key, Move: true, Source: it.Source, Targets: []string{target.Name}, Size: it.Size,
+				})
 			}
 		}
 	}
-	m.drains.mu.Lock()
-	p.blocked = blocked
-	m.drains.mu.Unlock()
-	if left > 0 {
-		p.empty = 0
-	} else {
-		p.empty++
-	}
-	switch {
-	case len(active) > 0:
-	case p.empty > 1: // a put that took its memory before may have come since
-		return m.withTasks(ctx, func(ctx context.Context) error {
-			return m.endDrain(ctx, d, metadata.DrainSucceeded, "Drain job finished successfully")
-		})
-	case left > 0 && hopeless == left:
-		return m.withTasks(ctx, func(ctx context.Context) error {
-			return m.endDrain(ctx, d, metadata.DrainFailed, "Drain job failed: unrecoverable units remain")
-		})
-	}
-	return nil
+	return moves, nil
 }
 
-// moveAway creates the task that moves an object. What refuses it for now is tried
+// moveAway creates the tasks that move objects. What refuses one for now is tried
 // again, anything else counts as a failure.
-func (m *Master) moveAway(ctx context.Context, it metadata.DrainItem, target string, p *drainProgress) error {
-	u := unit{it.Tenant, it.Key, it.Source}
-	id, err := m.createMove(ctx, it.Tenant, it.Key, it.Source, target, it.Size)
-	switch errs.KindOf(err) {
-	case errs.OK:
-		p.moving[id] = u
-	case errs.Unavailable, errs.ObjectHasTask, errs.ObjectNotFound, errs.TaskLimit:
-	case errs.NotLeader, errs.Unresolved:
-		return err
-	default:
-		p.failures[u]++
+func (m *Master) moveAway(ctx context.Context, moves []metadata.Task, p *drainProgress) error {
+	if len(moves) == 0 {
+		return nil
 	}
-	return nil
+	created, err := m.createTasks(ctx, "CreateMoveTask", moves)
+	if err != nil {
+		return err
+	}
+	for i, o := range created {
+		u := unit{moves[i].Tenant, moves[i].Key, moves[i].Source}
+		switch errs.KindOf(o.err) {
+		case errs.OK:
+			p.moving[moves[i].ID] = u
+		case errs.Unavailable, errs.ObjectHasTask, errs.ObjectNotFound, errs.TaskLimit:
+		case errs.NotLeader, errs.Unresolved:
+			err = o.err
+		default:
+			p.failures[u]++
+		}
+	}
+	return err
 }
 
-// drainTarget returns the segment that an object is to be moved to: the emptiest of
-// those that take objects and do not have it. It returns "" if there is none.
-func (m *Master) drainTarget(d *metadata.Drain, on []string) string {
-	best, least := "", 2.0
-	for _, s := range m.Store.Segments() {
-		if s.Closed || s.Capacity == 0 || slices.Contains(on, s.Name) || len(d.Targets) > 0 && !slices.Contains(d.Targets, s.Name) {
-			continue
+// drainTargets returns the segments that a job may move objects to.
+func drainTargets(d *metadata.Drain, segments []metadata.SegmentStats) (targets []*metadata.SegmentStats) {
+	for i := range segments {
+		s := &segments[i]
+		if !s.Closed && s.Capacity > 0 && (len(d.Targets) == 0 || slices.Contains(d.Targets, s.Name)) {
+			targets = append(targets, s)
 		}
-		if used := float64(s.Busy) / float64(s.Capacity); used < least {
-			best, least = s.Name, used
+	}
+	return targets
+}
+
+// emptiest returns the emptiest of some segments, but for those that an object is on;
+// nil if there is no other.
+func emptiest(targets []*metadata.SegmentStats, on []string) (best *metadata.SegmentStats) {
+	least := 2.0
+	for _, s := range targets {
+		if used := float64(s.Busy) / float64(s.Capacity); used < least && !slices.Contains(on, s.Name) {
+			best, least = s, used
 		}
 	}
 	return best

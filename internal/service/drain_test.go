@@ -23,7 +23,7 @@ func draining(t *testing.T, f func(t *testing.T, m *fixture)) {
 		m.mountNamed(t, 11, "y")
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go func() { _ = m.WatchClients(ctx, zerolog.Nop()) }()
+		go func() { _ = m.DriveTasks(ctx, zerolog.Nop()) }()
 		f(t, m)
 	})
 }
@@ -98,6 +98,86 @@ func TestDrain(t *testing.T) {
 			}
 		}
 		want(t, "CancelDrainJob of one that has ended", f.CancelDrainJob(t.Context(), id), errs.Unavailable)
+	})
+}
+
+// The tasks of a pass come with one commit, and go to whichever segment is the emptiest
+// when those before them are counted.
+func TestDrainCreatesTasksTogether(t *testing.T) {
+	draining(t, func(t *testing.T, f *fixture) {
+		const objects = 10
+		f.mountNamed(t, 12, "z")
+		for i := range objects {
+			f.putOn(t, "x", fmt.Sprint(i))
+		}
+		_, err := f.CreateDrainJob(t.Context(), metadata.Drain{Segments: []string{"x"}, Targets: []string{"y", "z"}, Concurrency: objects})
+		want(t, "CreateDrainJob", err, errs.OK)
+		before := f.Store.Position().Seq
+		time.Sleep(1500 * time.Millisecond)
+		if got := f.Store.Position().Seq - before; got > 3 {
+			t.Errorf("a pass took %d commits, want 1, beside heartbeats", got)
+		}
+		tasks, err := f.FetchTasks(t.Context(), owner(10), 100)
+		at := make(map[string]int)
+		for _, task := range tasks {
+			at[task.Targets[0]]++
+		}
+		if err != nil || at["y"] != objects/2 || at["z"] != objects/2 {
+			t.Errorf("the targets of the tasks: %v, %v; want half of %d on each of y and z", at, err, objects)
+		}
+	})
+}
+
+// A pass looks at some of the objects only; the next one goes on behind them. A job ends
+// when all were looked at.
+func TestDrainInSeveralPasses(t *testing.T) {
+	draining(t, func(t *testing.T, f *fixture) {
+		const objects = 10
+		f.LookAt(1)
+		for i := range objects {
+			f.putOn(t, "x", fmt.Sprint(i))
+		}
+		id, err := f.CreateDrainJob(t.Context(), metadata.Drain{Segments: []string{"x"}, Concurrency: objects})
+		want(t, "CreateDrainJob", err, errs.OK)
+		for pass := 1; pass <= 3; pass++ {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if d := f.drainJob(t, id); d.Active != pass {
+				t.Errorf("after %d passes %d moves are under way, want %d", pass, d.Active, pass)
+			}
+		}
+		for range 6 * objects {
+			f.work(t, 10, false)
+			time.Sleep(time.Second)
+		}
+		if d := f.drainJob(t, id); d.Status != metadata.DrainSucceeded || d.Succeeded != objects {
+			t.Errorf("got %+v, want all %d objects moved", d, objects)
+		}
+	})
+}
+
+// Clients expire in time, however long a drain job takes to create its tasks.
+func TestDrainDelaysNoExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t, func(c *service.Master) { c.Liveness = service.NewLiveness(10*time.Second, 0, clock.Runtime(), c.Store) })
+		f.mountNamed(t, 10, "x")
+		f.mountNamed(t, 11, "y")
+		f.putOn(t, "x", "k")
+		_, err := f.CreateDrainJob(t.Context(), metadata.Drain{Segments: []string{"x"}, Concurrency: 4})
+		want(t, "CreateDrainJob", err, errs.OK)
+		defer f.HoldTasks()()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go func() { _ = f.WatchClients(ctx, zerolog.Nop()) }()
+		go func() { _ = f.DriveTasks(ctx, zerolog.Nop()) }()
+		for range 12 {
+			time.Sleep(time.Second)
+			_, _ = f.Ping(ctx, owner(1))
+			_, _ = f.Ping(ctx, owner(11))
+		}
+		if f.Liveness.Watches(owner(10)) {
+			t.Error("the silent client is alive after its TTL, want it expired")
+		}
 	})
 }
 

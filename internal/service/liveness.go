@@ -213,7 +213,7 @@ func (l *Liveness) lost(now tick) time.Duration {
 }
 
 // WatchClients unmounts the segments of clients that go silent, and closed ones
-// that are due, has overdue tasks fail, and drives drain jobs, until the context ends.
+// that are due, until the context ends.
 func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
 	alone, held := false, 0
 	return clock.Every(ctx, livenessTick, func() error {
@@ -234,8 +234,6 @@ func (m *Master) WatchClients(ctx context.Context, log zerolog.Logger) error {
 			m.expireSilent(ctx, client, log)
 		}
 		m.unmountClosed(ctx, log)
-		m.endOverdueTasks(ctx, log)
-		m.drive(ctx, log)
 		return nil
 	})
 }

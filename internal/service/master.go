@@ -100,7 +100,7 @@ func NewMaster(m Master) *Master {
 		limit = m.OffloadQueue
 	}
 	m.tasks, m.segments, m.offloads = make(chan struct{}, 1), make(chan struct{}, 1), newOffloads(limit, m.Store)
-	m.drains = &drains{jobs: make(map[metadata.TaskID]*drainProgress)}
+	m.drains = &drains{jobs: make(map[metadata.TaskID]*drainProgress), looks: drainLooks}
 	return &m
 }
 

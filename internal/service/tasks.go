@@ -23,14 +23,7 @@ const TaskRetries = 10
 // Errors: InvalidParams without a target or for one that is not mounted, ObjectNotFound,
 // Unavailable for a target that takes no new objects, TaskLimit.
 func (m *Master) CreateCopyTask(ctx context.Context, tenant, key string, targets []string) (metadata.TaskID, error) {
-	const op = "CreateCopyTask"
-	t := metadata.Task{Tenant: tenant, Key: key, Targets: targets}
-	id, err := m.createTask(ctx, op, t, func(holders []metadata.Holder) (metadata.Holder, error) {
-		if len(holders) == 0 {
-			return metadata.Holder{}, errs.New(errs.Internal, op, "key %.64q has no replica in memory", key)
-		}
-		return holders[rand.IntN(len(holders))], nil
-	})
+	id, err := m.createTask(ctx, "CreateCopyTask", metadata.Task{Tenant: tenant, Key: key, Targets: slices.Clone(targets)})
 	return id, m.Counters.done(OpCreateCopyTask, err)
 }
 
@@ -38,60 +31,91 @@ func (m *Master) CreateCopyTask(ctx context.Context, tenant, key string, targets
 // segment. Errors: as CreateCopyTask; InvalidParams too if the object is not on the
 // source.
 func (m *Master) CreateMoveTask(ctx context.Context, tenant, key, source, target string) (metadata.TaskID, error) {
-	id, err := m.createMove(ctx, tenant, key, source, target, 0)
+	id, err := m.createTask(ctx, "CreateMoveTask", metadata.Task{Tenant: tenant, Key: key, Move: true, Source: source, Targets: []string{target}})
 	return id, m.Counters.done(OpCreateMoveTask, err)
 }
 
-func (m *Master) createMove(ctx context.Context, tenant, key, source, target string, size uint64) (metadata.TaskID, error) {
-	const op = "CreateMoveTask"
-	t := metadata.Task{Tenant: tenant, Key: key, Targets: []string{target}, Move: true, Size: size}
-	return m.createTask(ctx, op, t, func(holders []metadata.Holder) (metadata.Holder, error) {
-		at := slices.IndexFunc(holders, func(h metadata.Holder) bool { return h.Name == source })
-		if at < 0 || source == target {
-			return metadata.Holder{}, errs.New(errs.InvalidParams, op, "key %.64q cannot be moved from segment %.64q to %.64q", key, source, target)
-		}
-		return holders[at], nil
-	})
+func (m *Master) createTask(ctx context.Context, op string, t metadata.Task) (metadata.TaskID, error) {
+	list := []metadata.Task{t}
+	created, err := m.createTasks(ctx, op, list)
+	if err == nil {
+		err = created[0].err
+	}
+	return list[0].ID, err
 }
 
-// createTask creates a task for the owner of one of the segments that the object is on.
-func (m *Master) createTask(ctx context.Context, op string, t metadata.Task, choose func([]metadata.Holder) (metadata.Holder, error)) (metadata.TaskID, error) {
+// createTasks gives tasks their ids and creates them, many with one commit. It returns
+// what became of each. When it fails itself, that is not known.
+func (m *Master) createTasks(ctx context.Context, op string, list []metadata.Task) ([]outcome, error) {
 	if err := m.Fence(ctx); err != nil {
-		return metadata.TaskID{}, err
+		return nil, err
 	}
-	t.ID = metadata.TaskID(uuid.New())
-	t.Targets = slices.Clone(t.Targets)
+	bytes := 0
+	for i := range list {
+		list[i].ID = metadata.TaskID(uuid.New())
+		bytes = max(bytes, taskBytes(&list[i]))
+	}
+	created := make(chan []outcome, 1) // the caller may be gone by then
 	err := m.withTasks(ctx, func(ctx context.Context) error {
-		return m.commitOne(ctx, metadata.MaxChangeBytes/2, func() (metadata.Change, error) {
-			holders, err := m.Store.Holders(t.Tenant, t.Key)
-			switch {
-			case len(t.Targets) == 0 || len(t.Targets) > metadata.MaxReplicas:
-				return nil, errs.New(errs.InvalidParams, op, "there are %d targets; give 1 to %d", len(t.Targets), metadata.MaxReplicas)
-			case err != nil:
-				return nil, err
+		created <- m.commit(ctx, len(list), bytes, func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
+			t := list[i]
+			if err := m.assignTask(op, &t); err != nil {
+				return nil, nil, err
 			}
-			for _, name := range t.Targets {
-				switch err := m.Store.TakesObjects(op, name); errs.KindOf(err) {
-				case errs.OK:
-				case errs.SegmentNotFound:
-					return nil, errs.New(errs.InvalidParams, op, "segment %.64q is not mounted", name)
-				default:
-					return nil, err
-				}
-			}
-			source, err := choose(holders)
-			if err != nil {
-				return nil, err
-			}
-			t.Source, t.Client = source.Name, source.Client
-			e, err := m.Store.PrepareTask(op, t)
-			if e == nil {
-				return nil, err
-			}
-			return e, nil
+			e, err := m.Store.PrepareTask(op, t, list[:i]...)
+			return decided(e, nil, err)
 		})
+		return nil
 	})
-	return t.ID, err
+	if err != nil {
+		return nil, err
+	}
+	return <-created, nil
+}
+
+// taskBytes returns about how long a task is in the journal, at the most.
+func taskBytes(t *metadata.Task) int {
+	n := 128 + len(t.Tenant) + len(t.Key) + len(t.Source)
+	if !t.Move { // its source is chosen later
+		n += metadata.MaxNameBytes
+	}
+	for _, name := range t.Targets {
+		n += len(name)
+	}
+	return min(n, metadata.MaxChangeBytes)
+}
+
+// assignTask gives a task to the owner of a segment that its object is on: of its
+// source if it is a move, else of any.
+func (m *Master) assignTask(op string, t *metadata.Task) error {
+	holders, err := m.Store.Holders(t.Tenant, t.Key)
+	switch {
+	case len(t.Targets) == 0 || len(t.Targets) > metadata.MaxReplicas:
+		return errs.New(errs.InvalidParams, op, "there are %d targets; give 1 to %d", len(t.Targets), metadata.MaxReplicas)
+	case err != nil:
+		return err
+	}
+	for _, name := range t.Targets {
+		switch err := m.Store.TakesObjects(op, name); errs.KindOf(err) {
+		case errs.OK:
+		case errs.SegmentNotFound:
+			return errs.New(errs.InvalidParams, op, "segment %.64q is not mounted", name)
+		default:
+			return err
+		}
+	}
+	if t.Move {
+		holders = slices.DeleteFunc(holders, func(h metadata.Holder) bool { return h.Name != t.Source })
+	}
+	switch {
+	case t.Move && (len(holders) == 0 || t.Source == t.Targets[0]):
+		return errs.New(errs.InvalidParams, op, "key %.64q cannot be moved from segment %.64q to %.64q", t.Key, t.Source, t.Targets[0])
+	case len(holders) == 0:
+		return errs.New(errs.Internal, op, "key %.64q has no replica in memory", t.Key)
+	}
+	source := holders[rand.IntN(len(holders))]
+	t.Source, t.Client = source.Name, source.Client
+	return nil
 }
 
 // A TaskInfo is a task as of now.
