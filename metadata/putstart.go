@@ -26,13 +26,13 @@ type Put struct {
 	Request   uint64 // the caller's request id, 0 for none
 	Replicas  int    // memory replicas wanted; one is enough
 	Preferred []string
-	DiskPath  string // adds a disk replica unless empty, in a file of this name, a dot and the object's id
+	DiskPath  string // adds a disk replica unless empty (but see alike), in a file of this name, a dot and the object's id
 	SoftPin   time.Duration
 	HardPin   bool
 	Group     string
 	DataType  uint8
 	// Unnumbered says that the caller's protocol has no request ids: the client
-	// may replace a reservation of its own that it cannot have been told of.
+	// may replace a reservation of its own whose answer it cannot have received.
 	Unnumbered bool
 	// Upsert says that the put replaces what is under the key, see displaceable.
 	Upsert bool
@@ -84,7 +84,8 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 	if old != nil && put.Upsert {
 		s.succeed(e, put, old, now)
 	}
-	if err := s.reserve(e, put); err != nil {
+	withFile := put.DiskPath != "" && (old == nil || !s.alike(put, old, now))
+	if err := s.reserve(e, put, withFile); err != nil {
 		return nil, nil, nil, err
 	}
 	e.pending = sh.begin(key, old)
@@ -122,7 +123,7 @@ func (s *Store) Abandon(tenant, key string, id ObjectID) {
 }
 
 // reserve gives the put its id and its ranges, busy from now on.
-func (s *Store) reserve(e *PutStart, put *Put) error {
+func (s *Store) reserve(e *PutStart, put *Put, withFile bool) error {
 	if !e.InPlace {
 		var buf [4]segment.Allocation
 		placed := s.pool.Allocate(buf[:0], segment.Request{Size: put.Size, Replicas: put.Replicas, Preferred: put.Preferred})
@@ -139,7 +140,7 @@ func (s *Store) reserve(e *PutStart, put *Put) error {
 		e.giveBack()
 		return errs.New(errs.Unavailable, "PutStart", "this term has run out of object ids; hand over, so that a new one begins")
 	}
-	if put.DiskPath != "" {
+	if withFile {
 		e.DiskPath = put.DiskPath + "." + e.ID.String() // an abandoned writer may still write the file of its own put
 	}
 	return nil

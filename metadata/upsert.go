@@ -24,22 +24,21 @@ import (
 //   - InvalidParams if it would change the object's group;
 //   - ObjectHasTask during a copy or a move, or while a client copies the object to
 //     its SSD;
-//   - ReplicaBusy while a put of the same client is in progress that an Unnumbered
-//     PutEnd could not be told from;
+//   - ReplicaBusy while the memory of a put is in progress that is alike to the client,
+//     see alike;
 //   - ObjectExists if the call is an old one that comes again: it has made this object;
 //   - Unavailable if a node of the cluster does not know upserts.
 func (s *Store) displaceable(sh *shard, put *Put, old *object, now Time) error {
 	term, v := s.inForce.Load(), old.survey()
-	open := now.Sub(old.putStart) < term.DiscardTimeout && !put.mayReplace(old, term.term)
 	switch {
-	case !put.Upsert && (v.complete > 0 || open):
+	case !put.Upsert && (v.complete > 0 || s.open(put, old, now)):
 		return errs.ObjectExists
 	case !put.Upsert:
 	case put.Group != "" && put.Group != old.group():
 		return errs.New(errs.InvalidParams, "UpsertStart", "the object is in group %.64q, which an upsert cannot change; remove the object first", old.group())
 	case old.transfer() != nil || sh.copying[old.id].until > now:
 		return errs.ObjectHasTask
-	case put.Unnumbered && v.processing > 0 && old.client == put.Client && old.id != put.Own && open:
+	case v.processing > 0 && v.completeMemory == 0 && old.id != put.Own && s.alike(put, old, now):
 		return errs.ReplicaBusy
 	case v.complete > 0 && put.repeats(old):
 		return errs.ObjectExists
@@ -47,6 +46,20 @@ func (s *Store) displaceable(sh *shard, put *Put, old *object, now Time) error {
 		return errs.New(errs.Unavailable, "UpsertStart", "nodes of an older version do not know upserts of readable objects; upgrade them")
 	}
 	return nil
+}
+
+// open reports whether the writer of an object may still be at work on it.
+func (s *Store) open(put *Put, old *object, now Time) bool {
+	term := s.inForce.Load()
+	return now.Sub(old.putStart) < term.DiscardTimeout && !put.mayReplace(old, term.term)
+}
+
+// alike reports whether a call that ends or revokes what is under the key could be
+// taken for one about the put. An upsert of such an object has no disk replica: a
+// client writes files behind its calls, also of an object that it has ended, and
+// the late end of such a file would complete the one of the upsert.
+func (s *Store) alike(put *Put, old *object, now Time) bool {
+	return put.Unnumbered && old.client == put.Client && s.open(put, old, now)
 }
 
 // repeats reports whether the put is the same call as the one that made an object.

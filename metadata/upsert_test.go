@@ -15,6 +15,15 @@ func upsert(p *metadata.Put) { p.Upsert = true }
 
 func size(n uint64) func(*metadata.Put) { return func(p *metadata.Put) { p.Size = n } }
 
+func onDisk(p *metadata.Put) { p.DiskPath = "/d/" + p.Key }
+
+// fileOf names the disk replica of the newest put of a key, as its writer does.
+func fileOf(c *cluster, key string) metadata.PutRef {
+	ref := c.putRef(key)
+	ref.Selector = metadata.SelectDisk
+	return ref
+}
+
 func by(n byte) func(*metadata.Put) { return func(p *metadata.Put) { p.Client = client(n) } }
 
 func (c *cluster) inspect(key string) metadata.Object {
@@ -120,7 +129,14 @@ func TestUpsertAnswers(t *testing.T) {
 			options: []func(*metadata.Put){unnumbered},
 		},
 		"its own disk replica is being written": {
-			before:  func(c *cluster) { c.put("k", func(p *metadata.Put) { p.DiskPath = "/d" }) },
+			before:  func(c *cluster) { c.put("k", onDisk) },
+			options: []func(*metadata.Put){unnumbered},
+		},
+		"its own file is done before its memory": {
+			before: func(c *cluster) {
+				_ = c.putStart("k", onDisk)
+				c.must([]error{c.putEndAs(fileOf(c, "k"))})
+			},
 			options: []func(*metadata.Put){unnumbered}, want: errs.ReplicaBusy,
 		},
 		"the call that made the object": {before: func(c *cluster) { c.put("k", request) }, options: []func(*metadata.Put){request}, want: errs.ObjectExists},
@@ -165,6 +181,43 @@ func TestUpsertAnswers(t *testing.T) {
 			wantKind(t, "the upsert", err, tc.want)
 			if err != nil && c.primary.Position().Digest != was {
 				t.Error("what is refused changes the state")
+			}
+		})
+	}
+}
+
+// The end of a file names the key and the client. What comes late must not complete
+// the file of an upsert of the same client.
+func TestLateEndsOfFiles(t *testing.T) {
+	for name, tc := range map[string]struct {
+		before func(c *cluster) // behind a put of client 1 with a file
+		option func(*metadata.Put)
+		file   bool // whether the upsert has one
+	}{
+		"a file that is being written":  {option: unnumbered},
+		"one that is said to be":        {before: func(c *cluster) { c.must([]error{c.putEndAs(fileOf(c, "k"))}) }, option: unnumbered},
+		"of an upsert before":           {before: func(c *cluster) { c.put("k", upsert, unnumbered, onDisk) }, option: unnumbered},
+		"of an upsert before, failover": {before: func(c *cluster) { c.put("k", upsert, unnumbered, onDisk); c.takeOver(0) }, option: unnumbered},
+		"long after":                    {before: func(c *cluster) { c.pass(params.DiscardTimeout) }, option: unnumbered, file: true},
+		"another client":                {option: func(p *metadata.Put) { p.Unnumbered, p.Client = true, client(2) }, file: true},
+		"with object ids":               {option: func(*metadata.Put) {}, file: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.mount(1, "a", 1<<10)
+			c.put("k", onDisk)
+			if tc.before != nil {
+				tc.before(c)
+			}
+			c.must([]error{c.putStart("k", upsert, onDisk, tc.option)})
+			got := c.inspect("k").Replicas
+			if file := len(got) == 2 && got[1].Kind == metadata.Disk; file != tc.file {
+				t.Fatalf("got replicas %+v, want a file among them: %v", got, tc.file)
+			}
+			if !tc.file {
+				wantKind(t, "a late end of a file", c.putEndAs(fileOf(c, "k")), errs.InvalidWrite)
+				_, err := c.get("k")
+				wantKind(t, "the upsert", err, errs.ReplicaNotReady)
 			}
 		})
 	}
