@@ -87,7 +87,7 @@ func (s *Store) succeed(e *PutStart, put *Put, old *object, now Time) {
 	}
 	for i := range old.replicaCount() {
 		if r := old.replicaAt(i); r.kind == Memory && r.readable() {
-			if !s.pool.Has(r.segment.Name) { // it takes no new objects
+			if !s.pool.HasSegment(r.segment.Segment) { // it takes no new objects
 				e.Placements = nil
 				return
 			}

@@ -378,10 +378,18 @@ func TestUpsertsLeaveClosedSegments(t *testing.T) {
 	}
 	c.must(c.commit(e))
 	wantKind(t, "without another segment", c.putStart("k", upsert), errs.NoAvailableHandle)
-	c.mount(2, "b", 1<<10)
-	c.put("k", upsert)
-	if got := c.inspect("k").Replicas[0].Segment; got != "b" {
-		t.Errorf("the upsert went to %s, want b", got)
+	for i, name := range []string{"a", "b"} { // one of the same name, and of another one
+		n := byte(i + 2)
+		other := c.mount(n, name, 1<<10)
+		c.put("k", upsert)
+		if got := c.inspect("k").Replicas[0]; got.Segment != name || got.Address < uint64(n)<<32 {
+			t.Errorf("the upsert went to %s at %#x, want segment %d, %s", got.Segment, got.Address, n, name)
+		}
+		e, err := c.primary.PrepareClose(client(n), other, c.now.Add(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.must(c.commit(e))
 	}
 	c.unmount(id)
 	c.everywhere()

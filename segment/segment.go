@@ -299,6 +299,13 @@ func (p *Pool) Has(name string) bool {
 	return found
 }
 
+// HasSegment reports whether a segment is eligible for allocations.
+func (p *Pool) HasSegment(s *Segment) bool {
+	groups := p.view()
+	at, found := slices.BinarySearchFunc(groups, s.Name, group.compare)
+	return found && slices.Contains(groups[at].segments, s)
+}
+
 // AllocateOn takes a range in a segment of a name, or reports false.
 func (p *Pool) AllocateOn(name string, size uint64) (Allocation, bool) {
 	groups := p.view()
