@@ -182,7 +182,8 @@ func (s *Store) codeDrains(c *binenc.Coder) {
 //
 // Errors: InvalidParams without a segment or a concurrency, for one that stands twice
 // or is a target; SegmentNotFound for one that is not mounted; Unavailable for one that
-// takes no new objects, or while a node of the cluster does not know drain jobs.
+// takes no new objects, or shares its name with one, or while a node of the cluster
+// does not know drain jobs.
 func (s *Store) PrepareDrain(d Drain) (*SaveDrain, error) {
 	const op = "CreateDrainJob"
 	if len(d.Segments) == 0 || d.Concurrency == 0 {
@@ -207,6 +208,9 @@ func (s *Store) PrepareDrain(d Drain) (*SaveDrain, error) {
 	}
 	for number, p := range s.segments {
 		if slices.Contains(d.Segments, p.Name) {
+			if p.closes != 0 { // the end of another job would open it
+				return nil, errs.New(errs.Unavailable, op, "one of the segments %.64q takes no new objects already", p.Name)
+			}
 			d.Numbers = append(d.Numbers, number)
 		}
 	}

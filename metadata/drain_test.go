@@ -109,6 +109,9 @@ func TestDrainsRefused(t *testing.T) {
 	c.mount(2, "b", 1<<20)
 	c.mount(3, "c", 1<<20)
 	c.drain(metadata.Drain{ID: taskID(1), Segments: []string{"c"}, Concurrency: 1})
+	c.mount(4, "d", 1<<20)
+	c.drain(metadata.Drain{ID: taskID(2), Segments: []string{"d"}, Concurrency: 1})
+	c.mount(5, "d", 1<<20)
 	for what, test := range map[string]struct {
 		job  metadata.Drain
 		want errs.Kind
@@ -121,6 +124,7 @@ func TestDrainsRefused(t *testing.T) {
 		"an unknown target":     {metadata.Drain{Segments: []string{"a"}, Targets: []string{"x"}, Concurrency: 1}, errs.SegmentNotFound},
 		"a segment that drains": {metadata.Drain{Segments: []string{"c"}, Concurrency: 1}, errs.Unavailable},
 		"a target that drains":  {metadata.Drain{Segments: []string{"a"}, Targets: []string{"c"}, Concurrency: 1}, errs.Unavailable},
+		"one of a name drains":  {metadata.Drain{Segments: []string{"d"}, Concurrency: 1}, errs.Unavailable},
 	} {
 		_, err := c.primary.PrepareDrain(test.job)
 		wantKind(t, what, err, test.want)
