@@ -21,6 +21,7 @@ const (
 	maxTaskMessage = 1 << 10         // bytes
 	maxTasksAtOnce = 1000            // of one change
 	maxTaskBytes   = 64 << 20        // of the keys and names of all that have not ended
+	maxFetchBytes  = 1 << 20         // of the keys and names of those that are fetched together, or one task
 )
 
 // A TaskID names a task.
@@ -252,8 +253,8 @@ func (t *tasks) count(status TaskStatus) (n int) {
 	return n
 }
 
-// PrepareFetch returns the oldest tasks that wait for a client, at most so many, and
-// the change by which they are at work; nil if there are none.
+// PrepareFetch returns the oldest tasks that wait for a client, at most so many and as
+// fit a message, and the change by which they are at work; nil if there are none.
 func (s *Store) PrepareFetch(client segment.ClientID, most uint64) (fetched []Task, e *SetTasks) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -262,8 +263,13 @@ func (s *Store) PrepareFetch(client segment.ClientID, most uint64) (fetched []Ta
 	}
 	most = min(most, maxTasksAtOnce, uint64(max(0, maxTasks-s.tasks.count(TaskProcessing))))
 	e = &SetTasks{Status: TaskProcessing}
+	bytes := 0
 	for _, t := range s.tasks.open {
-		if t.Status == TaskPending && t.Client == client && uint64(len(fetched)) < most {
+		if t.Status != TaskPending || t.Client != client {
+			continue
+		}
+		bytes += t.bytes()
+		if uint64(len(fetched)) < most && (bytes <= maxFetchBytes || len(fetched) == 0) {
 			fetched, e.IDs = append(fetched, *t), append(e.IDs, t.ID)
 		}
 	}

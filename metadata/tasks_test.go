@@ -152,3 +152,22 @@ func TestTasksAreBounded(t *testing.T) {
 	_, err = c.primary.PrepareTask("CreateCopyTask", long)
 	wantKind(t, "names that are too long", err, errs.InvalidParams)
 }
+
+// What is fetched at once fits a message; the rest comes with the next call.
+func TestFetchIsBoundedInBytes(t *testing.T) {
+	c := newCluster(t)
+	for n := range byte(40) {
+		c.must(c.commit(&metadata.AddTask{Task: metadata.Task{
+			ID: taskID(n), Client: client(1), Tenant: "default", Key: strings.Repeat("k", 60<<10), Targets: []string{"b"},
+		}}))
+	}
+	for _, want := range []int{17, 17, 6, 0} {
+		list, e := c.primary.PrepareFetch(client(1), 100)
+		if len(list) != want {
+			t.Errorf("got %d tasks with keys of 60 KiB, want %d", len(list), want)
+		}
+		if e != nil {
+			c.must(c.commit(e))
+		}
+	}
+}

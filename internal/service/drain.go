@@ -126,10 +126,15 @@ func (m *Master) CancelDrainJob(ctx context.Context, id metadata.TaskID) error {
 	})
 }
 
-// endDrain ends a job. The caller has the place of tasks.
+// endDrain ends a job, if it still runs. The caller has the place of tasks.
 func (m *Master) endDrain(ctx context.Context, d metadata.Drain, status metadata.DrainStatus, message string) error {
-	d.Status, d.Message = status, message
-	err := m.commitOne(ctx, 32<<10, func() (metadata.Change, error) { return &metadata.SaveDrain{Drain: d}, nil })
+	err := m.commitOne(ctx, 32<<10, func() (metadata.Change, error) {
+		if !slices.ContainsFunc(m.Store.Drains(), func(now metadata.Drain) bool { return now.ID == d.ID && now.Status == metadata.DrainRunning }) {
+			return nil, nil
+		}
+		d.Status, d.Message = status, message
+		return &metadata.SaveDrain{Drain: d}, nil
+	})
 	if err == nil {
 		m.drains.mu.Lock()
 		delete(m.drains.jobs, d.ID)

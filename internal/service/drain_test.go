@@ -199,6 +199,44 @@ func TestDrainFails(t *testing.T) {
 	})
 }
 
+// A job whose cancellation was acknowledged stays cancelled when the loop, which looked
+// at it before, comes to end it.
+func TestCancelledDrainDoesNotSucceed(t *testing.T) {
+	f := newFixture(t)
+	f.mountNamed(t, 10, "x")
+	id, err := f.CreateDrainJob(t.Context(), metadata.Drain{Segments: []string{"x"}, Concurrency: 1})
+	want(t, "CreateDrainJob", err, errs.OK)
+	seen := f.Store.Drains()[0]
+	want(t, "CancelDrainJob", f.CancelDrainJob(t.Context(), id), errs.OK)
+	want(t, "the end that the loop writes", f.SucceedDrain(t.Context(), seen), errs.OK)
+	status, err := f.SegmentStatus(t.Context(), func(s *metadata.SegmentStats) bool { return s.Name == "x" })
+	if d := f.drainJob(t, id); err != nil || d.Status != metadata.DrainCanceled || status != metadata.SegmentOK {
+		t.Errorf("the job is %v and its segment %v, %v; want it cancelled, and the segment open", d.Status, status, err)
+	}
+}
+
+// A task that is being fetched when it has waited too long is at work, and does not fail.
+func TestTaskFetchedAtItsTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.mountNamed(t, 10, "x")
+		f.mountNamed(t, 11, "y")
+		f.putOn(t, "x", "k")
+		id, err := f.CreateMoveTask(t.Context(), "default", "k", "x", "y")
+		want(t, "CreateMoveTask", err, errs.OK)
+		f.p.Pass(metadata.TaskTimeout + time.Second)
+		want(t, "the fetch", f.FetchBeside(t.Context(), owner(10), func() {
+			go f.EndOverdueTasks(t.Context())
+			synctest.Wait()
+		}), errs.OK)
+		synctest.Wait()
+		if task, _ := f.QueryTask(t.Context(), id); task.Status != metadata.TaskProcessing {
+			t.Errorf("the task is %v (%s), want it at work", task.Status, task.Message)
+		}
+		want(t, "an end that is none", f.EndTask(t.Context(), owner(10), id, metadata.TaskSucceeded+1, ""), errs.InvalidParams)
+	})
+}
+
 // A job that is cancelled opens its segments.
 func TestDrainIsCancelled(t *testing.T) {
 	draining(t, func(t *testing.T, f *fixture) {

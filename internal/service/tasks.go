@@ -185,7 +185,7 @@ func (m *Master) EndTask(ctx context.Context, client segment.ClientID, id metada
 		return m.commitOne(ctx, 2<<10, func() (metadata.Change, error) {
 			t, ok := m.Store.FindTask(id)
 			switch {
-			case !status.Ended():
+			case !status.Ended() || status > metadata.TaskSucceeded:
 				return nil, errs.New(errs.InvalidParams, "MarkTaskToComplete", "the status %d is no end", status)
 			case !ok:
 				return nil, errs.TaskNotFound
@@ -208,16 +208,20 @@ func cut(message string) string {
 
 // endOverdueTasks has tasks fail that have waited, or have been at work, for too long.
 func (m *Master) endOverdueTasks(ctx context.Context, log zerolog.Logger) {
-	for _, e := range m.Store.OverdueTasks(m.Now()) {
-		err := m.withTasks(ctx, func(ctx context.Context) error {
-			return m.commitOne(ctx, 32<<10, func() (metadata.Change, error) { return e, nil })
-		})
-		switch {
-		case err == nil:
+	if len(m.Store.OverdueTasks(m.Now())) == 0 { // nearly always
+		return
+	}
+	err := m.withTasks(ctx, func(ctx context.Context) error {
+		for _, e := range m.Store.OverdueTasks(m.Now()) { // again: one may have been fetched
+			if err := m.commitOne(ctx, 32<<10, func() (metadata.Change, error) { return e, nil }); err != nil {
+				return err
+			}
 			log.Info().Int("tasks", len(e.IDs)).Str("reason", e.Message).Msg("tasks to copy or move objects failed")
-		case ctx.Err() == nil:
-			log.Warn().Err(err).Msg("ending overdue tasks failed, it will be tried again")
 		}
+		return nil
+	})
+	if err != nil && ctx.Err() == nil {
+		log.Warn().Err(err).Msg("ending overdue tasks failed, it will be tried again")
 	}
 }
 

@@ -35,6 +35,8 @@ func (m *Master) startTransfer(ctx context.Context, counted Op, op string, t met
 	switch {
 	case len(t.Targets) > metadata.MaxReplicas:
 		err = errs.New(errs.InvalidParams, op, "there are %d targets, at most %d are possible", len(t.Targets), metadata.MaxReplicas)
+	case t.Move && len(t.Targets) != 1:
+		err = errs.New(errs.InvalidParams, op, "there are %d targets, a move has one", len(t.Targets))
 	case t.Move && t.Source == t.Targets[0]:
 		err = errs.New(errs.InvalidParams, op, "the source is the target")
 	default:

@@ -52,6 +52,8 @@ func TestCopiesAndMoves(t *testing.T) {
 	want(t, "a copy to an unknown segment", err, errs.SegmentNotFound)
 	_, err = f.MoveStart(ctx, transferOf(10, "k", "x", "x"))
 	want(t, "a move to where it is", err, errs.InvalidParams)
+	_, err = f.MoveStart(ctx, transferOf(10, "k", "x"))
+	want(t, "a move to nowhere", err, errs.InvalidParams)
 	_, err = f.CopyStart(ctx, transferOf(10, "k", "y", "x"))
 	want(t, "a copy from where it is not", err, errs.ReplicaNotFound)
 	want(t, "CopyEnd without a copy", f.CopyEnd(ctx, transferOf(10, "k", "")), errs.ObjectNoTask)
