@@ -89,7 +89,7 @@ func (t *Term) watchRight(ctx context.Context) {
 			lapsed = until
 			served, _ := n.turn(false)
 			o := t.lapse()
-			n.Log.Warn().Uint64("term", uint64(t.Number)).Dur("served_for", served).Str("cause", string(o.Cause)).Str("reason", o.Reason).Str("help", o.Help).
+			filled(n.Log.Warn().Uint64("term", uint64(t.Number)).Dur("served_for", served).Str("cause", string(o.Cause)).Str("reason", o.Reason), "help", o.Help).
 				Msg("no commit comes through: this node answers nobody until one does")
 		}
 		if left > 0 {

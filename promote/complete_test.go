@@ -346,6 +346,11 @@ func TestTheServingStateIsLogged(t *testing.T) {
 	waitFor(t, "c to log why nobody serves", func() bool { return strings.Contains(third.String(), `no node serves: no node can take over: `) })
 	c.wire.cut()
 	waitFor(t, "c to log that it sees nothing", func() bool { return strings.Contains(third.String(), `no node serves: etcd does not answer`) })
+	for node, lines := range map[string]string{"a": log.String(), "b": other.String(), "c": third.String()} {
+		if strings.Contains(lines, `"before":""`) || strings.Contains(lines, `"help":""`) {
+			t.Errorf("%s's log has empty fields:\n%s", node, lines)
+		}
+	}
 }
 
 type lockedBuffer struct {

@@ -241,13 +241,23 @@ func (n *Node) meet(err error) {
 	if cause.passes() && before.passes() { // as in any takeover
 		level = zerolog.DebugLevel
 	}
-	switch {
-	case before == cause:
-	case o == nil:
-		n.Log.WithLevel(level).Str("before", string(before)).Dur("lasted", lasted).Msg("a node serves")
-	default:
-		n.Log.WithLevel(level).Str("before", string(before)).Dur("lasted", lasted).Str("help", o.Help).Msg("no node serves: " + o.Reason)
+	if before == cause {
+		return
 	}
+	line := filled(n.Log.WithLevel(level), "before", string(before)).Dur("lasted", lasted)
+	if o == nil {
+		line.Msg("a node serves")
+		return
+	}
+	filled(line, "help", o.Help).Msg("no node serves: " + o.Reason)
+}
+
+// filled adds a field to a line of the log, unless it is empty.
+func filled(line *zerolog.Event, field, value string) *zerolog.Event {
+	if value == "" {
+		return line
+	}
+	return line.Str(field, value)
 }
 
 // passes reports whether a cause is part of a takeover that goes well, or none at all.
