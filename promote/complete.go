@@ -30,16 +30,22 @@ type CompleteNode struct {
 	History journal.History `json:"history,omitempty"`
 	Term    metadata.Term   `json:"term"`
 	Seq     metadata.Seq    `json:"sequence"` // when this was written; the node may hold more
+
+	mayHold string // why the node is awaited though it is registered; empty if it is away
 }
 
 func (c CompleteNode) String() string {
-	return fmt.Sprintf("%s (everything up to sequence %d of term %d at least)", c.ID, c.Seq, c.Term)
+	text := fmt.Sprintf("%s (everything up to sequence %d of term %d at least)", c.ID, c.Seq, c.Term)
+	if c.mayHold != "" {
+		text += ", which runs, but " + c.mayHold
+	}
+	return text
 }
 
 // maxComplete bounds the complete nodes that are listed.
 const maxComplete = 100
 
-// absentees are complete nodes that are not registered.
+// absentees are complete nodes that are not registered, or that cannot say what they hold.
 type absentees []CompleteNode
 
 func (a absentees) String() string {
@@ -59,17 +65,35 @@ func (a absentees) forget() string {
 	return "masterctl forget --yes " + strings.Join(ids, " ")
 }
 
+// help is what an operator can do about them.
+func (a absentees) help() string {
+	if slices.ContainsFunc(a, func(c CompleteNode) bool { return c.mayHold != "" }) {
+		return "see that they can read their state files, and start them again; or stop them, and give up what they hold: " + a.forget()
+	}
+	return "start them, or give up what they hold: " + a.forget()
+}
+
 // complete returns what this node lists of itself at a head.
 func (n *Node) complete(head journal.Head) CompleteNode {
 	return CompleteNode{ID: n.ID, RPC: n.RPC, History: head.History, Term: head.Term, Seq: head.Seq}
 }
 
-// absent returns the complete nodes that are listed and not among those registered.
+// absent returns the complete nodes that are listed and not among those registered, or
+// that may hold more than they say there.
 // This node is none of them: it knows itself what it holds, also when it comes back
 // without its state.
 func (n *Node) absent(ctx context.Context, registered []NodeInfo) (absentees, error) {
 	list, err := n.listComplete(ctx)
-	return slices.DeleteFunc(list, func(c CompleteNode) bool { return c.ID == n.ID || isAmong(registered, c.ID) }), err
+	for i := range list {
+		for _, r := range registered {
+			if r.ID == list[i].ID {
+				list[i].mayHold = r.MayHold
+			}
+		}
+	}
+	return slices.DeleteFunc(list, func(c CompleteNode) bool {
+		return c.ID == n.ID || c.mayHold == "" && isAmong(registered, c.ID)
+	}), err
 }
 
 func isAmong(nodes []NodeInfo, id string) bool {
@@ -153,8 +177,8 @@ func (n *Node) awaitComplete(ctx context.Context, registered []NodeInfo, since t
 	}
 	o := &Obstacle{
 		Cause:  AwaitsComplete,
-		Reason: "this node holds no state, and waits for nodes that hold it and are away: " + absent.String(),
-		Help:   "start them, or give up what they hold: " + absent.forget(), Awaited: len(absent),
+		Reason: "this node holds no state, and waits for nodes that held it, and are away or cannot say what they hold: " + absent.String(),
+		Help:   absent.help(), Awaited: len(absent),
 	}
 	if n.WaitForState > 0 {
 		o.Reason += fmt.Sprintf("; it starts empty without them after %v", n.WaitForState)

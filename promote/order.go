@@ -208,7 +208,7 @@ func (n *Node) losses(ctx context.Context, o *refounding, base Standing) (list [
 		if why := s.loss(base, id == l.NodeID); answered && why != "" {
 			list = append(list, nodeLoss{id, why})
 		} else if !answered && complete[id] {
-			list = append(list, nodeLoss{id, "may hold, which does not answer"})
+			list = append(list, nodeLoss{id, "may hold, which does not answer or cannot read its state files"})
 		}
 	}
 	slices.SortFunc(list, func(a, b nodeLoss) int { return strings.Compare(a.id, b.id) })

@@ -29,6 +29,8 @@ type Standing struct {
 	// Forked says that another primary went on from less than the state holds. No election
 	// and no founding awaits what it has; an order names it.
 	Forked bool
+	// Unread says that the node holds no state, and has state files that it could not read.
+	Unread bool
 }
 
 // ahead reports whether a node, rather than another, founds the journal anew: the
@@ -168,14 +170,14 @@ func (n *Node) keepsFile(st follower.Status) error {
 	switch {
 	case allowed, !n.MayStartEmpty:
 		return nil
+	case saved.Seq > 0:
+		return n.holdsFile(st, fmt.Sprintf("a snapshot is needed (%s), and nobody sends one", st.Why))
 	case saved.Unread != nil:
 		return &Obstacle{
 			Cause:  HoldsFile,
 			Reason: fmt.Sprintf("no state could be loaded from %s, where state files may stand: %v; this node does not start empty over them", saved.Dir, saved.Unread),
 			Help:   fmt.Sprintf("see that this node can read the directory and the files, and start it again; or give up what they hold: masterctl start-empty --yes --node=%s", n.ID),
 		}
-	case saved.Seq > 0:
-		return n.holdsFile(st, fmt.Sprintf("a snapshot is needed (%s), and nobody sends one", st.Why))
 	}
 	return nil
 }
@@ -304,7 +306,8 @@ func (n *Node) foundEmpty(ctx context.Context, c *candidate) error {
 	return nil
 }
 
-// ask asks nodes at once what they hold, and returns the answers by id.
+// ask asks nodes at once what they hold, and returns the answers by id. A node that cannot
+// read its state files does not know: it counts as one that does not answer.
 func (n *Node) ask(ctx context.Context, nodes map[string]string) map[string]Standing {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -314,8 +317,8 @@ func (n *Node) ask(ctx context.Context, nodes map[string]string) map[string]Stan
 	for id, address := range nodes {
 		asks.Go(func() {
 			s, err := n.Peers.Standing(ctx, address)
-			if err != nil || s.ID != id {
-				n.Log.Debug().Err(err).Str("peer", id).Msg("no answer from a node that may hold the journal's state")
+			if err != nil || s.ID != id || s.Unread {
+				n.Log.Debug().Err(err).Str("peer", id).Bool("unread", s.Unread).Msg("no answer from a node that may hold the journal's state")
 				return
 			}
 			mu.Lock()

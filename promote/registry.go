@@ -41,6 +41,9 @@ type NodeInfo struct {
 	Restorable bool `json:"restorable,omitempty"`
 	// Instance is that of the node's state directory.
 	Instance string `json:"instance,omitempty"`
+	// MayHold is why the node may hold a state though it holds none so far: it is awaited
+	// as if it were away.
+	MayHold string `json:"may_hold,omitempty"`
 
 	// EtcdFull says that the etcd which is embedded in this node is nearly full.
 	EtcdFull bool `json:"etcd_full,omitempty"`

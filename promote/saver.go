@@ -33,7 +33,7 @@ type saver struct {
 	since    time.Duration   // by the clock: when it was written, or loaded
 	pause    time.Duration   // by the clock: no attempt before
 	there    bool            // there is a file
-	unread   error           // why none of the files that stand in the directory was loaded
+	unread   error           // why the newest of the files that stand in the directory was not loaded
 	followed bool            // the journal goes on from it, as far as is known
 	fault    error           // why the last attempt failed
 	saves    int64
@@ -95,6 +95,7 @@ func (s *saver) open() (store *metadata.Store, at journal.Cursor, file string) {
 	}
 	begun := n.Clock()
 	var loaded *statefile.State
+	var passed error
 	dir, err := statefile.Open(n.StateDir)
 	if err == nil {
 		s.mu.Lock()
@@ -102,29 +103,32 @@ func (s *saver) open() (store *metadata.Store, at journal.Cursor, file string) {
 		s.mu.Unlock()
 		s.kept = dir.Memory()
 		n.companions.recall(s.kept)
-		loaded, err = s.load()
+		loaded, passed, err = s.load()
 	}
 	if err != nil {
 		s.fail(err)
 	}
 	if loaded == nil {
-		s.missed(err)
+		s.missed(cmp.Or(err, passed))
 		return nil, journal.Cursor{}, ""
 	}
 	n.Log.Info().Str("file", loaded.File).Uint64("sequence", uint64(loaded.At.Head.Seq)).
 		Int64("objects", loaded.Store.Stats().Objects).Dur("took", n.Clock()-begun).Msg("loaded a state file")
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.store, s.at, s.since, s.there = loaded.Store, loaded.At, n.Clock(), true
+	s.store, s.at, s.since, s.there, s.unread = loaded.Store, loaded.At, n.Clock(), true, passed
 	return loaded.Store, loaded.At, loaded.File
 }
 
-// load returns the state of the newest file that is whole, nil for none.
-func (s *saver) load() (*statefile.State, error) {
+// load returns the state of the newest file that is whole, nil for none, and why the
+// newest of all was passed over, if it was.
+func (s *saver) load() (loaded *statefile.State, passed, err error) {
 	n := s.node
-	return s.dir.Load(n.ClusterID, n.Options, n.Codec, func(file string, err error) {
+	loaded, err = s.dir.Load(n.ClusterID, n.Options, n.Codec, func(file string, err error) {
 		n.Log.Warn().Err(err).Str("file", file).Msg("a state file cannot be loaded; the one before it is tried")
+		passed = cmp.Or(passed, fmt.Errorf("%s: %w", file, err))
 	})
+	return loaded, passed, err
 }
 
 // missed notes that nothing was loaded although there may be state files.
@@ -135,7 +139,7 @@ func (s *saver) missed(why error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unread = cmp.Or(why, err, fmt.Errorf("none of its %d files is whole and of this cluster", files))
+	s.unread = cmp.Or(why, err)
 }
 
 // remember keeps what this node knows of the cluster, soon. It is called by one goroutine
@@ -179,7 +183,7 @@ func (s *saver) newest(ctx context.Context) (*statefile.State, error) {
 	}
 	var loaded *statefile.State
 	err := beside(ctx, s.files, func() (err error) {
-		loaded, err = s.load()
+		loaded, _, err = s.load()
 		return err
 	})
 	if err != nil {
@@ -245,10 +249,11 @@ func (s *saver) due(ctx context.Context, of *statefile.Source) bool {
 	n, at := s.node, of.At()
 	s.mu.Lock()
 	saved, since, pause, same := s.at, s.since, s.pause, s.there && s.store == of.Store
+	over := s.overUnread(at)
 	s.mu.Unlock()
 	now := n.Clock()
 	switch {
-	case now < pause:
+	case now < pause, over:
 		return false
 	case !same, saved.Head.History != at.Head.History, journal.HistoryBytes(saved, at) >= n.MaxJournalBytes/savedShare:
 		return true
@@ -264,6 +269,10 @@ func (s *saver) due(ctx context.Context, of *statefile.Source) bool {
 	s.followed = why == nil
 	return why != nil
 }
+
+// overUnread reports whether a state with nothing in it would become the newest file,
+// before files that could not be read. Needs mu.
+func (s *saver) overUnread(at journal.Cursor) bool { return s.unread != nil && at.Head.Seq == 0 }
 
 // save writes a file. Errors are logged, and shown by status.
 func (s *saver) save(ctx context.Context, of *statefile.Source) {
@@ -342,9 +351,9 @@ func (s *saver) close(ctx context.Context, store *metadata.Store, at journal.Cur
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastSaveTimeout)
 	defer cancel()
 	s.mu.Lock()
-	same := s.there && s.at == at
+	needless := s.there && s.at == at || s.overUnread(at)
 	s.mu.Unlock()
-	if store != nil && !same {
+	if store != nil && !needless {
 		s.save(ctx, s.node.sourceAt(store, at))
 	}
 	for _, busy := range []chan struct{}{s.files, s.notes} {
@@ -367,7 +376,7 @@ type Saving struct {
 	Took       time.Duration // by the newest save
 	Failures   int64
 	Fault      error // of the last attempt
-	Unread     error // why no state was loaded from the files that stand in Dir; nil if one was
+	Unread     error // why the newest of the files that stand in Dir was not loaded; nil if it was
 }
 
 func (s *saver) status() Saving {

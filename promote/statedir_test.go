@@ -62,6 +62,9 @@ func TestStateDirectoryThatCannotBeRead(t *testing.T) {
 			}
 			etcd.Wipe()
 			a = w.start("a", stateIn(dir, 10*time.Millisecond), ownsEtcd)
+			a.serveNot(2500 * time.Millisecond) // it saves no empty state meanwhile, nor at its end
+			a.end()
+			a = w.start("a", stateIn(dir, 10*time.Millisecond), ownsEtcd)
 			waitFor(t, "a to say that it may have a state", func() bool {
 				if a.serves() {
 					t.Fatal("a started empty over its files")

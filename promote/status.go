@@ -3,6 +3,7 @@ package promote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -33,6 +34,7 @@ type Status struct {
 	Founded               string        // how this node founded the journal anew for the term that it leads; empty if it did not
 	Deposals              int64         // of primaries, by this node
 	Saving                Saving        // of this node's state files
+	Unread                bool          // this node holds no state, and has state files that it could not read
 	Obstacle              *Obstacle     // why no node serves, as far as this node knows; nil if one does
 	Space                 journal.Space // in the etcd that is embedded in this node, if it makes space there
 }
@@ -55,6 +57,7 @@ func (n *Node) Status() Status {
 	for reason, count := range n.loads {
 		s.Loads[reason] = count
 	}
+	var f follower.Status
 	switch {
 	case n.term != nil:
 		s.Position = n.term.Store.Position()
@@ -71,10 +74,11 @@ func (n *Node) Status() Status {
 		s.Raised += n.term.pace.Raised()
 		s.Lapses += n.term.right.Lapses()
 	case n.follower != nil:
-		f := n.follower.Status()
+		f = n.follower.Status()
 		n.describe(&s, f)
 	}
 	s.Self.Applied = s.Position.Seq
+	s.hint(f, n.follower == nil)
 	s.Obstacle = n.obstacleLocked(&s)
 	return s
 }
@@ -99,6 +103,20 @@ func (n *Node) describe(s *Status, f follower.Status) {
 		s.Self.Lost, s.Self.Foreign = f.Loss.Err.Cause, f.Loss.Err.Foreign
 	}
 	s.Self.Promotable, s.Self.Why = n.promotable(n.follower, f.At)
+}
+
+// hint fills in whether this node may hold more than it says. begins says that it follows
+// nothing yet.
+func (s *Status) hint(f follower.Status, begins bool) {
+	s.Unread = s.Saving.Unread != nil && s.Position.Seq == 0
+	switch {
+	case s.Complete && s.Position.Seq > 0:
+	case s.Saving.Unread != nil:
+		s.Self.MayHold = fmt.Sprintf("it has state files that it could not read: %v", s.Saving.Unread)
+		s.Self.Why += "; " + s.Self.MayHold
+	case begins && s.Saving.Seq > 0, f.File != "" && f.Why == journal.ReasonStart && f.Loss.Err == nil:
+		s.Self.MayHold = "it has not compared its state file with the journal yet"
+	}
 }
 
 // capability returns what others must learn of this node at once.
@@ -242,8 +260,8 @@ func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term, noWriters boo
 	case err != nil:
 		return errs.Wrap(errs.Unavailable, "StartEmpty", err)
 	case len(absent) > 0:
-		return errs.New(errs.Unavailable, "StartEmpty", "nodes that hold the state are away: %v; start them, or give up what they hold: %s, and ask again",
-			absent, absent.forget())
+		return errs.New(errs.Unavailable, "StartEmpty", "nodes that held the state are away, or cannot say what they hold: %v; %s, and ask again",
+			absent, absent.help())
 	}
 	n.mu.Lock()
 	n.allowed = true

@@ -72,6 +72,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	}
 	st.State.StartedEmpty = s.Empty
 	st.Journal.History, st.Journal.Complete, st.Journal.Restored, st.Journal.Forked = string(s.Head.History), s.Complete, s.Restored, s.Forked
+	st.Journal.Unread = s.Unread
 	if s.Loss.Err != nil {
 		st.Journal.Lost = s.Loss.Err.Cause
 	}

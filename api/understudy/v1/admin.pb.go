@@ -682,7 +682,10 @@ type JournalStatus struct {
 	Restored bool `protobuf:"varint,10,opt,name=restored,proto3" json:"restored,omitempty"`
 	// Whether another primary went on from less than the state holds: what it has
 	// beyond that, no other node may have.
-	Forked        bool `protobuf:"varint,11,opt,name=forked,proto3" json:"forked,omitempty"`
+	Forked bool `protobuf:"varint,11,opt,name=forked,proto3" json:"forked,omitempty"`
+	// Whether the node holds no state, and has state files that it could not read:
+	// what they hold is not known.
+	Unread        bool `protobuf:"varint,12,opt,name=unread,proto3" json:"unread,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -790,6 +793,13 @@ func (x *JournalStatus) GetRestored() bool {
 func (x *JournalStatus) GetForked() bool {
 	if x != nil {
 		return x.Forked
+	}
+	return false
+}
+
+func (x *JournalStatus) GetUnread() bool {
+	if x != nil {
+		return x.Unread
 	}
 	return false
 }
@@ -2597,7 +2607,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"used_bytes\x18\t \x01(\x04R\tusedBytes\x12+\n" +
 	"\x11quarantined_bytes\x18\n" +
 	" \x01(\x04R\x10quarantinedBytes\x12\x18\n" +
-	"\aevicted\x18\v \x01(\x04R\aevicted\"\xfb\x02\n" +
+	"\aevicted\x18\v \x01(\x04R\aevicted\"\x93\x03\n" +
 	"\rJournalStatus\x12-\n" +
 	"\x12committed_sequence\x18\x01 \x01(\x04R\x11committedSequence\x12\x1b\n" +
 	"\thead_term\x18\x02 \x01(\x04R\bheadTerm\x12%\n" +
@@ -2611,7 +2621,8 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\bcomplete\x18\t \x01(\bR\bcomplete\x12\x1a\n" +
 	"\brestored\x18\n" +
 	" \x01(\bR\brestored\x12\x16\n" +
-	"\x06forked\x18\v \x01(\bR\x06forked\"+\n" +
+	"\x06forked\x18\v \x01(\bR\x06forked\x12\x16\n" +
+	"\x06unread\x18\f \x01(\bR\x06unread\"+\n" +
 	"\rDigestRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"{\n" +
 	"\x0eDigestResponse\x125\n" +

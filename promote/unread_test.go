@@ -1,0 +1,163 @@
+package promote_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// unreadable puts directories in place of the state files of a directory, as with EIO or
+// EACCES, which root never meets.
+func unreadable(t *testing.T, dir string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*.state"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no state files in %s: %v", dir, err)
+	}
+	for _, file := range files {
+		if err := errors.Join(os.Remove(file), os.Mkdir(file, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// patient is a master that would start empty after an hour without those it awaits.
+func patient(c *promote.Config) {
+	c.OwnsEtcd, c.Alone, c.RefoundWait, c.WaitForState = true, false, 100*time.Millisecond, time.Hour
+}
+
+// stopped runs a cluster until nobody is left who holds a state, but b, which was complete,
+// in its file.
+func stopped(t *testing.T) (w *cluster, dir string) {
+	w = newCluster(t, etcdtest.Start(t))
+	a := w.start("a", patient)
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	dir = t.TempDir()
+	b := w.start("b", stateIn(dir, 10*time.Millisecond))
+	w.promotable(b)
+	w.equal(a, b)
+	w.saved(b)
+	w.listedComplete("a", "b")
+	dir = w.kill(b, dir)
+	a.vanish()
+	w.unregistered("a")
+	w.unregistered("b")
+	return w, dir
+}
+
+// A node that was complete is back and cannot read its state files: a master without a
+// state does not start empty beside it, and says why. It comes back with everything when
+// it can read them.
+func TestEmptyBesideUnreadFiles(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"with the journal": false, "with no head": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w, dir := stopped(t)
+			if lost {
+				do(t, w.etcd, clientv3.OpDelete(layout.Head()))
+			}
+			spoiled := copied(t, dir)
+			unreadable(t, spoiled)
+			b := w.start("b", stateIn(spoiled, time.Hour), func(c *promote.Config) { c.MayStartEmpty = false })
+			a := w.start("a", patient)
+			waitFor(t, "b to be registered", func() bool { nodes, err := a.Nodes(t.Context()); return err == nil && isListed(nodes, "b") })
+			a.awaits("b")
+			a.serveNot(4 * time.Second)
+			if o := a.Status().Obstacle; o == nil || !strings.Contains(o.Reason, "files that it could not read") || !strings.Contains(o.Help, "start them again") {
+				t.Errorf("a says %+v", o)
+			}
+			if s := b.Status().Self; !strings.Contains(s.Why, "files that it could not read") {
+				t.Errorf("b says %+v", s)
+			}
+			if err := a.AllowEmpty(t.Context(), 0, true); err == nil {
+				t.Error("a may start empty beside b")
+			}
+			b.end()
+			if lost {
+				b = w.start("b", stateIn(spoiled, time.Hour))
+				waitFor(t, "b to find its files again", func() bool { return b.Status().Saving.Unread != nil })
+				a.serveNot(time.Second)
+				return
+			}
+			b = w.start("b", stateIn(dir, time.Hour))
+			if w.serving(a, b) != b {
+				t.Fatal("a began empty though b came back")
+			}
+			b.has(keys("k", 5)...)
+		})
+	}
+}
+
+// A node that is back with its file is awaited until it has compared that with the journal.
+func TestEmptyBesideAFileThatIsNotCompared(t *testing.T) {
+	t.Parallel()
+	w, dir := stopped(t)
+	var journal wire
+	journal.cut()
+	b := w.start("b", stateIn(dir, time.Hour), func(c *promote.Config) {
+		c.Client, c.SessionTTL = journal.client(t, w.etcd.Endpoints()), 10*time.Second
+	})
+	a := w.start("a", patient)
+	waitFor(t, "b to be registered", func() bool { nodes, err := a.Nodes(t.Context()); return err == nil && isListed(nodes, "b") })
+	a.serveNot(4 * time.Second)
+	journal.heal()
+	if w.serving(a, b) != b {
+		t.Fatal("a began empty though b came back")
+	}
+	b.has(keys("k", 5)...)
+}
+
+// Those who found a lost journal anew wait for a node that cannot read its state files as
+// for one that does not answer.
+func TestRefoundBesideUnreadFiles(t *testing.T) {
+	t.Parallel()
+	w := newCluster(t, etcdtest.Start(t))
+	wait := func(c *promote.Config) { c.RefoundWait = time.Hour }
+	a := w.start("a", wait)
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	dir := t.TempDir()
+	b, c := w.start("b", stateIn(dir, 10*time.Millisecond)), w.start("c", wait)
+	w.promotable(b)
+	w.promotable(c)
+	w.saved(b)
+	w.listedComplete("a", "b", "c")
+	w.know(a, b, c)
+	dir = w.kill(b, dir)
+	w.unregistered("b")
+	spoiled := copied(t, dir)
+	unreadable(t, spoiled)
+	b = w.start("b", stateIn(spoiled, time.Hour), func(c *promote.Config) { c.Peers = noSnapshot{w} })
+	waitFor(t, "b to be registered", func() bool { nodes, err := a.Nodes(t.Context()); return err == nil && isListed(nodes, "b") })
+	do(t, w.etcd, clientv3.OpDelete(layout.Head()))
+	for _, n := range []*node{a, c} {
+		waitFor(t, n.id+" to find the journal lost", func() bool { return n.Status().Loss.Err != nil })
+	}
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if a.serves() || c.serves() {
+			t.Fatal("a journal was founded without what b may hold")
+		}
+	}
+	b.end()
+	b = w.start("b", stateIn(dir, time.Hour))
+	w.serving(a, b, c).has(keys("k", 5)...)
+}
+
+func isListed(nodes []promote.NodeInfo, id string) bool {
+	for _, n := range nodes {
+		if n.ID == id {
+			return true
+		}
+	}
+	return false
+}
