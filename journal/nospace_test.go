@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -61,14 +62,15 @@ func covered(p *primary) func(context.Context) (journal.Cover, error) {
 func TestFullEtcdRecoversWhileACommitIsInDoubt(t *testing.T) {
 	etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
 	var lose atomic.Bool
+	var once sync.Once
 	lost := make(chan struct{})
 	hold := make(chan struct{})
 	client := faultyClient(t, etcd, func() (bool, bool) {
-		if !lose.CompareAndSwap(true, false) {
+		if !lose.Load() {
 			return true, true
 		}
-		close(lost)
-		<-hold // until etcd is full
+		once.Do(func() { close(lost) })
+		<-hold // until etcd is full; also those that are sent beside the first
 		return false, true
 	})
 	p := newPrimary(t, client, 1<<20)
@@ -87,6 +89,7 @@ func TestFullEtcdRecoversWhileACommitIsInDoubt(t *testing.T) {
 	go func() { answer <- p.put(t.Context(), "in doubt") }()
 	<-lost
 	etcd.FillQuota(t)
+	lose.Store(false)
 	close(hold)
 	if err := wait(t, "the answer to the put in doubt", answer); err != nil {
 		t.Errorf("the put: %v", err)
