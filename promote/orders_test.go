@@ -3,6 +3,7 @@ package promote_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -126,9 +127,10 @@ func doubtful(t *testing.T) (etcd *etcdtest.Cluster, client *clientv3.Client, w 
 	etcd = etcdtest.Start(t, etcdtest.WithQuota(16<<20))
 	w = newCluster(t, etcd)
 	lost, full := make(chan struct{}), make(chan struct{})
+	var once sync.Once
 	run := &faultinject.Run{
-		Kind: faultinject.QuestionLost, I: 1, Row: 1,
-		OnFault: func() { close(lost); <-full },
+		Kind: faultinject.QuestionLost, I: 1, Row: 16, // also those that are sent beside the first
+		OnFault: func() { once.Do(func() { close(lost) }); <-full },
 		Skip:    func(method string, _ int) bool { return !strings.HasSuffix(method, "/Txn") },
 	}
 	client, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
