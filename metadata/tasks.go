@@ -269,9 +269,10 @@ func (s *Store) PrepareFetch(client segment.ClientID, most uint64) (fetched []Ta
 			continue
 		}
 		bytes += t.bytes()
-		if uint64(len(fetched)) < most && (bytes <= maxFetchBytes || len(fetched) == 0) {
-			fetched, e.IDs = append(fetched, *t), append(e.IDs, t.ID)
+		if uint64(len(fetched)) == most || bytes > maxFetchBytes && len(fetched) > 0 {
+			break
 		}
+		fetched, e.IDs = append(fetched, *t), append(e.IDs, t.ID)
 	}
 	if len(fetched) == 0 {
 		return nil, nil
