@@ -9,8 +9,8 @@ import (
 	"github.com/understudy-store/understudy/internal/service"
 )
 
-// removeAll removes all objects, also leased ones with force=true or 1. As upstream
-// without multi-tenancy, a tenant_id means the only tenant there is.
+// removeAll removes all objects, also leased ones with force=true or 1. Multi-tenancy
+// is off: any tenant_id selects the default tenant.
 func removeAll(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	force, err := param(r, "force")
 	if err != nil {

@@ -143,7 +143,7 @@ func (m *Master) endDrain(ctx context.Context, d metadata.Drain, status metadata
 	return err
 }
 
-// DriveTasks has overdue tasks fail, and drives drain jobs, until the context ends.
+// DriveTasks fails overdue tasks and advances drain jobs, until the context ends.
 func (m *Master) DriveTasks(ctx context.Context, log zerolog.Logger) error {
 	return clock.Every(ctx, taskTick, func() error {
 		m.endOverdueTasks(ctx, log)
