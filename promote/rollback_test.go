@@ -113,22 +113,29 @@ func forkARolledBackJournal(t *testing.T, primary string) {
 	}
 }
 
-// A node whose state forked stops no election, not even when it restarts from its file:
-// the journal goes on with those who follow it.
-func TestForkedNodeIsNotWaitedFor(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	w, b, start := rolledBack(t, "b", dir)
+// forkedOff is rolledBack, and then a has led a term without what b holds, saved its
+// state and ended.
+func forkedOff(t *testing.T, primary, bDir string) (w *cluster, b *node, start func() *node) {
+	w, b, start = rolledBack(t, primary, bDir)
 	b.ended.Store(true)
 	a := start()
 	w.serving(a).put("new")
 	w.saved(a)
 	a.wire.cut()
 	a.end()
+	return w, b, start
+}
+
+// A node whose state forked stops no election, not even when it restarts from its file:
+// the journal goes on with those who follow it.
+func TestForkedNodeIsNotWaitedFor(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, b, start := forkedOff(t, "b", dir)
 	b.end()
 	b = w.start("b", stateIn(dir, time.Hour))
 	waitFor(t, "b to find the fork", func() bool { l := b.Status().Loss.Err; return l != nil && l.Forked })
-	a = start()
+	a := start()
 	w.serving(a)
 	w.follows(a, b)
 }
@@ -138,17 +145,11 @@ func TestForkedNodeIsNotWaitedFor(t *testing.T) {
 func TestAnOrderNamesAForkedNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	w, b, start := rolledBack(t, "a", dir)
-	b.ended.Store(true)
-	a := start()
-	w.serving(a).put("new")
-	w.saved(a)
-	a.wire.cut()
-	a.end()
+	w, b, start := forkedOff(t, "a", dir)
 	b.wire.heal()
 	waitFor(t, "b to find the fork", func() bool { return b.Status().Forked })
 	b.wire.cut() // it stays there, and answers
-	a = start()
+	a := start()
 	b.ended.Store(false)
 	w.serving(a)
 	var file bytes.Buffer
