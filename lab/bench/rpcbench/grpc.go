@@ -12,7 +12,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 )
 
-// grpcCaller calls through the generated stubs, on one HTTP/2 connection. Its
+// grpcCaller calls through the generated client, on one HTTP/2 connection. Its
 // requests are used again. They have no request ids, as nothing is repeated.
 type grpcCaller struct {
 	ctx     context.Context // without an end, see dial

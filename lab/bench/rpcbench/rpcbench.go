@@ -3,7 +3,7 @@
 // waits, and how much processor time the master spends.
 //
 // The master is a child process; so are, in HA mode, its etcd and a standby.
-// The load comes from this process, through bare stubs that repeat nothing and
+// The load comes from this process, through bare clients that repeat nothing and
 // look for no other primary: the first error ends a run. The package must never
 // load a cluster that is in use.
 package rpcbench
