@@ -83,8 +83,8 @@ func TestLoneMasterStartsEmpty(t *testing.T) {
 	if st := s.GetState(); !st.GetStartedEmpty() || st.GetObjects() != 0 || st.GetSegments() != 0 {
 		t.Errorf("it holds %v", st)
 	}
-	if !slices.ContainsFunc(s.GetWarnings(), func(w string) bool { return strings.Contains(w, "started empty") }) {
-		t.Errorf("its status does not say that it started empty: %q", s.GetWarnings())
+	if !slices.ContainsFunc(s.GetNotes(), func(w string) bool { return strings.Contains(w, "started empty") }) {
+		t.Errorf("its status does not say that it started empty: %q", s.GetNotes())
 	}
 	if !strings.Contains(printed(m.Process), "started empty: no node held the state") {
 		t.Error("its log does not say that it started empty")
@@ -272,8 +272,8 @@ func TestWithoutHA(t *testing.T) {
 	t.Parallel()
 	m := startNode(t, t.TempDir(), "m", "master", "--enable_ha=false")
 	s := m.serves()
-	if len(m.Etcd) != 0 || len(s.GetWarnings()) != 1 || !strings.Contains(s.GetWarnings()[0], "high availability is off") {
-		t.Errorf("ready %+v, warnings %q", m.Ready, s.GetWarnings())
+	if len(m.Etcd) != 0 || len(s.GetWarnings()) != 0 || len(s.GetNotes()) != 1 || !strings.Contains(s.GetNotes()[0], "high availability is off") {
+		t.Errorf("ready %+v, status %v", m.Ready, s)
 	}
 	putOne(t, m, "k")
 	sigterm(t, m.Process)

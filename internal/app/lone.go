@@ -78,7 +78,7 @@ func (n *loneNode) Status(context.Context) (*pb.StatusResponse, error) {
 	s := n.statusAt(at)
 	st := &pb.StatusResponse{
 		Node: nodeMessage(s.Self), State: stateMessage(at, stats),
-		Warnings: []string{"high availability is off: all metadata of this master is lost when it stops"},
+		Notes: []string{"high availability is off: all metadata of this master is lost when it stops"},
 	}
 	st.Warnings = append(st.Warnings, n.app.silenceWarnings()...)
 	if s.Leader.State == promote.Serving {

@@ -80,7 +80,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 		st.NotServingReason, st.NotServingHelp = s.Obstacle.Reason, s.Obstacle.Help
 	}
 	if s.Founded != "" {
-		st.Warnings = append(st.Warnings, s.Founded)
+		st.Notes = append(st.Notes, s.Founded)
 	}
 	for _, count := range s.Loads {
 		st.Journal.SnapshotLoads += uint64(count)
@@ -103,6 +103,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 			"an operator who knows that there are none says so with the next empty start: masterctl start-empty --no-writers, or --no-writers",
 			s.MountsHeldFor.Round(time.Second)))
 	}
+	st.Notes = append(st.Notes, n.notes(st)...)
 	st.Warnings = append(st.Warnings, n.warnings(st, v.nodesErr == nil)...)
 	st.Warnings = append(st.Warnings, n.app.silenceWarnings()...)
 	st.Warnings = append(st.Warnings, savingWarnings(s, v.nodes)...)
@@ -110,9 +111,8 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	return st, nil
 }
 
-// warnings returns what an operator should know or do. Without an answer of etcd
-// the other nodes are unknown.
-func (n *clusterNode) warnings(st *pb.StatusResponse, nodesKnown bool) (list []string) {
+// notes returns what an operator should know though nothing is wrong.
+func (n *clusterNode) notes(st *pb.StatusResponse) (list []string) {
 	cfg := n.app.cfg
 	if st.GetState().GetStartedEmpty() {
 		list = append(list, "this term started empty: everything cached before it is lost")
@@ -122,6 +122,12 @@ func (n *clusterNode) warnings(st *pb.StatusResponse, nodesKnown bool) (list []s
 			"--auto-compaction-mode=periodic --auto-compaction-retention=%s, or set --journal-compact=on if nobody else needs its history",
 			cfg.Journal.EventsTTL))
 	}
+	return list
+}
+
+// warnings returns what is wrong with taking over. Without an answer of etcd the
+// other nodes are unknown.
+func (n *clusterNode) warnings(st *pb.StatusResponse, nodesKnown bool) (list []string) {
 	if st.GetNode().GetRole() == pb.Role_ROLE_STANDBY && !st.GetNode().GetPromotable() {
 		list = append(list, "this node cannot take over: "+st.GetNode().GetNotPromotableReason())
 		list = append(list, n.peers.warnings()...)

@@ -56,12 +56,18 @@ func Execute(ctx context.Context, root *cobra.Command) int {
 		return StatusOK
 	}
 	var misuse misuseError
+	var exit exitError
 	switch {
 	case errors.As(err, &misuse):
 		cmd.PrintErrf("error: %v\nsee: %s --help\n", err, cmd.CommandPath())
 		return StatusUsage
 	case ctx.Err() != nil:
 		cmd.PrintErrln("error: interrupted")
+	case errors.As(err, &exit):
+		if exit.err != nil {
+			cmd.PrintErrln("error: " + explain(exit.err))
+		}
+		return exit.status
 	default:
 		cmd.PrintErrln("error: " + explain(err))
 	}
@@ -80,6 +86,20 @@ func Misuse(err error) error {
 	}
 	return misuseError{err}
 }
+
+// An exitError ends a command with an exit status of its own.
+type exitError struct {
+	status int
+	err    error // nil if all is said
+}
+
+func (e exitError) Unwrap() error { return e.err }
+
+func (e exitError) Error() string { return fmt.Sprintf("exit status %d: %v", e.status, e.err) }
+
+// WithStatus ends a command with an exit status. An error is printed as always;
+// with nil nothing more is.
+func WithStatus(status int, err error) error { return exitError{status, err} }
 
 // Misusef returns a fault of the command line.
 func Misusef(format string, args ...any) error { return misuseError{fmt.Errorf(format, args...)} }

@@ -3,9 +3,11 @@ package cli
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 
 	"github.com/dustin/go-humanize"
 )
@@ -37,6 +39,15 @@ func Count[N int | int64 | uint64](n N) string { return humanize.Comma(int64(n))
 
 // Millis returns a number of milliseconds as a duration.
 func Millis[N int64 | uint64](ms N) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// Key writes a key for people: quoted if it could be taken for something else on a
+// terminal, such as a second line.
+func Key(key string) string {
+	if key == "" || strings.ContainsFunc(key, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(key)
+	}
+	return key
+}
 
 // Or returns text, or a dash for none.
 func Or(text string) string {

@@ -59,7 +59,7 @@ func TestRefound(t *testing.T) {
 	}
 	run(t, "get", "before").Want(t, cli.StatusOK)
 	run(t, "get", "behind").Want(t, cli.StatusFailed, "OBJECT_NOT_FOUND")
-	run(t, "status").Want(t, cli.StatusOK, "founded the journal anew at sequence", "by an operator's order")
+	run(t, "status").Want(t, cli.StatusFailed, "founded the journal anew at sequence", "by an operator's order")
 	clitest.Eventually(t, "a goes on with the new journal", func() bool {
 		_, a := statusBy(t, "a")
 		return a.Promotable && a.Term == r.Term

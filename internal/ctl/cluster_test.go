@@ -48,7 +48,7 @@ func TestCluster(t *testing.T) {
 	}
 	testFollowed(t, follow)
 	clitest.Eventually(t, "it is known that b has gone", func() bool {
-		return strings.Contains(run(t, "status", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ",")).Want(t, cli.StatusOK).Out, "no standby could take over now")
+		return strings.Contains(run(t, "status", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ",")).Want(t, cli.StatusFailed).Out, "warning of a: no standby could take over now")
 	})
 	if end := host.Interrupt(); end.Status != cli.StatusOK || !strings.Contains(host.Err.String(), "the primary is a at") || !strings.Contains(host.Err.String(), "unmounted host-1") {
 		t.Errorf("the host ended with %d: %s; want 0, the new primary named, and an unmount", end.Status, host.Err.String())
@@ -77,7 +77,7 @@ func testMooncake(t *testing.T) {
 	over("rm", "m", "--force").Want(t, cli.StatusOK)
 	over("put-start", "m", "--size=1").Want(t, cli.StatusOK, "in view version ")
 	over("put-end", "m").Want(t, cli.StatusOK, "in view version ")
-	over("rm-regex", "^m$", "--force").Want(t, cli.StatusOK)
+	over("rm-regex", "^m$", "--force", "--yes").Want(t, cli.StatusOK)
 	over("get", "m").Want(t, cli.StatusFailed, "OBJECT_NOT_FOUND (-704)")
 	for _, args := range [][]string{{"status"}, {"digest"}, {"segments"}, {"events"}, {"handover"}, {"segments", "unmount", "host-1"}} {
 		over(args...).Want(t, cli.StatusUsage, "needs gRPC; leave out --protocol=mooncake")
@@ -178,15 +178,47 @@ func testRemovals(t *testing.T) {
 	if len(r.Keys) != 1 || !r.Keys[0].Removed || r.Keys[0].Error != nil {
 		t.Errorf("got %+v; want one key, removed", r)
 	}
-	run(t, "rm-regex", "old/[23]").Want(t, cli.StatusOK, "removed 2 object(s)")
-	run(t, "rm-regex", "(").Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)")
-	if r := clitest.Decode[removedResult](t, run(t, "rm-regex", "nothing", "-o", "json")); r.Removed != 0 || *r.Term == 0 {
+	testQuestion(t)
+	run(t, "rm-regex", "old/[23]", "--yes").Want(t, cli.StatusOK, "removed 2 object(s)")
+	run(t, "rm-regex", "(", "--yes").Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)")
+	if r := clitest.Decode[removedResult](t, run(t, "rm-regex", "nothing", "--yes", "-o", "json")); r.Removed != 0 || *r.Term == 0 {
 		t.Errorf("got %+v; want none, in a term", r)
 	}
 	if r := clitest.Decode[removedResult](t, run(t, "rm-all", "--yes", "--force", "-o", "json")); r.Removed != 3 { // k, old/4, old/5
 		t.Errorf("removed %d objects, want 3", r.Removed)
 	}
 }
+
+// Before many objects go it is said how many they are, and nothing goes unasked.
+func testQuestion(t *testing.T) {
+	run(t, "rm-regex", "old/[23]").WantMisuse(t, "--dry-run", "--yes")
+	run(t, "rm-regex", "old/[23]", "--dry-run").Want(t, cli.StatusOK, "2 object(s) match", "old/2", "old/3")
+	if m := clitest.Decode[matches](t, run(t, "rm-regex", "old/", "--dry-run", "-o", "json")); m.Matches != 4 || len(m.Sample) != 4 {
+		t.Errorf("got %+v; want the 4 objects that are left", m)
+	}
+	answer := func(text string) clitest.Outcome {
+		cmd := Command()
+		cmd.SetIn(strings.NewReader(text))
+		return clitest.Run(t, cmd, "rm-regex", "old/[23]")
+	}
+	for _, no := range []string{"", "\n", "n\n"} {
+		answer(no).Want(t, cli.StatusFailed, "2 object(s) match", "Remove them? [y/N]", "nothing was removed")
+	}
+	run(t, "put", "gone/1", "--size=1").Want(t, cli.StatusOK)
+	if list := clitest.Decode[keyList](t, run(t, "keys", "--prefix=old/", "-o", "json")); len(list.Keys) != 4 {
+		t.Errorf("keys that begin with old/: %v, want 4", list.Keys)
+	}
+	run(t, "keys", "--regex=^gone").Want(t, cli.StatusOK, "gone/1\n")
+	if list := clitest.Decode[keyList](t, run(t, "keys", "--limit=2", "-o", "json")); len(list.Keys) != 2 {
+		t.Errorf("got %v; want 2 keys", list.Keys)
+	}
+	cmd := Command()
+	cmd.SetIn(strings.NewReader("y\n"))
+	clitest.Run(t, cmd, "rm-regex", "^gone/1").Want(t, cli.StatusOK, "1 object(s) match", "removed 1 object(s)")
+}
+
+// critical is the exit status of a status without a node that serves.
+const critical = 2
 
 func testStatus(t *testing.T, c *cluster) {
 	gone := deadAddress(t)
@@ -209,9 +241,9 @@ func testStatus(t *testing.T, c *cluster) {
 	if s, _ := statusBy(t, "a", "--address", "localhost:"+port+","+a.Address); len(s.Nodes) != 2 {
 		t.Errorf("a node with two addresses is shown twice: got %+v, want 2 entries", s.Nodes)
 	}
-	run(t, "status", "--cluster-id=other", "--address", a.Address).Want(t, cli.StatusFailed, "it belongs to cluster", "--cluster-id")
+	run(t, "status", "--cluster-id=other", "--address", a.Address).Want(t, critical, "it belongs to cluster", "--cluster-id")
 	run(t, "get", "k", "--cluster-id=other", "--address", a.Address).Want(t, cli.StatusFailed, "cluster")
-	run(t, "status", "--cluster-id=other", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ",")).Want(t, cli.StatusFailed, "no node is registered", "--cluster-id")
+	run(t, "status", "--cluster-id=other", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ",")).Want(t, critical, "no node is registered", "--cluster-id")
 }
 
 func testDigest(t *testing.T) {
@@ -241,6 +273,16 @@ func testEvents(t *testing.T) {
 	newest := strings.Split(strings.TrimSpace(run(t, "events", "--limit=2", "-o", "json").Want(t, cli.StatusOK).Out), "\n")
 	if len(newest) != 2 || !strings.Contains(newest[1], `"type":"REMOVE"`) {
 		t.Errorf("the newest two events: %q, want two that end with a removal", newest)
+	}
+	run(t, "put", "named", "--size=1").Want(t, cli.StatusOK)
+	for line := range strings.Lines(run(t, "events", "--mention=named", "--type=put_start,put_end", "-o", "json").Want(t, cli.StatusOK, "PUT_START").Out) {
+		if !strings.Contains(line, `"named"`) || !strings.Contains(line, `"type":"PUT_`) {
+			t.Errorf("got the event %s; want events of puts of the key named only", line)
+		}
+	}
+	run(t, "rm", "named").Want(t, cli.StatusOK)
+	if o := run(t, "events", "--since=1ms", "-o", "json").Want(t, cli.StatusOK, `"REMOVE"`); strings.Contains(o.Out, "TERM_START") {
+		t.Errorf("events of the last millisecond begin with the term:\n%s", o.Out)
 	}
 	some := run(t, "events", "--follow", "--from=1", "--limit=3").Want(t, cli.StatusOK, "TERM_START")
 	if lines := strings.Count(some.Out, "\n"); lines != 4 { // and a head
@@ -310,7 +352,7 @@ func testStartEmpty(t *testing.T, c *cluster, kill func()) {
 		t.Errorf("got %+v; want c in a term", r)
 	}
 	c.serves("c", last)
-	run(t, "status").Want(t, cli.StatusOK, "this term started empty", "mounted memory is given out only in ")
+	run(t, "status").Want(t, cli.StatusFailed, "this term started empty", "mounted memory is given out only in ")
 }
 
 // Two masters that do not know of one another have different states.
@@ -332,7 +374,7 @@ func TestLoneMaster(t *testing.T) {
 	mount(t, "host", "--size=1MiB", at)
 	run(t, "put", "k", "--size=4KiB", at).Want(t, cli.StatusOK)
 	run(t, "get", "k", at).Want(t, cli.StatusOK, "4.0 KiB")
-	run(t, "status", at).Want(t, cli.StatusOK, "high availability is off")
+	run(t, "status", at).Want(t, cli.StatusOK, "note of", "high availability is off")
 	for _, args := range [][]string{{"events"}, {"history"}, {"backup", filepath.Join(t.TempDir(), "x")}, {"handover"}, {"start-empty", "--yes"}, {"forget", "--yes", "a"}} {
 		run(t, append(args, at)...).Want(t, cli.StatusFailed, "NOT_SUPPORTED (-1012)", "--enable_ha=true")
 	}

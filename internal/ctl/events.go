@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -26,28 +28,38 @@ type eventResult struct {
 }
 
 func (f *Flags) eventsCommand() *cobra.Command {
+	const enough = 100
 	e, follow := &follower{Flags: f}, false
 	once := f.withNodes(e.once)
 	cmd := &cobra.Command{
 		Use:   "events",
 		Short: "Print the newest events of the journal, decoded",
-		Long: `Prints the events that etcd still has, oldest first: with --limit the newest so many
-of them. With --follow it prints what is committed from now on, until Ctrl-C, or
-until it has printed --limit events; when its node ends it goes on with another one.
-Heartbeats are left out.
+		Long: `Prints the newest --limit events of those that etcd still has, oldest first. With
+--follow it prints what is committed from now on, until Ctrl-C, or until it has
+printed --limit events; when its node ends it goes on with another one. Heartbeats
+are left out.
 
 As JSON it prints one event a line.`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if (follow || e.since != 0) && !cmd.Flags().Changed("limit") {
+				e.limit = 0
+			}
 			if follow {
 				e.cmd = cmd
+				if e.since != 0 {
+					return cli.Misusef("--since and --follow exclude each other")
+				}
 				return e.RunLong(cmd, e.follow)
 			}
 			return once(cmd, args)
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "print what is committed from now on")
-	cmd.Flags().Uint64Var(&e.limit, "limit", 0, "most events to print; 0 for all")
+	cmd.Flags().Uint64Var(&e.limit, "limit", enough, "most events to print; 0 for all, as with --follow or --since if it is not given")
+	cmd.Flags().DurationVar(&e.since, "since", 0, "only events committed no longer than this before the newest one, such as 30s")
+	cmd.Flags().StringSliceVar(&e.types, "type", nil, "only events of these `types`, such as PUT_START,REMOVE")
+	cmd.Flags().StringVar(&e.mention, "mention", "", "only events that name this key, segment, client or id")
 	cmd.Flags().Uint64Var(&e.from, "from", 0, "sequence to begin with; with --follow, events from there on are printed first")
 	return cmd
 }
@@ -65,13 +77,14 @@ func (e *follower) once(ctx context.Context, cmd *cobra.Command, all nodes) erro
 		event, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
-			return e.print(w, newest...)
+			return e.print(w, e.recent(newest)...)
 		case err != nil:
 			return readError(err)
-		case e.limit == 0:
+		case !e.wanted(event):
+		case e.limit == 0 && e.since == 0:
 			err = e.print(w, event)
 		default:
-			if newest = append(newest, event); uint64(len(newest)) > e.limit {
+			if newest = append(newest, event); e.limit > 0 && uint64(len(newest)) > e.limit {
 				newest = newest[1:]
 			}
 		}
@@ -79,6 +92,41 @@ func (e *follower) once(ctx context.Context, cmd *cobra.Command, all nodes) erro
 			return err
 		}
 	}
+}
+
+// recent leaves out what is older than --since allows.
+func (e *follower) recent(events []*pb.EventsResponse) []*pb.EventsResponse {
+	if e.since == 0 || len(events) == 0 {
+		return events
+	}
+	from := events[len(events)-1].GetClusterTimeMs() - e.since.Milliseconds()
+	return slices.DeleteFunc(events, func(event *pb.EventsResponse) bool { return event.GetClusterTimeMs() < from })
+}
+
+// wanted reports whether an event passes --type and --mention.
+func (e *follower) wanted(event *pb.EventsResponse) bool {
+	if len(e.types) > 0 && !slices.ContainsFunc(e.types, func(t string) bool { return strings.EqualFold(t, event.GetType()) }) {
+		return false
+	}
+	if e.mention == "" {
+		return true
+	}
+	var content any
+	return json.Unmarshal([]byte(event.GetJson()), &content) == nil && names(content, e.mention)
+}
+
+// names reports whether one of the texts in a JSON value is this one.
+func names(value any, text string) bool {
+	within := func(v any) bool { return names(v, text) }
+	switch v := value.(type) {
+	case string:
+		return v == text
+	case []any:
+		return slices.ContainsFunc(v, within)
+	case map[string]any:
+		return slices.ContainsFunc(slices.Collect(maps.Values(v)), within)
+	}
+	return false
 }
 
 // eventLine has columns of fixed width: the table may have no end.

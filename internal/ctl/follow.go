@@ -19,10 +19,13 @@ import (
 type follower struct {
 	*Flags
 	cmd     *cobra.Command
-	limit   uint64 // most events to print; 0 for all
-	from    uint64 // sequence to ask for next; 0 until a node has answered
-	of      uint64 // events of it that are printed
-	seen    uint64 // events of it that have come from the node asked now
+	limit   uint64        // most events to print; 0 for all
+	since   time.Duration // how old events may be; 0 for any age
+	types   []string      // only these; empty for all
+	mention string        // only events that name it; empty for all
+	from    uint64        // sequence to ask for next; 0 until a node has answered
+	of      uint64        // events of it that are printed
+	seen    uint64        // events of it that have come from the node asked now
 	printed uint64
 	begun   bool // a node has answered
 	noted   bool // it is printed that the events have stopped, since the last of them
@@ -83,7 +86,7 @@ func (e *follower) read(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("node %s: %w", n.id, readError(err))
 		}
-		if !e.fresh(event.GetSequence()) {
+		if !e.fresh(event.GetSequence()) || !e.wanted(event) {
 			continue
 		}
 		if err := e.print(e.cmd.OutOrStdout(), event); err != nil {

@@ -136,13 +136,25 @@ func (f *Flags) removeRegexCommand() *cobra.Command {
 		Short: "Remove the objects whose keys contain a match of a regular expression (Go's syntax)",
 		Long: `Removes the objects whose keys contain a match of a regular expression (Go's
 syntax). It passes over what rm would refuse: leased objects, unless forced, and
-those that are being written.`,
+those that are being written.
+
+With --dry-run it only counts them and prints some of their keys. On a terminal it
+does that first, and asks; elsewhere it needs --yes.`,
 		Args: cli.Arguments(1, 1, "one REGEX"),
 	}
 	how := removal(cmd)
+	dryRun := cmd.Flags().Bool("dry-run", false, "only count what matches, and print some of the keys")
+	yes := cmd.Flags().Bool("yes", false, "do not ask")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if args[0] == "" {
+		switch {
+		case args[0] == "":
 			return cli.Misusef("an empty pattern matches every key; rm-all --yes removes all")
+		case *dryRun:
+			return f.printMatches(cmd, args[0])
+		case !*yes:
+			if err := f.askAboutMatches(cmd, args[0]); err != nil {
+				return err
+			}
 		}
 		return f.removeMany(cmd, func(ctx context.Context, s *session) (uint64, error) { return s.RemoveByRegex(ctx, args[0], *how) })
 	}

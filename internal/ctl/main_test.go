@@ -7,7 +7,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/clitest"
 	lab "github.com/understudy-store/understudy/lab/cluster"
 )
@@ -94,7 +93,7 @@ func lone(t *testing.T, name string) *lab.Process {
 func statusBy(t *testing.T, id string, where ...string) (s statusResult, n nodeResult) {
 	t.Helper()
 	o := run(t, append([]string{"status", "-o", "json"}, where...)...)
-	if o.Status != cli.StatusOK {
+	if o.Out == "" {
 		return s, n
 	}
 	s = clitest.Decode[statusResult](t, o)

@@ -18,7 +18,7 @@ func TestStatusWhileEtcdStandsStill(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := run(t, "status", "-o", "json", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ","), "--address", master.RPC+","+standby.RPC)
-	s := clitest.Decode[statusResult](t, o.Want(t, cli.StatusOK, "etcd does not answer"))
+	s := clitest.Decode[statusResult](t, o.Want(t, cli.StatusFailed, "etcd does not answer"))
 	if s.Leader == nil || s.Leader.NodeID != "a" || len(s.Nodes) != 2 || s.Nodes[0].Error+s.Nodes[1].Error != "" {
 		t.Errorf("got %+v, want two nodes without an error, of which a leads", s)
 	}

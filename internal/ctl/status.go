@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -21,7 +20,8 @@ type statusResult struct {
 	Leader    *leaderResult    `json:"leader"` // null if no node serves
 	Nodes     []nodeResult     `json:"nodes"`
 	Obstacles []obstacleResult `json:"obstacles,omitempty"`
-	Warnings  []warningResult  `json:"warnings,omitempty"`
+	Warnings  []remarkResult   `json:"warnings,omitempty"` // what is wrong
+	Notes     []remarkResult   `json:"notes,omitempty"`    // what should be known though nothing is wrong
 }
 
 // An obstacleResult is why no node serves, as far as a node knows.
@@ -37,7 +37,8 @@ type leaderResult struct {
 	Term    uint64 `json:"term"`
 }
 
-type warningResult struct {
+// A remarkResult is what a node says beside its figures.
+type remarkResult struct {
 	NodeID string `json:"node_id"`
 	Text   string `json:"text"`
 }
@@ -76,20 +77,47 @@ func (f *Flags) statusCommand() *cobra.Command {
 		Short: "Print the status of all nodes",
 		Long: `Asks every node that can be found, and prints its role, term, sequence, lag and
 digest, and whether it could take over. Nodes are found at --address, in etcd, and
-by what other nodes know. One that does not answer is shown as such.`,
+by what other nodes know. One that does not answer is shown as such.
+
+It exits with 0 if all is well, with 1 if something is wrong though a node serves
+(a node that does not answer or could not take over, or a warning), and with 2 if
+no node serves, or none answers.`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.Run(cmd, func(ctx context.Context) error {
 				all, err := f.survey(ctx)
 				defer all.close()
 				if len(all) == 0 {
-					return err
+					return noneServes(err)
 				}
 				result := statusOf(f.clusterID, all)
-				return errors.Join(f.Print(cmd, result, func(w io.Writer) { statusTable(w, &result) }), err)
+				if err := f.Print(cmd, result, func(w io.Writer) { statusTable(w, &result) }); err != nil {
+					return err
+				}
+				return result.verdict(err)
 			})
 		},
 	}
+}
+
+// noneServes ends a command as monitoring expects it if no node serves.
+func noneServes(err error) error {
+	const critical = 2
+	return cli.WithStatus(critical, err)
+}
+
+// verdict ends the command with the exit status that its help promises.
+func (s *statusResult) verdict(err error) error {
+	impaired := func(n nodeResult) bool {
+		return n.Error != "" || !n.Promotable && n.Role != roleName(pb.Role_ROLE_PRIMARY)
+	}
+	switch {
+	case s.Leader == nil:
+		return noneServes(err)
+	case err != nil || len(s.Warnings) > 0 || slices.ContainsFunc(s.Nodes, impaired):
+		return cli.WithStatus(cli.StatusFailed, err)
+	}
+	return nil
 }
 
 func statusOf(clusterID string, all nodes) statusResult {
@@ -103,7 +131,10 @@ func statusOf(clusterID string, all nodes) statusResult {
 			result.Obstacles = append(result.Obstacles, obstacleResult{n.id, reason, n.status.GetNotServingHelp()})
 		}
 		for _, text := range n.status.GetWarnings() {
-			result.Warnings = append(result.Warnings, warningResult{n.id, text})
+			result.Warnings = append(result.Warnings, remarkResult{n.id, text})
+		}
+		for _, text := range n.status.GetNotes() {
+			result.Notes = append(result.Notes, remarkResult{n.id, text})
 		}
 	}
 	return result
@@ -145,7 +176,8 @@ func statusTable(w io.Writer, s *statusResult) {
 		fmt.Fprintln(w, "\nNo node serves.")
 	}
 	obstacles(w, s.Obstacles)
-	notes(w, s.Warnings)
+	remarks(w, "warning", s.Warnings)
+	remarks(w, "note", s.Notes)
 }
 
 // obstacles prints each obstacle once, with the nodes that met it.
@@ -168,14 +200,14 @@ func obstacles(w io.Writer, met []obstacleResult) {
 	}
 }
 
-// notes prints each warning once, with the nodes that gave it.
-func notes(w io.Writer, warnings []warningResult) {
+// remarks prints each remark once, with the nodes that made it.
+func remarks(w io.Writer, kind string, made []remarkResult) {
 	from := map[string][]string{}
-	for _, warning := range warnings {
-		from[warning.Text] = append(from[warning.Text], warning.NodeID)
+	for _, r := range made {
+		from[r.Text] = append(from[r.Text], r.NodeID)
 	}
 	for _, text := range slices.Sorted(maps.Keys(from)) {
-		fmt.Fprintf(w, "\nnote of %s: %s\n", strings.Join(from[text], ", "), text)
+		fmt.Fprintf(w, "\n%s of %s: %s\n", kind, strings.Join(from[text], ", "), text)
 	}
 }
 

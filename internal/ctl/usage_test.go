@@ -41,6 +41,9 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"put", "k", "--soft-pin-ttl", "1s"}, []string{"needs --soft-pin"}},
 		{[]string{"put", "k", "--soft-pin", "--soft-pin-ttl", "-1s"}, []string{"--soft-pin-ttl is -1s"}},
 		{[]string{"put-end", "k", "--client-id", "me"}, []string{"must be a UUID"}},
+		{[]string{"keys", "--prefix=a", "--regex=b"}, []string{"exclude each other"}},
+		{[]string{"events", "--follow", "--since=1s"}, []string{"exclude each other"}},
+		{[]string{"rm-regex", "a"}, []string{"--dry-run", "--yes"}},
 		{[]string{"rm-all"}, []string{"add --yes"}},
 		{[]string{"start-empty"}, []string{"add --yes"}},
 		{[]string{"forget"}, []string{"needs at least one NODE"}},
@@ -107,12 +110,12 @@ func TestNobodyAnswers(t *testing.T) {
 		run(t, append(args, "--address", at, "--timeout=300ms")...).
 			Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: masterctl status", "if none answers, check --address")
 	}
-	run(t, "status", "--address", at).Want(t, cli.StatusFailed, "no answer", "No node serves.", "what to do: masterctl status", "if none answers, check --address")
+	run(t, "status", "--address", at).Want(t, critical, "no answer", "No node serves.", "what to do: masterctl status", "if none answers, check --address")
 	s := clitest.Decode[statusResult](t, run(t, "status", "--address", at, "-o", "json"))
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != at || s.Nodes[0].Error == "" || s.Leader != nil {
 		t.Errorf("got %+v; want the address %s with an error, and no leader", s, at)
 	}
-	dead := run(t, "status", "--etcd_endpoints", at, "--timeout=300ms").Want(t, cli.StatusFailed, "etcd does not answer", "check --etcd_endpoints")
+	dead := run(t, "status", "--etcd_endpoints", at, "--timeout=300ms").Want(t, critical, "etcd does not answer", "check --etcd_endpoints")
 	if strings.Contains(dead.Err, "the clitest.Outcome is open") {
 		t.Errorf("status changes nothing, but: %s", dead.Err)
 	}
@@ -122,7 +125,7 @@ func TestEnvironment(t *testing.T) {
 	at := deadAddress(t)
 	t.Setenv("UNDERSTUDY_ADDRESS", at)
 	t.Setenv("UNDERSTUDY_CLUSTER_ID", "blue")
-	run(t, "status").Want(t, cli.StatusFailed, at)
+	run(t, "status").Want(t, critical, at)
 	s := clitest.Decode[statusResult](t, run(t, "status", "-o", "json"))
 	if s.ClusterID != "blue" {
 		t.Errorf("the cluster is %q, want blue", s.ClusterID)
@@ -132,11 +135,11 @@ func TestEnvironment(t *testing.T) {
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != other {
 		t.Errorf("a flag is mixed with the environment: %+v; want %s alone", s.Nodes, other)
 	}
-	o := run(t, "status", "--etcd_endpoints", other, "--timeout=300ms").Want(t, cli.StatusFailed, "etcd does not answer")
+	o := run(t, "status", "--etcd_endpoints", other, "--timeout=300ms").Want(t, critical, "etcd does not answer")
 	if strings.Contains(o.Err, at) {
 		t.Errorf("etcd by a flag is mixed with the environment: %s", o.Err)
 	}
-	run(t, "status", "--etcd_endpoints", other, "--address", at, "--timeout=300ms").Want(t, cli.StatusFailed, "etcd does not answer", "no answer", at)
+	run(t, "status", "--etcd_endpoints", other, "--address", at, "--timeout=300ms").Want(t, critical, "etcd does not answer", "no answer", at)
 	t.Setenv("UNDERSTUDY_ADDRESS", "nowhere")
 	run(t, "status").Want(t, cli.StatusUsage, "UNDERSTUDY_ADDRESS", `"nowhere"`)
 }

@@ -125,7 +125,7 @@ func (e *Env) foundedAnew(ctx context.Context, p pair, absent bool) string {
 	})
 	e.result.check("founded again", err == nil, "%v after the journal was lost: %v", foundedWithin, err)
 	do(err)
-	term, said := founder.GetHeader().GetTerm(), strings.Join(founder.GetWarnings(), "\n")
+	term, said := founder.GetHeader().GetTerm(), strings.Join(founder.GetNotes(), "\n")
 	e.result.check("a term far above", term >= p.term+foundingTerms, "term %d follows %d", term, p.term)
 	e.result.check("says so", strings.Contains(said, "founded the journal anew") && e.logged("the journal is lost"),
 		"the status of the founder: %q; a log has it: %t", said, e.logged("the journal is lost"))

@@ -268,16 +268,19 @@ type StatusResponse struct {
 	State *StateStatus `protobuf:"bytes,6,opt,name=state,proto3" json:"state,omitempty"`
 	// The journal; unset without HA.
 	Journal *JournalStatus `protobuf:"bytes,7,opt,name=journal,proto3" json:"journal,omitempty"`
-	// What an operator should know or do, in plain English: for example that the
-	// journal is never compacted, or that etcd is out of space.
+	// What is wrong, in plain English: for example that no standby could take over,
+	// or that etcd is out of space.
 	Warnings []string `protobuf:"bytes,8,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	// Why no node serves, or this one does not though it is elected, as far as
 	// this node knows; empty if a node serves.
 	NotServingReason string `protobuf:"bytes,9,opt,name=not_serving_reason,json=notServingReason,proto3" json:"not_serving_reason,omitempty"`
 	// What an operator can do about that; empty if time does it.
 	NotServingHelp string `protobuf:"bytes,10,opt,name=not_serving_help,json=notServingHelp,proto3" json:"not_serving_help,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// What an operator should know though nothing is wrong: for example who
+	// compacts etcd, or that this term started empty.
+	Notes         []string `protobuf:"bytes,11,rep,name=notes,proto3" json:"notes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -378,6 +381,13 @@ func (x *StatusResponse) GetNotServingHelp() string {
 		return x.NotServingHelp
 	}
 	return ""
+}
+
+func (x *StatusResponse) GetNotes() []string {
+	if x != nil {
+		return x.Notes
+	}
+	return nil
 }
 
 // Node is one node of the cluster.
@@ -2564,7 +2574,7 @@ var File_understudy_v1_admin_proto protoreflect.FileDescriptor
 const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"\x19understudy/v1/admin.proto\x12\runderstudy.v1\x1a\x1aunderstudy/v1/client.proto\x1a\x1aunderstudy/v1/common.proto\x1a\x1bunderstudy/v1/replica.proto\"\x0f\n" +
-	"\rStatusRequest\"\xc6\x03\n" +
+	"\rStatusRequest\"\xdc\x03\n" +
 	"\x0eStatusResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12'\n" +
 	"\x04node\x18\x02 \x01(\v2\x13.understudy.v1.NodeR\x04node\x12)\n" +
@@ -2576,7 +2586,8 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\bwarnings\x18\b \x03(\tR\bwarnings\x12,\n" +
 	"\x12not_serving_reason\x18\t \x01(\tR\x10notServingReason\x12(\n" +
 	"\x10not_serving_help\x18\n" +
-	" \x01(\tR\x0enotServingHelp\"\xf7\x02\n" +
+	" \x01(\tR\x0enotServingHelp\x12\x14\n" +
+	"\x05notes\x18\v \x03(\tR\x05notes\"\xf7\x02\n" +
 	"\x04Node\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12'\n" +
 	"\x04role\x18\x02 \x01(\x0e2\x13.understudy.v1.RoleR\x04role\x12\x1f\n" +

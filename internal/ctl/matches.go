@@ -1,0 +1,142 @@
+package ctl
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	tty "golang.org/x/term"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/cli"
+)
+
+// listPage is how many keys one call lists; the most that a node gives.
+const listPage = 10_000
+
+// listKeys calls a function with the keys that contain a match, page by page and
+// in no order, until that returns false. Listing extends no leases.
+func (ns nodes) listKeys(ctx context.Context, pattern string, unreadable bool, each func([]string) bool) error {
+	req := &pb.ListKeysRequest{Regex: pattern, IncludeUnreadable: unreadable, PageSize: listPage}
+	for {
+		resp, err := ns.best().admin.ListKeys(ctx, req)
+		if err != nil {
+			return readError(err)
+		}
+		if req.PageToken = resp.GetNextPageToken(); !each(resp.GetKeys()) || req.PageToken == "" {
+			return nil
+		}
+	}
+}
+
+// A keyList is what `masterctl keys` prints.
+type keyList struct {
+	Keys []string `json:"keys"`
+}
+
+func (f *Flags) keysListCommand() *cobra.Command {
+	var pattern, prefix string
+	var limit int
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "keys",
+		Short: "Print the keys of objects",
+		Long: `Prints the keys of the objects that can be read, in no order. Unlike get and
+exists it extends no leases.`,
+		Args: cli.NoArguments,
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if prefix != "" && pattern != "" {
+			return cli.Misusef("--prefix and --regex exclude each other")
+		}
+		if prefix != "" {
+			pattern = `\A` + regexp.QuoteMeta(prefix)
+		}
+		return f.withNodes(func(ctx context.Context, cmd *cobra.Command, ns nodes) error {
+			list := keyList{Keys: []string{}}
+			err := ns.listKeys(ctx, pattern, all, func(keys []string) bool {
+				list.Keys = append(list.Keys, keys...)
+				return limit == 0 || len(list.Keys) < limit
+			})
+			if err != nil {
+				return err
+			}
+			if limit > 0 && len(list.Keys) > limit {
+				list.Keys = list.Keys[:limit]
+			}
+			return f.Print(cmd, list, func(w io.Writer) {
+				for _, key := range list.Keys {
+					fmt.Fprintln(w, cli.Key(key))
+				}
+			})
+		})(cmd, args)
+	}
+	cmd.Flags().StringVar(&pattern, "regex", "", "only keys that contain a match of it (Go's syntax)")
+	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with it")
+	cmd.Flags().IntVar(&limit, "limit", 1000, "most keys to print; 0 for all")
+	cmd.Flags().BoolVar(&all, "all", false, "also objects that cannot be read, such as those that are being written")
+	return cmd
+}
+
+// matches are what a pattern matches: how many keys, and some of them.
+type matches struct {
+	Matches uint64   `json:"matches"`
+	Sample  []string `json:"sample"`
+}
+
+func (f *Flags) countMatches(cmd *cobra.Command, pattern string) (found matches, err error) {
+	const sampled = 10
+	found.Sample = []string{}
+	err = f.withNodes(func(ctx context.Context, _ *cobra.Command, ns nodes) error {
+		return ns.listKeys(ctx, pattern, false, func(keys []string) bool {
+			found.Matches += uint64(len(keys))
+			found.Sample = append(found.Sample, keys[:min(len(keys), sampled-len(found.Sample))]...)
+			return true
+		})
+	})(cmd, nil)
+	return found, err
+}
+
+func (m *matches) print(w io.Writer) {
+	fmt.Fprintf(w, "%s object(s) match\n", cli.Count(m.Matches))
+	for _, key := range m.Sample {
+		fmt.Fprintln(w, "  "+cli.Key(key))
+	}
+	if more := m.Matches - uint64(len(m.Sample)); more > 0 {
+		fmt.Fprintf(w, "  and %s more\n", cli.Count(more))
+	}
+}
+
+func (f *Flags) printMatches(cmd *cobra.Command, pattern string) error {
+	found, err := f.countMatches(cmd, pattern)
+	if err != nil {
+		return err
+	}
+	return f.Print(cmd, found, found.print)
+}
+
+// askAboutMatches asks whoever sits at the terminal whether to remove what a
+// pattern matches.
+func (f *Flags) askAboutMatches(cmd *cobra.Command, pattern string) error {
+	in, file := cmd.InOrStdin().(*os.File)
+	if file && !tty.IsTerminal(int(in.Fd())) {
+		return cli.Misusef("this removes every object whose key contains a match of %q; see them with --dry-run, and confirm with --yes", pattern)
+	}
+	found, err := f.countMatches(cmd, pattern)
+	if err != nil {
+		return err
+	}
+	found.print(cmd.ErrOrStderr())
+	cmd.PrintErr("Remove them? [y/N] ")
+	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
+	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+		return errors.New("nothing was removed")
+	}
+	return nil
+}
