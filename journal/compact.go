@@ -43,7 +43,10 @@ type Compactor struct {
 	cut   int64 // revision compacted last
 	space *atomic.Pointer[Space]
 	after time.Duration // by the clock: no space is made before
-	pause time.Duration // between two attempts to make space
+
+	// defragAfter is by the clock: nothing is defragmented before that can free little.
+	defragAfter time.Duration
+	pause       time.Duration // between two such defragmentations
 }
 
 // A mark remembers where the journal was at a time.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -55,6 +56,70 @@ func TestFullEtcdRecovers(t *testing.T) {
 // covered lets everything go that the primary has applied.
 func covered(p *primary) func(context.Context) (journal.Cover, error) {
 	return func(context.Context) (journal.Cover, error) { return journal.Cover{Seq: p.log.Tip().Head.Seq}, nil }
+}
+
+// An embedded etcd was nearly full for an hour, of what nobody could free. Then that goes,
+// and there is space within seconds, however often an attempt failed.
+func TestSpaceIsFoundSoonAfterALongTime(t *testing.T) {
+	etcd := etcdtest.Start(t, etcdtest.WithQuota(32<<20))
+	client := etcd.Client(t)
+	p := newPrimary(t, client, 1<<20)
+	var ahead, tries atomic.Int64
+	boot := clock.Boot()
+	compactor := journal.NewCompactor(journal.Compactor{
+		Client: client, Layout: p.layout, Tip: p.log.Tip, Log: zerolog.Nop(), Keep: time.Hour, MaxBytes: 1 << 40,
+		Clock: func() time.Duration { return boot() + time.Duration(ahead.Load()) },
+		Cover: func(context.Context) (journal.Cover, error) {
+			tries.Add(1)
+			resp, err := client.Get(t.Context(), "any")
+			if err != nil {
+				return journal.Cover{}, err
+			}
+			return journal.Cover{Revision: resp.Header.Revision}, nil
+		},
+	})
+	fillWithOthers(t, client, 31e6)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- compactor.Run(ctx) }()
+	defer func() { cancel(); _ = wait(t, "the end of the compactor", done) }()
+	for range 7 {
+		before := tries.Load()
+		waitFor(t, "an attempt to make space", func() bool {
+			ahead.Add(int64(time.Minute))
+			return tries.Load() > before
+		})
+	}
+	if _, err := client.Delete(t.Context(), "tenant/", clientv3.WithPrefix()); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "space", func() bool { return !compactor.Space().Full() })
+}
+
+// fillWithOthers lets the database of a lone etcd grow to so many bytes, which nobody can
+// free as long as the keys under tenant/ are there.
+func fillWithOthers(t *testing.T, client *clientv3.Client, bytes int64) {
+	t.Helper()
+	size := func() int64 {
+		st, err := client.Status(t.Context(), client.Endpoints()[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return st.DbSize
+	}
+	for i := 0; size() < bytes; i++ {
+		last := size()
+		var puts []clientv3.Op // of small values: bolt copies whole pages
+		for j := range 64 {
+			puts = append(puts, clientv3.OpPut(fmt.Sprint("tenant/", i, "/", j), strings.Repeat("x", 4<<10)))
+		}
+		if _, err := client.Txn(t.Context()).Then(puts...).Commit(); err != nil {
+			t.Fatal(err)
+		}
+		for end := time.Now().Add(200 * time.Millisecond); size() == last && time.Now().Before(end); { // etcd counts it when it is on the disk
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
 }
 
 // A message is lost, so that a commit is in doubt, and then etcd is full: space

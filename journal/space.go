@@ -42,10 +42,12 @@ type Cover struct {
 func (c *Compactor) Space() Space { return *c.space.Load() }
 
 const (
-	// spacePause is the pause between two attempts to make space, each of which may copy
-	// etcd's database. It doubles up to lastSpacePause while they free too little.
-	spacePause     = 2 * time.Second
-	lastSpacePause = time.Minute
+	// spacePause is the pause between two attempts to make space.
+	spacePause = 2 * time.Second
+	// defragPause is the pause between two defragmentations that can free little: while
+	// one copies the database, etcd answers nothing. It doubles up to lastDefragPause.
+	defragPause     = 4 * time.Second
+	lastDefragPause = time.Minute
 )
 
 // watchSpace looks how full an embedded etcd is, and makes space if it is too full.
@@ -54,17 +56,21 @@ func (c *Compactor) watchSpace(ctx context.Context) error {
 		return nil
 	}
 	space, err := c.usage(ctx)
-	if err != nil || !space.Full() || c.Clock() < c.after {
+	switch {
+	case err != nil:
 		return err
+	case !space.Full():
+		c.pause, c.defragAfter = 0, 0
+		return nil
+	case c.Clock() < c.after:
+		return nil
 	}
 	freed, err := c.makeSpace(ctx, space)
 	if err == nil && !freed.Full() {
 		c.Log.Warn().Int64("revision", c.cut).Int64("before", space.Bytes).Int64("bytes", freed.Bytes).Int64("quota", freed.Quota).
 			Msg("etcd was nearly out of space; its history was compacted and defragmented")
-		c.pause = 0
 	}
-	c.pause = min(max(2*c.pause, spacePause), lastSpacePause)
-	c.after = c.Clock() + c.pause
+	c.after = c.Clock() + spacePause
 	return err
 }
 
@@ -100,13 +106,17 @@ func (c *Compactor) makeSpace(ctx context.Context, full Space) (freed Space, err
 			return full, err
 		}
 	}
-	if err := c.compact(ctx, revision, clientv3.WithCompactPhysical()); err != nil {
+	if ctx.Err() != nil {
+		return full, ctx.Err()
+	}
+	// etcd goes on with it in any case, and an embedded one that is stopped in it crashes.
+	if err := c.compact(context.WithoutCancel(ctx), revision, clientv3.WithCompactPhysical()); err != nil {
 		return full, err
 	}
 	if freed, err = c.usage(ctx); err != nil {
 		return full, err
 	}
-	if freed.Alarm || freed.Bytes-freed.used > freed.Quota/(2*fullShare) { // else it frees nothing, and etcd stands still for it
+	if c.mustDefragment(freed) {
 		if err := c.defragment(ctx); err != nil {
 			return full, err
 		}
@@ -124,10 +134,24 @@ func (c *Compactor) makeSpace(ctx context.Context, full Space) (freed Space, err
 		freed.Fault = fault
 	}
 	c.space.Store(&freed)
-	if freed.Full() && fault != nil {
+	if freed.Full() && fault != nil && (full.Fault == nil || full.Fault.Error() != fault.Error()) { // said once
 		return freed, fmt.Errorf("etcd is nearly full, and its history is still needed: %w", fault)
 	}
 	return freed, nil
+}
+
+// mustDefragment reports whether free pages are to be given back: when they are many, and
+// from time to time to get below the quota, for as long as etcd refuses writes.
+func (c *Compactor) mustDefragment(s Space) bool {
+	switch {
+	case s.Bytes-s.used > s.Quota/(2*fullShare):
+		return true
+	case !s.Alarm || c.Clock() < c.defragAfter:
+		return false
+	}
+	c.pause = min(max(2*c.pause, defragPause), lastDefragPause)
+	c.defragAfter = c.Clock() + c.pause
+	return true
 }
 
 func (c *Compactor) disarm(ctx context.Context) error {

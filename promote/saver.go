@@ -309,6 +309,13 @@ func (s *saver) position() journal.Cursor {
 	return s.at
 }
 
+// rested reports whether the pause after the last save that failed is over.
+func (s *saver) rested() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.node.Clock() >= s.pause
+}
+
 func (s *saver) fail(err error) {
 	n := s.node
 	s.mu.Lock()

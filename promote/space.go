@@ -38,7 +38,7 @@ func (n *Node) cover(ctx context.Context) (journal.Cover, error) {
 	case !files && from == math.MaxInt64 && covers(of.At()):
 		return all, nil
 	case files:
-		if !covers(n.saver.position()) {
+		if !covers(n.saver.position()) && n.saver.rested() {
 			n.saver.save(ctx, of)
 		}
 		if covers(n.saver.position()) {
