@@ -32,6 +32,7 @@ drills: ## all fault drills in full, more seeds than in CI, then each safeguard 
 	go test ./lab/sim -run 'Seeds|Replay' -sim.runs=400 -sim.replays=40
 	go run ./cmd/lab drill controls
 	go test ./lab/sim -run Controls -sim.controls=all
+	go test ./lab/mutant -run Controls -mutant.controls=all
 
 soak: ## random faults until stopped (Ctrl-C)
 	go run ./cmd/lab drill soak

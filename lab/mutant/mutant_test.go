@@ -32,9 +32,12 @@ func TestEveryPatchHasAControl(t *testing.T) {
 	for _, c := range drill.Controls() {
 		known = append(known, c.Break)
 	}
+	for _, c := range mutant.Controls() {
+		known = append(known, c.Break)
+	}
 	for _, name := range mutant.Names() {
 		if !slices.Contains(known, name) {
-			t.Errorf("patch %s: got no control, want one in drill.Controls or sim.Controls", name)
+			t.Errorf("patch %s: got no control, want one in drill.Controls, sim.Controls or mutant.Controls", name)
 		}
 	}
 	for _, name := range known {
@@ -78,6 +81,9 @@ func TestGuaranteesListControls(t *testing.T) {
 	}
 	for _, name := range sim.Controls() {
 		wantControls = append(wantControls, "simulation "+name)
+	}
+	for _, c := range mutant.Controls() {
+		wantControls = append(wantControls, "`"+c.Package+"` "+c.Break)
 	}
 	for _, name := range mutant.Names() {
 		if slices.Contains(helpers, name) {

@@ -1,0 +1,21 @@
+package mutant
+
+// A Control is a package whose tests must fail without a safeguard: one that processes
+// or seeds do not miss within a minute.
+type Control struct {
+	Package string // below the root
+	Tests   string // a regular expression
+	Break   string // the mutant's name
+}
+
+// Controls returns them.
+func Controls() []Control {
+	const nodesAgree = "^TestNodesAgreeAndBytesAreSafe$"
+	return []Control{
+		{"metadata", nodesAgree, "victims"},
+		{"metadata", nodesAgree, "abandoned-writers"},
+		{"metadata", "^TestModelSnapshotUnderWrites$", "snapshot-overlap"},
+		{"promote", "^TestFullEtcdKeepsWhatNoNodeHasSaved$", "cover-first"},
+		{"promote", "^TestEmptyBesideAFileThatIsNotCompared$", "may-hold"},
+	}
+}
