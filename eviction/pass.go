@@ -54,17 +54,17 @@ func Select(store *metadata.Store, q Quota) (pass *Pass) {
 	return pass
 }
 
-// add makes a candidate a victim of the pass, or one of its near misses if it
-// was renewed beyond the cutoff in the meantime, or is being copied.
+// add makes a candidate a victim of the pass, or one of its near misses if it, or
+// another member of its group, was renewed beyond the cutoff in the meantime, or is
+// being copied.
 func (p *Pass) add(c metadata.Candidate, now metadata.Time) {
-	e := c.Lock()
-	defer e.Unlock()
-	if end := e.KeptUntil(now); end > p.Cutoff.Deadline {
-		p.NearMisses = append(p.NearMisses, leasesync.Renewal{Ref: e.Ref(), Deadline: end})
+	bytes, keptUntil := p.Cutoff.victims.Claim(c, p.Cutoff.Deadline, now)
+	if keptUntil > p.Cutoff.Deadline {
+		p.NearMisses = append(p.NearMisses, leasesync.Renewal{Ref: c.Ref(), Deadline: keptUntil})
 		return
 	}
 	p.Victims++
-	p.Bytes += p.Cutoff.victims.Add(e)
+	p.Bytes += bytes
 }
 
 // maxCandidates bounds how many objects one pass looks at, near misses
@@ -92,13 +92,39 @@ func candidates(evictable metadata.Evictable, limit metadata.Time, q Quota) (fou
 	}
 	found = slices.DeleteFunc(found, func(c candidate) bool { return c.Deadline() > limit })
 	slices.SortFunc(found, func(a, b candidate) int { return compare(a.Candidate, b.Deadline(), b.ID()) })
-	n := within(found, q.Objects)
+	n := whole(found, within(found, q.Objects))
 	return found[:n], n < len(found)
 }
 
 // compare orders objects for eviction: by journaled deadline, then by id.
 func compare(c metadata.Candidate, deadline metadata.Time, id metadata.ObjectID) int {
 	return cmp.Or(cmp.Compare(c.Deadline(), deadline), cmp.Compare(c.ID(), id))
+}
+
+// whole returns how many of the candidates a cutoff must cover, n or more, so that
+// it divides no group of those that are as old as the n-th: a group falls under a
+// cutoff when its youngest member does, see Victims.Claim.
+func whole(found []candidate, n int) int {
+	if n == 0 || n == len(found) {
+		return n
+	}
+	last := found[n-1].Deadline()
+	tied := n
+	for tied < len(found) && found[tied].Deadline() == last {
+		tied++
+	}
+	divided := make(map[any]int) // the last member of each group among the tied ones
+	for i := n; i < tied; i++ {
+		if g := found[i].Group(); g != nil {
+			divided[g] = i
+		}
+	}
+	for i := 0; i < n && len(divided) > 0; i++ {
+		if g := found[i].Group(); g != nil && found[i].keptUntil <= last {
+			n = max(n, divided[g]+1)
+		}
+	}
+	return n
 }
 
 // within returns how many of the candidates, in the order of eviction, a cutoff

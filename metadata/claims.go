@@ -316,13 +316,13 @@ func (sh *shard) leasesOn(leaving map[*segmentState][]heldRange, now Time) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for o := range sh.byKey.all() {
-		if o.live <= now {
+		if o.leasedUntil() <= now {
 			continue
 		}
 		for i := range o.replicaCount() {
 			r := o.replicaAt(i)
 			if list, ok := leaving[r.segment]; ok && r.kind == Memory {
-				leaving[r.segment] = append(list, heldRange{uint64(r.rng.Offset), uint64(r.rng.End()), o.live})
+				leaving[r.segment] = append(list, heldRange{uint64(r.rng.Offset), uint64(r.rng.End()), o.leasedUntil()})
 			}
 		}
 	}

@@ -272,7 +272,7 @@ func (s *Store) DrainItems(dst []DrainItem, shard int, d *Drain, now Time) ([]Dr
 		}
 		item := DrainItem{
 			Tenant: s.tenants.name(o.tenant), Key: o.key, Source: source.segment.Name, Size: o.size,
-			Movable: !o.has(flagHardPin|flagPending|flagVictim) && s.removable(o, false, now) == nil,
+			Movable: !o.has(flagHardPin|flagPending) && !o.victim() && s.removable(o, false, now) == nil,
 		}
 		for i := range o.replicaCount() {
 			if r := o.replicaAt(i); r.kind == Memory && r.exists() {

@@ -79,23 +79,24 @@ func (e Entry) Tenant() string { return e.store.tenants.name(e.o.tenant) }
 
 // Busy reports whether a mutation or an eviction of the object waits for its
 // outcome.
-func (e Entry) Busy() bool { return e.o.has(flagPending | flagVictim) }
+func (e Entry) Busy() bool { return e.o.has(flagPending) || e.o.victim() }
 
 // Outcome returns a channel that is closed when the mutation or the eviction
 // that the object waits for has its outcome; nil if there is none.
 func (e Entry) Outcome() <-chan struct{} { return e.store.outcomeOf(e.shard, e.o) }
 
-// LeaseEnd returns the end of the lease as it was granted last.
+// LeaseEnd returns the end of the lease as the object's readers got it last.
 func (e Entry) LeaseEnd() Time { return max(e.o.live, e.o.deadline) }
 
-// KeptUntil returns until when eviction must spare the object: LeaseEnd, or one
-// lease more while a client copies it, or an upsert in place is to get its memory.
+// KeptUntil returns until when eviction must spare the object: the end of the lease
+// of the object or of another member of its group, or one lease more while a client
+// copies it, or an upsert in place is to get its memory.
 func (e Entry) KeptUntil(now Time) Time {
 	inPlace := e.o.has(flagPending) && e.shard.pending[objectKey{e.o.tenant, e.o.key}].inPlace
 	if inPlace || e.shard.copying[e.o.id].until > now {
-		return max(e.LeaseEnd(), now+e.store.inForce.Load().hold)
+		return max(e.o.leasedUntil(), now+e.store.inForce.Load().hold)
 	}
-	return e.LeaseEnd()
+	return e.o.leasedUntil()
 }
 
 // JournaledEnd returns the end of the lease as it stands in the journal.
@@ -105,7 +106,7 @@ func (e Entry) JournaledEnd() Time { return e.o.deadline }
 // now.
 func (e Entry) Grant(end, now Time) {
 	e.shard.leases.grant(e.o, now)
-	e.o.live = end
+	e.o.setLive(end)
 }
 
 // Mark puts the object on its shard's list of renewed ones, once.
@@ -162,6 +163,7 @@ func (s *Store) DropOverlay() {
 		sh.copying = nil
 		sh.mu.Unlock()
 	}
+	s.regroup()
 }
 
 // A ReplicaList answers a reader: where the bytes are, and for how long they
@@ -227,16 +229,15 @@ func (s *Store) outcomeOf(sh *shard, o *object) <-chan struct{} {
 			}
 		}
 	}
-	if !o.has(flagPending | flagVictim) {
-		return nil
-	}
-	if o.has(flagVictim) {
+	if o.victim() {
 		if v := s.victims.Load(); v != nil {
 			return v.outcome
 		}
-		return nil
 	}
-	return sh.pending[objectKey{o.tenant, o.key}].outcome()
+	if o.has(flagPending) {
+		return sh.pending[objectKey{o.tenant, o.key}].outcome()
+	}
+	return nil
 }
 
 // A Pending is a mutation of one key that was prepared and waits for its

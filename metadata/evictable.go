@@ -51,11 +51,22 @@ type Candidate struct {
 	o *object
 }
 
+// Ref returns what finds the object without its key.
+func (c Candidate) Ref() Ref { return Ref{c.o.shard, c.o.id} }
+
 // ID returns the object's id.
 func (c Candidate) ID() ObjectID { return c.o.id }
 
 // Deadline returns the end of the object's lease.
 func (c Candidate) Deadline() Time { return c.o.deadline }
+
+// Group returns what tells the object's group from others, nil for none.
+func (c Candidate) Group() any {
+	if g := c.o.fellows(); g != nil {
+		return g
+	}
+	return nil
+}
 
 // SoftPinned reports whether a soft pin holds at a time.
 func (c Candidate) SoftPinned(at Time) bool { return c.o.softPinned(at) }
@@ -94,6 +105,7 @@ type Victims struct {
 	s        *Store
 	outcome  chan struct{} // closed by Release
 	objects  []*object
+	groups   map[*group]Time // until when they are kept
 	released bool
 }
 
@@ -104,9 +116,21 @@ func (s *Store) NewVictims() *Victims {
 	return v
 }
 
-// Add makes an object a victim. It returns the bytes of memory that the object
-// holds.
-func (v *Victims) Add(e Entry) (bytes uint64) {
+// Claim makes a candidate a victim, and returns the bytes of memory that it holds,
+// unless the candidate or another member of its group is to be kept beyond a time.
+func (v *Victims) Claim(c Candidate, beyond, now Time) (bytes uint64, keptUntil Time) {
+	if g := c.o.fellows(); g != nil {
+		keptUntil = v.decide(g, beyond, now)
+	}
+	e := c.Lock()
+	defer e.Unlock()
+	if keptUntil = max(keptUntil, e.KeptUntil(now)); keptUntil <= beyond {
+		bytes = v.add(e)
+	}
+	return bytes, keptUntil
+}
+
+func (v *Victims) add(e Entry) (bytes uint64) {
 	e.o.flags |= flagVictim
 	v.objects = append(v.objects, e.o)
 	for i := range e.o.replicaCount() {
@@ -129,6 +153,9 @@ func (v *Victims) Release() {
 		sh.mu.Lock()
 		o.flags &^= flagVictim
 		sh.mu.Unlock()
+	}
+	for g := range v.groups {
+		g.evicting.Store(false)
 	}
 	v.s.victims.CompareAndSwap(v, nil)
 	close(v.outcome)

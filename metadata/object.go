@@ -71,6 +71,8 @@ type extra struct {
 	same        *object   // the next object in the chain of a keyMap
 	diskPath    string
 	group       string
+	fellows     *group // the group of that name, while the object is in the maps
+	at          int    // in the group's members
 	dataType    uint8
 	checksum    uint64
 	hasChecksum bool
@@ -80,6 +82,13 @@ type extra struct {
 // describes reports whether there is more in it than replicas.
 func (x *extra) describes() bool {
 	return x.diskPath != "" || x.group != "" || x.dataType != 0 || x.hasChecksum
+}
+
+// stamp moves the journaled end of the lease to a time, unless it is later already.
+// It is also the object's age for eviction.
+func (o *object) stamp(at Time) {
+	o.deadline = max(o.deadline, at)
+	o.setLive(max(o.live, o.deadline))
 }
 
 func (o *object) has(flag uint16) bool { return o.flags&flag != 0 }

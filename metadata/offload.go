@@ -65,7 +65,7 @@ func (s *Store) BeginCopy(source OffloadSource, until Time) (key ObjectKey, size
 	defer sh.mu.Unlock()
 	o := sh.byID[source.ID]
 	var buf [4]OffloadSource
-	if o == nil || o.has(flagVictim) || !slices.Contains(o.offloadSources(buf[:0]), source) ||
+	if o == nil || o.victim() || !slices.Contains(o.offloadSources(buf[:0]), source) ||
 		o.transfer() != nil && o.transfer().move || o.copyIsVoid(sh, source.Client) {
 		return ObjectKey{}, 0, false
 	}

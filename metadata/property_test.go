@@ -34,9 +34,11 @@ type world struct {
 	onSSD      int64                      // reads that found an object on SSDs alone
 	retaken    int64                      // reservations that their own client replaced
 	transfers  map[metadata.ObjectID]underWay
-	ended      int64 // transfers that were complete
-	inPlace    int64 // upserts that got the memory of the object before
-	elsewhere  int64 // upserts of readable objects that did not
+	ended      int64                               // transfers that were complete
+	inPlace    int64                               // upserts that got the memory of the object before
+	elsewhere  int64                               // upserts of readable objects that did not
+	leased     map[metadata.ObjectID]metadata.Time // by readers of this primary
+	grouped    int64                               // groups of several members that were evicted
 	mounts     map[byte]bool
 	remounts   int64
 	endUnmount func()   // of the unmount under way
@@ -48,6 +50,7 @@ type queued struct {
 	change metadata.Change
 	ack    func(error)
 	group  int
+	check  func() // runs before and after a commit of this change alone
 }
 
 // A user may touch bytes until a point of real time: a reader under a lease, or
@@ -76,6 +79,17 @@ func (w *world) submit(ack func(error), changes ...metadata.Change) {
 
 // commitPrefix seals and commits the first n changes of the queue.
 func (w *world) commitPrefix(n int) {
+	for i, q := range w.queue[:n] {
+		if check := q.check; check != nil {
+			w.commitPrefix(i)
+			w.queue[0].check = nil
+			check()
+			w.commitPrefix(1)
+			check()
+			n -= i + 1
+			break // there is one pass at a time
+		}
+	}
 	sealed := w.queue[:n]
 	w.queue = slices.Clone(w.queue[n:])
 	changes := make([]metadata.Change, n)
@@ -139,7 +153,7 @@ func newWorld(t *rapid.T) *world {
 	w := &world{
 		cluster: newClusterWith(t, quick), t: t,
 		removed: map[metadata.ObjectID]bool{}, copies: map[diskCopy]bool{}, mounts: map[byte]bool{},
-		transfers: map[metadata.ObjectID]underWay{},
+		transfers: map[metadata.ObjectID]underWay{}, leased: map[metadata.ObjectID]metadata.Time{},
 	}
 	w.mount(1, "a", 300)
 	w.mount(2, "b", 300)
@@ -158,6 +172,7 @@ func (w *world) putStartAction(t *rapid.T) {
 		Unnumbered: w.pick(t, "unnumbered", 2) == 0,
 		Upsert:     w.pick(t, "upsert", 3) == 0, KeepSoftPin: w.pick(t, "keep", 2) == 0,
 	}
+	put.Group = groupOf(put.Key)
 	if w.pick(t, "disk", 4) == 0 {
 		put.DiskPath = "/d/" + put.Key
 	}
@@ -239,6 +254,7 @@ func (w *world) getAction(t *rapid.T) {
 		t.Fatalf("object %v was removed and is back", list.ID)
 	}
 	w.checkCopies(t, list)
+	w.leased[list.ID] = w.now.Add(quick.HoldTime())
 	memory := slices.DeleteFunc(list.Replicas, func(d metadata.Descriptor) bool { return d.Kind != metadata.Memory })
 	// The reader's clock may be slow by one part in a thousand, the primary's
 	// fast by as much.
@@ -286,6 +302,7 @@ func (w *world) evictAction(t *rapid.T) {
 	})
 	if pass != nil {
 		w.submit(nil, append(leasesync.Pack(pass.NearMisses), pass.Cutoff)...)
+		w.queue[len(w.queue)-1].check = w.watchGroups(pass.Cutoff)
 	}
 }
 
@@ -333,6 +350,7 @@ func (w *world) settle() {
 func (w *world) takeOverAction(t *rapid.T) {
 	old, queue := w.primary, w.queue
 	w.queue, w.loading = nil, nil
+	clear(w.leased)
 	gap := metadata.Time(w.pick(t, "gap", 51))
 	real := w.real() + gap
 	w.cluster.primary = w.follower
@@ -459,6 +477,7 @@ func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
 		reached["copies on SSDs"] += st.LocalReplicas
 		reached["reads of objects on SSDs alone"] += w.onSSD
 		reached["reservations replaced by their own client"] += w.retaken
+		reached["evicted groups"] += w.grouped
 		reached["upserts in place"] += w.inPlace
 		reached["upserts in other memory"] += w.elsewhere
 		for what, n := range map[string]int64{

@@ -105,8 +105,7 @@ func (e *PutEnd) Apply(tx *Tx) error {
 		if term.LeaseOnPutEnd {
 			deadline += term.hold
 		}
-		o.deadline = max(o.deadline, deadline)
-		o.live = max(o.live, o.deadline)
+		o.stamp(deadline)
 		if e.Checksum != nil {
 			if o.extra == nil {
 				o.extra = new(extra)

@@ -30,7 +30,9 @@ type Put struct {
 	SoftPin   time.Duration
 	HardPin   bool
 	Group     string
-	DataType  uint8
+	// Grouped says that an upsert without a Group asks for an object in none.
+	Grouped  bool
+	DataType uint8
 	// Unnumbered says that the caller's protocol has no request ids: the client
 	// may replace a reservation of its own whose answer it cannot have received.
 	Unnumbered bool

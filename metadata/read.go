@@ -27,7 +27,7 @@ func (s *Store) describe(o *object) Object {
 		HardPin:   o.has(flagHardPin),
 		SoftPin:   o.readable() && o.softPinned(s.Time()),
 		PutStart:  o.putStart,
-		LeaseEnds: o.live,
+		LeaseEnds: o.leasedUntil(),
 	}
 	if o.extra != nil {
 		d.Group, d.DataType = o.extra.group, o.extra.dataType

@@ -25,8 +25,8 @@ func (r *Removal) Abort() { r.pending.resolve() }
 
 func (s *Store) beginRemoval(sh *shard, o *object, now Time) *Removal {
 	removal := &Removal{Ref: Ref{o.shard, o.id}, pending: sh.hold(o).pending}
-	if o.live > now {
-		removal.LeaseUntil = o.live
+	if o.leasedUntil() > now {
+		removal.LeaseUntil = o.leasedUntil()
 	}
 	return removal
 }
@@ -36,7 +36,7 @@ func (s *Store) beginRemoval(sh *shard, o *object, now Time) *Removal {
 // goes meanwhile leaves its memory in quarantine.
 func (s *Store) promised(o *object, now Time) bool {
 	term := s.inForce.Load()
-	return o.live-(term.hold-Time(term.LeaseTTL.Milliseconds())) > now
+	return o.leasedUntil()-(term.hold-Time(term.LeaseTTL.Milliseconds())) > now
 }
 
 // removable returns why an object must not be removed now, or nil.
@@ -134,14 +134,14 @@ func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name s
 		on = append(on, r.segment.Number)
 	}
 	switch {
-	case len(on) == 0, len(on) < v.existing && o.live > now && s.Rules() < closingRules:
+	case len(on) == 0, len(on) < v.existing && o.leasedUntil() > now && s.Rules() < closingRules:
 		return Drop{}, nil
 	case len(on) == v.existing:
 		return Drop{Removal: s.beginRemoval(sh, o, now)}, nil
 	}
 	e := &ClearReplicas{Ref: Ref{o.shard, o.id}, Segments: on, objectChange: sh.hold(o)}
-	if o.live > now {
-		e.LeaseUntil = o.live
+	if o.leasedUntil() > now {
+		e.LeaseUntil = o.leasedUntil()
 	}
 	return Drop{Partial: e}, nil
 }

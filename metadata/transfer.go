@@ -252,8 +252,8 @@ func (s *Store) PrepareTransferEnd(t *Transfer, complete bool, now Time) (*EndTr
 		return nil, nil, errs.InvalidParams
 	}
 	e := &EndTransfer{Ref: Ref{o.shard, o.id}, Complete: complete, objectChange: sh.hold(o)}
-	if t.Move && complete && o.live > now {
-		e.LeaseUntil = o.live
+	if t.Move && complete && o.leasedUntil() > now {
+		e.LeaseUntil = o.leasedUntil()
 	}
 	return e, nil, nil
 }
@@ -296,8 +296,7 @@ func (e *EndTransfer) Apply(tx *Tx) (answer error) {
 		}
 		tx.s.subtractTerms(o)
 		o.extra.transfer = nil
-		o.deadline = max(o.deadline, tx.now)
-		o.live = max(o.live, o.deadline)
+		o.stamp(tx.now)
 		tx.s.addTerms(o)
 		tx.s.file(o)
 	})

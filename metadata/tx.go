@@ -112,8 +112,7 @@ func (tx *Tx) Renew(ref Ref, deadline Time) {
 		return
 	}
 	tx.s.subtractTerms(o)
-	o.deadline = deadline
-	o.live = max(o.live, deadline)
+	o.stamp(deadline)
 	tx.s.addTerms(o)
 }
 
@@ -126,6 +125,7 @@ func (tx *Tx) insert(sh *shard, o *object) {
 	}
 	sh.byKey.put(hash, o)
 	sh.byID[o.id] = o
+	s.join(o)
 	s.counts.objects.Add(1)
 	for i := range o.replicaCount() {
 		s.count(o, o.replicaAt(i), 1)
@@ -171,8 +171,7 @@ func (tx *Tx) dropSome(sh *shard, o *object, leaseUntil Time, unwanted func(*rep
 	}
 	o.setReplicas(kept)
 	if wasReserved && o.survey().processing == 0 {
-		o.deadline = max(o.deadline, tx.now)
-		o.live = max(o.live, o.deadline)
+		o.stamp(tx.now)
 	}
 	tx.s.addTerms(o)
 	tx.s.file(o)
@@ -267,6 +266,7 @@ func (s *Store) unfile(sh *shard, o *object) {
 	delete(sh.byID, o.id)
 	delete(sh.copying, o.id)
 	s.unindex(o)
+	s.leave(o)
 	sh.leases.end(o, s.now)
 	o.flags |= flagGone
 	s.counts.objects.Add(-1)

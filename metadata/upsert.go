@@ -34,7 +34,7 @@ func (s *Store) displaceable(sh *shard, put *Put, old *object, now Time) error {
 	case !put.Upsert && (v.complete > 0 || s.open(put, old, now)):
 		return errs.ObjectExists
 	case !put.Upsert:
-	case put.Group != "" && put.Group != old.group():
+	case (put.Grouped || put.Group != "") && put.Group != old.group():
 		return errs.New(errs.InvalidParams, "UpsertStart", "the object is in group %.64q, which an upsert cannot change; remove the object first", old.group())
 	case old.transfer() != nil || sh.copying[old.id].until > now:
 		return errs.ObjectHasTask
@@ -78,8 +78,8 @@ func (s *Store) succeed(e *PutStart, put *Put, old *object, now Time) {
 	if e.Upsert = old.survey().complete > 0; !e.Upsert {
 		return
 	}
-	if old.live > now {
-		e.LeaseUntil = old.live
+	if old.leasedUntil() > now {
+		e.LeaseUntil = old.leasedUntil()
 		return
 	}
 	if old.size != put.Size || s.inForce.Load().guardUntil > now {

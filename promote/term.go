@@ -12,6 +12,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -212,11 +213,21 @@ func (t *Term) cleanUp(ctx context.Context, before journal.Head, phases *Takeove
 	}
 	for {
 		pass := eviction.Select(t.Store, eviction.Quota{Objects: cleanupSlice, IncludePinned: true, Below: below})
-		if pass == nil || pass.Victims == 0 {
-			if pass != nil {
-				pass.Cutoff.Abort(t.Store)
-			}
+		if pass == nil {
 			break
+		}
+		for _, c := range leasesync.Pack(pass.NearMisses) { // members of groups whose lease holds
+			if err := t.writer.Commit(ctx, c); err != nil {
+				pass.Cutoff.Abort(t.Store)
+				return err
+			}
+		}
+		if pass.Victims == 0 {
+			pass.Cutoff.Abort(t.Store)
+			if !pass.More {
+				break
+			}
+			continue
 		}
 		if err := t.writer.Commit(ctx, pass.Cutoff); err != nil {
 			return err

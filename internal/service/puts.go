@@ -36,6 +36,9 @@ type PutConfig struct {
 	SameNode   bool // later items of a batch prefer the segment of the first
 	DataType   uint8
 	HostID     string // of the writer, for LocalFirst; may be empty
+	// Grouped says that the call names the group of each item: an item without one is
+	// for an object in none. Else an upsert keeps the group that there is.
+	Grouped bool
 	// Upsert replaces what is under the key, whatever it is, instead of failing with
 	// ObjectExists. The key is unreadable until PutEnd.
 	Upsert bool
@@ -115,7 +118,7 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 		put := &metadata.Put{
 			Tenant: p.Tenant, Key: it.Key, Client: p.Client, Size: it.Size, Request: itemRequest(p.Request, i),
 			Replicas: p.Config.Replicas, Preferred: preferred, DiskPath: m.diskPath(it.Key),
-			SoftPin: pin, HardPin: p.Config.HardPin, Group: it.Group, DataType: p.Config.DataType,
+			SoftPin: pin, HardPin: p.Config.HardPin, Group: it.Group, Grouped: p.Config.Grouped, DataType: p.Config.DataType,
 			Unnumbered: p.Unnumbered, Upsert: p.Config.Upsert, KeepSoftPin: p.Config.SoftPin == SoftPinPreserve,
 		}
 		e, repeated, wait, err := m.Store.PreparePutStart(put, now)

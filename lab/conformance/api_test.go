@@ -200,7 +200,11 @@ func (d direct) PutStart(client byte, key string, size uint64, how mooncake.Repl
 	config := service.PutConfig{
 		Replicas: int(how.Replicas), Preferred: how.Preferred, SoftPin: service.SoftPinAction(how.SoftPin), HardPin: how.HardPin, HostID: how.HostID,
 	}
-	r, err := d.m.PutStart(d.Context(), service.PutRequest{Tenant: tenant, Client: id(client), Config: config, Unnumbered: true}, service.PutItem{Key: key, Size: size})
+	item := service.PutItem{Key: key, Size: size}
+	if how.Groups != nil {
+		item.Group = (*how.Groups)[0]
+	}
+	r, err := d.m.PutStart(d.Context(), service.PutRequest{Tenant: tenant, Client: id(client), Config: config, Unnumbered: true}, item)
 	return r.Replicas, number(err)
 }
 

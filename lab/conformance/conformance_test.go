@@ -20,7 +20,7 @@ type line struct {
 	run    func(w *world)
 	size   uint64             // of the memory, 0 for 1 MiB
 	policy eviction.Watermark // zero for the C++ master's defaults
-	hosts  bool               // it needs a generation whose clients name their hosts
+	hosts  bool               // it needs a generation whose clients name their hosts, and groups
 	// shown names the test that shows it elsewhere: its folder and its name.
 	shown string
 	// differs is set if it does not hold here: docs/divergence.md says why, and run, if

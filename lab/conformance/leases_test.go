@@ -96,7 +96,21 @@ var leases = []line{
 		w.putAs(softly, "k")
 		w.code("Remove", w.Remove("k", false), errs.OK)
 	}},
-	{number: 54, given: "a group is evicted whole, and one leased member keeps it", differs: true},
+	{number: 54, given: "a group is evicted whole, and one leased member keeps it", size: 10 * taken, policy: most, hosts: true, run: func(w *world) {
+		w.put("alone")
+		w.pass(time.Millisecond)
+		members := lonetest.Keys("member", 9)
+		w.putAs(mooncake.ReplicateConfig{Replicas: 1, Groups: &[]string{"g"}}, members...)
+		w.pass(time.Hour)
+		w.get(members[4], errs.OK)
+		w.count("evicted beside the group", w.evict(), 1)
+		w.count("members left", w.alive(members...), 9)
+		w.code("Remove of another member", w.Remove(members[0], false), errs.ObjectHasLease)
+		w.pass(time.Hour)
+		w.evict() // the loop may find first how old the group is
+		w.evict()
+		w.count("members left", w.alive(members...), 0)
+	}},
 	{number: 55, given: "fewer segments than replicas: no round of eviction is asked for", run: func(w *world) {
 		w.put("old")
 		w.pass(time.Hour)

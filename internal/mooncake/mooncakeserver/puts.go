@@ -79,6 +79,7 @@ func putsOf(a *args, keys []string, sizes []uint64) (service.PutRequest, []servi
 func configOf(c *mooncake.ReplicateConfig) (service.PutConfig, error) {
 	config := service.PutConfig{
 		Replicas: int(min(c.Replicas, math.MaxInt32)), Preferred: c.Preferred, HardPin: c.HardPin, SameNode: c.PreferSameNode, DataType: c.DataType, HostID: c.HostID,
+		Grouped: c.Groups != nil,
 	}
 	if c.PreferredOne != "" {
 		config.Preferred = []string{c.PreferredOne}

@@ -85,6 +85,8 @@ func TestUpsertsOfGroups(t *testing.T) {
 	expect(t, "PutEnd", ask(t, c, g.PutEnd, mooncake.Args{Client: client(7), Item: mooncake.PutItem{Key: "k"}}), errs.OK)
 	start.Config.Groups = &[]string{"h"}
 	expect(t, "another group", ask(t, c, g.UpsertStart, start), errs.InvalidParams)
+	start.Config.Groups = &[]string{""}
+	expect(t, "in no group", ask(t, c, g.UpsertStart, start), errs.InvalidParams)
 	start.Config.Groups = nil
 	expect(t, "no group", ask(t, c, g.UpsertStart, start), errs.OK)
 }

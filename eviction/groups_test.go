@@ -1,0 +1,160 @@
+package eviction_test
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/lab/lonetest"
+	"github.com/understudy-store/understudy/leasesync"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+func inGroup(name string) func(*metadata.Put) {
+	return func(p *metadata.Put) { p.Group = name }
+}
+
+func TestALeasedMemberKeepsItsGroup(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	p.Put(inGroup("g"), "a", "b")
+	p.Put(func(p *metadata.Put) { p.Group, p.HardPin = "g", true }, "pinned")
+	p.Put(inGroup("h"), "other")
+	p.Pass(time.Minute)
+	p.Get("pinned") // renewed in memory only
+	if n := evict(t, p, eviction.Quota{Objects: 9}); n != 1 || p.Alive("a", "b") != 2 {
+		t.Errorf("got %d evicted and %d members left, want the other object evicted and both left", n, p.Alive("a", "b"))
+	}
+	e := p.Store.Lock(metadata.DefaultTenant, "a")
+	if err := e.Removable(false, p.Now()); errs.KindOf(err) != errs.ObjectHasLease {
+		t.Errorf("a removal of another member: got %v, want %v", err, errs.ObjectHasLease)
+	}
+	e.Unlock()
+	p.Pass(params.HoldTime() + time.Second)
+	if n := evict(t, p, eviction.Quota{Objects: 1}); n != 2 || p.Alive("pinned") != 1 {
+		t.Errorf("after the lease: got %d evicted, want both members that are not pinned hard", n)
+	}
+}
+
+// A lease that only the journal knows counts as well: a demoted node may be primary
+// again, or another one.
+func TestAJournaledLeaseKeepsItsGroup(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	p.Put(inGroup("g"), "a", "b", "c")
+	p.Pass(time.Minute)
+	p.Get("b")
+	p.Scan()
+	p.Store.DropOverlay()
+	for name, store := range map[string]*metadata.Store{"the same node": p.Store, "its follower": p.Follower} {
+		pass := eviction.Select(store, eviction.Quota{Objects: 2})
+		if pass == nil || pass.Victims != 0 || len(pass.NearMisses) != 2 {
+			t.Errorf("%s: got %+v, want two near misses and no victim", name, pass)
+		}
+		pass.Cutoff.Abort(store)
+	}
+	p.Pass(params.HoldTime() + time.Second)
+	p.Get("b")
+	p.Store.DropOverlay()
+	if pass := eviction.Select(p.Store, eviction.Quota{Objects: 3}); pass == nil || pass.Victims != 3 {
+		t.Errorf("got %+v after a lease that was not journaled, want three victims", pass)
+	}
+}
+
+// A group goes with its youngest member, whatever the quota.
+func TestAGroupGoesWhole(t *testing.T) {
+	const n = 2500 // more than a slice of the loop
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	all := lonetest.Keys("k", n)
+	p.Put(inGroup("g"), all[0])
+	p.Idle(time.Second)
+	p.Put(nil, "between")
+	p.Idle(time.Second)
+	p.Put(inGroup("g"), all[1:]...)
+	p.Pass(time.Minute)
+	if n := evict(t, p, eviction.Quota{Objects: 1}); n != 1 || p.Alive("between") != 0 {
+		t.Errorf("got %d evicted, want the object that is older than the youngest member", n)
+	}
+	if n := evict(t, p, eviction.Quota{Objects: 2048}); n != len(all) {
+		t.Errorf("got %d evicted in a pass of 2048, want all %d members", n, len(all))
+	}
+}
+
+// Members put in one commit are equally old, and lie among others that are.
+func TestACutoffDividesNoGroup(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	keys := lonetest.Keys("k", 6)
+	var starts, ends []metadata.Change
+	for i, key := range keys {
+		starts = append(starts, p.PutStart(inGroup([]string{"", "g", "h"}[i%3]), key))
+	}
+	p.Commit(starts...)
+	for _, key := range keys {
+		ends = append(ends, p.PutEnd(key))
+	}
+	p.Commit(ends...)
+	p.Pass(time.Minute)
+	if n := evict(t, p, eviction.Quota{Objects: 2}); n != 6 {
+		// The cutoff ends behind the last member of g, which takes one of h along.
+		t.Errorf("got %d evicted, want both groups and what lies between", n)
+	}
+}
+
+// A member whose memory an upsert is to get keeps its group.
+func TestAnUpsertOfAMemberKeepsTheGroup(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	p.Put(inGroup("g"), "a", "b")
+	p.Pass(time.Minute)
+	up, _, _, err := p.Store.PreparePutStart(&metadata.Put{
+		Tenant: metadata.DefaultTenant, Key: "b", Client: p.Ref("b").Client, Size: 100, Replicas: 1, Upsert: true,
+	}, p.Now())
+	if err != nil || !up.InPlace {
+		t.Fatalf("got %+v, %v; want an upsert in place", up, err)
+	}
+	if n := evict(t, p, eviction.Quota{Objects: 2}); n != 0 {
+		t.Errorf("got %d evicted while a member's memory is to be written anew, want none", n)
+	}
+	up.Abort(p.Store)
+}
+
+// Readers of all members against passes: no object goes under a lease, its own or
+// that of another member.
+func TestReadersAgainstPasses(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	keys := lonetest.Keys("k", 8)
+	p.Put(func(p *metadata.Put) { p.Group, p.HardPin = "g", true }, keys[0])
+	for range 50 {
+		p.Put(inGroup("g"), keys[1:]...)
+		p.Pass(time.Minute)
+		var leased sync.Map
+		var readers sync.WaitGroup
+		for _, key := range keys {
+			readers.Go(func() {
+				if list, wait, err := p.Leases.GetReplicaList(metadata.DefaultTenant, key, p.Now()); wait == nil && err == nil {
+					leased.Store(key, list.ID)
+				}
+			})
+		}
+		pass := eviction.Select(p.Store, eviction.Quota{Objects: 7})
+		readers.Wait()
+		if pass == nil {
+			t.Fatal("no pass")
+		}
+		_, some := leased.Load(keys[0])
+		leased.Range(func(any, any) bool { some = true; return false })
+		p.Commit(leasesync.Pack(pass.NearMisses)...)
+		p.Commit(pass.Cutoff)
+		switch alive := p.Alive(keys[1:]...); {
+		case some && alive != 7:
+			t.Fatalf("%d of 7 members are left although one is leased", alive)
+		case !some && alive != 0:
+			t.Fatalf("%d of 7 members are left", alive)
+		}
+		p.Pass(params.HoldTime() + time.Second)
+		evict(t, p, eviction.Quota{Objects: 7})
+		evict(t, p, eviction.Quota{Objects: 7})
+		if alive := p.Alive(keys[1:]...); alive != 0 {
+			t.Fatalf("%d members are left after the leases", alive)
+		}
+	}
+}

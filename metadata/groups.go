@@ -1,0 +1,145 @@
+package metadata
+
+import "sync/atomic"
+
+// A group is the objects of one tenant that were put with the same group id. They
+// are leased together, and evicted together:
+//
+//   - The lease of each member lasts until the latest lease of all of them has ended.
+//     Nothing is journaled for that: it follows from the leases of the objects.
+//   - One cutoff evicts all members that can be evicted, or none. So a pass takes a
+//     group only if the journaled end of every member's lease lies under the cutoff.
+//     The pass journals later ends for those of other groups that do, as near misses.
+//
+// Members that cannot be evicted stay, as with the C++ master: those pinned hard, or
+// softly in a pass that spares soft pins, those without a readable replica in memory,
+// and those that are being copied, moved or put.
+//
+// A group is no part of the state; it is there while it has members.
+type group struct {
+	key     groupKey
+	members []*object // Store.applyMu
+
+	// live is the latest end of a member's lease, as granted. It may outlast the member.
+	live atomic.Int64
+	// evicting says that a pass decides about the members, or has made them victims:
+	// they grant no lease before its outcome. Primary only.
+	evicting atomic.Bool
+}
+
+type groupKey struct {
+	tenant tenantID
+	name   string
+}
+
+// join makes an object a member of its group, if it has one. Needs applyMu and the
+// lock of the object's shard.
+func (s *Store) join(o *object) {
+	name := o.group()
+	if name == "" {
+		return
+	}
+	key := groupKey{o.tenant, name}
+	g := s.groups[key]
+	if g == nil {
+		g = &group{key: key}
+		s.groups[key] = g
+	}
+	o.extra.fellows, o.extra.at = g, len(g.members)
+	g.members = append(g.members, o)
+	g.extend(o.live)
+}
+
+// leave takes an object out of its group, if it is in one. Needs the same locks.
+func (s *Store) leave(o *object) {
+	g := o.fellows()
+	if g == nil {
+		return
+	}
+	at, last := o.extra.at, len(g.members)-1
+	g.members[at] = g.members[last]
+	g.members[at].extra.at = at
+	g.members[last] = nil
+	if g.members = g.members[:last]; last == 0 {
+		delete(s.groups, g.key)
+	}
+	o.extra.fellows = nil
+}
+
+// fellows returns the object's group, nil for none.
+func (o *object) fellows() *group {
+	if o.extra == nil {
+		return nil
+	}
+	return o.extra.fellows
+}
+
+// extend notes the end of a member's lease.
+func (g *group) extend(end Time) {
+	for {
+		live := g.live.Load()
+		if int64(end) <= live || g.live.CompareAndSwap(live, int64(end)) {
+			return
+		}
+	}
+}
+
+// setLive sets the end of the object's lease as granted.
+func (o *object) setLive(end Time) {
+	o.live = end
+	if g := o.fellows(); g != nil {
+		g.extend(end)
+	}
+}
+
+// leasedUntil returns the end of the lease as granted, to readers of the object or of
+// another member of its group.
+func (o *object) leasedUntil() Time {
+	if g := o.fellows(); g != nil {
+		return max(o.live, Time(g.live.Load()))
+	}
+	return o.live
+}
+
+// victim reports whether an eviction of the object waits for its outcome.
+func (o *object) victim() bool {
+	g := o.fellows()
+	return o.has(flagVictim) || g != nil && g.evicting.Load()
+}
+
+// regroup drops the leases of groups that are in no object.
+func (s *Store) regroup() {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	for _, g := range s.groups {
+		live := Time(0)
+		for _, o := range g.members {
+			live = max(live, o.deadline)
+		}
+		g.live.Store(int64(live))
+	}
+}
+
+// decide returns until when eviction must spare the members of a group. If that is
+// not beyond a time, they grant no lease from now on, until Release.
+func (v *Victims) decide(g *group, beyond, now Time) Time {
+	kept, decided := v.groups[g]
+	if decided {
+		return kept
+	}
+	g.evicting.Store(true)
+	for _, o := range g.members {
+		// A reader who came before evicting was set has its lease when it unlocks.
+		e := Candidate{v.s, o}.Lock()
+		kept = max(kept, e.KeptUntil(now))
+		e.Unlock()
+	}
+	if kept > beyond {
+		g.evicting.Store(false)
+	}
+	if v.groups == nil {
+		v.groups = make(map[*group]Time)
+	}
+	v.groups[g] = kept
+	return kept
+}
