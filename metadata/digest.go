@@ -25,6 +25,7 @@ const (
 	seedTransfer
 	seedTask
 	seedDrain
+	seedQuota
 )
 
 // mix folds a word into a hash.

@@ -32,6 +32,7 @@ const (
 	typeAddTask        = 19
 	typeSetTasks       = 20
 	typeSaveDrain      = 21
+	typeSetQuota       = 22
 )
 
 // DecodeObjectEvent decodes one object event, which must fill b. cutoff returns
@@ -84,6 +85,8 @@ func DecodeObjectEvent(b []byte, cutoff func() Change) (Change, error) {
 		e = new(SetTasks)
 	case typeSaveDrain:
 		e = new(SaveDrain)
+	case typeSetQuota:
+		e = new(SetQuota)
 	default:
 		return nil, fmt.Errorf("object event of type %d: this version does not know it; upgrade this node", kind)
 	}

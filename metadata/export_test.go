@@ -1,5 +1,7 @@
 package metadata
 
+import "fmt"
+
 // FinishUnchecked is Finish with the digest that the parts have, whatever the
 // last one says.
 func (l *Loader) FinishUnchecked() (*Store, error) {
@@ -11,4 +13,38 @@ func (l *Loader) FinishUnchecked() (*Store, error) {
 	}
 	l.digest = fresh
 	return l.Finish()
+}
+
+// ChargeFaults compares what tenants are charged with what their objects take.
+func (s *Store) ChargeFaults() (faults []string) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	objects, bytes := make(map[tenantID]int64), make(map[tenantID]int64)
+	for i := range s.shards {
+		for o := range s.shards[i].byKey.all() {
+			objects[o.tenant]++
+			bytes[o.tenant] += int64(o.memoryCharge())
+		}
+	}
+	capacity := uint64(0)
+	for _, p := range s.segments {
+		capacity += p.Size
+	}
+	if capacity != s.quotas.capacity {
+		faults = append(faults, fmt.Sprintf("a capacity of %d, want %d", s.quotas.capacity, capacity))
+	}
+	for id := range tenantID(len(s.quotas.accounts)) {
+		if a := s.quotas.accounts[id]; a.objects != objects[id] || a.charged != bytes[id] {
+			faults = append(faults, fmt.Sprintf("tenant %s: %d objects of %d bytes, want %d of %d", s.tenants.name(id), a.objects, a.charged, objects[id], bytes[id]))
+		}
+	}
+	return faults
+}
+
+// Prepared returns the bytes that prepared changes hold of all quotas.
+func (s *Store) Prepared() (bytes int64) {
+	for _, a := range s.quotas.accounts {
+		bytes += a.prepared
+	}
+	return bytes
 }

@@ -271,6 +271,9 @@ func (l *Loader) readRest(c *binenc.Coder) {
 		s.codeTasks(c)
 		s.codeDrains(c)
 	}
+	if l.rules >= quotaRules {
+		s.codeQuotas(c)
+	}
 	digest := uint64(0)
 	codeNumber(c, &l.number)
 	codeNumbers(c, &l.alive)

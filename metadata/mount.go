@@ -59,6 +59,7 @@ func (s *Store) mount(spec segment.Spec, number segment.Number) *segmentState {
 	s.mounts.add(p)
 	s.addTerm(p, p.digestTerm())
 	s.pool.Add(p.Segment)
+	s.quotas.resize(int64(spec.Size))
 	return p
 }
 
@@ -170,6 +171,7 @@ func (tx *Tx) Unmount(number segment.Number) error {
 	tx.s.mounts.remove(p)
 	tx.s.dropShare(p)
 	tx.s.pool.Remove(p.Segment)
+	tx.s.quotas.resize(-int64(p.Size))
 	return nil
 }
 

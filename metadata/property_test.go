@@ -39,6 +39,8 @@ type world struct {
 	elsewhere  int64                               // upserts of readable objects that did not
 	leased     map[metadata.ObjectID]metadata.Time // by readers of this primary
 	grouped    int64                               // groups of several members that were evicted
+	overQuota  int64                               // puts that their tenant's quota refused
+	evictedFor int64                               // objects evicted for their tenant
 	mounts     map[byte]bool
 	remounts   int64
 	endUnmount func()   // of the unmount under way
@@ -164,8 +166,9 @@ func newWorld(t *rapid.T) *world {
 func (w *world) key(t *rapid.T) string { return fmt.Sprint(w.pick(t, "key", 8)) }
 
 func (w *world) putStartAction(t *rapid.T) {
+	tenant := w.tenant(t)
 	put := &metadata.Put{
-		Tenant: "default", Key: w.key(t), Client: client(byte(1 + w.pick(t, "client", 2))),
+		Tenant: tenant, Metered: tenant != "default", Key: w.key(t), Client: client(byte(1 + w.pick(t, "client", 2))),
 		Size: 1 + uint64(w.pick(t, "size", 90)), Replicas: 1 + w.pick(t, "replicas", 2),
 		Request: uint64(w.pick(t, "request", 4)), HardPin: w.pick(t, "hard", 10) == 0,
 		SoftPin:    time.Duration(w.pick(t, "soft", 2)) * time.Second,
@@ -176,11 +179,14 @@ func (w *world) putStartAction(t *rapid.T) {
 	if w.pick(t, "disk", 4) == 0 {
 		put.DiskPath = "/d/" + put.Key
 	}
-	old, _ := w.primary.Inspect("default", put.Key)
+	old, _ := w.primary.Inspect(tenant, put.Key)
 	if old.ID != 0 && w.pick(t, "same size", 4) > 0 {
 		put.Size = old.Size
 	}
-	e, _, _, _ := w.primary.PreparePutStart(put, w.now)
+	e, _, _, err := w.primary.PreparePutStart(put, w.now)
+	if errs.KindOf(err) == errs.TenantQuotaExceeded {
+		w.overQuota++
+	}
 	if e == nil {
 		return
 	}
@@ -191,7 +197,7 @@ func (w *world) putStartAction(t *rapid.T) {
 		w.retaken++
 	}
 	if w.pick(t, "gone", 4) == 0 { // its caller does not wait for the answer
-		w.primary.Abandon("default", put.Key, e.ID)
+		w.primary.Abandon(tenant, put.Key, e.ID)
 	}
 	start := w.real()
 	w.submit(func(err error) {
@@ -206,7 +212,7 @@ func (w *world) putStartAction(t *rapid.T) {
 		} else if e.Upsert {
 			w.elsewhere++
 		}
-		o, err := w.primary.Inspect("default", put.Key)
+		o, err := w.primary.Inspect(tenant, put.Key)
 		if err != nil {
 			return // unmounted in the same commit
 		}
@@ -216,8 +222,8 @@ func (w *world) putStartAction(t *rapid.T) {
 }
 
 func (w *world) putEndAction(t *rapid.T) {
-	ref := metadata.PutRef{Tenant: "default", Key: w.key(t), Client: client(1), Selector: metadata.SelectMemory}
-	if o, err := w.primary.Inspect("default", ref.Key); err == nil && w.pick(t, "stranger", 8) > 0 {
+	ref := metadata.PutRef{Tenant: w.tenant(t), Key: w.key(t), Client: client(1), Selector: metadata.SelectMemory}
+	if o, err := w.primary.Inspect(ref.Tenant, ref.Key); err == nil && w.pick(t, "stranger", 8) > 0 {
 		ref.Client = o.Client
 	}
 	if w.pick(t, "disk", 4) == 0 {
@@ -246,7 +252,7 @@ func (w *world) dropWriters(id metadata.ObjectID) {
 }
 
 func (w *world) getAction(t *rapid.T) {
-	list, _, err := leases(w.primary).GetReplicaList("default", w.key(t), w.now)
+	list, _, err := leases(w.primary).GetReplicaList(w.tenant(t), w.key(t), w.now)
 	if err != nil || len(list.Replicas) == 0 {
 		return
 	}
@@ -264,7 +270,7 @@ func (w *world) getAction(t *rapid.T) {
 
 func (w *world) removeAction(t *rapid.T) {
 	e, _, _ := deleteevents.Prepare(w.primary, deleteevents.Request{
-		Tenant: "default", Key: w.key(t), Force: w.pick(t, "force", 2) == 0,
+		Tenant: w.tenant(t), Key: w.key(t), Force: w.pick(t, "force", 2) == 0,
 		ID: uint64(w.pick(t, "request", 6)) * 1000,
 	}, w.now)
 	if e != nil {
@@ -424,6 +430,8 @@ func (w *world) actions() []action {
 		{3, "abandon", w.abandonAction},
 		{8, "transfer", w.transferAction},
 		{8, "transferEnd", w.transferEndAction},
+		{3, "quota", w.quotaAction},
+		{3, "evictTenant", w.evictTenantAction},
 		{2, "takeOver", w.takeOverAction},
 		{3, "snapshot", w.snapshotAction},
 		{1, "sweep", func(t *rapid.T) { w.primary.Sweep(w.pick(t, "shards", 1500)) }},
@@ -467,6 +475,7 @@ func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
 					a.run(t)
 					w.settle()
 					w.checkTransfers(t)
+					w.checkQuotas(t)
 					break
 				}
 			}
@@ -480,6 +489,8 @@ func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
 		reached["evicted groups"] += w.grouped
 		reached["upserts in place"] += w.inPlace
 		reached["upserts in other memory"] += w.elsewhere
+		reached["puts refused by a quota"] += w.overQuota
+		reached["evictions for a tenant"] += w.evictedFor
 		for what, n := range map[string]int64{
 			"evictions": st.Evicted, "ranges that left quarantine": st.QuarantineExits, "discards": st.Discarded,
 			"removals": int64(len(w.removed)), "takeovers": int64(w.term) - 1, "snapshots": w.loads, "readers": int64(len(w.users)),

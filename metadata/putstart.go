@@ -43,6 +43,9 @@ type Put struct {
 	// Own is a reservation of the key that the same call has made, 0 for none: an
 	// Unnumbered upsert may replace it.
 	Own ObjectID
+	// Metered has the tenant's quota admit the put. What the put replaces is its
+	// tenant's to use again.
+	Metered bool
 }
 
 // PreparePutStart decides a PutStart. Besides a change to commit or a channel
@@ -50,10 +53,16 @@ type Put struct {
 // made before.
 //
 // Errors: what displaceable returns; NoAvailableHandle if no segment has room;
-// Unavailable if the term has run out of ids.
+// Unavailable if the term has run out of ids; for a Metered put TenantNotRegistered,
+// and TenantQuotaExceeded, which eviction of the tenant's objects can help.
 func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan struct{}, error) {
 	if err := s.checkKey(put.Key); err != nil {
 		return nil, nil, nil, err
+	}
+	if put.Metered {
+		if err := s.Registered(put.Tenant); err != nil {
+			return nil, nil, nil, err
+		}
 	}
 	sh := &s.shards[shardOf(put.Tenant, put.Key)]
 	tenant := s.tenants.intern(put.Tenant)
@@ -86,8 +95,19 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 	if old != nil && put.Upsert {
 		s.succeed(e, put, old, now)
 	}
+	if put.Metered && !e.InPlace {
+		goes := uint64(0)
+		if old != nil {
+			goes = old.memoryCharge()
+		}
+		var err error
+		if e.charge, err = s.admit(put.Tenant, put.Size, uint64(put.Replicas), goes); err != nil {
+			return nil, nil, nil, err
+		}
+	}
 	withFile := put.DiskPath != "" && (old == nil || !s.alike(put, old, now))
 	if err := s.reserve(e, put, withFile); err != nil {
+		e.charge.release()
 		return nil, nil, nil, err
 	}
 	e.pending = sh.begin(key, old)
@@ -176,6 +196,7 @@ type PutStart struct {
 	LeaseUntil Time // as in a Removal
 
 	pending *Pending
+	charge  *charge // nil for none
 }
 
 // A Placement is the range of one memory replica.
@@ -195,6 +216,7 @@ func (e *PutStart) Apply(tx *Tx) error {
 	if tx.has(sh) {
 		return nil
 	}
+	defer e.charge.release()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	e.pending.resolveLocked()
@@ -275,6 +297,7 @@ func (tx *Tx) occupy(at *Placement, id ObjectID) *segmentState {
 
 // Abort gives the prepared ranges back and ends the waiting.
 func (e *PutStart) Abort(*Store) {
+	e.charge.release()
 	e.giveBack()
 	e.pending.resolve()
 }

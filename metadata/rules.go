@@ -31,7 +31,10 @@ const (
 	longKeyRules  Rules = 5
 	upsertRules   Rules = 5
 
-	NewestRules = transferRules
+	// quotaRules: quotas of tenants.
+	quotaRules Rules = 6
+
+	NewestRules = quotaRules
 )
 
 // maxOldKeyBytes is the longest key that nodes before longKeyRules read.

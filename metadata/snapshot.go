@@ -216,6 +216,9 @@ func (s *Store) encodeRest(c *binenc.Coder) {
 		s.codeTasks(c)
 		s.codeDrains(c)
 	}
+	if s.Rules() >= quotaRules {
+		s.codeQuotas(c)
+	}
 	numbers, digest := slices.Sorted(maps.Keys(s.segments)), uint64(s.digest)
 	codeNumber(c, &s.lastNumber)
 	codeNumbers(c, &numbers)

@@ -24,12 +24,13 @@ type Options struct {
 // A Store holds the metadata of one cluster.
 //
 // Locks, in the order in which they are taken: applyMu, then one shard's mu,
-// then leaves (a segment's allocator, the tenants, the request log). Nothing
+// then leaves (a segment's allocator, the quotas, the tenants, the request log). Nothing
 // slow happens under any of them, and no I/O.
 type Store struct {
 	pool     *segment.Pool
 	tenants  tenants
 	requests requestLog
+	quotas   quotas
 	shards   [ShardCount]shard
 	ids      idSource
 	hash     keyHash

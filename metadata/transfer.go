@@ -77,6 +77,8 @@ type Transfer struct {
 	Move    bool
 	Source  string
 	Targets []string
+	// Metered has the tenant's quota admit the copies, see Put.Metered.
+	Metered bool
 }
 
 func (t *Transfer) op() string {
@@ -92,7 +94,8 @@ func (t *Transfer) op() string {
 // that takes no new objects, and while a node of the cluster does not know
 // transfers; ObjectNotFound; ObjectHasTask during another one; ReplicaNotFound
 // without a readable replica on the source; InvalidParams when the object would
-// have more than MaxReplicas; NoAvailableHandle if a target has no room.
+// have more than MaxReplicas; NoAvailableHandle if a target has no room; of a Metered
+// one TenantNotRegistered and TenantQuotaExceeded.
 func (s *Store) PrepareTransfer(t *Transfer) (*StartTransfer, <-chan struct{}, error) {
 	if s.Rules() < transferRules {
 		return nil, nil, errs.New(errs.Unavailable, t.op(), "nodes of an older version do not know copies and moves; upgrade them")
@@ -128,9 +131,16 @@ func (s *Store) PrepareTransfer(t *Transfer) (*StartTransfer, <-chan struct{}, e
 		return nil, nil, errs.New(errs.InvalidParams, t.op(), "the object would have more than %d replicas", MaxReplicas)
 	}
 	e := &StartTransfer{Ref: Ref{o.shard, o.id}, Client: t.Client, Move: t.Move, Source: source.segment.Number, from: o.descriptor(source), size: o.size}
+	if t.Metered {
+		var err error
+		if e.charge, err = s.admit(t.Tenant, o.size, uint64(len(names)), 0); err != nil {
+			return nil, nil, err
+		}
+	}
 	for _, name := range names {
 		at, ok := s.pool.AllocateOn(name, o.size)
 		if !ok {
+			e.charge.release()
 			giveBack(e.Targets)
 			return nil, nil, errs.NoAvailableHandle
 		}
@@ -165,13 +175,15 @@ type StartTransfer struct {
 	Source  segment.Number
 	Targets []Placement
 
-	from Descriptor // of the source, on the node that prepared it
-	size uint64
+	from   Descriptor // of the source, on the node that prepared it
+	size   uint64
+	charge *charge // nil for none
 }
 
 // Apply adds the replicas. It answers ObjectNotFound if the object is gone,
 // ReplicaNotFound if its source is, and SegmentNotFound if a target is.
 func (e *StartTransfer) Apply(tx *Tx) (answer error) {
+	defer e.charge.release()
 	err := tx.onObject(e.Ref, e.pending, func(_ *shard, o *object) {
 		source := o.memoryOn(func(p *segmentState) bool { return p.Number == e.Source })
 		switch {
@@ -193,6 +205,7 @@ func (e *StartTransfer) Apply(tx *Tx) (answer error) {
 		for i := range e.Targets {
 			if p := tx.occupy(&e.Targets[i], e.ID); p != nil {
 				o.extra.replicas = append(o.extra.replicas, replica{segment: p, rng: e.Targets[i].Range, kind: Memory, status: arriving})
+				tx.s.quotas.charge(o.tenant, 0, int64(o.size))
 			}
 		}
 		tx.s.addTerms(o)
@@ -209,6 +222,7 @@ func (e *StartTransfer) Apply(tx *Tx) (answer error) {
 
 // Abort gives the prepared ranges back and ends the waiting.
 func (e *StartTransfer) Abort(*Store) {
+	e.charge.release()
 	giveBack(e.Targets)
 	e.pending.resolve()
 }

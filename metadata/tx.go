@@ -127,6 +127,7 @@ func (tx *Tx) insert(sh *shard, o *object) {
 	sh.byID[o.id] = o
 	s.join(o)
 	s.counts.objects.Add(1)
+	s.quotas.charge(o.tenant, 1, int64(o.memoryCharge()))
 	for i := range o.replicaCount() {
 		s.count(o, o.replicaAt(i), 1)
 	}
@@ -185,7 +186,11 @@ func (tx *Tx) dropSome(sh *shard, o *object, leaseUntil Time, unwanted func(*rep
 //     may have granted a lease that it could not journal.
 func (tx *Tx) dropReplica(o *object, r *replica, leaseUntil Time) {
 	tx.s.count(o, r, -1)
-	if r.kind != Memory || r.segment.Gone() {
+	if r.kind != Memory {
+		return
+	}
+	tx.s.quotas.charge(o.tenant, 0, -int64(o.size))
+	if r.segment.Gone() {
 		return
 	}
 	term := tx.s.inForce.Load()
@@ -270,6 +275,7 @@ func (s *Store) unfile(sh *shard, o *object) {
 	sh.leases.end(o, s.now)
 	o.flags |= flagGone
 	s.counts.objects.Add(-1)
+	s.quotas.charge(o.tenant, -1, 0)
 }
 
 // file puts an object into the index it belongs to now, and out of the one it

@@ -131,6 +131,7 @@ func (tx *Tx) takeOver(sh *shard, old *object, e *PutStart) {
 	for i := range old.replicaCount() {
 		if r := old.replicaAt(i); e.taken(r) >= 0 {
 			tx.s.count(old, r, -1)
+			tx.s.quotas.charge(old.tenant, 0, -int64(old.size))
 		} else {
 			tx.dropReplica(old, r, e.LeaseUntil)
 		}

@@ -1,0 +1,61 @@
+package metadata_test
+
+import (
+	"pgregory.net/rapid"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// tenant is the default one most of the time; the other one has a quota at times.
+func (w *world) tenant(t *rapid.T) string {
+	if w.pick(t, "tenant", 4) == 0 {
+		return "red"
+	}
+	return metadata.DefaultTenant
+}
+
+// quotaAction sets the other tenant's quota, so that some puts break it, or removes
+// it.
+func (w *world) quotaAction(t *rapid.T) {
+	if e, err := w.primary.PrepareSetQuota("red", uint64(100*w.pick(t, "quota", 4))); err == nil {
+		w.submit(nil, e)
+	}
+}
+
+// evictTenantAction evicts objects of one tenant.
+func (w *world) evictTenantAction(t *rapid.T) {
+	tenant := w.tenant(t)
+	var spares []metadata.Spare
+	for i := range metadata.ShardCount {
+		spares = w.primary.Spares(spares, tenant, i, w.now)
+	}
+	if len(spares) == 0 {
+		return
+	}
+	counted := func(err error) {
+		if errs.KindOf(err) == errs.OK {
+			w.evictedFor++
+		}
+	}
+	switch drop := w.primary.PrepareEvict(spares[w.pick(t, "spare", len(spares))].Ref, w.now); {
+	case drop.Removal != nil:
+		w.submit(counted, deleteevents.Of(deleteevents.Remove, drop.Removal))
+	case drop.Partial != nil:
+		w.submit(counted, drop.Partial)
+	}
+}
+
+// checkQuotas compares what tenants are charged with the objects of both nodes, and
+// what is prepared with the queue.
+func (w *world) checkQuotas(t *rapid.T) {
+	for what, s := range map[string]*metadata.Store{"primary": w.primary, "follower": w.follower} {
+		if faults := s.ChargeFaults(); faults != nil {
+			t.Fatalf("%s: %v", what, faults)
+		}
+	}
+	if n := w.primary.Prepared(); len(w.queue) == 0 && n != 0 {
+		t.Fatalf("%d bytes are prepared while nothing is queued", n)
+	}
+}
