@@ -20,10 +20,11 @@ const (
 	RemoveAll      Type = 3
 	PutRevoke      Type = 4 // a revocation of the last replicas of an object
 	UnmountSegment Type = 5 // by the owner, or because the owner expired
+	EvictTenant    Type = 6 // for a tenant's quota; not before there are quotas
 )
 
 func (t Type) String() string {
-	names := [...]string{Remove: "REMOVE", RemoveByRegex: "REMOVE_BY_REGEX", RemoveAll: "REMOVE_ALL", PutRevoke: "PUT_REVOKE", UnmountSegment: "UNMOUNT_SEGMENT"}
+	names := [...]string{Remove: "REMOVE", RemoveByRegex: "REMOVE_BY_REGEX", RemoveAll: "REMOVE_ALL", PutRevoke: "PUT_REVOKE", UnmountSegment: "UNMOUNT_SEGMENT", EvictTenant: "EVICT_TENANT"}
 	if t < Remove || int(t) >= len(names) {
 		return fmt.Sprintf("Type(%d)", uint8(t))
 	}
@@ -55,7 +56,7 @@ func (e *Event) Stream() metadata.Stream { return metadata.DeleteEvents }
 // are gone. An unknown type fails the whole commit.
 func (e *Event) Apply(tx *metadata.Tx) error {
 	switch e.Type {
-	case Remove, RemoveByRegex, RemoveAll, PutRevoke:
+	case Remove, RemoveByRegex, RemoveAll, PutRevoke, EvictTenant:
 		return remove(e.Removals, tx.Remove, &e.Removed)
 	case UnmountSegment:
 		tx.Claim(e.Segments, e.Claims)
@@ -124,7 +125,7 @@ var ErrUnknownType = errors.New("unknown type of delete event; upgrade this node
 
 // Decode decodes one event, which must fill b.
 func Decode(b []byte) (metadata.Change, error) {
-	if len(b) > 0 && (Type(b[0]) < Remove || Type(b[0]) > UnmountSegment) {
+	if len(b) > 0 && (Type(b[0]) < Remove || Type(b[0]) > EvictTenant) {
 		return nil, fmt.Errorf("%w: %d", ErrUnknownType, b[0])
 	}
 	e := new(Event)

@@ -51,7 +51,7 @@ func TestEventRoundTrip(t *testing.T) {
 }
 
 func TestUnknownTypesAreRefused(t *testing.T) {
-	for _, bad := range []deleteevents.Type{0, 6, 255} {
+	for _, bad := range []deleteevents.Type{0, 7, 255} {
 		enc := metadata.Encode(nil, &deleteevents.Event{Type: bad})
 		if _, err := deleteevents.Decode(enc); !errors.Is(err, deleteevents.ErrUnknownType) {
 			t.Errorf("decoding %v: %v", bad, err)

@@ -39,6 +39,7 @@ type App struct {
 	version string
 	log     zerolog.Logger
 	clock   clock.Clock
+	quotas  []metadata.TenantQuota // of the policy file
 
 	rpcListener, httpListener net.Listener
 	mooncakeListeners         []net.Listener // of further generations, as in the settings
@@ -79,6 +80,9 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 		counters: counters{service.NewCounters(), new(leasesync.Counters), new(eviction.Counters)},
 	}
 	var err error
+	if a.quotas, err = initialQuotas(cfg.Tenants); err != nil {
+		return nil, err
+	}
 	if a.rpcListener, err = listen(cfg.Listen.RPC(), "--rpc_address", "--rpc_port"); err != nil {
 		return nil, err
 	}

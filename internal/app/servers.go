@@ -11,6 +11,7 @@ import (
 	"github.com/understudy-store/understudy/internal/metaserver"
 	"github.com/understudy-store/understudy/internal/metrics"
 	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
 )
 
@@ -35,6 +36,7 @@ func (a *App) serveRPC(ctx context.Context) error {
 	server := rpc.NewServer(rpc.Config{
 		ClusterID: a.cfg.HA.ClusterID, NodeID: a.cfg.Node.ID, Gate: a.gate, Node: a.node, Snapshots: a.node,
 		Clock: a.clock, Log: a.log, Observer: a.metrics, Limits: rpc.Limits{MessageBytes: int(a.cfg.Listen.MaxMessageBytes)},
+		Tenants: service.Tenants(a.cfg.Tenants.Enabled),
 	})
 	return serve(ctx, func() error { return server.Serve(a.mooncake.grpc(a.rpcListener)) }, server.Stop)
 }

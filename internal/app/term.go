@@ -37,6 +37,9 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 			MaxSoftPin: a.cfg.Lease.MaxSoftPinTTL,
 			Version:    a.version,
 			Offload:    a.cfg.Storage.Offload, OffloadQueue: a.cfg.Storage.OffloadQueue,
+
+			Tenants: service.Tenants(a.cfg.Tenants.Enabled), TenantWatermark: a.cfg.Tenants.HighWatermark, TenantRatio: a.cfg.Eviction.Ratio,
+			EvictSoftPinned: a.cfg.Eviction.AllowSoftPinned, InitialQuotas: a.quotas,
 		},
 		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Answers: t.Answers, Liveness: liveness,
 		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed, Expired: a.forgetMetadata(),
@@ -53,6 +56,8 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 	g.Go(func() error { return master.WatchClients(ctx, a.log) })
 	g.Go(func() error { return master.DriveTasks(ctx, a.log) })
 	g.Go(func() error { return master.RefillOffloads(ctx) })
+	g.Go(func() error { return master.SeedQuotas(ctx, a.log) })
+	g.Go(func() error { return master.EvictTenants(ctx, a.log) })
 	g.Go(func() error { return a.raiseRules(ctx, t) })
 	return g.Wait()
 }

@@ -45,6 +45,7 @@ type Config struct {
 	Put      Put
 	Client   Client
 	Storage  Storage
+	Tenants  Tenants
 	Log      Log
 
 	// origins says where each value that is not a default came from, by name.
@@ -232,6 +233,23 @@ type Storage struct {
 	Offload            bool               // --enable_offload
 	OffloadQueue       int                // --offloading_queue_limit
 }
+
+// Tenants is whether clients have tenants, and their quotas.
+type Tenants struct {
+	Enabled       bool           // --enable_multi_tenants
+	Connector     QuotaConnector // --tenant_quota_connector_type
+	ConnectorURI  string         // --tenant_quota_connector_uri
+	HighWatermark float64        // --tenant_eviction_high_watermark_ratio
+}
+
+// QuotaConnector is where the first quotas come from.
+type QuotaConnector string
+
+// The connectors.
+const (
+	QuotasInFile QuotaConnector = "file"
+	QuotasInEtcd QuotaConnector = "etcd" // the state has them in any case
+)
 
 // AllocationStrategy is the order in which segments are tried.
 type AllocationStrategy string

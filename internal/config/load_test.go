@@ -213,13 +213,13 @@ func TestKubernetesServiceLinksAreNoSettings(t *testing.T) {
 }
 
 func TestAllFaultsAtOnce(t *testing.T) {
-	args := append(inFile(t, "a.yaml", "eviction_ratio: 2\nnonsense_name: 1\nenable_multi_tenants: true\n"),
+	args := append(inFile(t, "a.yaml", "eviction_ratio: 2\nnonsense_name: 1\nha_backend_type: redis\n"),
 		"--rpc_port=99999", "--put_start_discard_timeout_sec=700", "--rpc_thread_num=4")
 	_, warnings, err := load(t, Primary, args, "UNDERSTUDY_SESSION_TTL=1s", "UNDERSTUDY_ENABLE_HA=perhaps")
 	wantFault(t, err, "rpc_port", `"99999"`, "flag --rpc_port", "0 to 65535")
 	wantFault(t, err, "eviction_ratio", `"2"`, "a.yaml, line 1", "0 to 1")
 	wantFault(t, err, "nonsense_name", "line 2")
-	wantFault(t, err, "enable_multi_tenants", "line 3", "there is one tenant")
+	wantFault(t, err, "ha_backend_type", "line 3", "etcd is the only HA backend")
 	wantFault(t, err, "session-ttl", `"1s"`, "UNDERSTUDY_SESSION_TTL", "from 2s")
 	wantFault(t, err, "enable_ha", "true or false")
 	wantFault(t, err, "put_start_release_timeout_sec", `"10m"`, "(default)", "put_start_discard_timeout_sec (11m40s)")

@@ -107,6 +107,10 @@ func advice(c *Config) []rule {
 			"is not offered, so segments are chosen at random"},
 		{"enable_metadata_cleanup_on_timeout enable_http_metadata_server", c.Listen.Metadata || !c.Listen.MetadataCleanup,
 			"is not used without enable_http_metadata_server"},
+		{"tenant_quota_connector_uri enable_multi_tenants", c.Tenants.Enabled || c.Tenants.ConnectorURI == "",
+			"is not used without enable_multi_tenants"},
+		{"tenant_quota_connector_type", c.Tenants.Connector != QuotasInEtcd,
+			"is not used: quotas are part of the state, so they are in the journal, and tenant_quota_connector_uri is not read"},
 		{"promotion-cleanup eviction-policy", c.HA.PromotionCleanup != promote.CleanupExpired || c.Eviction.Policy != EvictWatermark,
 			"each takeover will drop every object whose lease has run out, which under eviction-policy=watermark is most of a healthy cache; " +
 				"auto keeps it"},

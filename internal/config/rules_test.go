@@ -57,6 +57,10 @@ var valueTests = []struct {
 	{"full-sync-interval", []string{"1s", "1m"}, []string{"999ms"}},
 	{"eviction-policy", []string{"watermark", "expiry"}, []string{"lru"}},
 	{"eviction_high_watermark_ratio", []string{"0.01", "1", "1.0"}, []string{"0", "1.01", "-1", "NaN", "x"}},
+	{"enable_multi_tenants", []string{"true", "false"}, []string{"x"}},
+	{"tenant_quota_connector_type", []string{"file", "etcd"}, []string{"", "redis"}},
+	{"tenant_quota_connector_uri", []string{"", "/etc/quotas.yaml"}, nil},
+	{"tenant_eviction_high_watermark_ratio", []string{"0", "0.9", "1"}, []string{"-0.1", "1.01", "x"}},
 	{"eviction_ratio", []string{"0", "0.05", "1"}, []string{"-0.1", "1.01", "NaN", "x"}},
 	{"allow_evict_soft_pinned_objects", []string{"false"}, []string{"x"}},
 	{"eviction-interval", []string{"1ms", "10ms"}, []string{"0s", "10"}},
@@ -183,6 +187,14 @@ var ruleTests = []struct {
 	{
 		Primary, "--enable_metadata_cleanup_on_timeout", "--enable_metadata_cleanup_on_timeout --enable_http_metadata_server",
 		"enable_metadata_cleanup_on_timeout", "without enable_http_metadata_server", true,
+	},
+	{
+		Primary, "--tenant_quota_connector_uri=a", "--tenant_quota_connector_uri=a --enable_multi_tenants",
+		"tenant_quota_connector_uri", "without enable_multi_tenants", true,
+	},
+	{
+		Primary, "--tenant_quota_connector_type=etcd", "--tenant_quota_connector_type=file",
+		"tenant_quota_connector_type", "part of the state", true,
 	},
 	{
 		Primary, "--allocation_strategy=cxl", "--allocation_strategy=local_first",
@@ -325,10 +337,9 @@ func TestUnusedNames(t *testing.T) {
 
 func TestUnusedNamesThatMatter(t *testing.T) {
 	for arg, want := range map[string]string{
-		"enable_multi_tenants=true": "one object",
-		"ha_backend_type=redis":     "etcd is the only HA backend",
-		"ha_backend_connstring=a":   "host:port",
-		"rpc_interface=none-such":   "network interface of this machine",
+		"ha_backend_type=redis":   "etcd is the only HA backend",
+		"ha_backend_connstring=a": "host:port",
+		"rpc_interface=none-such": "network interface of this machine",
 	} {
 		name, _, _ := strings.Cut(arg, "=")
 		_, _, err := load(t, Primary, []string{"--" + arg})

@@ -180,7 +180,7 @@ func clusterSections(c *Config) []Section {
 }
 
 func storeSections(c *Config) []Section {
-	e, p, s := &c.Eviction, &c.Put, &c.Storage
+	e, p, s, t := &c.Eviction, &c.Put, &c.Storage, &c.Tenants
 	return []Section{
 		{"Eviction", []Setting{
 			{"eviction-policy", "watermark", understudy, oneOf(&e.Policy, EvictWatermark, EvictExpiry),
@@ -215,6 +215,16 @@ func storeSections(c *Config) []Section {
 				"have objects copied to the SSDs of clients that offer one, when their put ends"},
 			{"offloading_queue_limit", "50000", mooncake, count(&s.OffloadQueue, 0, maxOffloadQueue),
 				"objects that may wait for one client to copy them; past it they stay in memory only"},
+		}},
+		{"Tenants", []Setting{
+			{"enable_multi_tenants", "false", mooncake, boolean(&t.Enabled),
+				"calls are about the tenant that they name, and a write needs one with a quota; the same on all nodes"},
+			{"tenant_quota_connector_type", "file", mooncake, oneOf(&t.Connector, QuotasInFile, QuotasInEtcd),
+				"where quotas come from when there are none yet; with etcd from nowhere: they are part of the state, which is in etcd"},
+			{"tenant_quota_connector_uri", "", mooncake, text(&t.ConnectorURI, "a file; empty: none", anything[string]),
+				"policy file in Mooncake's format, read when the program starts, never written"},
+			{"tenant_eviction_high_watermark_ratio", "0.9", mooncake, ratio(&t.HighWatermark),
+				"share of its quota above which objects of a tenant are evicted, to eviction_ratio below it; 0: only for a put that needs room"},
 		}},
 		{"Logs", []Setting{
 			{"log-level", "info", understudy, oneOf(&c.Log.Level, "trace", "debug", "info", "warn", "error"), "lowest level that is written"},

@@ -54,7 +54,6 @@ func only(word string) value {
 const (
 	goRuntime   = "the Go runtime finds its number of threads by itself"
 	toStderr    = "logs go to standard error; see log-level and log-format"
-	oneTenant   = "there is one tenant, default: equal keys of two tenants would be one object"
 	atPutEnd    = "objects are copied to SSDs when their put ends, not when they are evicted"
 	noPromotion = "objects on an SSD are read there; they are not copied back to memory"
 	noDiskSize  = "DISK replicas are kept as metadata; their space is not managed"
@@ -98,8 +97,6 @@ var unused = []struct {
 	{"snapshot_catalog_store_type=- snapshot_catalog_store_connstring=- snapshot_payload_store_type=-", anyText, noFiles},
 	{"snapshot_catalog_backend_type=- snapshot_catalog_backend_connstring=- snapshot_payload_backend_type=-", anyText, noFiles},
 
-	{"enable_multi_tenants=false", off, oneTenant},
-	{"tenant_quota_connector_type=file tenant_quota_connector_uri=- tenant_eviction_high_watermark_ratio=0.9", anyText, oneTenant},
 	{"offload_on_evict=false offload_force_evict=false", anyBool, atPutEnd},
 	{"offload_cap_ratio=0.5", anyText, atPutEnd},
 	{"promotion_on_hit=false", anyBool, noPromotion},

@@ -12,11 +12,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
-	"github.com/understudy-store/understudy/metadata"
 )
-
-// tenant is whose keys are asked for: multi-tenancy is off.
-const tenant = metadata.DefaultTenant
 
 // A Node is the status of this node, and the body of /node.
 type Node struct {
@@ -76,9 +72,9 @@ func (a API) Handler() http.Handler {
 		"GET /api/v1/drain_jobs/query":   a.serving(queryDrain),
 		"POST /api/v1/drain_jobs/cancel": a.serving(cancelDrain),
 		"POST /api/v1/remove_all":        a.serving(removeAll),
-		"GET /api/v1/tenant_quotas":      a.serving(tenantQuotas),
-		"PUT /api/v1/tenant_quotas":      a.serving(tenantQuotas),
-		"DELETE /api/v1/tenant_quotas":   a.serving(tenantQuotas),
+		"GET /api/v1/tenant_quotas":      a.serving(getQuotas),
+		"PUT /api/v1/tenant_quotas":      a.serving(putQuota),
+		"DELETE /api/v1/tenant_quotas":   a.serving(deleteQuota),
 	} {
 		mux.HandleFunc(pattern, h)
 	}
@@ -132,6 +128,8 @@ func (a API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		code = http.StatusServiceUnavailable
 	case errs.InvalidParams, errs.InvalidKey:
 		code = http.StatusBadRequest
+	case errs.TenantNotEmpty:
+		code = http.StatusConflict
 	case errs.ObjectNotFound, errs.ReplicaNotReady, errs.SegmentNotFound:
 		code = http.StatusNotFound
 	case errs.NotSupported:

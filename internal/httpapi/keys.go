@@ -45,6 +45,13 @@ func param(r *http.Request, name string) (string, error) {
 	return query.Get(name), nil
 }
 
+// tenantOf returns whose keys a query is about: those of the default tenant, as
+// upstream, unless it names another one.
+func tenantOf(r *http.Request, m *service.Master) (string, error) {
+	named, err := param(r, "tenant_id")
+	return m.Tenants.Of(named), err
+}
+
 // callTimeout is how long a query waits for a change of its key to be written.
 const callTimeout = 10 * time.Second
 
@@ -57,6 +64,10 @@ func queryKey(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	}
 	if key == "" {
 		return errs.ObjectNotFound
+	}
+	tenant, err := tenantOf(r, m)
+	if err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
 	defer cancel()
@@ -134,6 +145,10 @@ func batchQueryKeys(w http.ResponseWriter, r *http.Request, m *service.Master) e
 	if n := strings.Count(text, ",") + 1; n > service.MaxBatchItems {
 		return errs.New(errs.InvalidParams, "", "%d keys are given, at most %d are possible; split the query", n, service.MaxBatchItems)
 	}
+	tenant, err := tenantOf(r, m)
+	if err != nil {
+		return err
+	}
 	answers := make(map[string]keyAnswer)
 	for key := range strings.SplitSeq(text, ",") {
 		o, err := m.Inspect(r.Context(), tenant, key)
@@ -165,6 +180,10 @@ const (
 // answer or not. An answer that cannot be brought to its end is cut off, so
 // that nobody takes it for whole.
 func allKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+	tenant, err := tenantOf(r, m)
+	if err != nil {
+		return err
+	}
 	out := bufio.NewWriter(w)
 	control := http.NewResponseController(w)
 	for page := (service.Page{Size: pageKeys, Bytes: pageBytes}); ; {

@@ -19,6 +19,7 @@ const (
 	titleState    = "Memory and objects"
 	titleLeases   = "Leases and renewals"
 	titleEviction = "Eviction"
+	titleTenants  = "Tenants"
 	titleEtcd     = "etcd"
 	titleCalls    = "Clients and calls"
 	titleEachCall = "Each call"
@@ -41,6 +42,9 @@ func (s *scrape) figures(to func(title string) sink) {
 	}
 	s.renewalCounts(to(titleLeases))
 	s.evictionCounts(to(titleEviction))
+	if len(s.tenants) > 0 {
+		s.quotas(to(titleTenants))
+	}
 	if s.etcdBytes > 0 {
 		s.etcd(to(titleEtcd))
 	}

@@ -57,7 +57,7 @@ var reasons = []journal.Reason{
 
 // deleteTypes are all that a delete event can have.
 var deleteTypes = []deleteevents.Type{
-	deleteevents.Remove, deleteevents.RemoveByRegex, deleteevents.RemoveAll, deleteevents.PutRevoke, deleteevents.UnmountSegment,
+	deleteevents.Remove, deleteevents.RemoveByRegex, deleteevents.RemoveAll, deleteevents.PutRevoke, deleteevents.UnmountSegment, deleteevents.EvictTenant,
 }
 
 // Why etcd refused a commit.

@@ -59,6 +59,7 @@ func TestFiguresOfAPrimary(t *testing.T) {
 		t.Errorf("%v bytes allocated, %v of them in quarantine after a forced removal; want some in quarantine, and 100 KiB beside it", busy, quarantined)
 	}
 	r.want("delete events", `understudy_delete_events_total: counter
+		understudy_delete_events_total{type="EVICT_TENANT"} 0
 		understudy_delete_events_total{type="PUT_REVOKE"} 0
 		understudy_delete_events_total{type="REMOVE"} 1
 		understudy_delete_events_total{type="REMOVE_ALL"} 1

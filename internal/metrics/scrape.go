@@ -30,6 +30,10 @@ type scrape struct {
 
 	fileCapacity uint64
 
+	tenants       []metadata.TenantQuota // none without quotas
+	quotaCapacity uint64
+	tenantCounts  map[string]service.TenantCounts
+
 	// Of the term; zero on a node that does not serve.
 	clients     int
 	held        int // of them, silent for too long
@@ -47,12 +51,16 @@ type use struct{ busy, capacity uint64 }
 func (m *Metrics) take() *scrape {
 	s := &scrape{
 		status: m.src.Status(), calls: m.src.Calls, renewals: m.src.Renewals, evictions: m.src.Evictions,
-		segments: make(map[string]use), fileCapacity: m.src.FileCapacity,
+		tenantCounts: m.src.Calls.Tenants.All(),
+		segments:     make(map[string]use), fileCapacity: m.src.FileCapacity,
 	}
 	s.polled, s.commitAge = m.polls.look(s.status, m.src.Clock())
 	if store := m.src.Store(); store != nil {
 		s.hasState, s.stats, s.leases, s.cutoffs = true, store.Stats(), store.LeaseCounts(), store.CutoffCounts()
 		s.leaseTTL = store.Params().LeaseTTL
+		if store.HasQuotas() {
+			s.tenants, s.quotaCapacity = store.Quotas(), store.QuotaCapacity()
+		}
 		for _, seg := range store.Segments() {
 			// Several segments may share a name, or do once it is fit for a label.
 			name := strings.ToValidUTF8(seg.Name, "\uFFFD")
@@ -80,6 +88,7 @@ func (s *scrape) term() metadata.Term {
 // everything is a scrape from which no figure is left out.
 func everything() *scrape {
 	return &scrape{
+		tenants: make([]metadata.TenantQuota, 1), tenantCounts: map[string]service.TenantCounts{"": {}},
 		calls: service.NewCounters(), renewals: new(leasesync.Counters), evictions: new(eviction.Counters),
 		hasState: true, segments: map[string]use{"": {}}, polled: polled{lagKnown: true, etcdBytes: 1, etcdQuota: 1},
 	}

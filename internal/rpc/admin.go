@@ -146,7 +146,7 @@ func (s *adminService) ListKeys(ctx context.Context, r *pb.ListKeysRequest) (*pb
 	if err != nil {
 		return nil, err
 	}
-	keys, next, err := service.Keys(ctx, store, tenantOf(r), r.GetRegex(), !r.GetIncludeUnreadable(), page)
+	keys, next, err := service.Keys(ctx, store, s.tenantOf(r), r.GetRegex(), !r.GetIncludeUnreadable(), page)
 	return &pb.ListKeysResponse{Header: s.here(), Keys: keys, NextPageToken: next}, err
 }
 
@@ -158,7 +158,7 @@ func (s *adminService) QueryKey(_ context.Context, r *pb.QueryKeyRequest) (*pb.Q
 	if err != nil {
 		return nil, err
 	}
-	o, err := store.Inspect(tenantOf(r), r.GetKey())
+	o, err := store.Inspect(s.tenantOf(r), r.GetKey())
 	if err != nil {
 		return nil, err
 	}

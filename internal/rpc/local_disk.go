@@ -47,7 +47,7 @@ func (s *clientService) NotifyOffloadSuccess(ctx context.Context, r *pb.NotifyOf
 	for i, o := range r.GetObjects() {
 		t := o.GetTask()
 		done[i] = service.OffloadResult{
-			Task:    service.OffloadTask{Tenant: tenantOf(t), Key: t.GetKey(), Size: t.GetSize()},
+			Task:    service.OffloadTask{Tenant: s.tenantOf(t), Key: t.GetKey(), Size: t.GetSize()},
 			Refused: o.GetRefused(), DataSize: o.GetDataSize(), Endpoint: o.GetEndpoint(),
 		}
 	}

@@ -35,9 +35,10 @@ func (f *front) items(op string, request uint64, failed []error) []*pb.ItemError
 	return items
 }
 
-// tenantOf is whose keys a request is about. Multi-tenancy is off, so it is
-// always the default tenant, whatever the request says (behaviours, section 1).
-func tenantOf(interface{ GetTenant() string }) string { return metadata.DefaultTenant }
+// tenantOf is whose keys a request is about.
+func (f *front) tenantOf(r interface{ GetTenant() string }) string {
+	return f.Tenants.Of(r.GetTenant())
+}
 
 // uuidOf reads a UUID in its canonical form; other spellings that the library
 // accepts, and the nil UUID, are refused.

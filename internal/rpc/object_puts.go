@@ -13,7 +13,7 @@ import (
 
 func (s *objectService) PutStart(ctx context.Context, r *pb.PutStartRequest) (*pb.PutStartResponse, error) {
 	m := master(ctx)
-	put, err := putStartOf(r)
+	put, err := s.putStartOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (s *objectService) PutStart(ctx context.Context, r *pb.PutStartRequest) (*p
 
 func (s *objectService) BatchPutStart(ctx context.Context, r *pb.BatchPutStartRequest) (*pb.BatchPutStartResponse, error) {
 	m := master(ctx)
-	put, err := putStartOf(r)
+	put, err := s.putStartOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (s *objectService) BatchPutStart(ctx context.Context, r *pb.BatchPutStartRe
 
 func (s *objectService) PutEnd(ctx context.Context, r *pb.PutEndRequest) (*pb.PutEndResponse, error) {
 	m := master(ctx)
-	update, err := putUpdateOf(r)
+	update, err := s.putUpdateOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +65,7 @@ func (s *objectService) PutEnd(ctx context.Context, r *pb.PutEndRequest) (*pb.Pu
 
 func (s *objectService) BatchPutEnd(ctx context.Context, r *pb.BatchPutEndRequest) (*pb.BatchPutEndResponse, error) {
 	m := master(ctx)
-	update, err := putUpdateOf(r)
+	update, err := s.putUpdateOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +83,7 @@ func (s *objectService) BatchPutEnd(ctx context.Context, r *pb.BatchPutEndReques
 
 func (s *objectService) PutRevoke(ctx context.Context, r *pb.PutRevokeRequest) (*pb.PutRevokeResponse, error) {
 	m := master(ctx)
-	update, err := putUpdateOf(r)
+	update, err := s.putUpdateOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -92,7 +92,7 @@ func (s *objectService) PutRevoke(ctx context.Context, r *pb.PutRevokeRequest) (
 
 func (s *objectService) BatchPutRevoke(ctx context.Context, r *pb.BatchPutRevokeRequest) (*pb.BatchPutRevokeResponse, error) {
 	m := master(ctx)
-	update, err := putUpdateOf(r)
+	update, err := s.putUpdateOf(r)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ type writer interface {
 	GetRequestId() uint64
 }
 
-func putStartOf(r interface {
+func (f *front) putStartOf(r interface {
 	writer
 	GetConfig() *pb.PutConfig
 }) (service.PutRequest, error) {
@@ -124,10 +124,10 @@ func putStartOf(r interface {
 		return service.PutRequest{}, err
 	}
 	config, err := putConfigOf(r.GetConfig())
-	return service.PutRequest{Tenant: tenantOf(r), Client: client, Request: r.GetRequestId(), Config: config}, err
+	return service.PutRequest{Tenant: f.tenantOf(r), Client: client, Request: r.GetRequestId(), Config: config}, err
 }
 
-func putUpdateOf(r interface {
+func (f *front) putUpdateOf(r interface {
 	writer
 	GetSelector() pb.ReplicaSelector
 }) (service.UpdateRequest, error) {
@@ -136,7 +136,7 @@ func putUpdateOf(r interface {
 		return service.UpdateRequest{}, err
 	}
 	selector, err := selectorOf(r.GetSelector())
-	return service.UpdateRequest{Tenant: tenantOf(r), Client: client, Request: r.GetRequestId(), Selector: selector}, err
+	return service.UpdateRequest{Tenant: f.tenantOf(r), Client: client, Request: r.GetRequestId(), Selector: selector}, err
 }
 
 // putConfigOf reads how a put is to be stored; the service checks the numbers

@@ -16,13 +16,13 @@ type objectService struct {
 
 func (s *objectService) ExistKey(ctx context.Context, r *pb.ExistKeyRequest) (*pb.ExistKeyResponse, error) {
 	m := master(ctx)
-	exists, err := m.ExistKey(ctx, tenantOf(r), r.GetKey())
+	exists, err := m.ExistKey(ctx, s.tenantOf(r), r.GetKey())
 	return &pb.ExistKeyResponse{Header: s.header(m.Term), Exists: exists}, err
 }
 
 func (s *objectService) BatchExistKey(ctx context.Context, r *pb.BatchExistKeyRequest) (*pb.BatchExistKeyResponse, error) {
 	m := master(ctx)
-	exists, failed, err := m.BatchExistKey(ctx, tenantOf(r), r.GetKeys())
+	exists, failed, err := m.BatchExistKey(ctx, s.tenantOf(r), r.GetKeys())
 	return &pb.BatchExistKeyResponse{
 		Header: s.header(m.Term), Exists: exists, Errors: s.items("BatchExistKey", 0, failed),
 	}, err
@@ -30,7 +30,7 @@ func (s *objectService) BatchExistKey(ctx context.Context, r *pb.BatchExistKeyRe
 
 func (s *objectService) GetReplicaList(ctx context.Context, r *pb.GetReplicaListRequest) (*pb.GetReplicaListResponse, error) {
 	m := master(ctx)
-	list, err := m.GetReplicaList(ctx, tenantOf(r), r.GetKey())
+	list, err := m.GetReplicaList(ctx, s.tenantOf(r), r.GetKey())
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +43,7 @@ func (s *objectService) GetReplicaList(ctx context.Context, r *pb.GetReplicaList
 
 func (s *objectService) BatchGetReplicaList(ctx context.Context, r *pb.BatchGetReplicaListRequest) (*pb.BatchGetReplicaListResponse, error) {
 	m := master(ctx)
-	found, failed, err := m.BatchGetReplicaList(ctx, tenantOf(r), r.GetKeys())
+	found, failed, err := m.BatchGetReplicaList(ctx, s.tenantOf(r), r.GetKeys())
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +69,7 @@ func (s *objectService) GetReplicaListByRegex(ctx context.Context, r *pb.GetRepl
 	if err != nil {
 		return nil, err
 	}
-	found, next, err := m.GetReplicaListByRegex(ctx, tenantOf(r), r.GetRegex(), page)
+	found, next, err := m.GetReplicaListByRegex(ctx, s.tenantOf(r), r.GetRegex(), page)
 	if err != nil {
 		return nil, err
 	}

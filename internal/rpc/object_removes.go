@@ -10,12 +10,12 @@ import (
 
 func (s *objectService) Remove(ctx context.Context, r *pb.RemoveRequest) (*pb.RemoveResponse, error) {
 	m := master(ctx)
-	return &pb.RemoveResponse{Header: s.header(m.Term)}, m.Remove(ctx, removalOf(r), r.GetKey())
+	return &pb.RemoveResponse{Header: s.header(m.Term)}, m.Remove(ctx, s.removalOf(r), r.GetKey())
 }
 
 func (s *objectService) BatchRemove(ctx context.Context, r *pb.BatchRemoveRequest) (*pb.BatchRemoveResponse, error) {
 	m := master(ctx)
-	failed, err := m.BatchRemove(ctx, removalOf(r), r.GetKeys())
+	failed, err := m.BatchRemove(ctx, s.removalOf(r), r.GetKeys())
 	if err != nil {
 		return nil, err
 	}
@@ -25,13 +25,13 @@ func (s *objectService) BatchRemove(ctx context.Context, r *pb.BatchRemoveReques
 
 func (s *objectService) RemoveByRegex(ctx context.Context, r *pb.RemoveByRegexRequest) (*pb.RemoveByRegexResponse, error) {
 	m := master(ctx)
-	n, err := m.RemoveByRegex(ctx, removalOf(r), r.GetRegex())
+	n, err := m.RemoveByRegex(ctx, s.removalOf(r), r.GetRegex())
 	return &pb.RemoveByRegexResponse{Header: s.header(m.Term), Removed: uint64(n)}, err
 }
 
 func (s *objectService) RemoveAll(ctx context.Context, r *pb.RemoveAllRequest) (*pb.RemoveAllResponse, error) {
 	m := master(ctx)
-	removal := removalOf(r)
+	removal := s.removalOf(r)
 	if r.GetAllTenants() {
 		if r.GetTenant() != "" {
 			return nil, errs.New(errs.InvalidParams, "", "all_tenants is set, and a tenant as well; give one of them")
@@ -51,7 +51,7 @@ func (s *objectService) BatchReplicaClear(ctx context.Context, r *pb.BatchReplic
 	if err := checkName("segment_name", r.GetSegmentName()); err != nil {
 		return nil, err
 	}
-	cleared, err := m.BatchReplicaClear(ctx, tenantOf(r), r.GetKeys(), client, r.GetSegmentName())
+	cleared, err := m.BatchReplicaClear(ctx, s.tenantOf(r), r.GetKeys(), client, r.GetSegmentName())
 	if err != nil {
 		return nil, err
 	}
@@ -62,10 +62,10 @@ func (s *objectService) BatchReplicaClear(ctx context.Context, r *pb.BatchReplic
 	return resp, nil
 }
 
-func removalOf(r interface {
+func (f *front) removalOf(r interface {
 	GetTenant() string
 	GetForce() bool
 	GetRequestId() uint64
 }) service.RemoveRequest {
-	return service.RemoveRequest{Tenant: tenantOf(r), Force: r.GetForce(), Request: r.GetRequestId()}
+	return service.RemoveRequest{Tenant: f.tenantOf(r), Force: r.GetForce(), Request: r.GetRequestId()}
 }

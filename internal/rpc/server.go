@@ -90,6 +90,7 @@ type Config struct {
 	Log       zerolog.Logger
 	Observer  Observer // may be nil
 	Limits    Limits
+	Tenants   service.Tenants
 }
 
 // A Server answers gRPC calls on any number of listeners.

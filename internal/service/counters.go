@@ -84,7 +84,8 @@ type Counters struct {
 	PartialAllocations atomic.Int64 // puts with fewer replicas than wanted
 
 	// Deletes are the delete events that were committed, by type.
-	Deletes [deleteevents.UnmountSegment + 1]atomic.Int64
+	Deletes [deleteevents.EvictTenant + 1]atomic.Int64
+	Tenants TenantCounters
 	// Reserved is called with the size in bytes of each object that memory was
 	// taken for. It is set before the first call; nil for none.
 	Reserved func(size uint64)

@@ -52,6 +52,15 @@ type Settings struct {
 	// OffloadQueue wait for one client.
 	Offload      bool
 	OffloadQueue int
+	// Tenants has calls be about tenants, with quotas. A tenant that has more than
+	// TenantWatermark of its quota, 0 for no such bound, loses objects until it has
+	// TenantRatio less, softly pinned ones with EvictSoftPinned only.
+	Tenants         Tenants
+	TenantWatermark float64
+	TenantRatio     float64
+	EvictSoftPinned bool
+	// InitialQuotas are set by the first primary that finds no quota at all.
+	InitialQuotas []metadata.TenantQuota
 }
 
 // A Master serves the calls of one term. It is safe for concurrent use. What is
@@ -76,10 +85,12 @@ type Master struct {
 	// for nothing. It returns soon.
 	Expired func(ctx context.Context, names []string)
 
-	tasks    chan struct{} // held while a task is created or changed, until that is applied
-	drains   *drains
-	segments chan struct{} // held while a segment or an SSD is mounted or unmounted, until that is applied
-	offloads *offloads
+	tasks     chan struct{} // held while a task is created or changed, until that is applied
+	drains    *drains
+	segments  chan struct{} // held while a segment or an SSD is mounted or unmounted, until that is applied
+	quotas    chan struct{} // held while a quota is set, until that is applied
+	evictions chan struct{} // held while objects of a tenant are evicted for its quota
+	offloads  *offloads
 }
 
 // Codec decodes what a master journals: the changes of every story.
@@ -100,6 +111,7 @@ func NewMaster(m Master) *Master {
 		limit = m.OffloadQueue
 	}
 	m.tasks, m.segments, m.offloads = make(chan struct{}, 1), make(chan struct{}, 1), newOffloads(limit, m.Store)
+	m.quotas, m.evictions = make(chan struct{}, 1), make(chan struct{}, 1)
 	m.drains = &drains{jobs: make(map[metadata.TaskID]*drainProgress), looks: drainLooks}
 	return &m
 }

@@ -70,7 +70,8 @@ type Reservation struct {
 }
 
 // PutStart reserves one object. Errors: InvalidParams, InvalidKey,
-// ObjectExists, NoAvailableHandle; for an upsert also ObjectHasTask and ReplicaBusy.
+// ObjectExists, NoAvailableHandle; for an upsert also ObjectHasTask and ReplicaBusy;
+// with Tenants TenantNotRegistered and TenantQuotaExceeded.
 func (m *Master) PutStart(ctx context.Context, p PutRequest, it PutItem) (Reservation, error) {
 	if err := m.Fence(ctx); err != nil {
 		return Reservation{}, err
@@ -109,7 +110,7 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 	if m.LocalFirst && p.Config.Replicas == 1 && p.Config.HostID != "" {
 		preferred = m.Store.NamesOnHost(slices.Clip(preferred), p.Config.HostID)
 	}
-	outcomes := m.commit(ctx, len(items), m.putBytes(p, items), func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
+	reserve := func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		it := items[i]
 		if err := checkPut(op, p.Tenant, it); err != nil {
 			return nil, nil, err
@@ -120,6 +121,7 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 			Replicas: p.Config.Replicas, Preferred: preferred, DiskPath: m.diskPath(it.Key),
 			SoftPin: pin, HardPin: p.Config.HardPin, Group: it.Group, Grouped: p.Config.Grouped, DataType: p.Config.DataType,
 			Unnumbered: p.Unnumbered, Upsert: p.Config.Upsert, KeepSoftPin: p.Config.SoftPin == SoftPinPreserve,
+			Metered: bool(m.Tenants),
 		}
 		e, repeated, wait, err := m.Store.PreparePutStart(put, now)
 		if put.Own = ownOf(items[:i], got, it.Key, err); put.Own != 0 {
@@ -138,6 +140,11 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 			preferred = []string{e.Descriptors()[0].Segment}
 		}
 		return e, nil, nil
+	}
+	bytes := m.putBytes(p, items)
+	outcomes := m.commit(ctx, len(items), bytes, reserve)
+	m.retryOverQuota(ctx, p.Tenant, outcomes, func(i int) uint64 { return memoryOf(items[i].Size, p.Config.Replicas) }, func(over []int) []outcome {
+		return m.commit(ctx, len(over), bytes, func(k int, now metadata.Time) (metadata.Change, <-chan struct{}, error) { return reserve(over[k], now) })
 	})
 	failed := errorsOf(outcomes)
 	for i, o := range outcomes {

@@ -128,6 +128,7 @@ type session struct {
 // A put is a reservation that was made.
 type put struct {
 	master *service.Master
+	tenant string
 	key    string
 	id     metadata.ObjectID
 }
@@ -163,7 +164,7 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 		defer cancel()
 	}
 	began := s.front.Clock()
-	reply, err := f.serve(call{ctx, s, master}, body, reply)
+	reply, err := f.serve(call{Context: ctx, session: s, master: master}, body, reply)
 	if len(s.puts) > 0 && s.front.Clock()-began > checkPeerAfter && s.conn.PeerGone() {
 		s.abandon() // now: sending the answers before this one may still succeed
 		err = errPeerGone
@@ -201,7 +202,7 @@ func (s *session) Close() { s.relay.close() }
 
 func (s *session) abandon() {
 	for _, p := range s.puts {
-		p.master.Store.Abandon(metadata.DefaultTenant, p.key, p.id)
+		p.master.Store.Abandon(p.tenant, p.key, p.id)
 	}
 }
 

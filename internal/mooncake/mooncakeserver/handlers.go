@@ -73,17 +73,26 @@ func newTable(g *mooncake.Generation) *table {
 	for _, f := range g.Others {
 		refuse(t, f)
 	}
-	for _, id := range []uint32{g.ExistKey.ID, g.BatchExistKey.ID, g.GetReplicaList.ID, g.BatchGetReplicaList.ID, g.Ping.ID} {
-		t.functions[id].read = true
-	}
+	t.mark(g)
 	return t
 }
 
-type args = mooncake.Args
+// mark says what is particular of some functions.
+func (t *table) mark(g *mooncake.Generation) {
+	for _, id := range []uint32{g.ExistKey.ID, g.BatchExistKey.ID, g.GetReplicaList.ID, g.BatchGetReplicaList.ID, g.Ping.ID} {
+		t.functions[id].read = true
+	}
+	for _, id := range []uint32{
+		g.PutStart.ID, g.BatchPutStart.ID, g.UpsertStart.ID, g.BatchUpsertStart.ID, g.CopyStart.ID, g.DynamicCopyStart.ID, g.MoveStart.ID,
+		g.CreateCopyTask.ID, g.CreateMoveTask.ID,
+	} {
+		if f := t.functions[id]; f != nil { // it is in this generation
+			f.writes = true
+		}
+	}
+}
 
-// tenant is whose keys a call is about. Multi-tenancy is off, so it is always
-// the default tenant, whatever the call says (behaviours, section 1).
-const tenant = metadata.DefaultTenant
+type args = mooncake.Args
 
 // maxFound is how many objects GetReplicaListByRegex answers at most: this
 // protocol has no pages, and clients take no endless answers.
@@ -92,22 +101,22 @@ const maxFound = 100_000
 // maxFoundBytes bounds the keys and replicas of that answer.
 const maxFoundBytes = 256 << 20
 
-func existKey(c call, a *args) (bool, error) { return c.master.ExistKey(c, tenant, a.Key) }
+func existKey(c call, a *args) (bool, error) { return c.master.ExistKey(c, c.tenant, a.Key) }
 
 func batchExistKey(c call, a *args) ([]bool, []error, error) {
-	return c.master.BatchExistKey(c, tenant, a.Keys)
+	return c.master.BatchExistKey(c, c.tenant, a.Keys)
 }
 
 func getReplicaList(c call, a *args) (metadata.ReplicaList, error) {
-	return c.master.GetReplicaList(c, tenant, a.Key)
+	return c.master.GetReplicaList(c, c.tenant, a.Key)
 }
 
 func batchGetReplicaList(c call, a *args) ([]metadata.ReplicaList, []error, error) {
-	return c.master.BatchGetReplicaList(c, tenant, a.Keys)
+	return c.master.BatchGetReplicaList(c, c.tenant, a.Keys)
 }
 
 func getReplicaListByRegex(c call, a *args) ([]mooncake.KeyedReplicas, error) {
-	found, more, err := c.master.GetReplicaListByRegex(c, tenant, a.Key, service.Page{Size: maxFound, Bytes: maxFoundBytes})
+	found, more, err := c.master.GetReplicaListByRegex(c, c.tenant, a.Key, service.Page{Size: maxFound, Bytes: maxFoundBytes})
 	if err == nil && more != "" {
 		err = errs.New(errs.InvalidParams, "GetReplicaListByRegex", "the pattern is found in more than %d keys, or %d bytes of them and their replicas; use a narrower one", maxFound, maxFoundBytes)
 	}
@@ -118,27 +127,34 @@ func getReplicaListByRegex(c call, a *args) ([]mooncake.KeyedReplicas, error) {
 	return list, err
 }
 
-func removal(force bool) service.RemoveRequest {
-	return service.RemoveRequest{Tenant: tenant, Force: force}
+func (c call) removal(force bool) service.RemoveRequest {
+	return service.RemoveRequest{Tenant: c.tenant, Force: force}
 }
 
-func remove(c call, a *args) error { return c.master.Remove(c, removal(a.Force), a.Key) }
+func remove(c call, a *args) error { return c.master.Remove(c, c.removal(a.Force), a.Key) }
 
 func batchRemove(c call, a *args) ([]error, error) {
-	return c.master.BatchRemove(c, removal(a.Force), a.Keys)
+	return c.master.BatchRemove(c, c.removal(a.Force), a.Keys)
 }
 
 // removeByRegex removes in steps too, but after the first of them no error says
 // that nothing was changed.
 func removeByRegex(c call, a *args) (int64, error) {
-	n, err := c.master.RemoveByRegex(c, removal(a.Force), a.Key)
+	n, err := c.master.RemoveByRegex(c, c.removal(a.Force), a.Key)
 	return int64(n), err
 }
 
 // removeAll has a bare count for its result, and so cannot say why it failed: the
-// connection ends instead, which clients report as a failed call.
+// connection ends instead, which clients report as a failed call. Without a tenant
+// it is about all of them; one that cannot be has no objects.
 func removeAll(c call, a *args, r *int64) error {
-	n, err := c.master.RemoveAll(c, removal(a.Force))
+	if *r = 0; c.refused != nil {
+		return nil
+	}
+	if a.Tenant == "" {
+		c.tenant = ""
+	}
+	n, err := c.master.RemoveAll(c, c.removal(a.Force))
 	*r = int64(n)
 	if errs.KindOf(err) == errs.NotLeader { // what was removed makes it Unresolved
 		return errNotServing
@@ -150,7 +166,7 @@ func batchReplicaClear(c call, a *args) ([]string, error) {
 	if len(a.Keys) == 0 {
 		return nil, c.master.Fence(c)
 	}
-	cleared, err := c.master.BatchReplicaClear(c, tenant, a.Keys, a.Client, a.SegmentName)
+	cleared, err := c.master.BatchReplicaClear(c, c.tenant, a.Keys, a.Client, a.SegmentName)
 	keys := make([]string, len(cleared))
 	for i, item := range cleared {
 		keys[i] = a.Keys[item]

@@ -1,6 +1,8 @@
 package mooncakeserver
 
 import (
+	"strings"
+
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/service"
@@ -30,7 +32,7 @@ func notifyOffloadSuccess(c call, a *args) error {
 	for i, t := range a.Tasks {
 		o := a.Objects[i]
 		copied[i] = service.OffloadResult{
-			Task:    service.OffloadTask{Tenant: tenant, Key: t.Key, Size: uint64(max(0, t.Size))},
+			Task:    service.OffloadTask{Tenant: strings.Clone(c.master.Tenants.Of(t.Tenant)), Key: t.Key, Size: uint64(max(0, t.Size))},
 			Refused: t.Size < 0 || o.DataSize < 0, DataSize: uint64(max(0, o.DataSize)), Endpoint: o.Endpoint,
 		}
 		if copied[i].Refused {
@@ -59,11 +61,11 @@ func promotionHeartbeat(c call, a *args) ([]mooncake.OffloadTask, error) {
 func pollRemoveAll(c call, a *args) (bool, error) { return c.master.PollRemoveAll(c, a.Client) }
 
 func evictDiskReplica(c call, a *args) error {
-	return c.master.EvictDiskReplica(c, tenant, a.Key, a.Client, fileKind(a.Kind))
+	return c.master.EvictDiskReplica(c, c.tenant, a.Key, a.Client, fileKind(a.Kind))
 }
 
 func batchEvictDiskReplica(c call, a *args) ([]error, error) {
-	return c.master.BatchEvictDiskReplica(c, tenant, a.Keys, a.Client, fileKind(a.Kind))
+	return c.master.BatchEvictDiskReplica(c, c.tenant, a.Keys, a.Client, fileKind(a.Kind))
 }
 
 // fileKind is the kind of a replica whose file a client has deleted; 0 for others.

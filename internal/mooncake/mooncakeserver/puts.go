@@ -17,7 +17,7 @@ import (
 
 func putStart(upsert bool) func(c call, a *args) (mooncake.Placement, error) {
 	return func(c call, a *args) (mooncake.Placement, error) {
-		p, items, err := putsOf(a, []string{a.Key}, []uint64{a.Size})
+		p, items, err := c.putsOf(a, []string{a.Key}, []uint64{a.Size})
 		if err != nil {
 			return mooncake.Placement{}, err
 		}
@@ -29,7 +29,7 @@ func putStart(upsert bool) func(c call, a *args) (mooncake.Placement, error) {
 
 func batchPutStart(upsert bool) func(c call, a *args) ([]mooncake.Placement, []error, error) {
 	return func(c call, a *args) ([]mooncake.Placement, []error, error) {
-		p, items, err := putsOf(a, a.Keys, a.Sizes)
+		p, items, err := c.putsOf(a, a.Keys, a.Sizes)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -48,14 +48,14 @@ func batchPutStart(upsert bool) func(c call, a *args) ([]mooncake.Placement, []e
 // once then.
 func (c call) reserved(key string, r service.Reservation, err error) mooncake.Placement {
 	if err == nil {
-		c.puts = append(c.puts, put{c.master, key, r.ID})
+		c.puts = append(c.puts, put{c.master, c.tenant, key, r.ID})
 	}
 	return mooncake.Placement{ID: r.ID, Replicas: r.Replicas}
 }
 
 // putsOf reads what is to be put, and how; the service checks the rest.
-func putsOf(a *args, keys []string, sizes []uint64) (service.PutRequest, []service.PutItem, error) {
-	p := service.PutRequest{Tenant: tenant, Client: a.Client, Unnumbered: true}
+func (c call) putsOf(a *args, keys []string, sizes []uint64) (service.PutRequest, []service.PutItem, error) {
+	p := service.PutRequest{Tenant: c.tenant, Client: a.Client, Unnumbered: true}
 	if len(sizes) != len(keys) || a.Config.Groups != nil && len(*a.Config.Groups) != len(keys) {
 		return p, nil, errs.New(errs.InvalidParams, "PutStart", "there must be as many sizes, and groups if any, as the %d keys", len(keys))
 	}
@@ -124,7 +124,7 @@ func update[R any](serve func(c call, u service.UpdateRequest, a *args) (R, erro
 		if !known {
 			return r, errs.New(errs.InvalidWrite, "PutEnd", "there are no replicas of type %d", a.Kind)
 		}
-		return serve(c, service.UpdateRequest{Tenant: tenant, Client: a.Client, Selector: selector}, a)
+		return serve(c, service.UpdateRequest{Tenant: c.tenant, Client: a.Client, Selector: selector}, a)
 	}
 }
 

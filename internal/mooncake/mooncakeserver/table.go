@@ -3,12 +3,14 @@ package mooncakeserver
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
 )
 
 // A call is what a function is served with.
@@ -16,6 +18,9 @@ type call struct {
 	context.Context
 	*session
 	master *service.Master
+	tenant string // whose keys it is about
+	// refused is why the call may not name the tenant that it names.
+	refused error
 }
 
 // A function is one that clients may call.
@@ -25,6 +30,7 @@ type function struct {
 	id     uint32
 	hash   uint32 // of the arguments' type; 0 if there are none
 	read   bool   // waits for nothing but a pending change, which ends with the term at the latest
+	writes bool   // takes memory, for a tenant that it must name
 	serve  func(c call, body string, reply []byte) ([]byte, error)
 }
 
@@ -67,6 +73,7 @@ func handle[R any](t *table, f mooncake.Call[R], serve func(c call, a *args, res
 		if err := unpack(&c.reader, body, f.Args, &r.args); err != nil {
 			return nil, c.mistaken(fn, body, err)
 		}
+		c.tenant, c.refused = c.tenantOf(fn, r.args.Tenant)
 		if err := serve(c, &r.args, &r.result); err != nil {
 			return nil, err
 		}
@@ -75,11 +82,29 @@ func handle[R any](t *table, f mooncake.Call[R], serve func(c call, a *args, res
 	t.functions[f.ID] = fn
 }
 
+// tenantOf returns whose keys a call is about, and why it must not be, or nil: one
+// that takes memory has to name a tenant (C++ master).
+func (c call) tenantOf(f *function, named string) (string, error) {
+	if !c.master.Tenants || named == metadata.DefaultTenant {
+		return metadata.DefaultTenant, nil
+	}
+	err := service.CheckTenant(f.name, named)
+	if f.writes && (err != nil || named == "") {
+		err = errs.TenantNotRegistered
+	}
+	if named == "" {
+		return metadata.DefaultTenant, err
+	}
+	return strings.Clone(named), err // it lies in the request
+}
+
 // one adds a function with one result, which makes a single change or none. So
 // NotLeader means that nothing was changed.
 func one[V any](t *table, f mooncake.Call[mooncake.Result[V]], serve func(c call, a *args) (V, error)) {
 	handle(t, f, func(c call, a *args, r *mooncake.Result[V]) (err error) {
-		r.Value, err = serve(c, a)
+		if err = c.refused; err == nil {
+			r.Value, err = serve(c, a)
+		}
 		return c.settle(&r.Failure, f.Name, err)
 	})
 }
@@ -105,7 +130,10 @@ func steps[V any](t *table, f mooncake.Call[mooncake.Result[V]], serve func(c ca
 // and so the batch has none.
 func each[V any](t *table, f mooncake.Call[[]mooncake.Result[V]], serve func(c call, a *args) (values []V, failed []error, err error)) {
 	handle(t, f, func(c call, a *args, results *[]mooncake.Result[V]) error {
-		values, failed, err := serve(c, a)
+		values, failed, err := []V(nil), []error(nil), c.refused
+		if err == nil {
+			values, failed, err = serve(c, a)
+		}
 		n := len(a.Keys) + len(a.Items) // a call has one of the two
 		*results = slices.Grow((*results)[:0], n)[:n]
 		turnedAway := 0

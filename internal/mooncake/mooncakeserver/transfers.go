@@ -10,12 +10,12 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-func transferOf(a *args, targets ...string) metadata.Transfer {
-	return metadata.Transfer{Tenant: tenant, Key: a.Key, Client: a.Client, Source: a.SegmentName, Targets: targets}
+func (c call) transferOf(a *args, targets ...string) metadata.Transfer {
+	return metadata.Transfer{Tenant: c.tenant, Key: a.Key, Client: a.Client, Source: a.SegmentName, Targets: targets}
 }
 
 func copyStart(c call, a *args) (plan mooncake.CopyPlan, err error) {
-	p, err := c.master.CopyStart(c, transferOf(a, a.Targets...))
+	p, err := c.master.CopyStart(c, c.transferOf(a, a.Targets...))
 	plan.Source = mooncake.Located{ID: p.ID, Descriptor: p.Source}
 	for _, d := range p.Targets {
 		plan.Targets = append(plan.Targets, mooncake.Located{ID: p.ID, Descriptor: d})
@@ -24,7 +24,7 @@ func copyStart(c call, a *args) (plan mooncake.CopyPlan, err error) {
 }
 
 func moveStart(c call, a *args) (plan mooncake.MovePlan, err error) {
-	p, err := c.master.MoveStart(c, transferOf(a, a.Target))
+	p, err := c.master.MoveStart(c, c.transferOf(a, a.Target))
 	plan.Source = mooncake.Located{ID: p.ID, Descriptor: p.Source}
 	if len(p.Targets) > 0 {
 		plan.Target = &mooncake.Located{ID: p.ID, Descriptor: p.Targets[0]}
@@ -32,10 +32,10 @@ func moveStart(c call, a *args) (plan mooncake.MovePlan, err error) {
 	return plan, err
 }
 
-func copyEnd(c call, a *args) error    { return c.master.CopyEnd(c, transferOf(a)) }
-func copyRevoke(c call, a *args) error { return c.master.CopyRevoke(c, transferOf(a)) }
-func moveEnd(c call, a *args) error    { return c.master.MoveEnd(c, transferOf(a)) }
-func moveRevoke(c call, a *args) error { return c.master.MoveRevoke(c, transferOf(a)) }
+func copyEnd(c call, a *args) error    { return c.master.CopyEnd(c, c.transferOf(a)) }
+func copyRevoke(c call, a *args) error { return c.master.CopyRevoke(c, c.transferOf(a)) }
+func moveEnd(c call, a *args) error    { return c.master.MoveEnd(c, c.transferOf(a)) }
+func moveRevoke(c call, a *args) error { return c.master.MoveRevoke(c, c.transferOf(a)) }
 
 // This master plans no dynamic copies. It answers as the C++ master does without
 // such a plan: a call that names none is a plain copy.
@@ -57,11 +57,11 @@ func planned(end func(call, *args) error) func(call, *args) error {
 }
 
 func createCopyTask(c call, a *args) (mooncake.TaskID, error) {
-	return c.master.CreateCopyTask(c, tenant, a.Key, a.Targets)
+	return c.master.CreateCopyTask(c, c.tenant, a.Key, a.Targets)
 }
 
 func createMoveTask(c call, a *args) (mooncake.TaskID, error) {
-	return c.master.CreateMoveTask(c, tenant, a.Key, a.SegmentName, a.Target)
+	return c.master.CreateMoveTask(c, c.tenant, a.Key, a.SegmentName, a.Target)
 }
 
 func taskKind(t service.TaskInfo) int32 {

@@ -1,0 +1,118 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A quota is a tenant with its quota, in upstream's names.
+type quota struct {
+	Tenant          string `json:"tenant_id"`
+	Requested       uint64 `json:"requested_quota_bytes"`
+	Effective       uint64 `json:"effective_quota_bytes"`
+	Charged         uint64 `json:"charged_bytes"`
+	AdmissionClosed bool   `json:"admission_closed"`
+	Over            bool   `json:"over_quota"`
+	Explicit        bool   `json:"has_explicit_policy"`
+}
+
+func quotaOf(t metadata.TenantQuota) quota {
+	return quota{t.Tenant, t.Requested, t.Effective, t.Charged, !t.Registered(), t.Over(), t.Registered()}
+}
+
+func writeQuota(w http.ResponseWriter, data any) {
+	writeJSON(w, http.StatusOK, struct {
+		Success bool `json:"success"`
+		Data    any  `json:"data"`
+	}{true, data})
+}
+
+// tenantsOff answers, as upstream does, while multi-tenancy is off.
+func tenantsOff(w http.ResponseWriter, m *service.Master) bool {
+	kind := errs.NotLeader // the number that means UNAVAILABLE_IN_CURRENT_MODE
+	if !m.Tenants {
+		writeJSON(w, http.StatusConflict, failure{Number: kind.Number(), Message: kind.String()})
+	}
+	return !bool(m.Tenants)
+}
+
+// getQuotas shows one tenant, or all that have a quota or memory.
+func getQuotas(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+	of, err := param(r, "tenant_id")
+	if err != nil || tenantsOff(w, m) {
+		return err
+	}
+	list, err := m.Quotas(r.Context())
+	if err != nil {
+		return err
+	}
+	all := make([]quota, 0, len(list)) // never null
+	for _, t := range list {
+		if t.Tenant == of {
+			writeQuota(w, quotaOf(t))
+			return nil
+		}
+		all = append(all, quotaOf(t))
+	}
+	switch {
+	case of == "":
+		writeQuota(w, all)
+		return nil
+	case service.CheckTenant("", of) != nil:
+		return errs.New(errs.InvalidParams, "", "Invalid tenant_id")
+	}
+	return errs.ObjectNotFound
+}
+
+// named returns the tenant that a change of a quota is about.
+func named(r *http.Request) (string, error) {
+	of, err := param(r, "tenant_id")
+	if err == nil && (of == "" || service.CheckTenant("", of) != nil) {
+		err = errs.New(errs.InvalidParams, "", "Missing or invalid tenant_id")
+	}
+	return of, err
+}
+
+// maxQuotaBody bounds the body of a PUT, in bytes.
+const maxQuotaBody = 4096
+
+// putQuota sets a tenant's quota.
+func putQuota(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+	of, err := named(r)
+	if err != nil || tenantsOff(w, m) {
+		return err
+	}
+	var body struct {
+		Bytes uint64 `json:"requested_quota_bytes"`
+	}
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxQuotaBody)).Decode(&body); err != nil {
+		return errs.New(errs.InvalidParams, "", "Invalid JSON body: %v", err)
+	}
+	if body.Bytes == 0 || body.Bytes > metadata.MaxQuota {
+		return errs.New(errs.InvalidParams, "", "Tenant quota must be in [1, 2^63 - 1] bytes")
+	}
+	if err := m.SetQuota(r.Context(), of, body.Bytes); err != nil {
+		return err
+	}
+	t, _ := m.Store.Quota(of)
+	writeQuota(w, quotaOf(t))
+	return nil
+}
+
+// deleteQuota makes a tenant without objects unknown.
+func deleteQuota(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+	of, err := named(r)
+	if err != nil || tenantsOff(w, m) {
+		return err
+	}
+	if err := m.SetQuota(r.Context(), of, 0); err != nil {
+		return err
+	}
+	writeQuota(w, nil)
+	return nil
+}

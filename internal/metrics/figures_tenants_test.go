@@ -1,0 +1,51 @@
+package metrics
+
+import (
+	"testing"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// breakQuota gives a tenant a quota, and puts more than that.
+func (r *rig) breakQuota(tenant string, bytes uint64) {
+	r.t.Helper()
+	on := *r.master
+	on.Tenants = true
+	m := service.NewMaster(on)
+	if err := m.SetQuota(r.t.Context(), tenant, bytes); err != nil {
+		r.t.Fatal(err)
+	}
+	p := service.PutRequest{Tenant: tenant, Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
+	if _, err := m.PutStart(r.t.Context(), p, service.PutItem{Key: "large", Size: bytes + 1}); errs.KindOf(err) != errs.TenantQuotaExceeded {
+		r.t.Fatalf("a put of more than the quota: %v", err)
+	}
+	if _, err := m.PutStart(r.t.Context(), p, service.PutItem{Key: "small", Size: bytes / 2}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func TestTenantFigures(t *testing.T) {
+	r := newRig(t)
+	for _, f := range r.gather() {
+		if f.GetName() == "mooncake_tenant_quota_charged_bytes" {
+			t.Error("tenants are shown without a quota")
+		}
+	}
+	r.put(10, "x")
+	r.breakQuota("red", 100)
+	r.want("a tenant, and objects of another one", `mooncake_tenant_quota_charged_bytes: gauge
+		mooncake_tenant_quota_charged_bytes{tenant_id="default"} 10
+		mooncake_tenant_quota_charged_bytes{tenant_id="red"} 50
+		mooncake_tenant_quota_admission_closed: gauge
+		mooncake_tenant_quota_admission_closed{tenant_id="default"} 1
+		mooncake_tenant_quota_admission_closed{tenant_id="red"} 0
+		mooncake_tenant_quota_reject_total: counter
+		mooncake_tenant_quota_reject_total{reason="quota_exceeded",tenant_id="red"} 1
+	`, "mooncake_tenant_quota_charged_bytes", "mooncake_tenant_quota_admission_closed", "mooncake_tenant_quota_reject_total")
+	r.values("sums", map[string]float64{
+		"mooncake_tenant_quota_requested_bytes_sum": 100, "mooncake_tenant_quota_effective_bytes_sum": 100,
+		"mooncake_tenant_quota_allocatable_capacity_bytes": 1 << 20,
+	})
+}

@@ -1,0 +1,205 @@
+package service_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+func wantKind(t *testing.T, err error, want errs.Kind) {
+	t.Helper()
+	if errs.KindOf(err) != want {
+		t.Errorf("got %v, want %v", err, want)
+	}
+}
+
+// await waits until something is so.
+func await(t *testing.T, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("it did not come about in 20 s")
+		}
+	}
+}
+
+func withTenants(m *service.Master) { m.Tenants, m.EvictSoftPinned = true, true }
+
+func (f *fixture) putFor(t *testing.T, tenant string, size uint64, keys ...string) error {
+	t.Helper()
+	p, items := start(1), make([]service.PutItem, len(keys))
+	p.Tenant = tenant
+	for i, key := range keys {
+		items[i] = service.PutItem{Key: key, Size: size}
+	}
+	_, failed, err := f.BatchPutStart(t.Context(), p, items)
+	if err != nil {
+		return err
+	}
+	u, ends := update(1), []service.UpdateItem{}
+	u.Tenant = tenant
+	for i, e := range failed {
+		if e == nil {
+			ends = append(ends, service.UpdateItem{Key: keys[i]})
+		} else {
+			err = e
+		}
+	}
+	if len(ends) > 0 {
+		if _, e := f.BatchPutEnd(t.Context(), u, ends); e != nil {
+			return e
+		}
+	}
+	return err
+}
+
+func (f *fixture) quota(t *testing.T, tenant string, bytes uint64) {
+	t.Helper()
+	if err := f.SetQuota(t.Context(), tenant, bytes); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (f *fixture) left(t *testing.T, tenant string, keys ...string) (left []string) {
+	t.Helper()
+	for _, key := range keys {
+		if _, err := f.Inspect(t.Context(), tenant, key); err == nil {
+			left = append(left, key)
+		}
+	}
+	return left
+}
+
+func TestQuotasEvictAndReject(t *testing.T) {
+	f := newFixture(t, withTenants)
+	wantKind(t, f.putFor(t, "red", 100, "k"), errs.TenantNotRegistered)
+	f.quota(t, "red", 1000)
+	f.quota(t, "blue", 1000)
+	keys := make([]string, 10)
+	for i := range keys {
+		keys[i] = fmt.Sprint("k", i)
+		if err := f.putFor(t, "red", 100, keys[i]); err != nil {
+			t.Fatal(err)
+		}
+		f.p.Idle(time.Millisecond)
+	}
+	if err := f.putFor(t, "blue", 100, keys...); err != nil {
+		t.Fatal(err)
+	}
+	f.p.Pass(time.Minute)
+	if err := f.putFor(t, "red", 150, "new"); err != nil {
+		t.Fatalf("a put that needs the room of others: %v", err)
+	}
+	if left := f.left(t, "red", keys...); len(left) != 8 || left[0] != "k2" {
+		t.Errorf("of the tenant's objects there are left %v, want all but the two oldest", left)
+	}
+	if left := f.left(t, "blue", keys...); len(left) != 10 {
+		t.Errorf("of the other tenant's objects there are left %v, want all", left)
+	}
+	wantKind(t, f.putFor(t, "red", 1001, "large"), errs.TenantQuotaExceeded)
+	if left := f.left(t, "red", keys...); len(left) != 8 {
+		t.Errorf("a put that can never fit evicted objects; there are left %v", left)
+	}
+	for _, key := range keys { // leases
+		_, _ = f.GetReplicaList(t.Context(), "red", key)
+	}
+	if err := f.putFor(t, "red", 100, "a", "b", "c"); errs.KindOf(err) != errs.TenantQuotaExceeded {
+		t.Errorf("all but one object are leased: got %v, want TenantQuotaExceeded", err)
+	}
+	got := f.Counters.Tenants.All()
+	if got["red"].Evicted != 350 || got["red"].Rejected != 2 || got["blue"] != (service.TenantCounts{}) {
+		t.Errorf("got the counters %+v, want 350 bytes evicted and 2 puts rejected of one tenant", got)
+	}
+}
+
+func TestCallsOfTenants(t *testing.T) {
+	f := newFixture(t)
+	if err := f.SetQuota(t.Context(), "red", 1); errs.KindOf(err) != errs.NotSupported {
+		t.Errorf("a quota while tenants are off: got %v, want NotSupported", err)
+	}
+	f = newFixture(t, withTenants)
+	for _, name := range []string{"_red", "re\x00d", "\x7f"} {
+		if err := f.SetQuota(t.Context(), name, 1); errs.KindOf(err) != errs.InvalidParams {
+			t.Errorf("tenant %q: got %v, want InvalidParams", name, err)
+		}
+	}
+	f.quota(t, "red", 1000)
+	f.quota(t, "blue", 1000)
+	for _, tenant := range []string{"red", "blue"} {
+		if err := f.putFor(t, tenant, 100, "a1", "a2", "b"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	keys, _, err := f.Keys(t.Context(), "red", "^a", true, service.Page{Size: 10})
+	if err != nil || len(keys) != 2 {
+		t.Errorf("got the keys %v, %v; want those of one tenant", keys, err)
+	}
+	if n, err := f.RemoveByRegex(t.Context(), service.RemoveRequest{Tenant: "red"}, "^a"); n != 2 || err != nil {
+		t.Errorf("got %d removed, %v; want 2 of one tenant", n, err)
+	}
+	if n, err := f.RemoveAll(t.Context(), service.RemoveRequest{Tenant: "red", Force: true}); n != 1 || err != nil {
+		t.Errorf("got %d removed, %v; want 1 of one tenant", n, err)
+	}
+	if left := f.left(t, "blue", "a1", "a2", "b"); len(left) != 3 {
+		t.Errorf("of the other tenant there are left %v, want all", left)
+	}
+	f.quota(t, "red", 0)
+	if err := f.SetQuota(t.Context(), "blue", 0); errs.KindOf(err) != errs.TenantNotEmpty {
+		t.Errorf("the end of a quota in use: got %v, want TenantNotEmpty", err)
+	}
+	if n, err := f.RemoveAll(t.Context(), service.RemoveRequest{Force: true}); n != 3 || err != nil {
+		t.Errorf("got %d removed of all tenants, %v; want 3", n, err)
+	}
+}
+
+func TestTenantsStayBelowTheirWatermark(t *testing.T) {
+	f := newFixture(t, withTenants, func(m *service.Master) { m.TenantWatermark, m.TenantRatio = 0.9, 0.1 })
+	f.quota(t, "red", 1000)
+	f.quota(t, "blue", 1000)
+	keys := make([]string, 10)
+	for i := range keys {
+		keys[i] = fmt.Sprint("k", i)
+	}
+	if err := f.putFor(t, "red", 100, keys...); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.putFor(t, "blue", 100, keys[:9]...); err != nil {
+		t.Fatal(err)
+	}
+	f.p.Pass(time.Minute)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- f.EvictTenants(ctx, zerolog.Nop()) }()
+	await(t, func() bool { return len(f.left(t, "red", keys...)) == 8 })
+	cancel()
+	<-done
+	if left := f.left(t, "blue", keys...); len(left) != 9 {
+		t.Errorf("of a tenant at its watermark there are left %d objects, want 9", len(left))
+	}
+}
+
+// Quotas of the policy file are set once: what the API says later stays.
+func TestInitialQuotas(t *testing.T) {
+	f := newFixture(t, withTenants, func(m *service.Master) {
+		m.InitialQuotas = []metadata.TenantQuota{{Tenant: "red", Requested: 100}, {Tenant: "blue", Requested: 200}}
+	})
+	for _, want := range []int{2, 1} {
+		if err := f.SeedQuotas(t.Context(), zerolog.Nop()); err != nil {
+			t.Fatal(err)
+		}
+		quotas, err := f.Quotas(t.Context())
+		if err != nil || len(quotas) != want || quotas[0].Tenant != "blue" || quotas[0].Requested != 200 {
+			t.Fatalf("got %+v, %v; want %d quotas", quotas, err, want)
+		}
+		if want == 2 {
+			f.quota(t, "red", 0)
+		}
+	}
+}
