@@ -39,11 +39,17 @@ func (w *world) evictTenantAction(t *rapid.T) {
 			w.evictedFor++
 		}
 	}
-	switch drop := w.primary.PrepareEvict(spares[w.pick(t, "spare", len(spares))].Ref, w.now); {
-	case drop.Removal != nil:
-		w.submit(counted, deleteevents.Of(deleteevents.Remove, drop.Removal))
-	case drop.Partial != nil:
-		w.submit(counted, drop.Partial)
+	drops, _ := w.primary.PrepareEvict(spares[w.pick(t, "spare", len(spares))].Ref, w.pick(t, "pinned", 2) == 0, 8, w.now)
+	var changes []metadata.Change
+	for _, d := range drops {
+		if d.Removal != nil {
+			changes = append(changes, deleteevents.Of(deleteevents.EvictTenant, d.Removal))
+		} else {
+			changes = append(changes, d.Partial)
+		}
+	}
+	if len(changes) > 0 {
+		w.submit(counted, changes...)
 	}
 }
 

@@ -31,24 +31,56 @@ func (s *Store) Spares(dst []Spare, tenant string, shard int, now Time) []Spare 
 
 // spare reports whether an object may be evicted. Needs the shard's lock.
 func (s *Store) spare(sh *shard, o *object, now Time) bool {
-	if o.has(flagHardPin|flagPending|flagVictim) || o.transfer() != nil {
+	if o.has(flagHardPin|flagPending) || o.victim() || o.transfer() != nil {
 		return false
 	}
 	v := o.survey()
 	return v.processing == 0 && v.completeMemory > 0 && Entry{s, sh, o}.KeptUntil(now) <= now && s.outcomeOf(sh, o) == nil
 }
 
-// PrepareEvict decides the eviction of one object, on behalf of its tenant. There is
-// nothing to change if it may not be evicted any more. As when a cutoff takes it, it
-// keeps its replicas outside of memory.
-func (s *Store) PrepareEvict(ref Ref, now Time) Drop {
-	sh := &s.shards[ref.Shard]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	o := sh.byID[ref.ID]
-	if o == nil || !o.exists() || !s.spare(sh, o, now) || sh.pending[objectKey{o.tenant, o.key}] != nil {
-		return Drop{}
+// PrepareEvict decides the eviction of an object on behalf of its tenant, together
+// with its group: all members that can be evicted, softly pinned ones if that is
+// wanted, or none. It decides nothing if the object may not be evicted any more, a
+// member is leased, or there are more members than so many. As when a cutoff takes
+// them, objects keep their replicas outside of memory. All must be submitted at once.
+func (s *Store) PrepareEvict(ref Ref, pinned bool, most int, now Time) (drops []Drop, bytes uint64) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	o := s.shards[ref.Shard].byID[ref.ID]
+	if o == nil {
+		return nil, 0
 	}
+	members := []*object{o}
+	if g := o.fellows(); g != nil {
+		members = g.members
+	}
+	if len(members) > most {
+		return nil, 0
+	}
+	locked := make(map[uint16]bool, len(members))
+	for _, o := range members { // applyMu keeps others from locking several shards
+		if sh := &s.shards[o.shard]; !locked[o.shard] {
+			locked[o.shard] = true
+			sh.mu.Lock()
+			defer sh.mu.Unlock()
+		}
+	}
+	for _, o := range members {
+		if o.victim() || (Entry{s, &s.shards[o.shard], o}).KeptUntil(now) > now {
+			return nil, 0
+		}
+	}
+	for _, o := range members {
+		if sh := &s.shards[o.shard]; o.exists() && s.spare(sh, o, now) && (pinned || !o.softPinned(now)) {
+			drops = append(drops, s.evict(sh, o, now))
+			bytes += o.memoryCharge()
+		}
+	}
+	return drops, bytes
+}
+
+// evict marks an object whose replicas in memory go. Needs the shard's lock.
+func (s *Store) evict(sh *shard, o *object, now Time) Drop {
 	var on []segment.Number
 	for i := range o.replicaCount() {
 		if r := o.replicaAt(i); r.kind == Memory && r.exists() {
@@ -58,5 +90,5 @@ func (s *Store) PrepareEvict(ref Ref, now Time) Drop {
 	if len(on) == o.survey().existing {
 		return Drop{Removal: s.beginRemoval(sh, o, now)}
 	}
-	return Drop{Partial: &ClearReplicas{Ref: ref, Segments: on, objectChange: sh.hold(o)}}
+	return Drop{Partial: &ClearReplicas{Ref: Ref{o.shard, o.id}, Segments: on, objectChange: sh.hold(o)}}
 }

@@ -179,27 +179,52 @@ func (m *Master) evictTenant(ctx context.Context, tenant string, bytes uint64) (
 		}
 		return cmp.Or(cmp.Compare(a.KeptUntil, b.KeptUntil), cmp.Compare(a.ID, b.ID))
 	})
-	n, chosen := 0, uint64(0)
-	for n < len(spares) && chosen < bytes && (!spares[n].SoftPinned || m.EvictSoftPinned) {
-		chosen += spares[n].Bytes
-		n++
+	if !m.EvictSoftPinned {
+		spares = slices.DeleteFunc(spares, func(s metadata.Spare) bool { return s.SoftPinned })
 	}
-	outcomes := m.commit(ctx, n, 64, func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
-		drop := m.Store.PrepareEvict(spares[i].Ref, now)
-		if drop.Removal != nil {
-			return deleteevents.Of(deleteevents.EvictTenant, drop.Removal), nil, nil
-		}
-		return drop.Partial, nil, nil
-	})
-	for i, o := range outcomes {
-		if o.err == nil && o.change != nil {
-			freed += spares[i].Bytes
-		} else if o.err != nil && err == nil {
-			err = o.err
-		}
+	for freed < bytes && len(spares) > 0 && err == nil {
+		var n uint64
+		spares, n, err = m.evictSome(ctx, spares, bytes-freed)
+		freed += n
 	}
 	m.Counters.Tenants.evicted(tenant, freed)
 	return freed, err
+}
+
+// evictSome evicts the first of some objects, with their groups, as one submission. It
+// returns those that it has not looked at.
+func (m *Master) evictSome(ctx context.Context, spares []metadata.Spare, bytes uint64) (rest []metadata.Spare, freed uint64, err error) {
+	const each = 128 // bytes of one object in the journal, at most
+	ticket, err := m.Queue.Admit(ctx, roundBytes)
+	if err != nil {
+		return spares, 0, err
+	}
+	defer ticket.Release()
+	now := m.Now()
+	var changes []metadata.Change
+	for freed < bytes && len(spares) > 0 && len(changes) < roundBytes/each/2 {
+		s := spares[0]
+		spares = spares[1:]
+		drops, n := m.Store.PrepareEvict(s.Ref, s.SoftPinned, roundBytes/each-len(changes), now)
+		for _, d := range drops {
+			if d.Removal != nil {
+				changes = append(changes, deleteevents.Of(deleteevents.EvictTenant, d.Removal))
+			} else {
+				changes = append(changes, d.Partial)
+			}
+		}
+		freed += n
+	}
+	if len(changes) == 0 {
+		return spares, 0, nil
+	}
+	if _, err := ticket.Submit(ctx, changes...); err != nil {
+		return spares, 0, err
+	}
+	for _, c := range changes {
+		m.Counters.committed(c)
+	}
+	return spares, freed, nil
 }
 
 // tenantTick is how often tenants are looked at that have much of their quota.
