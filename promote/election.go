@@ -50,7 +50,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		n.setRole(Standby)
 		n.dropAllowance(l, begun)
 		n.watchPrimary(f, at, s)
-		return nil, squatted
+		return nil, cmp.Or(squatted, n.silence.look(n.Clock(), l, view))
 	}
 	if f.Lost().Err != nil { // a state that the head does not continue stands in no election
 		return n.refound(ctx, f)
@@ -82,7 +82,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	switch {
 	case err != nil:
 	case !may:
-		err = n.noneCan(s.nodes)
+		err = n.noneCan(ctx, s.nodes)
 	case !empty:
 		err = n.othersHoldMore(ctx, f, s, begun)
 	}

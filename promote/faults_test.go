@@ -241,7 +241,7 @@ func TestStartEmpty(t *testing.T) {
 	waitFor(t, "b to say why", func() bool { return strings.Contains(b.Status().Self.Why, "not complete") })
 	waitFor(t, "b to say what helps", func() bool {
 		o := b.Status().Obstacle
-		return o != nil && o.Cause == promote.NoneCan && strings.Contains(o.Reason, "b: its state is not complete") && strings.Contains(o.Help, "masterctl start-empty")
+		return o != nil && o.Cause == promote.NoneCan && strings.Contains(o.Reason, "b: its state is not complete") && strings.Contains(o.Help, "masterctl forget --yes a")
 	})
 	if err := b.AllowEmpty(t.Context(), 9, true); errs.KindOf(err) != errs.InvalidParams {
 		t.Errorf("starting another term empty: %v", err)
@@ -250,6 +250,10 @@ func TestStartEmpty(t *testing.T) {
 		t.Fatal("b serves without being told to")
 	}
 	b.forget("a")
+	waitFor(t, "b to say what helps then", func() bool {
+		o := b.Status().Obstacle
+		return o != nil && strings.HasPrefix(o.Help, "start a node that holds the state; if there is none: masterctl start-empty")
+	})
 	if err := b.AllowEmpty(t.Context(), 1, true); err != nil {
 		t.Fatal(err)
 	}

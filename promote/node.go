@@ -134,6 +134,7 @@ type Node struct {
 	// For campaign alone.
 	leaderless time.Duration
 	squatters  squatters
+	silence    silence
 	serving    scene // as last seen while somebody served. For campaign alone.
 	companions companions
 	// unfounded is since when etcd has held no head, by the clock; 0 if it has one, or

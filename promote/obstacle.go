@@ -171,8 +171,8 @@ func squatted(key string, l Leader, after time.Duration) *Obstacle {
 }
 
 // noneCan returns an obstacle if no registered node could take over, with the reason of
-// each.
-func (n *Node) noneCan(nodes []NodeInfo) error {
+// each, and with those that are listed as complete and away.
+func (n *Node) noneCan(ctx context.Context, nodes []NodeInfo) error {
 	var whys []string
 	for _, other := range nodes {
 		if other.Promotable {
@@ -183,9 +183,21 @@ func (n *Node) noneCan(nodes []NodeInfo) error {
 		}
 		whys = append(whys, other.ID+": "+other.Why)
 	}
+	absent, err := n.absent(ctx, nodes)
+	if err != nil {
+		return err
+	}
 	o := &Obstacle{Cause: NoneCan, Reason: "no node can take over: " + strings.Join(whys, "; ")}
-	const start = "start a node that holds the state"
+	start := "start a node that holds the state"
+	if n.saver.status().Unread != nil {
+		start = "see that this node can read its state files, and start it again; or " + start
+	}
 	switch {
+	case len(absent) > 0:
+		o.Reason += "; nodes that held the state are away, or cannot say what they hold: " + absent.String()
+		if o.Help = absent.help(); n.MayStartEmpty && !n.OwnsEtcd {
+			o.Help += fmt.Sprintf("; after that: masterctl start-empty --yes --node=%s", n.ID)
+		}
 	case !n.MayStartEmpty:
 		o.Help = start + ", or a master, which can start empty"
 	case n.OwnsEtcd:
@@ -203,6 +215,33 @@ func unreadable(id string, err error) error {
 	}
 	return &Obstacle{Cause: JournalLost, Reason: err.Error() + ", and this node holds no state",
 		Help: fmt.Sprintf("start a node that holds the state; if there is none: masterctl start-empty --yes --node=%s", id)}
+}
+
+// A silence is since when, by the clock, the head has stood still. For campaign alone.
+type silence struct {
+	at    journal.Cursor
+	since time.Duration
+}
+
+// silentFor is for how many failover times a leader commits nothing before that counts as
+// an obstacle: after one, others depose it.
+const silentFor = 3
+
+// look returns an obstacle while a leader commits nothing and nobody deposes it, as where
+// etcd takes no writes and answers reads.
+func (s *silence) look(now time.Duration, leader Leader, view journal.View) error {
+	if leader.State != Serving || view.Err != nil || !view.Still(s.at) {
+		*s = silence{view.Cursor, now}
+		return nil
+	}
+	after := s.at.Head.FailoverAfter()
+	if after == 0 || now-s.since < silentFor*after {
+		return nil
+	}
+	return &Obstacle{
+		Cause: RightLapsed, Reason: fmt.Sprintf("%s is elected and has committed nothing for more than %v, so it answers nobody, and nobody could depose it", leader.NodeID, silentFor*after),
+		Help: "look at what that node says in masterctl status; see that etcd answers quickly, has space, and has no alarm (etcdctl alarm list)",
+	}
 }
 
 // obstacleLocked returns the obstacle at a status. Needs mu.

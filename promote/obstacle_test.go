@@ -70,3 +70,32 @@ func TestObstacles(t *testing.T) {
 		})
 	}
 }
+
+// A leader that commits nothing, and that nobody deposes, is an obstacle after three
+// failover times, until it commits again or another one leads.
+func TestSilentLeaderIsAnObstacle(t *testing.T) {
+	t.Parallel()
+	leader := Leader{NodeID: "b", State: Serving}
+	at := func(value string) journal.View {
+		return journal.View{Cursor: journal.NewCursor(journal.Head{Failover: 1000}, 1, value)}
+	}
+	var s silence
+	for i, step := range []struct {
+		at       time.Duration
+		leader   Leader
+		view     journal.View
+		obstacle bool
+	}{
+		{1 * time.Second, leader, at("1"), false},
+		{3 * time.Second, leader, at("1"), false},
+		{5 * time.Second, leader, at("1"), true},
+		{6 * time.Second, leader, at("2"), false},
+		{10 * time.Second, leader, at("2"), true},
+		{11 * time.Second, Leader{}, at("2"), false},
+		{12 * time.Second, leader, at("2"), false},
+	} {
+		if err := s.look(step.at, step.leader, step.view); (err != nil) != step.obstacle {
+			t.Errorf("look %d: got %v, want an obstacle: %t", i+1, err, step.obstacle)
+		}
+	}
+}

@@ -155,7 +155,7 @@ func (n *Node) holdsFile(st follower.Status, cause string) error {
 		Cause: HoldsFile,
 		Reason: fmt.Sprintf("this node keeps the state from %s, up to sequence %d; more may have been acknowledged, and the journal does not go on from there: %s",
 			cmp.Or(st.File, n.StateDir), st.At.Head.Seq, cause),
-		Help: fmt.Sprintf("bring etcd's data back; or found the journal anew from this state (masterctl refound --from %s); or move the directory away and start again", n.ID),
+		Help: fmt.Sprintf("bring etcd's data back, or start the nodes that follow the journal there; or found the journal anew from this state (masterctl refound --from %s); or move the directory away and start again", n.ID),
 	}
 }
 

@@ -76,6 +76,8 @@ func (n *Node) Status() Status {
 	case n.follower != nil:
 		f = n.follower.Status()
 		n.describe(&s, f)
+	default:
+		s.Self.Why = "it has just started: it is not registered in etcd yet"
 	}
 	s.Self.Applied = s.Position.Seq
 	s.hint(f, n.follower == nil)

@@ -161,3 +161,15 @@ func isListed(nodes []promote.NodeInfo, id string) bool {
 	}
 	return false
 }
+
+// A master that needs an order to start empty says which nodes hold the state, and are away:
+// the order is refused as long.
+func TestNodesThatAreAwayAreNamed(t *testing.T) {
+	t.Parallel()
+	w, _ := stopped(t)
+	a := w.start("a", patient, func(c *promote.Config) { c.OwnsEtcd = false })
+	waitFor(t, "a to name b", func() bool {
+		o := a.Status().Obstacle
+		return o != nil && o.Cause == promote.NoneCan && strings.Contains(o.Reason, "b (everything up to sequence") && strings.Contains(o.Help, "masterctl forget --yes b")
+	})
+}

@@ -1,6 +1,7 @@
 package promote
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -166,7 +167,7 @@ func (w *watchdog) depose(ctx context.Context, s standing, silent time.Duration)
 	n := w.node
 	next := TermRecord{
 		Term: w.head.Term + 1,
-		Why:  fmt.Sprintf("%s deposed %s, which had committed nothing for %v", n.ID, s.of.NodeID, silent.Round(time.Millisecond)),
+		Why:  fmt.Sprintf("%s deposed %s, which had committed nothing for %v", n.ID, cmp.Or(s.of.NodeID, "a node whose leader key nobody can read"), silent.Round(time.Millisecond)),
 	}
 	record, err := json.Marshal(next)
 	if err != nil {

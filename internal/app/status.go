@@ -1,7 +1,6 @@
 package app
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -95,7 +94,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 		}
 		st.Nodes = append(st.Nodes, nodeMessage(other))
 	}
-	if err := cmp.Or(v.headErr, v.nodesErr); err != nil {
+	if err := v.nodesErr; err != nil { // the head may be there, and nobody can read it
 		st.Warnings = append(st.Warnings, "etcd does not answer: "+err.Error())
 	}
 	if s.MountsHeldFor > n.app.params().HoldTime() {
