@@ -115,12 +115,16 @@ func (s *Store) OwnersAt(endpoint string) []segment.ClientID {
 // maxOnHost is how many segments of a host a put tries first. Hosts lend few.
 const maxOnHost = 64
 
-// NamesOnHost appends to a list the names of the segments of a host, each once: of the
-// maxOnHost that were mounted first.
-func (s *Store) NamesOnHost(names []string, host string) []string {
+// NamesOnHost appends to a list the names of the segments of a client's host, each
+// once: of the maxOnHost that were mounted first. An empty host stands for that of the
+// client's newest segment.
+func (s *Store) NamesOnHost(names []string, client segment.ClientID, host string) []string {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	here := s.mounts.byHost[host]
+	if own := s.mounts.byClient[client]; host == "" && len(own) > 0 {
+		host = own[len(own)-1].HostID
+	}
+	here := s.mounts.byHost[host] // none for the empty one
 	for _, p := range here[:min(len(here), maxOnHost)] {
 		if !slices.Contains(names, p.Name) {
 			names = append(names, p.Name)

@@ -95,7 +95,7 @@ func TestLocalFirst(t *testing.T) {
 	put := func(key string, config service.PutConfig) string {
 		t.Helper()
 		config.Replicas = 1
-		r, err := f.PutStart(t.Context(), service.PutRequest{Tenant: "default", Client: owner(1), Config: config}, service.PutItem{Key: key, Size: 512})
+		r, err := f.PutStart(t.Context(), service.PutRequest{Tenant: "default", Client: owner(2), Config: config}, service.PutItem{Key: key, Size: 512})
 		if err != nil || len(r.Replicas) != 1 {
 			t.Fatalf("%s: got %+v, %v; want one replica", key, r, err)
 		}
@@ -113,6 +113,9 @@ func TestLocalFirst(t *testing.T) {
 			t.Errorf("%s: got segment %s, want %s", c.key, got, c.want)
 		}
 	}
+	if got := put("of the client's newest segment", service.PutConfig{}); got != "h3" {
+		t.Errorf("without a host: got segment %s, want that of the client's newest segment, h3", got)
+	}
 	if got := put("full", service.PutConfig{HostID: "id-h2"}); got == "h2" {
 		t.Error("a put went to a full host, want it elsewhere")
 	}
@@ -123,7 +126,7 @@ func TestLocalFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := len(f.Store.NamesOnHost(nil, "many")); got != 64 {
+	if got := len(f.Store.NamesOnHost(nil, owner(3), "")); got != 64 {
 		t.Errorf("of a host with 100 segments: got %d to try first, want 64", got)
 	}
 }

@@ -35,7 +35,7 @@ type PutConfig struct {
 	HardPin    bool
 	SameNode   bool // later items of a batch prefer the segment of the first
 	DataType   uint8
-	HostID     string // of the writer, for LocalFirst; may be empty
+	HostID     string // of the writer, for LocalFirst and SameNode; empty: where it has mounted memory
 	// Grouped says that the call names the group of each item: an item without one is
 	// for an object in none. Else an upsert keeps the group that there is.
 	Grouped bool
@@ -107,8 +107,8 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 		return nil, nil, errs.New(errs.InvalidParams, op, "preferred_segments has %d names, at most %d are possible; name only those to try first", n, MaxPreferred)
 	}
 	got, preferred := make([]Reservation, len(items)), distinct(p.Config.Preferred)
-	if m.LocalFirst && p.Config.Replicas == 1 && p.Config.HostID != "" {
-		preferred = m.Store.NamesOnHost(slices.Clip(preferred), p.Config.HostID)
+	if (m.LocalFirst || p.Config.SameNode) && p.Config.Replicas == 1 {
+		preferred = m.Store.NamesOnHost(slices.Clip(preferred), p.Client, p.Config.HostID)
 	}
 	reserve := func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		it := items[i]
