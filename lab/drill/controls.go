@@ -75,6 +75,7 @@ func Controls() []Control {
 		c("upgrade", "history-adopt", "all nodes follow", "D"),
 		c("hanging-primary", "takeover-grace", "no client expired", "D"),
 		c("moves", "transfer-sources", "sources are spared"),
+		c("groups", "group-leases", "groups are kept", "groups are whole"),
 	}
 }
 

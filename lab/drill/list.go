@@ -52,5 +52,6 @@ func All() []Drill {
 		d(30, "upgrade", "D X A V S", 10, false, upgrade, "rolling restart of three nodes, from the last release to this one").after(),
 		d(31, "hanging-primary", "D", 1, false, hangPrimary, "the primary hangs, under a client whose Ping waits for 30 s"),
 		d(32, "moves", "D S", 1, true, moves, "the primary is killed while objects are moved and memory is full"),
+		d(33, "groups", "S", 1, true, groups, "the primary is killed while a member of a group is leased and memory is full"),
 	}
 }
