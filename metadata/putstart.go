@@ -52,9 +52,11 @@ type Put struct {
 // to wait on, it may return the object: the reservation that the same request
 // made before.
 //
-// Errors: what displaceable returns; NoAvailableHandle if no segment has room;
-// Unavailable if the term has run out of ids; for a Metered put TenantNotRegistered,
-// and TenantQuotaExceeded, which eviction of the tenant's objects can help.
+// Errors: what displaceable returns; ObjectNotFound for a repeated call whose put
+// was made, and replaced by another one before its end; NoAvailableHandle if no
+// segment has room; Unavailable if the term has run out of ids; for a Metered put
+// TenantNotRegistered, and TenantQuotaExceeded, which eviction of the tenant's
+// objects can help.
 func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan struct{}, error) {
 	if err := s.checkKey(put.Key); err != nil {
 		return nil, nil, nil, err
@@ -81,6 +83,11 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 			repeated := s.describe(old)
 			return nil, &repeated, nil, nil
 		}
+	}
+	if replaced, _ := s.Applied(put.Request); replaced {
+		return nil, nil, nil, errs.New(errs.ObjectNotFound, "PutStart", "the reservation was made, and another put has replaced it since")
+	}
+	if old != nil {
 		if err := s.displaceable(sh, put, old, now); err != nil {
 			return nil, nil, nil, err
 		}

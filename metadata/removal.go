@@ -89,9 +89,10 @@ func (tx *Tx) remember(request uint64) {
 	}
 }
 
-// Applied reports whether a removal with a request id was applied, so that the
-// call is a repeated one. The shard of its key must be locked. It fails with
-// Unavailable for a new request when MaxRequests are remembered.
+// Applied reports whether a removal with a request id was applied, or a put with
+// it was replaced, so that the call is a repeated one. The shard of its key must be
+// locked. It fails with Unavailable for a new request when MaxRequests are
+// remembered.
 func (s *Store) Applied(request uint64) (bool, error) {
 	if request == 0 {
 		return false, nil

@@ -205,3 +205,46 @@ func TestSoftPinBeginsOnce(t *testing.T) {
 		t.Errorf("at the end of the pin: %+v, %v", o, err)
 	}
 }
+
+// A put that was made and then replaced is not made again by a call that repeats
+// it, nor does that call say that nothing was changed.
+func TestPutRepeatedAfterItWasReplaced(t *testing.T) {
+	numbered := func(p *metadata.Put) { p.Request = 77 }
+	for name, first := range map[string][]func(*metadata.Put){
+		"a put":     {numbered},
+		"an upsert": {numbered, upsert},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.mount(1, "a", 1<<20)
+			c.must([]error{c.putStart("k", first...)})
+			c.must([]error{c.putStart("k", by(2), upsert)})
+			repeat := func(when string, want errs.Kind) {
+				t.Helper()
+				wantKind(t, "repeated "+when, c.putStart("k", first...), want)
+			}
+			repeat("while the other put goes on", errs.ObjectNotFound)
+			c.takeOver(0)
+			repeat("behind a takeover", errs.ObjectNotFound)
+			c.pass(30 * time.Second)
+			c.must([]error{c.putStart("k", by(3))}) // the one by client 2 is given up
+			repeat("when that one is replaced, too", errs.ObjectNotFound)
+			c.pass(30*time.Second - time.Millisecond)
+			c.commit()
+			repeat("1 ms before it is forgotten", errs.ObjectNotFound)
+			c.pass(time.Millisecond)
+			c.commit()
+			repeat("a minute later", errs.OK)
+		})
+	}
+	t.Run("by the rules before", func(t *testing.T) {
+		c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000}
+		c.term++
+		c.primary.StartIDs(c.term)
+		c.must(c.commit(&metadata.TermStart{Term: 1, Params: params}, &metadata.UseRules{Version: 5}))
+		c.mount(1, "a", 1<<20)
+		c.must([]error{c.putStart("k", numbered)})
+		c.must([]error{c.putStart("k", by(2), upsert)})
+		wantKind(t, "repeated", c.putStart("k", numbered), errs.ObjectExists)
+	})
+}

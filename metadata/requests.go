@@ -9,8 +9,8 @@ import (
 	"github.com/understudy-store/understudy/internal/binenc"
 )
 
-// RequestsKept is for how long an applied removal is remembered by its request
-// id, in milliseconds of cluster time. A caller that lost the answer repeats its
+// RequestsKept is for how long an applied removal, or a put that another one has
+// replaced, is remembered by its request id, in milliseconds of cluster time. A caller that lost the answer repeats its
 // call within seconds; while there is no primary no cluster time passes.
 const RequestsKept Time = 60_000
 
@@ -25,8 +25,8 @@ const maxRun = 1 << 16
 // which forgot the oldest by count.
 const firstRulesRequests = 1 << 17
 
-// A requestRun is what is remembered of removals: consecutive request ids that
-// were applied at one time.
+// A requestRun is what is remembered of removals and replaced puts: consecutive
+// request ids that were applied at one time.
 type requestRun struct {
 	first uint64
 	count uint64
@@ -35,7 +35,9 @@ type requestRun struct {
 
 // A requestLog remembers the request ids of the removals applied last, so that
 // a repeated call gets the answer of the first one instead of removing a later
-// object. It is part of the state. The methods that change it return by how much
+// object; and those of the puts that another put has replaced before their end, so
+// that a repeated call neither puts once more nor is told that it changed nothing.
+// It is part of the state. The methods that change it return by how much
 // the digest changes.
 type requestLog struct {
 	mu    sync.Mutex // guards all; a leaf
@@ -118,6 +120,13 @@ func (l *requestLog) has(request uint64) (bool, error) {
 			"%d removals of the last minute are remembered by request id, which is the most there can be; nothing was changed, try again later", len(l.runs))
 	}
 	return false, nil
+}
+
+// hasRoom reports whether one more can be remembered.
+func (l *requestLog) hasRoom() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.runs) < MaxRequests
 }
 
 func (l *requestLog) knows(request uint64) (known bool) {

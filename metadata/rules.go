@@ -31,8 +31,10 @@ const (
 	longKeyRules  Rules = 5
 	upsertRules   Rules = 5
 
-	// quotaRules: quotas of tenants.
-	quotaRules Rules = 6
+	// quotaRules: quotas of tenants. displacedRules: the request ids of puts that
+	// another put has replaced are remembered.
+	quotaRules     Rules = 6
+	displacedRules Rules = 6
 
 	NewestRules = quotaRules
 )

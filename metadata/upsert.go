@@ -127,6 +127,9 @@ func (e *PutStart) inherit(replicas []replica, old *object) []replica {
 
 // takeOver removes the object that a put replaces. Needs the shard's lock.
 func (tx *Tx) takeOver(sh *shard, old *object, e *PutStart) {
+	if old.survey().complete == 0 && tx.s.Rules() >= displacedRules && tx.s.requests.hasRoom() {
+		tx.remember(old.request) // its caller may have no answer yet
+	}
 	tx.s.subtractTerms(old)
 	for i := range old.replicaCount() {
 		if r := old.replicaAt(i); e.taken(r) >= 0 {

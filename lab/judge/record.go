@@ -98,6 +98,8 @@ func (r *Record) changedNothing() bool {
 		return false
 	case errs.InvalidParams, errs.NotSupported:
 		return true
+	case errs.ObjectNotFound:
+		return r.Call != PutStart && r.Call != RemoveRegex // a put that was made, and replaced before its answer came
 	default:
 		return r.Call != RemoveRegex
 	}

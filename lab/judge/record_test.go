@@ -24,6 +24,7 @@ func TestOutcomes(t *testing.T) {
 		{PutStart, errs.Unavailable, Failed, false},
 		{PutStart, errs.NotLeader, Failed, false},
 		{PutStart, errs.Unresolved, Ambiguous, false},
+		{PutStart, errs.ObjectNotFound, Ambiguous, false}, // made, and replaced before its answer came
 		{Remove, errs.Internal, Ambiguous, false},
 		{Remove, errors.New("anything"), Ambiguous, false},
 		{RemoveRegex, errs.Unavailable, Ambiguous, false}, // a part may be done

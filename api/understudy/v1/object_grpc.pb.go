@@ -79,7 +79,8 @@ type ObjectServiceClient interface {
 	//
 	// Errors: OBJECT_ALREADY_EXISTS for a readable object or another reservation
 	// under 30 s old, the same client's too; NO_AVAILABLE_HANDLE if no segment
-	// has room (retry after eviction).
+	// has room (retry after eviction); OBJECT_NOT_FOUND for a call that comes again
+	// after its reservation was replaced, by an upsert or after the 30 s.
 	PutStart(ctx context.Context, in *PutStartRequest, opts ...grpc.CallOption) (*PutStartResponse, error)
 	// PutEnd makes the chosen replicas of a put readable. Replicas that are
 	// readable already are no error.
@@ -330,7 +331,8 @@ type ObjectServiceServer interface {
 	//
 	// Errors: OBJECT_ALREADY_EXISTS for a readable object or another reservation
 	// under 30 s old, the same client's too; NO_AVAILABLE_HANDLE if no segment
-	// has room (retry after eviction).
+	// has room (retry after eviction); OBJECT_NOT_FOUND for a call that comes again
+	// after its reservation was replaced, by an upsert or after the 30 s.
 	PutStart(context.Context, *PutStartRequest) (*PutStartResponse, error)
 	// PutEnd makes the chosen replicas of a put readable. Replicas that are
 	// readable already are no error.
