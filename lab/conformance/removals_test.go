@@ -101,7 +101,7 @@ var removals = []line{
 		w.exists(false, "own")
 		w.exists(true, "leased", "other")
 	}},
-	{number: 33, given: "tenants with equal keys: a removal of one leaves the other", shown: "metadata/TestTenants"},
+	{number: 33, given: "tenants with equal keys: a removal of one leaves the other", shown: "internal/mooncake/mooncakeserver/TestTenants"},
 	{number: 34, given: "puts and reads at the same time: RemoveAll counts what it removed", run: removeAllUnderLoad},
 }
 
