@@ -130,8 +130,7 @@ func TestQuotasAreState(t *testing.T) {
 	wantKind(t, "after a takeover", c.putStart("m", of("red"), sized(1)), errs.TenantQuotaExceeded)
 	c.unmount([16]byte{15: 1})
 	for _, s := range []*metadata.Store{c.primary, c.follower} {
-		for s.Sweep(100) { //nolint:revive // until all is tidied up
-		}
+		s.Sweep(metadata.ShardCount)
 	}
 	c.wantCharged("red", 0)
 }

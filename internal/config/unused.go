@@ -39,10 +39,6 @@ var (
 		_, ok := parseBool(s)
 		return ok
 	}}
-	off = value{Kind: boolKind, Allowed: "false", set: func(s string) bool {
-		on, ok := parseBool(s)
-		return ok && !on
-	}}
 )
 
 // only is the one value that does no harm.

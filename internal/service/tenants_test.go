@@ -179,7 +179,9 @@ func TestTenantsStayBelowTheirWatermark(t *testing.T) {
 	go func() { done <- f.EvictTenants(ctx, zerolog.Nop()) }()
 	await(t, func() bool { return len(f.left(t, "red", keys...)) == 8 })
 	cancel()
-	<-done
+	if err := <-done; err == nil {
+		t.Error("the loop ended before its context")
+	}
 	if left := f.left(t, "blue", keys...); len(left) != 9 {
 		t.Errorf("of a tenant at its watermark there are left %d objects, want 9", len(left))
 	}
