@@ -217,10 +217,11 @@ func unreadable(id string, err error) error {
 		Help: fmt.Sprintf("start a node that holds the state; if there is none: masterctl start-empty --yes --node=%s", id)}
 }
 
-// A silence is since when, by the clock, the head has stood still. For campaign alone.
+// A silence is since when the head has stood still, and when that was seen last, by the
+// clock. For campaign alone.
 type silence struct {
-	at    journal.Cursor
-	since time.Duration
+	at            journal.Cursor
+	since, looked time.Duration
 }
 
 // silentFor is for how many failover times a leader commits nothing before that counts as
@@ -230,11 +231,12 @@ const silentFor = 3
 // look returns an obstacle while a leader commits nothing and nobody deposes it, as where
 // etcd takes no writes and answers reads.
 func (s *silence) look(now time.Duration, leader Leader, view journal.View) error {
-	if leader.State != Serving || view.Err != nil || !view.Still(s.at) {
-		*s = silence{view.Cursor, now}
+	after := s.at.Head.FailoverAfter()
+	if leader.State != Serving || view.Err != nil || !view.Still(s.at) || now-s.looked > silentFor*after { // etcd was away
+		*s = silence{view.Cursor, now, now}
 		return nil
 	}
-	after := s.at.Head.FailoverAfter()
+	s.looked = now
 	if after == 0 || now-s.since < silentFor*after {
 		return nil
 	}

@@ -90,9 +90,11 @@ func TestSilentLeaderIsAnObstacle(t *testing.T) {
 		{3 * time.Second, leader, at("1"), false},
 		{5 * time.Second, leader, at("1"), true},
 		{6 * time.Second, leader, at("2"), false},
+		{8 * time.Second, leader, at("2"), false},
 		{10 * time.Second, leader, at("2"), true},
 		{11 * time.Second, Leader{}, at("2"), false},
 		{12 * time.Second, leader, at("2"), false},
+		{20 * time.Second, leader, at("2"), false}, // etcd did not answer for so long
 	} {
 		if err := s.look(step.at, step.leader, step.view); (err != nil) != step.obstacle {
 			t.Errorf("look %d: got %v, want an obstacle: %t", i+1, err, step.obstacle)

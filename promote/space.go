@@ -3,6 +3,7 @@ package promote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"slices"
 
@@ -44,7 +45,10 @@ func (n *Node) cover(ctx context.Context) (journal.Cover, error) {
 		if covers(n.saver.position()) {
 			return all, nil
 		}
-		err = errors.Join(errUncovered, n.saver.status().Fault)
+		err = errUncovered
+		if fault := n.saver.status().Fault; fault != nil {
+			err = fmt.Errorf("this node's state cannot be saved in its place: %w; see that --state-dir can be written and has space, or raise --etcd-quota-bytes", fault)
+		}
 	}
 	return journal.Cover{Revision: min(from, view.Revision)}, err
 }
