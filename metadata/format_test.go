@@ -53,6 +53,7 @@ func TestFormat(t *testing.T) {
 		&metadata.UseRules{Version: metadata.NewestRules},
 		&metadata.Fork{Hold: time.Minute},
 		&metadata.StartTransfer{Ref: ref, Client: client(3), Move: true, Source: 1, Targets: []metadata.Placement{{Segment: 9, Range: segment.Range{Offset: 5, Length: 8}}}},
+		&metadata.StartTransfer{Ref: ref, Client: client(3), Promotion: true, Source: 1, Targets: []metadata.Placement{{Segment: 9, Range: segment.Range{Length: 8}}}},
 		&metadata.EndTransfer{Ref: ref, Complete: true, LeaseUntil: 9},
 		&metadata.AddTask{Task: metadata.Task{ID: metadata.TaskID{1}, Client: client(3), Move: true, Tenant: "t", Key: "k", Source: "a", Targets: []string{"b"}}},
 		&metadata.SetTasks{IDs: []metadata.TaskID{{1}, {2}}, Status: metadata.TaskFailed, Message: "m"},

@@ -35,6 +35,7 @@ type world struct {
 	retaken    int64                      // reservations that their own client replaced
 	transfers  map[metadata.ObjectID]underWay
 	ended      int64                               // transfers that were complete
+	promoted   int64                               // of them, promotions
 	inPlace    int64                               // upserts that got the memory of the object before
 	elsewhere  int64                               // upserts of readable objects that did not
 	leased     map[metadata.ObjectID]metadata.Time // by readers of this primary
@@ -251,8 +252,10 @@ func (w *world) dropWriters(id metadata.ObjectID) {
 	w.users = slices.DeleteFunc(w.users, func(u user) bool { return u.writer && u.id == id })
 }
 
-func (w *world) getAction(t *rapid.T) {
-	list, _, err := leases(w.primary).GetReplicaList(w.tenant(t), w.key(t), w.now)
+func (w *world) getAction(t *rapid.T) { w.get(w.tenant(t), w.key(t), t) }
+
+func (w *world) get(tenant, key string, t *rapid.T) {
+	list, _, err := leases(w.primary).GetReplicaList(tenant, key, w.now)
 	if err != nil || len(list.Replicas) == 0 {
 		return
 	}
@@ -426,9 +429,10 @@ func (w *world) actions() []action {
 		{12, "evict", w.evictAction},
 		{3, "segment", w.segmentAction},
 		{4, "localDisk", w.localDiskAction},
-		{12, "offloaded", w.offloadedAction},
+		{20, "offloaded", w.offloadedAction},
 		{3, "abandon", w.abandonAction},
 		{8, "transfer", w.transferAction},
+		{20, "promotion", w.promotionAction},
 		{8, "transferEnd", w.transferEndAction},
 		{3, "quota", w.quotaAction},
 		{3, "evictTenant", w.evictTenantAction},
@@ -482,7 +486,8 @@ func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
 		}
 		st := w.primary.Stats()
 		reached["segments mounted again"] += w.remounts
-		reached["complete copies and moves"] += w.ended
+		reached["complete copies and moves"] += w.ended - w.promoted
+		reached["complete promotions"] += w.promoted
 		reached["copies on SSDs"] += st.LocalReplicas
 		reached["reads of objects on SSDs alone"] += w.onSSD
 		reached["reservations replaced by their own client"] += w.retaken

@@ -1,6 +1,7 @@
 package metadata_test
 
 import (
+	"fmt"
 	"slices"
 
 	"pgregory.net/rapid"
@@ -25,6 +26,38 @@ func (w *world) transferOf(t *rapid.T) *metadata.Transfer {
 func (w *world) transferAction(t *rapid.T) {
 	about := w.transferOf(t)
 	e, _, _ := w.primary.PrepareTransfer(about)
+	w.beginTransfer(about, e)
+}
+
+// promotionAction begins the promotion of an object from an SSD, as transferAction
+// does a copy, or ends one.
+func (w *world) promotionAction(t *rapid.T) {
+	for n := range 8 {
+		about := &metadata.Transfer{Tenant: "default", Key: fmt.Sprint(n), Promotion: true}
+		o, err := w.primary.Inspect("default", about.Key)
+		if err != nil {
+			continue
+		}
+		about.ID, about.Client = o.ID, client(1)
+		for _, d := range o.Replicas {
+			if d.Kind == metadata.LocalDisk && w.pick(t, "stranger", 8) > 0 {
+				about.Client = d.Client
+			}
+		}
+		if u, ok := w.transfers[o.ID]; ok && u.about.Promotion && w.pick(t, "stranger", 8) > 0 {
+			about = u.about
+			w.endTransfer(t, about, w.pick(t, "complete", 4) > 0)
+			continue
+		}
+		if w.pick(t, "read", 6) == 0 {
+			w.get("default", about.Key, t)
+		}
+		e, _, _ := w.primary.PreparePromotion(&metadata.Promotion{Tenant: "default", Key: about.Key, ID: o.ID, Client: about.Client, Size: o.Size})
+		w.beginTransfer(about, e)
+	}
+}
+
+func (w *world) beginTransfer(about *metadata.Transfer, e *metadata.StartTransfer) {
 	if e == nil {
 		return
 	}
@@ -56,7 +89,10 @@ func (w *world) transferEndAction(t *rapid.T) {
 	if u, ok := w.transfers[o.ID]; ok && err == nil && w.pick(t, "stranger", 8) > 0 {
 		about = u.about
 	}
-	complete := w.pick(t, "complete", 4) > 0
+	w.endTransfer(t, about, w.pick(t, "complete", 4) > 0)
+}
+
+func (w *world) endTransfer(t *rapid.T, about *metadata.Transfer, complete bool) {
 	e, _, _ := w.primary.PrepareTransferEnd(about, complete, w.now)
 	if e == nil {
 		return
@@ -67,13 +103,15 @@ func (w *world) transferEndAction(t *rapid.T) {
 		}
 		u := w.transfers[e.ID]
 		delete(w.transfers, e.ID)
-		if u.about != nil && (u.about.Client != about.Client || u.about.Move != about.Move) {
+		if u.about != nil && (u.about.Client != about.Client || u.about.Move != about.Move || u.about.Promotion != about.Promotion) {
 			t.Fatalf("client %v ended the transfer %+v of object %v", about.Client, u.about, e.ID)
 		}
 		if !complete || e.Lost {
 			return // the client may go on writing
 		}
-		w.ended++
+		if w.ended++; about.Promotion {
+			w.promoted++
+		}
 		w.dropWriters(e.ID)
 	}, e)
 }
@@ -88,6 +126,9 @@ func (w *world) checkTransfers(t *rapid.T) {
 	for _, p := range w.primary.Segments() {
 		mounted[p.Number] = true
 	}
+	for _, p := range w.primary.LocalDisks() {
+		mounted[p.Number] = true
+	}
 	for id, u := range w.transfers {
 		if w.real() >= u.until || !mounted[u.source] {
 			delete(w.transfers, id)
@@ -95,6 +136,9 @@ func (w *world) checkTransfers(t *rapid.T) {
 		}
 		o, err := w.primary.Inspect("default", u.about.Key)
 		if err != nil || o.ID != id || !slices.ContainsFunc(o.Replicas, func(d metadata.Descriptor) bool {
+			if u.about.Promotion {
+				return d.Kind == metadata.LocalDisk && d.Client == u.about.Client
+			}
 			return d.Kind == metadata.Memory && d.Status == metadata.Complete && d.Address == u.address
 		}) {
 			t.Fatalf("object %v lost its source in a transfer: %v, %+v", id, err, o.Replicas)

@@ -32,9 +32,11 @@ const (
 	upsertRules   Rules = 5
 
 	// quotaRules: quotas of tenants. displacedRules: the request ids of puts that
-	// another put has replaced are remembered.
+	// another put has replaced are remembered. promotionRules: copies of objects from a
+	// client's SSD to memory.
 	quotaRules     Rules = 6
 	displacedRules Rules = 6
+	promotionRules Rules = 6
 
 	NewestRules = quotaRules
 )

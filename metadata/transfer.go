@@ -8,17 +8,18 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-// A transfer is a copy or a move of an object between segments that is under way:
-// a client reads one replica, the source, and writes others, which are arriving. It
-// is part of the state. While it lasts the object is neither evicted nor removed. It
+// A transfer is a copy or a move of an object between segments that is under way, or
+// its promotion, from its client's SSD to a segment: a client reads one replica, the
+// source, and writes others, which are arriving. It is part of the state. While it lasts the object is neither evicted nor removed. It
 // ends at the release timeout at the latest; what its client may still write to is
 // given to nobody before.
 type transfer struct {
-	client  segment.ClientID // who copies the bytes
-	started Time
-	move    bool           // the source goes when the transfer is complete
-	source  segment.Number // where the source is
-	targets uint64         // how many replicas it makes
+	client    segment.ClientID // who copies the bytes
+	started   Time
+	move      bool           // the source goes when the transfer is complete
+	promotion bool           // the source is on an SSD
+	source    segment.Number // where the source is
+	targets   uint64         // how many replicas it makes
 }
 
 // arriving is the status of a replica that a transfer makes. Outside of the state it
@@ -28,9 +29,22 @@ const arriving ReplicaStatus = 3
 func (t *transfer) code(c *binenc.Coder) {
 	c.CodeFixed(t.client[:])
 	binenc.CodeVarint(c, &t.started)
-	c.CodeBool(&t.move)
+	codeTransferKind(c, &t.move, &t.promotion)
 	codeNumber(c, &t.source)
 	binenc.CodeUvarintMax(c, &t.targets, "a number of targets", MaxReplicas)
+}
+
+// codeTransferKind codes what a transfer is. Before promotionRules it is no promotion.
+func codeTransferKind(c *binenc.Coder, move, promotion *bool) {
+	kind := uint8(0)
+	switch {
+	case *move:
+		kind = 1
+	case *promotion:
+		kind = 2
+	}
+	binenc.CodeUvarintMax(c, &kind, "a kind of transfer", 2)
+	*move, *promotion = kind == 1, kind == 2
 }
 
 func (t *transfer) mixInto(h uint64) uint64 {
@@ -39,6 +53,9 @@ func (t *transfer) mixInto(h uint64) uint64 {
 	move := uint64(0)
 	if t.move {
 		move = 1
+	}
+	if t.promotion {
+		h = mix(h, 1)
 	}
 	return mix(h, t.targets<<1|move)
 }
@@ -63,6 +80,14 @@ func (o *object) memoryOn(is func(*segmentState) bool) *replica {
 	return found
 }
 
+// sourceOf returns the replica that a transfer reads, nil if it is gone.
+func (o *object) sourceOf(number segment.Number, promotion bool) *replica {
+	if promotion {
+		return o.replicaOn(number)
+	}
+	return o.memoryOn(func(p *segmentState) bool { return p.Number == number })
+}
+
 func (o *object) memoryOnName(name string) *replica {
 	return o.memoryOn(func(p *segmentState) bool { return p.Name == name })
 }
@@ -79,6 +104,9 @@ type Transfer struct {
 	Targets []string
 	// Metered has the tenant's quota admit the copies, see Put.Metered.
 	Metered bool
+	// Promotion is set to end a promotion, of an object of this ID; 0 for any.
+	Promotion bool
+	ID        ObjectID
 }
 
 func (t *Transfer) op() string {
@@ -170,10 +198,12 @@ func (s *Store) TakesObjects(op, name string) error {
 type StartTransfer struct {
 	objectChange
 	Ref
-	Client  segment.ClientID
-	Move    bool
-	Source  segment.Number
-	Targets []Placement
+	Client segment.ClientID
+	Move   bool
+	// Promotion says that the source is on an SSD. Before promotionRules it is false.
+	Promotion bool
+	Source    segment.Number
+	Targets   []Placement
 
 	from   Descriptor // of the source, on the node that prepared it
 	size   uint64
@@ -185,7 +215,7 @@ type StartTransfer struct {
 func (e *StartTransfer) Apply(tx *Tx) (answer error) {
 	defer e.charge.release()
 	err := tx.onObject(e.Ref, e.pending, func(_ *shard, o *object) {
-		source := o.memoryOn(func(p *segmentState) bool { return p.Number == e.Source })
+		source := o.sourceOf(e.Source, e.Promotion)
 		switch {
 		case source == nil || !source.readable():
 			answer = errs.ReplicaNotFound
@@ -201,7 +231,7 @@ func (e *StartTransfer) Apply(tx *Tx) (answer error) {
 		if o.extra == nil {
 			o.extra = new(extra)
 		}
-		o.extra.transfer = &transfer{e.Client, tx.now, e.Move, e.Source, uint64(len(e.Targets))}
+		o.extra.transfer = &transfer{e.Client, tx.now, e.Move, e.Promotion, e.Source, uint64(len(e.Targets))}
 		for i := range e.Targets {
 			if p := tx.occupy(&e.Targets[i], e.ID); p != nil {
 				o.extra.replicas = append(o.extra.replicas, replica{segment: p, rng: e.Targets[i].Range, kind: Memory, status: arriving})
@@ -238,7 +268,7 @@ func (e *StartTransfer) Code(c *binenc.Coder) {
 	c.Tag(typeStartTransfer)
 	codeRef(c, &e.Ref)
 	c.CodeFixed(e.Client[:])
-	c.CodeBool(&e.Move)
+	codeTransferKind(c, &e.Move, &e.Promotion)
 	codeNumber(c, &e.Source)
 	codePlacements(c, &e.Targets)
 }
@@ -247,7 +277,7 @@ func (e *StartTransfer) Code(c *binenc.Coder) {
 // or it is given up.
 //
 // Errors: ObjectNotFound; ObjectNoTask without a transfer; IllegalClient for a
-// stranger's; InvalidParams for a copy that is a move, or the other way round.
+// stranger's; InvalidParams for one of another kind.
 func (s *Store) PrepareTransferEnd(t *Transfer, complete bool, now Time) (*EndTransfer, <-chan struct{}, error) {
 	sh := &s.shards[shardOf(t.Tenant, t.Key)]
 	sh.mu.Lock()
@@ -256,13 +286,13 @@ func (s *Store) PrepareTransferEnd(t *Transfer, complete bool, now Time) (*EndTr
 	switch {
 	case wait != nil:
 		return nil, wait, nil
-	case o == nil:
+	case o == nil || t.ID != 0 && t.ID != o.id:
 		return nil, nil, errs.ObjectNotFound
 	case o.transfer() == nil:
 		return nil, nil, errs.ObjectNoTask
 	case o.transfer().client != t.Client:
 		return nil, nil, errs.IllegalClient
-	case o.transfer().move != t.Move:
+	case o.transfer().move != t.Move, o.transfer().promotion != t.Promotion:
 		return nil, nil, errs.InvalidParams
 	}
 	e := &EndTransfer{Ref: Ref{o.shard, o.id}, Complete: complete, objectChange: sh.hold(o)}
@@ -323,7 +353,7 @@ func (e *EndTransfer) Apply(tx *Tx) (answer error) {
 // survives reports whether a transfer can be completed with what is left of it, and
 // notes what is lost.
 func (e *EndTransfer) survives(o *object, t *transfer) bool {
-	source := o.memoryOn(func(p *segmentState) bool { return p.Number == t.source })
+	source := o.sourceOf(t.source, t.promotion)
 	arrived, others := uint64(0), 0
 	for i := range o.replicaCount() {
 		switch r := o.replicaAt(i); {

@@ -67,7 +67,7 @@ func typeAndText(c metadata.Change) (kind, text string) {
 	case *metadata.WipeDisks:
 		return "WIPE_DISKS", fmt.Sprintf("SSD %d; 0 for all", c.Number)
 	case *metadata.StartTransfer:
-		return "START_TRANSFER", fmt.Sprintf("object %v from segment %d to %d others, move %v", c.ID, c.Source, len(c.Targets), c.Move)
+		return "START_TRANSFER", fmt.Sprintf("object %v from %d to %d segments, move %v, promotion %v", c.ID, c.Source, len(c.Targets), c.Move, c.Promotion)
 	case *metadata.EndTransfer:
 		return "END_TRANSFER", fmt.Sprintf("object %v, complete %v", c.ID, c.Complete)
 	case *metadata.AddTask:
