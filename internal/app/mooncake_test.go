@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -203,5 +204,75 @@ func TestLongKeys(t *testing.T) {
 	same(t, a, b)
 	if removed, err := c.RemoveByRegex(t.Context(), "k$", client.Removal{Force: true}); err != nil || removed != n+1 {
 		t.Errorf("got %d removed, %v; want %d and no error", removed, err, n+1)
+	}
+}
+
+// A promotion that has memory is part of the state: its client ends it at the next
+// primary.
+func TestPromotionEndsAtTheNextPrimary(t *testing.T) {
+	etcd := etcdtest.Start(t).Endpoints()
+	promoting := func(c config.Config) config.Config {
+		c.Storage.Offload, c.Storage.Promotion.On, c.Storage.Promotion.Threshold = true, true, 1
+		c.Client.TTL = time.Hour // nobody pings
+		return c
+	}
+	a := run(t, promoting(settings(config.Primary, "a", etcd)))
+	a.serves()
+	a.until("has raised the rules", func(*pb.StatusResponse) bool { return a.node.Store().Rules() == metadata.NewestRules })
+	b := run(t, promoting(settings(config.Standby, "b", etcd)))
+	b.promotable()
+
+	m, ctx := call(t, a.RPCAddress(), "head"), t.Context()
+	g, who := m.Generation, segment.ClientID{7}
+	disk := &mooncake.Args{Client: who, Offloading: true, Key: "k", Size: 100}
+	do := func(c caller, f mooncake.Call[mooncake.Done], args *mooncake.Args) {
+		t.Helper()
+		var done mooncake.Done
+		if _, err := mooncakeclient.Do(ctx, c.Conn, f, args, &done); err != nil || done.Failure != 0 {
+			t.Fatalf("%s: %v, %d", f.Name, err, done.Failure)
+		}
+	}
+	read := func(c caller) (kinds []metadata.ReplicaKind) {
+		t.Helper()
+		var r mooncake.Result[metadata.ReplicaList]
+		if _, err := mooncakeclient.Do(ctx, c.Conn, g.GetReplicaList, &mooncake.Args{Key: "k"}, &r); err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range r.Value.Replicas {
+			kinds = append(kinds, d.Kind)
+		}
+		return kinds
+	}
+	do(m, g.MountLocalDisk, disk)
+	m.put("k")
+	var tasks mooncake.Result[[]mooncake.OffloadTask]
+	if _, err := mooncakeclient.Do(ctx, m.Conn, g.OffloadObjectHeartbeat, disk, &tasks); err != nil || len(tasks.Value) != 1 {
+		t.Fatalf("OffloadObjectHeartbeat: %+v, %v; want one task", tasks, err)
+	}
+	do(m, g.NotifyOffloadSuccess, &mooncake.Args{Client: who, Tasks: tasks.Value, Objects: []mooncake.OffloadedObject{{DataSize: 100, Endpoint: "ssd:1"}}})
+	var cleared mooncake.Result[[]string]
+	if _, err := mooncakeclient.Do(ctx, m.Conn, g.BatchReplicaClear, &mooncake.Args{Client: who, Keys: []string{"k"}, SegmentName: "host"}, &cleared); err != nil || len(cleared.Value) != 1 {
+		t.Fatalf("BatchReplicaClear: %+v, %v; want one key", cleared, err)
+	}
+	if kinds := read(m); !slices.Equal(kinds, []metadata.ReplicaKind{metadata.LocalDisk}) {
+		t.Fatalf("before: on %v, want the SSD alone", kinds)
+	}
+	if _, err := mooncakeclient.Do(ctx, m.Conn, g.PromotionHeartbeat, disk, &tasks); err != nil || len(tasks.Value) != 1 {
+		t.Fatalf("PromotionObjectHeartbeat: %+v, %v; want one task", tasks, err)
+	}
+	var started mooncake.Result[mooncake.Located]
+	if _, err := mooncakeclient.Do(ctx, m.Conn, g.PromotionStart, disk, &started); err != nil || started.Failure != 0 {
+		t.Fatalf("PromotionAllocStart: %+v, %v", started, err)
+	}
+	a.knows(1)
+	a.end()
+	b.serves()
+	next := call(t, b.RPCAddress(), "head")
+	if kinds := read(next); !slices.Equal(kinds, []metadata.ReplicaKind{metadata.LocalDisk}) {
+		t.Errorf("after the takeover: on %v, want the SSD alone", kinds)
+	}
+	do(next, g.PromotionSuccess, disk)
+	if kinds := read(next); !slices.Equal(kinds, []metadata.ReplicaKind{metadata.LocalDisk, metadata.Memory}) {
+		t.Errorf("in the end: on %v, want the SSD and memory", kinds)
 	}
 }

@@ -40,6 +40,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 
 			Tenants: service.Tenants(a.cfg.Tenants.Enabled), TenantWatermark: a.cfg.Tenants.HighWatermark, TenantRatio: a.cfg.Eviction.Ratio,
 			EvictSoftPinned: a.cfg.Eviction.AllowSoftPinned, InitialQuotas: a.quotas,
+			Promotion: a.promotion(),
 		},
 		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Answers: t.Answers, Liveness: liveness,
 		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed, Expired: a.forgetMetadata(),
@@ -60,6 +61,14 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 	g.Go(func() error { return master.EvictTenants(ctx, a.log) })
 	g.Go(func() error { return a.raiseRules(ctx, t) })
 	return g.Wait()
+}
+
+func (a *App) promotion() service.Promotion {
+	p := a.cfg.Storage.Promotion
+	return service.Promotion{
+		On: p.On, Threshold: min(max(p.Threshold, 1), 255), Limit: p.Limit, PerHeartbeat: max(p.PerHeartbeat, 1),
+		Watermark: a.cfg.Eviction.HighWatermark,
+	}
 }
 
 func (a *App) evictor(t *promote.Term) *eviction.Loop {

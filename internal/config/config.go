@@ -232,6 +232,15 @@ type Storage struct {
 	QuotaBytes         int64              // --quota_bytes
 	Offload            bool               // --enable_offload
 	OffloadQueue       int                // --offloading_queue_limit
+	Promotion          Promotion
+}
+
+// Promotion holds what is copied from clients' SSDs to memory.
+type Promotion struct {
+	On           bool // --promotion_on_hit
+	Threshold    int  // --promotion_admission_threshold
+	Limit        int  // --promotion_queue_limit
+	PerHeartbeat int  // --promotion_max_per_heartbeat
 }
 
 // Tenants is whether clients have tenants, and their quotas.

@@ -111,6 +111,8 @@ func advice(c *Config) []rule {
 			"is not used without enable_multi_tenants"},
 		{"tenant_quota_connector_type", c.Tenants.Connector != QuotasInEtcd,
 			"is not used: quotas are part of the state, so they are in the journal, and tenant_quota_connector_uri is not read"},
+		{"promotion_on_hit enable_offload", c.Storage.Offload || !c.Storage.Promotion.On,
+			"is not used without enable_offload"},
 		{"promotion-cleanup eviction-policy", c.HA.PromotionCleanup != promote.CleanupExpired || c.Eviction.Policy != EvictWatermark,
 			"each takeover will drop every object whose lease has run out, which under eviction-policy=watermark is most of a healthy cache; " +
 				"auto keeps it"},

@@ -37,6 +37,10 @@ var valueTests = []struct {
 	{"etcd-listen", []string{"127.0.0.1:0", "10.0.0.1:2379"}, []string{"", "127.0.0.1", ":1", "a:65536"}},
 	{"etcd-quota-bytes", []string{"1280MiB", "8GiB"}, []string{"15MiB", "9GiB"}},
 	{"session-ttl", []string{"2s", "59s"}, []string{"1s", "2500ms", "5", "x"}},
+	{"promotion_on_hit", []string{"true", "false"}, []string{"x"}},
+	{"promotion_admission_threshold", []string{"0", "2", "300"}, []string{"-1", "x"}},
+	{"promotion_queue_limit", []string{"0", "50000"}, []string{"-1", "10000001"}},
+	{"promotion_max_per_heartbeat", []string{"0", "1"}, []string{"-1", "10001"}},
 	{"failover-after", []string{"200ms", "5s"}, []string{"199ms", "6s", "1", "x"}},
 	{"promotion-cleanup", []string{"auto", "expired", "none"}, []string{"", "all", "AUTO"}},
 	{"handover-timeout", []string{"1ms", "1m30s"}, []string{"0s", "-1s", "10"}},
@@ -143,6 +147,10 @@ var ruleTests = []struct {
 	{
 		Primary, "--enable_ha=false --etcd_endpoints=a:1", "--enable_ha=false --start-empty",
 		"etcd_endpoints", "enable_ha is false", true,
+	},
+	{
+		Primary, "--promotion_on_hit", "--promotion_on_hit --enable_offload",
+		"promotion_on_hit", "is not used without enable_offload", true,
 	},
 	{
 		Primary, "--promotion-cleanup=expired", "--promotion-cleanup=expired --eviction-policy=expiry",

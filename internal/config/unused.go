@@ -48,19 +48,18 @@ func only(word string) value {
 
 // Reasons that several names share.
 const (
-	goRuntime   = "the Go runtime finds its number of threads by itself"
-	toStderr    = "logs go to standard error; see log-level and log-format"
-	atPutEnd    = "objects are copied to SSDs when their put ends, not when they are evicted"
-	noPromotion = "objects on an SSD are read there; they are not copied back to memory"
-	noDiskSize  = "DISK replicas are kept as metadata; their space is not managed"
-	noNoF       = "there is no NVMe-oF pool"
-	noCXL       = "there is no CXL memory"
-	noDynamic   = "there is no dynamic replication"
-	noEvents    = "no KV events are published"
-	noFiles     = "the journal and the state files (see state-dir) take the place of snapshot files"
-	noTasks     = "the limits of copy and move tasks are fixed, at the defaults"
-	journaled   = "the journal takes the oplog's place and is on whenever enable_ha is"
-	onlyEtcd    = "etcd is the only HA backend; see etcd_endpoints. Nodes that look elsewhere would not find each other"
+	goRuntime  = "the Go runtime finds its number of threads by itself"
+	toStderr   = "logs go to standard error; see log-level and log-format"
+	atPutEnd   = "objects are copied to SSDs when their put ends, not when they are evicted"
+	noDiskSize = "DISK replicas are kept as metadata; their space is not managed"
+	noNoF      = "there is no NVMe-oF pool"
+	noCXL      = "there is no CXL memory"
+	noDynamic  = "there is no dynamic replication"
+	noEvents   = "no KV events are published"
+	noFiles    = "the journal and the state files (see state-dir) take the place of snapshot files"
+	noTasks    = "the limits of copy and move tasks are fixed, at the defaults"
+	journaled  = "the journal takes the oplog's place and is on whenever enable_ha is"
+	onlyEtcd   = "etcd is the only HA backend; see etcd_endpoints. Nodes that look elsewhere would not find each other"
 )
 
 // unused is the table of them: names, each with the values that ask for nothing
@@ -95,8 +94,6 @@ var unused = []struct {
 
 	{"offload_on_evict=false offload_force_evict=false", anyBool, atPutEnd},
 	{"offload_cap_ratio=0.5", anyText, atPutEnd},
-	{"promotion_on_hit=false", anyBool, noPromotion},
-	{"promotion_admission_threshold=2 promotion_queue_limit=50000 promotion_max_per_heartbeat=1", anyText, noPromotion},
 	{"nof_eviction_ratio=0.05 nof_eviction_high_watermark_ratio=0.9", anyText, noNoF},
 	{"nof_heartbeat_interval_sec=10 nof_heartbeat_probe_timeout_ms=1000 nof_heartbeat_failures_threshold=3", anyText, noNoF},
 	{"enable_cxl=false", anyBool, noCXL},

@@ -179,6 +179,17 @@ func (s *scrape) callCounts(to sink) {
 	counter(to, "file_cache_hit_bytes_total", "Bytes of the objects that file_cache_hit_nums_ counts.", c.DiskHitBytes.Load())
 	counter(to, "master_put_start_alloc_failures_total", "Puts that found no room.", c.AllocationFailures.Load())
 	counter(to, "master_put_start_partial_allocations_total", "Puts that got fewer replicas than they asked for.", c.PartialAllocations.Load())
+	p := &c.Promotions
+	gauge(to, "master_promotion_in_flight", "Promotions from SSDs to memory that wait or are under way.", p.InFlight.Load())
+	counter(to, "master_promotion_admitted_total", "Objects that their clients were to promote.", p.Admitted.Load())
+	counter(to, "master_promotion_rejected_frequency_total", "Reads from SSDs of objects that were not read often enough to be promoted.", p.RejectedFrequency.Load())
+	counter(to, "master_promotion_rejected_watermark_total", "Reads from SSDs while memory was too full for a promotion.", p.RejectedWatermark.Load())
+	counter(to, "master_promotion_rejected_cap_total", "Reads from SSDs while too many promotions were in flight.", p.RejectedCap.Load())
+	counter(to, "master_promotion_completed_total", "Objects that were promoted.", p.Completed.Load())
+	counter(to, "master_promotion_completed_bytes_total", "Bytes of the objects that were promoted.", p.CompletedBytes.Load())
+	counter(to, "master_promotion_failed_total", "Promotions that clients gave up.", p.Failed.Load())
+	counter(to, "master_promotion_cancelled_total", "Promotions whose object, SSD or memory has gone.", p.Cancelled.Load())
+	counter(to, "master_promotion_expired_total", "Promotions that their client never ended.", p.Expired.Load())
 	for _, t := range deleteTypes {
 		counterBy(to, "understudy_delete_events_total", "type", t.String(), "Delete events that this node committed, by type.", c.Deletes[t].Load())
 	}

@@ -49,7 +49,7 @@ type Args struct {
 	Most        uint64            // tasks to fetch
 	GraceMillis uint64
 	Target      string   // name of the segment to move to; it comes from SegmentName
-	Targets     []string // names of the segments to copy to
+	Targets     []string // names of the segments to copy to, or preferred ones
 	TaskID      TaskID
 	TaskEnd     TaskEnd
 	// What a dynamic copy was planned as.

@@ -6,17 +6,12 @@ import "github.com/understudy-store/understudy/internal/mooncake/structpack"
 // literals are all that it needs of them.
 func (b *builder) others() {
 	const text, u64, i32 = structpack.String, structpack.U64, structpack.I32
-	var tenant structpack.Type // nothing, before there were tenants
-	if b.fields.Tenants {
-		tenant = text
-	}
 	var (
-		id      = clientID.Type
-		tuple   = structpack.StructOf
-		list    = structpack.VectorOf
-		done    = done.Type
-		replica = tuple(u64, b.replica.Type, i32)
-		noF     = tuple(id, text, u64, u64, text)
+		id    = clientID.Type
+		tuple = structpack.StructOf
+		list  = structpack.VectorOf
+		done  = done.Type
+		noF   = tuple(id, text, u64, u64, text)
 	)
 	for _, f := range []struct {
 		name         string
@@ -27,10 +22,6 @@ func (b *builder) others() {
 		{"UnmountNoFSegment", tuple(id, id), done},
 		{"GetAllNoFSegments", "", expected(list(noF))},
 		{"GetNoFSegmentsByName", text, expected(list(tuple(id, id)))},
-
-		{"PromotionAllocStart", tuple(id, text, tenant, u64, list(text)), expected(tuple(replica))},
-		{"NotifyPromotionSuccess", tuple(id, text, tenant), done},
-		{"NotifyPromotionFailure", tuple(id, text, tenant), done},
 	} {
 		b.other(Function{Name: f.name, Args: f.args, Result: f.result})
 	}

@@ -148,6 +148,12 @@ func (b *builder) transfers() {
 	g.MoveEnd = call(b, "MoveEnd", of(), done)
 	g.MoveRevoke = call(b, "MoveRevoke", of(), done)
 
+	g.PromotionStart = call(b, "PromotionAllocStart", of(at("size", func(a *Args) *uint64 { return &a.Size }, u64),
+		at("preferred_segments", func(a *Args) *[]string { return &a.Targets }, texts)),
+		structpack.Expected(structpack.Struct(structpack.Whole("memory_descriptor", replica))))
+	g.PromotionSuccess = call(b, "NotifyPromotionSuccess", of(), done)
+	g.PromotionFailure = call(b, "NotifyPromotionFailure", of(), done)
+
 	id := structpack.Expected(taskID)
 	g.CreateCopyTask = call(b, "CreateCopyTask", keyed(nil, argsTo), id)
 	g.CreateMoveTask = call(b, "CreateMoveTask", keyed(nil, argFrom, argTo), id)

@@ -95,6 +95,7 @@ func (m *Master) PollRemoveAll(ctx context.Context, client segment.ClientID) (wi
 	}
 	err = m.withSegments(ctx, func(ctx context.Context) error {
 		m.offloads.wiped(client)
+		m.promotions.drop(client)
 		return m.commitOne(ctx, 16, func() (metadata.Change, error) {
 			disk, ok := m.Store.FindLocalDisk(client)
 			if !ok {

@@ -83,12 +83,28 @@ type Counters struct {
 	AllocationFailures atomic.Int64 // puts that found no room
 	PartialAllocations atomic.Int64 // puts with fewer replicas than wanted
 
+	Promotions PromotionCounters
+
 	// Deletes are the delete events that were committed, by type.
 	Deletes [deleteevents.EvictTenant + 1]atomic.Int64
 	Tenants TenantCounters
 	// Reserved is called with the size in bytes of each object that memory was
 	// taken for. It is set before the first call; nil for none.
 	Reserved func(size uint64)
+}
+
+// PromotionCounters count promotions of objects from SSDs to memory.
+type PromotionCounters struct {
+	InFlight          atomic.Int64 // that wait or are under way, of this term
+	Admitted          atomic.Int64
+	RejectedFrequency atomic.Int64 // reads of an object that was not read often enough
+	RejectedWatermark atomic.Int64 // reads while memory was too full
+	RejectedCap       atomic.Int64 // reads while too many were in flight
+	Completed         atomic.Int64
+	CompletedBytes    atomic.Int64
+	Failed            atomic.Int64 // that clients gave up
+	Cancelled         atomic.Int64 // whose object, SSD or memory has gone
+	Expired           atomic.Int64 // that their client never ended
 }
 
 // NewCounters returns counters at zero.

@@ -61,6 +61,7 @@ func (m *Master) unmountLocalDisk(ctx context.Context, client segment.ClientID) 
 	err := m.commitOne(ctx, 16, func() (metadata.Change, error) { return e, nil })
 	if err == nil {
 		m.offloads.drop(client)
+		m.promotions.drop(client)
 	}
 	return err
 }

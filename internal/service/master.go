@@ -61,6 +61,7 @@ type Settings struct {
 	EvictSoftPinned bool
 	// InitialQuotas are set by the first primary that finds no quota at all.
 	InitialQuotas []metadata.TenantQuota
+	Promotion     Promotion // of objects on SSDs, with Offload only
 }
 
 // A Master serves the calls of one term. It is safe for concurrent use. What is
@@ -91,6 +92,8 @@ type Master struct {
 	quotas    chan struct{} // held while a quota is set, until that is applied
 	evictions chan struct{} // held while objects of a tenant are evicted for its quota
 	offloads  *offloads
+	// promotions is nil if nothing is promoted.
+	promotions *promotions
 }
 
 // Codec decodes what a master journals: the changes of every story.
@@ -112,6 +115,9 @@ func NewMaster(m Master) *Master {
 	}
 	m.tasks, m.segments, m.offloads = make(chan struct{}, 1), make(chan struct{}, 1), newOffloads(limit, m.Store)
 	m.quotas, m.evictions = make(chan struct{}, 1), make(chan struct{}, 1)
+	if m.Offload && m.Promotion.On {
+		m.promotions = newPromotions(m.Promotion, m.Store, m.Counters)
+	}
 	m.drains = &drains{jobs: make(map[metadata.TaskID]*drainProgress), looks: drainLooks}
 	return &m
 }

@@ -47,11 +47,18 @@ func (m *Master) GetReplicaList(ctx context.Context, tenant, key string) (metada
 	if err := m.Fence(ctx); err != nil {
 		return metadata.ReplicaList{}, err
 	}
-	list, err := m.get(ctx, "GetReplicaList", tenant, key, m.Now())
+	list, err := m.find(ctx, "GetReplicaList", tenant, key, m.Now())
 	if fenced := m.Fence(ctx); fenced != nil {
 		return metadata.ReplicaList{}, fenced
 	}
 	return list, m.Counters.done(OpGetReplicaList, err)
+}
+
+// find is get, by a reader who is about to read the object.
+func (m *Master) find(ctx context.Context, op, tenant, key string, now metadata.Time) (metadata.ReplicaList, error) {
+	list, err := m.get(ctx, op, tenant, key, now)
+	m.promotions.read(tenant, key, list)
+	return list, err
 }
 
 // get takes the time of the call, before which its client began to count.
@@ -80,7 +87,7 @@ func (m *Master) BatchGetReplicaList(ctx context.Context, tenant string, keys []
 	lists, failed := make([]metadata.ReplicaList, len(keys)), make([]error, len(keys))
 	now := m.Now()
 	for i, key := range keys {
-		lists[i], failed[i] = m.get(ctx, "BatchGetReplicaList", tenant, key, now)
+		lists[i], failed[i] = m.find(ctx, "BatchGetReplicaList", tenant, key, now)
 	}
 	return lists, failed, m.Counters.doneBatch(OpBatchGetReplicaList, failed, m.Fence(ctx))
 }

@@ -105,7 +105,7 @@ func (n *node) serve(t testing.TB) {
 	t.Helper()
 	n.primary = lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	n.gate.Open(service.NewMaster(service.Master{
-		Settings: service.Settings{ClusterID: "c", RootFSDir: n.fsdir, DiskEviction: true, DiskQuota: 1 << 30, Offload: true, OffloadQueue: 100, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "test"},
+		Settings: service.Settings{ClusterID: "c", RootFSDir: n.fsdir, DiskEviction: true, DiskQuota: 1 << 30, Offload: true, OffloadQueue: 100, Promotion: service.Promotion{On: true, Threshold: 2, Limit: 2, PerHeartbeat: 1, Watermark: 0.9}, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "test"},
 		Term:     1, Store: n.primary.Store, Leases: n.primary.Leases, Queue: n.primary.Queue,
 		Now: func() metadata.Time {
 			if f := n.pause.Load(); f != nil {

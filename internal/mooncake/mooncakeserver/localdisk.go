@@ -15,11 +15,15 @@ func unmountLocalDisk(c call, a *args) error { return c.master.UnmountLocalDisk(
 
 func offloadObjectHeartbeat(c call, a *args) ([]mooncake.OffloadTask, error) {
 	tasks, err := c.master.OffloadHeartbeat(c, a.Client, a.Offloading)
+	return offloadTasks(tasks), err
+}
+
+func offloadTasks(tasks []service.OffloadTask) []mooncake.OffloadTask {
 	list := make([]mooncake.OffloadTask, len(tasks))
 	for i, t := range tasks {
 		list[i] = mooncake.OffloadTask{Tenant: t.Tenant, Key: t.Key, Size: int64(t.Size)}
 	}
-	return list, err
+	return list
 }
 
 // notifyOffloadSuccess takes a negative size for a refusal, of the task or of
@@ -53,9 +57,18 @@ func reportSsdCapacity(c call, a *args) error {
 	return c.master.CheckLocalDisk(c, "ReportSsdCapacity", a.Client)
 }
 
-// promotionHeartbeat has no tasks: objects on an SSD are read there.
 func promotionHeartbeat(c call, a *args) ([]mooncake.OffloadTask, error) {
-	return nil, c.master.CheckLocalDisk(c, "PromotionObjectHeartbeat", a.Client)
+	tasks, err := c.master.PromotionHeartbeat(c, a.Client)
+	return offloadTasks(tasks), err
+}
+
+func promotionStart(c call, a *args) (mooncake.Located, error) {
+	id, target, err := c.master.PromotionStart(c, metadata.Promotion{Tenant: c.tenant, Key: a.Key, Client: a.Client, Size: a.Size, Preferred: a.Targets})
+	return mooncake.Located{ID: id, Descriptor: target}, err
+}
+
+func promotionEnd(complete bool) func(call, *args) error {
+	return func(c call, a *args) error { return c.master.PromotionEnd(c, c.tenant, a.Key, a.Client, complete) }
 }
 
 func pollRemoveAll(c call, a *args) (bool, error) { return c.master.PollRemoveAll(c, a.Client) }
