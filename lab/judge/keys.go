@@ -18,6 +18,8 @@ const (
 	groupSize = 16
 	// hotShare of the keys gets hotCalls of the calls, so that clients meet.
 	hotShare, hotCalls = 16, 4
+	// One of so many sets of near keys is a group of objects.
+	groupedShare = 4
 	// pinnedShare of the keys is pinned hard where there is eviction.
 	pinnedShare = 8
 )
@@ -90,6 +92,15 @@ func (k *keyring) used(one *key, ambiguous bool) bool {
 // group returns what the names of all keys begin with that are near one.
 func (k *keyring) group(one *key) string {
 	return fmt.Sprintf("%s/%d/", k.run, one.slot/groupSize)
+}
+
+// together returns the group that an object is put in, empty for none: some near keys
+// are leased and evicted as one.
+func (k *keyring) together(one *key) string {
+	if one.slot/groupSize%groupedShare != 0 {
+		return ""
+	}
+	return k.group(one)
 }
 
 // ever returns all keys that there were.

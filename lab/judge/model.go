@@ -203,8 +203,8 @@ func (m *keyModel) answer(a alternative, s *step) (alternative, bool) {
 			return a, true
 		}
 		return m.vanish(a, s)
-	case errs.ObjectHasLease:
-		return a, a.status == readable
+	case errs.ObjectHasLease: // of a reservation: that of its group
+		return a, a.status != absent
 	case errs.InvalidWrite:
 		return a, a.is(readable, s.ID) // of a revocation that comes too late
 	default:

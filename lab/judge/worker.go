@@ -129,7 +129,11 @@ func (w *worker) begin(k *key, upsert bool) error {
 	p := put{key: k}
 	r, err := w.call(k, Record{Call: PutStart, Size: objectSize, Pinned: k.pinned, Upsert: upsert}, func(ctx context.Context, r *Record) (err error) {
 		p.started = r.Start
-		p.Reservation, err = w.client.PutStart(ctx, client.PutItem{Key: k.name, Size: r.Size}, client.PutConfig{HardPin: k.pinned, Upsert: upsert})
+		item := client.PutItem{Key: k.name, Size: r.Size}
+		if !w.load.config.unnumbered() { // older generations of Mooncake's clients have no groups
+			item.Group = w.load.ring.together(k)
+		}
+		p.Reservation, err = w.client.PutStart(ctx, item, client.PutConfig{HardPin: k.pinned, Upsert: upsert})
 		r.ID = p.ID
 		if len(p.Replicas) > 0 {
 			r.Host = p.Replicas[0].Endpoint
