@@ -317,7 +317,7 @@ func TestTwoNodesWithOneID(t *testing.T) {
 }
 
 // With cleanup expired, a new primary removes what had expired at the end of the
-// old term.
+// old term, and of groups nothing while a member is leased.
 func TestCleanupOfExpiredObjects(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
@@ -325,8 +325,9 @@ func TestCleanupOfExpiredObjects(t *testing.T) {
 	a := w.start("a", cleanup)
 	w.serving(a).mount()
 	a.put(keys("cold", 30)...)
+	a.put(keys("grouped", 5)...)
 	a.put(keys("warm", 30)...)
-	for _, key := range keys("warm", 30) {
+	for _, key := range append(keys("warm", 30), keys("grouped", 5)[2]) {
 		if err := a.get(key); err != nil {
 			t.Fatal(err)
 		}
@@ -342,6 +343,7 @@ func TestCleanupOfExpiredObjects(t *testing.T) {
 		t.Errorf("cleaned up %+v", got)
 	}
 	b.has(keys("warm", 30)...)
+	b.has(keys("grouped", 5)...) // one of them was read
 	a.wire.heal()
 	waitFor(t, "a to follow", func() bool { s := a.Status().Self; return s.Role == promote.Standby && s.Promotable })
 	w.equal(b, a)

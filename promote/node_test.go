@@ -243,7 +243,11 @@ func (n *node) put(keys ...string) {
 
 func (n *node) putStart(ctx context.Context, key string) error {
 	p := service.PutRequest{Tenant: "default", Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
-	_, err := n.master.Load().PutStart(ctx, p, service.PutItem{Key: key, Size: 100})
+	item := service.PutItem{Key: key, Size: 100}
+	if strings.HasPrefix(key, "grouped") {
+		item.Group = "g"
+	}
+	_, err := n.master.Load().PutStart(ctx, p, item)
 	return err
 }
 
