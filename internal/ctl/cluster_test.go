@@ -275,6 +275,8 @@ func testEvents(t *testing.T) {
 		t.Errorf("the newest two events: %q, want two that end with a removal", newest)
 	}
 	run(t, "put", "named", "--size=1").Want(t, cli.StatusOK)
+	run(t, "put", "named", "--size=1").Want(t, cli.StatusFailed, "OBJECT_ALREADY_EXISTS")
+	run(t, "put", "named", "--size=2", "--upsert").Want(t, cli.StatusOK)
 	for line := range strings.Lines(run(t, "events", "--mention=named", "--type=put_start,put_end", "-o", "json").Want(t, cli.StatusOK, "PUT_START").Out) {
 		if !strings.Contains(line, `"named"`) || !strings.Contains(line, `"type":"PUT_`) {
 			t.Errorf("got the event %s; want events of puts of the key named only", line)
@@ -338,7 +340,7 @@ func testStartEmpty(t *testing.T, c *cluster, kill func()) {
 	clitest.Eventually(t, "status says why no node serves, and what helps", func() bool {
 		o = run(t, "status")
 		return strings.Contains(o.Out, "why, says c: no node can take over: c: its state is not complete") &&
-			strings.Contains(o.Out, "what to do: start a node that holds the state; if there is none: masterctl start-empty --yes --node=c")
+			strings.Contains(o.Out, "what to do: start them, or give up what they hold: masterctl forget --yes a b; after that: masterctl start-empty --yes --node=c")
 	})
 	clitest.Eventually(t, "the sessions of the last nodes have ended", func() bool {
 		o = run(t, "forget", "--yes", "a", "b")

@@ -46,6 +46,7 @@ func (p *putFlags) bind(f *pflag.FlagSet) {
 	f.BoolVar(&p.softPin, "soft-pin", false, "evict it only when nothing else can be")
 	f.DurationVar(&p.config.SoftPinTTL, "soft-pin-ttl", 0, "how long it is pinned softly; 0 for the server's default")
 	f.BoolVar(&p.config.HardPin, "hard-pin", false, "never evict it")
+	f.BoolVar(&p.config.Upsert, "upsert", false, "replace what is under the key; nothing is readable there until the put ends")
 	f.StringVar(&p.item.Group, "group", "", "group of objects that belong together")
 	bindClientID(f, &p.client)
 }
