@@ -223,6 +223,7 @@ func (e *PutStart) Apply(tx *Tx) error {
 	if tx.has(sh) {
 		return nil
 	}
+	e.charge.raise()
 	defer e.charge.release()
 	sh.mu.Lock()
 	defer sh.mu.Unlock()

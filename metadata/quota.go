@@ -108,6 +108,18 @@ type charge struct {
 	q     *quotas
 	id    tenantID
 	bytes int64
+	goes  int64 // bytes that are free for it only once what it replaces has gone
+}
+
+// raise has the charge hold all bytes of the change, before what it replaces goes.
+func (c *charge) raise() {
+	if c == nil {
+		return
+	}
+	c.q.mu.Lock()
+	defer c.q.mu.Unlock()
+	c.q.of(c.id).prepared += c.goes
+	c.bytes, c.goes = c.bytes+c.goes, 0
 }
 
 // release gives the charge back.
@@ -143,7 +155,8 @@ func (s *Store) admit(tenant string, size, replicas, goes uint64) (*charge, erro
 	if hi > 0 || want > MaxQuota {
 		want = MaxQuota
 	}
-	want -= min(want, goes)
+	goes = min(want, goes)
+	want -= goes
 	q := &s.quotas
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -154,7 +167,7 @@ func (s *Store) admit(tenant string, size, replicas, goes uint64) (*charge, erro
 		return nil, errs.TenantQuotaExceeded
 	}
 	a.prepared += int64(want)
-	return &charge{q, id, int64(want)}, nil
+	return &charge{q, id, int64(want), int64(goes)}, nil
 }
 
 // memoryCharge returns what an object is charged for, in bytes.

@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -203,5 +204,28 @@ func TestInitialQuotas(t *testing.T) {
 		if want == 2 {
 			f.quota(t, "red", 0)
 		}
+	}
+}
+
+// Puts that are decided at the same time do not pass a quota together, whether they
+// evict each other's objects or not.
+func TestPutsAtOnceKeepToTheQuota(t *testing.T) {
+	f := newFixture(t, withTenants)
+	f.quota(t, "red", 1000)
+	var writers sync.WaitGroup
+	for w := range 8 {
+		writers.Go(func() {
+			for i := range 20 {
+				key := fmt.Sprint(w, "-", i)
+				if err := f.putFor(t, "red", 100, key, key+"a", key+"b", key+"c"); err != nil && errs.KindOf(err) != errs.TenantQuotaExceeded {
+					t.Errorf("got %v, want no error or TenantQuotaExceeded", err)
+				}
+				f.p.Idle(time.Millisecond)
+			}
+		})
+	}
+	writers.Wait()
+	if q, _ := f.Store.Quota("red"); q.Charged < 600 || q.Charged > 1000 {
+		t.Errorf("the tenant has %d bytes in the end, want most of 1000", q.Charged)
 	}
 }
