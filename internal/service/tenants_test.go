@@ -212,6 +212,14 @@ func TestInitialQuotas(t *testing.T) {
 func TestPutsAtOnceKeepToTheQuota(t *testing.T) {
 	f := newFixture(t, withTenants)
 	f.quota(t, "red", 1000)
+	batch := make([]string, 20)
+	for i := range batch {
+		batch[i] = fmt.Sprint("batch", i)
+	}
+	wantKind(t, f.putFor(t, "red", 100, batch...), errs.TenantQuotaExceeded)
+	if q, _ := f.Store.Quota("red"); q.Charged != 1000 {
+		t.Errorf("a batch of twice the quota: the tenant has %d bytes, want 1000", q.Charged)
+	}
 	var writers sync.WaitGroup
 	for w := range 8 {
 		writers.Go(func() {
