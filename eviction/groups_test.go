@@ -80,6 +80,32 @@ func TestAGroupGoesWhole(t *testing.T) {
 	}
 }
 
+// A member's renewal that is journaled between a pass and its cutoff, of a lease that
+// ended as the cutoff does, would put it behind the cutoff, by its id.
+func TestARenewalOnItsWayDividesNoGroup(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	p.Put(inGroup("g"), "a", "b")
+	p.Pass(time.Minute)
+	p.Get("a")
+	p.Get("b")
+	e := p.Store.Lock(metadata.DefaultTenant, "a")
+	first := leasesync.Renewal{Ref: e.Ref(), Deadline: e.LeaseEnd()}
+	e.Unlock()
+	p.Commit(leasesync.Pack([]leasesync.Renewal{first})...)
+	p.Pass(params.HoldTime() + time.Second)
+	pass := eviction.Select(p.Store, eviction.Quota{Objects: 2})
+	p.Scan()
+	p.Commit(leasesync.Pack(pass.NearMisses)...)
+	p.Commit(pass.Cutoff)
+	if alive := p.Alive("a", "b"); alive == 1 {
+		t.Errorf("one of two members is left")
+	}
+	evict(t, p, eviction.Quota{Objects: 2})
+	if alive := p.Alive("a", "b"); alive != 0 {
+		t.Errorf("%d of two members are left after another pass", alive)
+	}
+}
+
 // Members put in one commit are equally old, and lie among others that are.
 func TestACutoffDividesNoGroup(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)

@@ -132,6 +132,11 @@ func (v *Victims) decide(g *group, beyond, now Time) Time {
 		// A reader who came before evicting was set has its lease when it unlocks.
 		e := Candidate{v.s, o}.Lock()
 		kept = max(kept, e.KeptUntil(now))
+		if o.deadline < o.live && o.live == beyond && !o.has(flagHardPin) {
+			// Its renewal may be on its way into the journal, ahead of the cutoff. Then
+			// it would be as old as the last victim, and fall under the cutoff or not.
+			kept = max(kept, beyond+1)
+		}
 		e.Unlock()
 	}
 	if kept > beyond {
