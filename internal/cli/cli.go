@@ -59,7 +59,7 @@ func Execute(ctx context.Context, root *cobra.Command) int {
 	var exit exitError
 	switch {
 	case errors.As(err, &misuse):
-		cmd.PrintErrf("error: %v\nsee: %s --help\n", err, cmd.CommandPath())
+		cmd.PrintErrf("error: %v\nsee: %s --help\n", misuse, cmd.CommandPath())
 		return StatusUsage
 	case ctx.Err() != nil:
 		cmd.PrintErrln("error: interrupted")

@@ -36,15 +36,17 @@ const seeStatus = "masterctl status shows which node serves and which could take
 
 // advices say what a user may do about an error.
 var advices = map[errs.Kind]string{
-	errs.ObjectNotFound:    "put it first (masterctl put KEY), or look whether it was removed or evicted: masterctl events",
-	errs.ObjectExists:      "use another key, or remove the object first: masterctl rm KEY; a reservation that is not ended can be replaced after 30 s",
-	errs.ObjectHasLease:    "wait until its readers' leases have ended, or remove it with --force",
-	errs.ReplicaNotReady:   "its put is not ended: masterctl put-end KEY, or put-revoke",
-	errs.NoAvailableHandle: "lend memory to the store (masterctl segments mount NAME --size 64MiB), or wait for an eviction and try again",
-	errs.IllegalClient:     "name the client that started the put with --client-id; put-start prints it",
-	errs.SegmentNotFound:   "masterctl segments lists those that are mounted",
-	errs.Unavailable:       seeStatus,
-	errs.NotLeader:         seeStatus,
-	errs.Unresolved:        "the outcome is open, so look before you repeat it; --timeout gives it more time; " + seeStatus,
-	errs.NotSupported:      "it needs a cluster: a master with --enable_ha=true (the default)",
+	errs.ObjectNotFound:      "put it first (masterctl put KEY), or look whether it was removed or evicted: masterctl events",
+	errs.ObjectExists:        "use another key, or remove the object first: masterctl rm KEY; a reservation that is not ended can be replaced after 30 s",
+	errs.ObjectHasLease:      "wait until its readers' leases have ended, or remove it with --force",
+	errs.ReplicaNotReady:     "its put is not ended: masterctl put-end KEY, or put-revoke",
+	errs.NoAvailableHandle:   "lend memory to the store (masterctl segments mount NAME --size 64MiB), or wait for an eviction and try again",
+	errs.IllegalClient:       "name the client that started the put with --client-id; put-start prints it",
+	errs.SegmentNotFound:     "masterctl segments lists those that are mounted",
+	errs.Unavailable:         seeStatus,
+	errs.NotLeader:           seeStatus,
+	errs.Unresolved:          "the outcome is open, so look before you repeat it; --timeout gives it more time; " + seeStatus,
+	errs.TenantNotRegistered: "give the tenant a quota at the primary's HTTP address: PUT /api/v1/tenant_quotas?tenant_id=NAME with {\"requested_quota_bytes\": N}",
+	errs.TenantQuotaExceeded: "remove objects of the tenant, or wait until its readers' leases have ended; or raise its quota at the primary's HTTP address: /api/v1/tenant_quotas",
+	errs.NotSupported:        "it needs a cluster: a master with --enable_ha=true (the default)",
 }

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -277,11 +279,18 @@ func testEvents(t *testing.T) {
 	run(t, "put", "named", "--size=1").Want(t, cli.StatusOK)
 	run(t, "put", "named", "--size=1").Want(t, cli.StatusFailed, "OBJECT_ALREADY_EXISTS")
 	run(t, "put", "named", "--size=2", "--upsert").Want(t, cli.StatusOK)
-	for line := range strings.Lines(run(t, "events", "--mention=named", "--type=put_start,put_end", "-o", "json").Want(t, cli.StatusOK, "PUT_START").Out) {
-		if !strings.Contains(line, `"named"`) || !strings.Contains(line, `"type":"PUT_`) {
-			t.Errorf("got the event %s; want events of puts of the key named only", line)
+	var types []string
+	for line := range strings.Lines(run(t, "events", "--mention=named", "--type=put_start,put_end", "-o", "json").Want(t, cli.StatusOK).Out) {
+		var event eventResult
+		if err := json.Unmarshal([]byte(line), &event); err != nil {
+			t.Fatal(err)
 		}
+		types = append(types, event.Type)
 	}
+	if want := []string{"PUT_START", "PUT_END", "PUT_START", "PUT_END"}; !slices.Equal(types, want) {
+		t.Errorf("events of the puts of one key: got %v, want %v", types, want)
+	}
+	run(t, "events", "--type=PUT_STRAT").Want(t, cli.StatusOK, "no event has the type PUT_STRAT; there are ", "PUT_START")
 	run(t, "rm", "named").Want(t, cli.StatusOK)
 	if o := run(t, "events", "--since=1ms", "-o", "json").Want(t, cli.StatusOK, `"REMOVE"`); strings.Contains(o.Out, "TERM_START") {
 		t.Errorf("events of the last millisecond begin with the term:\n%s", o.Out)
@@ -380,4 +389,34 @@ func TestLoneMaster(t *testing.T) {
 	for _, args := range [][]string{{"events"}, {"history"}, {"backup", filepath.Join(t.TempDir(), "x")}, {"handover"}, {"start-empty", "--yes"}, {"forget", "--yes", "a"}} {
 		run(t, append(args, at)...).Want(t, cli.StatusFailed, "NOT_SUPPORTED (-1012)", "--enable_ha=true")
 	}
+}
+
+func TestTenants(t *testing.T) {
+	x := lone(t, "x", "--enable_multi_tenants")
+	at := "--address=" + x.RPC
+	mount(t, "host", "--size=1MiB", at)
+	run(t, "put", "k", "--size=1KiB", at).Want(t, cli.StatusFailed, "TENANT_NOT_REGISTERED (-1701)", "what to do: give the tenant a quota")
+	for _, tenant := range []string{"red", "blue"} {
+		put, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+x.HTTP+"/api/v1/tenant_quotas?tenant_id="+tenant,
+			strings.NewReader(`{"requested_quota_bytes":4096}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := http.DefaultClient.Do(put)
+		if err != nil || resp.StatusCode != http.StatusOK {
+			t.Fatal(resp, err)
+		}
+		_ = resp.Body.Close()
+		run(t, "put", "of-"+tenant, "--size=1KiB", "--tenant="+tenant, at).Want(t, cli.StatusOK)
+	}
+	run(t, "put", "big", "--size=8KiB", "--tenant=red", at).Want(t, cli.StatusFailed, "TENANT_QUOTA_EXCEEDED (-1700)", "what to do: ")
+	for tenant, want := range map[string]string{"red": "of-red\n", "blue": "of-blue\n", "default": ""} {
+		if o := run(t, "keys", "--tenant="+tenant, at).Want(t, cli.StatusOK); o.Out != want {
+			t.Errorf("keys of %s: got %q, want %q", tenant, o.Out, want)
+		}
+	}
+	run(t, "rm-regex", "^of", "--yes", "--tenant=blue", at).Want(t, cli.StatusOK, "removed 1 object(s)")
+	run(t, "put", "of-blue", "--size=1KiB", "--tenant=blue", at).Want(t, cli.StatusOK)
+	run(t, "rm-all", "--yes", "--tenant=blue", at).Want(t, cli.StatusOK, "removed 1 object(s)")
+	run(t, "rm-all", "--yes", at).Want(t, cli.StatusOK, "removed 1 object(s)")
 }

@@ -45,6 +45,9 @@ As JSON it prints one event a line.`,
 			if (follow || e.since != 0) && !cmd.Flags().Changed("limit") {
 				e.limit = 0
 			}
+			if e.since < 0 {
+				return cli.Misusef("--since is %v: it must be above 0", e.since)
+			}
 			if follow {
 				e.cmd = cmd
 				if e.since != 0 {
@@ -59,7 +62,7 @@ As JSON it prints one event a line.`,
 	cmd.Flags().Uint64Var(&e.limit, "limit", enough, "most events to print; 0 for all, as with --follow or --since if it is not given")
 	cmd.Flags().DurationVar(&e.since, "since", 0, "only events committed no longer than this before the newest one, such as 30s")
 	cmd.Flags().StringSliceVar(&e.types, "type", nil, "only events of these `types`, such as PUT_START,REMOVE")
-	cmd.Flags().StringVar(&e.mention, "mention", "", "only events that name this key, segment, client or id")
+	cmd.Flags().StringVar(&e.mention, "mention", "", "only events about this key, segment, client or id")
 	cmd.Flags().Uint64Var(&e.from, "from", 0, "sequence to begin with; with --follow, events from there on are printed first")
 	return cmd
 }
@@ -77,6 +80,7 @@ func (e *follower) once(ctx context.Context, cmd *cobra.Command, all nodes) erro
 		event, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
+			e.hint(cmd)
 			return e.print(w, e.recent(newest)...)
 		case err != nil:
 			return readError(err)
@@ -105,14 +109,40 @@ func (e *follower) recent(events []*pb.EventsResponse) []*pb.EventsResponse {
 
 // wanted reports whether an event passes --type and --mention.
 func (e *follower) wanted(event *pb.EventsResponse) bool {
-	if len(e.types) > 0 && !slices.ContainsFunc(e.types, func(t string) bool { return strings.EqualFold(t, event.GetType()) }) {
+	if !slices.Contains(e.passed, event.GetType()) {
+		e.passed = append(e.passed, event.GetType())
+	}
+	mentions := e.mention == "" || e.mentions(event)
+	return mentions && (len(e.types) == 0 || slices.ContainsFunc(e.types, func(t string) bool { return strings.EqualFold(t, event.GetType()) }))
+}
+
+// mentions reports whether an event is about what --mention names. Only the first event
+// of an object has its key; the others have its id.
+func (e *follower) mentions(event *pb.EventsResponse) bool {
+	const most = 1000
+	var content any
+	if json.Unmarshal([]byte(event.GetJson()), &content) != nil {
 		return false
 	}
-	if e.mention == "" {
+	if names(content, e.mention) {
+		var object struct{ Key, ID string }
+		if json.Unmarshal([]byte(event.GetJson()), &object) == nil && object.Key == e.mention && object.ID != "" {
+			e.objects = append(e.objects[max(0, len(e.objects)-most):], object.ID)
+		}
 		return true
 	}
-	var content any
-	return json.Unmarshal([]byte(event.GetJson()), &content) == nil && names(content, e.mention)
+	return slices.ContainsFunc(e.objects, func(id string) bool { return names(content, id) })
+}
+
+// hint says which types there are if none is one of --type, which may be misspelled.
+func (e *follower) hint(cmd *cobra.Command) {
+	came := func(t string) bool {
+		return slices.ContainsFunc(e.passed, func(p string) bool { return strings.EqualFold(t, p) })
+	}
+	if len(e.types) > 0 && !slices.ContainsFunc(e.types, came) {
+		slices.Sort(e.passed)
+		cmd.PrintErrf("no event has the type %s; there are %s\n", strings.Join(e.types, ", "), strings.Join(e.passed, ", "))
+	}
 }
 
 // names reports whether one of the texts in a JSON value is this one.

@@ -30,6 +30,7 @@ type Flags struct {
 	addresses, etcd   []string
 	prefix, clusterID string
 	generation        string // of Mooncake's protocol
+	tenant            string // whose keys these are; empty for the default one
 }
 
 // Program makes a command the root of a program, with the flags that find a
@@ -48,6 +49,7 @@ func (f *Flags) bind(flags *pflag.FlagSet) {
 	listVar(flags, &f.etcd, checkEndpoint, "etcd-endpoints", "`list` of the etcd members of the cluster, separated by ','")
 	flags.StringVar(&f.prefix, "etcd-prefix", pb.DefaultEtcdPrefix, "root of all keys in etcd")
 	flags.StringVar(&f.clusterID, "cluster-id", pb.DefaultClusterID, "name of the cluster")
+	flags.StringVar(&f.tenant, "tenant", "", "owner of the keys, where masters run with --enable_multi_tenants (default \"default\"; rm-all: all tenants)")
 	flags.Func("protocol", "how clients talk to masters, `grpc|mooncake`: the latter as Mooncake's own do; commands on nodes need grpc (default grpc)",
 		func(s string) error {
 			if s != "grpc" && s != "mooncake" {
@@ -119,7 +121,7 @@ func (f *Flags) environment(flags *pflag.FlagSet) error {
 
 // Client says how to reach the cluster as a client of an id.
 func (f *Flags) Client(id uuid.UUID) (client.Config, error) {
-	c := client.Config{Addresses: f.addresses, EtcdEndpoints: f.etcd, EtcdPrefix: f.prefix, ClusterID: f.clusterID, ClientID: id}
+	c := client.Config{Addresses: f.addresses, EtcdEndpoints: f.etcd, EtcdPrefix: f.prefix, ClusterID: f.clusterID, ClientID: id, Tenant: f.tenant}
 	switch {
 	case f.Mooncake:
 		t, err := mooncakeclient.NewTransport(f.generation)

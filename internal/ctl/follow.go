@@ -22,7 +22,9 @@ type follower struct {
 	limit   uint64        // most events to print; 0 for all
 	since   time.Duration // how old events may be; 0 for any age
 	types   []string      // only these; empty for all
-	mention string        // only events that name it; empty for all
+	mention string        // only events that name it, or an object with that key; empty for all
+	objects []string      // ids of the newest objects with that key
+	passed  []string      // types that have come
 	from    uint64        // sequence to ask for next; 0 until a node has answered
 	of      uint64        // events of it that are printed
 	seen    uint64        // events of it that have come from the node asked now

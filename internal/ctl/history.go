@@ -33,7 +33,8 @@ func (f *Flags) historyCommand() *cobra.Command {
 		Short: "Print the last terms: who led, since when, why, and the time without a primary",
 		Long: `Prints the last 100 terms that etcd has, oldest first: which node served, since when
 and for how long, for how long no node had served before, why the term began and how
-it ended. Times are those of the nodes' wall clocks.`,
+it ended. Times are those of the nodes' wall clocks. How long no node had served is what
+the next primary saw: less than it was, if all nodes had ended.`,
 		Args: cli.NoArguments,
 		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
 			h, err := all.best().admin.History(ctx, &pb.HistoryRequest{})

@@ -165,15 +165,20 @@ func (f *Flags) removeAllCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm-all --yes",
 		Short: "Remove all objects",
-		Long: `Removes all objects. It passes over what rm would refuse: leased objects, unless
-forced, and those that are being written.`,
+		Long: `Removes all objects, of all tenants unless --tenant names one. It passes over what
+rm would refuse: leased objects, unless forced, and those that are being written.`,
 		Args: cli.NoArguments,
 	}
 	how := removal(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return f.removeMany(cmd, func(ctx context.Context, s *session) (uint64, error) { return s.RemoveAll(ctx, *how) })
+		return f.removeMany(cmd, func(ctx context.Context, s *session) (uint64, error) {
+			if f.tenant == "" && !f.Mooncake { // whose call without a tenant is about all of them
+				return s.RemoveAllTenants(ctx, *how)
+			}
+			return s.RemoveAll(ctx, *how)
+		})
 	}
-	return confirmed(cmd, "this removes all objects of the cluster")
+	return confirmed(cmd, "this removes all objects of the cluster, or of the tenant that --tenant names")
 }
 
 // A removedResult is what removing many objects prints.

@@ -82,11 +82,13 @@ func (c *cluster) serves(id string, at *lab.Process) {
 }
 
 // lone starts a master without a cluster.
-func lone(t *testing.T, name string) *lab.Process {
+func lone(t *testing.T, name string, args ...string) *lab.Process {
 	t.Helper()
 	c := &cluster{t: t, dir: t.TempDir()}
-	return c.start(name, "__master", "--enable_ha=false", "--node-id="+name,
-		"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--log-format=json")
+	return c.start(name, append([]string{
+		"__master", "--enable_ha=false", "--node-id=" + name,
+		"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--log-format=json",
+	}, args...)...)
 }
 
 // statusBy returns the status, and in it the one node of an id.

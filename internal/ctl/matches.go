@@ -22,8 +22,8 @@ const listPage = 10_000
 
 // listKeys calls a function with the keys that contain a match, page by page and
 // in no order, until that returns false. Listing extends no leases.
-func (ns nodes) listKeys(ctx context.Context, pattern string, unreadable bool, each func([]string) bool) error {
-	req := &pb.ListKeysRequest{Regex: pattern, IncludeUnreadable: unreadable, PageSize: listPage}
+func (f *Flags) listKeys(ctx context.Context, ns nodes, pattern string, unreadable bool, each func([]string) bool) error {
+	req := &pb.ListKeysRequest{Tenant: f.tenant, Regex: pattern, IncludeUnreadable: unreadable, PageSize: listPage}
 	for {
 		resp, err := ns.best().admin.ListKeys(ctx, req)
 		if err != nil {
@@ -42,7 +42,7 @@ type keyList struct {
 
 func (f *Flags) keysListCommand() *cobra.Command {
 	var pattern, prefix string
-	var limit int
+	var limit uint64
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "keys",
@@ -60,14 +60,14 @@ exists it extends no leases.`,
 		}
 		return f.withNodes(func(ctx context.Context, cmd *cobra.Command, ns nodes) error {
 			list := keyList{Keys: []string{}}
-			err := ns.listKeys(ctx, pattern, all, func(keys []string) bool {
+			err := f.listKeys(ctx, ns, pattern, all, func(keys []string) bool {
 				list.Keys = append(list.Keys, keys...)
-				return limit == 0 || len(list.Keys) < limit
+				return limit == 0 || uint64(len(list.Keys)) < limit
 			})
 			if err != nil {
 				return err
 			}
-			if limit > 0 && len(list.Keys) > limit {
+			if limit > 0 && uint64(len(list.Keys)) > limit {
 				list.Keys = list.Keys[:limit]
 			}
 			return f.Print(cmd, list, func(w io.Writer) {
@@ -79,7 +79,7 @@ exists it extends no leases.`,
 	}
 	cmd.Flags().StringVar(&pattern, "regex", "", "only keys that contain a match of it (Go's syntax)")
 	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with it")
-	cmd.Flags().IntVar(&limit, "limit", 1000, "most keys to print; 0 for all")
+	cmd.Flags().Uint64Var(&limit, "limit", 1000, "most keys to print; 0 for all")
 	cmd.Flags().BoolVar(&all, "all", false, "also objects that cannot be read, such as those that are being written")
 	return cmd
 }
@@ -94,7 +94,7 @@ func (f *Flags) countMatches(cmd *cobra.Command, pattern string) (found matches,
 	const sampled = 10
 	found.Sample = []string{}
 	err = f.withNodes(func(ctx context.Context, _ *cobra.Command, ns nodes) error {
-		return ns.listKeys(ctx, pattern, false, func(keys []string) bool {
+		return f.listKeys(ctx, ns, pattern, false, func(keys []string) bool {
 			found.Matches += uint64(len(keys))
 			found.Sample = append(found.Sample, keys[:min(len(keys), sampled-len(found.Sample))]...)
 			return true

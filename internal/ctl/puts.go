@@ -34,8 +34,12 @@ type putFlags struct {
 	client  uuid.UUID
 }
 
-func (p *putFlags) bind(f *pflag.FlagSet) {
-	cli.SizeVar(f, &p.item.Size, "size", "`size` of the object in bytes, such as 4096, 64KiB or 1MiB")
+func (p *putFlags) bind(f *pflag.FlagSet, size uint64) {
+	usage := "`size` of the object in bytes, such as 4096, 64KiB or 1MiB"
+	if size > 0 {
+		usage += " (default " + cli.SizeText(size) + ")"
+	}
+	cli.SizeVar(f, &p.item.Size, "size", usage)
 	f.Func("slice", "`size` of a slice of the object, in place of --size; may be given several times", func(s string) error {
 		n, err := cli.ParseSize(s)
 		p.slices += n
@@ -121,7 +125,7 @@ bytes are.`,
 // something with it. The size is that of an object without --size.
 func (f *Flags) startsPut(cmd *cobra.Command, size uint64, done string, then func(context.Context, *session, client.Reservation) error) *cobra.Command {
 	p := &putFlags{}
-	p.bind(cmd.Flags())
+	p.bind(cmd.Flags(), size)
 	cmd.Args = cli.Arguments(1, 1, "one KEY")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p.item.Key = args[0]
