@@ -83,7 +83,7 @@ func (n *Node) successor(ctx context.Context, target string) (NodeInfo, error) {
 		}
 	}
 	if best.ID == "" && target != "" {
-		return NodeInfo{}, errs.New(errs.InvalidParams, "Handover", "there is no node %q but this one; see the status for those that are", target)
+		return NodeInfo{}, errs.New(errs.InvalidParams, "Handover", "no other node %q is registered; masterctl status lists those that are", target)
 	}
 	if best.ID == "" {
 		return NodeInfo{}, errs.New(errs.Unavailable, "Handover", "no other node can take over; start a standby and wait until it is promotable")

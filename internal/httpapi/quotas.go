@@ -94,7 +94,7 @@ func putQuota(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 		return errs.New(errs.InvalidParams, "", "Invalid JSON body: %v", err)
 	}
 	if body.Bytes == 0 || body.Bytes > metadata.MaxQuota {
-		return errs.New(errs.InvalidParams, "", "Tenant quota must be in [1, 2^63 - 1] bytes")
+		return errs.New(errs.InvalidParams, "", `Tenant quota must be in [1, 2^63 - 1] bytes: {"requested_quota_bytes": N}`)
 	}
 	if err := m.SetQuota(r.Context(), of, body.Bytes); err != nil {
 		return err
