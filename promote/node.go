@@ -46,6 +46,7 @@ type Config struct {
 	ID         string
 	RPC, HTTP  string // addresses that peers and clients use
 	Version    string
+	Settings   string // those that should be alike on all nodes, for NodeInfo; no decision depends on them
 	ClusterID  string
 	Layout     journal.Layout
 	Codec      journal.Codec

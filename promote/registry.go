@@ -45,6 +45,10 @@ type NodeInfo struct {
 	// as if it were away.
 	MayHold string `json:"may_hold,omitempty"`
 
+	// Settings are those that should be alike on all nodes, where they are not the default:
+	// a JSON object. A version before there were any says nothing.
+	Settings string `json:"settings,omitempty"`
+
 	// EtcdFull says that the etcd which is embedded in this node is nearly full.
 	EtcdFull bool `json:"etcd_full,omitempty"`
 

@@ -46,7 +46,7 @@ func (n *Node) Status() Status {
 	s := Status{
 		Leader: n.leader, Takeover: n.takeover, LastLoad: n.lastLoad, Deposals: n.deposals.Load(), Raised: n.raised, Lapses: n.lapses,
 		Self: NodeInfo{
-			ID: n.ID, Role: n.role, RPC: n.RPC, HTTP: n.HTTP, Version: n.Version,
+			ID: n.ID, Role: n.role, RPC: n.RPC, HTTP: n.HTTP, Version: n.Version, Settings: n.Settings,
 			Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion}, Rules: metadata.NewestRules,
 		},
 		Saving: n.saver.status(), Space: n.compactor.Space(),

@@ -39,7 +39,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 	}
 	peers := &peers{clusterID: cfg.HA.ClusterID, nodeID: cfg.Node.ID, log: a.log}
 	n := promote.New(promote.Config{
-		ID: cfg.Node.ID, RPC: cfg.Node.AdvertiseAddress, HTTP: cfg.Node.HTTPAddress, Version: a.version,
+		ID: cfg.Node.ID, RPC: cfg.Node.AdvertiseAddress, HTTP: cfg.Node.HTTPAddress, Version: a.version, Settings: shared(cfg),
 		ClusterID: cfg.HA.ClusterID, Layout: layout, Codec: service.Codec(), Client: e.journal, Sessions: e.sessions,
 		Clock: a.clock, Log: a.log, SessionTTL: cfg.HA.SessionTTL, FailoverAfter: cfg.HA.FailoverAfter, EventsTTL: cfg.Journal.EventsTTL,
 		StateDir: cfg.Node.StateDir, StateSaveInterval: cfg.Node.StateSaveInterval,

@@ -260,3 +260,22 @@ func TestNodeMessage(t *testing.T) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
 }
+
+func TestSettingWarnings(t *testing.T) {
+	for name, row := range map[string]struct{ mine, theirs, want string }{
+		"alike":         {`{"x":"1"}`, `{"x":"1"}`, ""},
+		"defaults":      {`{}`, `{}`, ""},
+		"older primary": {`{"x":"1"}`, "", ""},
+		"differ": {`{"x":"1","y":"2"}`, `{"x":"3","z":"4"}`, "if this node takes over from a, settings change: x is 1 here, 3 there; " +
+			"y is 2 here, the default there; z is the default here, 4 there; give all nodes the same"},
+	} {
+		a, b := promote.NodeInfo{ID: "a", Settings: row.theirs}, promote.NodeInfo{ID: "b", Settings: row.mine}
+		s := promote.Status{Self: b, Leader: promote.Leader{NodeID: "a"}}
+		if got := strings.Join(settingWarnings(s, []promote.NodeInfo{a, b}), ""); got != row.want {
+			t.Errorf("%s: got %q, want %q", name, got, row.want)
+		}
+		if s.Self = a; settingWarnings(s, []promote.NodeInfo{a, b}) != nil {
+			t.Errorf("%s: the primary warns", name)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io"
+	"maps"
 	"net"
 	"reflect"
 	"regexp"
@@ -243,5 +244,17 @@ func TestHelpShowsSettingsAndHidesUnusedNames(t *testing.T) {
 	}
 	if strings.Contains(help, "rpc_thread_num") {
 		t.Error("help shows a name that is not used")
+	}
+}
+
+func TestShared(t *testing.T) {
+	c := Default(Standby)
+	if got := c.Shared(); len(got) != 0 {
+		t.Errorf("defaults: got %v, want nothing", got)
+	}
+	c.Log.Level, c.Node.ID, c.Tenants.ConnectorURI = "debug", "b", "file" // of each node
+	c.Tenants.Enabled, c.Lease.TTL = true, 7*time.Second
+	if got, want := c.Shared(), map[string]string{"enable_multi_tenants": "true", "default_kv_lease_ttl": "7s"}; !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }

@@ -243,6 +243,26 @@ func storeSections(c *Config) []Section {
 	}
 }
 
+// Shared returns the settings that should be alike on all nodes, because those of the
+// primary hold: by name, where they are not the default.
+func (c Config) Shared() map[string]string {
+	sharedSections := []string{"Leases and pins", "Eviction", "Puts, clients and placement", "Tenants"}
+	ofEachNode := []string{"full-sync-interval", "tenant_quota_connector_type", "tenant_quota_connector_uri"}
+	defaults := Default(c.Role)
+	shared, usual := map[string]string{}, sections(&defaults)
+	for i, section := range sections(&c) {
+		if !slices.Contains(sharedSections, section.Title) {
+			continue
+		}
+		for j, s := range section.Settings {
+			if s.String() != usual[i].Settings[j].String() && !slices.Contains(ofEachNode, s.name()) {
+				shared[s.name()] = s.String()
+			}
+		}
+	}
+	return shared
+}
+
 // YAML is the effective configuration as a file that --config_path takes, each
 // value with where it came from. A setting that is empty is left out.
 func (c Config) YAML() string {

@@ -420,3 +420,22 @@ func TestTenants(t *testing.T) {
 	run(t, "rm-all", "--yes", "--tenant=blue", at).Want(t, cli.StatusOK, "removed 1 object(s)")
 	run(t, "rm-all", "--yes", at).Want(t, cli.StatusOK, "removed 1 object(s)")
 }
+
+// A standby that would change what calls are about says so.
+func TestSettingsDiffer(t *testing.T) {
+	c := startCluster(t)
+	a := c.node("a", "__master")
+	c.serves("a", a)
+	c.flags = append(c.flags, "--enable_multi_tenants")
+	c.node("b", "__standby")
+	clitest.Eventually(t, "b could take over", func() bool {
+		_, b := statusBy(t, "b", "--address", a.RPC)
+		return b.Promotable
+	})
+	clitest.Eventually(t, "nothing else is wrong", func() bool {
+		s, _ := statusBy(t, "b", "--address", a.RPC)
+		return len(s.Warnings) == 1 && s.Warnings[0].NodeID == "b"
+	})
+	run(t, "status", "--address", a.RPC).Want(t, cli.StatusFailed,
+		"warning of b: if this node takes over from a, settings change: enable_multi_tenants is true here, the default there; give all nodes the same")
+}
