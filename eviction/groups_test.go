@@ -63,7 +63,7 @@ func TestAJournaledLeaseKeepsItsGroup(t *testing.T) {
 
 // A group goes with its youngest member, whatever the quota.
 func TestAGroupGoesWhole(t *testing.T) {
-	const n = 2500 // more than a slice of the loop
+	const n = 1000
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	all := lonetest.Keys("k", n)
 	p.Put(inGroup("g"), all[0])
@@ -75,8 +75,26 @@ func TestAGroupGoesWhole(t *testing.T) {
 	if n := evict(t, p, eviction.Quota{Objects: 1}); n != 1 || p.Alive("between") != 0 {
 		t.Errorf("got %d evicted, want the object that is older than the youngest member", n)
 	}
-	if n := evict(t, p, eviction.Quota{Objects: 2048}); n != len(all) {
-		t.Errorf("got %d evicted in a pass of 2048, want all %d members", n, len(all))
+	if n := evict(t, p, eviction.Quota{Objects: 100}); n != len(all) {
+		t.Errorf("got %d evicted in a pass of 100, want all %d members", n, len(all))
+	}
+}
+
+// What is beyond the bound of a group is in another one, so that no pass takes longer
+// the more objects are put in a group.
+func TestALargeGroupIsDivided(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	all := lonetest.Keys("k", 2500)
+	p.Put(inGroup("g"), all...)
+	p.Pass(time.Minute)
+	p.Get(all[0])
+	if n := evict(t, p, eviction.Quota{Objects: 2500}); n != 2500-1024 || p.Alive(all[:1024]...) != 1024 {
+		t.Errorf("a lease on the first member: got %d evicted, want all but its 1024", n)
+	}
+	p.Pass(params.HoldTime() + time.Second)
+	p.Put(inGroup("g"), "new") // the part that was open had gone
+	if n := evict(t, p, eviction.Quota{Objects: 1}); n != 1024 || p.Alive("new") != 1 {
+		t.Errorf("got %d evicted, want the 1024 that are left, and not what was put since", n)
 	}
 }
 

@@ -1,6 +1,9 @@
 package metadata
 
-import "sync/atomic"
+import (
+	"slices"
+	"sync/atomic"
+)
 
 // A group is the objects of one tenant that were put with the same group id. They
 // are leased together, and evicted together:
@@ -15,7 +18,9 @@ import "sync/atomic"
 // softly in a pass that spares soft pins, those without a readable replica in memory,
 // and those that are being copied, moved or put.
 //
-// A group is no part of the state; it is there while it has members.
+// A group is no part of the state; it is there while it has members. It has a bounded
+// number of them, as eviction looks at all, or takes them, while no commit is applied.
+// What is put beyond that makes another group of the name.
 type group struct {
 	key     groupKey
 	members []*object // Store.applyMu
@@ -26,6 +31,9 @@ type group struct {
 	// they grant no lease before its outcome. Primary only.
 	evicting atomic.Bool
 }
+
+// maxMembers bounds the members of a group. One eviction for a tenant can take as many.
+const maxMembers = 1024
 
 type groupKey struct {
 	tenant tenantID
@@ -40,11 +48,12 @@ func (s *Store) join(o *object) {
 		return
 	}
 	key := groupKey{o.tenant, name}
-	g := s.groups[key]
-	if g == nil {
-		g = &group{key: key}
-		s.groups[key] = g
+	parts := s.groups[key]
+	if n := len(parts); n == 0 || len(parts[n-1].members) == maxMembers {
+		parts = append(parts, &group{key: key})
+		s.groups[key] = parts
 	}
+	g := parts[len(parts)-1]
 	o.extra.fellows, o.extra.at = g, len(g.members)
 	g.members = append(g.members, o)
 	g.extend(o.live)
@@ -61,9 +70,16 @@ func (s *Store) leave(o *object) {
 	g.members[at].extra.at = at
 	g.members[last] = nil
 	if g.members = g.members[:last]; last == 0 {
-		delete(s.groups, g.key)
+		s.dissolve(g)
 	}
 	o.extra.fellows = nil
+}
+
+func (s *Store) dissolve(g *group) {
+	parts := slices.DeleteFunc(s.groups[g.key], func(other *group) bool { return other == g })
+	if s.groups[g.key] = parts; len(parts) == 0 {
+		delete(s.groups, g.key)
+	}
 }
 
 // fellows returns the object's group, nil for none.
@@ -111,12 +127,14 @@ func (o *object) victim() bool {
 func (s *Store) regroup() {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	for _, g := range s.groups {
-		live := Time(0)
-		for _, o := range g.members {
-			live = max(live, o.deadline)
+	for _, parts := range s.groups {
+		for _, g := range parts {
+			live := Time(0)
+			for _, o := range g.members {
+				live = max(live, o.deadline)
+			}
+			g.live.Store(int64(live))
 		}
-		g.live.Store(int64(live))
 	}
 }
 

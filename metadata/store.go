@@ -69,7 +69,7 @@ type Store struct {
 	pinEnds       *btree.BTreeG[pinEnd] // the objects of pinned, by the end of their pin
 	reservations  stampIndex            // with a replica in progress, by putStart
 	transfers     stampIndex            // with a transfer under way, by its start
-	groups        map[groupKey]*group
+	groups        map[groupKey][]*group
 	expected      map[segment.Number]*segmentState // while loading: referred to before their mount is applied
 	expectedDisks map[segment.Number]*segmentState // while loading: likewise, SSDs
 	loading       bool                             // parts stand at different sequences; allocators are not built
@@ -134,7 +134,7 @@ func New(opts Options) *Store {
 		claims:     claims{at: make(map[string][]heldRange), next: never},
 		localDisks: localDisks{make(map[segment.ClientID]*segmentState), make(map[segment.Number]*segmentState)},
 		quarantine: newQuarantine(),
-		groups:     make(map[groupKey]*group),
+		groups:     make(map[groupKey][]*group),
 		tasks:      tasks{byID: make(map[TaskID]*Task)},
 		pinEnds:    btree.NewBTreeGOptions(pinEnd.before, btree.Options{NoLocks: true}),
 	}
