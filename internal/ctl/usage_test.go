@@ -53,6 +53,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"segments", "mount", "a"}, []string{"needs --size"}},
 		{[]string{"segments", "mount", "a", "--size", "1MiB", "--base", "0"}, []string{"--base is 0x0"}},
 		{[]string{"segments", "mount", "a", "--size", "1MiB", "--id", "1"}, []string{"must be a UUID"}},
+		{[]string{"drain"}, []string{"needs at least one NAME"}},
+		{[]string{"drain", "status"}, []string{"needs the id of one JOB"}},
 		{[]string{"segments", "unmount"}, []string{"needs the ID or NAME"}},
 	} {
 		t.Run(strings.Join(tt.args, " "), func(t *testing.T) { run(t, tt.args...).WantMisuse(t, tt.says...) })
