@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"math/bits"
 	"math/rand/v2"
@@ -87,24 +88,48 @@ func (m *Master) SetQuota(ctx context.Context, tenant string, bytes uint64) erro
 	})
 }
 
-// SeedQuotas sets quotas if there are none yet. It waits for rules that know them.
+// SeedQuotas sets quotas if there are none yet. It waits for rules that know them, and
+// once it has begun it goes on until all are set.
 func (m *Master) SeedQuotas(ctx context.Context, log zerolog.Logger) error {
-	for len(m.InitialQuotas) > 0 && !m.Store.HasQuotas() {
-		var err error
-		for _, q := range m.InitialQuotas {
-			if err = m.SetQuota(ctx, q.Tenant, q.Requested); err != nil {
-				break
-			}
-		}
+	if len(m.InitialQuotas) == 0 || m.Store.HasQuotas() {
+		return nil
+	}
+	for {
+		err := m.seedQuotas(ctx)
 		if err == nil {
 			log.Info().Int("tenants", len(m.InitialQuotas)).Msg("set the quotas of the policy file, as there were none")
-			break
+			return nil
 		}
 		if err := clock.Sleep(ctx, time.Second); err != nil {
 			return err
 		}
 	}
-	return nil
+}
+
+// seedQuotas sets those of the quotas that are not set, as one submission if they fit:
+// the next primary would not go on where there are some.
+func (m *Master) seedQuotas(ctx context.Context) error {
+	if err := m.Fence(ctx); err != nil {
+		return err
+	}
+	longest := 0
+	for _, q := range m.InitialQuotas {
+		if err := CheckTenant("SetQuota", q.Tenant); err != nil {
+			return err
+		}
+		longest = max(longest, len(q.Tenant))
+	}
+	return alone(ctx, "quotas", m.quotas, func(ctx context.Context) error {
+		outcomes := m.commit(ctx, len(m.InitialQuotas), 16+longest, func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
+			q := m.InitialQuotas[i]
+			if now, _ := m.Store.Quota(q.Tenant); now.Registered() {
+				return nil, nil, nil
+			}
+			e, err := m.Store.PrepareSetQuota(q.Tenant, q.Requested)
+			return decided(e, nil, err)
+		})
+		return errors.Join(errorsOf(outcomes)...)
+	})
 }
 
 // retryOverQuota evicts objects of a tenant for puts that broke its quota, and makes

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -204,6 +205,26 @@ func TestInitialQuotas(t *testing.T) {
 		if want == 2 {
 			f.quota(t, "red", 0)
 		}
+	}
+}
+
+// A failure in between leaves no tenant of the policy file without its quota.
+func TestInitialQuotasAreSetTogether(t *testing.T) {
+	var fences atomic.Int32
+	f := newFixture(t, withTenants, func(m *service.Master) {
+		m.InitialQuotas = []metadata.TenantQuota{{Tenant: "red", Requested: 100}, {Tenant: "blue", Requested: 200}}
+		m.Fence = func(context.Context) error {
+			if fences.Add(1) == 2 {
+				return errs.Unavailable
+			}
+			return nil
+		}
+	})
+	if err := f.SeedQuotas(t.Context(), zerolog.Nop()); err != nil {
+		t.Fatal(err)
+	}
+	if quotas, err := f.Quotas(t.Context()); err == nil && len(quotas) != 2 {
+		t.Errorf("got %+v, want two quotas", quotas)
 	}
 }
 
