@@ -27,11 +27,11 @@ func (w *world) quotaAction(t *rapid.T) {
 // evictTenantAction evicts objects of one tenant.
 func (w *world) evictTenantAction(t *rapid.T) {
 	tenant := w.tenant(t)
-	var spares []metadata.Spare
+	var candidates []metadata.TenantCandidate
 	for i := range metadata.ShardCount {
-		spares = w.primary.Spares(spares, tenant, i, w.now)
+		candidates = w.primary.TenantCandidates(candidates, tenant, i, w.now)
 	}
-	if len(spares) == 0 {
+	if len(candidates) == 0 {
 		return
 	}
 	counted := func(err error) {
@@ -39,7 +39,7 @@ func (w *world) evictTenantAction(t *rapid.T) {
 			w.evictedFor++
 		}
 	}
-	drops, _ := w.primary.PrepareEvict(spares[w.pick(t, "spare", len(spares))].Ref, w.pick(t, "pinned", 2) == 0, 8, w.now)
+	drops, _ := w.primary.PrepareEvict(candidates[w.pick(t, "candidate", len(candidates))].Ref, w.pick(t, "pinned", 2) == 0, 8, w.now)
 	var changes []metadata.Change
 	for _, d := range drops {
 		if d.Removal != nil {

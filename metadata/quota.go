@@ -24,11 +24,11 @@ const (
 // objects: the size of an object for each of its replicas in memory, reservations
 // included. Replicas on a segment that was unmounted count until Sweep finds them.
 type quotas struct {
-	mu         sync.Mutex // guards all; only tenants.mu may be taken under it
-	accounts   []account  // by tenantID
-	registered int        // tenants with a quota
-	capacity   uint64     // bytes of the mounted segments
-	stale      bool       // the effective quotas are to be computed anew
+	mu       sync.Mutex // guards all; only tenants.mu may be taken under it
+	accounts []account  // by tenantID
+	count    int        // of tenants with a quota
+	capacity uint64     // bytes of the mounted segments
+	stale    bool       // the effective quotas are to be computed anew
 }
 
 type account struct {
@@ -134,32 +134,34 @@ func (c *charge) release() {
 
 // Registered returns TenantNotRegistered for a tenant without a quota.
 func (s *Store) Registered(tenant string) error {
+	s.quotas.mu.Lock()
+	defer s.quotas.mu.Unlock()
+	_, err := s.registered(tenant)
+	return err
+}
+
+// registered needs the quotas' lock.
+func (s *Store) registered(tenant string) (tenantID, error) {
 	id, known := s.tenants.find(tenant)
-	q := &s.quotas
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !known || q.of(id).quota == 0 || q.of(id).closing {
-		return errs.TenantNotRegistered
+	if !known || s.quotas.of(id).quota == 0 || s.quotas.of(id).closing {
+		return 0, errs.TenantNotRegistered
 	}
-	return nil
+	return id, nil
 }
 
 // admit charges a tenant for replicas of a size, in place of bytes that go with the
 // same change. Errors: TenantNotRegistered, TenantQuotaExceeded.
 func (s *Store) admit(tenant string, size, replicas, goes uint64) (*charge, error) {
-	if err := s.Registered(tenant); err != nil {
-		return nil, err
-	}
-	id, _ := s.tenants.find(tenant)
-	hi, want := bits.Mul64(size, replicas)
-	if hi > 0 || want > MaxQuota {
-		want = MaxQuota
-	}
-	goes = min(want, goes)
-	want -= goes
 	q := &s.quotas
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	id, err := s.registered(tenant)
+	if err != nil {
+		return nil, err
+	}
+	want := MemoryOf(size, replicas)
+	goes = min(want, goes)
+	want -= goes
 	s.refresh(q)
 	a := q.of(id)
 	used := uint64(max(0, a.charged) + max(0, a.prepared))
@@ -168,6 +170,15 @@ func (s *Store) admit(tenant string, size, replicas, goes uint64) (*charge, erro
 	}
 	a.prepared += int64(want)
 	return &charge{q, id, int64(want), int64(goes)}, nil
+}
+
+// MemoryOf returns the bytes that replicas of a size take, MaxQuota if it is more.
+func MemoryOf(size, replicas uint64) uint64 {
+	hi, lo := bits.Mul64(size, replicas)
+	if hi > 0 {
+		return MaxQuota
+	}
+	return min(lo, MaxQuota)
 }
 
 // memoryCharge returns what an object is charged for, in bytes.
@@ -244,7 +255,7 @@ func (s *Store) QuotaCapacity() uint64 {
 func (s *Store) HasQuotas() bool {
 	s.quotas.mu.Lock()
 	defer s.quotas.mu.Unlock()
-	return s.quotas.registered > 0
+	return s.quotas.count > 0
 }
 
 // PrepareSetQuota decides a tenant's quota in bytes, or its end for 0. Until that is
@@ -266,8 +277,8 @@ func (s *Store) PrepareSetQuota(tenant string, bytes uint64) (*SetQuota, error) 
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if bytes > 0 {
-		if q.registered >= MaxQuotas && (!known || q.of(id).quota == 0) {
-			return nil, errs.New(errs.InvalidParams, op, "%d tenants have a quota, more are not possible", q.registered)
+		if q.count >= MaxQuotas && (!known || q.of(id).quota == 0) {
+			return nil, errs.New(errs.InvalidParams, op, "%d tenants have a quota, more are not possible", q.count)
 		}
 		return &SetQuota{Tenant: tenant, Bytes: bytes}, nil
 	}
@@ -315,11 +326,11 @@ func (s *Store) setQuota(tenant string, bytes uint64) {
 	a := q.of(id)
 	if a.quota > 0 {
 		s.digest -= quotaTerm(tenant, a.quota)
-		q.registered--
+		q.count--
 	}
 	if bytes > 0 {
 		s.digest += quotaTerm(tenant, bytes)
-		q.registered++
+		q.count++
 	}
 	a.quota, a.closing, q.stale = bytes, false, true
 }

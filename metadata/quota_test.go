@@ -214,14 +214,14 @@ func TestSpares(t *testing.T) {
 	if _, _, err := leases(c.primary).GetReplicaList("red", "leased", c.now); err != nil {
 		t.Fatal(err)
 	}
-	var spares []metadata.Spare
+	var candidates []metadata.TenantCandidate
 	for i := range rand.Perm(metadata.ShardCount) {
-		spares = c.primary.Spares(spares, "red", i, c.now)
+		candidates = c.primary.TenantCandidates(candidates, "red", i, c.now)
 	}
-	if len(spares) != 2 {
-		t.Fatalf("got %d spares, want the plain and the softly pinned one", len(spares))
+	if len(candidates) != 2 {
+		t.Fatalf("got %d candidates, want the plain and the softly pinned one", len(candidates))
 	}
-	for _, s := range spares {
+	for _, s := range candidates {
 		drops, bytes := c.primary.PrepareEvict(s.Ref, s.SoftPinned, 1, c.now)
 		if len(drops) != 1 || drops[0].Removal == nil || s.Bytes != 100 || bytes != 100 {
 			t.Fatalf("%+v: got %+v", s, drops)
@@ -251,7 +251,7 @@ func TestGroupsAreEvictedForTheirTenant(t *testing.T) {
 	c.must([]error{err})
 	var ref metadata.Ref
 	for i := range metadata.ShardCount {
-		for _, s := range c.primary.Spares(nil, "default", i, c.now) {
+		for _, s := range c.primary.TenantCandidates(nil, "default", i, c.now) {
 			if s.ID == object.ID {
 				ref = s.Ref
 			}

@@ -10,8 +10,9 @@ import (
 )
 
 // RequestsKept is for how long an applied removal, or a put that another one has
-// replaced, is remembered by its request id, in milliseconds of cluster time. A caller that lost the answer repeats its
-// call within seconds; while there is no primary no cluster time passes.
+// replaced, is remembered by its request id, in milliseconds of cluster time. A caller
+// that lost the answer repeats its call within seconds; while there is no primary no
+// cluster time passes.
 const RequestsKept Time = 60_000
 
 // MaxRequests bounds what is remembered: consecutive ids of one commit, as those
@@ -37,8 +38,8 @@ type requestRun struct {
 // a repeated call gets the answer of the first one instead of removing a later
 // object; and those of the puts that another put has replaced before their end, so
 // that a repeated call neither puts once more nor is told that it changed nothing.
-// It is part of the state. The methods that change it return by how much
-// the digest changes.
+// It is part of the state. The methods that change it return by how much the digest
+// changes.
 type requestLog struct {
 	mu    sync.Mutex // guards all; a leaf
 	runs  []requestRun

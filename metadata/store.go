@@ -24,9 +24,8 @@ type Options struct {
 // A Store holds the metadata of one cluster.
 //
 // Locks, in the order in which they are taken: applyMu, then one shard's mu (several
-// only under applyMu),
-// then leaves (a segment's allocator, the quotas, the tenants, the request log). Nothing
-// slow happens under any of them, and no I/O.
+// only under applyMu), then leaves (a segment's allocator, the quotas, the tenants, the
+// request log). Nothing slow happens under any of them, and no I/O.
 type Store struct {
 	pool     *segment.Pool
 	tenants  tenants

@@ -10,9 +10,9 @@ import (
 
 // A transfer is a copy or a move of an object between segments that is under way, or
 // its promotion, from its client's SSD to a segment: a client reads one replica, the
-// source, and writes others, which are arriving. It is part of the state. While it lasts the object is neither evicted nor removed. It
-// ends at the release timeout at the latest; what its client may still write to is
-// given to nobody before.
+// source, and writes others, which are arriving. It is part of the state. While it
+// lasts the object is neither evicted nor removed. It ends at the release timeout at
+// the latest; what its client may still write to is given to nobody before.
 type transfer struct {
 	client    segment.ClientID // who copies the bytes
 	started   Time

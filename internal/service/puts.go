@@ -143,7 +143,7 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 	}
 	bytes := m.putBytes(p, items)
 	outcomes := m.commit(ctx, len(items), bytes, reserve)
-	m.retryOverQuota(ctx, p.Tenant, outcomes, func(i int) uint64 { return memoryOf(items[i].Size, p.Config.Replicas) }, func(over []int) []outcome {
+	m.retryOverQuota(ctx, p.Tenant, outcomes, func(i int) uint64 { return metadata.MemoryOf(items[i].Size, uint64(p.Config.Replicas)) }, func(over []int) []outcome {
 		return m.commit(ctx, len(over), bytes, func(k int, now metadata.Time) (metadata.Change, <-chan struct{}, error) { return reserve(over[k], now) })
 	})
 	failed := errorsOf(outcomes)

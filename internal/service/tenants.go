@@ -1,19 +1,14 @@
 package service
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"maps"
-	"math/bits"
-	"math/rand/v2"
-	"slices"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 
-	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/metadata"
@@ -47,12 +42,7 @@ func CheckTenant(op, name string) error {
 	return nil
 }
 
-// quotaRounds is how often a put that breaks its tenant's quota has objects of the
-// tenant evicted and is tried again (C++ master).
-const quotaRounds = 2
-
-// errTenantsOff is the answer about quotas while multi-tenancy is off. Its number
-// is that of the C++ master's UNAVAILABLE_IN_CURRENT_MODE.
+// errTenantsOff is the answer about quotas while multi-tenancy is off.
 var errTenantsOff = errs.New(errs.NotSupported, "Quotas", "multi-tenancy is off (--enable_multi_tenants)")
 
 // Quotas returns the tenants that have a quota, or objects in memory, by name. It
@@ -130,167 +120,6 @@ func (m *Master) seedQuotas(ctx context.Context) error {
 		})
 		return errors.Join(errorsOf(outcomes)...)
 	})
-}
-
-// retryOverQuota evicts objects of a tenant for puts that broke its quota, and makes
-// those puts again. want returns the bytes of an item.
-func (m *Master) retryOverQuota(ctx context.Context, tenant string, outcomes []outcome, want func(i int) uint64, again func(items []int) []outcome) {
-	if !m.Tenants {
-		return
-	}
-	for range quotaRounds {
-		quota, _ := m.Store.Quota(tenant)
-		var over []int
-		wanted := uint64(0)
-		for i := range outcomes {
-			if n := want(i); errs.KindOf(outcomes[i].err) == errs.TenantQuotaExceeded && n <= quota.Effective {
-				over = append(over, i)
-				wanted = min(wanted+n, quota.Effective)
-			}
-		}
-		if len(over) == 0 || m.makeRoom(ctx, tenant, wanted) != nil {
-			break
-		}
-		for k, o := range again(over) {
-			outcomes[over[k]] = o
-		}
-	}
-	for i := range outcomes {
-		if errs.KindOf(outcomes[i].err) == errs.TenantQuotaExceeded {
-			m.Counters.Tenants.rejected(tenant)
-		}
-	}
-}
-
-// makeRoom evicts objects of a tenant until its quota has room for more bytes.
-func (m *Master) makeRoom(ctx context.Context, tenant string, bytes uint64) error {
-	return alone(ctx, "evictions for quotas", m.evictions, func(ctx context.Context) error {
-		q, _ := m.Store.Quota(tenant)
-		if q.Charged+bytes <= q.Effective {
-			return nil // somebody else's eviction did
-		}
-		_, err := m.evictTenant(ctx, tenant, q.Charged+bytes-q.Effective)
-		return err
-	})
-}
-
-// maxSpares bounds the objects that are chosen from for one eviction.
-const maxSpares = 1 << 15
-
-// evictTenant evicts objects of a tenant that hold so many bytes, if there are. It
-// looks for some more, in shards from a random one on, and takes those whose leases
-// ended first; softly pinned ones only where the others do not
-// suffice.
-func (m *Master) evictTenant(ctx context.Context, tenant string, bytes uint64) (freed uint64, err error) {
-	const choice, least = 4, 64 // times as many bytes, and objects
-	now, first := m.Now(), rand.IntN(metadata.ShardCount)
-	var spares []metadata.Spare
-	plain := uint64(0)
-	for i := 0; i < metadata.ShardCount && (plain/choice < bytes || len(spares) < least) && len(spares) < maxSpares; i++ {
-		seen := len(spares)
-		spares = m.Store.Spares(spares, tenant, (first+i)%metadata.ShardCount, now)
-		for _, s := range spares[seen:] {
-			if !s.SoftPinned {
-				plain += s.Bytes
-			}
-		}
-	}
-	slices.SortFunc(spares, func(a, b metadata.Spare) int {
-		if a.SoftPinned != b.SoftPinned {
-			if a.SoftPinned {
-				return 1
-			}
-			return -1
-		}
-		return cmp.Or(cmp.Compare(a.KeptUntil, b.KeptUntil), cmp.Compare(a.ID, b.ID))
-	})
-	if !m.EvictSoftPinned {
-		spares = slices.DeleteFunc(spares, func(s metadata.Spare) bool { return s.SoftPinned })
-	}
-	for freed < bytes && len(spares) > 0 && err == nil {
-		var n uint64
-		spares, n, err = m.evictSome(ctx, spares, bytes-freed)
-		freed += n
-	}
-	m.Counters.Tenants.evicted(tenant, freed)
-	return freed, err
-}
-
-// evictSome evicts the first of some objects, with their groups, as one submission. It
-// returns those that it has not looked at.
-func (m *Master) evictSome(ctx context.Context, spares []metadata.Spare, bytes uint64) (rest []metadata.Spare, freed uint64, err error) {
-	const each = 128 // bytes of one object in the journal, at most
-	ticket, err := m.Queue.Admit(ctx, roundBytes)
-	if err != nil {
-		return spares, 0, err
-	}
-	defer ticket.Release()
-	now := m.Now()
-	var changes []metadata.Change
-	for freed < bytes && len(spares) > 0 && len(changes) < roundBytes/each/2 {
-		s := spares[0]
-		spares = spares[1:]
-		drops, n := m.Store.PrepareEvict(s.Ref, s.SoftPinned, roundBytes/each-len(changes), now)
-		for _, d := range drops {
-			if d.Removal != nil {
-				changes = append(changes, deleteevents.Of(deleteevents.EvictTenant, d.Removal))
-			} else {
-				changes = append(changes, d.Partial)
-			}
-		}
-		freed += n
-	}
-	if len(changes) == 0 {
-		return spares, 0, nil
-	}
-	if _, err := ticket.Submit(ctx, changes...); err != nil {
-		return spares, 0, err
-	}
-	for _, c := range changes {
-		m.Counters.committed(c)
-	}
-	return spares, freed, nil
-}
-
-// tenantTick is how often tenants are looked at that have much of their quota.
-const tenantTick = time.Second
-
-// EvictTenants evicts objects of each tenant that has more of its quota than
-// TenantWatermark, down to TenantRatio below that. It works until the context ends.
-func (m *Master) EvictTenants(ctx context.Context, log zerolog.Logger) error {
-	if !m.Tenants || m.TenantWatermark == 0 {
-		return nil
-	}
-	for {
-		if err := clock.Sleep(ctx, tenantTick); err != nil {
-			return err
-		}
-		for _, q := range m.Store.Quotas() {
-			if err := m.keepBelow(ctx, q); err != nil && errs.KindOf(err) != errs.NotLeader && ctx.Err() == nil {
-				log.Warn().Err(err).Str("tenant", q.Tenant).Msg("eviction for a quota failed and will be tried again")
-			}
-		}
-	}
-}
-
-func (m *Master) keepBelow(ctx context.Context, q metadata.TenantQuota) error {
-	if !q.Registered() || float64(q.Charged) <= m.TenantWatermark*float64(q.Effective) {
-		return nil
-	}
-	aim := uint64(max(0, m.TenantWatermark-m.TenantRatio) * float64(q.Effective))
-	return alone(ctx, "evictions for quotas", m.evictions, func(ctx context.Context) error {
-		_, err := m.evictTenant(ctx, q.Tenant, q.Charged-aim)
-		return err
-	})
-}
-
-// memoryOf returns the bytes that replicas of a size take, at most metadata.MaxQuota.
-func memoryOf(size uint64, replicas int) uint64 {
-	hi, lo := bits.Mul64(size, uint64(replicas))
-	if hi > 0 {
-		return metadata.MaxQuota
-	}
-	return min(lo, metadata.MaxQuota)
 }
 
 // TenantCounters count, on this node, ever, what quotas did to each tenant.

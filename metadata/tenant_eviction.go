@@ -2,17 +2,17 @@ package metadata
 
 import "github.com/understudy-store/understudy/segment"
 
-// A Spare is an object whose memory its tenant can give up.
-type Spare struct {
+// A TenantCandidate is an object that may be evicted for its tenant's quota.
+type TenantCandidate struct {
 	Ref
 	KeptUntil  Time   // the end of its lease
 	Bytes      uint64 // that its tenant is charged for it
 	SoftPinned bool
 }
 
-// Spares appends to dst the objects of a tenant in a shard that may be evicted at a
-// time: those without a lease, a hard pin, or a change or a replica under way.
-func (s *Store) Spares(dst []Spare, tenant string, shard int, now Time) []Spare {
+// TenantCandidates appends to dst the objects of a tenant in a shard that may be
+// evicted now: those without a lease, a hard pin, or a change or a replica under way.
+func (s *Store) TenantCandidates(dst []TenantCandidate, tenant string, shard int, now Time) []TenantCandidate {
 	id, known := s.tenants.find(tenant)
 	if !known {
 		return dst
@@ -21,16 +21,15 @@ func (s *Store) Spares(dst []Spare, tenant string, shard int, now Time) []Spare 
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for o := range sh.byKey.all() {
-		if o.tenant != id || !s.spare(sh, o, now) {
-			continue
+		if o.tenant == id && s.evictable(sh, o, now) {
+			dst = append(dst, TenantCandidate{Ref{o.shard, o.id}, Entry{s, sh, o}.KeptUntil(now), o.memoryCharge(), o.softPinned(now)})
 		}
-		dst = append(dst, Spare{Ref{o.shard, o.id}, Entry{s, sh, o}.KeptUntil(now), o.memoryCharge(), o.softPinned(now)})
 	}
 	return dst
 }
 
-// spare reports whether an object may be evicted. Needs the shard's lock.
-func (s *Store) spare(sh *shard, o *object, now Time) bool {
+// evictable reports whether an object may be evicted. Needs the shard's lock.
+func (s *Store) evictable(sh *shard, o *object, now Time) bool {
 	if o.has(flagHardPin|flagPending) || o.victim() || o.transfer() != nil {
 		return false
 	}
@@ -38,11 +37,12 @@ func (s *Store) spare(sh *shard, o *object, now Time) bool {
 	return v.processing == 0 && v.completeMemory > 0 && Entry{s, sh, o}.KeptUntil(now) <= now && s.outcomeOf(sh, o) == nil
 }
 
-// PrepareEvict decides the eviction of an object on behalf of its tenant, together
-// with its group: all members that can be evicted, softly pinned ones if that is
-// wanted, or none. It decides nothing if the object may not be evicted any more, a
-// member is leased, or there are more members than so many. As when a cutoff takes
-// them, objects keep their replicas outside of memory. All must be submitted at once.
+// PrepareEvict decides the eviction of an object for its tenant's quota, together
+// with its group: all members that can be evicted, softly pinned ones if pinned is
+// set, or none. It decides nothing if the object may not be evicted any more, a
+// member is leased, or there are more than most members. As when a cutoff takes
+// them, objects keep their replicas outside of memory. All drops must be submitted
+// at once.
 func (s *Store) PrepareEvict(ref Ref, pinned bool, most int, now Time) (drops []Drop, bytes uint64) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -71,7 +71,7 @@ func (s *Store) PrepareEvict(ref Ref, pinned bool, most int, now Time) (drops []
 		}
 	}
 	for _, o := range members {
-		if sh := &s.shards[o.shard]; o.exists() && s.spare(sh, o, now) && (pinned || !o.softPinned(now)) {
+		if sh := &s.shards[o.shard]; o.exists() && s.evictable(sh, o, now) && (pinned || !o.softPinned(now)) {
 			drops = append(drops, s.evict(sh, o, now))
 			bytes += o.memoryCharge()
 		}

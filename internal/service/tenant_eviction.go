@@ -1,0 +1,140 @@
+package service
+
+import (
+	"context"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// quotaRounds is how often a put that breaks its tenant's quota has objects of the
+// tenant evicted and is tried again (C++ master).
+const quotaRounds = 2
+
+// retryOverQuota evicts objects of a tenant for puts that broke its quota, and makes
+// those puts again. want returns the bytes of an item.
+func (m *Master) retryOverQuota(ctx context.Context, tenant string, outcomes []outcome, want func(i int) uint64, again func(items []int) []outcome) {
+	if !m.Tenants {
+		return
+	}
+	for range quotaRounds {
+		quota, _ := m.Store.Quota(tenant)
+		var over []int
+		wanted := uint64(0)
+		for i := range outcomes {
+			if n := want(i); errs.KindOf(outcomes[i].err) == errs.TenantQuotaExceeded && n <= quota.Effective {
+				over = append(over, i)
+				wanted = min(wanted+n, quota.Effective)
+			}
+		}
+		if len(over) == 0 || m.makeRoom(ctx, tenant, wanted) != nil {
+			break
+		}
+		for k, o := range again(over) {
+			outcomes[over[k]] = o
+		}
+	}
+	for i := range outcomes {
+		if errs.KindOf(outcomes[i].err) == errs.TenantQuotaExceeded {
+			m.Counters.Tenants.rejected(tenant)
+		}
+	}
+}
+
+// makeRoom evicts objects of a tenant until its quota has room for more bytes.
+func (m *Master) makeRoom(ctx context.Context, tenant string, bytes uint64) error {
+	return alone(ctx, "evictions for quotas", m.evictions, func(ctx context.Context) error {
+		q, _ := m.Store.Quota(tenant)
+		if q.Charged+bytes <= q.Effective {
+			return nil // somebody else's eviction did
+		}
+		_, err := m.evictTenant(ctx, tenant, q.Charged+bytes-q.Effective)
+		return err
+	})
+}
+
+// evictTenant evicts objects of a tenant that hold so many bytes, if there are.
+func (m *Master) evictTenant(ctx context.Context, tenant string, bytes uint64) (freed uint64, err error) {
+	chosen := eviction.OfTenant(m.Store, tenant, bytes, m.EvictSoftPinned, m.Now())
+	for freed < bytes && len(chosen) > 0 && err == nil {
+		var n uint64
+		chosen, n, err = m.evictSome(ctx, chosen, bytes-freed)
+		freed += n
+	}
+	m.Counters.Tenants.evicted(tenant, freed)
+	return freed, err
+}
+
+// evictSome evicts the first of some objects, with their groups, as one submission. It
+// returns those that it has not looked at.
+func (m *Master) evictSome(ctx context.Context, chosen []metadata.TenantCandidate, bytes uint64) (rest []metadata.TenantCandidate, freed uint64, err error) {
+	const each = 128 // bytes of one object in the journal, at most
+	ticket, err := m.Queue.Admit(ctx, roundBytes)
+	if err != nil {
+		return chosen, 0, err
+	}
+	defer ticket.Release()
+	now := m.Now()
+	var changes []metadata.Change
+	for freed < bytes && len(chosen) > 0 && len(changes) < roundBytes/each/2 {
+		c := chosen[0]
+		chosen = chosen[1:]
+		drops, n := m.Store.PrepareEvict(c.Ref, c.SoftPinned, roundBytes/each-len(changes), now)
+		for _, d := range drops {
+			if d.Removal != nil {
+				changes = append(changes, deleteevents.Of(deleteevents.EvictTenant, d.Removal))
+			} else {
+				changes = append(changes, d.Partial)
+			}
+		}
+		freed += n
+	}
+	if len(changes) == 0 {
+		return chosen, 0, nil
+	}
+	if _, err := ticket.Submit(ctx, changes...); err != nil {
+		return chosen, 0, err
+	}
+	for _, c := range changes {
+		m.Counters.committed(c)
+	}
+	return chosen, freed, nil
+}
+
+// tenantTick is how often tenants are looked at that have much of their quota.
+const tenantTick = time.Second
+
+// EvictTenants evicts objects of each tenant that has more of its quota than
+// TenantWatermark, down to TenantRatio below that. It works until the context ends.
+func (m *Master) EvictTenants(ctx context.Context, log zerolog.Logger) error {
+	if !m.Tenants || m.TenantWatermark == 0 {
+		return nil
+	}
+	for {
+		if err := clock.Sleep(ctx, tenantTick); err != nil {
+			return err
+		}
+		for _, q := range m.Store.Quotas() {
+			if err := m.keepBelow(ctx, q); err != nil && errs.KindOf(err) != errs.NotLeader && ctx.Err() == nil {
+				log.Warn().Err(err).Str("tenant", q.Tenant).Msg("eviction for a quota failed and will be tried again")
+			}
+		}
+	}
+}
+
+func (m *Master) keepBelow(ctx context.Context, q metadata.TenantQuota) error {
+	if !q.Registered() || float64(q.Charged) <= m.TenantWatermark*float64(q.Effective) {
+		return nil
+	}
+	aim := uint64(max(0, m.TenantWatermark-m.TenantRatio) * float64(q.Effective))
+	return alone(ctx, "evictions for quotas", m.evictions, func(ctx context.Context) error {
+		_, err := m.evictTenant(ctx, q.Tenant, q.Charged-aim)
+		return err
+	})
+}
