@@ -23,7 +23,7 @@ func TestALeasedMemberKeepsItsGroup(t *testing.T) {
 	p.Put(inGroup("h"), "other")
 	p.Pass(time.Minute)
 	p.Get("pinned") // renewed in memory only
-	if n := evict(t, p, eviction.Quota{Objects: 9}); n != 1 || p.Alive("a", "b") != 2 {
+	if n := evict(t, p, eviction.Bounds{Objects: 9}); n != 1 || p.Alive("a", "b") != 2 {
 		t.Errorf("got %d evicted and %d members left, want the other object evicted and both left", n, p.Alive("a", "b"))
 	}
 	e := p.Store.Lock(metadata.DefaultTenant, "a")
@@ -32,7 +32,7 @@ func TestALeasedMemberKeepsItsGroup(t *testing.T) {
 	}
 	e.Unlock()
 	p.Pass(params.HoldTime() + time.Second)
-	if n := evict(t, p, eviction.Quota{Objects: 1}); n != 2 || p.Alive("pinned") != 1 {
+	if n := evict(t, p, eviction.Bounds{Objects: 1}); n != 2 || p.Alive("pinned") != 1 {
 		t.Errorf("after the lease: got %d evicted, want both members that are not pinned hard", n)
 	}
 }
@@ -47,7 +47,7 @@ func TestAJournaledLeaseKeepsItsGroup(t *testing.T) {
 	p.Scan()
 	p.Store.DropOverlay()
 	for name, store := range map[string]*metadata.Store{"the same node": p.Store, "its follower": p.Follower} {
-		pass := eviction.Select(store, eviction.Quota{Objects: 2})
+		pass := eviction.Select(store, eviction.Bounds{Objects: 2})
 		if pass == nil || pass.Victims != 0 || len(pass.NearMisses) != 2 {
 			t.Errorf("%s: got %+v, want two near misses and no victim", name, pass)
 		}
@@ -56,12 +56,12 @@ func TestAJournaledLeaseKeepsItsGroup(t *testing.T) {
 	p.Pass(params.HoldTime() + time.Second)
 	p.Get("b")
 	p.Store.DropOverlay()
-	if pass := eviction.Select(p.Store, eviction.Quota{Objects: 3}); pass == nil || pass.Victims != 3 {
+	if pass := eviction.Select(p.Store, eviction.Bounds{Objects: 3}); pass == nil || pass.Victims != 3 {
 		t.Errorf("got %+v after a lease that was not journaled, want three victims", pass)
 	}
 }
 
-// A group goes with its youngest member, whatever the quota.
+// A group goes with its youngest member, whatever the bounds.
 func TestAGroupGoesWhole(t *testing.T) {
 	const n = 1000
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
@@ -72,10 +72,10 @@ func TestAGroupGoesWhole(t *testing.T) {
 	p.Idle(time.Second)
 	p.Put(inGroup("g"), all[1:]...)
 	p.Pass(time.Minute)
-	if n := evict(t, p, eviction.Quota{Objects: 1}); n != 1 || p.Alive("between") != 0 {
+	if n := evict(t, p, eviction.Bounds{Objects: 1}); n != 1 || p.Alive("between") != 0 {
 		t.Errorf("got %d evicted, want the object that is older than the youngest member", n)
 	}
-	if n := evict(t, p, eviction.Quota{Objects: 100}); n != len(all) {
+	if n := evict(t, p, eviction.Bounds{Objects: 100}); n != len(all) {
 		t.Errorf("got %d evicted in a pass of 100, want all %d members", n, len(all))
 	}
 }
@@ -88,12 +88,12 @@ func TestALargeGroupIsDivided(t *testing.T) {
 	p.Put(inGroup("g"), all...)
 	p.Pass(time.Minute)
 	p.Get(all[0])
-	if n := evict(t, p, eviction.Quota{Objects: 2500}); n != 2500-1024 || p.Alive(all[:1024]...) != 1024 {
+	if n := evict(t, p, eviction.Bounds{Objects: 2500}); n != 2500-1024 || p.Alive(all[:1024]...) != 1024 {
 		t.Errorf("a lease on the first member: got %d evicted, want all but its 1024", n)
 	}
 	p.Pass(params.HoldTime() + time.Second)
 	p.Put(inGroup("g"), "new") // the part that was open had gone
-	if n := evict(t, p, eviction.Quota{Objects: 1}); n != 1024 || p.Alive("new") != 1 {
+	if n := evict(t, p, eviction.Bounds{Objects: 1}); n != 1024 || p.Alive("new") != 1 {
 		t.Errorf("got %d evicted, want the 1024 that are left, and not what was put since", n)
 	}
 }
@@ -111,14 +111,14 @@ func TestARenewalOnItsWayDividesNoGroup(t *testing.T) {
 	e.Unlock()
 	p.Commit(leasesync.Pack([]leasesync.Renewal{first})...)
 	p.Pass(params.HoldTime() + time.Second)
-	pass := eviction.Select(p.Store, eviction.Quota{Objects: 2})
+	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 2})
 	p.Scan()
 	p.Commit(leasesync.Pack(pass.NearMisses)...)
 	p.Commit(pass.Cutoff)
 	if alive := p.Alive("a", "b"); alive == 1 {
 		t.Errorf("one of two members is left")
 	}
-	evict(t, p, eviction.Quota{Objects: 2})
+	evict(t, p, eviction.Bounds{Objects: 2})
 	if alive := p.Alive("a", "b"); alive != 0 {
 		t.Errorf("%d of two members are left after another pass", alive)
 	}
@@ -138,7 +138,7 @@ func TestACutoffDividesNoGroup(t *testing.T) {
 	}
 	p.Commit(ends...)
 	p.Pass(time.Minute)
-	if n := evict(t, p, eviction.Quota{Objects: 2}); n != 6 {
+	if n := evict(t, p, eviction.Bounds{Objects: 2}); n != 6 {
 		// The cutoff ends behind the last member of g, which takes one of h along.
 		t.Errorf("got %d evicted, want both groups and what lies between", n)
 	}
@@ -155,7 +155,7 @@ func TestAnUpsertOfAMemberKeepsTheGroup(t *testing.T) {
 	if err != nil || !up.InPlace {
 		t.Fatalf("got %+v, %v; want an upsert in place", up, err)
 	}
-	if n := evict(t, p, eviction.Quota{Objects: 2}); n != 0 {
+	if n := evict(t, p, eviction.Bounds{Objects: 2}); n != 0 {
 		t.Errorf("got %d evicted while a member's memory is to be written anew, want none", n)
 	}
 	up.Abort(p.Store)
@@ -179,7 +179,7 @@ func TestReadersAgainstPasses(t *testing.T) {
 				}
 			})
 		}
-		pass := eviction.Select(p.Store, eviction.Quota{Objects: 7})
+		pass := eviction.Select(p.Store, eviction.Bounds{Objects: 7})
 		readers.Wait()
 		if pass == nil {
 			t.Fatal("no pass")
@@ -195,8 +195,8 @@ func TestReadersAgainstPasses(t *testing.T) {
 			t.Fatalf("%d of 7 members are left", alive)
 		}
 		p.Pass(params.HoldTime() + time.Second)
-		evict(t, p, eviction.Quota{Objects: 7})
-		evict(t, p, eviction.Quota{Objects: 7})
+		evict(t, p, eviction.Bounds{Objects: 7})
+		evict(t, p, eviction.Bounds{Objects: 7})
 		if alive := p.Alive(keys[1:]...); alive != 0 {
 			t.Fatalf("%d members are left after the leases", alive)
 		}

@@ -116,10 +116,10 @@ func (l *Loop) Round(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	l.Counters.Attempted.Add(1)
-	n, err := l.evict(ctx, plan.Target, Quota{})
+	n, err := l.evict(ctx, plan.Target, Bounds{})
 	if err == nil && n < plan.Least {
 		var more int
-		more, err = l.evict(ctx, plan.Least-n, Quota{IncludePinned: true})
+		more, err = l.evict(ctx, plan.Least-n, Bounds{IncludePinned: true})
 		n += more
 	}
 	if n > 0 {
@@ -132,11 +132,11 @@ func (l *Loop) Round(ctx context.Context) (int, error) {
 }
 
 // evict evicts up to n objects, a slice at a time.
-func (l *Loop) evict(ctx context.Context, n int, q Quota) (int, error) {
+func (l *Loop) evict(ctx context.Context, n int, b Bounds) (int, error) {
 	evicted := 0
 	for evicted < n {
-		q.Objects = min(slice, n-evicted)
-		pass := Select(l.Store, q)
+		b.Objects = min(slice, n-evicted)
+		pass := Select(l.Store, b)
 		if pass == nil {
 			return evicted, nil
 		}

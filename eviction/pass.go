@@ -8,8 +8,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A Quota bounds an eviction pass.
-type Quota struct {
+// Bounds are those of an eviction pass.
+type Bounds struct {
 	Objects       int           // evict at most so many
 	IncludePinned bool          // softly pinned objects as well
 	Below         metadata.Time // evict only what expired before; 0 for no such bound
@@ -22,7 +22,7 @@ type Pass struct {
 	Cutoff     *Cutoff
 	Victims    int
 	Bytes      uint64 // of memory that the victims hold
-	More       bool   // the quota ended the search; there are more candidates
+	More       bool   // the bounds ended the search; there are more candidates
 }
 
 // Select prepares an eviction pass on the primary, oldest deadline first. It
@@ -31,21 +31,21 @@ type Pass struct {
 // Candidates are chosen by journaled state. Those renewed since are returned as
 // near misses. The others become victims: they grant no new lease, and their
 // readers wait for the outcome. Only one pass may be under way.
-func Select(store *metadata.Store, q Quota) (pass *Pass) {
+func Select(store *metadata.Store, b Bounds) (pass *Pass) {
 	store.WithEvictable(func(evictable metadata.Evictable) {
 		now := evictable.Now()
 		evictable.EndPins(now)
 		limit := now - 1
-		if q.Below != 0 {
-			limit = min(limit, q.Below-1)
+		if b.Below != 0 {
+			limit = min(limit, b.Below-1)
 		}
-		chosen, more := candidates(evictable, limit, q)
+		chosen, more := candidates(evictable, limit, b)
 		if len(chosen) == 0 {
 			return
 		}
 		last := chosen[len(chosen)-1]
 		pass = &Pass{More: more, Cutoff: &Cutoff{
-			Deadline: last.Deadline(), ID: last.ID(), PinTime: now, IncludePinned: q.IncludePinned, victims: store.NewVictims(),
+			Deadline: last.Deadline(), ID: last.ID(), PinTime: now, IncludePinned: b.IncludePinned, victims: store.NewVictims(),
 		}}
 		for _, c := range chosen {
 			pass.add(c.Candidate, now)
@@ -74,8 +74,8 @@ const maxCandidates = 1 << 14
 // candidates returns the objects that a pass considers, in the order of
 // eviction, and whether there are more. It finds every object that is at most
 // as old as the last one it returns. Those renewed since they were journaled
-// do not count towards the quota.
-func candidates(evictable metadata.Evictable, limit metadata.Time, q Quota) (found []candidate, more bool) {
+// do not count towards the bounds.
+func candidates(evictable metadata.Evictable, limit metadata.Time, b Bounds) (found []candidate, more bool) {
 	search := func(pinned bool) {
 		victims, before := 0, len(found)
 		limit = evictable.Walk(pinned, limit, func(o metadata.Candidate) {
@@ -84,15 +84,15 @@ func candidates(evictable metadata.Evictable, limit metadata.Time, q Quota) (fou
 			if !c.renewed() {
 				victims++
 			}
-		}, func() bool { return victims > q.Objects || len(found)-before > maxCandidates })
+		}, func() bool { return victims > b.Objects || len(found)-before > maxCandidates })
 	}
 	search(false)
-	if q.IncludePinned {
+	if b.IncludePinned {
 		search(true)
 	}
 	found = slices.DeleteFunc(found, func(c candidate) bool { return c.Deadline() > limit })
 	slices.SortFunc(found, func(a, b candidate) int { return compare(a.Candidate, b.Deadline(), b.ID()) })
-	n := whole(found, within(found, q.Objects))
+	n := whole(found, within(found, b.Objects))
 	return found[:n], n < len(found)
 }
 

@@ -18,9 +18,9 @@ func softPin(p *metadata.Put) { p.SoftPin = 30 * time.Minute }
 func hardPin(p *metadata.Put) { p.HardPin = true }
 
 // evict runs one pass and returns how many objects went.
-func evict(t *testing.T, p *lonetest.Primary, q eviction.Quota) int {
+func evict(t *testing.T, p *lonetest.Primary, b eviction.Bounds) int {
 	t.Helper()
-	pass := eviction.Select(p.Store, q)
+	pass := eviction.Select(p.Store, b)
 	if pass == nil {
 		return 0
 	}
@@ -38,7 +38,7 @@ func TestTheOldestGoFirst(t *testing.T) {
 		p.Idle(time.Duration(rand.IntN(3)) * time.Millisecond) // ties are broken by id
 	}
 	p.Pass(time.Minute)
-	if n := evict(t, p, eviction.Quota{Objects: 20}); n != 20 {
+	if n := evict(t, p, eviction.Bounds{Objects: 20}); n != 20 {
 		t.Errorf("got %d of 400 evicted, want 20", n)
 	}
 	if p.Alive(all[:20]...) != 0 || p.Alive(all[20:]...) != 380 {
@@ -51,7 +51,7 @@ func TestTheOldestGoFirst(t *testing.T) {
 	}
 	p.Scan()
 	p.Pass(time.Minute)
-	if n := evict(t, p, eviction.Quota{Objects: 80}); n != 80 {
+	if n := evict(t, p, eviction.Bounds{Objects: 80}); n != 80 {
 		t.Errorf("%d evicted, want 80", n)
 	}
 	if p.Alive(all[320:]...) != 0 || p.Alive(all[20:320]...) != 300 {
@@ -67,16 +67,16 @@ func TestLeasedObjectsStay(t *testing.T) {
 		p.Get(key)
 	}
 	p.Pass(time.Second)
-	if n := evict(t, p, eviction.Quota{Objects: 50}); n != 0 {
+	if n := evict(t, p, eviction.Bounds{Objects: 50}); n != 0 {
 		t.Errorf("got %d leased objects evicted, want none (L)", n)
 	}
 	p.Scan()
 	p.Pass(params.HoldTime() - time.Second - time.Millisecond)
-	if n := evict(t, p, eviction.Quota{Objects: 50}); n != 0 {
+	if n := evict(t, p, eviction.Bounds{Objects: 50}); n != 0 {
 		t.Errorf("got %d leased objects evicted in the last millisecond, want none (L)", n)
 	}
 	p.Pass(2 * time.Millisecond)
-	if n := evict(t, p, eviction.Quota{Objects: 50}); n != 50 {
+	if n := evict(t, p, eviction.Bounds{Objects: 50}); n != 50 {
 		t.Errorf("%d evicted after their leases, want 50", n)
 	}
 }
@@ -91,26 +91,26 @@ func TestPins(t *testing.T) {
 		p.Idle(time.Millisecond)
 	}
 	p.Pass(time.Minute)
-	if n := evict(t, p, eviction.Quota{Objects: 6}); n != 6 || p.Alive(plain...) != 4 {
+	if n := evict(t, p, eviction.Bounds{Objects: 6}); n != 6 || p.Alive(plain...) != 4 {
 		t.Errorf("got %d evicted and %d of the unpinned left, want 6 and 4", n, p.Alive(plain...))
 	}
-	if n := evict(t, p, eviction.Quota{Objects: 30}); n != 4 || p.Alive(soft...) != 10 {
+	if n := evict(t, p, eviction.Bounds{Objects: 30}); n != 4 || p.Alive(soft...) != 10 {
 		t.Errorf("got %d evicted and %d softly pinned left, want the 4 unpinned evicted and 10 left", n, p.Alive(soft...))
 	}
 	if st := p.Store.Stats(); st.SoftPinned != 10 || st.Evictable != 10 {
 		t.Errorf("%+v", st)
 	}
-	if n := evict(t, p, eviction.Quota{Objects: 6, IncludePinned: true}); n != 6 || p.Alive(soft[:6]...) != 0 {
+	if n := evict(t, p, eviction.Bounds{Objects: 6, IncludePinned: true}); n != 6 || p.Alive(soft[:6]...) != 0 {
 		t.Errorf("softly pinned objects may go: got %d evicted, want the 6 oldest", n)
 	}
 	p.Commit(p.Remove(soft[9], false)) // a pin keeps nobody from removing the object
 	p.Get(soft[6])                     // does not pin again
 	p.Scan()
 	p.Pass(30 * time.Minute)
-	if n := evict(t, p, eviction.Quota{Objects: 30}); n != 3 || p.Alive(soft...) != 0 {
+	if n := evict(t, p, eviction.Bounds{Objects: 30}); n != 3 || p.Alive(soft...) != 0 {
 		t.Errorf("got %d evicted after the pins lapsed, want 3", n)
 	}
-	if n := evict(t, p, eviction.Quota{Objects: 30, IncludePinned: true}); n != 0 || p.Alive(hard...) != 10 {
+	if n := evict(t, p, eviction.Bounds{Objects: 30, IncludePinned: true}); n != 0 || p.Alive(hard...) != 10 {
 		t.Errorf("got %d objects evicted that are pinned hard, want none", n)
 	}
 	p.Commit(p.Remove(hard[0], false))
@@ -122,7 +122,7 @@ func TestIncludePinnedMarksUnpinnedToo(t *testing.T) {
 	p.Idle(time.Millisecond)
 	p.Put(nil, "plain")
 	p.Pass(time.Minute)
-	pass := eviction.Select(p.Store, eviction.Quota{Objects: 5, IncludePinned: true})
+	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 5, IncludePinned: true})
 	if pass.Victims != 2 {
 		t.Fatalf("%d victims marked", pass.Victims)
 	}
@@ -142,7 +142,7 @@ func TestExpiredOnlyBelow(t *testing.T) {
 	bound := p.Now()
 	p.Put(nil, "new")
 	p.Pass(time.Second)
-	if n := evict(t, p, eviction.Quota{Objects: 5, Below: bound}); n != 1 || p.Alive("new") != 1 {
+	if n := evict(t, p, eviction.Bounds{Objects: 5, Below: bound}); n != 1 || p.Alive("new") != 1 {
 		t.Errorf("%d evicted below the bound", n)
 	}
 }
@@ -154,12 +154,12 @@ func TestModelCutoffLiesBelowTheLastCommit(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	p.Put(nil, "old")
 	p.Commit(p.PutStart(nil, "late"))
-	pass := eviction.Select(p.Store, eviction.Quota{Objects: 9})
+	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 9})
 	if pass != nil {
 		t.Fatalf("a pass was chosen at the time of the last commit: cutoff %d, now %d", pass.Cutoff.Deadline, p.Now())
 	}
 	p.Pass(time.Millisecond)
-	pass = eviction.Select(p.Store, eviction.Quota{Objects: 9})
+	pass = eviction.Select(p.Store, eviction.Bounds{Objects: 9})
 	// The end of the put overtakes the cutoff on its way to the journal.
 	p.Commit(p.PutEnd("late"))
 	p.Commit(pass.Cutoff)
@@ -174,7 +174,7 @@ func TestModelDiscardStampsTheObject(t *testing.T) {
 	p.Put(func(p *metadata.Put) { p.DiskPath = "/f" }, "k") // the disk replica is in progress
 	p.Put(nil, "other")
 	p.Pass(time.Minute)
-	pass := eviction.Select(p.Store, eviction.Quota{Objects: 9})
+	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 9})
 	if pass.Victims != 1 {
 		t.Fatalf("%d victims; a put in progress must not be one", pass.Victims)
 	}
@@ -200,7 +200,7 @@ func TestModelNearMisses(t *testing.T) {
 	p.Put(nil, "cold")
 	p.Pass(time.Minute)
 	p.Get("hot") // renewed in memory only
-	pass := eviction.Select(p.Store, eviction.Quota{Objects: 1})
+	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 1})
 	if pass.Victims != 1 || len(pass.NearMisses) != 1 {
 		t.Fatalf("%d victims, %d near misses", pass.Victims, len(pass.NearMisses))
 	}
@@ -232,7 +232,7 @@ func TestAbortedPassLeavesVictims(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	p.Put(nil, "k")
 	p.Pass(time.Minute)
-	pass := eviction.Select(p.Store, eviction.Quota{Objects: 1})
+	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 1})
 	_, wait, _ := p.Leases.GetReplicaList("default", "k", p.Now())
 	pass.Cutoff.Abort(p.Store)
 	select {
@@ -251,7 +251,7 @@ func TestModelPendingObjectsAreEvicted(t *testing.T) {
 	p.Put(nil, "k")
 	p.Pass(time.Minute)
 	removal := p.Remove("k", false)
-	pass := eviction.Select(p.Store, eviction.Quota{Objects: 1})
+	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 1})
 	if pass.Victims != 1 {
 		t.Fatal("a pending object is not evictable")
 	}
@@ -282,13 +282,13 @@ func TestBoundedPass(t *testing.T) {
 	p.Pass(time.Second)
 	p.Get(all...) // all are near misses now
 	p.Pass(time.Minute)
-	pass := eviction.Select(p.Store, eviction.Quota{Objects: 10})
+	pass := eviction.Select(p.Store, eviction.Bounds{Objects: 10})
 	if pass.Victims != 0 || len(pass.NearMisses) == 0 {
 		t.Fatalf("%d victims, %d near misses", pass.Victims, len(pass.NearMisses))
 	}
 	pass.Cutoff.Abort(p.Store)
 	for range 10 { // each pass must get further
-		evict(t, p, eviction.Quota{Objects: 3000})
+		evict(t, p, eviction.Bounds{Objects: 3000})
 	}
 	if left := p.Store.Stats().Objects; left > 0 {
 		t.Errorf("%d objects left after ten passes of 3000", left)
@@ -301,7 +301,7 @@ func TestCutoffCounts(t *testing.T) {
 	p.Put(nil, lonetest.Keys("k", 12)...)
 	p.Pass(time.Minute)
 	for _, n := range []int{1, 2, 3, 4} {
-		if got := evict(t, p, eviction.Quota{Objects: n}); got != n {
+		if got := evict(t, p, eviction.Bounds{Objects: n}); got != n {
 			t.Fatalf("got %d evicted, want %d", got, n)
 		}
 	}

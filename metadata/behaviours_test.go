@@ -366,7 +366,7 @@ func TestDiskReplicas(t *testing.T) {
 	c.scan()
 	c.pass(time.Minute)
 	c.commit()
-	if n := c.evict(eviction.Quota{Objects: 10}); n != 1 {
+	if n := c.evict(eviction.Bounds{Objects: 10}); n != 1 {
 		t.Errorf("%d evicted", n)
 	}
 	if list, err := c.get("k"); err != nil || len(list.Replicas) != 1 || list.Replicas[0].Kind != metadata.Disk {

@@ -304,9 +304,9 @@ func leases(s *metadata.Store) *leasesync.Leases {
 }
 
 // evict runs one pass and returns the keys that went.
-func (c *cluster) evict(q eviction.Quota) int {
+func (c *cluster) evict(b eviction.Bounds) int {
 	c.t.Helper()
-	pass := eviction.Select(c.primary, q)
+	pass := eviction.Select(c.primary, b)
 	if pass == nil {
 		return 0
 	}

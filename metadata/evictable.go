@@ -62,7 +62,7 @@ func (c Candidate) Deadline() Time { return c.o.deadline }
 
 // Group returns what tells the object's group from others, nil for none.
 func (c Candidate) Group() any {
-	if g := c.o.fellows(); g != nil {
+	if g := c.o.memberOf(); g != nil {
 		return g
 	}
 	return nil
@@ -119,7 +119,7 @@ func (s *Store) NewVictims() *Victims {
 // Claim makes a candidate a victim, and returns the bytes of memory that it holds,
 // unless the candidate or another member of its group is to be kept beyond a time.
 func (v *Victims) Claim(c Candidate, beyond, now Time) (bytes uint64, keptUntil Time) {
-	if g := c.o.fellows(); g != nil {
+	if g := c.o.memberOf(); g != nil {
 		keptUntil = v.decide(g, beyond, now)
 	}
 	e := c.Lock()

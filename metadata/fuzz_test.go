@@ -99,7 +99,7 @@ func encoding(t testing.TB, c metadata.Change) []byte {
 func FuzzHistory(f *testing.F) {
 	for _, story := range []func(*cluster){
 		func(c *cluster) { c.put("x"); c.read("x"); c.scan(); _ = c.remove("x", true); c.put("x") },
-		func(c *cluster) { c.put("x", softPin); c.pass(time.Hour); c.evict(eviction.Quota{Objects: 1}) },
+		func(c *cluster) { c.put("x", softPin); c.pass(time.Hour); c.evict(eviction.Bounds{Objects: 1}) },
 		func(c *cluster) {
 			c.mount(2, "b", 300)
 			c.put("x", hardPin, func(p *metadata.Put) { p.Replicas = 2 })
@@ -114,7 +114,7 @@ func FuzzHistory(f *testing.F) {
 			_, _, _ = c.copyTo(1, "x"), c.copyTo(2, "x"), c.copyTo(2, "y")
 			c.pass(time.Second)
 			c.commit()
-			c.evict(eviction.Quota{Objects: 1})
+			c.evict(eviction.Bounds{Objects: 1})
 			c.unmountDisk(1)
 			c.mountDisk(2, true)
 		},

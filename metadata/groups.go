@@ -54,14 +54,14 @@ func (s *Store) join(o *object) {
 		s.groups[key] = parts
 	}
 	g := parts[len(parts)-1]
-	o.extra.fellows, o.extra.at = g, len(g.members)
+	o.extra.memberOf, o.extra.at = g, len(g.members)
 	g.members = append(g.members, o)
 	g.extend(o.live)
 }
 
 // leave takes an object out of its group, if it is in one. Needs the same locks.
 func (s *Store) leave(o *object) {
-	g := o.fellows()
+	g := o.memberOf()
 	if g == nil {
 		return
 	}
@@ -72,7 +72,7 @@ func (s *Store) leave(o *object) {
 	if g.members = g.members[:last]; last == 0 {
 		s.dissolve(g)
 	}
-	o.extra.fellows = nil
+	o.extra.memberOf = nil
 }
 
 func (s *Store) dissolve(g *group) {
@@ -82,12 +82,12 @@ func (s *Store) dissolve(g *group) {
 	}
 }
 
-// fellows returns the object's group, nil for none.
-func (o *object) fellows() *group {
+// memberOf returns the group that the object is in, nil for none.
+func (o *object) memberOf() *group {
 	if o.extra == nil {
 		return nil
 	}
-	return o.extra.fellows
+	return o.extra.memberOf
 }
 
 // extend notes the end of a member's lease.
@@ -103,7 +103,7 @@ func (g *group) extend(end Time) {
 // setLive sets the end of the object's lease as granted.
 func (o *object) setLive(end Time) {
 	o.live = end
-	if g := o.fellows(); g != nil {
+	if g := o.memberOf(); g != nil {
 		g.extend(end)
 	}
 }
@@ -111,7 +111,7 @@ func (o *object) setLive(end Time) {
 // leasedUntil returns the end of the lease as granted, to readers of the object or of
 // another member of its group.
 func (o *object) leasedUntil() Time {
-	if g := o.fellows(); g != nil {
+	if g := o.memberOf(); g != nil {
 		return max(o.live, Time(g.live.Load()))
 	}
 	return o.live
@@ -119,7 +119,7 @@ func (o *object) leasedUntil() Time {
 
 // victim reports whether an eviction of the object waits for its outcome.
 func (o *object) victim() bool {
-	g := o.fellows()
+	g := o.memberOf()
 	return o.has(flagVictim) || g != nil && g.evicting.Load()
 }
 

@@ -113,7 +113,7 @@ func TestCopiesOnSSDs(t *testing.T) {
 
 	c.pass(time.Second)
 	c.commit()
-	if n := c.evict(eviction.Quota{Objects: 10}); n != 2 {
+	if n := c.evict(eviction.Bounds{Objects: 10}); n != 2 {
 		t.Fatalf("%d objects evicted, want 2", n)
 	}
 	c.wantReplicas("evicted", "k", ssd1, ssd2)
@@ -372,7 +372,7 @@ func TestCopyOfWhatWasEvicted(t *testing.T) {
 	wantKind(t, "a copy that says nothing of its object", c.copyTo(1, "k", func(o *metadata.Offloaded) { o.ID = 0 }), errs.ObjectNotFound)
 	c.pass(time.Second)
 	c.commit()
-	c.evict(eviction.Quota{Objects: 1})
+	c.evict(eviction.Bounds{Objects: 1})
 	wantKind(t, "a late copy", c.copyTo(1, "k"), errs.ReplicaNotReady)
 	wantKind(t, "a late copy in the journal", c.commit(late)[0], errs.ReplicaNotReady)
 	c.must([]error{c.copyTo(2, "k", func(o *metadata.Offloaded) { o.Endpoint = "moved:1" })})

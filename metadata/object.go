@@ -71,7 +71,7 @@ type extra struct {
 	same        *object   // the next object in the chain of a keyMap
 	diskPath    string
 	group       string
-	fellows     *group // the group of that name, while the object is in the maps
+	memberOf    *group // the group of that name, while the object is in the maps
 	at          int    // in the group's members
 	dataType    uint8
 	checksum    uint64

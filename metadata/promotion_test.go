@@ -20,7 +20,7 @@ func newOnSSD(t tester) *cluster {
 	c.must([]error{c.copyTo(1, "k")})
 	c.pass(params.HoldTime() + time.Second)
 	c.commit()
-	c.evict(eviction.Quota{Objects: 1})
+	c.evict(eviction.Bounds{Objects: 1})
 	c.wantReplicas("to begin with", "k", "LOCAL_DISK 1 at ssd-1:1, 100 bytes")
 	return c
 }
@@ -75,7 +75,7 @@ func TestPromotion(t *testing.T) {
 				_, _, err := s.PreparePromotion(c.promotion())
 				wantKind(t, test.name+": a second promotion on "+what, err, errs.ReplicaNotReady)
 			}
-			if n := c.evict(eviction.Quota{Objects: 1}); n != 0 {
+			if n := c.evict(eviction.Bounds{Objects: 1}); n != 0 {
 				t.Errorf("%s: %d objects evicted during the promotion", test.name, n)
 			}
 			if test.before != nil {

@@ -306,7 +306,7 @@ func (w *world) evictAction(t *rapid.T) {
 			return // one pass at a time
 		}
 	}
-	pass := eviction.Select(w.primary, eviction.Quota{
+	pass := eviction.Select(w.primary, eviction.Bounds{
 		Objects: 1 + w.pick(t, "quota", 4), IncludePinned: w.pick(t, "pinned", 2) == 0,
 	})
 	if pass != nil {

@@ -73,7 +73,7 @@ func TestSnapshotOfAQuietPrimary(t *testing.T) {
 	_ = c.remove("k9", true)
 	c.pass(time.Minute)
 	c.commit()
-	c.evict(eviction.Quota{Objects: 30})
+	c.evict(eviction.Bounds{Objects: 30})
 	o, err := s.Inspect("default", "sum")
 	if err != nil || o.Checksum == nil || *o.Checksum != 0xfeedface {
 		t.Errorf("checksum lost: %+v, %v", o, err)
@@ -115,7 +115,7 @@ func TestModelSnapshotUnderWrites(t *testing.T) {
 		case i%97 == 0:
 			c.pass(time.Second)
 			c.commit()
-			c.evict(eviction.Quota{Objects: 5})
+			c.evict(eviction.Bounds{Objects: 5})
 		case i%7 == 0:
 			_ = c.remove(names[i/2], true)
 		default:

@@ -51,7 +51,7 @@ func (s *Store) PrepareEvict(ref Ref, pinned bool, most int, now Time) (drops []
 		return nil, 0
 	}
 	members := []*object{o}
-	if g := o.fellows(); g != nil {
+	if g := o.memberOf(); g != nil {
 		members = g.members
 	}
 	if len(members) > most {

@@ -186,7 +186,7 @@ func TestTransferProtectsItsSource(t *testing.T) {
 			}
 		})
 		c.start(about)
-		if pass := eviction.Select(c.primary, eviction.Quota{Objects: 10, IncludePinned: true}); pass != nil {
+		if pass := eviction.Select(c.primary, eviction.Bounds{Objects: 10, IncludePinned: true}); pass != nil {
 			t.Errorf("move %v: an eviction takes %d objects, want none", move, pass.Victims)
 		}
 		all := func(before metadata.Time) metadata.Change {

@@ -285,7 +285,7 @@ func TestUpsertsThatAreCutShort(t *testing.T) {
 		"never finished": func(c *cluster, e *metadata.PutStart) { c.commit(e) },
 		"a takeover":     func(c *cluster, e *metadata.PutStart) { c.commit(e); c.takeOver(params.HoldTime()) },
 		"an eviction pass meanwhile": func(c *cluster, e *metadata.PutStart) {
-			c.evict(eviction.Quota{Objects: 5})
+			c.evict(eviction.Bounds{Objects: 5})
 			c.must(c.commit(e))
 			c.must([]error{c.putEnd("k")})
 		},

@@ -212,7 +212,7 @@ func (t *Term) cleanUp(ctx context.Context, before journal.Head, phases *Takeove
 		return nil
 	}
 	for {
-		pass := eviction.Select(t.Store, eviction.Quota{Objects: cleanupSlice, IncludePinned: true, Below: below})
+		pass := eviction.Select(t.Store, eviction.Bounds{Objects: cleanupSlice, IncludePinned: true, Below: below})
 		if pass == nil {
 			break
 		}

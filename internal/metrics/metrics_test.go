@@ -269,7 +269,7 @@ func TestCutoffs(t *testing.T) {
 	r.put(100, "x", "y", "z")
 	r.p.Pass(time.Minute)
 	for _, n := range []int{1, 2} {
-		pass := eviction.Select(r.store, eviction.Quota{Objects: n})
+		pass := eviction.Select(r.store, eviction.Bounds{Objects: n})
 		if pass == nil || pass.Victims != n {
 			t.Fatalf("an eviction pass: got %+v, want %d victims", pass, n)
 		}

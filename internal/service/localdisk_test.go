@@ -389,7 +389,7 @@ func TestEvictionSparesWhatIsCopied(t *testing.T) {
 	want(t, "refused", f.NotifyOffloaded(t.Context(), owner(1), refused), errs.OK)
 	evict := func(what string, alive ...string) {
 		t.Helper()
-		if pass := eviction.Select(f.Store, eviction.Quota{Objects: 100}); pass != nil {
+		if pass := eviction.Select(f.Store, eviction.Bounds{Objects: 100}); pass != nil {
 			f.p.Commit(leasesync.Pack(pass.NearMisses)...)
 			f.p.Commit(pass.Cutoff)
 		}

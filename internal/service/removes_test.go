@@ -135,7 +135,7 @@ func removeAllBesideOthers(t *testing.T) {
 		f.p.Commit(e)
 	}
 	f.p.Pass(time.Minute)
-	pass := eviction.Select(f.p.Store, eviction.Quota{Objects: 2})
+	pass := eviction.Select(f.p.Store, eviction.Bounds{Objects: 2})
 	if pass == nil || pass.Victims != 2 {
 		t.Fatalf("the pass is %+v, want 2 victims", pass)
 	}
