@@ -14,7 +14,7 @@ import (
 
 // mostFiles is how many files a reader may have to open for a walk; 0 is no
 // bound.
-var mostFiles = map[string]int{"A put": 20, "A renewal": 14, "An eviction": 0, "A removal by pattern": 0, "A promotion": 0}
+var mostFiles = map[string]int{"A put": 20, "A renewal": 14, "An eviction": 0, "A removal by pattern": 0, "A takeover": 0}
 
 // step is a line of a walk: a file, and the functions to read there.
 var step = regexp.MustCompile("^\\d+\\. `([^`]+\\.go)`: ((?:`[^`]+`(?:, )?)+)")
