@@ -102,15 +102,8 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 	if old != nil && put.Upsert {
 		s.succeed(e, put, old, now)
 	}
-	if put.Metered && !e.InPlace {
-		goes := uint64(0)
-		if old != nil {
-			goes = old.memoryCharge()
-		}
-		var err error
-		if e.charge, err = s.admit(put.Tenant, put.Size, uint64(put.Replicas), goes); err != nil {
-			return nil, nil, nil, err
-		}
+	if err := s.meter(e, put, old); err != nil {
+		return nil, nil, nil, err
 	}
 	withFile := put.DiskPath != "" && (old == nil || !s.alike(put, old, now))
 	if err := s.reserve(e, put, withFile); err != nil {
@@ -120,6 +113,20 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 	e.pending = sh.begin(key, old)
 	e.pending.put, e.pending.inPlace = e.ID, e.InPlace
 	return e, nil, nil, nil
+}
+
+// meter has the tenant's quota admit a Metered put, but for the memory of an object
+// that it replaces.
+func (s *Store) meter(e *PutStart, put *Put, old *object) (err error) {
+	if !put.Metered || e.InPlace {
+		return nil
+	}
+	goes := uint64(0)
+	if old != nil {
+		goes = old.memoryCharge()
+	}
+	e.charge, err = s.admit(put.Tenant, put.Size, uint64(put.Replicas), goes)
+	return err
 }
 
 // mayReplace reports whether a put may replace a reservation before its time:

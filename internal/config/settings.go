@@ -59,7 +59,7 @@ func Sections() []Section { return sections(new(Config)) }
 
 // sections is the table of all settings, their values bound to the fields of c.
 func sections(c *Config) []Section {
-	return slices.Concat(nodeSections(c), clusterSections(c), storeSections(c))
+	return slices.Concat(nodeSections(c), clusterSections(c), storeSections(c), otherSections(c))
 }
 
 func settings(c *Config) (all []Setting) {
@@ -180,7 +180,7 @@ func clusterSections(c *Config) []Section {
 }
 
 func storeSections(c *Config) []Section {
-	e, p, s, t := &c.Eviction, &c.Put, &c.Storage, &c.Tenants
+	e, p, s := &c.Eviction, &c.Put, &c.Storage
 	return []Section{
 		{"Eviction", []Setting{
 			{"eviction-policy", "watermark", understudy, oneOf(&e.Policy, EvictWatermark, EvictExpiry),
@@ -224,6 +224,12 @@ func storeSections(c *Config) []Section {
 			{"promotion_max_per_heartbeat", "1", mooncake, count(&s.Promotion.PerHeartbeat, 0, 10_000),
 				"promotions that a client gets at once, each second; at least 1"},
 		}},
+	}
+}
+
+func otherSections(c *Config) []Section {
+	t := &c.Tenants
+	return []Section{
 		{"Tenants", []Setting{
 			{"enable_multi_tenants", "false", mooncake, boolean(&t.Enabled),
 				"calls are about the tenant that they name, and a write needs one with a quota; the same on all nodes"},

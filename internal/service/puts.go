@@ -141,11 +141,8 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 		}
 		return e, nil, nil
 	}
-	bytes := m.putBytes(p, items)
-	outcomes := m.commit(ctx, len(items), bytes, reserve)
-	m.retryOverQuota(ctx, p.Tenant, outcomes, func(i int) uint64 { return metadata.MemoryOf(items[i].Size, uint64(p.Config.Replicas)) }, func(over []int) []outcome {
-		return m.commit(ctx, len(over), bytes, func(k int, now metadata.Time) (metadata.Change, <-chan struct{}, error) { return reserve(over[k], now) })
-	})
+	outcomes := m.commit(ctx, len(items), m.putBytes(p, items), reserve)
+	m.retryOverQuota(ctx, p, items, outcomes, reserve)
 	failed := errorsOf(outcomes)
 	for i, o := range outcomes {
 		if o.err != nil {

@@ -18,17 +18,18 @@ import (
 const quotaRounds = 2
 
 // retryOverQuota evicts objects of a tenant for puts that broke its quota, and makes
-// those puts again. want returns the bytes of an item.
-func (m *Master) retryOverQuota(ctx context.Context, tenant string, outcomes []outcome, want func(i int) uint64, again func(items []int) []outcome) {
+// those puts again.
+func (m *Master) retryOverQuota(ctx context.Context, p PutRequest, items []PutItem, outcomes []outcome, reserve prepare) {
 	if !m.Tenants {
 		return
 	}
+	tenant := p.Tenant
 	for range quotaRounds {
 		quota, _ := m.Store.Quota(tenant)
 		var over []int
 		wanted := uint64(0)
 		for i := range outcomes {
-			if n := want(i); errs.KindOf(outcomes[i].err) == errs.TenantQuotaExceeded && n <= quota.Effective {
+			if n := metadata.MemoryOf(items[i].Size, uint64(p.Config.Replicas)); errs.KindOf(outcomes[i].err) == errs.TenantQuotaExceeded && n <= quota.Effective {
 				over = append(over, i)
 				wanted = min(wanted+n, quota.Effective)
 			}
@@ -36,7 +37,8 @@ func (m *Master) retryOverQuota(ctx context.Context, tenant string, outcomes []o
 		if len(over) == 0 || m.makeRoom(ctx, tenant, wanted) != nil {
 			break
 		}
-		for k, o := range again(over) {
+		again := func(k int, now metadata.Time) (metadata.Change, <-chan struct{}, error) { return reserve(over[k], now) }
+		for k, o := range m.commit(ctx, len(over), m.putBytes(p, items), again) {
 			outcomes[over[k]] = o
 		}
 	}
