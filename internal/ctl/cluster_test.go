@@ -451,7 +451,7 @@ func TestDrain(t *testing.T) {
 	if job.Job == "" || job.Status != "CREATED" {
 		t.Fatalf("got %+v; want a job that was created", job)
 	}
-	run(t, "drain", "old", at).Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010): the segments are drained already")
+	run(t, "drain", "old", at).Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010): a segment is drained or being drained already")
 	run(t, "segments", at).Want(t, cli.StatusOK, "DRAINING")
 	run(t, "drain", "status", job.Job, at).Want(t, cli.StatusOK, job.Job+": RUNNING", "old: Drain job running; 0 objects moved")
 	run(t, "drain", "cancel", job.Job, at).Want(t, cli.StatusOK, job.Job+": CANCELED") // k has nowhere to go

@@ -123,7 +123,7 @@ func askHTTP(ctx context.Context, method, target string, body []byte, result any
 	case failure.Number == 0:
 		return json.Unmarshal(text, result)
 	case !known || resp.StatusCode == http.StatusConflict: // the advice on that kind would be about nodes
-		return fmt.Errorf("%s (%d): the segments are drained already, or the job has ended or moves objects just now", failure.Message, failure.Number)
+		return fmt.Errorf("%s (%d): a segment is drained or being drained already, or the job has ended or moves objects just now", failure.Message, failure.Number)
 	case failure.Message == kind.String():
 		return errs.New(kind, "Drain", "")
 	}
