@@ -254,6 +254,9 @@ func TestPromotionEndsAtTheNextPrimary(t *testing.T) {
 	if _, err := mooncakeclient.Do(ctx, m.Conn, g.BatchReplicaClear, &mooncake.Args{Client: who, Keys: []string{"k"}, SegmentName: "host"}, &cleared); err != nil || len(cleared.Value) != 1 {
 		t.Fatalf("BatchReplicaClear: %+v, %v; want one key", cleared, err)
 	}
+	if _, err := mooncakeclient.Do(ctx, m.Conn, g.PromotionHeartbeat, disk, &tasks); err != nil || tasks.Failure != 0 {
+		t.Fatalf("PromotionObjectHeartbeat: %+v, %v", tasks, err)
+	}
 	if kinds := read(m); !slices.Equal(kinds, []metadata.ReplicaKind{metadata.LocalDisk}) {
 		t.Fatalf("before: on %v, want the SSD alone", kinds)
 	}

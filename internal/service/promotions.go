@@ -38,6 +38,7 @@ type promotions struct {
 	tasks   map[metadata.ObjectID]struct{}
 	waiting map[segment.ClientID][]promotionTask
 	given   map[givenTo]givenPromotion
+	asking  map[segment.ClientID]struct{} // clients that have asked for tasks in this term
 }
 
 type promotionTask struct {
@@ -64,6 +65,7 @@ func newPromotions(rules Promotion, store *metadata.Store, counters *Counters) *
 	p := &promotions{
 		Promotion: rules, store: store, counters: counters, seed: maphash.MakeSeed(), heat: make([]uint8, heatSlots),
 		tasks: make(map[metadata.ObjectID]struct{}), waiting: make(map[segment.ClientID][]promotionTask), given: make(map[givenTo]givenPromotion),
+		asking: make(map[segment.ClientID]struct{}),
 	}
 	counters.Promotions.InFlight.Store(0)
 	return p
@@ -103,11 +105,14 @@ func (p *promotions) hot(id metadata.ObjectID) bool {
 	return int(p.heat[slot]) >= p.Threshold
 }
 
-// push queues an object for a client, unless it is queued or given.
+// push queues an object for a client, unless it is queued or given. Of a client that
+// asks for no tasks, as one of an older version, nothing is queued: those would fill the
+// queue of all clients for good.
 func (p *promotions) push(client segment.ClientID, t promotionTask) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if _, ok := p.tasks[t.id]; ok {
+	_, asks := p.asking[client]
+	if _, ok := p.tasks[t.id]; ok || !asks {
 		return
 	}
 	if len(p.tasks) >= p.Limit {
@@ -131,6 +136,7 @@ func (p *promotions) take(client segment.ClientID, now, until metadata.Time) (ta
 			p.counters.Promotions.Expired.Add(1)
 		}
 	}
+	p.asking[client] = struct{}{}
 	queue := p.waiting[client]
 	for len(queue) > 0 && len(tasks) < p.PerHeartbeat {
 		t := queue[0]
@@ -203,6 +209,7 @@ func (p *promotions) drop(client segment.ClientID) {
 		p.counters.Promotions.Cancelled.Add(1)
 	}
 	delete(p.waiting, client)
+	delete(p.asking, client)
 	for to := range p.given {
 		if to.client == client {
 			p.forget(to)
