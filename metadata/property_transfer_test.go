@@ -106,13 +106,18 @@ func (w *world) endTransfer(t *rapid.T, about *metadata.Transfer, complete bool)
 		if u.about != nil && (u.about.Client != about.Client || u.about.Move != about.Move || u.about.Promotion != about.Promotion) {
 			t.Fatalf("client %v ended the transfer %+v of object %v", about.Client, u.about, e.ID)
 		}
-		if !complete || e.Lost {
+		if !complete {
 			return // the client may go on writing
+		}
+		// It has written all, also where a copy goes on without a target that is lost:
+		// then the others are readable, and may be evicted at once.
+		w.dropWriters(e.ID)
+		if e.Lost {
+			return
 		}
 		if w.ended++; about.Promotion {
 			w.promoted++
 		}
-		w.dropWriters(e.ID)
 	}, e)
 }
 
