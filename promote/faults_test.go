@@ -373,6 +373,35 @@ func TestFailedHandover(t *testing.T) {
 	w.equal(a, b)
 }
 
+// A slowPeers takes long to see that a successor follows.
+type slowPeers struct{ promote.Peers }
+
+const slowness = 2 * time.Second
+
+func (p slowPeers) WaitApplied(ctx context.Context, address string, seq metadata.Seq) error {
+	if err := clock.Sleep(ctx, slowness); err != nil {
+		return err
+	}
+	return p.Peers.WaitApplied(ctx, address, seq)
+}
+
+// How long a handover took is without the time in which calls were still answered.
+func TestHandoverDuration(t *testing.T) {
+	t.Parallel()
+	w := newCluster(t, etcdtest.Start(t))
+	a := w.start("a", func(c *promote.Config) { c.Peers, c.HandoverTimeout = slowPeers{c.Peers}, 10*slowness })
+	w.serving(a)
+	b := w.start("b")
+	w.promotable(b)
+	waitFor(t, "b in the list of nodes", func() bool {
+		nodes, _ := a.Nodes(t.Context())
+		return len(nodes) == 2 && nodes[1].Promotable
+	})
+	if l, took, err := a.Handover(t.Context(), 0, ""); err != nil || l.NodeID != "b" || took >= slowness {
+		t.Errorf("got %v after %v, %v; want b after less than the %v in which a served on", l, took, err, slowness)
+	}
+}
+
 func TestWrongClock(t *testing.T) {
 	t.Parallel()
 	// The session's deadline is a matter of this node's own clock: one that

@@ -20,15 +20,16 @@ type order struct {
 }
 
 type handover struct {
-	to   NodeInfo
-	took time.Duration
-	kind errs.Kind // of err
-	err  error
+	to    NodeInfo
+	begun time.Duration // when this node answered nobody any more, by its clock
+	kind  errs.Kind     // of err
+	err   error
 }
 
 // Handover hands over to another node on purpose: to the one named, or to the
 // promotable one that is closest behind. It returns when somebody has announced
-// that it serves; that node opens for calls a moment later.
+// that it serves, and how long after this node had answered nobody any more; that
+// node opens for calls a moment later.
 // Errors: NotLeader, also when the term ends before the order is taken;
 // InvalidParams for a node that cannot take over; Unavailable when nobody can or
 // the handover failed; Unresolved when the term ended in the middle of it.
@@ -46,7 +47,6 @@ func (n *Node) Handover(ctx context.Context, term metadata.Term, target string) 
 		return Leader{}, 0, err
 	}
 	o := &order{target: target, result: make(chan handover, 1)}
-	begun := n.Clock()
 	select {
 	case t.orders <- o:
 	case <-t.ended: // by another order, perhaps: this one is not for a later term
@@ -54,8 +54,9 @@ func (n *Node) Handover(ctx context.Context, term metadata.Term, target string) 
 	case <-ctx.Done():
 		return Leader{}, 0, errs.Wrap(errs.Unavailable, "Handover", ctx.Err())
 	}
+	var h handover
 	select {
-	case h := <-o.result:
+	case h = <-o.result:
 		if h.err != nil {
 			return Leader{}, 0, errs.Wrap(h.kind, "Handover", h.err)
 		}
@@ -63,7 +64,7 @@ func (n *Node) Handover(ctx context.Context, term metadata.Term, target string) 
 		return Leader{}, 0, errs.Wrap(errs.Unresolved, "Handover", ctx.Err())
 	}
 	l, err := n.waitServing(ctx, t.Number)
-	return l, n.Clock() - begun, err
+	return l, n.Clock() - h.begun, err
 }
 
 // successor returns the node to hand over to.
@@ -103,7 +104,7 @@ func (t *Term) leave(ctx, running context.Context, o *order) error {
 		t.end = "handed over to " + to.ID
 		n.Log.Info().Uint64("term", uint64(t.Number)).Str("to", to.ID).Dur("took", n.Clock()-begun).Msg("handed over")
 		n.setLeader(Leader{NodeID: to.ID, RPC: to.RPC, HTTP: to.HTTP, Term: t.Number})
-		o.result <- handover{to: to, took: n.Clock() - begun}
+		o.result <- handover{to: to, begun: begun}
 		if ctx.Err() != nil {
 			_, err = n.waitServing(running, t.Number)
 		}
