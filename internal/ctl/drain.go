@@ -1,14 +1,17 @@
 package ctl
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -101,8 +104,13 @@ func askHTTP(ctx context.Context, method, target string, body []byte, result any
 	if err != nil {
 		return err
 	}
-	once := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	resp, err := once.Do(req)
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", req.URL.Host)
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, "Drain", err)
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(0, 0)) })()
+	resp, err := exchange(conn, req)
 	if err != nil {
 		return errs.Wrap(errs.Unresolved, "Drain", err)
 	}
@@ -128,4 +136,14 @@ func askHTTP(ctx context.Context, method, target string, body []byte, result any
 		return errs.New(kind, "Drain", "")
 	}
 	return errs.New(kind, "Drain", "%s", failure.Message)
+}
+
+// exchange makes one request on a connection. http.Client would add a megabyte of
+// HTTP/2, proxies and cookies to the program.
+func exchange(conn net.Conn, req *http.Request) (*http.Response, error) {
+	req.Close = true
+	if err := req.Write(conn); err != nil {
+		return nil, err
+	}
+	return http.ReadResponse(bufio.NewReader(conn), req)
 }

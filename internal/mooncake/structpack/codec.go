@@ -14,7 +14,11 @@ type Message[T any] struct {
 	hash  uint32
 }
 
-// NewMessage returns the message of a codec's type.
+// NewMessage returns the message of a codec's type. It and others that make codecs
+// run once, at the start, and are called in many places: inlined they would add
+// 100 KB to every program that speaks the protocol.
+//
+//go:noinline
 func NewMessage[T any](c Codec[T]) *Message[T] { return &Message[T]{c, c.Type.Hash()} }
 
 // Type returns the literal of its type.
@@ -34,6 +38,8 @@ var (
 )
 
 // Vector packs a list. Unpacking reuses the room that the slice has.
+//
+//go:noinline
 func Vector[T any](element Codec[T]) Codec[[]T] {
 	return Codec[[]T]{
 		VectorOf(element.Type), 1,
@@ -61,6 +67,8 @@ func Vector[T any](element Codec[T]) Codec[[]T] {
 
 // Map packs a list of entries as a map: their keys must be distinct, their order
 // does not count.
+//
+//go:noinline
 func Map[T any](key, value Member[T]) Codec[[]T] {
 	c := Vector(Struct(key, value))
 	c.Type = MapOf(key.Type, value.Type)
@@ -128,6 +136,8 @@ type Member[T any] struct {
 }
 
 // Field is the member that stands at a place in T.
+//
+//go:noinline
 func Field[T, F any](name string, at func(v *T) *F, c Codec[F]) Member[T] {
 	return Member[T]{
 		name, c.Type, c.Least,
@@ -137,6 +147,8 @@ func Field[T, F any](name string, at func(v *T) *F, c Codec[F]) Member[T] {
 }
 
 // Whole is a member that takes its parts from all over T.
+//
+//go:noinline
 func Whole[T any](name string, c Codec[T]) Member[T] {
 	return Member[T]{name, c.Type, c.Least, c.Put, c.Get}
 }
