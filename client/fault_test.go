@@ -5,6 +5,7 @@ import (
 	"net"
 	"path"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -124,6 +125,7 @@ type link struct {
 	conns  map[net.Conn]struct{}
 	frozen chan struct{} // nil unless it is frozen; closed by the thaw
 	closed bool
+	held   atomic.Int32 // reads that the freeze has held up
 }
 
 func newLink(t testing.TB, to string) *link {
@@ -187,6 +189,7 @@ func (l *link) copy(to, from net.Conn) {
 			frozen := l.frozen
 			l.mu.Unlock()
 			if frozen != nil {
+				l.held.Add(1)
 				<-frozen
 			}
 			if _, err := to.Write(buf[:n]); err != nil {

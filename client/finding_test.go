@@ -355,8 +355,9 @@ func TestBrokenLink(t *testing.T) {
 	put(t, c, "k")
 	done := make(chan error, 1)
 	l.freeze()
-	client.Announce(c, n.address, 1)
 	go func() { done <- c.Remove(context.Background(), "k", client.Removal{}) }()
+	within(t, "the call is on its way", func() bool { return l.held.Load() > 0 })
+	client.Announce(c, n.address, 1)
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
