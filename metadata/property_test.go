@@ -2,6 +2,7 @@ package metadata_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 	"time"
@@ -464,7 +465,9 @@ func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
 			reached[what] += n
 		}
 	}
-	for range 2 { // so that each thing is reached
+	const most = 20
+	unreached := func() bool { return slices.Contains(slices.Collect(maps.Values(reached)), 0) }
+	for round := 0; round < 2 || round < most && unreached() && !t.Failed(); round++ { // two rounds miss a rare thing once in twenty times
 		rapid.Check(t, history)
 	}
 	for what, n := range reached {
