@@ -125,7 +125,7 @@ type link struct {
 	conns  map[net.Conn]struct{}
 	frozen chan struct{} // nil unless it is frozen; closed by the thaw
 	closed bool
-	held   atomic.Int32 // reads that the freeze has held up
+	held   atomic.Int64 // bytes that have arrived since the freeze
 }
 
 func newLink(t testing.TB, to string) *link {
@@ -179,27 +179,44 @@ func (l *link) carry(near net.Conn) {
 	l.mu.Unlock()
 }
 
+// copy goes on reading while the link is frozen, so that held counts
+// what would have gone through.
 func (l *link) copy(to, from net.Conn) {
 	defer func() { _, _ = to.Close(), from.Close() }()
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buf)
-		if n > 0 {
-			l.mu.Lock()
-			frozen := l.frozen
-			l.mu.Unlock()
-			if frozen != nil {
-				l.held.Add(1)
+	pieces := make(chan []byte, 64)
+	var writing sync.WaitGroup
+	defer writing.Wait()
+	defer close(pieces)
+	writing.Go(func() {
+		for p := range pieces {
+			if frozen := l.freezing(); frozen != nil {
 				<-frozen
 			}
-			if _, err := to.Write(buf[:n]); err != nil {
-				return
+			if _, err := to.Write(p); err != nil {
+				_ = from.Close()
 			}
+		}
+	})
+	for {
+		buf := make([]byte, 32<<10)
+		n, err := from.Read(buf)
+		if l.freezing() != nil {
+			l.held.Add(int64(n))
+		}
+		if n > 0 {
+			pieces <- buf[:n]
 		}
 		if err != nil {
 			return
 		}
 	}
+}
+
+// freezing returns what the thaw closes, nil unless the link is frozen.
+func (l *link) freezing() chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.frozen
 }
 
 func (l *link) freeze() {

@@ -352,11 +352,12 @@ func TestBrokenLink(t *testing.T) {
 	w := new(witness)
 	c := connect(t, client.Config{Addresses: []string{l.address}, Observer: w})
 	mountMemory(t, c)
-	put(t, c, "k")
+	key := strings.Repeat("k", 16<<10) // tells the call from a keepalive
+	put(t, c, key)
 	done := make(chan error, 1)
 	l.freeze()
-	go func() { done <- c.Remove(context.Background(), "k", client.Removal{}) }()
-	within(t, "the call is on its way", func() bool { return l.held.Load() > 0 })
+	go func() { done <- c.Remove(context.Background(), key, client.Removal{}) }()
+	within(t, "the call is on its way", func() bool { return l.held.Load() > int64(len(key)) })
 	client.Announce(c, n.address, 1)
 	if err := <-done; err != nil {
 		t.Error(err)
