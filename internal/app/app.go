@@ -44,6 +44,7 @@ type App struct {
 	rpcListener, httpListener net.Listener
 	mooncakeListeners         []net.Listener // of further generations, as in the settings
 	metadataListener          net.Listener   // nil without a metadata server
+	connections               *connectionBudget
 	metadataStore             metaserver.Store
 
 	gate     *service.Gate
@@ -79,7 +80,10 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 		cfg: cfg, version: version, clock: clock.Boot(), gate: service.NewGate(),
 		counters: counters{service.NewCounters(), new(leasesync.Counters), new(eviction.Counters)},
 	}
-	var err error
+	files, err := descriptors()
+	if err != nil {
+		return nil, err
+	}
 	if a.quotas, err = initialQuotas(cfg.Tenants); err != nil {
 		return nil, err
 	}
@@ -110,6 +114,11 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 		return nil, err
 	}
 	a.log = log.With().Str("node", a.cfg.Node.ID).Logger()
+	a.connections = newConnectionBudget(files, a.log)
+	a.rpcListener = a.connections.listener(a.rpcListener)
+	for i, l := range a.mooncakeListeners {
+		a.mooncakeListeners[i] = a.connections.listener(l)
+	}
 	return a, nil
 }
 

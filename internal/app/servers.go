@@ -51,7 +51,7 @@ func (a *App) serveHTTP(ctx context.Context) error {
 	api := httpapi.API{
 		Gate: a.gate, Node: a.httpNode, History: history, Metrics: a.metrics.Handler(), Summary: a.metrics.Summary, Log: log,
 	}
-	server := httpapi.NewServer(api.Handler(), log)
+	server := httpapi.NewServer(api.Handler(), a.connections.http, log)
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)
 }
 
@@ -88,7 +88,7 @@ func (a *App) serveMetadata(ctx context.Context) error {
 		return ctx.Err()
 	}
 	log := a.log.With().Str("part", "metadata").Logger()
-	server := httpapi.NewServer(metaserver.Handler(a.metadataStore, log), log)
+	server := httpapi.NewServer(metaserver.Handler(a.metadataStore, log), a.connections.http, log)
 	log.Info().Stringer("http", a.metadataListener.Addr()).Msg("the metadata server answers")
 	return serve(ctx, func() error { return server.Serve(a.metadataListener) }, server.Stop)
 }

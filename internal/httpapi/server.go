@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"container/list"
 	"context"
 	"errors"
 	"fmt"
@@ -8,15 +9,14 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
-	"golang.org/x/net/netutil"
 )
 
 // Bounds of what clients can take up.
 const (
-	maxConnections    = 512       // further ones wait to be accepted
 	maxHeaderBytes    = 256 << 10 // a key of 64 KiB, percent-encoded
 	readHeaderTimeout = 5 * time.Second
 	readTimeout       = 10 * time.Second
@@ -29,10 +29,14 @@ type Server struct {
 	http *http.Server
 }
 
-// NewServer returns a server of a handler; it answers once Serve is called.
-func NewServer(h http.Handler, logger zerolog.Logger) *Server {
+// NewServer returns a server of a handler that holds so many connections; it answers
+// once Serve is called. One more takes the place of the one that has been without a
+// request the longest.
+func NewServer(h http.Handler, connections int, logger zerolog.Logger) *Server {
+	r := &room{places: connections, conns: make(map[net.Conn]*list.Element), waiting: list.New()}
 	return &Server{&http.Server{
 		Handler:           h,
+		ConnState:         r.changed,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
 		WriteTimeout:      writeTimeout,
@@ -53,7 +57,7 @@ func (w warnings) Write(line []byte) (int, error) {
 // Serve answers requests that come through a listener until Stop is called,
 // and then returns nil. It closes the listener.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.http.Serve(netutil.LimitListener(l, maxConnections))
+	err := s.http.Serve(l)
 	if err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving HTTP at %v: %w", l.Addr(), err)
 	}
@@ -68,4 +72,35 @@ func (s *Server) Stop(ctx context.Context) error {
 		return fmt.Errorf("stopping HTTP: requests were cut off: %w", err)
 	}
 	return nil
+}
+
+// A room has the connections of a server.
+type room struct {
+	places int
+
+	mu      sync.Mutex
+	conns   map[net.Conn]*list.Element // nil while a request is under way
+	waiting *list.List                 // of net.Conn without a request; the first one waits the longest
+}
+
+// changed notes the state of a connection, and makes room for a new one.
+func (r *room) changed(c net.Conn, state http.ConnState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if e := r.conns[c]; e != nil {
+		r.waiting.Remove(e)
+	}
+	switch state {
+	case http.StateNew, http.StateIdle:
+		r.conns[c] = r.waiting.PushBack(c)
+	case http.StateActive:
+		r.conns[c] = nil
+	case http.StateHijacked, http.StateClosed:
+		delete(r.conns, c)
+	}
+	if len(r.conns) > r.places && r.waiting.Len() > 0 {
+		oldest := r.waiting.Remove(r.waiting.Front()).(net.Conn)
+		delete(r.conns, oldest)
+		_ = oldest.Close()
+	}
 }

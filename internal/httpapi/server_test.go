@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,8 @@ import (
 	"github.com/understudy-store/understudy/lab/lonetest"
 )
 
+const places = 3 // connections that the server holds
+
 // serve runs a server on a free port until the test ends.
 func serve(t *testing.T, h http.Handler) (*httpapi.Server, string, <-chan error) {
 	t.Helper()
@@ -24,7 +27,7 @@ func serve(t *testing.T, h http.Handler) (*httpapi.Server, string, <-chan error)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httpapi.NewServer(h, zerolog.Nop())
+	s := httpapi.NewServer(h, places, zerolog.Nop())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Stop(context.Background()) })
@@ -94,7 +97,7 @@ func TestServeFailsOnABrokenListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if err := httpapi.NewServer(http.NotFoundHandler(), zerolog.Nop()).Serve(l); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
+	if err := httpapi.NewServer(http.NotFoundHandler(), places, zerolog.Nop()).Serve(l); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("Serve on a closed listener: got %v, want an error with its address", err)
 	}
 }
@@ -143,5 +146,77 @@ func TestAllKeysOverAConnection(t *testing.T) {
 	defer resp.Body.Close()
 	if body, err := io.ReadAll(resp.Body); err == nil || len(body) == 0 {
 		t.Errorf("a cut off list looks whole: %d bytes, %v", len(body), err)
+	}
+}
+
+// Connections that ask nothing take the place of nobody who does.
+func TestSilentConnectionsGiveWay(t *testing.T) {
+	_, address, _ := serve(t, http.NotFoundHandler())
+	open := func() net.Conn {
+		c, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	ask := func(c net.Conn) error {
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+			return err
+		}
+		r, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err == nil {
+			err = r.Body.Close()
+		}
+		return err
+	}
+	silent := make([]net.Conn, 10*places)
+	for i := range silent {
+		silent[i] = open()
+		if i%2 == 0 {
+			_, _ = io.WriteString(silent[i], "GET /") // half of a request
+		}
+	}
+	asking := open()
+	for range 2 { // idle in between
+		if err := ask(asking); err != nil {
+			t.Fatalf("a request beside %d silent connections: %v", len(silent), err)
+		}
+	}
+	for _, c := range silent[:len(silent)-places] {
+		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("an old silent connection: got %v, want its end", err)
+		}
+	}
+}
+
+// A request that is under way keeps its place.
+func TestRequestsUnderWayKeepTheirPlace(t *testing.T) {
+	entered, leave := make(chan struct{}, places), make(chan struct{})
+	_, address, _ := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { entered <- struct{}{}; <-leave }))
+	answered := make(chan error, places)
+	for range places {
+		go func() {
+			r, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + address)
+			if err == nil {
+				err = r.Body.Close()
+			}
+			answered <- err
+		}()
+		<-entered
+	}
+	c, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := c.Read(make([]byte, 1)); err == nil {
+		t.Error("one connection more was answered")
+	}
+	close(leave)
+	for range places {
+		if err := <-answered; err != nil {
+			t.Errorf("a request that was under way: %v", err)
+		}
 	}
 }

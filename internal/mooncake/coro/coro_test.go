@@ -314,24 +314,6 @@ func TestHostileFrames(t *testing.T) {
 	}
 }
 
-func TestConnectionsAreBounded(t *testing.T) {
-	r := newRig(t, coro.Limits{Connections: 2}, nil)
-	first, second := r.dial(t), r.dial(t)
-	for _, c := range []*coro.Client{first, second} {
-		if _, _, err := c.Call(t.Context(), echo, body("a")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	closes(t, r, nil)
-	first.Close()
-	until(t, "there is room again", func() bool {
-		c := r.dial(t)
-		defer c.Close()
-		_, _, err := c.Call(t.Context(), echo, body("a"))
-		return err == nil
-	})
-}
-
 // A connection of another protocol goes to whom it is for, with all its bytes.
 func TestOtherProtocol(t *testing.T) {
 	others := make(chan net.Conn, 1)

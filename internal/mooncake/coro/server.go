@@ -35,9 +35,6 @@ type Handler interface {
 type Limits struct {
 	// BodyBytes is the largest body or attachment of a request: 16 MiB.
 	BodyBytes uint32
-	// Connections is how many there may be at once: 65,536. Further ones are
-	// closed.
-	Connections int
 	// Silence is how long a new connection may take for its first byte: 10 s.
 	// Later it may be idle for as long as it likes, as clients keep pools.
 	Silence time.Duration
@@ -55,7 +52,6 @@ const DefaultCall = 25 * time.Second
 
 func (l Limits) withDefaults() Limits {
 	l.BodyBytes = cmp.Or(l.BodyBytes, 16<<20)
-	l.Connections = cmp.Or(l.Connections, 64<<10)
 	l.Silence = cmp.Or(l.Silence, 10*time.Second)
 	l.Frame = cmp.Or(l.Frame, 30*time.Second)
 	l.Call = cmp.Or(l.Call, DefaultCall)
@@ -135,16 +131,13 @@ func (s *Server) listen(l net.Listener) bool {
 	return true
 }
 
-// accept begins a connection, or closes it.
+// accept begins a connection, or closes it if the server stops. How many there may be
+// is the listener's to say.
 func (s *Server) accept(nc net.Conn) {
 	s.mu.Lock()
-	full := len(s.conns) >= s.Limits.Connections
-	if full || s.ending.Err() != nil {
+	if s.ending.Err() != nil {
 		s.mu.Unlock()
 		nc.Close()
-		if full {
-			s.Log.Warn().Int("connections", s.Limits.Connections).Msg("too many connections; a new one was closed")
-		}
 		return
 	}
 	c := newConn(s, nc)

@@ -1,0 +1,113 @@
+package app
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	maxConnections     = 65_536 // of clients, on all ports but HTTP
+	maxHTTPConnections = 512    // of each HTTP port
+	// ownDescriptors are kept for etcd, the journal, state files and other nodes: an
+	// etcd in this process ends it when it cannot open its next file.
+	ownDescriptors = 512
+)
+
+// A connectionBudget bounds the connections that clients hold, by what the operating
+// system lets this process open. Past it a new connection is closed at once, so that
+// its client hears of it.
+type connectionBudget struct {
+	total int // on all ports but HTTP
+	peer  int // of one address: whoever takes all that it can leaves others as much
+	http  int // of each HTTP port
+	log   zerolog.Logger
+
+	mu   sync.Mutex
+	open int
+	of   map[netip.Addr]int
+}
+
+// newConnectionBudget shares out so many descriptors.
+func newConnectionBudget(descriptors int, log zerolog.Logger) *connectionBudget {
+	http := min(maxHTTPConnections, descriptors/8)
+	total := min(maxConnections, descriptors-min(ownDescriptors, descriptors/4)-2*http)
+	return &connectionBudget{
+		total: total, peer: total / 2, http: http, of: make(map[netip.Addr]int),
+		log: log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute}),
+	}
+}
+
+// descriptors returns how many files and connections this process may have open.
+func descriptors() (int, error) {
+	var l unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &l); err != nil {
+		return 0, fmt.Errorf("asking how many files may be open: %w", err)
+	}
+	return int(min(l.Cur, 1<<30)), nil
+}
+
+// listener returns a listener whose connections are counted.
+func (b *connectionBudget) listener(l net.Listener) net.Listener { return &countedListener{l, b} }
+
+// take counts a connection, if there is room for it.
+func (b *connectionBudget) take(peer netip.Addr) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.open >= b.total || b.of[peer] >= b.peer {
+		b.log.Warn().Stringer("peer", peer).Int("connections", b.open).Int("of_peer", b.of[peer]).
+			Msg("too many connections; a new one was closed")
+		return false
+	}
+	b.open++
+	b.of[peer]++
+	return true
+}
+
+func (b *connectionBudget) giveBack(peer netip.Addr) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.open--
+	if b.of[peer]--; b.of[peer] == 0 {
+		delete(b.of, peer)
+	}
+}
+
+type countedListener struct {
+	net.Listener
+	budget *connectionBudget
+}
+
+// Accept returns the next connection that there is room for.
+func (l *countedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		tcp := c.(*net.TCPConn)
+		peer := tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
+		if l.budget.take(peer) {
+			return &countedConn{TCPConn: tcp, end: sync.OnceFunc(func() { l.budget.giveBack(peer) })}, nil
+		}
+		_ = tcp.SetLinger(0) // a peer that opens many must not fill the table of closed ones
+		_ = tcp.Close()
+	}
+}
+
+// A countedConn gives its place back when it is closed.
+type countedConn struct {
+	*net.TCPConn
+	end func()
+}
+
+// Close closes the connection.
+func (c *countedConn) Close() error {
+	defer c.end()
+	return c.TCPConn.Close()
+}

@@ -1,0 +1,79 @@
+package app
+
+import (
+	"bytes"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/rs/zerolog"
+)
+
+// Who opens as many connections as can be opened takes none of others, and none of
+// this process's own files.
+func TestConnectionBudget(t *testing.T) {
+	for _, tc := range []struct{ descriptors, total, peer, http int }{
+		{64, 32, 16, 8}, {1024, 512, 256, 128}, {2000, 1000, 500, 250}, {20_000, 18_464, 9_232, 512}, {1 << 20, 65_536, 32_768, 512},
+	} {
+		b := newConnectionBudget(tc.descriptors, zerolog.Nop())
+		if b.total != tc.total || b.peer != tc.peer || b.http != tc.http {
+			t.Errorf("%d descriptors: got %d connections, %d of one peer, %d of HTTP; want %d, %d, %d", tc.descriptors, b.total, b.peer, b.http, tc.total, tc.peer, tc.http)
+		}
+	}
+
+	var log bytes.Buffer
+	b := newConnectionBudget(64, zerolog.New(&log))
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	counted := b.listener(l)
+	serving.Go(func() {
+		for {
+			c, err := counted.Accept()
+			if err != nil {
+				return
+			}
+			serving.Go(func() {
+				defer c.Close()
+				_, _ = c.Write([]byte("!"))
+				_, _ = c.Read(make([]byte, 1))
+			})
+		}
+	})
+	// taken opens connections from an address until one is not served.
+	taken := func(from string) (open []net.Conn) {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		for {
+			c, err := d.Dial("tcp", l.Addr().String())
+			if err != nil {
+				return open
+			}
+			if _, err := c.Read(make([]byte, 1)); err != nil {
+				c.Close()
+				return open
+			}
+			open = append(open, c)
+		}
+	}
+	first, second := taken("127.0.0.1"), taken("127.0.0.2")
+	if len(first) != b.peer || len(second) != b.total-b.peer {
+		t.Errorf("two peers: got %d and %d connections, want %d and %d", len(first), len(second), b.peer, b.total-b.peer)
+	}
+	if n := len(taken("127.0.0.3")); n != 0 {
+		t.Errorf("a third peer: got %d connections, want none", n)
+	}
+	for _, c := range append(first, second...) {
+		c.Close()
+	}
+	l.Close()
+	serving.Wait()
+	if !strings.Contains(log.String(), `"peer":"127.0.0.3"`) {
+		t.Errorf("the log names nobody who was refused: %s", log.String())
+	}
+	if b.open != 0 || len(b.of) != 0 {
+		t.Errorf("after all have ended: %d connections of %d peers are counted", b.open, len(b.of))
+	}
+}
