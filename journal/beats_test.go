@@ -2,12 +2,11 @@ package journal
 
 import (
 	"context"
+	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
@@ -115,7 +114,7 @@ func TestFenceWaits(t *testing.T) {
 }
 
 func TestSlowCommitsRaiseThePace(t *testing.T) {
-	p := NewPace(testFailover, 5*time.Second, zerolog.Nop())
+	p := NewPace(testFailover, 5*time.Second, slog.New(slog.DiscardHandler))
 	want := func(when string, window, failover time.Duration) {
 		t.Helper()
 		if w, d := p.Windows(); w != window || d != failover {

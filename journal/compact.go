@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -24,7 +24,7 @@ type Compactor struct {
 	// Tip returns where the journal is known to stand, zero for nowhere; for Run alone.
 	Tip   func() Cursor
 	Clock clock.Clock
-	Log   zerolog.Logger
+	Log   *slog.Logger
 	// Keep is how long history is kept, so that followers can resume: the
 	// events TTL.
 	Keep time.Duration
@@ -69,7 +69,7 @@ func (c *Compactor) Run(ctx context.Context) error {
 	defer tick.Stop()
 	for {
 		if err := errors.Join(c.step(ctx), c.watchSpace(ctx)); err != nil && ctx.Err() == nil {
-			c.Log.Warn().Err(err).Msg("compacting the journal failed, it will be tried again")
+			c.Log.Warn("compacting the journal failed, it will be tried again", "error", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -36,7 +36,7 @@ func TestCompactorKeepsTheHistoryShort(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			start := p.log.Tip()
 			c := journal.NewCompactor(journal.Compactor{
-				Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: boot, Log: zerolog.Nop(), Keep: tc.keep, MaxBytes: tc.bytes,
+				Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: boot, Log: slog.New(slog.DiscardHandler), Keep: tc.keep, MaxBytes: tc.bytes,
 				KeepFrom: func(context.Context) int64 { return tc.from },
 			})
 			go func() { _ = c.Run(t.Context()) }()
@@ -72,7 +72,7 @@ func TestCompactorKeepsWhatStateFilesNeed(t *testing.T) {
 	var from atomic.Int64
 	from.Store(p.log.Tip().Revision)
 	c := journal.NewCompactor(journal.Compactor{
-		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: zerolog.Nop(), Keep: time.Millisecond,
+		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: slog.New(slog.DiscardHandler), Keep: time.Millisecond,
 		MaxBytes: 1 << 40, KeepFrom: func(context.Context) int64 { return from.Load() },
 	})
 	go func() { _ = c.Run(t.Context()) }()

@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/rs/zerolog"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -28,7 +28,7 @@ func TestFullEtcdRecovers(t *testing.T) {
 	p := newPrimary(t, client, 1<<20).run().mount()
 	p.mustPut("before")
 	compactor := journal.NewCompactor(journal.Compactor{
-		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: zerolog.Nop(),
+		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: slog.New(slog.DiscardHandler),
 		Keep: time.Hour, MaxBytes: 1 << 40, Cover: covered(p),
 	})
 	etcd.FillQuota(t)
@@ -67,7 +67,7 @@ func TestSpaceIsFoundSoonAfterALongTime(t *testing.T) {
 	var ahead, tries atomic.Int64
 	boot := clock.Boot()
 	compactor := journal.NewCompactor(journal.Compactor{
-		Client: client, Layout: p.layout, Tip: p.log.Tip, Log: zerolog.Nop(), Keep: time.Hour, MaxBytes: 1 << 40,
+		Client: client, Layout: p.layout, Tip: p.log.Tip, Log: slog.New(slog.DiscardHandler), Keep: time.Hour, MaxBytes: 1 << 40,
 		Clock: func() time.Duration { return boot() + time.Duration(ahead.Load()) },
 		Cover: func(context.Context) (journal.Cover, error) {
 			tries.Add(1)
@@ -140,7 +140,7 @@ func TestFullEtcdRecoversWhileACommitIsInDoubt(t *testing.T) {
 	})
 	p := newPrimary(t, client, 1<<20)
 	compactor := journal.NewCompactor(journal.Compactor{
-		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: zerolog.Nop(),
+		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: slog.New(slog.DiscardHandler),
 		Keep: time.Hour, MaxBytes: 1 << 40, Cover: covered(p),
 	})
 	p.run().mount().mustPut("before")

@@ -1,11 +1,10 @@
 package journal
 
 import (
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/rs/zerolog"
 )
 
 // A Pace is how fast a primary beats (docs/design.md, section 8, Beats): the failover
@@ -16,7 +15,7 @@ import (
 // TTL: frequent failovers are worse than slow ones. Safe for concurrent use.
 type Pace struct {
 	base, most time.Duration // D, as set and at most
-	log        zerolog.Logger
+	log        *slog.Logger
 
 	mu     sync.Mutex
 	on     bool          // heads carry W and D
@@ -31,7 +30,7 @@ type slowCommit struct{ at, took time.Duration }
 
 // NewPace returns a pace for a failover time, 0 for none, which slow commits may
 // raise. It is off.
-func NewPace(failover, most time.Duration, log zerolog.Logger) *Pace {
+func NewPace(failover, most time.Duration, log *slog.Logger) *Pace {
 	return &Pace{base: failover, most: max(failover, most), factor: 1, log: log}
 }
 
@@ -134,7 +133,7 @@ func (p *Pace) took(now, took time.Duration) {
 	if p.factor > 1 && now-p.calm >= calmAfter {
 		p.factor = 1
 		_, failover := p.windowsLocked()
-		p.log.Info().Dur("failover_after", failover).Msg("etcd is quick again: the failover time is back to what was set")
+		p.log.Info("etcd is quick again: the failover time is back to what was set", "failover_after", failover)
 	}
 	window, failover := p.windowsLocked()
 	if took <= window/2 || failover >= p.most {
@@ -159,6 +158,6 @@ func (p *Pace) raiseLocked() {
 	p.slow = nil
 	p.raised++
 	window, failover := p.windowsLocked()
-	p.log.Warn().Dur("commit", quickest).Dur("window", window).Dur("failover_after", failover).
-		Msg("etcd is slow: the failover time was raised, so that this does not end the term")
+	p.log.Warn("etcd is slow: the failover time was raised, so that this does not end the term",
+		"commit", quickest, "window", window, "failover_after", failover)
 }

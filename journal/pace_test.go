@@ -1,10 +1,9 @@
 package journal_test
 
 import (
+	"log/slog"
 	"testing"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/journal"
 )
@@ -13,7 +12,7 @@ import (
 // windows: a term that ends at once must leave its window to the next one.
 func TestPaceKeepsTheWindowOfAnEarlierTerm(t *testing.T) {
 	const window, failover = 600 * time.Millisecond, time.Second
-	pace := journal.NewPace(failover, 5*time.Second, zerolog.Nop())
+	pace := journal.NewPace(failover, 5*time.Second, slog.New(slog.DiscardHandler))
 	pace.AtLeast(window)
 	if w, d := pace.Windows(); w != window || d != failover {
 		t.Errorf("heads carry %v and %v while an earlier primary may answer, want %v and %v", w, d, window, failover)

@@ -67,8 +67,8 @@ func (c *Compactor) watchSpace(ctx context.Context) error {
 	}
 	freed, err := c.makeSpace(ctx, space)
 	if err == nil && !freed.Full() {
-		c.Log.Warn().Int64("revision", c.cut).Int64("before", space.Bytes).Int64("bytes", freed.Bytes).Int64("quota", freed.Quota).
-			Msg("etcd was nearly out of space; its history was compacted and defragmented")
+		c.Log.Warn("etcd was nearly out of space; its history was compacted and defragmented",
+			"revision", c.cut, "before", space.Bytes, "bytes", freed.Bytes, "quota", freed.Quota)
 	}
 	c.after = c.Clock() + spacePause
 	return err

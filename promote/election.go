@@ -221,7 +221,7 @@ func (n *Node) elect(ctx context.Context, f *follower.Follower, head journal.Cur
 		leader: Leader{
 			Election: journal.NewElection(), NodeID: n.ID, RPC: n.RPC, HTTP: n.HTTP, Term: head.Head.Term + 1, State: Elected,
 		},
-		right: journal.NewRight(n.Clock), histories: new(atomic.Bool), pace: journal.NewPace(n.FailoverAfter, n.SessionTTL, n.Log),
+		right: journal.NewRight(n.Clock), histories: new(atomic.Bool), pace: journal.NewPace(n.FailoverAfter, n.SessionTTL, n.journalLog),
 		before: head.Head, learned: begun, why: reason(head.Head, n.previousLeader(), empty), empty: empty,
 	}
 	if known, learned := f.Learned(); known == head.Head {

@@ -3,6 +3,7 @@ package promote
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -134,6 +135,7 @@ type Node struct {
 	// leaderless is since when there is no leader, by the clock; 0 if there is one.
 	// For campaign alone.
 	leaderless time.Duration
+	journalLog *slog.Logger // Log, for package journal, which masterctl links
 	squatters  squatters
 	silence    silence
 	serving    scene // as last seen while somebody served. For campaign alone.
@@ -173,11 +175,13 @@ func New(c Config) *Node {
 		Config: c, role: Standby, allowed: c.StartEmpty, idle: c.NoWriters,
 		wake:  make(chan struct{}, 1),
 		loads: make(map[journal.Reason]int),
+
+		journalLog: slog.New(zerolog.NewSlogHandler(c.Log)),
 	}
 	n.causeSince, n.answersSince = c.Clock(), c.Clock()
 	n.saver, n.retention = newSaver(n), newRetention(n)
 	compactor := journal.Compactor{
-		Client: c.Client, Layout: c.Layout, Tip: n.tip, Clock: c.Clock, Log: c.Log,
+		Client: c.Client, Layout: c.Layout, Tip: n.tip, Clock: c.Clock, Log: n.journalLog,
 		Keep: c.EventsTTL, KeepFrom: n.retention.keepFrom, MaxBytes: c.MaxJournalBytes,
 	}
 	if c.OwnsEtcd {

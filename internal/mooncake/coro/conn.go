@@ -122,7 +122,7 @@ func (c *Conn) rest() net.Conn {
 func (c *Conn) complain(err error) {
 	timeout := errors.Is(err, os.ErrDeadlineExceeded) && c.server.ending.Err() == nil
 	if timeout || errors.Is(err, ErrProtocol) || errors.Is(err, io.ErrUnexpectedEOF) {
-		c.server.Log.Warn().Stringer("peer", c.nc.RemoteAddr()).Err(err).Msg("closed a connection that does not speak as a Mooncake client should")
+		c.server.Log.Warn("closed a connection that does not speak as a Mooncake client should", "peer", c.nc.RemoteAddr().String(), "error", err)
 	}
 }
 

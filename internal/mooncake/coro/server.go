@@ -5,11 +5,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"sync"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/internal/clock"
 )
@@ -67,7 +66,7 @@ type Server struct {
 	// for them. Without it they are closed.
 	Other  func(net.Conn)
 	Limits Limits
-	Log    zerolog.Logger // of what peers do wrong; the server limits it
+	Log    *slog.Logger // of what peers do wrong, at any rate: who takes it limits it
 
 	ending context.Context // ends when the server begins to stop
 	end    context.CancelFunc
@@ -88,7 +87,9 @@ var ErrStopped = errors.New("the server was stopped")
 // answers once Serve is called.
 func NewServer(s *Server) *Server {
 	s.Limits = s.Limits.withDefaults()
-	s.Log = s.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+	if s.Log == nil {
+		s.Log = slog.New(slog.DiscardHandler)
+	}
 	s.clock, s.listeners, s.conns = clock.Runtime(), make(map[net.Listener]struct{}), make(map[*Conn]struct{})
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.calls, s.cut = context.WithCancel(context.Background())
@@ -115,7 +116,7 @@ func (s *Server) Serve(l net.Listener) error {
 			return fmt.Errorf("serving coro_rpc at %v: %w", l.Addr(), err)
 		default: // out of files, for example: others may end
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			s.Log.Error().Err(err).Msg("cannot take a connection")
+			s.Log.Error("cannot take a connection", "error", err)
 			_ = clock.Sleep(s.ending, pause)
 		}
 	}

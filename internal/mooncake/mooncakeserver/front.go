@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -90,7 +91,7 @@ func (f *Front) Server(generation string, limits coro.Limits, other func(net.Con
 		Open:   func(c *coro.Conn) coro.Handler { return f.open(t, c) },
 		Other:  other,
 		Limits: limits,
-		Log:    f.Log,
+		Log:    slog.New(zerolog.NewSlogHandler(f.Log)),
 	}), nil
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"io"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -300,4 +302,23 @@ func FuzzCalls(f *testing.F) {
 			t.Fatalf("%s of %x: an answer of another type", fn.Name, body)
 		}
 	})
+}
+
+// Who sends garbage must not fill the log.
+func TestGarbageIsLoggedTenTimesAMinute(t *testing.T) {
+	n := primary(t)
+	for range 20 {
+		c, err := net.Dial("tcp", n.address["head"])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := c.Write(make([]byte, 64)); err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, c) // until it is closed, which is when the line is written
+		c.Close()
+	}
+	if got := strings.Count(n.log.String(), "does not speak as a Mooncake client should"); got < 1 || got > 10 {
+		t.Errorf("%d lines about 20 connections, want 1 to 10: %s", got, n.log)
+	}
 }
