@@ -2,14 +2,16 @@ package client
 
 import (
 	"cmp"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/rs/zerolog"
+	"google.golang.org/grpc"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
@@ -46,13 +48,21 @@ type Config struct {
 	// MaxMessageBytes is the largest message in either direction, the nodes'
 	// --max-message-bytes. Default 16 MiB.
 	MaxMessageBytes int
-	// Transport carries the calls. Default: gRPC.
+	// TLS encrypts the connections to nodes. Nodes speak plain text: what stands in
+	// front of them ends it. Default: plain text.
+	TLS *tls.Config
+	// DialOptions apply to each connection to a node, after what this package sets:
+	// interceptors (grpc.WithChainUnaryInterceptor), a dialer, credentials. All calls
+	// but those to etcd pass an interceptor, one by one: attempts that are repeats,
+	// questions who leads, pings. Default: none.
+	DialOptions []grpc.DialOption
+	// Transport carries the calls. TLS and DialOptions are for the default: gRPC.
 	Transport Transport
 
 	// Observer gets what a client does. Default: none.
 	Observer Observer
 	// Log gets, at debug level, what Observer does not. Default: no log.
-	Log zerolog.Logger
+	Log *slog.Logger
 }
 
 // An Observer gets what a client does, on the goroutine that does it. Its methods
@@ -84,6 +94,9 @@ func (c *Config) setDefaults() {
 	if c.Transport == nil {
 		c.Transport = grpcTransport{}
 	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
 	if c.ClientID == uuid.Nil {
 		c.ClientID = uuid.New()
 	}
@@ -114,6 +127,9 @@ func (c *Config) check() error {
 		if d < 0 {
 			fault("%s is %v; it cannot be negative", name, d)
 		}
+	}
+	if _, ours := c.Transport.(grpcTransport); !ours && (c.TLS != nil || len(c.DialOptions) > 0) {
+		fault("Transport is set, and so are TLS or DialOptions, which are for gRPC only")
 	}
 	if c.MaxMessageBytes < 0 {
 		fault("MaxMessageBytes is %d; it cannot be negative", c.MaxMessageBytes)

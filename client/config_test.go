@@ -1,6 +1,7 @@
 package client_test
 
 import (
+	"crypto/tls"
 	"strings"
 	"testing"
 	"time"
@@ -24,6 +25,7 @@ func TestConfigFaults(t *testing.T) {
 		"cluster id":       {func(c *client.Config) { c.ClusterID = "a/b" }, []string{`"a/b"`}},
 		"tenant":           {func(c *client.Config) { c.Tenant = strings.Repeat("x", 257) }, []string{"257 bytes"}},
 		"times":            {func(c *client.Config) { c.Timeout, c.PingInterval = -1, -time.Second }, []string{"Timeout is -1ns", "PingInterval is -1s"}},
+		"over what":        {func(c *client.Config) { c.TLS, c.Transport = new(tls.Config), transport(t, "head") }, []string{"Transport is set"}},
 		"message size":     {func(c *client.Config) { c.MaxMessageBytes = -1 }, []string{"MaxMessageBytes is -1"}},
 		"etcd cannot be":   {func(c *client.Config) { c.EtcdEndpoints = []string{"http://\x00"} }, []string{"etcd endpoints"}},
 		"all faults named": {func(c *client.Config) { c.Addresses, c.ClusterID, c.Timeout = nil, "/", -1 }, []string{"neither", "ClusterID", "Timeout"}},

@@ -23,7 +23,7 @@ func (f *finder) watch(ctx context.Context, etcd *clientv3.Client) {
 		if ctx.Err() != nil {
 			return
 		}
-		f.config.Log.Debug().Err(err).Msg("cannot watch the leader key in etcd, trying again")
+		f.config.Log.Debug("cannot watch the leader key in etcd, trying again", "error", err)
 		if answered {
 			pauses.Reset()
 		}
@@ -64,7 +64,7 @@ func (f *finder) follow(ctx context.Context, etcd *clientv3.Client) (answered bo
 func (f *finder) readLeaderKey(kv *mvccpb.KeyValue) {
 	address, term, err := f.config.Transport.ParseLeader(kv.Value, kv.ModRevision)
 	if err != nil {
-		f.config.Log.Debug().Err(err).Bytes("key", kv.Key).Msg("cannot read the leader key")
+		f.config.Log.Debug("cannot read the leader key", "key", string(kv.Key), "error", err)
 		return
 	}
 	f.announced(address, term)

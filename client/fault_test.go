@@ -36,7 +36,7 @@ type front struct {
 	calls  map[string][]proto.Message // what was asked, by method
 }
 
-func newFront(t testing.TB, upstream string) *front {
+func newFront(t testing.TB, upstream string, options ...grpc.ServerOption) *front {
 	t.Helper()
 	conn, err := grpc.NewClient(upstream, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pb.DefaultMaxMessageBytes)))
@@ -48,7 +48,7 @@ func newFront(t testing.TB, upstream string) *front {
 		t.Fatal(err)
 	}
 	f := &front{address: l.Addr().String(), upstream: conn, calls: make(map[string][]proto.Message)}
-	s := grpc.NewServer(grpc.UnaryInterceptor(f.pass), grpc.MaxRecvMsgSize(pb.DefaultMaxMessageBytes))
+	s := grpc.NewServer(append(options, grpc.UnaryInterceptor(f.pass), grpc.MaxRecvMsgSize(pb.DefaultMaxMessageBytes))...)
 	pb.RegisterObjectServiceServer(s, pb.UnimplementedObjectServiceServer{})
 	pb.RegisterClientServiceServer(s, pb.UnimplementedClientServiceServer{})
 	done := make(chan struct{})

@@ -133,7 +133,7 @@ func (f *finder) drop(l *leader, from rpcerr.Source) {
 		f.hint(from.Leader, from.Term)
 	}
 	if f.current.CompareAndSwap(l, nil) {
-		f.config.Log.Debug().Str("address", l.Address).Uint64("term", l.Term).Msg("the leader turns calls away or cannot be reached")
+		f.config.Log.Debug("the leader turns calls away or cannot be reached", "address", l.Address, "term", l.Term)
 	}
 }
 
@@ -196,7 +196,7 @@ func (f *finder) elect(c *candidate, conn Conn, h *pb.ResponseHeader) bool {
 	f.reported = l.Leader
 	f.mu.Unlock()
 	if changed {
-		f.config.Log.Debug().Str("address", l.Address).Str("node", l.NodeID).Uint64("term", l.Term).Msg("found the leader")
+		f.config.Log.Debug("found the leader", "address", l.Address, "node", l.NodeID, "term", l.Term)
 		if f.config.Observer != nil {
 			f.config.Observer.LeaderChanged(l.Leader)
 		}

@@ -183,7 +183,7 @@ func (c *Client) keepPinging(ctx context.Context) {
 			forgotten = err != nil
 		}
 		if err != nil && ctx.Err() == nil {
-			c.config.Log.Debug().Err(err).Msg("the segments may be forgotten, trying again")
+			c.config.Log.Debug("the segments may be forgotten, trying again", "error", err)
 		}
 		return nil
 	})

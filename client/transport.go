@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 )
@@ -71,8 +72,12 @@ type grpcTransport struct{}
 func (grpcTransport) RequestIDs() bool { return true }
 
 func (grpcTransport) Dial(address string, config Config) (Conn, error) {
-	return grpc.NewClient(address,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+	secrecy := insecure.NewCredentials()
+	if config.TLS != nil {
+		secrecy = credentials.NewTLS(config.TLS)
+	}
+	options := []grpc.DialOption{
+		grpc.WithTransportCredentials(secrecy),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(config.MaxMessageBytes), grpc.MaxCallSendMsgSize(config.MaxMessageBytes)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstRedial, Multiplier: redialGrowth, Jitter: redialSpread, MaxDelay: lastRedial},
@@ -81,7 +86,8 @@ func (grpcTransport) Dial(address string, config Config) (Conn, error) {
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probeAfter, Timeout: probeGiveUp}),
 		grpc.WithIdleTimeout(idleTooLong),
 		grpc.WithDisableServiceConfig(), // DNS must not change what is repeated
-	)
+	}
+	return grpc.NewClient(address, append(options, config.DialOptions...)...)
 }
 
 // LeaderKey is the leader key, as package journal has it.

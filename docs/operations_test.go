@@ -109,7 +109,7 @@ func TestLogLinesToSearchForExist(t *testing.T) {
 // logMessages returns the messages that the nodes' packages log.
 func logMessages(t *testing.T) (list []string) {
 	t.Helper()
-	message := regexp.MustCompile(`Msgf?\("([^"]+)"`)
+	message := regexp.MustCompile(`(?:Msgf?|[Ll]og\.(?:Info|Warn|Error))\("([^"]+)"`) // zerolog, slog
 	for _, root := range []string{"../internal", "../promote", "../journal", "../leasesync", "../eviction"} {
 		err := filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 			if err != nil || !strings.HasSuffix(path, ".go") {
