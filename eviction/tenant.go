@@ -1,44 +1,51 @@
 package eviction
 
-import (
-	"cmp"
-	"math/rand/v2"
-	"slices"
+import "github.com/understudy-store/understudy/metadata"
 
-	"github.com/understudy-store/understudy/metadata"
-)
+// A TenantSearch finds objects to evict for a tenant's quota, in this order: those
+// whose leases ended first, and with SoftPins behind them the softly pinned ones. With
+// the first member of a group it takes the group.
+type TenantSearch struct {
+	Store    *metadata.Store
+	Tenant   string
+	SoftPins bool
 
-// maxOfTenant bounds the objects that OfTenant chooses from.
-const maxOfTenant = 1 << 15
+	Looked  int           // at so many objects
+	Done    bool          // it has seen all
+	pinned  bool          // it has come to those with a soft pin
+	through metadata.Time // it has seen what is as old
+	groups  map[any]bool  // it has seen these
+}
 
-// OfTenant returns objects to evict for a tenant's quota, in this order: those whose
-// leases ended first, and with softPins behind them the softly pinned ones. It looks
-// at shards from a random one on, until it has found some more than hold so many
-// bytes of memory; there may be fewer.
-func OfTenant(store *metadata.Store, tenant string, bytes uint64, softPins bool, now metadata.Time) []metadata.TenantCandidate {
-	const times, least = 4, 64 // as many bytes, and objects
-	var found []metadata.TenantCandidate
-	first, plain := rand.IntN(metadata.ShardCount), uint64(0) // bytes without a soft pin
-	for i := 0; i < metadata.ShardCount && (plain/times < bytes || len(found) < least) && len(found) < maxOfTenant; i++ {
-		seen := len(found)
-		found = store.TenantCandidates(found, tenant, (first+i)%metadata.ShardCount, now)
-		for _, c := range found[seen:] {
-			if !c.SoftPinned {
-				plain += c.Bytes
+// Next prepares the eviction of objects that hold so many bytes of memory, or less: of
+// most objects at most, and of those among the next maxCandidates or so. What it returns
+// must be submitted before the search goes on.
+func (t *TenantSearch) Next(bytes uint64, most int, now metadata.Time) (drops []metadata.Drop, freed uint64) {
+	if t.groups == nil {
+		t.groups = make(map[any]bool)
+	}
+	t.Store.WithEvictable(func(evictable metadata.Evictable) {
+		evictable.EndPins(evictable.Now())
+		through, looked := evictable.WalkTenant(t.Tenant, t.pinned, t.through+1, now, maxCandidates, func(c metadata.Candidate) bool {
+			g := c.Group()
+			if g != nil && t.groups[g] {
+				return true
 			}
-		}
-	}
-	if !softPins {
-		found = slices.DeleteFunc(found, func(c metadata.TenantCandidate) bool { return c.SoftPinned })
-	}
-	slices.SortFunc(found, func(a, b metadata.TenantCandidate) int {
-		switch {
-		case a.SoftPinned == b.SoftPinned:
-			return cmp.Or(cmp.Compare(a.KeptUntil, b.KeptUntil), cmp.Compare(a.ID, b.ID))
-		case a.SoftPinned:
-			return 1
-		}
-		return -1
+			more, n, fits := c.PrepareEvict(t.pinned, most-len(drops), now)
+			if !fits && len(drops) > 0 {
+				return false // the next ones begin with it
+			}
+			if g != nil {
+				t.groups[g] = true
+			}
+			drops, freed = append(drops, more...), freed+n
+			return freed < bytes && len(drops) < most
+		})
+		t.Looked, t.through = t.Looked+looked, through
 	})
-	return found
+	if t.through >= now {
+		t.through, t.groups = 0, nil
+		t.pinned, t.Done = true, t.pinned || !t.SoftPins
+	}
+	return drops, freed
 }

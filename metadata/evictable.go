@@ -38,11 +38,14 @@ func (x Evictable) EndPins(at Time) {
 // object it gets, and no other. done can end the walk between spans. Walk returns
 // the time through which it has visited everything.
 func (x Evictable) Walk(pinned bool, until Time, visit func(Candidate), done func() bool) (through Time) {
-	index := &x.s.unpinned
+	return x.index(pinned).walk(until, func(o *object) { visit(Candidate{x.s, o}) }, done)
+}
+
+func (x Evictable) index(pinned bool) *stampIndex {
 	if pinned {
-		index = &x.s.pinned
+		return &x.s.pinned
 	}
-	return index.walk(until, func(o *object) { visit(Candidate{x.s, o}) }, done)
+	return &x.s.unpinned
 }
 
 // A Candidate is an object that may be evicted. What it tells is journaled.

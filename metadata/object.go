@@ -192,12 +192,17 @@ func (o *object) group() string {
 // cost sorting when one is evicted in part, narrower ones cost entries.
 const bucketWidth = 64
 
-// A bucket is a list of objects that entered an index with stamps of the same
-// bucketWidth milliseconds.
+// A bucket is a list of objects of one tenant that entered an index with stamps of
+// the same bucketWidth milliseconds.
 type bucket struct {
 	number     int64
+	tenant     tenantID
 	owner      *stampIndex
 	head, tail *object
+}
+
+func (b *bucket) before(c *bucket) bool {
+	return b.number < c.number || b.number == c.number && b.tenant < c.tenant
 }
 
 // A stampIndex keeps objects roughly ordered by a stamp that never decreases:
@@ -208,23 +213,36 @@ type bucket struct {
 // An object is in one index at most. Guarded by Store.applyMu.
 type stampIndex struct {
 	stamp   func(*object) Time
+	buckets *btree.BTreeG[*bucket] // of all tenants, the oldest first
+	tenants []tenantBuckets        // the same, by tenantID
+	count   int
+}
+
+type tenantBuckets struct {
 	buckets btree.Map[int64, *bucket]
 	last    *bucket // the bucket used last, most often the one needed next
-	count   int
+}
+
+func newStampIndex(stamp func(*object) Time) stampIndex {
+	return stampIndex{stamp: stamp, buckets: btree.NewBTreeGOptions((*bucket).before, btree.Options{NoLocks: true})}
 }
 
 func bucketNumber(t Time) int64 { return int64(t) / bucketWidth }
 
 func (x *stampIndex) insert(o *object) {
-	n := bucketNumber(x.stamp(o))
-	b := x.last
+	for int(o.tenant) >= len(x.tenants) {
+		x.tenants = append(x.tenants, tenantBuckets{})
+	}
+	n, of := bucketNumber(x.stamp(o)), &x.tenants[o.tenant]
+	b := of.last
 	if b == nil || b.number != n {
 		var ok bool
-		if b, ok = x.buckets.Get(n); !ok {
-			b = &bucket{number: n, owner: x}
-			x.buckets.Set(n, b)
+		if b, ok = of.buckets.Get(n); !ok {
+			b = &bucket{number: n, tenant: o.tenant, owner: x}
+			of.buckets.Set(n, b)
+			x.buckets.Set(b)
 		}
-		x.last = b
+		of.last = b
 	}
 	o.bucket, o.prev, o.next = b, b.tail, nil
 	if b.tail != nil {
@@ -255,42 +273,79 @@ func unlink(o *object) {
 	o.bucket, o.prev, o.next = nil, nil, nil
 	b.owner.count--
 	if b.head == nil {
-		b.owner.buckets.Delete(b.number)
-		if b.owner.last == b {
-			b.owner.last = nil
+		of := &b.owner.tenants[b.tenant]
+		of.buckets.Delete(b.number)
+		b.owner.buckets.Delete(b)
+		if of.last == b {
+			of.last = nil
 		}
 	}
 }
 
-// walk visits the objects whose stamp is at most until, bucket by bucket, the
-// oldest bucket first; inside a bucket there is no order. The visitor may take
+// walk visits the objects whose stamp is at most until, in spans of bucketWidth
+// milliseconds, oldest first; inside a span there is no order. The visitor may take
 // the object it is given out of the index, and nothing else. done can end the
-// walk between buckets. walk returns the stamp through which it has visited
-// everything: until, or the end of the last bucket.
+// walk between spans. walk returns the stamp through which it has visited
+// everything: until, or the end of the last span.
 func (x *stampIndex) walk(until Time, visit func(*object), done func() bool) (through Time) {
-	last := bucketNumber(until)
-	for b := x.nextBucket(minBucket); b != nil && b.number <= last; b = x.nextBucket(b.number + 1) {
-		for o := b.head; o != nil; {
-			next := o.next
-			switch stamp := x.stamp(o); {
-			case bucketNumber(stamp) != b.number:
-				unlink(o)
-				x.insert(o) // into the bucket of its stamp, ahead of this walk
-			case stamp <= until:
-				visit(o)
-			}
-			o = next
+	all := func(o *object) bool { visit(o); return true }
+	for b := x.next(&bucket{number: minBucket}); b != nil && b.number <= bucketNumber(until); {
+		x.walkBucket(b, until, all)
+		next := x.next(&bucket{number: b.number, tenant: b.tenant + 1})
+		if (next == nil || next.number != b.number) && done() {
+			return min(until, b.end())
 		}
-		if done() {
-			return min(until, Time(b.number+1)*bucketWidth-1)
-		}
+		b = next
 	}
 	return until
 }
 
+// walkTenant is walk for the objects of one tenant, from a time on. It ends at once when
+// visit returns false: the next one from the time that this one returns begins with the
+// same span. It ends between spans when it has looked at most objects or more.
+func (x *stampIndex) walkTenant(id tenantID, from, until Time, most int, visit func(*object) bool) (through Time, looked int) {
+	if int(id) >= len(x.tenants) {
+		return until, 0
+	}
+	for n := bucketNumber(from); looked < most; n++ {
+		var b *bucket
+		x.tenants[id].buckets.Ascend(n, func(_ int64, found *bucket) bool {
+			b = found
+			return false
+		})
+		if b == nil || b.number > bucketNumber(until) {
+			return until, looked
+		}
+		n = b.number
+		more, on := x.walkBucket(b, until, visit)
+		if looked += more; !on {
+			return Time(n)*bucketWidth - 1, looked
+		}
+		through = min(until, b.end())
+	}
+	return through, looked
+}
+
+// walkBucket visits the objects of a bucket until visit returns false, and moves those
+// with a later stamp into the buckets of that, ahead of the walk.
+func (x *stampIndex) walkBucket(b *bucket, until Time, visit func(*object) bool) (looked int, on bool) {
+	for o := b.head; o != nil; looked++ {
+		next := o.next
+		switch stamp := x.stamp(o); {
+		case bucketNumber(stamp) != b.number:
+			unlink(o)
+			x.insert(o)
+		case stamp <= until && !visit(o):
+			return looked + 1, false
+		}
+		o = next
+	}
+	return looked, true
+}
+
 // each visits all objects.
 func (x *stampIndex) each(visit func(*object)) {
-	x.buckets.Scan(func(_ int64, b *bucket) bool {
+	x.buckets.Scan(func(b *bucket) bool {
 		for o := b.head; o != nil; o = o.next {
 			visit(o)
 		}
@@ -300,9 +355,11 @@ func (x *stampIndex) each(visit func(*object)) {
 
 const minBucket = -1 << 62
 
-func (x *stampIndex) nextBucket(from int64) *bucket {
-	var found *bucket
-	x.buckets.Ascend(from, func(_ int64, b *bucket) bool {
+// end returns the last time that belongs to the bucket's span.
+func (b *bucket) end() Time { return Time(b.number+1)*bucketWidth - 1 }
+
+func (x *stampIndex) next(from *bucket) (found *bucket) {
+	x.buckets.Ascend(from, func(b *bucket) bool {
 		found = b
 		return false
 	})

@@ -5,6 +5,7 @@ import (
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -26,20 +27,13 @@ func (w *world) quotaAction(t *rapid.T) {
 
 // evictTenantAction evicts objects of one tenant.
 func (w *world) evictTenantAction(t *rapid.T) {
-	tenant := w.tenant(t)
-	var candidates []metadata.TenantCandidate
-	for i := range metadata.ShardCount {
-		candidates = w.primary.TenantCandidates(candidates, tenant, i, w.now)
-	}
-	if len(candidates) == 0 {
-		return
-	}
 	counted := func(err error) {
 		if errs.KindOf(err) == errs.OK {
 			w.evictedFor++
 		}
 	}
-	drops, _ := w.primary.PrepareEvict(candidates[w.pick(t, "candidate", len(candidates))].Ref, w.pick(t, "pinned", 2) == 0, 8, w.now)
+	search := eviction.TenantSearch{Store: w.primary, Tenant: w.tenant(t), SoftPins: w.pick(t, "pinned", 2) == 0}
+	drops, _ := search.Next(uint64(100*w.pick(t, "bytes", 4)), 8, w.now)
 	var changes []metadata.Change
 	for _, d := range drops {
 		if d.Removal != nil {

@@ -1,8 +1,6 @@
 package metadata_test
 
 import (
-	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
@@ -193,85 +191,4 @@ func TestQuotasWaitForTheirRules(t *testing.T) {
 	if _, err := c.load(c.snapshot()); err != nil {
 		t.Error(err)
 	}
-}
-
-func TestSpares(t *testing.T) {
-	c := newCluster(t)
-	c.mount(1, "a", 1<<20)
-	c.must([]error{c.setQuota("red", 1<<20)})
-	for _, key := range strings.Fields("plain leased soft hard open") {
-		option := map[string]func(*metadata.Put){"soft": softPin, "hard": func(p *metadata.Put) { p.HardPin = true }}[key]
-		if option == nil {
-			option = func(*metadata.Put) {}
-		}
-		c.must([]error{c.putStart(key, of("red"), option)})
-		if key != "open" {
-			c.endOf("red", key)
-		}
-	}
-	c.put("plain")
-	c.pass(time.Second)
-	if _, _, err := leases(c.primary).GetReplicaList("red", "leased", c.now); err != nil {
-		t.Fatal(err)
-	}
-	var candidates []metadata.TenantCandidate
-	for i := range rand.Perm(metadata.ShardCount) {
-		candidates = c.primary.TenantCandidates(candidates, "red", i, c.now)
-	}
-	if len(candidates) != 2 {
-		t.Fatalf("got %d candidates, want the plain and the softly pinned one", len(candidates))
-	}
-	for _, s := range candidates {
-		drops, bytes := c.primary.PrepareEvict(s.Ref, s.SoftPinned, 1, c.now)
-		if len(drops) != 1 || drops[0].Removal == nil || s.Bytes != 100 || bytes != 100 {
-			t.Fatalf("%+v: got %+v", s, drops)
-		}
-		if again, _ := c.primary.PrepareEvict(s.Ref, s.SoftPinned, 1, c.now); again != nil {
-			t.Error("an object is evicted twice")
-		}
-		c.must(c.commit(deleteevents.Of(deleteevents.EvictTenant, drops[0].Removal)))
-	}
-	c.wantCharged("red", 300)
-	if _, err := c.get("plain"); err != nil {
-		t.Errorf("another tenant's object of the same key: %v", err)
-	}
-}
-
-// A group is evicted as a whole, unless a member is leased.
-func TestGroupsAreEvictedForTheirTenant(t *testing.T) {
-	c := newCluster(t)
-	c.mount(1, "a", 1<<20)
-	grouped := func(p *metadata.Put) { p.Group = "g" }
-	for _, key := range []string{"x", "y", "z"} {
-		c.put(key, grouped)
-	}
-	c.put("soft", grouped, softPin)
-	c.pass(time.Second)
-	object, err := c.primary.Inspect("default", "x")
-	c.must([]error{err})
-	var ref metadata.Ref
-	for i := range metadata.ShardCount {
-		for _, s := range c.primary.TenantCandidates(nil, "default", i, c.now) {
-			if s.ID == object.ID {
-				ref = s.Ref
-			}
-		}
-	}
-	if drops, _ := c.primary.PrepareEvict(ref, false, 3, c.now); drops != nil {
-		t.Errorf("got %d members of a group that is too large, want none", len(drops))
-	}
-	_, err = c.get("y")
-	c.must([]error{err})
-	if drops, _ := c.primary.PrepareEvict(ref, false, 4, c.now); drops != nil {
-		t.Errorf("got %d members evicted of a group of which one is leased, want none", len(drops))
-	}
-	c.pass(time.Minute)
-	drops, bytes := c.primary.PrepareEvict(ref, false, 4, c.now)
-	if len(drops) != 3 || bytes != 300 {
-		t.Fatalf("got %d members of %d bytes evicted, want all 3 without a soft pin", len(drops), bytes)
-	}
-	for _, d := range drops {
-		c.must(c.commit(deleteevents.Of(deleteevents.EvictTenant, d.Removal)))
-	}
-	c.wantCharged("default", 100)
 }

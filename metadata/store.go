@@ -138,9 +138,9 @@ func New(opts Options) *Store {
 		pinEnds:    btree.NewBTreeGOptions(pinEnd.before, btree.Options{NoLocks: true}),
 	}
 	deadline := func(o *object) Time { return o.deadline }
-	s.unpinned.stamp, s.pinned.stamp = deadline, deadline
-	s.reservations.stamp = func(o *object) Time { return o.putStart }
-	s.transfers.stamp = func(o *object) Time { return o.extra.transfer.started }
+	s.unpinned, s.pinned = newStampIndex(deadline), newStampIndex(deadline)
+	s.reservations = newStampIndex(func(o *object) Time { return o.putStart })
+	s.transfers = newStampIndex(func(o *object) Time { return o.extra.transfer.started })
 	for i := range s.shards {
 		s.shards[i].byKey = make(keyMap)
 		s.shards[i].byID = make(map[ObjectID]*object)

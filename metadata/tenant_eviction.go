@@ -2,30 +2,15 @@ package metadata
 
 import "github.com/understudy-store/understudy/segment"
 
-// A TenantCandidate is an object that may be evicted for its tenant's quota.
-type TenantCandidate struct {
-	Ref
-	KeptUntil  Time   // the end of its lease
-	Bytes      uint64 // that its tenant is charged for it
-	SoftPinned bool
-}
-
-// TenantCandidates appends to dst the objects of a tenant in a shard that may be
-// evicted now: those without a lease, a hard pin, or a change or a replica under way.
-func (s *Store) TenantCandidates(dst []TenantCandidate, tenant string, shard int, now Time) []TenantCandidate {
-	id, known := s.tenants.find(tenant)
+// WalkTenant visits the objects of one tenant as Walk does, from a time on, until visit
+// returns false or it has looked at most objects or somewhat more. It returns the time
+// through which it has visited everything, and how many objects it has looked at.
+func (x Evictable) WalkTenant(tenant string, pinned bool, from, until Time, most int, visit func(Candidate) bool) (through Time, looked int) {
+	id, known := x.s.tenants.find(tenant)
 	if !known {
-		return dst
+		return until, 0
 	}
-	sh := &s.shards[shard]
-	sh.mu.Lock()
-	defer sh.mu.Unlock()
-	for o := range sh.byKey.all() {
-		if o.tenant == id && s.evictable(sh, o, now) {
-			dst = append(dst, TenantCandidate{Ref{o.shard, o.id}, Entry{s, sh, o}.KeptUntil(now), o.memoryCharge(), o.softPinned(now)})
-		}
-	}
-	return dst
+	return x.index(pinned).walkTenant(id, from, until, most, func(o *object) bool { return visit(Candidate{x.s, o}) })
 }
 
 // evictable reports whether an object may be evicted. Needs the shard's lock.
@@ -37,25 +22,18 @@ func (s *Store) evictable(sh *shard, o *object, now Time) bool {
 	return v.processing == 0 && v.completeMemory > 0 && Entry{s, sh, o}.KeptUntil(now) <= now && s.outcomeOf(sh, o) == nil
 }
 
-// PrepareEvict decides the eviction of an object for its tenant's quota, together
+// PrepareEvict decides the eviction of the object for its tenant's quota, together
 // with its group: all members that can be evicted, softly pinned ones if pinned is
-// set, or none. It decides nothing if the object may not be evicted any more, a
-// member is leased, or there are more than most members. As when a cutoff takes
-// them, objects keep their replicas outside of memory. All drops must be submitted
-// at once.
-func (s *Store) PrepareEvict(ref Ref, pinned bool, most int, now Time) (drops []Drop, bytes uint64) {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
-	o := s.shards[ref.Shard].byID[ref.ID]
-	if o == nil {
-		return nil, 0
-	}
-	members := []*object{o}
-	if g := o.memberOf(); g != nil {
+// set, or none. It decides nothing if none may be evicted now, or a member is leased,
+// and does not fit if there are more than most members. As when a cutoff takes them,
+// objects keep their replicas outside of memory. All drops must be submitted at once.
+func (c Candidate) PrepareEvict(pinned bool, most int, now Time) (drops []Drop, bytes uint64, fits bool) {
+	s, members := c.s, []*object{c.o}
+	if g := c.o.memberOf(); g != nil {
 		members = g.members
 	}
 	if len(members) > most {
-		return nil, 0
+		return nil, 0, false
 	}
 	locked := make(map[uint16]bool, len(members))
 	for _, o := range members { // applyMu keeps others from locking several shards
@@ -67,7 +45,7 @@ func (s *Store) PrepareEvict(ref Ref, pinned bool, most int, now Time) (drops []
 	}
 	for _, o := range members {
 		if o.victim() || (Entry{s, &s.shards[o.shard], o}).KeptUntil(now) > now {
-			return nil, 0
+			return nil, 0, true
 		}
 	}
 	for _, o := range members {
@@ -76,7 +54,7 @@ func (s *Store) PrepareEvict(ref Ref, pinned bool, most int, now Time) (drops []
 			bytes += o.memoryCharge()
 		}
 	}
-	return drops, bytes
+	return drops, bytes, true
 }
 
 // evict marks an object whose replicas in memory go. Needs the shard's lock.

@@ -91,6 +91,8 @@ type Master struct {
 	segments  chan struct{} // held while a segment or an SSD is mounted or unmounted, until that is applied
 	quotas    chan struct{} // held while a quota is set, until that is applied
 	evictions chan struct{} // held while objects of a tenant are evicted for its quota
+	// restUntil is until when no objects of a tenant are looked for; guarded by evictions.
+	restUntil map[string]metadata.Time
 	offloads  *offloads
 	// promotions is nil if nothing is promoted.
 	promotions *promotions
@@ -114,7 +116,7 @@ func NewMaster(m Master) *Master {
 		limit = m.OffloadQueue
 	}
 	m.tasks, m.segments, m.offloads = make(chan struct{}, 1), make(chan struct{}, 1), newOffloads(limit, m.Store)
-	m.quotas, m.evictions = make(chan struct{}, 1), make(chan struct{}, 1)
+	m.quotas, m.evictions, m.restUntil = make(chan struct{}, 1), make(chan struct{}, 1), make(map[string]metadata.Time)
 	if m.Offload && m.Promotion.On {
 		m.promotions = newPromotions(m.Promotion, m.Store, m.Counters)
 	}

@@ -49,64 +49,73 @@ func (m *Master) retryOverQuota(ctx context.Context, p PutRequest, items []PutIt
 	}
 }
 
-// makeRoom evicts objects of a tenant until its quota has room for more bytes.
+// makeRoom evicts objects of a tenant until its quota has room for more bytes. It fails
+// with TenantQuotaExceeded if there is nothing to evict.
 func (m *Master) makeRoom(ctx context.Context, tenant string, bytes uint64) error {
 	return alone(ctx, "evictions for quotas", m.evictions, func(ctx context.Context) error {
 		q, _ := m.Store.Quota(tenant)
 		if q.Charged+bytes <= q.Effective {
 			return nil // somebody else's eviction did
 		}
-		_, err := m.evictTenant(ctx, tenant, q.Charged+bytes-q.Effective)
+		freed, err := m.evictTenant(ctx, tenant, q.Charged+bytes-q.Effective)
+		if freed == 0 && err == nil {
+			return errs.TenantQuotaExceeded
+		}
 		return err
 	})
 }
 
-// evictTenant evicts objects of a tenant that hold so many bytes, if there are.
+// looksPerMilli is how many objects of a tenant that has nothing to evict are looked at
+// in a millisecond, on average. A look takes a tenth of a microsecond or two, so a
+// client that repeats its put costs less than a tenth of a processor.
+const looksPerMilli = 500
+
+// evictTenant evicts objects of a tenant that hold so many bytes, if there are. It looks
+// for none for a while after it has looked at many and found too few: they may all be
+// kept by leases of their groups.
 func (m *Master) evictTenant(ctx context.Context, tenant string, bytes uint64) (freed uint64, err error) {
-	chosen := eviction.OfTenant(m.Store, tenant, bytes, m.EvictSoftPinned, m.Now())
-	for freed < bytes && len(chosen) > 0 && err == nil {
+	if m.Now() < m.restUntil[tenant] {
+		return 0, nil
+	}
+	delete(m.restUntil, tenant)
+	search := eviction.TenantSearch{Store: m.Store, Tenant: tenant, SoftPins: m.EvictSoftPinned}
+	for freed < bytes && !search.Done && err == nil {
 		var n uint64
-		chosen, n, err = m.evictSome(ctx, chosen, bytes-freed)
+		n, err = m.evictSome(ctx, &search, bytes-freed)
 		freed += n
+	}
+	if rest := search.Looked / looksPerMilli; freed < bytes && rest > 0 {
+		m.restUntil[tenant] = m.Now() + metadata.Time(rest)
 	}
 	m.Counters.Tenants.evicted(tenant, freed)
 	return freed, err
 }
 
-// evictSome evicts the first of some objects, with their groups, as one submission. It
-// returns those that it has not looked at.
-func (m *Master) evictSome(ctx context.Context, chosen []metadata.TenantCandidate, bytes uint64) (rest []metadata.TenantCandidate, freed uint64, err error) {
+// evictSome evicts the objects that a search finds next, as one submission.
+func (m *Master) evictSome(ctx context.Context, search *eviction.TenantSearch, bytes uint64) (freed uint64, err error) {
 	const each = 128 // bytes of one object in the journal, at most
 	ticket, err := m.Queue.Admit(ctx, roundBytes)
 	if err != nil {
-		return chosen, 0, err
+		return 0, err
 	}
 	defer ticket.Release()
-	now := m.Now()
-	var changes []metadata.Change
-	for freed < bytes && len(chosen) > 0 && len(changes) < roundBytes/each/2 {
-		c := chosen[0]
-		chosen = chosen[1:]
-		drops, n := m.Store.PrepareEvict(c.Ref, c.SoftPinned, roundBytes/each-len(changes), now)
-		for _, d := range drops {
-			if d.Removal != nil {
-				changes = append(changes, deleteevents.Of(deleteevents.EvictTenant, d.Removal))
-			} else {
-				changes = append(changes, d.Partial)
-			}
-		}
-		freed += n
+	drops, freed := search.Next(bytes, roundBytes/each, m.Now())
+	if len(drops) == 0 {
+		return 0, nil
 	}
-	if len(changes) == 0 {
-		return chosen, 0, nil
+	changes := make([]metadata.Change, len(drops))
+	for i, d := range drops {
+		if changes[i] = d.Partial; d.Removal != nil {
+			changes[i] = deleteevents.Of(deleteevents.EvictTenant, d.Removal)
+		}
 	}
 	if _, err := ticket.Submit(ctx, changes...); err != nil {
-		return chosen, 0, err
+		return 0, err
 	}
 	for _, c := range changes {
 		m.Counters.committed(c)
 	}
-	return chosen, freed, nil
+	return freed, nil
 }
 
 // tenantTick is how often tenants are looked at that have much of their quota.

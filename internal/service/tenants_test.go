@@ -34,7 +34,7 @@ func await(t *testing.T, holds func() bool) {
 
 func withTenants(m *service.Master) { m.Tenants, m.EvictSoftPinned = true, true }
 
-func (f *fixture) putFor(t *testing.T, tenant string, size uint64, keys ...string) error {
+func (f *fixture) putFor(t testing.TB, tenant string, size uint64, keys ...string) error {
 	t.Helper()
 	p, items := start(1), make([]service.PutItem, len(keys))
 	p.Tenant = tenant
@@ -62,7 +62,7 @@ func (f *fixture) putFor(t *testing.T, tenant string, size uint64, keys ...strin
 	return err
 }
 
-func (f *fixture) quota(t *testing.T, tenant string, bytes uint64) {
+func (f *fixture) quota(t testing.TB, tenant string, bytes uint64) {
 	t.Helper()
 	if err := f.SetQuota(t.Context(), tenant, bytes); err != nil {
 		t.Fatal(err)
@@ -256,5 +256,39 @@ func TestPutsAtOnceKeepToTheQuota(t *testing.T) {
 	writers.Wait()
 	if q, _ := f.Store.Quota("red"); q.Charged < 600 || q.Charged > 1000 {
 		t.Errorf("the tenant has %d bytes in the end, want most of 1000", q.Charged)
+	}
+}
+
+// A tenant all of whose objects are kept is not looked through for each put.
+func TestFutileSearchesAreApart(t *testing.T) {
+	f := newFixture(t, withTenants)
+	f.quota(t, "red", 100_000)
+	p, items, ends := start(1), make([]service.PutItem, 1000), make([]service.UpdateItem, 1000)
+	p.Tenant = "red"
+	for i := range items {
+		key := fmt.Sprint("member", i)
+		items[i], ends[i] = service.PutItem{Key: key, Size: 100, Group: "g"}, service.UpdateItem{Key: key}
+	}
+	if _, _, err := f.BatchPutStart(t.Context(), p, items); err != nil {
+		t.Fatal(err)
+	}
+	u := update(1)
+	u.Tenant = "red"
+	if _, err := f.BatchPutEnd(t.Context(), u, ends); err != nil {
+		t.Fatal(err)
+	}
+	f.p.Pass(time.Minute)
+	if _, err := f.GetReplicaList(t.Context(), "red", "member7"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, f.putFor(t, "red", 100, "new"), errs.TenantQuotaExceeded)
+	f.quota(t, "red", 100_100)
+	if err := f.putFor(t, "red", 100, "old"); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, f.putFor(t, "red", 100, "new"), errs.TenantQuotaExceeded)
+	f.p.Pass(2 * time.Millisecond)
+	if err := f.putFor(t, "red", 100, "new"); err != nil || len(f.left(t, "red", "old")) > 0 {
+		t.Errorf("2 ms after the search through 1,000 objects: %v, want the other object evicted", err)
 	}
 }
