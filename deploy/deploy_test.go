@@ -207,7 +207,7 @@ func TestAlerts(t *testing.T) {
 			}
 		}
 	}
-	const want = 13
+	const want = 14
 	if len(names) != want {
 		t.Errorf("got %d alerts, want %d", len(names), want)
 	}

@@ -29,6 +29,8 @@ type clusterNode struct {
 	peers  *peers
 	reader *journal.Reader
 	etcd   *etcdUse
+
+	agreement agreement
 }
 
 func newClusterNode(a *App, e *etcdConn) *clusterNode {
@@ -79,7 +81,15 @@ func (o lateObserver) Refused(changes int, err error) {
 	o.refused.Warn().Err(err).Int("changes", changes).Msg("etcd refused a commit, its callers got UNAVAILABLE_IN_CURRENT_STATUS")
 }
 
-func (n *clusterNode) run(ctx context.Context) error { return n.Run(ctx) }
+func (n *clusterNode) run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	watch := make(chan error, 1)
+	go func() { watch <- n.watchSettings(ctx) }()
+	err := n.Run(ctx)
+	cancel()
+	<-watch
+	return err
+}
 
 func (n *clusterNode) promoteStatus() promote.Status { return n.Node.Status() }
 

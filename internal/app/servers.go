@@ -24,7 +24,7 @@ func (a *App) newMetrics(etcd *etcdConn) *metrics.Metrics {
 	}
 	if n, ok := a.node.(*clusterNode); ok && etcd != nil {
 		src.Head = func(ctx context.Context) (journal.Cursor, error) { return n.reader.Head(ctx) }
-		src.EtcdSize = n.etcd.sizes
+		src.EtcdSize, src.SettingsDiffer = n.etcd.sizes, n.agreement.count
 	}
 	m := metrics.New(src)
 	a.counters.service.Reserved = m.Reserved // before anything is served

@@ -1,13 +1,9 @@
 package app
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -183,43 +179,6 @@ func spaceWarnings(s promote.Status, nodes []promote.NodeInfo) []string {
 		return []string{"etcd is nearly full, so changes are refused: if that lasts, raise --etcd-quota-bytes or lower --journal-max-bytes"}
 	}
 	return nil
-}
-
-// shared writes the settings that should be alike on all nodes.
-func shared(cfg config.Config) string {
-	text, err := json.Marshal(cfg.Shared())
-	if err != nil {
-		return "" // texts cannot fail
-	}
-	return string(text)
-}
-
-// settingWarnings says which settings a takeover by this node would change.
-func settingWarnings(s promote.Status, nodes []promote.NodeInfo) []string {
-	of := func(n promote.NodeInfo) (values map[string]string) {
-		_ = json.Unmarshal([]byte(n.Settings), &values) // a node of an older version says nothing
-		return values
-	}
-	primary := slices.IndexFunc(nodes, func(n promote.NodeInfo) bool { return n.ID == s.Leader.NodeID })
-	if primary < 0 || s.Self.ID == s.Leader.NodeID || of(nodes[primary]) == nil {
-		return nil
-	}
-	mine, theirs := of(s.Self), of(nodes[primary])
-	var differ []string
-	for _, name := range slices.Sorted(maps.Keys(mine)) {
-		if mine[name] != theirs[name] {
-			differ = append(differ, fmt.Sprintf("%s is %s here, %s there", name, mine[name], cmp.Or(theirs[name], "the default")))
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(theirs)) {
-		if _, both := mine[name]; !both {
-			differ = append(differ, fmt.Sprintf("%s is the default here, %s there", name, theirs[name]))
-		}
-	}
-	if differ == nil {
-		return nil
-	}
-	return []string{fmt.Sprintf("if this node takes over from %s, settings change: %s; give all nodes the same", s.Leader.NodeID, strings.Join(differ, "; "))}
 }
 
 func stateMessage(at metadata.Position, stats metadata.Stats) *pb.StateStatus {

@@ -67,6 +67,8 @@ func (s *scrape) node(to sink) {
 	gauge(to, "understudy_commit_age_seconds", "How long ago this node saw its state move on; a primary commits at least once a second.",
 		s.commitAge.Seconds())
 	gauge(to, "understudy_promotable", "1 if this node holds a complete state: it is elected, or could take over.", flag(self.Promotable))
+	gauge(to, "understudy_settings_differ",
+		"Settings that should be alike on all nodes, and are others here than on the primary; 0 on the primary.", s.settingsDiffer)
 	gauge(to, "ha_standby_state",
 		"The role in the numbers of the C++ master: 0 stopped, 3 watching, 4 recovering, 6 promoting, 7 promoted.", standbyState(self))
 	gauge(to, "ha_oplog_applied_sequence_id", "The sequence of the newest commit that this node has applied.", applied)
@@ -171,8 +173,11 @@ func (s *scrape) callCounts(to sink) {
 	gauge(to, "master_active_clients", "Clients that are alive; 0 on a node that does not serve.", s.clients)
 	gauge(to, "understudy_clients_held",
 		"Of master_active_clients, those that are silent for too long and expire slowly, because many are silent at once.", s.held)
-	counter(to, "total_get_nums_", "Keys that were asked for with GetReplicaList, batches included.", c.Gets.Load())
+	counter(to, "total_get_nums_", "Keys that were asked for with GetReplicaList, batches and patterns included.", c.Gets.Load())
 	counter(to, "valid_get_nums_", "Of total_get_nums_, keys that had a readable replica.", c.ValidGets.Load())
+	counter(to, "understudy_exist_misses_total",
+		"Keys that ExistKey, batches included, found no readable replica of. Hit rate: valid_get_nums_ / (total_get_nums_ + understudy_exist_misses_total).",
+		c.ExistMisses.Load())
 	counter(to, "mem_cache_hit_nums_", "Of valid_get_nums_, keys with a replica in memory.", c.MemoryHits.Load())
 	counter(to, "mem_cache_hit_bytes_total", "Bytes of the objects that mem_cache_hit_nums_ counts.", c.MemoryHitBytes.Load())
 	counter(to, "file_cache_hit_nums_", "Of valid_get_nums_, keys with a replica on disk only.", c.DiskHits.Load())

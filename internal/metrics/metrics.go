@@ -41,6 +41,9 @@ type Sources struct {
 	// EtcdSize returns the size of etcd's database and its quota in bytes, 0 for
 	// what is not known; nil without etcd.
 	EtcdSize func(ctx context.Context) (used, quota uint64)
+	// SettingsDiffer returns how many settings that should be alike on all nodes are
+	// not those of the primary; nil without a journal.
+	SettingsDiffer func() int
 }
 
 // Metrics are the metrics of one node.

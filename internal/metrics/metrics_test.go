@@ -32,6 +32,9 @@ func TestFiguresOfAPrimary(t *testing.T) {
 	if err := r.master.Remove(ctx, service.RemoveRequest{Tenant: metadata.DefaultTenant}, "y"); err != nil {
 		t.Fatal(err)
 	}
+	if _, err := r.master.ExistKey(ctx, metadata.DefaultTenant, "nothing"); err != nil {
+		t.Fatal(err)
+	}
 	_, _, _ = r.master.BatchExistKey(ctx, metadata.DefaultTenant, []string{"z", strings.Repeat("k", metadata.MaxKeyBytes+1)})
 	if _, err := r.master.RemoveAll(ctx, service.RemoveRequest{Tenant: metadata.DefaultTenant, Force: true}); err != nil {
 		t.Fatal(err)
@@ -44,7 +47,7 @@ func TestFiguresOfAPrimary(t *testing.T) {
 	r.values("after some calls", map[string]float64{
 		"master_key_count": 1, "mem_cache_nums_": 1, "master_soft_pin_key_count": 0, "master_active_clients": 1, "file_cache_nums_": 0,
 		"master_total_capacity_bytes": 1 << 20, "understudy_segments": 1, "understudy_evictable_objects": 1,
-		"total_get_nums_": 3, "valid_get_nums_": 2, "mem_cache_hit_nums_": 2, "mem_cache_hit_bytes_total": 2000,
+		"understudy_exist_misses_total": 1, "total_get_nums_": 3, "valid_get_nums_": 2, "mem_cache_hit_nums_": 2, "mem_cache_hit_bytes_total": 2000,
 		"master_put_start_requests_total": 4, "master_put_start_failures_total": 0, "master_ping_requests_total": 1,
 		"master_get_replica_list_requests_total": 3, "master_get_replica_list_failures_total": 1,
 		"master_batch_exist_key_requests_total": 1, "master_batch_exist_key_items_total": 2, "master_batch_exist_key_failed_items_total": 1,
@@ -449,6 +452,16 @@ func BenchmarkScrape(b *testing.B) {
 	for b.Loop() {
 		if _, err := r.registry.Gather(); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+func TestSettingsThatDiffer(t *testing.T) {
+	r := newRig(t)
+	for _, differ := range []int{0, 3} {
+		r.differ = differ
+		if got, _ := r.value("understudy_settings_differ"); got != float64(differ) {
+			t.Errorf("got %v settings that differ, want %d", got, differ)
 		}
 	}
 }

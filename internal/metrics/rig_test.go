@@ -36,6 +36,7 @@ type rig struct {
 	clock  time.Duration
 	head   journal.Head
 	away   bool // etcd does not answer
+	differ int  // settings
 }
 
 // newRig returns a primary with a segment of 1 MiB under the name "a".
@@ -73,6 +74,7 @@ func newRig(t testing.TB) *rig {
 			return 3 << 20, 16 << 20
 		},
 	})
+	r.src.SettingsDiffer = func() int { return r.differ }
 	calls.Reserved = r.Reserved
 	r.master = service.NewMaster(service.Master{
 		Settings: service.Settings{MaxSoftPin: time.Hour, SoftPinTTL: time.Minute}, Term: 1, Store: p.Store, Leases: p.Leases, Queue: p.Queue, Now: p.Now,

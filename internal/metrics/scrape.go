@@ -41,7 +41,8 @@ type scrape struct {
 	submissions int
 
 	polled
-	commitAge time.Duration
+	commitAge      time.Duration
+	settingsDiffer int
 }
 
 // use is how much of the memory behind a segment's name is taken, in bytes.
@@ -55,6 +56,9 @@ func (m *Metrics) take() *scrape {
 		segments:     make(map[string]use), fileCapacity: m.src.FileCapacity,
 	}
 	s.polled, s.commitAge = m.polls.look(s.status, m.src.Clock())
+	if m.src.SettingsDiffer != nil {
+		s.settingsDiffer = m.src.SettingsDiffer()
+	}
 	if store := m.src.Store(); store != nil {
 		s.hasState, s.stats, s.leases, s.cutoffs = true, store.Stats(), store.LeaseCounts(), store.CutoffCounts()
 		s.leaseTTL = store.Params().LeaseTTL

@@ -76,7 +76,8 @@ type Counters struct {
 
 	Gets               atomic.Int64 // keys asked for
 	ValidGets          atomic.Int64 // of them, found
-	MemoryHits         atomic.Int64 // of them, with a memory replica
+	ExistMisses        atomic.Int64 // keys that ExistKey did not find
+	MemoryHits         atomic.Int64 // of ValidGets, with a memory replica
 	MemoryHitBytes     atomic.Int64 // of the objects of MemoryHits
 	DiskHits           atomic.Int64 // of them, on disk only
 	DiskHitBytes       atomic.Int64 // of the objects of DiskHits
@@ -179,6 +180,15 @@ func (c *Counters) got(replicas []metadata.Descriptor) {
 	}
 	c.DiskHits.Add(1)
 	c.DiskHitBytes.Add(int64(replicas[0].Size))
+}
+
+// existed counts a question whether a key exists: who learns that it does not, does
+// not ask for its replicas.
+func (c *Counters) existed(exists bool) bool {
+	if !exists {
+		c.ExistMisses.Add(1)
+	}
+	return exists
 }
 
 // reserved counts an object that memory was taken for.

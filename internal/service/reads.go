@@ -20,7 +20,7 @@ func (m *Master) ExistKey(ctx context.Context, tenant, key string) (bool, error)
 	if err := checkKey("ExistKey", tenant, key); err != nil {
 		return false, m.Counters.done(OpExistKey, err)
 	}
-	exists := m.Leases.Exists(tenant, key, m.Now())
+	exists := m.Counters.existed(m.Leases.Exists(tenant, key, m.Now()))
 	return exists, m.Counters.done(OpExistKey, m.Fence(ctx))
 }
 
@@ -34,7 +34,7 @@ func (m *Master) BatchExistKey(ctx context.Context, tenant string, keys []string
 	now := m.Now()
 	for i, key := range keys {
 		if failed[i] = checkKey("BatchExistKey", tenant, key); failed[i] == nil {
-			found[i] = m.Leases.Exists(tenant, key, now)
+			found[i] = m.Counters.existed(m.Leases.Exists(tenant, key, now))
 		}
 	}
 	return found, failed, m.Counters.doneBatch(OpBatchExistKey, failed, m.Fence(ctx))
