@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/understudy-store/understudy/internal/clock"
@@ -62,10 +63,22 @@ func (e *Env) episode(ctx context.Context, ep episode, body func(ctx context.Con
 func (e *Env) play(ctx context.Context, ep episode, body func(ctx context.Context)) (err error) {
 	e.number++
 	e.complete(&ep)
+	if ep.work != nil {
+		more, err := ep.work.arguments(ep.Dir)
+		if err != nil {
+			return err
+		}
+		ep.Args = append(slices.Clone(ep.Args), more...)
+	}
 	if e.cluster, err = cluster.Start(ctx, ep.Config); err != nil {
 		return fmt.Errorf("starting the cluster: %w", err)
 	}
 	defer func() { e.cluster.Stop() }()
+	if ep.work != nil && !ep.work.old {
+		if err := script(func() { e.hasQuotas(ctx) }); err != nil {
+			return err
+		}
+	}
 	if ep.before != nil {
 		if err := script(func() { ep.before(ctx) }); err != nil {
 			return err

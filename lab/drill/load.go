@@ -1,8 +1,11 @@
 package drill
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -20,7 +23,7 @@ type work struct {
 	rate   float64 // operations a second over all clients
 	evicts bool    // memory is short: what is not pinned may go
 	exact  bool    // no removals by pattern, which look at every key there is
-	old    bool    // no upserts, which some nodes do not know
+	old    bool    // some nodes are of the last release
 }
 
 const (
@@ -36,14 +39,42 @@ const (
 // drills need of package judge stands in this file.
 type load struct{ *judge.Load }
 
-func startLoad(ctx context.Context, c *cluster.Cluster, w work, seed uint64) (*load, error) {
-	rate := w.rate
-	if rate == 0 {
-		rate = defaultRate
+// config is that of the clients, but for what they talk to.
+func (w *work) config() judge.Config {
+	return judge.Config{
+		Keys: w.keys, Memory: w.memory, Rate: cmp.Or(w.rate, defaultRate), NoPatterns: w.exact, Old: w.old, NoEviction: !w.evicts,
 	}
-	l, err := judge.Start(ctx, judge.Config{
-		Client: c.ClientConfig(), Probes: c.Addrs(), Keys: w.keys, Memory: w.memory, Seed: seed, Rate: rate, NoPatterns: w.exact, NoUpserts: w.old, NoEviction: !w.evicts,
+}
+
+// arguments are those of nodes that serve the clients, with a folder for the quotas of
+// their tenants.
+func (w *work) arguments(dir string) ([]string, error) {
+	if w.old {
+		return nil, nil
+	}
+	c, file := w.config(), filepath.Join(dir, "quotas.yaml")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	return []string{
+		"--enable_multi_tenants", "--tenant_quota_connector_uri=" + file,
+		"--enable_offload", "--promotion_on_hit", "--promotion_admission_threshold=1",
+	}, os.WriteFile(file, []byte(c.Quotas()), 0o644)
+}
+
+// hasQuotas waits until the tenants may write.
+func (e *Env) hasQuotas(ctx context.Context) {
+	p, _ := e.primary(ctx, 0)
+	until(ctx, time.Minute, "tenants have quotas", func(ctx context.Context) (bool, error) {
+		now, err := p.Metrics(ctx)
+		return now[`mooncake_tenant_quota_requested_bytes{tenant_id="`+judge.Tenant+`"}`] > 0, err
 	})
+}
+
+func startLoad(ctx context.Context, c *cluster.Cluster, w work, seed uint64) (*load, error) {
+	config := w.config()
+	config.Client, config.Probes, config.Seed = c.ClientConfig(), c.Addrs(), seed
+	l, err := judge.Start(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -130,10 +161,12 @@ func (l *load) judge(ctx context.Context, c *cluster.Cluster) (verdict, error) {
 	}
 	n := l.Counts()
 	slowest, finals := l.slowest()
-	return verdict{v, map[string]int64{
+	counts := map[string]int64{
 		"calls": int64(v.Calls), "keys": int64(v.Keys), "calls_ok": int64(n.OK), "calls_ambiguous": int64(n.Ambiguous), "calls_unanswered": int64(n.Unanswered),
 		"calls_final_error": int64(finals), "looks": int64(v.Looks), "leases_kept": int64(v.Kept), "commits_read": int64(v.Commits),
-	}, slowest}, nil
+	}
+	maps.Copy(counts, l.Errands())
+	return verdict{v, counts, slowest}, nil
 }
 
 // examinees are the nodes that the judge asks.

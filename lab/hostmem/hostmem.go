@@ -57,6 +57,16 @@ func New(prefix string, n int, size uint64) Hosts {
 	return all
 }
 
+// Endpoint returns that of the host of a name.
+func (hs Hosts) Endpoint(name string) string {
+	for endpoint, h := range hs {
+		if h.Name == name {
+			return endpoint
+		}
+	}
+	return ""
+}
+
 // at returns a range of a host's memory and the locks that guard it.
 func (hs Hosts) at(endpoint string, address uint64, size int) ([]byte, []sync.RWMutex, error) {
 	h := hs[endpoint]
@@ -125,9 +135,12 @@ func Check(block, scratch []byte, id uint64, key string) string {
 	if string(block) == string(scratch) {
 		return ""
 	}
-	other := binary.LittleEndian.Uint64(block[8:])
+	other := ID(block)
 	if binary.LittleEndian.Uint64(block) != xxh3.Hash(block[8:]) {
 		return fmt.Sprintf("the block of object %d (key %s) is torn: its checksum is wrong", id, key)
 	}
 	return fmt.Sprintf("the block of object %d (key %s) holds object %d", id, key, other)
 }
+
+// ID returns the id of the object that a block says it is of.
+func ID(block []byte) uint64 { return binary.LittleEndian.Uint64(block[8:]) }

@@ -39,7 +39,7 @@ func newReader(l *Load, actor int) *reader {
 	return &reader{load: l, rng: rng, found: make([]byte, objectSize), scratch: make([]byte, objectSize)}
 }
 
-func inMemory(r client.Replica) bool { return r.Kind == client.Memory }
+func hasBytes(r client.Replica) bool { return r.Kind == client.Memory || r.Kind == client.LocalDisk }
 
 // check reads an object's bytes as soon as its place is known, and keeps some of
 // the leases.
@@ -47,7 +47,7 @@ func (r *reader) check(s sight) {
 	if s.ends <= r.load.Now() {
 		return
 	}
-	if s.Size != objectSize || !slices.ContainsFunc(s.Replicas, inMemory) {
+	if s.Size != objectSize || !slices.ContainsFunc(s.Replicas, hasBytes) {
 		r.load.seen.add(A, "%v: object %d (key %s) has %d bytes in %d places, it was put with %d in at least one",
 			seconds(s.asked), s.ID, s.key, s.Size, len(s.Replicas), objectSize)
 		return
@@ -83,8 +83,12 @@ func (r *reader) recheck(s sight) {
 // after the lease had ended counts for nothing: then it has not looked.
 func (r *reader) look(s sight) (wrong string, looked bool) {
 	for _, at := range s.Replicas {
-		if inMemory(at) && wrong == "" {
+		switch {
+		case wrong != "":
+		case at.Kind == client.Memory:
 			wrong = r.wrong(at, uint64(s.ID), s.key)
+		case at.Kind == client.LocalDisk:
+			wrong = r.wrongFile(at, uint64(s.ID), s.key)
 		}
 	}
 	if s.ends <= r.load.Now() {

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 
 	"github.com/understudy-store/understudy/client"
@@ -25,8 +26,10 @@ type Config struct {
 	Rate   float64 // operations a second over all clients. Default 0: as fast as it goes
 	// NoPatterns says that nothing is removed by pattern.
 	NoPatterns bool
-	// NoUpserts says that nothing is upserted: some nodes may not know how.
-	NoUpserts bool
+	// Old says that some nodes are of the last release: nothing is upserted, copied,
+	// moved or kept on SSDs, and there is one tenant. Else the nodes run with
+	// --enable_multi_tenants, --enable_offload and the quotas of Quotas.
+	Old bool
 	// NoEviction says that nothing is ever evicted: memory is plenty and the
 	// cluster has a policy that then keeps all. An acknowledged object that is
 	// gone is a violation then, without exception. Otherwise that holds for the
@@ -40,8 +43,14 @@ type Config struct {
 // Clients are at work at once.
 const Clients = 16
 
+// Tenant is the one besides the default tenant. Every fifth client is its, with the
+// same keys. It has a quota, so its objects may be evicted at any time.
+const Tenant = "other"
+
 const (
 	hosts      = 4 // that lend memory
+	quota      = 64 * objectSize
+	clientsPer = 5 // one of so many clients is Tenant's
 	objectSize = 1 << 10
 	// callTimeout bounds each call with all its attempts.
 	callTimeout = 10 * time.Second
@@ -51,13 +60,23 @@ const (
 
 func (c *Config) setDefaults() {
 	c.Keys, c.MaxCalls = cmp.Or(c.Keys, 512), cmp.Or(c.MaxCalls, 4_000_000)
-	if c.NoEviction {
-		c.Memory = cmp.Or(c.Memory, 256<<20)
-	}
-	c.Memory = cmp.Or(c.Memory, max(uint64(c.Keys)*objectSize/2/hosts, 4*objectSize))
+	c.Memory = c.memory()
 	if len(c.Probes) == 0 {
 		c.Probes = c.Client.Addresses
 	}
+}
+
+func (c *Config) memory() uint64 {
+	if c.NoEviction {
+		return cmp.Or(c.Memory, 256<<20)
+	}
+	return cmp.Or(c.Memory, max(uint64(cmp.Or(c.Keys, 512))*objectSize/2/hosts, 4*objectSize))
+}
+
+// Quotas returns the policy file of the tenants' quotas, --tenant_quota_connector_uri:
+// that of the default tenant is what memory there is.
+func (c *Config) Quotas() string {
+	return fmt.Sprintf("version: 1\ntenants:\n- {name: default, quota: %dB}\n- {name: %s, quota: %dB}\n", hosts*c.memory(), Tenant, quota)
 }
 
 // unnumbered reports whether the clients' calls have no request ids, and their

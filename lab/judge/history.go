@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -135,5 +136,5 @@ func (l *Load) Save(dir string) error {
 func (l *Load) rules() Rules {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Rules{NoEviction: l.config.NoEviction, Unnumbered: l.config.unnumbered(), Losses: slices.Clone(l.losses)}
+	return Rules{NoEviction: l.config.NoEviction, Unnumbered: l.config.unnumbered(), Losses: slices.Clone(l.losses), Moved: maps.Clone(l.moved)}
 }

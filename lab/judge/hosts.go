@@ -17,7 +17,7 @@ import (
 // and nothing else.
 func (l *Load) KillHost(number int) {
 	endpoint := l.hostMayLose(number, "dies")
-	l.owners[endpoint].Close()
+	l.owners[endpoint].kill()
 	delete(l.owners, endpoint)
 }
 
@@ -53,10 +53,8 @@ func (l *Load) MountHost(ctx context.Context, number int, except uint64) error {
 func (l *Load) lend(ctx context.Context, endpoint string, id uuid.UUID, except uint64) error {
 	h, owner := l.hosts[endpoint], l.owners[endpoint]
 	if owner == nil {
-		c := l.config.Client
-		c.Observer = &watcher{load: l}
 		var err error
-		if owner, err = client.New(c); err != nil {
+		if owner, err = newOwner(l, h); err != nil {
 			return err
 		}
 		l.owners[endpoint] = owner

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+
+	"github.com/understudy-store/understudy/metadata"
 )
 
 const (
@@ -77,6 +79,22 @@ func (k *keyring) pick(rng *rand.Rand) *key {
 		n = max(1, n/hotShare)
 	}
 	return k.slots[rng.IntN(n)].Load()
+}
+
+// label names a tenant's key in the history, and in the bytes of its objects.
+func label(tenant, name string) string {
+	if tenant == "" || tenant == metadata.DefaultTenant {
+		return name
+	}
+	return tenant + ":" + name
+}
+
+// unlabel is the reverse.
+func unlabel(label string) (tenant, name string) {
+	if name, other := strings.CutPrefix(label, Tenant+":"); other {
+		return Tenant, name
+	}
+	return metadata.DefaultTenant, label
 }
 
 // used notes a call. It reports whether the key was given up because of it,

@@ -27,11 +27,13 @@ type Load struct {
 	began   time.Duration
 	ring    *keyring
 	hosts   hostmem.Hosts
-	owners  map[string]*client.Client // of the hosts' memory, by endpoint
+	owners  map[string]*owner // of the hosts' memory, by endpoint
+	disks   disksOf
 	workers []*worker
 	limit   *rate.Limiter
 	holds   chan sight // leases that are kept to their end
 	seen    tally      // what was found wrong while it works
+	did     errands
 
 	// What the load has read of the hosts' memory under leases that held to the end
 	// of the reading: as soon as the place was known, and on leases that were kept.
@@ -52,10 +54,12 @@ type Load struct {
 	mu      sync.Mutex // guards what follows
 	records []Record
 	term    uint64 // the highest that a client has seen
+	primary string // its address
 	peers   []peer // that probes ask
 	closed  bool   // no more probes begin
 	losses  []Loss
-	ended   time.Duration // when the last call had come back; 0 while it works
+	moved   map[client.ObjectID]string // see Rules
+	ended   time.Duration              // when the last call had come back; 0 while it works
 }
 
 // Start mounts the hosts' memory and begins to work. The work ends with Stop, or
@@ -66,7 +70,7 @@ func Start(ctx context.Context, c Config) (*Load, error) {
 	c.setDefaults()
 	run := uuid.NewString()[:8]
 	l := &Load{
-		config: c, clock: clock.Boot(), owners: make(map[string]*client.Client), holds: make(chan sight, maxHolds),
+		config: c, clock: clock.Boot(), owners: make(map[string]*owner), moved: make(map[client.ObjectID]string), holds: make(chan sight, maxHolds),
 		ring: newKeyring(run, c.Keys, !c.NoEviction), hosts: hostmem.New(run, hosts, c.Memory), limit: rate.NewLimiter(rate.Inf, 0),
 	}
 	if c.Rate > 0 {
@@ -147,11 +151,11 @@ func (l *Load) endWatching() {
 
 // lookAtAll reads every key that was ever used.
 func (l *Load) lookAtAll() error {
-	keys := make(chan *key)
+	keys := map[string]chan *key{"": make(chan *key, Clients), Tenant: make(chan *key, Clients)}
 	var looking errgroup.Group
 	for _, w := range l.workers {
 		looking.Go(func() (err error) {
-			for k := range keys {
+			for k := range keys[w.tenant] {
 				if err == nil { // else it only drains
 					err = w.get(k)
 				}
@@ -159,10 +163,14 @@ func (l *Load) lookAtAll() error {
 			return err
 		})
 	}
-	for _, k := range l.ring.ever() {
-		keys <- k
+	for tenant, list := range keys {
+		if tenant == "" || !l.config.Old {
+			for _, k := range l.ring.ever() {
+				list <- k
+			}
+		}
+		close(list)
 	}
-	close(keys)
 	if err := looking.Wait(); err != nil {
 		return fmt.Errorf("the last look at all keys came to nothing; the cluster must serve when the load ends: %w", err)
 	}
@@ -174,8 +182,8 @@ func (l *Load) close() {
 	for _, w := range l.workers {
 		w.client.Close()
 	}
-	for _, owner := range l.owners {
-		owner.Close()
+	for _, o := range l.owners {
+		o.kill()
 	}
 }
 
@@ -245,7 +253,9 @@ func (w *watcher) Remounted(segments int, err error) {
 func (l *Load) leader(leader client.Leader) {
 	l.mu.Lock()
 	first := leader.Term > l.term
-	l.term = max(l.term, leader.Term)
+	if leader.Term >= l.term {
+		l.term, l.primary = leader.Term, leader.Address
+	}
 	l.mu.Unlock()
 	if first {
 		now := l.Now()

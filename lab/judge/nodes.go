@@ -191,7 +191,7 @@ func (i *inspection) run(m *pb.DumpRangesResponse) {
 		if i.last != nil && r.GetOffset() < i.last.GetOffset()+i.last.GetLength() {
 			i.tally.add(A, "on node %s at sequence %d, in segment %s, %s and %s overlap", i.node, m.GetSequence(), segment.GetId(), rangeText(i.last), rangeText(r))
 		}
-		if r.GetState() != pb.RangeState_RANGE_STATE_QUARANTINED && i.dead.has(r.GetKey(), client.ObjectID(r.GetObjectId())) {
+		if r.GetState() != pb.RangeState_RANGE_STATE_QUARANTINED && i.dead.has(label(r.GetTenant(), r.GetKey()), client.ObjectID(r.GetObjectId())) {
 			i.tally.add(X, "node %s still holds at sequence %d, although it was removed or replaced, %s", i.node, m.GetSequence(), rangeText(r))
 		}
 		i.last = r
@@ -212,5 +212,5 @@ func rangeText(r *pb.Range) string {
 	if r.GetState() == pb.RangeState_RANGE_STATE_QUARANTINED {
 		return fmt.Sprintf("[%d, +%d) in quarantine", r.GetOffset(), r.GetLength())
 	}
-	return fmt.Sprintf("[%d, +%d) of object %d (key %s)", r.GetOffset(), r.GetLength(), r.GetObjectId(), r.GetKey())
+	return fmt.Sprintf("[%d, +%d) of object %d (key %s)", r.GetOffset(), r.GetLength(), r.GetObjectId(), label(r.GetTenant(), r.GetKey()))
 }

@@ -60,8 +60,9 @@ func (p *probe) ask(ctx context.Context) {
 	k := p.load.ring.pick(p.rng)
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	r := Record{Call: Get, Client: p.number, Key: k.name, Node: p.address, Start: p.load.Now(), Outcome: OK, Attempts: 1}
-	resp, err := p.service.GetReplicaList(ctx, &pb.GetReplicaListRequest{Key: k.name})
+	tenant := p.anyTenant()
+	r := Record{Call: Get, Client: p.number, Key: label(tenant, k.name), Node: p.address, Start: p.load.Now(), Outcome: OK, Attempts: 1}
+	resp, err := p.service.GetReplicaList(ctx, &pb.GetReplicaListRequest{Tenant: tenant, Key: k.name})
 	r.End = p.load.Now()
 	if err != nil {
 		e, from := rpcerr.Parse(err)
@@ -75,9 +76,11 @@ func (p *probe) ask(ctx context.Context) {
 	for _, at := range resp.GetObject().GetReplicas() {
 		if m := at.GetMemory(); m != nil {
 			o.Replicas = append(o.Replicas, client.Replica{Kind: client.Memory, Endpoint: m.GetEndpoint(), Address: m.GetAddress()})
+		} else if d := at.GetLocalDisk(); d != nil {
+			o.Replicas = append(o.Replicas, client.Replica{Kind: client.LocalDisk, Endpoint: d.GetEndpoint()})
 		}
 	}
 	r.Term, r.ID, r.Size = resp.GetHeader().GetTerm(), o.ID, o.Size
 	p.load.add(r)
-	p.check(sight{o, k.name, r.Start, r.Start + time.Duration(resp.GetLeaseTtlMs())*time.Millisecond})
+	p.check(sight{o, r.Key, r.Start, r.Start + time.Duration(resp.GetLeaseTtlMs())*time.Millisecond})
 }

@@ -2,6 +2,8 @@ package judge
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -36,6 +38,12 @@ func run(t *testing.T, role promote.Role, id string, etcd []string) *member {
 	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0
 	c.HA.Enabled, c.HA.EtcdEndpoints, c.HA.SessionTTL = etcd != nil, etcd, 2*time.Second
 	c.HA.RefoundWait, c.Lease.TTL = 100*time.Millisecond, 500*time.Millisecond
+	quotas := Config{NoEviction: true}
+	c.Tenants.Enabled, c.Tenants.ConnectorURI = true, filepath.Join(c.Node.DataDir, "quotas.yaml")
+	c.Storage.Offload, c.Storage.Promotion.On, c.Storage.Promotion.Threshold = true, true, 1
+	if err := os.WriteFile(c.Tenants.ConnectorURI, []byte(quotas.Quotas()), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	a, err := app.New(c, "v-test", zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)

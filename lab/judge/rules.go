@@ -3,6 +3,8 @@ package judge
 import (
 	"math"
 	"time"
+
+	"github.com/understudy-store/understudy/client"
 )
 
 // forever is later than anything.
@@ -15,6 +17,9 @@ type Rules struct {
 	// a client may replace a reservation of its own whose answer was lost.
 	Unnumbered bool   `json:"unnumbered,omitempty"`
 	Losses     []Loss `json:"losses,omitempty"`
+	// Moved has the endpoints to which objects were moved last, empty if a move has had
+	// no answer.
+	Moved map[client.ObjectID]string `json:"moved,omitempty"`
 }
 
 // The timeouts of abandoned puts, as in the C++ master and by default here.
@@ -38,7 +43,7 @@ func clockSlack(d time.Duration) time.Duration { return d/500 + 2*time.Milliseco
 // vanishFrom returns since when a readable object may be gone, forever if it may
 // not.
 func (u *Rules) vanishFrom(p *putInfo) time.Duration {
-	if !u.NoEviction && !p.pinned {
+	if p.metered || !u.NoEviction && !p.pinned {
 		return 0
 	}
 	return u.lostFrom(p)
@@ -79,5 +84,7 @@ type putInfo struct {
 	ended  time.Duration // when its PutEnd was acknowledged; forever if it was not
 	host   string        // empty if it is not known
 	pinned bool
-	client int // whose it is
+	// metered objects may be evicted for their tenant's quota.
+	metered bool
+	client  int // whose it is
 }

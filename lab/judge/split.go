@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
@@ -95,17 +96,24 @@ func (h *keyHistory) add(r *Record) {
 	case r.Call == PutEnd && r.Outcome == OK && h.puts[r.ID] != nil:
 		h.puts[r.ID].ended = r.End
 	case r.Call == PutStart && r.Outcome == OK:
-		h.puts[r.ID] = &putInfo{start: r.Start, end: r.End, ended: forever, host: r.Host, pinned: r.Pinned, client: r.Client}
+		p := &putInfo{start: r.Start, end: r.End, ended: forever, host: r.Host, pinned: r.Pinned, metered: h.metered(), client: r.Client}
+		if to, ok := h.rules.Moved[r.ID]; ok {
+			p.host = to
+		}
+		h.puts[r.ID] = p
 	}
 	h.steps = append(h.steps, s)
 }
+
+// metered reports whether the key is that of the tenant with a quota.
+func (h *keyHistory) metered() bool { return strings.HasPrefix(h.key, label(Tenant, "")) }
 
 // unknownPut gives a PutStart without an answer an id that no other put has. Its
 // client does not know it, so nobody can end that put.
 func (h *keyHistory) unknownPut(r *Record) *Record {
 	known := *r
 	known.ID = client.ObjectID(math.MaxUint64 - uint64(len(h.steps)))
-	h.puts[known.ID] = &putInfo{start: r.Start, end: forever, ended: forever, pinned: r.Pinned, client: r.Client}
+	h.puts[known.ID] = &putInfo{start: r.Start, end: forever, ended: forever, pinned: r.Pinned, metered: h.metered(), client: r.Client}
 	return &known
 }
 

@@ -29,6 +29,7 @@ const (
 type worker struct {
 	*reader
 	client *client.Client
+	tenant string // empty for the default one
 	seen   *watcher
 	number int
 	block  []byte
@@ -45,8 +46,11 @@ type put struct {
 
 func newWorker(l *Load, number int) (w *worker, err error) {
 	w = &worker{reader: newReader(l, number), seen: &watcher{load: l}, number: number, block: make([]byte, objectSize)}
+	if number%clientsPer == clientsPer-1 && !l.config.Old {
+		w.tenant = Tenant
+	}
 	c := l.config.Client
-	c.Observer = w.seen
+	c.Observer, c.Tenant = w.seen, w.tenant
 	if number%2 == 1 && len(c.Addresses) > 0 {
 		c.EtcdEndpoints = nil
 	}
@@ -98,7 +102,7 @@ func (w *worker) call(k *key, r Record, f func(ctx context.Context, r *Record) e
 		r.Term = w.seen.term.Load()
 	}
 	if r.Key == "" {
-		r.Key = k.name
+		r.Key = w.label(k)
 	}
 	r.Start = w.load.Now()
 	err := f(ctx, &r)
@@ -106,7 +110,7 @@ func (w *worker) call(k *key, r Record, f func(ctx context.Context, r *Record) e
 	r.Attempts = w.seen.attempts
 	r.settle(err)
 	w.load.add(r)
-	if w.load.ring.used(k, r.Outcome == Ambiguous) && k.pinned {
+	if w.load.ring.used(k, r.Outcome == Ambiguous) && w.pins(k) {
 		_ = w.force(k) // nothing else would ever remove it, and others need the memory
 	}
 	if r.answered() {
@@ -120,20 +124,26 @@ func (w *worker) call(k *key, r Record, f func(ctx context.Context, r *Record) e
 func (w *worker) put(k *key) error { return w.begin(k, false) }
 
 // upsert is put in the place of whatever is under the key.
-func (w *worker) upsert(k *key) error { return w.begin(k, !w.load.config.NoUpserts) }
+func (w *worker) upsert(k *key) error { return w.begin(k, !w.load.config.Old) }
+
+// label names a key of the worker's tenant.
+func (w *worker) label(k *key) string { return label(w.tenant, k.name) }
+
+// pins reports whether the worker pins what it puts under a key.
+func (w *worker) pins(k *key) bool { return k.pinned && w.tenant == "" }
 
 func (w *worker) begin(k *key, upsert bool) error {
 	if w.load.config.unnumbered() && slices.ContainsFunc(w.open, func(p put) bool { return p.key == k }) {
 		return nil // a PutEnd would not show which of the two it ends
 	}
 	p := put{key: k}
-	r, err := w.call(k, Record{Call: PutStart, Size: objectSize, Pinned: k.pinned, Upsert: upsert}, func(ctx context.Context, r *Record) (err error) {
+	r, err := w.call(k, Record{Call: PutStart, Size: objectSize, Pinned: w.pins(k), Upsert: upsert}, func(ctx context.Context, r *Record) (err error) {
 		p.started = r.Start
 		item := client.PutItem{Key: k.name, Size: r.Size}
 		if !w.load.config.unnumbered() { // older generations of Mooncake's clients have no groups
 			item.Group = w.load.ring.together(k)
 		}
-		p.Reservation, err = w.client.PutStart(ctx, item, client.PutConfig{HardPin: k.pinned, Upsert: upsert})
+		p.Reservation, err = w.client.PutStart(ctx, item, client.PutConfig{HardPin: w.pins(k), Upsert: upsert})
 		r.ID = p.ID
 		if len(p.Replicas) > 0 {
 			r.Host = p.Replicas[0].Endpoint
@@ -186,7 +196,7 @@ func (w *worker) write(p *put) {
 	if w.load.lostSince(p.started) {
 		return // nobody keeps the memory for this put any more
 	}
-	hostmem.Fill(w.block, uint64(p.ID), p.Key)
+	hostmem.Fill(w.block, uint64(p.ID), label(w.tenant, p.Key))
 	for _, at := range p.Replicas {
 		if err := w.load.hosts.Write(at.Endpoint, at.Address, w.block); err != nil {
 			w.load.seen.add(A, "%v: object %v (key %s) was reserved as %v", seconds(w.load.Now()), p.ID, p.Key, err)
@@ -202,7 +212,7 @@ func (w *worker) checkOwn(p *put) {
 		return
 	}
 	for _, at := range p.Replicas {
-		if wrong := w.wrong(at, uint64(p.ID), p.Key); wrong != "" {
+		if wrong := w.wrong(at, uint64(p.ID), label(w.tenant, p.Key)); wrong != "" {
 			w.load.seen.add(A, "%v: in a reservation of %v, %s", seconds(w.load.Now()), seconds(p.started), wrong)
 		}
 	}
@@ -218,7 +228,7 @@ func (w *worker) get(k *key) error {
 	})
 	if r.Outcome == OK {
 		now := w.load.Now()
-		w.check(sight{o, k.name, r.Start, now + o.Lease.Remaining()})
+		w.check(sight{o, w.label(k), r.Start, now + o.Lease.Remaining()})
 	}
 	return err
 }
@@ -258,10 +268,10 @@ func (w *worker) removeRegex(k *key) error {
 	if w.load.config.NoPatterns {
 		return nil
 	}
-	r := Record{Call: RemoveRegex, Key: w.load.ring.group(k)}
-	pattern := "^" + regexp.QuoteMeta(r.Key)
+	r := Record{Call: RemoveRegex, Key: label(w.tenant, w.load.ring.group(k))}
+	pattern := "^" + regexp.QuoteMeta(w.load.ring.group(k))
 	if w.rng.IntN(exactEvery) == 0 {
-		r.Key, r.Exact = k.name, true
+		r.Key, r.Exact = w.label(k), true
 		pattern = "^" + regexp.QuoteMeta(k.name) + "$"
 	}
 	force := w.rng.IntN(2) == 0

@@ -1,0 +1,173 @@
+package judge
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/lab/hostmem"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+const (
+	// maxFiles is how many objects fit an SSD. The oldest go.
+	maxFiles = 64
+	// One of so many objects is copied to the SSD of its memory's owner.
+	offloadEvery = 4
+)
+
+// A disk is the SSD of a host: files by the label of their object's key, as
+// Mooncake's clients have them. A new object takes the place of the one before.
+type disk struct {
+	mu     sync.Mutex // guards all
+	files  map[string][]byte
+	oldest []string // labels; each file is there once
+}
+
+// disksOf are the SSDs of hosts by endpoint.
+type disksOf struct {
+	mu sync.Mutex // guards by
+	by map[string]*disk
+}
+
+// open gives a host a new SSD.
+func (d *disksOf) open(endpoint string) *disk {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.by == nil {
+		d.by = make(map[string]*disk)
+	}
+	d.by[endpoint] = &disk{files: make(map[string][]byte)}
+	return d.by[endpoint]
+}
+
+// lose takes a host's SSD away.
+func (d *disksOf) lose(endpoint string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.by, endpoint)
+}
+
+// read returns a file, nil if there is none.
+func (d *disksOf) read(endpoint, label string) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if one := d.by[endpoint]; one != nil {
+		return one.read(label)
+	}
+	return nil
+}
+
+func (d *disk) read(label string) []byte {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.files[label]
+}
+
+// write writes a file. It returns the label of one that had to go, if any.
+func (d *disk) write(label string, block []byte) (gone string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.files[label] == nil {
+		d.oldest = append(d.oldest, label)
+	}
+	d.files[label] = slices.Clone(block)
+	if len(d.oldest) > maxFiles {
+		gone = d.oldest[0]
+		d.oldest = d.oldest[1:]
+		delete(d.files, gone)
+	}
+	return gone
+}
+
+// wrongFile says what is wrong with a replica on an SSD, "" for nothing. A file that
+// is gone, or of a later object, was changed since the replica was listed; one of an
+// earlier object cannot be.
+func (r *reader) wrongFile(at client.Replica, id uint64, label string) string {
+	file := r.load.disks.read(at.Endpoint, label)
+	if file == nil || hostmem.ID(file) > id {
+		return ""
+	}
+	r.load.did.diskReads.Add(1)
+	return hostmem.Check(file, r.scratch, id, label)
+}
+
+// offload copies objects to the owner's SSD, and tells the cluster of files that had to
+// go for them.
+func (o *owner) offload(ctx context.Context) {
+	tasks, err := o.OffloadObjectHeartbeat(ctx, true)
+	if err != nil || len(tasks) == 0 {
+		return
+	}
+	done := make([]client.OffloadedObject, len(tasks))
+	for i, t := range tasks {
+		done[i] = client.OffloadedObject{Task: t, DataSize: t.Size, Endpoint: o.host.Endpoint, Refused: true}
+		if o.rng.IntN(offloadEvery) == 0 {
+			done[i].Refused = !o.save(ctx, t)
+		}
+	}
+	if o.NotifyOffloadSuccess(ctx, done) == nil {
+		o.load.did.offloads.Add(1)
+	}
+}
+
+// save copies one object. It reports whether that is done.
+func (o *owner) save(ctx context.Context, t client.OffloadTask) bool {
+	began := o.load.Now()
+	list, err := ask(ctx, o, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[metadata.ReplicaList]] {
+		return g.GetReplicaList
+	}, mooncake.Args{Key: t.Key, Tenant: t.Tenant})
+	if err != nil {
+		return false
+	}
+	i := slices.IndexFunc(list.Replicas, func(d metadata.Descriptor) bool { return d.Kind == metadata.Memory })
+	if i < 0 {
+		return false
+	}
+	name := label(t.Tenant, t.Key)
+	wrong := o.wrong(client.Replica{Endpoint: list.Replicas[i].Endpoint, Address: list.Replicas[i].Address}, uint64(list.ID), name)
+	if o.load.Now() >= began+list.LeaseTTL || o.load.lostSince(began) {
+		return false
+	}
+	if wrong != "" {
+		o.load.seen.add(A, "%v: to be copied to an SSD, %s", seconds(o.load.Now()), wrong)
+		return false
+	}
+	if gone := o.disk.write(name, o.found); gone != "" {
+		o.forget(ctx, gone)
+	}
+	return true
+}
+
+// forget tells the cluster that a file is gone.
+func (o *owner) forget(ctx context.Context, label string) {
+	tenant, key := unlabel(label)
+	a := mooncake.Args{Key: key, Tenant: tenant, Kind: mooncake.ReplicaLocalDisk}
+	if o.done(ctx, func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.EvictDiskReplica }, a) == nil {
+		o.load.did.diskEvictions.Add(1)
+	}
+}
+
+// promote copies objects from the owner's SSD to memory.
+func (o *owner) promote(ctx context.Context) {
+	type call = mooncake.Call[mooncake.Done]
+	tasks, _ := ask(ctx, o, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[[]mooncake.OffloadTask]] {
+		return g.PromotionHeartbeat
+	}, mooncake.Args{})
+	for _, t := range tasks {
+		a := mooncake.Args{Key: t.Key, Tenant: t.Tenant, Size: uint64(t.Size), Targets: []string{o.host.Name}}
+		name := label(t.Tenant, t.Key)
+		began, file := o.load.Now(), o.disk.read(name)
+		to, err := ask(ctx, o, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.Located]] { return g.PromotionStart }, a)
+		if err != nil || file == nil || hostmem.Check(file, o.scratch, uint64(to.ID), name) != "" || o.load.lostSince(began) {
+			_ = o.done(ctx, func(g *mooncake.Generation) call { return g.PromotionFailure }, a)
+			continue
+		}
+		o.fill(to.Descriptor, file)
+		if o.done(ctx, func(g *mooncake.Generation) call { return g.PromotionSuccess }, a) == nil {
+			o.load.did.promotions.Add(1)
+		}
+	}
+}
