@@ -200,6 +200,26 @@ func (n *Node) Metrics(ctx context.Context) (map[string]float64, error) {
 	return all, lines.Err()
 }
 
+// Drain has it begin a drain job of a segment.
+func (n *Node) Drain(ctx context.Context, segment string) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	job := strings.NewReader(fmt.Sprintf(`{"segments": [%q]}`, segment))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+n.HTTP+"/api/v1/drain_jobs", job)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("a drain job of %s: %s", segment, resp.Status)
+	}
+	return nil
+}
+
 // SnapshotLoads counts the snapshots that it has loaded over all its lives, by
 // the reason why it needed one. Of a life that ended by itself, or that was
 // killed while paused, nothing is known.

@@ -29,6 +29,7 @@ type Env struct {
 	load    *load            // of the episode, once it works
 	pressed *bulk            // of a round under pressure
 	number  int              // of the episode
+	drains  bool             // letWork is to begin a drain job
 	began   time.Duration
 }
 
@@ -90,6 +91,7 @@ func (e *Env) play(ctx context.Context, ep episode, body func(ctx context.Contex
 	if e.load, err = startLoad(ctx, e.cluster, *ep.work, e.Seed+uint64(e.number)); err != nil {
 		return fmt.Errorf("starting the clients: %w", err)
 	}
+	e.drains = !ep.work.old && e.number%2 == 1
 	defer func() {
 		err = errors.Join(err, e.load.end(ep.Dir, err != nil || e.result.failing()))
 		e.load = nil
@@ -181,7 +183,17 @@ const answersPerWait = 500
 // to chance: so that the fault comes at any moment of their work.
 func (e *Env) letWork(ctx context.Context) {
 	e.load.answers(ctx, answersPerWait/2+e.rng.Int64N(answersPerWait))
+	if e.drains {
+		e.drains = false
+		p, _ := e.primary(ctx, 0)
+		do(p.Drain(ctx, e.load.HostName(drained)))
+		e.result.Counts["drains"]++
+	}
 }
+
+// drained is the host whose objects are moved away in every second episode, under its
+// first fault.
+const drained = 3
 
 // A pair is a primary in a term with a standby that could take over.
 type pair struct {

@@ -11,6 +11,8 @@ package hostmem
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/google/uuid"
@@ -56,6 +58,9 @@ func New(prefix string, n int, size uint64) Hosts {
 	}
 	return all
 }
+
+// Endpoints returns those of all hosts, in order.
+func (hs Hosts) Endpoints() []string { return slices.Sorted(maps.Keys(hs)) }
 
 // Endpoint returns that of the host of a name.
 func (hs Hosts) Endpoint(name string) string {

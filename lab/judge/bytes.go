@@ -57,6 +57,10 @@ func (r *reader) check(s sight) {
 		return
 	}
 	r.load.looks.Add(1)
+	select {
+	case r.load.asked <- s:
+	default: // owners have enough to do
+	}
 	if wrong != "" {
 		r.load.seen.add(A, "asked for at %v, %s", seconds(s.asked), wrong)
 	} else if r.rng.IntN(holdEvery) == 0 {

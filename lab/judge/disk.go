@@ -12,10 +12,12 @@ import (
 )
 
 const (
-	// maxFiles is how many objects fit an SSD. The oldest go.
-	maxFiles = 64
+	// maxFiles is how many objects fit an SSD. The oldest go, and one of them in so many
+	// looks for tasks.
+	maxFiles    = 512
+	forgetEvery = 4
 	// One of so many objects is copied to the SSD of its memory's owner.
-	offloadEvery = 4
+	offloadEvery = 2
 )
 
 // A disk is the SSD of a host: files by the label of their object's key, as
@@ -66,19 +68,27 @@ func (d *disk) read(label string) []byte {
 	return d.files[label]
 }
 
-// write writes a file. It returns the label of one that had to go, if any.
-func (d *disk) write(label string, block []byte) (gone string) {
+// write writes a file.
+func (d *disk) write(label string, block []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.files[label] == nil {
 		d.oldest = append(d.oldest, label)
 	}
 	d.files[label] = slices.Clone(block)
-	if len(d.oldest) > maxFiles {
-		gone = d.oldest[0]
-		d.oldest = d.oldest[1:]
-		delete(d.files, gone)
+}
+
+// shrink deletes the oldest file if there are more than so many. It returns its label,
+// empty for none.
+func (d *disk) shrink(most int) (gone string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.oldest) <= most {
+		return ""
 	}
+	gone = d.oldest[0]
+	d.oldest = d.oldest[1:]
+	delete(d.files, gone)
 	return gone
 }
 
@@ -94,22 +104,26 @@ func (r *reader) wrongFile(at client.Replica, id uint64, label string) string {
 	return hostmem.Check(file, r.scratch, id, label)
 }
 
-// offload copies objects to the owner's SSD, and tells the cluster of files that had to
-// go for them.
+// offload copies objects to the owner's SSD.
 func (o *owner) offload(ctx context.Context) {
+	if o.rng.IntN(forgetEvery) == 0 {
+		o.forget(ctx, 0)
+	}
 	tasks, err := o.OffloadObjectHeartbeat(ctx, true)
 	if err != nil || len(tasks) == 0 {
 		return
 	}
-	done := make([]client.OffloadedObject, len(tasks))
+	done, saved := make([]client.OffloadedObject, len(tasks)), int64(0)
 	for i, t := range tasks {
 		done[i] = client.OffloadedObject{Task: t, DataSize: t.Size, Endpoint: o.host.Endpoint, Refused: true}
-		if o.rng.IntN(offloadEvery) == 0 {
-			done[i].Refused = !o.save(ctx, t)
+		if o.rng.IntN(offloadEvery) == 0 && o.load.ring.has(t.Key) {
+			if done[i].Refused = !o.save(ctx, t); !done[i].Refused {
+				saved++
+			}
 		}
 	}
 	if o.NotifyOffloadSuccess(ctx, done) == nil {
-		o.load.did.offloads.Add(1)
+		o.load.did.offloads.Add(saved)
 	}
 }
 
@@ -135,15 +149,18 @@ func (o *owner) save(ctx context.Context, t client.OffloadTask) bool {
 		o.load.seen.add(A, "%v: to be copied to an SSD, %s", seconds(o.load.Now()), wrong)
 		return false
 	}
-	if gone := o.disk.write(name, o.found); gone != "" {
-		o.forget(ctx, gone)
-	}
+	o.disk.write(name, o.found)
+	o.forget(ctx, maxFiles)
 	return true
 }
 
-// forget tells the cluster that a file is gone.
-func (o *owner) forget(ctx context.Context, label string) {
-	tenant, key := unlabel(label)
+// forget deletes the oldest file if there are more than so many, and then reports that.
+func (o *owner) forget(ctx context.Context, most int) {
+	gone := o.disk.shrink(most)
+	if gone == "" {
+		return
+	}
+	tenant, key := unlabel(gone)
 	a := mooncake.Args{Key: key, Tenant: tenant, Kind: mooncake.ReplicaLocalDisk}
 	if o.done(ctx, func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.EvictDiskReplica }, a) == nil {
 		o.load.did.diskEvictions.Add(1)

@@ -3,8 +3,6 @@ package judge
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 
 	"github.com/google/uuid"
 
@@ -66,7 +64,7 @@ func (l *Load) lend(ctx context.Context, endpoint string, id uuid.UUID, except u
 }
 
 func (l *Load) endpoint(number int) string {
-	endpoints := slices.Sorted(maps.Keys(l.hosts))
+	endpoints := l.hosts.Endpoints()
 	return endpoints[number%len(endpoints)]
 }
 

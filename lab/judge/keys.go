@@ -107,6 +107,9 @@ func (k *keyring) used(one *key, ambiguous bool) bool {
 	return gone && k.open(one.slot, one)
 }
 
+// has reports whether a key is one of these, which nobody else uses.
+func (k *keyring) has(name string) bool { return strings.HasPrefix(name, k.run+"/") }
+
 // group returns what the names of all keys begin with that are near one.
 func (k *keyring) group(one *key) string {
 	return fmt.Sprintf("%s/%d/", k.run, one.slot/groupSize)

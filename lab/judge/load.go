@@ -32,6 +32,7 @@ type Load struct {
 	workers []*worker
 	limit   *rate.Limiter
 	holds   chan sight // leases that are kept to their end
+	asked   chan sight // objects that owners are to copy or to move
 	seen    tally      // what was found wrong while it works
 	did     errands
 
@@ -70,7 +71,7 @@ func Start(ctx context.Context, c Config) (*Load, error) {
 	c.setDefaults()
 	run := uuid.NewString()[:8]
 	l := &Load{
-		config: c, clock: clock.Boot(), owners: make(map[string]*owner), moved: make(map[client.ObjectID]string), holds: make(chan sight, maxHolds),
+		config: c, clock: clock.Boot(), owners: make(map[string]*owner), moved: make(map[client.ObjectID]string), holds: make(chan sight, maxHolds), asked: make(chan sight, 1),
 		ring: newKeyring(run, c.Keys, !c.NoEviction), hosts: hostmem.New(run, hosts, c.Memory), limit: rate.NewLimiter(rate.Inf, 0),
 	}
 	if c.Rate > 0 {

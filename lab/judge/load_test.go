@@ -131,6 +131,14 @@ func TestLittleMemory(t *testing.T) {
 		strict, err := check(t.Context(), l.History(), Rules{NoEviction: true})
 		return err == nil && strict.Violations[D] > 0
 	})
+	wait(t, "owners have done all that they can be asked for", func() bool {
+		for _, n := range l.Errands() {
+			if n == 0 {
+				return false
+			}
+		}
+		return true
+	})
 	keeps(t, verdict(t, l, nodes, nil), "DXALFVS")
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -52,7 +51,7 @@ func newOwner(l *Load, h *hostmem.Host) (*owner, error) {
 	if err != nil {
 		return nil, err
 	}
-	number := slices.Index(slices.Sorted(maps.Keys(l.hosts)), h.Endpoint)
+	number := slices.Index(l.hosts.Endpoints(), h.Endpoint)
 	o := &owner{reader: newReader(l, Clients+number), Client: lender, host: h}
 	if number < disks {
 		o.disk = l.disks.open(h.Endpoint)
@@ -142,11 +141,21 @@ func (o *owner) dial(ctx context.Context) error {
 	return err
 }
 
-// createTask asks for a copy or a move of an object, mostly of one that lies here.
+// createTask asks for a copy or a move of an object that was read just now.
 func (o *owner) createTask(ctx context.Context) {
-	k := o.load.ring.pick(o.rng)
-	to := o.load.hosts[slices.Sorted(maps.Keys(o.load.hosts))[o.rng.IntN(hosts)]].Name
-	a := mooncake.Args{Key: k.name, Tenant: o.anyTenant(), SegmentName: o.host.Name, Target: to, Targets: []string{to}}
+	var s sight
+	select {
+	case s = <-o.load.asked:
+	default:
+		return
+	}
+	from := o.load.hosts[s.Replicas[0].Endpoint]
+	if from == nil {
+		return
+	}
+	tenant, key := unlabel(s.key)
+	to := o.load.hosts[o.load.endpoint(o.rng.IntN(hosts))].Name
+	a := mooncake.Args{Key: key, Tenant: tenant, SegmentName: from.Name, Target: to, Targets: []string{to}}
 	of := func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.TaskID]] { return g.CreateMoveTask }
 	if o.rng.IntN(2) == 0 {
 		of = func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.TaskID]] { return g.CreateCopyTask }
@@ -218,6 +227,9 @@ func (o *owner) transfer(ctx context.Context, what transfer, move bool) bool {
 	}
 	id := client.ObjectID(plan.Source.ID)
 	wrong := o.wrong(client.Replica{Endpoint: plan.Source.Endpoint, Address: plan.Source.Address}, uint64(id), label(what.Tenant, what.Key))
+	if !o.load.ring.has(what.Key) {
+		wrong = "" // nobody wrote its bytes
+	}
 	if wrong != "" || o.rng.IntN(revokeEvery) == 0 || o.load.lostSince(began) {
 		if o.done(ctx, revoke, a) == nil && wrong != "" {
 			o.load.seen.add(A, "%v: the source of a transfer, %s", seconds(o.load.Now()), wrong)
