@@ -24,6 +24,7 @@ func Controls() []Control {
 	}
 	return []Control{
 		c("kill-primary", "journaled-reservations", "D", "S"),
+		c("kill-primary", "tenant-keys", "A", "V"),
 		c("handover", "handover-flush", "A", "L"),
 		c("stopped-primary", "serving-deadline", "F"),
 		c("primary-without-etcd", "fencing-compare", "D", "X", "A", "V", "F"),
@@ -43,6 +44,7 @@ func Controls() []Control {
 		c("twice-within-a-lease", "eviction-cutoffs", "A", "L", "S", "somebody takes over"),
 		c("twice-within-a-lease", "quarantine", "A", "L"),
 		c("twice-within-a-lease", "upsert-leases", "A", "L"),
+		c("twice-within-a-lease", "moved-leases", "A", "L"),
 		c("wall-clocks", "boot-clock", "D", "A", "F"),
 		c("remove-many", "id-check", "D", "X"),
 		c("dead-host", "gone-segments", "A"),

@@ -5,7 +5,9 @@
 // when it came back, what it said. Beside them probes ask each node by itself,
 // whether it is primary or not. The bytes are real:
 // hosts lend memory of this process, writers fill in whose bytes they are, and
-// readers look while they hold the lease.
+// readers look while they hold the lease. Every fifth client is of a second tenant, with
+// the same keys and a quota. Owners of memory behave as Mooncake's own client does: they
+// copy and move objects, and keep some on SSDs.
 //
 // Judge then decides, from what clients saw and from what the nodes and etcd
 // show to anybody, which promises of the design were broken:
