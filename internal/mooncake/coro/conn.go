@@ -33,10 +33,11 @@ type Conn struct {
 	out     *outbox
 	arrived time.Duration // by the server's clock: when the network was last waited for
 	handler Handler
+	share   share
 }
 
 func newConn(s *Server, nc net.Conn) *Conn {
-	return &Conn{server: s, nc: nc, out: newOutbox(nc, s.clock, s.Limits.Frame)}
+	return &Conn{server: s, nc: nc, out: newOutbox(nc, s.clock, s.Limits.Frame), share: share{budget: s.Limits.Budget}}
 }
 
 // RemoteAddr returns the peer's address.
@@ -89,6 +90,7 @@ func (c *Conn) run() {
 	}
 	defer c.handler.Close()
 	defer c.out.stop()
+	defer func() { _ = c.share.become(0) }()
 	err = c.answerAll()
 	if len(c.out.ready) > 0 {
 		err = errors.Join(err, c.send())
@@ -121,6 +123,9 @@ func (c *Conn) rest() net.Conn {
 // sending to it says so.
 func (c *Conn) complain(err error) {
 	timeout := errors.Is(err, os.ErrDeadlineExceeded) && c.server.ending.Err() == nil
+	if errors.Is(err, errBusy) {
+		c.server.Log.Warn("closed a connection; its client tries again", "peer", c.nc.RemoteAddr().String(), "error", err)
+	}
 	if timeout || errors.Is(err, ErrProtocol) || errors.Is(err, io.ErrUnexpectedEOF) {
 		c.server.Log.Warn("closed a connection that does not speak as a Mooncake client should", "peer", c.nc.RemoteAddr().String(), "error", err)
 	}
@@ -204,6 +209,11 @@ func (c *Conn) read() (q request, body string, err error) {
 	if _, err = c.in.Discard(requestHeader); err != nil {
 		return q, "", err
 	}
+	if q.body > readBuffer {
+		if err = c.share.await(c.server.calls, q.body, c.server.Limits.Frame); err != nil {
+			return q, "", err
+		}
+	}
 	if body, err = readBody(c.in, q.body); err == nil {
 		err = skip(c.in, q.attachment)
 	}
@@ -231,6 +241,14 @@ func (c *Conn) call(q request, body string) error {
 		answered.code = refused.Code
 		reply = structpack.Pack(new(structpack.Writer), append(ready, room[:]...), errorMessage, &refused.Message)
 	}
+	waits := int64(len(reply)) // to be sent
+	if waits <= maxOut {
+		waits = 0
+	}
+	if err := c.share.become(waits); err != nil {
+		c.complain(err)
+		return err
+	}
 	answered.body = uint32(len(reply) - at - responseHeader)
 	putResponse(reply[at:], answered)
 	c.out.add(reply)
@@ -244,7 +262,7 @@ func (c *Conn) send() error {
 		return err
 	}
 	c.handler.Delivered(nil)
-	return nil
+	return c.share.become(0)
 }
 
 // prefixed is a connection of which some bytes were read already.

@@ -34,6 +34,8 @@ type Handler interface {
 type Limits struct {
 	// BodyBytes is the largest body or attachment of a request: 16 MiB.
 	BodyBytes uint32
+	// Budget is of large requests and answers: one of the server's own, of 128 MiB.
+	Budget *Budget
 	// Silence is how long a new connection may take for its first byte: 10 s.
 	// Later it may be idle for as long as it likes, as clients keep pools.
 	Silence time.Duration
@@ -51,6 +53,9 @@ const DefaultCall = 25 * time.Second
 
 func (l Limits) withDefaults() Limits {
 	l.BodyBytes = cmp.Or(l.BodyBytes, 16<<20)
+	if l.Budget == nil {
+		l.Budget = NewBudget(budgetBytes)
+	}
 	l.Silence = cmp.Or(l.Silence, 10*time.Second)
 	l.Frame = cmp.Or(l.Frame, 30*time.Second)
 	l.Call = cmp.Or(l.Call, DefaultCall)

@@ -1,0 +1,67 @@
+package coro
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+const (
+	// budgetBytes is what all large requests and answers may take together: eight of
+	// the largest requests.
+	budgetBytes = 128 << 20
+	// answerFactor is how many bytes of an answer a byte of a large request is taken
+	// to ask for, until the answer is there. A key of 40 bytes has a replica list of
+	// some 300.
+	answerFactor = 16
+	// largestShare is the part of the budget that one request may take before its
+	// answer is there.
+	largestShare = 4
+)
+
+// errBusy means that a peer would take memory that others have.
+var errBusy = errors.New("too many large requests and answers are under way")
+
+// A Budget bounds the memory of requests and answers that are larger than the buffers
+// of a connection. A request waits for its share before it is read; an answer that
+// turns out larger, when there is no more, ends its connection. Servers may share one.
+type Budget struct {
+	bytes int64
+	free  *semaphore.Weighted
+}
+
+// NewBudget returns a budget of so many bytes.
+func NewBudget(bytes int64) *Budget { return &Budget{bytes, semaphore.NewWeighted(bytes)} }
+
+// A share is what one connection has of a budget.
+type share struct {
+	budget *Budget
+	bytes  int64
+}
+
+// await takes what a request of so many bytes needs, and waits for it.
+func (s *share) await(ctx context.Context, body uint32, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	n := min(max(int64(body), min(answerFactor*int64(body), s.budget.bytes/largestShare)), s.budget.bytes)
+	if err := s.budget.free.Acquire(ctx, n); err != nil {
+		return errBusy
+	}
+	s.bytes += n
+	return nil
+}
+
+// become makes the share one of so many bytes.
+func (s *share) become(n int64) error {
+	n = min(n, s.budget.bytes) // alone, an answer may have any size
+	switch more := n - s.bytes; {
+	case more < 0:
+		s.budget.free.Release(-more)
+	case more > 0 && !s.budget.free.TryAcquire(more):
+		return errBusy
+	}
+	s.bytes = n
+	return nil
+}
