@@ -45,6 +45,7 @@ type App struct {
 	mooncakeListeners         []net.Listener // of further generations, as in the settings
 	metadataListener          net.Listener   // nil without a metadata server
 	connections               *connectionBudget
+	scans                     *service.Scans
 	metadataStore             metaserver.Store
 
 	gate     *service.Gate
@@ -77,7 +78,7 @@ type node interface {
 // is taken is an error that says which setting names it.
 func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 	a := &App{
-		cfg: cfg, version: version, clock: clock.Boot(), gate: service.NewGate(),
+		cfg: cfg, version: version, clock: clock.Boot(), gate: service.NewGate(), scans: service.NewScans(),
 		counters: counters{service.NewCounters(), new(leasesync.Counters), new(eviction.Counters)},
 	}
 	files, err := descriptors()

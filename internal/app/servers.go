@@ -36,7 +36,7 @@ func (a *App) serveRPC(ctx context.Context) error {
 	server := rpc.NewServer(rpc.Config{
 		ClusterID: a.cfg.HA.ClusterID, NodeID: a.cfg.Node.ID, Gate: a.gate, Node: a.node, Snapshots: a.node,
 		Clock: a.clock, Log: a.log, Observer: a.metrics, Limits: rpc.Limits{MessageBytes: int(a.cfg.Listen.MaxMessageBytes)},
-		Tenants: service.Tenants(a.cfg.Tenants.Enabled),
+		Tenants: service.Tenants(a.cfg.Tenants.Enabled), Scans: a.scans,
 	})
 	return serve(ctx, func() error { return server.Serve(a.mooncake.grpc(a.rpcListener)) }, server.Stop)
 }

@@ -7,7 +7,6 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -15,6 +14,8 @@ import (
 type adminService struct {
 	pb.UnimplementedAdminServiceServer
 	front
+	waiting chan struct{} // has a place for each call that waits for a sequence
+	telling chan struct{} // has a place for each stream of events
 	dumping chan struct{} // held while ranges are dumped
 	copying chan struct{} // held while the state is sent as a file
 }
@@ -50,6 +51,12 @@ func (s *adminService) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Sta
 }
 
 func (s *adminService) Digest(ctx context.Context, r *pb.DigestRequest) (*pb.DigestResponse, error) {
+	select {
+	case s.waiting <- struct{}{}:
+		defer func() { <-s.waiting }()
+	default:
+		return nil, errs.New(errs.Unavailable, "", "%d calls wait for a digest, which is the most there can be; try again", cap(s.waiting))
+	}
 	seq, digest, err := s.Node.Digest(ctx, metadata.Seq(r.GetSequence()))
 	return &pb.DigestResponse{Header: s.here(), Sequence: uint64(seq), Digest: digest.String()}, err
 }
@@ -103,6 +110,12 @@ func termOf(r interface{ GetTerm() uint64 }) (metadata.Term, error) {
 }
 
 func (s *adminService) Events(r *pb.EventsRequest, stream grpc.ServerStreamingServer[pb.EventsResponse]) error {
+	select {
+	case s.telling <- struct{}{}:
+		defer func() { <-s.telling }()
+	default:
+		return errs.New(errs.Unavailable, "", "%d streams of events are open, which is the most there can be; end one, or ask another node", cap(s.telling))
+	}
 	header, sent := s.here(), uint64(0)
 	for event, err := range s.Node.Events(stream.Context(), metadata.Seq(r.GetFromSequence()), r.GetFollow()) {
 		if err != nil {
@@ -146,7 +159,7 @@ func (s *adminService) ListKeys(ctx context.Context, r *pb.ListKeysRequest) (*pb
 	if err != nil {
 		return nil, err
 	}
-	keys, next, err := service.Keys(ctx, store, s.tenantOf(r), r.GetRegex(), !r.GetIncludeUnreadable(), page)
+	keys, next, err := s.Scans.Keys(ctx, store, s.tenantOf(r), r.GetRegex(), !r.GetIncludeUnreadable(), page)
 	return &pb.ListKeysResponse{Header: s.here(), Keys: keys, NextPageToken: next}, err
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"google.golang.org/grpc"
@@ -278,5 +280,86 @@ func TestRefound(t *testing.T) {
 		if sent := n.admin.sent.Load(); (sent != nil) != fromFile || sent != nil && !bytes.Equal(*sent, file) {
 			t.Errorf("from a file: %v; the node got %v", fromFile, sent != nil)
 		}
+	}
+}
+
+// Calls that wait for a sequence that never comes, and streams that nobody ends, are
+// bounded, and hold up no other call.
+func TestWaitingOperatorsAreBounded(t *testing.T) {
+	n := newNode(t)
+	const digests, events = 64, 64
+	waiting := make(chan struct{}, digests+events)
+	ctx, leave := context.WithCancel(t.Context())
+	n.admin.digest = func(ctx context.Context, _ metadata.Seq) (metadata.Seq, metadata.Digest, error) {
+		waiting <- struct{}{}
+		<-ctx.Done()
+		return 0, 0, ctx.Err()
+	}
+	n.admin.events = func(ctx context.Context, _ metadata.Seq, _ bool, _ func(*pb.EventsResponse, error) bool) {
+		waiting <- struct{}{}
+		<-ctx.Done()
+	}
+	n.admin.status = func() (*pb.StatusResponse, error) { return new(pb.StatusResponse), nil }
+	var calls sync.WaitGroup
+	for range digests {
+		calls.Go(func() { _, _ = n.ops.Digest(ctx, &pb.DigestRequest{Sequence: 1 << 40}) })
+	}
+	for range events {
+		calls.Go(func() {
+			if stream, err := n.ops.Events(ctx, &pb.EventsRequest{Follow: true}); err == nil {
+				_, _ = stream.Recv()
+			}
+		})
+	}
+	for range digests + events {
+		<-waiting
+	}
+	_, err := n.ops.Digest(t.Context(), &pb.DigestRequest{Sequence: 1})
+	wantKind(t, "one more that waits", err, errs.Unavailable)
+	stream, err := n.ops.Events(t.Context(), &pb.EventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = stream.Recv()
+	wantKind(t, "one more stream", err, errs.Unavailable)
+	if _, err := n.ops.Status(t.Context(), new(pb.StatusRequest)); err != nil {
+		t.Errorf("Status beside them: %v", err)
+	}
+	leave()
+	calls.Wait()
+}
+
+// A few of operators' calls are answered at once, the others wait in line, and past
+// that they are refused. Clients' calls go on.
+func TestOperatorsWaitInLine(t *testing.T) {
+	n := newNode(t).mount()
+	const at, line = 16, 512
+	entered, leave := make(chan struct{}, line), make(chan struct{})
+	var under, most atomic.Int64
+	n.admin.status = func() (*pb.StatusResponse, error) {
+		most.Store(max(most.Load(), under.Add(1)))
+		defer under.Add(-1)
+		entered <- struct{}{}
+		<-leave
+		return new(pb.StatusResponse), nil
+	}
+	var calls sync.WaitGroup
+	var refused atomic.Int64
+	for range line + 1 {
+		calls.Go(func() {
+			if _, err := n.ops.Status(context.Background(), new(pb.StatusRequest)); err != nil {
+				wantKind(t, "one too many", err, errs.Unavailable)
+				refused.Add(1)
+				close(leave)
+			}
+		})
+	}
+	for range at {
+		<-entered
+	}
+	n.put("k")
+	calls.Wait()
+	if refused.Load() != 1 || most.Load() > at {
+		t.Errorf("%d calls at once: got %d refused, at most %d were answered at a time; want 1 and %d", line+1, refused.Load(), most.Load(), at)
 	}
 }

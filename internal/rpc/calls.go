@@ -106,7 +106,7 @@ func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServer
 		defer cancel()
 	}
 	if !isClients(info.FullMethod) {
-		return handler(ctx, req)
+		return s.answerOperator(ctx, req, info, handler)
 	}
 	if info.FullMethod != pb.ClientService_Ping_FullMethodName { // clients can tell that they live all the while
 		defer s.calls.Add(-1)
@@ -119,6 +119,23 @@ func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServer
 		return nil, err
 	}
 	return handler(context.WithValue(ctx, masterKey{}, m), req)
+}
+
+// answerOperator answers a call of AdminService, or of gRPC's own services. Few are
+// answered at once, the others wait in line: they ask etcd, or look at all segments.
+func (s *Server) answerOperator(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	if info.FullMethod == pb.AdminService_Digest_FullMethodName { // waits, and has places of its own
+		return handler(ctx, req)
+	}
+	defer s.inLine.Add(-1)
+	if n := s.inLine.Add(1); n > maxInLine {
+		return nil, errs.New(errs.Unavailable, "", "%d calls of operators are under way, which is the most there can be; try again", maxInLine)
+	}
+	if err := s.operators.Acquire(ctx, 1); err != nil {
+		return nil, errs.Wrap(errs.Unavailable, "", err)
+	}
+	defer s.operators.Release(1)
+	return handler(ctx, req)
 }
 
 // isClients reports whether a method is one that clients call: of ObjectService

@@ -18,6 +18,7 @@ import (
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -40,6 +41,13 @@ const (
 	// probeTimeout goes by without an answer: its host is gone.
 	probeAfter   = time.Minute
 	probeTimeout = 20 * time.Second
+	// Of operators' calls maxOperators are answered at once, and maxInLine may be under
+	// way with those that wait; maxDigests may wait for a sequence, and maxEvents be
+	// sent events.
+	maxOperators = 16
+	maxInLine    = 512
+	maxDigests   = 64
+	maxEvents    = 64
 	// minPingInterval is how often a client may probe, idle or not.
 	minPingInterval = 5 * time.Second
 )
@@ -63,13 +71,16 @@ type Limits struct {
 	// can tell that they live all the while: Ping is not counted.
 	Calls int64
 	// Snapshots is how many snapshots may be sent at once, 4 by default: each
-	// takes the memory of one part, and the lock of the store part by part.
+	// takes the memory of one part, and the lock of the store part by part. One
+	// address gets half of them at most.
 	Snapshots int
+	// Send is how long a message of a stream may take to be read, 20 s by default.
+	Send time.Duration
 }
 
 func (l Limits) withDefaults() Limits {
 	l.MessageBytes, l.Deadline = cmp.Or(l.MessageBytes, pb.DefaultMaxMessageBytes), cmp.Or(l.Deadline, 30*time.Second)
-	l.Calls, l.Snapshots = cmp.Or(l.Calls, 16<<10), cmp.Or(l.Snapshots, 4)
+	l.Calls, l.Snapshots, l.Send = cmp.Or(l.Calls, 16<<10), cmp.Or(l.Snapshots, 4), cmp.Or(l.Send, 20*time.Second)
 	return l
 }
 
@@ -91,15 +102,18 @@ type Config struct {
 	Observer  Observer // may be nil
 	Limits    Limits
 	Tenants   service.Tenants
+	Scans     *service.Scans // nil for no bound
 }
 
 // A Server answers gRPC calls on any number of listeners.
 type Server struct {
 	Config
-	grpc   *grpc.Server
-	calls  atomic.Int64       // under way, as far as Limits.Calls counts them
-	ending context.Context    // ends when the server begins to stop
-	end    context.CancelFunc // of ending
+	grpc      *grpc.Server
+	calls     atomic.Int64 // under way, as far as Limits.Calls counts them
+	inLine    atomic.Int64 // calls of operators under way
+	operators *semaphore.Weighted
+	ending    context.Context    // ends when the server begins to stop
+	end       context.CancelFunc // of ending
 }
 
 // NewServer returns a server with all services; it answers once Serve is
@@ -109,7 +123,7 @@ func NewServer(c Config) *Server {
 	if c.Clock == nil {
 		c.Clock = clock.Boot()
 	}
-	s := &Server{Config: c}
+	s := &Server{Config: c, operators: semaphore.NewWeighted(maxOperators)}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),
@@ -118,13 +132,13 @@ func NewServer(c Config) *Server {
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: probeAfter, Timeout: probeTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(s.finishUnary, recovery.UnaryServerInterceptor(), s.admitUnary),
-		grpc.ChainStreamInterceptor(s.finishStream, recovery.StreamServerInterceptor(), s.endStream),
+		grpc.ChainStreamInterceptor(s.finishStream, s.cutStalled, recovery.StreamServerInterceptor(), s.endStream),
 	)
 	f := front{Config: &s.Config}
 	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f})
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f})
-	pb.RegisterAdminServiceServer(s.grpc, &adminService{front: f, dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)})
-	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: make(chan struct{}, c.Limits.Snapshots)})
+	pb.RegisterAdminServiceServer(s.grpc, &adminService{front: f, waiting: make(chan struct{}, maxDigests), telling: make(chan struct{}, maxEvents), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)})
+	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: make(map[string]int)})
 	healthpb.RegisterHealthServer(s.grpc, &health{serves: c.Gate.Serves})
 	reflection.Register(s.grpc)
 	return s

@@ -3,10 +3,13 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
+	"sync"
 
 	"github.com/zeebo/xxh3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/peer"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
@@ -42,19 +45,20 @@ type SnapshotBegin struct {
 type snapshotService struct {
 	pb.UnimplementedSnapshotServiceServer
 	front
-	sending chan struct{} // has a place for each snapshot under way
+
+	mu      sync.Mutex
+	sending map[string]int // snapshots under way, by the host that they go to
 }
 
 func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grpc.ServerStreamingServer[pb.StreamSnapshotResponse]) error {
 	if err := s.check(r); err != nil {
 		return err
 	}
-	select {
-	case s.sending <- struct{}{}:
-		defer func() { <-s.sending }()
-	default:
-		return errs.New(errs.Unavailable, "", "%d snapshots are being sent, which is the most there can be; try again", cap(s.sending))
+	host := hostOf(stream.Context())
+	if err := s.take(host); err != nil {
+		return err
 	}
+	defer s.giveBack(host)
 	begin, err := s.Snapshots.BeginSnapshot(stream.Context())
 	if err != nil {
 		return err
@@ -66,6 +70,42 @@ func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grp
 	}
 	s.Log.Info().Str("to", r.GetNodeId()).Uint64("sequence", uint64(begin.Seq)).Uint64("bytes", out.bytes).Msg("sent a snapshot")
 	return nil
+}
+
+// take counts a snapshot to a host, if it may have one more.
+func (s *snapshotService) take(host string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	total := 0
+	for _, n := range s.sending {
+		total += n
+	}
+	if most := s.Limits.Snapshots; total >= most || s.sending[host] >= max(1, most/2) {
+		return errs.New(errs.Unavailable, "", "%d snapshots are being sent, %d of them to your host; there can be %d, and %d to a host; try again", total, s.sending[host], most, max(1, most/2))
+	}
+	s.sending[host]++
+	return nil
+}
+
+func (s *snapshotService) giveBack(host string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sending[host]--; s.sending[host] == 0 {
+		delete(s.sending, host)
+	}
+}
+
+// hostOf returns the host of a call's peer, without its port.
+func hostOf(ctx context.Context) string {
+	p, ok := peer.FromContext(ctx)
+	if !ok {
+		return ""
+	}
+	host, _, err := net.SplitHostPort(p.Addr.String())
+	if err != nil {
+		return p.Addr.String()
+	}
+	return host
 }
 
 func (s *snapshotService) check(r *pb.StreamSnapshotRequest) error {

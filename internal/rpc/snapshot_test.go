@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -403,4 +404,23 @@ type source rpc.SnapshotBegin
 
 func (s source) BeginSnapshot(context.Context) (rpc.SnapshotBegin, error) {
 	return rpc.SnapshotBegin(s), nil
+}
+
+// One host gets half of the places at most.
+func TestOneHostLeavesSnapshotsToOthers(t *testing.T) {
+	waiting := waitingSource{begun: make(chan struct{}, 4)}
+	n := newNode(t, func(c *rpc.Config) { c.Snapshots = waiting })
+	never := func([]byte) error { t.Error("a part came"); return nil }
+	ctx, cancel := context.WithCancel(t.Context())
+	var fetches sync.WaitGroup
+	for range 2 {
+		fetches.Go(func() { _, _ = rpc.FetchSnapshot(ctx, n.conn, want, never) })
+		<-waiting.begun
+	}
+	_, err := rpc.FetchSnapshot(t.Context(), n.conn, want, never)
+	if errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "2 of them to your host") {
+		t.Errorf("a third snapshot to one host: got %v, want Unavailable", err)
+	}
+	cancel()
+	fetches.Wait()
 }

@@ -3,6 +3,7 @@ package rpc_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -94,4 +96,22 @@ func TestStopIsBounded(t *testing.T) {
 		t.Errorf("the call that was cut off: got %v, want Unavailable", err)
 	}
 	release()
+}
+
+// A stream that nobody reads ends, and what it held is free again.
+func TestStreamsThatNobodyReadsEnd(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Send = 200 * time.Millisecond })
+	ended := make(chan struct{})
+	n.admin.events = func(_ context.Context, _ metadata.Seq, _ bool, yield func(*pb.EventsResponse, error) bool) {
+		defer close(ended)
+		for yield(&pb.EventsResponse{Text: strings.Repeat("x", 1<<10)}, nil) {
+		}
+	}
+	stream, err := n.ops.Events(t.Context(), &pb.EventsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ended
+	_, err = receive(stream)
+	wantKind(t, "reading on", err, errs.Unavailable)
 }

@@ -20,7 +20,7 @@ func TestKeysOfANodeThatDoesNotServe(t *testing.T) {
 
 	var got []string
 	for page := (service.Page{Size: 7}); ; {
-		keys, next, err := service.Keys(t.Context(), f.Store, "default", "^k/", true, page)
+		keys, next, err := (*service.Scans)(nil).Keys(t.Context(), f.Store, "default", "^k/", true, page)
 		if err != nil || len(keys) > 7 {
 			t.Fatalf("a page: got %v, %v; want at most 7 keys and no error", keys, err)
 		}

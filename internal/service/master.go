@@ -62,6 +62,7 @@ type Settings struct {
 	// InitialQuotas are set by the first primary that finds no quota at all.
 	InitialQuotas []metadata.TenantQuota
 	Promotion     Promotion // of objects on SSDs, with Offload only
+	Scans         *Scans    // of this node; nil for no bound
 }
 
 // A Master serves the calls of one term. It is safe for concurrent use. What is

@@ -138,7 +138,7 @@ func (m *Master) GetReplicaListByRegex(ctx context.Context, tenant, pattern stri
 		return nil, "", m.Counters.done(OpGetReplicaListByRegex, err)
 	}
 	var found []KeyedList
-	next, err := scan(ctx, m.Store, tenant, true, match, page, func(key string) int {
+	next, err := m.Scans.scan(ctx, m.Store, tenant, true, match, page, func(key string) int {
 		list, err := m.get(ctx, "GetReplicaListByRegex", tenant, key, m.Now())
 		if err != nil {
 			return 0 // gone, or not readable, since it was found
@@ -158,17 +158,17 @@ func (m *Master) Keys(ctx context.Context, tenant, pattern string, readable bool
 	if err := m.Fence(ctx); err != nil {
 		return nil, "", err
 	}
-	return Keys(ctx, m.Store, tenant, pattern, readable, page)
+	return m.Scans.Keys(ctx, m.Store, tenant, pattern, readable, page)
 }
 
 // Keys is Master.Keys for the state of any node, serving or not.
-func Keys(ctx context.Context, store *metadata.Store, tenant, pattern string, readable bool, page Page) ([]string, string, error) {
+func (s *Scans) Keys(ctx context.Context, store *metadata.Store, tenant, pattern string, readable bool, page Page) ([]string, string, error) {
 	match, err := compile("ListKeys", pattern)
 	if err != nil {
 		return nil, "", err
 	}
 	var keys []string
-	next, err := scan(ctx, store, tenant, readable, match, page, func(key string) int {
+	next, err := s.scan(ctx, store, tenant, readable, match, page, func(key string) int {
 		keys = append(keys, key)
 		return len(key) + entryBytes
 	})
@@ -178,11 +178,16 @@ func Keys(ctx context.Context, store *metadata.Store, tenant, pattern string, re
 // scan visits matching keys shard by shard, in order inside a shard, until the
 // page is full. visit returns how many bytes an entry takes, 0 for none. It returns
 // the token of the next page, empty at the end.
-func scan(ctx context.Context, store *metadata.Store, tenant string, readable bool, match func(string) bool, page Page, visit func(key string) (bytes int)) (string, error) {
+func (s *Scans) scan(ctx context.Context, store *metadata.Store, tenant string, readable bool, match func(string) bool, page Page, visit func(key string) (bytes int)) (string, error) {
 	shard, after, err := parseToken(page.Token)
 	if err != nil {
 		return "", err
 	}
+	end, err := s.read(ctx, "scan")
+	if err != nil {
+		return "", err
+	}
+	defer end()
 	var keys []metadata.ObjectKey
 	for taken, bytes := 0, 0; shard < metadata.ShardCount; shard, after = shard+1, "" {
 		keys = slices.DeleteFunc(store.Keys(keys[:0], shard, readable), func(k metadata.ObjectKey) bool {

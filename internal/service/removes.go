@@ -102,6 +102,11 @@ func (m *Master) RemoveAll(ctx context.Context, r RemoveRequest) (int, error) {
 }
 
 func (m *Master) removeSelected(ctx context.Context, s deleteevents.Selection) (int, error) {
+	end, err := m.Scans.remove(ctx, s.Type.String())
+	if err != nil {
+		return 0, err
+	}
+	defer end()
 	x := deleteevents.Expander{Store: m.Store, Queue: m.Queue, Now: m.Now, Fence: m.Fence}
 	n, events, err := x.Remove(ctx, s)
 	m.Counters.Deletes[s.Type].Add(int64(events))

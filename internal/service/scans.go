@@ -1,0 +1,49 @@
+package service
+
+import (
+	"context"
+	"runtime"
+
+	"golang.org/x/sync/semaphore"
+
+	"github.com/understudy-store/understudy/errs"
+)
+
+// Scans bounds the calls that look at every object, on the primary and on standbys.
+// Such a call, with a pattern and millions of keys, takes a processor for seconds.
+type Scans struct {
+	reads    *semaphore.Weighted // half of the processors
+	removals *semaphore.Weighted // one at a time: they wait for commits, too
+}
+
+// NewScans returns a bound for the calls of one node.
+func NewScans() *Scans {
+	return &Scans{semaphore.NewWeighted(max(1, int64(runtime.GOMAXPROCS(0)/2))), semaphore.NewWeighted(1)}
+}
+
+// read waits until a call may look at all keys, at most until the context ends. end
+// lets the next one do so.
+func (s *Scans) read(ctx context.Context, op string) (end func(), err error) {
+	if s == nil {
+		return func() {}, nil
+	}
+	return place(ctx, s.reads, op)
+}
+
+// remove is read for a call that removes what it finds.
+func (s *Scans) remove(ctx context.Context, op string) (end func(), err error) {
+	if s == nil {
+		return func() {}, nil
+	}
+	return place(ctx, s.removals, op)
+}
+
+func place(ctx context.Context, places *semaphore.Weighted, op string) (end func(), err error) {
+	if err := places.Acquire(ctx, 1); err != nil {
+		return nil, &errs.Error{
+			Kind: errs.Unavailable, Op: op, Err: err,
+			Detail: "other calls that look at every object are under way; nothing was changed, try again",
+		}
+	}
+	return func() { places.Release(1) }, nil
+}

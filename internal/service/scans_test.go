@@ -1,0 +1,39 @@
+package service_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/service"
+)
+
+// Calls that look at every object take turns; one that gives up has changed nothing.
+func TestScansTakeTurns(t *testing.T) {
+	f := newFixture(t)
+	f.Scans = service.NewScans()
+	f.put(t, "a")
+	looking, leave := make(chan struct{}), make(chan struct{})
+	done := make(chan error, 1)
+	go func() {
+		_, err := f.RemoveMatching(t.Context(), func(string) bool { close(looking); <-leave; return false })
+		done <- err
+	}()
+	<-looking
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if n, err := f.RemoveByRegex(soon, service.RemoveRequest{Tenant: "default", Force: true}, "a"); errs.KindOf(err) != errs.Unavailable || n != 0 {
+		t.Errorf("a removal beside another: got %d, %v; want 0 and UNAVAILABLE_IN_CURRENT_STATUS", n, err)
+	}
+	if keys, _, err := f.Keys(t.Context(), "default", "a", true, service.Page{}); err != nil || len(keys) != 1 {
+		t.Errorf("a search beside it: got %v, %v; want a", keys, err)
+	}
+	close(leave)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n, err := f.RemoveByRegex(t.Context(), service.RemoveRequest{Tenant: "default", Force: true}, "a"); err != nil || n != 1 {
+		t.Errorf("after it: got %d, %v; want 1", n, err)
+	}
+}
