@@ -112,8 +112,7 @@ type Generation struct {
 	QueryTask          Call[Result[TaskState]]
 	MarkTaskToComplete Call[Done]
 
-	// Others are the functions that have no Go types yet.
-	Others []Function
+	Others []Other
 
 	functions []Function
 }

@@ -74,7 +74,7 @@ func newTable(g *mooncake.Generation) *table {
 	one(t, g.SegmentStatus, segmentStatus)
 	one(t, g.SegmentStatusByID, segmentStatusByID)
 	for _, f := range g.Others {
-		refuse(t, f)
+		other(t, f)
 	}
 	t.mark(g)
 	return t

@@ -199,46 +199,34 @@ func unpack(r *structpack.Reader, body string, m *structpack.Message[args], a *a
 	return nil
 }
 
-// refuse adds a function that this master does not have: it says so in its
-// answer. A batch gets as many answers as it has items.
-func refuse(t *table, f mooncake.Function) {
-	fn := newFunction(f)
-	answer := structpack.NewMessage(refusal(f.Result))
+// other adds a function whose answer is always the same.
+func other(t *table, f mooncake.Other) {
+	fn := newFunction(f.Function)
+	answer := structpack.NewMessage(structpack.Codec[errs.Kind]{Type: f.Result, Put: func(w *structpack.Writer, failure *errs.Kind) {
+		if w.Bool(*failure == errs.OK); *failure == errs.OK {
+			w.Length(0)
+		} else {
+			w.U32(uint32(failure.Number()))
+		}
+	}})
 	fn.serve = func(c call, body string, reply []byte) ([]byte, error) {
-		items, err := survey(&c.reader, body, f.Args)
-		if err != nil {
+		if err := survey(&c.reader, body, f.Args); err != nil {
 			return nil, c.mistaken(fn, body, err)
 		}
 		if err := c.master.Fence(c); err != nil {
 			return nil, errNotServing
 		}
-		return structpack.Pack(&c.writer, reply, answer, &items), nil
+		return structpack.Pack(&c.writer, reply, answer, &f.Failure), nil
 	}
 	t.functions[f.ID] = fn
 }
 
-// survey checks arguments and counts the items of a batch.
-func survey(r *structpack.Reader, body string, t structpack.Type) (items int, err error) {
+// survey checks arguments.
+func survey(r *structpack.Reader, body string, t structpack.Type) error {
 	if t != "" {
 		return structpack.Survey(r, body, t)
 	}
-	return 0, unpack(r, body, nil, nil)
-}
-
-// refusal packs NOT_SUPPORTED as a result: once, or for each of so many items.
-func refusal(t structpack.Type) structpack.Codec[int] {
-	_, batch := t.Vector()
-	return structpack.Codec[int]{Type: t, Put: func(w *structpack.Writer, items *int) {
-		n := 1
-		if batch {
-			n = *items
-			w.Length(n)
-		}
-		for range n {
-			w.Bool(false)
-			w.U32(uint32(errs.NotSupported.Number()))
-		}
-	}}
+	return unpack(r, body, nil, nil)
 }
 
 func newFunction(f mooncake.Function) *function {

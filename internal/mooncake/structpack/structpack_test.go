@@ -233,13 +233,13 @@ func TestSurvey(t *testing.T) {
 	}
 	var r structpack.Reader
 	for _, n := range []int{0, 3, 300} {
-		if got, err := structpack.Survey(&r, message(make([]string, n)), typ); err != nil || got != n {
-			t.Errorf("%d items: %d, %v; want all", n, got, err)
+		if err := structpack.Survey(&r, message(make([]string, n)), typ); err != nil {
+			t.Errorf("%d items: %v; want no error", n, err)
 		}
 	}
 	whole := message([]string{"a", "bc"})
 	for n := range len(whole) {
-		if _, err := structpack.Survey(&r, whole[:n], typ); err == nil {
+		if err := structpack.Survey(&r, whole[:n], typ); err == nil {
 			t.Errorf("cut at %d: no error, want an error", n)
 		}
 	}

@@ -1,25 +1,19 @@
 package structpack
 
-// Survey reads over a message of a type for which there is no codec, and returns
-// how many elements its first vector has: for the arguments of a batch call, how
-// many items.
-func Survey(r *Reader, message string, t Type) (items int, err error) {
-	s := surveyor{r: r, items: -1}
+// Survey checks a message of a type for which there is no codec.
+func Survey(r *Reader, message string, t Type) error {
+	s := surveyor{r}
 	m := Message[struct{}]{
 		codec: Codec[struct{}]{Type: t, Get: func(*Reader, *struct{}) { s.value(t) }},
 		hash:  t.Hash(),
 	}
-	err = Unpack(r, message, &m, new(struct{}))
-	return max(0, s.items), err
+	return Unpack(r, message, &m, new(struct{}))
 }
 
 // A surveyor walks over a value by the literal of its type. It goes as deep as
 // the literal does, whatever the bytes are. It knows what arguments are made of:
 // no maps, variants and expected values.
-type surveyor struct {
-	r     *Reader
-	items int // of the first vector; -1 before it
-}
+type surveyor struct{ r *Reader }
 
 // value reads over one value, and returns what stands behind its type.
 func (s *surveyor) value(t Type) (rest Type) {
@@ -58,11 +52,7 @@ func (s *surveyor) value(t Type) (rest Type) {
 }
 
 func (s *surveyor) vector(element Type) (rest Type) {
-	n := s.r.Elements(1)
-	if s.items < 0 {
-		s.items = n
-	}
-	for range n {
+	for range s.r.Elements(1) {
 		if s.r.Failed() {
 			break
 		}

@@ -76,9 +76,3 @@ func (t Type) Hash() uint32 {
 	sum := md5.Sum([]byte(t)) //nolint:gosec // see above
 	return binary.BigEndian.Uint32(sum[:]) &^ 1
 }
-
-// Vector reports whether the type is a vector, and of what.
-func (t Type) Vector() (element Type, ok bool) {
-	rest, ok := strings.CutPrefix(string(t), nodeVector)
-	return Type(rest), ok
-}
