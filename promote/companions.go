@@ -103,6 +103,16 @@ func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
 	}
 }
 
+// descent returns what a history descends from, nil if that is not remembered.
+func (c *companions) descent(of journal.History) []journal.Ancestor {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.last.History != of {
+		return nil
+	}
+	return c.last.Ancestors
+}
+
 // known returns what is remembered.
 func (c *companions) known() memory {
 	c.mu.Lock()

@@ -286,12 +286,39 @@ func TestAForeignJournalIsLeftAlone(t *testing.T) {
 // of their own are.
 func TestAForeignJournalStopsNoFailover(t *testing.T) {
 	t.Parallel()
+	w, away, now, other := foreigner(t, t.TempDir())
+	w.promotable(other)
+	away.wire.heal()
+	w.foreign(away)
+	now.vanish()
+	w.serving(other).has("new")
+}
+
+// Nor do they stop them when they start again.
+func TestAForeignJournalStopsNoRestart(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, away, now, other := foreigner(t, dir)
+	other.vanish()
+	w.saved(now)
+	away.wire.heal()
+	w.foreign(away)
+	now.vanish()
+	w.unregistered("m")
+	w.unregistered("s")
+	w.serving(w.start(now.id, stateIn(filepath.Join(dir, now.id), 100*time.Millisecond))).has("new")
+}
+
+// foreigner returns a node that holds the state of a journal with terms far above those of
+// the present one, which two nodes have founded since in an etcd that had lost everything.
+// They keep state files below dir. It does not reach etcd.
+func foreigner(t *testing.T, dir string) (w *cluster, away, now, other *node) {
 	etcd := etcdtest.Start(t)
-	w := newCluster(t, etcd)
+	w = newCluster(t, etcd)
 	a, b := w.pair(5)
 	do(t, etcd, clientv3.OpDelete(layout.Head()))
 	old := w.founder(a, b) // in a term far above
-	away := a
+	away = a
 	if old == a {
 		away = b
 	}
@@ -301,22 +328,25 @@ func TestAForeignJournalStopsNoFailover(t *testing.T) {
 	w.unregistered("a")
 	w.unregistered("b")
 	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
-	m, s := w.start("m"), w.start("s")
-	now := w.serving(m, s)
+	m := w.start("m", stateIn(filepath.Join(dir, "m"), 100*time.Millisecond))
+	s := w.start("s", stateIn(filepath.Join(dir, "s"), 100*time.Millisecond))
+	now = w.serving(m, s)
 	now.mount()
 	now.put("new")
-	other := s
+	other = s
 	if now == s {
 		other = m
 	}
-	w.promotable(other)
-	away.wire.heal()
-	waitFor(t, "the node that was away to be listed with its journal", func() bool {
-		nodes, err := other.Nodes(t.Context())
-		return err == nil && slices.ContainsFunc(nodes, func(n promote.NodeInfo) bool { return n.ID == away.id && n.Lost != "" })
+	return w, away, now, other
+}
+
+// foreign waits until a node is listed as one that holds another journal.
+func (w *cluster) foreign(away *node) {
+	w.t.Helper()
+	waitFor(w.t, away.id+" to be listed with its journal", func() bool {
+		nodes, err := away.Nodes(w.t.Context())
+		return err == nil && slices.ContainsFunc(nodes, func(n promote.NodeInfo) bool { return n.ID == away.id && n.Foreign })
 	})
-	now.vanish()
-	w.serving(other).has("new")
 }
 
 // A node logs when it begins and ends to answer, why, and how long what was before

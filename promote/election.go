@@ -117,6 +117,7 @@ func (n *Node) watchPrimary(f *follower.Follower, at journal.Cursor, s scene) {
 	before := n.serving
 	n.serving = s
 	if before.leader.value == s.leader.value && !s.view.Still(before.view.Cursor) && at.Against(s.view.Cursor, s.view.Err) == nil {
+		n.watched = s.leader.Term
 		f.Vouch()
 	}
 }

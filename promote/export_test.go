@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"slices"
+
+	"github.com/understudy-store/understudy/journal"
 )
 
 // MayStart reports whether an operator's permission to start empty stands.
@@ -40,4 +43,9 @@ func NewRetention(c Config) Retention { return Retention{newRetention(&Node{Conf
 func (r Retention) Look(ctx context.Context) (int64, error) {
 	err := r.of.look(ctx)
 	return r.of.from, err
+}
+
+// Remembers reports whether this node remembers that a history descends from another.
+func (n *Node) Remembers(of, from journal.History) bool {
+	return slices.ContainsFunc(n.companions.descent(of), func(a journal.Ancestor) bool { return a.History == from })
 }

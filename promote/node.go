@@ -138,7 +138,9 @@ type Node struct {
 	journalLog *slog.Logger // Log, for package journal, which masterctl links
 	squatters  squatters
 	silence    silence
-	serving    scene // as last seen while somebody served. For campaign alone.
+	serving    scene         // as last seen while somebody served. For campaign alone.
+	watched    metadata.Term // of the primary that this node saw commit last. For campaign and the term that follows.
+	led        metadata.Term // in which this node served last. For the term and those that follow.
 	companions companions
 	// unfounded is since when etcd has held no head, by the clock; 0 if it has one, or
 	// if that is not known. For campaign alone.
@@ -274,7 +276,7 @@ func (n *Node) newFollower(store *metadata.Store, at journal.Cursor) *follower.F
 	c.Reader = n.reader()
 	c.Snapshot, c.Options, c.Log, c.MaxLagBytes = snapshots{n}, n.Options, n.Log, n.MaxJournalBytes
 	c.Changed, c.Random, c.Clock = func(string) { n.poke() }, n.Random, n.Clock
-	c.Diverged = n.saver.keepDiverged
+	c.Diverged, c.Descent = n.saver.keepDiverged, n.companions.descent
 	return follower.New(c, store, at)
 }
 

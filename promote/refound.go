@@ -211,7 +211,7 @@ func (n *Node) othersMayShow(ctx context.Context, s scene) error {
 // since etcd has gone back, and they hold more of the journal than its head says. It asks
 // all complete nodes that it knows where only the journal speaks for its state, and else
 // those alone that say that they have lost the journal: an election takes no longer then.
-// Those who hold another journal altogether do not count for a node that is sure of its own.
+// Those who hold another journal altogether do not count: they never found it anew.
 func (n *Node) othersHoldMore(ctx context.Context, f *follower.Follower, s scene, begun time.Duration) error {
 	head, asked, unsure := s.view.Cursor.Head, make(map[string]string), f.Status().Unsure
 	if head.Seq == 0 {
@@ -221,7 +221,11 @@ func (n *Node) othersHoldMore(ctx context.Context, f *follower.Follower, s scene
 		asked = n.companions.known().At
 	}
 	for _, other := range s.nodes {
-		if other.ID != n.ID && (other.Lost != "" && !other.Foreign || unsure && (other.Foreign || other.Promotable)) {
+		switch {
+		case other.ID == n.ID:
+		case other.Foreign:
+			delete(asked, other.ID)
+		case other.Lost != "", unsure && other.Promotable:
 			asked[other.ID] = other.RPC
 		}
 	}

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/journal"
@@ -164,4 +166,42 @@ func TestAnOrderNamesAForkedNode(t *testing.T) {
 	if files, err := filepath.Glob(filepath.Join(dir, "diverged-*.state")); err != nil || len(files) == 0 {
 		t.Errorf("the files are %v (%v), want one with what b held", files, err)
 	}
+}
+
+// A backup of etcd is from before the journal was founded anew, twice: that journal is one
+// which the nodes' own descends from, so they found it anew once more.
+func TestABackupFromBeforeTwoFoundings(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a, b := w.pair(5)
+	restore := etcd.Backup()
+	before, _ := readHead(t, etcd)
+	for _, key := range []string{"l0", "l1"} {
+		head, _ := readHead(t, etcd)
+		do(t, etcd, clientv3.OpDelete(layout.Head()))
+		now := w.founderBehind(head.History, a, b)
+		now.put(key)
+		for _, n := range []*node{a, b} {
+			w.promotable(n)
+			waitFor(t, n.id+" to remember the history", func() bool {
+				head, _ := readHead(t, etcd)
+				return n.Remembers(head.History, before.History)
+			})
+		}
+		w.equal(now, map[*node]*node{a: b, b: a}[now])
+	}
+	last, _ := readHead(t, etcd)
+	restore()
+	w.founderBehind(last.History, a, b).has(append(keys("k", 5), "l0", "l1")...)
+}
+
+// founderBehind waits until one of the nodes serves a journal that was founded from another.
+func (w *cluster) founderBehind(parent journal.History, nodes ...*node) (now *node) {
+	w.t.Helper()
+	waitFor(w.t, "a new history", func() bool {
+		now = w.founder(nodes...)
+		return now.Status().Head.Parent == parent
+	})
+	return now
 }

@@ -43,6 +43,9 @@ type Config struct {
 	// Diverged keeps a state that has commits behind a fork that the journal does not
 	// have, before a snapshot replaces it; nil for not at all.
 	Diverged func(ctx context.Context, store *metadata.Store, at journal.Cursor, fork metadata.Seq) error
+	// Descent returns what a history descends from, as far as this node remembers; nil
+	// for nothing.
+	Descent func(journal.History) []journal.Ancestor
 	// FullSyncInterval is how often the leases in etcd are compared with the
 	// state.
 	FullSyncInterval time.Duration

@@ -90,8 +90,8 @@ func (f *Follower) resume(ctx context.Context, at journal.Cursor, view journal.V
 	return at, err
 }
 
-// against is Cursor.Against. It also looks whether the state's history is an earlier
-// ancestor of the one in etcd.
+// against is Cursor.Against. It also looks whether one of both histories, the state's and
+// the one in etcd, is an earlier ancestor of the other.
 func (f *Follower) against(ctx context.Context, at journal.Cursor, view journal.View) error {
 	err := at.Against(view.Cursor, view.Err)
 	if view.Err != nil || !errors.Is(err, journal.ErrLost) || at.Head.History.Is(view.Cursor.Head.History) {
@@ -104,6 +104,14 @@ func (f *Follower) against(ctx context.Context, at journal.Cursor, view journal.
 	for _, a := range ancestors {
 		if a.History == at.Head.History {
 			return journal.Founded(a.Fork, at)
+		}
+	}
+	if f.Descent == nil {
+		return err
+	}
+	for _, a := range f.Descent(at.Head.History) {
+		if head := view.Cursor.Head; a.History == head.History {
+			return &journal.LostError{Cause: fmt.Sprintf("etcd's head is of history %s, from which this node's, %s, descends", head.History, at.Head.History)}
 		}
 	}
 	return err
