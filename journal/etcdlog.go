@@ -118,7 +118,7 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 		case isRefusal(err) && !doubtful && !again:
 			return &RefusedError{err}
 		case errors.Is(err, ErrFenced) && (doubtful || again):
-			return fmt.Errorf("commit %d: %w while its outcome was unknown", c.Head.Seq, errDeposed)
+			return fmt.Errorf("commit %d: %w, which showed while the outcome was unknown", c.Head.Seq, errDeposed)
 		case errors.Is(err, ErrFenced):
 			return err
 		case !doubtful && !full:
@@ -173,7 +173,7 @@ func Jitter(pause time.Duration, random func() float64) time.Duration {
 }
 
 // errDeposed is ErrFenced where a commit may have been written before.
-var errDeposed = errors.New("another primary was elected")
+var errDeposed = errors.New("this node is no longer elected")
 
 // An answer is etcd's to a transaction.
 type answer struct {

@@ -18,7 +18,7 @@ const Heartbeat = time.Second
 // A Log makes one commit durable.
 type Log interface {
 	// Append writes a commit behind the head it was given last. Errors:
-	// ErrFenced when another primary is elected or the head is not as expected;
+	// ErrFenced when this node is no longer elected or the head is not as expected;
 	// a *RefusedError when the commit was surely not written and never will be;
 	// anything else, the context's error among them, leaves its outcome unknown, and
 	// the log unusable.
@@ -32,7 +32,7 @@ type Sealed struct {
 }
 
 // ErrFenced says that this node may not write any more.
-var ErrFenced = errors.New("another primary was elected")
+var ErrFenced = errors.New("this node is no longer elected")
 
 // A RefusedError says that a commit was not written, and why.
 type RefusedError struct{ Err error }

@@ -45,11 +45,13 @@ type Term struct {
 	why       string        // the term began
 	end       string        // how it ended, if it was ended on purpose
 	recorded  TermRecord    // zero until the term serves
-	gap       time.Duration // without a primary before the term served, as this node saw it
-	empty     bool
-	noWriters bool      // that began before the empty start are left
-	founded   *founding // nil unless this node founded the journal anew for the term
-	trusted   bool      // the store is what the journal says, and more than nothing
+	gap       time.Duration // without an answer of any node before the term served
+	// gapAtLeast says that it may be longer.
+	gapAtLeast bool
+	empty      bool
+	noWriters  bool      // that began before the empty start are left
+	founded    *founding // nil unless this node founded the journal anew for the term
+	trusted    bool      // the store is what the journal says, and more than nothing
 
 	failing atomic.Pointer[error] // of the last call for a commit
 	held    bool                  // changes are refused, since etcd is nearly full; for keepPace alone
@@ -291,6 +293,7 @@ func (t *Term) open(ctx context.Context) error {
 		}
 	}
 	idle, _ := n.turn(true)
+	n.led = t.Number
 	n.Log.Info().Uint64("term", uint64(t.Number)).Uint64("sequence", uint64(t.Store.Position().Seq)).Dur("idle_for", idle).
 		Int64("objects", t.Store.Stats().Objects).Str("why", t.why).Dur("gap", t.gap).Msg("serving")
 	return nil
@@ -322,9 +325,7 @@ func (t *Term) announce(ctx context.Context) error {
 // announced notes that the announcement stands in etcd, as of a revision.
 func (t *Term) announced(revision int64) {
 	t.leader.State, t.View = Serving, revision
-	if t.before.Seq > 0 {
-		t.gap = t.node.Clock() - t.learned
-	}
+	t.measureGap()
 }
 
 // takeCalls serves until something ends that: an error, or an order to hand

@@ -20,12 +20,13 @@ import (
 // A TermRecord describes a term for operators. No decision depends on it.
 type TermRecord struct {
 	Term   metadata.Term `json:"term"`
-	NodeID string        `json:"node_id,omitempty"` // empty while nobody has served in the term
-	Began  string        `json:"began,omitempty"`   // wall time, RFC 3339
-	Why    string        `json:"why"`               // the node became primary
-	Gap    int64         `json:"gap_ms"`            // without a primary before, as the node saw it
-	Ended  string        `json:"ended,omitempty"`   // wall time, RFC 3339; empty if the node did not record it
-	End    string        `json:"end,omitempty"`     // how it ended
+	NodeID string        `json:"node_id,omitempty"`      // empty while nobody has served in the term
+	Began  string        `json:"began,omitempty"`        // wall time, RFC 3339
+	Why    string        `json:"why"`                    // the node became primary
+	Gap    int64         `json:"gap_ms"`                 // without an answer of any node before
+	Least  bool          `json:"gap_at_least,omitempty"` // the gap may be longer: the node did not see the primary before
+	Ended  string        `json:"ended,omitempty"`        // wall time, RFC 3339; empty if the node did not record it
+	End    string        `json:"end,omitempty"`          // how it ended
 }
 
 // keptTerms is how many records of terms are kept.
@@ -49,8 +50,10 @@ func (n *Node) Terms(ctx context.Context) ([]TermRecord, error) {
 		if number, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), n.Layout.Terms()), 10, 64); err == nil {
 			r.Term = metadata.Term(number)
 		}
-		if last := len(records) - 1; last >= 0 && records[last].End == "" {
-			records[last].End = r.Why
+		if len(records) > 0 {
+			before := &records[len(records)-1]
+			before.End = cmp.Or(before.End, r.Why)
+			bridge(before, &r)
 		}
 		records = append(records, r)
 	}
@@ -68,7 +71,7 @@ func (n *Node) newestTerms(options ...clientv3.OpOption) clientv3.Op {
 // missing.
 func (t *Term) record(ctx context.Context) {
 	n := t.node
-	t.recorded = TermRecord{Term: t.Number, NodeID: n.ID, Began: wallTime(), Why: t.why, Gap: t.gap.Milliseconds()}
+	t.recorded = TermRecord{Term: t.Number, NodeID: n.ID, Began: wallTime(0), Why: t.why, Gap: t.gap.Milliseconds(), Least: t.gapAtLeast}
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
 	n.writeTerm(ctx, &t.recorded)
@@ -87,7 +90,7 @@ func (t *Term) recordEnd(ctx context.Context, err error) {
 	if r.Term == 0 {
 		return
 	}
-	r.Ended, r.End = wallTime(), t.end
+	r.Ended, r.End = wallTime(t.node.silentFor()), t.end
 	if r.End == "" && err != nil {
 		r.End = err.Error()
 	}
@@ -109,8 +112,43 @@ func (n *Node) writeTerm(ctx context.Context, r *TermRecord) {
 	}
 }
 
-// wallTime is for people.
-func wallTime() string { return clock.Wall().UTC().Format(time.RFC3339Nano) }
+// wallTime is for people: what the clock said a while ago.
+func wallTime(ago time.Duration) string { return clock.Wall().Add(-ago).UTC().Format(time.RFC3339Nano) }
+
+// silentFor returns for how long this node has answered nobody.
+func (n *Node) silentFor() time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.answers {
+		return 0
+	}
+	return n.Clock() - n.answersSince
+}
+
+// measureGap notes for how long no node has answered before the term. A node that
+// was the primary before knows when it answered last. Another one counts from when it
+// learned of the last commit. If it did not see the primary commit, that came later, or
+// the primary had ended earlier: the gap is at least this.
+func (t *Term) measureGap() {
+	n := t.node
+	if t.before.Seq == 0 {
+		return
+	}
+	t.gap, t.gapAtLeast = n.Clock()-t.learned, n.watched != t.before.Term
+	if n.led == t.before.Term {
+		t.gap, t.gapAtLeast = max(t.gap, n.silentFor()), false
+	}
+}
+
+// bridge corrects the gap before a term that nobody watched by the wall clocks, if the
+// term before it says when it ended.
+func bridge(before, next *TermRecord) {
+	ended, err := time.Parse(time.RFC3339Nano, before.Ended)
+	began, err2 := time.Parse(time.RFC3339Nano, next.Began)
+	if gap := began.Sub(ended).Milliseconds(); next.Least && err == nil && err2 == nil && gap > next.Gap {
+		next.Gap, next.Least = gap, false
+	}
+}
 
 // reason returns why a term begins, as far as the head before it and the previous
 // leader show.

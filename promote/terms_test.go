@@ -1,9 +1,11 @@
 package promote_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -65,4 +67,76 @@ func TestTermsAreRecorded(t *testing.T) {
 	if last := list[99]; last.Gap < 500 || last.NodeID != other.id || !strings.Contains(list[98].End, "deposed "+now.id) {
 		t.Errorf("got %+v; want %s, with the time without a primary", list[98:], other.id)
 	}
+}
+
+// The time without a primary counts from the last answer, where somebody knows when that
+// was, and else it is a lower bound that says so.
+func TestGapsBeforeTerms(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	client, keep := etcd.Client(t), stateIn(t.TempDir(), 100*time.Millisecond)
+	newest := func(a *node, term metadata.Term) (before, last promote.TermRecord) {
+		t.Helper()
+		waitFor(t, fmt.Sprintf("the record of term %d", term), func() bool {
+			list, err := a.Terms(t.Context())
+			if err != nil || len(list) < 2 {
+				return false
+			}
+			before, last = list[len(list)-2], list[len(list)-1]
+			return last.Term == term && last.NodeID != ""
+		})
+		return before, last
+	}
+	a := w.start("a", keep)
+	w.serving(a).mount()
+	a.wire.cut()
+	waitFor(t, "the end of a's right", func() bool { return !a.serves() })
+	silent := time.Now()
+	waitFor(t, "the end of the leader key", func() bool {
+		resp, err := client.Get(t.Context(), layout.Leader())
+		return err == nil && len(resp.Kvs) == 0
+	})
+	atLeast := time.Since(silent)
+	a.wire.heal()
+	before, last := newest(a, 2)
+	if last.Least || last.Gap < atLeast.Milliseconds() {
+		t.Errorf("after a loss of etcd the gap is %+v, want %v and more", last, atLeast)
+	}
+	ended, err := time.Parse(time.RFC3339Nano, before.Ended)
+	if err != nil || ended.After(silent) {
+		t.Errorf("the term before ended at %v, %v; want when it answered last, before %v", before.Ended, err, silent)
+	}
+
+	w.serving(a)
+	w.saved(a)
+	a.vanish()
+	w.unregistered("a")
+	a = w.start("a", keep)
+	if _, last := newest(a, 3); !last.Least || last.Gap == 0 {
+		t.Errorf("after a crash of all nodes the gap is %+v, want a lower bound", last)
+	}
+
+	w.serving(a)
+	a.end()
+	for _, kv := range must(client.Get(t.Context(), layout.Term(3))).Kvs {
+		var r promote.TermRecord
+		if err := json.Unmarshal(kv.Value, &r); err != nil || r.Ended == "" {
+			t.Fatalf("the record is %s: %v", kv.Value, err)
+		}
+		r.Ended = time.Now().Add(-time.Hour).UTC().Format(time.RFC3339Nano)
+		value := must(json.Marshal(r))
+		do(t, etcd, clientv3.OpPut(string(kv.Key), string(value)))
+	}
+	a = w.start("a", keep)
+	if _, last := newest(a, 4); last.Least || last.Gap < time.Hour.Milliseconds() {
+		t.Errorf("an hour after the end of all nodes the gap is %+v", last)
+	}
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }

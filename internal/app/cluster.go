@@ -156,7 +156,7 @@ func (n *clusterNode) History(ctx context.Context) (*pb.HistoryResponse, error) 
 	history := &pb.HistoryResponse{}
 	for _, r := range records {
 		history.Terms = append(history.Terms, &pb.TermRecord{
-			Term: uint64(r.Term), NodeId: r.NodeID, Began: r.Began, Why: r.Why, GapMs: uint64(max(0, r.Gap)), Ended: r.Ended, End: r.End,
+			Term: uint64(r.Term), NodeId: r.NodeID, Began: r.Began, Why: r.Why, GapMs: uint64(max(0, r.Gap)), GapAtLeast: r.Least, Ended: r.Ended, End: r.End,
 		})
 	}
 	return history, nil

@@ -22,7 +22,8 @@ type termResult struct {
 	NodeID string `json:"node_id,omitempty"` // empty if no node served in the term
 	Began  string `json:"began,omitempty"`   // wall time
 	Why    string `json:"why"`
-	Gap    uint64 `json:"gap_ms"`          // without a primary before
+	Gap    uint64 `json:"gap_ms"` // without an answer before
+	Least  bool   `json:"gap_at_least,omitempty"`
 	Ended  string `json:"ended,omitempty"` // wall time; empty if it is not known
 	End    string `json:"end,omitempty"`   // how it ended; empty while it lasts
 }
@@ -32,9 +33,9 @@ func (f *Flags) historyCommand() *cobra.Command {
 		Use:   "history",
 		Short: "Print the last terms: who led, since when, why, and the time without a primary",
 		Long: `Prints the last 100 terms that etcd has, oldest first: which node served, since when
-and for how long, for how long no node had served before, why the term began and how
-it ended. Times are those of the nodes' wall clocks. How long no node had served is what
-the next primary saw: less than it was, if all nodes had ended.`,
+and for how long, for how long no node had answered before, why the term began and how
+it ended. Times are those of the nodes' wall clocks. "At least" stands before a time
+without a primary if the next one had not seen it commit, as where all nodes had ended.`,
 		Args: cli.NoArguments,
 		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
 			h, err := all.best().admin.History(ctx, &pb.HistoryRequest{})
@@ -44,7 +45,7 @@ the next primary saw: less than it was, if all nodes had ended.`,
 			result := historyResult{Terms: []termResult{}}
 			for _, t := range h.GetTerms() {
 				result.Terms = append(result.Terms, termResult{
-					t.GetTerm(), t.GetNodeId(), t.GetBegan(), t.GetWhy(), t.GetGapMs(), t.GetEnded(), t.GetEnd(),
+					t.GetTerm(), t.GetNodeId(), t.GetBegan(), t.GetWhy(), t.GetGapMs(), t.GetGapAtLeast(), t.GetEnded(), t.GetEnd(),
 				})
 			}
 			return f.Print(cmd, result, func(w io.Writer) { historyTable(w, result.Terms) })
@@ -63,7 +64,11 @@ func historyTable(w io.Writer, terms []termResult) {
 				lasted = until.Sub(from).Round(time.Millisecond).String()
 			}
 		}
-		t.Row(fmt.Sprint(r.Term), cli.Or(r.NodeID), began, lasted, cli.Millis(r.Gap).String(), cli.Or(r.Why), cli.Or(r.End))
+		gap := cli.Millis(r.Gap).String()
+		if r.Least {
+			gap = "at least " + gap
+		}
+		t.Row(fmt.Sprint(r.Term), cli.Or(r.NodeID), began, lasted, gap, cli.Or(r.Why), cli.Or(r.End))
 	}
 	t.End()
 }

@@ -1476,14 +1476,16 @@ type TermRecord struct {
 	Began string `protobuf:"bytes,3,opt,name=began,proto3" json:"began,omitempty"`
 	// Why the term began.
 	Why string `protobuf:"bytes,4,opt,name=why,proto3" json:"why,omitempty"`
-	// For how long no node had served before, in milliseconds, as the node saw it.
+	// For how long no node had answered before, in milliseconds.
 	GapMs uint64 `protobuf:"varint,5,opt,name=gap_ms,json=gapMs,proto3" json:"gap_ms,omitempty"`
 	// When the term ended: wall time, RFC 3339; empty if its node did not record
 	// it.
 	Ended string `protobuf:"bytes,6,opt,name=ended,proto3" json:"ended,omitempty"`
 	// How the term ended, as its node recorded it, or else why the next one began;
 	// empty while it lasts.
-	End           string `protobuf:"bytes,7,opt,name=end,proto3" json:"end,omitempty"`
+	End string `protobuf:"bytes,7,opt,name=end,proto3" json:"end,omitempty"`
+	// The gap may have been longer: the node did not see the primary before commit.
+	GapAtLeast    bool `protobuf:"varint,8,opt,name=gap_at_least,json=gapAtLeast,proto3" json:"gap_at_least,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1565,6 +1567,13 @@ func (x *TermRecord) GetEnd() string {
 		return x.End
 	}
 	return ""
+}
+
+func (x *TermRecord) GetGapAtLeast() bool {
+	if x != nil {
+		return x.GapAtLeast
+	}
+	return false
 }
 
 // ForgetRequest names the node that does not come back.
@@ -2669,7 +2678,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x0eHistoryRequest\"y\n" +
 	"\x0fHistoryResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12/\n" +
-	"\x05terms\x18\x02 \x03(\v2\x19.understudy.v1.TermRecordR\x05terms\"\xa0\x01\n" +
+	"\x05terms\x18\x02 \x03(\v2\x19.understudy.v1.TermRecordR\x05terms\"\xc2\x01\n" +
 	"\n" +
 	"TermRecord\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x17\n" +
@@ -2678,7 +2687,9 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x03why\x18\x04 \x01(\tR\x03why\x12\x15\n" +
 	"\x06gap_ms\x18\x05 \x01(\x04R\x05gapMs\x12\x14\n" +
 	"\x05ended\x18\x06 \x01(\tR\x05ended\x12\x10\n" +
-	"\x03end\x18\a \x01(\tR\x03end\"(\n" +
+	"\x03end\x18\a \x01(\tR\x03end\x12 \n" +
+	"\fgap_at_least\x18\b \x01(\bR\n" +
+	"gapAtLeast\"(\n" +
 	"\rForgetRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"G\n" +
 	"\x0eForgetResponse\x125\n" +
