@@ -3,10 +3,12 @@ package etcdtest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -93,6 +95,35 @@ func (c *Cluster) FillQuota(t testing.TB) (rev int64) {
 			return rev
 		default:
 			t.Fatalf("etcdtest: fill the quota: %v", err)
+		}
+	}
+}
+
+// FillTo writes keys under tenant/ until the database of a lone member has so many bytes.
+// Nobody can free them as long as the keys are there.
+func (c *Cluster) FillTo(t testing.TB, bytes int64) {
+	t.Helper()
+	client, value := c.Client(t), strings.Repeat("x", 4<<10) // small: bolt copies whole pages
+	for i := 0; ; i++ {
+		ctx, cancel := context.WithTimeout(t.Context(), callTimeout)
+		_, err := pb.NewMaintenanceClient(client.ActiveConnection()).Hash(ctx, new(pb.HashRequest)) // writes what is pending, which counts only then
+		if err == nil {
+			var st *clientv3.StatusResponse
+			if st, err = client.Status(ctx, c.Endpoint(0)); err == nil && st.DbSize >= bytes {
+				cancel()
+				return
+			}
+		}
+		var puts []clientv3.Op
+		for j := range 64 {
+			puts = append(puts, clientv3.OpPut(fmt.Sprintf("tenant/%d/%d", i, j), value))
+		}
+		if err == nil {
+			_, err = client.Txn(ctx).Then(puts...).Commit()
+		}
+		cancel()
+		if err != nil {
+			t.Fatalf("etcdtest: fill the database to %d bytes: %v", bytes, err)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -78,7 +77,7 @@ func TestSpaceIsFoundSoonAfterALongTime(t *testing.T) {
 			return journal.Cover{Revision: resp.Header.Revision}, nil
 		},
 	})
-	fillWithOthers(t, client, 31e6)
+	etcd.FillTo(t, 31e6)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- compactor.Run(ctx) }()
@@ -94,32 +93,6 @@ func TestSpaceIsFoundSoonAfterALongTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, "space", func() bool { return !compactor.Space().Full() })
-}
-
-// fillWithOthers lets the database of a lone etcd grow to so many bytes, which nobody can
-// free as long as the keys under tenant/ are there.
-func fillWithOthers(t *testing.T, client *clientv3.Client, bytes int64) {
-	t.Helper()
-	size := func() int64 {
-		st, err := client.Status(t.Context(), client.Endpoints()[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return st.DbSize
-	}
-	for i := 0; size() < bytes; i++ {
-		last := size()
-		var puts []clientv3.Op // of small values: bolt copies whole pages
-		for j := range 64 {
-			puts = append(puts, clientv3.OpPut(fmt.Sprint("tenant/", i, "/", j), strings.Repeat("x", 4<<10)))
-		}
-		if _, err := client.Txn(t.Context()).Then(puts...).Commit(); err != nil {
-			t.Fatal(err)
-		}
-		for end := time.Now().Add(200 * time.Millisecond); size() == last && time.Now().Before(end); { // etcd counts it when it is on the disk
-			time.Sleep(10 * time.Millisecond)
-		}
-	}
 }
 
 // A message is lost, so that a commit is in doubt, and then etcd is full: space

@@ -219,7 +219,7 @@ func TestChangesStopBeforeEtcdIsFull(t *testing.T) {
 			if elsewhere {
 				w.promotable(w.start("b", owner))
 			}
-			fillTo(t, etcd, 31e6)
+			etcd.FillTo(t, 31e6)
 			var err error
 			waitFor(t, "a put that is refused", func() bool { err = a.putStart(t.Context(), fmt.Sprint("k", time.Now())); return err != nil })
 			if errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "90 %") {
@@ -240,30 +240,5 @@ func TestChangesStopBeforeEtcdIsFull(t *testing.T) {
 			do(t, etcd, clientv3.OpDelete("tenant/", clientv3.WithPrefix()))
 			now.putsAgain()
 		})
-	}
-}
-
-// fillTo lets the database of a lone etcd grow to so many bytes, which nobody can free
-// as long as the keys under tenant/ are there.
-func fillTo(t *testing.T, etcd *etcdtest.Cluster, bytes int64) {
-	t.Helper()
-	client := etcd.Client(t)
-	size := func() int64 {
-		st, err := client.Status(t.Context(), etcd.Endpoints()[0])
-		if err != nil {
-			t.Fatal(err)
-		}
-		return st.DbSize
-	}
-	for i := 0; size() < bytes; i++ {
-		last := size()
-		var puts []clientv3.Op // of small values: bolt copies whole pages
-		for j := range 64 {
-			puts = append(puts, clientv3.OpPut(fmt.Sprint("tenant/", i, "/", j), strings.Repeat("x", 4<<10)))
-		}
-		do(t, etcd, clientv3.OpTxn(nil, puts, nil))
-		for end := time.Now().Add(200 * time.Millisecond); size() == last && time.Now().Before(end); { // etcd counts it when it is on the disk
-			time.Sleep(10 * time.Millisecond)
-		}
 	}
 }

@@ -5,31 +5,20 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/mooncake"
-	"github.com/understudy-store/understudy/segment"
 )
 
 // groups has one member of a group read all the time while memory is filled, on the
 // primary and on the one after it: all members stay. The members of another group,
 // and of this one when nobody reads it any more, go together.
 func groups(ctx context.Context, e *Env) {
-	ep := episode{}
-	ep.Args = []string{"--client_ttl=1h"}
-	e.episode(ctx, ep, func(ctx context.Context) {
+	e.withMover(ctx, []string{"memory"}, func(ctx context.Context, p pair, b *bulk, m *mover) {
 		const some = offloadRoom / 8
-		p := e.ready(ctx)
-		b := e.newBulk()
-		defer b.Close()
-		m := &mover{id: segment.ClientID(uuid.New())}
-		m.dial(ctx, p.primary)
-		defer func() { _ = m.conn.Close() }()
-		m.mount(ctx, 1, "memory", offloadRoom*offloadSize)
 		hot, cold := bulkKeys(0, 0, some), bulkKeys(1, 0, some)
 		m.putGroup(ctx, "hot", hot)
 		m.putGroup(ctx, "cold", cold)

@@ -52,21 +52,29 @@ func (m *mover) mount(ctx context.Context, number byte, name string, size uint64
 	})
 }
 
-// moves begins moves, kills the primary under memory pressure, and ends them at the
-// next one. What is moved is there all the time, and so are the tasks that wait.
-func moves(ctx context.Context, e *Env) {
+// withMover plays a drill in which all memory is of a client of Mooncake's protocol, one
+// segment for each name. No silence expires it.
+func (e *Env) withMover(ctx context.Context, names []string, play func(ctx context.Context, p pair, b *bulk, m *mover)) {
 	ep := episode{}
 	ep.Args = []string{"--client_ttl=1h"}
 	e.episode(ctx, ep, func(ctx context.Context) {
-		const some = offloadRoom / 8
-		p := e.ready(ctx)
-		b := e.newBulk()
+		p, b := e.ready(ctx), e.newBulk()
 		defer b.Close()
 		m := &mover{id: segment.ClientID(uuid.New())}
 		m.dial(ctx, p.primary)
 		defer func() { _ = m.conn.Close() }()
-		m.mount(ctx, 1, "from", offloadRoom/2*offloadSize)
-		m.mount(ctx, 2, "to", offloadRoom/2*offloadSize)
+		for i, name := range names {
+			m.mount(ctx, byte(i+1), name, uint64(offloadRoom/len(names)*offloadSize))
+		}
+		play(ctx, p, b, m)
+	})
+}
+
+// moves begins moves, kills the primary under memory pressure, and ends them at the
+// next one. What is moved is there all the time, and so are the tasks that wait.
+func moves(ctx context.Context, e *Env) {
+	e.withMover(ctx, []string{"from", "to"}, func(ctx context.Context, p pair, b *bulk, m *mover) {
+		const some = offloadRoom / 8
 		keys := bulkKeys(0, 0, some)
 		do(b.putAll(ctx, keys, offloadSize, client.PutConfig{PreferredSegments: []string{"from"}}))
 		for _, key := range keys {
