@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/understudy-store/understudy/errs"
@@ -15,7 +16,7 @@ func explain(err error) string {
 	if kind == errs.Unresolved && !errors.Is(err, errs.Unresolved) {
 		return text // a context that has ended: no call's outcome is open
 	}
-	if advice := advices[kind]; advice != "" {
+	if advice := advices[kind]; advice != "" && !(advice == seeStatus && saysMore(text)) {
 		text += "\nwhat to do: " + advice
 	}
 	return text
@@ -30,6 +31,16 @@ func Numbered(err error) string {
 		return text // an error of many, each with its number
 	}
 	return strings.Replace(text, kind.String(), numbered, 1)
+}
+
+// saysMore reports whether an error of a node that could not be of service says itself
+// what to do. Where no node could, the status says more.
+func saysMore(text string) bool {
+	if strings.Contains(text, "no node serves") || strings.Contains(text, "no node answers") {
+		return false
+	}
+	says := func(hint string) bool { return strings.Contains(text, hint) }
+	return slices.ContainsFunc([]string{"masterctl ", "again", "another one", "; start ", "; upgrade ", "; check ", "; see ", "--yes"}, says)
 }
 
 const seeStatus = "masterctl status shows which node serves and which could take over; if none answers, check --address or --etcd_endpoints"
