@@ -206,3 +206,21 @@ func TestTheTermEndsWhileAnOrderWaits(t *testing.T) {
 		})
 	}
 }
+
+// A node that is to stop gives up the leader key after the failover time, though etcd is
+// full and the outcome of a commit open.
+func TestStopWhileACommitIsInDoubt(t *testing.T) {
+	t.Parallel()
+	etcd, client, w, a, b, revision := doubtful(t)
+	a.stop()
+	waitFor(t, "the end of the leader key", func() bool {
+		resp, err := client.Get(t.Context(), layout.Leader())
+		return err == nil && len(resp.Kvs) == 0
+	})
+	etcd.Compact(t, revision)
+	etcd.Defrag(t)
+	if _, err := client.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}); err != nil { // all there are
+		t.Fatal(err)
+	}
+	w.serving(b).has("k")
+}

@@ -362,7 +362,9 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 	stop()
 	<-server.ended
 	t.Queue.Close(errEnding)
-	<-writer.ended
+	if !t.drained(writer) {
+		err = errUnsettled
+	}
 	_ = t.Queue.Idle(context.WithoutCancel(ctx)) // callers that got an answer are about to leave
 	if err == nil {
 		err = writer.err
@@ -372,6 +374,24 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 	}
 	return o, err
 }
+
+// drained waits until what is queued is committed or taken back. It reports false if that
+// took longer than the failover time, as where etcd is full and the outcome of a commit
+// open: the term ends then, and the next election decides.
+func (t *Term) drained(writer *task) bool {
+	patience := time.NewTimer(t.failover())
+	defer patience.Stop()
+	select {
+	case <-writer.ended:
+		return true
+	case <-patience.C:
+		t.stop(errUnsettled)
+		<-writer.ended
+		return false
+	}
+}
+
+var errUnsettled = errors.New("what was queued was not committed within the failover time")
 
 // wait returns when calls must end, with the order for it, or an error.
 func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order, error) {
