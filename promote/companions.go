@@ -25,6 +25,8 @@ type memory struct {
 	At      map[string]string `json:"complete"` // id -> RPC address
 	Primary string            `json:"primary"`  // id of the last one that served
 	Term    metadata.Term     `json:"term"`     // in which it did
+	// Owner is the id of the node in which etcd is embedded, if it makes space there.
+	Owner string `json:"etcd_owner,omitempty"`
 	// History is the journal's, and Ancestors those that it descends from.
 	History   journal.History    `json:"history"`
 	Ancestors []journal.Ancestor `json:"ancestors,omitempty"`
@@ -82,6 +84,9 @@ func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
 		}
 	}
 	for _, other := range nodes {
+		if other.MakesSpace {
+			m.Owner = other.ID
+		}
 		if other.ID != n.ID && (other.Promotable || other.Role == Primary) && len(m.At) < maxCompanions {
 			m.At[other.ID] = other.RPC
 		}

@@ -59,6 +59,7 @@ type facts struct {
 	owns   bool   // etcd is in this very process
 	fault  error  // why no space can be made in it; nil if it can
 	id     string // of this node
+	owner  string // of the node in which etcd is embedded, if it makes space there; empty for none
 }
 
 // obstacle returns nil if a node serves.
@@ -70,7 +71,7 @@ func (f facts) obstacle() *Obstacle {
 	case f.role == Fenced:
 		return f.lapsed()
 	case f.role == HandingOver:
-		return &Obstacle{Cause: HandsOver, Reason: "this node has stopped taking calls, and hands over or ends its term"}
+		return f.handsOver()
 	case f.role == Electing || f.role == Promoting:
 		return &Obstacle{Cause: GetsReady, Reason: "this node is about to serve: it is " + string(f.role)}
 	case errors.Is(f.failed, rpctypes.ErrNoSpace):
@@ -94,6 +95,16 @@ func (f facts) obstacle() *Obstacle {
 		return &Obstacle{Cause: Unelected, Reason: "no node is elected since this node's term ended: " + f.ended.Error()}
 	}
 	return &Obstacle{Cause: Unelected, Reason: "no node is elected yet"}
+}
+
+// handsOver is the obstacle of a primary that ends its term.
+func (f facts) handsOver() *Obstacle {
+	o := &Obstacle{Cause: HandsOver, Reason: "this node has stopped taking calls, and hands over or ends its term"}
+	if f.commit != nil {
+		why := f.lapsed()
+		o.Reason, o.Help = o.Reason+"; its last commits did not come through: "+why.Reason, why.Help
+	}
+	return o
 }
 
 // lapsed is the obstacle of a primary whose commits do not come through.
@@ -154,6 +165,8 @@ func (f facts) etcdFull(err error) *Obstacle {
 		o.Help = "let a complete node save its state (--state-dir must be writable and have space), or raise --etcd-quota-bytes and start this node again"
 	case f.owns:
 		o.Help = "wait until this node has made space; if it does not, raise --etcd-quota-bytes"
+	case f.owner != "":
+		o.Help = fmt.Sprintf("wait until %s, in which etcd is embedded, has made space; if it does not, see what it says in masterctl status, or raise its --etcd-quota-bytes", f.owner)
 	default:
 		o.Help = "compact etcd, defragment it (etcdctl defrag), disarm its alarm (etcdctl alarm disarm), and raise its quota"
 	}
@@ -248,7 +261,7 @@ func (s *silence) look(now time.Duration, leader Leader, view journal.View) erro
 
 // obstacleLocked returns the obstacle at a status. Needs mu.
 func (n *Node) obstacleLocked(s *Status) *Obstacle {
-	f := facts{role: s.Self.Role, leader: s.Leader, loss: s.Loss, failed: n.failed, ended: n.ended, owns: n.OwnsEtcd, fault: s.Space.Fault, id: n.ID}
+	f := facts{role: s.Self.Role, leader: s.Leader, loss: s.Loss, failed: n.failed, ended: n.ended, owns: n.OwnsEtcd, fault: s.Space.Fault, id: n.ID, owner: n.companions.known().Owner}
 	if n.term != nil {
 		if err := n.term.failing.Load(); err != nil {
 			f.commit = *err

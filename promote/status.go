@@ -52,7 +52,7 @@ func (n *Node) Status() Status {
 		Saving: n.saver.status(), Space: n.compactor.Space(),
 	}
 	s.Self.Saved, s.Self.Restorable, s.Self.Instance = s.Saving.Seq, s.Saving.Restorable, s.Saving.Instance
-	s.Self.EtcdFull = s.Space.Full()
+	s.Self.EtcdFull, s.Self.MakesSpace = s.Space.Full(), n.makesSpace()
 	s.Loads = make(map[journal.Reason]int)
 	for reason, count := range n.loads {
 		s.Loads[reason] = count

@@ -102,7 +102,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 			"an operator who knows that there are none says so with the next empty start: masterctl start-empty --no-writers, or --no-writers",
 			s.MountsHeldFor.Round(time.Second)))
 	}
-	st.Notes = append(st.Notes, n.notes(st)...)
+	st.Notes = append(st.Notes, n.notes(st, v.nodes)...)
 	st.Warnings = append(st.Warnings, n.warnings(st, v.nodesErr == nil)...)
 	st.Warnings = append(st.Warnings, n.app.silenceWarnings()...)
 	st.Warnings = append(st.Warnings, savingWarnings(s, v.nodes)...)
@@ -112,12 +112,13 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 }
 
 // notes returns what an operator should know though nothing is wrong.
-func (n *clusterNode) notes(st *pb.StatusResponse) (list []string) {
+func (n *clusterNode) notes(st *pb.StatusResponse, nodes []promote.NodeInfo) (list []string) {
 	cfg := n.app.cfg
 	if st.GetState().GetStartedEmpty() {
 		list = append(list, "this term started empty: everything cached before it is lost")
 	}
-	if st.GetNode().GetRole() == pb.Role_ROLE_PRIMARY && !cfg.HA.Embedded() && cfg.Journal.Compact == config.CompactAuto {
+	if st.GetNode().GetRole() == pb.Role_ROLE_PRIMARY && !cfg.HA.Embedded() && cfg.Journal.Compact == config.CompactAuto &&
+		!slices.ContainsFunc(nodes, func(other promote.NodeInfo) bool { return other.MakesSpace }) {
 		list = append(list, fmt.Sprintf("etcd is not embedded, so this cluster does not compact it: run etcd with "+
 			"--auto-compaction-mode=periodic --auto-compaction-retention=%s, or set --journal-compact=on if nobody else needs its history",
 			cfg.Journal.EventsTTL))
