@@ -122,7 +122,7 @@ func TestTwoOrdersAtOnce(t *testing.T) {
 
 // doubtful starts a primary, with a standby b, that has a commit under way whose
 // outcome stays open: its answer is lost, and etcd is full as of the revision.
-func doubtful(t *testing.T) (etcd *etcdtest.Cluster, client *clientv3.Client, w *cluster, a, b *node, revision int64) {
+func doubtful(t *testing.T, handoverTimeout time.Duration) (etcd *etcdtest.Cluster, client *clientv3.Client, w *cluster, a, b *node, revision int64) {
 	t.Helper()
 	etcd = etcdtest.Start(t, etcdtest.WithQuota(16<<20))
 	w = newCluster(t, etcd)
@@ -139,7 +139,7 @@ func doubtful(t *testing.T) (etcd *etcdtest.Cluster, client *clientv3.Client, w 
 	}
 	t.Cleanup(func() { _ = client.Close() })
 	a = w.start("a", func(c *promote.Config) {
-		c.Client, c.HandoverTimeout, c.Compact = client, 2*time.Second, false
+		c.Client, c.HandoverTimeout, c.Compact = client, handoverTimeout, false
 		c.FailoverAfter = 5 * time.Second // filling etcd takes a while, and b is not to depose a meanwhile
 	})
 	w.serving(a).mount()
@@ -159,7 +159,7 @@ func doubtful(t *testing.T) (etcd *etcdtest.Cluster, client *clientv3.Client, w 
 // over: the order fails, and this node stays the primary.
 func TestHandoverWhileACommitIsInDoubt(t *testing.T) {
 	t.Parallel()
-	etcd, client, w, a, b, revision := doubtful(t)
+	etcd, client, w, a, b, revision := doubtful(t, 2*time.Second)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if _, _, err := a.Handover(ctx, 1, ""); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "primary still") {
@@ -193,7 +193,7 @@ func TestTheTermEndsWhileAnOrderWaits(t *testing.T) {
 		},
 	} {
 		t.Run(how, func(t *testing.T) {
-			etcd, _, w, a, _, _ := doubtful(t)
+			etcd, _, w, a, _, _ := doubtful(t, 2*time.Second)
 			answer := make(chan error, 1)
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
@@ -211,12 +211,17 @@ func TestTheTermEndsWhileAnOrderWaits(t *testing.T) {
 // full and the outcome of a commit open.
 func TestStopWhileACommitIsInDoubt(t *testing.T) {
 	t.Parallel()
-	etcd, client, w, a, b, revision := doubtful(t)
+	const handoverTimeout = 40 * time.Second // the node looks for a successor for a quarter of it
+	etcd, client, w, a, b, revision := doubtful(t, handoverTimeout)
 	a.stop()
+	stopped := time.Now()
 	waitFor(t, "the end of the leader key", func() bool {
 		resp, err := client.Get(t.Context(), layout.Leader())
 		return err == nil && len(resp.Kvs) == 0
 	})
+	if took := time.Since(stopped); took > handoverTimeout*3/4 {
+		t.Errorf("the leader key went %v after the order to stop", took)
+	}
 	etcd.Compact(t, revision)
 	etcd.Defrag(t)
 	if _, err := client.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}); err != nil { // all there are
