@@ -64,6 +64,11 @@ var sound = []story{
 		21-30 c2 put_start k/ lost upsert
 		31-32 c2 get       k/ ok id=1
 		33-34 c2 get       k/ not-ready`, nil, ""},
+	{"what is copied is readable, and is not removed", keepsAll, `
+		0-10  c0 put_start k/ ok id=1
+		12-20 c0 put_end   k/ ok id=1
+		21-22 c1 remove    k/ not-ready
+		31-32 c1 get       k/ ok id=1`, nil, ""},
 	{"a put under way is not readable, and not for others", keepsAll, `
 		0-10  c0 put_start k/ ok id=1
 		12-13 c1 get       k/ not-ready

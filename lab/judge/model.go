@@ -194,8 +194,8 @@ func (m *keyModel) answer(a alternative, s *step) (alternative, bool) {
 			return a, true // another put is there
 		}
 		return m.vanish(a, s)
-	case errs.ReplicaNotReady:
-		return a, a.status == reserved || m.forgets && a.status == readable && reached(m.goneFrom(a), s)
+	case errs.ReplicaNotReady: // of a removal: or while the object is copied
+		return a, a.status == reserved || a.status == readable && s.Call != Get || m.forgets && a.status == readable && reached(m.goneFrom(a), s)
 	case errs.ObjectExists:
 		return a, a.status == reserved || a.status == readable
 	case errs.NoAvailableHandle:
