@@ -91,15 +91,15 @@ func (w *world) closeAction(t *rapid.T) {
 }
 
 func (w *world) offloadedAction(t *rapid.T) {
-	key, owner := w.key(t), client(byte(1+w.pick(t, "owner", 3)))
-	o, err := w.primary.Inspect("default", key)
+	tenant, key, owner := w.tenant(t), w.key(t), client(byte(1+w.pick(t, "owner", 3)))
+	o, err := w.primary.Inspect(tenant, key)
 	info, mounted := w.primary.FindLocalDisk(owner)
 	if err != nil || !mounted {
 		return
 	}
 	c := diskCopy{o.ID, owner, fmt.Sprint("ssd:", w.pick(t, "port", 2))}
 	e, _, _ := w.primary.PrepareOffloaded(metadata.Offloaded{
-		Tenant: "default", Key: key, ID: o.ID, Client: owner, Number: info.Number, Size: o.Size, Endpoint: c.endpoint,
+		Tenant: tenant, Key: key, ID: o.ID, Client: owner, Number: info.Number, Size: o.Size, Endpoint: c.endpoint,
 	})
 	if e != nil {
 		w.submit(func(err error) {

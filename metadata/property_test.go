@@ -35,14 +35,19 @@ type world struct {
 	onSSD      int64                      // reads that found an object on SSDs alone
 	retaken    int64                      // reservations that their own client replaced
 	transfers  map[metadata.ObjectID]underWay
-	ended      int64                               // transfers that were complete
-	promoted   int64                               // of them, promotions
-	inPlace    int64                               // upserts that got the memory of the object before
-	elsewhere  int64                               // upserts of readable objects that did not
-	leased     map[metadata.ObjectID]metadata.Time // by readers of this primary
-	grouped    int64                               // groups of several members that were evicted
-	overQuota  int64                               // puts that their tenant's quota refused
-	evictedFor int64                               // objects evicted for their tenant
+	ended      int64                                   // transfers that were complete
+	promoted   int64                                   // of them, promotions
+	inPlace    int64                                   // upserts that got the memory of the object before
+	elsewhere  int64                                   // upserts of readable objects that did not
+	leased     map[metadata.ObjectID]metadata.Time     // by readers of this primary
+	grouped    int64                                   // groups of several members that were evicted
+	overQuota  int64                                   // puts that their tenant's quota refused
+	evictedFor int64                                   // objects evicted for their tenant
+	tasks      map[metadata.TaskID]metadata.TaskStatus // that were acknowledged, and have not ended
+	lastTask   uint64
+	doneTasks  int64
+	drained    int64 // drain jobs that ended
+	forgotten  int64 // files on SSDs that their clients deleted
 	mounts     map[byte]bool
 	remounts   int64
 	endUnmount func()   // of the unmount under way
@@ -119,6 +124,7 @@ func newWorld(t *rapid.T) *world {
 		cluster: newClusterWith(t, quick), t: t,
 		removed: map[metadata.ObjectID]bool{}, copies: map[diskCopy]bool{}, mounts: map[byte]bool{},
 		transfers: map[metadata.ObjectID]underWay{}, leased: map[metadata.ObjectID]metadata.Time{},
+		tasks: map[metadata.TaskID]metadata.TaskStatus{},
 	}
 	w.mount(1, "a", 300)
 	w.mount(2, "b", 300)
@@ -281,7 +287,8 @@ func (w *world) segmentAction(t *rapid.T) {
 	if slices.ContainsFunc(w.queue, func(q queued) bool {
 		e, ok := q.change.(*deleteevents.Event)
 		_, mount := q.change.(*metadata.Mount)
-		return mount || ok && e.Type == deleteevents.UnmountSegment
+		_, drain := q.change.(*metadata.SaveDrain)
+		return mount || drain || ok && e.Type == deleteevents.UnmountSegment
 	}) {
 		return // segments are mounted and unmounted one after the other
 	}
@@ -393,6 +400,8 @@ func (w *world) actions() []action {
 		{4, "localDisk", w.localDiskAction},
 		{20, "offloaded", w.offloadedAction},
 		{3, "abandon", w.abandonAction},
+		{10, "evictDisk", w.evictDiskAction},
+		{6, "task", w.taskAction},
 		{16, "transfer", w.transferAction},
 		{16, "promotion", w.promotionAction},
 		{16, "transferEnd", w.transferEndAction},
@@ -442,6 +451,7 @@ func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
 					w.settle()
 					w.checkTransfers(t)
 					w.checkQuotas(t)
+					w.checkTasks(t)
 					break
 				}
 			}
@@ -456,6 +466,9 @@ func TestNodesAgreeAndBytesAreSafe(t *testing.T) {
 		reached["evicted groups"] += w.grouped
 		reached["upserts in place"] += w.inPlace
 		reached["upserts in other memory"] += w.elsewhere
+		reached["tasks that ended"] += w.doneTasks
+		reached["drain jobs that ended"] += w.drained
+		reached["files that their clients deleted"] += w.forgotten
 		reached["puts refused by a quota"] += w.overQuota
 		reached["evictions for a tenant"] += w.evictedFor
 		for what, n := range map[string]int64{

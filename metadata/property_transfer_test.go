@@ -12,9 +12,10 @@ import (
 
 func (w *world) transferOf(t *rapid.T) *metadata.Transfer {
 	about := &metadata.Transfer{
-		Tenant: "default", Key: w.key(t), Client: client(byte(1 + w.pick(t, "client", 2))), Move: w.pick(t, "move", 2) == 0,
+		Tenant: w.tenant(t), Key: w.key(t), Client: client(byte(1 + w.pick(t, "client", 2))), Move: w.pick(t, "move", 2) == 0,
 		Source: string('a' + rune(w.pick(t, "source", 3))), Targets: []string{string('a' + rune(w.pick(t, "target", 3)))},
 	}
+	about.Metered = about.Tenant != metadata.DefaultTenant
 	if !about.Move && w.pick(t, "both", 2) == 0 {
 		about.Targets = []string{"a", "b", "c"}
 	}
@@ -33,8 +34,8 @@ func (w *world) transferAction(t *rapid.T) {
 // does a copy, or ends one.
 func (w *world) promotionAction(t *rapid.T) {
 	for n := range 8 {
-		about := &metadata.Transfer{Tenant: "default", Key: fmt.Sprint(n), Promotion: true}
-		o, err := w.primary.Inspect("default", about.Key)
+		about := &metadata.Transfer{Tenant: w.tenant(t), Key: fmt.Sprint(n), Promotion: true}
+		o, err := w.primary.Inspect(about.Tenant, about.Key)
 		if err != nil {
 			continue
 		}
@@ -50,9 +51,9 @@ func (w *world) promotionAction(t *rapid.T) {
 			continue
 		}
 		if w.pick(t, "read", 6) == 0 {
-			w.get("default", about.Key, t)
+			w.get(about.Tenant, about.Key, t)
 		}
-		e, _, _ := w.primary.PreparePromotion(&metadata.Promotion{Tenant: "default", Key: about.Key, ID: o.ID, Client: about.Client, Size: o.Size})
+		e, _, _ := w.primary.PreparePromotion(&metadata.Promotion{Tenant: about.Tenant, Key: about.Key, ID: o.ID, Client: about.Client, Size: o.Size})
 		w.beginTransfer(about, e)
 	}
 }
@@ -85,7 +86,7 @@ type underWay struct {
 // readable only what the client was told to copy to.
 func (w *world) transferEndAction(t *rapid.T) {
 	about := w.transferOf(t)
-	o, err := w.primary.Inspect("default", about.Key)
+	o, err := w.primary.Inspect(about.Tenant, about.Key)
 	if u, ok := w.transfers[o.ID]; ok && err == nil && w.pick(t, "stranger", 8) > 0 {
 		about = u.about
 	}
@@ -139,7 +140,7 @@ func (w *world) checkTransfers(t *rapid.T) {
 			delete(w.transfers, id)
 			continue
 		}
-		o, err := w.primary.Inspect("default", u.about.Key)
+		o, err := w.primary.Inspect(u.about.Tenant, u.about.Key)
 		if err != nil || o.ID != id || !slices.ContainsFunc(o.Replicas, func(d metadata.Descriptor) bool {
 			if u.about.Promotion {
 				return d.Kind == metadata.LocalDisk && d.Client == u.about.Client
