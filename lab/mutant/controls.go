@@ -14,6 +14,8 @@ func Controls() []Control {
 	return []Control{
 		{"metadata", nodesAgree, "victims"},
 		{"metadata", nodesAgree, "abandoned-writers"},
+		{"metadata", nodesAgree, "quota-charges"},
+		{"internal/service", "^TestPutsAtOnceKeepToTheQuota$", "quota-holds"},
 		{"metadata", "^TestModelSnapshotUnderWrites$", "snapshot-overlap"},
 		{"promote", "^TestFullEtcdKeepsWhatNoNodeHasSaved$", "cover-first"},
 		{"promote", "^TestEmptyBesideAFileThatIsNotCompared$", "may-hold"},
