@@ -121,7 +121,7 @@ func (e *WipeDisks) Apply(tx *Tx) error {
 	}
 	s.unmountLocalDisk(p)
 	s.lastNumber++
-	s.mountLocalDisk(p.Client, s.lastNumber, p.offloading, false)
+	s.mountLocalDisk(p.Client, s.lastNumber, p.offloading, false, p.ssdCapacity.Load())
 	return nil
 }
 

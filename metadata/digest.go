@@ -141,6 +141,9 @@ func (p *segmentState) localDiskTerm() Digest {
 	if p.wipe {
 		h = mix(h, 2)
 	}
+	if capacity := p.ssdCapacity.Load(); capacity != 0 {
+		h = mix(mix(h, 3), capacity)
+	}
 	return finish(h)
 }
 

@@ -15,15 +15,26 @@ func (l *Loader) FinishUnchecked() (*Store, error) {
 	return l.Finish()
 }
 
-// ChargeFaults compares what tenants are charged with what their objects take.
+// ChargeFaults compares what tenants are charged with what their objects take, and
+// how much of SSDs is used with the objects there.
 func (s *Store) ChargeFaults() (faults []string) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	objects, bytes := make(map[tenantID]int64), make(map[tenantID]int64)
+	objects, bytes, onSSD := make(map[tenantID]int64), make(map[tenantID]int64), make(map[*segmentState]int64)
 	for i := range s.shards {
 		for o := range s.shards[i].byKey.all() {
 			objects[o.tenant]++
 			bytes[o.tenant] += int64(o.memoryCharge())
+			for j := range o.replicaCount() {
+				if r := o.replicaAt(j); r.kind == LocalDisk {
+					onSSD[r.segment] += int64(o.size)
+				}
+			}
+		}
+	}
+	for number, p := range s.localDisks.byNumber {
+		if used := p.ssdUsed.Load(); used != onSSD[p] {
+			faults = append(faults, fmt.Sprintf("SSD %d: %d bytes used, want %d", number, used, onSSD[p]))
 		}
 	}
 	capacity := uint64(0)

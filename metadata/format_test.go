@@ -48,6 +48,7 @@ func TestFormat(t *testing.T) {
 		&eviction.Cutoff{Deadline: -1, ID: 5, PinTime: 1 << 62, IncludePinned: true},
 		&metadata.MountLocalDisk{Client: client(1), Offloading: true},
 		&metadata.SetOffloading{Number: 7, Offloading: true},
+		&metadata.SetOffloading{Number: 7, Capacity: 1 << 40},
 		&metadata.UnmountLocalDisk{Number: 7},
 		&metadata.AddLocalDisk{Ref: ref, Number: 8, Endpoint: "x:1"},
 		&metadata.UseRules{Version: metadata.NewestRules},

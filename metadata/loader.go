@@ -155,7 +155,8 @@ func (l *Loader) readLocalDisks(c *binenc.Coder) {
 		var number segment.Number
 		var client segment.ClientID
 		var offloading, wipe bool
-		codeLocalDisk(c, l.rules, &number, &client, &offloading, &wipe)
+		var capacity uint64
+		codeLocalDisk(c, l.rules, &number, &client, &offloading, &wipe, &capacity)
 		if number == 0 || number > s.lastNumber || s.segments[number] != nil || s.localDisks.byNumber[number] != nil ||
 			s.localDisks.byClient[client] != nil {
 			c.Fail("SSD number %d of client %v", number, client)
@@ -163,7 +164,7 @@ func (l *Loader) readLocalDisks(c *binenc.Coder) {
 		if c.Err() != nil {
 			return
 		}
-		s.mountLocalDisk(client, number, offloading, wipe)
+		s.mountLocalDisk(client, number, offloading, wipe, capacity)
 	}
 }
 

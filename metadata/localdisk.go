@@ -23,7 +23,7 @@ type localDisks struct {
 }
 
 // mountLocalDisk makes a client's SSD known, with nothing on it.
-func (s *Store) mountLocalDisk(client segment.ClientID, number segment.Number, offloading, wipe bool) {
+func (s *Store) mountLocalDisk(client segment.ClientID, number segment.Number, offloading, wipe bool, capacity uint64) {
 	p := s.expectedDisks[number]
 	if p == nil {
 		p = new(segmentState)
@@ -31,13 +31,16 @@ func (s *Store) mountLocalDisk(client segment.ClientID, number segment.Number, o
 	delete(s.expectedDisks, number)
 	p.Segment = &segment.Segment{Spec: segment.Spec{Client: client}, Number: number}
 	p.offloading, p.wipe = offloading, wipe
+	p.ssdCapacity.Store(capacity)
 	s.localDisks.byClient[client], s.localDisks.byNumber[number] = p, p
+	s.ssds.Store(client, p)
 	s.addTerm(p, p.localDiskTerm())
 }
 
-func (s *Store) setOffloading(p *segmentState, offloading bool) {
+func (s *Store) setOffloading(p *segmentState, offloading bool, capacity uint64) {
 	s.addTerm(p, -p.localDiskTerm())
 	p.offloading = offloading
+	p.ssdCapacity.Store(capacity)
 	s.addTerm(p, p.localDiskTerm())
 }
 
@@ -54,11 +57,11 @@ type MountLocalDisk struct {
 func (e *MountLocalDisk) Apply(tx *Tx) error {
 	s := tx.s
 	if p := s.localDisks.byClient[e.Client]; p != nil {
-		s.setOffloading(p, e.Offloading)
+		s.setOffloading(p, e.Offloading, p.ssdCapacity.Load())
 		return nil
 	}
 	s.lastNumber++
-	s.mountLocalDisk(e.Client, s.lastNumber, e.Offloading, false)
+	s.mountLocalDisk(e.Client, s.lastNumber, e.Offloading, false, 0)
 	return nil
 }
 
@@ -69,21 +72,23 @@ func (e *MountLocalDisk) Code(c *binenc.Coder) {
 	c.CodeBool(&e.Offloading)
 }
 
-// SetOffloading says whether the owner of an SSD takes objects to copy.
+// SetOffloading says whether the owner of an SSD takes objects to copy, and for how
+// many bytes it has room.
 type SetOffloading struct {
 	objectEvent
 
 	Number     segment.Number
 	Offloading bool
+	Capacity   uint64 // bytes; 0 if not known, and before capacityRules
 }
 
-// Apply sets the flag. It answers SegmentNotFound if the SSD is gone.
+// Apply sets both. It answers SegmentNotFound if the SSD is gone.
 func (e *SetOffloading) Apply(tx *Tx) error {
 	p := tx.s.localDisks.byNumber[e.Number]
 	if p == nil {
 		return errs.SegmentNotFound
 	}
-	tx.s.setOffloading(p, e.Offloading)
+	tx.s.setOffloading(p, e.Offloading, e.Capacity)
 	return nil
 }
 
@@ -92,6 +97,12 @@ func (e *SetOffloading) Code(c *binenc.Coder) {
 	c.Tag(typeSetOffloading)
 	codeNumber(c, &e.Number)
 	c.CodeBool(&e.Offloading)
+	if c.Decoding() && c.Len() == 0 || !c.Decoding() && e.Capacity == 0 {
+		return // as before there could be one
+	}
+	if binenc.CodeUvarint(c, &e.Capacity); e.Capacity == 0 {
+		c.Fail("a capacity of 0 bytes")
+	}
 }
 
 // UnmountLocalDisk takes a client's SSD away, with every replica on it, as
@@ -116,6 +127,7 @@ func (e *UnmountLocalDisk) Apply(tx *Tx) error {
 func (s *Store) unmountLocalDisk(p *segmentState) {
 	delete(s.localDisks.byNumber, p.Number)
 	delete(s.localDisks.byClient, p.Client)
+	s.ssds.Delete(p.Client)
 	s.dropShare(p)
 }
 
@@ -213,7 +225,7 @@ func (o *object) takesCopyOn(number segment.Number, owner segment.ClientID, from
 
 // PrepareMountLocalDisk decides the mounting of a client's SSD: nothing if it
 // is mounted just so already. Mounts must be decided one at a time, each after
-// the one before was applied; so must PrepareSetOffloading.
+// the one before was applied; so must PrepareSetOffloading and PrepareSetCapacity.
 func (s *Store) PrepareMountLocalDisk(client segment.ClientID, offloading bool) *MountLocalDisk {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -235,15 +247,48 @@ func (s *Store) PrepareSetOffloading(client segment.ClientID, offloading bool) (
 	case p.offloading == offloading:
 		return nil, nil
 	}
-	return &SetOffloading{Number: p.Number, Offloading: offloading}, nil
+	return &SetOffloading{Number: p.Number, Offloading: offloading, Capacity: p.ssdCapacity.Load()}, nil
+}
+
+// PrepareSetCapacity decides a change of an SSD's capacity, in bytes: nothing if it is
+// so already, or a node of the cluster does not know capacities. It fails with
+// SegmentNotFound if the client has no SSD mounted.
+func (s *Store) PrepareSetCapacity(client segment.ClientID, bytes uint64) (*SetOffloading, error) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	p := s.localDisks.byClient[client]
+	switch {
+	case p == nil:
+		return nil, errs.SegmentNotFound
+	case p.ssdCapacity.Load() == bytes || s.Rules() < capacityRules:
+		return nil, nil
+	}
+	return &SetOffloading{Number: p.Number, Offloading: p.offloading, Capacity: bytes}, nil
+}
+
+// freeOnSSD returns the free part of a client's SSD, from 0 to 1; 1 if it has none, or
+// its capacity is not known.
+func (s *Store) freeOnSSD(client segment.ClientID) float64 {
+	p, ok := s.ssds.Load(client)
+	if !ok {
+		return 1
+	}
+	ssd := p.(*segmentState)
+	capacity := ssd.ssdCapacity.Load()
+	if capacity == 0 {
+		return 1
+	}
+	return max(0, 1-float64(ssd.ssdUsed.Load())/float64(capacity))
 }
 
 // A LocalDiskInfo is what the state says of a client's SSD.
 type LocalDiskInfo struct {
 	Client     segment.ClientID
 	Number     segment.Number
-	Offloading bool // the client takes objects to copy
-	Wipe       bool // the client is to delete all files on it
+	Offloading bool   // the client takes objects to copy
+	Wipe       bool   // the client is to delete all files on it
+	Capacity   uint64 // bytes; 0 if not known
+	Used       uint64 // bytes of the objects on it
 }
 
 // FindLocalDisk returns a client's SSD, false if it has none mounted.
@@ -270,5 +315,5 @@ func (s *Store) LocalDisks() []LocalDiskInfo {
 }
 
 func (p *segmentState) localDiskInfo() LocalDiskInfo {
-	return LocalDiskInfo{Client: p.Client, Number: p.Number, Offloading: p.offloading, Wipe: p.wipe}
+	return LocalDiskInfo{Client: p.Client, Number: p.Number, Offloading: p.offloading, Wipe: p.wipe, Capacity: p.ssdCapacity.Load(), Used: uint64(max(0, p.ssdUsed.Load()))}
 }

@@ -262,7 +262,7 @@ func TestSnapshotWithoutSSDs(t *testing.T) {
 	with, _ := c.primary.AppendSnapshotPart(nil, 0)
 	c.unmountDisk(1)
 	after, _ := c.primary.AppendSnapshotPart(nil, 0)
-	if len(with) != len(plain)+1+16+2 || len(after) != len(plain) {
+	if len(with) != len(plain)+1+16+3 || len(after) != len(plain) {
 		t.Errorf("%d bytes without, %d with one, %d when it is gone", len(plain), len(with), len(after))
 	}
 }
@@ -288,11 +288,11 @@ func TestSnapshotsWithBrokenSSDs(t *testing.T) {
 	}
 	disk := func(number byte) []byte {
 		id := client(1)
-		return append(append([]byte{number}, id[:]...), 1, 0)
+		return append(append([]byte{number}, id[:]...), 1, 0, 0)
 	}
 	disks := func(count byte, list ...[]byte) func([][]byte) {
 		return func(p [][]byte) {
-			plain := p[0][:len(p[0])-20]
+			plain := p[0][:len(p[0])-21]
 			p[0] = append(append(plain, count), bytes.Join(list, nil)...)
 		}
 	}

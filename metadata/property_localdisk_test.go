@@ -67,6 +67,10 @@ func (w *world) localDiskAction(t *rapid.T) {
 		}
 	case w.pick(t, "close", 8) == 0:
 		w.closeAction(t)
+	case mounted && w.pick(t, "capacity", 4) == 0:
+		if e, _ := w.primary.PrepareSetCapacity(owner, uint64(100*w.pick(t, "bytes", 3))); e != nil {
+			w.submit(nil, e)
+		}
 	case mounted && w.pick(t, "flag", 2) == 0:
 		if e, _ := w.primary.PrepareSetOffloading(owner, offloading); e != nil {
 			w.submit(nil, e)

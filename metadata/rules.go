@@ -33,10 +33,11 @@ const (
 
 	// quotaRules: quotas of tenants. displacedRules: the request ids of puts that
 	// another put has replaced are remembered. promotionRules: copies of objects from a
-	// client's SSD to memory.
+	// client's SSD to memory. capacityRules: the capacity of clients' SSDs.
 	quotaRules     Rules = 6
 	displacedRules Rules = 6
 	promotionRules Rules = 6
+	capacityRules  Rules = 6
 
 	NewestRules = quotaRules
 )

@@ -77,7 +77,8 @@ func (s *Store) encodeSegments(c *binenc.Coder) {
 	}
 	c.CodeCount(&n, 0)
 	for number, p := range s.localDisks.byNumber {
-		codeLocalDisk(c, s.Rules(), &number, &p.Client, &p.offloading, &p.wipe)
+		capacity := p.ssdCapacity.Load()
+		codeLocalDisk(c, s.Rules(), &number, &p.Client, &p.offloading, &p.wipe, &capacity)
 	}
 }
 
@@ -92,12 +93,15 @@ func codeMounted(c *binenc.Coder, rules Rules, number *segment.Number, spec *seg
 	}
 }
 
-func codeLocalDisk(c *binenc.Coder, rules Rules, number *segment.Number, client *segment.ClientID, offloading, wipe *bool) {
+func codeLocalDisk(c *binenc.Coder, rules Rules, number *segment.Number, client *segment.ClientID, offloading, wipe *bool, capacity *uint64) {
 	codeNumber(c, number)
 	c.CodeFixed(client[:])
 	c.CodeBool(offloading)
 	if rules >= closingRules {
 		c.CodeBool(wipe)
+	}
+	if rules >= capacityRules {
+		binenc.CodeUvarint(c, capacity)
 	}
 }
 

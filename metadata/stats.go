@@ -12,10 +12,11 @@ type Stats struct {
 	Objects         int64 // under a key, reservations included
 	Evictable       int64 // with memory replicas and without a hard pin, leased ones included
 	SoftPinned      int64
-	MemoryReplicas  int64 // complete
-	DiskReplicas    int64 // complete
-	LocalReplicas   int64 // on clients' SSDs
-	LocalDisks      int   // SSDs that clients have mounted
+	MemoryReplicas  int64  // complete
+	DiskReplicas    int64  // complete
+	LocalReplicas   int64  // on clients' SSDs
+	LocalDisks      int    // SSDs that clients have mounted
+	SSDCapacity     uint64 // bytes of those SSDs whose capacity is known
 	Segments        int
 	Closed          uint64 // bytes of segments that take no new objects; the next four leave them out
 	Capacity        uint64 // bytes
@@ -62,6 +63,9 @@ func (s *Store) stats() Stats {
 		DiscardedBytes:  s.counts.discardedBytes.Load(),
 		DiscardsFreed:   s.counts.discardsFreed.Load(),
 		QuarantineExits: s.counts.released.Load(),
+	}
+	for _, p := range s.localDisks.byNumber {
+		st.SSDCapacity += p.ssdCapacity.Load()
 	}
 	for _, p := range s.segments {
 		if p.closes != 0 {

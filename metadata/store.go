@@ -41,6 +41,8 @@ type Store struct {
 	inForce atomic.Pointer[termState]
 	// now, for readers: what leaves quarantine until then is free.
 	lastTime atomic.Int64
+	// The mounted SSDs by client, for freeOnSSD; changed under applyMu.
+	ssds sync.Map // of segment.ClientID to *segmentState
 	// The objects that an eviction under way will take, nil for none.
 	victims atomic.Pointer[Victims]
 
@@ -118,6 +120,9 @@ type segmentState struct {
 	closes     Time // of a segment: takes no new objects, and is unmounted then; 0 for open; applyMu
 	offloading bool // of an SSD: its owner takes objects to copy; applyMu
 	wipe       bool // of an SSD: its owner is to delete all files on it; applyMu
+
+	ssdCapacity atomic.Uint64 // of an SSD: bytes, 0 if not known
+	ssdUsed     atomic.Int64  // of an SSD: bytes of the objects on it
 }
 
 // noSegment stands in comparisons for "before all segments".
@@ -145,6 +150,7 @@ func New(opts Options) *Store {
 		s.shards[i].byKey = make(keyMap)
 		s.shards[i].byID = make(map[ObjectID]*object)
 	}
+	s.pool.FreeOnSSD = s.freeOnSSD
 	s.inForce.Store(&termState{rules: FirstRules})
 	return s
 }

@@ -326,5 +326,6 @@ func (s *Store) count(o *object, r *replica, by int64) {
 		s.counts.diskBytes.Add(by * int64(o.size))
 	case r.kind == LocalDisk:
 		s.counts.localDisk.Add(by)
+		r.segment.ssdUsed.Add(by * int64(o.size))
 	}
 }

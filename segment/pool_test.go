@@ -255,6 +255,31 @@ func TestFreeRatioFirstPrefersEmptySegments(t *testing.T) {
 	}
 }
 
+func TestSSDFreeRatioFirstPrefersEmptySSDs(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	p := NewPool(SSDFreeRatioFirst, rng.IntN)
+	empty := ClientID{6}
+	p.FreeOnSSD = func(c ClientID) float64 {
+		if c == empty {
+			return 0.9
+		}
+		return 0.1
+	}
+	for i := range Number(8) {
+		spec := Spec{ID: ID{byte(i + 1)}, Name: string(rune('a' + i)), Size: 1 << 20, Base: 1 << 30, Client: ClientID{byte(i + 1)}}
+		p.Add(New(spec, i+1))
+	}
+	hits := 0
+	for range 100 {
+		if p.Allocate(nil, Request{Size: 64, Replicas: 1})[0].Segment.Client == empty {
+			hits++
+		}
+	}
+	if hits < 35 { // as above
+		t.Errorf("the segment whose owner's SSD is empty was chosen %d times of 100", hits)
+	}
+}
+
 func TestSpecs(t *testing.T) {
 	good := Spec{ID: ID{1}, Name: "n", Base: 1000, Size: 1000, Endpoint: "e"}
 	if err := good.Validate(); err != nil {

@@ -191,11 +191,14 @@ const (
 	// FreeRatioFirst samples six names per replica and takes those whose
 	// segments have the largest free part.
 	FreeRatioFirst
+	// SSDFreeRatioFirst samples likewise and takes those whose owners' SSDs have the
+	// largest free part.
+	SSDFreeRatioFirst
 )
 
 const (
 	maxProbes      = 100 // names tried for one object, besides preferred ones (C++ master)
-	samplesPerCopy = 6   // names sampled per replica by FreeRatioFirst (C++ master)
+	samplesPerCopy = 6   // names sampled per replica by the two others (C++ master)
 )
 
 // An Allocation is a range in a segment.
@@ -214,6 +217,10 @@ type Request struct {
 // A Pool is the set of segments that allocations choose from. All of it may be
 // called concurrently.
 type Pool struct {
+	// FreeOnSSD returns the free part of a client's SSD, from 0 to 1, for
+	// SSDFreeRatioFirst; set before the first allocation.
+	FreeOnSSD func(ClientID) float64
+
 	strategy Strategy
 	random   func(n int) int         // a uniform number in [0, n)
 	groups   atomic.Pointer[[]group] // what readers see, nil after a change
@@ -338,7 +345,7 @@ func (p *Pool) Allocate(dst []Allocation, req Request) []Allocation {
 		}
 	}
 	a.probes = 0 // a preference takes nothing from the rest (behaviours 4)
-	if p.strategy == FreeRatioFirst && !a.done() {
+	if p.strategy != Random && !a.done() {
 		a.tryFreest()
 	}
 	start := p.random(len(groups))
@@ -389,8 +396,16 @@ func (a *attempt) try(at int) {
 	}
 }
 
-// tryFreest samples names and tries them by the free part of their segments,
-// the largest first.
+// free returns the free part of what the strategy looks at.
+func (p *Pool) free(s *Segment) float64 {
+	if p.strategy == SSDFreeRatioFirst {
+		return p.FreeOnSSD(s.Client)
+	}
+	return s.freeRatio()
+}
+
+// tryFreest samples names and tries them by the free part of their segments, or of
+// their owners' SSDs, the largest first.
 func (a *attempt) tryFreest() {
 	type sample struct {
 		at   int
@@ -402,7 +417,7 @@ func (a *attempt) tryFreest() {
 		at := a.pool.random(len(a.groups))
 		best := 0.0
 		for _, s := range a.groups[at].segments {
-			best = max(best, s.freeRatio())
+			best = max(best, a.pool.free(s))
 		}
 		samples = append(samples, sample{at, best})
 	}

@@ -286,8 +286,12 @@ func (a *App) writeReadyFile(etcd *etcdConn) error {
 // options are the store's settings on this node.
 func (a *App) options() metadata.Options {
 	strategy := segment.Random
-	if a.cfg.Storage.AllocationStrategy == config.AllocateFreeRatioFirst {
+	switch a.cfg.Storage.AllocationStrategy {
+	case config.AllocateFreeRatioFirst:
 		strategy = segment.FreeRatioFirst
+	case config.AllocateSSDFreeRatioFirst:
+		strategy = segment.SSDFreeRatioFirst
+	default: // the others are not about segments
 	}
 	return metadata.Options{Strategy: strategy}
 }

@@ -269,9 +269,11 @@ const (
 	AllocateFreeRatioFirst AllocationStrategy = "free_ratio_first" // the emptier ones of a sample first
 	// AllocateLocalFirst tries the segments of the writer's host first, for one replica.
 	AllocateLocalFirst AllocationStrategy = "local_first"
-	// Mooncake's others are taken for AllocateRandom.
-	allocateSSDFreeRatioFirst AllocationStrategy = "ssd_free_ratio_first"
-	allocateCXL               AllocationStrategy = "cxl"
+	// AllocateSSDFreeRatioFirst tries those of a sample first whose owners' SSDs are
+	// emptier.
+	AllocateSSDFreeRatioFirst AllocationStrategy = "ssd_free_ratio_first"
+	// Mooncake's other one is taken for AllocateRandom.
+	allocateCXL AllocationStrategy = "cxl"
 )
 
 // Log holds what the node writes to standard error.

@@ -103,7 +103,7 @@ func advice(c *Config) []rule {
 		{"etcd_endpoints enable_ha", c.HA.Enabled || len(c.HA.EtcdEndpoints) == 0,
 			"is not used, because enable_ha is false: this is a lone primary without a journal or standbys, " +
 				"and a restart loses the cache; enable_ha is true by default here, and false by default in Mooncake"},
-		{"allocation_strategy", slices.Contains([]AllocationStrategy{AllocateRandom, AllocateFreeRatioFirst, AllocateLocalFirst}, c.Storage.AllocationStrategy),
+		{"allocation_strategy", c.Storage.AllocationStrategy != allocateCXL,
 			"is not offered, so segments are chosen at random"},
 		{"enable_metadata_cleanup_on_timeout enable_http_metadata_server", c.Listen.Metadata || !c.Listen.MetadataCleanup,
 			"is not used without enable_http_metadata_server"},

@@ -205,7 +205,7 @@ var ruleTests = []struct {
 		"tenant_quota_connector_type", "part of the state", true,
 	},
 	{
-		Primary, "--allocation_strategy=cxl", "--allocation_strategy=local_first",
+		Primary, "--allocation_strategy=cxl", "--allocation_strategy=ssd_free_ratio_first",
 		"allocation_strategy", "at random", true,
 	},
 	{

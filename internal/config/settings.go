@@ -204,7 +204,7 @@ func storeSections(c *Config) []Section {
 			{"client-rpc-timeout", "30s", understudy, duration(&c.Client.RPCTimeout, 0),
 				"the longest that clients wait for an answer, so the longest that a Ping to a primary that hangs keeps them silent: " +
 					"after a takeover they live for as long as this and client_ttl without a Ping"},
-			{"allocation_strategy", "random", mooncake, oneOf(&s.AllocationStrategy, AllocateRandom, AllocateFreeRatioFirst, AllocateLocalFirst, allocateSSDFreeRatioFirst, allocateCXL),
+			{"allocation_strategy", "random", mooncake, oneOf(&s.AllocationStrategy, AllocateRandom, AllocateFreeRatioFirst, AllocateLocalFirst, AllocateSSDFreeRatioFirst, allocateCXL),
 				"how segments are chosen for replicas"},
 			{"root_fs_dir", "", mooncake, text(&s.RootFSDir, "a directory; empty: no DISK replicas", anything[string]),
 				"root of DISK replicas, which are kept as metadata"},

@@ -14,7 +14,7 @@ func (s *scrape) state(to sink) {
 	gauge(to, "mem_cache_nums_", "Complete replicas in memory.", st.MemoryReplicas)
 	gauge(to, "file_cache_nums_", "Complete replicas on disk.", st.DiskReplicas)
 	gauge(to, "master_allocated_file_size_bytes", "Bytes of the objects of file_cache_nums_.", st.DiskBytes)
-	gauge(to, "master_total_file_capacity_bytes", "Bytes that files may have (quota_bytes); 0 if that is not set.", s.fileCapacity)
+	gauge(to, "master_total_file_capacity_bytes", "Bytes that files may have: quota_bytes, if that is set, and the capacity of clients' SSDs.", s.fileCapacity+st.SSDCapacity)
 	gauge(to, "understudy_local_disk_replicas", "Replicas on clients' own SSDs.", st.LocalReplicas)
 	gauge(to, "understudy_local_disks", "Clients' SSDs that are mounted.", st.LocalDisks)
 	counter(to, "master_put_start_discard_cnt",

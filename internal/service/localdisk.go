@@ -100,18 +100,39 @@ func (m *Master) OffloadHeartbeat(ctx context.Context, client segment.ClientID, 
 }
 
 func (m *Master) setOffloading(ctx context.Context, client segment.ClientID, offloading bool) error {
+	err := m.setLocalDisk(ctx, "OffloadObjectHeartbeat", client, func() (*metadata.SetOffloading, error) {
+		return m.Store.PrepareSetOffloading(client, offloading)
+	})
+	if err == nil {
+		m.offloads.set(client, offloading)
+	}
+	return err
+}
+
+// SetLocalDiskCapacity says for how many bytes a client's SSD has room, 0 if that is not
+// known. Errors: SegmentNotFound if the client has no SSD mounted.
+func (m *Master) SetLocalDiskCapacity(ctx context.Context, client segment.ClientID, bytes uint64) error {
+	const op = "ReportSsdCapacity"
+	if err := m.CheckLocalDisk(ctx, op, client); err != nil {
+		return err
+	}
+	return m.withSegments(ctx, func(ctx context.Context) error {
+		return m.setLocalDisk(ctx, op, client, func() (*metadata.SetOffloading, error) { return m.Store.PrepareSetCapacity(client, bytes) })
+	})
+}
+
+// setLocalDisk commits what is decided about a client's SSD. It is called by
+// withSegments.
+func (m *Master) setLocalDisk(ctx context.Context, op string, client segment.ClientID, decide func() (*metadata.SetOffloading, error)) error {
 	err := m.commitOne(ctx, 16, func() (metadata.Change, error) {
-		e, err := m.Store.PrepareSetOffloading(client, offloading)
+		e, err := decide()
 		if e == nil {
 			return nil, err
 		}
 		return e, nil
 	})
 	if errs.KindOf(err) == errs.SegmentNotFound {
-		return noLocalDisk("OffloadObjectHeartbeat", client)
-	}
-	if err == nil {
-		m.offloads.set(client, offloading)
+		return noLocalDisk(op, client)
 	}
 	return err
 }

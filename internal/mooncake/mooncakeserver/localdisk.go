@@ -49,12 +49,11 @@ func notifyOffloadSuccess(c call, a *args) error {
 	return c.master.NotifyOffloaded(c, a.Client, copied)
 }
 
-// reportSsdCapacity keeps nothing: how full an SSD is decides nothing here.
 func reportSsdCapacity(c call, a *args) error {
 	if a.Capacity < 0 {
 		return errs.New(errs.InvalidParams, "ReportSsdCapacity", "the capacity is %d bytes", a.Capacity)
 	}
-	return c.master.CheckLocalDisk(c, "ReportSsdCapacity", a.Client)
+	return c.master.SetLocalDiskCapacity(c, a.Client, uint64(a.Capacity))
 }
 
 func promotionHeartbeat(c call, a *args) ([]mooncake.OffloadTask, error) {

@@ -11,13 +11,16 @@ import (
 
 // A client's SSD gets objects to keep, and readers find them there.
 func TestLocalDisk(t *testing.T) {
-	each(t, func(t *testing.T, _ *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
+	each(t, func(t *testing.T, n *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
 		disk := mooncake.Args{Client: client(1), Offloading: true}
 		expect(t, "a heartbeat without an SSD", ask(t, c, g.OffloadObjectHeartbeat, disk), errs.SegmentNotFound)
 		expect(t, "a capacity without an SSD", ask(t, c, g.ReportSsdCapacity, mooncake.Args{Client: client(1), Capacity: 1}), errs.SegmentNotFound)
 		expect(t, "promotions without an SSD", ask(t, c, g.PromotionHeartbeat, disk), errs.SegmentNotFound)
 		expect(t, "MountLocalDiskSegment", ask(t, c, g.MountLocalDisk, disk), errs.OK)
 		expect(t, "ReportSsdCapacity", ask(t, c, g.ReportSsdCapacity, mooncake.Args{Client: client(1), Capacity: 1 << 40}), errs.OK)
+		if got := n.primary.Store.Stats().SSDCapacity; got != 1<<40 {
+			t.Errorf("got %d bytes on SSDs, want those that were reported", got)
+		}
 		expect(t, "a capacity below 0", ask(t, c, g.ReportSsdCapacity, mooncake.Args{Client: client(1), Capacity: -1}), errs.InvalidParams)
 		if r := ask(t, c, g.PromotionHeartbeat, disk); r.Failure != 0 || len(r.Value) != 0 {
 			t.Errorf("PromotionObjectHeartbeat: got %+v, want Failure 0 and nothing", r)

@@ -1,0 +1,104 @@
+package metadata_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+func (c *cluster) setCapacity(n byte, bytes uint64) {
+	c.t.Helper()
+	e, err := c.primary.PrepareSetCapacity(client(n), bytes)
+	c.must([]error{err})
+	if e != nil {
+		c.must(c.commit(e))
+	}
+}
+
+// The capacity of an SSD is part of the state, until the SSD is unmounted.
+func TestCapacitiesOfSSDs(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	_, err := c.primary.PrepareSetCapacity(client(1), 1000)
+	wantKind(t, "no SSD", err, errs.SegmentNotFound)
+	c.mountDisk(1, true)
+	c.setCapacity(1, 500)
+	c.setCapacity(1, 1000)
+	c.mountDisk(1, false)
+	e, err := c.primary.PrepareSetOffloading(client(1), true)
+	c.must([]error{err})
+	c.must(c.commit(e))
+	c.put("k")
+	c.must([]error{c.copyTo(1, "k")})
+	loaded, err := c.load(c.snapshot())
+	c.must([]error{err})
+	c.takeOver(time.Second)
+	for what, s := range map[string]*metadata.Store{"the new primary": c.primary, "a standby": c.follower, "a snapshot": loaded} {
+		if got, _ := s.FindLocalDisk(client(1)); got.Capacity != 1000 || got.Used != 100 || !got.Offloading || s.Stats().SSDCapacity != 1000 {
+			t.Errorf("%s: got %+v, want 1000 bytes, of which 100 are used", what, got)
+		}
+	}
+	if e, err := c.primary.PrepareSetCapacity(client(1), 1000); e != nil || err != nil {
+		t.Errorf("the same capacity: got %v, %v; want nothing to do", e, err)
+	}
+	info, _ := c.primary.FindLocalDisk(client(1))
+	c.must(c.commit(&metadata.WipeDisks{Number: info.Number}))
+	if got, _ := c.primary.FindLocalDisk(client(1)); got.Capacity != 1000 || got.Used != 0 {
+		t.Errorf("after its files were deleted: got %+v, want 1000 bytes, all free", got)
+	}
+	c.setCapacity(1, 0)
+	c.setCapacity(1, 1000)
+	c.unmountDisk(1)
+	c.mountDisk(1, true)
+	if got := c.primary.Stats().SSDCapacity; got != 0 {
+		t.Errorf("mounted anew: got %d bytes, want none until they are reported", got)
+	}
+}
+
+// Before their rules capacities are not journaled: older nodes could not read them.
+func TestCapacitiesWaitForTheirRules(t *testing.T) {
+	c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000, term: 1}
+	c.must(c.commit(&metadata.TermStart{Term: 1, Params: params}))
+	c.must(c.commit(&metadata.UseRules{Version: 5}))
+	c.mountDisk(1, true)
+	if e, err := c.primary.PrepareSetCapacity(client(1), 1000); e != nil || err != nil {
+		t.Errorf("rules 5: got %v, %v; want nothing to do", e, err)
+	}
+	_, err := c.load(c.snapshot())
+	c.must([]error{err})
+	c.must(c.commit(&metadata.UseRules{Version: metadata.NewestRules}))
+	c.setCapacity(1, 1000)
+	_, err = c.load(c.snapshot())
+	c.must([]error{err})
+}
+
+// With SSDFreeRatioFirst memory is taken where the owner's SSD is emptiest.
+func TestMemoryByTheOwnersSSD(t *testing.T) {
+	options := metadata.Options{Strategy: segment.SSDFreeRatioFirst, Random: rand.New(rand.NewPCG(1, 2)).IntN}
+	c := &cluster{t: t, primary: metadata.New(options), follower: metadata.New(metadata.Options{}), now: 1000}
+	c.startTerm(params, 0)
+	for n := range byte(4) {
+		c.mount(n+1, string('a'+rune(n)), 1<<20)
+		c.mountDisk(n+1, true)
+		c.setCapacity(n+1, 2000)
+	}
+	on := make(map[string]int)
+	for i := range 40 {
+		key := fmt.Sprint(i)
+		c.put(key)
+		o, err := c.primary.Inspect("default", key)
+		c.must([]error{err})
+		name := o.Replicas[0].Segment
+		if on[name]++; name != "d" {
+			c.must([]error{c.copyTo(name[0]-'a'+1, key)})
+		}
+	}
+	if on["d"] < 20 {
+		t.Errorf("got %v objects, want most where the SSD is empty", on)
+	}
+}
