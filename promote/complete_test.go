@@ -272,6 +272,9 @@ func TestAForeignJournalIsLeftAlone(t *testing.T) {
 	m.put("new")
 	b.wire.heal()
 	waitFor(t, "b to see it", func() bool { loss := b.Status().Loss.Err; return loss != nil && loss.Foreign })
+	if why := b.Status().Self.Why; !strings.Contains(why, "masterctl refound --from b") { // while m serves, too
+		t.Errorf("b says %q", why)
+	}
 	m.vanish()
 	w.unregistered("m")
 	b.serveNot(4 * time.Second)

@@ -127,6 +127,8 @@ func (n *Node) watchPrimary(f *follower.Follower, at journal.Cursor, s scene) {
 func (n *Node) promotable(f *follower.Follower, head journal.Cursor) (bool, string) {
 	st := f.Status()
 	switch {
+	case st.Loss.Err != nil && st.Loss.Err.Foreign:
+		return false, st.Loss.Err.Error() + "; this node keeps its state and follows nothing: " + decide(n.ID)
 	case st.Loss.Err != nil:
 		return false, st.Loss.Err.Error() + "; this node keeps its state and follows nothing"
 	case !st.Complete && st.Fault != nil:

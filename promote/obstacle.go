@@ -131,13 +131,18 @@ func (f facts) lost() *Obstacle {
 	case f.loss.Err.Forked:
 		o.Help = fmt.Sprintf("start the node that was the primary since; or found the journal anew from this one, without what that one acknowledged: masterctl refound --from %s", f.id)
 	case f.loss.Err.Foreign:
-		o.Help = fmt.Sprintf("decide which journal counts: that of this node (masterctl refound --from %s), or that in etcd (stop this node, move its state directory away, start it again)", f.id)
+		o.Help = decide(f.id)
 	case f.failed != nil:
 		o.Reason += ": " + f.failed.Error()
 	default:
 		o.Help = fmt.Sprintf("wait: the complete node that holds most founds the journal anew; if none does: masterctl refound --from %s", f.id)
 	}
 	return o
+}
+
+// decide is what helps a node that holds the state of a foreign journal.
+func decide(id string) string {
+	return fmt.Sprintf("decide which journal counts: that of this node (masterctl refound --from %s), or that in etcd (stop this node, move its state directory away, start it again)", id)
 }
 
 // etcdObstacle returns what an error says of etcd itself, nil if nothing.
