@@ -251,6 +251,7 @@ type Pending struct {
 	id      ObjectID // of the object it marks, 0 for none
 	put     ObjectID // of the object it makes, 0 for none
 	inPlace bool     // that gets the memory of the one it marks
+	charge  *charge  // of the put, which it holds; nil for none
 	settled bool
 	// abandoned says that nobody waits for the answer with the object it makes.
 	abandoned bool

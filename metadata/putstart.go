@@ -111,7 +111,7 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 		return nil, nil, nil, err
 	}
 	e.pending = sh.begin(key, old)
-	e.pending.put, e.pending.inPlace = e.ID, e.InPlace
+	e.pending.put, e.pending.inPlace, e.pending.charge = e.ID, e.InPlace, e.charge
 	return e, nil, nil, nil
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -104,6 +105,26 @@ func TestPreparedPutsHoldTheirQuota(t *testing.T) {
 	if n := c.primary.Prepared(); n != 0 {
 		t.Errorf("got %d bytes prepared in the end, want none", n)
 	}
+	c.wantCharged("red", 200)
+}
+
+// An object may be evicted while a put waits for its commit that is to replace it: what it
+// gives back is the put's.
+func TestAPutKeepsWhatItReplaces(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.must([]error{c.setQuota("red", 200), c.putStart("k", of("red"))})
+	c.endOf("red", "k")
+	c.pass(time.Minute)
+	c.must([]error{c.setQuota("red", 200)}) // a commit
+	e, err := c.preparePut("k", of("red"), sized(150), func(p *metadata.Put) { p.Upsert = true })
+	c.must([]error{err})
+	if n := c.evict(eviction.Bounds{Objects: 1}); n != 1 {
+		t.Fatalf("got %d objects evicted, want the one that is to be replaced", n)
+	}
+	wantKind(t, "what was evicted is spoken for", c.putStart("l", of("red"), sized(51)), errs.TenantQuotaExceeded)
+	c.must([]error{c.putStart("l", of("red"), sized(50))})
+	c.must(c.commit(e))
 	c.wantCharged("red", 200)
 }
 

@@ -189,6 +189,9 @@ func (tx *Tx) dropReplica(o *object, r *replica, leaseUntil Time) {
 	if r.kind != Memory {
 		return
 	}
+	if o.has(flagPending) { // others must not get what a put counts on that replaces the object
+		tx.s.shards[o.shard].pending[objectKey{o.tenant, o.key}].charge.raise()
+	}
 	tx.s.quotas.charge(o.tenant, 0, -int64(o.size))
 	if r.segment.Gone() {
 		return
