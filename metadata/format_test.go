@@ -60,7 +60,7 @@ func TestFormat(t *testing.T) {
 		&metadata.SetTasks{IDs: []metadata.TaskID{{1}, {2}}, Status: metadata.TaskFailed, Message: "m"},
 		&metadata.SaveDrain{Drain: metadata.Drain{ID: metadata.TaskID{1}, Segments: []string{"a"}, Targets: []string{"b"}, Numbers: []segment.Number{1}, Concurrency: 4, Status: metadata.DrainRunning, Message: "m"}},
 		&metadata.SetQuota{Tenant: "t", Bytes: 300},
-		&metadata.SetQuota{Tenant: metadata.DefaultTenant},
+		&metadata.SetQuota{Tenant: metadata.DefaultTenant, More: true},
 		&leasesync.Batch{Renewals: []leasesync.Renewal{{Ref: ref, Deadline: 5}, {Ref: metadata.Ref{Shard: 1023, ID: 4}, Deadline: -5}, {Ref: metadata.Ref{Shard: 3, ID: 4}, Deadline: 1 << 60}}},
 		&deleteevents.Event{Type: deleteevents.RemoveByRegex, Pattern: "p.*", Removals: []*metadata.Removal{{Ref: ref, LeaseUntil: 9}, {Ref: metadata.Ref{Shard: 1, ID: 2}, Request: 77}}},
 		&deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{1, 2, 1 << 31}},

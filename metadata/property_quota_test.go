@@ -21,6 +21,7 @@ func (w *world) tenant(t *rapid.T) string {
 // it.
 func (w *world) quotaAction(t *rapid.T) {
 	if e, err := w.primary.PrepareSetQuota("red", uint64(100*w.pick(t, "quota", 4))); err == nil {
+		e.More = w.pick(t, "more", 4) == 0
 		w.submit(nil, e)
 	}
 }

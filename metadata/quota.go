@@ -29,6 +29,7 @@ type quotas struct {
 	count    int        // of tenants with a quota
 	capacity uint64     // bytes of the mounted segments
 	stale    bool       // the effective quotas are to be computed anew
+	more     bool       // journaled: SetQuota.More of the last one
 }
 
 type account struct {
@@ -258,6 +259,13 @@ func (s *Store) HasQuotas() bool {
 	return s.quotas.count > 0
 }
 
+// MoreQuotas reports whether more quotas were to follow the one that was set last.
+func (s *Store) MoreQuotas() bool {
+	s.quotas.mu.Lock()
+	defer s.quotas.mu.Unlock()
+	return s.quotas.more
+}
+
 // PrepareSetQuota decides a tenant's quota in bytes, or its end for 0. Until that is
 // applied or aborted the tenant gets no memory.
 //
@@ -280,7 +288,7 @@ func (s *Store) PrepareSetQuota(tenant string, bytes uint64) (*SetQuota, error) 
 		if q.count >= MaxQuotas && (!known || q.of(id).quota == 0) {
 			return nil, errs.New(errs.InvalidParams, op, "%d tenants have a quota, more are not possible", q.count)
 		}
-		return &SetQuota{Tenant: tenant, Bytes: bytes}, nil
+		return &SetQuota{Tenant: tenant, Bytes: bytes, More: q.more}, nil
 	}
 	if !known || q.of(id).quota == 0 {
 		return nil, errs.ObjectNotFound
@@ -290,7 +298,7 @@ func (s *Store) PrepareSetQuota(tenant string, bytes uint64) (*SetQuota, error) 
 		return nil, errs.TenantNotEmpty
 	}
 	a.closing = true
-	return &SetQuota{Tenant: tenant}, nil
+	return &SetQuota{Tenant: tenant, More: q.more}, nil
 }
 
 // SetQuota sets a tenant's quota in bytes, or removes it for 0.
@@ -299,6 +307,7 @@ type SetQuota struct {
 
 	Tenant string
 	Bytes  uint64
+	More   bool // of several that are set together others follow, if need be from the next primary
 }
 
 // Apply sets the quota.
@@ -307,6 +316,7 @@ func (e *SetQuota) Apply(tx *Tx) error {
 		return nil
 	}
 	tx.s.setQuota(e.Tenant, e.Bytes)
+	tx.s.setMoreQuotas(e.More)
 	return nil
 }
 
@@ -335,6 +345,18 @@ func (s *Store) setQuota(tenant string, bytes uint64) {
 	a.quota, a.closing, q.stale = bytes, false, true
 }
 
+func (s *Store) setMoreQuotas(more bool) {
+	s.quotas.mu.Lock()
+	defer s.quotas.mu.Unlock()
+	switch term := quotaTerm("", 1); { // no tenant is called that
+	case more && !s.quotas.more:
+		s.digest += term
+	case !more && s.quotas.more:
+		s.digest -= term
+	}
+	s.quotas.more = more
+}
+
 func quotaTerm(tenant string, bytes uint64) Digest {
 	return finish(mix(mix(seedQuota, xxh3.HashString(tenant)), bytes))
 }
@@ -343,6 +365,7 @@ func quotaTerm(tenant string, bytes uint64) Digest {
 func (e *SetQuota) Code(c *binenc.Coder) {
 	c.Tag(typeSetQuota)
 	e.code(c)
+	c.CodeBool(&e.More)
 }
 
 func (e *SetQuota) code(c *binenc.Coder) {
@@ -358,7 +381,9 @@ func (s *Store) codeQuotas(c *binenc.Coder) {
 			list = append(list, SetQuota{Tenant: t.Tenant, Bytes: t.Requested})
 		}
 	}
+	more := s.MoreQuotas()
 	binenc.CodeSlice(c, &list, 2, func(e *SetQuota) { e.code(c) })
+	c.CodeBool(&more)
 	if !c.Decoding() {
 		return
 	}
@@ -369,4 +394,5 @@ func (s *Store) codeQuotas(c *binenc.Coder) {
 		}
 		s.setQuota(e.Tenant, e.Bytes)
 	}
+	s.setMoreQuotas(more)
 }

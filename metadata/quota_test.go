@@ -132,6 +132,7 @@ func TestQuotasAreState(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
 	c.must([]error{c.setQuota("red", 300), c.setQuota("blue", 100), c.setQuota("blue", 200), c.setQuota("gone", 1), c.setQuota("gone", 0)})
+	c.must(c.commit(&metadata.SetQuota{Tenant: "blue", Bytes: 200, More: true}))
 	c.must([]error{c.putStart("k", of("red"))})
 	c.endOf("red", "k")
 	want := c.primary.Quotas()
@@ -142,6 +143,9 @@ func TestQuotasAreState(t *testing.T) {
 	for what, s := range map[string]*metadata.Store{"follower": c.follower, "snapshot": loaded} {
 		if got := s.Quotas(); len(got) != 2 || got[0] != want[0] || got[1] != want[1] {
 			t.Errorf("%s: got %+v, want %+v", what, got, want)
+		}
+		if !s.MoreQuotas() {
+			t.Errorf("%s: got all quotas, want more to follow", what)
 		}
 	}
 	c.takeOver(time.Second)

@@ -78,10 +78,10 @@ func (m *Master) SetQuota(ctx context.Context, tenant string, bytes uint64) erro
 	})
 }
 
-// SeedQuotas sets quotas if there are none yet. It waits for rules that know them, and
-// once it has begun it goes on until all are set.
+// SeedQuotas sets quotas if there are none yet, or if a primary before has begun to. It
+// waits for rules that know them, and goes on until all are set.
 func (m *Master) SeedQuotas(ctx context.Context, log zerolog.Logger) error {
-	if len(m.InitialQuotas) == 0 || m.Store.HasQuotas() {
+	if len(m.InitialQuotas) == 0 || m.Store.HasQuotas() && !m.Store.MoreQuotas() {
 		return nil
 	}
 	for {
@@ -96,8 +96,8 @@ func (m *Master) SeedQuotas(ctx context.Context, log zerolog.Logger) error {
 	}
 }
 
-// seedQuotas sets those of the quotas that are not set, as one submission if they fit:
-// the next primary would not go on where there are some.
+// seedQuotas sets those of the quotas that are not set. They may take several commits:
+// until the last one the next primary goes on with them.
 func (m *Master) seedQuotas(ctx context.Context) error {
 	if err := m.Fence(ctx); err != nil {
 		return err
@@ -116,9 +116,18 @@ func (m *Master) seedQuotas(ctx context.Context) error {
 				return nil, nil, nil
 			}
 			e, err := m.Store.PrepareSetQuota(q.Tenant, q.Requested)
+			if e != nil {
+				e.More = true
+			}
 			return decided(e, nil, err)
 		})
-		return errors.Join(errorsOf(outcomes)...)
+		if err := errors.Join(errorsOf(outcomes)...); err != nil {
+			return err
+		}
+		return m.commitOne(ctx, 16+longest, func() (metadata.Change, error) {
+			first, _ := m.Store.Quota(m.InitialQuotas[0].Tenant)
+			return &metadata.SetQuota{Tenant: first.Tenant, Bytes: first.Requested}, nil
+		})
 	})
 }
 

@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -204,6 +205,28 @@ func TestInitialQuotas(t *testing.T) {
 		}
 		if want == 2 {
 			f.quota(t, "red", 0)
+		}
+	}
+}
+
+// A primary that ends between two commits of a long policy file leaves the rest to the
+// next one.
+func TestInitialQuotasAreSetInParts(t *testing.T) {
+	quotas := make([]metadata.TenantQuota, 1000)
+	for i := range quotas {
+		quotas[i] = metadata.TenantQuota{Tenant: fmt.Sprint(strings.Repeat("t", 250), i), Requested: 100}
+	}
+	f := newFixture(t, withTenants, func(m *service.Master) { m.InitialQuotas = quotas })
+	f.p.Commit(&metadata.SetQuota{Tenant: quotas[0].Tenant, Bytes: 100, More: true}, &metadata.SetQuota{Tenant: quotas[1].Tenant, Bytes: 7, More: true})
+	for _, want := range []int{1000, 999} {
+		if err := f.SeedQuotas(t.Context(), zerolog.Nop()); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := f.Quotas(t.Context()); err != nil || len(got) != want || got[1].Requested != 7 {
+			t.Fatalf("got %d quotas, %v; want %d, the second one of 7 bytes as it was set before", len(got), err, want)
+		}
+		if want == 1000 {
+			f.quota(t, quotas[999].Tenant, 0)
 		}
 	}
 }
