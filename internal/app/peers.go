@@ -14,6 +14,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/rpcerr"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
@@ -105,7 +106,7 @@ func ask[R interface{ GetHeader() *pb.ResponseHeader }](p *peers, address string
 	}
 	defer func() { _ = conn.Close() }()
 	if resp, err = call(pb.NewAdminServiceClient(conn)); err != nil {
-		return resp, fmt.Errorf("peer %s: %w", address, err)
+		return resp, fmt.Errorf("peer %s: %w", address, rpcerr.Plain(err))
 	}
 	if h := resp.GetHeader(); h.GetClusterId() != p.clusterID {
 		return resp, fmt.Errorf("peer %s: node %q belongs to cluster %q, not to %q", address, h.GetNodeId(), h.GetClusterId(), p.clusterID)

@@ -4,10 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -190,7 +188,7 @@ func (n *node) ask(ctx context.Context, clusterID string) (err error) {
 	n.admin = pb.NewAdminServiceClient(n.conn)
 	s, err := n.admin.Status(ctx, &pb.StatusRequest{})
 	if err != nil {
-		return errors.New(plain(status.Convert(err).Message()))
+		return rpcerr.Plain(err)
 	}
 	if other := s.GetHeader().GetClusterId(); other != clusterID {
 		return fmt.Errorf("it belongs to cluster %q, not %q: correct the address or --cluster-id", other, clusterID)
@@ -282,11 +280,10 @@ func (ns nodes) choose(id string) (*node, error) {
 // adminError is the error that a call of a node ended with.
 func adminError(err error) *errs.Error {
 	e, from := rpcerr.Parse(err)
-	st, ok := status.FromError(err)
-	if !ok || from.NodeID != "" || e.Kind == errs.NotSupported {
+	if _, ok := status.FromError(err); !ok || from.NodeID != "" || e.Kind == errs.NotSupported {
 		return e
 	}
-	return &errs.Error{Kind: e.Kind, Detail: "no answer: " + plain(st.Message())}
+	return &errs.Error{Kind: e.Kind, Detail: "no answer: " + rpcerr.Plain(err).Error()}
 }
 
 // readError is adminError for a call that changes nothing: without an answer
@@ -297,12 +294,4 @@ func readError(err error) error {
 		e.Kind = errs.Unavailable
 	}
 	return e
-}
-
-// plain leaves out what gRPC puts around the cause of a failed connection.
-func plain(message string) string {
-	if _, cause, ok := strings.Cut(message, "Error while dialing: "); ok {
-		return strings.TrimSuffix(cause, `"`)
-	}
-	return message
 }

@@ -116,7 +116,32 @@ func Parse(err error) (*errs.Error, Source) {
 			Leader:    detail.GetLeaderAddress(),
 		}
 	}
-	return &errs.Error{Kind: bareKind(st.Code()), Op: "grpc", Err: err}, Source{}
+	return &errs.Error{Kind: bareKind(st.Code()), Op: "grpc", Err: Plain(err)}, Source{}
+}
+
+// Plain returns an error that says only what a status says, without what gRPC puts
+// around it and around the cause of a failed connection. Other errors stay as they are.
+func Plain(err error) error {
+	if st, ok := status.FromError(err); ok && err != nil {
+		return plain{err, st.Message()}
+	}
+	return err
+}
+
+type plain struct {
+	error
+	message string
+}
+
+func (p plain) Unwrap() error { return p.error }
+
+func (p plain) Error() string {
+	for _, around := range []string{"Error while dialing: ", "connection error: desc = \""} {
+		if _, cause, ok := strings.Cut(p.message, around); ok {
+			return strings.TrimSuffix(cause, `"`)
+		}
+	}
+	return p.message
 }
 
 // kindOf is errs.KindOf for something that is an error, whatever it says.

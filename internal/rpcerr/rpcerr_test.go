@@ -149,6 +149,26 @@ func TestParseWithoutDetail(t *testing.T) {
 	}
 }
 
+// What gRPC puts around a cause is not for people.
+func TestErrorsNestOnce(t *testing.T) {
+	const dial = `connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`
+	for _, tc := range []struct {
+		err  error
+		want string
+	}{
+		{status.Error(codes.Unavailable, dial), "grpc: RPC_TIMEOUT: dial tcp 127.0.0.1:1: connect: connection refused"},
+		{status.Error(codes.Unavailable, `connection error: desc = "error reading server preface: EOF"`), "grpc: RPC_TIMEOUT: error reading server preface: EOF"},
+		{status.Error(codes.Unimplemented, "unknown service"), "grpc: " + errs.NotSupported.String() + ": unknown service"},
+	} {
+		if got, _ := rpcerr.Parse(tc.err); got.Error() != tc.want {
+			t.Errorf("got %q, want %q", got, tc.want)
+		}
+	}
+	if err := errors.New("odd"); rpcerr.Plain(err) != err || rpcerr.Plain(nil) != nil {
+		t.Error("another error does not stay as it is")
+	}
+}
+
 // A newer server may send what this program does not know.
 func TestKindsOfTheFuture(t *testing.T) {
 	if got := rpcerr.FromWire(pb.Kind(4711)); got != errs.Internal {
