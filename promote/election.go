@@ -48,6 +48,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	if s.there {
 		n.leaderless = 0
 		n.setRole(Standby)
+		n.noteLeader(ctx, l)
 		n.dropAllowance(l, begun)
 		n.watchPrimary(f, at, s)
 		return nil, cmp.Or(squatted, n.silence.look(n.Clock(), l, view))

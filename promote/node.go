@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/zslog"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote/follower"
@@ -141,6 +142,7 @@ type Node struct {
 	serving    scene         // as last seen while somebody served. For campaign alone.
 	watched    metadata.Term // of the primary that this node saw commit last. For campaign and the term that follows.
 	led        metadata.Term // in which this node served last. For the term and those that follow.
+	followed   Leader        // the last one of other nodes that was logged. For campaign alone.
 	companions companions
 	// unfounded is since when etcd has held no head, by the clock; 0 if it has one, or
 	// if that is not known. For campaign alone.
@@ -178,7 +180,7 @@ func New(c Config) *Node {
 		wake:  make(chan struct{}, 1),
 		loads: make(map[journal.Reason]int),
 
-		journalLog: slog.New(zerolog.NewSlogHandler(c.Log)),
+		journalLog: zslog.New(c.Log),
 	}
 	n.causeSince, n.answersSince = c.Clock(), c.Clock()
 	n.saver, n.retention = newSaver(n), newRetention(n)

@@ -60,6 +60,30 @@ func (n *Node) Terms(ctx context.Context) ([]TermRecord, error) {
 	return records, nil
 }
 
+// recordWait is how long the record of a term is waited for: it is written when the
+// term serves already.
+const recordWait = 2 * time.Second
+
+// noteLeader logs once when another node serves, with what its record says of why.
+func (n *Node) noteLeader(ctx context.Context, l Leader) {
+	if l.State != Serving || l.NodeID == n.followed.NodeID && l.Term == n.followed.Term {
+		return
+	}
+	var r TermRecord
+	_, since := n.leaderSeen()
+	read, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	if resp, err := n.Client.Get(read, n.Layout.Term(l.Term)); err == nil && len(resp.Kvs) == 1 {
+		_ = json.Unmarshal(resp.Kvs[0].Value, &r)
+	}
+	if r.NodeID != l.NodeID && n.Clock()-since < recordWait {
+		return // there is a next look
+	}
+	n.followed = l
+	n.Log.Info().Str("primary", l.NodeID).Str("address", l.RPC).Uint64("term", uint64(l.Term)).Str("why", r.Why).
+		Dur("gap", time.Duration(r.Gap)*time.Millisecond).Msg("another node serves")
+}
+
 // newestTerms reads the records that are kept, newest first.
 func (n *Node) newestTerms(options ...clientv3.OpOption) clientv3.Op {
 	return clientv3.OpGet(n.Layout.Terms(), append(options, clientv3.WithPrefix(), clientv3.WithLimit(keptTerms),

@@ -51,11 +51,14 @@ func Command(name string, role promote.Role) *cobra.Command {
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			defer noteHangup(log)()
 			defer context.AfterFunc(ctx, func() {
 				log.Info().Str("signal", context.Cause(ctx).Error()).Msg("stopping; a second signal stops at once")
 				stop() // from here on a signal does what it does by default
 			})()
-			return a.Run(ctx)
+			err = a.Run(ctx)
+			log.Info().Err(err).Msg("stopped")
+			return err
 		},
 	}
 	config.BindFlags(cmd.Flags())
@@ -78,6 +81,24 @@ func Main(cmd *cobra.Command, args []string) int {
 		return 1
 	}
 	return 0
+}
+
+// noteHangup keeps SIGHUP from ending the process, until stop is called, and logs the
+// first one: it would reload the settings elsewhere.
+func noteHangup(log zerolog.Logger) (stop func()) {
+	hangup, done := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangup, syscall.SIGHUP)
+	go func() {
+		select {
+		case <-hangup:
+			log.Info().Msg("SIGHUP has no effect: settings change with a restart")
+		case <-done:
+		}
+	}()
+	return func() {
+		signal.Stop(hangup)
+		close(done)
+	}
 }
 
 // newLogger returns the logger that a configuration asks for, writing to w.

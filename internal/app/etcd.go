@@ -10,6 +10,7 @@ import (
 
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
+	"github.com/understudy-store/understudy/internal/zslog"
 )
 
 // etcdWait is how long a node waits for its etcd at the start.
@@ -41,8 +42,9 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 		e.members = e.server.Endpoints()
 	}
 	var err error
-	if e.journal, err = etcdclient.New(e.members); err == nil {
-		e.sessions, err = etcdclient.New(e.members)
+	log := zslog.New(a.log)
+	if e.journal, err = etcdclient.NewLogging(e.members, log.With("calls", "journal")); err == nil {
+		e.sessions, err = etcdclient.NewLogging(e.members, log.With("calls", "sessions"))
 	}
 	if err == nil {
 		wait, cancel := context.WithTimeout(ctx, etcdWait)

@@ -5,6 +5,7 @@ package etcdclient
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -31,18 +32,23 @@ const (
 // them to answer. Of several it uses one, the first for a start, and moves on
 // when that does not answer; Endpoints returns the one in use.
 func New(endpoints []string) (*clientv3.Client, error) {
-	m, err := connect(endpoints)
+	return NewLogging(endpoints, slog.New(slog.DiscardHandler))
+}
+
+// NewLogging is New with a log of the moves from one endpoint to another.
+func NewLogging(endpoints []string, log *slog.Logger) (*clientv3.Client, error) {
+	m, err := connect(endpoints, log)
 	if err != nil {
 		return nil, err
 	}
 	return m.client, nil
 }
 
-func connect(endpoints []string) (*members, error) {
+func connect(endpoints []string, log *slog.Logger) (*members, error) {
 	if len(endpoints) == 0 {
 		return nil, clientv3.ErrNoAvailableEndpoints
 	}
-	m := &members{all: endpoints, clock: clock.Runtime(), conns: make(map[*conn]struct{})}
+	m := &members{all: endpoints, log: log, clock: clock.Runtime(), conns: make(map[*conn]struct{})}
 	var several []grpc.DialOption
 	if len(endpoints) > 1 {
 		several = m.options()

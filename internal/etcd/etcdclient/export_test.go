@@ -2,6 +2,7 @@ package etcdclient
 
 import (
 	"errors"
+	"log/slog"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
@@ -9,7 +10,7 @@ import (
 // NewLeaving is New with a function that leaves the member in use, as if it did not
 // answer.
 func NewLeaving(endpoints []string) (*clientv3.Client, func(), error) {
-	m, err := connect(endpoints)
+	m, err := connect(endpoints, slog.New(slog.DiscardHandler))
 	if err != nil {
 		return nil, nil, err
 	}

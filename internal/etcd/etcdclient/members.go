@@ -2,6 +2,7 @@ package etcdclient
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"strings"
 	"sync"
@@ -39,6 +40,7 @@ type members struct {
 	all    []string
 	client *clientv3.Client
 	clock  clock.Clock
+	log    *slog.Logger
 
 	mu     sync.Mutex // guards all below
 	at     int        // index of the member in use
@@ -121,7 +123,7 @@ func (m *members) use(at int) {
 // move goes from member to member until one answers, the one in use first, and once
 // round at most. answers asks the one in use.
 func (m *members) move(answers func() error) {
-	from, there := m.current(), -1 // the first that is there, though it may not reach a leader
+	begun, from, there := m.clock(), m.current(), -1 // the first that is there, though it may not reach a leader
 	for tries := len(m.all); answers() != nil; answers = m.probe {
 		at := m.current()
 		if there < 0 && m.isThere() {
@@ -137,6 +139,7 @@ func (m *members) move(answers func() error) {
 	}
 	m.mu.Lock()
 	m.moving = false
+	at := m.at
 	var left []*conn
 	for c := range m.conns {
 		if m.at != from && c.host != host(m.all[m.at]) {
@@ -144,6 +147,9 @@ func (m *members) move(answers func() error) {
 		}
 	}
 	m.mu.Unlock()
+	if at != from && m.client.Ctx().Err() == nil {
+		m.log.Warn("a member of etcd does not answer: another one is used", "member", m.all[from], "now", m.all[at], "took", m.clock()-begun)
+	}
 	for _, c := range left {
 		_ = c.Close()
 	}

@@ -3,8 +3,10 @@ package etcdclient_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -281,4 +283,56 @@ func TestMembersThatHangUnderShortDeadlines(t *testing.T) {
 		etcd.Resume(hung)
 		etcd.WaitLeader(t)
 	}
+}
+
+// One line says which member a client left, and to which one it went.
+func TestMovesAreLogged(t *testing.T) {
+	etcd := etcdtest.Start(t, etcdtest.WithNodes(3))
+	first := etcd.WaitLeader(t)
+	var endpoints []string
+	for i := range 3 {
+		endpoints = append(endpoints, etcd.Endpoint((first+i)%3))
+	}
+	log := new(lines)
+	client, err := etcdclient.NewLogging(endpoints, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	put(t, client, "k", "0")
+	if got := log.String(); got != "" {
+		t.Errorf("got %s before anything happened", got)
+	}
+	etcd.Stop(first)
+	put(t, client, "k", "1")
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(10 * time.Second); log.String() == ""; {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("no line in 10 s")
+		}
+	}
+	if got := log.String(); !strings.Contains(got, "level=WARN") || !strings.Contains(got, "member="+endpoints[0]) {
+		t.Errorf("got %q, want a line about %s", got, endpoints[0])
+	}
+}
+
+// lines are those of a log.
+type lines struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (l *lines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Builder.Write(b)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Builder.String()
 }

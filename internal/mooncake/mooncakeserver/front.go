@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"slices"
 	"strings"
@@ -18,6 +17,7 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/internal/zslog"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -91,7 +91,7 @@ func (f *Front) Server(generation string, limits coro.Limits, other func(net.Con
 		Open:   func(c *coro.Conn) coro.Handler { return f.open(t, c) },
 		Other:  other,
 		Limits: limits,
-		Log:    slog.New(zerolog.NewSlogHandler(f.Log)),
+		Log:    zslog.New(f.Log),
 	}), nil
 }
 

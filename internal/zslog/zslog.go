@@ -1,0 +1,32 @@
+// Package zslog leads log/slog, which packages that clients and masterctl link log
+// through, to the log of a node.
+//
+// It must never format a line, nor know a message.
+package zslog
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// New returns a logger whose lines go to log, which puts the time on them.
+func New(log zerolog.Logger) *slog.Logger { return slog.New(handler{zerolog.NewSlogHandler(log)}) }
+
+type handler struct{ slog.Handler }
+
+// Handle leaves out the record's own time: a line would have two.
+func (h handler) Handle(ctx context.Context, r slog.Record) error {
+	r.Time = time.Time{}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs returns a handler that adds fields.
+func (h handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return handler{h.Handler.WithAttrs(attrs)}
+}
+
+// WithGroup returns a handler that puts a prefix before the names of fields.
+func (h handler) WithGroup(name string) slog.Handler { return handler{h.Handler.WithGroup(name)} }
