@@ -78,6 +78,7 @@ func Controls() []Control {
 		c("hanging-primary", "takeover-grace", "no client expired", "D"),
 		c("moves", "transfer-sources", "sources are spared"),
 		c("groups", "group-leases", "groups are kept", "groups are whole"),
+		c("hostile-peers", "memory-budget", "memory"),
 	}
 }
 

@@ -53,5 +53,6 @@ func All() []Drill {
 		d(31, "hanging-primary", "D", 1, false, hangPrimary, "the primary hangs, under a client whose Ping waits for 30 s"),
 		d(32, "moves", "D S", 1, true, moves, "the primary is killed while objects are moved and memory is full"),
 		d(33, "groups", "S", 1, true, groups, "the primary is killed while a member of a group is leased and memory is full"),
+		d(34, "hostile-peers", "D X A V", 1, false, hostilePeers, "peers take all the processor and memory that the primary gives them"),
 	}
 }

@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	// budgetBytes is what all large requests and answers may take together: eight of
-	// the largest requests.
-	budgetBytes = 128 << 20
+	// budgetBytes is what all large requests and answers may take together: four of
+	// the largest requests. With what the collector has not freed yet it is several
+	// times as much.
+	budgetBytes = 64 << 20
 	// answerFactor is how many bytes of an answer a byte of a large request is taken
 	// to ask for, until the answer is there. A key of 40 bytes has a replica list of
 	// some 300.

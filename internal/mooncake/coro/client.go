@@ -17,6 +17,9 @@ import (
 // of 100,000 objects with long keys, have some hundred MiB.
 const MaxAnswer = 1 << 30
 
+// eagerBody is up to which size room for an answer is made before it has come.
+const eagerBody = 64 << 10
+
 // A Client is one connection to a server, for one call at a time. It is not safe
 // for concurrent use.
 type Client struct {
@@ -102,7 +105,7 @@ func (c *Client) exchange(function uint32, pack func(b []byte) []byte) (answer s
 	if _, err := c.in.Discard(responseHeader); err != nil {
 		return "", true, err
 	}
-	if answer, err = readBody(c.in, p.body); err == nil {
+	if answer, err = readBody(c.in, p.body, eagerBody); err == nil {
 		err = skip(c.in, p.attachment)
 	}
 	if err != nil {

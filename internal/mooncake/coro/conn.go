@@ -63,6 +63,12 @@ func (c *Conn) PeerGone() bool {
 	return gone || err != nil
 }
 
+// Reserve waits for memory for an answer that may be large, though its request is not:
+// two calls of all have it at a time. A call may reserve once, before it makes its answer.
+func (c *Conn) Reserve(ctx context.Context) error {
+	return c.share.await(ctx, uint32(c.server.Limits.Budget.bytes/2), c.server.Limits.Frame)
+}
+
 // interrupt ends the wait for a next request.
 func (c *Conn) interrupt() { _ = c.nc.SetReadDeadline(time.Unix(1, 0)) }
 
@@ -214,7 +220,7 @@ func (c *Conn) read() (q request, body string, err error) {
 			return q, "", err
 		}
 	}
-	if body, err = readBody(c.in, q.body); err == nil {
+	if body, err = readBody(c.in, q.body, q.body); err == nil {
 		err = skip(c.in, q.attachment)
 	}
 	return q, body, err

@@ -95,12 +95,9 @@ func parseResponse(b []byte) (response, error) {
 	}, nil
 }
 
-// eagerBody is up to which size room for a body is made before it has come.
-const eagerBody = 64 << 10
-
-// readBody returns the next n bytes as a string of their own. Room for a large
-// body is made as its bytes come, not as they are announced.
-func readBody(r *bufio.Reader, n uint32) (string, error) {
+// readBody returns the next n bytes as a string of their own. It makes room for eager
+// bytes at once, and for further ones as they come, not as they are announced.
+func readBody(r *bufio.Reader, n, eager uint32) (string, error) {
 	switch {
 	case n == 0:
 		return "", nil
@@ -112,12 +109,9 @@ func readBody(r *bufio.Reader, n uint32) (string, error) {
 		body := string(b)
 		_, err = r.Discard(int(n))
 		return body, err
-	case n <= eagerBody:
-		b := make([]byte, n)
-		_, err := io.ReadFull(r, b)
-		return string(b), cut(err)
 	}
 	var body strings.Builder
+	body.Grow(int(min(n, eager)))
 	_, err := io.CopyN(&body, r, int64(n))
 	return body.String(), cut(err)
 }

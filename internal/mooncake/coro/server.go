@@ -34,7 +34,7 @@ type Handler interface {
 type Limits struct {
 	// BodyBytes is the largest body or attachment of a request: 16 MiB.
 	BodyBytes uint32
-	// Budget is of large requests and answers: one of the server's own, of 128 MiB.
+	// Budget is of large requests and answers: one of the server's own, of 64 MiB.
 	Budget *Budget
 	// Silence is how long a new connection may take for its first byte: 10 s.
 	// Later it may be idle for as long as it likes, as clients keep pools.

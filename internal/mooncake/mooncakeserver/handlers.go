@@ -119,6 +119,9 @@ func batchGetReplicaList(c call, a *args) ([]metadata.ReplicaList, []error, erro
 }
 
 func getReplicaListByRegex(c call, a *args) ([]mooncake.KeyedReplicas, error) {
+	if err := c.session.conn.Reserve(c); err != nil {
+		return nil, errs.Wrap(errs.Unavailable, "GetReplicaListByRegex", err)
+	}
 	found, more, err := c.master.GetReplicaListByRegex(c, c.tenant, a.Key, service.Page{Size: maxFound, Bytes: maxFoundBytes})
 	if err == nil && more != "" {
 		err = errs.New(errs.InvalidParams, "GetReplicaListByRegex", "the pattern is found in more than %d keys, or %d bytes of them and their replicas; use a narrower one", maxFound, maxFoundBytes)

@@ -34,7 +34,7 @@ func Pack[T any](w *Writer, dst []byte, m *Message[T], v *T) []byte {
 		}
 		m.codec.Put(w, v)
 		if need := widthOf(w.longest); need > width {
-			width = need
+			width, dst = need, w.buf[:len(dst)] // with the room that there is by now
 			continue
 		}
 		packed := w.buf
