@@ -30,7 +30,15 @@ type lag struct {
 }
 
 func stopped(compacted bool) lag {
-	return lag{what: "SIGSTOP of", begin: (*cluster.Node).Pause, end: (*cluster.Node).Resume, outlive: true, compacted: compacted}
+	end := (*cluster.Node).Resume
+	if compacted {
+		end = func(n *cluster.Node) error {
+			n.SetEtcd(netfault.Cut) // or what its watch has sent already may be all that it missed
+			n.SetEtcd(netfault.Fault{})
+			return n.Resume()
+		}
+	}
+	return lag{what: "SIGSTOP of", begin: (*cluster.Node).Pause, end: end, outlive: true, compacted: compacted}
 }
 
 func cutWatch(compacted bool) lag {
