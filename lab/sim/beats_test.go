@@ -125,7 +125,7 @@ func leaseAfterTheElection(s story) {
 	}
 	again(func() error { return writer.remove("k1") })
 	var id metadata.ObjectID
-	again(func() error { return writer.putStart("k2", writer.next+2, &id) })
+	again(func() error { return writer.putStart("k2", false, writer.next+2, &id) })
 	reading.Wait()
 	s.world.node("a").heal()
 	s.equal()

@@ -257,14 +257,15 @@ func (j *judge) removes(key string, now time.Duration) (answered func()) {
 	}
 }
 
-// removed judges an acknowledged removal: whatever the key had before is gone.
-func (j *judge) removed(c call, key string) {
+// removed judges an acknowledged removal, or an upsert: whatever the key had before is
+// gone, but for the object of the upsert.
+func (j *judge) removed(c call, key string, but metadata.ObjectID) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.fence(c, false)
 	for _, o := range j.keys[key] {
 		known := o.reserved != 0 && o.reserved < c.sent || o.readable != 0 && o.readable < c.sent
-		if o.removed == 0 && known {
+		if o.removed == 0 && known && o.id != but {
 			o.removed = c.came
 		}
 	}

@@ -107,7 +107,7 @@ func (c *caller) work(ctx context.Context) {
 		case 0, 1:
 			_ = c.remove(c.mine[c.rng.IntN(len(c.mine))])
 		case 2, 3, 4:
-			c.put(ctx, c.mine[c.rng.IntN(len(c.mine))])
+			c.put(ctx, c.mine[c.rng.IntN(len(c.mine))], c.rng.IntN(3) == 0)
 		default:
 			_ = c.get(c.all[c.rng.IntN(len(c.all))])
 		}
@@ -120,13 +120,13 @@ func (c *caller) think(atMost time.Duration) { time.Sleep(time.Duration(c.rng.In
 // tries is how often a caller repeats a call whose fate is open.
 const tries = 8
 
-// put puts an object: it reserves, and ends the put wherever it can.
-func (c *caller) put(ctx context.Context, key string) {
+// put puts an object, or upserts it: it reserves, and ends the put wherever it can.
+func (c *caller) put(ctx context.Context, key string, upsert bool) {
 	c.next += 2
 	request := c.next
 	var id metadata.ObjectID
 	for range tries {
-		err := c.putStart(key, request, &id)
+		err := c.putStart(key, upsert, request, &id)
 		if err == nil {
 			break
 		}
@@ -147,15 +147,23 @@ func (c *caller) put(ctx context.Context, key string) {
 	}
 }
 
-func (c *caller) putStart(key string, request uint64, id *metadata.ObjectID) error {
+func (c *caller) putStart(key string, upsert bool, request uint64, id *metadata.ObjectID) error {
 	var r service.Reservation
-	p := service.PutRequest{Tenant: metadata.DefaultTenant, Client: owner, Request: request, Config: service.PutConfig{Replicas: 1}}
+	p := service.PutRequest{Tenant: metadata.DefaultTenant, Client: owner, Request: request, Config: service.PutConfig{Replicas: 1, Upsert: upsert}}
+	answered := func() {}
+	if upsert {
+		answered = c.world.judge.removes(key, c.world.transcript.now())
+	}
 	got := make(chan metadata.ObjectID, 1)
 	err := c.ask(func(ctx context.Context, m *service.Master) (err error) {
 		r, err = m.PutStart(ctx, p, service.PutItem{Key: key, Size: objectBytes})
 		return err
 	}, func(at call, err error) {
+		answered()
 		if err == nil {
+			if upsert {
+				c.world.judge.removed(at, key, r.ID)
+			}
 			from, to := bytes(r.Replicas)
 			c.world.judge.reserved(at, key, r.ID, from, to)
 			got <- r.ID
@@ -192,7 +200,7 @@ func (c *caller) remove(key string) error {
 	}, func(at call, err error) {
 		switch errs.KindOf(err) {
 		case errs.OK:
-			c.world.judge.removed(at, key)
+			c.world.judge.removed(at, key, 0)
 		case errs.ObjectNotFound:
 			c.world.judge.notFound(at, key, false)
 		default: // leaves open what became of the key

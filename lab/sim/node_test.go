@@ -143,6 +143,12 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 	defer n.master.Store(nil)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return leases.Run(ctx) })
+	g.Go(func() error { // as the program does; all nodes know the newest rules
+		if t.Store.Rules() < metadata.NewestRules {
+			_, _ = t.Queue.Submit(ctx, &metadata.UseRules{Version: metadata.NewestRules}) // or the next term does
+		}
+		return nil
+	})
 	return g.Wait()
 }
 

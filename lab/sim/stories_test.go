@@ -85,7 +85,7 @@ func (s story) note(format string, args ...any) {
 func (s story) puts(key string) {
 	s.next += 2
 	var id metadata.ObjectID
-	if s.putStart(key, s.next, &id) == nil {
+	if s.putStart(key, false, s.next, &id) == nil {
 		_ = s.putEnd(key, s.next+1, id)
 	}
 }
@@ -141,7 +141,7 @@ func failoverInACommit(s story) {
 	s.world.lose(s.world.node("a"), Lose, 1)
 	var id metadata.ObjectID
 	s.next += 2
-	_ = s.putStart("k1", s.next, &id)
+	_ = s.putStart("k1", false, s.next, &id)
 	s.note("a is killed")
 	s.world.node("a").kill()
 	s.world.etcd.Fault(nil)
@@ -151,7 +151,7 @@ func failoverInACommit(s story) {
 	s.world.node("c").links[0].ReleaseWatches()
 	s.primary()
 	s.reads("k0")
-	_ = s.putStart("k1", s.next, &id)
+	_ = s.putStart("k1", false, s.next, &id)
 	_ = s.putEnd("k1", s.next+1, id)
 	s.reads("k1")
 	s.world.start("a")
@@ -219,10 +219,10 @@ func lostAnswer(s story) {
 	s.world.lose(s.world.node("a"), Lose, 1)
 	var id metadata.ObjectID
 	s.next += 2
-	_ = s.putStart("k2", s.next, &id)
+	_ = s.putStart("k2", false, s.next, &id)
 	time.Sleep(3 * time.Second)
 	s.note("the caller repeats the call, with the same request id")
-	_ = s.putStart("k2", s.next, &id)
+	_ = s.putStart("k2", false, s.next, &id)
 	_ = s.putEnd("k2", s.next+1, id)
 	s.reads("k1", "k2")
 	s.equal()

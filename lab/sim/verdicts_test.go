@@ -28,7 +28,7 @@ func TestJudge(t *testing.T) {
 			put(j, "k", 1, 1, 0)
 			j.got(at(4, 5, 1), "k", 1, 0, 10)
 			j.removes("k", 6*time.Second)()
-			j.removed(at(6, 7, 1), "k")
+			j.removed(at(6, 7, 1), "k", 0)
 			j.notFound(at(8, 9, 1), "k", true)
 			put(j, "l", 2, 10, 0)
 		}},
@@ -48,7 +48,7 @@ func TestJudge(t *testing.T) {
 		{"an object comes back", "X", func(j *judge) {
 			put(j, "k", 1, 1, 0)
 			j.removes("k", 4*time.Second)()
-			j.removed(at(4, 5, 1), "k")
+			j.removed(at(4, 5, 1), "k", 0)
 			j.got(at(6, 7, 2), "k", 1, 0, 10)
 		}},
 		{"a removal that was not found comes back", "X", func(j *judge) {
@@ -60,7 +60,7 @@ func TestJudge(t *testing.T) {
 		{"a removal hits a later object", "D", func(j *judge) {
 			put(j, "k", 1, 1, 0)
 			j.removes("k", 4*time.Second)()
-			j.removed(at(4, 5, 1), "k")
+			j.removed(at(4, 5, 1), "k", 0)
 			put(j, "k", 2, 6, 0)
 			j.notFound(at(9, 10, 1), "k", true)
 		}},
@@ -72,7 +72,7 @@ func TestJudge(t *testing.T) {
 			put(j, "k", 1, 1, 0)
 			j.got(at(4, 4, 1), "k", 1, 0, 10)
 			j.removes("k", 4*time.Second)()
-			j.removed(at(4, 4, 1), "k")
+			j.removed(at(4, 4, 1), "k", 0)
 			j.reserved(at(4, 4, 1), "l", 2, 5, 15)
 		}},
 		{"a reader sees what is not committed", "V", func(j *judge) {
