@@ -9,8 +9,10 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -362,4 +364,35 @@ func TestOperatorsWaitInLine(t *testing.T) {
 	if refused.Load() != 1 || most.Load() > at {
 		t.Errorf("%d calls at once: got %d refused, at most %d were answered at a time; want 1 and %d", line+1, refused.Load(), most.Load(), at)
 	}
+}
+
+// Calls of operators that take long, as all that ask etcd while that is away, hold up
+// neither Status, by which nodes decide whose state counts, nor health checks.
+func TestStatusPassesSlowOperators(t *testing.T) {
+	n := newNode(t)
+	const line = 512
+	n.admin.status = func() (*pb.StatusResponse, error) { return new(pb.StatusResponse), nil }
+	full := make(chan struct{})
+	n.admin.history = func(ctx context.Context) { <-ctx.Done() }
+	ctx, leave := context.WithCancel(t.Context())
+	var calls sync.WaitGroup
+	for range line + 1 {
+		calls.Go(func() {
+			_, err := n.ops.History(ctx, new(pb.HistoryRequest))
+			if ctx.Err() == nil && wantKind(t, "one too many", err, errs.Unavailable).NodeID == me {
+				close(full)
+			}
+		})
+	}
+	<-full // the line is as long as it can be
+	wait, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if _, err := n.ops.Status(wait, new(pb.StatusRequest)); err != nil {
+		t.Errorf("Status: %v", err)
+	}
+	if _, err := healthpb.NewHealthClient(n.conn).Check(wait, new(healthpb.HealthCheckRequest)); err != nil {
+		t.Errorf("health check: %v", err)
+	}
+	leave()
+	calls.Wait()
 }

@@ -7,11 +7,14 @@ import (
 	"math"
 	"path"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -121,21 +124,38 @@ func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServer
 	return handler(context.WithValue(ctx, masterKey{}, m), req)
 }
 
-// answerOperator answers a call of AdminService, or of gRPC's own services. Few are
-// answered at once, the others wait in line: they ask etcd, or look at all segments.
-func (s *Server) answerOperator(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	if info.FullMethod == pb.AdminService_Digest_FullMethodName { // waits, and has places of its own
-		return handler(ctx, req)
-	}
-	defer s.inLine.Add(-1)
-	if n := s.inLine.Add(1); n > maxInLine {
+// A line is of calls of operators: few are answered at once, the others wait.
+type line struct {
+	length atomic.Int64 // calls under way, with those that wait
+	places *semaphore.Weighted
+}
+
+func newLine() *line { return &line{places: semaphore.NewWeighted(maxOperators)} }
+
+// answer answers a call when it is its turn.
+func (l *line) answer(ctx context.Context, req any, handler grpc.UnaryHandler) (any, error) {
+	defer l.length.Add(-1)
+	if n := l.length.Add(1); n > maxInLine {
 		return nil, errs.New(errs.Unavailable, "", "%d calls of operators are under way, which is the most there can be; try again", maxInLine)
 	}
-	if err := s.operators.Acquire(ctx, 1); err != nil {
+	if err := l.places.Acquire(ctx, 1); err != nil {
 		return nil, errs.Wrap(errs.Unavailable, "", err)
 	}
-	defer s.operators.Release(1)
+	defer l.places.Release(1)
 	return handler(ctx, req)
+}
+
+// answerOperator answers a call of AdminService, or of gRPC's own services. Status, by
+// which other nodes decide whose state counts, and health checks do not stand behind
+// calls that wait for etcd or look at all objects.
+func (s *Server) answerOperator(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	switch info.FullMethod {
+	case pb.AdminService_Digest_FullMethodName: // waits, and has places of its own
+		return handler(ctx, req)
+	case pb.AdminService_Status_FullMethodName, healthpb.Health_Check_FullMethodName:
+		return s.judged.answer(ctx, req, handler)
+	}
+	return s.operators.answer(ctx, req, handler)
 }
 
 // isClients reports whether a method is one that clients call: of ObjectService

@@ -321,12 +321,13 @@ func (l *logs) String() string {
 // adminNode is what the server gets to know of its node. The real one is the
 // wiring's.
 type adminNode struct {
-	store  *metadata.Store
-	status func() (*pb.StatusResponse, error)
-	digest func(context.Context, metadata.Seq) (metadata.Seq, metadata.Digest, error)
-	backup [][]byte
-	sent   atomic.Pointer[[]byte] // by Refound
-	events func(ctx context.Context, from metadata.Seq, follow bool, yield func(*pb.EventsResponse, error) bool)
+	store   *metadata.Store
+	status  func() (*pb.StatusResponse, error)
+	digest  func(context.Context, metadata.Seq) (metadata.Seq, metadata.Digest, error)
+	history func(context.Context)
+	backup  [][]byte
+	sent    atomic.Pointer[[]byte] // by Refound
+	events  func(ctx context.Context, from metadata.Seq, follow bool, yield func(*pb.EventsResponse, error) bool)
 }
 
 var errUnknownNode = errs.New(errs.InvalidParams, "Handover", "no node x")
@@ -376,7 +377,10 @@ func (a *adminNode) Backup(_ context.Context, to io.Writer) error {
 	return nil
 }
 
-func (a *adminNode) History(context.Context) (*pb.HistoryResponse, error) {
+func (a *adminNode) History(ctx context.Context) (*pb.HistoryResponse, error) {
+	if a.history != nil {
+		a.history(ctx)
+	}
 	return &pb.HistoryResponse{Terms: []*pb.TermRecord{{Term: term, NodeId: me}}}, nil
 }
 

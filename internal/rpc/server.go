@@ -18,7 +18,6 @@ import (
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
@@ -41,8 +40,8 @@ const (
 	// probeTimeout goes by without an answer: its host is gone.
 	probeAfter   = time.Minute
 	probeTimeout = 20 * time.Second
-	// Of operators' calls maxOperators are answered at once, and maxInLine may be under
-	// way with those that wait; maxDigests may wait for a sequence, and maxEvents be
+	// Of operators' calls in a line maxOperators are answered at once, and maxInLine may
+	// be under way with those that wait; maxDigests may wait for a sequence, and maxEvents be
 	// sent events.
 	maxOperators = 16
 	maxInLine    = 512
@@ -109,9 +108,9 @@ type Config struct {
 type Server struct {
 	Config
 	grpc      *grpc.Server
-	calls     atomic.Int64 // under way, as far as Limits.Calls counts them
-	inLine    atomic.Int64 // calls of operators under way
-	operators *semaphore.Weighted
+	calls     atomic.Int64       // under way, as far as Limits.Calls counts them
+	judged    *line              // calls by which others judge this node
+	operators *line              // the other calls of operators
 	ending    context.Context    // ends when the server begins to stop
 	end       context.CancelFunc // of ending
 }
@@ -123,7 +122,7 @@ func NewServer(c Config) *Server {
 	if c.Clock == nil {
 		c.Clock = clock.Boot()
 	}
-	s := &Server{Config: c, operators: semaphore.NewWeighted(maxOperators)}
+	s := &Server{Config: c, judged: newLine(), operators: newLine()}
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.grpc = grpc.NewServer(
 		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),
