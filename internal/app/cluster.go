@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"sync"
 	"errors"
 	"io"
 	"iter"
@@ -83,11 +84,11 @@ func (o lateObserver) Refused(changes int, err error) {
 
 func (n *clusterNode) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
-	watch := make(chan error, 1)
-	go func() { watch <- n.watchSettings(ctx) }()
+	var watch sync.WaitGroup
+	watch.Go(func() { _ = n.watchSettings(ctx) }) // it ends with the context, which says why
 	err := n.Run(ctx)
 	cancel()
-	<-watch
+	watch.Wait()
 	return err
 }
 
@@ -156,7 +157,7 @@ func (n *clusterNode) History(ctx context.Context) (*pb.HistoryResponse, error) 
 	history := &pb.HistoryResponse{}
 	for _, r := range records {
 		history.Terms = append(history.Terms, &pb.TermRecord{
-			Term: uint64(r.Term), NodeId: r.NodeID, Began: r.Began, Why: r.Why, GapMs: uint64(max(0, r.Gap)), GapAtLeast: r.Least, Ended: r.Ended, End: r.End,
+			Term: uint64(r.Term), NodeId: r.NodeID, Began: r.Began, Why: r.Why, GapMs: uint64(max(0, r.Gap)), GapAtLeast: r.GapAtLeast, Ended: r.Ended, End: r.End,
 		})
 	}
 	return history, nil
