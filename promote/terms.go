@@ -19,14 +19,14 @@ import (
 
 // A TermRecord describes a term for operators. No decision depends on it.
 type TermRecord struct {
-	Term   metadata.Term `json:"term"`
-	NodeID string        `json:"node_id,omitempty"`      // empty while nobody has served in the term
-	Began  string        `json:"began,omitempty"`        // wall time, RFC 3339
-	Why    string        `json:"why"`                    // the node became primary
-	Gap    int64         `json:"gap_ms"`                 // without an answer of any node before
-	Least  bool          `json:"gap_at_least,omitempty"` // the gap may be longer: the node did not see the primary before
-	Ended  string        `json:"ended,omitempty"`        // wall time, RFC 3339; empty if the node did not record it
-	End    string        `json:"end,omitempty"`          // how it ended
+	Term       metadata.Term `json:"term"`
+	NodeID     string        `json:"node_id,omitempty"`      // empty while nobody has served in the term
+	Began      string        `json:"began,omitempty"`        // wall time, RFC 3339
+	Why        string        `json:"why"`                    // the node became primary
+	Gap        int64         `json:"gap_ms"`                 // without an answer of any node before
+	GapAtLeast bool          `json:"gap_at_least,omitempty"` // the gap may be longer: the node did not see the primary before
+	Ended      string        `json:"ended,omitempty"`        // wall time, RFC 3339; empty if the node did not record it
+	End        string        `json:"end,omitempty"`          // how it ended
 }
 
 // keptTerms is how many records of terms are kept.
@@ -95,7 +95,7 @@ func (n *Node) newestTerms(options ...clientv3.OpOption) clientv3.Op {
 // missing.
 func (t *Term) record(ctx context.Context) {
 	n := t.node
-	t.recorded = TermRecord{Term: t.Number, NodeID: n.ID, Began: wallTime(0), Why: t.why, Gap: t.gap.Milliseconds(), Least: t.gapAtLeast}
+	t.recorded = TermRecord{Term: t.Number, NodeID: n.ID, Began: wallTime(0), Why: t.why, Gap: t.gap.Milliseconds(), GapAtLeast: t.gapAtLeast}
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
 	n.writeTerm(ctx, &t.recorded)
@@ -169,8 +169,8 @@ func (t *Term) measureGap() {
 func bridge(before, next *TermRecord) {
 	ended, err := time.Parse(time.RFC3339Nano, before.Ended)
 	began, err2 := time.Parse(time.RFC3339Nano, next.Began)
-	if gap := began.Sub(ended).Milliseconds(); next.Least && err == nil && err2 == nil && gap > next.Gap {
-		next.Gap, next.Least = gap, false
+	if gap := began.Sub(ended).Milliseconds(); next.GapAtLeast && err == nil && err2 == nil && gap > next.Gap {
+		next.Gap, next.GapAtLeast = gap, false
 	}
 }
 

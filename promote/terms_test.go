@@ -100,7 +100,7 @@ func TestGapsBeforeTerms(t *testing.T) {
 	atLeast := time.Since(silent)
 	a.wire.heal()
 	before, last := newest(a, 2)
-	if last.Least || last.Gap < atLeast.Milliseconds() {
+	if last.GapAtLeast || last.Gap < atLeast.Milliseconds() {
 		t.Errorf("after a loss of etcd the gap is %+v, want %v and more", last, atLeast)
 	}
 	ended, err := time.Parse(time.RFC3339Nano, before.Ended)
@@ -113,7 +113,7 @@ func TestGapsBeforeTerms(t *testing.T) {
 	a.vanish()
 	w.unregistered("a")
 	a = w.start("a", keep)
-	if _, last := newest(a, 3); !last.Least || last.Gap == 0 {
+	if _, last := newest(a, 3); !last.GapAtLeast || last.Gap == 0 {
 		t.Errorf("after a crash of all nodes the gap is %+v, want a lower bound", last)
 	}
 
@@ -129,7 +129,7 @@ func TestGapsBeforeTerms(t *testing.T) {
 		do(t, etcd, clientv3.OpPut(string(kv.Key), string(value)))
 	}
 	a = w.start("a", keep)
-	if _, last := newest(a, 4); last.Least || last.Gap < time.Hour.Milliseconds() {
+	if _, last := newest(a, 4); last.GapAtLeast || last.Gap < time.Hour.Milliseconds() {
 		t.Errorf("an hour after the end of all nodes the gap is %+v", last)
 	}
 }

@@ -18,14 +18,14 @@ type historyResult struct {
 }
 
 type termResult struct {
-	Term   uint64 `json:"term"`
-	NodeID string `json:"node_id,omitempty"` // empty if no node served in the term
-	Began  string `json:"began,omitempty"`   // wall time
-	Why    string `json:"why"`
-	Gap    uint64 `json:"gap_ms"` // without an answer before
-	Least  bool   `json:"gap_at_least,omitempty"`
-	Ended  string `json:"ended,omitempty"` // wall time; empty if it is not known
-	End    string `json:"end,omitempty"`   // how it ended; empty while it lasts
+	Term       uint64 `json:"term"`
+	NodeID     string `json:"node_id,omitempty"` // empty if no node served in the term
+	Began      string `json:"began,omitempty"`   // wall time
+	Why        string `json:"why"`
+	Gap        uint64 `json:"gap_ms"` // without an answer before
+	GapAtLeast bool   `json:"gap_at_least,omitempty"`
+	Ended      string `json:"ended,omitempty"` // wall time; empty if it is not known
+	End        string `json:"end,omitempty"`   // how it ended; empty while it lasts
 }
 
 func (f *Flags) historyCommand() *cobra.Command {
@@ -65,7 +65,7 @@ func historyTable(w io.Writer, terms []termResult) {
 			}
 		}
 		gap := cli.Millis(r.Gap).String()
-		if r.Least {
+		if r.GapAtLeast {
 			gap = "at least " + gap
 		}
 		t.Row(fmt.Sprint(r.Term), cli.Or(r.NodeID), began, lasted, gap, cli.Or(r.Why), cli.Or(r.End))
