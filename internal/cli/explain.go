@@ -40,7 +40,7 @@ func saysMore(text string) bool {
 		return false
 	}
 	says := func(hint string) bool { return strings.Contains(text, hint) }
-	return slices.ContainsFunc([]string{"masterctl ", "again", "another one", "; start ", "; upgrade ", "; check ", "; see ", "--yes"}, says)
+	return slices.ContainsFunc([]string{"masterctl ", "try again", "ask again", "it again", "another one", "; start ", "; upgrade ", "; check ", "; see ", "--yes"}, says)
 }
 
 const seeStatus = "masterctl status shows which node serves and which could take over; if none answers, check --address or --etcd_endpoints"

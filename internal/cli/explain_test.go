@@ -15,8 +15,9 @@ func TestAdviceIsGivenOnce(t *testing.T) {
 		"no other node can take over; start a standby and wait until it is promotable":         false,
 		"nothing was changed; no node serves: a: the term has ended; look at masterctl status": true,
 		"no node answers": true,
-		"etcdserver: mvcc: database space exceeded":          true,
-		"one of the segments s takes no new objects already": true,
+		"the leases could not be checked against the journal": true,
+		"etcdserver: mvcc: database space exceeded":           true,
+		"one of the segments s takes no new objects already":  true,
 	} {
 		got := strings.Count(explain(errs.New(errs.Unavailable, "Op", "%s", text)), "what to do: masterctl status shows")
 		if (got == 1) != advised || got > 1 {
