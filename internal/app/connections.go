@@ -91,7 +91,7 @@ func (l *countedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		tcp := c.(*net.TCPConn)
-		peer := tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr()
+		peer := tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
 		if l.budget.take(peer) {
 			return &countedConn{TCPConn: tcp, end: sync.OnceFunc(func() { l.budget.giveBack(peer) })}, nil
 		}

@@ -14,10 +14,10 @@ import (
 type adminService struct {
 	pb.UnimplementedAdminServiceServer
 	front
-	waiting chan struct{} // has a place for each call that waits for a sequence
-	telling chan struct{} // has a place for each stream of events
-	dumping chan struct{} // held while ranges are dumped
-	copying chan struct{} // held while the state is sent as a file
+	waiting   chan struct{} // has a place for each call that waits for a sequence
+	streaming chan struct{} // has a place for each stream of events
+	dumping   chan struct{} // held while ranges are dumped
+	copying   chan struct{} // held while the state is sent as a file
 }
 
 // here begins an answer about this node: with the term it serves in, or else
@@ -111,10 +111,10 @@ func termOf(r interface{ GetTerm() uint64 }) (metadata.Term, error) {
 
 func (s *adminService) Events(r *pb.EventsRequest, stream grpc.ServerStreamingServer[pb.EventsResponse]) error {
 	select {
-	case s.telling <- struct{}{}:
-		defer func() { <-s.telling }()
+	case s.streaming <- struct{}{}:
+		defer func() { <-s.streaming }()
 	default:
-		return errs.New(errs.Unavailable, "", "%d streams of events are open, which is the most there can be; end one, or ask another node", cap(s.telling))
+		return errs.New(errs.Unavailable, "", "%d streams of events are open, which is the most there can be; end one, or ask another node", cap(s.streaming))
 	}
 	header, sent := s.here(), uint64(0)
 	for event, err := range s.Node.Events(stream.Context(), metadata.Seq(r.GetFromSequence()), r.GetFollow()) {

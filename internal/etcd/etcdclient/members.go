@@ -142,7 +142,7 @@ func (m *members) move(answers func() error) {
 	at := m.at
 	var left []*conn
 	for c := range m.conns {
-		if m.at != from && c.host != host(m.all[m.at]) {
+		if at != from && c.host != host(m.all[at]) {
 			left = append(left, c)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 // take. Small ones go on.
 func TestLargeRequestsAreBounded(t *testing.T) {
 	const large = 256 << 10
-	r := newRig(t, coro.Limits{Budget: coro.NewBudget(large), Frame: 300 * time.Millisecond}, nil)
+	r := newRig(t, coro.Limits{Budget: coro.NewBudget(large), Frame: time.Second}, nil)
 	write(t, r.raw(t), frame(0, wait, strings.Repeat("x", large), ""))
 	<-r.waiting // and has all that there is
 	good := r.dial(t)
