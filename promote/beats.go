@@ -82,12 +82,12 @@ func (t *Term) watchRight(ctx context.Context) {
 		case until < 0: // given up
 			return
 		case left > 0 && lapsed > 0:
-			n.turn(true)
+			n.turn(true, n.Clock())
 			n.Log.Info().Uint64("term", uint64(t.Number)).Dur("lasted", n.Clock()-lapsed).Msg("commits come through again: this node answers")
 			lapsed = 0
 		case left <= 0 && until > 0 && lapsed == 0:
 			lapsed = until
-			served, _ := n.turn(false)
+			served, _ := n.turn(false, until)
 			o := t.lapse()
 			filled(n.Log.Warn().Uint64("term", uint64(t.Number)).Dur("served_for", served).Str("cause", string(o.Cause)).Str("reason", o.Reason), "help", o.Help).
 				Msg("no commit comes through: this node answers nobody until one does")

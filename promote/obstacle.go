@@ -328,17 +328,16 @@ func (n *Node) setEnded(err error) {
 	n.failed, n.ended = nil, err
 }
 
-// turn notes that this node begins or ends to answer. It returns for how long it had
-// done the other, and false if nothing has changed.
-func (n *Node) turn(answers bool) (lasted time.Duration, changed bool) {
+// turn notes that this node begins or ends to answer at a time, by the clock. It returns
+// for how long it had done the other, and false if nothing has changed.
+func (n *Node) turn(answers bool, at time.Duration) (lasted time.Duration, changed bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.answers == answers || answers && n.role != Primary {
 		return 0, false
 	}
-	now := n.Clock()
-	lasted = now - n.answersSince
-	n.answers, n.answersSince = answers, now
-	n.cause, n.causeSince = "", now
+	lasted = at - n.answersSince
+	n.answers, n.answersSince = answers, at
+	n.cause, n.causeSince = "", at
 	return lasted, true
 }

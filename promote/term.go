@@ -292,7 +292,7 @@ func (t *Term) open(ctx context.Context) error {
 				"an operator who knows that there are none says so with the next empty start (--no-writers)")
 		}
 	}
-	idle, _ := n.turn(true)
+	idle, _ := n.turn(true, n.Clock())
 	n.led = t.Number
 	n.Log.Info().Uint64("term", uint64(t.Number)).Uint64("sequence", uint64(t.Store.Position().Seq)).Dur("idle_for", idle).
 		Int64("objects", t.Store.Stats().Objects).Str("why", t.why).Dur("gap", t.gap).Msg("serving")
@@ -349,7 +349,7 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 	// Reads end first: the fence closes before anything else.
 	n.setRole(HandingOver)
 	t.right.Stop()
-	if served, changed := n.turn(false); changed {
+	if served, changed := n.turn(false, n.Clock()); changed {
 		cause := "an order to hand over"
 		if ctx.Err() != nil {
 			cause = "this node stops"

@@ -2,10 +2,10 @@ package app
 
 import (
 	"context"
-	"sync"
 	"errors"
 	"io"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
