@@ -14,6 +14,10 @@ import (
 const (
 	maxConnections     = 65_536 // of clients, on all ports but HTTP
 	maxHTTPConnections = 512    // of each HTTP port
+	// fewConnections is what another node or an operator takes. Several hosts that take
+	// all that they can must not shut a standby out: it would not get the state, nor be
+	// asked for it when the journal is lost.
+	fewConnections = 16
 	// ownDescriptors are kept for etcd, the journal, state files and other nodes: an
 	// etcd in this process ends it when it cannot open its next file.
 	ownDescriptors = 512
@@ -25,6 +29,7 @@ const (
 type connectionBudget struct {
 	total int // on all ports but HTTP
 	peer  int // of one address: whoever takes all that it can leaves others as much
+	few   int // of one address that has an eighth of total for itself and others with few
 	http  int // of each HTTP port
 	log   zerolog.Logger
 
@@ -38,7 +43,7 @@ func newConnectionBudget(descriptors int, log zerolog.Logger) *connectionBudget 
 	http := min(maxHTTPConnections, descriptors/8)
 	total := min(maxConnections, descriptors-min(ownDescriptors, descriptors/4)-2*http)
 	return &connectionBudget{
-		total: total, peer: total / 2, http: http, of: make(map[netip.Addr]int),
+		total: total, peer: total / 2, few: min(fewConnections, total/16), http: http, of: make(map[netip.Addr]int),
 		log: log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute}),
 	}
 }
@@ -59,7 +64,11 @@ func (b *connectionBudget) listener(l net.Listener) net.Listener { return &count
 func (b *connectionBudget) take(peer netip.Addr) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.open >= b.total || b.of[peer] >= b.peer {
+	most := b.total
+	if b.of[peer] >= b.few {
+		most -= b.total / 8
+	}
+	if b.open >= most || b.of[peer] >= b.peer {
 		b.log.Warn().Stringer("peer", peer).Int("connections", b.open).Int("of_peer", b.of[peer]).
 			Msg("too many connections; a new one was closed")
 		return false
