@@ -336,7 +336,7 @@ func (n *Node) turn(answers bool, at time.Duration) (lasted time.Duration, chang
 	if n.answers == answers || answers && n.role != Primary {
 		return 0, false
 	}
-	lasted = at - n.answersSince
+	lasted = max(0, at-n.answersSince) // a term may begin behind the end of its right
 	n.answers, n.answersSince = answers, at
 	n.cause, n.causeSince = "", at
 	return lasted, true
