@@ -69,6 +69,9 @@ func (n *Node) Handover(ctx context.Context, term metadata.Term, target string) 
 
 // successor returns the node to hand over to.
 func (n *Node) successor(ctx context.Context, target string) (NodeInfo, error) {
+	if target == n.ID {
+		return NodeInfo{}, errs.New(errs.InvalidParams, "Handover", "%s is the primary already", target)
+	}
 	nodes, err := listNodes(ctx, n.Client, n.Layout)
 	if err != nil {
 		return NodeInfo{}, errs.Wrap(errs.Unavailable, "Handover", err)
@@ -101,8 +104,8 @@ func (t *Term) leave(ctx, running context.Context, o *order) error {
 	defer cancel()
 	to, err := t.handOver(bounded, o)
 	if err == nil {
-		t.end = "handed over to " + to.ID
-		n.Log.Info().Uint64("term", uint64(t.Number)).Str("to", to.ID).Dur("took", n.Clock()-begun).Msg("handed over")
+		t.end, t.left = "handed over to "+to.ID, n.Clock()-begun
+		n.Log.Info().Uint64("term", uint64(t.Number)).Str("to", to.ID).Dur("took", t.left).Msg("handed over")
 		n.setLeader(Leader{NodeID: to.ID, RPC: to.RPC, HTTP: to.HTTP, Term: t.Number})
 		o.result <- handover{to: to, begun: begun}
 		if ctx.Err() != nil {

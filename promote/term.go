@@ -44,6 +44,7 @@ type Term struct {
 	learned   time.Duration // by the clock: when this node learned of before
 	why       string        // the term began
 	end       string        // how it ended, if it was ended on purpose
+	left      time.Duration // without an answer until its handover was committed
 	recorded  TermRecord    // zero until the term serves
 	gap       time.Duration // without an answer of any node before the term served
 	// gapAtLeast says that it may be longer.

@@ -27,6 +27,7 @@ type TermRecord struct {
 	GapAtLeast bool          `json:"gap_at_least,omitempty"` // the gap may be longer: the node did not see the primary before
 	Ended      string        `json:"ended,omitempty"`        // wall time, RFC 3339; empty if the node did not record it
 	End        string        `json:"end,omitempty"`          // how it ended
+	Left       int64         `json:"left_ms,omitempty"`      // without an answer until a handover was committed
 }
 
 // keptTerms is how many records of terms are kept.
@@ -114,7 +115,7 @@ func (t *Term) recordEnd(ctx context.Context, err error) {
 	if r.Term == 0 {
 		return
 	}
-	r.Ended, r.End = wallTime(t.node.silentFor()), t.end
+	r.Ended, r.End, r.Left = wallTime(t.node.silentFor()), t.end, (t.left + time.Millisecond - 1).Milliseconds()
 	if r.End == "" && err != nil {
 		r.End = err.Error()
 	}
@@ -164,9 +165,13 @@ func (t *Term) measureGap() {
 	}
 }
 
-// bridge corrects the gap before a term that nobody watched by the wall clocks, if the
+// bridge adds to the gap after a handover what passed before the successor learned of
+// it. It corrects the gap before a term that nobody watched by the wall clocks, if the
 // term before it says when it ended.
 func bridge(before, next *TermRecord) {
+	if before.NodeID != next.NodeID {
+		next.Gap += before.Left
+	}
 	ended, err := time.Parse(time.RFC3339Nano, before.Ended)
 	began, err2 := time.Parse(time.RFC3339Nano, next.Began)
 	if gap := began.Sub(ended).Milliseconds(); next.GapAtLeast && err == nil && err2 == nil && gap > next.Gap {

@@ -26,6 +26,9 @@ func TestTermsAreRecorded(t *testing.T) {
 	w.promotable(b)
 	w.listed(a, "b")
 	w.know(a, b)
+	if _, _, err := a.Handover(t.Context(), 0, "a"); err == nil || !strings.Contains(err.Error(), "a is the primary already") {
+		t.Errorf("a handover to the primary itself: got %v", err)
+	}
 	if _, _, err := a.Handover(t.Context(), 0, "b"); err != nil {
 		t.Fatal(err)
 	}
@@ -48,9 +51,14 @@ func TestTermsAreRecorded(t *testing.T) {
 	if len(list) != 2 || list[0].NodeID != "a" || list[0].End != "handed over to b" || list[0].Ended == "" || list[1].End != "" {
 		t.Errorf("got %+v; want two terms, of which a's ended with a handover", list)
 	}
+	if list[0].Left == 0 {
+		t.Errorf("got %+v; want how long it took to leave", list[0])
+	}
 	for i := range 110 {
 		do(t, etcd, clientv3.OpPut(layout.Term(metadata.Term(100+i)), fmt.Sprintf(`{"node_id":"x","why":"reason %d"}`, i)))
 	}
+	do(t, etcd, clientv3.OpPut(layout.Term(150), `{"node_id":"x","left_ms":20}`))
+	do(t, etcd, clientv3.OpPut(layout.Term(151), `{"node_id":"y","gap_ms":5}`))
 	do(t, etcd, clientv3.OpPut(layout.Term(205), "garbage"))
 	do(t, etcd, clientv3.OpDelete(layout.Head()))
 	now := w.serving(a, b)
@@ -58,6 +66,9 @@ func TestTermsAreRecorded(t *testing.T) {
 	list = recorded(now, "founded the journal anew")
 	if len(list) != 100 || list[0].Term != 111 || list[94].Term != 205 || list[93].End != list[94].Why || list[98].End != list[99].Why {
 		t.Errorf("got %d terms, the first %+v, the last %+v; want the newest 100, none left out", len(list), list[0], list[len(list)-6:])
+	}
+	if list[40].Gap != 25 {
+		t.Errorf("got %+v; want the time in which x left, too", list[40])
 	}
 	other := map[*node]*node{a: b, b: a}[now]
 	w.promotable(other)
