@@ -124,7 +124,7 @@ func (e *follower) mentions(event *pb.EventsResponse) bool {
 	if json.Unmarshal([]byte(event.GetJson()), &content) != nil {
 		return false
 	}
-	if names(content, e.mention) {
+	if names(content, e.mention) || strings.HasPrefix(event.GetText(), "job "+e.mention+" ") {
 		var object struct{ Key, ID string }
 		if json.Unmarshal([]byte(event.GetJson()), &object) == nil && object.Key == e.mention && object.ID != "" {
 			e.objects = append(e.objects[max(0, len(e.objects)-most):], object.ID)

@@ -78,8 +78,8 @@ type segmentDetail struct {
 	Quarantined uint64  `json:"quarantined_bytes"` // ours
 }
 
-// decimal writes an id as upstream does: two numbers.
-func decimal[T ~[16]byte](id T) string {
+// Decimal writes an id as upstream does: two numbers.
+func Decimal[T ~[16]byte](id T) string {
 	return fmt.Sprintf("%d-%d", binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:]))
 }
 
@@ -91,7 +91,7 @@ func segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.Master) e
 	details := make([]segmentDetail, 0, len(list))
 	for _, s := range list {
 		d := segmentDetail{
-			Name: s.Name, ID: decimal(s.ID), Client: decimal(s.Client), Base: fmt.Sprintf("0x%x", s.Base), Size: s.Size,
+			Name: s.Name, ID: Decimal(s.ID), Client: Decimal(s.Client), Base: fmt.Sprintf("0x%x", s.Base), Size: s.Size,
 			SizeText: fmt.Sprintf("%.6g GiB", float64(s.Size)/(1<<30)), Endpoint: s.Endpoint, Protocol: s.Protocol, Status: s.Status().String(),
 			Used: s.Busy, Capacity: s.Capacity, Quarantined: s.Quarantined,
 		}
