@@ -69,8 +69,11 @@ func (b *connectionBudget) take(peer netip.Addr) bool {
 		most -= b.total / 8
 	}
 	if b.open >= most || b.of[peer] >= b.peer {
-		b.log.Warn().Stringer("peer", peer).Int("connections", b.open).Int("of_peer", b.of[peer]).
-			Msg("too many connections; a new one was closed")
+		say := "too many connections; a new one was closed"
+		if b.total < maxConnections {
+			say += "; a higher ulimit -n allows more"
+		}
+		b.log.Warn().Stringer("peer", peer).Int("connections", b.open).Int("of_peer", b.of[peer]).Msg(say)
 		return false
 	}
 	b.open++

@@ -73,8 +73,8 @@ func TestConnectionBudget(t *testing.T) {
 	}
 	l.Close()
 	serving.Wait()
-	if !strings.Contains(log.String(), `"peer":"127.0.0.3"`) {
-		t.Errorf("the log names nobody who was refused: %s", log.String())
+	if !strings.Contains(log.String(), `"peer":"127.0.0.3"`) || !strings.Contains(log.String(), "ulimit -n") {
+		t.Errorf("the log does not say who was refused, and what helps: %s", log.String())
 	}
 	if b.open != 0 || len(b.of) != 0 {
 		t.Errorf("after all have ended: %d connections of %d peers are counted", b.open, len(b.of))
