@@ -14,7 +14,7 @@ import (
 type adminService struct {
 	pb.UnimplementedAdminServiceServer
 	front
-	waiting   chan struct{} // has a place for each call that waits for a sequence
+	waiting   *hostPlaces   // of calls that wait for a sequence
 	streaming chan struct{} // has a place for each stream of events
 	dumping   chan struct{} // held while ranges are dumped
 	copying   chan struct{} // held while the state is sent as a file
@@ -51,12 +51,11 @@ func (s *adminService) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.Sta
 }
 
 func (s *adminService) Digest(ctx context.Context, r *pb.DigestRequest) (*pb.DigestResponse, error) {
-	select {
-	case s.waiting <- struct{}{}:
-		defer func() { <-s.waiting }()
-	default:
-		return nil, errs.New(errs.Unavailable, "", "%d calls wait for a digest, which is the most there can be; try again", cap(s.waiting))
+	giveBack, err := s.waiting.take(ctx)
+	if err != nil {
+		return nil, err
 	}
+	defer giveBack()
 	seq, digest, err := s.Node.Digest(ctx, metadata.Seq(r.GetSequence()))
 	return &pb.DigestResponse{Header: s.here(), Sequence: uint64(seq), Digest: digest.String()}, err
 }

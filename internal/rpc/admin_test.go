@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -289,7 +290,7 @@ func TestRefound(t *testing.T) {
 // bounded, and hold up no other call.
 func TestWaitingOperatorsAreBounded(t *testing.T) {
 	n := newNode(t)
-	const digests, events = 64, 64
+	const digests, events = 32, 64 // of one host
 	waiting := make(chan struct{}, digests+events)
 	ctx, leave := context.WithCancel(t.Context())
 	n.admin.digest = func(ctx context.Context, _ metadata.Seq) (metadata.Seq, metadata.Digest, error) {
@@ -318,6 +319,15 @@ func TestWaitingOperatorsAreBounded(t *testing.T) {
 	}
 	_, err := n.ops.Digest(t.Context(), &pb.DigestRequest{Sequence: 1})
 	wantKind(t, "one more that waits", err, errs.Unavailable)
+	elsewhere := n.dial(grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(ctx, "tcp", address)
+	}))
+	calls.Go(func() { _, _ = pb.NewAdminServiceClient(elsewhere).Digest(ctx, &pb.DigestRequest{Sequence: 1}) }) // of a primary that hands over
+	select {
+	case <-waiting:
+	case <-time.After(10 * time.Second):
+		t.Error("a call of another host does not wait beside them")
+	}
 	stream, err := n.ops.Events(t.Context(), &pb.EventsRequest{})
 	if err != nil {
 		t.Fatal(err)

@@ -136,8 +136,8 @@ func NewServer(c Config) *Server {
 	f := front{Config: &s.Config}
 	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f})
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f})
-	pb.RegisterAdminServiceServer(s.grpc, &adminService{front: f, waiting: make(chan struct{}, maxDigests), streaming: make(chan struct{}, maxEvents), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)})
-	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: make(map[string]int)})
+	pb.RegisterAdminServiceServer(s.grpc, &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: make(chan struct{}, maxEvents), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)})
+	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: newHostPlaces("snapshots are being sent", c.Limits.Snapshots)})
 	healthpb.RegisterHealthServer(s.grpc, &health{serves: c.Gate.Serves})
 	reflection.Register(s.grpc)
 	return s

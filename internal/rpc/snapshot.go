@@ -45,20 +45,18 @@ type SnapshotBegin struct {
 type snapshotService struct {
 	pb.UnimplementedSnapshotServiceServer
 	front
-
-	mu      sync.Mutex
-	sending map[string]int // snapshots under way, by the host that they go to
+	sending *hostPlaces
 }
 
 func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grpc.ServerStreamingServer[pb.StreamSnapshotResponse]) error {
 	if err := s.check(r); err != nil {
 		return err
 	}
-	host := hostOf(stream.Context())
-	if err := s.take(host); err != nil {
+	giveBack, err := s.sending.take(stream.Context())
+	if err != nil {
 		return err
 	}
-	defer s.giveBack(host)
+	defer giveBack()
 	begin, err := s.Snapshots.BeginSnapshot(stream.Context())
 	if err != nil {
 		return err
@@ -72,26 +70,41 @@ func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grp
 	return nil
 }
 
-// take counts a snapshot to a host, if it may have one more.
-func (s *snapshotService) take(host string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	total := 0
-	for _, n := range s.sending {
-		total += n
-	}
-	if most := s.Limits.Snapshots; total >= most || s.sending[host] >= max(1, most/2) {
-		return errs.New(errs.Unavailable, "", "%d snapshots are being sent, %d of them to your host; there can be %d, and %d to a host; try again", total, s.sending[host], most, max(1, most/2))
-	}
-	s.sending[host]++
-	return nil
+// hostPlaces bounds how many calls of a kind are answered at once. One host gets half of
+// the places at most: whoever takes all that it can leaves others as many.
+type hostPlaces struct {
+	kind string
+	most int
+
+	mu    sync.Mutex
+	taken map[string]int // by host
 }
 
-func (s *snapshotService) giveBack(host string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.sending[host]--; s.sending[host] == 0 {
-		delete(s.sending, host)
+func newHostPlaces(kind string, most int) *hostPlaces {
+	return &hostPlaces{kind: kind, most: most, taken: make(map[string]int)}
+}
+
+// take takes a place for the host of a call, if it may have one more.
+func (p *hostPlaces) take(ctx context.Context) (giveBack func(), err error) {
+	host := hostOf(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	total := 0
+	for _, n := range p.taken {
+		total += n
+	}
+	if most, each := p.most, max(1, p.most/2); total >= most || p.taken[host] >= each {
+		return nil, errs.New(errs.Unavailable, "", "%d %s, %d of them to your host; there can be %d, and %d to a host; try again", total, p.kind, p.taken[host], most, each)
+	}
+	p.taken[host]++
+	return func() { p.giveBack(host) }, nil
+}
+
+func (p *hostPlaces) giveBack(host string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.taken[host]--; p.taken[host] == 0 {
+		delete(p.taken, host)
 	}
 }
 
