@@ -410,7 +410,7 @@ func TestBatchThatIsCutShort(t *testing.T) {
 		f.answering(func(method string, req, resp proto.Message, err error) (proto.Message, error) {
 			return never(method, req, resp, err)
 		})
-		reserved, err := c.BatchPutStart(soon(t, 500*time.Millisecond), []client.PutItem{{Key: "a", Size: 1}, {Key: "b", Size: 1}}, client.PutConfig{})
+		reserved, err := c.BatchPutStart(soon(t, 3*time.Second), []client.PutItem{{Key: "a", Size: 1}, {Key: "b", Size: 1}}, client.PutConfig{})
 		if err != nil {
 			t.Fatal(err)
 		}

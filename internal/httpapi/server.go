@@ -85,6 +85,13 @@ type room struct {
 
 // changed notes the state of a connection, and makes room for a new one.
 func (r *room) changed(c net.Conn, state http.ConnState) {
+	if oldest := r.note(c, state); oldest != nil {
+		_ = oldest.Close()
+	}
+}
+
+// note returns the connection that is to go, or nil.
+func (r *room) note(c net.Conn, state http.ConnState) (oldest net.Conn) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if e := r.conns[c]; e != nil {
@@ -99,8 +106,8 @@ func (r *room) changed(c net.Conn, state http.ConnState) {
 		delete(r.conns, c)
 	}
 	if len(r.conns) > r.places && r.waiting.Len() > 0 {
-		oldest := r.waiting.Remove(r.waiting.Front()).(net.Conn)
+		oldest = r.waiting.Remove(r.waiting.Front()).(net.Conn)
 		delete(r.conns, oldest)
-		_ = oldest.Close()
 	}
+	return oldest
 }

@@ -357,12 +357,13 @@ func TestOperatorsWaitInLine(t *testing.T) {
 	}
 	var calls sync.WaitGroup
 	var refused atomic.Int64
+	release := sync.OnceFunc(func() { close(leave) })
 	for range line + 1 {
 		calls.Go(func() {
 			if _, err := n.ops.Status(context.Background(), new(pb.StatusRequest)); err != nil {
 				wantKind(t, "one too many", err, errs.Unavailable)
 				refused.Add(1)
-				close(leave)
+				release()
 			}
 		})
 	}

@@ -17,6 +17,8 @@ const (
 	// to ask for, until the answer is there. A key of 40 bytes has a replica list of
 	// some 300.
 	answerFactor = 16
+	// unknownAnswers is how many calls make an answer at a time whose size nobody knows.
+	unknownAnswers = 2
 	// largestShare is the part of the budget that one request may take before its
 	// answer is there.
 	largestShare = 4
@@ -29,17 +31,21 @@ var errBusy = errors.New("too many large requests and answers are under way")
 // of a connection. A request waits for its share before it is read; an answer that
 // turns out larger, when there is no more, ends its connection. Servers may share one.
 type Budget struct {
-	bytes int64
-	free  *semaphore.Weighted
+	bytes   int64
+	free    *semaphore.Weighted
+	unknown *semaphore.Weighted // of unknownAnswers
 }
 
 // NewBudget returns a budget of so many bytes.
-func NewBudget(bytes int64) *Budget { return &Budget{bytes, semaphore.NewWeighted(bytes)} }
+func NewBudget(bytes int64) *Budget {
+	return &Budget{bytes, semaphore.NewWeighted(bytes), semaphore.NewWeighted(unknownAnswers)}
+}
 
 // A share is what one connection has of a budget.
 type share struct {
-	budget *Budget
-	bytes  int64
+	budget  *Budget
+	bytes   int64
+	unknown bool // it makes an answer of unknown size
 }
 
 // await takes what a request of so many bytes needs, and waits for it.
@@ -54,8 +60,24 @@ func (s *share) await(ctx context.Context, body uint32, limit time.Duration) err
 	return nil
 }
 
-// become makes the share one of so many bytes.
+// reserve waits until an answer of unknown size may be made. Apart from the bytes, so
+// that it holds up no request of known size.
+func (s *share) reserve(ctx context.Context, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := s.budget.unknown.Acquire(ctx, 1); err != nil {
+		return errBusy
+	}
+	s.unknown = true
+	return nil
+}
+
+// become makes the share one of so many bytes, of an answer that is there.
 func (s *share) become(n int64) error {
+	if s.unknown {
+		s.unknown = false
+		s.budget.unknown.Release(1)
+	}
 	n = min(n, s.budget.bytes) // alone, an answer may have any size
 	switch more := n - s.bytes; {
 	case more < 0:

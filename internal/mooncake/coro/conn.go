@@ -63,10 +63,10 @@ func (c *Conn) PeerGone() bool {
 	return gone || err != nil
 }
 
-// Reserve waits for memory for an answer that may be large, though its request is not:
-// two calls of all have it at a time. A call may reserve once, before it makes its answer.
+// Reserve waits until this call may make an answer that can be large, though its request
+// is not. A call may reserve once.
 func (c *Conn) Reserve(ctx context.Context) error {
-	return c.share.await(ctx, uint32(c.server.Limits.Budget.bytes/2), c.server.Limits.Frame)
+	return c.share.reserve(ctx, c.server.Limits.Frame)
 }
 
 // interrupt ends the wait for a next request.
