@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -37,10 +38,15 @@ func TestMain(m *testing.M) {
 // children are what this binary can be started as. Each gets the path of its
 // ready file.
 var children = map[string]func(ready string){
-	"good":   func(ready string) { cluster.DieWithParent(); beReady(ready); waitForSIGTERM() },
-	"deaf":   func(ready string) { signal.Ignore(syscall.SIGTERM); cluster.DieWithParent(); beReady(ready); select {} },
-	"orphan": func(ready string) { cluster.DieWithParent(); holdConnection(); beReady(ready); select {} },
-	"mute":   func(string) { cluster.DieWithParent(); fmt.Println("thinking"); select {} },
+	"good": func(ready string) { cluster.DieWithParent(); beReady(ready); waitForSIGTERM() },
+	"deaf": func(ready string) { signal.Ignore(syscall.SIGTERM); cluster.DieWithParent(); beReady(ready); select {} },
+	"orphan": func(ready string) {
+		cluster.DieWithParent()
+		defer runtime.KeepAlive(newConnection()) // or the collector closes it
+		beReady(ready)
+		select {}
+	},
+	"mute": func(string) { cluster.DieWithParent(); fmt.Println("thinking"); select {} },
 	"broken": func(string) {
 		for i := range 20 {
 			fmt.Println("line", i)
@@ -86,11 +92,13 @@ func waitForSIGTERM() {
 // witnessVariable names the address where somebody waits for a child's death.
 const witnessVariable = "PROCS_TEST_WITNESS"
 
-// holdConnection opens a connection that only the end of this process closes.
-func holdConnection() {
-	if _, err := net.Dial("tcp", os.Getenv(witnessVariable)); err != nil {
+// newConnection opens a connection that is to end with this process.
+func newConnection() net.Conn {
+	c, err := net.Dial("tcp", os.Getenv(witnessVariable))
+	if err != nil {
 		panic(err)
 	}
+	return c
 }
 
 func start(t *testing.T, name string) *cluster.Process {
