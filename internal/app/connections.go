@@ -60,25 +60,35 @@ func descriptors() (int, error) {
 // listener returns a listener whose connections are counted.
 func (b *connectionBudget) listener(l net.Listener) net.Listener { return &countedListener{l, b} }
 
-// take counts a connection, if there is room for it.
+// take counts a connection, if there is room for it, and logs if there is none.
 func (b *connectionBudget) take(peer netip.Addr) bool {
+	taken, open, ofPeer := b.count(peer)
+	if taken {
+		return true
+	}
+	say := "too many connections; a new one was closed"
+	if b.total < maxConnections {
+		say += "; a higher ulimit -n allows more"
+	}
+	b.log.Warn().Stringer("peer", peer).Int("connections", open).Int("of_peer", ofPeer).Msg(say)
+	return false
+}
+
+// count is take, and returns how many connections there were before.
+func (b *connectionBudget) count(peer netip.Addr) (taken bool, open, ofPeer int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	open, ofPeer = b.open, b.of[peer]
 	most := b.total
-	if b.of[peer] >= b.few {
+	if ofPeer >= b.few {
 		most -= b.total / 8
 	}
-	if b.open >= most || b.of[peer] >= b.peer {
-		say := "too many connections; a new one was closed"
-		if b.total < maxConnections {
-			say += "; a higher ulimit -n allows more"
-		}
-		b.log.Warn().Stringer("peer", peer).Int("connections", b.open).Int("of_peer", b.of[peer]).Msg(say)
-		return false
+	if open >= most || ofPeer >= b.peer {
+		return false, open, ofPeer
 	}
 	b.open++
 	b.of[peer]++
-	return true
+	return true, open, ofPeer
 }
 
 func (b *connectionBudget) giveBack(peer netip.Addr) {
