@@ -115,6 +115,9 @@ func (m *Member) Kill() {
 // Signal sends a signal to it.
 func (m *Member) Signal(s syscall.Signal) error { return m.process.Signal(s) }
 
+// Ended is closed when its process has ended.
+func (m *Member) Ended() <-chan struct{} { return m.process.Ended() }
+
 // PID is that of its process.
 func (m *Member) PID() int { return m.process.PID }
 

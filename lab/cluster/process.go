@@ -153,6 +153,9 @@ func (p *Process) Alive() bool {
 	}
 }
 
+// Ended is closed when the child has ended.
+func (p *Process) Ended() <-chan struct{} { return p.ended }
+
 // Signal sends a signal to the child.
 func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
 

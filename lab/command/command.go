@@ -14,8 +14,8 @@ import (
 	"github.com/understudy-store/understudy/lab/cluster"
 )
 
-const about = `Shows on this machine what Understudy does (demo), breaks it on purpose (drill) and
-measures it (bench). None of this is for production; masterctl is the program for
+const about = `Shows on this machine what Understudy does (demo), runs a cluster to try things on
+(cluster), breaks it on purpose (drill) and measures it (bench). None of this is for production; masterctl is the program for
 operators.
 
 The clusters are processes of their own, started for one command and ended with
@@ -33,7 +33,7 @@ type globals struct{ *ctl.Flags }
 func Command() *cobra.Command {
 	root := &cobra.Command{Use: "lab", Short: "Show, measure and break clusters of Understudy masters on this machine", Long: about}
 	g := &globals{ctl.Program(root)}
-	root.AddCommand(g.demoCommand(), g.drillCommand(), g.benchCommand(), g.replayCommand(), cluster.EtcdCommand("etcd"))
+	root.AddCommand(g.demoCommand(), g.drillCommand(), g.benchCommand(), g.replayCommand(), g.clusterCommand(), cluster.EtcdCommand("etcd"))
 	return root
 }
 

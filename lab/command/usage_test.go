@@ -24,6 +24,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"demo", "--requests", "-1"}, []string{"--requests is -1"}},
 		{[]string{"demo", "--requests", "5", "--trace", "f"}, []string{"--requests is for a generated load"}},
 		{[]string{"demo", "--compare", "--no-compare"}, []string{"exclude each other"}},
+		{[]string{"cluster", "--etcd-members", "2"}, []string{"--etcd-members is 2", "1, 3 or 5"}},
+		{[]string{"cluster", "--standbys", "0"}, []string{"--standbys is 0", "from 1 to 8"}},
 		{[]string{"replay", "--hosts", "0"}, []string{"--hosts is 0"}},
 		{[]string{"replay", "--capacity", "NaN"}, []string{"--capacity is NaN"}},
 		{[]string{"replay", "--block", "64"}, []string{"--block is 64"}},
@@ -37,7 +39,7 @@ func TestWrongUsage(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	run(t, "--help").Want(t, cli.StatusOK, "--address", "demo", "drill", "bench", "replay", "etcd")
+	run(t, "--help").Want(t, cli.StatusOK, "--address", "demo", "cluster", "drill", "bench", "replay", "etcd")
 	run(t, "bench").Want(t, cli.StatusOK, "renewals")
 }
 
