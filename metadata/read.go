@@ -14,6 +14,49 @@ func (s *Store) Inspect(tenant, key string) (Object, error) {
 	return s.describe(o), nil
 }
 
+// Blocks are why an object stays, for people. They are empty if it need not.
+type Blocks struct {
+	Removal  string // by a call that is not forced
+	Eviction string
+	Transfer bool // a promotion, a copy or a move is under way
+}
+
+// Blocks returns what blocks the removal and the eviction of an object at a time.
+func (s *Store) Blocks(tenant, key string, now Time) (b Blocks) {
+	sh := &s.shards[shardOf(tenant, key)]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	o := s.lookup(sh, tenant, key)
+	if o == nil {
+		return b
+	}
+	b.Transfer = o.transfer() != nil
+	switch s.removable(o, false, now) {
+	case errs.ObjectHasLease:
+		b.Removal = "a reader holds a lease on it, or on a member of its group"
+	case errs.ReplicaNotReady:
+		b.Removal = "it is being put, and its put has not ended"
+	case errs.ObjectHasTask:
+		b.Removal = "a copy, a move or a promotion of it is under way"
+	}
+	v := o.survey()
+	switch {
+	case v.processing > 0:
+		b.Eviction = "a replica of it is being written"
+	case v.completeMemory == 0:
+		b.Eviction = "it has no replica in memory"
+	case o.has(flagHardPin):
+		b.Eviction = "it is pinned hard"
+	case b.Transfer:
+		b.Eviction = "a copy, a move or a promotion of it is under way"
+	case (Entry{s, sh, o}).KeptUntil(now) > now:
+		b.Eviction = "it is leased, or a member of its group is"
+	case o.softPinned(now):
+		b.Eviction = "it is pinned softly: evicted only when nothing else can be, and if allow_evict_soft_pinned_objects is set"
+	}
+	return b
+}
+
 // describe needs the shard's lock.
 func (s *Store) describe(o *object) Object {
 	d := Object{

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -87,12 +88,21 @@ func (n *Node) successor(ctx context.Context, target string) (NodeInfo, error) {
 		}
 	}
 	if best.ID == "" && target != "" {
-		return NodeInfo{}, errs.New(errs.InvalidParams, "Handover", "no other node %q is registered; masterctl status lists those that are", target)
+		return NodeInfo{}, errs.New(errs.InvalidParams, "Handover", "no node %q is registered; there are %s", target, idsOf(nodes))
 	}
 	if best.ID == "" {
 		return NodeInfo{}, errs.New(errs.Unavailable, "Handover", "no other node can take over; start a standby and wait until it is promotable")
 	}
 	return best, nil
+}
+
+// idsOf names nodes for people.
+func idsOf(nodes []NodeInfo) string {
+	var ids []string
+	for _, n := range nodes {
+		ids = append(ids, n.ID)
+	}
+	return strings.Join(ids, ", ")
 }
 
 // leave ends a term that takes no calls any more: this node hands over, or resigns

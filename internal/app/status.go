@@ -71,7 +71,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	}
 	st.State.StartedEmpty = s.Empty
 	st.Journal.History, st.Journal.Complete, st.Journal.Restored, st.Journal.Forked = string(s.Head.History), s.Complete, s.Restored, s.Forked
-	st.Journal.Unread = s.Unread
+	st.Journal.Unread, st.Journal.EtcdEndpoints = s.Unread, n.etcd.members
 	if s.Loss.Err != nil {
 		st.Journal.Lost = s.Loss.Err.Cause
 	}

@@ -43,7 +43,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 			Promotion: a.promotion(),
 		},
 		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Answers: t.Answers, Liveness: liveness,
-		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed, Expired: a.forgetMetadata(),
+		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed, Expired: a.forgetMetadata(), RemovedMany: a.logRemoval,
 	})
 	a.mooncake.view.Store(t.View)
 	a.gate.Open(master)
@@ -61,6 +61,16 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 	g.Go(func() error { return master.EvictTenants(ctx, a.log) })
 	g.Go(func() error { return a.raiseRules(ctx, t) })
 	return g.Wait()
+}
+
+// logRemoval says who has removed many objects.
+func (a *App) logRemoval(r service.RemoveRequest, what, pattern string, removed int, err error) {
+	const longest = 256
+	line := a.log.Info().Err(err).Str("call", what).Str("from", r.From).Str("tenant", r.Tenant).Bool("force", r.Force).Int("objects", removed)
+	if pattern != "" {
+		line.Str("pattern", pattern[:min(len(pattern), longest)])
+	}
+	line.Msg("removed many objects")
 }
 
 func (a *App) promotion() service.Promotion {

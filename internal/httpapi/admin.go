@@ -26,7 +26,7 @@ func removeAll(w http.ResponseWriter, r *http.Request, m *service.Master) error 
 	if err := http.NewResponseController(w).SetWriteDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
 		return nil //nolint:nilerr // the connection is gone
 	}
-	n, err := m.RemoveAll(r.Context(), service.RemoveRequest{Tenant: of, Force: force == "true" || force == "1"})
+	n, err := m.RemoveAll(r.Context(), service.RemoveRequest{Tenant: of, Force: force == "true" || force == "1", From: "http " + r.RemoteAddr})
 	if err != nil {
 		return err
 	}

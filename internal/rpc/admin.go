@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/grpc"
 
@@ -159,7 +160,24 @@ func (s *adminService) ListKeys(ctx context.Context, r *pb.ListKeysRequest) (*pb
 		return nil, err
 	}
 	keys, next, err := s.Scans.Keys(ctx, store, s.tenantOf(r), r.GetRegex(), !r.GetIncludeUnreadable(), page)
-	return &pb.ListKeysResponse{Header: s.here(), Keys: keys, NextPageToken: next}, err
+	resp := &pb.ListKeysResponse{Header: s.here(), Keys: keys, NextPageToken: next}
+	if r.GetLeased() {
+		s.keepLeased(store, s.tenantOf(r), resp)
+	}
+	return resp, err
+}
+
+// keepLeased leaves out the keys of a page that are not leased.
+func (s *adminService) keepLeased(store *metadata.Store, tenant string, page *pb.ListKeysResponse) {
+	now := s.now(store)
+	page.Keys = slices.DeleteFunc(page.GetKeys(), func(key string) bool {
+		o, err := store.Inspect(tenant, key)
+		if err != nil || o.LeaseEnds <= now {
+			return true
+		}
+		page.LeaseRemainingMs = append(page.LeaseRemainingMs, uint64(o.LeaseEnds-now))
+		return false
+	})
 }
 
 func (s *adminService) QueryKey(_ context.Context, r *pb.QueryKeyRequest) (*pb.QueryKeyResponse, error) {
@@ -175,6 +193,7 @@ func (s *adminService) QueryKey(_ context.Context, r *pb.QueryKeyRequest) (*pb.Q
 		return nil, err
 	}
 	now := s.now(store)
+	blocks := store.Blocks(s.tenantOf(r), r.GetKey(), now)
 	return &pb.QueryKeyResponse{
 		Header:           s.here(),
 		Object:           one(o.ID, o.Size, o.Checksum, o.Replicas),
@@ -185,6 +204,9 @@ func (s *adminService) QueryKey(_ context.Context, r *pb.QueryKeyRequest) (*pb.Q
 		SoftPin:          o.SoftPin,
 		LeaseRemainingMs: uint64(max(0, o.LeaseEnds-now)),
 		AgeMs:            uint64(max(0, now-o.PutStart)),
+		BlocksRemoval:    blocks.Removal,
+		BlocksEviction:   blocks.Eviction,
+		Transfer:         blocks.Transfer,
 	}, nil
 }
 

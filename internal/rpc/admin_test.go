@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -131,6 +133,7 @@ func TestAdminOnAStandby(t *testing.T) {
 	n.gate.Close(service.Hint{})
 	resp, err := n.ops.QueryKey(ctx, &pb.QueryKeyRequest{Key: "k"})
 	if err != nil || resp.GetClientId() != alice || resp.GetGroupId() != "g" || resp.GetDataType() != 3 || !resp.GetHardPin() || resp.GetSoftPin() ||
+		resp.GetBlocksRemoval() != "" || resp.GetBlocksEviction() != "it is pinned hard" ||
 		resp.GetObject().GetObjectChecksum() != sum || len(resp.GetObject().GetReplicas()) != 1 || resp.GetLeaseRemainingMs() != 0 {
 		t.Errorf("the object: got %v, %v; want its checksum, one replica and no lease", resp, err)
 	}
@@ -150,8 +153,55 @@ func TestAdminOnAStandby(t *testing.T) {
 	if _, err := n.objects.GetReplicaList(ctx, &pb.GetReplicaListRequest{Key: "k"}); err != nil {
 		t.Fatal(err)
 	}
-	if resp, err := n.ops.QueryKey(ctx, &pb.QueryKeyRequest{Key: "k"}); err != nil || resp.GetLeaseRemainingMs() == 0 {
-		t.Errorf("leased: %v, %v; want a lease", resp, err)
+	if resp, err := n.ops.QueryKey(ctx, &pb.QueryKeyRequest{Key: "k"}); err != nil || resp.GetLeaseRemainingMs() == 0 ||
+		resp.GetBlocksRemoval() != "a reader holds a lease on it, or on a member of its group" {
+		t.Errorf("leased: %v, %v; want a lease that blocks a removal", resp, err)
+	}
+	leases, err := n.ops.ListKeys(ctx, &pb.ListKeysRequest{IncludeUnreadable: true, Leased: true})
+	if err != nil || !slices.Equal(leases.GetKeys(), []string{"k"}) || len(leases.GetLeaseRemainingMs()) != 1 || leases.GetLeaseRemainingMs()[0] == 0 {
+		t.Errorf("leased keys: got %v, %v; want k with the rest of its lease", leases, err)
+	}
+	if resp, err := n.ops.QueryKey(ctx, &pb.QueryKeyRequest{Key: "open"}); err != nil || resp.GetBlocksEviction() != "a replica of it is being written" ||
+		resp.GetBlocksRemoval() != "it is being put, and its put has not ended" {
+		t.Errorf("a reservation: got %v, %v; want it to block removal and eviction", resp, err)
+	}
+}
+
+// The primary says of every client until when it is alive, a standby which there are.
+func TestListClients(t *testing.T) {
+	n, ctx := newNode(t).mount(), t.Context()
+	resp, err := n.ops.ListClients(ctx, &pb.ListClientsRequest{})
+	if err != nil || len(resp.GetClients()) != 1 || resp.GetTotal() != 1 || resp.GetClientTtlMs() == 0 {
+		t.Fatalf("got %v, %v; want one client and a TTL", resp, err)
+	}
+	c := resp.GetClients()[0]
+	if left := uint64(c.GetExpiresInMs()); c.GetClientId() != alice || len(c.GetSegments()) == 0 || c.GetCapacityBytes() == 0 || !c.GetWatched() || left == 0 || left > resp.GetClientTtlMs() {
+		t.Errorf("got %v; want alice with memory, watched for at most a TTL", c)
+	}
+	n.gate.Close(service.Hint{})
+	resp, err = n.ops.ListClients(ctx, &pb.ListClientsRequest{})
+	if err != nil || len(resp.GetClients()) != 1 || resp.GetClients()[0].GetWatched() || resp.GetClientTtlMs() != 0 {
+		t.Errorf("on a standby: got %v, %v; want one client that is not watched", resp, err)
+	}
+}
+
+// Who removes many objects is on record, with what and how many.
+func TestMassRemovalsAreReported(t *testing.T) {
+	n, ctx := newNode(t).mount(), t.Context()
+	n.put("a1", "a2", "b")
+	var got []string
+	n.master.RemovedMany = func(r service.RemoveRequest, what, pattern string, removed int, err error) {
+		from, _, _ := strings.Cut(r.From, " ")
+		got = append(got, fmt.Sprint(from, " ", r.Tenant, " ", r.Force, " ", what, " ", pattern, " ", removed, " ", err))
+	}
+	if _, err := n.objects.RemoveByRegex(ctx, &pb.RemoveByRegexRequest{Regex: "^a"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.objects.RemoveAll(ctx, &pb.RemoveAllRequest{Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"grpc default false REMOVE_BY_REGEX ^a 2 <nil>", "grpc default true REMOVE_ALL  1 <nil>"}; !slices.Equal(got, want) {
+		t.Errorf("got %q\nwant %q", got, want)
 	}
 }
 

@@ -110,15 +110,21 @@ func (p *hostPlaces) giveBack(host string) {
 
 // hostOf returns the host of a call's peer, without its port.
 func hostOf(ctx context.Context) string {
+	address := peerOf(ctx)
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
+}
+
+// peerOf returns the address of a call's peer.
+func peerOf(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
 		return ""
 	}
-	host, _, err := net.SplitHostPort(p.Addr.String())
-	if err != nil {
-		return p.Addr.String()
-	}
-	return host
+	return p.Addr.String()
 }
 
 func (s *snapshotService) check(r *pb.StreamSnapshotRequest) error {

@@ -34,7 +34,7 @@ func (m *Master) EndOverdueTasks(ctx context.Context) { m.endOverdueTasks(ctx, z
 
 // RemoveMatching is RemoveByRegex with a function for the pattern.
 func (m *Master) RemoveMatching(ctx context.Context, match func(key string) bool) (int, error) {
-	return m.removeSelected(ctx, deleteevents.Selection{Type: deleteevents.RemoveByRegex, Tenant: "default", Pattern: "p", Match: match})
+	return m.removeSelected(ctx, RemoveRequest{}, deleteevents.Selection{Type: deleteevents.RemoveByRegex, Tenant: "default", Pattern: "p", Match: match})
 }
 
 // HoldTasks has nobody create or change tasks until it is released.

@@ -150,6 +150,18 @@ func (l *Liveness) Active() int {
 	return len(l.clients)
 }
 
+// Deadlines returns for how long each client counts as alive if it is not heard; below
+// 0 for those that are kept because many are silent.
+func (l *Liveness) Deadlines() map[segment.ClientID]time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	left, now := make(map[segment.ClientID]time.Duration, len(l.clients)), l.clock()
+	for client, c := range l.clients {
+		left[client] = c.deadline - now
+	}
+	return left
+}
+
 // Watches reports whether a client is alive.
 func (l *Liveness) Watches(client segment.ClientID) bool {
 	l.mu.Lock()

@@ -42,6 +42,7 @@ type RemoveRequest struct {
 	Tenant  string
 	Force   bool   // override leases, and nothing else
 	Request uint64 // as in PutRequest
+	From    string // who asks: protocol and address, for the log of mass removals
 }
 
 // Remove removes one object. Errors: ObjectNotFound, ObjectHasLease unless
@@ -81,7 +82,7 @@ func (m *Master) RemoveByRegex(ctx context.Context, r RemoveRequest, pattern str
 	if err != nil {
 		return 0, m.Counters.done(OpRemoveByRegex, err)
 	}
-	n, err := m.removeSelected(ctx, deleteevents.Selection{
+	n, err := m.removeSelected(ctx, r, deleteevents.Selection{
 		Type: deleteevents.RemoveByRegex, Tenant: r.Tenant, Pattern: pattern, Match: match, Force: r.Force,
 	})
 	return n, m.Counters.done(OpRemoveByRegex, err)
@@ -94,14 +95,14 @@ func (m *Master) RemoveAll(ctx context.Context, r RemoveRequest) (int, error) {
 	if err := m.Fence(ctx); err != nil {
 		return 0, err
 	}
-	n, err := m.removeSelected(ctx, deleteevents.Selection{Type: deleteevents.RemoveAll, Tenant: r.Tenant, Force: r.Force})
+	n, err := m.removeSelected(ctx, r, deleteevents.Selection{Type: deleteevents.RemoveAll, Tenant: r.Tenant, Force: r.Force})
 	if err == nil {
 		err = partly(n, m.wipeDisks(ctx, r.Tenant))
 	}
 	return n, m.Counters.done(OpRemoveAll, err)
 }
 
-func (m *Master) removeSelected(ctx context.Context, s deleteevents.Selection) (int, error) {
+func (m *Master) removeSelected(ctx context.Context, r RemoveRequest, s deleteevents.Selection) (int, error) {
 	end, err := m.Scans.remove(ctx, s.Type.String())
 	if err != nil {
 		return 0, err
@@ -110,6 +111,9 @@ func (m *Master) removeSelected(ctx context.Context, s deleteevents.Selection) (
 	x := deleteevents.Expander{Store: m.Store, Queue: m.Queue, Now: m.Now, Fence: m.Fence}
 	n, events, err := x.Remove(ctx, s)
 	m.Counters.Deletes[s.Type].Add(int64(events))
+	if m.RemovedMany != nil {
+		m.RemovedMany(r, s.Type.String(), s.Pattern, n, err)
+	}
 	return n, partly(n, err)
 }
 

@@ -695,7 +695,9 @@ type JournalStatus struct {
 	Forked bool `protobuf:"varint,11,opt,name=forked,proto3" json:"forked,omitempty"`
 	// Whether the node holds no state, and has state files that it could not read:
 	// what they hold is not known.
-	Unread        bool `protobuf:"varint,12,opt,name=unread,proto3" json:"unread,omitempty"`
+	Unread bool `protobuf:"varint,12,opt,name=unread,proto3" json:"unread,omitempty"`
+	// The members of etcd that this node is told to use, as it reaches them.
+	EtcdEndpoints []string `protobuf:"bytes,13,rep,name=etcd_endpoints,json=etcdEndpoints,proto3" json:"etcd_endpoints,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -812,6 +814,13 @@ func (x *JournalStatus) GetUnread() bool {
 		return x.Unread
 	}
 	return false
+}
+
+func (x *JournalStatus) GetEtcdEndpoints() []string {
+	if x != nil {
+		return x.EtcdEndpoints
+	}
+	return nil
 }
 
 // DigestRequest says which digest.
@@ -2035,6 +2044,392 @@ func (x *SegmentInfo) GetStatus() string {
 	return ""
 }
 
+// ListClientsRequest has no arguments.
+type ListClientsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListClientsRequest) Reset() {
+	*x = ListClientsRequest{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListClientsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListClientsRequest) ProtoMessage() {}
+
+func (x *ListClientsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListClientsRequest.ProtoReflect.Descriptor instead.
+func (*ListClientsRequest) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+// ListClientsResponse answers ListClients.
+type ListClientsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who answered.
+	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// The clients, at most 10,000.
+	Clients []*ClientInfo `protobuf:"bytes,2,rep,name=clients,proto3" json:"clients,omitempty"`
+	// How long a client may be silent before its memory is unmounted, in
+	// milliseconds; 0 on a node that does not serve.
+	ClientTtlMs uint64 `protobuf:"varint,3,opt,name=client_ttl_ms,json=clientTtlMs,proto3" json:"client_ttl_ms,omitempty"`
+	// How many there are in all.
+	Total         uint32 `protobuf:"varint,4,opt,name=total,proto3" json:"total,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListClientsResponse) Reset() {
+	*x = ListClientsResponse{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListClientsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListClientsResponse) ProtoMessage() {}
+
+func (x *ListClientsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListClientsResponse.ProtoReflect.Descriptor instead.
+func (*ListClientsResponse) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ListClientsResponse) GetHeader() *ResponseHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *ListClientsResponse) GetClients() []*ClientInfo {
+	if x != nil {
+		return x.Clients
+	}
+	return nil
+}
+
+func (x *ListClientsResponse) GetClientTtlMs() uint64 {
+	if x != nil {
+		return x.ClientTtlMs
+	}
+	return 0
+}
+
+func (x *ListClientsResponse) GetTotal() uint32 {
+	if x != nil {
+		return x.Total
+	}
+	return 0
+}
+
+// ClientInfo is a client with what it lends.
+type ClientInfo struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id, a UUID.
+	ClientId string `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	// The segments that it has mounted, by name.
+	Segments []string `protobuf:"bytes,2,rep,name=segments,proto3" json:"segments,omitempty"`
+	// Bytes of them that can be allocated at most.
+	CapacityBytes uint64 `protobuf:"varint,3,opt,name=capacity_bytes,json=capacityBytes,proto3" json:"capacity_bytes,omitempty"`
+	// Bytes of them in allocated ranges, rounding and quarantine included.
+	UsedBytes uint64 `protobuf:"varint,4,opt,name=used_bytes,json=usedBytes,proto3" json:"used_bytes,omitempty"`
+	// Bytes that its SSD can hold; 0 if it has none, or has not said so.
+	SsdCapacityBytes uint64 `protobuf:"varint,5,opt,name=ssd_capacity_bytes,json=ssdCapacityBytes,proto3" json:"ssd_capacity_bytes,omitempty"`
+	// Whether it has mounted an SSD.
+	Ssd bool `protobuf:"varint,6,opt,name=ssd,proto3" json:"ssd,omitempty"`
+	// Whether the node watches it: always on the primary, never on a standby.
+	Watched bool `protobuf:"varint,7,opt,name=watched,proto3" json:"watched,omitempty"`
+	// Until it expires unless it is heard, in milliseconds; below 0 if it is silent
+	// for too long and kept, because many are. Unset if it is not watched.
+	ExpiresInMs   int64 `protobuf:"varint,8,opt,name=expires_in_ms,json=expiresInMs,proto3" json:"expires_in_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ClientInfo) Reset() {
+	*x = ClientInfo{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ClientInfo) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ClientInfo) ProtoMessage() {}
+
+func (x *ClientInfo) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ClientInfo.ProtoReflect.Descriptor instead.
+func (*ClientInfo) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *ClientInfo) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *ClientInfo) GetSegments() []string {
+	if x != nil {
+		return x.Segments
+	}
+	return nil
+}
+
+func (x *ClientInfo) GetCapacityBytes() uint64 {
+	if x != nil {
+		return x.CapacityBytes
+	}
+	return 0
+}
+
+func (x *ClientInfo) GetUsedBytes() uint64 {
+	if x != nil {
+		return x.UsedBytes
+	}
+	return 0
+}
+
+func (x *ClientInfo) GetSsdCapacityBytes() uint64 {
+	if x != nil {
+		return x.SsdCapacityBytes
+	}
+	return 0
+}
+
+func (x *ClientInfo) GetSsd() bool {
+	if x != nil {
+		return x.Ssd
+	}
+	return false
+}
+
+func (x *ClientInfo) GetWatched() bool {
+	if x != nil {
+		return x.Watched
+	}
+	return false
+}
+
+func (x *ClientInfo) GetExpiresInMs() int64 {
+	if x != nil {
+		return x.ExpiresInMs
+	}
+	return 0
+}
+
+// ListDrainJobsRequest has no arguments.
+type ListDrainJobsRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDrainJobsRequest) Reset() {
+	*x = ListDrainJobsRequest{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDrainJobsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDrainJobsRequest) ProtoMessage() {}
+
+func (x *ListDrainJobsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDrainJobsRequest.ProtoReflect.Descriptor instead.
+func (*ListDrainJobsRequest) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{28}
+}
+
+// ListDrainJobsResponse answers ListDrainJobs.
+type ListDrainJobsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who answered.
+	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// The jobs.
+	Jobs          []*DrainJob `protobuf:"bytes,2,rep,name=jobs,proto3" json:"jobs,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListDrainJobsResponse) Reset() {
+	*x = ListDrainJobsResponse{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListDrainJobsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListDrainJobsResponse) ProtoMessage() {}
+
+func (x *ListDrainJobsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListDrainJobsResponse.ProtoReflect.Descriptor instead.
+func (*ListDrainJobsResponse) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *ListDrainJobsResponse) GetHeader() *ResponseHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *ListDrainJobsResponse) GetJobs() []*DrainJob {
+	if x != nil {
+		return x.Jobs
+	}
+	return nil
+}
+
+// DrainJob is a job that moves all objects away from segments.
+type DrainJob struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Its id, as the HTTP API writes it.
+	JobId string `protobuf:"bytes,1,opt,name=job_id,json=jobId,proto3" json:"job_id,omitempty"`
+	// What becomes of it, in the words of Mooncake's master: RUNNING.
+	Status string `protobuf:"bytes,2,opt,name=status,proto3" json:"status,omitempty"`
+	// The names of the segments.
+	Segments []string `protobuf:"bytes,3,rep,name=segments,proto3" json:"segments,omitempty"`
+	// How long ago it was begun, in milliseconds.
+	AgeMs         uint64 `protobuf:"varint,4,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DrainJob) Reset() {
+	*x = DrainJob{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[30]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DrainJob) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DrainJob) ProtoMessage() {}
+
+func (x *DrainJob) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[30]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DrainJob.ProtoReflect.Descriptor instead.
+func (*DrainJob) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{30}
+}
+
+func (x *DrainJob) GetJobId() string {
+	if x != nil {
+		return x.JobId
+	}
+	return ""
+}
+
+func (x *DrainJob) GetStatus() string {
+	if x != nil {
+		return x.Status
+	}
+	return ""
+}
+
+func (x *DrainJob) GetSegments() []string {
+	if x != nil {
+		return x.Segments
+	}
+	return nil
+}
+
+func (x *DrainJob) GetAgeMs() uint64 {
+	if x != nil {
+		return x.AgeMs
+	}
+	return 0
+}
+
 // ListKeysRequest asks for one page.
 type ListKeysRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2047,14 +2442,17 @@ type ListKeysRequest struct {
 	// Most keys of a page; 0 = 1,000, at most 10,000.
 	PageSize uint32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
 	// next_page_token of the page before; empty for the first.
-	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// Only keys under a lease, as far as this node knows; not from nodes of an older
+	// version.
+	Leased        bool `protobuf:"varint,6,opt,name=leased,proto3" json:"leased,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	mi := &file_understudy_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2066,7 +2464,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	mi := &file_understudy_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2079,7 +2477,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListKeysRequest) GetTenant() string {
@@ -2117,6 +2515,13 @@ func (x *ListKeysRequest) GetPageToken() string {
 	return ""
 }
 
+func (x *ListKeysRequest) GetLeased() bool {
+	if x != nil {
+		return x.Leased
+	}
+	return false
+}
+
 // ListKeysResponse is one page, in no particular order. It may hold fewer keys
 // than asked for, even none, and not be the last.
 type ListKeysResponse struct {
@@ -2127,13 +2532,16 @@ type ListKeysResponse struct {
 	Keys []string `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
 	// Asks for the next page; empty after the last.
 	NextPageToken string `protobuf:"bytes,3,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// If only leased keys are asked for: for how long each of them is still leased,
+	// as in QueryKeyResponse.
+	LeaseRemainingMs []uint64 `protobuf:"varint,4,rep,packed,name=lease_remaining_ms,json=leaseRemainingMs,proto3" json:"lease_remaining_ms,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	mi := &file_understudy_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2145,7 +2553,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	mi := &file_understudy_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2158,7 +2566,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *ListKeysResponse) GetHeader() *ResponseHeader {
@@ -2182,6 +2590,13 @@ func (x *ListKeysResponse) GetNextPageToken() string {
 	return ""
 }
 
+func (x *ListKeysResponse) GetLeaseRemainingMs() []uint64 {
+	if x != nil {
+		return x.LeaseRemainingMs
+	}
+	return nil
+}
+
 // QueryKeyRequest names an object.
 type QueryKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2195,7 +2610,7 @@ type QueryKeyRequest struct {
 
 func (x *QueryKeyRequest) Reset() {
 	*x = QueryKeyRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[27]
+	mi := &file_understudy_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2622,7 @@ func (x *QueryKeyRequest) String() string {
 func (*QueryKeyRequest) ProtoMessage() {}
 
 func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[27]
+	mi := &file_understudy_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2635,7 @@ func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyRequest.ProtoReflect.Descriptor instead.
 func (*QueryKeyRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *QueryKeyRequest) GetTenant() string {
@@ -2258,14 +2673,21 @@ type QueryKeyResponse struct {
 	// not. On a standby as far as the journal tells.
 	LeaseRemainingMs uint64 `protobuf:"varint,8,opt,name=lease_remaining_ms,json=leaseRemainingMs,proto3" json:"lease_remaining_ms,omitempty"`
 	// How long ago its put was started, in milliseconds of cluster time.
-	AgeMs         uint64 `protobuf:"varint,9,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	AgeMs uint64 `protobuf:"varint,9,opt,name=age_ms,json=ageMs,proto3" json:"age_ms,omitempty"`
+	// Why a removal that is not forced would be refused now, in plain English; empty
+	// if it would not be, as far as this node knows.
+	BlocksRemoval string `protobuf:"bytes,10,opt,name=blocks_removal,json=blocksRemoval,proto3" json:"blocks_removal,omitempty"`
+	// Why no eviction would take it now, in plain English; empty if one could.
+	BlocksEviction string `protobuf:"bytes,11,opt,name=blocks_eviction,json=blocksEviction,proto3" json:"blocks_eviction,omitempty"`
+	// Its promotion, copy or move between segments is under way.
+	Transfer      bool `protobuf:"varint,12,opt,name=transfer,proto3" json:"transfer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QueryKeyResponse) Reset() {
 	*x = QueryKeyResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[28]
+	mi := &file_understudy_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2277,7 +2699,7 @@ func (x *QueryKeyResponse) String() string {
 func (*QueryKeyResponse) ProtoMessage() {}
 
 func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[28]
+	mi := &file_understudy_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2290,7 +2712,7 @@ func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyResponse.ProtoReflect.Descriptor instead.
 func (*QueryKeyResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *QueryKeyResponse) GetHeader() *ResponseHeader {
@@ -2356,6 +2778,27 @@ func (x *QueryKeyResponse) GetAgeMs() uint64 {
 	return 0
 }
 
+func (x *QueryKeyResponse) GetBlocksRemoval() string {
+	if x != nil {
+		return x.BlocksRemoval
+	}
+	return ""
+}
+
+func (x *QueryKeyResponse) GetBlocksEviction() string {
+	if x != nil {
+		return x.BlocksEviction
+	}
+	return ""
+}
+
+func (x *QueryKeyResponse) GetTransfer() bool {
+	if x != nil {
+		return x.Transfer
+	}
+	return false
+}
+
 // DumpRangesRequest says which segments.
 type DumpRangesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2367,7 +2810,7 @@ type DumpRangesRequest struct {
 
 func (x *DumpRangesRequest) Reset() {
 	*x = DumpRangesRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[29]
+	mi := &file_understudy_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2379,7 +2822,7 @@ func (x *DumpRangesRequest) String() string {
 func (*DumpRangesRequest) ProtoMessage() {}
 
 func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[29]
+	mi := &file_understudy_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2392,7 +2835,7 @@ func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesRequest.ProtoReflect.Descriptor instead.
 func (*DumpRangesRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *DumpRangesRequest) GetSegmentId() string {
@@ -2421,7 +2864,7 @@ type DumpRangesResponse struct {
 
 func (x *DumpRangesResponse) Reset() {
 	*x = DumpRangesResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[30]
+	mi := &file_understudy_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2433,7 +2876,7 @@ func (x *DumpRangesResponse) String() string {
 func (*DumpRangesResponse) ProtoMessage() {}
 
 func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[30]
+	mi := &file_understudy_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2446,7 +2889,7 @@ func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesResponse.ProtoReflect.Descriptor instead.
 func (*DumpRangesResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *DumpRangesResponse) GetHeader() *ResponseHeader {
@@ -2501,7 +2944,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[31]
+	mi := &file_understudy_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2513,7 +2956,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[31]
+	mi := &file_understudy_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2526,7 +2969,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *Range) GetState() RangeState {
@@ -2627,7 +3070,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"used_bytes\x18\t \x01(\x04R\tusedBytes\x12+\n" +
 	"\x11quarantined_bytes\x18\n" +
 	" \x01(\x04R\x10quarantinedBytes\x12\x18\n" +
-	"\aevicted\x18\v \x01(\x04R\aevicted\"\x93\x03\n" +
+	"\aevicted\x18\v \x01(\x04R\aevicted\"\xba\x03\n" +
 	"\rJournalStatus\x12-\n" +
 	"\x12committed_sequence\x18\x01 \x01(\x04R\x11committedSequence\x12\x1b\n" +
 	"\thead_term\x18\x02 \x01(\x04R\bheadTerm\x12%\n" +
@@ -2642,7 +3085,8 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\brestored\x18\n" +
 	" \x01(\bR\brestored\x12\x16\n" +
 	"\x06forked\x18\v \x01(\bR\x06forked\x12\x16\n" +
-	"\x06unread\x18\f \x01(\bR\x06unread\"+\n" +
+	"\x06unread\x18\f \x01(\bR\x06unread\x12%\n" +
+	"\x0eetcd_endpoints\x18\r \x03(\tR\retcdEndpoints\"+\n" +
 	"\rDigestRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"{\n" +
 	"\x0eDigestResponse\x125\n" +
@@ -2719,21 +3163,49 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"used_bytes\x18\x04 \x01(\x04R\tusedBytes\x12+\n" +
 	"\x11quarantined_bytes\x18\x05 \x01(\x04R\x10quarantinedBytes\x12\x16\n" +
-	"\x06status\x18\x06 \x01(\tR\x06status\"\xaa\x01\n" +
+	"\x06status\x18\x06 \x01(\tR\x06status\"\x14\n" +
+	"\x12ListClientsRequest\"\xbb\x01\n" +
+	"\x13ListClientsResponse\x125\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x123\n" +
+	"\aclients\x18\x02 \x03(\v2\x19.understudy.v1.ClientInfoR\aclients\x12\"\n" +
+	"\rclient_ttl_ms\x18\x03 \x01(\x04R\vclientTtlMs\x12\x14\n" +
+	"\x05total\x18\x04 \x01(\rR\x05total\"\x89\x02\n" +
+	"\n" +
+	"ClientInfo\x12\x1b\n" +
+	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1a\n" +
+	"\bsegments\x18\x02 \x03(\tR\bsegments\x12%\n" +
+	"\x0ecapacity_bytes\x18\x03 \x01(\x04R\rcapacityBytes\x12\x1d\n" +
+	"\n" +
+	"used_bytes\x18\x04 \x01(\x04R\tusedBytes\x12,\n" +
+	"\x12ssd_capacity_bytes\x18\x05 \x01(\x04R\x10ssdCapacityBytes\x12\x10\n" +
+	"\x03ssd\x18\x06 \x01(\bR\x03ssd\x12\x18\n" +
+	"\awatched\x18\a \x01(\bR\awatched\x12\"\n" +
+	"\rexpires_in_ms\x18\b \x01(\x03R\vexpiresInMs\"\x16\n" +
+	"\x14ListDrainJobsRequest\"{\n" +
+	"\x15ListDrainJobsResponse\x125\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12+\n" +
+	"\x04jobs\x18\x02 \x03(\v2\x17.understudy.v1.DrainJobR\x04jobs\"l\n" +
+	"\bDrainJob\x12\x15\n" +
+	"\x06job_id\x18\x01 \x01(\tR\x05jobId\x12\x16\n" +
+	"\x06status\x18\x02 \x01(\tR\x06status\x12\x1a\n" +
+	"\bsegments\x18\x03 \x03(\tR\bsegments\x12\x15\n" +
+	"\x06age_ms\x18\x04 \x01(\x04R\x05ageMs\"\xc2\x01\n" +
 	"\x0fListKeysRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x14\n" +
 	"\x05regex\x18\x02 \x01(\tR\x05regex\x12-\n" +
 	"\x12include_unreadable\x18\x03 \x01(\bR\x11includeUnreadable\x12\x1b\n" +
 	"\tpage_size\x18\x04 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tR\tpageToken\"\x85\x01\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken\x12\x16\n" +
+	"\x06leased\x18\x06 \x01(\bR\x06leased\"\xb3\x01\n" +
 	"\x10ListKeysResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12\x12\n" +
 	"\x04keys\x18\x02 \x03(\tR\x04keys\x12&\n" +
-	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\";\n" +
+	"\x0fnext_page_token\x18\x03 \x01(\tR\rnextPageToken\x12,\n" +
+	"\x12lease_remaining_ms\x18\x04 \x03(\x04R\x10leaseRemainingMs\";\n" +
 	"\x0fQueryKeyRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x10\n" +
-	"\x03key\x18\x02 \x01(\tR\x03key\"\xcd\x02\n" +
+	"\x03key\x18\x02 \x01(\tR\x03key\"\xb9\x03\n" +
 	"\x10QueryKeyResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x122\n" +
 	"\x06object\x18\x02 \x01(\v2\x1a.understudy.v1.ReplicaListR\x06object\x12\x1b\n" +
@@ -2743,7 +3215,11 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\bhard_pin\x18\x06 \x01(\bR\ahardPin\x12\x19\n" +
 	"\bsoft_pin\x18\a \x01(\bR\asoftPin\x12,\n" +
 	"\x12lease_remaining_ms\x18\b \x01(\x04R\x10leaseRemainingMs\x12\x15\n" +
-	"\x06age_ms\x18\t \x01(\x04R\x05ageMs\"2\n" +
+	"\x06age_ms\x18\t \x01(\x04R\x05ageMs\x12%\n" +
+	"\x0eblocks_removal\x18\n" +
+	" \x01(\tR\rblocksRemoval\x12'\n" +
+	"\x0fblocks_eviction\x18\v \x01(\tR\x0eblocksEviction\x12\x1a\n" +
+	"\btransfer\x18\f \x01(\bR\btransfer\"2\n" +
 	"\x11DumpRangesRequest\x12\x1d\n" +
 	"\n" +
 	"segment_id\x18\x01 \x01(\tR\tsegmentId\"\xc7\x01\n" +
@@ -2779,7 +3255,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x17RANGE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10RANGE_STATE_LIVE\x10\x01\x12\x18\n" +
 	"\x14RANGE_STATE_RESERVED\x10\x02\x12\x1b\n" +
-	"\x17RANGE_STATE_QUARANTINED\x10\x032\xb4\b\n" +
+	"\x17RANGE_STATE_QUARANTINED\x10\x032\xf0\t\n" +
 	"\fAdminService\x12J\n" +
 	"\x06Status\x12\x1c.understudy.v1.StatusRequest\x1a\x1d.understudy.v1.StatusResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\x06Digest\x12\x1c.understudy.v1.DigestRequest\x1a\x1d.understudy.v1.DigestResponse\"\x03\x90\x02\x01\x12P\n" +
@@ -2791,7 +3267,9 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\aHistory\x12\x1d.understudy.v1.HistoryRequest\x1a\x1e.understudy.v1.HistoryResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\x06Forget\x12\x1c.understudy.v1.ForgetRequest\x1a\x1d.understudy.v1.ForgetResponse\"\x03\x90\x02\x02\x12L\n" +
 	"\x06Events\x12\x1c.understudy.v1.EventsRequest\x1a\x1d.understudy.v1.EventsResponse\"\x03\x90\x02\x010\x01\x12\\\n" +
-	"\fListSegments\x12\".understudy.v1.ListSegmentsRequest\x1a#.understudy.v1.ListSegmentsResponse\"\x03\x90\x02\x01\x12P\n" +
+	"\fListSegments\x12\".understudy.v1.ListSegmentsRequest\x1a#.understudy.v1.ListSegmentsResponse\"\x03\x90\x02\x01\x12Y\n" +
+	"\vListClients\x12!.understudy.v1.ListClientsRequest\x1a\".understudy.v1.ListClientsResponse\"\x03\x90\x02\x01\x12_\n" +
+	"\rListDrainJobs\x12#.understudy.v1.ListDrainJobsRequest\x1a$.understudy.v1.ListDrainJobsResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\bListKeys\x12\x1e.understudy.v1.ListKeysRequest\x1a\x1f.understudy.v1.ListKeysResponse\"\x03\x90\x02\x01\x12P\n" +
 	"\bQueryKey\x12\x1e.understudy.v1.QueryKeyRequest\x1a\x1f.understudy.v1.QueryKeyResponse\"\x03\x90\x02\x01\x12X\n" +
 	"\n" +
@@ -2810,105 +3288,119 @@ func file_understudy_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_understudy_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
 var file_understudy_v1_admin_proto_goTypes = []any{
-	(Role)(0),                    // 0: understudy.v1.Role
-	(EventStream)(0),             // 1: understudy.v1.EventStream
-	(RangeState)(0),              // 2: understudy.v1.RangeState
-	(*StatusRequest)(nil),        // 3: understudy.v1.StatusRequest
-	(*StatusResponse)(nil),       // 4: understudy.v1.StatusResponse
-	(*Node)(nil),                 // 5: understudy.v1.Node
-	(*StateStatus)(nil),          // 6: understudy.v1.StateStatus
-	(*JournalStatus)(nil),        // 7: understudy.v1.JournalStatus
-	(*DigestRequest)(nil),        // 8: understudy.v1.DigestRequest
-	(*DigestResponse)(nil),       // 9: understudy.v1.DigestResponse
-	(*HandoverRequest)(nil),      // 10: understudy.v1.HandoverRequest
-	(*HandoverResponse)(nil),     // 11: understudy.v1.HandoverResponse
-	(*StartEmptyRequest)(nil),    // 12: understudy.v1.StartEmptyRequest
-	(*StartEmptyResponse)(nil),   // 13: understudy.v1.StartEmptyResponse
-	(*RefoundRequest)(nil),       // 14: understudy.v1.RefoundRequest
-	(*RefoundResponse)(nil),      // 15: understudy.v1.RefoundResponse
-	(*BackupRequest)(nil),        // 16: understudy.v1.BackupRequest
-	(*BackupResponse)(nil),       // 17: understudy.v1.BackupResponse
-	(*HistoryRequest)(nil),       // 18: understudy.v1.HistoryRequest
-	(*HistoryResponse)(nil),      // 19: understudy.v1.HistoryResponse
-	(*TermRecord)(nil),           // 20: understudy.v1.TermRecord
-	(*ForgetRequest)(nil),        // 21: understudy.v1.ForgetRequest
-	(*ForgetResponse)(nil),       // 22: understudy.v1.ForgetResponse
-	(*EventsRequest)(nil),        // 23: understudy.v1.EventsRequest
-	(*EventsResponse)(nil),       // 24: understudy.v1.EventsResponse
-	(*ListSegmentsRequest)(nil),  // 25: understudy.v1.ListSegmentsRequest
-	(*ListSegmentsResponse)(nil), // 26: understudy.v1.ListSegmentsResponse
-	(*SegmentInfo)(nil),          // 27: understudy.v1.SegmentInfo
-	(*ListKeysRequest)(nil),      // 28: understudy.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),     // 29: understudy.v1.ListKeysResponse
-	(*QueryKeyRequest)(nil),      // 30: understudy.v1.QueryKeyRequest
-	(*QueryKeyResponse)(nil),     // 31: understudy.v1.QueryKeyResponse
-	(*DumpRangesRequest)(nil),    // 32: understudy.v1.DumpRangesRequest
-	(*DumpRangesResponse)(nil),   // 33: understudy.v1.DumpRangesResponse
-	(*Range)(nil),                // 34: understudy.v1.Range
-	(*ResponseHeader)(nil),       // 35: understudy.v1.ResponseHeader
-	(*Segment)(nil),              // 36: understudy.v1.Segment
-	(*ReplicaList)(nil),          // 37: understudy.v1.ReplicaList
+	(Role)(0),                     // 0: understudy.v1.Role
+	(EventStream)(0),              // 1: understudy.v1.EventStream
+	(RangeState)(0),               // 2: understudy.v1.RangeState
+	(*StatusRequest)(nil),         // 3: understudy.v1.StatusRequest
+	(*StatusResponse)(nil),        // 4: understudy.v1.StatusResponse
+	(*Node)(nil),                  // 5: understudy.v1.Node
+	(*StateStatus)(nil),           // 6: understudy.v1.StateStatus
+	(*JournalStatus)(nil),         // 7: understudy.v1.JournalStatus
+	(*DigestRequest)(nil),         // 8: understudy.v1.DigestRequest
+	(*DigestResponse)(nil),        // 9: understudy.v1.DigestResponse
+	(*HandoverRequest)(nil),       // 10: understudy.v1.HandoverRequest
+	(*HandoverResponse)(nil),      // 11: understudy.v1.HandoverResponse
+	(*StartEmptyRequest)(nil),     // 12: understudy.v1.StartEmptyRequest
+	(*StartEmptyResponse)(nil),    // 13: understudy.v1.StartEmptyResponse
+	(*RefoundRequest)(nil),        // 14: understudy.v1.RefoundRequest
+	(*RefoundResponse)(nil),       // 15: understudy.v1.RefoundResponse
+	(*BackupRequest)(nil),         // 16: understudy.v1.BackupRequest
+	(*BackupResponse)(nil),        // 17: understudy.v1.BackupResponse
+	(*HistoryRequest)(nil),        // 18: understudy.v1.HistoryRequest
+	(*HistoryResponse)(nil),       // 19: understudy.v1.HistoryResponse
+	(*TermRecord)(nil),            // 20: understudy.v1.TermRecord
+	(*ForgetRequest)(nil),         // 21: understudy.v1.ForgetRequest
+	(*ForgetResponse)(nil),        // 22: understudy.v1.ForgetResponse
+	(*EventsRequest)(nil),         // 23: understudy.v1.EventsRequest
+	(*EventsResponse)(nil),        // 24: understudy.v1.EventsResponse
+	(*ListSegmentsRequest)(nil),   // 25: understudy.v1.ListSegmentsRequest
+	(*ListSegmentsResponse)(nil),  // 26: understudy.v1.ListSegmentsResponse
+	(*SegmentInfo)(nil),           // 27: understudy.v1.SegmentInfo
+	(*ListClientsRequest)(nil),    // 28: understudy.v1.ListClientsRequest
+	(*ListClientsResponse)(nil),   // 29: understudy.v1.ListClientsResponse
+	(*ClientInfo)(nil),            // 30: understudy.v1.ClientInfo
+	(*ListDrainJobsRequest)(nil),  // 31: understudy.v1.ListDrainJobsRequest
+	(*ListDrainJobsResponse)(nil), // 32: understudy.v1.ListDrainJobsResponse
+	(*DrainJob)(nil),              // 33: understudy.v1.DrainJob
+	(*ListKeysRequest)(nil),       // 34: understudy.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),      // 35: understudy.v1.ListKeysResponse
+	(*QueryKeyRequest)(nil),       // 36: understudy.v1.QueryKeyRequest
+	(*QueryKeyResponse)(nil),      // 37: understudy.v1.QueryKeyResponse
+	(*DumpRangesRequest)(nil),     // 38: understudy.v1.DumpRangesRequest
+	(*DumpRangesResponse)(nil),    // 39: understudy.v1.DumpRangesResponse
+	(*Range)(nil),                 // 40: understudy.v1.Range
+	(*ResponseHeader)(nil),        // 41: understudy.v1.ResponseHeader
+	(*Segment)(nil),               // 42: understudy.v1.Segment
+	(*ReplicaList)(nil),           // 43: understudy.v1.ReplicaList
 }
 var file_understudy_v1_admin_proto_depIdxs = []int32{
-	35, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
+	41, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
 	5,  // 1: understudy.v1.StatusResponse.node:type_name -> understudy.v1.Node
 	5,  // 2: understudy.v1.StatusResponse.nodes:type_name -> understudy.v1.Node
 	6,  // 3: understudy.v1.StatusResponse.state:type_name -> understudy.v1.StateStatus
 	7,  // 4: understudy.v1.StatusResponse.journal:type_name -> understudy.v1.JournalStatus
 	0,  // 5: understudy.v1.Node.role:type_name -> understudy.v1.Role
-	35, // 6: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
-	35, // 7: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
-	35, // 8: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
-	35, // 9: understudy.v1.RefoundResponse.header:type_name -> understudy.v1.ResponseHeader
-	35, // 10: understudy.v1.BackupResponse.header:type_name -> understudy.v1.ResponseHeader
-	35, // 11: understudy.v1.HistoryResponse.header:type_name -> understudy.v1.ResponseHeader
+	41, // 6: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
+	41, // 7: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
+	41, // 8: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
+	41, // 9: understudy.v1.RefoundResponse.header:type_name -> understudy.v1.ResponseHeader
+	41, // 10: understudy.v1.BackupResponse.header:type_name -> understudy.v1.ResponseHeader
+	41, // 11: understudy.v1.HistoryResponse.header:type_name -> understudy.v1.ResponseHeader
 	20, // 12: understudy.v1.HistoryResponse.terms:type_name -> understudy.v1.TermRecord
-	35, // 13: understudy.v1.ForgetResponse.header:type_name -> understudy.v1.ResponseHeader
-	35, // 14: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
+	41, // 13: understudy.v1.ForgetResponse.header:type_name -> understudy.v1.ResponseHeader
+	41, // 14: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
 	1,  // 15: understudy.v1.EventsResponse.stream:type_name -> understudy.v1.EventStream
-	35, // 16: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
+	41, // 16: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
 	27, // 17: understudy.v1.ListSegmentsResponse.segments:type_name -> understudy.v1.SegmentInfo
-	36, // 18: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
-	35, // 19: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
-	35, // 20: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
-	37, // 21: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
-	35, // 22: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
-	36, // 23: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
-	34, // 24: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
-	2,  // 25: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
-	3,  // 26: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
-	8,  // 27: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
-	10, // 28: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
-	12, // 29: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
-	14, // 30: understudy.v1.AdminService.Refound:input_type -> understudy.v1.RefoundRequest
-	16, // 31: understudy.v1.AdminService.Backup:input_type -> understudy.v1.BackupRequest
-	18, // 32: understudy.v1.AdminService.History:input_type -> understudy.v1.HistoryRequest
-	21, // 33: understudy.v1.AdminService.Forget:input_type -> understudy.v1.ForgetRequest
-	23, // 34: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
-	25, // 35: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
-	28, // 36: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
-	30, // 37: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
-	32, // 38: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
-	4,  // 39: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
-	9,  // 40: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
-	11, // 41: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
-	13, // 42: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
-	15, // 43: understudy.v1.AdminService.Refound:output_type -> understudy.v1.RefoundResponse
-	17, // 44: understudy.v1.AdminService.Backup:output_type -> understudy.v1.BackupResponse
-	19, // 45: understudy.v1.AdminService.History:output_type -> understudy.v1.HistoryResponse
-	22, // 46: understudy.v1.AdminService.Forget:output_type -> understudy.v1.ForgetResponse
-	24, // 47: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
-	26, // 48: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
-	29, // 49: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
-	31, // 50: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
-	33, // 51: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
-	39, // [39:52] is the sub-list for method output_type
-	26, // [26:39] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	42, // 18: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
+	41, // 19: understudy.v1.ListClientsResponse.header:type_name -> understudy.v1.ResponseHeader
+	30, // 20: understudy.v1.ListClientsResponse.clients:type_name -> understudy.v1.ClientInfo
+	41, // 21: understudy.v1.ListDrainJobsResponse.header:type_name -> understudy.v1.ResponseHeader
+	33, // 22: understudy.v1.ListDrainJobsResponse.jobs:type_name -> understudy.v1.DrainJob
+	41, // 23: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
+	41, // 24: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
+	43, // 25: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
+	41, // 26: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
+	42, // 27: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
+	40, // 28: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
+	2,  // 29: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
+	3,  // 30: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
+	8,  // 31: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
+	10, // 32: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
+	12, // 33: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
+	14, // 34: understudy.v1.AdminService.Refound:input_type -> understudy.v1.RefoundRequest
+	16, // 35: understudy.v1.AdminService.Backup:input_type -> understudy.v1.BackupRequest
+	18, // 36: understudy.v1.AdminService.History:input_type -> understudy.v1.HistoryRequest
+	21, // 37: understudy.v1.AdminService.Forget:input_type -> understudy.v1.ForgetRequest
+	23, // 38: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
+	25, // 39: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
+	28, // 40: understudy.v1.AdminService.ListClients:input_type -> understudy.v1.ListClientsRequest
+	31, // 41: understudy.v1.AdminService.ListDrainJobs:input_type -> understudy.v1.ListDrainJobsRequest
+	34, // 42: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
+	36, // 43: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
+	38, // 44: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
+	4,  // 45: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
+	9,  // 46: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
+	11, // 47: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
+	13, // 48: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
+	15, // 49: understudy.v1.AdminService.Refound:output_type -> understudy.v1.RefoundResponse
+	17, // 50: understudy.v1.AdminService.Backup:output_type -> understudy.v1.BackupResponse
+	19, // 51: understudy.v1.AdminService.History:output_type -> understudy.v1.HistoryResponse
+	22, // 52: understudy.v1.AdminService.Forget:output_type -> understudy.v1.ForgetResponse
+	24, // 53: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
+	26, // 54: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
+	29, // 55: understudy.v1.AdminService.ListClients:output_type -> understudy.v1.ListClientsResponse
+	32, // 56: understudy.v1.AdminService.ListDrainJobs:output_type -> understudy.v1.ListDrainJobsResponse
+	35, // 57: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
+	37, // 58: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
+	39, // 59: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
+	45, // [45:60] is the sub-list for method output_type
+	30, // [30:45] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_understudy_v1_admin_proto_init() }
@@ -2925,7 +3417,7 @@ func file_understudy_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_understudy_v1_admin_proto_rawDesc), len(file_understudy_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   32,
+			NumMessages:   38,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -22,19 +22,21 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	AdminService_Status_FullMethodName       = "/understudy.v1.AdminService/Status"
-	AdminService_Digest_FullMethodName       = "/understudy.v1.AdminService/Digest"
-	AdminService_Handover_FullMethodName     = "/understudy.v1.AdminService/Handover"
-	AdminService_StartEmpty_FullMethodName   = "/understudy.v1.AdminService/StartEmpty"
-	AdminService_Refound_FullMethodName      = "/understudy.v1.AdminService/Refound"
-	AdminService_Backup_FullMethodName       = "/understudy.v1.AdminService/Backup"
-	AdminService_History_FullMethodName      = "/understudy.v1.AdminService/History"
-	AdminService_Forget_FullMethodName       = "/understudy.v1.AdminService/Forget"
-	AdminService_Events_FullMethodName       = "/understudy.v1.AdminService/Events"
-	AdminService_ListSegments_FullMethodName = "/understudy.v1.AdminService/ListSegments"
-	AdminService_ListKeys_FullMethodName     = "/understudy.v1.AdminService/ListKeys"
-	AdminService_QueryKey_FullMethodName     = "/understudy.v1.AdminService/QueryKey"
-	AdminService_DumpRanges_FullMethodName   = "/understudy.v1.AdminService/DumpRanges"
+	AdminService_Status_FullMethodName        = "/understudy.v1.AdminService/Status"
+	AdminService_Digest_FullMethodName        = "/understudy.v1.AdminService/Digest"
+	AdminService_Handover_FullMethodName      = "/understudy.v1.AdminService/Handover"
+	AdminService_StartEmpty_FullMethodName    = "/understudy.v1.AdminService/StartEmpty"
+	AdminService_Refound_FullMethodName       = "/understudy.v1.AdminService/Refound"
+	AdminService_Backup_FullMethodName        = "/understudy.v1.AdminService/Backup"
+	AdminService_History_FullMethodName       = "/understudy.v1.AdminService/History"
+	AdminService_Forget_FullMethodName        = "/understudy.v1.AdminService/Forget"
+	AdminService_Events_FullMethodName        = "/understudy.v1.AdminService/Events"
+	AdminService_ListSegments_FullMethodName  = "/understudy.v1.AdminService/ListSegments"
+	AdminService_ListClients_FullMethodName   = "/understudy.v1.AdminService/ListClients"
+	AdminService_ListDrainJobs_FullMethodName = "/understudy.v1.AdminService/ListDrainJobs"
+	AdminService_ListKeys_FullMethodName      = "/understudy.v1.AdminService/ListKeys"
+	AdminService_QueryKey_FullMethodName      = "/understudy.v1.AdminService/QueryKey"
+	AdminService_DumpRanges_FullMethodName    = "/understudy.v1.AdminService/DumpRanges"
 )
 
 // AdminServiceClient is the client API for AdminService service.
@@ -114,6 +116,11 @@ type AdminServiceClient interface {
 	// ListSegments returns the mounted segments, in the order in which they were
 	// mounted.
 	ListSegments(ctx context.Context, in *ListSegmentsRequest, opts ...grpc.CallOption) (*ListSegmentsResponse, error)
+	// ListClients returns the clients that own memory or an SSD here, and on the
+	// primary all that are alive, by id.
+	ListClients(ctx context.Context, in *ListClientsRequest, opts ...grpc.CallOption) (*ListClientsResponse, error)
+	// ListDrainJobs returns the drain jobs that are remembered, oldest first.
+	ListDrainJobs(ctx context.Context, in *ListDrainJobsRequest, opts ...grpc.CallOption) (*ListDrainJobsResponse, error)
 	// ListKeys returns the keys of a tenant, page by page. The pages are no
 	// picture of one moment; a key that exists all the while appears exactly once.
 	//
@@ -260,6 +267,26 @@ func (c *adminServiceClient) ListSegments(ctx context.Context, in *ListSegmentsR
 	return out, nil
 }
 
+func (c *adminServiceClient) ListClients(ctx context.Context, in *ListClientsRequest, opts ...grpc.CallOption) (*ListClientsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListClientsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListClients_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) ListDrainJobs(ctx context.Context, in *ListDrainJobsRequest, opts ...grpc.CallOption) (*ListDrainJobsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ListDrainJobsResponse)
+	err := c.cc.Invoke(ctx, AdminService_ListDrainJobs_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *adminServiceClient) ListKeys(ctx context.Context, in *ListKeysRequest, opts ...grpc.CallOption) (*ListKeysResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListKeysResponse)
@@ -376,6 +403,11 @@ type AdminServiceServer interface {
 	// ListSegments returns the mounted segments, in the order in which they were
 	// mounted.
 	ListSegments(context.Context, *ListSegmentsRequest) (*ListSegmentsResponse, error)
+	// ListClients returns the clients that own memory or an SSD here, and on the
+	// primary all that are alive, by id.
+	ListClients(context.Context, *ListClientsRequest) (*ListClientsResponse, error)
+	// ListDrainJobs returns the drain jobs that are remembered, oldest first.
+	ListDrainJobs(context.Context, *ListDrainJobsRequest) (*ListDrainJobsResponse, error)
 	// ListKeys returns the keys of a tenant, page by page. The pages are no
 	// picture of one moment; a key that exists all the while appears exactly once.
 	//
@@ -430,6 +462,12 @@ func (UnimplementedAdminServiceServer) Events(*EventsRequest, grpc.ServerStreami
 }
 func (UnimplementedAdminServiceServer) ListSegments(context.Context, *ListSegmentsRequest) (*ListSegmentsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSegments not implemented")
+}
+func (UnimplementedAdminServiceServer) ListClients(context.Context, *ListClientsRequest) (*ListClientsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListClients not implemented")
+}
+func (UnimplementedAdminServiceServer) ListDrainJobs(context.Context, *ListDrainJobsRequest) (*ListDrainJobsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ListDrainJobs not implemented")
 }
 func (UnimplementedAdminServiceServer) ListKeys(context.Context, *ListKeysRequest) (*ListKeysResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListKeys not implemented")
@@ -616,6 +654,42 @@ func _AdminService_ListSegments_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_ListClients_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListClientsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListClients(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListClients_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListClients(ctx, req.(*ListClientsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_ListDrainJobs_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ListDrainJobsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).ListDrainJobs(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_ListDrainJobs_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).ListDrainJobs(ctx, req.(*ListDrainJobsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_ListKeys_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListKeysRequest)
 	if err := dec(in); err != nil {
@@ -697,6 +771,14 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ListSegments",
 			Handler:    _AdminService_ListSegments_Handler,
+		},
+		{
+			MethodName: "ListClients",
+			Handler:    _AdminService_ListClients_Handler,
+		},
+		{
+			MethodName: "ListDrainJobs",
+			Handler:    _AdminService_ListDrainJobs_Handler,
 		},
 		{
 			MethodName: "ListKeys",

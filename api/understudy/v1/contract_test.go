@@ -43,7 +43,7 @@ var services = map[string]map[string]descriptorpb.MethodOptions_IdempotencyLevel
 	"SnapshotService": {"StreamSnapshot": reads},
 	"AdminService": {
 		"Status": reads, "Digest": reads, "Handover": repeats, "StartEmpty": repeats, "Refound": repeats, "Backup": reads, "History": reads, "Forget": repeats, "Events": reads,
-		"ListSegments": reads, "ListKeys": reads, "QueryKey": reads, "DumpRanges": reads,
+		"ListSegments": reads, "ListClients": reads, "ListDrainJobs": reads, "ListKeys": reads, "QueryKey": reads, "DumpRanges": reads,
 	},
 }
 

@@ -137,6 +137,13 @@ func (c call) removal(force bool) service.RemoveRequest {
 	return service.RemoveRequest{Tenant: c.tenant, Force: force}
 }
 
+// massRemoval is the removal of many objects, which is logged with who asks.
+func (c call) massRemoval(force bool) service.RemoveRequest {
+	r := c.removal(force)
+	r.From = "mooncake " + c.conn.RemoteAddr().String()
+	return r
+}
+
 func remove(c call, a *args) error { return c.master.Remove(c, c.removal(a.Force), a.Key) }
 
 func batchRemove(c call, a *args) ([]error, error) {
@@ -146,7 +153,7 @@ func batchRemove(c call, a *args) ([]error, error) {
 // removeByRegex removes in steps too, but after the first of them no error says
 // that nothing was changed.
 func removeByRegex(c call, a *args) (int64, error) {
-	n, err := c.master.RemoveByRegex(c, c.removal(a.Force), a.Key)
+	n, err := c.master.RemoveByRegex(c, c.massRemoval(a.Force), a.Key)
 	return int64(n), err
 }
 
@@ -160,7 +167,7 @@ func removeAll(c call, a *args, r *int64) error {
 	if a.Tenant == "" {
 		c.tenant = ""
 	}
-	n, err := c.master.RemoveAll(c, c.removal(a.Force))
+	n, err := c.master.RemoveAll(c, c.massRemoval(a.Force))
 	*r = int64(n)
 	if errs.KindOf(err) == errs.NotLeader { // what was removed makes it Unresolved
 		return errNotServing
