@@ -20,6 +20,7 @@ import (
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/console"
 	"github.com/understudy-store/understudy/internal/metaserver"
 	"github.com/understudy-store/understudy/internal/metrics"
 	"github.com/understudy-store/understudy/internal/rpc"
@@ -52,6 +53,7 @@ type App struct {
 	mooncake mooncakePorts // nothing unless Mooncake's clients are served
 	counters counters
 	metrics  *metrics.Metrics
+	recorder *console.Recorder
 	node     node // set by Run before anything serves
 }
 
@@ -165,6 +167,7 @@ func (a *App) Run(ctx context.Context) (err error) {
 	}
 	a.metadataStore = a.newMetadataStore(etcd)
 	a.metrics = a.newMetrics(etcd)
+	a.recorder = a.newRecorder()
 	if err := a.newMooncakePorts(); err != nil {
 		return err
 	}
@@ -178,6 +181,7 @@ func (a *App) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return a.serveHTTP(servers) })
 	g.Go(func() error { return a.serveMetadata(servers) })
 	g.Go(func() error { return a.metrics.Run(servers) })
+	g.Go(func() error { return a.recorder.Run(servers) })
 	g.Go(func() error { return a.sweep(servers) })
 	g.Go(func() error { return a.report(servers) })
 	g.Go(func() error { return a.adviseCollector(servers) })

@@ -49,7 +49,8 @@ func (a *App) serveHTTP(ctx context.Context) error {
 		return h.GetTerms(), err
 	}
 	api := httpapi.API{
-		Gate: a.gate, Node: a.httpNode, History: history, Metrics: a.metrics.Handler(), Summary: a.metrics.Summary, Log: log,
+		Gate: a.gate, Node: a.httpNode, History: history, Metrics: a.metrics.Handler(), Summary: a.metrics.Summary,
+		Console: a.console(), Log: log,
 	}
 	server := httpapi.NewServer(api.Handler(), a.connections.http, log)
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)

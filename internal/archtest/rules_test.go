@@ -5,7 +5,7 @@ package archtest
 var (
 	pure      = []string{"segment/...", "metadata/...", "internal/binenc/..."}
 	features  = []string{"journal/...", "leasesync/...", "deleteevents/...", "eviction/...", "promote/..."}
-	frontEnds = []string{"internal/rpc/...", "internal/mooncake/mooncakeserver/...", "internal/admin/...", "internal/httpapi/...", "internal/web/..."}
+	frontEnds = []string{"internal/rpc/...", "internal/mooncake/mooncakeserver/...", "internal/admin/...", "internal/httpapi/...", "internal/console/..."}
 	everyone  = []string{"..."}
 	// The laboratory is not part of the product, nor are helpers of tests.
 	product = []string{"...", "!lab/...", "!cmd/lab", "!etcdtest/..."}

@@ -43,6 +43,7 @@ type API struct {
 	History func(context.Context) (any, error) // the last terms, oldest first
 	Metrics http.Handler                       // answers scrapes
 	Summary func() string                      // the key figures as one line
+	Console http.Handler                       // answers below /console/; nil for none
 	Log     zerolog.Logger
 }
 
@@ -50,6 +51,10 @@ type API struct {
 func (a API) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.Metrics)
+	if a.Console != nil {
+		mux.Handle("GET /console/", a.Console)
+		mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
+	}
 	for pattern, h := range map[string]http.HandlerFunc{
 		"GET /metrics/summary": a.summary,
 		"GET /health":          a.health,

@@ -1,0 +1,69 @@
+package app
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/config"
+)
+
+// The console of a pair: each node knows the terms; the standby leads to the primary; a
+// planned change is one on the Timeline of the next primary.
+func TestConsoleOfAPair(t *testing.T) {
+	etcd := etcdtest.Start(t).Endpoints()
+	primary := startHTTPNode(t, config.Primary, etcd)
+	primary.becomes("/readyz", http.StatusOK, "OK")
+	standby := startHTTPNode(t, config.Standby, etcd)
+	standby.becomes("/readyz?role=standby", http.StatusOK, "OK")
+	primary.put("k")
+	primary.becomes("/", http.StatusOK, "<h1>Timeline</h1>") // it is led there
+	primary.becomes("/console/timeline", http.StatusOK, "term 1: "+primary.cfg.Node.ID+" serves")
+	primary.curves()
+	standby.becomes("/console/timeline", http.StatusOK, `<a href="http://`+primary.cfg.Node.HTTPAddress+`/console/timeline">`)
+	standby.becomes("/console/timeline", http.StatusOK, "this node loaded a snapshot")
+	primary.stop()
+	standby.becomes("/console/timeline", http.StatusOK, "a planned change to "+standby.cfg.Node.ID+", term 2")
+	standby.becomes("/console/timeline", http.StatusOK, "and serves")
+}
+
+func TestConsoleOfALoneNode(t *testing.T) {
+	n := startHTTPNode(t, config.Primary, nil)
+	n.becomes("/readyz", http.StatusOK, "OK")
+	n.put("k")
+	n.curves()
+	for _, page := range []string{"timeline"} {
+		n.want("/console/"+page, http.StatusOK, "and serves", "this process started")
+		if _, body := n.ask("/console/" + page); strings.Contains(body, "not whole") {
+			t.Errorf("%s: %s", page, body)
+		}
+	}
+}
+
+// curves waits until the Timeline has a put with its latency.
+func (n *httpNode) curves() {
+	n.t.Helper()
+	poll := time.NewTicker(100 * time.Millisecond)
+	defer poll.Stop()
+	for end := time.After(20 * time.Second); ; {
+		var got struct {
+			Puts, P99 []float64 // null is 0
+		}
+		_, body := n.ask("/console/timeline.json?w=5m")
+		if err := json.Unmarshal([]byte(body), &got); err != nil {
+			n.t.Fatal(err)
+		}
+		if i := slices.Index(got.Puts, 1); i >= 0 && got.P99[i] > 0 {
+			return
+		}
+		select {
+		case <-poll.C:
+		case <-end:
+			n.t.Fatalf("the Timeline has no put: %s", body)
+		}
+	}
+}

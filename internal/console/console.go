@@ -1,0 +1,216 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"embed"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"iter"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/httpapi"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Node is what the console shows of the node that it runs on.
+type Node interface {
+	Store() *metadata.Store // nil while there is no state
+	Status(ctx context.Context) (*pb.StatusResponse, error)
+	History(ctx context.Context) (*pb.HistoryResponse, error)
+	Events(ctx context.Context, from metadata.Seq, follow bool) iter.Seq2[*pb.EventsResponse, error]
+}
+
+// Sources are what the pages are made of.
+type Sources struct {
+	Node     Node
+	Brief    func() httpapi.Node // the status, without asking etcd
+	Cluster  string              // its id
+	Version  string
+	Now      func() time.Time // wall time
+	Gate     *service.Gate
+	Scans    *service.Scans
+	Calls    *service.Counters
+	Recorder *Recorder
+	Log      zerolog.Logger
+}
+
+const (
+	// maxRequests bounds the pages that are made at once. Further requests get 503,
+	// and the page in the browser asks again.
+	maxRequests = 8
+	// makeTimeout bounds how long one page takes to make.
+	makeTimeout = 4 * time.Second
+	// keepHistory is how long the terms in etcd are kept for other requests.
+	keepHistory = 200 * time.Millisecond
+)
+
+//go:embed static templates
+var files embed.FS
+
+// A console answers requests.
+type console struct {
+	Sources
+	pages  map[string]*template.Template
+	places chan struct{}
+
+	mu      sync.Mutex
+	terms   []*pb.TermRecord // as last read
+	termErr error
+	readAt  time.Time
+}
+
+// A page is one page of the console.
+type page struct {
+	Name, Title string
+	build       func(c *console, r *http.Request) (any, error)
+}
+
+// pages are all pages, in the order of the navigation.
+func pages() []page {
+	return []page{
+		{"timeline", "Timeline", (*console).timeline},
+	}
+}
+
+// Handler returns what answers below /console/.
+func Handler(s Sources) http.Handler {
+	c := &console{Sources: s, pages: make(map[string]*template.Template), places: make(chan struct{}, maxRequests)}
+	mux := http.NewServeMux()
+	for _, p := range pages() {
+		c.pages[p.Name] = template.Must(template.New("layout.html").Funcs(formats).ParseFS(files, "templates/layout.html", "templates/"+p.Name+".html"))
+		mux.HandleFunc("GET /console/"+p.Name, c.limited(c.show(p)))
+	}
+	mux.HandleFunc("GET /console/timeline.json", c.limited(c.chart))
+	mux.Handle("GET /console/{$}", http.RedirectHandler("/console/timeline", http.StatusFound))
+	static, err := fs.Sub(files, "static")
+	if err != nil {
+		panic(err) // it is in the program
+	}
+	mux.Handle("GET /console/static/", http.StripPrefix("/console/static/", http.FileServerFS(static)))
+	return guarded(mux)
+}
+
+// policy lets a page use what this node serves, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// guarded sets the headers of every answer.
+func guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Security-Policy", policy)
+		w.Header().Set("Referrer-Policy", "no-referrer") // there are keys in queries
+		w.Header().Set("X-Content-Type-Options", "nosniff")
+		w.Header().Set("Cache-Control", "no-cache")
+		next.ServeHTTP(w, r)
+	})
+}
+
+// limited lets a request through while there is a place for it.
+func (c *console) limited(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case c.places <- struct{}{}:
+			defer func() { <-c.places }()
+		default:
+			w.Header().Set("Retry-After", "1")
+			http.Error(w, "the console makes as many pages as it may; try again", http.StatusServiceUnavailable)
+			return
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), makeTimeout)
+		defer cancel()
+		h(w, r.WithContext(ctx))
+	}
+}
+
+// A view is what the layout shows around a page.
+type view struct {
+	page
+	Pages   []page
+	Node    httpapi.Node
+	Cluster string
+	Version string
+	Now     time.Time
+	Gap     *gap   // while nobody serves
+	Primary string // where the primary's console is, if that is another node
+	Fault   string // why the page is not whole
+	Body    any
+}
+
+// show makes a page.
+func (c *console) show(p page) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		v := view{page: p, Pages: pages(), Node: c.Brief(), Cluster: c.Cluster, Version: c.Version, Now: c.Now().UTC()}
+		if l := v.Node.Leader; l != nil && l.NodeID != v.Node.NodeID && l.HTTP != "" {
+			v.Primary = "http://" + l.HTTP + "/console/" + p.Name
+		}
+		v.Node.Serving = c.Gate.Serves()
+		v.Gap = c.Recorder.open()
+		var err error
+		if v.Body, err = p.build(c, r); err != nil {
+			v.Fault = err.Error()
+		}
+		var b bytes.Buffer
+		if err := c.pages[p.Name].Execute(&b, v); err != nil {
+			c.Log.Error().Err(err).Str("page", p.Name).Msg("a page of the console cannot be made")
+			http.Error(w, "the page cannot be made; the log says why", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+		_, _ = w.Write(b.Bytes())
+	}
+}
+
+// history returns the last terms. Requests at about the same time share one read of
+// etcd. If it fails, the terms of the last read are returned with the error.
+func (c *console) history(ctx context.Context) ([]*pb.TermRecord, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock() // across the read: it is shared, and bounded by makeTimeout
+	now := c.Now()
+	if age := now.Sub(c.readAt); age >= 0 && age < keepHistory {
+		return c.terms, c.termErr
+	}
+	h, err := c.Node.History(ctx)
+	if err == nil {
+		c.terms = h.GetTerms()
+	}
+	c.readAt, c.termErr = c.Now(), err
+	return c.terms, err
+}
+
+// formats are the functions of the templates.
+var formats = template.FuncMap{
+	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
+	"rfc3339": func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
+	"lasted":  lasted,
+	"bytes":   bytesText,
+	"count":   countText,
+	"percent": func(f float64) string { return fmt.Sprintf("%.1f %%", 100*f) },
+	"millis":  func(ms uint64) string { return lasted(time.Duration(ms) * time.Millisecond) },
+}
+
+// lasted writes a duration with as many digits as people need.
+func lasted(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(10 * time.Millisecond).String()
+	}
+	text := d.Round(time.Second).String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
+	}
+	return text
+}

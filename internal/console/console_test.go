@@ -1,0 +1,248 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+	"golang.org/x/net/html"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/httpapi"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// noon is the time of the rigs' clocks.
+var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
+
+// A rig is a console of a node that says what a test wants.
+type rig struct {
+	Sources
+	t       *testing.T
+	node    httpapi.Node
+	terms   []*pb.TermRecord
+	termErr error
+	reads   int
+	status  *pb.StatusResponse
+	events  []*pb.EventsResponse
+	store   *metadata.Store
+	reading Reading
+	now     time.Time
+}
+
+func newRig(t *testing.T) *rig {
+	r := &rig{t: t, now: noon, status: &pb.StatusResponse{}, node: httpapi.Node{NodeID: "b", Role: "primary", Term: 2}, reading: Reading{Role: "primary"}}
+	now := func() time.Time { return r.now }
+	r.Sources = Sources{
+		Node: r, Brief: func() httpapi.Node { return r.node }, Cluster: "c1", Version: "v-test", Now: now, Gate: service.NewGate(), Scans: service.NewScans(),
+		Calls: service.NewCounters(), Log: zerolog.Nop(), Recorder: &Recorder{Now: now, Read: func() Reading { return r.reading }},
+	}
+	return r
+}
+
+func (r *rig) Store() *metadata.Store                             { return r.store }
+func (r *rig) Status(context.Context) (*pb.StatusResponse, error) { return r.status, nil }
+func (r *rig) History(context.Context) (*pb.HistoryResponse, error) {
+	r.reads++
+	return &pb.HistoryResponse{Terms: r.terms}, r.termErr
+}
+
+func (r *rig) Events(_ context.Context, from metadata.Seq, _ bool) iter.Seq2[*pb.EventsResponse, error] {
+	return func(yield func(*pb.EventsResponse, error) bool) {
+		for _, e := range r.events {
+			if e.GetSequence() >= uint64(from) && !yield(e, nil) {
+				return
+			}
+		}
+	}
+}
+
+// get returns an answer.
+func (r *rig) get(path string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	Handler(r.Sources).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w
+}
+
+// page returns a page as a tree, and its text.
+func (r *rig) page(path string) (*html.Node, string) {
+	r.t.Helper()
+	w := r.get(path)
+	if w.Code != http.StatusOK {
+		r.t.Fatalf("GET %s: %d %s", path, w.Code, w.Body)
+	}
+	return parse(r.t, w.Body.String())
+}
+
+func parse(t *testing.T, page string) (*html.Node, string) {
+	t.Helper()
+	tree, err := html.Parse(strings.NewReader(page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var words []string
+	for n := range tree.Descendants() {
+		if n.Type == html.TextNode {
+			words = append(words, strings.Fields(n.Data)...)
+		}
+	}
+	return tree, strings.Join(words, " ")
+}
+
+func attr(n *html.Node, name string) string {
+	for _, a := range n.Attr {
+		if a.Key == name {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+// has checks parts of a text.
+func has(t *testing.T, where, text string, parts ...string) {
+	t.Helper()
+	for _, part := range parts {
+		if !strings.Contains(text, part) {
+			t.Errorf("%s: no %q in:\n%s", where, part, text)
+		}
+	}
+}
+
+// Every page has landmarks and one heading, labels what can be filled in, marks itself
+// in the navigation, and asks no other host for anything.
+func TestStructure(t *testing.T) {
+	r := newRig(t)
+	r.Recorder.record()
+	for _, p := range pages() {
+		tree, text := r.page("/console/" + p.Name)
+		has(t, p.Name, text, p.Title+" · b · Understudy", "this node is b", "Skip to the page")
+		count := map[string]int{}
+		current := ""
+		for n := range tree.Descendants() {
+			if n.Type != html.ElementNode {
+				continue
+			}
+			count[n.Data]++
+			for _, name := range []string{"src", "href", "action"} {
+				if url := attr(n, name); url != "" && !strings.HasPrefix(url, "/console/") && !strings.HasPrefix(url, "#") {
+					t.Errorf("%s: <%s %s=%q> leaves this node", p.Name, n.Data, name, url)
+				}
+			}
+			for _, a := range n.Attr {
+				if a.Key == "style" || strings.HasPrefix(a.Key, "on") {
+					t.Errorf("%s: <%s %s=%q> is forbidden by the policy", p.Name, n.Data, a.Key, a.Val)
+				}
+			}
+			if attr(n, "aria-current") == "page" {
+				current = attr(n, "href")
+			}
+			if (n.Data == "input" || n.Data == "select") && n.Parent.Data != "label" && attr(n, "aria-label") == "" {
+				t.Errorf("%s: <%s name=%q> has no label", p.Name, n.Data, attr(n, "name"))
+			}
+			if n.Data == "th" && attr(n, "scope") == "" {
+				t.Errorf("%s: a head of a table has no scope", p.Name)
+			}
+			if _, live := liveness(n); live && attr(n, "id") == "" {
+				t.Errorf("%s: a live <%s> has no id", p.Name, n.Data)
+			}
+		}
+		for _, one := range []string{"main", "nav", "header", "footer", "h1", "title"} {
+			if count[one] != 1 {
+				t.Errorf("%s: %d <%s>, want one", p.Name, count[one], one)
+			}
+		}
+		if current != "/console/"+p.Name {
+			t.Errorf("%s: the navigation marks %q", p.Name, current)
+		}
+	}
+}
+
+func liveness(n *html.Node) (string, bool) {
+	for _, a := range n.Attr {
+		if a.Key == "data-live" {
+			return a.Val, true
+		}
+	}
+	return "", false
+}
+
+func TestHeadersAndPaths(t *testing.T) {
+	r := newRig(t)
+	for path, code := range map[string]int{
+		"/console/": http.StatusFound, "/console/timeline": 200, "/console/static/console.js": 200, "/console/static/uplot.LICENSE": 200,
+		"/console/nothing": 404, "/console/timeline.json?w=1y": 400, "/console/templates/layout.html": 404,
+	} {
+		w := r.get(path)
+		if w.Code != code || !strings.HasPrefix(w.Header().Get("Content-Security-Policy"), "default-src 'none'; script-src 'self';") {
+			t.Errorf("GET %s: %d with the policy %q, want %d and a strict policy", path, w.Code, w.Header().Get("Content-Security-Policy"), code)
+		}
+	}
+	w := httptest.NewRecorder()
+	Handler(r.Sources).ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/console/timeline", nil))
+	if w.Code != http.StatusMethodNotAllowed {
+		t.Errorf("POST: %d, want %d", w.Code, http.StatusMethodNotAllowed)
+	}
+}
+
+// Only so many pages are made at once.
+func TestPlaces(t *testing.T) {
+	r := newRig(t)
+	c := &console{Sources: r.Sources, places: make(chan struct{}, 1)}
+	h := c.limited(func(w http.ResponseWriter, r *http.Request) {
+		if _, ok := r.Context().Deadline(); !ok {
+			t.Error("a page has no deadline")
+		}
+		inner := httptest.NewRecorder()
+		c.limited(nil)(inner, r)
+		if inner.Code != http.StatusServiceUnavailable || inner.Header().Get("Retry-After") == "" {
+			t.Errorf("without a place: %d, want 503", inner.Code)
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	for range 2 {
+		w := httptest.NewRecorder()
+		h(w, httptest.NewRequest(http.MethodGet, "/", nil))
+		if w.Code != http.StatusNoContent {
+			t.Errorf("with a place: %d, want it made", w.Code)
+		}
+	}
+}
+
+// Whatever names people chose, they are text.
+func TestEscaping(t *testing.T) {
+	r := newRig(t)
+	const evil = `"><script>alert(1)</script>`
+	r.Cluster, r.node.NodeID, r.node.Obstacle, r.node.Help = evil, evil, evil, evil
+	r.node.Leader = &httpapi.Leader{NodeID: "a", HTTP: `x" onclick="y`}
+	r.terms = []*pb.TermRecord{{Term: 1, NodeId: evil, Why: evil, Began: noon.Format(time.RFC3339)}}
+	r.termErr = errors.New(evil)
+	for _, p := range pages() {
+		body := r.get("/console/" + p.Name + "?at=" + "%22%3E%3Cscript%3Ealert(1)").Body.String()
+		if strings.Contains(body, "<script>alert") || strings.Contains(body, `" onclick="y`) {
+			t.Errorf("%s: text became markup:\n%s", p.Name, body)
+		}
+	}
+}
+
+// A standby says who the primary is and leads to its console; a banner says why nobody
+// serves, and what to do.
+func TestStandingAndBanner(t *testing.T) {
+	r := newRig(t)
+	r.node.Role, r.node.Leader = "standby", &httpapi.Leader{NodeID: "a", HTTP: "10.0.0.1:9003"}
+	body := r.get("/console/timeline").Body.String()
+	has(t, "standby", body, `<a href="http://10.0.0.1:9003/console/timeline">a's console</a>`)
+	r.node.Leader = nil
+	r.node.Obstacle, r.node.Help, r.reading.Obstacle = "no node holds the previous state", "masterctl start-empty", "no node holds the previous state"
+	r.Recorder.record()
+	r.now = noon.Add(3 * time.Second)
+	_, text := r.page("/console/timeline")
+	has(t, "banner", text, "Nobody serves. no node holds the previous state Since 2026-01-31 12:00:00 UTC. What to do: masterctl start-empty",
+		"1 gap in service", "3s so far gap nobody served, as this node saw it no node holds the previous state")
+}
