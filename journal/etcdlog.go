@@ -51,7 +51,7 @@ type EtcdLog struct {
 	with []clientv3.Op // to be applied with the next commit
 
 	end  Cursor        // last known, ours or a predecessor's
-	took time.Duration // by the last call for a commit
+	took time.Duration // by the last transaction that was written, from when it was sent
 	tip  atomic.Pointer[Cursor]
 }
 
@@ -175,10 +175,11 @@ func Jitter(pause time.Duration, random func() float64) time.Duration {
 // errDeposed is ErrFenced where a commit may have been written before.
 var errDeposed = errors.New("this node is no longer elected")
 
-// An answer is etcd's to a transaction.
+// An answer is etcd's to a transaction, and how long it took.
 type answer struct {
 	resp *clientv3.TxnResponse
 	err  error
+	took time.Duration
 }
 
 // attempt sends the transaction and waits for its first answer. Without one it goes
@@ -194,23 +195,32 @@ func (l *EtcdLog) attempt(ctx context.Context, c *Sealed) (again bool, err error
 	}
 	fence, otherwise := l.fence(), clientv3.OpGet(l.layout.Head())
 	answers := make(chan answer, AttemptTimeout/resendAfter+1)
-	begun, resend := l.clock(), time.NewTicker(max(resendAfter, 2*l.took))
+	resend := time.NewTicker(max(resendAfter, 2*l.took))
 	defer resend.Stop()
 	for sent := 0; ; {
 		if sent < cap(answers) {
 			sent++
+			begun := l.clock()
 			go func() {
 				resp, err := l.client.Txn(ctx).If(fence...).Then(ops...).Else(otherwise).Commit()
-				answers <- answer{resp, err}
+				answers <- answer{resp, err, l.clock() - begun}
 			}()
 		}
 		select {
 		case a := <-answers:
-			l.took = l.clock() - begun
+			l.learn(ctx, a)
 			return sent > 1, l.conclude(c, head, a)
 		case <-resend.C:
 			l.notice(ctx, context.DeadlineExceeded)
 		}
+	}
+}
+
+// learn notes how slow etcd is. What waited for an answer that a dead member of etcd owes
+// says nothing of that, nor does an error, but for a whole attempt without an answer.
+func (l *EtcdLog) learn(ctx context.Context, a answer) {
+	if a.err == nil || ctx.Err() != nil {
+		l.took = a.took
 	}
 }
 
