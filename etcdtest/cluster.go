@@ -213,6 +213,10 @@ func (c *Cluster) Resume(i int) { c.nodes[i].resume() }
 // Its peers are not affected.
 func (c *Cluster) CutClients(i int) { c.nodes[i].clients.Set(netfault.Cut) }
 
+// LoseBusiest loses all further packets of the connection of clients to member i that has
+// carried most, without a reset. Others pass, and new ones.
+func (c *Cluster) LoseBusiest(i int) { c.nodes[i].clients.LoseBusiest() }
+
 // HealClients ends CutClients.
 func (c *Cluster) HealClients(i int) { c.nodes[i].clients.Heal() }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"strings"
 	"time"
 
@@ -30,12 +31,13 @@ const (
 
 // New returns a connection to the given endpoints. It does not wait for one of
 // them to answer. Of several it uses one, the first for a start, and moves on
-// when that does not answer; Endpoints returns the one in use.
+// when that does not answer, to a new connection if there is but one; Endpoints returns
+// the one in use.
 func New(endpoints []string) (*clientv3.Client, error) {
 	return NewLogging(endpoints, slog.New(slog.DiscardHandler))
 }
 
-// NewLogging is New with a log of the moves from one endpoint to another.
+// NewLogging is New with a log of the moves.
 func NewLogging(endpoints []string, log *slog.Logger) (*clientv3.Client, error) {
 	m, err := connect(endpoints, log)
 	if err != nil {
@@ -48,18 +50,14 @@ func connect(endpoints []string, log *slog.Logger) (*members, error) {
 	if len(endpoints) == 0 {
 		return nil, clientv3.ErrNoAvailableEndpoints
 	}
-	m := &members{all: endpoints, log: log, clock: clock.Runtime(), conns: make(map[*conn]struct{})}
-	var several []grpc.DialOption
-	if len(endpoints) > 1 {
-		several = m.options()
-	}
+	m := &members{all: endpoints, log: log, clock: clock.Runtime(), conns: make(map[net.Conn]struct{})}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:            endpoints[:1],
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    pingEvery,
 		DialKeepAliveTimeout: pingTimeout,
 		Logger:               zap.NewNop(), // failures come back as errors, which are logged where they are handled
-		DialOptions: append(several, grpc.WithConnectParams(grpc.ConnectParams{
+		DialOptions: append(m.options(), grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 1.5, Jitter: 0.2, MaxDelay: lastRetry},
 			MinConnectTimeout: time.Second,
 		})),

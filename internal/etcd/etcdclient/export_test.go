@@ -1,26 +1,28 @@
 package etcdclient
 
 import (
-	"errors"
 	"log/slog"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// NewLeaving is New with a function that leaves the member in use, as if it did not
-// answer.
-func NewLeaving(endpoints []string) (*clientv3.Client, func(), error) {
+// NewLeaving is New with functions that leave the member in use: for the next one, as if
+// it had answered in its place, and if the member in use does not answer.
+func NewLeaving(endpoints []string) (client *clientv3.Client, next, leave func(), err error) {
 	m, err := connect(endpoints, slog.New(slog.DiscardHandler))
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return m.client, func() {
-		m.mu.Lock()
-		moving := m.moving
-		m.moving = true
-		m.mu.Unlock()
-		if !moving {
-			m.move(func() error { return errors.New("it does not answer") })
+	move := func(choose func(int) (int, bool)) func() {
+		return func() {
+			m.mu.Lock()
+			moving := m.moving
+			m.moving = true
+			m.mu.Unlock()
+			if !moving {
+				m.move(choose)
+			}
 		}
-	}, nil
+	}
+	return m.client, move(func(from int) (int, bool) { return (from + 1) % len(m.all), true }), move(m.choose), nil
 }

@@ -3,7 +3,9 @@ package etcdclient
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -17,25 +19,30 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// callTimeout is how long a member may take for an answer before the client asks
-// whether it is there at all. The attempts of callers last longer, but for the first
-// attempt of a commit with a short serve window.
+// callTimeout is how long a call may take before the client asks whether the member in use
+// is there at all. The attempts of callers last longer, but for the first attempt of a
+// commit with a short serve window.
 const callTimeout = 500 * time.Millisecond
 
-// probeTimeout bounds the read that shows whether a member answers.
+// probeTimeout bounds the reads that show who answers, and how often they are made.
 const probeTimeout = 500 * time.Millisecond
 
-// members keeps a client on one of several members of etcd, and moves it to the
-// next when that one does not answer. clientv3 by itself takes them in turn, so
-// one member that hangs would delay every second or third call until its timeout.
+// headStart is how much later than another one the member in use may answer them.
+const headStart = 100 * time.Millisecond
+
+// members keeps a client on one of the members of etcd, and moves it when that one does
+// not answer. clientv3 by itself takes them in turn, so one member that hangs would delay
+// every second or third call until its timeout; and of a connection on which packets are
+// lost without a word it learns only by gRPC's keepalive.
 //
-// When a call has had no answer for a while, the client first reads at the member in
-// use. One that answers is slow, not away, and the client stays: where all members are
-// slow to write, moving would only cut off each attempt in turn. Otherwise it reads at
-// the others in turn. Calls at the old member go on until another one has answered. Then
-// the connections to the old member are closed: its calls fail, and its watches begin
-// anew at the next one. If none answers, they are all slow, or etcd is electing a leader,
-// or away: the client goes to one that is there, which will answer when a leader is.
+// When a call has had no answer for a while, the client reads over the connection in use,
+// and over a new one to each other member, or to the same one if there is no other. If
+// the one in use answers it is slow, not away, and the client stays: where all members
+// are slow to write, moving would only cut off each attempt in turn. Calls go on until
+// another one has answered. Then the old connections are closed: their calls fail, and
+// their watches begin anew. If none answers, they are all slow, or etcd is electing a
+// leader, or away: the client goes to a member that is there, which will answer when a
+// leader is.
 type members struct {
 	all    []string
 	client *clientv3.Client
@@ -45,7 +52,7 @@ type members struct {
 	mu     sync.Mutex // guards all below
 	at     int        // index of the member in use
 	moving bool
-	conns  map[*conn]struct{} // open, to any member
+	conns  map[net.Conn]struct{} // open, to any member
 }
 
 // options are for the client whose members these are.
@@ -61,7 +68,6 @@ func (m *members) options() []grpc.DialOption {
 type conn struct {
 	net.Conn
 	members *members
-	host    string
 }
 
 // Close closes the connection.
@@ -79,17 +85,9 @@ func (m *members) dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	c := &conn{Conn: opened, members: m, host: address}
+	c := &conn{Conn: opened, members: m}
 	m.conns[c] = struct{}{}
 	return c, nil
-}
-
-// host returns the address that is dialed for an endpoint, which may be a URL.
-func host(endpoint string) string {
-	if _, rest, url := strings.Cut(endpoint, "://"); url {
-		endpoint, _, _ = strings.Cut(rest, "/")
-	}
-	return endpoint
 }
 
 func (m *members) current() int {
@@ -105,7 +103,7 @@ func (m *members) leave(at int) {
 	defer m.mu.Unlock()
 	if m.at == at && !m.moving && m.client.Ctx().Err() == nil {
 		m.moving = true
-		go m.move(m.probe)
+		go m.move(m.choose)
 	}
 }
 
@@ -120,58 +118,101 @@ func (m *members) use(at int) {
 	}
 }
 
-// move goes from member to member until one answers, the one in use first, and once
-// round at most. answers asks the one in use.
-func (m *members) move(answers func() error) {
-	begun, from, there := m.clock(), m.current(), -1 // the first that is there, though it may not reach a leader
-	for tries := len(m.all); answers() != nil; answers = m.probe {
-		at := m.current()
-		if there < 0 && m.isThere() {
-			there = at
-		}
-		if tries--; tries == 0 {
-			if there >= 0 {
-				m.use(there)
-			}
-			break
-		}
-		m.use((at + 1) % len(m.all))
+// move moves the client if that is the choice, from the member in use.
+func (m *members) move(choose func(from int) (to int, leave bool)) {
+	begun := m.clock()
+	m.mu.Lock()
+	from, old := m.at, slices.Collect(maps.Keys(m.conns))
+	m.mu.Unlock()
+	to, left := choose(from)
+	if left {
+		m.use(to)
 	}
 	m.mu.Lock()
 	m.moving = false
-	at := m.at
-	var left []*conn
-	for c := range m.conns {
-		if at != from && c.host != host(m.all[at]) {
-			left = append(left, c)
-		}
-	}
 	m.mu.Unlock()
-	if at != from && m.client.Ctx().Err() == nil {
-		m.log.Warn("a member of etcd does not answer: another one is used", "member", m.all[from], "now", m.all[at], "took", m.clock()-begun)
+	if !left || m.client.Ctx().Err() != nil {
+		return
 	}
-	for _, c := range left {
+	if to != from {
+		m.log.Warn("a member of etcd does not answer: another one is used", "member", m.all[from], "now", m.all[to], "took", m.clock()-begun)
+	} else {
+		m.log.Warn("etcd does not answer on the connection in use: a new one is used", "member", m.all[to], "took", m.clock()-begun)
+	}
+	for _, c := range old {
 		_ = c.Close()
 	}
 }
 
-// probe makes one linearizable read at the member in use, which needs a leader.
-func (m *members) probe() error {
-	return m.read(probeTimeout, &pb.RangeRequest{Key: []byte(checkKey)})
+// A probe is the answer of a member, or that it has none.
+type probe struct {
+	at    int
+	inUse bool // over the connection in use
+	there bool // it answers by itself
+	leads bool // and knows a leader
 }
 
-// isThere reports whether the member in use answers by itself.
-func (m *members) isThere() bool {
-	return m.read(probeTimeout/5, &pb.RangeRequest{Key: []byte(checkKey), Serializable: true}) == nil
-}
-
-// read reads at the member in use. It bypasses clientv3, which would repeat the read
-// while the member cannot be reached.
-func (m *members) read(timeout time.Duration, r *pb.RangeRequest) error {
-	ctx, cancel := context.WithTimeout(m.client.Ctx(), timeout)
+// choose reports whether to leave the connection in use, and for which member.
+func (m *members) choose(from int) (to int, leave bool) {
+	ctx, cancel := context.WithTimeout(m.client.Ctx(), probeTimeout)
 	defer cancel()
-	_, err := pb.NewKVClient(m.client.ActiveConnection()).Range(ctx, r)
-	return err
+	probes := make(chan probe, 2*len(m.all)+2)
+	go m.probe(ctx, probe{at: from, inUse: true}, m.client.ActiveConnection(), probes)
+	for at := range m.all {
+		if at != from || len(m.all) == 1 {
+			go m.probeAnew(ctx, at, probes)
+		}
+	}
+	var late <-chan time.Time // when the one in use has had its time
+	failed, stays, there := false, false, -1
+	for to = -1; ; {
+		select {
+		case p := <-probes:
+			switch {
+			case p.inUse && p.leads:
+				return from, false
+			case p.inUse:
+				failed, stays = failed || !p.there, stays || p.there
+			case p.leads && to < 0:
+				to, late = p.at, time.After(headStart)
+			case p.there && there < 0:
+				there = p.at
+			}
+			if failed && to >= 0 {
+				return to, true
+			}
+		case <-late:
+			return to, true
+		case <-ctx.Done():
+			return there, there >= 0 && there != from && !stays
+		}
+	}
+}
+
+// probeAnew is probe over a connection of its own.
+func (m *members) probeAnew(ctx context.Context, at int, to chan<- probe) {
+	conn, err := m.client.Dial(m.all[at])
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	m.probe(ctx, probe{at: at}, conn, to)
+}
+
+// probe tells whether a member answers by itself, then whether it knows a leader. It
+// bypasses clientv3, which would repeat a read while the member cannot be reached.
+func (m *members) probe(ctx context.Context, p probe, conn *grpc.ClientConn, to chan<- probe) {
+	kv, key := pb.NewKVClient(conn), []byte(checkKey)
+	_, err := kv.Range(ctx, &pb.RangeRequest{Key: key, Serializable: true})
+	p.there = err == nil
+	to <- p
+	if !p.there {
+		return
+	}
+	if _, err := kv.Range(ctx, &pb.RangeRequest{Key: key}); err == nil {
+		p.leads = true
+		to <- p
+	}
 }
 
 // leaveAfter leaves the member in use after a while, unless it is stopped.

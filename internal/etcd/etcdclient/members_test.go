@@ -114,7 +114,7 @@ func TestLeaderThatHangs(t *testing.T) {
 func TestWithoutALeader(t *testing.T) {
 	etcd := etcdtest.Start(t, etcdtest.WithNodes(3))
 	endpoints := []string{etcd.Endpoint(0), etcd.Endpoint(1), etcd.Endpoint(2)}
-	client, leave, err := etcdclient.NewLeaving(endpoints)
+	client, _, leave, err := etcdclient.NewLeaving(endpoints)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -178,6 +178,28 @@ func keepAlive(ctx context.Context, client *clientv3.Client, lease clientv3.Leas
 	return err
 }
 
+// Packets of the connection in use are lost without a word, and the only member answers
+// on others: the call under way fails early, and later ones do not notice.
+func TestConnectionThatIsDeaf(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client, err := etcdclient.New(etcd.Endpoints())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	for round := range 3 {
+		for i := range 50 {
+			if failed, _ := put(t, client, "k", fmt.Sprint(i)); failed > 0 {
+				t.Errorf("round %d, put %d: %d attempts failed, want none", round, i, failed)
+			}
+		}
+		etcd.LoseBusiest(0)
+		if failed, unanswered := put(t, client, "k", "deaf"); failed == 0 || unanswered > 0 {
+			t.Errorf("round %d, the call under way: %d attempts failed, %d had no answer for %v; it is to fail earlier", round, failed, unanswered, attemptTimeout)
+		}
+	}
+}
+
 // While all of etcd is away, calls fail in time; when it is back, they succeed.
 func TestAllMembersAway(t *testing.T) {
 	etcd, _, client := threeMembers(t, false)
@@ -202,7 +224,7 @@ func TestQuorumAway(t *testing.T) {
 // closes at once.
 func TestLeavingAnIdleConnection(t *testing.T) {
 	etcd := etcdtest.Start(t, etcdtest.WithNodes(3))
-	client, leave, err := etcdclient.NewLeaving(etcd.Endpoints())
+	client, next, _, err := etcdclient.NewLeaving(etcd.Endpoints())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -213,7 +235,7 @@ func TestLeavingAnIdleConnection(t *testing.T) {
 		}
 		before := client.Endpoints()[0]
 		for client.Endpoints()[0] == before {
-			leave() // nothing while it still moves
+			next() // nothing while it still moves
 			runtime.Gosched()
 		}
 	}
