@@ -159,8 +159,12 @@ func (m *members) choose(from int) (to int, leave bool) {
 	probes := make(chan probe, 2*len(m.all)+2)
 	go m.probe(ctx, probe{at: from, inUse: true}, m.client.ActiveConnection(), probes)
 	for at := range m.all {
-		if at != from || len(m.all) == 1 {
-			go m.probeAnew(ctx, at, probes)
+		if at == from && len(m.all) > 1 {
+			continue
+		}
+		// Not in the goroutine: it reads what SetEndpoints writes.
+		if conn, err := m.client.Dial(m.all[at]); err == nil {
+			go m.probeAnew(ctx, at, conn, probes)
 		}
 	}
 	var late <-chan time.Time // when the one in use has had its time
@@ -189,12 +193,8 @@ func (m *members) choose(from int) (to int, leave bool) {
 	}
 }
 
-// probeAnew is probe over a connection of its own.
-func (m *members) probeAnew(ctx context.Context, at int, to chan<- probe) {
-	conn, err := m.client.Dial(m.all[at])
-	if err != nil {
-		return
-	}
+// probeAnew is probe over a connection of its own, which it closes.
+func (m *members) probeAnew(ctx context.Context, at int, conn *grpc.ClientConn, to chan<- probe) {
 	defer conn.Close()
 	m.probe(ctx, probe{at: at}, conn, to)
 }
