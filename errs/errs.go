@@ -59,6 +59,7 @@ const (
 	TenantNotEmpty                  // the tenant still owns objects
 	Unresolved                      // the call may or may not have been applied
 	JobNotFound                     // no drain job of that id
+	OffloadDisabled                 // this master does not copy objects to SSDs
 	kindCount
 )
 
@@ -106,7 +107,8 @@ var table = [kindCount]row{
 	// clients see RPC_TIMEOUT there, and so does a Mooncake client of ours.
 	Unresolved: {"RPC_TIMEOUT", -901, codes.DeadlineExceeded, false},
 
-	JobNotFound: {"JOB_NOT_FOUND", -1402, codes.NotFound, false},
+	JobNotFound:     {"JOB_NOT_FOUND", -1402, codes.NotFound, false},
+	OffloadDisabled: {"UNABLE_OFFLOAD", -1300, codes.FailedPrecondition, false},
 }
 
 func (k Kind) row() row {

@@ -45,8 +45,8 @@ func overTheWire(st *status.Status) error { return status.FromProto(st.Proto()).
 
 func TestEveryKindGoesThereAndBack(t *testing.T) {
 	all := kinds(t)
-	if len(all) != len(pb.Kind_value)-1 || len(all) != int(errs.JobNotFound) {
-		t.Fatalf("%d kinds, the contract has %d, errs %d; want as many", len(all), len(pb.Kind_value)-1, errs.JobNotFound)
+	if len(all) != len(pb.Kind_value)-1 || len(all) != int(errs.OffloadDisabled) {
+		t.Fatalf("%d kinds, the contract has %d, errs %d; want as many", len(all), len(pb.Kind_value)-1, errs.OffloadDisabled)
 	}
 	for _, kind := range all {
 		if got := rpcerr.ToWire(kind).String(); got != "KIND_"+kind.String() {

@@ -13,14 +13,14 @@ import (
 // MountLocalDisk offers a client's SSD to the store; offloading says whether
 // the client takes objects to copy now. Mounting it again sets the flag. The
 // client expires from now on if it goes silent, but is not known by this alone:
-// it may have segments that this master has lost. Errors: NotSupported unless
+// it may have segments that this master has lost. Errors: OffloadDisabled unless
 // --enable_offload is on.
 func (m *Master) MountLocalDisk(ctx context.Context, client segment.ClientID, offloading bool) error {
 	if err := m.Fence(ctx); err != nil {
 		return err
 	}
 	if !m.Offload {
-		return errs.New(errs.NotSupported, "MountLocalDiskSegment", "this master does not copy objects to SSDs; start it with --enable_offload")
+		return offloadDisabled("MountLocalDiskSegment")
 	}
 	return m.withSegments(ctx, func(ctx context.Context) error {
 		// Before it is there, so that it goes with its client whatever the caller
@@ -42,13 +42,22 @@ func (m *Master) MountLocalDisk(ctx context.Context, client segment.ClientID, of
 	})
 }
 
+func offloadDisabled(op string) error {
+	return errs.New(errs.OffloadDisabled, op, "this master does not copy objects to SSDs; start it with --enable_offload")
+}
+
 // UnmountLocalDisk takes a client's SSD away with all replicas on it. One that
-// is not mounted is no error.
+// is not mounted is no error, but OffloadDisabled unless --enable_offload is on.
 func (m *Master) UnmountLocalDisk(ctx context.Context, client segment.ClientID) error {
 	if err := m.Fence(ctx); err != nil {
 		return err
 	}
-	return m.withSegments(ctx, func(ctx context.Context) error { return m.unmountLocalDisk(ctx, client) })
+	return m.withSegments(ctx, func(ctx context.Context) error {
+		if _, ok := m.Store.FindLocalDisk(client); !ok && !m.Offload {
+			return m.fenced(ctx, offloadDisabled("UnmountLocalDiskSegment"))
+		}
+		return m.unmountLocalDisk(ctx, client)
+	})
 }
 
 // unmountLocalDisk is called by withSegments.

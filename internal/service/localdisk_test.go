@@ -291,7 +291,8 @@ func TestSSDsOfSilentClients(t *testing.T) {
 
 func TestOffloadingTurnedOff(t *testing.T) {
 	f := newFixture(t)
-	want(t, "mount", f.MountLocalDisk(t.Context(), owner(1), true), errs.NotSupported)
+	want(t, "mount", f.MountLocalDisk(t.Context(), owner(1), true), errs.OffloadDisabled)
+	want(t, "unmount of what cannot be there", f.UnmountLocalDisk(t.Context(), owner(1)), errs.OffloadDisabled)
 	// An SSD from a term in which it was on.
 	f.p.Commit(f.Store.PrepareMountLocalDisk(owner(1), true))
 	off := f.nextTerm()
@@ -304,6 +305,8 @@ func TestOffloadingTurnedOff(t *testing.T) {
 	if len(f.onDisk("k")) != 0 {
 		t.Error("a copy that nobody was told to make is taken")
 	}
+	want(t, "unmount of that SSD", off.UnmountLocalDisk(t.Context(), owner(1)), errs.OK)
+	want(t, "unmount of none", off.UnmountLocalDisk(t.Context(), owner(1)), errs.OffloadDisabled)
 }
 
 // Whatever happens at once, no copy is left on an SSD that is gone, and none of

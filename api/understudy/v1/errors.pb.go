@@ -102,6 +102,8 @@ const (
 	Kind_KIND_RPC_TIMEOUT Kind = 30
 	// No drain job of that id. (-1402)
 	Kind_KIND_JOB_NOT_FOUND Kind = 31
+	// This master does not copy objects to clients' SSDs. (-1300)
+	Kind_KIND_UNABLE_OFFLOAD Kind = 32
 )
 
 // Enum value maps for Kind.
@@ -139,6 +141,7 @@ var (
 		29: "KIND_TENANT_NOT_EMPTY",
 		30: "KIND_RPC_TIMEOUT",
 		31: "KIND_JOB_NOT_FOUND",
+		32: "KIND_UNABLE_OFFLOAD",
 	}
 	Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":                   0,
@@ -173,6 +176,7 @@ var (
 		"KIND_TENANT_NOT_EMPTY":              29,
 		"KIND_RPC_TIMEOUT":                   30,
 		"KIND_JOB_NOT_FOUND":                 31,
+		"KIND_UNABLE_OFFLOAD":                32,
 	}
 )
 
@@ -368,7 +372,7 @@ const file_understudy_v1_errors_proto_rawDesc = "" +
 	"\tItemError\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\rR\x05index\x12'\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x13.understudy.v1.KindR\x04kind\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage*\xa2\a\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage*\xbb\a\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x17\n" +
 	"\x13KIND_INTERNAL_ERROR\x10\x01\x12\x1a\n" +
@@ -402,7 +406,8 @@ const file_understudy_v1_errors_proto_rawDesc = "" +
 	"\x1aKIND_TENANT_NOT_REGISTERED\x10\x1c\x12\x19\n" +
 	"\x15KIND_TENANT_NOT_EMPTY\x10\x1d\x12\x14\n" +
 	"\x10KIND_RPC_TIMEOUT\x10\x1e\x12\x16\n" +
-	"\x12KIND_JOB_NOT_FOUND\x10\x1fBGZEgithub.com/understudy-store/understudy/api/understudy/v1;understudyv1b\x06proto3"
+	"\x12KIND_JOB_NOT_FOUND\x10\x1f\x12\x17\n" +
+	"\x13KIND_UNABLE_OFFLOAD\x10 BGZEgithub.com/understudy-store/understudy/api/understudy/v1;understudyv1b\x06proto3"
 
 var (
 	file_understudy_v1_errors_proto_rawDescOnce sync.Once
