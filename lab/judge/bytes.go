@@ -41,6 +41,10 @@ func newReader(l *Load, actor int) *reader {
 
 func hasBytes(r client.Replica) bool { return r.Kind == client.Memory || r.Kind == client.LocalDisk }
 
+func inMemory(o client.Object) bool {
+	return slices.ContainsFunc(o.Replicas, func(r client.Replica) bool { return r.Kind == client.Memory })
+}
+
 // check reads an object's bytes as soon as its place is known, and keeps some of
 // the leases.
 func (r *reader) check(s sight) {

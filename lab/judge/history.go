@@ -136,5 +136,9 @@ func (l *Load) Save(dir string) error {
 func (l *Load) rules() Rules {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return Rules{NoEviction: l.config.NoEviction, Unnumbered: l.config.unnumbered(), Losses: slices.Clone(l.losses), Moved: maps.Clone(l.moved)}
+	quota := uint64(quota)
+	if l.config.Old {
+		quota = 0
+	}
+	return Rules{NoEviction: l.config.NoEviction, Unnumbered: l.config.unnumbered(), Losses: slices.Clone(l.losses), Moved: maps.Clone(l.moved), Quota: quota}
 }

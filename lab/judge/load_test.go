@@ -70,7 +70,7 @@ func TestPlentyOfMemory(t *testing.T) {
 	l, nodes := start(t, Config{NoEviction: true, Seed: 1})
 	atWork(t, l, 10_000)
 	v := verdict(t, l, nodes, nil)
-	keeps(t, v, "DXALFVS")
+	keeps(t, v, "DXALFVSQ")
 	c := l.Counts()
 	if c.Unanswered > 0 || c.OK < 1000 || v.Calls < c.Calls || v.Keys < 256 {
 		t.Errorf("got %+v and %+v, want all calls answered, 1000 of them ok, and 256 keys", c, v)
@@ -103,7 +103,7 @@ func TestOverMooncake(t *testing.T) {
 	}
 	l, nodes := start(t, Config{Client: client.Config{Transport: over}, Keys: 16, NoEviction: true, Seed: 1})
 	atWork(t, l, 5_000)
-	keeps(t, verdict(t, l, nodes, nil), "DXALFVS")
+	keeps(t, verdict(t, l, nodes, nil), "DXALFVSQ")
 	open := make(map[[2]any]bool) // puts under way, by client and key
 	for _, r := range l.History() {
 		put := [2]any{r.Client, r.Key}
@@ -139,7 +139,7 @@ func TestLittleMemory(t *testing.T) {
 		}
 		return true
 	})
-	keeps(t, verdict(t, l, nodes, nil), "DXALFVS")
+	keeps(t, verdict(t, l, nodes, nil), "DXALFVSQ")
 }
 
 // A load is watched while it works, and drills change what is allowed.

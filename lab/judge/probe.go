@@ -81,6 +81,10 @@ func (p *probe) ask(ctx context.Context) {
 		}
 	}
 	r.Term, r.ID, r.Size = resp.GetHeader().GetTerm(), o.ID, o.Size
+	ends := r.Start + time.Duration(resp.GetLeaseTtlMs())*time.Millisecond
+	if inMemory(o) {
+		r.Leased = ends
+	}
 	p.load.add(r)
-	p.check(sight{o, r.Key, r.Start, r.Start + time.Duration(resp.GetLeaseTtlMs())*time.Millisecond})
+	p.check(sight{o, r.Key, r.Start, ends})
 }

@@ -53,9 +53,11 @@ type Record struct {
 	// ID is the object: what PutStart and Get were given, what PutEnd and
 	// PutRevoke have named.
 	ID     client.ObjectID `json:"id,string,omitempty"`
-	Size   uint64          `json:"size,omitempty"`    // of the object, in bytes
-	Exists bool            `json:"exists,omitempty"`  // of Exist
-	Count  uint64          `json:"removed,omitempty"` // of RemoveRegex
+	Size   uint64          `json:"size,omitempty"`   // of the object, in bytes
+	Exists bool            `json:"exists,omitempty"` // of Exist
+	// Leased is until when a Get has a lease on memory, 0 if nothing is there.
+	Leased time.Duration `json:"leased_ns,omitempty"`
+	Count  uint64        `json:"removed,omitempty"` // of RemoveRegex
 	// Exact says that the pattern of a RemoveRegex was that one key.
 	Exact bool `json:"exact,omitempty"`
 	// Term is that of a probe's answer. Of a client's call it is the highest that

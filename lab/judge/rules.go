@@ -16,6 +16,7 @@ type Rules struct {
 	// Unnumbered says that calls have no request ids, as over Mooncake's protocol:
 	// a client may replace a reservation of its own whose answer was lost.
 	Unnumbered bool   `json:"unnumbered,omitempty"`
+	Quota      uint64 `json:"quota,omitempty"` // of Tenant, in bytes; 0 for none
 	Losses     []Loss `json:"losses,omitempty"`
 	// Moved has the endpoints to which objects were moved last, empty if a move has had
 	// no answer.

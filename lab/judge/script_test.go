@@ -21,7 +21,7 @@ var kinds = map[string]errs.Kind{
 // script reads a history, a record a line: the time in milliseconds, from-to;
 // who (c0, or p0 for a probe); the call; the key; the answer (ok, true, false,
 // lost for none, or one of kinds); then id=, term=, n= (removed), attempts=,
-// host=, and the words pinned, upsert and exact. Ids may be term.counter.
+// host=, size=, leased= (until then), and the words pinned, upsert and exact. Ids may be term.counter.
 func script(t *testing.T, text string) []Record {
 	t.Helper()
 	var history []Record
@@ -105,6 +105,10 @@ func (r *Record) parseOption(field string) (err error) {
 		r.Count = uint64(number())
 	case "attempts":
 		r.Attempts = number()
+	case "size":
+		r.Size = uint64(number())
+	case "leased":
+		r.Leased = time.Duration(number()) * time.Millisecond
 	case "host":
 		r.Host = value
 	case "pinned":

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// The promises that the judge checks, by the letters that the design gives them.
+// The promises that the judge checks, by the letters that the design gives them, and Q.
 const (
 	D = "D" // durable
 	X = "X" // no resurrection
@@ -16,6 +16,7 @@ const (
 	F = "F" // fenced
 	V = "V" // committed reads
 	S = "S" // same state
+	Q = "Q" // quotas hold
 )
 
 // maxExamples is how many violations of a promise are described.

@@ -29,7 +29,7 @@ type Verdict struct {
 	Commits int `json:"commits"`
 }
 
-// judgeHistory decides what a history alone can show: D, X, V and F. It returns a
+// judgeHistory decides what a history alone can show: D, X, V, F and Q. It returns a
 // verdict without its counts, these, and by key what must not be seen any more.
 //
 // Errors: the context's.
@@ -40,6 +40,7 @@ func judgeHistory(ctx context.Context, history []Record, rules *Rules) (v Verdic
 	sharedIDs(history, t)
 	keys := split(history, rules)
 	v.Keys = len(keys)
+	overQuota(keys, rules, t)
 	for i := range history {
 		if history[i].Call != Mark {
 			v.Calls++

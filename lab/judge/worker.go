@@ -221,14 +221,17 @@ func (w *worker) checkOwn(p *put) {
 // get reads an object.
 func (w *worker) get(k *key) error {
 	var o client.Object
+	var ends time.Duration // the lease
 	r, err := w.call(k, Record{Call: Get}, func(ctx context.Context, r *Record) (err error) {
 		o, err = w.client.GetReplicaList(ctx, k.name)
 		r.ID, r.Size = o.ID, o.Size
+		if ends = w.load.Now() + o.Lease.Remaining(); inMemory(o) {
+			r.Leased = ends
+		}
 		return err
 	})
 	if r.Outcome == OK {
-		now := w.load.Now()
-		w.check(sight{o, w.label(k), r.Start, now + o.Lease.Remaining()})
+		w.check(sight{o, w.label(k), r.Start, ends})
 	}
 	return err
 }

@@ -16,6 +16,7 @@ func Controls() []Control {
 		{"metadata", nodesAgree, "abandoned-writers"},
 		{"metadata", nodesAgree, "quota-charges"},
 		{"internal/service", "^TestPutsAtOnceKeepToTheQuota$", "quota-holds"},
+		{"lab/judge", "^TestPlentyOfMemory$", "quota-admits"},
 		{"metadata", "^TestModelSnapshotUnderWrites$", "snapshot-overlap"},
 		{"promote", "^TestFullEtcdKeepsWhatNoNodeHasSaved$", "cover-first"},
 		{"promote", "^TestEmptyBesideAFileThatIsNotCompared$", "may-hold"},

@@ -1,0 +1,100 @@
+package judge
+
+import (
+	"cmp"
+	"slices"
+	"time"
+)
+
+// A hold is a time in which an object surely was in memory.
+type hold struct {
+	from, to time.Duration
+	size     uint64
+}
+
+// overQuota looks for moments at which objects of Tenant surely took more memory than
+// its quota: reservations that were not ended yet, and objects under a lease. What is
+// copied counts once.
+func overQuota(keys []*keyHistory, rules *Rules, t *tally) {
+	if rules.Quota == 0 {
+		return
+	}
+	t.checked(Q)
+	type edge struct {
+		at   time.Duration
+		more int64 // bytes
+	}
+	var edges []edge
+	for _, h := range keys {
+		if !h.metered() {
+			continue
+		}
+		for _, one := range h.holds() {
+			edges = append(edges, edge{one.from, int64(one.size)}, edge{one.to, -int64(one.size)})
+		}
+	}
+	slices.SortFunc(edges, func(a, b edge) int { return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.more, b.more)) })
+	used, over := int64(0), false
+	for _, e := range edges {
+		used += e.more
+		if now := used > int64(rules.Quota); now != over {
+			if over = now; over {
+				t.add(Q, "%v: objects of tenant %s take at least %d bytes, its quota is %d", seconds(e.at), Tenant, used, rules.Quota)
+			}
+		}
+	}
+}
+
+// holds returns when objects of a key surely were in memory, in the order of time. A
+// call that may have changed something ends what is known when it is sent, and nothing
+// is known until its end.
+func (h *keyHistory) holds() []hold {
+	next := make([]time.Duration, len(h.steps)) // when the next such call was sent
+	at := forever
+	for i, s := range slices.Backward(h.steps) {
+		if next[i] = at; s.changes() {
+			at = s.Start
+		}
+	}
+	var all []hold
+	changing := time.Duration(-1) // until then those that were sent before may work
+	for i, s := range h.steps {
+		one := hold{from: s.End, to: min(s.surely(h.rules), next[i]), size: s.Size}
+		if s.Outcome == OK && changing < s.Start && one.from < one.to {
+			all = append(all, one)
+		}
+		if s.changes() {
+			changing = max(changing, time.Duration(s.until))
+		}
+	}
+	return apart(all)
+}
+
+// changes reports whether a step may have changed what is under the key.
+func (s *step) changes() bool { return s.Call.mutates() && s.Outcome != Failed }
+
+// surely returns until when the object of a step is in memory if nobody changes that.
+func (s *step) surely(rules *Rules) time.Duration {
+	one := &putInfo{start: s.Start}
+	switch s.Call {
+	case PutStart:
+		return rules.discardFrom(one)
+	case Get:
+		return min(s.Leased, rules.lostFrom(one))
+	default:
+		return 0
+	}
+}
+
+// apart makes one of what overlaps: at no time a key has two objects.
+func apart(all []hold) (joined []hold) {
+	slices.SortFunc(all, func(a, b hold) int { return cmp.Compare(a.from, b.from) })
+	for _, one := range all {
+		if n := len(joined) - 1; n >= 0 && one.from <= joined[n].to {
+			joined[n].to = max(joined[n].to, one.to)
+		} else {
+			joined = append(joined, one)
+		}
+	}
+	return joined
+}
