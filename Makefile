@@ -12,8 +12,12 @@ test race lint:
 fmt:
 	$(TOOL) golangci-lint fmt
 
-generate: ## Go code from api/**/*.proto
+PYTHON_PROTOS = common errors replica object client
+generate: ## Go code from api/**/*.proto, and the stubs of the Python client
 	$(TOOL) buf generate
+	@if command -v protoc >/dev/null; then \
+		protoc -Iapi --python_out=clients/python/src --pyi_out=clients/python/src $(PYTHON_PROTOS:%=understudy/v1/%.proto); \
+	else echo 'no protoc 21 (apt-get install protobuf-compiler): the stubs of the Python client stay as they are'; fi
 
 bench: ## compare two runs with: $(TOOL) benchstat old new
 	go test -run='^$$' -bench=. -benchmem ./...

@@ -22,7 +22,8 @@ It prints their addresses when all standbys could take over, and stays until Ctr
 Then all processes end, and what they have stored goes, unless --dir keeps it.
 
 Kill processes as you like: each one that ends is named. They are not started
-again.`
+again. What stands after -- goes to the master and the standbys, such as
+-- --client-ttl=2s.`
 
 // alertsFile is where the alerts lie, seen from the folder of a clone.
 const alertsFile = "deploy/prometheus/alerts.yml"
@@ -32,6 +33,7 @@ type localOptions struct {
 	members, standbys int
 	dir               string
 	prometheus        bool
+	nodes             []string // flags of all nodes
 }
 
 // A local is a cluster as it is printed.
@@ -55,17 +57,19 @@ type localProcess struct {
 func (g *globals) clusterCommand() *cobra.Command {
 	o := localOptions{}
 	cmd := &cobra.Command{
-		Use:   "cluster",
+		Use:   "cluster [-- FLAGS OF NODES]",
 		Short: "Run a cluster on this machine until Ctrl-C: etcd, a master, standbys, Prometheus",
 		Long:  aboutCluster,
-		Args:  cli.NoArguments,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
+			case len(args) > 0 && cmd.ArgsLenAtDash() != 0:
+				return cli.Misusef("unexpected argument %q: flags of nodes stand after --", args[0])
 			case o.members != 1 && o.members != 3 && o.members != 5:
 				return cli.Misusef("--etcd-members is %d: it must be 1, 3 or 5", o.members)
 			case o.standbys < 1 || o.standbys > 8:
 				return cli.Misusef("--standbys is %d: it must be from 1 to 8", o.standbys)
 			}
+			o.nodes = args
 			return g.RunLong(cmd, func(ctx context.Context) error { return g.cluster(ctx, cmd, o) })
 		},
 	}
@@ -96,7 +100,7 @@ func (g *globals) cluster(ctx context.Context, cmd *cobra.Command, o localOption
 		names = append(names, fmt.Sprintf("standby-%d", i+1))
 	}
 	cmd.PrintErrf("starting %d members of etcd, a master and %d standbys\n", o.members, o.standbys)
-	c, err := cluster.Start(ctx, cluster.Config{Dir: dir, ID: "lab", Etcd: o.members, Names: names})
+	c, err := cluster.Start(ctx, cluster.Config{Dir: dir, ID: "lab", Etcd: o.members, Names: names, Args: o.nodes})
 	if err != nil {
 		return err
 	}

@@ -25,6 +25,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"demo", "--requests", "5", "--trace", "f"}, []string{"--requests is for a generated load"}},
 		{[]string{"demo", "--compare", "--no-compare"}, []string{"exclude each other"}},
 		{[]string{"cluster", "--etcd-members", "2"}, []string{"--etcd-members is 2", "1, 3 or 5"}},
+		{[]string{"cluster", "stay"}, []string{`unexpected argument "stay"`, "after --"}},
 		{[]string{"cluster", "--standbys", "0"}, []string{"--standbys is 0", "from 1 to 8"}},
 		{[]string{"replay", "--hosts", "0"}, []string{"--hosts is 0"}},
 		{[]string{"replay", "--capacity", "NaN"}, []string{"--capacity is NaN"}},

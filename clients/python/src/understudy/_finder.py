@@ -1,0 +1,220 @@
+"""Finds the primary among the nodes of a cluster."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import Any, Dict, List, Optional, Sequence, Tuple
+
+import grpc
+
+from understudy import _wire, errors
+from understudy.types import Leader, now
+from understudy.v1 import client_pb2
+
+CONTRACT_REVISION = 1
+# For how long one search asks the nodes. One that hangs answers never.
+SEARCH = 1.0
+# How many addresses are learned from hints of nodes.
+MAX_LEARNED = 16
+
+
+class Node:
+    """The connection to a node."""
+
+    def __init__(self, address: str, credentials: Optional[grpc.ChannelCredentials], max_message: int) -> None:
+        options = (
+            ("grpc.max_receive_message_length", max_message),
+            ("grpc.max_send_message_length", max_message),
+            ("grpc.initial_reconnect_backoff_ms", 50),
+            ("grpc.min_reconnect_backoff_ms", 1000),  # also bounds the attempt to connect
+            ("grpc.max_reconnect_backoff_ms", 1000),
+            ("grpc.use_local_subchannel_pool", 1),
+            ("grpc.keepalive_time_ms", 30000),
+        )
+        self.address = address
+        self._methods: Dict[str, Any] = {}
+        if credentials is None:
+            self._channel = grpc.insecure_channel(address, options)
+        else:
+            self._channel = grpc.secure_channel(address, credentials, options)
+
+    def call(self, operation: _wire.Operation[Any], request: Any, timeout: float) -> Any:
+        """Begins an attempt; its result comes from the future that this returns."""
+        method = self._methods.get(operation.method)
+        if method is None:
+            method = self._channel.unary_unary(
+                operation.method,
+                request_serializer=lambda message: message.SerializeToString(),
+                response_deserializer=operation.response.FromString,
+            )
+            self._methods[operation.method] = method
+        return method.future(request, timeout=max(timeout, 0.001))
+
+    def close(self) -> None:
+        self._channel.close()
+
+
+class Finder:
+    """Knows the leader: a node that has answered as such, in the highest term known.
+
+    One thread searches at a time; the others use what it finds.
+    """
+
+    def __init__(
+        self,
+        addresses: Sequence[str],
+        cluster_id: str,
+        credentials: Optional[grpc.ChannelCredentials],
+        max_message: int,
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._credentials = credentials
+        self._max_message = max_message
+        self._search = threading.Lock()
+        self._lock = threading.Lock()  # guards what follows; a leaf
+        self._nodes: List[Node] = [Node(a, credentials, max_message) for a in dict.fromkeys(addresses)]
+        self._configured = len(self._nodes)
+        self._current: Optional[Tuple[Node, Leader]] = None
+        self._searched = 0.0  # when a search ended
+        self._term = 0
+        self._problems: Dict[str, str] = {}
+        self._met = False  # a node of this cluster has answered, ever
+        self._foreign = False  # a node of another one has
+        self._closed = False
+
+    def current(self) -> Optional[Tuple[Node, Leader]]:
+        with self._lock:
+            return self._current
+
+    def drop(self, leader: Leader) -> None:
+        """Gives up a leader that turned a call away, or cannot be reached."""
+        with self._lock:
+            if self._current is not None and self._current[1] == leader:
+                self._current = None
+
+    def see(self, term: int) -> bool:
+        """Takes note of a term. False if a higher one is known; 0 is none."""
+        with self._lock:
+            self._term = max(self._term, term)
+            return term == 0 or term == self._term
+
+    def hint(self, address: str) -> Optional[Node]:
+        """Takes note of where a node says that the leader is. Returns a node that is new."""
+        with self._lock:
+            if self._closed or not address or any(n.address == address for n in self._nodes):
+                return None
+            if len(self._nodes) >= self._configured + MAX_LEARNED:
+                self._nodes.pop(self._configured)  # calls in progress keep it alive
+            node = Node(address, self._credentials, self._max_message)
+            self._nodes.append(node)
+            return node
+
+    def why(self) -> str:
+        """What is known of the nodes, if none leads."""
+        with self._lock:
+            return "; ".join(f"{address}: {text}" for address, text in self._problems.items())
+
+    def find(self, instead_of: Optional[Leader], timeout: float) -> Optional[Tuple[Node, Leader]]:
+        """Asks all nodes once who leads, unless another leader than that is known by now.
+
+        Raises InvalidParams if all that ever answered were nodes of other clusters.
+        """
+        began = now()
+        with self._search:
+            with self._lock:
+                known = self._current
+                fresh = self._searched > began  # another thread has asked meanwhile
+            if known is not None and (fresh or known[1] != instead_of):
+                return known
+            if fresh or self._closed:
+                return None
+            found = self._ask_all(timeout)
+            with self._lock:
+                self._searched = now()
+                wrong = self._foreign and not self._met
+            if wrong:  # waiting is no use
+                raise errors.InvalidParams("Client", f"no node of this cluster answers: {self.why()}")
+            return found
+
+    def _ask_all(self, timeout: float) -> Optional[Tuple[Node, Leader]]:
+        answers: queue.SimpleQueue[Tuple[Node, Any]] = queue.SimpleQueue()
+        asked: List[Any] = []
+
+        def ask(node: Node) -> None:
+            request = client_pb2.ServiceReadyRequest(contract_revision=CONTRACT_REVISION)
+            future = node.call(_wire.SERVICE_READY, request, timeout)
+            asked.append(future)
+            future.add_done_callback(lambda done: answers.put((node, done)))
+
+        with self._lock:
+            nodes = list(self._nodes)
+        for node in nodes:
+            ask(node)
+        deadline = now() + timeout
+        try:
+            while asked:
+                node, done = answers.get(timeout=max(deadline - now(), 0.001))
+                asked.remove(done)
+                found, hinted = self._take(node, done)
+                if found is not None:
+                    return found
+                if hinted is not None:
+                    ask(hinted)
+        except queue.Empty:
+            pass
+        finally:
+            for future in asked:
+                future.cancel()
+        return None
+
+    def _take(self, node: Node, done: Any) -> Tuple[Optional[Tuple[Node, Leader]], Optional[Node]]:
+        """Takes an answer: the leader if it is from one, and a node to ask besides."""
+        try:
+            header = done.result().header
+        except grpc.FutureCancelledError:
+            return None, None
+        except grpc.RpcError as failed:
+            failure = _wire.judge(failed, _wire.SERVICE_READY)
+            if failure.node_id:
+                ours = self._ours(node, failure.cluster_id, str(failure.error))
+                return None, self.hint(failure.leader) if ours else None
+            with self._lock:
+                if failed.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
+                    self._problems[node.address] = failure.error.detail
+                else:  # which says less than an earlier problem
+                    self._problems.setdefault(node.address, "no answer")
+            return None, None
+        if not self._ours(node, header.cluster_id, "") or not self.see(header.term):
+            return None, None
+        leader = Leader(node.address, header.node_id, header.term)
+        with self._lock:
+            self._problems.clear()
+            self._current = (node, leader)
+            return self._current, None
+
+    def _ours(self, node: Node, cluster_id: str, problem: str) -> bool:
+        """Whether a node that answered is one of this cluster."""
+        ours = cluster_id == self._cluster_id
+        with self._lock:
+            self._met, self._foreign = self._met or ours, self._foreign or not ours
+            self._problems[node.address] = problem if ours else f"it belongs to cluster {cluster_id!r}"
+        return ours
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            self._current = None
+            nodes, self._nodes = self._nodes, []
+        for node in nodes:
+            node.close()
+
+
+def check_addresses(addresses: Sequence[str]) -> None:
+    """Raises InvalidParams unless all are host:port."""
+    if not addresses:
+        raise errors.InvalidParams("Client", "addresses is empty; give host:port of one node or more")
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise errors.InvalidParams("Client", f"addresses has {address!r}, which is not host:port")

@@ -1,0 +1,1 @@
+"""The messages of the contract, generated from api/understudy/v1 (make generate)."""

@@ -1,0 +1,172 @@
+"""What is repeated, against real gRPC servers that answer as a script says."""
+
+from __future__ import annotations
+
+import time
+import unittest
+from concurrent import futures
+from typing import Any, Callable, List, Tuple
+
+import grpc
+from google.protobuf import any_pb2
+
+import understudy
+from understudy import _wire, errors
+from understudy.v1 import client_pb2, common_pb2, errors_pb2, object_pb2, replica_pb2
+
+# An answer, or an exception that ends the call.
+Answer = Callable[[Any, grpc.ServicerContext], Any]
+
+
+class Node:
+    """A node that answers as scripted; ServiceReady as the leader of its term, if it leads."""
+
+    def __init__(self, test: unittest.TestCase, name: str) -> None:
+        self.name, self.term, self.leads, self.leader = name, 1, True, ""
+        self.asked: List[Tuple[str, Any]] = []
+        self.script: List[Answer] = []
+        self._server = grpc.server(futures.ThreadPoolExecutor(8))
+        self._server.add_generic_rpc_handlers((_Handler(self),))
+        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        self._server.start()
+        test.addCleanup(lambda: self._server.stop(0).wait())
+
+    def header(self) -> common_pb2.ResponseHeader:
+        return common_pb2.ResponseHeader(term=self.term, cluster_id="c", node_id=self.name)
+
+    def answer(self, method: str, request: Any, context: grpc.ServicerContext) -> Any:
+        name = method.rsplit("/", 1)[1]
+        if name == "ServiceReady":
+            if self.leads:
+                return client_pb2.ServiceReadyResponse(header=self.header())
+            self.fail("UNAVAILABLE_IN_CURRENT_MODE")(request, context)
+        self.asked.append((name, request))
+        return self.script.pop(0)(request, context)
+
+    def fail(self, kind: str) -> Answer:
+        """Answers an error of a kind."""
+
+        def answer(_: Any, context: grpc.ServicerContext) -> Any:
+            detail = errors_pb2.ErrorDetail(
+                header=self.header(), kind=errors_pb2.Kind.Value(f"KIND_{kind}"), leader_address=self.leader
+            )
+            packed = any_pb2.Any()
+            packed.Pack(detail)
+            status = _wire._Status(code=14, message=kind, details=[packed])
+            context.set_trailing_metadata((("grpc-status-details-bin", status.SerializeToString()),))
+            context.abort(grpc.StatusCode.UNAVAILABLE, kind)
+
+        return answer
+
+    def lose(self, _: Any, context: grpc.ServicerContext) -> Any:
+        """Ends the call as a broken connection does."""
+        context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
+
+    def reserve(self, _: Any, __: grpc.ServicerContext) -> Any:
+        return object_pb2.PutStartResponse(header=self.header(), object=replica_pb2.ReplicaList(object_id=5, size=1))
+
+
+class _Handler(grpc.GenericRpcHandler):  # type: ignore[misc]
+    def __init__(self, node: Node) -> None:
+        self._node = node
+
+    def service(self, details: Any) -> Any:
+        name = details.method.rsplit("/", 1)[1]
+        requests = client_pb2 if name == "ServiceReady" else object_pb2
+        return grpc.unary_unary_rpc_method_handler(
+            lambda request, context: self._node.answer(details.method, request, context),
+            request_deserializer=getattr(requests, f"{name}Request").FromString,
+            response_serializer=lambda message: message.SerializeToString(),
+        )
+
+
+class Repeats(unittest.TestCase):
+    def setUp(self) -> None:
+        self.a, self.b = Node(self, "a"), Node(self, "b")
+        self.b.leads, self.b.leader = False, self.a.address
+
+    def client(self, *nodes: Node, timeout: float = 20.0) -> understudy.Client:
+        client = understudy.Client([n.address for n in nodes], cluster_id="c", timeout=timeout)
+        self.addCleanup(client.close)
+        return client
+
+    def test_a_lost_put_is_repeated_under_its_request_id(self) -> None:
+        self.a.script = [self.a.lose, self.a.fail("RPC_TIMEOUT"), self.a.fail("UNAVAILABLE_IN_CURRENT_STATUS"), self.a.reserve]
+        self.assertEqual(self.client(self.a).put_start("k", 1).id, 5)
+        ids = {request.request_id for _, request in self.a.asked}
+        self.assertEqual((len(self.a.asked), len(ids), 0 in ids), (4, 1, False))
+
+    def test_a_removal_of_all_is_not_repeated(self) -> None:
+        self.a.script = [self.a.lose]
+        with self.assertRaises(errors.Unresolved):
+            self.client(self.a).remove_all()
+        self.assertEqual(len(self.a.asked), 1)
+
+    def test_hints_lead_to_nodes_that_were_not_configured(self) -> None:
+        self.a.script = [self.a.reserve]
+        client = self.client(self.b)
+        client.put_start("k", 1)
+        self.assertEqual(client.leader().address, self.a.address)
+
+    def test_answers_of_a_replaced_primary_are_dropped(self) -> None:
+        client = self.client(self.a, self.b)
+        self.a.term = 7
+        self.assertEqual(client.leader().term, 7)
+        self.a.term = 6  # an answer that was sent before the newer term
+        self.b.leads, self.b.term = True, 7
+
+        def late(request: Any, context: grpc.ServicerContext) -> Any:
+            return self.a.reserve(request, context)
+
+        self.a.script, self.b.script = [late], [self.b.reserve]
+        self.assertEqual(client.put_start("k", 1).id, 5)
+        self.assertEqual((len(self.a.asked), len(self.b.asked)), (1, 1))
+
+    def test_a_leader_that_hangs_is_left_for_its_successor(self) -> None:
+        client = self.client(self.a, self.b)
+        client.leader()
+
+        def hang(_: Any, context: grpc.ServicerContext) -> Any:
+            self.a.leads, self.b.leads, self.b.term = False, True, 2
+            while context.is_active():
+                time.sleep(0.01)
+
+        self.a.script, self.b.script = [hang], [self.b.reserve]
+        self.assertEqual(client.put_start("k", 1).id, 5)
+
+    def test_only_items_without_an_outcome_are_repeated(self) -> None:
+        def some(_: Any, __: grpc.ServicerContext) -> Any:
+            items = [
+                errors_pb2.ItemError(index=1, kind=errors_pb2.KIND_OBJECT_NOT_FOUND),
+                errors_pb2.ItemError(index=2, kind=errors_pb2.KIND_RPC_TIMEOUT),
+            ]
+            return object_pb2.BatchRemoveResponse(header=self.a.header(), succeeded=1, errors=items)
+
+        def short(_: Any, __: grpc.ServicerContext) -> Any:  # an answer that is not whole counts as lost
+            return object_pb2.BatchRemoveResponse(header=self.a.header())
+
+        def rest(_: Any, __: grpc.ServicerContext) -> Any:
+            return object_pb2.BatchRemoveResponse(header=self.a.header(), succeeded=1)
+
+        self.a.script = [some, short, rest]
+        removed = self.client(self.a).batch_remove(["x", "y", "z"])
+        self.assertEqual([type(r) for r in removed], [type(None), errors.ObjectNotFound, type(None)])
+        first, second, third = (request for _, request in self.a.asked)
+        self.assertEqual((list(second.keys), second.request_id), (["z"], first.request_id + 2))
+        self.assertEqual(second, third)
+
+    def test_the_deadline_tells_nothing_changed_from_unresolved(self) -> None:
+        client = self.client(self.b, timeout=0.3)
+        self.b.leader = ""
+        with self.assertRaises(errors.Unavailable) as nothing:
+            client.put_start("k", 1)
+        self.assertIn("nothing was changed", str(nothing.exception))
+        self.a.script = [self.a.lose] * 100
+        with self.assertRaises(errors.Unresolved):
+            self.client(self.a, timeout=0.3).put_start("k", 1)
+
+    def test_bad_addresses_are_named(self) -> None:
+        bad: List[List[str]] = [[], ["here"], [":1"], ["h:p"]]
+        for addresses in bad:
+            with self.assertRaises(errors.InvalidParams):
+                understudy.Client(addresses)
