@@ -32,6 +32,7 @@ func Program(root *cobra.Command, flags *Flags) {
 	Group(root)
 	root.SilenceUsage, root.SilenceErrors = true, true
 	root.CompletionOptions.HiddenDefaultCmd = true
+	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return Misuse(FlagError(cmd, err)) })
 	root.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
 		return pflag.NormalizedName(strings.ReplaceAll(name, "_", "-"))
@@ -65,11 +66,11 @@ func Execute(ctx context.Context, root *cobra.Command) int {
 		cmd.PrintErrln("error: interrupted")
 	case errors.As(err, &exit):
 		if exit.err != nil {
-			cmd.PrintErrln("error: " + explain(exit.err))
+			cmd.PrintErrln("error: " + explain(exit.err, cmd.Name()))
 		}
 		return exit.status
 	default:
-		cmd.PrintErrln("error: " + explain(err))
+		cmd.PrintErrln("error: " + explain(err, cmd.Name()))
 	}
 	return StatusFailed
 }

@@ -9,14 +9,22 @@ import (
 	"github.com/understudy-store/understudy/errs"
 )
 
-// explain makes an error a text for people that ends with what to do about it.
-func explain(err error) string {
+// explain makes an error of a command a text for people that ends with what to do
+// about it.
+func explain(err error, command string) string {
 	text := Numbered(err)
 	kind := errs.KindOf(err)
 	if kind == errs.Unresolved && !errors.Is(err, errs.Unresolved) {
 		return text // a context that has ended: no call's outcome is open
 	}
-	if advice := advices[kind]; advice != "" && !(advice == seeStatus && saysMore(text)) {
+	advice := advices[kind]
+	switch {
+	case advice == seeStatus && saysMore(text), kind == errs.NoAvailableHandle && strings.Contains(text, NeverFits):
+		return text
+	case advice == seeStatus && (command == "status" || command == "doctor" || command == "top"):
+		advice = "check whether nodes run, and --address or --etcd_endpoints (" + EnvPrefix + "ADDRESS, " + EnvPrefix + "ETCD_ENDPOINTS)"
+	}
+	if advice != "" {
 		text += "\nwhat to do: " + advice
 	}
 	return text
@@ -43,6 +51,9 @@ func saysMore(text string) bool {
 	return slices.ContainsFunc([]string{"masterctl ", "try again", "ask again", "it again", "another one", "; start ", "; upgrade ", "; check ", "; see ", "--yes"}, says)
 }
 
+// NeverFits is part of an error for which no eviction helps.
+const NeverFits = "can never fit"
+
 const seeStatus = "masterctl status shows which node serves and which could take over; if none answers, check --address or --etcd_endpoints"
 
 // advices say what a user may do about an error.
@@ -57,7 +68,7 @@ var advices = map[errs.Kind]string{
 	errs.Unavailable:         seeStatus,
 	errs.NotLeader:           seeStatus,
 	errs.Unresolved:          "the outcome is open, so look before you repeat it; --timeout gives it more time; " + seeStatus,
-	errs.TenantNotRegistered: "give the tenant a quota at the primary's HTTP address: PUT /api/v1/tenant_quotas?tenant_id=NAME with {\"requested_quota_bytes\": N}",
-	errs.TenantQuotaExceeded: "remove objects of the tenant, or wait until its readers' leases have ended; or raise its quota at the primary's HTTP address: /api/v1/tenant_quotas",
+	errs.TenantNotRegistered: "give the tenant a quota: masterctl quota set NAME SIZE",
+	errs.TenantQuotaExceeded: "remove objects of the tenant, or wait until its readers' leases have ended; or raise its quota: masterctl quota set NAME SIZE",
 	errs.NotSupported:        "it needs a cluster: a master with --enable_ha=true (the default)",
 }

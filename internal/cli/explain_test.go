@@ -19,7 +19,7 @@ func TestAdviceIsGivenOnce(t *testing.T) {
 		"etcdserver: mvcc: database space exceeded":           true,
 		"one of the segments s takes no new objects already":  true,
 	} {
-		got := strings.Count(explain(errs.New(errs.Unavailable, "Op", "%s", text)), "what to do: masterctl status shows")
+		got := strings.Count(explain(errs.New(errs.Unavailable, "Op", "%s", text), "get"), "what to do: masterctl status shows")
 		if (got == 1) != advised || got > 1 {
 			t.Errorf("%q: the general advice stands there %d times", text, got)
 		}

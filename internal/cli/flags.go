@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/dustin/go-humanize"
@@ -22,6 +23,7 @@ const defaultTimeout = 10 * time.Second
 type Flags struct {
 	Timeout time.Duration
 	JSON    bool // print JSON, not tables
+	YAML    bool // print YAML, not tables
 	// Complete ends the reading of the command line before a command runs; may be
 	// nil.
 	Complete func(*pflag.FlagSet) error
@@ -29,14 +31,17 @@ type Flags struct {
 
 func (f *Flags) bind(flags *pflag.FlagSet) {
 	flags.DurationVar(&f.Timeout, "timeout", defaultTimeout, "time limit of the command; by default, those that run a load, measure, follow or stay have none")
-	flags.FuncP("output", "o", "what to print, `table|json` (default table)", func(s string) error {
-		if s != "table" && s != "json" {
-			return errors.New("must be table or json")
+	flags.FuncP("output", "o", "what to print, `table|json|yaml` (default table)", func(s string) error {
+		if !slices.Contains(Outputs(), s) {
+			return errors.New("must be table, json or yaml")
 		}
-		f.JSON = s == "json"
+		f.JSON, f.YAML = s == "json", s == "yaml"
 		return nil
 	})
 }
+
+// Outputs are the values of --output.
+func Outputs() []string { return []string{"table", "json", "yaml"} }
 
 // Run runs the body of a command, within its time limit.
 func (f *Flags) Run(cmd *cobra.Command, body func(context.Context) error) error {
@@ -66,11 +71,14 @@ func (f *Flags) RunLong(cmd *cobra.Command, body func(context.Context) error) er
 	return body(ctx)
 }
 
-// Print prints a result: as JSON if that is asked for, else as people prints
-// it.
+// Print prints a result: as JSON or YAML if that is asked for, else as people
+// prints it.
 func (f *Flags) Print(cmd *cobra.Command, result any, people func(io.Writer)) error {
 	w := cmd.OutOrStdout()
-	if !f.JSON {
+	switch {
+	case f.YAML:
+		return writeYAML(w, result)
+	case !f.JSON:
 		people(w)
 		return nil
 	}
@@ -96,4 +104,16 @@ func ParseSize(s string) (uint64, error) {
 		return 0, errors.New("must be bytes as a number or a size such as 64KiB or 1MiB, above 0")
 	}
 	return n, nil
+}
+
+// PrintLine prints one of many results for programs: as a line of JSON, or as a
+// document of YAML.
+func (f *Flags) PrintLine(w io.Writer, result any) error {
+	if !f.YAML {
+		return json.NewEncoder(w).Encode(result)
+	}
+	if _, err := io.WriteString(w, "---\n"); err != nil {
+		return err
+	}
+	return writeYAML(w, result)
 }

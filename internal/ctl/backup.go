@@ -41,7 +41,8 @@ from a standby, or else from the primary. The cluster goes on meanwhile.
 The file appears when it is whole and checked, readable by its owner only.
 'masterctl refound --from-file' founds a cluster with it. It holds no bytes of
 objects, only where they are: it is of use as long as the hosts keep their memory.`,
-		Args: cli.Arguments(1, 1, "the file to write"),
+		Args:              cli.Arguments(1, 1, "the file to write"),
+		ValidArgsFunction: files,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.RunLong(cmd, func(ctx context.Context) error {
 				if _, err := os.Lstat(args[0]); err == nil && !force {
@@ -71,6 +72,7 @@ objects, only where they are: it is of use as long as the hosts keep their memor
 		},
 	}
 	cmd.Flags().StringVar(&id, "node", "", "node whose state is saved; none means a complete standby, or else the primary")
+	completeFlag(cmd, "node", f.completeNodes)
 	cmd.Flags().BoolVar(&force, "force", false, "replace the file if it exists")
 	return cmd
 }

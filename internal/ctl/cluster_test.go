@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -31,6 +30,7 @@ func TestCluster(t *testing.T) {
 
 	t.Run("objects", testObjects)
 	t.Run("over Mooncake's protocol", testMooncake)
+	t.Run("listings", testListings)
 	t.Run("segments", testSegments)
 	t.Run("removals", testRemovals)
 	t.Run("status", func(t *testing.T) { testStatus(t, c) })
@@ -138,6 +138,55 @@ func testObjects(t *testing.T) {
 	run(t, "put-revoke", "given-up").Want(t, cli.StatusOK, "revoked given-up")
 	run(t, "put-revoke", "given-up").Want(t, cli.StatusFailed, "OBJECT_NOT_FOUND (-704)")
 	run(t, "get", strings.Repeat("k", 70_000)).Want(t, cli.StatusFailed, "INVALID_KEY (-400)")
+}
+
+// testListings looks at an object, its lease, its memory and its client, without
+// granting a lease.
+func testListings(t *testing.T) {
+	run(t, "put", "seen", "--size=4KiB", "--hard-pin").Want(t, cli.StatusOK)
+	for range 2 { // to explain grants no lease
+		x := clitest.Decode[explanation](t, run(t, "explain", "seen", "-o", "json"))
+		if o := x.Object; o == nil || o.Lease != 0 || o.Pin != "hard" || o.BlocksRemoval != "" || o.BlocksEviction != "it is pinned hard" ||
+			len(o.Replicas) != 1 || o.Replicas[0].State != "complete" || o.Replicas[0].SegmentStatus != "OK" || len(x.History) != 2 || x.HistoryNote != "" {
+			t.Errorf("got %+v of %+v; want a pinned object with its replica, two events and no lease", x.Object, x)
+		}
+	}
+	run(t, "get", "seen").Want(t, cli.StatusOK)
+	run(t, "explain", "seen").Want(t, cli.StatusOK, "complete on host-1", "lease      for ", "blocked: a reader holds a lease", "blocked: it is pinned hard", "PUT_START", "PUT_END")
+	if list := clitest.Decode[leaseList](t, run(t, "leases", "--prefix=see", "-o", "json")); len(list.Leases) != 1 || list.Leases[0].Key != "seen" || list.Leases[0].Remaining == 0 {
+		t.Errorf("leases: got %+v, want that of seen", list)
+	}
+	run(t, "leases", "--limit=1").Want(t, cli.StatusOK, "LEASED FOR")
+	var ours rangeResult
+	for _, r := range clitest.Decode[rangeList](t, run(t, "ranges", "host-1", "--state=live", "-o", "json")).Ranges {
+		if r.Key == "seen" {
+			ours = r
+		}
+	}
+	if ours.Segment != "host-1" || ours.Length != 4<<10 || ours.State != "live" || ours.Object == "" {
+		t.Errorf("ranges: got %+v, want 4 KiB of host-1", ours)
+	}
+	run(t, "ranges", "nowhere").Want(t, cli.StatusFailed, "SEGMENT_NOT_FOUND (-101)")
+	run(t, "rm", "seen", "--force").Want(t, cli.StatusOK)
+	gone := run(t, "explain", "seen", "-o", "yaml").Want(t, cli.StatusFailed, "OBJECT_NOT_FOUND (-704)", "object: null", "type: REMOVE")
+	if strings.Contains(gone.Out, "blocks_") {
+		t.Errorf("an object that has gone:\n%s", gone.Out)
+	}
+	if list := clitest.Decode[rangeList](t, run(t, "ranges", "--state=quarantined", "-o", "json")); len(list.Ranges) == 0 || list.Ranges[0].Frees == nil {
+		t.Errorf("after a forced removal: got %+v, want memory in quarantine", list)
+	}
+	c := clitest.Decode[clientList](t, run(t, "clients", "-o", "json"))
+	lends := func(c clientResult) bool {
+		return slices.Contains(c.Segments, "host-1") && c.Capacity > 0 && c.Expires != nil
+	}
+	if c.TTL == 0 || int(c.Total) != len(c.Clients) || !slices.ContainsFunc(c.Clients, lends) {
+		t.Errorf("clients: got %+v, want the host, watched", c)
+	}
+	run(t, "clients").Want(t, cli.StatusOK, "EXPIRES IN", "host-1", "64 MiB")
+	run(t, "put", "huge", "--size=10GiB").Want(t, cli.StatusFailed, "can never fit", "host-1, has 64 MiB")
+	if o := run(t, "put", "huge", "--size=10GiB"); strings.Contains(o.Err, "eviction") {
+		t.Errorf("no eviction helps, but it says: %s", o.Err)
+	}
 }
 
 func testSegments(t *testing.T) {
@@ -302,7 +351,7 @@ func testEvents(t *testing.T) {
 }
 
 func testHandover(t *testing.T) {
-	run(t, "handover", "--to=nobody").Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)", "nobody")
+	run(t, "handover", "--to=nobody").Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)", `no node "nobody" is registered; there are a, b`)
 	run(t, "start-empty", "--yes").Want(t, cli.StatusUsage, "2 nodes answer", "--node")
 	run(t, "start-empty", "--yes", "--node=nobody").Want(t, cli.StatusFailed, `no node "nobody"`)
 	run(t, "start-empty", "--yes", "--node=b").Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)", "standby")
@@ -386,8 +435,13 @@ func TestLoneMaster(t *testing.T) {
 	run(t, "put", "k", "--size=4KiB", at).Want(t, cli.StatusOK)
 	run(t, "get", "k", at).Want(t, cli.StatusOK, "4.0 KiB")
 	run(t, "status", at).Want(t, cli.StatusOK, "note of", "high availability is off")
+	run(t, "explain", "k", at).Want(t, cli.StatusOK, "complete on host", "so it keeps no journal")
+	run(t, "quota", at).Want(t, cli.StatusFailed, "without --enable_multi_tenants")
 	for _, args := range [][]string{{"events"}, {"history"}, {"backup", filepath.Join(t.TempDir(), "x")}, {"handover"}, {"start-empty", "--yes"}, {"forget", "--yes", "a"}} {
-		run(t, append(args, at)...).Want(t, cli.StatusFailed, "NOT_SUPPORTED (-1012)", "--enable_ha=true")
+		o := run(t, append(args, at)...).Want(t, cli.StatusFailed, "NOT_SUPPORTED (-1012)", "--enable_ha=true")
+		if o.Out != "" { // such as the head of a table
+			t.Errorf("%v prints %q before its error", args, o.Out)
+		}
 	}
 }
 
@@ -397,18 +451,14 @@ func TestTenants(t *testing.T) {
 	mount(t, "host", "--size=1MiB", at)
 	run(t, "put", "k", "--size=1KiB", at).Want(t, cli.StatusFailed, "TENANT_NOT_REGISTERED (-1701)", "what to do: give the tenant a quota")
 	for _, tenant := range []string{"red", "blue"} {
-		put, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://"+x.HTTP+"/api/v1/tenant_quotas?tenant_id="+tenant,
-			strings.NewReader(`{"requested_quota_bytes":4096}`))
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.DefaultClient.Do(put)
-		if err != nil || resp.StatusCode != http.StatusOK {
-			t.Fatal(resp, err)
-		}
-		_ = resp.Body.Close()
+		run(t, "quota", "set", tenant, "4KiB", at).Want(t, cli.StatusOK, tenant+" has a quota of 4.0 KiB")
 		run(t, "put", "of-"+tenant, "--size=1KiB", "--tenant="+tenant, at).Want(t, cli.StatusOK)
 	}
+	if q := clitest.Decode[quotaList](t, run(t, "quota", "list", "-o", "json", at)).Quotas; len(q) != 2 || q[0].Effective != 4096 || q[1].Charged == 0 {
+		t.Errorf("quotas: got %+v, want those of two tenants", q)
+	}
+	run(t, "quota", at).Want(t, cli.StatusOK, "TENANT", "red", "4.0 KiB")
+	run(t, "quota", "rm", "red", at).Want(t, cli.StatusFailed, "the tenant still has objects: masterctl rm-all --yes --tenant=red")
 	run(t, "put", "big", "--size=8KiB", "--tenant=red", at).Want(t, cli.StatusFailed, "TENANT_QUOTA_EXCEEDED (-1700)", "what to do: ")
 	for tenant, want := range map[string]string{"red": "of-red\n", "blue": "of-blue\n", "default": ""} {
 		if o := run(t, "keys", "--tenant="+tenant, at).Want(t, cli.StatusOK); o.Out != want {
@@ -419,6 +469,8 @@ func TestTenants(t *testing.T) {
 	run(t, "put", "of-blue", "--size=1KiB", "--tenant=blue", at).Want(t, cli.StatusOK)
 	run(t, "rm-all", "--yes", "--tenant=blue", at).Want(t, cli.StatusOK, "removed 1 object(s)")
 	run(t, "rm-all", "--yes", at).Want(t, cli.StatusOK, "removed 1 object(s)")
+	run(t, "quota", "rm", "red", at).Want(t, cli.StatusOK, "red has no quota any more")
+	run(t, "put", "more", "--size=1KiB", "--tenant=red", at).Want(t, cli.StatusFailed, "TENANT_NOT_REGISTERED")
 }
 
 // A standby that would change what calls are about says so.
@@ -447,13 +499,17 @@ func TestDrain(t *testing.T) {
 	run(t, "drain", "old", "--concurrency=0", at).Want(t, cli.StatusFailed, "INVALID_PARAMS (-600)", "above 0")
 	run(t, "drain", "status", "1-2", at).Want(t, cli.StatusFailed, "JOB_NOT_FOUND (-1402)")
 	run(t, "put", "k", "--size=1KiB", at).Want(t, cli.StatusOK)
-	job := clitest.Decode[drainResult](t, run(t, "drain", "old", "-o", "json", at))
+	run(t, "drain", "list", at).Want(t, cli.StatusOK, "JOB", "SEGMENTS")
+	job := clitest.Decode[drainResult](t, run(t, "drain", "start", "old", "-o", "json", at))
 	if job.Job == "" || job.Status != "CREATED" {
 		t.Fatalf("got %+v; want a job that was created", job)
 	}
 	run(t, "drain", "old", at).Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010): a segment is drained or being drained already")
 	run(t, "segments", at).Want(t, cli.StatusOK, "DRAINING")
 	run(t, "drain", "status", job.Job, at).Want(t, cli.StatusOK, job.Job+": RUNNING", "old: Drain job running; 0 objects moved")
+	if list := clitest.Decode[drainList](t, run(t, "drain", "list", "-o", "json", at)).Jobs; len(list) != 1 || list[0].Job != job.Job || list[0].Status != "RUNNING" || list[0].Segments[0] != "old" {
+		t.Errorf("drain jobs: got %+v, want %s", list, job.Job)
+	}
 	run(t, "drain", "cancel", job.Job, at).Want(t, cli.StatusOK, job.Job+": CANCELED") // k has nowhere to go
 	run(t, "drain", "status", job.Job, at).Want(t, cli.StatusOK, job.Job+": CANCELED")
 	run(t, "put", "l", "--size=1KiB", at).Want(t, cli.StatusOK)

@@ -39,8 +39,8 @@ func Command() *cobra.Command {
 	add("objects", "Objects:", f.putCommand(), f.putStartCommand(),
 		f.finishCommand("put-end KEY", "Make an object that put-start reserved readable", "ended", (*client.Client).PutEnd),
 		f.finishCommand("put-revoke KEY", "Give up a reservation of put-start", "revoked", (*client.Client).PutRevoke),
-		f.keysListCommand(), f.getCommand(), f.existsCommand(), f.removeCommand(), f.removeRegexCommand(), f.removeAllCommand())
-	add("cluster", "Cluster:", f.segmentsCommand(), f.drainCommand(), f.statusCommand(), f.digestCommand(), f.handoverCommand(), f.startEmptyCommand(), f.refoundCommand(), f.forgetCommand(), f.backupCommand(), f.historyCommand(), f.eventsCommand())
+		f.keysListCommand(), f.explainCommand(), f.getCommand(), f.existsCommand(), f.removeCommand(), f.removeRegexCommand(), f.removeAllCommand())
+	add("cluster", "Cluster:", f.segmentsCommand(), f.clientsCommand(), f.leasesCommand(), f.rangesCommand(), f.drainCommand(), f.quotaCommand(), f.statusCommand(), f.digestCommand(), f.handoverCommand(), f.startEmptyCommand(), f.refoundCommand(), f.forgetCommand(), f.backupCommand(), f.historyCommand(), f.eventsCommand())
 	root.AddCommand(f.versionCommand())
 	return root
 }

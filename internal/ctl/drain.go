@@ -1,13 +1,10 @@
 package ctl
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -15,7 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/understudy-store/understudy/errs"
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
@@ -34,33 +31,82 @@ type drainResult struct {
 }
 
 func (f *Flags) drainCommand() *cobra.Command {
+	cmd := f.drainStartCommand("drain NAME...", "Move all objects away from segments; look after such jobs")
+	begin := cmd.RunE
+	cli.Group(cmd,
+		f.drainStartCommand("start NAME...", "Begin a drain job, as drain NAME does"), f.drainListCommand(),
+		f.drainJobCommand("status JOB", "Print how far a drain job is", http.MethodGet, "/query", ""),
+		f.drainJobCommand("cancel JOB", "End a drain job that moves nothing just now; its segments take objects again", http.MethodPost, "/cancel", "CANCELED"))
+	cmd.RunE, cmd.Args = begin, cli.Arguments(1, -1, "at least one NAME of a segment, or start, list, status or cancel")
+	return cmd
+}
+
+func (f *Flags) drainStartCommand(use, short string) *cobra.Command {
 	var request struct {
 		Segments    []string `json:"segments"`
 		Targets     []string `json:"target_segments"`
 		Concurrency uint32   `json:"max_concurrency"`
 	}
 	cmd := &cobra.Command{
-		Use:   "drain NAME...",
-		Short: "Move all objects away from segments; look after such a job",
+		Use:   use,
+		Short: short,
 		Long: `Begins a job that moves all objects away from the segments with these names, and
 prints its id. The segments take no new objects from now on. Their hosts and those of
 the others must run, since they copy the bytes. The job goes on after a failover.`,
-	}
-	cli.Group(cmd,
-		f.drainJobCommand("status JOB", "Print how far a drain job is", http.MethodGet, "/query", ""),
-		f.drainJobCommand("cancel JOB", "End a drain job that moves nothing just now; its segments take objects again", http.MethodPost, "/cancel", "CANCELED"))
-	cmd.Args = cli.Arguments(1, -1, "at least one NAME of a segment, or status or cancel")
-	cmd.RunE = func(cmd *cobra.Command, names []string) error {
-		request.Segments = names
-		body, err := json.Marshal(request)
-		if err != nil {
-			return err
-		}
-		return f.drain(cmd, http.MethodPost, "", body, "CREATED")
+		Args:              cli.Arguments(1, -1, "at least one NAME of a segment"),
+		ValidArgsFunction: f.completeSegments,
+		RunE: func(cmd *cobra.Command, names []string) error {
+			request.Segments = names
+			body, err := json.Marshal(request)
+			if err != nil {
+				return err
+			}
+			return f.drain(cmd, http.MethodPost, "", body, "CREATED")
+		},
 	}
 	cmd.Flags().StringSliceVar(&request.Targets, "to", []string{}, "`names` of segments to move objects to; none means all others")
 	cmd.Flags().Uint32Var(&request.Concurrency, "concurrency", 4, "most objects that are moved at once")
+	completeFlag(cmd, "to", f.completeSegments)
 	return cmd
+}
+
+// A drainList is what `masterctl drain list` prints.
+type drainList struct {
+	NodeID string     `json:"node_id"` // who was asked
+	Jobs   []drainJob `json:"jobs"`    // oldest first
+}
+
+type drainJob struct {
+	Job      string   `json:"job_id"`
+	Status   string   `json:"status_name"`
+	Segments []string `json:"segments"`
+	Age      uint64   `json:"age_ms"`
+}
+
+func (f *Flags) drainListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "Print the drain jobs, also those that have ended",
+		Args:  cli.NoArguments,
+		RunE: f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
+			n := all.best()
+			resp, err := n.admin.ListDrainJobs(ctx, &pb.ListDrainJobsRequest{})
+			if err != nil {
+				return readError(err)
+			}
+			list := drainList{n.id, []drainJob{}}
+			for _, j := range resp.GetJobs() {
+				list.Jobs = append(list.Jobs, drainJob{j.GetJobId(), j.GetStatus(), j.GetSegments(), j.GetAgeMs()})
+			}
+			return f.Print(cmd, list, func(w io.Writer) {
+				t := cli.NewTable(w, "JOB", "STATUS", "BEGUN", "SEGMENTS")
+				for _, j := range list.Jobs {
+					t.Row(j.Job, j.Status, cli.Millis(j.Age).Round(time.Second).String()+" ago", strings.Join(j.Segments, ", "))
+				}
+				t.End()
+			})
+		}),
+	}
 }
 
 // drainJobCommand is a command on a job that was begun before.
@@ -69,6 +115,8 @@ func (f *Flags) drainJobCommand(use, short, method, path, status string) *cobra.
 		Use:   use,
 		Short: short,
 		Args:  cli.Arguments(1, 1, "the id of one JOB"),
+
+		ValidArgsFunction: f.completeJobs,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.drain(cmd, method, path+"?job_id="+url.QueryEscape(args[0]), nil, status)
 		},
@@ -79,12 +127,9 @@ func (f *Flags) drainJobCommand(use, short, method, path, status string) *cobra.
 // the answer has none.
 func (f *Flags) drain(cmd *cobra.Command, method, path string, body []byte, status string) error {
 	return f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
-		primary := all.primary()
-		if primary == nil {
-			return errs.New(errs.NotLeader, "Drain", "no node serves, so none can drain segments")
-		}
 		result := drainResult{Status: status}
-		if err := askHTTP(ctx, method, "http://"+primary.status.GetNode().GetHttpAddress()+"/api/v1/drain_jobs"+path, body, &result); err != nil {
+		if err := all.askPrimary(ctx, "Drain", method, "/api/v1/drain_jobs"+path, body, &result,
+			"a segment is drained or being drained already, or the job has ended or moves objects just now"); err != nil {
 			return err
 		}
 		return f.Print(cmd, result, func(w io.Writer) {
@@ -95,55 +140,4 @@ func (f *Flags) drain(cmd *cobra.Command, method, path string, body []byte, stat
 			}
 		})
 	})(cmd, nil)
-}
-
-// askHTTP makes a call of Mooncake's HTTP API.
-func askHTTP(ctx context.Context, method, target string, body []byte, result any) error {
-	const maxAnswer = 4 << 20
-	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
-	if err != nil {
-		return err
-	}
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", req.URL.Host)
-	if err != nil {
-		return errs.Wrap(errs.Unavailable, "Drain", err)
-	}
-	defer func() { _ = conn.Close() }()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(0, 0)) })()
-	resp, err := exchange(conn, req)
-	if err != nil {
-		return errs.Wrap(errs.Unresolved, "Drain", err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return errs.Wrap(errs.Unresolved, "Drain", err)
-	}
-	var failure struct {
-		Number  int32  `json:"error_code"`
-		Message string `json:"error_message"`
-	}
-	if err := json.Unmarshal(text, &failure); err != nil {
-		return errs.Wrap(errs.Unresolved, "Drain", fmt.Errorf("%s answers %s: %w", target, resp.Status, err))
-	}
-	kind, known := errs.FromNumber(failure.Number)
-	switch {
-	case failure.Number == 0:
-		return json.Unmarshal(text, result)
-	case !known || resp.StatusCode == http.StatusConflict: // the advice on that kind would be about nodes
-		return fmt.Errorf("%s (%d): a segment is drained or being drained already, or the job has ended or moves objects just now", failure.Message, failure.Number)
-	case failure.Message == kind.String():
-		return errs.New(kind, "Drain", "")
-	}
-	return errs.New(kind, "Drain", "%s", failure.Message)
-}
-
-// exchange makes one request on a connection. http.Client would add a megabyte of
-// HTTP/2, proxies and cookies to the program.
-func exchange(conn net.Conn, req *http.Request) (*http.Response, error) {
-	req.Close = true
-	if err := req.Write(conn); err != nil {
-		return nil, err
-	}
-	return http.ReadResponse(bufio.NewReader(conn), req)
 }

@@ -39,7 +39,7 @@ func (f *Flags) eventsCommand() *cobra.Command {
 printed --limit events; when its node ends it goes on with another one. Heartbeats
 are left out.
 
-As JSON it prints one event a line.`,
+As JSON it prints one event a line, as YAML one a document.`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if (follow || e.since != 0) && !cmd.Flags().Changed("limit") {
@@ -62,6 +62,7 @@ As JSON it prints one event a line.`,
 	cmd.Flags().Uint64Var(&e.limit, "limit", enough, "most events to print; 0 for all, as with --follow or --since if it is not given")
 	cmd.Flags().DurationVar(&e.since, "since", 0, "only events committed no longer than this before the newest one, such as 30s")
 	cmd.Flags().StringSliceVar(&e.types, "type", nil, "only events of these `types`, such as PUT_START,REMOVE")
+	completeFlag(cmd, "type", f.completeTypes)
 	cmd.Flags().StringVar(&e.mention, "mention", "", "only events about this key, segment, client or id")
 	cmd.Flags().Uint64Var(&e.from, "from", 0, "sequence to begin with; with --follow, events from there on are printed first")
 	return cmd
@@ -74,10 +75,12 @@ func (e *follower) once(ctx context.Context, cmd *cobra.Command, all nodes) erro
 	if err != nil {
 		return readError(err)
 	}
-	e.printHead(w)
 	var newest []*pb.EventsResponse
 	for {
 		event, err := stream.Recv()
+		if err == nil || errors.Is(err, io.EOF) {
+			e.head(w)
+		}
 		switch {
 		case errors.Is(err, io.EOF):
 			e.hint(cmd)
@@ -162,29 +165,41 @@ func names(value any, text string) bool {
 // eventLine has columns of fixed width: the table may have no end.
 const eventLine = "%-12v %-12v %-16s %s\n"
 
-func (e *follower) printHead(w io.Writer) {
-	if !e.JSON {
+// head prints the head of the table, once, when a node has answered.
+func (e *follower) head(w io.Writer) {
+	if e.headed {
+		return
+	}
+	e.headed = true
+	if !e.JSON && !e.YAML {
 		fmt.Fprintf(w, eventLine, "TERM/SEQ", "TIME", "TYPE", "EVENT")
 	}
 }
 
 func (e *follower) print(w io.Writer, events ...*pb.EventsResponse) error {
 	for _, event := range events {
-		var err error
-		if e.JSON {
-			stream := strings.ToLower(strings.TrimPrefix(event.GetStream().String(), "EVENT_STREAM_"))
-			result := eventResult{event.GetTerm(), event.GetSequence(), event.GetClusterTimeMs(), stream, event.GetType(), event.GetText(), nil}
-			if json.Valid([]byte(event.GetJson())) {
-				result.Event = json.RawMessage(event.GetJson())
-			}
-			err = json.NewEncoder(w).Encode(result)
-		} else {
-			position := fmt.Sprintf("%d/%d", event.GetTerm(), event.GetSequence())
-			_, err = fmt.Fprintf(w, eventLine, position, cli.Millis(event.GetClusterTimeMs()), event.GetType(), event.GetText())
+		result := resultOf(event)
+		line := result.row
+		if e.JSON || e.YAML {
+			line = func(w io.Writer) error { return e.PrintLine(w, result) }
 		}
-		if err != nil {
+		if err := line(w); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func resultOf(event *pb.EventsResponse) eventResult {
+	stream := strings.ToLower(strings.TrimPrefix(event.GetStream().String(), "EVENT_STREAM_"))
+	result := eventResult{event.GetTerm(), event.GetSequence(), event.GetClusterTimeMs(), stream, event.GetType(), event.GetText(), nil}
+	if json.Valid([]byte(event.GetJson())) {
+		result.Event = json.RawMessage(event.GetJson())
+	}
+	return result
+}
+
+func (r *eventResult) row(w io.Writer) error {
+	_, err := fmt.Fprintf(w, eventLine, fmt.Sprintf("%d/%d", r.Term, r.Sequence), cli.Millis(r.Time), r.Type, r.Text)
+	return err
 }

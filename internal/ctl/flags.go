@@ -40,6 +40,9 @@ func Program(root *cobra.Command) *Flags {
 	f.Complete = f.environment
 	cli.Program(root, &f.Flags)
 	f.bind(root.PersistentFlags())
+	completeFlag(root, "output", values(cli.Outputs()...))
+	completeFlag(root, "protocol", values("grpc", "mooncake"))
+	completeFlag(root, "mooncake-generation", values(wire.Names()...))
 	return f
 }
 

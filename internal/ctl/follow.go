@@ -30,6 +30,7 @@ type follower struct {
 	seen    uint64        // events of it that have come from the node asked now
 	printed uint64
 	begun   bool // a node has answered
+	headed  bool // the head of the table is printed
 	noted   bool // it is printed that the events have stopped, since the last of them
 }
 
@@ -106,7 +107,7 @@ func (e *follower) read(ctx context.Context) error {
 func (e *follower) begin(n *node) {
 	if !e.begun {
 		e.begun = true
-		e.printHead(e.cmd.OutOrStdout())
+		e.head(e.cmd.OutOrStdout())
 	}
 	if e.from == 0 {
 		e.from = n.status.GetState().GetSequence() + 1

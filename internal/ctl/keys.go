@@ -16,6 +16,7 @@ import (
 // failed are printed as the command's error.
 func (f *Flags) keysCommand(cmd *cobra.Command, call func(context.Context, *session, []string, *failedItems) (any, func(io.Writer), error)) *cobra.Command {
 	cmd.Args = cli.Arguments(1, -1, "at least one KEY")
+	cmd.ValidArgsFunction = f.completeKeys
 	cmd.RunE = func(cmd *cobra.Command, keys []string) error {
 		return f.call(cmd, writer(), func(ctx context.Context, s *session) error {
 			failed := &failedItems{}
@@ -104,7 +105,7 @@ type removalResult struct {
 }
 
 func (f *Flags) removeCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "rm KEY...", Short: "Remove objects"}
+	cmd := &cobra.Command{Use: "rm KEY...", Short: "Remove objects", SuggestFor: []string{"remove", "delete", "del"}}
 	how := removal(cmd)
 	return f.keysCommand(cmd, func(ctx context.Context, s *session, keys []string, failed *failedItems) (any, func(io.Writer), error) {
 		outcomes, err := s.BatchRemove(ctx, keys, *how)

@@ -22,17 +22,52 @@ const listPage = 10_000
 
 // listKeys calls a function with the keys that contain a match, page by page and
 // in no order, until that returns false. Listing extends no leases.
-func (f *Flags) listKeys(ctx context.Context, ns nodes, pattern string, unreadable bool, each func([]string) bool) error {
-	req := &pb.ListKeysRequest{Tenant: f.tenant, Regex: pattern, IncludeUnreadable: unreadable, PageSize: listPage}
+func (f *Flags) listKeys(ctx context.Context, ns nodes, req *pb.ListKeysRequest, each func(*pb.ListKeysResponse) bool) error {
+	req.Tenant, req.PageSize = f.tenant, listPage
 	for {
 		resp, err := ns.best().admin.ListKeys(ctx, req)
 		if err != nil {
 			return readError(err)
 		}
-		if req.PageToken = resp.GetNextPageToken(); !each(resp.GetKeys()) || req.PageToken == "" {
+		if req.PageToken = resp.GetNextPageToken(); !each(resp) || req.PageToken == "" {
 			return nil
 		}
 	}
+}
+
+// selection are the flags that say which keys to list.
+type selection struct {
+	pattern, prefix string
+	limit           uint64
+}
+
+func (s *selection) bind(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&s.pattern, "regex", "", "only keys that contain a match of it (Go's syntax)")
+	cmd.Flags().StringVar(&s.prefix, "prefix", "", "only keys that begin with it")
+	cmd.Flags().Uint64Var(&s.limit, "limit", 1000, "most keys to print; 0 for all")
+}
+
+// request returns the request for the keys.
+func (s *selection) request() (*pb.ListKeysRequest, error) {
+	switch {
+	case s.prefix != "" && s.pattern != "":
+		return nil, cli.Misusef("--prefix and --regex exclude each other")
+	case s.prefix != "":
+		return &pb.ListKeysRequest{Regex: `\A` + regexp.QuoteMeta(s.prefix)}, nil
+	}
+	return &pb.ListKeysRequest{Regex: s.pattern}, nil
+}
+
+// enough reports whether a list that has so many keys is long enough.
+func (s *selection) enough(n int) bool { return s.limit > 0 && uint64(n) >= s.limit }
+
+// cut leaves out what is beyond the limit, and says so.
+func cut[T any](cmd *cobra.Command, list []T, limit uint64) []T {
+	if limit == 0 || uint64(len(list)) <= limit {
+		return list
+	}
+	cmd.PrintErrf("there are more than %s; --limit 0 prints all\n", cli.Count(limit))
+	return list[:limit]
 }
 
 // A keyList is what `masterctl keys` prints.
@@ -41,9 +76,7 @@ type keyList struct {
 }
 
 func (f *Flags) keysListCommand() *cobra.Command {
-	var pattern, prefix string
-	var limit uint64
-	var all bool
+	which, all := &selection{}, false
 	cmd := &cobra.Command{
 		Use:   "keys",
 		Short: "Print the keys of objects",
@@ -52,24 +85,21 @@ exists it extends no leases.`,
 		Args: cli.NoArguments,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if prefix != "" && pattern != "" {
-			return cli.Misusef("--prefix and --regex exclude each other")
+		req, err := which.request()
+		if err != nil {
+			return err
 		}
-		if prefix != "" {
-			pattern = `\A` + regexp.QuoteMeta(prefix)
-		}
+		req.IncludeUnreadable = all
 		return f.withNodes(func(ctx context.Context, cmd *cobra.Command, ns nodes) error {
 			list := keyList{Keys: []string{}}
-			err := f.listKeys(ctx, ns, pattern, all, func(keys []string) bool {
-				list.Keys = append(list.Keys, keys...)
-				return limit == 0 || uint64(len(list.Keys)) < limit
+			err := f.listKeys(ctx, ns, req, func(page *pb.ListKeysResponse) bool {
+				list.Keys = append(list.Keys, page.GetKeys()...)
+				return !which.enough(len(list.Keys) - 1) // one more says whether there are more
 			})
 			if err != nil {
 				return err
 			}
-			if limit > 0 && uint64(len(list.Keys)) > limit {
-				list.Keys = list.Keys[:limit]
-			}
+			list.Keys = cut(cmd, list.Keys, which.limit)
 			return f.Print(cmd, list, func(w io.Writer) {
 				for _, key := range list.Keys {
 					fmt.Fprintln(w, cli.Key(key))
@@ -77,9 +107,7 @@ exists it extends no leases.`,
 			})
 		})(cmd, args)
 	}
-	cmd.Flags().StringVar(&pattern, "regex", "", "only keys that contain a match of it (Go's syntax)")
-	cmd.Flags().StringVar(&prefix, "prefix", "", "only keys that begin with it")
-	cmd.Flags().Uint64Var(&limit, "limit", 1000, "most keys to print; 0 for all")
+	which.bind(cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "also objects that cannot be read, such as those that are being written")
 	return cmd
 }
@@ -94,7 +122,8 @@ func (f *Flags) countMatches(cmd *cobra.Command, pattern string) (found matches,
 	const sampled = 10
 	found.Sample = []string{}
 	err = f.withNodes(func(ctx context.Context, _ *cobra.Command, ns nodes) error {
-		return f.listKeys(ctx, ns, pattern, false, func(keys []string) bool {
+		return f.listKeys(ctx, ns, &pb.ListKeysRequest{Regex: pattern}, func(page *pb.ListKeysResponse) bool {
+			keys := page.GetKeys()
 			found.Matches += uint64(len(keys))
 			found.Sample = append(found.Sample, keys[:min(len(keys), sampled-len(found.Sample))]...)
 			return true

@@ -45,6 +45,7 @@ is named with --to, or to the one that is closest behind.`,
 		}),
 	}
 	cmd.Flags().StringVar(&to, "to", "", "node that takes over; none means the one closest behind")
+	completeFlag(cmd, "to", f.completeNodes)
 	return cmd
 }
 
@@ -84,6 +85,7 @@ given out after the lease TTL.`,
 	}
 	cmd.Flags().BoolVar(&noWriters, "no-writers", false, "no earlier writer writes any more")
 	cmd.Flags().StringVar(&id, "node", "", "node that becomes the primary; needed if several answer")
+	completeFlag(cmd, "node", f.completeNodes)
 	return confirmed(cmd, "this discards everything that is cached")
 }
 
@@ -99,7 +101,8 @@ func (f *Flags) forgetCommand() *cobra.Command {
 		Long: `Strikes nodes off the list of those that hold the whole state. A cluster in which no
 node holds the state waits for them before it starts empty. It is refused while such
 a node runs.`,
-		Args: cli.Arguments(1, -1, "at least one NODE"),
+		Args:              cli.Arguments(1, -1, "at least one NODE"),
+		ValidArgsFunction: f.completeNodes,
 		RunE: func(cmd *cobra.Command, ids []string) error {
 			return f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
 				for _, id := range ids {

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
@@ -126,6 +128,7 @@ bytes are.`,
 func (f *Flags) startsPut(cmd *cobra.Command, size uint64, done string, then func(context.Context, *session, client.Reservation) error) *cobra.Command {
 	p := &putFlags{}
 	p.bind(cmd.Flags(), size)
+	completeFlag(cmd, "preferred-segment", f.completeSegments)
 	cmd.Args = cli.Arguments(1, 1, "one KEY")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		p.item.Key = args[0]
@@ -138,7 +141,7 @@ func (f *Flags) startsPut(cmd *cobra.Command, size uint64, done string, then fun
 				err = then(ctx, s, r)
 			}
 			if err != nil {
-				return err
+				return f.noRoom(ctx, err, p.item.Size)
 			}
 			result := putResult{reserved(r), s.ID().String(), s.term()}
 			return f.Print(cmd, result, func(w io.Writer) {
@@ -148,6 +151,24 @@ func (f *Flags) startsPut(cmd *cobra.Command, size uint64, done string, then fun
 		})
 	}
 	return cmd
+}
+
+// noRoom is the error of a put. If no segment is large enough for the object, it says so:
+// no eviction would help then.
+func (f *Flags) noRoom(ctx context.Context, err error, size uint64) error {
+	if errs.KindOf(err) != errs.NoAvailableHandle || f.Mooncake {
+		return err
+	}
+	list, listErr := f.segments(ctx)
+	if listErr != nil || len(list.Segments) == 0 {
+		return err
+	}
+	largest := slices.MaxFunc(list.Segments, func(a, b segmentResult) int { return cmp.Compare(a.Capacity, b.Capacity) })
+	if size <= largest.Capacity {
+		return err
+	}
+	return errs.New(errs.NoAvailableHandle, "PutStart", "an object of %s "+cli.NeverFits+": a replica lies in one segment, and the largest, %s, has %s; mount a larger one, or split the object",
+		cli.SizeText(size), largest.Name, cli.SizeText(largest.Capacity))
 }
 
 // finishResult is what ending and revoking a put prints.
@@ -166,6 +187,8 @@ func (f *Flags) finishCommand(use, short, done string, finish func(*client.Clien
 		Use:   use,
 		Short: short,
 		Args:  cli.Arguments(1, 1, "one KEY"),
+
+		ValidArgsFunction: f.completeKeys,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ref := client.PutRef{Key: args[0], ID: client.ObjectID(id)}
 			return f.call(cmd, owner, func(ctx context.Context, s *session) error {

@@ -65,7 +65,11 @@ after the longest time that they may use it.`,
 	cmd.Flags().StringVar(&from, "from", "", "node whose state is founded from")
 	cmd.Flags().StringVar(&file, "from-file", "", "file whose state is founded from")
 	cmd.Flags().StringVar(&id, "node", "", "node that gets the file; needed if several answer")
+	completeFlag(cmd, "from", f.completeNodes)
+	completeFlag(cmd, "node", f.completeNodes)
+	completeFlag(cmd, "from-file", files)
 	cmd.Flags().StringSliceVar(&giveUp, "yes", nil, "confirm: `ids` of the nodes that lose something, separated by ',', as the refusal names them")
+	completeFlag(cmd, "yes", f.completeNodes)
 	return cmd
 }
 

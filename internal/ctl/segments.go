@@ -111,7 +111,8 @@ func (f *Flags) unmountCommand() *cobra.Command {
 
 The host is not notified. If it still runs, it mounts the segment again after the
 next takeover. To take its memory away for good, stop the host.`,
-		Args: cli.Arguments(1, 1, "the ID or NAME of one segment"),
+		Args:              cli.Arguments(1, 1, "the ID or NAME of one segment"),
+		ValidArgsFunction: f.completeSegments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.call(cmd, writer(), func(ctx context.Context, s *session) error {
 				id, err := f.findSegment(ctx, args[0])

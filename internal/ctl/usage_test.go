@@ -16,6 +16,7 @@ func TestWrongUsage(t *testing.T) {
 	}{
 		{[]string{"nonsense"}, []string{`unknown command "nonsense"`, "see: masterctl --help"}},
 		{[]string{"stats"}, []string{"did you mean status?"}},
+		{[]string{"remove", "k"}, []string{"did you mean rm?"}},
 		{[]string{"segments", "mont"}, []string{`unknown command "mont"`, "did you mean mount?"}},
 		{[]string{"get", "--adress=a:1", "k"}, []string{"unknown flag: --adress", "did you mean --address?", "see: masterctl get --help"}},
 		{[]string{"put-start", "k", "--soft_pim"}, []string{"did you mean --soft-pin?"}},
@@ -31,7 +32,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"get", "k", "--address", "nowhere"}, []string{`"nowhere" must be host:port`}},
 		{[]string{"get", "k", "--etcd_endpoints", "http://a"}, []string{`"http://a" must be host:port`}},
 		{[]string{"get", "k", "--timeout", "0s"}, []string{"--timeout is 0s"}},
-		{[]string{"get", "k", "-o", "xml"}, []string{"table or json"}},
+		{[]string{"get", "k", "-o", "xml"}, []string{"table, json or yaml"}},
 		{[]string{"get", "k", "--cluster-id", "a/b"}, []string{`ClusterID is "a/b"`}},
 		{[]string{"put-start", "k"}, []string{"needs --size"}},
 		{[]string{"put", "k", "--size", "big"}, []string{"64KiB"}},
@@ -54,6 +55,13 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"segments", "mount", "a", "--size", "1MiB", "--base", "0"}, []string{"--base is 0x0"}},
 		{[]string{"segments", "mount", "a", "--size", "1MiB", "--id", "1"}, []string{"must be a UUID"}},
 		{[]string{"drain"}, []string{"needs at least one NAME"}},
+		{[]string{"drain", "start"}, []string{"needs at least one NAME"}},
+		{[]string{"leases", "--prefix=a", "--regex=b"}, []string{"exclude each other"}},
+		{[]string{"ranges", "--state=free"}, []string{`--state is "free"`, "live, reserved, quarantined"}},
+		{[]string{"explain"}, []string{"needs one KEY"}},
+		{[]string{"quota", "set", "a"}, []string{"needs a TENANT and a SIZE"}},
+		{[]string{"quota", "set", "a", "many"}, []string{`the SIZE is "many"`, "64KiB"}},
+		{[]string{"quota", "rm"}, []string{"needs one TENANT"}},
 		{[]string{"drain", "status"}, []string{"needs the id of one JOB"}},
 		{[]string{"segments", "unmount"}, []string{"needs the ID or NAME"}},
 	} {
@@ -110,11 +118,17 @@ func TestNobodyAnswers(t *testing.T) {
 		{"handover"},
 		{"events"},
 		{"start-empty", "--yes"},
+		{"explain", "k"},
+		{"leases"},
+		{"quota"},
 	} {
-		run(t, append(args, "--address", at, "--timeout=300ms")...).
-			Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: masterctl status", "if none answers, check --address")
+		o := run(t, append(args, "--address", at, "--timeout=300ms")...)
+		if o.Out != "" { // such as the head of a table
+			t.Errorf("%v prints %q before its error", args, o.Out)
+		}
+		o.Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: masterctl status", "if none answers, check --address")
 	}
-	run(t, "status", "--address", at).Want(t, critical, "no answer", "No node serves.", "what to do: masterctl status", "if none answers, check --address")
+	run(t, "status", "--address", at).Want(t, critical, "no answer", "No node serves.", "what to do: check whether nodes run, and --address")
 	s := clitest.Decode[statusResult](t, run(t, "status", "--address", at, "-o", "json"))
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != at || s.Nodes[0].Error == "" || s.Leader != nil {
 		t.Errorf("got %+v; want the address %s with an error, and no leader", s, at)
@@ -146,4 +160,37 @@ func TestEnvironment(t *testing.T) {
 	run(t, "status", "--etcd_endpoints", other, "--address", at, "--timeout=300ms").Want(t, critical, "etcd does not answer", "no answer", at)
 	t.Setenv("UNDERSTUDY_ADDRESS", "nowhere")
 	run(t, "status").Want(t, cli.StatusUsage, "UNDERSTUDY_ADDRESS", `"nowhere"`)
+}
+
+// A shell is offered names and values, and files only where a file is meant.
+func TestCompletion(t *testing.T) {
+	t.Setenv("UNDERSTUDY_ADDRESS", lone(t, "x").RPC)
+	mount(t, "host", "--size=1MiB")
+	run(t, "put", "k1", "--size=1KiB").Want(t, cli.StatusOK)
+	const noFiles = "ShellCompDirectiveNoFileComp"
+	for _, tt := range []struct {
+		args  []string
+		offer string
+		hint  string
+	}{
+		{[]string{"handover", "--to", ""}, "x\n", noFiles},
+		{[]string{"forget", ""}, "x\n", noFiles},
+		{[]string{"segments", "unmount", ""}, "host\n", noFiles},
+		{[]string{"drain", "start", ""}, "host\n", noFiles},
+		{[]string{"put", "--preferred-segment", ""}, "host\n", noFiles},
+		{[]string{"get", "k"}, "k1\n", noFiles},
+		{[]string{"get", "k1", ""}, "", noFiles},
+		{[]string{"status", "--output", ""}, "table\njson\nyaml\n", noFiles},
+		{[]string{"status", "--protocol", ""}, "grpc\nmooncake\n", noFiles},
+		{[]string{"ranges", "--state", ""}, "live\nreserved\nquarantined\n", noFiles},
+		{[]string{"events", ""}, "", noFiles},
+		{[]string{"backup", ""}, "", "ShellCompDirectiveDefault"},
+		{[]string{"handover", "--address=" + deadAddress(t), "--to", ""}, "", noFiles},
+	} {
+		o := run(t, append([]string{"__complete"}, tt.args...)...)
+		offer, _, _ := strings.Cut(o.Out, ":")
+		if offer != tt.offer || !strings.Contains(o.Err, tt.hint) {
+			t.Errorf("%q is completed to %q (%s), want %q (%s)", tt.args, offer, o.Err, tt.offer, tt.hint)
+		}
+	}
 }

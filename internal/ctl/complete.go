@@ -1,0 +1,120 @@
+package ctl
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+)
+
+// completeTimeout bounds how long a shell waits for names.
+const completeTimeout = 2 * time.Second
+
+// A completer offers what an argument or a flag may be, as cobra wants it.
+type completer = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
+
+// completeFlag gives a flag of a command its completer.
+func completeFlag(cmd *cobra.Command, name string, c completer) {
+	if err := cmd.RegisterFlagCompletionFunc(name, c); err != nil {
+		panic(err) // the flag is not there
+	}
+}
+
+// values completes to fixed words.
+func values(words ...string) completer {
+	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return words, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// files completes to names of files.
+func files(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	return nil, cobra.ShellCompDirectiveDefault
+}
+
+// offer completes to what the nodes say, without what is given already; to nothing if
+// they do not answer.
+func (f *Flags) offer(cmd *cobra.Command, args []string, names func(context.Context, nodes) []string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(cmd.Context()), completeTimeout)
+	defer cancel()
+	if f.environment(cmd.Flags()) != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	all, err := f.survey(ctx)
+	defer all.close()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	list := slices.DeleteFunc(names(ctx, all), func(name string) bool { return slices.Contains(args, name) })
+	return list, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (f *Flags) completeNodes(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return f.offer(cmd, args, func(_ context.Context, all nodes) (ids []string) {
+		for _, n := range all {
+			if n.id != "" {
+				ids = append(ids, n.id)
+			}
+		}
+		return ids
+	})
+}
+
+func (f *Flags) completeSegments(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return f.offer(cmd, args, func(ctx context.Context, all nodes) (names []string) {
+		resp, _ := all.best().admin.ListSegments(ctx, &pb.ListSegmentsRequest{})
+		for _, s := range resp.GetSegments() {
+			names = append(names, s.GetSegment().GetName())
+		}
+		slices.Sort(names)
+		return slices.Compact(names)
+	})
+}
+
+func (f *Flags) completeKeys(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
+	const most = 50
+	return f.offer(cmd, args, func(ctx context.Context, all nodes) []string {
+		resp, _ := all.best().admin.ListKeys(ctx, &pb.ListKeysRequest{Tenant: f.tenant, Regex: `\A` + regexp.QuoteMeta(begun), IncludeUnreadable: true, PageSize: most})
+		return resp.GetKeys()
+	})
+}
+
+func (f *Flags) completeJobs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return f.offer(cmd, args, func(ctx context.Context, all nodes) (ids []string) {
+		resp, _ := all.best().admin.ListDrainJobs(ctx, &pb.ListDrainJobsRequest{})
+		for _, j := range resp.GetJobs() {
+			ids = append(ids, j.GetJobId())
+		}
+		return ids
+	})
+}
+
+// completeTypes completes to the types of events that the journal has.
+func (f *Flags) completeTypes(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	const most = 10_000
+	return f.offer(cmd, args, func(ctx context.Context, all nodes) (types []string) {
+		stream, err := all.best().admin.Events(ctx, &pb.EventsRequest{Limit: most})
+		for err == nil {
+			var event *pb.EventsResponse
+			if event, err = stream.Recv(); err == nil && !slices.Contains(types, event.GetType()) {
+				types = append(types, event.GetType())
+			}
+		}
+		slices.Sort(types)
+		return types
+	})
+}
+
+func (f *Flags) completeTenants(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return f.offer(cmd, args, func(ctx context.Context, all nodes) (names []string) {
+		quotas, _ := all.quotas(ctx)
+		for _, q := range quotas {
+			names = append(names, q.Tenant)
+		}
+		return names
+	})
+}

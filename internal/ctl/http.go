@@ -1,0 +1,81 @@
+package ctl
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+)
+
+// maxAnswer bounds what is read of an HTTP answer.
+const maxAnswer = 8 << 20
+
+// askPrimary makes a call of Mooncake's HTTP API at the primary. conflict says what is
+// the matter if the answer is that the call is in conflict with the state.
+func (ns nodes) askPrimary(ctx context.Context, op, method, path string, body []byte, result any, conflict string) error {
+	primary := ns.primary()
+	if primary == nil {
+		return errs.New(errs.NotLeader, op, "no node serves")
+	}
+	status, text, err := primary.http(ctx, op, method, path, body)
+	if err != nil {
+		return err
+	}
+	var failure struct {
+		Number  int32  `json:"error_code"`
+		Message string `json:"error_message"`
+	}
+	if err := json.Unmarshal(text, &failure); err != nil {
+		return errs.Wrap(errs.Unresolved, op, fmt.Errorf("%s answers with status %d: %w", primary.status.GetNode().GetHttpAddress(), status, err))
+	}
+	kind, known := errs.FromNumber(failure.Number)
+	switch {
+	case failure.Number == 0:
+		return json.Unmarshal(text, result)
+	case !known || status == http.StatusConflict: // the advice on that kind would be about nodes
+		return fmt.Errorf("%s (%d): %s", failure.Message, failure.Number, conflict)
+	case failure.Message == kind.String():
+		return errs.New(kind, op, "")
+	}
+	return errs.New(kind, op, "%s", failure.Message)
+}
+
+// http makes a request of a node's HTTP service. http.Client would add a megabyte of
+// HTTP/2, proxies and cookies to the program.
+func (n *node) http(ctx context.Context, op, method, path string, body []byte) (status int, text []byte, err error) {
+	address, open := n.status.GetNode().GetHttpAddress(), errs.Unresolved
+	if method == http.MethodGet { // it changes nothing, so nothing is open
+		open = errs.Unavailable
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+address+path, bytes.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Close = true
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return 0, nil, errs.Wrap(errs.Unavailable, op, err)
+	}
+	defer func() { _ = conn.Close() }()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(0, 0)) })()
+	if err := req.Write(conn); err != nil {
+		return 0, nil, errs.Wrap(open, op, err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), req)
+	if err != nil {
+		return 0, nil, errs.Wrap(open, op, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
+	if err != nil {
+		return 0, nil, errs.Wrap(open, op, err)
+	}
+	return resp.StatusCode, text, nil
+}
