@@ -51,6 +51,9 @@ type Counters struct {
 	Bytes      atomic.Int64 // of memory they held
 	NearMisses atomic.Int64 // renewals journaled for a cutoff
 	Discarded  atomic.Int64 // abandoned puts
+	// Idle is how long ago, in milliseconds, the lease had ended of the last object that
+	// the newest cutoff took: the least idle that an evicted object was.
+	Idle atomic.Int64
 }
 
 // NewLoop returns a loop that is ready to run.
@@ -171,6 +174,7 @@ func (l *Loop) commit(ctx context.Context, pass *Pass) error {
 		return err
 	}
 	l.Counters.Cutoffs.Add(1)
+	l.Counters.Idle.Store(max(0, int64(l.Now()-pass.Cutoff.Deadline)))
 	l.Counters.Objects.Add(int64(pass.Victims))
 	l.Counters.Bytes.Add(int64(pass.Bytes))
 	return nil

@@ -1,6 +1,9 @@
 package metadata
 
-import "github.com/understudy-store/understudy/errs"
+import (
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/segment"
+)
 
 // Inspect returns all that is known of an object, without a lease.
 func (s *Store) Inspect(tenant, key string) (Object, error) {
@@ -136,4 +139,28 @@ func (o *object) descriptor(r *replica) Descriptor {
 		d.Endpoint = r.endpoint.Value()
 	}
 	return d
+}
+
+// A Glance is what a census counts of an object.
+type Glance struct {
+	Key       string
+	Size      uint64 // bytes
+	HardPin   bool
+	SoftPin   bool
+	LeaseEnds Time
+}
+
+// Census visits the objects of a shard under its lock, with the segments in which their
+// replicas in memory lie. visit must be quick, and keep neither of its arguments.
+func (s *Store) Census(shard int, now Time, visit func(Glance, func(yield func(segment.Number) bool))) {
+	s.EachObject(shard, func(e Entry) {
+		o := e.o
+		visit(Glance{o.key, o.size, o.has(flagHardPin), o.softPinned(now), o.leasedUntil()}, func(yield func(segment.Number) bool) {
+			for i := range o.replicaCount() {
+				if r := o.replicaAt(i); r.kind == Memory && r.exists() && !yield(r.segment.Number) {
+					return
+				}
+			}
+		})
+	})
 }

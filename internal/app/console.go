@@ -1,10 +1,17 @@
 package app
 
 import (
+	"context"
+	"encoding/json"
+	"fmt"
 	"net/http"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/console"
+	"github.com/understudy-store/understudy/promote"
 )
 
 // newRecorder returns what keeps the node's figures for the console.
@@ -34,5 +41,97 @@ func (a *App) console() http.Handler {
 	return console.Handler(console.Sources{
 		Node: a.node, Brief: a.httpNode, Cluster: a.cfg.HA.ClusterID, Version: a.version, Now: clock.Wall,
 		Gate: a.gate, Scans: a.scans, Calls: a.counters.service, Recorder: a.recorder, Log: a.log,
+		Evicted: a.evicted, Members: a.etcdMembers(), Settings: a.nodeSettings, Own: a.cfg.YAML(),
 	})
+}
+
+// evicted returns what this node evicted.
+func (a *App) evicted() console.Evictions {
+	e := a.counters.eviction
+	return console.Evictions{
+		Cutoffs: e.Cutoffs.Load(), Objects: e.Objects.Load(), EvictedBytes: uint64(e.Bytes.Load()),
+		Idle: time.Duration(e.Idle.Load()) * time.Millisecond,
+	}
+}
+
+// nodeSettings returns the settings that should be alike, of all nodes.
+func (a *App) nodeSettings(ctx context.Context) ([]console.NodeSettings, error) {
+	s := a.node.promoteStatus()
+	s.Self.Settings = shared(a.cfg)
+	nodes := []promote.NodeInfo{s.Self}
+	if n, ok := a.node.(*clusterNode); ok {
+		var err error
+		if nodes, err = n.Nodes(ctx); err != nil {
+			return nil, fmt.Errorf("etcd does not answer: %w", err)
+		}
+	}
+	var list []console.NodeSettings
+	for _, n := range nodes {
+		one := console.NodeSettings{NodeID: n.ID, Primary: n.ID == s.Leader.NodeID}
+		_ = json.Unmarshal([]byte(n.Settings), &one.Values) // a node of an older version says nothing
+		list = append(list, one)
+	}
+	return list, nil
+}
+
+// etcdMembers returns what asks etcd's members how they are; nil without etcd.
+func (a *App) etcdMembers() func(context.Context) []console.Member {
+	n, ok := a.node.(*clusterNode)
+	if !ok {
+		return nil
+	}
+	return n.etcd.ask
+}
+
+// ask asks all members of etcd how they are.
+func (u *etcdUse) ask(ctx context.Context) []console.Member {
+	ctx, cancel := context.WithTimeout(ctx, sizeTimeout)
+	defer cancel()
+	list := make([]console.Member, len(u.members))
+	var asks errgroup.Group
+	asks.SetLimit(sizeAsks)
+	var names map[uint64]string
+	asks.Go(func() error {
+		names = u.names(ctx)
+		return nil
+	})
+	ids := make([]uint64, len(u.members))
+	for i, endpoint := range u.members {
+		asks.Go(func() error {
+			list[i], ids[i] = u.member(ctx, endpoint)
+			return nil
+		})
+	}
+	_ = asks.Wait() // a member that is down says so
+	for i, id := range ids {
+		list[i].Name = names[id]
+	}
+	return list
+}
+
+// member asks one member how it is, and returns its id.
+func (u *etcdUse) member(ctx context.Context, endpoint string) (console.Member, uint64) {
+	began := u.clock()
+	st, err := u.client.Status(ctx, endpoint)
+	m := console.Member{Endpoint: endpoint, Took: u.clock() - began}
+	if err != nil {
+		m.Fault = err.Error()
+		return m, 0
+	}
+	m.Version, m.Leader, m.Learner = st.Version, st.Leader == st.Header.GetMemberId(), st.IsLearner
+	m.Size, m.InUse, m.Quota, m.Alarms = uint64(st.DbSize), uint64(st.DbSizeInUse), uint64(st.DbSizeQuota), st.Errors
+	return m, st.Header.GetMemberId()
+}
+
+// names returns the names of etcd's members.
+func (u *etcdUse) names(ctx context.Context) map[uint64]string {
+	list, err := u.client.MemberList(ctx)
+	if err != nil {
+		return nil // they have their endpoints
+	}
+	names := make(map[uint64]string)
+	for _, m := range list.Members {
+		names[m.ID] = m.Name
+	}
+	return names
 }

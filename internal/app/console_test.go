@@ -26,6 +26,18 @@ func TestConsoleOfAPair(t *testing.T) {
 	primary.curves()
 	standby.becomes("/console/timeline", http.StatusOK, `<a href="http://`+primary.cfg.Node.HTTPAddress+`/console/timeline">`)
 	standby.becomes("/console/timeline", http.StatusOK, "this node loaded a snapshot")
+	for page, want := range map[string]string{
+		"cluster": "masterctl handover --to " + standby.cfg.Node.ID, "memory": "host-a", "cache": "Age at eviction", "key?key=k": "MEMORY", "settings": "(primary)",
+		"journal": "PUT_START", "leases": "of 1 objects",
+	} {
+		for _, n := range []*httpNode{primary, standby} {
+			n.becomes("/console/"+page, http.StatusOK, want)
+			if _, body := n.ask("/console/" + page); strings.Contains(body, "not whole") {
+				t.Errorf("%s: %s", page, body)
+			}
+		}
+	}
+	primary.want("/console/cluster", http.StatusOK, "Answers in", "(this one)", standby.cfg.Node.ID)
 	primary.stop()
 	standby.becomes("/console/timeline", http.StatusOK, "a planned change to "+standby.cfg.Node.ID+", term 2")
 	standby.becomes("/console/timeline", http.StatusOK, "and serves")
@@ -36,8 +48,9 @@ func TestConsoleOfALoneNode(t *testing.T) {
 	n.becomes("/readyz", http.StatusOK, "OK")
 	n.put("k")
 	n.curves()
-	for _, page := range []string{"timeline"} {
-		n.want("/console/"+page, http.StatusOK, "and serves", "this process started")
+	n.want("/console/timeline", http.StatusOK, "this process started")
+	for _, page := range []string{"timeline", "cluster", "memory", "cache", "key?key=k", "settings", "journal", "leases"} {
+		n.want("/console/"+page, http.StatusOK, "and serves")
 		if _, body := n.ask("/console/" + page); strings.Contains(body, "not whole") {
 			t.Errorf("%s: %s", page, body)
 		}

@@ -10,7 +10,6 @@ import (
 	"iter"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -40,6 +39,10 @@ type Sources struct {
 	Scans    *service.Scans
 	Calls    *service.Counters
 	Recorder *Recorder
+	Evicted  func() Evictions
+	Members  func(ctx context.Context) []Member // asks etcd; nil without it
+	Settings func(ctx context.Context) ([]NodeSettings, error)
+	Own      string // all settings of this node, as a file
 	Log      zerolog.Logger
 }
 
@@ -49,8 +52,10 @@ const (
 	maxRequests = 8
 	// makeTimeout bounds how long one page takes to make.
 	makeTimeout = 4 * time.Second
-	// keepHistory is how long the terms in etcd are kept for other requests.
-	keepHistory = 200 * time.Millisecond
+	// keepTerms and keepAnswers are how long the terms in etcd, and other answers of
+	// etcd, are kept for other requests.
+	keepTerms   = 200 * time.Millisecond
+	keepAnswers = time.Second
 )
 
 //go:embed static templates
@@ -62,10 +67,13 @@ type console struct {
 	pages  map[string]*template.Template
 	places chan struct{}
 
-	mu      sync.Mutex
-	terms   []*pb.TermRecord // as last read
-	termErr error
-	readAt  time.Time
+	terms   shared[[]*pb.TermRecord]
+	status  shared[*pb.StatusResponse]
+	members shared[[]Member]
+	nodes   shared[[]NodeSettings]
+	census  shared[figures]
+	tail    tail
+	tailed  shared[struct{}]
 }
 
 // A page is one page of the console.
@@ -78,12 +86,21 @@ type page struct {
 func pages() []page {
 	return []page{
 		{"timeline", "Timeline", (*console).timeline},
+		{"cluster", "Cluster", (*console).cluster},
+		{"memory", "Memory", (*console).memory},
+		{"cache", "Cache", (*console).cache},
+		{"key", "Key", (*console).key},
+		{"settings", "Settings", (*console).settings},
+		{"journal", "Journal", (*console).journal},
+		{"leases", "Leases", (*console).leases},
 	}
 }
 
 // Handler returns what answers below /console/.
 func Handler(s Sources) http.Handler {
 	c := &console{Sources: s, pages: make(map[string]*template.Template), places: make(chan struct{}, maxRequests)}
+	c.terms.keep, c.census.keep, c.tailed.keep = keepTerms, keepCensus, keepTail
+	c.status.keep, c.members.keep, c.nodes.keep = keepAnswers, keepAnswers, keepAnswers
 	mux := http.NewServeMux()
 	for _, p := range pages() {
 		c.pages[p.Name] = template.Must(template.New("layout.html").Funcs(formats).ParseFS(files, "templates/layout.html", "templates/"+p.Name+".html"))
@@ -169,21 +186,12 @@ func (c *console) show(p page) http.HandlerFunc {
 	}
 }
 
-// history returns the last terms. Requests at about the same time share one read of
-// etcd. If it fails, the terms of the last read are returned with the error.
+// history returns the last terms.
 func (c *console) history(ctx context.Context) ([]*pb.TermRecord, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock() // across the read: it is shared, and bounded by makeTimeout
-	now := c.Now()
-	if age := now.Sub(c.readAt); age >= 0 && age < keepHistory {
-		return c.terms, c.termErr
-	}
-	h, err := c.Node.History(ctx)
-	if err == nil {
-		c.terms = h.GetTerms()
-	}
-	c.readAt, c.termErr = c.Now(), err
-	return c.terms, err
+	return c.terms.get(c.Now, func() ([]*pb.TermRecord, error) {
+		h, err := c.Node.History(ctx)
+		return h.GetTerms(), err
+	})
 }
 
 // formats are the functions of the templates.
@@ -191,6 +199,9 @@ var formats = template.FuncMap{
 	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05") },
 	"rfc3339": func(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) },
 	"lasted":  lasted,
+	"role":    role,
+	"float":   func(f float64) string { return fmt.Sprintf("%.2f", f) },
+	"minus":   func(a, b float64) string { return fmt.Sprintf("%.2f", max(0, a-b)) },
 	"bytes":   bytesText,
 	"count":   countText,
 	"percent": func(f float64) string { return fmt.Sprintf("%.1f %%", 100*f) },

@@ -25,16 +25,17 @@ var noon = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 // A rig is a console of a node that says what a test wants.
 type rig struct {
 	Sources
-	t       *testing.T
-	node    httpapi.Node
-	terms   []*pb.TermRecord
-	termErr error
-	reads   int
-	status  *pb.StatusResponse
-	events  []*pb.EventsResponse
-	store   *metadata.Store
-	reading Reading
-	now     time.Time
+	t        *testing.T
+	node     httpapi.Node
+	terms    []*pb.TermRecord
+	termErr  error
+	reads    int
+	status   *pb.StatusResponse
+	events   []*pb.EventsResponse
+	eventErr error
+	store    *metadata.Store
+	reading  Reading
+	now      time.Time
 }
 
 func newRig(t *testing.T) *rig {
@@ -42,7 +43,8 @@ func newRig(t *testing.T) *rig {
 	now := func() time.Time { return r.now }
 	r.Sources = Sources{
 		Node: r, Brief: func() httpapi.Node { return r.node }, Cluster: "c1", Version: "v-test", Now: now, Gate: service.NewGate(), Scans: service.NewScans(),
-		Calls: service.NewCounters(), Log: zerolog.Nop(), Recorder: &Recorder{Now: now, Read: func() Reading { return r.reading }},
+		Calls: service.NewCounters(), Log: zerolog.Nop(), Evicted: func() Evictions { return Evictions{} },
+		Settings: func(context.Context) ([]NodeSettings, error) { return nil, nil }, Recorder: &Recorder{Now: now, Read: func() Reading { return r.reading }},
 	}
 	return r
 }
@@ -56,6 +58,10 @@ func (r *rig) History(context.Context) (*pb.HistoryResponse, error) {
 
 func (r *rig) Events(_ context.Context, from metadata.Seq, _ bool) iter.Seq2[*pb.EventsResponse, error] {
 	return func(yield func(*pb.EventsResponse, error) bool) {
+		if r.eventErr != nil {
+			yield(nil, r.eventErr)
+			return
+		}
 		for _, e := range r.events {
 			if e.GetSequence() >= uint64(from) && !yield(e, nil) {
 				return
@@ -69,6 +75,13 @@ func (r *rig) get(path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
 	Handler(r.Sources).ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
 	return w
+}
+
+// body returns the body of an answer.
+func body(h http.Handler, path string) string {
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+	return w.Body.String()
 }
 
 // page returns a page as a tree, and its text.
@@ -224,9 +237,9 @@ func TestEscaping(t *testing.T) {
 	r.terms = []*pb.TermRecord{{Term: 1, NodeId: evil, Why: evil, Began: noon.Format(time.RFC3339)}}
 	r.termErr = errors.New(evil)
 	for _, p := range pages() {
-		body := r.get("/console/" + p.Name + "?at=" + "%22%3E%3Cscript%3Ealert(1)").Body.String()
-		if strings.Contains(body, "<script>alert") || strings.Contains(body, `" onclick="y`) {
-			t.Errorf("%s: text became markup:\n%s", p.Name, body)
+		page := r.get("/console/" + p.Name + "?" + strings.ReplaceAll("at=X&key=X&tenant=X&text=X&type=X", "X", "%22%3E%3Cscript%3Ealert(1)")).Body.String()
+		if strings.Contains(page, "<script>alert") || strings.Contains(page, `" onclick="y`) {
+			t.Errorf("%s: text became markup:\n%s", p.Name, page)
 		}
 	}
 }
@@ -236,8 +249,8 @@ func TestEscaping(t *testing.T) {
 func TestStandingAndBanner(t *testing.T) {
 	r := newRig(t)
 	r.node.Role, r.node.Leader = "standby", &httpapi.Leader{NodeID: "a", HTTP: "10.0.0.1:9003"}
-	body := r.get("/console/timeline").Body.String()
-	has(t, "standby", body, `<a href="http://10.0.0.1:9003/console/timeline">a's console</a>`)
+	page := r.get("/console/timeline").Body.String()
+	has(t, "standby", page, `<a href="http://10.0.0.1:9003/console/timeline">a's console</a>`)
 	r.node.Leader = nil
 	r.node.Obstacle, r.node.Help, r.reading.Obstacle = "no node holds the previous state", "masterctl start-empty", "no node holds the previous state"
 	r.Recorder.record()

@@ -215,6 +215,21 @@ func (r *Recorder) noted(from, to time.Time) (marks []mark, gaps []gap, start ti
 	return marks, gaps, r.start
 }
 
+// hits returns how many keys were found, and asked for, in the last so long.
+func (r *Recorder) hits(over time.Duration) (hits, gets int64) {
+	first := r.Now().Add(-over).UnixMilli()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, c := range r.chunks {
+		for _, p := range c {
+			if p.at > first {
+				hits, gets = hits+int64(p.hits), gets+int64(p.gets)
+			}
+		}
+	}
+	return hits, gets
+}
+
 // A series is the samples of a time, joined to steps. Values are null where nothing
 // was counted.
 type series struct {

@@ -2,7 +2,6 @@ package console
 
 import (
 	"errors"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -44,8 +43,8 @@ func TestTimeline(t *testing.T) {
 	}
 	_, text = r.page("/console/timeline?at=soon")
 	has(t, "no time", text, `This page is not whole. "soon" is no time`)
-	body := r.get("/console/timeline.json").Body.String()
-	has(t, "data", body, `"kind":"gap"`, `"kind":"handover"`, `"hit":[null]`)
+	data := r.get("/console/timeline.json").Body.String()
+	has(t, "data", data, `"kind":"gap"`, `"kind":"handover"`, `"hit":[null]`)
 }
 
 // Requests at about the same time share one read of etcd. While it is away, the terms
@@ -56,9 +55,7 @@ func TestTimelineWithoutEtcd(t *testing.T) {
 	r.terms = threeTerms()
 	h := Handler(r.Sources)
 	ask := func() string {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest("GET", "/console/timeline", nil))
-		_, text := parse(t, w.Body.String())
+		_, text := parse(t, body(h, "/console/timeline"))
 		return text
 	}
 	ask()

@@ -47,3 +47,7 @@ func place(ctx context.Context, places *semaphore.Weighted, op string) (end func
 	}
 	return func() { places.Release(1) }, nil
 }
+
+// Look waits until a caller may look at all objects, at most until the context ends. end
+// lets the next one do so.
+func (s *Scans) Look(ctx context.Context) (end func(), err error) { return s.read(ctx, "census") }

@@ -1,0 +1,51 @@
+package console
+
+import (
+	"net/http"
+	"strings"
+	"time"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+)
+
+// A Member is one of etcd's, as it answered.
+type Member struct {
+	Endpoint string
+	Name     string
+	Version  string
+	Leader   bool
+	Learner  bool
+	Size     uint64 // bytes of its database, and of those what is in use
+	InUse    uint64
+	Quota    uint64   // 0 if it is not known
+	Alarms   []string // and other complaints
+	Took     time.Duration
+	Fault    string // why it did not answer
+}
+
+// A clusterView is the body of the page Cluster.
+type clusterView struct {
+	*pb.StatusResponse
+	Self    string
+	Members []Member
+	Targets []string // standbys that could take over
+}
+
+func (c *console) cluster(r *http.Request) (any, error) {
+	status, err := c.status.get(c.Now, func() (*pb.StatusResponse, error) { return c.Node.Status(r.Context()) })
+	v := clusterView{StatusResponse: status, Self: c.Brief().NodeID}
+	if c.Members != nil {
+		v.Members, _ = c.members.get(c.Now, func() ([]Member, error) { return c.Members(r.Context()), nil })
+	}
+	for _, n := range status.GetNodes() {
+		if n.GetPromotable() && n.GetRole() == pb.Role_ROLE_STANDBY {
+			v.Targets = append(v.Targets, n.GetNodeId())
+		}
+	}
+	return v, err
+}
+
+// role writes a role as the other commands do.
+func role(r pb.Role) string {
+	return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(r.String(), "ROLE_")), "_", "-")
+}

@@ -1,0 +1,95 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+const (
+	// maxEvents bounds the events that are kept, and shownEvents those of a page.
+	maxEvents   = 2000
+	shownEvents = 200
+	// tailCommits is how far behind the state's position a tail begins, also when
+	// nobody has looked for long.
+	tailCommits = 128
+	// keepTail is how long a tail is not read on.
+	keepTail = time.Second
+)
+
+// A tail is the newest events of the journal. It is read on while somebody looks.
+type tail struct {
+	mu     sync.Mutex // guards all below
+	events []*pb.EventsResponse
+	next   metadata.Seq // to read
+}
+
+// read reads on, up to the newest commit.
+func (t *tail) read(ctx context.Context, n Node, at metadata.Seq) error {
+	t.mu.Lock()
+	from := t.next
+	t.mu.Unlock()
+	if at > tailCommits {
+		from = max(from, at-tailCommits)
+	}
+	var fresh []*pb.EventsResponse
+	for e, err := range n.Events(ctx, from, false) {
+		if err != nil {
+			return err
+		}
+		e.Text, e.Json = cut(e.GetText()), ""
+		fresh, from = bounded(append(fresh, e), maxEvents), metadata.Seq(e.GetSequence())+1
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.events, t.next = bounded(append(t.events, fresh...), maxEvents), from
+	return nil
+}
+
+// A journalView is the body of the page Journal.
+type journalView struct {
+	Type, Text string // the filters
+	Types      []string
+	Events     []event // newest first
+	Off        bool    // there is no journal
+}
+
+// An event is one of the journal's, with about when it was by this node's wall clock.
+type event struct {
+	*pb.EventsResponse
+	At time.Time
+}
+
+func (c *console) journal(r *http.Request) (any, error) {
+	v := journalView{Type: r.FormValue("type"), Text: r.FormValue("text")}
+	store := c.Node.Store()
+	if store == nil {
+		return v, errNoState
+	}
+	_, err := c.tailed.get(c.Now, func() (struct{}, error) {
+		return struct{}{}, c.tail.read(r.Context(), c.Node, store.Position().Seq)
+	})
+	if errs.KindOf(err) == errs.NotSupported {
+		v.Off, err = true, nil
+	}
+	now, clusterNow := c.Now(), c.clusterTime(store)
+	c.tail.mu.Lock()
+	defer c.tail.mu.Unlock()
+	for _, e := range slices.Backward(c.tail.events) {
+		if !slices.Contains(v.Types, e.GetType()) {
+			v.Types = append(v.Types, e.GetType())
+		}
+		if len(v.Events) < shownEvents && (v.Type == "" || v.Type == e.GetType()) && strings.Contains(e.GetText(), v.Text) {
+			v.Events = append(v.Events, event{e, now.Add(-clusterNow.Sub(metadata.Time(e.GetClusterTimeMs())))})
+		}
+	}
+	slices.Sort(v.Types)
+	return v, err
+}

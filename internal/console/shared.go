@@ -1,0 +1,45 @@
+package console
+
+import (
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+)
+
+// A shared value is read for all requests at about the same time at once. After a
+// failure it is what it was before.
+type shared[T any] struct {
+	keep  time.Duration
+	reads singleflight.Group
+
+	mu    sync.Mutex // guards all below
+	value T
+	err   error
+	at    time.Time // zero before the first read
+}
+
+// get returns the value, read anew if it is older than it may be.
+func (s *shared[T]) get(now func() time.Time, read func() (T, error)) (T, error) {
+	if !s.fresh(now()) {
+		_, _, _ = s.reads.Do("", func() (any, error) {
+			v, err := read()
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if s.at, s.err = now(), err; err == nil {
+				s.value = v
+			}
+			return nil, nil //nolint:nilnil // the outcome is kept in s
+		})
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.value, s.err
+}
+
+func (s *shared[T]) fresh(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	age := now.Sub(s.at)
+	return !s.at.IsZero() && age >= 0 && age < s.keep
+}
