@@ -1,5 +1,6 @@
 // Package deploy_test checks that what operators load into other programs
-// speaks of metrics that a node shows.
+// speaks of metrics that a node shows, and that what they install with is of the
+// types of its programs, with settings that a node takes.
 package deploy_test
 
 import (

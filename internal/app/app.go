@@ -184,6 +184,7 @@ func (a *App) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return a.recorder.Run(servers) })
 	g.Go(func() error { return a.sweep(servers) })
 	g.Go(func() error { return a.report(servers) })
+	g.Go(func() error { return a.notifySystemd(servers) })
 	g.Go(func() error { return a.adviseCollector(servers) })
 	if err := a.writeReadyFile(etcd); err != nil {
 		stop()
