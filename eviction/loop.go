@@ -35,6 +35,10 @@ type Loop struct {
 	Every   time.Duration // interval between rounds; 10 ms in the C++ master
 	Now     func() metadata.Time
 
+	// Spare is told which objects are evicted next, if they are not kept meanwhile; nil
+	// for nobody.
+	Spare func([]metadata.Ref)
+
 	Counters *Counters
 	Log      zerolog.Logger
 
@@ -139,6 +143,9 @@ func (l *Loop) evict(ctx context.Context, n int, b Bounds) (int, error) {
 	evicted := 0
 	for evicted < n {
 		b.Objects = min(slice, n-evicted)
+		if l.Spare != nil {
+			l.Spare(next(l.Store, b))
+		}
 		pass := Select(l.Store, b)
 		if pass == nil {
 			return evicted, nil

@@ -25,6 +25,21 @@ type Pass struct {
 	More       bool   // the bounds ended the search; there are more candidates
 }
 
+// next returns which objects a pass would evict now.
+func next(store *metadata.Store, b Bounds) (refs []metadata.Ref) {
+	store.WithEvictable(func(evictable metadata.Evictable) {
+		now := evictable.Now()
+		evictable.EndPins(now)
+		chosen, _ := candidates(evictable, now-1, b)
+		for _, c := range chosen {
+			if !c.renewed() {
+				refs = append(refs, c.Ref())
+			}
+		}
+	})
+	return refs
+}
+
 // Select prepares an eviction pass on the primary, oldest deadline first. It
 // returns nil if nothing may be evicted now.
 //

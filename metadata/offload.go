@@ -69,17 +69,46 @@ func (s *Store) BeginCopy(source OffloadSource, until Time) (key ObjectKey, size
 		o.transfer() != nil && o.transfer().move || o.copyIsVoid(sh, source.Client) {
 		return ObjectKey{}, 0, false
 	}
+	c := sh.copying[o.id]
+	sh.copies(o.id, copying{until, append(c.clients, copier{client: source.Client}), c.waited})
+	return ObjectKey{s.tenants.name(o.tenant), o.key}, o.size, true
+}
+
+// SpareForCopy has eviction spare an object that is to be copied to an SSD until
+// that is done, at most until a time. It reports false if one has it already, or
+// the object was spared so before: no client may keep memory full for longer.
+func (s *Store) SpareForCopy(ref Ref, until Time) bool {
+	sh := &s.shards[ref.Shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	o := sh.byID[ref.ID]
+	if o == nil || o.victim() {
+		return false
+	}
+	for i := range o.replicaCount() {
+		if r := o.replicaAt(i); r.kind == LocalDisk && r.exists() {
+			return false
+		}
+	}
+	if _, before := sh.copying[o.id]; before {
+		return false
+	}
+	sh.copies(o.id, copying{until: until, waited: true})
+	return true
+}
+
+func (sh *shard) copies(id ObjectID, c copying) {
 	if sh.copying == nil {
 		sh.copying = make(map[ObjectID]copying)
 	}
-	sh.copying[o.id] = copying{until, append(sh.copying[o.id].clients, copier{client: source.Client})}
-	return ObjectKey{s.tenants.name(o.tenant), o.key}, o.size, true
+	sh.copying[id] = c
 }
 
 // copying says until when eviction spares an object, and which clients copy it.
 type copying struct {
 	until   Time
 	clients []copier
+	waited  bool // by SpareForCopy; then this stays for as long as the object
 }
 
 // A copier is a client that copies an object from its memory.
@@ -98,7 +127,11 @@ func (s *Store) EndCopy(client segment.ClientID, key ObjectKey, id ObjectID) {
 		c.clients = slices.Delete(c.clients, at, at+1)
 		sh.copying[id] = c
 	}
-	if len(c.clients) == 0 {
+	switch {
+	case len(c.clients) > 0:
+	case c.waited:
+		sh.copying[id] = copying{waited: true}
+	default:
 		delete(sh.copying, id)
 	}
 }

@@ -36,7 +36,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 			SoftPinTTL: a.cfg.Lease.SoftPinTTL,
 			MaxSoftPin: a.cfg.Lease.MaxSoftPinTTL,
 			Version:    a.version,
-			Offload:    a.cfg.Storage.Offload, OffloadQueue: a.cfg.Storage.OffloadQueue,
+			Offload:    a.cfg.Storage.Offload, OffloadQueue: a.cfg.Storage.OffloadQueue, OffloadOnEvict: a.cfg.Storage.OffloadOnEvict,
 
 			Scans: a.scans, Tenants: service.Tenants(a.cfg.Tenants.Enabled), TenantWatermark: a.cfg.Tenants.HighWatermark, TenantRatio: a.cfg.Eviction.Ratio,
 			EvictSoftPinned: a.cfg.Eviction.AllowSoftPinned, InitialQuotas: a.quotas,
@@ -45,6 +45,9 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Answers: t.Answers, Liveness: liveness,
 		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed, Expired: a.forgetMetadata(), RemovedMany: a.logRemoval,
 	})
+	if a.cfg.Storage.Offload && a.cfg.Storage.OffloadOnEvict {
+		evictor.Spare = master.SpareForOffload
+	}
 	a.mooncake.view.Store(t.View)
 	a.gate.Open(master)
 	defer func() {

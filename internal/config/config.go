@@ -232,6 +232,7 @@ type Storage struct {
 	QuotaBytes         int64              // --quota_bytes
 	Offload            bool               // --enable_offload
 	OffloadQueue       int                // --offloading_queue_limit
+	OffloadOnEvict     bool               // --offload_on_evict
 	Promotion          Promotion
 }
 

@@ -111,6 +111,8 @@ func advice(c *Config) []rule {
 			"is not used without enable_multi_tenants"},
 		{"tenant_quota_connector_type", c.Tenants.Connector != QuotasInEtcd,
 			"is not used: quotas are part of the state, so they are in the journal, and tenant_quota_connector_uri is not read"},
+		{"offload_on_evict enable_offload", c.Storage.Offload || !c.Storage.OffloadOnEvict,
+			"is not used without enable_offload"},
 		{"promotion_on_hit enable_offload", c.Storage.Offload || !c.Storage.Promotion.On,
 			"is not used without enable_offload"},
 		{"promotion-cleanup eviction-policy", c.HA.PromotionCleanup != promote.CleanupExpired || c.Eviction.Policy != EvictWatermark,

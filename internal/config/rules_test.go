@@ -82,6 +82,7 @@ var valueTests = []struct {
 	{"mooncake-version", []string{"2.0.0", "3"}, []string{""}},
 	{"forward", []string{"true", "false"}, []string{"x"}},
 	{"enable_offload", []string{"true", "false"}, []string{"x"}},
+	{"offload_on_evict", []string{"true", "false"}, []string{"x"}},
 	{"offloading_queue_limit", []string{"0", "50000", "10000000"}, []string{"-1", "10000001", "", "1.5", "1k"}},
 	{"log-level", []string{"trace", "debug", "info", "warn", "error"}, []string{"", "INFO", "fatal"}},
 	{"log-format", []string{"json", "console", "auto"}, []string{"text"}},
@@ -147,6 +148,10 @@ var ruleTests = []struct {
 	{
 		Primary, "--enable_ha=false --etcd_endpoints=a:1", "--enable_ha=false --start-empty",
 		"etcd_endpoints", "enable_ha is false", true,
+	},
+	{
+		Primary, "--offload_on_evict", "--offload_on_evict --enable_offload",
+		"offload_on_evict", "is not used without enable_offload", true,
 	},
 	{
 		Primary, "--promotion_on_hit", "--promotion_on_hit --enable_offload",
@@ -359,7 +364,8 @@ func TestUnusedNamesThatMatter(t *testing.T) {
 	}
 	for arg, want := range map[string]string{
 		"memory_allocator=cachelib":    "offset allocator is the only one",
-		"offload_on_evict=true":        "when their put ends",
+		"offload_on_evict=true":        "not used without enable_offload",
+		"offload_force_evict=true":     "is always evicted",
 		"enable_snapshot_restore=true": "state files",
 		"dynamic_replication_mode=on":  "no dynamic replication",
 		"allocation_strategy=cxl":      "at random",

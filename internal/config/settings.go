@@ -215,6 +215,8 @@ func storeSections(c *Config) []Section {
 				"have objects copied to the SSDs of clients that offer one, when their put ends"},
 			{"offloading_queue_limit", "50000", mooncake, count(&s.OffloadQueue, 0, maxOffloadQueue),
 				"objects that may wait for one client to copy them; past it they stay in memory only"},
+			{"offload_on_evict", "false", mooncake, boolean(&s.OffloadOnEvict),
+				"with enable_offload: have objects copied when they would be evicted, not when their put ends"},
 			{"promotion_on_hit", "false", mooncake, boolean(&s.Promotion.On),
 				"with enable_offload: have clients copy objects that are read, and on an SSD alone, back to memory"},
 			{"promotion_admission_threshold", "2", mooncake, count(&s.Promotion.Threshold, 0, 1<<31-1),

@@ -50,7 +50,7 @@ func only(word string) value {
 const (
 	goRuntime  = "the Go runtime finds its number of threads by itself"
 	toStderr   = "logs go to standard error; see log-level and log-format"
-	atPutEnd   = "objects are copied to SSDs when their put ends, not when they are evicted"
+	forced     = "with offload_on_evict, an object that no client has room to copy, or has copied after 30 s, is always evicted"
 	noDiskSize = "DISK replicas are kept as metadata; their space is not managed"
 	noNoF      = "there is no NVMe-oF pool"
 	noCXL      = "there is no CXL memory"
@@ -92,8 +92,8 @@ var unused = []struct {
 	{"snapshot_catalog_store_type=- snapshot_catalog_store_connstring=- snapshot_payload_store_type=-", anyText, noFiles},
 	{"snapshot_catalog_backend_type=- snapshot_catalog_backend_connstring=- snapshot_payload_backend_type=-", anyText, noFiles},
 
-	{"offload_on_evict=false offload_force_evict=false", anyBool, atPutEnd},
-	{"offload_cap_ratio=0.5", anyText, atPutEnd},
+	{"offload_force_evict=false", anyBool, forced},
+	{"offload_cap_ratio=0.5", anyText, forced},
 	{"nof_eviction_ratio=0.05 nof_eviction_high_watermark_ratio=0.9", anyText, noNoF},
 	{"nof_heartbeat_interval_sec=10 nof_heartbeat_probe_timeout_ms=1000 nof_heartbeat_failures_threshold=3", anyText, noNoF},
 	{"enable_cxl=false", anyBool, noCXL},

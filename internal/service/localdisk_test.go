@@ -416,3 +416,50 @@ func TestEvictionSparesWhatIsCopied(t *testing.T) {
 	want(t, "a copy of what was evicted", f.NotifyOffloaded(t.Context(), owner(1), copied("lost")), errs.OK)
 	evict("in the end", "copied")
 }
+
+// With OffloadOnEvict an object waits for its copy when it would be evicted, which
+// spares it once: until it is copied, refused, or nobody has copied it for 30 s.
+func TestOffloadOnEvict(t *testing.T) {
+	f := newFixture(t, offloading(3), func(c *service.Master) { c.OffloadOnEvict = true })
+	f.mountDisk(t, 1, true)
+	keys := []string{"copied", "refused", "lost", "plain"}
+	f.put(t, keys...)
+	loop := eviction.NewLoop(&eviction.Loop{
+		Store: f.Store, Journal: f.p.Queue, Policy: eviction.Expiry{}, Now: f.Now, Counters: new(eviction.Counters), Spare: f.SpareForOffload,
+	})
+	round := func(what string, alive ...string) {
+		t.Helper()
+		if _, err := loop.Round(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var left []string
+		for _, key := range keys {
+			if o, err := f.Store.Inspect(metadata.DefaultTenant, key); err == nil && o.Replicas[0].Kind == metadata.Memory {
+				left = append(left, key)
+			}
+		}
+		wantKeys(t, what, left, alive...)
+	}
+	wantKeys(t, "after their puts", tasks(t, f.Master))
+	f.p.Pass(11 * time.Second)
+	round("while three wait, for which there is room", "copied", "refused", "lost")
+	wantKeys(t, "given", tasks(t, f.Master), "copied", "refused", "lost")
+	refused := copied("refused")
+	refused[0].Refused = true
+	want(t, "refused", f.NotifyOffloaded(t.Context(), owner(1), refused), errs.OK)
+	want(t, "copied", f.NotifyOffloaded(t.Context(), owner(1), copied("copied")), errs.OK)
+	f.p.Pass(11 * time.Second)
+	round("when two have an answer", "lost")
+	if owners := f.onDisk("copied"); len(owners) != 1 {
+		t.Errorf("what was copied is on the SSDs of %v, want on that of client 1", owners)
+	}
+	wantKeys(t, "given again", tasks(t, f.Master))
+	f.p.Pass(31 * time.Second)
+	round("when no answer has come for long")
+	next := f.nextTerm()
+	f.put(t, "later")
+	if err := next.RefillOffloads(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wantKeys(t, "in the next term", tasks(t, next))
+}

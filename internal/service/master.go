@@ -49,9 +49,11 @@ type Settings struct {
 	// after those that it prefers.
 	LocalFirst bool
 	// Offload has objects copied to the SSDs of clients that offer one; at most
-	// OffloadQueue wait for one client.
-	Offload      bool
-	OffloadQueue int
+	// OffloadQueue wait for one client. OffloadOnEvict has them wait from when eviction
+	// would take them on, see SpareForOffload, in place of from the end of their put.
+	Offload        bool
+	OffloadQueue   int
+	OffloadOnEvict bool
 	// Tenants has calls be about tenants, with quotas. A tenant that has more than
 	// TenantWatermark of its quota, 0 for no such bound, loses objects until it has
 	// TenantRatio less, softly pinned ones with EvictSoftPinned only.
@@ -119,7 +121,7 @@ func NewMaster(m Master) *Master {
 	if m.Offload {
 		limit = m.OffloadQueue
 	}
-	m.tasks, m.segments, m.offloads = make(chan struct{}, 1), make(chan struct{}, 1), newOffloads(limit, m.Store)
+	m.tasks, m.segments, m.offloads = make(chan struct{}, 1), make(chan struct{}, 1), newOffloads(limit, m.OffloadOnEvict, m.Store)
 	m.quotas, m.evictions, m.restUntil = make(chan struct{}, 1), make(chan struct{}, 1), make(map[string]metadata.Time)
 	if m.Offload && m.Promotion.On {
 		m.promotions = newPromotions(m.Promotion, m.Store, m.Counters)

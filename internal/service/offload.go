@@ -16,7 +16,8 @@ import (
 // only, until a later term finds it.
 type offloads struct {
 	store *metadata.Store
-	limit int // objects that wait for one client; 0 turns it all off
+	limit int  // objects that wait for one client; 0 turns it all off
+	late  bool // objects wait from when eviction would take them on, not from the end of their put
 	seed  maphash.Seed
 
 	mu     sync.Mutex // guards all below; the store is not asked under it
@@ -43,8 +44,8 @@ type givenTask struct {
 	done bool // the client has said that it has; it may say so again
 }
 
-func newOffloads(limit int, store *metadata.Store) *offloads {
-	o := &offloads{store: store, limit: limit, seed: maphash.MakeSeed(), queues: make(map[segment.ClientID]*offloadQueue)}
+func newOffloads(limit int, late bool, store *metadata.Store) *offloads {
+	o := &offloads{store: store, limit: limit, late: late, seed: maphash.MakeSeed(), queues: make(map[segment.ClientID]*offloadQueue)}
 	if limit > 0 {
 		for _, disk := range store.LocalDisks() {
 			o.set(disk.Client, disk.Offloading)
@@ -112,7 +113,7 @@ func (o *offloads) idle() bool {
 // ended queues the object of a put that has ended.
 func (o *offloads) ended(change metadata.Change) {
 	e, ok := change.(*metadata.PutEnd)
-	if !ok || o.idle() {
+	if !ok || o.late || o.idle() {
 		return
 	}
 	var buf [4]metadata.OffloadSource
@@ -128,6 +129,16 @@ func (o *offloads) push(sources []metadata.OffloadSource) {
 			q.waiting = append(q.waiting, source.Ref)
 		}
 	}
+}
+
+// room reports whether a client of the sources takes objects and has room for more.
+func (o *offloads) room(sources []metadata.OffloadSource) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.ContainsFunc(sources, func(source metadata.OffloadSource) bool {
+		q := o.queues[source.Client]
+		return q != nil && q.taking && len(q.waiting) < o.limit
+	})
 }
 
 // full reports whether no client has room for more.
@@ -270,7 +281,7 @@ func (o *offloads) close(client segment.ClientID, key metadata.ObjectKey, refuse
 // queues: those in the memory of clients that take objects, without a copy. It
 // ends when it has seen all, when every queue is full, or with the context.
 func (m *Master) RefillOffloads(ctx context.Context) error {
-	if m.offloads.idle() {
+	if m.offloads.late || m.offloads.idle() {
 		return nil
 	}
 	var sources []metadata.OffloadSource
@@ -282,4 +293,17 @@ func (m *Master) RefillOffloads(ctx context.Context) error {
 		m.offloads.push(sources)
 	}
 	return nil
+}
+
+// SpareForOffload queues objects that eviction would take next with clients that have
+// them in their memory, and has it spare each once, for at most the discard timeout.
+func (m *Master) SpareForOffload(refs []metadata.Ref) {
+	until := m.Now().Add(m.Store.Params().DiscardTimeout)
+	var buf [4]metadata.OffloadSource
+	for _, ref := range refs {
+		sources := m.Store.OffloadSources(buf[:0], ref)
+		if m.offloads.room(sources) && m.Store.SpareForCopy(ref, until) {
+			m.offloads.push(sources)
+		}
+	}
 }
