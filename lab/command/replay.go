@@ -1,6 +1,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -19,7 +20,8 @@ import (
 const aboutReplay = `Plays the demo's load against a cluster that is already running: a file of LLM
 requests (--trace), or a generated load. It lends the cluster memory of its own,
 writes blocks there and reads them while it holds their leases, and counts what
-it finds wrong. Kill, stop or hand over the primary meanwhile: it goes on.
+it finds wrong. Kill, stop or hand over the primary meanwhile: it goes on. Ctrl-C
+ends it early, with a verdict on what was played. At the end the memory is unmounted.
 
 No other memory may be mounted, for this process could not write or read there.
 
@@ -102,12 +104,17 @@ func (g *globals) replay(ctx context.Context, cmd *cobra.Command, f *replayFlags
 	}
 	defer player.Close()
 	progress.Stage(fmt.Sprintf("playing %s requests", cli.Count(len(f.Trace.Requests))), len(f.Trace.Requests))
-	if err := player.Run(ctx); err != nil {
-		return err
-	}
+	played := player.Run(ctx)
 	progress.end()
+	if err := player.Unmount(ctx); err != nil {
+		cmd.PrintErrf("the memory of the replay stays mounted until the master's --client_ttl: %v\n", err)
+	}
+	if played != nil && ctx.Err() == nil {
+		return played
+	}
 	result := player.Result()
-	return g.printVerdict(cmd, result, !result.Violations.Any(), func(w io.Writer) { replayReport(w, &result, player) })
+	verdict := g.printVerdict(cmd, result, !result.Violations.Any(), func(w io.Writer) { replayReport(w, &result, player) })
+	return cmp.Or(verdict, played)
 }
 
 // noForeignMemory makes sure that all objects will lie in memory of the replay.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/client"
@@ -44,6 +45,7 @@ type Player struct {
 	clock   clock.Clock
 	hosts   hostmem.Hosts
 	clients []*client.Client // of the hosts, then those of workers of their own
+	mounted []uuid.UUID      // the segments of the hosts
 	meter   *meter
 	judge   *judge
 	holds   chan hold
@@ -81,9 +83,11 @@ func New(ctx context.Context, c Config) (*Player, error) {
 			ID: h.Segment, Name: h.Name, Base: h.Base, Size: h.Size(), Endpoint: h.Endpoint, Protocol: "tcp",
 		})
 		if err != nil {
+			_ = p.Unmount(ctx)
 			p.Close()
 			return nil, fmt.Errorf("mounting the memory of %s: %w", h.Name, err)
 		}
+		p.mounted = append(p.mounted, h.Segment)
 	}
 	if err := p.addWorkers(); err != nil {
 		return nil, err
@@ -116,6 +120,21 @@ func (p *Player) clientOf(worker int) *client.Client {
 		return own[worker]
 	}
 	return p.clients[worker%len(p.clients)]
+}
+
+// unmountTimeout bounds how long the memory of all hosts may take to go.
+const unmountTimeout = 5 * time.Second
+
+// Unmount takes the hosts' memory away again, also if the context has ended. Without it
+// the master keeps the memory for its --client_ttl.
+func (p *Player) Unmount(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), unmountTimeout)
+	defer cancel()
+	var failed []error
+	for i, segment := range p.mounted {
+		failed = append(failed, p.clients[i].UnmountSegment(ctx, segment))
+	}
+	return errors.Join(failed...)
 }
 
 // Close ends the clients.
