@@ -21,7 +21,7 @@ func explain(err error, command string) string {
 	switch {
 	case advice == seeStatus && saysMore(text), kind == errs.NoAvailableHandle && strings.Contains(text, NeverFits):
 		return text
-	case advice == seeStatus && (command == "status" || command == "doctor" || command == "top"):
+	case advice == seeStatus && (command == "status" || command == "doctor"):
 		advice = "check whether nodes run, and --address or --etcd_endpoints (" + EnvPrefix + "ADDRESS, " + EnvPrefix + "ETCD_ENDPOINTS)"
 	}
 	if advice != "" {

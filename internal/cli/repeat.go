@@ -43,11 +43,12 @@ func (f *Flags) Repeat(cmd *cobra.Command, interval time.Duration, rounds int, b
 			case err != nil && round == rounds:
 				_, _ = out.Write(page.Bytes())
 				return err
-			case err != nil && page.Len() == 0:
-				page.WriteString("error: " + explain(err, cmd.Name()) + "\n")
 			}
 			if _, err := out.Write(append([]byte(before), page.Bytes()...)); err != nil {
 				return err
+			}
+			if err != nil && page.Len() == 0 { // else the page shows what is wrong
+				cmd.PrintErrln("error: " + explain(err, cmd.Name()))
 			}
 			if round == rounds || clock.Sleep(ctx, interval) != nil {
 				return nil

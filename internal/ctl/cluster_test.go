@@ -34,6 +34,8 @@ func TestCluster(t *testing.T) {
 	t.Run("segments", testSegments)
 	t.Run("removals", testRemovals)
 	t.Run("status", func(t *testing.T) { testStatus(t, c) })
+	t.Run("doctor", testDoctor)
+	t.Run("watching", testWatching)
 	t.Run("digest", testDigest)
 	t.Run("events", testEvents)
 	t.Run("backup", testBackup)
@@ -435,6 +437,7 @@ func TestLoneMaster(t *testing.T) {
 	run(t, "put", "k", "--size=4KiB", at).Want(t, cli.StatusOK)
 	run(t, "get", "k", at).Want(t, cli.StatusOK, "4.0 KiB")
 	run(t, "status", at).Want(t, cli.StatusOK, "note of", "high availability is off")
+	run(t, "doctor", at).Want(t, cli.StatusOK, "1 of 1 answer", "0 % are in quarantine")
 	run(t, "explain", "k", at).Want(t, cli.StatusOK, "complete on host", "so it keeps no journal")
 	run(t, "quota", at).Want(t, cli.StatusFailed, "without --enable_multi_tenants")
 	for _, args := range [][]string{{"events"}, {"history"}, {"backup", filepath.Join(t.TempDir(), "x")}, {"handover"}, {"start-empty", "--yes"}, {"forget", "--yes", "a"}} {

@@ -23,7 +23,8 @@ the environment (UNDERSTUDY_ADDRESS, UNDERSTUDY_ETCD_ENDPOINTS, and so on for
 of flags '_' and '-' are the same.
 
 It exits with 0 if all went well, 1 if something was refused or failed, and 2 if
-the command line is wrong.`
+the command line is wrong. status, doctor and top have a meaning of their own for 1 and 2:
+see their help.`
 
 // Command returns the command of the program.
 func Command() *cobra.Command {
@@ -40,7 +41,7 @@ func Command() *cobra.Command {
 		f.finishCommand("put-end KEY", "Make an object that put-start reserved readable", "ended", (*client.Client).PutEnd),
 		f.finishCommand("put-revoke KEY", "Give up a reservation of put-start", "revoked", (*client.Client).PutRevoke),
 		f.keysListCommand(), f.explainCommand(), f.getCommand(), f.existsCommand(), f.removeCommand(), f.removeRegexCommand(), f.removeAllCommand())
-	add("cluster", "Cluster:", f.segmentsCommand(), f.clientsCommand(), f.leasesCommand(), f.rangesCommand(), f.drainCommand(), f.quotaCommand(), f.statusCommand(), f.digestCommand(), f.handoverCommand(), f.startEmptyCommand(), f.refoundCommand(), f.forgetCommand(), f.backupCommand(), f.historyCommand(), f.eventsCommand())
+	add("cluster", "Cluster:", f.segmentsCommand(), f.clientsCommand(), f.leasesCommand(), f.rangesCommand(), f.drainCommand(), f.quotaCommand(), f.statusCommand(), f.doctorCommand(), f.topCommand(), f.digestCommand(), f.handoverCommand(), f.startEmptyCommand(), f.refoundCommand(), f.forgetCommand(), f.backupCommand(), f.historyCommand(), f.eventsCommand())
 	root.AddCommand(f.versionCommand())
 	return root
 }

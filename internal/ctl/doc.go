@@ -7,5 +7,6 @@
 // of objects: like the master it deals with metadata only.
 //
 // The package must never judge the state of a cluster by itself; it shows what
-// the nodes report.
+// the nodes report. The command doctor compares figures with bounds that the
+// documents name.
 package ctl

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -72,7 +73,10 @@ type nodeResult struct {
 }
 
 func (f *Flags) statusCommand() *cobra.Command {
-	return &cobra.Command{
+	var interval time.Duration
+	var rounds int
+	watch := false
+	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Print the status of all nodes",
 		Long: `Asks every node that can be found, and prints its role, term, sequence, lag and
@@ -81,23 +85,35 @@ by what other nodes know. One that does not answer is shown as such.
 
 It exits with 0 if all is well, with 1 if something is wrong though a node serves
 (a node that does not answer or could not take over, or a warning), and with 2 if
-no node serves, or none answers.`,
+no node serves, or none answers. With --watch it goes on until Ctrl-C.`,
 		Args: cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.Run(cmd, func(ctx context.Context) error {
-				all, err := f.survey(ctx)
-				defer all.close()
-				if len(all) == 0 {
-					return noneServes(err)
-				}
-				result := statusOf(f.clusterID, all)
-				if err := f.Print(cmd, result, func(w io.Writer) { statusTable(w, &result) }); err != nil {
-					return err
-				}
-				return result.verdict(err)
-			})
+			once := func(ctx context.Context) error { return f.status(ctx, cmd) }
+			switch {
+			case watch:
+				return f.Repeat(cmd, interval, rounds, once)
+			case cmd.Flags().Changed("interval") || cmd.Flags().Changed("count"):
+				return cli.Misusef("--interval and --count need --watch")
+			}
+			return f.Run(cmd, once)
 		},
 	}
+	cmd.Flags().BoolVarP(&watch, "watch", "w", false, "print it again and again")
+	bindRepeat(cmd, &interval, &rounds)
+	return cmd
+}
+
+func (f *Flags) status(ctx context.Context, cmd *cobra.Command) error {
+	all, err := f.survey(ctx)
+	defer all.close()
+	if len(all) == 0 {
+		return noneServes(err)
+	}
+	result := statusOf(f.clusterID, all)
+	if err := f.Print(cmd, result, func(w io.Writer) { statusTable(w, &result) }); err != nil {
+		return err
+	}
+	return result.verdict(err)
 }
 
 // noneServes ends a command as monitoring expects it if no node serves.

@@ -58,6 +58,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"drain", "start"}, []string{"needs at least one NAME"}},
 		{[]string{"leases", "--prefix=a", "--regex=b"}, []string{"exclude each other"}},
 		{[]string{"ranges", "--state=free"}, []string{`--state is "free"`, "live, reserved, quarantined"}},
+		{[]string{"status", "--count=2"}, []string{"need --watch"}},
+		{[]string{"top", "--interval=1ms"}, []string{"--interval is 1ms"}},
 		{[]string{"explain"}, []string{"needs one KEY"}},
 		{[]string{"quota", "set", "a"}, []string{"needs a TENANT and a SIZE"}},
 		{[]string{"quota", "set", "a", "many"}, []string{`the SIZE is "many"`, "64KiB"}},
@@ -128,6 +130,7 @@ func TestNobodyAnswers(t *testing.T) {
 		}
 		o.Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", at, "connection refused", "what to do: masterctl status", "if none answers, check --address")
 	}
+	run(t, "doctor", "--address", at).Want(t, critical, "bad   nodes     "+at+" does not answer: ", "bad   primary   no node serves; start a master")
 	run(t, "status", "--address", at).Want(t, critical, "no answer", "No node serves.", "what to do: check whether nodes run, and --address")
 	s := clitest.Decode[statusResult](t, run(t, "status", "--address", at, "-o", "json"))
 	if len(s.Nodes) != 1 || s.Nodes[0].Address != at || s.Nodes[0].Error == "" || s.Leader != nil {

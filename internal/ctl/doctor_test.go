@@ -1,0 +1,139 @@
+package ctl
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/lab/clitest"
+)
+
+// diagnosed returns what the doctor says, and what of it belongs to a check.
+func diagnosed(t *testing.T, args ...string) (d diagnosis, of func(check string) []finding, o clitest.Outcome) {
+	t.Helper()
+	o = run(t, append([]string{"doctor", "-o", "json"}, args...)...)
+	d = clitest.Decode[diagnosis](t, o)
+	return d, func(check string) (list []finding) {
+		for _, x := range d.Findings {
+			if x.Check == check {
+				list = append(list, x)
+			}
+		}
+		return list
+	}, o
+}
+
+// testDoctor looks at a cluster that is well, apart from what it has no control over,
+// such as how fast etcd is here.
+func testDoctor(t *testing.T) {
+	d, of, o := diagnosed(t)
+	for check, count := range map[string]int{"nodes": 1, "primary": 1, "standbys": 1, "versions": 1, "http": 2, "settings": 2, "etcd space": 1, "etcd version": 1, "etcd alarms": 1} {
+		list := of(check)
+		if len(list) != count || slices.ContainsFunc(list, func(x finding) bool { return x.Verdict != fine || x.Help != "" }) {
+			t.Errorf("%s: got %+v, want %d that are ok", check, list, count)
+		}
+	}
+	for _, check := range []string{"state files", "memory", "commits", "etcd latency", "keepalives"} {
+		if len(of(check)) == 0 {
+			t.Errorf("nothing is said of %s", check)
+		}
+	}
+	unwell := slices.ContainsFunc(d.Findings, func(x finding) bool { return x.Verdict != fine })
+	if !d.Serves || unwell != (o.Status == cli.StatusFailed) {
+		t.Errorf("exit status %d of %+v", o.Status, d)
+	}
+	if o := run(t, "doctor"); !strings.HasPrefix(o.Out, "ok ") || strings.Count(o.Out, "\n") < len(d.Findings)-1 {
+		t.Errorf("got\n%s\nwant a line for each check", o.Out)
+	}
+}
+
+// testWatching lets status and top print more than once.
+func testWatching(t *testing.T) {
+	if o := run(t, "status", "--watch", "--count=2", "--interval=100ms").Want(t, cli.StatusOK); strings.Count(o.Out, "DIGEST") != 2 {
+		t.Errorf("status printed\n%s\nwant it twice", o.Out)
+	}
+	both := json.NewDecoder(strings.NewReader(run(t, "top", "--count=2", "--interval=100ms", "-o", "json").Want(t, cli.StatusOK).Out))
+	var first, second topResult
+	if err := both.Decode(&first); err != nil {
+		t.Fatal(err)
+	}
+	if err := both.Decode(&second); err != nil {
+		t.Fatal(err)
+	}
+	if first.Seconds != 0 || second.Seconds < 0.1 || second.NodeID != "a" || second.Clients == 0 || len(second.Status.Nodes) != 2 || first.CommitMS == 0 {
+		t.Errorf("got %+v, then %+v; want the figures of a, then rates", first, second)
+	}
+	run(t, "top", "--count=1").Want(t, cli.StatusOK, "A COMMIT", "CAN TAKE OVER")
+}
+
+// Commits are judged by the windows that the journal names.
+func TestSlowCommits(t *testing.T) {
+	figures := scrape{
+		"understudy_serve_window_seconds": 0.6, "understudy_failover_after_seconds": 1,
+		"understudy_commit_duration_seconds_count": 1000, "understudy_commit_duration_seconds_sum": 5,
+		`understudy_commit_duration_seconds_bucket{le="0.1"}`: 990, `understudy_commit_duration_seconds_bucket{le="0.25"}`: 1000,
+		`understudy_commit_duration_seconds_bucket{le="0.5"}`: 1000, `understudy_commit_duration_seconds_bucket{le="+Inf"}`: 1000,
+	}
+	verdict := func() finding {
+		d := &diagnosis{}
+		d.checkCommits(figures)
+		return d.Findings[0]
+	}
+	if x := verdict(); x.Verdict != fine || !strings.HasPrefix(x.Text, "5.0 ms on average; the primary answers for 600 ms") {
+		t.Errorf("got %+v, want it to be well", x)
+	}
+	figures[`understudy_commit_duration_seconds_bucket{le="0.25"}`] = 990
+	if x := verdict(); x.Verdict != warns || !strings.Contains(x.Text, "1.0 % took longer") || !strings.Contains(x.Help, "--failover-after") {
+		t.Errorf("got %+v, want a warning of 1 %%", x)
+	}
+}
+
+// Memory in quarantine, which nobody can use, is a reason for a warning.
+func TestMemoryInQuarantine(t *testing.T) {
+	for quarantined, want := range map[uint64]string{0: fine, 200: fine, 300: warns} {
+		n := &node{status: &pb.StatusResponse{State: &pb.StateStatus{CapacityBytes: 1000, UsedBytes: 400, QuarantinedBytes: quarantined}}}
+		d := &diagnosis{}
+		d.checkMemory(nodes{n})
+		if x := d.Findings[0]; x.Verdict != want {
+			t.Errorf("%d of 1000 bytes in quarantine: got %+v, want %s", quarantined, x, want)
+		}
+	}
+}
+
+// A rate is what came between two looks at one process.
+func TestRates(t *testing.T) {
+	before := scrape{"understudy_commit_duration_seconds_count": 10, "understudy_commit_duration_seconds_sum": 1, "master_put_start_requests_total": 5, "total_get_nums_": 100, "valid_get_nums_": 100}
+	after := scrape{
+		"understudy_commit_duration_seconds_count": 30, "understudy_commit_duration_seconds_sum": 1.2, "master_put_start_requests_total": 9,
+		"master_batch_put_start_items_total": 6, "master_batch_put_start_requests_total": 2, "total_get_nums_": 108, "valid_get_nums_": 106, "understudy_exist_misses_total": 4,
+		`understudy_delete_events_total{type="REMOVE"}`: 2, "master_active_clients": 3,
+	}
+	w := &watcher{}
+	if r := w.compare("a", 10*time.Second, before); r.Seconds != 0 || r.Puts != 0 || r.HitRate != 100 {
+		t.Errorf("the first time: got %+v, want no rates", r)
+	}
+	r := w.compare("a", 12*time.Second, after)
+	want := topResult{NodeID: "a", Seconds: 2, Calls: 3, Puts: 5, Reads: 4, HitRate: 50, Removals: 1, Commits: 10, CommitMS: r.CommitMS, Clients: 3}
+	if got, _ := json.Marshal(r); !slices.Equal(got, encoded(t, want)) || r.CommitMS < 9.99 || r.CommitMS > 10.01 {
+		t.Errorf("got %+v, want %+v", r, want)
+	}
+	if r := w.compare("a", 13*time.Second, before); r.Seconds != 0 || r.Puts != 0 {
+		t.Errorf("a process that has started again: got %+v, want no rates", r)
+	}
+	if r := w.compare("b", 14*time.Second, after); r.Seconds != 0 {
+		t.Errorf("another node: got %+v, want no rates", r)
+	}
+}
+
+func encoded(t *testing.T, v any) []byte {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}

@@ -1,0 +1,139 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	etcdpb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
+	"github.com/understudy-store/understudy/journal"
+)
+
+// checkEtcd looks at the members of etcd.
+func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes) {
+	endpoints := f.etcd
+	for _, n := range all.answering() {
+		for _, e := range n.status.GetJournal().GetEtcdEndpoints() {
+			if len(f.etcd) == 0 && !slices.Contains(endpoints, e) {
+				endpoints = append(endpoints, e)
+			}
+		}
+	}
+	if len(endpoints) == 0 {
+		d.add("etcd", warns, "name its members with --etcd-endpoints", "it was not checked, as no node says where it is")
+		return
+	}
+	c, err := etcdclient.New(endpoints)
+	if err != nil {
+		d.add("etcd", bad, "correct --etcd-endpoints", "%v", err)
+		return
+	}
+	defer func() { _ = c.Close() }()
+	var versions []string
+	quota := all.best().status.GetJournal().GetEtcdQuotaBytes()
+	for _, e := range endpoints {
+		if version := d.checkMember(ctx, c, e, quota); version != "" && !slices.Contains(versions, version) {
+			versions = append(versions, version)
+		}
+	}
+	if len(versions) == 0 {
+		return // none answers
+	}
+	if len(versions) > 1 {
+		d.add("etcd version", warns, "end the upgrade of etcd", "its members have different ones: %s", strings.Join(versions, ", "))
+	} else {
+		d.add("etcd version", fine, "", "%s", versions[0])
+	}
+	d.checkAlarms(ctx, c)
+	d.checkLatency(ctx, c, journal.NewLayout(f.prefix, f.clusterID))
+}
+
+// checkMember looks at one member, and returns its version.
+func (d *diagnosis) checkMember(ctx context.Context, c *clientv3.Client, endpoint string, quota uint64) string {
+	const near = 0.8
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	s, err := c.Status(ctx, endpoint)
+	if err != nil {
+		d.add("etcd", bad, "start it; or correct --etcd-endpoints, if only this machine does not reach it", "%s does not answer: %v", endpoint, err)
+		return ""
+	}
+	if q := s.DbSizeQuota; q > 0 { // not before 3.6
+		quota = uint64(q)
+	}
+	size := fmt.Sprintf("%s: %s", endpoint, cli.SizeText(uint64(s.DbSize)))
+	switch {
+	case s.Leader == 0:
+		d.add("etcd", bad, "start the other members: etcd needs more than half of them", "%s has no leader", endpoint)
+	case quota > 0 && float64(s.DbSize) > near*float64(quota):
+		d.add("etcd space", warns, "see docs/operations.md, UnderstudyEtcdNearQuota", "%s of a quota of %s are used", size, cli.SizeText(quota))
+	case quota > 0:
+		d.add("etcd space", fine, "", "%s of a quota of %s are used", size, cli.SizeText(quota))
+	default:
+		d.add("etcd space", fine, "", "%s are used; it does not tell its quota", size)
+	}
+	return s.Version
+}
+
+func (d *diagnosis) checkAlarms(ctx context.Context, c *clientv3.Client) {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	alarms, err := c.AlarmList(ctx)
+	switch {
+	case err != nil:
+		d.add("etcd alarms", bad, "see whether etcd has a leader", "they cannot be read: %v", err)
+		return
+	case len(alarms.Alarms) == 0:
+		d.add("etcd alarms", fine, "", "none")
+	}
+	for _, a := range alarms.Alarms {
+		help := "compact and defragment it, raise its quota, then etcdctl alarm disarm"
+		if a.Alarm == etcdpb.AlarmType_CORRUPT {
+			help = "replace the member whose data differ, then etcdctl alarm disarm"
+		}
+		d.add("etcd alarms", bad, help, "%v of member %x", a.Alarm, a.MemberID)
+	}
+}
+
+// checkLatency reads from etcd as a majority agrees, and sees whether the lease of the
+// leader key is kept alive in time.
+func (d *diagnosis) checkLatency(ctx context.Context, c *clientv3.Client, layout journal.Layout) {
+	const reads, slow = 5, 100 * time.Millisecond
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	now := clock.Boot()
+	var longest time.Duration
+	var leader *clientv3.GetResponse
+	for range reads {
+		begun := now()
+		resp, err := c.Get(ctx, layout.Leader())
+		if err != nil {
+			d.add("etcd latency", bad, "see whether etcd has a leader, and its disks and network", "a read fails: %v", err)
+			return
+		}
+		longest, leader = max(longest, now()-begun), resp
+	}
+	verdict := fine
+	if longest > slow {
+		verdict = warns
+	}
+	d.add("etcd latency", verdict, "look at its disks, network and CPU", "%d reads took at most %.1f ms from here", reads, float64(longest.Microseconds())/1000)
+	if len(leader.Kvs) == 0 {
+		return
+	}
+	lease, err := c.TimeToLive(ctx, clientv3.LeaseID(leader.Kvs[0].Lease))
+	switch {
+	case err != nil:
+	case 2*lease.TTL < lease.GrantedTTL:
+		d.add("keepalives", warns, "look at the network between primary and etcd, and at the primary's CPU", "the primary's session ends in %d s of %d s: it is renewed every fifth of that", lease.TTL, lease.GrantedTTL)
+	default:
+		d.add("keepalives", fine, "", "the primary's session is renewed in time, for %d s", lease.GrantedTTL)
+	}
+}

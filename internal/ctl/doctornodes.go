@@ -1,0 +1,140 @@
+package ctl
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/understudy-store/understudy/internal/cli"
+)
+
+// checkNodes looks at the nodes together, and at what they say of themselves.
+func (d *diagnosis) checkNodes(all nodes) {
+	answer := len(all.answering())
+	if answer == len(all) {
+		d.add("nodes", fine, "", "%d of %d answer", answer, len(all))
+	}
+	for _, n := range all {
+		if n.status == nil {
+			d.add("nodes", bad, "start it, or correct the address that it advertises (--advertise-address) or that you gave",
+				"%s does not answer: %v", strings.TrimSpace(n.id+" "+n.address), n.err)
+		}
+	}
+	s := statusOf(d.ClusterID, all)
+	ready := 0
+	for i := range s.Nodes {
+		if s.Nodes[i].Promotable && (s.Leader == nil || s.Nodes[i].NodeID != s.Leader.NodeID) {
+			ready++
+		}
+	}
+	switch {
+	case s.Leader != nil:
+		d.add("primary", fine, "", "%s serves at %s in term %d", s.Leader.NodeID, s.Leader.Address, s.Leader.Term)
+	case len(s.Obstacles) > 0:
+		d.add("primary", bad, s.Obstacles[0].Help, "no node serves: %s", s.Obstacles[0].Reason)
+	default:
+		d.add("primary", bad, "start a master, and see masterctl status", "no node serves")
+	}
+	switch {
+	case answer == 0 || all.best().status.GetJournal() == nil:
+	case ready == 0:
+		d.add("standbys", warns, "start a standby; masterctl status says why one that runs is not ready", "no standby could take over: if the primary dies, the cache is lost")
+	default:
+		d.add("standbys", fine, "", "%d could take over", ready)
+	}
+	var versions []string
+	for _, n := range all.answering() {
+		if v := n.status.GetNode().GetVersion(); !slices.Contains(versions, v) {
+			versions = append(versions, v)
+		}
+	}
+	if len(versions) > 1 {
+		d.add("versions", warns, "end the upgrade: until then the cluster keeps to what the older version knows", "the nodes have different ones: %s", strings.Join(versions, ", "))
+	} else if len(versions) == 1 {
+		d.add("versions", fine, "", "all nodes have %s", versions[0])
+	}
+	for _, w := range s.Warnings {
+		if !strings.HasPrefix(w.Text, "no standby could take over") { // said above
+			d.add("warnings", warns, "", "%s says: %s", w.NodeID, w.Text)
+		}
+	}
+	if len(s.Warnings) == 0 && answer > 0 {
+		d.add("warnings", fine, "", "no node has one")
+	}
+}
+
+// checkNode looks at one node that answers, and at its metrics.
+func (d *diagnosis) checkNode(n *node, figures scrape, failure error) {
+	switch {
+	case n.status == nil || n.status.GetNode().GetHttpAddress() == "":
+		return
+	case failure != nil:
+		d.add("http", bad, "see that --metrics_port is open, and that the node advertises an address at which others reach it",
+			"%s does not answer over HTTP at %s: %v", n.id, n.status.GetNode().GetHttpAddress(), failure)
+		return
+	}
+	d.add("http", fine, "", "%s answers at %s", n.id, n.status.GetNode().GetHttpAddress())
+	if n.status.GetJournal() == nil {
+		return
+	}
+	if differ := figures.sum("understudy_settings_differ"); differ > 0 {
+		d.add("settings", warns, "give all nodes the same: masterctl status names them", "%v of %s are not those of the primary", differ, n.id)
+	} else {
+		d.add("settings", fine, "", "those of %s agree with the primary's", n.id)
+	}
+	if wrong := figures.sum("understudy_digest_mismatches_total") + figures.sum("understudy_lease_differences_total"); wrong > 0 {
+		d.add("state", bad, "keep the logs of all nodes and report a defect", "%s held a state that was not the primary's %v times", n.id, wrong)
+	}
+	age := figures.sum("understudy_state_file_age_seconds")
+	switch failures := figures.sum("understudy_state_save_failures_total"); {
+	case figures.sum("understudy_state_restorable") == 1:
+		d.add("state files", fine, "", "a restart of %s goes on from its file, %.0f s old", n.id, age)
+	case failures > 0:
+		d.add("state files", warns, "see its log and its --state-dir", "%s could not save its state %v times", n.id, failures)
+	default:
+		d.add("state files", warns, "it saves every 30 s, so look again; if it stays, the journal is kept for too short: raise --journal-max-bytes, and let nobody else compact etcd",
+			"the journal does not go on from the file of %s", n.id)
+	}
+	if lapses := figures.sum("understudy_serve_lapses_total"); lapses > 0 {
+		d.add("interruptions", warns, "look at the latency of etcd and at the CPU of the node; masterctl history has the times", "%s answered nobody %v times since its start, as no commit came through", n.id, lapses)
+	}
+}
+
+// checkMemory looks at the memory that hosts lend.
+func (d *diagnosis) checkMemory(all nodes) {
+	const much, nearlyAll = 0.25, 0.98
+	state := all.best().status.GetState()
+	capacity := float64(state.GetCapacityBytes())
+	if capacity == 0 {
+		d.add("memory", warns, "start the clients that mount it", "no memory is mounted, so nothing can be put")
+		return
+	}
+	used, held := float64(state.GetUsedBytes())/capacity, float64(state.GetQuarantinedBytes())/capacity
+	text := fmt.Sprintf("%.0f %% of %s are used, %.0f %% are in quarantine", 100*used, cli.SizeText(state.GetCapacityBytes()), 100*held)
+	switch {
+	case held > much:
+		d.add("memory", warns, "wait for it: masterctl ranges --state=quarantined says how long; after an empty start or a refound that is up to 10 min", "%s", text)
+	case used > nearlyAll:
+		d.add("memory", warns, "see whether evictions keep up (--eviction_high_watermark_ratio), or what is leased or pinned", "%s", text)
+	default:
+		d.add("memory", fine, "", "%s", text)
+	}
+}
+
+// checkCommits compares the time of the primary's commits with how long it may answer
+// after one, W, and how long others wait for it, D.
+func (d *diagnosis) checkCommits(figures scrape) {
+	const name, often = "understudy_commit_duration_seconds", 0.001
+	count, window, failover := figures[name+"_count"], figures.sum("understudy_serve_window_seconds"), figures.sum("understudy_failover_after_seconds")
+	if count == 0 || window == 0 {
+		return
+	}
+	mean := 1000 * figures[name+"_sum"] / count
+	text := fmt.Sprintf("%.1f ms on average; the primary answers for %.0f ms after each, and is replaced after %.0f ms without one", mean, 1000*window, 1000*failover)
+	switch slow := figures.slower(name, window/2); {
+	case slow > often:
+		d.add("commits", warns, "look at etcd's disks and network, or raise --failover-after", "%s; %.1f %% took longer than half of the former", text, 100*slow)
+	default:
+		d.add("commits", fine, "", "%s", text)
+	}
+}

@@ -1,0 +1,153 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/clock"
+)
+
+// A topResult is what `masterctl top` prints each time.
+type topResult struct {
+	Status  statusResult `json:"status"`
+	NodeID  string       `json:"node_id"` // whose figures these are
+	Seconds float64      `json:"seconds"` // over which the rates are taken; 0 for the first time
+	// A second, each: what the primary did.
+	Calls     float64 `json:"calls_per_s"`
+	Puts      float64 `json:"puts_per_s"`
+	Reads     float64 `json:"reads_per_s"`
+	HitRate   float64 `json:"hit_rate"` // percent of the keys that were asked for; 0 if none was
+	Removals  float64 `json:"removals_per_s"`
+	Evictions float64 `json:"evictions_per_s"`
+	Renewals  float64 `json:"renewals_per_s"`
+	Commits   float64 `json:"commits_per_s"`
+	CommitMS  float64 `json:"commit_ms"` // on average
+	Waiting   float64 `json:"submissions_waiting"`
+	Clients   float64 `json:"clients"`
+}
+
+// rates are the metrics that are told as a rate, as they add up.
+var rates = []struct {
+	names []string
+	to    func(*topResult) *float64
+}{
+	{[]string{"master_put_start_requests_total", "master_batch_put_start_items_total"}, func(r *topResult) *float64 { return &r.Puts }},
+	{[]string{"total_get_nums_"}, func(r *topResult) *float64 { return &r.Reads }},
+	{[]string{"understudy_delete_events_total"}, func(r *topResult) *float64 { return &r.Removals }},
+	{[]string{"master_evicted_key_count"}, func(r *topResult) *float64 { return &r.Evictions }},
+	{[]string{"understudy_renewals_committed_total"}, func(r *topResult) *float64 { return &r.Renewals }},
+	{[]string{"understudy_commit_duration_seconds_count"}, func(r *topResult) *float64 { return &r.Commits }},
+}
+
+// A watcher has what was seen the last time.
+type watcher struct {
+	node string
+	at   time.Duration // by the clock
+	seen scrape
+}
+
+func (f *Flags) topCommand() *cobra.Command {
+	var interval time.Duration
+	var rounds int
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Watch what the primary does: calls, puts, reads, evictions and commits a second",
+		Long: `Prints, every --interval until Ctrl-C, how the nodes are and what the primary does a
+second. The first figures are those since its start. With --count it exits as status
+does.`,
+		Args: cli.NoArguments,
+	}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		w, now := &watcher{}, clock.Boot()
+		return f.Repeat(cmd, interval, rounds, func(ctx context.Context) error {
+			all, err := f.survey(ctx)
+			defer all.close()
+			if err != nil {
+				return err
+			}
+			result := &topResult{}
+			if primary := all.primary(); primary != nil {
+				figures, err := primary.scrape(ctx)
+				if err != nil {
+					return err
+				}
+				result = w.compare(primary.id, now(), figures)
+			}
+			result.Status = statusOf(f.clusterID, all)
+			if err := f.Print(cmd, result, func(out io.Writer) { result.print(out) }); err != nil {
+				return err
+			}
+			return result.Status.verdict(nil)
+		})
+	}
+	bindRepeat(cmd, &interval, &rounds)
+	return cmd
+}
+
+// bindRepeat adds the flags of a command that is repeated.
+func bindRepeat(cmd *cobra.Command, interval *time.Duration, rounds *int) {
+	cmd.Flags().DurationVar(interval, "interval", 2*time.Second, "how often it prints")
+	cmd.Flags().IntVar(rounds, "count", 0, "how many times it prints; 0 for until Ctrl-C")
+}
+
+// compare returns what a node did since the figures before, or since its start.
+func (w *watcher) compare(id string, at time.Duration, figures scrape) *topResult {
+	r := &topResult{NodeID: id, Waiting: figures.sum("understudy_queue_submissions"), Clients: figures.sum("master_active_clients")}
+	before, seconds := w.seen, (at - w.at).Seconds()
+	const commits = "understudy_commit_duration_seconds"
+	if w.node != id || figures.sum(commits+"_count") < before.sum(commits+"_count") { // another process
+		before, seconds = nil, 0
+	}
+	*w = watcher{id, at, figures}
+	r.Seconds = seconds
+	since := func(names ...string) (n float64) {
+		for _, name := range names {
+			n += figures.sum(name) - before.sum(name)
+		}
+		return n
+	}
+	if asked := since("total_get_nums_", "understudy_exist_misses_total"); asked > 0 {
+		r.HitRate = 100 * since("valid_get_nums_") / asked
+	}
+	if n := since(commits + "_count"); n > 0 {
+		r.CommitMS = 1000 * since(commits+"_sum") / n
+	}
+	if seconds <= 0 {
+		return r // there is no rate yet
+	}
+	for _, rate := range rates {
+		*rate.to(r) = since(rate.names...) / seconds
+	}
+	for series := range figures {
+		if strings.HasPrefix(series, "master_") && strings.HasSuffix(series, "_requests_total") {
+			r.Calls += since(series) / seconds
+		}
+	}
+	return r
+}
+
+func (r *topResult) print(w io.Writer) {
+	rate := func(n float64) string {
+		if r.Seconds <= 0 {
+			return "-"
+		}
+		return fmt.Sprintf("%.1f/s", n)
+	}
+	if r.Status.Leader == nil {
+		statusTable(w, &r.Status)
+		return
+	}
+	fmt.Fprintf(w, "%s, term %d, %.0f clients\n\n", r.NodeID, r.Status.Leader.Term, r.Clients)
+	t := cli.NewTable(w, "CALLS", "PUTS", "READS", "HIT RATE", "REMOVALS", "EVICTED", "RENEWALS", "COMMITS", "A COMMIT", "WAITING")
+	t.Row(rate(r.Calls), rate(r.Puts), rate(r.Reads), fmt.Sprintf("%.1f %%", r.HitRate), rate(r.Removals), rate(r.Evictions), rate(r.Renewals), rate(r.Commits),
+		fmt.Sprintf("%.1f ms", r.CommitMS), fmt.Sprintf("%.0f", r.Waiting))
+	t.End()
+	fmt.Fprintln(w)
+	statusTable(w, &r.Status)
+}
