@@ -78,15 +78,16 @@
     }
     ctx.restore();
   };
+  const clock = (seconds) => new Date(seconds * 1e3).toISOString().slice(11, 19);
   const curve = (label, scale, name, value) => ({ label, scale, stroke: () => color(name), width: 1.5, spanGaps: false, value: (_, v) => (v == null ? "–" : value(v)) });
   const axis = (scale, side, text) => ({ scale, side, size: 62, stroke: () => color("--dim"), grid: { stroke: () => color("--line"), width: 0.5, show: side === 3 }, values: (_, list) => list.map(text) });
   const options = () => ({
     width: place.clientWidth, height: 260, ms: 1e-3,
     tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1e3), "Etc/UTC"),
     scales: { x: { time: true }, hit: { range: [0, 1] }, ms: { range: (_, lo, hi) => [0, Math.max(hi || 0, 1)] }, rate: { range: (_, lo, hi) => [0, Math.max(hi || 0, 1)] } },
-    axes: [{ stroke: () => color("--dim"), grid: { stroke: () => color("--line"), width: 0.5 } },
+    axes: [{ space: 90, values: (_, list) => list.map(clock), stroke: () => color("--dim"), grid: { stroke: () => color("--line"), width: 0.5 } },
       axis("hit", 3, (v) => Math.round(v * 100) + " %"), axis("ms", 1, (v) => v + " ms")],
-    series: [{ label: "UTC" }, curve("hit rate", "hit", "--good", (v) => (100 * v).toFixed(1) + " %"),
+    series: [{ label: "UTC", value: (_, v) => (v == null ? "–" : clock(v)) }, curve("hit rate", "hit", "--good", (v) => (100 * v).toFixed(1) + " %"),
       curve("put latency", "ms", "--used", (v) => v.toFixed(2) + " ms"), curve("puts a second", "rate", "--dim", (v) => v.toFixed(0))],
     hooks: { drawClear: [paint], setScale: [(u, key) => { if (key === "x" && u.status) zoomed = u.scales.x.max - u.scales.x.min < span * 0.98; }] },
   });
@@ -102,7 +103,6 @@
     if (!chart) chart = new uPlot(options(), data, place);
     else chart.setData(data, false);
     chart.setScale("x", { min: got.from, max: got.to });
-    chart.redraw();
     place.dataset.points = data[0].length; // for tests
     place.dataset.gaps = bands.filter((b) => b.kind === "gap").length;
   };
