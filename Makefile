@@ -3,8 +3,9 @@ TOOL := go tool -modfile=tools/go.mod
 
 .PHONY: build test race lint fmt generate bench fuzz demo drills soak ci
 
-build: ## the programs, into bin/
-	go build -o bin/ ./cmd/...
+BIN ?= bin
+build: ## the programs, into BIN: no paths of this machine in them, and no golang.org/x/net/trace
+	go build -trimpath -tags grpcnotrace -o $(BIN)/ ./cmd/...
 
 test race lint:
 	.ci/run $@

@@ -52,7 +52,7 @@ func New(config Config) (*Client, error) {
 	c.finder = newFinder(c)
 	if len(config.EtcdEndpoints) > 0 {
 		var err error
-		if c.etcd, err = etcdclient.New(config.EtcdEndpoints); err != nil {
+		if c.etcd, err = etcdclient.Connect(config.EtcdEndpoints, etcdclient.Access{TLS: config.EtcdTLS, User: config.EtcdUser, Password: config.EtcdPassword}, nil); err != nil {
 			c.Close()
 			return nil, errs.Wrap(errs.InvalidParams, "client.New", err)
 		}

@@ -48,9 +48,13 @@ type Config struct {
 	// MaxMessageBytes is the largest message in either direction, the nodes'
 	// --max-message-bytes. Default 16 MiB.
 	MaxMessageBytes int
-	// TLS encrypts the connections to nodes. Nodes speak plain text: what stands in
-	// front of them ends it. Default: plain text.
+	// TLS encrypts the connections to nodes with --tls-cert. Those with --tls-ca demand
+	// a certificate. Default: plain text.
 	TLS *tls.Config
+	// EtcdTLS, EtcdUser and EtcdPassword are for an etcd that demands them. With a
+	// user, New waits up to 5 s for etcd.
+	EtcdTLS                *tls.Config
+	EtcdUser, EtcdPassword string
 	// DialOptions apply to each connection to a node, after what this package sets:
 	// interceptors (grpc.WithChainUnaryInterceptor), a dialer, credentials. All calls
 	// but those to etcd pass an interceptor, one by one: attempts that are repeats,

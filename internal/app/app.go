@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/console"
@@ -48,6 +49,7 @@ type App struct {
 	connections               *connectionBudget
 	scans                     *service.Scans
 	metadataStore             metaserver.Store
+	certs, etcdCerts          *certs.Source // nil without TLS
 
 	gate     *service.Gate
 	mooncake mooncakePorts // nothing unless Mooncake's clients are served
@@ -85,6 +87,9 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 	}
 	files, err := descriptors()
 	if err != nil {
+		return nil, err
+	}
+	if err = a.loadCertificates(log); err != nil {
 		return nil, err
 	}
 	if a.quotas, err = initialQuotas(cfg.Tenants); err != nil {
@@ -180,6 +185,8 @@ func (a *App) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return a.serveMooncake(servers) })
 	g.Go(func() error { return a.serveHTTP(servers) })
 	g.Go(func() error { return a.serveMetadata(servers) })
+	g.Go(func() error { return a.certs.Run(servers) })
+	g.Go(func() error { return a.etcdCerts.Run(servers) })
 	g.Go(func() error { return a.metrics.Run(servers) })
 	g.Go(func() error { return a.recorder.Run(servers) })
 	g.Go(func() error { return a.sweep(servers) })

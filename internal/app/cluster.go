@@ -41,6 +41,9 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		layout.View = mooncake.ViewKey(cfg.HA.ClusterID)
 	}
 	peers := &peers{clusterID: cfg.HA.ClusterID, nodeID: cfg.Node.ID, log: a.log}
+	if cfg.Security.OnlyTLS() {
+		peers.certs = a.certs
+	}
 	n := promote.New(promote.Config{
 		ID: cfg.Node.ID, RPC: cfg.Node.AdvertiseAddress, HTTP: cfg.Node.HTTPAddress, Version: a.version, Settings: shared(cfg),
 		ClusterID: cfg.HA.ClusterID, Layout: layout, Codec: service.Codec(), Client: e.journal, Sessions: e.sessions,

@@ -41,10 +41,13 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 		}
 		e.members = e.server.Endpoints()
 	}
-	var err error
 	log := zslog.New(a.log)
-	if e.journal, err = etcdclient.NewLogging(e.members, log.With("calls", "journal")); err == nil {
-		e.sessions, err = etcdclient.NewLogging(e.members, log.With("calls", "sessions"))
+	access, err := a.etcdAccess()
+	if err == nil {
+		e.journal, err = etcdclient.Connect(e.members, access, log.With("calls", "journal"))
+	}
+	if err == nil {
+		e.sessions, err = etcdclient.Connect(e.members, access, log.With("calls", "sessions"))
 	}
 	if err == nil {
 		wait, cancel := context.WithTimeout(ctx, etcdWait)
@@ -63,6 +66,7 @@ func (e *etcdConn) start(ctx context.Context, a *App) error {
 		DataDir:    filepath.Join(a.cfg.Node.DataDir, "etcd"),
 		ClientAddr: a.cfg.HA.EtcdListen,
 		QuotaBytes: a.cfg.HA.EtcdQuotaBytes,
+		TLS:        etcdserver.TLS(a.cfg.Security.Node()),
 		Logger:     a.log.With().Str("part", "etcd").Logger(),
 	})
 	if err != nil {

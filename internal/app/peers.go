@@ -8,11 +8,13 @@ import (
 
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/rpcerr"
 	"github.com/understudy-store/understudy/journal"
@@ -25,6 +27,7 @@ import (
 type peers struct {
 	clusterID, nodeID string
 	log               zerolog.Logger
+	certs             *certs.Source          // nil to call others without TLS
 	fault             atomic.Pointer[string] // why the last snapshot could not be loaded; nil if waiting may help
 }
 
@@ -36,7 +39,11 @@ const (
 )
 
 func (p *peers) dial(address string) (*grpc.ClientConn, error) {
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	secrecy := insecure.NewCredentials()
+	if p.certs != nil {
+		secrecy = credentials.NewTLS(p.certs.Client())
+	}
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(secrecy),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probePeerAfter, Timeout: probePeerTimeout}))
 	if err != nil {
 		return nil, fmt.Errorf("peer %s: %w", address, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/rs/zerolog"
 	"go.uber.org/goleak"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -59,7 +60,11 @@ func run(t *testing.T, c config.Config) *member {
 	ctx, m.stop = context.WithCancel(context.Background())
 	go func() { m.ended <- m.Run(ctx) }()
 	t.Cleanup(m.end)
-	conn, err := grpc.NewClient(m.RPCAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	secrecy := insecure.NewCredentials()
+	if m.certs != nil {
+		secrecy = credentials.NewTLS(m.certs.Client())
+	}
+	conn, err := grpc.NewClient(m.RPCAddress(), grpc.WithTransportCredentials(secrecy))
 	if err != nil {
 		t.Fatal(err)
 	}

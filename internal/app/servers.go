@@ -36,7 +36,7 @@ func (a *App) serveRPC(ctx context.Context) error {
 	server := rpc.NewServer(rpc.Config{
 		ClusterID: a.cfg.HA.ClusterID, NodeID: a.cfg.Node.ID, Gate: a.gate, Node: a.node, Snapshots: a.node,
 		Clock: a.clock, Log: a.log, Observer: a.metrics, Limits: rpc.Limits{MessageBytes: int(a.cfg.Listen.MaxMessageBytes)},
-		Tenants: service.Tenants(a.cfg.Tenants.Enabled), Scans: a.scans,
+		Tenants: service.Tenants(a.cfg.Tenants.Enabled), Scans: a.scans, Credentials: a.credentials(),
 	})
 	return serve(ctx, func() error { return server.Serve(a.mooncake.grpc(a.rpcListener)) }, server.Stop)
 }
@@ -52,7 +52,7 @@ func (a *App) serveHTTP(ctx context.Context) error {
 		Gate: a.gate, Node: a.httpNode, History: history, Metrics: a.metrics.Handler(), Summary: a.metrics.Summary,
 		Console: a.console(), Log: log,
 	}
-	server := httpapi.NewServer(api.Handler(), a.connections.http, log)
+	server := httpapi.NewServer(api.Handler(), a.connections.http, a.httpTLS(), log)
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)
 }
 
@@ -89,7 +89,7 @@ func (a *App) serveMetadata(ctx context.Context) error {
 		return ctx.Err()
 	}
 	log := a.log.With().Str("part", "metadata").Logger()
-	server := httpapi.NewServer(metaserver.Handler(a.metadataStore, log), a.connections.http, log)
+	server := httpapi.NewServer(a.allowed(metaserver.Handler(a.metadataStore, log)), a.connections.http, nil, log)
 	log.Info().Stringer("http", a.metadataListener.Addr()).Msg("the metadata server answers")
 	return serve(ctx, func() error { return server.Serve(a.metadataListener) }, server.Stop)
 }

@@ -17,9 +17,13 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -46,6 +50,7 @@ type Config struct {
 	Client   Client
 	Storage  Storage
 	Tenants  Tenants
+	Security Security
 	Log      Log
 
 	// origins says where each value that is not a default came from, by name.
@@ -98,6 +103,16 @@ type Mooncake struct {
 	Listen     []GenerationListen // --mooncake-listen
 	Version    string             // --mooncake-version
 	Forward    bool               // --forward
+	Allow      []netip.Prefix     // --mooncake-allow
+}
+
+// Allows returns from where Mooncake's protocol is taken, which has neither encryption nor
+// identities: from everywhere unless TLS is required.
+func (c Config) Allows(a netip.Addr) bool {
+	if len(c.Mooncake.Allow) == 0 {
+		return !c.Security.OnlyTLS()
+	}
+	return slices.ContainsFunc(c.Mooncake.Allow, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
 }
 
 // NoGeneration as a generation means that Mooncake's clients are not served.
@@ -276,6 +291,44 @@ const (
 	// Mooncake's other one is taken for AllocateRandom.
 	allocateCXL AllocationStrategy = "cxl"
 )
+
+// Security is who may connect, and how.
+type Security struct {
+	CA       string // --tls-ca
+	Cert     string // --tls-cert
+	Key      string // --tls-key
+	Required bool   // --tls-required
+
+	EtcdCA           string // --etcd-ca
+	EtcdCert         string // --etcd-cert
+	EtcdKey          string // --etcd-key
+	EtcdUser         string // --etcd-user
+	EtcdPasswordFile string // --etcd-password-file
+}
+
+// TLS reports whether the node has a certificate of its own.
+func (s Security) TLS() bool { return s.Cert != "" }
+
+// OnlyTLS reports whether callers without TLS are refused.
+func (s Security) OnlyTLS() bool { return s.TLS() && s.Required }
+
+// Node are the files of the node itself.
+func (s Security) Node() certs.Files { return certs.Files{CA: s.CA, Cert: s.Cert, Key: s.Key} }
+
+// Etcd are the files for an etcd that is not embedded. With https and none of their own
+// they are those of the node.
+func (c Config) Etcd() certs.Files {
+	own := certs.Files{CA: c.Security.EtcdCA, Cert: c.Security.EtcdCert, Key: c.Security.EtcdKey}
+	if !own.Given() && c.HA.encrypted() {
+		return c.Security.Node()
+	}
+	return own
+}
+
+// encrypted reports whether an endpoint is https.
+func (h HA) encrypted() bool {
+	return slices.ContainsFunc(h.EtcdEndpoints, func(e string) bool { return strings.HasPrefix(e, "https://") })
+}
 
 // Log holds what the node writes to standard error.
 type Log struct {

@@ -70,7 +70,7 @@ type rule struct {
 // rules must hold.
 func rules(c *Config) []rule {
 	standby := c.Role == Standby
-	return append(portRules(c), []rule{
+	return append(append(portRules(c), securityRules(c)...), []rule{
 		{"enable_ha", !standby || c.HA.Enabled, "must be true for a standby: it follows a primary through etcd"},
 		{"etcd_endpoints enable_ha", !standby || !c.HA.Embedded(), "must be given for a standby: name the etcd that its primary uses"},
 		{"start-empty", !standby || !c.HA.StartEmpty, "is not for a standby, which never starts empty; give it to a master"},
@@ -103,6 +103,8 @@ func advice(c *Config) []rule {
 		{"etcd_endpoints enable_ha", c.HA.Enabled || len(c.HA.EtcdEndpoints) == 0,
 			"is not used, because enable_ha is false: this is a lone primary without a journal or standbys, " +
 				"and a restart loses the cache; enable_ha is true by default here, and false by default in Mooncake"},
+		{"etcd-user etcd-ca etcd_endpoints", c.Security.EtcdUser == "" || c.Etcd().Given(),
+			"goes to etcd without TLS, with its password; give https endpoints and etcd-ca"},
 		{"allocation_strategy", c.Storage.AllocationStrategy != allocateCXL,
 			"is not offered, so segments are chosen at random"},
 		{"enable_metadata_cleanup_on_timeout enable_http_metadata_server", c.Listen.Metadata || !c.Listen.MetadataCleanup,
@@ -125,6 +127,19 @@ func advice(c *Config) []rule {
 		{"lease-critical-window default_kv_lease_ttl", c.Lease.CriticalWindow < c.Lease.TTL, fmt.Sprintf(
 			"is not shorter than default_kv_lease_ttl (%s), so every renewal is critical and is journaled after lease-critical-delay",
 			formatDuration(c.Lease.TTL))},
+	}
+}
+
+func securityRules(c *Config) []rule {
+	s := c.Security
+	return []rule{
+		{"tls-cert tls-key", (s.Cert == "") == (s.Key == ""), "must be given together with tls-key"},
+		{"tls-ca tls-cert", s.CA == "" || s.TLS(), "is of no use without tls-cert and tls-key; give these, too"},
+		{"etcd-cert etcd-key", (s.EtcdCert == "") == (s.EtcdKey == ""), "must be given together with etcd-key"},
+		{"etcd-user etcd-password-file", (s.EtcdUser == "") == (s.EtcdPasswordFile == ""), "must be given together with etcd-password-file"},
+		{"etcd-listen tls-cert tls-ca etcd_endpoints enable_ha", !c.HA.Embedded() || loopback(hostOf(c.HA.EtcdListen)) || unspecified(hostOf(c.HA.EtcdListen)) || s.TLS() && s.CA != "",
+			"must be on loopback, such as 127.0.0.1:2379, or tls-cert, tls-key and tls-ca must be given: " +
+				"whoever reaches this etcd without a certificate can overwrite the journal (masterctl certs init makes certificates for a trial)"},
 	}
 }
 

@@ -34,7 +34,17 @@ var valueTests = []struct {
 	{"etcd_endpoints", []string{"", "a:1", "http://a:1;https://[::1]:2", " a:1 , b:2 "}, []string{"a", "http://a", "ftp://a:1", "a:0", "http://u:p@a:1", "http://a:1/x", "a:1;b"}},
 	{"ha_backend_connstring", []string{"", "a:1", "http://a:1;b:2"}, []string{"a", "redis://a:1"}},
 	{"etcd_prefix", []string{"/a", "/a/b"}, []string{"", "a", "/", "/a/", "//a", "/a b", "/a/../b"}},
-	{"etcd-listen", []string{"127.0.0.1:0", "10.0.0.1:2379"}, []string{"", "127.0.0.1", ":1", "a:65536"}},
+	{"etcd-listen", []string{"127.0.0.1:0", "127.0.0.1:2379"}, []string{"", "127.0.0.1", ":1", "a:65536"}},
+	{"tls-cert", []string{""}, nil},
+	{"tls-key", []string{""}, nil},
+	{"tls-ca", []string{""}, nil},
+	{"tls-required", []string{"true", "false"}, []string{"x"}},
+	{"etcd-ca", []string{"", "x"}, nil},
+	{"etcd-cert", []string{""}, nil},
+	{"etcd-key", []string{""}, nil},
+	{"etcd-user", []string{""}, nil},
+	{"etcd-password-file", []string{""}, nil},
+	{"mooncake-allow", []string{"", "10.0.0.1", "10.0.0.0/8,::1", "::/0"}, []string{"x", "10.0.0.1/8", "10.0.0.0/33", "fe80::1%eth0"}},
 	{"etcd-quota-bytes", []string{"1280MiB", "8GiB"}, []string{"15MiB", "9GiB"}},
 	{"session-ttl", []string{"2s", "59s"}, []string{"1s", "2500ms", "5", "x"}},
 	{"promotion_on_hit", []string{"true", "false"}, []string{"x"}},
@@ -174,8 +184,21 @@ var ruleTests = []struct {
 		"etcd-listen", "must differ from metrics_port, which listens on 0.0.0.0:9003", false,
 	},
 	{
-		Primary, "--etcd-listen=0.0.0.0:2379 --advertise-address=b", "--etcd-listen=10.0.0.1:2379 --advertise-address=b",
+		Primary, "--etcd-listen=0.0.0.0:2379 --advertise-address=b", "--etcd-listen=127.0.0.1:2379 --advertise-address=b",
 		"etcd-listen", "must name one address that standbys can dial", false,
+	},
+	{
+		Primary, "--etcd-listen=10.0.0.1:2379 --advertise-address=b --tls-cert=c --tls-key=k",
+		"--etcd-listen=10.0.0.1:2379 --advertise-address=b --tls-cert=c --tls-key=k --tls-ca=a",
+		"etcd-listen", "must be on loopback", false,
+	},
+	{Primary, "--tls-cert=c", "--tls-cert=c --tls-key=k", "tls-cert", "together with tls-key", false},
+	{Primary, "--tls-ca=c", "--tls-ca=c --tls-cert=c --tls-key=k", "tls-ca", "is of no use without tls-cert", false},
+	{Primary, "--etcd-cert=c", "--etcd-cert=c --etcd-key=k", "etcd-cert", "together with etcd-key", false},
+	{Primary, "--etcd-user=c --etcd-ca=c", "--etcd-user=c --etcd-ca=c --etcd-password-file=k", "etcd-user", "together with etcd-password-file", false},
+	{
+		Primary, "--etcd-user=c --etcd-password-file=k", "--etcd-user=c --etcd-password-file=k --etcd-ca=c",
+		"etcd-user", "goes to etcd without TLS", true,
 	},
 	{
 		Primary, "--etcd_endpoints=a:1", "--etcd_endpoints=a:1 --advertise-address=b",
@@ -313,7 +336,7 @@ func TestEmbeddedEtcdThatOthersReachNeedsAnAddress(t *testing.T) {
 		"--etcd-listen=10.0.0.1:2379 --enable_ha=false":      false,
 		"--etcd-listen=localhost:0":                          false, "--etcd-listen=[::1]:2379": false, "": false,
 	} {
-		_, warnings := mustLoad(t, strings.Fields(args))
+		_, warnings := mustLoad(t, append(strings.Fields(args), "--tls-cert=c", "--tls-key=k", "--tls-ca=a"))
 		if got := len(warnings) == 1 && warnings[0].Name == "advertise-address"; got != warned || len(warnings) > 1 {
 			t.Errorf("%s: %v; want a warning: %v", args, warnings, warned)
 		}

@@ -59,7 +59,7 @@ func Sections() []Section { return sections(new(Config)) }
 
 // sections is the table of all settings, their values bound to the fields of c.
 func sections(c *Config) []Section {
-	return slices.Concat(nodeSections(c), clusterSections(c), storeSections(c), otherSections(c))
+	return slices.Concat(nodeSections(c), clusterSections(c), storeSections(c), securitySections(c), otherSections(c))
 }
 
 func settings(c *Config) (all []Setting) {
@@ -101,6 +101,8 @@ func nodeSections(c *Config) []Section {
 				"version that Mooncake's clients ask their master for; they refuse to work with another one"},
 			{"forward", "false", understudy, boolean(&m.Forward), "pass requests of Mooncake's clients on to the primary " +
 				"while this node does not serve; false closes their connections, so that they look for it"},
+			{"mooncake-allow", "", understudy, prefixes(&m.Allow), "from where Mooncake's protocol and the metadata server are used, which have no TLS, " +
+				"other nodes included; empty: from everywhere, or from nowhere if TLS is required"},
 		}},
 		{"Node", []Setting{
 			{"advertise-address", "", understudy,
@@ -225,6 +227,28 @@ func storeSections(c *Config) []Section {
 				"promotions that may wait or be under way"},
 			{"promotion_max_per_heartbeat", "1", mooncake, count(&s.Promotion.PerHeartbeat, 0, 10_000),
 				"promotions that a client gets at once, each second; at least 1"},
+		}},
+	}
+}
+
+func securitySections(c *Config) []Section {
+	s := &c.Security
+	file := func(p *string) value { return text(p, "a file; empty: none", anything[string]) }
+	return []Section{
+		{"Security", []Setting{
+			{"tls-cert", "", understudy, file(&s.Cert), "certificate of this node, in PEM, with its intermediates: gRPC, HTTP and the embedded etcd use TLS, " +
+				"and so does this node towards others; files are read again when they change"},
+			{"tls-key", "", understudy, file(&s.Key), "key of tls-cert"},
+			{"tls-ca", "", understudy, file(&s.CA), "authorities of nodes' and clients' certificates: callers of gRPC need one of theirs; " +
+				"empty: those of the system for nodes, and callers need none"},
+			{"tls-required", "true", understudy, boolean(&s.Required), "with tls-cert, refuse what is not TLS; " +
+				"false takes gRPC with and without it, serves HTTP without it, and calls other nodes without it: for the time of a change"},
+			{"etcd-ca", "", understudy, file(&s.EtcdCA), "authorities of etcd's certificates; without this and etcd-cert, " +
+				"endpoints with https are called with tls-ca and tls-cert"},
+			{"etcd-cert", "", understudy, file(&s.EtcdCert), "certificate for etcd"},
+			{"etcd-key", "", understudy, file(&s.EtcdKey), "key of etcd-cert"},
+			{"etcd-user", "", understudy, text(&s.EtcdUser, "a name; empty: none", anything[string]), "user of etcd"},
+			{"etcd-password-file", "", understudy, file(&s.EtcdPasswordFile), "file with the password of etcd-user, read at the start"},
 		}},
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -235,6 +236,18 @@ func generationListens(p *[]GenerationListen) value {
 	format := func(l GenerationListen) string { return l.Generation + "=" + l.Address }
 	allowed := "generation=host:port of each port, separated by ','; generations are " + strings.Join(wire.Names(), ", ")
 	return list(p, allowed, ",", parse, format)
+}
+
+// prefixes is a list of networks and addresses.
+func prefixes(p *[]netip.Prefix) value {
+	parse := func(s string) (netip.Prefix, bool) {
+		if a, err := netip.ParseAddr(s); err == nil && a.Zone() == "" {
+			return netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()), true
+		}
+		n, err := netip.ParsePrefix(s)
+		return n, err == nil && n == n.Masked() && !n.Addr().Is4In6()
+	}
+	return list(p, "addresses and networks such as 10.0.0.0/8, separated by ','", ",", parse, netip.Prefix.String)
 }
 
 // list is items that are read separated by ';' or ',' and written with the

@@ -14,6 +14,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/internal/cli"
 	wire "github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
@@ -31,6 +32,9 @@ type Flags struct {
 	prefix, clusterID string
 	generation        string // of Mooncake's protocol
 	tenant            string // whose keys these are; empty for the default one
+
+	tls, etcdTLS               certs.Files
+	etcdUser, etcdPasswordFile string
 }
 
 // Program makes a command the root of a program, with the flags that find a
@@ -53,6 +57,14 @@ func (f *Flags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.prefix, "etcd-prefix", pb.DefaultEtcdPrefix, "root of all keys in etcd")
 	flags.StringVar(&f.clusterID, "cluster-id", pb.DefaultClusterID, "name of the cluster")
 	flags.StringVar(&f.tenant, "tenant", "", "owner of the keys, where masters run with --enable_multi_tenants (default \"default\"; rm-all: all tenants)")
+	flags.StringVar(&f.tls.CA, "tls-ca", "", "`file` with the authorities of the nodes' certificates; with it or tls-cert nodes are called over TLS")
+	flags.StringVar(&f.tls.Cert, "tls-cert", "", "`file` with the certificate to show to nodes")
+	flags.StringVar(&f.tls.Key, "tls-key", "", "`file` with its key")
+	flags.StringVar(&f.etcdTLS.CA, "etcd-ca", "", "`file` with the authorities of etcd's certificates; for https endpoints those of --tls-ca and --tls-cert are the default")
+	flags.StringVar(&f.etcdTLS.Cert, "etcd-cert", "", "`file` with the certificate to show to etcd")
+	flags.StringVar(&f.etcdTLS.Key, "etcd-key", "", "`file` with its key")
+	flags.StringVar(&f.etcdUser, "etcd-user", "", "user of etcd")
+	flags.StringVar(&f.etcdPasswordFile, "etcd-password-file", "", "`file` with the password of --etcd-user")
 	flags.Func("protocol", "how clients talk to masters, `grpc|mooncake`: the latter as Mooncake's own do; commands on nodes need grpc (default grpc)",
 		func(s string) error {
 			if s != "grpc" && s != "mooncake" {
@@ -103,7 +115,7 @@ func isHostPort(s string) bool {
 // environment takes values over from the environment. A cluster named by flags
 // is not mixed with one named there.
 func (f *Flags) environment(flags *pflag.FlagSet) error {
-	names := []string{"etcd-prefix", "cluster-id"}
+	names := []string{"etcd-prefix", "cluster-id", "tls-ca", "tls-cert", "tls-key", "etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file"}
 	if !flags.Changed("address") && !flags.Changed("etcd-endpoints") {
 		names = append(names, "address", "etcd-endpoints")
 	}
@@ -125,7 +137,17 @@ func (f *Flags) environment(flags *pflag.FlagSet) error {
 // Client says how to reach the cluster as a client of an id.
 func (f *Flags) Client(id uuid.UUID) (client.Config, error) {
 	c := client.Config{Addresses: f.addresses, EtcdEndpoints: f.etcd, EtcdPrefix: f.prefix, ClusterID: f.clusterID, ClientID: id, Tenant: f.tenant}
+	access, err := f.etcdAccess()
+	if err != nil {
+		return c, err
+	}
+	c.EtcdTLS, c.EtcdUser, c.EtcdPassword = access.TLS, access.User, access.Password
+	if c.TLS, err = f.secrecy(); err != nil {
+		return c, err
+	}
 	switch {
+	case f.Mooncake && f.tls.Given():
+		return c, cli.Misusef("--protocol=mooncake has no TLS; leave out --tls-ca and --tls-cert")
 	case f.Mooncake:
 		t, err := mooncakeclient.NewTransport(f.generation)
 		if err != nil {

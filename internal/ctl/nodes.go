@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/status"
@@ -72,6 +73,14 @@ func (f *Flags) survey(ctx context.Context) (nodes, error) {
 	if f.Mooncake {
 		return nil, cli.Misusef("the survey of the nodes needs gRPC; leave out --protocol=mooncake, masters speak both at one port")
 	}
+	config, err := f.secrecy()
+	if err != nil {
+		return nil, err
+	}
+	secrecy := insecure.NewCredentials()
+	if config != nil {
+		secrecy = credentials.NewTLS(config)
+	}
 	var next nodes
 	for _, address := range f.addresses {
 		next = append(next, &node{address: address})
@@ -82,7 +91,7 @@ func (f *Flags) survey(ctx context.Context) (nodes, error) {
 	}
 	var all nodes
 	for next = append(next, registered...); len(next) > 0; {
-		asked := all.ask(ctx, f.clusterID, next)
+		asked := all.ask(ctx, secrecy, f.clusterID, next)
 		all, next = append(all, asked...), asked.named()
 	}
 	all = all.distinct()
@@ -122,7 +131,11 @@ func (f *Flags) registered(ctx context.Context) (list nodes, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	c, err := etcdclient.New(f.etcd)
+	access, err := f.etcdAccess()
+	if err != nil {
+		return nil, err
+	}
+	c, err := etcdclient.Connect(f.etcd, access, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +175,7 @@ func (ns nodes) named() (list nodes) {
 
 // ask asks those of the next that were not asked yet, all at once, and returns
 // them.
-func (ns nodes) ask(ctx context.Context, clusterID string, next nodes) (asked nodes) {
+func (ns nodes) ask(ctx context.Context, secrecy credentials.TransportCredentials, clusterID string, next nodes) (asked nodes) {
 	for _, n := range next {
 		known := func(o *node) bool { return o.address == n.address || n.id != "" && o.id == n.id && o.status != nil }
 		if !slices.ContainsFunc(ns, known) && !slices.ContainsFunc(asked, known) && len(ns)+len(asked) < maxNodes {
@@ -171,16 +184,16 @@ func (ns nodes) ask(ctx context.Context, clusterID string, next nodes) (asked no
 	}
 	var wg sync.WaitGroup
 	for _, n := range asked {
-		wg.Go(func() { n.err = n.ask(ctx, clusterID) })
+		wg.Go(func() { n.err = n.ask(ctx, secrecy, clusterID) })
 	}
 	wg.Wait()
 	return asked
 }
 
-func (n *node) ask(ctx context.Context, clusterID string) (err error) {
+func (n *node) ask(ctx context.Context, secrecy credentials.TransportCredentials, clusterID string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	n.conn, err = grpc.NewClient(n.address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	n.conn, err = grpc.NewClient(n.address, grpc.WithTransportCredentials(secrecy),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probeAfter, Timeout: probeTimeout}))
 	if err != nil {
 		return err

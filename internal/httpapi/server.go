@@ -3,6 +3,7 @@ package httpapi
 import (
 	"container/list"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log" //nolint:depguard // http.Server takes no other kind of logger
@@ -30,12 +31,13 @@ type Server struct {
 }
 
 // NewServer returns a server of a handler that holds so many connections; it answers
-// once Serve is called. One more takes the place of the one that has been without a
+// once Serve is called, over TLS if it is configured. One more takes the place of the one that has been without a
 // request the longest.
-func NewServer(h http.Handler, connections int, logger zerolog.Logger) *Server {
+func NewServer(h http.Handler, connections int, secrecy *tls.Config, logger zerolog.Logger) *Server {
 	r := &room{places: connections, conns: make(map[net.Conn]*list.Element), waiting: list.New()}
 	return &Server{&http.Server{
 		Handler:           h,
+		TLSConfig:         secrecy,
 		ConnState:         r.changed,
 		ReadHeaderTimeout: readHeaderTimeout,
 		ReadTimeout:       readTimeout,
@@ -57,7 +59,11 @@ func (w warnings) Write(line []byte) (int, error) {
 // Serve answers requests that come through a listener until Stop is called,
 // and then returns nil. It closes the listener.
 func (s *Server) Serve(l net.Listener) error {
-	err := s.http.Serve(l)
+	serve := s.http.Serve
+	if s.http.TLSConfig != nil {
+		serve = func(l net.Listener) error { return s.http.ServeTLS(l, "", "") }
+	}
+	err := serve(l)
 	if err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving HTTP at %v: %w", l.Addr(), err)
 	}
@@ -86,6 +92,9 @@ type room struct {
 // changed notes the state of a connection, and makes room for a new one.
 func (r *room) changed(c net.Conn, state http.ConnState) {
 	if oldest := r.note(c, state); oldest != nil {
+		if t, ok := oldest.(*tls.Conn); ok {
+			oldest = t.NetConn() // without waiting for the peer to take a farewell
+		}
 		_ = oldest.Close()
 	}
 }

@@ -27,7 +27,7 @@ func serve(t *testing.T, h http.Handler) (*httpapi.Server, string, <-chan error)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := httpapi.NewServer(h, places, zerolog.Nop())
+	s := httpapi.NewServer(h, places, nil, zerolog.Nop())
 	done := make(chan error, 1)
 	go func() { done <- s.Serve(l) }()
 	t.Cleanup(func() { _ = s.Stop(context.Background()) })
@@ -97,7 +97,7 @@ func TestServeFailsOnABrokenListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	if err := httpapi.NewServer(http.NotFoundHandler(), places, zerolog.Nop()).Serve(l); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
+	if err := httpapi.NewServer(http.NotFoundHandler(), places, nil, zerolog.Nop()).Serve(l); err == nil || !strings.Contains(err.Error(), l.Addr().String()) {
 		t.Errorf("Serve on a closed listener: got %v, want an error with its address", err)
 	}
 }

@@ -20,6 +20,8 @@ import (
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
@@ -49,6 +51,8 @@ const (
 	maxEvents    = 64
 	// minPingInterval is how often a client may probe, idle or not.
 	minPingInterval = 5 * time.Second
+	// handshakeTimeout bounds what comes before the first call.
+	handshakeTimeout = 10 * time.Second
 )
 
 // minSendBytes is the least that an answer may have. Snapshots, dumps and tasks
@@ -102,6 +106,8 @@ type Config struct {
 	Limits    Limits
 	Tenants   service.Tenants
 	Scans     *service.Scans // nil for no bound
+	// Credentials are of connections; nil for plain text.
+	Credentials credentials.TransportCredentials
 }
 
 // A Server answers gRPC calls on any number of listeners.
@@ -124,7 +130,12 @@ func NewServer(c Config) *Server {
 	}
 	s := &Server{Config: c, judged: newLine(), operators: newLine()}
 	s.ending, s.end = context.WithCancel(context.Background())
+	if c.Credentials == nil {
+		c.Credentials = insecure.NewCredentials()
+	}
 	s.grpc = grpc.NewServer(
+		grpc.Creds(c.Credentials),
+		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),
 		grpc.MaxSendMsgSize(max(c.Limits.MessageBytes, minSendBytes)),
 		grpc.MaxConcurrentStreams(maxStreams),

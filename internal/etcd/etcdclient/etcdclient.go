@@ -4,6 +4,7 @@ package etcdclient
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -14,6 +15,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/understudy-store/understudy/internal/clock"
 )
@@ -34,25 +37,38 @@ const (
 // when that does not answer, to a new connection if there is but one; Endpoints returns
 // the one in use.
 func New(endpoints []string) (*clientv3.Client, error) {
-	return NewLogging(endpoints, slog.New(slog.DiscardHandler))
+	return Connect(endpoints, Access{}, nil)
 }
 
-// NewLogging is New with a log of the moves.
-func NewLogging(endpoints []string, log *slog.Logger) (*clientv3.Client, error) {
-	m, err := connect(endpoints, log)
+// Access is what etcd demands of clients. The zero value is for one that demands nothing.
+type Access struct {
+	TLS            *tls.Config // nil for plain text
+	User, Password string
+}
+
+// Connect is New for an etcd that demands something, with a log, which may be nil, of the
+// moves from one endpoint to another. With a user it waits until etcd has taken the password.
+func Connect(endpoints []string, access Access, log *slog.Logger) (*clientv3.Client, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	m, err := connect(endpoints, access, log)
 	if err != nil {
 		return nil, err
 	}
 	return m.client, nil
 }
 
-func connect(endpoints []string, log *slog.Logger) (*members, error) {
+func connect(endpoints []string, access Access, log *slog.Logger) (*members, error) {
 	if len(endpoints) == 0 {
 		return nil, clientv3.ErrNoAvailableEndpoints
 	}
 	m := &members{all: endpoints, log: log, clock: clock.Runtime(), conns: make(map[net.Conn]struct{})}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:            endpoints[:1],
+		TLS:                  access.TLS,
+		Username:             access.User,
+		Password:             access.Password,
 		DialTimeout:          dialTimeout,
 		DialKeepAliveTime:    pingEvery,
 		DialKeepAliveTimeout: pingTimeout,
@@ -72,6 +88,10 @@ func connect(endpoints []string, log *slog.Logger) (*members, error) {
 // checkKey is read to see whether etcd answers. Nobody writes it.
 const checkKey = "understudy-check"
 
+// answered reports whether a read of the check key shows that etcd works: a user need not
+// be allowed to read it.
+func answered(err error) bool { return err == nil || status.Code(err) == codes.PermissionDenied }
+
 // Check waits until etcd, at the endpoints that the client was made for, answers
 // a linearizable read, or the context ends.
 func Check(ctx context.Context, client *clientv3.Client, endpoints []string) error {
@@ -79,7 +99,7 @@ func Check(ctx context.Context, client *clientv3.Client, endpoints []string) err
 		attempt, cancel := context.WithTimeout(ctx, time.Second)
 		_, err := client.Get(attempt, checkKey)
 		cancel()
-		if err == nil {
+		if answered(err) {
 			return nil
 		}
 		if clock.Sleep(ctx, 200*time.Millisecond) != nil {

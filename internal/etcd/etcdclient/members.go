@@ -204,12 +204,12 @@ func (m *members) probeAnew(ctx context.Context, at int, conn *grpc.ClientConn, 
 func (m *members) probe(ctx context.Context, p probe, conn *grpc.ClientConn, to chan<- probe) {
 	kv, key := pb.NewKVClient(conn), []byte(checkKey)
 	_, err := kv.Range(ctx, &pb.RangeRequest{Key: key, Serializable: true})
-	p.there = err == nil
+	p.there = answered(err)
 	to <- p
 	if !p.there {
 		return
 	}
-	if _, err := kv.Range(ctx, &pb.RangeRequest{Key: key}); err == nil {
+	if _, err := kv.Range(ctx, &pb.RangeRequest{Key: key}); answered(err) {
 		p.leads = true
 		to <- p
 	}

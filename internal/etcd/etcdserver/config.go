@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.etcd.io/etcd/server/v3/etcdserver/api/membership"
 )
@@ -59,6 +60,10 @@ type Settings struct {
 	// etcd's default, 2 GiB.
 	QuotaBytes int64
 
+	// TLS is what clients are served with, whose certificates must come from its CA.
+	// etcd reads the files at each connection. Default: plain text.
+	TLS TLS
+
 	// Logger receives etcd's warnings and errors. The zero Logger drops them.
 	Logger zerolog.Logger
 
@@ -66,6 +71,9 @@ type Settings struct {
 	// members of clusters with it. Default: nothing is changed.
 	Configure func(*embed.Config)
 }
+
+// TLS names files in PEM.
+type TLS struct{ CA, Cert, Key string }
 
 // validate reports all faults of settings with defaults at once.
 func (s Settings) validate() error {
@@ -89,6 +97,10 @@ func (s Settings) embedConfig() *embed.Config {
 	c := embed.NewConfig()
 	c.Dir, c.Name = s.DataDir, "understudy"
 	client := url.URL{Scheme: "http", Host: s.ClientAddr}
+	if s.TLS.Cert != "" {
+		client.Scheme = "https"
+		c.ClientTLSInfo = transport.TLSInfo{CertFile: s.TLS.Cert, KeyFile: s.TLS.Key, TrustedCAFile: s.TLS.CA, ClientCertAuth: s.TLS.CA != ""}
+	}
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	c.InitialClusterToken = rand.Text() // a new data directory is a new cluster
 	c.ListenPeerUrls = nil

@@ -142,8 +142,14 @@ func (s *Server) WaitReady(ctx context.Context) error {
 	}
 }
 
-// Endpoints returns the addresses for clients, as host:port.
-func (s *Server) Endpoints() []string { return []string{s.etcd.Config().AdvertiseClientUrls[0].Host} }
+// Endpoints returns the addresses for clients, as host:port, or as a URL with TLS.
+func (s *Server) Endpoints() []string {
+	u := s.etcd.Config().AdvertiseClientUrls[0]
+	if s.TLS.Cert != "" {
+		return []string{u.String()}
+	}
+	return []string{u.Host}
+}
 
 // Embedded returns the etcd itself, for the laboratory and tests, which look
 // inside or make it fail.

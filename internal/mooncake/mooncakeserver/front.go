@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +46,9 @@ type Front struct {
 	View func() int64
 	// Relay makes a node that does not serve pass requests on to the one that
 	// does; without it such a node closes connections.
-	Relay    bool
+	Relay bool
+	// Allows says from where the protocol is taken; nil for everywhere.
+	Allows   func(netip.Addr) bool
 	Observer Observer    // may be nil
 	Clock    clock.Clock // measures how long calls take; nil for this machine's
 	Log      zerolog.Logger
@@ -97,10 +100,19 @@ func (f *Front) Server(generation string, limits coro.Limits, other func(net.Con
 
 // open begins a connection, if this node can do something for it.
 func (f *Front) open(t *table, c *coro.Conn) coro.Handler {
+	if !f.allows(c.RemoteAddr()) {
+		f.Log.Warn().Stringer("peer", c.RemoteAddr()).Msg("refused a connection of Mooncake's protocol: --mooncake-allow does not have its address")
+		return nil
+	}
 	if _, err := f.Gate.Master(); err != nil && !f.Relay {
 		return nil
 	}
 	return &session{front: f, table: t, conn: c}
+}
+
+func (f *Front) allows(peer net.Addr) bool {
+	tcp, ok := peer.(*net.TCPAddr)
+	return f.Allows == nil || ok && f.Allows(tcp.AddrPort().Addr().Unmap())
 }
 
 // Errors that close a connection: its client looks for the primary then.

@@ -1,0 +1,83 @@
+package app
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/rs/zerolog"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/understudy-store/understudy/internal/certs"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
+	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/zslog"
+)
+
+// loadCertificates reads the files that the settings name.
+func (a *App) loadCertificates(log zerolog.Logger) (err error) {
+	logger := zslog.New(log.With().Str("part", "certificates").Logger())
+	if a.cfg.Security.TLS() {
+		if a.certs, err = certs.Load(a.cfg.Security.Node(), logger); err != nil {
+			return fmt.Errorf("--tls-cert, --tls-key, --tls-ca: %w", err)
+		}
+	}
+	if files := a.cfg.Etcd(); files.Given() {
+		if a.etcdCerts, err = certs.Load(files, logger); err != nil {
+			return fmt.Errorf("--etcd-ca, --etcd-cert, --etcd-key: %w", err)
+		}
+	}
+	return nil
+}
+
+// credentials are those of the gRPC port; nil for plain text.
+func (a *App) credentials() credentials.TransportCredentials {
+	if a.certs == nil {
+		return nil
+	}
+	return rpc.Credentials(a.certs.Server(tls.RequireAndVerifyClientCert), a.cfg.Security.Required)
+}
+
+// httpTLS is what HTTP is served with; nil for plain text. Those who scrape metrics and
+// ask for health have no certificate.
+func (a *App) httpTLS() *tls.Config {
+	if !a.cfg.Security.OnlyTLS() {
+		return nil
+	}
+	return a.certs.Server(tls.VerifyClientCertIfGiven)
+}
+
+// etcdAccess says how this node talks to etcd.
+func (a *App) etcdAccess() (access etcdclient.Access, err error) {
+	s := a.cfg.Security
+	switch {
+	case a.cfg.HA.Embedded() && a.certs != nil:
+		access.TLS = a.certs.Client()
+	case a.etcdCerts != nil:
+		access.TLS = a.etcdCerts.Client()
+	}
+	if s.EtcdUser == "" {
+		return access, nil
+	}
+	password, err := os.ReadFile(s.EtcdPasswordFile)
+	if err != nil {
+		return access, fmt.Errorf("--etcd-password-file: %w", err)
+	}
+	access.User, access.Password = s.EtcdUser, strings.TrimRight(string(password), "\r\n")
+	return access, nil
+}
+
+// allowed lets through only who may use Mooncake's protocol, for what has no more
+// protection than that.
+func (a *App) allowed(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if peer, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !a.cfg.Allows(peer.Addr()) {
+			http.Error(w, "--mooncake-allow does not have your address", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}

@@ -1,0 +1,189 @@
+// Package certs reads certificates from files, again whenever they change, and
+// makes a set of them for trials.
+//
+// It must never give out a certificate without its key, nor drop the one in use for
+// files that cannot be read.
+package certs
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/understudy-store/understudy/internal/clock"
+)
+
+const (
+	// reloadEvery is how often files are compared with what was read.
+	reloadEvery = time.Second
+	// maxFile bounds what is read of a file.
+	maxFile = 1 << 20
+)
+
+// Files name a certificate with its key, and the authorities of peers, in PEM. Cert and
+// Key are given both or not at all.
+type Files struct {
+	CA   string // whom peers' certificates must come from; empty for those that the system trusts
+	Cert string // with its intermediates
+	Key  string
+}
+
+// Given reports whether any file is named.
+func (f Files) Given() bool { return f != Files{} }
+
+// A Source is what the files hold.
+type Source struct {
+	files Files
+	log   *slog.Logger
+	now   atomic.Pointer[content]
+}
+
+// A content is the files at one time.
+type content struct {
+	ca, cert, key []byte
+	pool          *x509.CertPool   // nil without a CA
+	pair          *tls.Certificate // nil without a certificate
+}
+
+// Load reads files for the first time. Run needs the log, which may be nil otherwise.
+func Load(files Files, log *slog.Logger) (*Source, error) {
+	c, err := read(files)
+	if err == nil {
+		err = c.parse(files)
+	}
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{files: files, log: log}
+	s.now.Store(c)
+	return s, nil
+}
+
+// Run reads the files again when they change, until the context ends. What cannot be
+// used is logged, and what was in use stays so.
+func (s *Source) Run(ctx context.Context) error {
+	if s == nil {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	var refused string
+	return clock.Every(ctx, reloadEvery, func() error {
+		c, err := read(s.files)
+		if err == nil && c.same(s.now.Load()) {
+			refused = ""
+			return nil
+		}
+		if err == nil {
+			err = c.parse(s.files)
+		}
+		switch {
+		case err == nil:
+			s.now.Store(c)
+			s.log.Info("new certificates are in use", "cert", s.files.Cert, "ca", s.files.CA, "until", c.until())
+		case err.Error() != refused:
+			refused = err.Error()
+			s.log.Error("new certificates cannot be used; those read before stay in use", "error", err)
+		}
+		return nil
+	})
+}
+
+func read(files Files) (*content, error) {
+	c := &content{}
+	for _, f := range []struct {
+		name string
+		to   *[]byte
+	}{{files.CA, &c.ca}, {files.Cert, &c.cert}, {files.Key, &c.key}} {
+		if f.name == "" {
+			continue
+		}
+		var err error
+		if *f.to, err = readFile(f.name); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func readFile(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }()
+	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	if err == nil && len(b) > maxFile {
+		err = fmt.Errorf("%s has more than %d bytes", name, maxFile)
+	}
+	return b, err
+}
+
+func (c *content) same(o *content) bool {
+	return bytes.Equal(c.ca, o.ca) && bytes.Equal(c.cert, o.cert) && bytes.Equal(c.key, o.key)
+}
+
+func (c *content) parse(files Files) error {
+	if files.CA != "" {
+		c.pool = x509.NewCertPool()
+		if !c.pool.AppendCertsFromPEM(c.ca) {
+			return fmt.Errorf("%s has no certificate in PEM", files.CA)
+		}
+	}
+	if files.Cert != "" {
+		pair, err := tls.X509KeyPair(c.cert, c.key)
+		if err != nil {
+			return fmt.Errorf("%s with %s: %w", files.Cert, files.Key, err)
+		}
+		c.pair = &pair
+	}
+	return nil
+}
+
+// until is when the certificate expires, for people.
+func (c *content) until() string {
+	if c.pair == nil || c.pair.Leaf == nil {
+		return ""
+	}
+	return c.pair.Leaf.NotAfter.Format(time.RFC3339)
+}
+
+// Server returns what a server presents, and what it demands of clients. Each new
+// connection is judged by the files of that time; sessions are not resumed, as that
+// would judge by older ones.
+func (s *Source) Server(clients tls.ClientAuthType) *tls.Config {
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12,
+		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
+			c := s.now.Load()
+			if c.pair == nil {
+				return nil, errors.New("no certificate is configured")
+			}
+			config := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*c.pair}, SessionTicketsDisabled: true}
+			if c.pool != nil {
+				config.ClientCAs, config.ClientAuth = c.pool, clients
+			}
+			return config, nil
+		},
+	}
+}
+
+// Client returns what a client presents and demands. It presents the certificate of the
+// time of each connection; the authorities are those of now.
+func (s *Source) Client() *tls.Config {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: s.now.Load().pool}
+	if s.files.Cert != "" {
+		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			return cmp.Or(s.now.Load().pair, &tls.Certificate{}), nil
+		}
+	}
+	return config
+}

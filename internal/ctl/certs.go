@@ -1,0 +1,124 @@
+package ctl
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+
+	"github.com/understudy-store/understudy/internal/certs"
+	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
+)
+
+// secrecy is how nodes are called; nil for plain text.
+func (f *Flags) secrecy() (*tls.Config, error) {
+	return clientTLS(f.tls, "--tls-ca, --tls-cert, --tls-key")
+}
+
+func clientTLS(files certs.Files, flags string) (*tls.Config, error) {
+	if !files.Given() {
+		return nil, nil
+	}
+	if (files.Cert == "") != (files.Key == "") {
+		return nil, cli.Misusef("%s: a certificate and its key must be given together", flags)
+	}
+	s, err := certs.Load(files, nil)
+	if err != nil {
+		return nil, cli.Misusef("%s: %w", flags, err)
+	}
+	return s.Client(), nil
+}
+
+// etcdAccess is how etcd is called.
+func (f *Flags) etcdAccess() (access etcdclient.Access, err error) {
+	files := f.etcdTLS
+	if !files.Given() && slices.ContainsFunc(f.etcd, func(e string) bool { return strings.HasPrefix(e, "https://") }) {
+		files = f.tls
+	}
+	if access.TLS, err = clientTLS(files, "--etcd-ca, --etcd-cert, --etcd-key"); err != nil {
+		return access, err
+	}
+	if (f.etcdUser == "") != (f.etcdPasswordFile == "") {
+		return access, cli.Misusef("--etcd-user and --etcd-password-file must be given together")
+	}
+	if f.etcdUser == "" {
+		return access, nil
+	}
+	password, err := os.ReadFile(f.etcdPasswordFile)
+	if err != nil {
+		return access, cli.Misusef("--etcd-password-file: %w", err)
+	}
+	access.User, access.Password = f.etcdUser, strings.TrimRight(string(password), "\r\n")
+	return access, nil
+}
+
+// certsResult is what `masterctl certs init` prints.
+type certsResult struct {
+	Dir      string   `json:"dir"`
+	Made     []string `json:"made"`      // names of certificates
+	ClientID string   `json:"client_id"` // of the client's certificate
+}
+
+func (f *Flags) certsCommand() *cobra.Command {
+	parent := &cobra.Command{Use: "certs", Short: "Make certificates for a trial"}
+	hosts, clientID, valid := []string{}, "", time.Duration(0)
+	cmd := &cobra.Command{
+		Use:   "init DIR",
+		Short: "Make an authority, and certificates for a node, an operator and a client",
+		Long: `Makes DIR with an authority (ca.crt, ca.key), unless it is there, and certificates of
+it: node.crt for --tls-cert of masters and standbys, operator.crt for masterctl, and
+client.crt for a client of the id --client-id. Each has its key beside it. Run again, it
+replaces the certificates and keeps the authority; nodes read them by themselves.
+
+The key of the authority is in a file without a password: this is for trials. In
+production, let your own authority issue certificates with the same subjects.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			id, err := uuid.Parse(clientID)
+			if clientID == "" {
+				id, err = uuid.New(), nil
+			}
+			if err != nil || valid <= 0 {
+				return cli.Misusef("--client-id must be a UUID, and --valid above 0")
+			}
+			authority, err := certs.Open(args[0], valid)
+			if err != nil {
+				return err
+			}
+			r := certsResult{Dir: args[0], ClientID: id.String()}
+			for _, s := range []certs.Subject{
+				{Name: "node", Role: "node", Hosts: append([]string{"localhost", "127.0.0.1"}, hosts...)},
+				{Name: "operator", Role: "operator"},
+				{Name: "client", Role: "client", ClientID: id},
+			} {
+				s.Until = valid
+				_, e := authority.Issue(s.Name, s)
+				err, r.Made = errors.Join(err, e), append(r.Made, s.Name)
+			}
+			if err != nil {
+				return err
+			}
+			return f.Print(cmd, r, func(w io.Writer) {
+				fmt.Fprintf(w, "%s has %s, with the key beside each, valid for %v\n", r.Dir, strings.Join(r.Made, ".crt, ")+".crt", valid)
+				ca := filepath.Join(r.Dir, "ca.crt")
+				fmt.Fprintf(w, "nodes:     --tls-ca=%s --tls-cert=%s --tls-key=%s\n", ca, filepath.Join(r.Dir, "node.crt"), filepath.Join(r.Dir, "node.key"))
+				fmt.Fprintf(w, "masterctl: --tls-ca=%s --tls-cert=%s --tls-key=%s\n", ca, filepath.Join(r.Dir, "operator.crt"), filepath.Join(r.Dir, "operator.key"))
+				fmt.Fprintf(w, "client.crt is of the client id %s\n", id)
+			})
+		},
+	}
+	cmd.Flags().StringSliceVar(&hosts, "host", nil, "`list` of names and IPs of the nodes, besides localhost and 127.0.0.1")
+	cmd.Flags().StringVar(&clientID, "client-id", "", "`id` of the client (default a new one)")
+	cmd.Flags().DurationVar(&valid, "valid", 365*24*time.Hour, "how long the certificates are valid")
+	parent.AddCommand(cmd)
+	return parent
+}
