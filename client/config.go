@@ -55,6 +55,8 @@ type Config struct {
 	// user, New waits up to 5 s for etcd.
 	EtcdTLS                *tls.Config
 	EtcdUser, EtcdPassword string
+	// Token is for nodes with --roles-tokens: it says who this client is. It needs TLS.
+	Token string
 	// DialOptions apply to each connection to a node, after what this package sets:
 	// interceptors (grpc.WithChainUnaryInterceptor), a dialer, credentials. All calls
 	// but those to etcd pass an interceptor, one by one: attempts that are repeats,
@@ -134,6 +136,9 @@ func (c *Config) check() error {
 	}
 	if _, ours := c.Transport.(grpcTransport); !ours && (c.TLS != nil || len(c.DialOptions) > 0) {
 		fault("Transport is set, and so are TLS or DialOptions, which are for gRPC only")
+	}
+	if c.Token != "" && c.TLS == nil {
+		fault("Token is set, and TLS is not: whoever listens would have the token")
 	}
 	if c.MaxMessageBytes < 0 {
 		fault("MaxMessageBytes is %d; it cannot be negative", c.MaxMessageBytes)

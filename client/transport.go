@@ -87,8 +87,22 @@ func (grpcTransport) Dial(address string, config Config) (Conn, error) {
 		grpc.WithIdleTimeout(idleTooLong),
 		grpc.WithDisableServiceConfig(), // DNS must not change what is repeated
 	}
+	if config.Token != "" {
+		options = append(options, grpc.WithPerRPCCredentials(Token(config.Token)))
+	}
 	return grpc.NewClient(address, append(options, config.DialOptions...)...)
 }
+
+// A Token says who calls, in each call.
+type Token string
+
+// GetRequestMetadata returns the header that carries the token.
+func (t Token) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(t)}, nil
+}
+
+// RequireTransportSecurity keeps the token off connections without TLS.
+func (Token) RequireTransportSecurity() bool { return true }
 
 // LeaderKey is the leader key, as package journal has it.
 func (grpcTransport) LeaderKey(config Config) string {

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/internal/access"
 	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
@@ -49,7 +50,8 @@ type App struct {
 	connections               *connectionBudget
 	scans                     *service.Scans
 	metadataStore             metaserver.Store
-	certs, etcdCerts          *certs.Source // nil without TLS
+	certs, etcdCerts          *certs.Source   // nil without TLS
+	callers                   *access.Callers // nil without roles
 
 	gate     *service.Gate
 	mooncake mooncakePorts // nothing unless Mooncake's clients are served
@@ -187,6 +189,7 @@ func (a *App) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return a.serveMetadata(servers) })
 	g.Go(func() error { return a.certs.Run(servers) })
 	g.Go(func() error { return a.etcdCerts.Run(servers) })
+	g.Go(func() error { return a.callers.Run(servers) })
 	g.Go(func() error { return a.metrics.Run(servers) })
 	g.Go(func() error { return a.recorder.Run(servers) })
 	g.Go(func() error { return a.sweep(servers) })

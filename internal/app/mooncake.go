@@ -25,7 +25,7 @@ func (a *App) newMooncakePorts() error {
 	m := &a.mooncake
 	front := mooncakeserver.New(&mooncakeserver.Front{
 		Gate: a.gate, Version: a.cfg.Mooncake.Version, View: m.view.Load, Relay: a.cfg.Mooncake.Forward, Observer: a.metrics,
-		Allows: a.cfg.Allows, Log: a.log.With().Str("part", "mooncake").Logger(),
+		Allows: a.cfg.Allows, NoOrders: a.cfg.Mooncake.NoOrders, Log: a.log.With().Str("part", "mooncake").Logger(),
 	})
 	limits := coro.Limits{BodyBytes: uint32(a.cfg.Listen.MaxMessageBytes)}
 	if name := a.cfg.Mooncake.Generation; name != config.NoGeneration {

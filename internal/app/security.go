@@ -11,18 +11,24 @@ import (
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/understudy-store/understudy/internal/access"
 	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/zslog"
 )
 
-// loadCertificates reads the files that the settings name.
+// loadCertificates reads the files, of tokens too, that the settings name.
 func (a *App) loadCertificates(log zerolog.Logger) (err error) {
 	logger := zslog.New(log.With().Str("part", "certificates").Logger())
 	if a.cfg.Security.TLS() {
 		if a.certs, err = certs.Load(a.cfg.Security.Node(), logger); err != nil {
 			return fmt.Errorf("--tls-cert, --tls-key, --tls-ca: %w", err)
+		}
+	}
+	if a.cfg.Security.Roles {
+		if a.callers, err = access.New(a.cfg.Security.Tokens, log); err != nil {
+			return fmt.Errorf("--roles-tokens: %w", err)
 		}
 	}
 	if files := a.cfg.Etcd(); files.Given() {
@@ -38,7 +44,11 @@ func (a *App) credentials() credentials.TransportCredentials {
 	if a.certs == nil {
 		return nil
 	}
-	return rpc.Credentials(a.certs.Server(tls.RequireAndVerifyClientCert), a.cfg.Security.Required)
+	clients := tls.RequireAndVerifyClientCert
+	if a.cfg.Security.Tokens != "" {
+		clients = tls.VerifyClientCertIfGiven
+	}
+	return rpc.Credentials(a.certs.Server(clients), a.cfg.Security.Required)
 }
 
 // httpTLS is what HTTP is served with; nil for plain text. Those who scrape metrics and

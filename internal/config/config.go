@@ -104,6 +104,7 @@ type Mooncake struct {
 	Version    string             // --mooncake-version
 	Forward    bool               // --forward
 	Allow      []netip.Prefix     // --mooncake-allow
+	NoOrders   bool               // --mooncake-no-orders
 }
 
 // Allows returns from where Mooncake's protocol is taken, which has neither encryption nor
@@ -298,6 +299,10 @@ type Security struct {
 	Cert     string // --tls-cert
 	Key      string // --tls-key
 	Required bool   // --tls-required
+
+	Roles     bool     // --roles
+	Tokens    string   // --roles-tokens
+	HTTPHosts []string // --http-hosts
 
 	EtcdCA           string // --etcd-ca
 	EtcdCert         string // --etcd-cert

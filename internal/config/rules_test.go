@@ -39,6 +39,10 @@ var valueTests = []struct {
 	{"tls-key", []string{""}, nil},
 	{"tls-ca", []string{""}, nil},
 	{"tls-required", []string{"true", "false"}, []string{"x"}},
+	{"roles", []string{"false"}, []string{"x"}},
+	{"roles-tokens", []string{""}, nil},
+	{"http-hosts", []string{"", "a", "a.b,c"}, []string{"a:1", "a b"}},
+	{"mooncake-no-orders", []string{"true", "false"}, []string{"x"}},
 	{"etcd-ca", []string{"", "x"}, nil},
 	{"etcd-cert", []string{""}, nil},
 	{"etcd-key", []string{""}, nil},
@@ -194,6 +198,11 @@ var ruleTests = []struct {
 	},
 	{Primary, "--tls-cert=c", "--tls-cert=c --tls-key=k", "tls-cert", "together with tls-key", false},
 	{Primary, "--tls-ca=c", "--tls-ca=c --tls-cert=c --tls-key=k", "tls-ca", "is of no use without tls-cert", false},
+	{Primary, "--roles", "--roles --tls-ca=c --tls-cert=c --tls-key=k", "roles", "needs tls-ca", false},
+	{
+		Primary, "--roles-tokens=f --tls-ca=c --tls-cert=c --tls-key=k", "--roles --roles-tokens=f --tls-ca=c --tls-cert=c --tls-key=k",
+		"roles-tokens", "is of no use without roles", false,
+	},
 	{Primary, "--etcd-cert=c", "--etcd-cert=c --etcd-key=k", "etcd-cert", "together with etcd-key", false},
 	{Primary, "--etcd-user=c --etcd-ca=c", "--etcd-user=c --etcd-ca=c --etcd-password-file=k", "etcd-user", "together with etcd-password-file", false},
 	{

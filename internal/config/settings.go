@@ -101,6 +101,7 @@ func nodeSections(c *Config) []Section {
 				"version that Mooncake's clients ask their master for; they refuse to work with another one"},
 			{"forward", "false", understudy, boolean(&m.Forward), "pass requests of Mooncake's clients on to the primary " +
 				"while this node does not serve; false closes their connections, so that they look for it"},
+			{"mooncake-no-orders", "false", understudy, boolean(&m.NoOrders), "refuse RemoveAll and RemoveByRegex over Mooncake's protocol"},
 			{"mooncake-allow", "", understudy, prefixes(&m.Allow), "from where Mooncake's protocol and the metadata server are used, which have no TLS, " +
 				"other nodes included; empty: from everywhere, or from nowhere if TLS is required"},
 		}},
@@ -243,6 +244,12 @@ func securitySections(c *Config) []Section {
 				"empty: those of the system for nodes, and callers need none"},
 			{"tls-required", "true", understudy, boolean(&s.Required), "with tls-cert, refuse what is not TLS; " +
 				"false takes gRPC with and without it, serves HTTP without it, and calls other nodes without it: for the time of a change"},
+			{"roles", "false", understudy, boolean(&s.Roles), "callers need a role: client, operator or node, which the organizational unit of their " +
+				"certificate names, or a token; needs tls-ca"},
+			{"roles-tokens", "", understudy, file(&s.Tokens), "file of tokens, one a line: operator NAME TOKEN, or client NAME TOKEN CLIENT-ID; callers of gRPC need no certificate then; " +
+				"read again when it changes"},
+			{"http-hosts", "", understudy, hosts(&s.HTTPHosts), "names under which HTTP is reached, besides localhost and IP addresses; other names are refused, " +
+				"as a foreign web page may have them; empty: any name"},
 			{"etcd-ca", "", understudy, file(&s.EtcdCA), "authorities of etcd's certificates; without this and etcd-cert, " +
 				"endpoints with https are called with tls-ca and tls-cert"},
 			{"etcd-cert", "", understudy, file(&s.EtcdCert), "certificate for etcd"},

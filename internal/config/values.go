@@ -250,6 +250,12 @@ func prefixes(p *[]netip.Prefix) value {
 	return list(p, "addresses and networks such as 10.0.0.0/8, separated by ','", ",", parse, netip.Prefix.String)
 }
 
+// hosts is a list of names.
+func hosts(p *[]string) value {
+	parse := func(s string) (string, bool) { return strings.ToLower(s), isHost(s) }
+	return list(p, "host names without ports, separated by ','", ",", parse, plain)
+}
+
 // list is items that are read separated by ';' or ',' and written with the
 // separator. Blank ones do not count.
 func list[T any](p *[]T, allowed, separator string, parse func(string) (T, bool), format func(T) string) value {

@@ -38,6 +38,21 @@ func clientTLS(files certs.Files, flags string) (*tls.Config, error) {
 	return s.Client(), nil
 }
 
+// token returns the token that says who calls; empty for none.
+func (f *Flags) token() (string, error) {
+	if f.tokenFile == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(f.tokenFile)
+	if err == nil && f.tls.CA == "" {
+		err = errors.New("it needs --tls-ca: whoever listens would have the token")
+	}
+	if err != nil {
+		return "", cli.Misusef("--token-file: %w", err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
 // etcdAccess is how etcd is called.
 func (f *Flags) etcdAccess() (access etcdclient.Access, err error) {
 	files := f.etcdTLS

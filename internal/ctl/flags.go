@@ -35,6 +35,7 @@ type Flags struct {
 
 	tls, etcdTLS               certs.Files
 	etcdUser, etcdPasswordFile string
+	tokenFile                  string
 }
 
 // Program makes a command the root of a program, with the flags that find a
@@ -60,6 +61,7 @@ func (f *Flags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.tls.CA, "tls-ca", "", "`file` with the authorities of the nodes' certificates; with it or tls-cert nodes are called over TLS")
 	flags.StringVar(&f.tls.Cert, "tls-cert", "", "`file` with the certificate to show to nodes")
 	flags.StringVar(&f.tls.Key, "tls-key", "", "`file` with its key")
+	flags.StringVar(&f.tokenFile, "token-file", "", "`file` with the token that says who you are, in place of --tls-cert")
 	flags.StringVar(&f.etcdTLS.CA, "etcd-ca", "", "`file` with the authorities of etcd's certificates; for https endpoints those of --tls-ca and --tls-cert are the default")
 	flags.StringVar(&f.etcdTLS.Cert, "etcd-cert", "", "`file` with the certificate to show to etcd")
 	flags.StringVar(&f.etcdTLS.Key, "etcd-key", "", "`file` with its key")
@@ -115,7 +117,7 @@ func isHostPort(s string) bool {
 // environment takes values over from the environment. A cluster named by flags
 // is not mixed with one named there.
 func (f *Flags) environment(flags *pflag.FlagSet) error {
-	names := []string{"etcd-prefix", "cluster-id", "tls-ca", "tls-cert", "tls-key", "etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file"}
+	names := []string{"etcd-prefix", "cluster-id", "tls-ca", "tls-cert", "tls-key", "token-file", "etcd-ca", "etcd-cert", "etcd-key", "etcd-user", "etcd-password-file"}
 	if !flags.Changed("address") && !flags.Changed("etcd-endpoints") {
 		names = append(names, "address", "etcd-endpoints")
 	}
@@ -143,6 +145,9 @@ func (f *Flags) Client(id uuid.UUID) (client.Config, error) {
 	}
 	c.EtcdTLS, c.EtcdUser, c.EtcdPassword = access.TLS, access.User, access.Password
 	if c.TLS, err = f.secrecy(); err != nil {
+		return c, err
+	}
+	if c.Token, err = f.token(); err != nil {
 		return c, err
 	}
 	switch {

@@ -77,9 +77,16 @@ func (f *Flags) survey(ctx context.Context) (nodes, error) {
 	if err != nil {
 		return nil, err
 	}
-	secrecy := insecure.NewCredentials()
+	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
 	if config != nil {
-		secrecy = credentials.NewTLS(config)
+		options[0] = grpc.WithTransportCredentials(credentials.NewTLS(config))
+	}
+	token, err := f.token()
+	if err != nil {
+		return nil, err
+	}
+	if token != "" {
+		options = append(options, grpc.WithPerRPCCredentials(client.Token(token)))
 	}
 	var next nodes
 	for _, address := range f.addresses {
@@ -91,7 +98,7 @@ func (f *Flags) survey(ctx context.Context) (nodes, error) {
 	}
 	var all nodes
 	for next = append(next, registered...); len(next) > 0; {
-		asked := all.ask(ctx, secrecy, f.clusterID, next)
+		asked := all.ask(ctx, options, f.clusterID, next)
 		all, next = append(all, asked...), asked.named()
 	}
 	all = all.distinct()
@@ -175,7 +182,7 @@ func (ns nodes) named() (list nodes) {
 
 // ask asks those of the next that were not asked yet, all at once, and returns
 // them.
-func (ns nodes) ask(ctx context.Context, secrecy credentials.TransportCredentials, clusterID string, next nodes) (asked nodes) {
+func (ns nodes) ask(ctx context.Context, options []grpc.DialOption, clusterID string, next nodes) (asked nodes) {
 	for _, n := range next {
 		known := func(o *node) bool { return o.address == n.address || n.id != "" && o.id == n.id && o.status != nil }
 		if !slices.ContainsFunc(ns, known) && !slices.ContainsFunc(asked, known) && len(ns)+len(asked) < maxNodes {
@@ -184,17 +191,18 @@ func (ns nodes) ask(ctx context.Context, secrecy credentials.TransportCredential
 	}
 	var wg sync.WaitGroup
 	for _, n := range asked {
-		wg.Go(func() { n.err = n.ask(ctx, secrecy, clusterID) })
+		wg.Go(func() { n.err = n.ask(ctx, options, clusterID) })
 	}
 	wg.Wait()
 	return asked
 }
 
-func (n *node) ask(ctx context.Context, secrecy credentials.TransportCredentials, clusterID string) (err error) {
+func (n *node) ask(ctx context.Context, options []grpc.DialOption, clusterID string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	n.conn, err = grpc.NewClient(n.address, grpc.WithTransportCredentials(secrecy),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probeAfter, Timeout: probeTimeout}))
+	n.conn, err = grpc.NewClient(n.address, slices.Concat(options, []grpc.DialOption{
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probeAfter, Timeout: probeTimeout}),
+	})...)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/access"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
 )
@@ -45,6 +46,8 @@ type API struct {
 	Summary func() string                      // the key figures as one line
 	Console http.Handler                       // answers below /console/; nil for none
 	Log     zerolog.Logger
+	Callers *access.Callers // nil if everybody may do all
+	Hosts   []string        // names under which requests may come; none for any
 }
 
 // Handler returns the handler of all paths.
@@ -83,7 +86,7 @@ func (a API) Handler() http.Handler {
 	} {
 		mux.HandleFunc(pattern, h)
 	}
-	return a.logged(mux)
+	return a.logged(http.NewCrossOriginProtection().Handler(a.guarded(mux)))
 }
 
 // logged logs each request, without its query: there are keys in it. Names that

@@ -205,7 +205,7 @@ func allKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		}
 		for _, key := range keys {
-			_, _ = out.WriteString(key)
+			_, _ = out.WriteString(oneLine(key))
 			_ = out.WriteByte('\n')
 		}
 		if err := out.Flush(); err != nil || next == "" {

@@ -27,7 +27,7 @@ func allSegments(w http.ResponseWriter, r *http.Request, m *service.Master) erro
 	}
 	var b strings.Builder
 	for _, s := range list {
-		b.WriteString(s.Name + "\n")
+		b.WriteString(oneLine(s.Name) + "\n")
 	}
 	writeText(w, http.StatusOK, b.String())
 	return nil

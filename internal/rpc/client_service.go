@@ -2,9 +2,11 @@ package rpc
 
 import (
 	"context"
+	"slices"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/access"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -77,12 +79,16 @@ func (s *clientService) ReMountSegment(ctx context.Context, r *pb.ReMountSegment
 
 func (s *clientService) UnmountSegment(ctx context.Context, r *pb.UnmountSegmentRequest) (*pb.UnmountSegmentResponse, error) {
 	m := master(ctx)
-	if _, err := clientOf(r); err != nil {
+	client, err := clientOf(r)
+	if err != nil {
 		return nil, err
 	}
 	id, err := segmentID("segment_id", r.GetSegmentId())
 	if err != nil {
 		return nil, err
+	}
+	if number, mounted := m.Store.FindSegment(id); mounted && callerOf(ctx).Role == access.Client && !slices.Contains(m.Store.SegmentsOf(client), number) {
+		return nil, errs.New(errs.IllegalClient, "", "segment %v is not one of client %v; an operator may unmount it", id, client)
 	}
 	return &pb.UnmountSegmentResponse{Header: s.header(m.Term)}, m.UnmountSegment(ctx, id)
 }

@@ -27,6 +27,7 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/access"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
 )
@@ -108,17 +109,20 @@ type Config struct {
 	Scans     *service.Scans // nil for no bound
 	// Credentials are of connections; nil for plain text.
 	Credentials credentials.TransportCredentials
+	// Callers tells who callers are; nil if everybody may do all.
+	Callers *access.Callers
 }
 
 // A Server answers gRPC calls on any number of listeners.
 type Server struct {
 	Config
-	grpc      *grpc.Server
-	calls     atomic.Int64       // under way, as far as Limits.Calls counts them
-	judged    *line              // calls by which others judge this node
-	operators *line              // the other calls of operators
-	ending    context.Context    // ends when the server begins to stop
-	end       context.CancelFunc // of ending
+	grpc        *grpc.Server
+	permissions map[string]permission
+	calls       atomic.Int64       // under way, as far as Limits.Calls counts them
+	judged      *line              // calls by which others judge this node
+	operators   *line              // the other calls of operators
+	ending      context.Context    // ends when the server begins to stop
+	end         context.CancelFunc // of ending
 }
 
 // NewServer returns a server with all services; it answers once Serve is
@@ -128,7 +132,7 @@ func NewServer(c Config) *Server {
 	if c.Clock == nil {
 		c.Clock = clock.Boot()
 	}
-	s := &Server{Config: c, judged: newLine(), operators: newLine()}
+	s := &Server{Config: c, judged: newLine(), operators: newLine(), permissions: permissions()}
 	s.ending, s.end = context.WithCancel(context.Background())
 	if c.Credentials == nil {
 		c.Credentials = insecure.NewCredentials()
@@ -141,8 +145,8 @@ func NewServer(c Config) *Server {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: probeAfter, Timeout: probeTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(s.finishUnary, recovery.UnaryServerInterceptor(), s.admitUnary),
-		grpc.ChainStreamInterceptor(s.finishStream, s.cutStalled, recovery.StreamServerInterceptor(), s.endStream),
+		grpc.ChainUnaryInterceptor(s.finishUnary, s.authorizeUnary, recovery.UnaryServerInterceptor(), s.admitUnary),
+		grpc.ChainStreamInterceptor(s.finishStream, s.authorizeStream, s.cutStalled, recovery.StreamServerInterceptor(), s.endStream),
 	)
 	f := front{Config: &s.Config}
 	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f})

@@ -48,7 +48,9 @@ type Front struct {
 	// does; without it such a node closes connections.
 	Relay bool
 	// Allows says from where the protocol is taken; nil for everywhere.
-	Allows   func(netip.Addr) bool
+	Allows func(netip.Addr) bool
+	// NoOrders refuses what removes many objects at once.
+	NoOrders bool
 	Observer Observer    // may be nil
 	Clock    clock.Clock // measures how long calls take; nil for this machine's
 	Log      zerolog.Logger
@@ -57,6 +59,7 @@ type Front struct {
 	deadline time.Duration // of a call
 	upstream *upstream
 	logs     logs
+	orders   zerolog.Logger
 }
 
 // logs are those of relays, each limited on its own: what happens to many clients
@@ -65,6 +68,7 @@ type logs struct{ primary, lost, nobody zerolog.Logger }
 
 // New completes a Front whose exported fields are set, and returns it.
 func New(f *Front) *Front {
+	f.orders = f.Log.With().Str("part", "audit").Logger()
 	f.logs = logs{limited(f.Log), limited(f.Log), limited(f.Log)}
 	f.Log = limited(f.Log)
 	if f.Clock == nil {
@@ -168,7 +172,7 @@ func (s *session) Call(ctx context.Context, function uint32, body string, reply 
 
 func (s *session) serve(ctx context.Context, master *service.Master, function uint32, body string, reply []byte) ([]byte, error) {
 	f, ok := s.table.functions[function]
-	if !ok {
+	if !ok || f.sweeps && s.front.NoOrders {
 		return nil, &coro.Error{Code: coro.CodeNotRegistered, Message: "the rpc function not registered"}
 	}
 	if !f.read { // a deadline costs as much as a lookup
@@ -178,6 +182,9 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 	}
 	began := s.front.Clock()
 	reply, err := f.serve(call{Context: ctx, session: s, master: master}, body, reply)
+	if f.order {
+		s.front.orders.Info().Str("order", f.name).Stringer("peer", s.conn.RemoteAddr()).AnErr("result", err).Msg("an order was given")
+	}
 	if len(s.puts) > 0 && s.front.Clock()-began > checkPeerAfter && s.conn.PeerGone() {
 		s.abandon() // now: sending the answers before this one may still succeed
 		err = errPeerGone

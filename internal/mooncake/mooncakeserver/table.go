@@ -30,6 +30,8 @@ type function struct {
 	id     uint32
 	hash   uint32 // of the arguments' type; 0 if there are none
 	read   bool   // waits for nothing but a pending change, which ends with the term at the latest
+	order  bool   // is logged, with who gave it
+	sweeps bool   // removes many objects at once
 	writes bool   // takes memory, for a tenant that it must name
 	serve  func(c call, body string, reply []byte) ([]byte, error)
 }

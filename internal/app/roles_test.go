@@ -1,0 +1,168 @@
+package app
+
+import (
+	"crypto/tls"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/uuid"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/certs"
+	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
+)
+
+// as returns a client of a node that shows a certificate, or a token.
+func as(t *testing.T, m *member, c client.Config) *client.Client {
+	t.Helper()
+	c.Addresses = []string{m.RPCAddress()}
+	cl, err := client.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(cl.Close)
+	return cl
+}
+
+// refused demands that a call was refused for who made it.
+func refused(t *testing.T, what string, err error) {
+	t.Helper()
+	if errs.KindOf(err) != errs.IllegalClient {
+		t.Errorf("%s: got %v, want ILLEGAL_CLIENT", what, err)
+	}
+}
+
+// unknown demands that the cluster told a client that it has no role.
+func unknown(t *testing.T, what string, err error) {
+	t.Helper()
+	if err == nil || !strings.Contains(err.Error(), "ILLEGAL_CLIENT") {
+		t.Errorf("%s: got %v, want ILLEGAL_CLIENT", what, err)
+	}
+}
+
+func allowed(t *testing.T, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s: got %v, want no error", what, err)
+	}
+}
+
+// A node of a cluster with roles serves each role what the table says.
+func TestRoles(t *testing.T) {
+	ours := newAuthority(t)
+	files := nodeFiles(t, ours)
+	secret, tokens := strings.Repeat("0123456789", 4), filepath.Join(t.TempDir(), "tokens")
+	if err := os.WriteFile(tokens, []byte("operator ci "+secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := secure(settings(config.Primary, "a", []string{}), files)
+	c.Security.Roles, c.Security.Tokens = true, tokens
+	a := run(t, c)
+	a.serves() // asked with the certificate of a node
+	c = secure(settings(config.Standby, "b", []string{"https://" + a.etcdEndpoint(t)}), files)
+	c.Security.Roles, c.Security.Tokens = true, tokens
+	run(t, c).promotable() // it has got a snapshot
+
+	mine, others := uuid.New(), uuid.New()
+	certificate := func(name, role string, id uuid.UUID) *tls.Config {
+		return tlsOf(t, issue(t, ours, name, certs.Subject{Name: name, Role: role, ClientID: id}))
+	}
+	none := tlsOf(t, certs.Files{CA: ours.File()})
+	host := as(t, a, client.Config{TLS: certificate("host", "client", mine), ClientID: mine})
+	other := as(t, a, client.Config{TLS: certificate("other", "client", others), ClientID: others})
+	forger := as(t, a, client.Config{TLS: certificate("forger", "client", uuid.New()), ClientID: mine})
+	operator := as(t, a, client.Config{TLS: none, Token: secret})
+	stranger := as(t, a, client.Config{TLS: none})
+	guest := as(t, a, client.Config{TLS: certificate("guest", "", uuid.Nil)})
+
+	segment := mount(t, host)
+	mount(t, other)
+	put(t, host, "k")
+	ctx := t.Context()
+	_, err := forger.PutStart(ctx, client.PutItem{Key: "x", Size: 1}, client.PutConfig{})
+	refused(t, "a put under another's client id", err)
+	refused(t, "a mount under another's client id", forger.MountSegment(ctx, client.Segment{ID: uuid.New(), Name: "f", Base: 1 << 32, Size: 1 << 20}))
+	refused(t, "another's segment unmounted", other.UnmountSegment(ctx, segment))
+	_, err = host.RemoveAll(ctx, client.Removal{Force: true})
+	refused(t, "RemoveAll of a client", err)
+	_, err = stranger.ExistKey(ctx, "k")
+	unknown(t, "a read without a certificate", err)
+	_, err = guest.ExistKey(ctx, "k")
+	unknown(t, "a read with a certificate without a role", err)
+	_, err = other.ExistKey(ctx, "k")
+	allowed(t, "a read", err)
+	_, err = a.admin.History(ctx, &pb.HistoryRequest{})
+	if err == nil {
+		t.Error("a node may read the history; want only operators")
+	}
+	_, err = operator.RemoveAll(ctx, client.Removal{Force: true})
+	allowed(t, "RemoveAll of an operator with a token", err)
+	allowed(t, "a segment unmounted by an operator", operator.UnmountSegment(ctx, segment))
+	for _, line := range []string{
+		`"order":"RemoveAll"`, `"identity":"ci"`, `"role":"operator"`, `"identity":"host","role":"client","request":"`, `"result":"ILLEGAL_CLIENT"`,
+	} {
+		if !strings.Contains(a.log.String(), line) {
+			t.Errorf("the log lacks %s:\n%s", line, a.log)
+		}
+	}
+
+	web := "https://" + a.cfg.Node.HTTPAddress
+	for _, test := range []struct {
+		config      *tls.Config
+		path, token string
+		want        string
+	}{
+		{none, "/health", "", "200"},
+		{none, "/metrics", "", "200"},
+		{none, "/get_all_keys", "", "403"},
+		{none, "/get_all_keys", secret, "200"},
+		{certificate("host", "client", mine), "/get_all_keys", "", "403"},
+		{certificate("host", "client", mine), "/batch_query_keys?keys=k", "", "200"},
+		{certificate("op", "operator", uuid.Nil), "/history", "", "200"},
+	} {
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, web+test.path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if test.token != "" {
+			r.Header.Set("Authorization", "Bearer "+test.token)
+		}
+		resp, err := (&http.Client{Transport: &http.Transport{TLSClientConfig: test.config, DisableKeepAlives: true}}).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if !strings.HasPrefix(resp.Status, test.want) {
+			t.Errorf("%s: got %s, want %s", test.path, resp.Status, test.want)
+		}
+	}
+}
+
+// With --mooncake-no-orders nobody removes everything over Mooncake's protocol.
+func TestMooncakeNoOrders(t *testing.T) {
+	for _, off := range []bool{false, true} {
+		c := settings(config.Primary, "a", nil)
+		c.Mooncake.NoOrders = off
+		a := run(t, c)
+		a.serves()
+		transport, err := mooncakeclient.NewTransport("head")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := as(t, a, client.Config{Transport: transport})
+		mount(t, m)
+		put(t, m, "k")
+		if _, err = m.RemoveAll(t.Context(), client.Removal{Force: true}); (err != nil) != off {
+			t.Errorf("refused: %v; RemoveAll got %v", off, err)
+		}
+		if logged := strings.Contains(a.log.String(), `"order":"RemoveAll"`); logged == off {
+			t.Errorf("refused: %v; in the log: %v", off, logged)
+		}
+	}
+}

@@ -1,0 +1,75 @@
+package httpapi
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/understudy-store/understudy/internal/access"
+)
+
+// roleFor returns the roles that may make a request; Nobody if anybody may.
+func roleFor(r *http.Request) access.Roles {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return access.Operator
+	}
+	switch r.URL.Path {
+	case "/metrics", "/metrics/summary", "/health", "/role", "/ha_status", "/leader", "/readyz", "/node", "/kv_events/status":
+		return access.Nobody // no keys, and no names of hosts
+	case "/query_key", "/batch_query_keys":
+		return access.Client | access.Operator
+	}
+	return access.Operator
+}
+
+// guarded refuses requests under foreign names, and those whose callers lack a role, and
+// logs orders.
+func (a API) guarded(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !a.knows(r.Host) {
+			writeText(w, http.StatusMisdirectedRequest, "this node is not known by that name; add it to --http-hosts")
+			return
+		}
+		need := roleFor(r)
+		var who access.Identity
+		var err error
+		if a.Callers != nil && need != access.Nobody {
+			if who, err = a.Callers.Identify(r.TLS, r.Header.Get("Authorization")); err == nil {
+				err = who.Check(need, r.URL.Path)
+			}
+		}
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			line := a.Log.Info().Str("part", "audit").Str("order", r.Method+" "+r.URL.Path).Str("request", r.URL.RawQuery).Str("peer", r.RemoteAddr)
+			if a.Callers != nil {
+				line.Str("identity", who.Name).Stringer("role", who.Role)
+			}
+			line.Bool("refused", err != nil).Msg("an order was given")
+		}
+		if err != nil {
+			writeText(w, http.StatusForbidden, err.Error())
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// knows reports whether requests may come under a name. A web page of another site could
+// have its own name lead here, but no address.
+func (a API) knows(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.ToLower(strings.Trim(host, "[]"))
+	_, err := netip.ParseAddr(host)
+	return len(a.Hosts) == 0 || err == nil || host == "localhost" || slices.Contains(a.Hosts, host)
+}
+
+// oneLine keeps a name within its line of a list.
+func oneLine(name string) string {
+	if !strings.ContainsAny(name, "\r\n") {
+		return name
+	}
+	return strings.NewReplacer("\r", `\r`, "\n", `\n`).Replace(name)
+}

@@ -1,0 +1,46 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/internal/service"
+)
+
+// A page of another site may have its name lead here, or post a form.
+func TestForeignPages(t *testing.T) {
+	a := API{Gate: service.NewGate(), Node: func() Node { return Node{} }, Metrics: http.NotFoundHandler(), Log: zerolog.Nop(), Hosts: []string{"node.example"}}
+	for _, test := range []struct {
+		method, host, site string
+		want               int
+	}{
+		{"GET", "127.0.0.1:9003", "", 200},
+		{"GET", "[::1]:9003", "", 200},
+		{"GET", "localhost:1", "", 200},
+		{"GET", "Node.Example:9003", "", 200},
+		{"GET", "evil.example:9003", "", 421},
+		{"GET", "evil.example", "", 421},
+		{"POST", "127.0.0.1:9003", "cross-site", 403},
+		{"POST", "127.0.0.1:9003", "", 503},
+	} {
+		r := httptest.NewRequest(test.method, "/node", nil)
+		if test.method == "POST" {
+			r = httptest.NewRequest(test.method, "/api/v1/remove_all", nil)
+		}
+		r.Host = test.host
+		if test.site != "" {
+			r.Header.Set("Sec-Fetch-Site", test.site)
+		}
+		w := httptest.NewRecorder()
+		a.Handler().ServeHTTP(w, r)
+		if w.Code != test.want {
+			t.Errorf("%s for %s from %q: got %d, want %d", test.method, test.host, test.site, w.Code, test.want)
+		}
+	}
+	if got := oneLine("a\nb\r"); got != `a\nb\r` {
+		t.Errorf("got %q", got)
+	}
+}

@@ -1,0 +1,158 @@
+package rpc
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"path"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionalphapb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
+
+	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/access"
+)
+
+// A permission is who may make a call, where callers have roles.
+type permission struct {
+	roles access.Roles
+	open  bool // to everybody
+	order bool // it is logged, with who gave it
+}
+
+// permissions has every call. One that it lacks is refused.
+func permissions() map[string]permission {
+	all := map[string]permission{
+		pb.AdminService_Status_FullMethodName:        {roles: access.All},
+		pb.AdminService_Digest_FullMethodName:        {roles: access.Operator | access.Node},
+		pb.AdminService_Handover_FullMethodName:      {roles: access.Operator, order: true},
+		pb.AdminService_StartEmpty_FullMethodName:    {roles: access.Operator, order: true},
+		pb.AdminService_Refound_FullMethodName:       {roles: access.Operator, order: true},
+		pb.AdminService_Backup_FullMethodName:        {roles: access.Operator, order: true},
+		pb.AdminService_Forget_FullMethodName:        {roles: access.Operator, order: true},
+		pb.AdminService_History_FullMethodName:       {roles: access.Operator},
+		pb.AdminService_Events_FullMethodName:        {roles: access.Operator},
+		pb.AdminService_ListSegments_FullMethodName:  {roles: access.Operator},
+		pb.AdminService_ListKeys_FullMethodName:      {roles: access.Operator},
+		pb.AdminService_QueryKey_FullMethodName:      {roles: access.Operator},
+		pb.AdminService_DumpRanges_FullMethodName:    {roles: access.Operator},
+		pb.AdminService_ListClients_FullMethodName:   {roles: access.Operator},
+		pb.AdminService_ListDrainJobs_FullMethodName: {roles: access.Operator},
+
+		pb.SnapshotService_StreamSnapshot_FullMethodName: {roles: access.Node},
+
+		pb.ObjectService_RemoveByRegex_FullMethodName:  {roles: access.Client | access.Operator, order: true},
+		pb.ObjectService_RemoveAll_FullMethodName:      {roles: access.Operator, order: true},
+		pb.ClientService_UnmountSegment_FullMethodName: {roles: access.Client | access.Operator, order: true},
+
+		healthpb.Health_Check_FullMethodName:                                   {open: true},
+		healthpb.Health_List_FullMethodName:                                    {open: true},
+		healthpb.Health_Watch_FullMethodName:                                   {open: true},
+		reflectionpb.ServerReflection_ServerReflectionInfo_FullMethodName:      {roles: access.Operator},
+		reflectionalphapb.ServerReflection_ServerReflectionInfo_FullMethodName: {roles: access.Operator},
+	}
+	for _, method := range []string{
+		pb.ObjectService_ExistKey_FullMethodName, pb.ObjectService_BatchExistKey_FullMethodName,
+		pb.ObjectService_GetReplicaList_FullMethodName, pb.ObjectService_BatchGetReplicaList_FullMethodName,
+		pb.ObjectService_GetReplicaListByRegex_FullMethodName,
+		pb.ObjectService_PutStart_FullMethodName, pb.ObjectService_PutEnd_FullMethodName, pb.ObjectService_PutRevoke_FullMethodName,
+		pb.ObjectService_BatchPutStart_FullMethodName, pb.ObjectService_BatchPutEnd_FullMethodName, pb.ObjectService_BatchPutRevoke_FullMethodName,
+		pb.ObjectService_Remove_FullMethodName, pb.ObjectService_BatchRemove_FullMethodName, pb.ObjectService_BatchReplicaClear_FullMethodName,
+		pb.ClientService_ServiceReady_FullMethodName, pb.ClientService_Ping_FullMethodName,
+		pb.ClientService_MountSegment_FullMethodName, pb.ClientService_ReMountSegment_FullMethodName,
+		pb.ClientService_BatchQueryIp_FullMethodName, pb.ClientService_GetFsdir_FullMethodName, pb.ClientService_GetStorageConfig_FullMethodName,
+		pb.ClientService_MountLocalDiskSegment_FullMethodName, pb.ClientService_OffloadObjectHeartbeat_FullMethodName,
+		pb.ClientService_NotifyOffloadSuccess_FullMethodName,
+	} {
+		all[method] = permission{roles: access.Client | access.Operator}
+	}
+	return all
+}
+
+type callerKey struct{}
+
+// callerOf returns who makes a call, where callers have roles.
+func callerOf(ctx context.Context) access.Identity {
+	who, _ := ctx.Value(callerKey{}).(access.Identity)
+	return who
+}
+
+// authorizeUnary passes on calls that their callers may make, and logs orders.
+func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
+	p := s.permissions[info.FullMethod]
+	if s.Callers == nil && !p.order {
+		return handler(ctx, req)
+	}
+	who, err := s.admits(ctx, p, info.FullMethod)
+	if r, ok := req.(interface{ GetClientId() string }); ok && err == nil {
+		err = who.CheckClient(r.GetClientId())
+	}
+	if err == nil {
+		resp, err = handler(context.WithValue(ctx, callerKey{}, who), req)
+	}
+	s.audit(ctx, p, who, info.FullMethod, req, err)
+	return resp, err
+}
+
+// authorizeStream is authorizeUnary for streams.
+func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	p := s.permissions[info.FullMethod]
+	who, err := s.admits(stream.Context(), p, info.FullMethod)
+	if err == nil {
+		ctx := context.WithValue(stream.Context(), callerKey{}, who)
+		err = handler(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx})
+	}
+	s.audit(stream.Context(), p, who, info.FullMethod, nil, err)
+	return err
+}
+
+// admits returns who makes a call, or why it must not.
+func (s *Server) admits(ctx context.Context, p permission, method string) (who access.Identity, err error) {
+	if s.Callers == nil || p.open {
+		return who, nil
+	}
+	var state *tls.ConnectionState
+	if from, ok := peer.FromContext(ctx); ok {
+		if info, ok := from.AuthInfo.(credentials.TLSInfo); ok {
+			state = &info.State
+		}
+	}
+	authorization := ""
+	if values := metadata.ValueFromIncomingContext(ctx, "authorization"); len(values) > 0 {
+		authorization = values[0]
+	}
+	if who, err = s.Callers.Identify(state, authorization); err != nil {
+		return who, err
+	}
+	return who, who.Check(p.roles, path.Base(method))
+}
+
+// audit logs an order, whether it was obeyed or refused.
+func (s *Server) audit(ctx context.Context, p permission, who access.Identity, method string, req any, err error) {
+	if !p.order {
+		return
+	}
+	line := s.Log.Info().Str("part", "audit").Str("order", path.Base(method))
+	if from, ok := peer.FromContext(ctx); ok {
+		line.Stringer("peer", from.Addr)
+	}
+	if s.Callers != nil {
+		line.Str("identity", who.Name).Stringer("role", who.Role)
+	}
+	if req != nil {
+		line.Str("request", fmt.Sprintf("%.300v", req))
+	}
+	result := "OK"
+	if err != nil {
+		result = errs.KindOf(err).String()
+	}
+	line.Str("result", result).Msg("an order was given")
+}
