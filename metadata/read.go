@@ -34,13 +34,14 @@ func (s *Store) Blocks(tenant, key string, now Time) (b Blocks) {
 		return b
 	}
 	b.Transfer = o.transfer() != nil
-	switch s.removable(o, false, now) {
+	switch errs.KindOf(s.removable(o, false, now)) {
 	case errs.ObjectHasLease:
 		b.Removal = "a reader holds a lease on it, or on a member of its group"
 	case errs.ReplicaNotReady:
 		b.Removal = "it is being put, and its put has not ended"
 	case errs.ObjectHasTask:
 		b.Removal = "a copy, a move or a promotion of it is under way"
+	default: // nothing does
 	}
 	v := o.survey()
 	switch {
