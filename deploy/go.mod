@@ -1,7 +1,7 @@
 // The checks of what operators install and load: alerts, dashboard, chart, samples, and
-// of the console in a browser. It
-// is a module of its own, because Prometheus' parser, Kubernetes' types and a driver of Chromium would weigh
-// on the dependencies of the product. Run it with
+// of the console in a browser. It is a module of its own, because Prometheus' parser,
+// Kubernetes' types and a driver of Chromium would weigh on the dependencies of the
+// product. Run it with
 //
 //	cd deploy && go test ./...
 module github.com/understudy-store/understudy/deploy
