@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 )
@@ -16,18 +17,43 @@ const rulesEvery = 5 * time.Second
 // there are none that are newer, or with the context. A node of an older version
 // that comes later refuses the journal, and says so.
 func (a *App) raiseRules(ctx context.Context, t *promote.Term) error {
-	for t.Store.Rules() < metadata.NewestRules {
-		if known, err := a.node.knownRules(ctx); err == nil && known > t.Store.Rules() {
-			if err = useRules(ctx, t, known); err == nil {
-				continue
-			}
-			a.log.Warn().Err(err).Uint8("rules", uint8(known)).Msg("newer rules could not be put in force, it will be tried again")
-		}
+	for a.raise(ctx, t) < metadata.NewestRules {
 		if err := clock.Sleep(ctx, rulesEvery); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// raise puts newer rules in force if every node knows them, and returns those in force.
+func (a *App) raise(ctx context.Context, t *promote.Term) metadata.Rules {
+	if t.Store.Rules() == metadata.NewestRules {
+		return metadata.NewestRules
+	}
+	known, err := a.node.knownRules(ctx)
+	if err != nil || known <= t.Store.Rules() {
+		return t.Store.Rules()
+	}
+	if err := useRules(ctx, t, known); err != nil {
+		a.log.Warn().Err(err).Uint8("rules", uint8(known)).Msg("newer rules could not be put in force, it will be tried again")
+	}
+	return t.Store.Rules()
+}
+
+// settleTimeout bounds what comes before the first answer of a term.
+const settleTimeout = time.Second
+
+// settle sets the quotas of a policy file before the first answer of a term, if the rules
+// allow it, so that no tenant is unknown at first.
+func (a *App) settle(ctx context.Context, t *promote.Term, master *service.Master) {
+	if len(a.quotas) == 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
+	defer cancel()
+	if a.raise(ctx, t) == metadata.NewestRules {
+		_ = master.SeedQuotas(ctx, a.log) // goes on behind the first answer
+	}
 }
 
 func useRules(ctx context.Context, t *promote.Term, version metadata.Rules) error {

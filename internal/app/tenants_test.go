@@ -86,6 +86,24 @@ func (c caller) mount() {
 	}
 }
 
+// The first put of a new cluster knows the tenants of the policy file.
+func TestTenantsAreKnownFromTheFirstCall(t *testing.T) {
+	policy := filepath.Join(t.TempDir(), "quotas.yaml")
+	if err := os.WriteFile(policy, []byte("version: 1\ntenants: [{name: red, quota: 150B}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := settings(config.Primary, "a", etcdtest.Start(t).Endpoints())
+	c.Tenants.Enabled, c.Tenants.ConnectorURI = true, policy
+	t.Cleanup(http.DefaultClient.CloseIdleConnections)
+	a := run(t, c)
+	a.quotas(http.MethodGet, "", "") // as soon as it answers
+	cl := call(t, a.RPCAddress(), "head")
+	cl.mount()
+	if got := cl.putFor("red", "k", 100); got != 0 {
+		t.Errorf("got error %d, want none", got)
+	}
+}
+
 // Quotas and tenants survive a handover: the new primary has the same ones, knows what
 // each tenant has, and refuses what breaks a quota.
 func TestTenantsSurviveATakeover(t *testing.T) {

@@ -48,6 +48,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 	if a.cfg.Storage.Offload && a.cfg.Storage.OffloadOnEvict {
 		evictor.Spare = master.SpareForOffload
 	}
+	a.settle(ctx, t, master)
 	a.mooncake.view.Store(t.View)
 	a.gate.Open(master)
 	defer func() {
