@@ -137,5 +137,5 @@ func (c *console) clusterTime(store *metadata.Store) metadata.Time {
 
 // counted returns the newest census.
 func (c *console) counted(ctx context.Context, store *metadata.Store) (figures, error) {
-	return c.census.get(c.Now, func() (figures, error) { return c.take(ctx, store) })
+	return c.census.get(ctx, c.Now, func(ctx context.Context) (figures, error) { return c.take(ctx, store) })
 }

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"time"
@@ -32,10 +33,10 @@ type clusterView struct {
 }
 
 func (c *console) cluster(r *http.Request) (any, error) {
-	status, err := c.status.get(c.Now, func() (*pb.StatusResponse, error) { return c.Node.Status(r.Context()) })
+	status, err := c.status.get(r.Context(), c.Now, c.Node.Status)
 	v := clusterView{StatusResponse: status, Self: c.Brief().NodeID}
 	if c.Members != nil {
-		v.Members, _ = c.members.get(c.Now, func() ([]Member, error) { return c.Members(r.Context()), nil })
+		v.Members, _ = c.members.get(r.Context(), c.Now, func(ctx context.Context) ([]Member, error) { return c.Members(ctx), nil })
 	}
 	for _, n := range status.GetNodes() {
 		if n.GetPromotable() && n.GetRole() == pb.Role_ROLE_STANDBY {

@@ -167,7 +167,11 @@ func (c *console) show(p page) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		v := view{page: p, Pages: pages(), Node: c.Brief(), Cluster: c.Cluster, Version: c.Version, Now: c.Now().UTC()}
 		if l := v.Node.Leader; l != nil && l.NodeID != v.Node.NodeID && l.HTTP != "" {
-			v.Primary = "http://" + l.HTTP + "/console/" + p.Name
+			scheme := "http://"
+			if r.TLS != nil {
+				scheme = "https://"
+			}
+			v.Primary = scheme + l.HTTP + "/console/" + p.Name
 		}
 		v.Node.Serving = c.Gate.Serves()
 		v.Gap = c.Recorder.open()
@@ -188,7 +192,7 @@ func (c *console) show(p page) http.HandlerFunc {
 
 // history returns the last terms.
 func (c *console) history(ctx context.Context) ([]*pb.TermRecord, error) {
-	return c.terms.get(c.Now, func() ([]*pb.TermRecord, error) {
+	return c.terms.get(ctx, c.Now, func(ctx context.Context) ([]*pb.TermRecord, error) {
 		h, err := c.Node.History(ctx)
 		return h.GetTerms(), err
 	})

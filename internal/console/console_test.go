@@ -228,6 +228,19 @@ func TestPlaces(t *testing.T) {
 	}
 }
 
+// What a request reads for others too is read although that request is cancelled.
+func TestCancelledRequest(t *testing.T) {
+	r := newRig(t)
+	r.Settings = func(ctx context.Context) ([]NodeSettings, error) { return nil, ctx.Err() }
+	h := Handler(r.Sources)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/console/settings", nil).WithContext(ctx))
+	if page := body(h, "/console/settings"); strings.Contains(page, context.Canceled.Error()) {
+		t.Errorf("the next request got what the cancelled one did:\n%s", page)
+	}
+}
+
 // Whatever names people chose, they are text.
 func TestEscaping(t *testing.T) {
 	r := newRig(t)
@@ -251,6 +264,9 @@ func TestStandingAndBanner(t *testing.T) {
 	r.node.Role, r.node.Leader = "standby", &httpapi.Leader{NodeID: "a", HTTP: "10.0.0.1:9003"}
 	page := r.get("/console/timeline").Body.String()
 	has(t, "standby", page, `<a href="http://10.0.0.1:9003/console/timeline">a's console</a>`)
+	w := httptest.NewRecorder()
+	Handler(r.Sources).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "https://10.0.0.2:9003/console/timeline", nil))
+	has(t, "over TLS", w.Body.String(), `<a href="https://10.0.0.1:9003/console/timeline">a's console</a>`)
 	r.node.Leader = nil
 	r.node.Obstacle, r.node.Help, r.reading.Obstacle = "no node holds the previous state", "masterctl start-empty", "no node holds the previous state"
 	r.Recorder.record()

@@ -73,8 +73,8 @@ func (c *console) journal(r *http.Request) (any, error) {
 	if store == nil {
 		return v, errNoState
 	}
-	_, err := c.tailed.get(c.Now, func() (struct{}, error) {
-		return struct{}{}, c.tail.read(r.Context(), c.Node, store.Position().Seq)
+	_, err := c.tailed.get(r.Context(), c.Now, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, c.tail.read(ctx, c.Node, store.Position().Seq)
 	})
 	if errs.KindOf(err) == errs.NotSupported {
 		v.Off, err = true, nil

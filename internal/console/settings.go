@@ -33,7 +33,7 @@ type settingRow struct {
 func (c *console) settings(r *http.Request) (any, error) {
 	v := settingsView{Own: withoutPasswords(c.Own)}
 	var err error
-	v.Nodes, err = c.nodes.get(c.Now, func() ([]NodeSettings, error) { return c.Settings(r.Context()) })
+	v.Nodes, err = c.nodes.get(r.Context(), c.Now, c.Settings)
 	names := make(map[string]bool)
 	for _, n := range v.Nodes {
 		for name := range n.Values {

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"sync"
 	"time"
 
@@ -19,11 +20,14 @@ type shared[T any] struct {
 	at    time.Time // zero before the first read
 }
 
-// get returns the value, read anew if it is older than it may be.
-func (s *shared[T]) get(now func() time.Time, read func() (T, error)) (T, error) {
+// get returns the value, read anew if it is older than it may be. A request that is
+// cancelled does not end the read: others wait for it.
+func (s *shared[T]) get(ctx context.Context, now func() time.Time, read func(context.Context) (T, error)) (T, error) {
 	if !s.fresh(now()) {
 		_, _, _ = s.reads.Do("", func() (any, error) {
-			v, err := read()
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), makeTimeout)
+			defer cancel()
+			v, err := read(ctx)
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.at, s.err = now(), err; err == nil {
