@@ -53,10 +53,10 @@ func (f *Flags) token() (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// etcdAccess is how etcd is called.
-func (f *Flags) etcdAccess() (access etcdclient.Access, err error) {
+// etcdAccess is how etcd is called at endpoints.
+func (f *Flags) etcdAccess(endpoints []string) (access etcdclient.Access, err error) {
 	files := f.etcdTLS
-	if !files.Given() && slices.ContainsFunc(f.etcd, func(e string) bool { return strings.HasPrefix(e, "https://") }) {
+	if !files.Given() && slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, "https://") }) {
 		files = f.tls
 	}
 	if access.TLS, err = clientTLS(files, "--etcd-ca, --etcd-cert, --etcd-key"); err != nil {

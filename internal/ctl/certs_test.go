@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/understudy-store/understudy/internal/certs"
+	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/clitest"
 )
 
@@ -22,6 +23,28 @@ func trial(t *testing.T, args ...string) (dir string, node, operator []string) {
 	return dir, flags("node"), flags("operator")
 }
 
+// The doctor reaches nodes and their etcd where both demand a certificate and a role.
+func TestDoctorOverTLS(t *testing.T) {
+	_, node, operator := trial(t)
+	c := &cluster{t: t, dir: t.TempDir()}
+	a := c.start("a", append([]string{
+		"__master", "--data-dir=" + c.dir + "/state", "--etcd-listen=127.0.0.1:0", "--node-id=a", "--roles",
+		"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--log-format=json",
+	}, node...)...)
+	where := append(operator, "--address="+a.RPC)
+	clitest.Eventually(t, "a serves", func() bool {
+		s, _ := statusBy(t, "a", where...)
+		return s.Leader != nil
+	})
+	_, of, o := diagnosed(t, where...)
+	for _, check := range []string{"http", "etcd space", "etcd version", "etcd alarms"} {
+		if list := of(check); len(list) != 1 || list[0].Verdict != fine {
+			t.Errorf("%s: got %+v, want one that is ok\n%s", check, list, o.Out)
+		}
+	}
+	run(t, append(where, "quota", "list")...).Want(t, cli.StatusFailed, "--enable_multi_tenants")
+}
+
 func TestCertsInit(t *testing.T) {
 	dir, node, operator := trial(t, "--host=master-1")
 	a := lone(t, "a", node...)
@@ -34,6 +57,12 @@ func TestCertsInit(t *testing.T) {
 	run(t, append(operator, "exists", "k", address)...).Want(t, 0, "false")
 	t.Setenv("UNDERSTUDY_TLS_CA", dir+"/ca.crt")
 	run(t, append(operator[1:], "segments", address)...).Want(t, 0)
+
+	_, of, _ := diagnosed(t, append(operator, address)...)
+	if list := of("http"); len(list) != 1 || list[0].Verdict != fine {
+		t.Errorf("the doctor on HTTP over TLS: got %+v, want that it answers", list)
+	}
+	run(t, append(operator, "top", "--count=1", address)...).Want(t, 0, "A COMMIT")
 
 	for _, name := range []string{"ca", "node", "operator", "client"} {
 		if info, err := os.Stat(dir + "/" + name + ".key"); err != nil || info.Mode().Perm() != 0o600 {

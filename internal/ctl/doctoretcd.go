@@ -30,7 +30,12 @@ func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes) {
 		d.add("etcd", warns, "name its members with --etcd-endpoints", "it was not checked, as no node says where it is")
 		return
 	}
-	c, err := etcdclient.New(endpoints)
+	access, err := f.etcdAccess(endpoints)
+	if err != nil {
+		d.add("etcd", bad, "correct the --etcd- flags", "%v", err)
+		return
+	}
+	c, err := etcdclient.Connect(endpoints, access, nil)
 	if err != nil {
 		d.add("etcd", bad, "correct --etcd-endpoints", "%v", err)
 		return

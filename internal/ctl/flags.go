@@ -139,7 +139,7 @@ func (f *Flags) environment(flags *pflag.FlagSet) error {
 // Client says how to reach the cluster as a client of an id.
 func (f *Flags) Client(id uuid.UUID) (client.Config, error) {
 	c := client.Config{Addresses: f.addresses, EtcdEndpoints: f.etcd, EtcdPrefix: f.prefix, ClusterID: f.clusterID, ClientID: id, Tenant: f.tenant}
-	access, err := f.etcdAccess()
+	access, err := f.etcdAccess(f.etcd)
 	if err != nil {
 		return c, err
 	}

@@ -4,11 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -27,6 +29,9 @@ func (ns nodes) askPrimary(ctx context.Context, op, method, path string, body []
 	status, text, err := primary.http(ctx, op, method, path, body)
 	if err != nil {
 		return err
+	}
+	if status == http.StatusForbidden {
+		return errs.New(errs.IllegalClient, op, "%s", strings.TrimSpace(string(text)))
 	}
 	var failure struct {
 		Number  int32  `json:"error_code"`
@@ -59,7 +64,14 @@ func (n *node) http(ctx context.Context, op, method, path string, body []byte) (
 		return 0, nil, err
 	}
 	req.Close = true
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	dial := new(net.Dialer).DialContext
+	if n.as.secrecy != nil {
+		dial = (&tls.Dialer{Config: n.as.secrecy}).DialContext
+	}
+	if n.as.token != "" {
+		req.Header.Set("Authorization", "Bearer "+n.as.token)
+	}
+	conn, err := dial(ctx, "tcp", address)
 	if err != nil {
 		return 0, nil, errs.Wrap(errs.Unavailable, op, err)
 	}

@@ -3,6 +3,7 @@ package ctl
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -41,11 +42,43 @@ const (
 // A node is an address that may be a node of the cluster, with its answer.
 type node struct {
 	address string
-	id      string // as registered, or as in its answer
+	id      string  // as registered, or as in its answer
+	as      *caller // nil before it is asked
 	conn    *grpc.ClientConn
 	admin   pb.AdminServiceClient
 	status  *pb.StatusResponse // nil if it did not answer
 	err     error              // why there is no status
+}
+
+// A caller is who asks nodes.
+type caller struct {
+	secrecy *tls.Config // nil for plain text
+	token   string      // empty for none
+}
+
+// caller returns who the flags say that asks.
+func (f *Flags) caller() (c *caller, err error) {
+	c = new(caller)
+	if c.secrecy, err = f.secrecy(); err != nil {
+		return nil, err
+	}
+	c.token, err = f.token()
+	return c, err
+}
+
+// options are for connections with gRPC.
+func (c *caller) options() []grpc.DialOption {
+	list := []grpc.DialOption{
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probeAfter, Timeout: probeTimeout}),
+	}
+	if c.secrecy != nil {
+		list = append(list, grpc.WithTransportCredentials(credentials.NewTLS(c.secrecy)))
+	}
+	if c.token != "" {
+		list = append(list, grpc.WithPerRPCCredentials(client.Token(c.token)))
+	}
+	return list
 }
 
 // nodes are all those that could be found.
@@ -73,20 +106,9 @@ func (f *Flags) survey(ctx context.Context) (nodes, error) {
 	if f.Mooncake {
 		return nil, cli.Misusef("the survey of the nodes needs gRPC; leave out --protocol=mooncake, masters speak both at one port")
 	}
-	config, err := f.secrecy()
+	as, err := f.caller()
 	if err != nil {
 		return nil, err
-	}
-	options := []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
-	if config != nil {
-		options[0] = grpc.WithTransportCredentials(credentials.NewTLS(config))
-	}
-	token, err := f.token()
-	if err != nil {
-		return nil, err
-	}
-	if token != "" {
-		options = append(options, grpc.WithPerRPCCredentials(client.Token(token)))
 	}
 	var next nodes
 	for _, address := range f.addresses {
@@ -98,7 +120,7 @@ func (f *Flags) survey(ctx context.Context) (nodes, error) {
 	}
 	var all nodes
 	for next = append(next, registered...); len(next) > 0; {
-		asked := all.ask(ctx, options, f.clusterID, next)
+		asked := all.ask(ctx, as, f.clusterID, next)
 		all, next = append(all, asked...), asked.named()
 	}
 	all = all.distinct()
@@ -138,7 +160,7 @@ func (f *Flags) registered(ctx context.Context) (list nodes, err error) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	access, err := f.etcdAccess()
+	access, err := f.etcdAccess(f.etcd)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +204,7 @@ func (ns nodes) named() (list nodes) {
 
 // ask asks those of the next that were not asked yet, all at once, and returns
 // them.
-func (ns nodes) ask(ctx context.Context, options []grpc.DialOption, clusterID string, next nodes) (asked nodes) {
+func (ns nodes) ask(ctx context.Context, as *caller, clusterID string, next nodes) (asked nodes) {
 	for _, n := range next {
 		known := func(o *node) bool { return o.address == n.address || n.id != "" && o.id == n.id && o.status != nil }
 		if !slices.ContainsFunc(ns, known) && !slices.ContainsFunc(asked, known) && len(ns)+len(asked) < maxNodes {
@@ -191,18 +213,17 @@ func (ns nodes) ask(ctx context.Context, options []grpc.DialOption, clusterID st
 	}
 	var wg sync.WaitGroup
 	for _, n := range asked {
-		wg.Go(func() { n.err = n.ask(ctx, options, clusterID) })
+		wg.Go(func() { n.err = n.ask(ctx, as, clusterID) })
 	}
 	wg.Wait()
 	return asked
 }
 
-func (n *node) ask(ctx context.Context, options []grpc.DialOption, clusterID string) (err error) {
+func (n *node) ask(ctx context.Context, as *caller, clusterID string) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	n.conn, err = grpc.NewClient(n.address, slices.Concat(options, []grpc.DialOption{
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probeAfter, Timeout: probeTimeout}),
-	})...)
+	n.as = as
+	n.conn, err = grpc.NewClient(n.address, as.options()...)
 	if err != nil {
 		return err
 	}
