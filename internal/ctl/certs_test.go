@@ -31,7 +31,7 @@ func TestDoctorOverTLS(t *testing.T) {
 		"__master", "--data-dir=" + c.dir + "/state", "--etcd-listen=127.0.0.1:0", "--node-id=a", "--roles",
 		"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--log-format=json",
 	}, node...)...)
-	where := append(operator, "--address="+a.RPC)
+	where := append([]string{"--address=" + a.RPC}, operator...)
 	clitest.Eventually(t, "a serves", func() bool {
 		s, _ := statusBy(t, "a", where...)
 		return s.Leader != nil
