@@ -162,8 +162,17 @@ class Repeats(unittest.TestCase):
             client.put_start("k", 1)
         self.assertIn("nothing was changed", str(nothing.exception))
         self.a.script = [self.a.lose] * 100
+        connected = self.client(self.a)
+        connected.leader()
         with self.assertRaises(errors.Unresolved):
-            self.client(self.a, timeout=0.3).put_start("k", 1)
+            connected.put_start("k", 1, timeout=0.3)
+
+    def test_a_client_that_is_closed_while_it_searches(self) -> None:
+        client = self.client(self.a)
+        for node in client._finder._nodes:
+            node.close()  # as close does, after the search has begun
+        with self.assertRaises(errors.Unavailable):
+            client.put_start("k", 1, timeout=0.1)
 
     def test_bad_addresses_are_named(self) -> None:
         bad: List[List[str]] = [[], ["here"], [":1"], ["h:p"]]

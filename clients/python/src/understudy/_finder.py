@@ -143,7 +143,10 @@ class Finder:
 
         def ask(node: Node) -> None:
             request = client_pb2.ServiceReadyRequest(contract_revision=CONTRACT_REVISION)
-            future = node.call(_wire.SERVICE_READY, request, timeout)
+            try:
+                future = node.call(_wire.SERVICE_READY, request, timeout)
+            except ValueError:  # the client was closed meanwhile
+                return
             asked.append(future)
             future.add_done_callback(lambda done: answers.put((node, done)))
 

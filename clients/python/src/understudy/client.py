@@ -53,8 +53,8 @@ class Client:
 
         addresses are host:port of nodes: one that answers is enough to find the primary.
         client_id, a UUID, names the writer of puts and the owner of segments; by default
-        it is a random one. Nodes speak plain text; credentials are for what stands in
-        front of them.
+        it is a random one. credentials are for nodes with TLS, such as those that
+        grpc.ssl_channel_credentials returns; without them gRPC is plain text.
         """
         _finder.check_addresses(addresses)
         self.id = str(uuid.UUID(client_id)) if client_id else str(uuid.uuid4())
