@@ -10,6 +10,9 @@ import (
 	"github.com/understudy-store/understudy/internal/access"
 )
 
+// maxLogged is how many bytes of a path, or of a query, are logged with an order.
+const maxLogged = 300
+
 // roleFor returns the roles that may make a request; Nobody if anybody may.
 func roleFor(r *http.Request) access.Roles {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -41,7 +44,7 @@ func (a API) guarded(next http.Handler) http.Handler {
 			}
 		}
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			line := a.Log.Info().Str("part", "audit").Str("order", r.Method+" "+r.URL.Path).Str("request", r.URL.RawQuery).Str("peer", r.RemoteAddr)
+			line := a.Log.Info().Str("part", "audit").Str("order", r.Method+" "+start(r.URL.Path)).Str("request", start(r.URL.RawQuery)).Str("peer", r.RemoteAddr)
 			if a.Callers != nil {
 				line.Str("identity", who.Name).Stringer("role", who.Role)
 			}
@@ -54,6 +57,10 @@ func (a API) guarded(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// start returns as much of a text as is logged: whoever may give no orders can send
+// long ones.
+func start(text string) string { return text[:min(len(text), maxLogged)] }
 
 // knows reports whether requests may come under a name. A web page of another site could
 // have its own name lead here, but no address.

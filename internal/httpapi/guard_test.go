@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"testing"
 
 	"github.com/rs/zerolog"
@@ -39,6 +40,9 @@ func TestForeignPages(t *testing.T) {
 		if w.Code != test.want {
 			t.Errorf("%s for %s from %q: got %d, want %d", test.method, test.host, test.site, w.Code, test.want)
 		}
+	}
+	if got := start(strings.Repeat("x", 100_000)); len(got) != maxLogged {
+		t.Errorf("%d bytes of a query are logged, want %d", len(got), maxLogged)
 	}
 	if got := oneLine("a\nb\r"); got != `a\nb\r` {
 		t.Errorf("got %q", got)
