@@ -62,11 +62,15 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 }
 
 func (e *etcdConn) start(ctx context.Context, a *App) error {
+	secrecy, err := a.etcdServerTLS()
+	if err != nil {
+		return err
+	}
 	server, err := etcdserver.Start(ctx, etcdserver.Settings{
 		DataDir:    filepath.Join(a.cfg.Node.DataDir, "etcd"),
 		ClientAddr: a.cfg.HA.EtcdListen,
 		QuotaBytes: a.cfg.HA.EtcdQuotaBytes,
-		TLS:        etcdserver.TLS(a.cfg.Security.Node()),
+		TLS:        secrecy,
 		Logger:     a.log.With().Str("part", "etcd").Logger(),
 	})
 	if err != nil {

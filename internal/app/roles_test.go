@@ -1,12 +1,15 @@
 package app
 
 import (
+	"context"
 	"crypto/tls"
+	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -15,6 +18,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 )
 
@@ -110,6 +114,26 @@ func TestRoles(t *testing.T) {
 		if !strings.Contains(a.log.String(), line) {
 			t.Errorf("the log lacks %s:\n%s", line, a.log)
 		}
+	}
+
+	for name, test := range map[string]struct {
+		config *tls.Config
+		taken  bool
+	}{
+		"a node":      {tlsOf(t, files), true},
+		"a client":    {certificate("thief", "client", mine), false},
+		"an operator": {certificate("clerk", "operator", uuid.Nil), false},
+	} {
+		conn, err := etcdclient.Connect([]string{"https://" + a.etcdEndpoint(t)}, etcdclient.Access{TLS: test.config}, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		within, cancel := context.WithTimeout(ctx, 10*time.Second)
+		if _, err = conn.Get(within, "x"); (err == nil) != test.taken {
+			t.Errorf("%s asks the embedded etcd: got %v, taken is to be %v", name, err, test.taken)
+		}
+		cancel()
+		_ = conn.Close()
 	}
 
 	web := "https://" + a.cfg.Node.HTTPAddress

@@ -11,9 +11,11 @@ import (
 	"github.com/rs/zerolog"
 	"google.golang.org/grpc/credentials"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/access"
 	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
+	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/zslog"
 )
@@ -58,6 +60,20 @@ func (a *App) httpTLS() *tls.Config {
 		return nil
 	}
 	return a.certs.Server(tls.VerifyClientCertIfGiven)
+}
+
+// etcdServerTLS is what the embedded etcd is served with. It has no users, so with roles
+// only nodes may reach it: a client's certificate comes from the same authority.
+func (a *App) etcdServerTLS() (etcdserver.TLS, error) {
+	files := a.cfg.Security.Node()
+	secrecy := etcdserver.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}
+	if a.callers == nil {
+		return secrecy, nil
+	}
+	if secrecy.Name = a.certs.Name(); secrecy.Name == "" {
+		return secrecy, errs.New(errs.InvalidParams, "", "--roles, --tls-cert: the certificate has no common name (CN), by which the embedded etcd tells nodes from others")
+	}
+	return secrecy, nil
 }
 
 // etcdAccess says how this node talks to etcd.

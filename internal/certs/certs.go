@@ -156,6 +156,14 @@ func (c *content) until() string {
 	return c.pair.Leaf.NotAfter.Format(time.RFC3339)
 }
 
+// Name is the common name of the certificate.
+func (s *Source) Name() string {
+	if c := s.now.Load(); c.pair != nil && c.pair.Leaf != nil {
+		return c.pair.Leaf.Subject.CommonName
+	}
+	return ""
+}
+
 // Server returns what a server presents, and what it demands of clients. Each new
 // connection is judged by the files of that time; sessions are not resumed, as that
 // would judge by older ones.

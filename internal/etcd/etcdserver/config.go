@@ -72,8 +72,13 @@ type Settings struct {
 	Configure func(*embed.Config)
 }
 
-// TLS names files in PEM.
-type TLS struct{ CA, Cert, Key string }
+// TLS names files in PEM, and whose certificates are taken.
+type TLS struct {
+	CA, Cert, Key string
+
+	// Name is the only common name that clients may have. Default: any.
+	Name string
+}
 
 // validate reports all faults of settings with defaults at once.
 func (s Settings) validate() error {
@@ -100,6 +105,9 @@ func (s Settings) embedConfig() *embed.Config {
 	if s.TLS.Cert != "" {
 		client.Scheme = "https"
 		c.ClientTLSInfo = transport.TLSInfo{CertFile: s.TLS.Cert, KeyFile: s.TLS.Key, TrustedCAFile: s.TLS.CA, ClientCertAuth: s.TLS.CA != ""}
+		if s.TLS.Name != "" {
+			c.ClientTLSInfo.AllowedCNs = []string{s.TLS.Name}
+		}
 	}
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	c.InitialClusterToken = rand.Text() // a new data directory is a new cluster
