@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -30,13 +31,26 @@ func diagnosed(t *testing.T, args ...string) (d diagnosis, of func(check string)
 // testDoctor looks at a cluster that is well, apart from what it has no control over,
 // such as how fast etcd is here.
 func testDoctor(t *testing.T) {
-	d, of, o := diagnosed(t)
-	for check, count := range map[string]int{"nodes": 1, "primary": 1, "standbys": 1, "versions": 1, "http": 2, "settings": 2, "etcd space": 1, "etcd version": 1, "etcd alarms": 1} {
-		list := of(check)
-		if len(list) != count || slices.ContainsFunc(list, func(x finding) bool { return x.Verdict != fine || x.Help != "" }) {
-			t.Errorf("%s: got %+v, want %d that are ok", check, list, count)
+	var d diagnosis
+	var of func(check string) []finding
+	var o clitest.Outcome
+	wrong := ""
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(wrong)
 		}
-	}
+	})
+	clitest.Eventually(t, "all is well", func() bool { // a busy machine may make the standby late
+		d, of, o = diagnosed(t)
+		wrong = ""
+		for check, count := range map[string]int{"nodes": 1, "primary": 1, "standbys": 1, "versions": 1, "http": 2, "settings": 2, "etcd space": 1, "etcd version": 1, "etcd alarms": 1} {
+			list := of(check)
+			if len(list) != count || slices.ContainsFunc(list, func(x finding) bool { return x.Verdict != fine || x.Help != "" }) {
+				wrong += fmt.Sprintf("%s: got %+v, want %d that are ok\n", check, list, count)
+			}
+		}
+		return wrong == ""
+	})
 	for _, check := range []string{"state files", "memory", "commits", "etcd latency", "keepalives"} {
 		if len(of(check)) == 0 {
 			t.Errorf("nothing is said of %s", check)
@@ -53,10 +67,10 @@ func testDoctor(t *testing.T) {
 
 // testWatching lets status and top print more than once.
 func testWatching(t *testing.T) {
-	if o := run(t, "status", "--watch", "--count=2", "--interval=100ms").Want(t, cli.StatusOK); strings.Count(o.Out, "DIGEST") != 2 {
+	if o := whenWell(t, "status", "--watch", "--count=2", "--interval=100ms"); strings.Count(o.Out, "DIGEST") != 2 {
 		t.Errorf("status printed\n%s\nwant it twice", o.Out)
 	}
-	both := json.NewDecoder(strings.NewReader(run(t, "top", "--count=2", "--interval=100ms", "-o", "json").Want(t, cli.StatusOK).Out))
+	both := json.NewDecoder(strings.NewReader(whenWell(t, "top", "--count=2", "--interval=100ms", "-o", "json").Out))
 	var first, second topResult
 	if err := both.Decode(&first); err != nil {
 		t.Fatal(err)
@@ -67,7 +81,18 @@ func testWatching(t *testing.T) {
 	if first.Seconds != 0 || second.Seconds < 0.1 || second.NodeID != "a" || second.Clients == 0 || len(second.Status.Nodes) != 2 || first.CommitMS == 0 {
 		t.Errorf("got %+v, then %+v; want the figures of a, then rates", first, second)
 	}
-	run(t, "top", "--count=1").Want(t, cli.StatusOK, "A COMMIT", "CAN TAKE OVER")
+	whenWell(t, "top", "--count=1").Want(t, cli.StatusOK, "A COMMIT", "CAN TAKE OVER")
+}
+
+// whenWell runs a command until it finds that all is well: on a busy machine a standby may
+// be late for a moment.
+func whenWell(t *testing.T, args ...string) (o clitest.Outcome) {
+	t.Helper()
+	clitest.Eventually(t, args[0]+" finds that all is well", func() bool {
+		o = run(t, args...)
+		return o.Status == cli.StatusOK
+	})
+	return o
 }
 
 // Commits are judged by the windows that the journal names.
