@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"crypto/tls"
-	"log/slog"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -124,7 +123,7 @@ func TestRoles(t *testing.T) {
 		"a client":    {certificate("thief", "client", mine), false},
 		"an operator": {certificate("clerk", "operator", uuid.Nil), false},
 	} {
-		conn, err := etcdclient.Connect([]string{"https://" + a.etcdEndpoint(t)}, etcdclient.Access{TLS: test.config}, slog.New(slog.DiscardHandler))
+		conn, err := etcdclient.Connect([]string{"https://" + a.etcdEndpoint(t)}, etcdclient.Access{TLS: test.config}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
