@@ -70,7 +70,8 @@ func (n *httpNode) curves() {
 		if err := json.Unmarshal([]byte(body), &got); err != nil {
 			n.t.Fatal(err)
 		}
-		if i := slices.Index(got.Puts, 1); i >= 0 && got.P99[i] > 0 {
+		// Less than 1 a second if two samples are of one second, as on a busy machine.
+		if i := slices.IndexFunc(got.Puts, func(puts float64) bool { return puts > 0 }); i >= 0 && got.P99[i] > 0 {
 			return
 		}
 		select {
