@@ -21,6 +21,10 @@ func explain(err error, command string) string {
 	switch {
 	case advice == seeStatus && saysMore(text), kind == errs.NoAvailableHandle && strings.Contains(text, NeverFits):
 		return text
+	case kind == errs.Unavailable && strings.Contains(text, "server preface"):
+		advice = "the node may demand TLS: give --tls-ca, and --tls-cert with --tls-key"
+	case kind == errs.IllegalClient && (strings.Contains(text, "is for the role") || strings.Contains(text, "neither a certificate")):
+		advice = "call with the certificate or the token of an operator: --tls-cert and --tls-key, or --token-file with --tls-ca"
 	case advice == seeStatus && (command == "status" || command == "doctor"):
 		advice = "check whether nodes run, and --address or --etcd_endpoints (" + EnvPrefix + "ADDRESS, " + EnvPrefix + "ETCD_ENDPOINTS)"
 	}

@@ -25,3 +25,20 @@ func TestAdviceIsGivenOnce(t *testing.T) {
 		}
 	}
 }
+
+// Who is refused for want of TLS or of a role learns which flags help.
+func TestAdviceOnAccess(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{errs.New(errs.Unavailable, "Status", "no node answers; 10.0.0.1:50051: error reading server preface: EOF"), "give --tls-ca"},
+		{errs.New(errs.IllegalClient, "RemoveAll", "RemoveAll is for the role operator, and \"a\" has client"), "of an operator"},
+		{errs.New(errs.IllegalClient, "Status", "the caller has shown neither a certificate nor a token"), "of an operator"},
+		{errs.New(errs.IllegalClient, "PutEnd", ""), "--client-id"},
+	} {
+		if got := explain(c.err, "status"); !strings.Contains(got, c.want) {
+			t.Errorf("got %q, want %q in it", got, c.want)
+		}
+	}
+}

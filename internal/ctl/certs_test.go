@@ -83,3 +83,15 @@ func TestCertsInit(t *testing.T) {
 		t.Errorf("the client's files: %v", err)
 	}
 }
+
+// In the time of a change to TLS, HTTP is still served without.
+func TestHTTPInAChangeToTLS(t *testing.T) {
+	_, node, operator := trial(t)
+	a := lone(t, "a", append(node, "--tls-required=false")...)
+	caller := append(operator, "--address="+a.RPC)
+	clitest.Eventually(t, "a serves", func() bool {
+		s, _ := statusBy(t, "a", caller...)
+		return s.Leader != nil
+	})
+	run(t, append(caller, "top", "--count=1")...).Want(t, cli.StatusOK, "A COMMIT")
+}

@@ -168,7 +168,7 @@ func testListings(t *testing.T) {
 	if ours.Segment != "host-1" || ours.Length != 4<<10 || ours.State != "live" || ours.Object == "" {
 		t.Errorf("ranges: got %+v, want 4 KiB of host-1", ours)
 	}
-	run(t, "ranges", "nowhere").Want(t, cli.StatusFailed, "SEGMENT_NOT_FOUND (-101)")
+	run(t, "ranges", "nowhere").Want(t, cli.StatusFailed, "DumpRanges: SEGMENT_NOT_FOUND (-101)")
 	run(t, "rm", "seen", "--force").Want(t, cli.StatusOK)
 	gone := run(t, "explain", "seen", "-o", "yaml").Want(t, cli.StatusFailed, "OBJECT_NOT_FOUND (-704)", "object: null", "type: REMOVE")
 	if strings.Contains(gone.Out, "blocks_") {

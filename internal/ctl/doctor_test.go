@@ -142,14 +142,21 @@ func TestRates(t *testing.T) {
 		t.Errorf("the first time: got %+v, want no rates", r)
 	}
 	r := w.compare("a", 12*time.Second, after)
-	want := topResult{NodeID: "a", Seconds: 2, Calls: 3, Puts: 5, Reads: 4, HitRate: 50, Removals: 1, Commits: 10, CommitMS: r.CommitMS, Clients: 3}
+	want := topResult{NodeID: "a", Seconds: 2, Calls: 3, Puts: 5, Reads: 4, HitRate: 50, Removals: 1, Commits: 10, CommitMS: r.CommitMS, Clients: 3, asked: true, commits: true}
 	if got, _ := json.Marshal(r); !slices.Equal(got, encoded(t, want)) || r.CommitMS < 9.99 || r.CommitMS > 10.01 {
 		t.Errorf("got %+v, want %+v", r, want)
 	}
-	if r := w.compare("a", 13*time.Second, before); r.Seconds != 0 || r.Puts != 0 {
+	var idle strings.Builder
+	same := w.compare("a", 13*time.Second, after)
+	same.Status.Leader = &leaderResult{NodeID: "a"}
+	same.print(&idle)
+	if strings.Contains(idle.String(), " %") || strings.Contains(idle.String(), " ms") {
+		t.Errorf("nothing was asked for or committed: got\n%s\nwant no hit rate and no time of a commit", idle.String())
+	}
+	if r := w.compare("a", 14*time.Second, before); r.Seconds != 0 || r.Puts != 0 {
 		t.Errorf("a process that has started again: got %+v, want no rates", r)
 	}
-	if r := w.compare("b", 14*time.Second, after); r.Seconds != 0 {
+	if r := w.compare("b", 15*time.Second, after); r.Seconds != 0 {
 		t.Errorf("another node: got %+v, want no rates", r)
 	}
 }

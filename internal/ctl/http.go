@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -64,14 +65,7 @@ func (n *node) http(ctx context.Context, op, method, path string, body []byte) (
 		return 0, nil, err
 	}
 	req.Close = true
-	dial := new(net.Dialer).DialContext
-	if n.as.secrecy != nil {
-		dial = (&tls.Dialer{Config: n.as.secrecy}).DialContext
-	}
-	if n.as.token != "" {
-		req.Header.Set("Authorization", "Bearer "+n.as.token)
-	}
-	conn, err := dial(ctx, "tcp", address)
+	conn, err := n.dial(ctx, address, req)
 	if err != nil {
 		return 0, nil, errs.Wrap(errs.Unavailable, op, err)
 	}
@@ -90,4 +84,21 @@ func (n *node) http(ctx context.Context, op, method, path string, body []byte) (
 		return 0, nil, errs.Wrap(open, op, err)
 	}
 	return resp.StatusCode, text, nil
+}
+
+// dial connects to a node's HTTP service, and adds to the request who calls. A node that
+// takes gRPC with and without TLS (--tls-required=false) serves HTTP without: requests that
+// change nothing then go in plain text, without the token.
+func (n *node) dial(ctx context.Context, address string, req *http.Request) (net.Conn, error) {
+	if n.as.secrecy == nil {
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}
+	conn, err := (&tls.Dialer{Config: n.as.secrecy}).DialContext(ctx, "tcp", address)
+	if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && req.Method == http.MethodGet {
+		return new(net.Dialer).DialContext(ctx, "tcp", address)
+	}
+	if err == nil && n.as.token != "" {
+		req.Header.Set("Authorization", "Bearer "+n.as.token)
+	}
+	return conn, err
 }

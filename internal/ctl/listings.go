@@ -210,7 +210,7 @@ func (f *Flags) ranges(ctx context.Context, n *node, segment []string, state str
 	if len(segment) > 0 {
 		if _, err := uuid.Parse(segment[0]); err == nil {
 			req.SegmentId = segment[0]
-		} else if id, err := f.findSegment(ctx, segment[0]); err == nil {
+		} else if id, err := f.findSegment(ctx, "DumpRanges", segment[0]); err == nil {
 			req.SegmentId = id.String()
 		} else {
 			return list, err

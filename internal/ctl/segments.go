@@ -115,7 +115,7 @@ next takeover. To take its memory away for good, stop the host.`,
 		ValidArgsFunction: f.completeSegments,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.call(cmd, writer(), func(ctx context.Context, s *session) error {
-				id, err := f.findSegment(ctx, args[0])
+				id, err := f.findSegment(ctx, "UnmountSegment", args[0])
 				if err != nil {
 					return err
 				}
@@ -129,8 +129,8 @@ next takeover. To take its memory away for good, stop the host.`,
 	}
 }
 
-// findSegment returns the id of the one segment that has an id or a name.
-func (f *Flags) findSegment(ctx context.Context, which string) (uuid.UUID, error) {
+// findSegment returns, for an operation, the id of the one segment that has an id or a name.
+func (f *Flags) findSegment(ctx context.Context, op, which string) (uuid.UUID, error) {
 	if id, err := uuid.Parse(which); err == nil && f.Mooncake {
 		return id, nil
 	}
@@ -149,10 +149,10 @@ func (f *Flags) findSegment(ctx context.Context, which string) (uuid.UUID, error
 	}
 	switch len(ids) {
 	case 0:
-		return uuid.Nil, errs.New(errs.SegmentNotFound, "UnmountSegment", "no segment has the id or name %q", which)
+		return uuid.Nil, errs.New(errs.SegmentNotFound, op, "no segment has the id or name %q", which)
 	case 1:
 		return uuid.Parse(ids[0])
 	default:
-		return uuid.Nil, errs.New(errs.InvalidParams, "UnmountSegment", "%d segments have the name %q; give the id of one: %s", len(ids), which, strings.Join(ids, ", "))
+		return uuid.Nil, errs.New(errs.InvalidParams, op, "%d segments have the name %q; give the id of one: %s", len(ids), which, strings.Join(ids, ", "))
 	}
 }

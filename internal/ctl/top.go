@@ -30,6 +30,8 @@ type topResult struct {
 	CommitMS  float64 `json:"commit_ms"` // on average
 	Waiting   float64 `json:"submissions_waiting"`
 	Clients   float64 `json:"clients"`
+
+	asked, commits bool // whether there is a hit rate, and a commit's time
 }
 
 // rates are the metrics that are told as a rate, as they add up.
@@ -113,10 +115,10 @@ func (w *watcher) compare(id string, at time.Duration, figures scrape) *topResul
 		return n
 	}
 	if asked := since("total_get_nums_", "understudy_exist_misses_total"); asked > 0 {
-		r.HitRate = 100 * since("valid_get_nums_") / asked
+		r.asked, r.HitRate = true, 100*since("valid_get_nums_")/asked
 	}
 	if n := since(commits + "_count"); n > 0 {
-		r.CommitMS = 1000 * since(commits+"_sum") / n
+		r.commits, r.CommitMS = true, 1000*since(commits+"_sum")/n
 	}
 	if seconds <= 0 {
 		return r // there is no rate yet
@@ -139,14 +141,20 @@ func (r *topResult) print(w io.Writer) {
 		}
 		return fmt.Sprintf("%.1f/s", n)
 	}
+	known := func(known bool, format string, n float64) string {
+		if !known {
+			return "-"
+		}
+		return fmt.Sprintf(format, n)
+	}
 	if r.Status.Leader == nil {
 		statusTable(w, &r.Status)
 		return
 	}
 	fmt.Fprintf(w, "%s, term %d, %.0f clients\n\n", r.NodeID, r.Status.Leader.Term, r.Clients)
 	t := cli.NewTable(w, "CALLS", "PUTS", "READS", "HIT RATE", "REMOVALS", "EVICTED", "RENEWALS", "COMMITS", "A COMMIT", "WAITING")
-	t.Row(rate(r.Calls), rate(r.Puts), rate(r.Reads), fmt.Sprintf("%.1f %%", r.HitRate), rate(r.Removals), rate(r.Evictions), rate(r.Renewals), rate(r.Commits),
-		fmt.Sprintf("%.1f ms", r.CommitMS), fmt.Sprintf("%.0f", r.Waiting))
+	t.Row(rate(r.Calls), rate(r.Puts), rate(r.Reads), known(r.asked, "%.1f %%", r.HitRate), rate(r.Removals), rate(r.Evictions), rate(r.Renewals), rate(r.Commits),
+		known(r.commits, "%.1f ms", r.CommitMS), fmt.Sprintf("%.0f", r.Waiting))
 	t.End()
 	fmt.Fprintln(w)
 	statusTable(w, &r.Status)
