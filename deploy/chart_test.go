@@ -221,7 +221,7 @@ func TestContainerfileIsOfOurGo(t *testing.T) {
 	if slices.Compare(strings.Split(version, "."), strings.Split(least, ".")) < 0 {
 		t.Errorf("the image builds with Go %s, and go.mod wants %s", version, least)
 	}
-	for _, want := range []string{"CGO_ENABLED=0", "distroless/static", "USER 65532"} {
+	for _, want := range []string{"CGO_ENABLED=0", "distroless/static", "USER 65532", "--chown=65532:65532 /data /var/lib/understudy"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("Containerfile has no %s", want)
 		}
