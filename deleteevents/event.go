@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/metadata/binenc"
 	"github.com/understudy-store/understudy/segment"
 )
 

@@ -1,8 +1,8 @@
 package eviction
 
 import (
-	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/metadata/binenc"
 )
 
 // A Cutoff is one eviction pass, as it is journaled: every node evicts on its

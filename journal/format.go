@@ -14,8 +14,8 @@ import (
 
 	"github.com/klauspost/compress/s2"
 
-	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/metadata/binenc"
 )
 
 // A Layout names the keys of one cluster in etcd. All are under one root, so

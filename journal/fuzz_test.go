@@ -13,10 +13,10 @@ import (
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/eviction"
-	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/metadata/binenc"
 	"github.com/understudy-store/understudy/segment"
 )
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/metadata/binenc"
 )
 
 var objectCodec = Codec{metadata.ObjectEvents: func(b []byte) (metadata.Change, error) { return metadata.DecodeObjectEvent(b, nil) }}

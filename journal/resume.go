@@ -8,8 +8,8 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/metadata/binenc"
 )
 
 // errUnanswered says that etcd did not answer: it is asked again.

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/metadata/binenc"
 )
 
 // MaxBatch bounds the renewals of one batch: with the longest possible numbers it

@@ -8,7 +8,7 @@ import (
 	"github.com/tidwall/btree"
 	"github.com/zeebo/xxh3"
 
-	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata/binenc"
 	"github.com/understudy-store/understudy/segment"
 )
 

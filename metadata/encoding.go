@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata/binenc"
 	"github.com/understudy-store/understudy/segment"
 )
 

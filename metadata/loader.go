@@ -6,7 +6,7 @@ import (
 	"slices"
 	"unique"
 
-	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata/binenc"
 	"github.com/understudy-store/understudy/segment"
 )
 

@@ -2,7 +2,7 @@ package metadata
 
 import (
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata/binenc"
 	"github.com/understudy-store/understudy/segment"
 )
 

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata/binenc"
 	"github.com/understudy-store/understudy/segment"
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata/binenc"
 )
 
 // MaxQuotas bounds the tenants that have a quota. MaxQuota bounds one, in bytes.

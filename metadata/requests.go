@@ -6,7 +6,7 @@ import (
 	"github.com/tidwall/btree"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata/binenc"
 )
 
 // RequestsKept is for how long an applied removal, or a put that another one has

@@ -2,7 +2,7 @@ package metadata
 
 import (
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata/binenc"
 )
 
 // Rules is the version of the rules by which changes apply, and of the format of

@@ -3,7 +3,7 @@ package metadata
 import (
 	"time"
 
-	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata/binenc"
 )
 
 // TermStart is the first entry of a term: the times and rules in force.

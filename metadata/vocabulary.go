@@ -17,7 +17,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/understudy-store/understudy/internal/binenc"
+	"github.com/understudy-store/understudy/metadata/binenc"
 	"github.com/understudy-store/understudy/segment"
 )
 

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/internal/clock"
-	"github.com/understudy-store/understudy/internal/console"
+	"github.com/understudy-store/understudy/internal/httpapi/console"
 	"github.com/understudy-store/understudy/promote"
 )
 

@@ -15,10 +15,10 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
+	"github.com/understudy-store/understudy/internal/security/certs"
 )
 
 // as returns a client of a node that shows a certificate, or a token.

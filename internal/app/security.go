@@ -12,11 +12,11 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/access"
-	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/security/access"
+	"github.com/understudy-store/understudy/internal/security/certs"
 	"github.com/understudy-store/understudy/internal/zslog"
 )
 

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/internal/httpapi"
-	"github.com/understudy-store/understudy/internal/metaserver"
+	"github.com/understudy-store/understudy/internal/httpapi/metaserver"
 	"github.com/understudy-store/understudy/internal/metrics"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/service"

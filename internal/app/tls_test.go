@@ -22,9 +22,9 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
-	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
+	"github.com/understudy-store/understudy/internal/security/certs"
 )
 
 func newAuthority(t *testing.T) *certs.Authority {

@@ -23,7 +23,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/understudy-store/understudy/internal/certs"
+	"github.com/understudy-store/understudy/internal/security/certs"
 	"github.com/understudy-store/understudy/promote"
 )
 

@@ -14,9 +14,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 
-	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
+	"github.com/understudy-store/understudy/internal/security/certs"
 )
 
 // secrecy is how nodes are called; nil for plain text.

@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/uuid"
 
-	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/security/certs"
 	"github.com/understudy-store/understudy/lab/clitest"
 )
 

@@ -14,10 +14,10 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
-	"github.com/understudy-store/understudy/internal/certs"
 	"github.com/understudy-store/understudy/internal/cli"
 	wire "github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
+	"github.com/understudy-store/understudy/internal/security/certs"
 )
 
 // defaultAddress is where a master on this machine listens without flags.

@@ -10,8 +10,8 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/access"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/service"
 )
 

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/understudy-store/understudy/internal/access"
+	"github.com/understudy-store/understudy/internal/security/access"
 )
 
 // maxLogged is how many bytes of a path, or of a query, are logged with an order.

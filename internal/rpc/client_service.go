@@ -6,7 +6,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/access"
+	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/segment"
 )
 

@@ -23,7 +23,6 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/rpcerr"
@@ -31,6 +30,7 @@ import (
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/metadata/binenc"
 	"github.com/understudy-store/understudy/segment"
 )
 

@@ -3,7 +3,7 @@ package rpc
 import (
 	"testing"
 
-	"github.com/understudy-store/understudy/internal/access"
+	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/service"
 )
 

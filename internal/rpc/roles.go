@@ -18,7 +18,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/access"
+	"github.com/understudy-store/understudy/internal/security/access"
 )
 
 // A permission is who may make a call, where callers have roles.

@@ -27,8 +27,8 @@ import (
 	"google.golang.org/grpc/reflection"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
-	"github.com/understudy-store/understudy/internal/access"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/service"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/metadata/binenc"
 )
 
 // A file is a magic with the version, frames, and a checksum of all of that. Each

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/understudy-store/understudy/internal/binenc"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata/binenc"
 )
 
 // An Info says whose state a file holds.

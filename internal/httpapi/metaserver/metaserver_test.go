@@ -13,7 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/understudy-store/understudy/etcdtest"
-	"github.com/understudy-store/understudy/internal/metaserver"
+	"github.com/understudy-store/understudy/internal/httpapi/metaserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
