@@ -3,6 +3,7 @@ package ctl
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/uuid"
@@ -32,6 +33,9 @@ func TestDoctorOverTLS(t *testing.T) {
 		"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--log-format=json",
 	}, node...)...)
 	where := append([]string{"--address=" + a.RPC}, operator...)
+	for _, flag := range node { // with roles the embedded etcd takes only a node's certificate
+		where = append(where, strings.Replace(flag, "--tls-", "--etcd-", 1))
+	}
 	clitest.Eventually(t, "a serves", func() bool {
 		s, _ := statusBy(t, "a", where...)
 		return s.Leader != nil

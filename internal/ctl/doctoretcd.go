@@ -67,7 +67,7 @@ func (d *diagnosis) checkMember(ctx context.Context, c *clientv3.Client, endpoin
 	defer cancel()
 	s, err := c.Status(ctx, endpoint)
 	if err != nil {
-		d.add("etcd", bad, "start it; or correct --etcd-endpoints, if only this machine does not reach it", "%s does not answer: %v", endpoint, err)
+		d.add("etcd", bad, "start it; or correct --etcd-endpoints, if only this machine does not reach it; with --roles an embedded etcd takes only a node's --etcd-cert", "%s does not answer: %v", endpoint, err)
 		return ""
 	}
 	if q := s.DbSizeQuota; q > 0 { // not before 3.6
