@@ -92,7 +92,7 @@ func TestCertsInit(t *testing.T) {
 func TestHTTPInAChangeToTLS(t *testing.T) {
 	_, node, operator := trial(t)
 	a := lone(t, "a", append(node, "--tls-required=false")...)
-	caller := append(operator, "--address="+a.RPC)
+	caller := append([]string{"--address=" + a.RPC}, operator...)
 	clitest.Eventually(t, "a serves", func() bool {
 		s, _ := statusBy(t, "a", caller...)
 		return s.Leader != nil
