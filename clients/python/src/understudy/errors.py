@@ -213,6 +213,12 @@ class JobNotFound(Error):
     name, number, retryable = "JOB_NOT_FOUND", -1402, False
 
 
+class OffloadDisabled(Error):
+    """This master does not copy objects to SSDs."""
+
+    name, number, retryable = "UNABLE_OFFLOAD", -1300, False
+
+
 _BY_NAME: Dict[str, Type[Error]] = {kind.name: kind for kind in Error.__subclasses__()}
 
 
