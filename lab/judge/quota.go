@@ -25,11 +25,12 @@ func overQuota(keys []*keyHistory, rules *Rules, t *tally) {
 		more int64 // bytes
 	}
 	var edges []edge
+	terms := lastAnswers(keys)
 	for _, h := range keys {
 		if !h.metered() {
 			continue
 		}
-		for _, one := range h.holds() {
+		for _, one := range h.holds(terms) {
 			edges = append(edges, edge{one.from, int64(one.size)}, edge{one.to, -int64(one.size)})
 		}
 	}
@@ -45,10 +46,23 @@ func overQuota(keys []*keyHistory, rules *Rules, t *tally) {
 	}
 }
 
+// lastAnswers returns until when each term surely lasted: just behind its last answer.
+func lastAnswers(keys []*keyHistory) map[uint64]time.Duration {
+	last := make(map[uint64]time.Duration)
+	for _, h := range keys {
+		for _, s := range h.steps {
+			if s.Outcome == OK {
+				last[s.Term] = max(last[s.Term], s.End+1)
+			}
+		}
+	}
+	return last
+}
+
 // holds returns when objects of a key surely were in memory, in the order of time. A
 // call that may have changed something ends what is known when it is sent, and nothing
 // is known until its end.
-func (h *keyHistory) holds() []hold {
+func (h *keyHistory) holds(terms map[uint64]time.Duration) []hold {
 	next := make([]time.Duration, len(h.steps)) // when the next such call was sent
 	at := forever
 	for i, s := range slices.Backward(h.steps) {
@@ -60,6 +74,9 @@ func (h *keyHistory) holds() []hold {
 	changing := time.Duration(-1) // until then those that were sent before may work
 	for i, s := range h.steps {
 		one := hold{from: s.End, to: min(s.surely(h.rules), next[i]), size: s.Size}
+		if s.Call == Get { // the next primary may not know of the lease: it keeps the bytes, and not the object
+			one.to = min(one.to, terms[s.Term])
+		}
 		if s.Outcome == OK && changing < s.Start && one.from < one.to {
 			all = append(all, one)
 		}

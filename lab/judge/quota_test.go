@@ -32,6 +32,12 @@ func TestQuotas(t *testing.T) {
 		15-16 c0 put_end   other:a/ ok id=1
 		17-18 c3 get       other:a/ ok id=1 size=10 leased=100
 		19-20 c2 put_start other:c/ ok id=3 size=10`, map[string]int{Q: 1}, "0.0200s"},
+		{"two, and one whose lease the next primary may not know", two, `
+		0-10  c0 put_start other:a/ ok id=1.1 size=10 term=1
+		15-16 c0 put_end   other:a/ ok id=1.1 term=1
+		17-18 c3 get       other:a/ ok id=1.1 size=10 leased=100 term=1
+		30-31 c1 put_start other:b/ ok id=2.1 size=10 term=2
+		32-33 c2 put_start other:c/ ok id=2.2 size=10 term=2`, nil, ""},
 		{"two, and one whose lease has ended", two, `
 		0-10  c0 put_start other:a/ ok id=1 size=10
 		0-10  c1 put_start other:b/ ok id=2 size=10
