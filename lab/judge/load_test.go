@@ -131,13 +131,10 @@ func TestLittleMemory(t *testing.T) {
 		strict, err := check(t.Context(), l.History(), Rules{NoEviction: true})
 		return err == nil && strict.Violations[D] > 0
 	})
-	wait(t, "owners have done all that they can be asked for", func() bool {
-		for _, n := range l.Errands() {
-			if n == 0 {
-				return false
-			}
-		}
-		return true
+	// Full memory leaves room for few moves and promotions; drills count those.
+	wait(t, "owners have copied to SSDs and to each other", func() bool {
+		done := l.Errands()
+		return done["offloads"] > 0 && done["copies"] > 0
 	})
 	keeps(t, verdict(t, l, nodes, nil), "DXALFVSQ")
 }
