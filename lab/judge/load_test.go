@@ -126,15 +126,19 @@ func TestOverMooncake(t *testing.T) {
 // With too little memory objects are evicted: that is allowed, but breaks D
 // where nothing may be evicted.
 func TestLittleMemory(t *testing.T) {
-	l, nodes := start(t, Config{Seed: 1, Memory: 32 << 10})
+	// No faster, or memory is always so full that nothing is ever read back into it.
+	l, nodes := start(t, Config{Seed: 1, Memory: 32 << 10, Rate: 2000})
 	wait(t, "objects are evicted", func() bool {
 		strict, err := check(t.Context(), l.History(), Rules{NoEviction: true})
 		return err == nil && strict.Violations[D] > 0
 	})
-	// Full memory leaves room for few moves and promotions; drills count those.
-	wait(t, "owners have copied to SSDs and to each other", func() bool {
-		done := l.Errands()
-		return done["offloads"] > 0 && done["copies"] > 0
+	wait(t, "owners have done all that they can be asked for", func() bool {
+		for _, n := range l.Errands() {
+			if n == 0 {
+				return false
+			}
+		}
+		return true
 	})
 	keeps(t, verdict(t, l, nodes, nil), "DXALFVSQ")
 }
