@@ -46,8 +46,8 @@ const settleTimeout = time.Second
 // settle sets the quotas of a policy file before the first answer of a term, if the rules
 // allow it, so that no tenant is unknown at first.
 func (a *App) settle(ctx context.Context, t *promote.Term, master *service.Master) {
-	if len(a.quotas) == 0 {
-		return
+	if !master.NeedsQuotas() {
+		return // as in nearly every takeover, which must not wait
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)
 	defer cancel()

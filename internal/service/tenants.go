@@ -78,10 +78,15 @@ func (m *Master) SetQuota(ctx context.Context, tenant string, bytes uint64) erro
 	})
 }
 
+// NeedsQuotas reports whether those of the policy file are still to be set.
+func (m *Master) NeedsQuotas() bool {
+	return len(m.InitialQuotas) > 0 && (!m.Store.HasQuotas() || m.Store.MoreQuotas())
+}
+
 // SeedQuotas sets quotas if there are none yet, or if a primary before has begun to. It
 // waits for rules that know them, and goes on until all are set.
 func (m *Master) SeedQuotas(ctx context.Context, log zerolog.Logger) error {
-	if len(m.InitialQuotas) == 0 || m.Store.HasQuotas() && !m.Store.MoreQuotas() {
+	if !m.NeedsQuotas() {
 		return nil
 	}
 	for {
