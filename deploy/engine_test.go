@@ -198,9 +198,6 @@ var unanswered = map[string]string{
 // All that the dashboard asks has an answer in Prometheus, for a cluster with a load
 // and a takeover.
 func TestDashboardHasData(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it starts a cluster")
-	}
 	l := startLab(t)
 	p := newPrometheus(t, []string{l.Nodes[0].HTTP, l.Nodes[1].HTTP})
 	ctx, cancel := context.WithCancel(t.Context())
