@@ -56,8 +56,10 @@ func (e *Event) Stream() metadata.Stream { return metadata.DeleteEvents }
 // are gone. An unknown type fails the whole commit.
 func (e *Event) Apply(tx *metadata.Tx) error {
 	switch e.Type {
-	case Remove, RemoveByRegex, RemoveAll, PutRevoke, EvictTenant:
+	case Remove, RemoveByRegex, RemoveAll, PutRevoke:
 		return remove(e.Removals, tx.Remove, &e.Removed)
+	case EvictTenant:
+		return remove(e.Removals, tx.RemoveForRoom, &e.Removed)
 	case UnmountSegment:
 		tx.Claim(e.Segments, e.Claims)
 		return remove(e.Segments, tx.Unmount, &e.Removed)

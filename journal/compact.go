@@ -39,6 +39,10 @@ type Compactor struct {
 	// is embedded, so that it is ours to defragment and to disarm.
 	Cover func(ctx context.Context) (Cover, error)
 
+	// Cuts reports whether the history is this node's to cut, of several that each have a
+	// member of the etcd, given whether its own leads. Nil for always.
+	Cuts func(leadsEtcd bool) bool
+
 	marks []mark
 	cut   int64 // revision compacted last
 	space *atomic.Pointer[Space]
@@ -88,6 +92,10 @@ func (c *Compactor) step(ctx context.Context) error {
 	}
 	if last := len(c.marks) - 1; last >= 0 && tip.Revision < c.marks[last].tip.Revision {
 		c.marks, c.cut = nil, 0 // another etcd, or an older state of it
+	}
+	if c.Cuts != nil && !c.Cuts(false) {
+		c.marks = nil
+		return nil
 	}
 	c.marks = append(c.marks, mark{now, tip})
 	old, much, from := 0, 0, tip.Revision

@@ -91,3 +91,50 @@ func TestCompactorKeepsWhatStateFilesNeed(t *testing.T) {
 	from.Store(math.MaxInt64)
 	waitFor(t, "the compaction", func() bool { return compacted(kept) })
 }
+
+// Of several nodes with a member of etcd, those that are not to cut leave the history alone.
+func TestOnlyOneNodeCuts(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client := etcd.Client(t)
+	p := newPrimary(t, client, 1<<20).run().mount()
+	var asked atomic.Int64
+	var cuts atomic.Bool
+	c := journal.NewCompactor(journal.Compactor{
+		Client: client, Layout: p.layout, Tip: p.log.Tip, Clock: clock.Boot(), Log: slog.New(slog.DiscardHandler), Keep: time.Millisecond, MaxBytes: 1,
+		Cuts: func(bool) bool { asked.Add(1); return cuts.Load() },
+	})
+	go func() { _ = c.Run(t.Context()) }()
+	reader := &journal.Reader{Client: client, Layout: p.layout, Codec: codec}
+	kept := p.log.Tip()
+	compacted := func() bool {
+		p.mustPut(fmt.Sprint("k", p.log.Tip().Head.Seq))
+		why, err := reader.Continues(t.Context(), kept)
+		return err == nil && why != nil
+	}
+	waitFor(t, "three looks", func() bool {
+		if compacted() {
+			t.Fatal("a node cut what is another one's to cut")
+		}
+		return asked.Load() >= 3
+	})
+	cuts.Store(true)
+	waitFor(t, "the compaction", compacted)
+}
+
+// Members of etcd are defragmented one at a time, and again when the turn is over.
+func TestDefragmentingInTurn(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	node := func() *journal.Compactor {
+		return journal.NewCompactor(journal.Compactor{Client: etcd.Client(t), Layout: journal.NewLayout("/u", "c"), Cuts: func(bool) bool { return false }})
+	}
+	a, b := node(), node()
+	runs := 0
+	count := func(context.Context) error { runs++; return nil }
+	err := a.InTurn(t.Context(), func(ctx context.Context) error { return b.InTurn(ctx, count) })
+	if err != nil || runs != 0 {
+		t.Errorf("while another one is defragmented: got %d runs, %v; want none", runs, err)
+	}
+	if err := b.InTurn(t.Context(), count); err != nil || runs != 1 {
+		t.Errorf("after that: got %d runs, %v; want 1", runs, err)
+	}
+}

@@ -1,6 +1,9 @@
 package journal
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // Encode returns the head as it is written.
 func (h Head) Encode() (string, error) { return h.encode() }
@@ -19,3 +22,8 @@ func (r *Right) Sending(now, window, failover time.Duration) { r.sending(now, wi
 
 // Committed notes that the commit sent at a time succeeded.
 func (r *Right) Committed(sent, window time.Duration) { r.committed(sent, window) }
+
+// InTurn runs what one of several members of etcd does at a time.
+func (c *Compactor) InTurn(ctx context.Context, run func(context.Context) error) error {
+	return c.inTurn(ctx, run)
+}

@@ -72,6 +72,14 @@ func (l Layout) Complete() string { return l.Root + "complete/" }
 // CompleteNode is the key of one of these nodes.
 func (l Layout) CompleteNode(id string) string { return l.Complete() + id }
 
+// Defragmenting is the key of the node that defragments its member of etcd, where each has
+// one.
+func (l Layout) Defragmenting() string { return l.Root + "defragmenting" }
+
+// Pause is the key of an operator's order that no node takes over by itself. It lives
+// as long as its lease.
+func (l Layout) Pause() string { return l.Root + "pause" }
+
 // Terms is the prefix of the records of terms, which are for people.
 func (l Layout) Terms() string { return l.Root + "terms/" }
 

@@ -2,12 +2,14 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/metadata"
@@ -19,7 +21,8 @@ type Space struct {
 	Alarm        bool  // NOSPACE: etcd refuses writes
 	Fault        error // why no more space can be made; nil if it can, or need not
 
-	used int64 // of the bytes; the rest are free pages
+	used  int64 // of the bytes; the rest are free pages
+	leads bool  // this member leads etcd
 }
 
 // fullShare is the part of the quota that is left to what etcd and the journal need to go
@@ -83,7 +86,7 @@ func (c *Compactor) usage(ctx context.Context) (Space, error) {
 		return Space{}, fmt.Errorf("asking etcd for its size: %w", err)
 	}
 	noSpace := etcdserverpb.AlarmType_NOSPACE.String()
-	space := Space{Bytes: st.DbSize, Quota: st.DbSizeQuota, used: st.DbSizeInUse, Fault: c.Space().Fault}
+	space := Space{Bytes: st.DbSize, Quota: st.DbSizeQuota, used: st.DbSizeInUse, leads: st.Leader == st.Header.MemberId, Fault: c.Space().Fault}
 	space.Alarm = slices.ContainsFunc(st.Errors, func(e string) bool { return strings.Contains(e, noSpace) })
 	if !space.Full() {
 		space.Fault = nil
@@ -92,39 +95,50 @@ func (c *Compactor) usage(ctx context.Context) (Space, error) {
 	return space, nil
 }
 
-// member is the only one of an embedded etcd.
+// member is the one that is embedded in this node.
 func (c *Compactor) member() string { return c.Client.Endpoints()[0] }
 
-// makeSpace deletes and compacts what is covered, gives the freed pages back, and lifts
-// the NOSPACE alarm. Followers that are behind load a snapshot.
-func (c *Compactor) makeSpace(ctx context.Context, full Space) (freed Space, err error) {
+// cutCovered deletes and compacts what is covered, so that followers that are behind load
+// a snapshot. The fault is why more is kept.
+func (c *Compactor) cutCovered(ctx context.Context) (fault, err error) {
 	cover, fault := c.Cover(ctx)
 	revision := cover.Revision
 	if cover.Seq > 0 {
 		c.marks = nil
 		if revision, err = c.deleteRecords(ctx, cover.Seq); err != nil {
-			return full, err
+			return nil, err
 		}
 	}
 	if ctx.Err() != nil {
-		return full, ctx.Err()
+		return nil, ctx.Err()
 	}
 	// etcd goes on with it in any case, and an embedded one that is stopped in it crashes.
-	if err := c.compact(context.WithoutCancel(ctx), revision, clientv3.WithCompactPhysical()); err != nil {
-		return full, err
+	return fault, c.compact(context.WithoutCancel(ctx), revision, clientv3.WithCompactPhysical())
+}
+
+// makeSpace cuts what is covered, gives the freed pages back, and lifts the NOSPACE alarm.
+// Of several nodes with a member of etcd one does the first and the last, and each gives
+// back the pages of its own.
+func (c *Compactor) makeSpace(ctx context.Context, full Space) (freed Space, err error) {
+	var fault error
+	cuts := c.Cuts == nil || c.Cuts(full.leads)
+	if cuts {
+		if fault, err = c.cutCovered(ctx); err != nil {
+			return full, err
+		}
 	}
 	if freed, err = c.usage(ctx); err != nil {
 		return full, err
 	}
 	if c.mustDefragment(freed) {
-		if err := c.defragment(ctx); err != nil {
+		if err := c.inTurn(ctx, c.defragment); err != nil {
 			return full, err
 		}
 		if freed, err = c.usage(ctx); err != nil {
 			return full, err
 		}
 	}
-	if freed.Bytes < freed.Quota && freed.Alarm {
+	if cuts && freed.Bytes < freed.Quota && freed.Alarm {
 		if err := c.disarm(ctx); err != nil {
 			return full, fmt.Errorf("disarming NOSPACE: %w", err)
 		}
@@ -186,6 +200,39 @@ func (c *Compactor) defragment(ctx context.Context) error {
 	defer cancel()
 	if _, err := c.Client.Defragment(ctx, c.member()); err != nil {
 		return fmt.Errorf("defragmenting etcd: %w", err)
+	}
+	return nil
+}
+
+// inTurn runs what makes a member of etcd silent, of several members for one at a time: the
+// key that says so goes with its lease. If it is another's turn, nothing is done now. An
+// etcd that is full takes no key: nothing is acknowledged then in any case.
+func (c *Compactor) inTurn(ctx context.Context, run func(context.Context) error) error {
+	if c.Cuts == nil {
+		return run(ctx)
+	}
+	asking, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel()
+	lease, err := c.Client.Grant(asking, int64((defragTimeout + AttemptTimeout).Seconds()))
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return run(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("taking turns to defragment etcd: %w", err)
+	}
+	defer func() {
+		ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), AttemptTimeout)
+		defer cancel()
+		_, _ = c.Client.Revoke(ending, lease.ID) // else it runs out
+	}()
+	key := c.Layout.Defragmenting()
+	mine, err := c.Client.Txn(asking).If(clientv3.Compare(clientv3.CreateRevision(key), "=", 0)).
+		Then(clientv3.OpPut(key, c.member(), clientv3.WithLease(lease.ID))).Commit()
+	switch {
+	case errors.Is(err, rpctypes.ErrNoSpace), err == nil && mine.Succeeded:
+		return run(ctx)
+	case err != nil:
+		return fmt.Errorf("taking turns to defragment etcd: %w", err)
 	}
 	return nil
 }

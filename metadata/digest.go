@@ -88,6 +88,9 @@ func (r *replica) digestTerm(identity uint64) Digest {
 // addTerms adds an object's terms to the digest, subtractTerms takes them off;
 // what changes an object does both, before and after.
 func (s *Store) addTerms(o *object) {
+	if s.watch.by != nil {
+		s.report(o, o.media())
+	}
 	identity := s.identity(o)
 	for i := range o.replicaCount() {
 		if r := o.replicaAt(i); r.exists() {
@@ -97,6 +100,7 @@ func (s *Store) addTerms(o *object) {
 }
 
 func (s *Store) subtractTerms(o *object) {
+	s.watch.note(o)
 	identity := s.identity(o)
 	for i := range o.replicaCount() {
 		if r := o.replicaAt(i); r.exists() {

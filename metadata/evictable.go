@@ -92,10 +92,12 @@ func (tx *Tx) Evict(c Candidate) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	freed := false
+	tx.s.watch.evicting = true
 	tx.dropSome(sh, o, 0, func(r *replica) bool {
 		freed = freed || r.kind == Memory
 		return r.kind == Memory
 	})
+	tx.s.watch.evicting = false
 	if freed {
 		tx.s.counts.evicted.Add(1)
 	}

@@ -134,7 +134,7 @@ func (l *Loader) readSegments(c *binenc.Coder) {
 		if c.Err() != nil {
 			return
 		}
-		if p := s.mount(spec, number); closes != 0 {
+		if p := s.mount(spec, number, ""); closes != 0 {
 			s.closeSegment(p, closes)
 		}
 	}

@@ -16,6 +16,7 @@ type Mount struct {
 	Spec     segment.Spec
 	Replaces []segment.Number
 	Claims   []Claim // what readers have leases on in those that it replaces
+	Peer     string  // that the segment counts for, on the node that decides; no part of the state
 }
 
 // Apply mounts the segment under the next number.
@@ -26,7 +27,7 @@ func (e *Mount) Apply(tx *Tx) error {
 	}
 	s := tx.s
 	s.lastNumber++
-	p := s.mount(e.Spec, s.lastNumber)
+	p := s.mount(e.Spec, s.lastNumber, e.Peer)
 	if tx.globalHas() {
 		return nil
 	}
@@ -48,14 +49,15 @@ func (e *Mount) Apply(tx *Tx) error {
 }
 
 // mount makes a segment known, all of it free.
-func (s *Store) mount(spec segment.Spec, number segment.Number) *segmentState {
+func (s *Store) mount(spec segment.Spec, number segment.Number, peer string) *segmentState {
 	p := s.expected[number]
 	if p == nil {
 		p = new(segmentState)
 	}
 	delete(s.expected, number)
 	p.Segment = segment.New(spec, number)
-	s.segments[number] = p
+	s.segments[number], p.peer = p, peer
+	s.peers.mounted(peer, 1)
 	s.mounts.add(p)
 	s.addTerm(p, p.digestTerm())
 	s.pool.Add(p.Segment)
@@ -168,6 +170,7 @@ func (tx *Tx) Unmount(number segment.Number) error {
 		return errs.SegmentNotFound
 	}
 	delete(tx.s.segments, number)
+	tx.s.peers.mounted(p.peer, -1)
 	tx.s.mounts.remove(p)
 	tx.s.dropShare(p)
 	tx.s.pool.Remove(p.Segment)
@@ -218,5 +221,6 @@ func (s *Store) sweepShard() bool {
 	}
 	s.sweepAt = (s.sweepAt + 1) % ShardCount
 	s.sweepLeft--
+	s.applied()
 	return s.sweepLeft > 0
 }

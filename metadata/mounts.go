@@ -112,6 +112,18 @@ func (s *Store) OwnersAt(endpoint string) []segment.ClientID {
 	return slices.Collect(maps.Keys(owners))
 }
 
+// OwnersOf returns the other clients that have mounted memory where a segment is.
+func (s *Store) OwnersOf(spec segment.Spec) (owners []segment.ClientID) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	for _, p := range s.mounts.at(spec) {
+		if p.Client != spec.Client && !slices.Contains(owners, p.Client) {
+			owners = append(owners, p.Client)
+		}
+	}
+	return owners
+}
+
 // maxOnHost is how many segments of a host a put tries first. Hosts lend few.
 const maxOnHost = 64
 

@@ -42,7 +42,11 @@ type Put struct {
 	KeepSoftPin bool
 	// Own is a reservation of the key that the same call has made, 0 for none: an
 	// Unnumbered upsert may replace it.
-	Own ObjectID
+	Own  ObjectID
+	Peer string // that the put counts for, empty for none
+	// Refused is why the put may add no key, nil if it may. A repeated put, and one that
+	// replaces an object, are taken all the same.
+	Refused error
 	// Metered has the tenant's quota admit the put. What the put replaces is its
 	// tenant's to use again.
 	Metered bool
@@ -91,10 +95,12 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 		if err := s.displaceable(sh, put, old, now); err != nil {
 			return nil, nil, nil, err
 		}
+	} else if put.Refused != nil {
+		return nil, nil, nil, put.Refused
 	}
 	e := &PutStart{
 		Tenant: put.Tenant, Key: put.Key, Client: put.Client, Size: put.Size, Request: put.Request,
-		SoftPin: put.SoftPin, HardPin: put.HardPin, Group: put.Group, DataType: put.DataType,
+		SoftPin: put.SoftPin, HardPin: put.HardPin, Group: put.Group, DataType: put.DataType, peer: put.Peer,
 	}
 	if old != nil {
 		e.Replaces = old.id
@@ -211,6 +217,7 @@ type PutStart struct {
 
 	pending *Pending
 	charge  *charge // nil for none
+	peer    string  // as in a Put; empty on a node that follows
 }
 
 // A Placement is the range of one memory replica.
@@ -271,6 +278,7 @@ func (e *PutStart) Apply(tx *Tx) error {
 	}
 	o.setReplicas(replicas)
 	tx.insert(sh, o)
+	tx.s.peers.put(e.Client, e.peer)
 	return nil
 }
 

@@ -19,6 +19,8 @@ type Options struct {
 	Strategy segment.Strategy
 	// Random returns a uniform number in [0, n); nil for a shared generator.
 	Random func(n int) int
+	// Watcher sees which objects come and go; nil for nobody.
+	Watcher Watcher
 }
 
 // A Store holds the metadata of one cluster.
@@ -36,6 +38,7 @@ type Store struct {
 	hash     keyHash
 	counts   counters
 	digests  digestRing
+	peers    peers
 
 	// What readers need of the term, replaced as a whole.
 	inForce atomic.Pointer[termState]
@@ -73,8 +76,9 @@ type Store struct {
 	groups        map[groupKey][]*group
 	expected      map[segment.Number]*segmentState // while loading: referred to before their mount is applied
 	expectedDisks map[segment.Number]*segmentState // while loading: likewise, SSDs
-	loading       bool                             // parts stand at different sequences; allocators are not built
-	loadedThrough Seq                              // quarantine, requests and parameters were loaded as of it
+	watch         watch
+	loading       bool // parts stand at different sequences; allocators are not built
+	loadedThrough Seq  // quarantine, requests and parameters were loaded as of it
 }
 
 // A shard holds the objects whose keys hash to it.
@@ -115,6 +119,7 @@ type segmentState struct {
 	quarantined atomic.Uint64 // bytes in quarantine
 	leavingSoon atomic.Uint64 // of them, bytes that leave within the lease TTL
 
+	peer    string                        // that mounted it on this node, empty if another node did; applyMu
 	leaving atomic.Pointer[chan struct{}] // closed with the outcome of an unmount that is prepared; primary only
 
 	closes     Time // of a segment: takes no new objects, and is unmounted then; 0 for open; applyMu
@@ -140,6 +145,8 @@ func New(opts Options) *Store {
 		quarantine: newQuarantine(),
 		groups:     make(map[groupKey][]*group),
 		tasks:      tasks{byID: make(map[TaskID]*Task)},
+		watch:      watch{by: opts.Watcher},
+		peers:      peers{of: make(map[string]Use), writers: make(map[segment.ClientID]*writer)},
 		pinEnds:    btree.NewBTreeGOptions(pinEnd.before, btree.Options{NoLocks: true}),
 	}
 	deadline := func(o *object) Time { return o.deadline }

@@ -62,6 +62,7 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 	if !s.loading {
 		s.digests.add(s.seq, s.digest)
 	}
+	s.applied()
 	return s.position(), tx.fault
 }
 
@@ -127,7 +128,9 @@ func (tx *Tx) insert(sh *shard, o *object) {
 	sh.byID[o.id] = o
 	s.join(o)
 	s.counts.objects.Add(1)
+	s.peers.filed(o.client, o.key, 1)
 	s.quotas.charge(o.tenant, 1, int64(o.memoryCharge()))
+	s.watch.before = 0
 	for i := range o.replicaCount() {
 		s.count(o, o.replicaAt(i), 1)
 	}
@@ -276,8 +279,10 @@ func (s *Store) unfile(sh *shard, o *object) {
 	s.unindex(o)
 	s.leave(o)
 	sh.leases.end(o, s.now)
+	s.report(o, 0)
 	o.flags |= flagGone
 	s.counts.objects.Add(-1)
+	s.peers.filed(o.client, o.key, -1)
 	s.quotas.charge(o.tenant, -1, 0)
 }
 

@@ -44,6 +44,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	}
 	l, view := s.leader, s.view
 	n.setLeader(l)
+	s.pause = n.outlast(ctx, s.pause)
 	squatted := n.squatters.look(ctx, n, l, view)
 	if s.there {
 		n.leaderless = 0
@@ -51,7 +52,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		n.noteLeader(ctx, l)
 		n.dropAllowance(l, begun)
 		n.watchPrimary(f, at, s)
-		return nil, cmp.Or(squatted, n.silence.look(n.Clock(), l, view))
+		return nil, cmp.Or(squatted, n.silence.look(n.Clock(), l, view, s.pause))
 	}
 	if f.Lost().Err != nil { // a state that the head does not continue stands in no election
 		return n.refound(ctx, f)
@@ -86,6 +87,11 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		err = n.noneCan(ctx, s.nodes)
 	case !empty:
 		err = n.othersHoldMore(ctx, f, s, begun)
+	}
+	if err == nil && may && s.pause.there {
+		if may, err = n.despitePause(ctx, head.Head); !may && err == nil {
+			err = s.pause.obstacle("the primary is gone")
+		}
 	}
 	if err != nil || !may {
 		return nil, err

@@ -73,18 +73,20 @@ type scene struct {
 	there  bool // somebody is elected
 	view   journal.View
 	nodes  []NodeInfo
+	pause  Pause
 }
 
 func readScene(ctx context.Context, client *clientv3.Client, layout journal.Layout) (s scene, err error) {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	resp, err := client.Txn(ctx).Then(clientv3.OpGet(layout.Leader()), clientv3.OpGet(layout.Head()), nodesOp(layout)).Commit()
+	resp, err := client.Txn(ctx).Then(clientv3.OpGet(layout.Leader()), clientv3.OpGet(layout.Head()), nodesOp(layout), clientv3.OpGet(layout.Pause())).Commit()
 	if err != nil {
 		return s, fmt.Errorf("reading the leader and the head: %w", err)
 	}
 	s.leader, s.there = leaderOf(resp.Responses[0].GetResponseRange().Kvs)
 	s.view = journal.ViewOf(resp.Header, resp.Responses[1].GetResponseRange().Kvs)
 	s.nodes = nodesOf(resp.Responses[2].GetResponseRange().Kvs)
+	s.pause = pauseOf(resp.Responses[3].GetResponseRange().Kvs)
 	return s, nil
 }
 

@@ -72,7 +72,8 @@ type Config struct {
 	QueueBytes      int64
 	MaxJournalBytes int64
 	Compact         bool // the journal's history is ours to cut
-	OwnsEtcd        bool // etcd is embedded in this very process
+	OwnsEtcd        bool // etcd is embedded in this very process, and nowhere else
+	EtcdMember      bool // one of several members of etcd is embedded in this process
 	HandoverTimeout time.Duration
 	Random          func() float64 // spreads retries, as in journal.Jitter; may be nil
 
@@ -149,22 +150,24 @@ type Node struct {
 	unfounded time.Duration
 	deposals  atomic.Int64 // of primaries by this node
 
-	mu       sync.Mutex // guards all below
-	role     Role
-	leader   Leader                 // last seen; zero for none
-	since    time.Duration          // by the clock: when leader was new
-	previous Leader                 // the last one that was not zero
-	follower *follower.Follower     // nil while this node is elected
-	term     *Term                  // nil unless this node is elected
-	allowed  bool                   // to start empty, by an operator
-	idle     bool                   // no writer is left that began before an empty start, says an operator
-	ordered  *refounding            // by an operator, nil for none
-	loads    map[journal.Reason]int // snapshot loads of followers before
-	lastLoad journal.Reason
-	takeover Takeover // the last one of this node
-	failed   error    // of the last look at an election
-	ended    error    // this node's last term; nil if none, or it ended on purpose
-	cause    Cause    // of the obstacle that was logged last; empty for none
+	mu         sync.Mutex // guards all below
+	role       Role
+	leader     Leader                 // last seen; zero for none
+	since      time.Duration          // by the clock: when leader was new
+	previous   Leader                 // the last one that was not zero
+	follower   *follower.Follower     // nil while this node is elected
+	term       *Term                  // nil unless this node is elected
+	allowed    bool                   // to start empty, by an operator
+	idle       bool                   // no writer is left that began before an empty start, says an operator
+	ordered    *refounding            // by an operator, nil for none
+	loads      map[journal.Reason]int // snapshot loads of followers before
+	lastLoad   journal.Reason
+	takeover   Takeover   // the last one of this node
+	paused     bool       // automatic takeover, when this node looked at an election last
+	pauseCount pauseCount // of the pause seen last
+	failed     error      // of the last look at an election
+	ended      error      // this node's last term; nil if none, or it ended on purpose
+	cause      Cause      // of the obstacle that was logged last; empty for none
 	// causeSince is since when there is that cause, answersSince since when this node
 	// answers or does not, by the clock.
 	causeSince, answersSince time.Duration
@@ -188,8 +191,11 @@ func New(c Config) *Node {
 		Client: c.Client, Layout: c.Layout, Tip: n.tip, Clock: c.Clock, Log: n.journalLog,
 		Keep: c.EventsTTL, KeepFrom: n.retention.keepFrom, MaxBytes: c.MaxJournalBytes,
 	}
-	if c.OwnsEtcd {
+	if c.OwnsEtcd || c.EtcdMember {
 		compactor.Cover = n.cover
+	}
+	if c.EtcdMember {
+		compactor.Cuts = n.cuts
 	}
 	n.compactor = journal.NewCompactor(compactor)
 	n.registry = &registry{
@@ -238,7 +244,15 @@ func (n *Node) Run(ctx context.Context) error {
 }
 
 // makesSpace reports whether making space in etcd is this node's to do.
-func (n *Node) makesSpace() bool { return n.OwnsEtcd && n.Compact }
+func (n *Node) makesSpace() bool { return (n.OwnsEtcd || n.EtcdMember) && n.Compact }
+
+// cuts reports whether this node is the one of several with a member of etcd that cuts the
+// history: the primary, or without one the node whose member leads etcd.
+func (n *Node) cuts(leadsEtcd bool) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.term != nil || leadsEtcd && n.leader.NodeID == ""
+}
 
 // standBy follows the journal, from the state of a term before if there is one,
 // until this node is elected and has caught up. When the context ends it returns

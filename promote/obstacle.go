@@ -45,6 +45,7 @@ const (
 	Deposed        Cause = "deposed"
 	HandsOver      Cause = "handover"
 	GetsReady      Cause = "the elected node gets ready"
+	TakeoverPaused Cause = "automatic takeover is paused"
 	Unelected      Cause = "no node is elected"
 )
 
@@ -56,7 +57,8 @@ type facts struct {
 	failed error  // of the last look at an election
 	ended  error  // this node's last term; nil if none, or it ended on purpose
 	commit error  // of the last call for a commit; nil if it was written
-	owns   bool   // etcd is in this very process
+	owns   bool   // etcd is in this very process, or a member of it
+	member bool   // which is one of several
 	fault  error  // why no space can be made in it; nil if it can
 	id     string // of this node
 	owner  string // of the node in which etcd is embedded, if it makes space there; empty for none
@@ -76,8 +78,8 @@ func (f facts) obstacle() *Obstacle {
 		return &Obstacle{Cause: GetsReady, Reason: "this node is about to serve: it is " + string(f.role)}
 	case errors.Is(f.failed, rpctypes.ErrNoSpace):
 		return f.etcdFull(f.failed)
-	case f.failed != nil && etcdObstacle(f.owns, f.failed) != nil:
-		return etcdObstacle(f.owns, f.failed)
+	case f.failed != nil && f.etcdObstacle(f.failed) != nil:
+		return f.etcdObstacle(f.failed)
 	case errors.As(f.failed, &met):
 		return met
 	case f.loss.Err != nil && !(f.loss.Err.Foreign && f.leader.State == Serving):
@@ -113,7 +115,7 @@ func (f facts) lapsed() *Obstacle {
 	o := &Obstacle{Cause: RightLapsed, Reason: reason, Help: "see that etcd answers quickly, has a leader and has space"}
 	if errors.Is(f.commit, rpctypes.ErrNoSpace) {
 		o = f.etcdFull(f.commit)
-	} else if of := etcdObstacle(f.owns, f.commit); of != nil {
+	} else if of := f.etcdObstacle(f.commit); of != nil {
 		o.Reason, o.Help = reason+"; "+of.Reason, of.Help
 		o.Cause = of.Cause
 	} else if f.commit != nil {
@@ -146,7 +148,7 @@ func decide(id string) string {
 }
 
 // etcdObstacle returns what an error says of etcd itself, nil if nothing.
-func etcdObstacle(owns bool, err error) *Obstacle {
+func (f facts) etcdObstacle(err error) *Obstacle {
 	var refused rpctypes.EtcdError
 	away := errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable ||
 		errors.As(err, &refused) && refused.Code() == codes.Unavailable
@@ -154,7 +156,9 @@ func etcdObstacle(owns bool, err error) *Obstacle {
 	case errors.Is(err, rpctypes.ErrCorrupt):
 		return &Obstacle{Cause: EtcdCorrupt, Reason: "etcd has raised its alarm CORRUPT and refuses all calls: " + err.Error(),
 			Help: "find the member whose data differ (etcdctl alarm list), replace it, and disarm the alarm (etcdctl alarm disarm)"}
-	case away && owns:
+	case away && f.member:
+		return &Obstacle{Cause: EtcdAway, Reason: "the nodes' own etcd does not answer: " + err.Error(), Help: "start the other nodes: more than half of the members of etcd must run (masterctl member list)"}
+	case away && f.owns:
 		return &Obstacle{Cause: EtcdAway, Reason: "the embedded etcd does not answer: " + err.Error(), Help: "look at the log of etcd and at the disk of --data-dir"}
 	case away:
 		return &Obstacle{Cause: EtcdAway, Reason: "etcd does not answer: " + err.Error(), Help: "see that etcd runs, has a leader, and is reached at --etcd_endpoints"}
@@ -247,8 +251,8 @@ type silence struct {
 const silentFor = 3
 
 // look returns an obstacle while a leader commits nothing and nobody deposes it, as where
-// etcd takes no writes and answers reads.
-func (s *silence) look(now time.Duration, leader Leader, view journal.View) error {
+// etcd takes no writes and answers reads, or takeovers are paused.
+func (s *silence) look(now time.Duration, leader Leader, view journal.View, pause Pause) error {
 	after := s.at.Head.FailoverAfter()
 	if leader.State != Serving || view.Err != nil || !view.Still(s.at) || now-s.looked > silentFor*after { // etcd was away
 		*s = silence{view.Cursor, now, now}
@@ -258,6 +262,9 @@ func (s *silence) look(now time.Duration, leader Leader, view journal.View) erro
 	if after == 0 || now-s.since < silentFor*after {
 		return nil
 	}
+	if pause.there {
+		return pause.obstacle(leader.NodeID + " is elected and commits nothing")
+	}
 	return &Obstacle{
 		Cause: RightLapsed, Reason: fmt.Sprintf("%s is elected and has committed nothing for more than %v, so it answers nobody, and nobody could depose it", leader.NodeID, silentFor*after),
 		Help: "look at what that node says in masterctl status; see that etcd answers quickly, has space, and has no alarm (etcdctl alarm list)",
@@ -266,7 +273,7 @@ func (s *silence) look(now time.Duration, leader Leader, view journal.View) erro
 
 // obstacleLocked returns the obstacle at a status. Needs mu.
 func (n *Node) obstacleLocked(s *Status) *Obstacle {
-	f := facts{role: s.Self.Role, leader: s.Leader, loss: s.Loss, failed: n.failed, ended: n.ended, owns: n.OwnsEtcd, fault: s.Space.Fault, id: n.ID, owner: n.companions.known().Owner}
+	f := facts{role: s.Self.Role, leader: s.Leader, loss: s.Loss, failed: n.failed, ended: n.ended, owns: n.OwnsEtcd || n.EtcdMember, member: n.EtcdMember, fault: s.Space.Fault, id: n.ID, owner: n.companions.known().Owner}
 	if n.term != nil {
 		if err := n.term.failing.Load(); err != nil {
 			f.commit = *err

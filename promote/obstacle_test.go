@@ -42,6 +42,7 @@ func TestObstacles(t *testing.T) {
 		"another elected":          {facts{role: Standby, leader: Leader{NodeID: "b", Term: 3, State: Elected}}, GetsReady, "b is elected in term 3", ""},
 		"etcd away":                {facts{role: Standby, leader: serving, failed: away}, EtcdAway, "etcd does not answer", "--etcd_endpoints"},
 		"etcd refuses":             {facts{role: Standby, failed: rpctypes.ErrNoLeader}, EtcdAway, "no leader", "has a leader"},
+		"own members away":         {facts{role: Standby, owns: true, member: true, failed: away}, EtcdAway, "own etcd", "start the other nodes"},
 		"embedded etcd away":       {facts{role: Standby, owns: true, failed: away}, EtcdAway, "embedded etcd", "--data-dir"},
 		"etcd full":                {facts{role: Standby, failed: full}, EtcdFull, "NOSPACE", "etcdctl defrag"},
 		"another's etcd full":      {facts{role: Standby, failed: full, owner: "a"}, EtcdFull, "NOSPACE", "wait until a"},
@@ -98,8 +99,13 @@ func TestSilentLeaderIsAnObstacle(t *testing.T) {
 		{12 * time.Second, leader, at("2"), false},
 		{20 * time.Second, leader, at("2"), false}, // etcd did not answer for so long
 	} {
-		if err := s.look(step.at, step.leader, step.view); (err != nil) != step.obstacle {
+		before := s
+		if err := s.look(step.at, step.leader, step.view, Pause{}); (err != nil) != step.obstacle {
 			t.Errorf("look %d: got %v, want an obstacle: %t", i+1, err, step.obstacle)
+		}
+		err := before.look(step.at, step.leader, step.view, Pause{For: "30m", there: true})
+		if o := (*Obstacle)(nil); errors.As(err, &o) != step.obstacle || o != nil && o.Cause != TakeoverPaused {
+			t.Errorf("look %d in a pause: got %v, want the pause: %t", i+1, err, step.obstacle)
 		}
 	}
 }

@@ -49,7 +49,7 @@ type NodeInfo struct {
 	// a JSON object. A version before there were any says nothing.
 	Settings string `json:"settings,omitempty"`
 
-	// MakesSpace says that etcd is embedded in this node, which compacts it and makes space.
+	// MakesSpace says that etcd, or a member of it, is embedded in this node, which compacts it and makes space.
 	MakesSpace bool `json:"makes_space,omitempty"`
 	// EtcdFull says that the etcd which is embedded in this node is nearly full.
 	EtcdFull bool `json:"etcd_full,omitempty"`

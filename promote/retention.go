@@ -49,6 +49,10 @@ func (n *Node) tip() journal.Cursor {
 	return at
 }
 
+// History returns the journal that this node's state comes from; empty for none, and for one
+// that was lost.
+func (n *Node) History() journal.History { return n.tip().Head.History }
+
 func newRetention(n *Node) *retention {
 	return &retention{node: n, absent: make(map[string]time.Duration)}
 }

@@ -33,6 +33,7 @@ type Status struct {
 	Forked                bool          // another primary went on from less than the state holds, which no other node may have
 	Founded               string        // how this node founded the journal anew for the term that it leads; empty if it did not
 	Deposals              int64         // of primaries, by this node
+	Paused                bool          // automatic takeover, as a node sees it that is not elected
 	Saving                Saving        // of this node's state files
 	Unread                bool          // this node holds no state, and has state files that it could not read
 	Obstacle              *Obstacle     // why no node serves, as far as this node knows; nil if one does
@@ -44,7 +45,7 @@ func (n *Node) Status() Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := Status{
-		Leader: n.leader, Takeover: n.takeover, LastLoad: n.lastLoad, Deposals: n.deposals.Load(), Raised: n.raised, Lapses: n.lapses,
+		Leader: n.leader, Takeover: n.takeover, LastLoad: n.lastLoad, Deposals: n.deposals.Load(), Raised: n.raised, Lapses: n.lapses, Paused: n.paused && n.term == nil,
 		Self: NodeInfo{
 			ID: n.ID, Role: n.role, RPC: n.RPC, HTTP: n.HTTP, Version: n.Version, Settings: n.Settings,
 			Formats: [2]int{journal.MinFormatVersion, journal.FormatVersion}, Rules: metadata.NewestRules,

@@ -86,7 +86,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	keeping.Go(func() { t.keepPace(running) })
 	keeping.Go(func() { t.watchRight(running) })
 	keeping.Go(func() { n.companions.run(running, n, t.log.Tip) })
-	if n.Compact && !n.OwnsEtcd {
+	if n.Compact && !n.makesSpace() {
 		keeping.Go(func() { _ = n.maintain(running) })
 	}
 	defer keeping.Wait()

@@ -177,7 +177,7 @@ func (w *watchdog) depose(ctx context.Context, s standing, silent time.Duration)
 	defer cancel()
 	resp, err := n.Client.Txn(ctx).If(
 		clientv3.Compare(clientv3.Value(n.Layout.Leader()), "=", s.leader),
-		clientv3.Compare(clientv3.Value(n.Layout.Head()), "=", s.head),
+		clientv3.Compare(clientv3.Value(n.Layout.Head()), "=", s.head), notPaused(n.Layout),
 	).Then(append(n.Layout.DeleteLeader(), clientv3.OpPut(n.Layout.Term(next.Term), string(record)))...).Commit()
 	switch {
 	case err != nil:

@@ -31,13 +31,13 @@ var codec = journal.Codec{
 
 // A primary is a store with the commits that made it, as a journal keeps them.
 type primary struct {
-	t       *testing.T
+	t       testing.TB
 	store   *metadata.Store
 	commits []*metadata.Commit
 	objects int
 }
 
-func newPrimary(t *testing.T, objects int) *primary {
+func newPrimary(t testing.TB, objects int) *primary {
 	p := &primary{t: t, store: metadata.New(metadata.Options{})}
 	p.store.StartIDs(1)
 	p.commit(&metadata.TermStart{Term: 1, Params: metadata.Params{LeaseTTL: time.Second, DiscardTimeout: time.Second, ReleaseTimeout: time.Minute}})

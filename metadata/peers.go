@@ -1,0 +1,91 @@
+package metadata
+
+import (
+	"sync"
+
+	"github.com/understudy-store/understudy/segment"
+)
+
+// peers count what each peer has of what all share. A peer is who made a change on this
+// node, an address or an identity. It is no part of the state: what another node has
+// decided counts for all together only, until its client puts something here.
+type peers struct {
+	mu      sync.Mutex // taken last
+	all     Use
+	of      map[string]Use
+	writers map[segment.ClientID]*writer // clients that have objects
+}
+
+// A writer is a client that has objects.
+type writer struct {
+	keyBytes int64
+	peer     string // empty if it has put nothing on this node
+}
+
+// Use is what a peer has, or all have.
+type Use struct {
+	Segments int64
+	KeyBytes int64 // as KeyBytes counts
+}
+
+// objectBytes is about what an object takes of this process's memory, apart from its key.
+const objectBytes = 300
+
+// KeyBytes returns about what an object and its key take of this process's memory.
+func KeyBytes(key string) int64 { return objectBytes + int64(len(key)) }
+
+// Use returns what all have, and what a peer has.
+func (s *Store) Use(peer string) (all, own Use) {
+	s.peers.mu.Lock()
+	defer s.peers.mu.Unlock()
+	return s.peers.all, s.peers.of[peer]
+}
+
+// mounted counts n more segments of a peer.
+func (p *peers) mounted(peer string, n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.all.Segments += n
+	p.add(peer, Use{Segments: n})
+}
+
+// filed counts n more objects of a key, of a client.
+func (p *peers) filed(client segment.ClientID, key string, n int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w, bytes := p.writers[client], n*KeyBytes(key)
+	if w == nil {
+		w = new(writer)
+		p.writers[client] = w
+	}
+	if w.keyBytes += bytes; w.keyBytes == 0 {
+		delete(p.writers, client)
+	}
+	p.all.KeyBytes += bytes
+	p.add(w.peer, Use{KeyBytes: bytes})
+}
+
+// put counts all that a client has for its peer: the first one from which it put
+// something, for as long as it has objects.
+func (p *peers) put(client segment.ClientID, peer string) {
+	if peer == "" {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w := p.writers[client]; w != nil && w.peer == "" {
+		w.peer = peer
+		p.add(peer, Use{KeyBytes: w.keyBytes})
+	}
+}
+
+// add counts more of a peer. Needs the lock.
+func (p *peers) add(peer string, u Use) {
+	if peer == "" {
+		return
+	}
+	u = Use{p.of[peer].Segments + u.Segments, p.of[peer].KeyBytes + u.KeyBytes}
+	if p.of[peer] = u; u == (Use{}) {
+		delete(p.of, peer)
+	}
+}

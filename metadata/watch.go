@@ -1,0 +1,102 @@
+package metadata
+
+// Media are kinds of storage from which an object can be read.
+type Media uint8
+
+// The media.
+const (
+	InMemory Media = 1 << iota
+	OnDisk         // a DISK replica, or one on a client's SSD
+)
+
+// A Sighting is a change of the media from which an object can be read.
+type Sighting struct {
+	Tenant, Key, Group string
+	ID                 ObjectID
+	Size               uint64
+	Before, After      Media // 0 for none
+	Evicted            bool  // what went had to make room
+}
+
+// A Watcher sees which objects come and go in the stores of a node. Stores that
+// apply the same commits show it the same, but for what an unmount takes along: Sweep
+// finds that a little later. Its methods must not block.
+type Watcher interface {
+	// Saw is called under the lock of the object's shard, and under applyMu.
+	Saw(of *Store, at Seq, what *Sighting)
+	// Applied is called under applyMu. All that commits up to at did was seen, except
+	// for objects that Sweep has yet to find.
+	Applied(of *Store, term Term, at Seq, sweeping bool)
+}
+
+// watch is how a store reports to its watcher. Guarded by Store.applyMu.
+type watch struct {
+	by       Watcher // nil for nobody
+	before   Media   // of the object that is changed
+	evicting bool    // what goes has to make room
+}
+
+// media returns where an object can be read. An unmounted segment counts until Sweep
+// has come by, so that each object is reported once.
+func (o *object) media() (m Media) {
+	for i := range o.replicaCount() {
+		switch r := o.replicaAt(i); {
+		case r.status != Complete:
+		case r.kind == Memory:
+			m |= InMemory
+		default:
+			m |= OnDisk
+		}
+	}
+	return m
+}
+
+// note remembers where an object can be read that is about to change.
+func (w *watch) note(o *object) {
+	if w.by != nil {
+		w.before = o.media()
+	}
+}
+
+// report tells the watcher where an object can be read that has changed.
+func (s *Store) report(o *object, after Media) {
+	if s.watch.by == nil || s.loading || after == s.watch.before {
+		return
+	}
+	s.watch.by.Saw(s, s.seq, s.sighting(o, s.watch.before, after))
+	s.watch.before = after
+}
+
+func (s *Store) sighting(o *object, before, after Media) *Sighting {
+	return &Sighting{
+		Tenant: s.tenants.name(o.tenant), Key: o.key, Group: o.group(), ID: o.id, Size: o.size,
+		Before: before, After: after, Evicted: s.watch.evicting,
+	}
+}
+
+// applied tells the watcher that a commit, or a part of a sweep, is done.
+func (s *Store) applied() {
+	if s.watch.by != nil && !s.loading {
+		s.watch.by.Applied(s, s.inForce.Load().term, s.seq, s.sweepLeft > 0)
+	}
+}
+
+// Present visits the objects of a shard that can be read, under its lock, which visit
+// must not take or give back.
+func (s *Store) Present(shard int, visit func(*Sighting)) {
+	sh := &s.shards[shard]
+	sh.mu.Lock()
+	defer sh.mu.Unlock()
+	for o := range sh.byKey.all() {
+		if o.readable() {
+			visit(&Sighting{Tenant: s.tenants.name(o.tenant), Key: o.key, Group: o.group(), ID: o.id, Size: o.size, After: o.media()})
+		}
+	}
+}
+
+// RemoveForRoom is Remove, to make room.
+func (tx *Tx) RemoveForRoom(r *Removal) error {
+	tx.s.watch.evicting = true
+	defer func() { tx.s.watch.evicting = false }()
+	return tx.Remove(r)
+}

@@ -1,0 +1,166 @@
+package promote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/journal"
+)
+
+// A Pause is an operator's order that no node takes over by itself. It only holds
+// elections back: what fences a primary off stays as it is. Who was chosen by a handover,
+// and who served last, may still be elected.
+//
+// It stands in etcd, beside the journal, on a lease: so it ends in time, whatever
+// becomes of the operator and the nodes. But etcd counts a lease anew whenever another of its
+// members leads it, or it restarts or is restored; so the nodes count too, by their
+// own clocks. A deposal compares the key in its own transaction.
+type Pause struct {
+	NodeID string `json:"node_id"` // that was asked
+	For    string `json:"for"`     // how long, for people
+
+	there bool
+	lease clientv3.LeaseID // of the key
+	rev   int64            // of the key's last change
+}
+
+// MaxPause is for how long takeovers can be paused.
+const MaxPause = 24 * time.Hour
+
+func pauseOf(kvs []*mvccpb.KeyValue) (p Pause) {
+	if len(kvs) == 0 {
+		return p
+	}
+	_ = json.Unmarshal(kvs[0].Value, &p) // it holds, whatever stands in it
+	p.there, p.lease, p.rev = true, clientv3.LeaseID(kvs[0].Lease), kvs[0].ModRevision
+	return p
+}
+
+// A pauseCount is for how long a node has seen a pause, by its clock.
+type pauseCount struct {
+	rev   int64
+	since time.Duration
+}
+
+// outlast returns the pause that holds of one that stands in etcd, and deletes the key
+// of one that this node has seen for as long as it was to last.
+func (n *Node) outlast(ctx context.Context, p Pause) Pause {
+	left := n.pauseLeft(p)
+	n.setPaused(p.there)
+	if !p.there || left > 0 {
+		return p
+	}
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := n.Client.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(n.Layout.Pause()), "=", p.rev)).
+		Then(clientv3.OpDelete(n.Layout.Pause())).Commit()
+	if err != nil || !resp.Succeeded {
+		return p // the next look tries again
+	}
+	n.Log.Warn().Str("lasted", p.For).Msg("automatic takeover is no longer paused: the time is over")
+	n.setPaused(false)
+	return Pause{}
+}
+
+// pauseLeft is how long a pause still lasts for this node; 0 for none.
+func (n *Node) pauseLeft(p Pause) time.Duration {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if !p.there {
+		return 0
+	}
+	if n.pauseCount.rev != p.rev {
+		n.pauseCount = pauseCount{p.rev, n.Clock()}
+	}
+	d, err := time.ParseDuration(p.For)
+	if err != nil || d > MaxPause {
+		d = MaxPause
+	}
+	return max(0, d-(n.Clock()-n.pauseCount.since))
+}
+
+// notPaused is the condition that no pause stands in etcd.
+func notPaused(layout journal.Layout) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(layout.Pause()), "=", 0)
+}
+
+// despitePause reports whether a pause does not hold this node back: nobody has ever
+// served, the primary handed over to this node, or this node served last.
+func (n *Node) despitePause(ctx context.Context, head journal.Head) (bool, error) {
+	if head.Seq == 0 || head.Heir == n.ID {
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := n.Client.Get(ctx, n.Layout.Term(head.Term))
+	if err != nil || len(resp.Kvs) == 0 {
+		return false, err
+	}
+	var last TermRecord
+	return json.Unmarshal(resp.Kvs[0].Value, &last) == nil && last.NodeID == n.ID, nil
+}
+
+func (n *Node) setPaused(paused bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.paused = paused
+}
+
+// obstacle is that of a node that could take over but for a pause. The fault is what the
+// primary does.
+func (p Pause) obstacle(fault string) error {
+	return &Obstacle{Cause: TakeoverPaused, Reason: fmt.Sprintf("automatic takeover is paused (masterctl pause --for %s), and %s", p.For, fault),
+		Help: "start the primary again, or let another node take over: masterctl resume"}
+}
+
+// PauseTakeover pauses automatic takeover for a time, from now on; 0 ends the pause.
+// Errors: InvalidParams, Unavailable.
+func (n *Node) PauseTakeover(ctx context.Context, d time.Duration) error {
+	const op = "PauseTakeover"
+	if d == 0 {
+		if _, err := n.Client.Delete(ctx, n.Layout.Pause()); err != nil {
+			return errs.Wrap(errs.Unavailable, op, err)
+		}
+		n.Log.Info().Msg("automatic takeover is no longer paused")
+		return nil
+	}
+	if d < time.Second || d > MaxPause {
+		return errs.New(errs.InvalidParams, op, "a pause of %v; give 1s to %v", d, MaxPause)
+	}
+	value, err := json.Marshal(Pause{NodeID: n.ID, For: d.String()})
+	if err != nil {
+		return err
+	}
+	lease, err := n.Client.Grant(ctx, int64((d+time.Second-1)/time.Second))
+	if err == nil {
+		_, err = n.Client.Put(ctx, n.Layout.Pause(), string(value), clientv3.WithLease(lease.ID))
+	}
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, op, err)
+	}
+	n.Log.Warn().Dur("lasts", d).Msg("automatic takeover is paused: if the primary dies, no other node serves until the pause ends")
+	return nil
+}
+
+// Paused returns how long a pause lasts that stands in etcd; 0 for none.
+func (n *Node) Paused(ctx context.Context) (left time.Duration, err error) {
+	resp, err := n.Client.Get(ctx, n.Layout.Pause())
+	if err != nil {
+		return 0, err
+	}
+	p := pauseOf(resp.Kvs)
+	if !p.there {
+		return 0, nil
+	}
+	ttl, err := n.Client.TimeToLive(ctx, p.lease)
+	if err != nil {
+		return 0, err
+	}
+	return max(time.Second, min(time.Duration(ttl.TTL)*time.Second, n.pauseLeft(p))), nil
+}

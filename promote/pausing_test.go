@@ -1,0 +1,124 @@
+package promote_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// While automatic takeover is paused, nobody takes over from a primary that is gone, and
+// status says why nobody serves; when the pause ends somebody does.
+func TestPauseHoldsTakeoversBack(t *testing.T) {
+	t.Parallel()
+	w := newCluster(t, etcdtest.Start(t))
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put("k")
+	b := w.start("b")
+	w.promotable(b)
+	w.know(a, b)
+	if err := b.PauseTakeover(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := a.Paused(t.Context()); err != nil || left <= 0 || left > time.Minute {
+		t.Errorf("paused for another %v, %v; want up to a minute", left, err)
+	}
+	a.wire.cut() // it is fenced, and its session ends
+	waitFor(t, "b to say why nobody serves", func() bool {
+		o := b.Status().Obstacle
+		return o != nil && o.Cause == promote.TakeoverPaused && strings.Contains(o.Help, "masterctl resume")
+	})
+	if n := b.Status().Deposals; n != 0 {
+		t.Errorf("b deposed %d primaries, want none", n)
+	}
+	if a.serves() || b.serves() {
+		t.Errorf("a serves: %v, b serves: %v; want neither (promise F for a, the pause for b)", a.serves(), b.serves())
+	}
+	if err := b.PauseTakeover(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	w.serving(b).has("k")
+	a.wire.heal()
+	waitFor(t, "a to follow", func() bool { return a.Status().Self.Promotable && !a.serves() })
+}
+
+// A pause lets a handover pass, and the primary that served last, and ends by itself.
+func TestWhatAPauseLetsPass(t *testing.T) {
+	t.Parallel()
+	w := newCluster(t, etcdtest.Start(t))
+	a := w.start("a")
+	w.serving(a).mount()
+	b := w.start("b")
+	w.promotable(b)
+	for d, kind := range map[time.Duration]errs.Kind{-time.Second: errs.InvalidParams, time.Millisecond: errs.InvalidParams, 25 * time.Hour: errs.InvalidParams} {
+		if err := a.PauseTakeover(t.Context(), d); errs.KindOf(err) != kind {
+			t.Errorf("a pause of %v: %v, want %v", d, err, kind)
+		}
+	}
+	if err := a.PauseTakeover(t.Context(), time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a to hand over to b", func() bool {
+		_, _, err := a.Handover(t.Context(), 0, "b")
+		return err == nil
+	})
+	w.serving(b)
+	w.promotable(a)
+	b.wire.cut()
+	waitFor(t, "a to say why nobody serves", func() bool {
+		o := a.Status().Obstacle
+		return o != nil && o.Cause == promote.TakeoverPaused
+	})
+	b.wire.heal()
+	w.serving(b) // it served last
+
+	if err := a.PauseTakeover(t.Context(), time.Second); err != nil {
+		t.Fatal(err)
+	}
+	b.wire.cut()
+	w.serving(a)
+	b.wire.heal()
+}
+
+// etcd counts a lease anew whenever another member leads it, or it restarts. A pause ends
+// in time all the same.
+func TestAPauseEndsThoughItsLeaseGoesOn(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put("k")
+	b := w.start("b")
+	w.promotable(b)
+	w.know(a, b)
+	value, err := json.Marshal(promote.Pause{NodeID: "a", For: "3s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := etcd.Client(t)
+	lease, err := client.Grant(t.Context(), 3600)
+	if err == nil {
+		_, err = client.Put(t.Context(), layout.Pause(), string(value), clientv3.WithLease(lease.ID))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "b to see the pause", func() bool { return b.Status().Paused })
+	if left, err := b.Paused(t.Context()); err != nil || left > 3*time.Second {
+		t.Errorf("paused for another %v, %v; want up to 3 s", left, err)
+	}
+	a.wire.cut()
+	w.serving(b).has("k")
+	if b.Status().Paused {
+		t.Error("the pause stands yet")
+	}
+	a.wire.heal()
+}
