@@ -138,7 +138,7 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	text := fmt.Sprintf("unknown command %q", args[0])
-	cmd.SuggestionsMinimumDistance = 2 // letters to change; cobra's own default, which it does not set by itself here
+	cmd.SuggestionsMinimumDistance = max(1, min(2, len(args[0])/3)) // letters to change
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		text += "; did you mean " + strings.Join(near, " or ") + "?"
 	}

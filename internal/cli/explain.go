@@ -23,6 +23,8 @@ func explain(err error, command string) string {
 		return text
 	case kind == errs.Unavailable && strings.Contains(text, "server preface"):
 		advice = "the node may demand TLS: give --tls-ca, and --tls-cert with --tls-key"
+	case kind == errs.Unavailable && (strings.Contains(text, "broken pipe") || strings.Contains(text, "tls: certificate required")):
+		advice = "the node may demand to know who calls: give --tls-cert with --tls-key, or --token-file; else see that it runs"
 	case kind == errs.IllegalClient && (strings.Contains(text, "is for the role") || strings.Contains(text, "neither a certificate")):
 		advice = "call with the certificate or the token of an operator: --tls-cert and --tls-key, or --token-file with --tls-ca"
 	case advice == seeStatus && (command == "status" || command == "doctor"):
@@ -52,7 +54,7 @@ func saysMore(text string) bool {
 		return false
 	}
 	says := func(hint string) bool { return strings.Contains(text, hint) }
-	return slices.ContainsFunc([]string{"masterctl ", "try again", "ask again", "it again", "another one", "; start ", "; upgrade ", "; check ", "; see ", "--yes"}, says)
+	return slices.ContainsFunc([]string{"masterctl ", "try again", "ask again", "it again", "another one", "; start ", "; upgrade ", "; check ", "; see ", ": stop it", "--yes"}, says)
 }
 
 // NeverFits is part of an error for which no eviction helps.

@@ -14,7 +14,8 @@ func TestAdviceIsGivenOnce(t *testing.T) {
 		"nodes that held the state are away: b; masterctl forget --yes b, and ask again":       false,
 		"no other node can take over; start a standby and wait until it is promotable":         false,
 		"nothing was changed; no node serves: a: the term has ended; look at masterctl status": true,
-		"no node answers": true,
+		"node b runs: stop it first":                          false,
+		"no node answers":                                     true,
 		"the leases could not be checked against the journal": true,
 		"etcdserver: mvcc: database space exceeded":           true,
 		"one of the segments s takes no new objects already":  true,
@@ -33,6 +34,8 @@ func TestAdviceOnAccess(t *testing.T) {
 		want string
 	}{
 		{errs.New(errs.Unavailable, "Status", "no node answers; 10.0.0.1:50051: error reading server preface: EOF"), "give --tls-ca"},
+		{errs.New(errs.Unavailable, "Status", "no node answers; 10.0.0.1:50051: write tcp 10.0.0.2:54176->10.0.0.1:50051: write: broken pipe"), "give --tls-cert"},
+		{errs.New(errs.Unavailable, "Status", "no node answers; 10.0.0.1:50051: remote error: tls: certificate required"), "give --tls-cert"},
 		{errs.New(errs.IllegalClient, "RemoveAll", "RemoveAll is for the role operator, and \"a\" has client"), "of an operator"},
 		{errs.New(errs.IllegalClient, "Status", "the caller has shown neither a certificate nor a token"), "of an operator"},
 		{errs.New(errs.IllegalClient, "PutEnd", ""), "--client-id"},

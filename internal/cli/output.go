@@ -31,6 +31,23 @@ func (t Table) Row(cells ...string) { fmt.Fprintln(t.w, strings.Join(cells, "\t"
 // End prints what the table has kept to align its columns.
 func (t Table) End() { _ = t.w.Flush() }
 
+// Days is a duration for people: in days, if it is some.
+func Days(d time.Duration) string {
+	const day = 24 * time.Hour
+	if d < day || d%day != 0 {
+		return d.String()
+	}
+	return Things(int(d/day), "day")
+}
+
+// Things writes a number of things for people.
+func Things(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
+}
+
 // SizeText writes a size for people, in binary units.
 func SizeText(n uint64) string { return humanize.IBytes(n) }
 

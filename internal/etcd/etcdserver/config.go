@@ -64,6 +64,9 @@ type Settings struct {
 	// etcd reads the files at each connection. Default: plain text.
 	TLS TLS
 
+	// Member is the place of the server among several. Default: it is a lone one.
+	Member Member
+
 	// Logger receives etcd's warnings and errors. The zero Logger drops them.
 	Logger zerolog.Logger
 
@@ -80,6 +83,14 @@ type TLS struct {
 	Name string
 }
 
+func (t TLS) info() transport.TLSInfo {
+	info := transport.TLSInfo{CertFile: t.Cert, KeyFile: t.Key, TrustedCAFile: t.CA, ClientCertAuth: t.CA != ""}
+	if t.Name != "" {
+		info.AllowedCNs = []string{t.Name}
+	}
+	return info
+}
+
 // validate reports all faults of settings with defaults at once.
 func (s Settings) validate() error {
 	var faults []error
@@ -90,6 +101,9 @@ func (s Settings) validate() error {
 		faults = append(faults, fmt.Errorf("client address %q is not of the form host:port: %w", s.ClientAddr, err))
 	} else if ip := net.ParseIP(host); host != "localhost" && (ip == nil || ip.IsUnspecified()) {
 		faults = append(faults, fmt.Errorf(`client address %q: the host must be one IP address that clients can dial, or "localhost"`, s.ClientAddr))
+	}
+	if host, port, err := net.SplitHostPort(s.Member.PeerAddr); s.Member.Name != "" && (err != nil || host == "" || port == "0") {
+		faults = append(faults, fmt.Errorf("peer address %q: the other members need a host and a port", s.Member.PeerAddr))
 	}
 	if s.QuotaBytes < 0 {
 		faults = append(faults, fmt.Errorf("quota of %d bytes is negative", s.QuotaBytes))
@@ -104,10 +118,7 @@ func (s Settings) embedConfig() *embed.Config {
 	client := url.URL{Scheme: "http", Host: s.ClientAddr}
 	if s.TLS.Cert != "" {
 		client.Scheme = "https"
-		c.ClientTLSInfo = transport.TLSInfo{CertFile: s.TLS.Cert, KeyFile: s.TLS.Key, TrustedCAFile: s.TLS.CA, ClientCertAuth: s.TLS.CA != ""}
-		if s.TLS.Name != "" {
-			c.ClientTLSInfo.AllowedCNs = []string{s.TLS.Name}
-		}
+		c.ClientTLSInfo = s.TLS.info()
 	}
 	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	c.InitialClusterToken = rand.Text() // a new data directory is a new cluster
@@ -119,6 +130,7 @@ func (s Settings) embedConfig() *embed.Config {
 	c.QuotaBackendBytes = s.QuotaBytes
 	c.AutoCompactionRetention = "0" // off: the journal compacts
 	c.EnableGRPCGateway = false     // REST is not needed, and it costs a connection and goroutines
+	s.Member.configure(c, s.TLS)
 	if s.Configure != nil {
 		s.Configure(c)
 	}
@@ -127,9 +139,14 @@ func (s Settings) embedConfig() *embed.Config {
 
 // checkMembers refuses the data of one of several members, unless it is started
 // with a peer port. etcd would take it without a word and, unable to reach the
-// others, wait for a leader for ever.
+// others, wait for a leader for ever. It also refuses those of an only member that
+// is to be one of several: it would be a second etcd beside theirs.
 func (s *Server) checkMembers(stored []*membership.Member) error {
-	if len(stored) <= 1 || len(s.etcd.Peers) > 0 {
+	switch {
+	case len(stored) == 1 && stored[0].ID == s.etcd.Server.MemberID() && s.Member.Name != "" && !s.Member.Founds:
+		return fmt.Errorf("%s has the data of an etcd of its own, not of the one that this node is to join: move it away; "+
+			"or give --cluster-init to a master, if this is the etcd that others join", s.DataDir)
+	case len(stored) <= 1 || len(s.etcd.Peers) > 0:
 		return nil
 	}
 	var urls []string

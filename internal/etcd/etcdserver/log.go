@@ -15,12 +15,15 @@ import (
 
 // noise lists what etcd prints on every start although nothing is wrong: the
 // first two ask for settings that make no sense for an etcd inside another
-// program, the others come while a new directory has no committed state yet.
+// program, the next come while a new directory has no committed state yet, the
+// last while a member waits for its vote.
 var noise = []noiseLine{
 	{"Running http and grpc server on single port. This is not recommended for production.", ""},
 	{"simple token is not cryptographically signed", ""},
 	{"Failed to detect schema version", "missing term information"},
 	{"failed to update storage version", "missing term information"},
+	{"rejecting promote learner: learner is not ready", ""}, // it asks until it is
+	{"failed to promote a member", "in sync with leader"},
 }
 
 type noiseLine struct{ message, cause string }

@@ -171,6 +171,9 @@ func (s *Server) watch() {
 	if err == nil {
 		err = errors.New("it stopped by itself")
 	}
+	if s.Member.Name != "" {
+		err = fmt.Errorf("%w; if it was taken from its cluster (masterctl member), move this directory away, and start it again to join anew", err)
+	}
 	s.errc <- fmt.Errorf("embedded etcd in %s no longer serves: %w", s.DataDir, err)
 }
 

@@ -1,0 +1,103 @@
+package etcdserver_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
+)
+
+// one are the settings of one of several members.
+func one(t *testing.T, name string) etcdserver.Settings {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := testConfig(t)
+	s.Member = etcdserver.Member{Name: name, PeerAddr: l.Addr().String()}
+	s.Configure = func(c *embed.Config) { c.UnsafeNoFsync = true }
+	return s
+}
+
+// A member joins without a vote, and gets it; when it is taken away its server ends and
+// says what to do. Its data are those of a member, wherever it starts.
+func TestMemberJoinsVotesAndGoes(t *testing.T) {
+	first, second := one(t, "a"), one(t, "b")
+	first.Member.Founds = true
+	first.Configure = func(c *embed.Config) {
+		c.UnsafeNoFsync = true
+		c.StrictReconfigCheck = false // which asks for connections that are 5 s old
+	}
+	if etcdserver.HasData(first.DataDir) {
+		t.Error("an empty directory has data")
+	}
+	a := start(t, first)
+	if !etcdserver.HasData(first.DataDir) {
+		t.Error("a directory in use has no data")
+	}
+	client := dial(t, a.Endpoints()...)
+	url := etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
+	added, err := client.MemberAddAsLearner(t.Context(), []string{url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Member.InitialCluster = "a=" + etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}) + ",b=" + url
+	b, err := etcdserver.Launch(second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := b.Join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	put(t, dial(t, b.Endpoints()...), "k", "v") // a learner would refuse it
+	if _, err := client.MemberRemove(t.Context(), added.Member.ID); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-b.Err():
+		if err == nil || !strings.Contains(err.Error(), "move this directory away") {
+			t.Errorf("got %v, want what to do with the directory", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("a member that was taken away goes on")
+	}
+}
+
+// What a lone server has is not taken for one of several, unless it is to be the first.
+func TestLoneServerBecomesAMember(t *testing.T) {
+	lone := testConfig(t)
+	s := start(t, lone)
+	put(t, dial(t, s.Endpoints()...), "k", "v")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	member := one(t, "a")
+	member.DataDir = lone.DataDir
+	if s, err := etcdserver.Launch(member); err == nil || !strings.Contains(err.Error(), "--cluster-init") {
+		t.Errorf("got %v, %v; want that its data are refused", s, err)
+	}
+	member.Member.Founds = true
+	a, err := etcdserver.Launch(member)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	if err := a.Join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c := dial(t, a.Endpoints()...)
+	if got := get(t, c, "k"); got != "v" {
+		t.Errorf("got %q, want what the lone server had", got)
+	}
+	list, err := c.MemberList(t.Context())
+	if want := etcdserver.PeerURL(member.Member.PeerAddr, etcdserver.TLS{}); err != nil || len(list.Members) != 1 || list.Members[0].PeerURLs[0] != want {
+		t.Errorf("got %v, %v; want one member at %s", list, err, want)
+	}
+}

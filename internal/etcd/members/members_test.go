@@ -1,0 +1,66 @@
+package members_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/etcd/members"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// Until a node has started it may ask again; meanwhile no other joins.
+func TestAddAndRemove(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client, ctx := etcd.Client(t), t.Context()
+	const at = "http://127.0.0.1:1"
+	for range 2 {
+		initial, err := members.Add(ctx, client, "b", at)
+		all := strings.Split(initial, ",")
+		if err != nil || len(all) != 2 || !slices.Contains(all, "b="+at) {
+			t.Fatalf("got %q, %v; want two members, one of them b", initial, err)
+		}
+	}
+	if _, err := members.Add(ctx, client, "c", "http://127.0.0.1:2"); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "another node joins") {
+		t.Errorf("a second learner: got %v, want that another node joins", err)
+	}
+	list, err := members.List(ctx, client)
+	if err != nil || len(list) != 2 || !list[0].Learner || list[0].Name != "" || list[0].PeerURL != at {
+		t.Fatalf("got %v, %v; want b as a learner without a name", list, err)
+	}
+	first := list[1]
+	if _, err := members.Add(ctx, client, first.Name, at); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "masterctl member replace "+first.Name) {
+		t.Errorf("a name that is there: got %v, want that it is to be replaced", err)
+	}
+	if err := members.Remove(ctx, client, "nobody"); errs.KindOf(err) != errs.InvalidParams {
+		t.Errorf("removing nobody: got %v, want %v", err, errs.InvalidParams)
+	}
+	if err := members.Remove(ctx, client, at); err != nil {
+		t.Errorf("removing one that never started: %v", err)
+	}
+	for _, bad := range [][2]string{{"", at}, {"a=b", at}, {"c", "http://127.0.0.1"}, {"c", "x"}} {
+		if _, err := members.Add(ctx, client, bad[0], bad[1]); errs.KindOf(err) != errs.InvalidParams {
+			t.Errorf("%q at %q: got %v, want %v", bad[0], bad[1], err, errs.InvalidParams)
+		}
+	}
+}
+
+func TestSpare(t *testing.T) {
+	for _, tt := range []struct {
+		voters, alive, want int
+	}{{1, 1, 0}, {2, 2, 0}, {3, 3, 1}, {3, 2, 0}, {3, 1, -1}, {4, 4, 1}, {5, 5, 2}} {
+		list := []members.Member{{Name: "learner", Learner: true}}
+		for i := range tt.voters {
+			list = append(list, members.Member{Name: string(rune('a' + i))})
+		}
+		alive := func(name string) bool { return int(name[0]-'a') < tt.alive }
+		if voters, got := members.Spare(list, alive); voters != tt.voters || got != tt.want {
+			t.Errorf("%d of %d alive: got %d of %d, want %d", tt.alive, tt.voters, got, voters, tt.want)
+		}
+	}
+}
