@@ -30,6 +30,9 @@ type line struct {
 
 const lines = 84
 
+// evictionDefaults are the C++ master's.
+var evictionDefaults = eviction.Watermark{High: 0.90, Ratio: 0.05, SoftPins: true}
+
 func all() []line { return slices.Concat(puts, removals, leases, segments, upserts, failovers) }
 
 func TestConformance(t *testing.T) {
@@ -41,7 +44,7 @@ func TestConformance(t *testing.T) {
 			l.size = memory
 		}
 		if l.policy == (eviction.Watermark{}) {
-			l.policy = eviction.Watermark{High: 0.90, Ratio: 0.05, SoftPins: true}
+			l.policy = evictionDefaults
 		}
 		t.Run(strconv.Itoa(l.number)+" "+l.given, func(t *testing.T) {
 			for _, front := range append([]string{"service"}, mooncake.Names()...) {

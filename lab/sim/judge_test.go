@@ -35,13 +35,29 @@ type judge struct {
 type object struct {
 	id          metadata.ObjectID
 	key         string
-	from, to    uint64        // its bytes
+	put         []bytes       // where PutStart reserved
+	places      []*place      // where its bytes are, or are to be
 	reserved    time.Duration // PutStart was acknowledged
 	endAsked    time.Duration // the first PutEnd was sent
 	readable    time.Duration // PutEnd was acknowledged, or a reader saw it
 	removeAsked time.Duration // the first removal that may have hit it was sent
 	removed     time.Duration // a removal was acknowledged, or a reader missed it
-	leased      time.Duration // a reader relies on its bytes until then
+}
+
+// bytes are some memory of the cluster.
+type bytes struct{ from, to uint64 }
+
+func (b bytes) overlap(a bytes) bool { return b.from < a.to && a.from < b.to }
+
+// A place is memory that holds an object's bytes, or will.
+type place struct {
+	bytes
+	transfer bool          // it is where a copy or a move puts them
+	endAsked time.Duration // of a transfer: its first end was sent
+	there    time.Duration // of a transfer: its end was acknowledged
+	leaves   bool          // the end of a move away from here was sent
+	left     time.Duration // such an end was acknowledged
+	leased   time.Duration // a reader relies on it until then
 }
 
 type state struct {
@@ -121,31 +137,42 @@ func (j *judge) fence(c call, read bool) {
 
 // reserved judges an acknowledged PutStart: nobody else has a right to its
 // bytes (A), and no reader relies on them (L).
-func (j *judge) reserved(c call, key string, id metadata.ObjectID, from, to uint64) {
+func (j *judge) reserved(c call, key string, id metadata.ObjectID, at ...bytes) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.fence(c, false)
 	if known := j.objects[id]; known != nil && known.reserved != 0 {
-		if known.key != key || known.from != from || known.to != to {
-			j.findLocked("D", "a repeated PutStart of %s got %d-%d, want the reservation of %s at %d-%d", key, from, to, known.key, known.from, known.to)
+		if known.key != key || !slices.Equal(known.put, at) {
+			j.findLocked("D", "a repeated PutStart of %s got %v, want the reservation of %s at %v", key, at, known.key, known.put)
 		}
 		return // a repeated call
 	}
-	for _, o := range j.inOrder {
-		if o.id == id || o.to <= from || to <= o.from {
-			continue
-		}
-		switch {
-		case o.removeAsked == 0 && o.reserved != 0:
-			j.findLocked("A", "%s (%v) got the bytes of %s (%v), which nobody removed", key, id, o.key, o.id)
-		case c.came < o.leased:
-			j.findLocked("L", "%s (%v) got bytes at %v that a reader of %s (%v) relies on until %v", key, id, c.came, o.key, o.id, o.leased)
-		}
-	}
 	o := j.object(key, id)
-	o.from, o.to, o.reserved = from, to, c.came
+	o.places = nil // what readers saw of it
+	for _, b := range at {
+		j.taken(c, o, b)
+	}
+	for _, b := range at {
+		o.places = append(o.places, &place{bytes: b})
+	}
+	o.put, o.reserved = at, c.came
 	if j.removing[key] > 0 {
 		o.removeAsked = c.sent
+	}
+}
+
+// taken judges bytes that an object gets.
+func (j *judge) taken(c call, taker *object, at bytes) {
+	for _, o := range j.inOrder {
+		for _, p := range o.places {
+			switch {
+			case !p.overlap(at):
+			case o.removeAsked == 0 && o.reserved != 0 && !p.leaves:
+				j.findLocked("A", "%s (%v) got the bytes of %s (%v), which nobody removed", taker.key, taker.id, o.key, o.id)
+			case c.came < p.leased:
+				j.findLocked("L", "%s (%v) got bytes at %v that a reader of %s (%v) relies on until %v", taker.key, taker.id, c.came, o.key, o.id, p.leased)
+			}
+		}
 	}
 }
 
@@ -192,24 +219,23 @@ func (j *judge) notEnded(c call, key string, id metadata.ObjectID, why error) {
 }
 
 // got judges a read that found an object.
-func (j *judge) got(c call, key string, id metadata.ObjectID, from, to uint64) {
+func (j *judge) got(c call, key string, id metadata.ObjectID, at ...bytes) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.fence(c, true)
 	o := j.object(key, id)
 	switch {
-	case o.key != key || o.reserved != 0 && (o.from != from || o.to != to):
-		j.findLocked("A", "%s (%v) is at %d-%d, want %s at %d-%d as it was put", key, id, from, to, o.key, o.from, o.to)
+	case o.key != key:
+		j.findLocked("A", "%s (%v) is an object of %s", key, id, o.key)
 	case o.reserved != 0 && (o.endAsked == 0 || c.came < o.endAsked):
 		j.findLocked("V", "%s (%v) is readable before its put has ended", key, id)
 	case o.removed != 0 && o.removed < c.sent:
 		j.findLocked("X", "%s (%v), removed at %v, was read at %v", key, id, o.removed, c.came)
 	}
-	o.from, o.to = from, to
+	j.placed(c, o, at)
 	if o.readable == 0 {
 		o.readable = c.came
 	}
-	o.leased = max(o.leased, c.sent+leaseTTL)
 	j.missed(c, key, o)
 }
 

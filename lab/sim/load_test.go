@@ -99,11 +99,13 @@ func (c *caller) work(ctx context.Context) {
 	for ctx.Err() == nil {
 		time.Sleep(20 * time.Millisecond)
 		c.think(150 * time.Millisecond)
-		what := c.rng.IntN(10)
+		what := c.rng.IntN(11)
 		if len(c.mine) == 0 {
 			what = 9 // a reader, whom no write holds up
 		}
 		switch what {
+		case 10:
+			c.transfer(ctx, c.mine[c.rng.IntN(len(c.mine))], c.rng.IntN(2) == 0)
 		case 0, 1:
 			_ = c.remove(c.mine[c.rng.IntN(len(c.mine))])
 		case 2, 3, 4:
@@ -164,8 +166,7 @@ func (c *caller) putStart(key string, upsert bool, request uint64, id *metadata.
 			if upsert {
 				c.world.judge.removed(at, key, r.ID)
 			}
-			from, to := bytes(r.Replicas)
-			c.world.judge.reserved(at, key, r.ID, from, to)
+			c.world.judge.reserved(at, key, r.ID, bytesOf(r.Replicas)...)
 			got <- r.ID
 		}
 		c.record("reserves "+key, at, err)
@@ -211,26 +212,36 @@ func (c *caller) remove(key string) error {
 }
 
 func (c *caller) get(key string) error {
-	var list metadata.ReplicaList
-	return c.ask(func(ctx context.Context, m *service.Master) (err error) {
+	_, err := c.read(key)
+	return err
+}
+
+func (c *caller) read(key string) (list metadata.ReplicaList, err error) {
+	err = c.ask(func(ctx context.Context, m *service.Master) (err error) {
 		list, err = m.GetReplicaList(ctx, metadata.DefaultTenant, key)
 		return err
 	}, func(at call, err error) {
 		switch errs.KindOf(err) {
 		case errs.OK:
-			from, to := bytes(list.Replicas)
-			c.world.judge.got(at, key, list.ID, from, to)
+			c.world.judge.got(at, key, list.ID, bytesOf(list.Replicas)...)
 		case errs.ObjectNotFound, errs.ReplicaNotReady:
 			c.world.judge.notFound(at, key, true)
 		default: // leaves open what became of the key
 		}
 		c.record("reads "+key, at, err)
 	})
+	if err != nil {
+		return metadata.ReplicaList{}, err // the answer may still come
+	}
+	return list, nil
 }
 
-// bytes returns where the bytes of an object are.
-func bytes(replicas []metadata.Descriptor) (from, to uint64) {
-	return replicas[0].Address, replicas[0].Address + replicas[0].Size
+// bytesOf returns where replicas are.
+func bytesOf(replicas []metadata.Descriptor) (list []bytes) {
+	for _, d := range replicas {
+		list = append(list, bytes{d.Address, d.Address + d.Size})
+	}
+	return list
 }
 
 // record records an answer.

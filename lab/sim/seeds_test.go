@@ -46,6 +46,7 @@ func run(t *testing.T, seed uint64, kinds []string) (o outcome) {
 		defer w.end()
 		rng := rand.New(rand.NewPCG(seed, 0))
 		w.begin("a", "b", "c")
+		w.mount(1)
 		ctx, stop := context.WithCancel(context.Background())
 		var working sync.WaitGroup
 		callers := w.callers(4, 2, seed)

@@ -33,6 +33,7 @@ func stories() map[string]func(story) {
 		"handover":             handover,
 		"double_failover":      doubleFailover,
 		"etcd_outage":          etcdOutage,
+		"transfers":            transfers,
 	}
 }
 
@@ -334,5 +335,34 @@ func etcdOutage(s story) {
 	s.reads("k1")
 	time.Sleep(2 * time.Second) // the writer retries with jitter
 	s.puts("k3")
+	s.equal()
+}
+
+// A copy and a move begin at one primary and end at the next: what is written
+// is given to nobody else meanwhile, and is readable when they end, not before.
+func transfers(s story) {
+	s.world.begin("a", "b", "c")
+	s.world.mount(1)
+	s.puts("k1")
+	for _, move := range []bool{false, true} {
+		list, err := s.read("k1")
+		if err != nil {
+			return
+		}
+		t, err := s.transferStart("k1", list.Replicas[0], move)
+		if err != nil {
+			return
+		}
+		p := s.primary()
+		s.note("%s is killed", p.id)
+		p.kill()
+		s.primary()
+		s.puts(fmt.Sprint("k2-", move))
+		s.reads("k1")
+		_ = s.transferEnd("k1", move, t)
+		_ = s.transferEnd("k1", move, t)
+		s.reads("k1")
+		s.world.start(p.id)
+	}
 	s.equal()
 }

@@ -111,11 +111,11 @@ func (w *world) start(id string) *node {
 	return n
 }
 
-// begin starts a primary and standbys, and mounts a segment.
+// begin starts a primary and standbys, and mounts the segment of the first host.
 func (w *world) begin(primary string, standbys ...string) {
 	n := w.start(primary)
 	w.await("a primary", func() bool { return n.serves() })
-	w.mount()
+	w.mount(0)
 	for _, id := range standbys {
 		s := w.start(id)
 		w.await(id+" to be promotable", func() bool { return s.Status().Self.Promotable })
@@ -196,15 +196,19 @@ const (
 	segmentBase  = 1 << 32
 )
 
-var owner = segment.ClientID{1}
+var (
+	owner = segment.ClientID{1}
+	hosts = [2]string{"host", "other"}
+)
 
-func (w *world) mount() {
+// mount mounts the segment of a host.
+func (w *world) mount(host int) {
 	n := w.serving()
 	if n == nil {
 		w.t.Fatal("no node serves, want one")
 	}
 	err := n.master.Load().MountSegment(context.Background(), segment.Spec{
-		ID: segment.ID{1}, Name: "host", Base: segmentBase, Size: segmentBytes, Endpoint: "host:1", Client: owner,
+		ID: segment.ID{byte(1 + host)}, Name: hosts[host], Base: segmentBase << host, Size: segmentBytes, Endpoint: hosts[host] + ":1", Client: owner,
 	})
 	if err != nil {
 		w.t.Fatal(err)

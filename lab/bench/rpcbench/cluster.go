@@ -28,11 +28,13 @@ var owner = segment.ClientID{1}
 type target struct {
 	*cluster.Cluster
 	master *cluster.Node
+	beside *target // what it is compared with, nil for nothing
 }
 
-func startTarget(ctx context.Context, dir string, ha bool, segments int) (*target, error) {
+// startTarget starts a target, of nodes of a program; empty for this one.
+func startTarget(ctx context.Context, dir string, ha bool, segments int, program string) (*target, error) {
 	cfg := cluster.Config{
-		Dir: dir, ID: "bench", Names: []string{"master"},
+		Dir: dir, ID: "bench", Names: []string{"master"}, Program: program,
 		Args: []string{"--client_ttl=24h"}, // nobody pings
 	}
 	if ha {
@@ -42,7 +44,7 @@ func startTarget(ctx context.Context, dir string, ha bool, segments int) (*targe
 	if err != nil {
 		return nil, err
 	}
-	t := &target{c, c.Nodes[0]}
+	t := &target{Cluster: c, master: c.Nodes[0]}
 	if err := t.mount(ctx, segments); err != nil {
 		t.Stop()
 		return nil, err

@@ -49,11 +49,16 @@ func (t *target) cpu() (s spent, err error) {
 // pids are the processes of the run.
 func (t *target) pids() []int {
 	list := []int{os.Getpid()}
-	for _, n := range t.Nodes {
-		list = append(list, n.PID)
-	}
-	for _, m := range t.Members {
-		list = append(list, m.PID())
+	for _, one := range []*target{t, t.beside} {
+		if one == nil {
+			continue
+		}
+		for _, n := range one.Nodes {
+			list = append(list, n.PID)
+		}
+		for _, m := range one.Members {
+			list = append(list, m.PID())
+		}
 	}
 	return list
 }

@@ -158,6 +158,24 @@ func (l *load) each(ctx context.Context, most time.Duration, do func(*worker) er
 
 // measure makes calls for a while, or until a worker has none to make.
 func (l *load) measure(ctx context.Context, c call, d time.Duration) (cell Cell, err error) {
+	var over atomic.Bool
+	until := l.clock() + d
+	return l.count(ctx, c, d+answerTime, func(w *worker) error {
+		defer over.Store(true)
+		return w.play(l.clock, c, func() bool { return l.clock() >= until || over.Load() })
+	})
+}
+
+// repeat has each worker make a call so many times, which takes about d.
+func (l *load) repeat(ctx context.Context, c call, times int, d time.Duration) (Cell, error) {
+	return l.count(ctx, c, 20*d+answerTime, func(w *worker) error {
+		left := times
+		return w.play(l.clock, c, func() bool { left--; return left < 0 })
+	})
+}
+
+// count measures what workers do with a call.
+func (l *load) count(ctx context.Context, c call, most time.Duration, do func(*worker) error) (cell Cell, err error) {
 	for _, w := range l.workers {
 		w.begin(c)
 	}
@@ -166,11 +184,7 @@ func (l *load) measure(ctx context.Context, c call, d time.Duration) (cell Cell,
 		return cell, err
 	}
 	begun := l.clock()
-	var over atomic.Bool
-	if err := l.each(ctx, d+answerTime, func(w *worker) error {
-		defer over.Store(true)
-		return w.play(l.clock, c, begun+d, &over)
-	}); err != nil {
+	if err := l.each(ctx, most, do); err != nil {
 		return cell, fmt.Errorf("%s over %s: %w", c.name, l.protocol, err)
 	}
 	took := (l.clock() - begun).Seconds()
@@ -212,6 +226,7 @@ func (l *load) cell(c call, took float64, cpu spent) Cell {
 // clean removes what puts have left.
 func (l *load) clean(ctx context.Context) error {
 	err := l.each(ctx, cleanTime, func(w *worker) error {
+		defer func(batch int) { w.batch = batch }(w.batch)
 		w.batch = fillBatch
 		for {
 			keys := w.leftover()
@@ -260,9 +275,9 @@ func (w *worker) begin(c call) {
 	}
 }
 
-// play makes calls until a time, or until it is over.
-func (w *worker) play(now clock.Clock, c call, until time.Duration, over *atomic.Bool) error {
-	for at := now(); at < until && !over.Load(); {
+// play makes calls until it is over, or none are left.
+func (w *worker) play(now clock.Clock, c call, over func() bool) error {
+	for at := now(); !over(); {
 		keys := c.keys(w)
 		if keys == nil {
 			return nil

@@ -42,7 +42,11 @@ type Options struct {
 	Duration    time.Duration // of a cell; one of removals ends when all is removed
 	Segments    int
 	Objects     int // that are read, at random
-	Progress    func(what string)
+	// Before is a program whose master is compared with this one's, Rounds times for
+	// each cell. It is a lab, of another version. Empty for no comparison.
+	Before   string
+	Rounds   int
+	Progress func(what string)
 }
 
 // Defaults returns the options of a full run, which takes about six minutes.
@@ -54,6 +58,7 @@ func Defaults() Options {
 		Calls:       CallNames(),
 		Protocols:   []Protocol{GRPC, Mooncake},
 		Duration:    2 * time.Second,
+		Rounds:      5,
 		Segments:    128,
 		Objects:     100_000,
 	}
@@ -64,6 +69,7 @@ const (
 	maxConnections = 1000
 	maxSegments    = 10_000
 	maxObjects     = 10_000_000
+	maxRounds      = 1000
 	minDuration    = 100 * time.Millisecond
 )
 
@@ -87,6 +93,7 @@ func (o *Options) Check() error {
 		{"batch", 1, pb.MaxBatchItems, slices.Max(o.Batches)},
 		{"segments", 1, maxSegments, o.Segments},
 		{"objects", slices.Max(o.Batches), maxObjects, o.Objects},
+		{"rounds", 1, maxRounds, o.Rounds},
 	} {
 		if n.have < n.least || n.have > n.most {
 			return fmt.Errorf("--%s is %d: it must be from %d to %d", n.flag, n.have, n.least, n.most)
@@ -115,7 +122,9 @@ type Report struct {
 	Go          string  `json:"go"`
 	Segments    int     `json:"segments"`
 	Objects     int     `json:"objects"`
-	Cells       []Cell  `json:"cells"`
+	Cells       []Cell  `json:"cells,omitempty"`
+	// Comparisons are there instead of cells if there is a program to compare with.
+	Comparisons []Comparison `json:"comparisons,omitempty"`
 }
 
 // A Cell is one measurement.
@@ -166,25 +175,35 @@ func Run(ctx context.Context, o Options) (r Report, err error) {
 
 	r = Report{Processors: runtime.GOMAXPROCS(0), LoadAverage: busy.Load1, Go: runtime.Version(), Segments: o.Segments, Objects: o.Objects}
 	for i, ha := range o.HA {
-		if err := runMode(ctx, filepath.Join(dir, fmt.Sprint(i)), ha, &o, &r); err != nil {
+		run := runMode
+		if o.Before != "" {
+			run = compareMode
+		}
+		if err := run(ctx, filepath.Join(dir, fmt.Sprint(i)), ha, &o, &r); err != nil {
 			return r, err
 		}
 	}
 	return r, nil
 }
 
+func modeName(ha bool) string {
+	if ha {
+		return "with HA"
+	}
+	return "without HA"
+}
+
+func (o *Options) progress(what string) {
+	if o.Progress != nil {
+		o.Progress(what)
+	}
+}
+
 // runMode measures the cells with or without HA, on a cluster of their own.
 func runMode(ctx context.Context, dir string, ha bool, o *Options, r *Report) error {
-	mode := "without HA"
-	if ha {
-		mode = "with HA"
-	}
-	progress := o.Progress
-	if progress == nil {
-		progress = func(string) {}
-	}
-	progress(mode + ": starting")
-	c, err := startTarget(ctx, dir, ha, o.Segments)
+	mode := modeName(ha)
+	o.progress(mode + ": starting")
+	c, err := startTarget(ctx, dir, ha, o.Segments, "")
 	if err != nil {
 		return err
 	}
@@ -196,7 +215,7 @@ func runMode(ctx context.Context, dir string, ha bool, o *Options, r *Report) er
 	space := uint16(1) // 0 is the pool's
 	for _, connections := range o.Connections {
 		for _, batch := range o.Batches {
-			progress(fmt.Sprintf("%s: %d connections, %d keys a call", mode, connections, batch))
+			o.progress(fmt.Sprintf("%s: %d connections, %d keys a call", mode, connections, batch))
 			g := group{target: c, pool: pool, options: o, connections: connections, batch: batch, space: space}
 			cells, err := g.run(ctx)
 			if err != nil {

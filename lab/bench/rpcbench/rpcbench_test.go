@@ -4,7 +4,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -32,7 +31,7 @@ func small() Options {
 
 func startLone(t *testing.T) *target {
 	t.Helper()
-	c, err := startTarget(t.Context(), t.TempDir(), false, 4)
+	c, err := startTarget(t.Context(), t.TempDir(), false, 4, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,10 +183,9 @@ func TestMasterThatIsLost(t *testing.T) {
 			}
 			t.Cleanup(l.disconnect)
 			way.lose()
-			var over atomic.Bool
 			err = l.each(t.Context(), 300*time.Millisecond, func(w *worker) error {
 				w.begin(get)
-				return w.play(l.clock, get, 1<<62, &over)
+				return w.play(l.clock, get, func() bool { return false })
 			})
 			if err == nil || !strings.Contains(err.Error(), way.want) {
 				t.Errorf("%s: %v, want %q", p, err, way.want)
@@ -256,6 +254,7 @@ func TestCheck(t *testing.T) {
 		"--batch is 10001":       func(o *Options) { o.Batches = []int{10_001} },
 		"--segments is 0":        func(o *Options) { o.Segments = 0 },
 		"--objects is 127":       func(o *Options) { o.Objects = 127 },
+		"--rounds is 0":          func(o *Options) { o.Rounds = 0 },
 		"--duration is 1ms":      func(o *Options) { o.Duration = time.Millisecond },
 		`--calls has "PutStart"`: func(o *Options) { o.Calls = []string{"get", "PutStart"} },
 		`--protocols has "http"`: func(o *Options) { o.Protocols = []Protocol{"http"} },
@@ -266,6 +265,75 @@ func TestCheck(t *testing.T) {
 		err := o.Check()
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
+
+// Two masters get the same calls, and each round of each is there.
+func TestComparison(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := small()
+	o.Before, o.Rounds, o.Batches = program, 3, []int{5}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Cells) != 0 || len(r.Comparisons) != len(CallNames())*len(o.Protocols) {
+		t.Fatalf("got %d cells and %d comparisons, want none and %d", len(r.Cells), len(r.Comparisons), len(CallNames())*len(o.Protocols))
+	}
+	for _, c := range r.Comparisons {
+		if len(c.Before) != 3 || len(c.After) != 3 || c.Calls == 0 || c.Calls%3 != 0 {
+			t.Errorf("got %+v, want three rounds of each, of 3 connections with equally many calls", c)
+		}
+	}
+}
+
+func TestRatios(t *testing.T) {
+	c := Comparison{Before: []float64{4, 2, 8}, After: []float64{5, 5, 2}}
+	before, after := c.Medians()
+	lowest, highest := c.Spread()
+	if before != 4 || after != 5 || c.Ratio() != 1.25 || lowest != 0.25 || highest != 2.5 {
+		t.Errorf("got medians %v and %v, ratio %v from %v to %v; want 4 and 5, 1.25 from 0.25 to 2.5", before, after, c.Ratio(), lowest, highest)
+	}
+	if got := median([]float64{1, 2, 4, 3}); got != 2.5 {
+		t.Errorf("got a median of %v, want 2.5", got)
+	}
+}
+
+// A round leaves nothing behind that the next one would find.
+func TestComparedRoundsLeaveNothing(t *testing.T) {
+	o := small()
+	o.Rounds = 2
+	var loads [2]*load
+	for i := range loads {
+		c := startLone(t)
+		pool, err := c.fill(t.Context(), 20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := group{target: c, pool: pool, options: &o, connections: 2, batch: 4, space: 1}
+		if loads[i], err = g.connect(t.Context(), Mooncake, 1); err != nil {
+			t.Fatal(err)
+		}
+		defer loads[i].disconnect()
+	}
+	list, err := compareCalls(t.Context(), &loads, calls()[2:], &o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(list) != 2 || list[0].Calls != 2*list[1].Calls {
+		t.Errorf("got %+v, want as many removals as puts, which are two calls", list)
+	}
+	for _, l := range loads {
+		s, err := l.target.master.Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := s.GetState().GetObjects(); n != 20 {
+			t.Errorf("%d objects are left, want 20", n)
 		}
 	}
 }
