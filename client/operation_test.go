@@ -33,6 +33,9 @@ func TestOperationsAreTheContracts(t *testing.T) {
 		service := file.Services().Get(0)
 		for i := range service.Methods().Len() {
 			m := service.Methods().Get(i)
+			if m.IsStreamingServer() { // this client offers no streams
+				continue
+			}
 			methods++
 			o, ok := known["/"+string(service.FullName())+"/"+string(m.Name())]
 			if !ok {

@@ -70,7 +70,7 @@ func TestBadInput(t *testing.T) {
 			name: "standby without etcd",
 			args: "standby",
 			want: `error: the configuration has 1 fault(s):
-  etcd_endpoints = "" (default): must be given for a standby: name the etcd that its primary uses`,
+  etcd_endpoints = "" (default): must be given for a standby: name the etcd that its primary uses; or with join a node whose etcd it becomes a member of`,
 		},
 		{
 			name: "standby without HA",

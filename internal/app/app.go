@@ -47,6 +47,7 @@ type App struct {
 	rpcListener, httpListener net.Listener
 	mooncakeListeners         []net.Listener // of further generations, as in the settings
 	metadataListener          net.Listener   // nil without a metadata server
+	kv                        kvEvents
 	connections               *connectionBudget
 	scans                     *service.Scans
 	metadataStore             metaserver.Store
@@ -76,6 +77,9 @@ type node interface {
 	run(ctx context.Context) error
 	// promoteStatus returns the node's status without asking etcd.
 	promoteStatus() promote.Status
+	// history names the journal that the state comes from. It is asked for each batch of
+	// KV events.
+	history() string
 	// knownRules returns the newest rules that all nodes know.
 	knownRules(ctx context.Context) (metadata.Rules, error)
 }
@@ -124,7 +128,11 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 		return nil, err
 	}
 	a.log = log.With().Str("node", a.cfg.Node.ID).Logger()
-	a.connections = newConnectionBudget(files, a.log)
+	if err = a.openKVEvents(); err != nil {
+		a.closeListeners()
+		return nil, err
+	}
+	a.connections = newConnectionBudget(files, cfg.Peers.Share, a.log)
 	a.rpcListener = a.connections.listener(a.rpcListener)
 	for i, l := range a.mooncakeListeners {
 		a.mooncakeListeners[i] = a.connections.listener(l)
@@ -149,6 +157,9 @@ func (a *App) closeListeners() {
 	}
 	if a.metadataListener != nil {
 		_ = a.metadataListener.Close()
+	}
+	if a.kv.listener != nil {
+		_ = a.kv.listener.Close()
 	}
 }
 
@@ -187,6 +198,7 @@ func (a *App) Run(ctx context.Context) (err error) {
 	g.Go(func() error { return a.serveMooncake(servers) })
 	g.Go(func() error { return a.serveHTTP(servers) })
 	g.Go(func() error { return a.serveMetadata(servers) })
+	g.Go(func() error { return a.servePublisher(servers) })
 	g.Go(func() error { return a.certs.Run(servers) })
 	g.Go(func() error { return a.etcdCerts.Run(servers) })
 	g.Go(func() error { return a.callers.Run(servers) })
@@ -267,6 +279,7 @@ type readyFile struct {
 	// Addresses of the ports of --mooncake-listen, by generation.
 	Mooncake map[string]string `json:"mooncake_addresses,omitempty"`
 	Metadata string            `json:"http_metadata_address,omitempty"`
+	KVEvents string            `json:"kv_events_address,omitempty"`
 }
 
 func (a *App) writeReadyFile(etcd *etcdConn) error {
@@ -277,6 +290,9 @@ func (a *App) writeReadyFile(etcd *etcdConn) error {
 	r := readyFile{PID: os.Getpid(), NodeID: a.cfg.Node.ID, RPC: a.cfg.Node.AdvertiseAddress, HTTP: a.cfg.Node.HTTPAddress, Etcd: etcd.endpoints(), Mooncake: a.mooncakeAddresses()}
 	if a.metadataListener != nil {
 		r.Metadata = a.metadataListener.Addr().String()
+	}
+	if a.kv.listener != nil {
+		r.KVEvents = a.kv.listener.Addr().String()
 	}
 	b, err := json.Marshal(r)
 	if err != nil {
@@ -308,7 +324,7 @@ func (a *App) options() metadata.Options {
 		strategy = segment.SSDFreeRatioFirst
 	default: // the others are not about segments
 	}
-	return metadata.Options{Strategy: strategy}
+	return metadata.Options{Strategy: strategy, Watcher: a.kv.watcher()}
 }
 
 // params are what this node puts in force when it begins a term.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
@@ -31,6 +32,8 @@ type clusterNode struct {
 	reader *journal.Reader
 	etcd   *etcdUse
 
+	members *clientv3.Client // of the nodes' own etcd
+
 	agreement agreement
 }
 
@@ -52,7 +55,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		Params: a.params(), Cleanup: cfg.HA.PromotionCleanup, SyncInterval: cfg.Lease.SyncInterval,
 		QueueBytes: cfg.Journal.QueueBytes, MaxJournalBytes: cfg.Journal.MaxBytes,
 		Compact:  cfg.Journal.Compact == config.CompactOn || cfg.Journal.Compact == config.CompactAuto && cfg.HA.Embedded(),
-		OwnsEtcd: cfg.HA.Embedded(), HandoverTimeout: cfg.HA.HandoverTimeout,
+		OwnsEtcd: cfg.HA.Embedded() && !cfg.HA.Members(), EtcdMember: cfg.HA.Members(), HandoverTimeout: cfg.HA.HandoverTimeout,
 		RefoundWait: cfg.HA.RefoundWait, WaitForState: cfg.HA.StateWait(), Alone: cfg.HA.EmbeddedAlone(),
 		MayStartEmpty: cfg.Role == config.Primary, StartEmpty: cfg.HA.StartEmpty, NoWriters: cfg.HA.NoWriters,
 		Options:  a.options(),
@@ -60,7 +63,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		Journal:  newLateObserver(a), Peers: peers, Server: a, LeaderChanged: func(l promote.Leader) { a.gate.SetHint(a.hint(l)) },
 	})
 	return &clusterNode{
-		Node: n, app: a, peers: peers, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: service.Codec()},
+		Node: n, app: a, peers: peers, members: e.journal, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: service.Codec()},
 		etcd: &etcdUse{client: e.journal, members: e.members, clock: a.clock, quota: cfg.HA.EtcdQuotaBytes, owned: cfg.HA.Embedded()},
 	}
 }
@@ -96,6 +99,8 @@ func (n *clusterNode) run(ctx context.Context) error {
 }
 
 func (n *clusterNode) promoteStatus() promote.Status { return n.Node.Status() }
+
+func (n *clusterNode) history() string { return string(n.Node.History()) }
 
 // Handover hands over to another node.
 func (n *clusterNode) Handover(ctx context.Context, term metadata.Term, target string) (*pb.HandoverResponse, error) {

@@ -3,12 +3,13 @@ package app
 import (
 	"fmt"
 	"net"
-	"net/netip"
 	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
 	"golang.org/x/sys/unix"
+
+	"github.com/understudy-store/understudy/internal/security/share"
 )
 
 const (
@@ -27,23 +28,17 @@ const (
 // system lets this process open. Past it a new connection is closed at once, so that
 // its client hears of it.
 type connectionBudget struct {
-	total int // on all ports but HTTP
-	peer  int // of one address: whoever takes all that it can leaves others as much
-	few   int // of one address that has an eighth of total for itself and others with few
-	http  int // of each HTTP port
-	log   zerolog.Logger
-
-	mu   sync.Mutex
-	open int
-	of   map[netip.Addr]int
+	*share.Budget     // on all ports but HTTP
+	http          int // of each HTTP port
+	log           zerolog.Logger
 }
 
-// newConnectionBudget shares out so many descriptors.
-func newConnectionBudget(descriptors int, log zerolog.Logger) *connectionBudget {
+// newConnectionBudget shares out so many descriptors: one peer gets a part.
+func newConnectionBudget(descriptors int, part float64, log zerolog.Logger) *connectionBudget {
 	http := min(maxHTTPConnections, descriptors/8)
 	total := min(maxConnections, descriptors-min(ownDescriptors, descriptors/4)-2*http)
 	return &connectionBudget{
-		total: total, peer: total / 2, few: min(fewConnections, total/16), http: http, of: make(map[netip.Addr]int),
+		Budget: share.NewBudget(share.NewRule("connections", "", int64(total), part, fewConnections)), http: http,
 		log: log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute}),
 	}
 }
@@ -61,43 +56,17 @@ func descriptors() (int, error) {
 func (b *connectionBudget) listener(l net.Listener) net.Listener { return &countedListener{l, b} }
 
 // take counts a connection, if there is room for it, and logs if there is none.
-func (b *connectionBudget) take(peer netip.Addr) bool {
-	taken, open, ofPeer := b.count(peer)
+func (b *connectionBudget) take(peer string) bool {
+	taken, open, ofPeer := b.Take(peer, 1)
 	if taken {
 		return true
 	}
 	say := "too many connections; a new one was closed"
-	if b.total < maxConnections {
+	if b.Total < maxConnections {
 		say += "; a higher ulimit -n allows more"
 	}
-	b.log.Warn().Stringer("peer", peer).Int("connections", open).Int("of_peer", ofPeer).Msg(say)
+	b.log.Warn().Str("peer", peer).Int64("connections", open).Int64("of_peer", ofPeer).Msg(say)
 	return false
-}
-
-// count is take, and returns how many connections there were before.
-func (b *connectionBudget) count(peer netip.Addr) (taken bool, open, ofPeer int) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	open, ofPeer = b.open, b.of[peer]
-	most := b.total
-	if ofPeer >= b.few {
-		most -= b.total / 8
-	}
-	if open >= most || ofPeer >= b.peer {
-		return false, open, ofPeer
-	}
-	b.open++
-	b.of[peer]++
-	return true, open, ofPeer
-}
-
-func (b *connectionBudget) giveBack(peer netip.Addr) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.open--
-	if b.of[peer]--; b.of[peer] == 0 {
-		delete(b.of, peer)
-	}
 }
 
 type countedListener struct {
@@ -113,9 +82,9 @@ func (l *countedListener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		tcp := c.(*net.TCPConn)
-		peer := tcp.RemoteAddr().(*net.TCPAddr).AddrPort().Addr().Unmap()
+		peer := share.Host(tcp.RemoteAddr())
 		if l.budget.take(peer) {
-			return &countedConn{TCPConn: tcp, end: sync.OnceFunc(func() { l.budget.giveBack(peer) })}, nil
+			return &countedConn{TCPConn: tcp, end: sync.OnceFunc(func() { l.budget.GiveBack(peer, 1) })}, nil
 		}
 		_ = tcp.SetLinger(0) // a peer that opens many must not fill the table of closed ones
 		_ = tcp.Close()

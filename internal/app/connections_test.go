@@ -14,17 +14,20 @@ import (
 // Who opens as many connections as can be opened takes none of others, and none of
 // this process's own files.
 func TestConnectionBudget(t *testing.T) {
-	for _, tc := range []struct{ descriptors, total, peer, http int }{
-		{64, 32, 16, 8}, {1024, 512, 256, 128}, {2000, 1000, 500, 250}, {20_000, 18_464, 9_232, 512}, {1 << 20, 65_536, 32_768, 512},
+	for _, tc := range []struct {
+		descriptors, http int
+		total, peer       int64
+	}{
+		{64, 8, 32, 16}, {1024, 128, 512, 256}, {2000, 250, 1000, 500}, {20_000, 512, 18_464, 9_232}, {1 << 20, 512, 65_536, 32_768},
 	} {
-		b := newConnectionBudget(tc.descriptors, zerolog.Nop())
-		if b.total != tc.total || b.peer != tc.peer || b.http != tc.http {
-			t.Errorf("%d descriptors: got %d connections, %d of one peer, %d of HTTP; want %d, %d, %d", tc.descriptors, b.total, b.peer, b.http, tc.total, tc.peer, tc.http)
+		b := newConnectionBudget(tc.descriptors, 0.5, zerolog.Nop())
+		if b.Total != tc.total || b.Peer != tc.peer || b.http != tc.http {
+			t.Errorf("%d descriptors: got %d connections, %d of one peer, %d of HTTP; want %d, %d, %d", tc.descriptors, b.Total, b.Peer, b.http, tc.total, tc.peer, tc.http)
 		}
 	}
 
 	var log bytes.Buffer
-	b := newConnectionBudget(64, zerolog.New(&log))
+	b := newConnectionBudget(64, 0.5, zerolog.New(&log))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -60,13 +63,13 @@ func TestConnectionBudget(t *testing.T) {
 		}
 	}
 	first, second := taken("127.0.0.1"), taken("127.0.0.2")
-	rest := b.total - b.peer - b.total/8
-	if len(first) != b.peer || len(second) != rest {
-		t.Errorf("two peers: got %d and %d connections, want %d and %d", len(first), len(second), b.peer, rest)
+	rest := b.Total - b.Peer - b.Total/8
+	if int64(len(first)) != b.Peer || int64(len(second)) != rest {
+		t.Errorf("two peers: got %d and %d connections, want %d and %d", len(first), len(second), b.Peer, rest)
 	}
 	third := taken("127.0.0.3") // a standby, for example
-	if len(third) != b.few {
-		t.Errorf("a third peer: got %d connections, want %d", len(third), b.few)
+	if int64(len(third)) != b.Few {
+		t.Errorf("a third peer: got %d connections, want %d", len(third), b.Few)
 	}
 	for _, c := range slices.Concat(first, second, third) {
 		c.Close()
@@ -76,7 +79,7 @@ func TestConnectionBudget(t *testing.T) {
 	if !strings.Contains(log.String(), `"peer":"127.0.0.3"`) || !strings.Contains(log.String(), "ulimit -n") {
 		t.Errorf("the log does not say who was refused, and what helps: %s", log.String())
 	}
-	if b.open != 0 || len(b.of) != 0 {
-		t.Errorf("after all have ended: %d connections of %d peers are counted", b.open, len(b.of))
+	if !b.Empty() {
+		t.Error("after all have ended, connections are counted")
 	}
 }

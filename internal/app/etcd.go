@@ -66,15 +66,23 @@ func (e *etcdConn) start(ctx context.Context, a *App) error {
 	if err != nil {
 		return err
 	}
-	server, err := etcdserver.Start(ctx, etcdserver.Settings{
+	settings := etcdserver.Settings{
 		DataDir:    filepath.Join(a.cfg.Node.DataDir, "etcd"),
 		ClientAddr: a.cfg.HA.EtcdListen,
 		QuotaBytes: a.cfg.HA.EtcdQuotaBytes,
 		TLS:        secrecy,
 		Logger:     a.log.With().Str("part", "etcd").Logger(),
-	})
+	}
+	start, flags := etcdserver.Start, "--data-dir, --etcd-listen"
+	if a.cfg.HA.Members() {
+		if settings.Member, err = a.place(ctx, settings.DataDir, secrecy); err != nil {
+			return err
+		}
+		start, flags = a.startMember, "--data-dir, --etcd-listen, --etcd-peer-listen"
+	}
+	server, err := start(ctx, settings)
 	if err != nil {
-		return fmt.Errorf("starting the embedded etcd (--data-dir, --etcd-listen): %w", err)
+		return fmt.Errorf("starting the embedded etcd (%s): %w", flags, err)
 	}
 	e.server = server
 	go func() {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -23,6 +24,7 @@ type loneNode struct {
 	app    *App
 	term   *promote.Term
 	writer *journal.Writer
+	name   string // in place of a journal's: the state ends with this process
 }
 
 func newLoneNode(a *App) *loneNode {
@@ -36,7 +38,7 @@ func newLoneNode(a *App) *loneNode {
 		Number: 1, Store: store, Queue: journal.NewQueue(store, a.cfg.Journal.QueueBytes),
 		Now: metadata.NewClock(running, 0), Fence: func(context.Context) error { return nil }, Answers: func() bool { return true },
 	}
-	return &loneNode{app: a, term: t, writer: journal.NewWriter(journal.WriterConfig{
+	return &loneNode{app: a, name: string(journal.NewHistory()), term: t, writer: journal.NewWriter(journal.WriterConfig{
 		Store: store, Queue: t.Queue, Log: journal.NoLog{}, Term: 1, Hold: a.params().HoldTime(),
 		Now: t.Now, Elapsed: running, Observer: newLateObserver(a),
 	})}
@@ -53,6 +55,8 @@ func (n *loneNode) run(ctx context.Context) error {
 }
 
 func (n *loneNode) Store() *metadata.Store { return n.term.Store }
+
+func (n *loneNode) history() string { return n.name }
 
 func (n *loneNode) promoteStatus() promote.Status { return n.statusAt(n.term.Store.Position()) }
 
@@ -99,6 +103,18 @@ func (n *loneNode) Handover(context.Context, metadata.Term, string) (*pb.Handove
 
 func (n *loneNode) Forget(context.Context, string) error {
 	return errs.Wrap(errs.NotSupported, "Forget", errNoHA)
+}
+
+func (n *loneNode) AddMember(context.Context, string, string, string) (string, error) {
+	return "", errs.Wrap(errs.NotSupported, "AddMember", errNoHA)
+}
+
+func (n *loneNode) RemoveMember(context.Context, string) error {
+	return errs.Wrap(errs.NotSupported, "RemoveMember", errNoHA)
+}
+
+func (n *loneNode) PauseTakeover(context.Context, time.Duration) error {
+	return errs.Wrap(errs.NotSupported, "PauseTakeover", errNoHA)
 }
 
 func (n *loneNode) StartEmpty(context.Context, metadata.Term, bool) (metadata.Term, error) {

@@ -6,9 +6,15 @@ import (
 	"os"
 	"runtime/debug"
 	"runtime/metrics"
+	"strconv"
+	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/security/share"
+	"github.com/understudy-store/understudy/internal/service"
 )
 
 // minGarbage is how much garbage may exist before a collection, however small the
@@ -37,6 +43,38 @@ func (a *App) adviseCollector(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// shares returns what all peers may have, and one of them.
+func (a *App) shares() service.Shares {
+	p := a.cfg.Peers
+	bytes := p.KeyBytes
+	if bytes == 0 {
+		bytes = machineMemory() / 2
+	}
+	const few = 64 // clients and segments of a small fleet
+	return service.Shares{
+		Clients:  share.NewRule("clients", "max-clients", int64(p.Clients), p.Share, few),
+		Segments: share.NewRule("segments", "max-segments", int64(p.Segments), p.Share, few),
+		KeyBytes: share.NewRule("key bytes", "max-key-bytes", bytes, p.Share, bytes/1024),
+	}
+}
+
+// machineMemory returns how many bytes of memory the machine has, or the control group of
+// this process.
+func machineMemory() int64 {
+	var info unix.Sysinfo_t
+	if err := unix.Sysinfo(&info); err != nil {
+		return 0 // no bound
+	}
+	all := int64(info.Totalram) * int64(info.Unit)
+	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {
+		text, _ := os.ReadFile(file)
+		if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil { // it may be "max"
+			all = min(all, n)
+		}
+	}
+	return all
 }
 
 // gcPercent returns how much garbage may exist, in percent of the live heap: Go's

@@ -14,6 +14,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/etcd/members"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
@@ -27,8 +28,10 @@ const lookTimeout = 2 * time.Second
 type view struct {
 	head              journal.Cursor
 	nodes             []promote.NodeInfo
+	members           []members.Member // of the nodes' own etcd
 	headErr, nodesErr error
-	size, quota       uint64 // of etcd's database
+	size, quota       uint64        // of etcd's database
+	paused            time.Duration // for how long automatic takeover still is
 }
 
 // look reads from etcd, concurrently, what a status shows.
@@ -40,6 +43,10 @@ func (n *clusterNode) look(ctx context.Context) view {
 	asks.Go(func() { v.head, v.headErr = n.reader.Head(ctx) })
 	asks.Go(func() { v.nodes, v.nodesErr = n.Nodes(ctx) })
 	asks.Go(func() { v.size, v.quota = n.etcd.sizes(ctx) })
+	if n.app.cfg.HA.Members() {
+		asks.Go(func() { v.members, _ = members.List(ctx, n.members) }) // without an answer the nodes are unknown, too, and said to be
+	}
+	asks.Go(func() { v.paused, _ = n.Paused(ctx) })
 	asks.Wait()
 	return v
 }
@@ -72,6 +79,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	st.State.StartedEmpty = s.Empty
 	st.Journal.History, st.Journal.Complete, st.Journal.Restored, st.Journal.Forked = string(s.Head.History), s.Complete, s.Restored, s.Forked
 	st.Journal.Unread, st.Journal.EtcdEndpoints = s.Unread, n.etcd.members
+	st.Journal.EtcdMembers = memberMessages(v.members, v.nodes)
 	if s.Loss.Err != nil {
 		st.Journal.Lost = s.Loss.Err.Cause
 	}
@@ -97,6 +105,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	if err := v.nodesErr; err != nil { // the head may be there, and nobody can read it
 		st.Warnings = append(st.Warnings, "etcd does not answer: "+err.Error())
 	}
+	st.Warnings = append(st.Warnings, pauseWarnings(v.paused)...)
 	if s.MountsHeldFor > n.app.params().HoldTime() {
 		st.Warnings = append(st.Warnings, fmt.Sprintf("mounted memory is given out only in %v, since writers that began before the empty start may still write to it; "+
 			"an operator who knows that there are none says so with the next empty start: masterctl start-empty --no-writers, or --no-writers",
@@ -104,6 +113,9 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 	}
 	st.Notes = append(st.Notes, n.notes(st, v.nodes)...)
 	st.Warnings = append(st.Warnings, n.warnings(st, v.nodesErr == nil)...)
+	if v.nodesErr == nil {
+		st.Warnings = append(st.Warnings, memberWarnings(v.members, v.nodes)...)
+	}
 	st.Warnings = append(st.Warnings, n.app.silenceWarnings()...)
 	st.Warnings = append(st.Warnings, savingWarnings(s, v.nodes)...)
 	st.Warnings = append(st.Warnings, spaceWarnings(s, v.nodes)...)
@@ -153,6 +165,14 @@ func (a *App) silenceWarnings() []string {
 	}
 	return []string{fmt.Sprintf("%d clients are silent beyond --client_ttl; as so many are silent at once, they expire slowly, "+
 		"a tenth of the memory at a time: look at the network between this node and them", m.Liveness.Held())}
+}
+
+// pauseWarnings says that nobody takes over.
+func pauseWarnings(left time.Duration) []string {
+	if left == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("automatic takeover is paused for another %v: if the primary dies, no other node serves until then, or until masterctl resume", left)}
 }
 
 // savingWarnings says what would be lost if all nodes were restarted.

@@ -24,7 +24,9 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 		CriticalDelay:   a.cfg.Lease.CriticalDelay,
 		Counters:        a.counters.leases, Log: a.log,
 	})
+	shares := a.shares()
 	liveness := service.NewLiveness(a.cfg.Client.TTL, a.cfg.Client.RPCTimeout, a.clock, t.Store)
+	liveness.Share(shares.Clients)
 	master := service.NewMaster(service.Master{
 		Settings: service.Settings{
 			ClusterID:  a.cfg.HA.ClusterID,
@@ -40,7 +42,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 
 			Scans: a.scans, Tenants: service.Tenants(a.cfg.Tenants.Enabled), TenantWatermark: a.cfg.Tenants.HighWatermark, TenantRatio: a.cfg.Eviction.Ratio,
 			EvictSoftPinned: a.cfg.Eviction.AllowSoftPinned, InitialQuotas: a.quotas,
-			Promotion: a.promotion(),
+			Promotion: a.promotion(), Shares: shares,
 		},
 		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Answers: t.Answers, Liveness: liveness,
 		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed, Expired: a.forgetMetadata(), RemovedMany: a.logRemoval,
@@ -64,6 +66,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 	g.Go(func() error { return master.SeedQuotas(ctx, a.log) })
 	g.Go(func() error { return master.EvictTenants(ctx, a.log) })
 	g.Go(func() error { return a.raiseRules(ctx, t) })
+	g.Go(func() error { return a.kv.publisher.Publish(ctx, t.Number) })
 	return g.Wait()
 }
 

@@ -30,6 +30,12 @@ func isHost(s string) bool {
 // isListen accepts host:port; the port may be 0.
 func isListen(s string) bool { return isHostPort(s, 0) }
 
+// isTCPEndpoint accepts where ZeroMQ listens: tcp://host:port, or * for the host.
+func isTCPEndpoint(s string) bool {
+	address, ok := strings.CutPrefix(s, "tcp://")
+	return ok && (isListen(address) || isListen(strings.Replace(address, "*", "0.0.0.0", 1)))
+}
+
 // isDialable accepts host:port with a port of its own.
 func isDialable(s string) bool { return isHostPort(s, 1) }
 

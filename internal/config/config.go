@@ -14,6 +14,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -50,7 +51,9 @@ type Config struct {
 	Client   Client
 	Storage  Storage
 	Tenants  Tenants
+	Peers    Peers
 	Security Security
+	KVEvents KVEvents
 	Log      Log
 
 	// origins says where each value that is not a default came from, by name.
@@ -149,6 +152,10 @@ type HA struct {
 	EtcdEndpoints    []string        // --etcd_endpoints; Load puts Backend here
 	Backend          []string        // --ha_backend_connstring
 	EtcdPrefix       string          // --etcd_prefix
+	ClusterInit      bool            // --cluster-init
+	Join             []string        // --join, each with a port
+	JoinTokenFile    string          // --join-token-file
+	EtcdPeerListen   string          // --etcd-peer-listen; PeerAddress completes it
 	EtcdListen       string          // --etcd-listen
 	EtcdQuotaBytes   int64           // --etcd-quota-bytes
 	SessionTTL       time.Duration   // --session-ttl
@@ -167,7 +174,7 @@ func (h HA) Embedded() bool { return h.Enabled && len(h.EtcdEndpoints) == 0 }
 // StateWait returns how long a master waits for complete nodes that are away before it
 // starts empty; 0 for ever.
 func (h HA) StateWait() time.Duration {
-	if h.WaitForState == 0 && h.Embedded() {
+	if h.WaitForState == 0 && h.Embedded() && !h.Members() {
 		return time.Minute
 	}
 	return h.WaitForState
@@ -177,7 +184,7 @@ func (h HA) StateWait() time.Duration {
 // picks itself, so that no other node can have known it before.
 func (h HA) EmbeddedAlone() bool {
 	host, port, err := net.SplitHostPort(h.EtcdListen)
-	return h.Embedded() && err == nil && port == "0" && loopback(host)
+	return h.Embedded() && !h.Members() && err == nil && port == "0" && loopback(host)
 }
 
 // Journal bounds what the journal keeps in etcd and in memory (design §4).
@@ -293,6 +300,15 @@ const (
 	allocateCXL AllocationStrategy = "cxl"
 )
 
+// Peers is what callers may have, all together and each. A peer is an address, or with
+// roles an identity.
+type Peers struct {
+	Clients  int     // --max-clients
+	Segments int     // --max-segments
+	KeyBytes int64   // --max-key-bytes; 0 for half of the machine's memory
+	Share    float64 // --peer-share
+}
+
 // Security is who may connect, and how.
 type Security struct {
 	CA       string // --tls-ca
@@ -334,6 +350,20 @@ func (c Config) Etcd() certs.Files {
 func (h HA) encrypted() bool {
 	return slices.ContainsFunc(h.EtcdEndpoints, func(e string) bool { return strings.HasPrefix(e, "https://") })
 }
+
+// KVEvents says whether changes of keys are kept for subscribers, and how they are
+// published.
+type KVEvents struct {
+	Enabled   bool   // --enable_kv_events
+	Endpoint  string // --kv_events_bind_endpoint
+	BackendID string // --kv_events_backend_id
+	ObjectKey bool   // --kv_events_emit_object_key
+	Legacy    bool   // --kv_events_emit_legacy_compat
+	Capacity  int    // --kv_events_queue_capacity
+}
+
+// Backend is the owner of the cache in events.
+func (k KVEvents) Backend(cluster string) string { return cmp.Or(k.BackendID, cluster) }
 
 // Log holds what the node writes to standard error.
 type Log struct {

@@ -98,8 +98,8 @@ func TestStartLineOfMooncakesGuides(t *testing.T) {
 	if !cfg.Listen.Metadata || cfg.Listen.HTTPMetadata() != "0.0.0.0:8080" {
 		t.Errorf("got a metadata server %v at %s, want one at 0.0.0.0:8080", cfg.Listen.Metadata, cfg.Listen.HTTPMetadata())
 	}
-	if len(warnings) != 7 {
-		t.Errorf("got %d warnings, want one for each of 7 settings: %v", len(warnings), warnings)
+	if len(warnings) != 6 {
+		t.Errorf("got %d warnings, want one for each of 6 settings: %v", len(warnings), warnings)
 	}
 }
 

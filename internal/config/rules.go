@@ -70,9 +70,10 @@ type rule struct {
 // rules must hold.
 func rules(c *Config) []rule {
 	standby := c.Role == Standby
-	return append(append(portRules(c), securityRules(c)...), []rule{
+	return append(slices.Concat(portRules(c), securityRules(c), memberRules(c)), []rule{
 		{"enable_ha", !standby || c.HA.Enabled, "must be true for a standby: it follows a primary through etcd"},
-		{"etcd_endpoints enable_ha", !standby || !c.HA.Embedded(), "must be given for a standby: name the etcd that its primary uses"},
+		{"etcd_endpoints join enable_ha", !standby || !c.HA.Embedded() || len(c.HA.Join) > 0,
+			"must be given for a standby: name the etcd that its primary uses; or with join a node whose etcd it becomes a member of"},
 		{"start-empty", !standby || !c.HA.StartEmpty, "is not for a standby, which never starts empty; give it to a master"},
 		{"etcd-listen etcd_endpoints enable_ha", !c.HA.Embedded() || !unspecified(hostOf(c.HA.EtcdListen)),
 			"must name one address that standbys can dial, such as 10.0.0.1:2379, or 127.0.0.1:0 if there are none; " +
@@ -98,7 +99,8 @@ func rules(c *Config) []rule {
 
 // advice is rules whose breach is possible and seldom meant.
 func advice(c *Config) []rule {
-	local := c.HA.Embedded() && loopback(hostOf(c.HA.EtcdListen)) // nobody else can follow this node
+	// Nobody else can follow this node.
+	local := c.HA.Embedded() && loopback(hostOf(c.HA.EtcdListen)) && (!c.HA.Members() || loopback(hostOf(c.PeerAddress())))
 	return []rule{
 		{"etcd_endpoints enable_ha", c.HA.Enabled || len(c.HA.EtcdEndpoints) == 0,
 			"is not used, because enable_ha is false: this is a lone primary without a journal or standbys, " +
@@ -159,10 +161,13 @@ func portRules(c *Config) (rules []rule) {
 	if c.HA.Embedded() {
 		listeners = append(listeners, listener{"etcd-listen", c.HA.EtcdListen})
 	}
+	if c.HA.Members() {
+		listeners = append(listeners, listener{"etcd-peer-listen", c.PeerAddress()})
+	}
 	for i, l := range listeners {
 		for _, other := range listeners[:i] {
 			names := l.setting + " rpc_port rpc_address metrics_port metrics_host mooncake-listen enable_http_metadata_server " +
-				"http_metadata_server_host http_metadata_server_port etcd-listen etcd_endpoints enable_ha"
+				"http_metadata_server_host http_metadata_server_port etcd-listen etcd-peer-listen etcd_endpoints enable_ha"
 			text := fmt.Sprintf("must differ from %s, which listens on %s", other.setting, other.address)
 			rules = append(rules, rule{names, !overlap(l.address, other.address), text})
 		}

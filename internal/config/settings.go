@@ -54,6 +54,9 @@ const etcdEndpoints = "etcd_endpoints"
 // memory: a waiting object takes 16 bytes, one that is being copied about 40.
 const maxOffloadQueue = 10_000_000
 
+// maxKVEvents bounds the events that are kept, of about 150 bytes and a key each.
+const maxKVEvents = 10_000_000
+
 // Sections is the reference of all settings, in their order.
 func Sections() []Section { return sections(new(Config)) }
 
@@ -136,6 +139,13 @@ func clusterSections(c *Config) []Section {
 			{"ha_backend_connstring", "", mooncake, endpoints(&h.Backend), "etcd members, in place of etcd_endpoints"},
 			{"etcd_prefix", pb.DefaultEtcdPrefix, understudy,
 				text(&h.EtcdPrefix, "a path such as /understudy: it starts with '/' and does not end in one", isPrefix), "root of all keys in etcd"},
+			{"cluster-init", "false", understudy, boolean(&h.ClusterInit),
+				"found an etcd that other nodes join, each with a member of its own; goes on with what is in data-dir"},
+			{"join", "", understudy, joins(&h.Join), "nodes whose etcd this node joins, if it is not a member yet; it founds none then"},
+			{"join-token-file", "", understudy, text(&h.JoinTokenFile, "a file; empty: none", anything[string]),
+				"file with the secret, of 32 characters or more, by which nodes may join; the same on all nodes, read again at each use"},
+			{"etcd-peer-listen", "", understudy, text(&h.EtcdPeerListen, "host:port; empty: port 2380 of the host of advertise-address, or of 127.0.0.1", orEmpty(isDialable)),
+				"address at which the other members reach the etcd of this node"},
 			{"etcd-listen", "127.0.0.1:0", understudy, text(&h.EtcdListen, "host:port; port 0 takes a free one", isListen),
 				"address on which the embedded etcd serves standbys and tools"},
 			{"etcd-quota-bytes", "2GiB", understudy, size(&h.EtcdQuotaBytes, 16*mib, maxEtcdBytes), "backend quota of the embedded etcd"},
@@ -261,7 +271,7 @@ func securitySections(c *Config) []Section {
 }
 
 func otherSections(c *Config) []Section {
-	t := &c.Tenants
+	t, k, p := &c.Tenants, &c.KVEvents, &c.Peers
 	return []Section{
 		{"Tenants", []Setting{
 			{"enable_multi_tenants", "false", mooncake, boolean(&t.Enabled),
@@ -272,6 +282,25 @@ func otherSections(c *Config) []Section {
 				"policy file in Mooncake's format, read when the program starts, never written"},
 			{"tenant_eviction_high_watermark_ratio", "0.9", mooncake, ratio(&t.HighWatermark),
 				"share of its quota above which objects of a tenant are evicted, to eviction_ratio below it; 0: only for a put that needs room"},
+		}},
+		{"KV events", []Setting{
+			{"enable_kv_events", "false", mooncake, boolean(&k.Enabled), "keep the newest changes of keys (stored, removed, evicted) for those who subscribe to them; " +
+				"the same on all nodes"},
+			{"kv_events_bind_endpoint", "", mooncake, text(&k.Endpoint, "such as tcp://0.0.0.0:5557; empty: over gRPC only", orEmpty(isTCPEndpoint)),
+				"where they are published over ZeroMQ, in Mooncake's format, which has no TLS (see mooncake-allow)"},
+			{"kv_events_backend_id", "", mooncake, text(&k.BackendID, "any text; empty: the cluster_id", anything[string]), "owner of the cache in these events; the same on all nodes"},
+			{"kv_events_emit_object_key", "true", mooncake, boolean(&k.ObjectKey), "publish keys; without them only keys that are hashes are published"},
+			{"kv_events_emit_legacy_compat", "true", mooncake, boolean(&k.Legacy), "publish the names of fields of vLLM and SGLang too"},
+			{"kv_events_queue_capacity", "65536", mooncake, count(&k.Capacity, 0, maxKVEvents),
+				"events that are kept, with at most 64 MiB of keys; who is further behind begins anew. 0 for 1048576"},
+		}},
+		{"Peers", []Setting{
+			{"peer-share", "0.5", understudy, positiveRatio(&p.Share), "part of connections, clients, segments and key bytes that one peer may have: " +
+				"an address (of IPv6 a /64), or with roles an identity; an eighth of all is kept for peers with few"},
+			{"max-clients", "131072", understudy, count(&p.Clients, 16, 1<<24), "clients that count as alive at once"},
+			{"max-segments", "131072", understudy, count(&p.Segments, 16, 1<<24), "segments that are mounted at once"},
+			{"max-key-bytes", "0", understudy, size(&p.KeyBytes, 0, 1<<50), "memory of this process that keys may take: each object counts for its key and 300 bytes; " +
+				"past it puts find no room, and objects are evicted; 0 for half of the machine's memory, or of its control group"},
 		}},
 		{"Logs", []Setting{
 			{"log-level", "info", understudy, oneOf(&c.Log.Level, "trace", "debug", "info", "warn", "error"), "lowest level that is written"},
@@ -285,8 +314,8 @@ func otherSections(c *Config) []Section {
 // Shared returns the settings that should be alike on all nodes, because those of the
 // primary hold: by name, where they are not the default.
 func (c Config) Shared() map[string]string {
-	sharedSections := []string{"Leases and pins", "Eviction", "Puts, clients and placement", "Tenants"}
-	ofEachNode := []string{"full-sync-interval", "tenant_quota_connector_type", "tenant_quota_connector_uri"}
+	sharedSections := []string{"Leases and pins", "Eviction", "Puts, clients and placement", "Tenants", "KV events"}
+	ofEachNode := []string{"full-sync-interval", "tenant_quota_connector_type", "tenant_quota_connector_uri", "kv_events_bind_endpoint"}
 	defaults := Default(c.Role)
 	shared, usual := map[string]string{}, sections(&defaults)
 	for i, section := range sections(&c) {

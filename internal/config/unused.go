@@ -55,7 +55,7 @@ const (
 	noNoF      = "there is no NVMe-oF pool"
 	noCXL      = "there is no CXL memory"
 	noDynamic  = "there is no dynamic replication"
-	noEvents   = "no KV events are published"
+	noEvents   = "it stands in no event; an indexer gets it when the publisher is registered there"
 	noFiles    = "the journal and the state files (see state-dir) take the place of snapshot files"
 	noTasks    = "the limits of copy and move tasks are fixed, at the defaults"
 	journaled  = "the journal takes the oplog's place and is on whenever enable_ha is"
@@ -104,9 +104,6 @@ var unused = []struct {
 	{"max_total_finished_tasks=10000 max_total_pending_tasks=10000 max_total_processing_tasks=10000", anyText, noTasks},
 	{"pending_task_timeout_sec=300 processing_task_timeout_sec=300 max_retry_attempts=10", anyText, noTasks},
 
-	{"enable_kv_events=false", anyBool, noEvents},
-	{"kv_events_bind_endpoint=-|tcp://0.0.0.0:5557 kv_events_queue_capacity=65536 kv_events_block_size=0 kv_events_dp_rank=0", anyText, noEvents},
-	{"kv_events_additional_salt=- kv_events_backend_id=- kv_events_lora_name=-", anyText, noEvents},
-	{"kv_events_model_name=- kv_events_tenant_id=default", anyText, noEvents},
-	{"kv_events_emit_legacy_compat=true kv_events_emit_object_key=true", anyBool, noEvents},
+	{"kv_events_block_size=0 kv_events_dp_rank=0 kv_events_model_name=- kv_events_tenant_id=default", anyText, noEvents},
+	{"kv_events_additional_salt=- kv_events_lora_name=-", anyText, noEvents},
 }

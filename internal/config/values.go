@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"net"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/dustin/go-humanize"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	wire "github.com/understudy-store/understudy/internal/mooncake"
 )
 
@@ -225,6 +227,15 @@ func oneOf[T ~string](p *T, words ...T) value {
 func endpoints(p *[]string) value {
 	parse := func(s string) (string, bool) { return s, isEndpoint(s) }
 	return list(p, "host:port or http(s)://host:port of each member, separated by ';' or ','", ";", parse, plain)
+}
+
+// joins is a list of nodes, completed with the default port.
+func joins(p *[]string) value {
+	parse := func(s string) (string, bool) {
+		host, port, ok := splitAdvertise(s)
+		return net.JoinHostPort(host, cmp.Or(port, strconv.Itoa(pb.DefaultPort))), ok && host != ""
+	}
+	return list(p, fmt.Sprintf("host or host:port of gRPC of each node, separated by ','; the port is %d if there is none", pb.DefaultPort), ",", parse, plain)
 }
 
 // generationListens is a list of generation=host:port.

@@ -123,7 +123,7 @@ production, let your own authority issue certificates with the same subjects.`,
 				return err
 			}
 			return f.Print(cmd, r, func(w io.Writer) {
-				fmt.Fprintf(w, "%s has %s, with the key beside each, valid for %v\n", r.Dir, strings.Join(r.Made, ".crt, ")+".crt", valid)
+				fmt.Fprintf(w, "%s has %s, with the key beside each, valid for %s\n", r.Dir, strings.Join(r.Made, ".crt, ")+".crt", cli.Days(valid))
 				ca := filepath.Join(r.Dir, "ca.crt")
 				fmt.Fprintf(w, "nodes:     --tls-ca=%s --tls-cert=%s --tls-key=%s\n", ca, filepath.Join(r.Dir, "node.crt"), filepath.Join(r.Dir, "node.key"))
 				fmt.Fprintf(w, "masterctl: --tls-ca=%s --tls-cert=%s --tls-key=%s\n", ca, filepath.Join(r.Dir, "operator.crt"), filepath.Join(r.Dir, "operator.key"))
@@ -134,6 +134,7 @@ production, let your own authority issue certificates with the same subjects.`,
 	cmd.Flags().StringSliceVar(&hosts, "host", nil, "`list` of names and IPs of the nodes, besides localhost and 127.0.0.1")
 	cmd.Flags().StringVar(&clientID, "client-id", "", "`id` of the client (default a new one)")
 	cmd.Flags().DurationVar(&valid, "valid", 365*24*time.Hour, "how long the certificates are valid")
+	cmd.Flags().Lookup("valid").DefValue = "8760h: " + cli.Days(valid)
 	parent.AddCommand(cmd)
 	return parent
 }

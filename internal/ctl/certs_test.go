@@ -17,7 +17,7 @@ import (
 func trial(t *testing.T, args ...string) (dir string, node, operator []string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "certs")
-	run(t, append([]string{"certs", "init", dir}, args...)...).Want(t, 0)
+	run(t, append([]string{"certs", "init", dir}, args...)...).Want(t, 0, "valid for 365 days")
 	flags := func(name string) []string {
 		return []string{"--tls-ca=" + dir + "/ca.crt", "--tls-cert=" + dir + "/" + name + ".crt", "--tls-key=" + dir + "/" + name + ".key"}
 	}
@@ -47,6 +47,11 @@ func TestDoctorOverTLS(t *testing.T) {
 		}
 	}
 	run(t, append(where, "quota", "list")...).Want(t, cli.StatusFailed, "--enable_multi_tenants")
+
+	_, of, o = diagnosed(t, append([]string{"--address=" + a.RPC}, operator...)...)
+	if list := of("etcd"); len(list) != 1 || list[0].Verdict != fine || !strings.Contains(list[0].Text, "answers node a and not operators") || len(of("etcd space")) != 1 {
+		t.Errorf("an operator whom the embedded etcd does not let in: got %+v, want that said, and its space as the node knows it\n%s", list, o.Out)
+	}
 }
 
 func TestCertsInit(t *testing.T) {

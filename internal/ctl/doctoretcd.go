@@ -42,9 +42,12 @@ func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes) {
 	}
 	defer func() { _ = c.Close() }()
 	var versions []string
-	quota := all.best().status.GetJournal().GetEtcdQuotaBytes()
+	known := all.best()
+	// The one member that a serving primary uses is well, even if it answers only nodes,
+	// which it does over TLS.
+	vouched := access.TLS != nil && len(f.etcd) == 0 && len(endpoints) == 1 && known == all.primary()
 	for _, e := range endpoints {
-		if version := d.checkMember(ctx, c, e, quota); version != "" && !slices.Contains(versions, version) {
+		if version := d.checkMember(ctx, c, e, known, vouched); version != "" && !slices.Contains(versions, version) {
 			versions = append(versions, version)
 		}
 	}
@@ -60,31 +63,43 @@ func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes) {
 	d.checkLatency(ctx, c, journal.NewLayout(f.prefix, f.clusterID))
 }
 
-// checkMember looks at one member, and returns its version.
-func (d *diagnosis) checkMember(ctx context.Context, c *clientv3.Client, endpoint string, quota uint64) string {
-	const near = 0.8
+// checkMember looks at one member, and returns its version. What it does not tell, a node
+// knows, which may vouch for it.
+func (d *diagnosis) checkMember(ctx context.Context, c *clientv3.Client, endpoint string, by *node, vouched bool) string {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
+	used, quota := by.status.GetJournal().GetEtcdBytes(), by.status.GetJournal().GetEtcdQuotaBytes()
 	s, err := c.Status(ctx, endpoint)
-	if err != nil {
-		d.add("etcd", bad, "start it; or correct --etcd-endpoints, if only this machine does not reach it; with --roles an embedded etcd takes only a node's --etcd-cert", "%s does not answer: %v", endpoint, err)
+	switch {
+	case err != nil && vouched && used > 0:
+		d.add("etcd", fine, "", "%s answers node %s and not operators, as an embedded etcd with --roles", endpoint, by.id)
+		d.checkSpace(endpoint, used, quota)
 		return ""
+	case err != nil:
+		d.add("etcd", bad, "start it; or correct --etcd-endpoints, if only this machine does not reach it", "%s does not answer: %v", endpoint, err)
+		return ""
+	case s.Leader == 0:
+		d.add("etcd", bad, "start the other members: etcd needs more than half of them", "%s has no leader", endpoint)
+		return s.Version
 	}
 	if q := s.DbSizeQuota; q > 0 { // not before 3.6
 		quota = uint64(q)
 	}
-	size := fmt.Sprintf("%s: %s", endpoint, cli.SizeText(uint64(s.DbSize)))
+	d.checkSpace(endpoint, uint64(s.DbSize), quota)
+	return s.Version
+}
+
+func (d *diagnosis) checkSpace(endpoint string, used, quota uint64) {
+	const near = 0.8
+	size := fmt.Sprintf("%s: %s", endpoint, cli.SizeText(used))
 	switch {
-	case s.Leader == 0:
-		d.add("etcd", bad, "start the other members: etcd needs more than half of them", "%s has no leader", endpoint)
-	case quota > 0 && float64(s.DbSize) > near*float64(quota):
+	case quota > 0 && float64(used) > near*float64(quota):
 		d.add("etcd space", warns, "see docs/operations.md, UnderstudyEtcdNearQuota", "%s of a quota of %s are used", size, cli.SizeText(quota))
 	case quota > 0:
 		d.add("etcd space", fine, "", "%s of a quota of %s are used", size, cli.SizeText(quota))
 	default:
 		d.add("etcd space", fine, "", "%s are used; it does not tell its quota", size)
 	}
-	return s.Version
 }
 
 func (d *diagnosis) checkAlarms(ctx context.Context, c *clientv3.Client) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -87,6 +88,50 @@ given out after the lease TTL.`,
 	cmd.Flags().StringVar(&id, "node", "", "node that becomes the primary; needed if several answer")
 	completeFlag(cmd, "node", f.completeNodes)
 	return confirmed(cmd, "this discards everything that is cached")
+}
+
+// A pauseResult is what `masterctl pause` and `masterctl resume` print.
+type pauseResult struct {
+	PausedMillis int64 `json:"paused_for_ms"` // from now on, 0 if takeovers go on
+}
+
+func (f *Flags) pauseCommand() *cobra.Command {
+	lasts := time.Hour
+	cmd := &cobra.Command{
+		Use:   "pause",
+		Short: "Pause automatic takeover for a time",
+		Long: `Until the time is over, or until masterctl resume, no node deposes the primary, and
+none takes over from a primary that is gone, except that primary itself when it is
+back. masterctl handover works as ever. Status shows the pause as a warning.`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if lasts <= 0 {
+				return cli.Misusef("--for is %v: it must be above 0", lasts)
+			}
+			return f.pauseFor(cmd, lasts, "automatic takeover is paused for "+cli.Days(lasts))
+		},
+	}
+	cmd.Flags().DurationVar(&lasts, "for", lasts, "how long, up to 24h")
+	return cmd
+}
+
+func (f *Flags) resumeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "resume",
+		Short: "End a pause of automatic takeover",
+		Args:  cli.NoArguments,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return f.pauseFor(cmd, 0, "automatic takeover goes on") },
+	}
+}
+
+// pauseFor pauses automatic takeover; for 0 it ends a pause.
+func (f *Flags) pauseFor(cmd *cobra.Command, d time.Duration, says string) error {
+	return f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
+		if _, err := all.best().admin.PauseTakeover(ctx, &pb.PauseTakeoverRequest{ForMs: uint64(d.Milliseconds())}); err != nil {
+			return adminError(err)
+		}
+		return f.Print(cmd, pauseResult{d.Milliseconds()}, func(w io.Writer) { fmt.Fprintln(w, says) })
+	})(cmd, nil)
 }
 
 // A forgetResult is what `masterctl forget` prints.

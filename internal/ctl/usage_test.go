@@ -15,6 +15,7 @@ func TestWrongUsage(t *testing.T) {
 		says []string
 	}{
 		{[]string{"nonsense"}, []string{`unknown command "nonsense"`, "see: masterctl --help"}},
+		{[]string{"foo"}, []string{"unknown command \"foo\"\n"}},
 		{[]string{"stats"}, []string{"did you mean status?"}},
 		{[]string{"remove", "k"}, []string{"did you mean rm?"}},
 		{[]string{"segments", "mont"}, []string{`unknown command "mont"`, "did you mean mount?"}},
@@ -51,6 +52,8 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"start-empty"}, []string{"add --yes"}},
 		{[]string{"forget"}, []string{"needs at least one NODE"}},
 		{[]string{"forget", "a"}, []string{"add --yes"}},
+		{[]string{"member", "replace"}, []string{"needs one NAME"}},
+		{[]string{"member", "remove", "a"}, []string{"add --yes"}},
 		{[]string{"segments", "mount", "a"}, []string{"needs --size"}},
 		{[]string{"segments", "mount", "a", "--size", "1MiB", "--base", "0"}, []string{"--base is 0x0"}},
 		{[]string{"segments", "mount", "a", "--size", "1MiB", "--id", "1"}, []string{"must be a UUID"}},

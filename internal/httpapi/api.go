@@ -44,10 +44,12 @@ type API struct {
 	History func(context.Context) (any, error) // the last terms, oldest first
 	Metrics http.Handler                       // answers scrapes
 	Summary func() string                      // the key figures as one line
-	Console http.Handler                       // answers below /console/; nil for none
-	Log     zerolog.Logger
-	Callers *access.Callers // nil if everybody may do all
-	Hosts   []string        // names under which requests may come; none for any
+	// KVEvents returns the body of /kv_events/status.
+	KVEvents func() any
+	Console  http.Handler // answers below /console/; nil for none
+	Log      zerolog.Logger
+	Callers  *access.Callers // nil if everybody may do all
+	Hosts    []string        // names under which requests may come; none for any
 }
 
 // Handler returns the handler of all paths.
@@ -74,7 +76,7 @@ func (a API) Handler() http.Handler {
 		"GET /get_all_segments":          a.serving(allSegments),
 		"GET /get_segments_detail":       a.serving(segmentsDetail),
 		"GET /query_segment":             a.serving(querySegment),
-		"GET /kv_events/status":          a.serving(kvEvents),
+		"GET /kv_events/status":          a.serving(a.kvEvents),
 		"GET /api/v1/segments/status":    a.serving(segmentStatus),
 		"POST /api/v1/drain_jobs":        a.serving(createDrain),
 		"GET /api/v1/drain_jobs/query":   a.serving(queryDrain),

@@ -19,6 +19,7 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/httpapi"
 	"github.com/understudy-store/understudy/internal/metrics"
+	"github.com/understudy-store/understudy/internal/mooncake/kvpublisher"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/leasesync"
@@ -65,7 +66,7 @@ func newRig(t testing.TB) *rig {
 	})
 	r.handler = httpapi.API{
 		Gate: r.gate, Node: r.stands, Metrics: shown.Handler(), Summary: shown.Summary,
-		Log: zerolog.New(&r.log),
+		KVEvents: func() any { return kvpublisher.Status{} }, Log: zerolog.New(&r.log),
 	}.Handler()
 	return r
 }

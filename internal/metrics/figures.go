@@ -66,6 +66,7 @@ func (s *scrape) node(to sink) {
 	gauge(to, "understudy_committed_sequence", "The sequence of the newest commit that this node knows of.", committed)
 	gauge(to, "understudy_commit_age_seconds", "How long ago this node saw its state move on; a primary commits at least once a second.",
 		s.commitAge.Seconds())
+	gauge(to, "understudy_takeover_paused", "1 if automatic takeover is paused (masterctl pause), as seen by a node that is not elected.", flag(s.status.Paused))
 	gauge(to, "understudy_promotable", "1 if this node holds a complete state: it is elected, or could take over.", flag(self.Promotable))
 	gauge(to, "understudy_settings_differ",
 		"Settings that should be alike on all nodes, and are others here than on the primary; 0 on the primary.", s.settingsDiffer)

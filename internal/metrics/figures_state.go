@@ -6,10 +6,11 @@ func (s *scrape) state(to sink) {
 	gauge(to, "master_allocated_bytes", "Bytes of memory that are taken in segments that take new objects, rounding and quarantine included.", st.Busy)
 	gauge(to, "master_total_capacity_bytes", "Bytes of memory that can be taken in all mounted segments that take new objects.", st.Capacity)
 	for name, u := range s.segments {
-		gaugeBy(to, "segment_allocated_bytes", "segment", name, "Bytes that are taken in the segments of a name.", u.busy)
-		gaugeBy(to, "segment_total_capacity_bytes", "segment", name, "Bytes that can be taken in the segments of a name.", u.capacity)
+		gaugeBy(to, "segment_allocated_bytes", "segment", name, "Bytes that are taken in the segments of a name; the smallest of more than 1,000 names are summed up as (others).", u.busy)
+		gaugeBy(to, "segment_total_capacity_bytes", "segment", name, "Bytes that can be taken in the segments of a name, as above.", u.capacity)
 	}
 	gauge(to, "master_key_count", "Keys with an object, reservations included.", st.Objects)
+	gauge(to, "understudy_key_bytes", "About what keys and their objects take of this process's memory, as max-key-bytes counts.", s.keyBytes)
 	gauge(to, "master_soft_pin_key_count", "Keys that are softly pinned.", st.SoftPinned)
 	gauge(to, "mem_cache_nums_", "Complete replicas in memory.", st.MemoryReplicas)
 	gauge(to, "file_cache_nums_", "Complete replicas on disk.", st.DiskReplicas)

@@ -135,6 +135,37 @@ func TestSegmentsThatShareAName(t *testing.T) {
 	`, "segment_allocated_bytes", "segment_total_capacity_bytes")
 }
 
+// Whoever mounts many segments makes no scrape of many megabytes: the largest names are
+// shown, and the sum of the others.
+func TestManyNamesOfSegments(t *testing.T) {
+	r := newRig(t)
+	var specs []segment.Spec
+	for i := range 1100 {
+		specs = append(specs, segment.Spec{
+			ID: segment.ID{9, byte(i), byte(i >> 8)}, Name: fmt.Sprintf("host-%04d", i), Base: 1 << 40, Size: 2 << 20,
+			Endpoint: fmt.Sprint(i, ":1"), Client: segment.ClientID{9},
+		})
+	}
+	if err := r.master.ReMountSegment(t.Context(), segment.ClientID{9}, specs); err != nil {
+		t.Fatal(err)
+	}
+	shown := make(map[string]float64)
+	for _, family := range r.gather() {
+		if family.GetName() != "segment_total_capacity_bytes" {
+			continue
+		}
+		for _, m := range family.GetMetric() {
+			shown[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+		}
+	}
+	if len(shown) != 1001 {
+		t.Errorf("%d names are shown, want 1001", len(shown))
+	}
+	if got, want := shown["(others)"], float64(100*2<<20+1<<20); got != want { // one is the rig's
+		t.Errorf("the others have %v bytes, want %v", got, want)
+	}
+}
+
 func TestRoles(t *testing.T) {
 	r := newRig(t)
 	r.status.Self.Role = promote.HandingOver

@@ -1,6 +1,9 @@
 package metrics
 
 import (
+	"cmp"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,6 +30,7 @@ type scrape struct {
 	cutoffs  metadata.CutoffCounts
 	leaseTTL time.Duration
 	segments map[string]use // by name
+	keyBytes int64
 
 	fileCapacity uint64
 
@@ -47,6 +51,33 @@ type scrape struct {
 
 // use is how much of the memory behind a segment's name is taken, in bytes.
 type use struct{ busy, capacity uint64 }
+
+// maxNames bounds the names of segments in one answer, and otherNames stands for those that
+// are left out.
+const (
+	maxNames   = 1000
+	otherNames = "(others)"
+)
+
+// largest returns the largest entries, and in one the sum of the others.
+func largest(all map[string]use) map[string]use {
+	if len(all) <= maxNames {
+		return all
+	}
+	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
+		return cmp.Or(cmp.Compare(all[b].capacity, all[a].capacity), cmp.Compare(a, b))
+	})
+	kept := make(map[string]use, maxNames+1)
+	for i, name := range names {
+		if i >= maxNames {
+			u := kept[otherNames]
+			kept[otherNames] = use{u.busy + all[name].busy, u.capacity + all[name].capacity}
+			continue
+		}
+		kept[name] = all[name]
+	}
+	return kept
+}
 
 // take reads everything that is not read figure by figure.
 func (m *Metrics) take() *scrape {
@@ -71,6 +102,9 @@ func (m *Metrics) take() *scrape {
 			u := s.segments[name]
 			s.segments[name] = use{u.busy + seg.Busy, u.capacity + seg.Capacity}
 		}
+		s.segments = largest(s.segments)
+		all, _ := store.Use("")
+		s.keyBytes = all.KeyBytes
 	}
 	if master, err := m.src.Gate.Master(); err == nil {
 		s.clients, s.held = master.Liveness.Active(), master.Liveness.Held()

@@ -2,9 +2,12 @@ package rpc
 
 import (
 	"context"
+	"math"
 	"slices"
+	"time"
 
 	"google.golang.org/grpc"
+	grpcmd "google.golang.org/grpc/metadata"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
@@ -16,7 +19,7 @@ type adminService struct {
 	pb.UnimplementedAdminServiceServer
 	front
 	waiting   *hostPlaces   // of calls that wait for a sequence
-	streaming chan struct{} // has a place for each stream of events
+	streaming *hostPlaces   // of streams of events
 	dumping   chan struct{} // held while ranges are dumped
 	copying   chan struct{} // held while the state is sent as a file
 }
@@ -102,6 +105,36 @@ func (s *adminService) Forget(ctx context.Context, r *pb.ForgetRequest) (*pb.For
 	return &pb.ForgetResponse{Header: s.here()}, s.Node.Forget(ctx, r.GetNodeId())
 }
 
+// joinToken is the header with the secret of a node that joins: a request would be logged.
+const joinToken = "join-token"
+
+// WithJoinToken returns a context for AddMember.
+func WithJoinToken(ctx context.Context, token string) context.Context {
+	return grpcmd.AppendToOutgoingContext(ctx, joinToken, token)
+}
+
+func (s *adminService) AddMember(ctx context.Context, r *pb.AddMemberRequest) (*pb.AddMemberResponse, error) {
+	token := ""
+	if values := grpcmd.ValueFromIncomingContext(ctx, joinToken); len(values) > 0 {
+		token = values[0]
+	}
+	all, err := s.Node.AddMember(ctx, token, r.GetName(), r.GetPeerUrl())
+	return &pb.AddMemberResponse{Header: s.here(), InitialCluster: all}, err
+}
+
+func (s *adminService) RemoveMember(ctx context.Context, r *pb.RemoveMemberRequest) (*pb.RemoveMemberResponse, error) {
+	if r.GetName() == "" {
+		return nil, errs.New(errs.InvalidParams, "", "the member's name is required")
+	}
+	return &pb.RemoveMemberResponse{Header: s.here()}, s.Node.RemoveMember(ctx, r.GetName())
+}
+
+func (s *adminService) PauseTakeover(ctx context.Context, r *pb.PauseTakeoverRequest) (*pb.PauseTakeoverResponse, error) {
+	const most = uint64(math.MaxInt64 / int64(time.Millisecond))
+	d := time.Duration(min(r.GetForMs(), most)) * time.Millisecond
+	return &pb.PauseTakeoverResponse{Header: s.here()}, s.Node.PauseTakeover(ctx, d)
+}
+
 func termOf(r interface{ GetTerm() uint64 }) (metadata.Term, error) {
 	if r.GetTerm() > metadata.MaxTerm {
 		return 0, errs.New(errs.InvalidParams, "", "term %d is above the last possible one, %d", r.GetTerm(), metadata.MaxTerm)
@@ -110,12 +143,11 @@ func termOf(r interface{ GetTerm() uint64 }) (metadata.Term, error) {
 }
 
 func (s *adminService) Events(r *pb.EventsRequest, stream grpc.ServerStreamingServer[pb.EventsResponse]) error {
-	select {
-	case s.streaming <- struct{}{}:
-		defer func() { <-s.streaming }()
-	default:
-		return errs.New(errs.Unavailable, "", "%d streams of events are open, which is the most there can be; end one, or ask another node", cap(s.streaming))
+	giveBack, err := s.streaming.take(stream.Context())
+	if err != nil {
+		return err
 	}
+	defer giveBack()
 	header, sent := s.here(), uint64(0)
 	for event, err := range s.Node.Events(stream.Context(), metadata.Seq(r.GetFromSequence()), r.GetFollow()) {
 		if err != nil {
@@ -137,10 +169,13 @@ func (s *adminService) ListSegments(_ context.Context, r *pb.ListSegmentsRequest
 	if err != nil {
 		return nil, err
 	}
-	resp := &pb.ListSegmentsResponse{Header: s.here()}
+	resp, left := &pb.ListSegmentsResponse{Header: s.here()}, s.answerBytes()
 	for _, seg := range store.Segments() {
 		if r.GetName() != "" && r.GetName() != seg.Name {
 			continue
+		}
+		if left -= infoBytes + len(seg.Name) + len(seg.Endpoint) + len(seg.Protocol) + len(seg.HostID); left < 0 {
+			return nil, errs.New(errs.InvalidParams, "", "the segments take more than the %d bytes of an answer; ask for those of one name, or raise --max-message-bytes", s.answerBytes())
 		}
 		resp.Segments = append(resp.Segments, &pb.SegmentInfo{
 			Segment: segmentOf(&seg.Spec), ClientId: seg.Client.String(),

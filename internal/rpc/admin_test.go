@@ -6,20 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -36,6 +34,18 @@ func TestStatus(t *testing.T) {
 	}
 	if got, err := n.ops.Status(t.Context(), &pb.StatusRequest{}); err != nil || !proto.Equal(got, want) {
 		t.Errorf("got %v, %v\nwant %v", got, err, want)
+	}
+}
+
+// The secret of a node that joins comes beside the request, which is logged.
+func TestAddMember(t *testing.T) {
+	n := newNode(t)
+	got, err := n.ops.AddMember(rpc.WithJoinToken(t.Context(), "/secret"), &pb.AddMemberRequest{Name: "c", PeerUrl: "http://c:1"})
+	if want := "c=http://c:1/secret"; err != nil || got.GetInitialCluster() != want {
+		t.Errorf("got %v, %v; want %s", got, err, want)
+	}
+	if _, err = n.ops.RemoveMember(t.Context(), &pb.RemoveMemberRequest{Name: "c"}); err == nil {
+		t.Error("a node that runs was removed")
 	}
 }
 
@@ -168,6 +178,39 @@ func TestAdminOnAStandby(t *testing.T) {
 }
 
 // The primary says of every client until when it is alive, a standby which there are.
+// What does not fit into an answer is not put into one: the error, or the total, says so.
+func TestListingsFitIntoAnswers(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.MessageBytes = 1 << 20 })
+	long := strings.Repeat("n", 1000)
+	var segments []*pb.Segment
+	for i := range 600 {
+		segments = append(segments, &pb.Segment{
+			Id: fmt.Sprintf("00000000-0000-4000-8000-%012d", i), Name: fmt.Sprint(long, i), Base: 1 << 32, Size: 1 << 20,
+			Endpoint: fmt.Sprint(long, i), Protocol: long, HostId: long,
+		})
+	}
+	for part := range slices.Chunk(segments, 200) { // a request fits, too
+		if _, err := n.clients.ReMountSegment(t.Context(), &pb.ReMountSegmentRequest{ClientId: alice, Segments: part}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := n.ops.ListSegments(t.Context(), &pb.ListSegmentsRequest{})
+	if status.Code(err) != codes.InvalidArgument {
+		t.Errorf("600 segments of 4 kB: got %v, want INVALID_PARAMS", err)
+	}
+	one, err := n.ops.ListSegments(t.Context(), &pb.ListSegmentsRequest{Name: long + "7"})
+	if err != nil || len(one.GetSegments()) != 1 {
+		t.Errorf("one of them: got %d, %v; want it", len(one.GetSegments()), err)
+	}
+	all, err := n.ops.ListClients(t.Context(), &pb.ListClientsRequest{})
+	if err != nil || all.GetTotal() != 1 || len(all.GetClients()) != 1 {
+		t.Fatalf("got %d clients of %d, %v; want one", len(all.GetClients()), all.GetTotal(), err)
+	}
+	if got := len(all.GetClients()[0].GetSegments()); got != 600 { // 600 kB
+		t.Errorf("got %d names of 1 kB, want all 600", got)
+	}
+}
+
 func TestListClients(t *testing.T) {
 	n, ctx := newNode(t).mount(), t.Context()
 	resp, err := n.ops.ListClients(ctx, &pb.ListClientsRequest{})
@@ -185,23 +228,21 @@ func TestListClients(t *testing.T) {
 	}
 }
 
-// Who removes many objects is on record, with what and how many.
+// Who removes many objects is on record, with what and how many, in one line.
 func TestMassRemovalsAreReported(t *testing.T) {
 	n, ctx := newNode(t).mount(), t.Context()
 	n.put("a1", "a2", "b")
-	var got []string
-	n.master.RemovedMany = func(r service.RemoveRequest, what, pattern string, removed int, err error) {
-		from, _, _ := strings.Cut(r.From, " ")
-		got = append(got, fmt.Sprint(from, " ", r.Tenant, " ", r.Force, " ", what, " ", pattern, " ", removed, " ", err))
-	}
+	n.master.RemovedMany = func(service.RemoveRequest, string, string, int, error) { t.Error("a removal is logged twice") }
 	if _, err := n.objects.RemoveByRegex(ctx, &pb.RemoveByRegexRequest{Regex: "^a"}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := n.objects.RemoveAll(ctx, &pb.RemoveAllRequest{Force: true}); err != nil {
 		t.Fatal(err)
 	}
-	if want := []string{"grpc default false REMOVE_BY_REGEX ^a 2 <nil>", "grpc default true REMOVE_ALL  1 <nil>"}; !slices.Equal(got, want) {
-		t.Errorf("got %q\nwant %q", got, want)
+	for _, want := range []string{`"order":"RemoveByRegex","peer":"`, `^a`, `"objects":2,"result":"OK"`, `"order":"RemoveAll","peer":"`, `"objects":1,"result":"OK"`} {
+		if got := n.logged.String(); !strings.Contains(got, want) {
+			t.Errorf("no %s in\n%s", want, got)
+		}
 	}
 }
 
@@ -334,126 +375,4 @@ func TestRefound(t *testing.T) {
 			t.Errorf("from a file: %v; the node got %v", fromFile, sent != nil)
 		}
 	}
-}
-
-// Calls that wait for a sequence that never comes, and streams that nobody ends, are
-// bounded, and hold up no other call.
-func TestWaitingOperatorsAreBounded(t *testing.T) {
-	n := newNode(t)
-	const digests, events = 32, 64 // of one host
-	waiting := make(chan struct{}, digests+events)
-	ctx, leave := context.WithCancel(t.Context())
-	n.admin.digest = func(ctx context.Context, _ metadata.Seq) (metadata.Seq, metadata.Digest, error) {
-		waiting <- struct{}{}
-		<-ctx.Done()
-		return 0, 0, ctx.Err()
-	}
-	n.admin.events = func(ctx context.Context, _ metadata.Seq, _ bool, _ func(*pb.EventsResponse, error) bool) {
-		waiting <- struct{}{}
-		<-ctx.Done()
-	}
-	n.admin.status = func() (*pb.StatusResponse, error) { return new(pb.StatusResponse), nil }
-	var calls sync.WaitGroup
-	for range digests {
-		calls.Go(func() { _, _ = n.ops.Digest(ctx, &pb.DigestRequest{Sequence: 1 << 40}) })
-	}
-	for range events {
-		calls.Go(func() {
-			if stream, err := n.ops.Events(ctx, &pb.EventsRequest{Follow: true}); err == nil {
-				_, _ = stream.Recv()
-			}
-		})
-	}
-	for range digests + events {
-		<-waiting
-	}
-	_, err := n.ops.Digest(t.Context(), &pb.DigestRequest{Sequence: 1})
-	wantKind(t, "one more that waits", err, errs.Unavailable)
-	elsewhere := n.dial(grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-		return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(ctx, "tcp", address)
-	}))
-	calls.Go(func() { _, _ = pb.NewAdminServiceClient(elsewhere).Digest(ctx, &pb.DigestRequest{Sequence: 1}) }) // of a primary that hands over
-	select {
-	case <-waiting:
-	case <-time.After(10 * time.Second):
-		t.Error("a call of another host does not wait beside them")
-	}
-	stream, err := n.ops.Events(t.Context(), &pb.EventsRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, err = stream.Recv()
-	wantKind(t, "one more stream", err, errs.Unavailable)
-	if _, err := n.ops.Status(t.Context(), new(pb.StatusRequest)); err != nil {
-		t.Errorf("Status beside them: %v", err)
-	}
-	leave()
-	calls.Wait()
-}
-
-// A few of operators' calls are answered at once, the others wait in line, and past
-// that they are refused. Clients' calls go on.
-func TestOperatorsWaitInLine(t *testing.T) {
-	n := newNode(t).mount()
-	const at, line = 16, 512
-	entered, leave := make(chan struct{}, line), make(chan struct{})
-	var under, most atomic.Int64
-	n.admin.status = func() (*pb.StatusResponse, error) {
-		most.Store(max(most.Load(), under.Add(1)))
-		defer under.Add(-1)
-		entered <- struct{}{}
-		<-leave
-		return new(pb.StatusResponse), nil
-	}
-	var calls sync.WaitGroup
-	var refused atomic.Int64
-	release := sync.OnceFunc(func() { close(leave) })
-	for range line + 1 {
-		calls.Go(func() {
-			if _, err := n.ops.Status(context.Background(), new(pb.StatusRequest)); err != nil {
-				wantKind(t, "one too many", err, errs.Unavailable)
-				refused.Add(1)
-				release()
-			}
-		})
-	}
-	for range at {
-		<-entered
-	}
-	n.put("k")
-	calls.Wait()
-	if refused.Load() != 1 || most.Load() > at {
-		t.Errorf("%d calls at once: got %d refused, at most %d were answered at a time; want 1 and %d", line+1, refused.Load(), most.Load(), at)
-	}
-}
-
-// Calls of operators that take long, as all that ask etcd while that is away, hold up
-// neither Status, by which nodes decide whose state counts, nor health checks.
-func TestStatusPassesSlowOperators(t *testing.T) {
-	n := newNode(t)
-	const line = 512
-	n.admin.status = func() (*pb.StatusResponse, error) { return new(pb.StatusResponse), nil }
-	full := make(chan struct{})
-	n.admin.history = func(ctx context.Context) { <-ctx.Done() }
-	ctx, leave := context.WithCancel(t.Context())
-	var calls sync.WaitGroup
-	for range line + 1 {
-		calls.Go(func() {
-			_, err := n.ops.History(ctx, new(pb.HistoryRequest))
-			if ctx.Err() == nil && wantKind(t, "one too many", err, errs.Unavailable).NodeID == me {
-				close(full)
-			}
-		})
-	}
-	<-full // the line is as long as it can be
-	wait, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	if _, err := n.ops.Status(wait, new(pb.StatusRequest)); err != nil {
-		t.Errorf("Status: %v", err)
-	}
-	if _, err := healthpb.NewHealthClient(n.conn).Check(wait, new(healthpb.HealthCheckRequest)); err != nil {
-		t.Errorf("health check: %v", err)
-	}
-	leave()
-	calls.Wait()
 }

@@ -33,6 +33,9 @@ var errEnding = errs.New(errs.Unavailable, "", "this node is stopping; ask anoth
 func (s *Server) finishUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	started := s.Clock()
 	resp, err := handler(ctx, req)
+	if err == nil {
+		resp, err = budgeted(ctx, s.unread, resp)
+	}
 	return resp, s.finish(info.FullMethod, requestID(req), started, err)
 }
 

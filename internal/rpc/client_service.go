@@ -7,6 +7,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/security/access"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -56,7 +57,7 @@ func (s *clientService) MountSegment(ctx context.Context, r *pb.MountSegmentRequ
 	if err != nil {
 		return nil, err
 	}
-	return &pb.MountSegmentResponse{Header: s.header(m.Term)}, m.MountSegment(ctx, spec)
+	return &pb.MountSegmentResponse{Header: s.header(m.Term)}, m.MountSegment(service.From(ctx, callerFor(ctx)), spec)
 }
 
 func (s *clientService) ReMountSegment(ctx context.Context, r *pb.ReMountSegmentRequest) (*pb.ReMountSegmentResponse, error) {
@@ -74,7 +75,7 @@ func (s *clientService) ReMountSegment(ctx context.Context, r *pb.ReMountSegment
 			return nil, err
 		}
 	}
-	return &pb.ReMountSegmentResponse{Header: s.header(m.Term)}, m.ReMountSegment(ctx, client, specs)
+	return &pb.ReMountSegmentResponse{Header: s.header(m.Term)}, m.ReMountSegment(service.From(ctx, callerFor(ctx)), client, specs)
 }
 
 func (s *clientService) UnmountSegment(ctx context.Context, r *pb.UnmountSegmentRequest) (*pb.UnmountSegmentResponse, error) {

@@ -15,6 +15,28 @@ import (
 // maxClients bounds the clients of one answer.
 const maxClients = 10_000
 
+// infoBytes is what a client or a segment takes of an answer at most, without its names.
+const infoBytes = 256
+
+// answerBytes is how many bytes an answer may have.
+func (f *front) answerBytes() int { return max(f.Limits.MessageBytes, minSendBytes) }
+
+// fit returns as many clients, with as many names of segments, as an answer takes.
+func fit(clients []*pb.ClientInfo, bytes int) []*pb.ClientInfo {
+	for i, c := range clients {
+		if bytes -= infoBytes; i == maxClients || bytes < 0 {
+			return clients[:i]
+		}
+		for j, name := range c.GetSegments() {
+			if bytes -= len(name) + 8; bytes < 0 {
+				c.Segments = c.GetSegments()[:j]
+				return clients[:i+1]
+			}
+		}
+	}
+	return clients
+}
+
 func (s *adminService) ListClients(context.Context, *pb.ListClientsRequest) (*pb.ListClientsResponse, error) {
 	store, err := s.store()
 	if err != nil {
@@ -52,7 +74,7 @@ func (s *adminService) ListClients(context.Context, *pb.ListClientsRequest) (*pb
 	}
 	slices.SortFunc(resp.Clients, func(a, b *pb.ClientInfo) int { return cmp.Compare(a.GetClientId(), b.GetClientId()) })
 	resp.Total = uint32(len(resp.Clients))
-	resp.Clients = resp.Clients[:min(len(resp.Clients), maxClients)]
+	resp.Clients = fit(resp.GetClients(), s.answerBytes())
 	return resp, nil
 }
 

@@ -14,7 +14,7 @@ func (s *clientService) MountLocalDiskSegment(ctx context.Context, r *pb.MountLo
 	if err != nil {
 		return nil, err
 	}
-	return &pb.MountLocalDiskSegmentResponse{Header: s.header(m.Term)}, m.MountLocalDisk(ctx, client, r.GetEnableOffloading())
+	return &pb.MountLocalDiskSegmentResponse{Header: s.header(m.Term)}, m.MountLocalDisk(service.From(ctx, callerFor(ctx)), client, r.GetEnableOffloading())
 }
 
 func (s *clientService) OffloadObjectHeartbeat(ctx context.Context, r *pb.OffloadObjectHeartbeatRequest) (*pb.OffloadObjectHeartbeatResponse, error) {

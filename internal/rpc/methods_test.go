@@ -101,6 +101,8 @@ var rows = map[string]struct {
 	"BatchReplicaClear": {&pb.BatchReplicaClearRequest{ClientId: alice, Keys: []string{"clear", "nothing"}},
 		&pb.BatchReplicaClearRequest{ClientId: alice, Keys: []string{"k"}, SegmentName: tooLong}, errs.InvalidParams},
 
+	"KvEvents": {nil, &pb.KvEventsRequest{}, errs.NotSupported}, // a good one ends with its caller only
+
 	"ServiceReady": {&pb.ServiceReadyRequest{ContractRevision: 2}, &pb.ServiceReadyRequest{}, errs.InvalidVersion},
 	"Ping":         {&pb.PingRequest{ClientId: alice}, &pb.PingRequest{ClientId: nilUUID}, errs.InvalidParams},
 	"MountSegment": {&pb.MountSegmentRequest{ClientId: alice, Segment: memory(seg1)},
@@ -124,7 +126,10 @@ var rows = map[string]struct {
 	"Refound":       {&pb.RefoundRequest{GiveUp: []string{"node-2"}}, &pb.RefoundRequest{}, errs.Unavailable},
 	"Backup":        {&pb.BackupRequest{}, nil, errs.OK},
 	"History":       {&pb.HistoryRequest{}, nil, errs.OK},
+	"AddMember":     {&pb.AddMemberRequest{Name: "c"}, &pb.AddMemberRequest{}, errs.InvalidParams},
+	"RemoveMember":  {&pb.RemoveMemberRequest{Name: "gone"}, &pb.RemoveMemberRequest{}, errs.InvalidParams},
 	"Forget":        {&pb.ForgetRequest{NodeId: "gone"}, &pb.ForgetRequest{}, errs.InvalidParams},
+	"PauseTakeover": {&pb.PauseTakeoverRequest{ForMs: 1000}, &pb.PauseTakeoverRequest{ForMs: 1 << 63}, errs.InvalidParams},
 	"Events":        {&pb.EventsRequest{}, &pb.EventsRequest{FromSequence: 99}, errs.Unavailable},
 	"ListSegments":  {&pb.ListSegmentsRequest{}, nil, errs.OK},
 	"ListClients":   {&pb.ListClientsRequest{}, nil, errs.OK},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"iter"
+	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/metadata"
@@ -47,6 +48,16 @@ type Node interface {
 	// Forget strikes a node off the list of those that hold the whole state. Errors:
 	// Unavailable, InvalidParams, NotSupported.
 	Forget(ctx context.Context, id string) error
+	// AddMember makes a node that joins a member of the nodes' own etcd, and returns the
+	// initial cluster that it starts with. Errors: IllegalClient, Unavailable,
+	// InvalidParams, NotSupported.
+	AddMember(ctx context.Context, token, name, peerURL string) (initialCluster string, err error)
+	// RemoveMember takes a member away from the nodes' own etcd. Errors: Unavailable,
+	// InvalidParams, NotSupported.
+	RemoveMember(ctx context.Context, name string) error
+	// PauseTakeover pauses automatic takeover for a time; 0 ends the pause. Errors:
+	// Unavailable, InvalidParams, NotSupported.
+	PauseTakeover(ctx context.Context, d time.Duration) error
 	// Events yields the events of the journal in the order in which they apply,
 	// from the oldest that etcd has, but none before from. With follow it goes
 	// on with new ones until the context ends. An error is the last that it

@@ -328,6 +328,7 @@ type adminNode struct {
 	backup  [][]byte
 	sent    atomic.Pointer[[]byte] // by Refound
 	events  func(ctx context.Context, from metadata.Seq, follow bool, yield func(*pb.EventsResponse, error) bool)
+	paused  time.Duration
 }
 
 var errUnknownNode = errs.New(errs.InvalidParams, "Handover", "no node x")
@@ -352,6 +353,20 @@ func (a *adminNode) StartEmpty(_ context.Context, t metadata.Term, _ bool) (meta
 		return 0, errs.New(errs.InvalidParams, "StartEmpty", "the last term is %d", term)
 	}
 	return t + 1, nil
+}
+
+func (a *adminNode) AddMember(_ context.Context, token, name, peerURL string) (string, error) {
+	if name == "" {
+		return "", errs.New(errs.InvalidParams, "AddMember", "no name")
+	}
+	return name + "=" + peerURL + token, nil
+}
+
+func (a *adminNode) RemoveMember(_ context.Context, name string) error {
+	if name != "gone" {
+		return errs.New(errs.Unavailable, "RemoveMember", "node %s runs", name)
+	}
+	return nil
 }
 
 func (a *adminNode) Refound(_ context.Context, giveUp []string, file io.Reader) (metadata.Term, metadata.Seq, error) {
@@ -382,6 +397,13 @@ func (a *adminNode) History(ctx context.Context) (*pb.HistoryResponse, error) {
 		a.history(ctx)
 	}
 	return &pb.HistoryResponse{Terms: []*pb.TermRecord{{Term: term, NodeId: me}}}, nil
+}
+
+func (a *adminNode) PauseTakeover(_ context.Context, d time.Duration) error {
+	if a.paused = d; d > 24*time.Hour {
+		return errs.New(errs.InvalidParams, "PauseTakeover", "a pause of %v", d)
+	}
+	return nil
 }
 
 func (a *adminNode) Forget(_ context.Context, id string) error {

@@ -13,7 +13,7 @@ import (
 
 func (s *objectService) PutStart(ctx context.Context, r *pb.PutStartRequest) (*pb.PutStartResponse, error) {
 	m := master(ctx)
-	put, err := s.putStartOf(r)
+	put, err := s.putStartOf(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func (s *objectService) PutStart(ctx context.Context, r *pb.PutStartRequest) (*p
 
 func (s *objectService) BatchPutStart(ctx context.Context, r *pb.BatchPutStartRequest) (*pb.BatchPutStartResponse, error) {
 	m := master(ctx)
-	put, err := s.putStartOf(r)
+	put, err := s.putStartOf(ctx, r)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ type writer interface {
 	GetRequestId() uint64
 }
 
-func (f *front) putStartOf(r interface {
+func (f *front) putStartOf(ctx context.Context, r interface {
 	writer
 	GetConfig() *pb.PutConfig
 }) (service.PutRequest, error) {
@@ -124,7 +124,7 @@ func (f *front) putStartOf(r interface {
 		return service.PutRequest{}, err
 	}
 	config, err := putConfigOf(r.GetConfig())
-	return service.PutRequest{Tenant: f.tenantOf(r), Client: client, Request: r.GetRequestId(), Config: config}, err
+	return service.PutRequest{Tenant: f.tenantOf(r), Client: client, Request: r.GetRequestId(), Config: config, Peer: callerFor(ctx).Peer}, err
 }
 
 func (f *front) putUpdateOf(r interface {

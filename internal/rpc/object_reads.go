@@ -3,7 +3,10 @@ package rpc
 import (
 	"context"
 
+	"golang.org/x/sync/semaphore"
+
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -12,6 +15,8 @@ import (
 type objectService struct {
 	pb.UnimplementedObjectServiceServer
 	front
+	following *hostPlaces         // has a place for each subscriber to KV events
+	batches   *semaphore.Weighted // of reads of many keys
 }
 
 func (s *objectService) ExistKey(ctx context.Context, r *pb.ExistKeyRequest) (*pb.ExistKeyResponse, error) {
@@ -43,6 +48,12 @@ func (s *objectService) GetReplicaList(ctx context.Context, r *pb.GetReplicaList
 
 func (s *objectService) BatchGetReplicaList(ctx context.Context, r *pb.BatchGetReplicaListRequest) (*pb.BatchGetReplicaListResponse, error) {
 	m := master(ctx)
+	if len(r.GetKeys()) > manyKeys {
+		if err := s.batches.Acquire(ctx, 1); err != nil {
+			return nil, errs.Wrap(errs.Unavailable, "BatchGetReplicaList", err)
+		}
+		defer s.batches.Release(1)
+	}
 	found, failed, err := m.BatchGetReplicaList(ctx, s.tenantOf(r), r.GetKeys())
 	if err != nil {
 		return nil, err

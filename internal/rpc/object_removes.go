@@ -25,16 +25,13 @@ func (s *objectService) BatchRemove(ctx context.Context, r *pb.BatchRemoveReques
 
 func (s *objectService) RemoveByRegex(ctx context.Context, r *pb.RemoveByRegexRequest) (*pb.RemoveByRegexResponse, error) {
 	m := master(ctx)
-	removal := s.removalOf(r)
-	removal.From = "grpc " + peerOf(ctx)
-	n, err := m.RemoveByRegex(ctx, removal, r.GetRegex())
+	n, err := m.RemoveByRegex(ctx, s.removalOf(r), r.GetRegex())
 	return &pb.RemoveByRegexResponse{Header: s.header(m.Term), Removed: uint64(n)}, err
 }
 
 func (s *objectService) RemoveAll(ctx context.Context, r *pb.RemoveAllRequest) (*pb.RemoveAllResponse, error) {
 	m := master(ctx)
 	removal := s.removalOf(r)
-	removal.From = "grpc " + peerOf(ctx)
 	if r.GetAllTenants() {
 		if r.GetTenant() != "" {
 			return nil, errs.New(errs.InvalidParams, "", "all_tenants is set, and a tenant as well; give one of them")

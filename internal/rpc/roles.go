@@ -19,6 +19,8 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/security/access"
+	"github.com/understudy-store/understudy/internal/security/share"
+	"github.com/understudy-store/understudy/internal/service"
 )
 
 // A permission is who may make a call, where callers have roles.
@@ -38,6 +40,9 @@ func permissions() map[string]permission {
 		pb.AdminService_Refound_FullMethodName:       {roles: access.Operator, order: true},
 		pb.AdminService_Backup_FullMethodName:        {roles: access.Operator, order: true},
 		pb.AdminService_Forget_FullMethodName:        {roles: access.Operator, order: true},
+		pb.AdminService_AddMember_FullMethodName:     {roles: access.Node, order: true},
+		pb.AdminService_RemoveMember_FullMethodName:  {roles: access.Operator, order: true},
+		pb.AdminService_PauseTakeover_FullMethodName: {roles: access.Operator, order: true},
 		pb.AdminService_History_FullMethodName:       {roles: access.Operator},
 		pb.AdminService_Events_FullMethodName:        {roles: access.Operator},
 		pb.AdminService_ListSegments_FullMethodName:  {roles: access.Operator},
@@ -62,7 +67,7 @@ func permissions() map[string]permission {
 	for _, method := range []string{
 		pb.ObjectService_ExistKey_FullMethodName, pb.ObjectService_BatchExistKey_FullMethodName,
 		pb.ObjectService_GetReplicaList_FullMethodName, pb.ObjectService_BatchGetReplicaList_FullMethodName,
-		pb.ObjectService_GetReplicaListByRegex_FullMethodName,
+		pb.ObjectService_GetReplicaListByRegex_FullMethodName, pb.ObjectService_KvEvents_FullMethodName,
 		pb.ObjectService_PutStart_FullMethodName, pb.ObjectService_PutEnd_FullMethodName, pb.ObjectService_PutRevoke_FullMethodName,
 		pb.ObjectService_BatchPutStart_FullMethodName, pb.ObjectService_BatchPutEnd_FullMethodName, pb.ObjectService_BatchPutRevoke_FullMethodName,
 		pb.ObjectService_Remove_FullMethodName, pb.ObjectService_BatchRemove_FullMethodName, pb.ObjectService_BatchReplicaClear_FullMethodName,
@@ -85,6 +90,17 @@ func callerOf(ctx context.Context) access.Identity {
 	return who
 }
 
+// callerFor returns who a call counts for: the caller, or its host if that is not known.
+func callerFor(ctx context.Context) service.Caller {
+	if who := callerOf(ctx); who.Name != "" {
+		return service.Caller{Peer: who.Name, Identified: true}
+	}
+	if p, ok := peer.FromContext(ctx); ok {
+		return service.Caller{Peer: share.Host(p.Addr)}
+	}
+	return service.Caller{}
+}
+
 // authorizeUnary passes on calls that their callers may make, and logs orders.
 func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (resp any, err error) {
 	p := s.permissions[info.FullMethod]
@@ -98,7 +114,7 @@ func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnarySe
 	if err == nil {
 		resp, err = handler(context.WithValue(ctx, callerKey{}, who), req)
 	}
-	s.audit(ctx, p, who, info.FullMethod, req, err)
+	s.audit(ctx, p, who, info.FullMethod, req, resp, err)
 	return resp, err
 }
 
@@ -110,7 +126,7 @@ func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.S
 		ctx := context.WithValue(stream.Context(), callerKey{}, who)
 		err = handler(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx})
 	}
-	s.audit(stream.Context(), p, who, info.FullMethod, nil, err)
+	s.audit(stream.Context(), p, who, info.FullMethod, nil, nil, err)
 	return err
 }
 
@@ -136,7 +152,7 @@ func (s *Server) admits(ctx context.Context, p permission, method string) (who a
 }
 
 // audit logs an order, whether it was obeyed or refused.
-func (s *Server) audit(ctx context.Context, p permission, who access.Identity, method string, req any, err error) {
+func (s *Server) audit(ctx context.Context, p permission, who access.Identity, method string, req, resp any, err error) {
 	if !p.order {
 		return
 	}
@@ -149,6 +165,9 @@ func (s *Server) audit(ctx context.Context, p permission, who access.Identity, m
 	}
 	if req != nil {
 		line.Str("request", fmt.Sprintf("%.300v", req))
+	}
+	if done, ok := resp.(interface{ GetRemoved() uint64 }); ok {
+		line.Uint64("objects", done.GetRemoved())
 	}
 	result := "OK"
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"github.com/rs/zerolog"
+	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -29,7 +30,9 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/security/access"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/internal/service/kvevents"
 )
 
 // Bounds of a connection. There may be tens of thousands of connections, most
@@ -50,6 +53,16 @@ const (
 	maxInLine    = 512
 	maxDigests   = 64
 	maxEvents    = 64
+	// maxSubscribers may follow KV events.
+	maxSubscribers = 256
+	// leastBytes is the least of Limits.Bytes by default; an eighth of it is for hosts with
+	// no more than fewBytes.
+	leastBytes = 128 << 20
+	fewBytes   = 1 << 20
+	// maxBatches is how many reads of more than manyKeys keys are answered at once: what they
+	// answer may be a thousand times as large.
+	maxBatches = 16
+	manyKeys   = 256
 	// minPingInterval is how often a client may probe, idle or not.
 	minPingInterval = 5 * time.Second
 	// handshakeTimeout bounds what comes before the first call.
@@ -78,6 +91,10 @@ type Limits struct {
 	// takes the memory of one part, and the lock of the store part by part. One
 	// address gets half of them at most.
 	Snapshots int
+	// Bytes is what requests that are not finished may have together, and as much for large
+	// answers that are not sent; one host gets half. By default it is leastBytes, or eight of
+	// the largest messages if that is more.
+	Bytes int64
 	// Send is how long a message of a stream may take to be read, 20 s by default.
 	Send time.Duration
 }
@@ -85,6 +102,7 @@ type Limits struct {
 func (l Limits) withDefaults() Limits {
 	l.MessageBytes, l.Deadline = cmp.Or(l.MessageBytes, pb.DefaultMaxMessageBytes), cmp.Or(l.Deadline, 30*time.Second)
 	l.Calls, l.Snapshots, l.Send = cmp.Or(l.Calls, 16<<10), cmp.Or(l.Snapshots, 4), cmp.Or(l.Send, 20*time.Second)
+	l.Bytes = cmp.Or(l.Bytes, max(leastBytes, 8*int64(l.MessageBytes)))
 	return l
 }
 
@@ -107,6 +125,7 @@ type Config struct {
 	Limits    Limits
 	Tenants   service.Tenants
 	Scans     *service.Scans // nil for no bound
+	KVEvents  *kvevents.Feed // nil without --enable_kv_events
 	// Credentials are of connections; nil for plain text.
 	Credentials credentials.TransportCredentials
 	// Callers tells who callers are; nil if everybody may do all.
@@ -118,6 +137,9 @@ type Server struct {
 	Config
 	grpc        *grpc.Server
 	permissions map[string]permission
+	peersLog    zerolog.Logger     // of what many peers may cause
+	arriving    *share.Budget      // bytes of requests that are not finished
+	unread      *share.Budget      // bytes of large answers that are not sent
 	calls       atomic.Int64       // under way, as far as Limits.Calls counts them
 	judged      *line              // calls by which others judge this node
 	operators   *line              // the other calls of operators
@@ -133,12 +155,16 @@ func NewServer(c Config) *Server {
 		c.Clock = clock.Boot()
 	}
 	s := &Server{Config: c, judged: newLine(), operators: newLine(), permissions: permissions()}
+	s.peersLog = c.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	s.ending, s.end = context.WithCancel(context.Background())
+	bytes := share.NewRule("bytes", "", c.Limits.Bytes, 0.5, fewBytes)
+	s.arriving, s.unread = share.NewBudget(bytes), share.NewBudget(bytes)
 	if c.Credentials == nil {
 		c.Credentials = insecure.NewCredentials()
 	}
 	s.grpc = grpc.NewServer(
-		grpc.Creds(c.Credentials),
+		grpc.Creds(counting{c.Credentials, s.arriving, s.logUnfinished}),
+		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),
 		grpc.MaxSendMsgSize(max(c.Limits.MessageBytes, minSendBytes)),
@@ -149,13 +175,18 @@ func NewServer(c Config) *Server {
 		grpc.ChainStreamInterceptor(s.finishStream, s.authorizeStream, s.cutStalled, recovery.StreamServerInterceptor(), s.endStream),
 	)
 	f := front{Config: &s.Config}
-	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f})
+	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f, following: newHostPlaces("subscribers to KV events are there", maxSubscribers), batches: semaphore.NewWeighted(maxBatches)})
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f})
-	pb.RegisterAdminServiceServer(s.grpc, &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: make(chan struct{}, maxEvents), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)})
-	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: newHostPlaces("snapshots are being sent", c.Limits.Snapshots)})
+	pb.RegisterAdminServiceServer(s.grpc, &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)})
+	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: newHostPlaces("snapshots are being sent", int64(c.Limits.Snapshots))})
 	healthpb.RegisterHealthServer(s.grpc, &health{serves: c.Gate.Serves})
 	reflection.Register(s.grpc)
 	return s
+}
+
+// logUnfinished says why a connection was closed.
+func (s *Server) logUnfinished(peer net.Addr) {
+	s.peersLog.Warn().Stringer("peer", peer).Msg("closed a connection: its host sends more requests than it finishes")
 }
 
 // Serve answers calls that come through a listener until Stop is called, and

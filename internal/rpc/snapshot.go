@@ -3,9 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
-	"net"
 	"slices"
-	"sync"
 
 	"github.com/zeebo/xxh3"
 	"google.golang.org/grpc"
@@ -13,6 +11,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -73,58 +72,25 @@ func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grp
 // hostPlaces bounds how many calls of a kind are answered at once. One host gets half of
 // the places at most: whoever takes all that it can leaves others as many.
 type hostPlaces struct {
-	kind string
-	most int
-
-	mu    sync.Mutex
-	taken map[string]int // by host
+	kind  string
+	taken *share.Budget
 }
 
-func newHostPlaces(kind string, most int) *hostPlaces {
-	return &hostPlaces{kind: kind, most: most, taken: make(map[string]int)}
+func newHostPlaces(kind string, most int64) *hostPlaces {
+	return &hostPlaces{kind, share.NewBudget(share.Rule{Total: most, Peer: max(1, most/2), Few: most})}
 }
 
 // take takes a place for the host of a call, if it may have one more.
 func (p *hostPlaces) take(ctx context.Context) (giveBack func(), err error) {
-	host := hostOf(ctx)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	total := 0
-	for _, n := range p.taken {
-		total += n
+	host := ""
+	if from, ok := peer.FromContext(ctx); ok {
+		host = share.Host(from.Addr)
 	}
-	if most, each := p.most, max(1, p.most/2); total >= most || p.taken[host] >= each {
-		return nil, errs.New(errs.Unavailable, "", "%d %s, %d of them to your host; there can be %d, and %d to a host; try again", total, p.kind, p.taken[host], most, each)
+	taken, total, own := p.taken.Take(host, 1)
+	if !taken {
+		return nil, errs.New(errs.Unavailable, "", "%d %s, %d of them to your host; there can be %d, and %d to a host; try again", total, p.kind, own, p.taken.Total, p.taken.Peer)
 	}
-	p.taken[host]++
-	return func() { p.giveBack(host) }, nil
-}
-
-func (p *hostPlaces) giveBack(host string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.taken[host]--; p.taken[host] == 0 {
-		delete(p.taken, host)
-	}
-}
-
-// hostOf returns the host of a call's peer, without its port.
-func hostOf(ctx context.Context) string {
-	address := peerOf(ctx)
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	return host
-}
-
-// peerOf returns the address of a call's peer.
-func peerOf(ctx context.Context) string {
-	p, ok := peer.FromContext(ctx)
-	if !ok {
-		return ""
-	}
-	return p.Addr.String()
+	return func() { p.taken.GiveBack(host, 1) }, nil
 }
 
 func (s *snapshotService) check(r *pb.StreamSnapshotRequest) error {

@@ -10,13 +10,10 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
-
-// MaxClients bounds how many clients are remembered (the C++ master's queue of
-// pings holds as many).
-const MaxClients = 128 << 10
 
 // livenessTick is how often silent clients are looked for (C++ master).
 const livenessTick = time.Second
@@ -46,10 +43,12 @@ type Liveness struct {
 	clock clock.Clock
 
 	store *metadata.Store
+	share share.Rule // of clients
 
 	mu      sync.Mutex // guards all below; held while the store is asked
 	mass    massSilence
 	clients map[segment.ClientID]heard
+	of      map[string]int64 // how many of them each peer has made known
 	last    tick
 	called  time.Duration // when the last call of anybody is known to have come
 	alone   bool          // nobody has called for so long that this node rather takes itself to be cut off
@@ -67,6 +66,7 @@ type heard struct {
 	deadline time.Duration // by the clock
 	ttl      time.Duration // how long it may be silent until then: the TTL, or the grace
 	known    bool          // it has mounted its segments here, and need not again
+	peer     string        // that made it known; empty if it was before the term
 	// displaced says that another client has mounted memory at its endpoint since
 	// it was heard: its process is probably gone.
 	displaced bool
@@ -79,7 +79,7 @@ const displacedTTL = 3 * time.Second
 // the store's segments alive, and those of its SSDs watched. Clients may wait for
 // as long as patience for the answer to a Ping.
 func NewLiveness(ttl, patience time.Duration, clk clock.Clock, store *metadata.Store) *Liveness {
-	l := &Liveness{ttl: ttl, clock: clk, store: store, clients: make(map[segment.ClientID]heard)}
+	l := &Liveness{ttl: ttl, clock: clk, store: store, clients: make(map[segment.ClientID]heard), of: make(map[string]int64)}
 	l.last.at = clk()
 	l.called = l.last.at
 	grace := heard{deadline: l.last.at + patience + ttl, ttl: patience + ttl}
@@ -96,23 +96,41 @@ func NewLiveness(ttl, patience time.Duration, clk clock.Clock, store *metadata.S
 // TTL returns how long a client may be silent.
 func (l *Liveness) TTL() time.Duration { return l.ttl }
 
-// Add makes a client known and alive. It fails with Unavailable when there are
-// MaxClients others.
-func (l *Liveness) Add(client segment.ClientID) error { return l.add(client, true) }
+// Share sets how many clients there may be, before the first of them calls.
+func (l *Liveness) Share(r share.Rule) { l.share = r }
+
+// Add makes a client known and alive. It fails with Unavailable when there are too many
+// others, of all peers or of the caller's.
+func (l *Liveness) Add(by Caller, client segment.ClientID) error { return l.add(by.Peer, client, true) }
 
 // Watch starts the client's TTL. One that is not known stays so: it may have
 // segments to mount, and its next Ping must say so. It fails as Add does.
-func (l *Liveness) Watch(client segment.ClientID) error { return l.add(client, false) }
+func (l *Liveness) Watch(by Caller, client segment.ClientID) error {
+	return l.add(by.Peer, client, false)
+}
 
-func (l *Liveness) add(client segment.ClientID, known bool) error {
+func (l *Liveness) add(peer string, client segment.ClientID, known bool) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c, watched := l.clients[client]
-	if !watched && len(l.clients) >= MaxClients {
-		return errs.New(errs.Unavailable, "liveness", "%d clients are known, which is the most there can be", MaxClients)
+	if !watched {
+		if text := l.share.Refuse(peer, int64(len(l.clients)), l.of[peer], 1); text != "" {
+			return errs.New(errs.Unavailable, "liveness", "%s", text)
+		}
+		c.peer = peer
+		l.of[peer]++
 	}
-	l.clients[client] = l.hear(known || c.known)
+	l.clients[client] = l.hear(c, known || c.known)
 	return nil
+}
+
+// forget ends a client. Needs the lock.
+func (l *Liveness) forget(client segment.ClientID) {
+	peer := l.clients[client].peer
+	if l.of[peer]--; l.of[peer] <= 0 {
+		delete(l.of, peer)
+	}
+	delete(l.clients, client)
 }
 
 // Ping keeps a client alive. It reports false if the client is not known.
@@ -121,14 +139,26 @@ func (l *Liveness) Ping(client segment.ClientID) bool {
 	defer l.mu.Unlock()
 	c, watched := l.clients[client]
 	if watched {
-		l.clients[client] = l.hear(c.known)
+		l.clients[client] = l.hear(c, c.known)
 	}
 	return c.known
 }
 
 // hear returns what is remembered of a client from now on.
-func (l *Liveness) hear(known bool) heard {
-	return heard{deadline: l.clock() + l.ttl, ttl: l.ttl, known: known}
+func (l *Liveness) hear(c heard, known bool) heard {
+	return heard{deadline: l.clock() + l.ttl, ttl: l.ttl, known: known, peer: c.peer}
+}
+
+// left returns how long a client must stay silent yet until it has been for so long; 0 if
+// it has, or has expired.
+func (l *Liveness) left(client segment.ClientID, silent time.Duration) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c, watched := l.clients[client]
+	if !watched {
+		return 0
+	}
+	return max(0, silent-c.silence(l.clock()))
 }
 
 // Displace notes that another client has mounted memory at a client's endpoint.
@@ -194,7 +224,7 @@ func (l *Liveness) expire(now tick) (silent []segment.ClientID, alone bool) {
 	}
 	silent = append(silent, l.pace(now.at, lost, due)...)
 	for _, client := range silent {
-		delete(l.clients, client)
+		l.forget(client)
 	}
 	return silent, l.alone
 }

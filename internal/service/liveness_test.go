@@ -1,10 +1,12 @@
 package service
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -16,7 +18,7 @@ func TestLateTicksDoNotExpireClients(t *testing.T) {
 	var now time.Duration
 	l := NewLiveness(10*time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
 	client := segment.ClientID{1}
-	if err := l.Add(client); err != nil {
+	if err := l.Add(Caller{}, client); err != nil {
 		t.Fatal(err)
 	}
 	pass := func(d time.Duration) int {
@@ -53,7 +55,7 @@ func TestLateTicksDoNotExpireClients(t *testing.T) {
 func TestFencedTimeDoesNotExpireClients(t *testing.T) {
 	var now time.Duration
 	l := NewLiveness(10*time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
-	if err := l.Add(segment.ClientID{1}); err != nil {
+	if err := l.Add(Caller{}, segment.ClientID{1}); err != nil {
 		t.Fatal(err)
 	}
 	second := func(answering bool) int {
@@ -87,7 +89,7 @@ func TestClientsDoNotAllDieAtOnce(t *testing.T) {
 	now, calls := time.Duration(0), int64(0)
 	l := NewLiveness(10*time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
 	for i := range 2 {
-		if err := l.Add(segment.ClientID{byte(1 + i)}); err != nil {
+		if err := l.Add(Caller{}, segment.ClientID{byte(1 + i)}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,7 +128,7 @@ func TestDeadClientsExpireUnderRareCalls(t *testing.T) {
 		now, calls := time.Duration(0), int64(0)
 		l := NewLiveness(ttl, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
 		for i := range 3 {
-			if err := l.Add(segment.ClientID{byte(1 + i)}); err != nil {
+			if err := l.Add(Caller{}, segment.ClientID{byte(1 + i)}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -150,7 +152,7 @@ func TestLostTimeIsNotCreditedTwice(t *testing.T) {
 	var now time.Duration
 	l := NewLiveness(10*time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
 	client := segment.ClientID{1}
-	if err := l.Add(client); err != nil {
+	if err := l.Add(Caller{}, client); err != nil {
 		t.Fatal(err)
 	}
 	for range 60 {
@@ -183,7 +185,7 @@ func TestSilenceUnderASessionThatFlickers(t *testing.T) {
 			var now time.Duration
 			l := NewLiveness(10*time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
 			for i := range 3 {
-				if err := l.Add(segment.ClientID{byte(1 + i)}); err != nil {
+				if err := l.Add(Caller{}, segment.ClientID{byte(1 + i)}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -209,7 +211,7 @@ func TestWatchedClients(t *testing.T) {
 	var now time.Duration
 	l := NewLiveness(10*time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
 	client := segment.ClientID{1}
-	if err := l.Watch(client); err != nil {
+	if err := l.Watch(Caller{}, client); err != nil {
 		t.Fatal(err)
 	}
 	for range 20 {
@@ -229,20 +231,37 @@ func TestWatchedClients(t *testing.T) {
 	}
 }
 
+// One peer makes known as many clients as its share allows, and takes none of those of
+// others; what expires can be taken again.
 func TestClientsAreBounded(t *testing.T) {
-	l := NewLiveness(time.Second, 0, func() time.Duration { return 0 }, metadata.New(metadata.Options{}))
-	for i := range MaxClients {
-		if err := l.Add(segment.ClientID{byte(i), byte(i >> 8), byte(i >> 16)}); err != nil {
-			t.Fatal(err)
+	now := time.Duration(0)
+	l := NewLiveness(time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+	l.Share(share.NewRule("clients", "max-clients", 64, 0.5, 4))
+	id := func(peer string, i int) segment.ClientID { return segment.ClientID{peer[0], byte(i)} }
+	add := func(peer string, most int) {
+		t.Helper()
+		for i := range most {
+			if err := l.Add(Caller{Peer: peer}, id(peer, i)); err != nil {
+				t.Fatalf("client %d of %s: %v, want no error", i, peer, err)
+			}
+		}
+		for what, err := range map[string]error{"Add": l.Add(Caller{Peer: peer}, id(peer, most)), "Watch": l.Watch(Caller{Peer: peer}, id(peer, most))} {
+			if errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "--max-clients") {
+				t.Errorf("%s of one too many of %s: got %v, want Unavailable and what helps", what, peer, err)
+			}
+		}
+		if err := l.Add(Caller{Peer: peer}, id(peer, 0)); err != nil {
+			t.Errorf("a known one of %s: got %v, want no error", peer, err)
 		}
 	}
-	if err := l.Add(segment.ClientID{15: 1}); errs.KindOf(err) != errs.Unavailable {
-		t.Errorf("one too many: got %v, want Unavailable", err)
+	add("many", 32)
+	add("other", 24) // all but what is kept for peers with few
+	add("few", 4)
+	now += 2 * time.Second
+	expireAt(l, now-time.Second/2)
+	for l.Active() > 0 {
+		now += time.Second
+		l.expire(tick{at: now, answering: true, calls: int64(now)})
 	}
-	if err := l.Watch(segment.ClientID{15: 1}); errs.KindOf(err) != errs.Unavailable {
-		t.Errorf("one too many to watch: got %v, want Unavailable", err)
-	}
-	if err := l.Add(segment.ClientID{1}); err != nil {
-		t.Errorf("a known one: got %v, want no error", err)
-	}
+	add("many", 32)
 }

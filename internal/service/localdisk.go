@@ -25,7 +25,7 @@ func (m *Master) MountLocalDisk(ctx context.Context, client segment.ClientID, of
 	return m.withSegments(ctx, func(ctx context.Context) error {
 		// Before it is there, so that it goes with its client whatever the caller
 		// learns of its mount.
-		if err := m.Liveness.Watch(client); err != nil {
+		if err := m.Liveness.Watch(callerOf(ctx), client); err != nil {
 			return err
 		}
 		err := m.commitOne(ctx, 32, func() (metadata.Change, error) {

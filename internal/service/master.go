@@ -65,6 +65,7 @@ type Settings struct {
 	InitialQuotas []metadata.TenantQuota
 	Promotion     Promotion // of objects on SSDs, with Offload only
 	Scans         *Scans    // of this node; nil for no bound
+	Shares        Shares
 }
 
 // A Master serves the calls of one term. It is safe for concurrent use. What is

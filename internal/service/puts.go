@@ -3,6 +3,7 @@ package service
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/url"
 	"path"
@@ -57,6 +58,7 @@ type PutRequest struct {
 	Client  segment.ClientID
 	Request uint64 // item i counts as the single call of request Request+i; 0 for none
 	Config  PutConfig
+	Peer    string // that the keys count for, see package share
 	// Unnumbered says that the caller's protocol has no request ids: see
 	// metadata.Put. For each reservation that it could not deliver, the front end
 	// calls Store.Abandon.
@@ -106,6 +108,7 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 	if n := len(p.Config.Preferred); n > MaxPreferred {
 		return nil, nil, errs.New(errs.InvalidParams, op, "preferred_segments has %d names, at most %d are possible; name only those to try first", n, MaxPreferred)
 	}
+	refused := m.admitKeys(op, p, items)
 	got, preferred := make([]Reservation, len(items)), distinct(p.Config.Preferred)
 	if (m.LocalFirst || p.Config.SameNode) && p.Config.Replicas == 1 {
 		preferred = m.Store.NamesOnHost(slices.Clip(preferred), p.Client, p.Config.HostID)
@@ -121,7 +124,7 @@ func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []
 			Replicas: p.Config.Replicas, Preferred: preferred, DiskPath: m.diskPath(it.Key),
 			SoftPin: pin, HardPin: p.Config.HardPin, Group: it.Group, Grouped: p.Config.Grouped, DataType: p.Config.DataType,
 			Unnumbered: p.Unnumbered, Upsert: p.Config.Upsert, KeepSoftPin: p.Config.SoftPin == SoftPinPreserve,
-			Metered: bool(m.Tenants),
+			Metered: bool(m.Tenants), Peer: p.Peer, Refused: refused,
 		}
 		e, repeated, wait, err := m.Store.PreparePutStart(put, now)
 		if put.Own = ownOf(items[:i], got, it.Key, err); put.Own != 0 {
@@ -236,7 +239,12 @@ func (m *Master) softPin(op string, c PutConfig) (time.Duration, error) {
 // segments for it (behaviours 1.2, check 55), or none is large enough. A client
 // that repeats such a put would empty the cache.
 func (m *Master) noteAllocation(e *metadata.PutStart, err error, wanted int, size uint64, asOf metadata.Time) {
+	var refused *refusedError
 	switch {
+	case errors.As(err, &refused):
+		if refused.evictionHelps {
+			m.AllocationFailed(size, asOf)
+		}
 	case errs.KindOf(err) == errs.NoAvailableHandle:
 		m.Counters.AllocationFailures.Add(1)
 		if m.Store.CouldHold(size, wanted) {

@@ -42,7 +42,7 @@ type RemoveRequest struct {
 	Tenant  string
 	Force   bool   // override leases, and nothing else
 	Request uint64 // as in PutRequest
-	From    string // who asks: protocol and address, for the log of mass removals
+	From    string // who asks: protocol and address, for the log of mass removals; empty if its front end logs them
 }
 
 // Remove removes one object. Errors: ObjectNotFound, ObjectHasLease unless
@@ -111,7 +111,7 @@ func (m *Master) removeSelected(ctx context.Context, r RemoveRequest, s deleteev
 	x := deleteevents.Expander{Store: m.Store, Queue: m.Queue, Now: m.Now, Fence: m.Fence}
 	n, events, err := x.Remove(ctx, s)
 	m.Counters.Deletes[s.Type].Add(int64(events))
-	if m.RemovedMany != nil {
+	if m.RemovedMany != nil && r.From != "" {
 		m.RemovedMany(r, s.Type.String(), s.Pattern, n, err)
 	}
 	return n, partly(n, err)

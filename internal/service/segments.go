@@ -18,7 +18,7 @@ func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
 	if err := m.Fence(ctx); err != nil {
 		return err
 	}
-	err := m.withSegments(ctx, func(ctx context.Context) error {
+	err := m.mountAlone(ctx, func(ctx context.Context) error {
 		if m.Store.Closed(spec.ID) {
 			return errs.New(errs.Unavailable, "MountSegment", "segment %v takes no new objects and is unmounted soon; mount it again then", spec.ID)
 		}
@@ -39,11 +39,11 @@ func (m *Master) ReMountSegment(ctx context.Context, client segment.ClientID, sp
 			"the client has %d segments, at most %d are possible; mount larger ones", len(specs), MaxReMounts))
 	}
 	specs = slices.Clone(specs)
-	err := m.withSegments(ctx, func(ctx context.Context) error {
+	err := m.mountAlone(ctx, func(ctx context.Context) error {
 		if err := m.mount(ctx, specs); err != nil {
 			return err
 		}
-		return m.Liveness.Add(client)
+		return m.Liveness.Add(callerOf(ctx), client)
 	})
 	return m.Counters.done(OpReMountSegment, err)
 }
@@ -54,6 +54,9 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 		if err := checkNames(spec); err != nil {
 			return err
 		}
+	}
+	if err := m.checkOwners(ctx, specs); err != nil {
+		return err
 	}
 	if err := m.unmountEarlier(ctx, specs); err != nil {
 		return err
@@ -68,13 +71,15 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 			return err
 		}
 		for _, spec := range specs[:n] {
-			if err := m.Liveness.Add(spec.Client); err != nil {
+			if err := m.Liveness.Add(callerOf(ctx), spec.Client); err != nil {
 				return err
 			}
 		}
 		specs = specs[n:]
 	}
-	m.displace(all)
+	if !callerOf(ctx).Identified {
+		m.displace(all)
+	}
 	return m.Fence(ctx)
 }
 
@@ -120,7 +125,11 @@ func (m *Master) displace(specs []segment.Spec) {
 
 // mountSome commits mounts that do not touch each other.
 func (m *Master) mountSome(ctx context.Context, changes []*metadata.Mount) error {
+	if err := m.admitSegments(ctx, len(changes)); err != nil {
+		return err
+	}
 	for _, e := range changes {
+		e.Peer = callerOf(ctx).Peer
 		if len(e.Replaces) > 0 {
 			claims, end := m.Store.BeginUnmount(e.Replaces, m.Now())
 			defer end()
@@ -128,7 +137,7 @@ func (m *Master) mountSome(ctx context.Context, changes []*metadata.Mount) error
 		}
 		// Now, so that the segment goes with its owner whatever the caller
 		// learns of its mount.
-		if err := m.Liveness.Watch(e.Spec.Client); err != nil {
+		if err := m.Liveness.Watch(callerOf(ctx), e.Spec.Client); err != nil {
 			return err
 		}
 	}

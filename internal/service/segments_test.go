@@ -135,6 +135,7 @@ func TestReMountOfManySegments(t *testing.T) {
 		t.Errorf("%d segments are mounted, want %d", got, segments)
 	}
 	before := f.p.Store.Position().Seq
+	f.clock.Add(int64(4 * time.Second)) // their owner is silent
 	overlap := specs[7]
 	overlap.ID, overlap.Client, overlap.Base, overlap.Size = segment.ID{9}, owner(3), overlap.Base+1, 1<<20
 	want(t, "mounting over two of them", f.MountSegment(t.Context(), overlap), errs.OK)
@@ -192,6 +193,7 @@ func TestLeasesOutliveTheMount(t *testing.T) {
 		t.Fatal(err)
 	}
 	spec.ID, spec.Client = segment.ID{2}, owner(2)
+	f.clock.Add(int64(4 * time.Second)) // its owner is silent
 	want(t, "mounting over it", f.MountSegment(t.Context(), spec), errs.OK)
 	if got := f.Store.Stats().Quarantined; got != 104 {
 		t.Errorf("after a mount over it %d bytes are in quarantine, want 104", got)

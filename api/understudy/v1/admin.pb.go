@@ -698,6 +698,9 @@ type JournalStatus struct {
 	Unread bool `protobuf:"varint,12,opt,name=unread,proto3" json:"unread,omitempty"`
 	// The members of etcd that this node is told to use, as it reaches them.
 	EtcdEndpoints []string `protobuf:"bytes,13,rep,name=etcd_endpoints,json=etcdEndpoints,proto3" json:"etcd_endpoints,omitempty"`
+	// The members of the etcd that the nodes run themselves, by name; empty with
+	// another etcd, and while a majority of them is away.
+	EtcdMembers   []*EtcdMember `protobuf:"bytes,14,rep,name=etcd_members,json=etcdMembers,proto3" json:"etcd_members,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -823,6 +826,288 @@ func (x *JournalStatus) GetEtcdEndpoints() []string {
 	return nil
 }
 
+func (x *JournalStatus) GetEtcdMembers() []*EtcdMember {
+	if x != nil {
+		return x.EtcdMembers
+	}
+	return nil
+}
+
+// EtcdMember is one member of the etcd that the nodes run themselves.
+type EtcdMember struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of its node; empty until it has started for the first time.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// URL at which the other members reach it.
+	PeerUrl string `protobuf:"bytes,2,opt,name=peer_url,json=peerUrl,proto3" json:"peer_url,omitempty"`
+	// Whether it has no vote yet.
+	Learner bool `protobuf:"varint,3,opt,name=learner,proto3" json:"learner,omitempty"`
+	// Whether its node is registered in etcd.
+	Alive         bool `protobuf:"varint,4,opt,name=alive,proto3" json:"alive,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EtcdMember) Reset() {
+	*x = EtcdMember{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EtcdMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EtcdMember) ProtoMessage() {}
+
+func (x *EtcdMember) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EtcdMember.ProtoReflect.Descriptor instead.
+func (*EtcdMember) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *EtcdMember) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *EtcdMember) GetPeerUrl() string {
+	if x != nil {
+		return x.PeerUrl
+	}
+	return ""
+}
+
+func (x *EtcdMember) GetLearner() bool {
+	if x != nil {
+		return x.Learner
+	}
+	return false
+}
+
+func (x *EtcdMember) GetAlive() bool {
+	if x != nil {
+		return x.Alive
+	}
+	return false
+}
+
+// AddMemberRequest says who joins.
+type AddMemberRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the node, which becomes that of the member.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// URL at which the other members will reach it.
+	PeerUrl       string `protobuf:"bytes,2,opt,name=peer_url,json=peerUrl,proto3" json:"peer_url,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AddMemberRequest) Reset() {
+	*x = AddMemberRequest{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddMemberRequest) ProtoMessage() {}
+
+func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
+func (*AddMemberRequest) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AddMemberRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AddMemberRequest) GetPeerUrl() string {
+	if x != nil {
+		return x.PeerUrl
+	}
+	return ""
+}
+
+// AddMemberResponse answers AddMember.
+type AddMemberResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who answered.
+	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// Name and URL of all members, the new one included, as etcd takes them.
+	InitialCluster string `protobuf:"bytes,2,opt,name=initial_cluster,json=initialCluster,proto3" json:"initial_cluster,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *AddMemberResponse) Reset() {
+	*x = AddMemberResponse{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AddMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AddMemberResponse) ProtoMessage() {}
+
+func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
+func (*AddMemberResponse) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AddMemberResponse) GetHeader() *ResponseHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *AddMemberResponse) GetInitialCluster() string {
+	if x != nil {
+		return x.InitialCluster
+	}
+	return ""
+}
+
+// RemoveMemberRequest says who goes.
+type RemoveMemberRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The name of the member, or the URL of one that has not started.
+	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMemberRequest) Reset() {
+	*x = RemoveMemberRequest{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMemberRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMemberRequest) ProtoMessage() {}
+
+func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
+func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *RemoveMemberRequest) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// RemoveMemberResponse answers RemoveMember.
+type RemoveMemberResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who answered.
+	Header        *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveMemberResponse) Reset() {
+	*x = RemoveMemberResponse{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveMemberResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveMemberResponse) ProtoMessage() {}
+
+func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
+func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RemoveMemberResponse) GetHeader() *ResponseHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
 // DigestRequest says which digest.
 type DigestRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -834,7 +1119,7 @@ type DigestRequest struct {
 
 func (x *DigestRequest) Reset() {
 	*x = DigestRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[5]
+	mi := &file_understudy_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -846,7 +1131,7 @@ func (x *DigestRequest) String() string {
 func (*DigestRequest) ProtoMessage() {}
 
 func (x *DigestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[5]
+	mi := &file_understudy_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -859,7 +1144,7 @@ func (x *DigestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestRequest.ProtoReflect.Descriptor instead.
 func (*DigestRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{5}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DigestRequest) GetSequence() uint64 {
@@ -884,7 +1169,7 @@ type DigestResponse struct {
 
 func (x *DigestResponse) Reset() {
 	*x = DigestResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[6]
+	mi := &file_understudy_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -896,7 +1181,7 @@ func (x *DigestResponse) String() string {
 func (*DigestResponse) ProtoMessage() {}
 
 func (x *DigestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[6]
+	mi := &file_understudy_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -909,7 +1194,7 @@ func (x *DigestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestResponse.ProtoReflect.Descriptor instead.
 func (*DigestResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DigestResponse) GetHeader() *ResponseHeader {
@@ -947,7 +1232,7 @@ type HandoverRequest struct {
 
 func (x *HandoverRequest) Reset() {
 	*x = HandoverRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[7]
+	mi := &file_understudy_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -959,7 +1244,7 @@ func (x *HandoverRequest) String() string {
 func (*HandoverRequest) ProtoMessage() {}
 
 func (x *HandoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[7]
+	mi := &file_understudy_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -972,7 +1257,7 @@ func (x *HandoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoverRequest.ProtoReflect.Descriptor instead.
 func (*HandoverRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HandoverRequest) GetTerm() uint64 {
@@ -1007,7 +1292,7 @@ type HandoverResponse struct {
 
 func (x *HandoverResponse) Reset() {
 	*x = HandoverResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[8]
+	mi := &file_understudy_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1304,7 @@ func (x *HandoverResponse) String() string {
 func (*HandoverResponse) ProtoMessage() {}
 
 func (x *HandoverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[8]
+	mi := &file_understudy_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1317,7 @@ func (x *HandoverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoverResponse.ProtoReflect.Descriptor instead.
 func (*HandoverResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HandoverResponse) GetHeader() *ResponseHeader {
@@ -1079,7 +1364,7 @@ type StartEmptyRequest struct {
 
 func (x *StartEmptyRequest) Reset() {
 	*x = StartEmptyRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[9]
+	mi := &file_understudy_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1091,7 +1376,7 @@ func (x *StartEmptyRequest) String() string {
 func (*StartEmptyRequest) ProtoMessage() {}
 
 func (x *StartEmptyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[9]
+	mi := &file_understudy_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1104,7 +1389,7 @@ func (x *StartEmptyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEmptyRequest.ProtoReflect.Descriptor instead.
 func (*StartEmptyRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *StartEmptyRequest) GetTerm() uint64 {
@@ -1132,7 +1417,7 @@ type StartEmptyResponse struct {
 
 func (x *StartEmptyResponse) Reset() {
 	*x = StartEmptyResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[10]
+	mi := &file_understudy_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1144,7 +1429,7 @@ func (x *StartEmptyResponse) String() string {
 func (*StartEmptyResponse) ProtoMessage() {}
 
 func (x *StartEmptyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[10]
+	mi := &file_understudy_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1157,7 +1442,7 @@ func (x *StartEmptyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEmptyResponse.ProtoReflect.Descriptor instead.
 func (*StartEmptyResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StartEmptyResponse) GetHeader() *ResponseHeader {
@@ -1185,7 +1470,7 @@ type RefoundRequest struct {
 
 func (x *RefoundRequest) Reset() {
 	*x = RefoundRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	mi := &file_understudy_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1197,7 +1482,7 @@ func (x *RefoundRequest) String() string {
 func (*RefoundRequest) ProtoMessage() {}
 
 func (x *RefoundRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	mi := &file_understudy_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1210,7 +1495,7 @@ func (x *RefoundRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefoundRequest.ProtoReflect.Descriptor instead.
 func (*RefoundRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RefoundRequest) GetGiveUp() []string {
@@ -1247,7 +1532,7 @@ type RefoundResponse struct {
 
 func (x *RefoundResponse) Reset() {
 	*x = RefoundResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	mi := &file_understudy_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1259,7 +1544,7 @@ func (x *RefoundResponse) String() string {
 func (*RefoundResponse) ProtoMessage() {}
 
 func (x *RefoundResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	mi := &file_understudy_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1272,7 +1557,7 @@ func (x *RefoundResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefoundResponse.ProtoReflect.Descriptor instead.
 func (*RefoundResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RefoundResponse) GetHeader() *ResponseHeader {
@@ -1298,7 +1583,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[13]
+	mi := &file_understudy_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1310,7 +1595,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[13]
+	mi := &file_understudy_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1323,7 +1608,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 // BackupResponse is a part of a state file.
@@ -1339,7 +1624,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[14]
+	mi := &file_understudy_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1636,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[14]
+	mi := &file_understudy_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1649,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *BackupResponse) GetHeader() *ResponseHeader {
@@ -1390,7 +1675,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[15]
+	mi := &file_understudy_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +1687,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[15]
+	mi := &file_understudy_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +1700,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 // HistoryResponse answers History.
@@ -1431,7 +1716,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	mi := &file_understudy_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1443,7 +1728,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	mi := &file_understudy_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1456,7 +1741,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HistoryResponse) GetHeader() *ResponseHeader {
@@ -1501,7 +1786,7 @@ type TermRecord struct {
 
 func (x *TermRecord) Reset() {
 	*x = TermRecord{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	mi := &file_understudy_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1513,7 +1798,7 @@ func (x *TermRecord) String() string {
 func (*TermRecord) ProtoMessage() {}
 
 func (x *TermRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	mi := &file_understudy_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1526,7 +1811,7 @@ func (x *TermRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermRecord.ProtoReflect.Descriptor instead.
 func (*TermRecord) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TermRecord) GetTerm() uint64 {
@@ -1596,7 +1881,7 @@ type ForgetRequest struct {
 
 func (x *ForgetRequest) Reset() {
 	*x = ForgetRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[18]
+	mi := &file_understudy_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1893,7 @@ func (x *ForgetRequest) String() string {
 func (*ForgetRequest) ProtoMessage() {}
 
 func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[18]
+	mi := &file_understudy_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1906,7 @@ func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ForgetRequest) GetNodeId() string {
@@ -1642,7 +1927,7 @@ type ForgetResponse struct {
 
 func (x *ForgetResponse) Reset() {
 	*x = ForgetResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[19]
+	mi := &file_understudy_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1654,7 +1939,7 @@ func (x *ForgetResponse) String() string {
 func (*ForgetResponse) ProtoMessage() {}
 
 func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[19]
+	mi := &file_understudy_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1667,10 +1952,102 @@ func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ForgetResponse) GetHeader() *ResponseHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+// PauseTakeoverRequest says for how long.
+type PauseTakeoverRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Milliseconds from now on, up to 24 hours; 0 ends a pause.
+	ForMs         uint64 `protobuf:"varint,1,opt,name=for_ms,json=forMs,proto3" json:"for_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseTakeoverRequest) Reset() {
+	*x = PauseTakeoverRequest{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseTakeoverRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseTakeoverRequest) ProtoMessage() {}
+
+func (x *PauseTakeoverRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseTakeoverRequest.ProtoReflect.Descriptor instead.
+func (*PauseTakeoverRequest) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *PauseTakeoverRequest) GetForMs() uint64 {
+	if x != nil {
+		return x.ForMs
+	}
+	return 0
+}
+
+// PauseTakeoverResponse answers PauseTakeover.
+type PauseTakeoverResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who answered.
+	Header        *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PauseTakeoverResponse) Reset() {
+	*x = PauseTakeoverResponse{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PauseTakeoverResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PauseTakeoverResponse) ProtoMessage() {}
+
+func (x *PauseTakeoverResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PauseTakeoverResponse.ProtoReflect.Descriptor instead.
+func (*PauseTakeoverResponse) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *PauseTakeoverResponse) GetHeader() *ResponseHeader {
 	if x != nil {
 		return x.Header
 	}
@@ -1693,7 +2070,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[20]
+	mi := &file_understudy_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1705,7 +2082,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[20]
+	mi := &file_understudy_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1718,7 +2095,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *EventsRequest) GetFromSequence() uint64 {
@@ -1767,7 +2144,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[21]
+	mi := &file_understudy_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1779,7 +2156,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[21]
+	mi := &file_understudy_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1792,7 +2169,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EventsResponse) GetHeader() *ResponseHeader {
@@ -1862,7 +2239,7 @@ type ListSegmentsRequest struct {
 
 func (x *ListSegmentsRequest) Reset() {
 	*x = ListSegmentsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[22]
+	mi := &file_understudy_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1874,7 +2251,7 @@ func (x *ListSegmentsRequest) String() string {
 func (*ListSegmentsRequest) ProtoMessage() {}
 
 func (x *ListSegmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[22]
+	mi := &file_understudy_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1887,7 +2264,7 @@ func (x *ListSegmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSegmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListSegmentsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *ListSegmentsRequest) GetName() string {
@@ -1910,7 +2287,7 @@ type ListSegmentsResponse struct {
 
 func (x *ListSegmentsResponse) Reset() {
 	*x = ListSegmentsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[23]
+	mi := &file_understudy_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1922,7 +2299,7 @@ func (x *ListSegmentsResponse) String() string {
 func (*ListSegmentsResponse) ProtoMessage() {}
 
 func (x *ListSegmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[23]
+	mi := &file_understudy_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1935,7 +2312,7 @@ func (x *ListSegmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSegmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListSegmentsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListSegmentsResponse) GetHeader() *ResponseHeader {
@@ -1974,7 +2351,7 @@ type SegmentInfo struct {
 
 func (x *SegmentInfo) Reset() {
 	*x = SegmentInfo{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[24]
+	mi := &file_understudy_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1986,7 +2363,7 @@ func (x *SegmentInfo) String() string {
 func (*SegmentInfo) ProtoMessage() {}
 
 func (x *SegmentInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[24]
+	mi := &file_understudy_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1999,7 +2376,7 @@ func (x *SegmentInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentInfo.ProtoReflect.Descriptor instead.
 func (*SegmentInfo) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *SegmentInfo) GetSegment() *Segment {
@@ -2053,7 +2430,7 @@ type ListClientsRequest struct {
 
 func (x *ListClientsRequest) Reset() {
 	*x = ListClientsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	mi := &file_understudy_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2065,7 +2442,7 @@ func (x *ListClientsRequest) String() string {
 func (*ListClientsRequest) ProtoMessage() {}
 
 func (x *ListClientsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	mi := &file_understudy_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2078,7 +2455,7 @@ func (x *ListClientsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClientsRequest.ProtoReflect.Descriptor instead.
 func (*ListClientsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 // ListClientsResponse answers ListClients.
@@ -2099,7 +2476,7 @@ type ListClientsResponse struct {
 
 func (x *ListClientsResponse) Reset() {
 	*x = ListClientsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	mi := &file_understudy_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2111,7 +2488,7 @@ func (x *ListClientsResponse) String() string {
 func (*ListClientsResponse) ProtoMessage() {}
 
 func (x *ListClientsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	mi := &file_understudy_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2124,7 +2501,7 @@ func (x *ListClientsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClientsResponse.ProtoReflect.Descriptor instead.
 func (*ListClientsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *ListClientsResponse) GetHeader() *ResponseHeader {
@@ -2181,7 +2558,7 @@ type ClientInfo struct {
 
 func (x *ClientInfo) Reset() {
 	*x = ClientInfo{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[27]
+	mi := &file_understudy_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2193,7 +2570,7 @@ func (x *ClientInfo) String() string {
 func (*ClientInfo) ProtoMessage() {}
 
 func (x *ClientInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[27]
+	mi := &file_understudy_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2206,7 +2583,7 @@ func (x *ClientInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientInfo.ProtoReflect.Descriptor instead.
 func (*ClientInfo) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ClientInfo) GetClientId() string {
@@ -2274,7 +2651,7 @@ type ListDrainJobsRequest struct {
 
 func (x *ListDrainJobsRequest) Reset() {
 	*x = ListDrainJobsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[28]
+	mi := &file_understudy_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2286,7 +2663,7 @@ func (x *ListDrainJobsRequest) String() string {
 func (*ListDrainJobsRequest) ProtoMessage() {}
 
 func (x *ListDrainJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[28]
+	mi := &file_understudy_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2299,7 +2676,7 @@ func (x *ListDrainJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDrainJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListDrainJobsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 // ListDrainJobsResponse answers ListDrainJobs.
@@ -2315,7 +2692,7 @@ type ListDrainJobsResponse struct {
 
 func (x *ListDrainJobsResponse) Reset() {
 	*x = ListDrainJobsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[29]
+	mi := &file_understudy_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2327,7 +2704,7 @@ func (x *ListDrainJobsResponse) String() string {
 func (*ListDrainJobsResponse) ProtoMessage() {}
 
 func (x *ListDrainJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[29]
+	mi := &file_understudy_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2340,7 +2717,7 @@ func (x *ListDrainJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDrainJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListDrainJobsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ListDrainJobsResponse) GetHeader() *ResponseHeader {
@@ -2374,7 +2751,7 @@ type DrainJob struct {
 
 func (x *DrainJob) Reset() {
 	*x = DrainJob{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[30]
+	mi := &file_understudy_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2763,7 @@ func (x *DrainJob) String() string {
 func (*DrainJob) ProtoMessage() {}
 
 func (x *DrainJob) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[30]
+	mi := &file_understudy_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2776,7 @@ func (x *DrainJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainJob.ProtoReflect.Descriptor instead.
 func (*DrainJob) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *DrainJob) GetJobId() string {
@@ -2452,7 +2829,7 @@ type ListKeysRequest struct {
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[31]
+	mi := &file_understudy_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2841,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[31]
+	mi := &file_understudy_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2854,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ListKeysRequest) GetTenant() string {
@@ -2541,7 +2918,7 @@ type ListKeysResponse struct {
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[32]
+	mi := &file_understudy_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2553,7 +2930,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[32]
+	mi := &file_understudy_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2566,7 +2943,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListKeysResponse) GetHeader() *ResponseHeader {
@@ -2610,7 +2987,7 @@ type QueryKeyRequest struct {
 
 func (x *QueryKeyRequest) Reset() {
 	*x = QueryKeyRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[33]
+	mi := &file_understudy_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2622,7 +2999,7 @@ func (x *QueryKeyRequest) String() string {
 func (*QueryKeyRequest) ProtoMessage() {}
 
 func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[33]
+	mi := &file_understudy_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2635,7 +3012,7 @@ func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyRequest.ProtoReflect.Descriptor instead.
 func (*QueryKeyRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *QueryKeyRequest) GetTenant() string {
@@ -2687,7 +3064,7 @@ type QueryKeyResponse struct {
 
 func (x *QueryKeyResponse) Reset() {
 	*x = QueryKeyResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[34]
+	mi := &file_understudy_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2699,7 +3076,7 @@ func (x *QueryKeyResponse) String() string {
 func (*QueryKeyResponse) ProtoMessage() {}
 
 func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[34]
+	mi := &file_understudy_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2712,7 +3089,7 @@ func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyResponse.ProtoReflect.Descriptor instead.
 func (*QueryKeyResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *QueryKeyResponse) GetHeader() *ResponseHeader {
@@ -2810,7 +3187,7 @@ type DumpRangesRequest struct {
 
 func (x *DumpRangesRequest) Reset() {
 	*x = DumpRangesRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[35]
+	mi := &file_understudy_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2822,7 +3199,7 @@ func (x *DumpRangesRequest) String() string {
 func (*DumpRangesRequest) ProtoMessage() {}
 
 func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[35]
+	mi := &file_understudy_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2835,7 +3212,7 @@ func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesRequest.ProtoReflect.Descriptor instead.
 func (*DumpRangesRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *DumpRangesRequest) GetSegmentId() string {
@@ -2864,7 +3241,7 @@ type DumpRangesResponse struct {
 
 func (x *DumpRangesResponse) Reset() {
 	*x = DumpRangesResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[36]
+	mi := &file_understudy_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2876,7 +3253,7 @@ func (x *DumpRangesResponse) String() string {
 func (*DumpRangesResponse) ProtoMessage() {}
 
 func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[36]
+	mi := &file_understudy_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2889,7 +3266,7 @@ func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesResponse.ProtoReflect.Descriptor instead.
 func (*DumpRangesResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DumpRangesResponse) GetHeader() *ResponseHeader {
@@ -2944,7 +3321,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[37]
+	mi := &file_understudy_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2956,7 +3333,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[37]
+	mi := &file_understudy_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2969,7 +3346,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *Range) GetState() RangeState {
@@ -3070,7 +3447,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"used_bytes\x18\t \x01(\x04R\tusedBytes\x12+\n" +
 	"\x11quarantined_bytes\x18\n" +
 	" \x01(\x04R\x10quarantinedBytes\x12\x18\n" +
-	"\aevicted\x18\v \x01(\x04R\aevicted\"\xba\x03\n" +
+	"\aevicted\x18\v \x01(\x04R\aevicted\"\xf8\x03\n" +
 	"\rJournalStatus\x12-\n" +
 	"\x12committed_sequence\x18\x01 \x01(\x04R\x11committedSequence\x12\x1b\n" +
 	"\thead_term\x18\x02 \x01(\x04R\bheadTerm\x12%\n" +
@@ -3086,7 +3463,24 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	" \x01(\bR\brestored\x12\x16\n" +
 	"\x06forked\x18\v \x01(\bR\x06forked\x12\x16\n" +
 	"\x06unread\x18\f \x01(\bR\x06unread\x12%\n" +
-	"\x0eetcd_endpoints\x18\r \x03(\tR\retcdEndpoints\"+\n" +
+	"\x0eetcd_endpoints\x18\r \x03(\tR\retcdEndpoints\x12<\n" +
+	"\fetcd_members\x18\x0e \x03(\v2\x19.understudy.v1.EtcdMemberR\vetcdMembers\"k\n" +
+	"\n" +
+	"EtcdMember\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
+	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\x12\x18\n" +
+	"\alearner\x18\x03 \x01(\bR\alearner\x12\x14\n" +
+	"\x05alive\x18\x04 \x01(\bR\x05alive\"A\n" +
+	"\x10AddMemberRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
+	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"s\n" +
+	"\x11AddMemberResponse\x125\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12'\n" +
+	"\x0finitial_cluster\x18\x02 \x01(\tR\x0einitialCluster\")\n" +
+	"\x13RemoveMemberRequest\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\"M\n" +
+	"\x14RemoveMemberResponse\x125\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"+\n" +
 	"\rDigestRequest\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\"{\n" +
 	"\x0eDigestResponse\x125\n" +
@@ -3137,6 +3531,10 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\rForgetRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"G\n" +
 	"\x0eForgetResponse\x125\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"-\n" +
+	"\x14PauseTakeoverRequest\x12\x15\n" +
+	"\x06for_ms\x18\x01 \x01(\x04R\x05forMs\"N\n" +
+	"\x15PauseTakeoverResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"b\n" +
 	"\rEventsRequest\x12#\n" +
 	"\rfrom_sequence\x18\x01 \x01(\x04R\ffromSequence\x12\x16\n" +
@@ -3255,7 +3653,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x17RANGE_STATE_UNSPECIFIED\x10\x00\x12\x14\n" +
 	"\x10RANGE_STATE_LIVE\x10\x01\x12\x18\n" +
 	"\x14RANGE_STATE_RESERVED\x10\x02\x12\x1b\n" +
-	"\x17RANGE_STATE_QUARANTINED\x10\x032\xf0\t\n" +
+	"\x17RANGE_STATE_QUARANTINED\x10\x032\x84\f\n" +
 	"\fAdminService\x12J\n" +
 	"\x06Status\x12\x1c.understudy.v1.StatusRequest\x1a\x1d.understudy.v1.StatusResponse\"\x03\x90\x02\x01\x12J\n" +
 	"\x06Digest\x12\x1c.understudy.v1.DigestRequest\x1a\x1d.understudy.v1.DigestResponse\"\x03\x90\x02\x01\x12P\n" +
@@ -3265,7 +3663,10 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\aRefound\x12\x1d.understudy.v1.RefoundRequest\x1a\x1e.understudy.v1.RefoundResponse\"\x03\x90\x02\x02(\x01\x12L\n" +
 	"\x06Backup\x12\x1c.understudy.v1.BackupRequest\x1a\x1d.understudy.v1.BackupResponse\"\x03\x90\x02\x010\x01\x12M\n" +
 	"\aHistory\x12\x1d.understudy.v1.HistoryRequest\x1a\x1e.understudy.v1.HistoryResponse\"\x03\x90\x02\x01\x12J\n" +
-	"\x06Forget\x12\x1c.understudy.v1.ForgetRequest\x1a\x1d.understudy.v1.ForgetResponse\"\x03\x90\x02\x02\x12L\n" +
+	"\x06Forget\x12\x1c.understudy.v1.ForgetRequest\x1a\x1d.understudy.v1.ForgetResponse\"\x03\x90\x02\x02\x12S\n" +
+	"\tAddMember\x12\x1f.understudy.v1.AddMemberRequest\x1a .understudy.v1.AddMemberResponse\"\x03\x90\x02\x02\x12\\\n" +
+	"\fRemoveMember\x12\".understudy.v1.RemoveMemberRequest\x1a#.understudy.v1.RemoveMemberResponse\"\x03\x90\x02\x02\x12_\n" +
+	"\rPauseTakeover\x12#.understudy.v1.PauseTakeoverRequest\x1a$.understudy.v1.PauseTakeoverResponse\"\x03\x90\x02\x02\x12L\n" +
 	"\x06Events\x12\x1c.understudy.v1.EventsRequest\x1a\x1d.understudy.v1.EventsResponse\"\x03\x90\x02\x010\x01\x12\\\n" +
 	"\fListSegments\x12\".understudy.v1.ListSegmentsRequest\x1a#.understudy.v1.ListSegmentsResponse\"\x03\x90\x02\x01\x12Y\n" +
 	"\vListClients\x12!.understudy.v1.ListClientsRequest\x1a\".understudy.v1.ListClientsResponse\"\x03\x90\x02\x01\x12_\n" +
@@ -3288,7 +3689,7 @@ func file_understudy_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_understudy_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 38)
+var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
 var file_understudy_v1_admin_proto_goTypes = []any{
 	(Role)(0),                     // 0: understudy.v1.Role
 	(EventStream)(0),              // 1: understudy.v1.EventStream
@@ -3298,109 +3699,126 @@ var file_understudy_v1_admin_proto_goTypes = []any{
 	(*Node)(nil),                  // 5: understudy.v1.Node
 	(*StateStatus)(nil),           // 6: understudy.v1.StateStatus
 	(*JournalStatus)(nil),         // 7: understudy.v1.JournalStatus
-	(*DigestRequest)(nil),         // 8: understudy.v1.DigestRequest
-	(*DigestResponse)(nil),        // 9: understudy.v1.DigestResponse
-	(*HandoverRequest)(nil),       // 10: understudy.v1.HandoverRequest
-	(*HandoverResponse)(nil),      // 11: understudy.v1.HandoverResponse
-	(*StartEmptyRequest)(nil),     // 12: understudy.v1.StartEmptyRequest
-	(*StartEmptyResponse)(nil),    // 13: understudy.v1.StartEmptyResponse
-	(*RefoundRequest)(nil),        // 14: understudy.v1.RefoundRequest
-	(*RefoundResponse)(nil),       // 15: understudy.v1.RefoundResponse
-	(*BackupRequest)(nil),         // 16: understudy.v1.BackupRequest
-	(*BackupResponse)(nil),        // 17: understudy.v1.BackupResponse
-	(*HistoryRequest)(nil),        // 18: understudy.v1.HistoryRequest
-	(*HistoryResponse)(nil),       // 19: understudy.v1.HistoryResponse
-	(*TermRecord)(nil),            // 20: understudy.v1.TermRecord
-	(*ForgetRequest)(nil),         // 21: understudy.v1.ForgetRequest
-	(*ForgetResponse)(nil),        // 22: understudy.v1.ForgetResponse
-	(*EventsRequest)(nil),         // 23: understudy.v1.EventsRequest
-	(*EventsResponse)(nil),        // 24: understudy.v1.EventsResponse
-	(*ListSegmentsRequest)(nil),   // 25: understudy.v1.ListSegmentsRequest
-	(*ListSegmentsResponse)(nil),  // 26: understudy.v1.ListSegmentsResponse
-	(*SegmentInfo)(nil),           // 27: understudy.v1.SegmentInfo
-	(*ListClientsRequest)(nil),    // 28: understudy.v1.ListClientsRequest
-	(*ListClientsResponse)(nil),   // 29: understudy.v1.ListClientsResponse
-	(*ClientInfo)(nil),            // 30: understudy.v1.ClientInfo
-	(*ListDrainJobsRequest)(nil),  // 31: understudy.v1.ListDrainJobsRequest
-	(*ListDrainJobsResponse)(nil), // 32: understudy.v1.ListDrainJobsResponse
-	(*DrainJob)(nil),              // 33: understudy.v1.DrainJob
-	(*ListKeysRequest)(nil),       // 34: understudy.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),      // 35: understudy.v1.ListKeysResponse
-	(*QueryKeyRequest)(nil),       // 36: understudy.v1.QueryKeyRequest
-	(*QueryKeyResponse)(nil),      // 37: understudy.v1.QueryKeyResponse
-	(*DumpRangesRequest)(nil),     // 38: understudy.v1.DumpRangesRequest
-	(*DumpRangesResponse)(nil),    // 39: understudy.v1.DumpRangesResponse
-	(*Range)(nil),                 // 40: understudy.v1.Range
-	(*ResponseHeader)(nil),        // 41: understudy.v1.ResponseHeader
-	(*Segment)(nil),               // 42: understudy.v1.Segment
-	(*ReplicaList)(nil),           // 43: understudy.v1.ReplicaList
+	(*EtcdMember)(nil),            // 8: understudy.v1.EtcdMember
+	(*AddMemberRequest)(nil),      // 9: understudy.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),     // 10: understudy.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),   // 11: understudy.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),  // 12: understudy.v1.RemoveMemberResponse
+	(*DigestRequest)(nil),         // 13: understudy.v1.DigestRequest
+	(*DigestResponse)(nil),        // 14: understudy.v1.DigestResponse
+	(*HandoverRequest)(nil),       // 15: understudy.v1.HandoverRequest
+	(*HandoverResponse)(nil),      // 16: understudy.v1.HandoverResponse
+	(*StartEmptyRequest)(nil),     // 17: understudy.v1.StartEmptyRequest
+	(*StartEmptyResponse)(nil),    // 18: understudy.v1.StartEmptyResponse
+	(*RefoundRequest)(nil),        // 19: understudy.v1.RefoundRequest
+	(*RefoundResponse)(nil),       // 20: understudy.v1.RefoundResponse
+	(*BackupRequest)(nil),         // 21: understudy.v1.BackupRequest
+	(*BackupResponse)(nil),        // 22: understudy.v1.BackupResponse
+	(*HistoryRequest)(nil),        // 23: understudy.v1.HistoryRequest
+	(*HistoryResponse)(nil),       // 24: understudy.v1.HistoryResponse
+	(*TermRecord)(nil),            // 25: understudy.v1.TermRecord
+	(*ForgetRequest)(nil),         // 26: understudy.v1.ForgetRequest
+	(*ForgetResponse)(nil),        // 27: understudy.v1.ForgetResponse
+	(*PauseTakeoverRequest)(nil),  // 28: understudy.v1.PauseTakeoverRequest
+	(*PauseTakeoverResponse)(nil), // 29: understudy.v1.PauseTakeoverResponse
+	(*EventsRequest)(nil),         // 30: understudy.v1.EventsRequest
+	(*EventsResponse)(nil),        // 31: understudy.v1.EventsResponse
+	(*ListSegmentsRequest)(nil),   // 32: understudy.v1.ListSegmentsRequest
+	(*ListSegmentsResponse)(nil),  // 33: understudy.v1.ListSegmentsResponse
+	(*SegmentInfo)(nil),           // 34: understudy.v1.SegmentInfo
+	(*ListClientsRequest)(nil),    // 35: understudy.v1.ListClientsRequest
+	(*ListClientsResponse)(nil),   // 36: understudy.v1.ListClientsResponse
+	(*ClientInfo)(nil),            // 37: understudy.v1.ClientInfo
+	(*ListDrainJobsRequest)(nil),  // 38: understudy.v1.ListDrainJobsRequest
+	(*ListDrainJobsResponse)(nil), // 39: understudy.v1.ListDrainJobsResponse
+	(*DrainJob)(nil),              // 40: understudy.v1.DrainJob
+	(*ListKeysRequest)(nil),       // 41: understudy.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),      // 42: understudy.v1.ListKeysResponse
+	(*QueryKeyRequest)(nil),       // 43: understudy.v1.QueryKeyRequest
+	(*QueryKeyResponse)(nil),      // 44: understudy.v1.QueryKeyResponse
+	(*DumpRangesRequest)(nil),     // 45: understudy.v1.DumpRangesRequest
+	(*DumpRangesResponse)(nil),    // 46: understudy.v1.DumpRangesResponse
+	(*Range)(nil),                 // 47: understudy.v1.Range
+	(*ResponseHeader)(nil),        // 48: understudy.v1.ResponseHeader
+	(*Segment)(nil),               // 49: understudy.v1.Segment
+	(*ReplicaList)(nil),           // 50: understudy.v1.ReplicaList
 }
 var file_understudy_v1_admin_proto_depIdxs = []int32{
-	41, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
+	48, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
 	5,  // 1: understudy.v1.StatusResponse.node:type_name -> understudy.v1.Node
 	5,  // 2: understudy.v1.StatusResponse.nodes:type_name -> understudy.v1.Node
 	6,  // 3: understudy.v1.StatusResponse.state:type_name -> understudy.v1.StateStatus
 	7,  // 4: understudy.v1.StatusResponse.journal:type_name -> understudy.v1.JournalStatus
 	0,  // 5: understudy.v1.Node.role:type_name -> understudy.v1.Role
-	41, // 6: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
-	41, // 7: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
-	41, // 8: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
-	41, // 9: understudy.v1.RefoundResponse.header:type_name -> understudy.v1.ResponseHeader
-	41, // 10: understudy.v1.BackupResponse.header:type_name -> understudy.v1.ResponseHeader
-	41, // 11: understudy.v1.HistoryResponse.header:type_name -> understudy.v1.ResponseHeader
-	20, // 12: understudy.v1.HistoryResponse.terms:type_name -> understudy.v1.TermRecord
-	41, // 13: understudy.v1.ForgetResponse.header:type_name -> understudy.v1.ResponseHeader
-	41, // 14: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
-	1,  // 15: understudy.v1.EventsResponse.stream:type_name -> understudy.v1.EventStream
-	41, // 16: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
-	27, // 17: understudy.v1.ListSegmentsResponse.segments:type_name -> understudy.v1.SegmentInfo
-	42, // 18: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
-	41, // 19: understudy.v1.ListClientsResponse.header:type_name -> understudy.v1.ResponseHeader
-	30, // 20: understudy.v1.ListClientsResponse.clients:type_name -> understudy.v1.ClientInfo
-	41, // 21: understudy.v1.ListDrainJobsResponse.header:type_name -> understudy.v1.ResponseHeader
-	33, // 22: understudy.v1.ListDrainJobsResponse.jobs:type_name -> understudy.v1.DrainJob
-	41, // 23: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
-	41, // 24: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
-	43, // 25: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
-	41, // 26: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
-	42, // 27: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
-	40, // 28: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
-	2,  // 29: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
-	3,  // 30: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
-	8,  // 31: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
-	10, // 32: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
-	12, // 33: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
-	14, // 34: understudy.v1.AdminService.Refound:input_type -> understudy.v1.RefoundRequest
-	16, // 35: understudy.v1.AdminService.Backup:input_type -> understudy.v1.BackupRequest
-	18, // 36: understudy.v1.AdminService.History:input_type -> understudy.v1.HistoryRequest
-	21, // 37: understudy.v1.AdminService.Forget:input_type -> understudy.v1.ForgetRequest
-	23, // 38: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
-	25, // 39: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
-	28, // 40: understudy.v1.AdminService.ListClients:input_type -> understudy.v1.ListClientsRequest
-	31, // 41: understudy.v1.AdminService.ListDrainJobs:input_type -> understudy.v1.ListDrainJobsRequest
-	34, // 42: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
-	36, // 43: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
-	38, // 44: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
-	4,  // 45: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
-	9,  // 46: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
-	11, // 47: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
-	13, // 48: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
-	15, // 49: understudy.v1.AdminService.Refound:output_type -> understudy.v1.RefoundResponse
-	17, // 50: understudy.v1.AdminService.Backup:output_type -> understudy.v1.BackupResponse
-	19, // 51: understudy.v1.AdminService.History:output_type -> understudy.v1.HistoryResponse
-	22, // 52: understudy.v1.AdminService.Forget:output_type -> understudy.v1.ForgetResponse
-	24, // 53: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
-	26, // 54: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
-	29, // 55: understudy.v1.AdminService.ListClients:output_type -> understudy.v1.ListClientsResponse
-	32, // 56: understudy.v1.AdminService.ListDrainJobs:output_type -> understudy.v1.ListDrainJobsResponse
-	35, // 57: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
-	37, // 58: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
-	39, // 59: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
-	45, // [45:60] is the sub-list for method output_type
-	30, // [30:45] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	8,  // 6: understudy.v1.JournalStatus.etcd_members:type_name -> understudy.v1.EtcdMember
+	48, // 7: understudy.v1.AddMemberResponse.header:type_name -> understudy.v1.ResponseHeader
+	48, // 8: understudy.v1.RemoveMemberResponse.header:type_name -> understudy.v1.ResponseHeader
+	48, // 9: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
+	48, // 10: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
+	48, // 11: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
+	48, // 12: understudy.v1.RefoundResponse.header:type_name -> understudy.v1.ResponseHeader
+	48, // 13: understudy.v1.BackupResponse.header:type_name -> understudy.v1.ResponseHeader
+	48, // 14: understudy.v1.HistoryResponse.header:type_name -> understudy.v1.ResponseHeader
+	25, // 15: understudy.v1.HistoryResponse.terms:type_name -> understudy.v1.TermRecord
+	48, // 16: understudy.v1.ForgetResponse.header:type_name -> understudy.v1.ResponseHeader
+	48, // 17: understudy.v1.PauseTakeoverResponse.header:type_name -> understudy.v1.ResponseHeader
+	48, // 18: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
+	1,  // 19: understudy.v1.EventsResponse.stream:type_name -> understudy.v1.EventStream
+	48, // 20: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
+	34, // 21: understudy.v1.ListSegmentsResponse.segments:type_name -> understudy.v1.SegmentInfo
+	49, // 22: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
+	48, // 23: understudy.v1.ListClientsResponse.header:type_name -> understudy.v1.ResponseHeader
+	37, // 24: understudy.v1.ListClientsResponse.clients:type_name -> understudy.v1.ClientInfo
+	48, // 25: understudy.v1.ListDrainJobsResponse.header:type_name -> understudy.v1.ResponseHeader
+	40, // 26: understudy.v1.ListDrainJobsResponse.jobs:type_name -> understudy.v1.DrainJob
+	48, // 27: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
+	48, // 28: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
+	50, // 29: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
+	48, // 30: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
+	49, // 31: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
+	47, // 32: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
+	2,  // 33: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
+	3,  // 34: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
+	13, // 35: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
+	15, // 36: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
+	17, // 37: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
+	19, // 38: understudy.v1.AdminService.Refound:input_type -> understudy.v1.RefoundRequest
+	21, // 39: understudy.v1.AdminService.Backup:input_type -> understudy.v1.BackupRequest
+	23, // 40: understudy.v1.AdminService.History:input_type -> understudy.v1.HistoryRequest
+	26, // 41: understudy.v1.AdminService.Forget:input_type -> understudy.v1.ForgetRequest
+	9,  // 42: understudy.v1.AdminService.AddMember:input_type -> understudy.v1.AddMemberRequest
+	11, // 43: understudy.v1.AdminService.RemoveMember:input_type -> understudy.v1.RemoveMemberRequest
+	28, // 44: understudy.v1.AdminService.PauseTakeover:input_type -> understudy.v1.PauseTakeoverRequest
+	30, // 45: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
+	32, // 46: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
+	35, // 47: understudy.v1.AdminService.ListClients:input_type -> understudy.v1.ListClientsRequest
+	38, // 48: understudy.v1.AdminService.ListDrainJobs:input_type -> understudy.v1.ListDrainJobsRequest
+	41, // 49: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
+	43, // 50: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
+	45, // 51: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
+	4,  // 52: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
+	14, // 53: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
+	16, // 54: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
+	18, // 55: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
+	20, // 56: understudy.v1.AdminService.Refound:output_type -> understudy.v1.RefoundResponse
+	22, // 57: understudy.v1.AdminService.Backup:output_type -> understudy.v1.BackupResponse
+	24, // 58: understudy.v1.AdminService.History:output_type -> understudy.v1.HistoryResponse
+	27, // 59: understudy.v1.AdminService.Forget:output_type -> understudy.v1.ForgetResponse
+	10, // 60: understudy.v1.AdminService.AddMember:output_type -> understudy.v1.AddMemberResponse
+	12, // 61: understudy.v1.AdminService.RemoveMember:output_type -> understudy.v1.RemoveMemberResponse
+	29, // 62: understudy.v1.AdminService.PauseTakeover:output_type -> understudy.v1.PauseTakeoverResponse
+	31, // 63: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
+	33, // 64: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
+	36, // 65: understudy.v1.AdminService.ListClients:output_type -> understudy.v1.ListClientsResponse
+	39, // 66: understudy.v1.AdminService.ListDrainJobs:output_type -> understudy.v1.ListDrainJobsResponse
+	42, // 67: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
+	44, // 68: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
+	46, // 69: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
+	52, // [52:70] is the sub-list for method output_type
+	34, // [34:52] is the sub-list for method input_type
+	34, // [34:34] is the sub-list for extension type_name
+	34, // [34:34] is the sub-list for extension extendee
+	0,  // [0:34] is the sub-list for field type_name
 }
 
 func init() { file_understudy_v1_admin_proto_init() }
@@ -3417,7 +3835,7 @@ func file_understudy_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_understudy_v1_admin_proto_rawDesc), len(file_understudy_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   38,
+			NumMessages:   45,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -30,6 +30,9 @@ const (
 	AdminService_Backup_FullMethodName        = "/understudy.v1.AdminService/Backup"
 	AdminService_History_FullMethodName       = "/understudy.v1.AdminService/History"
 	AdminService_Forget_FullMethodName        = "/understudy.v1.AdminService/Forget"
+	AdminService_AddMember_FullMethodName     = "/understudy.v1.AdminService/AddMember"
+	AdminService_RemoveMember_FullMethodName  = "/understudy.v1.AdminService/RemoveMember"
+	AdminService_PauseTakeover_FullMethodName = "/understudy.v1.AdminService/PauseTakeover"
 	AdminService_Events_FullMethodName        = "/understudy.v1.AdminService/Events"
 	AdminService_ListSegments_FullMethodName  = "/understudy.v1.AdminService/ListSegments"
 	AdminService_ListClients_FullMethodName   = "/understudy.v1.AdminService/ListClients"
@@ -107,6 +110,31 @@ type AdminServiceClient interface {
 	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while the node runs, or etcd is away;
 	// INVALID_PARAMS for a node that is not listed; NOT_SUPPORTED without HA.
 	Forget(ctx context.Context, in *ForgetRequest, opts ...grpc.CallOption) (*ForgetResponse, error)
+	// AddMember makes a node that joins a member of the etcd that the nodes run
+	// themselves: one without a vote, until it has caught up. A repeated call
+	// returns the same as long as the node has not started. The secret that the
+	// nodes share comes in the header join-token.
+	//
+	// Errors: ILLEGAL_CLIENT without that secret; UNAVAILABLE_IN_CURRENT_STATUS
+	// while another node joins, while a majority of the members is away, or if a
+	// member of that name or address is there already (see RemoveMember);
+	// INVALID_PARAMS for an address that others cannot dial; NOT_SUPPORTED if the
+	// nodes do not run etcd themselves.
+	AddMember(ctx context.Context, in *AddMemberRequest, opts ...grpc.CallOption) (*AddMemberResponse, error)
+	// RemoveMember takes a member away from that etcd whose node is gone, or has
+	// lost its data. The node may join again, with an empty directory.
+	//
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while its node runs, or if too few of
+	// the others are there; INVALID_PARAMS for an unknown member; NOT_SUPPORTED if
+	// the nodes do not run etcd themselves.
+	RemoveMember(ctx context.Context, in *RemoveMemberRequest, opts ...grpc.CallOption) (*RemoveMemberResponse, error)
+	// PauseTakeover pauses automatic takeover for a time, or ends the pause. Meanwhile no
+	// node deposes the primary or takes over from one that is gone, except by a handover
+	// or if it was that primary. Fences stay as they are.
+	//
+	// Errors: INVALID_PARAMS for more than 24 hours; UNAVAILABLE_IN_CURRENT_STATUS if etcd
+	// is away; NOT_SUPPORTED without HA.
+	PauseTakeover(ctx context.Context, in *PauseTakeoverRequest, opts ...grpc.CallOption) (*PauseTakeoverResponse, error)
 	// Events sends the events in the journal, decoded, in the order in which they
 	// apply. Commits without events (heartbeats) are left out.
 	//
@@ -232,6 +260,36 @@ func (c *adminServiceClient) Forget(ctx context.Context, in *ForgetRequest, opts
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ForgetResponse)
 	err := c.cc.Invoke(ctx, AdminService_Forget_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) AddMember(ctx context.Context, in *AddMemberRequest, opts ...grpc.CallOption) (*AddMemberResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AddMemberResponse)
+	err := c.cc.Invoke(ctx, AdminService_AddMember_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) RemoveMember(ctx context.Context, in *RemoveMemberRequest, opts ...grpc.CallOption) (*RemoveMemberResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveMemberResponse)
+	err := c.cc.Invoke(ctx, AdminService_RemoveMember_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *adminServiceClient) PauseTakeover(ctx context.Context, in *PauseTakeoverRequest, opts ...grpc.CallOption) (*PauseTakeoverResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PauseTakeoverResponse)
+	err := c.cc.Invoke(ctx, AdminService_PauseTakeover_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -394,6 +452,31 @@ type AdminServiceServer interface {
 	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while the node runs, or etcd is away;
 	// INVALID_PARAMS for a node that is not listed; NOT_SUPPORTED without HA.
 	Forget(context.Context, *ForgetRequest) (*ForgetResponse, error)
+	// AddMember makes a node that joins a member of the etcd that the nodes run
+	// themselves: one without a vote, until it has caught up. A repeated call
+	// returns the same as long as the node has not started. The secret that the
+	// nodes share comes in the header join-token.
+	//
+	// Errors: ILLEGAL_CLIENT without that secret; UNAVAILABLE_IN_CURRENT_STATUS
+	// while another node joins, while a majority of the members is away, or if a
+	// member of that name or address is there already (see RemoveMember);
+	// INVALID_PARAMS for an address that others cannot dial; NOT_SUPPORTED if the
+	// nodes do not run etcd themselves.
+	AddMember(context.Context, *AddMemberRequest) (*AddMemberResponse, error)
+	// RemoveMember takes a member away from that etcd whose node is gone, or has
+	// lost its data. The node may join again, with an empty directory.
+	//
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while its node runs, or if too few of
+	// the others are there; INVALID_PARAMS for an unknown member; NOT_SUPPORTED if
+	// the nodes do not run etcd themselves.
+	RemoveMember(context.Context, *RemoveMemberRequest) (*RemoveMemberResponse, error)
+	// PauseTakeover pauses automatic takeover for a time, or ends the pause. Meanwhile no
+	// node deposes the primary or takes over from one that is gone, except by a handover
+	// or if it was that primary. Fences stay as they are.
+	//
+	// Errors: INVALID_PARAMS for more than 24 hours; UNAVAILABLE_IN_CURRENT_STATUS if etcd
+	// is away; NOT_SUPPORTED without HA.
+	PauseTakeover(context.Context, *PauseTakeoverRequest) (*PauseTakeoverResponse, error)
 	// Events sends the events in the journal, decoded, in the order in which they
 	// apply. Commits without events (heartbeats) are left out.
 	//
@@ -456,6 +539,15 @@ func (UnimplementedAdminServiceServer) History(context.Context, *HistoryRequest)
 }
 func (UnimplementedAdminServiceServer) Forget(context.Context, *ForgetRequest) (*ForgetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Forget not implemented")
+}
+func (UnimplementedAdminServiceServer) AddMember(context.Context, *AddMemberRequest) (*AddMemberResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AddMember not implemented")
+}
+func (UnimplementedAdminServiceServer) RemoveMember(context.Context, *RemoveMemberRequest) (*RemoveMemberResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RemoveMember not implemented")
+}
+func (UnimplementedAdminServiceServer) PauseTakeover(context.Context, *PauseTakeoverRequest) (*PauseTakeoverResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PauseTakeover not implemented")
 }
 func (UnimplementedAdminServiceServer) Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error {
 	return status.Error(codes.Unimplemented, "method Events not implemented")
@@ -625,6 +717,60 @@ func _AdminService_Forget_Handler(srv interface{}, ctx context.Context, dec func
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AdminService_AddMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AddMemberRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).AddMember(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_AddMember_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).AddMember(ctx, req.(*AddMemberRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_RemoveMember_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveMemberRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).RemoveMember(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_RemoveMember_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).RemoveMember(ctx, req.(*RemoveMemberRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AdminService_PauseTakeover_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PauseTakeoverRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AdminServiceServer).PauseTakeover(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AdminService_PauseTakeover_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AdminServiceServer).PauseTakeover(ctx, req.(*PauseTakeoverRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AdminService_Events_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(EventsRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -767,6 +913,18 @@ var AdminService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Forget",
 			Handler:    _AdminService_Forget_Handler,
+		},
+		{
+			MethodName: "AddMember",
+			Handler:    _AdminService_AddMember_Handler,
+		},
+		{
+			MethodName: "RemoveMember",
+			Handler:    _AdminService_RemoveMember_Handler,
+		},
+		{
+			MethodName: "PauseTakeover",
+			Handler:    _AdminService_PauseTakeover_Handler,
 		},
 		{
 			MethodName: "ListSegments",

@@ -82,6 +82,63 @@ func (SoftPinAction) EnumDescriptor() ([]byte, []int) {
 	return file_understudy_v1_object_proto_rawDescGZIP(), []int{0}
 }
 
+// KvEventType is what happens to a key.
+type KvEventType int32
+
+const (
+	// Never sent.
+	KvEventType_KV_EVENT_TYPE_UNSPECIFIED KvEventType = 0
+	// The object came to a medium.
+	KvEventType_KV_EVENT_TYPE_STORED KvEventType = 1
+	// It left one: it was removed, put anew, or its memory was unmounted.
+	KvEventType_KV_EVENT_TYPE_REMOVED KvEventType = 2
+	// It left one to make room.
+	KvEventType_KV_EVENT_TYPE_EVICTED KvEventType = 3
+)
+
+// Enum value maps for KvEventType.
+var (
+	KvEventType_name = map[int32]string{
+		0: "KV_EVENT_TYPE_UNSPECIFIED",
+		1: "KV_EVENT_TYPE_STORED",
+		2: "KV_EVENT_TYPE_REMOVED",
+		3: "KV_EVENT_TYPE_EVICTED",
+	}
+	KvEventType_value = map[string]int32{
+		"KV_EVENT_TYPE_UNSPECIFIED": 0,
+		"KV_EVENT_TYPE_STORED":      1,
+		"KV_EVENT_TYPE_REMOVED":     2,
+		"KV_EVENT_TYPE_EVICTED":     3,
+	}
+)
+
+func (x KvEventType) Enum() *KvEventType {
+	p := new(KvEventType)
+	*p = x
+	return p
+}
+
+func (x KvEventType) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (KvEventType) Descriptor() protoreflect.EnumDescriptor {
+	return file_understudy_v1_object_proto_enumTypes[1].Descriptor()
+}
+
+func (KvEventType) Type() protoreflect.EnumType {
+	return &file_understudy_v1_object_proto_enumTypes[1]
+}
+
+func (x KvEventType) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use KvEventType.Descriptor instead.
+func (KvEventType) EnumDescriptor() ([]byte, []int) {
+	return file_understudy_v1_object_proto_rawDescGZIP(), []int{1}
+}
+
 // ExistKeyRequest names a key.
 type ExistKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2612,6 +2669,302 @@ func (x *BatchReplicaClearResponse) GetCleared() []uint32 {
 	return nil
 }
 
+// KvPosition says up to where in the journal a subscriber has seen everything.
+type KvPosition struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Name of the journal.
+	History string `protobuf:"bytes,1,opt,name=history,proto3" json:"history,omitempty"`
+	// Term of the sequence.
+	Term uint64 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
+	// Sequence of a commit.
+	Sequence      uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvPosition) Reset() {
+	*x = KvPosition{}
+	mi := &file_understudy_v1_object_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvPosition) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvPosition) ProtoMessage() {}
+
+func (x *KvPosition) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_object_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvPosition.ProtoReflect.Descriptor instead.
+func (*KvPosition) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_object_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *KvPosition) GetHistory() string {
+	if x != nil {
+		return x.History
+	}
+	return ""
+}
+
+func (x *KvPosition) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *KvPosition) GetSequence() uint64 {
+	if x != nil {
+		return x.Sequence
+	}
+	return 0
+}
+
+// KvEventsRequest subscribes to changes of keys.
+type KvEventsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The last position that the caller got; without it, it begins anew.
+	After         *KvPosition `protobuf:"bytes,1,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvEventsRequest) Reset() {
+	*x = KvEventsRequest{}
+	mi := &file_understudy_v1_object_proto_msgTypes[38]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvEventsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvEventsRequest) ProtoMessage() {}
+
+func (x *KvEventsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_object_proto_msgTypes[38]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvEventsRequest.ProtoReflect.Descriptor instead.
+func (*KvEventsRequest) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_object_proto_rawDescGZIP(), []int{38}
+}
+
+func (x *KvEventsRequest) GetAfter() *KvPosition {
+	if x != nil {
+		return x.After
+	}
+	return nil
+}
+
+// KvEventsResponse has the next events. Without any it says every half second up to
+// where nothing has happened.
+type KvEventsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Who answered.
+	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
+	// The caller may have missed something: it forgets all keys. Those that there are
+	// follow as events, like those after them.
+	Resync bool `protobuf:"varint,2,opt,name=resync,proto3" json:"resync,omitempty"`
+	// The events, in their order.
+	Events []*KvEvent `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`
+	// Where to go on from after this message; missing to leave that as it is. With a
+	// resync it is empty: who is cut off amid all keys begins anew, wherever it goes on.
+	Through       *KvPosition `protobuf:"bytes,4,opt,name=through,proto3" json:"through,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvEventsResponse) Reset() {
+	*x = KvEventsResponse{}
+	mi := &file_understudy_v1_object_proto_msgTypes[39]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvEventsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvEventsResponse) ProtoMessage() {}
+
+func (x *KvEventsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_object_proto_msgTypes[39]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvEventsResponse.ProtoReflect.Descriptor instead.
+func (*KvEventsResponse) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_object_proto_rawDescGZIP(), []int{39}
+}
+
+func (x *KvEventsResponse) GetHeader() *ResponseHeader {
+	if x != nil {
+		return x.Header
+	}
+	return nil
+}
+
+func (x *KvEventsResponse) GetResync() bool {
+	if x != nil {
+		return x.Resync
+	}
+	return false
+}
+
+func (x *KvEventsResponse) GetEvents() []*KvEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *KvEventsResponse) GetThrough() *KvPosition {
+	if x != nil {
+		return x.Through
+	}
+	return nil
+}
+
+// KvEvent says that it has changed where an object can be read.
+type KvEvent struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// What has happened.
+	Type KvEventType `protobuf:"varint,1,opt,name=type,proto3,enum=understudy.v1.KvEventType" json:"type,omitempty"`
+	// Owner of the key.
+	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3" json:"tenant,omitempty"`
+	// The key.
+	Key string `protobuf:"bytes,3,opt,name=key,proto3" json:"key,omitempty"`
+	// Id of this put of the key.
+	ObjectId uint64 `protobuf:"varint,4,opt,name=object_id,json=objectId,proto3" json:"object_id,omitempty"`
+	// Bytes of the object.
+	Size uint64 `protobuf:"varint,5,opt,name=size,proto3" json:"size,omitempty"`
+	// Name of its group, empty for none.
+	GroupId string `protobuf:"bytes,6,opt,name=group_id,json=groupId,proto3" json:"group_id,omitempty"`
+	// Whether it can be read from memory now.
+	InMemory bool `protobuf:"varint,7,opt,name=in_memory,json=inMemory,proto3" json:"in_memory,omitempty"`
+	// Whether it can be read from an SSD of a host, or from a file, now. If from
+	// neither, the key is gone.
+	OnDisk        bool `protobuf:"varint,8,opt,name=on_disk,json=onDisk,proto3" json:"on_disk,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KvEvent) Reset() {
+	*x = KvEvent{}
+	mi := &file_understudy_v1_object_proto_msgTypes[40]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KvEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KvEvent) ProtoMessage() {}
+
+func (x *KvEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_object_proto_msgTypes[40]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KvEvent.ProtoReflect.Descriptor instead.
+func (*KvEvent) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_object_proto_rawDescGZIP(), []int{40}
+}
+
+func (x *KvEvent) GetType() KvEventType {
+	if x != nil {
+		return x.Type
+	}
+	return KvEventType_KV_EVENT_TYPE_UNSPECIFIED
+}
+
+func (x *KvEvent) GetTenant() string {
+	if x != nil {
+		return x.Tenant
+	}
+	return ""
+}
+
+func (x *KvEvent) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *KvEvent) GetObjectId() uint64 {
+	if x != nil {
+		return x.ObjectId
+	}
+	return 0
+}
+
+func (x *KvEvent) GetSize() uint64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *KvEvent) GetGroupId() string {
+	if x != nil {
+		return x.GroupId
+	}
+	return ""
+}
+
+func (x *KvEvent) GetInMemory() bool {
+	if x != nil {
+		return x.InMemory
+	}
+	return false
+}
+
+func (x *KvEvent) GetOnDisk() bool {
+	if x != nil {
+		return x.OnDisk
+	}
+	return false
+}
+
 var File_understudy_v1_object_proto protoreflect.FileDescriptor
 
 const file_understudy_v1_object_proto_rawDesc = "" +
@@ -2801,12 +3154,38 @@ const file_understudy_v1_object_proto_rawDesc = "" +
 	"\fsegment_name\x18\x05 \x01(\tR\vsegmentName\"l\n" +
 	"\x19BatchReplicaClearResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12\x18\n" +
-	"\acleared\x18\x02 \x03(\rR\acleared*\x87\x01\n" +
+	"\acleared\x18\x02 \x03(\rR\acleared\"V\n" +
+	"\n" +
+	"KvPosition\x12\x18\n" +
+	"\ahistory\x18\x01 \x01(\tR\ahistory\x12\x12\n" +
+	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1a\n" +
+	"\bsequence\x18\x03 \x01(\x04R\bsequence\"B\n" +
+	"\x0fKvEventsRequest\x12/\n" +
+	"\x05after\x18\x01 \x01(\v2\x19.understudy.v1.KvPositionR\x05after\"\xc6\x01\n" +
+	"\x10KvEventsResponse\x125\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12\x16\n" +
+	"\x06resync\x18\x02 \x01(\bR\x06resync\x12.\n" +
+	"\x06events\x18\x03 \x03(\v2\x16.understudy.v1.KvEventR\x06events\x123\n" +
+	"\athrough\x18\x04 \x01(\v2\x19.understudy.v1.KvPositionR\athrough\"\xe5\x01\n" +
+	"\aKvEvent\x12.\n" +
+	"\x04type\x18\x01 \x01(\x0e2\x1a.understudy.v1.KvEventTypeR\x04type\x12\x16\n" +
+	"\x06tenant\x18\x02 \x01(\tR\x06tenant\x12\x10\n" +
+	"\x03key\x18\x03 \x01(\tR\x03key\x12\x1b\n" +
+	"\tobject_id\x18\x04 \x01(\x04R\bobjectId\x12\x12\n" +
+	"\x04size\x18\x05 \x01(\x04R\x04size\x12\x19\n" +
+	"\bgroup_id\x18\x06 \x01(\tR\agroupId\x12\x1b\n" +
+	"\tin_memory\x18\a \x01(\bR\binMemory\x12\x17\n" +
+	"\aon_disk\x18\b \x01(\bR\x06onDisk*\x87\x01\n" +
 	"\rSoftPinAction\x12\x1f\n" +
 	"\x1bSOFT_PIN_ACTION_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18SOFT_PIN_ACTION_PRESERVE\x10\x01\x12\x1a\n" +
 	"\x16SOFT_PIN_ACTION_ENABLE\x10\x02\x12\x1b\n" +
-	"\x17SOFT_PIN_ACTION_DISABLE\x10\x032\xb8\v\n" +
+	"\x17SOFT_PIN_ACTION_DISABLE\x10\x03*|\n" +
+	"\vKvEventType\x12\x1d\n" +
+	"\x19KV_EVENT_TYPE_UNSPECIFIED\x10\x00\x12\x18\n" +
+	"\x14KV_EVENT_TYPE_STORED\x10\x01\x12\x19\n" +
+	"\x15KV_EVENT_TYPE_REMOVED\x10\x02\x12\x19\n" +
+	"\x15KV_EVENT_TYPE_EVICTED\x10\x032\x8c\f\n" +
 	"\rObjectService\x12P\n" +
 	"\bExistKey\x12\x1e.understudy.v1.ExistKeyRequest\x1a\x1f.understudy.v1.ExistKeyResponse\"\x03\x90\x02\x02\x12_\n" +
 	"\rBatchExistKey\x12#.understudy.v1.BatchExistKeyRequest\x1a$.understudy.v1.BatchExistKeyResponse\"\x03\x90\x02\x02\x12b\n" +
@@ -2823,7 +3202,8 @@ const file_understudy_v1_object_proto_rawDesc = "" +
 	"\vBatchRemove\x12!.understudy.v1.BatchRemoveRequest\x1a\".understudy.v1.BatchRemoveResponse\x12Z\n" +
 	"\rRemoveByRegex\x12#.understudy.v1.RemoveByRegexRequest\x1a$.understudy.v1.RemoveByRegexResponse\x12N\n" +
 	"\tRemoveAll\x12\x1f.understudy.v1.RemoveAllRequest\x1a .understudy.v1.RemoveAllResponse\x12f\n" +
-	"\x11BatchReplicaClear\x12'.understudy.v1.BatchReplicaClearRequest\x1a(.understudy.v1.BatchReplicaClearResponseBGZEgithub.com/understudy-store/understudy/api/understudy/v1;understudyv1b\x06proto3"
+	"\x11BatchReplicaClear\x12'.understudy.v1.BatchReplicaClearRequest\x1a(.understudy.v1.BatchReplicaClearResponse\x12R\n" +
+	"\bKvEvents\x12\x1e.understudy.v1.KvEventsRequest\x1a\x1f.understudy.v1.KvEventsResponse\"\x03\x90\x02\x010\x01BGZEgithub.com/understudy-store/understudy/api/understudy/v1;understudyv1b\x06proto3"
 
 var (
 	file_understudy_v1_object_proto_rawDescOnce sync.Once
@@ -2837,128 +3217,140 @@ func file_understudy_v1_object_proto_rawDescGZIP() []byte {
 	return file_understudy_v1_object_proto_rawDescData
 }
 
-var file_understudy_v1_object_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_understudy_v1_object_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_understudy_v1_object_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_understudy_v1_object_proto_msgTypes = make([]protoimpl.MessageInfo, 41)
 var file_understudy_v1_object_proto_goTypes = []any{
 	(SoftPinAction)(0),                    // 0: understudy.v1.SoftPinAction
-	(*ExistKeyRequest)(nil),               // 1: understudy.v1.ExistKeyRequest
-	(*ExistKeyResponse)(nil),              // 2: understudy.v1.ExistKeyResponse
-	(*BatchExistKeyRequest)(nil),          // 3: understudy.v1.BatchExistKeyRequest
-	(*BatchExistKeyResponse)(nil),         // 4: understudy.v1.BatchExistKeyResponse
-	(*GetReplicaListRequest)(nil),         // 5: understudy.v1.GetReplicaListRequest
-	(*GetReplicaListResponse)(nil),        // 6: understudy.v1.GetReplicaListResponse
-	(*BatchGetReplicaListRequest)(nil),    // 7: understudy.v1.BatchGetReplicaListRequest
-	(*BatchGetReplicaListResponse)(nil),   // 8: understudy.v1.BatchGetReplicaListResponse
-	(*GetReplicaListByRegexRequest)(nil),  // 9: understudy.v1.GetReplicaListByRegexRequest
-	(*GetReplicaListByRegexResponse)(nil), // 10: understudy.v1.GetReplicaListByRegexResponse
-	(*KeyedReplicaList)(nil),              // 11: understudy.v1.KeyedReplicaList
-	(*PutConfig)(nil),                     // 12: understudy.v1.PutConfig
-	(*PutStartRequest)(nil),               // 13: understudy.v1.PutStartRequest
-	(*PutStartResponse)(nil),              // 14: understudy.v1.PutStartResponse
-	(*PutEndRequest)(nil),                 // 15: understudy.v1.PutEndRequest
-	(*PutEndResponse)(nil),                // 16: understudy.v1.PutEndResponse
-	(*PutRevokeRequest)(nil),              // 17: understudy.v1.PutRevokeRequest
-	(*PutRevokeResponse)(nil),             // 18: understudy.v1.PutRevokeResponse
-	(*BatchPutStartRequest)(nil),          // 19: understudy.v1.BatchPutStartRequest
-	(*PutStartItem)(nil),                  // 20: understudy.v1.PutStartItem
-	(*BatchPutStartResponse)(nil),         // 21: understudy.v1.BatchPutStartResponse
-	(*BatchPutEndRequest)(nil),            // 22: understudy.v1.BatchPutEndRequest
-	(*PutEndItem)(nil),                    // 23: understudy.v1.PutEndItem
-	(*BatchPutEndResponse)(nil),           // 24: understudy.v1.BatchPutEndResponse
-	(*BatchPutRevokeRequest)(nil),         // 25: understudy.v1.BatchPutRevokeRequest
-	(*PutRevokeItem)(nil),                 // 26: understudy.v1.PutRevokeItem
-	(*BatchPutRevokeResponse)(nil),        // 27: understudy.v1.BatchPutRevokeResponse
-	(*RemoveRequest)(nil),                 // 28: understudy.v1.RemoveRequest
-	(*RemoveResponse)(nil),                // 29: understudy.v1.RemoveResponse
-	(*BatchRemoveRequest)(nil),            // 30: understudy.v1.BatchRemoveRequest
-	(*BatchRemoveResponse)(nil),           // 31: understudy.v1.BatchRemoveResponse
-	(*RemoveByRegexRequest)(nil),          // 32: understudy.v1.RemoveByRegexRequest
-	(*RemoveByRegexResponse)(nil),         // 33: understudy.v1.RemoveByRegexResponse
-	(*RemoveAllRequest)(nil),              // 34: understudy.v1.RemoveAllRequest
-	(*RemoveAllResponse)(nil),             // 35: understudy.v1.RemoveAllResponse
-	(*BatchReplicaClearRequest)(nil),      // 36: understudy.v1.BatchReplicaClearRequest
-	(*BatchReplicaClearResponse)(nil),     // 37: understudy.v1.BatchReplicaClearResponse
-	(*ResponseHeader)(nil),                // 38: understudy.v1.ResponseHeader
-	(*ItemError)(nil),                     // 39: understudy.v1.ItemError
-	(*ReplicaList)(nil),                   // 40: understudy.v1.ReplicaList
-	(ReplicaSelector)(0),                  // 41: understudy.v1.ReplicaSelector
+	(KvEventType)(0),                      // 1: understudy.v1.KvEventType
+	(*ExistKeyRequest)(nil),               // 2: understudy.v1.ExistKeyRequest
+	(*ExistKeyResponse)(nil),              // 3: understudy.v1.ExistKeyResponse
+	(*BatchExistKeyRequest)(nil),          // 4: understudy.v1.BatchExistKeyRequest
+	(*BatchExistKeyResponse)(nil),         // 5: understudy.v1.BatchExistKeyResponse
+	(*GetReplicaListRequest)(nil),         // 6: understudy.v1.GetReplicaListRequest
+	(*GetReplicaListResponse)(nil),        // 7: understudy.v1.GetReplicaListResponse
+	(*BatchGetReplicaListRequest)(nil),    // 8: understudy.v1.BatchGetReplicaListRequest
+	(*BatchGetReplicaListResponse)(nil),   // 9: understudy.v1.BatchGetReplicaListResponse
+	(*GetReplicaListByRegexRequest)(nil),  // 10: understudy.v1.GetReplicaListByRegexRequest
+	(*GetReplicaListByRegexResponse)(nil), // 11: understudy.v1.GetReplicaListByRegexResponse
+	(*KeyedReplicaList)(nil),              // 12: understudy.v1.KeyedReplicaList
+	(*PutConfig)(nil),                     // 13: understudy.v1.PutConfig
+	(*PutStartRequest)(nil),               // 14: understudy.v1.PutStartRequest
+	(*PutStartResponse)(nil),              // 15: understudy.v1.PutStartResponse
+	(*PutEndRequest)(nil),                 // 16: understudy.v1.PutEndRequest
+	(*PutEndResponse)(nil),                // 17: understudy.v1.PutEndResponse
+	(*PutRevokeRequest)(nil),              // 18: understudy.v1.PutRevokeRequest
+	(*PutRevokeResponse)(nil),             // 19: understudy.v1.PutRevokeResponse
+	(*BatchPutStartRequest)(nil),          // 20: understudy.v1.BatchPutStartRequest
+	(*PutStartItem)(nil),                  // 21: understudy.v1.PutStartItem
+	(*BatchPutStartResponse)(nil),         // 22: understudy.v1.BatchPutStartResponse
+	(*BatchPutEndRequest)(nil),            // 23: understudy.v1.BatchPutEndRequest
+	(*PutEndItem)(nil),                    // 24: understudy.v1.PutEndItem
+	(*BatchPutEndResponse)(nil),           // 25: understudy.v1.BatchPutEndResponse
+	(*BatchPutRevokeRequest)(nil),         // 26: understudy.v1.BatchPutRevokeRequest
+	(*PutRevokeItem)(nil),                 // 27: understudy.v1.PutRevokeItem
+	(*BatchPutRevokeResponse)(nil),        // 28: understudy.v1.BatchPutRevokeResponse
+	(*RemoveRequest)(nil),                 // 29: understudy.v1.RemoveRequest
+	(*RemoveResponse)(nil),                // 30: understudy.v1.RemoveResponse
+	(*BatchRemoveRequest)(nil),            // 31: understudy.v1.BatchRemoveRequest
+	(*BatchRemoveResponse)(nil),           // 32: understudy.v1.BatchRemoveResponse
+	(*RemoveByRegexRequest)(nil),          // 33: understudy.v1.RemoveByRegexRequest
+	(*RemoveByRegexResponse)(nil),         // 34: understudy.v1.RemoveByRegexResponse
+	(*RemoveAllRequest)(nil),              // 35: understudy.v1.RemoveAllRequest
+	(*RemoveAllResponse)(nil),             // 36: understudy.v1.RemoveAllResponse
+	(*BatchReplicaClearRequest)(nil),      // 37: understudy.v1.BatchReplicaClearRequest
+	(*BatchReplicaClearResponse)(nil),     // 38: understudy.v1.BatchReplicaClearResponse
+	(*KvPosition)(nil),                    // 39: understudy.v1.KvPosition
+	(*KvEventsRequest)(nil),               // 40: understudy.v1.KvEventsRequest
+	(*KvEventsResponse)(nil),              // 41: understudy.v1.KvEventsResponse
+	(*KvEvent)(nil),                       // 42: understudy.v1.KvEvent
+	(*ResponseHeader)(nil),                // 43: understudy.v1.ResponseHeader
+	(*ItemError)(nil),                     // 44: understudy.v1.ItemError
+	(*ReplicaList)(nil),                   // 45: understudy.v1.ReplicaList
+	(ReplicaSelector)(0),                  // 46: understudy.v1.ReplicaSelector
 }
 var file_understudy_v1_object_proto_depIdxs = []int32{
-	38, // 0: understudy.v1.ExistKeyResponse.header:type_name -> understudy.v1.ResponseHeader
-	38, // 1: understudy.v1.BatchExistKeyResponse.header:type_name -> understudy.v1.ResponseHeader
-	39, // 2: understudy.v1.BatchExistKeyResponse.errors:type_name -> understudy.v1.ItemError
-	38, // 3: understudy.v1.GetReplicaListResponse.header:type_name -> understudy.v1.ResponseHeader
-	40, // 4: understudy.v1.GetReplicaListResponse.object:type_name -> understudy.v1.ReplicaList
-	38, // 5: understudy.v1.BatchGetReplicaListResponse.header:type_name -> understudy.v1.ResponseHeader
-	40, // 6: understudy.v1.BatchGetReplicaListResponse.objects:type_name -> understudy.v1.ReplicaList
-	39, // 7: understudy.v1.BatchGetReplicaListResponse.errors:type_name -> understudy.v1.ItemError
-	38, // 8: understudy.v1.GetReplicaListByRegexResponse.header:type_name -> understudy.v1.ResponseHeader
-	11, // 9: understudy.v1.GetReplicaListByRegexResponse.objects:type_name -> understudy.v1.KeyedReplicaList
-	40, // 10: understudy.v1.KeyedReplicaList.object:type_name -> understudy.v1.ReplicaList
+	43, // 0: understudy.v1.ExistKeyResponse.header:type_name -> understudy.v1.ResponseHeader
+	43, // 1: understudy.v1.BatchExistKeyResponse.header:type_name -> understudy.v1.ResponseHeader
+	44, // 2: understudy.v1.BatchExistKeyResponse.errors:type_name -> understudy.v1.ItemError
+	43, // 3: understudy.v1.GetReplicaListResponse.header:type_name -> understudy.v1.ResponseHeader
+	45, // 4: understudy.v1.GetReplicaListResponse.object:type_name -> understudy.v1.ReplicaList
+	43, // 5: understudy.v1.BatchGetReplicaListResponse.header:type_name -> understudy.v1.ResponseHeader
+	45, // 6: understudy.v1.BatchGetReplicaListResponse.objects:type_name -> understudy.v1.ReplicaList
+	44, // 7: understudy.v1.BatchGetReplicaListResponse.errors:type_name -> understudy.v1.ItemError
+	43, // 8: understudy.v1.GetReplicaListByRegexResponse.header:type_name -> understudy.v1.ResponseHeader
+	12, // 9: understudy.v1.GetReplicaListByRegexResponse.objects:type_name -> understudy.v1.KeyedReplicaList
+	45, // 10: understudy.v1.KeyedReplicaList.object:type_name -> understudy.v1.ReplicaList
 	0,  // 11: understudy.v1.PutConfig.soft_pin_action:type_name -> understudy.v1.SoftPinAction
-	12, // 12: understudy.v1.PutStartRequest.config:type_name -> understudy.v1.PutConfig
-	38, // 13: understudy.v1.PutStartResponse.header:type_name -> understudy.v1.ResponseHeader
-	40, // 14: understudy.v1.PutStartResponse.object:type_name -> understudy.v1.ReplicaList
-	41, // 15: understudy.v1.PutEndRequest.selector:type_name -> understudy.v1.ReplicaSelector
-	38, // 16: understudy.v1.PutEndResponse.header:type_name -> understudy.v1.ResponseHeader
-	41, // 17: understudy.v1.PutRevokeRequest.selector:type_name -> understudy.v1.ReplicaSelector
-	38, // 18: understudy.v1.PutRevokeResponse.header:type_name -> understudy.v1.ResponseHeader
-	20, // 19: understudy.v1.BatchPutStartRequest.items:type_name -> understudy.v1.PutStartItem
-	12, // 20: understudy.v1.BatchPutStartRequest.config:type_name -> understudy.v1.PutConfig
-	38, // 21: understudy.v1.BatchPutStartResponse.header:type_name -> understudy.v1.ResponseHeader
-	40, // 22: understudy.v1.BatchPutStartResponse.objects:type_name -> understudy.v1.ReplicaList
-	39, // 23: understudy.v1.BatchPutStartResponse.errors:type_name -> understudy.v1.ItemError
-	23, // 24: understudy.v1.BatchPutEndRequest.items:type_name -> understudy.v1.PutEndItem
-	41, // 25: understudy.v1.BatchPutEndRequest.selector:type_name -> understudy.v1.ReplicaSelector
-	38, // 26: understudy.v1.BatchPutEndResponse.header:type_name -> understudy.v1.ResponseHeader
-	39, // 27: understudy.v1.BatchPutEndResponse.errors:type_name -> understudy.v1.ItemError
-	26, // 28: understudy.v1.BatchPutRevokeRequest.items:type_name -> understudy.v1.PutRevokeItem
-	41, // 29: understudy.v1.BatchPutRevokeRequest.selector:type_name -> understudy.v1.ReplicaSelector
-	38, // 30: understudy.v1.BatchPutRevokeResponse.header:type_name -> understudy.v1.ResponseHeader
-	39, // 31: understudy.v1.BatchPutRevokeResponse.errors:type_name -> understudy.v1.ItemError
-	38, // 32: understudy.v1.RemoveResponse.header:type_name -> understudy.v1.ResponseHeader
-	38, // 33: understudy.v1.BatchRemoveResponse.header:type_name -> understudy.v1.ResponseHeader
-	39, // 34: understudy.v1.BatchRemoveResponse.errors:type_name -> understudy.v1.ItemError
-	38, // 35: understudy.v1.RemoveByRegexResponse.header:type_name -> understudy.v1.ResponseHeader
-	38, // 36: understudy.v1.RemoveAllResponse.header:type_name -> understudy.v1.ResponseHeader
-	38, // 37: understudy.v1.BatchReplicaClearResponse.header:type_name -> understudy.v1.ResponseHeader
-	1,  // 38: understudy.v1.ObjectService.ExistKey:input_type -> understudy.v1.ExistKeyRequest
-	3,  // 39: understudy.v1.ObjectService.BatchExistKey:input_type -> understudy.v1.BatchExistKeyRequest
-	5,  // 40: understudy.v1.ObjectService.GetReplicaList:input_type -> understudy.v1.GetReplicaListRequest
-	7,  // 41: understudy.v1.ObjectService.BatchGetReplicaList:input_type -> understudy.v1.BatchGetReplicaListRequest
-	9,  // 42: understudy.v1.ObjectService.GetReplicaListByRegex:input_type -> understudy.v1.GetReplicaListByRegexRequest
-	13, // 43: understudy.v1.ObjectService.PutStart:input_type -> understudy.v1.PutStartRequest
-	15, // 44: understudy.v1.ObjectService.PutEnd:input_type -> understudy.v1.PutEndRequest
-	17, // 45: understudy.v1.ObjectService.PutRevoke:input_type -> understudy.v1.PutRevokeRequest
-	19, // 46: understudy.v1.ObjectService.BatchPutStart:input_type -> understudy.v1.BatchPutStartRequest
-	22, // 47: understudy.v1.ObjectService.BatchPutEnd:input_type -> understudy.v1.BatchPutEndRequest
-	25, // 48: understudy.v1.ObjectService.BatchPutRevoke:input_type -> understudy.v1.BatchPutRevokeRequest
-	28, // 49: understudy.v1.ObjectService.Remove:input_type -> understudy.v1.RemoveRequest
-	30, // 50: understudy.v1.ObjectService.BatchRemove:input_type -> understudy.v1.BatchRemoveRequest
-	32, // 51: understudy.v1.ObjectService.RemoveByRegex:input_type -> understudy.v1.RemoveByRegexRequest
-	34, // 52: understudy.v1.ObjectService.RemoveAll:input_type -> understudy.v1.RemoveAllRequest
-	36, // 53: understudy.v1.ObjectService.BatchReplicaClear:input_type -> understudy.v1.BatchReplicaClearRequest
-	2,  // 54: understudy.v1.ObjectService.ExistKey:output_type -> understudy.v1.ExistKeyResponse
-	4,  // 55: understudy.v1.ObjectService.BatchExistKey:output_type -> understudy.v1.BatchExistKeyResponse
-	6,  // 56: understudy.v1.ObjectService.GetReplicaList:output_type -> understudy.v1.GetReplicaListResponse
-	8,  // 57: understudy.v1.ObjectService.BatchGetReplicaList:output_type -> understudy.v1.BatchGetReplicaListResponse
-	10, // 58: understudy.v1.ObjectService.GetReplicaListByRegex:output_type -> understudy.v1.GetReplicaListByRegexResponse
-	14, // 59: understudy.v1.ObjectService.PutStart:output_type -> understudy.v1.PutStartResponse
-	16, // 60: understudy.v1.ObjectService.PutEnd:output_type -> understudy.v1.PutEndResponse
-	18, // 61: understudy.v1.ObjectService.PutRevoke:output_type -> understudy.v1.PutRevokeResponse
-	21, // 62: understudy.v1.ObjectService.BatchPutStart:output_type -> understudy.v1.BatchPutStartResponse
-	24, // 63: understudy.v1.ObjectService.BatchPutEnd:output_type -> understudy.v1.BatchPutEndResponse
-	27, // 64: understudy.v1.ObjectService.BatchPutRevoke:output_type -> understudy.v1.BatchPutRevokeResponse
-	29, // 65: understudy.v1.ObjectService.Remove:output_type -> understudy.v1.RemoveResponse
-	31, // 66: understudy.v1.ObjectService.BatchRemove:output_type -> understudy.v1.BatchRemoveResponse
-	33, // 67: understudy.v1.ObjectService.RemoveByRegex:output_type -> understudy.v1.RemoveByRegexResponse
-	35, // 68: understudy.v1.ObjectService.RemoveAll:output_type -> understudy.v1.RemoveAllResponse
-	37, // 69: understudy.v1.ObjectService.BatchReplicaClear:output_type -> understudy.v1.BatchReplicaClearResponse
-	54, // [54:70] is the sub-list for method output_type
-	38, // [38:54] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	13, // 12: understudy.v1.PutStartRequest.config:type_name -> understudy.v1.PutConfig
+	43, // 13: understudy.v1.PutStartResponse.header:type_name -> understudy.v1.ResponseHeader
+	45, // 14: understudy.v1.PutStartResponse.object:type_name -> understudy.v1.ReplicaList
+	46, // 15: understudy.v1.PutEndRequest.selector:type_name -> understudy.v1.ReplicaSelector
+	43, // 16: understudy.v1.PutEndResponse.header:type_name -> understudy.v1.ResponseHeader
+	46, // 17: understudy.v1.PutRevokeRequest.selector:type_name -> understudy.v1.ReplicaSelector
+	43, // 18: understudy.v1.PutRevokeResponse.header:type_name -> understudy.v1.ResponseHeader
+	21, // 19: understudy.v1.BatchPutStartRequest.items:type_name -> understudy.v1.PutStartItem
+	13, // 20: understudy.v1.BatchPutStartRequest.config:type_name -> understudy.v1.PutConfig
+	43, // 21: understudy.v1.BatchPutStartResponse.header:type_name -> understudy.v1.ResponseHeader
+	45, // 22: understudy.v1.BatchPutStartResponse.objects:type_name -> understudy.v1.ReplicaList
+	44, // 23: understudy.v1.BatchPutStartResponse.errors:type_name -> understudy.v1.ItemError
+	24, // 24: understudy.v1.BatchPutEndRequest.items:type_name -> understudy.v1.PutEndItem
+	46, // 25: understudy.v1.BatchPutEndRequest.selector:type_name -> understudy.v1.ReplicaSelector
+	43, // 26: understudy.v1.BatchPutEndResponse.header:type_name -> understudy.v1.ResponseHeader
+	44, // 27: understudy.v1.BatchPutEndResponse.errors:type_name -> understudy.v1.ItemError
+	27, // 28: understudy.v1.BatchPutRevokeRequest.items:type_name -> understudy.v1.PutRevokeItem
+	46, // 29: understudy.v1.BatchPutRevokeRequest.selector:type_name -> understudy.v1.ReplicaSelector
+	43, // 30: understudy.v1.BatchPutRevokeResponse.header:type_name -> understudy.v1.ResponseHeader
+	44, // 31: understudy.v1.BatchPutRevokeResponse.errors:type_name -> understudy.v1.ItemError
+	43, // 32: understudy.v1.RemoveResponse.header:type_name -> understudy.v1.ResponseHeader
+	43, // 33: understudy.v1.BatchRemoveResponse.header:type_name -> understudy.v1.ResponseHeader
+	44, // 34: understudy.v1.BatchRemoveResponse.errors:type_name -> understudy.v1.ItemError
+	43, // 35: understudy.v1.RemoveByRegexResponse.header:type_name -> understudy.v1.ResponseHeader
+	43, // 36: understudy.v1.RemoveAllResponse.header:type_name -> understudy.v1.ResponseHeader
+	43, // 37: understudy.v1.BatchReplicaClearResponse.header:type_name -> understudy.v1.ResponseHeader
+	39, // 38: understudy.v1.KvEventsRequest.after:type_name -> understudy.v1.KvPosition
+	43, // 39: understudy.v1.KvEventsResponse.header:type_name -> understudy.v1.ResponseHeader
+	42, // 40: understudy.v1.KvEventsResponse.events:type_name -> understudy.v1.KvEvent
+	39, // 41: understudy.v1.KvEventsResponse.through:type_name -> understudy.v1.KvPosition
+	1,  // 42: understudy.v1.KvEvent.type:type_name -> understudy.v1.KvEventType
+	2,  // 43: understudy.v1.ObjectService.ExistKey:input_type -> understudy.v1.ExistKeyRequest
+	4,  // 44: understudy.v1.ObjectService.BatchExistKey:input_type -> understudy.v1.BatchExistKeyRequest
+	6,  // 45: understudy.v1.ObjectService.GetReplicaList:input_type -> understudy.v1.GetReplicaListRequest
+	8,  // 46: understudy.v1.ObjectService.BatchGetReplicaList:input_type -> understudy.v1.BatchGetReplicaListRequest
+	10, // 47: understudy.v1.ObjectService.GetReplicaListByRegex:input_type -> understudy.v1.GetReplicaListByRegexRequest
+	14, // 48: understudy.v1.ObjectService.PutStart:input_type -> understudy.v1.PutStartRequest
+	16, // 49: understudy.v1.ObjectService.PutEnd:input_type -> understudy.v1.PutEndRequest
+	18, // 50: understudy.v1.ObjectService.PutRevoke:input_type -> understudy.v1.PutRevokeRequest
+	20, // 51: understudy.v1.ObjectService.BatchPutStart:input_type -> understudy.v1.BatchPutStartRequest
+	23, // 52: understudy.v1.ObjectService.BatchPutEnd:input_type -> understudy.v1.BatchPutEndRequest
+	26, // 53: understudy.v1.ObjectService.BatchPutRevoke:input_type -> understudy.v1.BatchPutRevokeRequest
+	29, // 54: understudy.v1.ObjectService.Remove:input_type -> understudy.v1.RemoveRequest
+	31, // 55: understudy.v1.ObjectService.BatchRemove:input_type -> understudy.v1.BatchRemoveRequest
+	33, // 56: understudy.v1.ObjectService.RemoveByRegex:input_type -> understudy.v1.RemoveByRegexRequest
+	35, // 57: understudy.v1.ObjectService.RemoveAll:input_type -> understudy.v1.RemoveAllRequest
+	37, // 58: understudy.v1.ObjectService.BatchReplicaClear:input_type -> understudy.v1.BatchReplicaClearRequest
+	40, // 59: understudy.v1.ObjectService.KvEvents:input_type -> understudy.v1.KvEventsRequest
+	3,  // 60: understudy.v1.ObjectService.ExistKey:output_type -> understudy.v1.ExistKeyResponse
+	5,  // 61: understudy.v1.ObjectService.BatchExistKey:output_type -> understudy.v1.BatchExistKeyResponse
+	7,  // 62: understudy.v1.ObjectService.GetReplicaList:output_type -> understudy.v1.GetReplicaListResponse
+	9,  // 63: understudy.v1.ObjectService.BatchGetReplicaList:output_type -> understudy.v1.BatchGetReplicaListResponse
+	11, // 64: understudy.v1.ObjectService.GetReplicaListByRegex:output_type -> understudy.v1.GetReplicaListByRegexResponse
+	15, // 65: understudy.v1.ObjectService.PutStart:output_type -> understudy.v1.PutStartResponse
+	17, // 66: understudy.v1.ObjectService.PutEnd:output_type -> understudy.v1.PutEndResponse
+	19, // 67: understudy.v1.ObjectService.PutRevoke:output_type -> understudy.v1.PutRevokeResponse
+	22, // 68: understudy.v1.ObjectService.BatchPutStart:output_type -> understudy.v1.BatchPutStartResponse
+	25, // 69: understudy.v1.ObjectService.BatchPutEnd:output_type -> understudy.v1.BatchPutEndResponse
+	28, // 70: understudy.v1.ObjectService.BatchPutRevoke:output_type -> understudy.v1.BatchPutRevokeResponse
+	30, // 71: understudy.v1.ObjectService.Remove:output_type -> understudy.v1.RemoveResponse
+	32, // 72: understudy.v1.ObjectService.BatchRemove:output_type -> understudy.v1.BatchRemoveResponse
+	34, // 73: understudy.v1.ObjectService.RemoveByRegex:output_type -> understudy.v1.RemoveByRegexResponse
+	36, // 74: understudy.v1.ObjectService.RemoveAll:output_type -> understudy.v1.RemoveAllResponse
+	38, // 75: understudy.v1.ObjectService.BatchReplicaClear:output_type -> understudy.v1.BatchReplicaClearResponse
+	41, // 76: understudy.v1.ObjectService.KvEvents:output_type -> understudy.v1.KvEventsResponse
+	60, // [60:77] is the sub-list for method output_type
+	43, // [43:60] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_understudy_v1_object_proto_init() }
@@ -2977,8 +3369,8 @@ func file_understudy_v1_object_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_understudy_v1_object_proto_rawDesc), len(file_understudy_v1_object_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   37,
+			NumEnums:      2,
+			NumMessages:   41,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -38,6 +38,7 @@ const (
 	ObjectService_RemoveByRegex_FullMethodName         = "/understudy.v1.ObjectService/RemoveByRegex"
 	ObjectService_RemoveAll_FullMethodName             = "/understudy.v1.ObjectService/RemoveAll"
 	ObjectService_BatchReplicaClear_FullMethodName     = "/understudy.v1.ObjectService/BatchReplicaClear"
+	ObjectService_KvEvents_FullMethodName              = "/understudy.v1.ObjectService/KvEvents"
 )
 
 // ObjectServiceClient is the client API for ObjectService service.
@@ -122,6 +123,17 @@ type ObjectServiceClient interface {
 	// silently what may not be cleared: keys that are missing, another client's,
 	// leased, being written, or without a replica there.
 	BatchReplicaClear(ctx context.Context, in *BatchReplicaClearRequest, opts ...grpc.CallOption) (*BatchReplicaClearResponse, error)
+	// KvEvents sends which keys are stored, removed and evicted, of all tenants, in the
+	// order in which that happens, until the caller or the term ends. A caller goes on
+	// behind the last position that it got, with the next primary too: after a failover
+	// some events may come twice, and none is left out. If it might miss any, because it
+	// was away too long or another journal was founded, it is told to begin anew, and gets
+	// all keys.
+	//
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if the caller reads so slowly that events were
+	// given up before they were sent, or if there are too many subscribers; NOT_SUPPORTED
+	// without --enable_kv_events.
+	KvEvents(ctx context.Context, in *KvEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[KvEventsResponse], error)
 }
 
 type objectServiceClient struct {
@@ -292,6 +304,25 @@ func (c *objectServiceClient) BatchReplicaClear(ctx context.Context, in *BatchRe
 	return out, nil
 }
 
+func (c *objectServiceClient) KvEvents(ctx context.Context, in *KvEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[KvEventsResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &ObjectService_ServiceDesc.Streams[0], ObjectService_KvEvents_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[KvEventsRequest, KvEventsResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ObjectService_KvEventsClient = grpc.ServerStreamingClient[KvEventsResponse]
+
 // ObjectServiceServer is the server API for ObjectService service.
 // All implementations must embed UnimplementedObjectServiceServer
 // for forward compatibility.
@@ -374,6 +405,17 @@ type ObjectServiceServer interface {
 	// silently what may not be cleared: keys that are missing, another client's,
 	// leased, being written, or without a replica there.
 	BatchReplicaClear(context.Context, *BatchReplicaClearRequest) (*BatchReplicaClearResponse, error)
+	// KvEvents sends which keys are stored, removed and evicted, of all tenants, in the
+	// order in which that happens, until the caller or the term ends. A caller goes on
+	// behind the last position that it got, with the next primary too: after a failover
+	// some events may come twice, and none is left out. If it might miss any, because it
+	// was away too long or another journal was founded, it is told to begin anew, and gets
+	// all keys.
+	//
+	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if the caller reads so slowly that events were
+	// given up before they were sent, or if there are too many subscribers; NOT_SUPPORTED
+	// without --enable_kv_events.
+	KvEvents(*KvEventsRequest, grpc.ServerStreamingServer[KvEventsResponse]) error
 	mustEmbedUnimplementedObjectServiceServer()
 }
 
@@ -431,6 +473,9 @@ func (UnimplementedObjectServiceServer) RemoveAll(context.Context, *RemoveAllReq
 }
 func (UnimplementedObjectServiceServer) BatchReplicaClear(context.Context, *BatchReplicaClearRequest) (*BatchReplicaClearResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method BatchReplicaClear not implemented")
+}
+func (UnimplementedObjectServiceServer) KvEvents(*KvEventsRequest, grpc.ServerStreamingServer[KvEventsResponse]) error {
+	return status.Error(codes.Unimplemented, "method KvEvents not implemented")
 }
 func (UnimplementedObjectServiceServer) mustEmbedUnimplementedObjectServiceServer() {}
 func (UnimplementedObjectServiceServer) testEmbeddedByValue()                       {}
@@ -741,6 +786,17 @@ func _ObjectService_BatchReplicaClear_Handler(srv interface{}, ctx context.Conte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ObjectService_KvEvents_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(KvEventsRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ObjectServiceServer).KvEvents(m, &grpc.GenericServerStream[KvEventsRequest, KvEventsResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type ObjectService_KvEventsServer = grpc.ServerStreamingServer[KvEventsResponse]
+
 // ObjectService_ServiceDesc is the grpc.ServiceDesc for ObjectService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -813,6 +869,12 @@ var ObjectService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _ObjectService_BatchReplicaClear_Handler,
 		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "KvEvents",
+			Handler:       _ObjectService_KvEvents_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "understudy/v1/object.proto",
 }

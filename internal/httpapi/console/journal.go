@@ -32,12 +32,15 @@ type tail struct {
 }
 
 // read reads on, up to the newest commit.
-func (t *tail) read(ctx context.Context, n Node, at metadata.Seq) error {
+func (t *tail) read(ctx context.Context, n Node, at metadata.Position) error {
 	t.mu.Lock()
+	if n := len(t.events); n > 0 && at.Seq+1 < t.next && uint64(at.Term) > t.events[n-1].GetTerm() {
+		t.events, t.next = nil, 0 // the journal was founded anew, from an older state
+	}
 	from := t.next
 	t.mu.Unlock()
-	if at > tailCommits {
-		from = max(from, at-tailCommits)
+	if at.Seq > tailCommits {
+		from = max(from, at.Seq-tailCommits)
 	}
 	var fresh []*pb.EventsResponse
 	for e, err := range n.Events(ctx, from, false) {
@@ -74,7 +77,7 @@ func (c *console) journal(r *http.Request) (any, error) {
 		return v, errNoState
 	}
 	_, err := c.tailed.get(r.Context(), c.Now, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, c.tail.read(ctx, c.Node, store.Position().Seq)
+		return struct{}{}, c.tail.read(ctx, c.Node, store.Position())
 	})
 	if errs.KindOf(err) == errs.NotSupported {
 		v.Off, err = true, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,8 @@ func TestCluster(t *testing.T) {
 	r := newRig(t)
 	r.status = &pb.StatusResponse{
 		LeaderNodeId: "a", Warnings: []string{"no standby could take over now"}, Notes: []string{"this term started empty"},
-		State: &pb.StateStatus{Term: 2, Sequence: 1234, Digest: "00ff", UsedBytes: 1 << 20, CapacityBytes: 2 << 20},
+		State:   &pb.StateStatus{Term: 2, Sequence: 1234, Digest: "00ff", UsedBytes: 1 << 20, CapacityBytes: 2 << 20},
+		Journal: &pb.JournalStatus{CommittedSequence: 1234},
 		Nodes: []*pb.Node{
 			{NodeId: "a", Role: pb.Role_ROLE_PRIMARY, HttpAddress: "10.0.0.1:9003", AppliedSequence: 1234},
 			{NodeId: "b", Role: pb.Role_ROLE_STANDBY, LagEntries: 7, LagMs: 1500, Promotable: true},
@@ -67,6 +69,10 @@ func TestCluster(t *testing.T) {
 		"masterctl handover --to b", "2 / 1,234", "1.0 MiB of 2.0 MiB",
 		"m1 http://10.0.0.1:2379 2ms 3.0 MiB of 4.0 MiB 1.0 MiB yes 3.7.3 NOSPACE", "http://10.0.0.2:2379 no answer: connection refused")
 	has(t, "cluster", r.get("/console/cluster").Body.String(), `href="http://10.0.0.1:9003/console/cluster"`)
+	r.status.Journal = nil
+	if _, text := r.page("/console/cluster"); strings.Contains(text, "handover") {
+		t.Errorf("without HA a handover is spoken of: %s", text)
+	}
 }
 
 func TestMemoryLeasesAndCache(t *testing.T) {
@@ -151,6 +157,32 @@ func TestJournal(t *testing.T) {
 	text := look("/console/journal")
 	if n := strings.Count(text, "PUT_END object"); n != shownEvents || !strings.Contains(text, fmt.Sprintf("object %d", 3*maxEvents-1)) {
 		t.Errorf("%d events are shown, want the newest %d", n, shownEvents)
+	}
+}
+
+// A journal that is founded anew from an older state begins with a lower sequence, and the
+// tail with it.
+func TestJournalFoundedAnew(t *testing.T) {
+	r, _ := newPrimaryRig(t)
+	var now tail
+	r.events = []*pb.EventsResponse{{Term: 1, Sequence: 900, Type: "PUT_END", Text: "old"}}
+	look := func(at metadata.Position) (texts []string) {
+		t.Helper()
+		if err := now.read(t.Context(), r.Node, at); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range now.events {
+			texts = append(texts, e.GetText())
+		}
+		return texts
+	}
+	look(metadata.Position{Seq: 900, Term: 1})
+	if got := look(metadata.Position{Seq: 890, Term: 1}); !slices.Equal(got, []string{"old"}) {
+		t.Errorf("on a node that is behind: got %q, want the event that it showed", got)
+	}
+	r.events = []*pb.EventsResponse{{Term: 2, Sequence: 501, Type: "TERM_START", Text: "new"}}
+	if got := look(metadata.Position{Seq: 501, Term: 2}); !slices.Equal(got, []string{"new"}) {
+		t.Errorf("founded anew at 501: got %q, want the new event alone", got)
 	}
 }
 

@@ -158,6 +158,8 @@ func (r *Recorder) watch(now time.Time, read Reading) {
 		r.gaps = bounded(append(r.gaps, gap{From: now, Cause: cut(read.Obstacle)}), maxGaps)
 	case read.Obstacle != "": // what it is known to be last
 		r.gaps[len(r.gaps)-1].Cause = cut(read.Obstacle)
+	case lasts && r.gaps[0].From.Equal(r.start) && now.Sub(r.start) < 2*sampleEvery:
+		r.gaps = nil // a node that has just started did not know yet who serves
 	case lasts:
 		r.gaps[len(r.gaps)-1].To = now
 	}

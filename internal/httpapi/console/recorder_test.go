@@ -103,6 +103,27 @@ func TestRecorderNotesChanges(t *testing.T) {
 	})
 }
 
+// A node that starts under a primary learns of it within a sample: that is no gap. One
+// that lasts is, from the start on.
+func TestStartIsNoGap(t *testing.T) {
+	for _, unsure := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			read := Reading{Role: "standby", Obstacle: "no node is elected yet"}
+			r := &Recorder{Now: time.Now, Read: func() Reading { return read }}
+			begun := time.Now()
+			for range unsure {
+				r.record()
+				time.Sleep(sampleEvery)
+			}
+			read.Obstacle = ""
+			r.record()
+			if _, gaps, _ := r.noted(begun, time.Now()); len(gaps) != unsure-1 {
+				t.Errorf("%d samples without a primary: got the gaps %+v, want %d", unsure, gaps, unsure-1)
+			}
+		})
+	}
+}
+
 func TestQuantile(t *testing.T) {
 	bounds := []float64{0.001, 0.01, 0.1}
 	for name, row := range map[string]struct {

@@ -78,6 +78,8 @@ func TestTimelineWithoutEtcd(t *testing.T) {
 func TestGapsAreJoined(t *testing.T) {
 	r := newRig(t)
 	r.terms = threeTerms()
+	r.now = noon.Add(-20*time.Minute - 2*time.Second)
+	r.Recorder.record()
 	r.now = noon.Add(-20*time.Minute - time.Second)
 	r.reading.Obstacle = "the leader key is gone"
 	r.Recorder.record()

@@ -224,10 +224,17 @@ func TestClearing(t *testing.T) {
 
 // A replica on disk is complete when its writer says so, for it alone.
 func TestDiskReplicas(t *testing.T) {
-	n := standby(t, false)
-	n.fsdir = "/fs"
-	n.serve(t)
-	c := n.dial(t, "head")
+	for _, name := range mooncake.Names() {
+		t.Run(name, func(t *testing.T) {
+			n := standby(t, false)
+			n.fsdir = "/fs"
+			n.serve(t)
+			diskReplicas(t, n.dial(t, name))
+		})
+	}
+}
+
+func diskReplicas(t *testing.T, c *mooncakeclient.Conn) {
 	g := c.Generation
 	if r := ask(t, c, g.GetStorageConfig, mooncake.Args{}); r.Value != (mooncake.StorageConfig{Fsdir: "/fs/c", DiskEviction: true, QuotaBytes: 1 << 30}) {
 		t.Errorf("GetStorageConfig: %+v; want the folder /fs/c", r)

@@ -17,6 +17,7 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/internal/zslog"
 	"github.com/understudy-store/understudy/metadata"
@@ -111,7 +112,7 @@ func (f *Front) open(t *table, c *coro.Conn) coro.Handler {
 	if _, err := f.Gate.Master(); err != nil && !f.Relay {
 		return nil
 	}
-	return &session{front: f, table: t, conn: c}
+	return &session{front: f, table: t, conn: c, peer: share.Host(c.RemoteAddr())}
 }
 
 func (f *Front) allows(peer net.Addr) bool {
@@ -135,6 +136,7 @@ type session struct {
 	front   *Front
 	table   *table
 	conn    *coro.Conn
+	peer    string // that its client counts for
 	reader  structpack.Reader
 	writer  structpack.Writer
 	relay   relay

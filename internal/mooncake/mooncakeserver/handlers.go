@@ -1,6 +1,7 @@
 package mooncakeserver
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -203,12 +204,17 @@ func batchQueryIP(c call, a *args) (list []mooncake.ClientAddresses, err error) 
 	return list, err
 }
 
+// counted is the call's context with who it counts for: the address, or that of a relay.
+func (c call) counted() context.Context {
+	return service.From(c, service.Caller{Peer: c.peer})
+}
+
 func mountSegment(c call, a *args) error {
 	spec, err := specOf(a.Client, a.Segment)
 	if err != nil {
 		return err
 	}
-	return c.master.MountSegment(c, spec)
+	return c.master.MountSegment(c.counted(), spec)
 }
 
 func reMountSegment(c call, a *args) error {
@@ -219,7 +225,7 @@ func reMountSegment(c call, a *args) error {
 			return err
 		}
 	}
-	return c.master.ReMountSegment(c, a.Client, specs)
+	return c.master.ReMountSegment(c.counted(), a.Client, specs)
 }
 
 // specOf reads a segment; the service checks the rest.

@@ -9,7 +9,9 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-func mountLocalDisk(c call, a *args) error { return c.master.MountLocalDisk(c, a.Client, a.Offloading) }
+func mountLocalDisk(c call, a *args) error {
+	return c.master.MountLocalDisk(c.counted(), a.Client, a.Offloading)
+}
 
 func unmountLocalDisk(c call, a *args) error { return c.master.UnmountLocalDisk(c, a.Client) }
 

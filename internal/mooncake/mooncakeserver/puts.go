@@ -55,7 +55,7 @@ func (c call) reserved(key string, r service.Reservation, err error) mooncake.Pl
 
 // putsOf reads what is to be put, and how; the service checks the rest.
 func (c call) putsOf(a *args, keys []string, sizes []uint64) (service.PutRequest, []service.PutItem, error) {
-	p := service.PutRequest{Tenant: c.tenant, Client: a.Client, Unnumbered: true}
+	p := service.PutRequest{Tenant: c.tenant, Client: a.Client, Unnumbered: true, Peer: c.peer}
 	if len(sizes) != len(keys) || a.Config.Groups != nil && len(*a.Config.Groups) != len(keys) {
 		return p, nil, errs.New(errs.InvalidParams, "PutStart", "there must be as many sizes, and groups if any, as the %d keys", len(keys))
 	}

@@ -1,0 +1,234 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
+	"github.com/understudy-store/understudy/internal/etcd/members"
+	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/promote"
+)
+
+const (
+	joinTimeout = 10 * time.Second // of asking one node; it asks a majority of etcd's members
+	joinPause   = time.Second
+	waitSaid    = 10 * time.Second // between two lines that say what a node waits for
+)
+
+// place returns as which member this node's etcd starts: a node without data that is told
+// whom to join asks them until one takes it in, and never founds an etcd beside theirs.
+func (a *App) place(ctx context.Context, dir string, secrecy etcdserver.TLS) (etcdserver.Member, error) {
+	m := etcdserver.Member{Name: a.cfg.Node.ID, PeerAddr: a.cfg.PeerAddress(), Founds: a.cfg.HA.ClusterInit}
+	if etcdserver.HasData(dir) {
+		return m, nil
+	}
+	if err := a.checkPlace(ctx, m, secrecy); err != nil || len(a.cfg.HA.Join) == 0 {
+		return m, err
+	}
+	others := &peers{clusterID: a.cfg.HA.ClusterID, nodeID: a.cfg.Node.ID, log: a.log, certs: a.certs}
+	said := make(map[string]string)
+	for {
+		for _, address := range a.cfg.HA.Join {
+			if address == a.cfg.Node.AdvertiseAddress {
+				continue
+			}
+			initial, err := a.askToJoin(ctx, others, address, etcdserver.PeerURL(m.PeerAddr, secrecy))
+			if err == nil {
+				m.InitialCluster = initial
+				a.log.Info().Str("by", address).Str("members", initial).Msg("this node joins etcd, and votes there when it has caught up")
+				return m, nil
+			}
+			if said[address] != err.Error() && ctx.Err() == nil {
+				said[address] = err.Error()
+				a.log.Warn().Err(err).Msg("this node waits until it may join etcd")
+			}
+		}
+		if err := clock.Sleep(ctx, joinPause); err != nil {
+			return m, err
+		}
+	}
+}
+
+// checkPlace refuses what would leave a member behind that never starts, or found a second
+// etcd beside that whose member this node was.
+func (a *App) checkPlace(ctx context.Context, m etcdserver.Member, secrecy etcdserver.TLS) error {
+	founds := len(a.cfg.HA.Join) == 0
+	if !founds && !slices.ContainsFunc(a.cfg.HA.Join, func(address string) bool { return address != a.cfg.Node.AdvertiseAddress }) {
+		return fmt.Errorf("--join names this node alone (%s): name the others", a.cfg.Node.AdvertiseAddress)
+	}
+	if !founds {
+		return etcdserver.CheckUnclaimed(ctx, m.PeerAddr, secrecy, 0)
+	}
+	if err := etcdserver.CheckUnclaimed(ctx, m.PeerAddr, secrecy, etcdserver.ClaimWait); err != nil {
+		return fmt.Errorf("--cluster-init: %w; to join it again: --join, and masterctl member replace %s", err, m.Name)
+	}
+	return ctx.Err()
+}
+
+func (a *App) askToJoin(ctx context.Context, others *peers, address, peerURL string) (string, error) {
+	token, err := a.joinToken()
+	if err != nil {
+		return "", err
+	}
+	ctx, cancel := context.WithTimeout(rpc.WithJoinToken(ctx, token), joinTimeout)
+	defer cancel()
+	resp, err := ask(others, address, func(c pb.AdminServiceClient) (*pb.AddMemberResponse, error) {
+		return c.AddMember(ctx, &pb.AddMemberRequest{Name: a.cfg.Node.ID, PeerUrl: peerURL})
+	})
+	return resp.GetInitialCluster(), err
+}
+
+// minJoinToken is the least length of the secret: 128 bits in hexadecimal digits.
+const minJoinToken = 32
+
+// joinToken returns the secret by which nodes may join; empty for none, as on loopback.
+func (a *App) joinToken() (string, error) {
+	file := a.cfg.HA.JoinTokenFile
+	if file == "" {
+		return "", nil
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("--join-token-file: %w", err)
+	}
+	token := strings.TrimSpace(string(b))
+	if len(token) < minJoinToken {
+		return "", fmt.Errorf("--join-token-file: %s has %d characters, at least %d are needed", file, len(token), minJoinToken)
+	}
+	return token, nil
+}
+
+// checkJoinToken reports whether a node that joins has shown the secret.
+func (a *App) checkJoinToken(shown string) error {
+	token, err := a.joinToken()
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, "AddMember", err)
+	}
+	got, want := sha256.Sum256([]byte(shown)), sha256.Sum256([]byte(token))
+	if subtle.ConstantTimeCompare(got[:], want[:]) == 0 {
+		return errs.New(errs.IllegalClient, "AddMember", "the join token is another one than this node's: give all nodes the same --join-token-file")
+	}
+	return nil
+}
+
+// checkPeer refuses a member that could not talk to this node's, or only in plain text: all
+// are on loopback or none, and all use TLS or none.
+func (a *App) checkPeer(peerURL string) error {
+	u, err := url.Parse(peerURL)
+	if err != nil {
+		return errs.New(errs.InvalidParams, "AddMember", "the address of the new member is no URL: %.100q", peerURL)
+	}
+	own, secure := config.Loopback(a.cfg.PeerAddress()), a.cfg.Security.TLS()
+	if config.Loopback(u.Host) != own || (u.Scheme == "https") != secure {
+		return errs.New(errs.InvalidParams, "AddMember", "a member at %.100s cannot talk to this one (at %s, with TLS: %t): "+
+			"see --etcd-peer-listen, --advertise-address and --tls-cert of the node that joins", peerURL, a.cfg.PeerAddress(), secure)
+	}
+	return nil
+}
+
+// startMember starts this node's member of etcd, and returns when it votes.
+func (a *App) startMember(ctx context.Context, settings etcdserver.Settings) (*etcdserver.Server, error) {
+	server, err := etcdserver.Launch(settings)
+	if err != nil {
+		return nil, err
+	}
+	joining, cancel := context.WithCancel(ctx)
+	var saying sync.WaitGroup
+	saying.Go(func() {
+		for clock.Sleep(joining, waitSaid) == nil {
+			a.log.Warn().Msg("this node waits for the other members of etcd: more than half of them must run")
+		}
+	})
+	err = server.Join(ctx)
+	cancel()
+	saying.Wait()
+	if err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
+	return server, nil
+}
+
+var errNoMembers = errs.New(errs.NotSupported, "", "the nodes do not run etcd themselves, with --cluster-init and --join; manage its members with etcdctl")
+
+// AddMember makes a node that joins a member of the nodes' own etcd.
+func (n *clusterNode) AddMember(ctx context.Context, token, name, peerURL string) (string, error) {
+	if !n.app.cfg.HA.Members() {
+		return "", errNoMembers
+	}
+	if err := n.app.checkJoinToken(token); err != nil {
+		return "", err
+	}
+	if err := n.app.checkPeer(peerURL); err != nil {
+		return "", err
+	}
+	return members.Add(ctx, n.members, name, peerURL)
+}
+
+// RemoveMember takes a member away whose node does not run.
+func (n *clusterNode) RemoveMember(ctx context.Context, name string) error {
+	if !n.app.cfg.HA.Members() {
+		return errNoMembers
+	}
+	nodes, err := n.Nodes(ctx)
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, "RemoveMember", err)
+	}
+	if slices.ContainsFunc(nodes, func(other promote.NodeInfo) bool { return other.ID == name }) {
+		return errs.New(errs.Unavailable, "RemoveMember", "node %s runs: stop it first", name)
+	}
+	return members.Remove(ctx, n.members, name)
+}
+
+// memberMessages are the members of the nodes' own etcd, for a status.
+func memberMessages(list []members.Member, nodes []promote.NodeInfo) (messages []*pb.EtcdMember) {
+	for _, m := range list {
+		messages = append(messages, &pb.EtcdMember{Name: m.Name, PeerUrl: m.PeerURL, Learner: m.Learner, Alive: registered(nodes)(m.Name)})
+	}
+	return messages
+}
+
+func registered(nodes []promote.NodeInfo) func(name string) bool {
+	return func(name string) bool {
+		return slices.ContainsFunc(nodes, func(other promote.NodeInfo) bool { return other.ID == name })
+	}
+}
+
+// memberWarnings says when the loss of one more member would stop the cluster. An only one
+// is what a cluster begins with.
+func memberWarnings(list []members.Member, nodes []promote.NodeInfo) (warnings []string) {
+	var away []string
+	for _, m := range list {
+		switch {
+		case registered(nodes)(m.Name):
+		case m.Learner:
+			warnings = append(warnings, fmt.Sprintf("no other node can join: the member of etcd at %s has no vote yet, and its node does not run; start it, or: masterctl member remove %s",
+				m.PeerURL, cmp.Or(m.Name, m.PeerURL)))
+		default:
+			away = append(away, m.Name)
+		}
+	}
+	voters, spare := members.Spare(list, registered(nodes))
+	switch {
+	case voters < 2 || spare > 0:
+		return warnings
+	case len(away) > 0:
+		return append(warnings, fmt.Sprintf("no further loss is survived: of %d members of etcd that vote, %s are away; start them, or replace them (masterctl member replace)",
+			voters, strings.Join(away, ", ")))
+	}
+	return append(warnings, fmt.Sprintf("no loss is survived: etcd has %d members that vote, and needs both; let a third node join", voters))
+}

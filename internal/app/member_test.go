@@ -1,0 +1,267 @@
+package app
+
+import (
+	"context"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/etcd/members"
+	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// machine are the settings of a node that runs a member of etcd: it founds the cluster, or
+// joins others.
+func machine(t *testing.T, id string, others ...*member) config.Config {
+	t.Helper()
+	role := config.Primary
+	if len(others) > 0 {
+		role = config.Standby
+	}
+	c := settings(role, id, nil)
+	c.HA.Enabled, c.HA.ClusterInit = true, len(others) == 0
+	for _, m := range others {
+		c.HA.Join = append(c.HA.Join, m.RPCAddress())
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.HA.EtcdPeerListen = l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.Node.DataDir, c.HA.HandoverTimeout = t.TempDir(), time.Second
+	return c
+}
+
+// voters waits until a node knows so many members that vote, all alive.
+func (m *member) voters(n int) *pb.StatusResponse {
+	m.t.Helper()
+	return m.until("knows the members that vote", func(s *pb.StatusResponse) bool {
+		list := s.GetJournal().GetEtcdMembers()
+		return len(list) == n && !slices.ContainsFunc(list, func(e *pb.EtcdMember) bool { return e.GetLearner() || !e.GetAlive() })
+	})
+}
+
+func (m *member) warned(text string) {
+	m.t.Helper()
+	m.until("warns: "+text, func(s *pb.StatusResponse) bool { return strings.Contains(strings.Join(s.GetWarnings(), "\n"), text) })
+}
+
+// Three machines and nothing else: each node carries a member of etcd. Any of them may go;
+// one that has lost its directory is let in again when it is replaced.
+func TestThreeMachines(t *testing.T) {
+	t.Parallel() // it waits, for connections of etcd that are 5 s old and for a last member that stops alone
+	a := run(t, machine(t, "a"))
+	a.serves()
+	b := run(t, machine(t, "b", a))
+	b.promotable()
+	a.voters(2)
+	a.warned("no loss is survived: etcd has 2 members that vote")
+	c := run(t, machine(t, "c", b, a))
+	c.promotable()
+	s := a.voters(3)
+	if w := strings.Join(s.GetWarnings(), "\n"); strings.Contains(w, "loss") {
+		t.Errorf("three members that vote: warned of %q", w)
+	}
+	w := writer(t, client.Config{Addresses: []string{a.RPCAddress(), b.RPCAddress(), c.RPCAddress()}})
+	put(t, w, "k")
+
+	remove := func(at *member, name string) error {
+		_, err := at.admin.RemoveMember(t.Context(), &pb.RemoveMemberRequest{Name: name})
+		return err
+	}
+	if err := remove(b, "c"); kindOf(err) != errs.Unavailable {
+		t.Errorf("removing a node that runs: got %v, want that it is refused", err)
+	}
+	a.end() // the founder, the primary
+	b.until("serves, or knows who does", func(s *pb.StatusResponse) bool {
+		return s.GetLeaderNodeId() == "b" || s.GetLeaderNodeId() == "c"
+	})
+	b.warned("no further loss is survived: of 3 members of etcd that vote, a are away")
+	put(t, w, "k2")
+
+	// It comes back with an empty directory, which no vote may come from, and founds nothing.
+	again := machine(t, "a")
+	again.HA.EtcdPeerListen = a.cfg.HA.EtcdPeerListen
+	if err := ends(t, again); err == nil || !strings.Contains(err.Error(), "as one of its members") {
+		t.Errorf("founding anew beside the others: got %v, want that it is refused", err)
+	}
+	again = machine(t, "a", b, c)
+	again.HA.EtcdPeerListen = a.cfg.HA.EtcdPeerListen
+	returned := run(t, again)
+	returned.says("etcd has the member a at http://" + again.HA.EtcdPeerListen + " already")
+	b.until("no longer has it registered", func(s *pb.StatusResponse) bool { return len(s.GetNodes()) == 2 })
+	if err := remove(b, "a"); err != nil {
+		t.Fatal(err)
+	}
+	returned.promotable()
+	same(t, b, returned, c)
+	b.voters(3)
+	returned.end()
+	returned = run(t, again) // with its directory: nobody is asked
+	returned.promotable()
+	if text := returned.log.String(); strings.Contains(text, "this node joins etcd") {
+		t.Errorf("a member with its data joins again:\n%s", text)
+	}
+}
+
+// says waits until a node has logged something.
+func (m *member) says(text string) {
+	m.t.Helper()
+	deadline := time.After(30 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !strings.Contains(m.log.String(), text) {
+		select {
+		case <-deadline:
+			m.t.Fatalf("%s did not say %q:\n%s", m.cfg.Node.ID, text, m.log)
+		case <-tick.C:
+		}
+	}
+}
+
+// Beyond loopback members talk over TLS, and a node shows the secret to join.
+func TestJoiningIsGuarded(t *testing.T) {
+	t.Parallel() // it waits, for connections of etcd that are 5 s old and for a last member that stops alone
+	files := nodeFiles(t, newAuthority(t))
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte(strings.Repeat("s", 32)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	guarded := func(c config.Config) config.Config {
+		c = secure(c, files)
+		c.Security.Roles, c.HA.JoinTokenFile = true, token
+		return c
+	}
+	a := run(t, guarded(machine(t, "a")))
+	a.serves()
+	for name, ctx := range map[string]context.Context{
+		"no token": t.Context(), "another token": rpc.WithJoinToken(t.Context(), strings.Repeat("t", 32)),
+	} {
+		_, err := a.admin.AddMember(ctx, &pb.AddMemberRequest{Name: "x", PeerUrl: "https://127.0.0.1:1"})
+		if kindOf(err) != errs.IllegalClient {
+			t.Errorf("%s: got %v, want that it is refused", name, err)
+		}
+	}
+	shown := rpc.WithJoinToken(t.Context(), strings.Repeat("s", 32))
+	for _, at := range []string{"http://127.0.0.1:1", "https://10.0.0.1:1"} {
+		if _, err := a.admin.AddMember(shown, &pb.AddMemberRequest{Name: "x", PeerUrl: at}); kindOf(err) != errs.InvalidParams {
+			t.Errorf("a member at %s: got %v, want that it is refused", at, err)
+		}
+	}
+	b := run(t, guarded(machine(t, "b", a)))
+	b.promotable()
+	if list := a.voters(2).GetJournal().GetEtcdMembers(); !strings.HasPrefix(list[1].GetPeerUrl(), "https://") {
+		t.Errorf("members are %v, want https", list)
+	}
+	if strings.Contains(a.log.String(), strings.Repeat("s", 32)) {
+		t.Error("the join token is in the log")
+	}
+}
+
+// A node with an etcd of its own does not become a second one beside that which it is to
+// join; a master may open its own to others.
+func TestOwnEtcdIsNoMember(t *testing.T) {
+	t.Parallel() // it waits, for connections of etcd that are 5 s old and for a last member that stops alone
+	lone := settings(config.Primary, "a", nil)
+	lone.HA.Enabled, lone.Node.DataDir = true, t.TempDir()
+	first := run(t, lone)
+	first.serves()
+	first.end()
+
+	c := machine(t, "a", first)
+	c.Node.DataDir = lone.Node.DataDir
+	if err := ends(t, c); err == nil || !strings.Contains(err.Error(), "has the data of an etcd of its own") {
+		t.Errorf("got %v, want that its data are refused", err)
+	}
+	c = machine(t, "a")
+	c.Node.DataDir = lone.Node.DataDir
+	a := run(t, c)
+	a.serves()
+	if list := a.voters(1).GetJournal().GetEtcdMembers(); list[0].GetPeerUrl() != "http://"+c.HA.EtcdPeerListen {
+		t.Errorf("the member is %v, want one that others reach", list)
+	}
+}
+
+// A node that could never join says so, and leaves no member behind that never starts.
+func TestAPlaceThatCannotBe(t *testing.T) {
+	t.Parallel()
+	c := machine(t, "a")
+	c.HA.ClusterInit, c.HA.Join = false, []string{"127.0.0.1:1"}
+	c.Node.AdvertiseAddress = "127.0.0.1:1"
+	if err := ends(t, c); err == nil || !strings.Contains(err.Error(), "names this node alone") {
+		t.Errorf("joining itself: got %v, want that it is refused", err)
+	}
+	c = machine(t, "a")
+	l, err := net.Listen("tcp", c.HA.EtcdPeerListen)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c.HA.ClusterInit, c.HA.Join = false, []string{"127.0.0.1:1"}
+	if err := ends(t, c); err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("a peer address that is taken: got %v, want that it asks nobody to let it in", err)
+	}
+}
+
+// ends runs a node that is to end by itself.
+func ends(t *testing.T, c config.Config) error {
+	t.Helper()
+	a, err := New(c, "v-test", zerolog.New(new(lockedBuffer)))
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	return a.Run(ctx)
+}
+
+func kindOf(err error) errs.Kind {
+	if err == nil {
+		return errs.OK
+	}
+	e, _ := rpcerr.Parse(err)
+	return errs.KindOf(e)
+}
+
+func membersOf(names string) (list []members.Member) {
+	for name := range strings.FieldsSeq(names) {
+		list = append(list, members.Member{Name: strings.ToLower(name), Learner: name != strings.ToLower(name)})
+	}
+	return list
+}
+
+func TestMemberWarnings(t *testing.T) {
+	nodes := []promote.NodeInfo{{ID: "a"}, {ID: "b"}}
+	for _, tt := range []struct {
+		members string // those in capitals have no vote
+		want    string
+	}{
+		{"a", ""},
+		{"a B", ""},
+		{"a b", "no loss is survived"},
+		{"a b C", "no loss is survived"},
+		{"a C", "no other node can join"},
+		{"a b c", "c are away"},
+		{"a b c d", "c, d are away"},
+	} {
+		got := strings.Join(memberWarnings(membersOf(tt.members), nodes), "; ")
+		if !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
+			t.Errorf("%s: got %q, want %q", tt.members, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,81 @@
+package ctl
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/cli"
+)
+
+func (f *Flags) memberCommand() *cobra.Command {
+	list := f.memberListCommand()
+	cmd := &cobra.Command{Use: "member", Short: "Print the members of the etcd that the nodes run themselves; replace and remove some", RunE: list.RunE}
+	return cli.Group(cmd, list,
+		f.memberGoesCommand("replace --yes NAME", "Let a node join again that has lost the data of its member",
+			"start its node with --join and an empty etcd directory, or leave it waiting: it joins, and votes when it has caught up"),
+		f.memberGoesCommand("remove --yes NAME", "Take a member away for good whose node does not come back", "its node must not be started again with its data"))
+}
+
+// A memberResult is a line of `masterctl member list`.
+type memberResult struct {
+	Name    string `json:"name"`
+	PeerURL string `json:"peer_url"`
+	Votes   bool   `json:"votes"`
+	Alive   bool   `json:"alive"`
+}
+
+func (f *Flags) memberListCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "Print the members, whether they vote, and whether their nodes run",
+		Args:  cli.NoArguments,
+		RunE: f.withNodes(func(_ context.Context, cmd *cobra.Command, all nodes) error {
+			list := []memberResult{}
+			for _, n := range all.answering() {
+				if members := n.status.GetJournal().GetEtcdMembers(); len(list) == 0 {
+					for _, m := range members {
+						list = append(list, memberResult{m.GetName(), m.GetPeerUrl(), !m.GetLearner(), m.GetAlive()})
+					}
+				}
+			}
+			if len(list) == 0 {
+				return errs.New(errs.Unavailable, "member", "no node knows members: a majority of them is away, or the nodes do not run etcd themselves")
+			}
+			return f.Print(cmd, list, func(w io.Writer) {
+				t := cli.NewTable(w, "NAME", "PEER URL", "VOTES", "NODE RUNS")
+				for _, m := range list {
+					t.Row(cli.Or(m.Name), m.PeerURL, fmt.Sprint(m.Votes), fmt.Sprint(m.Alive))
+				}
+				t.End()
+			})
+		}),
+	}
+}
+
+// A memberGoes is what `masterctl member replace` and `remove` print.
+type memberGoes struct {
+	Name string `json:"name"`
+}
+
+func (f *Flags) memberGoesCommand(use, short, then string) *cobra.Command {
+	return confirmed(&cobra.Command{
+		Use:   use,
+		Short: short,
+		Long: short + `. NAME is that of the node, or the peer URL of a member that
+has never started. It is refused while that node runs, and if too few of the other members do.`,
+		Args: cli.Arguments(1, 1, "one NAME"),
+		RunE: func(cmd *cobra.Command, names []string) error {
+			return f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
+				if _, err := all.best().admin.RemoveMember(ctx, &pb.RemoveMemberRequest{Name: names[0]}); err != nil {
+					return adminError(err)
+				}
+				return f.Print(cmd, memberGoes{names[0]}, func(w io.Writer) { fmt.Fprintf(w, "%s is no member any more; %s\n", names[0], then) })
+			})(cmd, names)
+		},
+	}, "the data of this member are given up")
+}

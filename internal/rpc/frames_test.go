@@ -1,0 +1,184 @@
+package rpc_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/protobuf/proto"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/internal/security/share"
+)
+
+// A rawPeer speaks HTTP/2 as it likes, and takes no byte of an answer.
+type rawPeer struct {
+	net.Conn
+	*http2.Framer
+	stream uint32
+	ended  chan struct{} // closed when the server has closed the connection
+}
+
+func (n *node) raw() *rawPeer {
+	n.t.Helper()
+	conn, err := net.Dial("tcp", n.address)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = conn.Close() })
+	p := &rawPeer{Conn: conn, Framer: http2.NewFramer(conn, conn), ended: make(chan struct{})}
+	_, _ = io.WriteString(conn, http2.ClientPreface)
+	_ = p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+	go func() {
+		defer close(p.ended)
+		_, _ = io.Copy(io.Discard, conn)
+	}()
+	return p
+}
+
+// call sends the first bytes of a request, all of them if that many is 0.
+func (p *rawPeer) call(method string, m proto.Message, first int) error {
+	p.stream += 2
+	stream := p.stream - 1
+	var header bytes.Buffer
+	enc := hpack.NewEncoder(&header)
+	for _, f := range [][2]string{
+		{":method", "POST"}, {":scheme", "http"}, {":path", method}, {":authority", "x"}, {"content-type", "application/grpc"}, {"te", "trailers"},
+	} {
+		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
+	}
+	if err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header.Bytes(), EndHeaders: true}); err != nil {
+		return err
+	}
+	body, err := proto.Marshal(m)
+	if err != nil {
+		return err
+	}
+	body = append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(body))), body...)
+	whole := first == 0
+	if !whole {
+		body = body[:first]
+	}
+	for len(body) > 16<<10 {
+		if err := p.WriteData(stream, false, body[:16<<10]); err != nil {
+			return err
+		}
+		body = body[16<<10:]
+	}
+	return p.WriteData(stream, whole, body)
+}
+
+// empty waits until nothing is counted any more.
+func (n *node) empty(budget *share.Budget) {
+	n.t.Helper()
+	for began := time.Now(); !budget.Empty(); time.Sleep(time.Millisecond) {
+		runtime.GC()
+		if time.Since(began) > 10*time.Second {
+			n.t.Fatal("bytes are counted for nobody")
+		}
+	}
+}
+
+// Who finishes no request has its connection closed before all of them have taken more
+// than there is; what it took is free again then, and others did not notice.
+func TestUnfinishedRequests(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes = 4 << 20 }).mount()
+	arriving, _ := n.server.Budgets()
+	large := &pb.BatchExistKeyRequest{Keys: []string{strings.Repeat("k", 60_000)}}
+	p, sent := n.raw(), 0
+	for ; sent < 1000; sent++ {
+		if p.call(pb.ObjectService_BatchExistKey_FullMethodName, large, 60_000) != nil {
+			break
+		}
+		select {
+		case <-p.ended:
+		default:
+			continue
+		}
+		break
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(10 * time.Second):
+		t.Fatalf("%d requests of 60 kB are not finished, and the connection is open", sent)
+	}
+	n.empty(arriving)
+	n.put("k")
+}
+
+// What is finished, given up or answered is not counted any more, whatever has arrived of it.
+func TestFinishedRequestsAreNotCounted(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes, c.Limits.MessageBytes = 1<<20, 50_000 }).mount()
+	arriving, _ := n.server.Budgets()
+	p := n.raw()
+	for i := range 100 {
+		var err error
+		switch i % 3 {
+		case 0:
+			err = p.call(pb.ObjectService_BatchExistKey_FullMethodName, &pb.BatchExistKeyRequest{Keys: []string{strings.Repeat("k", 40_000)}}, 0)
+		case 1:
+			if err = p.call(pb.ObjectService_BatchExistKey_FullMethodName, &pb.BatchExistKeyRequest{Keys: []string{strings.Repeat("k", 40_000)}}, 30_000); err == nil {
+				err = p.WriteRSTStream(p.stream-1, http2.ErrCodeCancel)
+			}
+		case 2: // refused for its length, by the server
+			err = p.call(pb.ObjectService_BatchExistKey_FullMethodName, &pb.BatchExistKeyRequest{Keys: []string{strings.Repeat("k", 60_000)}}, 20_000)
+		}
+		if err != nil {
+			t.Fatalf("call %d: %v, want no error: all before are over", i, err)
+		}
+		n.empty(arriving)
+	}
+	select {
+	case <-p.ended:
+		t.Error("the connection was closed")
+	default:
+	}
+}
+
+// Answers that nobody reads are counted, and refused past the share of their host, until
+// their connection ends.
+func TestUnreadAnswers(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes = 2 << 20 }).mount()
+	_, unread := n.server.Budgets()
+	admin := n.ops
+	var keys []string
+	for i := range 100 {
+		keys = append(keys, fmt.Sprintf("%01000d", i))
+	}
+	n.put(keys...)
+	p := n.raw()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) { // until the share is taken
+		if err := p.call(pb.AdminService_ListKeys_FullMethodName, &pb.ListKeysRequest{PageSize: 1000}, 0); err != nil {
+			t.Fatal(err)
+		}
+		_, err := admin.ListKeys(t.Context(), &pb.ListKeysRequest{PageSize: 1000})
+		if err != nil {
+			if e, _ := rpcerr.Parse(err); e.Kind != errs.Unresolved || !strings.Contains(err.Error(), "not read yet") {
+				t.Errorf("got %v, want what is not read, and that the call may have been applied: it was made (V)", err)
+			}
+			break
+		}
+		if time.Since(began) > 10*time.Second {
+			t.Fatal("answers are not counted")
+		}
+	}
+	if _, err := admin.ListKeys(t.Context(), &pb.ListKeysRequest{PageSize: 10}); err != nil {
+		t.Errorf("a small answer: %v, want no error", err)
+	}
+	_ = p.Close()
+	n.empty(unread)
+	if _, err := admin.ListKeys(t.Context(), &pb.ListKeysRequest{PageSize: 1000}); err != nil {
+		t.Errorf("when the connection has ended: %v, want no error", err)
+	}
+}

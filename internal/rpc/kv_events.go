@@ -1,0 +1,78 @@
+package rpc
+
+import (
+	"time"
+
+	"google.golang.org/grpc"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/service/kvevents"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// quietTime is after how long a subscriber to whom nothing happens gets its position.
+const quietTime = 500 * time.Millisecond
+
+func (s *objectService) KvEvents(r *pb.KvEventsRequest, stream grpc.ServerStreamingServer[pb.KvEventsResponse]) error {
+	if _, err := s.Gate.Master(); err != nil {
+		return err
+	}
+	if s.Config.KVEvents == nil {
+		return errs.New(errs.NotSupported, "", "this node keeps no KV events: start all nodes with --enable_kv_events")
+	}
+	giveBack, err := s.following.take(stream.Context())
+	if err != nil {
+		return err
+	}
+	defer giveBack()
+	after := kvevents.Position{History: r.GetAfter().GetHistory(), Seq: metadata.Seq(r.GetAfter().GetSequence())}
+	if term, err := termOf(r.GetAfter()); err == nil { // a term that there cannot be is in no journal
+		after.Term = term
+	}
+	sub := s.Config.KVEvents.Subscribe(after)
+	defer sub.Close()
+	for {
+		m, err := s.Gate.Master()
+		if err != nil {
+			return err
+		}
+		batch, err := sub.Next(stream.Context(), quietTime)
+		if err != nil {
+			return err
+		}
+		through := positionOf(batch.Through)
+		if batch.Resync {
+			through = new(pb.KvPosition) // in place of the position from before, which another node may know
+		}
+		if err := stream.Send(&pb.KvEventsResponse{
+			Header: s.header(m.Term), Resync: batch.Resync, Events: kvEventsOf(batch.Events), Through: through,
+		}); err != nil {
+			return err
+		}
+	}
+}
+
+func positionOf(p kvevents.Position) *pb.KvPosition {
+	if p == (kvevents.Position{}) {
+		return nil
+	}
+	return &pb.KvPosition{History: p.History, Term: uint64(p.Term), Sequence: uint64(p.Seq)}
+}
+
+func kvEventsOf(seen []metadata.Sighting) []*pb.KvEvent {
+	events := make([]*pb.KvEvent, len(seen))
+	for i := range seen {
+		of := &seen[i]
+		e := &pb.KvEvent{Tenant: of.Tenant, Key: of.Key, GroupId: of.Group, ObjectId: uint64(of.ID), Size: of.Size, Type: pb.KvEventType_KV_EVENT_TYPE_REMOVED}
+		switch {
+		case of.After&^of.Before != 0:
+			e.Type = pb.KvEventType_KV_EVENT_TYPE_STORED
+		case of.Evicted:
+			e.Type = pb.KvEventType_KV_EVENT_TYPE_EVICTED
+		}
+		e.InMemory, e.OnDisk = of.After&metadata.InMemory != 0, of.After&metadata.OnDisk != 0
+		events[i] = e
+	}
+	return events
+}

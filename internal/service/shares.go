@@ -1,0 +1,122 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/security/share"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// Shares bound what all peers have together, and one of them. A zero rule is no bound.
+type Shares struct {
+	Clients  share.Rule
+	Segments share.Rule
+	KeyBytes share.Rule // see metadata.KeyBytes
+}
+
+// A Caller is who a call comes from.
+type Caller struct {
+	Peer string // what the caller has counts for it, see package share
+	// Identified says that Peer is an identity. One that dies starts again under its
+	// client id, so it gets no other client's memory before that has expired.
+	Identified bool
+}
+
+type callerKey struct{}
+
+// From returns a context for calls of somebody.
+func From(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// callerOf returns who a call comes from.
+func callerOf(ctx context.Context) Caller {
+	c, _ := ctx.Value(callerKey{}).(Caller)
+	return c
+}
+
+// A refusedError says why a peer may have no new keys.
+type refusedError struct {
+	error
+	// evictionHelps: all have too many, or one peer has, beside which the others have few,
+	// such as a fleet behind one address: nothing else would ever make room for it.
+	evictionHelps bool
+}
+
+// Unwrap returns what is wrong.
+func (e *refusedError) Unwrap() error { return e.error }
+
+// admitKeys returns a refusedError if a peer may have no new keys.
+func (m *Master) admitKeys(op string, p PutRequest, items []PutItem) error {
+	bytes := int64(0)
+	for i := range items {
+		bytes += metadata.KeyBytes(items[i].Key)
+	}
+	all, own := m.Store.Use(p.Peer)
+	text := m.Shares.KeyBytes.Refuse(p.Peer, all.KeyBytes, own.KeyBytes, bytes)
+	if text == "" {
+		return nil
+	}
+	alone := all.KeyBytes-own.KeyBytes <= m.Shares.KeyBytes.Few
+	return &refusedError{errs.New(errs.NoAvailableHandle, op, "%s", text), alone || own.KeyBytes+bytes <= m.Shares.KeyBytes.Peer}
+}
+
+// admitSegments refuses more segments to a peer that has too many.
+func (m *Master) admitSegments(ctx context.Context, n int) error {
+	peer := callerOf(ctx).Peer
+	all, own := m.Store.Use(peer)
+	if text := m.Shares.Segments.Refuse(peer, all.Segments, own.Segments, int64(n)); text != "" {
+		return errs.New(errs.Unavailable, "MountSegment", "%s", text)
+	}
+	return nil
+}
+
+// An occupiedError refuses a mount where a client lends memory that is alive.
+type occupiedError struct {
+	error
+	left time.Duration // until the owner is taken for dead, if it stays silent
+}
+
+// Unwrap returns what is wrong.
+func (e *occupiedError) Unwrap() error { return e.error }
+
+// checkOwners returns an occupiedError if a client that is alive lends memory where one of
+// some segments is: a mount would take it away. The owner is taken for dead when it has
+// been silent for displacedTTL, since a process that starts in the place of one that died
+// should not wait for long; where callers are identified, when it has expired.
+func (m *Master) checkOwners(ctx context.Context, specs []segment.Spec) error {
+	ttl := m.Liveness.ttl
+	if !callerOf(ctx).Identified {
+		ttl = min(ttl, displacedTTL)
+	}
+	for _, spec := range specs {
+		for _, owner := range m.Store.OwnersOf(spec) {
+			if left := m.Liveness.left(owner, ttl); left > 0 {
+				return &occupiedError{errs.New(errs.Unavailable, "MountSegment",
+					"client %v has mounted memory of segment %v at %.64q, and is alive; stop that client, or mount under its id; what it has is free when it has been silent for %v",
+					owner, spec.ID, spec.Endpoint, ttl), left}
+			}
+		}
+	}
+	return nil
+}
+
+// clockMargin is by how much the clock of a sleep may differ from that of Liveness.
+const clockMargin = 10 * time.Millisecond
+
+// mountAlone runs f, which mounts segments, while no others are mounted. If their memory
+// is somebody's, f runs again when the owner is taken for dead, unless it was heard
+// meanwhile.
+func (m *Master) mountAlone(ctx context.Context, f func(context.Context) error) error {
+	err := m.withSegments(ctx, f)
+	var occupied *occupiedError
+	if !errors.As(err, &occupied) || clock.Sleep(ctx, occupied.left+clockMargin) != nil {
+		return err
+	}
+	return m.withSegments(ctx, f)
+}

@@ -1,0 +1,162 @@
+package service_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/security/share"
+	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// lent is memory of a client, at the place of all others of the same base.
+func lent(client, id, base byte) segment.Spec {
+	return segment.Spec{ID: segment.ID{id}, Name: "b", Base: uint64(base) << 32, Size: 1 << 20, Endpoint: "b:1", Client: owner(client)}
+}
+
+// A client that is alive keeps its memory, whoever mounts there. One that is silent loses
+// it to a process that starts in its place, which waits for that; with identities only
+// when the client has expired. Under its own id a client gets its place at once.
+func TestPlaceOfALivingClient(t *testing.T) {
+	for name, tc := range map[string]struct {
+		by    service.Caller
+		alive bool
+		takes time.Duration
+		want  errs.Kind
+	}{
+		"the owner pings":                      {service.Caller{Peer: "x"}, true, 3 * time.Second, errs.Unavailable},
+		"the owner is silent":                  {service.Caller{Peer: "x"}, false, 3 * time.Second, errs.OK},
+		"the owner pings, with identities":     {service.Caller{Peer: "x", Identified: true}, true, 10 * time.Second, errs.Unavailable},
+		"the owner is silent, with identities": {service.Caller{Peer: "x", Identified: true}, false, 10 * time.Second, errs.OK},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, running)
+				want(t, "the first mount", f.MountSegment(t.Context(), lent(2, 2, 5)), errs.OK)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go func() {
+					for tc.alive && clock.Sleep(ctx, time.Second) == nil {
+						_, _ = f.Ping(ctx, owner(2))
+					}
+				}()
+				began := time.Now()
+				err := f.MountSegment(service.From(ctx, tc.by), lent(3, 3, 5))
+				took := time.Since(began)
+				want(t, "the mount in its place", err, tc.want)
+				if took < tc.takes || took > tc.takes+time.Second {
+					t.Errorf("it took %v, want about %v", took, tc.takes)
+				}
+				if _, there := f.Store.FindSegment(segment.ID{2}); there == (tc.want == errs.OK) {
+					t.Errorf("the first segment is there: %t", there)
+				}
+				if tc.alive && !strings.Contains(err.Error(), owner(2).String()) {
+					t.Errorf("the error does not name the client: %v", err)
+				}
+				cancel()
+				began = time.Now()
+				other := lent(2, 4, 6)
+				want(t, "another mount of a living client", f.MountSegment(t.Context(), other), errs.OK)
+				other.ID = segment.ID{5}
+				want(t, "one in its place, under its own id", f.MountSegment(t.Context(), other), errs.OK)
+				if took := time.Since(began); took != 0 {
+					t.Errorf("a client waits %v for a place of its own", took)
+				}
+			})
+		})
+	}
+}
+
+// One peer has its share of segments, whatever client ids it uses, and leaves others
+// theirs. What is unmounted can be mounted again.
+func TestSegmentsAreShared(t *testing.T) {
+	f := newFixture(t, func(c *service.Master) {
+		c.Shares.Segments = share.Rule{What: "segments", Setting: "max-segments", Total: 16, Peer: 8, Few: 2}
+	})
+	mount := func(peer string, n byte) error {
+		s := lent(n, n, n)
+		return f.MountSegment(service.From(t.Context(), service.Caller{Peer: peer}), s)
+	}
+	for n := range byte(8) {
+		want(t, "a mount of the first peer", mount("a", 10+n), errs.OK)
+	}
+	err := mount("a", 30)
+	if errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "--max-segments") {
+		t.Errorf("one too many: got %v, want Unavailable, and what helps", err)
+	}
+	want(t, "mounted already", mount("a", 17), errs.OK)
+	want(t, "a mount of another peer", mount("b", 31), errs.OK)
+	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{17}), errs.OK)
+	want(t, "a mount in place of that", mount("a", 30), errs.OK)
+}
+
+// A put that was made is answered as before, though its peer has no room for new keys by then.
+func TestARepeatedPutIsNotRefused(t *testing.T) {
+	f := newFixture(t, func(c *service.Master) {
+		c.Shares.KeyBytes = share.Rule{What: "key bytes", Setting: "max-key-bytes", Total: 16 * metadata.KeyBytes("k-1"), Peer: metadata.KeyBytes("k-1"), Few: 1}
+	})
+	r := start(1)
+	r.Peer, r.Request = "a", 77
+	first, err := f.PutStart(t.Context(), r, service.PutItem{Key: "k-1", Size: 100})
+	want(t, "all that the peer may have", err, errs.OK)
+	again, err := f.PutStart(t.Context(), r, service.PutItem{Key: "k-1", Size: 100})
+	if err != nil || again.ID != first.ID {
+		t.Errorf("the same call again: got %v, %v, want the reservation %v that was made (V)", again.ID, err, first.ID)
+	}
+	r.Request = 78
+	_, err = f.PutStart(t.Context(), r, service.PutItem{Key: "k-2", Size: 100})
+	want(t, "another key", err, errs.NoAvailableHandle)
+}
+
+// Keys count for the peer that put them, under whatever client id, until they are gone.
+func TestKeysAreShared(t *testing.T) {
+	bytes := metadata.KeyBytes("k-00")
+	f := newFixture(t, func(c *service.Master) {
+		c.Shares.KeyBytes = share.Rule{What: "key bytes", Setting: "max-key-bytes", Total: 16 * bytes, Peer: 8 * bytes, Few: 2 * bytes}
+	})
+	keys := func(from int, n int) (items []service.PutItem) {
+		for i := range n {
+			items = append(items, service.PutItem{Key: "k-" + string(rune('a'+from)) + string(rune('a'+i)), Size: 100})
+		}
+		return items
+	}
+	put := func(peer string, client byte, items []service.PutItem) error {
+		r := start(client)
+		r.Peer = peer
+		_, failed, err := f.BatchPutStart(t.Context(), r, items)
+		return errors.Join(append(failed, err)...)
+	}
+	want(t, "half of all", put("a", 1, keys(1, 4)), errs.OK)
+	want(t, "under another client id", put("a", 2, keys(2, 4)), errs.OK)
+	err := put("a", 3, keys(3, 1))
+	if errs.KindOf(err) != errs.NoAvailableHandle || !strings.Contains(err.Error(), "--max-key-bytes") {
+		t.Errorf("one too many: got %v, want NoAvailableHandle, and what helps", err)
+	}
+	if n := f.failed.Load(); n != 1 {
+		t.Errorf("%d evictions were asked for, want 1: a peer that is alone makes room for itself", n)
+	}
+	want(t, "another peer", put("b", 4, keys(4, 6)), errs.OK)
+	want(t, "one too many, beside others", put("a", 3, keys(3, 1)), errs.NoAvailableHandle)
+	if n := f.failed.Load(); n != 1 {
+		t.Errorf("%d evictions were asked for, want no other; objects of others must not go for one peer's keys", n)
+	}
+	want(t, "past what is kept for those with few", put("b", 4, keys(5, 1)), errs.NoAvailableHandle)
+	if n := f.failed.Load(); n != 2 {
+		t.Errorf("%d evictions were asked for, want 2: all keys together are too many", n)
+	}
+	want(t, "a peer with few", put("c", 5, keys(6, 2)), errs.OK)
+	if _, err := f.RemoveAll(t.Context(), service.RemoveRequest{Tenant: "default", Force: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, it := range keys(1, 4) {
+		want(t, "revoking", f.PutRevoke(t.Context(), update(1), service.UpdateItem{Key: it.Key}), errs.OK)
+	}
+	want(t, "in place of what is gone", put("a", 3, keys(3, 2)), errs.OK)
+}
