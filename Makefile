@@ -4,8 +4,8 @@ TOOL := go tool -modfile=tools/go.mod
 .PHONY: build test race lint fmt generate bench fuzz demo drills soak ci
 
 BIN ?= bin
-build: ## the programs, into BIN: no paths of this machine in them, and no golang.org/x/net/trace
-	go build -trimpath -tags grpcnotrace -o $(BIN)/ ./cmd/...
+build: ## the programs, into BIN: no paths of this machine in them, no golang.org/x/net/trace, and no DWARF, as in releases
+	go build -trimpath -tags grpcnotrace -ldflags=-w -o $(BIN)/ ./cmd/...
 
 test race lint:
 	.ci/run $@

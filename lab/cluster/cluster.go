@@ -33,6 +33,7 @@ type Config struct {
 	Etcd     int      // members; none for a lone master without HA
 	Names    []string // of nodes: the first is a master, the others are standbys
 	Embedded bool     // the first node runs etcd; with Etcd 1 and Proxies
+	OwnEtcd  bool     // each node runs a member of etcd; in place of Etcd
 	Proxies  bool     // on each way between two processes, and in front of nodes
 	Access   Access   // of clients
 	Program  string   // executable of the nodes; empty for this one
@@ -72,6 +73,9 @@ func Start(ctx context.Context, cfg Config) (c *Cluster, err error) {
 	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return c, err
 	}
+	if c.OwnEtcd {
+		c.Etcd = len(c.Names)
+	}
 	if err := c.startEtcd(ctx); err != nil {
 		return c, err
 	}
@@ -107,10 +111,12 @@ func (c *Cluster) startEtcd(ctx context.Context) (err error) {
 	if err := c.makeMembers(); err != nil {
 		return err
 	}
-	if c.Embedded {
+	switch {
+	case c.OwnEtcd: // the nodes start them
+	case c.Embedded:
 		// A fixed address, so that a new etcd is not taken for one that nobody knows.
 		err = onFreePort(ctx, func(address string) error { c.embedded = address; return nil })
-	} else {
+	default:
 		err = c.StartMembers(ctx, c.Members...)
 	}
 	if err != nil {
@@ -146,6 +152,9 @@ func (c *Cluster) Add(name string) (n *Node, err error) {
 	if n.Front, err = netfault.Listen(""); err != nil {
 		return nil, err
 	}
+	if c.OwnEtcd {
+		return n, nil
+	}
 	for _, m := range c.Members {
 		target := ""
 		if m.process != nil {
@@ -179,7 +188,7 @@ func (c *Cluster) StartNode(ctx context.Context, n *Node, role promote.Role, mor
 		if n.Front != nil {
 			n.Front.SetTarget(address)
 		}
-		p, err := startProgram(ctx, cmp.Or(n.Program, c.Program), c.Dir, n.Name, slices.Concat([]string{command}, c.arguments(n), more)...)
+		p, err := startProgram(ctx, cmp.Or(n.Program, c.Program), c.Dir, n.Name, slices.Concat([]string{command}, c.arguments(n, role), more)...)
 		if err != nil {
 			return err
 		}
@@ -189,23 +198,32 @@ func (c *Cluster) StartNode(ctx context.Context, n *Node, role promote.Role, mor
 			return err
 		}
 		n.Process, n.Conn, n.Admin = p, conn, pb.NewAdminServiceClient(conn)
-		if c.embeds(n) {
-			c.Members[0].process = p
+		if m := c.memberIn(n); m != nil {
+			m.process = p
 			c.leadToMembers()
 		}
 		return nil
 	})
 }
 
-// embeds reports whether a node runs etcd.
-func (c *Cluster) embeds(n *Node) bool { return c.Embedded && n == c.Nodes[0] }
+// memberIn returns the member of etcd that a node runs; nil for none.
+func (c *Cluster) memberIn(n *Node) *Member {
+	i := slices.Index(c.Nodes, n)
+	if c.Embedded && i == 0 || c.OwnEtcd && i < len(c.Members) {
+		return c.Members[i]
+	}
+	return nil
+}
+
+// NodeOf returns the node that runs a member of etcd, where each runs one.
+func (c *Cluster) NodeOf(m *Member) *Node { return c.Nodes[slices.Index(c.Members, m)] }
 
 // ForgetState deletes the state files of a node that does not run.
 func (c *Cluster) ForgetState(n *Node) error {
 	return os.RemoveAll(filepath.Join(c.Dir, n.Name, "data", "state"))
 }
 
-func (c *Cluster) arguments(n *Node) []string {
+func (c *Cluster) arguments(n *Node, role promote.Role) []string {
 	host, port, _ := net.SplitHostPort(n.listens)
 	args := []string{
 		"--rpc_address=" + host, "--rpc_port=" + port, "--metrics_port=0", "--advertise-address=" + n.Addr(),
@@ -217,7 +235,7 @@ func (c *Cluster) arguments(n *Node) []string {
 	if c.Etcd == 0 {
 		args = append(args, "--enable_ha=false")
 	} else {
-		args = append(args, c.etcdArguments(n)...)
+		args = append(args, c.etcdArguments(n, role)...)
 	}
 	if c.Access.Forward {
 		args = append(args, "--forward")
@@ -229,7 +247,7 @@ func (c *Cluster) arguments(n *Node) []string {
 	return args
 }
 
-func (c *Cluster) etcdArguments(n *Node) []string {
+func (c *Cluster) etcdArguments(n *Node, role promote.Role) []string {
 	etcd, compact := c.Endpoints(), "on"
 	if c.Proxies {
 		etcd = etcd[:0]
@@ -241,7 +259,11 @@ func (c *Cluster) etcdArguments(n *Node) []string {
 		compact = "off"
 	}
 	args := []string{"--etcd_endpoints=" + strings.Join(etcd, ","), "--journal-compact=" + compact}
-	if c.embeds(n) {
+	switch m := c.memberIn(n); {
+	case c.OwnEtcd:
+		args[0] = "--etcd-listen=" + m.listens
+		args = append(args, "--etcd-peer-listen="+m.peersAt, c.joining(n, role))
+	case m != nil:
 		args[0] = "--etcd-listen=" + c.embedded
 	}
 	if c.SessionTTL > 0 {
@@ -257,6 +279,20 @@ func (c *Cluster) etcdArguments(n *Node) []string {
 		args = append(args, "--events-ttl="+c.EventsTTL.String())
 	}
 	return args
+}
+
+// joining is how a node finds the other members of etcd: the first one founds it.
+func (c *Cluster) joining(n *Node, role promote.Role) string {
+	if n == c.Nodes[0] && role == promote.Primary {
+		return "--cluster-init"
+	}
+	var others []string
+	for _, other := range c.Nodes {
+		if other != n {
+			others = append(others, other.Addr())
+		}
+	}
+	return "--join=" + strings.Join(others, ",")
 }
 
 // Enter has clients who know the entry alone come in through a node, as a load

@@ -20,9 +20,14 @@ type Member struct {
 	process *Process        // nil while it is down
 	clients *netfault.Proxy // of the cluster's clients; nil without proxies
 	peers   *netfault.Proxy
+
+	listens, peersAt string // of one that a node runs, where each runs one
 }
 
 func (c *Cluster) makeMembers() (err error) {
+	if c.OwnEtcd {
+		return c.makeOwnMembers()
+	}
 	for i := range c.Etcd {
 		m := &Member{Name: "etcd"}
 		if c.Etcd > 1 {
@@ -37,6 +42,23 @@ func (c *Cluster) makeMembers() (err error) {
 		if m.peers, err = netfault.Listen(""); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// makeOwnMembers gives the member of each node its addresses, which it keeps.
+func (c *Cluster) makeOwnMembers() error {
+	for _, name := range c.Names {
+		m := &Member{Name: name}
+		for _, address := range []*string{&m.listens, &m.peersAt} {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				return err
+			}
+			defer func() { _ = l.Close() }() // when all are chosen
+			*address = l.Addr().String()
+		}
+		c.Members = append(c.Members, m)
 	}
 	return nil
 }
@@ -61,6 +83,9 @@ func onFreePort(ctx context.Context, start func(address string) error) error {
 
 // StartMembers starts members that are down, on their data if they have any.
 func (c *Cluster) StartMembers(ctx context.Context, members ...*Member) error {
+	if c.OwnEtcd {
+		return nil // they start with their nodes
+	}
 	var starting errgroup.Group
 	for _, m := range members {
 		starting.Go(func() error { return c.startMember(ctx, m) })
@@ -75,7 +100,7 @@ func (c *Cluster) StartMembers(ctx context.Context, members ...*Member) error {
 // leadToMembers has the proxies lead to where the members are.
 func (c *Cluster) leadToMembers() {
 	for i, m := range c.Members {
-		if m.process == nil {
+		if m.process == nil || m.clients == nil {
 			continue
 		}
 		m.clients.SetTarget(m.process.Etcd[0])
@@ -134,8 +159,11 @@ func (m *Member) close() {
 
 // address is where the cluster's clients reach it.
 func (m *Member) address() string {
-	if m.clients != nil {
+	switch {
+	case m.clients != nil:
 		return m.clients.Addr()
+	case m.listens != "":
+		return m.listens
 	}
 	return m.process.Etcd[0]
 }

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/journal"
@@ -138,6 +140,18 @@ func (n *Node) UntilPromotable(ctx context.Context) error {
 	return err
 }
 
+// UntilCaughtUp waits until it has applied what the primary has committed by now.
+func (n *Node) UntilCaughtUp(ctx context.Context, primary *Node) error {
+	now, err := primary.Status(ctx)
+	if err != nil {
+		return fmt.Errorf("status of %s: %w", primary.Name, err)
+	}
+	_, err = n.Until(ctx, "has caught up", func(s *pb.StatusResponse) bool {
+		return s.GetState().GetSequence() >= now.GetState().GetSequence()
+	})
+	return err
+}
+
 // UntilHandover waits until a primary has seen in etcd that a standby could take
 // over: standbys say so there about once a second.
 func (n *Node) UntilHandover(ctx context.Context) error {
@@ -169,7 +183,15 @@ func SameDigest(ctx context.Context, primary, follower *Node) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("digest of %s: %w", primary.Name, err)
 	}
-	b, err := follower.Admin.Digest(ctx, &pb.DigestRequest{Sequence: a.GetSequence()})
+	var b *pb.DigestResponse
+	err = Poll(ctx, 20*time.Second, follower.Name+" has a digest", func(ctx context.Context) (bool, error) {
+		var err error
+		b, err = follower.Admin.Digest(ctx, &pb.DigestRequest{Sequence: a.GetSequence()})
+		if status.Code(err) == codes.Unavailable { // a term of its own is ending
+			return false, nil
+		}
+		return err == nil, err
+	})
 	if err != nil {
 		return false, fmt.Errorf("digest of %s: %w", follower.Name, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -23,7 +24,17 @@ A put is a PutStart and a PutEnd; its processor time by the key is that of both.
 Objects that are read are chosen at random; removals remove what the puts of the
 same cell have put. Nothing is evicted. Keys have 40 bytes.
 
-All cells together take about six minutes.`
+All cells together take about six minutes.
+
+With --before it compares two masters: that of another program, such as a lab of
+an older commit, and this one's. Both run at the same time and are called in turns,
+with the same calls: as many as fit into --duration at first, then so many again in
+each of --rounds. Objects that are put are removed in the same round. The table has
+the medians of the master's processor time by the key, their ratio, and the lowest
+and highest ratio of a round. A quiet machine, one number of connections and cells
+of 5 s show differences of a few percent:
+
+  lab bench rpc --before=OLD/lab --connections=16 --objects=20000 --duration=5s`
 
 func (g *globals) rpcCommand() *cobra.Command {
 	o := rpcbench.Defaults()
@@ -48,7 +59,13 @@ func (g *globals) rpcCommand() *cobra.Command {
 			return measure(g, cmd, func(ctx context.Context, stage func(string)) (rpcbench.Report, error) {
 				o.Progress = stage
 				return rpcbench.Run(ctx, o)
-			}, rpcTable)
+			}, func(w io.Writer, r *rpcbench.Report) {
+				if o.Before != "" {
+					comparisonTable(w, r)
+				} else {
+					rpcTable(w, r)
+				}
+			})
 		},
 	}
 	f := cmd.Flags()
@@ -58,6 +75,8 @@ func (g *globals) rpcCommand() *cobra.Command {
 	f.StringSliceVar(&o.Calls, "calls", o.Calls, "what is called: "+strings.Join(rpcbench.CallNames(), ", "))
 	f.StringSliceVar(&protocols, "protocols", protocols, "how it is called: grpc, mooncake")
 	f.DurationVar(&o.Duration, "duration", o.Duration, "time of each cell")
+	f.StringVar(&o.Before, "before", "", "another lab, whose master this one's is compared with")
+	f.IntVar(&o.Rounds, "rounds", o.Rounds, "with --before: how often each cell is measured")
 	f.IntVar(&o.Segments, "segments", o.Segments, "segments that are mounted")
 	f.IntVar(&o.Objects, "objects", o.Objects, "objects that are read, at random")
 	return cmd
@@ -97,6 +116,33 @@ func rpcTable(w io.Writer, r *rpcbench.Report) {
 	fmt.Fprintf(w, "\nCPU is the master's. %d processors shared by client and master, load average %.2f before the run, %s,\n%s segments, %s objects to read. A put is two calls: PutStart + PutEnd.\n"+
 		"OTHERS are the processors that processes besides the run's kept busy: the fewer, the better the figures.\n",
 		r.Processors, r.LoadAverage, r.Go, cli.Count(r.Segments), cli.Count(r.Objects))
+}
+
+// tolerated is the ratio above which a call counts as slower than before.
+const tolerated = 1.05
+
+func comparisonTable(w io.Writer, r *rpcbench.Report) {
+	t := cli.NewTable(w, "HA", "CONNECTIONS", "BATCH", "CALL", "PROTOCOL", "CALLS", "BEFORE µs/KEY", "AFTER µs/KEY", "RATIO", "LOWEST", "HIGHEST", "OTHERS")
+	product, slower := 1.0, 0
+	for i := range r.Comparisons {
+		c := &r.Comparisons[i]
+		ha := "off"
+		if c.HA {
+			ha = "on"
+		}
+		before, after := c.Medians()
+		lowest, highest := c.Spread()
+		t.Row(ha, fmt.Sprint(c.Connections), fmt.Sprint(c.Batch), c.Call, string(c.Protocol), cli.Count(c.Calls),
+			fmt.Sprintf("%.2f", before), fmt.Sprintf("%.2f", after), fmt.Sprintf("%.3f", c.Ratio()),
+			fmt.Sprintf("%.3f", lowest), fmt.Sprintf("%.3f", highest), fmt.Sprintf("%.2f", c.Others))
+		if product *= c.Ratio(); c.Ratio() > tolerated {
+			slower++
+		}
+	}
+	t.End()
+	fmt.Fprintf(w, "\nMedians of the master's processor time by the key. %d of %d ratios are above %.2f; their geometric mean is %.3f.\n"+
+		"%d processors, load average %.2f before the run, %s. OTHERS are the processors that processes besides the run's kept busy, in the worst round.\n",
+		slower, len(r.Comparisons), tolerated, math.Pow(product, 1/float64(len(r.Comparisons))), r.Processors, r.LoadAverage, r.Go)
 }
 
 // rpcLatencies writes a figure of each RPC of a cell.

@@ -1,6 +1,7 @@
 package command
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -26,10 +27,24 @@ func TestBenchRPC(t *testing.T) {
 	}
 }
 
+// This binary is the program before, too.
+func TestBenchRPCBefore(t *testing.T) {
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := run(t, "bench", "rpc", "--before="+program, "--rounds=2", "--ha=off", "--connections=2", "--batch=8", "--duration=100ms", "--segments=4", "--objects=100", "--protocols=mooncake", "--calls=get,remove").
+		Want(t, cli.StatusOK, "without HA: starting both", "BEFORE µs/KEY", "of 2 ratios are above 1.05")
+	if rows := strings.Count(o.Out, "mooncake"); rows != 2 || strings.Contains(o.Out, " put ") {
+		t.Errorf("%d rows of mooncake's, want 2, and none of puts, which were not asked for:\n%s", rows, o.Out)
+	}
+}
+
 func TestBenchRPCUsage(t *testing.T) {
 	for want, args := range map[string][]string{
 		`--ha has "maybe"`:       {"--ha=maybe"},
 		"--connections is 0":     {"--connections=0,4"},
+		"--rounds is 0":          {"--rounds=0"},
 		"--duration is 1ms":      {"--duration=1ms"},
 		`--calls has "scan"`:     {"--calls=scan"},
 		`--protocols has "http"`: {"--protocols=http"},

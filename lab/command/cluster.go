@@ -33,6 +33,7 @@ type localOptions struct {
 	members, standbys int
 	dir               string
 	prometheus        bool
+	ownEtcd           bool
 	nodes             []string // flags of all nodes
 }
 
@@ -75,6 +76,7 @@ func (g *globals) clusterCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.IntVar(&o.members, "etcd-members", 3, "members of etcd: 1, 3 or 5")
+	f.BoolVar(&o.ownEtcd, "own-etcd", false, "the master and each standby run a member of etcd themselves; then --etcd-members does not count")
 	f.IntVar(&o.standbys, "standbys", 2, "standbys beside the master, from 1 to 8")
 	f.StringVar(&o.dir, "dir", "", "folder in which to keep data and logs, in a new one for each run; none keeps nothing")
 	f.BoolVar(&o.prometheus, "prometheus", true, "run Prometheus, if it is installed")
@@ -99,8 +101,11 @@ func (g *globals) cluster(ctx context.Context, cmd *cobra.Command, o localOption
 	for i := range o.standbys {
 		names = append(names, fmt.Sprintf("standby-%d", i+1))
 	}
+	if o.ownEtcd {
+		o.members = len(names)
+	}
 	cmd.PrintErrf("starting %d members of etcd, a master and %d standbys\n", o.members, o.standbys)
-	c, err := cluster.Start(ctx, cluster.Config{Dir: dir, ID: "lab", Etcd: o.members, Names: names, Args: o.nodes})
+	c, err := cluster.Start(ctx, cluster.Config{Dir: dir, ID: "lab", Etcd: o.members, OwnEtcd: o.ownEtcd, Names: names, Args: o.nodes})
 	if err != nil {
 		return err
 	}

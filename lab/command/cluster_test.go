@@ -58,7 +58,7 @@ func TestClusterStaysUntilInterrupted(t *testing.T) {
 
 func TestClusterWithPrometheus(t *testing.T) {
 	if _, err := exec.LookPath("prometheus"); err != nil {
-		t.Skip("prometheus is not installed")
+		t.Skip("prometheus is not installed (Debian: apt-get install prometheus), so what it scrapes of a local stack is not checked")
 	}
 	dir := t.TempDir()
 	t.Chdir("../..") // of the clone, with the alerts

@@ -57,6 +57,7 @@ func drillFlags(f *pflag.FlagSet, o *drill.Options) {
 	f.DurationVar(&o.EventsTTL, "events-ttl", 0, "of the journal, in whole seconds; 0 for 60s, with --short 5s")
 	f.StringVar(&o.Dir, "dir", "", "where to keep data and logs while a drill runs; none for a temporary folder")
 	accessFlags(f, &o.Access)
+	f.BoolVar(&o.OwnEtcd, "own-etcd", false, "three nodes that each run a member of etcd; drills that break an etcd beside the nodes, or more than one node, are skipped")
 	f.BoolVar(&o.Short, "short", false, "the short form, as in CI")
 }
 

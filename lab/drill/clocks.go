@@ -22,8 +22,15 @@ func shiftClocks(ctx context.Context, e *Env) {
 	ep.NodeArgs = func(i int) []string {
 		return []string{"--shift-wall=" + []string{"1h", "-1h"}[i%2], "--step-wall=10m"}
 	}
-	e.rounds(ctx, ep, e.killAndRestart)
+	e.rounds(ctx, ep, func(ctx context.Context) {
+		e.ready(ctx)
+		do(clock.Sleep(ctx, stepAfter)) // under load
+		e.killAndRestart(ctx)
+	})
 }
+
+// stepAfter is a little longer than a node runs until its wall clock steps.
+const stepAfter = 3500 * time.Millisecond
 
 // stallLone stops a lone master for longer than its clients live without it.
 func stallLone(ctx context.Context, e *Env) {

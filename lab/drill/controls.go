@@ -79,6 +79,8 @@ func Controls() []Control {
 		c("moves", "transfer-sources", "sources are spared"),
 		c("groups", "group-leases", "groups are kept", "groups are whole"),
 		c("hostile-peers", "memory-budget", "memory"),
+		c("any-machine", "journaled-reservations", "D", "S"),
+		c("kv-events", "seen-evictions", "the follower knows all keys"),
 	}
 }
 

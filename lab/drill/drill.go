@@ -30,6 +30,7 @@ type Drill struct {
 
 	patches []string // that its nodes are built with: helpers, nothing is missing
 	old     bool     // it needs nodes of an older release
+	ownEtcd bool     // it also runs where each node has a member of etcd
 	run     runFunc
 }
 
@@ -49,6 +50,7 @@ type Options struct {
 	Away       time.Duration  // how long all stays dead that everything-killed kills; default: not at all
 	From       string         // commit of the release that upgrade starts from; default: lastRelease
 	Short      bool           // the form for CI
+	OwnEtcd    bool           // each of three nodes runs a member of etcd
 	Dir        string         // for data and logs while a drill runs; default: the system's for temporary files
 	Access     cluster.Access // of the recorded clients
 	Break      string         // the mutant that all nodes are: one without a safeguard

@@ -110,10 +110,13 @@ func (e *Env) complete(ep *episode) {
 	if ep.nodes == 0 {
 		ep.nodes = 2
 	}
+	if e.OwnEtcd {
+		ep.OwnEtcd, ep.nodes = true, 3
+	}
 	for i := range ep.nodes {
 		ep.Names = append(ep.Names, fmt.Sprintf("node-%d", i+1))
 	}
-	if ep.Etcd == 0 && !ep.lone {
+	if ep.Etcd == 0 && !ep.lone && !ep.OwnEtcd {
 		ep.Etcd = 1
 	}
 	ep.FailoverAfter = e.Failover
@@ -202,10 +205,12 @@ type pair struct {
 	standby *cluster.Node
 }
 
-// ready waits until a node serves and another one could take over.
+// ready waits until a node serves, and another one could take over and has caught up:
+// one that was stopped counts the primary's silence from when it reads the last commit.
 func (e *Env) ready(ctx context.Context) (p pair) {
 	p.primary, p.term = e.primary(ctx, 0)
 	p.standby = must(e.cluster.AnyPromotable(ctx, p.primary))
+	do(p.standby.UntilCaughtUp(ctx, p.primary))
 	e.cluster.Enter(p.standby)
 	return p
 }
@@ -352,7 +357,11 @@ func Run(ctx context.Context, d Drill, o Options) Result {
 	o = o.withDefaults()
 	r := newResult(d, o)
 	err := o.Check()
-	if err == nil {
+	switch {
+	case err != nil:
+	case o.OwnEtcd && !d.ownEtcd:
+		r.Skipped = "it breaks an etcd that stands apart from the nodes, or more nodes than such a cluster may lose"
+	default:
 		err = withProgram(ctx, d, o, &r, func(program, old string) error {
 			o.program, o.old = program, old
 			return run(ctx, d, o, &r)

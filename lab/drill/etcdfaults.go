@@ -92,6 +92,9 @@ func (e *Env) hangEtcdFollower(ctx context.Context, term uint64, ttl time.Durati
 
 // killEtcd kills all members.
 func (e *Env) killEtcd() {
+	if e.cluster.OwnEtcd {
+		return // they went with their nodes
+	}
 	for _, m := range e.cluster.Members {
 		m.Kill()
 	}

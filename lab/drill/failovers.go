@@ -27,7 +27,15 @@ const (
 
 // failoverOutage is how long clients may be without an answer when the primary
 // dies.
-func (e *Env) failoverOutage() time.Duration { return e.Failover + max(outageGrace, e.Failover/2) }
+func (e *Env) failoverOutage() time.Duration {
+	if e.cluster != nil && e.cluster.OwnEtcd {
+		return e.Failover + max(outageGrace, e.Failover/2) + etcdElection
+	}
+	return e.Failover + max(outageGrace, e.Failover/2)
+}
+
+// etcdElection is what it may take beyond that if etcd's leader goes along.
+const etcdElection = 1500 * time.Millisecond
 
 // window is how long a primary may answer from its last commit on, as long as no
 // slow commit raises that.

@@ -14,15 +14,21 @@ func (d Drill) after() Drill {
 	return d
 }
 
+// also has a drill run as well where each node has a member of etcd.
+func (d Drill) also() Drill {
+	d.ownEtcd = true
+	return d
+}
+
 // All returns the drills in order.
 func All() []Drill {
 	d := func(number int, name, promises string, rounds int, ci bool, run runFunc, what string) Drill {
 		return Drill{Name: name, Number: number, Promises: strings.Fields(promises), What: what, Rounds: rounds, CI: ci, run: run}
 	}
 	return []Drill{
-		d(1, "kill-primary", "D X A V", 10, true, killPrimary, "SIGKILL of the primary under load, again and again"),
-		d(2, "handover", "D X A V", 10, true, handOver, "handover by order and by SIGTERM, again and again"),
-		d(3, "stopped-primary", "F X A V", 3, true, stopPrimary, "SIGSTOP of the primary for 0.2 s, three failover times and three sessions, then SIGCONT"),
+		d(1, "kill-primary", "D X A V", 10, true, killPrimary, "SIGKILL of the primary under load, again and again").also(),
+		d(2, "handover", "D X A V", 10, true, handOver, "handover by order and by SIGTERM, again and again").also(),
+		d(3, "stopped-primary", "F X A V", 3, true, stopPrimary, "SIGSTOP of the primary for 0.2 s, three failover times and three sessions, then SIGCONT").also(),
 		d(4, "primary-without-etcd", "F D X A V", 8, true, partPrimaryFromEtcd, "the primary loses etcd, at once or by and by; clients still reach it"),
 		d(5, "primary-without-clients", "D X A V", 2, false, partPrimaryFromClients, "the primary is cut off from clients and peers only"),
 		d(6, "etcd-leader", "D X A V", 6, false, killEtcdLeader, "SIGKILL of the leader of three etcd members, SIGSTOP of a follower"),
@@ -44,7 +50,7 @@ func All() []Drill {
 		d(22, "restored-etcd", "D X A L", 9, true, restoreEtcd, "etcd comes back from a backup of a minute ago, with its revisions and above them"),
 		d(23, "overwritten-keys", "F D X A L V", 15, true, overwriteKeys, "somebody writes over head and leader, or deletes them"),
 		d(24, "silent-owner", "D X A L", 3, true, silentOwner, "owners of memory fall silent or take it back, and lend the same memory again"),
-		d(25, "everything-killed", "D X A L S", 3, true, everythingDies, "SIGKILL of all nodes and etcd at once; all are started again"),
+		d(25, "everything-killed", "D X A L S", 3, true, everythingDies, "SIGKILL of all nodes and etcd at once; all are started again").also(),
 		d(26, "state-away", "D X A V", 2, true, stateAway, "the only complete standby is cut off etcd, the primary dies, and a master without state starts"),
 		d(27, "late-copies", "A", 1, true, lateCopies, "copies on SSDs are reported when their sources have gone, and after a takeover"),
 		d(28, "lost-packets", "F D X A V", 6, true, losePackets, "packets of the primary are lost without a reset: all, etcd's answers, or the journal's connection"),
@@ -54,5 +60,7 @@ func All() []Drill {
 		d(32, "moves", "D S", 1, true, moves, "the primary is killed while objects are moved and memory is full"),
 		d(33, "groups", "S", 1, true, groups, "the primary is killed while a member of a group is leased and memory is full"),
 		d(34, "hostile-peers", "D X A V", 1, false, hostilePeers, "peers take all the processor and memory that the primary gives them"),
+		d(35, "any-machine", "D X A V S", 20, false, killMachines, "SIGKILL of any one of three nodes that each run a member of etcd: of the primary, of etcd's leader, of any").also(),
+		d(36, "kv-events", "S", 1, false, kvEvents, "the primary is killed while a follower of KV events keeps the keys, and memory is full"),
 	}
 }

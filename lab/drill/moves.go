@@ -54,9 +54,9 @@ func (m *mover) mount(ctx context.Context, number byte, name string, size uint64
 
 // withMover plays a drill in which all memory is of a client of Mooncake's protocol, one
 // segment for each name. No silence expires it.
-func (e *Env) withMover(ctx context.Context, names []string, play func(ctx context.Context, p pair, b *bulk, m *mover)) {
+func (e *Env) withMover(ctx context.Context, names []string, play func(ctx context.Context, p pair, b *bulk, m *mover), args ...string) {
 	ep := episode{}
-	ep.Args = []string{"--client_ttl=1h"}
+	ep.Args = append([]string{"--client_ttl=1h"}, args...)
 	e.episode(ctx, ep, func(ctx context.Context) {
 		p, b := e.ready(ctx), e.newBulk()
 		defer b.Close()

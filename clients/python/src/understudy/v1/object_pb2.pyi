@@ -8,6 +8,10 @@ from google.protobuf import message as _message
 from typing import ClassVar as _ClassVar, Iterable as _Iterable, Mapping as _Mapping, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
+KV_EVENT_TYPE_EVICTED: KvEventType
+KV_EVENT_TYPE_REMOVED: KvEventType
+KV_EVENT_TYPE_STORED: KvEventType
+KV_EVENT_TYPE_UNSPECIFIED: KvEventType
 SOFT_PIN_ACTION_DISABLE: SoftPinAction
 SOFT_PIN_ACTION_ENABLE: SoftPinAction
 SOFT_PIN_ACTION_PRESERVE: SoftPinAction
@@ -233,6 +237,54 @@ class KeyedReplicaList(_message.Message):
     object: _replica_pb2.ReplicaList
     def __init__(self, key: _Optional[str] = ..., object: _Optional[_Union[_replica_pb2.ReplicaList, _Mapping]] = ...) -> None: ...
 
+class KvEvent(_message.Message):
+    __slots__ = ["group_id", "in_memory", "key", "object_id", "on_disk", "size", "tenant", "type"]
+    GROUP_ID_FIELD_NUMBER: _ClassVar[int]
+    IN_MEMORY_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    OBJECT_ID_FIELD_NUMBER: _ClassVar[int]
+    ON_DISK_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    group_id: str
+    in_memory: bool
+    key: str
+    object_id: int
+    on_disk: bool
+    size: int
+    tenant: str
+    type: KvEventType
+    def __init__(self, type: _Optional[_Union[KvEventType, str]] = ..., tenant: _Optional[str] = ..., key: _Optional[str] = ..., object_id: _Optional[int] = ..., size: _Optional[int] = ..., group_id: _Optional[str] = ..., in_memory: bool = ..., on_disk: bool = ...) -> None: ...
+
+class KvEventsRequest(_message.Message):
+    __slots__ = ["after"]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    after: KvPosition
+    def __init__(self, after: _Optional[_Union[KvPosition, _Mapping]] = ...) -> None: ...
+
+class KvEventsResponse(_message.Message):
+    __slots__ = ["events", "header", "resync", "through"]
+    EVENTS_FIELD_NUMBER: _ClassVar[int]
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    RESYNC_FIELD_NUMBER: _ClassVar[int]
+    THROUGH_FIELD_NUMBER: _ClassVar[int]
+    events: _containers.RepeatedCompositeFieldContainer[KvEvent]
+    header: _common_pb2.ResponseHeader
+    resync: bool
+    through: KvPosition
+    def __init__(self, header: _Optional[_Union[_common_pb2.ResponseHeader, _Mapping]] = ..., resync: bool = ..., events: _Optional[_Iterable[_Union[KvEvent, _Mapping]]] = ..., through: _Optional[_Union[KvPosition, _Mapping]] = ...) -> None: ...
+
+class KvPosition(_message.Message):
+    __slots__ = ["history", "sequence", "term"]
+    HISTORY_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    TERM_FIELD_NUMBER: _ClassVar[int]
+    history: str
+    sequence: int
+    term: int
+    def __init__(self, history: _Optional[str] = ..., term: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
 class PutConfig(_message.Message):
     __slots__ = ["data_type", "hard_pin", "host_id", "prefer_alloc_in_same_node", "preferred_segments", "replica_num", "soft_pin_action", "soft_pin_ttl_ms", "upsert"]
     DATA_TYPE_FIELD_NUMBER: _ClassVar[int]
@@ -414,4 +466,7 @@ class RemoveResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[_common_pb2.ResponseHeader, _Mapping]] = ...) -> None: ...
 
 class SoftPinAction(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = []
+
+class KvEventType(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = []

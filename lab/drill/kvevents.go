@@ -1,0 +1,140 @@
+package drill
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/lab/cluster"
+)
+
+// The drill of KV events: whoever follows the keys over takeovers knows those that there
+// are.
+
+// A keyFollower keeps the keys that there are, as KV events tell them.
+type keyFollower struct {
+	nodes []pb.ObjectServiceClient
+
+	mu      sync.Mutex
+	keys    map[string]bool
+	after   *pb.KvPosition
+	resyncs int
+	events  int
+}
+
+// follow follows until the context ends, with whichever node serves.
+func (f *keyFollower) follow(ctx context.Context) error {
+	for ctx.Err() == nil {
+		for _, n := range f.nodes {
+			stream, err := n.KvEvents(ctx, &pb.KvEventsRequest{After: f.after})
+			for err == nil {
+				var r *pb.KvEventsResponse
+				if r, err = stream.Recv(); err == nil {
+					f.take(r)
+				}
+			}
+		}
+		_ = clock.Sleep(ctx, 20*time.Millisecond)
+	}
+	return nil
+}
+
+func (f *keyFollower) take(r *pb.KvEventsResponse) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if r.GetResync() {
+		f.resyncs++
+		clear(f.keys)
+	}
+	for _, e := range r.GetEvents() {
+		if f.events++; e.GetInMemory() || e.GetOnDisk() {
+			f.keys[e.GetKey()] = true
+		} else {
+			delete(f.keys, e.GetKey())
+		}
+	}
+	if r.GetThrough() != nil {
+		f.after = r.GetThrough()
+	}
+}
+
+// knows reports whether the follower knows just these keys.
+func (f *keyFollower) knows(keys []string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(keys) == len(f.keys) && !slices.ContainsFunc(keys, func(k string) bool { return !f.keys[k] })
+}
+
+// kvEvents kills the primary again and again while memory is full, so that keys come, go
+// and are evicted all the time, and compares what a follower knows with what there is.
+func kvEvents(ctx context.Context, e *Env) {
+	const rounds = 3
+	e.withMover(ctx, []string{"memory"}, func(ctx context.Context, p pair, b *bulk, _ *mover) {
+		f := &keyFollower{keys: map[string]bool{}}
+		for _, n := range e.cluster.Nodes {
+			conn := must(grpc.NewClient(n.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials())))
+			defer conn.Close()
+			f.nodes = append(f.nodes, pb.NewObjectServiceClient(conn))
+		}
+		following, stop := context.WithCancel(ctx)
+		var work errgroup.Group
+		work.Go(func() error { return f.follow(following) })
+		defer func() { stop(); do(work.Wait()) }()
+		for ; e.result.Rounds < rounds && !e.noticed(); e.result.Rounds++ {
+			p = e.ready(ctx)
+			filling, enough := context.WithCancel(ctx)
+			var fill errgroup.Group
+			fill.Go(func() error { return b.putAndRemove(filling, e.result.Rounds) })
+			err := clock.Sleep(ctx, time.Second+time.Duration(e.rng.IntN(500))*time.Millisecond)
+			next, _ := e.kill(ctx, p.primary, p.term)
+			enough()
+			do(err)
+			do(fill.Wait())
+			e.knowsAll(ctx, f, next)
+			e.restart(ctx, p.primary)
+		}
+		e.result.check("one resync", f.resyncs == 1, "%d times the follower was told to begin anew, want once, at its beginning", f.resyncs)
+		e.result.Counts["kv_events"] = int64(f.events)
+		e.compare(ctx)
+	}, "--enable_kv_events")
+}
+
+// putAndRemove puts and removes until the context ends. What fails meanwhile is nobody's concern.
+func (b *bulk) putAndRemove(ctx context.Context, round int) error {
+	for n := 0; ctx.Err() == nil; n++ {
+		_, _ = b.tryPut(ctx, []string{fmt.Sprintf("churn/%d/%d", round, n)}, offloadSize, client.PutConfig{})
+		if n%7 == 0 {
+			_ = b.Remove(ctx, fmt.Sprintf("churn/%d/%d", round, n/2), client.Removal{Force: true})
+		}
+	}
+	return nil
+}
+
+// knowsAll demands that the follower comes to know just the keys that there are.
+func (e *Env) knowsAll(ctx context.Context, f *keyFollower, primary *cluster.Node) {
+	there := 0
+	known := cluster.Poll(ctx, 20*time.Second, "a follower of KV events knows all keys", func(ctx context.Context) (bool, error) {
+		var keys []string
+		for request := new(pb.ListKeysRequest); ; {
+			page, err := primary.Admin.ListKeys(ctx, request)
+			if err != nil {
+				return false, err
+			}
+			if keys, request.PageToken = append(keys, page.GetKeys()...), page.GetNextPageToken(); request.GetPageToken() == "" {
+				there = len(keys)
+				return f.knows(keys), nil
+			}
+		}
+	})
+	e.result.check("the follower knows all keys", known == nil, "after round %d: %v", e.result.Rounds+1, known)
+	e.did("the follower of KV events knows the %d keys that there are", there)
+}

@@ -1,0 +1,53 @@
+package drill
+
+import (
+	"context"
+	"time"
+
+	"github.com/understudy-store/understudy/lab/cluster"
+)
+
+// machineOutage is how long clients may be without an answer when one of three machines
+// dies, each with a node and its member of etcd.
+const machineOutage = 3 * time.Second
+
+// killMachines kills the primary, the node whose member leads etcd, and any one, in turns,
+// and starts it again.
+func killMachines(ctx context.Context, e *Env) {
+	e.OwnEtcd = true
+	// Without a deposal, etcd elects and then the primary's session ends.
+	defer func() { e.boundOutages(machineOutage, e.SessionTTL+etcdElection+time.Second) }()
+	e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) {
+		do(e.cluster.Settled(ctx))
+		p := e.working(ctx)
+		leads := e.cluster.NodeOf(must(e.cluster.EtcdLeader(ctx)))
+		victim := p.primary
+		switch e.result.Rounds % 3 {
+		case 1:
+			victim = leads
+		case 2:
+			victim = e.cluster.Nodes[e.rng.IntN(len(e.cluster.Nodes))]
+		}
+		e.killMachine(ctx, p, victim, leads)
+		e.restart(ctx, victim)
+	})
+}
+
+func (e *Env) killMachine(ctx context.Context, p pair, victim, leads *cluster.Node) {
+	if victim == p.primary {
+		e.kill(ctx, victim, p.term)
+		if victim == leads {
+			e.result.Counts["primary_and_etcd_leader"]++
+		}
+		return
+	}
+	raised := e.raised(ctx)
+	e.load.Mark("SIGKILL of " + victim.Name)
+	since := e.load.Now()
+	victim.Kill()
+	e.cluster.Avoid(victim)
+	e.load.answers(ctx, answersPerWait)
+	outage := e.outage(since, raised)
+	_, now := e.primary(ctx, 0)
+	e.did("SIGKILL of %s, a standby, its member led etcd: %t; term %d, before %d; outage %d ms", victim.Name, victim == leads, now, p.term, outage.Milliseconds())
+}
