@@ -344,6 +344,13 @@ func (n *Node) setTakeover(t Takeover) {
 	n.takeover = t
 }
 
+// tookOver notes that the takeover has come to its end: the term serves.
+func (n *Node) tookOver(term metadata.Term) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.takeover.Term = term
+}
+
 // setFollower notes the follower: this node is a standby.
 func (n *Node) setFollower(f *follower.Follower) {
 	n.mu.Lock()

@@ -65,6 +65,8 @@ type Term struct {
 
 // Takeover says how long the steps of a takeover took, and what it cleaned up.
 type Takeover struct {
+	Term metadata.Term // that serves since; 0 until it does
+	// Announce is 0 if the first entry of the term announced that this node serves.
 	Elect, CatchUp, Begin, Clean, Announce time.Duration
 	Objects                                int
 	Bytes                                  uint64
@@ -283,6 +285,7 @@ func (t *Term) open(ctx context.Context) error {
 	}
 	n.setLeader(t.leader)
 	n.setRole(Primary)
+	n.tookOver(t.Number)
 	if t.founded != nil {
 		n.Log.Warn().Uint64("term", uint64(t.Number)).Msg(t.founded.String())
 	}

@@ -52,8 +52,8 @@ type Metrics struct {
 	src      Sources
 	registry *prometheus.Registry
 	polls    polls
-	counted  promote.Takeover // the last one, of Run only
-	saves    int64            // of state files that were counted, of Run only
+	counted  metadata.Term // whose takeover was counted last, of Run only
+	saves    int64         // of state files that were counted, of Run only
 }
 
 // New returns the metrics of a node. Run must run for those that need etcd or

@@ -333,12 +333,12 @@ func TestTakeovers(t *testing.T) {
 	r.status.Takeover = promote.Takeover{Elect: time.Millisecond, CatchUp: 20 * time.Millisecond, Objects: 7, Bytes: 700}
 	r.poll(t.Context(), false)
 	r.values("it is not over", map[string]float64{"understudy_cleanup_objects_total": 0})
-	r.status.Takeover.Announce = time.Millisecond
+	r.status.Takeover.Term = 2 // announced by its first entry
 	for range 3 {
 		r.poll(t.Context(), false)
 	}
 	r.values("counted once", map[string]float64{"understudy_cleanup_objects_total": 7, "understudy_cleanup_bytes_total": 700})
-	r.status.Takeover.Elect += time.Millisecond
+	r.status.Takeover.Term = 4 // took as long
 	r.poll(t.Context(), false)
 	r.values("another one", map[string]float64{"understudy_cleanup_objects_total": 14})
 	phases := 0

@@ -54,8 +54,8 @@ func (m *Metrics) Run(ctx context.Context) error {
 func (m *Metrics) poll(ctx context.Context, size bool) {
 	status := m.src.Status()
 	m.polls.look(status, m.src.Clock())
-	if t := status.Takeover; t.Announce != 0 && t != m.counted { // it came to its end
-		m.counted = t
+	if t := status.Takeover; t.Term != 0 && t.Term != m.counted {
+		m.counted = t.Term
 		m.takeover(t)
 	}
 	if s := status.Saving; s.Saves > m.saves { // saves are far more seldom than polls
