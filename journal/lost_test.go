@@ -42,3 +42,16 @@ func TestAgainstAForkedJournal(t *testing.T) {
 		t.Errorf("a position in an older format, which names no term: %v", err)
 	}
 }
+
+// A journal that gets its first history, once every node reads such heads, goes on from
+// where it stands: nobody loads a snapshot.
+func TestAgainstTheFirstHistory(t *testing.T) {
+	have := journal.Cursor{Head: journal.Head{Term: 3, Seq: 10}}
+	found := journal.Cursor{Head: journal.Head{Term: 3, Seq: 11, History: "h", Election: "a"}, Revision: 7}
+	if err := have.Against(found, nil); err != nil {
+		t.Errorf("got %v, want the same journal", err)
+	}
+	if err := found.Against(journal.Cursor{Head: journal.Head{Term: 4, Seq: 12}, Revision: 8}, nil); err != nil {
+		t.Errorf("led by a node of the older format again: got %v, want the same journal", err)
+	}
+}

@@ -74,7 +74,7 @@ func Controls() []Control {
 		c("late-copies", "spared-sources", "sources are spared"),
 		c("lost-packets", "deposal", "somebody takes over"),
 		c("stalling-etcd", "slow-pace", "the window is raised"),
-		c("upgrade", "history-adopt", "all nodes follow", "D"),
+		c("upgrade", "raised-rules", "all nodes follow"),
 		c("hanging-primary", "takeover-grace", "no client expired", "D"),
 		c("moves", "transfer-sources", "sources are spared"),
 		c("groups", "group-leases", "groups are kept", "groups are whole"),

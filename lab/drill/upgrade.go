@@ -2,40 +2,29 @@ package drill
 
 import (
 	"context"
+	"slices"
 	"time"
 
+	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/promote"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 )
 
 // lastRelease is the last commit before heads carried histories and serve windows.
 const lastRelease = "1af5d025fd64b4e102ffb294c9c072ead06bfec4"
 
 // upgrade restarts one node after the other: from the last release to this program,
-// with its data, and then again and again.
+// with its data, and then again and again. Each node leads before and after its restart:
+// so a new one leads old ones, which can apply all that it writes and lead again.
 func upgrade(ctx context.Context, e *Env) {
 	ep := episode{nodes: 3, work: &work{old: true}}
 	ep.Old = e.old
 	e.rounds(ctx, ep, func(ctx context.Context) {
 		for _, n := range e.cluster.Nodes {
-			e.allFollow(ctx)
-			p := e.working(ctx)
-			if n == p.primary {
-				do(n.UntilHandover(ctx))
-			}
-			before := e.load.failed()
-			since := e.load.Now()
-			e.load.Mark("SIGTERM of " + n.Name)
-			do(n.Terminate())
-			if err := n.Wait(30 * time.Second); err != nil {
-				e.result.check("ends in order", false, "after SIGTERM: %v", err)
-			}
-			n.Program = ""
-			do(e.cluster.StartNode(ctx, n, promote.Standby))
-			e.load.answers(ctx, answersPerWait)
-			e.handedOver(e.load.failed() - before)
-			if n == p.primary {
-				e.result.outages = append(e.result.outages, e.load.Outage(since))
-			}
+			e.lead(ctx, n)
+			e.replace(ctx, n)
+			e.lead(ctx, n)
 		}
 		e.allFollow(ctx)
 		until(ctx, time.Minute, "heads are in the new format", func(ctx context.Context) (bool, error) {
@@ -44,6 +33,42 @@ func upgrade(ctx context.Context, e *Env) {
 		})
 		e.did("restarted all three nodes; handovers cost %d ms at most", outagesOf(e.result.outages).Max)
 	})
+}
+
+// replace ends a node that leads, in order, and starts it again with this program.
+func (e *Env) replace(ctx context.Context, n *cluster.Node) {
+	before, since := e.load.failed(), e.load.Now()
+	e.load.Mark("SIGTERM of " + n.Name)
+	do(n.Terminate())
+	if err := n.Wait(30 * time.Second); err != nil {
+		e.result.check("ends in order", false, "after SIGTERM: %v", err)
+	}
+	n.Program = ""
+	do(e.cluster.StartNode(ctx, n, promote.Standby))
+	e.load.answers(ctx, answersPerWait)
+	e.handedOver(e.load.failed() - before)
+	e.result.outages = append(e.result.outages, e.load.Outage(since))
+}
+
+// lead hands over to a node, unless it leads, and waits until all others follow what it
+// writes while clients work.
+func (e *Env) lead(ctx context.Context, n *cluster.Node) {
+	e.allFollow(ctx)
+	if primary, term := e.primary(ctx, 0); primary != n {
+		_, err := primary.Until(ctx, "knows that "+n.Name+" could take over", func(s *pb.StatusResponse) bool {
+			return slices.ContainsFunc(s.GetNodes(), func(other *pb.Node) bool { return other.GetPromotable() && other.GetNodeId() == n.Name })
+		})
+		do(err)
+		before := e.load.failed()
+		next, _ := e.failover(ctx, primary, term, "handover to "+n.Name+" by", func() error {
+			_, err := primary.Admin.Handover(ctx, &pb.HandoverRequest{Term: term, TargetNodeId: n.Name})
+			return err
+		})
+		e.result.check("the heir leads", next == n, "%s leads, and not %s", next.Name, n.Name)
+		e.handedOver(e.load.failed() - before)
+	}
+	e.letWork(ctx)
+	e.allFollow(ctx)
 }
 
 // allFollow waits until one node serves and all others could take over.

@@ -18,6 +18,7 @@ func Controls() []Control {
 		{"internal/service", "^TestPutsAtOnceKeepToTheQuota$", "quota-holds"},
 		{"lab/judge", "^TestPlentyOfMemory$", "quota-admits"},
 		{"metadata", "^TestModelSnapshotUnderWrites$", "snapshot-overlap"},
+		{"journal", "^TestAgainstTheFirstHistory$", "history-adopt"},
 		{"promote", "^TestFullEtcdKeepsWhatNoNodeHasSaved$", "cover-first"},
 		{"promote", "^TestEmptyBesideAFileThatIsNotCompared$", "may-hold"},
 	}
