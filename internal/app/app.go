@@ -48,6 +48,7 @@ type App struct {
 	mooncakeListeners         []net.Listener // of further generations, as in the settings
 	metadataListener          net.Listener   // nil without a metadata server
 	kv                        kvEvents
+	waiting                   *waiting // on the ports until this node's member of etcd runs; nil without members
 	connections               *connectionBudget
 	scans                     *service.Scans
 	metadataStore             metaserver.Store
@@ -132,6 +133,12 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 		a.closeListeners()
 		return nil, err
 	}
+	if a.cfg.HA.Members() {
+		if a.waiting, err = newWaiting(a.rpcListener, a.httpListener); err != nil {
+			a.closeListeners()
+			return nil, err
+		}
+	}
 	a.connections = newConnectionBudget(files, cfg.Peers.Share, a.log)
 	a.rpcListener = a.connections.listener(a.rpcListener)
 	for i, l := range a.mooncakeListeners {
@@ -160,6 +167,9 @@ func (a *App) closeListeners() {
 	}
 	if a.kv.listener != nil {
 		_ = a.kv.listener.Close()
+	}
+	if a.waiting != nil {
+		a.waiting.close()
 	}
 }
 

@@ -75,6 +75,7 @@ func (e *etcdConn) start(ctx context.Context, a *App) error {
 	}
 	start, flags := etcdserver.Start, "--data-dir, --etcd-listen"
 	if a.cfg.HA.Members() {
+		defer a.waiting.answer(a)()
 		if settings.Member, err = a.place(ctx, settings.DataDir, secrecy); err != nil {
 			return err
 		}

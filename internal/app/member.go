@@ -55,6 +55,7 @@ func (a *App) place(ctx context.Context, dir string, secrecy etcdserver.TLS) (et
 			}
 			if said[address] != err.Error() && ctx.Err() == nil {
 				said[address] = err.Error()
+				a.waiting.say("this node waits until it may join etcd: " + err.Error())
 				a.log.Warn().Err(err).Msg("this node waits until it may join etcd")
 			}
 		}
@@ -147,11 +148,13 @@ func (a *App) startMember(ctx context.Context, settings etcdserver.Settings) (*e
 	if err != nil {
 		return nil, err
 	}
+	const awaited = "this node waits for the other members of etcd: more than half of them must run"
+	a.waiting.say(awaited)
 	joining, cancel := context.WithCancel(ctx)
 	var saying sync.WaitGroup
 	saying.Go(func() {
 		for clock.Sleep(joining, waitSaid) == nil {
-			a.log.Warn().Msg("this node waits for the other members of etcd: more than half of them must run")
+			a.log.Warn().Msg(awaited)
 		}
 	})
 	err = server.Join(ctx)

@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -104,6 +106,7 @@ func TestThreeMachines(t *testing.T) {
 	again.HA.EtcdPeerListen = a.cfg.HA.EtcdPeerListen
 	returned := run(t, again)
 	returned.says("etcd has the member a at http://" + again.HA.EtcdPeerListen + " already")
+	returned.waits("this node waits until it may join etcd: ")
 	b.until("no longer has it registered", func(s *pb.StatusResponse) bool { return len(s.GetNodes()) == 2 })
 	if err := remove(b, "a"); err != nil {
 		t.Fatal(err)
@@ -116,6 +119,26 @@ func TestThreeMachines(t *testing.T) {
 	returned.promotable()
 	if text := returned.log.String(); strings.Contains(text, "this node joins etcd") {
 		t.Errorf("a member with its data joins again:\n%s", text)
+	}
+}
+
+// waits demands that a node which waits for etcd says so on both ports: it lives, and is not
+// ready.
+func (m *member) waits(what string) {
+	m.t.Helper()
+	if _, err := m.admin.Status(m.t.Context(), &pb.StatusRequest{}); kindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), what) {
+		m.t.Errorf("status: got %v, want %s", err, what)
+	}
+	for path, want := range map[string]int{"/health": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
+		resp, err := http.Get("http://" + m.cfg.Node.HTTPAddress + path) //nolint:noctx // of this process
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		text, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != want || !strings.Contains(string(text), what) {
+			m.t.Errorf("%s: got %d %s (%v), want %d and %q", path, resp.StatusCode, text, err, want, what)
+		}
 	}
 }
 
