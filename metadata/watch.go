@@ -9,8 +9,8 @@ const (
 	OnDisk         // a DISK replica, or one on a client's SSD
 )
 
-// A Sighting is a change of the media from which an object can be read.
-type Sighting struct {
+// A MediaChange is a change of the media from which an object can be read.
+type MediaChange struct {
 	Tenant, Key, Group string
 	ID                 ObjectID
 	Size               uint64
@@ -22,8 +22,8 @@ type Sighting struct {
 // apply the same commits show it the same, but for what an unmount takes along: Sweep
 // finds that a little later. Its methods must not block.
 type Watcher interface {
-	// Saw is called under the lock of the object's shard, and under applyMu.
-	Saw(of *Store, at Seq, what *Sighting)
+	// MediaChanged is called under the lock of the object's shard, and under applyMu.
+	MediaChanged(of *Store, at Seq, what *MediaChange)
 	// Applied is called under applyMu. All that commits up to at did was seen, except
 	// for objects that Sweep has yet to find.
 	Applied(of *Store, term Term, at Seq, sweeping bool)
@@ -63,12 +63,12 @@ func (s *Store) report(o *object, after Media) {
 	if s.watch.by == nil || s.loading || after == s.watch.before {
 		return
 	}
-	s.watch.by.Saw(s, s.seq, s.sighting(o, s.watch.before, after))
+	s.watch.by.MediaChanged(s, s.seq, s.mediaChange(o, s.watch.before, after))
 	s.watch.before = after
 }
 
-func (s *Store) sighting(o *object, before, after Media) *Sighting {
-	return &Sighting{
+func (s *Store) mediaChange(o *object, before, after Media) *MediaChange {
+	return &MediaChange{
 		Tenant: s.tenants.name(o.tenant), Key: o.key, Group: o.group(), ID: o.id, Size: o.size,
 		Before: before, After: after, Evicted: s.watch.evicting,
 	}
@@ -83,13 +83,13 @@ func (s *Store) applied() {
 
 // Present visits the objects of a shard that can be read, under its lock, which visit
 // must not take or give back.
-func (s *Store) Present(shard int, visit func(*Sighting)) {
+func (s *Store) Present(shard int, visit func(*MediaChange)) {
 	sh := &s.shards[shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	for o := range sh.byKey.all() {
 		if o.readable() {
-			visit(&Sighting{Tenant: s.tenants.name(o.tenant), Key: o.key, Group: o.group(), ID: o.id, Size: o.size, After: o.media()})
+			visit(&MediaChange{Tenant: s.tenants.name(o.tenant), Key: o.key, Group: o.group(), ID: o.id, Size: o.size, After: o.media()})
 		}
 	}
 }

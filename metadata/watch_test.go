@@ -17,7 +17,7 @@ type record struct {
 	sweeping bool
 }
 
-func (r *record) Saw(_ *metadata.Store, _ metadata.Seq, what *metadata.Sighting) {
+func (r *record) MediaChanged(_ *metadata.Store, _ metadata.Seq, what *metadata.MediaChange) {
 	line := fmt.Sprintf("%s %d>%d", what.Key, what.Before, what.After)
 	if what.Evicted {
 		line += " evicted"
@@ -138,7 +138,7 @@ func TestWatchersOfLoadedStores(t *testing.T) {
 	}
 	present := 0
 	for shard := range metadata.ShardCount {
-		s.Present(shard, func(what *metadata.Sighting) {
+		s.Present(shard, func(what *metadata.MediaChange) {
 			if present++; what.Key != "k2" || what.After != metadata.InMemory {
 				t.Errorf("present: %+v, want k2 in memory", what)
 			}

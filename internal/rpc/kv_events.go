@@ -60,10 +60,10 @@ func positionOf(p kvevents.Position) *pb.KvPosition {
 	return &pb.KvPosition{History: p.History, Term: uint64(p.Term), Sequence: uint64(p.Seq)}
 }
 
-func kvEventsOf(seen []metadata.Sighting) []*pb.KvEvent {
-	events := make([]*pb.KvEvent, len(seen))
-	for i := range seen {
-		of := &seen[i]
+func kvEventsOf(changes []metadata.MediaChange) []*pb.KvEvent {
+	events := make([]*pb.KvEvent, len(changes))
+	for i := range changes {
+		of := &changes[i]
 		e := &pb.KvEvent{Tenant: of.Tenant, Key: of.Key, GroupId: of.Group, ObjectId: uint64(of.ID), Size: of.Size, Type: pb.KvEventType_KV_EVENT_TYPE_REMOVED}
 		switch {
 		case of.After&^of.Before != 0:

@@ -30,7 +30,7 @@ var names = [...]struct{ event, legacy string }{{"stored", "BlockStored"}, {"rem
 // A change is one event: an object came to a medium, or left it.
 type change struct {
 	kind   kind
-	of     *metadata.Sighting
+	of     *metadata.MediaChange
 	medium string
 	hash   uint64
 	hashed bool // the key is a hash
@@ -38,10 +38,10 @@ type change struct {
 
 const (
 	mediaCount  = 2
-	mostChanges = 1 + mediaCount // of one sighting, if its tenant is cleared first
+	mostChanges = 1 + mediaCount // of one mediaChange, if its tenant is cleared first
 )
 
-func appendChanges(list []change, of *metadata.Sighting) []change {
+func appendChanges(list []change, of *metadata.MediaChange) []change {
 	for _, m := range [mediaCount]struct {
 		media metadata.Media
 		name  string

@@ -126,19 +126,19 @@ type termOf struct {
 // those of further tenants come before their first key.
 func (t *termOf) clear() {
 	t.tenants = map[string]bool{metadata.DefaultTenant: true}
-	t.send([]change{{kind: cleared, of: &metadata.Sighting{Tenant: metadata.DefaultTenant}}})
+	t.send([]change{{kind: cleared, of: &metadata.MediaChange{Tenant: metadata.DefaultTenant}}})
 }
 
-// publish publishes sightings: one event for each medium that came or went.
-func (t *termOf) publish(seen []metadata.Sighting) {
+// publish publishes changes: one event for each medium that came or went.
+func (t *termOf) publish(changes []metadata.MediaChange) {
 	batch := make([]change, 0, maxEvents)
-	for i := range seen {
-		if of := &seen[i]; t.tenants != nil && !t.tenants[of.Tenant] {
+	for i := range changes {
+		if of := &changes[i]; t.tenants != nil && !t.tenants[of.Tenant] {
 			t.tenants[of.Tenant] = true
 			batch = append(batch, change{kind: cleared, of: of})
 		}
-		batch = appendChanges(batch, &seen[i])
-		if len(batch) > maxEvents-mostChanges || i == len(seen)-1 {
+		batch = appendChanges(batch, &changes[i])
+		if len(batch) > maxEvents-mostChanges || i == len(changes)-1 {
 			t.send(batch)
 			batch = batch[:0]
 		}

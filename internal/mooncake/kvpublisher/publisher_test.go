@@ -77,16 +77,16 @@ func (r *rig) publish() (stop func()) {
 	return r.background(func(ctx context.Context) error { return r.Publish(ctx, term) })
 }
 
-func (r *rig) commit(seen ...metadata.Sighting) {
+func (r *rig) commit(seen ...metadata.MediaChange) {
 	r.seq++
 	for i := range seen {
-		r.feed.Saw(r.store, r.seq, &seen[i])
+		r.feed.MediaChanged(r.store, r.seq, &seen[i])
 	}
 	r.feed.Applied(r.store, r.term, r.seq, false)
 }
 
-func came(key string) metadata.Sighting {
-	return metadata.Sighting{Tenant: "default", Key: key, After: metadata.InMemory}
+func came(key string) metadata.MediaChange {
+	return metadata.MediaChange{Tenant: "default", Key: key, After: metadata.InMemory}
 }
 
 // subscribe connects with the Go library of ZeroMQ, and waits until that has effect.
@@ -172,7 +172,7 @@ func TestEventsOverZeroMQ(t *testing.T) {
 	if len(first.events) != 1 || first.events[0]["event_type"] != "cleared" || first.events[0]["type"] != "AllBlocksCleared" || first.number != termOne+1 {
 		t.Errorf("a publisher that knows of nothing before begins with %+v, want batch %d, which clears everything", first, termOne+1)
 	}
-	r.commit(came("42"), metadata.Sighting{Tenant: "default", Key: "a/b", Group: "g", After: metadata.InMemory | metadata.OnDisk})
+	r.commit(came("42"), metadata.MediaChange{Tenant: "default", Key: "a/b", Group: "g", After: metadata.InMemory | metadata.OnDisk})
 	got := r.receive(sub)
 	if got.number != termOne+2 || got.millis != 1234 {
 		t.Errorf("batch %d at %d, want %d at 1234", got.number, got.millis, termOne+2)
@@ -189,7 +189,7 @@ func TestEventsOverZeroMQ(t *testing.T) {
 			t.Errorf("event %d of %v\nwant %s", i, got.events, want)
 		}
 	}
-	r.commit(metadata.Sighting{Tenant: "default", Key: "0x2A", Before: metadata.InMemory, Evicted: true})
+	r.commit(metadata.MediaChange{Tenant: "default", Key: "0x2A", Before: metadata.InMemory, Evicted: true})
 	want := unknown + "backend_id=store base_block_idx=<nil> block_hashes=[42] block_size=<nil> dp_rank=<nil> event_id=4294967301 event_type=removed group_id=<nil> lora_name=<nil> medium=cpu " +
 		"model_name=<nil> object_key=0x2A seq_hashes=[42] tenant_id=default timestamp=1234 type=BlockRemoved"
 	if got := r.receive(sub); len(got.events) != 1 || text(got.events[0]) != want {
@@ -243,7 +243,7 @@ func TestTermsAndLosses(t *testing.T) {
 	if got := r.receive(sub); got.events[0]["event_type"] != "cleared" {
 		t.Errorf("a term of which nothing before is known begins with %v, want everything cleared", got.events)
 	}
-	r.commit(metadata.Sighting{Tenant: "other", Key: "k", After: metadata.InMemory})
+	r.commit(metadata.MediaChange{Tenant: "other", Key: "k", After: metadata.InMemory})
 	if got := r.receive(sub); len(got.events) != 2 || got.events[0]["event_type"] != "cleared" || got.events[0]["tenant_id"] != "other" {
 		t.Errorf("the first event of another tenant: %v, want its keys cleared before", got.events)
 	}

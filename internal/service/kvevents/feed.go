@@ -51,7 +51,7 @@ type Feed struct {
 
 type entry struct {
 	seq  metadata.Seq
-	what metadata.Sighting
+	what metadata.MediaChange
 }
 
 type termStart struct {
@@ -80,8 +80,8 @@ func (f *Feed) Counts() Counts {
 	return f.counts
 }
 
-// Saw keeps an event (metadata.Watcher).
-func (f *Feed) Saw(of *metadata.Store, at metadata.Seq, what *metadata.Sighting) {
+// MediaChanged keeps an event (metadata.Watcher).
+func (f *Feed) MediaChanged(of *metadata.Store, at metadata.Seq, what *metadata.MediaChange) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.follow(of, at)
@@ -139,7 +139,7 @@ func (f *Feed) drop() {
 	oldest := f.at(f.first)
 	f.base = oldest.seq
 	f.bytes -= oldest.bytes()
-	oldest.what = metadata.Sighting{}
+	oldest.what = metadata.MediaChange{}
 	f.first++
 }
 

@@ -41,11 +41,11 @@ func (n *node) commit(keys ...string) {
 
 func (n *node) see(keys ...string) {
 	for _, key := range keys {
-		what := &metadata.Sighting{Key: strings.TrimPrefix(key, "-"), After: metadata.InMemory}
+		what := &metadata.MediaChange{Key: strings.TrimPrefix(key, "-"), After: metadata.InMemory}
 		if strings.HasPrefix(key, "-") {
 			what.Before, what.After = metadata.InMemory, 0
 		}
-		n.Saw(n.store, n.seq, what)
+		n.MediaChanged(n.store, n.seq, what)
 	}
 }
 

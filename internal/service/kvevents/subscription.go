@@ -19,7 +19,7 @@ type Batch struct {
 	// Resync: the subscriber may have missed something. It forgets all keys; those that
 	// there are follow, as events in which they come to where they are.
 	Resync bool
-	Events []metadata.Sighting
+	Events []metadata.MediaChange
 	// Through is where to go on from with all of this seen; zero while that is nowhere.
 	Through Position
 }
@@ -31,14 +31,14 @@ type Subscription struct {
 	epoch   int
 	next    uint64 // number of the event to read next
 	through Position
-	batch   []metadata.Sighting
+	batch   []metadata.MediaChange
 
 	// A walk through all keys, after a resync.
 	walking bool
 	shard   int
-	waiting []metadata.Sighting // of the shard that was visited last
-	until   uint64              // number of the event before which the next shard waits
-	begun   Position            // of the walk
+	waiting []metadata.MediaChange // of the shard that was visited last
+	until   uint64                 // number of the event before which the next shard waits
+	begun   Position               // of the walk
 }
 
 // Subscribe returns a subscription that goes on behind a position. It must be closed.
@@ -150,7 +150,7 @@ func (s *Subscription) walk() Batch {
 	f.mu.Unlock()
 	for len(s.waiting) == 0 && s.shard < metadata.ShardCount {
 		s.waiting = s.waiting[:0]
-		store.Present(s.shard, func(what *metadata.Sighting) { s.waiting = append(s.waiting, *what) })
+		store.Present(s.shard, func(what *metadata.MediaChange) { s.waiting = append(s.waiting, *what) })
 		s.shard++
 	}
 	f.mu.Lock()
