@@ -79,6 +79,8 @@ func Controls() []Control {
 		c("moves", "transfer-sources", "sources are spared"),
 		c("groups", "group-leases", "groups are kept", "groups are whole"),
 		c("hostile-peers", "memory-budget", "memory"),
+		c("hostile-peers", "peer-shares", "others are served"),
+		c("hostile-peers", "connection-budget", "others are served", "no failover"),
 		c("any-machine", "journaled-reservations", "D", "S"),
 		c("kv-events", "seen-evictions", "the follower knows all keys"),
 	}

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,7 +107,7 @@ func (e *Env) play(ctx context.Context, ep episode, body func(ctx context.Contex
 // complete fills in what an episode leaves to the options.
 func (e *Env) complete(ep *episode) {
 	ep.Dir = filepath.Join(e.dir, fmt.Sprintf("episode-%d", e.number))
-	ep.ID, ep.Proxies, ep.Access, ep.Program = clusterID, true, e.Access, e.program
+	ep.ID, ep.Proxies, ep.Access, ep.Program = clusterID, true, e.Access, cmp.Or(ep.Program, e.program)
 	if ep.nodes == 0 {
 		ep.nodes = 2
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -29,8 +30,18 @@ const (
 )
 
 // hostilePeers has peers take all that they can of the primary: it stays primary,
-// answers its clients, and keeps its memory.
+// answers its clients, and keeps its memory. Then one takes its share of all.
 func hostilePeers(ctx context.Context, e *Env) {
+	if len(e.notices) == 0 || slices.Contains(e.notices, "memory") {
+		e.underLoad(ctx)
+	}
+	if !e.noticed() {
+		e.greed(ctx)
+	}
+}
+
+// underLoad has peers cost the primary all the processor and memory that they can.
+func (e *Env) underLoad(ctx context.Context) {
 	e.episode(ctx, episode{work: &work{exact: true}}, func(ctx context.Context) {
 		p := e.working(ctx)
 		b := e.newBulk()
