@@ -106,7 +106,7 @@ func (c *Conn) run() {
 
 // begin waits for the first byte.
 func (c *Conn) begin() error {
-	if err := c.nc.SetReadDeadline(clock.Deadline(c.server.Limits.Silence)); err != nil {
+	if err := c.nc.SetReadDeadline(clock.Deadline(c.server.Limits.Frame)); err != nil {
 		return err
 	}
 	if c.server.ending.Err() != nil {

@@ -171,7 +171,7 @@ func (r *rig) raw(t *testing.T) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
 	return c
 }
 
@@ -275,7 +275,7 @@ func closes(t *testing.T, r *rig, send []byte) {
 		return
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
 	if _, err := c.Write(send); err != nil {
 		t.Error(err)
 	}
@@ -286,7 +286,7 @@ func closes(t *testing.T, r *rig, send []byte) {
 }
 
 func TestHostileFrames(t *testing.T) {
-	r := newRig(t, coro.Limits{BodyBytes: 1000, Silence: 200 * time.Millisecond, Frame: 200 * time.Millisecond}, nil)
+	r := newRig(t, coro.Limits{BodyBytes: 1000, Frame: 200 * time.Millisecond}, nil)
 	whole := frame(1, echo, strings.Repeat("x", 200), "")
 	huge := frame(1, echo, "", "")
 	for _, at := range []int{12, 16} {

@@ -28,7 +28,7 @@ func FuzzServer(f *testing.F) {
 	}()
 	s := coro.NewServer(&coro.Server{
 		Open:   func(c *coro.Conn) coro.Handler { return &handler{conn: c, released: released, waiting: waiting} },
-		Limits: coro.Limits{BodyBytes: 1 << 20, Silence: time.Second, Frame: time.Second},
+		Limits: coro.Limits{BodyBytes: 1 << 20, Frame: time.Second},
 	})
 	l, err := net.Listen("unix", filepath.Join(f.TempDir(), "s"))
 	if err != nil {

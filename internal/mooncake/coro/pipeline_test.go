@@ -152,9 +152,9 @@ func TestHandlersErrorsAreNotThePeers(t *testing.T) {
 // A deadline that has passed says nothing about the peer: neither that of a
 // frame, nor the one that ends the wait for further requests.
 func TestPeerStaysWhateverTheDeadlines(t *testing.T) {
-	const frameLimit = 100 * time.Millisecond
+	const frameLimit = 500 * time.Millisecond
 	r := newRig(t, coro.Limits{Frame: frameLimit}, nil)
-	c, idle := r.raw(t), r.dial(t)
+	c := r.raw(t)
 	write(t, c, frame(0, wait, strings.Repeat("x", 8<<10), "")) // more than is ever there as a whole
 	<-r.waiting
 	h := r.handler(0)
@@ -162,7 +162,7 @@ func TestPeerStaysWhateverTheDeadlines(t *testing.T) {
 	if h.conn.PeerGone() {
 		t.Error("it is said to have gone since its frame has come")
 	}
-	if _, _, err := idle.Call(t.Context(), echo, body("")); err != nil {
+	if _, _, err := r.dial(t).Call(t.Context(), echo, body("")); err != nil {
 		t.Fatal(err)
 	}
 	stopped := make(chan error, 1)

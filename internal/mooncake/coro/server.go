@@ -36,11 +36,10 @@ type Limits struct {
 	BodyBytes uint32
 	// Budget is of large requests and answers: one of the server's own, of 64 MiB.
 	Budget *Budget
-	// Silence is how long a new connection may take for its first byte: 10 s.
-	// Later it may be idle for as long as it likes, as clients keep pools.
-	Silence time.Duration
-	// Frame is how long the rest of a frame may take after its beginning, and
-	// how long a peer may take to read answers: 30 s.
+	// Frame is how long a new connection may take for its first byte, the rest of a
+	// frame after its beginning, and a peer to read answers: 30 s, as long as a client
+	// waits for a call. Between frames it may be idle for as long as it likes, as
+	// clients keep pools.
 	Frame time.Duration
 	// Call bounds the time from the arrival of a request that had to wait for those
 	// before it until its answer: DefaultCall. Handlers bound the others. What came while the buffer
@@ -56,7 +55,6 @@ func (l Limits) withDefaults() Limits {
 	if l.Budget == nil {
 		l.Budget = NewBudget(budgetBytes)
 	}
-	l.Silence = cmp.Or(l.Silence, 10*time.Second)
 	l.Frame = cmp.Or(l.Frame, 30*time.Second)
 	l.Call = cmp.Or(l.Call, DefaultCall)
 	return l
