@@ -2,11 +2,13 @@ package drill
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/google/uuid"
@@ -123,6 +125,9 @@ func takeShares(ctx context.Context, address string) (mounts, keys int) {
 func takeConnections(ctx context.Context, address string) (n int) {
 	for failed := 0; n < idleConns && failed < 5; n++ {
 		c, err := dialGreedy(ctx, address)
+		if errors.Is(err, syscall.ECONNRESET) {
+			continue // it was taken and closed at once, as one too many
+		}
 		if err != nil {
 			failed++
 			continue
