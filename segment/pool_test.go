@@ -132,9 +132,9 @@ func TestFullSegmentsAreSkipped(t *testing.T) {
 func TestProbesAreBounded(t *testing.T) {
 	p := NewPool(Random, func(int) int { return 0 })
 	for i := range Number(300) {
-		mount(t, p, i+1, string(rune('a'+i)), 64)
+		inPieces(t, mount(t, p, i+1, string(rune('a'+i)), 4<<10))
 	}
-	a := attempt{pool: p, groups: p.view(), req: Request{Size: 1 << 10, Replicas: 1}}
+	a := attempt{pool: p, groups: p.view(), req: Request{Size: 2 << 10, Replicas: 1}}
 	for i := range a.groups {
 		if a.done() {
 			break
@@ -143,6 +143,52 @@ func TestProbesAreBounded(t *testing.T) {
 	}
 	if a.probes != maxProbes {
 		t.Errorf("%d segments probed, want %d", a.probes, maxProbes)
+	}
+}
+
+// inPieces fills a segment of 4 KiB and frees half of it, in two pieces.
+func inPieces(t *testing.T, s *Segment) {
+	t.Helper()
+	for i := range 4 {
+		r, ok := s.Allocate(1 << 10)
+		if !ok {
+			t.Fatal("not filled")
+		}
+		if i%2 == 0 {
+			defer func() {
+				if err := s.Free(r); err != nil {
+					t.Error(err)
+				}
+			}()
+		}
+	}
+}
+
+// Whoever lends very many segments that are full, or too small, does not hide those of
+// others; so many names at most are looked at.
+func TestManyNamesWithoutRoom(t *testing.T) {
+	p := NewPool(Random, nil)
+	for i := range Number(4 * maxProbes) {
+		size := uint64(1024)
+		if i%2 == 0 {
+			size = MinSize
+		}
+		if s := mount(t, p, i+1, fmt.Sprint("a", i), size); size == 1024 && !fill(s) {
+			t.Fatal("not filled")
+		}
+	}
+	mount(t, p, 10*maxProbes, "b", 1<<20)
+	for range 50 {
+		if got := p.Allocate(nil, Request{Size: 1024, Replicas: 1}); len(got) != 1 || got[0].Segment.Name != "b" {
+			t.Fatalf("placed on %v, want the segment that has room", names(got))
+		}
+	}
+	a := attempt{pool: p, groups: make([]group, 2*maxLooks), req: Request{Size: 1, Replicas: 1}}
+	for i := 0; !a.done(); i++ {
+		a.try(i)
+	}
+	if a.looks != maxLooks {
+		t.Errorf("%d names looked at, want %d", a.looks, maxLooks)
 	}
 }
 

@@ -173,6 +173,11 @@ func (s *Segment) Gone() bool { return s.gone.Load() }
 // MarkGone unmounts the segment for every reader at once.
 func (s *Segment) MarkGone() { s.gone.Store(true) }
 
+// mightHold reports whether so many bytes are free, in one piece or not. It takes no lock.
+func (s *Segment) mightHold(size uint64) bool {
+	return size <= s.largest && size <= s.capacity-min(s.capacity, s.busy.Load())
+}
+
 // freeRatio returns the free part of the segment, from 0 to 1.
 func (s *Segment) freeRatio() float64 {
 	if s.capacity == 0 {
@@ -197,8 +202,9 @@ const (
 )
 
 const (
-	maxProbes      = 100 // names tried for one object, besides preferred ones (C++ master)
-	samplesPerCopy = 6   // names sampled per replica by the two others (C++ master)
+	maxProbes      = 100             // names tried for one object, besides preferred ones (C++ master)
+	maxLooks       = 100 * maxProbes // names looked at for one object, of which most may be full
+	samplesPerCopy = 6               // names sampled per replica by the two others (C++ master)
 )
 
 // An Allocation is a range in a segment.
@@ -344,7 +350,7 @@ func (p *Pool) Allocate(dst []Allocation, req Request) []Allocation {
 			a.try(at)
 		}
 	}
-	a.probes = 0 // a preference takes nothing from the rest (behaviours 4)
+	a.probes, a.looks = 0, 0 // a preference takes nothing from the rest (behaviours 4)
 	if p.strategy != Random && !a.done() {
 		a.tryFreest()
 	}
@@ -365,16 +371,17 @@ type attempt struct {
 	req    Request
 	dst    []Allocation
 	first  int // where this attempt's allocations begin in dst
-	probes int
+	probes int // names with enough free bytes, if in one piece
+	looks  int
 }
 
 func (a *attempt) placed() bool { return len(a.dst)-a.first >= a.req.Replicas }
 
-func (a *attempt) done() bool { return a.placed() || a.probes >= maxProbes }
+func (a *attempt) done() bool { return a.placed() || a.probes >= maxProbes || a.looks >= maxLooks }
 
 // try takes a range in one segment of the group, unless the object has a
-// replica under that name already. All segments of a name are one probe: a host
-// with very many must not hide the others.
+// replica under that name already. All segments of a name are one probe, and those
+// without enough free bytes are none: a host with very many must not hide the others.
 func (a *attempt) try(at int) {
 	g := a.groups[at]
 	for _, placed := range a.dst[a.first:] {
@@ -382,13 +389,21 @@ func (a *attempt) try(at int) {
 			return
 		}
 	}
-	a.probes++
+	a.looks++
 	start := 0
 	if len(g.segments) > 1 {
 		start = a.pool.random(len(g.segments))
 	}
+	probed := false
 	for i := range g.segments {
 		s := g.segments[(start+i)%len(g.segments)]
+		if !s.mightHold(a.req.Size) {
+			continue
+		}
+		if !probed {
+			probed = true
+			a.probes++
+		}
 		if r, ok := s.Allocate(a.req.Size); ok {
 			a.dst = append(a.dst, Allocation{s, r})
 			return
