@@ -98,7 +98,7 @@ func newNode(c *cluster, id, cluster string) *node {
 }
 
 // Call counts the handshakes that a node was asked for.
-func (n *node) Call(method string, _ codes.Code, _ time.Duration) {
+func (n *node) Call(_ context.Context, method string, _ codes.Code, _ time.Duration) {
 	if method == pb.ClientService_ServiceReady_FullMethodName {
 		n.asked.Add(1)
 	}

@@ -55,12 +55,16 @@ type observer struct {
 	commits, refused int
 	reason           error
 	onRefused        func(error)
+	onCommit         func(context.Context)
 }
 
-func (o *observer) Committed(int, int, time.Duration, time.Duration) {
+func (o *observer) Committed(ctx context.Context, _, _ int, _, _ time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.commits++
+	if o.onCommit != nil {
+		o.onCommit(ctx)
+	}
 }
 
 func (o *observer) count() int {

@@ -44,6 +44,7 @@ type Queue struct {
 
 // A submission is the changes of one caller.
 type submission struct {
+	caller  context.Context // for the Tracer only
 	changes []metadata.Change
 	encoded [metadata.StreamCount][]byte // length-prefixed changes
 	counts  [metadata.StreamCount]int
@@ -156,7 +157,7 @@ func (t *Ticket) Release() {
 func (t *Ticket) Submit(ctx context.Context, changes ...metadata.Change) ([]error, error) {
 	defer t.Release()
 	q := t.queue
-	s, err := newSubmission(changes)
+	s, err := newSubmission(ctx, changes)
 	switch {
 	case err != nil:
 	case ctx.Err() != nil:
@@ -215,8 +216,8 @@ func (q *Queue) submit(ctx context.Context, refusal func() error, changes []meta
 	return t.Submit(ctx, changes...)
 }
 
-func newSubmission(changes []metadata.Change) (*submission, error) {
-	s := &submission{changes: changes, done: make(chan struct{})}
+func newSubmission(caller context.Context, changes []metadata.Change) (*submission, error) {
+	s := &submission{caller: caller, changes: changes, done: make(chan struct{})}
 	var coder binenc.Coder
 	for _, c := range changes {
 		coder = binenc.Encoder(coder.Encoded()[:0])

@@ -14,7 +14,7 @@ var objectCodec = Codec{metadata.ObjectEvents: func(b []byte) (metadata.Change, 
 
 func encoded(t testing.TB, changes ...metadata.Change) []byte {
 	t.Helper()
-	s, err := newSubmission(changes)
+	s, err := newSubmission(t.Context(), changes)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,10 +46,19 @@ func (e *RefusedError) Unwrap() error { return e.Err }
 // An Observer is called for each commit, on the writer's goroutine.
 type Observer interface {
 	// Committed reports a commit: how many changes and bytes of records, how
-	// long the log took, how long applying took.
-	Committed(changes, bytes int, log, apply time.Duration)
+	// long the log took, how long applying took. The context has what the Tracer put
+	// there.
+	Committed(ctx context.Context, changes, bytes int, log, apply time.Duration)
 	// Refused reports that the log refused a commit of so many changes.
 	Refused(changes int, err error)
+}
+
+// A Tracer follows commits that callers wait for, on the writer's goroutine.
+type Tracer interface {
+	// Commit is called before a commit is written, with its head, how many changes it
+	// has, and the contexts of the callers, of whom some may have given up. The context that it returns is for the log
+	// and the observer. The function is called once, when the commit is applied or has failed.
+	Commit(ctx context.Context, head Head, changes int, callers []context.Context) (context.Context, func(error))
 }
 
 // WriterConfig configures a Writer.
@@ -61,6 +71,7 @@ type WriterConfig struct {
 	Now      func() metadata.Time // the cluster clock of this term
 	Elapsed  func() time.Duration // a monotonic clock, that of Right
 	Observer Observer             // may be nil
+	Tracer   Tracer               // may be nil
 	Pace     *Pace                // may be nil
 	Right    *Right               // that commits extend; may be nil
 }
@@ -99,7 +110,7 @@ func (w *Writer) Settled(ctx context.Context) error {
 
 // Commit commits and applies changes, while Run is not running.
 func (w *Writer) Commit(ctx context.Context, changes ...metadata.Change) error {
-	s, err := newSubmission(changes)
+	s, err := newSubmission(ctx, changes)
 	if err != nil {
 		return err
 	}
@@ -157,11 +168,16 @@ func (w *Writer) Next() Head {
 
 // commit writes one commit, applies it and answers the callers. An error ends
 // the writer; a refused commit does not.
-func (w *Writer) commit(ctx context.Context, sealed []*submission) error {
+func (w *Writer) commit(ctx context.Context, sealed []*submission) (err error) {
 	ended := make(chan struct{})
 	w.newest.Store(&ended)
 	defer close(ended)
 	c, changes := w.build(sealed)
+	if w.Tracer != nil && len(sealed) > 0 {
+		var end func(error)
+		ctx, end = w.trace(ctx, c.Head, len(changes), sealed)
+		defer func() { end(cmp.Or(err, sealed[0].err)) }() // a refusal is no error of the writer
+	}
 	started := w.Elapsed()
 	w.sending(started, c.Head)
 	if err := w.Log.Append(ctx, c); err != nil {
@@ -173,9 +189,18 @@ func (w *Writer) commit(ctx context.Context, sealed []*submission) error {
 		return err
 	}
 	if w.Observer != nil {
-		w.Observer.Committed(len(changes), c.bytes(), written-started, w.Elapsed()-written)
+		w.Observer.Committed(ctx, len(changes), c.bytes(), written-started, w.Elapsed()-written)
 	}
 	return nil
+}
+
+// trace begins to trace a commit.
+func (w *Writer) trace(ctx context.Context, head Head, changes int, sealed []*submission) (context.Context, func(error)) {
+	callers := make([]context.Context, len(sealed))
+	for i, s := range sealed {
+		callers[i] = s.caller
+	}
+	return w.Tracer.Commit(ctx, head, changes, callers)
 }
 
 // sending cuts the right to answer, where the head that is about to be sent allows

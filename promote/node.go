@@ -100,6 +100,7 @@ type Config struct {
 	// Follower is what followers work with; the node fills in where they read.
 	Follower follower.Config
 	Journal  journal.Observer
+	Tracer   journal.Tracer // may be nil
 	Peers    Peers
 	Server   Server
 	// LeaderChanged is told of the elected node whenever it changes; may be nil.

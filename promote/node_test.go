@@ -106,8 +106,8 @@ func (n *node) end() {
 
 type nothing struct{}
 
-func (nothing) Committed(int, int, time.Duration, time.Duration) {}
-func (nothing) Refused(int, error)                               {}
+func (nothing) Committed(context.Context, int, int, time.Duration, time.Duration) {}
+func (nothing) Refused(int, error)                                                {}
 
 func (w *cluster) at(address string) (*node, error) {
 	w.mu.Lock()

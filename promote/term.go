@@ -148,7 +148,7 @@ func (n *Node) newTerm(c *candidate) *Term {
 	t.Queue = journal.NewQueue(t.Store, n.QueueBytes)
 	t.writer = journal.NewWriter(journal.WriterConfig{
 		Store: t.Store, Queue: t.Queue, Log: t.log, Term: t.Number, Hold: n.Params.HoldTime(),
-		Now: t.Now, Elapsed: n.Clock, Observer: n.Journal, Pace: t.pace, Right: t.right,
+		Now: t.Now, Elapsed: n.Clock, Observer: n.Journal, Tracer: n.Tracer, Pace: t.pace, Right: t.right,
 	})
 	return t
 }

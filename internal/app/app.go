@@ -27,6 +27,7 @@ import (
 	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/security/certs"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/internal/tracing"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
@@ -59,6 +60,7 @@ type App struct {
 	mooncake mooncakePorts // nothing unless Mooncake's clients are served
 	counters counters
 	metrics  *metrics.Metrics
+	tracing  *tracing.Tracing // nil without traces
 	recorder *console.Recorder
 	node     node // set by Run before anything serves
 }
@@ -188,6 +190,10 @@ func (a *App) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer etcd.close()
+	if err := a.openTracing(); err != nil {
+		return err
+	}
+	defer a.tracing.Close() // after all that records
 	if etcd == nil {
 		a.node = newLoneNode(a)
 	} else {

@@ -60,7 +60,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		MayStartEmpty: cfg.Role == config.Primary, StartEmpty: cfg.HA.StartEmpty, NoWriters: cfg.HA.NoWriters,
 		Options:  a.options(),
 		Follower: follower.Config{FullSyncInterval: cfg.Lease.FullSyncInterval, Counters: a.counters.leases},
-		Journal:  newLateObserver(a), Peers: peers, Server: a, LeaderChanged: func(l promote.Leader) { a.gate.SetHint(a.hint(l)) },
+		Journal:  newLateObserver(a), Tracer: a.commitTracer(), Peers: peers, Server: a, LeaderChanged: func(l promote.Leader) { a.gate.SetHint(a.hint(l)) },
 	})
 	return &clusterNode{
 		Node: n, app: a, peers: peers, members: e.journal, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: service.Codec()},
@@ -79,8 +79,8 @@ func newLateObserver(a *App) lateObserver {
 	return lateObserver{a, a.log.Sample(&zerolog.BurstSampler{Burst: 1, Period: 10 * time.Second})}
 }
 
-func (o lateObserver) Committed(changes, bytes int, log, apply time.Duration) {
-	o.app.metrics.Committed(changes, bytes, log, apply)
+func (o lateObserver) Committed(ctx context.Context, changes, bytes int, log, apply time.Duration) {
+	o.app.metrics.Committed(ctx, changes, bytes, log, apply)
 }
 
 func (o lateObserver) Refused(changes int, err error) {

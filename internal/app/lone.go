@@ -40,7 +40,7 @@ func newLoneNode(a *App) *loneNode {
 	}
 	return &loneNode{app: a, name: string(journal.NewHistory()), term: t, writer: journal.NewWriter(journal.WriterConfig{
 		Store: store, Queue: t.Queue, Log: journal.NoLog{}, Term: 1, Hold: a.params().HoldTime(),
-		Now: t.Now, Elapsed: running, Observer: newLateObserver(a),
+		Now: t.Now, Elapsed: running, Observer: newLateObserver(a), Tracer: a.commitTracer(),
 	})}
 }
 

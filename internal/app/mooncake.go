@@ -23,10 +23,14 @@ type mooncakePorts struct {
 
 func (a *App) newMooncakePorts() error {
 	m := &a.mooncake
-	front := mooncakeserver.New(&mooncakeserver.Front{
+	settings := &mooncakeserver.Front{
 		Gate: a.gate, Version: a.cfg.Mooncake.Version, View: m.view.Load, Relay: a.cfg.Mooncake.Forward, Observer: a.metrics,
 		Allows: a.cfg.Allows, NoOrders: a.cfg.Mooncake.NoOrders, Log: a.log.With().Str("part", "mooncake").Logger(),
-	})
+	}
+	if a.tracing != nil {
+		settings.Trace = a.tracing.Call
+	}
+	front := mooncakeserver.New(settings)
 	limits := coro.Limits{BodyBytes: uint32(a.cfg.Listen.MaxMessageBytes)}
 	if name := a.cfg.Mooncake.Generation; name != config.NoGeneration {
 		m.shared = &handedOver{addr: a.rpcListener.Addr(), conns: make(chan net.Conn), closed: make(chan struct{})}

@@ -65,7 +65,7 @@ func TestRoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := secure(settings(config.Primary, "a", []string{}), files)
-	c.Security.Roles, c.Security.Tokens = true, tokens
+	c.Security.Roles, c.Security.Tokens, c.Debug.Pprof = true, tokens, true
 	a := run(t, c)
 	a.serves() // asked with the certificate of a node
 	c = secure(settings(config.Standby, "b", []string{"https://" + a.etcdEndpoint(t)}), files)
@@ -145,6 +145,9 @@ func TestRoles(t *testing.T) {
 		{none, "/metrics", "", "200"},
 		{none, "/get_all_keys", "", "403"},
 		{none, "/get_all_keys", secret, "200"},
+		{none, "/debug/pprof/heap", "", "403"},
+		{certificate("host", "client", mine), "/debug/pprof/heap", "", "403"},
+		{none, "/debug/pprof/heap", secret, "200"},
 		{certificate("host", "client", mine), "/get_all_keys", "", "403"},
 		{certificate("host", "client", mine), "/batch_query_keys?keys=k", "", "200"},
 		{certificate("op", "operator", uuid.Nil), "/history", "", "200"},

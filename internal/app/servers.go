@@ -33,11 +33,15 @@ func (a *App) newMetrics(etcd *etcdConn) *metrics.Metrics {
 
 // serveRPC answers gRPC calls until the context ends.
 func (a *App) serveRPC(ctx context.Context) error {
-	server := rpc.NewServer(rpc.Config{
+	config := rpc.Config{
 		ClusterID: a.cfg.HA.ClusterID, NodeID: a.cfg.Node.ID, Gate: a.gate, Node: a.node, Snapshots: a.node,
 		Clock: a.clock, Log: a.log, Observer: a.metrics, Limits: rpc.Limits{MessageBytes: int(a.cfg.Listen.MaxMessageBytes)},
 		Tenants: service.Tenants(a.cfg.Tenants.Enabled), Scans: a.scans, Credentials: a.credentials(), Callers: a.callers, KVEvents: a.kv.feed,
-	})
+	}
+	if a.tracing != nil {
+		config.Tracer = a.tracing.ServerHandler()
+	}
+	server := rpc.NewServer(config)
 	return serve(ctx, func() error { return server.Serve(a.mooncake.grpc(a.rpcListener)) }, server.Stop)
 }
 
@@ -50,7 +54,7 @@ func (a *App) serveHTTP(ctx context.Context) error {
 	}
 	api := httpapi.API{
 		Gate: a.gate, Node: a.httpNode, History: history, Metrics: a.metrics.Handler(), Summary: a.metrics.Summary,
-		KVEvents: func() any { return a.kv.publisher.Status() }, Console: a.console(), Log: log, Callers: a.callers, Hosts: a.cfg.Security.HTTPHosts,
+		KVEvents: func() any { return a.kv.publisher.Status() }, Console: a.console(), Log: log, Callers: a.callers, Hosts: a.cfg.Security.HTTPHosts, Pprof: a.cfg.Debug.Pprof,
 	}
 	server := httpapi.NewServer(api.Handler(), a.connections.http, a.httpTLS(), log)
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)

@@ -58,6 +58,9 @@ func isEndpoint(s string) bool {
 		(u.Path == "" || u.Path == "/") && u.RawQuery == "" && isDialable(u.Host)
 }
 
+// isCollector accepts the URL of a collector of traces.
+func isCollector(s string) bool { return strings.Contains(s, "://") && isEndpoint(s) }
+
 func isAdvertise(s string) bool {
 	_, _, ok := splitAdvertise(s)
 	return ok

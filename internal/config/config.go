@@ -55,6 +55,7 @@ type Config struct {
 	Security Security
 	KVEvents KVEvents
 	Log      Log
+	Debug    Debug
 
 	// origins says where each value that is not a default came from, by name.
 	origins map[string]string
@@ -370,6 +371,13 @@ type Log struct {
 	Level   string    // --log-level
 	Format  LogFormat // --log-format
 	Metrics bool      // --enable_metric_reporting
+}
+
+// Debug is what looks into a running node.
+type Debug struct {
+	TraceEndpoint string  // --trace-endpoint
+	TraceRatio    float64 // --trace-ratio
+	Pprof         bool    // --pprof
 }
 
 // LogFormat is the shape of a log line.

@@ -126,6 +126,8 @@ func advice(c *Config) []rule {
 			!c.HA.Enabled || local || c.Node.AdvertiseAddress != "" || !unspecified(c.Listen.RPCAddress),
 			"the node listens on all interfaces, so it will advertise 127.0.0.1, which only this machine can dial; " +
 				"give the address that peers and clients should use"},
+		{"trace-ratio trace-endpoint", c.Debug.TraceEndpoint != "" || c.Debug.TraceRatio == Default(c.Role).Debug.TraceRatio,
+			"is not used without trace-endpoint"},
 		{"lease-critical-window default_kv_lease_ttl", c.Lease.CriticalWindow < c.Lease.TTL, fmt.Sprintf(
 			"is not shorter than default_kv_lease_ttl (%s), so every renewal is critical and is journaled after lease-critical-delay",
 			formatDuration(c.Lease.TTL))},

@@ -271,7 +271,7 @@ func securitySections(c *Config) []Section {
 }
 
 func otherSections(c *Config) []Section {
-	t, k, p := &c.Tenants, &c.KVEvents, &c.Peers
+	t, k, p, d := &c.Tenants, &c.KVEvents, &c.Peers, &c.Debug
 	return []Section{
 		{"Tenants", []Setting{
 			{"enable_multi_tenants", "false", mooncake, boolean(&t.Enabled),
@@ -307,6 +307,13 @@ func otherSections(c *Config) []Section {
 			{"log-format", "auto", understudy, oneOf(&c.Log.Format, LogAuto, LogJSON, LogConsole),
 				"shape of a log line; auto is console on a terminal, else json"},
 			{"enable_metric_reporting", "true", mooncake, boolean(&c.Log.Metrics), "log a line of the main metrics from time to time"},
+		}},
+		{"Traces and profiles", []Setting{
+			{"trace-endpoint", "", understudy, text(&d.TraceEndpoint, "http://host:port or https://host:port of a collector; empty: none", orEmpty(isCollector)),
+				"send OpenTelemetry traces of calls and commits there, over OTLP and gRPC (its port is usually 4317); " +
+					"https uses the system's authorities"},
+			{"trace-ratio", "0.01", understudy, ratio(&d.TraceRatio), "share of calls that are traced; calls whose caller sends a trace are traced if that is"},
+			{"pprof", "false", understudy, boolean(&d.Pprof), "serve profiles of this process over HTTP at /debug/pprof/, with roles to operators only"},
 		}},
 	}
 }

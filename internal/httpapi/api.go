@@ -50,6 +50,7 @@ type API struct {
 	Log      zerolog.Logger
 	Callers  *access.Callers // nil if everybody may do all
 	Hosts    []string        // names under which requests may come; none for any
+	Pprof    bool            // answer below /debug/pprof/
 }
 
 // Handler returns the handler of all paths.
@@ -59,6 +60,9 @@ func (a API) Handler() http.Handler {
 	if a.Console != nil {
 		mux.Handle("GET /console/", a.Console)
 		mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
+	}
+	if a.Pprof {
+		mux.Handle("GET /debug/pprof/", profiles())
 	}
 	for pattern, h := range map[string]http.HandlerFunc{
 		"GET /metrics/summary": a.summary,

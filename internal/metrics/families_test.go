@@ -13,7 +13,7 @@ import (
 func TestFamiliesAreWhatIsShown(t *testing.T) {
 	r := newRig(t)
 	r.poll(t.Context(), true)
-	r.Call("/a.B/C", codes.OK, time.Millisecond)
+	r.Call(t.Context(), "/a.B/C", codes.OK, time.Millisecond)
 	shown := make(map[string]bool)
 	families := make(map[string]Family)
 	for _, f := range Families() {

@@ -13,7 +13,7 @@ import (
 // shown: of a status all that there are, of the rest each from the start.
 func TestLabelValuesAreWhatIsShown(t *testing.T) {
 	r := newRig(t)
-	r.Call("/a.B/C", codes.OK, time.Millisecond)
+	r.Call(t.Context(), "/a.B/C", codes.OK, time.Millisecond)
 	shown := make(map[string][]string)
 	for _, f := range r.gather() {
 		for _, m := range f.GetMetric() {

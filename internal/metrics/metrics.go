@@ -77,7 +77,7 @@ func (m *Metrics) Handler() http.Handler {
 		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: maxScrapes,
 		// Never OpenMetrics: it adds _total to counters, and several names of the
-		// C++ master do not end in it.
+		// C++ master do not end in it. Scrapers that want exemplars ask for protobuf.
 		EnableOpenMetrics: false,
 	})
 }

@@ -360,8 +360,8 @@ func TestTakeovers(t *testing.T) {
 
 func TestObservers(t *testing.T) {
 	r := newRig(t)
-	r.Call("/understudy.v1.ObjectService/PutStart", codes.OK, time.Millisecond)
-	r.Call("/grpc.health.v1.Health/Check", codes.NotFound, time.Second)
+	r.Call(t.Context(), "/understudy.v1.ObjectService/PutStart", codes.OK, time.Millisecond)
+	r.Call(t.Context(), "/grpc.health.v1.Health/Check", codes.NotFound, time.Second)
 	labels := make(map[string]bool)
 	for _, f := range r.gather() {
 		if f.GetName() == "understudy_rpc_duration_seconds" {
@@ -374,8 +374,8 @@ func TestObservers(t *testing.T) {
 		t.Errorf("got labels %v, want those of PutStart and of the health check", labels)
 	}
 
-	r.Committed(3, 100, 2*time.Millisecond, time.Millisecond)
-	r.Committed(0, 0, 4*time.Millisecond, time.Millisecond) // a heartbeat
+	r.Committed(t.Context(), 3, 100, 2*time.Millisecond, time.Millisecond)
+	r.Committed(t.Context(), 0, 0, 4*time.Millisecond, time.Millisecond) // a heartbeat
 	want := map[string]struct {
 		count uint64
 		sum   float64
@@ -456,7 +456,7 @@ func TestScrapesDisturbNobody(t *testing.T) {
 					t.Error(err)
 				}
 				_ = r.Summary()
-				r.Call("/a.B/C", codes.OK, time.Millisecond)
+				r.Call(t.Context(), "/a.B/C", codes.OK, time.Millisecond)
 			}
 		})
 	}

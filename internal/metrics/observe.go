@@ -1,11 +1,14 @@
 package metrics
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 
 	"github.com/understudy-store/understudy/journal"
@@ -20,17 +23,27 @@ var _ journal.Observer = (*Metrics)(nil)
 // Call reports a call that has ended, of gRPC or of Mooncake's protocol, by its
 // full method name, such as
 // /understudy.v1.ObjectService/PutStart. Methods must come from a fixed set.
-func (m *Metrics) Call(method string, code codes.Code, took time.Duration) {
+func (m *Metrics) Call(ctx context.Context, method string, code codes.Code, took time.Duration) {
 	service, name, _ := strings.Cut(strings.TrimPrefix(method, "/"), "/")
 	service = service[strings.LastIndexByte(service, '.')+1:]
-	m.calls.WithLabelValues(service+"/"+name, code.String()).Observe(took.Seconds())
+	observe(ctx, m.calls.WithLabelValues(service+"/"+name, code.String()), took.Seconds())
+}
+
+// observe adds a value, with the trace that it belongs to as an exemplar if that is
+// recorded.
+func observe(ctx context.Context, to prometheus.Observer, value float64) {
+	if span := trace.SpanContextFromContext(ctx); span.IsSampled() {
+		to.(prometheus.ExemplarObserver).ObserveWithExemplar(value, prometheus.Labels{"trace_id": span.TraceID().String()})
+		return
+	}
+	to.Observe(value)
 }
 
 // Committed reports a commit: see journal.Observer.
-func (m *Metrics) Committed(changes, bytes int, log, apply time.Duration) {
-	m.commit.Observe(log.Seconds())
+func (m *Metrics) Committed(ctx context.Context, changes, bytes int, log, apply time.Duration) {
+	observe(ctx, m.commit, log.Seconds())
 	m.commitMicros.Observe(float64(log.Microseconds()))
-	m.apply.Observe(apply.Seconds())
+	observe(ctx, m.apply, apply.Seconds())
 	if changes > 0 {
 		m.changes.Observe(float64(changes))
 		m.bytes.Observe(float64(bytes))

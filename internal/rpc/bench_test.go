@@ -23,6 +23,22 @@ func BenchmarkGetReplicaList(b *testing.B) {
 	})
 }
 
+// A PutStart, and its PutRevoke.
+func BenchmarkPutStart(b *testing.B) {
+	n := newNode(b).mount()
+	b.ReportAllocs()
+	for i := range b.N {
+		key := fmt.Sprintf("block/%d", i%100)
+		r, err := n.objects.PutStart(b.Context(), &pb.PutStartRequest{ClientId: alice, Key: key, Size: 1})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := n.objects.PutRevoke(b.Context(), &pb.PutRevokeRequest{ClientId: alice, Key: key, ObjectId: r.GetObject().GetObjectId()}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
 func BenchmarkBatchGetReplicaList128(b *testing.B) {
 	n := newNode(b).mount()
 	keys := make([]string, 128)

@@ -36,23 +36,23 @@ func (s *Server) finishUnary(ctx context.Context, req any, info *grpc.UnaryServe
 	if err == nil {
 		resp, err = budgeted(ctx, s.unread, resp)
 	}
-	return resp, s.finish(info.FullMethod, requestID(req), started, err)
+	return resp, s.finish(ctx, info.FullMethod, requestID(req), started, err)
 }
 
 func (s *Server) finishStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	started := s.Clock()
 	err := handler(srv, stream)
-	return s.finish(info.FullMethod, 0, started, err)
+	return s.finish(stream.Context(), info.FullMethod, 0, started, err)
 }
 
 // finish returns the error that the caller gets.
-func (s *Server) finish(method string, request uint64, started time.Duration, err error) error {
+func (s *Server) finish(ctx context.Context, method string, request uint64, started time.Duration, err error) error {
 	if err != nil {
 		err = s.statusOf(method, request, err)
 	}
 	took, code := s.Clock()-started, status.Code(err)
 	if s.Observer != nil {
-		s.Observer.Call(method, code, took)
+		s.Observer.Call(ctx, method, code, took)
 	}
 	s.Log.Debug().Str("method", method).Uint64("request_id", request).Stringer("code", code).Dur("took", took).Msg("call")
 	return err

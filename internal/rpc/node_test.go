@@ -280,7 +280,7 @@ type call struct {
 	code   codes.Code
 }
 
-func (c *calls) Call(method string, code codes.Code, took time.Duration) {
+func (c *calls) Call(_ context.Context, method string, code codes.Code, took time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if took < 0 {

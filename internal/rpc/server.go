@@ -26,6 +26,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	"google.golang.org/grpc/stats"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/clock"
@@ -109,7 +110,7 @@ func (l Limits) withDefaults() Limits {
 // An Observer hears of every call that has ended, streams included, on the call's
 // own goroutine.
 type Observer interface {
-	Call(method string, code codes.Code, took time.Duration)
+	Call(ctx context.Context, method string, code codes.Code, took time.Duration)
 }
 
 // Config is what a Server works with.
@@ -122,10 +123,12 @@ type Config struct {
 	Clock     clock.Clock    // measures how long calls take; nil for this machine's
 	Log       zerolog.Logger
 	Observer  Observer // may be nil
-	Limits    Limits
-	Tenants   service.Tenants
-	Scans     *service.Scans // nil for no bound
-	KVEvents  *kvevents.Feed // nil without --enable_kv_events
+	// Tracer records calls; nil for none.
+	Tracer   stats.Handler
+	Limits   Limits
+	Tenants  service.Tenants
+	Scans    *service.Scans // nil for no bound
+	KVEvents *kvevents.Feed // nil without --enable_kv_events
 	// Credentials are of connections; nil for plain text.
 	Credentials credentials.TransportCredentials
 	// Callers tells who callers are; nil if everybody may do all.
@@ -162,7 +165,7 @@ func NewServer(c Config) *Server {
 	if c.Credentials == nil {
 		c.Credentials = insecure.NewCredentials()
 	}
-	s.grpc = grpc.NewServer(
+	options := []grpc.ServerOption{
 		grpc.Creds(counting{c.Credentials, s.arriving, s.logUnfinished}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ConnectionTimeout(handshakeTimeout),
@@ -173,7 +176,11 @@ func NewServer(c Config) *Server {
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(s.finishUnary, s.authorizeUnary, recovery.UnaryServerInterceptor(), s.admitUnary),
 		grpc.ChainStreamInterceptor(s.finishStream, s.authorizeStream, s.cutStalled, recovery.StreamServerInterceptor(), s.endStream),
-	)
+	}
+	if c.Tracer != nil {
+		options = append(options, grpc.StatsHandler(c.Tracer))
+	}
+	s.grpc = grpc.NewServer(options...)
 	f := front{Config: &s.Config}
 	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f, following: newHostPlaces("subscribers to KV events are there", maxSubscribers), batches: semaphore.NewWeighted(maxBatches)})
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f})

@@ -344,7 +344,7 @@ func (r *rig) Changed(string) {}
 func (r *rig) Founded(journal.Cursor) error { return nil }
 
 // Committed counts commits; those of a running bench hold renewals or nothing.
-func (r *rig) Committed(changes, bytes int, _, _ time.Duration) {
+func (r *rig) Committed(_ context.Context, changes, bytes int, _, _ time.Duration) {
 	if changes > 0 {
 		r.commits.Add(1)
 		r.bytes.Add(int64(bytes))

@@ -299,5 +299,7 @@ func (p peers) Standing(_ context.Context, address string) (promote.Standing, er
 // goroutine runs first.
 type commitPause struct{}
 
-func (commitPause) Committed(int, int, time.Duration, time.Duration) { time.Sleep(turn) }
-func (commitPause) Refused(int, error)                               { time.Sleep(turn) }
+func (commitPause) Committed(context.Context, int, int, time.Duration, time.Duration) {
+	time.Sleep(turn)
+}
+func (commitPause) Refused(int, error) { time.Sleep(turn) }

@@ -26,7 +26,7 @@ import (
 // An Observer gets every call that has ended, on the call's own goroutine, under a
 // method name such as /mooncake.Mooncake/ExistKey.
 type Observer interface {
-	Call(method string, code codes.Code, took time.Duration)
+	Call(ctx context.Context, method string, code codes.Code, took time.Duration)
 }
 
 const (
@@ -52,9 +52,11 @@ type Front struct {
 	Allows func(netip.Addr) bool
 	// NoOrders refuses what removes many objects at once.
 	NoOrders bool
-	Observer Observer    // may be nil
-	Clock    clock.Clock // measures how long calls take; nil for this machine's
-	Log      zerolog.Logger
+	Observer Observer // may be nil
+	// Trace begins to record a call, and returns what ends it; nil for no traces.
+	Trace func(ctx context.Context, method string) (context.Context, func(error))
+	Clock clock.Clock // measures how long calls take; nil for this machine's
+	Log   zerolog.Logger
 
 	tables   map[string]*table
 	deadline time.Duration // of a call
@@ -182,6 +184,10 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 		ctx, cancel = context.WithTimeout(ctx, s.front.deadline)
 		defer cancel()
 	}
+	end := func(error) {}
+	if s.front.Trace != nil {
+		ctx, end = s.front.Trace(ctx, f.method)
+	}
 	began := s.front.Clock()
 	reply, err := f.serve(call{Context: ctx, session: s, master: master}, body, reply)
 	if f.order {
@@ -192,8 +198,9 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 		err = errPeerGone
 	}
 	if s.front.Observer != nil {
-		s.front.Observer.Call(f.method, codeOf(err), s.front.Clock()-began)
+		s.front.Observer.Call(ctx, f.method, codeOf(err), s.front.Clock()-began)
 	}
+	end(err)
 	return reply, err
 }
 
