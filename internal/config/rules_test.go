@@ -115,6 +115,9 @@ var valueTests = []struct {
 	{"log-level", []string{"trace", "debug", "info", "warn", "error"}, []string{"", "INFO", "fatal"}},
 	{"log-format", []string{"json", "console", "auto"}, []string{"text"}},
 	{"enable_metric_reporting", []string{"false"}, []string{"x"}},
+	{"trace-endpoint", []string{"", "http://127.0.0.1:4317", "https://collector:4317", "http://[::1]:4317/"}, []string{"collector:4317", "collector", "grpc://a:4317", "http://a", "http://a:0", "http://a:1/v1/traces", "http://u:p@a:1"}},
+	{"trace-ratio", []string{"0", "0.01", "1"}, []string{"-0.1", "1.1", "NaN", "x", ""}},
+	{"pprof", []string{"true", "false"}, []string{"x"}},
 }
 
 func TestValues(t *testing.T) {
@@ -277,6 +280,10 @@ var ruleTests = []struct {
 	{
 		Primary, "--tenant_quota_connector_type=etcd", "--tenant_quota_connector_type=file",
 		"tenant_quota_connector_type", "part of the state", true,
+	},
+	{
+		Primary, "--trace-ratio=0.5 --rpc_address=a", "--trace-ratio=0.5 --trace-endpoint=http://a:4317 --rpc_address=a",
+		"trace-ratio", "not used without trace-endpoint", true,
 	},
 	{
 		Primary, "--allocation_strategy=cxl", "--allocation_strategy=ssd_free_ratio_first",
