@@ -154,7 +154,7 @@ func testListings(t *testing.T) {
 		}
 	}
 	run(t, "get", "seen").Want(t, cli.StatusOK)
-	run(t, "explain", "seen").Want(t, cli.StatusOK, "complete on host-1", "lease      for ", "blocked: a reader holds a lease", "blocked: it is pinned hard", "PUT_START", "PUT_END")
+	run(t, "explain", "seen").Want(t, cli.StatusOK, "complete on host-1", "lease      for another ", "hard: never evicted", "blocked: a reader holds a lease", "blocked: it is pinned hard", "PUT_START", "PUT_END")
 	if list := clitest.Decode[leaseList](t, run(t, "leases", "--prefix=see", "-o", "json")); len(list.Leases) != 1 || list.Leases[0].Key != "seen" || list.Leases[0].Remaining == 0 {
 		t.Errorf("leases: got %+v, want that of seen", list)
 	}

@@ -163,16 +163,16 @@ func (x *explanation) print(w io.Writer) {
 			r := &o.Replicas[i]
 			where := r.State + " on " + r.place()
 			if r.SegmentStatus != "" {
-				where += fmt.Sprintf("; the segment is %s, %s of it are in quarantine", r.SegmentStatus, cli.SizeText(r.Quarantined))
+				where += fmt.Sprintf("; the segment is %s, and %s of it are freed and not in use again yet (quarantine)", r.SegmentStatus, cli.SizeText(r.Quarantined))
 			}
 			t.Row(r.Kind, where)
 		}
-		lease := "none"
+		lease := "none: no reader relies on it"
 		if o.Lease > 0 {
-			lease = "for " + cli.Millis(o.Lease).String()
+			lease = "for another " + cli.Millis(o.Lease).String() + ": readers rely on its bytes until then"
 		}
 		t.Row("lease", lease)
-		t.Row("pin", o.Pin)
+		t.Row("pin", o.Pin+map[string]string{"soft": ": evicted after others", "hard": ": never evicted"}[o.Pin])
 		t.Row("removal", blocked(o.BlocksRemoval))
 		t.Row("eviction", blocked(o.BlocksEviction))
 	}
