@@ -135,6 +135,7 @@ func TestTraceOfAPut(t *testing.T) {
 		t.Run(fmt.Sprintf("HA %v", etcd != nil), func(t *testing.T) {
 			r, endpoint := newReceiver(t, nil)
 			c := settings(config.Primary, "a", etcd)
+			c.HA.SessionTTL, c.HA.FailoverAfter = 30*time.Second, 30*time.Second // a slow machine is no reason for another term
 			c.Debug.TraceEndpoint, c.Debug.TraceRatio = endpoint, 0
 			a := run(t, c)
 			a.serves()
