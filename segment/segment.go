@@ -202,9 +202,9 @@ const (
 )
 
 const (
-	maxProbes      = 100             // names tried for one object, besides preferred ones (C++ master)
-	maxLooks       = 100 * maxProbes // names looked at for one object, of which most may be full
-	samplesPerCopy = 6               // names sampled per replica by the two others (C++ master)
+	maxProbes      = 100            // names tried for one object, besides preferred ones (C++ master)
+	maxLooks       = 20 * maxProbes // names looked at for one object, of which most may be full
+	samplesPerCopy = 6              // names sampled per replica by the two others (C++ master)
 )
 
 // An Allocation is a range in a segment.

@@ -49,7 +49,7 @@ type App struct {
 	mooncakeListeners         []net.Listener // of further generations, as in the settings
 	metadataListener          net.Listener   // nil without a metadata server
 	kv                        kvEvents
-	waiting                   *waiting // on the ports until this node's member of etcd runs; nil without members
+	waiting                   *waiting // over HTTP until this node's member of etcd runs; nil without members
 	connections               *connectionBudget
 	scans                     *service.Scans
 	metadataStore             metaserver.Store
@@ -136,7 +136,7 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 		return nil, err
 	}
 	if a.cfg.HA.Members() {
-		if a.waiting, err = newWaiting(a.rpcListener, a.httpListener); err != nil {
+		if a.waiting, err = newWaiting(a.httpListener); err != nil {
 			a.closeListeners()
 			return nil, err
 		}

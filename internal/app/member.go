@@ -43,6 +43,7 @@ func (a *App) place(ctx context.Context, dir string, secrecy etcdserver.TLS) (et
 	others := &peers{clusterID: a.cfg.HA.ClusterID, nodeID: a.cfg.Node.ID, log: a.log, certs: a.certs}
 	said := make(map[string]string)
 	for {
+		var refused []string
 		for _, address := range a.cfg.HA.Join {
 			if address == a.cfg.Node.AdvertiseAddress {
 				continue
@@ -53,12 +54,13 @@ func (a *App) place(ctx context.Context, dir string, secrecy etcdserver.TLS) (et
 				a.log.Info().Str("by", address).Str("members", initial).Msg("this node joins etcd, and votes there when it has caught up")
 				return m, nil
 			}
+			refused = append(refused, address+": "+err.Error())
 			if said[address] != err.Error() && ctx.Err() == nil {
 				said[address] = err.Error()
-				a.waiting.say("this node waits until it may join etcd: " + err.Error())
 				a.log.Warn().Err(err).Msg("this node waits until it may join etcd")
 			}
 		}
+		a.waiting.say("this node waits until it may join etcd: " + strings.Join(refused, "; "))
 		if err := clock.Sleep(ctx, joinPause); err != nil {
 			return m, err
 		}

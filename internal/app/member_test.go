@@ -106,7 +106,7 @@ func TestThreeMachines(t *testing.T) {
 	again.HA.EtcdPeerListen = a.cfg.HA.EtcdPeerListen
 	returned := run(t, again)
 	returned.says("etcd has the member a at http://" + again.HA.EtcdPeerListen + " already")
-	returned.waits("this node waits until it may join etcd: ")
+	returned.waits("etcd has the member a at ")
 	b.until("no longer has it registered", func(s *pb.StatusResponse) bool { return len(s.GetNodes()) == 2 })
 	if err := remove(b, "a"); err != nil {
 		t.Fatal(err)
@@ -122,23 +122,29 @@ func TestThreeMachines(t *testing.T) {
 	}
 }
 
-// waits demands that a node which waits for etcd says so on both ports: it lives, and is not
-// ready.
+// waits waits until a node says over HTTP that it waits for etcd: it lives, and is not ready.
 func (m *member) waits(what string) {
 	m.t.Helper()
-	if _, err := m.admin.Status(m.t.Context(), &pb.StatusRequest{}); kindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), what) {
-		m.t.Errorf("status: got %v, want %s", err, what)
-	}
-	for path, want := range map[string]int{"/health": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
+	ask := func(path string) (code int, text string) {
 		resp, err := http.Get("http://" + m.cfg.Node.HTTPAddress + path) //nolint:noctx // of this process
 		if err != nil {
 			m.t.Fatal(err)
 		}
-		text, err := io.ReadAll(resp.Body)
-		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != want || !strings.Contains(string(text), what) {
-			m.t.Errorf("%s: got %d %s (%v), want %d and %q", path, resp.StatusCode, text, err, want, what)
+		defer resp.Body.Close()
+		b, err := io.ReadAll(resp.Body)
+		if err != nil {
+			m.t.Fatal(err)
 		}
+		return resp.StatusCode, string(b)
+	}
+	deadline := time.Now().Add(30 * time.Second)
+	for code, text := ask("/readyz"); !strings.Contains(text, what); code, text = ask("/readyz") {
+		if code != http.StatusServiceUnavailable || time.Now().After(deadline) {
+			m.t.Fatalf("/readyz: got %d %s, want 503 and %q", code, text, what)
+		}
+	}
+	if code, text := ask("/health"); code != http.StatusOK || !strings.Contains(text, what) {
+		m.t.Errorf("/health: got %d %s, want 200 and %q", code, text, what)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"strconv"
+	"time"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -33,6 +34,7 @@ func profiles() http.Handler {
 			return
 		}
 		defer places.Release(1)
+		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // it would end a profile after readTimeout
 		mux.ServeHTTP(w, r)
 	})
 }
