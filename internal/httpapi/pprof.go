@@ -4,7 +4,6 @@ import (
 	"net/http"
 	"net/http/pprof"
 	"strconv"
-	"time"
 
 	"golang.org/x/sync/semaphore"
 )
@@ -34,7 +33,6 @@ func profiles() http.Handler {
 			return
 		}
 		defer places.Release(1)
-		_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // it would end a profile after readTimeout
 		mux.ServeHTTP(w, r)
 	})
 }
