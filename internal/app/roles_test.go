@@ -170,6 +170,18 @@ func TestRoles(t *testing.T) {
 	}
 }
 
+// overMooncake returns a client that speaks Mooncake's protocol and lends memory.
+func overMooncake(t *testing.T, at *member) *client.Client {
+	t.Helper()
+	transport, err := mooncakeclient.NewTransport("head")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := as(t, at, client.Config{Transport: transport})
+	mount(t, c)
+	return c
+}
+
 // With --mooncake-no-orders nobody removes everything over Mooncake's protocol.
 func TestMooncakeNoOrders(t *testing.T) {
 	for _, off := range []bool{false, true} {
@@ -177,14 +189,9 @@ func TestMooncakeNoOrders(t *testing.T) {
 		c.Mooncake.NoOrders = off
 		a := run(t, c)
 		a.serves()
-		transport, err := mooncakeclient.NewTransport("head")
-		if err != nil {
-			t.Fatal(err)
-		}
-		m := as(t, a, client.Config{Transport: transport})
-		mount(t, m)
+		m := overMooncake(t, a)
 		put(t, m, "k")
-		if _, err = m.RemoveAll(t.Context(), client.Removal{Force: true}); (err != nil) != off {
+		if _, err := m.RemoveAll(t.Context(), client.Removal{Force: true}); (err != nil) != off {
 			t.Errorf("refused: %v; RemoveAll got %v", off, err)
 		}
 		if logged := strings.Contains(a.log.String(), `"order":"RemoveAll"`); logged == off {

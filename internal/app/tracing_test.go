@@ -24,7 +24,6 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/internal/config"
-	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 )
 
 // A receiver takes traces over OTLP.
@@ -209,13 +208,7 @@ func TestTraceOfMooncakesCalls(t *testing.T) {
 	c.Debug.TraceEndpoint, c.Debug.TraceRatio = endpoint, 1
 	a := run(t, c)
 	a.serves()
-	transport, err := mooncakeclient.NewTransport("head")
-	if err != nil {
-		t.Fatal(err)
-	}
-	m := as(t, a, client.Config{Transport: transport})
-	mount(t, m)
-	put(t, m, "k")
+	put(t, overMooncake(t, a), "k")
 	call := r.span(t, "the call", func(s *otlp.Span) bool { return s.GetName() == "mooncake.Mooncake/PutStart" })
 	r.span(t, "its commit", func(s *otlp.Span) bool {
 		return s.GetName() == "journal.commit" && string(s.GetParentSpanId()) == string(call.GetSpanId())
