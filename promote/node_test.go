@@ -174,6 +174,14 @@ func (n *node) Serve(ctx context.Context, t *promote.Term) error {
 	return g.Wait()
 }
 
+// primary is what answers clients on this node. Unavailable between two terms.
+func (n *node) primary() (*service.Master, error) {
+	if m := n.master.Load(); m != nil {
+		return m, nil
+	}
+	return nil, errs.New(errs.Unavailable, "primary", "%s does not lead", n.id)
+}
+
 func (n *node) serves() bool { m := n.master.Load(); return m != nil && m.Answers() }
 
 // serving waits until one of the nodes serves.
@@ -221,7 +229,11 @@ func (w *cluster) pair(objects int) (a, b *node) {
 
 func (n *node) mount() {
 	n.net.t.Helper()
-	err := n.master.Load().MountSegment(n.net.t.Context(), segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 30, Endpoint: "a:1", Client: segment.ClientID{1}})
+	m, err := n.primary()
+	if err != nil {
+		n.net.t.Fatal(err)
+	}
+	err = m.MountSegment(n.net.t.Context(), segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 30, Endpoint: "a:1", Client: segment.ClientID{1}})
 	if err != nil {
 		n.net.t.Fatal(err)
 	}
@@ -230,7 +242,10 @@ func (n *node) mount() {
 func (n *node) put(keys ...string) {
 	n.net.t.Helper()
 	ctx := n.net.t.Context()
-	m := n.master.Load()
+	m, err := n.primary()
+	if err != nil {
+		n.net.t.Fatal(err)
+	}
 	for _, key := range keys {
 		if err := n.putStart(ctx, key); err != nil {
 			n.net.t.Fatalf("put start of %s: %v", key, err)
@@ -247,12 +262,18 @@ func (n *node) putStart(ctx context.Context, key string) error {
 	if strings.HasPrefix(key, "grouped") {
 		item.Group = "g"
 	}
-	_, err := n.master.Load().PutStart(ctx, p, item)
+	m, err := n.primary()
+	if err == nil {
+		_, err = m.PutStart(ctx, p, item)
+	}
 	return err
 }
 
 func (n *node) get(key string) error {
-	_, err := n.master.Load().GetReplicaList(n.net.t.Context(), "default", key)
+	m, err := n.primary()
+	if err == nil {
+		_, err = m.GetReplicaList(n.net.t.Context(), "default", key)
+	}
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,7 +118,7 @@ func TestFullEtcdOfAnotherNodeThanThePrimary(t *testing.T) {
 		w.serving(b)
 		w.promotable(a)
 		etcd.FillQuota(t)
-		b.putsAgain()
+		w.putsAgain(a, b)
 	})
 	t.Run("at its start", func(t *testing.T) {
 		etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
@@ -125,18 +126,18 @@ func TestFullEtcdOfAnotherNodeThanThePrimary(t *testing.T) {
 		b := w.start("b")
 		w.serving(b).mount()
 		etcd.FillQuota(t)
-		w.start("a", owner)
-		b.putsAgain()
+		w.putsAgain(w.start("a", owner), b)
 	})
 }
 
-// putsAgain waits until a put succeeds, as a client would that tries again.
-func (n *node) putsAgain() {
-	n.net.t.Helper()
-	waitFor(n.net.t, "a put that succeeds", func() bool {
-		ctx, cancel := context.WithTimeout(n.net.t.Context(), time.Second)
+// putsAgain waits until one of the nodes takes a put, as a client would that tries
+// again: making space may take so long that the primary changes.
+func (w *cluster) putsAgain(nodes ...*node) {
+	w.t.Helper()
+	waitFor(w.t, "a put that succeeds", func() bool {
+		ctx, cancel := context.WithTimeout(w.t.Context(), time.Second)
 		defer cancel()
-		return n.putStart(ctx, "after") == nil
+		return slices.ContainsFunc(nodes, func(n *node) bool { return n.putStart(ctx, "after") == nil })
 	})
 }
 
@@ -201,7 +202,7 @@ func TestFullEtcdKeepsWhatNoNodeHasSaved(t *testing.T) {
 	}
 	a = w.start("a", owner, stateIn(dir, time.Hour))
 	w.serving(a).has(keys("k", 20)...)
-	a.putsAgain()
+	w.putsAgain(a)
 }
 
 // Nine tenths of the quota of an embedded etcd are used by what nobody can free. Changes
@@ -238,7 +239,7 @@ func TestChangesStopBeforeEtcdIsFull(t *testing.T) {
 			now := w.serving(c, a)
 			now.has("k")
 			do(t, etcd, clientv3.OpDelete("tenant/", clientv3.WithPrefix()))
-			now.putsAgain()
+			w.putsAgain(now)
 		})
 	}
 }
