@@ -140,7 +140,7 @@ func doubtful(t *testing.T, handoverTimeout time.Duration) (etcd *etcdtest.Clust
 	t.Cleanup(func() { _ = client.Close() })
 	a = w.start("a", func(c *promote.Config) {
 		c.Client, c.HandoverTimeout, c.Compact = client, handoverTimeout, false
-		c.FailoverAfter = 5 * time.Second // filling etcd takes a while, and b is not to depose a meanwhile
+		c.FailoverAfter = 5 * time.Second // filling the rest takes a while, and b is not to depose a meanwhile
 	})
 	w.serving(a).mount()
 	a.put("k")
@@ -148,6 +148,7 @@ func doubtful(t *testing.T, handoverTimeout time.Duration) (etcd *etcdtest.Clust
 	w.promotable(b)
 	w.listed(a, "b")
 
+	etcd.FillTo(t, 12e6) // the rest is filled while a cannot beat
 	run.Arm()
 	<-lost // a heartbeat is enough
 	revision = etcd.FillQuota(t)
