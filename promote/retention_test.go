@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,7 +83,7 @@ func TestTheJournalsBoundOutweighsAnAbsentNode(t *testing.T) {
 	}
 	seq := a.Status().Position.Seq
 	waitFor(t, "the cut", func() bool {
-		a.put(keys(fmt.Sprint("k", n, "/"), 10)...)
+		a.put(keys(fmt.Sprint(strings.Repeat("k", 2000), n, "/"), 10)...)
 		n++
 		_, err := client.Get(t.Context(), layout.Head(), clientv3.WithRev(behind.Header.Revision))
 		return errors.Is(err, rpctypes.ErrCompacted)
