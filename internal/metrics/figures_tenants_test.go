@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/understudy-store/understudy/errs"
@@ -48,4 +49,52 @@ func TestTenantFigures(t *testing.T) {
 		"mooncake_tenant_quota_requested_bytes_sum": 100, "mooncake_tenant_quota_effective_bytes_sum": 100,
 		"mooncake_tenant_quota_allocatable_capacity_bytes": 1 << 20,
 	})
+}
+
+// Whoever names many tenants makes no scrape of many megabytes.
+func TestManyTenants(t *testing.T) {
+	r := newRig(t)
+	r.put(10, "x")
+	r.breakQuota("red", 100)
+	r.breakQuota("\xff", 200)
+	r.breakQuota("\xfe", 200) // is called as the one before in a label
+	for i := range 1100 {
+		on := *r.master
+		on.Tenants = true
+		if err := service.NewMaster(on).SetQuota(t.Context(), fmt.Sprintf("tenant-%04d", i), 1); err != nil {
+			t.Fatal(err)
+		}
+		p := service.PutRequest{Tenant: fmt.Sprintf("tenant-%04d", i), Client: segment.ClientID{1}, Config: service.PutConfig{Replicas: 1}}
+		if _, err := service.NewMaster(on).PutStart(t.Context(), p, service.PutItem{Key: "large", Size: 2}); errs.KindOf(err) != errs.TenantQuotaExceeded {
+			t.Fatal(err)
+		}
+	}
+	shown, others := make(map[string]int), make(map[string]float64)
+	for _, f := range r.gather() {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() != "tenant_id" {
+					continue
+				}
+				shown[f.GetName()]++
+				if l.GetValue() == "(others)" {
+					others[f.GetName()] = m.GetGauge().GetValue() + m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	for name, n := range shown {
+		if n < 1000 || n > 1001 { // counters of the two that share a label are added up
+			t.Errorf("%s has %d tenants, want 1,000 and the others", name, n)
+		}
+	}
+	// Shown are default, red, the two that share a label, and 997 of the others.
+	for name, want := range map[string]float64{
+		"mooncake_tenant_quota_requested_bytes": 103, "mooncake_tenant_quota_explicit_policy": 103, "mooncake_tenant_quota_reject_total": 103,
+	} {
+		if others[name] != want {
+			t.Errorf("%s of the others: got %v, want %v", name, others[name], want)
+		}
+	}
+	r.values("sums", map[string]float64{"mooncake_tenant_quota_requested_bytes_sum": 100 + 400 + 1100})
 }

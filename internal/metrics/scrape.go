@@ -1,9 +1,6 @@
 package metrics
 
 import (
-	"cmp"
-	"maps"
-	"slices"
 	"strings"
 	"time"
 
@@ -34,7 +31,7 @@ type scrape struct {
 
 	fileCapacity uint64
 
-	tenants       []metadata.TenantQuota // none without quotas
+	tenants       map[string]tenant // by name; none without quotas
 	quotaCapacity uint64
 	tenantCounts  map[string]service.TenantCounts
 
@@ -52,38 +49,13 @@ type scrape struct {
 // use is how much of the memory behind a segment's name is taken, in bytes.
 type use struct{ busy, capacity uint64 }
 
-// maxNames bounds the names of segments in one answer, and otherNames stands for those that
-// are left out.
-const (
-	maxNames   = 1000
-	otherNames = "(others)"
-)
-
-// largest returns the largest entries, and in one the sum of the others.
-func largest(all map[string]use) map[string]use {
-	if len(all) <= maxNames {
-		return all
-	}
-	names := slices.SortedFunc(maps.Keys(all), func(a, b string) int {
-		return cmp.Or(cmp.Compare(all[b].capacity, all[a].capacity), cmp.Compare(a, b))
-	})
-	kept := make(map[string]use, maxNames+1)
-	for i, name := range names {
-		if i >= maxNames {
-			u := kept[otherNames]
-			kept[otherNames] = use{u.busy + all[name].busy, u.capacity + all[name].capacity}
-			continue
-		}
-		kept[name] = all[name]
-	}
-	return kept
-}
+func (u use) plus(v use) use { return use{u.busy + v.busy, u.capacity + v.capacity} }
 
 // take reads everything that is not read figure by figure.
 func (m *Metrics) take() *scrape {
 	s := &scrape{
 		status: m.src.Status(), calls: m.src.Calls, renewals: m.src.Renewals, evictions: m.src.Evictions,
-		tenantCounts: m.src.Calls.Tenants.All(),
+		tenantCounts: countsByLabel(m.src.Calls.Tenants.All()),
 		segments:     make(map[string]use), fileCapacity: m.src.FileCapacity,
 	}
 	s.polled, s.commitAge = m.polls.look(s.status, m.src.Clock())
@@ -94,15 +66,14 @@ func (m *Metrics) take() *scrape {
 		s.hasState, s.stats, s.leases, s.cutoffs = true, store.Stats(), store.LeaseCounts(), store.CutoffCounts()
 		s.leaseTTL = store.Params().LeaseTTL
 		if store.HasQuotas() {
-			s.tenants, s.quotaCapacity = store.Quotas(), store.QuotaCapacity()
+			s.tenants, s.quotaCapacity = tenantsOf(store.Quotas()), store.QuotaCapacity()
 		}
 		for _, seg := range store.Segments() {
 			// Several segments may share a name, or do once it is fit for a label.
 			name := strings.ToValidUTF8(seg.Name, "\uFFFD")
-			u := s.segments[name]
-			s.segments[name] = use{u.busy + seg.Busy, u.capacity + seg.Capacity}
+			s.segments[name] = s.segments[name].plus(use{seg.Busy, seg.Capacity})
 		}
-		s.segments = largest(s.segments)
+		s.segments = largest(s.segments, func(u use) uint64 { return u.capacity }, use.plus)
 		all, _ := store.Use("")
 		s.keyBytes = all.KeyBytes
 	}
@@ -126,7 +97,7 @@ func (s *scrape) term() metadata.Term {
 // everything is a scrape from which no figure is left out.
 func everything() *scrape {
 	return &scrape{
-		tenants: make([]metadata.TenantQuota, 1), tenantCounts: map[string]service.TenantCounts{"": {}},
+		tenants: map[string]tenant{"": {}}, tenantCounts: map[string]service.TenantCounts{"": {}},
 		calls: service.NewCounters(), renewals: new(leasesync.Counters), evictions: new(eviction.Counters),
 		hasState: true, segments: map[string]use{"": {}}, polled: polled{lagKnown: true, etcdBytes: 1, etcdQuota: 1},
 	}

@@ -136,11 +136,17 @@ func (m *Master) seedQuotas(ctx context.Context) error {
 	})
 }
 
-// TenantCounters count, on this node, ever, what quotas did to each tenant.
+// TenantCounters count, on this node, ever, what quotas did to each tenant: to the first
+// maxCounted, and together to the others, since tenants may come and go.
 type TenantCounters struct {
 	mu sync.Mutex // guards all
 	by map[string]TenantCounts
 }
+
+const (
+	maxCounted   = 1000
+	otherTenants = "(others)" // as metrics call them
+)
 
 // TenantCounts are the counters of one tenant.
 type TenantCounts struct {
@@ -169,9 +175,9 @@ func (c *TenantCounters) count(tenant string, more TenantCounts) {
 	if c.by == nil {
 		c.by = make(map[string]TenantCounts)
 	}
-	n, known := c.by[tenant]
-	if !known && len(c.by) >= metadata.MaxQuotas {
-		return // of tenants that come and go
+	if _, known := c.by[tenant]; !known && len(c.by) >= maxCounted {
+		tenant = otherTenants
 	}
+	n := c.by[tenant]
 	c.by[tenant] = TenantCounts{n.Rejected + more.Rejected, n.Evicted + more.Evicted}
 }
