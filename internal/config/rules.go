@@ -128,7 +128,7 @@ func advice(c *Config) []rule {
 				"give the address that peers and clients should use"},
 		{"trace-ratio trace-endpoint", c.Debug.TraceEndpoint != "" || c.Debug.TraceRatio == Default(c.Role).Debug.TraceRatio,
 			"is not used without trace-endpoint"},
-		{"lease-critical-window default_kv_lease_ttl", c.Lease.CriticalWindow < c.Lease.TTL, fmt.Sprintf(
+		{"lease-critical-window default_kv_lease_ttl enable_ha", !c.HA.Enabled || c.Lease.CriticalWindow < c.Lease.TTL, fmt.Sprintf(
 			"is not shorter than default_kv_lease_ttl (%s), so every renewal is critical and is journaled after lease-critical-delay",
 			formatDuration(c.Lease.TTL))},
 	}

@@ -351,6 +351,12 @@ func TestExternalEtcdNeedsNoQuotaRule(t *testing.T) {
 	mustLoad(t, []string{"--etcd_endpoints=a:1", "--journal-max-bytes=8GiB"})
 }
 
+func TestLonePrimaryMayHaveShortLeases(t *testing.T) {
+	if _, warnings, err := load(t, Primary, []string{"--enable_ha=false", "--default_kv_lease_ttl=500"}); err != nil || len(warnings) != 0 {
+		t.Errorf("got warnings %v, error %v; want none: a lone primary has no journal for its renewals", warnings, err)
+	}
+}
+
 func TestHTTPHostOfItsOwnMayShareThePort(t *testing.T) {
 	cfg, _ := mustLoad(t, []string{"--rpc_address=127.0.0.1", "--metrics_host=127.0.0.2", "--rpc_port=5", "--metrics_port=5"})
 	if cfg.Listen.RPC() != "127.0.0.1:5" || cfg.Listen.HTTP() != "127.0.0.2:5" {
