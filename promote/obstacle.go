@@ -303,12 +303,15 @@ func (n *Node) meet(err error) {
 		n.cause, n.causeSince = cause, now
 	}
 	n.mu.Unlock()
-	level := zerolog.WarnLevel
-	if cause.passes() && before.passes() { // as in any takeover
-		level = zerolog.DebugLevel
-	}
 	if before == cause {
 		return
+	}
+	level := zerolog.WarnLevel
+	switch {
+	case cause.passes() && before.passes(): // as in any takeover
+		level = zerolog.DebugLevel
+	case before == "" && cause == AwaitsOthers, before == AwaitsOthers && cause.passes(): // as at any first start
+		level = zerolog.InfoLevel
 	}
 	line := filled(n.Log.WithLevel(level), "before", string(before)).Dur("lasted", lasted)
 	if o == nil {

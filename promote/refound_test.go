@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/etcdtest"
@@ -185,14 +186,26 @@ func TestAFreshMasterWaitsForOthers(t *testing.T) {
 	w.equal(b, fresh)
 }
 
-// Where no other node shows up, a fresh master founds the journal after the wait.
+// Where no other node shows up, a fresh master founds the journal after the wait. That
+// is how a new cluster starts, so it logs the wait, but no warning.
 func TestAFreshMasterFoundsAfterTheWait(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
+	var log lockedBuffer
 	begun := time.Now()
-	w.serving(w.start("m", func(c *promote.Config) { c.Alone, c.RefoundWait = false, time.Second }))
+	w.serving(w.start("m", func(c *promote.Config) {
+		c.Alone, c.RefoundWait, c.Log = false, time.Second, zerolog.New(&log)
+	}))
 	if took := time.Since(begun); took < time.Second {
 		t.Errorf("it serves after %v", took)
+	}
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "no node serves") && !strings.HasPrefix(line, `{"level":"info"`) {
+			t.Errorf("it logs %s; want that as info", line)
+		}
+	}
+	if !strings.Contains(log.String(), "before it founds one") {
+		t.Errorf("it does not log that it waits:\n%s", log.String())
 	}
 }
 
