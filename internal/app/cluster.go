@@ -35,6 +35,7 @@ type clusterNode struct {
 	members *clientv3.Client // of the nodes' own etcd
 
 	agreement agreement
+	known     knownNodes
 }
 
 func newClusterNode(a *App, e *etcdConn) *clusterNode {
@@ -91,7 +92,8 @@ func (o lateObserver) Refused(changes int, err error) {
 func (n *clusterNode) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
-	watch.Go(func() { _ = n.watchSettings(ctx) }) // it ends with the context, which says why
+	watch.Go(func() { _ = n.watchSettings(ctx) }) // they end with the context, which says why
+	watch.Go(func() { _ = n.watchNodes(ctx) })
 	err := n.Run(ctx)
 	cancel()
 	watch.Wait()

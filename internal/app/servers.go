@@ -38,6 +38,9 @@ func (a *App) serveRPC(ctx context.Context) error {
 		Clock: a.clock, Log: a.log, Observer: a.metrics, Limits: rpc.Limits{MessageBytes: int(a.cfg.Listen.MaxMessageBytes)},
 		Tenants: service.Tenants(a.cfg.Tenants.Enabled), Scans: a.scans, Credentials: a.credentials(), Callers: a.callers, KVEvents: a.kv.feed,
 	}
+	if n, ok := a.node.(*clusterNode); ok {
+		config.Registered = n.known.has
+	}
 	if a.tracing != nil {
 		config.Tracer = a.tracing.ServerHandler()
 	}

@@ -19,7 +19,6 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/security/access"
-	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
 )
 
@@ -95,10 +94,7 @@ func callerFor(ctx context.Context) service.Caller {
 	if who := callerOf(ctx); who.Name != "" {
 		return service.Caller{Peer: who.Name, Identified: true}
 	}
-	if p, ok := peer.FromContext(ctx); ok {
-		return service.Caller{Peer: share.Host(p.Addr)}
-	}
-	return service.Caller{}
+	return service.Caller{Peer: hostOf(ctx)}
 }
 
 // authorizeUnary passes on calls that their callers may make, and logs orders.

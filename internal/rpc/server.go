@@ -90,7 +90,8 @@ type Limits struct {
 	Calls int64
 	// Snapshots is how many snapshots may be sent at once, 4 by default: each
 	// takes the memory of one part, and the lock of the store part by part. One
-	// address gets half of them at most.
+	// address gets half of them at most. When they are taken, there are as many for
+	// nodes that are registered.
 	Snapshots int
 	// Bytes is what requests that are not finished may have together, and as much for large
 	// answers that are not sent; one host gets half. By default it is leastBytes, or eight of
@@ -120,9 +121,12 @@ type Config struct {
 	Gate      *service.Gate
 	Node      Node
 	Snapshots SnapshotSource // nil on a node that never has followers
-	Clock     clock.Clock    // measures how long calls take; nil for this machine's
-	Log       zerolog.Logger
-	Observer  Observer // may be nil
+	// Registered reports whether a node of an id is registered in etcd, at a host (see
+	// share.Host); nil if no node is known. It returns at once.
+	Registered func(id, host string) bool
+	Clock      clock.Clock // measures how long calls take; nil for this machine's
+	Log        zerolog.Logger
+	Observer   Observer // may be nil
 	// Tracer records calls; nil for none.
 	Tracer   stats.Handler
 	Limits   Limits
@@ -185,7 +189,7 @@ func NewServer(c Config) *Server {
 	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f, following: newHostPlaces("subscribers to KV events are there", maxSubscribers), batches: semaphore.NewWeighted(maxBatches)})
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f})
 	pb.RegisterAdminServiceServer(s.grpc, &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)})
-	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: newHostPlaces("snapshots are being sent", int64(c.Limits.Snapshots))})
+	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: newHostPlaces("snapshots are being sent", int64(c.Limits.Snapshots)), kept: share.NewBudget(share.Rule{Total: int64(c.Limits.Snapshots), Peer: 1, Few: 1})})
 	healthpb.RegisterHealthServer(s.grpc, &health{serves: c.Gate.Serves})
 	reflection.Register(s.grpc)
 	return s

@@ -45,13 +45,14 @@ type snapshotService struct {
 	pb.UnimplementedSnapshotServiceServer
 	front
 	sending *hostPlaces
+	kept    *share.Budget // places for registered nodes, one for each, when all others are taken
 }
 
 func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grpc.ServerStreamingServer[pb.StreamSnapshotResponse]) error {
 	if err := s.check(r); err != nil {
 		return err
 	}
-	giveBack, err := s.sending.take(stream.Context())
+	giveBack, err := s.place(stream.Context(), r.GetNodeId())
 	if err != nil {
 		return err
 	}
@@ -69,6 +70,27 @@ func (s *snapshotService) StreamSnapshot(r *pb.StreamSnapshotRequest, stream grp
 	return nil
 }
 
+// place takes a place for a snapshot. When strangers have taken all, there are some for
+// nodes that are registered.
+func (s *snapshotService) place(ctx context.Context, id string) (giveBack func(), err error) {
+	giveBack, err = s.sending.take(ctx)
+	if err == nil || s.Registered == nil || !s.Registered(id, hostOf(ctx)) {
+		return giveBack, err
+	}
+	if taken, _, _ := s.kept.Take(id, 1); !taken {
+		return nil, err
+	}
+	return func() { s.kept.GiveBack(id, 1) }, nil
+}
+
+// hostOf returns the host that a call comes from.
+func hostOf(ctx context.Context) string {
+	if from, ok := peer.FromContext(ctx); ok {
+		return share.Host(from.Addr)
+	}
+	return ""
+}
+
 // hostPlaces bounds how many calls of a kind are answered at once. One host gets half of
 // the places at most: whoever takes all that it can leaves others as many.
 type hostPlaces struct {
@@ -82,10 +104,7 @@ func newHostPlaces(kind string, most int64) *hostPlaces {
 
 // take takes a place for the host of a call, if it may have one more.
 func (p *hostPlaces) take(ctx context.Context) (giveBack func(), err error) {
-	host := ""
-	if from, ok := peer.FromContext(ctx); ok {
-		host = share.Host(from.Addr)
-	}
+	host := hostOf(ctx)
 	taken, total, own := p.taken.Take(host, 1)
 	if !taken {
 		return nil, errs.New(errs.Unavailable, "", "%d %s, %d of them to your host; there can be %d, and %d to a host; try again", total, p.kind, own, p.taken.Total, p.taken.Peer)

@@ -424,3 +424,41 @@ func TestOneHostLeavesSnapshotsToOthers(t *testing.T) {
 	cancel()
 	fetches.Wait()
 }
+
+// Strangers who take all places leave one to each node that is registered.
+func TestSnapshotPlacesOfRegisteredNodes(t *testing.T) {
+	waiting := waitingSource{begun: make(chan struct{}, 4)}
+	n := newNode(t, func(c *rpc.Config) {
+		c.Limits.Snapshots, c.Snapshots = 2, waiting
+		c.Registered = func(id, host string) bool { return id == "node-2" && host == "127.0.0.1" }
+	})
+	never := func([]byte) error { t.Error("a part came"); return nil }
+	ctx, cancel := context.WithCancel(t.Context())
+	var fetches sync.WaitGroup
+	hold := func(id string, conn *grpc.ClientConn) {
+		r := want
+		r.NodeID = id
+		fetches.Go(func() { _, _ = rpc.FetchSnapshot(ctx, conn, r, never) })
+		<-waiting.begun
+	}
+	elsewhere := n.dial(grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(ctx, "tcp", address)
+	}))
+	hold("stranger", n.conn)
+	hold("stranger", elsewhere)
+	hold("node-2", n.conn)
+	for what, tc := range map[string]struct {
+		conn *grpc.ClientConn
+		id   string
+	}{
+		"another stranger": {n.conn, "node-3"}, "a second one to a node": {n.conn, "node-2"}, "its id from another host": {elsewhere, "node-2"},
+	} {
+		r := want
+		r.NodeID = tc.id
+		if _, err := rpc.FetchSnapshot(t.Context(), tc.conn, r, never); errs.KindOf(err) != errs.Unavailable {
+			t.Errorf("%s: got %v, want Unavailable", what, err)
+		}
+	}
+	cancel()
+	fetches.Wait()
+}
