@@ -14,7 +14,7 @@ fmt:
 	$(TOOL) golangci-lint fmt
 
 PYTHON_PROTOS = common errors replica object client
-generate: ## Go code from api/**/*.proto, and the stubs of the Python client
+generate: ## Go code and the OpenAPI document from api/**/*.proto, and the stubs of the Python client
 	$(TOOL) buf generate
 	@if command -v protoc >/dev/null; then \
 		protoc -Iapi --python_out=clients/python/src --pyi_out=clients/python/src $(PYTHON_PROTOS:%=understudy/v1/%.proto); \

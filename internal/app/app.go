@@ -62,6 +62,7 @@ type App struct {
 	metrics  *metrics.Metrics
 	tracing  *tracing.Tracing // nil without traces
 	recorder *console.Recorder
+	rpc      *rpc.Server
 	node     node // set by Run before anything serves
 }
 
@@ -199,12 +200,12 @@ func (a *App) Run(ctx context.Context) (err error) {
 	} else {
 		a.node = newClusterNode(a, etcd)
 	}
-	a.metadataStore = a.newMetadataStore(etcd)
-	a.metrics = a.newMetrics(etcd)
-	a.recorder = a.newRecorder()
+	a.metadataStore, a.metrics, a.recorder = a.newMetadataStore(etcd), a.newMetrics(etcd), a.newRecorder()
 	if err := a.newMooncakePorts(); err != nil {
 		return err
 	}
+
+	a.rpc = a.newRPC()
 
 	// The servers outlive the node: its successor calls them.
 	servers, stop := context.WithCancel(context.WithoutCancel(ctx))

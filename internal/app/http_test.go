@@ -154,8 +154,9 @@ func TestHTTPOfAPair(t *testing.T) {
 	primary.want("/query_segment?segment=host-b", http.StatusInternalServerError)
 	primary.want("/role", http.StatusOK, "leader")
 	primary.want("/node", http.StatusOK, `"role":"primary"`, `"serving":true`, `"term":1`)
-	primary.becomes("/history", http.StatusOK, `[{"term":1,"node_id":"`+primary.cfg.Node.ID+`","began":"`)
-	standby.want("/history", http.StatusOK, `"why":"there was no journal"`)
+	primary.becomes("/understudy.v1.AdminService/History", http.StatusOK, `"node_id":"`+primary.cfg.Node.ID+`"`)
+	standby.want("/understudy.v1.AdminService/History", http.StatusOK, `"there was no journal"`)
+	primary.want("/openapi.json", http.StatusOK, `"/understudy.v1.AdminService/History"`)
 	primary.want("/metrics/summary", http.StatusOK, "Role: primary", "Keys: 1")
 	primary.want("/metrics", http.StatusOK, "\nmaster_key_count 1\n", "\nmaster_value_size_bytes_count 1\n",
 		"\n"+`understudy_role{role="primary"} 1`+"\n", `understudy_build_info{version="v-test"} 1`,
@@ -189,7 +190,7 @@ func TestHTTPOfALoneNode(t *testing.T) {
 	n := startHTTPNode(t, config.Primary, nil)
 	n.becomes("/readyz", http.StatusOK, "OK")
 	n.want("/readyz?role=standby", http.StatusServiceUnavailable, "high availability is off")
-	n.want("/history", http.StatusNotImplemented, "NOT_SUPPORTED")
+	n.want("/understudy.v1.AdminService/History", http.StatusNotImplemented, "NOT_SUPPORTED")
 	n.want("/role", http.StatusOK, "leader")
 	n.want("/node", http.StatusOK, `"role":"primary"`, `"serving":true`, `"not_promotable_because":"high availability is off`)
 	_, body := n.ask("/metrics")

@@ -150,7 +150,11 @@ func TestRoles(t *testing.T) {
 		{none, "/debug/pprof/heap", secret, "200"},
 		{certificate("host", "client", mine), "/get_all_keys", "", "403"},
 		{certificate("host", "client", mine), "/batch_query_keys?keys=k", "", "200"},
-		{certificate("op", "operator", uuid.Nil), "/history", "", "200"},
+		{certificate("op", "operator", uuid.Nil), "/understudy.v1.AdminService/History", "", "200"},
+		{none, "/understudy.v1.AdminService/History", secret, "200"},
+		{none, "/understudy.v1.AdminService/History", "", "403"},
+		{certificate("host", "client", mine), "/understudy.v1.AdminService/History", "", "403"},
+		{none, "/openapi.json", "", "200"},
 	} {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, web+test.path, nil)
 		if err != nil {

@@ -31,8 +31,8 @@ func (a *App) newMetrics(etcd *etcdConn) *metrics.Metrics {
 	return m
 }
 
-// serveRPC answers gRPC calls until the context ends.
-func (a *App) serveRPC(ctx context.Context) error {
+// newRPC returns the server of gRPC calls.
+func (a *App) newRPC() *rpc.Server {
 	config := rpc.Config{
 		ClusterID: a.cfg.HA.ClusterID, NodeID: a.cfg.Node.ID, Gate: a.gate, Node: a.node, Snapshots: a.node,
 		Clock: a.clock, Log: a.log, Observer: a.metrics, Limits: rpc.Limits{MessageBytes: int(a.cfg.Listen.MaxMessageBytes)},
@@ -44,19 +44,19 @@ func (a *App) serveRPC(ctx context.Context) error {
 	if a.tracing != nil {
 		config.Tracer = a.tracing.ServerHandler()
 	}
-	server := rpc.NewServer(config)
-	return serve(ctx, func() error { return server.Serve(a.mooncake.grpc(a.rpcListener)) }, server.Stop)
+	return rpc.NewServer(config)
+}
+
+// serveRPC answers gRPC calls until the context ends.
+func (a *App) serveRPC(ctx context.Context) error {
+	return serve(ctx, func() error { return a.rpc.Serve(a.mooncake.grpc(a.rpcListener)) }, a.rpc.Stop)
 }
 
 // serveHTTP answers on the metrics port until the context ends.
 func (a *App) serveHTTP(ctx context.Context) error {
 	log := a.log.With().Str("part", "http").Logger()
-	history := func(ctx context.Context) (any, error) {
-		h, err := a.node.History(ctx)
-		return h.GetTerms(), err
-	}
 	api := httpapi.API{
-		Gate: a.gate, Node: a.httpNode, History: history, Metrics: a.metrics.Handler(), Summary: a.metrics.Summary,
+		Gate: a.gate, Node: a.httpNode, Admin: a.rpc.JSON(), Metrics: a.metrics.Handler(), Summary: a.metrics.Summary,
 		KVEvents: func() any { return a.kv.publisher.Status() }, Console: a.console(), Log: log, Callers: a.callers, Hosts: a.cfg.Security.HTTPHosts, Pprof: a.cfg.Debug.Pprof,
 	}
 	server := httpapi.NewServer(api.Handler(), a.connections.http, a.httpTLS(), log)

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
@@ -40,10 +39,10 @@ type Leader struct {
 // API is what answers are made of.
 type API struct {
 	Gate    *service.Gate
-	Node    func() Node                        // it must not block
-	History func(context.Context) (any, error) // the last terms, oldest first
-	Metrics http.Handler                       // answers scrapes
-	Summary func() string                      // the key figures as one line
+	Node    func() Node   // it must not block
+	Admin   http.Handler  // answers below AdminPath, and says itself to whom; nil for none
+	Metrics http.Handler  // answers scrapes
+	Summary func() string // the key figures as one line
 	// KVEvents returns the body of /kv_events/status.
 	KVEvents func() any
 	Console  http.Handler // answers below /console/; nil for none
@@ -57,6 +56,9 @@ type API struct {
 func (a API) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", a.Metrics)
+	if a.Admin != nil {
+		mux.Handle(AdminPath, a.Admin)
+	}
 	if a.Console != nil {
 		mux.Handle("GET /console/", a.Console)
 		mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
@@ -72,7 +74,7 @@ func (a API) Handler() http.Handler {
 		"GET /leader":          a.leader,
 		"GET /readyz":          a.ready, // this one and the next two are ours
 		"GET /node":            a.node,
-		"GET /history":         a.history,
+		"GET /openapi.json":    openAPI,
 
 		"GET /query_key":                 a.serving(queryKey),
 		"GET /batch_query_keys":          a.serving(batchQueryKeys),

@@ -1,6 +1,6 @@
 // Package httpapi is what a node serves over HTTP on its metrics port: metrics,
 // health, and the queries that the C++ master answers there, with its paths
-// and bodies (behaviours section 5).
+// and bodies (behaviours section 5). The calls of AdminService come beside them, as JSON.
 //
 // It translates. Only two paths change what the store holds: remove_all, and a
 // query for a key, which grants a lease. It must never log a key, hold a whole

@@ -19,7 +19,7 @@ func roleFor(r *http.Request) access.Roles {
 		return access.Operator
 	}
 	switch r.URL.Path {
-	case "/metrics", "/metrics/summary", "/health", "/role", "/ha_status", "/leader", "/readyz", "/node", "/kv_events/status":
+	case "/metrics", "/metrics/summary", "/health", "/role", "/ha_status", "/leader", "/readyz", "/node", "/kv_events/status", "/openapi.json":
 		return access.Nobody // no keys, and no names of hosts
 	case "/query_key", "/batch_query_keys":
 		return access.Client | access.Operator
@@ -33,6 +33,10 @@ func (a API) guarded(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !a.knows(r.Host) {
 			writeText(w, http.StatusMisdirectedRequest, "this node is not known by that name; add it to --http-hosts")
+			return
+		}
+		if strings.HasPrefix(r.URL.Path, AdminPath) {
+			next.ServeHTTP(w, r) // its calls have roles and an audit of their own
 			return
 		}
 		need := roleFor(r)

@@ -13,7 +13,8 @@ import (
 
 // A page of another site may have its name lead here, or post a form.
 func TestForeignPages(t *testing.T) {
-	a := API{Gate: service.NewGate(), Node: func() Node { return Node{} }, Metrics: http.NotFoundHandler(), Log: zerolog.Nop(), Hosts: []string{"node.example"}}
+	admin := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusAccepted) })
+	a := API{Admin: admin, Gate: service.NewGate(), Node: func() Node { return Node{} }, Metrics: http.NotFoundHandler(), Log: zerolog.Nop(), Hosts: []string{"node.example"}}
 	for _, test := range []struct {
 		method, host, site string
 		want               int
@@ -26,9 +27,16 @@ func TestForeignPages(t *testing.T) {
 		{"GET", "evil.example", "", 421},
 		{"POST", "127.0.0.1:9003", "cross-site", 403},
 		{"POST", "127.0.0.1:9003", "", 503},
+		{"CALL", "127.0.0.1:9003", "", 202},
+		{"CALL", "127.0.0.1:9003", "same-origin", 202},
+		{"CALL", "127.0.0.1:9003", "cross-site", 403},
+		{"CALL", "evil.example", "same-origin", 421},
 	} {
 		r := httptest.NewRequest(test.method, "/node", nil)
-		if test.method == "POST" {
+		switch test.method {
+		case "CALL":
+			r = httptest.NewRequest("POST", AdminPath+"Handover", nil)
+		case "POST":
 			r = httptest.NewRequest(test.method, "/api/v1/remove_all", nil)
 		}
 		r.Host = test.host

@@ -101,15 +101,6 @@ func (a API) ready(w http.ResponseWriter, r *http.Request) {
 	writeText(w, http.StatusOK, "OK")
 }
 
-func (a API) history(w http.ResponseWriter, r *http.Request) {
-	terms, err := a.History(r.Context())
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	writeJSON(w, http.StatusOK, terms)
-}
-
 // obstacle says why this node does not serve, and what to do.
 func (s Node) obstacle() string {
 	text := "this node is " + s.Role

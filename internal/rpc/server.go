@@ -143,6 +143,8 @@ type Config struct {
 type Server struct {
 	Config
 	grpc        *grpc.Server
+	admin       *adminService
+	unary       []grpc.UnaryServerInterceptor // around each call, the outermost one first
 	permissions map[string]permission
 	peersLog    zerolog.Logger     // of what many peers may cause
 	arriving    *share.Budget      // bytes of requests that are not finished
@@ -169,6 +171,7 @@ func NewServer(c Config) *Server {
 	if c.Credentials == nil {
 		c.Credentials = insecure.NewCredentials()
 	}
+	s.unary = []grpc.UnaryServerInterceptor{s.finishUnary, s.authorizeUnary, recovery.UnaryServerInterceptor(), s.admitUnary}
 	options := []grpc.ServerOption{
 		grpc.Creds(counting{c.Credentials, s.arriving, s.logUnfinished}),
 		grpc.ForceServerCodecV2(newCodec()),
@@ -178,7 +181,7 @@ func NewServer(c Config) *Server {
 		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: probeAfter, Timeout: probeTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
-		grpc.ChainUnaryInterceptor(s.finishUnary, s.authorizeUnary, recovery.UnaryServerInterceptor(), s.admitUnary),
+		grpc.ChainUnaryInterceptor(s.unary...),
 		grpc.ChainStreamInterceptor(s.finishStream, s.authorizeStream, s.cutStalled, recovery.StreamServerInterceptor(), s.endStream),
 	}
 	if c.Tracer != nil {
@@ -188,7 +191,8 @@ func NewServer(c Config) *Server {
 	f := front{Config: &s.Config}
 	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f, following: newHostPlaces("subscribers to KV events are there", maxSubscribers), batches: semaphore.NewWeighted(maxBatches)})
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f})
-	pb.RegisterAdminServiceServer(s.grpc, &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)})
+	s.admin = &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)}
+	pb.RegisterAdminServiceServer(s.grpc, s.admin)
 	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: newHostPlaces("snapshots are being sent", int64(c.Limits.Snapshots)), kept: share.NewBudget(share.Rule{Total: int64(c.Limits.Snapshots), Peer: 1, Few: 1})})
 	healthpb.RegisterHealthServer(s.grpc, &health{serves: c.Gate.Serves})
 	reflection.Register(s.grpc)

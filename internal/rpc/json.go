@@ -1,0 +1,131 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+
+	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+	grpcmd "google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	protobuf "google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/security/share"
+)
+
+// maxJSON is how many bytes a request in JSON may have: a key, with every byte escaped.
+const maxJSON = 512 << 10
+
+// JSON returns what answers the calls of AdminService over HTTP, but for streams: those
+// without side effects by GET, with the fields of the request in the query, and all by
+// POST, with the request in the body. Answers, and errors as a google.rpc.Status, are in
+// JSON as protobuf defines it. Roles, limits and the audit are those of gRPC.
+func (s *Server) JSON() http.Handler {
+	mux := http.NewServeMux()
+	service := "/" + pb.AdminService_ServiceDesc.ServiceName + "/"
+	methods := pb.File_understudy_v1_admin_proto.Services().ByName("AdminService").Methods()
+	for _, call := range pb.AdminService_ServiceDesc.Methods {
+		h := s.overHTTP(call)
+		mux.HandleFunc("POST "+service+call.MethodName, h)
+		if harmless(methods.ByName(protoreflect.Name(call.MethodName))) {
+			mux.HandleFunc("GET "+service+call.MethodName, h)
+		}
+	}
+	return mux
+}
+
+// harmless reports whether a method has no side effects.
+func harmless(m protoreflect.MethodDescriptor) bool {
+	options, ok := m.Options().(*descriptorpb.MethodOptions)
+	return ok && options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
+}
+
+// overHTTP answers one call.
+func (s *Server) overHTTP(call grpc.MethodDesc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		from := peerOf(r)
+		ctx := peer.NewContext(r.Context(), from)
+		ctx = grpcmd.NewIncomingContext(ctx, grpcmd.Pairs("authorization", r.Header.Get("Authorization"), joinToken, r.Header.Get(joinToken)))
+		resp, err := call.Handler(s.admin, ctx, func(to any) error { return s.readJSON(w, r, share.Host(from.Addr), to.(protobuf.Message)) }, s.around)
+		if large, ok := resp.(*answer); ok {
+			defer large.giveBack()
+			resp = large.Message
+		}
+		code := http.StatusOK
+		if err != nil {
+			st, _ := status.FromError(s.statusOf(call.MethodName, 0, err))
+			code, resp = runtime.HTTPStatusFromCode(st.Code()), st.Proto()
+		}
+		b, err := protojson.MarshalOptions{UseProtoNames: true, EmitUnpopulated: true}.Marshal(resp.(protobuf.Message))
+		if err != nil { // text that is not UTF-8
+			http.Error(w, "the answer cannot be written as JSON; ask over gRPC", http.StatusInternalServerError)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		w.WriteHeader(code)
+		_, _ = w.Write(append(b, '\n'))
+	}
+}
+
+// around is all that stands around a call over gRPC.
+func (s *Server) around(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
+	for _, outer := range slices.Backward(s.unary) {
+		inner := handler
+		handler = func(ctx context.Context, req any) (any, error) { return outer(ctx, req, info, inner) }
+	}
+	return handler(ctx, req)
+}
+
+// readJSON reads a request. Its bytes count among those of requests over gRPC meanwhile.
+func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, host string, to protobuf.Message) error {
+	if r.Method == http.MethodGet {
+		fields, err := url.ParseQuery(r.URL.RawQuery)
+		if err == nil {
+			err = runtime.PopulateQueryParameters(to, fields, utilities.NewDoubleArray(nil))
+		}
+		if err != nil {
+			return errs.New(errs.InvalidParams, "", "the query must have the fields of the request: %v", err)
+		}
+		return nil
+	}
+	if taken, all, own := s.arriving.Take(host, maxJSON); !taken {
+		return errs.New(errs.Unavailable, "", "%d bytes of requests of yours are not finished, of all %d; finish these first", own, all)
+	}
+	defer s.arriving.GiveBack(host, maxJSON)
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxJSON))
+	if large := new(http.MaxBytesError); errors.As(err, &large) {
+		return errs.New(errs.InvalidParams, "", "the request has more than %d bytes", large.Limit)
+	}
+	if err == nil && len(b) > 0 {
+		err = protojson.Unmarshal(b, to)
+	}
+	if err != nil {
+		return errs.New(errs.InvalidParams, "", "the body must be the request in JSON: %v", err)
+	}
+	return nil
+}
+
+// peerOf returns who sent a request, as gRPC does.
+func peerOf(r *http.Request) *peer.Peer {
+	from, _ := netip.ParseAddrPort(r.RemoteAddr) // net/http has it from the connection
+	p := &peer.Peer{Addr: net.TCPAddrFromAddrPort(from)}
+	if r.TLS != nil {
+		p.AuthInfo = credentials.TLSInfo{State: *r.TLS}
+	}
+	return p
+}
