@@ -108,7 +108,7 @@ func TestRoles(t *testing.T) {
 	allowed(t, "RemoveAll of an operator with a token", err)
 	allowed(t, "a segment unmounted by an operator", operator.UnmountSegment(ctx, segment))
 	for _, line := range []string{
-		`"order":"RemoveAll"`, `"identity":"ci"`, `"role":"operator"`, `"identity":"host","role":"client","request":"`, `"result":"ILLEGAL_CLIENT"`,
+		`"order":"RemoveAll"`, `"identity":"ci"`, `"role":"operator"`, `"identity":"host","role":"client","result":"ILLEGAL_CLIENT"`,
 	} {
 		if !strings.Contains(a.log.String(), line) {
 			t.Errorf("the log lacks %s:\n%s", line, a.log)

@@ -6,12 +6,19 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/internal/security/access"
 )
 
-// maxLogged is how many bytes of a path, or of a query, are logged with an order.
-const maxLogged = 300
+const (
+	// maxLogged is how many bytes of a path, or of a query, are logged with an order.
+	maxLogged = 300
+	// maxRefusals are logged in a minute.
+	maxRefusals = 100
+)
 
 // roleFor returns the roles that may make a request; Nobody if anybody may.
 func roleFor(r *http.Request) access.Roles {
@@ -30,6 +37,7 @@ func roleFor(r *http.Request) access.Roles {
 // guarded refuses requests under foreign names, and those whose callers lack a role, and
 // logs orders.
 func (a API) guarded(next http.Handler) http.Handler {
+	refusals := a.Log.Sample(&zerolog.BurstSampler{Burst: maxRefusals, Period: time.Minute})
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !a.knows(r.Host) {
 			writeText(w, http.StatusMisdirectedRequest, "this node is not known by that name; add it to --http-hosts")
@@ -47,19 +55,25 @@ func (a API) guarded(next http.Handler) http.Handler {
 				err = who.Check(need, r.URL.Path)
 			}
 		}
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			line := a.Log.Info().Str("part", "audit").Str("order", r.Method+" "+start(r.URL.Path)).Str("request", start(r.URL.RawQuery)).Str("peer", r.RemoteAddr)
-			if a.Callers != nil {
-				line.Str("identity", who.Name).Stringer("role", who.Role)
-			}
-			line.Bool("refused", err != nil).Msg("an order was given")
-		}
 		if err != nil {
+			a.audit(&refusals, r, who).Msg("a call was refused")
 			writeText(w, http.StatusForbidden, err.Error())
 			return
 		}
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			a.audit(&a.Log, r, who).Msg("an order was given")
+		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// audit returns a line about a request.
+func (a API) audit(log *zerolog.Logger, r *http.Request, who access.Identity) *zerolog.Event {
+	line := log.Info().Str("part", "audit").Str("order", r.Method+" "+start(r.URL.Path)).Str("request", start(r.URL.RawQuery)).Str("peer", r.RemoteAddr)
+	if a.Callers != nil {
+		line.Str("identity", who.Name).Stringer("role", who.Role)
+	}
+	return line
 }
 
 // start returns as much of a text as is logged: whoever may give no orders can send

@@ -142,7 +142,7 @@ func TestManyNamesOfSegments(t *testing.T) {
 	var specs []segment.Spec
 	for i := range 1100 {
 		specs = append(specs, segment.Spec{
-			ID: segment.ID{9, byte(i), byte(i >> 8)}, Name: fmt.Sprintf("host-%04d", i), Base: 1 << 40, Size: 2 << 20,
+			ID: segment.ID{9, byte(i), byte(i >> 8)}, Name: fmt.Sprintf("host-%04d%s", i, strings.Repeat("x", 1015)), Base: 1 << 40, Size: 2 << 20,
 			Endpoint: fmt.Sprint(i, ":1"), Client: segment.ClientID{9},
 		})
 	}
@@ -163,6 +163,11 @@ func TestManyNamesOfSegments(t *testing.T) {
 	}
 	if got, want := shown["(others)"], float64(100*2<<20+1<<20); got != want { // one is the rig's
 		t.Errorf("the others have %v bytes, want %v", got, want)
+	}
+	w := httptest.NewRecorder()
+	r.Metrics.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
+	if got := w.Body.Len(); got < 2<<20 || got > 3<<20 {
+		t.Errorf("a scrape has %d bytes, want 2 to 3 MiB", got)
 	}
 }
 

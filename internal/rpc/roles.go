@@ -15,6 +15,7 @@ import (
 	reflectionalphapb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 
 	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
+	"github.com/rs/zerolog"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
@@ -51,7 +52,7 @@ func permissions() map[string]permission {
 		pb.AdminService_ListClients_FullMethodName:   {roles: access.Operator},
 		pb.AdminService_ListDrainJobs_FullMethodName: {roles: access.Operator},
 
-		pb.SnapshotService_StreamSnapshot_FullMethodName: {roles: access.Node},
+		pb.SnapshotService_StreamSnapshot_FullMethodName: {roles: access.Node, order: true},
 
 		pb.ObjectService_RemoveByRegex_FullMethodName:  {roles: access.Client | access.Operator, order: true},
 		pb.ObjectService_RemoveAll_FullMethodName:      {roles: access.Operator, order: true},
@@ -107,10 +108,14 @@ func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnarySe
 	if r, ok := req.(interface{ GetClientId() string }); ok && err == nil {
 		err = who.CheckClient(r.GetClientId())
 	}
-	if err == nil {
-		resp, err = handler(context.WithValue(ctx, callerKey{}, who), req)
+	if err != nil {
+		s.auditRefusal(ctx, who, info.FullMethod, err)
+		return nil, err
 	}
-	s.audit(ctx, p, who, info.FullMethod, req, resp, err)
+	resp, err = handler(context.WithValue(ctx, callerKey{}, who), req)
+	if p.order {
+		s.audited(ctx, &s.Log, who, info.FullMethod, req, resp, err).Msg(orderGiven)
+	}
 	return resp, err
 }
 
@@ -118,11 +123,15 @@ func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnarySe
 func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	p := s.permissions[info.FullMethod]
 	who, err := s.admits(stream.Context(), p, info.FullMethod)
-	if err == nil {
-		ctx := context.WithValue(stream.Context(), callerKey{}, who)
-		err = handler(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx})
+	if err != nil {
+		s.auditRefusal(stream.Context(), who, info.FullMethod, err)
+		return err
 	}
-	s.audit(stream.Context(), p, who, info.FullMethod, nil, nil, err)
+	ctx := context.WithValue(stream.Context(), callerKey{}, who)
+	err = handler(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx})
+	if p.order {
+		s.audited(stream.Context(), &s.Log, who, info.FullMethod, nil, nil, err).Msg(orderGiven)
+	}
 	return err
 }
 
@@ -147,12 +156,11 @@ func (s *Server) admits(ctx context.Context, p permission, method string) (who a
 	return who, who.Check(p.roles, path.Base(method))
 }
 
-// audit logs an order, whether it was obeyed or refused.
-func (s *Server) audit(ctx context.Context, p permission, who access.Identity, method string, req, resp any, err error) {
-	if !p.order {
-		return
-	}
-	line := s.Log.Info().Str("part", "audit").Str("order", path.Base(method))
+const orderGiven = "an order was given"
+
+// audited returns a line about a call, and what became of it.
+func (s *Server) audited(ctx context.Context, log *zerolog.Logger, who access.Identity, method string, req, resp any, err error) *zerolog.Event {
+	line := log.Info().Str("part", "audit").Str("order", path.Base(method))
 	if from, ok := peer.FromContext(ctx); ok {
 		line.Stringer("peer", from.Addr)
 	}
@@ -169,5 +177,11 @@ func (s *Server) audit(ctx context.Context, p permission, who access.Identity, m
 	if err != nil {
 		result = errs.KindOf(err).String()
 	}
-	line.Str("result", result).Msg("an order was given")
+	return line.Str("result", result)
+}
+
+// auditRefusal logs a call, an order or not, for which its caller lacks the role. There
+// are as many as strangers like: not all are logged, and nothing of their requests.
+func (s *Server) auditRefusal(ctx context.Context, who access.Identity, method string, err error) {
+	s.audited(ctx, &s.refusals, who, method, nil, nil, err).Msg("a call was refused")
 }

@@ -64,6 +64,8 @@ const (
 	// answer may be a thousand times as large.
 	maxBatches = 16
 	manyKeys   = 256
+	// maxRefusals are logged in a minute.
+	maxRefusals = 100
 	// minPingInterval is how often a client may probe, idle or not.
 	minPingInterval = 5 * time.Second
 	// handshakeTimeout bounds what comes before the first call.
@@ -147,6 +149,7 @@ type Server struct {
 	unary       []grpc.UnaryServerInterceptor // around each call, the outermost one first
 	permissions map[string]permission
 	peersLog    zerolog.Logger     // of what many peers may cause
+	refusals    zerolog.Logger     // of calls whose callers lack the role
 	arriving    *share.Budget      // bytes of requests that are not finished
 	unread      *share.Budget      // bytes of large answers that are not sent
 	calls       atomic.Int64       // under way, as far as Limits.Calls counts them
@@ -165,6 +168,7 @@ func NewServer(c Config) *Server {
 	}
 	s := &Server{Config: c, judged: newLine(), operators: newLine(), permissions: permissions()}
 	s.peersLog = c.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
+	s.refusals = c.Log.Sample(&zerolog.BurstSampler{Burst: maxRefusals, Period: time.Minute})
 	s.ending, s.end = context.WithCancel(context.Background())
 	bytes := share.NewRule("bytes", "", c.Limits.Bytes, 0.5, fewBytes)
 	s.arriving, s.unread = share.NewBudget(bytes), share.NewBudget(bytes)
