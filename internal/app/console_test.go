@@ -2,7 +2,9 @@ package app
 
 import (
 	"encoding/json"
+	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -38,9 +40,46 @@ func TestConsoleOfAPair(t *testing.T) {
 		}
 	}
 	primary.want("/console/cluster", http.StatusOK, "Answers in", "(this one)", standby.cfg.Node.ID)
-	primary.stop()
+	primary.orders(standby)
 	standby.becomes("/console/timeline", http.StatusOK, "a planned change to "+standby.cfg.Node.ID+", term 2")
 	standby.becomes("/console/timeline", http.StatusOK, "and serves")
+}
+
+// orders gives the orders that the page Cluster has: a pause, and then the handover, not
+// from a page of another site.
+func (n *httpNode) orders(to *httpNode) {
+	n.t.Helper()
+	const pause, handover = "/understudy.v1.AdminService/PauseTakeover", "/understudy.v1.AdminService/Handover"
+	n.want("/console/cluster", http.StatusOK, `action="`+pause+`"`, `action="`+handover+`"`, `name="term" value="1"`, `name="target_node_id" value="`+to.cfg.Node.ID+`"`)
+	fields := url.Values{"term": {"1"}, "target_node_id": {to.cfg.Node.ID}}
+	n.post(pause, "cross-site", url.Values{"for_ms": {"600000"}}, http.StatusForbidden)
+	n.post(pause, "same-origin", url.Values{"for_ms": {"600000"}}, http.StatusOK)
+	n.becomes("/console/cluster", http.StatusOK, "automatic takeover is paused for another")
+	n.post(pause, "same-origin", url.Values{"for_ms": {"0"}}, http.StatusOK)
+	n.post(handover, "cross-site", fields, http.StatusForbidden)
+	n.want("/readyz", http.StatusOK, "OK")
+	n.post(handover, "same-origin", fields, http.StatusOK)
+	to.becomes("/readyz", http.StatusOK, "OK")
+}
+
+// post sends a form as a browser does.
+func (n *httpNode) post(path, site string, fields url.Values, want int) {
+	n.t.Helper()
+	r, err := http.NewRequestWithContext(n.t.Context(), http.MethodPost, "http://"+n.cfg.Node.HTTPAddress+path, strings.NewReader(fields.Encode()))
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	r.Header.Set("Sec-Fetch-Site", site)
+	resp, err := n.http.Do(r)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	body, err := io.ReadAll(resp.Body)
+	_ = resp.Body.Close()
+	if resp.StatusCode != want {
+		n.t.Fatalf("%s of a page that is %s: got %d %s %v, want %d", path, site, resp.StatusCode, body, err, want)
+	}
 }
 
 func TestConsoleOfALoneNode(t *testing.T) {

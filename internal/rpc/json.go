@@ -1,9 +1,11 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
+	"mime"
 	"net"
 	"net/http"
 	"net/netip"
@@ -32,7 +34,7 @@ const maxJSON = 512 << 10
 
 // JSON returns what answers the calls of AdminService over HTTP, but for streams: those
 // without side effects by GET, with the fields of the request in the query, and all by
-// POST, with the request in the body. Answers, and errors as a google.rpc.Status, are in
+// POST, with the request in the body, or its fields as a form sends them. Answers, and errors as a google.rpc.Status, are in
 // JSON as protobuf defines it. Roles, limits and the audit are those of gRPC.
 func (s *Server) JSON() http.Handler {
 	mux := http.NewServeMux()
@@ -93,15 +95,8 @@ func (s *Server) around(ctx context.Context, req any, info *grpc.UnaryServerInfo
 
 // readJSON reads a request. Its bytes count among those of requests over gRPC meanwhile.
 func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, host string, to protobuf.Message) error {
-	if r.Method == http.MethodGet {
-		fields, err := url.ParseQuery(r.URL.RawQuery)
-		if err == nil {
-			err = runtime.PopulateQueryParameters(to, fields, utilities.NewDoubleArray(nil))
-		}
-		if err != nil {
-			return errs.New(errs.InvalidParams, "", "the query must have the fields of the request: %v", err)
-		}
-		return nil
+	if r.Method != http.MethodPost {
+		return readFields(r.URL.RawQuery, to)
 	}
 	if taken, all, own := s.arriving.Take(host, maxJSON); !taken {
 		return errs.New(errs.Unavailable, "", "%d bytes of requests of yours are not finished, of all %d; finish these first", own, all)
@@ -111,11 +106,26 @@ func (s *Server) readJSON(w http.ResponseWriter, r *http.Request, host string, t
 	if large := new(http.MaxBytesError); errors.As(err, &large) {
 		return errs.New(errs.InvalidParams, "", "the request has more than %d bytes", large.Limit)
 	}
+	if form, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type")); err == nil && form == "application/x-www-form-urlencoded" && !bytes.HasPrefix(b, []byte("{")) {
+		return readFields(string(b), to)
+	}
 	if err == nil && len(b) > 0 {
 		err = protojson.Unmarshal(b, to)
 	}
 	if err != nil {
 		return errs.New(errs.InvalidParams, "", "the body must be the request in JSON: %v", err)
+	}
+	return nil
+}
+
+// readFields reads a request from a query or a form.
+func readFields(text string, to protobuf.Message) error {
+	fields, err := url.ParseQuery(text)
+	if err == nil {
+		err = runtime.PopulateQueryParameters(to, fields, utilities.NewDoubleArray(nil))
+	}
+	if err != nil {
+		return errs.New(errs.InvalidParams, "", "there must be the fields of the request: %v", err)
 	}
 	return nil
 }

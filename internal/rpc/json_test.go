@@ -46,7 +46,7 @@ func TestJSON(t *testing.T) {
 		{"GET", "QueryKey?key=b", "", 404, `"kind":"KIND_OBJECT_NOT_FOUND"`},
 		{"GET", "QueryKey?nothing=b", "", 400, `"kind":"KIND_INVALID_KEY"`},
 		{"GET", "ListKeys?page_size=many", "", 400, "page_size"},
-		{"GET", "ListKeys?a=%zz", "", 400, "query"},
+		{"GET", "ListKeys?a=%zz", "", 400, "thefields"},
 		{"POST", "QueryKey", `{"nothing":1}`, 400, "nothing"},
 		{"POST", "QueryKey", strings.Repeat("x", 600<<10), 400, "524288"},
 		{"GET", "Handover?term=3", "", 405, ""},
@@ -58,6 +58,13 @@ func TestJSON(t *testing.T) {
 		if code, body := n.json(test.method, test.path, test.body); code != test.code || !strings.Contains(body, test.want) {
 			t.Errorf("%s %s: got %d %s; want %d %s", test.method, test.path, code, body, test.code, test.want)
 		}
+	}
+	form := httptest.NewRequestWithContext(t.Context(), "POST", over+"PauseTakeover", strings.NewReader("for_ms=60000"))
+	form.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	w := httptest.NewRecorder()
+	n.server.JSON().ServeHTTP(w, form)
+	if w.Code != 200 || !strings.Contains(n.logged.String(), `"order":"PauseTakeover"`) || !strings.Contains(n.logged.String(), "for_ms:60000") {
+		t.Errorf("a form: got %d %s, logged %s; want 200, and the order", w.Code, w.Body, n.logged)
 	}
 	if log := n.logged.String(); strings.Count(log, `"order":"Handover"`) != 2 || !strings.Contains(log, `"peer":"192.0.2.1:1234"`) {
 		t.Errorf("logged %s; want both orders, with the peer", log)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/httpapi"
 )
 
 // A Member is one of etcd's, as it answered.
@@ -30,11 +31,16 @@ type clusterView struct {
 	Self    string
 	Members []Member
 	Targets []string // standbys that could take over
+	Term    uint64   // in which this node serves and could hand over; else 0
+	Orders  string   // where orders go
 }
 
 func (c *console) cluster(r *http.Request) (any, error) {
 	status, err := c.status.get(r.Context(), c.Now, c.Node.Status)
-	v := clusterView{StatusResponse: status, Self: c.Brief().NodeID}
+	v := clusterView{StatusResponse: status, Self: c.Brief().NodeID, Orders: httpapi.AdminPath}
+	if m, err := c.Gate.Master(); err == nil && status.GetJournal() != nil {
+		v.Term = uint64(m.Term)
+	}
 	if c.Members != nil {
 		v.Members, _ = c.members.get(r.Context(), c.Now, func(ctx context.Context) ([]Member, error) { return c.Members(ctx), nil })
 	}

@@ -69,6 +69,17 @@ func TestCluster(t *testing.T) {
 		"masterctl handover --to b", "2 / 1,234", "1.0 MiB of 2.0 MiB",
 		"m1 http://10.0.0.1:2379 2ms 3.0 MiB of 4.0 MiB 1.0 MiB yes 3.7.3 NOSPACE", "http://10.0.0.2:2379 no answer: connection refused")
 	has(t, "cluster", r.get("/console/cluster").Body.String(), `href="http://10.0.0.1:9003/console/cluster"`)
+	if page := r.get("/console/cluster").Body.String(); strings.Contains(page, "<button>Hand over") {
+		t.Error("a node that does not serve offers a handover")
+	}
+	r.node.NodeID = "a"
+	r.Gate.Open(service.NewMaster(service.Master{Term: 2, Answers: func() bool { return true }}))
+	page := r.get("/console/cluster").Body.String()
+	has(t, "cluster of the primary", page, `action="/understudy.v1.AdminService/Handover"`,
+		`name="term" value="2"><input type="hidden" name="target_node_id" value="b"><button>Hand over to b</button>`, "would be refused")
+	if n := strings.Count(page, "<button>Hand over"); n != 1 {
+		t.Errorf("%d nodes are offered, want only b", n)
+	}
 	r.status.Journal = nil
 	if _, text := r.page("/console/cluster"); strings.Contains(text, "handover") {
 		t.Errorf("without HA a handover is spoken of: %s", text)

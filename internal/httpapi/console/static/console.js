@@ -46,6 +46,25 @@
     pause.textContent = paused ? "Go on" : "Pause";
   });
 
+  // Orders are asked about first; the answer is shown in place.
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (!form.dataset.order) return; // a filter
+    event.preventDefault();
+    document.activeElement.blur(); // so that the part is exchanged again
+    if (!confirm(form.dataset.order)) return;
+    const said = document.getElementById("said");
+    said.hidden = false;
+    said.textContent = "The order is under way.";
+    try {
+      const answer = await fetch(form.action, { method: "POST", body: new URLSearchParams(new FormData(form)), signal: AbortSignal.timeout(60000) });
+      const text = await answer.text();
+      said.textContent = answer.ok ? form.dataset.done : "Refused: " + (text.startsWith("{") ? JSON.parse(text).message : text);
+    } catch (fault) {
+      said.textContent = "No answer, so it is open whether the order was obeyed: " + fault.message;
+    }
+  });
+
   // The Timeline's curves. Bands and marks are drawn behind them.
   const place = document.getElementById("chart");
   let chart = null;
