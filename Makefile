@@ -1,7 +1,7 @@
 # Short names. The checks themselves stand in .ci/run.
 TOOL := go tool -modfile=tools/go.mod
 
-.PHONY: build test race lint fmt generate bench fuzz demo drills soak ci
+.PHONY: build test race lint vuln fmt generate bench fuzz demo drills soak ci
 
 BIN ?= bin
 build: ## the programs, into BIN: no paths of this machine in them, no golang.org/x/net/trace, and no DWARF, as in releases
@@ -9,6 +9,9 @@ build: ## the programs, into BIN: no paths of this machine in them, no golang.or
 
 test race lint:
 	.ci/run $@
+
+vuln: ## known vulnerabilities in what the programs call; asks vuln.go.dev, so it is no step of CI
+	$(TOOL) govulncheck ./cmd/... ./client/...
 
 fmt:
 	$(TOOL) golangci-lint fmt

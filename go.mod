@@ -2,6 +2,8 @@ module github.com/understudy-store/understudy
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/agnivade/levenshtein v1.2.1

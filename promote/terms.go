@@ -48,7 +48,7 @@ func (n *Node) Terms(ctx context.Context) ([]TermRecord, error) {
 		if json.Unmarshal(kv.Value, &r) != nil {
 			r = TermRecord{Why: "the record cannot be read"}
 		}
-		if number, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), n.Layout.Terms()), 10, 64); err == nil {
+		if number, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), n.Layout.Terms()), 10, 32); err == nil {
 			r.Term = metadata.Term(number)
 		}
 		if len(records) > 0 {

@@ -192,7 +192,7 @@ func decodeCommit(codec journal.Codec, b []byte) (*metadata.Commit, error) {
 		if r.Err() != nil {
 			break
 		}
-		decoded, err := codec[stream](change)
+		decoded, err := codec[stream](change) //nolint:gosec // stream is checked above
 		if err != nil {
 			return nil, err
 		}
