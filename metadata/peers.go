@@ -8,7 +8,7 @@ import (
 
 // peers count what each peer has of what all share. A peer is who made a change on this
 // node, an address or an identity. It is no part of the state: what another node has
-// decided counts for all together only, until its client puts something here.
+// decided counts for all together only, until its client pings or puts something here.
 type peers struct {
 	mu      sync.Mutex // taken last
 	all     Use
@@ -39,6 +39,30 @@ func (s *Store) Use(peer string) (all, own Use) {
 	s.peers.mu.Lock()
 	defer s.peers.mu.Unlock()
 	return s.peers.all, s.peers.of[peer]
+}
+
+// TryAttribute counts for a peer what a client has that counts for nobody yet: what other
+// nodes have decided. It returns false, and counts nothing, while a commit is applied.
+func (s *Store) TryAttribute(client segment.ClientID, peer string) bool {
+	if !s.applyMu.TryLock() {
+		return false
+	}
+	defer s.applyMu.Unlock()
+	s.peers.put(client, peer)
+	for _, p := range s.mounts.byClient[client] {
+		if p.peer == "" {
+			p.peer = peer
+			s.peers.own(peer, Use{Segments: 1})
+		}
+	}
+	return true
+}
+
+// own counts more of a peer that counts for all already.
+func (p *peers) own(peer string, u Use) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.add(peer, u)
 }
 
 // mounted counts n more segments of a peer.

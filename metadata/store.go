@@ -119,7 +119,7 @@ type segmentState struct {
 	quarantined atomic.Uint64 // bytes in quarantine
 	leavingSoon atomic.Uint64 // of them, bytes that leave within the lease TTL
 
-	peer    string                        // that mounted it on this node, empty if another node did; applyMu
+	peer    string                        // that it counts for, empty while that is not known on this node; applyMu
 	leaving atomic.Pointer[chan struct{}] // closed with the outcome of an unmount that is prepared; primary only
 
 	closes     Time // of a segment: takes no new objects, and is unmounted then; 0 for open; applyMu

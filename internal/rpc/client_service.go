@@ -34,7 +34,7 @@ func (s *clientService) Ping(ctx context.Context, r *pb.PingRequest) (*pb.PingRe
 	if err != nil {
 		return nil, err
 	}
-	known, err := m.Ping(ctx, client)
+	known, err := m.Ping(service.From(ctx, callerFor(ctx)), client)
 	if err != nil {
 		return nil, err
 	}

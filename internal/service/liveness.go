@@ -135,13 +135,31 @@ func (l *Liveness) forget(client segment.ClientID) {
 
 // Ping keeps a client alive. It reports false if the client is not known.
 func (l *Liveness) Ping(client segment.ClientID) bool {
+	known, _ := l.ping(client)
+	return known
+}
+
+// ping is Ping, and reports whether the client was there before the term, so that it
+// counts for no peer yet.
+func (l *Liveness) ping(client segment.ClientID) (known, early bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c, watched := l.clients[client]
 	if watched {
 		l.clients[client] = l.hear(c, c.known)
 	}
-	return c.known
+	return c.known, watched && c.peer == ""
+}
+
+// attribute counts a client that was there before the term for a peer.
+func (l *Liveness) attribute(client segment.ClientID, peer string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c, watched := l.clients[client]; watched && c.peer == "" {
+		c.peer = peer
+		l.clients[client] = c
+		l.of[peer]++
+	}
 }
 
 // hear returns what is remembered of a client from now on.

@@ -258,11 +258,14 @@ func alone(ctx context.Context, what string, place chan struct{}, f func(context
 
 // Ping keeps a client alive. It reports false if the client is not known here:
 // it must remount its segments.
-func (m *Master) Ping(ctx context.Context, client segment.ClientID) (known bool, err error) {
+func (m *Master) Ping(ctx context.Context, client segment.ClientID) (bool, error) {
 	if err := m.Fence(ctx); err != nil {
 		return false, err
 	}
-	known = m.Liveness.Ping(client)
+	known, early := m.Liveness.ping(client)
+	if peer := callerOf(ctx).Peer; early && peer != "" && m.Store.TryAttribute(client, peer) { // or at the next ping
+		m.Liveness.attribute(client, peer)
+	}
 	return known, m.Counters.done(OpPing, m.Fence(ctx))
 }
 

@@ -160,3 +160,45 @@ func TestKeysAreShared(t *testing.T) {
 	}
 	want(t, "in place of what is gone", put("a", 3, keys(3, 2)), errs.OK)
 }
+
+// What clients had before a takeover counts for their peers from their first ping on, so
+// that one peer gets no second share with each new primary.
+func TestSharesAfterATakeover(t *testing.T) {
+	f := newFixture(t, func(c *service.Master) {
+		c.Shares.Segments = share.Rule{What: "segments", Setting: "max-segments", Total: 16, Peer: 2, Few: 1}
+		c.Shares.KeyBytes = share.Rule{What: "key bytes", Setting: "max-key-bytes", Total: 16 * metadata.KeyBytes("k"), Peer: 2 * metadata.KeyBytes("k"), Few: 1}
+	})
+	from := func(peer string) context.Context { return service.From(t.Context(), service.Caller{Peer: peer}) }
+	put := func(peer, key string) error {
+		r := start(2)
+		r.Peer = peer
+		_, err := f.PutStart(t.Context(), r, service.PutItem{Key: key, Size: 100})
+		return err
+	}
+	for n := range byte(2) { // without a peer, as a node that follows applies them
+		want(t, "a mount before the takeover", f.MountSegment(t.Context(), lent(2, 20+n, 20+n)), errs.OK)
+		want(t, "a put before it", put("", string('a'+rune(n))), errs.OK)
+	}
+	next := *f.Master // of the next term
+	next.Liveness = service.NewLiveness(10*time.Second, 0, func() time.Duration { return 0 }, f.p.Store)
+	next.Liveness.Share(share.Rule{What: "clients", Setting: "max-clients", Total: 16, Peer: 1, Few: 1})
+	f.Master = service.NewMaster(next)
+	for _, peer := range []string{"a", "b"} { // what counts for the first one does not change hands
+		if known, err := f.Ping(from(peer), owner(2)); !known || err != nil {
+			t.Errorf("a ping of a known client: got %v, %v", known, err)
+		}
+	}
+	all, own := f.p.Store.Use("a")
+	if own != (metadata.Use{Segments: 2, KeyBytes: 2 * metadata.KeyBytes("k")}) || all.Segments != 3 || all.KeyBytes != own.KeyBytes {
+		t.Errorf("the peer has %+v of %+v, want two segments and keys; one segment is of the fixture", own, all)
+	}
+	if _, b := f.p.Store.Use("b"); b != (metadata.Use{}) {
+		t.Errorf("another peer that pinged has %+v, want nothing", b)
+	}
+	want(t, "one segment too many", f.MountSegment(from("a"), lent(2, 30, 30)), errs.Unavailable)
+	want(t, "one key too many", put("a", "c"), errs.NoAvailableHandle)
+	want(t, "one client too many", f.Liveness.Add(service.Caller{Peer: "a"}, owner(9)), errs.Unavailable)
+	want(t, "another peer", f.MountSegment(from("b"), lent(3, 31, 31)), errs.OK)
+	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{20}), errs.OK)
+	want(t, "in place of that", f.MountSegment(from("a"), lent(2, 32, 32)), errs.OK)
+}

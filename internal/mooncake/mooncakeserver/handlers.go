@@ -254,7 +254,7 @@ func segmentStatusByID(c call, a *args) (int32, error) {
 
 func ping(c call, a *args) (mooncake.PingResult, error) {
 	r := mooncake.PingResult{View: c.front.View(), Status: mooncake.ClientNeedRemount}
-	known, err := c.master.Ping(c, a.Client)
+	known, err := c.master.Ping(c.counted(), a.Client)
 	if known {
 		r.Status = mooncake.ClientOK
 	}
