@@ -51,6 +51,8 @@
 // changed, errs.Unresolved if something may have been. In a batch each item is
 // treated so on its own, and only items without an outcome are repeated.
 //
+// KeyEvents follows which keys are stored, removed and evicted, over failovers.
+//
 // Errors are those of package errs: test them with errors.Is(err,
 // errs.ObjectNotFound); errs.KindOf(err).Number() is the C++ master's number.
 //

@@ -62,6 +62,8 @@ var (
 	opBatchGetReplicaList   = op(pb.ObjectService_BatchGetReplicaList_FullMethodName, always)
 	opGetReplicaListByRegex = op(pb.ObjectService_GetReplicaListByRegex_FullMethodName, always)
 
+	opKvEvents = op(pb.ObjectService_KvEvents_FullMethodName, always)
+
 	opPutStart       = op(pb.ObjectService_PutStart_FullMethodName, byRequestID)
 	opPutEnd         = op(pb.ObjectService_PutEnd_FullMethodName, sameTwice)
 	opPutRevoke      = op(pb.ObjectService_PutRevoke_FullMethodName, byRequestID)

@@ -2,7 +2,9 @@ package app
 
 import (
 	"context"
+	"errors"
 	"io"
+	"iter"
 	"maps"
 	"net/http"
 	"slices"
@@ -120,6 +122,76 @@ func TestKVEventsOverAHandover(t *testing.T) {
 	b.kvStatus(`"enabled":true,"published_batches":`)
 }
 
+// The Go client goes on by itself: over a handover without a resync, with no event left
+// out, and a second client from the position of the first.
+func TestClientFollowsKeysOverAHandover(t *testing.T) {
+	etcd := etcdtest.Start(t).Endpoints()
+	a := run(t, withKVEvents(config.Primary, "a", etcd, 1000))
+	a.serves()
+	b := run(t, withKVEvents(config.Standby, "b", etcd, 1000))
+	b.promotable()
+	cl := writer(t, client.Config{Addresses: []string{a.RPCAddress(), b.RPCAddress()}})
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	next, end := iter.Pull2(cl.KeyEvents(ctx, client.KeyPosition{}))
+	defer end()
+	var at client.KeyPosition
+	until := func(key string) (got []string) {
+		for !slices.Contains(got, "STORED "+key) || at == (client.KeyPosition{}) {
+			u, err, ok := next()
+			if err != nil || !ok {
+				t.Fatalf("after %q: %v, %v; want an event of %s", got, err, ok, key)
+			}
+			if at = u.After; u.Resync {
+				got = append(got, "RESYNC")
+			}
+			for _, e := range u.Events {
+				got = append(got, strings.TrimPrefix(pb.KvEventType(e.Type).String(), "KV_EVENT_TYPE_")+" "+e.Key)
+			}
+		}
+		return got
+	}
+	put(t, cl, "k1")
+	if got := until("k1"); !slices.Equal(got, []string{"RESYNC", "STORED k1"}) {
+		t.Errorf("got %q, want RESYNC and STORED k1", got)
+	}
+	behind := at
+	a.knows(1)
+	if _, err := a.admin.Handover(t.Context(), &pb.HandoverRequest{Term: 1}); err != nil {
+		t.Fatal(err)
+	}
+	put(t, cl, "k2")
+	if got := until("k2"); !slices.Equal(got, []string{"STORED k2"}) {
+		t.Errorf("over the handover: got %q, want STORED k2 alone", got)
+	}
+	for u, err := range cl.KeyEvents(ctx, behind) {
+		if err != nil || u.Resync {
+			t.Fatalf("from a position of the term before: %v, %v; want no resync", u, err)
+		}
+		if len(u.Events) > 0 {
+			if u.Events[0].Key != "k2" || u.Events[0].Type != client.KeyStored || !u.Events[0].InMemory {
+				t.Errorf("got %+v, want k2", u.Events[0])
+			}
+			break
+		}
+	}
+	for u, err := range cl.KeyEvents(ctx, client.KeyPosition{History: "another", Term: 1, Sequence: 1}) {
+		if err != nil || !u.Resync {
+			t.Errorf("from another journal: %v, %v; want a resync", u, err)
+		}
+		break
+	}
+	stop()
+	for {
+		if _, err, ok := next(); err != nil || !ok {
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("at the end: %v, want that of the context", err)
+			}
+			break
+		}
+	}
+}
+
 // kvStatus demands an answer of /kv_events/status that begins with a text.
 func (m *member) kvStatus(want string) {
 	m.t.Helper()
@@ -166,6 +238,12 @@ func TestNoKVEvents(t *testing.T) {
 		t.Errorf("got %v, want NotSupported and --enable_kv_events", err)
 	}
 	a.kvStatus(`"enabled":false`)
+	cl := writer(t, client.Config{Addresses: []string{a.RPCAddress()}})
+	for _, err := range cl.KeyEvents(t.Context(), client.KeyPosition{}) {
+		if errs.KindOf(err) != errs.NotSupported {
+			t.Errorf("the client: %v, want NotSupported", err)
+		}
+	}
 }
 
 // A router keeps the keys in memory as Mooncake's events over ZeroMQ tell them, from

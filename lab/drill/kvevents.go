@@ -8,8 +8,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
@@ -22,48 +20,39 @@ import (
 
 // A keyFollower keeps the keys that there are, as KV events tell them.
 type keyFollower struct {
-	nodes []pb.ObjectServiceClient
-
 	mu      sync.Mutex
 	keys    map[string]bool
-	after   *pb.KvPosition
 	resyncs int
 	events  int
 }
 
-// follow follows until the context ends, with whichever node serves.
-func (f *keyFollower) follow(ctx context.Context) error {
-	for ctx.Err() == nil {
-		for _, n := range f.nodes {
-			stream, err := n.KvEvents(ctx, &pb.KvEventsRequest{After: f.after})
-			for err == nil {
-				var r *pb.KvEventsResponse
-				if r, err = stream.Recv(); err == nil {
-					f.take(r)
-				}
+// follow follows until the context ends.
+func (f *keyFollower) follow(ctx context.Context, c *client.Client) error {
+	for update, err := range c.KeyEvents(ctx, client.KeyPosition{}) {
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
 			}
+			return err
 		}
-		_ = clock.Sleep(ctx, 20*time.Millisecond)
+		f.take(update)
 	}
 	return nil
 }
 
-func (f *keyFollower) take(r *pb.KvEventsResponse) {
+func (f *keyFollower) take(u client.KeyEvents) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if r.GetResync() {
+	if u.Resync {
 		f.resyncs++
 		clear(f.keys)
 	}
-	for _, e := range r.GetEvents() {
-		if f.events++; e.GetInMemory() || e.GetOnDisk() {
-			f.keys[e.GetKey()] = true
+	for _, e := range u.Events {
+		if f.events++; e.InMemory || e.OnDisk {
+			f.keys[e.Key] = true
 		} else {
-			delete(f.keys, e.GetKey())
+			delete(f.keys, e.Key)
 		}
-	}
-	if r.GetThrough() != nil {
-		f.after = r.GetThrough()
 	}
 }
 
@@ -80,14 +69,11 @@ func kvEvents(ctx context.Context, e *Env) {
 	const rounds = 3
 	e.withMover(ctx, []string{"memory"}, func(ctx context.Context, p pair, b *bulk, _ *mover) {
 		f := &keyFollower{keys: map[string]bool{}}
-		for _, n := range e.cluster.Nodes {
-			conn := must(grpc.NewClient(n.Addr(), grpc.WithTransportCredentials(insecure.NewCredentials())))
-			defer conn.Close()
-			f.nodes = append(f.nodes, pb.NewObjectServiceClient(conn))
-		}
+		c := must(client.New(e.cluster.ClientConfig()))
+		defer c.Close()
 		following, stop := context.WithCancel(ctx)
 		var work errgroup.Group
-		work.Go(func() error { return f.follow(following) })
+		work.Go(func() error { return f.follow(following, c) })
 		defer func() { stop(); do(work.Wait()) }()
 		for ; e.result.Rounds < rounds && !e.noticed(); e.result.Rounds++ {
 			p = e.ready(ctx)

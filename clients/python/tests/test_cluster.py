@@ -157,6 +157,50 @@ class Failovers(unittest.TestCase):
             self.assertEqual(set(client.batch_exists(cluster_load.done)), {True})
 
 
+class Keys(unittest.TestCase):
+    def test_keys_are_followed_when_the_primary_hangs_and_when_it_is_killed(self) -> None:
+        cluster = Cluster(2, "--enable_kv_events")
+        self.addCleanup(cluster.stop)
+        with cluster.client() as client, cluster.client() as follower:
+            client.mount_segment(memory())
+            follow = follower.key_events()
+            resyncs = 0
+            known: set[str] = set()
+            after = understudy.KeyPosition()
+
+            def until_known(key: str) -> None:
+                nonlocal resyncs, after
+                deadline = time.monotonic() + 30
+                while key not in known or after == understudy.KeyPosition():
+                    self.assertLess(time.monotonic(), deadline, f"{key} and a position have not come in 30 s")
+                    update = next(follow)
+                    resyncs, after = resyncs + update.resync, update.after
+                    known.update(e.key for e in update.events if e.type is understudy.KeyEventType.STORED and e.in_memory)
+
+            def put(key: str) -> None:
+                client.put_end(client.put_start(key, 1024))
+                until_known(key)
+
+            put("one")
+            begun, seen = after, set(known)
+            cluster.signal("master", signal.SIGSTOP)
+            put("two")
+            cluster.signal("master", signal.SIGKILL)
+            cluster.signal(client.leader().node_id, signal.SIGKILL)
+            put("three")
+            self.assertEqual((resyncs, known), (1, {"one", "two", "three"}))
+            for update in follower.key_events(begun):  # as after a restart of the follower
+                self.assertFalse(update.resync)
+                seen.update(e.key for e in update.events)
+                if seen == known:
+                    break
+            self.assertTrue(next(follower.key_events(understudy.KeyPosition("another", 1, 1))).resync)
+            follower.close()
+            with self.assertRaises(errors.Unavailable):
+                while True:
+                    next(follow)
+
+
 class Load:
     """Threads that put objects until the end of a with statement."""
 

@@ -17,6 +17,10 @@ except ModuleNotFoundError as error:
 from understudy import errors
 from understudy.client import Client
 from understudy.types import (
+    KeyEvent,
+    KeyEvents,
+    KeyEventType,
+    KeyPosition,
     Leader,
     Lease,
     Liveness,
@@ -33,6 +37,10 @@ from understudy.types import (
 
 __all__ = [
     "Client",
+    "KeyEvent",
+    "KeyEventType",
+    "KeyEvents",
+    "KeyPosition",
     "Leader",
     "Lease",
     "Liveness",

@@ -33,10 +33,10 @@ class Caller:
     def __init__(self, finder: _finder.Finder, cluster_id: str) -> None:
         self._finder = finder
         self._cluster_id = cluster_id
-        self._closed = threading.Event()
+        self.closed = threading.Event()
 
     def close(self) -> None:
-        self._closed.set()
+        self.closed.set()
         self._finder.close()
 
     def call(
@@ -67,7 +67,7 @@ class Caller:
         deadline = now() + timeout
         attempts, is_open, pause = 0, False, FIRST_PAUSE
         last: Optional[errors.Error] = None
-        while not self._closed.is_set():
+        while not self.closed.is_set():
             found = self._finder.current() or self._finder.find(None, min(_finder.SEARCH, deadline - now()))
             if found is not None:
                 attempts += 1
@@ -83,7 +83,7 @@ class Caller:
             left = deadline - now()
             if left <= 0:
                 break
-            self._closed.wait(min(left, pause * random.uniform(0.5, 1.5)))
+            self.closed.wait(min(left, pause * random.uniform(0.5, 1.5)))
             pause = min(pause * GROWTH, LAST_PAUSE)
         raise self._gave_up(operation, is_open, attempts, last)
 
@@ -99,7 +99,7 @@ class Caller:
         self, operation: _wire.Operation[Any], is_open: bool, attempts: int, last: Optional[errors.Error]
     ) -> errors.Error:
         detail = "the call may have been applied; look, or repeat it" if is_open else "nothing was changed"
-        if self._closed.is_set():
+        if self.closed.is_set():
             detail += "; the client is closed"
         if last is not None:
             detail += f"; {attempts} attempts, the last one: {last}"
@@ -130,10 +130,10 @@ class Caller:
         except grpc.RpcError as failed:
             failure = _wire.judge(failed, operation)
             if failure.node_id:
-                self._admit(operation, failure.cluster_id, failure.node_id, failure.term, failure.error)
+                self.admit(operation, failure.cluster_id, failure.node_id, failure.term, failure.error)
             raise failure from None
         header = answer.header
-        self._admit(operation, header.cluster_id, header.node_id, header.term, None)
+        self.admit(operation, header.cluster_id, header.node_id, header.term, None)
         if whole is not None and not whole(answer):
             raise _not_whole(operation, header.node_id)
         result: R = answer
@@ -147,10 +147,10 @@ class Caller:
             except grpc.FutureTimeoutError:
                 pass
             found = self._finder.find(leader, QUIET)
-            if self._closed.is_set() or (found is not None and found[1] != leader):
+            if self.closed.is_set() or (found is not None and found[1] != leader):
                 future.cancel()
 
-    def _admit(
+    def admit(
         self, operation: _wire.Operation[Any], cluster_id: str, node_id: str, term: int, error: Optional[errors.Error]
     ) -> None:
         """Raises a Failure for an answer that may not be passed on."""

@@ -51,6 +51,15 @@ class Node:
             self._methods[operation.method] = method
         return method.future(request, timeout=max(timeout, 0.001))
 
+    def stream(self, operation: _wire.Operation[Any], request: Any) -> Any:
+        """Begins a call that is answered by many messages, without a deadline."""
+        method = self._channel.unary_stream(
+            operation.method,
+            request_serializer=lambda message: message.SerializeToString(),
+            response_deserializer=operation.response.FromString,
+        )
+        return method(request)
+
     def close(self) -> None:
         self._channel.close()
 

@@ -63,6 +63,7 @@ BATCH_PUT_REVOKE = _objects("BatchPutRevoke", object_pb2.BatchPutRevokeResponse,
 REMOVE = _objects("Remove", object_pb2.RemoveResponse, Repeat.SAME_ID)
 BATCH_REMOVE = _objects("BatchRemove", object_pb2.BatchRemoveResponse, Repeat.SAME_ID)
 REMOVE_BY_REGEX = _objects("RemoveByRegex", object_pb2.RemoveByRegexResponse, Repeat.NEVER)
+KEY_EVENTS = _objects("KvEvents", object_pb2.KvEventsResponse, Repeat.ALWAYS)
 REMOVE_ALL = _objects("RemoveAll", object_pb2.RemoveAllResponse, Repeat.NEVER)
 SERVICE_READY = _clients("ServiceReady", client_pb2.ServiceReadyResponse, Repeat.ALWAYS)
 PING = _clients("Ping", client_pb2.PingResponse, Repeat.ALWAYS)

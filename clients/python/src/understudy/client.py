@@ -5,12 +5,14 @@ from __future__ import annotations
 import secrets
 import uuid
 from types import TracebackType
-from typing import Any, List, Optional, Sequence, Tuple, Type, Union
+from typing import Any, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
 import grpc
 
-from understudy import _calls, _finder, _mounts, _wire, errors
+from understudy import _calls, _finder, _follow, _mounts, _wire, errors
 from understudy.types import (
+    KeyEvents,
+    KeyPosition,
     Leader,
     Lease,
     Liveness,
@@ -131,6 +133,18 @@ class Client:
         if found.id != held.id:
             raise errors.ObjectNotFound("renew", f"the key {held.key!r} has another object now")
         return found.lease
+
+    def key_events(self, after: KeyPosition = KeyPosition()) -> Iterator[KeyEvents]:
+        """Follows which keys of all tenants are stored, removed and evicted, in their order.
+
+        after is that of the last events that the caller has dealt with; by default it begins
+        with all keys. It goes on with the next primary after a failover; then some events may
+        come twice, and none is left out. Whoever was away for too long, or reads too slowly,
+        gets a resync. close() ends it, with errors.Unavailable, and so does leaving the loop.
+
+        Raises NotSupported unless the nodes run with --enable_kv_events.
+        """
+        return _follow.follow(self._caller, self._finder, after)
 
     # Puts.
 

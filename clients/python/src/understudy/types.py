@@ -88,6 +88,46 @@ class Object:
     lease: Lease
 
 
+class KeyEventType(enum.Enum):
+    """What happens to a key."""
+
+    STORED = object_pb2.KV_EVENT_TYPE_STORED  # it came to a medium
+    REMOVED = object_pb2.KV_EVENT_TYPE_REMOVED  # it left one: removed, put anew, unmounted
+    EVICTED = object_pb2.KV_EVENT_TYPE_EVICTED  # it left one to make room
+
+
+@dataclass(frozen=True)
+class KeyPosition:
+    """Up to where a follower of keys has seen all. The default is the beginning."""
+
+    history: str = ""  # names the journal
+    term: int = 0
+    sequence: int = 0
+
+
+@dataclass(frozen=True)
+class KeyEvent:
+    """It has changed where an object can be read. If from nowhere, its key is gone."""
+
+    type: KeyEventType
+    tenant: str
+    key: str
+    id: int  # names this put of the key for ever
+    size: int  # bytes
+    group: str  # empty for none
+    in_memory: bool
+    on_disk: bool  # of a host, or in a file
+
+
+@dataclass(frozen=True)
+class KeyEvents:
+    """The next events. Without any, nothing has happened up to after."""
+
+    resync: bool  # something may be missing: forget all keys; those that there are follow
+    events: Tuple[KeyEvent, ...]
+    after: KeyPosition  # to go on from behind these
+
+
 @dataclass(frozen=True)
 class Reservation:
     """Where the writer of an object is to put its bytes: all replicas are to be written."""
