@@ -56,24 +56,24 @@ func (a API) guarded(next http.Handler) http.Handler {
 			}
 		}
 		if err != nil {
-			a.audit(&refusals, r, who).Msg("a call was refused")
+			a.audit(&refusals, r, who, "a call was refused")
 			writeText(w, http.StatusForbidden, err.Error())
 			return
 		}
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			a.audit(&a.Log, r, who).Msg("an order was given")
+			a.audit(&a.Log, r, who, "an order was given")
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// audit returns a line about a request.
-func (a API) audit(log *zerolog.Logger, r *http.Request, who access.Identity) *zerolog.Event {
+// audit logs what became of a request.
+func (a API) audit(log *zerolog.Logger, r *http.Request, who access.Identity, what string) {
 	line := log.Info().Str("part", "audit").Str("order", r.Method+" "+start(r.URL.Path)).Str("request", start(r.URL.RawQuery)).Str("peer", r.RemoteAddr)
 	if a.Callers != nil {
 		line.Str("identity", who.Name).Stringer("role", who.Role)
 	}
-	return line
+	line.Msg(what)
 }
 
 // start returns as much of a text as is logged: whoever may give no orders can send

@@ -114,7 +114,7 @@ func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnarySe
 	}
 	resp, err = handler(context.WithValue(ctx, callerKey{}, who), req)
 	if p.order {
-		s.audited(ctx, &s.Log, who, info.FullMethod, req, resp, err).Msg(orderGiven)
+		s.audit(ctx, &s.Log, orderGiven, audited{who, info.FullMethod, req, resp, err})
 	}
 	return resp, err
 }
@@ -130,7 +130,7 @@ func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.S
 	ctx := context.WithValue(stream.Context(), callerKey{}, who)
 	err = handler(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx})
 	if p.order {
-		s.audited(stream.Context(), &s.Log, who, info.FullMethod, nil, nil, err).Msg(orderGiven)
+		s.audit(stream.Context(), &s.Log, orderGiven, audited{who: who, method: info.FullMethod, err: err})
 	}
 	return err
 }
@@ -158,30 +158,39 @@ func (s *Server) admits(ctx context.Context, p permission, method string) (who a
 
 const orderGiven = "an order was given"
 
-// audited returns a line about a call, and what became of it.
-func (s *Server) audited(ctx context.Context, log *zerolog.Logger, who access.Identity, method string, req, resp any, err error) *zerolog.Event {
-	line := log.Info().Str("part", "audit").Str("order", path.Base(method))
+// An audited call is one that is logged: whose it was, and what became of it.
+type audited struct {
+	who    access.Identity
+	method string
+	req    any // nil if nothing of it is logged
+	resp   any
+	err    error
+}
+
+// audit logs a call.
+func (s *Server) audit(ctx context.Context, log *zerolog.Logger, what string, c audited) {
+	line := log.Info().Str("part", "audit").Str("order", path.Base(c.method))
 	if from, ok := peer.FromContext(ctx); ok {
 		line.Stringer("peer", from.Addr)
 	}
 	if s.Callers != nil {
-		line.Str("identity", who.Name).Stringer("role", who.Role)
+		line.Str("identity", c.who.Name).Stringer("role", c.who.Role)
 	}
-	if req != nil {
-		line.Str("request", fmt.Sprintf("%.300v", req))
+	if c.req != nil {
+		line.Str("request", fmt.Sprintf("%.300v", c.req))
 	}
-	if done, ok := resp.(interface{ GetRemoved() uint64 }); ok {
+	if done, ok := c.resp.(interface{ GetRemoved() uint64 }); ok {
 		line.Uint64("objects", done.GetRemoved())
 	}
 	result := "OK"
-	if err != nil {
-		result = errs.KindOf(err).String()
+	if c.err != nil {
+		result = errs.KindOf(c.err).String()
 	}
-	return line.Str("result", result)
+	line.Str("result", result).Msg(what)
 }
 
 // auditRefusal logs a call, an order or not, for which its caller lacks the role. There
 // are as many as strangers like: not all are logged, and nothing of their requests.
 func (s *Server) auditRefusal(ctx context.Context, who access.Identity, method string, err error) {
-	s.audited(ctx, &s.refusals, who, method, nil, nil, err).Msg("a call was refused")
+	s.audit(ctx, &s.refusals, "a call was refused", audited{who: who, method: method, err: err})
 }
