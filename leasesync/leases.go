@@ -63,7 +63,16 @@ func New(l Leases) *Leases {
 // is closed with the outcome: the caller waits and asks again. Errors:
 // ObjectNotFound, ReplicaNotReady.
 func (l *Leases) GetReplicaList(tenant, key string, now metadata.Time) (metadata.ReplicaList, <-chan struct{}, error) {
-	e := l.Store.Lock(tenant, key)
+	return l.get(l.Store.Lock(tenant, key), now)
+}
+
+// BatchGetReplicaList is GetReplicaList for the i-th key of a batch.
+func (l *Leases) BatchGetReplicaList(batch *metadata.Batch, i int, now metadata.Time) (metadata.ReplicaList, <-chan struct{}, error) {
+	return l.get(batch.Lock(i), now)
+}
+
+// get unlocks the entry.
+func (l *Leases) get(e metadata.Entry, now metadata.Time) (metadata.ReplicaList, <-chan struct{}, error) {
 	defer e.Unlock()
 	if !e.Exists() {
 		return metadata.ReplicaList{}, nil, errs.ObjectNotFound
@@ -80,7 +89,16 @@ func (l *Leases) GetReplicaList(tenant, key string, now metadata.Time) (metadata
 // Exists reports whether an object has a readable replica. If so it extends the
 // lease, unless a mutation of the object waits for its commit.
 func (l *Leases) Exists(tenant, key string, now metadata.Time) bool {
-	e := l.Store.Lock(tenant, key)
+	return l.exists(l.Store.Lock(tenant, key), now)
+}
+
+// BatchExists is Exists for the i-th key of a batch.
+func (l *Leases) BatchExists(batch *metadata.Batch, i int, now metadata.Time) bool {
+	return l.exists(batch.Lock(i), now)
+}
+
+// exists unlocks the entry.
+func (l *Leases) exists(e metadata.Entry, now metadata.Time) bool {
 	defer e.Unlock()
 	if !e.Readable() {
 		return false

@@ -3,7 +3,6 @@ package metadata_test
 import (
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -17,6 +16,17 @@ import (
 func fill(tb testing.TB, n int) (*metadata.Store, []string) {
 	tb.Helper()
 	s := metadata.New(metadata.Options{})
+	fillStore(tb, s, n)
+	names := make([]string, n)
+	for i := range names {
+		names[i] = benchKey(i)
+	}
+	return s, names
+}
+
+// fillStore does that with an empty store.
+func fillStore(tb testing.TB, s *metadata.Store, n int) {
+	tb.Helper()
 	seq := metadata.Seq(0)
 	commit := func(changes ...metadata.Change) {
 		seq++
@@ -36,13 +46,11 @@ func fill(tb testing.TB, n int) (*metadata.Store, []string) {
 		}
 		commit(e)
 	}
-	names := make([]string, n)
 	const batch = 1000
 	for at := 0; at < n; at += batch {
 		var starts, ends []metadata.Change
 		for i := at; i < min(at+batch, n); i++ {
-			names[i] = benchKey(i)
-			e, _, _, err := s.PreparePutStart(&metadata.Put{Tenant: "default", Key: names[i], Client: client(1), Size: 4096, Replicas: 1}, 1)
+			e, _, _, err := s.PreparePutStart(&metadata.Put{Tenant: "default", Key: benchKey(i), Client: client(1), Size: 4096, Replicas: 1}, 1)
 			if err != nil {
 				tb.Fatal(err)
 			}
@@ -50,7 +58,7 @@ func fill(tb testing.TB, n int) (*metadata.Store, []string) {
 		}
 		commit(starts...)
 		for i := at; i < min(at+batch, n); i++ {
-			e, _, err := s.PreparePutEnd(metadata.PutRef{Tenant: "default", Key: names[i], Client: client(1), Selector: metadata.SelectMemory}, nil)
+			e, _, err := s.PreparePutEnd(metadata.PutRef{Tenant: "default", Key: benchKey(i), Client: client(1), Selector: metadata.SelectMemory}, nil)
 			if err != nil {
 				tb.Fatal(err)
 			}
@@ -58,28 +66,9 @@ func fill(tb testing.TB, n int) (*metadata.Store, []string) {
 		}
 		commit(ends...)
 	}
-	return s, names
 }
 
 func benchKey(i int) string { return fmt.Sprintf("model-7b/layer-00/block-%016x", i*0x9E3779B1) }
-
-// BenchmarkMemory reports the bytes that an object takes, its key included.
-func BenchmarkMemory(b *testing.B) {
-	const n = 1_000_000
-	for b.Loop() {
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		s, names := fill(b, n)
-		clear(names)
-		runtime.GC()
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc-uint64(cap(names))*16)/n, "bytes/object")
-		runtime.KeepAlive(s)
-		runtime.KeepAlive(names)
-	}
-}
 
 func BenchmarkGetReplicaList(b *testing.B) {
 	s, names := fill(b, 1_000_000)

@@ -128,15 +128,15 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 	for _, c := range leases {
 		hold(s.segments[c.Segment], c.Range, c.Until)
 	}
-	inProgress := func(o *object) {
+	inProgress := func(o object) {
 		for i := range o.replicaCount() {
 			if r := o.replicaAt(i); r.kind == Memory && r.status != Complete {
-				hold(r.segment, r.rng, o.writtenUntil(r, term.ReleaseTimeout))
+				hold(r.segment, r.rng, o.writtenUntil(&r, term.ReleaseTimeout))
 			}
 		}
 	}
-	s.reservations.each(inProgress)
-	s.transfers.each(inProgress)
+	s.indexes[inReservations].each(inProgress)
+	s.indexes[inTransfers].each(inProgress)
 	s.quarantine.ranges.Scan(func(q quarantined) bool {
 		hold(q.segment, q.rng, q.until)
 		return true
@@ -315,7 +315,7 @@ func (s *Store) BeginUnmount(numbers []segment.Number, now Time) (leases []Claim
 func (sh *shard) leasesOn(leaving map[*segmentState][]heldRange, now Time) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for o := range sh.byKey.all() {
+	for o := range sh.all {
 		if o.leasedUntil() <= now {
 			continue
 		}

@@ -155,7 +155,7 @@ func (s *Store) hasOthers(tenant string) bool {
 func (sh *shard) hasOthers(s *Store, tenant string) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for o := range sh.byKey.all() {
+	for o := range sh.all {
 		if o.exists() && s.tenants.name(o.tenant) != tenant {
 			return true
 		}

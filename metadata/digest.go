@@ -49,17 +49,17 @@ func mixBytes(h uint64, b [16]byte) uint64 {
 }
 
 // identity hashes what all replicas of an object have in common.
-func (s *Store) identity(o *object) uint64 {
+func (s *Store) identity(o object) uint64 {
 	h := mix(seedObject, uint64(o.id))
-	h = mix(h, xxh3.HashString(o.key))
+	h = mix(h, o.hashOfKey())
 	h = mix(h, s.tenants.hash(o.tenant))
-	h = mixBytes(h, o.client)
+	h = mixBytes(h, o.writer())
 	h = mix(h, o.size)
 	h = mix(h, uint64(o.putStart))
-	h = mix(h, uint64(o.soft))
-	h = mix(h, o.request)
+	h = mix(h, uint64(o.soft()))
+	h = mix(h, o.request())
 	h = mix(h, uint64(o.flags&flagHardPin))
-	if x := o.extra; x != nil && x.describes() {
+	if x := o.extra(); x != nil && x.describes() {
 		h = mix(h, xxh3.HashString(x.diskPath))
 		h = mix(h, xxh3.HashString(x.group))
 		h = mix(h, uint64(x.dataType))
@@ -87,7 +87,7 @@ func (r *replica) digestTerm(identity uint64) Digest {
 
 // addTerms adds an object's terms to the digest, subtractTerms takes them off;
 // what changes an object does both, before and after.
-func (s *Store) addTerms(o *object) {
+func (s *Store) addTerms(o object) {
 	if s.watch.by != nil {
 		s.report(o, o.media())
 	}
@@ -99,7 +99,7 @@ func (s *Store) addTerms(o *object) {
 	}
 }
 
-func (s *Store) subtractTerms(o *object) {
+func (s *Store) subtractTerms(o object) {
 	s.watch.note(o)
 	identity := s.identity(o)
 	for i := range o.replicaCount() {

@@ -265,13 +265,13 @@ func (s *Store) DrainItems(dst []DrainItem, shard int, d *Drain, now Time) ([]Dr
 	sh := &s.shards[shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for o := range sh.byKey.all() {
+	for o := range sh.all {
 		source := o.memoryOn(func(p *segmentState) bool { return slices.Contains(d.Numbers, p.Number) })
 		if source == nil {
 			continue
 		}
 		item := DrainItem{
-			Tenant: s.tenants.name(o.tenant), Key: o.key, Source: source.segment.Name, Size: o.size,
+			Tenant: s.tenants.name(o.tenant), Key: o.key(), Source: source.segment.Name, Size: o.size,
 			Movable: !o.has(flagHardPin|flagPending) && !o.victim() && s.removable(o, false, now) == nil,
 		}
 		for i := range o.replicaCount() {
@@ -281,5 +281,5 @@ func (s *Store) DrainItems(dst []DrainItem, shard int, d *Drain, now Time) ([]Dr
 		}
 		dst = append(dst, item)
 	}
-	return dst, len(sh.byKey)
+	return dst, sh.byKey.Len()
 }

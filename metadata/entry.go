@@ -1,8 +1,6 @@
 package metadata
 
 import (
-	"hash/maphash"
-	"iter"
 	"sync"
 	"time"
 
@@ -16,7 +14,7 @@ import (
 type Entry struct {
 	store *Store
 	shard *shard
-	o     *object // nil for none
+	o     object
 }
 
 // Lock locks the shard of a key and returns the object under the key.
@@ -30,9 +28,9 @@ func (s *Store) Lock(tenant, key string) Entry {
 func (s *Store) LockRef(ref Ref) Entry {
 	sh := &s.shards[ref.Shard]
 	sh.mu.Lock()
-	o := sh.byID[ref.ID]
-	if o != nil && !o.exists() {
-		o = nil
+	o := sh.withID(ref.ID)
+	if !o.none() && !o.exists() {
+		o = object{}
 	}
 	return Entry{s, sh, o}
 }
@@ -52,7 +50,7 @@ func (s *Store) EachObject(shard int, visit func(Entry)) {
 	sh := &s.shards[shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for o := range sh.byKey.all() {
+	for o := range sh.all {
 		if o.exists() {
 			visit(Entry{s, sh, o})
 		}
@@ -63,16 +61,16 @@ func (s *Store) EachObject(shard int, visit func(Entry)) {
 func (e Entry) Unlock() { e.shard.mu.Unlock() }
 
 // Exists reports whether there is an object.
-func (e Entry) Exists() bool { return e.o != nil }
+func (e Entry) Exists() bool { return !e.o.none() }
 
 // Readable reports whether the object has a readable replica.
-func (e Entry) Readable() bool { return e.o != nil && e.o.readable() }
+func (e Entry) Readable() bool { return !e.o.none() && e.o.readable() }
 
 // Ref returns what finds the object without its key.
-func (e Entry) Ref() Ref { return Ref{e.o.shard, e.o.id} }
+func (e Entry) Ref() Ref { return e.o.name() }
 
-// Key returns the object's key.
-func (e Entry) Key() string { return e.o.key }
+// Key returns a copy of the object's key.
+func (e Entry) Key() string { return e.o.key() }
 
 // Tenant returns the name of the object's tenant.
 func (e Entry) Tenant() string { return e.store.tenants.name(e.o.tenant) }
@@ -92,7 +90,7 @@ func (e Entry) LeaseEnd() Time { return max(e.o.live, e.o.deadline) }
 // of the object or of another member of its group, or one lease more while a client
 // copies it, or an upsert in place is to get its memory.
 func (e Entry) KeptUntil(now Time) Time {
-	inPlace := e.o.has(flagPending) && e.shard.pending[objectKey{e.o.tenant, e.o.key}].inPlace
+	inPlace := e.o.has(flagPending) && e.shard.change(e.o).inPlace
 	if inPlace || e.shard.copying[e.o.id].until > now {
 		return max(e.o.leasedUntil(), now+e.store.inForce.Load().hold)
 	}
@@ -116,8 +114,11 @@ func (e Entry) Mark() {
 	}
 	e.shard.leases.Marks++
 	e.o.flags |= flagMarked
-	e.shard.marked = append(e.shard.marked, e.o)
+	e.shard.marked = append(e.shard.marked, e.o.id)
 }
+
+// maxIdleMarks is for how many marks a shard without any keeps room.
+const maxIdleMarks = 1024
 
 // EachMarked visits the marked objects of a shard, under its lock. The mark of
 // an object goes if visit says so, or if the object is gone.
@@ -129,15 +130,18 @@ func (s *Store) EachMarked(shard int, visit func(Entry) (keep bool)) {
 		return
 	}
 	kept := sh.marked[:0]
-	for _, o := range sh.marked {
-		if !o.has(flagGone) && visit(Entry{s, sh, o}) {
-			kept = append(kept, o)
-			continue
+	for _, id := range sh.marked {
+		switch o := sh.withID(id); {
+		case o.none():
+		case visit(Entry{s, sh, o}):
+			kept = append(kept, id)
+		default:
+			o.flags &^= flagMarked
 		}
-		o.flags &^= flagMarked
 	}
-	clear(sh.marked[len(kept):])
-	sh.marked = kept
+	if sh.marked = kept; len(kept) == 0 && cap(kept) > maxIdleMarks {
+		sh.marked = nil
+	}
 }
 
 // Removable returns why the object must not be removed at a time, or nil:
@@ -182,46 +186,50 @@ func (e Entry) ReplicaList(lease time.Duration) ReplicaList {
 	return ReplicaList{
 		ID:       e.o.id,
 		Size:     e.o.size,
-		Replicas: e.o.descriptors(func(r *replica) bool { return r.readable() }),
+		Replicas: e.o.descriptors(func(r replica) bool { return r.readable() }),
 		LeaseTTL: lease,
 		Checksum: e.o.checksum(),
 	}
 }
 
-// lookup returns the object under a key, nil if there is none. Needs the
+// lookup returns the object under a key, none if there is none. Needs the
 // shard's lock.
-func (s *Store) lookup(sh *shard, tenant, key string) *object {
+func (s *Store) lookup(sh *shard, tenant, key string) object {
 	id, ok := s.tenants.find(tenant)
 	if !ok {
-		return nil
+		return object{}
 	}
-	o := sh.byKey.get(s.hash.of(id, key), id, key)
-	if o == nil || !o.exists() {
-		return nil
-	}
-	return o
+	return sh.there(s.hash.of(id, key), id, key)
 }
 
-// settled returns the object under a key, nil if there is none, or what to
+// there is withKey for an object that is part of the state.
+func (sh *shard) there(hash uint64, tenant tenantID, key string) object {
+	if o := sh.withKey(hash, tenant, key); !o.none() && o.exists() {
+		return o
+	}
+	return object{}
+}
+
+// settled returns the object under a key, none if there is none, or what to
 // wait for before that can be said. Needs the shard's lock.
-func (s *Store) settled(sh *shard, tenant, key string) (*object, <-chan struct{}) {
+func (s *Store) settled(sh *shard, tenant, key string) (object, <-chan struct{}) {
 	id, ok := s.tenants.find(tenant)
 	if !ok {
-		return nil, nil
+		return object{}, nil
 	}
 	if p := sh.pending[objectKey{id, key}]; p != nil {
-		return nil, p.outcome()
+		return object{}, p.outcome()
 	}
 	o := s.lookup(sh, tenant, key)
-	if o == nil {
-		return nil, nil
+	if o.none() {
+		return o, nil
 	}
 	return o, s.outcomeOf(sh, o)
 }
 
 // outcomeOf returns what to wait for before the object can be read, or nil.
 // Needs the shard's lock.
-func (s *Store) outcomeOf(sh *shard, o *object) <-chan struct{} {
+func (s *Store) outcomeOf(sh *shard, o object) <-chan struct{} {
 	for i := range o.replicaCount() {
 		if p := o.replicaAt(i).segment; p != nil {
 			if outcome := p.leaving.Load(); outcome != nil {
@@ -235,7 +243,7 @@ func (s *Store) outcomeOf(sh *shard, o *object) <-chan struct{} {
 		}
 	}
 	if o.has(flagPending) {
-		return sh.pending[objectKey{o.tenant, o.key}].outcome()
+		return sh.change(o).outcome()
 	}
 	return nil
 }
@@ -258,11 +266,11 @@ type Pending struct {
 	wait      chan struct{} // made by the first waiter, closed with the outcome
 }
 
-// begin marks a key, and the object under it unless nil, for a mutation.
+// begin marks a key, and the object under it unless there is none, for a mutation.
 // Needs the shard's lock.
-func (sh *shard) begin(key objectKey, o *object) *Pending {
+func (sh *shard) begin(key objectKey, o object) *Pending {
 	p := &Pending{shard: sh, key: key}
-	if o != nil {
+	if !o.none() {
 		p.id = o.id
 		o.flags |= flagPending
 	}
@@ -274,8 +282,8 @@ func (sh *shard) begin(key objectKey, o *object) *Pending {
 }
 
 // hold marks an object for a mutation. Needs the shard's lock.
-func (sh *shard) hold(o *object) objectChange {
-	return objectChange{sh.begin(objectKey{o.tenant, o.key}, o)}
+func (sh *shard) hold(o object) objectChange {
+	return objectChange{sh.begin(objectKey{o.tenant, o.key()}, o)}
 }
 
 // outcome returns a channel that is closed when the mutation has been applied
@@ -296,7 +304,7 @@ func (p *Pending) resolveLocked() {
 	if p.shard.pending[p.key] == p {
 		delete(p.shard.pending, p.key)
 	}
-	if o := p.shard.byID[p.id]; o != nil {
+	if o := p.shard.withID(p.id); !o.none() {
 		o.flags &^= flagPending
 	}
 	if p.wait != nil {
@@ -321,82 +329,6 @@ func shardOf(tenant, key string) uint16 {
 		h ^= xxh3.HashString(tenant) * mixFactor
 	}
 	return uint16(h % ShardCount)
-}
-
-type objectKey struct {
-	tenant tenantID
-	key    string
-}
-
-// A keyMap finds a shard's objects by key. It is keyed by a 64-bit hash, which
-// for millions of objects costs a third of the memory accesses that a map of
-// strings does. Objects whose hashes collide are chained through extra.same.
-type keyMap map[uint64]*object
-
-// keyHash is this process's own; it is seeded, so that nobody can make keys
-// that collide.
-type keyHash struct{ seed maphash.Seed }
-
-func (h keyHash) of(tenant tenantID, key string) uint64 {
-	return maphash.String(h.seed, key) ^ uint64(tenant)*mixFactor
-}
-
-func (m keyMap) get(hash uint64, tenant tenantID, key string) *object {
-	o := m[hash]
-	for o != nil && (o.key != key || o.tenant != tenant) {
-		o = o.chained()
-	}
-	return o
-}
-
-// put adds an object whose key is not there.
-func (m keyMap) put(hash uint64, o *object) {
-	if other := m[hash]; other != nil {
-		if o.extra == nil {
-			o.extra = new(extra)
-		}
-		o.extra.same = other
-	}
-	m[hash] = o
-}
-
-// remove takes an object out, if it is there.
-func (m keyMap) remove(hash uint64, o *object) {
-	switch at := m[hash]; {
-	case at == o && o.chained() == nil:
-		delete(m, hash)
-	case at == o:
-		m[hash] = o.chained()
-	default:
-		for at != nil && at.chained() != o {
-			at = at.chained()
-		}
-		if at != nil {
-			at.extra.same = o.chained()
-		}
-	}
-}
-
-// all yields every object; the one yielded may be removed meanwhile.
-func (m keyMap) all() iter.Seq[*object] {
-	return func(yield func(*object) bool) {
-		for _, o := range m {
-			for o != nil {
-				next := o.chained()
-				if !yield(o) {
-					return
-				}
-				o = next
-			}
-		}
-	}
-}
-
-func (o *object) chained() *object {
-	if o.extra == nil {
-		return nil
-	}
-	return o.extra.same
 }
 
 // A tenantID is a node's own short name of a tenant; 0 is the default tenant.

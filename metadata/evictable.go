@@ -27,8 +27,9 @@ func (x Evictable) EndPins(at Time) {
 		if !ok || end.at > at {
 			return
 		}
-		x.s.unindex(end.o)
-		x.s.unpinned.insert(end.o)
+		o := x.s.object(end.ref)
+		x.s.unindex(o)
+		x.s.indexes[inUnpinned].insert(o)
 	}
 }
 
@@ -38,24 +39,21 @@ func (x Evictable) EndPins(at Time) {
 // object it gets, and no other. done can end the walk between spans. Walk returns
 // the time through which it has visited everything.
 func (x Evictable) Walk(pinned bool, until Time, visit func(Candidate), done func() bool) (through Time) {
-	return x.index(pinned).walk(until, func(o *object) { visit(Candidate{x.s, o}) }, done)
+	return x.index(pinned).walk(until, func(o object) { visit(Candidate{o}) }, done)
 }
 
 func (x Evictable) index(pinned bool) *stampIndex {
 	if pinned {
-		return &x.s.pinned
+		return &x.s.indexes[inPinned]
 	}
-	return &x.s.unpinned
+	return &x.s.indexes[inUnpinned]
 }
 
 // A Candidate is an object that may be evicted. What it tells is journaled.
-type Candidate struct {
-	s *Store
-	o *object
-}
+type Candidate struct{ o object }
 
 // Ref returns what finds the object without its key.
-func (c Candidate) Ref() Ref { return Ref{c.o.shard, c.o.id} }
+func (c Candidate) Ref() Ref { return c.o.name() }
 
 // ID returns the object's id.
 func (c Candidate) ID() ObjectID { return c.o.id }
@@ -77,15 +75,15 @@ func (c Candidate) SoftPinned(at Time) bool { return c.o.softPinned(at) }
 // Lock locks the object's shard: for its lease as it was granted, which is not
 // journaled.
 func (c Candidate) Lock() Entry {
-	sh := &c.s.shards[c.o.shard]
+	sh := c.o.home()
 	sh.mu.Lock()
-	return Entry{c.s, sh, c.o}
+	return Entry{c.o.s, sh, c.o}
 }
 
 // Evict drops the object's memory replicas, and the object if it has no others.
 // It reports whether there was one.
 func (tx *Tx) Evict(c Candidate) bool {
-	o, sh := c.o, &tx.s.shards[c.o.shard]
+	o, sh := c.o, c.o.home()
 	if tx.has(sh) {
 		return false
 	}
@@ -93,7 +91,7 @@ func (tx *Tx) Evict(c Candidate) bool {
 	defer sh.mu.Unlock()
 	freed := false
 	tx.s.watch.evicting = true
-	tx.dropSome(sh, o, 0, func(r *replica) bool {
+	tx.dropSome(sh, o, 0, func(r replica) bool {
 		freed = freed || r.kind == Memory
 		return r.kind == Memory
 	})
@@ -109,7 +107,7 @@ func (tx *Tx) Evict(c Candidate) bool {
 type Victims struct {
 	s        *Store
 	outcome  chan struct{} // closed by Release
-	objects  []*object
+	objects  []Ref
 	groups   map[*group]Time // until when they are kept
 	released bool
 }
@@ -137,7 +135,7 @@ func (v *Victims) Claim(c Candidate, beyond, now Time) (bytes uint64, keptUntil 
 
 func (v *Victims) add(e Entry) (bytes uint64) {
 	e.o.flags |= flagVictim
-	v.objects = append(v.objects, e.o)
+	v.objects = append(v.objects, e.Ref())
 	for i := range e.o.replicaCount() {
 		if r := e.o.replicaAt(i); r.kind == Memory && r.exists() {
 			bytes += r.segment.Bytes(r.rng.Length)
@@ -153,10 +151,12 @@ func (v *Victims) Release() {
 		return
 	}
 	v.released = true
-	for _, o := range v.objects {
-		sh := &v.s.shards[o.shard]
+	for _, ref := range v.objects {
+		sh := &v.s.shards[ref.Shard]
 		sh.mu.Lock()
-		o.flags &^= flagVictim
+		if o := sh.withID(ref.ID); !o.none() {
+			o.flags &^= flagVictim
+		}
 		sh.mu.Unlock()
 	}
 	for g := range v.groups {

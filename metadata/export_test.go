@@ -22,7 +22,7 @@ func (s *Store) ChargeFaults() (faults []string) {
 	defer s.applyMu.Unlock()
 	objects, bytes, onSSD := make(map[tenantID]int64), make(map[tenantID]int64), make(map[*segmentState]int64)
 	for i := range s.shards {
-		for o := range s.shards[i].byKey.all() {
+		for o := range s.shards[i].all {
 			objects[o.tenant]++
 			bytes[o.tenant] += int64(o.memoryCharge())
 			for j := range o.replicaCount() {

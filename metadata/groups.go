@@ -3,6 +3,8 @@ package metadata
 import (
 	"slices"
 	"sync/atomic"
+
+	"github.com/understudy-store/understudy/metadata/slab"
 )
 
 // A group is the objects of one tenant that were put with the same group id. They
@@ -23,7 +25,7 @@ import (
 // What is put beyond that makes another group of the name.
 type group struct {
 	key     groupKey
-	members []*object // Store.applyMu
+	members []slab.Ref // Store.applyMu
 
 	// live is the latest end of a member's lease, as granted. It may outlast the member.
 	live atomic.Int64
@@ -42,7 +44,7 @@ type groupKey struct {
 
 // join makes an object a member of its group, if it has one. Needs applyMu and the
 // lock of the object's shard.
-func (s *Store) join(o *object) {
+func (s *Store) join(o object) {
 	name := o.group()
 	if name == "" {
 		return
@@ -54,25 +56,25 @@ func (s *Store) join(o *object) {
 		s.groups[key] = parts
 	}
 	g := parts[len(parts)-1]
-	o.extra.memberOf, o.extra.at = g, len(g.members)
-	g.members = append(g.members, o)
+	x := o.extra()
+	x.memberOf, x.at = g, len(g.members)
+	g.members = append(g.members, o.ref)
 	g.extend(o.live)
 }
 
 // leave takes an object out of its group, if it is in one. Needs the same locks.
-func (s *Store) leave(o *object) {
+func (s *Store) leave(o object) {
 	g := o.memberOf()
 	if g == nil {
 		return
 	}
-	at, last := o.extra.at, len(g.members)-1
-	g.members[at] = g.members[last]
-	g.members[at].extra.at = at
-	g.members[last] = nil
+	x, last := o.extra(), len(g.members)-1
+	g.members[x.at] = g.members[last]
+	s.object(g.members[x.at]).extra().at = x.at
 	if g.members = g.members[:last]; last == 0 {
 		s.dissolve(g)
 	}
-	o.extra.memberOf = nil
+	x.memberOf = nil
 }
 
 func (s *Store) dissolve(g *group) {
@@ -83,11 +85,11 @@ func (s *Store) dissolve(g *group) {
 }
 
 // memberOf returns the group that the object is in, nil for none.
-func (o *object) memberOf() *group {
-	if o.extra == nil {
-		return nil
+func (o object) memberOf() *group {
+	if x := o.extra(); x != nil {
+		return x.memberOf
 	}
-	return o.extra.memberOf
+	return nil
 }
 
 // extend notes the end of a member's lease.
@@ -101,7 +103,7 @@ func (g *group) extend(end Time) {
 }
 
 // setLive sets the end of the object's lease as granted.
-func (o *object) setLive(end Time) {
+func (o object) setLive(end Time) {
 	o.live = end
 	if g := o.memberOf(); g != nil {
 		g.extend(end)
@@ -110,7 +112,7 @@ func (o *object) setLive(end Time) {
 
 // leasedUntil returns the end of the lease as granted, to readers of the object or of
 // another member of its group.
-func (o *object) leasedUntil() Time {
+func (o object) leasedUntil() Time {
 	if g := o.memberOf(); g != nil {
 		return max(o.live, Time(g.live.Load()))
 	}
@@ -118,7 +120,7 @@ func (o *object) leasedUntil() Time {
 }
 
 // victim reports whether an eviction of the object waits for its outcome.
-func (o *object) victim() bool {
+func (o object) victim() bool {
 	g := o.memberOf()
 	return o.has(flagVictim) || g != nil && g.evicting.Load()
 }
@@ -130,8 +132,8 @@ func (s *Store) regroup() {
 	for _, parts := range s.groups {
 		for _, g := range parts {
 			live := Time(0)
-			for _, o := range g.members {
-				live = max(live, o.deadline)
+			for _, ref := range g.members {
+				live = max(live, s.object(ref).deadline)
 			}
 			g.live.Store(int64(live))
 		}
@@ -146,9 +148,10 @@ func (v *Victims) decide(g *group, beyond, now Time) Time {
 		return kept
 	}
 	g.evicting.Store(true)
-	for _, o := range g.members {
+	for _, ref := range g.members {
+		o := v.s.object(ref)
 		// A reader who came before evicting was set has its lease when it unlocks.
-		e := Candidate{v.s, o}.Lock()
+		e := Candidate{o}.Lock()
 		kept = max(kept, e.KeptUntil(now))
 		if o.deadline < o.live && o.live == beyond && !o.has(flagHardPin) {
 			// Its renewal may be on its way into the journal, ahead of the cutoff. Then

@@ -177,31 +177,30 @@ func (l *Loader) readShard(c *binenc.Coder, number uint16) {
 	sh := &s.shards[number]
 	tx := &Tx{s: s, seq: l.end, now: s.now}
 	for range c.Count(minObjectBytes) {
-		o := l.readObject(c, number)
+		d := l.readObject(c, number)
 		if c.Err() != nil {
 			return
 		}
-		if sh.byID[o.id] != nil || s.lookup(sh, s.tenants.name(o.tenant), o.key) != nil {
-			c.Fail("object %v stands twice", o.id)
+		if !sh.withID(d.id).none() || !sh.there(s.hash.of(d.tenant, d.key), d.tenant, d.key).none() {
+			c.Fail("object %v stands twice", d.id)
 			return
 		}
-		tx.insert(sh, o)
+		tx.insert(sh, d)
 	}
 }
 
-func (l *Loader) readObject(c *binenc.Coder, shardNumber uint16) *object {
-	o, tenant := &object{shard: shardNumber}, ""
-	o.code(c, &tenant)
-	if shardOf(tenant, o.key) != shardNumber {
-		c.Fail("object %v is in the wrong shard", o.id)
+func (l *Loader) readObject(c *binenc.Coder, shardNumber uint16) *draft {
+	d, tenant := &draft{shard: shardNumber}, ""
+	d.code(c, &tenant)
+	if shardOf(tenant, d.key) != shardNumber {
+		c.Fail("object %v is in the wrong shard", d.id)
 	}
-	replicas := l.readReplicas(c, o.transfer() != nil)
+	d.replicas = l.readReplicas(c, d.extra != nil && d.extra.transfer != nil)
 	if c.Err() != nil {
 		return nil
 	}
-	o.live, o.tenant = o.deadline, l.s.tenants.intern(tenant)
-	o.setReplicas(replicas)
-	return o
+	d.tenant = l.s.tenants.intern(tenant)
+	return d
 }
 
 func (l *Loader) readReplicas(c *binenc.Coder, transfer bool) []replica {
@@ -290,7 +289,7 @@ func (l *Loader) buildAllocators() error {
 		return fmt.Errorf("%d segments are referred to that were never mounted", n)
 	}
 	for i := range s.shards {
-		for o := range s.shards[i].byKey.all() {
+		for o := range s.shards[i].all {
 			for j := range o.replicaCount() {
 				r := o.replicaAt(j)
 				if r.kind != Memory || !r.exists() {

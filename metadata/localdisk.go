@@ -151,7 +151,7 @@ type AddLocalDisk struct {
 // complete that could have been copied, and InvalidParams if it has
 // MaxReplicas such replicas.
 func (e *AddLocalDisk) Apply(tx *Tx) (answer error) {
-	err := tx.onObject(e.Ref, e.pending, func(_ *shard, o *object) {
+	err := tx.onObject(e.Ref, e.pending, func(_ *shard, o object) {
 		p := tx.s.localDisks.byNumber[e.Number]
 		if p == nil {
 			answer = errs.SegmentNotFound
@@ -162,13 +162,10 @@ func (e *AddLocalDisk) Apply(tx *Tx) (answer error) {
 		}
 		tx.s.subtractTerms(o)
 		if r := o.replicaOn(e.Number); r != nil {
-			r.endpoint = unique.Make(e.Endpoint)
+			o.reach(e.Number, e.Endpoint)
 		} else {
 			r := replica{segment: p, kind: LocalDisk, status: Complete, endpoint: unique.Make(e.Endpoint)}
-			if o.extra == nil {
-				o.extra = new(extra)
-			}
-			o.extra.replicas = append(o.extra.replicas, r)
+			o.addReplica(r)
 			tx.s.count(o, &r, 1)
 		}
 		tx.s.addTerms(o)
@@ -188,10 +185,10 @@ func (e *AddLocalDisk) Code(c *binenc.Coder) {
 }
 
 // replicaOn returns the object's replica on an SSD, nil if it has none there.
-func (o *object) replicaOn(number segment.Number) *replica {
+func (o object) replicaOn(number segment.Number) *replica {
 	for i := range o.replicaCount() {
 		if r := o.replicaAt(i); r.kind == LocalDisk && r.segment.Number == number && r.exists() {
-			return r
+			return &r
 		}
 	}
 	return nil
@@ -201,7 +198,7 @@ func (o *object) replicaOn(number segment.Number) *replica {
 // copy must have been made from a replica that is still there, in the memory of
 // the SSD's owner: what was evicted may have been overwritten before it was
 // copied. FirstRules did not ask for that.
-func (o *object) takesCopyOn(number segment.Number, owner segment.ClientID, fromMemory bool) error {
+func (o object) takesCopyOn(number segment.Number, owner segment.ClientID, fromMemory bool) error {
 	copies, source := 0, !fromMemory
 	for i := range o.replicaCount() {
 		switch r := o.replicaAt(i); {

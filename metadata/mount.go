@@ -210,13 +210,14 @@ func (s *Store) sweepShard() bool {
 	tx := &Tx{s: s, seq: s.seq, now: s.now}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for o := range sh.byKey.all() {
+	for o := range sh.all {
 		lost := false
 		for i := range o.replicaCount() {
-			lost = lost || !o.replicaAt(i).exists()
+			r := o.replicaAt(i)
+			lost = lost || !r.exists()
 		}
 		if lost {
-			tx.dropSome(sh, o, 0, func(*replica) bool { return false })
+			tx.dropSome(sh, o, 0, func(replica) bool { return false })
 		}
 	}
 	s.sweepAt = (s.sweepAt + 1) % ShardCount

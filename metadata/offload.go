@@ -20,7 +20,7 @@ func (s *Store) OffloadSources(dst []OffloadSource, ref Ref) []OffloadSource {
 	sh := &s.shards[ref.Shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if o := sh.byID[ref.ID]; o != nil {
+	if o := sh.withID(ref.ID); !o.none() {
 		dst = o.offloadSources(dst)
 	}
 	return dst
@@ -31,23 +31,23 @@ func (s *Store) ShardOffloadSources(dst []OffloadSource, shard int) []OffloadSou
 	sh := &s.shards[shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for o := range sh.byKey.all() {
+	for o := range sh.all {
 		dst = o.offloadSources(dst)
 	}
 	return dst
 }
 
-func (o *object) offloadSources(dst []OffloadSource) []OffloadSource {
+func (o object) offloadSources(dst []OffloadSource) []OffloadSource {
 	for i := range o.replicaCount() {
 		if r := o.replicaAt(i); r.kind == Memory && r.readable() && !o.copiedBy(r.segment.Client) {
-			dst = append(dst, OffloadSource{Ref{o.shard, o.id}, r.segment.Client})
+			dst = append(dst, OffloadSource{o.name(), r.segment.Client})
 		}
 	}
 	return dst
 }
 
 // copiedBy reports whether the object has a replica on a client's SSD.
-func (o *object) copiedBy(client segment.ClientID) bool {
+func (o object) copiedBy(client segment.ClientID) bool {
 	for i := range o.replicaCount() {
 		if r := o.replicaAt(i); r.kind == LocalDisk && r.exists() && r.segment.Client == client {
 			return true
@@ -63,15 +63,15 @@ func (s *Store) BeginCopy(source OffloadSource, until Time) (key ObjectKey, size
 	sh := &s.shards[source.Shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	o := sh.byID[source.ID]
+	o := sh.withID(source.ID)
 	var buf [4]OffloadSource
-	if o == nil || o.victim() || !slices.Contains(o.offloadSources(buf[:0]), source) ||
+	if o.none() || o.victim() || !slices.Contains(o.offloadSources(buf[:0]), source) ||
 		o.transfer() != nil && o.transfer().move || o.copyIsVoid(sh, source.Client) {
 		return ObjectKey{}, 0, false
 	}
 	c := sh.copying[o.id]
 	sh.copies(o.id, copying{until, append(c.clients, copier{client: source.Client}), c.waited})
-	return ObjectKey{s.tenants.name(o.tenant), o.key}, o.size, true
+	return ObjectKey{s.tenants.name(o.tenant), o.key()}, o.size, true
 }
 
 // SpareForCopy has eviction spare an object that is to be copied to an SSD until
@@ -81,8 +81,8 @@ func (s *Store) SpareForCopy(ref Ref, until Time) bool {
 	sh := &s.shards[ref.Shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	o := sh.byID[ref.ID]
-	if o == nil || o.victim() {
+	o := sh.withID(ref.ID)
+	if o.none() || o.victim() {
 		return false
 	}
 	for i := range o.replicaCount() {
@@ -138,7 +138,7 @@ func (s *Store) EndCopy(client segment.ClientID, key ObjectKey, id ObjectID) {
 
 // voidCopies notes that a replica goes, and its memory to others: who copies the
 // object from there may have read their bytes.
-func (sh *shard) voidCopies(o *object, r *replica) {
+func (sh *shard) voidCopies(o object, r *replica) {
 	if r.kind != Memory || r.status != Complete {
 		return
 	}
@@ -152,7 +152,7 @@ func (sh *shard) voidCopies(o *object, r *replica) {
 // copyIsVoid reports whether the object has left memory of a client since that was
 // told to copy it. From then on no copy of the client is taken: which of them it
 // speaks of nobody knows.
-func (o *object) copyIsVoid(sh *shard, client segment.ClientID) bool {
+func (o object) copyIsVoid(sh *shard, client segment.ClientID) bool {
 	if slices.Contains(sh.copying[o.id].clients, copier{client, true}) {
 		return true
 	}
@@ -191,7 +191,7 @@ func (s *Store) PrepareOffloaded(c Offloaded) (*AddLocalDisk, <-chan struct{}, e
 	switch {
 	case wait != nil:
 		return nil, wait, nil
-	case o == nil || c.ID != o.id:
+	case o.none() || c.ID != o.id:
 		return nil, nil, errs.ObjectNotFound
 	}
 	if err := o.takesCopyOn(c.Number, c.Client, true); err != nil {
@@ -208,7 +208,7 @@ func (s *Store) PrepareOffloaded(c Offloaded) (*AddLocalDisk, <-chan struct{}, e
 		return nil, nil, nil
 	}
 	return &AddLocalDisk{
-		Ref: Ref{o.shard, o.id}, Number: c.Number, Endpoint: c.Endpoint,
+		Ref: o.name(), Number: c.Number, Endpoint: c.Endpoint,
 		objectChange: sh.hold(o),
 	}, nil, nil
 }

@@ -73,11 +73,11 @@ func (p *peers) mounted(peer string, n int64) {
 	p.add(peer, Use{Segments: n})
 }
 
-// filed counts n more objects of a key, of a client.
-func (p *peers) filed(client segment.ClientID, key string, n int64) {
+// filed counts n more objects of a client, with a key of so many bytes.
+func (p *peers) filed(client segment.ClientID, keyBytes int, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w, bytes := p.writers[client], n*KeyBytes(key)
+	w, bytes := p.writers[client], n*(objectBytes+int64(keyBytes))
 	if w == nil {
 		w = new(writer)
 		p.writers[client] = w

@@ -43,7 +43,7 @@ func (s *Store) PreparePromotion(p *Promotion) (*StartTransfer, <-chan struct{},
 	if err := o.promotable(p, disk.Number); err != nil {
 		return nil, nil, err
 	}
-	e := &StartTransfer{Ref: Ref{o.shard, o.id}, Client: p.Client, Promotion: true, Source: disk.Number, from: o.descriptor(o.replicaOn(disk.Number)), size: o.size}
+	e := &StartTransfer{Ref: o.name(), Client: p.Client, Promotion: true, Source: disk.Number, from: o.descriptor(o.replicaOn(disk.Number)), size: o.size}
 	if p.Metered {
 		var err error
 		if e.charge, err = s.admit(p.Tenant, o.size, 1, 0); err != nil {
@@ -63,8 +63,8 @@ func (s *Store) PreparePromotion(p *Promotion) (*StartTransfer, <-chan struct{},
 }
 
 // promotable returns why an object cannot be promoted from an SSD, or nil.
-func (o *object) promotable(p *Promotion, number segment.Number) error {
-	if o == nil || o.id != p.ID {
+func (o object) promotable(p *Promotion, number segment.Number) error {
+	if o.none() || o.id != p.ID {
 		return errs.ObjectNotFound
 	}
 	switch v := o.survey(); {

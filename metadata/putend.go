@@ -35,30 +35,30 @@ func (s *Store) PreparePutEnd(put PutRef, checksum *uint64) (*PutEnd, <-chan str
 		return nil, nil, nil
 	}
 	return &PutEnd{
-		Ref: Ref{o.shard, o.id}, Selector: put.Selector, Checksum: checksum,
-		objectChange: sh.hold(o),
+		Ref: o.name(), Selector: put.Selector, Checksum: checksum,
+		objectChange: objectChange{sh.begin(objectKey{o.tenant, put.Key}, o)},
 	}, nil, nil
 }
 
 // writersObject finds the object of a put and checks that the caller is its
 // writer. It returns with the shard locked.
-func (s *Store) writersObject(put PutRef) (*shard, *object, <-chan struct{}, error) {
+func (s *Store) writersObject(put PutRef) (*shard, object, <-chan struct{}, error) {
 	sh := &s.shards[shardOf(put.Tenant, put.Key)]
 	sh.mu.Lock()
 	o, wait := s.settled(sh, put.Tenant, put.Key)
 	switch {
 	case wait != nil:
-		return sh, nil, wait, nil
-	case o == nil || put.ID != 0 && put.ID != o.id:
-		return sh, nil, nil, errs.ObjectNotFound
-	case o.client != put.Client:
-		return sh, nil, nil, errs.IllegalClient
+		return sh, o, wait, nil
+	case o.none() || put.ID != 0 && put.ID != o.id:
+		return sh, object{}, nil, errs.ObjectNotFound
+	case o.writer() != put.Client:
+		return sh, object{}, nil, errs.IllegalClient
 	}
 	return sh, o, nil, nil
 }
 
 // selected counts the existing replicas that a selector chooses.
-func (o *object) selected(choose Selector) (processing, complete int) {
+func (o object) selected(choose Selector) (processing, complete int) {
 	for i := range o.replicaCount() {
 		r := o.replicaAt(i)
 		switch {
@@ -84,7 +84,7 @@ type PutEnd struct {
 // commit, so no cutoff that was chosen before can reach the object. It answers
 // ObjectNotFound if the object is gone.
 func (e *PutEnd) Apply(tx *Tx) error {
-	return tx.onObject(e.Ref, e.pending, func(_ *shard, o *object) {
+	return tx.onObject(e.Ref, e.pending, func(_ *shard, o object) {
 		term := tx.s.inForce.Load()
 		pinBegins := o.deadline == 0 // nothing of it was ever complete
 		if term.rules == FirstRules {
@@ -93,13 +93,14 @@ func (e *PutEnd) Apply(tx *Tx) error {
 		tx.s.subtractTerms(o)
 		for i := range o.replicaCount() {
 			if r := o.replicaAt(i); r.status == Processing && e.Selector.selects(r.kind) {
+				o.complete(i)
 				r.status = Complete
-				tx.s.count(o, r, 1)
+				tx.s.count(o, &r, 1)
 			}
 		}
 		o.flags &^= flagAbandoned
-		if pinBegins && o.soft > 0 {
-			o.soft += tx.now // from a length to an end
+		if pinBegins && o.soft() > 0 {
+			o.setSoft(o.soft() + tx.now) // from a length to an end
 		}
 		deadline := tx.now
 		if term.LeaseOnPutEnd {
@@ -107,10 +108,8 @@ func (e *PutEnd) Apply(tx *Tx) error {
 		}
 		o.stamp(deadline)
 		if e.Checksum != nil {
-			if o.extra == nil {
-				o.extra = new(extra)
-			}
-			o.extra.checksum, o.extra.hasChecksum = *e.Checksum, true
+			x := o.needExtra()
+			x.checksum, x.hasChecksum = *e.Checksum, true
 		}
 		tx.s.addTerms(o)
 		tx.s.file(o)
@@ -160,7 +159,7 @@ func (s *Store) PreparePutRevoke(put PutRef) (Drop, <-chan struct{}, error) {
 	if processing == 0 || complete > 0 {
 		return Drop{}, nil, errs.InvalidWrite
 	}
-	ref, held := Ref{o.shard, o.id}, sh.hold(o)
+	ref, held := o.name(), sh.hold(o)
 	if processing == o.survey().existing {
 		return Drop{Removal: &Removal{Ref: ref, Request: put.Request, pending: held.pending}}, nil, nil
 	}
@@ -177,8 +176,8 @@ type RevokeReplicas struct {
 
 // Apply drops the replicas. It answers ObjectNotFound if the object is gone.
 func (e *RevokeReplicas) Apply(tx *Tx) error {
-	return tx.onObject(e.Ref, e.pending, func(sh *shard, o *object) {
-		tx.dropSome(sh, o, 0, func(r *replica) bool {
+	return tx.onObject(e.Ref, e.pending, func(sh *shard, o object) {
+		tx.dropSome(sh, o, 0, func(r replica) bool {
 			return r.status == Processing && e.Selector.selects(r.kind)
 		})
 	})
@@ -200,8 +199,8 @@ type Discard struct {
 
 // Apply drops the replicas. It answers ObjectNotFound if the object is gone.
 func (e *Discard) Apply(tx *Tx) error {
-	return tx.onObject(e.Ref, e.pending, func(sh *shard, o *object) {
-		tx.discard(sh, o, func(r *replica) bool { return r.status == Processing })
+	return tx.onObject(e.Ref, e.pending, func(sh *shard, o object) {
+		tx.discard(sh, o, func(r replica) bool { return r.status == Processing })
 	})
 }
 
@@ -218,15 +217,15 @@ func (s *Store) PrepareDiscards(now Time, limit int) []*Discard {
 	defer s.applyMu.Unlock()
 	until := now.Add(-s.inForce.Load().ReleaseTimeout)
 	var list []*Discard
-	s.reservations.walk(until, func(o *object) {
+	s.indexes[inReservations].walk(until, func(o object) {
 		if len(list) >= limit {
 			return
 		}
-		sh := &s.shards[o.shard]
+		sh := &s.shards[o.shard()]
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
-		if !o.has(flagPending|flagVictim) && sh.pending[objectKey{o.tenant, o.key}] == nil {
-			list = append(list, &Discard{Ref: Ref{o.shard, o.id}, objectChange: sh.hold(o)})
+		if !o.has(flagPending|flagVictim) && sh.change(o) == nil {
+			list = append(list, &Discard{Ref: o.name(), objectChange: sh.hold(o)})
 		}
 	}, func() bool { return len(list) >= limit })
 	return list

@@ -79,7 +79,7 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 		return nil, nil, p.outcome(), nil
 	}
 	old := s.lookup(sh, put.Tenant, put.Key)
-	if old != nil {
+	if !old.none() {
 		if wait := s.outcomeOf(sh, old); wait != nil {
 			return nil, nil, wait, nil
 		}
@@ -91,7 +91,7 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 	if replaced, _ := s.Applied(put.Request); replaced {
 		return nil, nil, nil, errs.New(errs.ObjectNotFound, "PutStart", "the reservation was made, and another put has replaced it since")
 	}
-	if old != nil {
+	if !old.none() {
 		if err := s.displaceable(sh, put, old, now); err != nil {
 			return nil, nil, nil, err
 		}
@@ -102,16 +102,16 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 		Tenant: put.Tenant, Key: put.Key, Client: put.Client, Size: put.Size, Request: put.Request,
 		SoftPin: put.SoftPin, HardPin: put.HardPin, Group: put.Group, DataType: put.DataType, peer: put.Peer,
 	}
-	if old != nil {
+	if !old.none() {
 		e.Replaces = old.id
 	}
-	if old != nil && put.Upsert {
+	if !old.none() && put.Upsert {
 		s.succeed(e, put, old, now)
 	}
 	if err := s.meter(e, put, old); err != nil {
 		return nil, nil, nil, err
 	}
-	withFile := put.DiskPath != "" && (old == nil || !s.alike(put, old, now))
+	withFile := put.DiskPath != "" && (old.none() || !s.alike(put, old, now))
 	if err := s.reserve(e, put, withFile); err != nil {
 		e.charge.release()
 		return nil, nil, nil, err
@@ -123,12 +123,12 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 
 // meter has the tenant's quota admit a Metered put, but for the memory of an object
 // that it replaces.
-func (s *Store) meter(e *PutStart, put *Put, old *object) (err error) {
+func (s *Store) meter(e *PutStart, put *Put, old object) (err error) {
 	if !put.Metered || e.InPlace {
 		return nil
 	}
 	goes := uint64(0)
-	if old != nil {
+	if !old.none() {
 		goes = old.memoryCharge()
 	}
 	e.charge, err = s.admit(put.Tenant, put.Size, uint64(put.Replicas), goes)
@@ -139,8 +139,8 @@ func (s *Store) meter(e *PutStart, put *Put, old *object) (err error) {
 // one of the same client and term, whose first answer never left (see Abandon).
 // An earlier term may have answered; a PutEnd of that writer, which names the key
 // alone, would complete the new put.
-func (put *Put) mayReplace(old *object, term Term) bool {
-	return put.Unnumbered && old.client == put.Client && old.has(flagAbandoned) && old.id.Term() == term
+func (put *Put) mayReplace(old object, term Term) bool {
+	return put.Unnumbered && old.writer() == put.Client && old.has(flagAbandoned) && old.id.Term() == term
 }
 
 // Abandon notes that the answer with a reservation reached nobody, whether it is
@@ -153,7 +153,7 @@ func (s *Store) Abandon(tenant, key string, id ObjectID) {
 	sh := &s.shards[shardOf(tenant, key)]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	if o := sh.byID[id]; o != nil && !o.readable() {
+	if o := sh.withID(id); !o.none() && !o.readable() {
 		o.flags |= flagAbandoned
 		return
 	}
@@ -243,12 +243,12 @@ func (e *PutStart) Apply(tx *Tx) error {
 	defer sh.mu.Unlock()
 	e.pending.resolveLocked()
 	tenant := tx.s.tenants.intern(e.Tenant)
-	old := sh.byID[e.Replaces]
+	old := sh.withID(e.Replaces)
 	replicas := e.place(tx, old)
 	if len(replicas) == 0 && e.Upsert {
 		return errs.NoAvailableHandle
 	}
-	if old != nil && (e.Upsert || old.survey().complete == 0) {
+	if !old.none() && (e.Upsert || old.survey().complete == 0) {
 		if old.survey().complete == 0 {
 			tx.s.counts.discarded.Add(1)
 			tx.discarding = true
@@ -256,35 +256,34 @@ func (e *PutStart) Apply(tx *Tx) error {
 		tx.takeOver(sh, old, e)
 		tx.discarding = false
 	}
-	if old := sh.byKey.get(tx.s.hash.of(tenant, e.Key), tenant, e.Key); old != nil && old.exists() {
+	if old := sh.there(tx.s.hash.of(tenant, e.Key), tenant, e.Key); !old.none() {
 		tx.Fail("object %v is put under a key that object %v holds", e.ID, old.id)
 		return errs.ObjectExists
 	}
-	o := &object{
+	d := &draft{
 		id: e.ID, key: e.Key, tenant: tenant, shard: shardNumber, client: e.Client, size: e.Size,
-		putStart: tx.now, soft: Time(e.SoftPin.Milliseconds()), request: e.Request,
+		putStart: tx.now, soft: Time(e.SoftPin.Milliseconds()), request: e.Request, replicas: replicas,
 	}
 	if e.HardPin {
-		o.flags |= flagHardPin
+		d.flags |= flagHardPin
 	}
 	if e.pending != nil && e.pending.abandoned {
-		o.flags |= flagAbandoned
+		d.flags |= flagAbandoned
 	}
 	if e.DiskPath != "" || e.Group != "" || e.DataType != 0 {
-		o.extra = &extra{diskPath: e.DiskPath, group: e.Group, dataType: e.DataType}
+		d.extra = &extra{diskPath: e.DiskPath, group: e.Group, dataType: e.DataType}
 	}
 	if len(replicas) == 0 {
 		return errs.NoAvailableHandle
 	}
-	o.setReplicas(replicas)
-	tx.insert(sh, o)
+	tx.insert(sh, d)
 	tx.s.peers.put(e.Client, e.peer)
 	return nil
 }
 
 // place makes the replicas, with their ranges busy on this node, leaving out
 // segments that are gone. An upsert in place has the ranges of the object before it.
-func (e *PutStart) place(tx *Tx, old *object) []replica {
+func (e *PutStart) place(tx *Tx, old object) []replica {
 	replicas := make([]replica, 0, len(e.Placements)+1)
 	placements := e.Placements
 	if e.InPlace {

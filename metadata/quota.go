@@ -183,7 +183,7 @@ func MemoryOf(size, replicas uint64) uint64 {
 }
 
 // memoryCharge returns what an object is charged for, in bytes.
-func (o *object) memoryCharge() (bytes uint64) {
+func (o object) memoryCharge() (bytes uint64) {
 	for i := range o.replicaCount() {
 		if o.replicaAt(i).kind == Memory {
 			bytes += o.size

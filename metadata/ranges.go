@@ -80,7 +80,7 @@ func (s *Store) Ranges(only segment.ID) ([]SegmentRanges, Position) {
 func (s *Store) shardRanges(sh *shard, bySegment map[*segmentState]*SegmentRanges) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for o := range sh.byKey.all() {
+	for o := range sh.all {
 		for i := range o.replicaCount() {
 			r := o.replicaAt(i)
 			list := bySegment[r.segment]
@@ -93,7 +93,7 @@ func (s *Store) shardRanges(sh *shard, bySegment map[*segmentState]*SegmentRange
 			}
 			list.Ranges = append(list.Ranges, BusyRange{
 				State: state, Offset: r.segment.Bytes(r.rng.Offset), Length: r.segment.Bytes(r.rng.Length),
-				ID: o.id, Tenant: s.tenants.name(o.tenant), Key: o.key,
+				ID: o.id, Tenant: s.tenants.name(o.tenant), Key: o.key(),
 			})
 		}
 	}

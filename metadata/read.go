@@ -11,7 +11,7 @@ func (s *Store) Inspect(tenant, key string) (Object, error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	o := s.lookup(sh, tenant, key)
-	if o == nil {
+	if o.none() {
 		return Object{}, errs.ObjectNotFound
 	}
 	return s.describe(o), nil
@@ -30,7 +30,7 @@ func (s *Store) Blocks(tenant, key string, now Time) (b Blocks) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	o := s.lookup(sh, tenant, key)
-	if o == nil {
+	if o.none() {
 		return b
 	}
 	b.Transfer = o.transfer() != nil
@@ -62,22 +62,22 @@ func (s *Store) Blocks(tenant, key string, now Time) (b Blocks) {
 }
 
 // describe needs the shard's lock.
-func (s *Store) describe(o *object) Object {
+func (s *Store) describe(o object) Object {
 	d := Object{
 		Tenant:    s.tenants.name(o.tenant),
-		Key:       o.key,
+		Key:       o.key(),
 		ID:        o.id,
-		Client:    o.client,
+		Client:    o.writer(),
 		Size:      o.size,
-		Replicas:  o.descriptors(func(r *replica) bool { return r.exists() }),
+		Replicas:  o.descriptors(func(r replica) bool { return r.exists() }),
 		Checksum:  o.checksum(),
 		HardPin:   o.has(flagHardPin),
 		SoftPin:   o.readable() && o.softPinned(s.Time()),
 		PutStart:  o.putStart,
 		LeaseEnds: o.leasedUntil(),
 	}
-	if o.extra != nil {
-		d.Group, d.DataType = o.extra.group, o.extra.dataType
+	if x := o.extra(); x != nil {
+		d.Group, d.DataType = x.group, x.dataType
 	}
 	return d
 }
@@ -94,35 +94,36 @@ func (s *Store) Keys(dst []ObjectKey, shard int, readable bool) []ObjectKey {
 	sh := &s.shards[shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for o := range sh.byKey.all() {
+	for o := range sh.all {
 		if !o.exists() || readable && !o.readable() {
 			continue
 		}
-		dst = append(dst, ObjectKey{s.tenants.name(o.tenant), o.key})
+		dst = append(dst, ObjectKey{s.tenants.name(o.tenant), o.key()})
 	}
 	return dst
 }
 
-func (o *object) checksum() *uint64 {
-	if o.extra == nil || !o.extra.hasChecksum {
+func (o object) checksum() *uint64 {
+	x := o.extra()
+	if x == nil || !x.hasChecksum {
 		return nil
 	}
-	sum := o.extra.checksum
+	sum := x.checksum
 	return &sum
 }
 
 // descriptors copies what clients need to know of the replicas chosen.
-func (o *object) descriptors(choose func(*replica) bool) []Descriptor {
+func (o object) descriptors(choose func(replica) bool) []Descriptor {
 	list := make([]Descriptor, 0, o.replicaCount())
 	for i := range o.replicaCount() {
 		if r := o.replicaAt(i); choose(r) {
-			list = append(list, o.descriptor(r))
+			list = append(list, o.descriptor(&r))
 		}
 	}
 	return list
 }
 
-func (o *object) descriptor(r *replica) Descriptor {
+func (o object) descriptor(r *replica) Descriptor {
 	d := Descriptor{Kind: r.kind, Status: r.status, Size: o.size}
 	if r.status == arriving {
 		d.Status = Processing
@@ -134,7 +135,7 @@ func (o *object) descriptor(r *replica) Descriptor {
 		d.Protocol = r.segment.Protocol
 		d.Address = r.segment.Address(r.rng)
 	case Disk:
-		d.Path = o.extra.diskPath
+		d.Path = o.extra().diskPath
 	case LocalDisk:
 		d.Client = r.segment.Client
 		d.Endpoint = r.endpoint.Value()
@@ -156,7 +157,7 @@ type Glance struct {
 func (s *Store) Census(shard int, now Time, visit func(Glance, func(yield func(segment.Number) bool))) {
 	s.EachObject(shard, func(e Entry) {
 		o := e.o
-		visit(Glance{o.key, o.size, o.has(flagHardPin), o.softPinned(now), o.leasedUntil()}, func(yield func(segment.Number) bool) {
+		visit(Glance{o.key(), o.size, o.has(flagHardPin), o.softPinned(now), o.leasedUntil()}, func(yield func(segment.Number) bool) {
 			for i := range o.replicaCount() {
 				if r := o.replicaAt(i); r.kind == Memory && r.exists() && !yield(r.segment.Number) {
 					return

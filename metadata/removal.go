@@ -23,8 +23,8 @@ type Removal struct {
 // Abort ends the waiting for a removal that will not be committed.
 func (r *Removal) Abort() { r.pending.resolve() }
 
-func (s *Store) beginRemoval(sh *shard, o *object, now Time) *Removal {
-	removal := &Removal{Ref: Ref{o.shard, o.id}, pending: sh.hold(o).pending}
+func (s *Store) beginRemoval(sh *shard, o object, now Time) *Removal {
+	removal := &Removal{Ref: o.name(), pending: sh.hold(o).pending}
 	if o.leasedUntil() > now {
 		removal.LeaseUntil = o.leasedUntil()
 	}
@@ -34,13 +34,13 @@ func (s *Store) beginRemoval(sh *shard, o *object, now Time) *Removal {
 // promised reports whether a reader may still rely on a lease, by its own clock. The
 // store itself honours a lease for a little longer (Params.HoldTime): an object that
 // goes meanwhile leaves its memory in quarantine.
-func (s *Store) promised(o *object, now Time) bool {
+func (s *Store) promised(o object, now Time) bool {
 	term := s.inForce.Load()
 	return o.leasedUntil()-(term.hold-Time(term.LeaseTTL.Milliseconds())) > now
 }
 
 // removable returns why an object must not be removed now, or nil.
-func (s *Store) removable(o *object, force bool, now Time) error {
+func (s *Store) removable(o object, force bool, now Time) error {
 	if !force && s.promised(o, now) {
 		return errs.ObjectHasLease
 	}
@@ -70,8 +70,8 @@ func (tx *Tx) removeObject(sh *shard, r *Removal) bool {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	r.pending.resolveLocked()
-	o := sh.byID[r.ID]
-	if o == nil {
+	o := sh.withID(r.ID)
+	if o.none() {
 		return false
 	}
 	existed := o.exists()
@@ -113,7 +113,7 @@ func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name s
 	if wait != nil {
 		return Drop{}, wait
 	}
-	if o == nil || o.client != client || s.promised(o, now) || o.transfer() != nil {
+	if o.none() || o.writer() != client || s.promised(o, now) || o.transfer() != nil {
 		return Drop{}, nil
 	}
 	v := o.survey()
@@ -140,7 +140,7 @@ func (s *Store) PrepareClear(tenant, key string, client segment.ClientID, name s
 	case len(on) == v.existing:
 		return Drop{Removal: s.beginRemoval(sh, o, now)}, nil
 	}
-	e := &ClearReplicas{Ref: Ref{o.shard, o.id}, Segments: on, objectChange: sh.hold(o)}
+	e := &ClearReplicas{Ref: o.name(), Segments: on, objectChange: sh.hold(o)}
 	if o.leasedUntil() > now {
 		e.LeaseUntil = o.leasedUntil()
 	}
@@ -163,20 +163,20 @@ func (s *Store) PrepareEvictDisk(tenant, key string, client segment.ClientID, ki
 	switch {
 	case wait != nil:
 		return Drop{}, wait, nil
-	case o == nil:
+	case o.none():
 		return Drop{}, nil, errs.ObjectNotFound
 	case kind != Disk && kind != LocalDisk:
 		return Drop{}, nil, errs.New(errs.InvalidParams, op, "replicas of kind %d have no files that clients delete", kind)
 	case kind == Disk && s.Rules() < closingRules:
 		return Drop{}, nil, errs.New(errs.Unavailable, op, "nodes of an older version do not know this change; upgrade them")
 	}
-	e := &ClearReplicas{Ref: Ref{o.shard, o.id}, Disk: kind == Disk}
+	e := &ClearReplicas{Ref: o.name(), Disk: kind == Disk}
 	if kind == LocalDisk {
 		e.Segments = []segment.Number{disk.Number}
 	}
 	targets := 0
 	for i := range o.replicaCount() {
-		if r := o.replicaAt(i); r.exists() && e.hits(r) && (kind == LocalDisk || o.client == client && r.status == Complete) {
+		if r := o.replicaAt(i); r.exists() && e.hits(r) && (kind == LocalDisk || o.writer() == client && r.status == Complete) {
 			targets++
 		}
 	}
@@ -202,7 +202,7 @@ type ClearReplicas struct {
 }
 
 // hits reports whether a replica is one of those that go.
-func (e *ClearReplicas) hits(r *replica) bool {
+func (e *ClearReplicas) hits(r replica) bool {
 	if r.segment == nil {
 		return e.Disk
 	}
@@ -211,7 +211,7 @@ func (e *ClearReplicas) hits(r *replica) bool {
 
 // Apply drops the replicas. It answers ObjectNotFound if the object is gone.
 func (e *ClearReplicas) Apply(tx *Tx) error {
-	return tx.onObject(e.Ref, e.pending, func(sh *shard, o *object) {
+	return tx.onObject(e.Ref, e.pending, func(sh *shard, o object) {
 		tx.dropSome(sh, o, e.LeaseUntil, e.hits)
 	})
 }

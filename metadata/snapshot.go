@@ -109,47 +109,48 @@ func (s *Store) encodeShard(c *binenc.Coder, sh *shard) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	n := 0
-	for o := range sh.byKey.all() {
+	for o := range sh.all {
 		if o.exists() {
 			n++
 		}
 	}
 	c.CodeCount(&n, 0)
-	for o := range sh.byKey.all() {
+	for o := range sh.all {
 		if o.exists() {
 			tenant := s.tenants.name(o.tenant)
-			o.code(c, &tenant)
+			d := o.borrowed()
+			d.code(c, &tenant)
 			o.encodeReplicas(c)
 		}
 	}
 }
 
 // code codes an object but for its replicas.
-func (o *object) code(c *binenc.Coder, tenant *string) {
-	x := o.extra
-	follows := c.Optional(o.has(flagHardPin), o.soft != 0, o.request != 0, x != nil, x != nil && x.hasChecksum, o.transfer() != nil)
+func (d *draft) code(c *binenc.Coder, tenant *string) {
+	x := d.extra
+	follows := c.Optional(d.flags&flagHardPin != 0, d.soft != 0, d.request != 0, x != nil, x != nil && x.hasChecksum, x != nil && x.transfer != nil)
 	codeTenant(c, tenant)
-	c.CodeString(&o.key, MaxKeyBytes)
-	binenc.CodeUvarint(c, &o.id)
-	c.CodeFixed(o.client[:])
-	binenc.CodeUvarint(c, &o.size)
-	binenc.CodeVarint(c, &o.putStart)
-	binenc.CodeVarint(c, &o.deadline)
+	c.CodeString(&d.key, MaxKeyBytes)
+	binenc.CodeUvarint(c, &d.id)
+	c.CodeFixed(d.client[:])
+	binenc.CodeUvarint(c, &d.size)
+	binenc.CodeVarint(c, &d.putStart)
+	binenc.CodeVarint(c, &d.deadline)
 	if follows[0] {
-		o.flags |= flagHardPin
+		d.flags |= flagHardPin
 	}
 	if follows[1] {
-		binenc.CodeVarint(c, &o.soft)
+		binenc.CodeVarint(c, &d.soft)
 	}
 	if follows[2] {
-		c.CodeUint64(&o.request)
+		c.CodeUint64(&d.request)
 	}
 	if !follows[3] {
 		return
 	}
 	if x == nil {
 		x = new(extra)
-		o.extra = x
+		d.extra = x
 	}
 	c.CodeString(&x.diskPath, MaxPathBytes)
 	c.CodeString(&x.group, MaxNameBytes)
@@ -165,7 +166,7 @@ func (o *object) code(c *binenc.Coder, tenant *string) {
 	}
 }
 
-func (o *object) encodeReplicas(c *binenc.Coder) {
+func (o object) encodeReplicas(c *binenc.Coder) {
 	n := o.survey().existing
 	c.CodeCount(&n, 0)
 	for i := range o.replicaCount() {

@@ -50,7 +50,7 @@ func (s *Store) Figures() (Position, Stats) {
 func (s *Store) stats() Stats {
 	st := Stats{
 		Objects:         s.counts.objects.Load(),
-		Evictable:       int64(s.unpinned.count + s.pinned.count + s.reservations.count + s.transfers.count),
+		Evictable:       int64(s.indexes[inUnpinned].count + s.indexes[inPinned].count + s.indexes[inReservations].count + s.indexes[inTransfers].count),
 		SoftPinned:      s.counts.softPins.Load(),
 		MemoryReplicas:  s.counts.memory.Load(),
 		DiskReplicas:    s.counts.disk.Load(),
@@ -200,7 +200,7 @@ func (s *Store) LeaseCounts() LeaseCounts {
 }
 
 // grant counts that a reader gets a lease, before the object has it.
-func (c *LeaseCounts) grant(o *object, now Time) {
+func (c *LeaseCounts) grant(o object, now Time) {
 	if o.live > now {
 		c.Renewed++
 		return
@@ -213,7 +213,7 @@ func (c *LeaseCounts) grant(o *object, now Time) {
 }
 
 // end counts what became of the lease of an object that goes.
-func (c *LeaseCounts) end(o *object, now Time) {
+func (c *LeaseCounts) end(o object, now Time) {
 	switch {
 	case !o.has(flagLeased):
 	case o.live > now:

@@ -9,6 +9,8 @@ import (
 
 	"github.com/tidwall/btree"
 
+	"github.com/understudy-store/understudy/metadata/reftable"
+	"github.com/understudy-store/understudy/metadata/slab"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -36,6 +38,7 @@ type Store struct {
 	shards   [ShardCount]shard
 	ids      idSource
 	hash     keyHash
+	slab     *slab.Slab // of the records; changed under applyMu
 	counts   counters
 	digests  digestRing
 	peers    peers
@@ -44,6 +47,9 @@ type Store struct {
 	inForce atomic.Pointer[termState]
 	// now, for readers: what leaves quarantine until then is free.
 	lastTime atomic.Int64
+	// What records refer to.
+	located interned[*segmentState]
+	clients interned[segment.ClientID]
 	// The mounted SSDs by client, for freeOnSSD; changed under applyMu.
 	ssds sync.Map // of segment.ClientID to *segmentState
 	// The objects that an eviction under way will take, nil for none.
@@ -68,11 +74,9 @@ type Store struct {
 	sweepAt       int // shard that Sweep looks at next
 	sweepLeft     int // shards that Sweep has yet to look at
 	quarantine    quarantine
-	unpinned      stampIndex            // evictable, by deadline
-	pinned        stampIndex            // evictable but softly pinned, by deadline
-	pinEnds       *btree.BTreeG[pinEnd] // the objects of pinned, by the end of their pin
-	reservations  stampIndex            // with a replica in progress, by putStart
-	transfers     stampIndex            // with a transfer under way, by its start
+	indexes       [indexKinds]stampIndex
+	buckets       buckets               // of indexes
+	pinEnds       *btree.BTreeG[pinEnd] // the softly pinned objects, by the end of their pin
 	groups        map[groupKey][]*group
 	expected      map[segment.Number]*segmentState // while loading: referred to before their mount is applied
 	expectedDisks map[segment.Number]*segmentState // while loading: likewise, SSDs
@@ -84,12 +88,17 @@ type Store struct {
 // A shard holds the objects whose keys hash to it.
 type shard struct {
 	mu      sync.Mutex
-	byKey   keyMap
-	byID    map[ObjectID]*object
+	store   *Store
+	byKey   reftable.Table         // the records of the objects
+	byID    reftable.Table         // the same
 	pending map[objectKey]*Pending // prepared mutations, by key; primary only
-	marked  []*object              // renewed since they were journaled; primary only
+	marked  []ObjectID             // renewed since they were journaled; primary only
 	copying map[ObjectID]copying   // what clients copy to their SSDs; primary only
 	leases  LeaseCounts            // without Marked
+
+	// What few objects have, by record.more; changed under applyMu as well, as records are.
+	extras      []*extra
+	spareExtras []uint32
 
 	// loadedThrough is the sequence a snapshot's copy of the shard stood at:
 	// commits up to it are in it already. 0 on a store that was not loaded.
@@ -98,9 +107,9 @@ type shard struct {
 
 // A pinEnd says when an object's soft pin ends.
 type pinEnd struct {
-	at Time
-	id ObjectID
-	o  *object
+	at  Time
+	id  ObjectID
+	ref slab.Ref
 }
 
 func (p pinEnd) before(q pinEnd) bool {
@@ -137,6 +146,7 @@ var noSegment = &segmentState{Segment: new(segment.Segment)}
 func New(opts Options) *Store {
 	s := &Store{
 		hash:       keyHash{maphash.MakeSeed()},
+		slab:       slab.New(),
 		pool:       segment.NewPool(opts.Strategy, opts.Random),
 		segments:   make(map[segment.Number]*segmentState),
 		mounts:     newMounts(),
@@ -149,13 +159,13 @@ func New(opts Options) *Store {
 		peers:      peers{of: make(map[string]Use), writers: make(map[segment.ClientID]*writer)},
 		pinEnds:    btree.NewBTreeGOptions(pinEnd.before, btree.Options{NoLocks: true}),
 	}
-	deadline := func(o *object) Time { return o.deadline }
-	s.unpinned, s.pinned = newStampIndex(deadline), newStampIndex(deadline)
-	s.reservations = newStampIndex(func(o *object) Time { return o.putStart })
-	s.transfers = newStampIndex(func(o *object) Time { return o.extra.transfer.started })
+	deadline := func(o object) Time { return o.deadline }
+	s.newIndex(inUnpinned, deadline)
+	s.newIndex(inPinned, deadline)
+	s.newIndex(inReservations, func(o object) Time { return o.putStart })
+	s.newIndex(inTransfers, func(o object) Time { return o.transfer().started })
 	for i := range s.shards {
-		s.shards[i].byKey = make(keyMap)
-		s.shards[i].byID = make(map[ObjectID]*object)
+		s.shards[i].store = s
 	}
 	s.pool.FreeOnSSD = s.freeOnSSD
 	s.inForce.Store(&termState{rules: FirstRules})

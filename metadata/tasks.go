@@ -323,7 +323,7 @@ func (s *Store) Holders(tenant, key string) ([]Holder, error) {
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	o := s.lookup(sh, tenant, key)
-	if o == nil {
+	if o.none() {
 		return nil, errs.ObjectNotFound
 	}
 	var list []Holder

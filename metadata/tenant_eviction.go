@@ -1,6 +1,9 @@
 package metadata
 
-import "github.com/understudy-store/understudy/segment"
+import (
+	"github.com/understudy-store/understudy/metadata/slab"
+	"github.com/understudy-store/understudy/segment"
+)
 
 // WalkTenant visits the objects of one tenant as Walk does, from a time on, until visit
 // returns false or it has looked at most objects or somewhat more. It returns the time
@@ -10,11 +13,11 @@ func (x Evictable) WalkTenant(tenant string, pinned bool, from, until Time, most
 	if !known {
 		return until, 0
 	}
-	return x.index(pinned).walkTenant(id, from, until, most, func(o *object) bool { return visit(Candidate{x.s, o}) })
+	return x.index(pinned).walkTenant(id, from, until, most, func(o object) bool { return visit(Candidate{o}) })
 }
 
 // evictable reports whether an object may be evicted. Needs the shard's lock.
-func (s *Store) evictable(sh *shard, o *object, now Time) bool {
+func (s *Store) evictable(sh *shard, o object, now Time) bool {
 	if o.has(flagHardPin|flagPending) || o.victim() || o.transfer() != nil {
 		return false
 	}
@@ -28,28 +31,32 @@ func (s *Store) evictable(sh *shard, o *object, now Time) bool {
 // and does not fit if there are more than most members. As when a cutoff takes them,
 // objects keep their replicas outside of memory. All drops must be submitted at once.
 func (c Candidate) PrepareEvict(pinned bool, most int, now Time) (drops []Drop, bytes uint64, fits bool) {
-	s, members := c.s, []*object{c.o}
+	s, refs := c.o.s, []slab.Ref{c.o.ref}
 	if g := c.o.memberOf(); g != nil {
-		members = g.members
+		refs = g.members
 	}
-	if len(members) > most {
+	if len(refs) > most {
 		return nil, 0, false
+	}
+	members := make([]object, len(refs))
+	for i, ref := range refs {
+		members[i] = s.object(ref)
 	}
 	locked := make(map[uint16]bool, len(members))
 	for _, o := range members { // applyMu keeps others from locking several shards
-		if sh := &s.shards[o.shard]; !locked[o.shard] {
-			locked[o.shard] = true
+		if sh := &s.shards[o.shard()]; !locked[o.shard()] {
+			locked[o.shard()] = true
 			sh.mu.Lock()
 			defer sh.mu.Unlock()
 		}
 	}
 	for _, o := range members {
-		if o.victim() || (Entry{s, &s.shards[o.shard], o}).KeptUntil(now) > now {
+		if o.victim() || (Entry{s, &s.shards[o.shard()], o}).KeptUntil(now) > now {
 			return nil, 0, true
 		}
 	}
 	for _, o := range members {
-		if sh := &s.shards[o.shard]; o.exists() && s.evictable(sh, o, now) && (pinned || !o.softPinned(now)) {
+		if sh := &s.shards[o.shard()]; o.exists() && s.evictable(sh, o, now) && (pinned || !o.softPinned(now)) {
 			drops = append(drops, s.evict(sh, o, now))
 			bytes += o.memoryCharge()
 		}
@@ -58,7 +65,7 @@ func (c Candidate) PrepareEvict(pinned bool, most int, now Time) (drops []Drop, 
 }
 
 // evict marks an object whose replicas in memory go. Needs the shard's lock.
-func (s *Store) evict(sh *shard, o *object, now Time) Drop {
+func (s *Store) evict(sh *shard, o object, now Time) Drop {
 	var on []segment.Number
 	for i := range o.replicaCount() {
 		if r := o.replicaAt(i); r.kind == Memory && r.exists() {
@@ -68,5 +75,5 @@ func (s *Store) evict(sh *shard, o *object, now Time) Drop {
 	if len(on) == o.survey().existing {
 		return Drop{Removal: s.beginRemoval(sh, o, now)}
 	}
-	return Drop{Partial: &ClearReplicas{Ref: Ref{o.shard, o.id}, Segments: on, objectChange: sh.hold(o)}}
+	return Drop{Partial: &ClearReplicas{Ref: o.name(), Segments: on, objectChange: sh.hold(o)}}
 }

@@ -61,34 +61,34 @@ func (t *transfer) mixInto(h uint64) uint64 {
 }
 
 // transfer returns the object's transfer, nil for none.
-func (o *object) transfer() *transfer {
-	if o.extra == nil {
-		return nil
+func (o object) transfer() *transfer {
+	if x := o.extra(); x != nil {
+		return x.transfer
 	}
-	return o.extra.transfer
+	return nil
 }
 
 // memoryOn returns the object's replica that a choice of its segment finds, one
 // that is readable if there is one; nil for none.
-func (o *object) memoryOn(is func(*segmentState) bool) *replica {
+func (o object) memoryOn(is func(*segmentState) bool) *replica {
 	var found *replica
 	for i := range o.replicaCount() {
 		if r := o.replicaAt(i); r.kind == Memory && r.exists() && is(r.segment) && (found == nil || r.readable()) {
-			found = r
+			found = &r
 		}
 	}
 	return found
 }
 
 // sourceOf returns the replica that a transfer reads, nil if it is gone.
-func (o *object) sourceOf(number segment.Number, promotion bool) *replica {
+func (o object) sourceOf(number segment.Number, promotion bool) *replica {
 	if promotion {
 		return o.replicaOn(number)
 	}
 	return o.memoryOn(func(p *segmentState) bool { return p.Number == number })
 }
 
-func (o *object) memoryOnName(name string) *replica {
+func (o object) memoryOnName(name string) *replica {
 	return o.memoryOn(func(p *segmentState) bool { return p.Name == name })
 }
 
@@ -140,7 +140,7 @@ func (s *Store) PrepareTransfer(t *Transfer) (*StartTransfer, <-chan struct{}, e
 	switch {
 	case wait != nil:
 		return nil, wait, nil
-	case o == nil:
+	case o.none():
 		return nil, nil, errs.ObjectNotFound
 	case o.transfer() != nil:
 		return nil, nil, errs.ObjectHasTask
@@ -158,7 +158,7 @@ func (s *Store) PrepareTransfer(t *Transfer) (*StartTransfer, <-chan struct{}, e
 	if o.replicaCount()+len(names) > MaxReplicas {
 		return nil, nil, errs.New(errs.InvalidParams, t.op(), "the object would have more than %d replicas", MaxReplicas)
 	}
-	e := &StartTransfer{Ref: Ref{o.shard, o.id}, Client: t.Client, Move: t.Move, Source: source.segment.Number, from: o.descriptor(source), size: o.size}
+	e := &StartTransfer{Ref: o.name(), Client: t.Client, Move: t.Move, Source: source.segment.Number, from: o.descriptor(source), size: o.size}
 	if t.Metered {
 		var err error
 		if e.charge, err = s.admit(t.Tenant, o.size, uint64(len(names)), 0); err != nil {
@@ -214,7 +214,7 @@ type StartTransfer struct {
 // ReplicaNotFound if its source is, and SegmentNotFound if a target is.
 func (e *StartTransfer) Apply(tx *Tx) (answer error) {
 	defer e.charge.release()
-	err := tx.onObject(e.Ref, e.pending, func(_ *shard, o *object) {
+	err := tx.onObject(e.Ref, e.pending, func(_ *shard, o object) {
 		source := o.sourceOf(e.Source, e.Promotion)
 		switch {
 		case source == nil || !source.readable():
@@ -228,13 +228,10 @@ func (e *StartTransfer) Apply(tx *Tx) (answer error) {
 			return
 		}
 		tx.s.subtractTerms(o)
-		if o.extra == nil {
-			o.extra = new(extra)
-		}
-		o.extra.transfer = &transfer{e.Client, tx.now, e.Move, e.Promotion, e.Source, uint64(len(e.Targets))}
+		o.needExtra().transfer = &transfer{e.Client, tx.now, e.Move, e.Promotion, e.Source, uint64(len(e.Targets))}
 		for i := range e.Targets {
 			if p := tx.occupy(&e.Targets[i], e.ID); p != nil {
-				o.extra.replicas = append(o.extra.replicas, replica{segment: p, rng: e.Targets[i].Range, kind: Memory, status: arriving})
+				o.addReplica(replica{segment: p, rng: e.Targets[i].Range, kind: Memory, status: arriving})
 				tx.s.quotas.charge(o.tenant, 0, int64(o.size))
 			}
 		}
@@ -286,7 +283,7 @@ func (s *Store) PrepareTransferEnd(t *Transfer, complete bool, now Time) (*EndTr
 	switch {
 	case wait != nil:
 		return nil, wait, nil
-	case o == nil || t.ID != 0 && t.ID != o.id:
+	case o.none() || t.ID != 0 && t.ID != o.id:
 		return nil, nil, errs.ObjectNotFound
 	case o.transfer() == nil:
 		return nil, nil, errs.ObjectNoTask
@@ -295,7 +292,7 @@ func (s *Store) PrepareTransferEnd(t *Transfer, complete bool, now Time) (*EndTr
 	case o.transfer().move != t.Move, o.transfer().promotion != t.Promotion:
 		return nil, nil, errs.InvalidParams
 	}
-	e := &EndTransfer{Ref: Ref{o.shard, o.id}, Complete: complete, objectChange: sh.hold(o)}
+	e := &EndTransfer{Ref: o.name(), Complete: complete, objectChange: sh.hold(o)}
 	if t.Move && complete && o.leasedUntil() > now {
 		e.LeaseUntil = o.leasedUntil()
 	}
@@ -322,7 +319,7 @@ type EndTransfer struct {
 // ObjectNoTask if it has no transfer. The commit becomes the object's stamp for
 // eviction, as when a put ends.
 func (e *EndTransfer) Apply(tx *Tx) (answer error) {
-	err := tx.onObject(e.Ref, e.pending, func(sh *shard, o *object) {
+	err := tx.onObject(e.Ref, e.pending, func(sh *shard, o object) {
 		t := o.transfer()
 		if t == nil {
 			answer = errs.ObjectNoTask
@@ -332,14 +329,13 @@ func (e *EndTransfer) Apply(tx *Tx) (answer error) {
 		if complete {
 			o.arrive(tx)
 		}
-		tx.dropSome(sh, o, e.LeaseUntil, func(r *replica) bool {
+		if !tx.dropSome(sh, o, e.LeaseUntil, func(r replica) bool {
 			return r.status == arriving || complete && t.move && r.kind == Memory && r.segment.Number == t.source
-		})
-		if o.has(flagGone) {
+		}) {
 			return
 		}
 		tx.s.subtractTerms(o)
-		o.extra.transfer = nil
+		o.extra().transfer = nil
 		o.stamp(tx.now)
 		tx.s.addTerms(o)
 		tx.s.file(o)
@@ -352,12 +348,12 @@ func (e *EndTransfer) Apply(tx *Tx) (answer error) {
 
 // survives reports whether a transfer can be completed with what is left of it, and
 // notes what is lost.
-func (e *EndTransfer) survives(o *object, t *transfer) bool {
+func (e *EndTransfer) survives(o object, t *transfer) bool {
 	source := o.sourceOf(t.source, t.promotion)
 	arrived, others := uint64(0), 0
 	for i := range o.replicaCount() {
 		switch r := o.replicaAt(i); {
-		case r.kind != Memory || !r.exists() || r == source:
+		case r.kind != Memory || !r.exists() || source != nil && r == *source:
 		case r.status == arriving:
 			arrived++
 		case r.readable():
@@ -369,12 +365,13 @@ func (e *EndTransfer) survives(o *object, t *transfer) bool {
 }
 
 // arrive makes the replicas of a transfer readable.
-func (o *object) arrive(tx *Tx) {
+func (o object) arrive(tx *Tx) {
 	tx.s.subtractTerms(o)
 	for i := range o.replicaCount() {
 		if r := o.replicaAt(i); r.status == arriving && r.exists() {
+			o.complete(i)
 			r.status = Complete
-			tx.s.count(o, r, 1)
+			tx.s.count(o, &r, 1)
 		}
 	}
 	tx.s.addTerms(o)
@@ -394,12 +391,12 @@ func (s *Store) PrepareTransferTimeouts(now Time, limit int) []*EndTransfer {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	var list []*EndTransfer
-	s.transfers.walk(now.Add(-s.inForce.Load().ReleaseTimeout), func(o *object) {
-		sh := &s.shards[o.shard]
+	s.indexes[inTransfers].walk(now.Add(-s.inForce.Load().ReleaseTimeout), func(o object) {
+		sh := &s.shards[o.shard()]
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
-		if len(list) < limit && o.exists() && !o.has(flagPending) && sh.pending[objectKey{o.tenant, o.key}] == nil {
-			list = append(list, &EndTransfer{Ref: Ref{o.shard, o.id}, objectChange: sh.hold(o)})
+		if len(list) < limit && o.exists() && !o.has(flagPending) && sh.change(o) == nil {
+			list = append(list, &EndTransfer{Ref: o.name(), objectChange: sh.hold(o)})
 		}
 	}, func() bool { return len(list) >= limit })
 	return list

@@ -83,7 +83,7 @@ func (tx *Tx) globalHas() bool { return tx.seq <= tx.s.loadedThrough }
 
 // onObject runs change on an object under its shard's lock and ends the
 // waiting for its outcome. It answers ObjectNotFound if the object is gone.
-func (tx *Tx) onObject(ref Ref, pending *Pending, change func(*shard, *object)) error {
+func (tx *Tx) onObject(ref Ref, pending *Pending, change func(*shard, object)) error {
 	sh := &tx.s.shards[ref.Shard]
 	if tx.has(sh) {
 		return nil
@@ -91,8 +91,8 @@ func (tx *Tx) onObject(ref Ref, pending *Pending, change func(*shard, *object)) 
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
 	pending.resolveLocked()
-	o := sh.byID[ref.ID]
-	if o == nil || !o.exists() {
+	o := sh.withID(ref.ID)
+	if o.none() || !o.exists() {
 		return errs.ObjectNotFound
 	}
 	change(sh, o)
@@ -108,8 +108,8 @@ func (tx *Tx) Renew(ref Ref, deadline Time) {
 	}
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	o := sh.byID[ref.ID]
-	if o == nil || deadline <= o.deadline {
+	o := sh.withID(ref.ID)
+	if o.none() || deadline <= o.deadline {
 		return
 	}
 	tx.s.subtractTerms(o)
@@ -117,29 +117,30 @@ func (tx *Tx) Renew(ref Ref, deadline Time) {
 	tx.s.addTerms(o)
 }
 
-// insert files a new object. Needs the shard's lock.
-func (tx *Tx) insert(sh *shard, o *object) {
+// insert makes an object of a draft and files it. Needs the shard's lock.
+func (tx *Tx) insert(sh *shard, d *draft) {
 	s := tx.s
-	hash := s.hash.of(o.tenant, o.key)
-	if old := sh.byKey.get(hash, o.tenant, o.key); old != nil {
+	hash := s.hash.of(d.tenant, d.key)
+	if old := sh.withKey(hash, d.tenant, d.key); !old.none() {
 		tx.drop(sh, old, 0) // all its segments are unmounted: nothing to give back
 	}
-	sh.byKey.put(hash, o)
-	sh.byID[o.id] = o
+	o := s.store(d)
+	sh.enter(hash, o)
 	s.join(o)
 	s.counts.objects.Add(1)
-	s.peers.filed(o.client, o.key, 1)
+	s.peers.filed(d.client, len(d.key), 1)
 	s.quotas.charge(o.tenant, 1, int64(o.memoryCharge()))
 	s.watch.before = 0
 	for i := range o.replicaCount() {
-		s.count(o, o.replicaAt(i), 1)
+		r := o.replicaAt(i)
+		s.count(o, &r, 1)
 	}
 	s.addTerms(o)
 	s.file(o)
 }
 
 // discard is dropSome for an abandoned put.
-func (tx *Tx) discard(sh *shard, o *object, unwanted func(*replica) bool) {
+func (tx *Tx) discard(sh *shard, o object, unwanted func(replica) bool) {
 	tx.discarding = true
 	tx.dropSome(sh, o, 0, unwanted)
 	tx.discarding = false
@@ -147,8 +148,8 @@ func (tx *Tx) discard(sh *shard, o *object, unwanted func(*replica) bool) {
 }
 
 // drop removes an object with all its replicas. Needs the shard's lock.
-func (tx *Tx) drop(sh *shard, o *object, leaseUntil Time) {
-	tx.dropSome(sh, o, leaseUntil, func(*replica) bool { return true })
+func (tx *Tx) drop(sh *shard, o object, leaseUntil Time) {
+	tx.dropSome(sh, o, leaseUntil, func(replica) bool { return true })
 }
 
 // dropSome removes those replicas of an object that unwanted chooses, and the
@@ -157,21 +158,23 @@ func (tx *Tx) drop(sh *shard, o *object, leaseUntil Time) {
 // What ends a reservation makes the object evictable, with this commit as its
 // stamp: a cutoff on its way, chosen when the object was not evictable, must
 // not find it underneath.
-func (tx *Tx) dropSome(sh *shard, o *object, leaseUntil Time, unwanted func(*replica) bool) {
+//
+// It reports whether the object is still there.
+func (tx *Tx) dropSome(sh *shard, o object, leaseUntil Time, unwanted func(replica) bool) bool {
 	tx.s.subtractTerms(o)
 	wasReserved := o.survey().processing > 0
 	var kept []replica
 	for i := range o.replicaCount() {
 		if r := o.replicaAt(i); r.exists() && !unwanted(r) {
-			kept = append(kept, *r)
+			kept = append(kept, r)
 		} else {
-			sh.voidCopies(o, r)
-			tx.dropReplica(o, r, leaseUntil)
+			sh.voidCopies(o, &r)
+			tx.dropReplica(o, &r, leaseUntil)
 		}
 	}
 	if len(kept) == 0 {
 		tx.s.unfile(sh, o)
-		return
+		return false
 	}
 	o.setReplicas(kept)
 	if wasReserved && o.survey().processing == 0 {
@@ -179,6 +182,7 @@ func (tx *Tx) dropSome(sh *shard, o *object, leaseUntil Time, unwanted func(*rep
 	}
 	tx.s.addTerms(o)
 	tx.s.file(o)
+	return true
 }
 
 // dropReplica gives a replica's memory back, into quarantine if need be:
@@ -187,13 +191,13 @@ func (tx *Tx) dropSome(sh *shard, o *object, leaseUntil Time, unwanted func(*rep
 //     writer may be late;
 //   - in a term's first lease TTL, until that is over, as the primary before
 //     may have granted a lease that it could not journal.
-func (tx *Tx) dropReplica(o *object, r *replica, leaseUntil Time) {
+func (tx *Tx) dropReplica(o object, r *replica, leaseUntil Time) {
 	tx.s.count(o, r, -1)
 	if r.kind != Memory {
 		return
 	}
 	if o.has(flagPending) { // others must not get what a put counts on that replaces the object
-		tx.s.shards[o.shard].pending[objectKey{o.tenant, o.key}].charge.raise()
+		o.home().change(o).charge.raise()
 	}
 	tx.s.quotas.charge(o.tenant, 0, -int64(o.size))
 	if r.segment.Gone() {
@@ -206,7 +210,7 @@ func (tx *Tx) dropReplica(o *object, r *replica, leaseUntil Time) {
 }
 
 // writtenUntil returns until when somebody may write to a replica, 0 for nobody.
-func (o *object) writtenUntil(r *replica, release time.Duration) Time {
+func (o object) writtenUntil(r *replica, release time.Duration) Time {
 	switch r.status {
 	case Processing:
 		return o.putStart.Add(release)
@@ -271,19 +275,18 @@ func (tx *Tx) releaseDue() {
 	tx.s.endClaims(tx.now)
 }
 
-// unfile takes an object out of maps and indexes. Needs the shard's lock.
-func (s *Store) unfile(sh *shard, o *object) {
-	sh.byKey.remove(s.hash.of(o.tenant, o.key), o)
-	delete(sh.byID, o.id)
+// unfile takes an object out of tables and indexes, and away. Needs the shard's lock.
+func (s *Store) unfile(sh *shard, o object) {
+	sh.strike(o)
 	delete(sh.copying, o.id)
 	s.unindex(o)
 	s.leave(o)
 	sh.leases.end(o, s.now)
 	s.report(o, 0)
-	o.flags |= flagGone
 	s.counts.objects.Add(-1)
-	s.peers.filed(o.client, o.key, -1)
+	s.peers.filed(o.writer(), o.keyLength(), -1)
 	s.quotas.charge(o.tenant, -1, 0)
+	s.forget(o)
 }
 
 // file puts an object into the index it belongs to now, and out of the one it
@@ -294,37 +297,34 @@ func (s *Store) unfile(sh *shard, o *object) {
 //	pinned        complete in memory, softly pinned when last looked at
 //	unpinned      complete in memory
 //	none          pinned hard, or without a memory replica
-func (s *Store) file(o *object) {
+func (s *Store) file(o object) {
 	s.unindex(o)
 	v := o.survey()
 	switch {
 	case o.transfer() != nil:
-		s.transfers.insert(o)
+		s.indexes[inTransfers].insert(o)
 	case v.processing > 0:
-		s.reservations.insert(o)
+		s.indexes[inReservations].insert(o)
 	case v.completeMemory == 0 || o.has(flagHardPin):
 	case o.softPinned(s.now):
-		s.pinned.insert(o)
-		s.pinEnds.Set(pinEnd{o.soft, o.id, o})
+		s.indexes[inPinned].insert(o)
+		s.pinEnds.Set(pinEnd{o.soft(), o.id, o.ref})
 		s.counts.softPins.Add(1)
 	default:
-		s.unpinned.insert(o)
+		s.indexes[inUnpinned].insert(o)
 	}
 }
 
-func (s *Store) unindex(o *object) {
-	if o.bucket == nil {
-		return
-	}
-	if o.bucket.owner == &s.pinned {
-		s.pinEnds.Delete(pinEnd{at: o.soft, id: o.id})
+func (s *Store) unindex(o object) {
+	if o.index == inPinned {
+		s.pinEnds.Delete(pinEnd{at: o.soft(), id: o.id})
 		s.counts.softPins.Add(-1)
 	}
-	unlink(o)
+	s.unlink(o)
 }
 
 // count keeps the figures up to date when a replica comes (+1) or goes (-1).
-func (s *Store) count(o *object, r *replica, by int64) {
+func (s *Store) count(o object, r *replica, by int64) {
 	switch {
 	case r.status != Complete:
 	case r.kind == Memory:

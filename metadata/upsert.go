@@ -28,7 +28,7 @@ import (
 //     see alike;
 //   - ObjectExists if the call is an old one that comes again: it has made this object;
 //   - Unavailable if a node of the cluster does not know upserts.
-func (s *Store) displaceable(sh *shard, put *Put, old *object, now Time) error {
+func (s *Store) displaceable(sh *shard, put *Put, old object, now Time) error {
 	term, v := s.inForce.Load(), old.survey()
 	switch {
 	case !put.Upsert && (v.complete > 0 || s.open(put, old, now)):
@@ -49,7 +49,7 @@ func (s *Store) displaceable(sh *shard, put *Put, old *object, now Time) error {
 }
 
 // open reports whether the writer of an object may still be at work on it.
-func (s *Store) open(put *Put, old *object, now Time) bool {
+func (s *Store) open(put *Put, old object, now Time) bool {
 	term := s.inForce.Load()
 	return now.Sub(old.putStart) < term.DiscardTimeout && !put.mayReplace(old, term.term)
 }
@@ -58,18 +58,18 @@ func (s *Store) open(put *Put, old *object, now Time) bool {
 // taken for one about the put. An upsert of such an object has no disk replica: a
 // client writes files behind its calls, also of an object that it has ended, and
 // the late end of such a file would complete the one of the upsert.
-func (s *Store) alike(put *Put, old *object, now Time) bool {
-	return put.Unnumbered && old.client == put.Client && s.open(put, old, now)
+func (s *Store) alike(put *Put, old object, now Time) bool {
+	return put.Unnumbered && old.writer() == put.Client && s.open(put, old, now)
 }
 
 // repeats reports whether the put is the same call as the one that made an object.
-func (put *Put) repeats(o *object) bool {
-	return put.Request != 0 && o.request == put.Request && o.client == put.Client
+func (put *Put) repeats(o object) bool {
+	return put.Request != 0 && o.request() == put.Request && o.writer() == put.Client
 }
 
 // succeed says what an upsert takes over from the object that it replaces. The hard
 // pin stays, and the group.
-func (s *Store) succeed(e *PutStart, put *Put, old *object, now Time) {
+func (s *Store) succeed(e *PutStart, put *Put, old object, now Time) {
 	e.HardPin = put.HardPin || old.has(flagHardPin)
 	e.Group = old.group()
 	if put.KeepSoftPin {
@@ -99,7 +99,7 @@ func (s *Store) succeed(e *PutStart, put *Put, old *object, now Time) {
 
 // taken returns which placement of an upsert in place is a replica of the object
 // before it, -1 for none.
-func (e *PutStart) taken(r *replica) int {
+func (e *PutStart) taken(r replica) int {
 	if !e.InPlace || r.kind != Memory || !r.readable() {
 		return -1
 	}
@@ -108,11 +108,11 @@ func (e *PutStart) taken(r *replica) int {
 
 // inherit appends the replicas of an upsert in place: those of the object before it
 // that are still there. Their ranges are busy on every node.
-func (e *PutStart) inherit(replicas []replica, old *object) []replica {
+func (e *PutStart) inherit(replicas []replica, old object) []replica {
 	for i := range e.Placements {
 		e.Placements[i].left = true
 	}
-	if old == nil {
+	if old.none() {
 		return replicas
 	}
 	for i := range old.replicaCount() {
@@ -126,17 +126,17 @@ func (e *PutStart) inherit(replicas []replica, old *object) []replica {
 }
 
 // takeOver removes the object that a put replaces. Needs the shard's lock.
-func (tx *Tx) takeOver(sh *shard, old *object, e *PutStart) {
+func (tx *Tx) takeOver(sh *shard, old object, e *PutStart) {
 	if old.survey().complete == 0 && tx.s.Rules() >= displacedRules && tx.s.requests.hasRoom() {
-		tx.remember(old.request) // its caller may have no answer yet
+		tx.remember(old.request()) // its caller may have no answer yet
 	}
 	tx.s.subtractTerms(old)
 	for i := range old.replicaCount() {
 		if r := old.replicaAt(i); e.taken(r) >= 0 {
-			tx.s.count(old, r, -1)
+			tx.s.count(old, &r, -1)
 			tx.s.quotas.charge(old.tenant, 0, -int64(old.size))
 		} else {
-			tx.dropReplica(old, r, e.LeaseUntil)
+			tx.dropReplica(old, &r, e.LeaseUntil)
 		}
 	}
 	tx.s.unfile(sh, old)

@@ -38,7 +38,7 @@ type watch struct {
 
 // media returns where an object can be read. An unmounted segment counts until Sweep
 // has come by, so that each object is reported once.
-func (o *object) media() (m Media) {
+func (o object) media() (m Media) {
 	for i := range o.replicaCount() {
 		switch r := o.replicaAt(i); {
 		case r.status != Complete:
@@ -52,14 +52,14 @@ func (o *object) media() (m Media) {
 }
 
 // note remembers where an object can be read that is about to change.
-func (w *watch) note(o *object) {
+func (w *watch) note(o object) {
 	if w.by != nil {
 		w.before = o.media()
 	}
 }
 
 // report tells the watcher where an object can be read that has changed.
-func (s *Store) report(o *object, after Media) {
+func (s *Store) report(o object, after Media) {
 	if s.watch.by == nil || s.loading || after == s.watch.before {
 		return
 	}
@@ -67,9 +67,9 @@ func (s *Store) report(o *object, after Media) {
 	s.watch.before = after
 }
 
-func (s *Store) mediaChange(o *object, before, after Media) *MediaChange {
+func (s *Store) mediaChange(o object, before, after Media) *MediaChange {
 	return &MediaChange{
-		Tenant: s.tenants.name(o.tenant), Key: o.key, Group: o.group(), ID: o.id, Size: o.size,
+		Tenant: s.tenants.name(o.tenant), Key: o.key(), Group: o.group(), ID: o.id, Size: o.size,
 		Before: before, After: after, Evicted: s.watch.evicting,
 	}
 }
@@ -87,9 +87,9 @@ func (s *Store) Present(shard int, visit func(*MediaChange)) {
 	sh := &s.shards[shard]
 	sh.mu.Lock()
 	defer sh.mu.Unlock()
-	for o := range sh.byKey.all() {
+	for o := range sh.all {
 		if o.readable() {
-			visit(&MediaChange{Tenant: s.tenants.name(o.tenant), Key: o.key, Group: o.group(), ID: o.id, Size: o.size, After: o.media()})
+			visit(&MediaChange{Tenant: s.tenants.name(o.tenant), Key: o.key(), Group: o.group(), ID: o.id, Size: o.size, After: o.media()})
 		}
 	}
 }

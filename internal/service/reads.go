@@ -31,10 +31,10 @@ func (m *Master) BatchExistKey(ctx context.Context, tenant string, keys []string
 		return nil, nil, m.Counters.done(OpBatchExistKey, err)
 	}
 	found, failed := make([]bool, len(keys)), make([]error, len(keys))
-	now := m.Now()
+	now, batch := m.Now(), m.Store.Batch(tenant, keys)
 	for i, key := range keys {
 		if failed[i] = checkKey("BatchExistKey", tenant, key); failed[i] == nil {
-			found[i] = m.Counters.existed(m.Leases.Exists(tenant, key, now))
+			found[i] = m.Counters.existed(m.Leases.BatchExists(batch, i, now))
 		}
 	}
 	return found, failed, m.Counters.doneBatch(OpBatchExistKey, failed, m.Fence(ctx))
@@ -47,7 +47,7 @@ func (m *Master) GetReplicaList(ctx context.Context, tenant, key string) (metada
 	if err := m.Fence(ctx); err != nil {
 		return metadata.ReplicaList{}, err
 	}
-	list, err := m.find(ctx, "GetReplicaList", tenant, key, m.Now())
+	list, err := m.find(ctx, "GetReplicaList", tenant, key, m.Now(), nil, 0)
 	if fenced := m.Fence(ctx); fenced != nil {
 		return metadata.ReplicaList{}, fenced
 	}
@@ -55,19 +55,25 @@ func (m *Master) GetReplicaList(ctx context.Context, tenant, key string) (metada
 }
 
 // find is get, by a reader who is about to read the object.
-func (m *Master) find(ctx context.Context, op, tenant, key string, now metadata.Time) (metadata.ReplicaList, error) {
-	list, err := m.get(ctx, op, tenant, key, now)
+func (m *Master) find(ctx context.Context, op, tenant, key string, now metadata.Time, batch *metadata.Batch, at int) (metadata.ReplicaList, error) {
+	list, err := m.get(ctx, op, tenant, key, now, batch, at)
 	m.promotions.read(tenant, key, list)
 	return list, err
 }
 
-// get takes the time of the call, before which its client began to count.
-func (m *Master) get(ctx context.Context, op, tenant, key string, now metadata.Time) (metadata.ReplicaList, error) {
+// get takes the time of the call, before which its client began to count. The key may be
+// the one at a place in a batch.
+func (m *Master) get(ctx context.Context, op, tenant, key string, now metadata.Time, batch *metadata.Batch, at int) (list metadata.ReplicaList, err error) {
 	if err := checkKey(op, tenant, key); err != nil {
 		return metadata.ReplicaList{}, err
 	}
 	for {
-		list, wait, err := m.Leases.GetReplicaList(tenant, key, now)
+		var wait <-chan struct{}
+		if batch != nil {
+			list, wait, err = m.Leases.BatchGetReplicaList(batch, at, now)
+		} else {
+			list, wait, err = m.Leases.GetReplicaList(tenant, key, now)
+		}
 		if wait == nil {
 			m.Counters.got(list.Replicas)
 			return list, err
@@ -85,9 +91,9 @@ func (m *Master) BatchGetReplicaList(ctx context.Context, tenant string, keys []
 		return nil, nil, m.Counters.done(OpBatchGetReplicaList, err)
 	}
 	lists, failed := make([]metadata.ReplicaList, len(keys)), make([]error, len(keys))
-	now := m.Now()
+	now, batch := m.Now(), m.Store.Batch(tenant, keys)
 	for i, key := range keys {
-		lists[i], failed[i] = m.find(ctx, "BatchGetReplicaList", tenant, key, now)
+		lists[i], failed[i] = m.find(ctx, "BatchGetReplicaList", tenant, key, now, batch, i)
 	}
 	return lists, failed, m.Counters.doneBatch(OpBatchGetReplicaList, failed, m.Fence(ctx))
 }
@@ -139,7 +145,7 @@ func (m *Master) GetReplicaListByRegex(ctx context.Context, tenant, pattern stri
 	}
 	var found []KeyedList
 	next, err := m.Scans.scan(ctx, m.Store, tenant, true, match, page, func(key string) int {
-		list, err := m.get(ctx, "GetReplicaListByRegex", tenant, key, m.Now())
+		list, err := m.get(ctx, "GetReplicaListByRegex", tenant, key, m.Now(), nil, 0)
 		if err != nil {
 			return 0 // gone, or not readable, since it was found
 		}

@@ -1,0 +1,106 @@
+package metadata
+
+import (
+	"hash/maphash"
+	"unsafe"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/understudy-store/understudy/metadata/slab"
+)
+
+// A key lies behind its object's record, and its memory is another object's once the
+// object is gone. This file has all uses of it in place; elsewhere it is a copy.
+
+// view returns the key in place. Neither it nor a part of it may be kept.
+func (o object) view() string {
+	return unsafe.String((*byte)(o.behind()), o.keyLength())
+}
+
+// key returns a copy of the key.
+func (o object) key() string {
+	b := make([]byte, o.keyLength())
+	copy(b, o.view())
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+// isUnder reports whether the object is that of a key.
+func (o object) isUnder(tenant tenantID, key string) bool {
+	return o.tenant == tenant && o.view() == key
+}
+
+// hashOfKey returns the key's part of the digest.
+func (o object) hashOfKey() uint64 { return xxh3.HashString(o.view()) }
+
+// hash returns what the object's entry in the table of keys is found by.
+func (o object) hash() uint64 { return o.s.hash.of(o.tenant, o.view()) }
+
+// change returns the mutation of the object's key that waits for its commit, nil for
+// none. Needs the shard's lock.
+func (sh *shard) change(o object) *Pending {
+	if len(sh.pending) == 0 {
+		return nil
+	}
+	return sh.pending[objectKey{o.tenant, o.view()}]
+}
+
+// borrowed returns the object as a draft, for encoding, which ends before the lock is
+// given back: its key is the one in place.
+func (o object) borrowed() draft {
+	return draft{
+		id: o.id, key: o.view(), tenant: o.tenant, flags: o.flags, client: o.writer(), size: o.size,
+		putStart: o.putStart, deadline: o.deadline, soft: o.soft(), request: o.request(), extra: o.extra(),
+	}
+}
+
+type objectKey struct {
+	tenant tenantID
+	key    string
+}
+
+// keyHash is this process's own; it is seeded, so that nobody can make keys
+// that collide.
+type keyHash struct{ seed maphash.Seed }
+
+func (h keyHash) of(tenant tenantID, key string) uint64 {
+	return maphash.String(h.seed, key) ^ uint64(tenant)*mixFactor
+}
+
+// hashOfID spreads an id over all bits.
+func hashOfID(id ObjectID) uint64 { return uint64(finish(uint64(id))) }
+
+func (s *Store) hashOfKeyAt(ref uint32) uint64 { return s.object(slab.Ref(ref)).hash() }
+
+func (s *Store) hashOfIDAt(ref uint32) uint64 { return hashOfID(s.object(slab.Ref(ref)).id) }
+
+// withKey returns the object of a key, none if there is none. hash is that of the key.
+// Needs the shard's lock.
+func (sh *shard) withKey(hash uint64, tenant tenantID, key string) object {
+	s := sh.store
+	return s.object(slab.Ref(sh.byKey.Find(hash, func(ref uint32) bool { return s.object(slab.Ref(ref)).isUnder(tenant, key) })))
+}
+
+// withID returns the object with an id, none if there is none. Needs the shard's lock.
+func (sh *shard) withID(id ObjectID) object {
+	s := sh.store
+	return s.object(slab.Ref(sh.byID.Find(hashOfID(id), func(ref uint32) bool { return s.object(slab.Ref(ref)).id == id })))
+}
+
+// enter adds an object to the shard's tables, which have neither its key nor its id.
+// Needs applyMu, and the shard's lock.
+func (sh *shard) enter(hash uint64, o object) {
+	sh.byKey.Insert(hash, uint32(o.ref), sh.store.hashOfKeyAt)
+	sh.byID.Insert(hashOfID(o.id), uint32(o.ref), sh.store.hashOfIDAt)
+}
+
+// strike takes an object out of the shard's tables. Needs the same.
+func (sh *shard) strike(o object) {
+	sh.byKey.Delete(o.hash(), uint32(o.ref), sh.store.hashOfKeyAt)
+	sh.byID.Delete(hashOfID(o.id), uint32(o.ref), sh.store.hashOfIDAt)
+}
+
+// all visits every object of the shard; the one visited may be removed meanwhile. Needs
+// the shard's lock.
+func (sh *shard) all(yield func(object) bool) {
+	sh.byKey.Each(func(ref uint32) bool { return yield(sh.store.object(slab.Ref(ref))) })
+}
