@@ -234,7 +234,7 @@ type Stats struct {
 
 // Stats returns the figures of now.
 func (s *Slab) Stats() Stats {
-	return Stats{Blocks: s.blocks, Bytes: s.bytes, Held: int64(len(s.chunks)-len(s.bare)) * chunkSize}
+	return Stats{Blocks: s.blocks, Bytes: s.bytes, Held: int64(max(0, len(s.chunks)-1-len(s.bare))) * chunkSize}
 }
 
 // The classes of blocks are 8 bytes apart up to 256, and then 8 to each doubling, so

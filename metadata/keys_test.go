@@ -1,0 +1,218 @@
+package metadata_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// seen keeps every key that it is shown.
+type seen struct{ keys []string }
+
+func (s *seen) MediaChanged(_ *metadata.Store, _ metadata.Seq, what *metadata.MediaChange) {
+	s.keys = append(s.keys, what.Key)
+}
+
+func (s *seen) Applied(*metadata.Store, metadata.Term, metadata.Seq, bool) {}
+
+// everyKey appends the keys that a store shows, however it does.
+func everyKey(s *metadata.Store, list []string) []string {
+	for shard := range metadata.ShardCount {
+		for _, k := range s.Keys(nil, shard, false) {
+			object, err := s.Inspect(k.Tenant, k.Key)
+			if err != nil {
+				panic(err)
+			}
+			list = append(list, k.Key, object.Key)
+		}
+		s.EachObject(shard, func(e metadata.Entry) { list = append(list, e.Key()) })
+		s.Present(shard, func(m *metadata.MediaChange) { list = append(list, m.Key) })
+		s.Census(shard, 0, func(g metadata.Glance, _ func(func(segment.Number) bool)) { list = append(list, g.Key) })
+		items, _ := s.DrainItems(nil, shard, &metadata.Drain{Numbers: []segment.Number{1}}, 0)
+		for _, item := range items {
+			list = append(list, item.Key)
+		}
+		for _, source := range s.ShardOffloadSources(nil, shard) {
+			if k, _, ok := s.BeginCopy(source, 0); ok {
+				list = append(list, k.Key)
+				s.EndCopy(source.Client, k, source.ID)
+			}
+		}
+	}
+	segments, _ := s.Ranges(segment.ID{})
+	for _, p := range segments {
+		for _, r := range p.Ranges {
+			list = append(list, r.Key)
+		}
+	}
+	return list
+}
+
+// Keys that have left the store stay what they are when their objects go, and others
+// take their memory.
+func TestKeysThatLeftTheStore(t *testing.T) {
+	watcher := new(seen)
+	c := &cluster{t: t, primary: metadata.New(metadata.Options{Watcher: watcher}), follower: metadata.New(metadata.Options{}), now: 1000}
+	c.startTerm(params, 0)
+	c.mount(1, "a", 1<<30)
+	names := keys("key-", 64)
+	for _, name := range names {
+		c.put(name)
+	}
+	left := append(everyKey(c.primary, nil), watcher.keys...)
+	for _, name := range names {
+		if err := c.remove(name, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, other := range keys("xyz-", 64) {
+		c.put(other)
+	}
+	if ways := len(left) / len(names); ways < 9 {
+		t.Errorf("each key left the store in %d ways only", ways)
+	}
+	for _, k := range left {
+		if !slices.Contains(names, k) {
+			t.Fatalf("a key that had left the store became %q", k)
+		}
+	}
+}
+
+// A change that is prepared outlives its object, and blocks the key until it is aborted,
+// though another object has the object's memory by then.
+func TestPreparedChangesOutliveTheirObjects(t *testing.T) {
+	c := newCluster(t)
+	id := c.mount(1, "a", 1<<20)
+	c.put("key-1")
+	e, _, err := deleteevents.Prepare(c.primary, deleteevents.Request{Tenant: metadata.DefaultTenant, Key: "key-1", Force: true}, c.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.unmount(id)
+	for c.primary.Sweep(metadata.ShardCount) {
+	}
+	c.mount(2, "b", 1<<20)
+	for _, other := range keys("xyz-", 9) {
+		c.put(other)
+	}
+	if err := c.putStart("key-1"); err == nil {
+		t.Error("a key was put that another change has")
+	}
+	e.Abort(c.primary)
+	c.put("key-1")
+	if !c.exists("key-1") {
+		t.Error("the object is not there")
+	}
+}
+
+// Marks and victims are those of an object, and not of the one that has its memory later.
+func TestMarksDoNotPassOn(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.put("key-1")
+	c.put("old-1")
+	c.read("key-1")
+	c.pass(params.LeaseTTL * 2)
+	c.must(c.commit())
+	pass := eviction.Select(c.primary, eviction.Bounds{Objects: 1})
+	if pass == nil || pass.Victims != 1 {
+		t.Fatalf("no victim: %+v", pass)
+	}
+	for _, name := range []string{"key-1", "old-1"} { // as an event decided before has it
+		e := c.primary.Lock(metadata.DefaultTenant, name)
+		removal := &metadata.Removal{Ref: e.Ref()}
+		e.Unlock()
+		c.must(c.commit(&deleteevents.Event{Type: deleteevents.Remove, Removals: []*metadata.Removal{removal}}))
+	}
+	c.put("key-1")
+	c.put("old-1")
+	for _, name := range []string{"key-1", "old-1"} {
+		if e := c.primary.Lock(metadata.DefaultTenant, name); e.Busy() {
+			t.Errorf("%s is a victim", name)
+			e.Unlock()
+		} else {
+			e.Unlock()
+		}
+	}
+	if changes := marked(c.primary); len(changes) != 0 {
+		t.Errorf("renewals of objects that are gone, or of others: %v", changes)
+	}
+	pass.Cutoff.Abort(c.primary)
+	c.read("key-1")
+	if changes := marked(c.primary); len(changes) != 1 {
+		t.Errorf("%d batches of renewals", len(changes))
+	}
+}
+
+// A key in place is used in keys.go only, where one sees that it goes nowhere.
+func TestKeysInPlaceStayThere(t *testing.T) {
+	files, err := filepath.Glob("*.go")
+	if err != nil || len(files) < 10 {
+		t.Fatal(files, err)
+	}
+	use, users := regexp.MustCompile(`\.(view|behind)\(\)`), 0
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := use.FindAllString(string(text), -1)
+		switch name {
+		case "keys.go":
+			users += len(found)
+		case "record.go", "keys_test.go": // writes it; names it
+		default:
+			if len(found) > 0 {
+				t.Errorf("%s has %v: use a copy, key(), or add a function to keys.go", name, found)
+			}
+		}
+	}
+	if users == 0 {
+		t.Error("no function is called so any more")
+	}
+}
+
+// A batch has the objects that single lookups have, in any order, with keys that are
+// missing, stand twice, or collide in their shard, more than are read ahead at once.
+func TestBatchAsSingleLookups(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	var asked []string
+	for i := range 300 {
+		name := fmt.Sprint("key-", i)
+		if i%3 != 0 {
+			c.put(name)
+		}
+		asked = append(asked, name, fmt.Sprint("key-", i/2))
+	}
+	for _, tenant := range []string{metadata.DefaultTenant, "nobody"} {
+		batch := c.primary.Batch(tenant, asked)
+		for i, name := range asked {
+			if i%7 == 1 {
+				continue // it may be left out
+			}
+			for range 2 { // and asked again
+				e := batch.Lock(i)
+				there, got := e.Exists(), ""
+				if there {
+					got = e.Key()
+				}
+				e.Unlock()
+				single := c.primary.Lock(tenant, name)
+				want := single.Exists()
+				single.Unlock()
+				if there != want || there && got != name {
+					t.Fatalf("%s: %v, %q; a single lookup: %v", name, there, got, want)
+				}
+			}
+		}
+	}
+}

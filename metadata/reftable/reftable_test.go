@@ -1,0 +1,127 @@
+package reftable
+
+import (
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+)
+
+// TestTable compares a table with a map, while hashes collide wholly, in their tags, in
+// their groups, or hardly ever.
+func TestTable(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		table, model := new(Table), make(map[uint32]bool)
+		shift := rapid.SampledFrom([]int{0, 8, 32, 61, 64}).Draw(t, "shift")
+		hash := func(ref uint32) uint64 { return uint64(ref) * 0x9E3779B97F4A7C15 >> shift << (shift / 2) }
+		for range rapid.IntRange(1, 60).Draw(t, "steps") {
+			from := rapid.Uint32Range(1, 400).Draw(t, "from")
+			add := rapid.Bool().Draw(t, "add")
+			through := from + rapid.Uint32Range(0, 80).Draw(t, "count")
+			for ref := from; ref <= through; ref++ {
+				is := func(r uint32) bool { return r == ref }
+				got := table.Find(hash(ref), is)
+				if (got == ref) != model[ref] || got != 0 && got != ref {
+					t.Fatalf("found %d for %d, which is there: %v", got, ref, model[ref])
+				}
+				table.Guess(hash(ref)) // returns anything
+				switch {
+				case add && !model[ref]:
+					table.Insert(hash(ref), ref, hash)
+					model[ref] = true
+				case !add:
+					table.Delete(hash(ref), ref, hash) // it may not be there
+					delete(model, ref)
+				}
+			}
+			check(t, table, model)
+		}
+		remaining := maps.Clone(model)
+		table.Each(func(ref uint32) bool { // the one visited may be deleted
+			if !remaining[ref] {
+				t.Fatalf("%d was visited twice, or is not there", ref)
+			}
+			delete(remaining, ref)
+			table.Delete(hash(ref), ref, hash)
+			return true
+		})
+		if len(remaining) != 0 || table.Len() != 0 || len(table.groups) > 1 {
+			t.Fatalf("%d were not visited, %d are left in %d groups", len(remaining), table.Len(), len(table.groups))
+		}
+		for _, g := range table.groups {
+			if g != (group{}) {
+				t.Fatalf("an empty table has %+v", g)
+			}
+		}
+	})
+}
+
+func check(t *rapid.T, table *Table, model map[uint32]bool) {
+	var all []uint32
+	table.Each(func(ref uint32) bool {
+		all = append(all, ref)
+		return true
+	})
+	slices.Sort(all)
+	if want := slices.Sorted(maps.Keys(model)); !slices.Equal(all, want) || table.Len() != len(want) {
+		t.Fatalf("%d entries: %v, want %v", table.Len(), all, want)
+	}
+	if n := len(table.groups); n > 1 && (table.Len() < n*minLoad || table.Len() > n*maxLoad) {
+		t.Fatalf("%d entries in %d groups", table.Len(), n)
+	}
+}
+
+// A group is a cache line, and lies in one.
+func TestGroupsAreCacheLines(t *testing.T) {
+	if size := unsafe.Sizeof(group{}); size != 64 {
+		t.Fatalf("a group has %d bytes", size)
+	}
+	hash := func(ref uint32) uint64 { return uint64(ref) * 0x9E3779B97F4A7C15 }
+	table := new(Table)
+	for ref := uint32(1); ref < 20_000; ref++ {
+		table.Insert(hash(ref), ref, hash)
+		if at := uintptr(unsafe.Pointer(&table.groups[0])); at%64 != 0 {
+			t.Fatalf("%d groups lie at %#x", len(table.groups), at)
+		}
+	}
+}
+
+// A guess is right nearly always.
+func TestGuess(t *testing.T) {
+	hash := func(ref uint32) uint64 { return uint64(ref) * 0x9E3779B97F4A7C15 }
+	const n = 9_999
+	table, right := new(Table), 0
+	if table.Guess(1) != 0 {
+		t.Error("a guess in an empty table")
+	}
+	for ref := range uint32(n) {
+		table.Insert(hash(ref+1), ref+1, hash)
+	}
+	for ref := range uint32(n) {
+		if table.Guess(hash(ref+1)) == ref+1 {
+			right++
+		}
+	}
+	if right < n*8/10 {
+		t.Errorf("%d of %d guesses are right", right, n)
+	}
+}
+
+func BenchmarkFind(b *testing.B) {
+	hash := func(ref uint32) uint64 { return uint64(ref) * 0x9E3779B97F4A7C15 }
+	table := new(Table)
+	const n = 10_000
+	for ref := range uint32(n) {
+		table.Insert(hash(ref+1), ref+1, hash)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	for b.Loop() {
+		ref := random.Uint32N(n) + 1
+		if table.Find(hash(ref), func(r uint32) bool { return r == ref }) != ref {
+			b.Fatal(ref)
+		}
+	}
+}

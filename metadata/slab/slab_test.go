@@ -1,0 +1,144 @@
+package slab
+
+import (
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+)
+
+func TestClasses(t *testing.T) {
+	for size := 1; size <= MaxBlock; size++ {
+		class := classOf(size)
+		if class < 0 || class >= classes {
+			t.Fatalf("%d bytes: class %d of %d", size, class, classes)
+		}
+		holds := sizeOf(class)
+		if holds < size || holds%unit != 0 || holds > size+max(unit-1, size/8) {
+			t.Fatalf("%d bytes: class %d of %d bytes", size, class, holds)
+		}
+		if class > 0 && sizeOf(class-1) >= size {
+			t.Fatalf("%d bytes: class %d, though that before has %d bytes", size, class, sizeOf(class-1))
+		}
+	}
+}
+
+// A block of the model, filled with a byte of its own.
+type block struct {
+	ref  Ref
+	size int
+	fill byte
+}
+
+func (b block) bytes(s *Slab) []byte { return unsafe.Slice((*byte)(s.At(b.ref)), b.size) }
+
+// TestBlocksAreTheirOwners takes and gives back blocks at random. No two share a byte,
+// and memory that is all free goes back.
+func TestBlocksAreTheirOwners(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s, fill := New(), byte(0)
+		var blocks []block
+		sizes := rapid.OneOf(rapid.IntRange(1, 300), rapid.IntRange(1, MaxBlock))
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			if len(blocks) > 0 && rapid.IntRange(0, 2).Draw(t, "free") == 0 {
+				at := rapid.IntRange(0, len(blocks)-1).Draw(t, "at")
+				checkFill(t, s, blocks[at])
+				s.Free(blocks[at].ref)
+				blocks[at] = blocks[len(blocks)-1]
+				blocks = blocks[:len(blocks)-1]
+				continue
+			}
+			size := sizes.Draw(t, "size")
+			for range rapid.IntRange(1, 40).Draw(t, "count") {
+				fill++
+				b := block{s.Alloc(size), size, fill}
+				if b.ref == 0 || b.ref >= MaxRef || uintptr(s.At(b.ref))%unit != 0 {
+					t.Fatalf("ref %d at %p", b.ref, s.At(b.ref))
+				}
+				for i := range b.bytes(s) {
+					b.bytes(s)[i] = fill
+				}
+				blocks = append(blocks, b)
+			}
+			if got := s.Stats().Blocks; got != int64(len(blocks)) {
+				t.Fatalf("%d blocks, want %d", got, len(blocks))
+			}
+		}
+		for _, b := range blocks {
+			checkFill(t, s, b)
+			s.Free(b.ref)
+		}
+		if got := s.Stats(); got.Blocks != 0 || got.Bytes != 0 || got.Held > (keptChunks+1)*chunkSize {
+			t.Fatalf("all are free: %+v", got)
+		}
+		runtime.KeepAlive(s)
+	})
+}
+
+func checkFill(t *rapid.T, s *Slab, b block) {
+	for i, v := range b.bytes(s) {
+		if v != b.fill {
+			t.Fatalf("byte %d of block %d, of %d bytes, is %#x, want %#x", i, b.ref, b.size, v, b.fill)
+		}
+	}
+}
+
+// What was freed is overwritten, is used again first, and may be read though its memory
+// has gone back.
+func TestFreedBlocks(t *testing.T) {
+	s := New()
+	var refs []Ref
+	for range 64 * chunkSize / 128 {
+		r := s.Alloc(128)
+		*(*uint64)(unsafe.Add(s.At(r), 64)) = 1
+		refs = append(refs, r)
+	}
+	s.Free(refs[0])
+	if got := *(*uint64)(unsafe.Add(s.At(refs[0]), 64)); got != poison {
+		t.Errorf("a freed block has %#x", got)
+	}
+	if r := s.Alloc(121); r != refs[0] {
+		t.Errorf("block %d instead of the freed one, %d", r, refs[0])
+	}
+	held := s.Stats().Held
+	for _, r := range refs {
+		s.Free(r)
+	}
+	if now := s.Stats().Held; held < 64*chunkSize || now > keptChunks*chunkSize {
+		t.Errorf("%d bytes are held of %d", now, held)
+	}
+	gone := 0
+	for _, r := range refs {
+		if *(*uint64)(unsafe.Add(s.At(r), 64)) == 0 {
+			gone++
+		}
+	}
+	if runtime.GOOS == "linux" && gone == 0 {
+		t.Error("no memory went back")
+	}
+	for range refs {
+		s.Alloc(64)
+	}
+	if now := s.Stats().Held; now > held {
+		t.Errorf("blocks half as large take %d bytes in place of %d", now, held)
+	}
+	runtime.KeepAlive(s)
+}
+
+func TestTouchOfAnything(t *testing.T) {
+	s := New()
+	s.Alloc(8)
+	for _, r := range []Ref{0, 1, 1<<regionShift - 1, 1 << regionShift, MaxRef - 1, MaxRef, 1<<32 - 1} {
+		s.Touch(r)
+	}
+	runtime.KeepAlive(s)
+}
+
+func BenchmarkAllocFree(b *testing.B) {
+	s := New()
+	for b.Loop() {
+		s.Free(s.Alloc(120))
+	}
+	runtime.KeepAlive(s)
+}
