@@ -59,3 +59,15 @@ func (s *Store) Prepared() (bytes int64) {
 	}
 	return bytes
 }
+
+// MemoryHeld returns the bytes that records, and the shards' tables, have of the
+// operating system.
+func (s *Store) MemoryHeld() (bytes int64) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	bytes = s.slab.Stats().Held
+	for i := range s.shards {
+		bytes += int64(s.shards[i].byKey.Bytes() + s.shards[i].byID.Bytes())
+	}
+	return bytes
+}

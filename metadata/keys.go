@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"hash/maphash"
+	"strings"
 	"unsafe"
 
 	"github.com/zeebo/xxh3"
@@ -18,11 +19,7 @@ func (o object) view() string {
 }
 
 // key returns a copy of the key.
-func (o object) key() string {
-	b := make([]byte, o.keyLength())
-	copy(b, o.view())
-	return unsafe.String(unsafe.SliceData(b), len(b))
-}
+func (o object) key() string { return strings.Clone(o.view()) }
 
 // isUnder reports whether the object is that of a key.
 func (o object) isUnder(tenant tenantID, key string) bool {

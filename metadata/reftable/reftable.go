@@ -44,6 +44,9 @@ const (
 // Len returns the number of entries.
 func (t *Table) Len() int { return t.count }
 
+// Bytes returns how much memory the entries take.
+func (t *Table) Bytes() int { return len(t.groups) * int(unsafe.Sizeof(group{})) }
+
 // Find returns the reference with a hash for which is returns true, 0 if there is none.
 func (t *Table) Find(hash uint64, is func(ref uint32) bool) uint32 {
 	tag := repeated(hash)
