@@ -29,7 +29,7 @@ type Use struct {
 }
 
 // objectBytes is about what an object takes of this process's memory, apart from its key.
-const objectBytes = 300
+const objectBytes = 150
 
 // KeyBytes returns about what an object and its key take of this process's memory.
 func KeyBytes(key string) int64 { return objectBytes + int64(len(key)) }

@@ -299,7 +299,7 @@ func otherSections(c *Config) []Section {
 				"an address (of IPv6 a /64), or with roles an identity; an eighth of all is kept for peers with few"},
 			{"max-clients", "131072", understudy, count(&p.Clients, 16, 1<<24), "clients that count as alive at once"},
 			{"max-segments", "131072", understudy, count(&p.Segments, 16, 1<<24), "segments that are mounted at once"},
-			{"max-key-bytes", "0", understudy, size(&p.KeyBytes, 0, 1<<50), "memory of this process that keys may take: each object counts for its key and 300 bytes; " +
+			{"max-key-bytes", "0", understudy, size(&p.KeyBytes, 0, 1<<50), "memory of this process that keys may take: each object counts for its key and 150 bytes; " +
 				"past it puts find no room, and objects are evicted; 0 for half of the machine's memory, or of its control group"},
 		}},
 		{"Logs", []Setting{

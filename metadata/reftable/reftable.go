@@ -189,6 +189,8 @@ func repeated(hash uint64) uint64 { return uint64(tagOf(hash)) * eachByte }
 
 // match returns the highest bit of each byte that stands for a slot with a tag: of the
 // first 8 slots, and of the rest.
+//
+//go:norace
 func (g *group) match(tag uint64) (low uint64, high uint32) {
 	return zeros(binary.LittleEndian.Uint64(g.tags[:8]) ^ tag), uint32(zeros(uint64(binary.LittleEndian.Uint32(g.tags[8:]))^tag&0xFFFFFFFF) & 0xFFFFFFFF)
 }
