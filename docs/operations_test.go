@@ -87,6 +87,14 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 }
 
+// A guide that operators read is short. What is looked up belongs to reference.md.
+func TestOperationsIsShort(t *testing.T) {
+	const most = 450
+	if lines := strings.Count(read(t, "operations.md"), "\n"); lines >= most {
+		t.Errorf("operations.md has %d lines, want less than %d: move what is looked up to reference.md", lines, most)
+	}
+}
+
 // operations.md gives messages of the log to search for.
 func TestLogLinesToSearchForExist(t *testing.T) {
 	_, rest, found := strings.Cut(read(t, "operations.md"), "Lines worth a search:")

@@ -171,7 +171,8 @@ func clusterSections(c *Config) []Section {
 		{"Journal", []Setting{
 			{"events-ttl", "1m", understudy, wholeSeconds(&j.EventsTTL, time.Second), "life of journal records in etcd"},
 			{"journal-compact", "auto", understudy, oneOf(&j.Compact, CompactAuto, CompactOn, CompactOff),
-				"whether the primary compacts etcd; auto compacts the embedded one only"},
+				"whether etcd's history is compacted: auto does it for the embedded etcd only, on the node that owns it, primary or not; " +
+					"on for any, an external one on the primary"},
 			{"journal-max-bytes", "512MiB", understudy, size(&j.MaxBytes, 8*mib, maxEtcdBytes),
 				"journal bytes kept in etcd's history; past it slow followers load a snapshot"},
 			{"journal-queue-bytes", "64MiB", understudy, size(&j.QueueBytes, mib, 8*gib), // one full commit has 1 MiB

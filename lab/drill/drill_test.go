@@ -4,6 +4,9 @@ import (
 	"encoding/json"
 	"flag"
 	"os"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -54,3 +57,35 @@ func drills(t *testing.T, access cluster.Access) {
 		})
 	}
 }
+
+// TestGuaranteesListDrills compares the drills of each promise in docs/guarantees.md with
+// those that check it.
+func TestGuaranteesListDrills(t *testing.T) {
+	text, err := os.ReadFile("../../docs/guarantees.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make(map[string][]string) // by promise
+	for _, d := range drill.All() {
+		for _, p := range d.Promises {
+			want[p] = append(want[p], strconv.Itoa(d.Number))
+		}
+	}
+	number := regexp.MustCompile(`\d+`)
+	for line := range strings.Lines(string(text)) {
+		row := promiseRow.FindStringSubmatch(strings.TrimSpace(line))
+		if row == nil || want[row[1]] == nil {
+			continue // of what drills do not check, or not one of them alone
+		}
+		if got := number.FindAllString(row[2], -1); !slices.Equal(got, want[row[1]]) {
+			t.Errorf("promise %s in docs/guarantees.md: got the drills %v, want %v", row[1], got, want[row[1]])
+		}
+		delete(want, row[1])
+	}
+	for p, drills := range want {
+		t.Errorf("promise %s: got no row in docs/guarantees.md, want one with the drills %v", p, drills)
+	}
+}
+
+// promiseRow has a promise and its drills.
+var promiseRow = regexp.MustCompile(`^\| \*\*([A-Z])\*\* \|.*\| ([^|]*) \|$`)
