@@ -12,28 +12,33 @@ import (
 	"testing"
 )
 
-// mostFiles is how many files a reader may have to open for a walk; 0 is no
-// bound.
-var mostFiles = map[string]int{"A put": 20, "A renewal": 14, "An eviction": 0, "A removal by pattern": 0, "A takeover": 0}
+// A length is how many files a reader may have to open for a walk, and how many lines its
+// functions may have together; 0 is no bound.
+type length struct{ files, lines int }
+
+var longest = map[string]length{"A put": {20, 1000}, "A renewal": {14, 0}, "An eviction": {}, "A removal by pattern": {}, "A takeover": {}}
 
 // step is a line of a walk: a file, and the functions to read there.
 var step = regexp.MustCompile("^\\d+\\. `([^`]+\\.go)`: ((?:`[^`]+`(?:, )?)+)")
 
+// published is what architecture.md says of the length of a walk.
+var published = regexp.MustCompile(`\d+ files, \d+ functions, \d+ lines\.`)
+
 // TestWalks checks that each file and function that a walk in architecture.md
-// names is there, and that walks stay short.
+// names is there, that walks stay short, and that their lengths are as published.
 func TestWalks(t *testing.T) {
 	text, err := os.ReadFile("architecture.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for title, most := range mostFiles {
+	for title, most := range longest {
 		_, rest, found := strings.Cut(string(text), "### "+title+"\n")
 		if !found {
 			t.Errorf("architecture.md has no walk %q", title)
 			continue
 		}
 		walk, _, _ := strings.Cut(rest, "\n#")
-		files := make(map[string]map[string]bool)
+		files, lines, names := make(map[string]map[string]int), 0, make(map[string]bool)
 		for line := range strings.Lines(walk) {
 			if line[0] < '0' || line[0] > '9' {
 				continue
@@ -47,37 +52,66 @@ func TestWalks(t *testing.T) {
 				files[m[1]] = functions(t, m[1])
 			}
 			for name := range strings.SplitSeq(strings.Trim(m[2], "` "), "`, `") {
-				if !files[m[1]][name] {
+				n, found := files[m[1]][name]
+				if !found {
 					t.Errorf("%s: %s has no function %s", title, m[1], name)
 				}
+				if !names[m[1]+name] { // a reader has read it only once
+					lines += n
+				}
+				names[m[1]+name] = true
 			}
 		}
-		if got := len(files); got == 0 || most > 0 && got > most {
-			t.Errorf("%s visits %d files, want 1 to %d", title, got, most)
+		if got := len(files); got == 0 || most.files > 0 && got > most.files {
+			t.Errorf("%s visits %d files, want 1 to %d", title, got, most.files)
+		}
+		if most.lines > 0 && lines > most.lines {
+			t.Errorf("%s: its functions have %d lines, want at most %d", title, lines, most.lines)
+		}
+		if most == (length{}) {
+			continue
+		}
+		want := fmt.Sprintf("%d files, %d functions, %d lines.", len(files), len(names), lines)
+		switch got := published.FindString(walk); {
+		case got == want:
+		case got != "" && *update:
+			text = []byte(strings.Replace(string(text), walk, strings.Replace(walk, got, want, 1), 1))
+		default:
+			t.Errorf("%s: architecture.md says %q, want %q: run go test ./docs -update", title, got, want)
+		}
+	}
+	if *update {
+		if err := os.WriteFile("architecture.md", text, 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
 }
 
-// functions returns the functions of a file, those of a type as "Type.Name".
-func functions(t *testing.T, path string) map[string]bool {
+// functions returns the functions of a file, those of a type as "Type.Name", and how many
+// lines each has, from "func" to the closing brace.
+func functions(t *testing.T, path string) map[string]int {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), filepath.Join("..", path), nil, parser.SkipObjectResolution)
+	fset := token.NewFileSet()
+	file, err := parser.ParseFile(fset, filepath.Join("..", path), nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := make(map[string]bool)
+	found := make(map[string]int)
 	for _, d := range file.Decls {
 		f, ok := d.(*ast.FuncDecl)
+		if !ok {
+			continue
+		}
+		lines := fset.Position(f.End()).Line - fset.Position(f.Type.Func).Line + 1
 		switch {
-		case !ok:
 		case f.Recv == nil:
-			found[f.Name.Name] = true
+			found[f.Name.Name] = lines
 		default:
 			on := f.Recv.List[0].Type
 			if pointer, ok := on.(*ast.StarExpr); ok {
 				on = pointer.X
 			}
-			found[fmt.Sprintf("%v.%s", on, f.Name.Name)] = true
+			found[fmt.Sprintf("%v.%s", on, f.Name.Name)] = lines
 		}
 	}
 	return found

@@ -73,9 +73,24 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	if err := n.othersMayShow(ctx, s); err != nil {
 		return nil, err
 	}
-	may, _ := n.promotable(f, head)
-	empty := !may
-	if empty {
+	may, empty, err := n.mayRun(ctx, f, s, begun)
+	if err != nil || !may {
+		return nil, err
+	}
+	if of := n.following(f); of != nil && head.Head.Seq == 0 && ctx.Err() == nil {
+		bounded, cancel := context.WithTimeout(ctx, firstSave)
+		n.saver.save(bounded, of) // from here on the journal has it all
+		cancel()
+	}
+	return n.run(ctx, f, head, empty)
+}
+
+// mayRun reports whether this node may stand for election, where nobody leads and the head
+// is well, and whether it would begin with nothing. Errors say what stands in the way.
+func (n *Node) mayRun(ctx context.Context, f *follower.Follower, s scene, begun time.Duration) (may, empty bool, err error) {
+	head := s.view.Cursor
+	may, _ = n.promotable(f, head)
+	if empty = !may; empty {
 		may, err = n.mayStartEmpty(ctx, head, s.nodes, begun)
 	}
 	if err == nil && (empty && may || head.Head.Seq == 0) {
@@ -93,15 +108,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 			err = s.pause.obstacle("the primary is gone")
 		}
 	}
-	if err != nil || !may {
-		return nil, err
-	}
-	if of := n.following(f); of != nil && head.Head.Seq == 0 && ctx.Err() == nil {
-		bounded, cancel := context.WithTimeout(ctx, firstSave)
-		n.saver.save(bounded, of) // from here on the journal has it all
-		cancel()
-	}
-	return n.run(ctx, f, head, empty)
+	return may, empty, err
 }
 
 // dropAllowance ends the permission to start empty when another node serves:

@@ -195,36 +195,15 @@ func (a *App) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer a.tracing.Close() // after all that records
-	if etcd == nil {
-		a.node = newLoneNode(a)
-	} else {
-		a.node = newClusterNode(a, etcd)
-	}
-	a.metadataStore, a.metrics, a.recorder = a.newMetadataStore(etcd), a.newMetrics(etcd), a.newRecorder()
-	if err := a.newMooncakePorts(); err != nil {
+	if err := a.wire(etcd); err != nil {
 		return err
 	}
-
-	a.rpc = a.newRPC()
 
 	// The servers outlive the node: its successor calls them.
 	servers, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	g, servers := errgroup.WithContext(servers)
-	g.Go(func() error { return a.serveRPC(servers) })
-	g.Go(func() error { return a.serveMooncake(servers) })
-	g.Go(func() error { return a.serveHTTP(servers) })
-	g.Go(func() error { return a.serveMetadata(servers) })
-	g.Go(func() error { return a.servePublisher(servers) })
-	g.Go(func() error { return a.certs.Run(servers) })
-	g.Go(func() error { return a.etcdCerts.Run(servers) })
-	g.Go(func() error { return a.callers.Run(servers) })
-	g.Go(func() error { return a.metrics.Run(servers) })
-	g.Go(func() error { return a.recorder.Run(servers) })
-	g.Go(func() error { return a.sweep(servers) })
-	g.Go(func() error { return a.report(servers) })
-	g.Go(func() error { return a.notifySystemd(servers) })
-	g.Go(func() error { return a.adviseCollector(servers) })
+	a.startServers(servers, g)
 	if err := a.writeReadyFile(etcd); err != nil {
 		stop()
 		_ = g.Wait()
@@ -249,6 +228,39 @@ func (a *App) Run(ctx context.Context) (err error) {
 		return nil // stopped on purpose
 	}
 	return err
+}
+
+// wire makes the node, and what serves and shows it. etcd is nil for a lone node.
+func (a *App) wire(etcd *etcdConn) error {
+	if etcd == nil {
+		a.node = newLoneNode(a)
+	} else {
+		a.node = newClusterNode(a, etcd)
+	}
+	a.metadataStore, a.metrics, a.recorder = a.newMetadataStore(etcd), a.newMetrics(etcd), a.newRecorder()
+	if err := a.newMooncakePorts(); err != nil {
+		return err
+	}
+	a.rpc = a.newRPC()
+	return nil
+}
+
+// startServers starts what runs whatever this node's role, until the context ends.
+func (a *App) startServers(servers context.Context, g *errgroup.Group) {
+	g.Go(func() error { return a.serveRPC(servers) })
+	g.Go(func() error { return a.serveMooncake(servers) })
+	g.Go(func() error { return a.serveHTTP(servers) })
+	g.Go(func() error { return a.serveMetadata(servers) })
+	g.Go(func() error { return a.servePublisher(servers) })
+	g.Go(func() error { return a.certs.Run(servers) })
+	g.Go(func() error { return a.etcdCerts.Run(servers) })
+	g.Go(func() error { return a.callers.Run(servers) })
+	g.Go(func() error { return a.metrics.Run(servers) })
+	g.Go(func() error { return a.recorder.Run(servers) })
+	g.Go(func() error { return a.sweep(servers) })
+	g.Go(func() error { return a.report(servers) })
+	g.Go(func() error { return a.notifySystemd(servers) })
+	g.Go(func() error { return a.adviseCollector(servers) })
 }
 
 // sweep tidies up the state after unmounts, whatever this node's role.

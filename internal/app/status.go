@@ -69,28 +69,10 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 		entries, behind := head.Lag(at)
 		s.Self.Lag, s.Self.LagMillis = entries, behind.Milliseconds()
 	}
-	st := &pb.StatusResponse{
-		Node: nodeMessage(s.Self), State: stateMessage(at, stats),
-		Journal: &pb.JournalStatus{
-			CommittedSequence: uint64(head.Seq), HeadTerm: uint64(head.Term),
-			LastSnapshotReason: string(s.LastLoad), EtcdBytes: v.size, EtcdQuotaBytes: v.quota,
-		},
-	}
+	st := &pb.StatusResponse{Node: nodeMessage(s.Self), State: stateMessage(at, stats), Journal: n.journalMessage(head, s, v)}
 	st.State.StartedEmpty = s.Empty
-	st.Journal.History, st.Journal.Complete, st.Journal.Restored, st.Journal.Forked = string(s.Head.History), s.Complete, s.Restored, s.Forked
-	st.Journal.Unread, st.Journal.EtcdEndpoints = s.Unread, n.etcd.members
-	st.Journal.EtcdMembers = memberMessages(v.members, v.nodes)
-	if s.Loss.Err != nil {
-		st.Journal.Lost = s.Loss.Err.Cause
-	}
 	if s.Obstacle != nil {
 		st.NotServingReason, st.NotServingHelp = s.Obstacle.Reason, s.Obstacle.Help
-	}
-	if s.Founded != "" {
-		st.Notes = append(st.Notes, s.Founded)
-	}
-	for _, count := range s.Loads {
-		st.Journal.SnapshotLoads += uint64(count)
 	}
 	// A node that is fenced or hands over still is the elected one, and serves nobody.
 	if l := s.Leader; l.State == promote.Serving && (l.NodeID != n.ID || s.Self.Role == promote.Primary) {
@@ -102,25 +84,46 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 		}
 		st.Nodes = append(st.Nodes, nodeMessage(other))
 	}
-	if err := v.nodesErr; err != nil { // the head may be there, and nobody can read it
-		st.Warnings = append(st.Warnings, "etcd does not answer: "+err.Error())
+	if s.Founded != "" {
+		st.Notes = append(st.Notes, s.Founded)
 	}
-	st.Warnings = append(st.Warnings, pauseWarnings(v.paused)...)
+	st.Notes = append(st.Notes, n.notes(st, v.nodes)...)
+	st.Warnings = n.allWarnings(st, s, v)
+	return st, nil
+}
+
+// journalMessage returns what a status says of the journal, which stands at a head.
+func (n *clusterNode) journalMessage(head journal.Head, s promote.Status, v view) *pb.JournalStatus {
+	j := &pb.JournalStatus{
+		CommittedSequence: uint64(head.Seq), HeadTerm: uint64(head.Term), History: string(s.Head.History),
+		LastSnapshotReason: string(s.LastLoad), Complete: s.Complete, Restored: s.Restored, Forked: s.Forked, Unread: s.Unread,
+		EtcdBytes: v.size, EtcdQuotaBytes: v.quota, EtcdEndpoints: n.etcd.members, EtcdMembers: memberMessages(v.members, v.nodes),
+	}
+	if s.Loss.Err != nil {
+		j.Lost = s.Loss.Err.Cause
+	}
+	for _, count := range s.Loads {
+		j.SnapshotLoads += uint64(count)
+	}
+	return j
+}
+
+// allWarnings returns what is wrong with the node and its cluster.
+func (n *clusterNode) allWarnings(st *pb.StatusResponse, s promote.Status, v view) (list []string) {
+	if err := v.nodesErr; err != nil { // the head may be there, and nobody can read it
+		list = append(list, "etcd does not answer: "+err.Error())
+	}
+	list = append(list, pauseWarnings(v.paused)...)
 	if s.MountsHeldFor > n.app.params().HoldTime() {
-		st.Warnings = append(st.Warnings, fmt.Sprintf("mounted memory is given out only in %v, since writers that began before the empty start may still write to it; "+
+		list = append(list, fmt.Sprintf("mounted memory is given out only in %v, since writers that began before the empty start may still write to it; "+
 			"an operator who knows that there are none says so with the next empty start: masterctl start-empty --no-writers, or --no-writers",
 			s.MountsHeldFor.Round(time.Second)))
 	}
-	st.Notes = append(st.Notes, n.notes(st, v.nodes)...)
-	st.Warnings = append(st.Warnings, n.warnings(st, v.nodesErr == nil)...)
+	list = append(list, n.warnings(st, v.nodesErr == nil)...)
 	if v.nodesErr == nil {
-		st.Warnings = append(st.Warnings, memberWarnings(v.members, v.nodes)...)
+		list = append(list, memberWarnings(v.members, v.nodes)...)
 	}
-	st.Warnings = append(st.Warnings, n.app.silenceWarnings()...)
-	st.Warnings = append(st.Warnings, savingWarnings(s, v.nodes)...)
-	st.Warnings = append(st.Warnings, spaceWarnings(s, v.nodes)...)
-	st.Warnings = append(st.Warnings, settingWarnings(s, v.nodes)...)
-	return st, nil
+	return slices.Concat(list, n.app.silenceWarnings(), savingWarnings(s, v.nodes), spaceWarnings(s, v.nodes), settingWarnings(s, v.nodes))
 }
 
 // notes returns what an operator should know though nothing is wrong.

@@ -11,11 +11,10 @@ var (
 	product = []string{"...", "!lab/...", "!cmd/lab", "!etcdtest/..."}
 )
 
-// Limits of length, in lines. What we aim for is 500 and 60; the rest is room
-// for a file that reads better whole. A test is often one long table.
+// Limits of length, in lines. A test is often one long table.
 const (
-	maxFileLines         = 550
-	maxFunctionLines     = 70
+	maxFileLines         = 500
+	maxFunctionLines     = 60
 	maxTestFunctionLines = 120
 )
 
@@ -107,7 +106,11 @@ func rules() []rule {
 			allow: map[string]string{}},
 
 		{name: "a file holds one idea", check: fileLength(maxFileLines)},
-		{name: "a function fits a page", check: functionLength(maxFunctionLines, maxTestFunctionLines)},
+		{name: "a function fits a page", check: functionLength(maxFunctionLines, maxTestFunctionLines),
+			allow: map[string]string{
+				"lab/drill/controls.go:Controls":                        "a table, a line a control",
+				"internal/mooncake/mooncakeserver/handlers.go:newTable": "a table, a line a call",
+			}},
 	}
 }
 

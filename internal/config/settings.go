@@ -62,7 +62,7 @@ func Sections() []Section { return sections(new(Config)) }
 
 // sections is the table of all settings, their values bound to the fields of c.
 func sections(c *Config) []Section {
-	return slices.Concat(nodeSections(c), clusterSections(c), storeSections(c), securitySections(c), otherSections(c))
+	return slices.Concat(nodeSections(c), clusterSections(c), journalSections(c), storeSections(c), securitySections(c), otherSections(c))
 }
 
 func settings(c *Config) (all []Setting) {
@@ -128,7 +128,7 @@ func nodeSections(c *Config) []Section {
 }
 
 func clusterSections(c *Config) []Section {
-	h, j, l := &c.HA, &c.Journal, &c.Lease
+	h := &c.HA
 	return []Section{
 		{"Cluster and takeover", []Setting{
 			{"enable_ha", "true", mooncake, boolean(&h.Enabled),
@@ -157,7 +157,7 @@ func clusterSections(c *Config) []Section {
 			{"promotion-cleanup", "auto", understudy, oneOf(&h.PromotionCleanup, promote.CleanupAuto, promote.CleanupExpired, promote.CleanupNone),
 				"what a new primary drops: objects whose lease had run out, nothing, or (auto) as the eviction policy asks"},
 			{"handover-timeout", "10s", understudy, duration(&h.HandoverTimeout, time.Millisecond),
-				"how long a node that got SIGTERM waits for another to serve"},
+				"how long a node that got SIGTERM waits for another to serve; in each handover a successor has a quarter of it to catch up"},
 			{"refound-wait", "5s", understudy, duration(&h.RefoundWait, 0),
 				"how long a node that would found a journal, or restarts from a state file, waits for others that may hold more"},
 			{"wait-for-state", "auto", understudy, autoDuration(&h.WaitForState),
@@ -168,6 +168,12 @@ func clusterSections(c *Config) []Section {
 				"when this node starts empty no earlier writer writes any more: mounted memory is given out after " +
 					"default_kv_lease_ttl, and not only after put_start_release_timeout_sec"},
 		}},
+	}
+}
+
+func journalSections(c *Config) []Section {
+	j, l := &c.Journal, &c.Lease
+	return []Section{
 		{"Journal", []Setting{
 			{"events-ttl", "1m", understudy, wholeSeconds(&j.EventsTTL, time.Second), "life of journal records in etcd"},
 			{"journal-compact", "auto", understudy, oneOf(&j.Compact, CompactAuto, CompactOn, CompactOff),

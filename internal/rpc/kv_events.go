@@ -26,7 +26,7 @@ func (s *objectService) KvEvents(r *pb.KvEventsRequest, stream grpc.ServerStream
 		return err
 	}
 	defer giveBack()
-	after := kvevents.Position{History: r.GetAfter().GetHistory(), Seq: metadata.Seq(r.GetAfter().GetSequence())}
+	after := kvevents.Checkpoint{History: r.GetAfter().GetHistory(), Seq: metadata.Seq(r.GetAfter().GetSequence())}
 	if term, err := termOf(r.GetAfter()); err == nil { // a term that there cannot be is in no journal
 		after.Term = term
 	}
@@ -53,8 +53,8 @@ func (s *objectService) KvEvents(r *pb.KvEventsRequest, stream grpc.ServerStream
 	}
 }
 
-func positionOf(p kvevents.Position) *pb.KvPosition {
-	if p == (kvevents.Position{}) {
+func positionOf(p kvevents.Checkpoint) *pb.KvPosition {
+	if p == (kvevents.Checkpoint{}) {
 		return nil
 	}
 	return &pb.KvPosition{History: p.History, Term: uint64(p.Term), Sequence: uint64(p.Seq)}

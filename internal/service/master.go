@@ -11,6 +11,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
@@ -193,10 +194,7 @@ func (m *Master) round(ctx context.Context, items []int, bytes int, prepare prep
 		change, busy, err := prepare(i, now)
 		switch {
 		case busy != nil:
-			if wait == nil {
-				wait = busy
-			}
-			blocked = append(blocked, i)
+			blocked, wait = append(blocked, i), cmp.Or(wait, busy)
 		case err != nil || change == nil:
 			outcomes[i].err = m.fenced(ctx, err)
 		default:

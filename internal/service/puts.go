@@ -98,66 +98,103 @@ func (m *Master) BatchPutStart(ctx context.Context, p PutRequest, items []PutIte
 }
 
 func (m *Master) putStart(ctx context.Context, op string, p PutRequest, items []PutItem) ([]Reservation, []error, error) {
-	pin, err := m.softPin(op, p.Config)
+	c, err := m.newPutCall(op, p, items)
 	if err != nil {
 		return nil, nil, err
 	}
+	reserve := c.reserve
+	outcomes := m.commit(ctx, len(items), m.putBytes(p, items), reserve)
+	m.retryOverQuota(ctx, p, items, outcomes, reserve)
+	return c.reserved(outcomes), errorsOf(outcomes), nil
+}
+
+// A putCall is a PutStart or a BatchPutStart under way.
+type putCall struct {
+	m     *Master
+	op    string
+	p     PutRequest
+	items []PutItem
+	got   []Reservation // by item, as far as they are made
+
+	pin       time.Duration
+	preferred []string // segments that are tried first
+	refused   error    // of objects whose keys would be too many; nil if they are not
+}
+
+// newPutCall checks what the objects of a call have in common.
+func (m *Master) newPutCall(op string, p PutRequest, items []PutItem) (*putCall, error) {
+	pin, err := m.softPin(op, p.Config)
+	if err != nil {
+		return nil, err
+	}
 	if p.Config.Replicas < 1 || p.Config.Replicas > metadata.MaxReplicas {
-		return nil, nil, errs.New(errs.InvalidParams, op, "replica_num is %d; ask for 1 to %d", p.Config.Replicas, metadata.MaxReplicas)
+		return nil, errs.New(errs.InvalidParams, op, "replica_num is %d; ask for 1 to %d", p.Config.Replicas, metadata.MaxReplicas)
 	}
 	if n := len(p.Config.Preferred); n > MaxPreferred {
-		return nil, nil, errs.New(errs.InvalidParams, op, "preferred_segments has %d names, at most %d are possible; name only those to try first", n, MaxPreferred)
+		return nil, errs.New(errs.InvalidParams, op, "preferred_segments has %d names, at most %d are possible; name only those to try first", n, MaxPreferred)
 	}
-	refused := m.admitKeys(op, p, items)
-	got, preferred := make([]Reservation, len(items)), distinct(p.Config.Preferred)
+	preferred := distinct(p.Config.Preferred)
 	if (m.LocalFirst || p.Config.SameNode) && p.Config.Replicas == 1 {
 		preferred = m.Store.NamesOnHost(slices.Clip(preferred), p.Client, p.Config.HostID)
 	}
-	reserve := func(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
-		it := items[i]
-		if err := checkPut(op, p.Tenant, it); err != nil {
-			return nil, nil, err
-		}
-		asOf := m.Store.Time()
-		put := &metadata.Put{
-			Tenant: p.Tenant, Key: it.Key, Client: p.Client, Size: it.Size, Request: itemRequest(p.Request, i),
-			Replicas: p.Config.Replicas, Preferred: preferred, DiskPath: m.diskPath(it.Key),
-			SoftPin: pin, HardPin: p.Config.HardPin, Group: it.Group, Grouped: p.Config.Grouped, DataType: p.Config.DataType,
-			Unnumbered: p.Unnumbered, Upsert: p.Config.Upsert, KeepSoftPin: p.Config.SoftPin == SoftPinPreserve,
-			Metered: bool(m.Tenants), Peer: p.Peer, Refused: refused,
-		}
-		e, repeated, wait, err := m.Store.PreparePutStart(put, now)
-		if put.Own = ownOf(items[:i], got, it.Key, err); put.Own != 0 {
-			e, repeated, wait, err = m.Store.PreparePutStart(put, now)
-		}
-		m.noteAllocation(e, err, p.Config.Replicas, it.Size, asOf)
-		switch {
-		case repeated != nil:
-			got[i] = Reservation{repeated.ID, repeated.Replicas}
-			return nil, nil, nil
-		case e == nil:
-			return nil, wait, err
-		}
-		got[i].ID = e.ID
-		if p.Config.SameNode && i == 0 {
-			preferred = []string{e.Descriptors()[0].Segment}
-		}
-		return e, nil, nil
+	return &putCall{
+		m: m, op: op, p: p, items: items, got: make([]Reservation, len(items)),
+		pin: pin, preferred: preferred, refused: m.admitKeys(op, p, items),
+	}, nil
+}
+
+// reserve decides an item: it prepares its reservation, finds the one that an earlier
+// try of the same call has made, or has it wait.
+func (c *putCall) reserve(i int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
+	it, config := c.items[i], &c.p.Config
+	if err := checkPut(c.op, c.p.Tenant, it); err != nil {
+		return nil, nil, err
 	}
-	outcomes := m.commit(ctx, len(items), m.putBytes(p, items), reserve)
-	m.retryOverQuota(ctx, p, items, outcomes, reserve)
-	failed := errorsOf(outcomes)
+	put, asOf := c.put(i), c.m.Store.Time()
+	e, repeated, wait, err := c.m.Store.PreparePutStart(put, now)
+	if put.Own = ownOf(c.items[:i], c.got, it.Key, err); put.Own != 0 {
+		e, repeated, wait, err = c.m.Store.PreparePutStart(put, now)
+	}
+	c.m.noteAllocation(e, err, config.Replicas, it.Size, asOf)
+	switch {
+	case repeated != nil:
+		c.got[i] = Reservation{repeated.ID, repeated.Replicas}
+		return nil, nil, nil
+	case e == nil:
+		return nil, wait, err
+	}
+	c.got[i].ID = e.ID
+	if config.SameNode && i == 0 {
+		c.preferred = []string{e.Descriptors()[0].Segment}
+	}
+	return e, nil, nil
+}
+
+// put returns what an item asks the store for.
+func (c *putCall) put(i int) *metadata.Put {
+	it, p, config := c.items[i], &c.p, &c.p.Config
+	return &metadata.Put{
+		Tenant: p.Tenant, Key: it.Key, Client: p.Client, Size: it.Size, Request: itemRequest(p.Request, i),
+		Replicas: config.Replicas, Preferred: c.preferred, DiskPath: c.m.diskPath(it.Key),
+		SoftPin: c.pin, HardPin: config.HardPin, Group: it.Group, Grouped: config.Grouped, DataType: config.DataType,
+		Unnumbered: p.Unnumbered, Upsert: config.Upsert, KeepSoftPin: config.SoftPin == SoftPinPreserve,
+		Metered: bool(c.m.Tenants), Peer: p.Peer, Refused: c.refused,
+	}
+}
+
+// reserved returns the reservations that are in the journal.
+func (c *putCall) reserved(outcomes []outcome) []Reservation {
 	for i, o := range outcomes {
 		if o.err != nil {
-			if p.Unnumbered && errs.KindOf(o.err) == errs.Unresolved {
-				m.Store.Abandon(p.Tenant, items[i].Key, got[i].ID) // the caller will not learn of it
+			if c.p.Unnumbered && errs.KindOf(o.err) == errs.Unresolved {
+				c.m.Store.Abandon(c.p.Tenant, c.items[i].Key, c.got[i].ID) // the caller will not learn of it
 			}
-			got[i] = Reservation{}
+			c.got[i] = Reservation{}
 		} else if e, ok := o.change.(*metadata.PutStart); ok {
-			got[i].Replicas = e.Descriptors()
+			c.got[i].Replicas = e.Descriptors()
 		}
 	}
-	return got, failed, nil
+	return c.got
 }
 
 // ownOf returns the reservation that a batch has made under a key before it failed

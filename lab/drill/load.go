@@ -165,7 +165,7 @@ func (l *load) judge(ctx context.Context, c *cluster.Cluster) (verdict, error) {
 		"calls": int64(v.Calls), "keys": int64(v.Keys), "calls_ok": int64(n.OK), "calls_ambiguous": int64(n.Ambiguous), "calls_unanswered": int64(n.Unanswered),
 		"calls_final_error": int64(finals), "looks": int64(v.Looks), "leases_kept": int64(v.Kept), "commits_read": int64(v.Commits),
 	}
-	maps.Copy(counts, l.Errands())
+	maps.Copy(counts, l.OwnerCounts())
 	return verdict{v, counts, slowest}, nil
 }
 

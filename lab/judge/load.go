@@ -34,7 +34,7 @@ type Load struct {
 	holds   chan sight // leases that are kept to their end
 	asked   chan sight // objects that owners are to copy or to move
 	seen    tally      // what was found wrong while it works
-	did     errands
+	did     ownerCounts
 
 	// What the load has read of the hosts' memory under leases that held to the end
 	// of the reading: as soon as the place was known, and on leases that were kept.

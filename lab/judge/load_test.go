@@ -133,7 +133,7 @@ func TestLittleMemory(t *testing.T) {
 		return err == nil && strict.Violations[D] > 0
 	})
 	wait(t, "owners have done all that they can be asked for", func() bool {
-		for _, n := range l.Errands() {
+		for _, n := range l.OwnerCounts() {
 			if n == 0 {
 				return false
 			}

@@ -267,11 +267,11 @@ func (l *Load) movedTo(id client.ObjectID, endpoint string) {
 	l.moved[id] = endpoint
 }
 
-// errands count what owners have done.
-type errands struct{ copies, moves, offloads, diskReads, diskEvictions, promotions atomic.Int64 }
+// ownerCounts count what owners have done.
+type ownerCounts struct{ copies, moves, offloads, diskReads, diskEvictions, promotions atomic.Int64 }
 
-// Errands returns how often owners have done what they were asked for.
-func (l *Load) Errands() map[string]int64 {
+// OwnerCounts returns how often owners have done what they were asked for.
+func (l *Load) OwnerCounts() map[string]int64 {
 	return map[string]int64{
 		"copies": l.did.copies.Load(), "moves": l.did.moves.Load(), "offloads": l.did.offloads.Load(),
 		"disk_reads": l.did.diskReads.Load(), "disk_evictions": l.did.diskEvictions.Load(), "promotions": l.did.promotions.Load(),

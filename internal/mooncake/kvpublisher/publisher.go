@@ -101,7 +101,7 @@ func (p *Publisher) Publish(ctx context.Context, term metadata.Term) error {
 		case errs.KindOf(err) == errs.Unavailable:
 			p.Log.Warn().Err(err).Msg("KV events were lost before they were published; all keys are published again")
 			sub.Close()
-			sub = p.Feed.Subscribe(kvevents.Position{})
+			sub = p.Feed.Subscribe(kvevents.Checkpoint{})
 			continue
 		case err != nil:
 			return err

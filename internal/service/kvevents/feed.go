@@ -14,8 +14,8 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A Position says up to where in the journal a subscriber has seen everything.
-type Position struct {
+// A Checkpoint says up to where in the journal a subscriber has seen everything.
+type Checkpoint struct {
 	History string // of the journal; empty without HA on older clusters
 	Term    metadata.Term
 	Seq     metadata.Seq
@@ -24,7 +24,7 @@ type Position struct {
 // maxBytes bounds the names that a feed keeps; a key may have 64 KiB.
 const maxBytes = 64 << 20
 
-// maxTerms is how many terms a position may be behind.
+// maxTerms is how many terms a checkpoint may be behind.
 const maxTerms = 64
 
 // A Feed keeps the newest events of the store that applies commits.
@@ -44,7 +44,7 @@ type Feed struct {
 	through  metadata.Seq
 	terms    []termStart // the oldest first
 	sweeping bool
-	held     metadata.Seq  // while sweeping: the position that subscribers have
+	held     metadata.Seq  // while sweeping: the checkpoint that subscribers have
 	changed  chan struct{} // closed when there is more; nil while nobody waits
 	counts   Counts
 }
@@ -102,7 +102,7 @@ func (f *Feed) MediaChanged(of *metadata.Store, at metadata.Seq, what *metadata.
 // Applied makes visible what a commit did (metadata.Watcher).
 //
 // What an unmount takes along is seen later than its commit, on each node at another
-// time. Until all of it was seen, the position of subscribers stays before that
+// time. Until all of it was seen, the checkpoint of subscribers stays before that
 // commit: who goes on elsewhere gets it there, some of it twice.
 func (f *Feed) Applied(of *metadata.Store, term metadata.Term, at metadata.Seq, sweeping bool) {
 	f.mu.Lock()
@@ -148,9 +148,9 @@ func (f *Feed) at(number uint64) *entry { return &f.ring[number%uint64(f.capacit
 
 func (e *entry) bytes() int { return len(e.what.Key) + len(e.what.Group) + len(e.what.Tenant) }
 
-// position is where a subscriber stands that has all there is. Needs mu.
-func (f *Feed) position(history string) Position {
-	p := Position{History: history, Seq: f.through}
+// checkpoint is where a subscriber stands that has all there is. Needs mu.
+func (f *Feed) checkpoint(history string) Checkpoint {
+	p := Checkpoint{History: history, Seq: f.through}
 	if f.sweeping {
 		p.Seq = f.held
 	}
@@ -168,9 +168,9 @@ func (f *Feed) termAt(seq metadata.Seq) metadata.Term {
 	return 0
 }
 
-// find returns the number of the first event behind a position, false if not all events
+// find returns the number of the first event behind a checkpoint, false if not all events
 // behind it are kept. Needs mu.
-func (f *Feed) find(p Position, history string) (uint64, bool) {
+func (f *Feed) find(p Checkpoint, history string) (uint64, bool) {
 	if p.History != history || p.Seq < f.base || p.Seq > f.through || p.Term == 0 || p.Term != f.termAt(p.Seq) {
 		return 0, false
 	}

@@ -50,7 +50,7 @@ func (n *node) see(keys ...string) {
 }
 
 // next reads until nothing comes any more, and returns the keys, "!" for a resync.
-func next(t *testing.T, s *kvevents.Subscription) (keys []string, through kvevents.Position) {
+func next(t *testing.T, s *kvevents.Subscription) (keys []string, through kvevents.Checkpoint) {
 	t.Helper()
 	for {
 		b, err := s.Next(t.Context(), time.Millisecond)
@@ -67,7 +67,7 @@ func next(t *testing.T, s *kvevents.Subscription) (keys []string, through kveven
 			}
 			keys = append(keys, sign+e.Key)
 		}
-		if !b.Resync && len(b.Events) == 0 && b.Through != (kvevents.Position{}) {
+		if !b.Resync && len(b.Events) == 0 && b.Through != (kvevents.Checkpoint{}) {
 			return keys, b.Through
 		}
 	}
@@ -81,16 +81,16 @@ func want(t *testing.T, what string, got []string, want ...string) {
 }
 
 // start subscribes without a position, which begins with a resync.
-func (n *node) start(t *testing.T) (*kvevents.Subscription, kvevents.Position) {
+func (n *node) start(t *testing.T) (*kvevents.Subscription, kvevents.Checkpoint) {
 	t.Helper()
-	s := n.Subscribe(kvevents.Position{})
+	s := n.Subscribe(kvevents.Checkpoint{})
 	t.Cleanup(s.Close)
 	keys, through := next(t, s)
 	want(t, "a first subscription", keys, "!")
 	return s, through
 }
 
-func (n *node) resume(t *testing.T, p kvevents.Position) []string {
+func (n *node) resume(t *testing.T, p kvevents.Checkpoint) []string {
 	t.Helper()
 	s := n.Subscribe(p)
 	defer s.Close()
@@ -108,7 +108,7 @@ func TestResume(t *testing.T) {
 	both("k1", "k2")
 	keys, at := next(t, s)
 	want(t, "a commit", keys, "k1", "k2")
-	if at != (kvevents.Position{History: "h", Term: 1, Seq: 3}) {
+	if at != (kvevents.Checkpoint{History: "h", Term: 1, Seq: 3}) {
 		t.Errorf("the position is %+v, want that of commit 3", at)
 	}
 	a.seq++
@@ -121,7 +121,7 @@ func TestResume(t *testing.T) {
 	b.term = 2
 	b.commit("k4")
 	want(t, "on another node, two commits and a term later", b.resume(t, at), "-k1", "k3", "k4")
-	want(t, "nothing missed", b.resume(t, kvevents.Position{History: "h", Term: 2, Seq: 5}))
+	want(t, "nothing missed", b.resume(t, kvevents.Checkpoint{History: "h", Term: 2, Seq: 5}))
 }
 
 // Who may have missed something begins anew: behind what is kept, in a term in which the
@@ -133,7 +133,7 @@ func TestResyncs(t *testing.T) {
 	n.commit("k4")
 	n.term = 2
 	n.commit("k5") // gives up k2: positions before commit 3 are too old
-	for what, p := range map[string]kvevents.Position{
+	for what, p := range map[string]kvevents.Checkpoint{
 		"too old":      {History: "h", Term: 1, Seq: 2},
 		"other term":   {History: "h", Term: 1, Seq: 5},
 		"ahead":        {History: "h", Term: 2, Seq: 6},
@@ -144,7 +144,7 @@ func TestResyncs(t *testing.T) {
 	} {
 		want(t, what, n.resume(t, p), "!")
 	}
-	want(t, "kept", n.resume(t, kvevents.Position{History: "h", Term: 1, Seq: 3}), "k4", "k5")
+	want(t, "kept", n.resume(t, kvevents.Checkpoint{History: "h", Term: 1, Seq: 3}), "k4", "k5")
 	if got := n.Counts(); got.Resyncs != 7 || got.Subscribers != 0 {
 		t.Errorf("counts %+v, want 7 resyncs and no subscriber", got)
 	}
@@ -225,7 +225,7 @@ func TestConcurrentSubscribers(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var readers sync.WaitGroup
 	for range 4 {
-		s := n.Subscribe(kvevents.Position{History: "h", Term: 1, Seq: 1})
+		s := n.Subscribe(kvevents.Checkpoint{History: "h", Term: 1, Seq: 1})
 		readers.Go(func() {
 			defer s.Close()
 			for expected := 0; ; {
@@ -258,7 +258,7 @@ func TestSubscribeAmidALargeCommit(t *testing.T) {
 	n := newNode(2)
 	n.seq++
 	n.see("k1", "k2", "k3")
-	for name, s := range map[string]*kvevents.Subscription{"kept": n.SubscribeKept(1), "anew": n.Subscribe(kvevents.Position{})} {
+	for name, s := range map[string]*kvevents.Subscription{"kept": n.SubscribeKept(1), "anew": n.Subscribe(kvevents.Checkpoint{})} {
 		for range 3 { // the resync, the empty store, and nothing
 			b, err := s.Next(t.Context(), time.Millisecond)
 			if err != nil || len(b.Events) > 0 {

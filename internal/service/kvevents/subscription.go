@@ -8,20 +8,20 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A Batch has at most maxEvents events, and about maxBatchBytes of names.
+// A Delivery has at most maxEvents events, and about maxBatchBytes of names.
 const (
 	maxEvents     = 256
 	maxBatchBytes = 256 << 10
 )
 
-// A Batch is what a subscriber gets at once. Its slice is good until the next one.
-type Batch struct {
+// A Delivery is what a subscriber gets at once. Its slice is good until the next one.
+type Delivery struct {
 	// Resync: the subscriber may have missed something. It forgets all keys; those that
 	// there are follow, as events in which they come to where they are.
 	Resync bool
 	Events []metadata.MediaChange
 	// Through is where to go on from with all of this seen; zero while that is nowhere.
-	Through Position
+	Through Checkpoint
 }
 
 // A Subscription reads a feed at the pace of its reader. It is used by one goroutine.
@@ -30,7 +30,7 @@ type Subscription struct {
 	history string
 	epoch   int
 	next    uint64 // number of the event to read next
-	through Position
+	through Checkpoint
 	batch   []metadata.MediaChange
 
 	// A walk through all keys, after a resync.
@@ -38,11 +38,11 @@ type Subscription struct {
 	shard   int
 	waiting []metadata.MediaChange // of the shard that was visited last
 	until   uint64                 // number of the event before which the next shard waits
-	begun   Position               // of the walk
+	begun   Checkpoint             // of the walk
 }
 
-// Subscribe returns a subscription that goes on behind a position. It must be closed.
-func (f *Feed) Subscribe(from Position) *Subscription {
+// Subscribe returns a subscription that goes on behind a checkpoint. It must be closed.
+func (f *Feed) Subscribe(from Checkpoint) *Subscription {
 	s := &Subscription{feed: f, history: f.history()}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -75,9 +75,9 @@ func (s *Subscription) Close() {
 }
 
 // Next returns what comes next. When nothing has come for a while, it returns an empty
-// batch, with the position of now. It fails when the context ends, and with Unavailable
+// batch, with the checkpoint of now. It fails when the context ends, and with Unavailable
 // when the reader is so slow that events were given up before it read them.
-func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Batch, error) {
+func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Delivery, error) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	for {
@@ -88,37 +88,37 @@ func (s *Subscription) Next(ctx context.Context, wait time.Duration) (Batch, err
 		}
 		select {
 		case <-ctx.Done():
-			return Batch{}, ctx.Err()
+			return Delivery{}, ctx.Err()
 		case <-timer.C:
-			return Batch{Through: s.through}, nil
+			return Delivery{Through: s.through}, nil
 		case <-changed:
 		}
 	}
 }
 
 // take returns the next batch, or what to wait for.
-func (s *Subscription) take(history string) (Batch, <-chan struct{}, error) {
+func (s *Subscription) take(history string) (Delivery, <-chan struct{}, error) {
 	f := s.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	switch {
 	case f.of == nil:
-		return Batch{}, f.change(), nil
+		return Delivery{}, f.change(), nil
 	case s.epoch != f.epoch || s.history != history:
-		s.history, s.epoch, s.next, s.through = history, f.epoch, max(f.whole, f.first), Position{}
-		s.walking, s.shard, s.waiting, s.until, s.begun = true, 0, nil, 0, f.position(history)
+		s.history, s.epoch, s.next, s.through = history, f.epoch, max(f.whole, f.first), Checkpoint{}
+		s.walking, s.shard, s.waiting, s.until, s.begun = true, 0, nil, 0, f.checkpoint(history)
 		f.counts.Resyncs++
-		return Batch{Resync: true}, nil, nil
+		return Delivery{Resync: true}, nil, nil
 	case s.next < f.first:
 		f.counts.Dropped++
-		return Batch{}, nil, errs.New(errs.Unavailable, "", "this subscriber is too slow: %d events were given up before it read them; subscribe again, and begin anew", f.first-s.next)
+		return Delivery{}, nil, errs.New(errs.Unavailable, "", "this subscriber is too slow: %d events were given up before it read them; subscribe again, and begin anew", f.first-s.next)
 	case s.walking && (len(s.waiting) > 0 || s.next >= s.until):
 		return s.walk(), nil, nil
 	case s.next >= f.whole:
-		if at := f.position(history); at != s.through {
+		if at := f.checkpoint(history); at != s.through {
 			s.through = at // commits that changed no key
 		}
-		return Batch{}, f.change(), nil
+		return Delivery{}, f.change(), nil
 	}
 	s.batch = s.batch[:0]
 	for bytes := 0; s.next < f.whole && len(s.batch) < maxEvents && bytes < maxBatchBytes; s.next++ {
@@ -127,9 +127,9 @@ func (s *Subscription) take(history string) (Batch, <-chan struct{}, error) {
 		s.batch = append(s.batch, e.what)
 	}
 	if s.next == f.whole && !s.walking {
-		s.through = f.position(history)
+		s.through = f.checkpoint(history)
 	}
-	return Batch{Events: s.batch, Through: s.through}, nil, nil
+	return Delivery{Events: s.batch, Through: s.through}, nil, nil
 }
 
 // change returns what is closed when there is more. Needs mu.
@@ -144,7 +144,7 @@ func (f *Feed) change() <-chan struct{} {
 // the shard in which it does, so in the end the subscriber has what is there, whichever
 // of the two it saw first. Between two shards come the events of that time: they would
 // be given up during a walk that takes long. Needs mu, and gives it back meanwhile.
-func (s *Subscription) walk() Batch {
+func (s *Subscription) walk() Delivery {
 	f := s.feed
 	store := f.of // not kept: a reader that stalls must not hold on to a store of before
 	f.mu.Unlock()
@@ -156,14 +156,14 @@ func (s *Subscription) walk() Batch {
 	f.mu.Lock()
 	if len(s.waiting) == 0 {
 		s.through, s.walking, s.waiting = s.begun, false, nil
-		return Batch{Through: s.through}
+		return Delivery{Through: s.through}
 	}
 	n, bytes := 0, 0
 	for n < min(len(s.waiting), maxEvents) && bytes < maxBatchBytes {
 		bytes += len(s.waiting[n].Key)
 		n++
 	}
-	batch := Batch{Events: s.waiting[:n]}
+	batch := Delivery{Events: s.waiting[:n]}
 	s.waiting, s.until = s.waiting[n:], f.whole
 	return batch
 }

@@ -65,7 +65,7 @@ func TestChangesDuringAWalk(t *testing.T) {
 	for i := range n {
 		w.put(fmt.Sprint("k", i))
 	}
-	s := w.feed.Subscribe(kvevents.Position{})
+	s := w.feed.Subscribe(kvevents.Checkpoint{})
 	defer s.Close()
 	known := map[string]bool{}
 	for round := 0; ; round++ {
@@ -83,7 +83,7 @@ func TestChangesDuringAWalk(t *testing.T) {
 		if round < n/2 {
 			w.remove(fmt.Sprint("k", round))
 			w.put(fmt.Sprint("new", round))
-			if b.Through != (kvevents.Position{}) {
+			if b.Through != (kvevents.Checkpoint{}) {
 				t.Fatalf("answer %d has a position, amid all keys", round)
 			}
 		} else if !b.Resync && len(b.Events) == 0 && b.Through.Seq == w.at {
