@@ -151,9 +151,9 @@ func (c *putCall) reserve(i int, now metadata.Time) (metadata.Change, <-chan str
 		return nil, nil, err
 	}
 	put, asOf := c.put(i), c.m.Store.Time()
-	e, repeated, wait, err := c.m.Store.PreparePutStart(put, now)
+	e, repeated, wait, err := c.m.Store.PreparePutStart(&put, now)
 	if put.Own = ownOf(c.items[:i], c.got, it.Key, err); put.Own != 0 {
-		e, repeated, wait, err = c.m.Store.PreparePutStart(put, now)
+		e, repeated, wait, err = c.m.Store.PreparePutStart(&put, now)
 	}
 	c.m.noteAllocation(e, err, config.Replicas, it.Size, asOf)
 	switch {
@@ -171,9 +171,9 @@ func (c *putCall) reserve(i int, now metadata.Time) (metadata.Change, <-chan str
 }
 
 // put returns what an item asks the store for.
-func (c *putCall) put(i int) *metadata.Put {
+func (c *putCall) put(i int) metadata.Put {
 	it, p, config := c.items[i], &c.p, &c.p.Config
-	return &metadata.Put{
+	return metadata.Put{
 		Tenant: p.Tenant, Key: it.Key, Client: p.Client, Size: it.Size, Request: itemRequest(p.Request, i),
 		Replicas: config.Replicas, Preferred: c.preferred, DiskPath: c.m.diskPath(it.Key),
 		SoftPin: c.pin, HardPin: config.HardPin, Group: it.Group, Grouped: config.Grouped, DataType: config.DataType,

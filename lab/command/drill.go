@@ -87,6 +87,8 @@ It exits with 1 if a promise was broken, or something else that must hold did no
 	f.IntVar(&o.Rounds, "rounds", 0, "how often the fault happens; 0 for the drill's own number")
 	f.IntVar(&o.Objects, "objects", 0, "where a drill needs many; 0 for 1,000,000, with --short 30,000")
 	f.DurationVar(&o.Away, "away", 0, "how long all nodes and etcd stay dead in the drill that kills everything")
+	f.DurationVar(&o.Stall, "stall", 0, "how long stalling-etcd stops etcd each time, under full load and for an hour (--duration); 0 for a time by chance")
+	f.DurationVar(&o.Every, "every", 0, "how often it does, with --stall; 0 for 10s")
 	f.StringVar(&o.From, "from", "", "the commit whose nodes a rolling restart upgrades; needs the source with its git history")
 	f.StringVar(&o.Break, "break", "", "the safeguard that is missing in the nodes; needs the source")
 	return cmd

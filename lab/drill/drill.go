@@ -48,6 +48,8 @@ type Options struct {
 	EventsTTL  time.Duration  // of the journal, whole seconds; default 60 s, 5 s if Short
 	Objects    int            // where a drill needs many; default 1,000,000, 30,000 if Short
 	Away       time.Duration  // how long all stays dead that everything-killed kills; default: not at all
+	Stall      time.Duration  // how long etcd is stopped each time by stalling-etcd; default: by chance
+	Every      time.Duration  // one such stall each; default 10 s
 	From       string         // commit of the release that upgrade starts from; default: lastRelease
 	Short      bool           // the form for CI
 	OwnEtcd    bool           // each of three nodes runs a member of etcd
@@ -85,6 +87,9 @@ func (o Options) withDefaults() Options {
 			o.Objects = 30_000
 		}
 	}
+	if o.Every == 0 {
+		o.Every = 10 * time.Second
+	}
 	if o.From == "" {
 		o.From = lastRelease
 	}
@@ -111,6 +116,9 @@ func (o Options) Check() error {
 	}
 	if o.Rounds < 0 || o.Duration < 0 || o.Away < 0 || o.Objects < 0 {
 		faults = append(faults, "rounds, durations and objects must not be below 0")
+	}
+	if o.Stall < 0 || o.Stall >= o.Every {
+		faults = append(faults, fmt.Sprintf("a stall of %v each %v is none; it must be above 0 and shorter than that", o.Stall, o.Every))
 	}
 	if fault := o.Access.Check(); fault != "" {
 		faults = append(faults, fault)

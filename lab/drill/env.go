@@ -49,6 +49,7 @@ type episode struct {
 	lone   bool                  // one master without HA
 	work   *work                 // of the recorded clients; nil for none
 	before func(context.Context) // runs before they begin; may be nil
+	once   bool                  // a round needs a cluster of its own
 }
 
 const clusterID = "drill"
@@ -155,8 +156,8 @@ func (e *Env) rounds(ctx context.Context, ep episode, round func(ctx context.Con
 		return e.result.Rounds >= n || e.Duration > 0 && e.Now()-e.began >= e.Duration || e.noticed()
 	}
 	most := perEpisode
-	if e.Break != "" {
-		most = 1 // to notice early
+	if e.Break != "" || ep.once {
+		most = 1 // with a mutant to notice early
 	}
 	for !enough() {
 		e.episode(ctx, ep, func(ctx context.Context) {

@@ -1,7 +1,6 @@
 package drill
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -364,41 +363,4 @@ func (e *Env) openCommit(ctx context.Context, primary *cluster.Node) (applied, h
 		return e.Now()-since >= still, nil
 	})
 	return applied, head, err
-}
-
-// stallEtcd stops etcd at random times for a moment or a few seconds.
-func stallEtcd(ctx context.Context, e *Env) {
-	lasts := cmp.Or(e.Duration, 10*time.Minute)
-	if e.Short {
-		lasts = 15 * time.Second
-	}
-	const least, spread = 300 * time.Millisecond, 2700 * time.Millisecond
-	e.episode(ctx, episode{work: &work{rate: defaultRate / 5}}, func(ctx context.Context) {
-		p := e.ready(ctx)
-		long, raised := 0, false
-		for end := e.Now() + lasts; e.Now() < end && !e.noticed(); e.result.Rounds++ {
-			e.letWork(ctx)
-			stall := least + time.Duration(e.rng.Int64N(int64(spread)))
-			if e.Short && e.result.Rounds < 3 {
-				stall = e.window() // slow, and no failover
-			}
-			e.load.Mark("SIGSTOP of etcd")
-			m := e.cluster.Members[0]
-			do(m.Signal(syscall.SIGSTOP))
-			err := clock.Sleep(ctx, stall)
-			do(m.Signal(syscall.SIGCONT))
-			do(err)
-			if stall > e.Failover {
-				long++
-			}
-			e.load.answers(ctx, 50)
-			raised = raised || e.raised(ctx)
-		}
-		_, now := e.primary(ctx, 0)
-		failovers := int(now - p.term)
-		e.result.violate("F", 0)
-		e.result.check("one failover a stall", failovers <= long, "%d failovers in %d stalls, %d of them longer than %v", failovers, e.result.Rounds, long, e.Failover)
-		e.result.check("the window is raised", raised, "after %d stalls a head carried more than %v: %t", e.result.Rounds, e.Failover, raised)
-		e.did("etcd stalled %d times, %d of them for more than %v: %d failovers, window raised: %t", e.result.Rounds, long, e.Failover, failovers, raised)
-	})
 }

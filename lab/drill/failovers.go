@@ -139,7 +139,7 @@ func stopPrimary(ctx context.Context, e *Env) {
 		}
 		calls := e.probe(ctx, old, 4*e.SessionTTL)
 		defer calls.stop()
-		until(ctx, time.Minute, "the primary answers", func(context.Context) (bool, error) { return calls.count() > probers, nil })
+		until(ctx, time.Minute, "the primary answers", func(context.Context) (bool, error) { return calls.count() > probeCalls, nil })
 		window, stopped := e.inForce(ctx), time.Duration(0)
 		e.failover(ctx, old, p.term, "SIGSTOP of", func() error {
 			err := old.Pause()

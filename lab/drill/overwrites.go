@@ -114,15 +114,8 @@ func (e *Env) overwrite(ctx context.Context, o overwrite) {
 	p := e.working(ctx)
 	e.load.Mark("writing " + o.what)
 	since := e.load.Now()
-	var calls []*prober
-	for _, n := range e.cluster.Nodes {
-		calls = append(calls, e.probe(ctx, n, time.Second))
-	}
-	defer func() {
-		for _, c := range calls {
-			c.stop()
-		}
-	}()
+	calls := e.probeAll(ctx)
+	defer calls.stop()
 	o.write(ctx, e, p)
 	if o.dies {
 		e.kill(ctx, p.primary, p.term)
@@ -135,10 +128,7 @@ func (e *Env) overwrite(ctx context.Context, o overwrite) {
 	do(clock.Sleep(ctx, effect))
 	_, now := e.primary(ctx, 0)
 	e.load.answers(ctx, answersPerWait)
-	var answers []answer
-	for _, c := range calls {
-		answers = append(answers, c.end()...)
-	}
+	answers := calls.end()
 	outage := e.load.Outage(since)
 	e.oneAtATime(answers)
 	e.result.check("serves again", outage < foundedWithin, "clients had no answer for %v after somebody wrote %s", outage, o.what)

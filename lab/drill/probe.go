@@ -44,7 +44,7 @@ type prober struct {
 }
 
 const (
-	probers = 8 // calls under way at once
+	probeCalls = 8 // under way at once
 	// probePause is between two calls of one of them.
 	probePause = 2 * time.Millisecond
 	// maxAnswers bounds what is kept; probing ends there.
@@ -58,7 +58,7 @@ func (e *Env) probe(ctx context.Context, n *cluster.Node, limit time.Duration) *
 	ctx, p.stop = context.WithCancel(ctx)
 	objects := pb.NewObjectServiceClient(n.Conn)
 	writer := uuid.NewString()
-	for i := range probers {
+	for i := range probeCalls {
 		write := i%2 == 1
 		p.running.Go(func() {
 			pause := time.NewTicker(probePause)
@@ -76,6 +76,31 @@ func (e *Env) probe(ctx context.Context, n *cluster.Node, limit time.Duration) *
 		})
 	}
 	return p
+}
+
+// probers are those of all nodes.
+type probers []*prober
+
+// probeAll begins to send calls to each node.
+func (e *Env) probeAll(ctx context.Context) (all probers) {
+	for _, n := range e.cluster.Nodes {
+		all = append(all, e.probe(ctx, n, time.Second))
+	}
+	return all
+}
+
+func (p probers) stop() {
+	for _, one := range p {
+		one.stop()
+	}
+}
+
+// end stops the calls and returns all answers.
+func (p probers) end() (answers []answer) {
+	for _, one := range p {
+		answers = append(answers, one.end()...)
+	}
+	return answers
 }
 
 // ask sends one call.

@@ -14,11 +14,12 @@ import (
 // lastRelease is the last commit before heads carried histories and serve windows.
 const lastRelease = "1af5d025fd64b4e102ffb294c9c072ead06bfec4"
 
-// upgrade restarts one node after the other: from the last release to this program,
-// with its data, and then again and again. Each node leads before and after its restart:
-// so a new one leads old ones, which can apply all that it writes and lead again.
+// upgrade restarts one node after the other, from the last release to this program, with
+// its data. Each node leads before and after its restart: so a new one leads old ones,
+// which can apply all that it writes and lead again. Each round begins with nodes of the
+// last release.
 func upgrade(ctx context.Context, e *Env) {
-	ep := episode{nodes: 3, work: &work{old: true}}
+	ep := episode{nodes: 3, once: true, work: &work{old: true}}
 	ep.Old = e.old
 	e.rounds(ctx, ep, func(ctx context.Context) {
 		for _, n := range e.cluster.Nodes {
