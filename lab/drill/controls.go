@@ -83,6 +83,8 @@ func Controls() []Control {
 		c("hostile-peers", "connection-budget", "others are served", "no failover"),
 		c("any-machine", "journaled-reservations", "D", "S"),
 		c("kv-events", "seen-evictions", "the follower knows all keys"),
+		c("lone-restart", "state-files", "D", "everything is there again"),
+		c("rest", "idle-pace", "few writes"),
 	}
 }
 

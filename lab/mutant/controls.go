@@ -21,5 +21,12 @@ func Controls() []Control {
 		{"journal", "^TestAgainstTheFirstHistory$", "history-adopt"},
 		{"promote", "^TestFullEtcdKeepsWhatNoNodeHasSaved$", "cover-first"},
 		{"promote", "^TestEmptyBesideAFileThatIsNotCompared$", "may-hold"},
+		{"metadata", "^TestUnnumberedPuts$", "unsent-answers"},
+		{"promote", "^TestOwnerCompactsForAnotherPrimary$", "owner-compacts"},
+		{"internal/service", "^TestRemoveAllLooksAgainAtWhatIsBusy$", "busy-removals"},
+		{"promote", "^TestStopWhileACommitIsInDoubt$", "handover-bound"},
+		{"promote/follower", "^TestForgedRecordIsLeftOut$", "doubted-records"},
+		{"promote", "^TestRenewalsWhileEtcdStalls$", "serving-deadline"},
+		{"promote", "^TestTakeoverKeepsTheCache$", "kept-cache"},
 	}
 }
