@@ -19,7 +19,7 @@ func explain(err error, command string) string {
 	}
 	advice := advices[kind]
 	switch {
-	case advice == seeStatus && saysMore(text), kind == errs.NoAvailableHandle && strings.Contains(text, NeverFits):
+	case errors.As(err, new(advised)), advice == seeStatus && saysMore(text):
 		return text
 	case kind == errs.Unavailable && strings.Contains(text, "server preface"):
 		advice = "the node may demand TLS: give --tls-ca, and --tls-cert with --tls-key"
@@ -57,8 +57,14 @@ func saysMore(text string) bool {
 	return slices.ContainsFunc([]string{"masterctl ", "try again", "ask again", "it again", "another one", "; start ", "; upgrade ", "; check ", "; see ", ": stop it", "--yes"}, says)
 }
 
-// NeverFits is part of an error for which no eviction helps.
-const NeverFits = "can never fit"
+// advised is an error that says itself what to do about it.
+type advised struct{ error }
+
+func (a advised) Unwrap() error { return a.error }
+
+// Advised marks an error of a command that says itself what to do about it, so that no
+// advice on its kind follows.
+func Advised(err error) error { return advised{err} }
 
 const seeStatus = "masterctl status shows which node serves and which could take over; if none answers, check --address or --etcd_endpoints"
 

@@ -45,3 +45,14 @@ func TestAdviceOnAccess(t *testing.T) {
 		}
 	}
 }
+
+// The error of one call may say more than is known of its kind.
+func TestAdvisedErrorsGetNoOtherAdvice(t *testing.T) {
+	err := errs.New(errs.NoAvailableHandle, "PutStart", "it can never fit; split it")
+	if got := explain(err, "put"); !strings.Contains(got, "wait for an eviction") {
+		t.Errorf("got %q, want advice on its kind", got)
+	}
+	if got, want := explain(Advised(err), "put"), Numbered(err); got != want {
+		t.Errorf("got %q, want %q and no other advice", got, want)
+	}
+}

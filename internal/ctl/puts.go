@@ -167,8 +167,9 @@ func (f *Flags) noRoom(ctx context.Context, err error, size uint64) error {
 	if size <= largest.Capacity {
 		return err
 	}
-	return errs.New(errs.NoAvailableHandle, "PutStart", "an object of %s "+cli.NeverFits+": a replica lies in one segment, and the largest, %s, has %s; mount a larger one, or split the object",
-		cli.SizeText(size), largest.Name, cli.SizeText(largest.Capacity))
+	return cli.Advised(errs.New(errs.NoAvailableHandle, "PutStart",
+		"an object of %s can never fit: a replica lies in one segment, and the largest, %s, has %s; mount a larger one, or split the object",
+		cli.SizeText(size), largest.Name, cli.SizeText(largest.Capacity)))
 }
 
 // finishResult is what ending and revoking a put prints.

@@ -32,6 +32,8 @@ func upgrade(ctx context.Context, e *Env) {
 			at, err := e.cluster.Head(ctx)
 			return at.Head.History != "" && at.Head.Window > 0, err
 		})
+		want := int64((e.result.Rounds + 1) * len(e.cluster.Nodes))
+		e.result.check("each round upgrades", e.result.Counts["upgraded"] == want, "%d nodes were of the last release before their restart, want %d", e.result.Counts["upgraded"], want)
 		e.did("restarted all three nodes; handovers cost %d ms at most", outagesOf(e.result.outages).Max)
 	})
 }
@@ -43,6 +45,9 @@ func (e *Env) replace(ctx context.Context, n *cluster.Node) {
 	do(n.Terminate())
 	if err := n.Wait(30 * time.Second); err != nil {
 		e.result.check("ends in order", false, "after SIGTERM: %v", err)
+	}
+	if n.Program != "" {
+		e.result.Counts["upgraded"]++
 	}
 	n.Program = ""
 	do(e.cluster.StartNode(ctx, n, promote.Standby))
