@@ -31,6 +31,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"replay", "--capacity", "NaN"}, []string{"--capacity is NaN"}},
 		{[]string{"replay", "--block", "64"}, []string{"--block is 64"}},
 		{[]string{"etcd", "--lisen=127.0.0.1:0"}, []string{"did you mean --listen?"}},
+		{[]string{"drill", "run", "29", "--stall", "20s"}, []string{"the stall is 20s", "(10s)"}},
 		{[]string{"bench", "renewals", "--objects", "0"}, []string{"--objects is 0"}},
 		{[]string{"bench", "renewals", "--rate", "0"}, []string{"--rate is 0"}},
 		{[]string{"bench", "renewals", "--duration", "1ms"}, []string{"--duration is 1ms"}},

@@ -118,7 +118,7 @@ func (o Options) Check() error {
 		faults = append(faults, "rounds, durations and objects must not be below 0")
 	}
 	if o.Stall < 0 || o.Stall >= o.Every {
-		faults = append(faults, fmt.Sprintf("a stall of %v each %v is none; it must be above 0 and shorter than that", o.Stall, o.Every))
+		faults = append(faults, fmt.Sprintf("the stall is %v; it must not be below 0, and shorter than the time from one to the next (%v)", o.Stall, o.Every))
 	}
 	if fault := o.Access.Check(); fault != "" {
 		faults = append(faults, fault)
