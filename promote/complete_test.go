@@ -110,7 +110,7 @@ func TestACompleteNodeIsAwaited(t *testing.T) {
 	m.awaits("a", "b")
 	m.serveNot(4 * time.Second)
 	if o := b.Status().Obstacle; o == nil || o.Cause != promote.EtcdAway {
-		t.Errorf("b says %+v", o)
+		t.Errorf("b gives the reason %+v, want %s", o, promote.EtcdAway)
 	}
 	b.wire.heal()
 	if w.serving(m, b) != b {
@@ -128,7 +128,7 @@ func TestTheWaitForCompleteNodesEnds(t *testing.T) {
 	m.awaits("a", "b")
 	w.serving(m)
 	if took := time.Since(begun); took < 4*time.Second || !m.Status().Empty {
-		t.Errorf("m serves after %v, empty: %v", took, m.Status().Empty)
+		t.Errorf("m serves after %v, empty: %v; want 4s or more, and empty", took, m.Status().Empty)
 	}
 }
 
@@ -179,7 +179,7 @@ func TestNobodyWaitsForNodesThatRun(t *testing.T) {
 	b = w.start("b", func(c *promote.Config) { c.MayStartEmpty = false })
 	a = w.start("a", func(c *promote.Config) { c.OwnsEtcd, c.WaitForState = true, time.Hour })
 	if w.serving(a); !a.Status().Empty {
-		t.Error("a holds what it cannot")
+		t.Error("a came back without its state: got a term that is not empty, want an empty one")
 	}
 	w.promotable(b)
 }
@@ -228,7 +228,7 @@ func TestTheListOfCompleteNodesIsBounded(t *testing.T) {
 	w.promotable(c)
 	w.know(a, b, c)
 	if ids := completeNodes(t, etcd); len(ids) != 100 || strings.Contains(fmt.Sprint(ids), "old42") || strings.Contains(fmt.Sprint(ids), " c ") {
-		t.Errorf("%d are listed: %v", len(ids), ids)
+		t.Errorf("%d are listed, want 100 without old42 and c: %v", len(ids), ids)
 	}
 }
 
@@ -244,13 +244,13 @@ func TestAnEmptyStartFoundsAHistory(t *testing.T) {
 	w.serving(m).mount()
 	head, _ := readHead(t, w.etcd)
 	if head.History == before.History || head.Parent != before.History || head.Fork != 0 || head.Seq <= before.Seq || head.Term <= before.Term {
-		t.Errorf("the head is %+v, it was %+v", head, before)
+		t.Errorf("got head %+v behind %+v, want a new history with fork 0, and a later term and sequence", head, before)
 	}
 	c := w.start("c") // follows the new history
 	w.promotable(c)
 	w.equal(m, c)
 	if b.Store().Stats().Objects != 5 {
-		t.Errorf("b holds %d objects while it is cut off", b.Store().Stats().Objects)
+		t.Errorf("b holds %d objects while it is cut off, want 5", b.Store().Stats().Objects)
 	}
 	b.wire.heal()
 	waitFor(t, "b to learn of the new journal", func() bool { return b.Status().Loads[journal.ReasonFounded] == 1 })
@@ -273,7 +273,7 @@ func TestAForeignJournalIsLeftAlone(t *testing.T) {
 	b.wire.heal()
 	waitFor(t, "b to see it", func() bool { loss := b.Status().Loss.Err; return loss != nil && loss.Foreign })
 	if why := b.Status().Self.Why; !strings.Contains(why, "masterctl refound --from b") { // while m serves, too
-		t.Errorf("b says %q", why)
+		t.Errorf("b says %q, want it to name masterctl refound --from b", why)
 	}
 	m.vanish()
 	w.unregistered("m")

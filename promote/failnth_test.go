@@ -48,7 +48,7 @@ func TestPromotionWhenTheNthOperationFails(t *testing.T) {
 			// At least the read of the leader and the head, the election, the records'
 			// grant, and the first entry with the announcement.
 			if failed < tc.least {
-				t.Errorf("only %d operations failed", failed)
+				t.Errorf("only %d operations failed, want %d at least", failed, tc.least)
 			}
 		})
 	}
@@ -70,7 +70,7 @@ func promoteWithFault(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run
 			return
 		}
 		if l, ok := old.leader(t); !ok || l.NodeID != "b" || l.State != promote.Serving {
-			t.Errorf("%v: b serves, and the leader key says %+v", run, l)
+			t.Errorf("%v: b serves, and the leader key says %+v, want b, serving", run, l)
 		}
 	}
 	run.Arm()
@@ -80,11 +80,11 @@ func promoteWithFault(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run
 
 	leader, _ := old.leader(t)
 	if leader.NodeID != "b" || leader.State != promote.Serving || leader.Term != b.Status().Leader.Term {
-		t.Errorf("%v: the leader key says %+v, b %+v", run, leader, b.Status().Leader)
+		t.Errorf("%v: the leader key says %+v, want b, serving, as b says: %+v", run, leader, b.Status().Leader)
 	}
 	for _, key := range old.keys {
 		if err := b.get(key); err != nil {
-			t.Errorf("%v: %s after the takeover: %v", run, key, err)
+			t.Errorf("D: %v: %s after the takeover: got %v, want it there", run, key, err)
 		}
 	}
 	b.put("after")

@@ -39,15 +39,15 @@ func TestCutOffPrimaryIsFenced(t *testing.T) {
 		t.Errorf("a answered for %v after it was cut off, its session lasts 2 s", silent)
 	}
 	if _, err := old.GetReplicaList(t.Context(), "default", "k1"); errs.KindOf(err) != errs.NotLeader {
-		t.Errorf("a read on the fenced node: %v", err)
+		t.Errorf("F: a read on the fenced node: got %v, want NotLeader", err)
 	}
 	p := service.PutRequest{Tenant: "default", Config: service.PutConfig{Replicas: 1}}
 	if _, err := old.PutStart(t.Context(), p, service.PutItem{Key: "x", Size: 1}); errs.KindOf(err) != errs.NotLeader {
-		t.Errorf("a put on the fenced node: %v", err)
+		t.Errorf("F: a put on the fenced node: got %v, want NotLeader", err)
 	}
 	w.serving(b)
 	if role := a.Status().Self.Role; role != promote.Fenced && role != promote.HandingOver {
-		t.Errorf("the fenced node says it is %s", role)
+		t.Errorf("got role %s of the fenced node, want %s or %s", role, promote.Fenced, promote.HandingOver)
 	}
 	b.put(keys("l", 20)...)
 	a.wire.heal()
@@ -69,13 +69,13 @@ func TestEtcdOutage(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, _, err := a.Digest(ctx, 0); err != nil {
-		t.Errorf("the digest of a fenced node: %v", err)
+		t.Errorf("the digest of a fenced node: got %v, want no error", err)
 	}
 	etcd.Start(0)
 	primary := w.serving(a, b)
 	for _, key := range keys("k", 20) {
 		if err := primary.get(key); err != nil {
-			t.Errorf("%s after the outage: %v", key, err)
+			t.Errorf("D: %s after the outage: got %v, want it there", key, err)
 		}
 	}
 	primary.put("after")
@@ -118,14 +118,14 @@ func TestDoubleFailover(t *testing.T) {
 		t.Fatal(err)
 	}
 	if st := second.Store().Stats(); st.Quarantined != 104 {
-		t.Errorf("%d bytes in quarantine after a removal in the first TTL of a term", st.Quarantined)
+		t.Errorf("L: got %d bytes in quarantine after a removal in the first TTL of a term, want 104", st.Quarantined)
 	}
 	for _, n := range []*node{a, first} {
 		waitFor(t, n.id+" to follow", func() bool { s := n.Status().Self; return s.Role == promote.Standby && s.Promotable })
 		w.equal(second, n)
 	}
 	if term := second.Status().Leader.Term; term != 3 {
-		t.Errorf("term %d after two takeovers", term)
+		t.Errorf("got term %d after two takeovers, want 3", term)
 	}
 }
 
@@ -146,7 +146,7 @@ func TestLateStandbys(t *testing.T) {
 	b.wire.heal()
 	w.equal(a, b)
 	if n := b.Status().Loads; n[journal.ReasonStart] > 1 || len(n) > 1 {
-		t.Errorf("a cut watch cost snapshots: %v", n)
+		t.Errorf("got snapshots %v after a cut of the watch, want that of the start only", n)
 	}
 
 	b.wire.cut()
@@ -217,7 +217,7 @@ func TestStandbyNeverBegins(t *testing.T) {
 		return !self.Promotable && strings.Contains(self.Why, "start a master")
 	})
 	if err := s.AllowEmpty(t.Context(), 0, true); errs.KindOf(err) != errs.InvalidParams {
-		t.Errorf("a standby may start empty: %v", err)
+		t.Errorf("an order to a standby to start empty: got %v, want InvalidParams", err)
 	}
 	m := w.start("m")
 	w.serving(m).mount()
@@ -244,7 +244,7 @@ func TestStartEmpty(t *testing.T) {
 		return o != nil && o.Cause == promote.NoneCan && strings.Contains(o.Reason, "b: its state is not complete") && strings.Contains(o.Help, "masterctl forget --yes a")
 	})
 	if err := b.AllowEmpty(t.Context(), 9, true); errs.KindOf(err) != errs.InvalidParams {
-		t.Errorf("starting another term empty: %v", err)
+		t.Errorf("an order for another term: got %v, want InvalidParams", err)
 	}
 	if b.serves() {
 		t.Fatal("b serves without being told to")
@@ -260,10 +260,10 @@ func TestStartEmpty(t *testing.T) {
 	w.serving(b)
 	st := b.Status()
 	if !st.Empty || st.Leader.Term != 2 || st.Position.Seq < 4 || b.Store().Stats().Objects != 0 {
-		t.Errorf("%+v", st)
+		t.Errorf("got %+v with %d objects, want an empty term 2 behind the old journal", st, b.Store().Stats().Objects)
 	}
 	if err := b.get("k"); errs.KindOf(err) != errs.ObjectNotFound {
-		t.Errorf("the old object: %v", err)
+		t.Errorf("the old object: got %v, want ObjectNotFound", err)
 	}
 	if known, _ := b.master.Load().Ping(t.Context(), segment.ClientID{1}); known {
 		t.Error("the owner of a segment of before is not told to remount")
@@ -272,14 +272,14 @@ func TestStartEmpty(t *testing.T) {
 	p := service.PutRequest{Tenant: "default", Config: service.PutConfig{Replicas: 1}}
 	_, err := b.master.Load().PutStart(t.Context(), p, service.PutItem{Key: "x", Size: 1})
 	if errs.KindOf(err) != errs.NoAvailableHandle {
-		t.Errorf("remounted memory is given out at once: %v", err)
+		t.Errorf("L: a put into remounted memory: got %v, want NoAvailableHandle", err)
 	}
 	waitFor(t, "the end of old leases", func() bool {
 		_, err := b.master.Load().PutStart(t.Context(), p, service.PutItem{Key: "x", Size: 1})
 		return err == nil
 	})
 	if err := b.AllowEmpty(t.Context(), 0, true); errs.KindOf(err) != errs.Unavailable {
-		t.Errorf("starting empty while somebody serves: %v", err)
+		t.Errorf("an order to start empty while somebody serves: got %v, want Unavailable", err)
 	}
 	b.end()
 
@@ -309,7 +309,7 @@ func TestTwoNodesWithOneID(t *testing.T) {
 	case err := <-n.done:
 		n.done <- nil
 		if err == nil || !strings.Contains(err.Error(), "--node-id") {
-			t.Errorf("a second node with the id: %v", err)
+			t.Errorf("a second node with the id: got %v, want an error that names --node-id", err)
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("a second node with the same id runs")
@@ -363,7 +363,7 @@ func TestFailedHandover(t *testing.T) {
 	})
 	b.wire.cut() // its registration outlives that for a while
 	if _, _, err := a.Handover(t.Context(), 0, ""); errs.KindOf(err) != errs.Unavailable {
-		t.Errorf("a handover to a node that does not follow: %v", err)
+		t.Errorf("a handover to a node that does not follow: got %v, want Unavailable", err)
 	}
 	if term := w.serving(a).Status().Leader.Term; term != 1 {
 		t.Errorf("a serves in term %d, want 1 still", term)
@@ -419,7 +419,7 @@ func TestWrongClock(t *testing.T) {
 	jump = time.Hour
 	mu.Unlock()
 	if err := m.Fence(t.Context()); !errors.Is(err, errs.NotLeader) {
-		t.Errorf("an hour later, the fence says %v", err)
+		t.Errorf("F: the fence an hour later: got %v, want NotLeader", err)
 	}
 	waitFor(t, "the next keepalive", func() bool { return a.serves() })
 }

@@ -58,15 +58,15 @@ func TestANewerHeadIsRefused(t *testing.T) {
 			return !n.serves() && loss != nil && loss.Newer
 		})
 		if o := n.Status().Obstacle; o == nil || o.Cause != promote.JournalLost || !strings.Contains(o.Help, "upgrade") {
-			t.Errorf("%s says %+v", n.id, o)
+			t.Errorf("%s gives the reason %+v, want that the journal is lost, and that an upgrade helps", n.id, o)
 		}
 		if n.Status().Self.Promotable {
-			t.Errorf("%s is promotable", n.id)
+			t.Errorf("%s is promotable beside a newer head, want not", n.id)
 		}
 	}
 	a.serveNot(time.Second)
 	if head, err := client.Get(t.Context(), layout.Head()); err != nil || string(head.Kvs[0].Value) != newer {
-		t.Errorf("the head is %v, %v", head, err)
+		t.Errorf("the head is %v, %v; want it as it was: %s", head, err, newer)
 	}
 	if _, err := client.Put(t.Context(), layout.Head(), string(before.PrevKv.Value)); err != nil {
 		t.Fatal(err)

@@ -326,7 +326,7 @@ func TestTakeoverKeepsTheCache(t *testing.T) {
 	b.has(append(keys("k", 50), keys("l", 50)...)...)
 	b.put("after")
 	if term := b.Status().Leader.Term; term != 2 {
-		t.Errorf("term %d", term)
+		t.Errorf("got term %d after a takeover, want 2", term)
 	}
 }
 
@@ -337,7 +337,7 @@ func TestHandover(t *testing.T) {
 	a := w.start("a")
 	w.serving(a).mount()
 	if _, _, err := a.Handover(t.Context(), 0, ""); errs.KindOf(err) != errs.Unavailable {
-		t.Errorf("a handover to nobody: %v", err)
+		t.Errorf("a handover to nobody: got %v, want Unavailable", err)
 	}
 	b := w.start("b")
 	w.promotable(b)
@@ -348,10 +348,10 @@ func TestHandover(t *testing.T) {
 		}
 	}
 	if _, _, err := b.Handover(t.Context(), 0, ""); errs.KindOf(err) != errs.NotLeader {
-		t.Errorf("a handover by a standby: %v", err)
+		t.Errorf("a handover by a standby: got %v, want NotLeader", err)
 	}
 	if _, _, err := a.Handover(t.Context(), 7, ""); errs.KindOf(err) != errs.InvalidParams {
-		t.Errorf("a handover of another term: %v", err)
+		t.Errorf("a handover of another term: got %v, want InvalidParams", err)
 	}
 	waitFor(t, "b in the list of nodes", func() bool {
 		_, _, err := a.Handover(t.Context(), 0, "nobody")
@@ -364,17 +364,17 @@ func TestHandover(t *testing.T) {
 	}
 	t.Logf("handed over in %v: %+v", took, b.Status().Takeover)
 	if leader.NodeID != "b" || leader.Term != 2 || leader.State != promote.Serving || a.serves() {
-		t.Errorf("leader %+v", leader)
+		t.Errorf("got leader %+v, and a serves: %t; want b, serving in term 2, and a not", leader, a.serves())
 	}
 	w.serving(b).put("after")
 	w.promotable(a)
 	w.equal(b, a)
 	if len(a.Status().Loads) != 0 {
-		t.Errorf("the old primary loaded a snapshot: %v", a.Status().Loads)
+		t.Errorf("the old primary loaded snapshots %v, want none after a handover", a.Status().Loads)
 	}
 	// After a clean handover nothing is quarantined for unknown leases.
 	if st := b.Store().Stats(); st.Quarantined != 0 {
-		t.Errorf("%d bytes in quarantine", st.Quarantined)
+		t.Errorf("got %d bytes in quarantine after a handover, want none: every lease is journaled", st.Quarantined)
 	}
 	// And back, by stopping.
 	waitFor(t, "a in the list of nodes", func() bool {
@@ -383,7 +383,7 @@ func TestHandover(t *testing.T) {
 	})
 	b.end()
 	if l, _ := leaderKey(t, etcd.Client(t), layout); l.NodeID != "a" || l.State != promote.Serving {
-		t.Errorf("b left before a served: %+v", l)
+		t.Errorf("b has ended: got leader %+v, want a, serving", l)
 	}
 	w.serving(a)
 	if err := a.get("after"); err != nil {
@@ -397,7 +397,7 @@ func TestTheLeadersValueBeginsWithItsElection(t *testing.T) {
 	l := promote.Leader{Election: journal.NewElection(), NodeID: "a", Term: 1, State: promote.Serving}
 	value, err := json.Marshal(l)
 	if err != nil || !strings.HasPrefix(string(value), l.Election.LeaderPrefix()) {
-		t.Errorf("%s, %v", value, err)
+		t.Errorf("got %s, %v, want a value that begins with %s", value, err, l.Election.LeaderPrefix())
 	}
 }
 

@@ -149,7 +149,7 @@ func TestRefoundWithoutWaiting(t *testing.T) {
 	t.Logf("served %v after the order", time.Since(begun))
 	b.has(keys("k", 5)...)
 	if said := b.Status().Founded; !strings.Contains(said, "what a held beyond that is given up") {
-		t.Errorf("it says %q", said)
+		t.Errorf("it says %q, want what a held beyond that is given up", said)
 	}
 }
 

@@ -54,7 +54,7 @@ func TestHandoverWhileEtcdIsFull(t *testing.T) {
 			_, _, err := a.Handover(ctx, 1, "")
 			cancel()
 			if errs.KindOf(err) != errs.Unavailable {
-				t.Errorf("a handover while etcd is full: %v", err)
+				t.Errorf("a handover while etcd is full: got %v, want Unavailable", err)
 			}
 			a.serveNot(1500 * time.Millisecond)
 			if n := b.Status().Deposals; n > 0 || b.serves() {
@@ -70,7 +70,7 @@ func TestHandoverWhileEtcdIsFull(t *testing.T) {
 				t.Error(err)
 			}
 			if took := time.Since(freed); took > 3*time.Second {
-				t.Errorf("a node served %v after there was space", took)
+				t.Errorf("a node served %v after there was space, want 3s at most", took)
 			}
 		})
 	}
@@ -99,7 +99,7 @@ func TestTwoOrdersAtOnce(t *testing.T) {
 				obeyed++
 			case errs.NotLeader:
 			default:
-				t.Errorf("an order: %v", err)
+				t.Errorf("an order: got %v, want that it is obeyed, or NotLeader", err)
 			}
 		case <-time.After(20 * time.Second):
 			t.Fatal("an order for a term that has ended gets no answer")
@@ -164,7 +164,7 @@ func TestHandoverWhileACommitIsInDoubt(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if _, _, err := a.Handover(ctx, 1, ""); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "primary still") {
-		t.Errorf("the order: %v", err)
+		t.Errorf("the order: got %v, want Unavailable, and that this node is the primary still", err)
 	}
 
 	etcd.Compact(t, revision)
@@ -202,7 +202,7 @@ func TestTheTermEndsWhileAnOrderWaits(t *testing.T) {
 			w.listed(a, "b") // as long as it takes to give the order
 			end(t, etcd, a)
 			if err := <-answer; err == nil || strings.Contains(err.Error(), "primary still") {
-				t.Errorf("the order: %v", err)
+				t.Errorf("the order: got %v, want an error that does not say that this node is the primary still", err)
 			}
 		})
 	}
@@ -221,7 +221,7 @@ func TestStopWhileACommitIsInDoubt(t *testing.T) {
 		return err == nil && len(resp.Kvs) == 0
 	})
 	if took := time.Since(stopped); took > handoverTimeout*3/4 {
-		t.Errorf("the leader key went %v after the order to stop", took)
+		t.Errorf("the leader key went %v after the order to stop, want 3/4 of the handover timeout at most", took)
 	}
 	etcd.Compact(t, revision)
 	etcd.Defrag(t)

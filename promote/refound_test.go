@@ -80,19 +80,19 @@ func TestTheJournalIsFoundedAnew(t *testing.T) {
 			now.put("new")
 			head, _ := readHead(t, etcd)
 			if head.History == before.History || head.Parent != before.History || head.Term < before.Term+1024 || head.Fork < before.Seq {
-				t.Errorf("the head is %+v, it was %+v", head, before)
+				t.Errorf("got head %+v behind %+v, want a new history that forks there or later, with a term 1024 above", head, before)
 			}
 			for _, n := range []*node{a, b, c} {
 				if n != now {
 					w.promotable(n)
 					w.equal(now, n)
 					if loads := n.Status().Loads[journal.ReasonFounded]; loads > 0 {
-						t.Errorf("%s loaded %d snapshots", n.id, loads)
+						t.Errorf("%s loaded %d snapshots, want none: it was where the founder was", n.id, loads)
 					}
 				}
 			}
 			if free := quarantined(now); free != 0 {
-				t.Errorf("%d bytes in quarantine, and everybody took part", free)
+				t.Errorf("got %d bytes in quarantine, want none: the last primary took part", free)
 			}
 		})
 	}
@@ -135,10 +135,10 @@ func TestFoundedWithoutThePrimary(t *testing.T) {
 	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
 	w.serving(b)
 	if said := b.Status().Founded; !strings.Contains(said, "a is not here") {
-		t.Errorf("it says %q", said)
+		t.Errorf("it says %q, want it to name a, which is not here", said)
 	}
 	if s := b.Store().Stats(); s.Quarantined+used != s.Capacity {
-		t.Errorf("%d bytes in quarantine and %d used before, of %d", s.Quarantined, used, s.Capacity)
+		t.Errorf("A: got %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine", s.Quarantined, used, s.Capacity)
 	}
 	b.has(keys("k", 5)...)
 }
@@ -157,7 +157,7 @@ func TestAForeignJournalIsNotFoundedOver(t *testing.T) {
 	}
 	b.serveNot(2 * time.Second)
 	if a.serves() {
-		t.Error("a serves")
+		t.Error("a founded its journal over another one: got it serving, want not")
 	}
 	if resp, err := etcd.Client(t).Get(t.Context(), layout.Head()); err != nil || string(resp.Kvs[0].Value) != foreign {
 		t.Errorf("the head is %v (%v), want the other journal's", resp, err)
@@ -179,7 +179,7 @@ func TestAFreshMasterWaitsForOthers(t *testing.T) {
 	waitFor(t, "m to see nothing", func() bool { return fresh.Status().Self.Role == promote.Standby && fresh.Store() != nil })
 	b.wire.heal()
 	if now := w.serving(fresh, b); now != b {
-		t.Fatalf("%s serves", now.id)
+		t.Fatalf("%s serves, want b, which holds the state", now.id)
 	}
 	b.has(keys("k", 5)...)
 	w.promotable(fresh)
@@ -197,7 +197,7 @@ func TestAFreshMasterFoundsAfterTheWait(t *testing.T) {
 		c.Alone, c.RefoundWait, c.Log = false, time.Second, zerolog.New(&log)
 	}))
 	if took := time.Since(begun); took < time.Second {
-		t.Errorf("it serves after %v", took)
+		t.Errorf("it serves after %v, want a second or more for others to show themselves", took)
 	}
 	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "no node serves") && !strings.HasPrefix(line, `{"level":"info"`) {
@@ -205,7 +205,7 @@ func TestAFreshMasterFoundsAfterTheWait(t *testing.T) {
 		}
 	}
 	if !strings.Contains(log.String(), "before it founds one") {
-		t.Errorf("it does not log that it waits:\n%s", log.String())
+		t.Errorf("got this log, want \"before it founds one\" in it:\n%s", log.String())
 	}
 }
 
@@ -228,7 +228,7 @@ func TestStartEmptyOverGarbage(t *testing.T) {
 	}
 	w.serving(m).mount()
 	if s := m.Status(); !s.Empty || s.Leader.Term < 1024 {
-		t.Errorf("it leads %+v, empty: %v", s.Leader, s.Empty)
+		t.Errorf("it leads %+v, empty: %v; want an empty term of 1024 or more", s.Leader, s.Empty)
 	}
 }
 
@@ -255,7 +255,7 @@ func TestARestoredBackup(t *testing.T) {
 	t.Logf("served again after %v", time.Since(begun))
 	now.has(append(keys("k", 20), keys("old", 5)...)...)
 	if head, _ := readHead(t, etcd); head.Parent != before.History || head.Term < before.Term+1024 {
-		t.Errorf("the head is %+v, it was %+v", head, before)
+		t.Errorf("got head %+v behind %+v, want one founded from it with a term 1024 above", head, before)
 	}
 	for _, n := range []*node{a, b} {
 		if n != now {
@@ -300,7 +300,7 @@ func TestDivergedStateIsKept(t *testing.T) {
 	}
 	head, _ := readHead(t, etcd)
 	if s.Store.Stats().Objects != 10 || s.At.Head.Seq <= head.Fork || s.At.Head.History != head.Parent {
-		t.Errorf("%d objects at %+v, the fork is at %d of %s", s.Store.Stats().Objects, s.At.Head, head.Fork, head.Parent)
+		t.Errorf("D: the file has %d objects at %+v, want 10, beyond the fork at %d of %s", s.Store.Stats().Objects, s.At.Head, head.Fork, head.Parent)
 	}
 }
 
@@ -317,7 +317,7 @@ func TestFoundedFromAJournalWithoutAHistory(t *testing.T) {
 	do(t, etcd, clientv3.OpPut(layout.Node("old"), string(old)))
 	a, b := w.pair(5)
 	if head, _ := readHead(t, etcd); head.History != "" {
-		t.Fatalf("the history is %s", head.History)
+		t.Fatalf("got history %s, want none from a node of an older format", head.History)
 	}
 	do(t, etcd, clientv3.OpDelete(layout.Head()))
 	now := w.founder(a, b)

@@ -75,7 +75,7 @@ func TestRestartOfEverything(t *testing.T) {
 	for _, n := range []*node{a, b} {
 		w.promotable(n)
 		if loads := n.Status().Loads; len(loads) > 0 {
-			t.Errorf("%s loaded snapshots: %v", n.id, loads)
+			t.Errorf("%s loaded snapshots %v, want none: it has a file", n.id, loads)
 		}
 		if n != primary {
 			w.equal(primary, n)
@@ -136,7 +136,7 @@ func TestRestartTakesOverItsKeys(t *testing.T) {
 	a = w.start("a", stateIn(dir, time.Hour), slow)
 	w.serving(a).has("k")
 	if took := time.Since(begun); took > 20*time.Second {
-		t.Errorf("a served after %v", took)
+		t.Errorf("a served after %v, want 20s at most", took)
 	}
 }
 
@@ -159,7 +159,7 @@ func (n *node) keepsItsFile(objects int64, why string) {
 	})
 	n.serveNot(500 * time.Millisecond)
 	if s := n.Status(); s.Self.Promotable || !s.Restored || n.Store().Stats().Objects != objects {
-		n.net.t.Errorf("%d objects: %+v", n.Store().Stats().Objects, s)
+		n.net.t.Errorf("got %d objects and %+v, want %d from the file, and not promotable", n.Store().Stats().Objects, s, objects)
 	}
 }
 
@@ -185,7 +185,7 @@ func TestWipeAndRestartOfEverything(t *testing.T) {
 	for _, n := range []*node{a, b} {
 		n.keepsItsFile(5, "no head")
 		if known := n.Known(); known != 1 {
-			t.Errorf("%s remembers %d nodes", n.id, known)
+			t.Errorf("%s remembers %d nodes, want 1", n.id, known)
 		}
 	}
 }
@@ -295,6 +295,6 @@ func TestStateThatCannotBeSaved(t *testing.T) {
 	w.serving(a).mount()
 	a.put("k")
 	if s := a.Status().Saving; s.Fault == nil || s.Failures != 1 {
-		t.Errorf("%+v", s)
+		t.Errorf("got %+v, want one failure to save, and the fault", s)
 	}
 }

@@ -101,7 +101,7 @@ func forkARolledBackJournal(t *testing.T, primary string) {
 	waitFor(t, "b to find the fork", func() bool { l := b.Status().Loss.Err; return l != nil && l.Forked })
 	b.serveNot(4 * time.Second) // longer than RefoundWait
 	if o := b.Status().Obstacle; o == nil || o.Cause != promote.JournalLost || !strings.Contains(o.Help, "--from b") {
-		t.Errorf("b says %+v", o)
+		t.Errorf("b gives the reason %+v, want that the journal is lost, and --from b", o)
 	}
 	a = start()
 	b.ended.Store(false)

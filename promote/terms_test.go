@@ -133,7 +133,7 @@ func TestGapsBeforeTerms(t *testing.T) {
 	for _, kv := range must(client.Get(t.Context(), layout.Term(3))).Kvs {
 		var r promote.TermRecord
 		if err := json.Unmarshal(kv.Value, &r); err != nil || r.Ended == "" {
-			t.Fatalf("the record is %s: %v", kv.Value, err)
+			t.Fatalf("got the record %s (%v), want one with an end", kv.Value, err)
 		}
 		r.Ended = time.Now().Add(-time.Hour).UTC().Format(time.RFC3339Nano)
 		value := must(json.Marshal(r))
@@ -141,7 +141,7 @@ func TestGapsBeforeTerms(t *testing.T) {
 	}
 	a = w.start("a", keep)
 	if _, last := newest(a, 4); last.GapAtLeast || last.Gap < time.Hour.Milliseconds() {
-		t.Errorf("an hour after the end of all nodes the gap is %+v", last)
+		t.Errorf("an hour after the end of all nodes the gap is %+v, want an hour or more, and exact", last)
 	}
 }
 

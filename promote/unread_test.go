@@ -74,13 +74,13 @@ func TestEmptyBesideUnreadFiles(t *testing.T) {
 			a.awaits("b")
 			a.serveNot(4 * time.Second)
 			if o := a.Status().Obstacle; o == nil || !strings.Contains(o.Reason, "files that it could not read") || !strings.Contains(o.Help, "start them again") {
-				t.Errorf("a says %+v", o)
+				t.Errorf("a gives the reason %+v, want files that it could not read, and how to start again", o)
 			}
 			if s := b.Status().Self; !strings.Contains(s.Why, "files that it could not read") {
-				t.Errorf("b says %+v", s)
+				t.Errorf("b says %+v, want files that it could not read", s)
 			}
 			if err := a.AllowEmpty(t.Context(), 0, true); err == nil {
-				t.Error("a may start empty beside b")
+				t.Error("an order to a to start empty beside b: got no error, want a refusal")
 			}
 			b.end()
 			if lost {

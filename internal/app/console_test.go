@@ -35,7 +35,7 @@ func TestConsoleOfAPair(t *testing.T) {
 		for _, n := range []*httpNode{primary, standby} {
 			n.becomes("/console/"+page, http.StatusOK, want)
 			if _, body := n.ask("/console/" + page); strings.Contains(body, "not whole") {
-				t.Errorf("%s: %s", page, body)
+				t.Errorf("%s is not whole: %s", page, body)
 			}
 		}
 	}
@@ -91,7 +91,7 @@ func TestConsoleOfALoneNode(t *testing.T) {
 	for _, page := range []string{"timeline", "cluster", "memory", "cache", "key?key=k", "settings", "journal", "leases"} {
 		n.want("/console/"+page, http.StatusOK, "and serves")
 		if _, body := n.ask("/console/" + page); strings.Contains(body, "not whole") {
-			t.Errorf("%s: %s", page, body)
+			t.Errorf("%s is not whole: %s", page, body)
 		}
 	}
 }

@@ -100,7 +100,7 @@ func TestMooncakeClients(t *testing.T) {
 
 	address, revision := view()
 	if address != a.RPCAddress() {
-		t.Fatalf("the view is %q, and %s serves", address, a.RPCAddress())
+		t.Fatalf("the view is %q, want %s, which serves", address, a.RPCAddress())
 	}
 	head := call(t, address, "head")
 	head.put("from mooncake")
@@ -229,7 +229,7 @@ func TestPromotionEndsAtTheNextPrimary(t *testing.T) {
 		t.Helper()
 		var done mooncake.Done
 		if _, err := mooncakeclient.Do(ctx, c.Conn, f, args, &done); err != nil || done.Failure != 0 {
-			t.Fatalf("%s: %v, %d", f.Name, err, done.Failure)
+			t.Fatalf("%s: got %v and failure %d, want neither", f.Name, err, done.Failure)
 		}
 	}
 	read := func(c caller) (kinds []metadata.ReplicaKind) {
@@ -255,7 +255,7 @@ func TestPromotionEndsAtTheNextPrimary(t *testing.T) {
 		t.Fatalf("BatchReplicaClear: %+v, %v; want one key", cleared, err)
 	}
 	if _, err := mooncakeclient.Do(ctx, m.Conn, g.PromotionHeartbeat, disk, &tasks); err != nil || tasks.Failure != 0 {
-		t.Fatalf("PromotionObjectHeartbeat: %+v, %v", tasks, err)
+		t.Fatalf("PromotionObjectHeartbeat: got %+v, %v; want no failure", tasks, err)
 	}
 	if kinds := read(m); !slices.Equal(kinds, []metadata.ReplicaKind{metadata.LocalDisk}) {
 		t.Fatalf("before: on %v, want the SSD alone", kinds)
@@ -265,7 +265,7 @@ func TestPromotionEndsAtTheNextPrimary(t *testing.T) {
 	}
 	var started mooncake.Result[mooncake.Located]
 	if _, err := mooncakeclient.Do(ctx, m.Conn, g.PromotionStart, disk, &started); err != nil || started.Failure != 0 {
-		t.Fatalf("PromotionAllocStart: %+v, %v", started, err)
+		t.Fatalf("PromotionAllocStart: got %+v, %v; want no failure", started, err)
 	}
 	a.knows(1)
 	a.end()

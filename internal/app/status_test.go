@@ -71,7 +71,7 @@ func testStatusWithoutEtcd(t *testing.T, away, back func(*etcdtest.Cluster)) {
 	}
 	s := a.until("serves no more", func(s *pb.StatusResponse) bool { return s.GetNode().GetRole() != pb.Role_ROLE_PRIMARY })
 	if s.GetLeaderNodeId() != "" || s.GetLeaderAddress() != "" {
-		t.Errorf("a node that serves nobody says who serves: %v", s)
+		t.Errorf("got %v of a node that serves nobody, want no leader", s)
 	}
 }
 
@@ -81,7 +81,7 @@ func (m *member) inTime() *pb.StatusResponse {
 	defer cancel()
 	s, err := m.admin.Status(ctx, &pb.StatusRequest{})
 	if err != nil {
-		m.t.Errorf("%s does not say in time how it is: %v", m.cfg.Node.ID, err)
+		m.t.Errorf("the status of %s: got %v, want an answer in time", m.cfg.Node.ID, err)
 	}
 	return s
 }
@@ -275,7 +275,7 @@ func TestSettingWarnings(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, got, row.want)
 		}
 		if s.Self = a; settingWarnings(s, []promote.NodeInfo{a, b}) != nil {
-			t.Errorf("%s: the primary warns", name)
+			t.Errorf("%s: the primary warns of settings, want no warning: they are its own", name)
 		}
 	}
 }

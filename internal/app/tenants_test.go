@@ -57,7 +57,7 @@ func (c caller) putFor(tenant, key string, size uint64) int32 {
 		_, err = mooncakeclient.Do(c.t.Context(), c.Conn, c.Generation.PutEnd, &mooncake.Args{Client: who, Item: mooncake.PutItem{Key: key}, Tenant: tenant}, &done)
 	}
 	if err != nil || done.Failure != 0 {
-		c.t.Fatalf("put of %s: %v, %d", key, err, done.Failure)
+		c.t.Fatalf("put of %s: got %v and failure %d, want neither", key, err, done.Failure)
 	}
 	return placed.Failure
 }
@@ -82,7 +82,7 @@ func (c caller) mount() {
 	var done mooncake.Done
 	_, err := mooncakeclient.Do(c.t.Context(), c.Conn, c.Generation.ReMountSegment, &mooncake.Args{Segments: []segment.Spec{spec}, Client: segment.ClientID{7}}, &done)
 	if err != nil || done.Failure != 0 {
-		c.t.Fatalf("mount: %v, %d", err, done.Failure)
+		c.t.Fatalf("mount: got %v and failure %d, want neither", err, done.Failure)
 	}
 }
 

@@ -86,7 +86,7 @@ func TestInvalidArguments(t *testing.T) {
 	want(t, "a long key to put", putWith(func(_ *service.PutRequest, it *service.PutItem) { it.Key = long }), errs.InvalidKey)
 	for pattern, construct := range map[string]string{`a(?=b)`: "(?=", `(a)\1`: `\1`, `[`: "[", `a**`: "**"} {
 		if err := regexp(f, pattern); err == nil || !strings.Contains(err.Error(), construct) {
-			t.Errorf("pattern %s: %v does not name %s", pattern, err, construct)
+			t.Errorf("pattern %s: got %v, want an error that names %s", pattern, err, construct)
 		}
 	}
 	most := start(1)

@@ -98,7 +98,7 @@ func TestQuotasEvictAndReject(t *testing.T) {
 	}
 	f.p.Pass(time.Minute)
 	if err := f.putFor(t, "red", 150, "new"); err != nil {
-		t.Fatalf("a put that needs the room of others: %v", err)
+		t.Fatalf("a put that needs the room of others: got %v, want an eviction and no error", err)
 	}
 	if left := f.left(t, "red", keys...); len(left) != 8 || left[0] != "k2" {
 		t.Errorf("of the tenant's objects there are left %v, want all but the two oldest", left)
@@ -108,7 +108,7 @@ func TestQuotasEvictAndReject(t *testing.T) {
 	}
 	wantKind(t, f.putFor(t, "red", 1001, "large"), errs.TenantQuotaExceeded)
 	if left := f.left(t, "red", keys...); len(left) != 8 {
-		t.Errorf("a put that can never fit evicted objects; there are left %v", left)
+		t.Errorf("a put that can never fit evicted objects: got %v, want all 8", left)
 	}
 	for _, key := range keys { // leases
 		_, _ = f.GetReplicaList(t.Context(), "red", key)

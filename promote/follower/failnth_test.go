@@ -54,7 +54,7 @@ func TestLoadWhenTheNthOperationFails(t *testing.T) {
 					}
 				}
 				if least := map[faultinject.Kind]int{faultinject.QuestionLost: 6, faultinject.AnswerLost: 12}[kind]; failed < least {
-					t.Errorf("only %d operations failed", failed)
+					t.Errorf("only %d operations failed, want %d at least", failed, least)
 				}
 			})
 		}
@@ -112,7 +112,7 @@ func (p *primary) loadWithFault(t *testing.T, run *faultinject.Run, old bool) {
 	defer func() {
 		cancel()
 		if err := <-ended; !errors.Is(err, context.Canceled) {
-			t.Errorf("%v: the follower ended with %v", run, err)
+			t.Errorf("%v: the follower ended with %v, want context.Canceled", run, err)
 		}
 	}()
 	p.put(t, "meanwhile")
@@ -125,7 +125,7 @@ func (p *primary) loadWithFault(t *testing.T, run *faultinject.Run, old bool) {
 		wantReason = journal.ReasonCompacted
 	}
 	if loads := f.Status().Loads; loads[wantReason] != 1 || len(loads) != 1 {
-		t.Errorf("%v: the snapshots it has loaded: %v", run, loads)
+		t.Errorf("%v: got the snapshots %v, want one for %s", run, loads, wantReason)
 	}
 }
 

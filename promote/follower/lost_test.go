@@ -76,7 +76,7 @@ func TestALostJournalIsKept(t *testing.T) {
 			want := p.store.Position().Seq
 			waitFor(t, "what follows", f, func(s follower.Status) bool { return s.At.Head.Seq >= want })
 			if loads := f.Status().Loads; len(loads) > 0 {
-				t.Errorf("snapshots: %v", loads)
+				t.Errorf("got snapshots %v, want none: the journal has what follows", loads)
 			}
 		})
 	}
@@ -105,7 +105,7 @@ func TestSnapshotOfAnotherHistory(t *testing.T) {
 		return s.Fault != nil && strings.Contains(s.Fault.Error(), "not of the journal")
 	})
 	if store, _ := f.State(); store != nil {
-		t.Error("the snapshot was taken")
+		t.Error("a snapshot of another history was taken, want none")
 	}
 }
 

@@ -83,7 +83,7 @@ func TestLagIsMadeUpWithoutASnapshot(t *testing.T) {
 	waitFor(t, "the end of the lag", f, func(s follower.Status) bool { return s.Complete })
 	p.reached(t, nil, f)
 	if loads := f.Status().Loads; len(loads) != 0 {
-		t.Errorf("snapshots it has loaded: %v", loads)
+		t.Errorf("got snapshots %v, want none: it made up its lag", loads)
 	}
 }
 

@@ -131,12 +131,12 @@ func load(t *testing.T, d *statefile.Dir) (s *statefile.State, skipped []string)
 func TestSavedStateIsLoaded(t *testing.T) {
 	p, d := newPrimary(t, 300), open(t, filepath.Join(t.TempDir(), "a", "b"))
 	if s, skipped := load(t, d); s != nil || skipped != nil {
-		t.Fatalf("an empty directory holds %+v, %v", s, skipped)
+		t.Fatalf("an empty directory holds %+v, %v; want nothing", s, skipped)
 	}
 	at := save(t, d, p.source())
 	s, skipped := load(t, d)
 	if s == nil || skipped != nil {
-		t.Fatalf("loaded %+v, passed over %v", s, skipped)
+		t.Fatalf("loaded %+v, passed over %v; want a state, and nothing passed over", s, skipped)
 	}
 	if got, want := s.Store.Position(), p.store.Position(); got != want || s.At != at || at != p.at() {
 		t.Errorf("loaded %+v at %+v, want %+v at %+v", got, s.At, want, p.at())
@@ -144,7 +144,7 @@ func TestSavedStateIsLoaded(t *testing.T) {
 	for _, name := range []string{".", "LOCK", "000000000001.state"} {
 		info, err := os.Stat(filepath.Join(d.Path(), name))
 		if err != nil || info.Mode().Perm()&0o077 != 0 {
-			t.Errorf("%s: %v, %v", name, info, err)
+			t.Errorf("%s: got %v, %v; want a mode that others cannot read", name, info, err)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func TestSavingBeforeTheFirstCommit(t *testing.T) {
 	d, p := open(t, t.TempDir()), &primary{t: t, store: metadata.New(metadata.Options{})}
 	save(t, d, p.source())
 	if s, _ := load(t, d); s == nil || s.At != cursor(0) || s.Store.Position() != p.store.Position() {
-		t.Errorf("loaded %+v", s)
+		t.Errorf("loaded %+v, want the newest, at %+v", s, p.store.Position())
 	}
 }
 
@@ -303,7 +303,7 @@ func TestDamagedFile(t *testing.T) {
 		}
 		s, skipped := load(t, d)
 		if s == nil || s.At != older || !slices.Equal(skipped, []string{"000000000002.state"}) {
-			t.Errorf("%s: loaded %+v, passed over %v", what, s, skipped)
+			t.Errorf("%s: loaded %+v, passed over %v; want the older file, and the damaged one passed over", what, s, skipped)
 		}
 		if info, err := statefile.Inspect(name); err == nil {
 			t.Errorf("%s: looking into the damaged file found it whole: %+v", what, info)
@@ -319,15 +319,15 @@ func TestNewerFormatIsLeftAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := d.Load("test", metadata.Options{}, codec, nil); !errors.Is(err, statefile.ErrNewer) {
-		t.Errorf("loading: %v", err)
+		t.Errorf("loading: got %v, want ErrNewer", err)
 	}
 	for range 3 {
 		if _, err := d.Save(t.Context(), p.source()); !errors.Is(err, statefile.ErrNewer) {
-			t.Errorf("saving: %v", err)
+			t.Errorf("saving: got %v, want ErrNewer", err)
 		}
 	}
 	if files, _ := filepath.Glob(filepath.Join(d.Path(), "*.state*")); len(files) != 2 {
-		t.Errorf("files %v", files)
+		t.Errorf("got files %v, want the 2 newest", files)
 	}
 }
 
@@ -337,7 +337,7 @@ func TestStateOfAnotherCluster(t *testing.T) {
 	of.ClusterID = "other"
 	save(t, d, of)
 	if s, skipped := load(t, d); s != nil || len(skipped) != 1 {
-		t.Errorf("loaded %+v, passed over %v", s, skipped)
+		t.Errorf("loaded %+v, passed over %v; want nothing loaded, and one file passed over", s, skipped)
 	}
 }
 
@@ -351,11 +351,11 @@ func TestFailedSave(t *testing.T) {
 	cut.Read = func(context.Context, journal.Cursor, journal.Consumer) error { return failed }
 	for _, of := range []statefile.Source{invalid, cut} {
 		if _, err := d.Save(t.Context(), of); !errors.Is(err, failed) {
-			t.Errorf("saving: %v", err)
+			t.Errorf("saving: got %v, want %v", err, failed)
 		}
 	}
 	if files, _ := filepath.Glob(filepath.Join(d.Path(), "*.*")); files != nil {
-		t.Errorf("files %v", files)
+		t.Errorf("got files %v, want none", files)
 	}
 }
 
@@ -366,7 +366,7 @@ func TestOneProcessPerDirectory(t *testing.T) {
 	}
 	d := open(t, path)
 	if files, _ := filepath.Glob(filepath.Join(path, "*.tmp")); files != nil {
-		t.Errorf("left over: %v", files)
+		t.Errorf("got files %v of an earlier process, want none", files)
 	}
 	if other, err := statefile.Open(path); err == nil {
 		t.Error("a second process has it as well")
@@ -375,7 +375,7 @@ func TestOneProcessPerDirectory(t *testing.T) {
 	instance := d.Instance()
 	_ = d.Close()
 	if again := open(t, path); len(instance) != 32 || again.Instance() != instance {
-		t.Errorf("instance %q, then %q", instance, again.Instance())
+		t.Errorf("instance %q, then %q; want one of 32 letters, and the same again", instance, again.Instance())
 	}
 	if elsewhere := open(t, t.TempDir()); elsewhere.Instance() == instance {
 		t.Error("two directories have one instance id")
