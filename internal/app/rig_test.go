@@ -117,9 +117,13 @@ func (m *member) until(what string, cond func(*pb.StatusResponse) bool) *pb.Stat
 	}
 }
 
+// serves waits until a node is the primary and takes calls, which is a moment later.
 func (m *member) serves() *pb.StatusResponse {
 	m.t.Helper()
-	return m.until("serves", func(s *pb.StatusResponse) bool { return s.GetNode().GetRole() == pb.Role_ROLE_PRIMARY })
+	return m.until("serves", func(s *pb.StatusResponse) bool {
+		_, err := m.gate.Master()
+		return err == nil && s.GetNode().GetRole() == pb.Role_ROLE_PRIMARY
+	})
 }
 
 func (m *member) promotable() *pb.StatusResponse {
