@@ -59,18 +59,23 @@ func TestGFlags(t *testing.T) {
 	}
 }
 
+// flagsOfMooncake is how many its master has, as docs/mooncake.md says.
+const flagsOfMooncake = 97
+
 // Every flag of Mooncake's master is known, and its default says nothing new.
 func TestEveryFlagOfMooncake(t *testing.T) {
 	b, err := os.ReadFile(filepath.Join("testdata", "mooncake_flags.txt"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	seen := make(map[string]bool)
 	for line := range strings.Lines(string(b)) {
 		kind, flag, ok := strings.Cut(strings.TrimSpace(line), " ")
 		if !ok || kind == "#" {
 			continue
 		}
 		name, text, _ := strings.Cut(flag, "=")
+		seen[name] = true
 		if name == "rpc_port" {
 			text = "50051" // 0 stands for --port there
 		}
@@ -82,7 +87,20 @@ func TestEveryFlagOfMooncake(t *testing.T) {
 			t.Errorf("-%s=%s: got warnings %v, want none", name, text, warnings)
 		}
 	}
+	if len(seen) != flagsOfMooncake {
+		t.Errorf("got %d flags, want %d", len(seen), flagsOfMooncake)
+	}
+	for _, s := range Unused() { // what has no effect here is a flag there, or one of those that are named here
+		for name := range strings.FieldsSeq(s.Names) {
+			if !seen[name] && s.Usage != toStderr && !slices.Contains(notOfThatCommit, name) {
+				t.Errorf("%s is accepted without effect, and no flag of Mooncake's", name)
+			}
+		}
+	}
 }
+
+// notOfThatCommit are names that are accepted for files and start lines of other versions.
+var notOfThatCommit = []string{"client_suspicion_ttl_sec", "enable_oplog_snapshot", "snapshot_chunk_object_count", "weight_management_oplog_capability_confirmed"}
 
 // The start line of Mooncake's guides starts a node.
 func TestStartLineOfMooncakesGuides(t *testing.T) {
