@@ -228,6 +228,7 @@ func TestModelNearMisses(t *testing.T) {
 	}
 }
 
+// A pass that cannot be journaled changes nothing: conformance line 71.
 func TestAbortedPassLeavesVictims(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	p.Put(nil, "k")

@@ -259,6 +259,7 @@ func wait(t *testing.T, what string, done <-chan error) error {
 	}
 }
 
+// A standby applies what the primary commits: conformance line 76.
 func TestCommitsReachAStandbyInOrder(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client := etcd.Client(t)

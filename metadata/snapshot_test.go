@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -172,5 +173,44 @@ func TestBrokenSnapshots(t *testing.T) {
 	}
 	if _, err := c.load(whole); err != nil {
 		t.Errorf("the whole one: %v", err)
+	}
+}
+
+// Memory that two objects hold, or that lies outside of its segment, is refused when a
+// snapshot is loaded, and there is no store: conformance line 67, conformance line 78.
+func TestSnapshotRangesAreChecked(t *testing.T) {
+	build := func(size uint64, key string) *cluster {
+		c := newCluster(t)
+		c.mount(1, "a", size)
+		if key != "" {
+			c.put(key, func(p *metadata.Put) { p.Size = 64 << 10 })
+		} else { // as many commits
+			c.commit()
+			c.commit()
+		}
+		return c
+	}
+	one, other, small := build(1<<20, "k1"), build(1<<20, "k2").snapshot(), build(32<<10, "").snapshot()
+	for want, change := range map[string]func([][]byte) [][]byte{
+		"": func(p [][]byte) [][]byte { return p },
+		"busy": func(p [][]byte) [][]byte { // both objects, which have the same place
+			for i := range p[1 : len(p)-1] {
+				if len(other[i+1]) > len(p[i+1]) {
+					p[i+1] = other[i+1]
+				}
+			}
+			return p
+		},
+		"is not inside the segment": func(p [][]byte) [][]byte { p[0] = small[0]; return p },
+	} {
+		s, err := one.load(change(one.snapshot()))
+		switch {
+		case want == "" && err != nil:
+			t.Errorf("the whole one: %v", err)
+		case want == "" && s.Stats().Busy != one.primary.Stats().Busy:
+			t.Errorf("%d bytes are busy after a load, want %d", s.Stats().Busy, one.primary.Stats().Busy)
+		case want != "" && (s != nil || err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("got a store %v, error %v; want none, and %q", s != nil, err, want)
+		}
 	}
 }

@@ -58,14 +58,28 @@ func TestCutOffPrimaryIsFenced(t *testing.T) {
 	}
 }
 
-// An outage of etcd that the leases survive is no failover.
+// An outage of etcd that the leases survive is no failover. Nothing is reserved
+// meanwhile (conformance line 83).
 func TestEtcdOutage(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a, b := w.pair(20)
+	old := a.master.Load()
+	reserve := func(key string) error {
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		defer cancel()
+		_, err := old.PutStart(ctx, service.PutRequest{Tenant: "default", Config: service.PutConfig{Replicas: 1}}, service.PutItem{Key: key, Size: 1})
+		return err
+	}
 	etcd.Stop(0)
+	if err := reserve("early"); err == nil { // it may have been sent: nobody knows its outcome
+		t.Error("a reservation without etcd succeeds")
+	}
 	waitFor(t, "the fence", func() bool { return !a.serves() })
+	if err := reserve("late"); errs.KindOf(err) != errs.NotLeader {
+		t.Errorf("a reservation behind the fence: got %v, want that this node does not serve", err)
+	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, _, err := a.Digest(ctx, 0); err != nil {
@@ -77,6 +91,9 @@ func TestEtcdOutage(t *testing.T) {
 		if err := primary.get(key); err != nil {
 			t.Errorf("D: %s after the outage: got %v, want it there", key, err)
 		}
+	}
+	if _, err := primary.Store().Inspect("default", "late"); err == nil {
+		t.Error("the reservation behind the fence landed")
 	}
 	primary.put("after")
 	other := a

@@ -402,7 +402,7 @@ func TestTheLeadersValueBeginsWithItsElection(t *testing.T) {
 }
 
 // An elected node that takes longer to read a commit than there is between two beats
-// catches up all the same: its own beats do not run away from it.
+// catches up all the same: its own beats do not run away from it (conformance line 77).
 func TestCatchingUpSlowly(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))

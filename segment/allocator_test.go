@@ -53,6 +53,7 @@ func TestUnitShift(t *testing.T) {
 	}
 }
 
+// Neighbours join, in whatever order they are freed: conformance line 66.
 func TestFreeInAnyOrderLeavesOneRegion(t *testing.T) {
 	const size = 1 << 20
 	for seed := range uint64(20) {
@@ -78,6 +79,7 @@ func TestFreeInAnyOrderLeavesOneRegion(t *testing.T) {
 	}
 }
 
+// Ranges that are busy or outside are refused, and change nothing: conformance line 67.
 func TestAllocatorRefuses(t *testing.T) {
 	a := NewAllocator(1 << 10)
 	if _, ok := a.Allocate(0); ok {

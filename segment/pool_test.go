@@ -107,6 +107,7 @@ func TestPreferredSegments(t *testing.T) {
 	})
 }
 
+// Full segments are skipped: conformance line 68.
 func TestFullSegmentsAreSkipped(t *testing.T) {
 	strategies(t, func(t *testing.T, p *Pool) {
 		for i := range Number(20) {

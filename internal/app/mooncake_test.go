@@ -279,3 +279,49 @@ func TestPromotionEndsAtTheNextPrimary(t *testing.T) {
 		t.Errorf("in the end: on %v, want the SSD and memory", kinds)
 	}
 }
+
+// A hard pin is part of the state: under pressure the next primary evicts what lies
+// beside the object (conformance line 84).
+func TestHardPinSurvivesAFailover(t *testing.T) {
+	etcd := etcdtest.Start(t).Endpoints()
+	patient := func(c config.Config) config.Config {
+		c.Client.TTL, c.Eviction.Ratio = time.Hour, 1 // nobody pings
+		return c
+	}
+	a := run(t, patient(settings(config.Primary, "a", etcd)))
+	a.serves()
+	b := run(t, patient(settings(config.Standby, "b", etcd)))
+	b.promotable()
+	put := func(c caller, key string, size uint64, hard bool) int32 {
+		t.Helper()
+		ctx, g, who := t.Context(), c.Generation, segment.ClientID{7}
+		var placed mooncake.Result[mooncake.Placement]
+		how := mooncake.ReplicateConfig{Replicas: 1, HardPin: hard}
+		if _, err := mooncakeclient.Do(ctx, c.Conn, g.PutStart, &mooncake.Args{Client: who, Key: key, Size: size, Config: how}, &placed); err != nil {
+			t.Fatal(err)
+		}
+		var done mooncake.Done
+		if placed.Failure != 0 {
+			return placed.Failure
+		}
+		if _, err := mooncakeclient.Do(ctx, c.Conn, g.PutEnd, &mooncake.Args{Client: who, Item: mooncake.PutItem{Key: key}}, &done); err != nil {
+			t.Fatal(err)
+		}
+		return done.Failure
+	}
+	m := call(t, a.RPCAddress(), "head")
+	m.put("small") // mounts 1 MiB
+	if first, second := put(m, "pinned", 700<<10, true), put(m, "plain", 100<<10, false); first != 0 || second != 0 {
+		t.Fatalf("got %d and %d, want two objects", first, second)
+	}
+	a.knows(1)
+	a.end()
+	b.serves()
+	next := call(t, b.RPCAddress(), "head")
+	b.until("has evicted what is in the way", func(*pb.StatusResponse) bool { return put(next, "more", 250<<10, false) == 0 })
+	for key, want := range map[string]bool{"pinned": true, "plain": false, "more": true} {
+		if found, err := next.exists(key); err != nil || found != want {
+			t.Errorf("%s: got %t, %v; want %t", key, found, err, want)
+		}
+	}
+}

@@ -35,6 +35,8 @@ type api interface {
 	Unmount(id segment.ID) int32
 	GracefulUnmount(client byte, id segment.ID, grace time.Duration) int32
 	Ping(client byte) (known bool)
+	SegmentStatus(name string) (metadata.SegmentStatus, int32)
+	transfers
 }
 
 // A wire calls by Mooncake's protocol.
@@ -47,7 +49,7 @@ type wire struct {
 func do[R any](w *wire, call mooncake.Call[R], args mooncake.Args) (result R) {
 	w.Helper()
 	if _, err := mooncakeclient.Do(w.Context(), w.conn, call, &args, &result); err != nil {
-		w.Fatalf("%s: got %v, want an answer", call.Name, err)
+		w.Errorf("%s: got %v, want an answer", call.Name, err)
 	}
 	return result
 }
@@ -148,6 +150,11 @@ func (w *wire) GracefulUnmount(client byte, seg segment.ID, grace time.Duration)
 
 func (w *wire) Ping(client byte) bool {
 	return do(w, w.g.Ping, mooncake.Args{Client: id(client)}).Value.Status == mooncake.ClientOK
+}
+
+func (w *wire) SegmentStatus(name string) (metadata.SegmentStatus, int32) {
+	r := do(w, w.g.SegmentStatus, mooncake.Args{SegmentName: name})
+	return metadata.SegmentStatus(r.Value), r.Failure
 }
 
 // A direct calls the service.
@@ -276,4 +283,9 @@ func (d direct) Ping(client byte) bool {
 	known, err := d.m.Ping(d.Context(), id(client))
 	d.must(err)
 	return known
+}
+
+func (d direct) SegmentStatus(name string) (metadata.SegmentStatus, int32) {
+	status, err := d.m.SegmentStatus(d.Context(), func(s *metadata.SegmentStats) bool { return s.Name == name })
+	return status, number(err)
 }

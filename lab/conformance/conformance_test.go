@@ -21,7 +21,9 @@ type line struct {
 	size   uint64             // of the memory, 0 for 1 MiB
 	policy eviction.Watermark // zero for the C++ master's defaults
 	hosts  bool               // it needs a generation whose clients name their hosts, and groups
-	// shown names the test that shows it elsewhere: its folder and its name.
+	slow   bool               // it waits for loops in real time
+	// shown names the tests that show it elsewhere, each with its folder and its name.
+	// The comment of each says so: "conformance line 66".
 	shown string
 	// differs is set if it does not hold here: docs/divergence.md says why, and run, if
 	// it is there, shows what holds instead.
@@ -33,7 +35,7 @@ const lines = 84
 // evictionDefaults are the C++ master's.
 var evictionDefaults = eviction.Watermark{High: 0.90, Ratio: 0.05, SoftPins: true}
 
-func all() []line { return slices.Concat(puts, removals, leases, segments, upserts, failovers) }
+func all() []line { return slices.Concat(puts, removals, leases, segments, upserts, copies, failovers) }
 
 func TestConformance(t *testing.T) {
 	for _, l := range all() {
@@ -51,7 +53,12 @@ func TestConformance(t *testing.T) {
 				if g, ok := mooncake.NewGeneration(front); ok && l.hosts && !g.Fields.HostIDs {
 					continue
 				}
-				t.Run(front, func(t *testing.T) { l.run(newWorld(t, front, l.size, l.policy)) })
+				t.Run(front, func(t *testing.T) {
+					if l.slow {
+						t.Parallel()
+					}
+					l.run(newWorld(t, front, l.size, l.policy))
+				})
 			}
 		})
 	}
@@ -72,8 +79,12 @@ func TestEveryLineIsThere(t *testing.T) {
 		if runs, shown := l.run != nil, l.shown != ""; runs && shown || !runs && !shown && !l.differs {
 			t.Errorf("line %d: got run %t, shown %q and differs %t; want a test, here or elsewhere, or a difference", l.number, runs, l.shown, l.differs)
 		}
-		if l.shown != "" && !declared(t, l.shown) {
-			t.Errorf("line %d: there is no test %s", l.number, l.shown)
+		for test := range strings.FieldsSeq(l.shown) {
+			if comment, ok := declared(t, test); !ok {
+				t.Errorf("line %d: there is no test %s", l.number, test)
+			} else if want := "conformance line " + strconv.Itoa(l.number); !regexp.MustCompile(want + `\b`).MatchString(comment) {
+				t.Errorf("line %d: the comment of %s does not have %q", l.number, test, want)
+			}
 		}
 		if listed := strings.Contains(string(differences), "\n| "+strconv.Itoa(l.number)+" |"); listed != l.differs {
 			t.Errorf("line %d: got listed in docs/divergence.md %t, want %t", l.number, listed, l.differs)
@@ -86,23 +97,23 @@ func TestEveryLineIsThere(t *testing.T) {
 	}
 }
 
-// declared reports whether a folder has a test: "segment/TestFull".
-func declared(t *testing.T, test string) bool {
+// declared reports whether a folder has a test, "segment/TestFull", and its comment.
+func declared(t *testing.T, test string) (comment string, ok bool) {
 	t.Helper()
 	dir, name := filepath.Split(test)
 	files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	declaration := regexp.MustCompile(`(?m)^func ` + name + `\(`)
+	declaration := regexp.MustCompile(`(?m)((?:^//.*\n)*)^func ` + name + `\(`)
 	for _, file := range files {
 		source, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if declaration.Match(source) {
-			return true
+		if found := declaration.FindSubmatch(source); found != nil {
+			return strings.ReplaceAll(string(found[1]), "\n// ", " "), true
 		}
 	}
-	return false
+	return "", false
 }

@@ -108,8 +108,8 @@ var removals = []line{
 func removeAllUnderLoad(w *world) {
 	var put, removed atomic.Int64
 	var writers sync.WaitGroup
-	d := direct{w.T, w.master} // a connection has one call at a time
 	for i := range 4 {
+		d := w.another()
 		writers.Go(func() {
 			for _, key := range lonetest.Keys(fmt.Sprint(i, "-"), 50) {
 				if _, code := d.PutStart(1, key, 100, one); code == 0 && d.PutEnd(1, key) == 0 {

@@ -70,7 +70,7 @@ func TestRows(t *testing.T) {
 				t.Error("want a test, here or elsewhere")
 			}
 			for _, test := range r.shown {
-				if !declared(t, test) {
+				if _, ok := declared(t, test); !ok {
 					t.Errorf("there is no test %s", test)
 				}
 			}

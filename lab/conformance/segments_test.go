@@ -1,8 +1,11 @@
 package conformance_test
 
 import (
+	"context"
 	"sync"
 	"time"
+
+	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
@@ -42,8 +45,8 @@ var segments = []line{
 	}},
 	{number: 61, given: "mounts and unmounts at the same time: nothing is left behind", run: func(w *world) {
 		var clients sync.WaitGroup
-		d := direct{w.T, w.master}
 		for n := byte(2); n < 10; n++ {
+			d := w.another()
 			clients.Go(func() {
 				s := spec(n, "b"+string('0'+n), memory)
 				for range 5 {
@@ -76,8 +79,26 @@ var segments = []line{
 			w.Error("Ping after ReMountSegment: got unknown, want known")
 		}
 	}},
-	{number: 64, given: "a client silent for longer than its TTL: its objects vanish", shown: "internal/service/TestSilentClientsExpire"},
+	{number: 64, given: "a client silent for longer than its TTL: its objects vanish", slow: true, run: func(w *world) {
+		w.put("k")
+		w.mount(2, "b", memory)
+		w.putAs(mooncake.ReplicateConfig{Replicas: 1, Preferred: []string{"b"}}, "silent")
+		w.background(func(ctx context.Context) { _ = w.master.WatchClients(ctx, zerolog.Nop()) })
+		w.until("the silent client's object has vanished", func() bool {
+			if !w.Ping(1) {
+				w.Fatal("a client that pings has expired")
+			}
+			found, _ := w.Exist("silent")
+			return !found
+		})
+		w.get("silent", errs.ObjectNotFound)
+		w.get("k", errs.OK)
+		w.count("capacity", capacity(w), memory)
+		if w.Ping(2) {
+			w.Error("the silent client is known, want that it must mount again")
+		}
+	}},
 	{number: 66, given: "freed in any order: one free region", shown: "segment/TestFreeInAnyOrderLeavesOneRegion"},
-	{number: 67, given: "regions taken over are reserved again, overlaps refused", shown: "metadata/TestBrokenSnapshots"},
+	{number: 67, given: "regions taken over are reserved again, overlaps refused", shown: "segment/TestAllocatorRefuses metadata/TestSnapshotRangesAreChecked"},
 	{number: 68, given: "full segments are skipped", shown: "segment/TestFullSegmentsAreSkipped"},
 }

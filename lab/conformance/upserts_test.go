@@ -46,9 +46,4 @@ var upserts = []line{
 		w.code("UpsertRevoke", w.UpsertRevoke(1, "k"), errs.OK)
 		w.get("k", errs.ObjectNotFound)
 	}},
-	{number: 39, given: "an active copy task: an upsert answers -708", shown: "metadata/TestUpsertAnswers"},
-	{number: 40, given: "the source of an active copy or move is not evicted", shown: "metadata/TestTransferProtectsItsSource"},
-	{number: 41, given: "a copy or move past its timeout is discarded", shown: "metadata/TestTransfersHoldTheirTargets"},
-	{number: 42, given: "the wrong client completes a task: refused", shown: "internal/mooncake/mooncakeserver/TestTasks"},
-	{number: 65, given: "a drain ends as DRAINED, cancelling it restores OK", shown: "internal/service/TestDrain"},
 }

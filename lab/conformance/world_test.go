@@ -12,6 +12,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
@@ -40,7 +41,12 @@ type world struct {
 	primary *lonetest.Primary
 	master  *service.Master
 	loop    *eviction.Loop
+	another func() api // a connection of its own, which has one call at a time
 }
+
+// clientTTL is how long a client may be silent. It is of real time, and only where a
+// line runs the loop that watches clients.
+const clientTTL = time.Second
 
 // newWorld starts a primary that evicts by a policy, with so much memory.
 func newWorld(t *testing.T, front string, size uint64, policy eviction.Watermark) *world {
@@ -53,17 +59,39 @@ func newWorld(t *testing.T, front string, size uint64, policy eviction.Watermark
 		Settings: service.Settings{ClusterID: "c", SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "test", LocalFirst: true},
 		Term:     1, Store: p.Store, Leases: p.Leases, Queue: p.Queue, Now: p.Now,
 		Answers: func() bool { return true }, Fence: func(context.Context) error { return nil },
-		Liveness: service.NewLiveness(ttl, 0, func() time.Duration { return 0 }, p.Store),
+		Liveness: service.NewLiveness(clientTTL, 0, clock.Boot(), p.Store),
 		Counters: service.NewCounters(), AllocationFailed: w.loop.AllocationFailed,
 	})
-	if w.api = (direct{t, w.master}); front != "service" {
-		w.api = overWire(t, w.master, front)
+	w.another = func() api { return direct{t, w.master} }
+	if front != "service" {
+		w.another = overWire(t, w.master, front)
 	}
+	w.api = w.another()
 	return w
 }
 
-// overWire serves a master on a port of a generation, and connects to it.
-func overWire(t *testing.T, m *service.Master, generation string) api {
+// background runs a loop of the primary until the test ends.
+func (w *world) background(run func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); run(ctx) }()
+	w.Cleanup(func() { cancel(); <-done })
+}
+
+// until waits for what loops in the background do.
+func (w *world) until(what string, done func() bool) {
+	w.Helper()
+	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	defer cancel()
+	for !done() {
+		if err := clock.Sleep(ctx, 50*time.Millisecond); err != nil {
+			w.Fatalf("%s: not within a minute", what)
+		}
+	}
+}
+
+// overWire serves a master on a port of a generation, and returns what connects to it.
+func overWire(t *testing.T, m *service.Master, generation string) func() api {
 	gate := service.NewGate()
 	gate.Open(m)
 	front := mooncakeserver.New(&mooncakeserver.Front{Gate: gate, Version: "2.0.0", View: func() int64 { return 1 }, Log: zerolog.Nop()})
@@ -89,12 +117,14 @@ func overWire(t *testing.T, m *service.Master, generation string) api {
 	if !ok {
 		t.Fatalf("no generation %s", generation)
 	}
-	c, err := mooncakeclient.Dial(t.Context(), l.Addr().String(), g)
-	if err != nil {
-		t.Fatal(err)
+	return func() api {
+		c, err := mooncakeclient.Dial(t.Context(), l.Addr().String(), g)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		return &wire{t, c, g}
 	}
-	t.Cleanup(func() { _ = c.Close() })
-	return &wire{t, c, g}
 }
 
 // pass lets time pass, with a commit behind it.

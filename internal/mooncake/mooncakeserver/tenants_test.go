@@ -27,6 +27,7 @@ func (n *node) withTenants(t *testing.T, tenants ...string) {
 	n.gate.Open(m)
 }
 
+// Equal keys of two tenants are two objects: conformance line 33.
 func TestTenants(t *testing.T) {
 	for _, name := range []string{"head", "v0.3.12"} {
 		t.Run(name, func(t *testing.T) {
