@@ -3,13 +3,15 @@ package drill
 import (
 	"context"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 	"github.com/understudy-store/understudy/lab/cluster"
+	"github.com/understudy-store/understudy/segment"
 )
 
 // hangingObjects is how many objects lie in the memory of the client that waits.
@@ -25,11 +27,12 @@ func hangPrimary(ctx context.Context, e *Env) {
 	}
 	e.rounds(ctx, ep, func(ctx context.Context) {
 		p := e.ready(ctx)
-		owner := newWaitingOwner(ctx, e.result.Rounds, p.primary)
+		owner := e.newWaitingOwner(ctx, p.primary)
+		defer owner.close()
 		next, _ := e.failover(ctx, p.primary, p.term, "SIGSTOP of", p.primary.Pause)
 		waits, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
-		_, err := owner.client.Ping(waits, &pb.PingRequest{ClientId: owner.id})
+		_, err := owner.ping(waits)
 		e.result.check("the Ping hangs", err != nil && waits.Err() != nil, "its end after %v: %v", patience, err)
 		e.did("a Ping waited for %v", patience)
 		e.nothingLost(ctx, next, owner)
@@ -40,26 +43,31 @@ func hangPrimary(ctx context.Context, e *Env) {
 
 // A waitingOwner lends memory, puts objects there, and calls one node only.
 type waitingOwner struct {
-	client   pb.ClientServiceClient
-	id, name string
-	keys     []string
+	name string
+	keys []string
+	waitingCalls
 }
 
-func newWaitingOwner(ctx context.Context, number int, n *cluster.Node) *waitingOwner {
-	o := &waitingOwner{client: pb.NewClientServiceClient(n.Conn), id: uuid.NewString(), name: fmt.Sprintf("waits-%d", number)}
-	must(o.client.MountSegment(ctx, &pb.MountSegmentRequest{RequestId: 1, ClientId: o.id, Segment: &pb.Segment{
-		Id: uuid.NewString(), Name: o.name, Base: 1 << 50, Size: 1 << 30, Endpoint: o.name + ":1", Protocol: "tcp",
-	}}))
-	must(o.client.Ping(ctx, &pb.PingRequest{ClientId: o.id}))
-	objects := pb.NewObjectServiceClient(n.Conn)
+// waitingCalls are its calls, over one of the protocols.
+type waitingCalls interface {
+	turn(context.Context, *cluster.Node) // to another node, also for the first time
+	mount(ctx context.Context, name string)
+	put(ctx context.Context, key, name string)
+	ping(context.Context) (known bool, err error)
+	exist(ctx context.Context, keys []string) (there int)
+	close()
+}
+
+func (e *Env) newWaitingOwner(ctx context.Context, n *cluster.Node) *waitingOwner {
+	o := &waitingOwner{name: fmt.Sprintf("waits-%d", e.result.Rounds), waitingCalls: &grpcOwner{id: uuid.NewString()}}
+	if e.Access.Mooncake {
+		o.waitingCalls = &mooncakeOwner{mover{id: segment.ClientID(uuid.New())}}
+	}
+	o.turn(ctx, n)
+	o.mount(ctx, o.name)
 	for i := range hangingObjects {
-		key := fmt.Sprintf("%s/%d", o.name, i)
-		request := uint64(2*i) + 1
-		put := must(objects.PutStart(ctx, &pb.PutStartRequest{
-			RequestId: request, ClientId: o.id, Key: key, Size: bulkSize, Config: &pb.PutConfig{PreferredSegments: []string{o.name}},
-		}))
-		must(objects.PutEnd(ctx, &pb.PutEndRequest{RequestId: request + 1, ClientId: o.id, Key: key, ObjectId: put.GetObject().GetObjectId()}))
-		o.keys = append(o.keys, key)
+		o.keys = append(o.keys, fmt.Sprintf("%s/%d", o.name, i))
+		o.put(ctx, o.keys[i], o.name)
 	}
 	return o
 }
@@ -68,10 +76,89 @@ func newWaitingOwner(ctx context.Context, number int, n *cluster.Node) *waitingO
 // objects there.
 func (e *Env) nothingLost(ctx context.Context, n *cluster.Node, o *waitingOwner) {
 	list := must(n.Admin.ListSegments(ctx, &pb.ListSegmentsRequest{Name: o.name})).GetSegments()
-	known := must(pb.NewClientServiceClient(n.Conn).Ping(ctx, &pb.PingRequest{ClientId: o.id})).GetStatus() == pb.ClientStatus_CLIENT_STATUS_OK
+	o.turn(ctx, n)
+	known := must(o.ping(ctx))
 	e.result.check("no client expired", len(list) == 1 && known,
 		"%d segments of a client that waited for the answer to a Ping are mounted, want 1; it is known: %t", len(list), known)
-	exist := must(pb.NewObjectServiceClient(n.Conn).BatchExistKey(ctx, &pb.BatchExistKeyRequest{Keys: o.keys})).GetExists()
-	lost := len(exist) - len(slices.DeleteFunc(exist, func(there bool) bool { return !there }))
+	lost := len(o.keys) - o.exist(ctx, o.keys)
 	e.result.violate("D", lost, fmt.Sprintf("%d of %d objects of a client that waited are lost", lost, len(o.keys)))
 }
+
+type grpcOwner struct {
+	id      string
+	request uint64
+	client  pb.ClientServiceClient
+	objects pb.ObjectServiceClient
+}
+
+func (o *grpcOwner) turn(_ context.Context, n *cluster.Node) {
+	o.client, o.objects = pb.NewClientServiceClient(n.Conn), pb.NewObjectServiceClient(n.Conn)
+}
+
+func (o *grpcOwner) next() uint64 { o.request++; return o.request }
+
+func (o *grpcOwner) mount(ctx context.Context, name string) {
+	must(o.client.MountSegment(ctx, &pb.MountSegmentRequest{RequestId: o.next(), ClientId: o.id, Segment: &pb.Segment{
+		Id: uuid.NewString(), Name: name, Base: 1 << 50, Size: 1 << 30, Endpoint: name + ":1", Protocol: "tcp",
+	}}))
+	must(o.ping(ctx))
+}
+
+func (o *grpcOwner) put(ctx context.Context, key, name string) {
+	put := must(o.objects.PutStart(ctx, &pb.PutStartRequest{
+		RequestId: o.next(), ClientId: o.id, Key: key, Size: bulkSize, Config: &pb.PutConfig{PreferredSegments: []string{name}},
+	}))
+	must(o.objects.PutEnd(ctx, &pb.PutEndRequest{RequestId: o.next(), ClientId: o.id, Key: key, ObjectId: put.GetObject().GetObjectId()}))
+}
+
+func (o *grpcOwner) ping(ctx context.Context) (bool, error) {
+	r, err := o.client.Ping(ctx, &pb.PingRequest{ClientId: o.id})
+	return r.GetStatus() == pb.ClientStatus_CLIENT_STATUS_OK, err
+}
+
+func (o *grpcOwner) exist(ctx context.Context, keys []string) (there int) {
+	for _, found := range must(o.objects.BatchExistKey(ctx, &pb.BatchExistKeyRequest{Keys: keys})).GetExists() {
+		if found {
+			there++
+		}
+	}
+	return there
+}
+
+func (o *grpcOwner) close() {}
+
+// A mooncakeOwner calls as Mooncake's own client does, over one connection.
+type mooncakeOwner struct{ mover }
+
+func (o *mooncakeOwner) turn(ctx context.Context, n *cluster.Node) { o.dial(ctx, n) }
+
+func (o *mooncakeOwner) mount(ctx context.Context, name string) {
+	o.mover.mount(ctx, 200, name, 1<<30)
+	must(o.ping(ctx))
+}
+
+func (o *mooncakeOwner) put(ctx context.Context, key, name string) {
+	how := mooncake.ReplicateConfig{Replicas: 1, Preferred: []string{name}}
+	call(ctx, &o.mover, func(g *mooncake.Generation) mooncake.Call[mooncake.Result[mooncake.Placement]] { return g.PutStart },
+		mooncake.Args{Key: key, Size: bulkSize, Config: how})
+	call(ctx, &o.mover, func(g *mooncake.Generation) mooncake.Call[mooncake.Done] { return g.PutEnd }, mooncake.Args{Item: mooncake.PutItem{Key: key}})
+}
+
+func (o *mooncakeOwner) ping(ctx context.Context) (bool, error) {
+	var r mooncake.Result[mooncake.PingResult]
+	_, err := mooncakeclient.Do(ctx, o.conn, o.conn.Generation.Ping, &mooncake.Args{Client: o.id}, &r)
+	return r.Value.Status == mooncake.ClientOK, err
+}
+
+func (o *mooncakeOwner) exist(ctx context.Context, keys []string) (there int) {
+	var list []mooncake.Result[bool]
+	must(mooncakeclient.Do(ctx, o.conn, o.conn.Generation.BatchExistKey, &mooncake.Args{Keys: keys}, &list))
+	for _, r := range list {
+		if r.Value && r.Failure == 0 {
+			there++
+		}
+	}
+	return there
+}
+
+func (o *mooncakeOwner) close() { _ = o.conn.Close() }
