@@ -157,7 +157,7 @@ func TestHTTPOfAPair(t *testing.T) {
 	primary.becomes("/understudy.v1.AdminService/History", http.StatusOK, `"node_id":"`+primary.cfg.Node.ID+`"`)
 	standby.want("/understudy.v1.AdminService/History", http.StatusOK, `"there was no journal"`)
 	primary.want("/openapi.json", http.StatusOK, `"/understudy.v1.AdminService/History"`)
-	primary.want("/metrics/summary", http.StatusOK, "Role: primary", "Keys: 1")
+	primary.want("/metrics/summary", http.StatusOK, "role=leader, state=serving, service_ready=true, master={Mem Storage: ", "Keys: 1 (", ", view_version=1")
 	primary.want("/metrics", http.StatusOK, "\nmaster_key_count 1\n", "\nmaster_value_size_bytes_count 1\n",
 		"\n"+`understudy_role{role="primary"} 1`+"\n", `understudy_build_info{version="v-test"} 1`,
 		`understudy_rpc_duration_seconds_count{code="OK",method="ObjectService/PutStart"} 1`)

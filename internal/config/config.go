@@ -79,6 +79,7 @@ type Listen struct {
 	RPCPort         int    // --rpc_port
 	MetricsHost     string // --metrics_host
 	MetricsPort     int    // --metrics_port
+	Extended        bool   // --http-extended
 	MaxMessageBytes int64  // --max-message-bytes
 	Metadata        bool   // --enable_http_metadata_server
 	MetadataHost    string // --http_metadata_server_host

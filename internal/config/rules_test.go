@@ -18,6 +18,7 @@ var valueTests = []struct {
 	{"rpc_port", []string{"0", "1", "65535"}, []string{"", "-1", "65536", "x", "1.5"}},
 	{"metrics_host", []string{"", "127.0.0.1"}, []string{"127.0.0.1:9003", "a/b"}},
 	{"metrics_port", []string{"0", "65535"}, []string{"65536"}},
+	{"http-extended", []string{"true", "false"}, []string{"x"}},
 	{"max-message-bytes", []string{"1MiB", "1048576", "1GiB"}, []string{"1048575", "1025MiB", "-1", "x", ""}},
 	{"enable_http_metadata_server", []string{"true", "false"}, []string{"x"}},
 	{"enable_metadata_cleanup_on_timeout", []string{"true", "false"}, []string{"x"}},

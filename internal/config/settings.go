@@ -85,6 +85,8 @@ func nodeSections(c *Config) []Section {
 				text(&l.MetricsHost, "an IP or a host name, without a port; empty: the one of rpc_address", orEmpty(isHost)),
 				"host or IP that HTTP listens on"},
 			{"metrics_port", "9003", mooncake, port(&l.MetricsPort), "TCP port of HTTP: metrics, health, queries"},
+			{"http-extended", "false", understudy, boolean(&l.Extended), "answers over HTTP have more than Mooncake's: quarantined_bytes in /get_segments_detail, " +
+				"and a line of our own in /metrics/summary"},
 			{"enable_http_metadata_server", "false", mooncake, boolean(&l.Metadata),
 				"serve the metadata of Mooncake's transfer engine over HTTP, kept in etcd with enable_ha, else in memory"},
 			{"http_metadata_server_host", "0.0.0.0", mooncake, text(&l.MetadataHost, "an IP or a host name, without a port", isHost),

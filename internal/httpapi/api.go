@@ -43,6 +43,11 @@ type API struct {
 	Admin   http.Handler  // answers below AdminPath, and says itself to whom; nil for none
 	Metrics http.Handler  // answers scrapes
 	Summary func() string // the key figures as one line
+	// MooncakeSummary returns them as Mooncake's master writes them: its own, and those
+	// of high availability.
+	MooncakeSummary func() (master, ha string)
+	// Extended adds what Mooncake's answers do not have, and takes Summary.
+	Extended bool
 	// KVEvents returns the body of /kv_events/status.
 	KVEvents func() any
 	Console  http.Handler // answers below /console/; nil for none
@@ -80,7 +85,7 @@ func (a API) Handler() http.Handler {
 		"GET /batch_query_keys":          a.serving(batchQueryKeys),
 		"GET /get_all_keys":              a.serving(allKeys),
 		"GET /get_all_segments":          a.serving(allSegments),
-		"GET /get_segments_detail":       a.serving(segmentsDetail),
+		"GET /get_segments_detail":       a.serving(a.segmentsDetail),
 		"GET /query_segment":             a.serving(querySegment),
 		"GET /kv_events/status":          a.serving(a.kvEvents),
 		"GET /api/v1/segments/status":    a.serving(segmentStatus),

@@ -98,10 +98,13 @@ func TestSegments(t *testing.T) {
 	r.get("/query_segment?segment=b", http.StatusOK, "b\nUsed(bytes): 104\nCapacity(bytes) : 3145728\n")
 	r.get("/query_segment?segment=nowhere", http.StatusInternalServerError, "Failed to query segment")
 	r.get("/query_segment", http.StatusInternalServerError, "Failed to query segment")
-	r.get("/get_segments_detail", http.StatusOK, `{"total_segments":3,"segments":[{"segment_name":"a","segment_id":"72057594037927936-0",`+
-		`"client_id":"72057594037927936-0","base_address":"0x100000000","size_bytes":16777216,"size_human":"0.015625 GiB",`+
-		`"te_endpoint":"a:1","protocol":"","status":"OK","allocator_used_bytes":0,"allocator_capacity_bytes":16777216,`+
-		`"allocator_usage_percent":0,"quarantined_bytes":0},{"segment_name":"b",...`)
+	const detail = `{"total_segments":3,"segments":[{"segment_name":"a","segment_id":"72057594037927936-0",` +
+		`"client_id":"72057594037927936-0","base_address":"0x100000000","size_bytes":16777216,"size_human":"0.015625 GiB",` +
+		`"te_endpoint":"a:1","protocol":"","status":"OK","allocator_used_bytes":0,"allocator_capacity_bytes":16777216,` +
+		`"allocator_usage_percent":0`
+	r.get("/get_segments_detail", http.StatusOK, detail+`},{"segment_name":"b",...`)
+	r.extend()
+	r.get("/get_segments_detail", http.StatusOK, detail+`,"quarantined_bytes":0},{"segment_name":"b",...`)
 }
 
 func TestSegmentStatus(t *testing.T) {
@@ -247,7 +250,7 @@ func TestNothingIsAnsweredByANodeThatDoesNotServe(t *testing.T) {
 		r.get(path, http.StatusServiceUnavailable, notServing)
 	}
 	r.get("/metrics", http.StatusOK, "...")
-	r.get("/metrics/summary", http.StatusOK, "Role: primary...")
+	r.get("/metrics/summary", http.StatusOK, "role=standby, state=standby, service_ready=false, master={Mem Storage: ...")
 }
 
 // Who asks over HTTP is told where to ask over HTTP, or that nobody knows.
@@ -273,6 +276,16 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("no line %q", line)
 		}
 	}
+	_, body, _ = r.request(http.MethodGet, "/metrics/summary")
+	for _, part := range []string{
+		"role=leader, state=serving, service_ready=true, master={Mem Storage: 104 B / 16.00 MB (0.0%) | NVMe-oF SSD: 0 B / 0 B | SSD Storage: 0 B / 0 B | Keys: 1 (",
+		"Snapshots: Success=0, Fail=0}, ha={HA Metrics Summary: last_seq=", ", state=7}, leader=10.0.0.1:50051, view_version=3",
+	} {
+		if !strings.Contains(body, part) {
+			t.Errorf("got the summary %q, want %q in it", body, part)
+		}
+	}
+	r.extend()
 	r.get("/metrics/summary", http.StatusOK, "Role: primary, term...")
 }
 

@@ -2,13 +2,26 @@ package httpapi
 
 import (
 	"cmp"
+	"fmt"
 	"net/http"
 
 	"github.com/understudy-store/understudy/internal/service"
 )
 
+// summary answers the key figures in Mooncake's form, or in ours.
 func (a API) summary(w http.ResponseWriter, _ *http.Request) {
-	writeText(w, http.StatusOK, a.Summary()+"\n")
+	if a.Extended {
+		writeText(w, http.StatusOK, a.Summary()+"\n")
+		return
+	}
+	s := a.status()
+	role, state := s.upstream()
+	master, ha := a.MooncakeSummary()
+	text := fmt.Sprintf("role=%s, state=%s, service_ready=%t, master={%s}, ha={%s}", role, state, s.Serving, master, ha)
+	if s.Leader != nil {
+		text += fmt.Sprintf(", leader=%s, view_version=%d", s.Leader.RPC, s.Term)
+	}
+	writeText(w, http.StatusOK, text)
 }
 
 // A leaderView is the elected node as upstream shows it: null for what is not known.

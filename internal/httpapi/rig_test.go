@@ -41,6 +41,7 @@ type rig struct {
 	fenced  atomic.Bool
 	fences  atomic.Int64 // if not 0, so many looks at the fence go well
 	status  httpapi.Node
+	api     httpapi.API
 	handler http.Handler
 	log     strings.Builder
 }
@@ -64,11 +65,18 @@ func newRig(t testing.TB) *rig {
 		Store:  func() *metadata.Store { return p.Store },
 		Status: func() promote.Status { return promote.Status{Self: promote.NodeInfo{Role: promote.Primary}} },
 	})
-	r.handler = httpapi.API{
-		Gate: r.gate, Node: r.stands, Metrics: shown.Handler(), Summary: shown.Summary,
+	r.api = httpapi.API{
+		Gate: r.gate, Node: r.stands, Metrics: shown.Handler(), Summary: shown.Summary, MooncakeSummary: shown.MooncakeSummary,
 		KVEvents: func() any { return kvpublisher.Status{} }, Log: zerolog.New(&r.log),
-	}.Handler()
+	}
+	r.handler = r.api.Handler()
 	return r
+}
+
+// extend adds what Mooncake's answers do not have.
+func (r *rig) extend() {
+	r.api.Extended = true
+	r.handler = r.api.Handler()
 }
 
 // fence lets calls through until it is told otherwise.

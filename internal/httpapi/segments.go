@@ -75,7 +75,7 @@ type segmentDetail struct {
 	Used        uint64  `json:"allocator_used_bytes"`
 	Capacity    uint64  `json:"allocator_capacity_bytes"`
 	Percent     float64 `json:"allocator_usage_percent"`
-	Quarantined uint64  `json:"quarantined_bytes"` // ours
+	Quarantined *uint64 `json:"quarantined_bytes,omitempty"` // ours, if API.Extended is set
 }
 
 // Decimal writes an id as upstream does: two numbers.
@@ -83,7 +83,7 @@ func Decimal[T ~[16]byte](id T) string {
 	return fmt.Sprintf("%d-%d", binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:]))
 }
 
-func segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+func (a API) segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	list, err := segments(r.Context(), m)
 	if err != nil {
 		return err
@@ -93,7 +93,10 @@ func segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.Master) e
 		d := segmentDetail{
 			Name: s.Name, ID: Decimal(s.ID), Client: Decimal(s.Client), Base: fmt.Sprintf("0x%x", s.Base), Size: s.Size,
 			SizeText: fmt.Sprintf("%.6g GiB", float64(s.Size)/(1<<30)), Endpoint: s.Endpoint, Protocol: s.Protocol, Status: s.Status().String(),
-			Used: s.Busy, Capacity: s.Capacity, Quarantined: s.Quarantined,
+			Used: s.Busy, Capacity: s.Capacity,
+		}
+		if a.Extended {
+			d.Quarantined = &s.Quarantined
 		}
 		if s.Capacity > 0 {
 			d.Percent = 100 * float64(s.Busy) / float64(s.Capacity)

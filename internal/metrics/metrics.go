@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -54,6 +55,8 @@ type Metrics struct {
 	polls    polls
 	counted  metadata.Term // whose takeover was counted last, of Run only
 	saves    int64         // of state files that were counted, of Run only
+	window   window        // of the rates in MooncakeSummary
+	failures atomic.Int64  // writes of commits that failed, for MooncakeSummary
 }
 
 // New returns the metrics of a node. Run must run for those that need etcd or
@@ -62,6 +65,7 @@ func New(src Sources) *Metrics {
 	registry := prometheus.NewRegistry()
 	m := &Metrics{instruments: newInstruments(registry, func(string, Family) {}), src: src, registry: registry}
 	m.polls.moved = src.Clock()
+	m.window.base.at, m.window.next.at = m.polls.moved, m.polls.moved
 	m.registry.MustRegister(newCollector(m.take), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

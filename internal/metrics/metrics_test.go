@@ -428,6 +428,42 @@ func TestSummary(t *testing.T) {
 	}
 }
 
+// The summary has the C++ master's form. Its rates are counted over at least
+// rateWindow.
+func TestMooncakeSummary(t *testing.T) {
+	r := newRig(t)
+	r.put(100<<10, "x", "y")
+	_, _ = r.master.GetReplicaList(t.Context(), metadata.DefaultTenant, "nothing")
+	_, _, _ = r.master.BatchExistKey(t.Context(), metadata.DefaultTenant, []string{"x", "z"})
+	r.status.Position = metadata.Position{Seq: 9, Term: 1}
+	r.clock += 4 * time.Second
+	want := "Mem Storage: 208.00 KB / 1.00 MB (20.3%) | NVMe-oF SSD: 0 B / 0 B | SSD Storage: 0 B / 0 B | Keys: 2 (soft-pinned: 0) | Clients: 1 | " +
+		"Requests (Success/Total per sec): PutStart=0.50/0.50, PutEnd=0.50/0.50, PutRevoke=0.00/0.00, Get=0.00/0.25, Exist=0.00/0.00, Del=0.00/0.00, " +
+		"DelAll=0.00/0.00, Ping=0.00/0.00, CopyStart=0.00/0.00, CopyEnd=0.00/0.00, CopyRevoke=0.00/0.00, MoveStart=0.00/0.00, MoveEnd=0.00/0.00, " +
+		"MoveRevoke=0.00/0.00, EvictDiskReplica=0.00/0.00 | " +
+		"Batch Requests (per sec, Req=Success/PartialSuccess/Total, Item=Success/Total): PutStart:(Req=0.00/0.00/0.00, Item=0.00/0.00), " +
+		"PutEnd:(Req=0.00/0.00/0.00, Item=0.00/0.00), PutRevoke:(Req=0.00/0.00/0.00, Item=0.00/0.00), Get:(Req=0.00/0.00/0.00, Item=0.00/0.00), " +
+		"ExistKey:(Req=0.25/0.00/0.25, Item=0.50/0.50), QueryIp:(Req=0.00/0.00/0.00, Item=0.00/0.00), Clear:(Req=0.00/0.00/0.00, Item=0.00/0.00), " +
+		"CreateMoveTask:(Req=0.00/0.00), CreateCopyTask:(Req=0.00/0.00), QueryTask:(Req=0.00/0.00), FetchTasks:(Req=0.00/0.00), MarkTaskToComplete:(Req=0.00/0.00) | " +
+		"Eviction: Success/Attempts=0/0, AllocFail=0, PartialAlloc=0, keys=0, size=0 B | Mem Eviction: Success/Attempts=0/0, keys=0, size=0 B | " +
+		"NoF Eviction: Success/Attempts=0/0, keys=0, size=0 B | Discard: Released/Total=0/0, StagingSize=0 B | " +
+		"Promotion: in_flight=0, admitted=0, completed=0, failed=0, cancelled=0, expired=0, bytes=0 B, rejected(freq/wm/cap)=0/0/0 | Snapshots: Success=0, Fail=0"
+	got, ha := r.MooncakeSummary()
+	if got != want {
+		t.Errorf("got:\n%s\nwant:\n%s", got, want)
+	}
+	if want := "HA Metrics Summary: last_seq=9, applied_seq=9, lag=0, pending=0, mutation_queue=0, batch_commits=0, sync_commits=0, skipped=0, checksum_fail=0, " +
+		"etcd_fail=0, watch_disconn=0, state=7"; ha != want {
+		t.Errorf("got:\n%s\nwant:\n%s", ha, want)
+	}
+	for passed, want := range []string{"PutStart=0.14/0.14", "PutStart=0.00/0.00"} { // in 14 s, and 10 s without
+		r.clock += rateWindow
+		if got, _ := r.MooncakeSummary(); !strings.Contains(got, want) {
+			t.Errorf("look %d: got %s, want %s in it", passed, got, want)
+		}
+	}
+}
+
 // A scraper that prefers OpenMetrics would get other names for counters that do
 // not end in _total.
 func TestNamesStayAsTheyAre(t *testing.T) {

@@ -61,6 +61,7 @@ func (m *Metrics) Refused(_ int, err error) {
 	}
 	m.refused.WithLabelValues(reason).Inc()
 	m.writeFailures.Inc()
+	m.failures.Add(1)
 }
 
 // Reserved reports that memory was reserved for an object of so many bytes:
