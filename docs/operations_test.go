@@ -32,6 +32,8 @@ var generated = []struct {
 	{"reference.md", "metrics", metricTables},
 	{"reference.md", "metrics of each call", eachCallTable},
 	{"mooncake.md", "unused settings", unusedSettingsTable},
+	{"mooncake.md", "flags", flagsTable},
+	{"mooncake.md", "mooncake metrics", mooncakeMetricsTable},
 }
 
 func TestGeneratedPartsAreInStep(t *testing.T) {
