@@ -11,6 +11,9 @@ import (
 // Access is how clients reach a cluster, and over which protocol.
 type Access struct {
 	Mooncake bool // over Mooncake's protocol, and not gRPC
+	// Generation of Mooncake's protocol that nodes and clients speak; empty for the
+	// newest.
+	Generation string
 	// Forward makes all nodes pass calls on to the primary, with --forward, and
 	// lets clients know one address alone; over Mooncake's protocol only.
 	Forward bool
@@ -42,6 +45,9 @@ func (a Access) Check() string {
 	if !a.Mooncake && (a.Forward || a.AsOriginal) {
 		return "nodes forward, and clients behave as Mooncake's own, over the protocol mooncake only"
 	}
+	if _, err := mooncakeclient.NewTransport(a.Generation); err != nil {
+		return err.Error()
+	}
 	return ""
 }
 
@@ -53,7 +59,7 @@ func (a Access) client(nodes []string, entry string, etcd []string) client.Confi
 		c.Addresses, c.EtcdEndpoints = []string{entry}, nil
 	}
 	if a.Mooncake {
-		t, _ := mooncakeclient.NewTransport("") // the newest, which there always is
+		t, _ := mooncakeclient.NewTransport(a.Generation) // which Check has found
 		if c.Transport = t; a.AsOriginal {
 			c = original.Client(t, c)
 		}

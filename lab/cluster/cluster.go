@@ -240,6 +240,9 @@ func (c *Cluster) arguments(n *Node, role promote.Role) []string {
 	if c.Access.Forward {
 		args = append(args, "--forward")
 	}
+	if c.Access.Generation != "" {
+		args = append(args, "--mooncake-generation="+c.Access.Generation)
+	}
 	args = append(args, c.Args...)
 	if c.NodeArgs != nil {
 		args = append(args, c.NodeArgs(slices.Index(c.Nodes, n))...)

@@ -30,6 +30,9 @@ var rows = []row{
 	{what: "promotions from an SSD", shown: []string{"internal/mooncake/mooncakeserver/TestPromotion"}},
 	{what: "tenants", shown: []string{"internal/mooncake/mooncakeserver/TestTenants", "internal/mooncake/mooncakeserver/TestTenantsAreOff"}},
 	{what: "groups, and soft pins of no time", shown: []string{"internal/mooncake/mooncakeserver/TestPutConfig"}},
+	{what: "a hanging primary: a client whose ping waits loses nothing", shown: []string{"lab/drill/TestHangingPrimaryOverMooncake"}},
+	{what: "SIGKILL, with etcd discovery and --forward; SIGTERM", shown: []string{"lab/drill/TestKilledPrimaryOverMooncake", "internal/app/TestMooncakeClients"}},
+	{what: "remove_all leaves no file behind", shown: []string{"internal/httpapi/TestRemoveAll", "internal/mooncake/mooncakeserver/TestLocalDisk"}},
 	{what: "every call has an answer of its type", shown: []string{"internal/mooncake/mooncakeserver/TestEveryFunction"}},
 	{what: "a client that slept for exactly its lease removes the object", run: func(w *world) {
 		w.put("k")

@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/drill"
 )
@@ -44,7 +45,20 @@ func TestDrillOverMooncake(t *testing.T) {
 // The primary hangs under a client whose Ping waits, as Mooncake's own does: it loses
 // nothing.
 func TestHangingPrimaryOverMooncake(t *testing.T) {
-	drillsOf(t, "31", cluster.Access{Mooncake: true})
+	for _, generation := range mooncake.Names() {
+		t.Run(generation, func(t *testing.T) { drillsOf(t, "31", cluster.Access{Mooncake: true, Generation: generation}) })
+	}
+}
+
+// The primary is killed under clients that speak Mooncake's protocol, and find the
+// next one through etcd or through a node that forwards. The load has groups, which
+// v0.3.11 does not know.
+func TestKilledPrimaryOverMooncake(t *testing.T) {
+	for generation, forward := range map[string]bool{"head": false, "v0.3.12": true} {
+		t.Run(generation, func(t *testing.T) {
+			drillsOf(t, "1", cluster.Access{Mooncake: true, Generation: generation, Forward: forward})
+		})
+	}
 }
 
 func drills(t *testing.T, access cluster.Access) { drillsOf(t, *which, access) }

@@ -1,6 +1,7 @@
 package drill
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -19,8 +20,9 @@ import (
 
 // A mover is a client that owns two segments and moves objects between them.
 type mover struct {
-	id   segment.ClientID
-	conn *mooncakeclient.Conn
+	id         segment.ClientID
+	generation string // of the protocol; empty for the newest
+	conn       *mooncakeclient.Conn
 }
 
 // call calls a node and returns the result, which must not be an error.
@@ -42,7 +44,7 @@ func (m *mover) dial(ctx context.Context, n *cluster.Node) {
 	if m.conn != nil {
 		_ = m.conn.Close()
 	}
-	g, _ := mooncake.NewGeneration(mooncake.Names()[0])
+	g, _ := mooncake.NewGeneration(cmp.Or(m.generation, mooncake.Names()[0]))
 	m.conn = must(mooncakeclient.Dial(ctx, n.Addr(), g))
 }
 
@@ -60,7 +62,7 @@ func (e *Env) withMover(ctx context.Context, names []string, play func(ctx conte
 	e.episode(ctx, ep, func(ctx context.Context) {
 		p, b := e.ready(ctx), e.newBulk()
 		defer b.Close()
-		m := &mover{id: segment.ClientID(uuid.New())}
+		m := &mover{id: segment.ClientID(uuid.New()), generation: e.Access.Generation}
 		m.dial(ctx, p.primary)
 		defer func() { _ = m.conn.Close() }()
 		for i, name := range names {
