@@ -76,6 +76,7 @@ var betterFlags = map[string]string{
 	"enable_multi_tenants":            "quotas survive a failover",
 	"enable_kv_events":                "events go on over a failover",
 	"enable_http_metadata_server":     "its keys survive a failover",
+	"dynamic_replication_mode":        "copies go on at the next primary, and with older clients",
 	"promotion_on_hit":                "a promotion survives a failover",
 	"allow_evict_soft_pinned_objects": "the order is exact, and the same on all nodes",
 }

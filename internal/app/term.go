@@ -42,7 +42,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 
 			Scans: a.scans, Tenants: service.Tenants(a.cfg.Tenants.Enabled), TenantWatermark: a.cfg.Tenants.HighWatermark, TenantRatio: a.cfg.Eviction.Ratio,
 			EvictSoftPinned: a.cfg.Eviction.AllowSoftPinned, InitialQuotas: a.quotas,
-			Promotion: a.promotion(), Shares: shares,
+			Promotion: a.promotion(), Replication: a.replication(), Shares: shares,
 		},
 		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Answers: t.Answers, Liveness: liveness,
 		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed, Expired: a.forgetMetadata(), RemovedMany: a.logRemoval,
@@ -78,6 +78,13 @@ func (a *App) logRemoval(r service.RemoveRequest, what, pattern string, removed 
 		line.Str("pattern", pattern[:min(len(pattern), longest)])
 	}
 	line.Msg("removed many objects")
+}
+
+func (a *App) replication() service.Replication {
+	r := a.cfg.Storage.Replication
+	return service.Replication{
+		Observe: r.Mode == config.ReplicationObserve, Enforce: r.Mode == config.ReplicationEnforce, Window: r.Window, Rate: r.Rate, Replicas: r.Replicas,
+	}
 }
 
 func (a *App) promotion() service.Promotion {

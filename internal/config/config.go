@@ -259,7 +259,26 @@ type Storage struct {
 	OffloadQueue       int                // --offloading_queue_limit
 	OffloadOnEvict     bool               // --offload_on_evict
 	Promotion          Promotion
+	Replication        Replication
 }
+
+// Replication holds which objects get another replica in memory as they are read often.
+type Replication struct {
+	Mode     ReplicationMode // --dynamic_replication_mode
+	Window   time.Duration   // --dynamic_replication_heat_window_seconds
+	Rate     float64         // --dynamic_replication_admission_qps_threshold
+	Replicas int             // --dynamic_replication_max_memory_replicas
+}
+
+// ReplicationMode says what becomes of objects that are read often.
+type ReplicationMode string
+
+// The modes.
+const (
+	ReplicationOff     ReplicationMode = "off"
+	ReplicationObserve ReplicationMode = "observe"
+	ReplicationEnforce ReplicationMode = "enforce"
+)
 
 // Promotion holds what is copied from clients' SSDs to memory.
 type Promotion struct {

@@ -56,6 +56,10 @@ var valueTests = []struct {
 	{"mooncake-allow", []string{"", "10.0.0.1", "10.0.0.0/8,::1", "::/0"}, []string{"x", "10.0.0.1/8", "10.0.0.0/33", "fe80::1%eth0"}},
 	{"etcd-quota-bytes", []string{"1280MiB", "8GiB"}, []string{"15MiB", "9GiB"}},
 	{"session-ttl", []string{"2s", "59s"}, []string{"1s", "2500ms", "5", "x"}},
+	{"dynamic_replication_mode", []string{"off", "observe", "enforce"}, []string{"on", ""}},
+	{"dynamic_replication_heat_window_seconds", []string{"1", "10", "1m"}, []string{"0", "x"}},
+	{"dynamic_replication_admission_qps_threshold", []string{"0", "0.8", "1000000"}, []string{"-1", "NaN", "x"}},
+	{"dynamic_replication_max_memory_replicas", []string{"0", "2"}, []string{"-1", "x"}},
 	{"promotion_on_hit", []string{"true", "false"}, []string{"x"}},
 	{"promotion_admission_threshold", []string{"0", "2", "300"}, []string{"-1", "x"}},
 	{"promotion_queue_limit", []string{"0", "50000"}, []string{"-1", "10000001"}},
@@ -450,7 +454,6 @@ func TestUnusedNamesThatMatter(t *testing.T) {
 		"offload_on_evict=true":        "not used without enable_offload",
 		"offload_force_evict=true":     "is always evicted",
 		"enable_snapshot_restore=true": "state files",
-		"dynamic_replication_mode=on":  "no dynamic replication",
 		"allocation_strategy=cxl":      "at random",
 		"rpc_thread_num=64":            "Go runtime",
 	} {

@@ -54,7 +54,6 @@ const (
 	noDiskSize = "DISK replicas are kept as metadata; their space is not managed"
 	noNoF      = "there is no NVMe-oF pool"
 	noCXL      = "there is no CXL memory"
-	noDynamic  = "there is no dynamic replication"
 	noEvents   = "it stands in no event; an indexer gets it when the publisher is registered there"
 	noFiles    = "the journal and the state files (see state-dir) take the place of snapshot files"
 	noTasks    = "the limits of copy and move tasks are fixed, at the defaults"
@@ -98,9 +97,6 @@ var unused = []struct {
 	{"nof_heartbeat_interval_sec=10 nof_heartbeat_probe_timeout_ms=1000 nof_heartbeat_failures_threshold=3", anyText, noNoF},
 	{"enable_cxl=false", anyBool, noCXL},
 	{"cxl_path=/dev/dax0.0 cxl_size=8589934592", anyText, noCXL},
-	{"dynamic_replication_mode=off", anyText, noDynamic},
-	{"dynamic_replication_heat_window_seconds=10 dynamic_replication_admission_qps_threshold=0.8", anyText, noDynamic},
-	{"dynamic_replication_max_memory_replicas=2", anyText, noDynamic},
 	{"max_total_finished_tasks=10000 max_total_pending_tasks=10000 max_total_processing_tasks=10000", anyText, noTasks},
 	{"pending_task_timeout_sec=300 processing_task_timeout_sec=300 max_retry_attempts=10", anyText, noTasks},
 

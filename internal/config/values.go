@@ -113,6 +113,11 @@ func positiveRatio(p *float64) value {
 	return bind(p, "ratio", "a number above 0 and at most 1", checked(parseFloat, positive), formatFloat)
 }
 
+// rate is a number a second.
+func rate(p *float64) value {
+	return bind(p, "rate", "a number from 0 to 1000000", checked(parseFloat, within(0.0, 1e6)), formatFloat)
+}
+
 func parseFloat(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
 func formatFloat(f float64) string         { return strconv.FormatFloat(f, 'f', -1, 64) }
 

@@ -143,11 +143,13 @@ func (m *Master) endDrain(ctx context.Context, d metadata.Drain, status metadata
 	return err
 }
 
-// DriveTasks fails overdue tasks and advances drain jobs, until the context ends.
+// DriveTasks fails overdue tasks, advances drain jobs and has objects copied that are
+// read often, until the context ends.
 func (m *Master) DriveTasks(ctx context.Context, log zerolog.Logger) error {
 	return clock.Every(ctx, taskTick, func() error {
 		m.endOverdueTasks(ctx, log)
 		m.driveDrains(ctx, log)
+		m.copyHot(ctx, log)
 		return nil
 	})
 }

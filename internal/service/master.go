@@ -65,7 +65,8 @@ type Settings struct {
 	// InitialQuotas are set by the first primary that finds no quota at all.
 	InitialQuotas []metadata.TenantQuota
 	Promotion     Promotion // of objects on SSDs, with Offload only
-	Scans         *Scans    // of this node; nil for no bound
+	Replication   Replication
+	Scans         *Scans // of this node; nil for no bound
 	Shares        Shares
 }
 
@@ -104,6 +105,7 @@ type Master struct {
 	offloads  *offloads
 	// promotions is nil if nothing is promoted.
 	promotions *promotions
+	hot        *hotObjects // nil if reads of objects are not counted
 }
 
 // Codec decodes what a master journals: the changes of every story.
@@ -128,6 +130,7 @@ func NewMaster(m Master) *Master {
 	if m.Offload && m.Promotion.On {
 		m.promotions = newPromotions(m.Promotion, m.Store, m.Counters)
 	}
+	m.hot = newHotObjects(m.Replication)
 	m.drains = &drains{jobs: make(map[metadata.TaskID]*drainProgress), looks: drainLooks}
 	return &m
 }

@@ -58,6 +58,7 @@ func (m *Master) GetReplicaList(ctx context.Context, tenant, key string) (metada
 func (m *Master) find(ctx context.Context, op, tenant, key string, now metadata.Time, batch *metadata.Batch, at int) (metadata.ReplicaList, error) {
 	list, err := m.get(ctx, op, tenant, key, now, batch, at)
 	m.promotions.read(tenant, key, list)
+	m.hot.read(tenant, key, &list, now)
 	return list, err
 }
 

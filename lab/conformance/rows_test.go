@@ -20,6 +20,7 @@ type row struct {
 var rows = []row{
 	{what: "upserts and their batches", shown: []string{"internal/mooncake/mooncakeserver/TestUpserts", "internal/mooncake/mooncakeserver/TestUpsertBatches"}},
 	{what: "copies, moves and their tasks", shown: []string{"internal/mooncake/mooncakeserver/TestCopiesAndMoves", "internal/mooncake/mooncakeserver/TestTasks"}},
+	{what: "dynamic replica copies", shown: []string{"internal/mooncake/mooncakeserver/TestDynamicReplication", "internal/mooncake/mooncakeserver/TestDynamicCopies"}},
 	{what: "BatchQueryIp, BatchReplicaClear and FetchTasks of nothing; status of segments; graceful unmount", shown: []string{
 		"internal/mooncake/mooncakeserver/TestClients", "internal/mooncake/mooncakeserver/TestClearing",
 	}},

@@ -79,8 +79,8 @@ func TestCopiesAndMoves(t *testing.T) {
 	})
 }
 
-// Copies that a master plans for busy objects: there are none here, and a call that
-// names none is a plain copy.
+// Copies that a master plans under a lease for busy objects: there are none here, as such
+// copies are plain tasks, and a call that names none is a plain copy.
 func TestDynamicCopies(t *testing.T) {
 	n := primary(t)
 	c := n.dial(t, "head")
