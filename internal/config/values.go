@@ -115,7 +115,8 @@ func positiveRatio(p *float64) value {
 
 // rate is a number a second.
 func rate(p *float64) value {
-	return bind(p, "rate", "a number from 0 to 1000000", checked(parseFloat, within(0.0, 1e6)), formatFloat)
+	positive := within(math.SmallestNonzeroFloat64, 1e6)
+	return bind(p, "rate", "a number above 0 and at most 1000000", checked(parseFloat, positive), formatFloat)
 }
 
 func parseFloat(s string) (float64, error) { return strconv.ParseFloat(s, 64) }
