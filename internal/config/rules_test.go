@@ -57,7 +57,7 @@ var valueTests = []struct {
 	{"etcd-quota-bytes", []string{"1280MiB", "8GiB"}, []string{"15MiB", "9GiB"}},
 	{"session-ttl", []string{"2s", "59s"}, []string{"1s", "2500ms", "5", "x"}},
 	{"dynamic_replication_mode", []string{"off", "observe", "enforce"}, []string{"on", ""}},
-	{"dynamic_replication_heat_window_seconds", []string{"1", "10", "1m"}, []string{"0", "x"}},
+	{"dynamic_replication_heat_window_seconds", []string{"0", "10", "1m"}, []string{"-1", "x"}},
 	{"dynamic_replication_admission_qps_threshold", []string{"0.8", "1000000"}, []string{"0", "-1", "NaN", "x"}},
 	{"dynamic_replication_max_memory_replicas", []string{"0", "2"}, []string{"-1", "x"}},
 	{"promotion_on_hit", []string{"true", "false"}, []string{"x"}},

@@ -249,7 +249,7 @@ func storeSections(c *Config) []Section {
 				"promotions that a client gets at once, each second; at least 1"},
 			{"dynamic_replication_mode", "off", mooncake, oneOf(&r.Mode, ReplicationOff, ReplicationObserve, ReplicationEnforce),
 				"objects that are read often get another replica in memory (enforce), are logged (observe), or are not counted"},
-			{"dynamic_replication_heat_window_seconds", "10", mooncake, seconds(&r.Window, time.Second), "over how long reads of an object are counted"},
+			{"dynamic_replication_heat_window_seconds", "10", mooncake, seconds(&r.Window, 0), "over how long reads of an object are counted; at least 1s"},
 			{"dynamic_replication_admission_qps_threshold", "0.8", mooncake, rate(&r.Rate), "reads a second in that time from which on an object is copied"},
 			{"dynamic_replication_max_memory_replicas", "2", mooncake, count(&r.Replicas, 0, 1<<31-1), "replicas in memory up to which that is done; below 2 it never is"},
 		}},

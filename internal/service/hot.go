@@ -21,7 +21,7 @@ import (
 type Replication struct {
 	Observe  bool          // only log how many would
 	Enforce  bool          // have them copied
-	Window   time.Duration // over which reads are counted
+	Window   time.Duration // over which reads are counted; at least 1 s
 	Rate     float64       // reads a second in a window from which on an object is copied
 	Replicas int           // in memory, which an object has at most by this
 }
@@ -73,6 +73,7 @@ func newHotObjects(rules Replication) *hotObjects {
 	if !rules.Observe && !rules.Enforce {
 		return nil
 	}
+	rules.Window = max(rules.Window, time.Second)
 	return &hotObjects{
 		Replication: rules, least: uint32(max(1, min(math.MaxUint32, math.Ceil(rules.Rate*rules.Window.Seconds())))), seed: maphash.MakeSeed(),
 		slots: make([]hotSlot, hotSlots), resting: make(map[metadata.ObjectID]metadata.Time),
