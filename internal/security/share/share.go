@@ -50,9 +50,10 @@ func (r Rule) Refuse(peer string, all, own, n int64) string {
 type Budget struct {
 	Rule
 
-	mu  sync.Mutex
-	all int64
-	of  map[string]int64
+	mu      sync.Mutex
+	all     int64
+	of      map[string]int64
+	waiting []*line // of Wait; the first one's turn is next
 }
 
 // NewBudget returns a budget of which nobody has anything.
@@ -66,8 +67,7 @@ func (b *Budget) Take(peer string, n int64) (taken bool, all, own int64) {
 	if !b.Room(all, own, n) {
 		return false, all, own
 	}
-	b.all += n
-	b.of[peer] += n
+	b.take(peer, n)
 	return true, all, own
 }
 
@@ -79,6 +79,7 @@ func (b *Budget) GiveBack(peer string, n int64) {
 	if b.of[peer] -= n; b.of[peer] == 0 {
 		delete(b.of, peer)
 	}
+	b.serve()
 }
 
 // Empty reports whether nobody has anything.
