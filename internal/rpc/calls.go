@@ -12,7 +12,6 @@ import (
 
 	middleware "github.com/grpc-ecosystem/go-grpc-middleware/v2"
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -20,6 +19,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
 )
 
@@ -115,10 +115,11 @@ func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServer
 		return s.answerOperator(ctx, req, info, handler)
 	}
 	if info.FullMethod != pb.ClientService_Ping_FullMethodName { // clients can tell that they live all the while
-		defer s.calls.Add(-1)
-		if n := s.calls.Add(1); n > s.Limits.Calls {
-			return nil, errs.New(errs.Unavailable, "", "%d calls are under way, which is the most there can be; nothing was changed, try again", s.Limits.Calls)
+		giveBack, err := s.calls.take(ctx)
+		if err != nil {
+			return nil, err
 		}
+		defer giveBack()
 	}
 	m, err := s.Gate.Master()
 	if err != nil {
@@ -127,24 +128,60 @@ func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServer
 	return handler(context.WithValue(ctx, masterKey{}, m), req)
 }
 
-// A line is of calls of operators: few are answered at once, the others wait.
-type line struct {
-	length atomic.Int64 // calls under way, with those that wait
-	places *semaphore.Weighted
+// callsUnderWay bounds clients' calls. A quarter is for whoever comes first, and costs an
+// atomic addition; beyond that, peers are counted, so that one has at most half of all.
+type callsUnderWay struct {
+	most  int64
+	first atomic.Int64
+	more  *share.Budget
 }
 
-func newLine() *line { return &line{places: semaphore.NewWeighted(maxOperators)} }
+func newCallsUnderWay(most int64) *callsUnderWay {
+	more := most - most/4
+	return &callsUnderWay{most: most, more: share.NewBudget(share.Rule{Total: more, Peer: max(1, most/4), Few: min(fewCalls, more/16)})}
+}
+
+// take counts a call, if there may be one more.
+func (c *callsUnderWay) take(ctx context.Context) (giveBack func(), err error) {
+	if c.first.Add(1) <= c.most/4 {
+		return c.giveBackFirst, nil
+	}
+	c.first.Add(-1)
+	peer := callerFor(ctx).Peer
+	if taken, all, own := c.more.Take(peer, 1); !taken {
+		return nil, errs.New(errs.Unavailable, "", "%d calls are under way, %d or more of them yours; there can be %d, and half of them of one peer; nothing was changed, try again", all+c.most/4, own, c.most)
+	}
+	return func() { c.more.GiveBack(peer, 1) }, nil
+}
+
+func (c *callsUnderWay) giveBackFirst() { c.first.Add(-1) }
+
+// A line is of calls of operators: few are answered at once, the others wait. One peer
+// has at most half of both, and those that wait take turns by peer.
+type line struct {
+	length *share.Budget // calls under way, with those that wait
+	places *share.Budget
+}
+
+func newLine() *line {
+	return &line{
+		length: share.NewBudget(share.NewRule("calls", "", maxInLine, 0.5, fewInLine)),
+		places: share.NewBudget(share.NewRule("calls", "", maxOperators, 0.5, 1)),
+	}
+}
 
 // answer answers a call when it is its turn.
 func (l *line) answer(ctx context.Context, req any, handler grpc.UnaryHandler) (any, error) {
-	defer l.length.Add(-1)
-	if n := l.length.Add(1); n > maxInLine {
-		return nil, errs.New(errs.Unavailable, "", "%d calls of operators are under way, which is the most there can be; try again", maxInLine)
+	peer := callerFor(ctx).Peer
+	taken, all, own := l.length.Take(peer, 1)
+	if !taken {
+		return nil, errs.New(errs.Unavailable, "", "%d calls of operators are under way, %d of them yours; there can be %d, and %d of one peer; try again", all, own, l.length.Total, l.length.Peer)
 	}
-	if err := l.places.Acquire(ctx, 1); err != nil {
+	defer l.length.GiveBack(peer, 1)
+	if err := l.places.Wait(ctx, peer, 1); err != nil {
 		return nil, errs.Wrap(errs.Unavailable, "", err)
 	}
-	defer l.places.Release(1)
+	defer l.places.GiveBack(peer, 1)
 	return handler(ctx, req)
 }
 
@@ -176,11 +213,18 @@ func master(ctx context.Context) *service.Master {
 	return ctx.Value(masterKey{}).(*service.Master) // admitUnary has set it
 }
 
-// endStream ends a stream when the server begins to stop: one that follows
+// endStream bounds the streams of gRPC's own services, and ends a stream when the server begins to stop: one that follows
 // something would hold up the stop for as long as its caller likes.
-func (s *Server) endStream(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+func (s *Server) endStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, cancel := context.WithCancelCause(stream.Context())
 	defer cancel(nil)
+	if places := s.streams[info.FullMethod]; places != nil {
+		giveBack, err := places.take(ctx)
+		if err != nil {
+			return err
+		}
+		defer giveBack()
+	}
 	stop := context.AfterFunc(s.ending, func() { cancel(errEnding) })
 	defer stop()
 	err := handler(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx})

@@ -10,18 +10,19 @@ import (
 	"google.golang.org/grpc/status"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/service"
 )
 
-// healthInterval is how often Watch looks. A node can lose the right to serve
-// by the mere passing of time, so nobody can be asked to push it.
-const healthInterval = 100 * time.Millisecond
+// healthInterval is how often Watch looks though the gate has not changed: a node can
+// lose the right to serve by the mere passing of time, which nobody announces.
+const healthInterval = time.Second
 
 // health is the standard health service. A node is healthy while it serves
 // clients of the store; what it says is found out when it is asked, never
 // remembered.
 type health struct {
 	healthpb.UnimplementedHealthServer
-	serves func() bool
+	gate *service.Gate
 }
 
 // healthy names what has a health: the server, and the services that only the
@@ -37,7 +38,7 @@ func (h *health) status(name string) healthpb.HealthCheckResponse_ServingStatus 
 	for _, known := range healthy {
 		switch {
 		case name != known:
-		case h.serves():
+		case h.gate.Serves():
 			return healthpb.HealthCheckResponse_SERVING
 		default:
 			return healthpb.HealthCheckResponse_NOT_SERVING
@@ -67,6 +68,7 @@ func (h *health) Watch(r *healthpb.HealthCheckRequest, stream grpc.ServerStreami
 	defer tick.Stop()
 	told := healthpb.HealthCheckResponse_UNKNOWN
 	for {
+		changed := h.gate.Changed()
 		if now := h.status(r.GetService()); now != told {
 			told = now
 			if err := stream.Send(&healthpb.HealthCheckResponse{Status: now}); err != nil {
@@ -74,6 +76,7 @@ func (h *health) Watch(r *healthpb.HealthCheckRequest, stream grpc.ServerStreami
 			}
 		}
 		select {
+		case <-changed:
 		case <-tick.C:
 		case <-stream.Context().Done():
 			return stream.Context().Err()

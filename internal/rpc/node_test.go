@@ -159,6 +159,13 @@ func (n *node) dial(options ...grpc.DialOption) *grpc.ClientConn {
 	return conn
 }
 
+// dialElsewhere is dial from another host.
+func (n *node) dialElsewhere() *grpc.ClientConn {
+	return n.dial(grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(ctx, "tcp", address)
+	}))
+}
+
 // BeginSnapshot makes a node the source of its snapshots.
 func (n *node) BeginSnapshot(context.Context) (rpc.SnapshotBegin, error) {
 	m, err := n.gate.Master()

@@ -13,7 +13,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync/atomic"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
@@ -26,6 +25,8 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
+	reflectionalphapb "google.golang.org/grpc/reflection/grpc_reflection_v1alpha"
 	"google.golang.org/grpc/stats"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -48,14 +49,20 @@ const (
 	probeAfter   = time.Minute
 	probeTimeout = 20 * time.Second
 	// Of operators' calls in a line maxOperators are answered at once, and maxInLine may
-	// be under way with those that wait; maxDigests may wait for a sequence, and maxEvents be
-	// sent events.
+	// be under way with those that wait, an eighth of them of peers with no more than
+	// fewInLine; maxDigests may wait for a sequence, and maxEvents be sent events.
 	maxOperators = 16
 	maxInLine    = 512
+	fewInLine    = 16
 	maxDigests   = 64
 	maxEvents    = 64
 	// maxSubscribers may follow KV events.
 	maxSubscribers = 256
+	// maxWatches may follow the health, and maxReflections ask what there is to call.
+	maxWatches     = 1024
+	maxReflections = 64
+	// An eighth of the calls that are counted by peer is for peers with no more than fewCalls.
+	fewCalls = 64
 	// leastBytes is the least of Limits.Bytes by default; an eighth of it is for hosts with
 	// no more than fewBytes.
 	leastBytes = 128 << 20
@@ -87,7 +94,7 @@ type Limits struct {
 	Deadline time.Duration
 	// Calls is how many calls of ObjectService and ClientService may be under
 	// way, 16,384 by default. The journal's queue is bounded, those who wait for room in it are
-	// bounded here; past it the answer is UNAVAILABLE_IN_CURRENT_STATUS. Clients
+	// bounded here; past it, and past half of it for one peer, the answer is UNAVAILABLE_IN_CURRENT_STATUS. Clients
 	// can tell that they live all the while: Ping is not counted.
 	Calls int64
 	// Snapshots is how many snapshots may be sent at once, 4 by default: each
@@ -148,15 +155,16 @@ type Server struct {
 	admin       *adminService
 	unary       []grpc.UnaryServerInterceptor // around each call, the outermost one first
 	permissions map[string]permission
-	peersLog    zerolog.Logger     // of what many peers may cause
-	refusals    zerolog.Logger     // of calls whose callers lack the role
-	arriving    *share.Budget      // bytes of requests that are not finished
-	unread      *share.Budget      // bytes of large answers that are not sent
-	calls       atomic.Int64       // under way, as far as Limits.Calls counts them
-	judged      *line              // calls by which others judge this node
-	operators   *line              // the other calls of operators
-	ending      context.Context    // ends when the server begins to stop
-	end         context.CancelFunc // of ending
+	peersLog    zerolog.Logger         // of what many peers may cause
+	refusals    zerolog.Logger         // of calls whose callers lack the role
+	arriving    *share.Budget          // bytes of requests that are not finished
+	unread      *share.Budget          // bytes of large answers that are not sent
+	calls       *callsUnderWay         // as far as Limits.Calls counts them
+	streams     map[string]*hostPlaces // of gRPC's own services, by method
+	judged      *line                  // calls by which others judge this node
+	operators   *line                  // the other calls of operators
+	ending      context.Context        // ends when the server begins to stop
+	end         context.CancelFunc     // of ending
 }
 
 // NewServer returns a server with all services; it answers once Serve is
@@ -166,7 +174,13 @@ func NewServer(c Config) *Server {
 	if c.Clock == nil {
 		c.Clock = clock.Boot()
 	}
-	s := &Server{Config: c, judged: newLine(), operators: newLine(), permissions: permissions()}
+	s := &Server{Config: c, judged: newLine(), operators: newLine(), calls: newCallsUnderWay(c.Limits.Calls), permissions: permissions()}
+	reflections := newHostPlaces("streams of the reflection service are open", maxReflections)
+	s.streams = map[string]*hostPlaces{
+		healthpb.Health_Watch_FullMethodName:                                   newHostPlaces("watches of the health are open", maxWatches),
+		reflectionpb.ServerReflection_ServerReflectionInfo_FullMethodName:      reflections,
+		reflectionalphapb.ServerReflection_ServerReflectionInfo_FullMethodName: reflections,
+	}
 	s.peersLog = c.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	s.refusals = c.Log.Sample(&zerolog.BurstSampler{Burst: maxRefusals, Period: time.Minute})
 	s.ending, s.end = context.WithCancel(context.Background())
@@ -198,7 +212,7 @@ func NewServer(c Config) *Server {
 	s.admin = &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)}
 	pb.RegisterAdminServiceServer(s.grpc, s.admin)
 	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: newHostPlaces("snapshots are being sent", int64(c.Limits.Snapshots)), kept: share.NewBudget(share.Rule{Total: int64(c.Limits.Snapshots), Peer: 1, Few: 1})})
-	healthpb.RegisterHealthServer(s.grpc, &health{serves: c.Gate.Serves})
+	healthpb.RegisterHealthServer(s.grpc, &health{gate: c.Gate})
 	reflection.Register(s.grpc)
 	return s
 }

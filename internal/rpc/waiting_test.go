@@ -2,7 +2,7 @@ package rpc_test
 
 import (
 	"context"
-	"net"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -10,9 +10,11 @@ import (
 
 	"google.golang.org/grpc"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	reflectionpb "google.golang.org/grpc/reflection/grpc_reflection_v1"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -49,9 +51,7 @@ func TestWaitingOperatorsAreBounded(t *testing.T) {
 	}
 	_, err := n.ops.Digest(t.Context(), &pb.DigestRequest{Sequence: 1})
 	wantKind(t, "one more that waits", err, errs.Unavailable)
-	elsewhere := n.dial(grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
-		return (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext(ctx, "tcp", address)
-	}))
+	elsewhere := n.dialElsewhere()
 	calls.Go(func() { _, _ = pb.NewAdminServiceClient(elsewhere).Digest(ctx, &pb.DigestRequest{Sequence: 1}) }) // of a primary that hands over
 	select {
 	case <-waiting:
@@ -72,10 +72,11 @@ func TestWaitingOperatorsAreBounded(t *testing.T) {
 }
 
 // A few of operators' calls are answered at once, the others wait in line, and past
-// that they are refused. Clients' calls go on.
+// that they are refused. One host has half of each. Clients' calls go on, and so do those
+// of another host.
 func TestOperatorsWaitInLine(t *testing.T) {
 	n := newNode(t).mount()
-	const at, line = 16, 512
+	const at, line = 8, 256 // of one host
 	entered, leave := make(chan struct{}, line), make(chan struct{})
 	var under, most atomic.Int64
 	n.admin.status = func() (*pb.StatusResponse, error) {
@@ -85,25 +86,114 @@ func TestOperatorsWaitInLine(t *testing.T) {
 		<-leave
 		return new(pb.StatusResponse), nil
 	}
-	var calls sync.WaitGroup
+	var calls, other sync.WaitGroup
 	var refused atomic.Int64
-	release := sync.OnceFunc(func() { close(leave) })
+	full := make(chan struct{})
 	for range line + 1 {
 		calls.Go(func() {
 			if _, err := n.ops.Status(context.Background(), new(pb.StatusRequest)); err != nil {
 				wantKind(t, "one too many", err, errs.Unavailable)
 				refused.Add(1)
-				release()
+				close(full)
 			}
 		})
 	}
 	for range at {
 		<-entered
 	}
+	<-full
 	n.put("k")
+	if got := most.Load(); got > at {
+		t.Errorf("one host's calls: %d were answered at a time, want %d at most", got, at)
+	}
+	other.Go(func() {
+		if _, err := pb.NewAdminServiceClient(n.dialElsewhere()).Status(context.Background(), new(pb.StatusRequest)); err != nil {
+			t.Errorf("a call of another host: %v", err)
+		}
+	})
+	select {
+	case <-entered:
+	case <-time.After(10 * time.Second):
+		t.Error("a call of another host waits behind those of the first one")
+	}
+	close(leave)
 	calls.Wait()
-	if refused.Load() != 1 || most.Load() > at {
-		t.Errorf("%d calls at once: got %d refused, at most %d were answered at a time; want 1 and %d", line+1, refused.Load(), most.Load(), at)
+	other.Wait()
+	if refused.Load() != 1 {
+		t.Errorf("%d calls at once: got %d refused, want 1", line+1, refused.Load())
+	}
+}
+
+// One host has half of the calls that clients may have under way.
+func TestCallsOfOneHost(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Calls = 32 }).mount()
+	release := n.log.stall(t)
+	put := func(from pb.ObjectServiceClient, key string) error {
+		_, err := from.PutStart(context.Background(), &pb.PutStartRequest{ClientId: alice, Key: key, Size: 1})
+		return err
+	}
+	var calls sync.WaitGroup
+	refused := make(chan error, 1)
+	const half = 16
+	for i := range half + 1 {
+		calls.Go(func() {
+			if err := put(n.objects, fmt.Sprint("k", i)); err != nil {
+				refused <- err
+			}
+		})
+	}
+	wantKind(t, "one call of a host too many", <-refused, errs.Unavailable)
+	other := pb.NewObjectServiceClient(n.dialElsewhere())
+	if _, err := other.ExistKey(t.Context(), &pb.ExistKeyRequest{Key: "none"}); err != nil {
+		t.Errorf("a call of another host: %v", err)
+	}
+	release()
+	calls.Wait()
+	if err := put(n.objects, "after"); err != nil {
+		t.Errorf("when all have ended: %v", err)
+	}
+}
+
+// Streams of gRPC's own services are bounded, half of them for one host, and give their
+// places back.
+func TestStreamsOfOneHost(t *testing.T) {
+	for what, tc := range map[string]struct {
+		half int
+		open func(ctx context.Context, conn *grpc.ClientConn) error
+	}{
+		"watches of the health": {512, func(ctx context.Context, conn *grpc.ClientConn) error {
+			stream, err := healthpb.NewHealthClient(conn).Watch(ctx, new(healthpb.HealthCheckRequest))
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		}},
+		"reflection": {32, func(ctx context.Context, conn *grpc.ClientConn) error {
+			stream, err := reflectionpb.NewServerReflectionClient(conn).ServerReflectionInfo(ctx)
+			if err == nil {
+				err = stream.Send(&reflectionpb.ServerReflectionRequest{MessageRequest: &reflectionpb.ServerReflectionRequest_ListServices{}})
+			}
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			n := newNode(t)
+			ctx, leave := context.WithCancel(t.Context())
+			for i := range tc.half {
+				if err := tc.open(ctx, n.conn); err != nil {
+					t.Fatalf("stream %d: %v", i, err)
+				}
+			}
+			wantKind(t, "one too many", tc.open(ctx, n.conn), errs.Unavailable)
+			if err := tc.open(ctx, n.dialElsewhere()); err != nil {
+				t.Errorf("a stream of another host: %v", err)
+			}
+			leave()
+			within(t, "places are free again", func() bool { return tc.open(t.Context(), n.conn) == nil })
+		})
 	}
 }
 
@@ -111,7 +201,7 @@ func TestOperatorsWaitInLine(t *testing.T) {
 // neither Status, by which nodes decide whose state counts, nor health checks.
 func TestStatusPassesSlowOperators(t *testing.T) {
 	n := newNode(t)
-	const line = 512
+	const line = 256
 	n.admin.status = func() (*pb.StatusResponse, error) { return new(pb.StatusResponse), nil }
 	full := make(chan struct{})
 	n.admin.history = func(ctx context.Context) { <-ctx.Done() }
