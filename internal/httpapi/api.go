@@ -60,7 +60,7 @@ type API struct {
 // Handler returns the handler of all paths.
 func (a API) Handler() http.Handler {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", a.Metrics)
+	mux.Handle("GET /metrics", scrapes(a.Metrics))
 	if a.Admin != nil {
 		mux.Handle(AdminPath, a.Admin)
 	}

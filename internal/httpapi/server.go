@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"container/list"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -10,7 +9,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/rs/zerolog"
@@ -20,8 +18,10 @@ import (
 const (
 	maxHeaderBytes    = 256 << 10 // a key of 64 KiB, percent-encoded
 	readHeaderTimeout = 5 * time.Second
-	readTimeout       = 10 * time.Second
+	readTimeout       = 5 * time.Second  // of a whole request
 	writeTimeout      = 30 * time.Second // of a whole answer, but for those that go by pages
+	scrapeTimeout     = 10 * time.Second // of the answer to a scrape
+	vitalTimeout      = 2 * time.Second  // of the answer to a question about health
 	idleTimeout       = time.Minute
 )
 
@@ -30,13 +30,14 @@ type Server struct {
 	http *http.Server
 }
 
-// NewServer returns a server of a handler that holds so many connections; it answers
-// once Serve is called, over TLS if it is configured. One more takes the place of the one that has been without a
-// request the longest.
+// NewServer returns a server of a handler that holds so many connections, half of them of
+// one host; it answers once Serve is called, over TLS if it is configured. One more takes the place of the one
+// that has been without a request the longest. An eighth is kept for questions about
+// health: other requests than those get 503 when the rest are under way.
 func NewServer(h http.Handler, connections int, secrecy *tls.Config, logger zerolog.Logger) *Server {
-	r := &room{places: connections, conns: make(map[net.Conn]*list.Element), waiting: list.New()}
+	r := newRoom(connections)
 	return &Server{&http.Server{
-		Handler:           h,
+		Handler:           r.admit(h),
 		TLSConfig:         secrecy,
 		ConnState:         r.changed,
 		ReadHeaderTimeout: readHeaderTimeout,
@@ -78,45 +79,4 @@ func (s *Server) Stop(ctx context.Context) error {
 		return fmt.Errorf("stopping HTTP: requests were cut off: %w", err)
 	}
 	return nil
-}
-
-// A room has the connections of a server.
-type room struct {
-	places int
-
-	mu      sync.Mutex
-	conns   map[net.Conn]*list.Element // nil while a request is under way
-	waiting *list.List                 // of net.Conn without a request; the first one waits the longest
-}
-
-// changed notes the state of a connection, and makes room for a new one.
-func (r *room) changed(c net.Conn, state http.ConnState) {
-	if oldest := r.note(c, state); oldest != nil {
-		if t, ok := oldest.(*tls.Conn); ok {
-			oldest = t.NetConn() // without waiting for the peer to take a farewell
-		}
-		_ = oldest.Close()
-	}
-}
-
-// note returns the connection that is to go, or nil.
-func (r *room) note(c net.Conn, state http.ConnState) (oldest net.Conn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if e := r.conns[c]; e != nil {
-		r.waiting.Remove(e)
-	}
-	switch state {
-	case http.StateNew, http.StateIdle:
-		r.conns[c] = r.waiting.PushBack(c)
-	case http.StateActive:
-		r.conns[c] = nil
-	case http.StateHijacked, http.StateClosed:
-		delete(r.conns, c)
-	}
-	if len(r.conns) > r.places && r.waiting.Len() > 0 {
-		oldest = r.waiting.Remove(r.waiting.Front()).(net.Conn)
-		delete(r.conns, oldest)
-	}
-	return oldest
 }

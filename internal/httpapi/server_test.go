@@ -7,8 +7,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +20,11 @@ import (
 	"github.com/understudy-store/understudy/lab/lonetest"
 )
 
-const places = 3 // connections that the server holds
+const (
+	places   = 32 // connections that the server holds
+	half     = 16 // of one host
+	requests = 14 // of one host, under way at once
+)
 
 // serve runs a server on a free port until the test ends.
 func serve(t *testing.T, h http.Handler) (*httpapi.Server, string, <-chan error) {
@@ -183,40 +189,117 @@ func TestSilentConnectionsGiveWay(t *testing.T) {
 			t.Fatalf("a request beside %d silent connections: %v", len(silent), err)
 		}
 	}
-	for _, c := range silent[:len(silent)-places] {
+	for _, c := range silent[:len(silent)-half] {
 		if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("an old silent connection: got %v, want its end", err)
 		}
 	}
 }
 
-// A request that is under way keeps its place.
+// A request that is under way keeps its place. Beside those of a host that has no room
+// for more, it is told so, others are answered, and everybody learns of the health.
 func TestRequestsUnderWayKeepTheirPlace(t *testing.T) {
 	entered, leave := make(chan struct{}, places), make(chan struct{})
-	_, address, _ := serve(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { entered <- struct{}{}; <-leave }))
-	answered := make(chan error, places)
-	for range places {
-		go func() {
-			r, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Get("http://" + address)
-			if err == nil {
-				err = r.Body.Close()
+	_, address, _ := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/" {
+			entered <- struct{}{}
+			<-leave
+		}
+	}))
+	ask := func(from, path string) int {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		client := &http.Client{Transport: &http.Transport{DialContext: d.DialContext, DisableKeepAlives: true}}
+		r, err := client.Get("http://" + address + path)
+		if err != nil {
+			t.Errorf("%s from %s: %v", path, from, err)
+			return 0
+		}
+		r.Body.Close()
+		return r.StatusCode
+	}
+	var answered sync.WaitGroup
+	hold := func(from string) {
+		answered.Go(func() {
+			if code := ask(from, "/"); code != http.StatusOK {
+				t.Errorf("a request that was under way: got %d, want 200", code)
 			}
-			answered <- err
-		}()
+		})
 		<-entered
 	}
-	c, err := net.Dial("tcp", address)
-	if err != nil {
-		t.Fatal(err)
+	for range requests {
+		hold("127.0.0.1")
 	}
-	defer c.Close()
-	if _, err := c.Read(make([]byte, 1)); err == nil {
-		t.Error("one connection more was answered")
+	if code := ask("127.0.0.1", "/"); code != http.StatusServiceUnavailable {
+		t.Errorf("one more request of the host: got %d, want 503", code)
+	}
+	for range requests/2 + 1 { // others leave an eighth to those with few
+		hold("127.0.0.2")
+	}
+	for _, from := range []string{"127.0.0.1", "127.0.0.2", "127.0.0.3"} {
+		for _, path := range []string{"/health", "/readyz", "/node"} {
+			if code := ask(from, path); code != http.StatusOK {
+				t.Errorf("%s from %s: got %d, want 200", path, from, code)
+			}
+		}
+	}
+	hold("127.0.0.3")
+	close(leave)
+	answered.Wait()
+}
+
+// Bodies that do not come hold up nobody who asks for health, and end soon.
+func TestBodiesThatDoNotCome(t *testing.T) {
+	read := make(chan error, places)
+	_, address, _ := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost && r.URL.Path != "/health" {
+			_, err := io.ReadAll(r.Body)
+			read <- err
+		}
+	}))
+	for _, path := range []string{"/x", "/health"} {
+		for range 3 * places {
+			c, err := net.Dial("tcp", address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			if _, err := io.WriteString(c, "POST "+path+" HTTP/1.1\r\nHost: a\r\nContent-Length: 10\r\n\r\n"); err != nil {
+				continue // it had to go
+			}
+		}
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	r, err := client.Get("http://" + address + "/health")
+	if err != nil {
+		t.Fatalf("health beside bodies that do not come: %v", err)
+	}
+	r.Body.Close()
+	if err := <-read; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("reading a body that does not come: got %v, want a deadline", err)
+	}
+}
+
+// Scrapes that nobody reads leave places to other hosts.
+func TestScrapesOfOneHost(t *testing.T) {
+	entered, leave := make(chan struct{}, 4), make(chan struct{})
+	h := httpapi.API{Metrics: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { entered <- struct{}{}; <-leave })}.Handler()
+	scrape := func(from string) int {
+		r, w := httptest.NewRequest(http.MethodGet, "/metrics", nil), httptest.NewRecorder()
+		r.RemoteAddr = from + ":1"
+		h.ServeHTTP(w, r)
+		return w.Code
+	}
+	var answered sync.WaitGroup
+	for _, from := range []string{"10.0.0.1", "10.0.0.1", "10.0.0.2"} {
+		answered.Go(func() { scrape(from) })
+		<-entered
+	}
+	if code := scrape("10.0.0.1"); code != http.StatusServiceUnavailable {
+		t.Errorf("a third scrape of one host: got %d, want 503", code)
 	}
 	close(leave)
-	for range places {
-		if err := <-answered; err != nil {
-			t.Errorf("a request that was under way: %v", err)
-		}
+	answered.Wait()
+	if code := scrape("10.0.0.1"); code != http.StatusOK {
+		t.Errorf("when they have ended: got %d, want 200", code)
 	}
 }

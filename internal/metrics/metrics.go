@@ -71,15 +71,11 @@ func New(src Sources) *Metrics {
 	return m
 }
 
-// maxScrapes is how many scrapes are answered at once; further ones get 503.
-const maxScrapes = 4
-
-// Handler answers scrapes.
+// Handler answers scrapes. Who serves it bounds how many there are at once.
 func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		Registry:            m.registry,
-		ErrorHandling:       promhttp.ContinueOnError,
-		MaxRequestsInFlight: maxScrapes,
+		Registry:      m.registry,
+		ErrorHandling: promhttp.ContinueOnError,
 		// Never OpenMetrics: it adds _total to counters, and several names of the
 		// C++ master do not end in it. Scrapers that want exemplars ask for protobuf.
 		EnableOpenMetrics: false,
