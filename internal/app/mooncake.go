@@ -31,7 +31,7 @@ func (a *App) newMooncakePorts() error {
 		settings.Trace = a.tracing.Call
 	}
 	front := mooncakeserver.New(settings)
-	limits := coro.Limits{BodyBytes: uint32(a.cfg.Listen.MaxMessageBytes)}
+	limits := coro.Limits{BodyBytes: uint32(a.cfg.Listen.MaxMessageBytes), Budget: coro.NewBudget(coro.BudgetBytes)} // of all ports together
 	if name := a.cfg.Mooncake.Generation; name != config.NoGeneration {
 		m.shared = &handedOver{addr: a.rpcListener.Addr(), conns: make(chan net.Conn), closed: make(chan struct{})}
 		s, err := front.Server(name, limits, m.shared.give)

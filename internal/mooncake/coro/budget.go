@@ -3,22 +3,32 @@ package coro
 import (
 	"context"
 	"errors"
+	"io"
+	"net"
+	"strings"
 	"time"
 
-	"golang.org/x/sync/semaphore"
+	"github.com/understudy-store/understudy/internal/clock"
+	peers "github.com/understudy-store/understudy/internal/security/share"
 )
 
 const (
-	// budgetBytes is what all large requests and answers may take together: four of
+	// BudgetBytes is what all large requests and answers may take together: four of
 	// the largest requests. With what the collector has not freed yet it is several
 	// times as much.
-	budgetBytes = 64 << 20
+	BudgetBytes = 64 << 20
 	// answerFactor is how many bytes of an answer a byte of a large request is taken
 	// to ask for, until the answer is there. A key of 40 bytes has a replica list of
 	// some 300.
 	answerFactor = 16
 	// unknownAnswers is how many calls make an answer at a time whose size nobody knows.
 	unknownAnswers = 2
+	// An eighth of the budget is for hosts with no more than fewBytes.
+	fewBytes = 1 << 20
+	// A large request comes in pieces of pieceBytes, each within Limits.Frame / slowest:
+	// one that stalls gives its share back long before a slow one has to.
+	pieceBytes = 256 << 10
+	slowest    = 6
 	// largestShare is the part of the budget that one request may take before its
 	// answer is there.
 	largestShare = 4
@@ -28,22 +38,31 @@ const (
 var errBusy = errors.New("too many large requests and answers are under way")
 
 // A Budget bounds the memory of requests and answers that are larger than the buffers
-// of a connection. A request waits for its share before it is read; an answer that
-// turns out larger, when there is no more, ends its connection. Servers may share one.
+// of a connection; one host has half at most. A request waits for its share before it is
+// read, in turn with other hosts; an answer that turns out larger, when there is no
+// more, ends its connection. Servers may share one.
 type Budget struct {
-	bytes   int64
-	free    *semaphore.Weighted
-	unknown *semaphore.Weighted // of unknownAnswers
+	bytes   *peers.Budget
+	unknown *peers.Budget // of unknownAnswers
 }
 
 // NewBudget returns a budget of so many bytes.
 func NewBudget(bytes int64) *Budget {
-	return &Budget{bytes, semaphore.NewWeighted(bytes), semaphore.NewWeighted(unknownAnswers)}
+	return &Budget{
+		peers.NewBudget(peers.NewRule("bytes", "", bytes, 0.5, fewBytes)),
+		peers.NewBudget(peers.Rule{Total: unknownAnswers, Peer: unknownAnswers / 2, Few: unknownAnswers}),
+	}
+}
+
+// share returns that of a new connection.
+func (b *Budget) share(nc net.Conn) share {
+	return share{budget: b, host: peers.Host(nc.RemoteAddr())}
 }
 
 // A share is what one connection has of a budget.
 type share struct {
 	budget  *Budget
+	host    string
 	bytes   int64
 	unknown bool // it makes an answer of unknown size
 }
@@ -52,8 +71,9 @@ type share struct {
 func (s *share) await(ctx context.Context, body uint32, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	n := min(max(int64(body), min(answerFactor*int64(body), s.budget.bytes/largestShare)), s.budget.bytes)
-	if err := s.budget.free.Acquire(ctx, n); err != nil {
+	b := s.budget.bytes
+	n := min(max(int64(body), min(answerFactor*int64(body), b.Total/largestShare)), b.Peer)
+	if err := b.Wait(ctx, s.host, n); err != nil {
 		return errBusy
 	}
 	s.bytes += n
@@ -65,7 +85,7 @@ func (s *share) await(ctx context.Context, body uint32, limit time.Duration) err
 func (s *share) reserve(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	if err := s.budget.unknown.Acquire(ctx, 1); err != nil {
+	if err := s.budget.unknown.Wait(ctx, s.host, 1); err != nil {
 		return errBusy
 	}
 	s.unknown = true
@@ -76,15 +96,52 @@ func (s *share) reserve(ctx context.Context, limit time.Duration) error {
 func (s *share) become(n int64) error {
 	if s.unknown {
 		s.unknown = false
-		s.budget.unknown.Release(1)
+		s.budget.unknown.GiveBack(s.host, 1)
 	}
-	n = min(n, s.budget.bytes) // alone, an answer may have any size
+	n = min(n, s.budget.bytes.Peer) // alone, an answer may have any size
 	switch more := n - s.bytes; {
 	case more < 0:
-		s.budget.free.Release(-more)
-	case more > 0 && !s.budget.free.TryAcquire(more):
-		return errBusy
+		s.budget.bytes.GiveBack(s.host, -more)
+	case more > 0:
+		if taken, _, _ := s.budget.bytes.Take(s.host, more); !taken {
+			return errBusy
+		}
 	}
 	s.bytes = n
+	return nil
+}
+
+// receive reads what follows a request's header. A large one has to keep coming.
+func (c *Conn) receive(q request) (body string, err error) {
+	if q.body <= readBuffer && q.attachment <= readBuffer {
+		if body, err = readBody(c.in, q.body, q.body); err == nil {
+			err = skip(c.in, q.attachment)
+		}
+		return body, err
+	}
+	var b strings.Builder
+	b.Grow(int(q.body))
+	whole := clock.Deadline(c.server.Limits.Frame)
+	if err = c.receivePieces(&b, q.body, whole); err == nil {
+		err = c.receivePieces(io.Discard, q.attachment, whole)
+	}
+	return b.String(), err
+}
+
+func (c *Conn) receivePieces(to io.Writer, n uint32, whole time.Time) error {
+	for n > 0 {
+		by := clock.Deadline(c.server.Limits.Frame / slowest)
+		if by.After(whole) {
+			by = whole
+		}
+		if err := c.nc.SetReadDeadline(by); err != nil {
+			return err
+		}
+		piece := min(n, pieceBytes)
+		if _, err := io.CopyN(to, c.in, int64(piece)); err != nil {
+			return cut(err)
+		}
+		n -= piece
+	}
 	return nil
 }

@@ -1,6 +1,10 @@
 package coro_test
 
 import (
+	"context"
+	"errors"
+	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -55,4 +59,44 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 		got, _, err := r.dial(t).Call(t.Context(), much, body(strings.Repeat("x", large)))
 		return err == nil && len(got) == large<<20
 	})
+}
+
+// One host that announces much and sends nothing leaves half to others, and soon all: a
+// request that stalls ends long before a slow one has to.
+func TestStalledRequestsLeaveRoom(t *testing.T) {
+	const large = 4 << 20
+	r := newRig(t, coro.Limits{Budget: coro.NewBudget(large), Frame: 12 * time.Second}, nil)
+	announced := frame(0, echo, strings.Repeat("x", large/2), "")
+	var stalled []net.Conn
+	for range 8 {
+		c := r.raw(t)
+		write(t, c, announced[:1000])
+		stalled = append(stalled, c)
+	}
+	until(t, "they have their share", func() bool {
+		c, err := coro.Dial(t.Context(), r.address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		_, _, err = c.Call(soon, echo, body(strings.Repeat("y", 8<<10)))
+		return err != nil
+	})
+	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP("127.0.0.2")}}
+	other, err := from.DialContext(t.Context(), "tcp", r.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	_ = other.SetDeadline(time.Now().Add(1500 * time.Millisecond)) // before the first of them ends
+	write(t, other, frame(0, echo, strings.Repeat("z", large/4), ""))
+	if _, err := other.Read(make([]byte, 1)); err != nil {
+		t.Errorf("a large request of another host: %v", err)
+	}
+	_ = stalled[0].SetDeadline(time.Now().Add(8 * time.Second)) // before a frame must have come
+	if _, err := stalled[0].Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a request that stalls: got %v, want the end of its connection", err)
+	}
 }

@@ -37,7 +37,7 @@ type Conn struct {
 }
 
 func newConn(s *Server, nc net.Conn) *Conn {
-	return &Conn{server: s, nc: nc, out: newOutbox(nc, s.clock, s.Limits.Frame), share: share{budget: s.Limits.Budget}}
+	return &Conn{server: s, nc: nc, out: newOutbox(nc, s.clock, s.Limits.Frame), share: s.Limits.Budget.share(nc)}
 }
 
 // RemoteAddr returns the peer's address.
@@ -220,9 +220,7 @@ func (c *Conn) read() (q request, body string, err error) {
 			return q, "", err
 		}
 	}
-	if body, err = readBody(c.in, q.body, q.body); err == nil {
-		err = skip(c.in, q.attachment)
-	}
+	body, err = c.receive(q)
 	return q, body, err
 }
 

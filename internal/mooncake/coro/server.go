@@ -53,7 +53,7 @@ const DefaultCall = 25 * time.Second
 func (l Limits) withDefaults() Limits {
 	l.BodyBytes = cmp.Or(l.BodyBytes, 16<<20)
 	if l.Budget == nil {
-		l.Budget = NewBudget(budgetBytes)
+		l.Budget = NewBudget(BudgetBytes)
 	}
 	l.Frame = cmp.Or(l.Frame, 30*time.Second)
 	l.Call = cmp.Or(l.Call, DefaultCall)
