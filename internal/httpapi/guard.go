@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/rs/zerolog"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/security/access"
 )
 
@@ -56,24 +58,63 @@ func (a API) guarded(next http.Handler) http.Handler {
 			}
 		}
 		if err != nil {
-			a.audit(&refusals, r, who, "a call was refused")
+			a.audit(&refusals, r, who, "a call was refused", errs.KindOf(err).String())
 			writeText(w, http.StatusForbidden, err.Error())
 			return
 		}
-		if r.Method != http.MethodGet && r.Method != http.MethodHead {
-			a.audit(&a.Log, r, who, "an order was given")
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			next.ServeHTTP(w, r)
+			return
 		}
-		next.ServeHTTP(w, r)
+		ordered := &orderWriter{ResponseWriter: w, result: errs.Internal.String()} // if it panics
+		defer func() { a.audit(&a.Log, r, who, "an order was given", ordered.result) }()
+		next.ServeHTTP(ordered, r)
+		ordered.answered(http.StatusOK)
 	})
 }
 
+// An orderWriter notes what an order is answered with.
+type orderWriter struct {
+	http.ResponseWriter
+	code   int
+	result string
+}
+
+// WriteHeader writes the header.
+func (w *orderWriter) WriteHeader(code int) {
+	w.answered(code)
+	w.ResponseWriter.WriteHeader(code)
+}
+
+// Write writes.
+func (w *orderWriter) Write(b []byte) (int, error) {
+	w.answered(http.StatusOK)
+	return w.ResponseWriter.Write(b)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *orderWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// answered notes the first code.
+func (w *orderWriter) answered(code int) {
+	switch {
+	case w.code != 0:
+		return
+	case code < http.StatusBadRequest:
+		w.result = errs.OK.String()
+	default:
+		w.result = fmt.Sprintf("%d %s", code, http.StatusText(code))
+	}
+	w.code = code
+}
+
 // audit logs what became of a request.
-func (a API) audit(log *zerolog.Logger, r *http.Request, who access.Identity, what string) {
+func (a API) audit(log *zerolog.Logger, r *http.Request, who access.Identity, what, result string) {
 	line := log.Info().Str("part", "audit").Str("order", r.Method+" "+start(r.URL.Path)).Str("request", start(r.URL.RawQuery)).Str("peer", r.RemoteAddr)
 	if a.Callers != nil {
 		line.Str("identity", who.Name).Stringer("role", who.Role)
 	}
-	line.Msg(what)
+	line.Str("result", result).Msg(what)
 }
 
 // start returns as much of a text as is logged: whoever may give no orders can send

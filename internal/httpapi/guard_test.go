@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -10,6 +11,29 @@ import (
 
 	"github.com/understudy-store/understudy/internal/service"
 )
+
+// Each order has its result in the log.
+func TestOrdersHaveResults(t *testing.T) {
+	var log bytes.Buffer
+	a := API{Gate: service.NewGate(), Node: func() Node { return Node{} }, Metrics: http.NotFoundHandler(), Log: zerolog.New(&log)}
+	for result, h := range map[string]http.Handler{
+		"503 Service Unavailable": a.Handler(),
+		"OK":                      a.guarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})),
+		"INTERNAL_ERROR":          a.guarded(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })),
+		"409 Conflict":            a.guarded(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusConflict) })),
+	} {
+		log.Reset()
+		func() {
+			defer func() { _ = recover() }()
+			h.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/api/v1/remove_all?force=1", nil))
+		}()
+		for _, want := range []string{`"order":"POST /api/v1/remove_all"`, `"request":"force=1"`, `"result":"` + result + `"`} {
+			if strings.Count(log.String(), want) != 1 {
+				t.Errorf("the log has %s, want one %s", log.String(), want)
+			}
+		}
+	}
+}
 
 // A page of another site may have its name lead here, or post a form.
 func TestForeignPages(t *testing.T) {

@@ -63,6 +63,7 @@ type Front struct {
 	upstream *upstream
 	logs     logs
 	orders   zerolog.Logger
+	refusals zerolog.Logger
 }
 
 // logs are those of relays, each limited on its own: what happens to many clients
@@ -72,6 +73,7 @@ type logs struct{ primary, lost, nobody zerolog.Logger }
 // New completes a Front whose exported fields are set, and returns it.
 func New(f *Front) *Front {
 	f.orders = f.Log.With().Str("part", "audit").Logger()
+	f.refusals = limited(f.orders)
 	f.logs = logs{limited(f.Log), limited(f.Log), limited(f.Log)}
 	f.Log = limited(f.Log)
 	if f.Clock == nil {
@@ -143,6 +145,7 @@ type session struct {
 	writer  structpack.Writer
 	relay   relay
 	relayed bool  // the peer is a relay
+	order   order // that is being given
 	puts    []put // reservations whose answers are not delivered yet
 }
 
@@ -176,7 +179,11 @@ func (s *session) Call(ctx context.Context, function uint32, body string, reply 
 
 func (s *session) serve(ctx context.Context, master *service.Master, function uint32, body string, reply []byte) ([]byte, error) {
 	f, ok := s.table.functions[function]
-	if !ok || f.sweeps && s.front.NoOrders {
+	if ok && f.sweeps && s.front.NoOrders {
+		s.logRefusal(f)
+		ok = false
+	}
+	if !ok {
 		return nil, &coro.Error{Code: coro.CodeNotRegistered, Message: "the rpc function not registered"}
 	}
 	if !f.read { // a deadline costs as much as a lookup
@@ -191,7 +198,7 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 	began := s.front.Clock()
 	reply, err := f.serve(call{Context: ctx, session: s, master: master}, body, reply)
 	if f.order {
-		s.front.orders.Info().Str("order", f.name).Stringer("peer", s.conn.RemoteAddr()).AnErr("result", err).Msg("an order was given")
+		s.logOrder(f, err)
 	}
 	if len(s.puts) > 0 && s.front.Clock()-began > checkPeerAfter && s.conn.PeerGone() {
 		s.abandon() // now: sending the answers before this one may still succeed

@@ -160,6 +160,7 @@ func batchRemove(c call, a *args) ([]error, error) {
 // that nothing was changed.
 func removeByRegex(c call, a *args) (int64, error) {
 	n, err := c.master.RemoveByRegex(c, c.massRemoval(a.Force), a.Key)
+	c.order.objects = int64(n)
 	return int64(n), err
 }
 
@@ -168,13 +169,14 @@ func removeByRegex(c call, a *args) (int64, error) {
 // it is about all of them; one that cannot be has no objects.
 func removeAll(c call, a *args, r *int64) error {
 	if *r = 0; c.refused != nil {
+		c.order.result = errs.KindOf(c.refused)
 		return nil
 	}
 	if a.Tenant == "" {
 		c.tenant = ""
 	}
 	n, err := c.master.RemoveAll(c, c.massRemoval(a.Force))
-	*r = int64(n)
+	c.order.objects, *r = int64(n), int64(n)
 	if errs.KindOf(err) == errs.NotLeader { // what was removed makes it Unresolved
 		return errNotServing
 	}

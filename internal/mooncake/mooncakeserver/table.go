@@ -75,6 +75,9 @@ func handle[R any](t *table, f mooncake.Call[R], serve func(c call, a *args, res
 		if err := unpack(&c.reader, body, f.Args, &r.args); err != nil {
 			return nil, c.mistaken(fn, body, err)
 		}
+		if fn.order {
+			c.order = newOrder(&r.args)
+		}
 		c.tenant, c.refused = c.tenantOf(fn, r.args.Tenant)
 		if err := serve(c, &r.args, &r.result); err != nil {
 			return nil, err
@@ -187,7 +190,7 @@ func (c call) settle(failure *int32, name string, err error) error {
 	if kind == errs.Internal {
 		c.front.Log.Error().Str("function", name).Err(err).Msg("a call failed with an internal error")
 	}
-	*failure = kind.Number()
+	c.order.result, *failure = kind, kind.Number()
 	return nil
 }
 
