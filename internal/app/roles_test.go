@@ -94,6 +94,8 @@ func TestRoles(t *testing.T) {
 	refused(t, "another's segment unmounted", other.UnmountSegment(ctx, segment))
 	_, err = host.RemoveAll(ctx, client.Removal{Force: true})
 	refused(t, "RemoveAll of a client", err)
+	_, err = host.RemoveByRegex(ctx, ".*", client.Removal{Force: true})
+	refused(t, "RemoveByRegex of a client", err)
 	_, err = stranger.ExistKey(ctx, "k")
 	unknown(t, "a read without a certificate", err)
 	_, err = guest.ExistKey(ctx, "k")

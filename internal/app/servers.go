@@ -36,7 +36,7 @@ func (a *App) newRPC() *rpc.Server {
 	config := rpc.Config{
 		ClusterID: a.cfg.HA.ClusterID, NodeID: a.cfg.Node.ID, Gate: a.gate, Node: a.node, Snapshots: a.node,
 		Clock: a.clock, Log: a.log, Observer: a.metrics, Limits: rpc.Limits{MessageBytes: int(a.cfg.Listen.MaxMessageBytes)},
-		Tenants: service.Tenants(a.cfg.Tenants.Enabled), Scans: a.scans, Credentials: a.credentials(), Callers: a.callers, KVEvents: a.kv.feed,
+		Tenants: service.Tenants(a.cfg.Tenants.Enabled), Scans: a.scans, Credentials: a.credentials(), Callers: a.callers, ClientRegex: a.cfg.Security.ClientRegex, KVEvents: a.kv.feed,
 	}
 	if n, ok := a.node.(*clusterNode); ok {
 		config.Registered = n.known.has

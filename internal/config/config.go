@@ -337,9 +337,10 @@ type Security struct {
 	Key      string // --tls-key
 	Required bool   // --tls-required
 
-	Roles     bool     // --roles
-	Tokens    string   // --roles-tokens
-	HTTPHosts []string // --http-hosts
+	Roles       bool     // --roles
+	Tokens      string   // --roles-tokens
+	ClientRegex bool     // --roles-client-regex
+	HTTPHosts   []string // --http-hosts
 
 	EtcdCA           string // --etcd-ca
 	EtcdCert         string // --etcd-cert

@@ -140,6 +140,7 @@ func securityRules(c *Config) []rule {
 		{"tls-cert tls-key", (s.Cert == "") == (s.Key == ""), "must be given together with tls-key"},
 		{"tls-ca tls-cert", s.CA == "" || s.TLS(), "is of no use without tls-cert and tls-key; give these, too"},
 		{"roles tls-ca tls-cert", !s.Roles || s.CA != "", "needs tls-ca, with tls-cert and tls-key: without TLS nobody can show who they are"},
+		{"roles-client-regex roles", !s.ClientRegex || s.Roles, "is of no use without roles, where everybody may"},
 		{"roles-tokens roles", s.Tokens == "" || s.Roles, "is of no use without roles"},
 		{"etcd-cert etcd-key", (s.EtcdCert == "") == (s.EtcdKey == ""), "must be given together with etcd-key"},
 		{"etcd-user etcd-password-file", (s.EtcdUser == "") == (s.EtcdPasswordFile == ""), "must be given together with etcd-password-file"},

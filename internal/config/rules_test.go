@@ -46,6 +46,7 @@ var valueTests = []struct {
 	{"tls-required", []string{"true", "false"}, []string{"x"}},
 	{"roles", []string{"false"}, []string{"x"}},
 	{"roles-tokens", []string{""}, nil},
+	{"roles-client-regex", []string{"false"}, []string{"x"}},
 	{"http-hosts", []string{"", "a", "a.b,c"}, []string{"a:1", "a b"}},
 	{"mooncake-no-orders", []string{"true", "false"}, []string{"x"}},
 	{"etcd-ca", []string{"", "x"}, nil},
@@ -247,6 +248,10 @@ var ruleTests = []struct {
 	{
 		Primary, "--roles-tokens=f --tls-ca=c --tls-cert=c --tls-key=k", "--roles --roles-tokens=f --tls-ca=c --tls-cert=c --tls-key=k",
 		"roles-tokens", "is of no use without roles", false,
+	},
+	{
+		Primary, "--roles-client-regex", "--roles --roles-client-regex --tls-ca=c --tls-cert=c --tls-key=k",
+		"roles-client-regex", "is of no use without roles", false,
 	},
 	{Primary, "--etcd-cert=c", "--etcd-cert=c --etcd-key=k", "etcd-cert", "together with etcd-key", false},
 	{Primary, "--etcd-user=c --etcd-ca=c", "--etcd-user=c --etcd-ca=c --etcd-password-file=k", "etcd-user", "together with etcd-password-file", false},

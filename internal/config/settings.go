@@ -272,6 +272,7 @@ func securitySections(c *Config) []Section {
 				"certificate names, or a token; needs tls-ca"},
 			{"roles-tokens", "", understudy, file(&s.Tokens), "file of tokens, one a line: operator NAME TOKEN, or client NAME TOKEN CLIENT-ID; callers of gRPC need no certificate then; " +
 				"read again when it changes"},
+			{"roles-client-regex", "false", understudy, boolean(&s.ClientRegex), "with roles, clients may call RemoveByRegex too, which removes objects of others as operators do"},
 			{"http-hosts", "", understudy, hosts(&s.HTTPHosts), "names under which HTTP is reached, besides localhost and IP addresses; other names are refused, " +
 				"as a foreign web page may have them; empty: any name"},
 			{"etcd-ca", "", understudy, file(&s.EtcdCA), "authorities of etcd's certificates; without this and etcd-cert, " +

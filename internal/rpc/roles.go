@@ -54,7 +54,7 @@ func permissions() map[string]permission {
 
 		pb.SnapshotService_StreamSnapshot_FullMethodName: {roles: access.Node, order: true},
 
-		pb.ObjectService_RemoveByRegex_FullMethodName:  {roles: access.Client | access.Operator, order: true},
+		pb.ObjectService_RemoveByRegex_FullMethodName:  {roles: access.Operator, order: true},
 		pb.ObjectService_RemoveAll_FullMethodName:      {roles: access.Operator, order: true},
 		pb.ClientService_UnmountSegment_FullMethodName: {roles: access.Client | access.Operator, order: true},
 

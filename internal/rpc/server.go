@@ -146,6 +146,8 @@ type Config struct {
 	Credentials credentials.TransportCredentials
 	// Callers tells who callers are; nil if everybody may do all.
 	Callers *access.Callers
+	// ClientRegex lets clients call RemoveByRegex, where callers have roles.
+	ClientRegex bool
 }
 
 // A Server answers gRPC calls on any number of listeners.
@@ -175,6 +177,9 @@ func NewServer(c Config) *Server {
 		c.Clock = clock.Boot()
 	}
 	s := &Server{Config: c, judged: newLine(), operators: newLine(), calls: newCallsUnderWay(c.Limits.Calls), permissions: permissions()}
+	if c.ClientRegex {
+		s.permissions[pb.ObjectService_RemoveByRegex_FullMethodName] = permission{roles: access.Client | access.Operator, order: true}
+	}
 	reflections := newHostPlaces("streams of the reflection service are open", maxReflections)
 	s.streams = map[string]*hostPlaces{
 		healthpb.Health_Watch_FullMethodName:                                   newHostPlaces("watches of the health are open", maxWatches),
