@@ -6,12 +6,12 @@ import (
 	"os"
 
 	"github.com/understudy-store/understudy/internal/cli"
-	"github.com/understudy-store/understudy/lab/cluster"
 	"github.com/understudy-store/understudy/lab/command"
+	"github.com/understudy-store/understudy/lab/drill"
 )
 
 func main() {
-	if status, child := cluster.RunChild(); child {
+	if status, child := drill.RunChild(); child {
 		os.Exit(status)
 	}
 	os.Exit(cli.Main(command.Command()))

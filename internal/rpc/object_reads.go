@@ -2,11 +2,11 @@ package rpc
 
 import (
 	"context"
-
-	"golang.org/x/sync/semaphore"
+	"runtime"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -15,8 +15,36 @@ import (
 type objectService struct {
 	pb.UnimplementedObjectServiceServer
 	front
-	following *hostPlaces         // has a place for each subscriber to KV events
-	batches   *semaphore.Weighted // of reads of many keys
+	following *hostPlaces   // has a place for each subscriber to KV events
+	batches   *share.Budget // has a place for each read of many keys
+	unread    *share.Budget // bytes of large answers that are not sent
+}
+
+// newBatches returns the places of reads of many keys: one for each processor, so that
+// what must be short waits for a few of them at most, and half of them for one peer.
+func newBatches() *share.Budget {
+	n := int64(runtime.GOMAXPROCS(0))
+	return share.NewBudget(share.Rule{Total: n, Peer: max(1, n/2), Few: n})
+}
+
+// beginBatch waits until a read of so many keys may be answered. It is not while earlier
+// answers to its peer are not read: their keys would be looked up for nothing.
+func (s *objectService) beginBatch(ctx context.Context, keys int) (end func(), err error) {
+	if keys <= manyKeys {
+		return func() {}, nil
+	}
+	peer := callerFor(ctx).Peer
+	if err := s.batches.Wait(ctx, peer, 1); err != nil {
+		return nil, errs.Wrap(errs.Unavailable, "", err)
+	}
+	end = func() { s.batches.GiveBack(peer, 1) }
+	least := int64(keys * leastEntry)
+	if room, all, own := s.unread.Take(peer, least); !room {
+		end()
+		return nil, errs.New(errs.Unavailable, "", "%d bytes of answers to you are not read yet, of all %d; read them, or ask for less at once", own, all)
+	}
+	s.unread.GiveBack(peer, least) // it is taken when its size is known
+	return end, nil
 }
 
 func (s *objectService) ExistKey(ctx context.Context, r *pb.ExistKeyRequest) (*pb.ExistKeyResponse, error) {
@@ -48,12 +76,11 @@ func (s *objectService) GetReplicaList(ctx context.Context, r *pb.GetReplicaList
 
 func (s *objectService) BatchGetReplicaList(ctx context.Context, r *pb.BatchGetReplicaListRequest) (*pb.BatchGetReplicaListResponse, error) {
 	m := master(ctx)
-	if len(r.GetKeys()) > manyKeys {
-		if err := s.batches.Acquire(ctx, 1); err != nil {
-			return nil, errs.Wrap(errs.Unavailable, "BatchGetReplicaList", err)
-		}
-		defer s.batches.Release(1)
+	end, err := s.beginBatch(ctx, len(r.GetKeys()))
+	if err != nil {
+		return nil, err
 	}
+	defer end()
 	found, failed, err := m.BatchGetReplicaList(ctx, s.tenantOf(r), r.GetKeys())
 	if err != nil {
 		return nil, err

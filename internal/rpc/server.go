@@ -17,7 +17,6 @@ import (
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
 	"github.com/rs/zerolog"
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -67,10 +66,10 @@ const (
 	// no more than fewBytes.
 	leastBytes = 128 << 20
 	fewBytes   = 1 << 20
-	// maxBatches is how many reads of more than manyKeys keys are answered at once: what they
-	// answer may be a thousand times as large.
-	maxBatches = 16
+	// Few reads of more than manyKeys keys are answered at once: what they answer may be a
+	// thousand times as large, and is no less than leastEntry for a key that is there.
 	manyKeys   = 256
+	leastEntry = 32
 	// maxRefusals are logged in a minute.
 	maxRefusals = 100
 	// minPingInterval is how often a client may probe, idle or not.
@@ -212,7 +211,7 @@ func NewServer(c Config) *Server {
 	}
 	s.grpc = grpc.NewServer(options...)
 	f := front{Config: &s.Config}
-	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f, following: newHostPlaces("subscribers to KV events are there", maxSubscribers), batches: semaphore.NewWeighted(maxBatches)})
+	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f, following: newHostPlaces("subscribers to KV events are there", maxSubscribers), batches: newBatches(), unread: s.unread})
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f})
 	s.admin = &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)}
 	pb.RegisterAdminServiceServer(s.grpc, s.admin)

@@ -19,7 +19,7 @@ import (
 
 // TestMain makes this binary a node, or an etcd, when it was started as one.
 func TestMain(m *testing.M) {
-	if status, child := cluster.RunChild(); child {
+	if status, child := drill.RunChild(); child {
 		os.Exit(status)
 	}
 	goleak.VerifyTestMain(m)

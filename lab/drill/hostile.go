@@ -2,31 +2,26 @@ package drill
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
-	"net"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
-	"golang.org/x/sync/errgroup"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
-	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
-	"github.com/understudy-store/understudy/internal/mooncake"
-	"github.com/understudy-store/understudy/internal/mooncake/coro"
-	"github.com/understudy-store/understudy/internal/mooncake/structpack"
+	"github.com/understudy-store/understudy/lab/cluster"
+	"github.com/understudy-store/understudy/lab/judge"
 )
 
 const (
 	hostileFor   = 10 * time.Second
-	hostileP99   = time.Second // of the clients' calls meanwhile
+	hostileP99   = time.Second // of puts meanwhile
 	hostileBytes = 512 << 20   // that the primary may take more than before
-	longKeys     = 4000
+	longKeys     = 19_580
 	longKeyBytes = 4 << 10
+	longKeyBatch = 500 // 2 MiB of them
 )
 
 // hostilePeers has peers take all that they can of the primary: it stays primary,
@@ -44,24 +39,12 @@ func hostilePeers(ctx context.Context, e *Env) {
 func (e *Env) underLoad(ctx context.Context) {
 	e.episode(ctx, episode{work: &work{exact: true}}, func(ctx context.Context) {
 		p := e.working(ctx)
-		b := e.newBulk()
-		defer b.Close()
-		for from := 0; from < longKeys; from += bulkBatch {
-			var keys []string
-			for i := range bulkBatch {
-				keys = append(keys, fmt.Sprintf("%s/%d", strings.Repeat("x", longKeyBytes), from+i))
-			}
-			do(b.putAll(ctx, keys, bulkSize, client.PutConfig{}))
-		}
-		before := must(must(procfs.NewProc(p.primary.PID)).NewStatus()).VmRSS
+		e.putLongKeys(ctx)
+		calm := rss(p.primary)
 		for _, a := range attacks() {
-			from := e.load.Now()
-			e.underAttack(ctx, p.primary.RPC, a)
-			p99 := e.load.p99(from, e.load.Now())
-			e.result.check("clients are answered", p99 > 0 && p99 <= hostileP99, "under %s the p99 of the clients' calls was %v, at most %v is expected", a.what, p99, hostileP99)
-			most := must(must(procfs.NewProc(p.primary.PID)).NewStatus()).VmHWM
-			e.result.check("memory", most <= before+hostileBytes, "the primary took %d MiB at most under %s, %d before; %d more are expected at most", most>>20, a.what, before>>20, hostileBytes>>20)
-			e.did("%s: p99 %v, %d MiB at most", a.what, p99, most>>20)
+			if e.withstands(ctx, p.primary, a, calm); e.noticed() {
+				return
+			}
 			e.result.Rounds++
 		}
 		_, term := e.primary(ctx, 0)
@@ -71,113 +54,33 @@ func (e *Env) underLoad(ctx context.Context) {
 	})
 }
 
-// An attack is what one peer does to an address, until the context ends at most. It is
-// refused, sooner or later.
-type attack struct {
-	what string
-	run  func(ctx context.Context, address string)
-}
-
-func attacks() []attack {
-	return []attack{
-		{"unfinished requests", leaveUnfinished()}, {"unread answers", readNothing},
-		{"patterns", usePatterns}, {"waits", waitForNothing},
-	}
-}
-
-// underAttack has many peers attack a node for a while.
-func (e *Env) underAttack(ctx context.Context, address string, a attack) {
-	const peers = 100
-	lasts := hostileFor
-	if e.Short {
-		lasts /= 2
-	}
-	ctx, cancel := context.WithTimeout(ctx, lasts)
-	defer cancel()
-	var g errgroup.Group
-	for range peers {
-		g.Go(func() error {
-			a.run(ctx, address)
-			<-ctx.Done()
-			return nil
-		})
-	}
-	do(g.Wait())
-}
-
-// usePatterns looks for what no key has, the slow way.
-func usePatterns(ctx context.Context, address string) {
-	onConn(address, func(c *grpc.ClientConn) {
-		_, _ = pb.NewAdminServiceClient(c).ListKeys(ctx, &pb.ListKeysRequest{Regex: "(x+x+)+y"})
-	})
-}
-
-// waitForNothing waits for a sequence that never comes, often at once.
-func waitForNothing(ctx context.Context, address string) {
-	onConn(address, func(c *grpc.ClientConn) {
-		var g errgroup.Group
-		for range 200 {
-			g.Go(func() error {
-				_, err := pb.NewAdminServiceClient(c).Digest(ctx, &pb.DigestRequest{Sequence: 1 << 40})
-				return err
-			})
+// putLongKeys gives patterns something to look at, and answers something to hold.
+func (e *Env) putLongKeys(ctx context.Context) {
+	b := e.newBulk()
+	defer b.Close()
+	keys := []string{repeatedKey}
+	for i := range longKeys {
+		if keys = append(keys, fmt.Sprintf("%s/%d", strings.Repeat("x", longKeyBytes), i)); len(keys) >= longKeyBatch || i == longKeys-1 {
+			do(b.putAll(ctx, keys, bulkSize, client.PutConfig{}))
+			keys = keys[:0]
 		}
-		_ = g.Wait()
-	})
-}
-
-// onConn does something with a gRPC connection.
-func onConn(address string, do func(*grpc.ClientConn)) {
-	c, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return
-	}
-	defer c.Close()
-	do(c)
-}
-
-// leaveUnfinished sends the largest request of Mooncake's protocol, but for one byte.
-func leaveUnfinished() func(context.Context, string) {
-	frame := mooncakeFrame(0, make([]byte, 16<<20))
-	return func(ctx context.Context, address string) {
-		onSocket(ctx, address, func(c net.Conn) {
-			_, _ = c.Write(frame[:len(frame)-1])
-			<-ctx.Done()
-		})
 	}
 }
 
-// readNothing asks for all keys and reads no answer.
-func readNothing(ctx context.Context, address string) {
-	g, _ := mooncake.NewGeneration(mooncake.Names()[0])
-	args := mooncake.Args{Key: "x"}
-	body := structpack.Pack(new(structpack.Writer), nil, g.GetReplicaListByRegex.Args, &args)
-	onSocket(ctx, address, func(c net.Conn) {
-		for range 10 {
-			if _, err := c.Write(mooncakeFrame(g.GetReplicaListByRegex.ID, body)); err != nil {
-				return
-			}
-		}
-		<-ctx.Done()
-	})
+// withstands has a primary go through an attack, and measures it. It took so many bytes
+// before all attacks.
+func (e *Env) withstands(ctx context.Context, primary *cluster.Node, a attack, calm uint64) {
+	// The peak of before must not count.
+	do(os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", primary.PID), []byte("5"), 0))
+	from := e.load.Now()
+	e.underAttack(ctx, primary.RPC, a)
+	to := e.load.Now()
+	puts, reads := e.load.p99(from, to, judge.PutStart, judge.PutEnd), e.load.p99(from, to, judge.Get, judge.Exist)
+	e.result.check("puts are answered", puts > 0 && puts <= hostileP99, "under %s the p99 of puts was %v, at most %v is expected", a.what, puts, hostileP99)
+	most := must(must(procfs.NewProc(primary.PID)).NewStatus()).VmHWM
+	e.result.check("memory", most <= calm+hostileBytes, "the primary took %d MiB at most under %s, %d before all attacks; %d more are expected at most", most>>20, a.what, calm>>20, hostileBytes>>20)
+	e.did("%s: p99 of puts %v, of reads %v; %d MiB at most, %d before all attacks", a.what, puts.Round(time.Millisecond), reads.Round(time.Millisecond), most>>20, calm>>20)
 }
 
-// onSocket does something with a connection that ends with the context.
-func onSocket(ctx context.Context, address string, do func(net.Conn)) {
-	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
-	if err != nil {
-		return
-	}
-	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
-	defer stop()
-	defer c.Close()
-	do(c)
-}
-
-// mooncakeFrame is a request of Mooncake's protocol.
-func mooncakeFrame(function uint32, body []byte) []byte {
-	frame := []byte{coro.Magic, 0, 0, 0, 0, 0, 0, 0}
-	frame = binary.LittleEndian.AppendUint32(frame, function)
-	frame = binary.LittleEndian.AppendUint32(frame, uint32(len(body)))
-	return append(append(frame, 0, 0, 0, 0), body...)
-}
+// rss is how much memory a node takes, in bytes.
+func rss(n *cluster.Node) uint64 { return must(must(procfs.NewProc(n.PID)).NewStatus()).VmRSS }

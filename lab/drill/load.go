@@ -97,11 +97,11 @@ func (l *load) answers(ctx context.Context, n int64) {
 // clients' own retries.
 func (l *load) failed() int { return l.Counts().Unanswered }
 
-// p99 is that of the calls that began in a span of the load's clock.
-func (l *load) p99(from, to time.Duration) time.Duration {
+// p99 is that of some kinds of calls that began in a span of the load's clock.
+func (l *load) p99(from, to time.Duration, calls ...judge.Call) time.Duration {
 	var took []time.Duration
 	for _, r := range l.History() {
-		if r.Call != judge.Mark && r.Start >= from && r.Start < to && r.Client >= 0 {
+		if slices.Contains(calls, r.Call) && r.Start >= from && r.Start < to && r.Client >= 0 {
 			took = append(took, r.End-r.Start)
 		}
 	}

@@ -1,0 +1,263 @@
+package drill
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
+	"github.com/understudy-store/understudy/internal/mooncake/structpack"
+	"github.com/understudy-store/understudy/lab/cluster"
+)
+
+const (
+	attackCommand = "__attack"
+	pinned        = "pinned"
+	attackPeers   = 100        // connections of an attack
+	repeatedKey   = "repeated" // that unread answers are about
+)
+
+// An attack is what one connection's peer does to an address, until the context ends at
+// most. It is refused, sooner or later.
+type attack struct {
+	what string
+	run  func(ctx context.Context, address string)
+}
+
+func attacks() []attack {
+	return []attack{
+		{"nothing", func(context.Context, string) {}}, // for comparison
+		{"unfinished requests", leaveUnfinished()}, {"unread answers", readNothing},
+		{"unfinished gRPC requests", leaveUnfinishedGRPC}, {"unread gRPC answers", readNothingGRPC},
+		{"patterns", usePatterns}, {"waits", waitForNothing},
+	}
+}
+
+// underAttack has a process that is pinned to one core attack a node for a while.
+func (e *Env) underAttack(ctx context.Context, address string, a attack) {
+	lasts := hostileFor
+	if e.Short {
+		lasts /= 2
+	}
+	c := exec.CommandContext(ctx, must(os.Executable()), attackCommand, a.what, address, lasts.String())
+	c.Env = append(os.Environ(), cluster.Parented+"=1")
+	parent := must(c.StdinPipe()) // it ends with this
+	defer func() { _ = parent.Close() }()
+	if out, err := c.CombinedOutput(); err != nil {
+		do(fmt.Errorf("the attacker: %w: %s", err, out))
+	}
+}
+
+// RunChild is cluster.RunChild for programs that run drills: they start themselves as
+// attackers, too.
+func RunChild() (status int, child bool) {
+	if len(os.Args) < 5 || os.Args[1] != attackCommand {
+		return cluster.RunChild()
+	}
+	cluster.DieWithParent()
+	if err := runAttacker(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1, true
+	}
+	return 0, true
+}
+
+// runAttacker attacks a node from many connections. It starts itself again on one core:
+// the runtime's threads are there already.
+func runAttacker(what, address, lasts string) error {
+	if len(os.Args) == 5 {
+		runtime.LockOSThread()
+		if err := pin(); err != nil {
+			return err
+		}
+		return syscall.Exec(must(os.Executable()), append(slices.Clone(os.Args), pinned), os.Environ()) //nolint:gosec // itself
+	}
+	d, err := time.ParseDuration(lasts)
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(attacks(), func(a attack) bool { return a.what == what })
+	if i < 0 {
+		return fmt.Errorf("there is no attack %q", what)
+	}
+	a := attacks()[i]
+	ctx, cancel := context.WithTimeout(context.Background(), d)
+	defer cancel()
+	var g errgroup.Group
+	for range attackPeers {
+		g.Go(func() error {
+			a.run(ctx, address)
+			<-ctx.Done()
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// pin leaves this thread, and the program that it executes, one core.
+func pin() error {
+	var all, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return err
+	}
+	for cpu := range 1024 {
+		if all.IsSet(cpu) {
+			one.Set(cpu)
+			return unix.SchedSetaffinity(0, &one)
+		}
+	}
+	return errors.New("there is no core")
+}
+
+// usePatterns looks for what no key has, the slow way, twice at once.
+func usePatterns(ctx context.Context, address string) {
+	onConn(address, func(c *grpc.ClientConn) {
+		var g errgroup.Group
+		for range 2 {
+			g.Go(func() error {
+				_, err := pb.NewAdminServiceClient(c).ListKeys(ctx, &pb.ListKeysRequest{Regex: "(x+x+)+y"})
+				return err
+			})
+		}
+		_ = g.Wait()
+	})
+}
+
+// waitForNothing waits for a sequence that never comes, often at once.
+func waitForNothing(ctx context.Context, address string) {
+	onConn(address, func(c *grpc.ClientConn) {
+		var g errgroup.Group
+		for range 200 {
+			g.Go(func() error {
+				_, err := pb.NewAdminServiceClient(c).Digest(ctx, &pb.DigestRequest{Sequence: 1 << 40})
+				return err
+			})
+		}
+		_ = g.Wait()
+	})
+}
+
+// onConn does something with a gRPC connection.
+func onConn(address string, do func(*grpc.ClientConn)) {
+	c, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithInitialWindowSize(64<<10)) // no more of an answer comes until it is read
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	do(c)
+}
+
+// leaveUnfinished sends the largest request of Mooncake's protocol, but for one byte.
+func leaveUnfinished() func(context.Context, string) {
+	frame := mooncakeFrame(0, make([]byte, 16<<20))
+	return func(ctx context.Context, address string) {
+		onSocket(ctx, address, func(c net.Conn) {
+			_, _ = c.Write(frame[:len(frame)-1])
+			<-ctx.Done()
+		})
+	}
+}
+
+// readNothing asks for all keys and reads no answer.
+func readNothing(ctx context.Context, address string) {
+	g, _ := mooncake.NewGeneration(mooncake.Names()[0])
+	args := mooncake.Args{Key: "x"}
+	body := structpack.Pack(new(structpack.Writer), nil, g.GetReplicaListByRegex.Args, &args)
+	onSocket(ctx, address, func(c net.Conn) {
+		for range 10 {
+			if _, err := c.Write(mooncakeFrame(g.GetReplicaListByRegex.ID, body)); err != nil {
+				return
+			}
+		}
+		<-ctx.Done()
+	})
+}
+
+// leaveUnfinishedGRPC begins calls with requests of 16 MiB, and leaves out their last byte.
+func leaveUnfinishedGRPC(ctx context.Context, address string) {
+	plain := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, address)
+	}}
+	defer plain.CloseIdleConnections()
+	message := make([]byte, 5+16<<20-64)
+	binary.BigEndian.PutUint32(message[1:], uint32(len(message)-5))
+	var g errgroup.Group
+	for range 2 {
+		g.Go(func() error {
+			rest, open := io.Pipe()
+			defer open.Close()
+			defer context.AfterFunc(ctx, func() { _ = open.Close() })()
+			r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+address+pb.ObjectService_BatchExistKey_FullMethodName,
+				io.MultiReader(bytes.NewReader(message[:len(message)-1]), rest))
+			if err != nil {
+				return err
+			}
+			r.Header.Set("Content-Type", "application/grpc")
+			r.Header.Set("TE", "trailers")
+			answer, err := plain.RoundTrip(r)
+			if err == nil {
+				_ = answer.Body.Close()
+			}
+			return err
+		})
+	}
+	_ = g.Wait()
+}
+
+// readNothingGRPC asks for one object ten thousand times a call, and reads no answer.
+func readNothingGRPC(ctx context.Context, address string) {
+	onConn(address, func(c *grpc.ClientConn) {
+		request := &pb.BatchGetReplicaListRequest{Keys: slices.Repeat([]string{repeatedKey}, 10_000)}
+		for range 20 {
+			stream, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, pb.ObjectService_BatchGetReplicaList_FullMethodName)
+			if err == nil {
+				err = errors.Join(stream.SendMsg(request), stream.CloseSend())
+			}
+			if err != nil {
+				return
+			}
+		}
+		<-ctx.Done()
+	})
+}
+
+// onSocket does something with a connection that ends with the context.
+func onSocket(ctx context.Context, address string, do func(net.Conn)) {
+	c, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil {
+		return
+	}
+	stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+	defer stop()
+	defer c.Close()
+	do(c)
+}
+
+// mooncakeFrame is a request of Mooncake's protocol.
+func mooncakeFrame(function uint32, body []byte) []byte {
+	frame := []byte{coro.Magic, 0, 0, 0, 0, 0, 0, 0}
+	frame = binary.LittleEndian.AppendUint32(frame, function)
+	frame = binary.LittleEndian.AppendUint32(frame, uint32(len(body)))
+	return append(append(frame, 0, 0, 0, 0), body...)
+}
