@@ -7,6 +7,9 @@ func Candidates(c *Client) int {
 	return len(c.finder.candidates)
 }
 
+// ParseLeader reads the value of a leader key, as the default Transport does.
+var ParseLeader = grpcTransport{}.ParseLeader
+
 // Calls returns how many calls are in progress.
 func Calls(c *Client) int64 { return c.finder.calls.Load() }
 

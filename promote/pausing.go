@@ -79,7 +79,7 @@ func (n *Node) pauseLeft(p Pause) time.Duration {
 		n.pauseCount = pauseCount{p.rev, n.Clock()}
 	}
 	d, err := time.ParseDuration(p.For)
-	if err != nil || d > MaxPause {
+	if err != nil || d < 0 || d > MaxPause {
 		d = MaxPause
 	}
 	return max(0, d-(n.Clock()-n.pauseCount.since))

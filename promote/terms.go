@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/internal/clock"
@@ -42,13 +43,17 @@ func (n *Node) Terms(ctx context.Context) ([]TermRecord, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the history of terms: %w", err)
 	}
-	var records []TermRecord
-	for _, kv := range slices.Backward(resp.Get().Kvs) {
+	return termsOf(n.Layout, resp.Get().Kvs), nil
+}
+
+// termsOf decodes what newestTerms reads.
+func termsOf(layout journal.Layout, kvs []*mvccpb.KeyValue) (records []TermRecord) {
+	for _, kv := range slices.Backward(kvs) {
 		var r TermRecord
 		if json.Unmarshal(kv.Value, &r) != nil {
 			r = TermRecord{Why: "the record cannot be read"}
 		}
-		if number, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), n.Layout.Terms()), 10, 32); err == nil {
+		if number, err := strconv.ParseUint(strings.TrimPrefix(string(kv.Key), layout.Terms()), 10, 32); err == nil {
 			r.Term = metadata.Term(number)
 		}
 		if len(records) > 0 {
@@ -58,7 +63,7 @@ func (n *Node) Terms(ctx context.Context) ([]TermRecord, error) {
 		}
 		records = append(records, r)
 	}
-	return records, nil
+	return records
 }
 
 // recordWait is how long the record of a term is waited for: it is written when the

@@ -23,6 +23,10 @@ import (
 // that. It also bounds the memory that a master takes beyond Go's rule.
 const minGarbage = 256 << 20 // bytes
 
+// adviseEvery is how often that is looked at: within it a live heap that grows has as much
+// garbage as the rule for a smaller one allows.
+const adviseEvery = 100 * time.Millisecond
+
 // adviseCollector adapts the garbage collector's setting to the live heap, unless
 // an operator has set it (GOGC).
 func (a *App) adviseCollector(ctx context.Context) error {
@@ -39,7 +43,7 @@ func (a *App) adviseCollector(ctx context.Context) error {
 			set = percent
 			debug.SetGCPercent(set)
 		}
-		if err := clock.Sleep(ctx, time.Second); err != nil {
+		if err := clock.Sleep(ctx, adviseEvery); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package coro_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -13,7 +14,8 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 )
 
-// Whatever comes, the server answers or closes, and goes on. Connections are of
+// Whatever comes, the server answers or closes, and goes on; what does not begin as its
+// protocol goes elsewhere, whole. Connections are of
 // the kind that a machine does not run out of.
 func FuzzServer(f *testing.F) {
 	whole := append(frame(1, echo, "abc", "d"), frame(2, refuse, "", "")...)
@@ -27,7 +29,13 @@ func FuzzServer(f *testing.F) {
 		}
 	}()
 	s := coro.NewServer(&coro.Server{
-		Open:   func(c *coro.Conn) coro.Handler { return &handler{conn: c, released: released, waiting: waiting} },
+		Open: func(c *coro.Conn) coro.Handler { return &handler{conn: c, released: released, waiting: waiting} },
+		Other: func(c net.Conn) {
+			defer c.Close()
+			if b, err := io.ReadAll(c); err == nil {
+				_, _ = c.Write(b)
+			}
+		},
 		Limits: coro.Limits{BodyBytes: 1 << 20, Frame: time.Second},
 	})
 	l, err := net.Listen("unix", filepath.Join(f.TempDir(), "s"))
@@ -59,7 +67,9 @@ func FuzzServer(f *testing.F) {
 		return answer
 	}
 	f.Fuzz(func(t *testing.T, sent []byte) {
-		send(t, sent)
+		if got := send(t, sent); len(sent) > 0 && sent[0] != coro.Magic && !bytes.Equal(got, sent) {
+			t.Fatalf("another protocol's server got %x, want %x", got, sent)
+		}
 		if got := send(t, frame(7, echo, "fine", "")); len(got) != 20 || string(got[16:]) != "fine" {
 			t.Fatalf("a good client got %x, want 20 entries and \"fine\"", got)
 		}

@@ -276,29 +276,6 @@ func TestRelayFromAPrimaryThatHangs(t *testing.T) {
 	}
 }
 
-func FuzzCalls(f *testing.F) {
-	g, _ := mooncake.NewGeneration("head")
-	functions := g.Functions()
-	for i, fn := range functions {
-		f.Add(uint8(i), arguments(fn))
-	}
-	n := primary(f)
-	c := n.dial(f, "head")
-	put(f, c, 7, "a", "b")
-	f.Fuzz(func(t *testing.T, i uint8, body []byte) {
-		fn := functions[int(i)%len(functions)]
-		answer, _, err := c.Call(context.Background(), fn.ID, raw(body))
-		var refused *coro.Error
-		switch {
-		case errors.As(err, &refused) && refused.Code == coro.CodeInvalidArguments:
-		case err != nil:
-			t.Fatalf("%s of %x: %v; want an answer", fn.Name, body, err)
-		case binary.LittleEndian.Uint32([]byte(answer))&^1 != fn.Result.Hash():
-			t.Fatalf("%s of %x: an answer of another type", fn.Name, body)
-		}
-	})
-}
-
 // Who sends garbage must not fill the log.
 func TestGarbageIsLoggedTenTimesAMinute(t *testing.T) {
 	n := primary(t)

@@ -1,0 +1,72 @@
+package promote
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// FuzzRecords has any bytes stand under the keys of etcd that are no journal, and in a
+// node's memory of its cluster: whatever cannot be read counts as it must, and nothing
+// ends a node.
+func FuzzRecords(f *testing.F) {
+	for _, record := range []any{
+		Leader{NodeID: "a", RPC: "a:1", Term: 3, State: Serving}, Leader{Term: metadata.MaxTerm},
+		NodeInfo{ID: "a", Role: Primary, Promotable: true, Formats: [2]int{1, 2}, Settings: `{"x":1}`},
+		TermRecord{Term: 1, NodeID: "a", Began: "2026-01-02T03:04:05Z", Ended: "x", Left: math.MaxInt64, Gap: 7, GapAtLeast: true},
+		CompleteNode{ID: "a", Term: 2, Seq: 3}, Pause{NodeID: "a", For: "30m"}, Pause{For: "-2562047h47m16.854775807s"},
+		memory{At: map[string]string{"a": "a:1"}, Primary: "a", Term: 2}, savedFile{3, 4},
+	} {
+		b, err := json.Marshal(record)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add("7", b, b)
+	}
+	f.Add("", []byte(`{"complete":null,"node_id":{}}`), []byte("\xff"))
+	layout := journal.NewLayout("/u", "c")
+	f.Fuzz(func(t *testing.T, id string, one, other []byte) {
+		kvs := func(prefix string) []*mvccpb.KeyValue {
+			return []*mvccpb.KeyValue{{Key: []byte(prefix + id), Value: one, ModRevision: 1}, {Key: []byte(prefix + "9"), Value: other, ModRevision: 2}}
+		}
+		if l, there := leaderOf(kvs(layout.Leader())); !there || l.unreadable && (l.NodeID != "" || l.Term != 0) {
+			t.Fatalf("a leader that cannot be read is %+v", l)
+		}
+		n := &Node{Config: Config{Layout: layout, Clock: clock.Boot()}}
+		if left := n.pauseLeft(pauseOf(kvs(layout.Pause()))); left < 0 || left > MaxPause {
+			t.Fatalf("%s: a pause lasts for %v, want at most %v", one, left, MaxPause)
+		}
+		nodes := nodesOf(kvs(layout.Nodes()))
+		_ = allRead(nodes, 1)
+		list := n.completeOf(kvs(layout.Complete()))
+		if len(list) != 2 || list[0].ID != id {
+			t.Fatalf("the complete nodes are %v, want two, and %q", list, id)
+		}
+		_, _ = list.String(), list.help()
+		terms := termsOf(layout, kvs(layout.Terms()))
+		if len(terms) != 2 || terms[0].Term != 9 {
+			t.Fatalf("the terms are %+v, want two, and 9", terms)
+		}
+		_ = reason(journal.Head{Seq: 1}, Leader{}, false)
+		c := new(companions)
+		c.recall(one)
+		m := c.known()
+		if _, err := json.Marshal(m); err != nil {
+			t.Fatalf("what is remembered cannot be kept: %v", err)
+		}
+		_ = c.descent(m.History)
+		r := newRetention(n)
+		for range 2 {
+			_ = r.gone(id, false)
+		}
+		var _ metadata.Term = m.Term
+		_ = time.Duration(terms[1].Gap)
+	})
+}
