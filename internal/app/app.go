@@ -132,6 +132,7 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 		return nil, err
 	}
 	a.log = log.With().Str("node", a.cfg.Node.ID).Logger()
+	a.connections = newConnectionBudget(files, cfg.Peers.Share, a.log)
 	if err = a.openKVEvents(); err != nil {
 		a.closeListeners()
 		return nil, err
@@ -142,7 +143,6 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 			return nil, err
 		}
 	}
-	a.connections = newConnectionBudget(files, cfg.Peers.Share, a.log)
 	a.rpcListener = a.connections.listener(a.rpcListener)
 	for i, l := range a.mooncakeListeners {
 		a.mooncakeListeners[i] = a.connections.listener(l)

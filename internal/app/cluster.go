@@ -44,10 +44,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 	if cfg.Mooncake.Generation != config.NoGeneration { // its clients look for their master in etcd
 		layout.View = mooncake.ViewKey(cfg.HA.ClusterID)
 	}
-	peers := &peers{clusterID: cfg.HA.ClusterID, nodeID: cfg.Node.ID, log: a.log}
-	if cfg.Security.OnlyTLS() {
-		peers.certs = a.certs
-	}
+	peers := &peers{clusterID: cfg.HA.ClusterID, nodeID: cfg.Node.ID, log: a.log, certs: a.certs, mayBePlain: !cfg.Security.Required}
 	n := promote.New(promote.Config{
 		ID: cfg.Node.ID, RPC: cfg.Node.AdvertiseAddress, HTTP: cfg.Node.HTTPAddress, Version: a.version, Settings: shared(cfg),
 		ClusterID: cfg.HA.ClusterID, Layout: layout, Codec: service.Codec(), Client: e.journal, Sessions: e.sessions,

@@ -40,6 +40,7 @@ func (a *App) openKVEvents() error {
 	if err != nil {
 		return err
 	}
+	l = a.connections.listener(l)
 	a.kv.listener = l
 	a.kv.publisher = kvpublisher.New(kvpublisher.Config{
 		Listener: l, Feed: a.kv.feed, Allow: a.cfg.Allows, Wall: clock.Wall, Log: a.log.With().Str("part", "kv_events").Logger(),

@@ -40,7 +40,7 @@ func (a *App) place(ctx context.Context, dir string, secrecy etcdserver.TLS) (et
 	if err := a.checkPlace(ctx, m, secrecy); err != nil || len(a.cfg.HA.Join) == 0 {
 		return m, err
 	}
-	others := &peers{clusterID: a.cfg.HA.ClusterID, nodeID: a.cfg.Node.ID, log: a.log, certs: a.certs}
+	others := &peers{clusterID: a.cfg.HA.ClusterID, nodeID: a.cfg.Node.ID, log: a.log, certs: a.certs, mayBePlain: !a.cfg.Security.Required}
 	said := make(map[string]string)
 	for {
 		var refused []string

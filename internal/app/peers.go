@@ -2,11 +2,17 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io"
+	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/rs/zerolog"
+	"golang.org/x/net/http2"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
@@ -28,6 +34,7 @@ type peers struct {
 	clusterID, nodeID string
 	log               zerolog.Logger
 	certs             *certs.Source          // nil to call others without TLS
+	mayBePlain        bool                   // others may not have TLS yet
 	fault             atomic.Pointer[string] // why the last snapshot could not be loaded; nil if waiting may help
 }
 
@@ -39,16 +46,45 @@ const (
 )
 
 func (p *peers) dial(address string) (*grpc.ClientConn, error) {
-	secrecy := insecure.NewCredentials()
-	if p.certs != nil {
-		secrecy = credentials.NewTLS(p.certs.Client())
+	options := []grpc.DialOption{grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probePeerAfter, Timeout: probePeerTimeout})}
+	switch {
+	case p.certs == nil:
+		options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	case p.mayBePlain:
+		options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(p.dialEither))
+	default:
+		options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(p.certs.Client())))
 	}
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(secrecy),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probePeerAfter, Timeout: probePeerTimeout}))
+	conn, err := grpc.NewClient(address, options...)
 	if err != nil {
 		return nil, fmt.Errorf("peer %s: %w", address, err)
 	}
 	return conn, nil
+}
+
+// dialEither connects to a node over TLS, or without it if the node does not speak it.
+// Whoever speaks TLS must have the right certificate.
+func (p *peers) dialEither(ctx context.Context, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	var d net.Dialer
+	plain, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	config := p.certs.Client()
+	config.ServerName, config.NextProtos = host, []string{http2.NextProtoTLS}
+	secret := tls.Client(plain, config)
+	if err = secret.HandshakeContext(ctx); err == nil {
+		return secret, nil
+	}
+	_ = plain.Close()
+	if header := (tls.RecordHeaderError{}); !errors.As(err, &header) && !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		return nil, err
+	}
+	return d.DialContext(ctx, "tcp", address)
 }
 
 // Fetch streams a snapshot from the primary. From a primary of an older version, the

@@ -267,7 +267,7 @@ func securitySections(c *Config) []Section {
 			{"tls-ca", "", understudy, file(&s.CA), "authorities of nodes' and clients' certificates: callers of gRPC need one of theirs; " +
 				"empty: those of the system for nodes, and callers need none"},
 			{"tls-required", "true", understudy, boolean(&s.Required), "with tls-cert, refuse what is not TLS; " +
-				"false takes gRPC with and without it, serves HTTP without it, and calls other nodes without it: for the time of a change"},
+				"false takes gRPC with and without it, serves HTTP without it, and calls other nodes without it if they do not speak it: for the time of a change"},
 			{"roles", "false", understudy, boolean(&s.Roles), "callers need a role: client, operator or node, which the organizational unit of their " +
 				"certificate names, or a token; needs tls-ca"},
 			{"roles-tokens", "", understudy, file(&s.Tokens), "file of tokens, one a line: operator NAME TOKEN, or client NAME TOKEN CLIENT-ID; callers of gRPC need no certificate then; " +
