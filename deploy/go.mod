@@ -8,6 +8,8 @@ module github.com/understudy-store/understudy/deploy
 
 go 1.26.0
 
+toolchain go1.26.8
+
 require (
 	github.com/Masterminds/sprig/v3 v3.3.0
 	github.com/chromedp/cdproto v0.0.0-20250724212937-08a3db8b4327

@@ -6,6 +6,8 @@ module github.com/understudy-store/understudy/tools
 
 go 1.26.7
 
+toolchain go1.26.8
+
 tool (
 	github.com/bufbuild/buf/cmd/buf
 	github.com/golangci/golangci-lint/v2/cmd/golangci-lint

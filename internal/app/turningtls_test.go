@@ -112,3 +112,24 @@ func TestPeersOfBothKinds(t *testing.T) {
 		}
 	}
 }
+
+// A node with an etcd of its own gets the files at a restart, and goes on from its data.
+func TestTurningTLSOnWithEmbeddedEtcd(t *testing.T) {
+	files := nodeFiles(t, newAuthority(t))
+	c := settings(config.Primary, "a", []string{})
+	c.Node.DataDir = t.TempDir()
+	a := run(t, c)
+	a.serves()
+	put(t, writer(t, client.Config{Addresses: []string{a.RPCAddress()}}), "k")
+	a.end()
+	a = run(t, secure(c, files))
+	a.serves()
+	cl, err := client.New(client.Config{Addresses: []string{a.RPCAddress()}, TLS: tlsOf(t, files)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cl.Close()
+	if there, err := cl.ExistKey(t.Context(), "k"); err != nil || !there {
+		t.Errorf("the object of before: got %v, %v; want it", there, err)
+	}
+}
