@@ -7,11 +7,10 @@ import (
 
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/command"
-	"github.com/understudy-store/understudy/lab/drill"
 )
 
 func main() {
-	if status, child := drill.RunChild(); child {
+	if status, child := command.RunChild(); child {
 		os.Exit(status)
 	}
 	os.Exit(cli.Main(command.Command()))

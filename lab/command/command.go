@@ -12,6 +12,7 @@ import (
 
 	"github.com/understudy-store/understudy/internal/ctl"
 	"github.com/understudy-store/understudy/lab/cluster"
+	"github.com/understudy-store/understudy/lab/drill"
 )
 
 const about = `Shows on this machine what Understudy does (demo), runs a cluster to try things on
@@ -36,6 +37,10 @@ func Command() *cobra.Command {
 	root.AddCommand(g.demoCommand(), g.drillCommand(), g.benchCommand(), g.replayCommand(), g.clusterCommand(), cluster.EtcdCommand("etcd"))
 	return root
 }
+
+// RunChild runs what this process was started as, if a command of the program started
+// it, and returns its exit status: a node, an etcd, or an attacker.
+func RunChild() (status int, child bool) { return drill.RunChild() }
 
 // accessFlags are those of commands that start a cluster with clients.
 func accessFlags(flags *pflag.FlagSet, a *cluster.Access) {

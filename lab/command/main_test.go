@@ -8,7 +8,6 @@ import (
 
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/clitest"
-	"github.com/understudy-store/understudy/lab/drill"
 )
 
 // asProgram in the environment makes the test binary lab.
@@ -16,7 +15,7 @@ const asProgram = "LAB_TEST_PROGRAM"
 
 // TestMain makes this binary lab, a node or an etcd when it was started as one.
 func TestMain(m *testing.M) {
-	if status, child := drill.RunChild(); child {
+	if status, child := RunChild(); child {
 		os.Exit(status)
 	}
 	if os.Getenv(asProgram) != "" {
