@@ -136,7 +136,7 @@ func (m *Master) copyHot(ctx context.Context, log zerolog.Logger) {
 	case len(list) == 0:
 		return
 	case !m.hot.Enforce:
-		log.Info().Int("objects", len(list)).Str("first_key", list[0].key).Msg("objects are read often; with dynamic_replication_mode=enforce they would be copied")
+		log.Info().Int("objects", len(list)).Msg("objects are read often; with dynamic_replication_mode=enforce they would be copied")
 		return
 	}
 	segments, tasks := m.Store.Segments(), make([]metadata.Task, 0, len(list))
