@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -22,7 +23,7 @@ var longest = map[string]length{"A put": {20, 1000}, "A renewal": {14, 0}, "An e
 var step = regexp.MustCompile("^\\d+\\. `([^`]+\\.go)`: ((?:`[^`]+`(?:, )?)+)")
 
 // published is what architecture.md says of the length of a walk.
-var published = regexp.MustCompile(`\d+ files, \d+ functions, \d+ lines\.`)
+var published = regexp.MustCompile(`(\d+ files, \d+ functions), (\d+) lines\.`)
 
 // TestWalks checks that each file and function that a walk in architecture.md
 // names is there, that walks stay short, and that their lengths are as published.
@@ -71,13 +72,16 @@ func TestWalks(t *testing.T) {
 		if most == (length{}) {
 			continue
 		}
-		want := fmt.Sprintf("%d files, %d functions, %d lines.", len(files), len(names), lines)
-		switch got := published.FindString(walk); {
-		case got == want:
-		case got != "" && *update:
-			text = []byte(strings.Replace(string(text), walk, strings.Replace(walk, got, want, 1), 1))
-		default:
-			t.Errorf("%s: architecture.md says %q, want %q: run go test ./docs -update", title, got, want)
+		opened := fmt.Sprintf("%d files, %d functions", len(files), len(names))
+		want := fmt.Sprintf("%s, %d lines.", opened, lines)
+		says := published.FindStringSubmatch(walk)
+		switch {
+		case says == nil:
+			t.Errorf("%s: architecture.md does not say its length, want %q", title, want)
+		case *update:
+			text = []byte(strings.Replace(string(text), walk, strings.Replace(walk, says[0], want, 1), 1))
+		case says[1] != opened || !near(says[2], lines):
+			t.Errorf("%s: architecture.md says %q, want %q: run go test ./docs -update", title, says[0], want)
 		}
 	}
 	if *update {
@@ -85,6 +89,14 @@ func TestWalks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// near reports whether a published number of lines is about right: not every change of a
+// function is one of the documentation.
+func near(published string, lines int) bool {
+	const most = 25
+	said, err := strconv.Atoi(published)
+	return err == nil && max(said-lines, lines-said) <= most
 }
 
 // functions returns the functions of a file, those of a type as "Type.Name", and how many
