@@ -138,8 +138,16 @@ func (n *clusterNode) notes(st *pb.StatusResponse, nodes []promote.NodeInfo) (li
 			"--auto-compaction-mode=periodic --auto-compaction-retention=%s, or set --journal-compact=on if nobody else needs its history",
 			cfg.Journal.EventsTTL))
 	}
+	if j := st.GetJournal(); !cfg.HA.Embedded() && nearQuota(j.GetEtcdBytes(), j.GetEtcdQuotaBytes()) {
+		list = append(list, fmt.Sprintf("etcd's database has %d of the %d MiB of its quota, beyond which it refuses all changes: compact and defragment it, or raise its --quota-backend-bytes",
+			j.GetEtcdBytes()>>20, j.GetEtcdQuotaBytes()>>20))
+	}
 	return list
 }
+
+// nearQuota reports whether etcd's database has reached 80 % of its quota, as the alert
+// UnderstudyEtcdNearQuota says. An etcd that a node runs itself makes space later, at 90 %.
+func nearQuota(size, quota uint64) bool { return quota > 0 && size >= quota-quota/5 }
 
 // warnings returns what is wrong with taking over. Without an answer of etcd the
 // other nodes are unknown.
@@ -235,25 +243,26 @@ type etcdUse struct {
 	client  *clientv3.Client
 	members []string // their endpoints
 	clock   clock.Clock
-	quota   int64
+	quota   int64 // of an etcd that this node runs
 	owned   bool
 
 	size  atomic.Int64
+	told  atomic.Int64 // the least quota of its members, as they say; those before etcd 3.6 do not
 	asked atomic.Int64 // by the clock, in seconds
 }
 
 func (u *etcdUse) sizes(ctx context.Context) (size, quota uint64) {
-	if u.owned {
-		quota = uint64(u.quota)
-	}
 	now := 1 + int64(u.clock()/time.Second)
-	if last := u.asked.Load(); now == last || !u.asked.CompareAndSwap(last, now) {
-		return uint64(u.size.Load()), quota
+	if last := u.asked.Load(); now != last && u.asked.CompareAndSwap(last, now) {
+		if size, told := u.largest(ctx); size > 0 {
+			u.size.Store(size)
+			u.told.Store(told)
+		}
 	}
-	if size := u.largest(ctx); size > 0 {
-		u.size.Store(size)
+	if u.owned {
+		return uint64(u.size.Load()), uint64(u.quota)
 	}
-	return uint64(u.size.Load()), quota
+	return uint64(u.size.Load()), uint64(u.told.Load())
 }
 
 const (
@@ -262,22 +271,28 @@ const (
 )
 
 // largest asks all members of etcd how large their database is, and returns the
-// largest: etcd refuses writes when one of them reaches its quota. It returns 0
-// if none answers.
-func (u *etcdUse) largest(ctx context.Context) int64 {
+// largest: etcd refuses writes when one of them reaches its quota. The quota is the least
+// that a member tells. Both are 0 if none answers.
+func (u *etcdUse) largest(ctx context.Context) (size, quota int64) {
 	ctx, cancel := context.WithTimeout(ctx, sizeTimeout)
 	defer cancel()
-	sizes := make([]int64, len(u.members))
+	answers := make([]clientv3.StatusResponse, len(u.members))
 	var asks errgroup.Group
 	asks.SetLimit(sizeAsks)
 	for i, endpoint := range u.members {
 		asks.Go(func() error {
 			if st, err := u.client.Status(ctx, endpoint); err == nil {
-				sizes[i] = st.DbSize
+				answers[i].DbSize, answers[i].DbSizeQuota = st.DbSize, st.DbSizeQuota
 			}
 			return nil
 		})
 	}
 	_ = asks.Wait() // a member that is down is left out
-	return slices.Max(append(sizes, 0))
+	for i := range answers {
+		size = max(size, answers[i].DbSize)
+		if q := answers[i].DbSizeQuota; q > 0 && (quota == 0 || q < quota) {
+			quota = q
+		}
+	}
+	return size, quota
 }

@@ -5,31 +5,50 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 
 	"github.com/dustin/go-humanize"
+	"github.com/rodaine/table"
 )
 
-// A Table prints rows in columns.
-type Table struct{ w *tabwriter.Writer }
+// A Table prints rows in columns, as wide as a terminal shows them.
+type Table struct {
+	w    io.Writer
+	head []any
+	rows [][]string
+	wide int // columns of the widest row
+}
 
-// NewTable prints the head of a table.
-func NewTable(w io.Writer, head ...string) Table {
-	t := Table{tabwriter.NewWriter(w, 0, 8, 3, ' ', 0)}
-	if len(head) > 0 {
-		t.Row(head...)
+// NewTable begins a table; without a head it has rows only.
+func NewTable(w io.Writer, head ...string) *Table {
+	t := &Table{w: w, wide: len(head)}
+	for _, h := range head {
+		t.head = append(t.head, Bold(h))
 	}
 	return t
 }
 
-// Row prints a row. Each cell ends its column, so that the last one has no
-// trailing spaces.
-func (t Table) Row(cells ...string) { fmt.Fprintln(t.w, strings.Join(cells, "\t")) }
+// Row adds a row.
+func (t *Table) Row(cells ...string) {
+	t.rows, t.wide = append(t.rows, cells), max(t.wide, len(cells))
+}
 
-// End prints what the table has kept to align its columns.
-func (t Table) End() { _ = t.w.Flush() }
+// End prints the table.
+func (t *Table) End() {
+	const gap = 3
+	if t.wide == 0 {
+		return
+	}
+	var text strings.Builder
+	for len(t.head) < t.wide {
+		t.head = append(t.head, "")
+	}
+	table.New(t.head...).WithWriter(&text).WithPadding(gap).WithWidthFunc(shownWidth).WithPrintHeaders(t.head[0] != "").SetRows(t.rows).Print()
+	for line := range strings.Lines(text.String()) {
+		fmt.Fprintln(t.w, strings.TrimRight(line, " \n")) // the last column is padded, too
+	}
+}
 
 // Days is a duration for people: in days, if it is some.
 func Days(d time.Duration) string {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 
@@ -249,6 +250,12 @@ func testQuestion(t *testing.T) {
 	if m := clitest.Decode[matches](t, run(t, "rm-regex", "old/", "--dry-run", "-o", "json")); m.Matches != 4 || len(m.Sample) != 4 {
 		t.Errorf("got %+v; want the 4 objects that are left", m)
 	}
+	if m := clitest.Decode[matches](t, run(t, "rm-all", "--dry-run", "-o", "json")); m.Matches != 5 || len(m.Sample) != 5 {
+		t.Errorf("got %+v; want all 5 objects", m)
+	}
+	all := Command()
+	all.SetIn(strings.NewReader("no\n"))
+	clitest.Run(t, all, "rm-all").Want(t, cli.StatusFailed, "5 object(s) match", "Remove them? [y/N]", "nothing was removed")
 	answer := func(text string) clitest.Outcome {
 		cmd := Command()
 		cmd.SetIn(strings.NewReader(text))
@@ -340,6 +347,17 @@ func testEvents(t *testing.T) {
 	}
 	if want := []string{"PUT_START", "PUT_END", "PUT_START", "PUT_END"}; !slices.Equal(types, want) {
 		t.Errorf("events of the puts of one key: got %v, want %v", types, want)
+	}
+	about := func(flags ...string) []string { return timeless(run(t, append(flags, "events", "-o", "json")...).Out) }
+	if got, want := about("--key=named", "--mention=named"), about("--mention=named"); len(want) < 4 || !slices.Equal(got, want) {
+		t.Errorf("--key: got\n%s\nwant what --mention gives:\n%s", got, want)
+	}
+	run(t, "events", "--segment=host-1").Want(t, cli.StatusOK, "MOUNT_SEGMENT")
+	if o := run(t, "events", "--segment=host-1", "--key=named"); strings.Contains(o.Out, "named") {
+		t.Errorf("no event names both, and it prints\n%s", o.Out)
+	}
+	if at, err := time.Parse(time.RFC3339Nano, last.Wall); err != nil || time.Since(at).Abs() > time.Minute || last.Rough {
+		t.Errorf("a put of just now has the wall time %q, approximate %v; want now", last.Wall, last.Rough)
 	}
 	run(t, "events", "--type=PUT_STRAT").Want(t, cli.StatusOK, "no event has the type PUT_STRAT; there are ", "PUT_START")
 	run(t, "rm", "named").Want(t, cli.StatusOK)

@@ -41,7 +41,7 @@ func Command() *cobra.Command {
 		f.finishCommand("put-end KEY", "Make an object that put-start reserved readable", "ended", (*client.Client).PutEnd),
 		f.finishCommand("put-revoke KEY", "Give up a reservation of put-start", "revoked", (*client.Client).PutRevoke),
 		f.keysListCommand(), f.explainCommand(), f.getCommand(), f.existsCommand(), f.removeCommand(), f.removeRegexCommand(), f.removeAllCommand())
-	add("cluster", "Cluster:", f.segmentsCommand(), f.clientsCommand(), f.leasesCommand(), f.rangesCommand(), f.drainCommand(), f.quotaCommand(), f.statusCommand(), f.doctorCommand(), f.topCommand(), f.digestCommand(), f.handoverCommand(), f.pauseCommand(), f.resumeCommand(), f.startEmptyCommand(), f.refoundCommand(), f.forgetCommand(), f.memberCommand(), f.backupCommand(), f.historyCommand(), f.eventsCommand(), f.certsCommand())
+	add("cluster", "Cluster:", f.segmentsCommand(), f.clientsCommand(), f.leasesCommand(), f.rangesCommand(), f.drainCommand(), f.quotaCommand(), f.statusCommand(), f.doctorCommand(), f.sizingCommand(), f.topCommand(), f.digestCommand(), f.handoverCommand(), f.pauseCommand(), f.resumeCommand(), f.startEmptyCommand(), f.refoundCommand(), f.forgetCommand(), f.memberCommand(), f.backupCommand(), f.historyCommand(), f.eventsCommand(), f.certsCommand())
 	root.AddCommand(f.versionCommand())
 	return root
 }

@@ -19,6 +19,8 @@ const (
 	bad   = "bad"  // something does not work, or is about to
 )
 
+var coloured = map[string]func(string) string{fine: cli.Good, warns: cli.Warn, bad: cli.Bad}
+
 // A diagnosis is what `masterctl doctor` prints.
 type diagnosis struct {
 	ClusterID string    `json:"cluster_id"`
@@ -76,7 +78,7 @@ func (d *diagnosis) print(w io.Writer) {
 		if x.Help != "" {
 			text += "; " + x.Help
 		}
-		t.Row(x.Verdict, x.Check, text)
+		t.Row(coloured[x.Verdict](x.Verdict), x.Check, text)
 	}
 	t.End()
 }
@@ -111,11 +113,13 @@ func (f *Flags) diagnose(ctx context.Context, all nodes) *diagnosis {
 	if all.best().status.GetJournal() == nil {
 		return d // without high availability there is neither journal nor etcd
 	}
+	var limits limits
 	for i, n := range all {
 		if n == all.primary() && figures[i] != nil {
 			d.checkCommits(figures[i])
+			limits = limitsOf(figures[i])
 		}
 	}
-	f.checkEtcd(ctx, d, all)
+	f.checkEtcd(ctx, d, all, limits)
 	return d
 }

@@ -129,6 +129,36 @@ func TestMemoryInQuarantine(t *testing.T) {
 	}
 }
 
+// Reads of etcd are slow beside how long a primary may answer after a commit.
+func TestLatencyOfEtcd(t *testing.T) {
+	keep := limits{600 * time.Millisecond, time.Second}
+	for _, c := range []struct {
+		keep limits
+		took time.Duration
+		want string
+	}{
+		{keep, 150 * time.Millisecond, fine}, {keep, 151 * time.Millisecond, warns}, {keep, 601 * time.Millisecond, bad},
+		{limits{120 * time.Millisecond, 200 * time.Millisecond}, 40 * time.Millisecond, warns},
+		{limits{6 * time.Second, 10 * time.Second}, 400 * time.Millisecond, fine},
+		{limits{}, 100 * time.Millisecond, fine}, {limits{}, 3 * time.Second, warns}, // no node serves
+	} {
+		d := &diagnosis{}
+		d.judgeLatency("reads", c.took, c.keep)
+		if x := d.Findings[0]; x.Verdict != c.want || (c.keep.window > 0) != strings.Contains(x.Text, "(W), and is replaced after") {
+			t.Errorf("%v with %+v: got %+v, want %s", c.took, c.keep, x, c.want)
+		}
+	}
+}
+
+// What is in quarantine stands apart from what is used.
+func TestUsedWithoutQuarantine(t *testing.T) {
+	var out strings.Builder
+	statusTable(&out, &statusResult{Leader: &leaderResult{}, Nodes: []nodeResult{{NodeID: "a", Capacity: 64 << 20, Used: 64 << 20, Quarantined: 64 << 20}}})
+	if !strings.Contains(out.String(), "0.0 % of 64 MiB   64 MiB ") {
+		t.Errorf("got\n%s\nwant nothing in use, and all in quarantine", out.String())
+	}
+}
+
 // A rate is what came between two looks at one process.
 func TestRates(t *testing.T) {
 	before := scrape{"understudy_commit_duration_seconds_count": 10, "understudy_commit_duration_seconds_sum": 1, "master_put_start_requests_total": 5, "total_get_nums_": 100, "valid_get_nums_": 100}

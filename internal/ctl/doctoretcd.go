@@ -3,6 +3,7 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +18,7 @@ import (
 )
 
 // checkEtcd looks at the members of etcd.
-func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes) {
+func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes, keep limits) {
 	endpoints := f.etcd
 	for _, n := range all.answering() {
 		for _, e := range n.status.GetJournal().GetEtcdEndpoints() {
@@ -60,7 +61,7 @@ func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes) {
 		d.add("etcd version", fine, "", "%s", versions[0])
 	}
 	d.checkAlarms(ctx, c)
-	d.checkLatency(ctx, c, journal.NewLayout(f.prefix, f.clusterID))
+	d.checkLatency(ctx, c, journal.NewLayout(f.prefix, f.clusterID), keep)
 }
 
 // checkMember looks at one member, and returns its version. What it does not tell, a node
@@ -124,8 +125,8 @@ func (d *diagnosis) checkAlarms(ctx context.Context, c *clientv3.Client) {
 
 // checkLatency reads from etcd as a majority agrees, and sees whether the lease of the
 // leader key is kept alive in time.
-func (d *diagnosis) checkLatency(ctx context.Context, c *clientv3.Client, layout journal.Layout) {
-	const reads, slow = 5, 100 * time.Millisecond
+func (d *diagnosis) checkLatency(ctx context.Context, c *clientv3.Client, layout journal.Layout, keep limits) {
+	const reads = 5
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	now := clock.Boot()
@@ -140,11 +141,7 @@ func (d *diagnosis) checkLatency(ctx context.Context, c *clientv3.Client, layout
 		}
 		longest, leader = max(longest, now()-begun), resp
 	}
-	verdict := fine
-	if longest > slow {
-		verdict = warns
-	}
-	d.add("etcd latency", verdict, "look at its disks, network and CPU", "%d reads took at most %.1f ms from here", reads, float64(longest.Microseconds())/1000)
+	d.judgeLatency(fmt.Sprintf("%d reads took at most %.1f ms from here", reads, float64(longest.Microseconds())/1000), longest, keep)
 	if len(leader.Kvs) == 0 {
 		return
 	}
@@ -155,5 +152,26 @@ func (d *diagnosis) checkLatency(ctx context.Context, c *clientv3.Client, layout
 		d.add("keepalives", warns, "look at the network between primary and etcd, and at the primary's CPU", "the primary's session ends in %d s of %d s: it is renewed every fifth of that", lease.TTL, lease.GrantedTTL)
 	default:
 		d.add("keepalives", fine, "", "the primary's session is renewed in time, for %d s", lease.GrantedTTL)
+	}
+}
+
+// judgeLatency compares the longest of some reads with the times that commits must keep. A
+// commit takes no less than such a read, and an idle primary sends one every quarter of W.
+func (d *diagnosis) judgeLatency(text string, longest time.Duration, keep limits) {
+	const whenUnknown = 100 * time.Millisecond // who deposes a primary needs its reads within that
+	warnAt, badAt, help := keep.window/4, keep.window, "look at its disks, network and CPU"
+	if keep.window == 0 {
+		warnAt, badAt = whenUnknown, time.Duration(math.MaxInt64)
+	} else {
+		text += fmt.Sprintf("; the primary answers for %v after a commit (W), and is replaced after %v without one (D)", keep.window, keep.failover)
+		help += ", or raise --failover-after"
+	}
+	switch {
+	case longest > badAt:
+		d.add("etcd latency", bad, help, "%s", text)
+	case longest > warnAt:
+		d.add("etcd latency", warns, help, "%s", text)
+	default:
+		d.add("etcd latency", fine, "", "%s", text)
 	}
 }

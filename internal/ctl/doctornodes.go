@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/understudy-store/understudy/internal/cli"
 )
@@ -109,16 +110,27 @@ func (d *diagnosis) checkMemory(all nodes) {
 		d.add("memory", warns, "start the clients that mount it", "no memory is mounted, so nothing can be put")
 		return
 	}
-	used, held := float64(state.GetUsedBytes())/capacity, float64(state.GetQuarantinedBytes())/capacity
-	text := fmt.Sprintf("%.0f %% of %s are used, %.0f %% are in quarantine", 100*used, cli.SizeText(state.GetCapacityBytes()), 100*held)
+	taken, held := float64(state.GetUsedBytes())/capacity, float64(state.GetQuarantinedBytes())/capacity
+	text := fmt.Sprintf("%.0f %% of %s are used, and another %.0f %% are in quarantine", 100*max(0, taken-held), cli.SizeText(state.GetCapacityBytes()), 100*held)
 	switch {
 	case held > much:
 		d.add("memory", warns, "wait for it: masterctl ranges --state=quarantined says how long; after an empty start or a refound that is up to 10 min", "%s", text)
-	case used > nearlyAll:
+	case taken > nearlyAll:
 		d.add("memory", warns, "see whether evictions keep up (--eviction_high_watermark_ratio), or what is leased or pinned", "%s", text)
 	default:
 		d.add("memory", fine, "", "%s", text)
 	}
+}
+
+// limits are the times that a primary's commits must keep.
+type limits struct {
+	window   time.Duration // W: how long it may answer after one; 0 if it is not known
+	failover time.Duration // D: how long the others wait for one
+}
+
+func limitsOf(figures scrape) limits {
+	of := func(name string) time.Duration { return time.Duration(figures.sum(name) * float64(time.Second)) }
+	return limits{of("understudy_serve_window_seconds"), of("understudy_failover_after_seconds")}
 }
 
 // checkCommits compares the time of the primary's commits with how long it may answer

@@ -21,6 +21,8 @@ type eventResult struct {
 	Term     uint64          `json:"term"`
 	Sequence uint64          `json:"sequence"`
 	Time     int64           `json:"cluster_time_ms"`
+	Wall     string          `json:"wall_time,omitempty"` // RFC 3339, UTC; empty if no node serves
+	Rough    bool            `json:"wall_time_approximate,omitempty"`
 	Stream   string          `json:"stream"`
 	Type     string          `json:"type"`
 	Text     string          `json:"text"`
@@ -38,6 +40,11 @@ func (f *Flags) eventsCommand() *cobra.Command {
 --follow it prints what is committed from now on, until Ctrl-C, or until it has
 printed --limit events; when its node ends it goes on with another one. Heartbeats
 are left out.
+
+CLUSTER TIME stands still while no node is primary. CLOCK (UTC) is derived from it, by
+the clock of this machine and what the primary's cluster time was when it was asked;
+it is right to about 0.2 s. A ~ marks times before a change of primary: the time
+without one is left out as masterctl history has it.
 
 As JSON it prints one event a line, as YAML one a document.`,
 		Args: cli.NoArguments,
@@ -63,7 +70,17 @@ As JSON it prints one event a line, as YAML one a document.`,
 	cmd.Flags().DurationVar(&e.since, "since", 0, "only events committed no longer than this before the newest one, such as 30s")
 	cmd.Flags().StringSliceVar(&e.types, "type", nil, "only events of these `types`, such as PUT_START,REMOVE")
 	completeFlag(cmd, "type", f.completeTypes)
-	cmd.Flags().StringVar(&e.mention, "mention", "", "only events about this key, segment, client or id")
+	about := func(flag, usage string) {
+		cmd.Flags().Func(flag, usage, func(name string) error {
+			e.about = append(e.about, &subject{name: name})
+			return nil
+		})
+	}
+	about("mention", "only events that name this key, segment, client or id, or objects with this `name`")
+	about("key", "only events about objects with this `key`; the same as --mention")
+	about("segment", "only events that name this `segment`, or its id: that it was mounted or closed; the same as --mention")
+	completeFlag(cmd, "key", f.completeKeys)
+	completeFlag(cmd, "segment", f.completeSegments)
 	cmd.Flags().Uint64Var(&e.from, "from", 0, "sequence to begin with; with --follow, events from there on are printed first")
 	return cmd
 }
@@ -71,6 +88,7 @@ As JSON it prints one event a line, as YAML one a document.`,
 // once prints the events that there are.
 func (e *follower) once(ctx context.Context, cmd *cobra.Command, all nodes) error {
 	w := cmd.OutOrStdout()
+	e.times = all.wallTimes(ctx)
 	stream, err := all.best().admin.Events(ctx, &pb.EventsRequest{FromSequence: e.from})
 	if err != nil {
 		return readError(err)
@@ -110,31 +128,40 @@ func (e *follower) recent(events []*pb.EventsResponse) []*pb.EventsResponse {
 	return slices.DeleteFunc(events, func(event *pb.EventsResponse) bool { return event.GetClusterTimeMs() < from })
 }
 
-// wanted reports whether an event passes --type and --mention.
+// A subject is what --mention and the like name.
+type subject struct {
+	name    string
+	objects []string // ids of the newest objects with that key
+}
+
+// wanted reports whether an event passes --type, --mention and the like.
 func (e *follower) wanted(event *pb.EventsResponse) bool {
 	if !slices.Contains(e.passed, event.GetType()) {
 		e.passed = append(e.passed, event.GetType())
 	}
-	mentions := e.mention == "" || e.mentions(event)
-	return mentions && (len(e.types) == 0 || slices.ContainsFunc(e.types, func(t string) bool { return strings.EqualFold(t, event.GetType()) }))
+	mentioned := true
+	for _, s := range e.about { // each of them looks at each event, for the ids of objects
+		mentioned = s.in(event) && mentioned
+	}
+	return mentioned && (len(e.types) == 0 || slices.ContainsFunc(e.types, func(t string) bool { return strings.EqualFold(t, event.GetType()) }))
 }
 
-// mentions reports whether an event is about what --mention names. Only the first event
-// of an object has its key; the others have its id.
-func (e *follower) mentions(event *pb.EventsResponse) bool {
+// in reports whether an event is about the subject. Only the first event of an object has
+// its key; the others have its id.
+func (s *subject) in(event *pb.EventsResponse) bool {
 	const most = 1000
 	var content any
 	if json.Unmarshal([]byte(event.GetJson()), &content) != nil {
 		return false
 	}
-	if names(content, e.mention) || strings.HasPrefix(event.GetText(), "job "+e.mention+" ") {
+	if names(content, s.name) || strings.HasPrefix(event.GetText(), "job "+s.name+" ") {
 		var object struct{ Key, ID string }
-		if json.Unmarshal([]byte(event.GetJson()), &object) == nil && object.Key == e.mention && object.ID != "" {
-			e.objects = append(e.objects[max(0, len(e.objects)-most):], object.ID)
+		if json.Unmarshal([]byte(event.GetJson()), &object) == nil && object.Key == s.name && object.ID != "" {
+			s.objects = append(s.objects[max(0, len(s.objects)-most):], object.ID)
 		}
 		return true
 	}
-	return slices.ContainsFunc(e.objects, func(id string) bool { return names(content, id) })
+	return slices.ContainsFunc(s.objects, func(id string) bool { return names(content, id) })
 }
 
 // hint says which types there are if none is one of --type, which may be misspelled.
@@ -163,7 +190,11 @@ func names(value any, text string) bool {
 }
 
 // eventLine has columns of fixed width: the table may have no end.
-const eventLine = "%-12v %-12v %-16s %s\n"
+const eventLine = "%-12v %-13v %-14v %-16s %s\n"
+
+func eventHead(w io.Writer) {
+	fmt.Fprintf(w, cli.Bold(strings.TrimSpace(eventLine))+"\n", "TERM/SEQ", "CLOCK (UTC)", "CLUSTER TIME", "TYPE", "EVENT")
+}
 
 // head prints the head of the table, once, when a node has answered.
 func (e *follower) head(w io.Writer) {
@@ -172,13 +203,13 @@ func (e *follower) head(w io.Writer) {
 	}
 	e.headed = true
 	if !e.JSON && !e.YAML {
-		fmt.Fprintf(w, eventLine, "TERM/SEQ", "TIME", "TYPE", "EVENT")
+		eventHead(w)
 	}
 }
 
 func (e *follower) print(w io.Writer, events ...*pb.EventsResponse) error {
 	for _, event := range events {
-		result := resultOf(event)
+		result := e.times.result(event)
 		line := result.row
 		if e.JSON || e.YAML {
 			line = func(w io.Writer) error { return e.PrintLine(w, result) }
@@ -192,7 +223,7 @@ func (e *follower) print(w io.Writer, events ...*pb.EventsResponse) error {
 
 func resultOf(event *pb.EventsResponse) eventResult {
 	stream := strings.ToLower(strings.TrimPrefix(event.GetStream().String(), "EVENT_STREAM_"))
-	result := eventResult{event.GetTerm(), event.GetSequence(), event.GetClusterTimeMs(), stream, event.GetType(), event.GetText(), nil}
+	result := eventResult{Term: event.GetTerm(), Sequence: event.GetSequence(), Time: event.GetClusterTimeMs(), Stream: stream, Type: event.GetType(), Text: event.GetText()}
 	if json.Valid([]byte(event.GetJson())) {
 		result.Event = json.RawMessage(event.GetJson())
 	}
@@ -200,6 +231,10 @@ func resultOf(event *pb.EventsResponse) eventResult {
 }
 
 func (r *eventResult) row(w io.Writer) error {
-	_, err := fmt.Fprintf(w, eventLine, fmt.Sprintf("%d/%d", r.Term, r.Sequence), cli.Millis(r.Time), r.Type, r.Text)
+	_, clock, _ := strings.Cut(strings.TrimSuffix(r.Wall, "Z"), "T")
+	if r.Rough {
+		clock = "~" + clock
+	}
+	_, err := fmt.Fprintf(w, eventLine, fmt.Sprintf("%d/%d", r.Term, r.Sequence), cli.Or(clock), cli.Millis(r.Time), r.Type, r.Text)
 	return err
 }

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"testing"
+	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 )
@@ -10,8 +11,37 @@ import (
 func TestEventsMentionDrains(t *testing.T) {
 	event := &pb.EventsResponse{Type: "SAVE_DRAIN", Text: "job 1-2 of 1 segments: RUNNING", Json: "{}"}
 	for mention, want := range map[string]bool{"1-2": true, "1": false, "job": false} {
-		if got := (&follower{mention: mention}).mentions(event); got != want {
+		if got := (&subject{name: mention}).in(event); got != want {
 			t.Errorf("--mention=%s: got %v, want %v", mention, got, want)
 		}
+	}
+}
+
+// Wall times are counted back from what the primary said, and marked before a change of primary.
+func TestWallTimes(t *testing.T) {
+	noon := time.Date(2026, 1, 2, 12, 0, 0, 0, time.UTC)
+	w := &wallTimes{asked: noon, cluster: 100_000, term: 7, gaps: map[uint64]uint64{6: 9_000, 7: 2_000}}
+	for _, c := range []struct {
+		term    uint64
+		cluster int64
+		want    string
+		rough   bool
+	}{
+		{7, 100_000, "2026-01-02T12:00:00.000Z", false},
+		{7, 100_150, "2026-01-02T12:00:00.150Z", false}, // it was committed since
+		{7, 99_000, "2026-01-02T11:59:59.000Z", false},
+		{6, 90_000, "2026-01-02T11:59:48.000Z", true}, // 2 s without a primary between
+		{5, 80_000, "2026-01-02T11:59:29.000Z", true}, // and another 9 s
+	} {
+		if r := w.result(&pb.EventsResponse{Term: c.term, ClusterTimeMs: c.cluster}); r.Wall != c.want || r.Rough != c.rough {
+			t.Errorf("term %d, %d ms: got %s, rough %v; want %s, %v", c.term, c.cluster, r.Wall, r.Rough, c.want, c.rough)
+		}
+	}
+	before := time.Now()
+	if at, rough := w.of(8, 150_000); at.Before(before) || at.After(time.Now()) || !rough {
+		t.Errorf("an event of the next primary, which comes now: got %v, rough %v; want now, and that it is rough", at, rough)
+	}
+	if at, _ := (&wallTimes{}).of(1, 5); !at.IsZero() {
+		t.Errorf("without a primary: got %v, want no wall time", at)
 	}
 }

@@ -71,7 +71,7 @@ It exits with 1 if there is no such object.`,
 				case adminError(missing).Kind != errs.ObjectNotFound:
 					return readError(missing)
 				}
-				x.addHistory(ctx, f, n, limit)
+				x.addHistory(ctx, f, all, limit)
 				if err := f.Print(cmd, x, func(w io.Writer) { x.print(w) }); err != nil || x.Object != nil {
 					return err
 				}
@@ -126,16 +126,16 @@ func (n *node) addSegments(ctx context.Context, o *explainedState) {
 }
 
 // addHistory adds the newest events about the key, and what keeps there from being more.
-func (x *explanation) addHistory(ctx context.Context, f *Flags, n *node, limit uint64) {
+func (x *explanation) addHistory(ctx context.Context, f *Flags, all nodes, limit uint64) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the stream
 	x.History = []eventResult{}
-	about := &follower{Flags: f, mention: x.Key}
-	stream, err := n.admin.Events(ctx, &pb.EventsRequest{})
+	about, times := &follower{Flags: f, about: []*subject{{name: x.Key}}}, all.wallTimes(ctx)
+	stream, err := all.best().admin.Events(ctx, &pb.EventsRequest{})
 	for err == nil {
 		var event *pb.EventsResponse
 		if event, err = stream.Recv(); err == nil && about.wanted(event) {
-			x.History = append(x.History, resultOf(event))
+			x.History = append(x.History, times.result(event))
 		}
 		if limit > 0 && uint64(len(x.History)) > limit {
 			x.History, x.HistoryNote = x.History[1:], "there is more: --limit 0 prints all"
@@ -178,7 +178,8 @@ func (x *explanation) print(w io.Writer) {
 	}
 	t.End()
 	if len(x.History) > 0 {
-		fmt.Fprintf(w, "\n"+eventLine, "TERM/SEQ", "TIME", "TYPE", "EVENT")
+		fmt.Fprintln(w)
+		eventHead(w)
 	}
 	for i := range x.History {
 		_ = x.History[i].row(w)

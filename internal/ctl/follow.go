@@ -22,8 +22,8 @@ type follower struct {
 	limit   uint64        // most events to print; 0 for all
 	since   time.Duration // how old events may be; 0 for any age
 	types   []string      // only these; empty for all
-	mention string        // only events that name it, or an object with that key; empty for all
-	objects []string      // ids of the newest objects with that key
+	about   []*subject    // only events that name each of these; empty for all
+	times   *wallTimes    // of the newest survey
 	passed  []string      // types that have come
 	from    uint64        // sequence to ask for next; 0 until a node has answered
 	of      uint64        // events of it that are printed
@@ -76,6 +76,7 @@ func (e *follower) read(ctx context.Context) error {
 		return err
 	}
 	n := all.best()
+	e.times = all.wallTimes(ctx)
 	e.begin(n)
 	stream, err := n.admin.Events(ctx, &pb.EventsRequest{FromSequence: e.from, Follow: true})
 	if err != nil {

@@ -144,42 +144,44 @@ does that first, and asks; elsewhere it needs --yes.`,
 		Args: cli.Arguments(1, 1, "one REGEX"),
 	}
 	how := removal(cmd)
-	dryRun := cmd.Flags().Bool("dry-run", false, "only count what matches, and print some of the keys")
-	yes := cmd.Flags().Bool("yes", false, "do not ask")
+	sure := f.bindSure(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		switch {
-		case args[0] == "":
+		if args[0] == "" {
 			return cli.Misusef("an empty pattern matches every key; rm-all --yes removes all")
-		case *dryRun:
-			return f.printMatches(cmd, args[0])
-		case !*yes:
-			if err := f.askAboutMatches(cmd, args[0]); err != nil {
-				return err
-			}
 		}
-		return f.removeMany(cmd, func(ctx context.Context, s *session) (uint64, error) { return s.RemoveByRegex(ctx, args[0], *how) })
+		consequence := fmt.Sprintf("this removes every object whose key contains a match of %q", args[0])
+		return sure.then(cmd, consequence, func() (matches, error) { return f.countMatches(cmd, args[0]) }, func() error {
+			return f.removeMany(cmd, func(ctx context.Context, s *session) (uint64, error) { return s.RemoveByRegex(ctx, args[0], *how) })
+		})
 	}
 	return cmd
 }
 
 func (f *Flags) removeAllCommand() *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "rm-all --yes",
+		Use:   "rm-all",
 		Short: "Remove all objects",
 		Long: `Removes all objects, of all tenants unless --tenant names one. It passes over what
-rm would refuse: leased objects, unless forced, and those that are being written.`,
+rm would refuse: leased objects, unless forced, and those that are being written.
+
+With --dry-run it only counts them and prints some of their keys. On a terminal it
+does that first, and asks; elsewhere it needs --yes.`,
 		Args: cli.NoArguments,
 	}
 	how := removal(cmd)
+	sure := f.bindSure(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return f.removeMany(cmd, func(ctx context.Context, s *session) (uint64, error) {
-			if f.tenant == "" && !f.Mooncake { // whose call without a tenant is about all of them
-				return s.RemoveAllTenants(ctx, *how)
-			}
-			return s.RemoveAll(ctx, *how)
+		const consequence = "this removes all objects of the cluster, or of the tenant that --tenant names"
+		return sure.then(cmd, consequence, func() (matches, error) { return f.countAll(cmd) }, func() error {
+			return f.removeMany(cmd, func(ctx context.Context, s *session) (uint64, error) {
+				if f.tenant == "" && !f.Mooncake { // whose call without a tenant is about all of them
+					return s.RemoveAllTenants(ctx, *how)
+				}
+				return s.RemoveAll(ctx, *how)
+			})
 		})
 	}
-	return confirmed(cmd, "this removes all objects of the cluster, or of the tenant that --tenant names")
+	return cmd
 }
 
 // A removedResult is what removing many objects prints.

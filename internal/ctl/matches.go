@@ -112,14 +112,16 @@ exists it extends no leases.`,
 	return cmd
 }
 
-// matches are what a pattern matches: how many keys, and some of them.
+// matches are what would be removed: how many objects, and some of their keys.
 type matches struct {
 	Matches uint64   `json:"matches"`
 	Sample  []string `json:"sample"`
 }
 
+// sampled is how many keys a sample has at most.
+const sampled = 10
+
 func (f *Flags) countMatches(cmd *cobra.Command, pattern string) (found matches, err error) {
-	const sampled = 10
 	found.Sample = []string{}
 	err = f.withNodes(func(ctx context.Context, _ *cobra.Command, ns nodes) error {
 		return f.listKeys(ctx, ns, &pb.ListKeysRequest{Regex: pattern}, func(page *pb.ListKeysResponse) bool {
@@ -132,34 +134,62 @@ func (f *Flags) countMatches(cmd *cobra.Command, pattern string) (found matches,
 	return found, err
 }
 
+// countAll counts all objects: of the tenant that is named, or else of all of them, with
+// keys of the default one as a sample. Those that are being written count then, too.
+func (f *Flags) countAll(cmd *cobra.Command) (found matches, err error) {
+	if f.tenant != "" {
+		return f.countMatches(cmd, "")
+	}
+	found.Sample = []string{}
+	err = f.withNodes(func(ctx context.Context, _ *cobra.Command, ns nodes) error {
+		found.Matches = ns.best().status.GetState().GetObjects()
+		return f.listKeys(ctx, ns, &pb.ListKeysRequest{}, func(page *pb.ListKeysResponse) bool {
+			found.Sample = page.GetKeys()[:min(len(page.GetKeys()), sampled)]
+			return false
+		})
+	})(cmd, nil)
+	return found, err
+}
+
 func (m *matches) print(w io.Writer) {
 	fmt.Fprintf(w, "%s object(s) match\n", cli.Count(m.Matches))
 	for _, key := range m.Sample {
 		fmt.Fprintln(w, "  "+cli.Key(key))
 	}
-	if more := m.Matches - uint64(len(m.Sample)); more > 0 {
+	if more := m.Matches - min(m.Matches, uint64(len(m.Sample))); more > 0 {
 		fmt.Fprintf(w, "  and %s more\n", cli.Count(more))
 	}
 }
 
-func (f *Flags) printMatches(cmd *cobra.Command, pattern string) error {
-	found, err := f.countMatches(cmd, pattern)
-	if err != nil {
-		return err
-	}
-	return f.Print(cmd, found, found.print)
+// certainty are the flags of a command that removes many objects: to see them only, and to
+// be asked nothing.
+type certainty struct {
+	*Flags
+	dryRun, yes bool
 }
 
-// askAboutMatches asks whoever sits at the terminal whether to remove what a
-// pattern matches.
-func (f *Flags) askAboutMatches(cmd *cobra.Command, pattern string) error {
-	in, file := cmd.InOrStdin().(*os.File)
-	if file && !tty.IsTerminal(int(in.Fd())) {
-		return cli.Misusef("this removes every object whose key contains a match of %q; see them with --dry-run, and confirm with --yes", pattern)
+func (f *Flags) bindSure(cmd *cobra.Command) *certainty {
+	c := &certainty{Flags: f}
+	cmd.Flags().BoolVar(&c.dryRun, "dry-run", false, "only count what would be removed, and print some of the keys")
+	cmd.Flags().BoolVar(&c.yes, "yes", false, "do not ask")
+	return c
+}
+
+// then removes what the flags, or whoever sits at the terminal, want removed. The
+// consequence is what that would do.
+func (c *certainty) then(cmd *cobra.Command, consequence string, count func() (matches, error), remove func() error) error {
+	if c.yes && !c.dryRun {
+		return remove()
 	}
-	found, err := f.countMatches(cmd, pattern)
+	if in, file := cmd.InOrStdin().(*os.File); !c.dryRun && file && !tty.IsTerminal(int(in.Fd())) {
+		return cli.Misusef("%s; see them with --dry-run, and confirm with --yes", consequence)
+	}
+	found, err := count()
 	if err != nil {
 		return err
+	}
+	if c.dryRun {
+		return c.Print(cmd, found, found.print)
 	}
 	found.print(cmd.ErrOrStderr())
 	cmd.PrintErr("Remove them? [y/N] ")
@@ -167,5 +197,5 @@ func (f *Flags) askAboutMatches(cmd *cobra.Command, pattern string) error {
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
 		return errors.New("nothing was removed")
 	}
-	return nil
+	return remove()
 }

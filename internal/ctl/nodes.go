@@ -22,6 +22,7 @@ import (
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/rpcerr"
 	"github.com/understudy-store/understudy/journal"
@@ -47,6 +48,7 @@ type node struct {
 	conn    *grpc.ClientConn
 	admin   pb.AdminServiceClient
 	status  *pb.StatusResponse // nil if it did not answer
+	asked   time.Time          // when the status came, by the wall clock
 	err     error              // why there is no status
 }
 
@@ -235,7 +237,7 @@ func (n *node) ask(ctx context.Context, as *caller, clusterID string) (err error
 	if other := s.GetHeader().GetClusterId(); other != clusterID {
 		return fmt.Errorf("it belongs to cluster %q, not %q: correct the address or --cluster-id", other, clusterID)
 	}
-	n.status, n.id = s, s.GetNode().GetNodeId()
+	n.status, n.id, n.asked = s, s.GetNode().GetNodeId(), clock.Wall()
 	return nil
 }
 

@@ -81,7 +81,7 @@ func objectTable(w io.Writer, objects []objectResult) {
 		}
 		for i := range o.Replicas {
 			r := &o.Replicas[i]
-			t.Row(o.Key, o.ID, cli.SizeText(o.Size), lease, r.Kind, r.place())
+			t.Row(cli.Key(o.Key), o.ID, cli.SizeText(o.Size), lease, r.Kind, r.place())
 			rows++
 		}
 	}

@@ -178,21 +178,21 @@ func roleName(r pb.Role) string {
 }
 
 func statusTable(w io.Writer, s *statusResult) {
-	t := cli.NewTable(w, "NODE", "ROLE", "TERM", "SEQUENCE", "LAG", "OBJECTS", "USED", "DIGEST", "ADDRESS", "VERSION", "CAN TAKE OVER")
+	t := cli.NewTable(w, "NODE", "ROLE", "TERM", "SEQUENCE", "LAG", "OBJECTS", "USED", "QUARANTINED", "DIGEST", "ADDRESS", "VERSION", "CAN TAKE OVER")
 	for i := range s.Nodes {
 		n := &s.Nodes[i]
 		if n.Error != "" {
-			t.Row(cli.Or(n.NodeID), "no answer", "-", "-", "-", "-", "-", "-", n.Address, "-", n.Error)
+			t.Row(cli.Or(n.NodeID), cli.Bad("no answer"), "-", "-", "-", "-", "-", "-", "-", n.Address, "-", n.Error)
 			continue
 		}
-		t.Row(n.NodeID, n.Role, fmt.Sprint(n.Term), fmt.Sprint(n.Sequence), n.lag(), cli.Count(n.Objects), n.used(), n.Digest, n.Address, n.Version, n.takeover())
+		t.Row(n.NodeID, n.Role, fmt.Sprint(n.Term), fmt.Sprint(n.Sequence), n.lag(), cli.Count(n.Objects), n.used(), cli.SizeText(n.Quarantined), n.Digest, n.Address, n.Version, n.takeover())
 	}
 	t.End()
 	if s.Leader == nil {
-		fmt.Fprintln(w, "\nNo node serves.")
+		fmt.Fprintln(w, "\n"+cli.Bad("No node serves."))
 	}
 	obstacles(w, s.Obstacles)
-	remarks(w, "warning", s.Warnings)
+	remarks(w, cli.Warn("warning"), s.Warnings)
 	remarks(w, "note", s.Notes)
 }
 
@@ -234,20 +234,22 @@ func (n *nodeResult) lag() string {
 	return fmt.Sprintf("%s (%v)", cli.Count(n.LagEntries), cli.Millis(n.LagMillis))
 }
 
+// used writes what objects and reservations take. What is in quarantine counts as used in
+// JSON, as for the allocators, and has a column of its own for people.
 func (n *nodeResult) used() string {
 	if n.Capacity == 0 {
 		return "no memory"
 	}
-	return fmt.Sprintf("%.1f %% of %s", 100*float64(n.Used)/float64(n.Capacity), cli.SizeText(n.Capacity))
+	return fmt.Sprintf("%.1f %% of %s", 100*float64(n.Used-min(n.Used, n.Quarantined))/float64(n.Capacity), cli.SizeText(n.Capacity))
 }
 
 func (n *nodeResult) takeover() string {
 	switch {
 	case n.Role == roleName(pb.Role_ROLE_PRIMARY):
-		return "serves"
+		return cli.Good("serves")
 	case n.Promotable:
 		return "yes"
 	default:
-		return "no: " + cli.Or(n.NotPromotable)
+		return cli.Bad("no: " + cli.Or(n.NotPromotable))
 	}
 }

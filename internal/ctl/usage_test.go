@@ -48,7 +48,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"events", "--since=-1s"}, []string{"--since is -1s"}},
 		{[]string{"keys", "--limit=-1"}, []string{"--limit"}},
 		{[]string{"rm-regex", "a"}, []string{"--dry-run", "--yes"}},
-		{[]string{"rm-all"}, []string{"add --yes"}},
+		{[]string{"rm-all"}, []string{"this removes all objects of the cluster", "see them with --dry-run, and confirm with --yes"}},
 		{[]string{"start-empty"}, []string{"add --yes"}},
 		{[]string{"forget"}, []string{"needs at least one NODE"}},
 		{[]string{"forget", "a"}, []string{"add --yes"}},
