@@ -1,20 +1,20 @@
 package deploy_test
 
 import (
-	"bytes"
-	"fmt"
-	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-	"text/template"
 
-	"github.com/Masterminds/sprig/v3"
 	"github.com/spf13/pflag"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"sigs.k8s.io/yaml"
 
@@ -23,78 +23,30 @@ import (
 
 const chart = "helm/understudy"
 
-// A chartRenderer renders templates as helm does, with the functions that ours use.
-// helm itself would bring all of Kubernetes' client along.
-type chartRenderer struct{ *template.Template }
-
-func newChartRenderer(t *testing.T) chartRenderer {
+// render returns the objects of the chart with some values besides its own, by the name of
+// their template, as helm template prints them.
+func render(t *testing.T, values string) (map[string]string, error) {
 	t.Helper()
-	r := chartRenderer{template.New("chart").Option("missingkey=error")}
-	r.Funcs(sprig.TxtFuncMap()).Funcs(template.FuncMap{
-		"include": func(name string, data any) (string, error) {
-			var b strings.Builder
-			err := r.ExecuteTemplate(&b, name, data)
-			return b.String(), err
-		},
-		"toYaml": func(v any) (string, error) {
-			b, err := yaml.Marshal(v)
-			return strings.TrimSuffix(string(b), "\n"), err
-		},
-		"required": func(why string, v any) (any, error) {
-			if list, ok := v.([]any); v == nil || ok && len(list) == 0 {
-				return nil, fmt.Errorf("%s", why)
-			}
-			return v, nil
-		},
-	})
-	if _, err := r.ParseGlob(filepath.Join(chart, "templates", "*")); err != nil {
+	c, err := loader.Load(chart)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return r
-}
-
-// render returns the objects of the chart with some values besides its own.
-func (r chartRenderer) render(t *testing.T, values string) (map[string]string, error) {
-	t.Helper()
-	data := map[string]any{
-		"Values": merged(t, readFile(t, chart+"/values.yaml"), values), "Chart": struct{ AppVersion string }{"1.2.3"},
-		"Release": struct{ Name, Namespace, Service string }{"kv", "cache", "Helm"},
+	var over map[string]any
+	decode(t, values, &over)
+	data, err := chartutil.ToRenderValues(c, over, chartutil.ReleaseOptions{Name: "kv", Namespace: "cache"}, nil)
+	if err != nil {
+		return nil, err
 	}
+	files, err := engine.Engine{Strict: true}.Render(c, data)
 	objects := make(map[string]string)
-	files, err := fs.Glob(os.DirFS(chart), "templates/*.yaml")
-	if err != nil || len(files) < 5 {
-		t.Fatalf("templates %v: %v", files, err)
-	}
-	for _, f := range files {
-		var b bytes.Buffer
-		if err := r.ExecuteTemplate(&b, filepath.Base(f), data); err != nil {
-			return nil, err
+	for path, text := range files {
+		name, isYAML := strings.CutSuffix(filepath.Base(path), ".yaml")
+		if isYAML && strings.TrimSpace(text) == "" {
+			continue // it is turned off
 		}
-		if strings.TrimSpace(b.String()) != "" {
-			objects[strings.TrimSuffix(filepath.Base(f), ".yaml")] = b.String()
-		}
+		objects[name] = text
 	}
-	return objects, nil
-}
-
-// merged lays YAML over other YAML.
-func merged(t *testing.T, base, over string) map[string]any {
-	t.Helper()
-	var values, more map[string]any
-	decode(t, base, &values)
-	decode(t, over, &more)
-	var lay func(under, over map[string]any)
-	lay = func(under, over map[string]any) {
-		for name, v := range over {
-			if inner, ok := v.(map[string]any); ok && under[name] != nil {
-				lay(under[name].(map[string]any), inner)
-				continue
-			}
-			under[name] = v
-		}
-	}
-	lay(values, more)
-	return values
+	return objects, err
 }
 
 // decode reads YAML; fields that the result does not have are errors.
@@ -114,7 +66,8 @@ func readFile(t *testing.T, path string) string {
 	return string(b)
 }
 
-const fullValues = `
+const (
+	fullValues = `
 etcd: {endpoints: ["e1:2379", "e2:2379"]}
 settings: {default_kv_lease_ttl: 5s, eviction_ratio: 0.1}
 serviceMonitor: {enabled: true, labels: {release: prometheus}}
@@ -125,10 +78,24 @@ podAnnotations: {a: b}
 nodeSelector: {disk: ssd}
 tolerations: [{key: cache, operator: Exists}]
 `
+	secureValues = `
+etcd: {endpoints: ["e1:2379", "e2:2379"], tls: {enabled: true, secret: etcd-tls}, user: understudy, passwordSecret: etcd-password}
+tls: {secret: kv-tls}
+roles: {enabled: true, tokensSecret: kv-tokens}
+serviceMonitor: {enabled: true}
+networkPolicy:
+  enabled: true
+  clients: [{podSelector: {matchLabels: {app: vllm}}}]
+  http: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}}]
+extraVolumes: [{name: extra, emptyDir: {}}]
+extraVolumeMounts: [{name: extra, mountPath: /extra}]
+extraEnv: [{name: GOMEMLIMIT, value: 3GiB}]
+`
+)
 
 func TestChartIsOfKubernetesTypes(t *testing.T) {
-	for _, values := range []string{"etcd: {endpoints: [e1:2379]}", fullValues} {
-		objects, err := newChartRenderer(t).render(t, values)
+	for _, values := range []string{"etcd: {endpoints: [e1:2379]}", fullValues, secureValues} {
+		objects, err := render(t, values)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,12 +104,13 @@ func TestChartIsOfKubernetesTypes(t *testing.T) {
 		decode(t, objects["service"], new(corev1.Service))
 		decode(t, objects["configmap"], new(corev1.ConfigMap))
 		decode(t, objects["poddisruptionbudget"], new(policyv1.PodDisruptionBudget))
-		if want := strings.Contains(values, "serviceMonitor"); (objects["servicemonitor"] != "") != want {
-			t.Errorf("got a service monitor %q, want one: %v", objects["servicemonitor"], want)
+		for name, switchedOn := range map[string]string{"servicemonitor": "serviceMonitor", "networkpolicy": "networkPolicy"} {
+			if want := strings.Contains(values, switchedOn); (objects[name] != "") != want {
+				t.Errorf("got %s %q, want one: %v", name, objects[name], want)
+			}
 		}
-		for name, probe := range map[string]*corev1.Probe{
-			"/health": set.Spec.Template.Spec.Containers[0].LivenessProbe, "/readyz?role=standby": set.Spec.Template.Spec.Containers[0].ReadinessProbe,
-		} {
+		node := set.Spec.Template.Spec.Containers[0]
+		for name, probe := range map[string]*corev1.Probe{"/health": node.LivenessProbe, "/readyz?role=standby": node.ReadinessProbe} {
 			if probe.HTTPGet.Path != name {
 				t.Errorf("a probe asks %s, want %s", probe.HTTPGet.Path, name)
 			}
@@ -152,21 +120,94 @@ func TestChartIsOfKubernetesTypes(t *testing.T) {
 				t.Errorf("the StatefulSet selects %s=%s, and its pods have %q", label, value, set.Spec.Template.Labels[label])
 			}
 		}
+		for _, m := range node.VolumeMounts {
+			is := func(v corev1.Volume) bool { return v.Name == m.Name }
+			if m.Name != "data" && !slices.ContainsFunc(set.Spec.Template.Spec.Volumes, is) {
+				t.Errorf("%s is mounted, and no volume has that name", m.Name)
+			}
+		}
 	}
-	if _, err := newChartRenderer(t).render(t, ""); err == nil || !strings.Contains(err.Error(), "etcd.endpoints is empty") {
+	if _, err := render(t, ""); err == nil || !strings.Contains(err.Error(), "etcd.endpoints is empty") {
 		t.Errorf("got %v without etcd, want that it is needed", err)
+	}
+}
+
+// With certificates all that asks a node over HTTP does so over TLS, unless clients still
+// change over to it.
+func TestChartWithTLS(t *testing.T) {
+	changing := strings.Replace(secureValues, "tls: {secret: kv-tls}", "tls: {secret: kv-tls, required: false}", 1)
+	for values, scheme := range map[string]string{fullValues: "http", secureValues: "https", changing: "http"} {
+		objects, err := render(t, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var set appsv1.StatefulSet
+		decode(t, objects["statefulset"], &set)
+		node := set.Spec.Template.Spec.Containers[0]
+		for _, probe := range []*corev1.Probe{node.LivenessProbe, node.ReadinessProbe, node.StartupProbe} {
+			if got := strings.ToLower(string(probe.HTTPGet.Scheme)); got != scheme {
+				t.Errorf("%s is asked over %s, want %s", probe.HTTPGet.Path, got, scheme)
+			}
+		}
+		var monitor serviceMonitor
+		decode(t, objects["servicemonitor"], &monitor)
+		if e := monitor.Spec.Endpoints[0]; e.Scheme != scheme || (e.TLSConfig != nil) != (scheme == "https") {
+			t.Errorf("Prometheus asks over %s with %+v, want %s", e.Scheme, e.TLSConfig, scheme)
+		}
+	}
+	objects, err := render(t, secureValues)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var set appsv1.StatefulSet
+	decode(t, objects["statefulset"], &set)
+	secrets := make(map[string]string)
+	for _, v := range set.Spec.Template.Spec.Volumes {
+		if v.Secret != nil {
+			secrets[v.Name] = v.Secret.SecretName
+		}
+	}
+	if want := map[string]string{"tls": "kv-tls", "tokens": "kv-tokens", "etcd": "etcd-tls", "etcd-password": "etcd-password"}; !maps.Equal(secrets, want) {
+		t.Errorf("got the secrets %v, want %v", secrets, want)
+	}
+	var policy networkingv1.NetworkPolicy
+	decode(t, objects["networkpolicy"], &policy)
+	if rules := policy.Spec.Ingress; len(rules) != 3 || rules[1].Ports[0].Port.StrVal != "grpc" || rules[2].Ports[0].Port.StrVal != "http" || rules[1].From[0].PodSelector.MatchLabels["app"] != "vllm" {
+		t.Errorf("got the rules %+v; want nodes, clients at gRPC and others at HTTP", rules)
+	}
+}
+
+// A serviceMonitor is one of Prometheus' operator, as far as the chart has fields.
+type serviceMonitor struct {
+	APIVersion, Kind string
+	Metadata         struct {
+		Name   string
+		Labels map[string]string
+	}
+	Spec struct {
+		JobLabel  string
+		Selector  struct{ MatchLabels map[string]string }
+		Endpoints []struct {
+			Port, Path, Interval, Scheme string
+			TLSConfig                    *struct {
+				ServerName string
+				CA         struct{ Secret struct{ Name, Key string } }
+			}
+		}
 	}
 }
 
 // Settings in files and in the environment are those of a node, and accepted.
 func TestSettingsAreAccepted(t *testing.T) {
-	objects, err := newChartRenderer(t).render(t, fullValues)
-	if err != nil {
-		t.Fatal(err)
+	for _, values := range []string{fullValues, secureValues} {
+		objects, err := render(t, values)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var m corev1.ConfigMap
+		decode(t, objects["configmap"], &m)
+		accepted(t, m.Data["node.yaml"], "UNDERSTUDY_NODE_ID=kv-0", "UNDERSTUDY_ADVERTISE_ADDRESS=kv-0.kv.cache.svc")
 	}
-	var m corev1.ConfigMap
-	decode(t, objects["configmap"], &m)
-	accepted(t, m.Data["node.yaml"], "UNDERSTUDY_NODE_ID=kv-0", "UNDERSTUDY_ADVERTISE_ADDRESS=kv-0.kv.cache.svc")
 	accepted(t, readFile(t, "config/node.yaml"))
 	var compose struct {
 		Services map[string]struct{ Environment map[string]string }

@@ -1,0 +1,76 @@
+package deploy_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/common/promslog"
+	"github.com/prometheus/prometheus/config"
+	"github.com/prometheus/prometheus/model/rulefmt"
+)
+
+// What promtool check config and promtool check rules find, with their code.
+func TestPrometheusTakesItsFiles(t *testing.T) {
+	c, err := config.LoadFile("prometheus/prometheus.yml", false, promslog.NewNopLogger())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(c.ScrapeConfigs) != 1 || len(c.RuleFiles) != 1 {
+		t.Errorf("got %d jobs and the rule files %v, want one each", len(c.ScrapeConfigs), c.RuleFiles)
+	}
+	for _, pattern := range c.RuleFiles {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) != 1 {
+			t.Fatalf("rule files %s: got %v, %v; want one", pattern, files, err)
+		}
+		groups, faults := rulefmt.ParseFile(files[0], false)
+		if len(faults) > 0 || len(groups.Groups) == 0 {
+			t.Errorf("%s: %v", files[0], faults)
+		}
+	}
+}
+
+// systemd finds nothing in the units. It looks for the programs, so another one stands in.
+func TestUnitsAreOfSystemd(t *testing.T) {
+	analyze, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip("no systemd-analyze (apt-get install systemd)")
+	}
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name, programs = "understudy@.service", "/usr/local/bin/%i"
+	text := readFile(t, "systemd/"+name)
+	if strings.Count(text, programs) != 1 {
+		t.Fatalf("the unit does not start %s", programs)
+	}
+	verify := func(text string) string {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Replace(text, programs, program, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for _, instance := range []string{"master", "standby"} {
+			out, err := exec.CommandContext(t.Context(), analyze, "verify", "--man=no", filepath.Join(dir, strings.Replace(name, "@", "@"+instance, 1))).CombinedOutput()
+			for line := range strings.Lines(string(out)) {
+				if strings.Contains(line, "understudy") { // and not of another unit of this machine
+					found = append(found, line)
+				}
+			}
+			if err != nil && len(found) == 0 {
+				t.Skipf("systemd-analyze does not work here: %v\n%s", err, out)
+			}
+		}
+		return strings.Join(found, "")
+	}
+	if found := verify(text); found != "" {
+		t.Errorf("systemd says:\n%s", found)
+	}
+	if found := verify(strings.Replace(text, "LimitNOFILE", "LimitNOFIEL", 1)); !strings.Contains(found, "LimitNOFIEL") {
+		t.Errorf("a misspelled key is not found: %q", found)
+	}
+}
