@@ -160,6 +160,9 @@ func (l local) print(w io.Writer) {
 		t.Row(m.Name, fmt.Sprint(m.PID), m.Etcd, "-")
 	}
 	t.End()
+	for _, n := range l.Nodes {
+		fmt.Fprintf(w, "console: http://%s/  (%s)\n", n.HTTP, n.Name)
+	}
 	if l.Prometheus != "" {
 		fmt.Fprintf(w, "Prometheus: %s\n", l.Prometheus)
 	}

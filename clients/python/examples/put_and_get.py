@@ -15,8 +15,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("addresses", help="host:port of nodes, separated by ','")
     parser.add_argument("--cluster-id", default="mooncake_cluster")
+    parser.add_argument("--tls-ca", help="file with the authorities of the nodes' certificates")
+    parser.add_argument("--tls-cert", help="file with the certificate of this client")
+    parser.add_argument("--tls-key", help="file with its key")
+    parser.add_argument("--token", help="in place of a certificate")
+    parser.add_argument("--client-id", help="UUID of this client, where its certificate or token is bound to one")
     args = parser.parse_args()
-    with understudy.Client(args.addresses.split(","), cluster_id=args.cluster_id) as client:
+    with understudy.Client(
+        args.addresses.split(","),
+        cluster_id=args.cluster_id,
+        client_id=args.client_id,
+        tls_ca=args.tls_ca,
+        tls_cert=args.tls_cert,
+        tls_key=args.tls_key,
+        token=args.token,
+    ) as client:
         memory = understudy.Segment(name="python-example", base=0x10000000, size=64 << 20, endpoint="127.0.0.1:12345")
         client.mount_segment(memory)
         try:

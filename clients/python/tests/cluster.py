@@ -14,7 +14,7 @@ import understudy
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 
 
-def _lab() -> List[str]:
+def lab() -> List[str]:
     """The program lab: $UNDERSTUDY_LAB, or built by go run."""
     built = os.environ.get("UNDERSTUDY_LAB")
     return [built] if built else ["go", "run", "./cmd/lab"]
@@ -23,7 +23,7 @@ def _lab() -> List[str]:
 class Cluster:
     def __init__(self, standbys: int, *flags: str) -> None:
         """Starts a cluster with an etcd of one member, and waits until all standbys could take over."""
-        command = [*_lab(), "cluster", "-o", "json", "--etcd-members=1", "--prometheus=false", f"--standbys={standbys}"]
+        command = [*lab(), "cluster", "-o", "json", "--etcd-members=1", "--prometheus=false", f"--standbys={standbys}"]
         self._process = subprocess.Popen(
             [*command, "--", *flags], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
         )

@@ -9,7 +9,7 @@ from typing import Any, Iterator, List, Optional, Sequence, Tuple, Type, Union
 
 import grpc
 
-from understudy import _calls, _finder, _follow, _mounts, _wire, errors
+from understudy import _access, _calls, _finder, _follow, _mounts, _wire, errors
 from understudy.types import (
     KeyEvents,
     KeyPosition,
@@ -49,20 +49,32 @@ class Client:
         timeout: float = 30.0,
         ping_interval: float = 1.0,
         max_message_bytes: int = 16 << 20,
+        tls: bool = False,
+        tls_ca: Optional[_access.Path] = None,
+        tls_cert: Optional[_access.Path] = None,
+        tls_key: Optional[_access.Path] = None,
+        token: Optional[str] = None,
         credentials: Optional[grpc.ChannelCredentials] = None,
     ) -> None:
         """Connects to nobody yet.
 
         addresses are host:port of nodes: one that answers is enough to find the primary.
         client_id, a UUID, names the writer of puts and the owner of segments; by default
-        it is a random one. credentials are for nodes with TLS, such as those that
-        grpc.ssl_channel_credentials returns; without them gRPC is plain text.
+        it is a random one.
+
+        tls_ca is a file with the authorities of the nodes' certificates, in PEM, for nodes
+        with --tls-cert; tls=True takes the system's authorities. tls_cert and tls_key are
+        files that say who this client is, to nodes with --tls-ca. token says so to nodes
+        with --roles-tokens, which needs TLS. The files are read here, and not again. By
+        default gRPC is plain text. credentials, of gRPC's own, are in place of all these.
+        Raises InvalidParams for what does not fit together, or cannot be read.
         """
         _finder.check_addresses(addresses)
         self.id = str(uuid.UUID(client_id)) if client_id else str(uuid.uuid4())
         self._tenant = tenant
         self._timeout = timeout
-        self._finder = _finder.Finder(addresses, cluster_id, credentials, max_message_bytes)
+        access = _access.credentials(credentials, tls, tls_ca, tls_cert, tls_key, token)
+        self._finder = _finder.Finder(addresses, cluster_id, access, max_message_bytes)
         self._caller = _calls.Caller(self._finder, cluster_id)
         self._mounts = _mounts.Mounts(self._keep_mounted, ping_interval)
         self._instance = 1 + secrets.randbelow(2**63 - 1)  # tells this client from earlier ones with its id

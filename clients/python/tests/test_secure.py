@@ -1,0 +1,74 @@
+"""The client of a cluster with TLS and roles."""
+
+from __future__ import annotations
+
+import unittest
+from typing import Any, Dict
+
+import understudy
+from understudy import errors
+from tests.secure import TOKEN, SecureCluster
+
+MIB = 1 << 20
+
+
+class Secure(unittest.TestCase):
+    cluster: SecureCluster
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        cls.cluster = SecureCluster()
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        cls.cluster.stop()
+
+    def test_1_a_token_says_who_the_client_is(self) -> None:
+        with self.cluster.client(client_id=self.cluster.client_id, tls_ca=self.cluster.ca, token=TOKEN) as client:
+            client.mount_segment(understudy.Segment(name="host-1", base=1 << 32, size=64 * MIB, endpoint="host-1:1"))
+            client.put_end(client.put_start("one", MIB))
+            self.assertEqual(client.get("one").size, MIB)
+
+    def test_2_a_certificate_says_so_too(self) -> None:
+        certs = self.cluster.dir / "certs"
+        with self.cluster.client(
+            tls_ca=self.cluster.ca, tls_cert=certs / "operator.crt", tls_key=certs / "operator.key"
+        ) as client:
+            self.assertTrue(client.exists("one"))
+
+    def test_3_others_are_refused(self) -> None:
+        others: Dict[str, Dict[str, Any]] = {
+            "a stranger": {"tls_ca": self.cluster.ca},
+            "another token": {"tls_ca": self.cluster.ca, "token": "x" * 32},
+            "plain text": {},
+            "other authorities": {"tls": True, "token": TOKEN},
+        }
+        for what, options in others.items():
+            with self.subTest(what), self.cluster.client(timeout=2, client_id=self.cluster.client_id, **options) as client:
+                with self.assertRaises(errors.Error):
+                    client.exists("one")
+
+    def test_4_the_token_is_shown_to_the_next_primary(self) -> None:
+        with self.cluster.client(client_id=self.cluster.client_id, tls_ca=self.cluster.ca, token=TOKEN) as client:
+            self.assertEqual(client.get("one").size, MIB)
+            self.cluster.kill("master")
+            self.assertEqual(client.get("one").size, MIB)
+            leader = client.leader()
+            self.assertTrue(leader is not None and leader.node_id == "standby")
+
+
+class Options(unittest.TestCase):
+    def test_what_does_not_fit_together_is_refused(self) -> None:
+        for wrong, hint in (
+            ({"token": "x"}, "give tls_ca"),
+            ({"tls_cert": "a.crt"}, "need each other"),
+            ({"tls_ca": "/does/not/exist"}, "tls_ca cannot be read"),
+            ({"tls": True, "token": "a\nb"}, "printable"),
+            ({"tls": True, "credentials": object()}, "exclude each other"),
+        ):
+            with self.subTest(wrong), self.assertRaisesRegex(errors.InvalidParams, hint):
+                understudy.Client(["127.0.0.1:1"], **wrong)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    unittest.main()
