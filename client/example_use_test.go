@@ -1,0 +1,105 @@
+package client_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// Nodes with --tls-cert and --tls-ca want to know who calls: a certificate says so, or a
+// token of their --roles-tokens.
+func ExampleConfig_tls() {
+	authorities, err := os.ReadFile("ca.crt")
+	if err != nil {
+		log.Fatal(err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(authorities) {
+		log.Fatal("ca.crt has no certificate")
+	}
+	c, err := client.New(client.Config{
+		Addresses: []string{"10.0.0.1:50051", "10.0.0.2:50051", "10.0.0.3:50051"},
+		TLS: &tls.Config{
+			RootCAs: roots,
+			// Read at each handshake, so that a new certificate needs no restart.
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+				pair, err := tls.LoadX509KeyPair("client.crt", "client.key")
+				return &pair, err
+			},
+		},
+		// In place of a certificate: Token: "...", with RootCAs alone.
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+}
+
+// Calls ride through a failover by themselves: they are repeated under the request id of
+// their first attempt, so a put happens once. What is left to the caller is to give them
+// time, and to look when an outcome is open.
+func ExampleClient_failover() {
+	c, err := client.New(client.Config{
+		Addresses: []string{"10.0.0.1:50051", "10.0.0.2:50051", "10.0.0.3:50051"}, // several: one of them may be gone
+		Timeout:   10 * time.Second,                                               // a failover takes about one
+		Observer:  leaders{},
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	put, err := c.PutStart(context.Background(), client.PutItem{Key: "block-1", Size: 4096}, client.PutConfig{})
+	switch {
+	case err == nil:
+		fmt.Println("write the bytes to", put.Replicas)
+	case errors.Is(err, errs.Unresolved): // it may have been reserved: the key can be put again in 30 s
+	case errors.Is(err, errs.Unavailable), errors.Is(err, errs.NoAvailableHandle): // nothing was changed: try again
+	default:
+		log.Print(err)
+	}
+}
+
+// leaders logs each new primary.
+type leaders struct{}
+
+func (leaders) Call(string, int, errs.Kind, time.Duration) {}
+func (leaders) LeaderChanged(l client.Leader)              { log.Printf("%s leads, term %d", l.NodeID, l.Term) }
+func (leaders) Remounted(segments int, err error) {
+	log.Printf("mounted %d segments again: %v", segments, err)
+}
+
+// A router keeps which keys are in memory, from a position that it has saved.
+func ExampleClient_KeyEvents() {
+	c, err := client.New(client.Config{Addresses: []string{"10.0.0.1:50051", "10.0.0.2:50051"}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	known := make(map[string]bool)
+	var after client.KeyPosition // where an earlier run has stopped; zero for all keys
+	for update, err := range c.KeyEvents(context.Background(), after) {
+		if err != nil {
+			log.Print(err) // waiting is no use
+			return
+		}
+		if update.Resync {
+			clear(known) // something may be missing; all keys follow
+		}
+		for _, event := range update.Events {
+			if event.InMemory {
+				known[event.Key] = true
+			} else {
+				delete(known, event.Key)
+			}
+		}
+		after = update.After // save it together with what is known
+	}
+}
