@@ -62,6 +62,7 @@ type App struct {
 	metrics  *metrics.Metrics
 	tracing  *tracing.Tracing // nil without traces
 	recorder *console.Recorder
+	hot      *service.HotKeys
 	rpc      *rpc.Server
 	node     node // set by Run before anything serves
 }
@@ -237,7 +238,7 @@ func (a *App) wire(etcd *etcdConn) error {
 	} else {
 		a.node = newClusterNode(a, etcd)
 	}
-	a.metadataStore, a.metrics, a.recorder = a.newMetadataStore(etcd), a.newMetrics(etcd), a.newRecorder()
+	a.metadataStore, a.metrics, a.recorder, a.hot = a.newMetadataStore(etcd), a.newMetrics(etcd), a.newRecorder(), new(service.HotKeys)
 	if err := a.newMooncakePorts(); err != nil {
 		return err
 	}

@@ -40,7 +40,7 @@ func (a *App) reading() console.Reading {
 func (a *App) console() http.Handler {
 	return console.Handler(console.Sources{
 		Node: a.node, Brief: a.httpNode, Cluster: a.cfg.HA.ClusterID, Version: a.version, Now: clock.Wall,
-		Gate: a.gate, Scans: a.scans, Calls: a.counters.service, Recorder: a.recorder, Log: a.log,
+		Gate: a.gate, Scans: a.scans, Calls: a.counters.service, Hot: a.hot, Recorder: a.recorder, Log: a.log,
 		Evicted: a.evicted, Members: a.etcdMembers(), Settings: a.nodeSettings, Own: a.cfg.YAML(),
 	})
 }

@@ -45,7 +45,7 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 			Promotion: a.promotion(), Replication: a.replication(), Shares: shares,
 		},
 		Term: t.Number, Store: t.Store, Leases: leases, Queue: t.Queue, Now: t.Now, Fence: t.Fence, Answers: t.Answers, Liveness: liveness,
-		Counters: a.counters.service, AllocationFailed: evictor.AllocationFailed, Expired: a.forgetMetadata(), RemovedMany: a.logRemoval,
+		Counters: a.counters.service, Hot: a.hot, AllocationFailed: evictor.AllocationFailed, Expired: a.forgetMetadata(), RemovedMany: a.logRemoval,
 	})
 	if a.cfg.Storage.Offload && a.cfg.Storage.OffloadOnEvict {
 		evictor.Spare = master.SpareForOffload

@@ -85,6 +85,7 @@ type Master struct {
 	Answers  func() bool // this node may serve now
 	Liveness *Liveness
 	Counters *Counters
+	Hot      *HotKeys // what is read most, on this node ever; nil for nothing
 	// AllocationFailed is called when a put of so many bytes, tried on the store as
 	// of a time, found no room, so that an eviction pass makes some.
 	AllocationFailed func(size uint64, asOf metadata.Time)

@@ -77,6 +77,9 @@ func (m *Master) get(ctx context.Context, op, tenant, key string, now metadata.T
 		}
 		if wait == nil {
 			m.Counters.got(list.Replicas)
+			if err == nil {
+				m.Hot.read(tenant, key, now)
+			}
 			return list, err
 		}
 		if err := await(ctx, wait); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -117,11 +118,10 @@ func (f *figures) add(g metadata.Glance, in func(func(segment.Number) bool), now
 	}
 }
 
-// prefixOf is what a key shares with those beside it: all up to the last separator.
+// prefixOf is service.PrefixOf, with a name for none.
 func prefixOf(key string) string {
-	const longest = 64
-	if i := strings.LastIndexAny(key, "/:@|#"); i >= 0 {
-		return key[:min(i+1, longest)]
+	if p := service.PrefixOf(key); p != "" {
+		return p
 	}
 	return "(no prefix)"
 }

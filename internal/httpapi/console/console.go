@@ -38,6 +38,7 @@ type Sources struct {
 	Gate     *service.Gate
 	Scans    *service.Scans
 	Calls    *service.Counters
+	Hot      *service.HotKeys
 	Recorder *Recorder
 	Evicted  func() Evictions
 	Members  func(ctx context.Context) []Member // asks etcd; nil without it

@@ -103,8 +103,27 @@ func TestMemoryLeasesAndCache(t *testing.T) {
 	_, text = r.page("/console/leases")
 	has(t, "leases", text, "Leased now 0 of 3 objects", "TTL 10s", "Pins 1 hard, 0 soft")
 	_, text = r.page("/console/cache")
-	has(t, "cache", text, "this process 75.0 % 3 of 4 keys", "the last 1h no reads", "Objects evicted 30 Bytes 3.0 MiB Cutoffs 2 Age at eviction 1m30s",
+	has(t, "cache", text, "No key stands out.", "this process 75.0 % 3 of 4 keys", "the last 1h no reads", "Objects evicted 30 Bytes 3.0 MiB Cutoffs 2 Age at eviction 1m30s",
 		"run/1/ 0 2 2.0 MiB", "(no prefix) 0 1 1.0 MiB")
+}
+
+// The page Cache has the keys that are read most, each with a link to what is known of it.
+func TestHotKeysAreShown(t *testing.T) {
+	r, m := newPrimaryRig(t)
+	m.Hot = new(service.HotKeys)
+	r.Hot = m.Hot
+	put(t, m, "run/1?&<a>", false)
+	if err := m.PutEnd(t.Context(), service.UpdateRequest{Tenant: metadata.DefaultTenant, Client: segment.ClientID{1}, Selector: metadata.SelectMemory}, service.UpdateItem{Key: "run/1?&<a>"}); err != nil {
+		t.Fatal(err)
+	}
+	for range 4000 {
+		if _, err := m.GetReplicaList(t.Context(), metadata.DefaultTenant, "run/1?&<a>"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, text := r.page("/console/cache")
+	has(t, "cache", text, "Share of reads run/1?&<a> 100.0 %", "Prefixes by the same. Prefix Share of reads run/ 100.0 %")
+	has(t, "cache", r.get("/console/cache").Body.String(), `href="/console/key?key=run%2f1%3f%26%3ca%3e&amp;tenant=default"`)
 }
 
 // A key is shown with what keeps it, and with no lease on it afterwards.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -103,7 +104,8 @@ type cacheView struct {
 	Rates []rate
 	Evictions
 	metadata.Stats
-	Census figures
+	Census               figures
+	HotKeys, HotPrefixes []service.HotKey
 }
 
 // A rate is how many keys were found in a time.
@@ -127,6 +129,10 @@ func (c *console) cache(r *http.Request) (any, error) {
 		return v, errNoState
 	}
 	v.Stats = store.Stats()
+	v.HotKeys, v.HotPrefixes = c.Hot.Top(shownPrefixes, c.clusterTime(store))
+	for i := range v.HotPrefixes {
+		v.HotPrefixes[i].Key = prefixOf(v.HotPrefixes[i].Key)
+	}
 	var err error
 	v.Census, err = c.counted(r.Context(), store)
 	return v, err
