@@ -3,13 +3,17 @@ package app
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/etcd/members"
 	"github.com/understudy-store/understudy/internal/httpapi/console"
 	"github.com/understudy-store/understudy/promote"
 )
@@ -77,10 +81,76 @@ func (a *App) nodeSettings(ctx context.Context) ([]console.NodeSettings, error) 
 // etcdMembers returns what asks etcd's members how they are; nil without etcd.
 func (a *App) etcdMembers() func(context.Context) []console.Member {
 	n, ok := a.node.(*clusterNode)
-	if !ok {
+	switch {
+	case !ok:
 		return nil
+	case a.cfg.HA.Members():
+		return n.ownMembers
 	}
 	return n.etcd.ask
+}
+
+// ownMembers asks the members of the nodes' own etcd how they are: that of this node
+// itself, and the other nodes about theirs, which nobody else reaches.
+func (n *clusterNode) ownMembers(ctx context.Context) []console.Member {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	nodes, err := n.Nodes(ctx)
+	known, err2 := members.List(ctx, n.members)
+	if errors.Join(err, err2) != nil {
+		return n.etcd.ask(ctx) // a majority is away
+	}
+	list := make([]console.Member, len(known))
+	leader := ""
+	var asks errgroup.Group
+	asks.SetLimit(sizeAsks)
+	for i, m := range known {
+		list[i] = console.Member{Name: m.Name, Endpoint: m.PeerURL, Learner: m.Learner, Fault: "its node is not registered"}
+		at := slices.IndexFunc(nodes, func(o promote.NodeInfo) bool { return o.ID == m.Name })
+		switch {
+		case m.Name == n.ID:
+			asks.Go(func() error {
+				list[i], leader = n.etcd.own(ctx, list[i])
+				return nil
+			})
+		case at >= 0:
+			asks.Go(func() error {
+				list[i] = n.askMember(ctx, nodes[at].RPC, list[i])
+				return nil
+			})
+		}
+	}
+	_ = asks.Wait() // who does not answer says so
+	for i := range list {
+		list[i].Leader = leader != "" && list[i].Name == leader
+	}
+	return list
+}
+
+// askMember asks a node about its member of etcd.
+func (n *clusterNode) askMember(ctx context.Context, address string, m console.Member) console.Member {
+	began := n.etcd.clock()
+	st, err := ask(n.peers, address, func(c pb.AdminServiceClient) (*pb.StatusResponse, error) { return c.Status(ctx, &pb.StatusRequest{}) })
+	if err != nil {
+		m.Fault = err.Error()
+		return m
+	}
+	m.Fault, m.ByNode, m.Took = "", true, n.etcd.clock()-began
+	m.Size, m.Quota = st.GetJournal().GetEtcdBytes(), st.GetJournal().GetEtcdQuotaBytes()
+	return m
+}
+
+// own asks the member of this node, and returns the name of the one that leads.
+func (u *etcdUse) own(ctx context.Context, m console.Member) (own console.Member, leader string) {
+	began := u.clock()
+	st, err := u.client.Status(ctx, u.members[0])
+	if err != nil {
+		m.Fault = err.Error()
+		return m, ""
+	}
+	m.Fault, m.Took, m.Version = "", u.clock()-began, st.Version
+	m.Size, m.InUse, m.Quota, m.Alarms = uint64(st.DbSize), uint64(st.DbSizeInUse), uint64(st.DbSizeQuota), st.Errors
+	return m, u.names(ctx)[st.Leader]
 }
 
 // ask asks all members of etcd how they are.

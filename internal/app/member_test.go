@@ -63,6 +63,25 @@ func (m *member) warned(text string) {
 	m.until("warns: "+text, func(s *pb.StatusResponse) bool { return strings.Contains(strings.Join(s.GetWarnings(), "\n"), text) })
 }
 
+// showsMembers demands that a node's console has space and latency of all members of etcd,
+// though it reaches its own only.
+func (m *member) showsMembers(names ...string) {
+	m.t.Helper()
+	leaders := 0
+	list := m.etcdMembers()(m.t.Context())
+	for i, e := range list {
+		if e.Leader {
+			leaders++
+		}
+		if i >= len(names) || e.Name != names[i] || e.Fault != "" || e.Size == 0 || e.Quota == 0 || e.Took == 0 || e.ByNode == (e.Name == m.cfg.Node.ID) {
+			m.t.Errorf("the console shows the member %+v", e)
+		}
+	}
+	if len(list) != len(names) || leaders != 1 {
+		m.t.Errorf("the console shows %d members and %d leaders, want %d and 1", len(list), leaders, len(names))
+	}
+}
+
 // Three machines and nothing else: each node carries a member of etcd. Any of them may go;
 // one that has lost its directory is let in again when it is replaced.
 func TestThreeMachines(t *testing.T) {
@@ -79,6 +98,7 @@ func TestThreeMachines(t *testing.T) {
 	if w := strings.Join(s.GetWarnings(), "\n"); strings.Contains(w, "loss") {
 		t.Errorf("three members that vote: warned of %q", w)
 	}
+	b.showsMembers("a", "b", "c")
 	w := writer(t, client.Config{Addresses: []string{a.RPCAddress(), b.RPCAddress(), c.RPCAddress()}})
 	put(t, w, "k")
 
@@ -94,6 +114,9 @@ func TestThreeMachines(t *testing.T) {
 		return s.GetLeaderNodeId() == "b" || s.GetLeaderNodeId() == "c"
 	})
 	b.warned("no further loss is survived: of 3 members of etcd that vote, a are away")
+	if list := b.etcdMembers()(t.Context()); len(list) != 3 || !strings.Contains(list[0].Fault, "not registered") {
+		t.Errorf("the console shows %+v, want that a is away", list)
+	}
 	put(t, w, "k2")
 
 	// It comes back with an empty directory, which no vote may come from, and founds nothing.

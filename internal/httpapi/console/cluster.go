@@ -17,8 +17,9 @@ type Member struct {
 	Version  string
 	Leader   bool
 	Learner  bool
-	Size     uint64 // bytes of its database, and of those what is in use
-	InUse    uint64
+	ByNode   bool     // its node was asked about it, which takes longer
+	Size     uint64   // bytes of its database, and of those what is in use
+	InUse    uint64   // 0 if it is not known
 	Quota    uint64   // 0 if it is not known
 	Alarms   []string // and other complaints
 	Took     time.Duration
