@@ -2,12 +2,39 @@ package service_test
 
 import (
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/service"
 )
+
+// Searches take turns, too: half of the processors are for all else.
+func TestSearchesTakeTurns(t *testing.T) {
+	f := newFixture(t)
+	f.Scans = service.NewScans()
+	f.put(t, "a")
+	var ends []func()
+	for range max(1, runtime.GOMAXPROCS(0)/2) {
+		end, err := f.Scans.Look(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ends = append(ends, end)
+	}
+	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, _, err := f.Keys(soon, "default", "a", true, service.Page{}); errs.KindOf(err) != errs.Unavailable {
+		t.Errorf("one search more: got %v, want UNAVAILABLE_IN_CURRENT_STATUS", err)
+	}
+	for _, end := range ends {
+		end()
+	}
+	if keys, _, err := f.Keys(t.Context(), "default", "a", true, service.Page{}); err != nil || len(keys) != 1 {
+		t.Errorf("after them: got %v, %v; want a", keys, err)
+	}
+}
 
 // Calls that look at every object take turns; one that gives up has changed nothing.
 func TestScansTakeTurns(t *testing.T) {

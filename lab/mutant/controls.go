@@ -28,5 +28,8 @@ func Controls() []Control {
 		{"promote/follower", "^TestForgedRecordIsLeftOut$", "doubted-records"},
 		{"promote", "^TestRenewalsWhileEtcdStalls$", "serving-deadline"},
 		{"promote", "^TestTakeoverKeepsTheCache$", "kept-cache"},
+		{"internal/service", "^TestSearchesTakeTurns$", "scan-turns"},
+		{"internal/rpc", "^TestStreamsOfOneHost$", "digest-places"},
+		{"internal/rpc", "^TestUnfinishedRequests$|^TestUnreadAnswers$", "grpc-budgets"},
 	}
 }
