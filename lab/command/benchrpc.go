@@ -2,15 +2,19 @@ package command
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/lab/bench/rpcbench"
+	"github.com/understudy-store/understudy/lab/plot"
 )
 
 const aboutBenchRPC = `Starts a master as a process of its own, alone and in HA mode with an etcd and a
@@ -21,8 +25,16 @@ processor time the master took, which is the steadier figure where client and
 master share a few processors.
 
 A put is a PutStart and a PutEnd; its processor time by the key is that of both.
-Objects that are read are chosen at random; removals remove what the puts of the
+Objects that are read are chosen at random, uniformly or as Zipf has it (exponent
+0.99, a batch is one of the runs of objects); removals remove what the puts of the
 same cell have put. Nothing is evicted. Keys have 40 bytes.
+
+With --think a connection waits between an answer and its next call, as real clients
+do, and the master goes to sleep meanwhile. The wait is a timer of the kernel: it
+takes no processor time from the master, as spinning would. It comes out some
+microseconds longer than asked for; thought_us in the JSON says how long it was.
+
+  lab bench rpc --think=0,20us --connections=1,4,16,64,200 --keys=uniform,zipf --plot=rpc.svg
 
 All cells together take about six minutes.
 
@@ -39,6 +51,7 @@ of 5 s show differences of a few percent:
 func (g *globals) rpcCommand() *cobra.Command {
 	o := rpcbench.Defaults()
 	modes, protocols := []string{"off", "on"}, []string{string(rpcbench.GRPC), string(rpcbench.Mooncake)}
+	choices, thinks, drawing := []string{string(rpcbench.Uniform)}, []string{"0"}, ""
 	cmd := &cobra.Command{
 		Use:   "rpc",
 		Short: "Measure what calls over gRPC and Mooncake's protocol cost a master",
@@ -49,6 +62,16 @@ func (g *globals) rpcCommand() *cobra.Command {
 			if o.HA, err = haModes(modes); err != nil {
 				return err
 			}
+			if o.Thinks, err = durations("think", thinks); err != nil {
+				return err
+			}
+			if drawing != "" && o.Before != "" {
+				return cli.Misusef("--plot draws cells, and --before has none: leave one out")
+			}
+			o.Choices = nil
+			for _, name := range choices {
+				o.Choices = append(o.Choices, rpcbench.Choice(name))
+			}
 			o.Protocols = nil
 			for _, name := range protocols {
 				o.Protocols = append(o.Protocols, rpcbench.Protocol(name))
@@ -58,7 +81,11 @@ func (g *globals) rpcCommand() *cobra.Command {
 			}
 			return measure(g, cmd, func(ctx context.Context, stage func(string)) (rpcbench.Report, error) {
 				o.Progress = stage
-				return rpcbench.Run(ctx, o)
+				r, err := rpcbench.Run(ctx, o)
+				if err == nil && drawing != "" {
+					err = draw(drawing, r.Charts())
+				}
+				return r, err
 			}, func(w io.Writer, r *rpcbench.Report) {
 				if o.Before != "" {
 					comparisonTable(w, r)
@@ -74,12 +101,37 @@ func (g *globals) rpcCommand() *cobra.Command {
 	f.IntSliceVar(&o.Batches, "batch", o.Batches, "keys of a call; 1 is the calls for one key")
 	f.StringSliceVar(&o.Calls, "calls", o.Calls, "what is called: "+strings.Join(rpcbench.CallNames(), ", "))
 	f.StringSliceVar(&protocols, "protocols", protocols, "how it is called: grpc, mooncake")
+	f.StringSliceVar(&thinks, "think", thinks, "time between an answer and the next call of a connection")
+	f.StringSliceVar(&choices, "keys", choices, "how the objects that are read are chosen: uniform, zipf")
+	f.StringVar(&drawing, "plot", "", "file to draw the cells in, as SVG")
 	f.DurationVar(&o.Duration, "duration", o.Duration, "time of each cell")
 	f.StringVar(&o.Before, "before", "", "another lab, whose master this one's is compared with")
 	f.IntVar(&o.Rounds, "rounds", o.Rounds, "with --before: how often each cell is measured")
 	f.IntVar(&o.Segments, "segments", o.Segments, "segments that are mounted")
 	f.IntVar(&o.Objects, "objects", o.Objects, "objects that are read, at random")
 	return cmd
+}
+
+// durations reads a list of durations.
+func durations(flag string, texts []string) (list []time.Duration, err error) {
+	for _, text := range texts {
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return nil, cli.Misusef("--%s has %q: it must be a duration, such as 20us", flag, text)
+		}
+		list = append(list, d)
+	}
+	return list, nil
+}
+
+// draw writes charts to a file.
+func draw(path string, charts []plot.Chart) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	err = plot.Write(f, charts)
+	return errors.Join(err, f.Close())
 }
 
 // haModes reads the values of --ha.
@@ -97,14 +149,14 @@ func haModes(names []string) ([]bool, error) {
 }
 
 func rpcTable(w io.Writer, r *rpcbench.Report) {
-	t := cli.NewTable(w, "HA", "CONNECTIONS", "BATCH", "CALL", "PROTOCOL", "CALLS/s", "KEYS/s", "CPU µs/CALL", "CPU µs/KEY", "p50 µs", "p99 µs", "MAX µs", "OTHERS")
+	t := cli.NewTable(w, "HA", "CONNECTIONS", "BATCH", "THINK µs", "KEYS", "CALL", "PROTOCOL", "CALLS/s", "KEYS/s", "CPU µs/CALL", "CPU µs/KEY", "p50 µs", "p99 µs", "MAX µs", "OTHERS")
 	for i := range r.Cells {
 		c := &r.Cells[i]
 		ha := "off"
 		if c.HA {
 			ha = "on"
 		}
-		t.Row(ha, fmt.Sprint(c.Connections), fmt.Sprint(c.Batch), c.Call, string(c.Protocol),
+		t.Row(ha, fmt.Sprint(c.Connections), fmt.Sprint(c.Batch), fmt.Sprint(c.ThinkMicros), string(c.Choice), c.Call, string(c.Protocol),
 			cli.Count(int64(c.CallsPerSecond)), cli.Count(int64(c.KeysPerSecond)),
 			fmt.Sprintf("%.1f", c.ServerMicrosPerCall), fmt.Sprintf("%.2f", c.ServerMicrosPerKey),
 			rpcLatencies(c, func(l rpcbench.Latency) int64 { return l.P50 }),
@@ -122,7 +174,7 @@ func rpcTable(w io.Writer, r *rpcbench.Report) {
 const tolerated = 1.05
 
 func comparisonTable(w io.Writer, r *rpcbench.Report) {
-	t := cli.NewTable(w, "HA", "CONNECTIONS", "BATCH", "CALL", "PROTOCOL", "CALLS", "BEFORE µs/KEY", "AFTER µs/KEY", "RATIO", "LOWEST", "HIGHEST", "OTHERS")
+	t := cli.NewTable(w, "HA", "CONNECTIONS", "BATCH", "THINK µs", "KEYS", "CALL", "PROTOCOL", "CALLS", "BEFORE µs/KEY", "AFTER µs/KEY", "RATIO", "LOWEST", "HIGHEST", "OTHERS")
 	product, slower := 1.0, 0
 	for i := range r.Comparisons {
 		c := &r.Comparisons[i]
@@ -132,7 +184,7 @@ func comparisonTable(w io.Writer, r *rpcbench.Report) {
 		}
 		before, after := c.Medians()
 		lowest, highest := c.Spread()
-		t.Row(ha, fmt.Sprint(c.Connections), fmt.Sprint(c.Batch), c.Call, string(c.Protocol), cli.Count(c.Calls),
+		t.Row(ha, fmt.Sprint(c.Connections), fmt.Sprint(c.Batch), fmt.Sprint(c.ThinkMicros), string(c.Choice), c.Call, string(c.Protocol), cli.Count(c.Calls),
 			fmt.Sprintf("%.2f", before), fmt.Sprintf("%.2f", after), fmt.Sprintf("%.3f", c.Ratio()),
 			fmt.Sprintf("%.3f", lowest), fmt.Sprintf("%.3f", highest), fmt.Sprintf("%.2f", c.Others))
 		if product *= c.Ratio(); c.Ratio() > tolerated {

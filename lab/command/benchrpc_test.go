@@ -2,6 +2,7 @@ package command
 
 import (
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -27,6 +28,19 @@ func TestBenchRPC(t *testing.T) {
 	}
 }
 
+func TestBenchRPCPlot(t *testing.T) {
+	drawing := filepath.Join(t.TempDir(), "rpc.svg")
+	run(t, "bench", "rpc", "--ha=off", "--connections=1,2", "--batch=1", "--duration=100ms", "--segments=4", "--objects=100", "--protocols=mooncake",
+		"--calls=get", "--think=0,20us", "--keys=zipf", "--plot="+drawing).Want(t, cli.StatusOK, "2 connections, 1 keys a call, 20µs between calls, zipf", "THINK µs")
+	svg, err := os.ReadFile(drawing)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(svg), "get, mooncake, think 20 µs, zipf") {
+		t.Errorf("no line of the calls with a pause in:\n%s", svg)
+	}
+}
+
 // This binary is the program before, too.
 func TestBenchRPCBefore(t *testing.T) {
 	program, err := os.Executable()
@@ -45,6 +59,10 @@ func TestBenchRPCUsage(t *testing.T) {
 		`--ha has "maybe"`:       {"--ha=maybe"},
 		"--connections is 0":     {"--connections=0,4"},
 		"--rounds is 0":          {"--rounds=0"},
+		`--think has "20"`:       {"--think=20"},
+		"--think is -1s":         {"--think=-1s"},
+		`--keys has "hot"`:       {"--keys=hot"},
+		"--plot draws cells":     {"--plot=x.svg", "--before=lab"},
 		"--duration is 1ms":      {"--duration=1ms"},
 		`--calls has "scan"`:     {"--calls=scan"},
 		`--protocols has "http"`: {"--protocols=http"},

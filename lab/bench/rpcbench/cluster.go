@@ -9,19 +9,13 @@ import (
 	"github.com/google/uuid"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/lab/bench/caller"
 	"github.com/understudy-store/understudy/lab/cluster"
-	"github.com/understudy-store/understudy/segment"
 )
 
 // What is mounted and put. Segments are only numbers, and so large that nothing
 // is ever evicted.
-const (
-	segmentBytes = 64 << 30
-	objectBytes  = 4 << 10
-)
-
-// owner is the client that mounts and puts.
-var owner = segment.ClientID{1}
+const segmentBytes = 64 << 30
 
 // A target is the master that is measured, and in HA mode its etcd and a
 // standby.
@@ -60,7 +54,7 @@ func (t *target) mount(ctx context.Context, segments int) error {
 		binary.BigEndian.PutUint64(id[8:], uint64(i)+1)
 		name := fmt.Sprintf("host-%05d:12345", i)
 		if _, err := clients.MountSegment(ctx, &pb.MountSegmentRequest{
-			ClientId: uuid.UUID(owner).String(), RequestId: uint64(i) + 1,
+			ClientId: uuid.UUID(caller.Owner).String(), RequestId: uint64(i) + 1,
 			Segment: &pb.Segment{Id: id.String(), Name: name, Endpoint: name, Protocol: "tcp", Base: 1 << 40, Size: segmentBytes},
 		}); err != nil {
 			return fmt.Errorf("mounting a segment: %w", err)
@@ -76,17 +70,17 @@ const fillBatch = 1000
 // fill puts the objects that are read. It returns their keys in random order:
 // any run of them is a random choice.
 func (t *target) fill(ctx context.Context, objects int) ([]string, error) {
-	caller, err := newGRPC(ctx, t.master.RPC)
+	c, err := caller.Dial(ctx, GRPC, t.master.RPC)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = caller.Close() }()
+	defer func() { _ = c.Close() }()
 	pool := make([]string, objects)
 	for i := range pool {
 		pool[i] = keyOf(uint64(i))
 	}
 	for from := 0; from < objects; from += fillBatch {
-		if err := put(caller, pool[from:min(from+fillBatch, objects)]); err != nil {
+		if err := put(c, pool[from:min(from+fillBatch, objects)]); err != nil {
 			return nil, err
 		}
 	}
@@ -95,9 +89,9 @@ func (t *target) fill(ctx context.Context, objects int) ([]string, error) {
 	return pool, nil
 }
 
-func put(c caller, keys []string) error {
-	if err := c.putStart(keys); err != nil {
+func put(c caller.Caller, keys []string) error {
+	if err := c.PutStart(keys); err != nil {
 		return err
 	}
-	return c.putEnd(keys)
+	return c.PutEnd(keys)
 }

@@ -16,6 +16,8 @@ type Comparison struct {
 	Batch       int      `json:"batch"`
 	Call        string   `json:"call"`
 	Protocol    Protocol `json:"protocol"`
+	ThinkMicros float64  `json:"think_us"` // between two calls of a connection
+	Choice      Choice   `json:"key_choice"`
 	Calls       int64    `json:"calls"` // of a round, the same for both
 
 	Before []float64 `json:"before_cpu_us_per_key"` // processor time of the master, of each round
@@ -64,19 +66,17 @@ func compareMode(ctx context.Context, dir string, ha bool, o *Options, r *Report
 	}
 	both[0].beside, both[1].beside = both[1], both[0]
 	space := uint16(1) // 0 is the pool's
-	for _, connections := range o.Connections {
-		for _, batch := range o.Batches {
-			for _, p := range o.Protocols {
-				o.progress(fmt.Sprintf("%s: %d connections, %d keys a call, %s", modeName(ha), connections, batch, p))
-				var groups [2]group
-				for i := range both {
-					groups[i] = group{target: both[i], pool: pools[i], options: o, connections: connections, batch: batch, space: space}
-				}
-				if err := compareGroups(ctx, &groups, p, o, r); err != nil {
-					return fmt.Errorf("%s, %d connections, %d keys a call, %s: %w", modeName(ha), connections, batch, p, err)
-				}
-				space++
+	for _, s := range o.shapes() {
+		for _, p := range o.Protocols {
+			o.progress(fmt.Sprintf("%s: %v, %s", modeName(ha), s, p))
+			var groups [2]group
+			for i := range both {
+				groups[i] = group{shape: s, target: both[i], pool: pools[i], options: o, space: space}
 			}
+			if err := compareGroups(ctx, &groups, p, o, r); err != nil {
+				return fmt.Errorf("%s, %v, %s: %w", modeName(ha), s, p, err)
+			}
+			space++
 		}
 	}
 	return nil
@@ -146,6 +146,7 @@ func compareCalls(ctx context.Context, loads *[2]*load, together []call, o *Opti
 // add takes the outcome of a round.
 func (c *Comparison) add(cell *Cell, before bool) {
 	c.HA, c.Connections, c.Batch, c.Call, c.Protocol, c.Calls = cell.HA, cell.Connections, cell.Batch, cell.Call, cell.Protocol, cell.Calls
+	c.ThinkMicros, c.Choice = cell.ThinkMicros, cell.Choice
 	c.Others = max(c.Others, cell.OtherProcessors)
 	if before {
 		c.Before = append(c.Before, cell.ServerMicrosPerKey)

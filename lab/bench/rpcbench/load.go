@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/lab/bench/caller"
 )
 
 // A call is what a cell measures: RPCs that are made one after the other for
@@ -25,17 +26,17 @@ type call struct {
 
 type rpc struct {
 	name string
-	do   func(c caller, keys []string) error
+	do   func(c caller.Caller, keys []string) error
 }
 
 // calls are all that can be measured, in the order in which that is done.
 // Removals come last: they remove what the puts of the same cell have put.
 func calls() []call {
 	return []call{
-		{"get", (*worker).stored, []rpc{{"GetReplicaList", caller.get}}},
-		{"exist", (*worker).stored, []rpc{{"ExistKey", caller.exist}}},
-		{"put", (*worker).fresh, []rpc{{"PutStart", caller.putStart}, {"PutEnd", caller.putEnd}}},
-		{"remove", (*worker).leftover, []rpc{{"Remove", caller.remove}}},
+		{"get", (*worker).stored, []rpc{{"GetReplicaList", caller.Caller.Get}}},
+		{"exist", (*worker).stored, []rpc{{"ExistKey", caller.Caller.Exist}}},
+		{"put", (*worker).fresh, []rpc{{"PutStart", caller.Caller.PutStart}, {"PutEnd", caller.Caller.PutEnd}}},
+		{"remove", (*worker).leftover, []rpc{{"Remove", caller.Caller.Remove}}},
 	}
 }
 
@@ -48,13 +49,45 @@ func CallNames() []string {
 	return names
 }
 
-// A group is the cells of one number of connections and keys.
-type group struct {
-	target             *target
-	pool               []string
-	options            *Options
+// A shape is what the load of some cells is like.
+type shape struct {
 	connections, batch int
-	space              uint16 // of the first protocol's keys; the next ones are the others'
+	think              time.Duration
+	choice             Choice
+}
+
+func (s shape) String() string {
+	text := fmt.Sprintf("%d connections, %d keys a call", s.connections, s.batch)
+	if s.think > 0 {
+		text += fmt.Sprintf(", %v between calls", s.think)
+	}
+	if s.choice != Uniform {
+		text += ", " + string(s.choice)
+	}
+	return text
+}
+
+// shapes returns all that are to be measured.
+func (o *Options) shapes() (all []shape) {
+	for _, connections := range o.Connections {
+		for _, batch := range o.Batches {
+			for _, think := range o.Thinks {
+				for _, choice := range o.Choices {
+					all = append(all, shape{connections, batch, think, choice})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// A group is the cells of one shape.
+type group struct {
+	shape
+	target  *target
+	pool    []string
+	options *Options
+	space   uint16 // of the first protocol's keys; the next ones are the others'
 }
 
 // run measures the cells, the protocols in turn, and leaves no object of theirs
@@ -108,15 +141,28 @@ type load struct {
 // stands.
 func (g *group) connect(ctx context.Context, p Protocol, space uint16) (*load, error) {
 	l := &load{group: g, protocol: p, clock: clock.Boot()}
+	var zipf *zipf
+	if g.choice == Zipf {
+		zipf = newZipf(len(g.pool) / g.batch)
+	}
 	for i := range g.connections {
-		c, err := dial(ctx, p, g.target.master.RPC)
+		c, err := caller.Dial(ctx, p, g.target.master.RPC)
 		if err != nil {
 			l.disconnect()
 			return nil, err
 		}
-		l.workers = append(l.workers, newWorker(c, g.pool, g.batch, space, uint16(i)))
+		w := newWorker(c, g.pool, g.batch, space, uint16(i))
+		w.zipf = zipf
+		l.workers = append(l.workers, w)
+		if g.think == 0 {
+			continue
+		}
+		if w.thinker, err = newThinker(g.think); err != nil {
+			l.disconnect()
+			return nil, err
+		}
 	}
-	if err := l.each(ctx, connectTime, func(w *worker) error { return w.caller.exist(w.stored()) }); err != nil {
+	if err := l.each(ctx, connectTime, func(w *worker) error { return w.caller.Exist(w.stored()) }); err != nil {
 		l.disconnect()
 		return nil, err
 	}
@@ -126,6 +172,9 @@ func (g *group) connect(ctx context.Context, p Protocol, space uint16) (*load, e
 func (l *load) disconnect() {
 	for _, w := range l.workers {
 		_ = w.caller.Close()
+		if w.thinker != nil {
+			_ = w.thinker.Close()
+		}
 	}
 }
 
@@ -199,6 +248,7 @@ func (l *load) count(ctx context.Context, c call, most time.Duration, do func(*w
 func (l *load) cell(c call, took float64, cpu spent) Cell {
 	cell := Cell{
 		HA: l.target.Etcd > 0, Connections: l.connections, Batch: l.batch, Call: c.name, Protocol: l.protocol,
+		ThinkMicros: micros(l.think), Choice: l.choice,
 		Seconds: took, ServerProcessors: cpu.master / took, OtherProcessors: cpu.others / took,
 	}
 	for i, r := range c.rpcs {
@@ -212,16 +262,25 @@ func (l *load) cell(c call, took float64, cpu spent) Cell {
 		if l.batch > 1 {
 			name = "Batch" + name
 		}
-		cell.Latency = append(cell.Latency, Latency{name, all.ValueAtPercentile(50), all.ValueAtPercentile(99), all.Max()})
+		cell.Latency = append(cell.Latency, Latency{
+			RPC: name, P50: all.ValueAtPercentile(50), P90: all.ValueAtPercentile(90), P99: all.ValueAtPercentile(99), P999: all.ValueAtPercentile(99.9), Max: all.Max(),
+		})
+	}
+	var thought time.Duration
+	for _, w := range l.workers {
+		thought += w.thought
 	}
 	cell.CallsPerSecond = float64(cell.Calls) / took
 	cell.KeysPerSecond = float64(cell.Keys) / took
 	if cell.Calls > 0 {
 		cell.ServerMicrosPerCall = cpu.master * 1e6 / float64(cell.Calls)
 		cell.ServerMicrosPerKey = cpu.master * 1e6 / float64(cell.Keys)
+		cell.ThoughtMicros = micros(thought) / float64(cell.Calls)
 	}
 	return cell
 }
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
 // clean removes what puts have left.
 func (l *load) clean(ctx context.Context) error {
@@ -233,7 +292,7 @@ func (l *load) clean(ctx context.Context) error {
 			if keys == nil {
 				return nil
 			}
-			if err := w.caller.remove(keys); err != nil {
+			if err := w.caller.Remove(keys); err != nil {
 				return err
 			}
 		}
@@ -246,17 +305,20 @@ func (l *load) clean(ctx context.Context) error {
 
 // A worker makes calls on one connection, one at a time.
 type worker struct {
-	caller       caller
+	caller       caller.Caller
 	pool         []string
 	batch        int
 	random       *rand.Rand
-	first        uint64 // number of its first key
-	put, removed uint64 // how many of its keys were
+	zipf         *zipf         // nil for a uniform choice
+	thinker      *thinker      // nil for no pause between calls
+	thought      time.Duration // of the pauses of the call
+	first        uint64        // number of its first key
+	put, removed uint64        // how many of its keys were
 	keys         []string
 	times        []*hdrhistogram.Histogram // µs, of each RPC of the call
 }
 
-func newWorker(c caller, pool []string, batch int, space, id uint16) *worker {
+func newWorker(c caller.Caller, pool []string, batch int, space, id uint16) *worker {
 	return &worker{
 		caller: c, pool: pool, batch: batch, random: rand.New(rand.NewPCG(uint64(space), uint64(id))),
 		first: uint64(space)<<48 | uint64(id)<<32, // of 2^32 keys
@@ -269,7 +331,7 @@ func newHistogram() *hdrhistogram.Histogram {
 }
 
 func (w *worker) begin(c call) {
-	w.times = w.times[:0]
+	w.times, w.thought = w.times[:0], 0
 	for range c.rpcs {
 		w.times = append(w.times, newHistogram())
 	}
@@ -288,7 +350,14 @@ func (w *worker) play(now clock.Clock, c call, over func() bool) error {
 			}
 			done := now()
 			_ = w.times[i].RecordValue((done - at).Microseconds()) // each bounds it below a minute
-			at = done
+			if at = done; w.thinker == nil {
+				continue
+			}
+			if err := w.thinker.pause(); err != nil {
+				return err
+			}
+			at = now()
+			w.thought += at - done
 		}
 	}
 	return nil
@@ -296,7 +365,12 @@ func (w *worker) play(now clock.Clock, c call, over func() bool) error {
 
 // stored returns objects of the pool.
 func (w *worker) stored() []string {
-	from := w.random.IntN(len(w.pool) - w.batch + 1)
+	var from int
+	if w.zipf == nil {
+		from = w.random.IntN(len(w.pool) - w.batch + 1)
+	} else {
+		from = w.batch * w.zipf.next(w.random)
+	}
 	return w.pool[from : from+w.batch]
 }
 

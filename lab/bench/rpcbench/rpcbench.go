@@ -21,22 +21,25 @@ import (
 	"github.com/prometheus/procfs"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/lab/bench/caller"
 )
 
 // A Protocol is one in which a master is called.
-type Protocol string
+type Protocol = caller.Protocol
 
 // The protocols.
 const (
-	GRPC     Protocol = "grpc"
-	Mooncake Protocol = "mooncake"
+	GRPC     = caller.GRPC
+	Mooncake = caller.Mooncake
 )
 
 // Options of a run. It measures a cell for each combination of the lists.
 type Options struct {
 	HA          []bool
-	Connections []int // each with one call at a time under way
-	Batches     []int // keys of a call; 1 means the calls for one key
+	Connections []int           // each with one call at a time under way
+	Batches     []int           // keys of a call; 1 means the calls for one key
+	Thinks      []time.Duration // between two calls of a connection, up to a second
+	Choices     []Choice        // of the objects that are read
 	Calls       []string
 	Protocols   []Protocol
 	Duration    time.Duration // of a cell; one of removals ends when all is removed
@@ -55,6 +58,8 @@ func Defaults() Options {
 		HA:          []bool{false, true},
 		Connections: []int{1, 4, 16, 64, 200},
 		Batches:     []int{1, 128},
+		Thinks:      []time.Duration{0},
+		Choices:     []Choice{Uniform},
 		Calls:       CallNames(),
 		Protocols:   []Protocol{GRPC, Mooncake},
 		Duration:    2 * time.Second,
@@ -71,6 +76,7 @@ const (
 	maxObjects     = 10_000_000
 	maxRounds      = 1000
 	minDuration    = 100 * time.Millisecond
+	maxThink       = time.Second
 )
 
 // Check returns what is wrong with the options, in the words of the flags.
@@ -78,7 +84,7 @@ func (o *Options) Check() error {
 	for _, list := range []struct {
 		flag   string
 		length int
-	}{{"ha", len(o.HA)}, {"connections", len(o.Connections)}, {"batch", len(o.Batches)}, {"calls", len(o.Calls)}, {"protocols", len(o.Protocols)}} {
+	}{{"ha", len(o.HA)}, {"connections", len(o.Connections)}, {"batch", len(o.Batches)}, {"think", len(o.Thinks)}, {"keys", len(o.Choices)}, {"calls", len(o.Calls)}, {"protocols", len(o.Protocols)}} {
 		if list.length == 0 {
 			return fmt.Errorf("--%s is empty", list.flag)
 		}
@@ -101,6 +107,20 @@ func (o *Options) Check() error {
 	}
 	if o.Duration < minDuration {
 		return fmt.Errorf("--duration is %v: it must be at least %v", o.Duration, minDuration)
+	}
+	for _, think := range o.Thinks {
+		if think < 0 || think > maxThink {
+			return fmt.Errorf("--think is %v: it must be from 0 to %v", think, maxThink)
+		}
+	}
+	return o.checkNames()
+}
+
+func (o *Options) checkNames() error {
+	for _, c := range o.Choices {
+		if c != Uniform && c != Zipf {
+			return fmt.Errorf("--keys has %q: known are %s, %s", c, Uniform, Zipf)
+		}
 	}
 	for _, name := range o.Calls {
 		if !slices.Contains(CallNames(), name) {
@@ -135,6 +155,10 @@ type Cell struct {
 	Call        string   `json:"call"`
 	Protocol    Protocol `json:"protocol"`
 
+	ThinkMicros   float64 `json:"think_us"`   // between two calls of a connection, as asked for
+	ThoughtMicros float64 `json:"thought_us"` // on average, as it was
+	Choice        Choice  `json:"key_choice"`
+
 	Seconds             float64 `json:"seconds"`
 	Calls               int64   `json:"calls"` // a put is two
 	Keys                int64   `json:"keys"`
@@ -150,10 +174,12 @@ type Cell struct {
 
 // Latency is how long the client waited for answers, in microseconds.
 type Latency struct {
-	RPC string `json:"rpc"`
-	P50 int64  `json:"p50_us"`
-	P99 int64  `json:"p99_us"`
-	Max int64  `json:"max_us"`
+	RPC  string `json:"rpc"`
+	P50  int64  `json:"p50_us"`
+	P90  int64  `json:"p90_us"`
+	P99  int64  `json:"p99_us"`
+	P999 int64  `json:"p999_us"`
+	Max  int64  `json:"max_us"`
 }
 
 // Run measures all cells. The two protocols of a cell run one after the other,
@@ -213,17 +239,15 @@ func runMode(ctx context.Context, dir string, ha bool, o *Options, r *Report) er
 		return fmt.Errorf("putting the objects to read: %w", err)
 	}
 	space := uint16(1) // 0 is the pool's
-	for _, connections := range o.Connections {
-		for _, batch := range o.Batches {
-			o.progress(fmt.Sprintf("%s: %d connections, %d keys a call", mode, connections, batch))
-			g := group{target: c, pool: pool, options: o, connections: connections, batch: batch, space: space}
-			cells, err := g.run(ctx)
-			if err != nil {
-				return fmt.Errorf("%s, %d connections, %d keys a call: %w", mode, connections, batch, err)
-			}
-			r.Cells = append(r.Cells, cells...)
-			space += uint16(len(o.Protocols))
+	for _, s := range o.shapes() {
+		o.progress(fmt.Sprintf("%s: %v", mode, s))
+		g := group{shape: s, target: c, pool: pool, options: o, space: space}
+		cells, err := g.run(ctx)
+		if err != nil {
+			return fmt.Errorf("%s, %v: %w", mode, s, err)
 		}
+		r.Cells = append(r.Cells, cells...)
+		space += uint16(len(o.Protocols))
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package rpcbench
 
 import (
+	"math"
+	"math/rand/v2"
 	"os"
 	"slices"
 	"strings"
@@ -10,6 +12,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/understudy-store/understudy/lab/bench/caller"
 	"github.com/understudy-store/understudy/lab/cluster"
 )
 
@@ -107,7 +110,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	o := small()
 	o.Calls = []string{"put"}
-	g := group{target: c, pool: pool, options: &o, connections: 2, batch: 4, space: 1}
+	g := group{shape: shape{connections: 2, batch: 4}, target: c, pool: pool, options: &o, space: 1}
 	cells, err := g.run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -134,23 +137,23 @@ func TestErrors(t *testing.T) {
 	absent := [][]string{{keyOf(1 << 60)}, {pool[0], keyOf(1 << 60)}}
 	there := [][]string{pool[:1], {keyOf(1 << 59), pool[0]}}
 	for _, p := range []Protocol{GRPC, Mooncake} {
-		caller, err := dial(t.Context(), p, c.master.RPC)
+		one, err := caller.Dial(t.Context(), p, c.master.RPC)
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer caller.Close()
+		defer one.Close()
 		for _, keys := range absent {
-			if err := caller.exist(keys); err == nil {
+			if err := one.Exist(keys); err == nil {
 				t.Errorf("%s: got no error for keys %v, want one, for one of them is absent", p, keys)
 			}
-			for name, do := range map[string]func([]string) error{"get": caller.get, "put end": caller.putEnd, "remove": caller.remove} {
+			for name, do := range map[string]func([]string) error{"get": one.Get, "put end": one.PutEnd, "remove": one.Remove} {
 				if err := do(keys); err == nil || !strings.Contains(err.Error(), "NOT_FOUND") && !strings.Contains(err.Error(), "HAS_LEASE") {
 					t.Errorf("%s: %s of %d keys, one of them absent: got error %v, want NOT_FOUND or HAS_LEASE", p, name, len(keys), err)
 				}
 			}
 		}
 		for _, keys := range there {
-			if err := caller.putStart(keys); err == nil || !strings.Contains(err.Error(), "ALREADY_EXISTS") {
+			if err := one.PutStart(keys); err == nil || !strings.Contains(err.Error(), "ALREADY_EXISTS") {
 				t.Errorf("%s: a put start of %d keys, one of them there: got error %v, want ALREADY_EXISTS", p, len(keys), err)
 			}
 		}
@@ -167,7 +170,7 @@ func TestMasterThatIsLost(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := small()
-		g := group{target: c, pool: pool, options: &o, connections: 2, batch: 1, space: 1}
+		g := group{target: c, pool: pool, options: &o, shape: shape{connections: 2, batch: 1}, space: 1}
 		get := calls()[0]
 		for _, way := range []struct {
 			lose func()
@@ -254,6 +257,10 @@ func TestCheck(t *testing.T) {
 		"--batch is 10001":       func(o *Options) { o.Batches = []int{10_001} },
 		"--segments is 0":        func(o *Options) { o.Segments = 0 },
 		"--objects is 127":       func(o *Options) { o.Objects = 127 },
+		"--think is -1ns":        func(o *Options) { o.Thinks = []time.Duration{0, -1} },
+		"--think is 2s":          func(o *Options) { o.Thinks = []time.Duration{2 * time.Second} },
+		"--think is empty":       func(o *Options) { o.Thinks = nil },
+		`--keys has "hot"`:       func(o *Options) { o.Choices = []Choice{"hot"} },
 		"--rounds is 0":          func(o *Options) { o.Rounds = 0 },
 		"--duration is 1ms":      func(o *Options) { o.Duration = time.Millisecond },
 		`--calls has "PutStart"`: func(o *Options) { o.Calls = []string{"get", "PutStart"} },
@@ -314,7 +321,7 @@ func TestComparedRoundsLeaveNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		g := group{target: c, pool: pool, options: &o, connections: 2, batch: 4, space: 1}
+		g := group{shape: shape{connections: 2, batch: 4}, target: c, pool: pool, options: &o, space: 1}
 		if loads[i], err = g.connect(t.Context(), Mooncake, 1); err != nil {
 			t.Fatal(err)
 		}
@@ -335,5 +342,99 @@ func TestComparedRoundsLeaveNothing(t *testing.T) {
 		if n := s.GetState().GetObjects(); n != 20 {
 			t.Errorf("%d objects are left, want 20", n)
 		}
+	}
+}
+
+// A client that thinks calls less often, and says how long it thought.
+func TestThinking(t *testing.T) {
+	o := small()
+	o.Calls, o.Batches, o.Protocols = []string{"put"}, []int{1}, []Protocol{Mooncake}
+	o.Thinks, o.Choices = []time.Duration{0, 5 * time.Millisecond}, []Choice{Zipf}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Cells) != 2 || r.Cells[0].ThoughtMicros != 0 || r.Cells[1].ThinkMicros != 5000 || r.Cells[1].ThoughtMicros < 5000 {
+		t.Fatalf("got %+v, want a cell without pauses and one with pauses of 5 ms at least", r.Cells)
+	}
+	if c := r.Cells[1]; c.Calls > int64(3*c.Seconds*1000/5)+6 {
+		t.Errorf("%d calls in %v s: 3 connections with pauses of 5 ms cannot make as many", c.Calls, c.Seconds)
+	}
+}
+
+func TestThinkerCloses(t *testing.T) {
+	th, err := newThinker(time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error)
+	go func() { ended <- th.pause() }()
+	if err := th.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("a pause of an hour ended well with its timer closed")
+	}
+}
+
+func TestZipf(t *testing.T) {
+	const n, draws = 1000, 200_000
+	r, z := rand.New(rand.NewPCG(1, 2)), newZipf(n)
+	var counts [n]int
+	for range draws {
+		counts[z.next(r)]++
+	}
+	for _, i := range []int{0, 1, 9, 99} {
+		want := draws / z.zeta / math.Pow(float64(i+1), zipfExponent)
+		if got := float64(counts[i]); math.Abs(got-want) > 0.2*want {
+			t.Errorf("%d was chosen %v times, want about %.0f", i, got, want)
+		}
+	}
+	for _, few := range []int{1, 2, 3} {
+		z := newZipf(few)
+		for range 1000 {
+			if got := z.next(r); got < 0 || got >= few {
+				t.Fatalf("one of %d is %d", few, got)
+			}
+		}
+	}
+}
+
+// A batch of Zipf's choice is a run of the pool.
+func TestZipfBatches(t *testing.T) {
+	pool := make([]string, 103)
+	for i := range pool {
+		pool[i] = keyOf(uint64(i))
+	}
+	w := newWorker(nil, pool, 10, 1, 1)
+	w.zipf = newZipf(len(pool) / 10)
+	first := 0
+	for range 1000 {
+		keys := w.stored()
+		if len(keys) != 10 || !slices.Equal(keys, pool[slices.Index(pool, keys[0]):][:10]) {
+			t.Fatalf("got %v, want a run of 10", keys)
+		}
+		if keys[0] == pool[0] {
+			first++
+		}
+	}
+	if first < 200 {
+		t.Errorf("the first run came %d times of 1,000, want about a third", first)
+	}
+}
+
+func TestPlot(t *testing.T) {
+	o := small()
+	o.Batches, o.Protocols, o.Connections = []int{4}, []Protocol{Mooncake}, []int{1, 2}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	charts := r.Charts()
+	if len(charts) != 2 || len(charts[0].Lines) != len(CallNames()) || !slices.Equal(charts[0].Values, []string{"1", "2"}) {
+		t.Fatalf("got %+v, want two charts of all calls, over 1 and 2 connections", charts)
+	}
+	if y := charts[0].Lines[0].Y; len(y) != 2 || y[1] != r.Cells[4].ServerMicrosPerKey {
+		t.Errorf("got %v of %s, want the processor time by the key of two cells", y, charts[0].Lines[0].Name)
 	}
 }

@@ -1,4 +1,4 @@
-package rpcbench
+package caller
 
 import (
 	"context"
@@ -39,13 +39,18 @@ func newGRPC(ctx context.Context, address string) (*grpcCaller, error) {
 	if err != nil {
 		return nil, err
 	}
-	client := uuid.UUID(owner).String()
+	client := uuid.UUID(Owner).String()
 	c := &grpcCaller{ctx: context.WithoutCancel(ctx), conn: conn, objects: pb.NewObjectServiceClient(conn)}
-	c.start.ClientId, c.start.Size = client, objectBytes
+	c.start.ClientId, c.start.Size = client, ObjectBytes
 	c.batchStart.ClientId = client
 	c.end.ClientId, c.end.Selector = client, pb.ReplicaSelector_REPLICA_SELECTOR_MEMORY
 	c.batchEnd.ClientId, c.batchEnd.Selector = client, pb.ReplicaSelector_REPLICA_SELECTOR_MEMORY
 	return c, nil
+}
+
+func (c *grpcCaller) Prefer(segments []string) {
+	c.start.Config = &pb.PutConfig{PreferredSegments: segments}
+	c.batchStart.Config = c.start.Config
 }
 
 func (c *grpcCaller) Close() error { return c.conn.Close() }
@@ -58,7 +63,7 @@ func settled(r interface{ GetErrors() []*pb.ItemError }, err error) error {
 	return err
 }
 
-func (c *grpcCaller) exist(keys []string) error {
+func (c *grpcCaller) Exist(keys []string) error {
 	if len(keys) == 1 {
 		c.exists.Key = keys[0]
 		r, err := c.objects.ExistKey(c.ctx, &c.exists)
@@ -75,7 +80,7 @@ func (c *grpcCaller) exist(keys []string) error {
 	return present(len(r.GetExists()) == len(keys) && !slices.Contains(r.GetExists(), false))
 }
 
-func (c *grpcCaller) get(keys []string) error {
+func (c *grpcCaller) Get(keys []string) error {
 	if len(keys) == 1 {
 		c.lists.Key = keys[0]
 		r, err := c.objects.GetReplicaList(c.ctx, &c.lists)
@@ -92,7 +97,7 @@ func (c *grpcCaller) get(keys []string) error {
 	return answered(len(r.GetObjects()), len(keys))
 }
 
-func (c *grpcCaller) putStart(keys []string) error {
+func (c *grpcCaller) PutStart(keys []string) error {
 	if len(keys) == 1 {
 		c.start.Key = keys[0]
 		_, err := c.objects.PutStart(c.ctx, &c.start)
@@ -103,13 +108,13 @@ func (c *grpcCaller) putStart(keys []string) error {
 	}
 	c.batchStart.Items = c.batchStart.Items[:0]
 	for i, key := range keys {
-		c.starts[i].Key, c.starts[i].Size = key, objectBytes
+		c.starts[i].Key, c.starts[i].Size = key, ObjectBytes
 		c.batchStart.Items = append(c.batchStart.Items, &c.starts[i])
 	}
 	return settled(c.objects.BatchPutStart(c.ctx, &c.batchStart))
 }
 
-func (c *grpcCaller) putEnd(keys []string) error {
+func (c *grpcCaller) PutEnd(keys []string) error {
 	if len(keys) == 1 {
 		c.end.Key = keys[0]
 		_, err := c.objects.PutEnd(c.ctx, &c.end)
@@ -126,7 +131,7 @@ func (c *grpcCaller) putEnd(keys []string) error {
 	return settled(c.objects.BatchPutEnd(c.ctx, &c.batchEnd))
 }
 
-func (c *grpcCaller) remove(keys []string) error {
+func (c *grpcCaller) Remove(keys []string) error {
 	if len(keys) == 1 {
 		c.removal.Key = keys[0]
 		_, err := c.objects.Remove(c.ctx, &c.removal)

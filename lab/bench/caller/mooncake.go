@@ -1,4 +1,4 @@
-package rpcbench
+package caller
 
 import (
 	"context"
@@ -33,9 +33,11 @@ func newMooncake(ctx context.Context, address string) (*mooncakeCaller, error) {
 		return nil, err
 	}
 	c := &mooncakeCaller{ctx: context.WithoutCancel(ctx), Conn: conn}
-	c.args = mooncake.Args{Client: owner, Size: objectBytes, Config: mooncake.ReplicateConfig{Replicas: 1}, Kind: mooncake.ReplicaMemory}
+	c.args = mooncake.Args{Client: Owner, Size: ObjectBytes, Config: mooncake.ReplicateConfig{Replicas: 1}, Kind: mooncake.ReplicaMemory}
 	return c, nil
 }
+
+func (c *mooncakeCaller) Prefer(segments []string) { c.args.Config.Preferred = segments }
 
 // do makes a call whose answer is one result.
 func do[T any](c *mooncakeCaller, call mooncake.Call[mooncake.Result[T]], key string, r *mooncake.Result[T]) error {
@@ -60,7 +62,7 @@ func doAll[T any](c *mooncakeCaller, call mooncake.Call[[]mooncake.Result[T]], k
 	return answered(len(*r), len(keys))
 }
 
-func (c *mooncakeCaller) exist(keys []string) error {
+func (c *mooncakeCaller) Exist(keys []string) error {
 	if len(keys) == 1 {
 		if err := do(c, c.Generation.ExistKey, keys[0], &c.exists); err != nil {
 			return err
@@ -73,7 +75,7 @@ func (c *mooncakeCaller) exist(keys []string) error {
 	return present(!slices.ContainsFunc(c.allExist, func(r mooncake.Result[bool]) bool { return !r.Value }))
 }
 
-func (c *mooncakeCaller) get(keys []string) error {
+func (c *mooncakeCaller) Get(keys []string) error {
 	if len(keys) == 1 {
 		if err := do(c, c.Generation.GetReplicaList, keys[0], &c.list); err != nil {
 			return err
@@ -83,18 +85,18 @@ func (c *mooncakeCaller) get(keys []string) error {
 	return doAll(c, c.Generation.BatchGetReplicaList, keys, &c.lists)
 }
 
-func (c *mooncakeCaller) putStart(keys []string) error {
+func (c *mooncakeCaller) PutStart(keys []string) error {
 	if len(keys) == 1 {
 		return do(c, c.Generation.PutStart, keys[0], &c.placement)
 	}
 	for len(c.args.Sizes) < len(keys) {
-		c.args.Sizes = append(c.args.Sizes, objectBytes)
+		c.args.Sizes = append(c.args.Sizes, ObjectBytes)
 	}
 	c.args.Sizes = c.args.Sizes[:len(keys)]
 	return doAll(c, c.Generation.BatchPutStart, keys, &c.placements)
 }
 
-func (c *mooncakeCaller) putEnd(keys []string) error {
+func (c *mooncakeCaller) PutEnd(keys []string) error {
 	if len(keys) == 1 {
 		return do(c, c.Generation.PutEnd, keys[0], &c.done)
 	}
@@ -105,7 +107,7 @@ func (c *mooncakeCaller) putEnd(keys []string) error {
 	return doAll(c, c.Generation.BatchPutEnd, keys, &c.allDone)
 }
 
-func (c *mooncakeCaller) remove(keys []string) error {
+func (c *mooncakeCaller) Remove(keys []string) error {
 	if len(keys) == 1 {
 		return do(c, c.Generation.Remove, keys[0], &c.done)
 	}
