@@ -177,6 +177,39 @@ func TestNothingIsArmedBeforeTheCommitThatEndsTheGuard(t *testing.T) {
 	fails(1, "the put was tried behind the commit")
 }
 
+// Of very many ranges whose time in quarantine is over, a commit frees a part. A put that
+// fails until then asks for nothing.
+func TestNothingIsArmedWhileQuarantineEmpties(t *testing.T) {
+	const ranges = 12_000 // commits free 4,096 each
+	p := lonetest.Start(t, metadata.Options{}, params, 104*(ranges+10))
+	keys := lonetest.Keys("k", ranges)
+	p.Put(nil, keys...)
+	p.Put(nil, lonetest.Keys("stays", 10)...)
+	p.Commit(&metadata.TermStart{Term: 1, Params: params, Guard: params.HoldTime()})
+	var removals []metadata.Change
+	for _, key := range keys {
+		removals = append(removals, p.Remove(key, true))
+	}
+	p.Commit(removals...)
+	p.Pass(params.HoldTime()) // the writer goes on to commit by itself
+	for p.Store.Releasing() {
+		l := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
+		size := p.Store.Stats().LeavingSoon
+		l.AllocationFailed(size, p.Store.Time())
+		if p.Store.Releasing() && p.Store.Stats().LeavingSoon == size && round(t, l) != 0 {
+			t.Fatalf("objects are evicted with %d bytes about to come free, want none", size)
+		}
+	}
+	if st := p.Store.Stats(); st.Quarantined != 0 {
+		t.Errorf("%d bytes stay in quarantine, want none", st.Quarantined)
+	}
+	l := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
+	l.AllocationFailed(104, p.Store.Time())
+	if n := round(t, l); n != 1 {
+		t.Errorf("%d evicted behind it, want one", n)
+	}
+}
+
 // Outside of a guard a put that fails makes room, though there always is
 // something in quarantine: else all puts but a few starve.
 func TestQuarantineDoesNotStarvePuts(t *testing.T) {

@@ -73,11 +73,14 @@ func NewLoop(l *Loop) *Loop {
 // about to leave quarantine would hold the object. Evicted memory would wait in
 // quarantine too, and repeated puts would empty the cache. The memory is freed by
 // a commit up to a heartbeat after the guard's end; until then it still does
-// nothing, because a round would evict the first objects put afterwards.
+// nothing, because a round would evict the first objects put afterwards. So it is
+// while more leaves quarantine than one commit frees.
 func (l *Loop) AllocationFailed(size uint64, asOf metadata.Time) {
 	guard := l.Store.GuardUntil()
 	switch {
 	case l.armed.Load():
+	case l.Store.Releasing() && l.Store.Stats().LeavingSoon >= size:
+		// The next commits free it.
 	case asOf < guard && (l.Store.Stats().LeavingSoon >= size || l.Store.Time() >= guard):
 		// There is room now, or will be.
 	default:

@@ -155,8 +155,20 @@ func (w *Writer) run(ctx context.Context) error {
 		if err := w.commit(ctx, sealed); err != nil {
 			return err
 		}
-		idle.Reset(begun + w.Pace.Every() - w.Elapsed()) // at once after a commit that took so long
+		idle.Reset(begun + w.pause() - w.Elapsed()) // at once after a commit that took so long
 	}
+}
+
+// releaseEvery is the pause between commits while very many ranges leave quarantine.
+const releaseEvery = 5 * time.Millisecond
+
+// pause is how long after the last commit the next one begins, if no change comes
+// before.
+func (w *Writer) pause() time.Duration {
+	if w.Store.Releasing() {
+		return min(releaseEvery, w.Pace.Every())
+	}
+	return w.Pace.Every()
 }
 
 // Next returns the head that would come behind the last commit, with nothing

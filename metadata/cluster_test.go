@@ -1,6 +1,7 @@
 package metadata_test
 
 import (
+	"cmp"
 	"fmt"
 	"testing"
 	"time"
@@ -39,6 +40,8 @@ type cluster struct {
 	term     metadata.Term
 	seq      metadata.Seq
 	log      []*metadata.Commit // as decoded, from sequence 1
+	options  metadata.Options   // of all stores
+	rules    metadata.Rules     // of all terms; 0 for the newest
 }
 
 func newCluster(t tester) *cluster {
@@ -47,7 +50,12 @@ func newCluster(t tester) *cluster {
 
 func newClusterWith(t tester, p metadata.Params) *cluster {
 	t.Helper()
-	c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000}
+	return newClusterOf(t, metadata.Options{}, p)
+}
+
+func newClusterOf(t tester, options metadata.Options, p metadata.Params) *cluster {
+	t.Helper()
+	c := &cluster{t: t, primary: metadata.New(options), follower: metadata.New(options), now: 1000, options: options}
 	c.startTerm(p, 0)
 	return c
 }
@@ -57,7 +65,7 @@ func (c *cluster) startTerm(p metadata.Params, guard time.Duration) {
 	c.t.Helper()
 	c.term++
 	c.primary.StartIDs(c.term)
-	c.must(c.commit(&metadata.TermStart{Term: c.term, Params: p, Guard: guard}, &metadata.UseRules{Version: metadata.NewestRules}))
+	c.must(c.commit(&metadata.TermStart{Term: c.term, Params: p, Guard: guard}, &metadata.UseRules{Version: cmp.Or(c.rules, metadata.NewestRules)}))
 }
 
 // takeOver promotes the follower; the old primary is lost. The new follower is
@@ -72,7 +80,7 @@ func (c *cluster) takeOver(guard time.Duration) {
 
 func (c *cluster) replay() *metadata.Store {
 	c.t.Helper()
-	s := metadata.New(metadata.Options{})
+	s := metadata.New(c.options)
 	for _, commit := range c.log {
 		c.apply(s, c.recode(commit))
 	}
@@ -329,7 +337,7 @@ func wantKind(t *testing.T, what string, err error, want errs.Kind) {
 // beginning from the log.
 func (c *cluster) load(parts [][]byte) (*metadata.Store, error) {
 	c.t.Helper()
-	l := metadata.NewLoader(metadata.Options{})
+	l := metadata.NewLoader(c.options)
 	for _, part := range parts {
 		if err := l.Add(part); err != nil {
 			return nil, err

@@ -1,6 +1,25 @@
 package metadata
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/understudy-store/understudy/segment"
+)
+
+// InSlices returns options of a store of which at most n ranges leave quarantine with a
+// commit.
+func InSlices(n int) Options { return Options{quarantineSlice: n} }
+
+// QuarantineOf puts n ranges into the quarantine of a store's only segment, as if they
+// had been taken before. The state is no cluster's any more.
+func QuarantineOf(s *Store, n int) *Store {
+	for _, p := range s.segments {
+		for i := range n {
+			s.quarantine.add(quarantined{until: 1 << 40, segment: p, rng: segment.Range{Offset: uint32(2 * i), Length: 1}})
+		}
+	}
+	return s
+}
 
 // FinishUnchecked is Finish with the digest that the parts have, whatever the
 // last one says.

@@ -121,7 +121,7 @@ var quick = metadata.Params{
 
 func newWorld(t *rapid.T) *world {
 	w := &world{
-		cluster: newClusterWith(t, quick), t: t,
+		cluster: newClusterOf(t, metadata.InSlices(2), quick), t: t,
 		removed: map[metadata.ObjectID]bool{}, copies: map[diskCopy]bool{}, mounts: map[byte]bool{},
 		transfers: map[metadata.ObjectID]underWay{}, leased: map[metadata.ObjectID]metadata.Time{},
 		tasks: map[metadata.TaskID]metadata.TaskStatus{},

@@ -30,6 +30,11 @@ func (q quarantined) before(o quarantined) bool {
 
 func (q quarantined) bytes() uint64 { return q.segment.Bytes(q.rng.Length) }
 
+// quarantineSlice bounds the ranges that leave with one commit, and those that begin to
+// count as soon: the first cost some 200 ns each. The rest leaves with the commits that follow, which
+// a writer makes without delay (Store.Releasing).
+const quarantineSlice = 4096
+
 // A quarantine holds the ranges ordered by the time they leave. Guarded by
 // Store.applyMu.
 //
@@ -38,50 +43,72 @@ func (q quarantined) bytes() uint64 { return q.segment.Bytes(q.rng.Length) }
 // that it evicts, would go on to evict everything (design section 7).
 type quarantine struct {
 	ranges  *btree.BTreeG[quarantined]
-	horizon Time // ranges that leave at or before it are counted as soon
+	horizon Time        // ranges that leave at or before it are to be counted as soon
+	counted quarantined // those in front of it are
+	slice   int         // quarantineSlice but in tests
 }
 
-func newQuarantine() quarantine {
-	return quarantine{ranges: btree.NewBTreeGOptions(quarantined.before, btree.Options{NoLocks: true})}
+func newQuarantine(slice int) quarantine {
+	return quarantine{
+		ranges: btree.NewBTreeGOptions(quarantined.before, btree.Options{NoLocks: true}), counted: beginOf(0), slice: slice,
+	}
 }
+
+// beginOf is in front of all ranges that leave at a time, and behind those before.
+func beginOf(until Time) quarantined { return quarantined{until: until, segment: noSegment} }
 
 func (q *quarantine) add(r quarantined) {
 	q.ranges.Set(r)
 	r.segment.quarantined.Add(r.bytes())
-	if r.until <= q.horizon {
+	if r.before(q.counted) {
 		r.segment.leavingSoon.Add(r.bytes())
 	}
 }
 
 // popDue takes out the next range that may leave at now.
 func (q *quarantine) popDue(now Time) (quarantined, bool) {
-	r, ok := q.ranges.Min()
-	if !ok || r.until > now {
+	if !q.due(now) {
 		return quarantined{}, false
 	}
-	q.ranges.PopMin()
+	r, _ := q.ranges.PopMin()
 	r.segment.quarantined.Add(-r.bytes())
-	if r.until <= q.horizon {
+	if r.before(q.counted) {
 		r.segment.leavingSoon.Add(-r.bytes())
 	}
 	return r, true
 }
 
+// due reports whether a range may leave at now.
+func (q *quarantine) due(now Time) bool {
+	r, ok := q.ranges.Min()
+	return ok && r.until <= now
+}
+
 // moveHorizon counts as soon what leaves up to the new horizon, and nothing
-// else: a term with a shorter TTL moves it back.
+// else: a term with a shorter TTL moves it back. If very many ranges come within the
+// horizon at once, some of them are counted by the next calls.
 func (q *quarantine) moveHorizon(horizon Time) {
-	from, through := min(q.horizon, horizon), max(q.horizon, horizon)
-	back := horizon < q.horizon
-	q.ranges.Ascend(quarantined{until: from + 1, segment: noSegment}, func(r quarantined) bool {
-		if r.until > through {
+	end, left := beginOf(horizon+1), q.slice
+	if q.horizon = horizon; !end.before(q.counted) {
+		q.ranges.Ascend(q.counted, func(r quarantined) bool {
+			if left--; left < 0 && r.before(end) {
+				end = r
+			}
+			if !r.before(end) {
+				return false
+			}
+			r.segment.leavingSoon.Add(r.bytes())
+			return true
+		})
+		q.counted = end
+		return
+	}
+	q.ranges.Ascend(end, func(r quarantined) bool {
+		if !r.before(q.counted) {
 			return false
 		}
-		n := r.bytes()
-		if back {
-			n = -n
-		}
-		r.segment.leavingSoon.Add(n)
+		r.segment.leavingSoon.Add(-r.bytes())
 		return true
 	})
-	q.horizon = horizon
+	q.counted = end
 }

@@ -39,7 +39,10 @@ const (
 	promotionRules Rules = 6
 	capacityRules  Rules = 6
 
-	NewestRules = quotaRules
+	// sliceRules: at most quarantineSlice ranges leave quarantine with one commit.
+	sliceRules Rules = 7
+
+	NewestRules = sliceRules
 )
 
 // maxOldKeyBytes is the longest key that nodes before longKeyRules read.

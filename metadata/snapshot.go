@@ -20,20 +20,26 @@ const SnapshotParts = ShardCount + 2
 // AppendSnapshotPart appends the encoding of a part, 0 to SnapshotParts-1, and
 // returns the position it stands at. Parts must be taken in order.
 func (s *Store) AppendSnapshotPart(b []byte, part int) ([]byte, Position) {
+	c := binenc.Encoder(b)
+	if part == SnapshotParts-1 {
+		at := s.encodeRest(&c)
+		return c.Encoded(), at
+	}
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
-	c := binenc.Encoder(b)
-	head := partHead{s.Rules(), uint64(part), s.seq}
-	head.code(&c)
-	switch part {
-	case 0:
+	s.encodeHead(&c, part)
+	if part == 0 {
 		s.encodeSegments(&c)
-	case SnapshotParts - 1:
-		s.encodeRest(&c)
-	default:
+	} else {
 		s.encodeShard(&c, &s.shards[part-1])
 	}
 	return c.Encoded(), s.position()
+}
+
+// encodeHead begins a part. Needs applyMu.
+func (s *Store) encodeHead(c *binenc.Coder, part int) {
+	head := partHead{s.Rules(), uint64(part), s.seq}
+	head.code(c)
 }
 
 // A partHead is what every part begins with.
@@ -203,16 +209,34 @@ func (r *replica) code(c *binenc.Coder, number *segment.Number, endpoint *string
 	}
 }
 
-func (s *Store) encodeRest(c *binenc.Coder) {
+// encodeRest encodes the last part. Of the quarantine, which may have millions of
+// ranges, it takes a copy that costs nothing (the tree copies on write), so that no
+// commit waits for their encoding.
+func (s *Store) encodeRest(c *binenc.Coder) Position {
+	rest := binenc.Encoder(nil)
+	s.applyMu.Lock()
+	s.encodeHead(c, SnapshotParts-1)
 	s.inForce.Load().code(c)
-	ranges := make([]loadedRange, 0, s.quarantine.ranges.Len())
-	s.quarantine.ranges.Scan(func(q quarantined) bool {
-		if !q.segment.Gone() {
+	tree := s.quarantine.ranges.Copy()
+	numbers := slices.Sorted(maps.Keys(s.segments))
+	s.encodeBehindQuarantine(&rest, numbers)
+	at := s.position()
+	s.applyMu.Unlock()
+
+	ranges := make([]loadedRange, 0, tree.Len())
+	tree.Scan(func(q quarantined) bool {
+		if _, mounted := slices.BinarySearch(numbers, q.segment.Number); mounted {
 			ranges = append(ranges, loadedRange{Placement{Segment: q.segment.Number, Range: q.rng}, q.until})
 		}
 		return true
 	})
 	binenc.CodeSlice(c, &ranges, 4, func(q *loadedRange) { q.code(c) })
+	c.CodeFixed(rest.Encoded())
+	return at
+}
+
+// encodeBehindQuarantine encodes what follows in the last part. Needs applyMu.
+func (s *Store) encodeBehindQuarantine(c *binenc.Coder, numbers []segment.Number) {
 	s.requests.encode(c)
 	if s.Rules() > FirstRules {
 		s.codeHeld(c)
@@ -224,7 +248,7 @@ func (s *Store) encodeRest(c *binenc.Coder) {
 	if s.Rules() >= quotaRules {
 		s.codeQuotas(c)
 	}
-	numbers, digest := slices.Sorted(maps.Keys(s.segments)), uint64(s.digest)
+	digest := uint64(s.digest)
 	codeNumber(c, &s.lastNumber)
 	codeNumbers(c, &numbers)
 	c.CodeUint64(&digest)

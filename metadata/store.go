@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"cmp"
 	"fmt"
 	"hash/maphash"
 	"sync"
@@ -23,6 +24,8 @@ type Options struct {
 	Random func(n int) int
 	// Watcher sees which objects come and go; nil for nobody.
 	Watcher Watcher
+
+	quarantineSlice int // 0 for the default; of all nodes of a test
 }
 
 // A Store holds the metadata of one cluster.
@@ -45,8 +48,10 @@ type Store struct {
 
 	// What readers need of the term, replaced as a whole.
 	inForce atomic.Pointer[termState]
-	// now, for readers: what leaves quarantine until then is free.
-	lastTime atomic.Int64
+	// now, for readers: what leaves quarantine until then is free, but for a rest while
+	// releasing is set.
+	lastTime  atomic.Int64
+	releasing atomic.Bool
 	// What records refer to.
 	located interned[*segmentState]
 	clients interned[segment.ClientID]
@@ -152,7 +157,7 @@ func New(opts Options) *Store {
 		mounts:     newMounts(),
 		claims:     claims{at: make(map[string][]heldRange), next: never},
 		localDisks: localDisks{make(map[segment.ClientID]*segmentState), make(map[segment.Number]*segmentState)},
-		quarantine: newQuarantine(),
+		quarantine: newQuarantine(cmp.Or(opts.quarantineSlice, quarantineSlice)),
 		groups:     make(map[groupKey][]*group),
 		tasks:      tasks{byID: make(map[TaskID]*Task)},
 		watch:      watch{by: opts.Watcher},
@@ -217,8 +222,13 @@ func (s *Store) MountsHeldFor() time.Duration {
 }
 
 // Time returns the time of the last commit. What waited in quarantine until
-// then is free; what waits until later is not, whatever the clock says.
+// then is free, or will be with the next commits (Releasing); what waits until later is
+// not, whatever the clock says.
 func (s *Store) Time() Time { return Time(s.lastTime.Load()) }
+
+// Releasing reports whether ranges whose time in quarantine is over leave it only with
+// the next commits, since so many do at once. Until then they are given to nobody.
+func (s *Store) Releasing() bool { return s.releasing.Load() }
 
 // StartAt places an empty store at the end of a journal whose state is lost,
 // so that the next commit is the first entry of a term that starts empty.

@@ -2,6 +2,7 @@ package metadata
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -249,12 +250,18 @@ func (tx *Tx) free(p *segmentState, r segment.Range) {
 	}
 }
 
-// releaseDue frees the quarantined ranges that may leave with this commit.
+// releaseDue frees the quarantined ranges that may leave with this commit, a slice of
+// them at most, the same on every node: those of segments that are gone do not count,
+// since a node that loaded a snapshot has none.
 func (tx *Tx) releaseDue() {
 	if tx.globalHas() {
 		return
 	}
-	for {
+	left := tx.s.quarantine.slice
+	if tx.s.Rules() < sliceRules {
+		left = math.MaxInt
+	}
+	for left > 0 {
 		q, ok := tx.s.quarantine.popDue(tx.now)
 		if !ok {
 			break
@@ -266,10 +273,12 @@ func (tx *Tx) releaseDue() {
 		if q.segment.Gone() {
 			continue // the unmount took its term off the digest
 		}
+		left--
 		tx.s.addTerm(q.segment, -q.digestTerm())
 		tx.s.counts.released.Add(1)
 		tx.free(q.segment, q.rng)
 	}
+	tx.s.releasing.Store(tx.s.quarantine.due(tx.now))
 	tx.s.quarantine.moveHorizon(tx.now + tx.s.inForce.Load().hold)
 	tx.s.digest += tx.s.requests.expire(tx.now)
 	tx.s.endClaims(tx.now)

@@ -1,0 +1,190 @@
+package metadata_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// fillQuarantine has n ranges wait in quarantine for the same time, which it returns.
+func (c *cluster) fillQuarantine(n int) metadata.Time {
+	c.t.Helper()
+	for _, key := range keys("q", n) {
+		c.put(key)
+	}
+	c.takeOver(params.LeaseTTL)
+	for _, key := range keys("q", n) {
+		if err := c.remove(key, true); err != nil {
+			c.t.Fatalf("%v", err)
+		}
+	}
+	until := c.primary.GuardUntil()
+	if st := c.primary.Stats(); st.Quarantined != uint64(104*n) || c.primary.Releasing() {
+		c.t.Fatalf("%d bytes in quarantine, want %d, and none on their way out", st.Quarantined, 104*n)
+	}
+	return until
+}
+
+// Of many ranges whose time is over each commit frees a slice, on every node the same:
+// a node that loads a snapshot in between goes on with them.
+func TestQuarantineLeavesInSlices(t *testing.T) {
+	c := newClusterOf(t, metadata.InSlices(10), params)
+	c.mount(1, "a", 1<<20)
+	c.now = c.fillQuarantine(35) - 1
+	if c.commit(); c.primary.Stats().Quarantined != 35*104 {
+		t.Fatal("memory left quarantine before its time")
+	}
+	c.pass(time.Millisecond)
+	for i, want := range []uint64{25, 15, 5, 0, 0} {
+		if c.primary.Releasing() != (0 < i && i < 4) {
+			t.Errorf("before commit %d more is said to be on its way out: %v", i, c.primary.Releasing())
+		}
+		c.commit()
+		st := c.primary.Stats()
+		if st.Quarantined != want*104 || st.Busy != want*104 || st.LeavingSoon != want*104 {
+			t.Errorf("after commit %d %d bytes are in quarantine, %d taken, %d leave soon; want %d", i, st.Quarantined, st.Busy, st.LeavingSoon, want*104)
+		}
+		loaded, err := c.load(c.snapshot())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.follower = loaded // c.commit compares it
+	}
+}
+
+// Before their rules all leave at once, as on nodes of older versions.
+func TestQuarantineLeftAtOnce(t *testing.T) {
+	c := newClusterOf(t, metadata.InSlices(10), params)
+	c.rules = metadata.NewestRules - 1
+	c.primary, c.follower = metadata.New(c.options), metadata.New(c.options)
+	c.seq, c.term, c.log = 0, 0, nil
+	c.startTerm(params, 0)
+	c.mount(1, "a", 1<<20)
+	c.now = c.fillQuarantine(35)
+	if c.commit(); c.primary.Stats().Quarantined != 0 || c.primary.Releasing() {
+		t.Errorf("%d bytes are still in quarantine, want none", c.primary.Stats().Quarantined)
+	}
+}
+
+// The ranges of a segment that is gone take no place in a slice: a node that has
+// loaded a snapshot does not have them.
+func TestSlicesWithoutWhatIsGone(t *testing.T) {
+	c := newClusterOf(t, metadata.InSlices(10), params)
+	gone := c.mount(1, "a", 20*104)
+	c.mount(2, "b", 20*104)
+	c.now = c.fillQuarantine(40) - 10
+	c.unmount(gone)
+	loaded, err := c.load(c.snapshot())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.follower = loaded
+	c.pass(time.Second)
+	for _, want := range []uint64{10, 0} {
+		if c.commit(); c.primary.Stats().Quarantined != want*104 {
+			t.Errorf("%d bytes in quarantine, want %d", c.primary.Stats().Quarantined, want*104)
+		}
+	}
+}
+
+// Ranges that come within the lease TTL of their end all at once are counted in
+// slices, and no range is counted twice or for ever.
+func TestHorizonMovesInSlices(t *testing.T) {
+	c := newClusterOf(t, metadata.InSlices(10), params)
+	c.mount(1, "a", 1<<20)
+	for _, key := range keys("open", 35) {
+		c.must([]error{c.putStart(key), c.revokeAs(c.putRef(key))})
+	}
+	c.pass(params.ReleaseTimeout - 5*time.Second)
+	for i, want := range []uint64{10, 20, 30, 35, 35} {
+		c.commit()
+		if st := c.primary.Stats(); st.LeavingSoon != want*104 || st.Quarantined != 35*104 {
+			t.Errorf("after commit %d %d of %d bytes leave soon, want %d", i, st.LeavingSoon, st.Quarantined, want*104)
+		}
+	}
+	c.startTerm(metadata.Params{LeaseTTL: time.Second, DiscardTimeout: params.DiscardTimeout, ReleaseTimeout: params.ReleaseTimeout}, 0)
+	if st := c.primary.Stats(); st.LeavingSoon != 0 {
+		t.Errorf("with a TTL of a second %d bytes leave soon, want none", st.LeavingSoon)
+	}
+	c.pass(10 * time.Second)
+	for range 4 {
+		c.commit()
+	}
+	if st := c.primary.Stats(); st.LeavingSoon+st.Quarantined+st.Busy != 0 {
+		t.Errorf("in the end %+v", st)
+	}
+}
+
+// BenchmarkQuarantineExits reports what the commits take that free a million ranges
+// whose time is over: the worst of them, and all.
+func BenchmarkQuarantineExits(b *testing.B) {
+	const n, chunk = 1_000_000, 10_000
+	for b.Loop() {
+		b.StopTimer()
+		s, names := fill(b, n)
+		p := s.Position()
+		now := p.Time
+		commit := func(changes ...metadata.Change) time.Duration {
+			p.Seq++
+			begun := time.Now()
+			if _, err := s.Apply(&metadata.Commit{Seq: p.Seq, Term: 2, Time: now, Changes: changes}, nil); err != nil {
+				b.Fatal(err)
+			}
+			return time.Since(begun)
+		}
+		commit(&metadata.TermStart{Term: 2, Params: params, Guard: time.Minute}, &metadata.UseRules{Version: metadata.NewestRules})
+		for at := 0; at < n; at += chunk {
+			var removes []metadata.Change
+			for _, name := range names[at : at+chunk] {
+				e, _, err := deleteevents.Prepare(s, deleteevents.Request{Tenant: "default", Key: name}, now)
+				if err != nil {
+					b.Fatal(err)
+				}
+				removes = append(removes, e)
+			}
+			commit(removes...)
+		}
+		now = s.GuardUntil()
+		b.StartTimer()
+		commits, worst := 0, time.Duration(0)
+		for s.Stats().Quarantined > 0 {
+			worst = max(worst, commit())
+			commits++
+		}
+		b.ReportMetric(float64(worst)/1e6, "ms/worst-commit")
+		b.ReportMetric(float64(commits), "commits")
+	}
+}
+
+// BenchmarkLastSnapshotPart reports for how long commits wait while the last part of
+// a snapshot is made, with a million ranges in quarantine.
+func BenchmarkLastSnapshotPart(b *testing.B) {
+	c := newCluster(b)
+	c.mount(1, "a", 1<<30)
+	for i := range 100 {
+		c.put(fmt.Sprint(i))
+	}
+	s := metadata.QuarantineOf(c.primary, 1_000_000)
+	var worst time.Duration
+	for b.Loop() {
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			_, _ = s.AppendSnapshotPart(nil, metadata.SnapshotParts-1)
+		}()
+		for waiting := true; waiting; {
+			begun := time.Now()
+			s.Position() // takes the lock that commits take
+			worst = max(worst, time.Since(begun))
+			select {
+			case <-done:
+				waiting = false
+			default:
+			}
+		}
+	}
+	b.ReportMetric(float64(worst)/1e6, "ms/worst-wait")
+}
