@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"net/http"
+	"regexp"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -66,9 +67,16 @@ func New(src Sources) *Metrics {
 	m := &Metrics{instruments: newInstruments(registry, func(string, Family) {}), src: src, registry: registry}
 	m.polls.moved = src.Clock()
 	m.window.base.at, m.window.next.at = m.polls.moved, m.polls.moved
-	m.registry.MustRegister(newCollector(m.take), collectors.NewGoCollector(),
+	m.registry.MustRegister(newCollector(m.take), collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectorFigures())),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// collectorFigures are of what Go's collector says of itself, besides what is always
+// there: pauses as a histogram, the live heap, and what callers spend on helping it.
+func collectorFigures() collectors.GoRuntimeMetricsRule {
+	return collectors.GoRuntimeMetricsRule{Matcher: regexp.MustCompile(
+		`^/(sched/pauses/total/gc:seconds|gc/heap/live:bytes|gc/cycles/total:gc-cycles|cpu/classes/gc/mark/assist:cpu-seconds)$`)}
 }
 
 // Handler answers scrapes. Who serves it bounds how many there are at once.

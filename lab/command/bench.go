@@ -13,7 +13,7 @@ import (
 )
 
 func (g *globals) benchCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{Use: "bench", Short: "Measure on this machine"}, g.renewalsCommand(), g.rpcCommand())
+	return cli.Group(&cobra.Command{Use: "bench", Short: "Measure on this machine"}, g.renewalsCommand(), g.rpcCommand(), g.scaleCommand())
 }
 
 func (g *globals) renewalsCommand() *cobra.Command {

@@ -46,10 +46,11 @@ type Caller interface {
 // Dial connects to a master. The calls themselves take no context, which would
 // cost the client time: Close ends them.
 func Dial(ctx context.Context, p Protocol, address string) (Caller, error) {
+	dial := newGRPC
 	if p == Mooncake {
-		return newMooncake(ctx, address)
+		dial = newMooncake
 	}
-	return newGRPC(ctx, address)
+	return dial(ctx, address)
 }
 
 var errAbsent = errors.New("a key that was put is not there")

@@ -33,7 +33,7 @@ type grpcCaller struct {
 	ends        []pb.PutEndItem   // what batchEnd points at
 }
 
-func newGRPC(ctx context.Context, address string) (*grpcCaller, error) {
+func newGRPC(ctx context.Context, address string) (Caller, error) {
 	conn, err := grpc.NewClient(address,
 		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDisableRetry(), grpc.WithDisableServiceConfig())
 	if err != nil {

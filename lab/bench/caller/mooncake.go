@@ -26,7 +26,7 @@ type mooncakeCaller struct {
 	allDone    []mooncake.Done
 }
 
-func newMooncake(ctx context.Context, address string) (*mooncakeCaller, error) {
+func newMooncake(ctx context.Context, address string) (Caller, error) {
 	g, _ := mooncake.NewGeneration(mooncake.Names()[0]) // the newest, which a master speaks by default
 	conn, err := mooncakeclient.Dial(ctx, address, g)
 	if err != nil {

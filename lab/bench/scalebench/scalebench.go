@@ -1,0 +1,177 @@
+// Package scalebench measures one cluster with very many objects: what they take of
+// memory, and how long callers wait while each of the housekeeping tasks runs.
+//
+// The nodes are child processes; so is, in HA mode, their etcd. The package must never
+// load a cluster that is in use.
+package scalebench
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/procfs"
+)
+
+// Options of a run.
+type Options struct {
+	HA       bool
+	Objects  int
+	Tasks    []string      // in their order; empty for all
+	Least    time.Duration // that a task is measured for, however soon it is done
+	Progress func(what string)
+
+	lease time.Duration // TTL of leases; 0 for the default
+}
+
+// Defaults returns the options of a run of about two minutes.
+func Defaults() Options { return Options{HA: true, Objects: 1_000_000, Least: 5 * time.Second} }
+
+// Bounds of what can be asked for. Two nodes of 100 M objects take more memory than
+// most machines have.
+const (
+	minObjects = 10_000
+	maxObjects = 100_000_000
+	minLeast   = 100 * time.Millisecond
+)
+
+// Check returns what is wrong with the options, in the words of the flags.
+func (o *Options) Check() error {
+	if o.Objects < minObjects || o.Objects > maxObjects {
+		return fmt.Errorf("--objects is %d: it must be from %d to %d", o.Objects, minObjects, maxObjects)
+	}
+	if o.Least < minLeast {
+		return fmt.Errorf("--duration is %v: it must be at least %v", o.Least, minLeast)
+	}
+	for _, name := range o.Tasks {
+		if !slices.Contains(TaskNames(), name) {
+			return fmt.Errorf("--tasks has %q: known are %s", name, strings.Join(TaskNames(), ", "))
+		}
+	}
+	return nil
+}
+
+func (o *Options) progress(format string, args ...any) {
+	if o.Progress != nil {
+		o.Progress(fmt.Sprintf(format, args...))
+	}
+}
+
+// A Report is the outcome of a run.
+type Report struct {
+	Processors  int     `json:"processors"`   // that clients, nodes and etcd share
+	LoadAverage float64 `json:"load_average"` // of one minute, before the run
+	Go          string  `json:"go"`
+	HA          bool    `json:"ha"`
+	Objects     int     `json:"objects"`
+
+	FillSeconds    float64 `json:"fill_s"`
+	FillPerSecond  float64 `json:"fill_objects_per_s"`
+	LiveBytes      int64   `json:"live_bytes"`       // of the primary's heap after a collection
+	BytesPerObject float64 `json:"bytes_per_object"` // of the live heap, less what there was before
+	EmptyRSS       int64   `json:"empty_rss_bytes"`  // of the primary, before the first object
+	IdleRSS        int64   `json:"idle_rss_bytes"`   // of the primary, with all objects
+	Tasks          []Task  `json:"tasks"`
+}
+
+// A Task is what was measured while one ran.
+type Task struct {
+	Name      string  `json:"name"`
+	Seconds   float64 `json:"seconds"` // that the task took
+	Items     int64   `json:"items"`   // objects, renewals or ranges that it went through
+	PerSecond float64 `json:"items_per_s"`
+	PeakRSS   int64   `json:"peak_rss_bytes"` // of the primary meanwhile; 0 where it changed
+	// Collections of the primary meanwhile, their pauses, and the processor time that
+	// callers spent on helping them.
+	Collections   int64   `json:"gc_cycles"`
+	PauseP99      float64 `json:"gc_pause_p99_ms"`
+	PauseMax      float64 `json:"gc_pause_max_ms"`
+	AssistSeconds float64 `json:"gc_assist_s"`
+	Calls         []Calls `json:"calls"`
+	// Phases of a takeover, by the new primary, in milliseconds.
+	Phases map[string]float64 `json:"takeover_phases_ms,omitempty"`
+}
+
+// Calls are those of one kind while a task ran. One that took longer than the time to
+// the next one counts for all that it held up.
+type Calls struct {
+	Name  string `json:"name"`
+	Count int64  `json:"count"`
+	P50   int64  `json:"p50_us"`
+	P99   int64  `json:"p99_us"`
+	Max   int64  `json:"max_us"` // the time without an answer, where a primary goes
+}
+
+// Run fills a cluster and measures its tasks.
+func Run(ctx context.Context, o Options) (r Report, err error) {
+	fs, err := procfs.NewDefaultFS()
+	if err != nil {
+		return r, err
+	}
+	busy, err := fs.LoadAvg()
+	if err != nil {
+		return r, fmt.Errorf("how busy this machine is: %w", err)
+	}
+	dir, err := os.MkdirTemp("", "understudy-scale-*")
+	if err != nil {
+		return r, err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	r = Report{Processors: runtime.GOMAXPROCS(0), LoadAverage: busy.Load1, Go: runtime.Version(), HA: o.HA, Objects: o.Objects}
+
+	o.progress("starting")
+	w, err := startWorld(ctx, dir, &o)
+	if err != nil {
+		return r, err
+	}
+	defer w.stop()
+	if err := w.fillAll(ctx, &r); err != nil {
+		return r, err
+	}
+	if err := w.startProbes(ctx); err != nil {
+		return r, err
+	}
+	for _, t := range tasks() {
+		if t.ha && !o.HA || len(o.Tasks) > 0 && !slices.Contains(o.Tasks, t.name) {
+			continue
+		}
+		o.progress("%s", t.name)
+		m, err := w.measure(ctx, t)
+		if err != nil {
+			return r, fmt.Errorf("%s: %w", t.name, err)
+		}
+		r.Tasks = append(r.Tasks, m)
+	}
+	return r, nil
+}
+
+// fillAll puts the objects and measures what they take.
+func (w *world) fillAll(ctx context.Context, r *Report) error {
+	before, err := w.liveHeap(ctx)
+	if err != nil {
+		return err
+	}
+	if r.EmptyRSS, err = rss(w.primary.PID); err != nil {
+		return err
+	}
+	w.progress("putting %d objects", w.Objects)
+	begun := w.clock()
+	if err := w.fill(ctx); err != nil {
+		return fmt.Errorf("putting objects: %w", err)
+	}
+	r.FillSeconds = (w.clock() - begun).Seconds()
+	r.FillPerSecond = float64(w.Objects) / r.FillSeconds
+	if err := w.settle(ctx); err != nil {
+		return err
+	}
+	if r.LiveBytes, err = w.liveHeap(ctx); err != nil {
+		return err
+	}
+	r.BytesPerObject = float64(r.LiveBytes-before) / float64(w.Objects)
+	r.IdleRSS, err = rss(w.primary.PID)
+	return err
+}
