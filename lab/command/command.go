@@ -34,7 +34,7 @@ type globals struct{ *ctl.Flags }
 func Command() *cobra.Command {
 	root := &cobra.Command{Use: "lab", Short: "Show, measure and break clusters of Understudy masters on this machine", Long: about}
 	g := &globals{ctl.Program(root)}
-	root.AddCommand(g.demoCommand(), g.drillCommand(), g.benchCommand(), g.replayCommand(), g.clusterCommand(), cluster.EtcdCommand("etcd"))
+	root.AddCommand(g.demoCommand(), g.drillCommand(), g.benchCommand(), g.fleetCommand(), g.replayCommand(), g.clusterCommand(), cluster.EtcdCommand("etcd"))
 	return root
 }
 

@@ -1,0 +1,314 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"sync"
+
+	"github.com/google/uuid"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// MaxClusters is how many clusters Clusters can be of.
+const MaxClusters = 256
+
+// Clusters makes calls of several clusters, for stores that are more than one master holds
+// or answers. Each key is in one of them, by Placement over tenant and key. The clusters know nothing of
+// one another. It is safe for concurrent use.
+//
+// A batch goes to all clusters that have keys of it, at once, and its answers come back in
+// the order of its keys. Where a cluster does not answer, its keys get the error, and all
+// others their answers; only if no cluster answers does the call fail as a whole. A call
+// for one key fails with its cluster.
+//
+// Memory belongs to one cluster: its master alone says who may write where. So a
+// host that lends memory to all clusters mounts a segment of its own at each, best of
+// one size, as each gets the same share of the keys. Where a cluster is added, mount a further segment
+// there: the keys that move to it are missing at first, as after an eviction, and what the
+// others have of them is evicted in time.
+//
+// What a call says of many objects it says of each cluster's alone: a group is evicted
+// together only as far as its keys are in one cluster, a tenant's quota is each
+// cluster's own, and PutConfig.SameNode looks at the keys of one cluster. Calls that are not here, such as
+// KeyEvents, are those of Client, for each of All.
+type Clusters struct {
+	clients   []*Client
+	placement *Placement
+	tenant    string
+
+	mounting sync.Mutex // so that no memory is mounted at two clusters
+}
+
+// NewClusters returns a client of clusters with different ClusterIDs. All configurations
+// have the same Tenant; a ClientID that is not set is the same for all.
+//
+// Errors: InvalidParams.
+func NewClusters(configs ...Config) (*Clusters, error) {
+	const op = "client.NewClusters"
+	if n := len(configs); n == 0 || n > MaxClusters {
+		return nil, errs.New(errs.InvalidParams, op, "%d clusters; give 1 to %d", n, MaxClusters)
+	}
+	c := new(Clusters)
+	id := uuid.New()
+	var ids []string
+	for _, config := range configs {
+		if config.ClientID == uuid.Nil {
+			config.ClientID = id
+		}
+		one, err := New(config)
+		if err != nil {
+			c.Close()
+			return nil, fmt.Errorf("cluster %q: %w", config.ClusterID, err)
+		}
+		c.clients = append(c.clients, one)
+		switch {
+		case slices.Contains(ids, one.config.ClusterID):
+			err = errs.New(errs.InvalidParams, op, "two clusters have the id %q; keys are placed by their ids, so give each its own", one.config.ClusterID)
+		case one.config.Tenant != configs[0].Tenant:
+			err = errs.New(errs.InvalidParams, op, "cluster %q has tenant %q, the first one %q; they must be the same", one.config.ClusterID, one.config.Tenant, configs[0].Tenant)
+		}
+		if err != nil {
+			c.Close()
+			return nil, err
+		}
+		ids = append(ids, one.config.ClusterID)
+	}
+	c.placement, c.tenant = NewPlacement(ids), configs[0].Tenant
+	if c.tenant == "" {
+		c.tenant = pb.DefaultTenant
+	}
+	return c, nil
+}
+
+// Close closes the clients of all clusters.
+func (c *Clusters) Close() {
+	for _, one := range c.clients {
+		one.Close()
+	}
+}
+
+// Of returns the client of the cluster that has a key.
+func (c *Clusters) Of(key string) *Client { return c.clients[c.placement.Of(c.tenant, key)] }
+
+// All returns the clients, by the ids of their clusters, in the order in which they were
+// given.
+func (c *Clusters) All() iter.Seq2[string, *Client] {
+	return func(yield func(string, *Client) bool) {
+		for i, one := range c.clients {
+			if !yield(c.placement.ids[i], one) {
+				return
+			}
+		}
+	}
+}
+
+// client returns that of a cluster.
+func (c *Clusters) client(op, cluster string) (*Client, error) {
+	if i := slices.Index(c.placement.ids, cluster); i >= 0 {
+		return c.clients[i], nil
+	}
+	return nil, errs.New(errs.InvalidParams, op, "there is no cluster %q; there are %q", cluster, c.placement.ids)
+}
+
+// MountSegment is Client.MountSegment at a cluster. Errors also: InvalidParams for memory
+// that this client has mounted at another one.
+func (c *Clusters) MountSegment(ctx context.Context, cluster string, s Segment) error {
+	const op = "MountSegment"
+	one, err := c.client(op, cluster)
+	if err != nil {
+		return err
+	}
+	c.mounting.Lock()
+	defer c.mounting.Unlock()
+	for id, other := range c.All() {
+		if other == one {
+			continue
+		}
+		if slices.ContainsFunc(other.mounts.all(), func(m Segment) bool { return m.overlaps(&s) }) {
+			return errs.New(errs.InvalidParams, op, "memory of this segment is mounted at cluster %q; two masters would give it to two writers", id)
+		}
+	}
+	return one.MountSegment(ctx, s)
+}
+
+// UnmountSegment is Client.UnmountSegment at a cluster.
+func (c *Clusters) UnmountSegment(ctx context.Context, cluster string, id uuid.UUID) error {
+	one, err := c.client("UnmountSegment", cluster)
+	if err != nil {
+		return err
+	}
+	return one.UnmountSegment(ctx, id)
+}
+
+// ExistKey is Client.ExistKey.
+func (c *Clusters) ExistKey(ctx context.Context, key string) (bool, error) {
+	return c.Of(key).ExistKey(ctx, key)
+}
+
+// BatchExistKey is Client.BatchExistKey.
+func (c *Clusters) BatchExistKey(ctx context.Context, keys []string) ([]Existence, error) {
+	return spread(c, keys, itself, func(one *Client, keys []string) ([]Existence, error) { return one.BatchExistKey(ctx, keys) },
+		func(err error) Existence { return Existence{Err: err} })
+}
+
+// GetReplicaList is Client.GetReplicaList.
+func (c *Clusters) GetReplicaList(ctx context.Context, key string) (Object, error) {
+	return c.Of(key).GetReplicaList(ctx, key)
+}
+
+// BatchGetReplicaList is Client.BatchGetReplicaList.
+func (c *Clusters) BatchGetReplicaList(ctx context.Context, keys []string) ([]Found, error) {
+	return spread(c, keys, itself, func(one *Client, keys []string) ([]Found, error) { return one.BatchGetReplicaList(ctx, keys) },
+		func(err error) Found { return Found{Err: err} })
+}
+
+// PutStart is Client.PutStart.
+func (c *Clusters) PutStart(ctx context.Context, item PutItem, config PutConfig) (Reservation, error) {
+	return c.Of(item.Key).PutStart(ctx, item, config)
+}
+
+// BatchPutStart is Client.BatchPutStart.
+func (c *Clusters) BatchPutStart(ctx context.Context, items []PutItem, config PutConfig) ([]Reserved, error) {
+	return spread(c, items, func(it PutItem) string { return it.Key },
+		func(one *Client, items []PutItem) ([]Reserved, error) { return one.BatchPutStart(ctx, items, config) },
+		func(err error) Reserved { return Reserved{Err: err} })
+}
+
+// PutEnd is Client.PutEnd.
+func (c *Clusters) PutEnd(ctx context.Context, put PutRef, which Selector) error {
+	return c.Of(put.Key).PutEnd(ctx, put, which)
+}
+
+// PutRevoke is Client.PutRevoke.
+func (c *Clusters) PutRevoke(ctx context.Context, put PutRef, which Selector) error {
+	return c.Of(put.Key).PutRevoke(ctx, put, which)
+}
+
+// BatchPutEnd is Client.BatchPutEnd.
+func (c *Clusters) BatchPutEnd(ctx context.Context, puts []PutRef, which Selector) ([]error, error) {
+	return spread(c, puts, keyOfPut, func(one *Client, puts []PutRef) ([]error, error) { return one.BatchPutEnd(ctx, puts, which) }, same)
+}
+
+// BatchPutRevoke is Client.BatchPutRevoke.
+func (c *Clusters) BatchPutRevoke(ctx context.Context, puts []PutRef, which Selector) ([]error, error) {
+	return spread(c, puts, keyOfPut, func(one *Client, puts []PutRef) ([]error, error) { return one.BatchPutRevoke(ctx, puts, which) }, same)
+}
+
+// Remove is Client.Remove.
+func (c *Clusters) Remove(ctx context.Context, key string, how Removal) error {
+	return c.Of(key).Remove(ctx, key, how)
+}
+
+// BatchRemove is Client.BatchRemove.
+func (c *Clusters) BatchRemove(ctx context.Context, keys []string, how Removal) ([]error, error) {
+	return spread(c, keys, itself, func(one *Client, keys []string) ([]error, error) { return one.BatchRemove(ctx, keys, how) }, same)
+}
+
+// RemoveByRegex is Client.RemoveByRegex at all clusters. With an error it returns what those
+// removed that had none.
+func (c *Clusters) RemoveByRegex(ctx context.Context, regex string, how Removal) (uint64, error) {
+	return c.sum(func(one *Client) (uint64, error) { return one.RemoveByRegex(ctx, regex, how) })
+}
+
+// RemoveAll is Client.RemoveAll at all clusters, as RemoveByRegex.
+func (c *Clusters) RemoveAll(ctx context.Context, how Removal) (uint64, error) {
+	return c.sum(func(one *Client) (uint64, error) { return one.RemoveAll(ctx, how) })
+}
+
+// GetReplicaListByRegex is Client.GetReplicaListByRegex, of one cluster after the other.
+func (c *Clusters) GetReplicaListByRegex(ctx context.Context, regex string, pageSize int) iter.Seq2[KeyedObject, error] {
+	return func(yield func(KeyedObject, error) bool) {
+		for _, one := range c.clients {
+			for o, err := range one.GetReplicaListByRegex(ctx, regex, pageSize) {
+				if !yield(o, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+func itself(key string) string   { return key }
+func keyOfPut(put PutRef) string { return put.Key }
+func same(err error) error       { return err }
+
+// sum makes a call of all clusters at once, and adds up what they answer.
+func (c *Clusters) sum(ask func(*Client) (uint64, error)) (total uint64, err error) {
+	counts, failed := make([]uint64, len(c.clients)), make([]error, len(c.clients))
+	var asked sync.WaitGroup
+	for i, one := range c.clients {
+		asked.Go(func() { counts[i], failed[i] = ask(one) })
+	}
+	asked.Wait()
+	for i := range c.clients {
+		total += counts[i]
+		if err == nil && failed[i] != nil {
+			err = fmt.Errorf("cluster %q: %w", c.placement.ids[i], failed[i])
+		}
+	}
+	return total, err
+}
+
+// A share is the part of a batch that one cluster has.
+type share[T any] struct {
+	items []T
+	at    []int // in the batch
+	err   error // of the call as a whole
+}
+
+// spread makes a batch of all clusters that have keys of it, and joins their answers.
+// fail makes an answer of the error of a cluster.
+func spread[T, R any](c *Clusters, items []T, key func(T) string, ask func(*Client, []T) ([]R, error), fail func(error) R) ([]R, error) {
+	shares, used := make([]share[T], len(c.clients)), 0
+	for i, item := range items {
+		s := &shares[c.placement.Of(c.tenant, key(item))]
+		if len(s.at) == 0 {
+			used++
+		}
+		s.items, s.at = append(s.items, item), append(s.at, i)
+	}
+	if used <= 1 { // or none, which a server refuses
+		for i := range shares {
+			if len(shares[i].at) == len(items) {
+				return ask(c.clients[i], items)
+			}
+		}
+	}
+	results := make([]R, len(items))
+	var asked sync.WaitGroup
+	for i := range shares {
+		if s := &shares[i]; len(s.at) > 0 {
+			asked.Go(func() { settleShare(s, c.clients[i], c.placement.ids[i], results, ask, fail) })
+		}
+	}
+	asked.Wait()
+	var err error
+	for i := range shares {
+		if len(shares[i].at) > 0 && shares[i].err == nil {
+			return results, nil
+		}
+		if err == nil {
+			err = shares[i].err
+		}
+	}
+	return nil, err
+}
+
+// settleShare has a cluster answer its share.
+func settleShare[T, R any](s *share[T], one *Client, id string, results []R, ask func(*Client, []T) ([]R, error), fail func(error) R) {
+	answers, err := ask(one, s.items)
+	if err != nil {
+		s.err = fmt.Errorf("cluster %q: %w", id, err)
+	}
+	for k, i := range s.at {
+		if s.err != nil {
+			results[i] = fail(s.err)
+		} else {
+			results[i] = answers[k]
+		}
+	}
+}

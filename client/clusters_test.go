@@ -1,0 +1,270 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+)
+
+// twoClusters are real masters of two clusters, and a client of both that has
+// mounted memory at each.
+func twoClusters(t *testing.T) (east, west *cluster, c *client.Clusters) {
+	t.Helper()
+	var configs []client.Config
+	list := make([]*cluster, 2)
+	for i, id := range []string{"east", "west"} {
+		cl := newCluster(t, 0)
+		cl.nodes = []*node{newNode(cl, "node-of-"+id, id)}
+		cl.lead(0)
+		list[i] = cl
+		configs = append(configs, client.Config{Addresses: cl.addresses(), ClusterID: id, Timeout: 5 * time.Second})
+	}
+	c, err := client.NewClusters(configs...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	for i, id := range []string{"east", "west"} {
+		if err := c.MountSegment(t.Context(), id, memory(uint64(i+1)<<32)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return list[0], list[1], c
+}
+
+func items(keys []string) (list []client.PutItem) {
+	for _, key := range keys {
+		list = append(list, client.PutItem{Key: key, Size: 100})
+	}
+	return list
+}
+
+// putAll puts objects over all clusters in two batches.
+func putAll(t *testing.T, c *client.Clusters, keys []string) {
+	t.Helper()
+	reserved, err := c.BatchPutStart(t.Context(), items(keys), client.PutConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refs []client.PutRef
+	for i := range reserved {
+		if reserved[i].Err != nil || reserved[i].Key != keys[i] {
+			t.Fatalf("put %s: reserved %+v; want it, in order", keys[i], reserved[i])
+		}
+		refs = append(refs, reserved[i].Ref())
+	}
+	failed, err := c.BatchPutEnd(t.Context(), refs, client.SelectAll)
+	if err != nil || slices.ContainsFunc(failed, func(err error) bool { return err != nil }) {
+		t.Fatalf("put end: got %v, %v; want success for all", failed, err)
+	}
+}
+
+func numbered(n int) (keys []string) {
+	for i := range n {
+		keys = append(keys, fmt.Sprint("block-", i))
+	}
+	return keys
+}
+
+// Batches are split by cluster, and their answers come in the order of the keys.
+func TestClustersShareKeys(t *testing.T) {
+	east, west, c := twoClusters(t)
+	keys := numbered(200)
+	putAll(t, c, keys)
+	if e, w := east.objects(), west.objects(); e+w != 200 || e < 60 || w < 60 {
+		t.Fatalf("%d objects are in one cluster and %d in the other, want about half of 200 each", e, w)
+	}
+	asked := append(slices.Clone(keys), "missing")
+	found, err := c.BatchGetReplicaList(t.Context(), asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exist, err := c.BatchExistKey(t.Context(), asked)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range keys {
+		one, err := c.GetReplicaList(t.Context(), key)
+		if err != nil || found[i].Err != nil || found[i].ID != one.ID || !slices.Equal(found[i].Replicas, one.Replicas) || !exist[i].Exists {
+			t.Errorf("%s: alone %+v, %v; in a batch %+v; want the same object", key, one, err, found[i])
+		}
+	}
+	wantKind(t, "get of a missing key", found[200].Err, errs.ObjectNotFound)
+	if exist[200].Exists {
+		t.Error("a missing key exists")
+	}
+	n := 0
+	for o, err := range c.GetReplicaListByRegex(t.Context(), "^block-1", 10) {
+		if n++; err != nil || o.Size != 100 {
+			t.Errorf("by a pattern: got %+v, %v", o, err)
+		}
+	}
+	if n != 111 {
+		t.Errorf("%d objects by a pattern, want 111", n)
+	}
+	if removed, err := c.RemoveByRegex(t.Context(), "^block-1", client.Removal{Force: true}); removed != 111 || err != nil {
+		t.Errorf("removed %d by a pattern, %v; want 111", removed, err)
+	}
+	failed, err := c.BatchRemove(t.Context(), keys, client.Removal{Force: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, err := range failed {
+		want := errs.OK
+		if keys[i][:7] == "block-1" {
+			want = errs.ObjectNotFound
+		}
+		wantKind(t, keys[i], err, want)
+	}
+	if left := east.objects() + west.objects(); left != 0 {
+		t.Errorf("%d objects are left, want none", left)
+	}
+}
+
+// A single call goes where a batch goes, and all kinds of calls do.
+func TestClustersCallOneByOne(t *testing.T) {
+	east, west, c := twoClusters(t)
+	for _, key := range numbered(20) {
+		r, err := c.PutStart(t.Context(), client.PutItem{Key: key, Size: 100}, client.PutConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.PutEnd(t.Context(), r.Ref(), client.SelectAll); err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := c.ExistKey(t.Context(), key); !ok || err != nil {
+			t.Errorf("%s exists: got %v, %v", key, ok, err)
+		}
+		if ok, err := c.Of(key).ExistKey(t.Context(), key); !ok || err != nil {
+			t.Errorf("%s exists at its cluster: got %v, %v", key, ok, err)
+		}
+	}
+	wantKind(t, "remove", c.Remove(t.Context(), "block-0", client.Removal{Force: true}), errs.OK)
+	open, err := c.BatchPutStart(t.Context(), items([]string{"a", "b", "c", "d", "e"}), client.PutConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refs []client.PutRef
+	for i := range open[1:] {
+		refs = append(refs, open[i+1].Ref())
+	}
+	wantKind(t, "revoke", c.PutRevoke(t.Context(), open[0].Ref(), client.SelectAll), errs.OK)
+	failed, err := c.BatchPutRevoke(t.Context(), refs, client.SelectAll)
+	if err != nil || slices.ContainsFunc(failed, func(err error) bool { return err != nil }) {
+		t.Errorf("revoke of a batch: got %v, %v; want success for all", failed, err)
+	}
+	if removed, err := c.RemoveAll(t.Context(), client.Removal{Force: true}); removed != 19 || err != nil || east.objects()+west.objects() != 0 {
+		t.Errorf("removed %d, %v; want all 19", removed, err)
+	}
+}
+
+// Where a cluster does not answer, the keys of the others do.
+func TestClustersFailByThemselves(t *testing.T) {
+	east, _, c := twoClusters(t)
+	keys := numbered(50)
+	putAll(t, c, keys)
+	var ids []string
+	var first *client.Client
+	for id, one := range c.All() {
+		if ids = append(ids, id); first == nil {
+			first = one
+		}
+	}
+	east.nodes[0].stop()
+	found, err := c.BatchGetReplicaList(t.Context(), keys)
+	if err != nil {
+		t.Fatalf("a batch over a dead cluster and a living one: %v", err)
+	}
+
+	for i, f := range found {
+		want := errs.OK
+		if c.Of(keys[i]) == first {
+			want = errs.Unavailable
+		}
+		wantKind(t, keys[i], f.Err, want)
+	}
+	if !slices.Equal(ids, []string{"east", "west"}) {
+		t.Errorf("the clusters are %v, want east and west", ids)
+	}
+	c.Close()
+	_, err = c.BatchGetReplicaList(t.Context(), keys)
+	if !errors.Is(err, client.ErrClosed) {
+		t.Errorf("with no cluster left: got %v, want the call to fail as a whole", err)
+	}
+}
+
+// Memory belongs to one cluster.
+func TestClustersShareNoMemory(t *testing.T) {
+	_, _, c := twoClusters(t)
+	s := memory(1<<32 + 1<<20)
+	wantKind(t, "memory of another cluster", c.MountSegment(t.Context(), "west", s), errs.InvalidParams)
+	wantKind(t, "an unknown cluster", c.MountSegment(t.Context(), "north", s), errs.InvalidParams)
+	wantKind(t, "an unknown cluster", c.UnmountSegment(t.Context(), "north", s.ID), errs.InvalidParams)
+	free := memory(1 << 40)
+	wantKind(t, "other memory", c.MountSegment(t.Context(), "west", free), errs.OK)
+	wantKind(t, "unmount", c.UnmountSegment(t.Context(), "west", free.ID), errs.OK)
+	free.ID = uuid.New()
+	wantKind(t, "memory that is free again", c.MountSegment(t.Context(), "east", free), errs.OK)
+}
+
+func TestClustersConfig(t *testing.T) {
+	at := []string{"127.0.0.1:1"}
+	for name, configs := range map[string][]client.Config{
+		"none":        nil,
+		"too many":    make([]client.Config, client.MaxClusters+1),
+		"a fault":     {{ClusterID: "a", Addresses: at}, {ClusterID: "b"}},
+		"one id":      {{Addresses: at}, {Addresses: at, ClusterID: clusterID}},
+		"two tenants": {{ClusterID: "a", Addresses: at}, {ClusterID: "b", Addresses: at, Tenant: "t"}},
+	} {
+		_, err := client.NewClusters(configs...)
+		wantKind(t, name, err, errs.InvalidParams)
+	}
+}
+
+// Keys spread evenly; a cluster that is added takes its share from the others, and no
+// key moves between those. The order of the clusters decides nothing, and the scores are
+// those of the contract.
+func TestPlacement(t *testing.T) {
+	const n = 100_000
+	four, five := client.NewPlacement([]string{"a", "b", "c", "d"}), client.NewPlacement([]string{"e", "d", "c", "b", "a"})
+	var counts [4]int
+	moved := 0
+	for i := range n {
+		key := fmt.Sprintf("block-%d", i)
+		before, after := four.Of("default", key), 4-five.Of("default", key)
+		counts[before]++
+		if after == 4 {
+			moved++
+		} else if after != before {
+			t.Fatalf("%s moves from cluster %d to %d, want it to stay or to go to the new one", key, before, after)
+		}
+	}
+	for i, count := range counts {
+		if math.Abs(float64(count)-n/4) > n/100 {
+			t.Errorf("cluster %d has %d of %d keys, want about a quarter", i, count, n)
+		}
+	}
+	if math.Abs(float64(moved)-n/5) > n/100 {
+		t.Errorf("%d of %d keys move, want about a fifth", moved, n)
+	}
+	golden := ""
+	for i := range 32 {
+		golden += fmt.Sprint(four.Of("default", fmt.Sprint("key-", i)))
+	}
+	if want := goldenPlacement; golden != want {
+		t.Errorf("32 keys are in clusters %s, want %s: clients of other versions would not find them", golden, want)
+	}
+	if n := testing.AllocsPerRun(100, func() { four.Of("default", "block-1") }); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
+const goldenPlacement = "22322002321103212123021131110013"
