@@ -137,13 +137,21 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 	}
 	s.indexes[inReservations].each(inProgress)
 	s.indexes[inTransfers].each(inProgress)
-	s.quarantine.ranges.Scan(func(q quarantined) bool {
-		hold(q.segment, q.rng, q.until)
-		return true
-	})
+	if slices.ContainsFunc(numbers, s.hasQuarantine) { // it may have millions of ranges, of other segments
+		s.quarantine.ranges.Scan(func(q quarantined) bool {
+			hold(q.segment, q.rng, q.until)
+			return true
+		})
+	}
 	for endpoint, list := range held { // in any order: endpoints have nothing in common
 		s.setClaims(endpoint, cover(flatten(append(list, s.claims.at[endpoint]...)), maxEndpointClaims))
 	}
+}
+
+// hasQuarantine reports whether memory of a mounted segment is in quarantine.
+func (s *Store) hasQuarantine(number segment.Number) bool {
+	p := s.segments[number]
+	return p != nil && p.quarantined.Load() > 0
 }
 
 // honourClaims puts what is claimed of a new segment's memory into quarantine,
