@@ -26,6 +26,18 @@ type hashes struct {
 // few enough that all of it is still in its cache when it is needed.
 const readAhead = 64
 
+// readAhead reads the records of up to readAhead objects, for those who look them up
+// next, as a batch does. Needs the shard's lock.
+func (sh *shard) readAhead(ids []ObjectID) {
+	var refs [readAhead]slab.Ref
+	for i, id := range ids {
+		refs[i] = slab.Ref(sh.byID.Guess(hashOfID(id)))
+	}
+	for i := range ids {
+		sh.sink += sh.store.slab.Touch(refs[i])
+	}
+}
+
 // Batch returns a batch. Its keys must not be changed as long as it is used.
 func (s *Store) Batch(tenant string, keys []string) *Batch {
 	b := &Batch{s: s, keys: keys}

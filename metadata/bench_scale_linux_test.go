@@ -104,6 +104,38 @@ func BenchmarkBatch(b *testing.B) {
 	}
 }
 
+// BenchmarkRenewals collects the renewals of all objects, and applies them as they were
+// journaled. It reports the processor time of a renewal.
+func BenchmarkRenewals(b *testing.B) {
+	s := metadata.New(metadata.Options{})
+	fillStore(b, s, *scale)
+	now, leases := s.Position().Time+1_000_000, leases(s)
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var collected, applied time.Duration
+	for b.Loop() {
+		now += 1_000_000
+		for i := range *scale {
+			if !leases.Exists("default", benchKey(i), now) {
+				b.Fatal("an object is missing")
+			}
+		}
+		start := threadTime(b)
+		changes := marked(s)
+		collected += threadTime(b) - start
+		start = threadTime(b)
+		if _, err := s.Apply(&metadata.Commit{Seq: s.Position().Seq + 1, Term: 1, Time: now, Changes: changes}, nil); err != nil {
+			b.Fatal(err)
+		}
+		applied += threadTime(b) - start
+		marked(s)
+	}
+	all := float64(b.N * *scale)
+	b.ReportMetric(float64(collected.Nanoseconds())/all, "ns/collected")
+	b.ReportMetric(float64(applied.Nanoseconds())/all, "ns/applied")
+	b.ReportMetric(0, "ns/op") // most of it read
+}
+
 // BenchmarkPauses reads one key at a time while garbage is collected, more often than
 // need be. It reports for how long the collector stopped the program each time, which
 // part of the processor the reader had to help it with, and the slowest reads.

@@ -130,7 +130,10 @@ func (s *Store) EachMarked(shard int, visit func(Entry) (keep bool)) {
 		return
 	}
 	kept := sh.marked[:0]
-	for _, id := range sh.marked {
+	for i, id := range sh.marked {
+		if i%readAhead == 0 {
+			sh.readAhead(sh.marked[i:min(len(sh.marked), i+readAhead)])
+		}
 		switch o := sh.withID(id); {
 		case o.none():
 		case visit(Entry{s, sh, o}):

@@ -34,8 +34,8 @@ func (l *Loader) FinishUnchecked() (*Store, error) {
 	return l.Finish()
 }
 
-// ChargeFaults compares what tenants are charged with what their objects take, and
-// how much of SSDs is used with the objects there.
+// ChargeFaults compares what tenants are charged with what their objects take, how
+// much of SSDs is used with the objects there, and what is stored with what is found.
 func (s *Store) ChargeFaults() (faults []string) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
@@ -51,6 +51,7 @@ func (s *Store) ChargeFaults() (faults []string) {
 			}
 		}
 	}
+	faults = append(faults, s.storeFaults()...)
 	for number, p := range s.localDisks.byNumber {
 		if used := p.ssdUsed.Load(); used != onSSD[p] {
 			faults = append(faults, fmt.Sprintf("SSD %d: %d bytes used, want %d", number, used, onSSD[p]))
@@ -66,6 +67,47 @@ func (s *Store) ChargeFaults() (faults []string) {
 	for id := range tenantID(len(s.quotas.accounts)) {
 		if a := s.quotas.accounts[id]; a.objects != objects[id] || a.charged != bytes[id] {
 			faults = append(faults, fmt.Sprintf("tenant %s: %d objects of %d bytes, want %d of %d", s.tenants.name(id), a.objects, a.charged, objects[id], bytes[id]))
+		}
+	}
+	return faults
+}
+
+// storeFaults compares tables, records, and the uses of what records refer to.
+func (s *Store) storeFaults() (faults []string) {
+	records, extras, clients, located := 0, 0, make(map[uint32]int), make(map[uint32]int)
+	for i := range s.shards {
+		sh := &s.shards[i]
+		for o := range sh.all {
+			records++
+			clients[o.client]++
+			located[o.segment]++
+			if o.more != 0 {
+				extras++
+			}
+			if sh.withID(o.id) != o || sh.withKey(o.hash(), o.tenant, o.key()) != o || int(o.shard()) != i {
+				faults = append(faults, fmt.Sprintf("object %v is not found in shard %d", o.id, i))
+			}
+		}
+		for _, x := range sh.extras {
+			if x != nil {
+				extras--
+			}
+		}
+		if sh.byKey.Len() != sh.byID.Len() {
+			faults = append(faults, fmt.Sprintf("shard %d has %d keys and %d ids", i, sh.byKey.Len(), sh.byID.Len()))
+		}
+	}
+	if stored := s.slab.Stats().Blocks; stored != int64(records) || extras != 0 {
+		faults = append(faults, fmt.Sprintf("%d records for %d objects, %d extras are missing", stored, records, extras))
+	}
+	for name, uses := range s.clients.uses {
+		if name != 0 && uses != clients[uint32(name)] {
+			faults = append(faults, fmt.Sprintf("client %d has %d uses, want %d", name, uses, clients[uint32(name)]))
+		}
+	}
+	for name, uses := range s.located.uses {
+		if name != 0 && uses != located[uint32(name)] {
+			faults = append(faults, fmt.Sprintf("segment %d has %d uses, want %d", name, uses, located[uint32(name)]))
 		}
 	}
 	return faults

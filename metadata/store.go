@@ -101,6 +101,8 @@ type shard struct {
 	copying map[ObjectID]copying   // what clients copy to their SSDs; primary only
 	leases  LeaseCounts            // without Marked
 
+	sink uint64 // makes use of what readAhead reads
+
 	// What few objects have, by record.more; changed under applyMu as well, as records are.
 	extras      []*extra
 	spareExtras []uint32
