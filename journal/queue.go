@@ -40,6 +40,7 @@ type Queue struct {
 	closed error // what callers get once the queue takes no more
 	held   error // what they get for as long as it takes none; nil if it does
 	wake   chan struct{}
+	direct func() // commits what is queued; nil if only the writer's goroutine does
 }
 
 // A submission is the changes of one caller.
@@ -169,6 +170,9 @@ func (t *Ticket) Submit(ctx context.Context, changes ...metadata.Change) ([]erro
 		q.abort(changes)
 		return nil, err
 	}
+	if commit := q.committer(); commit != nil {
+		commit()
+	}
 	select {
 	case <-s.done:
 		return s.answers, s.err
@@ -250,8 +254,27 @@ func (q *Queue) push(s *submission) error {
 	}
 	q.list = append(q.list, s)
 	q.queued += s.size
-	q.signal()
+	if q.direct == nil {
+		q.signal()
+	}
 	return nil
+}
+
+// directly has callers commit what they submit, by f; nil ends it.
+func (q *Queue) directly(f func()) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.direct = f
+}
+
+// Direct reports whether callers commit what they submit, on their own goroutines:
+// then Submit waits for no I/O.
+func (q *Queue) Direct() bool { return q.committer() != nil }
+
+func (q *Queue) committer() func() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.direct
 }
 
 func (q *Queue) signal() {
@@ -259,6 +282,12 @@ func (q *Queue) signal() {
 	case q.wake <- struct{}{}:
 	default:
 	}
+}
+
+func (q *Queue) empty() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return len(q.list) == 0
 }
 
 // withdraw takes a submission out of the queue, unless it is sealed.

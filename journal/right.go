@@ -9,6 +9,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/nowait"
 )
 
 // A Right says until when the primary of a term may answer calls, by its own
@@ -58,6 +59,9 @@ func (r *Right) Valid() bool {
 // be elected; then it returns errs.NotLeader.
 func (r *Right) Fence(ctx context.Context) error {
 	for !r.Valid() {
+		if nowait.Asked(ctx) {
+			return nowait.Err
+		}
 		if !r.wait(ctx) {
 			return errLapsed
 		}

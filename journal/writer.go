@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +44,7 @@ func (e *RefusedError) Error() string { return "the commit was refused: " + e.Er
 // Unwrap returns the reason.
 func (e *RefusedError) Unwrap() error { return e.Err }
 
-// An Observer is called for each commit, on the writer's goroutine.
+// An Observer is called for each commit, by who commits.
 type Observer interface {
 	// Committed reports a commit: how many changes and bytes of records, how
 	// long the log took, how long applying took. The context has what the Tracer put
@@ -53,7 +54,7 @@ type Observer interface {
 	Refused(changes int, err error)
 }
 
-// A Tracer follows commits that callers wait for, on the writer's goroutine.
+// A Tracer follows commits that callers wait for; it is called by who commits.
 type Tracer interface {
 	// Commit is called before a commit is written, with its head, how many changes it
 	// has, and the contexts of the callers, of whom some may have given up. The context that it returns is for the log
@@ -77,11 +78,14 @@ type WriterConfig struct {
 }
 
 // A Writer is the one goroutine that commits the queue, applies what is
-// committed and answers the callers.
+// committed and answers the callers. With NoLog, which does not wait, callers do that
+// themselves, one at a time: a commit takes less than to wake a goroutine for it.
 type Writer struct {
 	WriterConfig
-	last metadata.Position // of the store
-	time metadata.Time     // of the last commit
+	turn  sync.Mutex        // held by who commits; guards all below but newest
+	ended error             // why it commits no more
+	last  metadata.Position // of the store
+	time  metadata.Time     // of the last commit
 
 	newest atomic.Pointer[chan struct{}] // closed at the end of the newest commit
 }
@@ -130,32 +134,46 @@ func (w *Writer) Run(ctx context.Context) error {
 	if err == nil || errors.Is(err, context.Canceled) {
 		reason = errors.New("this node stops serving")
 	}
+	w.turn.Lock() // after a caller's commit
+	w.ended = reason
+	w.turn.Unlock()
 	w.Queue.fail(errs.Wrap(errs.NotLeader, "journal", reason))
 	return err
 }
 
 func (w *Writer) run(ctx context.Context) error {
+	if _, ok := w.Log.(NoLog); ok {
+		w.Queue.directly(func() { w.commitFor(ctx) })
+		defer w.Queue.directly(nil)
+	}
 	idle := time.NewTimer(w.Pace.Every())
 	defer idle.Stop()
-	for {
-		sealed := w.Queue.seal()
-		if len(sealed) == 0 {
-			if w.Queue.closedWith() != nil {
-				return nil
-			}
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-w.Queue.wake:
-				continue
-			case <-idle.C:
-			}
-		}
+	for beat := false; ; {
 		begun := w.Elapsed()
-		if err := w.commit(ctx, sealed); err != nil {
+		w.turn.Lock()
+		n, err := w.stepLocked(ctx, beat)
+		w.turn.Unlock()
+		switch {
+		case err != nil:
 			return err
+		case n > 0 || beat:
+			idle.Reset(begun + w.pause() - w.Elapsed()) // at once after a commit that took so long
+			beat = false
+			continue
+		case !w.Queue.empty(): // its caller has met this goroutine
+			continue
+		case w.Queue.closedWith() != nil:
+			return nil
+		case w.Store.Releasing(): // after a caller's commit
+			idle.Reset(w.pause())
 		}
-		idle.Reset(begun + w.pause() - w.Elapsed()) // at once after a commit that took so long
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-w.Queue.wake:
+		case <-idle.C:
+			beat = true
+		}
 	}
 }
 
@@ -169,6 +187,32 @@ func (w *Writer) pause() time.Duration {
 		return min(releaseEvery, w.Pace.Every())
 	}
 	return w.Pace.Every()
+}
+
+// commitFor commits what is queued on the goroutine of a caller who has queued something,
+// unless somebody else commits. What comes meanwhile is for the writer's goroutine.
+func (w *Writer) commitFor(ctx context.Context) {
+	if !w.turn.TryLock() {
+		return
+	}
+	_, err := w.stepLocked(ctx, false)
+	w.turn.Unlock()
+	if err != nil || !w.Queue.empty() || w.Store.Releasing() {
+		w.Queue.signal()
+	}
+}
+
+// stepLocked commits the front of the queue, or nothing for a beat. It returns how many
+// submissions it took.
+func (w *Writer) stepLocked(ctx context.Context, beat bool) (int, error) {
+	if w.ended != nil {
+		return 0, w.ended
+	}
+	sealed := w.Queue.seal()
+	if len(sealed) > 0 || beat {
+		w.ended = w.commit(ctx, sealed)
+	}
+	return len(sealed), w.ended
 }
 
 // Next returns the head that would come behind the last commit, with nothing

@@ -102,3 +102,7 @@ func (c *countedConn) Close() error {
 	defer c.end()
 	return c.TCPConn.Close()
 }
+
+// NetConn returns the connection itself, whose Close keeps the place: for a server that
+// goes on with the socket in another way, and closes this one last.
+func (c *countedConn) NetConn() net.Conn { return c.TCPConn }

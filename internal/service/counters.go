@@ -1,9 +1,11 @@
 package service
 
 import (
+	"errors"
 	"sync/atomic"
 
 	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/internal/nowait"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -130,6 +132,9 @@ func (c *Counters) calls() (n int64) {
 
 // done counts a call and returns its error.
 func (c *Counters) done(op Op, err error) error {
+	if errors.Is(err, nowait.Err) {
+		return err // it is made again
+	}
 	o := c.ops[op]
 	o.Requests.Add(1)
 	if err != nil {
@@ -142,6 +147,9 @@ func (c *Counters) done(op Op, err error) error {
 func (c *Counters) doneBatch(op Op, items []error, err error) error {
 	bad := 0
 	for _, e := range items {
+		if errors.Is(e, nowait.Err) {
+			return e
+		}
 		if e != nil {
 			bad++
 		}

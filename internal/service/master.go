@@ -21,6 +21,7 @@ import (
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/internal/nowait"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
@@ -278,8 +279,15 @@ func (m *Master) fenced(ctx context.Context, outcome error) error {
 	return outcome
 }
 
+// CommitsAtOnce reports whether a change of one object waits for nothing but other
+// changes of it.
+func (m *Master) CommitsAtOnce() bool { return !bool(m.Tenants) && m.Queue.Direct() }
+
 // await waits for another mutation of a key.
 func await(ctx context.Context, outcome <-chan struct{}) error {
+	if nowait.Asked(ctx) {
+		return nowait.Err
+	}
 	select {
 	case <-outcome:
 		return nil

@@ -29,11 +29,15 @@ const waitWorth = 10 * time.Millisecond
 type Conn struct {
 	server  *Server
 	nc      net.Conn
+	socket  *socket // that nc is, of a loop; nil without one
 	in      *bufio.Reader
 	out     *outbox
 	arrived time.Duration // by the server's clock: when the network was last waited for
 	handler Handler
 	share   share
+	inPlace bool  // a loop has it: see turn
+	taken   taken // that a turn has left to resume
+	err     error // with which the connection ends, if a turn has ended it
 }
 
 func newConn(s *Server, nc net.Conn) *Conn {
@@ -46,6 +50,15 @@ func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 // PeerGone reports whether the peer has closed the connection, as far as this
 // machine knows: no answer will arrive.
 func (c *Conn) PeerGone() bool {
+	gone := false
+	look := func(fd uintptr) { // Read would heed the deadline that ends the wait for requests
+		var b [1]byte
+		n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
+		gone = n == 0 && err == nil || err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
+	}
+	if c.socket != nil {
+		return !c.socket.control(look) || gone
+	}
 	sc, ok := c.nc.(syscall.Conn)
 	if !ok {
 		return false
@@ -54,12 +67,7 @@ func (c *Conn) PeerGone() bool {
 	if err != nil {
 		return true
 	}
-	gone := false
-	var b [1]byte
-	err = raw.Control(func(fd uintptr) { // Read would heed the deadline that ends the wait for requests
-		n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		gone = n == 0 && err == nil || err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
-	})
+	err = raw.Control(look)
 	return gone || err != nil
 }
 
@@ -70,38 +78,60 @@ func (c *Conn) Reserve(ctx context.Context) error {
 }
 
 // interrupt ends the wait for a next request.
-func (c *Conn) interrupt() { _ = c.nc.SetReadDeadline(time.Unix(1, 0)) }
+func (c *Conn) interrupt() {
+	if c.socket != nil {
+		c.socket.interrupt()
+		return
+	}
+	_ = c.nc.SetReadDeadline(time.Unix(1, 0))
+}
 
-// run answers requests until the connection ends, or hands it to Server.Other.
+// run begins a connection and answers requests, or hands it to Server.Other.
 func (c *Conn) run() {
-	given := false
-	defer func() {
-		if !given {
-			c.nc.Close()
-		}
-	}()
-	c.in = bufio.NewReaderSize(c.nc, readBuffer)
-	err := c.begin()
-	if err != nil {
+	c.in = bufio.NewReaderSize(source{c}, readBuffer)
+	if err := c.begin(); err != nil {
 		c.complain(err)
+		c.leave()
 		return
 	}
 	if first, _ := c.in.Peek(1); first[0] != Magic && c.server.Other != nil {
-		given = true
 		c.server.Other(c.rest())
+		c.server.forget(c)
 		return
 	}
 	if c.handler = c.server.Open(c); c.handler == nil {
+		c.leave()
 		return
 	}
-	defer c.handler.Close()
-	defer c.out.stop()
-	defer func() { _ = c.share.become(0) }()
-	err = c.answerAll()
+	c.server.toLoop(c)
+	c.serve()
+}
+
+// serve answers requests until there are none for now, and the loop waits for more; or
+// until the connection ends.
+func (c *Conn) serve() {
+	err := c.answerAll()
+	if errors.Is(err, errRests) {
+		return
+	}
 	if len(c.out.ready) > 0 {
 		err = errors.Join(err, c.send())
 	}
 	c.handler.Delivered(err)
+	_ = c.share.become(0)
+	c.out.stop()
+	c.handler.Close()
+	c.leave()
+}
+
+// leave closes the connection.
+func (c *Conn) leave() {
+	if c.socket != nil {
+		c.socket.release()
+	} else {
+		c.nc.Close()
+	}
+	c.server.forget(c)
 }
 
 // begin waits for the first byte.
@@ -137,7 +167,19 @@ func (c *Conn) complain(err error) {
 	}
 }
 
+// errRests means that a connection waits for a next request without a goroutine.
+var errRests = errors.New("the loop waits for the next request")
+
 func (c *Conn) answerAll() error {
+	if err := c.err; err != nil {
+		return err
+	}
+	if t := c.taken; t.is {
+		c.taken = taken{}
+		if err := c.call(t.request, t.body); err != nil {
+			return err
+		}
+	}
 	for c.server.ending.Err() == nil {
 		whole := c.whole()
 		switch ready := len(c.out.ready); {
@@ -148,6 +190,9 @@ func (c *Conn) answerAll() error {
 			if err := c.send(); err != nil {
 				return err
 			}
+		}
+		if !whole && c.rests() {
+			return errRests
 		}
 		q, body, err := c.next(whole)
 		if errors.Is(err, io.EOF) {
@@ -162,6 +207,25 @@ func (c *Conn) answerAll() error {
 		}
 	}
 	return nil
+}
+
+// rests gives the connection to the loop, if there is one and nothing to do.
+func (c *Conn) rests() bool {
+	if c.socket == nil {
+		return false
+	}
+	for c.in.Buffered() == 0 {
+		if !c.socket.drained && !errors.Is(c.fill(), errWouldBlock) {
+			return false
+		}
+		if c.socket.rest() {
+			return true
+		}
+		if c.socket.drained { // it must end
+			return false
+		}
+	}
+	return false
 }
 
 // next waits for the next request and reads it. Its error is io.EOF if there is
@@ -200,6 +264,13 @@ func (c *Conn) whole() bool {
 	return err == nil && uint64(n) >= requestHeader+uint64(q.body)+uint64(q.attachment)
 }
 
+// peek returns the header of the next frame, which must be in the buffer as a whole.
+func (c *Conn) peek() request {
+	h, _ := c.in.Peek(requestHeader)
+	q, _ := parseRequest(h)
+	return q
+}
+
 // read reads a request that has begun.
 func (c *Conn) read() (q request, body string, err error) {
 	h, err := c.in.Peek(requestHeader)
@@ -227,7 +298,9 @@ func (c *Conn) read() (q request, body string, err error) {
 // call lets the handler answer a request and puts a header before that.
 func (c *Conn) call(q request, body string) error {
 	ctx := c.server.calls
-	if waited := c.server.clock() - c.arrived; waited > waitWorth {
+	if c.inPlace {
+		ctx = c.server.quick
+	} else if waited := c.server.clock() - c.arrived; waited > waitWorth {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.server.Limits.Call-waited)
 		defer cancel()

@@ -81,6 +81,9 @@ func (h *handler) Delivered(err error) {
 	}
 	h.delivered.Store(h.calls.Load())
 }
+
+func (h *handler) Quick(function uint32) bool { return function == echo || function == refuse }
+
 func (h *handler) Close() { h.closed.Store(true) }
 
 // A rig is a server with a listener.

@@ -30,6 +30,7 @@ type outbox struct {
 	sent   int        // bytes of ready that have gone already
 	err    error      // why they cannot be sent
 	waits  bool       // the timer runs
+	held   bool       // late sends what is ready
 	timer  *time.Timer
 	sendBy time.Duration // by the clock: the write deadline that is set
 }
@@ -54,7 +55,7 @@ func (o *outbox) add(ready []byte) {
 func (o *outbox) hold() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.waits {
+	if o.held = true; !o.waits {
 		o.waits = true
 		o.timer.Reset(heldAtMost)
 	}
@@ -65,8 +66,9 @@ func (o *outbox) hold() {
 func (o *outbox) late() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.waits = false
-	o.writeLocked()
+	if o.waits = false; o.held {
+		o.writeLocked()
+	}
 }
 
 // send hands the answers so far to the network.
@@ -74,6 +76,27 @@ func (o *outbox) send() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.writeLocked()
+	return o.sentLocked()
+}
+
+// flush hands to the network what it takes at once, and reports whether that was all.
+func (o *outbox) flush(s *socket) (all bool, err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil {
+		var n int
+		n, o.err = s.tryWrite(o.ready[o.sent:])
+		o.sent += n
+	}
+	if o.err == nil && o.sent < len(o.ready) {
+		return false, nil
+	}
+	return true, o.sentLocked()
+}
+
+// sentLocked makes room for further answers, when all are sent or cannot be.
+func (o *outbox) sentLocked() error {
+	o.held = false
 	if o.ready, o.sent = o.ready[:0], 0; cap(o.ready) > maxOut {
 		o.ready = nil
 	}

@@ -7,10 +7,12 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/nowait"
 )
 
 // A Handler answers the requests of one connection. They come one after the
@@ -26,6 +28,11 @@ type Handler interface {
 	// network, or with the reason why they cannot be. Some may have been handed
 	// over long before, during a later call.
 	Delivered(err error)
+	// Quick reports whether calls of a function that are small take microseconds, and
+	// fail with nowait.Err where they would wait in a context that says so (package
+	// nowait). Such a call is made on the loop that serves many connections. After that
+	// error, before which it must have changed nothing, it is made again without haste.
+	Quick(function uint32) bool
 	// Close is called last.
 	Close()
 }
@@ -69,11 +76,16 @@ type Server struct {
 	// for them. Without it they are closed.
 	Other  func(net.Conn)
 	Limits Limits
-	Log    *slog.Logger // of what peers do wrong, at any rate: who takes it limits it
+	// Loops is how many event loops connections are spread over, where there are such
+	// (Linux): 0 for one for each two processors, fewer for none. Without a loop each
+	// connection has a goroutine of its own.
+	Loops int
+	Log   *slog.Logger // of what peers do wrong, at any rate: who takes it limits it
 
 	ending context.Context // ends when the server begins to stop
 	end    context.CancelFunc
 	calls  context.Context // ends when calls are cut off
+	quick  context.Context // the same, for calls in place
 	cut    context.CancelFunc
 	all    sync.WaitGroup // connections
 	clock  clock.Clock
@@ -81,6 +93,7 @@ type Server struct {
 	mu        sync.Mutex
 	listeners map[net.Listener]struct{}
 	conns     map[*Conn]struct{}
+	loops     []*loop
 }
 
 // ErrStopped is what Serve returns after Stop.
@@ -96,6 +109,8 @@ func NewServer(s *Server) *Server {
 	s.clock, s.listeners, s.conns = clock.Runtime(), make(map[net.Listener]struct{}), make(map[*Conn]struct{})
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.calls, s.cut = context.WithCancel(context.Background())
+	s.quick = nowait.Context(s.calls)
+	s.Loops = cmp.Or(s.Loops, loopCount())
 	return s
 }
 
@@ -148,13 +163,47 @@ func (s *Server) accept(nc net.Conn) {
 	s.conns[c] = struct{}{}
 	s.all.Add(1)
 	s.mu.Unlock()
-	go func() {
-		defer s.all.Done()
-		c.run()
-		s.mu.Lock()
-		delete(s.conns, c)
-		s.mu.Unlock()
-	}()
+	go c.run()
+}
+
+// forget ends the server's part in a connection.
+func (s *Server) forget(c *Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+	s.all.Done()
+}
+
+// toLoop gives a connection to the loop that has the fewest, if there are loops. The
+// caller still has it.
+func (s *Server) toLoop(c *Conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.loops) < s.Loops {
+		l, err := newLoop(func(err error) { s.Log.Error("an event loop has ended", "error", err) })
+		if err != nil {
+			s.Log.Warn("cannot start an event loop; a connection gets a goroutine in its place", "error", err)
+			return
+		}
+		s.loops = append(s.loops, l)
+	}
+	if len(s.loops) == 0 {
+		return
+	}
+	least := slices.MinFunc(s.loops, func(a, b *loop) int { return cmp.Compare(a.size(), b.size()) })
+	if socket := newSocket(c, c.nc, least); socket != nil {
+		c.nc, c.out.nc, c.socket = socket, socket, socket
+	}
+}
+
+// endLoops ends the loops, which have no connections.
+func (s *Server) endLoops() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range s.loops {
+		l.stop()
+	}
+	s.loops = nil
 }
 
 // Disconnect closes all connections of now, in the middle of what they do.
@@ -184,6 +233,7 @@ func (s *Server) Stop(ctx context.Context) error {
 	go func() {
 		defer close(done)
 		s.all.Wait()
+		s.endLoops()
 	}()
 	select {
 	case <-done:

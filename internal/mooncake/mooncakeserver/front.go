@@ -17,6 +17,7 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
+	"github.com/understudy-store/understudy/internal/nowait"
 	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/internal/zslog"
@@ -157,6 +158,17 @@ type put struct {
 	id     metadata.ObjectID
 }
 
+// Quick reports whether this node can answer calls of a function at once: reads, and
+// changes of one object where a commit waits for nothing.
+func (s *session) Quick(function uint32) bool {
+	f, ok := s.table.functions[function]
+	if !ok || !f.read && !f.single {
+		return false
+	}
+	master, err := s.front.Gate.Master()
+	return err == nil && (f.read || master.CommitsAtOnce())
+}
+
 // Call answers one request.
 func (s *session) Call(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error) {
 	if function == selectGeneration {
@@ -164,6 +176,9 @@ func (s *session) Call(ctx context.Context, function uint32, body string, reply 
 	}
 	master, err := s.front.Gate.Master()
 	if err != nil && s.front.Relay && !s.relayed {
+		if nowait.Asked(ctx) {
+			return nil, nowait.Err
+		}
 		return s.forward(ctx, function, body, reply)
 	}
 	if err != nil {
@@ -186,7 +201,7 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 	if !ok {
 		return nil, &coro.Error{Code: coro.CodeNotRegistered, Message: "the rpc function not registered"}
 	}
-	if !f.read { // a deadline costs as much as a lookup
+	if !f.read && !nowait.Asked(ctx) { // a deadline costs as much as a lookup
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, s.front.deadline)
 		defer cancel()
@@ -197,6 +212,9 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 	}
 	began := s.front.Clock()
 	reply, err := f.serve(call{Context: ctx, session: s, master: master}, body, reply)
+	if errors.Is(err, nowait.Err) {
+		return nil, err // it is made again
+	}
 	if f.order {
 		s.logOrder(f, err)
 	}

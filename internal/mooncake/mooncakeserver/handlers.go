@@ -86,6 +86,13 @@ func (t *table) mark(g *mooncake.Generation) {
 	for _, id := range []uint32{g.ExistKey.ID, g.BatchExistKey.ID, g.GetReplicaList.ID, g.BatchGetReplicaList.ID, g.Ping.ID} {
 		t.functions[id].read = true
 	}
+	for _, id := range []uint32{
+		g.PutStart.ID, g.PutEnd.ID, g.PutRevoke.ID, g.UpsertStart.ID, g.UpsertEnd.ID, g.UpsertRevoke.ID, g.Remove.ID,
+	} {
+		if f := t.functions[id]; f != nil {
+			f.single = true
+		}
+	}
 	for id, sweeps := range map[uint32]bool{g.RemoveAll.ID: true, g.RemoveByRegex.ID: true, g.UnmountSegment.ID: false, g.GracefulUnmount.ID: false} {
 		if f := t.functions[id]; f != nil {
 			f.order, f.sweeps = true, sweeps

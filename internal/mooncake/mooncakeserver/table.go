@@ -2,6 +2,7 @@ package mooncakeserver
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
+	"github.com/understudy-store/understudy/internal/nowait"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -30,6 +32,7 @@ type function struct {
 	id     uint32
 	hash   uint32 // of the arguments' type; 0 if there are none
 	read   bool   // waits for nothing but a pending change, which ends with the term at the latest
+	single bool   // changes one object, in one commit
 	order  bool   // is logged, with who gave it
 	sweeps bool   // removes many objects at once
 	writes bool   // takes memory, for a tenant that it must name
@@ -150,7 +153,10 @@ func each[V any](t *table, f mooncake.Call[[]mooncake.Result[V]], serve func(c c
 			if e == nil && failed != nil {
 				e = failed[i]
 			}
-			if c.settle(&r.Failure, f.Name, e) != nil {
+			switch settled := c.settle(&r.Failure, f.Name, e); {
+			case errors.Is(settled, nowait.Err):
+				return settled
+			case settled != nil:
 				turnedAway++
 			}
 		}
@@ -182,6 +188,9 @@ func (c call) settle(failure *int32, name string, err error) error {
 	*failure = 0
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, nowait.Err) {
+		return err
 	}
 	kind := errs.KindOf(err)
 	if kind == errs.NotLeader {
