@@ -75,11 +75,13 @@ type WriterConfig struct {
 	Tracer   Tracer               // may be nil
 	Pace     *Pace                // may be nil
 	Right    *Right               // that commits extend; may be nil
+	// Direct has callers commit what they submit on their own goroutines, one at a time, for
+	// a Log that does not wait: a commit takes less than to wake a goroutine for it.
+	Direct bool
 }
 
 // A Writer is the one goroutine that commits the queue, applies what is
-// committed and answers the callers. With NoLog, which does not wait, callers do that
-// themselves, one at a time: a commit takes less than to wake a goroutine for it.
+// committed and answers the callers; callers do it in its place with Direct.
 type Writer struct {
 	WriterConfig
 	turn  sync.Mutex        // held by who commits; guards all below but newest
@@ -142,7 +144,7 @@ func (w *Writer) Run(ctx context.Context) error {
 }
 
 func (w *Writer) run(ctx context.Context) error {
-	if _, ok := w.Log.(NoLog); ok {
+	if w.Direct {
 		w.Queue.directly(func() { w.commitFor(ctx) })
 		defer w.Queue.directly(nil)
 	}

@@ -39,7 +39,7 @@ func newLoneNode(a *App) *loneNode {
 		Now: metadata.NewClock(running, 0), Fence: func(context.Context) error { return nil }, Answers: func() bool { return true },
 	}
 	return &loneNode{app: a, name: string(journal.NewHistory()), term: t, writer: journal.NewWriter(journal.WriterConfig{
-		Store: store, Queue: t.Queue, Log: journal.NoLog{}, Term: 1, Hold: a.params().HoldTime(),
+		Store: store, Queue: t.Queue, Log: journal.NoLog{}, Direct: true, Term: 1, Hold: a.params().HoldTime(),
 		Now: t.Now, Elapsed: running, Observer: newLateObserver(a), Tracer: a.commitTracer(),
 	})}
 }

@@ -45,7 +45,7 @@ func Start(t testing.TB, opts metadata.Options, params metadata.Params, size uin
 		log = journal.NoLog{}
 	}
 	w := journal.NewWriter(journal.WriterConfig{
-		Store: p.Store, Queue: p.Queue, Log: log, Term: 1, Hold: params.HoldTime(), Now: p.Now,
+		Store: p.Store, Queue: p.Queue, Log: log, Direct: true, Term: 1, Hold: params.HoldTime(), Now: p.Now,
 		Elapsed: clock.Boot(),
 	})
 	if err := w.Commit(t.Context(), &metadata.TermStart{Term: 1, Params: params}, &metadata.UseRules{Version: metadata.NewestRules}); err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"flag"
 	"io"
 	"log/slog"
 	"net"
@@ -18,9 +19,28 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
+	"github.com/understudy-store/understudy/internal/nowait"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// loops is how connections are served: by a goroutine each, or over an event loop.
+var loops = 1
+
+// twice runs all tests for both, but for fuzzing.
+type twice struct{ *testing.M }
+
+func (m twice) Run() int {
+	flag.Parse()
+	if flag.Lookup("test.fuzz").Value.String() == "" {
+		loops = -1
+		if code := m.M.Run(); code != 0 {
+			return code
+		}
+		loops = 1
+	}
+	return m.M.Run()
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(twice{m}) }
 
 // Functions of the tests' handler; any other is not registered.
 const (
@@ -31,6 +51,8 @@ const (
 	relay  = 5 // closes it as well, with the errors that a connection of its own may end with
 	limit  = 6 // answers how long its context lasts, as a time.Duration; empty without an end
 	much   = 7 // answers so many MiB as its body has bytes
+
+	pending = 8 // is wait, and seems to be quick
 )
 
 // A handler answers one connection of a test.
@@ -45,11 +67,14 @@ type handler struct {
 }
 
 func (h *handler) Call(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error) {
+	if function == pending && nowait.Asked(ctx) {
+		return nil, nowait.Err
+	}
 	h.calls.Add(1)
 	switch function {
 	case echo:
 		return append(reply, body...), nil
-	case wait:
+	case wait, pending:
 		h.waiting <- struct{}{}
 		select {
 		case <-h.released:
@@ -82,7 +107,9 @@ func (h *handler) Delivered(err error) {
 	h.delivered.Store(h.calls.Load())
 }
 
-func (h *handler) Quick(function uint32) bool { return function == echo || function == refuse }
+func (h *handler) Quick(function uint32) bool {
+	return function == echo || function == refuse || function == hangUp || function == pending
+}
 
 func (h *handler) Close() { h.closed.Store(true) }
 
@@ -130,7 +157,7 @@ func newRig(t *testing.T, limits coro.Limits, other func(net.Conn)) *rig {
 			r.handlers = append(r.handlers, h)
 			return h
 		},
-		Other: other, Limits: limits, Log: slog.New(slog.NewJSONHandler(r.log, nil)),
+		Other: other, Limits: limits, Loops: loops, Log: slog.New(slog.NewJSONHandler(r.log, nil)),
 	})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -24,7 +24,22 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// loops is how connections are served: by a goroutine each, or over an event loop.
+var loops int
+
+// twice runs all tests for both.
+type twice struct{ *testing.M }
+
+func (m twice) Run() int {
+	for _, loops = range []int{-1, 1} {
+		if code := m.M.Run(); code != 0 {
+			return code
+		}
+	}
+	return 0
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(twice{m}) }
 
 var params = metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
 
@@ -72,6 +87,7 @@ func standby(t testing.TB, relay bool) *node {
 		if err != nil {
 			t.Fatal(err)
 		}
+		s.Loops = loops
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)

@@ -298,8 +298,8 @@ func TestRelaysLogWhatTheyLose(t *testing.T) {
 	for range clients {
 		c := s.dial(t, "head")
 		go func() {
-			var r mooncake.Result[bool]
-			_, err := mooncakeclient.Do(t.Context(), c, c.Generation.ExistKey, &mooncake.Args{Key: "a"}, &r)
+			var r []mooncake.Done // each of these calls has a goroutine
+			_, err := mooncakeclient.Do(t.Context(), c, c.Generation.BatchRemove, &mooncake.Args{Keys: []string{"a"}}, &r)
 			failed <- err
 		}()
 	}
@@ -319,7 +319,7 @@ func TestRelaysLogWhatTheyLose(t *testing.T) {
 	if got := strings.Count(log, "got no answer"); got < 1 || got > 10 {
 		t.Errorf("%d lines about %d calls: %s, want 1 to 10", got, clients, log)
 	}
-	for _, want := range []string{n.address["head"], `"function":"ExistKey"`, "EOF"} {
+	for _, want := range []string{n.address["head"], `"function":"BatchRemove"`, "EOF"} {
 		if !strings.Contains(log, want) {
 			t.Errorf("the log lacks %s: %s", want, log)
 		}

@@ -1,0 +1,159 @@
+package journal_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
+)
+
+// A lone is a store whose callers commit what they submit.
+type lone struct {
+	store *metadata.Store
+	queue *journal.Queue
+	log   journal.Log
+	stop  context.CancelFunc
+	done  chan error
+}
+
+func startLone(t *testing.T, log journal.Log) *lone {
+	t.Helper()
+	l := &lone{store: metadata.New(metadata.Options{}), log: log, done: make(chan error, 1)}
+	l.queue = journal.NewQueue(l.store, 1<<20)
+	l.store.StartIDs(1)
+	elapsed := clock.Runtime()
+	w := journal.NewWriter(journal.WriterConfig{
+		Store: l.store, Queue: l.queue, Log: log, Direct: true, Term: 1, Hold: params.HoldTime(), Now: metadata.NewClock(elapsed, 0), Elapsed: elapsed,
+	})
+	if err := w.Commit(t.Context(), &metadata.TermStart{Term: 1, Params: params}); err != nil {
+		t.Fatal(err)
+	}
+	var ctx context.Context
+	ctx, l.stop = context.WithCancel(context.Background())
+	go func() { l.done <- w.Run(ctx) }()
+	t.Cleanup(func() { l.stop() })
+	waitFor(t, "the writer", l.queue.Direct)
+	return l
+}
+
+// mount submits a change.
+func (l *lone) mount(ctx context.Context, n int) error {
+	e, err := l.store.PrepareMount(segment.Spec{
+		ID: segment.ID{byte(n >> 8), byte(n), 1}, Name: fmt.Sprint(n), Base: 1 << 32, Size: 1 << 20, Endpoint: fmt.Sprintf("host-%d:1", n), Client: segment.ClientID{byte(n >> 8), byte(n), 1},
+	})
+	if err != nil {
+		return err
+	}
+	answers, err := l.queue.Submit(ctx, e)
+	return errors.Join(append(answers, err)...)
+}
+
+// Callers who meet in a commit all get their answers, from each other or from the
+// writer's goroutine.
+func TestCallersCommit(t *testing.T) {
+	l := startLone(t, journal.NoLog{})
+	const callers, each = 8, 100
+	var all sync.WaitGroup
+	for c := range callers {
+		all.Go(func() {
+			for i := range each {
+				if err := l.mount(t.Context(), c*each+i); err != nil {
+					t.Errorf("mount %d: got %v, want no error", c*each+i, err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if _, stats := l.store.Figures(); stats.Segments != callers*each {
+		t.Errorf("there are %d segments, want %d", stats.Segments, callers*each)
+	}
+	l.stop()
+	if err := <-l.done; !errors.Is(err, context.Canceled) {
+		t.Errorf("Run: got %v, want context.Canceled", err)
+	}
+	if l.queue.Direct() {
+		t.Error("callers commit after the writer's end")
+	}
+}
+
+// When the writer ends among callers, each has an outcome, and none is told that
+// nothing was changed if it was.
+func TestCallersCommitToTheEnd(t *testing.T) {
+	for range 20 {
+		l := startLone(t, journal.NoLog{})
+		const callers = 4
+		var all sync.WaitGroup
+		var mounted, unresolved, under atomic.Int64
+		for c := range callers {
+			all.Go(func() {
+				for i := 0; ; i++ {
+					err := l.mount(t.Context(), c<<12+i)
+					switch {
+					case err == nil:
+						mounted.Add(1)
+						under.Store(1)
+						continue
+					case errs.KindOf(err) == errs.Unresolved:
+						unresolved.Add(1)
+					case errs.KindOf(err) != errs.NotLeader:
+						t.Errorf("got %v, want NotLeader or Unresolved", err)
+					}
+					return
+				}
+			})
+		}
+		waitFor(t, "a commit", func() bool { return under.Load() > 0 })
+		l.stop()
+		<-l.done
+		all.Wait()
+		_, stats := l.store.Figures()
+		if got := int64(stats.Segments); got < mounted.Load() || got > mounted.Load()+unresolved.Load() {
+			t.Errorf("there are %d segments, want the %d that were acknowledged, and at most %d more", got, mounted.Load(), unresolved.Load())
+		}
+	}
+}
+
+// brokenLog fails after a number of commits.
+type brokenLog struct{ left atomic.Int64 }
+
+var errBroken = errors.New("the log is broken")
+
+func (b *brokenLog) Append(context.Context, *journal.Sealed) error {
+	if b.left.Add(-1) < 0 {
+		return errBroken
+	}
+	return nil
+}
+
+// A commit of a caller's that fails ends the writer, as one of its own does.
+func TestACallersCommitFails(t *testing.T) {
+	log := new(brokenLog)
+	log.left.Store(2) // the start of the term, and a mount
+	l := startLone(t, log)
+	if err := l.mount(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.mount(t.Context(), 2); errs.KindOf(err) != errs.Unresolved {
+		t.Errorf("got %v, want Unresolved", err)
+	}
+	select {
+	case err := <-l.done:
+		if !errors.Is(err, errBroken) {
+			t.Errorf("Run: got %v, want %v", err, errBroken)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the writer goes on")
+	}
+	if err := l.mount(t.Context(), 3); errs.KindOf(err) != errs.NotLeader {
+		t.Errorf("after that: got %v, want NotLeader", err)
+	}
+}
