@@ -2,6 +2,8 @@ package app
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"net"
 	"slices"
 	"strings"
@@ -9,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/rs/zerolog"
+
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
 )
 
 // Who opens as many connections as can be opened takes none of others, and none of
@@ -83,3 +87,52 @@ func TestConnectionBudget(t *testing.T) {
 		t.Error("after all have ended, connections are counted")
 	}
 }
+
+// A connection keeps its place while a server goes on with its socket alone, and gives it
+// back once.
+func TestConnectionsOfALoopAreCounted(t *testing.T) {
+	b := newConnectionBudget(64, 0.5, zerolog.Nop())
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := coro.NewServer(&coro.Server{Open: func(*coro.Conn) coro.Handler { return echoes{} }, Loops: 1})
+	served := make(chan error, 1)
+	go func() { served <- s.Serve(b.listener(l)) }()
+	var open []*coro.Client
+	for range 8 {
+		c, err := coro.Dial(t.Context(), l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			if _, _, err := c.Call(t.Context(), 1, func(b []byte) []byte { return append(b, 'a') }); err != nil {
+				t.Fatal(err)
+			}
+		}
+		open = append(open, c)
+	}
+	if _, n, _ := b.Take("somebody", 0); n != 8 {
+		t.Errorf("%d connections are counted, want 8", n)
+	}
+	b.GiveBack("somebody", 0)
+	for _, c := range open[:4] {
+		c.Close()
+	}
+	if err := errors.Join(s.Stop(t.Context()), <-served); err != nil {
+		t.Fatal(err)
+	}
+	if !b.Empty() {
+		t.Error("after all have ended, connections are counted")
+	}
+}
+
+// echoes answers what it is asked.
+type echoes struct{}
+
+func (echoes) Call(_ context.Context, _ uint32, body string, reply []byte) ([]byte, error) {
+	return append(reply, body...), nil
+}
+func (echoes) Quick(uint32) bool { return true }
+func (echoes) Delivered(error)   {}
+func (echoes) Close()            {}

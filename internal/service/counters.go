@@ -145,6 +145,9 @@ func (c *Counters) done(op Op, err error) error {
 
 // doneBatch counts a batch and returns its error.
 func (c *Counters) doneBatch(op Op, items []error, err error) error {
+	if errors.Is(err, nowait.Err) {
+		return err
+	}
 	bad := 0
 	for _, e := range items {
 		if errors.Is(e, nowait.Err) {
