@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"time"
 
 	"github.com/grpc-ecosystem/go-grpc-middleware/v2/interceptors/recovery"
@@ -201,6 +202,9 @@ func NewServer(c Config) *Server {
 		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),
 		grpc.MaxSendMsgSize(max(c.Limits.MessageBytes, minSendBytes)),
 		grpc.MaxConcurrentStreams(maxStreams),
+		// Calls run on goroutines whose stacks have grown already; on new ones when those
+		// are busy.
+		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: probeAfter, Timeout: probeTimeout}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: minPingInterval, PermitWithoutStream: true}),
 		grpc.ChainUnaryInterceptor(s.unary...),

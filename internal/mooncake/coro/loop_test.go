@@ -137,19 +137,20 @@ func TestStopAmongCalls(t *testing.T) {
 			})
 		}
 		<-r.waiting
-		stopped := make(chan error, 1)
-		go func() { stopped <- r.Stop(t.Context()) }()
-		until(t, "the others end", func() bool {
+		open := func() (opened, left int) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			open := 0
 			for _, h := range r.handlers {
 				if !h.closed.Load() {
-					open++
+					left++
 				}
 			}
-			return open == 1
-		})
+			return len(r.handlers), left
+		}
+		until(t, "all are open", func() bool { opened, _ := open(); return opened == 8 })
+		stopped := make(chan error, 1)
+		go func() { stopped <- r.Stop(t.Context()) }()
+		until(t, "the others end", func() bool { _, left := open(); return left == 1 })
 		close(r.released)
 		if err := <-stopped; err != nil {
 			t.Fatalf("Stop: got %v, want no error", err)
