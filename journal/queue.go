@@ -19,6 +19,9 @@ const (
 	// MaxSubmissionBytes bounds what one caller submits at once; a submission is
 	// never split between commits.
 	MaxSubmissionBytes = 256 << 10
+	// maxDirect is how large a submission its caller may commit; a batch is worth a
+	// goroutine, and goes into one commit with others.
+	maxDirect = 1 << 10
 	// MaxWaiting is how many submissions may wait in the queue.
 	MaxWaiting = 1 << 14
 )
@@ -40,7 +43,7 @@ type Queue struct {
 	closed error // what callers get once the queue takes no more
 	held   error // what they get for as long as it takes none; nil if it does
 	wake   chan struct{}
-	direct func() // commits what is queued; nil if only the writer's goroutine does
+	direct func() // commits what is queued; nil if only the writer's goroutine does it
 }
 
 // A submission is the changes of one caller.
@@ -170,7 +173,7 @@ func (t *Ticket) Submit(ctx context.Context, changes ...metadata.Change) ([]erro
 		q.abort(changes)
 		return nil, err
 	}
-	if commit := q.committer(); commit != nil {
+	if commit := q.committer(); commit != nil && s.size <= maxDirect {
 		commit()
 	}
 	select {
@@ -254,20 +257,20 @@ func (q *Queue) push(s *submission) error {
 	}
 	q.list = append(q.list, s)
 	q.queued += s.size
-	if q.direct == nil {
+	if q.direct == nil || s.size > maxDirect {
 		q.signal()
 	}
 	return nil
 }
 
-// directly has callers commit what they submit, by f; nil ends it.
+// directly has callers commit single changes, by f; nil ends it.
 func (q *Queue) directly(f func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.direct = f
 }
 
-// Direct reports whether callers commit what they submit, on their own goroutines:
+// Direct reports whether callers commit single changes on their own goroutines:
 // then Submit waits for no I/O.
 func (q *Queue) Direct() bool { return q.committer() != nil }
 

@@ -75,7 +75,7 @@ type WriterConfig struct {
 	Tracer   Tracer               // may be nil
 	Pace     *Pace                // may be nil
 	Right    *Right               // that commits extend; may be nil
-	// Direct has callers commit what they submit on their own goroutines, one at a time, for
+	// Direct has callers commit single changes on their own goroutines, one at a time, for
 	// a Log that does not wait: a commit takes less than to wake a goroutine for it.
 	Direct bool
 }

@@ -47,6 +47,11 @@ func (a *App) newMooncakePorts() error {
 		}
 		m.servers, m.at = append(m.servers, s), append(m.at, a.mooncakeListeners[i])
 	}
+	if a.cfg.HA.Enabled { // each change waits for etcd: a loop would hand it on, which costs more than it saves
+		for _, s := range m.servers {
+			s.Loops = -1
+		}
+	}
 	return nil
 }
 
