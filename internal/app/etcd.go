@@ -46,6 +46,9 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 	if err == nil {
 		e.journal, err = etcdclient.Connect(e.members, access, log.With("calls", "journal"))
 	}
+	if err == nil && e.server != nil {
+		e.server.Direct(e.journal)
+	}
 	if err == nil {
 		e.sessions, err = etcdclient.Connect(e.members, access, log.With("calls", "sessions"))
 	}

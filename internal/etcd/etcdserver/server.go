@@ -29,6 +29,7 @@ type Server struct {
 	etcd     *embed.Etcd
 	unlock   func() error
 	muted    atomic.Bool // drops etcd's log entries; set while it is closed
+	direct   *directCalls
 
 	// registered yields etcd's gRPC server when the member is ready and about
 	// to accept clients.
@@ -70,6 +71,7 @@ func Launch(settings Settings) (*Server, error) {
 	s := &Server{
 		Settings:   settings,
 		unlock:     unlock,
+		direct:     newDirectCalls(),
 		registered: make(chan *grpc.Server, 1),
 		closing:    make(chan struct{}),
 		errc:       make(chan error, 1),
@@ -189,6 +191,7 @@ func (s *Server) close() error {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		s.direct.close()
 		select {
 		case g := <-s.registered:
 			// Not gracefully: etcd would wait up to 5 s and more for its
