@@ -11,6 +11,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/metadata/binenc"
 )
 
 // A Journal commits changes.
@@ -35,7 +36,8 @@ type Leases struct {
 	Counters      *Counters
 	Log           zerolog.Logger
 
-	wake chan struct{} // signals that a critical renewal waits
+	wake  chan struct{} // signals that a critical renewal waits
+	found int           // renewals of the scan before; for Scan alone
 }
 
 // Counters count renewals, on this node, ever.
@@ -177,16 +179,27 @@ func (l *Leases) join(ctx context.Context) error {
 	return nil
 }
 
-// roundBatches is how many batches are collected and submitted at once.
-const roundBatches = 3
+const (
+	// minRound and maxRound bound the renewals that are submitted at once: small rounds
+	// hold up the commits of others least, and large ones take fewer writes to etcd.
+	minRound = 3 * MaxBatch
+	maxRound = 24 * MaxBatch
+	// scanRounds is in how many rounds a scan commits what the scan before it found.
+	scanRounds = 16
+	// roundBytes bounds a round in the journal. With one batch more, of the longest
+	// numbers (78 kB), it is still below what may be submitted at once.
+	roundBytes = 160 << 10
+)
 
-// Scan commits all marked renewals, in rounds.
+// Scan commits all marked renewals, in rounds. It is not safe for concurrent use.
 func (l *Leases) Scan(ctx context.Context) error {
 	l.Counters.Scans.Add(1)
-	return EachRound(l.Store, roundBatches*MaxBatch, func(renewals []Renewal) error {
-		changes := Pack(renewals)
-		for len(changes) > 0 {
-			n := min(len(changes), roundBatches)
+	found, size := 0, min(max(l.found/scanRounds, minRound), maxRound)
+	defer func() { l.found = found }()
+	return EachRound(l.Store, size, func(renewals []Renewal) error {
+		found += len(renewals)
+		for changes := Pack(renewals); len(changes) > 0; {
+			n := fitting(changes)
 			if _, err := l.Journal.Submit(ctx, changes[:n]...); err != nil {
 				return err
 			}
@@ -197,6 +210,17 @@ func (l *Leases) Scan(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+// fitting returns how many batches are submitted at once: at least one.
+func fitting(batches []metadata.Change) (n int) {
+	var coder binenc.Coder
+	for bytes := 0; n < len(batches) && bytes < roundBytes; n++ {
+		coder = binenc.Encoder(coder.Encoded()[:0])
+		batches[n].Code(&coder)
+		bytes += len(coder.Encoded())
+	}
+	return n
 }
 
 // EachRound collects the marked renewals of a store, about limit at a time, and

@@ -1,6 +1,9 @@
 package leasesync_test
 
 import (
+	"context"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -139,5 +142,54 @@ func TestLeaseCounts(t *testing.T) {
 	}
 	if got := p.Follower.LeaseCounts(); got != (metadata.LeaseCounts{}) {
 		t.Errorf("the follower granted leases: got %+v, want none", got)
+	}
+}
+
+// A countedJournal counts what is submitted to it.
+type countedJournal struct {
+	leasesync.Journal
+	submitted int
+}
+
+func (j *countedJournal) Submit(ctx context.Context, changes ...metadata.Change) ([]error, error) {
+	j.submitted++
+	return j.Journal.Submit(ctx, changes...)
+}
+
+// A scan takes small rounds, and larger ones where they would be many.
+func TestLargeScansTakeFewRounds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it puts 200,000 objects")
+	}
+	const objects, chunk = 200_000, 1000
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<30)
+	keys := make([]string, objects)
+	for i := range keys {
+		keys[i] = strconv.Itoa(i)
+	}
+	for part := range slices.Chunk(keys, chunk) {
+		var starts, ends []metadata.Change
+		for _, key := range part {
+			starts = append(starts, p.PutStart(nil, key))
+		}
+		p.Commit(starts...)
+		for _, key := range part {
+			ends = append(ends, p.PutEnd(key))
+		}
+		p.Commit(ends...)
+	}
+	journal := &countedJournal{Journal: p.Leases.Journal}
+	p.Leases.Journal = journal
+	for i, most := range []int{objects/9000 + 1, 17} { // rounds of the least size; a 16th of the scan before
+		p.Idle(time.Millisecond)
+		p.Get(keys...)
+		journal.submitted = 0
+		p.Scan()
+		if journal.submitted > most || i == 0 && journal.submitted <= 17 {
+			t.Errorf("scan %d took %d rounds, want at most %d, and more than 17 of the first one", i+1, journal.submitted, most)
+		}
+		if n := len(collect(t, p)); n != 0 {
+			t.Errorf("scan %d left %d renewals, want 0", i+1, n)
+		}
 	}
 }
