@@ -39,6 +39,12 @@ const (
 	snapshotEntries = 1000
 )
 
+// batchInterval is how often etcd commits its database, for which it syncs the disk twice
+// and applies nothing meanwhile. What is younger is in the write-ahead log, from which a
+// restart applies it again. (Measured in transactions of 700 bytes, one at a time: 255 µs
+// and 198 µs of processor time with a second, 285 µs and 219 µs with etcd's 100 ms.)
+const batchInterval = time.Second
+
 // LonePeerURL is what a lone member is called in its own member list. Nobody
 // listens there: port 0 says so.
 const LonePeerURL = "http://127.0.0.1:0"
@@ -127,7 +133,7 @@ func (s Settings) embedConfig() *embed.Config {
 	c.InitialCluster = c.Name + "=" + LonePeerURL
 	c.SnapshotCount, c.SnapshotCatchUpEntries = snapshotEntries, catchUpEntries
 	c.TickMs, c.ElectionMs = uint(heartbeat.Milliseconds()), uint(election.Milliseconds())
-	c.QuotaBackendBytes = s.QuotaBytes
+	c.QuotaBackendBytes, c.BackendBatchInterval = s.QuotaBytes, batchInterval
 	c.AutoCompactionRetention = "0" // off: the journal compacts
 	c.EnableGRPCGateway = false     // REST is not needed, and it costs a connection and goroutines
 	s.Member.configure(c, s.TLS)
