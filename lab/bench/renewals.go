@@ -173,8 +173,9 @@ type rig struct {
 	now      func() metadata.Time
 	standby  *metadata.Store
 	counters *leasesync.Counters
-	bytes    atomic.Int64 // of records that held renewals
-	commits  atomic.Int64 // that held renewals
+	bytes    atomic.Int64            // of records that held renewals
+	commits  atomic.Int64            // that held renewals
+	took     *hdrhistogram.Histogram // µs, each of these; for the writer alone
 
 	mu      sync.Mutex
 	marked  map[metadata.ObjectID]time.Duration // samples: when they were read
@@ -344,8 +345,9 @@ func (r *rig) Changed(string) {}
 func (r *rig) Founded(journal.Cursor) error { return nil }
 
 // Committed counts commits; those of a running bench hold renewals or nothing.
-func (r *rig) Committed(_ context.Context, changes, bytes int, _, _ time.Duration) {
+func (r *rig) Committed(_ context.Context, changes, bytes int, log, _ time.Duration) {
 	if changes > 0 {
+		_ = r.took.RecordValue(log.Microseconds())
 		r.commits.Add(1)
 		r.bytes.Add(int64(bytes))
 	}
@@ -377,7 +379,7 @@ func newRig(ctx context.Context, client *clientv3.Client, name string, objects i
 		primary: metadata.New(metadata.Options{}), standby: metadata.New(metadata.Options{}),
 		reader: &journal.Reader{Client: client, Layout: layout, Codec: service.Codec()}, start: journal.Cursor{Revision: elected.Header.Revision},
 		counters: new(leasesync.Counters), marked: make(map[metadata.ObjectID]time.Duration),
-		applied: hdrhistogram.New(1, 600_000_000, 3),
+		applied: hdrhistogram.New(1, 600_000_000, 3), took: hdrhistogram.New(1, 600_000_000, 3),
 	}
 	r.queue = journal.NewQueue(r.primary, 64<<20)
 	r.primary.StartIDs(1)
@@ -393,6 +395,7 @@ func newRig(ctx context.Context, client *clientv3.Client, name string, objects i
 	}
 	r.commits.Store(0)
 	r.bytes.Store(0)
+	r.took.Reset()
 	return r, nil
 }
 

@@ -32,7 +32,7 @@ type Config struct {
 	ID       string   // of the cluster
 	Etcd     int      // members; none for a lone master without HA
 	Names    []string // of nodes: the first is a master, the others are standbys
-	Embedded bool     // the first node runs etcd; with Etcd 1 and Proxies
+	Embedded bool     // the first node runs etcd; with Etcd 1
 	OwnEtcd  bool     // each node runs a member of etcd; in place of Etcd
 	Proxies  bool     // on each way between two processes, and in front of nodes
 	Access   Access   // of clients
@@ -115,7 +115,10 @@ func (c *Cluster) startEtcd(ctx context.Context) (err error) {
 	case c.OwnEtcd: // the nodes start them
 	case c.Embedded:
 		// A fixed address, so that a new etcd is not taken for one that nobody knows.
-		err = onFreePort(ctx, func(address string) error { c.embedded = address; return nil })
+		err = onFreePort(ctx, func(address string) error {
+			c.embedded, c.Members[0].listens = address, address
+			return nil
+		})
 	default:
 		err = c.StartMembers(ctx, c.Members...)
 	}

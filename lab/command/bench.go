@@ -13,7 +13,7 @@ import (
 )
 
 func (g *globals) benchCommand() *cobra.Command {
-	return cli.Group(&cobra.Command{Use: "bench", Short: "Measure on this machine"}, g.renewalsCommand(), g.rpcCommand(), g.scaleCommand())
+	return cli.Group(&cobra.Command{Use: "bench", Short: "Measure on this machine"}, g.renewalsCommand(), g.commitsCommand(), g.rpcCommand(), g.scaleCommand())
 }
 
 func (g *globals) renewalsCommand() *cobra.Command {
@@ -44,6 +44,54 @@ a lease and a put for each renewal, and in transactions of 128 puts.`,
 	cmd.Flags().DurationVar(&o.Duration, "duration", 5*time.Second, "time of each of the four measurements")
 	cmd.Flags().IntVar(&o.Rate, "rate", 15_000, "renewals a second of the steady measurement")
 	return cmd
+}
+
+func (g *globals) commitsCommand() *cobra.Command {
+	o := bench.CommitOptions{}
+	cmd := &cobra.Command{
+		Use:   "commits",
+		Short: "Measure what a durable change takes, beside a bare put to the same etcd",
+		Long: `Starts an etcd of its own in this process, as a master does, and has callers reserve
+and complete objects through a queue, a writer and the journal in etcd, over a
+connection and with calls within the process; beside that, bare puts of the size of a
+commit, and fdatasync of 4 KiB on the same disk. CPU is this process's, etcd's share
+included, for each change or put.`,
+		Args: cli.NoArguments,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, n := range o.Callers {
+				if n < 1 || n > 1000 {
+					return cli.Misusef("--callers has %d: it must be from 1 to 1000", n)
+				}
+			}
+			switch {
+			case o.Bytes < 1 || o.Bytes > 1<<20:
+				return cli.Misusef("--bytes is %d: it must be from 1 to 1048576", o.Bytes)
+			case o.Duration < 100*time.Millisecond:
+				return cli.Misusef("--duration is %v: it must be at least 100ms", o.Duration)
+			}
+			return measure(g, cmd, func(ctx context.Context, stage func(string)) (bench.Commits, error) {
+				o.Progress = stage
+				return bench.RunCommits(ctx, o)
+			}, commitsTable)
+		},
+	}
+	cmd.Flags().StringVar(&o.Dir, "dir", "", "a directory on the disk to measure; empty for that of temporary files")
+	cmd.Flags().IntSliceVar(&o.Callers, "callers", []int{1, 16, 200}, "callers, each with one change under way")
+	cmd.Flags().IntVar(&o.Bytes, "bytes", 700, "bytes of a bare put")
+	cmd.Flags().DurationVar(&o.Duration, "duration", 2*time.Second, "time of each measurement")
+	return cmd
+}
+
+func commitsTable(w io.Writer, r *bench.Commits) {
+	t := cli.NewTable(w, "WHAT", "AT ONCE", "PER s", "p50 µs", "p99 µs", "CPU µs", "COMMITS/s", "BYTES EACH", "COMMIT p50 µs")
+	for _, s := range r.Steps {
+		row := []string{s.What, fmt.Sprint(s.Callers), cli.Count(int64(s.PerSecond)), cli.Count(s.P50), cli.Count(s.P99), fmt.Sprintf("%.0f", s.CPU), "-", "-", "-"}
+		if s.CommitsPerSecond > 0 {
+			row = append(row[:6], cli.Count(int64(s.CommitsPerSecond)), cli.Count(int64(s.CommitBytes)), cli.Count(s.CommitP50))
+		}
+		t.Row(row...)
+	}
+	t.End()
 }
 
 // measure runs a benchmark, which reports its stages, and prints what it has

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,7 +97,7 @@ func (g *globals) rpcCommand() *cobra.Command {
 		},
 	}
 	f := cmd.Flags()
-	f.StringSliceVar(&modes, "ha", modes, "off is a lone master, on one with etcd, journal and a standby")
+	f.StringSliceVar(&modes, "ha", modes, "off is a lone master; on one with etcd, journal and a standby; own the same with etcd in the master; alone without the standby")
 	f.IntSliceVar(&o.Connections, "connections", o.Connections, "connections, each with one call at a time")
 	f.IntSliceVar(&o.Batches, "batch", o.Batches, "keys of a call; 1 is the calls for one key")
 	f.StringSliceVar(&o.Calls, "calls", o.Calls, "what is called: "+strings.Join(rpcbench.CallNames(), ", "))
@@ -135,15 +136,12 @@ func draw(path string, charts []plot.Chart) error {
 }
 
 // haModes reads the values of --ha.
-func haModes(names []string) ([]bool, error) {
-	var modes []bool
+func haModes(names []string) (modes []rpcbench.Mode, err error) {
 	for _, name := range names {
-		switch name {
-		case "off", "on":
-			modes = append(modes, name == "on")
-		default:
-			return nil, cli.Misusef("--ha has %q: known are off, on", name)
+		if !slices.Contains(rpcbench.Modes(), rpcbench.Mode(name)) {
+			return nil, cli.Misusef("--ha has %q: known are %v", name, rpcbench.Modes())
 		}
+		modes = append(modes, rpcbench.Mode(name))
 	}
 	return modes, nil
 }
@@ -152,11 +150,7 @@ func rpcTable(w io.Writer, r *rpcbench.Report) {
 	t := cli.NewTable(w, "HA", "CONNECTIONS", "BATCH", "THINK µs", "KEYS", "CALL", "PROTOCOL", "CALLS/s", "KEYS/s", "CPU µs/CALL", "CPU µs/KEY", "p50 µs", "p99 µs", "MAX µs", "OTHERS")
 	for i := range r.Cells {
 		c := &r.Cells[i]
-		ha := "off"
-		if c.HA {
-			ha = "on"
-		}
-		t.Row(ha, fmt.Sprint(c.Connections), fmt.Sprint(c.Batch), fmt.Sprint(c.ThinkMicros), string(c.Choice), c.Call, string(c.Protocol),
+		t.Row(string(c.HA), fmt.Sprint(c.Connections), fmt.Sprint(c.Batch), fmt.Sprint(c.ThinkMicros), string(c.Choice), c.Call, string(c.Protocol),
 			cli.Count(int64(c.CallsPerSecond)), cli.Count(int64(c.KeysPerSecond)),
 			fmt.Sprintf("%.1f", c.ServerMicrosPerCall), fmt.Sprintf("%.2f", c.ServerMicrosPerKey),
 			rpcLatencies(c, func(l rpcbench.Latency) int64 { return l.P50 }),
@@ -174,19 +168,16 @@ func rpcTable(w io.Writer, r *rpcbench.Report) {
 const tolerated = 1.05
 
 func comparisonTable(w io.Writer, r *rpcbench.Report) {
-	t := cli.NewTable(w, "HA", "CONNECTIONS", "BATCH", "THINK µs", "KEYS", "CALL", "PROTOCOL", "CALLS", "BEFORE µs/KEY", "AFTER µs/KEY", "RATIO", "LOWEST", "HIGHEST", "OTHERS")
+	t := cli.NewTable(w, "HA", "CONNECTIONS", "BATCH", "THINK µs", "KEYS", "CALL", "PROTOCOL", "CALLS", "BEFORE µs/KEY", "AFTER µs/KEY", "RATIO", "LOWEST", "HIGHEST", "BEFORE KEYS/s", "AFTER KEYS/s", "OTHERS")
 	product, slower := 1.0, 0
 	for i := range r.Comparisons {
 		c := &r.Comparisons[i]
-		ha := "off"
-		if c.HA {
-			ha = "on"
-		}
 		before, after := c.Medians()
 		lowest, highest := c.Spread()
-		t.Row(ha, fmt.Sprint(c.Connections), fmt.Sprint(c.Batch), fmt.Sprint(c.ThinkMicros), string(c.Choice), c.Call, string(c.Protocol), cli.Count(c.Calls),
+		slow, fast := c.Rates()
+		t.Row(string(c.HA), fmt.Sprint(c.Connections), fmt.Sprint(c.Batch), fmt.Sprint(c.ThinkMicros), string(c.Choice), c.Call, string(c.Protocol), cli.Count(c.Calls),
 			fmt.Sprintf("%.2f", before), fmt.Sprintf("%.2f", after), fmt.Sprintf("%.3f", c.Ratio()),
-			fmt.Sprintf("%.3f", lowest), fmt.Sprintf("%.3f", highest), fmt.Sprintf("%.2f", c.Others))
+			fmt.Sprintf("%.3f", lowest), fmt.Sprintf("%.3f", highest), cli.Count(int64(slow)), cli.Count(int64(fast)), fmt.Sprintf("%.2f", c.Others))
 		if product *= c.Ratio(); c.Ratio() > tolerated {
 			slower++
 		}

@@ -18,7 +18,7 @@ func TestBenchRPC(t *testing.T) {
 		t.Fatalf("%d cells, want 12", len(r.Cells))
 	}
 	for _, c := range r.Cells {
-		if c.HA || c.Connections != 2 || c.Calls == 0 || c.KeysPerSecond <= 0 || len(c.Latency) == 0 || c.Latency[0].Max == 0 {
+		if c.HA != rpcbench.Off || c.Connections != 2 || c.Calls == 0 || c.KeysPerSecond <= 0 || len(c.Latency) == 0 || c.Latency[0].Max == 0 {
 			t.Errorf("got %+v, want calls of 2 connections to a lone master, measured", c)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/lab/bench/rpcbench"
 	"github.com/understudy-store/understudy/lab/bench/scalebench"
 )
 
@@ -47,7 +48,9 @@ func (g *globals) scaleCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			o.HA = modes[0]
+			if o.HA = modes[0] == rpcbench.On; !o.HA && modes[0] != rpcbench.Off {
+				return cli.Misusef("--ha has %q: known are off, on", ha)
+			}
 			if err := o.Check(); err != nil {
 				return cli.Misuse(err)
 			}

@@ -21,24 +21,28 @@ const segmentBytes = 64 << 30
 // standby.
 type target struct {
 	*cluster.Cluster
+	mode   Mode
 	master *cluster.Node
 	beside *target // what it is compared with, nil for nothing
 }
 
 // startTarget starts a target, of nodes of a program; empty for this one.
-func startTarget(ctx context.Context, dir string, ha bool, segments int, program string) (*target, error) {
+func startTarget(ctx context.Context, dir string, ha Mode, segments int, program string) (*target, error) {
 	cfg := cluster.Config{
 		Dir: dir, ID: "bench", Names: []string{"master"}, Program: program,
 		Args: []string{"--client_ttl=24h"}, // nobody pings
 	}
-	if ha {
-		cfg.Etcd, cfg.Names = 1, append(cfg.Names, "standby")
+	if ha != Off {
+		cfg.Etcd, cfg.Embedded = 1, ha != On
+	}
+	if ha == On || ha == Own {
+		cfg.Names = append(cfg.Names, "standby")
 	}
 	c, err := cluster.Start(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	t := &target{Cluster: c, master: c.Nodes[0]}
+	t := &target{Cluster: c, mode: ha, master: c.Nodes[0]}
 	if err := t.mount(ctx, segments); err != nil {
 		t.Stop()
 		return nil, err

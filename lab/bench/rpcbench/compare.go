@@ -11,7 +11,7 @@ import (
 // A Comparison is what a call costs two masters: one of another program, before,
 // and one of this program, after.
 type Comparison struct {
-	HA          bool     `json:"ha"`
+	HA          Mode     `json:"ha"`
 	Connections int      `json:"connections"`
 	Batch       int      `json:"batch"`
 	Call        string   `json:"call"`
@@ -22,7 +22,10 @@ type Comparison struct {
 
 	Before []float64 `json:"before_cpu_us_per_key"` // processor time of the master, of each round
 	After  []float64 `json:"after_cpu_us_per_key"`
-	Others float64   `json:"other_processors"` // that strangers kept busy, in the worst round
+
+	BeforeRate []float64 `json:"before_keys_per_s"` // of each round
+	AfterRate  []float64 `json:"after_keys_per_s"`
+	Others     float64   `json:"other_processors"` // that strangers kept busy, in the worst round
 }
 
 // Ratio is the median after, divided by the median before.
@@ -41,6 +44,11 @@ func (c *Comparison) Spread() (lowest, highest float64) {
 // Medians returns the medians before and after.
 func (c *Comparison) Medians() (before, after float64) { return median(c.Before), median(c.After) }
 
+// Rates returns the medians of keys a second, before and after.
+func (c *Comparison) Rates() (before, after float64) {
+	return median(c.BeforeRate), median(c.AfterRate)
+}
+
 func median(list []float64) float64 {
 	sorted := slices.Sorted(slices.Values(list))
 	n := len(sorted)
@@ -49,7 +57,7 @@ func median(list []float64) float64 {
 
 // compareMode compares the masters with or without HA. Both run all the time, and
 // are measured in turns, with the same calls.
-func compareMode(ctx context.Context, dir string, ha bool, o *Options, r *Report) error {
+func compareMode(ctx context.Context, dir string, ha Mode, o *Options, r *Report) error {
 	o.progress(modeName(ha) + ": starting both")
 	var both [2]*target // before, after
 	var pools [2][]string
@@ -149,8 +157,8 @@ func (c *Comparison) add(cell *Cell, before bool) {
 	c.ThinkMicros, c.Choice = cell.ThinkMicros, cell.Choice
 	c.Others = max(c.Others, cell.OtherProcessors)
 	if before {
-		c.Before = append(c.Before, cell.ServerMicrosPerKey)
+		c.Before, c.BeforeRate = append(c.Before, cell.ServerMicrosPerKey), append(c.BeforeRate, cell.KeysPerSecond)
 	} else {
-		c.After = append(c.After, cell.ServerMicrosPerKey)
+		c.After, c.AfterRate = append(c.After, cell.ServerMicrosPerKey), append(c.AfterRate, cell.KeysPerSecond)
 	}
 }

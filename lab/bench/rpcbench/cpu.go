@@ -56,8 +56,8 @@ func (t *target) pids() []int {
 		for _, n := range one.Nodes {
 			list = append(list, n.PID)
 		}
-		for _, m := range one.Members {
-			list = append(list, m.PID())
+		if one.mode == On { // else it is one of the nodes
+			list = append(list, one.Members[0].PID())
 		}
 	}
 	return list

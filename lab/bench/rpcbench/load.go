@@ -247,7 +247,7 @@ func (l *load) count(ctx context.Context, c call, most time.Duration, do func(*w
 // cell puts the workers' counts together.
 func (l *load) cell(c call, took float64, cpu spent) Cell {
 	cell := Cell{
-		HA: l.target.Etcd > 0, Connections: l.connections, Batch: l.batch, Call: c.name, Protocol: l.protocol,
+		HA: l.target.mode, Connections: l.connections, Batch: l.batch, Call: c.name, Protocol: l.protocol,
 		ThinkMicros: micros(l.think), Choice: l.choice,
 		Seconds: took, ServerProcessors: cpu.master / took, OtherProcessors: cpu.others / took,
 	}

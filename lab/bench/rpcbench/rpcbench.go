@@ -33,9 +33,23 @@ const (
 	Mooncake = caller.Mooncake
 )
 
+// A Mode is how a master keeps its metadata.
+type Mode string
+
+// The modes.
+const (
+	Off   Mode = "off"   // alone, without a journal
+	On    Mode = "on"    // with an etcd in a process of its own, and a standby
+	Own   Mode = "own"   // with an etcd in the master's process, and a standby
+	Alone Mode = "alone" // with an etcd in the master's process, and no standby
+)
+
+// Modes are all of them.
+func Modes() []Mode { return []Mode{Off, On, Own, Alone} }
+
 // Options of a run. It measures a cell for each combination of the lists.
 type Options struct {
-	HA          []bool
+	HA          []Mode
 	Connections []int           // each with one call at a time under way
 	Batches     []int           // keys of a call; 1 means the calls for one key
 	Thinks      []time.Duration // between two calls of a connection, up to a second
@@ -55,7 +69,7 @@ type Options struct {
 // Defaults returns the options of a full run, which takes about six minutes.
 func Defaults() Options {
 	return Options{
-		HA:          []bool{false, true},
+		HA:          []Mode{Off, On},
 		Connections: []int{1, 4, 16, 64, 200},
 		Batches:     []int{1, 128},
 		Thinks:      []time.Duration{0},
@@ -149,7 +163,7 @@ type Report struct {
 
 // A Cell is one measurement.
 type Cell struct {
-	HA          bool     `json:"ha"`
+	HA          Mode     `json:"ha"`
 	Connections int      `json:"connections"`
 	Batch       int      `json:"batch"`
 	Call        string   `json:"call"`
@@ -212,11 +226,17 @@ func Run(ctx context.Context, o Options) (r Report, err error) {
 	return r, nil
 }
 
-func modeName(ha bool) string {
-	if ha {
+func modeName(ha Mode) string {
+	switch ha {
+	case Off:
+		return "without HA"
+	case Own:
+		return "with HA, etcd in the master"
+	case Alone:
+		return "with HA, etcd in the master, no standby"
+	default:
 		return "with HA"
 	}
-	return "without HA"
 }
 
 func (o *Options) progress(what string) {
@@ -226,7 +246,7 @@ func (o *Options) progress(what string) {
 }
 
 // runMode measures the cells with or without HA, on a cluster of their own.
-func runMode(ctx context.Context, dir string, ha bool, o *Options, r *Report) error {
+func runMode(ctx context.Context, dir string, ha Mode, o *Options, r *Report) error {
 	mode := modeName(ha)
 	o.progress(mode + ": starting")
 	c, err := startTarget(ctx, dir, ha, o.Segments, "")

@@ -27,14 +27,14 @@ func TestMain(m *testing.M) {
 // small is a run of all calls, in a while that tests can take.
 func small() Options {
 	o := Defaults()
-	o.HA, o.Connections, o.Duration = []bool{false}, []int{3}, minDuration
+	o.HA, o.Connections, o.Duration = []Mode{Off}, []int{3}, minDuration
 	o.Segments, o.Objects = 4, 2000
 	return o
 }
 
 func startLone(t *testing.T) *target {
 	t.Helper()
-	c, err := startTarget(t.Context(), t.TempDir(), false, 4, "")
+	c, err := startTarget(t.Context(), t.TempDir(), Off, 4, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,13 +44,13 @@ func startLone(t *testing.T) *target {
 
 func TestAllCells(t *testing.T) {
 	o := small()
-	o.HA = []bool{false, true}
+	o.HA = []Mode{Off, On}
 	r, err := Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	type id struct {
-		ha       bool
+		ha       Mode
 		batch    int
 		call     string
 		protocol Protocol
@@ -85,6 +85,19 @@ func TestAllCells(t *testing.T) {
 	}
 	if r.Processors == 0 || r.Go == "" || r.Segments != 4 || r.Objects != 2000 {
 		t.Errorf("got %+v, want 4 segments, 2000 objects and the machine", r)
+	}
+}
+
+// Masters with an etcd of their own are measured as others are.
+func TestOwnEtcd(t *testing.T) {
+	o := small()
+	o.HA, o.Batches, o.Calls, o.Protocols = []Mode{Own, Alone}, []int{1}, []string{"get"}, []Protocol{Mooncake}
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Cells) != 2 || r.Cells[0].HA != Own || r.Cells[1].HA != Alone || r.Cells[0].Keys == 0 || r.Cells[1].Keys == 0 {
+		t.Errorf("got cells %+v, want one of each mode, with keys", r.Cells)
 	}
 }
 
