@@ -69,14 +69,7 @@ func (g *globals) rpcCommand() *cobra.Command {
 			if drawing != "" && o.Before != "" {
 				return cli.Misusef("--plot draws cells, and --before has none: leave one out")
 			}
-			o.Choices = nil
-			for _, name := range choices {
-				o.Choices = append(o.Choices, rpcbench.Choice(name))
-			}
-			o.Protocols = nil
-			for _, name := range protocols {
-				o.Protocols = append(o.Protocols, rpcbench.Protocol(name))
-			}
+			o.Choices, o.Protocols = named[rpcbench.Choice](choices), named[rpcbench.Protocol](protocols)
 			if err := o.Check(); err != nil {
 				return cli.Misuse(err)
 			}
@@ -111,6 +104,14 @@ func (g *globals) rpcCommand() *cobra.Command {
 	f.IntVar(&o.Segments, "segments", o.Segments, "segments that are mounted")
 	f.IntVar(&o.Objects, "objects", o.Objects, "objects that are read, at random")
 	return cmd
+}
+
+// named returns names as those of a kind.
+func named[Name ~string](texts []string) (list []Name) {
+	for _, text := range texts {
+		list = append(list, Name(text))
+	}
+	return list
 }
 
 // durations reads a list of durations.
