@@ -84,8 +84,8 @@ func ExampleClient_KeyEvents() {
 	}
 	defer c.Close()
 	known := make(map[string]bool)
-	var after client.KeyPosition // where an earlier run has stopped; zero for all keys
-	for update, err := range c.KeyEvents(context.Background(), after) {
+	var saved struct{ after client.KeyPosition } // where an earlier run has stopped; zero for all keys
+	for update, err := range c.KeyEvents(context.Background(), saved.after) {
 		if err != nil {
 			log.Print(err) // waiting is no use
 			return
@@ -100,6 +100,6 @@ func ExampleClient_KeyEvents() {
 				delete(known, event.Key)
 			}
 		}
-		after = update.After // save it together with what is known
+		saved.after = update.After // together with what is known
 	}
 }

@@ -80,7 +80,7 @@ func FuzzFinding(f *testing.F) {
 	cl := newCluster(f, 1)
 	cl.lead(0)
 	var answer, failure []byte
-	instead := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	instead := func(_ context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
 		var s spb.Status
 		if (proto.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(failure, &s) == nil && s.GetCode() != 0 {
 			return status.ErrorProto(&s)

@@ -113,7 +113,7 @@ func TestCallersCommitToTheEnd(t *testing.T) {
 		}
 		waitFor(t, "a commit", func() bool { return under.Load() > 0 })
 		l.stop()
-		_ = <-l.done
+		<-l.done
 		all.Wait()
 		_, stats := l.store.Figures()
 		if got := int64(stats.Segments); got < mounted.Load() || got > mounted.Load()+unresolved.Load() {

@@ -200,8 +200,12 @@ func TestMooncakeNoOrders(t *testing.T) {
 		if _, err := m.RemoveAll(t.Context(), client.Removal{Force: true}); (err != nil) != off {
 			t.Errorf("refused: %v; RemoveAll got %v", off, err)
 		}
-		if logged := strings.Contains(a.log.String(), `"order":"RemoveAll"`); logged == off {
-			t.Errorf("refused: %v; in the log: %v", off, logged)
+		want := `"message":"an order was given"`
+		if off {
+			want = `"message":"a call was refused: --mooncake-no-orders"`
+		}
+		if log := a.log.String(); !strings.Contains(log, `"order":"RemoveAll"`) || !strings.Contains(log, want) {
+			t.Errorf("refused: %v; the log has no order RemoveAll with %s", off, want)
 		}
 	}
 }

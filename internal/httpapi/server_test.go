@@ -250,7 +250,7 @@ func TestRequestsUnderWayKeepTheirPlace(t *testing.T) {
 // Bodies that do not come hold up nobody who asks for health, and end soon.
 func TestBodiesThatDoNotCome(t *testing.T) {
 	read := make(chan error, places)
-	_, address, _ := serve(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	_, address, _ := serve(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && r.URL.Path != "/health" {
 			_, err := io.ReadAll(r.Body)
 			read <- err

@@ -43,7 +43,7 @@ type HotKey struct {
 
 // read counts a read of an object, or not.
 func (h *HotKeys) read(tenant, key string, now metadata.Time) {
-	if h == nil || rand.Uint32()%sampledReads != 0 || len(key) > maxHotKey { //nolint:gosec // a sample needs no secret
+	if h == nil || rand.Uint32()%sampledReads != 0 || len(key) > maxHotKey {
 		return
 	}
 	if h.mu.TryLock() {

@@ -12,7 +12,7 @@ import (
 
 // Among many keys that are read once, those that are read often are found, with their share.
 func TestHotKeys(t *testing.T) {
-	h, random := &HotKeys{}, rand.New(rand.NewPCG(1, 2)) //nolint:gosec // a test
+	h, random := &HotKeys{}, rand.New(rand.NewPCG(1, 2))
 	for i := range 100_000 {
 		key := fmt.Sprintf("cold/%d/block", i)
 		switch n := random.IntN(100); {
@@ -88,7 +88,7 @@ func BenchmarkHotKeysRead(b *testing.B) {
 	b.ReportAllocs()
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
-		for i := rand.Int(); pb.Next(); i++ { //nolint:gosec // a benchmark
+		for i := rand.Int(); pb.Next(); i++ {
 			h.read("default", keys[i%len(keys)], 1)
 		}
 	})

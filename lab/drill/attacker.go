@@ -3,7 +3,6 @@ package drill
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -17,7 +16,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/http2"
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 	"google.golang.org/grpc"
@@ -90,7 +88,7 @@ func runAttacker(what, address, lasts string) error {
 		if err := pin(); err != nil {
 			return err
 		}
-		return syscall.Exec(must(os.Executable()), append(slices.Clone(os.Args), pinned), os.Environ()) //nolint:gosec // itself
+		return syscall.Exec(must(os.Executable()), append(slices.Clone(os.Args), pinned), os.Environ())
 	}
 	d, err := time.ParseDuration(lasts)
 	if err != nil {
@@ -196,9 +194,8 @@ func readNothing(ctx context.Context, address string) {
 
 // leaveUnfinishedGRPC begins calls with requests of 16 MiB, and leaves out their last byte.
 func leaveUnfinishedGRPC(ctx context.Context, address string) {
-	plain := &http2.Transport{AllowHTTP: true, DialTLSContext: func(ctx context.Context, network, address string, _ *tls.Config) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, network, address)
-	}}
+	plain := &http.Transport{Protocols: new(http.Protocols)}
+	plain.Protocols.SetUnencryptedHTTP2(true)
 	defer plain.CloseIdleConnections()
 	message := make([]byte, 5+16<<20-64)
 	binary.BigEndian.PutUint32(message[1:], uint32(len(message)-5))

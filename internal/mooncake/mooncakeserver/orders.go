@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
-	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
@@ -65,7 +64,7 @@ func (s *session) logOrder(f *function, err error) {
 	default:
 		o.result = errs.KindOf(err)
 	}
-	line := s.orderLine(&s.front.orders, f).Str("request", o.request)
+	line := s.front.orders.Info().Str("order", f.name).Stringer("peer", s.conn.RemoteAddr()).Str("request", o.request)
 	if f.sweeps {
 		line.Int64("objects", o.objects)
 	}
@@ -74,9 +73,6 @@ func (s *session) logOrder(f *function, err error) {
 
 // logRefusal logs an order that is not taken over this protocol.
 func (s *session) logRefusal(f *function) {
-	s.orderLine(&s.front.refusals, f).Stringer("result", errs.NotSupported).Msg("a call was refused: --mooncake-no-orders")
-}
-
-func (s *session) orderLine(log *zerolog.Logger, f *function) *zerolog.Event {
-	return log.Info().Str("order", f.name).Stringer("peer", s.conn.RemoteAddr())
+	s.front.refusals.Info().Str("order", f.name).Stringer("peer", s.conn.RemoteAddr()).
+		Stringer("result", errs.NotSupported).Msg("a call was refused: --mooncake-no-orders")
 }
