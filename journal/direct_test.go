@@ -113,7 +113,9 @@ func TestCallersCommitToTheEnd(t *testing.T) {
 		}
 		waitFor(t, "a commit", func() bool { return under.Load() > 0 })
 		l.stop()
-		<-l.done
+		if err := <-l.done; !errors.Is(err, context.Canceled) {
+			t.Errorf("the writer ended with %v, want %v", err, context.Canceled)
+		}
 		all.Wait()
 		_, stats := l.store.Figures()
 		if got := int64(stats.Segments); got < mounted.Load() || got > mounted.Load()+unresolved.Load() {
