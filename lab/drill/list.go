@@ -63,6 +63,6 @@ func All() []Drill {
 		d(35, "any-machine", "D X A V S", 20, false, killMachines, "SIGKILL of any one of three nodes that each run a member of etcd: of the primary, of etcd's leader, of any").also(),
 		d(36, "kv-events", "S", 1, false, kvEvents, "the primary is killed while a follower of KV events keeps the keys, and memory is full"),
 		d(37, "lone-restart", "D", 5, false, restartLone, "SIGKILL of a lone master with its own etcd and 1,000,000 objects; it is started again"),
-		d(38, "rest", "", 1, false, rest, "a cluster without clients: how much it writes to etcd"),
+		d(38, "rest", "B", 1, false, rest, "a cluster without clients: how much it writes to etcd"),
 	}
 }
