@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -11,6 +14,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/nowait"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
@@ -158,4 +162,90 @@ func TestACallersCommitFails(t *testing.T) {
 	if err := l.mount(t.Context(), 3); errs.KindOf(err) != errs.NotLeader {
 		t.Errorf("after that: got %v, want NotLeader", err)
 	}
+}
+
+// gatedLog lets a commit go on when somebody receives from it.
+type gatedLog chan struct{}
+
+func (l gatedLog) Append(ctx context.Context, _ *journal.Sealed) error {
+	select {
+	case l <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// A caller who must not wait is not made to wait for what others have queued.
+func TestNoWaitBehindOthers(t *testing.T) {
+	gate := make(gatedLog, 1)
+	l := startLone(t, gate)
+	<-gate // the term's first commit
+	must := nowait.Context(t.Context())
+	admit := func() error {
+		ticket, err := l.queue.Admit(must, 100)
+		if err == nil {
+			ticket.Release()
+		}
+		return err
+	}
+	if err := admit(); err != nil {
+		t.Errorf("with an empty queue: got %v, want room", err)
+	}
+	select {
+	case gate <- struct{}{}: // so that the next commit waits
+	default: // there was an empty commit
+	}
+	var all sync.WaitGroup
+	for n := range 2 { // one is being committed, one waits
+		all.Go(func() {
+			if err := l.mount(t.Context(), n); err != nil {
+				t.Errorf("mount %d: got %v, want no error", n, err)
+			}
+		})
+	}
+	waitFor(t, "nobody to be let in", func() bool { return errors.Is(admit(), nowait.Err) })
+	waitFor(t, "room", func() bool {
+		select {
+		case <-gate:
+		default:
+		}
+		return admit() == nil
+	})
+	all.Wait()
+}
+
+type panickingLog struct{}
+
+func (panickingLog) Append(context.Context, *journal.Sealed) error { panic("no memory") }
+
+// A panic in a commit ends the process even if the caller who commits recovers: the state
+// may have half of the commit.
+func TestPanicOfACallersCommit(t *testing.T) {
+	if os.Getenv("UNDERSTUDY_TEST_PANIC") != "" {
+		commitAndRecover(t)
+		return
+	}
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPanicOfACallersCommit$")
+	child.Env = append(os.Environ(), "UNDERSTUDY_TEST_PANIC=1")
+	out, err := child.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || !strings.Contains(string(out), "panic: a commit failed: no memory") || strings.Contains(string(out), "went on") {
+		t.Errorf("the process ended with %v and said %q, want that the panic ends it", err, out)
+	}
+}
+
+func commitAndRecover(t *testing.T) {
+	store := metadata.New(metadata.Options{})
+	queue := journal.NewQueue(store, 1<<20)
+	elapsed := clock.Runtime()
+	w := journal.NewWriter(journal.WriterConfig{
+		Store: store, Queue: queue, Log: panickingLog{}, Direct: true, Term: 1, Hold: params.HoldTime(), Now: metadata.NewClock(elapsed, 0), Elapsed: elapsed,
+	})
+	go func() { _ = w.Run(t.Context()) }()
+	waitFor(t, "the writer", queue.Direct)
+	func() {
+		defer func() { _ = recover() }() // as the front ends do
+		_, _ = queue.Submit(t.Context(), &metadata.TermStart{Term: 1, Params: params})
+	}()
+	fmt.Println("went on")
 }

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/nowait"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/metadata/binenc"
 )
@@ -81,7 +82,8 @@ type Ticket struct {
 
 // Admit waits for room for about so many bytes of changes. An error means that
 // nothing has changed: Unavailable when there is no room before the context
-// ends, or what the queue was closed or held with.
+// ends, or what the queue was closed or held with; nowait.Err where the context asks
+// for no waiting.
 func (q *Queue) Admit(ctx context.Context, bytes int) (*Ticket, error) {
 	return q.admit(ctx, bytes, q.refusal)
 }
@@ -90,6 +92,9 @@ func (q *Queue) admit(ctx context.Context, bytes int, refusal func() error) (*Ti
 	n := min(int64(max(bytes, 1)), q.size)
 	if err := refusal(); err != nil {
 		return nil, err
+	}
+	if nowait.Asked(ctx) {
+		return q.admitNow(n)
 	}
 	if err := q.waiting.Acquire(ctx, 1); err != nil {
 		return nil, full(err)
@@ -100,6 +105,24 @@ func (q *Queue) admit(ctx context.Context, bytes int, refusal func() error) (*Ti
 	}
 	t := &Ticket{q, n}
 	if err := refusal(); err != nil { // while this caller waited for room
+		t.Release()
+		return nil, err
+	}
+	return t, nil
+}
+
+// admitNow is admit for a call that must not wait: neither for room, nor for the commits
+// of what others have queued before it.
+func (q *Queue) admitNow(n int64) (*Ticket, error) {
+	if !q.empty() || !q.waiting.TryAcquire(1) {
+		return nil, nowait.Err
+	}
+	if !q.bytes.TryAcquire(n) {
+		q.waiting.Release(1)
+		return nil, nowait.Err
+	}
+	t := &Ticket{q, n}
+	if err := q.refusal(); err != nil {
 		t.Release()
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -197,11 +198,24 @@ func (w *Writer) commitFor(ctx context.Context) {
 	if !w.turn.TryLock() {
 		return
 	}
+	defer func() {
+		if failure := recover(); failure != nil {
+			crash(failure)
+		}
+	}()
 	_, err := w.stepLocked(ctx, false)
 	w.turn.Unlock()
 	if err != nil || !w.Queue.empty() || w.Store.Releasing() {
 		w.Queue.signal()
 	}
+}
+
+// crash ends the process after a panic in a commit, as one on the writer's goroutine does.
+// Front ends recover from panics of their calls; but here the state may be changed by half.
+func crash(failure any) {
+	stack := debug.Stack()
+	go func() { panic(fmt.Sprintf("a commit failed: %v\n%s", failure, stack)) }()
+	select {}
 }
 
 // stepLocked commits the front of the queue, or nothing for a beat. It returns how many
