@@ -51,7 +51,7 @@ func (p *peers) dial(address string) (*grpc.ClientConn, error) {
 	case p.certs == nil:
 		options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	case p.mayBePlain:
-		options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(p.dialEither))
+		options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithContextDialer(p.eitherTo(address)))
 	default:
 		options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(p.certs.Client())))
 	}
@@ -62,13 +62,21 @@ func (p *peers) dial(address string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
+// eitherTo returns what connects to a node by the addresses that its name has. The
+// certificate is for the name.
+func (p *peers) eitherTo(name string) func(ctx context.Context, address string) (net.Conn, error) {
+	return func(ctx context.Context, address string) (net.Conn, error) {
+		host, _, err := net.SplitHostPort(name)
+		if err != nil {
+			return nil, err
+		}
+		return p.dialEither(ctx, host, address)
+	}
+}
+
 // dialEither connects to a node over TLS, or without it if the node does not speak it.
 // Whoever speaks TLS must have the right certificate.
-func (p *peers) dialEither(ctx context.Context, address string) (net.Conn, error) {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return nil, err
-	}
+func (p *peers) dialEither(ctx context.Context, host, address string) (net.Conn, error) {
 	var d net.Dialer
 	plain, err := d.DialContext(ctx, "tcp", address)
 	if err != nil {

@@ -1,7 +1,9 @@
 package app
 
 import (
+	"net"
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
@@ -95,7 +97,13 @@ func TestPeersOfBothKinds(t *testing.T) {
 		c := settings(config.Primary, "a", nil)
 		change(&c)
 		m := run(t, c)
-		m.serves()
+		for _, err := m.gate.Master(); err != nil; _, err = m.gate.Master() {
+			select {
+			case <-t.Context().Done():
+				t.Fatal(err)
+			case <-time.After(time.Millisecond):
+			}
+		}
 		return m.RPCAddress()
 	}
 	plain := of(func(*config.Config) {})
@@ -105,10 +113,17 @@ func TestPeersOfBothKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	byName := of(func(c *config.Config) {
+		*c = secure(*c, issue(t, ours, "named", certs.Subject{Name: "named", Role: "node", Hosts: []string{"localhost"}}))
+	})
+	_, port, err := net.SplitHostPort(byName)
+	if err != nil {
+		t.Fatal(err)
+	}
 	p := &peers{clusterID: "mooncake_cluster", nodeID: "s", certs: source, mayBePlain: true}
-	for address, good := range map[string]bool{plain: true, secret: true, forged: false} {
+	for address, good := range map[string]bool{plain: true, secret: true, forged: false, "localhost:" + port: true, byName: false} {
 		if _, err := p.Standing(t.Context(), address); (err == nil) != good {
-			t.Errorf("got %v, want an answer: %t", err, good)
+			t.Errorf("%s: got %v, want an answer: %t", address, err, good)
 		}
 	}
 }
