@@ -3,11 +3,13 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/nowait"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -98,6 +100,9 @@ func (m *Master) BatchGetReplicaList(ctx context.Context, tenant string, keys []
 	now, batch := m.Now(), m.Store.Batch(tenant, keys)
 	for i, key := range keys {
 		lists[i], failed[i] = m.find(ctx, "BatchGetReplicaList", tenant, key, now, batch, i)
+		if errors.Is(failed[i], nowait.Err) {
+			return nil, nil, failed[i] // all of it is asked again
+		}
 	}
 	return lists, failed, m.Counters.doneBatch(OpBatchGetReplicaList, failed, m.Fence(ctx))
 }

@@ -25,8 +25,9 @@ type loop struct {
 	ended chan struct{}
 	fail  func(error)
 
-	mu      sync.Mutex // guards sockets
+	mu      sync.Mutex // guards sockets and added
 	sockets map[int32]*socket
+	added   int32 // sockets so far, from the start again after very many
 
 	again []*socket // have more to read, though no event will say so; the loop's own
 }
@@ -84,8 +85,10 @@ func (l *loop) size() int {
 func (l *loop) add(s *socket) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.added++
+	s.number = l.added
 	err := unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, s.fd, &unix.EpollEvent{
-		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(s.fd),
+		Events: unix.EPOLLIN | unix.EPOLLOUT | unix.EPOLLRDHUP | unix.EPOLLET, Fd: int32(s.fd), Pad: s.number,
 	})
 	if err != nil {
 		return fmt.Errorf("watching a connection: %w", err)
@@ -147,13 +150,14 @@ func (l *loop) interrupt() {
 }
 
 // find looks up the sockets of events. It reports whether the loop must end. An event
-// may be of a socket that was closed since, or be taken for one of the next socket with
-// its number: who looks in vain loses nothing.
+// may be of a socket that was closed since, whose descriptor another one has by now.
 func (l *loop) find(events []unix.EpollEvent, ready []*socket) (ends bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range events {
-		ready[i] = l.sockets[events[i].Fd]
+		if ready[i] = l.sockets[events[i].Fd]; ready[i] != nil && ready[i].number != events[i].Pad {
+			ready[i] = nil
+		}
 		ends = ends || int(events[i].Fd) == l.ends
 	}
 	return ends

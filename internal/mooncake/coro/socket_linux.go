@@ -18,12 +18,13 @@ import (
 // rests while no goroutine has it: then the loop may use it. A goroutine that has it
 // reads and writes as with any net.Conn, and waits until the loop says that there is more.
 type socket struct {
-	conn  *Conn
-	loop  *loop
-	fd    int
-	place net.Conn // that it was; closed but for its place among its listener's connections
-	local net.Addr
-	peer  net.Addr
+	conn   *Conn
+	loop   *loop
+	fd     int
+	number int32    // among the loop's sockets of all time
+	place  net.Conn // that it was; closed but for its place among its listener's connections
+	local  net.Addr
+	peer   net.Addr
 
 	drained bool  // there was no more to read, and no event since; of whoever has the socket
 	failed  error // of reading; of whoever has the socket

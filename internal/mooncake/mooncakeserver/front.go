@@ -213,6 +213,7 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 	began := s.front.Clock()
 	reply, err := f.serve(call{Context: ctx, session: s, master: master}, body, reply)
 	if errors.Is(err, nowait.Err) {
+		end(err)
 		return nil, err // it is made again
 	}
 	if f.order {
