@@ -15,16 +15,7 @@ import (
 func TestOrdersAreLogged(t *testing.T) {
 	each(t, func(t *testing.T, n *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
 		put(t, c, 1, "x1", "x2", "y")
-		logs := func(what string, fields ...string) {
-			t.Helper()
-			lines := strings.Split(strings.TrimSpace(n.log.String()), "\n")
-			last := lines[len(lines)-1]
-			for _, want := range append(fields, `"part":"audit"`, `"peer":"127.0.0.1:`) {
-				if !strings.Contains(last, want) {
-					t.Errorf("%s: the log ends with %s, want %s", what, last, want)
-				}
-			}
-		}
+		logs := func(what string, fields ...string) { t.Helper(); n.audits(t, what, fields...) }
 		ask(t, c, g.RemoveByRegex, mooncake.Args{Key: "^x", Force: true})
 		logs("a removal by pattern", `"order":"RemoveByRegex"`, `"request":"regex:\"^x\"`, `force:true`, `"objects":2`, `"result":"OK"`)
 		expect(t, "a pattern that is none", ask(t, c, g.RemoveByRegex, mooncake.Args{Key: "("}), errs.InvalidParams)
@@ -33,9 +24,26 @@ func TestOrdersAreLogged(t *testing.T) {
 		logs("the removal of all", `"order":"RemoveAll"`, `"objects":1`, `"result":"OK"`)
 		expect(t, "an unknown segment", ask(t, c, g.UnmountSegment, mooncake.Args{SegmentID: segment.ID{7}, Client: client(9)}), errs.OK)
 		logs("an unmount", `"order":"UnmountSegment"`, `segment_id:07000000-0000`, `client_id:09000000-`, `"result":`)
-		n.front.NoOrders = true
-		_ = fails(t, c, g.RemoveAll, mooncake.Args{Force: true})
-		logs("an order that is not taken", `"order":"RemoveAll"`, `"result":"NOT_SUPPORTED"`, "a call was refused")
-		n.front.NoOrders = false
 	})
+}
+
+func TestRefusedOrdersAreLogged(t *testing.T) {
+	n := standby(t, false)
+	n.front.NoOrders = true
+	n.serve(t)
+	c := n.dial(t, "head")
+	_ = fails(t, c, c.Generation.RemoveAll, mooncake.Args{Force: true})
+	n.audits(t, "an order that is not taken", `"order":"RemoveAll"`, `"result":"NOT_SUPPORTED"`, "a call was refused")
+}
+
+// audits checks what the last line of the log has.
+func (n *node) audits(t *testing.T, what string, fields ...string) {
+	t.Helper()
+	lines := strings.Split(strings.TrimSpace(n.log.String()), "\n")
+	last := lines[len(lines)-1]
+	for _, want := range append(fields, `"part":"audit"`, `"peer":"127.0.0.1:`) {
+		if !strings.Contains(last, want) {
+			t.Errorf("%s: the log ends with %s, want %s", what, last, want)
+		}
+	}
 }
