@@ -10,6 +10,9 @@ import (
 // commit.
 func InSlices(n int) Options { return Options{quarantineSlice: n} }
 
+// InRecords returns options of a store whose records take at most n bytes.
+func InRecords(n int64) Options { return Options{recordBytes: n} }
+
 // QuarantineOf puts n ranges into the quarantine of a store's only segment, as if they
 // had been taken before. The state is no cluster's any more.
 func QuarantineOf(s *Store, n int) *Store {

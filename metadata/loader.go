@@ -185,7 +185,10 @@ func (l *Loader) readShard(c *binenc.Coder, number uint16) {
 			c.Fail("object %v stands twice", d.id)
 			return
 		}
-		tx.insert(sh, d)
+		if tx.insert(sh, d); tx.fault != nil {
+			c.Check(tx.fault)
+			return
+		}
 	}
 }
 

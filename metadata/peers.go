@@ -3,6 +3,7 @@ package metadata
 import (
 	"sync"
 
+	"github.com/understudy-store/understudy/metadata/slab"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -31,8 +32,19 @@ type Use struct {
 // objectBytes is about what an object takes of this process's memory, apart from its key.
 const objectBytes = 150
 
+// longKey is the length above which a key counts for what its record takes: of those few
+// fit into a chunk of memory.
+const longKey = 16 << 10
+
 // KeyBytes returns about what an object and its key take of this process's memory.
-func KeyBytes(key string) int64 { return objectBytes + int64(len(key)) }
+func KeyBytes(key string) int64 { return keyBytes(len(key)) }
+
+func keyBytes(length int) int64 {
+	if length > longKey {
+		length = slab.Share(int(recordBytes) + 2*8 + length) // with a request id and a soft pin
+	}
+	return objectBytes + int64(length)
+}
 
 // Use returns what all have, and what a peer has.
 func (s *Store) Use(peer string) (all, own Use) {
@@ -74,10 +86,10 @@ func (p *peers) mounted(peer string, n int64) {
 }
 
 // filed counts n more objects of a client, with a key of so many bytes.
-func (p *peers) filed(client segment.ClientID, keyBytes int, n int64) {
+func (p *peers) filed(client segment.ClientID, keyLength int, n int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	w, bytes := p.writers[client], n*(objectBytes+int64(keyBytes))
+	w, bytes := p.writers[client], n*keyBytes(keyLength)
 	if w == nil {
 		w = new(writer)
 		p.writers[client] = w

@@ -58,9 +58,9 @@ type Put struct {
 //
 // Errors: what displaceable returns; ObjectNotFound for a repeated call whose put
 // was made, and replaced by another one before its end; NoAvailableHandle if no
-// segment has room; Unavailable if the term has run out of ids; for a Metered put
-// TenantNotRegistered, and TenantQuotaExceeded, which eviction of the tenant's
-// objects can help.
+// segment has room, or there is none for a record (HasRecordRoom); Unavailable if the
+// term has run out of ids; for a Metered put TenantNotRegistered, and
+// TenantQuotaExceeded, which eviction of the tenant's objects can help.
 func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan struct{}, error) {
 	if err := s.checkKey(put.Key); err != nil {
 		return nil, nil, nil, err
@@ -91,12 +91,8 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 	if replaced, _ := s.Applied(put.Request); replaced {
 		return nil, nil, nil, errs.New(errs.ObjectNotFound, "PutStart", "the reservation was made, and another put has replaced it since")
 	}
-	if !old.none() {
-		if err := s.displaceable(sh, put, old, now); err != nil {
-			return nil, nil, nil, err
-		}
-	} else if put.Refused != nil {
-		return nil, nil, nil, put.Refused
+	if err := s.admissible(sh, put, old, now); err != nil {
+		return nil, nil, nil, err
 	}
 	e := &PutStart{
 		Tenant: put.Tenant, Key: put.Key, Client: put.Client, Size: put.Size, Request: put.Request,
@@ -119,6 +115,20 @@ func (s *Store) PreparePutStart(put *Put, now Time) (*PutStart, *Object, <-chan 
 	e.pending = sh.begin(key, old)
 	e.pending.put, e.pending.inPlace, e.pending.charge = e.ID, e.InPlace, e.charge
 	return e, nil, nil, nil
+}
+
+// admissible returns why a put may not have its key, under which old is, if anything, or
+// nil.
+func (s *Store) admissible(sh *shard, put *Put, old object, now Time) error {
+	if old.none() && put.Refused != nil {
+		return put.Refused
+	}
+	if !old.none() {
+		if err := s.displaceable(sh, put, old, now); err != nil {
+			return err
+		}
+	}
+	return s.checkRoom(!old.none())
 }
 
 // meter has the tenant's quota admit a Metered put, but for the memory of an object

@@ -3,6 +3,7 @@ package metadata
 import (
 	"unsafe"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/metadata/slab"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -59,7 +60,30 @@ type draft struct {
 	extra    *extra // nil for none
 }
 
-// store makes a record of a draft. Needs applyMu, and the shard's lock.
+// HasRecordRoom reports whether there is room for the records of new keys: an eighth of
+// what all may take. What is left is for changes that are prepared, for puts that replace
+// an object (see checkRoom), and for pieces: a node that has been there for longer has
+// more of them.
+func (s *Store) HasRecordRoom() bool {
+	free, limit := s.slab.Room()
+	return free >= limit/8
+}
+
+// checkRoom refuses a put while there is little room for records. One that replaces an
+// object frees a record before it makes one, but of another size perhaps: it may have
+// half of what is kept from new keys.
+func (s *Store) checkRoom(replaces bool) error {
+	free, limit := s.slab.Room()
+	if s.HasRecordRoom() || replaces && free >= limit/16 {
+		return nil
+	}
+	return errs.New(errs.NoAvailableHandle, "PutStart",
+		"%d of the %d bytes that this process has for objects' keys are left, which is too few; try again when objects were evicted, remove some, or use shorter keys",
+		free, limit)
+}
+
+// store makes a record of a draft, none if there is no room. Needs applyMu, and the
+// shard's lock.
 func (s *Store) store(d *draft) object {
 	where, size := d.shard, int(recordBytes)+len(d.key)
 	if d.request != 0 {
@@ -72,6 +96,9 @@ func (s *Store) store(d *draft) object {
 		where |= hasLongKey
 	}
 	ref := s.slab.Alloc(size)
+	if ref == 0 {
+		return object{}
+	}
 	o := object{(*record)(s.slab.At(ref)), s, ref}
 	*o.record = record{
 		id: d.id, live: d.deadline, deadline: d.deadline, size: d.size, client: s.clients.take(d.client), tenant: d.tenant,

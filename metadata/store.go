@@ -25,7 +25,8 @@ type Options struct {
 	// Watcher sees which objects come and go; nil for nobody.
 	Watcher Watcher
 
-	quarantineSlice int // 0 for the default; of all nodes of a test
+	quarantineSlice int   // 0 for the default; of all nodes of a test
+	recordBytes     int64 // that records take at most, 0 for slab.MaxBytes
 }
 
 // A Store holds the metadata of one cluster.
@@ -153,7 +154,7 @@ var noSegment = &segmentState{Segment: new(segment.Segment)}
 func New(opts Options) *Store {
 	s := &Store{
 		hash:       keyHash{maphash.MakeSeed()},
-		slab:       slab.New(),
+		slab:       slab.New(cmp.Or(opts.recordBytes, slab.MaxBytes)),
 		pool:       segment.NewPool(opts.Strategy, opts.Random),
 		segments:   make(map[segment.Number]*segmentState),
 		mounts:     newMounts(),

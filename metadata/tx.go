@@ -118,7 +118,9 @@ func (tx *Tx) Renew(ref Ref, deadline Time) {
 	tx.s.addTerms(o)
 }
 
-// insert makes an object of a draft and files it. Needs the shard's lock.
+// insert makes an object of a draft and files it. It fails if there is no room for the
+// record, which may be in pieces on this node: one that loads a snapshot has none. Needs
+// the shard's lock.
 func (tx *Tx) insert(sh *shard, d *draft) {
 	s := tx.s
 	hash := s.hash.of(d.tenant, d.key)
@@ -126,6 +128,10 @@ func (tx *Tx) insert(sh *shard, d *draft) {
 		tx.drop(sh, old, 0) // all its segments are unmounted: nothing to give back
 	}
 	o := s.store(d)
+	if o.none() {
+		tx.Fail("there is no room for the record of object %v", d.id)
+		return
+	}
 	sh.enter(hash, o)
 	s.join(o)
 	s.counts.objects.Add(1)

@@ -52,9 +52,9 @@ func (a *App) adviseCollector(ctx context.Context) error {
 // shares returns what all peers may have, and one of them.
 func (a *App) shares() service.Shares {
 	p := a.cfg.Peers
-	bytes := p.KeyBytes
-	if bytes == 0 {
-		bytes = machineMemory() / 2
+	bytes := keyBytes(p.KeyBytes, machineMemory())
+	if bytes < p.KeyBytes {
+		a.log.Warn().Int64("set", p.KeyBytes).Int64("bytes", bytes).Msg("max-key-bytes is more than a process can hold, and counts as the most that it can; set less")
 	}
 	const few = 64 // clients and segments of a small fleet
 	return service.Shares{
@@ -64,12 +64,28 @@ func (a *App) shares() service.Shares {
 	}
 }
 
+// maxKeyBytes is the most that keys may take: records of objects have 16 GiB of
+// addresses (slab.MaxBytes), of which puts leave an eighth free, and pieces take some.
+const maxKeyBytes = 12 << 30
+
+// keyBytes returns how much keys may take, of what is set, 0 for nothing, and of the
+// machine's memory, 0 if it is not known.
+func keyBytes(set, memory int64) int64 {
+	if set == 0 {
+		set = memory / 2
+	}
+	if set == 0 {
+		return maxKeyBytes
+	}
+	return min(set, maxKeyBytes)
+}
+
 // machineMemory returns how many bytes of memory the machine has, or the control group of
-// this process.
+// this process; 0 if that is not known.
 func machineMemory() int64 {
 	var info unix.Sysinfo_t
 	if err := unix.Sysinfo(&info); err != nil {
-		return 0 // no bound
+		return 0 // not known
 	}
 	all := int64(info.Totalram) * int64(info.Unit)
 	for _, file := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {

@@ -18,3 +18,19 @@ func TestGCPercent(t *testing.T) {
 		}
 	}
 }
+
+func TestKeyBytes(t *testing.T) {
+	const gib = 1 << 30
+	for _, c := range []struct{ set, memory, want int64 }{
+		{0, 8 * gib, 4 * gib},
+		{0, 24 * gib, 12 * gib},
+		{0, 256 * gib, 12 * gib},
+		{0, 0, 12 * gib},
+		{gib, 256 * gib, gib},
+		{64 * gib, 256 * gib, 12 * gib},
+	} {
+		if got := keyBytes(c.set, c.memory); got != c.want {
+			t.Errorf("%d are set, and there are %d bytes: %d, want %d", c.set, c.memory, got, c.want)
+		}
+	}
+}

@@ -326,7 +326,7 @@ const (
 type Peers struct {
 	Clients  int     // --max-clients
 	Segments int     // --max-segments
-	KeyBytes int64   // --max-key-bytes; 0 for half of the machine's memory
+	KeyBytes int64   // --max-key-bytes; 0 for half of the machine's memory, 12 GiB at most
 	Share    float64 // --peer-share
 }
 

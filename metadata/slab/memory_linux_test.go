@@ -12,7 +12,7 @@ import (
 // The memory of a slab goes with the slab.
 func TestGarbageIsUnmapped(t *testing.T) {
 	at := func() uintptr {
-		s := New()
+		s := New(MaxBytes)
 		return uintptr(s.At(s.Alloc(100)))
 	}()
 	page := at &^ uintptr(unix.Getpagesize()-1)

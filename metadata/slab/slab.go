@@ -10,17 +10,20 @@
 package slab
 
 import (
-	"fmt"
 	"math/bits"
 	"runtime"
+	"sync/atomic"
 	"unsafe"
 )
 
 // A Ref names a block; 0 names none. It is below MaxRef, so users have its highest bit for themselves.
 type Ref uint32
 
-// MaxRef is above all refs. So a slab holds 16 GiB.
+// MaxRef is above all refs.
 const MaxRef Ref = 1 << 31
+
+// MaxBytes is what a slab holds at most: 16 GiB.
+const MaxBytes = int64(MaxRef) * unit
 
 // MaxBlock is the size of the largest block, in bytes.
 const MaxBlock = chunkSize
@@ -42,7 +45,7 @@ const (
 )
 
 // A Slab hands out blocks. Alloc and Free must not be called concurrently, neither with
-// each other nor with Stats. At may be called at any time.
+// each other nor with Stats. At and Room may be called at any time.
 type Slab struct {
 	at      [regions]unsafe.Pointer // of the regions; entries are set once
 	mapped  *mapped
@@ -51,7 +54,9 @@ type Slab struct {
 	kept    []int32        // empty chunks whose memory is there
 	bare    []int32        // empty chunks whose memory was given back
 	blocks  int64
-	bytes   int64 // of blocks, rounded up
+	bytes   int64        // of blocks, rounded up
+	limit   int          // chunks, with the first one, in which nothing lies
+	room    atomic.Int64 // of them, those that are empty or were never used
 }
 
 // A chunk holds blocks of one class.
@@ -65,9 +70,10 @@ type chunk struct {
 
 const none = -1
 
-// New returns an empty slab.
-func New() *Slab {
-	s := &Slab{mapped: new(mapped)}
+// New returns an empty slab that takes at most so many bytes of memory, up to MaxBytes.
+func New(limit int64) *Slab {
+	s := &Slab{mapped: new(mapped), limit: int(min(limit, MaxBytes) / chunkSize)}
+	s.room.Store(int64(s.limit - 1))
 	for i := range s.partial {
 		s.partial[i] = none
 	}
@@ -96,13 +102,25 @@ func (s *Slab) Touch(r Ref) uint64 {
 		*(*uint64)(unsafe.Add(base, uintptr(min(at+2*step, last))*unit))
 }
 
-// Alloc returns a block of a size in bytes, from 1 to MaxBlock. Its content is undefined.
-// It panics when there is no memory, as Go itself does.
+// Room returns how many bytes lie in chunks without blocks, and how many bytes the slab
+// takes at most. A block finds room as long as there is such a chunk.
+func (s *Slab) Room() (free, limit int64) {
+	return s.room.Load() * chunkSize, int64(s.limit) * chunkSize
+}
+
+// Share returns what a block of a size in bytes takes of its chunk, in bytes: of large
+// blocks few fit, and the rest of the chunk is lost.
+func Share(size int) int { return chunkSize / (chunkSize / sizeOf(classOf(size))) }
+
+// Alloc returns a block of a size in bytes, from 1 to MaxBlock, or 0 if the slab is full.
+// Its content is undefined. It panics when there is no memory, as Go itself does.
 func (s *Slab) Alloc(size int) Ref {
 	class := classOf(size)
 	n := s.partial[class]
 	if n == none {
-		n = s.chunkOf(class)
+		if n = s.chunkOf(class); n == none {
+			return 0
+		}
 	}
 	c := &s.chunks[n]
 	c.live++
@@ -181,7 +199,7 @@ func (s *Slab) unlist(n int32) {
 	}
 }
 
-// chunkOf returns an empty chunk that is now of a class.
+// chunkOf returns an empty chunk that is now of a class, none if there is no more.
 func (s *Slab) chunkOf(class int) int32 {
 	var n int32
 	switch kept, bare := len(s.kept)-1, len(s.bare)-1; {
@@ -192,23 +210,27 @@ func (s *Slab) chunkOf(class int) int32 {
 	default:
 		n = s.extend()
 	}
+	if n == none {
+		return none
+	}
+	s.room.Add(-1)
 	c := &s.chunks[n]
 	*c = chunk{class: uint8(class)}
 	s.list(n)
 	return n
 }
 
-// extend returns a chunk that was never used.
+// extend returns a chunk that was never used, none if there is no more.
 func (s *Slab) extend() int32 {
 	if len(s.chunks) == 0 {
 		s.at[0] = s.mapped.add()
 		s.chunks = make([]chunk, 1) // nothing lies in the first one: so no block has the ref 0
 	}
 	n := len(s.chunks)
+	if n >= s.limit {
+		return none
+	}
 	if n%perRegion == 0 {
-		if n/perRegion == regions {
-			panic(fmt.Sprintf("slab: %d blocks of %d bytes: there is no room for more", s.blocks, s.bytes))
-		}
 		s.at[n/perRegion] = s.mapped.add()
 	}
 	s.chunks = append(s.chunks, chunk{})
@@ -217,6 +239,7 @@ func (s *Slab) extend() int32 {
 
 // empty keeps an empty chunk ready, or gives its memory back.
 func (s *Slab) empty(n int32) {
+	s.room.Add(1)
 	if len(s.kept) < keptChunks {
 		s.kept = append(s.kept, n)
 		return

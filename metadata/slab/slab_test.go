@@ -2,6 +2,7 @@ package slab
 
 import (
 	"runtime"
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -37,7 +38,7 @@ func (b block) bytes(s *Slab) []byte { return unsafe.Slice((*byte)(s.At(b.ref)),
 // and memory that is all free goes back.
 func TestBlocksAreTheirOwners(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		s, fill := New(), byte(0)
+		s, fill := New(MaxBytes), byte(0)
 		var blocks []block
 		sizes := rapid.OneOf(rapid.IntRange(1, 300), rapid.IntRange(1, MaxBlock))
 		for range rapid.IntRange(1, 50).Draw(t, "steps") {
@@ -87,7 +88,7 @@ func checkFill(t *rapid.T, s *Slab, b block) {
 // What was freed is overwritten, is used again first, and may be read though its memory
 // has gone back.
 func TestFreedBlocks(t *testing.T) {
-	s := New()
+	s := New(MaxBytes)
 	var refs []Ref
 	for range 64 * chunkSize / 128 {
 		r := s.Alloc(128)
@@ -126,8 +127,34 @@ func TestFreedBlocks(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
+// A full slab says so, and goes on when something was freed.
+func TestFull(t *testing.T) {
+	s := New(4 * MaxBlock) // nothing lies in the first chunk
+	var refs []Ref
+	for range 3 {
+		refs = append(refs, s.Alloc(MaxBlock-1))
+	}
+	free, limit := s.Room()
+	if r := s.Alloc(8); r != 0 || free != 0 || limit != 4*MaxBlock || slices.Contains(refs, 0) {
+		t.Errorf("blocks %v and %d, with %d bytes free of %d", refs, r, free, limit)
+	}
+	s.Free(refs[1])
+	if free, _ := s.Room(); free != MaxBlock {
+		t.Errorf("%d bytes are free, want a chunk", free)
+	}
+	for range MaxBlock / 8 {
+		if s.Alloc(8) == 0 {
+			t.Fatal("no room in a free chunk")
+		}
+	}
+	if r := s.Alloc(8); r != 0 {
+		t.Errorf("block %d of a full slab", r)
+	}
+	runtime.KeepAlive(s)
+}
+
 func TestTouchOfAnything(*testing.T) {
-	s := New()
+	s := New(MaxBytes)
 	s.Alloc(8)
 	for _, r := range []Ref{0, 1, 1<<regionShift - 1, 1 << regionShift, MaxRef - 1, MaxRef, 1<<32 - 1} {
 		s.Touch(r)
@@ -136,7 +163,7 @@ func TestTouchOfAnything(*testing.T) {
 }
 
 func BenchmarkAllocFree(b *testing.B) {
-	s := New()
+	s := New(MaxBytes)
 	for b.Loop() {
 		s.Free(s.Alloc(120))
 	}
