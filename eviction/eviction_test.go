@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -178,7 +179,7 @@ func TestNothingIsArmedBeforeTheCommitThatEndsTheGuard(t *testing.T) {
 }
 
 // Of very many ranges whose time in quarantine is over, a commit frees a part. A put that
-// fails until then asks for nothing.
+// fails until then asks for nothing. unless it is its key that found no room.
 func TestNothingIsArmedWhileQuarantineEmpties(t *testing.T) {
 	const ranges = 12_000 // commits free 4,096 each
 	p := lonetest.Start(t, metadata.Options{}, params, 104*(ranges+10))
@@ -192,6 +193,10 @@ func TestNothingIsArmedWhileQuarantineEmpties(t *testing.T) {
 	}
 	p.Commit(removals...)
 	p.Pass(params.HoldTime()) // the writer goes on to commit by itself
+	forKey := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
+	if forKey.AllocationFailed(math.MaxUint64, p.Store.Time()); round(t, forKey) == 0 {
+		t.Error("a put whose key found no room has nothing evicted")
+	}
 	for p.Store.Releasing() {
 		l := loop(p, eviction.Watermark{High: 1, Ratio: 0.1})
 		size := p.Store.Stats().LeavingSoon

@@ -67,7 +67,8 @@ func NewLoop(l *Loop) *Loop {
 }
 
 // AllocationFailed asks for a round, because a put of size bytes found no room.
-// asOf is the store's Time before the attempt.
+// asOf is the store's Time before the attempt. For a put whose key found no room size is
+// math.MaxUint64: no memory that comes free is enough then.
 //
 // During the guard, the first lease TTL of a term, it does nothing while memory
 // about to leave quarantine would hold the object. Evicted memory would wait in

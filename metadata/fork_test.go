@@ -31,3 +31,43 @@ func TestForkKeepsFreeMemory(t *testing.T) {
 		t.Errorf("after the hold: %v", err)
 	}
 }
+
+// What is in quarantine at a fork stays there for its hold: the lost primary may have
+// freed it, and given it away, where this state has it wait for the next commits, or
+// after the fork.
+func TestForkKeepsQuarantine(t *testing.T) {
+	for name, due := range map[string]bool{"due": true, "due after the fork": false} {
+		t.Run(name, func(t *testing.T) {
+			c := newClusterOf(t, metadata.InSlices(10), params)
+			c.mount(1, "a", 1<<20)
+			until := c.fillQuarantine(35)
+			if due {
+				c.now = until
+				c.must(c.commit())
+			}
+			c.takeOver(0)
+			c.must(c.commit(&metadata.Fork{Hold: time.Minute}))
+			end := c.now.Add(time.Minute)
+			c.now = max(c.now, until)
+			c.pass(time.Second)
+			for range 5 {
+				c.must(c.commit())
+			}
+			if got := c.primary.Stats(); got.Quarantined != got.Capacity {
+				t.Errorf("%d bytes of %d are in quarantine", got.Quarantined, got.Capacity)
+			}
+			loaded, err := c.load(c.snapshot())
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.follower = loaded
+			c.now = end
+			for range 5 {
+				c.must(c.commit())
+			}
+			if got := c.primary.Stats(); got.Quarantined+got.Busy+got.LeavingSoon != 0 {
+				t.Errorf("after the hold %+v", got)
+			}
+		})
+	}
+}

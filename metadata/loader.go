@@ -115,7 +115,10 @@ func (l *Loader) Finish() (*Store, error) {
 	s.loading = false
 	s.lastTime.Store(int64(s.now))
 	s.digests.add(s.seq, s.digest)
-	s.quarantine.moveHorizon(s.now + s.inForce.Load().hold)
+	for more := true; more; {
+		more = s.quarantine.moveHorizon(s.now + s.inForce.Load().hold)
+	}
+	s.releasing.Store(s.quarantine.due(s.now))
 	return s, nil
 }
 

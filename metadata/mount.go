@@ -172,6 +172,7 @@ func (tx *Tx) Unmount(number segment.Number) error {
 	delete(tx.s.segments, number)
 	tx.s.peers.mounted(p.peer, -1)
 	tx.s.mounts.remove(p)
+	tx.s.quarantine.forget(p)
 	tx.s.dropShare(p)
 	tx.s.pool.Remove(p.Segment)
 	tx.s.quotas.resize(-int64(p.Size))

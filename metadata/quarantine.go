@@ -35,6 +35,10 @@ func (q quarantined) bytes() uint64 { return q.segment.Bytes(q.rng.Length) }
 // a writer makes without delay (Store.Releasing).
 const quarantineSlice = 4096
 
+// quarantineShare bounds them as well if that is more: a share of all ranges in
+// quarantine. A commit may add some 10,000, which would pile up.
+const quarantineShare = 64
+
 // A quarantine holds the ranges ordered by the time they leave. Guarded by
 // Store.applyMu.
 //
@@ -46,6 +50,7 @@ type quarantine struct {
 	horizon Time        // ranges that leave at or before it are to be counted as soon
 	counted quarantined // those in front of it are
 	slice   int         // quarantineSlice but in tests
+	mounted int         // ranges, without those of segments that are gone
 }
 
 func newQuarantine(slice int) quarantine {
@@ -57,8 +62,24 @@ func newQuarantine(slice int) quarantine {
 // beginOf is in front of all ranges that leave at a time, and behind those before.
 func beginOf(until Time) quarantined { return quarantined{until: until, segment: noSegment} }
 
+// pace returns how many ranges may leave with one commit. It is the same on every node: one
+// that has loaded a snapshot has no ranges of segments that are gone.
+func (q *quarantine) pace() int { return max(q.slice, q.mounted/quarantineShare) }
+
+// count counts n more ranges of a segment.
+func (q *quarantine) count(p *segmentState, n int) {
+	if !p.Gone() {
+		p.ranges += n
+		q.mounted += n
+	}
+}
+
+// forget counts the ranges of a segment no more, which is about to be unmounted.
+func (q *quarantine) forget(p *segmentState) { q.count(p, -p.ranges) }
+
 func (q *quarantine) add(r quarantined) {
 	q.ranges.Set(r)
+	q.count(r.segment, 1)
 	r.segment.quarantined.Add(r.bytes())
 	if r.before(q.counted) {
 		r.segment.leavingSoon.Add(r.bytes())
@@ -71,6 +92,7 @@ func (q *quarantine) popDue(now Time) (quarantined, bool) {
 		return quarantined{}, false
 	}
 	r, _ := q.ranges.PopMin()
+	q.count(r.segment, -1)
 	r.segment.quarantined.Add(-r.bytes())
 	if r.before(q.counted) {
 		r.segment.leavingSoon.Add(-r.bytes())
@@ -86,13 +108,14 @@ func (q *quarantine) due(now Time) bool {
 
 // moveHorizon counts as soon what leaves up to the new horizon, and nothing
 // else: a term with a shorter TTL moves it back. If very many ranges come within the
-// horizon at once, some of them are counted by the next calls.
-func (q *quarantine) moveHorizon(horizon Time) {
-	end, left := beginOf(horizon+1), q.slice
+// horizon at once, some of them are counted by the next calls: it returns whether there
+// are such.
+func (q *quarantine) moveHorizon(horizon Time) (more bool) {
+	end, left := beginOf(horizon+1), q.pace()
 	if q.horizon = horizon; !end.before(q.counted) {
 		q.ranges.Ascend(q.counted, func(r quarantined) bool {
 			if left--; left < 0 && r.before(end) {
-				end = r
+				end, more = r, true
 			}
 			if !r.before(end) {
 				return false
@@ -101,7 +124,7 @@ func (q *quarantine) moveHorizon(horizon Time) {
 			return true
 		})
 		q.counted = end
-		return
+		return more
 	}
 	q.ranges.Ascend(end, func(r quarantined) bool {
 		if !r.before(q.counted) {
@@ -111,4 +134,5 @@ func (q *quarantine) moveHorizon(horizon Time) {
 		return true
 	})
 	q.counted = end
+	return false
 }

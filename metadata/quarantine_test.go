@@ -51,6 +51,9 @@ func TestQuarantineLeavesInSlices(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if got := loaded.Stats().LeavingSoon; got != want*104 || loaded.Releasing() != c.primary.Releasing() {
+			t.Errorf("after commit %d a node that is loaded counts %d bytes as soon, and says that more is on its way out: %v", i, got, loaded.Releasing())
+		}
 		c.follower = loaded // c.commit compares it
 	}
 }
@@ -87,6 +90,48 @@ func TestSlicesWithoutWhatIsGone(t *testing.T) {
 		if c.commit(); c.primary.Stats().Quarantined != want*104 {
 			t.Errorf("%d bytes in quarantine, want %d", c.primary.Stats().Quarantined, want*104)
 		}
+	}
+}
+
+// When commits add more than a slice each, the ranges whose time is over do not pile up,
+// and a node that has loaded a snapshot frees the same.
+func TestQuarantineKeepsUp(t *testing.T) {
+	const slice, perRound = 10, 60 // in two commits
+	c := newClusterOf(t, metadata.InSlices(slice), params)
+	gone := c.mount(1, "a", 1<<20)
+	c.mount(2, "b", 1<<22)
+	for round := range 200 {
+		var starts, revokes []metadata.Change
+		names := keys(fmt.Sprint(round, "-"), perRound)
+		for _, key := range names {
+			e, err := c.preparePut(key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			starts = append(starts, e)
+		}
+		c.must(c.commit(starts...))
+		for _, key := range names {
+			r, _, err := c.primary.PreparePutRevoke(c.putRef(key))
+			if err != nil {
+				t.Fatal(err)
+			}
+			revokes = append(revokes, &deleteevents.Event{Type: deleteevents.PutRevoke, Removals: []*metadata.Removal{r.Removal}})
+		}
+		c.must(c.commit(revokes...))
+		if c.pass(params.ReleaseTimeout / 2); round == 20 {
+			c.unmount(gone)
+		}
+		if round%50 == 30 {
+			loaded, err := c.load(c.snapshot())
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.follower = loaded
+		}
+	}
+	if got := c.primary.Stats().Quarantined / 104; got > 2300 {
+		t.Errorf("%d ranges wait", got)
 	}
 }
 

@@ -39,7 +39,8 @@ const (
 	promotionRules Rules = 6
 	capacityRules  Rules = 6
 
-	// sliceRules: at most quarantineSlice ranges leave quarantine with one commit.
+	// sliceRules: a bounded number of ranges leaves quarantine with one commit
+	// (quarantine.pace), and a Fork holds what is there as well.
 	sliceRules Rules = 7
 
 	NewestRules = sliceRules

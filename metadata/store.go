@@ -134,6 +134,7 @@ type segmentState struct {
 	share Digest // of the store's digest: all that lies on this segment; applyMu
 
 	quarantined atomic.Uint64 // bytes in quarantine
+	ranges      int           // in quarantine; applyMu
 	leavingSoon atomic.Uint64 // of them, bytes that leave within the lease TTL
 
 	peer    string                        // that it counts for, empty while that is not known on this node; applyMu

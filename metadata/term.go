@@ -80,15 +80,19 @@ type termState struct {
 
 // Fork begins a term of a journal that was founded anew without the last primary of
 // the one before (design section 11). That one may have given memory away that is
-// free in this state: readers may hold leases there, and writers reservations.
+// free in this state, or in quarantine: readers may hold leases there, and writers
+// reservations.
 type Fork struct {
 	objectEvent
 
-	// Hold is how long from now on all that is free stays in quarantine.
+	// Hold is how long from now on all that is free stays in quarantine, and all that is
+	// there already.
 	Hold time.Duration
 }
 
-// Apply puts all free memory into quarantine. What is mounted later goes there as
+// Apply puts all free memory into quarantine, and keeps there what would leave earlier:
+// the lost primary may have freed it after the fork, or before it where this node
+// frees it only with the next commits. What is mounted later goes there as
 // well, as long as the term's guard lasts.
 func (e *Fork) Apply(tx *Tx) error {
 	if tx.globalHas() {
@@ -98,6 +102,9 @@ func (e *Fork) Apply(tx *Tx) error {
 	next.startedEmpty = true
 	tx.s.setTerm(&next)
 	until := tx.now.Add(e.Hold)
+	if next.rules >= sliceRules {
+		tx.keepQuarantine(until)
+	}
 	for _, p := range tx.s.segments {
 		for _, r := range p.FreeRanges() {
 			if err := p.Reserve(r); err != nil {

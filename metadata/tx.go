@@ -256,14 +256,35 @@ func (tx *Tx) free(p *segmentState, r segment.Range) {
 	}
 }
 
-// releaseDue frees the quarantined ranges that may leave with this commit, a slice of
-// them at most, the same on every node: those of segments that are gone do not count,
-// since a node that loaded a snapshot has none.
+// keepQuarantine has no range leave before a time.
+func (tx *Tx) keepQuarantine(until Time) {
+	var early []quarantined
+	for {
+		q, ok := tx.s.quarantine.popDue(until - 1)
+		if !ok {
+			break
+		}
+		early = append(early, q)
+	}
+	for _, q := range early {
+		if !q.segment.Gone() {
+			tx.s.addTerm(q.segment, -q.digestTerm())
+			q.until = until
+			tx.s.addTerm(q.segment, q.digestTerm())
+		}
+		tx.s.quarantine.add(q)
+	}
+	tx.s.releasing.Store(tx.s.quarantine.due(tx.now))
+}
+
+// releaseDue frees the quarantined ranges that may leave with this commit, as many as
+// the pace is at most, the same on every node: those of segments that are gone do not
+// count, since a node that loaded a snapshot has none.
 func (tx *Tx) releaseDue() {
 	if tx.globalHas() {
 		return
 	}
-	left := tx.s.quarantine.slice
+	left := tx.s.quarantine.pace()
 	if tx.s.Rules() < sliceRules {
 		left = math.MaxInt
 	}

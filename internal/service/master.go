@@ -88,7 +88,8 @@ type Master struct {
 	Counters *Counters
 	Hot      *HotKeys // what is read most, on this node ever; nil for nothing
 	// AllocationFailed is called when a put of so many bytes, tried on the store as
-	// of a time, found no room, so that an eviction pass makes some.
+	// of a time, found no room, so that an eviction pass makes some. The size is
+	// math.MaxUint64 if it is keys that have no room.
 	AllocationFailed func(size uint64, asOf metadata.Time)
 	// RemovedMany is called when a removal of many objects has ended, of those that match
 	// a pattern or of all; nil for nothing. It returns soon.

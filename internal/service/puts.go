@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"net/url"
 	"path"
 	"slices"
@@ -271,6 +272,10 @@ func (m *Master) softPin(op string, c PutConfig) (time.Duration, error) {
 	return *c.SoftPinTTL, nil
 }
 
+// forKeys is the size for AllocationFailed of a put that found no room for its key: no
+// freed memory is enough for that.
+const forKeys = math.MaxUint64
+
 // noteAllocation counts what became of an allocation. One that failed asks for
 // an eviction pass, unless no pass would help: there are not even enough
 // segments for it (behaviours 1.2, check 55), or none is large enough. A client
@@ -280,11 +285,13 @@ func (m *Master) noteAllocation(e *metadata.PutStart, err error, wanted int, siz
 	switch {
 	case errors.As(err, &refused):
 		if refused.evictionHelps {
-			m.AllocationFailed(size, asOf)
+			m.AllocationFailed(forKeys, asOf)
 		}
 	case errs.KindOf(err) == errs.NoAvailableHandle:
 		m.Counters.AllocationFailures.Add(1)
-		if m.Store.CouldHold(size, wanted) {
+		if !m.Store.HasRecordRoom() {
+			m.AllocationFailed(forKeys, asOf)
+		} else if m.Store.CouldHold(size, wanted) {
 			m.AllocationFailed(size, asOf)
 		}
 	case e != nil:
