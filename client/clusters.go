@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -44,7 +45,8 @@ type Clusters struct {
 }
 
 // NewClusters returns a client of clusters with different ClusterIDs. All configurations
-// have the same Tenant; a ClientID that is not set is the same for all.
+// have the same Tenant, where none is the default one; a ClientID that is not set is the
+// same for all.
 //
 // Errors: InvalidParams.
 func NewClusters(configs ...Config) (*Clusters, error) {
@@ -52,7 +54,7 @@ func NewClusters(configs ...Config) (*Clusters, error) {
 	if n := len(configs); n == 0 || n > MaxClusters {
 		return nil, errs.New(errs.InvalidParams, op, "%d clusters; give 1 to %d", n, MaxClusters)
 	}
-	c := new(Clusters)
+	c := &Clusters{tenant: cmp.Or(configs[0].Tenant, pb.DefaultTenant)}
 	id := uuid.New()
 	var ids []string
 	for _, config := range configs {
@@ -68,8 +70,8 @@ func NewClusters(configs ...Config) (*Clusters, error) {
 		switch {
 		case slices.Contains(ids, one.config.ClusterID):
 			err = errs.New(errs.InvalidParams, op, "two clusters have the id %q; keys are placed by their ids, so give each its own", one.config.ClusterID)
-		case one.config.Tenant != configs[0].Tenant:
-			err = errs.New(errs.InvalidParams, op, "cluster %q has tenant %q, the first one %q; they must be the same", one.config.ClusterID, one.config.Tenant, configs[0].Tenant)
+		case cmp.Or(one.config.Tenant, pb.DefaultTenant) != c.tenant:
+			err = errs.New(errs.InvalidParams, op, "cluster %q has tenant %q, the first one %q; they must be the same", one.config.ClusterID, one.config.Tenant, c.tenant)
 		}
 		if err != nil {
 			c.Close()
@@ -77,10 +79,7 @@ func NewClusters(configs ...Config) (*Clusters, error) {
 		}
 		ids = append(ids, one.config.ClusterID)
 	}
-	c.placement, c.tenant = NewPlacement(ids), configs[0].Tenant
-	if c.tenant == "" {
-		c.tenant = pb.DefaultTenant
-	}
+	c.placement = NewPlacement(ids)
 	return c, nil
 }
 

@@ -229,6 +229,25 @@ func TestClustersConfig(t *testing.T) {
 	}
 }
 
+// No tenant is the default one, in all configurations and for the placement.
+func TestClustersDefaultTenant(t *testing.T) {
+	at := []string{"127.0.0.1:1"}
+	c, err := client.NewClusters(
+		client.Config{ClusterID: "a", Addresses: at},
+		client.Config{ClusterID: "b", Addresses: at, Tenant: "default"},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	p := client.NewPlacement([]string{"a", "b"})
+	for _, key := range numbered(64) {
+		if none, named := p.Of("", key), p.Of("default", key); none != named {
+			t.Errorf("%s: cluster %d without a tenant, %d with the default one; want the same", key, none, named)
+		}
+	}
+}
+
 // Keys spread evenly; a cluster that is added takes its share from the others, and no
 // key moves between those. The order of the clusters decides nothing, and the scores are
 // those of the contract.

@@ -1,7 +1,11 @@
 package client
 
 import (
+	"cmp"
+
 	"github.com/zeebo/xxh3"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 )
 
 // A Placement says which of several clusters has a key, by rendezvous hashing: each
@@ -14,7 +18,7 @@ import (
 //	splitmix64(xxh3(key) ^ splitmix64(xxh3(tenant)) ^ xxh3(cluster id))
 //
 // with 64-bit XXH3 without a seed, and the finalizer of SplitMix64, which first adds its
-// increment. Of equal scores that of the lower id wins.
+// increment. No tenant is the tenant "default". Of equal scores that of the lower id wins.
 type Placement struct {
 	ids    []string
 	hashes []uint64
@@ -33,7 +37,7 @@ func NewPlacement(ids []string) *Placement {
 // Of returns the number of the cluster that has a key, in the order of the ids. It does not
 // allocate.
 func (p *Placement) Of(tenant, key string) int {
-	hash := xxh3.HashString(key) ^ splitmix64(xxh3.HashString(tenant))
+	hash := xxh3.HashString(key) ^ splitmix64(xxh3.HashString(cmp.Or(tenant, pb.DefaultTenant)))
 	best, most := 0, uint64(0)
 	for i, h := range p.hashes {
 		score := splitmix64(hash ^ h)
