@@ -24,6 +24,7 @@ type Client struct {
 	view   *view
 	finder *finder
 	mounts mounts
+	claims *claims // shared by the clients of a Clusters, else nil
 	// instance tells this client from earlier ones with its id.
 	instance uint64
 	etcd     *clientv3.Client // nil if it is not used

@@ -40,8 +40,6 @@ type Clusters struct {
 	clients   []*Client
 	placement *Placement
 	tenant    string
-
-	mounting sync.Mutex // so that no memory is mounted at two clusters
 }
 
 // NewClusters returns a client of clusters with different ClusterIDs. All configurations
@@ -55,7 +53,7 @@ func NewClusters(configs ...Config) (*Clusters, error) {
 		return nil, errs.New(errs.InvalidParams, op, "%d clusters; give 1 to %d", n, MaxClusters)
 	}
 	c := &Clusters{tenant: cmp.Or(configs[0].Tenant, pb.DefaultTenant)}
-	id := uuid.New()
+	id, memory := uuid.New(), new(claims)
 	var ids []string
 	for _, config := range configs {
 		if config.ClientID == uuid.Nil {
@@ -66,6 +64,7 @@ func NewClusters(configs ...Config) (*Clusters, error) {
 			c.Close()
 			return nil, fmt.Errorf("cluster %q: %w", config.ClusterID, err)
 		}
+		one.claims = memory
 		c.clients = append(c.clients, one)
 		switch {
 		case slices.Contains(ids, one.config.ClusterID):
@@ -113,28 +112,20 @@ func (c *Clusters) client(op, cluster string) (*Client, error) {
 	return nil, errs.New(errs.InvalidParams, op, "there is no cluster %q; there are %q", cluster, c.placement.ids)
 }
 
-// MountSegment is Client.MountSegment at a cluster. Errors also: InvalidParams for memory
-// that this client has mounted at another one.
+// MountSegment is Client.MountSegment at a cluster. Errors also, as for the clients of All:
+// InvalidParams for memory that another cluster has, or may have. That is what this client
+// has mounted there, or tried to with an error that leaves the outcome open, until it is
+// unmounted there without an error. At the same cluster it can be mounted again.
 func (c *Clusters) MountSegment(ctx context.Context, cluster string, s Segment) error {
-	const op = "MountSegment"
-	one, err := c.client(op, cluster)
+	one, err := c.client("MountSegment", cluster)
 	if err != nil {
 		return err
-	}
-	c.mounting.Lock()
-	defer c.mounting.Unlock()
-	for id, other := range c.All() {
-		if other == one {
-			continue
-		}
-		if slices.ContainsFunc(other.mounts.all(), func(m Segment) bool { return m.overlaps(&s) }) {
-			return errs.New(errs.InvalidParams, op, "memory of this segment is mounted at cluster %q; two masters would give it to two writers", id)
-		}
 	}
 	return one.MountSegment(ctx, s)
 }
 
-// UnmountSegment is Client.UnmountSegment at a cluster.
+// UnmountSegment is Client.UnmountSegment at a cluster. Other clusters can have the memory
+// once it has succeeded; after an error, repeat it.
 func (c *Clusters) UnmountSegment(ctx context.Context, cluster string, id uuid.UUID) error {
 	one, err := c.client("UnmountSegment", cluster)
 	if err != nil {

@@ -1,43 +1,68 @@
 package client_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/uuid"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpcerr"
 )
 
 // twoClusters are real masters of two clusters, and a client of both that has
 // mounted memory at each.
 func twoClusters(t *testing.T) (east, west *cluster, c *client.Clusters) {
 	t.Helper()
-	var configs []client.Config
-	list := make([]*cluster, 2)
-	for i, id := range []string{"east", "west"} {
-		cl := newCluster(t, 0)
-		cl.nodes = []*node{newNode(cl, "node-of-"+id, id)}
-		cl.lead(0)
-		list[i] = cl
-		configs = append(configs, client.Config{Addresses: cl.addresses(), ClusterID: id, Timeout: 5 * time.Second})
-	}
-	c, err := client.NewClusters(configs...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(c.Close)
+	east, west = newNamed(t, "east"), newNamed(t, "west")
+	c = connectTwo(t, east.addresses(), west.addresses())
 	for i, id := range []string{"east", "west"} {
 		if err := c.MountSegment(t.Context(), id, memory(uint64(i+1)<<32)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return list[0], list[1], c
+	return east, west, c
+}
+
+// eastBehindAFront returns a client of two real masters, the answers of one of which can be
+// lost.
+func eastBehindAFront(t *testing.T) (east *cluster, f *front, c *client.Clusters) {
+	t.Helper()
+	east = newNamed(t, "east")
+	f = newFront(t, east.nodes[0].address)
+	return east, f, connectTwo(t, []string{f.address}, newNamed(t, "west").addresses())
+}
+
+// newNamed starts a lone primary of a cluster.
+func newNamed(t *testing.T, id string) *cluster {
+	t.Helper()
+	cl := newCluster(t, 0)
+	cl.nodes = []*node{newNode(cl, "node-of-"+id, id)}
+	cl.lead(0)
+	return cl
+}
+
+func connectTwo(t *testing.T, east, west []string) *client.Clusters {
+	t.Helper()
+	c, err := client.NewClusters(
+		client.Config{Addresses: east, ClusterID: "east", Timeout: 5 * time.Second},
+		client.Config{Addresses: west, ClusterID: "west", Timeout: 5 * time.Second},
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c
 }
 
 func items(keys []string) (list []client.PutItem) {
@@ -213,6 +238,94 @@ func TestClustersShareNoMemory(t *testing.T) {
 	wantKind(t, "unmount", c.UnmountSegment(t.Context(), "west", free.ID), errs.OK)
 	free.ID = uuid.New()
 	wantKind(t, "memory that is free again", c.MountSegment(t.Context(), "east", free), errs.OK)
+}
+
+// What a cluster may have, no other gets: after a mount whose answer is lost, and after an
+// unmount that fails, until one succeeds.
+func TestClustersKeepWhatMayBeMounted(t *testing.T) {
+	east, f, c := eastBehindAFront(t)
+	lost := func(method string, call func(context.Context) error) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		f.losingAfter(method, math.MaxInt, cancel)
+		wantKind(t, method+" whose answer is lost", call(ctx), errs.Unresolved)
+		f.answering(nil)
+	}
+	s := memory(1 << 40)
+	inWest := s
+	inWest.ID = uuid.New()
+	refusedInWest := func(after string) {
+		t.Helper()
+		wantKind(t, "the other cluster, after "+after, c.MountSegment(t.Context(), "west", inWest), errs.InvalidParams)
+	}
+	lost("MountSegment", func(ctx context.Context) error { return c.MountSegment(ctx, "east", s) })
+	if got := east.mounted(); !slices.Equal(got, ids(s)) {
+		t.Fatalf("mounted are %v, want %v: only the answer is lost", got, ids(s))
+	}
+	refusedInWest("a mount whose answer is lost")
+	again := s
+	again.Size *= 2
+	wantKind(t, "the same id with another size", c.MountSegment(t.Context(), "east", again), errs.SegmentExists)
+	refusedInWest("a refused mount")
+	wantKind(t, "the same once more", c.MountSegment(t.Context(), "east", s), errs.OK)
+	refusedInWest("a mount")
+	f.answering(func(method string, _, resp proto.Message, err error) (proto.Message, error) {
+		if method == "MountSegment" {
+			return nil, rpcerr.Status(errs.InvalidParams, method, rpcerr.Source{Term: 1, ClusterID: "east", NodeID: "node-of-east"}).Err()
+		}
+		return resp, err
+	})
+	wantKind(t, "a mount that is refused of what is mounted", c.MountSegment(t.Context(), "east", s), errs.InvalidParams)
+	refusedInWest("a refusal of what is mounted")
+	lost("UnmountSegment", func(ctx context.Context) error { return c.UnmountSegment(ctx, "east", s.ID) })
+	refusedInWest("an unmount whose answer is lost")
+	wantKind(t, "unmount", c.UnmountSegment(t.Context(), "east", s.ID), errs.OK)
+	wantKind(t, "memory that is free again", c.MountSegment(t.Context(), "west", inWest), errs.OK)
+
+	s = memory(1 << 50)
+	f.answering(func(string, proto.Message, proto.Message, error) (proto.Message, error) {
+		return nil, status.Error(codes.Internal, "what?")
+	})
+	wantKind(t, "a mount with an answer that says nothing", c.MountSegment(t.Context(), "east", s), errs.Internal)
+	wantKind(t, "the other cluster", c.MountSegment(t.Context(), "west", s), errs.InvalidParams)
+}
+
+// While memory is being unmounted, its cluster still has it.
+func TestClustersMountDuringUnmount(t *testing.T) {
+	east, _, c := twoClusters(t)
+	s := memory(1 << 40)
+	wantKind(t, "mount", c.MountSegment(t.Context(), "east", s), errs.OK)
+	entered, release := make(chan struct{}), make(chan struct{})
+	enter := sync.OnceFunc(func() { close(entered) })
+	east.log.refusing(func() error {
+		enter()
+		<-release
+		return nil
+	})
+	done := make(chan error, 1)
+	go func() { done <- c.UnmountSegment(context.Background(), "east", s.ID) }()
+	<-entered
+	wantKind(t, "memory that is being unmounted", c.MountSegment(t.Context(), "west", s), errs.InvalidParams)
+	wantKind(t, "other memory meanwhile", c.MountSegment(t.Context(), "west", memory(1<<50)), errs.OK)
+	close(release)
+	wantKind(t, "unmount", <-done, errs.OK)
+	wantKind(t, "memory that is free again", c.MountSegment(t.Context(), "west", s), errs.OK)
+}
+
+// A mount that is refused, or replaced by another one, claims nothing.
+func TestClustersLetGoOfWhatIsRefused(t *testing.T) {
+	_, _, c := twoClusters(t)
+	s := memory(1 << 40)
+	wantKind(t, "mount", c.MountSegment(t.Context(), "east", s), errs.OK)
+	elsewhere := s
+	elsewhere.Base = 1 << 50
+	wantKind(t, "the same id elsewhere", c.MountSegment(t.Context(), "east", elsewhere), errs.SegmentExists)
+	wantKind(t, "memory that was refused", c.MountSegment(t.Context(), "west", memory(1<<50)), errs.OK)
+	wantKind(t, "a mount over the first half's end", c.MountSegment(t.Context(), "east", memory(1<<40+1<<29)), errs.OK)
+	begin := memory(1 << 40)
+	begin.Size = 1 << 29
+	wantKind(t, "memory of a segment that was replaced", c.MountSegment(t.Context(), "west", begin), errs.OK)
 }
 
 func TestClustersConfig(t *testing.T) {

@@ -35,6 +35,9 @@ func (s *Segment) overlaps(o *Segment) bool {
 	return s.Endpoint == o.Endpoint && s.Base < o.Base+o.Size && o.Base < s.Base+s.Size
 }
 
+// replacedBy reports whether a segment is not mounted any more once another one is.
+func (s *Segment) replacedBy(o *Segment) bool { return s.ID == o.ID || s.overlaps(o) }
+
 // mounts remembers what a client has mounted.
 type mounts struct {
 	busy    chan struct{} // held during a call that mounts or unmounts: one at a time
@@ -49,7 +52,7 @@ type mounts struct {
 func (m *mounts) add(s Segment) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.list = slices.DeleteFunc(m.list, func(old Segment) bool { return old.ID == s.ID || old.overlaps(&s) })
+	m.list = slices.DeleteFunc(m.list, func(old Segment) bool { return old.replacedBy(&s) })
 	m.list = append(m.list, s)
 }
 
@@ -106,13 +109,21 @@ func (c *Client) alone(ctx context.Context, op operation, f func(context.Context
 // unmount it.
 func (c *Client) MountSegment(ctx context.Context, s Segment) error {
 	return c.alone(ctx, opMountSegment, func(ctx context.Context) error {
-		_, _, err := ask[pb.MountSegmentResponse](ctx, c, opMountSegment, &pb.MountSegmentRequest{
-			ClientId: c.config.ClientID.String(), RequestId: newRequestID(), Segment: s.message(), InstanceId: c.instance,
-		}, nil)
+		entered, err := c.claims.enter(c, s)
 		if err != nil {
 			return err
 		}
+		_, _, err = ask[pb.MountSegmentResponse](ctx, c, opMountSegment, &pb.MountSegmentRequest{
+			ClientId: c.config.ClientID.String(), RequestId: newRequestID(), Segment: s.message(), InstanceId: c.instance,
+		}, nil)
+		if err != nil {
+			if entered && notApplied(err) {
+				c.claims.drop(c, func(o Segment) bool { return o == s })
+			}
+			return err
+		}
 		c.mounts.add(s)
+		c.claims.drop(c, func(o Segment) bool { return o != s && o.replacedBy(&s) })
 		c.startPinging()
 		return nil
 	})
@@ -127,6 +138,9 @@ func (c *Client) UnmountSegment(ctx context.Context, id uuid.UUID) error {
 		_, _, err := ask[pb.UnmountSegmentResponse](ctx, c, opUnmountSegment, &pb.UnmountSegmentRequest{
 			ClientId: c.config.ClientID.String(), RequestId: newRequestID(), SegmentId: id.String(),
 		}, nil)
+		if err == nil {
+			c.claims.drop(c, func(o Segment) bool { return o.ID == id })
+		}
 		return err
 	})
 }
