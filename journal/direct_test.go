@@ -164,12 +164,23 @@ func TestACallersCommitFails(t *testing.T) {
 	}
 }
 
-// gatedLog lets a commit go on when somebody receives from it.
-type gatedLog chan struct{}
+// A gatedLog holds commits once it is shut, until it is opened again.
+type gatedLog struct {
+	shut  atomic.Bool
+	begun chan struct{} // a commit is held
+	open  chan struct{} // closed for ever
+}
 
-func (l gatedLog) Append(ctx context.Context, _ *journal.Sealed) error {
+func (l *gatedLog) Append(ctx context.Context, _ *journal.Sealed) error {
+	if !l.shut.Load() {
+		return nil
+	}
 	select {
-	case l <- struct{}{}:
+	case l.begun <- struct{}{}:
+	default:
+	}
+	select {
+	case <-l.open:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -178,9 +189,8 @@ func (l gatedLog) Append(ctx context.Context, _ *journal.Sealed) error {
 
 // A caller who must not wait is not made to wait for what others have queued.
 func TestNoWaitBehindOthers(t *testing.T) {
-	gate := make(gatedLog, 1)
-	l := startLone(t, gate)
-	<-gate // the term's first commit
+	log := &gatedLog{begun: make(chan struct{}, 1), open: make(chan struct{})}
+	l := startLone(t, log)
 	must := nowait.Context(t.Context())
 	admit := func() error {
 		ticket, err := l.queue.Admit(must, 100)
@@ -192,27 +202,22 @@ func TestNoWaitBehindOthers(t *testing.T) {
 	if err := admit(); err != nil {
 		t.Errorf("with an empty queue: got %v, want room", err)
 	}
-	select {
-	case gate <- struct{}{}: // so that the next commit waits
-	default: // there was an empty commit
-	}
+	log.shut.Store(true)
 	var all sync.WaitGroup
-	for n := range 2 { // one is being committed, one waits
+	mount := func(n int) {
 		all.Go(func() {
 			if err := l.mount(t.Context(), n); err != nil {
 				t.Errorf("mount %d: got %v, want no error", n, err)
 			}
 		})
 	}
+	mount(0)
+	<-log.begun
+	mount(1) // waits behind it
 	waitFor(t, "nobody to be let in", func() bool { return errors.Is(admit(), nowait.Err) })
-	waitFor(t, "room", func() bool {
-		select {
-		case <-gate:
-		default:
-		}
-		return admit() == nil
-	})
+	close(log.open)
 	all.Wait()
+	waitFor(t, "room", func() bool { return admit() == nil })
 }
 
 type panickingLog struct{}
