@@ -178,8 +178,8 @@ func TestNothingIsArmedBeforeTheCommitThatEndsTheGuard(t *testing.T) {
 	fails(1, "the put was tried behind the commit")
 }
 
-// Of very many ranges whose time in quarantine is over, a commit frees a part. A put that
-// fails until then asks for nothing. unless it is its key that found no room.
+// A commit frees a limited number of ranges whose quarantine has ended. While some still
+// wait, a put that fails arms no eviction, unless its key found no room.
 func TestNothingIsArmedWhileQuarantineEmpties(t *testing.T) {
 	const ranges = 12_000 // commits free 4,096 each
 	p := lonetest.Start(t, metadata.Options{}, params, 104*(ranges+10))

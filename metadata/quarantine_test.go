@@ -28,8 +28,8 @@ func (c *cluster) fillQuarantine(n int) metadata.Time {
 	return until
 }
 
-// Of many ranges whose time is over each commit frees a slice, on every node the same:
-// a node that loads a snapshot in between goes on with them.
+// Each commit frees a slice of the ranges whose quarantine has ended, the same on every
+// node, also on one that loads a snapshot in between.
 func TestQuarantineLeavesInSlices(t *testing.T) {
 	c := newClusterOf(t, metadata.InSlices(10), params)
 	c.mount(1, "a", 1<<20)
@@ -93,8 +93,8 @@ func TestSlicesWithoutWhatIsGone(t *testing.T) {
 	}
 }
 
-// When commits add more than a slice each, the ranges whose time is over do not pile up,
-// and a node that has loaded a snapshot frees the same.
+// When each commit adds more than a slice, the backlog does not grow without bound, and a
+// node that has loaded a snapshot frees the same ranges.
 func TestQuarantineKeepsUp(t *testing.T) {
 	const slice, perRound = 10, 60 // in two commits
 	c := newClusterOf(t, metadata.InSlices(slice), params)
@@ -163,8 +163,8 @@ func TestHorizonMovesInSlices(t *testing.T) {
 	}
 }
 
-// BenchmarkQuarantineExits reports what the commits take that free a million ranges
-// whose time is over: the worst of them, and all.
+// BenchmarkQuarantineExits reports how long the commits take that free a million ranges:
+// the slowest commit, and all of them.
 func BenchmarkQuarantineExits(b *testing.B) {
 	const n, chunk = 1_000_000, 10_000
 	for b.Loop() {

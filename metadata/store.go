@@ -230,8 +230,8 @@ func (s *Store) MountsHeldFor() time.Duration {
 // not, whatever the clock says.
 func (s *Store) Time() Time { return Time(s.lastTime.Load()) }
 
-// Releasing reports whether ranges whose time in quarantine is over leave it only with
-// the next commits, since so many do at once. Until then they are given to nobody.
+// Releasing reports whether ranges whose quarantine has ended still wait for a commit to
+// free them: one commit frees a limited number. Until then no put gets them.
 func (s *Store) Releasing() bool { return s.releasing.Load() }
 
 // StartAt places an empty store at the end of a journal whose state is lost,

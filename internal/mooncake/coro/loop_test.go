@@ -162,7 +162,7 @@ func TestStopAmongCalls(t *testing.T) {
 // Connections that wait for a next request have no goroutines, and end all the same.
 func TestIdleConnectionsOfALoop(t *testing.T) {
 	if loops < 0 || runtime.GOOS != "linux" {
-		t.Skip("there is no loop")
+		t.Skip("only Linux has the event loop (epoll); this run tests a goroutine for each connection")
 	}
 	r := newRig(t, coro.Limits{}, nil)
 	before := runtime.NumGoroutine()
