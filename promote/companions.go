@@ -18,6 +18,10 @@ import (
 type companions struct {
 	mu   sync.Mutex
 	last memory
+	// compared says that etcd lists what is remembered, as far as it knows of no reason
+	// for less: since it was read from a file, or since the journal was lost, etcd may
+	// have gone back to before a node listed itself. Used by one look at a time.
+	compared bool
 }
 
 // A memory is what a node remembers of its cluster.
@@ -69,12 +73,23 @@ func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
 		return
 	}
 	view, err := n.reader().Look(ctx)
-	if err != nil || view.Missing() || at.Against(view.Cursor, view.Err) != nil {
+	if err != nil {
+		return
+	}
+	if view.Missing() || at.Against(view.Cursor, view.Err) != nil {
+		c.setCompared(false)
 		return
 	}
 	list, err := n.listComplete(ctx)
 	if err != nil {
 		return
+	}
+	if !c.isCompared() {
+		if list, err = n.relist(ctx, nodes, list, c.known()); err != nil {
+			n.Log.Debug().Err(err).Msg("nodes that are remembered were not listed as complete, it will be tried again")
+			return
+		}
+		c.setCompared(true)
 	}
 	n.enlist(ctx, nodes, list, view.Cursor.Head)
 	m := memory{At: make(map[string]string), History: view.Cursor.Head.History}
@@ -106,6 +121,18 @@ func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
 	if kept, err := json.Marshal(m); err == nil && n.StateDir != "" {
 		n.saver.remember(kept)
 	}
+}
+
+func (c *companions) isCompared() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.compared
+}
+
+func (c *companions) setCompared(to bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.compared = to
 }
 
 // descent returns what a history descends from, nil if that is not remembered.

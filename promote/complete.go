@@ -20,7 +20,7 @@ import (
 // state, so that nobody starts empty while that node is only away.
 //
 // A node lists itself when it has become complete, and with the announcement that it
-// serves. No lease ends the key, and the node does not delete it: whoever waits for a
+// serves; one that remembers it does so where etcd went back to before that. No lease ends the key, and the node does not delete it: whoever waits for a
 // node that is listed and registered asks that node what it holds. An operator strikes
 // it off (masterctl forget), and past maxComplete the first commit of a node that holds
 // more does.
@@ -156,6 +156,32 @@ func (n *Node) enlist(ctx context.Context, registered []NodeInfo, list absentees
 	if _, err := n.Client.Txn(ctx).Then(ops...).Commit(); err != nil {
 		n.Log.Debug().Err(err).Msg("this node was not listed as complete, it will be tried again")
 	}
+}
+
+// relist lists nodes that are remembered as complete and that etcd knows nothing of any
+// more: it went back to before they listed themselves. They count as away until they are
+// registered, or an operator gives them up. It returns the list with them.
+func (n *Node) relist(ctx context.Context, registered []NodeInfo, list absentees, m memory) (absentees, error) {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	for id, address := range m.At {
+		isListed := slices.ContainsFunc(list, func(c CompleteNode) bool { return c.ID == id })
+		if isListed || isAmong(registered, id) || len(list) >= maxComplete {
+			continue
+		}
+		c := CompleteNode{ID: id, RPC: address, History: m.History, Term: m.Term}
+		op, err := c.put(n.Layout)
+		if err != nil {
+			return list, err
+		}
+		isNew := clientv3.Compare(clientv3.CreateRevision(n.Layout.CompleteNode(id)), "=", 0)
+		if _, err := n.Client.Txn(ctx).If(isNew).Then(op).Commit(); err != nil {
+			return list, err
+		}
+		n.Log.Warn().Str("peer", id).Msg("etcd knows nothing of a node that held the whole state: this node lists it as away")
+		list = append(list, c)
+	}
+	return list, nil
 }
 
 func (c CompleteNode) put(layout journal.Layout) (clientv3.Op, error) {

@@ -49,6 +49,9 @@ func rolledBack(t *testing.T, primary, bDir string) (w *cluster, b *node, start 
 	}
 	a.end()
 	restore()
+	// The backup may be from before b was there.
+	do(t, etcd, clientv3.OpDelete(layout.CompleteNode("b")))
+	do(t, etcd, clientv3.OpDelete(layout.Node("b")))
 	return w, b, func() *node { return w.start("a", stateIn(dir, 100*time.Millisecond)) }
 }
 
