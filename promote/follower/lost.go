@@ -60,6 +60,8 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 			if looks >= looksLost {
 				f.setLoss(Loss{loss, since, view})
 			}
+		case err != nil && !errors.Is(err, journal.ErrBroken): // it cannot be told
+			return at, err
 		case err == nil && view.Same(at):
 			return f.resume(ctx, at, view)
 		case anchor != 0:

@@ -5,10 +5,16 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
@@ -80,6 +86,48 @@ func TestALostJournalIsKept(t *testing.T) {
 			}
 		})
 	}
+}
+
+// While etcd answers only some of the reads that tell a loss, the loss stands.
+func TestALossStandsWhileItCannotBeTold(t *testing.T) {
+	p := newPrimary(t)
+	var fails atomic.Int64 // reads of the ancestors that fail; none below 0
+	fails.Store(-1)
+	client, err := clientv3.New(clientv3.Config{Endpoints: p.etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, o ...grpc.CallOption) error {
+			if r, ok := req.(*etcdserverpb.RangeRequest); ok && string(r.Key) == p.layout.Ancestors() && fails.Load() >= 0 {
+				fails.Add(1)
+				return status.Error(codes.Internal, "test: no answer")
+			}
+			return call(ctx, method, req, reply, conn, o...)
+		}),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	f := follow(t, follower.Config{
+		Reader: &journal.Reader{Client: client, Layout: p.layout, Codec: service.Codec()}, FullSyncInterval: 50 * time.Millisecond, Clock: clock.Boot(),
+		Snapshot: source(func(context.Context, func([]byte) error) (journal.Cursor, error) {
+			return journal.Cursor{}, errors.New("no snapshot may be wanted")
+		}),
+	}, metadata.New(metadata.Options{}), journal.Cursor{Revision: 1})
+	p.put(t, "kept")
+	p.halt()
+	last := p.store.Position().Seq
+	waitFor(t, "the end", f, func(s follower.Status) bool { return s.At.Head.Seq == last })
+	foreign := `{"term":9,"sequence":1000000,"checked_digest":"0","history":"00000000000000000000000000000000"}`
+	if _, err := p.client.Put(t.Context(), p.layout.Head(), foreign); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the loss", f, func(s follower.Status) bool { return s.Loss.Err != nil })
+	fails.Store(0)
+	waitFor(t, "reads that fail", f, func(s follower.Status) bool {
+		if s.Loss.Err == nil {
+			t.Fatal("the loss is over, although etcd holds a foreign journal")
+		}
+		return fails.Load() > 3
+	})
 }
 
 // A snapshot of another history than that of the journal is not taken, even if its
