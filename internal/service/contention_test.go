@@ -12,6 +12,7 @@ import (
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/segment"
 )
 
 func TestFence(t *testing.T) {
@@ -48,6 +49,12 @@ func TestFence(t *testing.T) {
 	n = 0
 	err = g.Remove(ctx, service.RemoveRequest{Tenant: "default"}, "missing")
 	want(t, "a removal that finds nothing while the fence closes", err, errs.NotLeader)
+	n = 0
+	spec := segment.Spec{ID: segment.ID{99}, Name: "late", Base: 1 << 40, Size: 1 << 30, Endpoint: "late:1", Client: owner(9)}
+	want(t, "a mount while the fence closes", g.MountSegment(ctx, spec), errs.Unresolved)
+	if _, mounted := g.Store.FindSegment(spec.ID); !mounted {
+		t.Error("got no segment, want the one whose mount was answered with Unresolved")
+	}
 }
 
 // A call whose caller has gone decides nothing more: what waits for its ticket,

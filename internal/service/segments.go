@@ -13,7 +13,8 @@ import (
 )
 
 // MountSegment lends memory to the store. Mounting a segment that is mounted
-// just so is no error. Errors: InvalidParams, SegmentExists.
+// just so is no error. Errors: InvalidParams, SegmentExists; Unresolved if it is mounted,
+// and another node may be the primary by now.
 func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
 	if err := m.Fence(ctx); err != nil {
 		return err
@@ -72,7 +73,7 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 		}
 		for _, spec := range specs[:n] {
 			if err := m.Liveness.Add(callerOf(ctx), spec.Client); err != nil {
-				return err
+				return mounted(err)
 			}
 		}
 		specs = specs[n:]
@@ -80,8 +81,12 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 	if !callerOf(ctx).Identified {
 		m.displace(all)
 	}
-	return m.Fence(ctx)
+	return mounted(m.Fence(ctx))
 }
+
+// mounted is the error of a call that failed when memory was mounted already: it may not
+// say that nothing was changed.
+func mounted(err error) error { return errs.Wrap(errs.Unresolved, "MountSegment", err) }
 
 // unmountEarlier unmounts what earlier processes of the segments' owners have
 // mounted: that memory is gone.
