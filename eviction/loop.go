@@ -73,7 +73,7 @@ func NewLoop(l *Loop) *Loop {
 // During the guard, the first lease TTL of a term, it does nothing while memory
 // about to leave quarantine would hold the object. Evicted memory would wait in
 // quarantine too, and repeated puts would empty the cache. The memory is freed by
-// a commit up to a heartbeat after the guard's end; until then it still does
+// a commit up to a beat after the guard's end; until then it still does
 // nothing, because a round would evict the first objects put afterwards. So it is
 // while more leaves quarantine than one commit frees.
 func (l *Loop) AllocationFailed(size uint64, asOf metadata.Time) {

@@ -79,7 +79,7 @@ type termState struct {
 }
 
 // Fork begins a term of a journal that was founded anew without the last primary of
-// the one before (design section 11). That one may have given memory away that is
+// the one before (docs/failover.md, "etcd has lost the journal"). That one may have given memory away that is
 // free in this state, or in quarantine: readers may hold leases there, and writers
 // reservations.
 type Fork struct {

@@ -11,16 +11,15 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// companions are the complete nodes as last seen while the journal was well, also those
-// that were away. A node
-// that finds the journal lost asks them directly: what became of the journal may have
-// become of nodes/, too. They are kept with the state files. Safe for concurrent use.
+// companions are the complete nodes as last seen while the journal was well, those that
+// were away included. A node that finds the journal lost asks them directly, since nodes/
+// may be lost with it. They are kept with the state files. Safe for concurrent use.
 type companions struct {
 	mu   sync.Mutex
 	last memory
-	// compared says that etcd lists what is remembered, as far as it knows of no reason
-	// for less: since it was read from a file, or since the journal was lost, etcd may
-	// have gone back to before a node listed itself. Used by one look at a time.
+	// compared says that etcd was seen to list all remembered nodes. It is false after the
+	// memory was read from a file, and after the journal was lost: etcd may then have gone
+	// back to before a node listed itself.
 	compared bool
 }
 

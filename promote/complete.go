@@ -146,7 +146,7 @@ func (n *Node) enlist(ctx context.Context, registered []NodeInfo, list absentees
 			return c.History == self.History && c.Term < self.Term && !isAmong(registered, c.ID)
 		})
 		if behind < 0 {
-			n.Log.Warn().Int("listed", len(list)).Msg("this node is not listed as complete: the list is full; strike nodes off that do not come back, with masterctl forget")
+			n.Log.Warn().Int("listed", len(list)).Msg("this node is not listed as complete: the list is full; strike nodes off that do not come back, with masterctl forget --yes NODE")
 			return
 		}
 		ops = append(ops, clientv3.OpDelete(n.Layout.CompleteNode(list[behind].ID)))

@@ -17,7 +17,7 @@ import (
 	"github.com/understudy-store/understudy/promote/statefile"
 )
 
-// A refounding is an operator's order to found the journal anew (design section 11).
+// A refounding is an operator's order to found the journal anew (docs/failover.md, "etcd has lost the journal").
 type refounding struct {
 	file   *statefile.State // to found from; nil for the state that this node holds
 	seen   metadata.Term    // the highest that is known

@@ -46,7 +46,7 @@ type NodeInfo struct {
 	MayHold string `json:"may_hold,omitempty"`
 
 	// Settings are those that should be alike on all nodes, where they are not the default:
-	// a JSON object. A version before there were any says nothing.
+	// a JSON object. Older versions leave it out.
 	Settings string `json:"settings,omitempty"`
 
 	// MakesSpace says that etcd, or a member of it, is embedded in this node, which compacts it and makes space.
@@ -54,7 +54,7 @@ type NodeInfo struct {
 	// EtcdFull says that the etcd which is embedded in this node is nearly full.
 	EtcdFull bool `json:"etcd_full,omitempty"`
 
-	Rules metadata.Rules `json:"rules,omitempty"` // the newest it knows; a version before there were any says nothing
+	Rules metadata.Rules `json:"rules,omitempty"` // the newest it knows; older versions leave it out
 }
 
 // A registry keeps this node's own key, on a lease of its own.

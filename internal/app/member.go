@@ -78,7 +78,7 @@ func (a *App) checkPlace(ctx context.Context, m etcdserver.Member, secrecy etcds
 		return etcdserver.CheckUnclaimed(ctx, m.PeerAddr, secrecy, 0)
 	}
 	if err := etcdserver.CheckUnclaimed(ctx, m.PeerAddr, secrecy, etcdserver.ClaimWait); err != nil {
-		return fmt.Errorf("--cluster-init: %w; to join it again: --join, and masterctl member replace %s", err, m.Name)
+		return fmt.Errorf("--cluster-init: %w; to join it again: --join, and masterctl member replace --yes %s", err, m.Name)
 	}
 	return ctx.Err()
 }
@@ -221,7 +221,7 @@ func memberWarnings(list []members.Member, nodes []promote.NodeInfo) (warnings [
 		switch {
 		case registered(nodes)(m.Name):
 		case m.Learner:
-			warnings = append(warnings, fmt.Sprintf("no other node can join: the member of etcd at %s has no vote yet, and its node does not run; start it, or: masterctl member remove %s",
+			warnings = append(warnings, fmt.Sprintf("no other node can join: the member of etcd at %s has no vote yet, and its node does not run; start it, or: masterctl member remove --yes %s",
 				m.PeerURL, cmp.Or(m.Name, m.PeerURL)))
 		default:
 			away = append(away, m.Name)
@@ -232,7 +232,7 @@ func memberWarnings(list []members.Member, nodes []promote.NodeInfo) (warnings [
 	case voters < 2 || spare > 0:
 		return warnings
 	case len(away) > 0:
-		return append(warnings, fmt.Sprintf("no further loss is survived: of %d members of etcd that vote, %s are away; start them, or replace them (masterctl member replace)",
+		return append(warnings, fmt.Sprintf("no further loss is survived: of %d members of etcd that vote, %s are away; start them, or replace them (masterctl member replace --yes NAME)",
 			voters, strings.Join(away, ", ")))
 	}
 	return append(warnings, fmt.Sprintf("no loss is survived: etcd has %d members that vote, and needs both; let a third node join", voters))

@@ -197,7 +197,7 @@ type Journal struct {
 	QueueBytes int64          // --journal-queue-bytes
 }
 
-// JournalCompact says whether the primary compacts etcd's history (design §4).
+// JournalCompact says whether nodes compact etcd's history: the owner of an embedded etcd, else the primary (design §4).
 type JournalCompact string
 
 // The ways to compact.

@@ -164,7 +164,7 @@ func clusterSections(c *Config) []Section {
 				"how long a node that would found a journal, or restarts from a state file, waits for others that may hold more"},
 			{"wait-for-state", "auto", understudy, autoDuration(&h.WaitForState),
 				"how long a master without the state waits for complete nodes that are away before it starts empty; " +
-					"auto is 1m with the embedded etcd, for ever with another"},
+					"auto is 1m where one master alone runs the etcd, for ever with any other etcd"},
 			{"start-empty", "false", understudy, boolean(&h.StartEmpty), "begin a new, empty term although a journal exists"},
 			{"no-writers", "false", understudy, boolean(&h.NoWriters),
 				"when this node starts empty no earlier writer writes any more: mounted memory is given out after " +

@@ -38,8 +38,8 @@ func (f *Flags) eventsCommand() *cobra.Command {
 		Short: "Print the newest events of the journal, decoded",
 		Long: `Prints the newest --limit events of those that etcd still has, oldest first. With
 --follow it prints what is committed from now on, until Ctrl-C, or until it has
-printed --limit events; when its node ends it goes on with another one. Heartbeats
-are left out.
+printed --limit events; when its node ends it goes on with another one. Beats, which
+are commits without changes, are left out.
 
 CLUSTER TIME stands still while no node is primary. CLOCK (UTC) is derived from it, by
 the clock of this machine and what the primary's cluster time was when it was asked;

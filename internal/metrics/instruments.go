@@ -45,7 +45,7 @@ func newInstruments(registry *prometheus.Registry, declare func(title string, f 
 		values: histogram(titleCalls, "master_value_size_bytes",
 			"Sizes of the objects that memory was reserved for.", objectBytes).WithLabelValues(),
 		commit: histogram(titleCommits, "understudy_commit_duration_seconds",
-			"How long the journal took to write a commit, heartbeats included.", seconds).WithLabelValues(),
+			"How long the journal took to write a commit, beats included.", seconds).WithLabelValues(),
 		commitMicros: histogram(titleCommits, "ha_oplog_etcd_write_latency_us",
 			"How long the journal took to write a commit, in microseconds.", micros).WithLabelValues(),
 		apply: histogram(titleCommits, "understudy_apply_duration_seconds",

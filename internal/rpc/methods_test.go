@@ -254,7 +254,7 @@ func TestNotLeader(t *testing.T) {
 		t.Errorf("the term of the newest commit: %v, %v; want %d", resp, err, term)
 	}
 
-	// A primary whose session may have ended judges by its own clock. What is
+	// A primary whose right to answer has lapsed judges by its own clock. What is
 	// wrong with a request shows before that where the service does not see it.
 	n.gate.Open(n.master)
 	n.fenced.Store(true)

@@ -174,7 +174,7 @@ func (e *Env) fenced(answers []answer, term uint64, from time.Duration) {
 		case a.kind == errs.NotLeader:
 			silent++
 		case a.kind == errs.OK && a.term <= term && a.sent >= from:
-			e.result.violate("F", 1, "a node whose session may have ended has served "+a.String())
+			e.result.violate("F", 1, "a node whose right to answer may have ended has served "+a.String())
 		}
 	}
 	e.result.Counts["probes"] += int64(len(answers))

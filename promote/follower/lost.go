@@ -17,7 +17,7 @@ const (
 )
 
 // A Loss says that the journal in etcd is not the one that this node's state comes
-// from (design section 11).
+// from (docs/failover.md, "etcd has lost the journal").
 type Loss struct {
 	Err   *journal.LostError // nil for none
 	Since time.Duration      // by the clock: when this node saw it first
