@@ -50,10 +50,16 @@ func (c *companions) recall(kept []byte) {
 }
 
 // run keeps the list up to date until the context ends. tip returns where the node
-// stands in the journal.
-func (c *companions) run(ctx context.Context, n *Node, tip func() journal.Cursor) {
+// stands in the journal, and how often that seemed lost.
+func (c *companions) run(ctx context.Context, n *Node, tip func() (journal.Cursor, int)) {
+	doubts := 0
 	for {
-		c.look(ctx, n, tip())
+		at, now := tip()
+		if now != doubts {
+			c.setCompared(false)
+		}
+		doubts = now
+		c.look(ctx, n, at)
 		if sleep(ctx, companionsEvery) != nil {
 			return
 		}
@@ -84,7 +90,7 @@ func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
 		return
 	}
 	if !c.isCompared() {
-		if list, err = n.relist(ctx, nodes, list, c.known()); err != nil {
+		if list, err = n.relist(ctx, list, c.known()); err != nil {
 			n.Log.Debug().Err(err).Msg("nodes that are remembered were not listed as complete, it will be tried again")
 			return
 		}

@@ -31,12 +31,16 @@ type CompleteNode struct {
 	Term    metadata.Term   `json:"term"`
 	Seq     metadata.Seq    `json:"sequence"` // when this was written; the node may hold more
 
-	mayHold string // why the node is awaited though it is registered; empty if it is away
+	mayHold    string // why the node is awaited though it is registered; empty if it is away
+	isUnlisted bool   // it only says that it may hold the state: etcd does not list it
 }
 
 func (c CompleteNode) String() string {
 	text := fmt.Sprintf("%s (everything up to sequence %d of term %d at least)", c.ID, c.Seq, c.Term)
-	if c.mayHold != "" {
+	switch {
+	case c.isUnlisted:
+		return c.ID + ", which runs, but " + c.mayHold
+	case c.mayHold != "":
 		text += ", which runs, but " + c.mayHold
 	}
 	return text
@@ -56,21 +60,26 @@ func (a absentees) String() string {
 	return strings.Join(texts, ", ")
 }
 
-// forget is the command that gives them up.
+// forget is the command that gives up those that are listed.
 func (a absentees) forget() string {
-	ids := make([]string, len(a))
-	for i, c := range a {
-		ids[i] = c.ID
+	var ids []string
+	for _, c := range a {
+		if !c.isUnlisted {
+			ids = append(ids, c.ID)
+		}
 	}
-	return "masterctl forget --yes " + strings.Join(ids, " ")
+	if ids == nil {
+		return ""
+	}
+	return ", or give up what they hold: masterctl forget --yes " + strings.Join(ids, " ")
 }
 
 // help is what an operator can do about them.
 func (a absentees) help() string {
 	if slices.ContainsFunc(a, func(c CompleteNode) bool { return c.mayHold != "" }) {
-		return "see that they can read their state files, and start them again; or stop them, and give up what they hold: " + a.forget()
+		return "see that they can read their state files, and start them again; or stop them" + a.forget()
 	}
-	return "start them, or give up what they hold: " + a.forget()
+	return "start them" + a.forget()
 }
 
 // complete returns what this node lists of itself at a head.
@@ -78,8 +87,8 @@ func (n *Node) complete(head journal.Head) CompleteNode {
 	return CompleteNode{ID: n.ID, RPC: n.RPC, History: head.History, Term: head.Term, Seq: head.Seq}
 }
 
-// absent returns the complete nodes that are listed and not among those registered, or
-// that may hold more than they say there.
+// absent returns the complete nodes that are listed and not among those registered, and
+// those registered that may hold more than they say there.
 // This node is none of them: it knows itself what it holds, also when it comes back
 // without its state.
 func (n *Node) absent(ctx context.Context, registered []NodeInfo) (absentees, error) {
@@ -91,9 +100,15 @@ func (n *Node) absent(ctx context.Context, registered []NodeInfo) (absentees, er
 			}
 		}
 	}
-	return slices.DeleteFunc(list, func(c CompleteNode) bool {
+	list = slices.DeleteFunc(list, func(c CompleteNode) bool {
 		return c.ID == n.ID || c.mayHold == "" && isAmong(registered, c.ID)
-	}), err
+	})
+	for _, r := range registered { // what was listed may be lost
+		if r.ID != n.ID && r.MayHold != "" && !slices.ContainsFunc(list, func(c CompleteNode) bool { return c.ID == r.ID }) {
+			list = append(list, CompleteNode{ID: r.ID, RPC: r.RPC, mayHold: r.MayHold, isUnlisted: true})
+		}
+	}
+	return list, err
 }
 
 func isAmong(nodes []NodeInfo, id string) bool {
@@ -159,14 +174,15 @@ func (n *Node) enlist(ctx context.Context, registered []NodeInfo, list absentees
 }
 
 // relist lists nodes that are remembered as complete and that etcd knows nothing of any
-// more: it went back to before they listed themselves. They count as away until they are
-// registered, or an operator gives them up. It returns the list with them.
-func (n *Node) relist(ctx context.Context, registered []NodeInfo, list absentees, m memory) (absentees, error) {
+// more: it went back to before they listed themselves. One may be registered, and load its
+// state yet. They count as away until they are registered, or an operator gives them up.
+// It returns the list with them.
+func (n *Node) relist(ctx context.Context, list absentees, m memory) (absentees, error) {
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
 	for id, address := range m.At {
 		isListed := slices.ContainsFunc(list, func(c CompleteNode) bool { return c.ID == id })
-		if isListed || isAmong(registered, id) || len(list) >= maxComplete {
+		if isListed || len(list) >= maxComplete {
 			continue
 		}
 		c := CompleteNode{ID: id, RPC: address, History: m.History, Term: m.Term}

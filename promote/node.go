@@ -304,7 +304,7 @@ func (n *Node) standByWith(ctx context.Context, f *follower.Follower) (*candidat
 	var running sync.WaitGroup
 	running.Go(func() { _ = f.Run(following) })
 	running.Go(func() { n.spare.run(following, n) })
-	running.Go(func() { n.companions.run(following, n, func() journal.Cursor { _, at := f.State(); return at }) })
+	running.Go(func() { n.companions.run(following, n, f.Doubted) })
 	running.Go(func() { (&watchdog{node: n, follower: f}).run(following) })
 	defer func() { stop(); running.Wait() }()
 

@@ -29,7 +29,8 @@ type Standing struct {
 	// Forked says that another primary went on from less than the state holds. No election
 	// and no founding awaits what it has; an order names it.
 	Forked bool
-	// Unread says that the node holds no state, and has state files that it could not read.
+	// Unread says that the node holds no state, and has state files that it could not
+	// read, or has just started and may read some yet: that is no answer.
 	Unread bool
 }
 
@@ -88,7 +89,7 @@ const (
 // more of it (docs/failover.md, "etcd has lost the journal"). A state from a file is a base for that only if a node
 // answers that did not restart and holds no more. Otherwise, or while others may answer,
 // it does nothing: it is called again.
-func (n *Node) refound(ctx context.Context, f *follower.Follower) (*candidate, error) {
+func (n *Node) refound(ctx context.Context, f *follower.Follower, registered []NodeInfo) (*candidate, error) {
 	store, at := f.State()
 	st := f.Status()
 	loss := st.Loss
@@ -104,6 +105,11 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower) (*candidate, e
 	}
 	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: st.Complete, Restored: st.File != ""}
 	known, primary := n.companions.known().At, n.lastPrimary(at.Head)
+	for _, other := range registered {
+		if other.ID != n.ID && other.Lost != "" && !other.Foreign {
+			known[other.ID] = other.RPC
+		}
+	}
 	answers, here, lived, waited := n.ask(ctx, known), false, st.Complete, n.Clock()-loss.Since
 	seen := max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.previousLeader().Term)
 	for _, s := range answers {

@@ -60,6 +60,8 @@ func rolledBack(t *testing.T, primary, bDir string) (w *cluster, b *node, start 
 func TestRolledBackEtcdAndAnOlderFile(t *testing.T) {
 	t.Parallel()
 	w, b, start := rolledBack(t, "a", t.TempDir())
+	// The backup may also be from when b was still loading its state.
+	do(t, w.etcd, clientv3.OpPut(layout.Node("b"), `{"node_id":"b","rpc_address":"b"}`))
 	a := start()
 	waitFor(t, "a to leave the election to b", func() bool {
 		if a.serves() {
@@ -68,6 +70,7 @@ func TestRolledBackEtcdAndAnOlderFile(t *testing.T) {
 		o := a.Status().Obstacle
 		return o != nil && o.Cause == promote.AwaitsOthers && strings.Contains(o.Reason, "b holds more")
 	})
+	do(t, w.etcd, clientv3.OpDelete(layout.Node("b")))
 	b.wire.heal()
 	now := w.founder(a, b)
 	if now != b {
@@ -75,6 +78,29 @@ func TestRolledBackEtcdAndAnOlderFile(t *testing.T) {
 	}
 	now.has(append(keys("k", 5), keys("l", 200)...)...)
 	w.follows(now, a)
+}
+
+// A node that has just started, and loads its state yet, is awaited as one that does not
+// answer: it may hold more.
+func TestANodeThatLoadsItsStateIsAwaited(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, b, start := rolledBack(t, "a", dir)
+	b.end()
+	var sessions wire
+	sessions.cut()
+	b = w.start("b", stateIn(dir, time.Hour), func(c *promote.Config) { c.Sessions = sessions.client(t, w.etcd.Endpoints()) })
+	a := start()
+	waitFor(t, "a to wait for b", func() bool {
+		if a.serves() {
+			t.Fatal("a serves without what b holds")
+		}
+		o := a.Status().Obstacle
+		return o != nil && o.Cause == promote.AwaitsOthers && strings.Contains(o.Reason, "[b]")
+	})
+	sessions.heal()
+	now := w.founder(a, b)
+	now.has(append(keys("k", 5), keys("l", 200)...)...)
 }
 
 // The journal went on in a later term without what a node holds, which nobody could ask:

@@ -35,7 +35,7 @@ type Status struct {
 	Deposals              int64         // of primaries, by this node
 	Paused                bool          // automatic takeover, as a node sees it that is not elected
 	Saving                Saving        // of this node's state files
-	Unread                bool          // this node holds no state, and has state files that it could not read
+	Unread                bool          // this node holds no state, and has state files that it could not read, or may read yet
 	Obstacle              *Obstacle     // why no node serves, as far as this node knows; nil if one does
 	Space                 journal.Space // in the etcd that is embedded in this node, if it makes space there
 }
@@ -82,6 +82,7 @@ func (n *Node) Status() Status {
 	}
 	s.Self.Applied = s.Position.Seq
 	s.hint(f, n.follower == nil)
+	s.Unread = s.Unread || n.follower == nil && n.term == nil && n.StateDir != "" // it may load files yet
 	s.Obstacle = n.obstacleLocked(&s)
 	return s
 }

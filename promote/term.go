@@ -87,7 +87,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	keeping.Go(func() { end(c.session.keepAlive(running)) })
 	keeping.Go(func() { t.keepPace(running) })
 	keeping.Go(func() { t.watchRight(running) })
-	keeping.Go(func() { n.companions.run(running, n, t.log.Tip) })
+	keeping.Go(func() { n.companions.run(running, n, func() (journal.Cursor, int) { return t.log.Tip(), 0 }) })
 	if n.Compact && !n.makesSpace() {
 		keeping.Go(func() { _ = n.maintain(running) })
 	}

@@ -78,6 +78,7 @@ type Follower struct {
 	restored bool                 // store comes from a file, and nothing but the journal speaks for it
 	kept     journal.Head         // of the state that was kept last
 	shaken   bool                 // the journal seems to be lost
+	doubts   int                  // how often it seemed to be
 	cluster  uint64               // etcd's id as last seen, 0 for never
 	moved    chan struct{}        // closed and replaced when at or complete changes
 }

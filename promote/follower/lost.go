@@ -124,6 +124,15 @@ func (f *Follower) shake() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.shaken, f.wasLost = true, true
+	f.doubts++
+}
+
+// Doubted returns where the state stands in the journal, and how often that seemed to be
+// lost: it may have been founded anew, or gone back, and been well again at once.
+func (f *Follower) Doubted() (journal.Cursor, int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.at, f.doubts
 }
 
 func (f *Follower) isShaken() bool {

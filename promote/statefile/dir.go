@@ -180,10 +180,18 @@ func (of *Source) supersedes(at journal.Head, file Info) bool {
 // Remember keeps what the node knows of the cluster, in place of what it kept before.
 func (d *Dir) Remember(b []byte) error {
 	name := filepath.Join(d.path, memoryName)
-	if err := os.WriteFile(name+unfinished, b, 0o600); err != nil {
+	f, err := os.OpenFile(name+unfinished, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
 		return err
 	}
-	return os.Rename(name+unfinished, name)
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil { // else a loss of power may leave an empty file
+		return err
+	}
+	if err := os.Rename(name+unfinished, name); err != nil {
+		return err
+	}
+	return d.sync()
 }
 
 // Memory returns what was remembered last, nil for nothing.
