@@ -30,9 +30,9 @@ func (q quarantined) before(o quarantined) bool {
 
 func (q quarantined) bytes() uint64 { return q.segment.Bytes(q.rng.Length) }
 
-// quarantineSlice bounds the ranges that leave with one commit, and those that begin to
-// count as soon: the first cost some 200 ns each. The rest leaves with the commits that follow, which
-// a writer makes without delay (Store.Releasing).
+// quarantineSlice bounds the ranges that leave with one commit, and those that one commit
+// begins to count as "soon": one that leaves costs some 200 ns. The rest follows with the
+// next commits, which a writer makes without delay (Store.Releasing).
 const quarantineSlice = 4096
 
 // quarantineShare bounds them as well if that is more: a share of all ranges in

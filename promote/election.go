@@ -26,7 +26,7 @@ type candidate struct {
 	histories *atomic.Bool
 	store     *metadata.Store // nil to start empty
 	before    journal.Head    // of the terms before
-	learned   time.Duration   // by the clock: when this node learned of before
+	learned   time.Duration   // by the clock: when this node learned of the head in before
 	why       string          // it was elected
 	empty     bool
 	noWriters bool      // that began before the empty start are left

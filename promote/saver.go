@@ -18,7 +18,9 @@ import (
 
 // A saver keeps this node's state on its own disk, so that the node can go on from
 // there and the journal after a restart. Whatever fails is a warning: the node serves
-// on. The disk may hang: nothing but a restart waits for it, see beside.
+// on. The disk may hang (see beside): a restart waits for it, a new journal for up to
+// firstSave, a state that must be kept until it is, and a node that stops for up to
+// lastSaveTimeout. No election and no commit waits.
 type saver struct {
 	node   *Node
 	dir    *statefile.Dir // nil for none; set by open alone, under mu

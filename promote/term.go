@@ -41,7 +41,7 @@ type Term struct {
 	histories *atomic.Bool
 	writer    *journal.Writer
 	before    journal.Head  // of the terms before
-	learned   time.Duration // by the clock: when this node learned of before
+	learned   time.Duration // by the clock: when this node learned of the head in before
 	why       string        // the term began
 	end       string        // how it ended, if it was ended on purpose
 	left      time.Duration // without an answer until its handover was committed

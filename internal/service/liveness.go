@@ -30,8 +30,7 @@ const livenessTick = time.Second
 // moves all deadlines by as much, to a full TTL at the most:
 //
 //   - how late a tick comes, because the process was stopped or starved;
-//   - a tick at which this node may not answer, because its session with etcd may
-//     have ended;
+//   - a tick at which this node may not answer, because no commit came through;
 //   - of several clients all silent, and nobody else calling, a silence that goes
 //     beyond half a TTL, all of it: that this node was cut off is more likely than
 //     that all hosts died at once. As long as nobody calls, nobody is led to a

@@ -34,7 +34,7 @@ The tasks, in their order:
   unmount       a segment with a tenth of the objects is unmounted
   evict         what is left is 93 % full: about a twelfth is evicted
 
-Everything runs on this machine. 10 M objects take about 20 GB of memory with HA.`
+Everything runs on this machine. 10 M objects take about 6 GB of memory with HA.`
 
 func (g *globals) scaleCommand() *cobra.Command {
 	o, ha := scalebench.Defaults(), "on"

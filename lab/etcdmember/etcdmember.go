@@ -1,5 +1,6 @@
-// Package etcdmember runs etcd servers that are members of one cluster. The
-// product runs a lone one only, which is package etcdserver.
+// Package etcdmember runs etcd servers that are members of one cluster whose members
+// are all known at its start, for tests and drills. In the product members join one by
+// one: package etcdserver.
 //
 // It must not change what a lone server does.
 package etcdmember

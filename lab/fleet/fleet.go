@@ -36,7 +36,7 @@ type Options struct {
 func Defaults() Options {
 	return Options{
 		Hosts: 1000, Objects: 100_000_000, Clusters: []int{1, 2, 4, 8, 16}, Tenants: 200, Reads: 2000, Puts: 100, Batch: 128,
-		ObjectBytes: 288, CallMicros: 9, ReadMicros: 1.1, PutMicros: 6.8,
+		ObjectBytes: 170, CallMicros: 9, ReadMicros: 1.1, PutMicros: 6.8,
 	}
 }
 

@@ -27,7 +27,7 @@ func TestLayouts(t *testing.T) {
 	if want := (one.CallsPerS*9 + 1000*(2000*1.1+100*6.8)) / 1e6; math.Abs(one.Processors-want) > 1e-9 {
 		t.Errorf("%v processors, want %v", one.Processors, want)
 	}
-	if want := 200_000 * 288 / 1e9; math.Abs(one.GB-want) > 1e-9 {
+	if want := 200_000 * 170 / 1e9; math.Abs(one.GB-want) > 1e-9 {
 		t.Errorf("%v GB, want %v", one.GB, want)
 	}
 }

@@ -2,7 +2,8 @@
 // port. It shows what the node, its state and etcd say, and what its recorder
 // noted over the last 24 hours.
 //
-// It only reads: its buttons give orders to AdminService, which knows who may. It must never change the state, grant a lease, take part in a
-// call of a client, send a browser to another host for a file, or hold more
-// than its bounds: one place for each request under way, and one recording.
+// Its pages only read. Its buttons call AdminService, which checks the caller's role. The
+// package itself must never change the state, grant a lease, take part in a call of a
+// client, send a browser to another host for a file, or hold more than its bounds: one
+// place for each request under way, and one recording.
 package console

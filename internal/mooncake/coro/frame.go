@@ -20,14 +20,12 @@ const (
 	responseHeader = 16
 )
 
-// Codes of errors that a response can carry instead of an answer. After any of
-// them but CodeUser the client closes its connection.
+// Codes of errors that a response can carry instead of an answer. After any of them the
+// original client closes its connection.
 const (
 	CodeInvalidArguments = 4
 	CodeException        = 10
 	CodeNotRegistered    = 11
-	CodeTooLarge         = 14
-	CodeUser             = 255 // with a number of the application's own
 )
 
 // ErrProtocol means that a peer does not speak the protocol, or not this form

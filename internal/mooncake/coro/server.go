@@ -48,9 +48,9 @@ type Limits struct {
 	// waits for a call. Between frames it may be idle for as long as it likes, as
 	// clients keep pools.
 	Frame time.Duration
-	// Call bounds the time from the arrival of a request that had to wait for those
-	// before it until its answer: DefaultCall. Handlers bound the others. What came while the buffer
-	// was full arrives later.
+	// Call bounds the answer to a request that had to wait for those before it, from its
+	// arrival on: DefaultCall. Handlers bound all other requests. A request that came
+	// while the buffer was full counts as arrived when there is room for it.
 	Call time.Duration
 }
 
