@@ -40,7 +40,8 @@ const (
 	Role_ROLE_PRIMARY Role = 4
 	// Has stopped serving and waits for its successor.
 	Role_ROLE_HANDING_OVER Role = 5
-	// Was the primary and its session may have ended: it answers no client.
+	// Is elected, and no commit came through for as long as it may answer without
+	// one: it answers no client.
 	Role_ROLE_FENCED Role = 6
 	// Shuts down.
 	Role_ROLE_STOPPING Role = 7

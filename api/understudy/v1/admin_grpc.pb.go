@@ -64,10 +64,10 @@ type AdminServiceClient interface {
 	// changes nothing and returns the primary of now, on any node.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_MODE if this node is not the primary;
-	// UNAVAILABLE_IN_CURRENT_STATUS if no standby, or not the chosen one, is
-	// promotable, or if nobody served within the session TTL and this node serves
-	// again; INVALID_PARAMS for an unknown node or a term that is yet to come;
-	// NOT_SUPPORTED without HA.
+	// UNAVAILABLE_IN_CURRENT_STATUS if no standby is promotable, if the standby does
+	// not follow, or if nobody serves within --handover-timeout; INVALID_PARAMS for a
+	// node that is unknown or cannot take over, or a term that is yet to come;
+	// RPC_TIMEOUT if the outcome is open; NOT_SUPPORTED without HA.
 	Handover(ctx context.Context, in *HandoverRequest, opts ...grpc.CallOption) (*HandoverResponse, error)
 	// StartEmpty gives up the state of a cluster of which no complete node is
 	// left, and makes this node its primary with nothing in it. Everything in the
@@ -136,7 +136,7 @@ type AdminServiceClient interface {
 	// is away; NOT_SUPPORTED without HA.
 	PauseTakeover(ctx context.Context, in *PauseTakeoverRequest, opts ...grpc.CallOption) (*PauseTakeoverResponse, error)
 	// Events sends the events in the journal, decoded, in the order in which they
-	// apply. Commits without events (heartbeats) are left out.
+	// apply. Commits without events (beats) are left out.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd is away; NOT_SUPPORTED
 	// without HA.
@@ -406,10 +406,10 @@ type AdminServiceServer interface {
 	// changes nothing and returns the primary of now, on any node.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_MODE if this node is not the primary;
-	// UNAVAILABLE_IN_CURRENT_STATUS if no standby, or not the chosen one, is
-	// promotable, or if nobody served within the session TTL and this node serves
-	// again; INVALID_PARAMS for an unknown node or a term that is yet to come;
-	// NOT_SUPPORTED without HA.
+	// UNAVAILABLE_IN_CURRENT_STATUS if no standby is promotable, if the standby does
+	// not follow, or if nobody serves within --handover-timeout; INVALID_PARAMS for a
+	// node that is unknown or cannot take over, or a term that is yet to come;
+	// RPC_TIMEOUT if the outcome is open; NOT_SUPPORTED without HA.
 	Handover(context.Context, *HandoverRequest) (*HandoverResponse, error)
 	// StartEmpty gives up the state of a cluster of which no complete node is
 	// left, and makes this node its primary with nothing in it. Everything in the
@@ -478,7 +478,7 @@ type AdminServiceServer interface {
 	// is away; NOT_SUPPORTED without HA.
 	PauseTakeover(context.Context, *PauseTakeoverRequest) (*PauseTakeoverResponse, error)
 	// Events sends the events in the journal, decoded, in the order in which they
-	// apply. Commits without events (heartbeats) are left out.
+	// apply. Commits without events (beats) are left out.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_STATUS if etcd is away; NOT_SUPPORTED
 	// without HA.
