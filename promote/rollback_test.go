@@ -80,6 +80,32 @@ func TestRolledBackEtcdAndAnOlderFile(t *testing.T) {
 	w.follows(now, a)
 }
 
+// A standby was cut off while etcd went back: what it reads then fits, but others that it
+// knows may hold more. It asks them before it stands for election.
+func TestAStandbyThatDidNotSeeARollback(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a, b := w.pair(5)
+	w.equal(a, b)
+	b.wire.cut()
+	since := time.Now()
+	a.put(keys("m", 5)...)
+	restore := etcd.Backup()
+	a.put(keys("l", 50)...)
+	a.wire.cut() // nobody sees how it goes back
+	restore()
+	waitFor(t, "b to be cut off for some time", func() bool { return time.Since(since) > 3*time.Second })
+	b.wire.heal()
+	a.wire.heal()
+	now := w.founder(a, b)
+	if now != a {
+		t.Errorf("D: %s founded the journal anew, want a, which holds more", now.id)
+	}
+	now.has(append(append(keys("k", 5), keys("m", 5)...), keys("l", 50)...)...)
+	w.follows(now, b)
+}
+
 // A node that has just started, and loads its state yet, is awaited as one that does not
 // answer: it may hold more.
 func TestANodeThatLoadsItsStateIsAwaited(t *testing.T) {

@@ -75,6 +75,8 @@ type Follower struct {
 	diverged *journal.BrokenError // why the state has commits that the journal has not, until they are kept
 	loss     Loss                 // of the journal, once it is sure
 	wasLost  bool                 // the journal seemed lost once for this state
+	apart    bool                 // etcd was out of reach since a primary was seen to commit
+	heard    time.Duration        // by the clock: when etcd answered last
 	restored bool                 // store comes from a file, and nothing but the journal speaks for it
 	kept     journal.Head         // of the state that was kept last
 	shaken   bool                 // the journal seems to be lost
@@ -87,7 +89,7 @@ type Follower struct {
 // primary, or nil for a node that begins.
 func New(c Config, store *metadata.Store, at journal.Cursor) *Follower {
 	f := &Follower{
-		Config: c, store: store, at: at, learned: c.Clock(), why: journal.ReasonStart,
+		Config: c, store: store, at: at, learned: c.Clock(), heard: c.Clock(), why: journal.ReasonStart,
 		loads: make(map[journal.Reason]int), moved: make(chan struct{}),
 	}
 	f.complete = store != nil
@@ -201,6 +203,7 @@ func (f *Follower) Commit(c *metadata.Commit, at journal.Cursor) error {
 	f.Counters.Applied.Add(renewals(c))
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.hearLocked()
 	f.at, f.learned = at, learned
 	f.proveLocked()
 	f.signal()

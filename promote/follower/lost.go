@@ -203,6 +203,7 @@ func (f *Follower) checkJournal(ctx context.Context) (journal.Head, error) {
 		return journal.Head{}, err
 	}
 	f.mu.Lock()
+	f.hearLocked()
 	cluster := f.cluster
 	f.cluster = view.Cluster
 	f.mu.Unlock()

@@ -44,8 +44,8 @@ type Status struct {
 	// File is where the state comes from, until the journal is found to go on from it.
 	File string
 	// Unsure says that the journal goes on from the state, but that etcd may have gone
-	// back since more of it was acknowledged: the state comes from a file, or the
-	// journal seemed lost.
+	// back since more of it was acknowledged: the state comes from a file, the journal
+	// seemed lost, or etcd was out of reach.
 	Unsure bool
 }
 
@@ -53,7 +53,7 @@ type Status struct {
 func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file, Unsure: f.restored || f.wasLost}
+	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
 	if !f.complete {
 		s.Why, s.Fault = f.why, f.fault
 	}
@@ -131,7 +131,7 @@ func (f *Follower) adopt(store *metadata.Store, at journal.Cursor) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.store, f.at, f.learned, f.complete, f.fault, f.file, f.diverged = store, at, f.Clock(), true, nil, "", nil
-	f.wasLost, f.restored = false, false
+	f.wasLost, f.restored, f.apart = false, false, false
 	f.signal()
 }
 
@@ -141,8 +141,23 @@ func (f *Follower) Vouch() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.complete && !f.shaken {
-		f.wasLost, f.restored = false, false
+		f.wasLost, f.restored, f.apart = false, false, false
 	}
+}
+
+// maxApart is for how long etcd may be out of reach without a doubt: less than it takes to
+// put another state under it, and more than lies between two checks of the lag.
+const maxApart = 2 * lagInterval
+
+// hearLocked notes that etcd has answered. It may have gone back if it was out of reach
+// before, or this process was stopped. Needs mu.
+func (f *Follower) hearLocked() {
+	now := f.Clock()
+	if now-f.heard > maxApart && !f.apart {
+		f.apart = true
+		f.doubts++
+	}
+	f.heard = now
 }
 
 // Question says, before Run, that the state is Unsure.
