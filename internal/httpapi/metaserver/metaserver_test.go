@@ -170,6 +170,25 @@ func TestNodesShareEtcd(t *testing.T) {
 	}
 }
 
+// One who changes a value again and again fills the store's share of etcd's history, and no
+// more; deleting goes on.
+func TestWritesAreBounded(t *testing.T) {
+	s := serve(t, metaserver.NewEtcd(etcdtest.Start(t).Client(t), "/u", "c", notFull))
+	refused := "503 more was written than etcd's history has room for, so nothing is written; try again in a minute"
+	got, written := "", 0
+	for i := 0; i < 200 && got != refused; i++ {
+		if got = s.ask("PUT", "?key=a", strings.Repeat(string(rune('a'+i%2)), metaserver.MaxValueBytes-64)); got == "200 metadata updated" {
+			written++
+		}
+	}
+	if got != refused || written < 63 {
+		t.Errorf("got %q after %d values of 1 MiB, want %q after 63 at least", got, written, refused)
+	}
+	if got, want := s.ask("DELETE", "?key=a", ""), "200 metadata deleted"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
 // Near etcd's quota nothing is written; deleting goes on.
 func TestNearQuota(t *testing.T) {
 	client := etcdtest.Start(t).Client(t)

@@ -5,8 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/time/rate"
+
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
 // Memory is a Store that ends with its process.
@@ -55,13 +59,20 @@ type Etcd struct {
 	// standby watches.
 	Root string
 	// Full reports that etcd is nearly full, so that nothing may be written.
-	Full func() bool
-	turn chan struct{} // held by the one change that this node makes at a time
+	Full    func() bool
+	turn    chan struct{} // held by the one change that this node makes at a time
+	clock   clock.Clock
+	written *rate.Limiter // bytes of values; guarded by turn
 }
+
+// writtenPerSecond bounds the bytes of values that a node writes to etcd, after as many as
+// the store may hold. Old values stay in etcd's history, which is cut once in a TTL of the
+// journal's records, 60 s: that is 64 MiB of it, of a quota of 2 GiB.
+const writtenPerSecond = 1 << 20
 
 // NewEtcd returns a store for one cluster under a prefix.
 func NewEtcd(client *clientv3.Client, prefix, clusterID string, full func() bool) *Etcd {
-	return &Etcd{Client: client, Root: prefix + "-http-metadata/" + clusterID + "/", Full: full, turn: make(chan struct{}, 1)}
+	return &Etcd{Client: client, Root: prefix + "-http-metadata/" + clusterID + "/", Full: full, turn: make(chan struct{}, 1), clock: clock.Boot(), written: rate.NewLimiter(writtenPerSecond, MaxBytes)}
 }
 
 func (e *Etcd) key(key string) string { return e.Root + "keys/" + key }
@@ -125,6 +136,9 @@ func (e *Etcd) try(ctx context.Context, key string, decide func([]byte) ([]byte,
 	if value != nil {
 		if e.Full() {
 			return false, errors.New("etcd is nearly full, so nothing is written; try again")
+		}
+		if !e.written.AllowN(time.Unix(0, 0).Add(e.clock()), len(value)) {
+			return false, errors.New("more was written than etcd's history has room for, so nothing is written; try again in a minute")
 		}
 		write = clientv3.OpPut(e.key(key), string(value))
 	}
