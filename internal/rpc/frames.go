@@ -16,11 +16,13 @@ import (
 // connection, each as large as a message may be. So the frames of HTTP/2 are counted as
 // they come, and a connection ends whose peer sends more than its share and finishes none.
 
-// freeBytes is what a connection may have of unfinished requests without being counted,
-// and entryBytes what a call takes besides its bytes.
+// freeBytes is what a connection may have of unfinished requests without being counted, and
+// entryBytes what a call takes besides its bytes: gRPC's part, and the stack of a goroutine
+// that waits for the request. Of 8,000 calls over 8 connections, with headers alone, each
+// took 3.0 kB and 8.2 kB of these (gRPC 1.85, Go 1.26).
 const (
 	freeBytes  = 64 << 10
-	entryBytes = 64
+	entryBytes = 11 << 10
 )
 
 // errUnfinished ends a connection.
@@ -105,13 +107,13 @@ func (c *countedConn) arrived(f http2.FrameHeader) {
 	case f.Type == http2.FrameRSTStream, (f.Type == http2.FrameData || f.Type == http2.FrameHeaders) && f.Flags.Has(end):
 		c.finish(f.StreamID)
 		return
-	case f.Type != http2.FrameData && f.Type != http2.FrameHeaders:
+	case f.Type != http2.FrameData && f.Type != http2.FrameHeaders && f.Type != http2.FrameContinuation:
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	counted, begun := c.unfinished[f.StreamID]
-	if f.Type == http2.FrameData && !begun { // the call has an answer, and gRPC drops what comes
+	if f.Type != http2.FrameHeaders && !begun { // the call is finished, or has an answer: gRPC drops what comes
 		return
 	}
 	more := int64(f.Length)

@@ -56,6 +56,9 @@ func FuzzFrames(f *testing.F) {
 	_ = framer.WriteData(3, false, make([]byte, 300))
 	_ = framer.WriteData(1, true, nil)
 	_ = framer.WriteRSTStream(3, http2.ErrCodeCancel)
+	_ = framer.WriteHeaders(http2.HeadersFrameParam{StreamID: 5, BlockFragment: []byte{0x82}})
+	_ = framer.WriteContinuation(5, true, make([]byte, 70_000))
+	_ = framer.WriteContinuation(7, true, make([]byte, 70_000))
 	f.Add(b.Bytes(), []byte{0}, []byte{})
 	f.Add(b.Bytes(), []byte{8, 0, 200}, b.Bytes()[len(http2.ClientPreface):])
 	f.Fuzz(func(t *testing.T, in, sizes, out []byte) {

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
@@ -47,8 +48,9 @@ func (n *node) raw() *rawPeer {
 	return p
 }
 
-// call sends the first bytes of a request, all of them if that many is 0.
-func (p *rawPeer) call(method string, m proto.Message, first int) error {
+// open begins a call whose headers have a value of so many bytes, in CONTINUATION frames
+// of 16 KiB at most, and sends no byte of the request.
+func (p *rawPeer) open(method string, value int) error {
 	p.stream += 2
 	stream := p.stream - 1
 	var header bytes.Buffer
@@ -58,9 +60,24 @@ func (p *rawPeer) call(method string, m proto.Message, first int) error {
 	} {
 		_ = enc.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]})
 	}
-	if err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header.Bytes(), EndHeaders: true}); err != nil {
+	first := header.Len()
+	if value > 0 {
+		_ = enc.WriteField(hpack.HeaderField{Name: "x", Value: strings.Repeat("^", value), Sensitive: true}) // in neither table
+	}
+	err := p.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: header.Next(first), EndHeaders: value == 0})
+	for header.Len() > 0 && err == nil {
+		part := header.Next(16 << 10)
+		err = p.WriteContinuation(stream, header.Len() == 0, part)
+	}
+	return err
+}
+
+// call sends the first bytes of a request, all of them if that many is 0.
+func (p *rawPeer) call(method string, m proto.Message, first int) error {
+	if err := p.open(method, 0); err != nil {
 		return err
 	}
+	stream := p.stream - 1
 	body, err := proto.Marshal(m)
 	if err != nil {
 		return err
@@ -115,6 +132,53 @@ func TestUnfinishedRequests(t *testing.T) {
 	}
 	n.empty(arriving)
 	n.put("k")
+}
+
+// So has who sends headers alone, whose bytes are in any kind of frame, or who opens calls
+// and sends nothing at all.
+func TestUnfinishedHeaders(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		calls, value int
+	}{
+		{"more than headers may have", 64, 1 << 20},
+		{"many long headers", 160, 15 << 10},
+		{"many calls", 1000, 0},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes = 4 << 20 }).mount()
+			arriving, _ := n.server.Budgets()
+			p := n.raw()
+			for range tc.calls {
+				if p.open(pb.ObjectService_BatchExistKey_FullMethodName, tc.value) != nil {
+					break
+				}
+			}
+			select {
+			case <-p.ended:
+			case <-time.After(10 * time.Second):
+				t.Fatalf("%d calls of which only headers came, each with %d bytes, are not finished, and the connection is open", tc.calls, tc.value)
+			}
+			n.empty(arriving)
+			n.put("k")
+		})
+	}
+}
+
+// Headers have 16 KiB at most, which is enough for the longest token.
+func TestHeadersAreBounded(t *testing.T) {
+	n := newNode(t).mount()
+	exists := func(bytes int) error {
+		ctx := metadata.AppendToOutgoingContext(t.Context(), "authorization", strings.Repeat("x", bytes))
+		_, err := n.objects.ExistKey(ctx, &pb.ExistKeyRequest{Key: "k"})
+		return err
+	}
+	if err := exists(14 << 10); err != nil {
+		t.Errorf("14 KiB: got %v, want no error", err)
+	}
+	if err := exists(16 << 10); err == nil || !strings.Contains(err.Error(), "16384") {
+		t.Errorf("more than 16 KiB: got %v, want a refusal that names the bound", err)
+	}
 }
 
 // What is finished, given up or answered is not counted any more, whatever has arrived of it.

@@ -44,6 +44,10 @@ const (
 	// maxStreams is how many calls one connection may have under way; further
 	// ones wait in the client.
 	maxStreams = 1024
+	// maxHeaders is what the headers of a call may have, and 32 bytes for each of them. What
+	// clients send besides a token, of 8 KiB at most, has less than 2 KiB: names of
+	// the call and the host, a time limit and the context of a trace.
+	maxHeaders = 16 << 10
 	// A connection without traffic is probed after probeAfter, and closed if
 	// probeTimeout goes by without an answer: its host is gone.
 	probeAfter   = time.Minute
@@ -202,6 +206,7 @@ func NewServer(c Config) *Server {
 		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),
 		grpc.MaxSendMsgSize(max(c.Limits.MessageBytes, minSendBytes)),
 		grpc.MaxConcurrentStreams(maxStreams),
+		grpc.MaxHeaderListSize(maxHeaders),
 		// Calls run on goroutines whose stacks have grown already; on new ones when those
 		// are busy.
 		grpc.NumStreamWorkers(uint32(runtime.GOMAXPROCS(0))),

@@ -100,6 +100,8 @@ const (
 	maxFile     = 4 << 20
 	// minToken is the least length of a token: 128 bits in hexadecimal digits.
 	minToken = 32
+	// maxToken is the most: it has room in the headers of a call.
+	maxToken = 8 << 10
 )
 
 // New reads a file of tokens, if one is named.
@@ -172,8 +174,8 @@ func parseTokens(b []byte) (map[[sha256.Size]byte]Identity, error) {
 		if !ok || role == Node || len(fields) != want {
 			return nil, fmt.Errorf("line %d must be: operator NAME TOKEN, or: client NAME TOKEN CLIENT-ID", n)
 		}
-		if len(fields[2]) < minToken {
-			return nil, fmt.Errorf("line %d: the token has %d characters, at least %d are needed", n, len(fields[2]), minToken)
+		if len(fields[2]) < minToken || len(fields[2]) > maxToken {
+			return nil, fmt.Errorf("line %d: the token has %d characters, %d to %d are possible", n, len(fields[2]), minToken, maxToken)
 		}
 		i := Identity{Name: fields[1], Role: role}
 		if role == Client {

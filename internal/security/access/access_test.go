@@ -24,7 +24,8 @@ func TestTokens(t *testing.T) {
 	for text, want := range map[string]string{
 		"operator op " + secret:                            "",
 		"# none\n\nclient c " + secret + " " + id.String(): "",
-		"operator op " + secret[1:]:                        "at least 32",
+		"operator op " + secret[1:]:                        "32 to 8192",
+		"operator op " + strings.Repeat(secret, 257):       "32 to 8192",
 		"client c " + secret:                               "line 1 must be",
 		"operator op " + secret + "\nnode n " + secret:     "line 2 must be",
 		"client c " + secret + " 17":                       "must be a UUID",
