@@ -36,7 +36,7 @@ func budgeted(ctx context.Context, budget *share.Budget, resp any) (any, error) 
 	if size < largeAnswer {
 		return resp, nil
 	}
-	peer := callerFor(ctx).Peer
+	peer := hostOf(ctx) // no caller is known here, around authorizeUnary; beginBatch asks for the same
 	if taken, all, own := budget.Take(peer, int64(size)); !taken {
 		return nil, errs.New(errs.Unresolved, "", "the call was made; its answer has %d bytes, and %d of answers to you are not read yet, of all %d; read them, or ask for less at once", size, own, all)
 	}

@@ -2,17 +2,22 @@ package rpc_test
 
 import (
 	"bytes"
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
@@ -20,6 +25,8 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/internal/security/access"
+	"github.com/understudy-store/understudy/internal/security/certs"
 	"github.com/understudy-store/understudy/internal/security/share"
 )
 
@@ -37,6 +44,10 @@ func (n *node) raw() *rawPeer {
 	if err != nil {
 		n.t.Fatal(err)
 	}
+	return n.rawOver(conn)
+}
+
+func (n *node) rawOver(conn net.Conn) *rawPeer {
 	n.t.Cleanup(func() { _ = conn.Close() })
 	p := &rawPeer{Conn: conn, Framer: http2.NewFramer(conn, conn), ended: make(chan struct{})}
 	_, _ = io.WriteString(conn, http2.ClientPreface)
@@ -210,39 +221,97 @@ func TestFinishedRequestsAreNotCounted(t *testing.T) {
 	}
 }
 
+// leaveUnread asks for a list of so many keys, of 1,000 bytes each, and takes no answer, until
+// the host is refused more. It returns that error.
+func (n *node) leaveUnread(p *rawPeer, keys int) (err error) {
+	n.t.Helper()
+	var names []string
+	for i := range keys {
+		names = append(names, fmt.Sprintf("%01000d", i))
+	}
+	n.put(names...)
+	within(n.t, "the share of the host is taken", func() bool {
+		if err := p.call(pb.AdminService_ListKeys_FullMethodName, &pb.ListKeysRequest{PageSize: 1000}, 0); err != nil {
+			n.t.Fatal(err)
+		}
+		_, err = n.ops.ListKeys(n.t.Context(), &pb.ListKeysRequest{PageSize: 1000})
+		return err != nil
+	})
+	return err
+}
+
 // Answers that nobody reads are counted, and refused past the share of their host, until
 // their connection ends.
 func TestUnreadAnswers(t *testing.T) {
 	n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes = 2 << 20 }).mount()
 	_, unread := n.server.Budgets()
-	admin := n.ops
-	var keys []string
-	for i := range 100 {
-		keys = append(keys, fmt.Sprintf("%01000d", i))
-	}
-	n.put(keys...)
 	p := n.raw()
-	for began := time.Now(); ; time.Sleep(time.Millisecond) { // until the share is taken
-		if err := p.call(pb.AdminService_ListKeys_FullMethodName, &pb.ListKeysRequest{PageSize: 1000}, 0); err != nil {
-			t.Fatal(err)
-		}
-		_, err := admin.ListKeys(t.Context(), &pb.ListKeysRequest{PageSize: 1000})
-		if err != nil {
-			if e, _ := rpcerr.Parse(err); e.Kind != errs.Unresolved || !strings.Contains(err.Error(), "not read yet") {
-				t.Errorf("got %v, want what is not read, and that the call may have been applied: it was made (V)", err)
-			}
-			break
-		}
-		if time.Since(began) > 10*time.Second {
-			t.Fatal("answers are not counted")
-		}
+	err := n.leaveUnread(p, 100)
+	if e, _ := rpcerr.Parse(err); e.Kind != errs.Unresolved || !strings.Contains(err.Error(), "not read yet") {
+		t.Errorf("got %v, want what is not read, and that the call may have been applied: it was made (V)", err)
 	}
-	if _, err := admin.ListKeys(t.Context(), &pb.ListKeysRequest{PageSize: 10}); err != nil {
+	if _, err := n.ops.ListKeys(t.Context(), &pb.ListKeysRequest{PageSize: 10}); err != nil {
 		t.Errorf("a small answer: %v, want no error", err)
 	}
 	_ = p.Close()
 	n.empty(unread)
-	if _, err := admin.ListKeys(t.Context(), &pb.ListKeysRequest{PageSize: 1000}); err != nil {
+	if _, err := n.ops.ListKeys(t.Context(), &pb.ListKeysRequest{PageSize: 1000}); err != nil {
 		t.Errorf("when the connection has ended: %v, want no error", err)
 	}
+}
+
+// Reads of many keys are refused before their keys are looked up, while earlier answers are
+// not read: also where callers have roles.
+func TestUnreadAnswersStopReads(t *testing.T) {
+	for _, roles := range []bool{false, true} {
+		t.Run(fmt.Sprintf("roles=%v", roles), func(t *testing.T) {
+			var n *node
+			var p *rawPeer
+			if limit := func(c *rpc.Config) { c.Limits.Bytes = 2 << 20 }; roles {
+				server, operator := identities(t)
+				callers, err := access.New("", zerolog.Nop())
+				if err != nil {
+					t.Fatal(err)
+				}
+				n = newNode(t, limit, func(c *rpc.Config) { c.Callers, c.Credentials = callers, rpc.Credentials(server, true) })
+				n.callOver(n.dial(grpc.WithTransportCredentials(credentials.NewTLS(operator))))
+				h2 := operator.Clone()
+				h2.NextProtos = []string{"h2"}
+				conn, err := tls.Dial("tcp", n.address, h2)
+				if err != nil {
+					t.Fatal(err)
+				}
+				p = n.rawOver(conn)
+			} else {
+				n = newNode(t, limit)
+				p = n.raw()
+			}
+			n.mount()
+			_ = n.leaveUnread(p, 100)
+			_, err := n.objects.BatchGetReplicaList(t.Context(), &pb.BatchGetReplicaListRequest{Keys: slices.Repeat([]string{"k"}, 5000)})
+			wantKind(t, "a read of 5,000 keys", err, errs.Unavailable)
+		})
+	}
+}
+
+// identities returns what a server and an operator use for TLS.
+func identities(t *testing.T) (server, operator *tls.Config) {
+	t.Helper()
+	authority, err := certs.Open(t.TempDir(), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	load := func(s certs.Subject) *certs.Source {
+		files, err := authority.Issue(s.Name, s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, err := certs.Load(files, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return source
+	}
+	node := load(certs.Subject{Name: "node", Role: "node", Hosts: []string{"127.0.0.1"}, Until: time.Hour})
+	return node.Server(tls.RequireAndVerifyClientCert), load(certs.Subject{Name: "operator", Role: "operator", Until: time.Hour}).Client()
 }

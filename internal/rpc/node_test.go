@@ -81,9 +81,14 @@ func newNode(t testing.TB, options ...func(*rpc.Config)) *node {
 	}
 	n.server = rpc.NewServer(config)
 	n.listen()
-	n.conn = n.dial()
-	n.objects, n.clients, n.ops = pb.NewObjectServiceClient(n.conn), pb.NewClientServiceClient(n.conn), pb.NewAdminServiceClient(n.conn)
+	n.callOver(n.dial())
 	return n
+}
+
+// callOver has the clients call over a connection.
+func (n *node) callOver(conn *grpc.ClientConn) {
+	n.conn = conn
+	n.objects, n.clients, n.ops = pb.NewObjectServiceClient(conn), pb.NewClientServiceClient(conn), pb.NewAdminServiceClient(conn)
 }
 
 // serveStore begins a term and runs its writer.
@@ -150,8 +155,8 @@ func (n *node) listen() {
 
 func (n *node) dial(options ...grpc.DialOption) *grpc.ClientConn {
 	n.t.Helper()
-	conn, err := grpc.NewClient(n.address, append(options, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pb.DefaultMaxMessageBytes)))...)
+	conn, err := grpc.NewClient(n.address, append([]grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(pb.DefaultMaxMessageBytes))}, options...)...)
 	if err != nil {
 		n.t.Fatal(err)
 	}

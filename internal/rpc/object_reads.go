@@ -28,7 +28,7 @@ func newBatches() *share.Budget {
 }
 
 // beginBatch waits until a read of so many keys may be answered. It is not while earlier
-// answers to its peer are not read: their keys would be looked up for nothing.
+// answers to its host are not read: their keys would be looked up for nothing.
 func (s *objectService) beginBatch(ctx context.Context, keys int) (end func(), err error) {
 	if keys <= manyKeys {
 		return func() {}, nil
@@ -38,12 +38,12 @@ func (s *objectService) beginBatch(ctx context.Context, keys int) (end func(), e
 		return nil, errs.Wrap(errs.Unavailable, "", err)
 	}
 	end = func() { s.batches.GiveBack(peer, 1) }
-	least := int64(keys * leastEntry)
-	if room, all, own := s.unread.Take(peer, least); !room {
+	host, least := hostOf(ctx), int64(keys*leastEntry)
+	if room, all, own := s.unread.Take(host, least); !room {
 		end()
 		return nil, errs.New(errs.Unavailable, "", "%d bytes of answers to you are not read yet, of all %d; read them, or ask for less at once", own, all)
 	}
-	s.unread.GiveBack(peer, least) // it is taken when its size is known
+	s.unread.GiveBack(host, least) // it is taken when its size is known
 	return end, nil
 }
 
