@@ -15,8 +15,9 @@ import (
 )
 
 // largeAnswer is from which size on an answer is counted until it is sent: gRPC takes
-// what its handlers return, and keeps it for as long as the peer reads nothing.
-const largeAnswer = 64 << 10
+// what its handlers return, and keeps it for as long as the peer reads nothing. A smaller one
+// is counted with its call (see openBytes).
+const largeAnswer = 4 << 10
 
 // An answer is a large one, with its place in the budget.
 type answer struct {

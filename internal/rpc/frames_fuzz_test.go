@@ -64,26 +64,23 @@ func FuzzFrames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in, sizes, out []byte) {
 		count := func(sizes []byte) string {
 			budget := share.NewBudget(share.NewRule("bytes", "", 1<<20, 0.5, 1<<10))
-			c := &countedConn{
-				Conn: &replayed{left: in, sizes: sizes}, budget: budget, refused: func(net.Addr) {}, peer: "x",
-				in: frames{skip: len(http2.ClientPreface)}, unfinished: make(map[uint32]int64),
-			}
+			c := newCountedConn(&replayed{left: in, sizes: sizes}, counting{calls: budget, requests: budget, refused: func(net.Addr) {}})
 			buf, err := make([]byte, 1<<10), error(nil)
 			for err == nil {
 				_, err = c.Read(buf)
 			}
 			_, _ = c.Write(out)
 			c.settle()
-			sum := int64(0)
-			for _, n := range c.unfinished {
-				sum += n
+			var sum call
+			for _, of := range c.open {
+				sum = sum.plus(of)
 			}
-			if sum != c.bytes || sum < 0 || c.taken < 0 {
-				t.Fatalf("%d bytes are counted, %d taken; of all calls there are %d", c.bytes, c.taken, sum)
+			if kept := sum.kept + sum.waiting; kept != c.calls.bytes || sum.request != c.requests.bytes || min(kept, sum.request, c.calls.taken, c.requests.taken) < 0 {
+				t.Fatalf("%+v and %+v are counted; of all calls there are %+v", c.calls, c.requests, sum)
 			}
 			text := ""
 			if err == io.EOF {
-				text = fmt.Sprint(c.bytes, c.taken)
+				text = fmt.Sprint(sum, c.calls.taken, c.requests.taken)
 			}
 			_ = c.Close()
 			if !budget.Empty() {

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -122,7 +123,7 @@ func (n *node) empty(budget *share.Budget) {
 // than there is; what it took is free again then, and others did not notice.
 func TestUnfinishedRequests(t *testing.T) {
 	n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes = 4 << 20 }).mount()
-	arriving, _ := n.server.Budgets()
+	open, arriving, _ := n.server.Budgets()
 	large := &pb.BatchExistKeyRequest{Keys: []string{strings.Repeat("k", 60_000)}}
 	p, sent := n.raw(), 0
 	for ; sent < 1000; sent++ {
@@ -141,6 +142,7 @@ func TestUnfinishedRequests(t *testing.T) {
 	case <-time.After(10 * time.Second):
 		t.Fatalf("%d requests of 60 kB are not finished, and the connection is open", sent)
 	}
+	n.empty(open)
 	n.empty(arriving)
 	n.put("k")
 }
@@ -158,7 +160,7 @@ func TestUnfinishedHeaders(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes = 4 << 20 }).mount()
-			arriving, _ := n.server.Budgets()
+			open, _, _ := n.server.Budgets()
 			p := n.raw()
 			for range tc.calls {
 				if p.open(pb.ObjectService_BatchExistKey_FullMethodName, tc.value) != nil {
@@ -170,7 +172,7 @@ func TestUnfinishedHeaders(t *testing.T) {
 			case <-time.After(10 * time.Second):
 				t.Fatalf("%d calls of which only headers came, each with %d bytes, are not finished, and the connection is open", tc.calls, tc.value)
 			}
-			n.empty(arriving)
+			n.empty(open)
 			n.put("k")
 		})
 	}
@@ -195,8 +197,9 @@ func TestHeadersAreBounded(t *testing.T) {
 // What is finished, given up or answered is not counted any more, whatever has arrived of it.
 func TestFinishedRequestsAreNotCounted(t *testing.T) {
 	n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes, c.Limits.MessageBytes = 1<<20, 50_000 }).mount()
-	arriving, _ := n.server.Budgets()
+	open, arriving, _ := n.server.Budgets()
 	p := n.raw()
+	_ = p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 64 << 10}) // takes answers
 	for i := range 100 {
 		var err error
 		switch i % 3 {
@@ -212,6 +215,7 @@ func TestFinishedRequestsAreNotCounted(t *testing.T) {
 		if err != nil {
 			t.Fatalf("call %d: %v, want no error: all before are over", i, err)
 		}
+		n.empty(open)
 		n.empty(arriving)
 	}
 	select {
@@ -221,15 +225,19 @@ func TestFinishedRequestsAreNotCounted(t *testing.T) {
 	}
 }
 
+// putLong puts so many keys of 1,000 bytes.
+func (n *node) putLong(keys int) {
+	n.t.Helper()
+	for i := range keys {
+		n.put(fmt.Sprintf("%01000d", i))
+	}
+}
+
 // leaveUnread asks for a list of so many keys, of 1,000 bytes each, and takes no answer, until
 // the host is refused more. It returns that error.
 func (n *node) leaveUnread(p *rawPeer, keys int) (err error) {
 	n.t.Helper()
-	var names []string
-	for i := range keys {
-		names = append(names, fmt.Sprintf("%01000d", i))
-	}
-	n.put(names...)
+	n.putLong(keys)
 	within(n.t, "the share of the host is taken", func() bool {
 		if err := p.call(pb.AdminService_ListKeys_FullMethodName, &pb.ListKeysRequest{PageSize: 1000}, 0); err != nil {
 			n.t.Fatal(err)
@@ -240,24 +248,85 @@ func (n *node) leaveUnread(p *rawPeer, keys int) (err error) {
 	return err
 }
 
-// Answers that nobody reads are counted, and refused past the share of their host, until
-// their connection ends.
+// Answers that nobody reads are counted, also those of a few kB, and refused past the share of
+// their host, until their connection ends.
 func TestUnreadAnswers(t *testing.T) {
-	n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes = 2 << 20 }).mount()
-	_, unread := n.server.Budgets()
+	for _, kB := range []int{100, 50, 10} {
+		t.Run(fmt.Sprintf("%d kB", kB), func(t *testing.T) {
+			n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes = 2 << 20 }).mount()
+			_, _, unread := n.server.Budgets()
+			p := n.raw()
+			err := n.leaveUnread(p, kB)
+			if e, _ := rpcerr.Parse(err); e.Kind != errs.Unresolved || !strings.Contains(err.Error(), "not read yet") {
+				t.Errorf("got %v, want what is not read, and that the call may have been applied: it was made (V)", err)
+			}
+			if _, err := n.ops.ListKeys(t.Context(), &pb.ListKeysRequest{PageSize: 1}); err != nil {
+				t.Errorf("a small answer: %v, want no error", err)
+			}
+			_ = p.Close()
+			n.empty(unread)
+			if _, err := n.ops.ListKeys(t.Context(), &pb.ListKeysRequest{PageSize: 1000}); err != nil {
+				t.Errorf("when the connection has ended: %v, want no error", err)
+			}
+		})
+	}
+}
+
+// Who takes no small answers has its connection closed, too, before they have taken more than
+// there is.
+func TestUnreadSmallAnswers(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes = 4 << 20 }).mount()
+	open, _, _ := n.server.Budgets()
+	n.put("k")
 	p := n.raw()
-	err := n.leaveUnread(p, 100)
-	if e, _ := rpcerr.Parse(err); e.Kind != errs.Unresolved || !strings.Contains(err.Error(), "not read yet") {
-		t.Errorf("got %v, want what is not read, and that the call may have been applied: it was made (V)", err)
+	for range 1000 {
+		if p.call(pb.ObjectService_ExistKey_FullMethodName, &pb.ExistKeyRequest{Key: "k"}, 0) != nil {
+			break
+		}
 	}
-	if _, err := n.ops.ListKeys(t.Context(), &pb.ListKeysRequest{PageSize: 10}); err != nil {
-		t.Errorf("a small answer: %v, want no error", err)
+	select {
+	case <-p.ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("1,000 answers are not taken, and the connection is open")
 	}
+	n.empty(open)
+}
+
+// As many calls as one connection may have wait for a commit, and all get their answers: also
+// while another connection of their host has nearly all that there is for requests.
+func TestManyCallsOfOneConnection(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes = 32 << 20 }).mount()
+	open, arriving, _ := n.server.Budgets()
+	large, p := &pb.BatchExistKeyRequest{Keys: []string{strings.Repeat("k", 60_000)}}, n.raw()
+	for range 250 {
+		if err := p.call(pb.ObjectService_BatchExistKey_FullMethodName, large, 60_000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	within(t, "15 of 16 MiB of requests are there", func() bool { return taken(arriving) > 14<<20 })
+	release := n.log.stall(t)
+	var calls sync.WaitGroup
+	const many = 1000
+	for i := range many {
+		calls.Go(func() {
+			if _, err := n.objects.PutStart(t.Context(), &pb.PutStartRequest{ClientId: alice, Key: fmt.Sprint(i), Size: 1}); err != nil {
+				t.Errorf("call %d: %v", i, err)
+			}
+		})
+	}
+	within(t, "all calls wait", func() bool { return taken(open) > (many+200)*6<<10 })
+	release()
+	calls.Wait()
 	_ = p.Close()
-	n.empty(unread)
-	if _, err := n.ops.ListKeys(t.Context(), &pb.ListKeysRequest{PageSize: 1000}); err != nil {
-		t.Errorf("when the connection has ended: %v, want no error", err)
-	}
+	n.empty(open)
+	n.empty(arriving)
+}
+
+// taken is what all have of a budget.
+func taken(b *share.Budget) int64 {
+	_, all, _ := b.Take("nobody", 0)
+	b.GiveBack("nobody", 0)
+	return all
 }
 
 // Reads of many keys are refused before their keys are looked up, while earlier answers are

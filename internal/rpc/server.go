@@ -106,9 +106,9 @@ type Limits struct {
 	// address gets half of them at most. When they are taken, there are as many for
 	// nodes that are registered.
 	Snapshots int
-	// Bytes is what requests that are not finished may have together, and as much for large
-	// answers that are not sent; one host gets half. By default it is leastBytes, or eight of
-	// the largest messages if that is more.
+	// Bytes is what requests that are not finished may have together, as much for calls that
+	// are not over, and for answers of largeAnswer and more that are not sent; one host gets
+	// half. By default it is leastBytes, or eight of the largest messages if that is more.
 	Bytes int64
 	// Send is how long a message of a stream may take to be read, 20 s by default.
 	Send time.Duration
@@ -163,6 +163,7 @@ type Server struct {
 	permissions map[string]permission
 	peersLog    zerolog.Logger         // of what many peers may cause
 	refusals    zerolog.Logger         // of calls whose callers lack the role
+	open        *share.Budget          // bytes of calls that are not over
 	arriving    *share.Budget          // bytes of requests that are not finished
 	unread      *share.Budget          // bytes of large answers that are not sent
 	calls       *callsUnderWay         // as far as Limits.Calls counts them
@@ -194,13 +195,13 @@ func NewServer(c Config) *Server {
 	s.refusals = c.Log.Sample(&zerolog.BurstSampler{Burst: maxRefusals, Period: time.Minute})
 	s.ending, s.end = context.WithCancel(context.Background())
 	bytes := share.NewRule("bytes", "", c.Limits.Bytes, 0.5, fewBytes)
-	s.arriving, s.unread = share.NewBudget(bytes), share.NewBudget(bytes)
+	s.open, s.arriving, s.unread = share.NewBudget(bytes), share.NewBudget(bytes), share.NewBudget(bytes)
 	if c.Credentials == nil {
 		c.Credentials = insecure.NewCredentials()
 	}
 	s.unary = []grpc.UnaryServerInterceptor{s.finishUnary, s.authorizeUnary, recovery.UnaryServerInterceptor(), s.admitUnary}
 	options := []grpc.ServerOption{
-		grpc.Creds(counting{c.Credentials, s.arriving, s.logUnfinished}),
+		grpc.Creds(counting{c.Credentials, s.open, s.arriving, s.logUnfinished}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),
@@ -232,7 +233,7 @@ func NewServer(c Config) *Server {
 
 // logUnfinished says why a connection was closed.
 func (s *Server) logUnfinished(peer net.Addr) {
-	s.peersLog.Warn().Stringer("peer", peer).Msg("closed a connection: its host sends more requests than it finishes")
+	s.peersLog.Warn().Stringer("peer", peer).Msg("closed a connection: its host has more of calls that are not finished than it may")
 }
 
 // Serve answers calls that come through a listener until Stop is called, and
