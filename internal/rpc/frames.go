@@ -67,6 +67,9 @@ type countedConn struct {
 	calls    account         // of calls, without their requests' bytes
 	requests account
 	closed   bool
+	writing  bool // a write is under way: it waits if the peer reads nothing
+	resets   int  // of calls, by the peer, since it began
+	reset    call // all of these
 }
 
 // A call is what is counted for one that is not over.
@@ -108,8 +111,20 @@ func (c *countedConn) Read(b []byte) (int, error) {
 // Write writes.
 func (c *countedConn) Write(b []byte) (int, error) {
 	c.out.next(b, c.sent)
+	c.write(true)
+	n, err := c.Conn.Write(b)
+	c.write(false)
+	return n, err
+}
+
+// write notes that a write begins, or has ended.
+func (c *countedConn) write(begins bool) {
+	c.mu.Lock()
+	c.writing = begins
+	c.drop(c.reset)
+	c.resets, c.reset = 0, call{}
+	c.mu.Unlock()
 	c.settle()
-	return c.Conn.Write(b)
 }
 
 // Close closes the connection.
@@ -126,7 +141,7 @@ func (c *countedConn) arrived(f http2.FrameHeader) {
 	switch f.Type {
 	case http2.FrameHeaders, http2.FrameContinuation, http2.FrameData:
 	case http2.FrameRSTStream:
-		c.finish(f.StreamID)
+		c.giveUp(f.StreamID)
 		return
 	default:
 		return
@@ -170,6 +185,22 @@ func (c *countedConn) finish(stream uint32) {
 	delete(c.open, stream)
 }
 
+// giveUp ends a call that its peer has reset. While a write is under way, its answer waits
+// behind that, and the call counts on.
+func (c *countedConn) giveUp(stream uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of, begun := c.open[stream]
+	delete(c.open, stream)
+	switch {
+	case begun && c.writing:
+		c.resets++
+		c.reset = c.reset.plus(of)
+	case begun:
+		c.drop(of)
+	}
+}
+
 // add counts more of a call. The lock is held.
 func (c *countedConn) add(more call) {
 	c.calls.bytes += more.kept + more.waiting
@@ -183,7 +214,7 @@ func (c *countedConn) drop(less call) {
 }
 
 // settle takes of the budgets what is counted, or gives it back. It reports whether there
-// was room.
+// was room, and no more calls were reset during a write than may be under way.
 func (c *countedConn) settle() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,7 +222,7 @@ func (c *countedConn) settle() bool {
 		c.calls.bytes, c.requests.bytes = 0, 0
 	}
 	calls, requests := c.calls.settle(c.peer), c.requests.settle(c.peer)
-	return calls && requests
+	return calls && requests && c.resets <= maxStreams
 }
 
 // settle takes of the budget what is counted above freeBytes, or gives it back.

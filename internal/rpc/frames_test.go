@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"crypto/tls"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"runtime"
 	"slices"
 	"strings"
@@ -288,6 +290,39 @@ func TestUnreadSmallAnswers(t *testing.T) {
 	case <-p.ended:
 	case <-time.After(10 * time.Second):
 		t.Fatal("1,000 answers are not taken, and the connection is open")
+	}
+	n.empty(open)
+}
+
+// While a peer reads nothing, the answers to calls that it resets wait to be dropped: who resets
+// more calls than may be under way has its connection closed.
+func TestResetsWithoutReading(t *testing.T) {
+	n := newNode(t).mount()
+	open, _, unread := n.server.Budgets()
+	n.putLong(100)
+	conn, err := net.Dial("tcp", n.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	p := &rawPeer{Conn: conn, Framer: http2.NewFramer(conn, conn)}
+	_, _ = io.WriteString(conn, http2.ClientPreface)
+	_ = p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1 << 30})
+	_ = p.WriteWindowUpdate(0, 1<<30)
+	for range 200 { // 20 MB, more than the system takes without a reader
+		if err := p.call(pb.AdminService_ListKeys_FullMethodName, &pb.ListKeysRequest{PageSize: 1000}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	within(t, "answers wait", func() bool { return !unread.Empty() })
+	for err == nil {
+		if err = p.call(pb.ObjectService_ExistKey_FullMethodName, &pb.ExistKeyRequest{Key: "k"}, 0); err == nil {
+			err = p.WriteRSTStream(p.stream-1, http2.ErrCodeCancel)
+		}
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d calls were reset, and the connection is open", p.stream/2-200)
 	}
 	n.empty(open)
 }
