@@ -1,8 +1,6 @@
 package metadata
 
 import (
-	"slices"
-
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/metadata/binenc"
 	"github.com/understudy-store/understudy/segment"
@@ -24,7 +22,7 @@ func (e *CloseSegment) Apply(tx *Tx) error {
 	if p == nil {
 		return errs.SegmentNotFound
 	}
-	if p.closes == 0 || p.drains() {
+	if p.closes() == 0 || p.drains() {
 		tx.s.closeSegment(p, e.Until)
 	}
 	return nil
@@ -33,7 +31,7 @@ func (e *CloseSegment) Apply(tx *Tx) error {
 // closeSegment closes a segment until a time, or opens it for 0.
 func (s *Store) closeSegment(p *segmentState, until Time) {
 	s.addTerm(p, -p.digestTerm())
-	p.closes = until
+	p.closing.Store(int64(until))
 	s.addTerm(p, p.digestTerm())
 	if s.pool.Remove(p.Segment); until == 0 {
 		s.pool.Add(p.Segment)
@@ -64,7 +62,7 @@ func (s *Store) PrepareClose(client segment.ClientID, id segment.ID, until Time)
 		return nil, errs.New(errs.SegmentNotFound, op, "client %v has no segment mounted", client)
 	case p == nil || p.Client != client:
 		return nil, errs.New(errs.InvalidParams, op, "client %v has not mounted segment %v", client, id)
-	case p.closes != 0 && !p.drains():
+	case p.closes() != 0 && !p.drains():
 		return nil, nil
 	case s.Rules() < closingRules:
 		return nil, errs.New(errs.Unavailable, op, "nodes of an older version do not know closed segments; upgrade them")
@@ -77,20 +75,17 @@ func (s *Store) Closed(id segment.ID) bool {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	p := s.mounts.byID[id]
-	return p != nil && p.closes != 0
+	return p != nil && p.closes() != 0
 }
 
 // SegmentsToUnmount returns, in order, the numbers of closed segments whose grace period
 // is over.
 func (s *Store) SegmentsToUnmount(now Time) (numbers []segment.Number) {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
-	for number, p := range s.segments {
-		if p.closes != 0 && p.closes <= now {
-			numbers = append(numbers, number)
+	for p := range s.mounted().Scan {
+		if until := p.closes(); until != 0 && until <= now {
+			numbers = append(numbers, p.Number)
 		}
 	}
-	slices.Sort(numbers)
 	return numbers
 }
 

@@ -130,8 +130,8 @@ func (p *segmentState) digestTerm() Digest {
 	if p.Instance != 0 {
 		h = mix(h, p.Instance)
 	}
-	if p.closes != 0 {
-		h = mix(mix(h, seedClosing), uint64(p.closes))
+	if until := p.closes(); until != 0 {
+		h = mix(mix(h, seedClosing), uint64(until))
 	}
 	return finish(h)
 }

@@ -25,7 +25,7 @@ const (
 )
 
 // drains reports whether a drain job has closed the segment.
-func (p *segmentState) drains() bool { return p.closes >= drained }
+func (p *segmentState) drains() bool { return p.closes() >= drained }
 
 // DrainStatus is how far a drain job is, with the C++ master's numbers.
 type DrainStatus uint8
@@ -109,7 +109,7 @@ func (e *SaveDrain) Apply(tx *Tx) error {
 	case DrainFailed, DrainCanceled:
 	}
 	for _, number := range e.Numbers {
-		if p := s.segments[number]; p != nil && (p.closes == 0 || p.drains()) {
+		if p := s.segments[number]; p != nil && (p.closes() == 0 || p.drains()) {
 			s.closeSegment(p, closes)
 		}
 	}
@@ -206,12 +206,12 @@ func (s *Store) PrepareDrain(d Drain) (*SaveDrain, error) {
 	if s.Rules() < transferRules {
 		return nil, errs.New(errs.Unavailable, op, "nodes of an older version do not know drain jobs; upgrade them")
 	}
-	for number, p := range s.segments {
-		if slices.Contains(d.Segments, p.Name) {
-			if p.closes != 0 { // the end of another job would open it
+	for _, name := range d.Segments {
+		for _, p := range s.mounts.byName[name] {
+			if p.closes() != 0 { // the end of another job would open it
 				return nil, errs.New(errs.Unavailable, op, "one of the segments %.64q takes no new objects already", p.Name)
 			}
-			d.Numbers = append(d.Numbers, number)
+			d.Numbers = append(d.Numbers, p.Number)
 		}
 	}
 	running := 0

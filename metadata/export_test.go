@@ -135,3 +135,12 @@ func (s *Store) MemoryHeld() (bytes int64) {
 	}
 	return bytes
 }
+
+// Idle reports whether a commit could be applied at once.
+func (s *Store) Idle() bool {
+	if !s.applyMu.TryLock() {
+		return false
+	}
+	s.applyMu.Unlock()
+	return true
+}

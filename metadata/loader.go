@@ -1,6 +1,7 @@
 package metadata
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -126,19 +127,30 @@ func (l *Loader) readSegments(c *binenc.Coder) {
 	s := l.s
 	binenc.CodeVarint(c, &s.now)
 	codeNumber(c, &s.lastNumber)
-	for range c.Count(32) {
-		var number segment.Number
-		var spec segment.Spec
-		var closes Time
-		codeMounted(c, l.rules, &number, &spec, &closes)
-		if number == 0 || number > s.lastNumber || s.segments[number] != nil {
-			c.Fail("segment number %d", number)
+	type mounted struct {
+		number segment.Number
+		spec   segment.Spec
+		closes Time
+	}
+	list := make([]mounted, c.Count(32))
+	for i := range list {
+		m := &list[i]
+		codeMounted(c, l.rules, &m.number, &m.spec, &m.closes)
+		if m.number == 0 || m.number > s.lastNumber {
+			c.Fail("segment number %d", m.number)
 		}
 		if c.Err() != nil {
 			return
 		}
-		if p := s.mount(spec, number, ""); closes != 0 {
-			s.closeSegment(p, closes)
+	}
+	slices.SortFunc(list, func(a, b mounted) int { return cmp.Compare(a.number, b.number) }) // a snapshot has them in any order
+	for _, m := range list {
+		if s.segments[m.number] != nil {
+			c.Fail("segment number %d", m.number)
+			return
+		}
+		if p := s.mount(m.spec, m.number, ""); m.closes != 0 {
+			s.closeSegment(p, m.closes)
 		}
 	}
 	if l.rules > FirstRules || c.Len() > 0 {

@@ -5,57 +5,76 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/tidwall/btree"
+
 	"github.com/understudy-store/understudy/segment"
 )
 
 // mounts finds the mounted segments by all that calls name them by. Guarded by
 // Store.applyMu.
 type mounts struct {
+	byNumber   *btree.BTreeG[*segmentState] // all of them; see Store.mounted
 	byID       map[segment.ID]*segmentState
-	byClient   map[segment.ClientID][]*segmentState // in the order of their mounts
-	byEndpoint map[string][]*segmentState           // by their base; they do not overlap
-	byHost     map[string][]*segmentState           // by host id, where there is one; in the order of their mounts
+	byClient   map[segment.ClientID][]*segmentState // in the order of their mounts, as all but byEndpoint
+	byName     map[string][]*segmentState
+	byEndpoint map[string][]*segmentState // by their base; they do not overlap
+	byHost     map[string][]*segmentState // by host id, where there is one
 }
 
 func newMounts() mounts {
+	earlier := func(a, b *segmentState) bool { return a.Number < b.Number }
 	return mounts{
-		make(map[segment.ID]*segmentState), make(map[segment.ClientID][]*segmentState), make(map[string][]*segmentState),
+		btree.NewBTreeGOptions(earlier, btree.Options{NoLocks: true}), make(map[segment.ID]*segmentState),
+		make(map[segment.ClientID][]*segmentState), make(map[string][]*segmentState), make(map[string][]*segmentState),
 		make(map[string][]*segmentState),
 	}
 }
 
+// add makes a segment known that was mounted after all others.
 func (m *mounts) add(p *segmentState) {
+	m.byNumber.Set(p)
 	m.byID[p.ID] = p
 	m.byClient[p.Client] = append(m.byClient[p.Client], p)
+	m.byName[p.Name] = append(m.byName[p.Name], p)
 	if p.HostID != "" {
 		m.byHost[p.HostID] = append(m.byHost[p.HostID], p)
 	}
 	there := m.byEndpoint[p.Endpoint]
-	at, _ := slices.BinarySearchFunc(there, p, func(a, b *segmentState) int {
-		return cmp.Or(cmp.Compare(a.Base, b.Base), cmp.Compare(a.Number, b.Number))
-	})
+	at, _ := slices.BinarySearchFunc(there, p, byBase)
 	m.byEndpoint[p.Endpoint] = slices.Insert(there, at, p)
 }
 
 func (m *mounts) remove(p *segmentState) {
+	m.byNumber.Delete(p)
 	if m.byID[p.ID] == p {
 		delete(m.byID, p.ID)
 	}
-	removeFrom(m.byClient, p.Client, p)
-	removeFrom(m.byEndpoint, p.Endpoint, p)
+	removeFrom(m.byClient, p.Client, p, byMount)
+	removeFrom(m.byName, p.Name, p, byMount)
+	removeFrom(m.byEndpoint, p.Endpoint, p, byBase)
 	if p.HostID != "" {
-		removeFrom(m.byHost, p.HostID, p)
+		removeFrom(m.byHost, p.HostID, p, byMount)
 	}
 }
 
-func removeFrom[K comparable](lists map[K][]*segmentState, key K, p *segmentState) {
+func byMount(a, b *segmentState) int { return cmp.Compare(a.Number, b.Number) }
+
+func byBase(a, b *segmentState) int { return cmp.Or(cmp.Compare(a.Base, b.Base), byMount(a, b)) }
+
+// removeFrom takes a segment out of a list that is in an order. The first of many, which
+// go one after the other when their owner does, goes without a move of the others.
+func removeFrom[K comparable](lists map[K][]*segmentState, key K, p *segmentState, order func(a, b *segmentState) int) {
 	list := lists[key]
-	at := slices.Index(list, p)
-	if list = slices.Delete(list, at, at+1); len(list) == 0 {
+	at, _ := slices.BinarySearchFunc(list, p, order)
+	switch {
+	case len(list) == 1:
 		delete(lists, key)
-		return
+	case at == 0:
+		list[0] = nil
+		lists[key] = list[1:]
+	default:
+		lists[key] = slices.Delete(list, at, at+1)
 	}
-	lists[key] = list
 }
 
 // at returns the segments that share memory with one.
@@ -77,27 +96,24 @@ func (m *mounts) at(spec segment.Spec) []*segmentState {
 // SegmentsOf returns the numbers of the segments that a client has mounted, in
 // order.
 func (s *Store) SegmentsOf(client segment.ClientID) []segment.Number {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
 	var numbers []segment.Number
-	for _, p := range s.mounts.byClient[client] {
+	for _, p := range s.mountedBy(client) {
 		numbers = append(numbers, p.Number)
 	}
-	slices.Sort(numbers)
 	return numbers
 }
 
 // EarlierMounts returns the numbers of the segments that other instances of a
 // client have mounted, in order. Of an instance of 0 nothing is known.
 func (s *Store) EarlierMounts(client segment.ClientID, instance uint64) (numbers []segment.Number) {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
-	for _, p := range s.mounts.byClient[client] {
-		if instance != 0 && p.Instance != 0 && p.Instance != instance {
+	if instance == 0 {
+		return nil
+	}
+	for _, p := range s.mountedBy(client) {
+		if p.Instance != 0 && p.Instance != instance {
 			numbers = append(numbers, p.Number)
 		}
 	}
-	slices.Sort(numbers)
 	return numbers
 }
 
@@ -147,10 +163,8 @@ func (s *Store) NamesOnHost(names []string, client segment.ClientID, host string
 
 // MemoryByOwner returns how many bytes each client has mounted.
 func (s *Store) MemoryByOwner() map[segment.ClientID]uint64 {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
-	bytes := make(map[segment.ClientID]uint64, len(s.mounts.byClient))
-	for _, p := range s.segments {
+	bytes := make(map[segment.ClientID]uint64)
+	for p := range s.mounted().Scan {
 		bytes[p.Client] += p.Size
 	}
 	return bytes

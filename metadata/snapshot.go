@@ -76,7 +76,8 @@ func (s *Store) encodeSegments(c *binenc.Coder) {
 	codeNumber(c, &s.lastNumber)
 	c.CodeCount(&n, 0)
 	for number, p := range s.segments {
-		codeMounted(c, s.Rules(), &number, &p.Spec, &p.closes)
+		closes := p.closes()
+		codeMounted(c, s.Rules(), &number, &p.Spec, &closes)
 	}
 	if n = len(s.localDisks.byNumber); n == 0 && s.Rules() == FirstRules {
 		return // byte-identical to the format before there were SSDs

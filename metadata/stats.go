@@ -1,11 +1,6 @@
 package metadata
 
-import (
-	"math/bits"
-	"slices"
-
-	"github.com/understudy-store/understudy/segment"
-)
+import "math/bits"
 
 // Stats are figures about the state, for policies and people.
 type Stats struct {
@@ -68,7 +63,7 @@ func (s *Store) stats() Stats {
 		st.SSDCapacity += p.ssdCapacity.Load()
 	}
 	for _, p := range s.segments {
-		if p.closes != 0 {
+		if p.closes() != 0 {
 			st.Closed += p.Capacity()
 			continue
 		}
@@ -78,66 +73,6 @@ func (s *Store) stats() Stats {
 		st.LeavingSoon += p.leavingSoon.Load()
 	}
 	return st
-}
-
-// SegmentStats are figures about one mounted segment.
-type SegmentStats struct {
-	segment.Spec
-	Number      segment.Number
-	Capacity    uint64 // bytes
-	Busy        uint64 // bytes, quarantine included
-	Quarantined uint64 // bytes
-	Closed      bool   // it takes no new objects: it is unmounted soon, or drained
-
-	closes Time
-}
-
-// A SegmentStatus says what becomes of a mounted segment, with the number of the
-// C++ master.
-type SegmentStatus int32
-
-// The statuses.
-const (
-	SegmentOK       SegmentStatus = 1
-	SegmentDraining SegmentStatus = 2 // its objects are moved away
-	SegmentDrained  SegmentStatus = 3 // they were
-	SegmentClosed   SegmentStatus = 4 // gracefully unmounting
-)
-
-var segmentStatuses = map[SegmentStatus]string{
-	SegmentOK: "OK", SegmentDraining: "DRAINING", SegmentDrained: "DRAINED", SegmentClosed: "GRACEFULLY_UNMOUNTING",
-}
-
-// String returns the C++ master's name of the status.
-func (s SegmentStatus) String() string { return segmentStatuses[s] }
-
-// Status returns the segment's status.
-func (s *SegmentStats) Status() SegmentStatus {
-	switch {
-	case !s.Closed:
-		return SegmentOK
-	case s.closes == draining:
-		return SegmentDraining
-	case s.closes == drained:
-		return SegmentDrained
-	}
-	return SegmentClosed
-}
-
-// Segments returns the mounted segments in the order in which they were
-// mounted.
-func (s *Store) Segments() []SegmentStats {
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
-	list := make([]SegmentStats, 0, len(s.segments))
-	for _, p := range s.segments {
-		list = append(list, SegmentStats{
-			Spec: p.Spec, Number: p.Number, Capacity: p.Capacity(), Busy: p.Busy(), Quarantined: p.quarantined.Load(),
-			Closed: p.closes != 0, closes: p.closes,
-		})
-	}
-	slices.SortFunc(list, func(a, b SegmentStats) int { return int(a.Number) - int(b.Number) })
-	return list
 }
 
 // CutoffClasses is how many classes of size CutoffCounts tells apart.

@@ -140,13 +140,17 @@ type segmentState struct {
 	peer    string                        // that it counts for, empty while that is not known on this node; applyMu
 	leaving atomic.Pointer[chan struct{}] // closed with the outcome of an unmount that is prepared; primary only
 
-	closes     Time // of a segment: takes no new objects, and is unmounted then; 0 for open; applyMu
-	offloading bool // of an SSD: its owner takes objects to copy; applyMu
-	wipe       bool // of an SSD: its owner is to delete all files on it; applyMu
+	closing    atomic.Int64 // see closes; changed under applyMu
+	offloading bool         // of an SSD: its owner takes objects to copy; applyMu
+	wipe       bool         // of an SSD: its owner is to delete all files on it; applyMu
 
 	ssdCapacity atomic.Uint64 // of an SSD: bytes, 0 if not known
 	ssdUsed     atomic.Int64  // of an SSD: bytes of the objects on it
 }
+
+// closes returns from when on a segment is unmounted, which takes no new objects until
+// then; 0 for one that is open.
+func (p *segmentState) closes() Time { return Time(p.closing.Load()) }
 
 // noSegment stands in comparisons for "before all segments".
 var noSegment = &segmentState{Segment: new(segment.Segment)}

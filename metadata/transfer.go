@@ -184,12 +184,8 @@ func (s *Store) TakesObjects(op, name string) error {
 	if s.pool.Has(name) {
 		return nil
 	}
-	s.applyMu.Lock()
-	defer s.applyMu.Unlock()
-	for _, p := range s.segments {
-		if p.Name == name {
-			return errs.New(errs.Unavailable, op, "segment %.64q takes no new objects", name)
-		}
+	if s.HasSegmentNamed(name) {
+		return errs.New(errs.Unavailable, op, "segment %.64q takes no new objects", name)
 	}
 	return errs.New(errs.SegmentNotFound, op, "segment %.64q is not mounted", name)
 }

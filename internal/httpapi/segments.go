@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"context"
 	"encoding/binary"
 	"fmt"
 	"net/http"
@@ -12,22 +11,15 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// segments returns the mounted segments, unless this node is fenced.
-func segments(ctx context.Context, m *service.Master) ([]metadata.SegmentStats, error) {
-	list := m.Store.Segments()
-	return list, m.Fence(ctx)
-}
-
 // allSegments answers with the name of each mounted segment, one in a line.
 // Several segments may share a name.
 func allSegments(w http.ResponseWriter, r *http.Request, m *service.Master) error {
-	list, err := segments(r.Context(), m)
-	if err != nil {
-		return err
-	}
 	var b strings.Builder
-	for _, s := range list {
+	for s := range m.Store.EachSegment() {
 		b.WriteString(oneLine(s.Name) + "\n")
+	}
+	if err := m.Fence(r.Context()); err != nil {
+		return err
 	}
 	writeText(w, http.StatusOK, b.String())
 	return nil
@@ -40,18 +32,15 @@ func querySegment(w http.ResponseWriter, r *http.Request, m *service.Master) err
 	if err != nil {
 		return err
 	}
-	list, err := segments(r.Context(), m)
-	if err != nil {
-		return err
-	}
 	var used, capacity uint64
 	found := false
-	for _, s := range list {
-		if s.Name == name {
-			found = true
-			used += s.Busy
-			capacity += s.Capacity
-		}
+	for s := range m.Store.SegmentsNamed(name) {
+		found = true
+		used += s.Busy
+		capacity += s.Capacity
+	}
+	if err := m.Fence(r.Context()); err != nil {
+		return err
 	}
 	if !found {
 		writeText(w, http.StatusInternalServerError, "Failed to query segment")
@@ -84,12 +73,8 @@ func Decimal[T ~[16]byte](id T) string {
 }
 
 func (a API) segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.Master) error {
-	list, err := segments(r.Context(), m)
-	if err != nil {
-		return err
-	}
-	details := make([]segmentDetail, 0, len(list))
-	for _, s := range list {
+	details := []segmentDetail{}
+	for s := range m.Store.EachSegment() {
 		d := segmentDetail{
 			Name: s.Name, ID: Decimal(s.ID), Client: Decimal(s.Client), Base: fmt.Sprintf("0x%x", s.Base), Size: s.Size,
 			SizeText: fmt.Sprintf("%.6g GiB", float64(s.Size)/(1<<30)), Endpoint: s.Endpoint, Protocol: s.Protocol, Status: s.Status().String(),
@@ -102,6 +87,9 @@ func (a API) segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.M
 			d.Percent = 100 * float64(s.Busy) / float64(s.Capacity)
 		}
 		details = append(details, d)
+	}
+	if err := m.Fence(r.Context()); err != nil {
+		return err
 	}
 	writeJSON(w, http.StatusOK, struct {
 		Total    int             `json:"total_segments"`
@@ -119,7 +107,7 @@ func segmentStatus(w http.ResponseWriter, r *http.Request, m *service.Master) er
 	if name == "" {
 		return errs.New(errs.InvalidParams, "", "Missing segment query parameter")
 	}
-	status, err := m.SegmentStatus(r.Context(), func(s *metadata.SegmentStats) bool { return s.Name == name })
+	status, err := m.SegmentStatus(r.Context(), name)
 	if err != nil {
 		return err
 	}

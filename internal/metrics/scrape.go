@@ -68,7 +68,7 @@ func (m *Metrics) take() *scrape {
 		if store.HasQuotas() {
 			s.tenants, s.quotaCapacity = tenantsOf(store.Quotas()), store.QuotaCapacity()
 		}
-		for _, seg := range store.Segments() {
+		for seg := range store.EachSegment() {
 			// Several segments may share a name, or do once it is fit for a label.
 			name := strings.ToValidUTF8(seg.Name, "\uFFFD")
 			s.segments[name] = s.segments[name].plus(use{seg.Busy, seg.Capacity})

@@ -170,10 +170,11 @@ func (s *adminService) ListSegments(_ context.Context, r *pb.ListSegmentsRequest
 		return nil, err
 	}
 	resp, left := &pb.ListSegmentsResponse{Header: s.here()}, s.answerBytes()
-	for _, seg := range store.Segments() {
-		if r.GetName() != "" && r.GetName() != seg.Name {
-			continue
-		}
+	segments := store.EachSegment()
+	if r.GetName() != "" {
+		segments = store.SegmentsNamed(r.GetName())
+	}
+	for seg := range segments {
 		if left -= infoBytes + len(seg.Name) + len(seg.Endpoint) + len(seg.Protocol) + len(seg.HostID); left < 0 {
 			return nil, errs.New(errs.InvalidParams, "", "the segments take more than the %d bytes of an answer; ask for those of one name, or raise --max-message-bytes", s.answerBytes())
 		}

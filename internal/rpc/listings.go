@@ -51,7 +51,7 @@ func (s *adminService) ListClients(context.Context, *pb.ListClientsRequest) (*pb
 		}
 		return c
 	}
-	for _, seg := range store.Segments() {
+	for seg := range store.EachSegment() {
 		c := info(seg.Client)
 		c.Segments = append(c.Segments, seg.Name)
 		c.CapacityBytes += seg.Capacity

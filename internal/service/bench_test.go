@@ -53,6 +53,24 @@ func fail(b *testing.B, failed []error, err error) {
 	}
 }
 
+// BenchmarkAddresses measures BatchQueryIp for a client with n segments, each at a host of
+// its own.
+func BenchmarkAddresses(b *testing.B) {
+	for _, n := range []int{1 << 13, 1 << 16} {
+		f := newFixture(b)
+		if err := f.ReMountSegment(b.Context(), owner(2), manySegments(n)); err != nil {
+			b.Fatal(err)
+		}
+		b.Run(fmt.Sprintf("segments=%d", n), func(b *testing.B) {
+			for b.Loop() {
+				if ips, err := f.BatchQueryIp(b.Context(), []segment.ClientID{owner(2)}); err != nil || len(ips[owner(2)]) != n {
+					b.Fatal(len(ips[owner(2)]), err)
+				}
+			}
+		})
+	}
+}
+
 // BenchmarkOverQuota measures a put that breaks its tenant's quota among n objects:
 // one that evicts another object, and one that finds nothing to evict.
 func BenchmarkOverQuota(b *testing.B) {

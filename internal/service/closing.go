@@ -35,22 +35,26 @@ func (m *Master) GracefulUnmountSegment(ctx context.Context, client segment.Clie
 	})
 }
 
-// SegmentStatus returns the status of the newest segment that is meant, or
+// SegmentStatus returns the status of the segment of a name that was mounted last, or
 // SegmentNotFound.
-func (m *Master) SegmentStatus(ctx context.Context, is func(*metadata.SegmentStats) bool) (metadata.SegmentStatus, error) {
+func (m *Master) SegmentStatus(ctx context.Context, name string) (metadata.SegmentStatus, error) {
+	return segmentStatus(ctx, m, m.Store.StatusOfNamed, name)
+}
+
+// SegmentStatusByID returns the status of a segment, or SegmentNotFound.
+func (m *Master) SegmentStatusByID(ctx context.Context, id segment.ID) (metadata.SegmentStatus, error) {
+	return segmentStatus(ctx, m, m.Store.StatusOf, id)
+}
+
+func segmentStatus[K any](ctx context.Context, m *Master, find func(K) (metadata.SegmentStatus, bool), key K) (metadata.SegmentStatus, error) {
 	if err := m.Fence(ctx); err != nil {
 		return 0, err
 	}
-	list := m.Store.Segments()
-	if err := m.Fence(ctx); err != nil {
-		return 0, err
+	status, ok := find(key)
+	if !ok {
+		return 0, m.fenced(ctx, errs.SegmentNotFound)
 	}
-	for i := len(list) - 1; i >= 0; i-- {
-		if is(&list[i]) {
-			return list[i].Status(), nil
-		}
-	}
-	return 0, errs.SegmentNotFound
+	return status, m.Fence(ctx)
 }
 
 // unmountClosed unmounts the closed segments whose grace period is over.

@@ -88,7 +88,7 @@ func TestDrain(t *testing.T) {
 		if d := f.drainJob(t, id); d.Status != metadata.DrainSucceeded || d.Succeeded != objects || d.Bytes != 100*objects || d.Failed != 0 || d.Active != 0 {
 			t.Errorf("got %+v, want all %d objects moved", d, objects)
 		}
-		status, err := f.SegmentStatus(t.Context(), func(s *metadata.SegmentStats) bool { return s.Name == "x" })
+		status, err := f.SegmentStatus(t.Context(), "x")
 		if err != nil || status != metadata.SegmentDrained {
 			t.Errorf("the segment is %v, %v; want it drained", status, err)
 		}
@@ -209,7 +209,7 @@ func TestCancelledDrainDoesNotSucceed(t *testing.T) {
 	seen := f.Store.Drains()[0]
 	want(t, "CancelDrainJob", f.CancelDrainJob(t.Context(), id), errs.OK)
 	want(t, "the end that the loop writes", f.SucceedDrain(t.Context(), seen), errs.OK)
-	status, err := f.SegmentStatus(t.Context(), func(s *metadata.SegmentStats) bool { return s.Name == "x" })
+	status, err := f.SegmentStatus(t.Context(), "x")
 	if d := f.drainJob(t, id); err != nil || d.Status != metadata.DrainCanceled || status != metadata.SegmentOK {
 		t.Errorf("the job is %v and its segment %v, %v; want it cancelled, and the segment open", d.Status, status, err)
 	}

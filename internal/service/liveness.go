@@ -86,7 +86,7 @@ func NewLiveness(ttl, patience time.Duration, clk clock.Clock, store *metadata.S
 		l.clients[disk.Client] = grace
 	}
 	grace.known = true
-	for _, s := range store.Segments() {
+	for s := range store.EachSegment() {
 		l.clients[s.Client] = grace
 	}
 	return l
@@ -322,10 +322,8 @@ func (m *Master) namesOf(client segment.ClientID) (names []string) {
 	if m.Expired == nil {
 		return nil
 	}
-	for _, s := range m.Store.Segments() {
-		if s.Client == client {
-			names = append(names, s.Name)
-		}
+	for s := range m.Store.SegmentsOwnedBy(client) {
+		names = append(names, s.Name)
 	}
 	return names
 }
@@ -333,14 +331,7 @@ func (m *Master) namesOf(client segment.ClientID) (names []string) {
 // unused returns the names that no segment has. A process that started again in the
 // place of one that died has its name, and publishes what stands under it only once.
 func (m *Master) unused(names []string) []string {
-	if len(names) == 0 {
-		return nil
-	}
-	used := make(map[string]bool)
-	for _, s := range m.Store.Segments() {
-		used[s.Name] = true
-	}
-	return slices.DeleteFunc(names, func(name string) bool { return used[name] })
+	return slices.DeleteFunc(names, m.Store.HasSegmentNamed)
 }
 
 // retry makes a client that could not be expired come up at the next tick.

@@ -280,20 +280,41 @@ func (m *Master) BatchQueryIp(ctx context.Context, clients []segment.ClientID) (
 	if err := m.begin(ctx, "BatchQueryIp", len(clients)); err != nil {
 		return nil, m.Counters.done(OpBatchQueryIP, err)
 	}
-	asked := make(map[segment.ClientID]bool, len(clients))
+	ips, looked := make(map[segment.ClientID][]string), make(map[segment.ClientID]bool, len(clients))
 	for _, client := range clients {
-		asked[client] = true
-	}
-	ips := make(map[segment.ClientID][]string)
-	for _, s := range m.Store.Segments() {
-		if !asked[s.Client] {
+		if looked[client] {
 			continue
 		}
-		if ip := host(s.Endpoint); ip != "" && !slices.Contains(ips[s.Client], ip) {
-			ips[s.Client] = append(ips[s.Client], ip)
+		looked[client] = true
+		list, err := m.addresses(ctx, client)
+		if err != nil {
+			return nil, m.Counters.done(OpBatchQueryIP, err)
+		}
+		if len(list) > 0 {
+			ips[client] = list
 		}
 	}
 	return ips, m.Counters.doneSome(OpBatchQueryIP, len(clients), len(clients)-len(ips), m.Fence(ctx))
+}
+
+// addresses returns the hosts of a client's segments, each once, in the order of their
+// mounts.
+func (m *Master) addresses(ctx context.Context, client segment.ClientID) (list []string, err error) {
+	endpoints, hosts := make(map[string]bool), make(map[string]bool)
+	for s := range m.Store.SegmentsOwnedBy(client) {
+		if endpoints[s.Endpoint] {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return nil, errs.Wrap(errs.Unavailable, "BatchQueryIp", err)
+		}
+		endpoints[s.Endpoint] = true
+		if ip := host(s.Endpoint); ip != "" && !hosts[ip] {
+			hosts[ip] = true
+			list = append(list, ip)
+		}
+	}
+	return list, nil
 }
 
 // host returns an endpoint's host; an IPv6 address in its shortest form,

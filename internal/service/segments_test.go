@@ -263,3 +263,32 @@ func TestEndpointBelongsToOneProcess(t *testing.T) {
 
 // never is the answer of a client that is not back.
 func never() bool { return false }
+
+// manySegments are segments of one client, each at a host of its own.
+func manySegments(n int) []segment.Spec {
+	specs := make([]segment.Spec, n)
+	for i := range specs {
+		specs[i] = segment.Spec{
+			ID: segment.ID{2, byte(i >> 16), byte(i >> 8), byte(i)}, Name: fmt.Sprintf("s%06d", i), Base: 1 << 40, Size: 1 << 20,
+			Endpoint: fmt.Sprintf("10.%d.%d.%d:1", i>>16, i>>8&255, i&255), Client: owner(2),
+		}
+	}
+	return specs
+}
+
+// The addresses of a client with many are all found, and nobody looks on for a caller that
+// has gone.
+func TestAddressesOfManySegments(t *testing.T) {
+	const segments = 3000
+	f := newFixture(t)
+	want(t, "mounting all", f.ReMountSegment(t.Context(), owner(2), manySegments(segments)), errs.OK)
+	clients := []segment.ClientID{owner(2), owner(1), owner(2), owner(9)}
+	ips, err := f.BatchQueryIp(t.Context(), clients)
+	if list := ips[owner(2)]; err != nil || len(ips) != 2 || len(list) != segments || list[0] != "10.0.0.0" || list[257] != "10.0.1.1" {
+		t.Errorf("got %d clients, one with %d addresses, %v; want 2 and %d, in the order of the mounts", len(ips), len(list), err, segments)
+	}
+	ctx, gone := context.WithCancel(t.Context())
+	gone()
+	_, err = f.BatchQueryIp(ctx, clients)
+	want(t, "a caller that has gone", err, errs.Unavailable)
+}

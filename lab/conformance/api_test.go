@@ -286,6 +286,6 @@ func (d direct) Ping(client byte) bool {
 }
 
 func (d direct) SegmentStatus(name string) (metadata.SegmentStatus, int32) {
-	status, err := d.m.SegmentStatus(d.Context(), func(s *metadata.SegmentStats) bool { return s.Name == name })
+	status, err := d.m.SegmentStatus(d.Context(), name)
 	return status, number(err)
 }

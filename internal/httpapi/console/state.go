@@ -51,11 +51,12 @@ func (c *console) memory(r *http.Request) (any, error) {
 	v := memoryView{Stats: store.Stats()}
 	var err error
 	v.Census, err = c.counted(r.Context(), store)
-	list := store.Segments()
-	if len(list) > maxSegments {
-		list, v.LeftOut = list[:maxSegments], len(list)-maxSegments
-	}
-	for _, s := range list {
+	shown := 0
+	for s := range store.EachSegment() {
+		if shown++; shown > maxSegments {
+			v.LeftOut++
+			continue
+		}
 		name := hostOf(s)
 		i := slices.IndexFunc(v.Hosts, func(h host) bool { return h.Name == name })
 		if i < 0 {

@@ -252,12 +252,12 @@ func gracefulUnmount(c call, a *args) error {
 
 // segmentStatus is that of the newest segment of a name.
 func segmentStatus(c call, a *args) (int32, error) {
-	status, err := c.master.SegmentStatus(c, func(s *metadata.SegmentStats) bool { return s.Name == a.SegmentName })
+	status, err := c.master.SegmentStatus(c, a.SegmentName)
 	return int32(status), err
 }
 
 func segmentStatusByID(c call, a *args) (int32, error) {
-	status, err := c.master.SegmentStatus(c, func(s *metadata.SegmentStats) bool { return s.ID == a.SegmentID })
+	status, err := c.master.SegmentStatusByID(c, a.SegmentID)
 	return int32(status), err
 }
 
