@@ -11,6 +11,7 @@ import (
 
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/security/share"
+	"github.com/understudy-store/understudy/internal/service"
 )
 
 // fewRequests is what a probe, a scrape or an operator takes at a time: an eighth of all
@@ -138,7 +139,7 @@ func (r *room) admit(next http.Handler) http.Handler {
 			return
 		}
 		defer r.requests.GiveBack(host, 1)
-		next.ServeHTTP(w, req)
+		next.ServeHTTP(w, req.WithContext(service.From(req.Context(), service.Caller{Peer: host})))
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -195,7 +196,7 @@ func (s *adminService) ListKeys(ctx context.Context, r *pb.ListKeysRequest) (*pb
 	if err != nil {
 		return nil, err
 	}
-	keys, next, err := s.Scans.Keys(ctx, store, s.tenantOf(r), r.GetRegex(), !r.GetIncludeUnreadable(), page)
+	keys, next, err := s.Scans.Keys(service.From(ctx, callerFor(ctx)), store, s.tenantOf(r), r.GetRegex(), !r.GetIncludeUnreadable(), page)
 	resp := &pb.ListKeysResponse{Header: s.here(), Keys: keys, NextPageToken: next}
 	if r.GetLeased() {
 		s.keepLeased(store, s.tenantOf(r), resp)

@@ -107,7 +107,7 @@ func (s *objectService) GetReplicaListByRegex(ctx context.Context, r *pb.GetRepl
 	if err != nil {
 		return nil, err
 	}
-	found, next, err := m.GetReplicaListByRegex(ctx, s.tenantOf(r), r.GetRegex(), page)
+	found, next, err := m.GetReplicaListByRegex(service.From(ctx, callerFor(ctx)), s.tenantOf(r), r.GetRegex(), page)
 	if err != nil {
 		return nil, err
 	}

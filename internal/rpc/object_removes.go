@@ -25,7 +25,7 @@ func (s *objectService) BatchRemove(ctx context.Context, r *pb.BatchRemoveReques
 
 func (s *objectService) RemoveByRegex(ctx context.Context, r *pb.RemoveByRegexRequest) (*pb.RemoveByRegexResponse, error) {
 	m := master(ctx)
-	n, err := m.RemoveByRegex(ctx, s.removalOf(r), r.GetRegex())
+	n, err := m.RemoveByRegex(service.From(ctx, callerFor(ctx)), s.removalOf(r), r.GetRegex())
 	return &pb.RemoveByRegexResponse{Header: s.header(m.Term), Removed: uint64(n)}, err
 }
 
@@ -38,7 +38,7 @@ func (s *objectService) RemoveAll(ctx context.Context, r *pb.RemoveAllRequest) (
 		}
 		removal.Tenant = ""
 	}
-	n, err := m.RemoveAll(ctx, removal)
+	n, err := m.RemoveAll(service.From(ctx, callerFor(ctx)), removal)
 	return &pb.RemoveAllResponse{Header: s.header(m.Term), Removed: uint64(n)}, err
 }
 

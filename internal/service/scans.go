@@ -4,21 +4,26 @@ import (
 	"context"
 	"runtime"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/security/share"
 )
 
 // Scans bounds the calls that look at every object, on the primary and on standbys.
-// Such a call, with a pattern and millions of keys, takes a processor for seconds.
+// Such a call, with a pattern and millions of keys, takes a processor for seconds. Those
+// that wait take turns by peer.
 type Scans struct {
-	reads    *semaphore.Weighted // half of the processors
-	removals *semaphore.Weighted // one at a time: they wait for commits, too
+	reads    *share.Budget // half of the processors
+	removals *share.Budget // one at a time: they wait for commits, too
 }
 
 // NewScans returns a bound for the calls of one node.
 func NewScans() *Scans {
-	return &Scans{semaphore.NewWeighted(max(1, int64(runtime.GOMAXPROCS(0)/2))), semaphore.NewWeighted(1)}
+	return &Scans{places(max(1, runtime.GOMAXPROCS(0)/2)), places(1)}
+}
+
+// places has n places. One peer has at most half of them, if there are two.
+func places(n int) *share.Budget {
+	return share.NewBudget(share.Rule{Total: int64(n), Peer: max(1, int64(n)/2), Few: int64(n)})
 }
 
 // read waits until a call may look at all keys, at most until the context ends. end
@@ -38,14 +43,15 @@ func (s *Scans) remove(ctx context.Context, op string) (end func(), err error) {
 	return place(ctx, s.removals, op)
 }
 
-func place(ctx context.Context, places *semaphore.Weighted, op string) (end func(), err error) {
-	if err := places.Acquire(ctx, 1); err != nil {
+func place(ctx context.Context, of *share.Budget, op string) (end func(), err error) {
+	peer := callerOf(ctx).Peer
+	if err := of.Wait(ctx, peer, 1); err != nil {
 		return nil, &errs.Error{
 			Kind: errs.Unavailable, Op: op, Err: err,
 			Detail: "other calls that look at every object are under way; nothing was changed, try again",
 		}
 	}
-	return func() { places.Release(1) }, nil
+	return func() { of.GiveBack(peer, 1) }, nil
 }
 
 // Look waits until a caller may look at all objects, at most until the context ends. end

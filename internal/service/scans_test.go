@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
@@ -63,4 +64,41 @@ func TestScansTakeTurns(t *testing.T) {
 	if n, err := f.RemoveByRegex(t.Context(), service.RemoveRequest{Tenant: "default", Force: true}, "a"); err != nil || n != 1 {
 		t.Errorf("after it: got %d, %v; want 1", n, err)
 	}
+}
+
+// A peer that asks for very many searches holds up another by no more than two of them,
+// whatever is searched for.
+func TestScansTakeTurnsByPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		scans := service.NewScans()
+		began, goOn := make(chan string, 200), make(chan struct{})
+		look := func(peer string) {
+			end, err := scans.Look(service.From(t.Context(), service.Caller{Peer: peer}))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			began <- peer
+			<-goOn
+			end()
+		}
+		for range 100 {
+			go look("many")
+		}
+		synctest.Wait()
+		for range len(began) { // those that are under way
+			<-began
+		}
+		go look("one")
+		synctest.Wait()
+		close(goOn)
+		synctest.Wait()
+		before := 0
+		for <-began == "many" {
+			before++
+		}
+		if before > 1 {
+			t.Errorf("another one waits for %d searches of a peer with many, beside those under way; want at most 1", before)
+		}
+	})
 }

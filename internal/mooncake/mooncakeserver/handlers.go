@@ -135,7 +135,7 @@ func getReplicaListByRegex(c call, a *args) ([]mooncake.KeyedReplicas, error) {
 	if err := c.session.conn.Reserve(c); err != nil {
 		return nil, errs.Wrap(errs.Unavailable, "GetReplicaListByRegex", err)
 	}
-	found, more, err := c.master.GetReplicaListByRegex(c, c.tenant, a.Key, service.Page{Size: maxFound, Bytes: maxFoundBytes})
+	found, more, err := c.master.GetReplicaListByRegex(c.counted(), c.tenant, a.Key, service.Page{Size: maxFound, Bytes: maxFoundBytes})
 	if err == nil && more != "" {
 		err = errs.New(errs.InvalidParams, "GetReplicaListByRegex", "the pattern is found in more than %d keys, or %d bytes of them and their replicas; use a narrower one", maxFound, maxFoundBytes)
 	}
@@ -166,7 +166,7 @@ func batchRemove(c call, a *args) ([]error, error) {
 // removeByRegex removes in steps too, but after the first of them no error says
 // that nothing was changed.
 func removeByRegex(c call, a *args) (int64, error) {
-	n, err := c.master.RemoveByRegex(c, c.massRemoval(a.Force), a.Key)
+	n, err := c.master.RemoveByRegex(c.counted(), c.massRemoval(a.Force), a.Key)
 	c.order.objects = int64(n)
 	return int64(n), err
 }
@@ -182,7 +182,7 @@ func removeAll(c call, a *args, r *int64) error {
 	if a.Tenant == "" {
 		c.tenant = ""
 	}
-	n, err := c.master.RemoveAll(c, c.massRemoval(a.Force))
+	n, err := c.master.RemoveAll(c.counted(), c.massRemoval(a.Force))
 	c.order.objects, *r = int64(n), int64(n)
 	if errs.KindOf(err) == errs.NotLeader { // what was removed makes it Unresolved
 		return errNotServing
