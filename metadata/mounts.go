@@ -117,6 +117,26 @@ func (s *Store) EarlierMounts(client segment.ClientID, instance uint64) (numbers
 	return numbers
 }
 
+// NotMounted returns those of some segments that are not mounted, nor is another one of
+// the same process in their place.
+func (s *Store) NotMounted(specs []segment.Spec) (missing []segment.Spec) {
+	for _, spec := range specs {
+		if !s.isMounted(spec) {
+			missing = append(missing, spec)
+		}
+	}
+	return missing
+}
+
+func (s *Store) isMounted(spec segment.Spec) bool {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	p := s.mounts.byID[spec.ID]
+	return p != nil && p.SameMount(spec) || slices.ContainsFunc(s.mounts.at(spec), func(p *segmentState) bool {
+		return p.Client == spec.Client && (p.Instance == spec.Instance || p.Instance == 0 || spec.Instance == 0)
+	})
+}
+
 // OwnersAt returns the clients that have mounted segments at an endpoint.
 func (s *Store) OwnersAt(endpoint string) []segment.ClientID {
 	owners := make(map[segment.ClientID]bool, 1)

@@ -91,7 +91,7 @@ func (s *clientService) UnmountSegment(ctx context.Context, r *pb.UnmountSegment
 	if number, mounted := m.Store.FindSegment(id); mounted && callerOf(ctx).Role == access.Client && !slices.Contains(m.Store.SegmentsOf(client), number) {
 		return nil, errs.New(errs.IllegalClient, "", "segment %v is not one of client %v; an operator may unmount it", id, client)
 	}
-	return &pb.UnmountSegmentResponse{Header: s.header(m.Term)}, m.UnmountSegment(ctx, id)
+	return &pb.UnmountSegmentResponse{Header: s.header(m.Term)}, m.UnmountSegment(service.From(ctx, callerFor(ctx)), id)
 }
 
 func (s *clientService) BatchQueryIp(ctx context.Context, r *pb.BatchQueryIpRequest) (*pb.BatchQueryIpResponse, error) {

@@ -23,7 +23,7 @@ func (s *clientService) OffloadObjectHeartbeat(ctx context.Context, r *pb.Offloa
 	if err != nil {
 		return nil, err
 	}
-	tasks, err := m.OffloadHeartbeat(ctx, client, r.GetEnableOffloading())
+	tasks, err := m.OffloadHeartbeat(service.From(ctx, callerFor(ctx)), client, r.GetEnableOffloading())
 	if err != nil {
 		return nil, err
 	}

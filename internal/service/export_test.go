@@ -39,8 +39,8 @@ func (m *Master) RemoveMatching(ctx context.Context, match func(key string) bool
 
 // HoldTasks has nobody create or change tasks until it is released.
 func (m *Master) HoldTasks() (release func()) {
-	m.tasks <- struct{}{}
-	return func() { <-m.tasks }
+	_ = m.tasks.Wait(context.Background(), "", 1)
+	return func() { m.tasks.GiveBack("", 1) }
 }
 
 // LookAt bounds the objects that a pass over drain jobs looks at.

@@ -6,8 +6,8 @@
 // committed and only while the node may serve: each call is fenced before it
 // begins, and each answer that was read from memory once more when it is built.
 //
-// The package knows no transport. A call runs on the goroutine of its caller; only
-// a mount goes on to its end when the caller has gone.
+// The package knows no transport. A call runs on the goroutine of its caller; only what
+// must be done alone, such as a mount, goes on to its end when the caller has gone.
 package service
 
 import (
@@ -22,6 +22,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/nowait"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
@@ -98,11 +99,11 @@ type Master struct {
 	// for nothing. It returns soon.
 	Expired func(ctx context.Context, names []string)
 
-	tasks     chan struct{} // held while a task is created or changed, until that is applied
+	tasks     *share.Budget // its place is held while a task is created or changed, until that is applied
 	drains    *drains
-	segments  chan struct{} // held while a segment or an SSD is mounted or unmounted, until that is applied
-	quotas    chan struct{} // held while a quota is set, until that is applied
-	evictions chan struct{} // held while objects of a tenant are evicted for its quota
+	segments  *share.Budget // held while a segment or an SSD is mounted or unmounted, until that is applied
+	quotas    *share.Budget // held while a quota is set, until that is applied
+	evictions *share.Budget // held while objects of a tenant are evicted for its quota
 	// restUntil is until when no objects of a tenant are looked for; guarded by evictions.
 	restUntil map[string]metadata.Time
 	offloads  *offloads
@@ -128,8 +129,8 @@ func NewMaster(m Master) *Master {
 	if m.Offload {
 		limit = m.OffloadQueue
 	}
-	m.tasks, m.segments, m.offloads = make(chan struct{}, 1), make(chan struct{}, 1), newOffloads(limit, m.OffloadOnEvict, m.Store)
-	m.quotas, m.evictions, m.restUntil = make(chan struct{}, 1), make(chan struct{}, 1), make(map[string]metadata.Time)
+	m.tasks, m.segments, m.offloads = places(1), places(1), newOffloads(limit, m.OffloadOnEvict, m.Store)
+	m.quotas, m.evictions, m.restUntil = places(1), places(1), make(map[string]metadata.Time)
 	if m.Offload && m.Promotion.On {
 		m.promotions = newPromotions(m.Promotion, m.Store, m.Counters)
 	}

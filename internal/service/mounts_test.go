@@ -3,6 +3,8 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -216,6 +218,137 @@ func TestClientsThatReturnWhileOthersExpire(t *testing.T) {
 			if _, mounted := m.Store.FindSegment(spec.ID); !known || !mounted {
 				t.Errorf("segment %s: mounted %t, its owner known %t; want both", spec.Name, mounted, known)
 			}
+		}
+	})
+}
+
+// remounting has clients of two peers mount segments, and notes which peers are done.
+type remounting struct {
+	*mounting
+	done []string
+	fail []error
+	ends sync.WaitGroup
+	mu   sync.Mutex
+}
+
+func newRemounting(t *testing.T) *remounting { return &remounting{mounting: newMounting(t)} }
+
+// call begins a call of a peer, as far as it comes with all commits waiting.
+func (r *remounting) call(t *testing.T, peer string, f call) {
+	ctx := service.From(t.Context(), service.Caller{Peer: peer})
+	r.ends.Go(func() {
+		err := f(ctx)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.done, r.fail = append(r.done, peer), append(r.fail, err)
+	})
+	synctest.Wait()
+}
+
+// all lets all commits through, until all calls are done.
+func (r *remounting) all(t *testing.T) {
+	t.Helper()
+	ended := make(chan struct{})
+	go func() { r.ends.Wait(); close(ended) }()
+	for {
+		select {
+		case <-r.log.begun:
+			r.log.goOn <- struct{}{}
+			continue
+		case <-ended:
+		}
+		break
+	}
+	for i, err := range r.fail {
+		want(t, r.done[i], err, errs.OK)
+	}
+}
+
+func (r *remounting) remount(specs []segment.Spec) call {
+	return func(ctx context.Context) error { return r.ReMountSegment(ctx, owner(2), specs) }
+}
+
+// far is a segment that no other one touches.
+func far() segment.Spec {
+	return segment.Spec{ID: segment.ID{7}, Name: "far", Base: 7 << 40, Size: 1 << 20, Endpoint: "far:1", Client: owner(7)}
+}
+
+// A peer whose clients mount very many segments, again and again, holds up the mount of
+// another by no more than two of them,
+func TestMountsTakeTurnsByPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemounting(t)
+		r.call(t, "many", r.remount(manySegments(5000)))
+		<-r.log.begun
+		for range 20 {
+			r.call(t, "many", r.remount(manySegments(1000))) // in one turn
+			r.call(t, "many", r.remount(manySegments(5000)))
+		}
+		r.call(t, "one", r.mount(far()))
+		r.log.goOn <- struct{}{}
+		r.all(t)
+		if before := slices.Index(r.done, "one"); before > 2 {
+			t.Errorf("a mount waits for %d calls of another peer, want at most 2", before)
+		}
+	})
+}
+
+// and a single call holds it up by no more than its turn.
+func TestMountBesideARemount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemounting(t)
+		r.call(t, "many", r.remount(manySegments(5000)))
+		<-r.log.begun
+		r.call(t, "one", r.mount(far()))
+		r.log.goOn <- struct{}{}
+		r.all(t)
+		if !slices.Equal(r.done, []string{"one", "many"}) {
+			t.Errorf("%v are done in this order, want the mount first", r.done)
+		}
+		if n := len(r.Store.SegmentsOf(owner(2))); n != 5000 {
+			t.Errorf("%d segments are mounted, want 5000", n)
+		}
+	})
+}
+
+// When it is answered all segments are mounted, whatever was unmounted meanwhile.
+func TestUnmountBesideARemount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemounting(t)
+		specs := manySegments(5000)
+		r.call(t, "many", r.remount(specs))
+		<-r.log.begun
+		unmounted := false
+		r.call(t, "one", func(ctx context.Context) error {
+			err := r.UnmountSegment(ctx, specs[0].ID)
+			_, there := r.Store.FindSegment(specs[0].ID)
+			unmounted = !there
+			return err
+		})
+		r.log.goOn <- struct{}{}
+		r.all(t)
+		if missing := r.Store.NotMounted(specs); !unmounted || len(missing) != 0 {
+			t.Errorf("one was unmounted meanwhile: %t; after it %d are not mounted, want true and 0", unmounted, len(missing))
+		}
+	})
+}
+
+// A caller that goes leaves the turns behind to others; when it calls again, it goes on.
+func TestRemountThatIsLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRemounting(t)
+		specs := manySegments(5000)
+		r.leave(t, r.remount(specs))
+		r.log.goOn <- struct{}{}
+		r.call(t, "one", r.mount(far()))
+		r.all(t)
+		if n := len(r.Store.NotMounted(specs)); n == 0 || n == len(specs) {
+			t.Errorf("%d of %d segments are not mounted when the turn has ended, want some", n, len(specs))
+		}
+		r.call(t, "many", r.remount(specs))
+		r.all(t)
+		if n := len(r.Store.NotMounted(specs)); n != 0 {
+			t.Errorf("after the next call %d segments are not mounted, want 0", n)
 		}
 	})
 }

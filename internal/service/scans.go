@@ -21,11 +21,6 @@ func NewScans() *Scans {
 	return &Scans{places(max(1, runtime.GOMAXPROCS(0)/2)), places(1)}
 }
 
-// places has n places. One peer has at most half of them, if there are two.
-func places(n int) *share.Budget {
-	return share.NewBudget(share.Rule{Total: int64(n), Peer: max(1, int64(n)/2), Few: int64(n)})
-}
-
 // read waits until a call may look at all keys, at most until the context ends. end
 // lets the next one do so.
 func (s *Scans) read(ctx context.Context, op string) (end func(), err error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -30,7 +31,8 @@ func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
 
 // ReMountSegment mounts all of a client's segments and marks the client alive;
 // after it, Ping answers OK. Segments it mounted before and does not name stay
-// as they are.
+// as they are. Of more than maxTurn segments some are mounted if it fails, or its caller
+// goes; repeated, it goes on with the others.
 func (m *Master) ReMountSegment(ctx context.Context, client segment.ClientID, specs []segment.Spec) error {
 	if err := m.Fence(ctx); err != nil {
 		return err
@@ -39,24 +41,64 @@ func (m *Master) ReMountSegment(ctx context.Context, client segment.ClientID, sp
 		return m.Counters.done(OpReMountSegment, errs.New(errs.InvalidParams, "ReMountSegment",
 			"the client has %d segments, at most %d are possible; mount larger ones", len(specs), MaxReMounts))
 	}
-	specs = slices.Clone(specs)
-	err := m.mountAlone(ctx, func(ctx context.Context) error {
-		if err := m.mount(ctx, specs); err != nil {
-			return err
-		}
-		return m.Liveness.Add(callerOf(ctx), client)
-	})
-	return m.Counters.done(OpReMountSegment, err)
+	return m.Counters.done(OpReMountSegment, m.remount(ctx, client, slices.Clone(specs)))
 }
 
-// mount mounts segments in order, many with one commit.
-func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
+// maxTurn is how many segments a client mounts before other callers have their turn: of
+// so many, 64 commits.
+const maxTurn = 64 * metadata.MaxMounts
+
+// remount mounts a client's segments, turn by turn. Each turn is decided against what is
+// applied then, as if it were a call of its own. The last one ends when all of them are
+// mounted at once: others may have unmounted some meanwhile, as when the client was silent
+// in between.
+func (m *Master) remount(ctx context.Context, client segment.ClientID, specs []segment.Spec) error {
+	left, most := specs, 3+3*len(specs)/maxTurn
+	for turn := 1; ; turn++ {
+		err := m.mountAlone(ctx, func(ctx context.Context) error {
+			if turn == 1 { // so that none is mounted that had to go again
+				if err := m.checkMounts(ctx, specs); err != nil {
+					return err
+				}
+			}
+			n := min(len(left), maxTurn)
+			if err := m.mount(ctx, left[:n]); err != nil {
+				return err
+			}
+			if left = left[n:]; len(left) == 0 && turn > 1 {
+				left = m.Store.NotMounted(specs)
+			}
+			if len(left) > 0 {
+				return nil
+			}
+			return m.Liveness.Add(callerOf(ctx), client)
+		})
+		switch kind := errs.KindOf(err); {
+		case turn > 1 && (kind == errs.Unavailable || kind == errs.NotLeader):
+			return mounted(err)
+		case err != nil || len(left) == 0: // if it failed, left may be changed still
+			return err
+		case turn == most:
+			return errs.New(errs.Unresolved, "ReMountSegment",
+				"after %d turns %d of %d segments are not mounted, since other calls unmounted them meanwhile; stop those, and repeat the call", turn, len(left), len(specs))
+		}
+	}
+}
+
+// checkMounts returns why some segments may not be mounted, as far as it is known before
+// the first of them is.
+func (m *Master) checkMounts(ctx context.Context, specs []segment.Spec) error {
 	for _, spec := range specs {
 		if err := checkNames(spec); err != nil {
 			return err
 		}
 	}
-	if err := m.checkOwners(ctx, specs); err != nil {
+	return m.checkOwners(ctx, specs)
+}
+
+// mount mounts segments in order, many with one commit.
+func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
+	if err := m.checkMounts(ctx, specs); err != nil {
 		return err
 	}
 	if err := m.unmountEarlier(ctx, specs); err != nil {
@@ -231,23 +273,23 @@ func (m *Master) unmount(ctx context.Context, numbers ...segment.Number) error {
 // memory a mount takes over is decided against what is applied. So f runs to its
 // end, which comes with that of the term at the latest, even if the caller has
 // gone; it must not touch what belongs to the caller then.
+// Those that wait take turns by peer.
 func (m *Master) withSegments(ctx context.Context, f func(context.Context) error) error {
 	return alone(ctx, "segments", m.segments, f)
 }
 
 // alone runs f while nobody else holds a place.
-func alone(ctx context.Context, what string, place chan struct{}, f func(context.Context) error) error {
-	select {
-	case place <- struct{}{}:
-	case <-ctx.Done():
+func alone(ctx context.Context, what string, place *share.Budget, f func(context.Context) error) error {
+	peer := callerOf(ctx).Peer
+	if err := place.Wait(ctx, peer, 1); err != nil {
 		return &errs.Error{
-			Kind: errs.Unavailable, Op: what, Err: ctx.Err(),
+			Kind: errs.Unavailable, Op: what, Err: err,
 			Detail: "another change of " + what + " is being written; nothing was changed, try again",
 		}
 	}
 	done := make(chan error, 1)
 	go func() {
-		defer func() { <-place }()
+		defer place.GiveBack(peer, 1)
 		done <- f(context.WithoutCancel(ctx))
 	}()
 	select {

@@ -51,6 +51,11 @@ type refusedError struct {
 // Unwrap returns what is wrong.
 func (e *refusedError) Unwrap() error { return e.error }
 
+// places has n places. One peer has at most half of them, if there are two.
+func places(n int) *share.Budget {
+	return share.NewBudget(share.Rule{Total: int64(n), Peer: max(1, int64(n)/2), Few: int64(n)})
+}
+
 // admitKeys returns a refusedError if a peer may have no new keys.
 func (m *Master) admitKeys(op string, p PutRequest, items []PutItem) error {
 	bytes := int64(0)

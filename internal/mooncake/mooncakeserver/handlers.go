@@ -243,11 +243,11 @@ func specOf(client segment.ClientID, spec segment.Spec) (segment.Spec, error) {
 	return spec, checkText(errs.InvalidParams, "a name of a segment", spec.Name, spec.Endpoint, spec.Protocol, spec.HostID)
 }
 
-func unmountSegment(c call, a *args) error { return c.master.UnmountSegment(c, a.SegmentID) }
+func unmountSegment(c call, a *args) error { return c.master.UnmountSegment(c.counted(), a.SegmentID) }
 
 func gracefulUnmount(c call, a *args) error {
 	grace := time.Duration(min(a.GraceMillis, math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
-	return c.master.GracefulUnmountSegment(c, a.Client, a.SegmentID, grace)
+	return c.master.GracefulUnmountSegment(c.counted(), a.Client, a.SegmentID, grace)
 }
 
 // segmentStatus is that of the newest segment of a name.

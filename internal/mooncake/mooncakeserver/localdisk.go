@@ -13,10 +13,10 @@ func mountLocalDisk(c call, a *args) error {
 	return c.master.MountLocalDisk(c.counted(), a.Client, a.Offloading)
 }
 
-func unmountLocalDisk(c call, a *args) error { return c.master.UnmountLocalDisk(c, a.Client) }
+func unmountLocalDisk(c call, a *args) error { return c.master.UnmountLocalDisk(c.counted(), a.Client) }
 
 func offloadObjectHeartbeat(c call, a *args) ([]mooncake.OffloadTask, error) {
-	tasks, err := c.master.OffloadHeartbeat(c, a.Client, a.Offloading)
+	tasks, err := c.master.OffloadHeartbeat(c.counted(), a.Client, a.Offloading)
 	return offloadTasks(tasks), err
 }
 
@@ -55,7 +55,7 @@ func reportSsdCapacity(c call, a *args) error {
 	if a.Capacity < 0 {
 		return errs.New(errs.InvalidParams, "ReportSsdCapacity", "the capacity is %d bytes", a.Capacity)
 	}
-	return c.master.SetLocalDiskCapacity(c, a.Client, uint64(a.Capacity))
+	return c.master.SetLocalDiskCapacity(c.counted(), a.Client, uint64(a.Capacity))
 }
 
 func promotionHeartbeat(c call, a *args) ([]mooncake.OffloadTask, error) {
@@ -72,7 +72,9 @@ func promotionEnd(complete bool) func(call, *args) error {
 	return func(c call, a *args) error { return c.master.PromotionEnd(c, c.tenant, a.Key, a.Client, complete) }
 }
 
-func pollRemoveAll(c call, a *args) (bool, error) { return c.master.PollRemoveAll(c, a.Client) }
+func pollRemoveAll(c call, a *args) (bool, error) {
+	return c.master.PollRemoveAll(c.counted(), a.Client)
+}
 
 func evictDiskReplica(c call, a *args) error {
 	return c.master.EvictDiskReplica(c, c.tenant, a.Key, a.Client, fileKind(a.Kind))

@@ -57,11 +57,11 @@ func planned(end func(call, *args) error) func(call, *args) error {
 }
 
 func createCopyTask(c call, a *args) (mooncake.TaskID, error) {
-	return c.master.CreateCopyTask(c, c.tenant, a.Key, a.Targets)
+	return c.master.CreateCopyTask(c.counted(), c.tenant, a.Key, a.Targets)
 }
 
 func createMoveTask(c call, a *args) (mooncake.TaskID, error) {
-	return c.master.CreateMoveTask(c, c.tenant, a.Key, a.SegmentName, a.Target)
+	return c.master.CreateMoveTask(c.counted(), c.tenant, a.Key, a.SegmentName, a.Target)
 }
 
 func taskKind(t service.TaskInfo) int32 {
@@ -83,7 +83,7 @@ func queryTask(c call, a *args) (mooncake.TaskState, error) {
 }
 
 func fetchTasks(c call, a *args) ([]mooncake.Task, error) {
-	tasks, err := c.master.FetchTasks(c, a.Client, a.Most)
+	tasks, err := c.master.FetchTasks(c.counted(), a.Client, a.Most)
 	var list []mooncake.Task
 	for _, t := range tasks {
 		list = append(list, mooncake.Task{
@@ -98,5 +98,5 @@ func markTaskToComplete(c call, a *args) error {
 	if end := a.TaskEnd.Status; end == int32(metadata.TaskFailed) || end == int32(metadata.TaskSucceeded) {
 		status = metadata.TaskStatus(end)
 	}
-	return c.master.EndTask(c, a.Client, a.TaskEnd.ID, status, a.TaskEnd.Message)
+	return c.master.EndTask(c.counted(), a.Client, a.TaskEnd.ID, status, a.TaskEnd.Message)
 }
