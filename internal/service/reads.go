@@ -90,18 +90,38 @@ func (m *Master) get(ctx context.Context, op, tenant, key string, now metadata.T
 	}
 }
 
+// An AnswerRoom has the memory for one answer.
+type AnswerRoom interface {
+	// Room is asked for so many bytes, about, and again as the answer grows. Its error
+	// ends the call.
+	Room(bytes int) error
+}
+
 // BatchGetReplicaList is GetReplicaList for many keys, in their order, each
 // with an error of its own.
 func (m *Master) BatchGetReplicaList(ctx context.Context, tenant string, keys []string) ([]metadata.ReplicaList, []error, error) {
+	return m.BatchGetReplicaListWithin(ctx, tenant, keys, nil)
+}
+
+// BatchGetReplicaListWithin is BatchGetReplicaList for an answer that needs room; nil for
+// one that needs none.
+func (m *Master) BatchGetReplicaListWithin(ctx context.Context, tenant string, keys []string, room AnswerRoom) ([]metadata.ReplicaList, []error, error) {
 	if err := m.begin(ctx, "BatchGetReplicaList", len(keys)); err != nil {
 		return nil, nil, m.Counters.done(OpBatchGetReplicaList, err)
 	}
 	lists, failed := make([]metadata.ReplicaList, len(keys)), make([]error, len(keys))
-	now, batch := m.Now(), m.Store.Batch(tenant, keys)
+	now, batch, bytes := m.Now(), m.Store.Batch(tenant, keys), 0
 	for i, key := range keys {
 		lists[i], failed[i] = m.find(ctx, "BatchGetReplicaList", tenant, key, now, batch, i)
 		if errors.Is(failed[i], nowait.Err) {
 			return nil, nil, failed[i] // all of it is asked again
+		}
+		if room == nil {
+			continue
+		}
+		bytes += EntryBytes + ReplicaBytes(lists[i].Replicas)
+		if err := room.Room(bytes); err != nil {
+			return nil, nil, m.Counters.done(OpBatchGetReplicaList, err)
 		}
 	}
 	return lists, failed, m.Counters.doneBatch(OpBatchGetReplicaList, failed, m.Fence(ctx))
@@ -121,14 +141,17 @@ type KeyedList struct {
 	metadata.ReplicaList
 }
 
-// entryBytes is about what an entry of an answer, or a replica in it, takes besides
+// EntryBytes is about what an entry of an answer, or a replica in it, takes besides
 // its texts.
-const entryBytes = 64
+const EntryBytes = 64
 
-func (k *KeyedList) bytes() int {
-	n := entryBytes + len(k.Key)
-	for _, r := range k.Replicas {
-		n += entryBytes + len(r.Segment) + len(r.Endpoint) + len(r.Protocol) + len(r.Path)
+func (k *KeyedList) bytes() int { return EntryBytes + len(k.Key) + ReplicaBytes(k.Replicas) }
+
+// ReplicaBytes returns about how many bytes replicas take in an answer.
+func ReplicaBytes(replicas []metadata.Descriptor) (n int) {
+	for i := range replicas {
+		r := &replicas[i]
+		n += EntryBytes + len(r.Segment) + len(r.Endpoint) + len(r.Protocol) + len(r.Path)
 	}
 	return n
 }
@@ -185,7 +208,7 @@ func (s *Scans) Keys(ctx context.Context, store *metadata.Store, tenant, pattern
 	var keys []string
 	next, err := s.scan(ctx, store, tenant, readable, match, page, func(key string) int {
 		keys = append(keys, key)
-		return len(key) + entryBytes
+		return len(key) + EntryBytes
 	})
 	return keys, next, err
 }

@@ -34,13 +34,17 @@ const (
 	largestShare = 4
 )
 
-// errBusy means that a peer would take memory that others have.
-var errBusy = errors.New("too many large requests and answers are under way")
+// ErrBusy means that a peer would take memory that others have.
+var ErrBusy = errors.New("too many large requests and answers are under way")
+
+// ErrLargeAnswer means that an answer has more bytes than one host may have of the budget.
+var ErrLargeAnswer = errors.New("the answer has more bytes than one host may take; ask for less at once")
 
 // A Budget bounds the memory of requests and answers that are larger than the buffers
 // of a connection; one host has half at most. A request waits for its share before it is
-// read, in turn with other hosts; an answer that turns out larger, when there is no
-// more, ends its connection. Servers may share one.
+// read, in turn with other hosts; a call that makes a larger answer asks first (Conn.Room).
+// An answer that turns out larger nevertheless, when there is no more, ends its connection.
+// Servers may share one.
 type Budget struct {
 	bytes   *peers.Budget
 	unknown *peers.Budget // of unknownAnswers
@@ -74,7 +78,7 @@ func (s *share) await(ctx context.Context, body uint32, limit time.Duration) err
 	b := s.budget.bytes
 	n := min(max(int64(body), min(answerFactor*int64(body), b.Total/largestShare)), b.Peer)
 	if err := b.Wait(ctx, s.host, n); err != nil {
-		return errBusy
+		return ErrBusy
 	}
 	s.bytes += n
 	return nil
@@ -86,9 +90,27 @@ func (s *share) reserve(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	if err := s.budget.unknown.Wait(ctx, s.host, 1); err != nil {
-		return errBusy
+		return ErrBusy
 	}
 	s.unknown = true
+	return nil
+}
+
+// grow takes what an answer of so many bytes needs, before it is made. It waits for nothing:
+// what the call has already, others may wait for.
+func (s *share) grow(n int64) error {
+	most := s.budget.bytes.Peer
+	switch {
+	case n <= s.bytes:
+		return nil
+	case n > most:
+		return ErrLargeAnswer
+	}
+	n = max(n, min(2*s.bytes, most)) // it grows step by step
+	if taken, _, _ := s.budget.bytes.Take(s.host, n-s.bytes); !taken {
+		return ErrBusy
+	}
+	s.bytes = n
 	return nil
 }
 
@@ -104,7 +126,7 @@ func (s *share) become(n int64) error {
 		s.budget.bytes.GiveBack(s.host, -more)
 	case more > 0:
 		if taken, _, _ := s.budget.bytes.Take(s.host, more); !taken {
-			return errBusy
+			return ErrBusy
 		}
 	}
 	s.bytes = n

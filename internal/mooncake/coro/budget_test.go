@@ -61,6 +61,66 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	})
 }
 
+// What many short requests ask for at once is no more than there is memory for, and nobody
+// makes what no host may have.
+func TestAnswersAreBoundedBeforeTheyAreMade(t *testing.T) {
+	const budget, conns = 8 << 20, 20
+	r := newRig(t, coro.Limits{Budget: coro.NewBudget(budget)}, nil)
+	call := func(size int, answers chan<- string) {
+		c := r.dial(t)
+		go func() {
+			answer, _, err := c.Call(t.Context(), roomy, body(strings.Repeat("x", size)))
+			if err != nil {
+				t.Error(err)
+			}
+			answers <- answer
+		}()
+	}
+	// all returns the answers, but for those that are being made.
+	all := func(answers <-chan string) (refused []string, making int) {
+		for len(refused)+making < conns {
+			select {
+			case answer := <-answers:
+				refused = append(refused, answer)
+			case <-r.waiting:
+				making++
+			}
+		}
+		return refused, making
+	}
+	answers := make(chan string, conns)
+	for range conns {
+		call(64, answers)
+	}
+	refused, _ := all(answers)
+	if got := r.making.Load(); got > 0 {
+		t.Errorf("%d bytes are made at once, of answers larger than the budget; want none", got)
+	}
+	for _, why := range refused {
+		if why != coro.ErrLargeAnswer.Error() {
+			t.Errorf("got %q, want ErrLargeAnswer", why)
+		}
+	}
+	for range conns {
+		call(1, answers)
+	}
+	refused, making := all(answers)
+	if got := r.making.Load(); got == 0 || got > budget/2 {
+		t.Errorf("%d bytes are made at once, want some, and no more than half of the budget for one host", got)
+	}
+	for _, why := range refused {
+		if why != coro.ErrBusy.Error() {
+			t.Errorf("got %q, want ErrBusy", why)
+		}
+	}
+	close(r.released)
+	for range making {
+		if answer := <-answers; len(answer) != 1<<20 {
+			t.Errorf("got %d bytes, want 1 MiB", len(answer))
+		}
+	}
+}
+
 // One host that announces much and sends nothing leaves half to others, and soon all: a
 // request that stalls ends long before a slow one has to.
 func TestStalledRequestsLeaveRoom(t *testing.T) {

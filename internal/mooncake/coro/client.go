@@ -63,62 +63,98 @@ func (c *Client) Close() error { return c.nc.Close() }
 // the connection is of no use, with two exceptions: a *TooLargeError, and an
 // *Error, after which the original client closes it all the same.
 func (c *Client) Call(ctx context.Context, function uint32, pack func(b []byte) []byte) (answer string, sent bool, err error) {
+	sent, err = c.call(ctx, function, pack, func(n uint32) (err error) {
+		answer, err = readBody(c.in, n, eagerBody)
+		return err
+	})
+	if err != nil {
+		return "", sent, err
+	}
+	return answer, sent, nil
+}
+
+// Append is Call for an answer whose body is appended to reply. Before more than SmallAnswer
+// bytes of it are read, room is asked for them; its error ends the call.
+func (c *Client) Append(ctx context.Context, function uint32, pack func(b []byte) []byte, reply []byte, room func(bytes int) error) (all []byte, sent bool, err error) {
+	sent, err = c.call(ctx, function, pack, func(n uint32) (err error) {
+		if n > SmallAnswer {
+			err = room(int(n))
+		}
+		if err == nil {
+			reply, err = appendBody(c.in, reply, n)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, sent, err
+	}
+	return reply, sent, nil
+}
+
+// call makes a call. read reads the body of its answer.
+func (c *Client) call(ctx context.Context, function uint32, pack func(b []byte) []byte, read func(n uint32) error) (sent bool, err error) {
 	if err := ctx.Err(); err != nil {
-		return "", false, context.Cause(ctx)
+		return false, context.Cause(ctx)
 	}
 	if ctx.Done() != nil {
 		stop := context.AfterFunc(ctx, func() { _ = c.nc.SetDeadline(time.Unix(1, 0)) }) // for good
 		defer stop()
 	}
-	answer, sent, err = c.exchange(function, pack)
+	sent, err = c.exchange(function, pack, read)
 	if err != nil && ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}
-	return answer, sent, err
+	return sent, err
 }
 
-func (c *Client) exchange(function uint32, pack func(b []byte) []byte) (answer string, sent bool, err error) {
+func (c *Client) exchange(function uint32, pack func(b []byte) []byte, read func(n uint32) error) (sent bool, err error) {
 	var room [requestHeader]byte
 	c.out = pack(append(c.out[:0], room[:]...))
 	defer c.shrink()
 	size := uint64(len(c.out) - requestHeader)
 	if size > uint64(c.MaxBody) {
-		return "", false, &TooLargeError{size, c.MaxBody}
+		return false, &TooLargeError{size, c.MaxBody}
 	}
 	q := request{seq: c.seq, function: function, body: uint32(size)}
 	c.seq++
 	appendRequest(c.out[:0], q)
 	if n, err := c.nc.Write(c.out); err != nil {
-		return "", n > 0, fmt.Errorf("sending a request: %w", err)
+		return n > 0, fmt.Errorf("sending a request: %w", err)
 	}
 	h, err := c.in.Peek(responseHeader)
 	if err != nil {
-		return "", true, fmt.Errorf("waiting for an answer: %w", cut(err))
+		return true, fmt.Errorf("waiting for an answer: %w", cut(err))
 	}
 	p, err := parseResponse(h)
 	if err != nil {
-		return "", true, err
+		return true, err
 	}
 	if p.seq != q.seq || p.body > MaxAnswer || p.attachment > MaxAnswer {
-		return "", true, fmt.Errorf("%w: request %d got answer %d of %d bytes, at most %d are read", ErrProtocol, q.seq, p.seq, p.body, MaxAnswer)
+		return true, fmt.Errorf("%w: request %d got answer %d of %d bytes, at most %d are read", ErrProtocol, q.seq, p.seq, p.body, MaxAnswer)
 	}
 	if _, err := c.in.Discard(responseHeader); err != nil {
-		return "", true, err
+		return true, err
 	}
-	if answer, err = readBody(c.in, p.body, eagerBody); err == nil {
+	text := ""
+	if p.code == 0 {
+		err = read(p.body)
+	} else {
+		text, err = readBody(c.in, p.body, eagerBody)
+	}
+	if err == nil {
 		err = skip(c.in, p.attachment)
 	}
 	if err != nil {
-		return "", true, fmt.Errorf("reading an answer: %w", err)
+		return true, fmt.Errorf("reading an answer: %w", err)
 	}
 	if p.code == 0 {
-		return answer, true, nil
+		return true, nil
 	}
 	refused := &Error{Code: p.code}
-	if err := structpack.Unpack(new(structpack.Reader), answer, errorMessage, &refused.Message); err != nil {
+	if err := structpack.Unpack(new(structpack.Reader), text, errorMessage, &refused.Message); err != nil {
 		refused.Message = "its text cannot be read: " + err.Error()
 	}
-	return "", true, refused
+	return true, refused
 }
 
 // shrink keeps no room of large requests: there may be thousands of connections,

@@ -49,6 +49,30 @@ func TestLargeAnswer(t *testing.T) {
 	}
 }
 
+// Room for a large answer is asked for before it is read, and one that has none ends the
+// call. Small ones need none.
+func TestAnswersAreAppended(t *testing.T) {
+	r := newRig(t, coro.Limits{}, nil)
+	c := r.dial(t)
+	asked := 0
+	room := func(n int) error {
+		if asked += n; n > 1<<20 {
+			return io.ErrNoProgress
+		}
+		return nil
+	}
+	before := []byte("before")
+	if all, sent, err := c.Append(t.Context(), echo, body("small"), before, room); string(all) != "beforesmall" || !sent || err != nil || asked != 0 {
+		t.Errorf("a small answer: got %q, sent %t, %v, and room for %d was asked for; want it appended, and none", all, sent, err, asked)
+	}
+	if all, _, err := c.Append(t.Context(), much, body("x"), before, room); len(all) != len(before)+1<<20 || err != nil || asked != 1<<20 {
+		t.Errorf("a large answer: got %d bytes, %v, and room for %d was asked for; want %d, and 1 MiB", len(all), err, asked, len(before)+1<<20)
+	}
+	if all, sent, err := c.Append(t.Context(), much, body("xx"), before, room); all != nil || !sent || !errors.Is(err, io.ErrNoProgress) {
+		t.Errorf("an answer without room: got %d bytes, sent %t, %v; want the error", len(all), sent, err)
+	}
+}
+
 // A request that is too large is not sent, and costs nothing else.
 func TestTooLargeARequest(t *testing.T) {
 	r := newRig(t, coro.Limits{BodyBytes: 1000}, nil)

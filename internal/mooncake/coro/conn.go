@@ -15,6 +15,7 @@ import (
 
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
+	"github.com/understudy-store/understudy/internal/nowait"
 )
 
 // readBuffer is small: there may be hundreds of connections from each client
@@ -71,8 +72,23 @@ func (c *Conn) PeerGone() bool {
 	return gone || err != nil
 }
 
-// Reserve waits until this call may make an answer that can be large, though its request
-// is not. A call may reserve once.
+// SmallAnswer is how many bytes of an answer, about, need no room.
+const SmallAnswer = maxOut
+
+// Room takes what this call needs to make an answer of so many bytes, about. It may be asked
+// again as the answer grows. Errors: ErrLargeAnswer; nowait.Err on a loop, where only small
+// answers are made; ErrBusy while others have the memory.
+func (c *Conn) Room(n int) error {
+	if n <= SmallAnswer {
+		return nil
+	}
+	if c.inPlace {
+		return nowait.Err
+	}
+	return c.share.grow(int64(len(c.out.ready) + responseHeader + n))
+}
+
+// Reserve waits until this call may make an answer of unknown size. A call may reserve once.
 func (c *Conn) Reserve(ctx context.Context) error {
 	return c.share.reserve(ctx, c.server.Limits.Frame)
 }
@@ -159,7 +175,7 @@ func (c *Conn) rest() net.Conn {
 // sending to it says so.
 func (c *Conn) complain(err error) {
 	timeout := errors.Is(err, os.ErrDeadlineExceeded) && c.server.ending.Err() == nil
-	if errors.Is(err, errBusy) {
+	if errors.Is(err, ErrBusy) {
 		c.server.Log.Warn("closed a connection; its client tries again", "peer", c.nc.RemoteAddr().String(), "error", err)
 	}
 	if timeout || errors.Is(err, ErrProtocol) || errors.Is(err, io.ErrUnexpectedEOF) {

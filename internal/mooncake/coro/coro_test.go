@@ -53,6 +53,7 @@ const (
 	much   = 7 // answers so many MiB as its body has bytes
 
 	pending = 8 // is wait, and seems to be quick
+	roomy   = 9 // is much when the test says so, if there is room, and answers else why there is none
 )
 
 // A handler answers one connection of a test.
@@ -64,6 +65,7 @@ type handler struct {
 	failed    atomic.Bool   // Delivered had an error
 	closed    atomic.Bool
 	calls     atomic.Int64
+	making    *atomic.Int64 // bytes of roomy
 }
 
 func (h *handler) Call(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error) {
@@ -95,6 +97,15 @@ func (h *handler) Call(ctx context.Context, function uint32, body string, reply 
 		return reply, nil
 	case much:
 		return append(reply, make([]byte, len(body)<<20)...), nil
+	case roomy:
+		n := len(body) << 20
+		if err := h.conn.Room(n); err != nil {
+			return append(reply, err.Error()...), nil
+		}
+		h.making.Add(int64(n))
+		h.waiting <- struct{}{}
+		<-h.released
+		return append(reply, make([]byte, n)...), nil
 	}
 	return nil, &coro.Error{Code: coro.CodeNotRegistered, Message: "the rpc function not registered"}
 }
@@ -124,6 +135,7 @@ type rig struct {
 	mu       sync.Mutex
 	handlers []*handler
 	refuses  atomic.Bool
+	making   atomic.Int64
 }
 
 type syncBuffer struct {
@@ -151,7 +163,7 @@ func newRig(t *testing.T, limits coro.Limits, other func(net.Conn)) *rig {
 			if r.refuses.Load() {
 				return nil
 			}
-			h := &handler{conn: c, released: r.released, waiting: r.waiting}
+			h := &handler{conn: c, released: r.released, waiting: r.waiting, making: &r.making}
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.handlers = append(r.handlers, h)

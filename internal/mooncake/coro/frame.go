@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
@@ -112,6 +113,21 @@ func readBody(r *bufio.Reader, n, eager uint32) (string, error) {
 	body.Grow(int(min(n, eager)))
 	_, err := io.CopyN(&body, r, int64(n))
 	return body.String(), cut(err)
+}
+
+// appendBody appends the next n bytes to b, and makes room for them as they come.
+func appendBody(r *bufio.Reader, b []byte, n uint32) ([]byte, error) {
+	for n > 0 {
+		piece := min(n, pieceBytes)
+		b = slices.Grow(b, int(piece))
+		room := b[len(b) : len(b)+int(piece)]
+		if _, err := io.ReadFull(r, room); err != nil {
+			return nil, cut(err)
+		}
+		b = b[:len(b)+len(room)]
+		n -= piece
+	}
+	return b, nil
 }
 
 // skip reads over n bytes.

@@ -220,7 +220,7 @@ func (s *session) serve(ctx context.Context, master *service.Master, function ui
 		s.logOrder(f, err)
 	}
 	if len(s.puts) > 0 && s.front.Clock()-began > checkPeerAfter && s.conn.PeerGone() {
-		s.abandon() // now: sending the answers before this one may still succeed
+		s.abandon(0) // now: sending the answers before this one may still succeed
 		err = errPeerGone
 	}
 	if s.front.Observer != nil {
@@ -246,7 +246,7 @@ func codeOf(err error) codes.Code {
 // Delivered abandons the reservations whose answers cannot have arrived.
 func (s *session) Delivered(err error) {
 	if err != nil {
-		s.abandon()
+		s.abandon(0)
 	}
 	clear(s.puts)
 	s.puts = s.puts[:0]
@@ -255,10 +255,13 @@ func (s *session) Delivered(err error) {
 // Close ends the session.
 func (s *session) Close() { s.relay.close() }
 
-func (s *session) abandon() {
-	for _, p := range s.puts {
+// abandon gives up the reservations whose answers are not delivered, but for the first ones.
+func (s *session) abandon(from int) {
+	for _, p := range s.puts[from:] {
 		p.master.Store.Abandon(p.tenant, p.key, p.id)
 	}
+	clear(s.puts[from:])
+	s.puts = s.puts[:from]
 }
 
 // mistaken is the error of a request whose bytes are not what the function takes.

@@ -2,11 +2,14 @@ package mooncakeserver
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
+	"github.com/understudy-store/understudy/internal/mooncake/coro"
+	"github.com/understudy-store/understudy/internal/nowait"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
@@ -127,12 +130,32 @@ func getReplicaList(c call, a *args) (metadata.ReplicaList, error) {
 	return c.master.GetReplicaList(c, c.tenant, a.Key)
 }
 
+// quickKeys is how many keys an event loop looks up in one call.
+const quickKeys = 128
+
 func batchGetReplicaList(c call, a *args) ([]metadata.ReplicaList, []error, error) {
-	return c.master.BatchGetReplicaList(c, c.tenant, a.Keys)
+	if len(a.Keys) > quickKeys && nowait.Asked(c) {
+		return nil, nil, nowait.Err
+	}
+	lists, failed, err := c.master.BatchGetReplicaListWithin(c, c.tenant, a.Keys, c.conn)
+	return lists, failed, c.unroomed("BatchGetReplicaList", err)
+}
+
+// unroomed makes the failure of an answer that has no room (coro.Conn.Room) that of a call.
+func (c call) unroomed(op string, err error) error {
+	kind := errs.Unavailable
+	switch {
+	case errors.Is(err, coro.ErrLargeAnswer):
+		kind = errs.InvalidParams
+	case !errors.Is(err, coro.ErrBusy):
+		return err
+	}
+	c.front.Log.Warn().Str("function", op).Stringer("peer", c.conn.RemoteAddr()).Err(err).Msg("refused to make an answer")
+	return errs.Wrap(kind, op, err)
 }
 
 func getReplicaListByRegex(c call, a *args) ([]mooncake.KeyedReplicas, error) {
-	if err := c.session.conn.Reserve(c); err != nil {
+	if err := c.conn.Reserve(c); err != nil {
 		return nil, errs.Wrap(errs.Unavailable, "GetReplicaListByRegex", err)
 	}
 	found, more, err := c.master.GetReplicaListByRegex(c.counted(), c.tenant, a.Key, service.Page{Size: maxFound, Bytes: maxFoundBytes})
@@ -207,8 +230,15 @@ func batchQueryIP(c call, a *args) (list []mooncake.ClientAddresses, err error) 
 		return nil, c.master.Fence(c)
 	}
 	found, err := c.master.BatchQueryIp(c, a.Clients)
+	bytes := 0
 	for client, addresses := range found {
 		list = append(list, mooncake.ClientAddresses{Client: client, Addresses: addresses})
+		for _, address := range addresses {
+			bytes += service.EntryBytes + len(address)
+		}
+	}
+	if err == nil {
+		err = c.unroomed("BatchQueryIp", c.conn.Room(bytes))
 	}
 	return list, err
 }

@@ -34,10 +34,19 @@ func batchPutStart(upsert bool) func(c call, a *args) ([]mooncake.Placement, []e
 			return nil, nil, err
 		}
 		p.Config.Upsert = upsert
+		least := len(items) * min(p.Config.Replicas, metadata.MaxReplicas) * service.EntryBytes
+		if err := c.unroomed("BatchPutStart", c.conn.Room(least)); err != nil {
+			return nil, nil, err // before anything is reserved
+		}
 		got, failed, err := c.master.BatchPutStart(c, p, items)
-		placements := make([]mooncake.Placement, len(got))
+		placements, before, bytes := make([]mooncake.Placement, len(got)), len(c.puts), 0
 		for i := range got {
 			placements[i] = c.reserved(items[i].Key, got[i], failed[i])
+			bytes += service.EntryBytes + service.ReplicaBytes(got[i].Replicas)
+		}
+		if refused := c.unroomed("BatchPutStart", c.conn.Room(bytes)); refused != nil {
+			c.abandon(before)
+			return nil, nil, refused
 		}
 		return placements, failed, err
 	}

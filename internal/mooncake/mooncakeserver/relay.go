@@ -125,14 +125,14 @@ func (s *session) forward(ctx context.Context, function uint32, body string, rep
 		case serves:
 			return s.Call(ctx, function, body, reply) // this node is the primary by now
 		}
-		answer, sent, err := r.up.Call(ctx, function, func(b []byte) []byte { return append(b, body...) })
+		answer, sent, err := r.up.Append(ctx, function, func(b []byte) []byte { return append(b, body...) }, reply, func(n int) error { return s.room(ctx, n) })
 		var refused *coro.Error
 		if answered := errors.As(err, &refused) && refused.Code != codeNotServing; err == nil || answered {
 			if !r.proven {
 				r.proven = true
 				upstream.answered(r.turn)
 			}
-			return append(reply, answer...), err
+			return answer, err
 		}
 		r.close()
 		if sent && refused == nil { // the next connection will show whether the primary fails
@@ -140,6 +140,16 @@ func (s *session) forward(ctx context.Context, function uint32, body string, rep
 		}
 		s.failed(ctx, r.turn, err)
 	}
+}
+
+// room waits until a relayed answer of so many bytes may be read, as the primary did until it
+// might make one that is larger than others.
+func (s *session) room(ctx context.Context, n int) error {
+	err := s.conn.Room(n)
+	if errors.Is(err, coro.ErrLargeAnswer) {
+		err = s.conn.Reserve(ctx)
+	}
+	return err
 }
 
 // connect waits until the relay leads to the primary, or this node serves.
