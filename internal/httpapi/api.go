@@ -11,6 +11,7 @@ import (
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/security/access"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
 )
 
@@ -55,10 +56,15 @@ type API struct {
 	Callers  *access.Callers // nil if everybody may do all
 	Hosts    []string        // names under which requests may come; none for any
 	Pprof    bool            // answer below /debug/pprof/
+
+	lists   *share.Budget // of maxLists
+	queries *share.Budget // of maxQueriesBytes
 }
 
 // Handler returns the handler of all paths.
 func (a API) Handler() http.Handler {
+	a.lists = share.NewBudget(share.Rule{Total: maxLists, Peer: maxLists / 2, Few: maxLists})
+	a.queries = share.NewBudget(share.NewRule("bytes", "", maxQueriesBytes, 0.5, fewQueryBytes))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", scrapes(a.Metrics))
 	if a.Admin != nil {
@@ -82,9 +88,9 @@ func (a API) Handler() http.Handler {
 		"GET /openapi.json":    openAPI,
 
 		"GET /query_key":                 a.serving(queryKey),
-		"GET /batch_query_keys":          a.serving(batchQueryKeys),
+		"GET /batch_query_keys":          a.serving(a.batchQueryKeys),
 		"GET /get_all_keys":              a.serving(allKeys),
-		"GET /get_all_segments":          a.serving(allSegments),
+		"GET /get_all_segments":          a.serving(a.allSegments),
 		"GET /get_segments_detail":       a.serving(a.segmentsDetail),
 		"GET /query_segment":             a.serving(querySegment),
 		"GET /kv_events/status":          a.serving(a.kvEvents),
@@ -93,7 +99,7 @@ func (a API) Handler() http.Handler {
 		"GET /api/v1/drain_jobs/query":   a.serving(queryDrain),
 		"POST /api/v1/drain_jobs/cancel": a.serving(cancelDrain),
 		"POST /api/v1/remove_all":        a.serving(removeAll),
-		"GET /api/v1/tenant_quotas":      a.serving(getQuotas),
+		"GET /api/v1/tenant_quotas":      a.serving(a.getQuotas),
 		"PUT /api/v1/tenant_quotas":      a.serving(putQuota),
 		"DELETE /api/v1/tenant_quotas":   a.serving(deleteQuota),
 	} {
@@ -187,6 +193,8 @@ func (a API) elsewhere() string {
 	return "this node does not serve; ask node " + hint.NodeID + " at its HTTP address"
 }
 
+const jsonType = "application/json; charset=utf-8"
+
 func writeJSON(w http.ResponseWriter, code int, body any) {
 	var b bytes.Buffer
 	out := json.NewEncoder(&b)
@@ -195,13 +203,15 @@ func writeJSON(w http.ResponseWriter, code int, body any) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
-	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.Header().Set("Content-Type", jsonType)
 	w.WriteHeader(code)
 	_, _ = w.Write(b.Bytes())
 }
 
+const textType = "text/plain; charset=utf-8"
+
 func writeText(w http.ResponseWriter, code int, body string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Content-Type", textType)
 	w.WriteHeader(code)
 	_, _ = w.Write([]byte(body)) //nolint:gosec // plain text, and no browser guesses another type (Handler)
 }

@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,9 +130,19 @@ func answerFor(o metadata.Object, err error) (a keyAnswer) {
 	return a
 }
 
+const (
+	// maxQueryBytes bounds what a query of several keys finds. All such queries together may
+	// hold maxQueriesBytes, one host half; an eighth is for hosts with no more than
+	// fewQueryBytes, and freeQueryBytes of each are not counted.
+	maxQueryBytes   = 16 << 20
+	maxQueriesBytes = 64 << 20
+	fewQueryBytes   = 1 << 20
+	freeQueryBytes  = 64 << 10
+)
+
 // batchQueryKeys answers where objects lie, without a lease: the answer is for
 // people, and may be outdated when it arrives.
-func batchQueryKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+func (a API) batchQueryKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	text, err := param(r, "keys")
 	if err != nil {
 		return err
@@ -149,21 +161,39 @@ func batchQueryKeys(w http.ResponseWriter, r *http.Request, m *service.Master) e
 	if err != nil {
 		return err
 	}
-	answers := make(map[string]keyAnswer)
+	host, taken := hostOf(r), int64(0)
+	defer func() { a.queries.GiveBack(host, taken) }()
+	answers, bytes := make(map[string]keyAnswer), 0
 	for key := range strings.SplitSeq(text, ",") {
+		if _, asked := answers[key]; asked {
+			continue
+		}
 		o, err := m.Inspect(r.Context(), tenant, key)
 		if errs.KindOf(err) == errs.NotLeader {
 			return err
 		}
 		answers[key] = answerFor(o, err)
+		bytes += service.EntryBytes + len(key) + service.ReplicaBytes(o.Replicas)
+		if bytes > maxQueryBytes {
+			return errs.New(errs.InvalidParams, "", "the answer has more than %d bytes; ask for fewer keys at once", maxQueryBytes)
+		}
+		if more := int64(bytes-freeQueryBytes) - taken; more > 0 {
+			if ok, _, _ := a.queries.Take(host, more); !ok {
+				return errs.New(errs.Unavailable, "", "too many large answers are under way here, or to your host; try again, or ask for fewer keys at once")
+			}
+			taken += more
+		}
 	}
 	if err := m.Fence(r.Context()); err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, struct {
-		Success bool                 `json:"success"`
-		Data    map[string]keyAnswer `json:"data"`
-	}{true, answers})
+	out := newJSONWriter(w, `{"success":true,"data":{`)
+	for _, key := range slices.Sorted(maps.Keys(answers)) {
+		if err := out.member(key, answers[key]); err != nil {
+			return nil //nolint:nilerr // the reader is gone
+		}
+	}
+	out.end("}}")
 	return nil
 }
 
@@ -202,7 +232,7 @@ func allKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 		case err != nil:
 			panic(http.ErrAbortHandler)
 		case page.Token == "":
-			w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+			w.Header().Set("Content-Type", textType)
 		}
 		for _, key := range keys {
 			_, _ = out.WriteString(oneLine(key))

@@ -42,7 +42,7 @@ func tenantsOff(w http.ResponseWriter, m *service.Master) bool {
 }
 
 // getQuotas shows one tenant, or all that have a quota or memory.
-func getQuotas(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+func (a API) getQuotas(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	of, err := param(r, "tenant_id")
 	if err != nil || tenantsOff(w, m) {
 		return err
@@ -51,22 +51,35 @@ func getQuotas(w http.ResponseWriter, r *http.Request, m *service.Master) error 
 	if err != nil {
 		return err
 	}
-	all := make([]quota, 0, len(list)) // never null
+	if of == "" {
+		return a.allQuotas(w, r, list)
+	}
 	for _, t := range list {
 		if t.Tenant == of {
 			writeQuota(w, quotaOf(t))
 			return nil
 		}
-		all = append(all, quotaOf(t))
 	}
-	switch {
-	case of == "":
-		writeQuota(w, all)
-		return nil
-	case service.CheckTenant("", of) != nil:
+	if service.CheckTenant("", of) != nil {
 		return errs.New(errs.InvalidParams, "", "Invalid tenant_id")
 	}
 	return errs.ObjectNotFound
+}
+
+func (a API) allQuotas(w http.ResponseWriter, r *http.Request, list []metadata.TenantQuota) error {
+	end, err := a.list(r, len(list))
+	if err != nil {
+		return err
+	}
+	defer end()
+	out := newJSONWriter(w, `{"success":true,"data":[`)
+	for _, t := range list {
+		if err := out.element(quotaOf(t)); err != nil {
+			return nil //nolint:nilerr // the reader is gone
+		}
+	}
+	out.end("]}")
+	return nil
 }
 
 // named returns the tenant that a change of a quota is about.

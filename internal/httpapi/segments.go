@@ -1,27 +1,44 @@
 package httpapi
 
 import (
+	"bufio"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"net/http"
-	"strings"
+	"slices"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
 
+// segments returns the mounted segments, unless this node is fenced.
+func segments(ctx context.Context, m *service.Master) ([]metadata.SegmentStats, error) {
+	list := slices.Collect(m.Store.EachSegment())
+	return list, m.Fence(ctx)
+}
+
 // allSegments answers with the name of each mounted segment, one in a line.
 // Several segments may share a name.
-func allSegments(w http.ResponseWriter, r *http.Request, m *service.Master) error {
-	var b strings.Builder
-	for s := range m.Store.EachSegment() {
-		b.WriteString(oneLine(s.Name) + "\n")
-	}
-	if err := m.Fence(r.Context()); err != nil {
+func (a API) allSegments(w http.ResponseWriter, r *http.Request, m *service.Master) error {
+	list, err := segments(r.Context(), m)
+	if err != nil {
 		return err
 	}
-	writeText(w, http.StatusOK, b.String())
+	end, err := a.list(r, len(list))
+	if err != nil {
+		return err
+	}
+	defer end()
+	w.Header().Set("Content-Type", textType)
+	out := bufio.NewWriterSize(w, listBuffer)
+	for i := range list {
+		if _, err := out.WriteString(oneLine(list[i].Name) + "\n"); err != nil {
+			return nil //nolint:nilerr // the reader is gone
+		}
+	}
+	_ = out.Flush()
 	return nil
 }
 
@@ -72,30 +89,40 @@ func Decimal[T ~[16]byte](id T) string {
 	return fmt.Sprintf("%d-%d", binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:]))
 }
 
+// segmentsDetail answers with all that there is to say of each segment.
 func (a API) segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.Master) error {
-	details := []segmentDetail{}
-	for s := range m.Store.EachSegment() {
-		d := segmentDetail{
-			Name: s.Name, ID: Decimal(s.ID), Client: Decimal(s.Client), Base: fmt.Sprintf("0x%x", s.Base), Size: s.Size,
-			SizeText: fmt.Sprintf("%.6g GiB", float64(s.Size)/(1<<30)), Endpoint: s.Endpoint, Protocol: s.Protocol, Status: s.Status().String(),
-			Used: s.Busy, Capacity: s.Capacity,
-		}
-		if a.Extended {
-			d.Quarantined = &s.Quarantined
-		}
-		if s.Capacity > 0 {
-			d.Percent = 100 * float64(s.Busy) / float64(s.Capacity)
-		}
-		details = append(details, d)
-	}
-	if err := m.Fence(r.Context()); err != nil {
+	list, err := segments(r.Context(), m)
+	if err != nil {
 		return err
 	}
-	writeJSON(w, http.StatusOK, struct {
-		Total    int             `json:"total_segments"`
-		Segments []segmentDetail `json:"segments"`
-	}{len(details), details})
+	end, err := a.list(r, len(list))
+	if err != nil {
+		return err
+	}
+	defer end()
+	out := newJSONWriter(w, fmt.Sprintf(`{"total_segments":%d,"segments":[`, len(list)))
+	for i := range list {
+		if err := out.element(a.detailOf(&list[i])); err != nil {
+			return nil //nolint:nilerr // the reader is gone
+		}
+	}
+	out.end("]}")
 	return nil
+}
+
+func (a API) detailOf(s *metadata.SegmentStats) *segmentDetail {
+	d := &segmentDetail{
+		Name: s.Name, ID: Decimal(s.ID), Client: Decimal(s.Client), Base: fmt.Sprintf("0x%x", s.Base), Size: s.Size,
+		SizeText: fmt.Sprintf("%.6g GiB", float64(s.Size)/(1<<30)), Endpoint: s.Endpoint, Protocol: s.Protocol, Status: s.Status().String(),
+		Used: s.Busy, Capacity: s.Capacity,
+	}
+	if a.Extended {
+		d.Quarantined = &s.Quarantined
+	}
+	if s.Capacity > 0 {
+		d.Percent = 100 * float64(s.Busy) / float64(s.Capacity)
+	}
+	return d
 }
 
 // segmentStatus answers the status of the newest segment of a name.
