@@ -1,11 +1,13 @@
 package promote
 
 import (
+	"bufio"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -36,12 +38,17 @@ var (
 	errReplaced = errs.New(errs.Unavailable, "Refound", "another order came meanwhile")
 )
 
-// maxUpload bounds a state file that an operator sends.
-const maxUpload = 64 << 30
+const (
+	// maxUpload bounds a state file that an operator sends.
+	maxUpload = 64 << 30
+	// uploadBuffer is what is read of it before it is known to be one of this cluster.
+	uploadBuffer = 64 << 10
+)
 
 // Refound founds the journal anew, from a state file, or from the state that this node
 // holds if that is nil. It returns the term and the sequence of the founding; this
-// node serves a moment later. giveUp must name just the nodes that lose something.
+// node serves a moment later. giveUp must name just the nodes that lose something. A file
+// is read only if the order could be obeyed with some file.
 // Errors: Unavailable if it is refused or failed; InvalidParams for the file;
 // Unresolved if the context ends first.
 func (n *Node) Refound(ctx context.Context, giveUp []string, file io.Reader) (metadata.Term, metadata.Seq, error) {
@@ -81,6 +88,9 @@ func (n *Node) Refound(ctx context.Context, giveUp []string, file io.Reader) (me
 // base returns where in its journal the state stands that an order founds from.
 func (n *Node) base(ctx context.Context, o *refounding, file io.Reader) (at Standing, err error) {
 	if file != nil {
+		if err := n.checkAny(ctx, o.giveUp); err != nil {
+			return at, err
+		}
 		if o.file, err = n.upload(file); err != nil {
 			return at, errs.Wrap(errs.InvalidParams, "Refound", err)
 		}
@@ -115,6 +125,10 @@ func standingOf(store *metadata.Store, at journal.Cursor) Standing {
 
 // upload takes in a state file.
 func (n *Node) upload(file io.Reader) (*statefile.State, error) {
+	in := bufio.NewReaderSize(file, uploadBuffer)
+	if err := statefile.CheckBeginning(in, n.ClusterID); err != nil {
+		return nil, fmt.Errorf("the file that was sent: %w", err)
+	}
 	dir := ""
 	if n.saver.status().Instance != "" {
 		dir = n.StateDir // which is on a disk with space for it
@@ -124,7 +138,7 @@ func (n *Node) upload(file io.Reader) (*statefile.State, error) {
 		return nil, err
 	}
 	defer func() { _ = os.Remove(aside.Name()) }()
-	size, err := io.Copy(aside, io.LimitReader(file, maxUpload))
+	size, err := io.Copy(aside, io.LimitReader(in, maxUpload))
 	if err = errors.Join(err, aside.Close()); err != nil {
 		return nil, err
 	}
@@ -141,6 +155,26 @@ func (n *Node) upload(file io.Reader) (*statefile.State, error) {
 	return s, nil
 }
 
+// beyondAll is where a state would stand that has all that any node has.
+var beyondAll = Standing{Position: metadata.Position{Term: metadata.MaxTerm, Seq: math.MaxUint64}}
+
+// checkAny refuses an order that would be refused whatever a file holds, before that is
+// sent: it does not give up what the elected node has acknowledged, for example.
+func (n *Node) checkAny(ctx context.Context, giveUp []string) error {
+	losses, err := n.losses(ctx, new(refounding), beyondAll)
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, "Refound", err)
+	}
+	losses = slices.DeleteFunc(losses, func(l nodeLoss) bool { return slices.Contains(giveUp, l.id) })
+	if len(losses) == 0 {
+		return nil
+	}
+	ids, lost := explain(losses)
+	all := slices.Sorted(slices.Values(append(ids, giveUp...)))
+	return errs.New(errs.Unavailable, "Refound", "whatever the file holds, this would be lost: %s; to give that up, add --yes=%s; the file was not read, and may ask for more",
+		lost, strings.Join(slices.Compact(all), ","))
+}
+
 // checkLoss refuses an order unless it gives up just what would be lost. One that is
 // checked again may give up more, by now.
 func (n *Node) checkLoss(ctx context.Context, o *refounding, base Standing, again bool) error {
@@ -148,10 +182,7 @@ func (n *Node) checkLoss(ctx context.Context, o *refounding, base Standing, agai
 	if err != nil {
 		return errs.Wrap(errs.Unavailable, "Refound", err)
 	}
-	var ids, texts []string
-	for _, l := range losses {
-		ids, texts = append(ids, l.id), append(texts, l.id+" "+l.why)
-	}
+	ids, lost := explain(losses)
 	slices.Sort(o.giveUp)
 	o.giveUp = slices.Compact(o.giveUp)
 	unnamed := slices.ContainsFunc(ids, func(id string) bool { return !slices.Contains(o.giveUp, id) })
@@ -161,8 +192,17 @@ func (n *Node) checkLoss(ctx context.Context, o *refounding, base Standing, agai
 	case len(ids) == 0:
 		return errs.New(errs.Unavailable, "Refound", "no node loses anything, so there is nothing to give up; ask again without --yes")
 	}
-	return errs.New(errs.Unavailable, "Refound", "the state to found from is at sequence %d of term %d, and this would be lost: what %s; to give that up, add --yes=%s",
-		base.Position.Seq, base.Position.Term, strings.Join(texts, "; what "), strings.Join(ids, ","))
+	return errs.New(errs.Unavailable, "Refound", "the state to found from is at sequence %d of term %d, and this would be lost: %s; to give that up, add --yes=%s",
+		base.Position.Seq, base.Position.Term, lost, strings.Join(ids, ","))
+}
+
+// explain says for people what is lost, and returns whose it is.
+func explain(losses []nodeLoss) (ids []string, text string) {
+	var texts []string
+	for _, l := range losses {
+		ids, texts = append(ids, l.id), append(texts, "what "+l.id+" "+l.why)
+	}
+	return ids, strings.Join(texts, "; ")
 }
 
 // A nodeLoss is a node that has, or may have, more than a state that a journal is

@@ -56,6 +56,27 @@ func (w *cluster) refused(n *node, file []byte, kind errs.Kind, reason string, g
 	}
 }
 
+// An unreadFile counts what is read of it.
+type unreadFile struct {
+	*bytes.Reader
+	size int
+}
+
+func unread(file []byte) *unreadFile { return &unreadFile{bytes.NewReader(file), len(file)} }
+
+// refusedUnread checks that an order is refused before more than so many bytes of its file
+// are read.
+func (w *cluster) refusedUnread(n *node, file *unreadFile, most int, kind errs.Kind, reason string, giveUp ...string) {
+	w.t.Helper()
+	_, _, err := n.Refound(w.t.Context(), giveUp, file)
+	if errs.KindOf(err) != kind || !strings.Contains(err.Error(), reason) {
+		w.t.Errorf("refounding with %s, giving up %q: got %v; want %v with %q", n.id, giveUp, err, kind, reason)
+	}
+	if read := file.size - file.Len(); read > most {
+		w.t.Errorf("%d bytes of the file were read, want %d at most", read, most)
+	}
+}
+
 // A backup of a running node founds the journal anew, on a standby or on the primary,
 // when the order gives up just what would be lost. All others go on with it.
 func TestRefoundFromABackup(t *testing.T) {
@@ -79,8 +100,13 @@ func TestRefoundFromABackup(t *testing.T) {
 	w.equal(a, c)
 
 	w.refused(b, nil, errs.Unavailable, "handover")
-	w.refused(b, file.Bytes()[:file.Len()/2], errs.InvalidParams, "the file that was sent")
-	w.refused(b, file.Bytes(), errs.Unavailable, "--yes=a,b,c")
+	w.refused(b, file.Bytes()[:file.Len()/2], errs.InvalidParams, "the file that was sent", "a")
+	w.refusedUnread(b, unread(file.Bytes()), 0, errs.Unavailable, "whatever the file holds, this would be lost: what a acknowledged as the primary")
+	w.refusedUnread(b, unread([]byte(strings.Repeat("x", 1<<20))), 64<<10, errs.InvalidParams, "it is no state file", "a")
+	other := bytes.Replace(file.Bytes(), []byte(`"cluster_id":"`), []byte(`"cluster_id":"x`), 1)
+	other[len("understudy state")+2]++ // the length of its header
+	w.refusedUnread(b, unread(append(other, make([]byte, 1<<20)...)), 64<<10, errs.InvalidParams, "it is of cluster", "a")
+	w.refused(b, file.Bytes(), errs.Unavailable, "--yes=a,b,c", "a")
 	w.refused(b, file.Bytes(), errs.Unavailable, "what a acknowledged as the primary", "b", "c")
 	do(t, etcd, clientv3.OpPut(layout.CompleteNode("z"), `{"node_id":"z","rpc_address":"z","term":1,"sequence":9}`))
 	w.refused(b, file.Bytes(), errs.Unavailable, "what z may hold, which does not answer or cannot read its state files; to give that up, add --yes=a,b,c,z", "a", "b", "c")
@@ -116,7 +142,8 @@ func TestRefoundFromABackup(t *testing.T) {
 	}
 
 	w.refused(b, nil, errs.Unavailable, "elected already")
-	w.refused(b, file.Bytes(), errs.Unavailable, "--yes=a,b,c", "a")
+	w.refused(b, file.Bytes(), errs.Unavailable, "what b acknowledged as the primary", "a")
+	w.refused(b, file.Bytes(), errs.Unavailable, "--yes=a,b,c", "a", "b")
 	w.refound(b, file.Bytes(), "a", "b", "c")
 	after(b, a, c)
 	list, err := b.Terms(t.Context())

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -348,6 +349,47 @@ func TestBackup(t *testing.T) {
 	}
 	if want := bytes.Join(n.admin.backup, nil); !bytes.Equal(got, want) {
 		t.Errorf("got %d bytes, want the %d that the node wrote", len(got), len(want))
+	}
+}
+
+// beginUpload begins to send a state file.
+func beginUpload(t *testing.T, ops pb.AdminServiceClient) grpc.ClientStreamingClient[pb.RefoundRequest, pb.RefoundResponse] {
+	t.Helper()
+	stream, err := ops.Refound(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&pb.RefoundRequest{GiveUp: []string{"node-2"}, FromFile: true}); err != nil {
+		t.Fatal(err)
+	}
+	return stream
+}
+
+// State files that are sent have a few places, one for each host; the place of one whose
+// sender falls silent is free again soon.
+func TestUploadsAreBounded(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Send = 2 * time.Second })
+	n.admin.uploads = make(chan struct{}, 2)
+	silent := beginUpload(t, n.ops)
+	<-n.admin.uploads
+	err := beginUpload(t, n.ops).RecvMsg(new(pb.RefoundResponse))
+	wantKind(t, "a second file from one host", err, errs.Unavailable)
+	if !strings.Contains(err.Error(), "state files are being sent") {
+		t.Errorf("a second file from one host: got %v, want why", err)
+	}
+	other := beginUpload(t, pb.NewAdminServiceClient(n.dialElsewhere()))
+	<-n.admin.uploads
+	if _, err := other.CloseAndRecv(); err != nil {
+		t.Errorf("a file from another host: got %v, want no error", err)
+	}
+	err = silent.RecvMsg(new(pb.RefoundResponse))
+	wantKind(t, "a file that does not come", err, errs.Unavailable)
+	for free := false; !free; { // a moment after the answer
+		stream := beginUpload(t, n.ops)
+		_, err := stream.CloseAndRecv()
+		if free = err == nil; !free {
+			wantKind(t, "a file after it", err, errs.Unavailable)
+		}
 	}
 }
 

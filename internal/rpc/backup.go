@@ -44,6 +44,11 @@ func (s *adminService) Refound(stream grpc.ClientStreamingServer[pb.RefoundReque
 	}
 	var file io.Reader
 	if first.GetFromFile() {
+		giveBack, err := s.uploading.take(stream.Context())
+		if err != nil {
+			return err
+		}
+		defer giveBack()
 		file = &receiveReader{stream: stream}
 	}
 	term, seq, err := s.Node.Refound(stream.Context(), first.GetGiveUp(), file)

@@ -338,6 +338,7 @@ type adminNode struct {
 	digest  func(context.Context, metadata.Seq) (metadata.Seq, metadata.Digest, error)
 	history func(context.Context)
 	backup  [][]byte
+	uploads chan struct{}          // gets one for each file that comes; may be nil
 	sent    atomic.Pointer[[]byte] // by Refound
 	events  func(ctx context.Context, from metadata.Seq, follow bool, yield func(*pb.EventsResponse, error) bool)
 	paused  time.Duration
@@ -386,6 +387,9 @@ func (a *adminNode) Refound(_ context.Context, giveUp []string, file io.Reader) 
 		return 0, 0, errs.New(errs.Unavailable, "Refound", "node-2 would lose something")
 	}
 	if file != nil {
+		if a.uploads != nil {
+			a.uploads <- struct{}{}
+		}
 		sent, err := io.ReadAll(file)
 		if err != nil {
 			return 0, 0, err

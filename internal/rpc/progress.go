@@ -5,38 +5,104 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
-// errStalled ends a stream that nobody reads.
-var errStalled = errs.New(errs.Unavailable, "", "nothing of this stream was read for too long; read it as it comes, or ask again")
+// Why a stream ends whose peer does not keep up.
+var (
+	errStalled = errs.New(errs.Unavailable, "", "nothing of this stream was read for too long; read it as it comes, or ask again")
+	errSilent  = errs.New(errs.Unavailable, "", "nothing came on this stream for too long; send what it lacks at once, or ask again")
+	errSlow    = errs.New(errs.Unavailable, "", "this stream went too slowly for too long, and others wait for its place; ask again over a faster network")
+)
 
-// A readStream is a stream whose messages must be read within a limit: what it holds,
-// such as a place among those who get a snapshot, is for somebody who works.
+// A readStream is a stream whose messages must be read, or come, within a limit: what it
+// holds, such as a place among those who get a snapshot, is for somebody who works.
 type readStream struct {
 	grpc.ServerStream
 	limit   time.Duration
-	stalled chan struct{}
-	once    sync.Once
+	asks    bool  // its peer may think before it sends a next message
+	least   int64 // bytes that must go in a second of waiting for the peer, on average; 0 for any number
+	clock   clock.Clock
+	stalled chan error // gets why the stream ends
+
+	mu     sync.Mutex // guards all below
+	bytes  int64      // of messages that have gone
+	waited time.Duration
 }
 
 // SendMsg waits until the network takes a message.
-func (s *readStream) SendMsg(m any) error {
-	late := time.AfterFunc(s.limit, func() { s.once.Do(func() { close(s.stalled) }) })
-	defer late.Stop()
-	return s.ServerStream.SendMsg(m)
+func (s *readStream) SendMsg(m any) error { return s.wait(m, errStalled, s.ServerStream.SendMsg) }
+
+// RecvMsg waits until a message is there.
+func (s *readStream) RecvMsg(m any) error {
+	if s.asks {
+		return s.ServerStream.RecvMsg(m)
+	}
+	return s.wait(m, errSilent, s.ServerStream.RecvMsg)
 }
 
-// cutStalled ends a stream when a message of it is not read within Limits.Send.
-func (s *Server) cutStalled(srv any, stream grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	read := &readStream{ServerStream: stream, limit: s.Limits.Send, stalled: make(chan struct{})}
+// wait lets a message go, and ends the stream if it takes too long.
+func (s *readStream) wait(m any, why error, goes func(m any) error) error {
+	limit := s.limit
+	if left := s.left(); left < limit {
+		limit, why = left, errSlow
+	}
+	late := time.AfterFunc(limit, func() {
+		select {
+		case s.stalled <- why:
+		default: // it ends already
+		}
+	})
+	defer late.Stop()
+	begun := s.clock()
+	err := goes(m)
+	s.note(m, s.clock()-begun)
+	return err
+}
+
+// left returns for how long the stream may wait for its peer from now on.
+func (s *readStream) left() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.least == 0 {
+		return s.limit
+	}
+	return s.limit + time.Duration(float64(s.bytes)/float64(s.least)*float64(time.Second)) - s.waited
+}
+
+func (s *readStream) note(m any, took time.Duration) {
+	message, ok := m.(proto.Message)
+	if s.least == 0 || !ok {
+		return
+	}
+	size := proto.Size(message)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.bytes += int64(size)
+	s.waited += took
+}
+
+// cutStalled ends a stream when a message of it is not read, or does not come, within
+// Limits.Send, and one that is to end as a whole when it goes too slowly.
+func (s *Server) cutStalled(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
+	read := &readStream{
+		ServerStream: stream, limit: s.Limits.Send, asks: info.IsClientStream && info.IsServerStream, clock: s.Clock, stalled: make(chan error, 1),
+	}
+	switch info.FullMethod {
+	case pb.AdminService_Backup_FullMethodName, pb.AdminService_DumpRanges_FullMethodName, pb.AdminService_Refound_FullMethodName,
+		pb.SnapshotService_StreamSnapshot_FullMethodName:
+		read.least = s.Limits.Rate
+	}
 	done := make(chan error, 1)
 	go func() { done <- handler(srv, read) }() // ends with the stream, which ends when this returns
 	select {
 	case err := <-done:
 		return err
-	case <-read.stalled:
-		return errStalled
+	case why := <-read.stalled:
+		return why
 	}
 }

@@ -60,6 +60,8 @@ const (
 	fewInLine    = 16
 	maxDigests   = 64
 	maxEvents    = 64
+	// maxUploads are state files that are sent to this node.
+	maxUploads = 2
 	// maxSubscribers may follow KV events.
 	maxSubscribers = 256
 	// maxWatches may follow the health, and maxReflections ask what there is to call.
@@ -110,13 +112,17 @@ type Limits struct {
 	// are not over, and for answers of largeAnswer and more that are not sent; one host gets
 	// half. By default it is leastBytes, or eight of the largest messages if that is more.
 	Bytes int64
-	// Send is how long a message of a stream may take to be read, 20 s by default.
+	// Send is how long a message of a stream may take to be read, or to come, 20 s by default.
 	Send time.Duration
+	// Rate is how many bytes of a backup, a dump, a snapshot or an upload must go in each
+	// second of waiting for the peer, on average after the first Send: 64 KiB by default.
+	Rate int64
 }
 
 func (l Limits) withDefaults() Limits {
 	l.MessageBytes, l.Deadline = cmp.Or(l.MessageBytes, pb.DefaultMaxMessageBytes), cmp.Or(l.Deadline, 30*time.Second)
 	l.Calls, l.Snapshots, l.Send = cmp.Or(l.Calls, 16<<10), cmp.Or(l.Snapshots, 4), cmp.Or(l.Send, 20*time.Second)
+	l.Rate = cmp.Or(l.Rate, 64<<10)
 	l.Bytes = cmp.Or(l.Bytes, max(leastBytes, 8*int64(l.MessageBytes)))
 	return l
 }
@@ -223,7 +229,7 @@ func NewServer(c Config) *Server {
 	f := front{Config: &s.Config}
 	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f, following: newHostPlaces("subscribers to KV events are there", maxSubscribers), batches: newBatches(), unread: s.unread})
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f})
-	s.admin = &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)}
+	s.admin = &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), uploading: newHostPlaces("state files are being sent to this node", maxUploads), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)}
 	pb.RegisterAdminServiceServer(s.grpc, s.admin)
 	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: newHostPlaces("snapshots are being sent", int64(c.Limits.Snapshots)), kept: share.NewBudget(share.Rule{Total: int64(c.Limits.Snapshots), Peer: 1, Few: 1})})
 	healthpb.RegisterHealthServer(s.grpc, &health{gate: c.Gate})

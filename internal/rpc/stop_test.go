@@ -115,3 +115,30 @@ func TestStreamsThatNobodyReadsEnd(t *testing.T) {
 	_, err = receive(stream)
 	wantKind(t, "reading on", err, errs.Unavailable)
 }
+
+// A backup that is read all the time, and too slowly on the whole, ends: it holds the place
+// of others.
+func TestSlowStreamsEnd(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Send, c.Limits.Rate = time.Second, 1<<40 })
+	for range 300 { // six seconds of them
+		n.admin.backup = append(n.admin.backup, make([]byte, pb.MaxSnapshotChunkBytes))
+	}
+	stream, err := n.ops.Backup(t.Context(), &pb.BackupRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for err == nil {
+		<-tick.C
+		_, err = stream.Recv()
+	}
+	wantKind(t, "a slow reader", err, errs.Unavailable)
+	again, err := n.ops.Backup(t.Context(), &pb.BackupRequest{})
+	if err == nil {
+		_, err = again.Recv()
+	}
+	if err != nil {
+		t.Errorf("the next backup: got %v, want no error", err)
+	}
+}

@@ -3,6 +3,7 @@ package statefile
 import (
 	"bufio"
 	"encoding/binary"
+	"encoding/json"
 	"fmt"
 	"io"
 
@@ -118,6 +119,42 @@ func checkPrefix(prefix []byte) error {
 		return fmt.Errorf("version %d: %w", v, ErrNewer)
 	case v < version:
 		return fmt.Errorf("%w: version %d", binenc.ErrCorrupt, v)
+	}
+	return nil
+}
+
+// maxHeader is more than any header has.
+const maxHeader = 4 << 10
+
+// CheckBeginning checks that a file that comes is one of a cluster, by its first bytes, and
+// leaves all of them to be read.
+func CheckBeginning(in *bufio.Reader, clusterID string) error {
+	prefix, err := in.Peek(prefixBytes + frameBytes)
+	if err != nil {
+		return fmt.Errorf("%w: it has %d bytes", binenc.ErrCorrupt, len(prefix))
+	}
+	if err := checkPrefix(prefix[:prefixBytes]); err != nil {
+		return err
+	}
+	kind, n := prefix[prefixBytes], binary.LittleEndian.Uint32(prefix[prefixBytes+1:])
+	if kind != frameHeader || n > maxHeader {
+		return fmt.Errorf("%w: it begins with a frame of kind %q and %d bytes", binenc.ErrCorrupt, kind, n)
+	}
+	all, err := in.Peek(prefixBytes + frameBytes + int(n))
+	if err != nil {
+		return fmt.Errorf("%w: it has %d bytes", binenc.ErrCorrupt, len(all))
+	}
+	return checkHeader(all[prefixBytes+frameBytes:], clusterID)
+}
+
+// checkHeader checks that a header names a cluster.
+func checkHeader(payload []byte, clusterID string) error {
+	var who header
+	if err := json.Unmarshal(payload, &who); err != nil {
+		return err
+	}
+	if who.Cluster != clusterID {
+		return fmt.Errorf("it is of cluster %q, not of %q", who.Cluster, clusterID)
 	}
 	return nil
 }

@@ -106,14 +106,7 @@ func (l *loading) frame(kind byte, payload []byte) error {
 	switch kind {
 	case frameHeader:
 		l.begun = true
-		var who header
-		if err := json.Unmarshal(payload, &who); err != nil {
-			return err
-		}
-		if who.Cluster != l.clusterID {
-			return fmt.Errorf("it is of cluster %q, not of %q", who.Cluster, l.clusterID)
-		}
-		return nil
+		return checkHeader(payload, l.clusterID)
 	case framePart:
 		l.parts++
 		return l.loader.Add(payload)
