@@ -248,3 +248,38 @@ func TestPutRepeatedAfterItWasReplaced(t *testing.T) {
 		wantKind(t, "repeated", c.putStart("k", numbered), errs.ObjectExists)
 	})
 }
+
+// A put may replace a reservation whose memory was unmounted in between. Each node sweeps
+// such a reservation in its own time, and one that loads a snapshot never has it, so none
+// remembers its request.
+func TestPutReplacesAReservationThatWasUnmounted(t *testing.T) {
+	for name, without := range map[string]func(*cluster){
+		"a node that swept it":             func(c *cluster) { sweepAll(c.follower) },
+		"a node that loaded a snapshot":    func(c *cluster) { c.follower = reload(t, c.primary) },
+		"a primary that swept it":          func(c *cluster) { sweepAll(c.primary) },
+		"nodes that all have it in memory": func(*cluster) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			a := c.mount(1, "a", 1<<20)
+			c.mount(2, "b", 1<<20)
+			first := func(p *metadata.Put) { p.Request, p.Preferred = 77, []string{"a"} }
+			c.must([]error{c.putStart("k", first)})
+			e, err := c.preparePut("k", by(2), upsert, func(p *metadata.Put) { p.Preferred = []string{"b"} })
+			c.must([]error{err})
+			c.unmount(a)
+			without(c)
+			c.must(c.commit(e)) // fails if the nodes differ
+			for what, s := range c.everywhere() {
+				if known, err := s.Applied(77); known || err != nil {
+					t.Errorf("%s: the request of the reservation that went: %v, %v", what, known, err)
+				}
+			}
+		})
+	}
+}
+
+func sweepAll(s *metadata.Store) {
+	for s.Sweep(metadata.ShardCount) {
+	}
+}
