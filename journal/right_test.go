@@ -1,10 +1,13 @@
 package journal_test
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
 )
 
 // An older node joins, so heads are to carry no window any more. Until the first
@@ -43,5 +46,75 @@ func TestSessionCountsFromTheFirstCommitWithoutAWindow(t *testing.T) {
 	now += window
 	if right.Valid() {
 		t.Error("the session counts although a commit with a window may have been written")
+	}
+}
+
+// A scriptedLog fails as it is told to.
+type scriptedLog struct{ err error }
+
+func (l *scriptedLog) Append(context.Context, *journal.Sealed) error { return l.err }
+
+// writerWithRight returns a writer of term 1, whose right lasts for a minute once it has
+// committed something.
+func writerWithRight(log journal.Log) (*journal.Writer, *journal.Right) {
+	now := time.Hour
+	elapsed := func() time.Duration { return now }
+	right := journal.NewRight(elapsed)
+	right.Session(now + time.Minute)
+	store := metadata.New(metadata.Options{})
+	return journal.NewWriter(journal.WriterConfig{
+		Store: store, Queue: journal.NewQueue(store, 1<<20), Log: log, Term: 1, Hold: params.HoldTime(),
+		Now: metadata.NewClock(elapsed, 0), Elapsed: elapsed, Right: right,
+	}), right
+}
+
+// A watchedStart is a change that notes whether its node may still answer when it is taken
+// back.
+type watchedStart struct {
+	metadata.TermStart
+	right          *journal.Right
+	aborted, valid bool
+}
+
+func (c *watchedStart) Abort(*metadata.Store) { c.aborted, c.valid = true, c.right.Valid() }
+
+// When a commit may be in the journal although it failed here, or another node is elected,
+// the right to answer ends before the changes are taken back: that wakes readers who
+// waited for the outcome.
+func TestRightEndsBeforeChangesAreTakenBack(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err   error
+		valid bool
+	}{
+		"no answer":                 {errors.New("no answer"), false},
+		"the writer's context":      {context.Canceled, false},
+		"another node is elected":   {journal.ErrFenced, false},
+		"surely not in the journal": {&journal.RefusedError{Err: errors.New("too large")}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			log := new(scriptedLog)
+			w, right := writerWithRight(log)
+			start := metadata.TermStart{Term: 1, Params: params}
+			if err := w.Commit(t.Context(), &start); err != nil || !right.Valid() {
+				t.Fatalf("the first commit: %v, and the right is valid: %v", err, right.Valid())
+			}
+			log.err = tc.err
+			change := &watchedStart{TermStart: start, right: right}
+			if err := w.Commit(t.Context(), change); err == nil || !change.aborted {
+				t.Fatalf("the commit: %v, and its change was taken back: %v", err, change.aborted)
+			}
+			if change.valid != tc.valid || right.Valid() != tc.valid {
+				t.Errorf("the right was valid when the change was taken back: %v, and is: %v; want %v", change.valid, right.Valid(), tc.valid)
+			}
+		})
+	}
+}
+
+// A commit that does not fit the state of the primary itself ends its right before a
+// caller has an answer.
+func TestRightEndsWithACommitThatCannotBeApplied(t *testing.T) {
+	w, right := writerWithRight(new(scriptedLog))
+	if err := w.Commit(t.Context(), &metadata.TermStart{Term: 2, Params: params}); err == nil || right.Valid() {
+		t.Errorf("a commit that starts another term: %v, and the right is valid: %v", err, right.Valid())
 	}
 }

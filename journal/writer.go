@@ -291,13 +291,21 @@ func (w *Writer) sent(at, written time.Duration, head Head) {
 	}
 }
 
+// stopRight ends the right to answer for good.
+func (w *Writer) stopRight() {
+	if w.Right != nil {
+		w.Right.Stop()
+	}
+}
+
 // apply applies a commit and gives its callers their answers.
 func (w *Writer) apply(sealed []*submission, c *Sealed, changes []metadata.Change) error {
 	answers := make([]error, len(changes))
 	position, err := w.Store.Apply(&metadata.Commit{Seq: c.Head.Seq, Term: w.Term, Time: c.Head.Time, Changes: changes}, answers)
 	if err != nil {
 		// What the primary itself decided does not fit its own state: a defect.
-		// No caller may get success, and this node must not go on.
+		// No caller may get success, and this node must not go on, nor answer reads.
+		w.stopRight()
 		tell(sealed, &errs.Error{Kind: errs.Unresolved, Op: "journal.apply", Err: err})
 		return fmt.Errorf("applying commit %d: %w", c.Head.Seq, err)
 	}
@@ -340,7 +348,9 @@ func (w *Writer) build(sealed []*submission) (*Sealed, []metadata.Change) {
 }
 
 // failed answers the callers of a commit that failed. It returns an error if the
-// writer must end.
+// writer must end: then the right to answer ends first. Taking the changes back wakes
+// readers who waited for their outcome, and the journal may have the commit all the same,
+// so they must get no answer from here.
 func (w *Writer) failed(sealed []*submission, changes []metadata.Change, err error) error {
 	var refused *RefusedError
 	switch {
@@ -354,8 +364,10 @@ func (w *Writer) failed(sealed []*submission, changes []metadata.Change, err err
 		}
 		return nil
 	case errors.Is(err, ErrFenced):
+		w.stopRight()
 		w.Queue.refuse(sealed, &errs.Error{Kind: errs.NotLeader, Op: "journal.commit", Err: err})
 	default:
+		w.stopRight()
 		w.Queue.refuse(sealed, &errs.Error{
 			Kind: errs.Unresolved, Op: "journal.commit", Err: err,
 			Detail: "the change may have been written; read or repeat with the same request id to learn the outcome",
