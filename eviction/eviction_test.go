@@ -153,6 +153,32 @@ func TestNothingIsArmedInTheGuardWhileQuarantineWouldHoldIt(t *testing.T) {
 	fails(1, 1, "the guard is over")
 }
 
+// A guard that waits for writers lasts for minutes, after a fork without the last
+// primary. What is freed meanwhile helps no put, so puts that fail must not empty a full
+// cache.
+func TestALongGuardDoesNotEmptyTheCache(t *testing.T) {
+	for name, free := range map[string]uint64{"with free memory": 5, "without": 0} {
+		t.Run(name, func(t *testing.T) {
+			p := lonetest.Start(t, metadata.Options{}, params, 104*(100+free))
+			p.Put(nil, lonetest.Keys("k", 100)...)
+			p.Commit(&metadata.TermStart{Term: 1, Params: params, Guard: params.ReleaseTimeout}, &metadata.Fork{Hold: params.ReleaseTimeout})
+			l := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.05})
+			for range 59 {
+				p.Pass(10 * time.Second)
+				l.AllocationFailed(104, p.Store.Time())
+				round(t, l)
+			}
+			if n := p.Alive(lonetest.Keys("k", 100)...); n < 85 {
+				t.Errorf("%d objects of 100 are left after ten minutes in which puts failed, want what the watermark leaves", n)
+			}
+			p.Pass(10*time.Second + params.HoldTime())
+			if st := p.Store.Stats(); st.Quarantined != 0 || st.Busy == st.Capacity {
+				t.Errorf("after the guard %d bytes are in quarantine, and %d of %d busy", st.Quarantined, st.Busy, st.Capacity)
+			}
+		})
+	}
+}
+
 // What the guard held comes free with the first commit behind it. A put that
 // fails until then asks for nothing: the round would take what is put next.
 func TestNothingIsArmedBeforeTheCommitThatEndsTheGuard(t *testing.T) {

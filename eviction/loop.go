@@ -70,8 +70,8 @@ func NewLoop(l *Loop) *Loop {
 // asOf is the store's Time before the attempt. For a put whose key found no room size is
 // math.MaxUint64: no memory that comes free is enough then.
 //
-// During the guard, the first lease TTL of a term, it does nothing while memory
-// about to leave quarantine would hold the object. Evicted memory would wait in
+// During the guard, most often the first lease TTL of a term, it does nothing while
+// memory about to leave quarantine would hold the object. Evicted memory would wait in
 // quarantine too, and repeated puts would empty the cache. The memory is freed by
 // a commit up to a beat after the guard's end; until then it still does
 // nothing, because a round would evict the first objects put afterwards. So it is
@@ -82,11 +82,22 @@ func (l *Loop) AllocationFailed(size uint64, asOf metadata.Time) {
 	case l.armed.Load():
 	case l.Store.Releasing() && l.Store.Stats().LeavingSoon >= size:
 		// The next commits free it.
-	case asOf < guard && (l.Store.Stats().LeavingSoon >= size || l.Store.Time() >= guard):
+	case asOf < guard && (l.leaving(guard) >= size || l.Store.Time() >= guard):
 		// There is room now, or will be.
 	default:
 		l.armed.Store(true)
 	}
+}
+
+// leaving returns the bytes that leave quarantine about when the guard ends. A guard
+// that lasts longer than leases are held waits for writers (Params.ReleaseTimeout): all
+// that is in quarantine counts then.
+func (l *Loop) leaving(guard metadata.Time) uint64 {
+	st, now := l.Store.Stats(), l.Store.Time()
+	if _, hold := l.Store.Lease(); guard-now > hold {
+		return st.Quarantined
+	}
+	return st.LeavingSoon
 }
 
 // Run works until the context ends.

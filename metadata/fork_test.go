@@ -7,13 +7,14 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
-// A fork keeps all free memory from new puts for its hold, on every node, and what is
-// mounted within the term's guard as well; the objects stay.
+// A fork keeps all free memory from new puts for its hold, on every node. What is mounted
+// or freed within the term's guard, which lasts as long, is kept as well; the objects stay.
 func TestForkKeepsFreeMemory(t *testing.T) {
 	c := newCluster(t)
 	c.mount(1, "a", 1<<20)
 	c.put("k")
-	c.takeOver(10 * time.Second)
+	c.put("removed")
+	c.takeOver(time.Minute)
 	c.must(c.commit(&metadata.Fork{Hold: time.Minute}))
 	if !c.exists("k") {
 		t.Error("the object is gone")
@@ -25,7 +26,13 @@ func TestForkKeepsFreeMemory(t *testing.T) {
 	if err := c.putStart("new"); err == nil {
 		t.Error("a put got memory of a late mount that may be in use")
 	}
-	c.pass(time.Minute)
+	c.must([]error{c.remove("removed", false)})
+	c.pass(time.Minute - time.Millisecond)
+	c.must(c.commit())
+	if err := c.putStart("new"); err == nil {
+		t.Error("a put got memory that may be in use just before the end of the hold")
+	}
+	c.pass(time.Millisecond)
 	c.must(c.commit())
 	if err := c.putStart("new"); err != nil {
 		t.Errorf("after the hold: %v", err)

@@ -15,6 +15,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 	"github.com/understudy-store/understudy/promote/statefile"
+	"github.com/understudy-store/understudy/segment"
 )
 
 // losses are what becomes of the journal, for nodes that live on.
@@ -123,7 +124,8 @@ func (w *cluster) know(nodes ...*node) {
 }
 
 // The last primary took no part when the journal was founded anew: all that is free
-// at the fork stays in quarantine, and it is said.
+// at the fork stays in quarantine, and it is said. What is mounted or freed later stays
+// there for as long: that primary may have reserved it for writers who are still at work.
 func TestFoundedWithoutThePrimary(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
@@ -141,6 +143,20 @@ func TestFoundedWithoutThePrimary(t *testing.T) {
 		t.Errorf("A: got %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine", s.Quarantined, used, s.Capacity)
 	}
 	b.has(keys("k", 5)...)
+	m, err := b.primary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := segment.Spec{ID: segment.ID{2}, Name: "b", Base: 2 << 32, Size: 1 << 30, Endpoint: "b:1", Client: segment.ClientID{1}}
+	if err := m.MountSegment(t.Context(), late); err != nil {
+		t.Fatal(err)
+	}
+	if s := b.Store().Stats(); s.Quarantined+used != s.Capacity {
+		t.Errorf("A: got %d bytes in quarantine and %d used before, of %d; want all that is mounted later in quarantine", s.Quarantined, used, s.Capacity)
+	}
+	if held := b.Status().MountsHeldFor; held < params.ReleaseTimeout-10*time.Second {
+		t.Errorf("A: what is mounted or freed is held for %v, want about %v", held, params.ReleaseTimeout)
+	}
 }
 
 // The head of another history stands in etcd: it is some journal, and may be all that

@@ -194,14 +194,15 @@ func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 // guard returns how long what is freed must stay in quarantine, because the
 // primary before may have granted leases that this node does not know, and may
 // still do so until it is silent. After an empty start the reservations are not known
-// either: writers have their release time, unless an operator knows that there are none.
+// either, nor are the newest after a fork without the last primary: writers have their
+// release time, unless an operator knows that there are none.
 func (t *Term) guard(before journal.Head) time.Duration {
 	if before.Clean && !t.empty {
 		return 0
 	}
 	silence := (t.untilSilence() + time.Millisecond - 1).Truncate(time.Millisecond) // as in the journal
 	hold := time.Duration(before.Hold) * time.Millisecond
-	if t.empty && !t.noWriters {
+	if t.empty && !t.noWriters || before.ForkOwed {
 		hold = max(hold, t.node.Params.ReleaseTimeout)
 	}
 	return hold + silence
