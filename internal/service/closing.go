@@ -94,6 +94,7 @@ func (m *Master) PollRemoveAll(ctx context.Context, client segment.ClientID) (wi
 	if err := m.CheckLocalDisk(ctx, op, client); err != nil {
 		return false, err
 	}
+	m.offloads.asked(client)
 	if disk, _ := m.Store.FindLocalDisk(client); !disk.Wipe {
 		return false, m.fenced(ctx, nil)
 	}

@@ -3,6 +3,7 @@ package service_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -10,8 +11,10 @@ import (
 	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -78,6 +81,80 @@ func TestPollRemoveAll(t *testing.T) {
 	want(t, "a copy from before", f.NotifyOffloaded(ctx, owner(1), copied("kept")), errs.OK)
 	if got := f.onDisk("kept"); len(got) > 0 {
 		t.Errorf("a copy from before, which the client has deleted: got owners %v, want none", got)
+	}
+}
+
+// Between RemoveAll and the answer that has a client delete all its files, nothing is
+// copied there that was put since: it would go with them.
+func TestNothingIsCopiedToAnSSDThatIsToBeWiped(t *testing.T) {
+	for name, asked := range map[string]bool{"a client that has asked before": true, "one that has not, as in a new term": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, offloading(10))
+			ctx := t.Context()
+			f.mountDisk(t, 1, true)
+			poll := func(want bool) {
+				t.Helper()
+				if wipe, err := f.PollRemoveAll(ctx, owner(1)); wipe != want || err != nil {
+					t.Fatalf("PollRemoveAll: got %t, %v; want %t", wipe, err, want)
+				}
+			}
+			f.put(t, "kept")
+			if asked {
+				wantKeys(t, "before", tasks(t, f.Master), "kept")
+				poll(false)
+			}
+			if ok, err := f.ExistKey(ctx, "default", "kept"); !ok || err != nil { // its lease spares it
+				t.Fatal(ok, err)
+			}
+			f.removeAll(t)
+			f.put(t, "k")
+			want(t, "a copy of what was kept", f.NotifyOffloaded(ctx, owner(1), copied("kept")), errs.OK)
+			wantKeys(t, "until the files are deleted", tasks(t, f.Master))
+			want(t, "a copy without a task", f.NotifyOffloaded(ctx, owner(1), copied("k")), errs.OK)
+			for _, key := range []string{"kept", "k"} {
+				if got := f.onDisk(key); len(got) > 0 {
+					t.Errorf("a copy of %s that is about to be deleted: got owners %v, want none", key, got)
+				}
+			}
+			poll(true)
+			if got := tasks(t, f.Master); !slices.Contains(got, "k") {
+				t.Errorf("then: got tasks %v, want k among them", got)
+			}
+			want(t, "its copy", f.NotifyOffloaded(ctx, owner(1), copied("k")), errs.OK)
+			f.p.Pass(time.Minute)
+			f.p.Commit(eviction.Select(f.Store, eviction.Bounds{Objects: 100}).Cutoff)
+			if list, err := f.GetReplicaList(ctx, "default", "k"); err != nil || len(list.Replicas) != 1 || list.Replicas[0].Kind != metadata.LocalDisk {
+				t.Errorf("after its memory was evicted: got %+v, %v; want the copy on the SSD", list.Replicas, err)
+			}
+		})
+	}
+}
+
+// Clients whose protocol has no PollRemoveAll keep their files, and go on to copy.
+func TestClientsThatNeverAskGoOnToCopy(t *testing.T) {
+	f := newFixture(t, offloading(10))
+	f.mountDisk(t, 1, true)
+	wantKeys(t, "before", tasks(t, f.Master))
+	f.removeAll(t)
+	f.put(t, "k")
+	wantKeys(t, "after RemoveAll", tasks(t, f.Master), "k")
+	want(t, "its copy", f.NotifyOffloaded(t.Context(), owner(1), copied("k")), errs.OK)
+	if got := f.onDisk("k"); len(got) != 1 {
+		t.Errorf("got owners %v of its copy, want one", got)
+	}
+	next := f.nextTerm()
+	f.put(t, "l")
+	if err := next.RefillOffloads(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantKeys(t, "the first heartbeat of the next term", tasks(t, next))
+	wantKeys(t, "the second", tasks(t, next), "l")
+}
+
+func (f *fixture) removeAll(t *testing.T) {
+	t.Helper()
+	if _, err := f.RemoveAll(t.Context(), service.RemoveRequest{}); err != nil {
+		t.Fatal(err)
 	}
 }
 

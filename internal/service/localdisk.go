@@ -82,7 +82,8 @@ type OffloadTask struct {
 }
 
 // OffloadHeartbeat says whether a client takes objects to copy, and gives it
-// those that wait for it, each once; none if it takes none. A long list comes
+// those that wait for it, each once; none if it takes none, or if it is about to be
+// told to delete all its files. A long list comes
 // in parts, one a call. Errors: SegmentNotFound if the client has no SSD
 // mounted.
 func (m *Master) OffloadHeartbeat(ctx context.Context, client segment.ClientID, offloading bool) ([]OffloadTask, error) {
@@ -98,7 +99,8 @@ func (m *Master) OffloadHeartbeat(ctx context.Context, client segment.ClientID, 
 			return nil, err
 		}
 	}
-	if !offloading {
+	mayAsk := m.offloads.beat(client)
+	if !offloading || disk.Wipe && mayAsk {
 		return nil, m.fenced(ctx, nil)
 	}
 	tasks := m.offloads.take(client, m.Now().Add(m.Store.Params().DiscardTimeout))
@@ -175,7 +177,9 @@ type OffloadResult struct {
 
 // NotifyOffloaded adds a replica on the client's SSD to each object that it has
 // copied, and forgets the tasks of those it has refused. A copy is taken only for
-// a task of this term, and while the client's memory still has what was copied.
+// a task of this term, and while the client's memory still has what was copied; none
+// while the client is about to be told to delete all its files: they would go with them,
+// also those of objects that were put since RemoveAll.
 // Others are left out; one that the object has already is no error.
 //
 // Errors: SegmentNotFound if the client has no SSD mounted; InvalidParams for a
@@ -193,6 +197,7 @@ func (m *Master) NotifyOffloaded(ctx context.Context, client segment.ClientID, d
 	if !ok {
 		return m.fenced(ctx, noLocalDisk(op, client))
 	}
+	disk.Wipe = disk.Wipe && m.offloads.mayAsk(client)
 	outcomes := m.commit(ctx, len(done), 32+metadata.MaxNameBytes, func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		return m.offloaded(op, disk, &done[i])
 	})
@@ -223,6 +228,8 @@ func (m *Master) offloaded(op string, disk metadata.LocalDiskInfo, o *OffloadRes
 		return nil, nil, nil
 	case len(o.Endpoint) > metadata.MaxNameBytes:
 		return nil, nil, errs.New(errs.InvalidParams, op, "the endpoint has %d bytes, at most %d are possible", len(o.Endpoint), metadata.MaxNameBytes)
+	case disk.Wipe:
+		return nil, nil, errs.ReplicaNotReady
 	}
 	return decided(m.Store.PrepareOffloaded(metadata.Offloaded{
 		Tenant: key.Tenant, Key: key.Key, ID: m.offloads.given(disk.Client, key), Client: disk.Client,

@@ -28,6 +28,7 @@ type offloads struct {
 // An offloadQueue is what one client with an SSD is to copy.
 type offloadQueue struct {
 	taking  bool
+	silent  bool           // the client has not asked PollRemoveAll since its last heartbeat
 	waiting []metadata.Ref // in the order in which their puts ended
 
 	// given remembers, by the hash of its key, which object the client was told
@@ -67,6 +68,38 @@ func (o *offloads) set(client segment.ClientID, taking bool) {
 		o.queues[client] = q
 	}
 	o.count(q, taking)
+}
+
+// beat notes a heartbeat of a client. It reports whether the client may ask PollRemoveAll:
+// Mooncake's clients do so behind each heartbeat, before they copy what it gave them. One
+// that has sent a heartbeat and not asked never does, as its protocol has no such call.
+func (o *offloads) beat(client segment.ClientID) (mayAsk bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	q := o.queues[client]
+	if q == nil {
+		return true
+	}
+	mayAsk = !q.silent
+	q.silent = true
+	return mayAsk
+}
+
+// asked notes that a client has asked PollRemoveAll.
+func (o *offloads) asked(client segment.ClientID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if q := o.queues[client]; q != nil {
+		q.silent = false
+	}
+}
+
+// mayAsk reports whether a client may ask PollRemoveAll, as far as its calls show.
+func (o *offloads) mayAsk(client segment.ClientID) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	q := o.queues[client]
+	return q == nil || !q.silent
 }
 
 func (o *offloads) count(q *offloadQueue, taking bool) {

@@ -45,7 +45,23 @@ func TestLocalDisk(t *testing.T) {
 		expect(t, "another size", ask(t, c, g.NotifyOffloadSuccess, done), errs.InvalidParams)
 		done.Objects = nil
 		expect(t, "no objects", ask(t, c, g.NotifyOffloadSuccess, done), errs.InvalidParams)
-		if g.Name != "v0.3.11" {
+		removeAll := func() {
+			t.Helper()
+			if n := ask(t, c, g.RemoveAll, mooncake.Args{}); n != 0 {
+				t.Errorf("RemoveAll of leased objects: got %d, want 0", n)
+			}
+			put(t, c, 7, "since")
+		}
+		wantTasks := func(when string, want int) {
+			t.Helper()
+			if r := ask(t, c, g.OffloadObjectHeartbeat, disk); r.Failure != 0 || len(r.Value) != want {
+				t.Errorf("OffloadObjectHeartbeat %s: got %+v, want %d tasks", when, r, want)
+			}
+		}
+		if g.Name == "v0.3.11" { // has no PollRemoveAll
+			removeAll()
+			wantTasks("after RemoveAll", 1)
+		} else {
 			poll := func(want bool) {
 				t.Helper()
 				if r := ask(t, c, g.PollRemoveAll, disk); r.Failure != 0 || r.Value != want {
@@ -53,11 +69,11 @@ func TestLocalDisk(t *testing.T) {
 				}
 			}
 			poll(false)
-			if n := ask(t, c, g.RemoveAll, mooncake.Args{}); n != 0 {
-				t.Errorf("RemoveAll of leased objects: got %d, want 0", n)
-			}
+			removeAll()
+			wantTasks("before the client knows that it is to delete its files", 0)
 			poll(true)
 			poll(false)
+			wantTasks("then", 1)
 			if r := ask(t, c, g.GetReplicaList, mooncake.Args{Key: "a"}).Value.Replicas; len(r) != 1 {
 				t.Errorf("after its files were deleted: got %+v, want memory alone", r)
 			}
