@@ -102,3 +102,60 @@ func TestMemoryByTheOwnersSSD(t *testing.T) {
 		t.Errorf("got %v objects, want most where the SSD is empty", on)
 	}
 }
+
+// The sizes of all segments have a sum that does not overflow, however they are mounted.
+func TestMountedMemoryIsBounded(t *testing.T) {
+	huge := func(n byte, size uint64) segment.Spec {
+		return segment.Spec{
+			ID: segment.ID{15: n}, Name: fmt.Sprint(n), Base: 1 << 32, Size: size, Endpoint: fmt.Sprint(n, ":1"), Client: client(n),
+		}
+	}
+	c := newCluster(t)
+	mount := func(specs ...segment.Spec) (int, error) {
+		t.Helper()
+		list, decided, err := c.primary.PrepareMounts(specs)
+		changes := make([]metadata.Change, len(list))
+		for i, e := range list {
+			changes[i] = e
+		}
+		c.must(c.commit(changes...))
+		return decided, err
+	}
+	specs := make([]segment.Spec, 5)
+	for i := range specs {
+		specs[i] = huge(byte(i+1), segment.MaxSize)
+	}
+	decided, err := mount(specs...)
+	if decided != 2 || err != nil {
+		t.Errorf("five of the largest: got %d mounted and %v, want 2", decided, err)
+	}
+	_, err = mount(specs[2:]...)
+	wantKind(t, "a third", err, errs.InvalidParams)
+	rest := metadata.MaxMounted - 2*segment.MaxSize
+	_, err = mount(huge(3, rest+1))
+	wantKind(t, "one byte more than there can be", err, errs.InvalidParams)
+	_, err = mount(huge(3, rest))
+	wantKind(t, "what there can be", err, errs.OK)
+	if got := c.primary.QuotaCapacity(); got != metadata.MaxMounted {
+		t.Errorf("got a capacity of %d bytes, want %d", got, metadata.MaxMounted)
+	}
+	if st := c.primary.Stats(); st.Capacity < 2*segment.MaxSize || st.Capacity > metadata.MaxMounted {
+		t.Errorf("got %d bytes in the figures, want as much as is mounted", st.Capacity)
+	}
+
+	// What a mount replaces goes, once.
+	halves := []segment.Spec{huge(1, segment.MaxSize/2), huge(1, segment.MaxSize/2)}
+	halves[0].ID, halves[1].ID = segment.ID{15: 11}, segment.ID{15: 12}
+	halves[1].Base += halves[1].Size
+	if decided, err := mount(append(halves, huge(4, 1<<20))...); decided != 2 || err != nil {
+		t.Errorf("two halves in place of one: got %d mounted and %v, want 2", decided, err)
+	}
+	if got := c.primary.QuotaCapacity(); got != metadata.MaxMounted {
+		t.Errorf("got a capacity of %d bytes, want %d", got, metadata.MaxMounted)
+	}
+	_, err = mount(huge(4, 1<<20))
+	wantKind(t, "more", err, errs.InvalidParams)
+	c.unmount(specs[1].ID)
+	_, err = mount(huge(4, 1<<20))
+	wantKind(t, "when one is unmounted", err, errs.OK)
+}

@@ -98,7 +98,7 @@ func (s *Store) PrepareMounts(specs []segment.Spec) (changes []*Mount, decided i
 		if slices.ContainsFunc(specs[:decided], func(o segment.Spec) bool { return o.ID == spec.ID || o.SamePlace(spec) }) {
 			break
 		}
-		e, err := s.PrepareMount(spec)
+		e, err := s.prepareMount(spec, changes)
 		switch {
 		case err != nil && decided == 0:
 			return nil, 0, err
@@ -119,9 +119,13 @@ const MaxMounts = 64
 // just so already. Mounts that may touch each other must be decided one at a
 // time, each after the one before was applied.
 //
-// Errors: InvalidParams for an invalid specification, SegmentExists for
-// another place, or other properties, under an id that the client has mounted.
-func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) {
+// Errors: InvalidParams for an invalid specification, and if the segments would have more
+// than MaxMounted bytes in all; SegmentExists for another place, or other properties,
+// under an id that the client has mounted.
+func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) { return s.prepareMount(spec, nil) }
+
+// prepareMount decides a mount that follows others in one commit.
+func (s *Store) prepareMount(spec segment.Spec, ahead []*Mount) (*Mount, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, errs.Wrap(errs.InvalidParams, "MountSegment", err)
 	}
@@ -148,7 +152,33 @@ func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) {
 		e.Replaces = append(e.Replaces, p.Number)
 	}
 	slices.Sort(e.Replaces)
+	if sum, ok := s.mountedWith(ahead, e); !ok {
+		return nil, errs.New(errs.InvalidParams, "MountSegment",
+			"segment %v has %d bytes; with the %d bytes of the others that is more than %d, the most there can be; unmount some of them", spec.ID, spec.Size, sum, MaxMounted)
+	}
 	return e, nil
+}
+
+// MaxMounted bounds the bytes of all mounted segments: sums of them must not overflow.
+const MaxMounted = uint64(1<<63 - 1)
+
+// mountedWith returns the bytes of all segments behind some mounts, and whether one more
+// keeps to MaxMounted. Needs applyMu.
+func (s *Store) mountedWith(ahead []*Mount, more *Mount) (sum uint64, ok bool) {
+	sum = s.QuotaCapacity()
+	var gone []segment.Number
+	for _, e := range append(slices.Clip(ahead), more) {
+		for _, number := range e.Replaces {
+			if !slices.Contains(gone, number) {
+				gone = append(gone, number)
+				sum -= s.segments[number].Size
+			}
+		}
+	}
+	for _, e := range ahead {
+		sum += e.Spec.Size
+	}
+	return sum, sum <= MaxMounted && more.Spec.Size <= MaxMounted-sum
 }
 
 // FindSegment returns the number of a mounted segment.
