@@ -147,7 +147,7 @@ func (c *cluster) lead(i int) *node {
 
 func (c *cluster) newMaster(term uint64) *service.Master {
 	return service.NewMaster(service.Master{
-		Settings: service.Settings{ClusterID: clusterID, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "1.2.3", Offload: true, OffloadQueue: 100},
+		Settings: service.Settings{ClusterID: clusterID, DiskEviction: true, DiskQuota: 1 << 30, SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "1.2.3", Offload: true, OffloadQueue: 100},
 		Term:     metadata.Term(term), Store: c.store, Leases: lonetest.Leases(c.store), Queue: c.queue, Now: c.now, Fence: func(context.Context) error { return nil }, Answers: func() bool { return true },
 		Liveness: service.NewLiveness(10*time.Second, 0, clock.Boot(), c.store), Counters: service.NewCounters(),
 		AllocationFailed: func(uint64, metadata.Time) {},

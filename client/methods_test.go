@@ -204,8 +204,8 @@ func TestQueries(t *testing.T) {
 		t.Errorf("got %q, %v; want \"\" and no error", dir, err)
 	}
 	config, err := c.GetStorageConfig(ctx)
-	if config != (client.StorageConfig{EnableDiskEviction: true}) || err != nil {
-		t.Errorf("the storage configuration: got %+v, %v; want disk eviction alone", config, err)
+	if config != (client.StorageConfig{EnableDiskEviction: true, QuotaBytes: 1 << 30}) || err != nil {
+		t.Errorf("the storage configuration: got %+v, %v; want disk eviction and a quota of 1 GiB", config, err)
 	}
 	alive, err := c.Ping(ctx)
 	if alive != (client.Liveness{TTL: 10 * time.Second}) || err != nil {

@@ -66,6 +66,33 @@ func (c caller) put(key string) {
 	}
 }
 
+// Clients learn the same of files by both protocols: what the settings say.
+func TestStorageConfigByBothProtocols(t *testing.T) {
+	for name, set := range map[string]func(*config.Storage){
+		"defaults": func(*config.Storage) {},
+		"others":   func(s *config.Storage) { s.DiskEviction, s.QuotaBytes, s.RootFSDir = false, 1<<30, "/fs" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := settings(config.Primary, "a", etcdtest.Start(t).Endpoints())
+			set(&s.Storage)
+			a := run(t, s)
+			a.serves()
+			head := call(t, a.RPCAddress(), "head")
+			var m mooncake.Result[mooncake.StorageConfig]
+			if _, err := mooncakeclient.Do(t.Context(), head.Conn, head.Generation.GetStorageConfig, &mooncake.Args{}, &m); err != nil || m.Failure != 0 {
+				t.Fatalf("by Mooncake's protocol: got %v, %d", err, m.Failure)
+			}
+			got, err := writer(t, client.Config{Addresses: []string{a.RPCAddress()}}).GetStorageConfig(t.Context())
+			if want := (client.StorageConfig{Fsdir: m.Value.Fsdir, EnableDiskEviction: m.Value.DiskEviction, QuotaBytes: m.Value.QuotaBytes}); got != want || err != nil {
+				t.Errorf("by gRPC: got %+v, %v; want %+v as by Mooncake's protocol", got, err, want)
+			}
+			if got.EnableDiskEviction != s.Storage.DiskEviction || got.QuotaBytes != uint64(s.Storage.QuotaBytes) {
+				t.Errorf("got %+v, want what is set: %t, %d", got, s.Storage.DiskEviction, s.Storage.QuotaBytes)
+			}
+		})
+	}
+}
+
 // One port speaks both protocols, and what one client puts the other one finds.
 // Mooncake's clients find who serves in etcd; a node that does not serve closes
 // their connections, or relays.

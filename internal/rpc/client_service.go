@@ -122,11 +122,12 @@ func (s *clientService) GetFsdir(ctx context.Context, _ *pb.GetFsdirRequest) (*p
 	return &pb.GetFsdirResponse{Header: s.header(m.Term), Fsdir: m.Fsdir()}, m.Fence(ctx)
 }
 
-// GetStorageConfig has the C++ master's defaults for what this one does not
-// manage: clients may delete files when their disk is full, and no quota.
+// GetStorageConfig says what clients are to do with files, as Mooncake's front does.
 func (s *clientService) GetStorageConfig(ctx context.Context, _ *pb.GetStorageConfigRequest) (*pb.GetStorageConfigResponse, error) {
 	m := master(ctx)
-	return &pb.GetStorageConfigResponse{Header: s.header(m.Term), Fsdir: m.Fsdir(), EnableDiskEviction: true}, m.Fence(ctx)
+	return &pb.GetStorageConfigResponse{
+		Header: s.header(m.Term), Fsdir: m.Fsdir(), EnableDiskEviction: m.DiskEviction, QuotaBytes: m.DiskQuota,
+	}, m.Fence(ctx)
 }
 
 // specOf reads a segment; the service checks the rest.

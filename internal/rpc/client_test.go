@@ -76,7 +76,7 @@ func TestSegmentsAndClients(t *testing.T) {
 func TestHandshakeAndStorage(t *testing.T) {
 	withDisk := func(c *rpc.Config) {
 		m, _ := c.Gate.Master()
-		m.RootFSDir = "/disk"
+		m.RootFSDir, m.DiskEviction, m.DiskQuota = "/disk", true, 1<<30
 	}
 	n, ctx := newNode(t, withDisk), t.Context()
 	ready, err := n.clients.ServiceReady(ctx, &pb.ServiceReadyRequest{ContractRevision: pb.ContractRevision, ClientVersion: "0.1"})
@@ -87,7 +87,7 @@ func TestHandshakeAndStorage(t *testing.T) {
 		t.Errorf("got %v, %v; want \"/disk/test\" and no error", resp, err)
 	}
 	if resp, err := n.clients.GetStorageConfig(ctx, &pb.GetStorageConfigRequest{}); err != nil || resp.GetFsdir() != "/disk/test" ||
-		!resp.GetEnableDiskEviction() || resp.GetQuotaBytes() != 0 {
-		t.Errorf("the storage configuration: got %v, %v; want disk eviction without a quota", resp, err)
+		!resp.GetEnableDiskEviction() || resp.GetQuotaBytes() != 1<<30 {
+		t.Errorf("the storage configuration: got %v, %v; want disk eviction with a quota of 1 GiB", resp, err)
 	}
 }
