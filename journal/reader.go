@@ -38,6 +38,9 @@ type BrokenError struct {
 	// Fork is, for ReasonFounded, the last sequence that the state has in common with
 	// the journal.
 	Fork metadata.Seq
+	// Beside says that the journal may have gone on from less than the state holds: etcd
+	// may have gone back.
+	Beside bool
 }
 
 func (e *BrokenError) Error() string { return fmt.Sprintf("%v (%s): %v", ErrBroken, e.Reason, e.Err) }

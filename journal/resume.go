@@ -23,7 +23,7 @@ func (r *Reader) Continues(ctx context.Context, from Cursor) (why, err error) {
 	resp, err := r.Client.Get(ctx, r.Layout.Head(), clientv3.WithRev(from.Revision))
 	switch {
 	case errors.Is(err, rpctypes.ErrCompacted):
-		return fmt.Errorf("etcd has no history behind revision %d any more", from.Revision), nil
+		return fmt.Errorf("etcd has no history behind revision %d any more: %w", from.Revision, err), nil
 	case errors.Is(err, rpctypes.ErrFutureRev):
 		return fmt.Errorf("etcd has not come to revision %d: it is another one, or restored from a backup", from.Revision), nil
 	case err != nil:
@@ -60,11 +60,12 @@ func (r *Reader) Resume(ctx context.Context, at Cursor, head View, f Consumer) (
 	case head.Same(at), head.Missing():
 		return at.At(head.Revision), nil
 	}
-	if why, err := r.Continues(ctx, at); why == nil {
+	why, err := r.Continues(ctx, at)
+	if why == nil {
 		return at, err
 	}
 	missing := head.Cursor.Head.Bytes - at.Head.Bytes
-	err := r.behind(ctx, at, head, func(_ metadata.Seq, of records) error {
+	err = r.behind(ctx, at, head, func(_ metadata.Seq, of records) error {
 		missing -= int64(of.bytes())
 		return nil
 	})
@@ -72,8 +73,11 @@ func (r *Reader) Resume(ctx context.Context, at Cursor, head View, f Consumer) (
 	case err != nil:
 		return at, err
 	case missing != 0:
-		return at, broken(ReasonCompacted, "the journal is at %d, this node at %d, and etcd has neither its history nor all records in between (bytes missing: %d)",
-			head.Cursor.Head.Seq, at.Head.Seq, missing)
+		return at, &BrokenError{
+			Reason: ReasonCompacted, Beside: !errors.Is(why, rpctypes.ErrCompacted) || head.Cursor.Head.forks(at.Head),
+			Err: fmt.Errorf("the journal is at %d, this node at %d, and not all records in between stand (bytes missing: %d): %w",
+				head.Cursor.Head.Seq, at.Head.Seq, missing, why),
+		}
 	}
 	err = r.behind(ctx, at, head, func(seq metadata.Seq, of records) error {
 		next := head.Cursor.At(head.Revision)

@@ -282,6 +282,8 @@ func (n *Node) standByAgain(ctx context.Context, before *follower.Follower) (*ca
 	case st.Complete:
 	case st.File != "":
 		f.Restore(st.File)
+	case st.Diverged != nil:
+		f.Doubt(st.Diverged)
 	default:
 		f.Doubt(&journal.BrokenError{Reason: st.Why, Err: st.Fault})
 	}

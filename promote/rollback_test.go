@@ -170,13 +170,13 @@ func forkARolledBackJournal(t *testing.T, primary string) {
 	}
 }
 
-// forkedOff is rolledBack, and then a has led a term without what b holds, saved its
-// state and ended.
-func forkedOff(t *testing.T, primary, bDir string) (w *cluster, b *node, start func() *node) {
+// forkedOff is rolledBack, and then a has led a term without what b holds, put new keys,
+// saved its state and ended.
+func forkedOff(t *testing.T, primary, bDir string, put ...string) (w *cluster, b *node, start func() *node) {
 	w, b, start = rolledBack(t, primary, bDir)
 	b.ended.Store(true)
 	a := start()
-	w.serving(a).put("new")
+	w.serving(a).put(put...)
 	w.saved(a)
 	a.wire.cut()
 	a.end()
@@ -188,7 +188,7 @@ func forkedOff(t *testing.T, primary, bDir string) (w *cluster, b *node, start f
 func TestForkedNodeIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	w, b, start := forkedOff(t, "b", dir)
+	w, b, start := forkedOff(t, "b", dir, "new")
 	b.end()
 	b = w.start("b", stateIn(dir, time.Hour))
 	waitFor(t, "b to find the fork", func() bool { l := b.Status().Loss.Err; return l != nil && l.Forked })
@@ -197,12 +197,40 @@ func TestForkedNodeIsNotWaitedFor(t *testing.T) {
 	w.follows(a, b)
 }
 
+// The journal went on without what a node holds, and is beyond its position when the node
+// looks: it needs a snapshot, and first keeps what it holds, as it may be the only one.
+func TestAForkThatHasPassedANode(t *testing.T) {
+	t.Parallel()
+	for name, compacted := range map[string]bool{"the history stands": false, "the history is compacted": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			w, b, start := forkedOff(t, "b", dir, keys("new", 250)...)
+			if compacted {
+				resp, err := w.etcd.Client(t).Get(t.Context(), layout.Head())
+				if err != nil {
+					t.Fatal(err)
+				}
+				w.etcd.Compact(t, resp.Header.Revision)
+			}
+			b.end()
+			a := start()
+			w.serving(a).has(append(keys("k", 5), keys("new", 250)...)...)
+			b = w.start("b", stateIn(dir, time.Hour)) // it gets a snapshot at once
+			w.follows(a, b)
+			if files, err := filepath.Glob(filepath.Join(dir, "diverged-*.state")); err != nil || len(files) != 1 {
+				t.Errorf("D: the files are %v (%v), want one with what b held", files, err)
+			}
+		})
+	}
+}
+
 // An order that founds the journal from one branch of a fork names the node that still
 // holds the other one, although no election awaits that node.
 func TestAnOrderNamesAForkedNode(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	w, b, start := forkedOff(t, "a", dir)
+	w, b, start := forkedOff(t, "a", dir, "new")
 	b.wire.heal()
 	waitFor(t, "b to find the fork", func() bool { return b.Status().Forked })
 	b.wire.cut() // it stays there, and answers

@@ -160,12 +160,15 @@ func TestSnapshotOfAnotherHistory(t *testing.T) {
 // A journal that went back, and then on without what a node holds, costs the node its
 // state: what it holds is kept first. It may not see how the journal went back.
 func TestStateBesideARolledBackJournalIsKept(t *testing.T) {
-	for name, seen := range map[string]bool{"seen": true, "unseen": false} {
-		t.Run(name, func(t *testing.T) { keepStateBesideARolledBackJournal(t, seen) })
+	for name, tc := range map[string]struct {
+		seen bool
+		on   metadata.Seq // by so much beyond the node's position
+	}{"seen": {true, 10}, "unseen": {false, 10}, "unseen, and the next commit fits": {false, 1}} {
+		t.Run(name, func(t *testing.T) { keepStateBesideARolledBackJournal(t, tc.seen, tc.on) })
 	}
 }
 
-func keepStateBesideARolledBackJournal(t *testing.T, seen bool) {
+func keepStateBesideARolledBackJournal(t *testing.T, seen bool, on metadata.Seq) {
 	p := newPrimary(t)
 	reader := &journal.Reader{Client: p.client, Layout: p.layout, Codec: service.Codec()}
 	kept := make(chan metadata.Seq, 100)
@@ -197,7 +200,8 @@ func keepStateBesideARolledBackJournal(t *testing.T, seen bool) {
 	if err := json.Unmarshal(old.Kvs[0].Value, &ahead); err != nil {
 		t.Fatal(err)
 	}
-	ahead["sequence"], ahead["term"] = last+10, 1000
+	ahead["sequence"], ahead["term"], ahead["streams"] = last+on, 1000, 0
+	ahead["checked_sequence"], ahead["checked_digest"] = last, "1"
 	value, err := json.Marshal(ahead)
 	if err != nil {
 		t.Fatal(err)

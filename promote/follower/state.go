@@ -47,13 +47,16 @@ type Status struct {
 	// back since more of it was acknowledged: the state comes from a file, the journal
 	// seemed lost, or etcd was out of reach.
 	Unsure bool
+	// Diverged is why the state has commits that the journal has not, until they are kept; nil
+	// if it has none.
+	Diverged *journal.BrokenError
 }
 
 // Status returns how the follower stands.
 func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
+	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart, Diverged: f.diverged}
 	if !f.complete {
 		s.Why, s.Fault = f.why, f.fault
 	}
@@ -95,13 +98,29 @@ func (f *Follower) lose(b *journal.BrokenError) {
 	f.mu.Lock()
 	was := f.complete
 	f.complete, f.why, f.fault = false, b.Reason, b.Err
-	if f.diverged = nil; f.kept != f.at.Head && (f.wasLost || b.Reason == journal.ReasonGap || b.Reason == journal.ReasonFounded && f.at.Head.Seq > b.Fork) {
+	if f.diverged = nil; f.kept != f.at.Head && (f.wasLost || f.mayDiffer(b)) {
 		f.diverged = b // a journal that went back, seen or not, may have gone on without what this node holds
 	}
 	f.signal()
 	f.mu.Unlock()
 	if was {
 		f.Log.Warn().Err(b.Err).Str("reason", string(b.Reason)).Msg("this node lost the journal and needs a snapshot; until then it cannot take over")
+	}
+}
+
+// mayDiffer reports whether a state that does not follow the journal may have commits that
+// the journal has not. A state that differs is kept once in a term: what it differs by may
+// be the fault of the program, and come again. Needs mu.
+func (f *Follower) mayDiffer(b *journal.BrokenError) bool {
+	switch b.Reason {
+	case journal.ReasonGap:
+		return true
+	case journal.ReasonFounded:
+		return f.at.Head.Seq > b.Fork
+	case journal.ReasonDigest, journal.ReasonDifference:
+		return f.kept.Term != f.at.Head.Term
+	default:
+		return b.Beside
 	}
 }
 
