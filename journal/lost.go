@@ -27,7 +27,7 @@ type LostError struct {
 	// which of them counts is for an operator to say.
 	Foreign bool
 	// Forked says that the head is of the same history, and that another primary went on
-	// from less than the state holds.
+	// from less than the state holds: neither descends from the other.
 	Forked bool
 }
 
@@ -64,7 +64,7 @@ func (c Cursor) Against(found Cursor, err error) error {
 		return lost("etcd holds no head, this node is at sequence %d of term %d", have.Seq, have.Term)
 	case !have.History.Is(head.History), have.History == "" && head.Parent == "" && head.Fork > 0:
 		return c.againstFounded(head)
-	case head.Seq <= have.Seq && head.forks(have):
+	case head.forks(have):
 		return &LostError{Forked: true, Cause: fmt.Sprintf("another primary went on from less than this node holds: etcd's head is at sequence %d of term %d, this node at %d of term %d",
 			head.Seq, head.Term, have.Seq, have.Term)}
 	case head.Seq < have.Seq || head.Term < have.Term:
@@ -75,12 +75,19 @@ func (c Cursor) Against(found Cursor, err error) error {
 	return nil
 }
 
-// forks reports whether a head that is not behind another one, in the same history, is of
-// a later term, or of another primary in a term of the same number: etcd went back, and
-// nodes were elected twice.
+// forks reports whether neither of two heads of one history descends from the other: the one
+// with the later term is not ahead, or the terms are of different primaries although they have
+// one number. etcd went back, and nodes were elected twice.
 func (h Head) forks(other Head) bool {
-	return other.Term > 0 && h.Term > other.Term || // a position in an older format names no term
-		h.Term == other.Term && h.Election != "" && other.Election != "" && h.Election != other.Election
+	switch {
+	case other.Term == 0: // a position in an older format names no term
+		return false
+	case h.Term > other.Term:
+		return h.Seq <= other.Seq
+	case h.Term < other.Term:
+		return h.Seq > other.Seq
+	}
+	return h.Election != "" && other.Election != "" && h.Election != other.Election
 }
 
 // againstFounded compares a state with the head of another history.
@@ -172,6 +179,10 @@ func (r *Reader) takeHead(at *Cursor, value []byte, f Consumer) (head Head, comm
 		return head, false, f.Founded(next)
 	}
 	if err := at.Against(next, err); err != nil {
+		var b *BrokenError
+		if errors.As(err, &b) && b.Fork > at.Head.Seq {
+			b.Beside = true // the journal that ended here is not what it was founded from
+		}
 		return head, false, err
 	}
 	if at.Head.Seq == 0 && err == nil && head.Seq == head.Fork {

@@ -7,8 +7,8 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
-// A head of another primary since, at or behind a state's position, is a fork; one of the
-// same primary is the journal gone back.
+// A head that does not descend from a state, nor the state from the head, is a fork; one of
+// the same primary, at or behind the state's position, is the journal gone back.
 func TestAgainstAForkedJournal(t *testing.T) {
 	at := func(h journal.Head) journal.Cursor {
 		h.History = "h"
@@ -23,14 +23,17 @@ func TestAgainstAForkedJournal(t *testing.T) {
 		have, found  journal.Head
 		lost, forked bool
 	}{
-		"the head itself":             {have, have, false, false},
-		"further on":                  {have, journal.Head{Term: 4, Seq: 11, Election: "b"}, false, false},
-		"gone back":                   {have, journal.Head{Term: 3, Seq: 9, Election: "a"}, true, false},
-		"gone back, an earlier term":  {have, journal.Head{Term: 2, Seq: 9, Election: "b"}, true, false},
-		"a later term, behind":        {have, journal.Head{Term: 4, Seq: 9, Election: "b"}, true, true},
-		"a later term, here":          {have, journal.Head{Term: 4, Seq: 10, Election: "b"}, true, true},
-		"another primary of the term": {have, journal.Head{Term: 3, Seq: 9, Election: "b"}, true, true},
-		"nobody says who wrote it":    {have, journal.Head{Term: 3, Seq: 9}, true, false},
+		"the head itself":                          {have, have, false, false},
+		"further on":                               {have, journal.Head{Term: 4, Seq: 11, Election: "b"}, false, false},
+		"gone back":                                {have, journal.Head{Term: 3, Seq: 9, Election: "a"}, true, false},
+		"gone back, an earlier term":               {have, journal.Head{Term: 2, Seq: 9, Election: "b"}, true, false},
+		"a later term, behind":                     {have, journal.Head{Term: 4, Seq: 9, Election: "b"}, true, true},
+		"a later term, here":                       {have, journal.Head{Term: 4, Seq: 10, Election: "b"}, true, true},
+		"another primary of the term":              {have, journal.Head{Term: 3, Seq: 9, Election: "b"}, true, true},
+		"an earlier term, further on":              {have, journal.Head{Term: 2, Seq: 11, Election: "b"}, true, true},
+		"another primary of the term, further on":  {have, journal.Head{Term: 3, Seq: 11, Election: "b"}, true, true},
+		"nobody says who wrote what is further on": {have, journal.Head{Term: 3, Seq: 11}, false, false},
+		"nobody says who wrote it":                 {have, journal.Head{Term: 3, Seq: 9}, true, false},
 	} {
 		err := at(tc.have).Against(at(tc.found), nil)
 		var lost *journal.LostError

@@ -74,7 +74,7 @@ func (r *Reader) Resume(ctx context.Context, at Cursor, head View, f Consumer) (
 		return at, err
 	case missing != 0:
 		return at, &BrokenError{
-			Reason: ReasonCompacted, Beside: !errors.Is(why, rpctypes.ErrCompacted) || head.Cursor.Head.forks(at.Head),
+			Reason: ReasonCompacted, Beside: !errors.Is(why, rpctypes.ErrCompacted) || at.Head.Term > 0 && head.Cursor.Head.Term > at.Head.Term,
 			Err: fmt.Errorf("the journal is at %d, this node at %d, and not all records in between stand (bytes missing: %d): %w",
 				head.Cursor.Head.Seq, at.Head.Seq, missing, why),
 		}

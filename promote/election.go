@@ -73,7 +73,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	if err := n.othersMayShow(ctx, s); err != nil {
 		return nil, err
 	}
-	may, empty, err := n.mayRun(ctx, f, s, begun)
+	may, empty, silent, err := n.mayRun(ctx, f, s, begun)
 	if err != nil || !may {
 		return nil, err
 	}
@@ -82,12 +82,13 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		n.saver.save(bounded, of) // from here on the journal has it all
 		cancel()
 	}
-	return n.run(ctx, f, head, empty)
+	return n.run(ctx, f, head, n.nextTerm(head.Head, silent), empty)
 }
 
 // mayRun reports whether this node may stand for election, where nobody leads and the head
-// is well, and whether it would begin with nothing. Errors say what stands in the way.
-func (n *Node) mayRun(ctx context.Context, f *follower.Follower, s scene, begun time.Duration) (may, empty bool, err error) {
+// is well, whether it would begin with nothing, and whether nodes are silent that may hold
+// more. Errors say what stands in the way.
+func (n *Node) mayRun(ctx context.Context, f *follower.Follower, s scene, begun time.Duration) (may, empty, silent bool, err error) {
 	head := s.view.Cursor
 	may, _ = n.promotable(f, head)
 	if empty = !may; empty {
@@ -101,14 +102,14 @@ func (n *Node) mayRun(ctx context.Context, f *follower.Follower, s scene, begun 
 	case !may:
 		err = n.noneCan(ctx, s.nodes)
 	case !empty:
-		err = n.othersHoldMore(ctx, f, s, begun)
+		silent, err = n.othersHoldMore(ctx, f, s, begun)
 	}
 	if err == nil && may && s.pause.there {
 		if may, err = n.despitePause(ctx, head.Head); !may && err == nil {
 			err = s.pause.obstacle("the primary is gone")
 		}
 	}
-	return may, empty, err
+	return may, empty, silent, err
 }
 
 // dropAllowance ends the permission to start empty when another node serves:
@@ -187,11 +188,11 @@ func (n *Node) failover(head journal.Head) time.Duration {
 	return cmp.Or(head.FailoverAfter(), n.SessionTTL)
 }
 
-// run stands for election and catches up with the journal, which nobody else
+// run stands for election for a term and catches up with the journal, which nobody else
 // can write any more.
-func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Cursor, empty bool) (*candidate, error) {
+func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Cursor, term metadata.Term, empty bool) (*candidate, error) {
 	n.setRole(Electing)
-	c, err := n.elect(ctx, f, head, empty, "")
+	c, err := n.elect(ctx, f, head, term, empty, "")
 	if err != nil {
 		n.setRole(Standby)
 		return nil, err
@@ -211,6 +212,11 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Curso
 		}
 		return c, nil
 	}
+	if forgotten := n.forgotten(head.Head); forgotten > 0 {
+		c.before.ForkOwed = true
+		n.Log.Warn().Uint64("remembered_term", uint64(forgotten)).Uint64("term", uint64(head.Head.Term)).
+			Msg("etcd went back to an earlier term: what was acknowledged since may be missing, and free memory stays in quarantine")
+	}
 	begun := n.Clock()
 	if err := n.catchUp(ctx, f, c); err != nil {
 		n.giveUp(ctx, c)
@@ -228,15 +234,17 @@ func (n *Node) giveUp(ctx context.Context, c *candidate) {
 	n.setRole(Standby)
 }
 
-// elect stands for election, for the term behind a head. What the first commits need
+// elect stands for election, for a term behind a head. What the first commits need
 // is there then: a session that this node held in advance, and a lease of records,
 // which etcd grants meanwhile. An operator's order replaces the leader key over; empty
 // for none.
-func (n *Node) elect(ctx context.Context, f *follower.Follower, head journal.Cursor, empty bool, over string) (*candidate, error) {
+func (n *Node) elect(
+	ctx context.Context, f *follower.Follower, head journal.Cursor, term metadata.Term, empty bool, over string,
+) (*candidate, error) {
 	begun := n.Clock()
 	c := &candidate{
 		leader: Leader{
-			Election: journal.NewElection(), NodeID: n.ID, RPC: n.RPC, HTTP: n.HTTP, Term: head.Head.Term + 1, State: Elected,
+			Election: journal.NewElection(), NodeID: n.ID, RPC: n.RPC, HTTP: n.HTTP, Term: term, State: Elected,
 		},
 		right: journal.NewRight(n.Clock), histories: new(atomic.Bool), pace: journal.NewPace(n.FailoverAfter, n.SessionTTL, n.journalLog),
 		before: head.Head, learned: begun, why: reason(head.Head, n.previousLeader(), empty), empty: empty,
@@ -335,7 +343,7 @@ func (c *candidate) beat(ctx context.Context, hold time.Duration) error {
 	}
 	head := c.log.Tip().Head
 	head.Term, head.Seq, head.Streams, head.Clean, head.Heir = c.leader.Term, head.Seq+1, 0, false, ""
-	head.Hold = max(head.Hold, hold.Milliseconds())
+	head.Hold, head.ForkOwed = max(head.Hold, hold.Milliseconds()), c.before.ForkOwed
 	head.Window, head.Failover, head.Raised = window.Milliseconds(), failover.Milliseconds(), c.pace.Slowed()
 	err := c.log.Append(ctx, &journal.Sealed{Head: head})
 	var refused *journal.RefusedError

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
 )
 
 // MayStart reports whether an operator's permission to start empty stands.
@@ -24,6 +25,9 @@ func (n *Node) Known() int {
 	}
 	return len(known.At)
 }
+
+// KnownTerm returns the last term that this node remembers.
+func (n *Node) KnownTerm() metadata.Term { return n.companions.known().Term }
 
 // Kept reports whether this node has written down all that it remembers of others.
 func (n *Node) Kept() bool {

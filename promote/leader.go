@@ -112,7 +112,7 @@ func elect(
 	}
 	resp, err := client.Txn(ctx).If(vacant...).Then(
 		clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease)),
-		nodesOp(layout), clientv3.OpGet(layout.Term(l.Term)),
+		nodesOp(layout), clientv3.OpGet(layout.Term(head.Head.Term+1)),
 	).Commit()
 	if err != nil {
 		return nil, "", fmt.Errorf("running for election: %w", err)

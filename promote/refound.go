@@ -81,6 +81,9 @@ const (
 	// foundingTerms is by how much the term of a new history exceeds any that was
 	// seen: terms and object ids of it are never used twice.
 	foundingTerms = 1024
+	// silentShare is the part of the terms that are left which a node passes over for nodes
+	// that may have been elected since, and do not answer: one in so many, 127 at first.
+	silentShare = 8192
 	// askTimeout bounds how long a node that is asked may take.
 	askTimeout = 3 * time.Second
 )
@@ -111,7 +114,7 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower, registered []N
 		}
 	}
 	answers, here, lived, waited := n.ask(ctx, known), false, st.Complete, n.Clock()-loss.Since
-	seen := max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.previousLeader().Term)
+	seen := max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.previousLeader().Term, n.companions.known().Term)
 	for _, s := range answers {
 		seen = max(seen, s.Position.Term)
 		ours := (s.Complete || s.Restored) && s.Position.Seq > 0 && s.History.Is(self.History)
@@ -217,11 +220,12 @@ func (n *Node) othersMayShow(ctx context.Context, s scene) error {
 // since etcd has gone back, and they hold more of the journal than its head says. It asks
 // all complete nodes that it knows where only the journal speaks for its state, and else
 // those alone that say that they have lost the journal: an election takes no longer then.
-// Those who hold another journal altogether do not count: they never found it anew.
-func (n *Node) othersHoldMore(ctx context.Context, f *follower.Follower, s scene, begun time.Duration) error {
+// Those who hold another journal altogether do not count: they never found it anew. It
+// reports whether nodes are silent that may hold more.
+func (n *Node) othersHoldMore(ctx context.Context, f *follower.Follower, s scene, begun time.Duration) (silent bool, err error) {
 	head, asked, unsure := s.view.Cursor.Head, make(map[string]string), f.Status().Unsure
 	if head.Seq == 0 {
-		return nil
+		return false, nil
 	}
 	if unsure {
 		asked = n.companions.known().At
@@ -239,18 +243,43 @@ func (n *Node) othersHoldMore(ctx context.Context, f *follower.Follower, s scene
 	for id, a := range answers {
 		delete(asked, id)
 		if a.holdsMore(head) {
-			return &Obstacle{
+			return false, &Obstacle{
 				Cause:  AwaitsOthers,
 				Reason: fmt.Sprintf("etcd's head is at sequence %d of term %d, and %s holds more, up to sequence %d of term %d", head.Seq, head.Term, id, a.Position.Seq, a.Position.Term),
 				Help:   fmt.Sprintf("wait: %s founds the journal anew; if it does not: masterctl refound --from %s, or stop it", id, id),
 			}
 		}
 	}
-	if unsure && len(asked) > 0 && n.Clock()-begun < n.RefoundWait {
-		return &Obstacle{Cause: AwaitsOthers, Reason: fmt.Sprintf("this node waits %v, since its start, for nodes that may hold more of the journal than etcd: %v",
+	silent = unsure && len(asked) > 0
+	if silent && n.Clock()-begun < n.RefoundWait {
+		return false, &Obstacle{Cause: AwaitsOthers, Reason: fmt.Sprintf("this node waits %v, since its start, for nodes that may hold more of the journal than etcd: %v",
 			n.RefoundWait, slices.Sorted(maps.Keys(asked)))}
 	}
-	return nil
+	return silent, nil
+}
+
+// nextTerm returns the term in which this node stands behind a head. It is beyond any that
+// nodes may have been elected in and that etcd has forgotten, so that no term is used twice,
+// and what they hold is found to be a fork.
+func (n *Node) nextTerm(head journal.Head, silent bool) metadata.Term {
+	switch forgotten := n.forgotten(head); {
+	case forgotten > 0:
+		return forgotten + foundingTerms
+	case silent:
+		return head.Term + 1 + (metadata.MaxTerm-head.Term)/silentShare
+	}
+	return head.Term + 1
+}
+
+// forgotten returns the last term that this node remembers if etcd went back to before it,
+// with a head of the same journal or of one that it descends from; 0 if it did not.
+func (n *Node) forgotten(head journal.Head) metadata.Term {
+	m := n.companions.known()
+	descends := m.History.Is(head.History) || slices.ContainsFunc(m.Ancestors, func(a journal.Ancestor) bool { return a.History == head.History })
+	if head.Seq == 0 || !descends || m.Term <= head.Term {
+		return 0
+	}
+	return m.Term
 }
 
 // holdsMore reports whether a node holds more than the journal in etcd with a head: more
@@ -258,7 +287,7 @@ func (n *Node) othersHoldMore(ctx context.Context, f *follower.Follower, s scene
 func (s Standing) holdsMore(head journal.Head) bool {
 	p := s.Position
 	switch {
-	case !s.Complete && !s.Restored || p.Seq == 0:
+	case !s.Complete && !s.Restored || p.Seq == 0, s.Forked:
 		return false
 	case s.History.Is(head.History):
 		return p.Term > head.Term || p.Term == head.Term && p.Seq > head.Seq
@@ -295,7 +324,7 @@ func (n *Node) startOver(ctx context.Context, f *follower.Follower, s scene, beg
 	}
 	behind := view.Cursor // compared by its value
 	behind.Head = journal.Head{Term: seen + foundingTerms - 1, Hold: n.Params.HoldTime().Milliseconds()}
-	return n.run(ctx, f, behind, true)
+	return n.run(ctx, f, behind, behind.Head.Term+1, true)
 }
 
 // foundEmpty gives an elected node a store with nothing in it, and its journal a new
@@ -357,7 +386,7 @@ func (n *Node) found(ctx context.Context, f *follower.Follower, g grounds, term 
 	n.setRole(Electing)
 	stood, behind := g.head.Head, g.head
 	behind.Head = journal.Head{Term: term - 1}
-	c, err := n.elect(ctx, f, behind, false, g.over)
+	c, err := n.elect(ctx, f, behind, term, false, g.over)
 	if err == nil && g.over != "" {
 		stood, err = n.replaced(ctx, c)
 		g.learned = n.Clock() // until then the node that was elected could commit

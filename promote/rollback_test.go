@@ -2,6 +2,7 @@ package promote_test
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,8 +18,8 @@ import (
 
 // rolledBack returns a cluster in which etcd went back to an old backup while a was
 // killed: the journal goes on from a's state file, but b holds the keys l beyond it, which
-// the primary, a or b, had acknowledged. b is cut off etcd; start starts a again.
-func rolledBack(t *testing.T, primary, bDir string) (w *cluster, b *node, start func() *node) {
+// the last of the primaries, a or b, had acknowledged. b is cut off etcd; start starts a again.
+func rolledBack(t *testing.T, bDir string, primaries ...string) (w *cluster, b *node, start func() *node) {
 	etcd := etcdtest.Start(t)
 	w = newCluster(t, etcd)
 	dir := t.TempDir()
@@ -32,15 +33,12 @@ func rolledBack(t *testing.T, primary, bDir string) (w *cluster, b *node, start 
 	dir = copied(t, dir)
 	restore := etcd.Backup()
 	now, other := a, b
-	if primary == "b" {
-		now, other = b, a
-	}
-	waitFor(t, primary+" to be the primary", func() bool {
-		if !now.serves() && other.serves() {
-			_, _, _ = other.Handover(t.Context(), 0, primary)
+	for _, primary := range primaries {
+		if primary != now.id {
+			now, other = other, now
 		}
-		return now.serves()
-	})
+		other.handsOverTo(now)
+	}
 	now.put(keys("l", 200)...)
 	w.promotable(other)
 	w.equal(now, other)
@@ -55,11 +53,22 @@ func rolledBack(t *testing.T, primary, bDir string) (w *cluster, b *node, start 
 	return w, b, func() *node { return w.start("a", stateIn(dir, 100*time.Millisecond)) }
 }
 
+// handsOverTo makes another node the primary, if it is not that already.
+func (n *node) handsOverTo(to *node) {
+	n.net.t.Helper()
+	waitFor(n.net.t, to.id+" to be the primary", func() bool {
+		if !to.serves() && n.serves() {
+			_, _, _ = n.Handover(n.net.t.Context(), 0, to.id)
+		}
+		return to.serves()
+	})
+}
+
 // A node that restarts from a file on an etcd that was rolled back stands in no election
 // while another node holds more: that one founds the journal anew.
 func TestRolledBackEtcdAndAnOlderFile(t *testing.T) {
 	t.Parallel()
-	w, b, start := rolledBack(t, "a", t.TempDir())
+	w, b, start := rolledBack(t, t.TempDir(), "a")
 	// The backup may also be from when b was still loading its state.
 	do(t, w.etcd, clientv3.OpPut(layout.Node("b"), `{"node_id":"b","rpc_address":"b"}`))
 	a := start()
@@ -111,7 +120,7 @@ func TestAStandbyThatDidNotSeeARollback(t *testing.T) {
 func TestANodeThatLoadsItsStateIsAwaited(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	w, b, start := rolledBack(t, "a", dir)
+	w, b, start := rolledBack(t, dir, "a")
 	b.end()
 	var sessions wire
 	sessions.cut()
@@ -145,7 +154,7 @@ func TestAForkOfARolledBackJournal(t *testing.T) {
 
 func forkARolledBackJournal(t *testing.T, primary string) {
 	dir := t.TempDir()
-	w, b, start := rolledBack(t, primary, dir)
+	w, b, start := rolledBack(t, dir, primary)
 	b.ended.Store(true) // it answers nobody
 	a := start()
 	w.serving(a).put("new")
@@ -173,7 +182,7 @@ func forkARolledBackJournal(t *testing.T, primary string) {
 // forkedOff is rolledBack, and then a has led a term without what b holds, put new keys,
 // saved its state and ended.
 func forkedOff(t *testing.T, primary, bDir string, put ...string) (w *cluster, b *node, start func() *node) {
-	w, b, start = rolledBack(t, primary, bDir)
+	w, b, start = rolledBack(t, bDir, primary)
 	b.ended.Store(true)
 	a := start()
 	w.serving(a).put(put...)
@@ -195,6 +204,65 @@ func TestForkedNodeIsNotWaitedFor(t *testing.T) {
 	a := start()
 	w.serving(a)
 	w.follows(a, b)
+}
+
+// The journal went on without what a node holds, which has seen more elections than etcd
+// knows of. It is a fork all the same: the node does not found the journal anew over what
+// was acknowledged since, and no term is used twice.
+func TestAForkOfMoreTerms(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	w, b, start := rolledBack(t, dir, "b", "a")
+	before := b.Status().Head.Term
+	b.ended.Store(true) // it answers nobody
+	a := start()
+	w.serving(a).put("new")
+	if term := a.Status().Leader.Term; term <= before {
+		t.Errorf("X: a serves in term %d, want one above %d, which b has seen", term, before)
+	}
+	c := w.start("c")
+	w.promotable(c)
+	b.ended.Store(false)
+	b.wire.heal()
+	waitFor(t, "b to look", func() bool { s := b.Status(); return s.Loss.Err != nil || len(s.Loads) > 1 })
+	_, _, _ = a.Handover(t.Context(), 0, "c")
+	now := w.serving(a, b, c)
+	if now == b {
+		t.Error("D: b founded the journal anew over what a had acknowledged")
+	}
+	now.has(append(keys("k", 5), "new")...)
+	w.follows(now, b)
+	if files, err := filepath.Glob(filepath.Join(dir, "diverged-*.state")); err != nil || len(files) != 1 {
+		t.Errorf("D: the files are %v (%v), want one with what b held", files, err)
+	}
+}
+
+// A node remembers a term that etcd knows nothing of: etcd went back. What that term may
+// have given away stays in quarantine, and no term is used twice.
+func TestATermThatEtcdForgot(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	dir := t.TempDir()
+	a := w.start("a", stateIn(dir, time.Hour))
+	w.serving(a).mount()
+	a.put("k")
+	a.end()
+	restore := etcd.Backup()
+	a = w.start("a", stateIn(dir, time.Hour))
+	w.serving(a).put("l")
+	before := a.Status().Leader.Term
+	waitFor(t, "a to remember its term", func() bool { return a.KnownTerm() == before && a.Kept() })
+	dir = w.kill(a, dir)
+	restore()
+	a = w.start("a", stateIn(dir, time.Hour))
+	w.serving(a).has("k")
+	if term := a.Status().Leader.Term; term <= before {
+		t.Errorf("X: a serves in term %d, want one above %d", term, before)
+	}
+	if quarantined(a) == 0 {
+		t.Errorf("A: nothing is in quarantine, though term %d may have given memory away", before)
+	}
 }
 
 // The journal went on without what a node holds, and is beyond its position when the node
@@ -248,6 +316,34 @@ func TestAnOrderNamesAForkedNode(t *testing.T) {
 	a.has(append(keys("k", 5), "new")...)
 	if files, err := filepath.Glob(filepath.Join(dir, "diverged-*.state")); err != nil || len(files) == 0 {
 		t.Errorf("the files are %v (%v), want one with what b held", files, err)
+	}
+}
+
+// An operator founds the journal anew from the other branch of a fork, which is longer: a node
+// that followed the journal to its end keeps what it gives up.
+func TestAnOrderFromTheOtherBranch(t *testing.T) {
+	t.Parallel()
+	bDir, cDir := t.TempDir(), t.TempDir()
+	w, b, start := forkedOff(t, "a", bDir, "new")
+	b.end()
+	files, err := filepath.Glob(filepath.Join(bDir, "0*.state"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("b left the files %v (%v), want one at least", files, err)
+	}
+	file, err := os.ReadFile(files[len(files)-1])
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := start()
+	w.serving(a)
+	c := w.start("c", stateIn(cDir, time.Hour))
+	w.promotable(c)
+	w.equal(a, c)
+	w.refound(a, file, "a", "b", "c")
+	a.has(append(keys("k", 5), keys("l", 200)...)...)
+	w.follows(a, c)
+	if files, err := filepath.Glob(filepath.Join(cDir, "diverged-*.state")); err != nil || len(files) != 1 {
+		t.Errorf("D: the files of c are %v (%v), want one with what it held", files, err)
 	}
 }
 

@@ -52,7 +52,7 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 			anchor = view.Revision
 			if loss.Forked && fork.Revision > 0 && !view.Same(fork.Cursor) { // a primary goes on with it
 				f.found(view)
-				return at, &journal.BrokenError{Reason: journal.ReasonFounded, Err: errors.New(loss.Cause), Fork: fork.Cursor.Head.Seq}
+				return at, &journal.BrokenError{Reason: journal.ReasonFounded, Err: errors.New(loss.Cause), Fork: min(fork.Cursor.Head.Seq, at.Head.Seq-1)}
 			}
 			if loss.Forked && fork.Revision == 0 {
 				fork = view

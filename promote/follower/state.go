@@ -97,10 +97,10 @@ func (f *Follower) WaitApplied(ctx context.Context, seq metadata.Seq) error {
 func (f *Follower) lose(b *journal.BrokenError) {
 	f.mu.Lock()
 	was := f.complete
-	f.complete, f.why, f.fault = false, b.Reason, b.Err
 	if f.diverged = nil; f.kept != f.at.Head && (f.wasLost || f.mayDiffer(b)) {
 		f.diverged = b // a journal that went back, seen or not, may have gone on without what this node holds
 	}
+	f.complete, f.why, f.fault = false, b.Reason, b.Err
 	f.signal()
 	f.mu.Unlock()
 	if was {
@@ -116,7 +116,7 @@ func (f *Follower) mayDiffer(b *journal.BrokenError) bool {
 	case journal.ReasonGap:
 		return true
 	case journal.ReasonFounded:
-		return f.at.Head.Seq > b.Fork
+		return f.at.Head.Seq > b.Fork || b.Beside && f.complete
 	case journal.ReasonDigest, journal.ReasonDifference:
 		return f.kept.Term != f.at.Head.Term
 	default:
