@@ -37,8 +37,8 @@ func (f *Follower) Lost() Loss {
 // on and only a snapshot helps.
 func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 	_, at := f.State()
-	since, looks, anchor := f.Clock(), 0, int64(0)
-	var fork journal.View // zero until there is one
+	since, looks := f.Clock(), 0
+	var anchor, fork journal.View // the last one without the journal, and the first of a fork; zero until there is one
 	for {
 		view, err := f.Reader.Look(ctx)
 		if err != nil {
@@ -49,7 +49,7 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 		switch {
 		case errors.As(err, &loss):
 			looks++
-			anchor = view.Revision
+			anchor = view
 			if loss.Forked && fork.Revision > 0 && !view.Same(fork.Cursor) { // a primary goes on with it
 				f.found(view)
 				return at, &journal.BrokenError{Reason: journal.ReasonFounded, Err: errors.New(loss.Cause), Fork: min(fork.Cursor.Head.Seq, at.Head.Seq-1)}
@@ -64,9 +64,9 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 			return at, err
 		case err == nil && view.Same(at):
 			return f.resume(ctx, at, view)
-		case anchor != 0:
+		case anchor.Revision > 0 && anchor.Revision <= view.Revision && anchor.Cluster == view.Cluster:
 			f.found(view)
-			return at.At(anchor), nil // the watch says what happened since
+			return at.At(anchor.Revision), nil // the watch says what happened since
 		case err != nil:
 			f.found(view)
 			return at, err

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
@@ -218,4 +219,31 @@ func keepStateBesideARolledBackJournal(t *testing.T, seen bool, on metadata.Seq)
 	case <-time.After(10 * time.Second):
 		t.Error("D: the state is about to be replaced and was not kept")
 	}
+}
+
+// A node that sees a wrong etcd for a while, of later revisions, goes on with the right one
+// from its own revision: one that is yet to come would bring nothing.
+func TestAWrongEtcdOfLaterRevisions(t *testing.T) {
+	p := newPrimary(t)
+	wrong := etcdtest.Start(t)
+	for range 300 {
+		if _, err := wrong.Client(t).Put(t.Context(), "tenant", ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	client := p.etcd.Client(t)
+	f := follow(t, follower.Config{
+		Reader: &journal.Reader{Client: client, Layout: p.layout, Codec: service.Codec()}, FullSyncInterval: 50 * time.Millisecond, Clock: clock.Boot(),
+		Snapshot: source(func(context.Context, func([]byte) error) (journal.Cursor, error) {
+			return journal.Cursor{}, errors.New("no snapshot may be wanted")
+		}),
+	}, metadata.New(metadata.Options{}), journal.Cursor{Revision: 1})
+	p.reached(t, nil, f)
+	client.SetEndpoints(wrong.Endpoints()...)
+	waitFor(t, "the loss", f, func(s follower.Status) bool { return s.Loss.Err != nil })
+	p.put(t, "meanwhile")
+	client.SetEndpoints(p.etcd.Endpoints()...)
+	waitFor(t, "the journal", f, func(s follower.Status) bool { return s.Loss.Err == nil })
+	p.put(t, "after")
+	p.reached(t, nil, f)
 }
