@@ -165,13 +165,28 @@ func TestAForeignJournalIsNotFoundedOver(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	a, b := w.pair(5)
+	a := w.start("a", stateIn(t.TempDir(), time.Hour))
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b := w.start("b", stateIn(t.TempDir(), time.Hour))
+	w.promotable(b)
+	w.know(a, b)
 	foreign := `{"term":9,"sequence":1000000,"checked_digest":"0","history":"00000000000000000000000000000000"}`
 	do(t, etcd, clientv3.OpPut(layout.Head(), foreign))
 	for _, n := range []*node{a, b} {
 		waitFor(t, n.id+" to find the journal lost", func() bool { return n.Status().Loss.Err != nil })
 	}
-	b.serveNot(2 * time.Second)
+	resp, err := etcd.Client(t).Get(t.Context(), layout.Head())
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd.Compact(t, resp.Header.Revision) // so that the files are not what the journal goes on from
+	w.saved(b)
+	saves := b.Status().Saving.Saves
+	b.serveNot(2500 * time.Millisecond)
+	if now := b.Status().Saving.Saves; now != saves {
+		t.Errorf("b saved the state %d times more, want it left alone: nothing changes", now-saves)
+	}
 	if a.serves() {
 		t.Error("a founded its journal over another one: got it serving, want not")
 	}

@@ -298,3 +298,40 @@ func TestStateThatCannotBeSaved(t *testing.T) {
 		t.Errorf("got %+v, want one failure to save, and the fault", s)
 	}
 }
+
+// Living nodes found the journal anew, and all of them are killed as soon as one has
+// acknowledged something: its file leads to the new journal already.
+func TestRestartAfterAFounding(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	dirs := map[string]string{"a": t.TempDir(), "b": t.TempDir()}
+	soon := func(c *promote.Config) { c.FailoverAfter = 200 * time.Millisecond } // so, mostly, before the saver looks
+	a := w.start("a", stateIn(dirs["a"], time.Hour), soon)
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b := w.start("b", stateIn(dirs["b"], time.Hour), soon)
+	w.promotable(b)
+	w.know(a, b)
+	waitFor(t, "b's first file", func() bool { return b.Status().Saving.Saves > 0 })
+	a.put("l")
+	w.equal(a, b)
+	do(t, etcd, clientv3.OpDelete(layout.Head()))
+	w.founder(a, b).put("new")
+	for id, dir := range dirs {
+		dirs[id] = copied(t, dir)
+	}
+	for _, n := range []*node{b, a} {
+		n.wire.cut()
+	}
+	for _, n := range []*node{b, a} {
+		n.end()
+	}
+	resp, err := etcd.Client(t).Get(t.Context(), layout.Head())
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd.Compact(t, resp.Header.Revision) // as if the data were lost, and not the head alone
+	a, b = w.start("a", stateIn(dirs["a"], time.Hour)), w.start("b", stateIn(dirs["b"], time.Hour))
+	w.serving(a, b).has(append(keys("k", 5), "l", "new")...)
+}

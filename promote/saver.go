@@ -269,7 +269,7 @@ func (s *saver) due(ctx context.Context, of *statefile.Source) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.followed = why == nil
-	return why != nil
+	return why != nil && saved != at // a journal that is lost does not go on from a newer file either
 }
 
 // overUnread reports whether a state with nothing in it would become the newest file,
@@ -309,6 +309,13 @@ func (s *saver) position() journal.Cursor {
 		return journal.Cursor{}
 	}
 	return s.at
+}
+
+// leadsTo reports whether the newest file is of a store, and leads to a position in a history.
+func (s *saver) leadsTo(store *metadata.Store, in journal.History, at metadata.Seq) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.there && s.store == store && s.at.Head.History == in && s.at.Head.Seq == at
 }
 
 // rested reports whether the pause after the last save that failed is over.

@@ -98,7 +98,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	err := t.begin(running, &c.phases)
 	if err == nil {
 		n.setTakeover(c.phases)
-		if t.empty || t.before.Seq == 0 || t.founded != nil && t.founded.givenUp != nil {
+		if t.empty || t.before.Seq == 0 || t.founded != nil && !n.saver.leadsTo(t.Store, t.before.Parent, t.before.Fork) {
 			saved := make(chan struct{})
 			t.saved = saved
 			keeping.Go(func() { n.saver.save(running, t.source()); close(saved) })
