@@ -253,7 +253,11 @@ func mountSegment(c call, a *args) error {
 	if err != nil {
 		return err
 	}
-	return c.master.MountSegment(c.counted(), spec)
+	err = c.master.MountSegment(c.counted(), spec)
+	if errors.Is(err, errs.NotLeader) { // also of one that is mounted: to mount it again changes nothing
+		return errs.NotLeader
+	}
+	return err
 }
 
 func reMountSegment(c call, a *args) error {

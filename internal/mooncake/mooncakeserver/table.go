@@ -126,7 +126,7 @@ func steps[V any](t *table, f mooncake.Call[mooncake.Result[V]], serve func(c ca
 			return errNotServing
 		}
 		r.Value, err = serve(c, a)
-		if c.settle(&r.Failure, f.Name, err) != nil {
+		if errors.Is(err, errs.NotLeader) || c.settle(&r.Failure, f.Name, err) != nil {
 			return errHalfway
 		}
 		return nil
