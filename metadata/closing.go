@@ -32,6 +32,7 @@ func (e *CloseSegment) Apply(tx *Tx) error {
 func (s *Store) closeSegment(p *segmentState, until Time) {
 	s.addTerm(p, -p.digestTerm())
 	p.closing.Store(int64(until))
+	s.setOpen(p, until == 0)
 	s.addTerm(p, p.digestTerm())
 	if s.pool.Remove(p.Segment); until == 0 {
 		s.pool.Add(p.Segment)

@@ -55,6 +55,7 @@ func (s *Store) ChargeFaults() (faults []string) {
 		}
 	}
 	faults = append(faults, s.storeFaults()...)
+	faults = append(faults, s.sumFaults()...)
 	for number, p := range s.localDisks.byNumber {
 		if used := p.ssdUsed.Load(); used != onSSD[p] {
 			faults = append(faults, fmt.Sprintf("SSD %d: %d bytes used, want %d", number, used, onSSD[p]))
@@ -71,6 +72,33 @@ func (s *Store) ChargeFaults() (faults []string) {
 		if a := s.quotas.accounts[id]; a.objects != objects[id] || a.charged != bytes[id] {
 			faults = append(faults, fmt.Sprintf("tenant %s: %d objects of %d bytes, want %d of %d", s.tenants.name(id), a.objects, a.charged, objects[id], bytes[id]))
 		}
+	}
+	return faults
+}
+
+// sumFaults compares the sums that Stats reads with what each segment and SSD has. Nothing
+// may be allocated meanwhile.
+func (s *Store) sumFaults() (faults []string) {
+	got, want := s.stats(), Stats{}
+	for _, p := range s.segments {
+		if p.closes() != 0 {
+			want.Closed += p.Capacity()
+			continue
+		}
+		want.Capacity += p.Capacity()
+		want.Busy += p.Busy()
+		want.Quarantined += p.quarantined.Load()
+		want.LeavingSoon += p.leavingSoon.Load()
+	}
+	for _, p := range s.localDisks.byNumber {
+		want.SSDCapacity += p.ssdCapacity.Load()
+	}
+	got = Stats{
+		Closed: got.Closed, Capacity: got.Capacity, Busy: got.Busy, Quarantined: got.Quarantined, LeavingSoon: got.LeavingSoon,
+		SSDCapacity: got.SSDCapacity,
+	}
+	if got != want {
+		faults = append(faults, fmt.Sprintf("the figures are %+v, want %+v", got, want))
 	}
 	return faults
 }

@@ -226,6 +226,11 @@ func BenchmarkListings(b *testing.B) {
 				m.Segments()
 			}
 		})
+		b.Run(fmt.Sprintf("segments=%d/figures", n), func(b *testing.B) {
+			for b.Loop() {
+				m.Stats()
+			}
+		})
 		b.Run(fmt.Sprintf("segments=%d/commit", n), func(b *testing.B) { benchmarkCommitBesideListings(b, m) })
 	}
 }

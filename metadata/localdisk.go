@@ -20,6 +20,7 @@ import (
 type localDisks struct {
 	byClient map[segment.ClientID]*segmentState
 	byNumber map[segment.Number]*segmentState
+	capacity uint64 // bytes of all whose capacity is known
 }
 
 // mountLocalDisk makes a client's SSD known, with nothing on it.
@@ -32,6 +33,7 @@ func (s *Store) mountLocalDisk(client segment.ClientID, number segment.Number, o
 	p.Segment = &segment.Segment{Spec: segment.Spec{Client: client}, Number: number}
 	p.offloading, p.wipe = offloading, wipe
 	p.ssdCapacity.Store(capacity)
+	s.localDisks.capacity += capacity
 	s.localDisks.byClient[client], s.localDisks.byNumber[number] = p, p
 	s.ssds.Store(client, p)
 	s.addTerm(p, p.localDiskTerm())
@@ -40,7 +42,7 @@ func (s *Store) mountLocalDisk(client segment.ClientID, number segment.Number, o
 func (s *Store) setOffloading(p *segmentState, offloading bool, capacity uint64) {
 	s.addTerm(p, -p.localDiskTerm())
 	p.offloading = offloading
-	p.ssdCapacity.Store(capacity)
+	s.localDisks.capacity += capacity - p.ssdCapacity.Swap(capacity)
 	s.addTerm(p, p.localDiskTerm())
 }
 
@@ -128,6 +130,7 @@ func (s *Store) unmountLocalDisk(p *segmentState) {
 	delete(s.localDisks.byNumber, p.Number)
 	delete(s.localDisks.byClient, p.Client)
 	s.ssds.Delete(p.Client)
+	s.localDisks.capacity -= p.ssdCapacity.Load()
 	s.dropShare(p)
 }
 

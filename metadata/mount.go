@@ -57,6 +57,8 @@ func (s *Store) mount(spec segment.Spec, number segment.Number, peer string) *se
 	delete(s.expected, number)
 	p.Segment = segment.New(spec, number)
 	s.segments[number], p.peer = p, peer
+	s.memory.all += p.Capacity()
+	s.setOpen(p, true)
 	s.peers.mounted(peer, 1)
 	s.mounts.add(p)
 	s.addTerm(p, p.digestTerm())
@@ -200,6 +202,8 @@ func (tx *Tx) Unmount(number segment.Number) error {
 		return errs.SegmentNotFound
 	}
 	delete(tx.s.segments, number)
+	tx.s.setOpen(p, false)
+	tx.s.memory.all -= p.Capacity()
 	tx.s.peers.mounted(p.peer, -1)
 	tx.s.mounts.remove(p)
 	tx.s.quarantine.forget(p)

@@ -51,6 +51,8 @@ type quarantine struct {
 	counted quarantined // those in front of it are
 	slice   int         // quarantineSlice but in tests
 	mounted int         // ranges, without those of segments that are gone
+	// Bytes on the segments that take new objects, and of them those that leave soon.
+	open, openSoon uint64
 }
 
 func newQuarantine(slice int) quarantine {
@@ -77,12 +79,37 @@ func (q *quarantine) count(p *segmentState, n int) {
 // forget counts the ranges of a segment no more, which is about to be unmounted.
 func (q *quarantine) forget(p *segmentState) { q.count(p, -p.ranges) }
 
+// countOpen counts the bytes of a segment among the open ones from now on; or, if it is
+// open no more, not.
+func (q *quarantine) countOpen(p *segmentState, open bool) {
+	bytes, soon := p.quarantined.Load(), p.leavingSoon.Load()
+	if !open {
+		bytes, soon = -bytes, -soon
+	}
+	q.open += bytes
+	q.openSoon += soon
+}
+
+// addBytes counts more bytes of a segment.
+func (q *quarantine) addBytes(p *segmentState, bytes uint64) {
+	if p.quarantined.Add(bytes); p.open {
+		q.open += bytes
+	}
+}
+
+// addSoon is addBytes for what leaves soon.
+func (q *quarantine) addSoon(p *segmentState, bytes uint64) {
+	if p.leavingSoon.Add(bytes); p.open {
+		q.openSoon += bytes
+	}
+}
+
 func (q *quarantine) add(r quarantined) {
 	q.ranges.Set(r)
 	q.count(r.segment, 1)
-	r.segment.quarantined.Add(r.bytes())
+	q.addBytes(r.segment, r.bytes())
 	if r.before(q.counted) {
-		r.segment.leavingSoon.Add(r.bytes())
+		q.addSoon(r.segment, r.bytes())
 	}
 }
 
@@ -93,9 +120,9 @@ func (q *quarantine) popDue(now Time) (quarantined, bool) {
 	}
 	r, _ := q.ranges.PopMin()
 	q.count(r.segment, -1)
-	r.segment.quarantined.Add(-r.bytes())
+	q.addBytes(r.segment, -r.bytes())
 	if r.before(q.counted) {
-		r.segment.leavingSoon.Add(-r.bytes())
+		q.addSoon(r.segment, -r.bytes())
 	}
 	return r, true
 }
@@ -120,7 +147,7 @@ func (q *quarantine) moveHorizon(horizon Time) (more bool) {
 			if !r.before(end) {
 				return false
 			}
-			r.segment.leavingSoon.Add(r.bytes())
+			q.addSoon(r.segment, r.bytes())
 			return true
 		})
 		q.counted = end
@@ -130,7 +157,7 @@ func (q *quarantine) moveHorizon(horizon Time) (more bool) {
 		if !r.before(q.counted) {
 			return false
 		}
-		r.segment.leavingSoon.Add(-r.bytes())
+		q.addSoon(r.segment, -r.bytes())
 		return true
 	})
 	q.counted = end

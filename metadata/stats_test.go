@@ -3,6 +3,7 @@ package metadata_test
 import (
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -35,5 +36,66 @@ func TestFiguresAreOfOneSequence(t *testing.T) {
 	at, st := c.primary.Figures()
 	if at != c.primary.Position() || st != c.primary.Stats() || at == (metadata.Position{}) {
 		t.Errorf("%+v, %+v", at, st)
+	}
+}
+
+// The figures are those of each segment and SSD taken together, after whatever changes
+// them, on each node.
+func TestFiguresAreSums(t *testing.T) {
+	c := newCluster(t)
+	check := func(what string) {
+		t.Helper()
+		for node, s := range c.everywhere() {
+			if faults := s.ChargeFaults(); faults != nil {
+				t.Errorf("%s, %s: %v", what, node, faults)
+			}
+		}
+	}
+	a, b := c.mount(1, "a", 1<<20), c.mount(2, "b", 1<<21)
+	on := func(name string) func(*metadata.Put) {
+		return func(p *metadata.Put) { p.Preferred = []string{name} }
+	}
+	for _, key := range []string{"1", "2", "3"} {
+		c.put(key+"a", on("a"))
+		c.put(key+"b", on("b"))
+		c.read(key + "a")
+		c.read(key + "b")
+	}
+	check("puts")
+	removed := func(keys ...string) {
+		for _, key := range keys {
+			c.must([]error{c.remove(key, true)}) // into quarantine, until the lease ends
+		}
+	}
+	removed("1a", "1b")
+	if st := c.primary.Stats(); st.Busy != 6*104 || st.Quarantined != 2*104 || st.Capacity != 3<<20 {
+		t.Errorf("got %+v, want 6 ranges busy, 2 of them in quarantine", st)
+	}
+	check("removals")
+	e, err := c.primary.PrepareClose(client(1), a, c.now.Add(time.Hour))
+	c.must([]error{err})
+	c.must(c.commit(e))
+	check("a closed segment")
+	removed("2a", "2b")
+	check("removals from a closed segment")
+	if st := c.primary.Stats(); st.Busy != 3*104 || st.Quarantined != 2*104 || st.LeavingSoon != 2*104 || st.Capacity != 1<<21 || st.Closed != 1<<20 {
+		t.Errorf("got %+v, want what is on b", st)
+	}
+	c.pass(time.Minute)
+	c.commit()
+	check("the end of quarantine")
+	removed("3a", "3b")
+	c.unmount(a)
+	check("an unmount of the closed one")
+	c.unmount(b)
+	check("an unmount")
+	c.mountDisk(1, true)
+	c.setCapacity(1, 500)
+	c.setCapacity(1, 300)
+	check("an SSD")
+	c.unmountDisk(1)
+	check("none")
+	if st := c.primary.Stats(); st.Busy+st.Quarantined+st.LeavingSoon+st.Capacity+st.Closed+st.SSDCapacity != 0 {
+		t.Errorf("got %+v, want none of anything", st)
 	}
 }

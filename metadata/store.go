@@ -70,6 +70,7 @@ type Store struct {
 	now           Time // of the commit applied last
 	digest        Digest
 	segments      map[segment.Number]*segmentState // mounted ones
+	memory        memory                           // of them
 	mounts        mounts                           // the same
 	claims        claims                           // what outlives the mount of its memory
 	localDisks    localDisks                       // mounted ones
@@ -135,6 +136,7 @@ type segmentState struct {
 
 	quarantined atomic.Uint64 // bytes in quarantine
 	ranges      int           // in quarantine; applyMu
+	open        bool          // it counts in Store.memory, and in what quarantine says of open ones; applyMu
 	leavingSoon atomic.Uint64 // of them, bytes that leave within the lease TTL
 
 	peer    string                        // that it counts for, empty while that is not known on this node; applyMu
@@ -152,6 +154,27 @@ type segmentState struct {
 // then; 0 for one that is open.
 func (p *segmentState) closes() Time { return Time(p.closing.Load()) }
 
+// memory is that of the mounted segments, in bytes.
+type memory struct {
+	all, open uint64        // open: of those that take new objects
+	busy      atomic.Uint64 // on these
+}
+
+// setOpen says whether a segment takes new objects from now on.
+func (s *Store) setOpen(p *segmentState, open bool) {
+	if p.open == open {
+		return
+	}
+	if p.open = open; open {
+		s.memory.open += p.Capacity()
+		p.CountIn(&s.memory.busy)
+	} else {
+		s.memory.open -= p.Capacity()
+		p.CountIn(nil)
+	}
+	s.quarantine.countOpen(p, open)
+}
+
 // noSegment stands in comparisons for "before all segments".
 var noSegment = &segmentState{Segment: new(segment.Segment)}
 
@@ -164,7 +187,7 @@ func New(opts Options) *Store {
 		segments:   make(map[segment.Number]*segmentState),
 		mounts:     newMounts(),
 		claims:     claims{at: make(map[string][]heldRange), next: never},
-		localDisks: localDisks{make(map[segment.ClientID]*segmentState), make(map[segment.Number]*segmentState)},
+		localDisks: localDisks{byClient: make(map[segment.ClientID]*segmentState), byNumber: make(map[segment.Number]*segmentState)},
 		quarantine: newQuarantine(cmp.Or(opts.quarantineSlice, quarantineSlice)),
 		groups:     make(map[groupKey][]*group),
 		tasks:      tasks{byID: make(map[TaskID]*Task)},

@@ -97,8 +97,9 @@ type Segment struct {
 	Spec
 	Number Number
 
-	mu        sync.Mutex // guards allocator; a leaf: nothing is locked under it
+	mu        sync.Mutex // guards the next two; a leaf: nothing is locked under it
 	allocator *Allocator
+	sum       *atomic.Uint64 // of the busy bytes of some segments, nil for none
 
 	busy     atomic.Uint64 // bytes in allocated ranges
 	capacity uint64        // bytes that can be allocated
@@ -118,7 +119,7 @@ func (s *Segment) Allocate(size uint64) (Range, bool) {
 	defer s.mu.Unlock()
 	r, ok := s.allocator.Allocate(size)
 	if ok {
-		s.busy.Add(s.allocator.Bytes(r.Length))
+		s.addBusy(s.allocator.Bytes(r.Length))
 	}
 	return r, ok
 }
@@ -130,7 +131,7 @@ func (s *Segment) Reserve(r Range) error {
 	if err := s.allocator.Reserve(r); err != nil {
 		return fmt.Errorf("segment %v: %w", s.ID, err)
 	}
-	s.busy.Add(s.allocator.Bytes(r.Length))
+	s.addBusy(s.allocator.Bytes(r.Length))
 	return nil
 }
 
@@ -141,8 +142,29 @@ func (s *Segment) Free(r Range) error {
 	if err := s.allocator.Free(r); err != nil {
 		return fmt.Errorf("segment %v: %w", s.ID, err)
 	}
-	s.busy.Add(-s.allocator.Bytes(r.Length))
+	s.addBusy(-s.allocator.Bytes(r.Length))
 	return nil
+}
+
+// CountIn has the busy bytes count in a sum, and no more in the one before; nil for none.
+func (s *Segment) CountIn(sum *atomic.Uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	busy := s.busy.Load()
+	if s.sum != nil {
+		s.sum.Add(-busy)
+	}
+	if s.sum = sum; sum != nil {
+		sum.Add(busy)
+	}
+}
+
+// addBusy needs the lock.
+func (s *Segment) addBusy(bytes uint64) {
+	s.busy.Add(bytes)
+	if s.sum != nil {
+		s.sum.Add(bytes)
+	}
 }
 
 // FreeRanges returns what is free, in the order of the ranges.
