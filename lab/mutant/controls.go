@@ -31,5 +31,9 @@ func Controls() []Control {
 		{"internal/service", "^TestSearchesTakeTurns$", "scan-turns"},
 		{"internal/rpc", "^TestStreamsOfOneHost$", "digest-places"},
 		{"internal/rpc", "^TestUnfinishedRequests$|^TestUnreadAnswers$", "grpc-budgets"},
+		{"journal", "^TestRightEndsBeforeChangesAreTakenBack$", "right-first"},
+		{"promote", "^TestFoundedWithoutThePrimary$", "fork-guard"},
+		{"eviction", "^TestALongGuardDoesNotEmptyTheCache$", "long-guard"},
+		{"internal/service", "^TestNothingIsCopiedToAnSSDThatIsToBeWiped$", "wiped-copies"},
 	}
 }
