@@ -213,7 +213,7 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Curso
 		return c, nil
 	}
 	if forgotten := n.forgotten(head.Head); forgotten > 0 {
-		c.before.ForkOwed = true
+		c.before.ForkOwed, c.before.Clean = true, false
 		n.Log.Warn().Uint64("remembered_term", uint64(forgotten)).Uint64("term", uint64(head.Head.Term)).
 			Msg("etcd went back to an earlier term: what was acknowledged since may be missing, and free memory stays in quarantine")
 	}
