@@ -398,6 +398,21 @@ func TestUnreadAnswersStopReads(t *testing.T) {
 	}
 }
 
+// The keys of reads that wait for their turn are in memory: a host may have its share of
+// them, and no more.
+func TestReadsThatWaitAreBounded(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes = 2 << 20 }).mount()
+	keys := make([]string, 10_000)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("%0100d", i) // 1.0 MB on the wire, 1.2 MB in memory, of 1 MiB
+	}
+	_, err := n.objects.BatchGetReplicaList(t.Context(), &pb.BatchGetReplicaListRequest{Keys: keys})
+	wantKind(t, "a read of more keys than a host may have waiting", err, errs.Unavailable)
+	if _, err := n.objects.BatchGetReplicaList(t.Context(), &pb.BatchGetReplicaListRequest{Keys: keys[:5000]}); err != nil {
+		t.Errorf("a read of half of them: got %v, want no error", err)
+	}
+}
+
 // identities returns what a server and an operator use for TLS.
 func identities(t *testing.T) (server, operator *tls.Config) {
 	t.Helper()

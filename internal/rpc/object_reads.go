@@ -17,6 +17,7 @@ type objectService struct {
 	front
 	following *hostPlaces   // has a place for each subscriber to KV events
 	batches   *share.Budget // has a place for each read of many keys
+	waiting   *share.Budget // bytes of such reads that have a place or wait for one
 	unread    *share.Budget // bytes of large answers that are not sent
 }
 
@@ -29,16 +30,30 @@ func newBatches() *share.Budget {
 
 // beginBatch waits until a read of so many keys may be answered. It is not while earlier
 // answers to its host are not read: their keys would be looked up for nothing.
-func (s *objectService) beginBatch(ctx context.Context, keys int) (end func(), err error) {
-	if keys <= manyKeys {
+//
+// The keys of those that wait are in memory, whole: gRPC reads a request before its call
+// begins. So there is a bound on them, too.
+func (s *objectService) beginBatch(ctx context.Context, keys []string) (end func(), err error) {
+	if len(keys) <= manyKeys {
 		return func() {}, nil
+	}
+	host, bytes := hostOf(ctx), int64(0)
+	for _, key := range keys {
+		bytes += int64(len(key)) + keyBytes
+	}
+	if taken, all, own := s.waiting.Take(host, bytes); !taken {
+		return nil, errs.New(errs.Unavailable, "", "reads of many keys of yours wait already, with %d bytes, of all %d; ask for less at once", own, all)
 	}
 	peer := callerFor(ctx).Peer
 	if err := s.batches.Wait(ctx, peer, 1); err != nil {
+		s.waiting.GiveBack(host, bytes)
 		return nil, errs.Wrap(errs.Unavailable, "", err)
 	}
-	end = func() { s.batches.GiveBack(peer, 1) }
-	host, least := hostOf(ctx), int64(keys*leastEntry)
+	end = func() {
+		s.batches.GiveBack(peer, 1)
+		s.waiting.GiveBack(host, bytes)
+	}
+	least := int64(len(keys) * leastEntry)
 	if room, all, own := s.unread.Take(host, least); !room {
 		end()
 		return nil, errs.New(errs.Unavailable, "", "%d bytes of answers to you are not read yet, of all %d; read them, or ask for less at once", own, all)
@@ -76,7 +91,7 @@ func (s *objectService) GetReplicaList(ctx context.Context, r *pb.GetReplicaList
 
 func (s *objectService) BatchGetReplicaList(ctx context.Context, r *pb.BatchGetReplicaListRequest) (*pb.BatchGetReplicaListResponse, error) {
 	m := master(ctx)
-	end, err := s.beginBatch(ctx, len(r.GetKeys()))
+	end, err := s.beginBatch(ctx, r.GetKeys())
 	if err != nil {
 		return nil, err
 	}

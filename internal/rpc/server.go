@@ -77,6 +77,9 @@ const (
 	// thousand times as large, and is no less than leastEntry for a key that is there.
 	manyKeys   = 256
 	leastEntry = 32
+	// keyBytes is what a key of a request takes in memory besides itself: a string's head,
+	// and what its allocation is rounded up by.
+	keyBytes = 24
 	// maxRefusals are logged in a minute.
 	maxRefusals = 100
 	// minPingInterval is how often a client may probe, idle or not.
@@ -227,7 +230,7 @@ func NewServer(c Config) *Server {
 	}
 	s.grpc = grpc.NewServer(options...)
 	f := front{Config: &s.Config}
-	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f, following: newHostPlaces("subscribers to KV events are there", maxSubscribers), batches: newBatches(), unread: s.unread})
+	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f, following: newHostPlaces("subscribers to KV events are there", maxSubscribers), batches: newBatches(), waiting: share.NewBudget(bytes), unread: s.unread})
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f})
 	s.admin = &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), uploading: newHostPlaces("state files are being sent to this node", maxUploads), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)}
 	pb.RegisterAdminServiceServer(s.grpc, s.admin)
