@@ -12,9 +12,9 @@ import (
 )
 
 // ErrLost says that what stands in etcd is not the journal that a state comes from
-// (docs/failover.md, "etcd has lost the journal"): the head is missing, older, foreign or unreadable. The state
-// may be all that is left of the journal, so it is kept. The error that wraps it
-// names the cause.
+// (docs/failover.md, "etcd has lost the journal"): the head is missing, older, foreign or
+// unreadable. The state may be all that is left of the journal, so it is kept. The error
+// that wraps it names the cause.
 var ErrLost = errors.New("the journal is lost")
 
 // A LostError is ErrLost with its cause.

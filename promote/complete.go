@@ -19,11 +19,11 @@ import (
 // A CompleteNode is what etcd keeps under complete/ of a node that holds the whole
 // state, so that nobody starts empty while that node is only away.
 //
-// A node lists itself when it has become complete, and with the announcement that it
-// serves; one that remembers it does so where etcd went back to before that. No lease ends the key, and the node does not delete it: whoever waits for a
-// node that is listed and registered asks that node what it holds. An operator strikes
-// it off (masterctl forget), and past maxComplete the first commit of a node that holds
-// more does.
+// A node lists itself when it has become complete, and when it announces that it serves.
+// If etcd went back to before that, a node that remembers it lists it again. No lease ends
+// the key, and the node does not delete it: whoever waits for a node that is listed and
+// registered asks that node what it holds. Two things delete the key: an operator (masterctl
+// forget), and past maxComplete the first commit of a node that holds more.
 type CompleteNode struct {
 	ID      string          `json:"node_id"`
 	RPC     string          `json:"rpc_address"`

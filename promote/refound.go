@@ -89,9 +89,9 @@ const (
 )
 
 // refound founds the lost journal anew from this node's state, if no other node holds
-// more of it (docs/failover.md, "etcd has lost the journal"). A state from a file is a base for that only if a node
-// answers that did not restart and holds no more. Otherwise, or while others may answer,
-// it does nothing: it is called again.
+// more of it (docs/failover.md, "etcd has lost the journal"). A state from a file is a
+// base for that only if a node answers that did not restart and holds no more. Otherwise,
+// or while others may answer, it does nothing: it is called again.
 func (n *Node) refound(ctx context.Context, f *follower.Follower, registered []NodeInfo) (*candidate, error) {
 	store, at := f.State()
 	st := f.Status()
