@@ -84,11 +84,19 @@ func (s *share) await(ctx context.Context, body uint32, limit time.Duration) err
 	return nil
 }
 
-// reserve waits until an answer of unknown size may be made. Apart from the bytes, so
-// that it holds up no request of known size.
+// reserve waits until an answer of unknown size may be made. That is not while earlier
+// answers to its host, which are not read, take all that it may have: a further one would be
+// made for nothing. The places are apart from the bytes, so that it holds up no request of
+// known size.
 func (s *share) reserve(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	if n := min(fewBytes, s.budget.bytes.Peer); s.bytes == 0 {
+		if err := s.budget.bytes.Wait(ctx, s.host, n); err != nil {
+			return ErrBusy
+		}
+		s.bytes = n
+	}
 	if err := s.budget.unknown.Wait(ctx, s.host, 1); err != nil {
 		return ErrBusy
 	}

@@ -61,6 +61,52 @@ func TestUnreadAnswersAreBounded(t *testing.T) {
 	})
 }
 
+// While a host leaves such answers unread, no further ones of unknown size are made for it.
+func TestUnreadAnswersStopThoseOfUnknownSize(t *testing.T) {
+	const large = 16 // MiB, more than the system takes without a reader
+	r := newRig(t, coro.Limits{Budget: coro.NewBudget(large << 20)}, nil)
+	silent := r.raw(t)
+	write(t, silent, frame(0, unsized, strings.Repeat("x", large), ""))
+	if _, err := silent.Read(make([]byte, 1)); err != nil { // the answer is there
+		t.Fatal(err)
+	}
+	made, c := r.making.Load(), r.dial(t)
+	if _, _, err := c.Call(t.Context(), echo, body("small")); err != nil {
+		t.Fatal(err)
+	}
+	answered := make(chan error, 1)
+	go func() {
+		got, _, err := c.Call(t.Context(), unsized, body("x"))
+		if err == nil && len(got) != 1<<20 {
+			err = errors.New(got)
+		}
+		answered <- err
+	}()
+	until(t, "a call waits", func() bool { return r.handler(1).calls.Load() == 2 })
+	if got := r.making.Load() - made; got > 0 {
+		t.Errorf("%d bytes were made beside an unread answer, want none", got)
+	}
+	silent.Close()
+	if err := <-answered; err != nil {
+		t.Errorf("when that is gone: got %v, want 1 MiB", err)
+	}
+}
+
+// Nor are they for a peer that has gone while it waited, with further requests under way.
+func TestNothingIsMadeForAPeerThatHasGone(t *testing.T) {
+	r := newRig(t, coro.Limits{}, nil)
+	c := r.raw(t)
+	write(t, c, frame(0, wait, "", ""), frame(1, unsized, "x", ""), frame(2, unsized, "x", ""))
+	<-r.waiting
+	c.Close()
+	until(t, "the peer has gone", r.handler(0).conn.PeerGone)
+	close(r.released)
+	until(t, "the connection ends", r.handler(0).closed.Load)
+	if got := r.making.Load(); got > 0 {
+		t.Errorf("%d bytes were made for it, want none", got)
+	}
+}
+
 // What many short requests ask for at once is no more than there is memory for, and nobody
 // makes what no host may have.
 func TestAnswersAreBoundedBeforeTheyAreMade(t *testing.T) {

@@ -11,8 +11,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 	"github.com/understudy-store/understudy/internal/nowait"
@@ -52,11 +50,7 @@ func (c *Conn) RemoteAddr() net.Addr { return c.nc.RemoteAddr() }
 // machine knows: no answer will arrive.
 func (c *Conn) PeerGone() bool {
 	gone := false
-	look := func(fd uintptr) { // Read would heed the deadline that ends the wait for requests
-		var b [1]byte
-		n, _, err := unix.Recvfrom(int(fd), b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
-		gone = n == 0 && err == nil || err != nil && !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR)
-	}
+	look := func(fd uintptr) { gone = hungUp(int(fd)) } // Read would heed the deadline that ends the wait for requests
 	if c.socket != nil {
 		return !c.socket.control(look) || gone
 	}
@@ -89,8 +83,15 @@ func (c *Conn) Room(n int) error {
 }
 
 // Reserve waits until this call may make an answer of unknown size. A call may reserve once.
+// Errors: ErrBusy; net.ErrClosed if the peer has gone meanwhile, and nobody would read it.
 func (c *Conn) Reserve(ctx context.Context) error {
-	return c.share.reserve(ctx, c.server.Limits.Frame)
+	if err := c.share.reserve(ctx, c.server.Limits.Frame); err != nil {
+		return err
+	}
+	if c.PeerGone() {
+		return net.ErrClosed
+	}
+	return nil
 }
 
 // interrupt ends the wait for a next request.

@@ -118,7 +118,7 @@ type args = mooncake.Args
 const maxFound = 100_000
 
 // maxFoundBytes bounds the keys and replicas of that answer.
-const maxFoundBytes = 256 << 20
+const maxFoundBytes = 128 << 20
 
 func existKey(c call, a *args) (bool, error) { return c.master.ExistKey(c, c.tenant, a.Key) }
 

@@ -314,3 +314,10 @@ func (s *socket) LocalAddr() net.Addr { return s.local }
 
 // RemoteAddr returns the peer's address.
 func (s *socket) RemoteAddr() net.Addr { return s.peer }
+
+// hungUp reports whether the peer has closed its connection, whatever has come before that.
+func hungUp(fd int) bool {
+	look := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
+	n, err := unix.Poll(look, 0)
+	return err == nil && n > 0
+}
