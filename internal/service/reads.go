@@ -145,7 +145,8 @@ type KeyedList struct {
 // its texts.
 const EntryBytes = 64
 
-func (k *KeyedList) bytes() int { return EntryBytes + len(k.Key) + ReplicaBytes(k.Replicas) }
+// Bytes returns about how many bytes it takes in an answer.
+func (k *KeyedList) Bytes() int { return EntryBytes + len(k.Key) + ReplicaBytes(k.Replicas) }
 
 // ReplicaBytes returns about how many bytes replicas take in an answer.
 func ReplicaBytes(replicas []metadata.Descriptor) (n int) {
@@ -182,7 +183,7 @@ func (m *Master) GetReplicaListByRegex(ctx context.Context, tenant, pattern stri
 			return 0 // gone, or not readable, since it was found
 		}
 		found = append(found, KeyedList{key, list})
-		return found[len(found)-1].bytes()
+		return found[len(found)-1].Bytes()
 	})
 	if err == nil {
 		err = m.Fence(ctx)

@@ -162,11 +162,16 @@ func getReplicaListByRegex(c call, a *args) ([]mooncake.KeyedReplicas, error) {
 	if err == nil && more != "" {
 		err = errs.New(errs.InvalidParams, "GetReplicaListByRegex", "the pattern is found in more than %d keys, or %d bytes of them and their replicas; use a narrower one", maxFound, maxFoundBytes)
 	}
-	list := make([]mooncake.KeyedReplicas, len(found))
+	if err != nil {
+		return nil, err
+	}
+	list, bytes := make([]mooncake.KeyedReplicas, len(found)), 0
 	for i, k := range found {
+		bytes += k.Bytes()
 		list[i] = mooncake.KeyedReplicas{Key: k.Key, Placement: mooncake.Placement{ID: k.ID, Replicas: k.Replicas}}
 	}
-	return list, err
+	c.writer.Expect(bytes)
+	return list, nil
 }
 
 func (c call) removal(force bool) service.RemoveRequest {

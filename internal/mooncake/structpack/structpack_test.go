@@ -3,6 +3,7 @@ package structpack_test
 import (
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -144,6 +145,20 @@ func TestWidths(t *testing.T) {
 		if err := structpack.Unpack(&r, string(packed[5:]), m, &back); err != nil || back != p || string(packed[:5]) != "front" {
 			t.Errorf("%d bytes: %v; want the message behind what was there", n, err)
 		}
+	}
+}
+
+// A message whose size is expected takes memory once; the next one has to be expected anew.
+func TestExpect(t *testing.T) {
+	m := structpack.NewMessage(structpack.Vector(structpack.Text))
+	v := slices.Repeat([]string{strings.Repeat("k", 1000)}, 1000)
+	var w structpack.Writer
+	pack := func() { structpack.Pack(&w, nil, m, &v) }
+	if got := testing.AllocsPerRun(10, func() { w.Expect(1_100_000); pack() }); got > 1 {
+		t.Errorf("an expected message took memory %v times, want once", got)
+	}
+	if got := testing.AllocsPerRun(10, pack); got <= 1 {
+		t.Errorf("one that is not expected took memory %v times, want more", got)
 	}
 }
 

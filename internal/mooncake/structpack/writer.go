@@ -3,6 +3,7 @@ package structpack
 import (
 	"encoding/binary"
 	"math"
+	"slices"
 )
 
 // A Writer packs messages. Its zero value is ready; one Writer serves any number
@@ -11,7 +12,12 @@ type Writer struct {
 	buf     []byte
 	width   int // bytes of every length in this message: 1, 2, 4 or 8
 	longest int // length so far
+	room    int // see Expect
 }
+
+// Expect makes room for n bytes with the next message, which has about as many: one that
+// grows step by step takes several times its memory.
+func (w *Writer) Expect(n int) { w.room = n }
 
 // Bits of the metainfo byte.
 const (
@@ -24,6 +30,7 @@ const (
 // Pack appends a message to dst. All lengths in a message have the same width,
 // that of the longest: a message with one of 256 or more is packed twice.
 func Pack[T any](w *Writer, dst []byte, m *Message[T], v *T) []byte {
+	dst, w.room = slices.Grow(dst, w.room), 0
 	for width := 1; ; {
 		w.buf, w.width, w.longest = dst, width, 0
 		if width == 1 {
