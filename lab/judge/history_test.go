@@ -64,6 +64,41 @@ var sound = []story{
 		21-30 c2 put_start k/ lost upsert
 		31-32 c2 get       k/ ok id=1
 		33-34 c2 get       k/ not-ready`, nil, ""},
+	{"an object goes when its lease has ended, or its term", Rules{}, `
+		0-10    c0 put_start o/ ok id=9 term=1
+		12-20   c0 put_end   o/ ok id=9 term=1
+		0-10    c0 put_start k/ ok id=1 term=1
+		12-20   c0 put_end   k/ ok id=1 term=1
+		100-110 c1 get       k/ ok id=1 term=1 leased=1100
+		900-901 p0 get       o/ ok id=9 term=1
+		950-951 c2 get       k/ missing`, nil, ""},
+	{"a forced removal overrides a lease, and so does an upsert", Rules{}, `
+		0-10    c0 put_start o/ ok id=9 term=1
+		12-20   c0 put_end   o/ ok id=9 term=1
+		0-10    c0 put_start k/ ok id=1 term=1
+		12-20   c0 put_end   k/ ok id=1 term=1
+		100-110 c1 get       k/ ok id=1 term=1 leased=1100
+		200-210 c2 put_start k/ ok id=1.2 term=1 upsert
+		212-220 c2 put_end   k/ ok id=1.2 term=1
+		230-231 c1 get       k/ ok id=1.2 term=1 leased=1230
+		240-250 c2 remove_force k/ ok
+		260-261 c2 get       k/ missing
+		999-1000 p0 get      o/ ok id=9 term=1`, nil, ""},
+	{"a lost removal does its work when the lease has ended", Rules{}, `
+		0-10    c0 put_start o/ ok id=9 term=1
+		12-20   c0 put_end   o/ ok id=9 term=1
+		0-10    c0 put_start k/ ok id=1 term=1
+		12-20   c0 put_end   k/ ok id=1 term=1
+		100-110 c1 get       k/ ok id=1 term=1 leased=1100
+		200-210 c2 remove    k/ lost
+		900-901 c2 get       k/ ok id=1 term=1
+		1200-1201 c2 get     k/ missing
+		1300-1301 p0 get     o/ ok id=9 term=1`, nil, ""},
+	{"a client without request ids replaces its own lost put, beside another's that never came", unnumbered, `
+		0-10  c1 put_start k/ lost
+		20-30 c2 put_start k/ lost
+		40-41 c3 get       k/ not-ready
+		50-60 c2 put_start k/ ok id=2`, nil, ""},
 	{"what is copied is readable, and is not removed", keepsAll, `
 		0-10  c0 put_start k/ ok id=1
 		12-20 c0 put_end   k/ ok id=1
@@ -170,6 +205,39 @@ var sound = []story{
 func TestSoundHistories(t *testing.T) { tell(t, sound) }
 
 var broken = []story{
+	{"an object is evicted under a lease", Rules{}, `
+		0-10    c0 put_start o/ ok id=9 term=1
+		12-20   c0 put_end   o/ ok id=9 term=1
+		0-10    c0 put_start k/ ok id=1 term=1
+		12-20   c0 put_end   k/ ok id=1 term=1
+		100-110 c1 get       k/ ok id=1 term=1 leased=1100
+		800-801 c2 get       k/ missing
+		900-901 p0 get       o/ ok id=9 term=1`, map[string]int{L: 1}, "get: OBJECT_NOT_FOUND"},
+	{"an object is removed under a lease, without force", Rules{}, `
+		0-10    c0 put_start o/ ok id=9 term=1
+		12-20   c0 put_end   o/ ok id=9 term=1
+		0-10    c0 put_start k/ ok id=1 term=1
+		12-20   c0 put_end   k/ ok id=1 term=1
+		100-110 c1 get       k/ ok id=1 term=1 leased=1100
+		800-801 c2 remove    k/ ok
+		900-901 p0 get       o/ ok id=9 term=1`, map[string]int{L: 1}, ""},
+	{"another put takes the place of an object under a lease", Rules{}, `
+		0-10    c0 put_start o/ ok id=9 term=1
+		12-20   c0 put_end   o/ ok id=9 term=1
+		0-10    c0 put_start k/ ok id=1 term=1
+		12-20   c0 put_end   k/ ok id=1 term=1
+		100-110 c1 get       k/ ok id=1 term=1 leased=1100
+		800-801 c2 put_start k/ ok id=1.2
+		900-901 p0 get       o/ ok id=9 term=1`, map[string]int{L: 1}, ""},
+	{"a lost removal does its work under a lease", Rules{}, `
+		0-10    c0 put_start o/ ok id=9 term=1
+		12-20   c0 put_end   o/ ok id=9 term=1
+		0-10    c0 put_start k/ ok id=1 term=1
+		12-20   c0 put_end   k/ ok id=1 term=1
+		100-110 c1 get       k/ ok id=1 term=1 leased=1100
+		200-210 c2 remove    k/ lost
+		800-801 c2 get       k/ missing
+		900-901 p0 get       o/ ok id=9 term=1`, map[string]int{L: 1}, ""},
 	{"an acknowledged put is gone", keepsAll, `
 		0-10  c0 put_start k/ ok id=1
 		12-20 c0 put_end   k/ ok id=1

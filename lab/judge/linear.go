@@ -51,8 +51,14 @@ func (h *keyHistory) explained() porcupine.CheckResult {
 }
 
 // broken counts a key whose answers nothing explains. If they could be explained
-// with an acknowledged put lost, that breaks D, else V.
+// without leases, that breaks L; with an acknowledged put lost, D; else V.
 func (h *keyHistory) broken(t *tally) {
+	unleased := *h
+	unleased.unleased = true
+	if unleased.explained() == porcupine.Ok {
+		t.add(L, "key %s: an object went under a lease, though nothing that may do so was asked for\n%s", h.key, h.conflict())
+		return
+	}
 	forgetful := *h
 	forgetful.forgets = true
 	if forgetful.explained() == porcupine.Ok {

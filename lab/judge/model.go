@@ -29,6 +29,8 @@ type alternative struct {
 	// from is when this can be so at the earliest: what a step without an answer
 	// replaced had to be old enough.
 	from time.Duration
+	// held is until when a lease keeps the object, unless a removal overrides it.
+	held time.Duration
 }
 
 // is reports whether the key has an object in a state.
@@ -38,7 +40,7 @@ func (a alternative) is(status status, id client.ObjectID) bool {
 
 // as returns the alternative with another object, or none, from then on.
 func (a alternative) as(status status, id client.ObjectID) alternative {
-	return alternative{status, id, a.from}
+	return alternative{status: status, id: id, from: a.from}
 }
 
 // A state is what a key may be in, as far as clients can tell: the alternatives
@@ -75,9 +77,11 @@ const never = math.MaxInt64
 // never: it is a step that lasts for ever, which works where it can or comes
 // after the end.
 type keyModel struct {
-	rules   *Rules
-	puts    map[client.ObjectID]*putInfo
-	forgets bool // acknowledged puts may vanish: what only this explains breaks D
+	rules    *Rules
+	puts     map[client.ObjectID]*putInfo
+	terms    map[uint64]time.Duration // until when each surely lasted
+	forgets  bool                     // acknowledged puts may vanish: what only this explains breaks D
+	unleased bool                     // leases keep nothing: what only this explains breaks L
 }
 
 // porcupine returns the model in the checker's form.
@@ -107,7 +111,7 @@ func (m *keyModel) porcupine() porcupine.Model {
 func (m *keyModel) step(before state, s *step) state {
 	next := state{may: make([]alternative, 0, len(before.may)+1), puts: before.puts, upserts: before.upserts, removals: before.removals}
 	over := before.may[0].status == closed
-	if s.Outcome == Ambiguous && !over && !next.take(s) {
+	if s.Outcome == Ambiguous && !over && !next.take(s, m.rules.Unnumbered) {
 		return next
 	}
 	for _, a := range before.may {
@@ -136,7 +140,7 @@ func (m *keyModel) step(before state, s *step) state {
 	}
 	if len(next.may) > 1 {
 		slices.SortFunc(next.may, func(a, b alternative) int {
-			return cmp.Or(cmp.Compare(a.status, b.status), cmp.Compare(a.id, b.id), cmp.Compare(a.from, b.from))
+			return cmp.Or(cmp.Compare(a.status, b.status), cmp.Compare(a.id, b.id), cmp.Compare(a.from, b.from), cmp.Compare(a.held, b.held))
 		})
 		next.may = slices.Compact(next.may)
 	}
@@ -144,9 +148,10 @@ func (m *keyModel) step(before state, s *step) state {
 }
 
 // take counts a call without an answer. It reports false if another one comes
-// first.
-func (n *state) take(s *step) bool {
+// first. Puts without request ids are not alike: what one may replace depends on its client.
+func (n *state) take(s *step, unnumbered bool) bool {
 	switch {
+	case s.Call == PutStart && !s.Upsert && unnumbered:
 	case s.Call == PutStart && s.Upsert && s.ordinal == n.upserts:
 		n.upserts++
 	case s.Call == PutStart && !s.Upsert && s.ordinal == n.puts:
@@ -167,12 +172,14 @@ func (m *keyModel) work(a alternative, s *step) (alternative, bool) {
 			return a.as(reserved, s.ID), true
 		}
 		from := min(m.goneFrom(a), m.discardFrom(a, s))
-		return alternative{reserved, s.ID, max(a.from, from)}, reached(from, s)
+		return alternative{status: reserved, id: s.ID, from: max(a.from, from)}, reached(from, s)
 	case PutEnd:
 		return a.as(readable, s.ID), a.is(reserved, s.ID)
 	case PutRevoke:
 		return a.as(absent, 0), a.is(reserved, s.ID)
-	case Remove, RemoveForce, RemoveRegex:
+	case Remove:
+		return alternative{from: max(a.from, a.held)}, a.status == readable && a.held <= s.end()
+	case RemoveForce, RemoveRegex:
 		return a.as(absent, 0), a.status == readable
 	default:
 		return a, false
@@ -216,6 +223,7 @@ func (m *keyModel) answer(a alternative, s *step) (alternative, bool) {
 func (m *keyModel) success(a alternative, s *step) (alternative, bool) {
 	switch s.Call {
 	case Get:
+		a.held = max(a.held, m.leasedTo(s))
 		return a, a.is(readable, s.ID)
 	case Exist:
 		if s.Exists {
@@ -256,12 +264,26 @@ func (m *keyModel) goneFrom(a alternative) time.Duration {
 	case a.status == readable && m.forgets:
 		return min(m.rules.vanishFrom(p), p.ended)
 	case a.status == readable:
-		return m.rules.vanishFrom(p)
+		return max(m.rules.vanishFrom(p), a.held)
 	case m.forgets:
 		return min(m.rules.releaseFrom(p), p.end)
 	default:
 		return m.rules.releaseFrom(p)
 	}
+}
+
+// leasedTo returns until when the lease of a Get surely keeps its object. The next primary
+// may not know of the lease: it keeps the bytes, and not the object.
+func (m *keyModel) leasedTo(s *step) time.Duration {
+	p := m.puts[s.ID]
+	if p == nil || m.unleased || m.forgets {
+		return 0
+	}
+	to := min(s.Leased-clockSlack(s.Leased-s.Start), m.terms[s.Term])
+	if lost := m.rules.lostFrom(p); lost <= to {
+		return 0
+	}
+	return to
 }
 
 // discardFrom returns since when a put may take the place of a reservation.

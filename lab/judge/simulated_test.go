@@ -158,7 +158,7 @@ func (w *world) effect(p *pending) errs.Kind {
 		if p.Upsert || k.status == absent || k.status == reserved && p.at-k.since > discardTimeout {
 			w.lastID++
 			p.ID = w.lastID
-			*k = simulated{alternative{reserved, p.ID, 0}, p.at}
+			*k = simulated{alternative{status: reserved, id: p.ID}, p.at}
 			return errs.OK
 		}
 		return errs.ObjectExists

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
@@ -22,13 +23,13 @@ type keyHistory struct {
 // split takes a history apart by keys, which it returns in order. Calls that
 // tell nothing about a key are left out.
 func split(history []Record, rules *Rules) []*keyHistory {
-	names := make(map[string]*keyHistory)
+	names, terms := make(map[string]*keyHistory), lastProbes(history)
 	for i := range history {
 		r := &history[i]
 		if r.Call == Mark || r.Call == RemoveRegex && !r.Exact || names[r.Key] != nil {
 			continue
 		}
-		names[r.Key] = &keyHistory{key: r.Key, keyModel: keyModel{rules: rules, puts: make(map[client.ObjectID]*putInfo)}}
+		names[r.Key] = &keyHistory{key: r.Key, keyModel: keyModel{rules: rules, terms: terms, puts: make(map[client.ObjectID]*putInfo)}}
 	}
 	sorted := slices.Sorted(maps.Keys(names))
 	for i := range history {
@@ -50,6 +51,18 @@ func split(history []Record, rules *Rules) []*keyHistory {
 		all[i].number()
 	}
 	return all
+}
+
+// lastProbes returns until when each term surely lasted: of a client's call it is only known
+// that its term is no lower, so probes say that.
+func lastProbes(history []Record) map[uint64]time.Duration {
+	last := make(map[uint64]time.Duration)
+	for i := range history {
+		if r := &history[i]; r.probe() && r.Outcome == OK {
+			last[r.Term] = max(last[r.Term], r.Start)
+		}
+	}
+	return last
 }
 
 // number counts the puts, the upserts and the removals without an answer.
