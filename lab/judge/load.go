@@ -227,13 +227,13 @@ func (l *Load) lostSince(when time.Duration) bool {
 type watcher struct {
 	load     *Load
 	term     atomic.Uint64 // the highest that the client has seen
-	attempts int           // of the last call; of the goroutine that makes the calls
+	attempts atomic.Int64  // of the last call
 }
 
 // Call notes how many attempts a call has taken.
 func (w *watcher) Call(method string, attempts int, _ errs.Kind, _ time.Duration) {
 	if method != "Ping" && method != "ReMountSegment" { // those run beside the others
-		w.attempts = attempts
+		w.attempts.Store(int64(attempts)) // an owner mounts and unmounts beside its work
 	}
 }
 

@@ -107,7 +107,7 @@ func (w *worker) call(k *key, r Record, f func(ctx context.Context, r *Record) e
 	r.Start = w.load.Now()
 	err := f(ctx, &r)
 	r.End = w.load.Now()
-	r.Attempts = w.seen.attempts
+	r.Attempts = int(w.seen.attempts.Load())
 	r.settle(err)
 	w.load.add(r)
 	if w.load.ring.used(k, r.Outcome == Ambiguous) && w.pins(k) {
