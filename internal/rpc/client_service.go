@@ -7,6 +7,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/security/access"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -15,6 +16,7 @@ import (
 type clientService struct {
 	pb.UnimplementedClientServiceServer
 	front
+	unread *share.Budget // bytes of large answers that are not sent
 }
 
 func (s *clientService) ServiceReady(ctx context.Context, r *pb.ServiceReadyRequest) (*pb.ServiceReadyResponse, error) {
@@ -108,13 +110,22 @@ func (s *clientService) BatchQueryIp(ctx context.Context, r *pb.BatchQueryIpRequ
 	if err != nil {
 		return nil, err
 	}
-	resp := &pb.BatchQueryIpResponse{Header: s.header(m.Term)}
-	for _, client := range clients {
-		if ips, ok := found[client]; ok {
-			resp.Clients = append(resp.Clients, &pb.ClientIps{ClientId: client.String(), Ips: ips})
+	resp, room, bytes := &pb.BatchQueryIpResponse{Header: s.header(m.Term)}, s.room(ctx, s.unread), 0
+	for _, client := range clients { // some may be there many times
+		ips, ok := found[client]
+		if !ok {
+			continue
 		}
+		bytes += service.EntryBytes
+		for _, ip := range ips {
+			bytes += 2 + len(ip)
+		}
+		if err := room.Room(bytes); err != nil {
+			return nil, err
+		}
+		resp.Clients = append(resp.Clients, &pb.ClientIps{ClientId: client.String(), Ips: ips})
 	}
-	return resp, nil
+	return fits(room, resp)
 }
 
 func (s *clientService) GetFsdir(ctx context.Context, _ *pb.GetFsdirRequest) (*pb.GetFsdirResponse, error) {

@@ -35,6 +35,10 @@ func (s *objectService) BatchPutStart(ctx context.Context, r *pb.BatchPutStartRe
 	for i, it := range r.GetItems() {
 		items[i] = service.PutItem{Key: it.GetKey(), Size: it.GetSize(), Group: it.GetGroupId()}
 	}
+	least := len(items) * max(1, min(put.Config.Replicas, metadata.MaxReplicas)) * leastEntry
+	if err := s.room(ctx, s.unread).Room(least); err != nil {
+		return nil, err // before anything is reserved
+	}
 	got, failed, err := m.BatchPutStart(ctx, put, items)
 	if err != nil {
 		return nil, err

@@ -53,12 +53,10 @@ func (s *objectService) beginBatch(ctx context.Context, keys []string) (end func
 		s.batches.GiveBack(peer, 1)
 		s.waiting.GiveBack(host, bytes)
 	}
-	least := int64(len(keys) * leastEntry)
-	if room, all, own := s.unread.Take(host, least); !room {
+	if err := unreadRoom(s.unread, host, int64(len(keys)*leastEntry)); err != nil {
 		end()
-		return nil, errs.New(errs.Unavailable, "", "%d bytes of answers to you are not read yet, of all %d; read them, or ask for less at once", own, all)
+		return nil, err
 	}
-	s.unread.GiveBack(host, least) // it is taken when its size is known
 	return end, nil
 }
 
@@ -96,7 +94,8 @@ func (s *objectService) BatchGetReplicaList(ctx context.Context, r *pb.BatchGetR
 		return nil, err
 	}
 	defer end()
-	found, failed, err := m.BatchGetReplicaList(ctx, s.tenantOf(r), r.GetKeys())
+	room := s.room(ctx, s.unread)
+	found, failed, err := m.BatchGetReplicaListWithin(ctx, s.tenantOf(r), r.GetKeys(), room)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +112,7 @@ func (s *objectService) BatchGetReplicaList(ctx context.Context, r *pb.BatchGetR
 		resp.LeaseTtlMs = uint64(list.LeaseTTL.Milliseconds()) // the same for all: a term has one TTL
 		resp.Objects[i] = build.add(list.ID, list.Size, list.Checksum, list.Replicas)
 	}
-	return resp, nil
+	return fits(room, resp)
 }
 
 func (s *objectService) GetReplicaListByRegex(ctx context.Context, r *pb.GetReplicaListByRegexRequest) (*pb.GetReplicaListByRegexResponse, error) {
