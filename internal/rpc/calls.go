@@ -18,6 +18,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/rpcerr"
 	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
@@ -106,9 +107,9 @@ func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServer
 	if err := checkRequest(req); err != nil {
 		return nil, err
 	}
-	if _, ok := ctx.Deadline(); !ok {
+	if within := s.limit(ctx, info.FullMethod); within > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, s.Limits.Deadline)
+		ctx, cancel = context.WithTimeout(ctx, within)
 		defer cancel()
 	}
 	if !isClients(info.FullMethod) {
@@ -126,6 +127,20 @@ func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServer
 		return nil, err
 	}
 	return handler(context.WithValue(ctx, masterKey{}, m), req)
+}
+
+// limit returns within which time a call must end, 0 for one that has a deadline which is
+// near enough.
+func (s *Server) limit(ctx context.Context, method string) time.Duration {
+	switch deadline, ok := ctx.Deadline(); {
+	case !ok:
+		return s.Limits.Deadline
+	case method == pb.AdminService_Digest_FullMethodName: // waits, and has places of its own
+		return 0
+	case deadline.After(clock.Deadline(s.Limits.LongestDeadline)):
+		return s.Limits.LongestDeadline
+	}
+	return 0
 }
 
 // callsUnderWay bounds clients' calls. A quarter is for whoever comes first, and costs an

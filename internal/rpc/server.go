@@ -101,6 +101,10 @@ type Limits struct {
 	// Deadline is given to calls that have none, so that nothing waits for
 	// ever: 30 s by default. Streams end with their caller, or with the server.
 	Deadline time.Duration
+	// LongestDeadline is what calls have at most, whatever they ask for: 10 minutes by default,
+	// which is longer than any of them takes that is not to be repeated. Calls that wait for a
+	// digest may have any: their places are counted.
+	LongestDeadline time.Duration
 	// Calls is how many calls of ObjectService and ClientService may be under
 	// way, 16,384 by default. The journal's queue is bounded, those who wait for room in it are
 	// bounded here; past it, and past half of it for one peer, the answer is UNAVAILABLE_IN_CURRENT_STATUS. Clients
@@ -124,6 +128,7 @@ type Limits struct {
 
 func (l Limits) withDefaults() Limits {
 	l.MessageBytes, l.Deadline = cmp.Or(l.MessageBytes, pb.DefaultMaxMessageBytes), cmp.Or(l.Deadline, 30*time.Second)
+	l.LongestDeadline = cmp.Or(l.LongestDeadline, 10*time.Minute)
 	l.Calls, l.Snapshots, l.Send = cmp.Or(l.Calls, 16<<10), cmp.Or(l.Snapshots, 4), cmp.Or(l.Send, 20*time.Second)
 	l.Rate = cmp.Or(l.Rate, 64<<10)
 	l.Bytes = cmp.Or(l.Bytes, max(leastBytes, 8*int64(l.MessageBytes)))

@@ -141,6 +141,21 @@ func TestEveryCallHasADeadline(t *testing.T) {
 	}
 }
 
+// A call that may wait for an hour, or for ever, ends all the same.
+func TestLongestDeadline(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.LongestDeadline = 50 * time.Millisecond }).mount()
+	release := n.log.stall(t)
+	defer release()
+	ctx, cancel := context.WithTimeout(context.Background(), 100*365*24*time.Hour)
+	defer cancel()
+	_, err := n.objects.PutStart(ctx, &pb.PutStartRequest{ClientId: alice, Key: "k", Size: 1})
+	wantKind(t, "a put that waits", err, errs.Unresolved)
+	n.admin.status = func() (*pb.StatusResponse, error) { return new(pb.StatusResponse), nil }
+	if _, err := n.ops.Status(ctx, new(pb.StatusRequest)); err != nil {
+		t.Errorf("a call that is answered at once: got %v, want no error", err)
+	}
+}
+
 // The fence closes after a call was let through and before it is answered: a
 // read, and a write that the journal refuses.
 func TestFenceClosesInTheMiddleOfACall(t *testing.T) {
