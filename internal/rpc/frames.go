@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net"
 	"sync"
+	"time"
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/credentials"
@@ -15,7 +16,8 @@ import (
 // gRPC keeps what has arrived of a request until all of it has: of 1,024 calls of a
 // connection, each as large as a message may be. It keeps a call itself, with its headers
 // and a small answer, until its peer has taken that. So the frames of HTTP/2 are counted as
-// they come and go, and a connection ends whose peer has more than its share of either.
+// they come and go. When a peer has more than its share of either, the one of its connections
+// ends that has the most.
 
 // freeBytes is what a connection may have of calls, and of requests, without being counted.
 // A call takes openBytes besides its headers until its answer is sent: 2.2 kB of gRPC's, and
@@ -35,7 +37,7 @@ var errUnfinished = errs.New(errs.Unavailable, "", "too many bytes of calls that
 // counting are credentials whose connections count what arrives.
 type counting struct {
 	credentials.TransportCredentials
-	calls, requests *share.Budget
+	calls, requests *holders
 	refused         func(peer net.Addr)
 }
 
@@ -85,9 +87,10 @@ func (c call) plus(o call) call {
 
 // An account is what a connection has of a budget.
 type account struct {
-	budget *share.Budget
+	budget *holders
 	bytes  int64 // all
 	taken  int64 // of the budget
+	size   int   // of what is taken, as its holders know it
 }
 
 func newCountedConn(conn net.Conn, c counting) *countedConn {
@@ -101,11 +104,35 @@ func newCountedConn(conn net.Conn, c counting) *countedConn {
 func (c *countedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	c.in.next(b[:n], c.arrived)
-	if !c.settle() {
-		c.refused(c.RemoteAddr())
-		return 0, errUnfinished
+	for {
+		short, room := c.settle()
+		if room {
+			return n, err
+		}
+		var larger *countedConn
+		if short != nil {
+			larger = short.budget.larger(c.peer, c.sizeIn(short))
+		}
+		if larger == nil {
+			c.refused(c.RemoteAddr())
+			return 0, errUnfinished
+		}
+		larger.cut()
 	}
-	return n, err
+}
+
+// sizeIn returns the size of what the connection has of a budget, with what it lacks.
+func (c *countedConn) sizeIn(a *account) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return sizeOf(max(0, a.bytes-freeBytes))
+}
+
+// cut ends the connection from outside, whatever its reader and writer wait for.
+func (c *countedConn) cut() {
+	c.end()
+	c.refused(c.RemoteAddr())
+	_ = c.SetDeadline(time.Unix(1, 0)) // gRPC closes it: over TLS that may wait for the peer
 }
 
 // Write writes.
@@ -129,11 +156,16 @@ func (c *countedConn) write(begins bool) {
 
 // Close closes the connection.
 func (c *countedConn) Close() error {
+	c.end()
+	return c.Conn.Close()
+}
+
+// end counts nothing from now on.
+func (c *countedConn) end() {
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()
 	c.settle()
-	return c.Conn.Close()
 }
 
 // arrived counts a frame.
@@ -214,28 +246,38 @@ func (c *countedConn) drop(less call) {
 }
 
 // settle takes of the budgets what is counted, or gives it back. It reports whether there
-// was room, and no more calls were reset during a write than may be under way.
-func (c *countedConn) settle() bool {
+// was room, or for which account there was none, and whether no more calls were reset during a
+// write than may be under way.
+func (c *countedConn) settle() (short *account, room bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		c.calls.bytes, c.requests.bytes = 0, 0
 	}
-	calls, requests := c.calls.settle(c.peer), c.requests.settle(c.peer)
-	return calls && requests && c.resets <= maxStreams
+	switch calls, requests := c.calls.settle(c), c.requests.settle(c); {
+	case !calls:
+		short = &c.calls
+	case !requests:
+		short = &c.requests
+	}
+	return short, short == nil && c.resets <= maxStreams
 }
 
-// settle takes of the budget what is counted above freeBytes, or gives it back.
-func (a *account) settle(peer string) (room bool) {
+// settle takes of the budget what a connection has above freeBytes, or gives it back.
+func (a *account) settle(of *countedConn) (room bool) {
 	more := max(0, a.bytes-freeBytes) - a.taken
 	if more > 0 {
-		if taken, _, _ := a.budget.Take(peer, more); !taken {
+		if taken, _, _ := a.budget.Take(of.peer, more); !taken {
 			return false
 		}
 	} else if more < 0 {
-		a.budget.GiveBack(peer, -more)
+		a.budget.GiveBack(of.peer, -more)
 	}
 	a.taken += more
+	if size := sizeOf(a.taken); size != a.size {
+		a.budget.move(of, a.size, size)
+		a.size = size
+	}
 	return true
 }
 

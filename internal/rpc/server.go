@@ -215,7 +215,7 @@ func NewServer(c Config) *Server {
 	}
 	s.unary = []grpc.UnaryServerInterceptor{s.finishUnary, s.authorizeUnary, recovery.UnaryServerInterceptor(), s.admitUnary}
 	options := []grpc.ServerOption{
-		grpc.Creds(counting{c.Credentials, s.open, s.arriving, s.logUnfinished}),
+		grpc.Creds(counting{c.Credentials, newHolders(s.open), newHolders(s.arriving), s.logUnfinished}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),
@@ -247,7 +247,7 @@ func NewServer(c Config) *Server {
 
 // logUnfinished says why a connection was closed.
 func (s *Server) logUnfinished(peer net.Addr) {
-	s.peersLog.Warn().Stringer("peer", peer).Msg("closed a connection: its host has more of calls that are not finished than it may")
+	s.peersLog.Warn().Stringer("peer", peer).Msg("closed a connection: its host has more of calls that are not finished than it may, and this one has the most of them")
 }
 
 // Serve answers calls that come through a listener until Stop is called, and

@@ -1,0 +1,77 @@
+package rpc
+
+import (
+	"math/bits"
+	"sync"
+
+	"github.com/understudy-store/understudy/internal/security/share"
+)
+
+// holders are a budget of bytes, with the connections that have some of them. When a host has
+// its share, the connection with the most gives way, and not the one that needs a few more: behind
+// one address there may be many peers.
+type holders struct {
+	*share.Budget
+
+	mu sync.Mutex // taken last
+	of map[string]*holdersOfHost
+}
+
+// sizes is how many bits a number of bytes may have.
+const sizes = 64
+
+// holdersOfHost are connections by the number of bits of what they have, so that one of those
+// that have the most is found at once, up to a factor of two.
+type holdersOfHost struct {
+	all    int
+	bySize [sizes]map[*countedConn]struct{}
+}
+
+func newHolders(b *share.Budget) *holders {
+	return &holders{Budget: b, of: make(map[string]*holdersOfHost)}
+}
+
+// sizeOf is 0 for nothing.
+func sizeOf(bytes int64) int { return bits.Len64(uint64(bytes)) }
+
+// move notes that a connection has another size.
+func (h *holders) move(c *countedConn, from, to int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	host := h.of[c.peer]
+	if host == nil {
+		host = new(holdersOfHost)
+		h.of[c.peer] = host
+	}
+	if from > 0 {
+		delete(host.bySize[from], c)
+		host.all--
+	}
+	if to > 0 {
+		if host.bySize[to] == nil {
+			host.bySize[to] = make(map[*countedConn]struct{})
+		}
+		host.bySize[to][c] = struct{}{}
+		host.all++
+	}
+	if host.all == 0 {
+		delete(h.of, c.peer)
+	}
+}
+
+// larger returns a connection of the same host that has more than a size, as many bytes as any
+// of them up to a factor of two; nil if there is none.
+func (h *holders) larger(peer string, size int) *countedConn {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	host := h.of[peer]
+	if host == nil {
+		return nil
+	}
+	for i := sizes - 1; i > size; i-- {
+		for c := range host.bySize[i] {
+			return c
+		}
+	}
+	return nil
+}
