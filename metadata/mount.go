@@ -59,7 +59,7 @@ func (s *Store) mount(spec segment.Spec, number segment.Number, peer string) *se
 	s.segments[number], p.peer = p, peer
 	s.memory.all += p.Capacity()
 	s.setOpen(p, true)
-	s.peers.mounted(peer, 1)
+	s.peers.mounted(peer, p.Spec)
 	s.mounts.add(p)
 	s.addTerm(p, p.digestTerm())
 	s.pool.Add(p.Segment)
@@ -204,7 +204,7 @@ func (tx *Tx) Unmount(number segment.Number) error {
 	delete(tx.s.segments, number)
 	tx.s.setOpen(p, false)
 	tx.s.memory.all -= p.Capacity()
-	tx.s.peers.mounted(p.peer, -1)
+	tx.s.peers.unmounted(p.peer, p.Spec)
 	tx.s.mounts.remove(p)
 	tx.s.quarantine.forget(p)
 	tx.s.dropShare(p)

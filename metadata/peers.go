@@ -26,7 +26,19 @@ type writer struct {
 // Use is what a peer has, or all have.
 type Use struct {
 	Segments int64
+	Mounted  int64 // memory of these segments, as MountedMiB counts
 	KeyBytes int64 // as KeyBytes counts
+}
+
+// MountedMiB returns how many MiB a segment counts for, rounded up: sums of bytes could
+// overflow.
+func MountedMiB(s segment.Spec) int64 { return int64((s.Size-1)>>20) + 1 }
+
+// segmentUse is what one segment is of a Use.
+func segmentUse(s segment.Spec) Use { return Use{Segments: 1, Mounted: MountedMiB(s)} }
+
+func (u Use) plus(o Use) Use {
+	return Use{u.Segments + o.Segments, u.Mounted + o.Mounted, u.KeyBytes + o.KeyBytes}
 }
 
 // objectBytes is about what an object takes of this process's memory, apart from its key.
@@ -64,7 +76,7 @@ func (s *Store) TryAttribute(client segment.ClientID, peer string) bool {
 	for _, p := range s.mounts.byClient[client] {
 		if p.peer == "" {
 			p.peer = peer
-			s.peers.own(peer, Use{Segments: 1})
+			s.peers.own(peer, segmentUse(p.Spec))
 		}
 	}
 	return true
@@ -77,12 +89,21 @@ func (p *peers) own(peer string, u Use) {
 	p.add(peer, u)
 }
 
-// mounted counts n more segments of a peer.
-func (p *peers) mounted(peer string, n int64) {
+// mounted counts one more segment of a peer.
+func (p *peers) mounted(peer string, s segment.Spec) { p.lent(peer, segmentUse(s)) }
+
+// unmounted counts one less.
+func (p *peers) unmounted(peer string, s segment.Spec) {
+	u := segmentUse(s)
+	p.lent(peer, Use{Segments: -u.Segments, Mounted: -u.Mounted})
+}
+
+// lent counts more of a peer, and of all.
+func (p *peers) lent(peer string, u Use) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.all.Segments += n
-	p.add(peer, Use{Segments: n})
+	p.all = p.all.plus(u)
+	p.add(peer, u)
 }
 
 // filed counts n more objects of a client, with a key of so many bytes.
@@ -120,7 +141,7 @@ func (p *peers) add(peer string, u Use) {
 	if peer == "" {
 		return
 	}
-	u = Use{p.of[peer].Segments + u.Segments, p.of[peer].KeyBytes + u.KeyBytes}
+	u = p.of[peer].plus(u)
 	if p.of[peer] = u; u == (Use{}) {
 		delete(p.of, peer)
 	}

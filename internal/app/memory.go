@@ -15,6 +15,7 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
 )
 
 // minGarbage is how much garbage may exist before a collection, however small the
@@ -56,10 +57,14 @@ func (a *App) shares() service.Shares {
 	if bytes < p.KeyBytes {
 		a.log.Warn().Int64("set", p.KeyBytes).Int64("bytes", bytes).Msg("max-key-bytes is more than a process can hold, and counts as the most that it can; set less")
 	}
-	const few = 64 // clients and segments of a small fleet
+	const (
+		few        = 64       // clients and segments of a small fleet
+		fewMounted = 64 << 20 // MiB of its memory: 64 TiB
+	)
 	return service.Shares{
 		Clients:  share.NewRule("clients", "max-clients", int64(p.Clients), p.Share, few),
 		Segments: share.NewRule("segments", "max-segments", int64(p.Segments), p.Share, few),
+		Mounted:  share.NewRule("MiB of mounted memory", "", int64(metadata.MaxMounted>>20), p.Share, fewMounted),
 		KeyBytes: share.NewRule("key bytes", "max-key-bytes", bytes, p.Share, bytes/1024),
 	}
 }

@@ -172,7 +172,7 @@ func (m *Master) displace(specs []segment.Spec) {
 
 // mountSome commits mounts that do not touch each other.
 func (m *Master) mountSome(ctx context.Context, changes []*metadata.Mount) error {
-	if err := m.admitSegments(ctx, len(changes)); err != nil {
+	if err := m.admitSegments(ctx, changes); err != nil {
 		return err
 	}
 	for _, e := range changes {

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -16,6 +17,7 @@ import (
 type Shares struct {
 	Clients  share.Rule
 	Segments share.Rule
+	Mounted  share.Rule // see metadata.MountedMiB
 	KeyBytes share.Rule // see metadata.KeyBytes
 }
 
@@ -71,11 +73,17 @@ func (m *Master) admitKeys(op string, p PutRequest, items []PutItem) error {
 	return &refusedError{errs.New(errs.NoAvailableHandle, op, "%s", text), alone || own.KeyBytes+bytes <= m.Shares.KeyBytes.Peer}
 }
 
-// admitSegments refuses more segments to a peer that has too many.
-func (m *Master) admitSegments(ctx context.Context, n int) error {
-	peer := callerOf(ctx).Peer
+// admitSegments refuses more segments to a peer that has too many, or too much memory in them.
+func (m *Master) admitSegments(ctx context.Context, changes []*metadata.Mount) error {
+	peer, mounted := callerOf(ctx).Peer, int64(0)
+	for _, e := range changes {
+		mounted += metadata.MountedMiB(e.Spec)
+	}
 	all, own := m.Store.Use(peer)
-	if text := m.Shares.Segments.Refuse(peer, all.Segments, own.Segments, int64(n)); text != "" {
+	text := cmp.Or(
+		m.Shares.Segments.Refuse(peer, all.Segments, own.Segments, int64(len(changes))),
+		m.Shares.Mounted.Refuse(peer, all.Mounted, own.Mounted, mounted))
+	if text != "" {
 		return errs.New(errs.Unavailable, "MountSegment", "%s", text)
 	}
 	return nil

@@ -97,6 +97,29 @@ func TestSegmentsAreShared(t *testing.T) {
 	want(t, "a mount in place of that", mount("a", 30), errs.OK)
 }
 
+// So it has its share of the memory that can be mounted at all, however large it says that its
+// segments are: others can mount beside it.
+func TestMountedMemoryIsShared(t *testing.T) {
+	f := newFixture(t, func(c *service.Master) {
+		c.Shares.Mounted = share.NewRule("MiB of mounted memory", "", int64(metadata.MaxMounted>>20), 0.5, 64<<20)
+	})
+	mount := func(peer string, n byte, size uint64) error {
+		s := lent(n, n, n)
+		s.Base, s.Size = 1, size
+		s.Endpoint = string(rune('a' + n))
+		return f.MountSegment(service.From(t.Context(), service.Caller{Peer: peer}), s)
+	}
+	want(t, "less than half of all", mount("a", 10, 1<<61), errs.OK)
+	err := mount("a", 11, segment.MaxSize)
+	if errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "MiB of mounted memory") {
+		t.Errorf("more than half: got %v, want Unavailable, and of what", err)
+	}
+	want(t, "half of all", mount("a", 11, 1<<61-1<<30), errs.OK)
+	want(t, "another peer", mount("b", 12, 1<<60), errs.OK)
+	want(t, "unmounting", f.UnmountSegment(t.Context(), segment.ID{10}), errs.OK)
+	want(t, "in place of that", mount("a", 13, 1<<61), errs.OK)
+}
+
 // A put that was made is answered as before, though its peer has no room for new keys by then.
 func TestARepeatedPutIsNotRefused(t *testing.T) {
 	f := newFixture(t, func(c *service.Master) {

@@ -15,7 +15,7 @@ import (
 // The zero Rule has no bounds.
 type Rule struct {
 	What    string // in the plural, for people
-	Setting string // that raises Total
+	Setting string // that raises Total; empty if none does
 	Total   int64
 	Peer    int64 // of one peer
 	Few     int64 // an eighth of Total is for peers that have no more than this
@@ -41,8 +41,12 @@ func (r Rule) Refuse(peer string, all, own, n int64) string {
 	if r.Room(all, own, n) {
 		return ""
 	}
-	return fmt.Sprintf("%d more %s are too many: %q has %d of all %d; there can be %d, of one peer %d, and an eighth is kept for peers with few; remove some, or raise --%s or --peer-share",
-		n, r.What, peer, own, all, r.Total, r.Peer, r.Setting)
+	raise := "--peer-share"
+	if r.Setting != "" {
+		raise = "--" + r.Setting + " or " + raise
+	}
+	return fmt.Sprintf("%d more %s are too many: %q has %d of all %d; there can be %d, of one peer %d, and an eighth is kept for peers with few; remove some, or raise %s",
+		n, r.What, peer, own, all, r.Total, r.Peer, raise)
 }
 
 // A Budget counts what peers have. Its zero value has no bounds. It is safe for
