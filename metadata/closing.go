@@ -132,7 +132,7 @@ func (e *WipeDisks) Code(c *binenc.Coder) {
 // nothing to change without an SSD, while there are objects of other tenants, whose
 // files those may be, and while a node of the cluster does not know such marks.
 func (s *Store) PrepareWipe(tenant string) *WipeDisks {
-	if s.Rules() < closingRules || len(s.LocalDisks()) == 0 || tenant != "" && s.hasOthers(tenant) {
+	if s.Rules() < closingRules || !s.hasLocalDisks() || tenant != "" && s.hasOthers(tenant) {
 		return nil
 	}
 	return new(WipeDisks)

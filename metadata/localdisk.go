@@ -304,14 +304,26 @@ func (s *Store) FindLocalDisk(client segment.ClientID) (LocalDiskInfo, bool) {
 
 // LocalDisks returns the mounted SSDs in the order in which they were mounted.
 func (s *Store) LocalDisks() []LocalDiskInfo {
+	list := s.localDisksInAnyOrder()
+	slices.SortFunc(list, func(a, b LocalDiskInfo) int { return int(a.Number) - int(b.Number) })
+	return list
+}
+
+func (s *Store) localDisksInAnyOrder() []LocalDiskInfo {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	list := make([]LocalDiskInfo, 0, len(s.localDisks.byNumber))
 	for _, p := range s.localDisks.byNumber {
 		list = append(list, p.localDiskInfo())
 	}
-	slices.SortFunc(list, func(a, b LocalDiskInfo) int { return int(a.Number) - int(b.Number) })
 	return list
+}
+
+// hasLocalDisks reports whether any SSD is mounted.
+func (s *Store) hasLocalDisks() bool {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	return len(s.localDisks.byNumber) > 0
 }
 
 func (p *segmentState) localDiskInfo() LocalDiskInfo {

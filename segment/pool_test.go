@@ -2,6 +2,7 @@ package segment
 
 import (
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -124,8 +125,8 @@ func TestFullSegmentsAreSkipped(t *testing.T) {
 		if got := p.Allocate(nil, Request{Size: 1000, Replicas: 1}); len(got) != 0 {
 			t.Fatal("a removed segment is still used (check 68)")
 		}
-		if len(p.view()) != 20 {
-			t.Fatalf("%d names left", len(p.view()))
+		if n := p.view().Len(); n != 20 {
+			t.Fatalf("%d names left", n)
 		}
 	})
 }
@@ -136,12 +137,7 @@ func TestProbesAreBounded(t *testing.T) {
 		inPieces(t, mount(t, p, i+1, string(rune('a'+i)), 4<<10))
 	}
 	a := attempt{pool: p, groups: p.view(), req: Request{Size: 2 << 10, Replicas: 1}}
-	for i := range a.groups {
-		if a.done() {
-			break
-		}
-		a.try(i)
-	}
+	a.tryFrom(0)
 	if a.probes != maxProbes {
 		t.Errorf("%d segments probed, want %d", a.probes, maxProbes)
 	}
@@ -184,10 +180,11 @@ func TestManyNamesWithoutRoom(t *testing.T) {
 			t.Fatalf("placed on %v, want the segment that has room", names(got))
 		}
 	}
-	a := attempt{pool: p, groups: make([]group, 2*maxLooks), req: Request{Size: 1, Replicas: 1}}
-	for i := 0; !a.done(); i++ {
-		a.try(i)
+	a := attempt{pool: p, groups: new(groups), req: Request{Size: 1, Replicas: 1}}
+	for i := range 2 * maxLooks {
+		a.groups.Set(fmt.Sprint(i), group{})
 	}
+	a.tryFrom(maxLooks / 2) // and from the first name on, after the last
 	if a.looks != maxLooks {
 		t.Errorf("%d names looked at, want %d", a.looks, maxLooks)
 	}
@@ -375,6 +372,83 @@ func BenchmarkPoolAllocate(b *testing.B) {
 		}
 		if err := got[0].Segment.Free(got[0].Range); err != nil {
 			b.Fatal(err)
+		}
+	}
+}
+
+// What an allocation sees does not change when segments come and go, in whatever order; what
+// comes next sees what is there.
+func TestViewsDoNotChange(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	p, there := NewPool(Random, nil), make(map[*Segment]bool)
+	look := func(g *groups) map[*Segment]bool {
+		seen := make(map[*Segment]bool)
+		g.Scan(func(name string, g group) bool {
+			for _, s := range g.segments {
+				if s.Name != name || seen[s] {
+					t.Fatalf("segment %d of %s is listed under %s, or twice", s.Number, s.Name, name)
+				}
+				seen[s] = true
+			}
+			return len(g.segments) > 0
+		})
+		return seen
+	}
+	type kept struct {
+		view *groups
+		want map[*Segment]bool
+	}
+	var views []kept
+	all := make([]*Segment, 60)
+	for i := range all {
+		all[i] = New(Spec{Name: []string{"a", "b", "c"}[i%3], Size: 100}, Number(i))
+	}
+	for range 5000 {
+		s := all[rng.IntN(len(all))]
+		if there[s] {
+			p.Remove(s)
+			delete(there, s)
+		} else {
+			p.Add(s)
+			there[s] = true
+		}
+		if p.HasSegment(s) != there[s] {
+			t.Fatalf("segment %d is eligible: %t", s.Number, p.HasSegment(s))
+		}
+		if rng.IntN(3) == 0 {
+			views = append(views, kept{p.view(), maps.Clone(there)})
+		}
+	}
+	for i, v := range views {
+		if got := look(v.view); !maps.Equal(got, v.want) {
+			t.Fatalf("view %d has %d segments, want %d", i, len(got), len(v.want))
+		}
+	}
+}
+
+// A mount or unmount takes about as long whatever is there, of one name or of many.
+func BenchmarkMounts(b *testing.B) {
+	for _, n := range []int{1 << 10, 1 << 17} {
+		for _, name := range []string{"of one name", "of many names"} {
+			b.Run(fmt.Sprintf("%d %s", n, name), func(b *testing.B) {
+				p, all := NewPool(Random, nil), make([]*Segment, n)
+				for i := range all {
+					all[i] = New(Spec{Name: "a", Size: 1 << 20}, Number(i))
+					if name != "of one name" {
+						all[i].Name = fmt.Sprint(i)
+					}
+					p.Add(all[i])
+				}
+				b.ResetTimer()
+				for i := range b.N {
+					s := all[i*7919%n]
+					p.Remove(s)
+					p.Add(s)
+					if i%64 == 0 { // with each commit of mounts
+						p.Allocate(nil, Request{Size: 1, Replicas: 1})
+					}
+				}
+			})
 		}
 	}
 }
