@@ -81,9 +81,9 @@ func (a *App) etcdAccess() (access etcdclient.Access, err error) {
 	s := a.cfg.Security
 	switch {
 	case a.cfg.HA.Embedded() && a.certs != nil:
-		access.TLS = a.certs.Client()
+		access.TLS, access.Renewed = a.certs.Client(), a.certs.Client
 	case a.etcdCerts != nil:
-		access.TLS = a.etcdCerts.Client()
+		access.TLS, access.Renewed = a.etcdCerts.Client(), a.etcdCerts.Client
 	}
 	if s.EtcdUser == "" {
 		return access, nil

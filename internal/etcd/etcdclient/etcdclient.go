@@ -42,7 +42,10 @@ func New(endpoints []string) (*clientv3.Client, error) {
 
 // Access is what etcd demands of clients. The zero value is for one that demands nothing.
 type Access struct {
-	TLS            *tls.Config // nil for plain text
+	TLS *tls.Config // nil for plain text
+	// Renewed returns what TLS is by now, with other authorities perhaps: it is asked for each
+	// connection. nil if it stays as it is.
+	Renewed        func() *tls.Config
 	User, Password string
 }
 
@@ -64,6 +67,13 @@ func connect(endpoints []string, access Access, log *slog.Logger) (*members, err
 		return nil, clientv3.ErrNoAvailableEndpoints
 	}
 	m := &members{all: endpoints, log: log, clock: clock.Runtime(), conns: make(map[net.Conn]struct{})}
+	options := append(m.options(), grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 1.5, Jitter: 0.2, MaxDelay: lastRetry},
+		MinConnectTimeout: time.Second,
+	}))
+	if access.Renewed != nil && secure(endpoints) {
+		options = append(options, grpc.WithTransportCredentials(renewed{access.Renewed}))
+	}
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints:            endpoints[:1],
 		TLS:                  access.TLS,
@@ -73,10 +83,7 @@ func connect(endpoints []string, access Access, log *slog.Logger) (*members, err
 		DialKeepAliveTime:    pingEvery,
 		DialKeepAliveTimeout: pingTimeout,
 		Logger:               zap.NewNop(), // failures come back as errors, which are logged where they are handled
-		DialOptions: append(m.options(), grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: firstRetry, Multiplier: 1.5, Jitter: 0.2, MaxDelay: lastRetry},
-			MinConnectTimeout: time.Second,
-		})),
+		DialOptions:          options,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("etcd endpoints %s: %w", strings.Join(endpoints, ","), err)
