@@ -54,8 +54,8 @@ type table struct {
 	functions map[uint32]*function
 }
 
-// keepBody is up to which size of a request its arguments' room is used again:
-// they refer to the request.
+// keepBody is up to which size of a request, and of its answer, their room is used again: the
+// arguments refer to the request, and the result is about as large as the answer.
 const keepBody = 64 << 10
 
 // handle adds a function. serve must set all of the result, whose room is used
@@ -72,9 +72,6 @@ func handle[R any](t *table, f mooncake.Call[R], serve func(c call, a *args, res
 	fn := newFunction(f.Function)
 	fn.serve = func(c call, body string, reply []byte) ([]byte, error) {
 		r := rooms.Get().(*room)
-		if len(body) <= keepBody {
-			defer rooms.Put(r)
-		}
 		if err := unpack(&c.reader, body, f.Args, &r.args); err != nil {
 			return nil, c.mistaken(fn, body, err)
 		}
@@ -85,7 +82,11 @@ func handle[R any](t *table, f mooncake.Call[R], serve func(c call, a *args, res
 		if err := serve(c, &r.args, &r.result); err != nil {
 			return nil, err
 		}
-		return structpack.Pack(&c.writer, reply, f.Result, &r.result), nil
+		answered := structpack.Pack(&c.writer, reply, f.Result, &r.result)
+		if len(body) <= keepBody && len(answered)-len(reply) <= keepBody { // of an error the result is not known
+			rooms.Put(r)
+		}
+		return answered, nil
 	}
 	t.functions[f.ID] = fn
 }
