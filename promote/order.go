@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
@@ -48,10 +50,11 @@ const (
 // Refound founds the journal anew, from a state file, or from the state that this node
 // holds if that is nil. It returns the term and the sequence of the founding; this
 // node serves a moment later. giveUp must name just the nodes that lose something. A file
-// is read only if the order could be obeyed with some file.
+// is read only if they do so by where it is said to lead, or could with some file if that is
+// not known, and if there is space for it.
 // Errors: Unavailable if it is refused or failed; InvalidParams for the file;
 // Unresolved if the context ends first.
-func (n *Node) Refound(ctx context.Context, giveUp []string, file io.Reader) (metadata.Term, metadata.Seq, error) {
+func (n *Node) Refound(ctx context.Context, giveUp []string, file *statefile.Upload) (metadata.Term, metadata.Seq, error) {
 	o := &refounding{giveUp: append([]string{}, giveUp...), done: make(chan error, 1)}
 	base, err := n.base(ctx, o, file)
 	if err != nil {
@@ -86,9 +89,9 @@ func (n *Node) Refound(ctx context.Context, giveUp []string, file io.Reader) (me
 }
 
 // base returns where in its journal the state stands that an order founds from.
-func (n *Node) base(ctx context.Context, o *refounding, file io.Reader) (at Standing, err error) {
+func (n *Node) base(ctx context.Context, o *refounding, file *statefile.Upload) (at Standing, err error) {
 	if file != nil {
-		if err := n.checkAny(ctx, o.giveUp); err != nil {
+		if err := n.checkAnnounced(ctx, o.giveUp, file.Head); err != nil {
 			return at, err
 		}
 		if o.file, err = n.upload(file); err != nil {
@@ -124,14 +127,17 @@ func standingOf(store *metadata.Store, at journal.Cursor) Standing {
 }
 
 // upload takes in a state file.
-func (n *Node) upload(file io.Reader) (*statefile.State, error) {
-	in := bufio.NewReaderSize(file, uploadBuffer)
-	if err := statefile.CheckBeginning(in, n.ClusterID); err != nil {
-		return nil, fmt.Errorf("the file that was sent: %w", err)
-	}
+func (n *Node) upload(file *statefile.Upload) (*statefile.State, error) {
 	dir := ""
 	if n.saver.status().Instance != "" {
 		dir = n.StateDir // which is on a disk with space for it
+	}
+	if err := checkSpace(cmp.Or(dir, os.TempDir()), file.Bytes); err != nil {
+		return nil, err
+	}
+	in := bufio.NewReaderSize(file, uploadBuffer)
+	if err := statefile.CheckBeginning(in, n.ClusterID); err != nil {
+		return nil, fmt.Errorf("the file that was sent: %w", err)
 	}
 	aside, err := os.CreateTemp(dir, "upload-*.tmp")
 	if err != nil {
@@ -153,6 +159,35 @@ func (n *Node) upload(file io.Reader) (*statefile.State, error) {
 		return nil, errors.New("the file that was sent holds a state before the first commit")
 	}
 	return s, nil
+}
+
+// spareSpace is what a file that is sent must leave of a disk, where etcd's may be, too.
+const spareSpace = 256 << 20
+
+// checkSpace says why a file of so many bytes finds no space in a directory.
+func checkSpace(dir string, bytes uint64) error {
+	var disk unix.Statfs_t
+	if err := unix.Statfs(dir, &disk); err != nil {
+		return fmt.Errorf("the space in %s: %w", dir, err)
+	}
+	if free := disk.Bavail * uint64(disk.Bsize); bytes > 0 && (bytes > free || free-bytes < spareSpace) {
+		return fmt.Errorf("the file has %d bytes, and the disk of %s has %d free, of which %d must be left; free some, or send it to another node with --node", bytes, dir, free, spareSpace)
+	}
+	return nil
+}
+
+// checkAnnounced refuses an order before its file is read, by where the file is said to lead;
+// if that is not known, for what would be lost whatever it holds.
+func (n *Node) checkAnnounced(ctx context.Context, giveUp []string, head string) error {
+	if head == "" {
+		return n.checkAny(ctx, giveUp)
+	}
+	h, err := journal.DecodeHead([]byte(head))
+	if err != nil {
+		return errs.Wrap(errs.InvalidParams, "Refound", fmt.Errorf("where the file leads in the journal: %w", err))
+	}
+	base := Standing{History: h.History, Position: metadata.Position{Term: h.Term, Seq: h.Seq}}
+	return n.checkLoss(ctx, &refounding{giveUp: slices.Clone(giveUp)}, base, false)
 }
 
 // beyondAll is where a state would stand that has all that any node has.

@@ -3,6 +3,9 @@ package promote_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -15,6 +18,7 @@ import (
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
+	"github.com/understudy-store/understudy/promote/statefile"
 )
 
 // refound orders a node to found the journal anew, and waits until it serves.
@@ -44,7 +48,7 @@ func (n *node) refoundNow(ctx context.Context, file []byte, giveUp ...string) (m
 	if file == nil {
 		return n.Refound(ctx, giveUp, nil)
 	}
-	return n.Refound(ctx, giveUp, bytes.NewReader(file))
+	return n.Refound(ctx, giveUp, &statefile.Upload{Reader: bytes.NewReader(file)})
 }
 
 // refused checks that an order is refused, with a reason.
@@ -59,16 +63,41 @@ func (w *cluster) refused(n *node, file []byte, kind errs.Kind, reason string, g
 // An unreadFile counts what is read of it.
 type unreadFile struct {
 	*bytes.Reader
-	size int
+	size      int
+	announced uint64
+	head      string
 }
 
-func unread(file []byte) *unreadFile { return &unreadFile{bytes.NewReader(file), len(file)} }
+func unread(file []byte) *unreadFile {
+	return &unreadFile{Reader: bytes.NewReader(file), size: len(file)}
+}
+
+// announcedAs is an unread file of which is said where it leads in the journal, and how many
+// bytes it has.
+func (w *cluster) announcedAs(file []byte, bytes uint64) *unreadFile {
+	w.t.Helper()
+	name := filepath.Join(w.t.TempDir(), "state")
+	if err := os.WriteFile(name, file, 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	info, err := statefile.Inspect(name)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	head, err := json.Marshal(info.Head)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	u := unread(file)
+	u.announced, u.head = bytes, string(head)
+	return u
+}
 
 // refusedUnread checks that an order is refused before more than so many bytes of its file
 // are read.
 func (w *cluster) refusedUnread(n *node, file *unreadFile, most int, kind errs.Kind, reason string, giveUp ...string) {
 	w.t.Helper()
-	_, _, err := n.Refound(w.t.Context(), giveUp, file)
+	_, _, err := n.Refound(w.t.Context(), giveUp, &statefile.Upload{Reader: file, Bytes: file.announced, Head: file.head})
 	if errs.KindOf(err) != kind || !strings.Contains(err.Error(), reason) {
 		w.t.Errorf("refounding with %s, giving up %q: got %v; want %v with %q", n.id, giveUp, err, kind, reason)
 	}
@@ -102,6 +131,13 @@ func TestRefoundFromABackup(t *testing.T) {
 	w.refused(b, nil, errs.Unavailable, "handover")
 	w.refused(b, file.Bytes()[:file.Len()/2], errs.InvalidParams, "the file that was sent", "a")
 	w.refusedUnread(b, unread(file.Bytes()), 0, errs.Unavailable, "whatever the file holds, this would be lost: what a acknowledged as the primary")
+	whole := uint64(file.Len())
+	w.refusedUnread(b, w.announcedAs(file.Bytes(), whole), 0, errs.Unavailable, "--yes=a,b,c")
+	w.refusedUnread(b, w.announcedAs(file.Bytes(), whole), 0, errs.Unavailable, "--yes=a,b,c", "a")
+	w.refusedUnread(b, w.announcedAs(file.Bytes(), 1<<60), 0, errs.InvalidParams, "free some, or send it to another node", "a", "b", "c")
+	lies := w.announcedAs(file.Bytes(), whole)
+	lies.head = "{}"
+	w.refusedUnread(b, lies, 0, errs.InvalidParams, "where the file leads in the journal", "a", "b", "c")
 	w.refusedUnread(b, unread([]byte(strings.Repeat("x", 1<<20))), 64<<10, errs.InvalidParams, "it is no state file", "a")
 	other := bytes.Replace(file.Bytes(), []byte(`"cluster_id":"`), []byte(`"cluster_id":"x`), 1)
 	other[len("understudy state")+2]++ // the length of its header

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"io"
 	"iter"
 	"sync"
 	"time"
@@ -22,6 +21,7 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 	"github.com/understudy-store/understudy/promote/follower"
+	"github.com/understudy-store/understudy/promote/statefile"
 )
 
 // A clusterNode is a node of a cluster with a journal.
@@ -143,8 +143,8 @@ func (n *clusterNode) untilServes(ctx context.Context, term metadata.Term) (meta
 }
 
 // Refound founds the journal anew with this node, and waits until it serves.
-func (n *clusterNode) Refound(ctx context.Context, giveUp []string, file io.Reader) (metadata.Term, metadata.Seq, error) {
-	term, seq, err := n.Node.Refound(ctx, giveUp, file)
+func (n *clusterNode) Refound(ctx context.Context, giveUp []string, file *rpc.Upload) (metadata.Term, metadata.Seq, error) {
+	term, seq, err := n.Node.Refound(ctx, giveUp, (*statefile.Upload)(file))
 	if err != nil {
 		return 0, 0, err
 	}

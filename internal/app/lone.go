@@ -121,7 +121,7 @@ func (n *loneNode) StartEmpty(context.Context, metadata.Term, bool) (metadata.Te
 	return 0, errs.Wrap(errs.NotSupported, "StartEmpty", errNoHA)
 }
 
-func (n *loneNode) Refound(context.Context, []string, io.Reader) (metadata.Term, metadata.Seq, error) {
+func (n *loneNode) Refound(context.Context, []string, *rpc.Upload) (metadata.Term, metadata.Seq, error) {
 	return 0, 0, errs.Wrap(errs.NotSupported, "Refound", errNoHA)
 }
 

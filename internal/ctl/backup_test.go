@@ -52,7 +52,7 @@ func TestRefound(t *testing.T) {
 	run(t, "refound", "--from=b").Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010)", "masterctl handover")
 	run(t, "refound", "--from-file", os.Args[0], "--node=b").Want(t, cli.StatusFailed, "no whole state file")
 	run(t, "refound", "--from-file", name).Want(t, cli.StatusUsage, "--node")
-	run(t, "refound", "--from-file", name, "--node=b").Want(t, cli.StatusFailed, "what a acknowledged as the primary", "--yes=a;")
+	run(t, "refound", "--from-file", name, "--node=b").Want(t, cli.StatusFailed, "what a acknowledged as the primary", "what b holds", "--yes=a,b")
 	run(t, "refound", "--from-file", name, "--node=b", "--yes=a").Want(t, cli.StatusFailed, "what a acknowledged as the primary", "--yes=a,b")
 	r := clitest.Decode[refoundResult](t, run(t, "refound", "--from-file", name, "--node=b", "--yes=a,b", "-o", "json").Want(t, cli.StatusOK))
 	if r.NodeID != "b" || r.Term <= 1024 || r.Sequence == 0 {

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -78,6 +79,7 @@ func (n *node) refound(ctx context.Context, giveUp []string, name string) (*pb.R
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	var file *os.File
+	first := &pb.RefoundRequest{GiveUp: giveUp, FromFile: name != ""}
 	if name != "" {
 		info, err := statefile.Inspect(name)
 		if err != nil {
@@ -86,14 +88,19 @@ func (n *node) refound(ctx context.Context, giveUp []string, name string) (*pb.R
 		if want := n.status.GetHeader().GetClusterId(); info.Cluster != want {
 			return nil, fmt.Errorf("%s is of cluster %q, not of %q", name, info.Cluster, want)
 		}
+		head, err := json.Marshal(info.Head)
+		if err != nil {
+			return nil, err
+		}
 		if file, err = os.Open(name); err != nil {
 			return nil, err
 		}
+		first.FileBytes, first.FileHead = uint64(info.Bytes), string(head)
 		defer func() { _ = file.Close() }()
 	}
 	stream, err := n.admin.Refound(ctx)
 	if err == nil {
-		err = stream.Send(&pb.RefoundRequest{GiveUp: giveUp, FromFile: file != nil})
+		err = stream.Send(first)
 	}
 	for buffer := make([]byte, pb.MaxSnapshotChunkBytes); err == nil && file != nil; {
 		size, readErr := file.Read(buffer)

@@ -2,7 +2,6 @@ package rpc
 
 import (
 	"bytes"
-	"io"
 
 	"google.golang.org/grpc"
 
@@ -42,14 +41,14 @@ func (s *adminService) Refound(stream grpc.ClientStreamingServer[pb.RefoundReque
 	if err != nil {
 		return err
 	}
-	var file io.Reader
+	var file *Upload
 	if first.GetFromFile() {
 		giveBack, err := s.uploading.take(stream.Context())
 		if err != nil {
 			return err
 		}
 		defer giveBack()
-		file = &receiveReader{stream: stream}
+		file = &Upload{Reader: &receiveReader{stream: stream}, Bytes: first.GetFileBytes(), Head: first.GetFileHead()}
 	}
 	term, seq, err := s.Node.Refound(stream.Context(), first.GetGiveUp(), file)
 	if err != nil {

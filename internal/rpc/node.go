@@ -10,6 +10,13 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 )
 
+// An Upload is a state file that an operator sends, with what is said of it before it comes.
+type Upload struct {
+	io.Reader
+	Bytes uint64 // 0 if not known
+	Head  string // where it leads in the journal, in JSON; empty if not known
+}
+
 // A Node is what AdminService needs of the node it runs on, whatever its role.
 // Its errors are those of package errs; each call names those that the public
 // contract (admin.proto) gives it.
@@ -38,7 +45,7 @@ type Node interface {
 	// a state file, and returns the new term and where it began. It is refused
 	// unless giveUp names just the nodes that lose something. Errors: Unavailable,
 	// InvalidParams, Unresolved, NotSupported.
-	Refound(ctx context.Context, giveUp []string, file io.Reader) (metadata.Term, metadata.Seq, error)
+	Refound(ctx context.Context, giveUp []string, file *Upload) (metadata.Term, metadata.Seq, error)
 	// Backup writes the node's state as a state file. Errors: Unavailable,
 	// NotSupported.
 	Backup(ctx context.Context, to io.Writer) error

@@ -382,7 +382,7 @@ func (a *adminNode) RemoveMember(_ context.Context, name string) error {
 	return nil
 }
 
-func (a *adminNode) Refound(_ context.Context, giveUp []string, file io.Reader) (metadata.Term, metadata.Seq, error) {
+func (a *adminNode) Refound(_ context.Context, giveUp []string, file *rpc.Upload) (metadata.Term, metadata.Seq, error) {
 	if len(giveUp) != 1 || giveUp[0] != "node-2" {
 		return 0, 0, errs.New(errs.Unavailable, "Refound", "node-2 would lose something")
 	}

@@ -3,6 +3,7 @@ package statefile
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 
 	"github.com/understudy-store/understudy/journal"
@@ -15,6 +16,13 @@ type Info struct {
 	Node    string // that wrote it
 	Head    journal.Head
 	Bytes   int64
+}
+
+// An Upload is a file that somebody sends, with what is said of it before it comes.
+type Upload struct {
+	io.Reader
+	Bytes uint64 // 0 if not known
+	Head  string // where it leads in the journal, in JSON; empty if not known
 }
 
 // Inspect checks that a file is whole, by its frames and its checksum, and returns

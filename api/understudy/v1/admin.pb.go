@@ -1454,7 +1454,7 @@ func (x *StartEmptyResponse) GetHeader() *ResponseHeader {
 }
 
 // RefoundRequest says what to found the journal anew from. Only the first message
-// has the first two fields, the others have the file.
+// has the other fields, those after it have the file.
 type RefoundRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Ids of the nodes that serve, or hold more than what is founded from, or may
@@ -1464,7 +1464,14 @@ type RefoundRequest struct {
 	// The file follows, in place of the state that this node holds.
 	FromFile bool `protobuf:"varint,2,opt,name=from_file,json=fromFile,proto3" json:"from_file,omitempty"`
 	// Bytes of a state file, at most 1 MiB.
-	Data          []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
+	// How many bytes the file has, 0 if that is not known: without space for them
+	// nothing is read.
+	FileBytes uint64 `protobuf:"varint,4,opt,name=file_bytes,json=fileBytes,proto3" json:"file_bytes,omitempty"`
+	// Where the file leads in the journal, as it says itself, in JSON. What would be
+	// lost by that is refused before the file is read, and judged again by what it
+	// holds. Empty if that is not known.
+	FileHead      string `protobuf:"bytes,5,opt,name=file_head,json=fileHead,proto3" json:"file_head,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1518,6 +1525,20 @@ func (x *RefoundRequest) GetData() []byte {
 		return x.Data
 	}
 	return nil
+}
+
+func (x *RefoundRequest) GetFileBytes() uint64 {
+	if x != nil {
+		return x.FileBytes
+	}
+	return 0
+}
+
+func (x *RefoundRequest) GetFileHead() string {
+	if x != nil {
+		return x.FileHead
+	}
+	return ""
 }
 
 // RefoundResponse answers Refound. Its header has the new term.
@@ -3502,11 +3523,14 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\n" +
 	"no_writers\x18\x02 \x01(\bR\tnoWriters\"K\n" +
 	"\x12StartEmptyResponse\x125\n" +
-	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"Z\n" +
+	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"\x96\x01\n" +
 	"\x0eRefoundRequest\x12\x17\n" +
 	"\agive_up\x18\x01 \x03(\tR\x06giveUp\x12\x1b\n" +
 	"\tfrom_file\x18\x02 \x01(\bR\bfromFile\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"d\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\x12\x1d\n" +
+	"\n" +
+	"file_bytes\x18\x04 \x01(\x04R\tfileBytes\x12\x1b\n" +
+	"\tfile_head\x18\x05 \x01(\tR\bfileHead\"d\n" +
 	"\x0fRefoundResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\x0f\n" +
