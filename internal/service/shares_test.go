@@ -212,6 +212,10 @@ func TestSharesAfterATakeover(t *testing.T) {
 		}
 	}
 	all, own := f.p.Store.Use("a")
+	if own.Mounted == 0 || own.Mounted >= all.Mounted {
+		t.Errorf("the peer has mounted %d bytes of %d, want two segments of three", own.Mounted, all.Mounted)
+	}
+	own.Mounted = 0
 	if own != (metadata.Use{Segments: 2, KeyBytes: 2 * metadata.KeyBytes("k")}) || all.Segments != 3 || all.KeyBytes != own.KeyBytes {
 		t.Errorf("the peer has %+v of %+v, want two segments and keys; one segment is of the fixture", own, all)
 	}
