@@ -84,7 +84,6 @@ type certsResult struct {
 }
 
 func (f *Flags) certsCommand() *cobra.Command {
-	parent := &cobra.Command{Use: "certs", Short: "Make certificates for a trial"}
 	hosts, clientID, valid := []string{}, "", time.Duration(0)
 	cmd := &cobra.Command{
 		Use:   "init DIR",
@@ -92,11 +91,12 @@ func (f *Flags) certsCommand() *cobra.Command {
 		Long: `Makes DIR with an authority (ca.crt, ca.key), unless it is there, and certificates of
 it: node.crt for --tls-cert of masters and standbys, operator.crt for masterctl, and
 client.crt for a client of the id --client-id. Each has its key beside it. Run again, it
-replaces the certificates and keeps the authority; nodes read them by themselves.
+replaces the certificates and keeps the authority; nodes read them by themselves. Where
+one file of the authority is missing it makes nothing.
 
 The key of the authority is in a file without a password: this is for trials. In
 production, let your own authority issue certificates with the same subjects.`,
-		Args: cobra.ExactArgs(1),
+		Args: cli.Arguments(1, 1, "one DIR"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := uuid.Parse(clientID)
 			if clientID == "" {
@@ -135,6 +135,5 @@ production, let your own authority issue certificates with the same subjects.`,
 	cmd.Flags().StringVar(&clientID, "client-id", "", "`id` of the client (default a new one)")
 	cmd.Flags().DurationVar(&valid, "valid", 365*24*time.Hour, "how long the certificates are valid")
 	cmd.Flags().Lookup("valid").DefValue = "8760h: " + cli.Days(valid)
-	parent.AddCommand(cmd)
-	return parent
+	return cli.Group(&cobra.Command{Use: "certs", Short: "Make certificates for a trial"}, cmd)
 }

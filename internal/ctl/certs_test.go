@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -91,6 +92,39 @@ func TestCertsInit(t *testing.T) {
 	if _, err := certs.Load(certs.Files{CA: dir + "/ca.crt", Cert: dir + "/client.crt", Key: dir + "/client.key"}, nil); err != nil {
 		t.Errorf("the client's files: %v", err)
 	}
+}
+
+// An authority of which a file is missing is not replaced: its certificates are in use.
+func TestCertsInitKeepsAHalfAuthority(t *testing.T) {
+	for _, missing := range []string{"ca.crt", "ca.key"} {
+		dir, _, _ := trial(t)
+		if err := os.Rename(filepath.Join(dir, missing), filepath.Join(dir, "away")); err != nil {
+			t.Fatal(err)
+		}
+		before := contents(t, dir)
+		run(t, "certs", "init", dir).Want(t, cli.StatusFailed, filepath.Join(dir, missing), "put it back", "another directory")
+		if after := contents(t, dir); !maps.Equal(after, before) {
+			t.Errorf("without %s: files changed, or came: got %d, want %d as they were", missing, len(after), len(before))
+		}
+	}
+}
+
+// contents are the files of a directory.
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := map[string]string{}
+	for _, e := range entries {
+		text, err := os.ReadFile(filepath.Join(dir, e.Name()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files[e.Name()] = string(text)
+	}
+	return files
 }
 
 // In the time of a change to TLS, HTTP is still served without.

@@ -48,7 +48,8 @@ const (
 	keySuffix     = ".key"
 )
 
-// Open returns the authority of a directory, and makes both if need be.
+// Open returns the authority of a directory, and makes both if need be. It never makes one
+// in place of another: if only one of its files is there, it fails.
 func Open(dir string, valid time.Duration) (*Authority, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -57,6 +58,11 @@ func Open(dir string, valid time.Duration) (*Authority, error) {
 	err := a.read()
 	if !errors.Is(err, fs.ErrNotExist) {
 		return a, err
+	}
+	for _, left := range []string{keySuffix, certSuffix} {
+		if _, e := os.Lstat(a.path(authorityName, left)); !errors.Is(e, fs.ErrNotExist) {
+			return nil, fmt.Errorf("the authority in %s is not whole: %w; put it back from a copy, or make a new authority in another directory", dir, err)
+		}
 	}
 	if a.key, err = ecdsa.GenerateKey(elliptic.P256(), rand.Reader); err != nil {
 		return nil, err
