@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -136,7 +137,8 @@ func (f *Flags) pauseFor(cmd *cobra.Command, d time.Duration, says string) error
 
 // A forgetResult is what `masterctl forget` prints.
 type forgetResult struct {
-	NodeIDs []string `json:"node_ids"`
+	NodeIDs   []string `json:"node_ids"` // struck off
+	NotListed []string `json:"not_listed,omitempty"`
 }
 
 func (f *Flags) forgetCommand() *cobra.Command {
@@ -144,21 +146,52 @@ func (f *Flags) forgetCommand() *cobra.Command {
 		Use:   "forget --yes NODE...",
 		Short: "Give up what nodes hold that do not come back",
 		Long: `Strikes nodes off the list of those that hold the whole state. A cluster in which no
-node holds the state waits for them before it starts empty. It is refused while such
-a node runs.`,
+node holds the state waits for them before it starts empty. It is refused for a node
+that runs; the others are struck off all the same. One that is not listed, such as in a
+second run, is no failure.`,
 		Args:              cli.Arguments(1, -1, "at least one NODE"),
 		ValidArgsFunction: f.completeNodes,
 		RunE: func(cmd *cobra.Command, ids []string) error {
+			if slices.Contains(ids, "") {
+				return cli.Misusef("a NODE is empty")
+			}
 			return f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
+				result, failed := forgetResult{NodeIDs: []string{}}, &failedItems{}
 				for _, id := range ids {
-					if _, err := all.best().admin.Forget(ctx, &pb.ForgetRequest{NodeId: id}); err != nil {
-						return adminError(err)
-					}
+					result.add(id, all.best().forget(ctx, id), failed)
 				}
-				return f.Print(cmd, forgetResult{ids}, func(w io.Writer) {
-					fmt.Fprintf(w, "nobody waits for %s any more\n", strings.Join(ids, ", "))
-				})
+				if err := f.Print(cmd, result, result.print); err != nil || len(failed.errors) == 0 {
+					return err
+				}
+				return failed
 			})(cmd, ids)
 		},
 	}, "this gives up what these nodes hold")
+}
+
+// forget returns nil once nobody waits for the node of an id.
+func (n *node) forget(ctx context.Context, id string) error {
+	if _, err := n.admin.Forget(ctx, &pb.ForgetRequest{NodeId: id}); err != nil {
+		return adminError(err)
+	}
+	return nil
+}
+
+// add files what came of a node.
+func (r *forgetResult) add(id string, err error, failed *failedItems) {
+	if errs.KindOf(err) == errs.InvalidParams { // the only reason for it
+		r.NotListed, err = append(r.NotListed, id), nil
+	} else if err == nil {
+		r.NodeIDs = append(r.NodeIDs, id)
+	}
+	failed.add(id, err)
+}
+
+func (r *forgetResult) print(w io.Writer) {
+	if len(r.NodeIDs) > 0 {
+		fmt.Fprintf(w, "nobody waits for %s any more\n", strings.Join(r.NodeIDs, ", "))
+	}
+	if len(r.NotListed) > 0 {
+		fmt.Fprintf(w, "not listed: %s\n", strings.Join(r.NotListed, ", "))
+	}
 }
