@@ -22,6 +22,9 @@ func (d *diagnosis) checkNodes(all nodes) {
 		}
 	}
 	s := statusOf(d.ClusterID, all)
+	for _, r := range all.rivalries() {
+		d.add(r.check, bad, rivalryHelp, "%s", r.text)
+	}
 	ready := 0
 	for i := range s.Nodes {
 		if s.Nodes[i].Promotable && (s.Leader == nil || s.Nodes[i].NodeID != s.Leader.NodeID) {
@@ -29,6 +32,7 @@ func (d *diagnosis) checkNodes(all nodes) {
 		}
 	}
 	switch {
+	case len(all.serving()) > 1: // said above
 	case s.Leader != nil:
 		d.add("primary", fine, "", "%s serves at %s in term %d", s.Leader.NodeID, s.Leader.Address, s.Leader.Term)
 	case len(s.Obstacles) > 0:
@@ -55,7 +59,7 @@ func (d *diagnosis) checkNodes(all nodes) {
 		d.add("versions", fine, "", "all nodes have %s", versions[0])
 	}
 	for _, w := range s.Warnings {
-		if !strings.HasPrefix(w.Text, "no standby could take over") { // said above
+		if !strings.HasPrefix(w.Text, "no standby could take over") && !strings.HasSuffix(w.Text, rivalryHelp) { // said above
 			d.add("warnings", warns, "", "%s says: %s", w.NodeID, w.Text)
 		}
 	}

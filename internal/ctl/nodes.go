@@ -292,14 +292,11 @@ func (ns nodes) answering() (list nodes) {
 }
 
 // primary returns the node that serves, in the highest term; nil if none does.
-func (ns nodes) primary() (best *node) {
-	for _, n := range ns.answering() {
-		serves := n.status.GetNode().GetRole() == pb.Role_ROLE_PRIMARY
-		if serves && (best == nil || n.status.GetHeader().GetTerm() > best.status.GetHeader().GetTerm()) {
-			best = n
-		}
+func (ns nodes) primary() *node {
+	for _, n := range ns.serving() {
+		return n
 	}
-	return best
+	return nil
 }
 
 // best returns the primary, or else a node that answers.

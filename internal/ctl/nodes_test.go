@@ -30,3 +30,35 @@ func TestStatusWhileEtcdStandsStill(t *testing.T) {
 		t.Errorf("it says what nobody knows:\n%s", o.Out)
 	}
 }
+
+// Two masters of one cluster id, each with an etcd of its own, both serve, with journals
+// of their own.
+func TestSeveralPrimaries(t *testing.T) {
+	var at []string
+	for _, id := range []string{"a", "b"} {
+		c := startCluster(t)
+		n := c.node(id, "__master")
+		c.serves(id, n)
+		at = append(at, n.RPC)
+	}
+	where := []string{"--address", strings.Join(at, ",")}
+	says := "2 nodes serve: a at " + at[0] + " in term 1, b at " + at[1] + " in term 1; "
+	o := run(t, append(where, "status")...).Want(t, cli.StatusFailed, "warning of a, b: "+says, "warning of a, b: the states of these nodes come from different journals: a from ")
+	if !strings.Contains(o.Out, "--etcd_endpoints") {
+		t.Errorf("got\n%s\nwant it said what may be wrong", o.Out)
+	}
+	d, of, o := diagnosed(t, where...)
+	for check, text := range map[string]string{"primary": says, "journal": "different journals: a from "} {
+		if list := of(check); len(list) != 1 || list[0].Verdict != bad || !strings.Contains(list[0].Text+"; "+list[0].Help, text) {
+			t.Errorf("doctor on %s: got %+v, want one that is bad and says %q", check, list, text)
+		}
+	}
+	for _, x := range of("warnings") {
+		if strings.Contains(x.Text, "nodes serve") || strings.Contains(x.Text, "different journals") {
+			t.Errorf("it is said twice: %+v", x)
+		}
+	}
+	if o.Status != cli.StatusFailed || !d.Serves {
+		t.Errorf("the doctor ends with %d, want %d", o.Status, cli.StatusFailed)
+	}
+}

@@ -153,6 +153,11 @@ func statusOf(clusterID string, all nodes) statusResult {
 			result.Notes = append(result.Notes, remarkResult{n.id, text})
 		}
 	}
+	for _, r := range all.rivalries() {
+		for _, id := range r.nodes {
+			result.Warnings = append(result.Warnings, remarkResult{id, r.text + "; " + rivalryHelp})
+		}
+	}
 	return result
 }
 

@@ -1,0 +1,58 @@
+package ctl
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+)
+
+// A rivalry is what nodes of one cluster must have once, and have several times.
+type rivalry struct {
+	check string   // of doctor
+	nodes []string // ids of those that have it
+	text  string
+}
+
+const rivalryHelp = "look again, as it may pass while one takes over; if it stays, the nodes use different etcds: give all the same --etcd_endpoints (or --join), or clusters of their own another --cluster-id"
+
+// rivalries returns what several nodes have that only one may have.
+func (ns nodes) rivalries() (list []rivalry) {
+	serving, journals := ns.serving(), ns.withJournal()
+	if len(serving) > 1 {
+		list = append(list, rivalryOf("primary", serving, fmt.Sprintf("%d nodes serve: ", len(serving)), func(n *node) string {
+			return fmt.Sprintf("at %s in term %d", n.address, n.status.GetHeader().GetTerm())
+		}))
+	}
+	history := func(n *node) string { return n.status.GetJournal().GetHistory() }
+	if slices.ContainsFunc(journals, func(n *node) bool { return history(n) != history(journals[0]) }) {
+		list = append(list, rivalryOf("journal", journals, "the states of these nodes come from different journals: ", func(n *node) string { return "from " + history(n) }))
+	}
+	return list
+}
+
+func rivalryOf(check string, of nodes, text string, has func(*node) string) rivalry {
+	r := rivalry{check: check}
+	var each []string
+	for _, n := range of {
+		r.nodes, each = append(r.nodes, n.id), append(each, n.id+" "+has(n))
+	}
+	r.text = text + strings.Join(each, ", ")
+	return r
+}
+
+// serving are the nodes that say that they serve, that of the highest term first.
+func (ns nodes) serving() nodes {
+	list := slices.DeleteFunc(ns.answering(), func(n *node) bool { return n.status.GetNode().GetRole() != pb.Role_ROLE_PRIMARY })
+	slices.SortStableFunc(list, func(a, b *node) int {
+		return -cmp.Compare(a.status.GetHeader().GetTerm(), b.status.GetHeader().GetTerm())
+	})
+	return list
+}
+
+// withJournal are the nodes that hold the state of a journal.
+func (ns nodes) withJournal() nodes {
+	return slices.DeleteFunc(ns.answering(), func(n *node) bool { return n.status.GetJournal().GetHistory() == "" })
+}
