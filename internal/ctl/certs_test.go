@@ -4,6 +4,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/understudy-store/understudy/internal/cli"
 	"github.com/understudy-store/understudy/internal/security/certs"
 	"github.com/understudy-store/understudy/lab/clitest"
+	lab "github.com/understudy-store/understudy/lab/cluster"
 )
 
 // trial makes certificates, and returns the flags of nodes and of masterctl.
@@ -50,8 +52,36 @@ func TestDoctorOverTLS(t *testing.T) {
 	run(t, append(where, "quota", "list")...).Want(t, cli.StatusFailed, "--enable_multi_tenants")
 
 	_, of, o = diagnosed(t, append([]string{"--address=" + a.RPC}, operator...)...)
-	if list := of("etcd"); len(list) != 1 || list[0].Verdict != fine || !strings.Contains(list[0].Text, "answers node a and not operators") || len(of("etcd space")) != 1 {
+	if list := of("etcd"); len(list) != 1 || list[0].Verdict != fine || !strings.Contains(list[0].Text, "answers node a, and not masterctl") || len(of("etcd space")) != 1 {
 		t.Errorf("an operator whom the embedded etcd does not let in: got %+v, want that said, and its space as the node knows it\n%s", list, o.Out)
+	}
+}
+
+// Members of the nodes' own etcd that answer only nodes are judged by what these say.
+func TestDoctorOnMembersOfTheNodes(t *testing.T) {
+	_, node, operator := trial(t)
+	c := &cluster{t: t, dir: t.TempDir()}
+	member := func(id string, args ...string) *lab.Process {
+		return c.start(id, slices.Concat([]string{
+			"__master", "--data-dir=" + filepath.Join(c.dir, id+"-state"), "--etcd-peer-listen=" + deadAddress(t), "--refound-wait=100ms", "--node-id=" + id, "--roles",
+			"--rpc_address=127.0.0.1", "--rpc_port=0", "--metrics_port=0", "--log-format=json",
+		}, node, args)...)
+	}
+	a := member("a", "--cluster-init")
+	member("b", "--join="+a.RPC)
+	where := append([]string{"--address=" + a.RPC}, operator...)
+	var of func(string) []finding
+	var o clitest.Outcome
+	clitest.Eventually(t, "b could take over, and its etcd answers", func() bool {
+		_, of, o = diagnosed(t, where...)
+		standbys := of("standbys")
+		return len(standbys) == 1 && standbys[0].Verdict == fine && strings.HasPrefix(of("nodes")[0].Text, "2 of 2")
+	})
+	for _, check := range []string{"etcd", "etcd space"} {
+		list := of(check)
+		if len(list) != 2 || slices.ContainsFunc(list, func(x finding) bool { return x.Verdict != fine }) {
+			t.Errorf("%s: got %+v, want two that are ok\n%s", check, list, o.Out)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	etcdpb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -42,13 +43,11 @@ func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes, keep lim
 		return
 	}
 	defer func() { _ = c.Close() }()
+	answers, failures := statuses(ctx, c, endpoints)
 	var versions []string
-	known := all.best()
-	// The one member that a serving primary uses is well, even if it answers only nodes,
-	// which it does over TLS.
-	vouched := access.TLS != nil && len(f.etcd) == 0 && len(endpoints) == 1 && known == all.primary()
-	for _, e := range endpoints {
-		if version := d.checkMember(ctx, c, e, known, vouched); version != "" && !slices.Contains(versions, version) {
+	for i, e := range endpoints {
+		version := d.checkMember(e, answers[i], failures[i], all.best(), f.vouches(all, e))
+		if version != "" && !slices.Contains(versions, version) {
 			versions = append(versions, version)
 		}
 	}
@@ -64,17 +63,40 @@ func (f *Flags) checkEtcd(ctx context.Context, d *diagnosis, all nodes, keep lim
 	d.checkLatency(ctx, c, journal.NewLayout(f.prefix, f.clusterID), keep)
 }
 
-// checkMember looks at one member, and returns its version. What it does not tell, a node
-// knows, which may vouch for it.
-func (d *diagnosis) checkMember(ctx context.Context, c *clientv3.Client, endpoint string, by *node, vouched bool) string {
+// statuses asks all members at once how they are.
+func statuses(ctx context.Context, c *clientv3.Client, endpoints []string) ([]*clientv3.StatusResponse, []error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	used, quota := by.status.GetJournal().GetEtcdBytes(), by.status.GetJournal().GetEtcdQuotaBytes()
-	s, err := c.Status(ctx, endpoint)
+	answers, failures := make([]*clientv3.StatusResponse, len(endpoints)), make([]error, len(endpoints))
+	var wg sync.WaitGroup
+	for i, e := range endpoints {
+		wg.Go(func() { answers[i], failures[i] = c.Status(ctx, e) })
+	}
+	wg.Wait()
+	return answers, failures
+}
+
+// vouches returns the node that uses a member alone and has got answers from it just now;
+// nil if there is none, or an operator has named the members. A node uses its own member
+// alone, and that may answer nodes only, or only those on its machine.
+func (f *Flags) vouches(all nodes, endpoint string) *node {
+	for _, n := range all.answering() {
+		if len(f.etcd) == 0 && slices.Equal(n.status.GetJournal().GetEtcdEndpoints(), []string{endpoint}) && len(n.status.GetNodes()) > 0 {
+			return n
+		}
+	}
+	return nil
+}
+
+// checkMember looks at what one member has answered, and returns its version. What it does
+// not tell, a node knows, and another may vouch for it.
+func (d *diagnosis) checkMember(endpoint string, s *clientv3.StatusResponse, err error, by, voucher *node) string {
+	quota := by.status.GetJournal().GetEtcdQuotaBytes()
 	switch {
-	case err != nil && vouched && used > 0:
-		d.add("etcd", fine, "", "%s answers node %s and not operators, as an embedded etcd with --roles", endpoint, by.id)
-		d.checkSpace(endpoint, used, quota)
+	case err != nil && voucher != nil:
+		journal := voucher.status.GetJournal()
+		d.add("etcd", fine, "", "%s answers node %s, and not masterctl from here", endpoint, voucher.id)
+		d.checkSpace(endpoint, journal.GetEtcdBytes(), journal.GetEtcdQuotaBytes())
 		return ""
 	case err != nil:
 		d.add("etcd", bad, "start it; or correct --etcd-endpoints, if only this machine does not reach it", "%s does not answer: %v", endpoint, err)
