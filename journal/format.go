@@ -76,6 +76,10 @@ func (l Layout) CompleteNode(id string) string { return l.Complete() + id }
 // one.
 func (l Layout) Defragmenting() string { return l.Root + "defragmenting" }
 
+// Replaced is the prefix of the keys of members of etcd that may be replaced by a node of
+// their name, which has lost its data.
+func (l Layout) Replaced() string { return l.Root + "replaced/" }
+
 // Pause is the key of an operator's order that no node takes over by itself. It lives
 // as long as its lease.
 func (l Layout) Pause() string { return l.Root + "pause" }

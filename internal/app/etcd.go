@@ -83,6 +83,10 @@ func (e *etcdConn) start(ctx context.Context, a *App) error {
 			return err
 		}
 		start, flags = a.startMember, "--data-dir, --etcd-listen, --etcd-peer-listen"
+	} else if !etcdserver.HasData(settings.DataDir) {
+		if err := a.mayFound(); err != nil {
+			return err
+		}
 	}
 	server, err := start(ctx, settings)
 	if err != nil {

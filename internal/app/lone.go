@@ -109,7 +109,7 @@ func (n *loneNode) AddMember(context.Context, string, string, string) (string, e
 	return "", errs.Wrap(errs.NotSupported, "AddMember", errNoHA)
 }
 
-func (n *loneNode) RemoveMember(context.Context, string) error {
+func (n *loneNode) RemoveMember(context.Context, string, bool) error {
 	return errs.Wrap(errs.NotSupported, "RemoveMember", errNoHA)
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 	"github.com/understudy-store/understudy/internal/etcd/members"
 	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -76,6 +77,9 @@ func (a *App) checkPlace(ctx context.Context, m etcdserver.Member, secrecy etcds
 	}
 	if !founds {
 		return etcdserver.CheckUnclaimed(ctx, m.PeerAddr, secrecy, 0)
+	}
+	if err := a.mayFound(); err != nil {
+		return err
 	}
 	if err := etcdserver.CheckUnclaimed(ctx, m.PeerAddr, secrecy, etcdserver.ClaimWait); err != nil {
 		return fmt.Errorf("--cluster-init: %w; to join it again: --join, and masterctl member replace --yes %s", err, m.Name)
@@ -162,6 +166,9 @@ func (a *App) startMember(ctx context.Context, settings etcdserver.Settings) (*e
 	err = server.Join(ctx)
 	cancel()
 	saying.Wait()
+	if err == nil {
+		err = a.markMember()
+	}
 	if err != nil {
 		return nil, errors.Join(err, server.Close())
 	}
@@ -181,22 +188,36 @@ func (n *clusterNode) AddMember(ctx context.Context, token, name, peerURL string
 	if err := n.app.checkPeer(peerURL); err != nil {
 		return "", err
 	}
-	return members.Add(ctx, n.members, name, peerURL)
+	return n.etcdCluster().Add(ctx, name, peerURL)
 }
 
-// RemoveMember takes a member away whose node does not run.
-func (n *clusterNode) RemoveMember(ctx context.Context, name string) error {
+// RemoveMember takes a member away whose node does not run: at once, or when that joins
+// again.
+func (n *clusterNode) RemoveMember(ctx context.Context, name string, replace bool) error {
 	if !n.app.cfg.HA.Members() {
 		return errNoMembers
 	}
+	if replace {
+		return n.etcdCluster().Replace(ctx, name)
+	}
+	return n.etcdCluster().Remove(ctx, name)
+}
+
+func (n *clusterNode) etcdCluster() members.Cluster {
+	layout := journal.NewLayout(n.app.cfg.HA.EtcdPrefix, n.app.cfg.HA.ClusterID)
+	return members.Cluster{Client: n.members, Replaced: layout.Replaced(), Gone: n.memberGone}
+}
+
+// memberGone refuses a member whose node runs.
+func (n *clusterNode) memberGone(ctx context.Context, m members.Member) error {
 	nodes, err := n.Nodes(ctx)
 	if err != nil {
-		return errs.Wrap(errs.Unavailable, "RemoveMember", err)
+		return errs.Wrap(errs.Unavailable, "", err)
 	}
-	if slices.ContainsFunc(nodes, func(other promote.NodeInfo) bool { return other.ID == name }) {
-		return errs.New(errs.Unavailable, "RemoveMember", "node %s runs: stop it first", name)
+	if registered(nodes)(m.Name) {
+		return errs.New(errs.Unavailable, "", "node %s runs: stop it first", m.Name)
 	}
-	return members.Remove(ctx, n.members, name)
+	return nil
 }
 
 // memberMessages are the members of the nodes' own etcd, for a status.

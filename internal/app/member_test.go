@@ -102,11 +102,11 @@ func TestThreeMachines(t *testing.T) {
 	w := writer(t, client.Config{Addresses: []string{a.RPCAddress(), b.RPCAddress(), c.RPCAddress()}})
 	put(t, w, "k")
 
-	remove := func(at *member, name string) error {
-		_, err := at.admin.RemoveMember(t.Context(), &pb.RemoveMemberRequest{Name: name})
+	replace := func(at *member, name string) error {
+		_, err := at.admin.RemoveMember(t.Context(), &pb.RemoveMemberRequest{Name: name, Replace: true})
 		return err
 	}
-	if err := remove(b, "c"); kindOf(err) != errs.Unavailable {
+	if err := replace(b, "c"); kindOf(err) != errs.Unavailable {
 		t.Errorf("removing a node that runs: got %v, want that it is refused", err)
 	}
 	a.end() // the founder, the primary
@@ -120,20 +120,27 @@ func TestThreeMachines(t *testing.T) {
 	put(t, w, "k2")
 
 	// It comes back with an empty directory, which no vote may come from, and founds nothing.
-	again := machine(t, "a")
-	again.HA.EtcdPeerListen = a.cfg.HA.EtcdPeerListen
-	if err := ends(t, again); err == nil || !strings.Contains(err.Error(), "as one of its members") {
-		t.Errorf("founding anew beside the others: got %v, want that it is refused", err)
+	foundsNothing := func() {
+		t.Helper()
+		again := machine(t, "a")
+		again.HA.EtcdPeerListen = a.cfg.HA.EtcdPeerListen
+		if err := ends(t, again); err == nil || !strings.Contains(err.Error(), "as one of its members") {
+			t.Errorf("founding anew beside the others: got %v, want that it is refused", err)
+		}
 	}
-	again = machine(t, "a", b, c)
+	foundsNothing()
+	again := machine(t, "a", b, c)
 	again.HA.EtcdPeerListen = a.cfg.HA.EtcdPeerListen
 	returned := run(t, again)
 	returned.says("etcd has the member a at http://" + again.HA.EtcdPeerListen + " already")
 	returned.waits("etcd has the member a at ")
 	b.until("no longer has it registered", func(s *pb.StatusResponse) bool { return len(s.GetNodes()) == 2 })
-	if err := remove(b, "a"); err != nil {
+	returned.end()
+	if err := replace(b, "a"); err != nil {
 		t.Fatal(err)
 	}
+	foundsNothing() // an operator may forget that its unit founds
+	returned = run(t, again)
 	returned.promotable()
 	same(t, b, returned, c)
 	b.voters(3)
@@ -222,6 +229,26 @@ func TestJoiningIsGuarded(t *testing.T) {
 	}
 	if strings.Contains(a.log.String(), strings.Repeat("s", 32)) {
 		t.Error("the join token is in the log")
+	}
+}
+
+// A node that was a member, and has lost etcd's directory alone, founds no other etcd,
+// whichever way it is started.
+func TestAMemberFoundsNoSecondEtcd(t *testing.T) {
+	t.Parallel()
+	c := machine(t, "a")
+	a := run(t, c)
+	a.serves()
+	a.end()
+	if err := os.RemoveAll(filepath.Join(c.Node.DataDir, "etcd")); err != nil {
+		t.Fatal(err)
+	}
+	lone := c
+	lone.HA.ClusterInit, lone.HA.EtcdPeerListen = false, ""
+	for name, c := range map[string]config.Config{"--cluster-init": c, "alone": lone} {
+		if err := ends(t, c); err == nil || !strings.Contains(err.Error(), "was a member of an etcd") {
+			t.Errorf("%s: got %v, want that it founds none", name, err)
+		}
 	}
 }
 

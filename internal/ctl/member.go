@@ -17,8 +17,9 @@ func (f *Flags) memberCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "member", Short: "Print the members of the etcd that the nodes run themselves; replace and remove some", RunE: list.RunE}
 	return cli.Group(cmd, list,
 		f.memberGoesCommand("replace --yes NAME", "Let a node join again that has lost the data of its member",
-			"start its node with --join and an empty etcd directory, or leave it waiting: it joins, and votes when it has caught up"),
-		f.memberGoesCommand("remove --yes NAME", "Take a member away for good whose node does not come back", "its node must not be started again with its data"))
+			true, "start its node with --join and an empty etcd directory, or leave it waiting: it joins in place of the old member, and votes when it has caught up"),
+		f.memberGoesCommand("remove --yes NAME", "Take a member away for good whose node does not come back", false,
+			"its node must not be started again, neither with its data nor with --cluster-init"))
 }
 
 // A memberResult is a line of `masterctl member list`.
@@ -62,7 +63,11 @@ type memberGoes struct {
 	Name string `json:"name"`
 }
 
-func (f *Flags) memberGoesCommand(use, short, then string) *cobra.Command {
+func (f *Flags) memberGoesCommand(use, short string, replace bool, then string) *cobra.Command {
+	done := "is no member any more"
+	if replace {
+		done = "may be replaced"
+	}
 	return confirmed(&cobra.Command{
 		Use:   use,
 		Short: short,
@@ -71,10 +76,10 @@ has never started. It is refused while that node runs, and if too few of the oth
 		Args: cli.Arguments(1, 1, "one NAME"),
 		RunE: func(cmd *cobra.Command, names []string) error {
 			return f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
-				if _, err := all.best().admin.RemoveMember(ctx, &pb.RemoveMemberRequest{Name: names[0]}); err != nil {
+				if _, err := all.best().admin.RemoveMember(ctx, &pb.RemoveMemberRequest{Name: names[0], Replace: replace}); err != nil {
 					return adminError(err)
 				}
-				return f.Print(cmd, memberGoes{names[0]}, func(w io.Writer) { fmt.Fprintf(w, "%s is no member any more; %s\n", names[0], then) })
+				return f.Print(cmd, memberGoes{names[0]}, func(w io.Writer) { fmt.Fprintf(w, "%s %s; %s\n", names[0], done, then) })
 			})(cmd, names)
 		},
 	}, "the data of this member are given up")

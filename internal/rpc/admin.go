@@ -128,7 +128,7 @@ func (s *adminService) RemoveMember(ctx context.Context, r *pb.RemoveMemberReque
 	if r.GetName() == "" {
 		return nil, errs.New(errs.InvalidParams, "", "the member's name is required")
 	}
-	return &pb.RemoveMemberResponse{Header: s.here()}, s.Node.RemoveMember(ctx, r.GetName())
+	return &pb.RemoveMemberResponse{Header: s.here()}, s.Node.RemoveMember(ctx, r.GetName(), r.GetReplace())
 }
 
 func (s *adminService) PauseTakeover(ctx context.Context, r *pb.PauseTakeoverRequest) (*pb.PauseTakeoverResponse, error) {

@@ -59,9 +59,9 @@ type Node interface {
 	// initial cluster that it starts with. Errors: IllegalClient, Unavailable,
 	// InvalidParams, NotSupported.
 	AddMember(ctx context.Context, token, name, peerURL string) (initialCluster string, err error)
-	// RemoveMember takes a member away from the nodes' own etcd. Errors: Unavailable,
-	// InvalidParams, NotSupported.
-	RemoveMember(ctx context.Context, name string) error
+	// RemoveMember takes a member away from the nodes' own etcd, at once or when its node
+	// joins again. Errors: Unavailable, InvalidParams, NotSupported.
+	RemoveMember(ctx context.Context, name string, replace bool) error
 	// PauseTakeover pauses automatic takeover for a time; 0 ends the pause. Errors:
 	// Unavailable, InvalidParams, NotSupported.
 	PauseTakeover(ctx context.Context, d time.Duration) error

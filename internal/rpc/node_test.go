@@ -375,7 +375,7 @@ func (a *adminNode) AddMember(_ context.Context, token, name, peerURL string) (s
 	return name + "=" + peerURL + token, nil
 }
 
-func (a *adminNode) RemoveMember(_ context.Context, name string) error {
+func (a *adminNode) RemoveMember(_ context.Context, name string, _ bool) error {
 	if name != "gone" {
 		return errs.New(errs.Unavailable, "RemoveMember", "node %s runs", name)
 	}

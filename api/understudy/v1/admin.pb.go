@@ -1021,7 +1021,10 @@ func (x *AddMemberResponse) GetInitialCluster() string {
 type RemoveMemberRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The name of the member, or the URL of one that has not started.
-	Name          string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// Whether its node is to join again. Until then the members still count it, and
+	// call its address, so a node there that lost its data does not found another etcd.
+	Replace       bool `protobuf:"varint,2,opt,name=replace,proto3" json:"replace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1061,6 +1064,13 @@ func (x *RemoveMemberRequest) GetName() string {
 		return x.Name
 	}
 	return ""
+}
+
+func (x *RemoveMemberRequest) GetReplace() bool {
+	if x != nil {
+		return x.Replace
+	}
+	return false
 }
 
 // RemoveMemberResponse answers RemoveMember.
@@ -3498,9 +3508,10 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"s\n" +
 	"\x11AddMemberResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12'\n" +
-	"\x0finitial_cluster\x18\x02 \x01(\tR\x0einitialCluster\")\n" +
+	"\x0finitial_cluster\x18\x02 \x01(\tR\x0einitialCluster\"C\n" +
 	"\x13RemoveMemberRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\"M\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
+	"\areplace\x18\x02 \x01(\bR\areplace\"M\n" +
 	"\x14RemoveMemberResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\"+\n" +
 	"\rDigestRequest\x12\x1a\n" +

@@ -122,7 +122,8 @@ type AdminServiceClient interface {
 	// nodes do not run etcd themselves.
 	AddMember(ctx context.Context, in *AddMemberRequest, opts ...grpc.CallOption) (*AddMemberResponse, error)
 	// RemoveMember takes a member away from that etcd whose node is gone, or has
-	// lost its data. The node may join again, with an empty directory.
+	// lost its data. To replace it, the member stays until its node joins again, with
+	// an empty directory: the AddMember of that node takes it away.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while its node runs, or if too few of
 	// the others are there; INVALID_PARAMS for an unknown member; NOT_SUPPORTED if
@@ -464,7 +465,8 @@ type AdminServiceServer interface {
 	// nodes do not run etcd themselves.
 	AddMember(context.Context, *AddMemberRequest) (*AddMemberResponse, error)
 	// RemoveMember takes a member away from that etcd whose node is gone, or has
-	// lost its data. The node may join again, with an empty directory.
+	// lost its data. To replace it, the member stays until its node joins again, with
+	// an empty directory: the AddMember of that node takes it away.
 	//
 	// Errors: UNAVAILABLE_IN_CURRENT_STATUS while its node runs, or if too few of
 	// the others are there; INVALID_PARAMS for an unknown member; NOT_SUPPORTED if

@@ -174,7 +174,7 @@ func (s *Server) watch() {
 		err = errors.New("it stopped by itself")
 	}
 	if s.Member.Name != "" {
-		err = fmt.Errorf("%w; if it was taken from its cluster (masterctl member), move this directory away, and start it again to join anew", err)
+		err = fmt.Errorf("%w; if it was taken from its cluster (masterctl member), move this directory away, and start it again with --join alone", err)
 	}
 	s.errc <- fmt.Errorf("embedded etcd in %s no longer serves: %w", s.DataDir, err)
 }

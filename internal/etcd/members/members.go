@@ -2,16 +2,18 @@
 // one. A member joins without a vote, as a learner; package etcdserver has it vote when it
 // has caught up.
 //
-// It must never take away a member whose node runs, which its callers know, nor one that a
-// majority needs, which etcd refuses.
+// It must never take away a member that runs, nor one that a majority needs, which etcd
+// refuses.
 package members
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -53,13 +55,23 @@ func of(m *etcdserverpb.Member) Member {
 	return Member{Name: m.Name, PeerURL: strings.Join(m.PeerURLs, ","), Learner: m.IsLearner, id: m.ID}
 }
 
+// A Cluster is the etcd whose members change.
+type Cluster struct {
+	Client *clientv3.Client
+	// Replaced is the prefix of the keys that name members whose nodes may join anew.
+	Replaced string
+	// Gone returns an error while a member runs.
+	Gone func(ctx context.Context, m Member) error
+}
+
 // Add makes a node that has no data yet a member, without a vote, and returns the initial
-// cluster for its first start. Until it has started, a repeated call returns the same.
-func Add(ctx context.Context, client *clientv3.Client, name, peerURL string) (initialCluster string, err error) {
+// cluster for its first start. Until it has started, a repeated call returns the same. It
+// takes away the member whose place the node has, if Replace named that one.
+func (c Cluster) Add(ctx context.Context, name, peerURL string) (initialCluster string, err error) {
 	if u, err := url.Parse(peerURL); err != nil || u.Host == "" || u.Port() == "" || name == "" || strings.ContainsAny(name+peerURL, ",=") {
 		return "", errs.New(errs.InvalidParams, "", "a member needs a name, and a URL that others can dial: %.100q at %.100q", name, peerURL)
 	}
-	list, err := List(ctx, client)
+	list, err := List(ctx, c.Client)
 	if err != nil {
 		return "", err
 	}
@@ -69,12 +81,13 @@ func Add(ctx context.Context, client *clientv3.Client, name, peerURL string) (in
 		case m.Name == "" && m.PeerURL == peerURL:
 			added = true
 		case m.Name == name || m.PeerURL == peerURL:
-			return "", errs.New(errs.Unavailable, "", "etcd has the member %s at %s already, whose data %s does not have: "+
-				"start it with its data; if these are lost: masterctl member replace %s", m.Name, m.PeerURL, name, m.Name)
+			if err := c.makeRoom(ctx, m, name); err != nil {
+				return "", err
+			}
 		}
 	}
 	if !added {
-		if list, err = add(ctx, client, peerURL); err != nil {
+		if list, err = add(ctx, c.Client, peerURL); err != nil {
 			return "", err
 		}
 	}
@@ -106,20 +119,80 @@ func add(ctx context.Context, client *clientv3.Client, peerURL string) ([]Member
 	return list, nil
 }
 
-// Remove takes away the member of a name, or the one at a URL that has not started yet.
-func Remove(ctx context.Context, client *clientv3.Client, name string) error {
-	list, err := List(ctx, client)
+// makeRoom takes a member away in whose place a node joins, if an operator said that it may.
+func (c Cluster) makeRoom(ctx context.Context, m Member, name string) error {
+	key := c.Replaced + m.Name
+	get, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	resp, err := c.Client.Get(get, key)
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, "", fmt.Errorf("asking etcd whether %s may be replaced: %w", m.Name, err))
+	}
+	if len(resp.Kvs) == 0 || string(resp.Kvs[0].Value) != m.key() {
+		return errs.New(errs.Unavailable, "", "etcd has the member %s at %s already, whose data %s does not have: "+
+			"start it with its data; if these are lost: masterctl member replace %s", m.Name, m.PeerURL, name, m.Name)
+	}
+	if err := c.remove(ctx, m); err != nil {
+		return err
+	}
+	_, _ = c.Client.Delete(get, key) // it names a member that is gone, so it says nothing any more
+	return nil
+}
+
+// key is what the key of a member that may be replaced has: others of its name may not.
+func (m Member) key() string { return strconv.FormatUint(m.id, 16) }
+
+// Replace lets a node that has lost its data join anew under the name of a member that is
+// gone. The member stays until then: the others call it, so a node at its address that
+// would found another etcd notices. One that has never started is taken away at once.
+func (c Cluster) Replace(ctx context.Context, name string) error {
+	m, err := c.find(ctx, name)
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(list, func(m Member) bool { return m.Name == name || m.Name == "" && m.PeerURL == name })
-	if i < 0 {
-		return errs.New(errs.InvalidParams, "", "etcd has no member %.100q; masterctl member list shows them", name)
+	if m.Name == "" {
+		return c.remove(ctx, m)
+	}
+	if err := c.Gone(ctx, m); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if _, err = client.MemberRemove(ctx, list[i].id); err != nil {
-		return errs.Wrap(errs.Unavailable, "", fmt.Errorf("removing the member %s from etcd: %w", name, err))
+	if _, err := c.Client.Put(ctx, c.Replaced+m.Name, m.key()); err != nil {
+		return errs.Wrap(errs.Unavailable, "", fmt.Errorf("writing to etcd that %s may be replaced: %w", name, err))
+	}
+	return nil
+}
+
+// Remove takes away the member of a name, or the one at a URL that has not started yet.
+func (c Cluster) Remove(ctx context.Context, name string) error {
+	m, err := c.find(ctx, name)
+	if err != nil {
+		return err
+	}
+	return c.remove(ctx, m)
+}
+
+func (c Cluster) find(ctx context.Context, name string) (Member, error) {
+	list, err := List(ctx, c.Client)
+	if err != nil {
+		return Member{}, err
+	}
+	i := slices.IndexFunc(list, func(m Member) bool { return m.Name == name || m.Name == "" && m.PeerURL == name })
+	if i < 0 {
+		return Member{}, errs.New(errs.InvalidParams, "", "etcd has no member %.100q; masterctl member list shows them", name)
+	}
+	return list[i], nil
+}
+
+func (c Cluster) remove(ctx context.Context, m Member) error {
+	if err := c.Gone(ctx, m); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	if _, err := c.Client.MemberRemove(ctx, m.id); err != nil {
+		return errs.Wrap(errs.Unavailable, "", fmt.Errorf("removing the member %s from etcd: %w", cmp.Or(m.Name, m.PeerURL), err))
 	}
 	return nil
 }

@@ -1,6 +1,8 @@
 package members_test
 
 import (
+	"context"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -19,14 +21,15 @@ func TestAddAndRemove(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client, ctx := etcd.Client(t), t.Context()
 	const at = "http://127.0.0.1:1"
+	cluster := members.Cluster{Client: client, Replaced: "/replaced/", Gone: func(context.Context, members.Member) error { return nil }}
 	for range 2 {
-		initial, err := members.Add(ctx, client, "b", at)
+		initial, err := cluster.Add(ctx, "b", at)
 		all := strings.Split(initial, ",")
 		if err != nil || len(all) != 2 || !slices.Contains(all, "b="+at) {
 			t.Fatalf("got %q, %v; want two members, one of them b", initial, err)
 		}
 	}
-	if _, err := members.Add(ctx, client, "c", "http://127.0.0.1:2"); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "another node joins") {
+	if _, err := cluster.Add(ctx, "c", "http://127.0.0.1:2"); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "another node joins") {
 		t.Errorf("a second learner: got %v, want that another node joins", err)
 	}
 	list, err := members.List(ctx, client)
@@ -34,19 +37,52 @@ func TestAddAndRemove(t *testing.T) {
 		t.Fatalf("got %v, %v; want b as a learner without a name", list, err)
 	}
 	first := list[1]
-	if _, err := members.Add(ctx, client, first.Name, at); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "masterctl member replace "+first.Name) {
+	if _, err := cluster.Add(ctx, first.Name, at); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "masterctl member replace "+first.Name) {
 		t.Errorf("a name that is there: got %v, want that it is to be replaced", err)
 	}
-	if err := members.Remove(ctx, client, "nobody"); errs.KindOf(err) != errs.InvalidParams {
+	if err := cluster.Remove(ctx, "nobody"); errs.KindOf(err) != errs.InvalidParams {
 		t.Errorf("removing nobody: got %v, want %v", err, errs.InvalidParams)
 	}
-	if err := members.Remove(ctx, client, at); err != nil {
+	if err := cluster.Remove(ctx, at); err != nil {
 		t.Errorf("removing one that never started: %v", err)
 	}
 	for _, bad := range [][2]string{{"", at}, {"a=b", at}, {"c", "http://127.0.0.1"}, {"c", "x"}} {
-		if _, err := members.Add(ctx, client, bad[0], bad[1]); errs.KindOf(err) != errs.InvalidParams {
+		if _, err := cluster.Add(ctx, bad[0], bad[1]); errs.KindOf(err) != errs.InvalidParams {
 			t.Errorf("%q at %q: got %v, want %v", bad[0], bad[1], err, errs.InvalidParams)
 		}
+	}
+}
+
+// A member that may be replaced stays until a node joins in its place, and only while it is
+// gone.
+func TestReplace(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	client, ctx := etcd.Client(t), t.Context()
+	runs := errors.New("it runs")
+	var gone error
+	cluster := members.Cluster{Client: client, Replaced: "/replaced/", Gone: func(context.Context, members.Member) error { return gone }}
+	list, err := members.List(ctx, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := list[0].Name
+	gone = runs
+	if err := cluster.Replace(ctx, name); !errors.Is(err, runs) {
+		t.Errorf("replacing one that runs: got %v, want %v", err, runs)
+	}
+	if err := cluster.Remove(ctx, name); !errors.Is(err, runs) {
+		t.Errorf("removing one that runs: got %v, want %v", err, runs)
+	}
+	gone = nil
+	if err := cluster.Replace(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+	if list, err = members.List(ctx, client); err != nil || len(list) != 1 || list[0].Name != name {
+		t.Errorf("got %v, %v; want that %s is a member until its node joins", list, err, name)
+	}
+	gone = runs // it came back with its data
+	if _, err := cluster.Add(ctx, name, "http://127.0.0.1:1"); !errors.Is(err, runs) {
+		t.Errorf("joining in place of one that runs: got %v, want %v", err, runs)
 	}
 }
 
