@@ -426,13 +426,8 @@ func (c Config) Resolve(rpc, http net.Addr) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("the HTTP listener has no host:port: %w", err)
 	}
-	host, port, _ := splitAdvertise(c.Node.AdvertiseAddress)
-	if host == "" {
-		host = listenHost
-		if unspecified(host) {
-			host = "127.0.0.1"
-		}
-	}
+	_, port, _ := splitAdvertise(c.Node.AdvertiseAddress)
+	host := c.advertiseHost(listenHost)
 	if port == "" {
 		port = rpcPort
 	}
@@ -456,4 +451,16 @@ func (c Config) Resolve(rpc, http net.Addr) (Config, error) {
 		c.Node.StateDir = filepath.Join(c.Node.DataDir, "state", c.HA.ClusterID, c.Node.ID)
 	}
 	return c, nil
+}
+
+// advertiseHost returns the host that this node gives to others, if it listens on one.
+func (c Config) advertiseHost(listens string) string {
+	host, _, _ := splitAdvertise(c.Node.AdvertiseAddress)
+	switch {
+	case host != "":
+		return host
+	case listens == "" || unspecified(listens):
+		return "127.0.0.1"
+	}
+	return listens
 }

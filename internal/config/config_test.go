@@ -67,6 +67,22 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// Where members of etcd reach a node is judged before it listens, and must be what it
+// serves then: its peers talk in plain text on loopback alone.
+func TestPeerAddressIsJudged(t *testing.T) {
+	for listens, want := range map[string]string{"10.0.0.1": "10.0.0.1:2380", "::1": "[::1]:2380", "0.0.0.0": "127.0.0.1:2380", "127.0.0.2": "127.0.0.2:2380"} {
+		c := Default(Primary)
+		c.Listen.RPCAddress, c.HA.ClusterInit = listens, true
+		judged := c.PeerAddress()
+		resolved, err := c.Resolve(tcp(t, net.JoinHostPort(listens, "5")), tcp(t, "127.0.0.1:6"))
+		if err != nil || judged != want || resolved.PeerAddress() != want {
+			t.Errorf("listening on %s: judged %s, served at %s, %v; want %s", listens, judged, resolved.PeerAddress(), err, want)
+		}
+	}
+	_, _, err := load(t, Primary, []string{"--cluster-init", "--rpc_address=10.0.0.1"})
+	wantFault(t, err, "etcd-peer-listen", "must be on loopback")
+}
+
 func TestResolveLeavesTheReceiverAlone(t *testing.T) {
 	cfg, _ := mustLoad(t, nil)
 	before := cfg.YAML()

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"net"
 	"strings"
 )
@@ -15,12 +14,12 @@ func (h HA) asksForMembers() bool { return h.ClusterInit || len(h.Join) > 0 }
 const peerPort = 2380
 
 // PeerAddress returns the host:port at which the other members reach the etcd of this node.
+// Resolve does not change it: what the rules have judged is what is served.
 func (c Config) PeerAddress() string {
 	if c.HA.EtcdPeerListen != "" {
 		return c.HA.EtcdPeerListen
 	}
-	host, _, _ := splitAdvertise(c.Node.AdvertiseAddress)
-	return hostPort(cmp.Or(host, "127.0.0.1"), peerPort)
+	return hostPort(c.advertiseHost(c.Listen.RPCAddress), peerPort)
 }
 
 // memberRules are about an etcd with a member in each node.
@@ -33,9 +32,9 @@ func memberRules(c *Config) []rule {
 		{"join etcd_endpoints enable_ha", members || len(h.Join) == 0, "is about the embedded etcd, which this node does not run: leave it out, or etcd_endpoints"},
 		{"etcd-peer-listen cluster-init join", h.asksForMembers() || h.EtcdPeerListen == "", "is of no use without cluster-init or join"},
 		{"join-token-file cluster-init join", h.asksForMembers() || h.JoinTokenFile == "", "is of no use without cluster-init or join"},
-		{"etcd-peer-listen advertise-address cluster-init join", !members || peers == "localhost" || net.ParseIP(peers) != nil && !unspecified(peers),
+		{"etcd-peer-listen advertise-address rpc_address cluster-init join", !members || peers == "localhost" || net.ParseIP(peers) != nil && !unspecified(peers),
 			"must have one IP address that the other members can dial, such as 10.0.0.1:2380; without it advertise-address must have one"},
-		{"etcd-peer-listen advertise-address cluster-init join tls-cert tls-ca join-token-file",
+		{"etcd-peer-listen advertise-address rpc_address cluster-init join tls-cert tls-ca join-token-file",
 			!members || loopback(peers) || s.TLS() && s.CA != "" && h.JoinTokenFile != "",
 			"must be on loopback, or tls-cert, tls-key, tls-ca and join-token-file must be given: " +
 				"whoever reaches this etcd without them could become a member (masterctl certs init makes certificates for a trial)"},

@@ -146,7 +146,7 @@ func clusterSections(c *Config) []Section {
 			{"join", "", understudy, joins(&h.Join), "nodes whose etcd this node joins, if it is not a member yet; it founds none then"},
 			{"join-token-file", "", understudy, text(&h.JoinTokenFile, "a file; empty: none", anything[string]),
 				"file with the secret, of 32 characters or more, by which nodes may join; the same on all nodes, read again at each use"},
-			{"etcd-peer-listen", "", understudy, text(&h.EtcdPeerListen, "host:port; empty: port 2380 of the host of advertise-address, or of 127.0.0.1", orEmpty(isDialable)),
+			{"etcd-peer-listen", "", understudy, text(&h.EtcdPeerListen, "host:port; empty: port 2380 of the host of advertise-address, or of rpc_address if that is one, or of 127.0.0.1", orEmpty(isDialable)),
 				"address at which the other members reach the etcd of this node"},
 			{"etcd-listen", "127.0.0.1:0", understudy, text(&h.EtcdListen, "host:port; port 0 takes a free one", isListen),
 				"address on which the embedded etcd serves standbys and tools"},
