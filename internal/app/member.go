@@ -205,19 +205,16 @@ func (n *clusterNode) RemoveMember(ctx context.Context, name string, replace boo
 
 func (n *clusterNode) etcdCluster() members.Cluster {
 	layout := journal.NewLayout(n.app.cfg.HA.EtcdPrefix, n.app.cfg.HA.ClusterID)
-	return members.Cluster{Client: n.members, Replaced: layout.Replaced(), Gone: n.memberGone}
+	c := members.Cluster{Client: n.members, Replaced: layout.Replaced(), Alive: n.alive}
+	if n.app.certs != nil {
+		c.TLS = n.app.certs.Client()
+	}
+	return c
 }
 
-// memberGone refuses a member whose node runs.
-func (n *clusterNode) memberGone(ctx context.Context, m members.Member) error {
+func (n *clusterNode) alive(ctx context.Context) (func(name string) bool, error) {
 	nodes, err := n.Nodes(ctx)
-	if err != nil {
-		return errs.Wrap(errs.Unavailable, "", err)
-	}
-	if registered(nodes)(m.Name) {
-		return errs.New(errs.Unavailable, "", "node %s runs: stop it first", m.Name)
-	}
-	return nil
+	return registered(nodes), err
 }
 
 // memberMessages are the members of the nodes' own etcd, for a status.

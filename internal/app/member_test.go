@@ -18,6 +18,7 @@ import (
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 	"github.com/understudy-store/understudy/internal/etcd/members"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/rpcerr"
@@ -189,6 +190,40 @@ func (m *member) says(text string) {
 		case <-deadline:
 			m.t.Fatalf("%s did not say %q:\n%s", m.cfg.Node.ID, text, m.log)
 		case <-tick.C:
+		}
+	}
+}
+
+// A member runs before its node is registered: while it catches up without a vote, and while
+// its node loads what it kept. Until it has gone it is not taken away.
+func TestAMemberThatRunsStays(t *testing.T) {
+	t.Parallel() // it waits, for connections of etcd that are 5 s old and for a last member that stops alone
+	files := nodeFiles(t, newAuthority(t))
+	a := run(t, secure(machine(t, "a"), files))
+	a.serves()
+	secrecy := etcdserver.TLS{CA: files.CA, Cert: files.Cert, Key: files.Key}
+	m := etcdserver.Member{Name: "b", PeerAddr: machine(t, "b").HA.EtcdPeerListen}
+	url := etcdserver.PeerURL(m.PeerAddr, secrecy)
+	var added *pb.AddMemberResponse
+	for added == nil { // etcd takes no member in before its first one is 5 s old
+		var err error
+		if added, err = a.admin.AddMember(t.Context(), &pb.AddMemberRequest{Name: m.Name, PeerUrl: url}); err != nil && kindOf(err) != errs.Unavailable {
+			t.Fatal(err)
+		}
+	}
+	m.InitialCluster = added.GetInitialCluster()
+	b, err := etcdserver.Launch(etcdserver.Settings{DataDir: t.TempDir(), TLS: secrecy, Member: m})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := b.Join(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, replace := range []bool{true, false} {
+		_, err := a.admin.RemoveMember(t.Context(), &pb.RemoveMemberRequest{Name: "b", Replace: replace})
+		if kindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "stop it first") {
+			t.Errorf("a member that runs, replaced (%t): got %v, want that it is refused", replace, err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ package members
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net/url"
@@ -33,6 +34,7 @@ type Member struct {
 	PeerURL string // where the others reach it
 	Learner bool   // without a vote
 	id      uint64
+	cluster uint64 // the etcd's
 }
 
 // List returns the members, by name. It needs a majority of them.
@@ -45,14 +47,14 @@ func List(ctx context.Context, client *clientv3.Client) ([]Member, error) {
 	}
 	list := make([]Member, 0, len(resp.Members))
 	for _, m := range resp.Members {
-		list = append(list, of(m))
+		list = append(list, of(resp.Header, m))
 	}
 	slices.SortFunc(list, func(a, b Member) int { return strings.Compare(a.Name+"\x00"+a.PeerURL, b.Name+"\x00"+b.PeerURL) })
 	return list, nil
 }
 
-func of(m *etcdserverpb.Member) Member {
-	return Member{Name: m.Name, PeerURL: strings.Join(m.PeerURLs, ","), Learner: m.IsLearner, id: m.ID}
+func of(h *etcdserverpb.ResponseHeader, m *etcdserverpb.Member) Member {
+	return Member{Name: m.Name, PeerURL: strings.Join(m.PeerURLs, ","), Learner: m.IsLearner, id: m.ID, cluster: h.GetClusterId()}
 }
 
 // A Cluster is the etcd whose members change.
@@ -60,8 +62,10 @@ type Cluster struct {
 	Client *clientv3.Client
 	// Replaced is the prefix of the keys that name members whose nodes may join anew.
 	Replaced string
-	// Gone returns an error while a member runs.
-	Gone func(ctx context.Context, m Member) error
+	// Alive returns which nodes run, by what they have registered; nil if nobody knows.
+	Alive func(ctx context.Context) (func(name string) bool, error)
+	// TLS is what members are asked with whether they run; nil for plain text.
+	TLS *tls.Config
 }
 
 // Add makes a node that has no data yet a member, without a vote, and returns the initial
@@ -114,7 +118,7 @@ func add(ctx context.Context, client *clientv3.Client, peerURL string) ([]Member
 	}
 	list := make([]Member, 0, len(resp.Members))
 	for _, m := range resp.Members {
-		list = append(list, of(m))
+		list = append(list, of(resp.Header, m))
 	}
 	return list, nil
 }
@@ -153,7 +157,7 @@ func (c Cluster) Replace(ctx context.Context, name string) error {
 	if m.Name == "" {
 		return c.remove(ctx, m)
 	}
-	if err := c.Gone(ctx, m); err != nil {
+	if err := c.gone(ctx, m); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -186,7 +190,7 @@ func (c Cluster) find(ctx context.Context, name string) (Member, error) {
 }
 
 func (c Cluster) remove(ctx context.Context, m Member) error {
-	if err := c.Gone(ctx, m); err != nil {
+	if err := c.gone(ctx, m); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)

@@ -2,7 +2,6 @@ package members_test
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"testing"
@@ -21,7 +20,7 @@ func TestAddAndRemove(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client, ctx := etcd.Client(t), t.Context()
 	const at = "http://127.0.0.1:1"
-	cluster := members.Cluster{Client: client, Replaced: "/replaced/", Gone: func(context.Context, members.Member) error { return nil }}
+	cluster := members.Cluster{Client: client, Replaced: "/replaced/"}
 	for range 2 {
 		initial, err := cluster.Add(ctx, "b", at)
 		all := strings.Split(initial, ",")
@@ -58,31 +57,31 @@ func TestAddAndRemove(t *testing.T) {
 func TestReplace(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client, ctx := etcd.Client(t), t.Context()
-	runs := errors.New("it runs")
-	var gone error
-	cluster := members.Cluster{Client: client, Replaced: "/replaced/", Gone: func(context.Context, members.Member) error { return gone }}
+	runs := false
+	alive := func(context.Context) (func(string) bool, error) { return func(string) bool { return runs }, nil }
+	cluster := members.Cluster{Client: client, Replaced: "/replaced/", Alive: alive}
 	list, err := members.List(ctx, client)
 	if err != nil {
 		t.Fatal(err)
 	}
 	name := list[0].Name
-	gone = runs
-	if err := cluster.Replace(ctx, name); !errors.Is(err, runs) {
-		t.Errorf("replacing one that runs: got %v, want %v", err, runs)
+	runs = true
+	if err := cluster.Replace(ctx, name); errs.KindOf(err) != errs.Unavailable {
+		t.Errorf("replacing one that runs: got %v, want that it is refused", err)
 	}
-	if err := cluster.Remove(ctx, name); !errors.Is(err, runs) {
-		t.Errorf("removing one that runs: got %v, want %v", err, runs)
+	if err := cluster.Remove(ctx, name); errs.KindOf(err) != errs.Unavailable {
+		t.Errorf("removing one that runs: got %v, want that it is refused", err)
 	}
-	gone = nil
+	runs = false
 	if err := cluster.Replace(ctx, name); err != nil {
 		t.Fatal(err)
 	}
 	if list, err = members.List(ctx, client); err != nil || len(list) != 1 || list[0].Name != name {
 		t.Errorf("got %v, %v; want that %s is a member until its node joins", list, err, name)
 	}
-	gone = runs // it came back with its data
-	if _, err := cluster.Add(ctx, name, "http://127.0.0.1:1"); !errors.Is(err, runs) {
-		t.Errorf("joining in place of one that runs: got %v, want %v", err, runs)
+	runs = true // it came back with its data
+	if _, err := cluster.Add(ctx, name, "http://127.0.0.1:1"); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "stop it first") {
+		t.Errorf("joining in place of one that runs: got %v, want that it is refused", err)
 	}
 }
 

@@ -1,0 +1,49 @@
+package members
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+)
+
+// answerTimeout bounds the wait for a member that is to go.
+const answerTimeout = 2 * time.Second
+
+// gone refuses a member that runs: one whose node does, or which answers as one of this etcd.
+// A member runs before its node does, while it catches up.
+func (c Cluster) gone(ctx context.Context, m Member) error {
+	if c.Alive != nil && m.Name != "" {
+		alive, err := c.Alive(ctx)
+		if err != nil {
+			return errs.Wrap(errs.Unavailable, "", err)
+		}
+		if alive(m.Name) {
+			return errs.New(errs.Unavailable, "", "node %s runs: stop it first", m.Name)
+		}
+	}
+	if c.answers(ctx, m) {
+		return errs.New(errs.Unavailable, "", "the member of etcd at %s answers: stop it first", m.PeerURL)
+	}
+	return nil
+}
+
+// answers reports whether a member of this etcd is at the member's address. One that hangs,
+// or that has lost its data, does not answer.
+func (c Cluster) answers(ctx context.Context, m Member) bool {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, m.PeerURL+"/members", nil)
+	if err != nil {
+		return false
+	}
+	transport := &http.Transport{TLSClientConfig: c.TLS, DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(r)
+	if err != nil {
+		return false
+	}
+	_ = resp.Body.Close()
+	return resp.Header.Get("X-Etcd-Cluster-ID") == strconv.FormatUint(m.cluster, 16)
+}
