@@ -12,6 +12,7 @@ import (
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 )
 
 // An attempt makes a call once, at a leader. It returns nil if that has brought
@@ -87,17 +88,37 @@ func newPauses() *backoff.ExponentialBackOff {
 	return b
 }
 
+// repeatFor is how long nodes are asked again for what they know by a request id alone,
+// from the sending of the first attempt that may have been applied. They remember it for
+// a minute; the rest is for an attempt that is still on its way when the time is up.
+const repeatFor = 40 * time.Second
+
+// errTooOld ends a call that could go on but for repeatFor.
+var errTooOld = fmt.Errorf("it was repeated for %v, and nodes forget request ids after a minute", repeatFor)
+
 func (c *Client) repeat(ctx context.Context, op operation, try attempt) (attempts int, err error) {
 	var pauses *backoff.ExponentialBackOff
 	var last *failure
+	var first time.Duration // when an attempt was sent that may have been applied
+	stop := func() {}
+	defer func() { stop() }()
 	open := false
 	for {
 		l, err := c.finder.wait(ctx)
 		if err != nil {
-			return attempts, c.gaveUp(op, open, attempts, last, err)
+			return attempts, c.gaveUp(op, open, attempts, last, tooOld(ctx, err))
+		}
+		if !open {
+			first = c.clock()
+		}
+		one, cancel := c.remembered(ctx, op, first)
+		if open && one.Err() != nil {
+			cancel()
+			return attempts, c.gaveUp(op, open, attempts, last, tooOld(one, one.Err()))
 		}
 		attempts++
-		f := try(ctx, l)
+		f := try(one, l)
+		cancel()
 		if f == nil {
 			return attempts, nil
 		}
@@ -110,16 +131,37 @@ func (c *Client) repeat(ctx context.Context, op operation, try attempt) (attempt
 			}
 			return attempts, answer(op, f.err)
 		}
-		if open = open || f.open && op.mutates(); open && op.repeat == never {
+		if f.open && op.mutates() && !open {
+			open = true
+			ctx, stop = c.remembered(ctx, op, first)
+		}
+		if open && op.repeat == never {
 			return attempts, unresolved(op, f.err, c.ended(ctx))
 		}
 		if last = f; pauses == nil {
 			pauses = newPauses()
 		}
 		if err := c.pause(ctx, pauses.NextBackOff()); err != nil {
-			return attempts, c.gaveUp(op, open, attempts, last, err)
+			return attempts, c.gaveUp(op, open, attempts, last, tooOld(ctx, err))
 		}
 	}
+}
+
+// remembered bounds a call by repeatFor, if nodes know it by its request id alone.
+func (c *Client) remembered(ctx context.Context, op operation, first time.Duration) (context.Context, context.CancelFunc) {
+	left := repeatFor - (c.clock() - first)
+	if end, ok := ctx.Deadline(); op.repeat != byRequestID || ok && left > 0 && end.Before(clock.Deadline(left)) {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, left, errTooOld)
+}
+
+// tooOld returns why a call ended: repeatFor, or what is given.
+func tooOld(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); errors.Is(cause, errTooOld) {
+		return cause
+	}
+	return err
 }
 
 func (c *Client) pause(ctx context.Context, d time.Duration) error {

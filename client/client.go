@@ -42,12 +42,14 @@ type Client struct {
 // reached shows at the first call.
 //
 // Errors: InvalidParams, which names all faults of the configuration.
-func New(config Config) (*Client, error) {
+func New(config Config) (*Client, error) { return newClient(config, clock.Boot()) }
+
+func newClient(config Config, now clock.Clock) (*Client, error) {
 	config.setDefaults()
 	if err := config.check(); err != nil {
 		return nil, err
 	}
-	c := &Client{config: config, clock: clock.Boot(), mounts: mounts{busy: make(chan struct{}, 1)}, instance: newRequestID()}
+	c := &Client{config: config, clock: now, mounts: mounts{busy: make(chan struct{}, 1)}, instance: newRequestID()}
 	c.view = &view{clusterID: config.ClusterID, messageBytes: config.MaxMessageBytes}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.finder = newFinder(c)

@@ -28,7 +28,10 @@
 //	reads, Ping, queries          at any time
 //	PutStart, PutEnd, PutRevoke,  with the request id of the first attempt: then a
 //	Remove, their batches,        repeat gets the answer of the first and changes
-//	mounts and unmounts           nothing twice
+//	mounts and unmounts           nothing twice. What nodes know by its request id
+//	                              alone (PutStart, PutRevoke, Remove, their batches)
+//	                              only for 40 s from the first attempt that may have
+//	                              been applied: nodes forget such ids after a minute
 //	PutEnd, PutRevoke without     never once an attempt may have been applied
 //	an object id; RemoveByRegex,
 //	RemoveAll, BatchReplicaClear

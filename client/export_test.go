@@ -1,5 +1,18 @@
 package client
 
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/understudy-store/understudy/internal/clock"
+)
+
+// NewAhead returns a client whose clock runs ahead of the machine's.
+func NewAhead(config Config, ahead *atomic.Int64) (*Client, error) {
+	boot := clock.Boot()
+	return newClient(config, func() time.Duration { return boot() + time.Duration(ahead.Load()) })
+}
+
 // Candidates returns how many addresses a client keeps.
 func Candidates(c *Client) int {
 	c.finder.mu.Lock()

@@ -1,0 +1,103 @@
+package client_test
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// ahead returns a client whose clock the test moves on.
+func ahead(t *testing.T, addresses ...string) (*client.Client, *atomic.Int64) {
+	t.Helper()
+	by := new(atomic.Int64)
+	c, err := client.NewAhead(client.Config{Addresses: addresses, PingInterval: time.Hour}, by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	return c, by
+}
+
+// Nodes forget request ids: what they may have forgotten is not asked for again, as
+// it would be done to a later object.
+func TestRepeatsEndBeforeNodesForgetTheRequest(t *testing.T) {
+	cl := newCluster(t, 1)
+	f := newFront(t, cl.lead(0).address)
+	c, by := ahead(t, f.address)
+	mountMemory(t, c)
+	kept := time.Duration(metadata.RequestsKept) * time.Millisecond
+	for _, tc := range []struct {
+		name  string
+		after time.Duration // of the first attempt, the second would be made
+		asked int
+	}{{"long before", kept / 2, 2}, {"shortly before", kept * 3 / 4, 1}, {"after", kept * 2, 1}} {
+		put(t, c, "k")
+		before := len(f.asked("Remove"))
+		lost := false
+		f.answering(func(method string, _, resp proto.Message, err error) (proto.Message, error) {
+			if method != "Remove" || lost {
+				return resp, err
+			}
+			lost = true
+			by.Add(int64(tc.after))
+			return nil, errLost
+		})
+		err := c.Remove(soon(t, 10*time.Minute), "k", client.Removal{})
+		if tc.asked == 1 {
+			wantUnresolved(t, tc.name, err)
+			if err != nil && !strings.Contains(err.Error(), "forget") {
+				t.Errorf("%s: %v does not say why: want \"forget\" in it", tc.name, err)
+			}
+		} else {
+			wantKind(t, tc.name, err, errs.OK)
+		}
+		if n := len(f.asked("Remove")) - before; n != tc.asked {
+			t.Errorf("%s: asked %d times, want %d", tc.name, n, tc.asked)
+		}
+	}
+}
+
+// An attempt that hangs ends in time too, and so does the wait for a primary.
+func TestAttemptsEndBeforeNodesForgetTheRequest(t *testing.T) {
+	cl := newCluster(t, 1)
+	f := newFront(t, cl.lead(0).address)
+	c, by := ahead(t, f.address)
+	mountMemory(t, c)
+	for name, second := range map[string]func(release <-chan struct{}){
+		"a repeat that hangs": func(release <-chan struct{}) { <-release },
+		"nobody serves":       func(<-chan struct{}) { cl.rest() },
+	} {
+		cl.lead(0)
+		put(t, c, "k")
+		release := make(chan struct{})
+		attempts := 0
+		f.answering(func(method string, _, resp proto.Message, err error) (proto.Message, error) {
+			if method != "Remove" {
+				return resp, err
+			}
+			if attempts++; attempts == 1 {
+				by.Add(int64(39_500 * time.Millisecond))
+			}
+			if attempts == 2 {
+				second(release)
+			}
+			return nil, errLost
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		wantUnresolved(t, name, c.Remove(ctx, "k", client.Removal{}))
+		if ctx.Err() != nil {
+			t.Errorf("%s: it took until the deadline, want the end before the request is forgotten", name)
+		}
+		cancel()
+		close(release)
+		f.answering(nil)
+	}
+}
