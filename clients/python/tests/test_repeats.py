@@ -11,7 +11,7 @@ import grpc
 from google.protobuf import any_pb2
 
 import understudy
-from understudy import _wire, errors
+from understudy import _calls, _wire, errors
 from understudy.v1 import client_pb2, common_pb2, errors_pb2, object_pb2, replica_pb2
 
 # An answer, or an exception that ends the call.
@@ -62,6 +62,11 @@ class Node:
         """Ends the call as a broken connection does."""
         context.abort(grpc.StatusCode.UNAVAILABLE, "Socket closed")
 
+    def hang(self, _: Any, context: grpc.ServicerContext) -> Any:
+        """Answers nothing."""
+        while context.is_active():
+            time.sleep(0.01)
+
     def reserve(self, _: Any, __: grpc.ServicerContext) -> Any:
         return object_pb2.PutStartResponse(header=self.header(), object=replica_pb2.ReplicaList(object_id=5, size=1))
 
@@ -95,6 +100,28 @@ class Repeats(unittest.TestCase):
         self.assertEqual(self.client(self.a).put_start("k", 1).id, 5)
         ids = {request.request_id for _, request in self.a.asked}
         self.assertEqual((len(self.a.asked), len(ids), 0 in ids), (4, 1, False))
+
+    def test_repeats_end_before_nodes_forget_the_request(self) -> None:
+        client = self.client(self.a)
+        client.leader()
+        self.addCleanup(setattr, _calls, "REPEAT_FOR", _calls.REPEAT_FOR)
+        _calls.REPEAT_FOR = 0.5
+        for second in (self.a.lose, self.a.hang):
+            self.a.asked, self.a.script = [], [self.a.lose] * 2 + [second] * 1000
+            begun = time.monotonic()
+            with self.assertRaises(errors.Unresolved) as unresolved:
+                client.remove("k")
+            self.assertLess(time.monotonic() - begun, 10)
+            self.assertIn("forget", str(unresolved.exception))
+            self.assertGreater(len(self.a.asked), 2)
+
+    def test_the_first_attempt_that_may_be_applied_begins_the_time_for_repeats(self) -> None:
+        client = self.client(self.a)
+        client.leader()
+        self.addCleanup(setattr, _calls, "REPEAT_FOR", _calls.REPEAT_FOR)
+        _calls.REPEAT_FOR = 0.5
+        self.a.script = [self.a.fail("UNAVAILABLE_IN_CURRENT_STATUS")] * 10 + [self.a.lose, self.a.reserve]
+        self.assertEqual(client.put_start("k", 1).id, 5)
 
     def test_a_removal_of_all_is_not_repeated(self) -> None:
         self.a.script = [self.a.lose]

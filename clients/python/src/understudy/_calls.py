@@ -20,6 +20,10 @@ MAX_BATCH = 10_000
 QUIET = 0.25
 # Pauses between attempts, in seconds: at first, at last.
 FIRST_PAUSE, LAST_PAUSE, GROWTH = 0.01, 0.16, 1.5
+# How long nodes are asked again for what they know by a request id alone, from the sending
+# of the first attempt that may have been applied. They forget such ids after a minute; the
+# rest is for an attempt that is still on its way when the time is up.
+REPEAT_FOR = 40.0
 
 
 def new_request_id() -> int:
@@ -65,14 +69,20 @@ class Caller:
     ) -> T:
         """Makes attempts until one brings an answer, or the time is up."""
         deadline = now() + timeout
+        patience = REPEAT_FOR if operation.repeat is _wire.Repeat.BY_REQUEST_ID else timeout
         attempts, is_open, pause = 0, False, FIRST_PAUSE
         last: Optional[errors.Error] = None
+        end = deadline
         while not self.closed.is_set():
-            found = self._finder.current() or self._finder.find(None, min(_finder.SEARCH, deadline - now()))
+            found = self._finder.current() or self._finder.find(None, min(_finder.SEARCH, end - now()))
+            if not is_open:  # what was sent before has changed nothing
+                end = min(deadline, now() + patience)
+            elif now() >= end:
+                break
             if found is not None:
                 attempts += 1
                 try:
-                    return attempt(found[0], found[1], deadline)
+                    return attempt(found[0], found[1], end)
                 except _wire.Failure as failure:
                     last = failure.error
                     if failure.drop:
@@ -80,12 +90,14 @@ class Caller:
                         self._finder.hint(failure.leader)
                     is_open = is_open or (failure.open and operation.mutates)
                     self._final(operation, failure, is_open)
-            left = deadline - now()
+            if not is_open:
+                end = deadline
+            left = end - now()
             if left <= 0:
                 break
             self.closed.wait(min(left, pause * random.uniform(0.5, 1.5)))
             pause = min(pause * GROWTH, LAST_PAUSE)
-        raise self._gave_up(operation, is_open, attempts, last)
+        raise self._gave_up(operation, is_open, attempts, last, end < deadline)
 
     def _final(self, operation: _wire.Operation[Any], failure: _wire.Failure, is_open: bool) -> None:
         """Raises what the caller gets of a failure after which the call is not repeated."""
@@ -96,9 +108,11 @@ class Caller:
             raise errors.Unresolved(operation.name, f"{detail}: look first ({failure.error})") from None
 
     def _gave_up(
-        self, operation: _wire.Operation[Any], is_open: bool, attempts: int, last: Optional[errors.Error]
+        self, operation: _wire.Operation[Any], is_open: bool, attempts: int, last: Optional[errors.Error], too_old: bool
     ) -> errors.Error:
         detail = "the call may have been applied; look, or repeat it" if is_open else "nothing was changed"
+        if is_open and too_old:
+            detail += f"; it was repeated for {REPEAT_FOR:g} s, and nodes forget request ids after a minute"
         if self.closed.is_set():
             detail += "; the client is closed"
         if last is not None:

@@ -19,8 +19,9 @@ class Repeat(enum.Enum):
     """When a call may be made again although an attempt may have been applied."""
 
     ALWAYS = 1  # it changes nothing
-    SAME_ID = 2  # nodes know a repeat by its request id, or by the ids that it names
-    NEVER = 3  # a repeat might change something else
+    SAME_TWICE = 2  # a repeat with its request id does nothing that the first attempt has not done
+    BY_REQUEST_ID = 3  # nodes know a repeat by its request id alone, which they forget
+    NEVER = 4  # a repeat might change something else
 
 
 @dataclass(frozen=True)
@@ -54,22 +55,22 @@ EXIST_KEY = _objects("ExistKey", object_pb2.ExistKeyResponse, Repeat.ALWAYS)
 BATCH_EXIST_KEY = _objects("BatchExistKey", object_pb2.BatchExistKeyResponse, Repeat.ALWAYS)
 GET = _objects("GetReplicaList", object_pb2.GetReplicaListResponse, Repeat.ALWAYS)
 BATCH_GET = _objects("BatchGetReplicaList", object_pb2.BatchGetReplicaListResponse, Repeat.ALWAYS)
-PUT_START = _objects("PutStart", object_pb2.PutStartResponse, Repeat.SAME_ID)
-PUT_END = _objects("PutEnd", object_pb2.PutEndResponse, Repeat.SAME_ID)
-PUT_REVOKE = _objects("PutRevoke", object_pb2.PutRevokeResponse, Repeat.SAME_ID)
-BATCH_PUT_START = _objects("BatchPutStart", object_pb2.BatchPutStartResponse, Repeat.SAME_ID)
-BATCH_PUT_END = _objects("BatchPutEnd", object_pb2.BatchPutEndResponse, Repeat.SAME_ID)
-BATCH_PUT_REVOKE = _objects("BatchPutRevoke", object_pb2.BatchPutRevokeResponse, Repeat.SAME_ID)
-REMOVE = _objects("Remove", object_pb2.RemoveResponse, Repeat.SAME_ID)
-BATCH_REMOVE = _objects("BatchRemove", object_pb2.BatchRemoveResponse, Repeat.SAME_ID)
+PUT_START = _objects("PutStart", object_pb2.PutStartResponse, Repeat.BY_REQUEST_ID)
+PUT_END = _objects("PutEnd", object_pb2.PutEndResponse, Repeat.SAME_TWICE)
+PUT_REVOKE = _objects("PutRevoke", object_pb2.PutRevokeResponse, Repeat.BY_REQUEST_ID)
+BATCH_PUT_START = _objects("BatchPutStart", object_pb2.BatchPutStartResponse, Repeat.BY_REQUEST_ID)
+BATCH_PUT_END = _objects("BatchPutEnd", object_pb2.BatchPutEndResponse, Repeat.SAME_TWICE)
+BATCH_PUT_REVOKE = _objects("BatchPutRevoke", object_pb2.BatchPutRevokeResponse, Repeat.BY_REQUEST_ID)
+REMOVE = _objects("Remove", object_pb2.RemoveResponse, Repeat.BY_REQUEST_ID)
+BATCH_REMOVE = _objects("BatchRemove", object_pb2.BatchRemoveResponse, Repeat.BY_REQUEST_ID)
 REMOVE_BY_REGEX = _objects("RemoveByRegex", object_pb2.RemoveByRegexResponse, Repeat.NEVER)
 KEY_EVENTS = _objects("KvEvents", object_pb2.KvEventsResponse, Repeat.ALWAYS)
 REMOVE_ALL = _objects("RemoveAll", object_pb2.RemoveAllResponse, Repeat.NEVER)
 SERVICE_READY = _clients("ServiceReady", client_pb2.ServiceReadyResponse, Repeat.ALWAYS)
 PING = _clients("Ping", client_pb2.PingResponse, Repeat.ALWAYS)
-MOUNT = _clients("MountSegment", client_pb2.MountSegmentResponse, Repeat.SAME_ID)
-REMOUNT = _clients("ReMountSegment", client_pb2.ReMountSegmentResponse, Repeat.SAME_ID)
-UNMOUNT = _clients("UnmountSegment", client_pb2.UnmountSegmentResponse, Repeat.SAME_ID)
+MOUNT = _clients("MountSegment", client_pb2.MountSegmentResponse, Repeat.SAME_TWICE)
+REMOUNT = _clients("ReMountSegment", client_pb2.ReMountSegmentResponse, Repeat.SAME_TWICE)
+UNMOUNT = _clients("UnmountSegment", client_pb2.UnmountSegmentResponse, Repeat.SAME_TWICE)
 
 
 @dataclass(eq=False)
