@@ -11,7 +11,12 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 )
 
-const readTimeout = 3 * time.Second
+const (
+	readTimeout = 3 * time.Second
+	// lookEvery is how often the leader key is read anew while calls need a leader that
+	// is not found. It is longer than most failovers take.
+	lookEvery = 2 * time.Second
+)
 
 // watch follows the leader key until the context ends, whatever happens to etcd.
 // The client lives without it, by what it knows and by hints.
@@ -33,7 +38,9 @@ func (f *finder) watch(ctx context.Context, etcd *clientv3.Client) {
 	}
 }
 
-// follow reads the leader key and then watches it, until that fails. It reports
+// follow reads the leader key and then watches it, until that fails or brings no
+// leader where one is needed: an etcd that was wiped, or restored, counts its
+// revisions anew, and a watch waits in silence for one that is to come. It reports
 // whether etcd has answered at all.
 func (f *finder) follow(ctx context.Context, etcd *clientv3.Client) (answered bool, err error) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(ctx))
@@ -48,17 +55,29 @@ func (f *finder) follow(ctx context.Context, etcd *clientv3.Client) (answered bo
 	for _, kv := range resp.Kvs {
 		f.readLeaderKey(kv)
 	}
-	for r := range etcd.Watch(ctx, key, clientv3.WithRev(resp.Header.Revision+1)) {
-		if err := r.Err(); err != nil {
-			return true, err
-		}
-		for _, e := range r.Events {
-			if e.Type == clientv3.EventTypePut {
-				f.readLeaderKey(e.Kv)
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	changes := etcd.Watch(ctx, key, clientv3.WithRev(resp.Header.Revision+1))
+	for {
+		select {
+		case <-look.C:
+			if f.needed() {
+				return true, errors.New("calls need a leader, and the watch names none")
+			}
+		case r, ok := <-changes:
+			if !ok {
+				return true, errors.New("the watch ended")
+			}
+			if err := r.Err(); err != nil {
+				return true, err
+			}
+			for _, e := range r.Events {
+				if e.Type == clientv3.EventTypePut {
+					f.readLeaderKey(e.Kv)
+				}
 			}
 		}
 	}
-	return true, errors.New("the watch ended")
 }
 
 func (f *finder) readLeaderKey(kv *mvccpb.KeyValue) {

@@ -134,3 +134,43 @@ func TestTermInEtcdFencesTheOldOne(t *testing.T) {
 	old.gate.Close(service.Hint{})
 	put(t, c, "k")
 }
+
+// Who begins anew in an etcd that was wiped is found there, although etcd counts its
+// revisions from the beginning then.
+func TestLeaderInAnEtcdThatWasWiped(t *testing.T) {
+	t.Parallel()
+	server := etcdtest.Start(t)
+	etcd := server.Client(t)
+	cl := newCluster(t, 3)
+	cl.lead(0)
+	for range 100 {
+		elected(t, etcd, cl.nodes[0], 1, promote.Serving)
+	}
+	c := connect(t, client.Config{EtcdEndpoints: server.Endpoints(), EtcdPrefix: "/prefix"})
+	mountMemory(t, c)
+	put(t, c, "k")
+	for _, tc := range []struct {
+		name  string
+		leads int
+		wait  bool // with a call that waits for a leader meanwhile
+	}{{"before the next call", 1, false}, {"while a call waits", 2, true}} {
+		cl.rest()
+		server.Wipe()
+		exists := make(chan error, 1)
+		call := func() {
+			_, err := c.ExistKey(soon(t, 20*time.Second), "k")
+			exists <- err
+		}
+		if tc.wait {
+			go call()
+			within(t, "the call to begin", func() bool { return client.Calls(c) > 0 })
+		}
+		cl.lead(tc.leads)
+		cl.silence()
+		elected(t, etcd, cl.nodes[tc.leads], metadata.Term(cl.term), promote.Serving)
+		if !tc.wait {
+			go call()
+		}
+		wantKind(t, tc.name, <-exists, errs.OK)
+	}
+}

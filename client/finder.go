@@ -233,6 +233,13 @@ func (f *finder) quiet() bool {
 	return l != nil && f.calls.Load() > 0 && f.silence(l) > quietFor
 }
 
+// needed reports whether calls need another leader than is known.
+func (f *finder) needed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.searching
+}
+
 // silence returns how long a leader has answered nothing.
 func (f *finder) silence(l *leader) time.Duration {
 	return f.clock() - time.Duration(l.answered.Load())
