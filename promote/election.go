@@ -44,7 +44,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 	}
 	l, view := s.leader, s.view
 	n.setLeader(l)
-	s.pause = n.outlast(ctx, s.pause)
+	s.pause = n.outlast(ctx, s.pause, errors.Is(at.Against(view.Cursor, view.Err), journal.ErrLost))
 	squatted := n.squatters.look(ctx, n, l, view)
 	if s.there {
 		n.leaderless = 0
@@ -55,7 +55,7 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		return nil, cmp.Or(squatted, n.silence.look(n.Clock(), l, view, s.pause))
 	}
 	if f.Lost().Err != nil { // a state that the head does not continue stands in no election
-		return n.refound(ctx, f, s.nodes)
+		return n.refound(ctx, f, s)
 	}
 	if err := at.Against(view.Cursor, view.Err); err != nil {
 		return nil, err // the follower finds out more

@@ -13,9 +13,9 @@ import (
 	"github.com/understudy-store/understudy/journal"
 )
 
-// A Pause is an operator's order that no node takes over by itself. It only holds
-// elections back: what fences a primary off stays as it is. Who was chosen by a handover,
-// and who served last, may still be elected.
+// A Pause is an operator's order that no node takes over by itself, nor founds a lost
+// journal anew. It only holds elections back: what fences a primary off stays as it is. Who
+// was chosen by a handover, and who served last, may still be elected.
 //
 // It stands in etcd, beside the journal, on a lease: so it ends in time, whatever
 // becomes of the operator and the nodes. But etcd counts a lease anew whenever another of its
@@ -42,15 +42,24 @@ func pauseOf(kvs []*mvccpb.KeyValue) (p Pause) {
 	return p
 }
 
-// A pauseCount is for how long a node has seen a pause, by its clock.
+// A pauseCount is since when a node has seen a pause, by its clock.
 type pauseCount struct {
 	rev   int64
 	since time.Duration
 }
 
 // outlast returns the pause that holds of one that stands in etcd, and deletes the key
-// of one that this node has seen for as long as it was to last.
-func (n *Node) outlast(ctx context.Context, p Pause) Pause {
+// of one that this node has seen for as long as it was to last. If the key went with the
+// journal, nobody has ended the pause: it goes on.
+func (n *Node) outlast(ctx context.Context, p Pause, isLost bool) Pause {
+	switch {
+	case !isLost:
+		n.lastPause = p
+	case p.there: // it was not lost, or stands again: if it goes now, somebody has ended it
+		n.lastPause = Pause{}
+	default:
+		p = n.retain(ctx)
+	}
 	left := n.pauseLeft(p)
 	n.setPaused(p.there)
 	if !p.there || left > 0 {
@@ -66,6 +75,36 @@ func (n *Node) outlast(ctx context.Context, p Pause) Pause {
 	n.Log.Warn().Str("lasted", p.For).Msg("automatic takeover is no longer paused: the time is over")
 	n.setPaused(false)
 	return Pause{}
+}
+
+// retain writes the pause that stood beside the journal into etcd again, for as long as it
+// still lasts, and returns it, also if it cannot be written.
+func (n *Node) retain(ctx context.Context) Pause {
+	left := n.pauseLeft(n.lastPause).Round(time.Second)
+	if left == 0 {
+		return Pause{}
+	}
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	put, err := n.putPause(ctx, Pause{NodeID: n.lastPause.NodeID, For: left.String()}, left)
+	if err == nil {
+		_, err = n.Client.Txn(ctx).If(notPaused(n.Layout)).Then(put).Commit()
+	}
+	n.Log.Warn().Err(err).Dur("lasts", left).Msg("the pause of automatic takeover was lost with the journal: this node writes it again")
+	return n.lastPause
+}
+
+// putPause is what writes a pause, on a lease that it grants.
+func (n *Node) putPause(ctx context.Context, p Pause, d time.Duration) (clientv3.Op, error) {
+	value, err := json.Marshal(p)
+	if err != nil {
+		return clientv3.Op{}, err
+	}
+	lease, err := n.Client.Grant(ctx, int64((d+time.Second-1)/time.Second))
+	if err != nil {
+		return clientv3.Op{}, err
+	}
+	return clientv3.OpPut(n.Layout.Pause(), string(value), clientv3.WithLease(lease.ID)), nil
 }
 
 // pauseLeft is how long a pause still lasts for this node; 0 for none.
@@ -133,13 +172,9 @@ func (n *Node) PauseTakeover(ctx context.Context, d time.Duration) error {
 	if d < time.Second || d > MaxPause {
 		return errs.New(errs.InvalidParams, op, "a pause of %v; give 1s to %v", d, MaxPause)
 	}
-	value, err := json.Marshal(Pause{NodeID: n.ID, For: d.String()})
-	if err != nil {
-		return err
-	}
-	lease, err := n.Client.Grant(ctx, int64((d+time.Second-1)/time.Second))
+	put, err := n.putPause(ctx, Pause{NodeID: n.ID, For: d.String()}, d)
 	if err == nil {
-		_, err = n.Client.Put(ctx, n.Layout.Pause(), string(value), clientv3.WithLease(lease.ID))
+		_, err = n.Client.Do(ctx, put)
 	}
 	if err != nil {
 		return errs.Wrap(errs.Unavailable, op, err)

@@ -122,3 +122,69 @@ func TestAPauseEndsThoughItsLeaseGoesOn(t *testing.T) {
 	}
 	a.wire.heal()
 }
+
+// While automatic takeover is paused, nobody founds a lost journal anew either, also where
+// the pause itself was lost with it.
+func TestPauseHoldsFoundingsBack(t *testing.T) {
+	t.Parallel()
+	for name, lose := range losses {
+		t.Run(name, func(t *testing.T) {
+			etcd := etcdtest.Start(t)
+			w := newCluster(t, etcd)
+			a := w.start("a")
+			w.serving(a).mount()
+			_, old := readHead(t, etcd)
+			a.put(keys("k", 5)...)
+			b := w.start("b")
+			w.promotable(b)
+			w.know(a, b)
+			w.equal(a, b)
+			if err := b.PauseTakeover(t.Context(), time.Minute); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "b to see the pause", func() bool { return b.Status().Paused })
+			a.ended.Store(true) // it answers nobody
+			a.wire.cut()
+			lose(t, etcd, old)
+			waitFor(t, "b to say why nobody serves", func() bool {
+				if b.serves() {
+					t.Fatal("b has founded the journal anew, though takeover is paused")
+				}
+				o := b.Status().Obstacle
+				return o != nil && o.Cause == promote.TakeoverPaused && strings.Contains(o.Reason, "the journal is lost") && strings.Contains(o.Help, "masterctl resume")
+			})
+			if left, err := b.Paused(t.Context()); err != nil || left <= 0 || left > time.Minute {
+				t.Errorf("paused for another %v, %v; want up to a minute", left, err)
+			}
+			if err := b.PauseTakeover(t.Context(), 0); err != nil {
+				t.Fatal(err)
+			}
+			w.serving(b).has(keys("k", 5)...)
+		})
+	}
+}
+
+// The primary that served last founds a lost journal anew in spite of a pause, though
+// another node holds as much.
+func TestThePrimaryFoundsInSpiteOfAPause(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	b := w.start("b")
+	w.serving(b).mount()
+	b.put("k")
+	a := w.start("a")
+	w.promotable(a)
+	w.know(a, b)
+	if err := a.PauseTakeover(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "a to see the pause", func() bool { return a.Status().Paused })
+	w.equal(b, a)
+	do(t, etcd, clientv3.OpDelete(layout.Head()))
+	if now := w.founder(a, b); now != b {
+		t.Errorf("%s founded the journal anew, want b, which served last", now.id)
+	}
+	b.has("k")
+	w.promotable(a)
+}

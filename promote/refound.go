@@ -49,6 +49,11 @@ func (s Standing) ahead(o Standing) bool {
 	return s.ID < o.ID
 }
 
+// level reports whether a node and another one hold the same of a journal.
+func (s Standing) level(o Standing) bool {
+	return s.Position.Term == o.Position.Term && s.Position.Seq == o.Position.Seq && s.Complete == o.Complete
+}
+
 // A founding says how a journal that was lost was founded anew.
 type founding struct {
 	cause   string // of the loss
@@ -91,8 +96,9 @@ const (
 // refound founds the lost journal anew from this node's state, if no other node holds
 // more of it (docs/failover.md, "etcd has lost the journal"). A state from a file is a
 // base for that only if a node answers that did not restart and holds no more. Otherwise,
-// or while others may answer, it does nothing: it is called again.
-func (n *Node) refound(ctx context.Context, f *follower.Follower, registered []NodeInfo) (*candidate, error) {
+// or while others may answer, it does nothing: it is called again. While takeover is paused
+// the last primary alone does it.
+func (n *Node) refound(ctx context.Context, f *follower.Follower, seen scene) (*candidate, error) {
 	store, at := f.State()
 	st := f.Status()
 	loss := st.Loss
@@ -108,39 +114,43 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower, registered []N
 	}
 	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: st.Complete, Restored: st.File != ""}
 	known, primary := n.companions.known().At, n.lastPrimary(at.Head)
-	for _, other := range registered {
+	for _, other := range seen.nodes {
 		if other.ID != n.ID && other.Lost != "" && !other.Foreign {
 			known[other.ID] = other.RPC
 		}
 	}
 	answers, here, lived, waited := n.ask(ctx, known), false, st.Complete, n.Clock()-loss.Since
-	seen := max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.previousLeader().Term, n.companions.known().Term)
+	term := max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.previousLeader().Term, n.companions.known().Term)
 	for _, s := range answers {
-		seen = max(seen, s.Position.Term)
+		term = max(term, s.Position.Term)
 		ours := (s.Complete || s.Restored) && s.Position.Seq > 0 && s.History.Is(self.History)
 		lived = lived || ours && s.Complete
 		here = here || ours && s.Complete && s.ID == primary
+		others := s.ahead(self) && !(seen.pause.there && primary == n.ID && s.level(self))
 		switch {
 		case s.Role == Primary && s.History.Is(self.History):
 			return nil, fmt.Errorf("%s still commits to the journal that this node finds lost", s.ID)
 		case s.Complete && s.Position.Seq > 0 && !s.History.Is(self.History) && s.Position.Term > self.Position.Term:
 			// Terms of a journal that was founded anew are far above those before it.
 			return nil, fmt.Errorf("%s holds a later journal, at sequence %d of term %d", s.ID, s.Position.Seq, s.Position.Term)
-		case ours && s.ahead(self) && (s.Complete || waited < 2*n.RefoundWait): // a restored one may not know this node
+		case ours && others && (s.Complete || waited < 2*n.RefoundWait): // a restored one may not know this node
 			return nil, fmt.Errorf("%s is to found the journal anew, at sequence %d of term %d", s.ID, s.Position.Seq, s.Position.Term)
 		}
 	}
 	if len(answers) < len(known) && waited < n.RefoundWait {
 		return nil, nil
 	}
-	if !lived {
+	switch {
+	case !lived:
 		return nil, n.holdsFile(st, loss.Err.Cause)
+	case seen.pause.there && primary != n.ID:
+		return nil, seen.pause.obstacle("the journal is lost: " + loss.Err.Cause)
 	}
 	founded := &founding{cause: loss.Err.Cause, by: "the state of " + n.ID, at: self.Position.Seq, file: self.Restored}
 	if primary != n.ID && !here {
 		founded.absent = primary
 	}
-	return n.found(ctx, f, grounds{store: store, at: at, head: loss.Found.Cursor, learned: loss.Since}, seen+foundingTerms, founded)
+	return n.found(ctx, f, grounds{store: store, at: at, head: loss.Found.Cursor, learned: loss.Since}, term+foundingTerms, founded)
 }
 
 // lastPrimary returns which node was elected last, as far as this node knows. Where its

@@ -95,6 +95,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	defer end(nil)
 
 	n.setTerm(t)
+	n.lastPause = Pause{}
 	err := t.begin(running, &c.phases)
 	if err == nil {
 		n.setTakeover(c.phases)
