@@ -18,8 +18,8 @@ import (
 
 // A leaseList is what `masterctl leases` prints.
 type leaseList struct {
-	NodeID string        `json:"node_id"` // who was asked
-	Leases []leaseResult `json:"leases"`  // longest first
+	NodeID string         `json:"node_id"` // who was asked
+	Leases []*leaseResult `json:"leases"`  // longest first
 }
 
 type leaseResult struct {
@@ -43,12 +43,12 @@ none of them. If no node serves, another one answers with what the journal says.
 		}
 		req.Leased, req.IncludeUnreadable = true, true
 		return f.withNodes(func(ctx context.Context, cmd *cobra.Command, ns nodes) error {
-			list := leaseList{ns.best().id, []leaseResult{}}
+			list := leaseList{ns.best().id, []*leaseResult{}}
 			err := f.listKeys(ctx, ns, req, func(page *pb.ListKeysResponse) bool {
 				left := page.GetLeaseRemainingMs()
 				for i, key := range page.GetKeys() {
 					if i < len(left) { // a node of an older version sends none
-						list.Leases = append(list.Leases, leaseResult{key, left[i]})
+						list.Leases = append(list.Leases, &leaseResult{key, left[i]})
 					}
 				}
 				return !which.enough(len(list.Leases) - 1)
@@ -56,7 +56,7 @@ none of them. If no node serves, another one answers with what the journal says.
 			if err != nil {
 				return err
 			}
-			slices.SortFunc(list.Leases, func(a, b leaseResult) int {
+			slices.SortFunc(list.Leases, func(a, b *leaseResult) int {
 				return cmp.Or(cmp.Compare(b.Remaining, a.Remaining), cmp.Compare(a.Key, b.Key))
 			})
 			list.Leases = cut(cmd, list.Leases, which.limit)

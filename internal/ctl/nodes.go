@@ -292,11 +292,13 @@ func (ns nodes) answering() (list nodes) {
 }
 
 // primary returns the node that serves, in the highest term; nil if none does.
-func (ns nodes) primary() *node {
+func (ns nodes) primary() (best *node) {
 	for _, n := range ns.serving() {
-		return n
+		if best == nil || n.status.GetHeader().GetTerm() > best.status.GetHeader().GetTerm() {
+			best = n
+		}
 	}
-	return nil
+	return best
 }
 
 // best returns the primary, or else a node that answers.

@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -43,13 +42,9 @@ func rivalryOf(check string, of nodes, text string, has func(*node) string) riva
 	return r
 }
 
-// serving are the nodes that say that they serve, that of the highest term first.
+// serving are the nodes that say that they serve.
 func (ns nodes) serving() nodes {
-	list := slices.DeleteFunc(ns.answering(), func(n *node) bool { return n.status.GetNode().GetRole() != pb.Role_ROLE_PRIMARY })
-	slices.SortStableFunc(list, func(a, b *node) int {
-		return -cmp.Compare(a.status.GetHeader().GetTerm(), b.status.GetHeader().GetTerm())
-	})
-	return list
+	return slices.DeleteFunc(ns.answering(), func(n *node) bool { return n.status.GetNode().GetRole() != pb.Role_ROLE_PRIMARY })
 }
 
 // withJournal are the nodes that hold the state of a journal.
