@@ -22,6 +22,7 @@ import (
 	"github.com/understudy-store/understudy/internal/etcd/members"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/rpcerr"
+	"github.com/understudy-store/understudy/internal/security/certs"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -285,6 +286,28 @@ func TestAMemberFoundsNoSecondEtcd(t *testing.T) {
 			t.Errorf("%s: got %v, want that it founds none", name, err)
 		}
 	}
+}
+
+// A certificate need have the advertised host alone: a node reaches its own etcd on loopback
+// though that has no name of it.
+func TestCertificateOfTheAdvertisedHost(t *testing.T) {
+	t.Parallel()
+	const host = "127.0.0.2"
+	files := issue(t, newAuthority(t), "node", certs.Subject{Name: "node", Role: "node", Hosts: []string{host}})
+	at := func(c config.Config) config.Config {
+		c = secure(c, files)
+		c.Listen.RPCAddress, c.Security.Roles = host, true
+		_, port, err := net.SplitHostPort(c.HA.EtcdPeerListen)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.HA.EtcdPeerListen = net.JoinHostPort(host, port)
+		return c
+	}
+	run(t, at(machine(t, "a"))).serves()
+	lone := at(machine(t, "c"))
+	lone.HA.ClusterInit, lone.HA.EtcdPeerListen = false, ""
+	run(t, lone).serves()
 }
 
 // A node with an etcd of its own does not become a second one beside that which it is to

@@ -3,6 +3,7 @@ package app
 import (
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -81,7 +82,7 @@ func (a *App) etcdAccess() (access etcdclient.Access, err error) {
 	s := a.cfg.Security
 	switch {
 	case a.cfg.HA.Embedded() && a.certs != nil:
-		access.TLS, access.Renewed = a.certs.Client(), a.certs.Client
+		access.TLS, access.Renewed = a.ownEtcdTLS(), a.ownEtcdTLS
 	case a.etcdCerts != nil:
 		access.TLS, access.Renewed = a.etcdCerts.Client(), a.etcdCerts.Client
 	}
@@ -94,6 +95,18 @@ func (a *App) etcdAccess() (access etcdclient.Access, err error) {
 	}
 	access.User, access.Password = s.EtcdUser, strings.TrimRight(string(password), "\r\n")
 	return access, nil
+}
+
+// ownEtcdTLS is what this node demands of the etcd in this process. That listens on loopback
+// mostly, and its certificate need have the advertised host alone.
+func (a *App) ownEtcdTLS() *tls.Config {
+	hosts := make([]string, 0, 2)
+	for _, address := range []string{a.cfg.HA.EtcdListen, a.cfg.Node.AdvertiseAddress} {
+		if host, _, err := net.SplitHostPort(address); err == nil {
+			hosts = append(hosts, host)
+		}
+	}
+	return a.certs.ClientOfOwn(hosts...)
 }
 
 // allowed lets through only who may use Mooncake's protocol, for what has no more

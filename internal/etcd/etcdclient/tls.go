@@ -1,6 +1,7 @@
 package etcdclient
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -14,8 +15,10 @@ import (
 // authorities that it was made with.
 type renewed struct{ now func() *tls.Config }
 
+// ClientHandshake demands the name of the endpoint, unless the config has another one.
 func (r renewed) ClientHandshake(ctx context.Context, authority string, raw net.Conn) (net.Conn, credentials.AuthInfo, error) {
-	return credentials.NewTLS(r.now()).ClientHandshake(ctx, authority, raw)
+	config := r.now()
+	return credentials.NewTLS(config).ClientHandshake(ctx, cmp.Or(config.ServerName, authority), raw)
 }
 
 func (r renewed) ServerHandshake(net.Conn) (net.Conn, credentials.AuthInfo, error) {

@@ -16,6 +16,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -192,6 +193,20 @@ func (s *Source) Client() *tls.Config {
 		config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 			return cmp.Or(s.now.Load().pair, &tls.Certificate{}), nil
 		}
+	}
+	return config
+}
+
+// ClientOfOwn is Client for a server that presents the same certificate, under whichever
+// of its hosts: the first one that the certificate has is demanded.
+func (s *Source) ClientOfOwn(hosts ...string) *tls.Config {
+	config := s.Client()
+	c := s.now.Load()
+	if c.pair == nil || c.pair.Leaf == nil {
+		return config
+	}
+	if i := slices.IndexFunc(hosts, func(host string) bool { return c.pair.Leaf.VerifyHostname(host) == nil }); i >= 0 {
+		config.ServerName = hosts[i]
 	}
 	return config
 }
