@@ -41,7 +41,9 @@ func (a *App) place(ctx context.Context, dir string, secrecy etcdserver.TLS) (et
 	if err := a.checkPlace(ctx, m, secrecy); err != nil || len(a.cfg.HA.Join) == 0 {
 		return m, err
 	}
-	others := &peers{clusterID: a.cfg.HA.ClusterID, nodeID: a.cfg.Node.ID, log: a.log, certs: a.certs, mayBePlain: !a.cfg.Security.Required}
+	// Never in plain text if this node has a certificate, as the others have one then: the
+	// join token goes along.
+	others := &peers{clusterID: a.cfg.HA.ClusterID, nodeID: a.cfg.Node.ID, log: a.log, certs: a.certs}
 	said := make(map[string]string)
 	for {
 		var refused []string

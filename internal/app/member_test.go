@@ -195,6 +195,31 @@ func (m *member) says(text string) {
 	}
 }
 
+// The join token does not go in plain text, also while --tls-required=false lets other calls
+// do: somebody between the nodes could have them do it.
+func TestJoinTokenGoesOverTLS(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	c := secure(machine(t, "b"), nodeFiles(t, newAuthority(t)))
+	c.Security.Required, c.HA.ClusterInit, c.HA.Join = false, false, []string{l.Addr().String()}
+	run(t, c)
+	for range 3 {
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		first := make([]byte, 1)
+		_, err = io.ReadFull(conn, first)
+		if _ = conn.Close(); err != nil || first[0] != 0x16 { // a handshake's record
+			t.Fatalf("it began with %q, %v; want TLS", first, err)
+		}
+	}
+}
+
 // A member runs before its node is registered: while it catches up without a vote, and while
 // its node loads what it kept. Until it has gone it is not taken away.
 func TestAMemberThatRunsStays(t *testing.T) {
