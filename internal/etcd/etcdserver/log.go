@@ -3,6 +3,7 @@ package etcdserver
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -37,14 +38,29 @@ const repeats = 3
 //
 // etcd calls Fatal on damaged data, which would end the program without a
 // word to its caller. Here a Fatal panics instead: during the start it becomes
-// an error, later it stops the program with a trace.
-func zapLogger(log zerolog.Logger, muted *atomic.Bool) *zap.Logger {
+// an error, later it stops the program with a trace. stale is called in place of raft's
+// panic about an old copy of a member's data, and ends the goroutine that found it.
+func zapLogger(log zerolog.Logger, muted *atomic.Bool, stale func(found string)) *zap.Logger {
 	encoder := zapcore.NewJSONEncoder(zapcore.EncoderConfig{
 		MessageKey: zerolog.MessageFieldName, LevelKey: zerolog.LevelFieldName, EncodeLevel: zapcore.LowercaseLevelEncoder,
 	})
 	wanted := zap.LevelEnablerFunc(func(l zapcore.Level) bool { return l >= zapcore.WarnLevel && !muted.Load() })
 	core := zapcore.NewSamplerWithOptions(zapcore.NewCore(encoder, zapcore.AddSync(lines{log}), wanted), time.Second, repeats, 0)
-	return zap.New(core, zap.WithFatalHook(zapcore.WriteThenPanic))
+	return zap.New(core, zap.WithFatalHook(zapcore.WriteThenPanic), zap.WithPanicHook(panicHook{stale}))
+}
+
+// lostEntries begins what raft panics with if the leader knows of entries that this member has
+// had and does not have any more.
+const lostEntries = "tocommit("
+
+type panicHook struct{ stale func(found string) }
+
+func (h panicHook) OnWrite(e *zapcore.CheckedEntry, _ []zapcore.Field) {
+	if !strings.HasPrefix(e.Message, lostEntries) {
+		panic(e.Message)
+	}
+	h.stale(e.Message)
+	runtime.Goexit()
 }
 
 // lines takes etcd's log as lines of JSON.

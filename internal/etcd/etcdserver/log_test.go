@@ -14,7 +14,7 @@ import (
 func TestLogsAreReducedAndRouted(t *testing.T) {
 	var out bytes.Buffer
 	var muted atomic.Bool
-	log := zapLogger(zerolog.New(&out), &muted).With(zap.String("member", "a"))
+	log := zapLogger(zerolog.New(&out), &muted, nil).With(zap.String("member", "a"))
 
 	log.Info("not of interest")
 	log.Warn("simple token is not cryptographically signed")

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 )
@@ -20,10 +21,19 @@ import (
 // that runs an etcd in the directory it names.
 const childDir = "UNDERSTUDY_TEST_ETCD_DIR"
 
+// childMember makes that process a member: NAME=ADDRESS.
+const childMember = "UNDERSTUDY_TEST_ETCD_MEMBER"
+
 // child runs an etcd, says on stdout where it serves or why it does not, and
 // ends with its stdin: with its parent, whatever becomes of that.
 func child(dir string) int {
-	s, err := etcdserver.Start(context.Background(), etcdserver.Settings{DataDir: dir})
+	settings := etcdserver.Settings{DataDir: dir}
+	settings.Member.Name, settings.Member.PeerAddr, _ = strings.Cut(os.Getenv(childMember), "=")
+	start := etcdserver.Start
+	if settings.Member.Name != "" {
+		start = runs
+	}
+	s, err := start(context.Background(), settings)
 	if err != nil {
 		fmt.Println("error:", err)
 		return 1
@@ -36,16 +46,26 @@ func child(dir string) int {
 	return 0
 }
 
+// runs is Start of a member that ends by itself.
+func runs(_ context.Context, settings etcdserver.Settings) (*etcdserver.Server, error) {
+	s, err := etcdserver.Launch(settings)
+	if err != nil {
+		return nil, err
+	}
+	err = <-s.Err()
+	return s, errors.Join(err, s.Close())
+}
+
 // startChild runs an etcd in a process of its own and returns the one line it
 // says. Kill stops it by SIGKILL.
-func startChild(t *testing.T, dir string) (said string, kill func()) {
+func startChild(t *testing.T, dir string, env ...string) (said string, kill func()) {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), exe)
-	cmd.Env = append(os.Environ(), childDir+"="+dir)
+	cmd.Env = append(append(os.Environ(), childDir+"="+dir), env...)
 	if _, err := cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}
@@ -150,6 +170,52 @@ func TestDamagedDataIsAnError(t *testing.T) {
 				t.Errorf("it said %q, want an error with what to do", said)
 			}
 		})
+	}
+}
+
+// A member that was restored from an older copy of its directory lacks what the others know
+// that it had. raft panics then, in a goroutine of its own.
+func TestAnOldCopyOfAMembersDataIsAnError(t *testing.T) {
+	first, second := one(t, "a"), one(t, "b")
+	first.Member.Founds = true
+	a := start(t, first)
+	client := dial(t, a.Endpoints()...)
+	url := etcdserver.PeerURL(second.Member.PeerAddr, etcdserver.TLS{})
+	if _, err := client.MemberAddAsLearner(t.Context(), []string{url}); err != nil { // its silence deposes no leader
+		t.Fatal(err)
+	}
+	second.Member.InitialCluster = "a=" + etcdserver.PeerURL(first.Member.PeerAddr, etcdserver.TLS{}) + ",b=" + url
+	catchUp := func() {
+		t.Helper()
+		b, err := etcdserver.Launch(second)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for b.Embedded().Server.AppliedIndex() < a.Embedded().Server.AppliedIndex() {
+			select {
+			case err := <-b.Err():
+				t.Fatal(err)
+			case <-time.After(time.Millisecond):
+			}
+		}
+		if err := b.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	catchUp()
+	old := filepath.Join(t.TempDir(), "old")
+	if err := os.CopyFS(old, os.DirFS(second.DataDir)); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		put(t, client, "k", "v")
+	}
+	catchUp()
+	said, kill := startChild(t, old, childMember+"=b="+second.Member.PeerAddr)
+	defer kill()
+	t.Log(said)
+	if !strings.HasPrefix(said, "error: ") || !strings.Contains(said, "masterctl member replace --yes b") {
+		t.Errorf("it said %q, want an error with what to do", said)
 	}
 }
 

@@ -30,6 +30,8 @@ type Server struct {
 	unlock   func() error
 	muted    atomic.Bool // drops etcd's log entries; set while it is closed
 	direct   *directCalls
+	stale    chan string // yields once what raft found if the data are an old copy
+	hangs    atomic.Bool // since then: raft has ended, and the server would wait for it
 
 	// registered yields etcd's gRPC server when the member is ready and about
 	// to accept clients.
@@ -74,6 +76,7 @@ func Launch(settings Settings) (*Server, error) {
 		direct:     newDirectCalls(),
 		registered: make(chan *grpc.Server, 1),
 		closing:    make(chan struct{}),
+		stale:      make(chan string, 1),
 		errc:       make(chan error, 1),
 	}
 	s.closeOnce = sync.OnceValue(s.close)
@@ -122,7 +125,7 @@ func (s *Server) startEtcd() (err error) {
 		}
 	}()
 	c := s.embedConfig()
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(s.Logger, &s.muted))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zapLogger(s.Logger, &s.muted, s.isStale))
 	c.ServiceRegister = func(g *grpc.Server) { s.registered <- g }
 	s.etcd, err = embed.StartEtcd(c)
 	return err
@@ -169,6 +172,10 @@ func (s *Server) watch() {
 		return
 	case err = <-s.etcd.Err():
 	case <-s.etcd.Server.StopNotify():
+	case found := <-s.stale:
+		s.errc <- fmt.Errorf("embedded etcd in %s no longer serves: its data are older than those that the other members know it to have had, as of a copy "+
+			"that was restored (%s): move this directory away, start the node with --join alone, and masterctl member replace --yes %s", s.DataDir, found, s.Member.Name)
+		return
 	}
 	if err == nil {
 		err = errors.New("it stopped by itself")
@@ -179,15 +186,27 @@ func (s *Server) watch() {
 	s.errc <- fmt.Errorf("embedded etcd in %s no longer serves: %w", s.DataDir, err)
 }
 
+// isStale is called by raft once it has found that the data are an old copy.
+func (s *Server) isStale(found string) {
+	s.hangs.Store(true)
+	select {
+	case s.stale <- found:
+	default:
+	}
+}
+
 // Close stops the server, drops its clients and unlocks the data directory.
-// It returns within 15 s, with an error if etcd has not stopped by then. It
-// may be called more than once.
+// It returns within 15 s, with an error if etcd has not stopped by then. If the data are an
+// old copy, etcd cannot be stopped: the process is to end. It may be called more than once.
 func (s *Server) Close() error { return s.closeOnce() }
 
 func (s *Server) close() error {
 	s.muted.Store(true) // etcd reports each listener that is closed as an error
 	close(s.closing)
 	s.watching.Wait()
+	if s.hangs.Load() {
+		return nil
+	}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
