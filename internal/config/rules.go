@@ -126,6 +126,8 @@ func advice(c *Config) []rule {
 			!c.HA.Enabled || local || c.Node.AdvertiseAddress != "" || !unspecified(c.Listen.RPCAddress),
 			"the node listens on all interfaces, so it will advertise 127.0.0.1, which only this machine can dial; " +
 				"give the address that peers and clients should use"},
+		{"journal-compact etcd_endpoints enable_ha", !c.HA.Embedded() || c.Journal.Compact != CompactOff,
+			"leaves the embedded etcd to grow until it is full and takes no changes, as nobody else compacts it; auto does"},
 		{"trace-ratio trace-endpoint", c.Debug.TraceEndpoint != "" || c.Debug.TraceRatio == Default(c.Role).Debug.TraceRatio,
 			"is not used without trace-endpoint"},
 		{"lease-critical-window default_kv_lease_ttl enable_ha", !c.HA.Enabled || c.Lease.CriticalWindow < c.Lease.TTL, fmt.Sprintf(

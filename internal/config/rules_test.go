@@ -308,6 +308,10 @@ var ruleTests = []struct {
 		"put_start_release_timeout_sec", "longer than put_start_discard_timeout_sec (30s)", false,
 	},
 	{
+		Primary, "--journal-compact=off --rpc_address=a", "--journal-compact=off --etcd_endpoints=a:1 --advertise-address=b",
+		"journal-compact", "nobody else compacts it", true,
+	},
+	{
 		Primary, "--etcd-quota-bytes=512MiB", "--etcd-quota-bytes=512MiB --journal-max-bytes=204MiB",
 		"journal-max-bytes", "at most two fifths of etcd-quota-bytes (512MiB)", false,
 	},
