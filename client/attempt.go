@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -36,24 +35,7 @@ type failure struct {
 type view struct {
 	clusterID    string
 	messageBytes int
-	term         atomic.Uint64 // the highest that is known
-}
-
-// see takes note of a term. It reports false if a higher one is known. 0 is
-// none: not every transport has terms.
-func (v *view) see(term uint64) bool {
-	if term == 0 {
-		return true
-	}
-	for {
-		highest := v.term.Load()
-		if term <= highest {
-			return term == highest
-		}
-		if v.term.CompareAndSwap(highest, term) {
-			return true
-		}
-	}
+	terms        terms
 }
 
 // attempt makes a call once, on a connection. It returns nil if resp is an
@@ -78,7 +60,7 @@ func (v *view) admit(h *pb.ResponseHeader) *failure {
 	if from.ClusterID != v.clusterID {
 		return v.wrongCluster(from)
 	}
-	if !v.see(from.Term) {
+	if !v.terms.served(from.Term) {
 		return v.deposed(from)
 	}
 	return nil
@@ -115,7 +97,9 @@ func (v *view) judgeAnswer(e *errs.Error, from rpcerr.Source) *failure {
 		return v.wrongCluster(from)
 	}
 	// Only of the primary is a lower term a sign that it was replaced.
-	if !v.see(from.Term) && e.Kind != errs.NotLeader {
+	if e.Kind == errs.NotLeader {
+		v.terms.announce(from.Term)
+	} else if !v.terms.served(from.Term) {
 		return v.deposed(from)
 	}
 	f := judgeKind(e)
@@ -146,8 +130,8 @@ func (v *view) wrongCluster(from rpcerr.Source) *failure {
 // deposed drops what a replaced primary has answered: it may not hold any more.
 func (v *view) deposed(from rpcerr.Source) *failure {
 	return &failure{from: from, repeat: true, open: true, drop: true, err: &errs.Error{Kind: errs.NotLeader, Detail: fmt.Sprintf(
-		"node %q answered in term %d although term %d has begun, so the answer was dropped; if the cluster has started over, make a new client",
-		from.NodeID, from.Term, v.term.Load())}}
+		"node %q answered in term %d although term %d has begun, so the answer was dropped; if nobody serves that, those of term %[2]d are taken after %[4]v",
+		from.NodeID, from.Term, v.terms.highest.Load(), lapseAfter)}}
 }
 
 // tooLarge distinguishes a request that was refused from an answer that was lost.

@@ -50,7 +50,7 @@ func newClient(config Config, now clock.Clock) (*Client, error) {
 		return nil, err
 	}
 	c := &Client{config: config, clock: now, mounts: mounts{busy: make(chan struct{}, 1)}, instance: newRequestID()}
-	c.view = &view{clusterID: config.ClusterID, messageBytes: config.MaxMessageBytes}
+	c.view = &view{clusterID: config.ClusterID, messageBytes: config.MaxMessageBytes, terms: terms{clock: now}}
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	c.finder = newFinder(c)
 	if len(config.EtcdEndpoints) > 0 {

@@ -60,5 +60,7 @@
 // errs.ObjectNotFound); errs.KindOf(err).Number() is the C++ master's number.
 //
 // The package must never import the server's packages, and never hand on an
-// answer of a primary that it knows to be replaced.
+// answer of a primary that it knows to be replaced. A term that nobody serves
+// for 10 s counts as come to nothing: then those of a lower one hold, as of a
+// cluster that has begun anew.
 package client

@@ -42,7 +42,7 @@ type leader struct {
 
 // A finder knows the leader. Hints, and the leader key in etcd, only say whom to
 // ask: a leader is a node that has answered as such, with a term that is not
-// lower than any that is known.
+// lower than any that is known (see terms).
 //
 // It asks only while calls wait for a leader. All callers share the one search.
 type finder struct {
@@ -151,7 +151,7 @@ func (f *finder) hint(address string, term uint64) {
 
 // announced takes note of the leader key in etcd: the node was elected, or serves.
 func (f *finder) announced(address string, term uint64) {
-	f.view.see(term)
+	f.view.terms.announce(term)
 	f.mu.Lock()
 	c := f.candidateLocked(address)
 	c.hinted = max(c.hinted, term)

@@ -117,7 +117,7 @@ func (f *finder) search(ctx context.Context) {
 func (f *finder) probe(ctx context.Context, c *candidate, found chan struct{}) {
 	pauses := newPauses()
 	for {
-		known := f.view.term.Load()
+		known := f.view.terms.highest.Load()
 		conn, err := f.connection(c)
 		if err != nil {
 			f.note(c, silent, err)
@@ -128,7 +128,7 @@ func (f *finder) probe(ctx context.Context, c *candidate, found chan struct{}) {
 			notify(found)
 			return
 		}
-		if f.view.term.Load() > known { // a node was elected, and serves soon
+		if f.view.terms.highest.Load() > known { // a node was elected, and serves soon
 			pauses.Reset()
 		}
 		select {

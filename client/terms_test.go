@@ -1,0 +1,74 @@
+package client_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/service"
+)
+
+// waits makes a call while the client's clock runs fast: half a second whenever the node
+// is asked whether it leads. It returns what came of the call, and how long that took.
+func waits(t *testing.T, c *client.Client, by *atomic.Int64, n *node) (took time.Duration, err error) {
+	t.Helper()
+	done := make(chan error, 1)
+	ctx := soon(t, 20*time.Second)
+	go func() { _, err := c.ExistKey(ctx, "k"); done <- err }()
+	for asked := n.asked.Load(); ; {
+		select {
+		case err := <-done:
+			return took, err
+		case <-time.After(time.Millisecond):
+			if now := n.asked.Load(); now > asked {
+				asked = now
+				took += 500 * time.Millisecond
+				by.Add(int64(500 * time.Millisecond))
+			}
+		}
+	}
+}
+
+// A higher term than that of the primary, which nobody serves, shuts its answers out for
+// a while, not for ever: neither if it was only announced nor if the cluster began anew.
+func TestHigherTermThatNobodyServes(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(*cluster, *client.Client){
+		"in an error": func(cl *cluster, c *client.Client) {
+			cl.nodes[0].gate.Close(service.Hint{Term: 9})
+			_, err := c.ExistKey(soon(t, 200*time.Millisecond), "k")
+			wantKind(t, "nobody serves", err, errs.Unavailable)
+		},
+		"announced": func(_ *cluster, c *client.Client) { client.Announce(c, "127.0.0.1:1", 9) },
+		"served before": func(cl *cluster, c *client.Client) {
+			cl.term = 8
+			cl.lead(0)
+			_, err := c.ExistKey(soon(t, 10*time.Second), "k")
+			wantKind(t, "in term 9", err, errs.OK)
+			cl.term = 0
+		},
+	} {
+		cl := newCluster(t, 1)
+		c, by := ahead(t, cl.nodes[0].address)
+		begin(cl, c)
+		n := cl.lead(0)
+		took, err := waits(t, c, by, n)
+		wantKind(t, name, err, errs.OK)
+		if took < 5*time.Second || took > 11*time.Second { // and while it was waited for an answer
+			t.Errorf("%s: answers were taken after %v, want 10 s", name, took)
+		}
+		client.Announce(c, "127.0.0.1:1", 9)
+		if took, err := waits(t, c, by, n); err != nil || took > 5*time.Second {
+			t.Errorf("%s, announced again: got %v after %v, want an answer at once", name, err, took)
+		}
+		cl.term = 9
+		cl.lead(0)
+		_, err = c.ExistKey(soon(t, 10*time.Second), "k")
+		wantKind(t, name+", later", err, errs.OK)
+		cl.nodes[0].gate.Open(cl.newMaster(1))
+		_, err = c.ExistKey(soon(t, 200*time.Millisecond), "k")
+		wantKind(t, name+", before it was served", err, errs.Unavailable)
+	}
+}
