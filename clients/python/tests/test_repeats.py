@@ -11,7 +11,7 @@ import grpc
 from google.protobuf import any_pb2
 
 import understudy
-from understudy import _calls, _wire, errors
+from understudy import _calls, _finder, _wire, errors
 from understudy.v1 import client_pb2, common_pb2, errors_pb2, object_pb2, replica_pb2
 
 # An answer, or an exception that ends the call.
@@ -148,6 +148,26 @@ class Repeats(unittest.TestCase):
         self.a.script, self.b.script = [late], [self.b.reserve]
         self.assertEqual(client.put_start("k", 1).id, 5)
         self.assertEqual((len(self.a.asked), len(self.b.asked)), (1, 1))
+
+    def test_a_term_that_nobody_serves_lapses(self) -> None:
+        self.addCleanup(setattr, _finder, "LAPSE_AFTER", _finder.LAPSE_AFTER)
+        _finder.LAPSE_AFTER = 1.0
+        client = self.client(self.a, self.b)
+        client.leader()
+        for case in ("announced", "served"):
+            self.a.term = 9
+            if case == "announced":
+                self.a.script = [self.a.fail("UNAVAILABLE_IN_CURRENT_MODE")]
+                self.a.leads = False
+                with self.assertRaises(errors.Unavailable):
+                    client.put_start("k", 1, timeout=0.3)
+                self.a.leads, self.a.script = True, []
+            else:
+                self.assertEqual(client.leader().term, 9)
+            self.a.term = 1
+            begun = time.monotonic()
+            self.assertEqual(client.leader().term, 1)
+            self.assertGreater(time.monotonic() - begun, 0.9)
 
     def test_a_leader_that_hangs_is_left_for_its_successor(self) -> None:
         client = self.client(self.a, self.b)

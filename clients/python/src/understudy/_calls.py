@@ -172,7 +172,9 @@ class Caller:
             detail = f"node {node_id} belongs to cluster {cluster_id}, and this client to {self._cluster_id}"
             raise _wire.Failure(errors.InvalidParams(operation.name, detail), drop=True) from None
         # Only of the primary is a lower term a sign that it was replaced.
-        if not self._finder.see(term) and not isinstance(error, errors.NotLeader):
+        if isinstance(error, errors.NotLeader):
+            self._finder.announce(term)
+        elif not self._finder.served(term):
             detail = f"node {node_id} answered in term {term}, which has ended; the answer was dropped"
             raise _wire.Failure(errors.NotLeader(operation.name, detail), repeat=True, open=True, drop=True) from None
 

@@ -15,6 +15,10 @@ from understudy.v1 import client_pb2
 CONTRACT_REVISION = 1
 # For how long one search asks the nodes. One that hangs answers never.
 SEARCH = 1.0
+# How long a term that nobody serves shuts out the answers of a lower one: by then nothing
+# is on its way any more that a replaced primary has answered. Answers that are refused may
+# be as far apart as the gap, to count as one time.
+LAPSE_AFTER, LAPSE_GAP = 10.0, 2.0
 # How many addresses are learned from hints of nodes.
 MAX_LEARNED = 16
 
@@ -86,7 +90,9 @@ class Finder:
         self._configured = len(self._nodes)
         self._current: Optional[Tuple[Node, Leader]] = None
         self._searched = 0.0  # when a search ended
-        self._term = 0
+        self._term = 0  # the highest: answers of lower ones come from a replaced primary
+        self._lapsed = 0  # terms up to this one count only once they are served
+        self._refused: Optional[Tuple[float, float]] = None  # when the first answer was refused, and the last
         self._problems: Dict[str, str] = {}
         self._met = False  # a node of this cluster has answered, ever
         self._foreign = False  # a node of another one has
@@ -102,11 +108,30 @@ class Finder:
             if self._current is not None and self._current[1] == leader:
                 self._current = None
 
-    def see(self, term: int) -> bool:
-        """Takes note of a term. False if a higher one is known; 0 is none."""
+    def announce(self, term: int) -> None:
+        """Takes note of a term that has begun. 0 is none."""
         with self._lock:
-            self._term = max(self._term, term)
-            return term == 0 or term == self._term
+            if term > self._term and term > self._lapsed:
+                self._term, self._refused = term, None
+
+    def served(self, term: int) -> bool:
+        """Takes note of the term of a primary's answer. False if that is to be refused; 0 is none."""
+        with self._lock:
+            if term == 0:
+                return True
+            if term < self._term:
+                if not self._lapses():
+                    return False
+                self._lapsed = max(self._lapsed, self._term)
+            self._term, self._refused = term, None
+            return True
+
+    def _lapses(self) -> bool:
+        """Whether answers were refused for long enough."""
+        at = now()
+        since, last = self._refused or (at, at)
+        self._refused = (since if at - last <= LAPSE_GAP else at, at)
+        return at - self._refused[0] >= LAPSE_AFTER
 
     def hint(self, address: str) -> Optional[Node]:
         """Takes note of where a node says that the leader is. Returns a node that is new."""
@@ -197,7 +222,7 @@ class Finder:
                 else:  # which says less than an earlier problem
                     self._problems.setdefault(node.address, "no answer")
             return None, None
-        if not self._ours(node, header.cluster_id, "") or not self.see(header.term):
+        if not self._ours(node, header.cluster_id, "") or not self.served(header.term):
             return None, None
         leader = Leader(node.address, header.node_id, header.term)
         with self._lock:
