@@ -1,6 +1,8 @@
 package eviction
 
 import (
+	"math"
+
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/metadata/binenc"
 )
@@ -25,18 +27,19 @@ type Cutoff struct {
 func (c *Cutoff) Stream() metadata.Stream { return metadata.ObjectEvents }
 
 // Apply evicts what falls under the cutoff. That is read from journaled state
-// only, so it is the same on every node.
+// only, so it is the same on every node. On the primary the pass has filed anew what
+// was renewed in a long time before, and on the others Store.Tidy has.
 func (c *Cutoff) Apply(tx *metadata.Tx) error {
 	evictable, evicted := tx.Evictable(), 0
-	evictable.EndPins(c.PinTime)
+	evictable.EndPins(c.PinTime, math.MaxInt)
 	evict := func(o metadata.Candidate) {
 		if c.covers(o) && tx.Evict(o) {
 			evicted++
 		}
 	}
-	evictable.Walk(false, c.Deadline, evict, never)
+	evictable.Walk(false, c.Deadline, math.MaxInt, evict, never)
 	if c.IncludePinned {
-		evictable.Walk(true, c.Deadline, evict, never)
+		evictable.Walk(true, c.Deadline, math.MaxInt, evict, never)
 	}
 	tx.CountCutoff(evicted)
 	c.victims.Release()

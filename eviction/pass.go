@@ -27,10 +27,7 @@ type Pass struct {
 
 // next returns which objects a pass would evict now.
 func next(store *metadata.Store, b Bounds) (refs []metadata.Ref) {
-	store.WithEvictable(func(evictable metadata.Evictable) {
-		now := evictable.Now()
-		evictable.EndPins(now)
-		chosen, _ := candidates(evictable, now-1, b)
+	search(store, b, func(_ metadata.Evictable, chosen []candidate, _ bool) {
 		for _, c := range chosen {
 			if !c.renewed() {
 				refs = append(refs, c.Ref())
@@ -40,6 +37,28 @@ func next(store *metadata.Store, b Bounds) (refs []metadata.Ref) {
 	return refs
 }
 
+// search gives the candidates of a pass to a function, which still has the lock under
+// which they were found. What was renewed since the last pass is filed anew first, a
+// slice at a time: others get the lock in between.
+func search(store *metadata.Store, b Bounds, use func(evictable metadata.Evictable, chosen []candidate, more bool)) {
+	for again := true; again; {
+		store.WithEvictable(func(evictable metadata.Evictable) {
+			if again = evictable.EndPins(evictable.Now(), maxMoved); again {
+				return
+			}
+			limit := evictable.Now() - 1
+			if b.Below != 0 {
+				limit = min(limit, b.Below-1)
+			}
+			var chosen []candidate
+			var more bool
+			if chosen, more, again = candidates(evictable, limit, b); !again {
+				use(evictable, chosen, more)
+			}
+		})
+	}
+}
+
 // Select prepares an eviction pass on the primary, oldest deadline first. It
 // returns nil if nothing may be evicted now.
 //
@@ -47,18 +66,11 @@ func next(store *metadata.Store, b Bounds) (refs []metadata.Ref) {
 // near misses. The others become victims: they grant no new lease, and their
 // readers wait for the outcome. Only one pass may be under way.
 func Select(store *metadata.Store, b Bounds) (pass *Pass) {
-	store.WithEvictable(func(evictable metadata.Evictable) {
-		now := evictable.Now()
-		evictable.EndPins(now)
-		limit := now - 1
-		if b.Below != 0 {
-			limit = min(limit, b.Below-1)
-		}
-		chosen, more := candidates(evictable, limit, b)
+	search(store, b, func(evictable metadata.Evictable, chosen []candidate, more bool) {
 		if len(chosen) == 0 {
 			return
 		}
-		last := chosen[len(chosen)-1]
+		now, last := evictable.Now(), chosen[len(chosen)-1]
 		pass = &Pass{More: more, Cutoff: &Cutoff{
 			Deadline: last.Deadline(), ID: last.ID(), PinTime: now, IncludePinned: b.IncludePinned, victims: store.NewVictims(),
 		}}
@@ -86,14 +98,26 @@ func (p *Pass) add(c metadata.Candidate, now metadata.Time) {
 // included, so that it holds the lock for a few milliseconds at most.
 const maxCandidates = 1 << 14
 
+// maxMoved bounds how many objects that were renewed in the meantime, or whose soft pins
+// have ended, are filed anew under the lock.
+const maxMoved = 1 << 12
+
+// endPins has the soft pins that have ended count no more, a slice at a time.
+func endPins(store *metadata.Store) {
+	for more := true; more; {
+		store.WithEvictable(func(evictable metadata.Evictable) { more = evictable.EndPins(evictable.Now(), maxMoved) })
+	}
+}
+
 // candidates returns the objects that a pass considers, in the order of
 // eviction, and whether there are more. It finds every object that is at most
 // as old as the last one it returns. Those renewed since they were journaled
-// do not count towards the bounds.
-func candidates(evictable metadata.Evictable, limit metadata.Time, b Bounds) (found []candidate, more bool) {
-	search := func(pinned bool) {
+// do not count towards the bounds. It finds none, and is to be called again, if it has
+// filed too many others anew.
+func candidates(evictable metadata.Evictable, limit metadata.Time, b Bounds) (found []candidate, more, again bool) {
+	walk := func(pinned bool) {
 		victims, before := 0, len(found)
-		limit = evictable.Walk(pinned, limit, func(o metadata.Candidate) {
+		limit, again = evictable.Walk(pinned, limit, maxMoved, func(o metadata.Candidate) {
 			c := candidate{o, keptUntil(o, evictable.Now())}
 			found = append(found, c)
 			if !c.renewed() {
@@ -101,14 +125,16 @@ func candidates(evictable metadata.Evictable, limit metadata.Time, b Bounds) (fo
 			}
 		}, func() bool { return victims > b.Objects || len(found)-before > maxCandidates })
 	}
-	search(false)
-	if b.IncludePinned {
-		search(true)
+	if walk(false); b.IncludePinned && !again {
+		walk(true)
+	}
+	if again {
+		return nil, false, true
 	}
 	found = slices.DeleteFunc(found, func(c candidate) bool { return c.Deadline() > limit })
 	slices.SortFunc(found, func(a, b candidate) int { return compare(a.Candidate, b.Deadline(), b.ID()) })
 	n := whole(found, within(found, b.Objects))
-	return found[:n], n < len(found)
+	return found[:n], n < len(found), false
 }
 
 // compare orders objects for eviction: by journaled deadline, then by id.

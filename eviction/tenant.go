@@ -24,8 +24,8 @@ func (t *TenantSearch) Next(bytes uint64, most int, now metadata.Time) (drops []
 	if t.groups == nil {
 		t.groups = make(map[any]bool)
 	}
+	endPins(t.Store)
 	t.Store.WithEvictable(func(evictable metadata.Evictable) {
-		evictable.EndPins(evictable.Now())
 		through, looked := evictable.WalkTenant(t.Tenant, t.pinned, t.through+1, now, maxCandidates, func(c metadata.Candidate) bool {
 			g := c.Group()
 			if g != nil && t.groups[g] {

@@ -20,12 +20,16 @@ func (tx *Tx) Evictable() Evictable { return Evictable{tx.s} }
 // Now returns the time of the last commit.
 func (x Evictable) Now() Time { return x.s.now }
 
-// EndPins makes the soft pins that end at or before a time count no more.
-func (x Evictable) EndPins(at Time) {
-	for {
+// EndPins makes the soft pins that end at or before a time count no more: most of them,
+// the earliest first. It reports whether there are more.
+func (x Evictable) EndPins(at Time, most int) (more bool) {
+	for ; ; most-- {
 		end, ok := x.s.pinEnds.Min()
 		if !ok || end.at > at {
-			return
+			return false
+		}
+		if most == 0 {
+			return true
 		}
 		o := x.s.object(end.ref)
 		x.s.unindex(o)
@@ -33,13 +37,28 @@ func (x Evictable) EndPins(at Time) {
 	}
 }
 
+// Tidy files objects anew whose leases were renewed, or whose soft pins have ended, so that
+// the next cutoff does not have to do it for all of them. It changes no state. It looks at
+// most objects or somewhat more, and ends as many pins; to be called again and again.
+func (s *Store) Tidy(most int) {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	Evictable{s}.EndPins(s.now, most)
+	s.indexes[inUnpinned].tidy(s.now, most)
+	s.indexes[inPinned].tidy(s.now, most)
+}
+
 // Walk visits the objects whose journaled lease ends at or before a time: those
 // with a soft pin, or those without. It goes through spans of bucketWidth
-// milliseconds, oldest first; inside a span there is no order. visit may evict the
-// object it gets, and no other. done can end the walk between spans. Walk returns
+// milliseconds or less, oldest first; inside a span there is no order. visit may evict
+// the object it gets, and no other. done can end the walk between spans. Walk returns
 // the time through which it has visited everything.
-func (x Evictable) Walk(pinned bool, until Time, visit func(Candidate), done func() bool) (through Time) {
-	return x.index(pinned).walk(until, func(o object) { visit(Candidate{o}) }, done)
+//
+// It also comes across objects whose leases were renewed since it was there, and files
+// them anew. After most of these it cuts itself short: the caller lets others have the
+// lock, and begins again.
+func (x Evictable) Walk(pinned bool, until Time, most int, visit func(Candidate), done func() bool) (through Time, cut bool) {
+	return x.index(pinned).walk(until, most, func(o object) { visit(Candidate{o}) }, done)
 }
 
 func (x Evictable) index(pinned bool) *stampIndex {

@@ -410,6 +410,7 @@ func (w *world) actions() []action {
 		{2, "takeOver", w.takeOverAction},
 		{3, "snapshot", w.snapshotAction},
 		{1, "sweep", func(t *rapid.T) { w.primary.Sweep(w.pick(t, "shards", 1500)) }},
+		{1, "tidy", func(t *rapid.T) { w.primary.Tidy(w.pick(t, "objects", 5)) }},
 		{6, "scan", func(*rapid.T) { w.submit(nil, marked(w.primary)...) }},
 		{8, "pass", func(t *rapid.T) { w.now += metadata.Time(1 + w.pick(t, "ms", 150)) }},
 		{8, "tick", func(t *rapid.T) { w.now += metadata.Time(w.pick(t, "ms", 3)) }},

@@ -217,7 +217,7 @@ func (s *Store) PrepareDiscards(now Time, limit int) []*Discard {
 	defer s.applyMu.Unlock()
 	until := now.Add(-s.inForce.Load().ReleaseTimeout)
 	var list []*Discard
-	s.indexes[inReservations].walk(until, func(o object) {
+	s.indexes[inReservations].walk(until, limit, func(o object) {
 		if len(list) >= limit {
 			return
 		}

@@ -1,14 +1,20 @@
 package metadata
 
 import (
+	"math"
+
 	"github.com/tidwall/btree"
 
 	"github.com/understudy-store/understudy/metadata/slab"
 )
 
-// bucketWidth is the width of an index bucket in milliseconds. Wider buckets
+// bucketWidth is the widest span of an index bucket, in milliseconds. Wider buckets
 // cost sorting when one is evicted in part, narrower ones cost entries.
 const bucketWidth = 64
+
+// maxBucket is how many objects a bucket gets before its span is divided, so that no walk
+// has to visit very many at once. A span of one millisecond holds what comes in it.
+const maxBucket = 2048
 
 // An indexKind tells the indexes of a store apart.
 type indexKind uint8
@@ -32,23 +38,27 @@ const bucketLink = link(slab.MaxRef)
 func (l link) ends() bool { return l&bucketLink != 0 }
 
 // A bucket is a list of objects of one tenant that entered an index with stamps of
-// the same bucketWidth milliseconds.
+// its span. Spans of a tenant do not overlap.
 type bucket struct {
-	number     int64
+	from, to   Time // the span, without its end
 	tenant     tenantID
+	count      int // objects that came since the span was divided, and were there then
 	owner      *stampIndex
 	self       link
 	head, tail link
 }
 
 func (b *bucket) before(c *bucket) bool {
-	return b.number < c.number || b.number == c.number && b.tenant < c.tenant
+	return b.from < c.from || b.from == c.from && b.tenant < c.tenant
 }
+
+func (b *bucket) holds(t Time) bool { return b.from <= t && t < b.to }
 
 // A stampIndex keeps objects roughly ordered by a stamp that never decreases:
 // the journaled deadline, or the time of the reservation. A later stamp does
 // not move an object; it moves when a walk comes across it in its old bucket.
-// So renewing costs nothing here, and a walk costs what it finds.
+// So renewing costs nothing here, and a walk costs what it finds. Store.Tidy walks
+// ahead, so that a walk does not find all that was renewed in a quiet hour.
 //
 // An object is in one index at most. Guarded by Store.applyMu.
 type stampIndex struct {
@@ -58,11 +68,14 @@ type stampIndex struct {
 	buckets *btree.BTreeG[*bucket] // of all tenants, the oldest first
 	tenants []tenantBuckets        // the same, by tenantID
 	count   int
+
+	tidied     bucket // Store.Tidy goes on with the first one behind it
+	tidyingFor int64  // Store.renewals when it began with the oldest one
 }
 
 type tenantBuckets struct {
-	buckets btree.Map[int64, *bucket]
-	last    *bucket // the bucket used last, most often the one needed next
+	buckets btree.Map[Time, *bucket] // by the begin of the span
+	last    *bucket                  // the bucket used last, most often the one needed next
 }
 
 func (s *Store) newIndex(kind indexKind, stamp func(object) Time) {
@@ -94,34 +107,107 @@ func (x *buckets) remove(b *bucket) {
 	x.spare = append(x.spare, b.self)
 }
 
-func bucketNumber(t Time) int64 { return int64(t) / bucketWidth }
-
 func (x *stampIndex) insert(o object) {
-	b := x.bucketOf(o)
-	o.index, o.prev, o.next = x.kind, b.tail, b.self
-	x.s.setNext(b.tail, link(o.ref))
-	b.tail = link(o.ref)
+	b := x.bucketOf(o.tenant, x.stamp(o))
+	if b.count >= maxBucket && b.to-b.from > 1 {
+		x.divide(b)
+		b = x.bucketOf(o.tenant, x.stamp(o))
+	}
+	b.append(o, x.kind)
 	x.count++
 }
 
-// bucketOf returns the bucket for an object's stamp.
-func (x *stampIndex) bucketOf(o object) *bucket {
-	for int(o.tenant) >= len(x.tenants) {
+func (b *bucket) append(o object, kind indexKind) {
+	o.index, o.prev, o.next = kind, b.tail, b.self
+	o.s.setNext(b.tail, link(o.ref))
+	b.tail = link(o.ref)
+	b.count++
+}
+
+// bucketOf returns the bucket for a stamp.
+func (x *stampIndex) bucketOf(tenant tenantID, stamp Time) *bucket {
+	for int(tenant) >= len(x.tenants) {
 		x.tenants = append(x.tenants, tenantBuckets{})
 	}
-	n, of := bucketNumber(x.stamp(o)), &x.tenants[o.tenant]
-	if b := of.last; b != nil && b.number == n {
+	of := &x.tenants[tenant]
+	if b := of.last; b != nil && b.holds(stamp) {
 		return b
 	}
-	b, ok := of.buckets.Get(n)
-	if !ok {
-		b = &bucket{number: n, tenant: o.tenant, owner: x}
-		x.s.buckets.add(b)
-		of.buckets.Set(n, b)
-		x.buckets.Set(b)
+	before := of.before(stamp)
+	if before == nil || stamp >= before.to {
+		span := bucket{from: stamp - stamp%bucketWidth, tenant: tenant}
+		if span.to = span.from + bucketWidth; before != nil {
+			span.from = max(span.from, before.to)
+		}
+		if next := of.from(stamp); next != nil {
+			span.to = min(span.to, next.from)
+		}
+		before = x.add(span)
 	}
-	of.last = b
+	of.last = before
+	return before
+}
+
+// before returns the last bucket that begins at or before a time, nil for none.
+func (t *tenantBuckets) before(at Time) (found *bucket) {
+	t.buckets.Descend(at, func(_ Time, b *bucket) bool {
+		found = b
+		return false
+	})
+	return found
+}
+
+// from returns the first bucket that begins at or after a time, nil for none.
+func (t *tenantBuckets) from(at Time) (found *bucket) {
+	t.buckets.Ascend(at, func(_ Time, b *bucket) bool {
+		found = b
+		return false
+	})
+	return found
+}
+
+// add adds an empty bucket.
+func (x *stampIndex) add(span bucket) *bucket {
+	b := &span
+	b.owner = x
+	x.s.buckets.add(b)
+	x.tenants[b.tenant].buckets.Set(b.from, b)
+	x.buckets.Set(b)
 	return b
+}
+
+// divide moves the objects with stamps of the second half of a bucket's span into a
+// bucket of their own. Those whose stamp is of neither half stay.
+func (x *stampIndex) divide(b *bucket) {
+	middle := b.from + (b.to-b.from)/2
+	half := x.add(bucket{from: middle, to: b.to, tenant: b.tenant})
+	b.to, b.count = middle, 0
+	for at := b.head; !at.ends(); {
+		o := x.s.object(slab.Ref(at))
+		at = o.next
+		if b.count++; half.holds(x.stamp(o)) {
+			b.count--
+			x.s.setNext(o.prev, o.next)
+			x.s.setPrev(o.next, o.prev)
+			half.append(o, x.kind)
+		}
+	}
+	for _, part := range []*bucket{b, half} {
+		if part.head.ends() {
+			x.remove(part)
+		}
+	}
+}
+
+// remove takes an empty bucket away.
+func (x *stampIndex) remove(b *bucket) {
+	of := &x.tenants[b.tenant]
+	of.buckets.Delete(b.from)
+	x.buckets.Delete(b)
+	if of.last == b {
+		of.last = nil
+	}
+	x.s.buckets.remove(b)
 }
 
 // setNext has what stands in front of a place in a list go on with another object.
@@ -155,31 +241,27 @@ func (s *Store) unlink(o object) {
 		return
 	}
 	b := s.buckets.at(prev) // which is empty now
-	of := &b.owner.tenants[b.tenant]
-	of.buckets.Delete(b.number)
-	b.owner.buckets.Delete(b)
-	if of.last == b {
-		of.last = nil
-	}
-	s.buckets.remove(b)
+	b.owner.remove(b)
 }
 
 // walk visits the objects whose stamp is at most until, in spans of bucketWidth
-// milliseconds, oldest first; inside a span there is no order. The visitor may take
-// the object it is given out of the index, and nothing else. done can end the
-// walk between spans. walk returns the stamp through which it has visited
-// everything: until, or the end of the last span.
-func (x *stampIndex) walk(until Time, visit func(object), done func() bool) (through Time) {
-	all := func(o object) bool { visit(o); return true }
-	for b := x.next(&bucket{number: minBucket}); b != nil && b.number <= bucketNumber(until); {
-		x.walkBucket(b, until, all)
-		next := x.next(&bucket{number: b.number, tenant: b.tenant + 1})
-		if (next == nil || next.number != b.number) && done() {
-			return min(until, b.end())
+// milliseconds or less, oldest first; inside a span there is no order. The visitor may
+// take the object it is given out of the index, and nothing else. done can end the walk
+// between spans. walk ends as well when it has moved most objects that it found in the
+// bucket of an older stamp: then it has cut the walk short, and the next one finds fewer.
+// It returns the stamp through which it has visited everything.
+func (x *stampIndex) walk(until Time, most int, visit func(object), done func() bool) (through Time, cut bool) {
+	w := bucketWalk{until: until, most: most, visit: func(o object) bool { visit(o); return true }}
+	for b := x.next(&bucket{}); b != nil && b.from <= until; {
+		from, tenant := b.from, b.tenant
+		if !x.walkBucket(b, &w) {
+			return from - 1, true
 		}
-		b = next
+		if b = x.next(&bucket{from: from, tenant: tenant + 1}); b != nil && b.from > from && done() {
+			return min(until, b.from-1), false
+		}
 	}
-	return until
+	return until, false
 }
 
 // walkTenant is walk for the objects of one tenant, from a time on. It ends at once when
@@ -189,40 +271,75 @@ func (x *stampIndex) walkTenant(id tenantID, from, until Time, most int, visit f
 	if int(id) >= len(x.tenants) {
 		return until, 0
 	}
-	for n := bucketNumber(from); looked < most; n++ {
-		var b *bucket
-		x.tenants[id].buckets.Ascend(n, func(_ int64, found *bucket) bool {
-			b = found
-			return false
-		})
-		if b == nil || b.number > bucketNumber(until) {
-			return until, looked
+	w := bucketWalk{until: until, most: math.MaxInt, visit: visit}
+	for at := from; w.looked < most; {
+		b := x.tenants[id].before(at)
+		if b == nil || b.to <= at {
+			b = x.tenants[id].from(at)
 		}
-		n = b.number
-		more, on := x.walkBucket(b, until, visit)
-		if looked += more; !on {
-			return Time(n)*bucketWidth - 1, looked
+		if b == nil || b.from > until {
+			return until, w.looked
 		}
-		through = min(until, b.end())
+		if !x.walkBucket(b, &w) {
+			return b.from - 1, w.looked
+		}
+		at = b.to
+		through = min(until, at-1)
 	}
-	return through, looked
+	return through, w.looked
 }
 
-// walkBucket visits the objects of a bucket until visit returns false, and moves those
-// with a later stamp into the buckets of that, ahead of the walk.
-func (x *stampIndex) walkBucket(b *bucket, until Time, visit func(object) bool) (looked int, on bool) {
-	for at := b.head; !at.ends(); looked++ {
+// A bucketWalk goes through buckets: through objects with a stamp of at most until, as
+// long as visit returns true and it has moved no more than most others.
+type bucketWalk struct {
+	until  Time
+	most   int
+	visit  func(object) bool
+	looked int
+	moved  int
+}
+
+// walkBucket visits the objects of a bucket, and moves those with a later stamp into the
+// buckets of that, ahead of the walk. It reports whether it came to the end.
+func (x *stampIndex) walkBucket(b *bucket, w *bucketWalk) bool {
+	for at := b.head; !at.ends(); {
 		o := x.s.object(slab.Ref(at))
 		at = o.next
+		w.looked++
 		switch stamp := x.stamp(o); {
-		case bucketNumber(stamp) != b.number:
+		case !b.holds(stamp):
+			if w.moved++; w.moved > w.most {
+				return false
+			}
 			x.s.unlink(o)
 			x.insert(o)
-		case stamp <= until && !visit(o):
-			return looked + 1, false
+		case stamp <= w.until && !w.visit(o):
+			return false
 		}
 	}
-	return looked, true
+	return true
+}
+
+// tidy moves the objects that a walk to until would find in the bucket of an older stamp:
+// it looks at most objects or somewhat more, and begins again when it is through, if
+// leases were renewed meanwhile.
+func (x *stampIndex) tidy(until Time, most int) {
+	if x.tidied.from == 0 {
+		if x.tidyingFor == x.s.renewals {
+			return
+		}
+		x.tidyingFor = x.s.renewals
+	}
+	w := bucketWalk{until: -1, most: math.MaxInt}
+	for w.looked < most {
+		b := x.next(&x.tidied)
+		if b == nil || b.from > until {
+			x.tidied = bucket{}
+			return
+		}
+		x.tidied = bucket{from: b.from, tenant: b.tenant + 1}
+		x.walkBucket(b, &w)
+	}
 }
 
 // each visits all objects.
@@ -236,11 +353,6 @@ func (x *stampIndex) each(visit func(object)) {
 		return true
 	})
 }
-
-const minBucket = -1 << 62
-
-// end returns the last time that belongs to the bucket's span.
-func (b *bucket) end() Time { return Time(b.number+1)*bucketWidth - 1 }
 
 func (x *stampIndex) next(from *bucket) (found *bucket) {
 	x.buckets.Ascend(from, func(b *bucket) bool {

@@ -83,6 +83,7 @@ type Store struct {
 	quarantine    quarantine
 	indexes       [indexKinds]stampIndex
 	buckets       buckets               // of indexes
+	renewals      int64                 // applied, ever
 	pinEnds       *btree.BTreeG[pinEnd] // the softly pinned objects, by the end of their pin
 	groups        map[groupKey][]*group
 	expected      map[segment.Number]*segmentState // while loading: referred to before their mount is applied

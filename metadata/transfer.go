@@ -387,7 +387,7 @@ func (s *Store) PrepareTransferTimeouts(now Time, limit int) []*EndTransfer {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	var list []*EndTransfer
-	s.indexes[inTransfers].walk(now.Add(-s.inForce.Load().ReleaseTimeout), func(o object) {
+	s.indexes[inTransfers].walk(now.Add(-s.inForce.Load().ReleaseTimeout), limit, func(o object) {
 		sh := &s.shards[o.shard()]
 		sh.mu.Lock()
 		defer sh.mu.Unlock()

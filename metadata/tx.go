@@ -116,6 +116,7 @@ func (tx *Tx) Renew(ref Ref, deadline Time) {
 	tx.s.subtractTerms(o)
 	o.stamp(deadline)
 	tx.s.addTerms(o)
+	tx.s.renewals++
 }
 
 // insert makes an object of a draft and files it. It fails if there is no room for the
