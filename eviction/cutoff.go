@@ -27,8 +27,9 @@ type Cutoff struct {
 func (c *Cutoff) Stream() metadata.Stream { return metadata.ObjectEvents }
 
 // Apply evicts what falls under the cutoff. That is read from journaled state
-// only, so it is the same on every node. On the primary the pass has filed anew what
-// was renewed in a long time before, and on the others Store.Tidy has.
+// only, so it is the same on every node.
+//
+// Little is filed anew here: the pass has done that on the primary, and Store.Tidy on others.
 func (c *Cutoff) Apply(tx *metadata.Tx) error {
 	evictable, evicted := tx.Evictable(), 0
 	evictable.EndPins(c.PinTime, math.MaxInt)

@@ -34,7 +34,7 @@ func (a *App) mayFound() error {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("looking whether this node was a member of etcd: %w", err)
+		return fmt.Errorf("--data-dir cannot be used, looking whether this node was a member of etcd: %w", err)
 	}
 	return fmt.Errorf("%s says that this node was a member of an etcd, whose data are gone, so it founds none: to join that again: "+
 		"--join alone, and masterctl member replace --yes %s; if no other node has its data, delete this file", path, a.cfg.Node.ID)

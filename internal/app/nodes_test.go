@@ -302,8 +302,8 @@ func TestNodeThatFails(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "embedded etcd") {
-			t.Errorf("it ended with %v, want an error with \"embedded etcd\"", err)
+		if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "--data-dir") {
+			t.Errorf("it ended with %v, want an error with \"--data-dir\"", err)
 		}
 	})
 }
