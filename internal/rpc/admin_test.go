@@ -418,3 +418,36 @@ func TestRefound(t *testing.T) {
 		}
 	}
 }
+
+// An order that is a stream is in the audit with its request, when it begins and when it ends.
+func TestAuditOfStreams(t *testing.T) {
+	n := newNode(t)
+	stream, err := n.ops.Refound(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&pb.RefoundRequest{GiveUp: []string{"node-2"}, FromFile: true, Data: []byte("secret")}); err != nil {
+		t.Fatal(err)
+	}
+	said := func(what string) {
+		t.Helper()
+		deadline := time.After(10 * time.Second)
+		for {
+			for line := range strings.Lines(n.logged.String()) {
+				if strings.Contains(line, what) && strings.Contains(line, `"order":"Refound"`) && strings.Contains(line, "node-2") && !strings.Contains(line, "secret") {
+					return
+				}
+			}
+			select {
+			case <-deadline:
+				t.Fatalf("no line says with the request that %s:\n%s", what, n.logged)
+			case <-time.After(time.Millisecond):
+			}
+		}
+	}
+	said("an order begins") // while the file is awaited
+	if _, err := stream.CloseAndRecv(); err != nil {
+		t.Fatal(err)
+	}
+	said("an order was given")
+}

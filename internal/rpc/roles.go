@@ -128,9 +128,36 @@ func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.S
 		return err
 	}
 	ctx := context.WithValue(stream.Context(), callerKey{}, who)
-	err = handler(srv, &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx})
-	if p.order {
-		s.audit(stream.Context(), &s.Log, orderGiven, audited{who: who, method: info.FullMethod, err: err})
+	stream = &middleware.WrappedServerStream{ServerStream: stream, WrappedContext: ctx}
+	if !p.order {
+		return handler(srv, stream)
+	}
+	order := &orderStream{ServerStream: stream}
+	order.begins = func(request any) {
+		s.audit(ctx, &s.Log, orderBegins, audited{who: who, method: info.FullMethod, req: request})
+	}
+	err = handler(srv, order)
+	s.audit(ctx, &s.Log, orderGiven, audited{who: who, method: info.FullMethod, req: order.request, err: err})
+	return err
+}
+
+// An orderStream logs an order when its request is there: its end may be far away, or never
+// be logged if this node ends before.
+type orderStream struct {
+	grpc.ServerStream
+	begins  func(request any)
+	request any // the first message, without the bytes of a file; nil until it is there
+}
+
+// RecvMsg receives a message.
+func (s *orderStream) RecvMsg(m any) error {
+	err := s.ServerStream.RecvMsg(m)
+	if err == nil && s.request == nil {
+		s.request = m
+		if r, ok := m.(*pb.RefoundRequest); ok {
+			s.request = &pb.RefoundRequest{GiveUp: r.GetGiveUp(), FromFile: r.GetFromFile(), FileBytes: r.GetFileBytes(), FileHead: r.GetFileHead()}
+		}
+		s.begins(s.request)
 	}
 	return err
 }
@@ -156,7 +183,11 @@ func (s *Server) admits(ctx context.Context, p permission, method string) (who a
 	return who, who.Check(p.roles, path.Base(method))
 }
 
-const orderGiven = "an order was given"
+// What the audit says of orders; of streams both.
+const (
+	orderBegins = "an order begins"
+	orderGiven  = "an order was given"
+)
 
 // An audited call is one that is logged: whose it was, and what became of it.
 type audited struct {
@@ -181,6 +212,10 @@ func (s *Server) audit(ctx context.Context, log *zerolog.Logger, what string, c 
 	}
 	if done, ok := c.resp.(interface{ GetRemoved() uint64 }); ok {
 		line.Uint64("objects", done.GetRemoved())
+	}
+	if what == orderBegins {
+		line.Msg(what)
+		return
 	}
 	result := "OK"
 	if c.err != nil {
