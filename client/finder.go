@@ -58,6 +58,7 @@ type finder struct {
 
 	mu         sync.Mutex // guards what follows, and changes of current but to nil
 	candidates []*candidate
+	latest     *leader       // elected last, and not retired; it may be dropped
 	searching  bool          // a search is in progress, or about to begin
 	news       chan struct{} // closed, and replaced, when waiting callers must look
 	met        bool          // a node of this cluster has answered, ever
@@ -160,7 +161,7 @@ func (f *finder) announced(address string, term uint64) {
 	if l := f.current.Load(); l != nil {
 		if known = l.Term >= term; !known {
 			f.current.Store(nil)
-			f.retireLocked(l)
+			f.retireLocked()
 		}
 	}
 	f.mu.Unlock()
@@ -187,9 +188,10 @@ func (f *finder) elect(c *candidate, conn Conn, h *pb.ResponseHeader) bool {
 	case old != nil && old.Term >= l.Term && f.silence(old) < lostAfter:
 		f.mu.Unlock() // the same node by another address: wait for what the first one brings
 		return false
-	case old != nil && old.conn != conn:
-		f.retireLocked(old)
+	case f.latest != nil && f.latest.conn != conn:
+		f.retireLocked()
 	}
+	f.latest = l
 	f.current.Store(l)
 	f.wakeCallersLocked()
 	changed := f.reported != l.Leader
@@ -204,9 +206,11 @@ func (f *finder) elect(c *candidate, conn Conn, h *pb.ResponseHeader) bool {
 	return true
 }
 
-// retireLocked gives up the connection to a replaced leader: calls that hang
-// there come back, and are made again at its successor.
-func (f *finder) retireLocked(l *leader) {
+// retireLocked gives up the connection to the latest leader, which is replaced:
+// calls that hang there come back, and are made again at its successor.
+func (f *finder) retireLocked() {
+	l := f.latest
+	f.latest = nil
 	if l.candidate.conn == l.conn {
 		l.candidate.conn = nil
 	}

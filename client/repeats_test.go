@@ -101,3 +101,37 @@ func TestAttemptsEndBeforeNodesForgetTheRequest(t *testing.T) {
 		f.answering(nil)
 	}
 }
+
+// A call that hangs at a primary which has turned another one away goes on at the next
+// primary, too.
+func TestCallAtAReplacedLeader(t *testing.T) {
+	t.Parallel()
+	cl := newCluster(t, 2)
+	f := newFront(t, cl.nodes[0].address)
+	cl.nodes[0].hint = f.address
+	cl.lead(0)
+	c := connect(t, client.Config{Addresses: []string{f.address, cl.nodes[1].address}, PingInterval: time.Hour})
+	mountMemory(t, c)
+	put(t, c, "k")
+	hanging, release := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	f.answering(func(method string, _, resp proto.Message, err error) (proto.Message, error) {
+		if method == "GetReplicaList" {
+			close(hanging)
+			<-release
+		}
+		return resp, err
+	})
+	done := make(chan error, 1)
+	ctx := soon(t, 20*time.Second)
+	go func() { _, err := c.GetReplicaList(ctx, "k"); done <- err }()
+	<-hanging
+	cl.rest()
+	other := make(chan error, 1)
+	go func() { _, err := c.ExistKey(ctx, "k"); other <- err }()
+	asked := cl.nodes[1].asked.Load()
+	within(t, "the other call to look for a leader", func() bool { return cl.nodes[1].asked.Load() > asked })
+	cl.lead(1)
+	wantKind(t, "the call that was turned away", <-other, errs.OK)
+	wantKind(t, "the call that hangs", <-done, errs.OK)
+}
