@@ -11,6 +11,7 @@ import (
 
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/lab/netfault"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -134,4 +135,28 @@ func TestCallAtAReplacedLeader(t *testing.T) {
 	cl.lead(1)
 	wantKind(t, "the call that was turned away", <-other, errs.OK)
 	wantKind(t, "the call that hangs", <-done, errs.OK)
+}
+
+// A connection that a router has forgotten is replaced before the server takes the client
+// for dead, although nobody says that it is.
+func TestForgottenConnection(t *testing.T) {
+	t.Parallel()
+	cl := newCluster(t, 1)
+	n := cl.lead(0)
+	router, err := netfault.Listen(n.address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(router.Close)
+	n.hint = router.Addr()
+	c := connect(t, client.Config{Addresses: []string{router.Addr()}})
+	mountMemory(t, c)
+	put(t, c, "k")
+	router.LoseBusiest()
+	begun := time.Now()
+	_, err = c.ExistKey(soon(t, 20*time.Second), "k")
+	wantKind(t, "afterwards", err, errs.OK)
+	if took := time.Since(begun); took > 8*time.Second {
+		t.Errorf("it took %v, want less than the 10 s after which the server forgets the client", took)
+	}
 }

@@ -17,6 +17,11 @@ const (
 	neededEvery = 100 * time.Millisecond
 	// probeTimeout bounds the question to one node. It is asked again.
 	probeTimeout = time.Second
+	// mostMisses is how many questions in a row may get no answer on a connection before
+	// another one is dialled: a router may have forgotten it, or the host may have lost
+	// its power. Probes of the connection notice too late: a server forgets a client
+	// after 10 s.
+	mostMisses = int(lostAfter / probeTimeout)
 )
 
 // A candidate is a node that may lead. Fields but the first two are guarded by
@@ -31,6 +36,7 @@ type candidate struct {
 	conn       Conn   // nil until it is needed
 	state      candidateState
 	problem    error // why it did not turn out to lead, when it was asked last
+	misses     int   // questions on conn without any answer, one after the other
 }
 
 // A candidateState is the result of asking a candidate, in this search.
@@ -160,6 +166,7 @@ func (f *finder) ask(ctx context.Context, c *candidate, conn Conn) bool {
 		f.note(c, foreign, failed.err)
 	case failed.from.NodeID == "":
 		f.note(c, silent, failed.err)
+		f.missed(c, conn, one.Err() != nil)
 	default:
 		f.note(c, ours, failed.err)
 		if failed.from.Leader != "" {
@@ -169,6 +176,30 @@ func (f *finder) ask(ctx context.Context, c *candidate, conn Conn) bool {
 	return false
 }
 
+// missed takes note of a question without an answer, in time or at all.
+func (f *finder) missed(c *candidate, conn Conn, timedOut bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if c.conn != conn {
+		return
+	}
+	if c.misses++; !timedOut {
+		c.misses = 0
+	}
+	l := f.latest
+	if l != nil && l.conn != conn {
+		l = nil
+	}
+	if c.misses < mostMisses || l != nil && f.silence(l) < lostAfter {
+		return
+	}
+	if c.conn = nil; l != nil {
+		f.latest = nil
+		f.current.CompareAndSwap(l, nil)
+	}
+	_ = conn.Close()
+}
+
 // note keeps what came of asking a candidate. Before this client has met its
 // cluster, waiting is no use if all nodes that answer are of others: then the
 // addresses are wrong, unless etcd may name better ones.
@@ -176,6 +207,9 @@ func (f *finder) note(c *candidate, state candidateState, problem error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c.state, c.problem = state, problem
+	if state != silent {
+		c.misses = 0
+	}
 	f.met = f.met || state == ours
 	is := func(s candidateState) func(*candidate) bool {
 		return func(c *candidate) bool { return c.state == s }
@@ -208,7 +242,7 @@ func (f *finder) connection(c *candidate) (Conn, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errUnusable, err)
 		}
-		c.conn = conn
+		c.conn, c.misses = conn, 0
 	}
 	return c.conn, nil
 }

@@ -58,7 +58,7 @@ const (
 	// A connection on which calls wait in silence is probed, and given up without
 	// an answer. gRPC allows clients no shorter interval than 10 s, our server
 	// none below 5 s. Bytes that nobody acknowledges end it after the same
-	// timeout.
+	// timeout. The finder notices sooner (mostMisses) while calls wait.
 	probeAfter   = 10 * time.Second
 	probeGiveUp  = 3 * time.Second
 	idleTooLong  = time.Minute // an unused connection is closed, to be dialled again when needed
