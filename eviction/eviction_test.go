@@ -297,6 +297,36 @@ func TestNothingIsEvictedForAPutOfLongAgo(t *testing.T) {
 	}
 }
 
+// Objects with a copy on a disk keep their keys, so no eviction makes room for others.
+func TestNothingIsEvictedForKeysThatStay(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 104*1000)
+	onDisk := func(put *metadata.Put) { put.DiskPath = "/shared/" + put.Key }
+	keys := lonetest.Keys("k", 20)
+	for _, key := range keys {
+		p.Put(onDisk, key)
+		ref := p.Ref(key)
+		ref.Selector = metadata.SelectDisk
+		e, _, err := p.Store.PreparePutEnd(ref, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.Commit(e)
+	}
+	p.Put(nil, "single")
+	p.Pass(time.Minute)
+	l := loop(p, eviction.Watermark{High: 0.9, Ratio: 0.5})
+	l.AllocationFailed(math.MaxUint64, p.Store.Time())
+	if n := round(t, l); n != 0 {
+		t.Errorf("%d evicted from memory, of which the keys stay", n)
+	}
+	p.Put(nil, lonetest.Keys("single", 30)...)
+	p.Pass(time.Minute)
+	l.AllocationFailed(math.MaxUint64, p.Store.Time())
+	if n := round(t, l); n == 0 {
+		t.Error("nothing is evicted, although most keys would go")
+	}
+}
+
 // intoQuarantine removes a key under a reader's lease.
 func intoQuarantine(p *lonetest.Primary, key string) {
 	p.Get(key)

@@ -3,6 +3,7 @@ package eviction
 import (
 	"context"
 	"errors"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -68,7 +69,9 @@ func NewLoop(l *Loop) *Loop {
 
 // AllocationFailed asks for a round, because a put of size bytes found no room.
 // asOf is the store's Time before the attempt. For a put whose key found no room size is
-// math.MaxUint64: no memory that comes free is enough then.
+// math.MaxUint64: no memory that comes free is enough then. If most objects have a copy
+// on a disk, their keys stay, and nothing is evicted for it: repeated puts would empty
+// the memory, and still find no room.
 //
 // During the guard, most often the first lease TTL of a term, it does nothing while
 // memory about to leave quarantine would hold the object. Evicted memory would wait in
@@ -80,6 +83,7 @@ func (l *Loop) AllocationFailed(size uint64, asOf metadata.Time) {
 	guard := l.Store.GuardUntil()
 	switch {
 	case l.armed.Load():
+	case size == math.MaxUint64 && !keysGo(l.Store.Stats()):
 	case l.Store.Releasing() && l.Store.Stats().LeavingSoon >= size:
 		// The next commits free it.
 	case asOf < guard && (l.leaving(guard) >= size || l.Store.Time() >= guard):
@@ -88,6 +92,10 @@ func (l *Loop) AllocationFailed(size uint64, asOf metadata.Time) {
 		l.armed.Store(true)
 	}
 }
+
+// keysGo reports whether at least half of the objects that may be evicted go with their
+// keys.
+func keysGo(st metadata.Stats) bool { return 2*st.KeysEvictable >= st.Evictable }
 
 // leaving returns the bytes that leave quarantine about when the guard ends. A guard
 // that lasts longer than leases are held waits for writers (Params.ReleaseTimeout): all

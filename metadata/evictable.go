@@ -32,8 +32,10 @@ func (x Evictable) EndPins(at Time, most int) (more bool) {
 			return true
 		}
 		o := x.s.object(end.ref)
+		goes := o.has(flagGoes)
 		x.s.unindex(o)
 		x.s.indexes[inUnpinned].insert(o)
+		x.s.setGoes(o, goes)
 	}
 }
 

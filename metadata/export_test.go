@@ -105,6 +105,7 @@ func (s *Store) sumFaults() (faults []string) {
 
 // storeFaults compares tables, records, and the uses of what records refer to.
 func (s *Store) storeFaults() (faults []string) {
+	going := int64(0)
 	records, extras, clients, located := 0, 0, make(map[uint32]int), make(map[uint32]int)
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -112,6 +113,13 @@ func (s *Store) storeFaults() (faults []string) {
 			records++
 			clients[o.client]++
 			located[o.segment]++
+			if v := o.survey(); o.index == inPinned || o.index == inUnpinned {
+				if goes := v.complete == v.completeMemory; goes && o.has(flagGoes) {
+					going++
+				} else if goes != o.has(flagGoes) && s.sweepLeft == 0 {
+					faults = append(faults, fmt.Sprintf("object %v goes with its memory: %v, want %v", o.id, !goes, goes))
+				}
+			}
 			if o.more != 0 {
 				extras++
 			}
@@ -130,6 +138,9 @@ func (s *Store) storeFaults() (faults []string) {
 	}
 	if stored := s.slab.Stats().Blocks; stored != int64(records) || extras != 0 {
 		faults = append(faults, fmt.Sprintf("%d records for %d objects, %d extras are missing", stored, records, extras))
+	}
+	if counted := s.counts.goes.Load(); counted != going && s.sweepLeft == 0 {
+		faults = append(faults, fmt.Sprintf("%d objects go with their memory, want %d", counted, going))
 	}
 	for name, uses := range s.clients.uses {
 		if name != 0 && uses != clients[uint32(name)] {

@@ -172,6 +172,7 @@ func (e *AddLocalDisk) Apply(tx *Tx) (answer error) {
 			tx.s.count(o, &r, 1)
 		}
 		tx.s.addTerms(o)
+		tx.s.setGoes(o, false)
 	})
 	if err != nil {
 		return err

@@ -33,6 +33,7 @@ const (
 	flagVictim                // marked by the eviction pass that waits for its commit
 	flagLeased                // a reader got a lease from this node; for LeaseCounts
 	flagAbandoned             // a reservation whose PutStart nobody was there to answer; primary only
+	flagGoes                  // in an index of what may be evicted, and has replicas in memory alone
 )
 
 // An object is one put of one key, from its reservation to its removal: a handle of

@@ -6,6 +6,7 @@ import "math/bits"
 type Stats struct {
 	Objects         int64 // under a key, reservations included
 	Evictable       int64 // with memory replicas and without a hard pin, leased ones included
+	KeysEvictable   int64 // of these, without a replica on a disk: with their memory the key goes
 	SoftPinned      int64
 	MemoryReplicas  int64  // complete
 	DiskReplicas    int64  // complete
@@ -46,6 +47,7 @@ func (s *Store) stats() Stats {
 	st := Stats{
 		Objects:         s.counts.objects.Load(),
 		Evictable:       int64(s.indexes[inUnpinned].count + s.indexes[inPinned].count + s.indexes[inReservations].count + s.indexes[inTransfers].count),
+		KeysEvictable:   s.counts.goes.Load(),
 		SoftPinned:      s.counts.softPins.Load(),
 		MemoryReplicas:  s.counts.memory.Load(),
 		DiskReplicas:    s.counts.disk.Load(),

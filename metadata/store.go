@@ -287,6 +287,7 @@ type counters struct {
 	evicted   atomic.Int64 // objects evicted, ever
 	diskBytes atomic.Int64 // of the objects of disk
 	discarded atomic.Int64 // reservations discarded, ever
+	goes      atomic.Int64 // objects in the two indexes of evictable ones that have flagGoes
 	// Memory of discarded reservations: bytes in quarantine, and ranges that left it,
 	// but for those of a state that a snapshot replaced.
 	discardedBytes, discardsFreed atomic.Int64

@@ -337,6 +337,7 @@ func (s *Store) unfile(sh *shard, o object) {
 func (s *Store) file(o object) {
 	s.unindex(o)
 	v := o.survey()
+	goes := v.complete == v.completeMemory
 	switch {
 	case o.transfer() != nil:
 		s.indexes[inTransfers].insert(o)
@@ -347,8 +348,23 @@ func (s *Store) file(o object) {
 		s.indexes[inPinned].insert(o)
 		s.pinEnds.Set(pinEnd{o.soft(), o.id, o.ref})
 		s.counts.softPins.Add(1)
+		s.setGoes(o, goes)
 	default:
 		s.indexes[inUnpinned].insert(o)
+		s.setGoes(o, goes)
+	}
+}
+
+// setGoes says whether an eviction of the object takes its key as well.
+func (s *Store) setGoes(o object, goes bool) {
+	switch {
+	case goes == o.has(flagGoes):
+	case goes:
+		o.flags |= flagGoes
+		s.counts.goes.Add(1)
+	default:
+		o.flags &^= flagGoes
+		s.counts.goes.Add(-1)
 	}
 }
 
@@ -357,6 +373,7 @@ func (s *Store) unindex(o object) {
 		s.pinEnds.Delete(pinEnd{at: o.soft(), id: o.id})
 		s.counts.softPins.Add(-1)
 	}
+	s.setGoes(o, false)
 	s.unlink(o)
 }
 
