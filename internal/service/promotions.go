@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/eviction"
@@ -39,11 +40,13 @@ type promotions struct {
 	waiting map[segment.ClientID][]promotionTask
 	given   map[givenTo]givenPromotion
 	asking  map[segment.ClientID]struct{} // clients that have asked for tasks in this term
+	expired metadata.Time                 // when expire was called last
 }
 
 type promotionTask struct {
 	OffloadTask
-	id metadata.ObjectID
+	id    metadata.ObjectID
+	until metadata.Time // then it is forgotten, if its client has not asked for it
 }
 
 type givenTo struct {
@@ -88,7 +91,9 @@ func (p *promotions) read(tenant, key string, list metadata.ReplicaList) {
 	case eviction.Used(p.store.Stats()) >= p.Watermark:
 		c.RejectedWatermark.Add(1)
 	default:
-		p.push(list.Replicas[at].Client, promotionTask{OffloadTask{strings.Clone(tenant), strings.Clone(key), list.Size}, list.ID})
+		now := p.store.Time()
+		until := now.Add(p.store.Params().ReleaseTimeout)
+		p.push(list.Replicas[at].Client, promotionTask{OffloadTask{strings.Clone(tenant), strings.Clone(key), list.Size}, list.ID, until}, now)
 	}
 }
 
@@ -108,12 +113,15 @@ func (p *promotions) hot(id metadata.ObjectID) bool {
 // push queues an object for a client, unless it is queued or given. Of a client that
 // asks for no tasks, as one of an older version, nothing is queued: those would fill the
 // queue of all clients for good.
-func (p *promotions) push(client segment.ClientID, t promotionTask) {
+func (p *promotions) push(client segment.ClientID, t promotionTask, now metadata.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	_, asks := p.asking[client]
 	if _, ok := p.tasks[t.id]; ok || !asks {
 		return
+	}
+	if len(p.tasks) >= p.Limit && now.Sub(p.expired) >= time.Second {
+		p.expire(now)
 	}
 	if len(p.tasks) >= p.Limit {
 		p.counters.Promotions.RejectedCap.Add(1)
@@ -130,12 +138,7 @@ func (p *promotions) push(client segment.ClientID, t promotionTask) {
 func (p *promotions) take(client segment.ClientID, now, until metadata.Time) (tasks []OffloadTask) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for to, g := range p.given {
-		if g.until <= now {
-			p.forget(to)
-			p.counters.Promotions.Expired.Add(1)
-		}
-	}
+	p.expire(now)
 	p.asking[client] = struct{}{}
 	queue := p.waiting[client]
 	for len(queue) > 0 && len(tasks) < p.PerHeartbeat {
@@ -150,6 +153,28 @@ func (p *promotions) take(client segment.ClientID, now, until metadata.Time) (ta
 		delete(p.waiting, client)
 	}
 	return tasks
+}
+
+// expire forgets the tasks whose time is over: of clients that never ended them, and of
+// clients that ask for none any more, which would keep the room of all. Needs mu.
+func (p *promotions) expire(now metadata.Time) {
+	p.expired = now
+	for to, g := range p.given {
+		if g.until <= now {
+			p.forget(to)
+			p.counters.Promotions.Expired.Add(1)
+		}
+	}
+	for client, queue := range p.waiting {
+		for len(queue) > 0 && queue[0].until <= now {
+			p.finish(queue[0].id)
+			p.counters.Promotions.Expired.Add(1)
+			queue = queue[1:]
+		}
+		if p.waiting[client] = queue; len(queue) == 0 {
+			delete(p.waiting, client)
+		}
+	}
 }
 
 // forget needs mu.

@@ -2,6 +2,7 @@ package service_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
@@ -36,5 +37,42 @@ func TestNothingWaitsForClientsThatDoNotPromote(t *testing.T) {
 			t.Errorf("got %+v, %v; want %d tasks", list, err, want)
 		}
 		_, _ = f.GetReplicaList(ctx, metadata.DefaultTenant, "a")
+	}
+}
+
+// A client that asked once and asks no more holds no room for good.
+func TestPromotionsThatWaitExpire(t *testing.T) {
+	f := newFixture(t, offloading(100), func(m *service.Master) {
+		m.Promotion = service.Promotion{On: true, Threshold: 1, Limit: 1, PerHeartbeat: 1, Watermark: 1}
+	})
+	ctx := t.Context()
+	f.mountDisk(t, 1, true)
+	f.put(t, "a", "b")
+	if err := f.NotifyOffloaded(ctx, owner(1), copied(tasks(t, f.Master)...)); err != nil {
+		t.Fatal(err)
+	}
+	name := f.Store.Segments()[0].Name
+	if _, err := f.BatchReplicaClear(ctx, metadata.DefaultTenant, []string{"a", "b"}, owner(1), name); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.PromotionHeartbeat(ctx, owner(1)); err != nil {
+		t.Fatal(err)
+	}
+	read := func(key string) {
+		if _, err := f.GetReplicaList(ctx, metadata.DefaultTenant, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	read("a")
+	f.p.Pass(params.ReleaseTimeout - time.Second)
+	read("b")
+	c := &f.Counters.Promotions
+	if admitted, rejected := c.Admitted.Load(), c.RejectedCap.Load(); admitted != 1 || rejected != 1 {
+		t.Fatalf("%d promotions admitted and %d rejected, want one each: there is room for one", admitted, rejected)
+	}
+	f.p.Pass(2 * time.Second)
+	read("b")
+	if admitted, expired, inFlight := c.Admitted.Load(), c.Expired.Load(), c.InFlight.Load(); admitted != 2 || expired != 1 || inFlight != 1 {
+		t.Errorf("%d promotions admitted, %d expired, %d in flight; want 2, 1, 1: the first has waited for too long", admitted, expired, inFlight)
 	}
 }
