@@ -164,14 +164,18 @@ func (o *offloads) push(sources []metadata.OffloadSource) {
 	}
 }
 
-// room reports whether a client of the sources takes objects and has room for more.
-func (o *offloads) room(sources []metadata.OffloadSource) bool {
+// shortest returns, of the sources whose clients take objects and have room for more, the
+// one whose client has the fewest waiting; none if there is none.
+func (o *offloads) shortest(sources []metadata.OffloadSource) (found []metadata.OffloadSource) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return slices.ContainsFunc(sources, func(source metadata.OffloadSource) bool {
-		q := o.queues[source.Client]
-		return q != nil && q.taking && len(q.waiting) < o.limit
-	})
+	fewest := o.limit
+	for i, source := range sources {
+		if q := o.queues[source.Client]; q != nil && q.taking && len(q.waiting) < fewest {
+			found, fewest = sources[i:i+1], len(q.waiting)
+		}
+	}
+	return found
 }
 
 // full reports whether no client has room for more.
@@ -328,15 +332,15 @@ func (m *Master) RefillOffloads(ctx context.Context) error {
 	return nil
 }
 
-// SpareForOffload queues objects that eviction would take next with clients that have
-// them in their memory, and has it spare each once, for at most the discard timeout.
+// SpareForOffload queues objects that eviction would take next, each with one client that
+// has it in its memory, and has it spare each once, for at most the discard timeout.
 func (m *Master) SpareForOffload(refs []metadata.Ref) {
 	until := m.Now().Add(m.Store.Params().DiscardTimeout)
 	var buf [4]metadata.OffloadSource
 	for _, ref := range refs {
-		sources := m.Store.OffloadSources(buf[:0], ref)
-		if m.offloads.room(sources) && m.Store.SpareForCopy(ref, until) {
-			m.offloads.push(sources)
+		source := m.offloads.shortest(m.Store.OffloadSources(buf[:0], ref))
+		if len(source) > 0 && m.Store.SpareForCopy(ref, until) {
+			m.offloads.push(source)
 		}
 	}
 }
