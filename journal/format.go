@@ -58,6 +58,13 @@ func (l Layout) Nodes() string { return l.Root + "nodes/" }
 // Node is the key of one node.
 func (l Layout) Node(id string) string { return l.Nodes() + id }
 
+// Witnesses is the prefix of the keys of nodes without metadata, which live on their own
+// leases.
+func (l Layout) Witnesses() string { return l.Root + "witnesses/" }
+
+// Witness is the key of one of these nodes.
+func (l Layout) Witness(id string) string { return l.Witnesses() + id }
+
 // Saved is the prefix of what nodes say of their newest state files. These keys
 // live until their node has been absent for long.
 func (l Layout) Saved() string { return l.Root + "saved/" }

@@ -106,49 +106,69 @@ func New(cfg config.Config, version string, log zerolog.Logger) (*App, error) {
 	if a.quotas, err = initialQuotas(cfg.Tenants); err != nil {
 		return nil, err
 	}
-	if a.rpcListener, err = listen(cfg.Listen.RPC(), "--rpc_address", "--rpc_port"); err != nil {
-		return nil, err
-	}
-	if a.httpListener, err = listen(cfg.Listen.HTTP(), "--metrics_host", "--metrics_port"); err != nil {
-		_ = a.rpcListener.Close()
-		return nil, err
-	}
-	for _, l := range cfg.Mooncake.Listen {
-		further, err := listen(l.Address, "--mooncake-listen", "--mooncake-listen")
-		if err != nil {
-			a.closeListeners()
-			return nil, err
-		}
-		a.mooncakeListeners = append(a.mooncakeListeners, further)
-	}
-	if cfg.Listen.Metadata {
-		a.metadataListener, err = listen(cfg.Listen.HTTPMetadata(), "--http_metadata_server_host", "--http_metadata_server_port")
-		if err != nil {
-			a.closeListeners()
-			return nil, err
-		}
-	}
-	if a.cfg, err = cfg.Resolve(a.rpcListener.Addr(), a.httpListener.Addr()); err != nil {
+	if err = a.open(files, log); err != nil {
 		a.closeListeners()
 		return nil, err
+	}
+	return a, nil
+}
+
+// open listens on the node's ports, and completes its settings by where they are. Who fails
+// closes them.
+func (a *App) open(files int, log zerolog.Logger) (err error) {
+	cfg := a.cfg
+	if !cfg.HA.Witness {
+		if err = a.openForCalls(); err != nil {
+			return err
+		}
+	}
+	if a.httpListener, err = listen(cfg.Listen.HTTP(), "--metrics_host", "--metrics_port"); err != nil {
+		return err
+	}
+	calls := a.httpListener.Addr() // of a witness, which has no other port for callers
+	if !cfg.HA.Witness {
+		calls = a.rpcListener.Addr()
+	}
+	if a.cfg, err = cfg.Resolve(calls, a.httpListener.Addr()); err != nil {
+		return err
 	}
 	a.log = log.With().Str("node", a.cfg.Node.ID).Logger()
 	a.connections = newConnectionBudget(files, cfg.Peers.Share, a.log)
-	if err = a.openKVEvents(); err != nil {
-		a.closeListeners()
-		return nil, err
-	}
 	if a.cfg.HA.Members() {
 		if a.waiting, err = newWaiting(a.httpListener); err != nil {
-			a.closeListeners()
-			return nil, err
+			return err
 		}
+	}
+	if cfg.HA.Witness {
+		return nil
+	}
+	if err = a.openKVEvents(); err != nil {
+		return err
 	}
 	a.rpcListener = a.connections.listener(a.rpcListener)
 	for i, l := range a.mooncakeListeners {
 		a.mooncakeListeners[i] = a.connections.listener(l)
 	}
-	return a, nil
+	return nil
+}
+
+// openForCalls listens for all but HTTP's questions.
+func (a *App) openForCalls() (err error) {
+	cfg := a.cfg
+	if a.rpcListener, err = listen(cfg.Listen.RPC(), "--rpc_address", "--rpc_port"); err != nil {
+		return err
+	}
+	for _, l := range cfg.Mooncake.Listen {
+		further, err := listen(l.Address, "--mooncake-listen", "--mooncake-listen")
+		if err != nil {
+			return err
+		}
+		a.mooncakeListeners = append(a.mooncakeListeners, further)
+	}
+	if cfg.Listen.Metadata {
+		a.metadataListener, err = listen(cfg.Listen.HTTPMetadata(), "--http_metadata_server_host", "--http_metadata_server_port")
+	}
+	return err
 }
 
 func listen(address, host, port string) (net.Listener, error) {
@@ -163,14 +183,10 @@ func listen(address, host, port string) (net.Listener, error) {
 }
 
 func (a *App) closeListeners() {
-	for _, l := range append(a.mooncakeListeners, a.rpcListener, a.httpListener) {
-		_ = l.Close()
-	}
-	if a.metadataListener != nil {
-		_ = a.metadataListener.Close()
-	}
-	if a.kv.listener != nil {
-		_ = a.kv.listener.Close()
+	for _, l := range append(a.mooncakeListeners, a.rpcListener, a.httpListener, a.metadataListener, a.kv.listener) {
+		if l != nil {
+			_ = l.Close()
+		}
 	}
 	if a.waiting != nil {
 		a.waiting.close()
@@ -192,6 +208,9 @@ func (a *App) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer etcd.close()
+	if a.cfg.HA.Witness {
+		return a.runWitness(ctx, etcd)
+	}
 	if err := a.openTracing(); err != nil {
 		return err
 	}

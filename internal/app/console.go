@@ -97,7 +97,8 @@ func (n *clusterNode) ownMembers(ctx context.Context) []console.Member {
 	defer cancel()
 	nodes, err := n.Nodes(ctx)
 	known, err2 := members.List(ctx, n.members)
-	if errors.Join(err, err2) != nil {
+	witnesses, err3 := n.Witnesses(ctx)
+	if errors.Join(err, err2, err3) != nil {
 		return n.etcd.ask(ctx) // a majority is away
 	}
 	list := make([]console.Member, len(known))
@@ -106,6 +107,9 @@ func (n *clusterNode) ownMembers(ctx context.Context) []console.Member {
 	asks.SetLimit(sizeAsks)
 	for i, m := range known {
 		list[i] = console.Member{Name: m.Name, Endpoint: m.PeerURL, Learner: m.Learner, Fault: "its node is not registered"}
+		if w := slices.IndexFunc(witnesses, func(w promote.Witness) bool { return w.ID == m.Name }); w >= 0 {
+			list[i] = console.Member{Name: m.Name, Endpoint: m.PeerURL, Learner: m.Learner, Witness: true, Size: witnesses[w].EtcdBytes, Quota: witnesses[w].EtcdQuota}
+		}
 		at := slices.IndexFunc(nodes, func(o promote.NodeInfo) bool { return o.ID == m.Name })
 		switch {
 		case m.Name == n.ID:

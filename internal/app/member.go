@@ -216,30 +216,39 @@ func (n *clusterNode) etcdCluster() members.Cluster {
 
 func (n *clusterNode) alive(ctx context.Context) (func(name string) bool, error) {
 	nodes, err := n.Nodes(ctx)
-	return registered(nodes), err
+	witnesses, err2 := n.Witnesses(ctx)
+	return alive(nodes, witnesses), errors.Join(err, err2)
 }
 
 // memberMessages are the members of the nodes' own etcd, for a status.
-func memberMessages(list []members.Member, nodes []promote.NodeInfo) (messages []*pb.EtcdMember) {
+func memberMessages(list []members.Member, nodes []promote.NodeInfo, witnesses []promote.Witness) (messages []*pb.EtcdMember) {
 	for _, m := range list {
-		messages = append(messages, &pb.EtcdMember{Name: m.Name, PeerUrl: m.PeerURL, Learner: m.Learner, Alive: registered(nodes)(m.Name)})
+		message := &pb.EtcdMember{Name: m.Name, PeerUrl: m.PeerURL, Learner: m.Learner, Alive: alive(nodes, witnesses)(m.Name)}
+		for _, w := range witnesses {
+			if w.ID == m.Name {
+				message.Witness = &pb.Witness{HttpAddress: w.HTTP, Version: w.Version, EtcdBytes: w.EtcdBytes, EtcdQuotaBytes: w.EtcdQuota}
+			}
+		}
+		messages = append(messages, message)
 	}
 	return messages
 }
 
-func registered(nodes []promote.NodeInfo) func(name string) bool {
+// alive tells the members whose nodes are registered, as what they are.
+func alive(nodes []promote.NodeInfo, witnesses []promote.Witness) func(name string) bool {
 	return func(name string) bool {
-		return slices.ContainsFunc(nodes, func(other promote.NodeInfo) bool { return other.ID == name })
+		return slices.ContainsFunc(nodes, func(other promote.NodeInfo) bool { return other.ID == name }) ||
+			slices.ContainsFunc(witnesses, func(other promote.Witness) bool { return other.ID == name })
 	}
 }
 
 // memberWarnings says when the loss of one more member would stop the cluster. An only one
 // is what a cluster begins with.
-func memberWarnings(list []members.Member, nodes []promote.NodeInfo) (warnings []string) {
+func memberWarnings(list []members.Member, alive func(name string) bool) (warnings []string) {
 	var away []string
 	for _, m := range list {
 		switch {
-		case registered(nodes)(m.Name):
+		case alive(m.Name):
 		case m.Learner:
 			warnings = append(warnings, fmt.Sprintf("no other node can join: the member of etcd at %s has no vote yet, and its node does not run; start it, or: masterctl member remove --yes %s",
 				m.PeerURL, cmp.Or(m.Name, m.PeerURL)))
@@ -247,7 +256,7 @@ func memberWarnings(list []members.Member, nodes []promote.NodeInfo) (warnings [
 			away = append(away, m.Name)
 		}
 	}
-	voters, spare := members.Spare(list, registered(nodes))
+	voters, spare := members.Spare(list, alive)
 	switch {
 	case voters < 2 || spare > 0:
 		return warnings

@@ -419,9 +419,11 @@ func TestMemberWarnings(t *testing.T) {
 		{"a b C", "no loss is survived"},
 		{"a C", "no other node can join"},
 		{"a b c", "c are away"},
+		{"a b w", ""},
+		{"a c w", "c are away"},
 		{"a b c d", "c, d are away"},
 	} {
-		got := strings.Join(memberWarnings(membersOf(tt.members), nodes), "; ")
+		got := strings.Join(memberWarnings(membersOf(tt.members), alive(nodes, []promote.Witness{{ID: "w"}})), "; ")
 		if !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {
 			t.Errorf("%s: got %q, want %q", tt.members, got, tt.want)
 		}

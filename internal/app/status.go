@@ -28,6 +28,7 @@ const lookTimeout = 2 * time.Second
 type view struct {
 	head              journal.Cursor
 	nodes             []promote.NodeInfo
+	witnesses         []promote.Witness
 	members           []members.Member // of the nodes' own etcd
 	headErr, nodesErr error
 	size, quota       uint64        // of etcd's database
@@ -44,6 +45,7 @@ func (n *clusterNode) look(ctx context.Context) view {
 	asks.Go(func() { v.nodes, v.nodesErr = n.Nodes(ctx) })
 	asks.Go(func() { v.size, v.quota = n.etcd.sizes(ctx) })
 	if n.app.cfg.HA.Members() {
+		asks.Go(func() { v.witnesses, _ = n.Witnesses(ctx) })
 		asks.Go(func() { v.members, _ = members.List(ctx, n.members) }) // without an answer the nodes are unknown, too, and said to be
 	}
 	asks.Go(func() { v.paused, _ = n.Paused(ctx) })
@@ -97,7 +99,7 @@ func (n *clusterNode) journalMessage(head journal.Head, s promote.Status, v view
 	j := &pb.JournalStatus{
 		CommittedSequence: uint64(head.Seq), HeadTerm: uint64(head.Term), History: string(s.Head.History),
 		LastSnapshotReason: string(s.LastLoad), Complete: s.Complete, Restored: s.Restored, Forked: s.Forked, Unread: s.Unread,
-		EtcdBytes: v.size, EtcdQuotaBytes: v.quota, EtcdEndpoints: n.etcd.members, EtcdMembers: memberMessages(v.members, v.nodes),
+		EtcdBytes: v.size, EtcdQuotaBytes: v.quota, EtcdEndpoints: n.etcd.members, EtcdMembers: memberMessages(v.members, v.nodes, v.witnesses),
 	}
 	if s.Loss.Err != nil {
 		j.Lost = s.Loss.Err.Cause
@@ -122,7 +124,7 @@ func (n *clusterNode) allWarnings(st *pb.StatusResponse, s promote.Status, v vie
 	}
 	list = append(list, n.warnings(st, v.nodesErr == nil)...)
 	if v.nodesErr == nil {
-		list = append(list, memberWarnings(v.members, v.nodes)...)
+		list = append(list, memberWarnings(v.members, alive(v.nodes, v.witnesses))...)
 	}
 	return slices.Concat(list, n.app.silenceWarnings(), savingWarnings(s, v.nodes), spaceWarnings(s, v.nodes), settingWarnings(s, v.nodes))
 }
@@ -265,6 +267,9 @@ func (u *etcdUse) sizes(ctx context.Context) (size, quota uint64) {
 	}
 	return uint64(u.size.Load()), uint64(u.told.Load())
 }
+
+// last returns what sizes has found out so far.
+func (u *etcdUse) last() (size, quota uint64) { return uint64(u.size.Load()), uint64(u.quota) }
 
 const (
 	sizeTimeout = time.Second // for all members of etcd

@@ -61,6 +61,9 @@ func tellSystemd(message string) error {
 
 // systemdState returns what systemd is to know of this node now.
 func (a *App) systemdState() string {
+	if a.cfg.HA.Witness {
+		return daemon.SdNotifyWatchdog + "\n" + daemon.SdNotifyReady + "\nSTATUS=has a member of etcd that votes, and no metadata"
+	}
 	s := a.httpNode()
 	if store := a.node.Store(); store != nil {
 		store.Figures() // waits for the commit that is being applied

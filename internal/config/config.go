@@ -156,6 +156,7 @@ type HA struct {
 	EtcdPrefix       string          // --etcd_prefix
 	ClusterInit      bool            // --cluster-init
 	Join             []string        // --join, each with a port
+	Witness          bool            // --witness
 	JoinTokenFile    string          // --join-token-file
 	EtcdPeerListen   string          // --etcd-peer-listen; PeerAddress completes it
 	EtcdListen       string          // --etcd-listen

@@ -157,6 +157,9 @@ func securityRules(c *Config) []rule {
 func portRules(c *Config) (rules []rule) {
 	type listener struct{ setting, address string }
 	listeners := []listener{{"rpc_port", c.Listen.RPC()}, {"metrics_port", c.Listen.HTTP()}}
+	if c.HA.Witness { // which has no gRPC
+		listeners = listeners[1:]
+	}
 	if c.Listen.Metadata {
 		listeners = append(listeners, listener{"http_metadata_server_port", c.Listen.HTTPMetadata()})
 	}

@@ -36,6 +36,7 @@ var valueTests = []struct {
 	{"ha_backend_connstring", []string{"", "a:1", "http://a:1;b:2"}, []string{"a", "redis://a:1"}},
 	{"etcd_prefix", []string{"/a", "/a/b"}, []string{"", "a", "/", "/a/", "//a", "/a b", "/a/../b"}},
 	{"cluster-init", []string{"true", "false"}, []string{"x"}},
+	{"witness", []string{"false"}, []string{"x"}}, // true: see the rules
 	{"join", []string{""}, []string{"a:b", ":5", "0.0.0.0"}},
 	{"join-token-file", []string{""}, nil},
 	{"etcd-peer-listen", []string{""}, []string{"10.0.0.1", "10.0.0.1:0", "a:65536"}},
@@ -228,6 +229,11 @@ var ruleTests = []struct {
 	},
 	{
 		Primary, "--join=a --etcd_endpoints=a:1 --rpc_address=a", "--join=a", "join", "does not run", false,
+	},
+	{Primary, "--witness --join=a", "--join=a", "witness", "is for a standby with join", false},
+	{
+		Standby, "--witness --join=a --rpc_port=1 --metrics_port=1 --enable_http_metadata_server", "--witness --join=a --rpc_port=1 --metrics_port=1",
+		"witness", "serves nobody", false,
 	},
 	{Primary, "--etcd-peer-listen=127.0.0.1:1", "--etcd-peer-listen=127.0.0.1:1 --cluster-init", "etcd-peer-listen", "is of no use", false},
 	{Primary, "--join-token-file=a", "--join-token-file=a --cluster-init", "join-token-file", "is of no use", false},

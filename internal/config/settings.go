@@ -144,6 +144,8 @@ func clusterSections(c *Config) []Section {
 			{"cluster-init", "false", understudy, boolean(&h.ClusterInit),
 				"found an etcd that other nodes join, each with a member of its own; goes on with what is in data-dir"},
 			{"join", "", understudy, joins(&h.Join), "nodes whose etcd this node joins, if it is not a member yet; it founds none then"},
+			{"witness", "false", understudy, boolean(&h.Witness),
+				"run a member of etcd, HTTP for health and metrics, and nothing else: this node holds no metadata and never serves; needs join"},
 			{"join-token-file", "", understudy, text(&h.JoinTokenFile, "a file; empty: none", anything[string]),
 				"file with the secret, of 32 characters or more, by which nodes may join; the same on all nodes, read again at each use"},
 			{"etcd-peer-listen", "", understudy, text(&h.EtcdPeerListen, "host:port; empty: port 2380 of the host of advertise-address, or of rpc_address if that is one, or of 127.0.0.1", orEmpty(isDialable)),

@@ -47,17 +47,7 @@ func (d *diagnosis) checkNodes(all nodes) {
 	default:
 		d.add("standbys", fine, "", "%d could take over", ready)
 	}
-	var versions []string
-	for _, n := range all.answering() {
-		if v := n.status.GetNode().GetVersion(); !slices.Contains(versions, v) {
-			versions = append(versions, v)
-		}
-	}
-	if len(versions) > 1 {
-		d.add("versions", warns, "end the upgrade: until then the cluster keeps to what the older version knows", "the nodes have different ones: %s", strings.Join(versions, ", "))
-	} else if len(versions) == 1 {
-		d.add("versions", fine, "", "all nodes have %s", versions[0])
-	}
+	d.checkVersions(all, s.Witnesses)
 	for _, w := range s.Warnings {
 		if !strings.HasPrefix(w.Text, "no standby could take over") && !strings.HasSuffix(w.Text, rivalryHelp) { // said above
 			d.add("warnings", warns, "", "%s says: %s", w.NodeID, w.Text)
@@ -65,6 +55,25 @@ func (d *diagnosis) checkNodes(all nodes) {
 	}
 	if len(s.Warnings) == 0 && answer > 0 {
 		d.add("warnings", fine, "", "no node has one")
+	}
+}
+
+// checkVersions compares those of all nodes, and looks at witnesses, which etcd knows.
+func (d *diagnosis) checkVersions(all nodes, witnesses []witnessResult) {
+	var versions []string
+	for _, n := range all.answering() {
+		versions = append(versions, n.status.GetNode().GetVersion())
+	}
+	for _, w := range witnesses {
+		versions = append(versions, w.Version)
+		d.add("witness", fine, "", "%s runs a member of etcd, and holds no metadata", w.NodeID)
+		d.checkSpace("etcd of "+w.NodeID, w.EtcdBytes, w.EtcdQuota)
+	}
+	slices.Sort(versions)
+	if versions = slices.Compact(versions); len(versions) > 1 {
+		d.add("versions", warns, "end the upgrade: until then the cluster keeps to what the older version knows", "the nodes have different ones: %s", strings.Join(versions, ", "))
+	} else if len(versions) == 1 {
+		d.add("versions", fine, "", "all nodes have %s", versions[0])
 	}
 }
 

@@ -28,6 +28,7 @@ type memberResult struct {
 	PeerURL string `json:"peer_url"`
 	Votes   bool   `json:"votes"`
 	Alive   bool   `json:"alive"`
+	Witness bool   `json:"witness,omitempty"` // its node runs, and holds no metadata
 }
 
 func (f *Flags) memberListCommand() *cobra.Command {
@@ -40,7 +41,7 @@ func (f *Flags) memberListCommand() *cobra.Command {
 			for _, n := range all.answering() {
 				if members := n.status.GetJournal().GetEtcdMembers(); len(list) == 0 {
 					for _, m := range members {
-						list = append(list, memberResult{m.GetName(), m.GetPeerUrl(), !m.GetLearner(), m.GetAlive()})
+						list = append(list, memberResult{m.GetName(), m.GetPeerUrl(), !m.GetLearner(), m.GetAlive(), m.GetWitness() != nil})
 					}
 				}
 			}
@@ -50,7 +51,11 @@ func (f *Flags) memberListCommand() *cobra.Command {
 			return f.Print(cmd, list, func(w io.Writer) {
 				t := cli.NewTable(w, "NAME", "PEER URL", "VOTES", "NODE RUNS")
 				for _, m := range list {
-					t.Row(cli.Or(m.Name), m.PeerURL, fmt.Sprint(m.Votes), fmt.Sprint(m.Alive))
+					runs := fmt.Sprint(m.Alive)
+					if m.Witness {
+						runs += " (witness)"
+					}
+					t.Row(cli.Or(m.Name), m.PeerURL, fmt.Sprint(m.Votes), runs)
 				}
 				t.End()
 			})

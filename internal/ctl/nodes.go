@@ -281,6 +281,19 @@ func (ns nodes) silence(etcd error) error {
 	return e
 }
 
+// witnesses are those that the primary knows, or else a node that answers.
+func (ns nodes) witnesses() (list []witnessResult) {
+	if len(ns.answering()) == 0 {
+		return nil
+	}
+	for _, m := range ns.best().status.GetJournal().GetEtcdMembers() {
+		if w := m.GetWitness(); w != nil {
+			list = append(list, witnessResult{m.GetName(), w.GetHttpAddress(), w.GetVersion(), !m.GetLearner(), w.GetEtcdBytes(), w.GetEtcdQuotaBytes()})
+		}
+	}
+	return list
+}
+
 // answering are those that answered.
 func (ns nodes) answering() (list nodes) {
 	for _, n := range ns {

@@ -20,9 +20,21 @@ type statusResult struct {
 	ClusterID string           `json:"cluster_id"`
 	Leader    *leaderResult    `json:"leader"` // null if no node serves
 	Nodes     []nodeResult     `json:"nodes"`
+	Witnesses []witnessResult  `json:"witnesses,omitempty"`
 	Obstacles []obstacleResult `json:"obstacles,omitempty"`
 	Warnings  []remarkResult   `json:"warnings,omitempty"` // what is wrong
 	Notes     []remarkResult   `json:"notes,omitempty"`    // what should be known though nothing is wrong
+}
+
+// A witnessResult is a node that runs a member of etcd and holds no metadata, as etcd knows
+// it while it runs.
+type witnessResult struct {
+	NodeID      string `json:"node_id"`
+	HTTPAddress string `json:"http_address"`
+	Version     string `json:"version"`
+	Votes       bool   `json:"votes"`
+	EtcdBytes   uint64 `json:"etcd_bytes"`
+	EtcdQuota   uint64 `json:"etcd_quota_bytes"`
 }
 
 // An obstacleResult is why no node serves, as far as a node knows.
@@ -137,7 +149,7 @@ func (s *statusResult) verdict(err error) error {
 }
 
 func statusOf(clusterID string, all nodes) statusResult {
-	result := statusResult{ClusterID: clusterID}
+	result := statusResult{ClusterID: clusterID, Witnesses: all.witnesses()}
 	if p := all.primary(); p != nil {
 		result.Leader = &leaderResult{p.id, p.status.GetNode().GetRpcAddress(), p.status.GetHeader().GetTerm()}
 	}
@@ -191,6 +203,13 @@ func statusTable(w io.Writer, s *statusResult) {
 			continue
 		}
 		t.Row(n.NodeID, n.Role, fmt.Sprint(n.Term), fmt.Sprint(n.Sequence), n.lag(), cli.Count(n.Objects), n.used(), cli.SizeText(n.Quarantined), n.Digest, n.Address, n.Version, n.takeover())
+	}
+	for _, w := range s.Witnesses {
+		votes := "never: it votes in etcd"
+		if !w.Votes {
+			votes = "never: it has no vote in etcd yet"
+		}
+		t.Row(w.NodeID, "witness", "-", "-", "-", "-", "-", "-", "-", "http://"+w.HTTPAddress, w.Version, votes)
 	}
 	t.End()
 	if s.Leader == nil {

@@ -18,7 +18,7 @@ import (
 // A Node is the status of this node, and the body of /node.
 type Node struct {
 	NodeID     string  `json:"node_id"`
-	Role       string  `json:"role"`       // a promote.Role
+	Role       string  `json:"role"`       // a promote.Role, or Witness
 	Term       uint64  `json:"term"`       // the newest one that this node knows of
 	Serving    bool    `json:"serving"`    // as in the gate; filled in here
 	Promotable bool    `json:"promotable"` // it holds a complete state
@@ -29,6 +29,9 @@ type Node struct {
 	Obstacle string `json:"no_node_serves_because,omitempty"`
 	Help     string `json:"what_to_do,omitempty"`
 }
+
+// Witness is the role of a node that runs a member of etcd and nothing else.
+const Witness = "witness"
 
 // A Leader is the elected node.
 type Leader struct {

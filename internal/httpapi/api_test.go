@@ -174,7 +174,7 @@ func TestHealthAndRole(t *testing.T) {
 	r.get("/readyz", http.StatusOK, "OK")
 	r.get("/readyz?role=primary", http.StatusOK, "OK")
 	r.get("/readyz?role=standby", http.StatusOK, "OK")
-	r.get("/readyz?role=king", http.StatusBadRequest, "role must be primary or standby")
+	r.get("/readyz?role=king", http.StatusBadRequest, "role must be primary, standby or witness")
 	r.get("/node", http.StatusOK, `{"node_id":"n1","role":"primary","term":3,"serving":true,"promotable":true,`+
 		`"leader":{"node_id":"n1","rpc_address":"10.0.0.1:50051","http_address":"10.0.0.1:9003"}}`)
 

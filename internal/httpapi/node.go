@@ -40,6 +40,8 @@ func (s Node) view() (v leaderView) {
 // upstream returns the role and the state of high availability in upstream's words.
 func (s Node) upstream() (role, state string) {
 	switch {
+	case s.Role == Witness:
+		return Witness, Witness
 	case s.Serving:
 		return "leader", "serving"
 	case s.Role == "electing":
@@ -94,7 +96,7 @@ func (a API) kvEvents(w http.ResponseWriter, _ *http.Request, _ *service.Master)
 
 // ready reports whether clients may call this node: whether it serves. With
 // role=standby it reports whether the node has a complete state, so that it serves
-// or could take over.
+// or could take over; with role=witness whether its member of etcd does its work.
 func (a API) ready(w http.ResponseWriter, r *http.Request) {
 	switch role := r.URL.Query().Get("role"); role {
 	case "", "primary":
@@ -107,8 +109,13 @@ func (a API) ready(w http.ResponseWriter, r *http.Request) {
 			writeText(w, http.StatusServiceUnavailable, "not promotable: "+s.Why+"\n")
 			return
 		}
+	case Witness:
+		if s := a.Node(); s.Role != Witness || s.Why != "" {
+			writeText(w, http.StatusServiceUnavailable, s.obstacle()+"\n")
+			return
+		}
 	default:
-		writeText(w, http.StatusBadRequest, "role must be primary or standby\n")
+		writeText(w, http.StatusBadRequest, "role must be primary, standby or witness\n")
 		return
 	}
 	writeText(w, http.StatusOK, "OK")

@@ -844,7 +844,9 @@ type EtcdMember struct {
 	// Whether it has no vote yet.
 	Learner bool `protobuf:"varint,3,opt,name=learner,proto3" json:"learner,omitempty"`
 	// Whether its node is registered in etcd.
-	Alive         bool `protobuf:"varint,4,opt,name=alive,proto3" json:"alive,omitempty"`
+	Alive bool `protobuf:"varint,4,opt,name=alive,proto3" json:"alive,omitempty"`
+	// What its node says of itself, if it is a witness that runs.
+	Witness       *Witness `protobuf:"bytes,5,opt,name=witness,proto3" json:"witness,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -907,6 +909,84 @@ func (x *EtcdMember) GetAlive() bool {
 	return false
 }
 
+func (x *EtcdMember) GetWitness() *Witness {
+	if x != nil {
+		return x.Witness
+	}
+	return nil
+}
+
+// Witness is a node that runs a member of etcd and holds no metadata. It answers over HTTP
+// alone.
+type Witness struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	HttpAddress string                 `protobuf:"bytes,1,opt,name=http_address,json=httpAddress,proto3" json:"http_address,omitempty"`
+	Version     string                 `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
+	// Size of etcd's database there, and at which it refuses writes.
+	EtcdBytes      uint64 `protobuf:"varint,3,opt,name=etcd_bytes,json=etcdBytes,proto3" json:"etcd_bytes,omitempty"`
+	EtcdQuotaBytes uint64 `protobuf:"varint,4,opt,name=etcd_quota_bytes,json=etcdQuotaBytes,proto3" json:"etcd_quota_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
+}
+
+func (x *Witness) Reset() {
+	*x = Witness{}
+	mi := &file_understudy_v1_admin_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Witness) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Witness) ProtoMessage() {}
+
+func (x *Witness) ProtoReflect() protoreflect.Message {
+	mi := &file_understudy_v1_admin_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Witness.ProtoReflect.Descriptor instead.
+func (*Witness) Descriptor() ([]byte, []int) {
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Witness) GetHttpAddress() string {
+	if x != nil {
+		return x.HttpAddress
+	}
+	return ""
+}
+
+func (x *Witness) GetVersion() string {
+	if x != nil {
+		return x.Version
+	}
+	return ""
+}
+
+func (x *Witness) GetEtcdBytes() uint64 {
+	if x != nil {
+		return x.EtcdBytes
+	}
+	return 0
+}
+
+func (x *Witness) GetEtcdQuotaBytes() uint64 {
+	if x != nil {
+		return x.EtcdQuotaBytes
+	}
+	return 0
+}
+
 // AddMemberRequest says who joins.
 type AddMemberRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -920,7 +1000,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[6]
+	mi := &file_understudy_v1_admin_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -932,7 +1012,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[6]
+	mi := &file_understudy_v1_admin_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -945,7 +1025,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{6}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AddMemberRequest) GetName() string {
@@ -975,7 +1055,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[7]
+	mi := &file_understudy_v1_admin_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -987,7 +1067,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[7]
+	mi := &file_understudy_v1_admin_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1000,7 +1080,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{7}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AddMemberResponse) GetHeader() *ResponseHeader {
@@ -1031,7 +1111,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[8]
+	mi := &file_understudy_v1_admin_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1043,7 +1123,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[8]
+	mi := &file_understudy_v1_admin_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1056,7 +1136,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{8}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RemoveMemberRequest) GetName() string {
@@ -1084,7 +1164,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[9]
+	mi := &file_understudy_v1_admin_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1096,7 +1176,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[9]
+	mi := &file_understudy_v1_admin_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1109,7 +1189,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{9}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RemoveMemberResponse) GetHeader() *ResponseHeader {
@@ -1130,7 +1210,7 @@ type DigestRequest struct {
 
 func (x *DigestRequest) Reset() {
 	*x = DigestRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[10]
+	mi := &file_understudy_v1_admin_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1142,7 +1222,7 @@ func (x *DigestRequest) String() string {
 func (*DigestRequest) ProtoMessage() {}
 
 func (x *DigestRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[10]
+	mi := &file_understudy_v1_admin_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1155,7 +1235,7 @@ func (x *DigestRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestRequest.ProtoReflect.Descriptor instead.
 func (*DigestRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{10}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DigestRequest) GetSequence() uint64 {
@@ -1180,7 +1260,7 @@ type DigestResponse struct {
 
 func (x *DigestResponse) Reset() {
 	*x = DigestResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	mi := &file_understudy_v1_admin_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1192,7 +1272,7 @@ func (x *DigestResponse) String() string {
 func (*DigestResponse) ProtoMessage() {}
 
 func (x *DigestResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[11]
+	mi := &file_understudy_v1_admin_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1205,7 +1285,7 @@ func (x *DigestResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DigestResponse.ProtoReflect.Descriptor instead.
 func (*DigestResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{11}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DigestResponse) GetHeader() *ResponseHeader {
@@ -1243,7 +1323,7 @@ type HandoverRequest struct {
 
 func (x *HandoverRequest) Reset() {
 	*x = HandoverRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	mi := &file_understudy_v1_admin_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1255,7 +1335,7 @@ func (x *HandoverRequest) String() string {
 func (*HandoverRequest) ProtoMessage() {}
 
 func (x *HandoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[12]
+	mi := &file_understudy_v1_admin_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1268,7 +1348,7 @@ func (x *HandoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoverRequest.ProtoReflect.Descriptor instead.
 func (*HandoverRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{12}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HandoverRequest) GetTerm() uint64 {
@@ -1303,7 +1383,7 @@ type HandoverResponse struct {
 
 func (x *HandoverResponse) Reset() {
 	*x = HandoverResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[13]
+	mi := &file_understudy_v1_admin_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1315,7 +1395,7 @@ func (x *HandoverResponse) String() string {
 func (*HandoverResponse) ProtoMessage() {}
 
 func (x *HandoverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[13]
+	mi := &file_understudy_v1_admin_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1328,7 +1408,7 @@ func (x *HandoverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HandoverResponse.ProtoReflect.Descriptor instead.
 func (*HandoverResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{13}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HandoverResponse) GetHeader() *ResponseHeader {
@@ -1375,7 +1455,7 @@ type StartEmptyRequest struct {
 
 func (x *StartEmptyRequest) Reset() {
 	*x = StartEmptyRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[14]
+	mi := &file_understudy_v1_admin_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1387,7 +1467,7 @@ func (x *StartEmptyRequest) String() string {
 func (*StartEmptyRequest) ProtoMessage() {}
 
 func (x *StartEmptyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[14]
+	mi := &file_understudy_v1_admin_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1400,7 +1480,7 @@ func (x *StartEmptyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEmptyRequest.ProtoReflect.Descriptor instead.
 func (*StartEmptyRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{14}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StartEmptyRequest) GetTerm() uint64 {
@@ -1428,7 +1508,7 @@ type StartEmptyResponse struct {
 
 func (x *StartEmptyResponse) Reset() {
 	*x = StartEmptyResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[15]
+	mi := &file_understudy_v1_admin_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +1520,7 @@ func (x *StartEmptyResponse) String() string {
 func (*StartEmptyResponse) ProtoMessage() {}
 
 func (x *StartEmptyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[15]
+	mi := &file_understudy_v1_admin_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +1533,7 @@ func (x *StartEmptyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StartEmptyResponse.ProtoReflect.Descriptor instead.
 func (*StartEmptyResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{15}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *StartEmptyResponse) GetHeader() *ResponseHeader {
@@ -1488,7 +1568,7 @@ type RefoundRequest struct {
 
 func (x *RefoundRequest) Reset() {
 	*x = RefoundRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	mi := &file_understudy_v1_admin_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1500,7 +1580,7 @@ func (x *RefoundRequest) String() string {
 func (*RefoundRequest) ProtoMessage() {}
 
 func (x *RefoundRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[16]
+	mi := &file_understudy_v1_admin_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1513,7 +1593,7 @@ func (x *RefoundRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefoundRequest.ProtoReflect.Descriptor instead.
 func (*RefoundRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{16}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RefoundRequest) GetGiveUp() []string {
@@ -1564,7 +1644,7 @@ type RefoundResponse struct {
 
 func (x *RefoundResponse) Reset() {
 	*x = RefoundResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	mi := &file_understudy_v1_admin_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1576,7 +1656,7 @@ func (x *RefoundResponse) String() string {
 func (*RefoundResponse) ProtoMessage() {}
 
 func (x *RefoundResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[17]
+	mi := &file_understudy_v1_admin_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1589,7 +1669,7 @@ func (x *RefoundResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RefoundResponse.ProtoReflect.Descriptor instead.
 func (*RefoundResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{17}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RefoundResponse) GetHeader() *ResponseHeader {
@@ -1615,7 +1695,7 @@ type BackupRequest struct {
 
 func (x *BackupRequest) Reset() {
 	*x = BackupRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[18]
+	mi := &file_understudy_v1_admin_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1627,7 +1707,7 @@ func (x *BackupRequest) String() string {
 func (*BackupRequest) ProtoMessage() {}
 
 func (x *BackupRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[18]
+	mi := &file_understudy_v1_admin_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1640,7 +1720,7 @@ func (x *BackupRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupRequest.ProtoReflect.Descriptor instead.
 func (*BackupRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{18}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{19}
 }
 
 // BackupResponse is a part of a state file.
@@ -1656,7 +1736,7 @@ type BackupResponse struct {
 
 func (x *BackupResponse) Reset() {
 	*x = BackupResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[19]
+	mi := &file_understudy_v1_admin_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1668,7 +1748,7 @@ func (x *BackupResponse) String() string {
 func (*BackupResponse) ProtoMessage() {}
 
 func (x *BackupResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[19]
+	mi := &file_understudy_v1_admin_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1681,7 +1761,7 @@ func (x *BackupResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupResponse.ProtoReflect.Descriptor instead.
 func (*BackupResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{19}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *BackupResponse) GetHeader() *ResponseHeader {
@@ -1707,7 +1787,7 @@ type HistoryRequest struct {
 
 func (x *HistoryRequest) Reset() {
 	*x = HistoryRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[20]
+	mi := &file_understudy_v1_admin_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1719,7 +1799,7 @@ func (x *HistoryRequest) String() string {
 func (*HistoryRequest) ProtoMessage() {}
 
 func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[20]
+	mi := &file_understudy_v1_admin_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1732,7 +1812,7 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
 func (*HistoryRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{20}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{21}
 }
 
 // HistoryResponse answers History.
@@ -1748,7 +1828,7 @@ type HistoryResponse struct {
 
 func (x *HistoryResponse) Reset() {
 	*x = HistoryResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[21]
+	mi := &file_understudy_v1_admin_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1760,7 +1840,7 @@ func (x *HistoryResponse) String() string {
 func (*HistoryResponse) ProtoMessage() {}
 
 func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[21]
+	mi := &file_understudy_v1_admin_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1773,7 +1853,7 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
 func (*HistoryResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{21}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *HistoryResponse) GetHeader() *ResponseHeader {
@@ -1818,7 +1898,7 @@ type TermRecord struct {
 
 func (x *TermRecord) Reset() {
 	*x = TermRecord{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[22]
+	mi := &file_understudy_v1_admin_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1830,7 +1910,7 @@ func (x *TermRecord) String() string {
 func (*TermRecord) ProtoMessage() {}
 
 func (x *TermRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[22]
+	mi := &file_understudy_v1_admin_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1843,7 +1923,7 @@ func (x *TermRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermRecord.ProtoReflect.Descriptor instead.
 func (*TermRecord) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{22}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TermRecord) GetTerm() uint64 {
@@ -1913,7 +1993,7 @@ type ForgetRequest struct {
 
 func (x *ForgetRequest) Reset() {
 	*x = ForgetRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[23]
+	mi := &file_understudy_v1_admin_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1925,7 +2005,7 @@ func (x *ForgetRequest) String() string {
 func (*ForgetRequest) ProtoMessage() {}
 
 func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[23]
+	mi := &file_understudy_v1_admin_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1938,7 +2018,7 @@ func (x *ForgetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetRequest.ProtoReflect.Descriptor instead.
 func (*ForgetRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{23}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ForgetRequest) GetNodeId() string {
@@ -1959,7 +2039,7 @@ type ForgetResponse struct {
 
 func (x *ForgetResponse) Reset() {
 	*x = ForgetResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[24]
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1971,7 +2051,7 @@ func (x *ForgetResponse) String() string {
 func (*ForgetResponse) ProtoMessage() {}
 
 func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[24]
+	mi := &file_understudy_v1_admin_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1984,7 +2064,7 @@ func (x *ForgetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForgetResponse.ProtoReflect.Descriptor instead.
 func (*ForgetResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{24}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ForgetResponse) GetHeader() *ResponseHeader {
@@ -2005,7 +2085,7 @@ type PauseTakeoverRequest struct {
 
 func (x *PauseTakeoverRequest) Reset() {
 	*x = PauseTakeoverRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	mi := &file_understudy_v1_admin_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2017,7 +2097,7 @@ func (x *PauseTakeoverRequest) String() string {
 func (*PauseTakeoverRequest) ProtoMessage() {}
 
 func (x *PauseTakeoverRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[25]
+	mi := &file_understudy_v1_admin_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2030,7 +2110,7 @@ func (x *PauseTakeoverRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseTakeoverRequest.ProtoReflect.Descriptor instead.
 func (*PauseTakeoverRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{25}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *PauseTakeoverRequest) GetForMs() uint64 {
@@ -2051,7 +2131,7 @@ type PauseTakeoverResponse struct {
 
 func (x *PauseTakeoverResponse) Reset() {
 	*x = PauseTakeoverResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	mi := &file_understudy_v1_admin_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2063,7 +2143,7 @@ func (x *PauseTakeoverResponse) String() string {
 func (*PauseTakeoverResponse) ProtoMessage() {}
 
 func (x *PauseTakeoverResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[26]
+	mi := &file_understudy_v1_admin_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2076,7 +2156,7 @@ func (x *PauseTakeoverResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PauseTakeoverResponse.ProtoReflect.Descriptor instead.
 func (*PauseTakeoverResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{26}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *PauseTakeoverResponse) GetHeader() *ResponseHeader {
@@ -2102,7 +2182,7 @@ type EventsRequest struct {
 
 func (x *EventsRequest) Reset() {
 	*x = EventsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[27]
+	mi := &file_understudy_v1_admin_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2114,7 +2194,7 @@ func (x *EventsRequest) String() string {
 func (*EventsRequest) ProtoMessage() {}
 
 func (x *EventsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[27]
+	mi := &file_understudy_v1_admin_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2127,7 +2207,7 @@ func (x *EventsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsRequest.ProtoReflect.Descriptor instead.
 func (*EventsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{27}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *EventsRequest) GetFromSequence() uint64 {
@@ -2176,7 +2256,7 @@ type EventsResponse struct {
 
 func (x *EventsResponse) Reset() {
 	*x = EventsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[28]
+	mi := &file_understudy_v1_admin_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2188,7 +2268,7 @@ func (x *EventsResponse) String() string {
 func (*EventsResponse) ProtoMessage() {}
 
 func (x *EventsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[28]
+	mi := &file_understudy_v1_admin_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2201,7 +2281,7 @@ func (x *EventsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventsResponse.ProtoReflect.Descriptor instead.
 func (*EventsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{28}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *EventsResponse) GetHeader() *ResponseHeader {
@@ -2271,7 +2351,7 @@ type ListSegmentsRequest struct {
 
 func (x *ListSegmentsRequest) Reset() {
 	*x = ListSegmentsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[29]
+	mi := &file_understudy_v1_admin_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2283,7 +2363,7 @@ func (x *ListSegmentsRequest) String() string {
 func (*ListSegmentsRequest) ProtoMessage() {}
 
 func (x *ListSegmentsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[29]
+	mi := &file_understudy_v1_admin_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2296,7 +2376,7 @@ func (x *ListSegmentsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSegmentsRequest.ProtoReflect.Descriptor instead.
 func (*ListSegmentsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{29}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListSegmentsRequest) GetName() string {
@@ -2319,7 +2399,7 @@ type ListSegmentsResponse struct {
 
 func (x *ListSegmentsResponse) Reset() {
 	*x = ListSegmentsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[30]
+	mi := &file_understudy_v1_admin_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2411,7 @@ func (x *ListSegmentsResponse) String() string {
 func (*ListSegmentsResponse) ProtoMessage() {}
 
 func (x *ListSegmentsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[30]
+	mi := &file_understudy_v1_admin_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2424,7 @@ func (x *ListSegmentsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSegmentsResponse.ProtoReflect.Descriptor instead.
 func (*ListSegmentsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{30}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListSegmentsResponse) GetHeader() *ResponseHeader {
@@ -2383,7 +2463,7 @@ type SegmentInfo struct {
 
 func (x *SegmentInfo) Reset() {
 	*x = SegmentInfo{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[31]
+	mi := &file_understudy_v1_admin_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2395,7 +2475,7 @@ func (x *SegmentInfo) String() string {
 func (*SegmentInfo) ProtoMessage() {}
 
 func (x *SegmentInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[31]
+	mi := &file_understudy_v1_admin_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2408,7 +2488,7 @@ func (x *SegmentInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SegmentInfo.ProtoReflect.Descriptor instead.
 func (*SegmentInfo) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{31}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *SegmentInfo) GetSegment() *Segment {
@@ -2462,7 +2542,7 @@ type ListClientsRequest struct {
 
 func (x *ListClientsRequest) Reset() {
 	*x = ListClientsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[32]
+	mi := &file_understudy_v1_admin_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2474,7 +2554,7 @@ func (x *ListClientsRequest) String() string {
 func (*ListClientsRequest) ProtoMessage() {}
 
 func (x *ListClientsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[32]
+	mi := &file_understudy_v1_admin_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2487,7 +2567,7 @@ func (x *ListClientsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClientsRequest.ProtoReflect.Descriptor instead.
 func (*ListClientsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{32}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{33}
 }
 
 // ListClientsResponse answers ListClients.
@@ -2508,7 +2588,7 @@ type ListClientsResponse struct {
 
 func (x *ListClientsResponse) Reset() {
 	*x = ListClientsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[33]
+	mi := &file_understudy_v1_admin_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2520,7 +2600,7 @@ func (x *ListClientsResponse) String() string {
 func (*ListClientsResponse) ProtoMessage() {}
 
 func (x *ListClientsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[33]
+	mi := &file_understudy_v1_admin_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2533,7 +2613,7 @@ func (x *ListClientsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListClientsResponse.ProtoReflect.Descriptor instead.
 func (*ListClientsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{33}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *ListClientsResponse) GetHeader() *ResponseHeader {
@@ -2590,7 +2670,7 @@ type ClientInfo struct {
 
 func (x *ClientInfo) Reset() {
 	*x = ClientInfo{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[34]
+	mi := &file_understudy_v1_admin_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2602,7 +2682,7 @@ func (x *ClientInfo) String() string {
 func (*ClientInfo) ProtoMessage() {}
 
 func (x *ClientInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[34]
+	mi := &file_understudy_v1_admin_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2615,7 +2695,7 @@ func (x *ClientInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientInfo.ProtoReflect.Descriptor instead.
 func (*ClientInfo) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{34}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *ClientInfo) GetClientId() string {
@@ -2683,7 +2763,7 @@ type ListDrainJobsRequest struct {
 
 func (x *ListDrainJobsRequest) Reset() {
 	*x = ListDrainJobsRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[35]
+	mi := &file_understudy_v1_admin_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2695,7 +2775,7 @@ func (x *ListDrainJobsRequest) String() string {
 func (*ListDrainJobsRequest) ProtoMessage() {}
 
 func (x *ListDrainJobsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[35]
+	mi := &file_understudy_v1_admin_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2708,7 +2788,7 @@ func (x *ListDrainJobsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDrainJobsRequest.ProtoReflect.Descriptor instead.
 func (*ListDrainJobsRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{35}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{36}
 }
 
 // ListDrainJobsResponse answers ListDrainJobs.
@@ -2724,7 +2804,7 @@ type ListDrainJobsResponse struct {
 
 func (x *ListDrainJobsResponse) Reset() {
 	*x = ListDrainJobsResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[36]
+	mi := &file_understudy_v1_admin_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2736,7 +2816,7 @@ func (x *ListDrainJobsResponse) String() string {
 func (*ListDrainJobsResponse) ProtoMessage() {}
 
 func (x *ListDrainJobsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[36]
+	mi := &file_understudy_v1_admin_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2749,7 +2829,7 @@ func (x *ListDrainJobsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDrainJobsResponse.ProtoReflect.Descriptor instead.
 func (*ListDrainJobsResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{36}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *ListDrainJobsResponse) GetHeader() *ResponseHeader {
@@ -2783,7 +2863,7 @@ type DrainJob struct {
 
 func (x *DrainJob) Reset() {
 	*x = DrainJob{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[37]
+	mi := &file_understudy_v1_admin_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2795,7 +2875,7 @@ func (x *DrainJob) String() string {
 func (*DrainJob) ProtoMessage() {}
 
 func (x *DrainJob) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[37]
+	mi := &file_understudy_v1_admin_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2808,7 +2888,7 @@ func (x *DrainJob) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DrainJob.ProtoReflect.Descriptor instead.
 func (*DrainJob) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{37}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *DrainJob) GetJobId() string {
@@ -2861,7 +2941,7 @@ type ListKeysRequest struct {
 
 func (x *ListKeysRequest) Reset() {
 	*x = ListKeysRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[38]
+	mi := &file_understudy_v1_admin_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2873,7 +2953,7 @@ func (x *ListKeysRequest) String() string {
 func (*ListKeysRequest) ProtoMessage() {}
 
 func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[38]
+	mi := &file_understudy_v1_admin_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2886,7 +2966,7 @@ func (x *ListKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListKeysRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{38}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *ListKeysRequest) GetTenant() string {
@@ -2950,7 +3030,7 @@ type ListKeysResponse struct {
 
 func (x *ListKeysResponse) Reset() {
 	*x = ListKeysResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[39]
+	mi := &file_understudy_v1_admin_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2962,7 +3042,7 @@ func (x *ListKeysResponse) String() string {
 func (*ListKeysResponse) ProtoMessage() {}
 
 func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[39]
+	mi := &file_understudy_v1_admin_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2975,7 +3055,7 @@ func (x *ListKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListKeysResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{39}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *ListKeysResponse) GetHeader() *ResponseHeader {
@@ -3019,7 +3099,7 @@ type QueryKeyRequest struct {
 
 func (x *QueryKeyRequest) Reset() {
 	*x = QueryKeyRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[40]
+	mi := &file_understudy_v1_admin_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3031,7 +3111,7 @@ func (x *QueryKeyRequest) String() string {
 func (*QueryKeyRequest) ProtoMessage() {}
 
 func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[40]
+	mi := &file_understudy_v1_admin_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3044,7 +3124,7 @@ func (x *QueryKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyRequest.ProtoReflect.Descriptor instead.
 func (*QueryKeyRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{40}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{41}
 }
 
 func (x *QueryKeyRequest) GetTenant() string {
@@ -3096,7 +3176,7 @@ type QueryKeyResponse struct {
 
 func (x *QueryKeyResponse) Reset() {
 	*x = QueryKeyResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[41]
+	mi := &file_understudy_v1_admin_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3108,7 +3188,7 @@ func (x *QueryKeyResponse) String() string {
 func (*QueryKeyResponse) ProtoMessage() {}
 
 func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[41]
+	mi := &file_understudy_v1_admin_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3121,7 +3201,7 @@ func (x *QueryKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueryKeyResponse.ProtoReflect.Descriptor instead.
 func (*QueryKeyResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{41}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{42}
 }
 
 func (x *QueryKeyResponse) GetHeader() *ResponseHeader {
@@ -3219,7 +3299,7 @@ type DumpRangesRequest struct {
 
 func (x *DumpRangesRequest) Reset() {
 	*x = DumpRangesRequest{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[42]
+	mi := &file_understudy_v1_admin_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3231,7 +3311,7 @@ func (x *DumpRangesRequest) String() string {
 func (*DumpRangesRequest) ProtoMessage() {}
 
 func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[42]
+	mi := &file_understudy_v1_admin_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3244,7 +3324,7 @@ func (x *DumpRangesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesRequest.ProtoReflect.Descriptor instead.
 func (*DumpRangesRequest) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{42}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{43}
 }
 
 func (x *DumpRangesRequest) GetSegmentId() string {
@@ -3273,7 +3353,7 @@ type DumpRangesResponse struct {
 
 func (x *DumpRangesResponse) Reset() {
 	*x = DumpRangesResponse{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[43]
+	mi := &file_understudy_v1_admin_proto_msgTypes[44]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3285,7 +3365,7 @@ func (x *DumpRangesResponse) String() string {
 func (*DumpRangesResponse) ProtoMessage() {}
 
 func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[43]
+	mi := &file_understudy_v1_admin_proto_msgTypes[44]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3298,7 +3378,7 @@ func (x *DumpRangesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DumpRangesResponse.ProtoReflect.Descriptor instead.
 func (*DumpRangesResponse) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{43}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{44}
 }
 
 func (x *DumpRangesResponse) GetHeader() *ResponseHeader {
@@ -3353,7 +3433,7 @@ type Range struct {
 
 func (x *Range) Reset() {
 	*x = Range{}
-	mi := &file_understudy_v1_admin_proto_msgTypes[44]
+	mi := &file_understudy_v1_admin_proto_msgTypes[45]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -3365,7 +3445,7 @@ func (x *Range) String() string {
 func (*Range) ProtoMessage() {}
 
 func (x *Range) ProtoReflect() protoreflect.Message {
-	mi := &file_understudy_v1_admin_proto_msgTypes[44]
+	mi := &file_understudy_v1_admin_proto_msgTypes[45]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -3378,7 +3458,7 @@ func (x *Range) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Range.ProtoReflect.Descriptor instead.
 func (*Range) Descriptor() ([]byte, []int) {
-	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{44}
+	return file_understudy_v1_admin_proto_rawDescGZIP(), []int{45}
 }
 
 func (x *Range) GetState() RangeState {
@@ -3496,13 +3576,20 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x06forked\x18\v \x01(\bR\x06forked\x12\x16\n" +
 	"\x06unread\x18\f \x01(\bR\x06unread\x12%\n" +
 	"\x0eetcd_endpoints\x18\r \x03(\tR\retcdEndpoints\x12<\n" +
-	"\fetcd_members\x18\x0e \x03(\v2\x19.understudy.v1.EtcdMemberR\vetcdMembers\"k\n" +
+	"\fetcd_members\x18\x0e \x03(\v2\x19.understudy.v1.EtcdMemberR\vetcdMembers\"\x9d\x01\n" +
 	"\n" +
 	"EtcdMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\x12\x18\n" +
 	"\alearner\x18\x03 \x01(\bR\alearner\x12\x14\n" +
-	"\x05alive\x18\x04 \x01(\bR\x05alive\"A\n" +
+	"\x05alive\x18\x04 \x01(\bR\x05alive\x120\n" +
+	"\awitness\x18\x05 \x01(\v2\x16.understudy.v1.WitnessR\awitness\"\x8f\x01\n" +
+	"\aWitness\x12!\n" +
+	"\fhttp_address\x18\x01 \x01(\tR\vhttpAddress\x12\x18\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1d\n" +
+	"\n" +
+	"etcd_bytes\x18\x03 \x01(\x04R\tetcdBytes\x12(\n" +
+	"\x10etcd_quota_bytes\x18\x04 \x01(\x04R\x0eetcdQuotaBytes\"A\n" +
 	"\x10AddMemberRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
 	"\bpeer_url\x18\x02 \x01(\tR\apeerUrl\"s\n" +
@@ -3725,7 +3812,7 @@ func file_understudy_v1_admin_proto_rawDescGZIP() []byte {
 }
 
 var file_understudy_v1_admin_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 45)
+var file_understudy_v1_admin_proto_msgTypes = make([]protoimpl.MessageInfo, 46)
 var file_understudy_v1_admin_proto_goTypes = []any{
 	(Role)(0),                     // 0: understudy.v1.Role
 	(EventStream)(0),              // 1: understudy.v1.EventStream
@@ -3736,125 +3823,127 @@ var file_understudy_v1_admin_proto_goTypes = []any{
 	(*StateStatus)(nil),           // 6: understudy.v1.StateStatus
 	(*JournalStatus)(nil),         // 7: understudy.v1.JournalStatus
 	(*EtcdMember)(nil),            // 8: understudy.v1.EtcdMember
-	(*AddMemberRequest)(nil),      // 9: understudy.v1.AddMemberRequest
-	(*AddMemberResponse)(nil),     // 10: understudy.v1.AddMemberResponse
-	(*RemoveMemberRequest)(nil),   // 11: understudy.v1.RemoveMemberRequest
-	(*RemoveMemberResponse)(nil),  // 12: understudy.v1.RemoveMemberResponse
-	(*DigestRequest)(nil),         // 13: understudy.v1.DigestRequest
-	(*DigestResponse)(nil),        // 14: understudy.v1.DigestResponse
-	(*HandoverRequest)(nil),       // 15: understudy.v1.HandoverRequest
-	(*HandoverResponse)(nil),      // 16: understudy.v1.HandoverResponse
-	(*StartEmptyRequest)(nil),     // 17: understudy.v1.StartEmptyRequest
-	(*StartEmptyResponse)(nil),    // 18: understudy.v1.StartEmptyResponse
-	(*RefoundRequest)(nil),        // 19: understudy.v1.RefoundRequest
-	(*RefoundResponse)(nil),       // 20: understudy.v1.RefoundResponse
-	(*BackupRequest)(nil),         // 21: understudy.v1.BackupRequest
-	(*BackupResponse)(nil),        // 22: understudy.v1.BackupResponse
-	(*HistoryRequest)(nil),        // 23: understudy.v1.HistoryRequest
-	(*HistoryResponse)(nil),       // 24: understudy.v1.HistoryResponse
-	(*TermRecord)(nil),            // 25: understudy.v1.TermRecord
-	(*ForgetRequest)(nil),         // 26: understudy.v1.ForgetRequest
-	(*ForgetResponse)(nil),        // 27: understudy.v1.ForgetResponse
-	(*PauseTakeoverRequest)(nil),  // 28: understudy.v1.PauseTakeoverRequest
-	(*PauseTakeoverResponse)(nil), // 29: understudy.v1.PauseTakeoverResponse
-	(*EventsRequest)(nil),         // 30: understudy.v1.EventsRequest
-	(*EventsResponse)(nil),        // 31: understudy.v1.EventsResponse
-	(*ListSegmentsRequest)(nil),   // 32: understudy.v1.ListSegmentsRequest
-	(*ListSegmentsResponse)(nil),  // 33: understudy.v1.ListSegmentsResponse
-	(*SegmentInfo)(nil),           // 34: understudy.v1.SegmentInfo
-	(*ListClientsRequest)(nil),    // 35: understudy.v1.ListClientsRequest
-	(*ListClientsResponse)(nil),   // 36: understudy.v1.ListClientsResponse
-	(*ClientInfo)(nil),            // 37: understudy.v1.ClientInfo
-	(*ListDrainJobsRequest)(nil),  // 38: understudy.v1.ListDrainJobsRequest
-	(*ListDrainJobsResponse)(nil), // 39: understudy.v1.ListDrainJobsResponse
-	(*DrainJob)(nil),              // 40: understudy.v1.DrainJob
-	(*ListKeysRequest)(nil),       // 41: understudy.v1.ListKeysRequest
-	(*ListKeysResponse)(nil),      // 42: understudy.v1.ListKeysResponse
-	(*QueryKeyRequest)(nil),       // 43: understudy.v1.QueryKeyRequest
-	(*QueryKeyResponse)(nil),      // 44: understudy.v1.QueryKeyResponse
-	(*DumpRangesRequest)(nil),     // 45: understudy.v1.DumpRangesRequest
-	(*DumpRangesResponse)(nil),    // 46: understudy.v1.DumpRangesResponse
-	(*Range)(nil),                 // 47: understudy.v1.Range
-	(*ResponseHeader)(nil),        // 48: understudy.v1.ResponseHeader
-	(*Segment)(nil),               // 49: understudy.v1.Segment
-	(*ReplicaList)(nil),           // 50: understudy.v1.ReplicaList
+	(*Witness)(nil),               // 9: understudy.v1.Witness
+	(*AddMemberRequest)(nil),      // 10: understudy.v1.AddMemberRequest
+	(*AddMemberResponse)(nil),     // 11: understudy.v1.AddMemberResponse
+	(*RemoveMemberRequest)(nil),   // 12: understudy.v1.RemoveMemberRequest
+	(*RemoveMemberResponse)(nil),  // 13: understudy.v1.RemoveMemberResponse
+	(*DigestRequest)(nil),         // 14: understudy.v1.DigestRequest
+	(*DigestResponse)(nil),        // 15: understudy.v1.DigestResponse
+	(*HandoverRequest)(nil),       // 16: understudy.v1.HandoverRequest
+	(*HandoverResponse)(nil),      // 17: understudy.v1.HandoverResponse
+	(*StartEmptyRequest)(nil),     // 18: understudy.v1.StartEmptyRequest
+	(*StartEmptyResponse)(nil),    // 19: understudy.v1.StartEmptyResponse
+	(*RefoundRequest)(nil),        // 20: understudy.v1.RefoundRequest
+	(*RefoundResponse)(nil),       // 21: understudy.v1.RefoundResponse
+	(*BackupRequest)(nil),         // 22: understudy.v1.BackupRequest
+	(*BackupResponse)(nil),        // 23: understudy.v1.BackupResponse
+	(*HistoryRequest)(nil),        // 24: understudy.v1.HistoryRequest
+	(*HistoryResponse)(nil),       // 25: understudy.v1.HistoryResponse
+	(*TermRecord)(nil),            // 26: understudy.v1.TermRecord
+	(*ForgetRequest)(nil),         // 27: understudy.v1.ForgetRequest
+	(*ForgetResponse)(nil),        // 28: understudy.v1.ForgetResponse
+	(*PauseTakeoverRequest)(nil),  // 29: understudy.v1.PauseTakeoverRequest
+	(*PauseTakeoverResponse)(nil), // 30: understudy.v1.PauseTakeoverResponse
+	(*EventsRequest)(nil),         // 31: understudy.v1.EventsRequest
+	(*EventsResponse)(nil),        // 32: understudy.v1.EventsResponse
+	(*ListSegmentsRequest)(nil),   // 33: understudy.v1.ListSegmentsRequest
+	(*ListSegmentsResponse)(nil),  // 34: understudy.v1.ListSegmentsResponse
+	(*SegmentInfo)(nil),           // 35: understudy.v1.SegmentInfo
+	(*ListClientsRequest)(nil),    // 36: understudy.v1.ListClientsRequest
+	(*ListClientsResponse)(nil),   // 37: understudy.v1.ListClientsResponse
+	(*ClientInfo)(nil),            // 38: understudy.v1.ClientInfo
+	(*ListDrainJobsRequest)(nil),  // 39: understudy.v1.ListDrainJobsRequest
+	(*ListDrainJobsResponse)(nil), // 40: understudy.v1.ListDrainJobsResponse
+	(*DrainJob)(nil),              // 41: understudy.v1.DrainJob
+	(*ListKeysRequest)(nil),       // 42: understudy.v1.ListKeysRequest
+	(*ListKeysResponse)(nil),      // 43: understudy.v1.ListKeysResponse
+	(*QueryKeyRequest)(nil),       // 44: understudy.v1.QueryKeyRequest
+	(*QueryKeyResponse)(nil),      // 45: understudy.v1.QueryKeyResponse
+	(*DumpRangesRequest)(nil),     // 46: understudy.v1.DumpRangesRequest
+	(*DumpRangesResponse)(nil),    // 47: understudy.v1.DumpRangesResponse
+	(*Range)(nil),                 // 48: understudy.v1.Range
+	(*ResponseHeader)(nil),        // 49: understudy.v1.ResponseHeader
+	(*Segment)(nil),               // 50: understudy.v1.Segment
+	(*ReplicaList)(nil),           // 51: understudy.v1.ReplicaList
 }
 var file_understudy_v1_admin_proto_depIdxs = []int32{
-	48, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
+	49, // 0: understudy.v1.StatusResponse.header:type_name -> understudy.v1.ResponseHeader
 	5,  // 1: understudy.v1.StatusResponse.node:type_name -> understudy.v1.Node
 	5,  // 2: understudy.v1.StatusResponse.nodes:type_name -> understudy.v1.Node
 	6,  // 3: understudy.v1.StatusResponse.state:type_name -> understudy.v1.StateStatus
 	7,  // 4: understudy.v1.StatusResponse.journal:type_name -> understudy.v1.JournalStatus
 	0,  // 5: understudy.v1.Node.role:type_name -> understudy.v1.Role
 	8,  // 6: understudy.v1.JournalStatus.etcd_members:type_name -> understudy.v1.EtcdMember
-	48, // 7: understudy.v1.AddMemberResponse.header:type_name -> understudy.v1.ResponseHeader
-	48, // 8: understudy.v1.RemoveMemberResponse.header:type_name -> understudy.v1.ResponseHeader
-	48, // 9: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
-	48, // 10: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
-	48, // 11: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
-	48, // 12: understudy.v1.RefoundResponse.header:type_name -> understudy.v1.ResponseHeader
-	48, // 13: understudy.v1.BackupResponse.header:type_name -> understudy.v1.ResponseHeader
-	48, // 14: understudy.v1.HistoryResponse.header:type_name -> understudy.v1.ResponseHeader
-	25, // 15: understudy.v1.HistoryResponse.terms:type_name -> understudy.v1.TermRecord
-	48, // 16: understudy.v1.ForgetResponse.header:type_name -> understudy.v1.ResponseHeader
-	48, // 17: understudy.v1.PauseTakeoverResponse.header:type_name -> understudy.v1.ResponseHeader
-	48, // 18: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
-	1,  // 19: understudy.v1.EventsResponse.stream:type_name -> understudy.v1.EventStream
-	48, // 20: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
-	34, // 21: understudy.v1.ListSegmentsResponse.segments:type_name -> understudy.v1.SegmentInfo
-	49, // 22: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
-	48, // 23: understudy.v1.ListClientsResponse.header:type_name -> understudy.v1.ResponseHeader
-	37, // 24: understudy.v1.ListClientsResponse.clients:type_name -> understudy.v1.ClientInfo
-	48, // 25: understudy.v1.ListDrainJobsResponse.header:type_name -> understudy.v1.ResponseHeader
-	40, // 26: understudy.v1.ListDrainJobsResponse.jobs:type_name -> understudy.v1.DrainJob
-	48, // 27: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
-	48, // 28: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
-	50, // 29: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
-	48, // 30: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
-	49, // 31: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
-	47, // 32: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
-	2,  // 33: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
-	3,  // 34: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
-	13, // 35: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
-	15, // 36: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
-	17, // 37: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
-	19, // 38: understudy.v1.AdminService.Refound:input_type -> understudy.v1.RefoundRequest
-	21, // 39: understudy.v1.AdminService.Backup:input_type -> understudy.v1.BackupRequest
-	23, // 40: understudy.v1.AdminService.History:input_type -> understudy.v1.HistoryRequest
-	26, // 41: understudy.v1.AdminService.Forget:input_type -> understudy.v1.ForgetRequest
-	9,  // 42: understudy.v1.AdminService.AddMember:input_type -> understudy.v1.AddMemberRequest
-	11, // 43: understudy.v1.AdminService.RemoveMember:input_type -> understudy.v1.RemoveMemberRequest
-	28, // 44: understudy.v1.AdminService.PauseTakeover:input_type -> understudy.v1.PauseTakeoverRequest
-	30, // 45: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
-	32, // 46: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
-	35, // 47: understudy.v1.AdminService.ListClients:input_type -> understudy.v1.ListClientsRequest
-	38, // 48: understudy.v1.AdminService.ListDrainJobs:input_type -> understudy.v1.ListDrainJobsRequest
-	41, // 49: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
-	43, // 50: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
-	45, // 51: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
-	4,  // 52: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
-	14, // 53: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
-	16, // 54: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
-	18, // 55: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
-	20, // 56: understudy.v1.AdminService.Refound:output_type -> understudy.v1.RefoundResponse
-	22, // 57: understudy.v1.AdminService.Backup:output_type -> understudy.v1.BackupResponse
-	24, // 58: understudy.v1.AdminService.History:output_type -> understudy.v1.HistoryResponse
-	27, // 59: understudy.v1.AdminService.Forget:output_type -> understudy.v1.ForgetResponse
-	10, // 60: understudy.v1.AdminService.AddMember:output_type -> understudy.v1.AddMemberResponse
-	12, // 61: understudy.v1.AdminService.RemoveMember:output_type -> understudy.v1.RemoveMemberResponse
-	29, // 62: understudy.v1.AdminService.PauseTakeover:output_type -> understudy.v1.PauseTakeoverResponse
-	31, // 63: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
-	33, // 64: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
-	36, // 65: understudy.v1.AdminService.ListClients:output_type -> understudy.v1.ListClientsResponse
-	39, // 66: understudy.v1.AdminService.ListDrainJobs:output_type -> understudy.v1.ListDrainJobsResponse
-	42, // 67: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
-	44, // 68: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
-	46, // 69: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
-	52, // [52:70] is the sub-list for method output_type
-	34, // [34:52] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	9,  // 7: understudy.v1.EtcdMember.witness:type_name -> understudy.v1.Witness
+	49, // 8: understudy.v1.AddMemberResponse.header:type_name -> understudy.v1.ResponseHeader
+	49, // 9: understudy.v1.RemoveMemberResponse.header:type_name -> understudy.v1.ResponseHeader
+	49, // 10: understudy.v1.DigestResponse.header:type_name -> understudy.v1.ResponseHeader
+	49, // 11: understudy.v1.HandoverResponse.header:type_name -> understudy.v1.ResponseHeader
+	49, // 12: understudy.v1.StartEmptyResponse.header:type_name -> understudy.v1.ResponseHeader
+	49, // 13: understudy.v1.RefoundResponse.header:type_name -> understudy.v1.ResponseHeader
+	49, // 14: understudy.v1.BackupResponse.header:type_name -> understudy.v1.ResponseHeader
+	49, // 15: understudy.v1.HistoryResponse.header:type_name -> understudy.v1.ResponseHeader
+	26, // 16: understudy.v1.HistoryResponse.terms:type_name -> understudy.v1.TermRecord
+	49, // 17: understudy.v1.ForgetResponse.header:type_name -> understudy.v1.ResponseHeader
+	49, // 18: understudy.v1.PauseTakeoverResponse.header:type_name -> understudy.v1.ResponseHeader
+	49, // 19: understudy.v1.EventsResponse.header:type_name -> understudy.v1.ResponseHeader
+	1,  // 20: understudy.v1.EventsResponse.stream:type_name -> understudy.v1.EventStream
+	49, // 21: understudy.v1.ListSegmentsResponse.header:type_name -> understudy.v1.ResponseHeader
+	35, // 22: understudy.v1.ListSegmentsResponse.segments:type_name -> understudy.v1.SegmentInfo
+	50, // 23: understudy.v1.SegmentInfo.segment:type_name -> understudy.v1.Segment
+	49, // 24: understudy.v1.ListClientsResponse.header:type_name -> understudy.v1.ResponseHeader
+	38, // 25: understudy.v1.ListClientsResponse.clients:type_name -> understudy.v1.ClientInfo
+	49, // 26: understudy.v1.ListDrainJobsResponse.header:type_name -> understudy.v1.ResponseHeader
+	41, // 27: understudy.v1.ListDrainJobsResponse.jobs:type_name -> understudy.v1.DrainJob
+	49, // 28: understudy.v1.ListKeysResponse.header:type_name -> understudy.v1.ResponseHeader
+	49, // 29: understudy.v1.QueryKeyResponse.header:type_name -> understudy.v1.ResponseHeader
+	51, // 30: understudy.v1.QueryKeyResponse.object:type_name -> understudy.v1.ReplicaList
+	49, // 31: understudy.v1.DumpRangesResponse.header:type_name -> understudy.v1.ResponseHeader
+	50, // 32: understudy.v1.DumpRangesResponse.segment:type_name -> understudy.v1.Segment
+	48, // 33: understudy.v1.DumpRangesResponse.ranges:type_name -> understudy.v1.Range
+	2,  // 34: understudy.v1.Range.state:type_name -> understudy.v1.RangeState
+	3,  // 35: understudy.v1.AdminService.Status:input_type -> understudy.v1.StatusRequest
+	14, // 36: understudy.v1.AdminService.Digest:input_type -> understudy.v1.DigestRequest
+	16, // 37: understudy.v1.AdminService.Handover:input_type -> understudy.v1.HandoverRequest
+	18, // 38: understudy.v1.AdminService.StartEmpty:input_type -> understudy.v1.StartEmptyRequest
+	20, // 39: understudy.v1.AdminService.Refound:input_type -> understudy.v1.RefoundRequest
+	22, // 40: understudy.v1.AdminService.Backup:input_type -> understudy.v1.BackupRequest
+	24, // 41: understudy.v1.AdminService.History:input_type -> understudy.v1.HistoryRequest
+	27, // 42: understudy.v1.AdminService.Forget:input_type -> understudy.v1.ForgetRequest
+	10, // 43: understudy.v1.AdminService.AddMember:input_type -> understudy.v1.AddMemberRequest
+	12, // 44: understudy.v1.AdminService.RemoveMember:input_type -> understudy.v1.RemoveMemberRequest
+	29, // 45: understudy.v1.AdminService.PauseTakeover:input_type -> understudy.v1.PauseTakeoverRequest
+	31, // 46: understudy.v1.AdminService.Events:input_type -> understudy.v1.EventsRequest
+	33, // 47: understudy.v1.AdminService.ListSegments:input_type -> understudy.v1.ListSegmentsRequest
+	36, // 48: understudy.v1.AdminService.ListClients:input_type -> understudy.v1.ListClientsRequest
+	39, // 49: understudy.v1.AdminService.ListDrainJobs:input_type -> understudy.v1.ListDrainJobsRequest
+	42, // 50: understudy.v1.AdminService.ListKeys:input_type -> understudy.v1.ListKeysRequest
+	44, // 51: understudy.v1.AdminService.QueryKey:input_type -> understudy.v1.QueryKeyRequest
+	46, // 52: understudy.v1.AdminService.DumpRanges:input_type -> understudy.v1.DumpRangesRequest
+	4,  // 53: understudy.v1.AdminService.Status:output_type -> understudy.v1.StatusResponse
+	15, // 54: understudy.v1.AdminService.Digest:output_type -> understudy.v1.DigestResponse
+	17, // 55: understudy.v1.AdminService.Handover:output_type -> understudy.v1.HandoverResponse
+	19, // 56: understudy.v1.AdminService.StartEmpty:output_type -> understudy.v1.StartEmptyResponse
+	21, // 57: understudy.v1.AdminService.Refound:output_type -> understudy.v1.RefoundResponse
+	23, // 58: understudy.v1.AdminService.Backup:output_type -> understudy.v1.BackupResponse
+	25, // 59: understudy.v1.AdminService.History:output_type -> understudy.v1.HistoryResponse
+	28, // 60: understudy.v1.AdminService.Forget:output_type -> understudy.v1.ForgetResponse
+	11, // 61: understudy.v1.AdminService.AddMember:output_type -> understudy.v1.AddMemberResponse
+	13, // 62: understudy.v1.AdminService.RemoveMember:output_type -> understudy.v1.RemoveMemberResponse
+	30, // 63: understudy.v1.AdminService.PauseTakeover:output_type -> understudy.v1.PauseTakeoverResponse
+	32, // 64: understudy.v1.AdminService.Events:output_type -> understudy.v1.EventsResponse
+	34, // 65: understudy.v1.AdminService.ListSegments:output_type -> understudy.v1.ListSegmentsResponse
+	37, // 66: understudy.v1.AdminService.ListClients:output_type -> understudy.v1.ListClientsResponse
+	40, // 67: understudy.v1.AdminService.ListDrainJobs:output_type -> understudy.v1.ListDrainJobsResponse
+	43, // 68: understudy.v1.AdminService.ListKeys:output_type -> understudy.v1.ListKeysResponse
+	45, // 69: understudy.v1.AdminService.QueryKey:output_type -> understudy.v1.QueryKeyResponse
+	47, // 70: understudy.v1.AdminService.DumpRanges:output_type -> understudy.v1.DumpRangesResponse
+	53, // [53:71] is the sub-list for method output_type
+	35, // [35:53] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_understudy_v1_admin_proto_init() }
@@ -3871,7 +3960,7 @@ func file_understudy_v1_admin_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_understudy_v1_admin_proto_rawDesc), len(file_understudy_v1_admin_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   45,
+			NumMessages:   46,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

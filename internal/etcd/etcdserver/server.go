@@ -156,6 +156,10 @@ func (s *Server) Endpoints() []string {
 	return []string{u.Host}
 }
 
+// HasLeader reports whether the server knows who leads, without which it answers hardly
+// anything.
+func (s *Server) HasLeader() bool { return s.etcd.Server.Leader() != 0 }
+
 // Embedded returns the etcd itself, for the laboratory and tests, which look
 // inside or make it fail.
 func (s *Server) Embedded() *embed.Etcd { return s.etcd }

@@ -17,6 +17,7 @@ type Member struct {
 	Version  string
 	Leader   bool
 	Learner  bool
+	Witness  bool     // its node has no metadata, and said the size itself, at its last change
 	ByNode   bool     // its node was asked about it, which takes longer
 	Size     uint64   // bytes of its database, and of those what is in use
 	InUse    uint64   // 0 if it is not known

@@ -1,0 +1,45 @@
+package ctl
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+)
+
+// A witness is shown, and is neither a node that cannot take over nor one of another version
+// in silence.
+func TestWitnessIsShown(t *testing.T) {
+	all := nodes{{id: "a", address: "a:1", status: &pb.StatusResponse{
+		Node: &pb.Node{NodeId: "a", Role: pb.Role_ROLE_PRIMARY, Promotable: true, Version: "v2"},
+		Journal: &pb.JournalStatus{EtcdMembers: []*pb.EtcdMember{
+			{Name: "a", Alive: true},
+			{Name: "w", Alive: true, Witness: &pb.Witness{HttpAddress: "w:9003", Version: "v1", EtcdBytes: 90, EtcdQuotaBytes: 100}},
+		}},
+	}}}
+	s := statusOf("c", all)
+	if err := s.verdict(nil); err != nil {
+		t.Errorf("status with a witness: got %v, want that all is well", err)
+	}
+	var out bytes.Buffer
+	statusTable(&out, &s)
+	if !strings.Contains(out.String(), "http://w:9003") || !strings.Contains(out.String(), "never: it votes in etcd") {
+		t.Errorf("status shows no witness:\n%s", out.String())
+	}
+	d := &diagnosis{}
+	d.checkNodes(all)
+	said := map[string]string{}
+	for _, f := range d.Findings {
+		said[f.Check] = f.Verdict + " " + f.Text
+	}
+	for check, want := range map[string]string{
+		"witness":    "ok w runs a member of etcd, and holds no metadata",
+		"etcd space": "warn etcd of w: 90 B of a quota of 100 B are used",
+		"versions":   "warn the nodes have different ones: v1, v2",
+	} {
+		if said[check] != want {
+			t.Errorf("doctor says of %s: %q, want %q", check, said[check], want)
+		}
+	}
+}

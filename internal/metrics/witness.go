@@ -1,0 +1,27 @@
+package metrics
+
+import (
+	"net/http"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Witness answers scrapes of a node that runs a member of etcd and holds no metadata: what
+// it has of a node's figures, under their names. size must not block; it returns the size
+// of etcd's database and its quota.
+func Witness(version string, size func() (used, quota uint64)) http.Handler {
+	registry := prometheus.NewRegistry()
+	gauge := func(name, help string, labels prometheus.Labels, value func() float64) {
+		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help, ConstLabels: labels}, value))
+	}
+	one := func() float64 { return 1 }
+	gauge("understudy_role", "1 for the role that this node has.", prometheus.Labels{"role": "witness"}, one)
+	gauge("understudy_build_info", "1, with the version of this program.", prometheus.Labels{"version": version}, one)
+	gauge("understudy_etcd_db_bytes", "Size of etcd's database.", nil, func() float64 { used, _ := size(); return float64(used) })
+	gauge("understudy_etcd_quota_bytes", "Size of etcd's database at which it refuses writes.", nil, func() float64 { _, quota := size(); return float64(quota) })
+	registry.MustRegister(collectors.NewGoCollector(collectors.WithGoCollectorRuntimeMetrics(collectorFigures())),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+}

@@ -1,0 +1,120 @@
+package promote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/rs/zerolog"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/journal"
+)
+
+// A Witness is what a node says of itself that runs a member of etcd and holds no
+// metadata. It stands under witnesses/, for people: who decides looks at nodes/ alone, so
+// that no election, format or wait for a state ever counts a witness.
+type Witness struct {
+	ID        string `json:"node_id"`
+	HTTP      string `json:"http_address"`
+	Version   string `json:"version"`
+	EtcdBytes uint64 `json:"etcd_bytes"` // size of etcd's database there
+	EtcdQuota uint64 `json:"etcd_quota_bytes"`
+}
+
+// A WitnessKey keeps a witness registered. Nobody else has its key: its id names a member
+// of etcd, and that member's directory is locked.
+type WitnessKey struct {
+	Client *clientv3.Client
+	Layout journal.Layout
+	Clock  clock.Clock
+	TTL    time.Duration // whole seconds, at least 2
+	Log    zerolog.Logger
+	Self   func(ctx context.Context) Witness
+}
+
+// Run keeps the key until the context ends. What fails is logged when it is new, and tried
+// again.
+func (k WitnessKey) Run(ctx context.Context) error {
+	said := ""
+	for {
+		err := k.keep(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if text := err.Error(); text != said {
+			said = text
+			k.Log.Warn().Err(err).Msg("this witness is not registered, it will be tried again")
+		}
+		if err := sleep(ctx, registerEvery); err != nil {
+			return err
+		}
+	}
+}
+
+// keep registers on a session of its own, and follows what the witness says of itself.
+func (k WitnessKey) keep(ctx context.Context) error {
+	s, err := openSession(ctx, k.Client, k.Clock, k.TTL, nil)
+	if err != nil {
+		return err
+	}
+	defer s.close(context.WithoutCancel(ctx))
+	ctx, cancel := context.WithCancelCause(ctx)
+	keeping := start(func() error {
+		err := s.keepAlive(ctx)
+		cancel(err)
+		return err
+	})
+	defer func() {
+		cancel(nil)
+		<-keeping.ended
+	}()
+	for last := (Witness{}); ctx.Err() == nil; _ = sleep(ctx, registerEvery) {
+		self := k.Self(ctx)
+		if self == last {
+			continue
+		}
+		if err := k.put(ctx, s, self); err != nil {
+			return err
+		}
+		last = self
+	}
+	return context.Cause(ctx)
+}
+
+func (k WitnessKey) put(ctx context.Context, s *Session, self Witness) error {
+	value, err := json.Marshal(self)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	if _, err := k.Client.Put(ctx, k.Layout.Witness(self.ID), string(value), clientv3.WithLease(s.lease)); err != nil {
+		return fmt.Errorf("registering this witness: %w", err)
+	}
+	return nil
+}
+
+// Nodes returns the nodes that hold metadata, as a witness finds them registered.
+func (k WitnessKey) Nodes(ctx context.Context) ([]NodeInfo, error) {
+	return listNodes(ctx, k.Client, k.Layout)
+}
+
+// Witnesses returns those that are registered, by id. What cannot be read is left out.
+func (n *Node) Witnesses(ctx context.Context) (list []Witness, err error) {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := n.Client.Get(ctx, n.Layout.Witnesses(), clientv3.WithPrefix(), clientv3.WithLimit(1000))
+	if err != nil {
+		return nil, fmt.Errorf("listing the witnesses: %w", err)
+	}
+	for _, kv := range resp.Kvs {
+		var w Witness
+		if json.Unmarshal(kv.Value, &w) == nil {
+			list = append(list, w)
+		}
+	}
+	return list, nil
+}
