@@ -34,6 +34,7 @@ type Config struct {
 	Names    []string // of nodes: the first is a master, the others are standbys
 	Embedded bool     // the first node runs etcd; with Etcd 1
 	OwnEtcd  bool     // each node runs a member of etcd; in place of Etcd
+	Witness  bool     // beside them one that holds no metadata; with OwnEtcd
 	Proxies  bool     // on each way between two processes, and in front of nodes
 	Access   Access   // of clients
 	Program  string   // executable of the nodes; empty for this one
@@ -76,6 +77,9 @@ func Start(ctx context.Context, cfg Config) (c *Cluster, err error) {
 	if c.OwnEtcd {
 		c.Etcd = len(c.Names)
 	}
+	if c.Witness {
+		c.Etcd++
+	}
 	if err := c.startEtcd(ctx); err != nil {
 		return c, err
 	}
@@ -92,6 +96,11 @@ func Start(ctx context.Context, cfg Config) (c *Cluster, err error) {
 			_, err = n.UntilServes(ctx)
 		}
 		if err != nil {
+			return c, err
+		}
+	}
+	if c.Witness {
+		if err := c.StartWitness(ctx); err != nil {
 			return c, err
 		}
 	}
@@ -212,14 +221,20 @@ func (c *Cluster) StartNode(ctx context.Context, n *Node, role promote.Role, mor
 // memberIn returns the member of etcd that a node runs; nil for none.
 func (c *Cluster) memberIn(n *Node) *Member {
 	i := slices.Index(c.Nodes, n)
-	if c.Embedded && i == 0 || c.OwnEtcd && i < len(c.Members) {
+	if c.Embedded && i == 0 || c.OwnEtcd && i < len(c.Names) {
 		return c.Members[i]
 	}
 	return nil
 }
 
-// NodeOf returns the node that runs a member of etcd, where each runs one.
-func (c *Cluster) NodeOf(m *Member) *Node { return c.Nodes[slices.Index(c.Members, m)] }
+// NodeOf returns the node that runs a member of etcd, where each runs one; nil for that of
+// the witness.
+func (c *Cluster) NodeOf(m *Member) *Node {
+	if i := slices.Index(c.Members, m); i < len(c.Names) {
+		return c.Nodes[i]
+	}
+	return nil
+}
 
 // ForgetState deletes the state files of a node that does not run.
 func (c *Cluster) ForgetState(n *Node) error {

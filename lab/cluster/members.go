@@ -48,7 +48,11 @@ func (c *Cluster) makeMembers() (err error) {
 
 // makeOwnMembers gives the member of each node its addresses, which it keeps.
 func (c *Cluster) makeOwnMembers() error {
-	for _, name := range c.Names {
+	names := slices.Clone(c.Names)
+	if c.Witness {
+		names = append(names, witnessName)
+	}
+	for _, name := range names {
 		m := &Member{Name: name}
 		for _, address := range []*string{&m.listens, &m.peersAt} {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -61,6 +65,26 @@ func (c *Cluster) makeOwnMembers() error {
 		c.Members = append(c.Members, m)
 	}
 	return nil
+}
+
+// witnessName is that of the node without metadata.
+const witnessName = "witness"
+
+// WitnessMember is the member of the node without metadata.
+func (c *Cluster) WitnessMember() *Member { return c.Members[len(c.Names)] }
+
+// StartWitness starts the node without metadata, for the first time or again.
+func (c *Cluster) StartWitness(ctx context.Context) (err error) {
+	m := c.WitnessMember()
+	args := []string{
+		standbyCommand, "--witness", "--node-id=" + m.Name, "--cluster_id=" + c.ID, "--rpc_address=127.0.0.1", "--metrics_port=0",
+		"--etcd-listen=" + m.listens, "--etcd-peer-listen=" + m.peersAt, "--join=" + strings.Join(c.Addrs(), ","), "--data-dir=" + c.data(m), "--log-format=json",
+	}
+	if c.SessionTTL > 0 {
+		args = append(args, "--session-ttl="+c.SessionTTL.String())
+	}
+	m.process, err = startProgram(ctx, c.Program, c.Dir, m.Name, args...)
+	return err
 }
 
 // startTries is how often the start of a process is tried: another one may take

@@ -33,7 +33,7 @@ type localOptions struct {
 	members, standbys int
 	dir               string
 	prometheus        bool
-	ownEtcd           bool
+	ownEtcd, witness  bool
 	nodes             []string // flags of all nodes
 }
 
@@ -70,6 +70,9 @@ func (g *globals) clusterCommand() *cobra.Command {
 			case o.standbys < 1 || o.standbys > 8:
 				return cli.Misusef("--standbys is %d: it must be from 1 to 8", o.standbys)
 			}
+			if o.witness && !o.ownEtcd {
+				return cli.Misusef("--witness needs --own-etcd: it is a member of the nodes' own etcd")
+			}
 			o.nodes = args
 			return g.RunLong(cmd, func(ctx context.Context) error { return g.cluster(ctx, cmd, o) })
 		},
@@ -77,6 +80,7 @@ func (g *globals) clusterCommand() *cobra.Command {
 	f := cmd.Flags()
 	f.IntVar(&o.members, "etcd-members", 3, "members of etcd: 1, 3 or 5")
 	f.BoolVar(&o.ownEtcd, "own-etcd", false, "the master and each standby run a member of etcd themselves; then --etcd-members does not count")
+	f.BoolVar(&o.witness, "witness", false, "beside them a node with a member of etcd and no metadata; with --own-etcd")
 	f.IntVar(&o.standbys, "standbys", 2, "standbys beside the master, from 1 to 8")
 	f.StringVar(&o.dir, "dir", "", "folder in which to keep data and logs, in a new one for each run; none keeps nothing")
 	f.BoolVar(&o.prometheus, "prometheus", true, "run Prometheus, if it is installed")
@@ -104,8 +108,11 @@ func (g *globals) cluster(ctx context.Context, cmd *cobra.Command, o localOption
 	if o.ownEtcd {
 		o.members = len(names)
 	}
+	if o.witness {
+		o.members++
+	}
 	cmd.PrintErrf("starting %d members of etcd, a master and %d standbys\n", o.members, o.standbys)
-	c, err := cluster.Start(ctx, cluster.Config{Dir: dir, ID: "lab", Etcd: o.members, OwnEtcd: o.ownEtcd, Names: names, Args: o.nodes})
+	c, err := cluster.Start(ctx, cluster.Config{Dir: dir, ID: "lab", Etcd: o.members, OwnEtcd: o.ownEtcd, Witness: o.witness, Names: names, Args: o.nodes})
 	if err != nil {
 		return err
 	}

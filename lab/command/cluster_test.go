@@ -56,6 +56,25 @@ func TestClusterStaysUntilInterrupted(t *testing.T) {
 	}
 }
 
+// A node goes on beside a witness when the other one dies with its member of etcd.
+func TestClusterWithWitness(t *testing.T) {
+	b, l := startLocal(t, "--standbys=1", "--own-etcd", "--witness", "--prometheus=false")
+	if len(l.Nodes) != 2 || len(l.Etcd) != 3 {
+		t.Fatalf("got %+v, want 2 nodes and 3 members", l)
+	}
+	if err := syscall.Kill(l.Nodes[0].PID, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	standby := []string{"--cluster-id", l.ClusterID, "--address", l.Nodes[1].RPC}
+	run(t, append([]string{"replay", "--requests=5", "--timeout=30s"}, standby...)...).Want(t, cli.StatusOK)
+	b.Interrupt().Want(t, cli.StatusOK)
+	for _, p := range append(l.Nodes, l.Etcd...) {
+		if syscall.Kill(p.PID, 0) == nil {
+			t.Errorf("%s runs on, want no process left behind", p.Name)
+		}
+	}
+}
+
 func TestClusterWithPrometheus(t *testing.T) {
 	if _, err := exec.LookPath("prometheus"); err != nil {
 		t.Skip("prometheus is not installed (Debian: apt-get install prometheus), so what it scrapes of a local stack is not checked")

@@ -114,6 +114,9 @@ func (e *Env) complete(ep *episode) {
 	}
 	if e.OwnEtcd {
 		ep.OwnEtcd, ep.nodes = true, 3
+		if ep.Witness {
+			ep.nodes = 2
+		}
 	}
 	for i := range ep.nodes {
 		ep.Names = append(ep.Names, fmt.Sprintf("node-%d", i+1))

@@ -33,6 +33,41 @@ func killMachines(ctx context.Context, e *Env) {
 	})
 }
 
+// killBesideWitness does that to two nodes and a witness, which carries a member of etcd and
+// no metadata.
+func killBesideWitness(ctx context.Context, e *Env) {
+	e.OwnEtcd = true
+	defer func() { e.boundOutages(machineOutage, e.SessionTTL+etcdElection+time.Second) }()
+	e.rounds(ctx, episode{Config: cluster.Config{Witness: true}, work: &work{}}, func(ctx context.Context) {
+		do(e.cluster.Settled(ctx))
+		p := e.working(ctx)
+		leads := e.cluster.NodeOf(must(e.cluster.EtcdLeader(ctx))) // nil: the witness does
+		victim := p.primary
+		switch e.result.Rounds % 3 {
+		case 1:
+			victim = leads
+		case 2:
+			victim = append([]*cluster.Node{nil}, e.cluster.Nodes...)[e.rng.IntN(len(e.cluster.Nodes)+1)]
+		}
+		if victim != nil {
+			e.killMachine(ctx, p, victim, leads)
+			e.restart(ctx, victim)
+			return
+		}
+		e.killWitness(ctx, leads == nil)
+		do(e.cluster.StartWitness(ctx))
+	})
+}
+
+func (e *Env) killWitness(ctx context.Context, leads bool) {
+	raised := e.raised(ctx)
+	e.load.Mark("SIGKILL of the witness")
+	since := e.load.Now()
+	e.cluster.WitnessMember().Kill()
+	e.load.answers(ctx, answersPerWait)
+	e.did("SIGKILL of the witness, its member led etcd: %t; outage %d ms", leads, e.outage(since, raised).Milliseconds())
+}
+
 func (e *Env) killMachine(ctx context.Context, p pair, victim, leads *cluster.Node) {
 	if victim == p.primary {
 		e.kill(ctx, victim, p.term)
