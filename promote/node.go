@@ -134,6 +134,7 @@ type Node struct {
 	compactor *journal.Compactor
 	retention *retention
 	saver     *saver
+	etcdBusy  atomic.Bool   // see EtcdBusy
 	wake      chan struct{} // the leader, or the follower's state, may have changed
 	// leaderless is since when there is no leader, by the clock; 0 if there is one.
 	// For campaign alone.
@@ -211,6 +212,8 @@ func New(c Config) *Node {
 // if it can.
 func (n *Node) Run(ctx context.Context) error {
 	store, at, file := n.saver.open()
+	var maintaining *task
+	defer func() { n.awaitMaintenance(maintaining) }() // behind the last save, which must not be cut short
 	defer func() { n.saver.close(ctx, store, at) }()
 	session, err := n.registry.register(ctx)
 	if err != nil && !(n.makesSpace() && errors.Is(err, rpctypes.ErrNoSpace)) { // it registers when it has made space
@@ -227,8 +230,8 @@ func (n *Node) Run(ctx context.Context) error {
 	defer func() { unregister(); <-gone }()
 
 	if n.makesSpace() {
-		maintaining := start(func() error { return n.maintain(registered) })
-		defer func() { unregister(); <-maintaining.ended }()
+		maintaining = start(func() error { return n.maintain(registered) })
+		defer unregister()
 	}
 	saving := start(func() error { n.saver.run(ctx); return nil })
 	defer func() { <-saving.ended }()

@@ -10,6 +10,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/etcdtest/faultinject"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 )
@@ -334,4 +335,30 @@ func TestRestartAfterAFounding(t *testing.T) {
 	etcd.Compact(t, resp.Header.Revision) // as if the data were lost, and not the head alone
 	a, b = w.start("a", stateIn(dirs["a"], time.Hour)), w.start("b", stateIn(dirs["b"], time.Hour))
 	w.serving(a, b).has(append(keys("k", 5), "l", "new")...)
+}
+
+// A node that is stopped while its etcd is compacted or defragmented saves its state all the
+// same, and ends in time.
+func TestTheLastSaveDoesNotWaitForEtcd(t *testing.T) {
+	t.Parallel()
+	etcd, dir := etcdtest.Start(t), t.TempDir()
+	hung, release := make(chan struct{}), make(chan struct{})
+	run := &faultinject.Run{
+		Kind: faultinject.QuestionLost, I: 1, Row: 1,
+		OnFault: func() { close(hung); <-release },
+		Skip:    func(method string, _ int) bool { return !strings.HasSuffix(method, "Maintenance/Status") },
+	}
+	w := newCluster(t, etcd)
+	a := w.start("a", owner, stateIn(dir, time.Hour), func(c *promote.Config) { c.Client = faultyClient(t, etcd, run) })
+	w.serving(a).mount()
+	run.Arm()
+	<-hung
+	a.put("k")
+	want, begun := a.Status().Position.Seq, time.Now()
+	a.end()
+	took := time.Since(begun)
+	close(release)
+	if saved := a.Status().Saving.Seq; saved < want || took > 20*time.Second || !a.EtcdBusy() {
+		t.Errorf("it ended after %v with a file of sequence %d, want soon, and %d (etcd is busy: %t)", took, saved, want, a.EtcdBusy())
+	}
 }

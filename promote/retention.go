@@ -33,6 +33,31 @@ func (n *Node) maintain(ctx context.Context) error {
 	return n.compactor.Run(ctx)
 }
 
+// maintainPatience bounds how long a node that stops waits for what maintain has begun: with
+// the handover and the last save before it, it is less than a service's time to stop.
+const maintainPatience = 5 * time.Second
+
+// awaitMaintenance waits for the end of maintain, whose context has ended. What it has begun
+// in etcd, such as a defragmentation, goes on in any case.
+func (n *Node) awaitMaintenance(maintaining *task) {
+	if maintaining == nil {
+		return
+	}
+	patience := time.NewTimer(maintainPatience)
+	defer patience.Stop()
+	select {
+	case <-maintaining.ended:
+	case <-patience.C:
+		n.etcdBusy.Store(true)
+		n.Log.Warn().Dur("waited", maintainPatience).Msg("this node stops while its etcd is compacted or defragmented: that is not waited for")
+	}
+}
+
+// EtcdBusy reports whether Run has ended while the etcd of this node was compacted or
+// defragmented. One that is embedded must not be closed then: it would crash. The end of
+// the process does it no harm.
+func (n *Node) EtcdBusy() bool { return n.etcdBusy.Load() }
+
 // tip returns where the journal stands as far as this node knows, zero if it does not
 // follow it.
 func (n *Node) tip() journal.Cursor {

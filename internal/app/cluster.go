@@ -33,6 +33,7 @@ type clusterNode struct {
 	etcd   *etcdUse
 
 	members *clientv3.Client // of the nodes' own etcd
+	conn    *etcdConn
 
 	agreement agreement
 	known     knownNodes
@@ -61,7 +62,7 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		Journal:  newLateObserver(a), Tracer: a.commitTracer(), Peers: peers, Server: a, LeaderChanged: func(l promote.Leader) { a.gate.SetHint(a.hint(l)) },
 	})
 	return &clusterNode{
-		Node: n, app: a, peers: peers, members: e.journal, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: service.Codec()},
+		Node: n, app: a, peers: peers, members: e.journal, conn: e, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: service.Codec()},
 		etcd: &etcdUse{client: e.journal, members: e.members, clock: a.clock, quota: cfg.HA.EtcdQuotaBytes, owned: cfg.HA.Embedded()},
 	}
 }
@@ -94,6 +95,7 @@ func (n *clusterNode) run(ctx context.Context) error {
 	err := n.Run(ctx)
 	cancel()
 	watch.Wait()
+	n.conn.busy = n.EtcdBusy()
 	return err
 }
 

@@ -24,6 +24,7 @@ type etcdConn struct {
 	sessions *clientv3.Client // for keepalives alone, so that no other call delays them
 	broken   context.Context  // ends when the embedded server dies
 	fail     context.CancelCauseFunc
+	busy     bool // the embedded server must not be closed: it would crash. It ends with the process
 }
 
 // openEtcd starts the embedded etcd, or connects to the one given, and checks
@@ -110,7 +111,7 @@ func (e *etcdConn) close() {
 			_ = c.Close()
 		}
 	}
-	if e.server != nil {
+	if e.server != nil && !e.busy {
 		_ = e.server.Close()
 	}
 	e.fail(nil)
