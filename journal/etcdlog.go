@@ -12,6 +12,7 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -372,6 +373,15 @@ func (l *EtcdLog) resigned(ctx context.Context, head string, refused error) erro
 		return nil
 	}
 	return ErrFenced
+}
+
+// KindOf is the kind of failure of a write to etcd with this error, which is not nil:
+// Unavailable if etcd surely did not make it, else Unresolved.
+func KindOf(err error) errs.Kind {
+	if isRefusal(err) {
+		return errs.Unavailable
+	}
+	return errs.Unresolved
 }
 
 // isRefusal reports whether etcd surely did not apply a transaction, for a

@@ -230,7 +230,8 @@ func (n *Node) awaitComplete(ctx context.Context, registered []NodeInfo, since t
 
 // Forget strikes a node off the list of complete ones, because an operator knows that
 // it does not come back, or that what it holds is not wanted. Errors: InvalidParams for
-// a node that is not listed, Unavailable while it runs or etcd does not answer.
+// a node that is not listed, Unavailable while it runs or etcd does not answer, Unresolved
+// without an answer to the order itself.
 func (n *Node) Forget(ctx context.Context, id string) error {
 	const op = "Forget"
 	list, err := n.listComplete(ctx)
@@ -251,7 +252,7 @@ func (n *Node) Forget(ctx context.Context, id string) error {
 		Then(clientv3.OpDelete(n.Layout.CompleteNode(id)), clientv3.OpDelete(n.Layout.SavedBy(id))).Commit()
 	switch {
 	case err != nil:
-		return errs.Wrap(errs.Unavailable, op, err)
+		return errs.Wrap(journal.KindOf(err), op, err)
 	case !resp.Succeeded:
 		return errs.New(errs.Unavailable, op, "node %s is registered: it runs, or has ended within its session TTL", id)
 	}

@@ -159,12 +159,12 @@ func (p Pause) obstacle(fault string) error {
 }
 
 // PauseTakeover pauses automatic takeover for a time, from now on; 0 ends the pause.
-// Errors: InvalidParams, Unavailable.
+// Errors: InvalidParams, Unavailable, Unresolved.
 func (n *Node) PauseTakeover(ctx context.Context, d time.Duration) error {
 	const op = "PauseTakeover"
 	if d == 0 {
 		if _, err := n.Client.Delete(ctx, n.Layout.Pause()); err != nil {
-			return errs.Wrap(errs.Unavailable, op, err)
+			return errs.Wrap(journal.KindOf(err), op, err)
 		}
 		n.Log.Info().Msg("automatic takeover is no longer paused")
 		return nil
@@ -173,11 +173,11 @@ func (n *Node) PauseTakeover(ctx context.Context, d time.Duration) error {
 		return errs.New(errs.InvalidParams, op, "a pause of %v; give 1s to %v", d, MaxPause)
 	}
 	put, err := n.putPause(ctx, Pause{NodeID: n.ID, For: d.String()}, d)
-	if err == nil {
-		_, err = n.Client.Do(ctx, put)
-	}
 	if err != nil {
 		return errs.Wrap(errs.Unavailable, op, err)
+	}
+	if _, err := n.Client.Do(ctx, put); err != nil {
+		return errs.Wrap(journal.KindOf(err), op, err)
 	}
 	n.Log.Warn().Dur("lasts", d).Msg("automatic takeover is paused: if the primary dies, no other node serves until the pause ends")
 	return nil

@@ -3,6 +3,7 @@ package promote_test
 import (
 	"encoding/json"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/etcdtest/faultinject"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -187,4 +189,48 @@ func TestThePrimaryFoundsInSpiteOfAPause(t *testing.T) {
 	}
 	b.has("k")
 	w.promotable(a)
+}
+
+// An order whose answer is lost may have been obeyed: that is no refusal.
+func TestOrdersWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	writes := ""
+	run := &faultinject.Run{Kind: faultinject.AnswerLost, I: 1, Row: 1 << 20}
+	var all sync.Mutex // of writes
+	run.Skip = func(method string, _ int) bool {
+		all.Lock()
+		defer all.Unlock()
+		return !strings.HasSuffix(method, writes)
+	}
+	a := w.start("a")
+	w.serving(a).mount()
+	b := w.start("b", func(c *promote.Config) { c.Client = faultyClient(t, etcd, run) })
+	w.promotable(b)
+	w.listedComplete("a", "b")
+	c := w.start("c")
+	w.promotable(c)
+	w.listedComplete("a", "b", "c")
+	c.vanish()
+	lost := func(what, method string, order func() error) {
+		t.Helper()
+		all.Lock()
+		writes = method
+		all.Unlock()
+		run.Arm()
+		err := order()
+		run.Disarm()
+		if errs.KindOf(err) != errs.Unresolved {
+			t.Errorf("%s: got %v, want %v", what, err, errs.Unresolved)
+		}
+	}
+	lost("pausing", "KV/Put", func() error { return b.PauseTakeover(t.Context(), time.Hour) })
+	if left, err := a.Paused(t.Context()); err != nil || left == 0 {
+		t.Errorf("the pause lasts %v, %v; want that it stands", left, err)
+	}
+	lost("ending the pause", "KV/DeleteRange", func() error { return b.PauseTakeover(t.Context(), 0) })
+	w.unregistered("c")
+	lost("giving up a node", "KV/Txn", func() error { return b.Forget(t.Context(), "c") })
+	w.listedComplete("a", "b")
 }

@@ -126,7 +126,7 @@ func (n *clusterNode) StartEmpty(ctx context.Context, term metadata.Term, noWrit
 	}
 	begun, ok := n.untilServes(ctx, 0)
 	if !ok {
-		return 0, errs.New(errs.Unavailable, "StartEmpty", "this node is allowed to start empty, and does not serve yet; look at masterctl status")
+		return 0, errs.New(errs.Unresolved, "StartEmpty", "this node is allowed to start empty, and does not serve yet; look at masterctl status")
 	}
 	return begun, nil
 }

@@ -114,7 +114,7 @@ func add(ctx context.Context, client *clientv3.Client, peerURL string) ([]Member
 		return nil, errs.New(errs.Unavailable, "", "another node joins just now, and has no vote yet; if it never gets one: masterctl member remove")
 	}
 	if err != nil {
-		return nil, errs.Wrap(errs.Unavailable, "", fmt.Errorf("adding a member to etcd: %w", err))
+		return nil, errs.Wrap(kindOf(err), "", fmt.Errorf("adding a member to etcd: %w", err))
 	}
 	list := make([]Member, 0, len(resp.Members))
 	for _, m := range resp.Members {
@@ -163,7 +163,7 @@ func (c Cluster) Replace(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if _, err := c.Client.Put(ctx, c.Replaced+m.Name, m.key()); err != nil {
-		return errs.Wrap(errs.Unavailable, "", fmt.Errorf("writing to etcd that %s may be replaced: %w", name, err))
+		return errs.Wrap(kindOf(err), "", fmt.Errorf("writing to etcd that %s may be replaced: %w", name, err))
 	}
 	return nil
 }
@@ -175,6 +175,19 @@ func (c Cluster) Remove(ctx context.Context, name string) error {
 		return err
 	}
 	return c.remove(ctx, m)
+}
+
+// kindOf is the kind of failure of a change: Unavailable if etcd surely did not make it,
+// else Unresolved.
+func kindOf(err error) errs.Kind {
+	for _, refusal := range []error{
+		rpctypes.ErrUnhealthy, rpctypes.ErrMemberNotEnoughStarted, rpctypes.ErrMemberNotFound, rpctypes.ErrMemberExist, rpctypes.ErrPeerURLExist, rpctypes.ErrPermissionDenied,
+	} {
+		if errors.Is(err, refusal) {
+			return errs.Unavailable
+		}
+	}
+	return errs.Unresolved
 }
 
 func (c Cluster) find(ctx context.Context, name string) (Member, error) {
@@ -196,7 +209,7 @@ func (c Cluster) remove(ctx context.Context, m Member) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	if _, err := c.Client.MemberRemove(ctx, m.id); err != nil {
-		return errs.Wrap(errs.Unavailable, "", fmt.Errorf("removing the member %s from etcd: %w", cmp.Or(m.Name, m.PeerURL), err))
+		return errs.Wrap(kindOf(err), "", fmt.Errorf("removing the member %s from etcd: %w", cmp.Or(m.Name, m.PeerURL), err))
 	}
 	return nil
 }

@@ -6,10 +6,13 @@ import (
 	"strings"
 	"testing"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
+	"go.uber.org/zap"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/etcdtest/faultinject"
 	"github.com/understudy-store/understudy/internal/etcd/members"
 )
 
@@ -82,6 +85,36 @@ func TestReplace(t *testing.T) {
 	runs = true // it came back with its data
 	if _, err := cluster.Add(ctx, name, "http://127.0.0.1:1"); errs.KindOf(err) != errs.Unavailable || !strings.Contains(err.Error(), "stop it first") {
 		t.Errorf("joining in place of one that runs: got %v, want that it is refused", err)
+	}
+}
+
+// A change whose answer is lost may have been made: that is no refusal.
+func TestChangesWithoutAnAnswer(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	run := &faultinject.Run{Kind: faultinject.AnswerLost, I: 1, Row: 100, Skip: func(method string, _ int) bool { return strings.HasSuffix(method, "/MemberList") }}
+	client, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	cluster, ctx := members.Cluster{Client: client, Replaced: "/replaced/"}, t.Context()
+	list, err := members.List(ctx, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run.Arm()
+	const at = "http://127.0.0.1:1"
+	if _, err := cluster.Add(ctx, "b", at); errs.KindOf(err) != errs.Unresolved {
+		t.Errorf("adding: got %v, want %v", err, errs.Unresolved)
+	}
+	if err := cluster.Replace(ctx, list[0].Name); errs.KindOf(err) != errs.Unresolved {
+		t.Errorf("replacing: got %v, want %v", err, errs.Unresolved)
+	}
+	if err := cluster.Remove(ctx, at); errs.KindOf(err) != errs.Unresolved {
+		t.Errorf("removing: got %v, want %v", err, errs.Unresolved)
+	}
+	if list, err = members.List(ctx, client); err != nil || len(list) != 1 {
+		t.Errorf("got %v, %v; want that b came and went", list, err)
 	}
 }
 
