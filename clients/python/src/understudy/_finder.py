@@ -15,6 +15,9 @@ from understudy.v1 import client_pb2
 CONTRACT_REVISION = 1
 # For how long one search asks the nodes. One that hangs answers never.
 SEARCH = 1.0
+# A connection on which calls wait in silence is probed, and given up without an answer,
+# before the server forgets the client, after 10 s. Servers allow no shorter interval than 5 s.
+PROBE_AFTER_MS, PROBE_GIVE_UP_MS = 5500, 2000
 # How long a term that nobody serves shuts out the answers of a lower one: by then nothing
 # is on its way any more that a replaced primary has answered. Answers that are refused may
 # be as far apart as the gap, to count as one time.
@@ -34,7 +37,9 @@ class Node:
             ("grpc.min_reconnect_backoff_ms", 1000),  # also bounds the attempt to connect
             ("grpc.max_reconnect_backoff_ms", 1000),
             ("grpc.use_local_subchannel_pool", 1),
-            ("grpc.keepalive_time_ms", 30000),
+            ("grpc.keepalive_time_ms", PROBE_AFTER_MS),
+            ("grpc.keepalive_timeout_ms", PROBE_GIVE_UP_MS),
+            ("grpc.http2.max_pings_without_data", 0),  # while a call waits nothing else is sent
         )
         self.address = address
         self._methods: Dict[str, Any] = {}

@@ -1,0 +1,82 @@
+"""Connections that lose their other end."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+import unittest
+from typing import List, Tuple
+
+import understudy
+from tests.test_repeats import Node
+
+
+class Router:
+    """Passes connections on to an address, until it forgets those that there are."""
+
+    def __init__(self, test: unittest.TestCase, to: str) -> None:
+        host, _, port = to.rpartition(":")
+        self._to = (host, int(port))
+        self._lock = threading.Lock()  # guards what follows
+        self._epoch = 0
+        self._sockets: List[socket.socket] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+        test.addCleanup(self._close)
+
+    def forget(self) -> None:
+        """Loses what goes either way from now on, without a word."""
+        with self._lock:
+            self._epoch += 1
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                near, _ = self._listener.accept()
+                far = socket.create_connection(self._to)
+            except OSError:
+                return
+            with self._lock:
+                self._sockets += [near, far]
+                epoch = self._epoch
+            for pair in ((near, far), (far, near)):
+                threading.Thread(target=self._copy, args=(pair, epoch), daemon=True).start()
+
+    def _copy(self, pair: Tuple[socket.socket, socket.socket], epoch: int) -> None:
+        source, to = pair
+        try:
+            while True:
+                data = source.recv(1 << 16)
+                with self._lock:
+                    forgotten = epoch != self._epoch
+                if not data and not forgotten:
+                    to.shutdown(socket.SHUT_WR)
+                if not data:
+                    return
+                if not forgotten:
+                    to.sendall(data)
+        except OSError:
+            return
+
+    def _close(self) -> None:
+        with self._lock:
+            sockets, self._sockets = self._sockets, []
+        self._listener.close()
+        for s in sockets:
+            s.close()
+
+
+class Connections(unittest.TestCase):
+    def test_a_forgotten_connection_is_replaced_before_the_server_forgets_the_client(self) -> None:
+        node = Node(self, "a")
+        router = Router(self, node.address)
+        client = understudy.Client([router.address], cluster_id="c")
+        self.addCleanup(client.close)
+        client.leader()
+        router.forget()
+        node.script = [node.reserve]
+        begun = time.monotonic()
+        self.assertEqual(client.put_start("k", 1).id, 5)
+        self.assertLess(time.monotonic() - begun, 9)
