@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"os"
+	"sync"
 	"time"
 
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
@@ -31,6 +33,11 @@ type Client struct {
 	in  *bufio.Reader
 	out []byte
 	seq uint32
+
+	mu       sync.Mutex // guards what follows, against a context that ends
+	calls    uint64     // that a context might have ended
+	underWay uint64     // the number of such a call, 0 for none
+	wasCut   bool       // the connection has a deadline, which is over
 }
 
 // A TooLargeError means that a request was not sent, because of its size. The
@@ -96,15 +103,48 @@ func (c *Client) call(ctx context.Context, function uint32, pack func(b []byte) 
 	if err := ctx.Err(); err != nil {
 		return false, context.Cause(ctx)
 	}
-	if ctx.Done() != nil {
-		stop := context.AfterFunc(ctx, func() { _ = c.nc.SetDeadline(time.Unix(1, 0)) }) // for good
-		defer stop()
+	if ctx.Done() == nil {
+		return c.exchange(function, pack, read)
 	}
+	number := c.began()
+	stop := context.AfterFunc(ctx, func() { c.cut(number) })
 	sent, err = c.exchange(function, pack, read)
+	stop()
+	c.over(err)
 	if err != nil && ctx.Err() != nil {
 		err = errors.Join(context.Cause(ctx), err)
 	}
 	return sent, err
+}
+
+// began begins a call that a context may end, and returns its number.
+func (c *Client) began() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls++
+	c.underWay = c.calls
+	return c.calls
+}
+
+// cut ends a call, unless it is over.
+func (c *Client) cut(number uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.underWay == number {
+		c.wasCut = true
+		_ = c.nc.SetDeadline(time.Unix(1, 0))
+	}
+}
+
+// over ends the time in which a call can be cut. If it was too late for that, the
+// connection is as good as before.
+func (c *Client) over(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.underWay = 0; c.wasCut && !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.wasCut = false
+		_ = c.nc.SetDeadline(time.Time{})
+	}
 }
 
 func (c *Client) exchange(function uint32, pack func(b []byte) []byte, read func(n uint32) error) (sent bool, err error) {

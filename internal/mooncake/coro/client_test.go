@@ -1,6 +1,7 @@
 package coro_test
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -113,4 +114,27 @@ func TestIdleConnectionsAreSmall(t *testing.T) {
 		}
 	}
 	until(t, "little is left", func() bool { return heap() < before+conns*size/4 })
+}
+
+// A context that ends as its call is answered does no harm to the next call.
+func TestContextThatEndsWithItsCall(t *testing.T) {
+	r := newRig(t, coro.Limits{}, nil)
+	c := r.dial(t)
+	large := body(strings.Repeat("x", coro.SmallAnswer+1)) // room for its answer is asked for, just before the end
+	for answered, tries := 0, 0; answered < 50 && tries < 1000; tries++ {
+		ctx, cancel := context.WithCancel(t.Context())
+		_, _, err := c.Append(ctx, echo, large, nil, func(int) error {
+			go cancel()
+			return nil
+		})
+		if err != nil {
+			_ = c.Close()
+			c = r.dial(t)
+			continue
+		}
+		answered++
+		if _, _, err := c.Call(t.Context(), echo, body("x")); err != nil {
+			t.Fatalf("the call after %d that were answered: got %v, want no error", answered, err)
+		}
+	}
 }
