@@ -1,6 +1,7 @@
 package eviction_test
 
 import (
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -201,4 +202,53 @@ func TestReadersAgainstPasses(t *testing.T) {
 			t.Fatalf("%d members are left after the leases", alive)
 		}
 	}
+}
+
+// A pass of groups may take more than a slice, and more than the limiter's burst.
+func TestARoundOfLargeGroups(t *testing.T) {
+	const groups, members = 6, 1000
+	p := lonetest.Start(t, metadata.Options{}, params, 104*(groups*members+10))
+	putTied(p, groups, members)
+	p.Pass(time.Minute)
+	n := round(t, loop(p, eviction.Watermark{High: 0.99, Ratio: 0.5}))
+	if goal := groups * members / 2; n < goal || n > goal+2*members {
+		t.Errorf("%d objects of %d were evicted in a round, want about half, by whole groups", n, groups*members)
+	}
+}
+
+// Groups that were put side by side, so that their members are equally old and lie among
+// one another, go one by one.
+func TestTiedGroupsGoOneByOne(t *testing.T) {
+	const groups, members = 6, 1000
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	putTied(p, groups, members)
+	p.Pass(time.Minute)
+	for left := groups; left > 0; left-- {
+		total := 0
+		for range 3 { // the first pass only sets groups apart, perhaps
+			if total += evict(t, p, eviction.Bounds{Objects: 10}); total > 0 {
+				break
+			}
+		}
+		if total == 0 || total > 2*members || total%members != 0 {
+			t.Fatalf("%d objects went in a pass of 10, want a group or two of %d", total, members)
+		}
+		if left -= total/members - 1; p.Store.Stats().Objects != int64((left-1)*members) {
+			t.Fatalf("%d objects are left, want whole groups", p.Store.Stats().Objects)
+		}
+	}
+}
+
+// putTied puts groups in one commit, one member of each in turn.
+func putTied(p *lonetest.Primary, groups, members int) {
+	var starts, ends []metadata.Change
+	keys := lonetest.Keys("t", groups*members)
+	for i, key := range keys {
+		starts = append(starts, p.PutStart(inGroup(fmt.Sprint(i%groups)), key))
+	}
+	p.Commit(starts...)
+	for _, key := range keys {
+		ends = append(ends, p.PutEnd(key))
+	}
+	p.Commit(ends...)
 }

@@ -180,11 +180,22 @@ func (l *Loop) evict(ctx context.Context, n int, b Bounds) (int, error) {
 		if pass.Victims == 0 && !pass.More {
 			return evicted, nil // near misses only: they are safe now
 		}
-		if err := l.limiter.WaitN(ctx, max(pass.Victims, 1)); err != nil { // at most a slice
+		if err := l.wait(ctx, max(pass.Victims, 1)); err != nil {
 			return evicted, err
 		}
 	}
 	return evicted, nil
+}
+
+// wait waits until n more objects may have been evicted. With groups they may be more
+// than a slice, and more than the limiter lets through at once.
+func (l *Loop) wait(ctx context.Context, n int) error {
+	for ; n > 0; n -= slice {
+		if err := l.limiter.WaitN(ctx, min(n, slice)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // commit journals the near misses, and only then the cutoff [model].

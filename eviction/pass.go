@@ -75,7 +75,7 @@ func Select(store *metadata.Store, b Bounds) (pass *Pass) {
 			Deadline: last.Deadline(), ID: last.ID(), PinTime: now, IncludePinned: b.IncludePinned, victims: store.NewVictims(),
 		}}
 		for _, c := range chosen {
-			pass.add(c.Candidate, now)
+			pass.add(c, now)
 		}
 	})
 	return pass
@@ -83,9 +83,12 @@ func Select(store *metadata.Store, b Bounds) (pass *Pass) {
 
 // add makes a candidate a victim of the pass, or one of its near misses if it, or
 // another member of its group, was renewed beyond the cutoff in the meantime, or is
-// being copied.
-func (p *Pass) add(c metadata.Candidate, now metadata.Time) {
-	bytes, keptUntil := p.Cutoff.victims.Claim(c, p.Cutoff.Deadline, now)
+// being copied, or if its group is set apart.
+func (p *Pass) add(c candidate, now metadata.Time) {
+	bytes, keptUntil := uint64(0), c.keptUntil
+	if !c.apart {
+		bytes, keptUntil = p.Cutoff.victims.Claim(c.Candidate, p.Cutoff.Deadline, now)
+	}
 	if keptUntil > p.Cutoff.Deadline {
 		p.NearMisses = append(p.NearMisses, leasesync.Renewal{Ref: c.Ref(), Deadline: keptUntil})
 		return
@@ -118,7 +121,7 @@ func candidates(evictable metadata.Evictable, limit metadata.Time, b Bounds) (fo
 	walk := func(pinned bool) {
 		victims, before := 0, len(found)
 		limit, again = evictable.Walk(pinned, limit, maxMoved, func(o metadata.Candidate) {
-			c := candidate{o, keptUntil(o, evictable.Now())}
+			c := candidate{Candidate: o, keptUntil: keptUntil(o, evictable.Now())}
 			found = append(found, c)
 			if !c.renewed() {
 				victims++
@@ -142,27 +145,44 @@ func compare(c metadata.Candidate, deadline metadata.Time, id metadata.ObjectID)
 	return cmp.Or(cmp.Compare(c.Deadline(), deadline), cmp.Compare(c.ID(), id))
 }
 
+// groupSlack is by how many candidates a cutoff may be extended for a group that it would
+// divide. A group has 1,024 members at most.
+const groupSlack = 1024
+
 // whole returns how many of the candidates a cutoff must cover, n or more, so that
 // it divides no group of those that are as old as the n-th: a group falls under a
 // cutoff when its youngest member does, see Victims.Claim.
+//
+// Groups that were put at the same time may lie among one another, each reaching behind
+// the one before it. So that they do not go all at once, whole sets groups apart that
+// reach too far, if others make room: they are kept for some milliseconds more, each
+// for another time.
 func whole(found []candidate, n int) int {
 	if n == 0 || n == len(found) {
 		return n
 	}
 	last := found[n-1].Deadline()
-	tied := n
-	for tied < len(found) && found[tied].Deadline() == last {
-		tied++
-	}
-	divided := make(map[any]int) // the last member of each group among the tied ones
-	for i := n; i < tied; i++ {
+	ends := make(map[any]int) // the last member of each group among those that are as old
+	for i := n; i < len(found) && found[i].Deadline() == last; i++ {
 		if g := found[i].Group(); g != nil {
-			divided[g] = i
+			ends[g] = i + 1
 		}
 	}
-	for i := 0; i < n && len(divided) > 0; i++ {
-		if g := found[i].Group(); g != nil && found[i].keptUntil <= last {
-			n = max(n, divided[g]+1)
+	most, some := n+groupSlack, false
+	apart := make(map[any]metadata.Time)
+	for i := 0; i < n; i++ {
+		g := found[i].Group()
+		switch end := ends[g]; {
+		case found[i].keptUntil > last || apart[g] > 0: // a near miss
+		case end <= max(n, most) || !some:
+			n, some = max(n, end), true
+		default:
+			apart[g] = last + metadata.Time(len(apart)) + 1
+		}
+	}
+	for i := range found[:n] {
+		if until := apart[found[i].Group()]; until > 0 {
+			found[i].keptUntil, found[i].apart = max(found[i].keptUntil, until), true
 		}
 	}
 	return n
@@ -202,6 +222,7 @@ func within(found []candidate, most int) int {
 type candidate struct {
 	metadata.Candidate
 	keptUntil metadata.Time
+	apart     bool // its group is set apart, see whole
 }
 
 func (c candidate) renewed() bool { return c.keptUntil > c.Deadline() }
