@@ -1,0 +1,25 @@
+package eviction_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/understudy-store/understudy/eviction"
+	"github.com/understudy-store/understudy/lab/lonetest"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A writer that never finishes its file keeps the memory from eviction until its put is
+// given up, and no longer.
+func TestAnUnfinishedFileKeepsMemoryForABoundedTime(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	p.Put(func(put *metadata.Put) { put.DiskPath = "/shared/a" }, "a")
+	p.Pass(params.ReleaseTimeout + time.Second)
+	for _, e := range p.Store.PrepareDiscards(p.Now(), 10) {
+		p.Commit(e)
+	}
+	p.Pass(time.Second)
+	if n := evict(t, p, eviction.Bounds{Objects: 1}); n != 1 {
+		t.Errorf("%d evicted after the release timeout, want the object", n)
+	}
+}
