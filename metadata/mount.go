@@ -206,6 +206,7 @@ func (tx *Tx) Unmount(number segment.Number) error {
 	tx.s.memory.all -= p.Capacity()
 	tx.s.peers.unmounted(p.peer, p.Spec)
 	tx.s.mounts.remove(p)
+	tx.s.gone.add(p)
 	tx.s.quarantine.forget(p)
 	tx.s.dropShare(p)
 	tx.s.pool.Remove(p.Segment)

@@ -72,6 +72,7 @@ type Store struct {
 	segments      map[segment.Number]*segmentState // mounted ones
 	memory        memory                           // of them
 	mounts        mounts                           // the same
+	gone          gone                             // the last ones that are not any more
 	claims        claims                           // what outlives the mount of its memory
 	localDisks    localDisks                       // mounted ones
 	lastNumber    segment.Number

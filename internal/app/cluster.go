@@ -218,7 +218,7 @@ func (n *clusterNode) events(ctx context.Context, from, through metadata.Seq, yi
 		for stream := range metadata.StreamCount {
 			err := n.reader.Records(ctx, stream, from, last, func(of journal.Stamp, changes []metadata.Change) error {
 				for _, c := range changes {
-					byseq[of.Seq] = append(byseq[of.Seq], eventMessage(of, c))
+					byseq[of.Seq] = append(byseq[of.Seq], eventMessage(of, c, n.Store()))
 				}
 				return nil
 			})

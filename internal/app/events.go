@@ -3,6 +3,7 @@ package app
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/deleteevents"
@@ -11,16 +12,57 @@ import (
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
 )
 
-// eventMessage describes a change.
-func eventMessage(of journal.Stamp, c metadata.Change) *pb.EventsResponse {
+// eventMessage describes a change. The segments that it has by their numbers get the names
+// that the store knows, which may be nil.
+func eventMessage(of journal.Stamp, c metadata.Change, store *metadata.Store) *pb.EventsResponse {
 	e := &pb.EventsResponse{Term: uint64(of.Term), Sequence: uint64(of.Seq), ClusterTimeMs: int64(of.Time), Stream: streams[c.Stream()]}
 	e.Type, e.Text = typeAndText(c)
-	if b, err := json.Marshal(c); err == nil {
-		e.Json = string(b)
+	b, err := json.Marshal(c)
+	if err != nil {
+		return e
+	}
+	e.Json = string(b)
+	if numbers := segmentsOf(c); len(numbers) > 0 && store != nil {
+		addNames(e, store.SegmentNames(numbers))
 	}
 	return e
+}
+
+// segmentsOf returns the numbers of the segments that a change is about.
+func segmentsOf(c metadata.Change) []segment.Number {
+	switch c := c.(type) {
+	case *deleteevents.Event:
+		return c.Segments
+	case *metadata.CloseSegment:
+		return []segment.Number{c.Number}
+	case *metadata.Mount:
+		return c.Replaces
+	case *metadata.SaveDrain:
+		return c.Numbers
+	}
+	return nil
+}
+
+// addNames adds names of segments to a description, and the first ones to what people read.
+func addNames(e *pb.EventsResponse, list []metadata.SegmentName) {
+	const few = 3
+	if len(list) == 0 {
+		return
+	}
+	var first []string
+	for _, n := range list[:min(few, len(list))] {
+		first = append(first, n.Name)
+	}
+	if len(list) > few {
+		first = append(first, "...")
+	}
+	e.Text += ": " + strings.Join(first, ", ")
+	if b, err := json.Marshal(list); err == nil {
+		e.Json = strings.TrimSuffix(e.Json, "}") + `,"Named":` + string(b) + "}"
+	}
 }
 
 var streams = map[metadata.Stream]pb.EventStream{

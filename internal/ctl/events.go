@@ -78,7 +78,7 @@ As JSON it prints one event a line, as YAML one a document.`,
 	}
 	about("mention", "only events that name this key, segment, client or id, or objects with this `name`")
 	about("key", "only events about objects with this `key`; the same as --mention")
-	about("segment", "only events that name this `segment`, or its id: that it was mounted or closed; the same as --mention")
+	about("segment", "only events that name this `segment`, or its id: that it was mounted, closed, drained or unmounted; the same as --mention")
 	completeFlag(cmd, "key", f.completeKeys)
 	completeFlag(cmd, "segment", f.completeSegments)
 	cmd.Flags().Uint64Var(&e.from, "from", 0, "sequence to begin with; with --follow, events from there on are printed first")
