@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,7 +16,9 @@ import (
 // were away included. A node that finds the journal lost asks them directly, since nodes/
 // may be lost with it. They are kept with the state files. Safe for concurrent use.
 type companions struct {
-	mu   sync.Mutex
+	wake chan struct{} // look soon
+
+	mu   sync.Mutex // guards all below
 	last memory
 	// compared says that etcd was seen to list all remembered nodes. It is false after the
 	// memory was read from a file, and after the journal was lost: etcd may then have gone
@@ -28,6 +31,9 @@ type memory struct {
 	At      map[string]string `json:"complete"` // id -> RPC address
 	Primary string            `json:"primary"`  // id of the last one that served
 	Term    metadata.Term     `json:"term"`     // in which it did
+	// LastTerm is the last one in which anybody committed, in this journal or one that it
+	// descends from. If etcd goes back, the terms after that go on behind it.
+	LastTerm metadata.Term `json:"last_term,omitempty"`
 	// Owner is the id of the node in which etcd is embedded, if it makes space there.
 	Owner string `json:"etcd_owner,omitempty"`
 	// History is the journal's, and Ancestors those that it descends from.
@@ -60,10 +66,31 @@ func (c *companions) run(ctx context.Context, n *Node, tip func() (journal.Curso
 		}
 		doubts = now
 		c.look(ctx, n, at)
-		if sleep(ctx, companionsEvery) != nil {
+		due := time.NewTimer(companionsEvery)
+		select {
+		case <-ctx.Done():
+		case <-c.wake:
+		case <-due.C:
+		}
+		if due.Stop(); ctx.Err() != nil {
 			return
 		}
 	}
+}
+
+// hurry has the list looked at soon: what a new term is called must be kept.
+func (c *companions) hurry() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// lastTerm returns the last term that is remembered.
+func (c *companions) lastTerm() metadata.Term {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return max(c.last.LastTerm, c.last.Term) // older versions write the latter alone
 }
 
 // look takes in the nodes, unless the head says that the journal is lost: it is read
@@ -117,15 +144,31 @@ func (c *companions) look(ctx context.Context, n *Node, at journal.Cursor) {
 			return
 		}
 	}
-	if there && leader.State == Serving {
+	if there && leader.State == Serving && leader.Term == view.Cursor.Head.Term { // else somebody wrote it by hand, or it went
 		m.Primary, m.Term = leader.NodeID, leader.Term
 	}
+	m.LastTerm = before.termsThrough(m, view.Cursor.Head)
 	c.mu.Lock()
 	c.last = m
 	c.mu.Unlock()
 	if kept, err := json.Marshal(m); err == nil && n.StateDir != "" {
 		n.saver.remember(kept)
 	}
+}
+
+// descends reports whether the journal that is remembered is of a history, or descends
+// from it.
+func (m memory) descends(of journal.History) bool {
+	return m.History.Is(of) || slices.ContainsFunc(m.Ancestors, func(a journal.Ancestor) bool { return a.History == of })
+}
+
+// termsThrough returns the last term that is known of the journal of another memory, at a
+// head of it. What was remembered counts if one of both journals descends from the other.
+func (m memory) termsThrough(of memory, head journal.Head) metadata.Term {
+	if m.descends(of.History) || of.descends(m.History) {
+		return max(m.LastTerm, head.Term)
+	}
+	return head.Term
 }
 
 func (c *companions) isCompared() bool {
@@ -155,6 +198,7 @@ func (c *companions) known() memory {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	m := c.last
+	m.LastTerm = max(m.LastTerm, m.Term) // as in lastTerm
 	m.At = make(map[string]string, len(c.last.At))
 	maps.Copy(m.At, c.last.At)
 	return m

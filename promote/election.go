@@ -82,7 +82,8 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		n.saver.save(bounded, of) // from here on the journal has it all
 		cancel()
 	}
-	return n.run(ctx, f, head, n.nextTerm(head.Head, silent), empty)
+	forgotten := n.forgotten(head.Head, s.nodes)
+	return n.run(ctx, f, head, nextTerm(head.Head, forgotten, silent || empty), forgotten, empty)
 }
 
 // mayRun reports whether this node may stand for election, where nobody leads and the head
@@ -189,8 +190,8 @@ func (n *Node) failover(head journal.Head) time.Duration {
 }
 
 // run stands for election for a term and catches up with the journal, which nobody else
-// can write any more.
-func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Cursor, term metadata.Term, empty bool) (*candidate, error) {
+// can write any more. etcd has forgotten a later term than the head's, or 0.
+func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Cursor, term, forgotten metadata.Term, empty bool) (*candidate, error) {
 	n.setRole(Electing)
 	c, err := n.elect(ctx, f, head, term, empty, "")
 	if err != nil {
@@ -212,7 +213,7 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Curso
 		}
 		return c, nil
 	}
-	if forgotten := n.forgotten(head.Head); forgotten > 0 {
+	if forgotten > 0 && head.Head.Seq > 0 {
 		c.before.ForkOwed, c.before.Clean = true, false
 		n.Log.Warn().Uint64("remembered_term", uint64(forgotten)).Uint64("term", uint64(head.Head.Term)).
 			Msg("etcd went back to an earlier term: what was acknowledged since may be missing, and free memory stays in quarantine")

@@ -27,7 +27,7 @@ func (n *Node) Known() int {
 }
 
 // KnownTerm returns the last term that this node remembers.
-func (n *Node) KnownTerm() metadata.Term { return n.companions.known().Term }
+func (n *Node) KnownTerm() metadata.Term { return n.companions.lastTerm() }
 
 // Kept reports whether this node has written down all that it remembers of others.
 func (n *Node) Kept() bool {

@@ -276,8 +276,8 @@ func TestStartEmpty(t *testing.T) {
 	}
 	w.serving(b)
 	st := b.Status()
-	if !st.Empty || st.Leader.Term != 2 || st.Position.Seq < 4 || b.Store().Stats().Objects != 0 {
-		t.Errorf("got %+v with %d objects, want an empty term 2 behind the old journal", st, b.Store().Stats().Objects)
+	if !st.Empty || st.Leader.Term < 100 || st.Position.Seq < 4 || b.Store().Stats().Objects != 0 {
+		t.Errorf("got %+v with %d objects, want an empty term behind the old journal, above those that others may have been elected in", st, b.Store().Stats().Objects)
 	}
 	if err := b.get("k"); errs.KindOf(err) != errs.ObjectNotFound {
 		t.Errorf("the old object: got %v, want ObjectNotFound", err)

@@ -17,6 +17,7 @@ func TestALeaderKeyWithoutALease(t *testing.T) {
 	t.Parallel()
 	for name, value := range map[string]string{
 		"garbage": "garbage", "another node": `{"node_id":"x","rpc_address":"x","term":1,"state":"serving"}`,
+		"another node in the last term": `{"node_id":"x","rpc_address":"x","term":1048575,"state":"serving"}`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			etcd := etcdtest.Start(t)

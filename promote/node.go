@@ -186,6 +186,8 @@ func New(c Config) *Node {
 		wake:  make(chan struct{}, 1),
 		loads: make(map[journal.Reason]int),
 
+		companions: companions{wake: make(chan struct{}, 1)},
+
 		journalLog: zslog.New(c.Log),
 	}
 	n.causeSince, n.answersSince = c.Clock(), c.Clock()

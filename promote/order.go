@@ -276,7 +276,7 @@ func (n *Node) losses(ctx context.Context, o *refounding, base Standing) (list [
 	answers, own := n.ask(ctx, known), n.Status()
 	known[n.ID] = n.RPC
 	answers[n.ID] = Standing{ID: n.ID, Role: own.Self.Role, History: own.Head.History, Position: own.Position, Complete: own.Complete, Restored: own.Restored, Forked: own.Forked}
-	o.seen = max(o.seen, base.Position.Term, own.Head.Term, l.Term, n.previousLeader().Term, n.companions.known().Term)
+	o.seen = max(o.seen, base.Position.Term, own.Head.Term, l.Term, n.electedTerm(), n.companions.lastTerm())
 	for id := range known {
 		s, answered := answers[id]
 		o.seen = max(o.seen, s.Position.Term)

@@ -120,7 +120,7 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower, seen scene) (*
 		}
 	}
 	answers, here, lived, waited := n.ask(ctx, known), false, st.Complete, n.Clock()-loss.Since
-	term := max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.previousLeader().Term, n.companions.known().Term)
+	term := max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.electedTerm(), n.forgotten(at.Head, seen.nodes))
 	for _, s := range answers {
 		term = max(term, s.Position.Term)
 		ours := (s.Complete || s.Restored) && s.Position.Seq > 0 && s.History.Is(self.History)
@@ -268,11 +268,11 @@ func (n *Node) othersHoldMore(ctx context.Context, f *follower.Follower, s scene
 	return silent, nil
 }
 
-// nextTerm returns the term in which this node stands behind a head. It is beyond any that
-// nodes may have been elected in and that etcd has forgotten, so that no term is used twice,
-// and what they hold is found to be a fork.
-func (n *Node) nextTerm(head journal.Head, silent bool) metadata.Term {
-	switch forgotten := n.forgotten(head); {
+// nextTerm returns the term in which this node stands behind a head, of which etcd has
+// forgotten later terms, or 0. It is beyond any that nodes may have been elected in, so that
+// no term is used twice, and what they hold is found to be a fork.
+func nextTerm(head journal.Head, forgotten metadata.Term, silent bool) metadata.Term {
+	switch {
 	case forgotten > 0:
 		return forgotten + foundingTerms
 	case silent:
@@ -281,15 +281,22 @@ func (n *Node) nextTerm(head journal.Head, silent bool) metadata.Term {
 	return head.Term + 1
 }
 
-// forgotten returns the last term that this node remembers if etcd went back to before it,
-// with a head of the same journal or of one that it descends from; 0 if it did not.
-func (n *Node) forgotten(head journal.Head) metadata.Term {
-	m := n.companions.known()
-	descends := m.History.Is(head.History) || slices.ContainsFunc(m.Ancestors, func(a journal.Ancestor) bool { return a.History == head.History })
-	if head.Seq == 0 || !descends || m.Term <= head.Term {
+// forgotten returns the last term that this node remembers, or one that is registered, if
+// etcd went back to before it, with a head of the same journal, of one that it descends from,
+// or none; 0 if it did not.
+func (n *Node) forgotten(head journal.Head, registered []NodeInfo) (term metadata.Term) {
+	if m := n.companions.known(); head.Seq == 0 || m.descends(head.History) {
+		term = m.LastTerm
+	}
+	for _, other := range registered {
+		if other.ID != n.ID && !other.Foreign && other.LastTerm <= metadata.MaxTerm {
+			term = max(term, other.LastTerm)
+		}
+	}
+	if term <= head.Term {
 		return 0
 	}
-	return m.Term
+	return term
 }
 
 // holdsMore reports whether a node holds more than the journal in etcd with a head: more
@@ -328,13 +335,13 @@ func (n *Node) startOver(ctx context.Context, f *follower.Follower, s scene, beg
 	if err != nil {
 		return nil, err
 	}
-	seen := n.previousLeader().Term
+	seen := n.electedTerm()
 	for _, r := range records {
 		seen = max(seen, r.Term)
 	}
 	behind := view.Cursor // compared by its value
 	behind.Head = journal.Head{Term: seen + foundingTerms - 1, Hold: n.Params.HoldTime().Milliseconds()}
-	return n.run(ctx, f, behind, behind.Head.Term+1, true)
+	return n.run(ctx, f, behind, behind.Head.Term+1, 0, true)
 }
 
 // foundEmpty gives an elected node a store with nothing in it, and its journal a new

@@ -34,6 +34,8 @@ type NodeInfo struct {
 	Lost       string       `json:"journal_lost,omitempty"` // why, on a node that holds a complete state of it
 	Foreign    bool         `json:"foreign,omitempty"`      // Lost: another journal stands in etcd, which has nothing to do with that state
 	Formats    [2]int       `json:"formats"`                // of the journal: oldest and newest it reads
+	// LastTerm is the last term that the node remembers, also if etcd has gone back since.
+	LastTerm metadata.Term `json:"last_term,omitempty"`
 	// Saved is where the node's newest state file leads, if the journal still goes on
 	// from there.
 	Saved metadata.Seq `json:"saved_sequence,omitempty"`

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -387,4 +388,62 @@ func (w *cluster) founderBehind(parent journal.History, nodes ...*node) (now *no
 		return now.Status().Head.Parent == parent
 	})
 	return now
+}
+
+// A node remembers terms that etcd has forgotten, and follows a primary of an earlier term
+// that knew of nobody to ask. The next term is beyond all of them, whoever is elected.
+func TestTermsOfALostBranchAreNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	for _, next := range []string{"b", "c"} {
+		t.Run(next+" is elected", func(t *testing.T) {
+			t.Parallel()
+			etcd := etcdtest.Start(t)
+			w := newCluster(t, etcd)
+			aDir, bDir := t.TempDir(), t.TempDir()
+			a := w.start("a", stateIn(aDir, 100*time.Millisecond))
+			w.serving(a).mount()
+			a.put("k")
+			w.saved(a)
+			aDir = copied(t, aDir) // it knows of no other node
+			b := w.start("b", stateIn(bDir, time.Hour))
+			w.promotable(b)
+			b.end()
+			restore := etcd.Backup()
+			b = w.start("b", stateIn(bDir, time.Hour))
+			w.promotable(b)
+			a.handsOverTo(b)
+			b.handsOverTo(a)
+			a.handsOverTo(b)
+			lost := b.Status().Leader.Term
+			waitFor(t, "b to remember its term", func() bool { return b.KnownTerm() == lost && b.Kept() })
+			a.wire.cut()
+			a.end()
+			bDir = w.kill(b, bDir)
+			restore()
+			do(t, etcd, clientv3.OpDelete(layout.CompleteNode("b")))
+			do(t, etcd, clientv3.OpDelete(layout.Node("b")))
+
+			a = w.start("a", stateIn(aDir, time.Hour))
+			w.serving(a).has("k")
+			if term := a.Status().Leader.Term; term > lost {
+				t.Fatalf("a serves in term %d, want one up to %d", term, lost)
+			}
+			b = w.start("b", stateIn(bDir, time.Hour))
+			c := w.start("c")
+			w.promotable(b)
+			w.promotable(c)
+			w.know(a, b, c)
+			w.listed(a, "c")
+			waitFor(t, "b to register what it remembers", func() bool {
+				nodes, err := a.Nodes(t.Context())
+				return err == nil && slices.ContainsFunc(nodes, func(n promote.NodeInfo) bool { return n.ID == "b" && n.LastTerm == lost })
+			})
+			now := map[string]*node{"b": b, "c": c}[next]
+			a.handsOverTo(now)
+			if term := now.Status().Leader.Term; term <= lost {
+				t.Errorf("X: %s serves in term %d, want one above %d, which b remembers", next, term, lost)
+			}
+			now.has("k")
+		})
+	}
 }

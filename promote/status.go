@@ -53,6 +53,7 @@ func (n *Node) Status() Status {
 		Saving: n.saver.status(), Space: n.compactor.Space(),
 	}
 	s.Self.Saved, s.Self.Restorable, s.Self.Instance = s.Saving.Seq, s.Saving.Restorable, s.Saving.Instance
+	s.Self.LastTerm = n.companions.lastTerm()
 	s.Self.EtcdFull, s.Self.MakesSpace = s.Space.Full(), n.makesSpace()
 	s.Loads = make(map[journal.Reason]int)
 	for reason, count := range n.loads {
@@ -337,6 +338,15 @@ func (n *Node) previousLeader() Leader {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.previous
+}
+
+// electedTerm returns the term of that leader; 0 if somebody may have written its key by
+// hand, without a lease, and with any number.
+func (n *Node) electedTerm() metadata.Term {
+	if l := n.previousLeader(); l.lease != 0 {
+		return l.Term
+	}
+	return 0
 }
 
 func (n *Node) setTakeover(t Takeover) {

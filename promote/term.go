@@ -288,6 +288,7 @@ func (t *Term) open(ctx context.Context) error {
 	n.setLeader(t.leader)
 	n.setRole(Primary)
 	n.tookOver(t.Number)
+	n.companions.hurry()
 	if t.founded != nil {
 		n.Log.Warn().Uint64("term", uint64(t.Number)).Msg(t.founded.String())
 	}
