@@ -421,10 +421,14 @@ type idSource struct {
 
 // StartIDs makes the store give object ids of a term, which must be new, or none
 // for 0.
-func (s *Store) StartIDs(term Term) {
+func (s *Store) StartIDs(term Term) { s.StartIDsAfter(term, 0) }
+
+// StartIDsAfter is StartIDs for the ids of a term whose counters are higher than one, which
+// is at most MaxCounter.
+func (s *Store) StartIDsAfter(term Term, counter uint64) {
 	s.ids.mu.Lock()
 	defer s.ids.mu.Unlock()
-	s.ids.term, s.ids.next = term, 0
+	s.ids.term, s.ids.next = term, counter
 }
 
 // take returns the next id. It reports false when the term has run out of ids,
@@ -432,7 +436,7 @@ func (s *Store) StartIDs(term Term) {
 func (i *idSource) take() (ObjectID, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if i.term == 0 || i.next == 1<<counterBits-1 {
+	if i.term == 0 || i.next == MaxCounter {
 		return 0, false
 	}
 	i.next++

@@ -80,9 +80,12 @@ type ObjectID uint64
 
 const counterBits = 44
 
+// MaxCounter is the highest counter of an object id.
+const MaxCounter = 1<<counterBits - 1
+
 // NewObjectID returns the id with a term and a counter of at most 44 bits.
 func NewObjectID(term Term, counter uint64) ObjectID {
-	return ObjectID(uint64(term)<<counterBits | counter&(1<<counterBits-1))
+	return ObjectID(uint64(term)<<counterBits | counter&(MaxCounter))
 }
 
 // Term returns the term in which the id was given.

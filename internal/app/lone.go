@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"iter"
+	"math/rand/v2"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -29,7 +30,9 @@ type loneNode struct {
 
 func newLoneNode(a *App) *loneNode {
 	store := metadata.New(a.options())
-	store.StartIDs(1)
+	// The term is the same after a restart, and nothing else is: an id of before would name
+	// another object if ids were given from the first on.
+	store.StartIDsAfter(1, rand.Uint64N(metadata.MaxCounter/2))
 	// Without a session there is nothing to notice after a pause of the machine: a
 	// clock that stood still meanwhile only makes leases longer, and is much
 	// cheaper to read.
