@@ -111,6 +111,13 @@ type copying struct {
 	waited  bool // by SpareForCopy; then this stays for as long as the object
 }
 
+// copied reports whether a client may be at work on a copy of an object. One that only
+// waits for that is not copied yet.
+func (sh *shard) copied(id ObjectID, now Time) bool {
+	c := sh.copying[id]
+	return len(c.clients) > 0 && c.until > now
+}
+
 // A copier is a client that copies an object from its memory.
 type copier struct {
 	client segment.ClientID

@@ -36,7 +36,7 @@ func (s *Store) displaceable(sh *shard, put *Put, old object, now Time) error {
 	case !put.Upsert:
 	case (put.Grouped || put.Group != "") && put.Group != old.group():
 		return errs.New(errs.InvalidParams, "UpsertStart", "the object is in group %.64q, which an upsert cannot change; remove the object first", old.group())
-	case old.transfer() != nil || sh.copying[old.id].until > now:
+	case old.transfer() != nil || sh.copied(old.id, now):
 		return errs.ObjectHasTask
 	case v.processing > 0 && v.completeMemory == 0 && old.id != put.Own && s.alike(put, old, now):
 		return errs.ReplicaBusy

@@ -492,3 +492,22 @@ func TestOffloadOnEvictCopiesOnce(t *testing.T) {
 		t.Errorf("%d clients are to copy an object of two replicas before its eviction, want one", copies)
 	}
 }
+
+// An object that only waits to be copied can be upserted; one that is copied cannot.
+func TestAnUpsertOfWhatWaitsForACopy(t *testing.T) {
+	f := newFixture(t, offloading(3), func(c *service.Master) { c.OffloadOnEvict = true })
+	f.mountDisk(t, 1, true)
+	upsert := upserts(start(1))
+	for key, kind := range map[string]errs.Kind{"waits": errs.OK, "copied": errs.ObjectHasTask} {
+		f.put(t, key)
+		e := f.Store.Lock(metadata.DefaultTenant, key)
+		ref := e.Ref()
+		e.Unlock()
+		f.SpareForOffload([]metadata.Ref{ref})
+		if key == "copied" {
+			tasks(t, f.Master)
+		}
+		_, err := f.PutStart(t.Context(), upsert, service.PutItem{Key: key, Size: 100})
+		want(t, "an upsert of what "+key, err, kind)
+	}
+}
