@@ -30,6 +30,12 @@ type fixture struct {
 
 func newFixture(t testing.TB, change ...func(*service.Master)) *fixture {
 	t.Helper()
+	return newFixtureOf(t, params, change...)
+}
+
+// newFixtureOf is newFixture for other parameters of the term.
+func newFixtureOf(t testing.TB, params metadata.Params, change ...func(*service.Master)) *fixture {
+	t.Helper()
 	f := &fixture{p: lonetest.Start(t, metadata.Options{}, params, 1<<20)}
 	c := service.Master{
 		Settings: service.Settings{ClusterID: "c", SoftPinTTL: 30 * time.Minute, MaxSoftPin: 24 * time.Hour, Version: "test"},

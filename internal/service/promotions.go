@@ -302,6 +302,9 @@ func (m *Master) PromotionEnd(ctx context.Context, tenant, key string, client se
 	to := givenTo{client, metadata.ObjectKey{Tenant: tenant, Key: key}}
 	t := metadata.Transfer{Tenant: tenant, Key: key, Client: client, Promotion: true, ID: m.promotions.object(to)}
 	o := m.commit(ctx, 1, 32, func(_ int, now metadata.Time) (metadata.Change, <-chan struct{}, error) {
+		if complete && m.Store.Params().LeaseOnPutEnd {
+			m.Leases.Exists(tenant, key, now) // as for a put: it would be evicted at once otherwise
+		}
 		return decided(m.Store.PrepareTransferEnd(&t, complete, now))
 	})[0]
 	e, ended := o.change.(*metadata.EndTransfer)

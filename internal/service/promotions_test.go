@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -74,5 +76,57 @@ func TestPromotionsThatWaitExpire(t *testing.T) {
 	read("b")
 	if admitted, expired, inFlight := c.Admitted.Load(), c.Expired.Load(), c.InFlight.Load(); admitted != 2 || expired != 1 || inFlight != 1 {
 		t.Errorf("%d promotions admitted, %d expired, %d in flight; want 2, 1, 1: the first has waited for too long", admitted, expired, inFlight)
+	}
+}
+
+// Where an object lives as long as its lease, a promoted one has one, as after a put.
+func TestAPromotedObjectLivesUnderTheExpiryPolicy(t *testing.T) {
+	life := params
+	life.LeaseOnPutEnd = true
+	f := newFixtureOf(t, life, offloading(100), func(m *service.Master) {
+		m.Promotion = service.Promotion{On: true, Threshold: 1, Limit: 1, PerHeartbeat: 1, Watermark: 1}
+	})
+	ctx := t.Context()
+	f.mountDisk(t, 1, true)
+	f.put(t, "a")
+	if err := f.NotifyOffloaded(ctx, owner(1), copied(tasks(t, f.Master)...)); err != nil {
+		t.Fatal(err)
+	}
+	loop := eviction.NewLoop(&eviction.Loop{
+		Store: f.Store, Journal: f.p.Queue, Policy: eviction.Expiry{}, Now: f.Now, Counters: new(eviction.Counters),
+	})
+	round := func() int {
+		n, err := loop.Round(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	f.p.Pass(time.Minute)
+	if n := round(); n != 1 {
+		t.Fatalf("%d evicted, want the object from memory", n)
+	}
+	if _, err := f.PromotionHeartbeat(ctx, owner(1)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.GetReplicaList(ctx, metadata.DefaultTenant, "a"); err != nil {
+		t.Fatal(err)
+	}
+	list, err := f.PromotionHeartbeat(ctx, owner(1))
+	if err != nil || len(list) != 1 {
+		t.Fatalf("got %+v, %v; want a task", list, err)
+	}
+	if _, _, err := f.PromotionStart(ctx, metadata.Promotion{Tenant: metadata.DefaultTenant, Key: "a", Client: owner(1), Size: 100}); err != nil {
+		t.Fatal(err)
+	}
+	f.p.Pass(time.Minute) // the copy takes longer than the reader's lease
+	want(t, "the end of the promotion", f.PromotionEnd(ctx, metadata.DefaultTenant, "a", owner(1), true), errs.OK)
+	f.p.Pass(time.Second)
+	if n := round(); n != 0 {
+		t.Error("a promoted object was evicted at once")
+	}
+	f.p.Pass(time.Minute)
+	if n := round(); n != 1 {
+		t.Errorf("%d evicted when the lease has ended, want the object", n)
 	}
 }
