@@ -224,7 +224,7 @@ func (s *Store) PrepareDiscards(now Time, limit int) []*Discard {
 		sh := &s.shards[o.shard()]
 		sh.mu.Lock()
 		defer sh.mu.Unlock()
-		if !o.has(flagPending|flagVictim) && sh.change(o) == nil {
+		if o.exists() && !o.has(flagPending|flagVictim) && sh.change(o) == nil {
 			list = append(list, &Discard{Ref: o.name(), objectChange: sh.hold(o)})
 		}
 	}, func() bool { return len(list) >= limit })

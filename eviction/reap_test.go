@@ -7,6 +7,7 @@ import (
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/lab/lonetest"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
 )
 
 // A writer that never finishes its file keeps the memory from eviction until its put is
@@ -21,5 +22,19 @@ func TestAnUnfinishedFileKeepsMemoryForABoundedTime(t *testing.T) {
 	p.Pass(time.Second)
 	if n := evict(t, p, eviction.Bounds{Objects: 1}); n != 1 {
 		t.Errorf("%d evicted after the release timeout, want the object", n)
+	}
+}
+
+// What went with its segment is not discarded again and again until it is swept up.
+func TestNothingIsDiscardedThatIsGone(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	p.Commit(p.PutStart(nil, "a"))
+	p.Unmount(segment.ID{1})
+	p.Pass(params.ReleaseTimeout + time.Second)
+	if list := p.Store.PrepareDiscards(p.Now(), 10); len(list) != 0 {
+		t.Errorf("%d reservations are to be discarded, want none: their memory is gone", len(list))
+		for _, e := range list {
+			e.Abort(p.Store)
+		}
 	}
 }
