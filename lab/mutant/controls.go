@@ -35,5 +35,8 @@ func Controls() []Control {
 		{"promote", "^TestFoundedWithoutThePrimary$", "fork-guard"},
 		{"eviction", "^TestALongGuardDoesNotEmptyTheCache$", "long-guard"},
 		{"internal/service", "^TestNothingIsCopiedToAnSSDThatIsToBeWiped$", "wiped-copies"},
+		{"promote", "^TestPauseHoldsFoundingsBack$/^head_deleted$", "founding-pause"},
+		{"promote", "^TestTermsOfALostBranchAreNotUsedAgain$", "lost-terms"},
+		{"promote", "^TestRefoundFromABackup$", "announced-losses"},
 	}
 }
