@@ -49,10 +49,12 @@ func (d *Dir) Save(ctx context.Context, of Source) (at journal.Cursor, err error
 }
 
 // SaveDiverged writes a file that this program neither loads nor deletes, and returns
-// its name. One of the same position that is there already stays.
+// its name. One of the same state that is there already stays. Branches of a journal may
+// have forked off at one sequence: the digest tells their states apart.
 func (d *Dir) SaveDiverged(ctx context.Context, of Source) (name string, err error) {
 	at := of.At().Head
-	name = filepath.Join(d.path, fmt.Sprintf("diverged-%.8s-%d%s", at.History, at.Seq, suffix))
+	digest, _ := of.Store.DigestAt(at.Seq)
+	name = filepath.Join(d.path, fmt.Sprintf("diverged-%.8s-%d-%v%s", at.History, at.Seq, digest, suffix))
 	if _, err := os.Stat(name); err == nil {
 		return name, nil
 	}

@@ -405,3 +405,31 @@ func TestFilesBesideUnreadableOnesAreKept(t *testing.T) {
 		t.Errorf("the only file of an earlier journal: got %v, want it kept", err)
 	}
 }
+
+// Two branches of a journal may have forked off at one sequence. Each has a file of its own,
+// and one that is kept already is not written again.
+func TestTwoForksAtOneSequence(t *testing.T) {
+	d := open(t, t.TempDir())
+	var names []string
+	for _, objects := range []int{3, 4, 3} {
+		p := newPrimary(t, objects)
+		for p.store.Position().Seq < 10 {
+			p.commit()
+		}
+		name, err := d.SaveDiverged(t.Context(), p.source())
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, name)
+		s, err := statefile.Read(name, "test", metadata.Options{}, codec)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Store.Stats().Objects; int(got) != objects {
+			t.Errorf("D: the file has %d objects, want %d", got, objects)
+		}
+	}
+	if names[0] == names[1] || names[0] != names[2] {
+		t.Errorf("got the names %q, want one for each state", names)
+	}
+}
