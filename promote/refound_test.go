@@ -159,6 +159,35 @@ func TestFoundedWithoutThePrimary(t *testing.T) {
 	}
 }
 
+// The lost primary had a longer lease TTL than the node that founds the journal anew. What is
+// free waits for the leases that it may have granted.
+func TestAForkWaitsForTheLeasesOfTheLostPrimary(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	of := func(ttl time.Duration) func(*promote.Config) {
+		return func(c *promote.Config) {
+			c.Params = metadata.Params{LeaseTTL: ttl, DiscardTimeout: time.Second, ReleaseTimeout: 2 * time.Second}
+		}
+	}
+	a := w.start("a", of(time.Minute))
+	w.serving(a).mount()
+	a.put("k")
+	b := w.start("b", of(time.Second))
+	w.promotable(b)
+	w.know(a, b)
+	used := a.Store().Stats().Busy
+	a.ended.Store(true) // it answers nobody
+	a.wire.cut()
+	do(t, etcd, clientv3.OpDelete(layout.Head()))
+	now := w.founder(b).Store()
+	begun := now.Time()
+	waitFor(t, "the end of b's own times", func() bool { return now.Time() > begun.Add(4*time.Second) })
+	if s := now.Stats(); s.Quarantined+used != s.Capacity {
+		t.Errorf("A: got %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine for a minute", s.Quarantined, used, s.Capacity)
+	}
+}
+
 // The head of another history stands in etcd: it is some journal, and may be all that
 // others have. Nodes keep their state and found nothing over it.
 func TestAForeignJournalIsNotFoundedOver(t *testing.T) {

@@ -161,9 +161,10 @@ func (n *Node) newTerm(c *candidate) *Term {
 // open gate.
 func (t *Term) begin(ctx context.Context, phases *Takeover) error {
 	n, started := t.node, t.node.Clock()
-	entry := []metadata.Change{&metadata.TermStart{Term: t.Number, Params: n.Params, Empty: t.empty, Guard: t.guard(t.before)}}
+	guard := t.guard(t.before)
+	entry := []metadata.Change{&metadata.TermStart{Term: t.Number, Params: n.Params, Empty: t.empty, Guard: guard}}
 	if t.before.ForkOwed {
-		entry = append(entry, &metadata.Fork{Hold: max(n.Params.HoldTime(), n.Params.ReleaseTimeout)})
+		entry = append(entry, &metadata.Fork{Hold: guard})
 	}
 	ready := t.untilSilence() == 0 && t.before.History != "" && !t.empty && !t.cleansUp()
 	if ready {
