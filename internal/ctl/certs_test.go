@@ -57,8 +57,9 @@ func TestDoctorOverTLS(t *testing.T) {
 	}
 }
 
-// Members of the nodes' own etcd that answer only nodes are judged by what these say.
-func TestDoctorOnMembersOfTheNodes(t *testing.T) {
+// Members of the nodes' own etcd that answer only nodes are judged by what these say; one
+// that has been removed may be removed again.
+func TestMembersOfTheNodes(t *testing.T) {
 	_, node, operator := trial(t)
 	c := &cluster{t: t, dir: t.TempDir()}
 	member := func(id string, args ...string) *lab.Process {
@@ -83,6 +84,12 @@ func TestDoctorOnMembersOfTheNodes(t *testing.T) {
 			t.Errorf("%s: got %+v, want two that are ok\n%s", check, list, o.Out)
 		}
 	}
+	run(t, append(where, "member", "remove", "--yes", "a")...).Want(t, cli.StatusFailed, "node a runs: stop it first")
+	run(t, append(where, "member", "remove", "--yes", "gone")...).Want(t, cli.StatusOK, "gone is no member; masterctl member list shows them; its node")
+	if r := clitest.Decode[memberGoes](t, run(t, append(where, "member", "replace", "--yes", "gone", "-o=json")...)); r.Was {
+		t.Errorf("got %+v, want that it was no member", r)
+	}
+	run(t, append(where, "member", "list")...).Want(t, cli.StatusOK, "a      https://", "b      https://")
 }
 
 func TestCertsInit(t *testing.T) {

@@ -66,6 +66,7 @@ func (f *Flags) memberListCommand() *cobra.Command {
 // A memberGoes is what `masterctl member replace` and `remove` print.
 type memberGoes struct {
 	Name string `json:"name"`
+	Was  bool   `json:"was_member"` // not in a second run
 }
 
 func (f *Flags) memberGoesCommand(use, short string, replace bool, then string) *cobra.Command {
@@ -77,14 +78,23 @@ func (f *Flags) memberGoesCommand(use, short string, replace bool, then string) 
 		Use:   use,
 		Short: short,
 		Long: short + `. NAME is that of the node, or the peer URL of a member that
-has never started. It is refused while that node runs, and if too few of the other members do.`,
+has never started. It is refused while that node runs, and if too few of the other members do.
+If it is no member, such as in a second run, that is no failure.`,
 		Args: cli.Arguments(1, 1, "one NAME"),
 		RunE: func(cmd *cobra.Command, names []string) error {
+			if names[0] == "" {
+				return cli.Misusef("the NAME is empty")
+			}
 			return f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
+				result, text := memberGoes{names[0], true}, done
 				if _, err := all.best().admin.RemoveMember(ctx, &pb.RemoveMemberRequest{Name: names[0], Replace: replace}); err != nil {
-					return adminError(err)
+					e := adminError(err)
+					if e.Kind != errs.InvalidParams { // the only reason for it
+						return e
+					}
+					result.Was, text = false, "is no member; masterctl member list shows them"
 				}
-				return f.Print(cmd, memberGoes{names[0]}, func(w io.Writer) { fmt.Fprintf(w, "%s %s; %s\n", names[0], done, then) })
+				return f.Print(cmd, result, func(w io.Writer) { fmt.Fprintf(w, "%s %s; %s\n", names[0], text, then) })
 			})(cmd, names)
 		},
 	}, "the data of this member are given up")

@@ -54,6 +54,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"forget", "a"}, []string{"add --yes"}},
 		{[]string{"member", "replace"}, []string{"needs one NAME"}},
 		{[]string{"member", "remove", "a"}, []string{"add --yes"}},
+		{[]string{"member", "remove", "--yes", ""}, []string{"the NAME is empty"}},
 		{[]string{"segments", "mount", "a"}, []string{"needs --size"}},
 		{[]string{"segments", "mount", "a", "--size", "1MiB", "--base", "0"}, []string{"--base is 0x0"}},
 		{[]string{"segments", "mount", "a", "--size", "1MiB", "--id", "1"}, []string{"must be a UUID"}},

@@ -57,10 +57,10 @@ type Node interface {
 	Forget(ctx context.Context, id string) error
 	// AddMember makes a node that joins a member of the nodes' own etcd, and returns the
 	// initial cluster that it starts with. Errors: IllegalClient, Unavailable,
-	// InvalidParams, NotSupported.
+	// InvalidParams, Unresolved, NotSupported.
 	AddMember(ctx context.Context, token, name, peerURL string) (initialCluster string, err error)
 	// RemoveMember takes a member away from the nodes' own etcd, at once or when its node
-	// joins again. Errors: Unavailable, InvalidParams, NotSupported.
+	// joins again. Errors: Unavailable, InvalidParams, Unresolved, NotSupported.
 	RemoveMember(ctx context.Context, name string, replace bool) error
 	// PauseTakeover pauses automatic takeover for a time; 0 ends the pause. Errors:
 	// Unavailable, InvalidParams, NotSupported.

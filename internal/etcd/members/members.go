@@ -208,7 +208,7 @@ func (c Cluster) remove(ctx context.Context, m Member) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	if _, err := c.Client.MemberRemove(ctx, m.id); err != nil {
+	if _, err := c.Client.MemberRemove(ctx, m.id); err != nil && !errors.Is(err, rpctypes.ErrMemberNotFound) {
 		return errs.Wrap(kindOf(err), "", fmt.Errorf("removing the member %s from etcd: %w", cmp.Or(m.Name, m.PeerURL), err))
 	}
 	return nil

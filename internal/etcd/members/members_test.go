@@ -2,6 +2,7 @@ package members_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -92,12 +93,8 @@ func TestReplace(t *testing.T) {
 func TestChangesWithoutAnAnswer(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	run := &faultinject.Run{Kind: faultinject.AnswerLost, I: 1, Row: 100, Skip: func(method string, _ int) bool { return strings.HasSuffix(method, "/MemberList") }}
-	client, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer client.Close()
-	cluster, ctx := members.Cluster{Client: client, Replaced: "/replaced/"}, t.Context()
+	client, ctx := faulty(t, etcd, run), t.Context()
+	cluster := members.Cluster{Client: client, Replaced: "/replaced/"}
 	list, err := members.List(ctx, client)
 	if err != nil {
 		t.Fatal(err)
@@ -116,6 +113,74 @@ func TestChangesWithoutAnAnswer(t *testing.T) {
 	if list, err = members.List(ctx, client); err != nil || len(list) != 1 {
 		t.Errorf("got %v, %v; want that b came and went", list, err)
 	}
+}
+
+// Whichever question or answer is lost, what is reported is true: no error means done, and
+// Unavailable that nothing changed. A repeated call ends in the same.
+func TestLostChanges(t *testing.T) {
+	etcd := etcdtest.Start(t)
+	direct, ctx := etcd.Client(t), t.Context()
+	isThere := func(at string) bool {
+		list, err := members.List(ctx, direct)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(list, func(m members.Member) bool { return m.PeerURL == at })
+	}
+	add := func(c *clientv3.Client, at string) error {
+		_, err := members.Cluster{Client: c, Replaced: "/replaced/"}.Add(ctx, "b", at)
+		return err
+	}
+	remove := func(c *clientv3.Client, at string) error {
+		if err := (members.Cluster{Client: c}).Remove(ctx, at); errs.KindOf(err) != errs.InvalidParams { // it is no member any more
+			return err
+		}
+		return nil
+	}
+	port := 0
+	check := func(run *faultinject.Run, added bool) {
+		port++ // etcd takes no member again at the same URL within a second
+		at, call := fmt.Sprintf("http://127.0.0.1:%d", port), add
+		if !added {
+			if err := add(direct, at); err != nil {
+				t.Fatal(err)
+			}
+			call = remove
+		}
+		c := faulty(t, etcd, run)
+		run.Arm()
+		err := call(c, at)
+		run.Disarm()
+		switch kind, now := errs.KindOf(err), isThere(at); {
+		case kind == errs.OK && now == added, kind == errs.Unavailable && now != added, kind == errs.Unresolved && !strings.Contains(run.Fault(), "MemberList"):
+		default:
+			t.Errorf("%v, to add: %v: got %v, with the member there: %v", run, added, err, now)
+		}
+		if err := call(c, at); err != nil || isThere(at) != added {
+			t.Errorf("%v, to add: %v: again: got %v, with the member there: %v", run, added, err, isThere(at))
+		}
+		if err := remove(direct, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, kind := range []faultinject.Kind{faultinject.QuestionLost, faultinject.AnswerLost} {
+		for _, added := range []bool{true, false} {
+			for run := range faultinject.Runs(kind) {
+				check(run, added)
+			}
+		}
+	}
+}
+
+// faulty is a client whose operations fail.
+func faulty(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run) *clientv3.Client {
+	t.Helper()
+	c, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	return c
 }
 
 func TestSpare(t *testing.T) {
