@@ -134,10 +134,8 @@ func (l *EtcdLog) Append(ctx context.Context, c *Sealed) error {
 			}
 			doubtful = true
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("commit %d: %w", c.Head.Seq, ctx.Err())
-		case <-time.After(Jitter(retry.NextBackOff(), l.Random)):
+		if err := clock.Sleep(ctx, Jitter(retry.NextBackOff(), l.Random)); err != nil {
+			return fmt.Errorf("commit %d: %w", c.Head.Seq, err)
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -113,10 +114,8 @@ func (r *Reader) Read(ctx context.Context, behind Cursor, f Consumer) error {
 			return err
 		}
 		behind = next
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(rewatchDelay):
+		if err := clock.Sleep(ctx, rewatchDelay); err != nil {
+			return err
 		}
 	}
 }

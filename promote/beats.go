@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 )
 
@@ -25,7 +26,7 @@ func (t *Term) awaitSilence(ctx context.Context) error {
 		return nil
 	}
 	n.Log.Info().Uint64("term", uint64(t.Number)).Dur("wait", left).Msg("waiting until the right of the previous primary to answer has ended")
-	return sleep(ctx, left)
+	return clock.Sleep(ctx, left)
 }
 
 // untilSilence returns how long an earlier primary may still have the right to answer.
@@ -54,7 +55,7 @@ func turn(nodes []NodeInfo, pace *journal.Pace, histories *atomic.Bool) {
 // etcd has space for changes, until the context ends.
 func (t *Term) keepPace(ctx context.Context) {
 	n := t.node
-	for sleep(ctx, paceEvery) == nil {
+	for clock.Sleep(ctx, paceEvery) == nil {
 		if nodes, err := listNodes(ctx, n.Client, n.Layout); err == nil {
 			turn(nodes, t.pace, t.histories)
 			t.hold(nodes)
@@ -93,7 +94,7 @@ func (t *Term) watchRight(ctx context.Context) {
 				Msg("no commit comes through: this node answers nobody until one does")
 		}
 		if left > 0 {
-			_ = sleep(ctx, left)
+			_ = clock.Sleep(ctx, left)
 			continue
 		}
 		select {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
@@ -243,10 +244,8 @@ func (n *Node) waitServing(ctx context.Context, after metadata.Term) (Leader, er
 		if err == nil && there && l.Term > after && l.State == Serving {
 			return l, nil
 		}
-		select {
-		case <-ctx.Done():
+		if clock.Sleep(ctx, 5*time.Millisecond) != nil {
 			return Leader{}, errs.New(errs.Unavailable, "Handover", "nobody serves yet; look at the status")
-		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }

@@ -101,10 +101,8 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 			logged = true
 			r.log.Info().Dur("at_most", r.ttl+registerGrace).Msg("waiting until the key that this node left in etcd before its restart expires")
 		}
-		select {
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-time.After(200 * time.Millisecond):
+		if err := clock.Sleep(ctx, 200*time.Millisecond); err != nil {
+			return nil, err
 		}
 	}
 }
@@ -186,10 +184,8 @@ func (r *registry) run(ctx context.Context, s *Session) error {
 				return ctx.Err()
 			}
 			r.log.Warn().Err(err).Msg("registering this node failed, it will be tried again")
-			select {
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(time.Second):
+			if err := clock.Sleep(ctx, time.Second); err != nil {
+				return err
 			}
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote/follower"
@@ -239,7 +240,7 @@ func (s *saver) run(ctx context.Context) {
 	}
 	writing := start(func() error { s.write(ctx); return nil })
 	defer func() { <-writing.ended }()
-	for sleep(ctx, saveLook) == nil {
+	for clock.Sleep(ctx, saveLook) == nil {
 		if of := s.node.source(); of != nil && s.due(ctx, of) {
 			s.save(ctx, of)
 		}

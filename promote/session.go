@@ -54,7 +54,7 @@ func (p *spare) take(right *journal.Right) *Session {
 func (p *spare) run(ctx context.Context, n *Node) {
 	for {
 		p.keep(ctx, n)
-		if sleep(ctx, n.SessionTTL/5) != nil {
+		if clock.Sleep(ctx, n.SessionTTL/5) != nil {
 			break
 		}
 	}

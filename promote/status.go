@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote/follower"
@@ -291,10 +292,7 @@ func (n *Node) SnapshotStart(ctx context.Context) (*Term, []byte, journal.Cursor
 		if at.Seq == tip.Head.Seq {
 			return t, part, tip, nil
 		}
-		select { // a commit is being applied
-		case <-ctx.Done():
-		case <-time.After(time.Millisecond):
-		}
+		_ = clock.Sleep(ctx, time.Millisecond) // a commit is being applied
 	}
 	return nil, nil, journal.Cursor{}, ctx.Err()
 }

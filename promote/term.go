@@ -28,7 +28,6 @@ type Term struct {
 	Fence func(ctx context.Context) error
 	// Answers reports whether this node may answer now.
 	Answers func() bool
-	Cleaned int   // objects that the cleanup removed
 	View    int64 // etcd's revision of the announcement that this node serves
 
 	node    *Node
@@ -243,7 +242,6 @@ func (t *Term) cleanUp(ctx context.Context, before journal.Head, phases *Takeove
 		phases.Objects += pass.Victims
 		phases.Bytes += pass.Bytes
 	}
-	t.Cleaned = phases.Objects
 	n.Log.Info().Uint64("term", uint64(t.Number)).Int("objects", phases.Objects).Uint64("bytes", phases.Bytes).
 		Msg("cleaned up what had expired")
 	return nil

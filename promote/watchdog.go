@@ -10,6 +10,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/promote/follower"
 )
@@ -50,7 +51,7 @@ func (w *watchdog) run(ctx context.Context) {
 		left, armed := w.left()
 		switch {
 		case !armed:
-			_ = sleep(ctx, lookEvery)
+			_ = clock.Sleep(ctx, lookEvery)
 		case left > 0:
 			w.wait(ctx, left)
 		default:
@@ -66,12 +67,12 @@ func (w *watchdog) wait(ctx context.Context, left time.Duration) {
 	early := left - w.head.FailoverAfter()*2/5
 	switch {
 	case early > 0:
-		_ = sleep(ctx, early)
+		_ = clock.Sleep(ctx, early)
 	case !w.asked:
 		w.asked = true
 		_, _ = w.look(ctx)
 	default:
-		_ = sleep(ctx, left)
+		_ = clock.Sleep(ctx, left)
 	}
 }
 
@@ -101,7 +102,7 @@ func (w *watchdog) bite(ctx context.Context) {
 	if w.doubt {
 		apart = w.head.FailoverAfter()
 	}
-	if sleep(ctx, apart) != nil {
+	if clock.Sleep(ctx, apart) != nil {
 		return
 	}
 	second, err := w.look(ctx)
@@ -140,7 +141,7 @@ func (w *watchdog) look(ctx context.Context) (standing, error) {
 	now := n.Clock()
 	if err != nil || now-begun > promptly {
 		w.doubt = true
-		_ = sleep(ctx, lookPause)
+		_ = clock.Sleep(ctx, lookPause)
 		return standing{}, errors.Join(err, errors.New("etcd did not answer in time"))
 	}
 	leaders, heads := resp.Responses[0].GetResponseRange().Kvs, resp.Responses[1].GetResponseRange().Kvs
@@ -186,16 +187,4 @@ func (w *watchdog) depose(ctx context.Context, s standing, silent time.Duration)
 		return errMoved
 	}
 	return nil
-}
-
-// sleep waits for a time, or until the context ends.
-func sleep(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-timer.C:
-		return nil
-	}
 }

@@ -48,7 +48,7 @@ func (k WitnessKey) Run(ctx context.Context) error {
 			said = text
 			k.Log.Warn().Err(err).Msg("this witness is not registered, it will be tried again")
 		}
-		if err := sleep(ctx, registerEvery); err != nil {
+		if err := clock.Sleep(ctx, registerEvery); err != nil {
 			return err
 		}
 	}
@@ -71,7 +71,7 @@ func (k WitnessKey) keep(ctx context.Context) error {
 		cancel(nil)
 		<-keeping.ended
 	}()
-	for last := (Witness{}); ctx.Err() == nil; _ = sleep(ctx, registerEvery) {
+	for last := (Witness{}); ctx.Err() == nil; _ = clock.Sleep(ctx, registerEvery) {
 		self := k.Self(ctx)
 		if self == last {
 			continue

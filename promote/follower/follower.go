@@ -128,10 +128,8 @@ func (f *Follower) Run(ctx context.Context) error {
 			retry.Reset()
 			continue
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(journal.Jitter(retry.NextBackOff(), f.Random)):
+		if err := clock.Sleep(ctx, journal.Jitter(retry.NextBackOff(), f.Random)); err != nil {
+			return err
 		}
 	}
 }

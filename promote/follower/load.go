@@ -8,6 +8,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -34,12 +35,7 @@ const (
 func (f *Follower) reload(ctx context.Context) *loaded {
 	retry := &backoff.ExponentialBackOff{InitialInterval: firstReload, Multiplier: 2, MaxInterval: lastReload}
 	for !f.Complete() {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-time.After(journal.Jitter(retry.NextBackOff(), f.Random)):
-		}
-		if f.Complete() {
+		if clock.Sleep(ctx, journal.Jitter(retry.NextBackOff(), f.Random)) != nil || f.Complete() {
 			return nil
 		}
 		if l := f.tryLoad(ctx); l != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 )
 
@@ -73,10 +74,8 @@ func (f *Follower) await(ctx context.Context) (journal.Cursor, error) {
 		default:
 			return f.resume(ctx, at, view)
 		}
-		select {
-		case <-ctx.Done():
-			return at, ctx.Err()
-		case <-time.After(lookEvery):
+		if err := clock.Sleep(ctx, lookEvery); err != nil {
+			return at, err
 		}
 	}
 }

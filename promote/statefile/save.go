@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -182,10 +183,8 @@ func (of *Source) begin(ctx context.Context) (at journal.Cursor, part []byte, st
 		if part, p = of.Store.AppendSnapshotPart(part[:0], 0); at.Head.Seq <= p.Seq {
 			return at, part, p.Seq, nil
 		}
-		select { // a commit is about to be applied
-		case <-ctx.Done():
-			return at, nil, 0, ctx.Err()
-		case <-time.After(time.Millisecond):
+		if err := clock.Sleep(ctx, time.Millisecond); err != nil { // a commit is about to be applied
+			return at, nil, 0, err
 		}
 	}
 }
