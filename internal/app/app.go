@@ -20,6 +20,7 @@ import (
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/files"
 	"github.com/understudy-store/understudy/internal/httpapi/console"
 	"github.com/understudy-store/understudy/internal/httpapi/metaserver"
 	"github.com/understudy-store/understudy/internal/metrics"
@@ -356,11 +357,7 @@ func (a *App) writeReadyFile(etcd *etcdConn) error {
 		return fmt.Errorf("writing --ready-file %s: %w; name a file in a folder that exists and can be written", path, err)
 	}
 	_, err = tmp.Write(append(b, '\n'))
-	if err = errors.Join(err, tmp.Close()); err == nil {
-		err = os.Rename(tmp.Name(), path)
-	}
-	if err != nil {
-		_ = os.Remove(tmp.Name())
+	if err := files.Place(tmp, path, err, nil); err != nil {
 		return fmt.Errorf("writing --ready-file %s: %w", path, err)
 	}
 	return nil

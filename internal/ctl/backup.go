@@ -16,6 +16,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/cli"
+	"github.com/understudy-store/understudy/internal/files"
 	"github.com/understudy-store/understudy/promote/statefile"
 )
 
@@ -42,7 +43,7 @@ The file appears when it is whole and checked, readable by its owner only.
 'masterctl refound --from-file' founds a cluster with it. It holds no bytes of
 objects, only where they are: it is of use as long as the hosts keep their memory.`,
 		Args:              cli.Arguments(1, 1, "the file to write"),
-		ValidArgsFunction: files,
+		ValidArgsFunction: fileNames,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return f.RunLong(cmd, func(ctx context.Context) error {
 				if _, err := os.Lstat(args[0]); err == nil && !force {
@@ -118,22 +119,15 @@ func (n *node) backup(ctx context.Context, name string) (result backupResult, er
 	if err != nil {
 		return result, err
 	}
-	defer func() { _ = os.Remove(aside.Name()) }()
-	err = n.receive(ctx, aside)
-	if err == nil {
-		err = aside.Sync()
-	}
-	if err = errors.Join(err, aside.Close()); err != nil {
-		return result, err
-	}
-	info, err := statefile.Inspect(aside.Name())
-	if err != nil {
-		return result, fmt.Errorf("what came is no whole state file: %w", err)
-	}
-	if err := os.Rename(aside.Name(), name); err != nil {
-		return result, err
-	}
-	return backupResult{n.id, name, info.Bytes, uint64(info.Head.Term), uint64(info.Head.Seq), string(info.Head.History)}, syncFolder(filepath.Dir(name))
+	err = files.Place(aside, name, n.receive(ctx, aside), func() error {
+		info, err := statefile.Inspect(aside.Name())
+		if err != nil {
+			return fmt.Errorf("what came is no whole state file: %w", err)
+		}
+		result = backupResult{n.id, name, info.Bytes, uint64(info.Head.Term), uint64(info.Head.Seq), string(info.Head.History)}
+		return nil
+	})
+	return result, err
 }
 
 func (n *node) receive(ctx context.Context, to io.Writer) error {
@@ -154,13 +148,4 @@ func (n *node) receive(ctx context.Context, to io.Writer) error {
 			return err
 		}
 	}
-}
-
-// syncFolder makes a new name in a folder durable.
-func syncFolder(path string) error {
-	f, err := os.Open(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

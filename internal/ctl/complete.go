@@ -31,8 +31,8 @@ func values(words ...string) completer {
 	}
 }
 
-// files completes to names of files.
-func files(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+// fileNames completes to names of files.
+func fileNames(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return nil, cobra.ShellCompDirectiveDefault
 }
 

@@ -68,7 +68,7 @@ after the longest time that they may use it.`,
 	cmd.Flags().StringVar(&id, "node", "", "node that gets the file; needed if several answer")
 	completeFlag(cmd, "from", f.completeNodes)
 	completeFlag(cmd, "node", f.completeNodes)
-	completeFlag(cmd, "from-file", files)
+	completeFlag(cmd, "from-file", fileNames)
 	cmd.Flags().StringSliceVar(&giveUp, "yes", nil, "confirm: `ids` of the nodes that lose something, separated by ',', as the refusal names them")
 	completeFlag(cmd, "yes", f.completeNodes)
 	return cmd

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
+	"github.com/understudy-store/understudy/internal/files"
 	"github.com/understudy-store/understudy/lab/etcdmember"
 )
 
@@ -84,10 +85,12 @@ func (o etcdOptions) writeReady(endpoints []string) error {
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(o.ready+".new", b, 0o644); err != nil {
-		return fmt.Errorf("writing the ready file: %w", err)
+	aside, err := os.Create(o.ready + ".new")
+	if err == nil {
+		_, err = aside.Write(b)
+		err = files.Place(aside, o.ready, err, nil)
 	}
-	if err := os.Rename(o.ready+".new", o.ready); err != nil {
+	if err != nil {
 		return fmt.Errorf("writing the ready file: %w", err)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/understudy-store/understudy/internal/files"
 	"github.com/understudy-store/understudy/journal"
 )
 
@@ -185,26 +186,11 @@ func (d *Dir) Remember(b []byte) error {
 		return err
 	}
 	_, err = f.Write(b)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil { // else a loss of power may leave an empty file
-		return err
-	}
-	if err := os.Rename(name+unfinished, name); err != nil {
-		return err
-	}
-	return d.sync()
+	return files.Place(f, name, err, nil)
 }
 
 // Memory returns what was remembered last, nil for nothing.
 func (d *Dir) Memory() []byte {
 	b, _ := os.ReadFile(filepath.Join(d.path, memoryName))
 	return b
-}
-
-// sync makes renames in the directory durable.
-func (d *Dir) sync() error {
-	f, err := os.Open(d.path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(f.Sync(), f.Close())
 }

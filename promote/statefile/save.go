@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/files"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -69,28 +70,8 @@ func (d *Dir) write(ctx context.Context, of Source, name string) (at journal.Cur
 	if err != nil {
 		return at, err
 	}
-	defer func() {
-		if err != nil {
-			_ = f.Close()
-			_ = os.Remove(name + unfinished)
-		}
-	}()
-	if at, err = of.Write(ctx, f); err != nil {
-		return at, err
-	}
-	if err = f.Sync(); err != nil {
-		return at, err
-	}
-	if err = f.Close(); err != nil {
-		return at, err
-	}
-	if err = of.Valid(); err != nil {
-		return at, err
-	}
-	if err = os.Rename(name+unfinished, name); err != nil {
-		return at, err
-	}
-	return at, d.sync()
+	at, err = of.Write(ctx, f)
+	return at, files.Place(f, name, err, of.Valid)
 }
 
 // writable fails if a file of a newer format is there: it is not ours to push out.

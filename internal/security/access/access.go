@@ -12,18 +12,15 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/google/uuid"
 	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/errs"
-	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/files"
 )
 
 // Roles are a set of roles.
@@ -96,8 +93,7 @@ type Callers struct {
 }
 
 const (
-	reloadEvery = time.Second
-	maxFile     = 4 << 20
+	maxFile = 4 << 20
 	// minToken is the least length of a token: 128 bits in hexadecimal digits.
 	minToken = 32
 	// maxToken is the most: it has room in the headers of a call.
@@ -116,36 +112,17 @@ func (c *Callers) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	refused := ""
-	return clock.Every(ctx, reloadEvery, func() error {
-		err := c.load()
-		if err != nil && err.Error() != refused {
-			c.log.Error().Err(err).Msg("new tokens cannot be used; those read before stay in use")
-		}
-		refused = ""
-		if err != nil {
-			refused = err.Error()
-		}
-		return nil
+	return files.Reload(ctx, c.load, func(err error) {
+		c.log.Error().Err(err).Msg("new tokens cannot be used; those read before stay in use")
 	})
 }
 
 func (c *Callers) load() error {
 	tokens := make(map[[sha256.Size]byte]Identity)
 	if c.file != "" {
-		f, err := os.Open(c.file)
-		if err != nil {
+		b, err := files.Read(c.file, maxFile)
+		if err != nil || c.read != nil && bytes.Equal(b, c.read) {
 			return err
-		}
-		defer func() { _ = f.Close() }()
-		b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-		switch {
-		case err != nil:
-			return err
-		case len(b) > maxFile:
-			return fmt.Errorf("%s has more than %d bytes", c.file, maxFile)
-		case c.read != nil && bytes.Equal(b, c.read):
-			return nil
 		}
 		if tokens, err = parseTokens(b); err != nil {
 			return fmt.Errorf("%s: %w", c.file, err)

@@ -13,22 +13,16 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/files"
 )
 
-const (
-	// reloadEvery is how often files are compared with what was read.
-	reloadEvery = time.Second
-	// maxFile bounds what is read of a file.
-	maxFile = 1 << 20
-)
+// maxFile bounds what is read of a file.
+const maxFile = 1 << 20
 
 // Files name a certificate with its key, and the authorities of peers, in PEM. Cert and
 // Key are given both or not at all.
@@ -76,56 +70,38 @@ func (s *Source) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	var refused string
-	return clock.Every(ctx, reloadEvery, func() error {
+	load := func() error {
 		c, err := read(s.files)
-		if err == nil && c.same(s.now.Load()) {
-			refused = ""
-			return nil
+		if err != nil || c.same(s.now.Load()) {
+			return err
 		}
-		if err == nil {
-			err = c.parse(s.files)
+		if err := c.parse(s.files); err != nil {
+			return err
 		}
-		switch {
-		case err == nil:
-			s.now.Store(c)
-			s.log.Info("new certificates are in use", "cert", s.files.Cert, "ca", s.files.CA, "until", c.until())
-		case err.Error() != refused:
-			refused = err.Error()
-			s.log.Error("new certificates cannot be used; those read before stay in use", "error", err)
-		}
+		s.now.Store(c)
+		s.log.Info("new certificates are in use", "cert", s.files.Cert, "ca", s.files.CA, "until", c.until())
 		return nil
+	}
+	return files.Reload(ctx, load, func(err error) {
+		s.log.Error("new certificates cannot be used; those read before stay in use", "error", err)
 	})
 }
 
-func read(files Files) (*content, error) {
+func read(from Files) (*content, error) {
 	c := &content{}
 	for _, f := range []struct {
 		name string
 		to   *[]byte
-	}{{files.CA, &c.ca}, {files.Cert, &c.cert}, {files.Key, &c.key}} {
+	}{{from.CA, &c.ca}, {from.Cert, &c.cert}, {from.Key, &c.key}} {
 		if f.name == "" {
 			continue
 		}
 		var err error
-		if *f.to, err = readFile(f.name); err != nil {
+		if *f.to, err = files.Read(f.name, maxFile); err != nil {
 			return nil, err
 		}
 	}
 	return c, nil
-}
-
-func readFile(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	b, err := io.ReadAll(io.LimitReader(f, maxFile+1))
-	if err == nil && len(b) > maxFile {
-		err = fmt.Errorf("%s has more than %d bytes", name, maxFile)
-	}
-	return b, err
 }
 
 func (c *content) same(o *content) bool {

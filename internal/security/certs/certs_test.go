@@ -139,7 +139,7 @@ func TestReload(t *testing.T) {
 	if err := os.WriteFile(files.Cert, []byte("broken"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel = context.WithTimeout(t.Context(), 3*reloadEvery)
+	ctx, cancel = context.WithTimeout(t.Context(), 3*time.Second)
 	defer cancel()
 	_ = s.Run(ctx)
 	if name() != "second" || strings.Count(log.String(), "cannot be used") != 1 {

@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/files"
 )
 
 // A Subject is whom a certificate is for. Its role is the organizational unit, and the
@@ -155,10 +156,9 @@ func (a *Authority) write(name string, cert *x509.Certificate, key *ecdsa.Privat
 
 // writeFile replaces a file as a whole.
 func writeFile(path string, mode fs.FileMode, block *pem.Block) error {
-	tmp := path + ".new"
-	err := os.WriteFile(tmp, pem.EncodeToMemory(block), mode)
-	if err == nil {
-		err = os.Rename(tmp, path)
+	aside, err := os.OpenFile(path+".new", os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
 	}
-	return err
+	return files.Place(aside, path, pem.Encode(aside, block), nil)
 }
