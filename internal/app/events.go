@@ -8,7 +8,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/eviction"
-	"github.com/understudy-store/understudy/internal/httpapi"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
@@ -116,7 +116,7 @@ func typeAndText(c metadata.Change) (kind, text string) {
 	case *metadata.SetTasks:
 		return "SET_TASKS", fmt.Sprintf("%d tasks have the status %d: %s", len(c.IDs), c.Status, c.Message)
 	case *metadata.SaveDrain:
-		return "SAVE_DRAIN", fmt.Sprintf("job %s of %d segments: %v", httpapi.Decimal(c.ID), len(c.Numbers), c.Status)
+		return "SAVE_DRAIN", fmt.Sprintf("job %s of %d segments: %v", service.Decimal(c.ID), len(c.Numbers), c.Status)
 	case *metadata.AddLocalDisk:
 		return "ADD_LOCAL_DISK", fmt.Sprintf("object %v on SSD %d", c.ID, c.Number)
 	}

@@ -45,7 +45,7 @@ func createDrain(w http.ResponseWriter, r *http.Request, m *service.Master) erro
 	if err != nil {
 		return refuseDrain(w, err)
 	}
-	writeJSON(w, http.StatusOK, drainState{Success: true, Job: Decimal(id), Status: "CREATED"})
+	writeJSON(w, http.StatusOK, drainState{Success: true, Job: service.Decimal(id), Status: "CREATED"})
 	return nil
 }
 
@@ -58,7 +58,7 @@ func cancelDrain(w http.ResponseWriter, r *http.Request, m *service.Master) erro
 	if err := m.CancelDrainJob(r.Context(), id); err != nil {
 		return refuseDrain(w, err)
 	}
-	writeJSON(w, http.StatusOK, drainState{Success: true, Job: Decimal(id), Status: "CANCELED"})
+	writeJSON(w, http.StatusOK, drainState{Success: true, Job: service.Decimal(id), Status: "CANCELED"})
 	return nil
 }
 
@@ -94,7 +94,7 @@ func queryDrain(w http.ResponseWriter, r *http.Request, m *service.Master) error
 		Number     int32                `json:"error_code"`
 		Message    string               `json:"error_message"`
 	}{
-		Success: true, Job: Decimal(id), TypeName: "DRAIN", Status: d.Status, StatusName: d.Status.String(),
+		Success: true, Job: service.Decimal(id), TypeName: "DRAIN", Status: d.Status, StatusName: d.Status.String(),
 		Created: ago(d.SinceCreated), Updated: ago(d.SinceUpdated), Segments: d.Segments,
 		Succeeded: d.Succeeded, Failed: d.Failed, Blocked: d.Blocked, Active: d.Active, Bytes: d.Bytes, Text: d.Message,
 	})

@@ -117,7 +117,7 @@ func answerFor(o metadata.Object, err error) (a keyAnswer) {
 		case r.Kind == metadata.Disk:
 			a.Files = append(a.Files, file{r.Path, r.Size})
 		case r.Kind == metadata.LocalDisk:
-			a.SSDs = append(a.SSDs, ssdFile{Decimal(r.Client), r.Size, r.Endpoint})
+			a.SSDs = append(a.SSDs, ssdFile{service.Decimal(r.Client), r.Size, r.Endpoint})
 		}
 	}
 	if err == nil && len(a.Memory)+len(a.Files)+len(a.SSDs) == 0 {

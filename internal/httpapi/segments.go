@@ -3,7 +3,6 @@ package httpapi
 import (
 	"bufio"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net/http"
 	"slices"
@@ -84,11 +83,6 @@ type segmentDetail struct {
 	Quarantined *uint64 `json:"quarantined_bytes,omitempty"` // ours, if API.Extended is set
 }
 
-// Decimal writes an id as upstream does: two numbers.
-func Decimal[T ~[16]byte](id T) string {
-	return fmt.Sprintf("%d-%d", binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:]))
-}
-
 // segmentsDetail answers with all that there is to say of each segment.
 func (a API) segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	list, err := segments(r.Context(), m)
@@ -112,7 +106,7 @@ func (a API) segmentsDetail(w http.ResponseWriter, r *http.Request, m *service.M
 
 func (a API) detailOf(s *metadata.SegmentStats) *segmentDetail {
 	d := &segmentDetail{
-		Name: s.Name, ID: Decimal(s.ID), Client: Decimal(s.Client), Base: fmt.Sprintf("0x%x", s.Base), Size: s.Size,
+		Name: s.Name, ID: service.Decimal(s.ID), Client: service.Decimal(s.Client), Base: fmt.Sprintf("0x%x", s.Base), Size: s.Size,
 		SizeText: fmt.Sprintf("%.6g GiB", float64(s.Size)/(1<<30)), Endpoint: s.Endpoint, Protocol: s.Protocol, Status: s.Status().String(),
 		Used: s.Busy, Capacity: s.Capacity,
 	}

@@ -3,12 +3,10 @@ package rpc
 import (
 	"cmp"
 	"context"
-	"encoding/binary"
-	"fmt"
 	"slices"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
-	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -86,13 +84,8 @@ func (s *adminService) ListDrainJobs(context.Context, *pb.ListDrainJobsRequest) 
 	resp, now := &pb.ListDrainJobsResponse{Header: s.here()}, s.now(store)
 	for _, d := range store.Drains() {
 		resp.Jobs = append(resp.Jobs, &pb.DrainJob{
-			JobId: jobID(d.ID), Status: d.Status.String(), Segments: d.Segments, AgeMs: uint64(max(0, now-d.Created)),
+			JobId: service.Decimal(d.ID), Status: d.Status.String(), Segments: d.Segments, AgeMs: uint64(max(0, now-d.Created)),
 		})
 	}
 	return resp, nil
-}
-
-// jobID writes the id of a job as upstream's HTTP API does.
-func jobID(id metadata.TaskID) string {
-	return fmt.Sprintf("%d-%d", binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:]))
 }

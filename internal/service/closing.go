@@ -25,12 +25,8 @@ func (m *Master) GracefulUnmountSegment(ctx context.Context, client segment.Clie
 		return err
 	}
 	return m.withSegments(ctx, func(ctx context.Context) error {
-		return m.commitOne(ctx, 16, func() (metadata.Change, error) {
-			e, err := m.Store.PrepareClose(client, id, m.Now().Add(min(grace, maxGrace)))
-			if e == nil {
-				return nil, err
-			}
-			return e, nil
+		return commitOne(ctx, m, 16, func() (*metadata.CloseSegment, error) {
+			return m.Store.PrepareClose(client, id, m.Now().Add(min(grace, maxGrace)))
 		})
 	})
 }
@@ -77,12 +73,7 @@ func (m *Master) wipeDisks(ctx context.Context, tenant string) error {
 		return nil
 	}
 	return m.withSegments(ctx, func(ctx context.Context) error {
-		return m.commitOne(ctx, 16, func() (metadata.Change, error) {
-			if e := m.Store.PrepareWipe(tenant); e != nil {
-				return e, nil
-			}
-			return nil, nil
-		})
+		return commitOne(ctx, m, 16, func() (*metadata.WipeDisks, error) { return m.Store.PrepareWipe(tenant), nil })
 	})
 }
 
@@ -101,7 +92,7 @@ func (m *Master) PollRemoveAll(ctx context.Context, client segment.ClientID) (wi
 	err = m.withSegments(ctx, func(ctx context.Context) error {
 		m.offloads.wiped(client)
 		m.promotions.drop(client)
-		return m.commitOne(ctx, 16, func() (metadata.Change, error) {
+		return commitOne(ctx, m, 16, func() (*metadata.WipeDisks, error) {
 			disk, ok := m.Store.FindLocalDisk(client)
 			if !ok {
 				return nil, noLocalDisk(op, client)

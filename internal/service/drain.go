@@ -2,6 +2,8 @@ package service
 
 import (
 	"context"
+	"encoding/binary"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -71,6 +73,11 @@ func (d *drains) blocked(id metadata.TaskID) int {
 	return 0
 }
 
+// Decimal writes an id as upstream's HTTP API does: two numbers.
+func Decimal[T ~[16]byte](id T) string {
+	return fmt.Sprintf("%d-%d", binary.BigEndian.Uint64(id[:8]), binary.BigEndian.Uint64(id[8:]))
+}
+
 // A DrainInfo is a drain job as of now.
 type DrainInfo struct {
 	metadata.Drain
@@ -87,13 +94,7 @@ func (m *Master) CreateDrainJob(ctx context.Context, d metadata.Drain) (metadata
 	d.ID = metadata.TaskID(uuid.New())
 	err := m.withSegments(ctx, func(ctx context.Context) error {
 		return m.withTasks(ctx, func(ctx context.Context) error {
-			return m.commitOne(ctx, 32<<10, func() (metadata.Change, error) {
-				e, err := m.Store.PrepareDrain(d)
-				if e == nil {
-					return nil, err
-				}
-				return e, nil
-			})
+			return commitOne(ctx, m, 32<<10, func() (*metadata.SaveDrain, error) { return m.Store.PrepareDrain(d) })
 		})
 	})
 	return d.ID, err
@@ -128,7 +129,7 @@ func (m *Master) CancelDrainJob(ctx context.Context, id metadata.TaskID) error {
 
 // endDrain ends a job, if it still runs. The caller has the place of tasks.
 func (m *Master) endDrain(ctx context.Context, d metadata.Drain, status metadata.DrainStatus, message string) error {
-	err := m.commitOne(ctx, 32<<10, func() (metadata.Change, error) {
+	err := commitOne(ctx, m, 32<<10, func() (*metadata.SaveDrain, error) {
 		if !slices.ContainsFunc(m.Store.Drains(), func(now metadata.Drain) bool { return now.ID == d.ID && now.Status == metadata.DrainRunning }) {
 			return nil, nil
 		}

@@ -22,7 +22,7 @@ func (m *Master) SucceedDrain(ctx context.Context, d metadata.Drain) error {
 func (m *Master) FetchBeside(ctx context.Context, client segment.ClientID, do func()) error {
 	return m.withTasks(ctx, func(ctx context.Context) error {
 		do()
-		return m.commitOne(ctx, 1<<10, func() (metadata.Change, error) {
+		return commitOne(ctx, m, 1<<10, func() (*metadata.SetTasks, error) {
 			_, e := m.Store.PrepareFetch(client, 1)
 			return e, nil
 		})

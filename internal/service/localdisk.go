@@ -28,11 +28,8 @@ func (m *Master) MountLocalDisk(ctx context.Context, client segment.ClientID, of
 		if err := m.Liveness.Watch(callerOf(ctx), client); err != nil {
 			return err
 		}
-		err := m.commitOne(ctx, 32, func() (metadata.Change, error) {
-			if e := m.Store.PrepareMountLocalDisk(client, offloading); e != nil {
-				return e, nil
-			}
-			return nil, nil
+		err := commitOne(ctx, m, 32, func() (*metadata.MountLocalDisk, error) {
+			return m.Store.PrepareMountLocalDisk(client, offloading), nil
 		})
 		if err != nil {
 			return err
@@ -67,7 +64,7 @@ func (m *Master) unmountLocalDisk(ctx context.Context, client segment.ClientID) 
 		return m.fenced(ctx, nil)
 	}
 	e := &metadata.UnmountLocalDisk{Number: disk.Number}
-	err := m.commitOne(ctx, 16, func() (metadata.Change, error) { return e, nil })
+	err := commitOne(ctx, m, 16, func() (*metadata.UnmountLocalDisk, error) { return e, nil })
 	if err == nil {
 		m.offloads.drop(client)
 		m.promotions.drop(client)
@@ -135,13 +132,7 @@ func (m *Master) SetLocalDiskCapacity(ctx context.Context, client segment.Client
 // setLocalDisk commits what is decided about a client's SSD. It is called by
 // withSegments.
 func (m *Master) setLocalDisk(ctx context.Context, op string, client segment.ClientID, decide func() (*metadata.SetOffloading, error)) error {
-	err := m.commitOne(ctx, 16, func() (metadata.Change, error) {
-		e, err := decide()
-		if e == nil {
-			return nil, err
-		}
-		return e, nil
-	})
+	err := commitOne(ctx, m, 16, decide)
 	if errs.KindOf(err) == errs.SegmentNotFound {
 		return noLocalDisk(op, client)
 	}

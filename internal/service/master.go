@@ -225,24 +225,26 @@ func (m *Master) round(ctx context.Context, items []int, bytes int, prepare prep
 	return blocked, wait, nil
 }
 
-// decided is what a Prepare method of the store returned, for prepare: it keeps a
-// nil pointer from becoming a change.
-func decided[E any, P interface {
+// An event is what a Prepare method of the store returns.
+type event[E any] interface {
 	*E
 	metadata.Change
-}](e P, wait <-chan struct{}, err error) (metadata.Change, <-chan struct{}, error) {
+}
 
+// decided is what a Prepare method of the store returned, for prepare: it keeps a
+// nil pointer from becoming a change.
+func decided[E any, P event[E]](e P, wait <-chan struct{}, err error) (metadata.Change, <-chan struct{}, error) {
 	if e == nil {
 		return nil, wait, err
 	}
 	return e, nil, nil
 }
 
-// commitOne makes one change that waits for no other.
-func (m *Master) commitOne(ctx context.Context, bytes int, prepare func() (metadata.Change, error)) error {
+// commitOne makes one change that waits for no other; none for nil.
+func commitOne[E any, P event[E]](ctx context.Context, m *Master, bytes int, prepare func() (P, error)) error {
 	return m.commit(ctx, 1, bytes, func(int, metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		change, err := prepare()
-		return change, nil, err
+		return decided(change, nil, err)
 	})[0].err
 }
 

@@ -262,7 +262,7 @@ func (m *Master) unmount(ctx context.Context, numbers ...segment.Number) error {
 	leases, end := m.Store.BeginUnmount(numbers, m.Now())
 	defer end()
 	e := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: numbers, Claims: leases}
-	err := m.commitOne(ctx, 32+5*len(numbers)+16*len(leases), func() (metadata.Change, error) { return e, nil })
+	err := commitOne(ctx, m, 32+5*len(numbers)+16*len(leases), func() (*deleteevents.Event, error) { return e, nil })
 	if errs.KindOf(err) == errs.SegmentNotFound {
 		return nil
 	}

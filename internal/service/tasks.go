@@ -153,12 +153,11 @@ func (m *Master) FetchTasks(ctx context.Context, client segment.ClientID, most u
 	}
 	fetched := make(chan []metadata.Task, 1) // the caller may be gone by then
 	err = m.withTasks(ctx, func(ctx context.Context) error {
-		return m.commitOne(ctx, 32<<10, func() (metadata.Change, error) {
+		return commitOne(ctx, m, 32<<10, func() (*metadata.SetTasks, error) {
 			list, e := m.Store.PrepareFetch(client, most)
-			if e == nil {
-				return nil, nil
+			if e != nil {
+				fetched <- list
 			}
-			fetched <- list
 			return e, nil
 		})
 	})
@@ -182,7 +181,7 @@ func (m *Master) EndTask(ctx context.Context, client segment.ClientID, id metada
 		return err
 	}
 	err := m.withTasks(ctx, func(ctx context.Context) error {
-		return m.commitOne(ctx, 2<<10, func() (metadata.Change, error) {
+		return commitOne(ctx, m, 2<<10, func() (*metadata.SetTasks, error) {
 			t, ok := m.Store.FindTask(id)
 			switch {
 			case !status.Ended() || status > metadata.TaskSucceeded:
@@ -213,7 +212,7 @@ func (m *Master) endOverdueTasks(ctx context.Context, log zerolog.Logger) {
 	}
 	err := m.withTasks(ctx, func(ctx context.Context) error {
 		for _, e := range m.Store.OverdueTasks(m.Now()) { // again: one may have been fetched
-			if err := m.commitOne(ctx, 32<<10, func() (metadata.Change, error) { return e, nil }); err != nil {
+			if err := commitOne(ctx, m, 32<<10, func() (*metadata.SetTasks, error) { return e, nil }); err != nil {
 				return err
 			}
 			log.Info().Int("tasks", len(e.IDs)).Str("reason", e.Message).Msg("tasks to copy or move objects failed")

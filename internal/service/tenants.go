@@ -68,13 +68,7 @@ func (m *Master) SetQuota(ctx context.Context, tenant string, bytes uint64) erro
 		return err
 	}
 	return alone(ctx, "quotas", m.quotas, func(ctx context.Context) error {
-		return m.commitOne(ctx, 16+len(tenant), func() (metadata.Change, error) {
-			e, err := m.Store.PrepareSetQuota(tenant, bytes)
-			if e == nil {
-				return nil, err
-			}
-			return e, nil
-		})
+		return commitOne(ctx, m, 16+len(tenant), func() (*metadata.SetQuota, error) { return m.Store.PrepareSetQuota(tenant, bytes) })
 	})
 }
 
@@ -129,7 +123,7 @@ func (m *Master) seedQuotas(ctx context.Context) error {
 		if err := errors.Join(errorsOf(outcomes)...); err != nil {
 			return err
 		}
-		return m.commitOne(ctx, 16+longest, func() (metadata.Change, error) {
+		return commitOne(ctx, m, 16+longest, func() (*metadata.SetQuota, error) {
 			first, _ := m.Store.Quota(m.InitialQuotas[0].Tenant)
 			return &metadata.SetQuota{Tenant: first.Tenant, Bytes: first.Requested}, nil
 		})
