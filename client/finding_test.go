@@ -288,6 +288,36 @@ func TestWrongCluster(t *testing.T) {
 	wantKind(t, "nobody serves", err, errs.Unavailable)
 }
 
+// Once a node of the cluster has answered, callers wait for its primary, although others
+// had the client look for one all the time since only strangers answered.
+func TestWrongClusterBefore(t *testing.T) {
+	t.Parallel()
+	cl := newCluster(t, 1)
+	f := newFront(t, cl.nodes[0].address)
+	f.answering(func(string, proto.Message, proto.Message, error) (proto.Message, error) { return nil, errUnimplemented })
+	c := connect(t, client.Config{Addresses: []string{f.address}})
+	ctx, cancel := context.WithCancel(t.Context())
+	var calling sync.WaitGroup
+	defer calling.Wait()
+	defer cancel()
+	for range 4 { // there is always a call in progress
+		calling.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = c.ExistKey(ctx, "k")
+			}
+		})
+	}
+	within(t, "the strangers to be met", func() bool {
+		_, err := c.ExistKey(soon(t, 10*time.Second), "k")
+		return errors.Is(err, errs.InvalidParams)
+	})
+	f.answering(nil)
+	asked := cl.nodes[0].asked.Load()
+	within(t, "the cluster to answer", func() bool { return cl.nodes[0].asked.Load() > asked+2 })
+	_, err := c.ExistKey(soon(t, 200*time.Millisecond), "k")
+	wantKind(t, "while nobody serves", err, errs.Unavailable)
+}
+
 // An address may begin to belong to another cluster.
 func TestWrongClusterLater(t *testing.T) {
 	cl := newCluster(t, 1)
@@ -350,7 +380,7 @@ func TestBrokenLink(t *testing.T) {
 	n := cl.lead(0)
 	l := newLink(t, n.address)
 	w := new(witness)
-	c := connect(t, client.Config{Addresses: []string{l.address}, Observer: w})
+	c := connect(t, client.Config{Addresses: []string{l.address}, Observer: w, PingInterval: time.Hour})
 	mountMemory(t, c)
 	key := strings.Repeat("k", 16<<10) // tells the call from a keepalive
 	put(t, c, key)

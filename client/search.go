@@ -214,8 +214,12 @@ func (f *finder) note(c *candidate, state candidateState, problem error) {
 	is := func(s candidateState) func(*candidate) bool {
 		return func(c *candidate) bool { return c.state == s }
 	}
-	if f.met || f.fault != nil || len(f.config.EtcdEndpoints) > 0 ||
+	if f.met || len(f.config.EtcdEndpoints) > 0 ||
 		slices.ContainsFunc(f.candidates, is(unasked)) || !slices.ContainsFunc(f.candidates, is(foreign)) {
+		f.fault = nil // the search that found one may go on for as long as there are calls
+		return
+	}
+	if f.fault != nil {
 		return
 	}
 	f.fault = &errs.Error{Kind: errs.InvalidParams, Op: "client", Detail: "no node of this cluster answers: " + f.whyLocked()}
