@@ -28,10 +28,9 @@ func (c *Cutoff) Stream() metadata.Stream { return metadata.ObjectEvents }
 
 // Apply evicts what falls under the cutoff. That is read from journaled state
 // only, so it is the same on every node.
-//
-// Little is filed anew here: the pass has done that on the primary, and Store.Tidy on others.
 func (c *Cutoff) Apply(tx *metadata.Tx) error {
 	evictable, evicted := tx.Evictable(), 0
+	// Little is filed anew here: the pass has done that on the primary, and Store.Tidy on others.
 	evictable.EndPins(c.PinTime, math.MaxInt)
 	evict := func(o metadata.Candidate) {
 		if c.covers(o) && tx.Evict(o) {
