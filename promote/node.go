@@ -268,7 +268,7 @@ func (n *Node) cuts(leadsEtcd bool) bool {
 func (n *Node) standBy(
 	ctx context.Context, store *metadata.Store, at journal.Cursor, file string,
 ) (*candidate, *metadata.Store, journal.Cursor) {
-	f := n.newFollower(store, at)
+	f := follower.New(n.followerConfig(), store, at)
 	if file != "" {
 		f.Restore(file)
 	}
@@ -278,31 +278,16 @@ func (n *Node) standBy(
 // standByAgain goes on with what a follower that has stopped leaves, as complete or not
 // as it was.
 func (n *Node) standByAgain(ctx context.Context, before *follower.Follower) (*candidate, *metadata.Store, journal.Cursor) {
-	store, at := before.State()
-	st := before.Status()
-	f := n.newFollower(store, at)
-	switch {
-	case store == nil:
-	case st.Complete && st.Unsure:
-		f.Question()
-	case st.Complete:
-	case st.File != "":
-		f.Restore(st.File)
-	case st.Diverged != nil:
-		f.Doubt(st.Diverged)
-	default:
-		f.Doubt(&journal.BrokenError{Reason: st.Why, Err: st.Fault})
-	}
-	return n.standByWith(ctx, f)
+	return n.standByWith(ctx, follower.Again(n.followerConfig(), before))
 }
 
-func (n *Node) newFollower(store *metadata.Store, at journal.Cursor) *follower.Follower {
+func (n *Node) followerConfig() follower.Config {
 	c := n.Config.Follower
 	c.Reader = n.reader()
 	c.Snapshot, c.Options, c.Log, c.MaxLagBytes = snapshots{n}, n.Options, n.Log, n.MaxJournalBytes
 	c.Changed, c.Random, c.Clock = func(string) { n.poke() }, n.Random, n.Clock
 	c.Diverged, c.Descent = n.saver.keepDiverged, n.companions.descent
-	return follower.New(c, store, at)
+	return c
 }
 
 // standByWith does for a follower what standBy says.

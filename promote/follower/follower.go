@@ -96,6 +96,19 @@ func New(c Config, store *metadata.Store, at journal.Cursor) *Follower {
 	return f
 }
 
+// Again returns a follower that goes on with what one that has stopped leaves, as complete or
+// not as it was, and with what that one knew of the journal.
+func Again(c Config, before *Follower) *Follower {
+	before.mu.Lock()
+	defer before.mu.Unlock()
+	f := New(c, before.store, before.at)
+	f.learned, f.heard = before.learned, before.heard
+	f.complete, f.why, f.fault, f.file = before.complete, before.why, before.fault, before.file
+	f.diverged, f.kept = before.diverged, before.kept
+	f.wasLost, f.apart, f.restored, f.shaken = before.wasLost, before.apart, before.restored, before.shaken
+	return f
+}
+
 // Run follows the journal until the context ends. Where the journal cannot be
 // followed it loads a snapshot. While there is none to be had it tries again,
 // and follows all the same: what was lost may come back by itself.

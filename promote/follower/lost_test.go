@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/rs/zerolog"
 	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
@@ -20,6 +21,7 @@ import (
 	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote/follower"
 )
@@ -211,6 +213,71 @@ func keepStateBesideARolledBackJournal(t *testing.T, seen bool, on metadata.Seq)
 		t.Fatal(err)
 	}
 	waitFor(t, "the journal that went on", f, func(s follower.Status) bool { return s.Loss.Err == nil && !s.Complete })
+	select {
+	case at := <-kept:
+		if at != last {
+			t.Errorf("D: kept the state at %d, want %d", at, last)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("D: the state is about to be replaced and was not kept")
+	}
+}
+
+// A follower had lost the journal when it stopped, for an order that failed. The one that
+// goes on from there knows that: a journal that has come back, and gone on out of sight, costs
+// no state that was not kept.
+func TestAFollowerKnowsOfTheLossBeforeIt(t *testing.T) {
+	p := newPrimary(t)
+	kept := make(chan metadata.Seq, 100)
+	c := follower.Config{
+		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: service.Codec()}, FullSyncInterval: time.Minute, Clock: clock.Boot(),
+		Snapshot: source(func(context.Context, func([]byte) error) (journal.Cursor, error) {
+			return journal.Cursor{}, errors.New("there is none")
+		}),
+		Diverged: func(_ context.Context, _ *metadata.Store, at journal.Cursor, _ metadata.Seq) error {
+			kept <- at.Head.Seq
+			return nil
+		},
+		Counters: new(leasesync.Counters), Log: zerolog.Nop(), Changed: func(string) {},
+	}
+	before := follower.New(c, metadata.New(metadata.Options{}), journal.Cursor{Revision: 1})
+	run := func(f *follower.Follower) (stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- f.Run(ctx) }()
+		return func() { cancel(); <-ended }
+	}
+	stop := run(before)
+	p.put(t, "kept")
+	p.halt()
+	last := p.store.Position().Seq
+	waitFor(t, "the end", before, func(s follower.Status) bool { return s.At.Head.Seq == last })
+	good, err := p.client.Get(t.Context(), p.layout.Head())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.client.Delete(t.Context(), p.layout.Head()); err != nil {
+		t.Fatal(err)
+	}
+	waitFor(t, "the loss", before, func(s follower.Status) bool { return s.Loss.Err != nil })
+	stop()
+	var ahead map[string]any
+	if err := json.Unmarshal(good.Kvs[0].Value, &ahead); err != nil {
+		t.Fatal(err)
+	}
+	ahead["sequence"], ahead["streams"], ahead["bytes"] = last+10, 0, 1<<20
+	value, err := json.Marshal(ahead)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put, err := p.client.Put(t.Context(), p.layout.Head(), string(value))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.etcd.Compact(t, put.Header.Revision)
+	again := follower.Again(c, before)
+	defer run(again)()
+	waitFor(t, "the journal that went on", again, func(s follower.Status) bool { return s.Why == journal.ReasonCompacted })
 	select {
 	case at := <-kept:
 		if at != last {

@@ -47,16 +47,13 @@ type Status struct {
 	// back since more of it was acknowledged: the state comes from a file, the journal
 	// seemed lost, or etcd was out of reach.
 	Unsure bool
-	// Diverged is why the state has commits that the journal has not, until they are kept; nil
-	// if it has none.
-	Diverged *journal.BrokenError
 }
 
 // Status returns how the follower stands.
 func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart, Diverged: f.diverged}
+	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
 	if !f.complete {
 		s.Why, s.Fault = f.why, f.fault
 	}
@@ -178,16 +175,6 @@ func (f *Follower) hearLocked() {
 	}
 	f.heard = now
 }
-
-// Question says, before Run, that the state is Unsure.
-func (f *Follower) Question() {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.restored = true
-}
-
-// Doubt says, before Run, why the state that the follower begins with is not complete.
-func (f *Follower) Doubt(b *journal.BrokenError) { f.lose(b) }
 
 // Restore says, before Run, that the state that the follower begins with comes from a
 // file: it is not complete before the journal is found to go on from it.
