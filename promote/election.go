@@ -83,7 +83,8 @@ func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Du
 		cancel()
 	}
 	forgotten := n.forgotten(head.Head, s.nodes)
-	return n.run(ctx, f, head, nextTerm(head.Head, forgotten, silent || empty), forgotten, empty)
+	wentBack := head.Head.Seq > 0 && (forgotten > 0 || silent && f.Status().WasLost)
+	return n.run(ctx, f, head, nextTerm(head.Head, forgotten, silent || empty), wentBack, empty)
 }
 
 // mayRun reports whether this node may stand for election, where nobody leads and the head
@@ -190,8 +191,9 @@ func (n *Node) failover(head journal.Head) time.Duration {
 }
 
 // run stands for election for a term and catches up with the journal, which nobody else
-// can write any more. etcd has forgotten a later term than the head's, or 0.
-func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Cursor, term, forgotten metadata.Term, empty bool) (*candidate, error) {
+// can write any more. etcd may have gone back: to before a term that a node remembers, or
+// it seemed so, and nodes are silent that may hold more.
+func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Cursor, term metadata.Term, wentBack, empty bool) (*candidate, error) {
 	n.setRole(Electing)
 	c, err := n.elect(ctx, f, head, term, empty, "")
 	if err != nil {
@@ -213,10 +215,10 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Curso
 		}
 		return c, nil
 	}
-	if forgotten > 0 && head.Head.Seq > 0 {
+	if wentBack {
 		c.before.ForkOwed, c.before.Clean = true, false
-		n.Log.Warn().Uint64("remembered_term", uint64(forgotten)).Uint64("term", uint64(head.Head.Term)).
-			Msg("etcd went back to an earlier term: what was acknowledged since may be missing, and free memory stays in quarantine")
+		n.Log.Warn().Uint64("term", uint64(head.Head.Term)).Uint64("sequence", uint64(head.Head.Seq)).
+			Msg("etcd seems to have gone back to an earlier state: what was acknowledged since may be missing, and free memory stays in quarantine")
 	}
 	begun := n.Clock()
 	if err := n.catchUp(ctx, f, c); err != nil {

@@ -341,7 +341,7 @@ func (n *Node) startOver(ctx context.Context, f *follower.Follower, s scene, beg
 	}
 	behind := view.Cursor // compared by its value
 	behind.Head = journal.Head{Term: seen + foundingTerms - 1, Hold: n.Params.HoldTime().Milliseconds()}
-	return n.run(ctx, f, behind, behind.Head.Term+1, 0, true)
+	return n.run(ctx, f, behind, behind.Head.Term+1, false, true)
 }
 
 // foundEmpty gives an elected node a store with nothing in it, and its journal a new

@@ -270,6 +270,32 @@ func TestATermThatEtcdForgot(t *testing.T) {
 	}
 }
 
+// A node saw the journal gone for a while, and the last primary does not say whether it holds
+// more than what is there now: etcd has probably gone back. What that primary may have given
+// away stays in quarantine.
+func TestAProbableRollback(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a, b := w.pair(5)
+	w.equal(a, b)
+	used := a.Store().Stats().Busy
+	a.ended.Store(true) // it answers nobody
+	a.wire.cut()
+	waitFor(t, "the last head", func() bool { head, _ := readHead(t, etcd); return !a.serves() && b.Status().Head.Seq == head.Seq })
+	_, head := readHead(t, etcd)
+	do(t, etcd, clientv3.OpDelete(layout.Head()))
+	waitFor(t, "b to find the journal lost", func() bool { return b.Status().Loss.Err != nil })
+	do(t, etcd, clientv3.OpPut(layout.Head(), head))
+	w.serving(b).has(keys("k", 5)...)
+	if b.Status().Founded != "" {
+		t.Fatal("b founded the journal anew, want it elected")
+	}
+	if s := b.Store().Stats(); s.Quarantined+used < s.Capacity {
+		t.Errorf("A: got %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine", s.Quarantined, used, s.Capacity)
+	}
+}
+
 // The journal went on without what a node holds, and is beyond its position when the node
 // looks: it needs a snapshot, and first keeps what it holds, as it may be the only one.
 func TestAForkThatHasPassedANode(t *testing.T) {

@@ -243,8 +243,8 @@ func TestAFollowerKnowsOfTheLossBeforeIt(t *testing.T) {
 	before := follower.New(c, metadata.New(metadata.Options{}), journal.Cursor{Revision: 1})
 	run := func(f *follower.Follower) (stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- f.Run(ctx) }()
+		ended := make(chan struct{})
+		go func() { _ = f.Run(ctx); close(ended) }()
 		return func() { cancel(); <-ended }
 	}
 	stop := run(before)

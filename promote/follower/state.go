@@ -47,13 +47,15 @@ type Status struct {
 	// back since more of it was acknowledged: the state comes from a file, the journal
 	// seemed lost, or etcd was out of reach.
 	Unsure bool
+	// WasLost says that it is Unsure since the journal seemed lost.
+	WasLost bool
 }
 
 // Status returns how the follower stands.
 func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
+	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file, WasLost: f.wasLost, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
 	if !f.complete {
 		s.Why, s.Fault = f.why, f.fault
 	}
