@@ -126,8 +126,10 @@ func Expected[T any](value Codec[T]) Codec[Result[T]] {
 }
 
 // A Member is one member of a struct: its name, which does not travel, and how
-// it is packed.
-type Member[T any] struct {
+// it is packed. It is one word, as very many are passed when a program starts.
+type Member[T any] struct{ *part[T] }
+
+type part[T any] struct {
 	Name  string
 	Type  Type
 	least int
@@ -139,37 +141,37 @@ type Member[T any] struct {
 //
 //go:noinline
 func Field[T, F any](name string, at func(v *T) *F, c Codec[F]) Member[T] {
-	return Member[T]{
+	return Member[T]{&part[T]{
 		name, c.Type, c.Least,
 		func(w *Writer, v *T) { c.Put(w, at(v)) },
 		func(r *Reader, v *T) { c.Get(r, at(v)) },
-	}
+	}}
 }
 
 // Whole is a member that takes its parts from all over T.
 //
 //go:noinline
 func Whole[T any](name string, c Codec[T]) Member[T] {
-	return Member[T]{name, c.Type, c.Least, c.Put, c.Get}
+	return Member[T]{&part[T]{name, c.Type, c.Least, c.Put, c.Get}}
 }
 
 // Struct packs the members of a struct or tuple, in this order.
 func Struct[T any](members ...Member[T]) Codec[T] {
-	types, least := make([]Type, len(members)), 0
+	types, parts, least := make([]Type, len(members)), make([]part[T], len(members)), 0
 	for i, m := range members {
-		types[i] = m.Type
+		types[i], parts[i] = m.Type, *m.part
 		least += m.least
 	}
 	return Codec[T]{
 		StructOf(types...), least,
 		func(w *Writer, v *T) {
-			for i := range members {
-				members[i].put(w, v)
+			for i := range parts {
+				parts[i].put(w, v)
 			}
 		},
 		func(r *Reader, v *T) {
-			for i := range members {
-				members[i].get(r, v)
+			for i := range parts {
+				parts[i].get(r, v)
 			}
 		},
 	}
