@@ -82,6 +82,7 @@ func Controls() []Control {
 		c("hostile-peers", "peer-shares", "others are served"),
 		c("hostile-peers", "connection-budget", "others are served", "no failover"),
 		c("any-machine", "journaled-reservations", "D", "S"),
+		c("witness", "journaled-reservations", "D", "S"),
 		c("kv-events", "seen-evictions", "the follower knows all keys"),
 		c("lone-restart", "state-files", "D", "everything is there again"),
 		c("rest", "idle-pace", "few writes"),
