@@ -6,10 +6,12 @@ import socket
 import threading
 import time
 import unittest
-from typing import List, Tuple
+import uuid
+from typing import Callable, List, Tuple
 
 import understudy
 from tests.test_repeats import Node
+from understudy import errors
 
 
 class Router:
@@ -80,3 +82,32 @@ class Connections(unittest.TestCase):
         begun = time.monotonic()
         self.assertEqual(client.put_start("k", 1).id, 5)
         self.assertLess(time.monotonic() - begun, 9)
+
+
+class Mounts(unittest.TestCase):
+    def test_a_mount_waits_for_other_mounts_no_longer_than_its_timeout(self) -> None:
+        nobody = socket.create_server(("127.0.0.1", 0))  # takes calls, and answers none
+        self.addCleanup(nobody.close)
+        client = understudy.Client([f"127.0.0.1:{nobody.getsockname()[1]}"], timeout=8.0)
+        self.addCleanup(client.close)
+        segment = understudy.Segment(id=str(uuid.uuid4()), name="h", base=1 << 32, size=1 << 20, endpoint="h:1")
+
+        def mount() -> None:
+            with self.assertRaises(errors.Error):
+                client.mount_segment(segment)
+
+        other = threading.Thread(target=mount)
+        other.start()
+        self.addCleanup(other.join)
+        while not client._mounts._busy.locked():
+            time.sleep(0.01)
+        calls: List[Callable[[], None]] = [
+            lambda: client.mount_segment(segment, timeout=0.2),
+            lambda: client.unmount_segment(segment.id, timeout=0.2),
+            lambda: client.remount_segments(timeout=0.2),
+        ]
+        for call in calls:
+            begun = time.monotonic()
+            with self.assertRaises(errors.Unavailable):
+                call()
+            self.assertLess(time.monotonic() - begun, 2)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from typing import Callable, List, Optional
+from typing import Callable, Iterator, List, Optional
 
 from understudy import errors
-from understudy.types import Segment
+from understudy.types import Segment, now
 
 log = logging.getLogger("understudy")
 
@@ -16,13 +17,27 @@ class Mounts:
     """The segments of a client. A thread pings for them, from the first one on."""
 
     def __init__(self, keep: Callable[[bool], None], interval: float) -> None:
-        self.alone = threading.Lock()  # held during a call that mounts or unmounts
+        self._busy = threading.Lock()  # held during a call that mounts or unmounts
         self._keep = keep
         self._interval = interval
         self._lock = threading.Lock()  # guards what follows; a leaf
         self._segments: List[Segment] = []
         self._pinging: Optional[threading.Thread] = None
         self._ended = threading.Event()
+
+    @contextlib.contextmanager
+    def alone(self, operation: str, timeout: float) -> Iterator[float]:
+        """Waits until no other call mounts or unmounts, and yields the time that is left then.
+
+        Raises Unavailable if that takes too long.
+        """
+        deadline = now() + timeout
+        if not self._busy.acquire(timeout=min(max(timeout, 0), threading.TIMEOUT_MAX)):
+            raise errors.Unavailable(operation, "other segments are being mounted or unmounted; nothing was changed")
+        try:
+            yield deadline - now()
+        finally:
+            self._busy.release()
 
     def add(self, segment: Segment) -> None:
         """Remembers a segment, and forgets those that its mount has unmounted."""

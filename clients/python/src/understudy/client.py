@@ -316,8 +316,8 @@ class Client:
             segment=segment.message(),
             instance_id=self._instance,
         )
-        with self._mounts.alone:
-            self._ask(_wire.MOUNT, request, timeout)
+        with self._mounts.alone(_wire.MOUNT.name, self._seconds(timeout)) as left:
+            self._ask(_wire.MOUNT, request, left)
             self._mounts.add(segment)
 
     def unmount_segment(self, segment_id: str, *, timeout: Optional[float] = None) -> None:
@@ -325,20 +325,20 @@ class Client:
         request = client_pb2.UnmountSegmentRequest(
             client_id=self.id, request_id=_calls.new_request_id(), segment_id=segment_id
         )
-        with self._mounts.alone:
+        with self._mounts.alone(_wire.UNMOUNT.name, self._seconds(timeout)) as left:
             self._mounts.remove(segment_id)
-            self._ask(_wire.UNMOUNT, request, timeout)
+            self._ask(_wire.UNMOUNT, request, left)
 
     def remount_segments(self, *, timeout: Optional[float] = None) -> None:
         """Mounts all segments again. A client does so by itself when a ping says that it is needed."""
-        with self._mounts.alone:
+        with self._mounts.alone(_wire.REMOUNT.name, self._seconds(timeout)) as left:
             request = client_pb2.ReMountSegmentRequest(
                 client_id=self.id,
                 request_id=_calls.new_request_id(),
                 segments=[s.message() for s in self._mounts.all()],
                 instance_id=self._instance,
             )
-            self._ask(_wire.REMOUNT, request, timeout)
+            self._ask(_wire.REMOUNT, request, left)
 
     def ping(self, *, timeout: Optional[float] = None) -> Liveness:
         """Says that this client is alive. Clients with mounted segments do so by themselves."""
