@@ -126,6 +126,9 @@ func typeAndText(c metadata.Change) (kind, text string) {
 func deletion(e *deleteevents.Event) string {
 	switch {
 	case e.Type == deleteevents.UnmountSegment:
+		if len(e.Segments) == 1 {
+			return "1 segment"
+		}
 		return fmt.Sprintf("%d segments", len(e.Segments))
 	case e.Pattern != "":
 		return fmt.Sprintf("%d objects matching %q", len(e.Removals), e.Pattern)

@@ -301,7 +301,7 @@ func testEvents(t *testing.T) {
 	}
 	run(t, "events", "--segment=host-1").Want(t, cli.StatusOK, "MOUNT_SEGMENT")
 	mount(t, "host-gone", "--size=1MiB", "--address", os.Getenv("UNDERSTUDY_ADDRESS")).Interrupt().Want(t, cli.StatusOK)
-	run(t, "events", "--segment=host-gone").Want(t, cli.StatusOK, "MOUNT_SEGMENT", "UNMOUNT_SEGMENT", "1 segments: host-gone")
+	run(t, "events", "--segment=host-gone").Want(t, cli.StatusOK, "MOUNT_SEGMENT", "UNMOUNT_SEGMENT", "1 segment: host-gone")
 	if o := run(t, "events", "--segment=host-1", "--key=named"); strings.Contains(o.Out, "named") {
 		t.Errorf("no event names both, and it prints\n%s", o.Out)
 	}

@@ -52,9 +52,9 @@ func Program(root *cobra.Command) *Flags {
 }
 
 func (f *Flags) bind(flags *pflag.FlagSet) {
-	listVar(flags, &f.addresses, checkAddress, "address",
-		"`list` of host:port of nodes, separated by ','; one is enough to find the others (default "+defaultAddress+")")
-	listVar(flags, &f.etcd, checkEndpoint, "etcd-endpoints", "`list` of the etcd members of the cluster, separated by ','")
+	listVar(flags, &f.addresses, nodeAddress, "address",
+		"`list` of nodes, as host or host:port, separated by ','; one is enough to find the others (default "+defaultAddress+")")
+	listVar(flags, &f.etcd, endpoint, "etcd-endpoints", "`list` of the etcd members of the cluster, separated by ','")
 	flags.StringVar(&f.prefix, "etcd-prefix", pb.DefaultEtcdPrefix, "root of all keys in etcd")
 	flags.StringVar(&f.clusterID, "cluster-id", pb.DefaultClusterID, "name of the cluster")
 	flags.StringVar(&f.tenant, "tenant", "", "owner of the keys, where masters run with --enable_multi_tenants (default \"default\"; rm-all: all tenants)")
@@ -78,13 +78,13 @@ func (f *Flags) bind(flags *pflag.FlagSet) {
 	flags.StringVar(&f.generation, "mooncake-generation", "", "Mooncake releases to speak the protocol of, with --protocol=mooncake (default "+wire.Names()[0]+")")
 }
 
-// listVar adds a flag of addresses, separated by ',' or ';'. Given again, it adds
-// to the list.
-func listVar(flags *pflag.FlagSet, list *[]string, check func(string) error, name, usage string) {
+// listVar adds a flag of addresses, separated by ',' or ';', which read checks and completes.
+// Given again, it adds to the list.
+func listVar(flags *pflag.FlagSet, list *[]string, read func(string) (string, error), name, usage string) {
 	flags.Func(name, usage, func(s string) error {
 		for e := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ',' || r == ';' }) {
-			e = strings.TrimSpace(e)
-			if err := check(e); err != nil {
+			e, err := read(strings.TrimSpace(e))
+			if err != nil {
 				return err
 			}
 			if !slices.Contains(*list, e) {
@@ -95,18 +95,23 @@ func listVar(flags *pflag.FlagSet, list *[]string, check func(string) error, nam
 	})
 }
 
-func checkAddress(s string) error {
-	if !isHostPort(s) {
-		return fmt.Errorf("%q must be host:port, such as %s", s, defaultAddress)
+// nodeAddress reads host:port of a node. A host alone has the default port.
+func nodeAddress(s string) (string, error) {
+	if isHostPort(s) {
+		return s, nil
 	}
-	return nil
+	host := strings.TrimSuffix(strings.TrimPrefix(s, "["), "]")
+	if host == "" || net.ParseIP(host) == nil && strings.ContainsAny(host, ":/[] \t") {
+		return "", fmt.Errorf("%q must be host or host:port, such as %s", s, defaultAddress)
+	}
+	return net.JoinHostPort(host, strconv.Itoa(pb.DefaultPort)), nil
 }
 
-func checkEndpoint(s string) error {
+func endpoint(s string) (string, error) {
 	if !isHostPort(strings.TrimSuffix(strings.TrimPrefix(strings.TrimPrefix(s, "http://"), "https://"), "/")) {
-		return fmt.Errorf("%q must be host:port or http(s)://host:port, such as 127.0.0.1:2379", s)
+		return "", fmt.Errorf("%q must be host:port or http(s)://host:port, such as 127.0.0.1:2379", s)
 	}
-	return nil
+	return s, nil
 }
 
 func isHostPort(s string) bool {

@@ -209,7 +209,7 @@ func statusTable(w io.Writer, s *statusResult) {
 		if !w.Votes {
 			votes = "never: it has no vote in etcd yet"
 		}
-		t.Row(w.NodeID, "witness", "-", "-", "-", "-", "-", "-", "-", "http://"+w.HTTPAddress, w.Version, votes)
+		t.Row(w.NodeID, "witness", "-", "-", "-", "-", "-", "-", "-", w.HTTPAddress+" (HTTP)", w.Version, votes)
 	}
 	t.End()
 	if s.Leader == nil {

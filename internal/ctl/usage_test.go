@@ -30,7 +30,7 @@ func TestWrongUsage(t *testing.T) {
 		{[]string{"rm-regex", ""}, []string{"an empty pattern matches every key", "rm-all --yes"}},
 		{[]string{"status", "--protocol=mooncake"}, []string{"error: the survey of the nodes needs gRPC; leave out --protocol=mooncake"}},
 		{[]string{"status", "true"}, []string{`unexpected argument "true"`, "--name=value"}},
-		{[]string{"get", "k", "--address", "nowhere"}, []string{`"nowhere" must be host:port`}},
+		{[]string{"get", "k", "--address", "no:where:1"}, []string{`"no:where:1" must be host or host:port`}},
 		{[]string{"get", "k", "--etcd_endpoints", "http://a"}, []string{`"http://a" must be host:port`}},
 		{[]string{"get", "k", "--timeout", "0s"}, []string{"--timeout is 0s"}},
 		{[]string{"get", "k", "-o", "xml"}, []string{"table, json or yaml"}},

@@ -24,7 +24,7 @@ func TestWitnessIsShown(t *testing.T) {
 	}
 	var out bytes.Buffer
 	statusTable(&out, &s)
-	if !strings.Contains(out.String(), "http://w:9003") || !strings.Contains(out.String(), "never: it votes in etcd") {
+	if !strings.Contains(out.String(), "w:9003 (HTTP)") || !strings.Contains(out.String(), "never: it votes in etcd") {
 		t.Errorf("status shows no witness:\n%s", out.String())
 	}
 	d := &diagnosis{}
