@@ -11,14 +11,10 @@ package rpcbench
 import (
 	"context"
 	"fmt"
-	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/prometheus/procfs"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/lab/bench/caller"
@@ -151,12 +147,10 @@ func (o *Options) checkNames() error {
 
 // A Report is the outcome of a run.
 type Report struct {
-	Processors  int     `json:"processors"`   // that client and master share
-	LoadAverage float64 `json:"load_average"` // of one minute, before the run
-	Go          string  `json:"go"`
-	Segments    int     `json:"segments"`
-	Objects     int     `json:"objects"`
-	Cells       []Cell  `json:"cells,omitempty"`
+	caller.Machine
+	Segments int    `json:"segments"`
+	Objects  int    `json:"objects"`
+	Cells    []Cell `json:"cells,omitempty"`
 	// Comparisons are there instead of cells if there is a program to compare with.
 	Comparisons []Comparison `json:"comparisons,omitempty"`
 }
@@ -199,21 +193,12 @@ type Latency struct {
 // Run measures all cells. The two protocols of a cell run one after the other,
 // so that both find the machine in about the same state.
 func Run(ctx context.Context, o Options) (r Report, err error) {
-	fs, err := procfs.NewDefaultFS()
+	machine, dir, end, err := caller.Begin()
 	if err != nil {
 		return r, err
 	}
-	busy, err := fs.LoadAvg()
-	if err != nil {
-		return r, fmt.Errorf("how busy this machine is: %w", err)
-	}
-	dir, err := os.MkdirTemp("", "understudy-bench-*")
-	if err != nil {
-		return r, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-
-	r = Report{Processors: runtime.GOMAXPROCS(0), LoadAverage: busy.Load1, Go: runtime.Version(), Segments: o.Segments, Objects: o.Objects}
+	defer end()
+	r = Report{Machine: machine, Segments: o.Segments, Objects: o.Objects}
 	for i, ha := range o.HA {
 		run := runMode
 		if o.Before != "" {

@@ -8,13 +8,11 @@ package scalebench
 import (
 	"context"
 	"fmt"
-	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/prometheus/procfs"
+	"github.com/understudy-store/understudy/lab/bench/caller"
 )
 
 // Options of a run.
@@ -63,11 +61,9 @@ func (o *Options) progress(format string, args ...any) {
 
 // A Report is the outcome of a run.
 type Report struct {
-	Processors  int     `json:"processors"`   // that clients, nodes and etcd share
-	LoadAverage float64 `json:"load_average"` // of one minute, before the run
-	Go          string  `json:"go"`
-	HA          bool    `json:"ha"`
-	Objects     int     `json:"objects"`
+	caller.Machine
+	HA      bool `json:"ha"`
+	Objects int  `json:"objects"`
 
 	FillSeconds    float64 `json:"fill_s"`
 	FillPerSecond  float64 `json:"fill_objects_per_s"`
@@ -108,20 +104,12 @@ type Calls struct {
 
 // Run fills a cluster and measures its tasks.
 func Run(ctx context.Context, o Options) (r Report, err error) {
-	fs, err := procfs.NewDefaultFS()
+	machine, dir, end, err := caller.Begin()
 	if err != nil {
 		return r, err
 	}
-	busy, err := fs.LoadAvg()
-	if err != nil {
-		return r, fmt.Errorf("how busy this machine is: %w", err)
-	}
-	dir, err := os.MkdirTemp("", "understudy-scale-*")
-	if err != nil {
-		return r, err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-	r = Report{Processors: runtime.GOMAXPROCS(0), LoadAverage: busy.Load1, Go: runtime.Version(), HA: o.HA, Objects: o.Objects}
+	defer end()
+	r = Report{Machine: machine, HA: o.HA, Objects: o.Objects}
 
 	o.progress("starting")
 	w, err := startWorld(ctx, dir, &o)
