@@ -108,7 +108,7 @@ func (c *Client) repeat(ctx context.Context, op operation, try attempt) (attempt
 		if err != nil {
 			return attempts, c.gaveUp(op, open, attempts, last, tooOld(ctx, err))
 		}
-		if !open {
+		if !open && op.repeat == byRequestID {
 			first = c.clock()
 		}
 		one, cancel := c.remembered(ctx, op, first)
@@ -149,8 +149,11 @@ func (c *Client) repeat(ctx context.Context, op operation, try attempt) (attempt
 
 // remembered bounds a call by repeatFor, if nodes know it by its request id alone.
 func (c *Client) remembered(ctx context.Context, op operation, first time.Duration) (context.Context, context.CancelFunc) {
+	if op.repeat != byRequestID {
+		return ctx, func() {}
+	}
 	left := repeatFor - (c.clock() - first)
-	if end, ok := ctx.Deadline(); op.repeat != byRequestID || ok && left > 0 && end.Before(clock.Deadline(left)) {
+	if end, ok := ctx.Deadline(); ok && left > 0 && end.Before(clock.Deadline(left)) {
 		return ctx, func() {}
 	}
 	return context.WithTimeoutCause(ctx, left, errTooOld)
