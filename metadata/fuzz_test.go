@@ -184,7 +184,8 @@ type history struct {
 // there was none.
 func (h *history) play(script []byte) bool {
 	r := binenc.NewReader(script)
-	for commits := 0; r.Len() > 0 && commits < 100; commits++ {
+	left := 1000 // changes: so no script takes long
+	for commits := 0; r.Len() > 0 && commits < 100 && left > 0; commits++ {
 		pause := metadata.Time(r.UvarintMax("a pause", 1<<50))
 		var changes []metadata.Change
 		for range r.Byte() {
@@ -197,6 +198,7 @@ func (h *history) play(script []byte) bool {
 				h.term = start.Term
 			}
 			changes = append(changes, c)
+			left--
 		}
 		if !h.apply(pause, changes...) {
 			return false

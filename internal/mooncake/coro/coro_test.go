@@ -68,6 +68,7 @@ type handler struct {
 	closed    atomic.Bool
 	calls     atomic.Int64
 	making    *atomic.Int64 // bytes of roomy
+	unit      int           // bytes that much and its like answer for each one of the body: a MiB but in fuzz targets
 }
 
 func (h *handler) Call(ctx context.Context, function uint32, body string, reply []byte) ([]byte, error) {
@@ -98,9 +99,9 @@ func (h *handler) Call(ctx context.Context, function uint32, body string, reply 
 		}
 		return reply, nil
 	case much:
-		return append(reply, make([]byte, len(body)<<20)...), nil
+		return append(reply, make([]byte, len(body)*h.unit)...), nil
 	case roomy:
-		n := len(body) << 20
+		n := len(body) * h.unit
 		if err := h.conn.Room(n); err != nil {
 			return append(reply, err.Error()...), nil
 		}
@@ -112,7 +113,7 @@ func (h *handler) Call(ctx context.Context, function uint32, body string, reply 
 		if err := h.conn.Reserve(ctx); err != nil {
 			return append(reply, err.Error()...), nil
 		}
-		n := len(body) << 20
+		n := len(body) * h.unit
 		h.making.Add(int64(n))
 		return append(reply, make([]byte, n)...), nil
 	}
@@ -172,7 +173,7 @@ func newRig(t *testing.T, limits coro.Limits, other func(net.Conn)) *rig {
 			if r.refuses.Load() {
 				return nil
 			}
-			h := &handler{conn: c, released: r.released, waiting: r.waiting, making: &r.making}
+			h := &handler{conn: c, released: r.released, waiting: r.waiting, making: &r.making, unit: 1 << 20}
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.handlers = append(r.handlers, h)
