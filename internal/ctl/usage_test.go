@@ -171,8 +171,8 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("etcd by a flag is mixed with the environment: %s", o.Err)
 	}
 	run(t, "status", "--etcd_endpoints", other, "--address", at, "--timeout=300ms").Want(t, critical, "etcd does not answer", "no answer", at)
-	t.Setenv("UNDERSTUDY_ADDRESS", "nowhere")
-	run(t, "status").Want(t, cli.StatusUsage, "UNDERSTUDY_ADDRESS", `"nowhere"`)
+	t.Setenv("UNDERSTUDY_ADDRESS", "a:b:c")
+	run(t, "status").Want(t, cli.StatusUsage, "UNDERSTUDY_ADDRESS", "a:b:c")
 }
 
 // A shell is offered names and values, and files only where a file is meant.
