@@ -123,7 +123,11 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 		if p := s.segments[number]; p != nil {
 			leaving[p] = true
 			hold(p, p.Whole(), term.guardUntil)
+			p.eachWaiting(func(q quarantined) { hold(p, q.rng, q.until) })
 		}
+	}
+	if len(leaving) == 0 { // as with most mounts
+		return
 	}
 	for _, c := range leases {
 		hold(s.segments[c.Segment], c.Range, c.Until)
@@ -137,21 +141,9 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 	}
 	s.indexes[inReservations].each(inProgress)
 	s.indexes[inTransfers].each(inProgress)
-	if slices.ContainsFunc(numbers, s.hasQuarantine) { // it may have millions of ranges, of other segments
-		s.quarantine.ranges.Scan(func(q quarantined) bool {
-			hold(q.segment, q.rng, q.until)
-			return true
-		})
-	}
 	for endpoint, list := range held { // in any order: endpoints have nothing in common
 		s.setClaims(endpoint, cover(flatten(append(list, s.claims.at[endpoint]...)), maxEndpointClaims))
 	}
-}
-
-// hasQuarantine reports whether memory of a mounted segment is in quarantine.
-func (s *Store) hasQuarantine(number segment.Number) bool {
-	p := s.segments[number]
-	return p != nil && p.quarantined.Load() > 0
 }
 
 // honourClaims puts what is claimed of a new segment's memory into quarantine,

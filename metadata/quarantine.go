@@ -18,16 +18,6 @@ type quarantined struct {
 	discarded bool
 }
 
-func (q quarantined) before(o quarantined) bool {
-	switch {
-	case q.until != o.until:
-		return q.until < o.until
-	case q.segment.Number != o.segment.Number:
-		return q.segment.Number < o.segment.Number
-	}
-	return q.rng.Offset < o.rng.Offset
-}
-
 func (q quarantined) bytes() uint64 { return q.segment.Bytes(q.rng.Length) }
 
 // quarantineSlice bounds the ranges that leave with one commit, and those that one commit
@@ -39,45 +29,135 @@ const quarantineSlice = 4096
 // quarantine. A commit may add some 10,000, which would pile up.
 const quarantineShare = 64
 
-// A quarantine holds the ranges ordered by the time they leave. Guarded by
-// Store.applyMu.
+// A waitingList is the ranges of one segment in quarantine, ordered by the time they leave.
+type waitingList struct {
+	ranges    *btree.BTreeG[quarantined]
+	uncounted quarantined // the first that does not count as soon, if next is not never
+	first     Time        // when the first one leaves; never if there is none
+	next      Time        // when uncounted leaves; never if there is none
+	// Of abandoned puts, for metrics.
+	discards       int64
+	discardedBytes int64
+}
+
+// earlier orders the ranges of one segment.
+func earlier(q, o quarantined) bool {
+	if q.until != o.until {
+		return q.until < o.until
+	}
+	return q.rng.Offset < o.rng.Offset
+}
+
+// beginOf is in front of all ranges that leave at a time, and behind those before.
+func beginOf(until Time) quarantined { return quarantined{until: until} }
+
+// leaves returns when a range leaves, which is not never.
+func (q quarantined) leaves() Time { return min(q.until, never-1) }
+
+// soon reports whether a range of the list counts as soon.
+func (w *waitingList) soon(r quarantined) bool { return w.next == never || earlier(r, w.uncounted) }
+
+// min returns the first range, and when it leaves; never if there is none.
+func (w *waitingList) min() (quarantined, Time) {
+	first, ok := w.ranges.Min()
+	if !ok {
+		return first, never
+	}
+	return first, first.leaves()
+}
+
+// countDiscard counts a range that was abandoned, or one less.
+func (w *waitingList) countDiscard(r quarantined, by int64) {
+	if r.discarded {
+		w.discards += by
+		w.discardedBytes += by * int64(r.bytes())
+	}
+}
+
+// A turn is a segment in a queue, which is ordered by times, and at one time by numbers.
+type turn struct {
+	at      Time
+	segment *segmentState
+}
+
+func (t turn) before(o turn) bool {
+	if t.at != o.at {
+		return t.at < o.at
+	}
+	return t.segment.Number < o.segment.Number
+}
+
+type queue struct{ turns *btree.BTreeG[turn] }
+
+func newQueue() queue {
+	return queue{btree.NewBTreeGOptions(turn.before, btree.Options{NoLocks: true})}
+}
+
+// move gives a segment another time, and sets it; never stands for "not in the queue".
+func (q queue) move(p *segmentState, from *Time, to Time) {
+	if *from == to {
+		return
+	}
+	if *from != never {
+		q.turns.Delete(turn{*from, p})
+	}
+	if *from = to; to != never {
+		q.turns.Set(turn{to, p})
+	}
+}
+
+// A quarantine holds the ranges of each segment, and finds the next one of all to leave: the
+// order is by the time, the number of the segment and the offset. Guarded by Store.applyMu.
 //
 // It also knows which of them leave within the lease TTL ("soon"): eviction
 // counts those as free, or a takeover of a full cache, which quarantines all
 // that it evicts, would go on to evict everything (design section 7).
 type quarantine struct {
-	ranges  *btree.BTreeG[quarantined]
-	horizon Time        // ranges that leave at or before it are to be counted as soon
-	counted quarantined // those in front of it are
-	slice   int         // quarantineSlice but in tests
-	mounted int         // ranges, without those of segments that are gone
+	leaving queue // the segments by their first range
+	coming  queue // the segments by their first range that does not count as soon
+	horizon Time  // ranges that leave at or before it are to be counted as soon
+	slice   int   // quarantineSlice but in tests
+	ranges  int
 	// Bytes on the segments that take new objects, and of them those that leave soon.
 	open, openSoon uint64
 }
 
 func newQuarantine(slice int) quarantine {
-	return quarantine{
-		ranges: btree.NewBTreeGOptions(quarantined.before, btree.Options{NoLocks: true}), counted: beginOf(0), slice: slice,
-	}
+	return quarantine{leaving: newQueue(), coming: newQueue(), slice: slice}
 }
 
-// beginOf is in front of all ranges that leave at a time, and behind those before.
-func beginOf(until Time) quarantined { return quarantined{until: until, segment: noSegment} }
+// pace returns how many ranges may leave with one commit. It is the same on every node.
+func (q *quarantine) pace() int { return max(q.slice, q.ranges/quarantineShare) }
 
-// pace returns how many ranges may leave with one commit. It is the same on every node: one
-// that has loaded a snapshot has no ranges of segments that are gone.
-func (q *quarantine) pace() int { return max(q.slice, q.mounted/quarantineShare) }
-
-// count counts n more ranges of a segment.
-func (q *quarantine) count(p *segmentState, n int) {
-	if !p.Gone() {
-		p.ranges += n
-		q.mounted += n
+// forget drops the ranges of a segment that is about to be unmounted, however many they
+// are, and returns those of abandoned puts.
+func (q *quarantine) forget(p *segmentState) (discards, bytes int64) {
+	w := p.waiting
+	if w == nil {
+		return 0, 0
 	}
+	q.leaving.move(p, &w.first, never)
+	q.coming.move(p, &w.next, never)
+	q.ranges -= w.ranges.Len()
+	p.waiting = nil
+	return w.discards, w.discardedBytes
 }
 
-// forget counts the ranges of a segment no more, which is about to be unmounted.
-func (q *quarantine) forget(p *segmentState) { q.count(p, -p.ranges) }
+// copy returns copies of the lists, which do not change.
+func (q *quarantine) copy() (lists []*btree.BTreeG[quarantined]) {
+	q.leaving.turns.Scan(func(t turn) bool {
+		lists = append(lists, t.segment.waiting.ranges.Copy())
+		return true
+	})
+	return lists
+}
+
+// eachWaiting calls f for the ranges of a segment in quarantine.
+func (p *segmentState) eachWaiting(f func(quarantined)) {
+	if p.waiting != nil {
+		p.waiting.ranges.Scan(func(q quarantined) bool { f(q); return true })
+	}
+}
 
 // countOpen counts the bytes of a segment among the open ones from now on; or, if it is
 // open no more, not.
@@ -105,11 +185,24 @@ func (q *quarantine) addSoon(p *segmentState, bytes uint64) {
 }
 
 func (q *quarantine) add(r quarantined) {
-	q.ranges.Set(r)
-	q.count(r.segment, 1)
-	q.addBytes(r.segment, r.bytes())
-	if r.before(q.counted) {
-		q.addSoon(r.segment, r.bytes())
+	p := r.segment
+	w := p.waiting
+	if w == nil {
+		w = &waitingList{ranges: btree.NewBTreeGOptions(earlier, btree.Options{NoLocks: true}), first: never, next: never}
+		p.waiting = w
+	}
+	w.ranges.Set(r)
+	w.countDiscard(r, 1)
+	q.ranges++
+	q.addBytes(p, r.bytes())
+	q.leaving.move(p, &w.first, min(w.first, r.leaves()))
+	switch {
+	case !w.soon(r):
+	case r.until <= q.horizon:
+		q.addSoon(p, r.bytes())
+	default:
+		w.uncounted = r
+		q.coming.move(p, &w.next, r.leaves())
 	}
 }
 
@@ -118,19 +211,28 @@ func (q *quarantine) popDue(now Time) (quarantined, bool) {
 	if !q.due(now) {
 		return quarantined{}, false
 	}
-	r, _ := q.ranges.PopMin()
-	q.count(r.segment, -1)
-	q.addBytes(r.segment, -r.bytes())
-	if r.before(q.counted) {
-		q.addSoon(r.segment, -r.bytes())
+	next, _ := q.leaving.turns.Min()
+	p := next.segment
+	w := p.waiting
+	r, _ := w.ranges.PopMin()
+	w.countDiscard(r, -1)
+	q.ranges--
+	q.addBytes(p, -r.bytes())
+	first, at := w.min()
+	q.leaving.move(p, &w.first, at)
+	if w.soon(r) {
+		q.addSoon(p, -r.bytes())
+	} else { // so it was the first that does not count
+		w.uncounted = first
+		q.coming.move(p, &w.next, at)
 	}
 	return r, true
 }
 
 // due reports whether a range may leave at now.
 func (q *quarantine) due(now Time) bool {
-	r, ok := q.ranges.Min()
-	return ok && r.until <= now
+	next, ok := q.leaving.turns.Min()
+	return ok && next.at <= now
 }
 
 // moveHorizon counts as soon what leaves up to the new horizon, and nothing
@@ -138,28 +240,58 @@ func (q *quarantine) due(now Time) bool {
 // horizon at once, some of them are counted by the next calls: it returns whether there
 // are such.
 func (q *quarantine) moveHorizon(horizon Time) (more bool) {
-	end, left := beginOf(horizon+1), q.pace()
-	if q.horizon = horizon; !end.before(q.counted) {
-		q.ranges.Ascend(q.counted, func(r quarantined) bool {
-			if left--; left < 0 && r.before(end) {
-				end, more = r, true
-			}
-			if !r.before(end) {
-				return false
-			}
-			q.addSoon(r.segment, r.bytes())
+	if horizon < q.horizon {
+		q.leaving.turns.Scan(func(t turn) bool {
+			q.uncount(t.segment, beginOf(horizon+1))
 			return true
 		})
-		q.counted = end
-		return more
 	}
-	q.ranges.Ascend(end, func(r quarantined) bool {
-		if !r.before(q.counted) {
+	q.horizon = horizon
+	for left := q.pace(); ; {
+		next, ok := q.coming.turns.Min()
+		switch {
+		case !ok || next.at > horizon:
+			return false
+		case left == 0:
+			return true
+		}
+		left -= q.countSoon(next.segment, beginOf(horizon+1), left)
+	}
+}
+
+// countSoon counts as soon what is in front of an end, but for more than so many ranges.
+// It returns how many it counted.
+func (q *quarantine) countSoon(p *segmentState, end quarantined, most int) (n int) {
+	w, next := p.waiting, never
+	w.ranges.Ascend(w.uncounted, func(r quarantined) bool {
+		if n == most || !earlier(r, end) {
+			w.uncounted, next = r, r.leaves()
 			return false
 		}
-		q.addSoon(r.segment, -r.bytes())
+		q.addSoon(p, r.bytes())
+		n++
 		return true
 	})
-	q.counted = end
-	return false
+	q.coming.move(p, &w.next, next)
+	return n
+}
+
+// uncount counts what is behind a begin as soon no more.
+func (q *quarantine) uncount(p *segmentState, begin quarantined) {
+	w := p.waiting
+	var first *quarantined
+	w.ranges.Ascend(begin, func(r quarantined) bool {
+		if !w.soon(r) {
+			return false
+		}
+		if first == nil {
+			first = &r
+		}
+		q.addSoon(p, -r.bytes())
+		return true
+	})
+	if first != nil {
+		w.uncounted = *first
+		q.coming.move(p, &w.next, first.leaves())
+	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
 )
 
 // fillQuarantine has n ranges wait in quarantine for the same time, which it returns.
@@ -90,6 +91,29 @@ func TestSlicesWithoutWhatIsGone(t *testing.T) {
 		if c.commit(); c.primary.Stats().Quarantined != want*104 {
 			t.Errorf("%d bytes in quarantine, want %d", c.primary.Stats().Quarantined, want*104)
 		}
+	}
+}
+
+// An unmount drops what its segment has in quarantine, all at once: no later commit has to
+// come across it.
+func TestUnmountDropsQuarantine(t *testing.T) {
+	c := newCluster(t)
+	id := c.mount(1, "a", 1<<20)
+	c.must([]error{c.putStart("open")})
+	c.pass(params.ReleaseTimeout + time.Second)
+	c.commit()
+	c.takeOver(params.LeaseTTL)
+	var discards []metadata.Change
+	for _, e := range c.primary.PrepareDiscards(c.now, 10) {
+		discards = append(discards, e)
+	}
+	c.must(c.commit(discards...))
+	if st := c.primary.Stats(); st.DiscardedBytes != 104 || st.DiscardsFreed != 0 {
+		t.Fatalf("discarded %d bytes, %d ranges freed; want 104 bytes that wait", st.DiscardedBytes, st.DiscardsFreed)
+	}
+	c.unmount(id)
+	if st := c.primary.Stats(); st.DiscardedBytes != 0 || st.DiscardsFreed != 1 {
+		t.Errorf("after the unmount: discarded %d bytes, %d ranges freed; want none to wait", st.DiscardedBytes, st.DiscardsFreed)
 	}
 }
 
@@ -232,4 +256,40 @@ func BenchmarkLastSnapshotPart(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(worst)/1e6, "ms/worst-wait")
+}
+
+// BenchmarkMountBesideQuarantine reports how long the slowest commit takes that replaces a
+// segment with little in quarantine beside another with a million ranges there.
+func BenchmarkMountBesideQuarantine(b *testing.B) {
+	c := newCluster(b)
+	c.mount(1, "a", 1<<30)
+	s := metadata.QuarantineOf(c.primary, 1_000_000)
+	seq, worst := s.Position().Seq, time.Duration(0)
+	commit := func(changes ...metadata.Change) {
+		seq++
+		begun := time.Now()
+		if _, err := s.Apply(&metadata.Commit{Seq: seq, Term: c.term, Time: c.now, Changes: changes}, nil); err != nil {
+			b.Fatal(err)
+		}
+		worst = max(worst, time.Since(begun))
+	}
+	for n := byte(0); b.Loop(); n++ {
+		spec := segment.Spec{ID: segment.ID{99, n}, Name: "b", Base: 1 << 40, Size: 1 << 20, Endpoint: "b:1", Client: client(n)}
+		mount, err := s.PrepareMount(spec)
+		if err != nil {
+			b.Fatal(err)
+		}
+		commit(mount)
+		start, _, _, err := s.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: "k", Client: client(1), Size: 100, Replicas: 1, Preferred: []string{"b"}}, c.now)
+		if err != nil {
+			b.Fatal(err)
+		}
+		commit(start)
+		revoke, _, err := s.PreparePutRevoke(c.putRef("k"))
+		if err != nil {
+			b.Fatal(err)
+		}
+		commit(&deleteevents.Event{Type: deleteevents.PutRevoke, Removals: []*metadata.Removal{revoke.Removal}})
+	}
+	b.ReportMetric(float64(worst)/1e6, "ms/worst-commit")
 }

@@ -53,14 +53,11 @@ func (s *Store) Ranges(only segment.ID) ([]SegmentRanges, Position) {
 	for i := range s.shards {
 		s.shardRanges(&s.shards[i], bySegment)
 	}
-	s.quarantine.ranges.Scan(func(q quarantined) bool {
-		if list := bySegment[q.segment]; list != nil {
-			list.Ranges = append(list.Ranges, BusyRange{
-				State: RangeQuarantined, Offset: q.segment.Bytes(q.rng.Offset), Length: q.bytes(), Until: q.until,
-			})
-		}
-		return true
-	})
+	for p, list := range bySegment {
+		p.eachWaiting(func(q quarantined) {
+			list.Ranges = append(list.Ranges, BusyRange{State: RangeQuarantined, Offset: p.Bytes(q.rng.Offset), Length: q.bytes(), Until: q.until})
+		})
+	}
 	position := s.position()
 	s.applyMu.Unlock()
 

@@ -211,26 +211,26 @@ func (r *replica) code(c *binenc.Coder, number *segment.Number, endpoint *string
 }
 
 // encodeRest encodes the last part. Of the quarantine, which may have millions of
-// ranges, it takes a copy that costs nothing (the tree copies on write), so that no
+// ranges, it takes copies that cost nothing (the trees copy on write), so that no
 // commit waits for their encoding.
 func (s *Store) encodeRest(c *binenc.Coder) Position {
 	rest := binenc.Encoder(nil)
 	s.applyMu.Lock()
 	s.encodeHead(c, SnapshotParts-1)
 	s.inForce.Load().code(c)
-	tree := s.quarantine.ranges.Copy()
+	waiting, n := s.quarantine.copy(), s.quarantine.ranges
 	numbers := slices.Sorted(maps.Keys(s.segments))
 	s.encodeBehindQuarantine(&rest, numbers)
 	at := s.position()
 	s.applyMu.Unlock()
 
-	ranges := make([]loadedRange, 0, tree.Len())
-	tree.Scan(func(q quarantined) bool {
-		if _, mounted := slices.BinarySearch(numbers, q.segment.Number); mounted {
+	ranges := make([]loadedRange, 0, n)
+	for _, list := range waiting {
+		list.Scan(func(q quarantined) bool {
 			ranges = append(ranges, loadedRange{Placement{Segment: q.segment.Number, Range: q.rng}, q.until})
-		}
-		return true
-	})
+			return true
+		})
+	}
 	binenc.CodeSlice(c, &ranges, 4, func(q *loadedRange) { q.code(c) })
 	c.CodeFixed(rest.Encoded())
 	return at

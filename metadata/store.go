@@ -137,7 +137,7 @@ type segmentState struct {
 	share Digest // of the store's digest: all that lies on this segment; applyMu
 
 	quarantined atomic.Uint64 // bytes in quarantine
-	ranges      int           // in quarantine; applyMu
+	waiting     *waitingList  // in quarantine, nil for none yet; applyMu
 	open        bool          // it counts in Store.memory, and in what quarantine says of open ones; applyMu
 	leavingSoon atomic.Uint64 // of them, bytes that leave within the lease TTL
 

@@ -268,19 +268,16 @@ func (tx *Tx) keepQuarantine(until Time) {
 		early = append(early, q)
 	}
 	for _, q := range early {
-		if !q.segment.Gone() {
-			tx.s.addTerm(q.segment, -q.digestTerm())
-			q.until = until
-			tx.s.addTerm(q.segment, q.digestTerm())
-		}
+		tx.s.addTerm(q.segment, -q.digestTerm())
+		q.until = until
+		tx.s.addTerm(q.segment, q.digestTerm())
 		tx.s.quarantine.add(q)
 	}
 	tx.s.releasing.Store(tx.s.quarantine.due(tx.now))
 }
 
 // releaseDue frees the quarantined ranges that may leave with this commit, as many as
-// the pace is at most, the same on every node: those of segments that are gone do not
-// count, since a node that loaded a snapshot has none.
+// the pace is at most, the same on every node.
 func (tx *Tx) releaseDue() {
 	if tx.globalHas() {
 		return
@@ -289,7 +286,7 @@ func (tx *Tx) releaseDue() {
 	if tx.s.Rules() < sliceRules {
 		left = math.MaxInt
 	}
-	for left > 0 {
+	for ; left > 0; left-- {
 		q, ok := tx.s.quarantine.popDue(tx.now)
 		if !ok {
 			break
@@ -298,10 +295,6 @@ func (tx *Tx) releaseDue() {
 			tx.s.counts.discardedBytes.Add(-int64(q.bytes()))
 			tx.s.counts.discardsFreed.Add(1)
 		}
-		if q.segment.Gone() {
-			continue // the unmount took its term off the digest
-		}
-		left--
 		tx.s.addTerm(q.segment, -q.digestTerm())
 		tx.s.counts.released.Add(1)
 		tx.free(q.segment, q.rng)
