@@ -40,7 +40,7 @@ type primary struct {
 func newPrimary(t testing.TB, objects int) *primary {
 	p := &primary{t: t, store: metadata.New(metadata.Options{})}
 	p.store.StartIDs(1)
-	p.commit(&metadata.TermStart{Term: 1, Params: metadata.Params{LeaseTTL: time.Second, DiscardTimeout: time.Second, ReleaseTimeout: time.Minute}})
+	p.begin(1)
 	mount, err := p.store.PrepareMount(segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 30, Endpoint: "a:1"})
 	if err != nil {
 		t.Fatal(err)
@@ -55,12 +55,24 @@ func newPrimary(t testing.TB, objects int) *primary {
 func (p *primary) commit(changes ...metadata.Change) {
 	p.t.Helper()
 	at := p.store.Position()
-	c := &metadata.Commit{Seq: at.Seq + 1, Term: 1, Time: at.Time + 1, Changes: changes}
+	c := &metadata.Commit{Seq: at.Seq + 1, Term: max(at.Term, 1), Time: at.Time + 1, Changes: changes}
+	for _, change := range changes {
+		if start, begins := change.(*metadata.TermStart); begins {
+			c.Term = start.Term
+		}
+	}
 	answers := make([]error, len(changes))
 	if _, err := p.store.Apply(c, answers); err != nil || slices.ContainsFunc(answers, func(err error) bool { return err != nil }) {
 		p.t.Fatal(err, answers)
 	}
 	p.commits = append(p.commits, c)
+}
+
+// begin begins a term, as a node does that takes over from this state.
+func (p *primary) begin(term metadata.Term) {
+	p.t.Helper()
+	times := metadata.Params{LeaseTTL: time.Second, DiscardTimeout: time.Second, ReleaseTimeout: time.Minute}
+	p.commit(&metadata.TermStart{Term: term, Params: times, Guard: time.Second})
 }
 
 func (p *primary) put() {
@@ -76,17 +88,24 @@ func (p *primary) put() {
 
 func (p *primary) at() journal.Cursor {
 	at := p.store.Position()
-	return cursor(at.Seq)
+	return inTerm(at.Term, at.Seq)
 }
 
-// cursor is where a commit stands in the journal.
+// inTerm is where a commit of a term stands in the journal.
+func inTerm(term metadata.Term, seq metadata.Seq) journal.Cursor {
+	c := cursor(seq)
+	c.Head.Term = term
+	return c
+}
+
+// cursor is inTerm of the first one.
 func cursor(seq metadata.Seq) journal.Cursor {
 	return journal.Cursor{Head: journal.Head{Term: metadata.Term(min(seq, 1)), Seq: seq}, Revision: 100 + int64(seq)}
 }
 
 func (p *primary) read(_ context.Context, behind journal.Cursor, f journal.Consumer) error {
 	for _, c := range p.commits[behind.Head.Seq:] {
-		if err := f.Commit(c, cursor(c.Seq)); err != nil {
+		if err := f.Commit(c, inTerm(c.Term, c.Seq)); err != nil {
 			return err
 		}
 	}
