@@ -2,6 +2,7 @@ package segment
 
 import (
 	"cmp"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -66,8 +67,31 @@ type groups = btree.Map[string, group]
 
 // A group is the segments of one name; replicas of an object never share one.
 type group struct {
+	room     *room
 	segments []*Segment
 	views    int // of its pool, when segments was copied: later views share it
+}
+
+// A room knows from which size on no segment of a name has room, so that most allocations
+// pass over a host of very many segments that are full without a look at each.
+type room struct {
+	tooLarge atomic.Uint64 // bytes; 1<<64 - 1 if not known
+	frees    atomic.Uint64
+}
+
+func newRoom() *room {
+	r := new(room)
+	r.tooLarge.Store(math.MaxUint64)
+	return r
+}
+
+// freed notes that an object of up to so many bytes fits in one of the segments, which it
+// does already. The order matters, see attempt.lacks.
+func (r *room) freed(fits uint64) {
+	r.frees.Add(1)
+	if fits >= r.tooLarge.Load() {
+		r.tooLarge.Store(math.MaxUint64)
+	}
 }
 
 // NewPool returns an empty pool. random returns a uniform number in [0, n) and
@@ -86,11 +110,16 @@ func (p *Pool) Add(s *Segment) {
 	if s.eligible.Swap(true) {
 		return
 	}
-	g, _ := p.all.Get(s.Name)
+	g, there := p.all.Get(s.Name)
+	if !there {
+		g.room = newRoom()
+	}
+	s.room.Store(g.room)
 	s.place = len(g.segments)
 	g.segments = append(g.segments, s) // behind what views see
 	p.all.Set(s.Name, g)
 	p.seen.Store(nil)
+	g.room.freed(math.MaxUint64)
 }
 
 // Remove makes a segment ineligible. An allocation that runs at the same time
@@ -156,11 +185,12 @@ func (p *Pool) HasSegment(s *Segment) bool { return s.eligible.Load() }
 
 // AllocateOn takes a range in a segment of a name, or reports false.
 func (p *Pool) AllocateOn(name string, size uint64) (Allocation, bool) {
-	g, found := p.view().Get(name)
+	groups := p.view()
+	g, found := groups.Get(name)
 	if !found {
 		return Allocation{}, false
 	}
-	a := attempt{pool: p, req: Request{Size: size}}
+	a := attempt{pool: p, groups: groups, req: Request{Size: size}}
 	if a.try(name, g); len(a.dst) == 0 {
 		return Allocation{}, false
 	}
@@ -217,6 +247,10 @@ func (a *attempt) try(name string, g group) {
 		}
 	}
 	a.looks++
+	if a.req.Size >= g.room.tooLarge.Load() {
+		return
+	}
+	frees := g.room.frees.Load()
 	start := 0
 	if len(g.segments) > 1 {
 		start = a.pool.random(len(g.segments))
@@ -231,10 +265,23 @@ func (a *attempt) try(name string, g group) {
 			probed = true
 			a.probes++
 		}
+		if s.fits.Load() < a.req.Size {
+			continue
+		}
 		if r, ok := s.Allocate(a.req.Size); ok {
 			a.dst = append(a.dst, Allocation{s, r})
 			return
 		}
+	}
+	a.lacks(g.room, frees)
+}
+
+// lacks notes that no segment of a name had room, unless there may be room since: memory
+// was freed, or the segments are others. What comes later finds the note, and takes it back.
+func (a *attempt) lacks(r *room, frees uint64) {
+	r.tooLarge.Store(a.req.Size)
+	if r.frees.Load() != frees || a.pool.seen.Load() != a.groups {
+		r.tooLarge.Store(math.MaxUint64)
 	}
 }
 

@@ -182,7 +182,7 @@ func TestManyNamesWithoutRoom(t *testing.T) {
 	}
 	a := attempt{pool: p, groups: new(groups), req: Request{Size: 1, Replicas: 1}}
 	for i := range 2 * maxLooks {
-		a.groups.Set(fmt.Sprint(i), group{})
+		a.groups.Set(fmt.Sprint(i), group{room: newRoom()})
 	}
 	a.tryFrom(maxLooks / 2) // and from the first name on, after the last
 	if a.looks != maxLooks {
@@ -373,6 +373,44 @@ func BenchmarkPoolAllocate(b *testing.B) {
 		if err := got[0].Segment.Free(got[0].Range); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// BenchmarkFullHost allocates on a preferred host with 10,000 segments, all of them full or
+// in pieces, and then elsewhere.
+func BenchmarkFullHost(b *testing.B) {
+	for name, pieces := range map[string]bool{"full": false, "in pieces": true} {
+		b.Run(name, func(b *testing.B) {
+			p := NewPool(Random, nil)
+			for i := range Number(10_000) {
+				s := New(Spec{Name: "full", Size: 64 << 10}, i+1)
+				p.Add(s)
+				var taken []Range
+				for fits := true; fits; {
+					var r Range
+					if r, fits = s.Allocate(16 << 10); fits {
+						taken = append(taken, r)
+					}
+				}
+				for j, r := range taken {
+					if pieces && j%2 == 0 {
+						_ = s.Free(r)
+					}
+				}
+			}
+			p.Add(New(Spec{Name: "free", Size: 1 << 30}, 20_000))
+			var buf [1]Allocation
+			b.ReportAllocs()
+			for b.Loop() {
+				got := p.Allocate(buf[:0], Request{Size: 32 << 10, Replicas: 1, Preferred: []string{"full"}})
+				if len(got) != 1 {
+					b.Fatal("full")
+				}
+				if err := got[0].Segment.Free(got[0].Range); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
 	}
 }
 

@@ -98,17 +98,21 @@ type Segment struct {
 	sum       *atomic.Uint64 // of the busy bytes of some segments, nil for none
 
 	busy     atomic.Uint64 // bytes in allocated ranges
+	fits     atomic.Uint64 // bytes of the largest object that fits now
 	capacity uint64        // bytes that can be allocated
 	largest  uint64        // bytes of the largest object that fits when all is free
 	gone     atomic.Bool   // unmounted
 	eligible atomic.Bool   // in a Pool
 	place    int           // in its group there; guarded by the Pool's lock
+	room     atomic.Pointer[room]
 }
 
 // New returns a mounted segment, all free.
 func New(spec Spec, number Number) *Segment {
 	a := NewAllocator(spec.Size)
-	return &Segment{Spec: spec, Number: number, allocator: a, capacity: a.Bytes(a.Capacity()), largest: a.LargestFree()}
+	s := &Segment{Spec: spec, Number: number, allocator: a, capacity: a.Bytes(a.Capacity()), largest: a.LargestFree()}
+	s.fits.Store(s.largest)
+	return s
 }
 
 // Allocate takes a range for size bytes, or reports false.
@@ -141,6 +145,9 @@ func (s *Segment) Free(r Range) error {
 		return fmt.Errorf("segment %v: %w", s.ID, err)
 	}
 	s.addBusy(-s.allocator.Bytes(r.Length))
+	if room := s.room.Load(); room != nil {
+		room.freed(s.fits.Load())
+	}
 	return nil
 }
 
@@ -157,8 +164,9 @@ func (s *Segment) CountIn(sum *atomic.Uint64) {
 	}
 }
 
-// addBusy needs the lock.
+// addBusy counts what the allocator gave out, or took back. Needs the lock.
 func (s *Segment) addBusy(bytes uint64) {
+	s.fits.Store(s.allocator.LargestFree())
 	s.busy.Add(bytes)
 	if s.sum != nil {
 		s.sum.Add(bytes)
