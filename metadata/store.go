@@ -177,9 +177,6 @@ func (s *Store) setOpen(p *segmentState, open bool) {
 	s.quarantine.countOpen(p, open)
 }
 
-// noSegment stands in comparisons for "before all segments".
-var noSegment = &segmentState{Segment: new(segment.Segment)}
-
 // New returns an empty store, before its first commit.
 func New(opts Options) *Store {
 	s := &Store{
