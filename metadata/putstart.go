@@ -240,7 +240,7 @@ type Placement struct {
 }
 
 // Apply inserts the reservation. It answers NoAvailableHandle if every segment
-// it was placed on is gone.
+// it was placed on is gone, and replaces nothing then.
 func (e *PutStart) Apply(tx *Tx) error {
 	shardNumber := shardOf(e.Tenant, e.Key)
 	sh := &tx.s.shards[shardNumber]
@@ -255,7 +255,7 @@ func (e *PutStart) Apply(tx *Tx) error {
 	tenant := tx.s.tenants.intern(e.Tenant)
 	old := sh.withID(e.Replaces)
 	replicas := e.place(tx, old)
-	if len(replicas) == 0 && e.Upsert {
+	if len(replicas) == 0 && (e.Upsert || tx.s.Rules() >= keepingRules) {
 		return errs.NoAvailableHandle
 	}
 	if !old.none() && (e.Upsert || old.survey().complete == 0) {

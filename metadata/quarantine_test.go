@@ -62,7 +62,7 @@ func TestQuarantineLeavesInSlices(t *testing.T) {
 // Before their rules all leave at once, as on nodes of older versions.
 func TestQuarantineLeftAtOnce(t *testing.T) {
 	c := newClusterOf(t, metadata.InSlices(10), params)
-	c.rules = metadata.NewestRules - 1
+	c.rules = 6
 	c.primary, c.follower = metadata.New(c.options), metadata.New(c.options)
 	c.seq, c.term, c.log = 0, 0, nil
 	c.startTerm(params, 0)

@@ -43,7 +43,10 @@ const (
 	// (quarantine.pace), and a Fork holds what is there as well.
 	sliceRules Rules = 7
 
-	NewestRules = sliceRules
+	// keepingRules: a put whose memory has gone meanwhile replaces nothing.
+	keepingRules Rules = 8
+
+	NewestRules = keepingRules
 )
 
 // maxOldKeyBytes is the longest key that nodes before longKeyRules read.

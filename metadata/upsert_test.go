@@ -236,6 +236,30 @@ func TestUpsertsUnderOlderRules(t *testing.T) {
 	c.must([]error{c.putStart("k", upsert)})
 }
 
+// A put whose memory has gone before its commit fails, and replaces nothing: not the
+// reservation of somebody else either, whose writer is at work. Before their rules it did.
+func TestPutWithoutMemoryReplacesNothing(t *testing.T) {
+	for rules, want := range map[metadata.Rules]errs.Kind{7: errs.ObjectNotFound, metadata.NewestRules: errs.OK} {
+		c := &cluster{t: t, primary: metadata.New(metadata.Options{}), follower: metadata.New(metadata.Options{}), now: 1000, term: 1}
+		c.primary.StartIDs(1)
+		c.must(c.commit(&metadata.TermStart{Term: 1, Params: params}, &metadata.UseRules{Version: rules}))
+		c.mount(1, "a", 1000)
+		c.must([]error{c.putStart("k")})
+		first := c.putRef("k")
+		gone := c.mount(2, "b", 1000)
+		e, err := c.preparePut("k", upsert, func(p *metadata.Put) { p.Preferred = []string{"b"} })
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.unmount(gone)
+		wantKind(t, "an upsert without memory", c.commit(e)[0], errs.NoAvailableHandle)
+		if got := errs.KindOf(c.putEndAs(first)); got != want {
+			t.Errorf("rules %d: the end of the put before: got %v, want %v", rules, got, want)
+		}
+		c.everywhere()
+	}
+}
+
 // Pins and the group stay with the key. A checksum does not, nor do copies on disks.
 func TestWhatUpsertsKeep(t *testing.T) {
 	c := newCluster(t)

@@ -38,5 +38,6 @@ func Controls() []Control {
 		{"promote", "^TestPauseHoldsFoundingsBack$/^head_deleted$", "founding-pause"},
 		{"promote", "^TestTermsOfALostBranchAreNotUsedAgain$", "lost-terms"},
 		{"promote", "^TestRefoundFromABackup$", "announced-losses"},
+		{"metadata", "^TestPutWithoutMemoryReplacesNothing$", "failed-puts"},
 	}
 }
