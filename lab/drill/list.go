@@ -64,6 +64,6 @@ func All() []Drill {
 		d(36, "kv-events", "S", 1, false, kvEvents, "the primary is killed while a follower of KV events keeps the keys, and memory is full"),
 		d(37, "lone-restart", "D", 5, false, restartLone, "SIGKILL of a lone master with its own etcd and 1,000,000 objects; it is started again"),
 		d(38, "rest", "B", 1, false, rest, "a cluster without clients: how much it writes to etcd"),
-		d(39, "witness", "D X A V S", 9, true, killBesideWitness, "SIGKILL of one of two nodes, with its member of etcd, or of the witness: of the primary, of etcd's leader, of any").also(),
+		d(39, "witness", "D X A V S", 9, false, killBesideWitness, "SIGKILL of one of two nodes, with its member of etcd, or of the witness: of the primary, of etcd's leader, of any").also(),
 	}
 }
