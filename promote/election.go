@@ -133,7 +133,10 @@ func (n *Node) watchPrimary(f *follower.Follower, at journal.Cursor, s scene) {
 	}
 	before := n.serving
 	n.serving = s
-	if before.leader.value == s.leader.value && !s.view.Still(before.view.Cursor) && at.Against(s.view.Cursor, s.view.Err) == nil {
+	// A head that was deleted and put back, or is written anew by hand, is no commit.
+	was, is := before.view.Cursor.Head, s.view.Cursor.Head
+	commits := !before.view.Missing() && (is.Seq > was.Seq || is.Time > was.Time)
+	if before.leader.value == s.leader.value && commits && at.Against(s.view.Cursor, s.view.Err) == nil {
 		n.watched = s.leader.Term
 		f.Vouch()
 	}

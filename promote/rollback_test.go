@@ -278,6 +278,7 @@ func TestAProbableRollback(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	a, b := w.pair(5)
+	w.know(a, b)
 	w.equal(a, b)
 	used := a.Store().Stats().Busy
 	a.ended.Store(true) // it answers nobody
