@@ -84,9 +84,11 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 	for logged := false; ; {
 		s, err := r.try(ctx)
 		full := errors.Is(err, rpctypes.ErrNoSpace)
+		late := errors.Is(err, rpctypes.ErrLeaseNotFound) && r.clock() <= deadline // this machine, or etcd, stalled
 		switch {
-		case s != nil || err != nil && !full:
+		case s != nil || err != nil && !full && !late:
 			return s, err
+		case late:
 		case full && r.makesSpace:
 			r.noSpace()
 			return nil, err
