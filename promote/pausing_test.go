@@ -131,6 +131,7 @@ func TestPauseHoldsFoundingsBack(t *testing.T) {
 	t.Parallel()
 	for name, lose := range losses {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			etcd := etcdtest.Start(t)
 			w := newCluster(t, etcd)
 			a := w.start("a")
