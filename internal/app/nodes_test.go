@@ -131,7 +131,7 @@ func TestEvents(t *testing.T) {
 	}
 	want := []string{
 		"TERM_START term 1, lease TTL 1s, guard 0s, empty false", "MOUNT_SEGMENT ", `PUT_START object 17592186044417 key "k", 100 bytes, 1 replicas`,
-		"PUT_END object ", "PUT_REVOKE object ", "REMOVE object ", `REMOVE_BY_REGEX 1 objects matching "^x"`, "REMOVE_ALL ", "UNMOUNT_SEGMENT 1 segments",
+		"PUT_END object ", "PUT_REVOKE object ", "REMOVE object ", `REMOVE_BY_REGEX 1 objects matching "^x"`, "REMOVE_ALL ", "UNMOUNT_SEGMENT 1 segment",
 		"LEASE_RENEWALS 1 leases",
 	}
 	for _, n := range []*member{a, b} {
