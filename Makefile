@@ -1,7 +1,7 @@
 # Short names. The checks themselves stand in .ci/run.
 TOOL := go tool -modfile=tools/go.mod
 
-.PHONY: build test race lint vuln fmt generate bench fuzz demo drills soak ci
+.PHONY: build test race lint vuln fmt generate bench fuzz demo drills race-stories soak ci
 
 BIN ?= bin
 build: ## the programs, into BIN: no paths of this machine in them, no golang.org/x/net/trace, and no DWARF, as in releases
@@ -41,6 +41,9 @@ drills: ## all fault drills in full, more seeds than in CI, then each safeguard 
 	go run ./cmd/lab drill controls
 	go test ./lab/sim -run Controls -sim.controls=all
 	go test ./lab/mutant -run Controls -mutant.controls=all
+
+race-stories: ## all tests of promote under the race detector, with those that CI runs without it
+	go test -race -parallel 6 -timeout 20m ./promote/...
 
 soak: ## random faults until stopped (Ctrl-C)
 	go run ./cmd/lab drill soak
