@@ -122,6 +122,7 @@ func (tx *Tx) Claim(numbers []segment.Number, leases []Claim) {
 	for _, number := range numbers {
 		if p := s.segments[number]; p != nil {
 			leaving[p] = true
+			held[p.Endpoint] = slices.Grow(held[p.Endpoint], p.countWaiting()+1)
 			hold(p, p.Whole(), term.guardUntil)
 			p.eachWaiting(func(q quarantined) { hold(p, q.rng, q.until) })
 		}
@@ -179,18 +180,46 @@ func (tx *Tx) honourClaims(p *segmentState, whole Time) {
 }
 
 // flatten returns disjoint ranges in order that hold each address until the
-// latest time that one of the list does. Neighbours with one end are joined.
+// latest time that one of the list does. Neighbours with one end are joined. It
+// sorts the list.
 func flatten(list []heldRange) (flat []heldRange) {
+	list = slices.DeleteFunc(list, func(r heldRange) bool { return r.from >= r.to })
+	slices.SortFunc(list, func(a, b heldRange) int { return cmp.Compare(a.from, b.from) })
+	flat = make([]heldRange, 0, len(list))
+	for len(list) > 0 {
+		n, to := 1, list[0].to // the first n overlap one another, and no others
+		for ; n < len(list) && list[n].from < to; n++ {
+			to = max(to, list[n].to)
+		}
+		if n == 1 { // as nearly always: what lies in quarantine is disjoint
+			flat = join(flat, list[0])
+		} else {
+			flat = sweep(flat, list[:n])
+		}
+		list = list[n:]
+	}
+	return flat
+}
+
+// join appends a range to a flat list.
+func join(flat []heldRange, r heldRange) []heldRange {
+	if last := len(flat) - 1; last >= 0 && flat[last].to == r.from && flat[last].until == r.until {
+		flat[last].to = r.to
+		return flat
+	}
+	return append(flat, r)
+}
+
+// sweep appends ranges that overlap to a flat list.
+func sweep(flat, list []heldRange) []heldRange {
 	type edge struct {
 		at    uint64
 		until Time
 		opens bool
 	}
-	var edges []edge
+	edges := make([]edge, 0, 2*len(list))
 	for _, r := range list {
-		if r.from < r.to {
-			edges = append(edges, edge{r.from, r.until, true}, edge{r.to, r.until, false})
-		}
+		edges = append(edges, edge{r.from, r.until, true}, edge{r.to, r.until, false})
 	}
 	slices.SortFunc(edges, func(a, b edge) int { return cmp.Compare(a.at, b.at) })
 	var open btree.Map[Time, int]
@@ -207,13 +236,8 @@ func flatten(list []heldRange) (flat []heldRange) {
 				open.Delete(edges[i].until)
 			}
 		}
-		until, _, there := open.Max()
-		switch last := len(flat) - 1; {
-		case !there:
-		case last >= 0 && flat[last].to == at && flat[last].until == until:
-			flat[last].to = edges[i].at
-		default:
-			flat = append(flat, heldRange{at, edges[i].at, until})
+		if until, _, there := open.Max(); there {
+			flat = join(flat, heldRange{at, edges[i].at, until})
 		}
 	}
 	return flat

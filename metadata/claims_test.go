@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/metadata"
@@ -201,4 +203,36 @@ func TestManyClaimsAreCoveredAlike(t *testing.T) {
 			t.Fatalf("S: node %d has the digest %v after the unmount, want %v as on the first", i, after.Digest, want)
 		}
 	}
+}
+
+// Each address is held until the latest time of those that hold it, in as few ranges as
+// say so.
+func TestFlattenedRangesHoldWhatTheListHolds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const end = 60
+		var want [end]uint64
+		var list [][3]uint64
+		for range rapid.IntRange(0, 12).Draw(t, "ranges") {
+			from, to := rapid.Uint64Range(0, end).Draw(t, "from"), rapid.Uint64Range(0, end).Draw(t, "to")
+			until := rapid.Uint64Range(1, 4).Draw(t, "until")
+			list = append(list, [3]uint64{from, to, until})
+			for at := from; at < to; at++ {
+				want[at] = max(want[at], until)
+			}
+		}
+		var got [end]uint64
+		last := [3]uint64{}
+		for _, r := range metadata.Flatten(list) {
+			if r[0] >= r[1] || r[0] < last[1] || r[0] == last[1] && r[2] == last[2] {
+				t.Fatalf("range %v after %v; want them in order, and joined", r, last)
+			}
+			for at := r[0]; at < r[1]; at++ {
+				got[at] = r[2]
+			}
+			last = r
+		}
+		if got != want {
+			t.Fatalf("got %v, want %v", got, want)
+		}
+	})
 }

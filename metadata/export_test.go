@@ -18,7 +18,8 @@ func InRecords(n int64) Options { return Options{recordBytes: n} }
 func QuarantineOf(s *Store, n int) *Store {
 	for _, p := range s.segments {
 		for i := range n {
-			s.quarantine.add(quarantined{until: 1 << 40, segment: p, rng: segment.Range{Offset: uint32(2 * i), Length: 1}})
+			until := Time(1<<40 + i*7919%n) // in no order of addresses
+			s.quarantine.add(quarantined{until: until, segment: p, rng: segment.Range{Offset: uint32(2 * i), Length: 1}})
 		}
 	}
 	return s
@@ -182,4 +183,16 @@ func (s *Store) Idle() bool {
 	}
 	s.applyMu.Unlock()
 	return true
+}
+
+// Flatten is flatten, for ranges that are given as from, to and until.
+func Flatten(list [][3]uint64) (flat [][3]uint64) {
+	var held []heldRange
+	for _, r := range list {
+		held = append(held, heldRange{r[0], r[1], Time(r[2])})
+	}
+	for _, r := range flatten(held) {
+		flat = append(flat, [3]uint64{r.from, r.to, uint64(r.until)})
+	}
+	return flat
 }

@@ -159,6 +159,14 @@ func (p *segmentState) eachWaiting(f func(quarantined)) {
 	}
 }
 
+// countWaiting returns how many ranges of a segment are in quarantine.
+func (p *segmentState) countWaiting() int {
+	if p.waiting == nil {
+		return 0
+	}
+	return p.waiting.ranges.Len()
+}
+
 // countOpen counts the bytes of a segment among the open ones from now on; or, if it is
 // open no more, not.
 func (q *quarantine) countOpen(p *segmentState, open bool) {

@@ -293,3 +293,21 @@ func BenchmarkMountBesideQuarantine(b *testing.B) {
 	}
 	b.ReportMetric(float64(worst)/1e6, "ms/worst-commit")
 }
+
+// BenchmarkUnmountOfQuarantine reports how long a commit takes that takes away a segment
+// with a million ranges in quarantine.
+func BenchmarkUnmountOfQuarantine(b *testing.B) {
+	var took time.Duration
+	for range b.N {
+		c := newCluster(b)
+		number, _ := c.primary.FindSegment(c.mount(1, "a", 1<<30))
+		s := metadata.QuarantineOf(c.primary, 1_000_000)
+		unmount := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{number}}
+		begun := time.Now()
+		if _, err := s.Apply(&metadata.Commit{Seq: s.Position().Seq + 1, Term: c.term, Time: c.now, Changes: []metadata.Change{unmount}}, nil); err != nil {
+			b.Fatal(err)
+		}
+		took += time.Since(begun)
+	}
+	b.ReportMetric(float64(took)/1e6/float64(b.N), "ms/unmount")
+}
