@@ -84,7 +84,7 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 	for logged := false; ; {
 		s, err := r.try(ctx)
 		full := errors.Is(err, rpctypes.ErrNoSpace)
-		late := errors.Is(err, rpctypes.ErrLeaseNotFound) && r.clock() <= deadline // this machine, or etcd, stalled
+		late := errors.Is(err, rpctypes.ErrLeaseNotFound) && r.clock() <= deadline+registerStalls // this machine, or etcd, stalled
 		switch {
 		case s != nil || err != nil && !full && !late:
 			return s, err
@@ -112,6 +112,10 @@ func (r *registry) register(ctx context.Context) (*Session, error) {
 // registerGrace is how much longer than its TTL a stale key may take to go:
 // etcd looks for expired leases twice a second.
 const registerGrace = 2 * time.Second
+
+// registerStalls is for how much longer a node tries whose lease in etcd ends each time
+// before its key is there, as where it shares its machine with too many others.
+const registerStalls = time.Minute
 
 func (r *registry) try(ctx context.Context) (*Session, error) {
 	s, err := openSession(ctx, r.client, r.clock, r.ttl, nil)
