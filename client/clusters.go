@@ -200,13 +200,13 @@ func (c *Clusters) BatchRemove(ctx context.Context, keys []string, how Removal) 
 
 // RemoveByRegex is Client.RemoveByRegex at all clusters. With an error it returns what those
 // removed that had none.
-func (c *Clusters) RemoveByRegex(ctx context.Context, regex string, how Removal) (uint64, error) {
-	return c.sum(func(one *Client) (uint64, error) { return one.RemoveByRegex(ctx, regex, how) })
+func (c *Clusters) RemoveByRegex(ctx context.Context, regex string, how Removal) (RemovalResult, error) {
+	return c.sum(func(one *Client) (RemovalResult, error) { return one.RemoveByRegex(ctx, regex, how) })
 }
 
 // RemoveAll is Client.RemoveAll at all clusters, as RemoveByRegex.
-func (c *Clusters) RemoveAll(ctx context.Context, how Removal) (uint64, error) {
-	return c.sum(func(one *Client) (uint64, error) { return one.RemoveAll(ctx, how) })
+func (c *Clusters) RemoveAll(ctx context.Context, how Removal) (RemovalResult, error) {
+	return c.sum(func(one *Client) (RemovalResult, error) { return one.RemoveAll(ctx, how) })
 }
 
 // GetReplicaListByRegex is Client.GetReplicaListByRegex, of one cluster after the other.
@@ -227,15 +227,17 @@ func keyOfPut(put PutRef) string { return put.Key }
 func same(err error) error       { return err }
 
 // sum makes a call of all clusters at once, and adds up what they answer.
-func (c *Clusters) sum(ask func(*Client) (uint64, error)) (total uint64, err error) {
-	counts, failed := make([]uint64, len(c.clients)), make([]error, len(c.clients))
+func (c *Clusters) sum(ask func(*Client) (RemovalResult, error)) (total RemovalResult, err error) {
+	results, failed := make([]RemovalResult, len(c.clients)), make([]error, len(c.clients))
 	var asked sync.WaitGroup
 	for i, one := range c.clients {
-		asked.Go(func() { counts[i], failed[i] = ask(one) })
+		asked.Go(func() { results[i], failed[i] = ask(one) })
 	}
 	asked.Wait()
 	for i := range c.clients {
-		total += counts[i]
+		total.Removed += results[i].Removed
+		total.Leased += results[i].Leased
+		total.InProgress += results[i].InProgress
 		if err == nil && failed[i] != nil {
 			err = fmt.Errorf("cluster %q: %w", c.placement.ids[i], failed[i])
 		}

@@ -135,7 +135,7 @@ func TestClustersShareKeys(t *testing.T) {
 	if n != 111 {
 		t.Errorf("%d objects by a pattern, want 111", n)
 	}
-	if removed, err := c.RemoveByRegex(t.Context(), "^block-1", client.Removal{Force: true}); removed != 111 || err != nil {
+	if removed, err := c.RemoveByRegex(t.Context(), "^block-1", client.Removal{Force: true}); removed.Removed != 111 || err != nil {
 		t.Errorf("removed %d by a pattern, %v; want 111", removed, err)
 	}
 	failed, err := c.BatchRemove(t.Context(), keys, client.Removal{Force: true})
@@ -186,7 +186,7 @@ func TestClustersCallOneByOne(t *testing.T) {
 	if err != nil || slices.ContainsFunc(failed, func(err error) bool { return err != nil }) {
 		t.Errorf("revoke of a batch: got %v, %v; want success for all", failed, err)
 	}
-	if removed, err := c.RemoveAll(t.Context(), client.Removal{Force: true}); removed != 19 || err != nil || east.objects()+west.objects() != 0 {
+	if removed, err := c.RemoveAll(t.Context(), client.Removal{Force: true}); removed.Removed != 19 || err != nil || east.objects()+west.objects() != 0 {
 		t.Errorf("removed %d, %v; want all 19", removed, err)
 	}
 }

@@ -169,8 +169,8 @@ func TestRegexAndRemovals(t *testing.T) {
 		}
 	}
 	n, err := c.RemoveByRegex(ctx, "^a", client.Removal{Force: true})
-	if n != 3 || err != nil {
-		t.Errorf("removed %d, %v; want 3 and no error", n, err)
+	if n != (client.RemovalResult{Removed: 3}) || err != nil {
+		t.Errorf("got %+v, %v; want 3 removed and no error", n, err)
 	}
 	cleared, err := c.BatchReplicaClear(ctx, []string{"b1", "missing"}, "elsewhere")
 	if err != nil || !slices.Equal(cleared, []bool{false, false}) {
@@ -180,11 +180,11 @@ func TestRegexAndRemovals(t *testing.T) {
 	if cleared, err = c.BatchReplicaClear(ctx, []string{"missing", "c1"}, "host-a"); err != nil || !slices.Equal(cleared, []bool{false, true}) {
 		t.Errorf("cleared %v, %v; want [false true] and no error", cleared, err)
 	}
-	if n, err = c.RemoveAll(ctx, client.Removal{Force: true}); n != 3 || err != nil {
-		t.Errorf("removed %d, %v; want 3 and no error", n, err)
+	if n, err = c.RemoveAll(ctx, client.Removal{Force: true}); n.Removed != 3 || err != nil {
+		t.Errorf("got %+v, %v; want 3 removed and no error", n, err)
 	}
-	if n, err = c.RemoveAllTenants(ctx, client.Removal{}); n != 0 || err != nil {
-		t.Errorf("removed %d, %v; want 0 and no error", n, err)
+	if n, err = c.RemoveAllTenants(ctx, client.Removal{}); n.Removed != 0 || err != nil {
+		t.Errorf("got %+v, %v; want 0 removed and no error", n, err)
 	}
 }
 

@@ -191,12 +191,12 @@ func mooncakeBatches(t *testing.T, c *client.Client, group string) {
 	}
 	failed, err = c.BatchRemove(ctx, []string{"a", "missing"}, client.Removal{Force: true})
 	wantKinds(t, "removals", failed, err, errs.OK, errs.ObjectNotFound)
-	if n, err := c.RemoveByRegex(ctx, "^[ab]$", client.Removal{Force: true}); err != nil || n == 0 {
+	if n, err := c.RemoveByRegex(ctx, "^[ab]$", client.Removal{Force: true}); err != nil || n.Removed == 0 {
 		t.Errorf("%d removed, %v; want at least one", n, err)
 	}
 	_, err = c.RemoveByRegex(ctx, "(", client.Removal{})
 	wantKind(t, "no expression", err, errs.InvalidParams)
-	if n, err := c.RemoveAll(ctx, client.Removal{}); err != nil || n != 0 {
+	if n, err := c.RemoveAll(ctx, client.Removal{}); err != nil || n.Removed != 0 {
 		t.Errorf("%d removed, %v; want 0 and no error", n, err)
 	}
 	if dir, err := c.GetFsdir(ctx); err != nil || dir != "" {

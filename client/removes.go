@@ -35,34 +35,49 @@ func (c *Client) BatchRemove(ctx context.Context, keys []string, how Removal) ([
 	return changeAll(ctx, c, opBatchRemove, len(keys), request, acknowledged[*pb.BatchRemoveResponse])
 }
 
+// A RemovalResult counts the objects that a removal of many was about.
+type RemovalResult struct {
+	Removed    uint64
+	Leased     uint64 // kept, as a reader has a lease; none if forced, 0 over Mooncake's protocol
+	InProgress uint64 // kept, as a replica is being written, copied or moved; 0 over Mooncake's protocol
+}
+
 // RemoveByRegex removes all objects in whose keys a regular expression (Go's
-// syntax) is found, and returns how many. It skips what Remove would refuse.
+// syntax) is found, and returns how many. It keeps what Remove would refuse.
 //
 // Errors: InvalidParams for an expression that Go does not read; Unresolved if
 // an answer was lost: then all of it, a part or nothing may be done, and the
 // error says what is known. It is not repeated, for that would remove what was
 // put meanwhile.
-func (c *Client) RemoveByRegex(ctx context.Context, regex string, how Removal) (uint64, error) {
+func (c *Client) RemoveByRegex(ctx context.Context, regex string, how Removal) (RemovalResult, error) {
 	resp, _, err := ask[pb.RemoveByRegexResponse](ctx, c, opRemoveByRegex, &pb.RemoveByRegexRequest{
 		Tenant: c.config.Tenant, RequestId: newRequestID(), Regex: regex, Force: how.Force,
 	}, nil)
-	return resp.GetRemoved(), err
+	return resultOf(resp), err
+}
+
+func resultOf(r interface {
+	GetRemoved() uint64
+	GetKeptLeased() uint64
+	GetKeptInProgress() uint64
+}) RemovalResult {
+	return RemovalResult{r.GetRemoved(), r.GetKeptLeased(), r.GetKeptInProgress()}
 }
 
 // RemoveAll removes all objects of the client's tenant, like RemoveByRegex.
-func (c *Client) RemoveAll(ctx context.Context, how Removal) (uint64, error) {
+func (c *Client) RemoveAll(ctx context.Context, how Removal) (RemovalResult, error) {
 	return c.removeAll(ctx, &pb.RemoveAllRequest{Tenant: c.config.Tenant, Force: how.Force})
 }
 
 // RemoveAllTenants is RemoveAll for the objects of all tenants.
-func (c *Client) RemoveAllTenants(ctx context.Context, how Removal) (uint64, error) {
+func (c *Client) RemoveAllTenants(ctx context.Context, how Removal) (RemovalResult, error) {
 	return c.removeAll(ctx, &pb.RemoveAllRequest{AllTenants: true, Force: how.Force})
 }
 
-func (c *Client) removeAll(ctx context.Context, req *pb.RemoveAllRequest) (uint64, error) {
+func (c *Client) removeAll(ctx context.Context, req *pb.RemoveAllRequest) (RemovalResult, error) {
 	req.RequestId = newRequestID()
 	resp, _, err := ask[pb.RemoveAllResponse](ctx, c, opRemoveAll, req, nil)
-	return resp.GetRemoved(), err
+	return resultOf(resp), err
 }
 
 // BatchReplicaClear drops the replicas of this client's objects on the segments

@@ -17,6 +17,14 @@ type Selection struct {
 	Force   bool                  // override leases, and nothing else
 }
 
+// A Result counts the objects that a selection chose.
+type Result struct {
+	Removed    int
+	Leased     int // kept, as a reader has a lease; none if forced
+	InProgress int // kept, as a replica is being written, copied or moved
+	Events     int // in which they were removed
+}
+
 // An Expander turns selections into lists of exact objects on the primary.
 type Expander struct {
 	Store *metadata.Store
@@ -26,22 +34,21 @@ type Expander struct {
 }
 
 // Remove removes what a selection chooses, in events of at most MaxRemovals
-// objects, each of which is final when it is committed. It skips objects that are
+// objects, each of which is final when it is committed. It keeps objects that are
 // leased (unless forced) or in progress. An object that is being changed or
-// evicted is tried again after the outcome of that. It returns how many objects
-// it removed, and in how many events. What was removed before an error stays
-// removed.
+// evicted is tried again after the outcome of that. What was removed before an
+// error stays removed, and is counted.
 //
 // While it matches keys and while it waits, it holds no shard, no object and no
 // place in the queue. So a slow pattern delays nobody.
-func (x *Expander) Remove(ctx context.Context, s Selection) (removed, events int, err error) {
+func (x *Expander) Remove(ctx context.Context, s Selection) (r Result, err error) {
 	var found []candidate
 	var chosen []metadata.Ref
 	commit := func() error {
 		for len(chosen) > 0 {
-			event, busy, wait, err := x.commit(ctx, s, chosen)
+			event, busy, wait, err := x.commit(ctx, s, chosen, &r)
 			if event != nil {
-				removed, events = removed+event.Removed, events+1
+				r.Removed, r.Events = r.Removed+event.Removed, r.Events+1
 			}
 			if err != nil {
 				return err
@@ -58,24 +65,28 @@ func (x *Expander) Remove(ctx context.Context, s Selection) (removed, events int
 		found = x.candidates(found[:0], shard, s)
 		for _, c := range found {
 			if ctx.Err() != nil {
-				return removed, events, errs.Wrap(errs.Unavailable, s.Type.String(), ctx.Err())
+				return r, errs.Wrap(errs.Unavailable, s.Type.String(), ctx.Err())
 			}
 			if s.Match != nil && !s.Match(c.key) {
+				continue
+			}
+			if c.kept != nil {
+				r.keep(c.kept)
 				continue
 			}
 			if chosen = append(chosen, c.ref); len(chosen) < MaxRemovals {
 				continue
 			}
 			if err := commit(); err != nil {
-				return removed, events, err
+				return r, err
 			}
 		}
 		if err := x.Fence(ctx); err != nil {
-			return removed, events, err
+			return r, err
 		}
 	}
 	err = commit()
-	return removed, events, err
+	return r, err
 }
 
 // await waits for the outcome of the change that blocks a removal.
@@ -88,28 +99,42 @@ func (x *Expander) await(ctx context.Context, s Selection, outcome <-chan struct
 	}
 }
 
-// A candidate is an object that may be removed now, or after the outcome of a
-// change under way.
+// A candidate is an object that a selection may choose.
 type candidate struct {
-	key string
-	ref metadata.Ref
+	key  string
+	ref  metadata.Ref
+	kept error // why it must stay; nil if it may go, now or after the outcome of a change
 }
 
-// candidates appends the objects of a shard that a selection may remove.
+// keep counts an object that must stay.
+func (r *Result) keep(why error) {
+	if errs.KindOf(why) == errs.ObjectHasLease {
+		r.Leased++
+	} else {
+		r.InProgress++
+	}
+}
+
+// candidates appends the objects of a shard that a selection may choose.
 func (x *Expander) candidates(dst []candidate, shard int, s Selection) []candidate {
 	now := x.Now()
 	x.Store.EachObject(shard, func(e metadata.Entry) {
-		if (e.Busy() || e.Removable(s.Force, now) == nil) && (s.Tenant == "" || e.Tenant() == s.Tenant) {
-			dst = append(dst, candidate{e.Key(), e.Ref()})
+		if s.Tenant != "" && e.Tenant() != s.Tenant {
+			return
 		}
+		c := candidate{key: e.Key(), ref: e.Ref()}
+		if !e.Busy() {
+			c.kept = e.Removable(s.Force, now)
+		}
+		dst = append(dst, c)
 	})
 	return dst
 }
 
 // commit removes what is left of the chosen objects, as one event; nil if
-// nothing can be removed now. It returns those that are being changed, in the
-// memory of chosen, and what the first of them waits for.
-func (x *Expander) commit(ctx context.Context, s Selection, chosen []metadata.Ref) (event *Event, busy []metadata.Ref, wait <-chan struct{}, err error) {
+// nothing can be removed now. It counts those that must stay, and returns those that
+// are being changed, in the memory of chosen, and what the first of them waits for.
+func (x *Expander) commit(ctx context.Context, s Selection, chosen []metadata.Ref, r *Result) (event *Event, busy []metadata.Ref, wait <-chan struct{}, err error) {
 	ticket, err := x.Queue.Admit(ctx, len(chosen)*16)
 	if err != nil {
 		return nil, nil, nil, err
@@ -125,8 +150,12 @@ func (x *Expander) commit(ctx context.Context, s Selection, chosen []metadata.Re
 			if busy = append(busy, ref); wait == nil {
 				wait = e.Outcome()
 			}
-		case e.Removable(s.Force, now) == nil:
-			event.Removals = append(event.Removals, e.BeginRemoval(now))
+		default:
+			if why := e.Removable(s.Force, now); why != nil {
+				r.keep(why)
+			} else {
+				event.Removals = append(event.Removals, e.BeginRemoval(now))
+			}
 		}
 		e.Unlock()
 	}

@@ -25,7 +25,7 @@ func TestWhatChangesAfterItWasMatchedStays(t *testing.T) {
 	keys := []string{"again", "gone", "read", "plain"}
 	p.Put(nil, keys...)
 	matched := 0
-	n, events, err := expander(p).Remove(t.Context(), deleteevents.Selection{
+	result, err := expander(p).Remove(t.Context(), deleteevents.Selection{
 		Type: deleteevents.RemoveByRegex, Pattern: "p", Tenant: metadata.DefaultTenant,
 		Match: func(string) bool {
 			if matched++; matched == len(keys) { // nothing is removed before all are matched
@@ -36,8 +36,8 @@ func TestWhatChangesAfterItWasMatchedStays(t *testing.T) {
 			return true
 		},
 	})
-	if n != 1 || events != 1 || err != nil {
-		t.Errorf("got %d removed in %d events, %v; want 1 in 1", n, events, err)
+	if want := (deleteevents.Result{Removed: 1, Leased: 1, Events: 1}); result != want || err != nil {
+		t.Errorf("got %+v, %v; want %+v", result, err, want)
 	}
 	for key, want := range map[string]int{"again": 1, "gone": 0, "read": 1, "plain": 0} {
 		if got := p.Alive(key); got != want {
@@ -51,9 +51,9 @@ func TestChunks(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	keys := lonetest.Keys("k", deleteevents.MaxRemovals+1)
 	p.Put(nil, keys...)
-	n, events, err := expander(p).Remove(t.Context(), deleteevents.Selection{Type: deleteevents.RemoveAll})
-	if n != len(keys) || events != 2 || err != nil {
-		t.Errorf("got %d removed in %d events, %v; want %d in 2", n, events, err, len(keys))
+	result, err := expander(p).Remove(t.Context(), deleteevents.Selection{Type: deleteevents.RemoveAll})
+	if want := (deleteevents.Result{Removed: len(keys), Events: 2}); result != want || err != nil {
+		t.Errorf("got %+v, %v; want %+v", result, err, want)
 	}
 	if left := p.Alive(keys...); left != 0 {
 		t.Errorf("got %d objects left, want 0", left)
@@ -65,17 +65,17 @@ func TestAnEarlyEnd(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
 	p.Put(nil, lonetest.Keys("k", 20)...)
 	ctx, cancel := context.WithCancel(t.Context())
-	n, _, err := expander(p).Remove(ctx, deleteevents.Selection{
+	result, err := expander(p).Remove(ctx, deleteevents.Selection{
 		Type: deleteevents.RemoveAll, Match: func(string) bool { cancel(); return true },
 	})
-	if n != 0 || !errors.Is(err, errs.Unavailable) {
-		t.Errorf("a caller that has gone: got %d removed, %v; want 0, Unavailable", n, err)
+	if result.Removed != 0 || !errors.Is(err, errs.Unavailable) {
+		t.Errorf("a caller that has gone: got %d removed, %v; want 0, Unavailable", result.Removed, err)
 	}
 	x := expander(p)
 	x.Fence = func(context.Context) error { return errs.NotLeader }
-	n, _, err = x.Remove(t.Context(), deleteevents.Selection{Type: deleteevents.RemoveAll})
-	if n != 0 || !errors.Is(err, errs.NotLeader) {
-		t.Errorf("a node that may not serve: got %d removed, %v; want 0, NotLeader", n, err)
+	result, err = x.Remove(t.Context(), deleteevents.Selection{Type: deleteevents.RemoveAll})
+	if result.Removed != 0 || !errors.Is(err, errs.NotLeader) {
+		t.Errorf("a node that may not serve: got %d removed, %v; want 0, NotLeader", result.Removed, err)
 	}
 	if left := p.Alive(lonetest.Keys("k", 20)...); left != 20 {
 		t.Errorf("got %d objects left, want all 20", left)

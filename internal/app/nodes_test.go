@@ -115,11 +115,11 @@ func TestEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, cl, "x1")
-	if n, err := cl.RemoveByRegex(ctx, "^x", client.Removal{}); n != 1 || err != nil {
+	if n, err := cl.RemoveByRegex(ctx, "^x", client.Removal{}); n.Removed != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	put(t, cl, "y")
-	if n, err := cl.RemoveAll(ctx, client.Removal{}); n != 1 || err != nil {
+	if n, err := cl.RemoveAll(ctx, client.Removal{}); n.Removed != 1 || err != nil {
 		t.Fatal(n, err)
 	}
 	if err := cl.UnmountSegment(ctx, mount(t, cl)); err != nil {

@@ -5,6 +5,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/eviction"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/service"
@@ -71,9 +72,10 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 }
 
 // logRemoval says who has removed many objects.
-func (a *App) logRemoval(r service.RemoveRequest, what, pattern string, removed int, err error) {
+func (a *App) logRemoval(r service.RemoveRequest, what, pattern string, result deleteevents.Result, err error) {
 	const longest = 256
-	line := a.log.Info().Err(err).Str("call", what).Str("from", r.From).Str("tenant", r.Tenant).Bool("force", r.Force).Int("objects", removed)
+	line := a.log.Info().Err(err).Str("call", what).Str("from", r.From).Str("tenant", r.Tenant).Bool("force", r.Force).
+		Int("objects", result.Removed).Int("kept_leased", result.Leased).Int("kept_in_progress", result.InProgress)
 	if pattern != "" {
 		line.Str("pattern", pattern[:min(len(pattern), longest)])
 	}

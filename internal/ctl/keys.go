@@ -151,7 +151,9 @@ does that first, and asks; elsewhere it needs --yes.`,
 		}
 		consequence := fmt.Sprintf("this removes every object whose key contains a match of %q", args[0])
 		return sure.then(cmd, consequence, func() (matches, error) { return f.countMatches(cmd, args[0]) }, func() error {
-			return f.removeMany(cmd, func(ctx context.Context, s *session) (uint64, error) { return s.RemoveByRegex(ctx, args[0], *how) })
+			return f.removeMany(cmd, func(ctx context.Context, s *session) (client.RemovalResult, error) {
+				return s.RemoveByRegex(ctx, args[0], *how)
+			})
 		})
 	}
 	return cmd
@@ -173,7 +175,7 @@ does that first, and asks; elsewhere it needs --yes.`,
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		const consequence = "this removes all objects of the cluster, or of the tenant that --tenant names"
 		return sure.then(cmd, consequence, func() (matches, error) { return f.countAll(cmd) }, func() error {
-			return f.removeMany(cmd, func(ctx context.Context, s *session) (uint64, error) {
+			return f.removeMany(cmd, func(ctx context.Context, s *session) (client.RemovalResult, error) {
 				if f.tenant == "" && !f.Mooncake { // whose call without a tenant is about all of them
 					return s.RemoveAllTenants(ctx, *how)
 				}
@@ -187,16 +189,29 @@ does that first, and asks; elsewhere it needs --yes.`,
 // A removedResult is what removing many objects prints.
 type removedResult struct {
 	term
-	Removed uint64 `json:"removed"`
+	Removed        uint64 `json:"removed"`
+	KeptLeased     uint64 `json:"kept_leased"`
+	KeptInProgress uint64 `json:"kept_in_progress"`
 }
 
-func (f *Flags) removeMany(cmd *cobra.Command, remove func(context.Context, *session) (uint64, error)) error {
+func (r *removedResult) print(w io.Writer) {
+	fmt.Fprintf(w, "removed %s object(s)\n", cli.Count(r.Removed))
+	if r.KeptLeased > 0 {
+		fmt.Fprintf(w, "kept %s object(s) on which readers have leases (--force removes them)\n", cli.Count(r.KeptLeased))
+	}
+	if r.KeptInProgress > 0 {
+		fmt.Fprintf(w, "kept %s object(s) that are being written, copied or moved\n", cli.Count(r.KeptInProgress))
+	}
+}
+
+func (f *Flags) removeMany(cmd *cobra.Command, remove func(context.Context, *session) (client.RemovalResult, error)) error {
 	return f.call(cmd, writer(), func(ctx context.Context, s *session) error {
 		n, err := remove(ctx, s)
 		if err != nil {
 			return err
 		}
-		return f.Print(cmd, removedResult{s.term(), n}, func(w io.Writer) { fmt.Fprintf(w, "removed %s object(s)\n", cli.Count(n)) })
+		result := removedResult{s.term(), n.Removed, n.Leased, n.InProgress}
+		return f.Print(cmd, result, result.print)
 	})
 }
 

@@ -33,6 +33,6 @@ func removeAll(w http.ResponseWriter, r *http.Request, m *service.Master) error 
 	writeJSON(w, http.StatusOK, struct {
 		Success bool `json:"success"`
 		Removed int  `json:"removed_count"`
-	}{true, n})
+	}{true, n.Removed})
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/rpc"
 	"github.com/understudy-store/understudy/internal/service"
@@ -233,7 +234,9 @@ func TestListClients(t *testing.T) {
 func TestMassRemovalsAreReported(t *testing.T) {
 	n, ctx := newNode(t).mount(), t.Context()
 	n.put("a1", "a2", "b")
-	n.master.RemovedMany = func(service.RemoveRequest, string, string, int, error) { t.Error("a removal is logged twice") }
+	n.master.RemovedMany = func(service.RemoveRequest, string, string, deleteevents.Result, error) {
+		t.Error("a removal is logged twice")
+	}
 	if _, err := n.objects.RemoveByRegex(ctx, &pb.RemoveByRegexRequest{Regex: "^a"}); err != nil {
 		t.Fatal(err)
 	}

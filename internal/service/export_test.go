@@ -33,7 +33,7 @@ func (m *Master) FetchBeside(ctx context.Context, client segment.ClientID, do fu
 func (m *Master) EndOverdueTasks(ctx context.Context) { m.endOverdueTasks(ctx, zerolog.Nop()) }
 
 // RemoveMatching is RemoveByRegex with a function for the pattern.
-func (m *Master) RemoveMatching(ctx context.Context, match func(key string) bool) (int, error) {
+func (m *Master) RemoveMatching(ctx context.Context, match func(key string) bool) (deleteevents.Result, error) {
 	return m.removeSelected(ctx, RemoveRequest{}, deleteevents.Selection{Type: deleteevents.RemoveByRegex, Tenant: "default", Pattern: "p", Match: match})
 }
 

@@ -94,7 +94,7 @@ type Master struct {
 	AllocationFailed func(size uint64, asOf metadata.Time)
 	// RemovedMany is called when a removal of many objects has ended, of those that match
 	// a pattern or of all; nil for nothing. It returns soon.
-	RemovedMany func(r RemoveRequest, what, pattern string, removed int, err error)
+	RemovedMany func(r RemoveRequest, what, pattern string, result deleteevents.Result, err error)
 	// Expired is called with the names of a client's segments when it has expired; nil
 	// for nothing. It returns soon.
 	Expired func(ctx context.Context, names []string)

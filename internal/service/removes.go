@@ -71,50 +71,50 @@ func (m *Master) removes(ctx context.Context, op string, r RemoveRequest, keys [
 }
 
 // RemoveByRegex removes the tenant's objects whose keys the pattern is found
-// in. It skips objects that are leased (unless forced) or in progress, waits for
-// those that are being changed or evicted, and returns how many it removed. What
-// was removed before an error stays removed; it is in the count.
-func (m *Master) RemoveByRegex(ctx context.Context, r RemoveRequest, pattern string) (int, error) {
+// in. It keeps objects that are leased (unless forced) or in progress, waits for
+// those that are being changed or evicted, and counts them all. What was removed
+// before an error stays removed; it is in the count.
+func (m *Master) RemoveByRegex(ctx context.Context, r RemoveRequest, pattern string) (deleteevents.Result, error) {
 	if err := m.Fence(ctx); err != nil {
-		return 0, err
+		return deleteevents.Result{}, err
 	}
 	match, err := compile("RemoveByRegex", pattern)
 	if err != nil {
-		return 0, m.Counters.done(OpRemoveByRegex, err)
+		return deleteevents.Result{}, m.Counters.done(OpRemoveByRegex, err)
 	}
-	n, err := m.removeSelected(ctx, r, deleteevents.Selection{
+	result, err := m.removeSelected(ctx, r, deleteevents.Selection{
 		Type: deleteevents.RemoveByRegex, Tenant: r.Tenant, Pattern: pattern, Match: match, Force: r.Force,
 	})
-	return n, m.Counters.done(OpRemoveByRegex, err)
+	return result, m.Counters.done(OpRemoveByRegex, err)
 }
 
 // RemoveAll is RemoveByRegex for every key of a tenant, or of all tenants if
 // the tenant is empty. Owners of SSDs learn by PollRemoveAll that they are to
 // delete their files.
-func (m *Master) RemoveAll(ctx context.Context, r RemoveRequest) (int, error) {
+func (m *Master) RemoveAll(ctx context.Context, r RemoveRequest) (deleteevents.Result, error) {
 	if err := m.Fence(ctx); err != nil {
-		return 0, err
+		return deleteevents.Result{}, err
 	}
-	n, err := m.removeSelected(ctx, r, deleteevents.Selection{Type: deleteevents.RemoveAll, Tenant: r.Tenant, Force: r.Force})
+	result, err := m.removeSelected(ctx, r, deleteevents.Selection{Type: deleteevents.RemoveAll, Tenant: r.Tenant, Force: r.Force})
 	if err == nil {
-		err = partly(n, m.wipeDisks(ctx, r.Tenant))
+		err = partly(result.Removed, m.wipeDisks(ctx, r.Tenant))
 	}
-	return n, m.Counters.done(OpRemoveAll, err)
+	return result, m.Counters.done(OpRemoveAll, err)
 }
 
-func (m *Master) removeSelected(ctx context.Context, r RemoveRequest, s deleteevents.Selection) (int, error) {
+func (m *Master) removeSelected(ctx context.Context, r RemoveRequest, s deleteevents.Selection) (deleteevents.Result, error) {
 	end, err := m.Scans.remove(ctx, s.Type.String())
 	if err != nil {
-		return 0, err
+		return deleteevents.Result{}, err
 	}
 	defer end()
 	x := deleteevents.Expander{Store: m.Store, Queue: m.Queue, Now: m.Now, Fence: m.Fence}
-	n, events, err := x.Remove(ctx, s)
-	m.Counters.Deletes[s.Type].Add(int64(events))
+	result, err := x.Remove(ctx, s)
+	m.Counters.Deletes[s.Type].Add(int64(result.Events))
 	if m.RemovedMany != nil && r.From != "" {
-		m.RemovedMany(r, s.Type.String(), s.Pattern, n, err)
+		m.RemovedMany(r, s.Type.String(), s.Pattern, result, err)
 	}
-	return n, partly(n, err)
+	return result, partly(result.Removed, err)
 }
 
 // partly is the error of a call that changed something before it failed: what

@@ -41,8 +41,8 @@ func TestRemovalThatFailsHalfWay(t *testing.T) {
 	}
 	n, err := f.RemoveAll(t.Context(), service.RemoveRequest{Tenant: metadata.DefaultTenant})
 	want(t, "a removal of which the second event failed", err, errs.Unresolved)
-	if left := f.p.Store.Stats().Objects; n != deleteevents.MaxRemovals || left != int64(objects-n) {
-		t.Errorf("%d were removed, %d are left; want %d of %d removed", n, left, deleteevents.MaxRemovals, objects)
+	if left := f.p.Store.Stats().Objects; n.Removed != deleteevents.MaxRemovals || left != int64(objects-n.Removed) {
+		t.Errorf("%d were removed, %d are left; want %d of %d removed", n.Removed, left, deleteevents.MaxRemovals, objects)
 	}
 	_, err = f.RemoveAll(t.Context(), service.RemoveRequest{Tenant: metadata.DefaultTenant})
 	want(t, "a removal of which no event was written", err, errs.Unavailable)
@@ -146,7 +146,7 @@ func removeAllBesideOthers(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-		removed <- n
+		removed <- n.Removed
 	}()
 	synctest.Wait() // RemoveAll can do no more
 	f.p.Commit(pass.Cutoff)

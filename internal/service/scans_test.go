@@ -51,7 +51,7 @@ func TestScansTakeTurns(t *testing.T) {
 	<-looking
 	soon, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if n, err := f.RemoveByRegex(soon, service.RemoveRequest{Tenant: "default", Force: true}, "a"); errs.KindOf(err) != errs.Unavailable || n != 0 {
+	if n, err := f.RemoveByRegex(soon, service.RemoveRequest{Tenant: "default", Force: true}, "a"); errs.KindOf(err) != errs.Unavailable || n.Removed != 0 {
 		t.Errorf("a removal beside another: got %d, %v; want 0 and UNAVAILABLE_IN_CURRENT_STATUS", n, err)
 	}
 	if keys, _, err := f.Keys(t.Context(), "default", "a", true, service.Page{}); err != nil || len(keys) != 1 {
@@ -61,7 +61,7 @@ func TestScansTakeTurns(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	if n, err := f.RemoveByRegex(t.Context(), service.RemoveRequest{Tenant: "default", Force: true}, "a"); err != nil || n != 1 {
+	if n, err := f.RemoveByRegex(t.Context(), service.RemoveRequest{Tenant: "default", Force: true}, "a"); err != nil || n.Removed != 1 {
 		t.Errorf("after it: got %d, %v; want 1", n, err)
 	}
 }

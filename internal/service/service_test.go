@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/lab/lonetest"
@@ -217,22 +218,22 @@ func TestRegexCalls(t *testing.T) {
 	}
 	// All of a are leased now.
 	n, err := f.RemoveByRegex(ctx, service.RemoveRequest{Tenant: "default"}, "^model/")
-	if err != nil || n != 10 {
-		t.Errorf("removal by regex with leases on model/a: got %d removed, %v; want 10 and no error", n, err)
+	if err != nil || n != (deleteevents.Result{Removed: 10, Leased: 30, Events: 1}) {
+		t.Errorf("removal by regex with leases on model/a: got %+v, %v; want 10 removed, 30 kept and no error", n, err)
 	}
 	n, err = f.RemoveByRegex(ctx, service.RemoveRequest{Tenant: "default", Force: true}, "/a/1")
-	if err != nil || n != 11 {
-		t.Errorf("forced removal by regex: got %d removed, %v; want 11 and no error", n, err)
+	if err != nil || n.Removed != 11 {
+		t.Errorf("forced removal by regex: got %+v, %v; want 11 removed and no error", n, err)
 	}
-	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Tenant: "other", Force: true}); n != 0 || err != nil {
-		t.Errorf("RemoveAll of another tenant: got %d removed, %v; want 0 and no error", n, err)
+	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Tenant: "other", Force: true}); n.Removed != 0 || err != nil {
+		t.Errorf("RemoveAll of another tenant: got %+v, %v; want 0 removed and no error", n, err)
 	}
 	f.put(t, "fresh")
-	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Tenant: "default"}); n != 1 || err != nil {
-		t.Errorf("RemoveAll with leases on the others: got %d removed, %v; want 1 and no error", n, err)
+	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Tenant: "default"}); n.Removed != 1 || err != nil {
+		t.Errorf("RemoveAll with leases on the others: got %+v, %v; want 1 removed and no error", n, err)
 	}
-	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Force: true}); n != 19 || err != nil {
-		t.Errorf("forced RemoveAll: got %d removed, %v; want 19 and no error", n, err)
+	if n, err = f.RemoveAll(ctx, service.RemoveRequest{Force: true}); n.Removed != 19 || err != nil {
+		t.Errorf("forced RemoveAll: got %+v, %v; want 19 removed and no error", n, err)
 	}
 	keys, _, err := f.Keys(ctx, "default", "", false, service.Page{})
 	if err != nil || len(keys) != 0 {

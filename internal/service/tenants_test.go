@@ -144,10 +144,10 @@ func TestCallsOfTenants(t *testing.T) {
 	if err != nil || len(keys) != 2 {
 		t.Errorf("got the keys %v, %v; want those of one tenant", keys, err)
 	}
-	if n, err := f.RemoveByRegex(t.Context(), service.RemoveRequest{Tenant: "red"}, "^a"); n != 2 || err != nil {
+	if n, err := f.RemoveByRegex(t.Context(), service.RemoveRequest{Tenant: "red"}, "^a"); n.Removed != 2 || err != nil {
 		t.Errorf("got %d removed, %v; want 2 of one tenant", n, err)
 	}
-	if n, err := f.RemoveAll(t.Context(), service.RemoveRequest{Tenant: "red", Force: true}); n != 1 || err != nil {
+	if n, err := f.RemoveAll(t.Context(), service.RemoveRequest{Tenant: "red", Force: true}); n.Removed != 1 || err != nil {
 		t.Errorf("got %d removed, %v; want 1 of one tenant", n, err)
 	}
 	if left := f.left(t, "blue", "a1", "a2", "b"); len(left) != 3 {
@@ -157,7 +157,7 @@ func TestCallsOfTenants(t *testing.T) {
 	if err := f.SetQuota(t.Context(), "blue", 0); errs.KindOf(err) != errs.TenantNotEmpty {
 		t.Errorf("the end of a quota in use: got %v, want TenantNotEmpty", err)
 	}
-	if n, err := f.RemoveAll(t.Context(), service.RemoveRequest{Force: true}); n != 3 || err != nil {
+	if n, err := f.RemoveAll(t.Context(), service.RemoveRequest{Force: true}); n.Removed != 3 || err != nil {
 		t.Errorf("got %d removed of all tenants, %v; want 3", n, err)
 	}
 }

@@ -67,7 +67,7 @@ func TestCopiesAndMoves(t *testing.T) {
 	for _, force := range []bool{false, true} {
 		request := service.RemoveRequest{Tenant: "default", Force: force}
 		want(t, "Remove", f.Remove(ctx, request, "k"), errs.ReplicaNotReady)
-		if n, err := f.RemoveByRegex(ctx, request, "^k$"); n != 0 || err != nil {
+		if n, err := f.RemoveByRegex(ctx, request, "^k$"); n.Removed != 0 || err != nil {
 			t.Errorf("RemoveByRegex during a copy: %d, %v; want 0", n, err)
 		}
 	}

@@ -254,12 +254,12 @@ func (d direct) BatchRemove(force bool, keys ...string) []int32 {
 func (d direct) RemoveAll(force bool) int {
 	n, err := d.m.RemoveAll(d.Context(), removal(force))
 	d.must(err)
-	return n
+	return n.Removed
 }
 
 func (d direct) RemoveByRegex(pattern string, force bool) (int, int32) {
 	n, err := d.m.RemoveByRegex(d.Context(), removal(force), pattern)
-	return n, number(err)
+	return n.Removed, number(err)
 }
 
 func (d direct) Clear(client byte, keys ...string) (int, int32) {

@@ -279,7 +279,9 @@ func (w *worker) removeRegex(k *key) error {
 	}
 	force := w.rng.IntN(2) == 0
 	_, err := w.call(k, r, func(ctx context.Context, r *Record) (err error) {
-		r.Count, err = w.client.RemoveByRegex(ctx, pattern, client.Removal{Force: force})
+		var result client.RemovalResult
+		result, err = w.client.RemoveByRegex(ctx, pattern, client.Removal{Force: force})
+		r.Count = result.Removed
 		return err
 	})
 	if errs.KindOf(err) == errs.Unresolved {

@@ -2354,9 +2354,13 @@ type RemoveByRegexResponse struct {
 	// Who answered.
 	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// Objects removed.
-	Removed       uint64 `protobuf:"varint,2,opt,name=removed,proto3" json:"removed,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Removed uint64 `protobuf:"varint,2,opt,name=removed,proto3" json:"removed,omitempty"`
+	// Objects kept, as a reader has a lease; none with force.
+	KeptLeased uint64 `protobuf:"varint,3,opt,name=kept_leased,json=keptLeased,proto3" json:"kept_leased,omitempty"`
+	// Objects kept, as a replica is being written, copied or moved.
+	KeptInProgress uint64 `protobuf:"varint,4,opt,name=kept_in_progress,json=keptInProgress,proto3" json:"kept_in_progress,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RemoveByRegexResponse) Reset() {
@@ -2399,6 +2403,20 @@ func (x *RemoveByRegexResponse) GetHeader() *ResponseHeader {
 func (x *RemoveByRegexResponse) GetRemoved() uint64 {
 	if x != nil {
 		return x.Removed
+	}
+	return 0
+}
+
+func (x *RemoveByRegexResponse) GetKeptLeased() uint64 {
+	if x != nil {
+		return x.KeptLeased
+	}
+	return 0
+}
+
+func (x *RemoveByRegexResponse) GetKeptInProgress() uint64 {
+	if x != nil {
+		return x.KeptInProgress
 	}
 	return 0
 }
@@ -2482,9 +2500,13 @@ type RemoveAllResponse struct {
 	// Who answered.
 	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// Objects removed.
-	Removed       uint64 `protobuf:"varint,2,opt,name=removed,proto3" json:"removed,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Removed uint64 `protobuf:"varint,2,opt,name=removed,proto3" json:"removed,omitempty"`
+	// Objects kept, as a reader has a lease; none with force.
+	KeptLeased uint64 `protobuf:"varint,3,opt,name=kept_leased,json=keptLeased,proto3" json:"kept_leased,omitempty"`
+	// Objects kept, as a replica is being written, copied or moved.
+	KeptInProgress uint64 `protobuf:"varint,4,opt,name=kept_in_progress,json=keptInProgress,proto3" json:"kept_in_progress,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *RemoveAllResponse) Reset() {
@@ -2527,6 +2549,20 @@ func (x *RemoveAllResponse) GetHeader() *ResponseHeader {
 func (x *RemoveAllResponse) GetRemoved() uint64 {
 	if x != nil {
 		return x.Removed
+	}
+	return 0
+}
+
+func (x *RemoveAllResponse) GetKeptLeased() uint64 {
+	if x != nil {
+		return x.KeptLeased
+	}
+	return 0
+}
+
+func (x *RemoveAllResponse) GetKeptInProgress() uint64 {
+	if x != nil {
+		return x.KeptInProgress
 	}
 	return 0
 }
@@ -3131,20 +3167,26 @@ const file_understudy_v1_object_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x02 \x01(\x06R\trequestId\x12\x14\n" +
 	"\x05regex\x18\x03 \x01(\tR\x05regex\x12\x14\n" +
-	"\x05force\x18\x04 \x01(\bR\x05force\"h\n" +
+	"\x05force\x18\x04 \x01(\bR\x05force\"\xb3\x01\n" +
 	"\x15RemoveByRegexResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12\x18\n" +
-	"\aremoved\x18\x02 \x01(\x04R\aremoved\"\x80\x01\n" +
+	"\aremoved\x18\x02 \x01(\x04R\aremoved\x12\x1f\n" +
+	"\vkept_leased\x18\x03 \x01(\x04R\n" +
+	"keptLeased\x12(\n" +
+	"\x10kept_in_progress\x18\x04 \x01(\x04R\x0ekeptInProgress\"\x80\x01\n" +
 	"\x10RemoveAllRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\x06R\trequestId\x12\x14\n" +
 	"\x05force\x18\x03 \x01(\bR\x05force\x12\x1f\n" +
 	"\vall_tenants\x18\x04 \x01(\bR\n" +
-	"allTenants\"d\n" +
+	"allTenants\"\xaf\x01\n" +
 	"\x11RemoveAllResponse\x125\n" +
 	"\x06header\x18\x01 \x01(\v2\x1d.understudy.v1.ResponseHeaderR\x06header\x12\x18\n" +
-	"\aremoved\x18\x02 \x01(\x04R\aremoved\"\xa5\x01\n" +
+	"\aremoved\x18\x02 \x01(\x04R\aremoved\x12\x1f\n" +
+	"\vkept_leased\x18\x03 \x01(\x04R\n" +
+	"keptLeased\x12(\n" +
+	"\x10kept_in_progress\x18\x04 \x01(\x04R\x0ekeptInProgress\"\xa5\x01\n" +
 	"\x18BatchReplicaClearRequest\x12\x16\n" +
 	"\x06tenant\x18\x01 \x01(\tR\x06tenant\x12\x1d\n" +
 	"\n" +

@@ -195,8 +195,8 @@ func batchRemove(c call, a *args) ([]error, error) {
 // that nothing was changed.
 func removeByRegex(c call, a *args) (int64, error) {
 	n, err := c.master.RemoveByRegex(c.counted(), c.massRemoval(a.Force), a.Key)
-	c.order.objects = int64(n)
-	return int64(n), err
+	c.order.objects = int64(n.Removed)
+	return int64(n.Removed), err
 }
 
 // removeAll has a bare count for its result, and so cannot say why it failed: the
@@ -211,7 +211,7 @@ func removeAll(c call, a *args, r *int64) error {
 		c.tenant = ""
 	}
 	n, err := c.master.RemoveAll(c.counted(), c.massRemoval(a.Force))
-	c.order.objects, *r = int64(n), int64(n)
+	c.order.objects, *r = int64(n.Removed), int64(n.Removed)
 	if errs.KindOf(err) == errs.NotLeader { // what was removed makes it Unresolved
 		return errNotServing
 	}

@@ -420,12 +420,16 @@ class RemoveAllRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., request_id: _Optional[int] = ..., force: bool = ..., all_tenants: bool = ...) -> None: ...
 
 class RemoveAllResponse(_message.Message):
-    __slots__ = ["header", "removed"]
+    __slots__ = ["header", "kept_in_progress", "kept_leased", "removed"]
     HEADER_FIELD_NUMBER: _ClassVar[int]
+    KEPT_IN_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    KEPT_LEASED_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     header: _common_pb2.ResponseHeader
+    kept_in_progress: int
+    kept_leased: int
     removed: int
-    def __init__(self, header: _Optional[_Union[_common_pb2.ResponseHeader, _Mapping]] = ..., removed: _Optional[int] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[_common_pb2.ResponseHeader, _Mapping]] = ..., removed: _Optional[int] = ..., kept_leased: _Optional[int] = ..., kept_in_progress: _Optional[int] = ...) -> None: ...
 
 class RemoveByRegexRequest(_message.Message):
     __slots__ = ["force", "regex", "request_id", "tenant"]
@@ -440,12 +444,16 @@ class RemoveByRegexRequest(_message.Message):
     def __init__(self, tenant: _Optional[str] = ..., request_id: _Optional[int] = ..., regex: _Optional[str] = ..., force: bool = ...) -> None: ...
 
 class RemoveByRegexResponse(_message.Message):
-    __slots__ = ["header", "removed"]
+    __slots__ = ["header", "kept_in_progress", "kept_leased", "removed"]
     HEADER_FIELD_NUMBER: _ClassVar[int]
+    KEPT_IN_PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    KEPT_LEASED_FIELD_NUMBER: _ClassVar[int]
     REMOVED_FIELD_NUMBER: _ClassVar[int]
     header: _common_pb2.ResponseHeader
+    kept_in_progress: int
+    kept_leased: int
     removed: int
-    def __init__(self, header: _Optional[_Union[_common_pb2.ResponseHeader, _Mapping]] = ..., removed: _Optional[int] = ...) -> None: ...
+    def __init__(self, header: _Optional[_Union[_common_pb2.ResponseHeader, _Mapping]] = ..., removed: _Optional[int] = ..., kept_leased: _Optional[int] = ..., kept_in_progress: _Optional[int] = ...) -> None: ...
 
 class RemoveRequest(_message.Message):
     __slots__ = ["force", "key", "request_id", "tenant"]
