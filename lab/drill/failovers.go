@@ -124,6 +124,7 @@ func (e *Env) handedOver(failed int) {
 // stopPrimary stops it and lets it go on: for less than its serve window, which nobody
 // may notice, for three failover times and for three sessions.
 func stopPrimary(ctx context.Context, e *Env) {
+	defer e.boundTakeovers()
 	lengths := []time.Duration{3 * e.SessionTTL, 3 * e.Failover, 200 * time.Millisecond}
 	e.rounds(ctx, episode{work: &work{}}, func(ctx context.Context) {
 		p := e.working(ctx)
@@ -192,7 +193,10 @@ func (e *Env) partings() []parting {
 }
 
 // partPrimaryFromEtcd takes etcd away from the primary; clients still reach it.
-func partPrimaryFromEtcd(ctx context.Context, e *Env) { e.part(ctx, e.partings()) }
+func partPrimaryFromEtcd(ctx context.Context, e *Env) {
+	defer e.boundTakeovers()
+	e.part(ctx, e.partings())
+}
 
 // losePackets loses what goes to and from the primary, without a reset.
 func losePackets(ctx context.Context, e *Env) {
