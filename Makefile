@@ -28,8 +28,9 @@ bench: ## compare two runs with: $(TOOL) benchstat old new
 
 FUZZTIME ?= 30s
 fuzz: ## every fuzz target for FUZZTIME; what they find goes to testdata/fuzz of its package
-	@grep -r --include='*_test.go' '^func Fuzz' . | sed 's|/[^/]*:func| |; s|(.*||' | sort | while read -r package target; do \
-		go test $$package -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=20x </dev/null || exit 1; done
+	@grep -r --include='*_test.go' '^func Fuzz' . | sed 's|/[^/]*:func| |; s|(.*||' | sort | { failed=; while read -r package target; do \
+		go test $$package -run='^$$' -fuzz="^$$target\$$" -fuzztime=$(FUZZTIME) -fuzzminimizetime=20x </dev/null || failed="$$failed $$package:$$target"; done; \
+		test -z "$$failed" || { echo "failed:$$failed"; exit 1; }; }
 
 demo:
 	go run ./cmd/lab demo
