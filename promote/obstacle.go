@@ -134,10 +134,11 @@ func (f facts) lost() *Obstacle {
 		o.Help = fmt.Sprintf("start the node that was the primary since; or found the journal anew from this one, without what that one acknowledged: masterctl refound --from %s", f.id)
 	case f.loss.Err.Foreign:
 		o.Help = decide(f.id)
-	case f.failed != nil:
-		o.Reason += ": " + f.failed.Error()
 	default:
-		o.Help = fmt.Sprintf("wait: the complete node that holds most founds the journal anew; if none does: masterctl refound --from %s", f.id)
+		if f.failed != nil {
+			o.Reason += ": " + f.failed.Error()
+		}
+		o.Help = fmt.Sprintf("wait: the complete node that holds most founds the journal anew, if it reaches etcd; if none does: masterctl refound --from %s", f.id)
 	}
 	return o
 }

@@ -48,7 +48,7 @@ func TestObstacles(t *testing.T) {
 		"another's etcd full":      {facts{role: Standby, failed: full, owner: "a"}, EtcdFull, "NOSPACE", "wait until a"},
 		"etcd corrupt":             {facts{role: Standby, failed: rpctypes.ErrCorrupt}, EtcdCorrupt, "CORRUPT", "etcdctl alarm list"},
 		"journal lost":             {facts{role: Standby, loss: lost(false, false), id: "a"}, JournalLost, "the cause", "masterctl refound --from a"},
-		"journal lost, others":     {facts{role: Standby, loss: lost(false, false), failed: errors.New("b is to found it")}, JournalLost, "b is to found it", ""},
+		"journal lost, others":     {facts{role: Standby, loss: lost(false, false), failed: errors.New("b is to found it"), id: "a"}, JournalLost, "b is to found it", "masterctl refound --from a"},
 		"a newer head":             {facts{role: Standby, loss: lost(true, false)}, JournalLost, "the cause", "upgrade"},
 		"a foreign head":           {facts{role: Standby, loss: lost(false, true), id: "a"}, JournalLost, "the cause", "move its state directory away"},
 		"a foreign head, serving":  {facts: facts{role: Standby, leader: serving, loss: lost(false, true)}},

@@ -8,51 +8,12 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote/follower"
 )
-
-// A Standing is what a node says of itself when another one asks it directly.
-type Standing struct {
-	ID       string
-	Role     Role
-	History  journal.History // that its state comes from
-	Position metadata.Position
-	Complete bool // the state is all that the history said up to the position
-	// Restored says that the state comes from a file instead: more may have been
-	// acknowledged.
-	Restored bool
-	// Forked says that another primary went on from less than the state holds. No election
-	// and no founding awaits what it has; an order names it.
-	Forked bool
-	// Unread says that the node holds no state, and has state files that it could not
-	// read, or has just started and may read some yet: that is no answer.
-	Unread bool
-}
-
-// ahead reports whether a node, rather than another, founds the journal anew: the
-// one that holds more of it, did not restart, or has the smaller id.
-func (s Standing) ahead(o Standing) bool {
-	switch a, b := s.Position, o.Position; {
-	case a.Term != b.Term:
-		return a.Term > b.Term
-	case a.Seq != b.Seq:
-		return a.Seq > b.Seq
-	}
-	if s.Complete != o.Complete {
-		return s.Complete
-	}
-	return s.ID < o.ID
-}
-
-// level reports whether a node and another one hold the same of a journal.
-func (s Standing) level(o Standing) bool {
-	return s.Position.Term == o.Position.Term && s.Position.Seq == o.Position.Seq && s.Complete == o.Complete
-}
 
 // A founding says how a journal that was lost was founded anew.
 type founding struct {
@@ -89,8 +50,6 @@ const (
 	// silentShare is the part of the terms that are left which a node passes over for nodes
 	// that may have been elected since, and do not answer: one in so many, 127 at first.
 	silentShare = 8192
-	// askTimeout bounds how long a node that is asked may take.
-	askTimeout = 3 * time.Second
 )
 
 // refound founds the lost journal anew from this node's state, if no other node holds
@@ -112,45 +71,35 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower, seen scene) (*
 	case loss.Err.Forked: // what was acknowledged since is not held here
 		return nil, nil
 	}
-	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: st.Complete, Restored: st.File != ""}
-	known, primary := n.companions.known().At, n.lastPrimary(at.Head)
+	known := n.companions.known().At
 	for _, other := range seen.nodes {
 		if other.ID != n.ID && other.Lost != "" && !other.Foreign {
 			known[other.ID] = other.RPC
 		}
 	}
-	answers, here, lived, waited := n.ask(ctx, known), false, st.Complete, n.Clock()-loss.Since
-	term := max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.electedTerm(), n.forgotten(at.Head, seen.nodes))
-	for _, s := range answers {
-		term = max(term, s.Position.Term)
-		ours := (s.Complete || s.Restored) && s.Position.Seq > 0 && s.History.Is(self.History)
-		lived = lived || ours && s.Complete
-		here = here || ours && s.Complete && s.ID == primary
-		others := s.ahead(self) && !(seen.pause.there && primary == n.ID && s.level(self))
-		switch {
-		case s.Role == Primary && s.History.Is(self.History):
-			return nil, fmt.Errorf("%s still commits to the journal that this node finds lost", s.ID)
-		case s.Complete && s.Position.Seq > 0 && !s.History.Is(self.History) && s.Position.Term > self.Position.Term:
-			// Terms of a journal that was founded anew are far above those before it.
-			return nil, fmt.Errorf("%s holds a later journal, at sequence %d of term %d", s.ID, s.Position.Seq, s.Position.Term)
-		case ours && others && (s.Complete || waited < 2*n.RefoundWait): // a restored one may not know this node
-			return nil, fmt.Errorf("%s is to found the journal anew, at sequence %d of term %d", s.ID, s.Position.Seq, s.Position.Term)
-		}
+	answers := n.ask(ctx, known)
+	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: st.Complete, Restored: st.File != ""}
+	q := inquiry{
+		self: self, primary: n.lastPrimary(at.Head), paused: seen.pause.there, late: n.Clock()-loss.Since >= 2*n.RefoundWait, lived: st.Complete,
+		term: max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.electedTerm(), n.forgotten(at.Head, seen.nodes)),
 	}
-	if len(answers) < len(known) && waited < n.RefoundWait {
+	if err := q.take(answers); err != nil {
+		return nil, err
+	}
+	if len(answers) < len(known) && n.Clock()-loss.Since < n.RefoundWait {
 		return nil, nil
 	}
 	switch {
-	case !lived:
+	case !q.lived:
 		return nil, n.holdsFile(st, loss.Err.Cause)
-	case seen.pause.there && primary != n.ID:
+	case seen.pause.there && q.primary != n.ID:
 		return nil, seen.pause.obstacle("the journal is lost: " + loss.Err.Cause)
 	}
 	founded := &founding{cause: loss.Err.Cause, by: "the state of " + n.ID, at: self.Position.Seq, file: self.Restored}
-	if primary != n.ID && !here {
-		founded.absent = primary
+	if q.primary != n.ID && !q.here {
+		founded.absent = q.primary
 	}
-	return n.found(ctx, f, grounds{store: store, at: at, head: loss.Found.Cursor, learned: loss.Since}, term+foundingTerms, founded)
+	return n.found(ctx, f, grounds{store: store, at: at, head: loss.Found.Cursor, learned: loss.Since}, q.term+foundingTerms, founded)
 }
 
 // lastPrimary returns which node was elected last, as far as this node knows. Where its
@@ -299,19 +248,6 @@ func (n *Node) forgotten(head journal.Head, registered []NodeInfo) (term metadat
 	return term
 }
 
-// holdsMore reports whether a node holds more than the journal in etcd with a head: more
-// of it, or a history that was founded since, whose terms are far above.
-func (s Standing) holdsMore(head journal.Head) bool {
-	p := s.Position
-	switch {
-	case !s.Complete && !s.Restored || p.Seq == 0, s.Forked:
-		return false
-	case s.History.Is(head.History):
-		return p.Term > head.Term || p.Term == head.Term && p.Seq > head.Seq
-	}
-	return p.Term >= head.Term+foundingTerms
-}
-
 // startOver begins an empty term in place of a head that nobody can read, if an
 // operator allowed that and no node holds the state. Terms go on above any that was
 // recorded.
@@ -360,30 +296,6 @@ func (n *Node) foundEmpty(ctx context.Context, c *candidate) error {
 		return fmt.Errorf("founding an empty journal: %w", err)
 	}
 	return nil
-}
-
-// ask asks nodes at once what they hold, and returns the answers by id. A node that cannot
-// read its state files does not know: it counts as one that does not answer.
-func (n *Node) ask(ctx context.Context, nodes map[string]string) map[string]Standing {
-	ctx, cancel := context.WithTimeout(ctx, askTimeout)
-	defer cancel()
-	var mu sync.Mutex
-	answers := make(map[string]Standing)
-	var asks sync.WaitGroup
-	for id, address := range nodes {
-		asks.Go(func() {
-			s, err := n.Peers.Standing(ctx, address)
-			if err != nil || s.ID != id || s.Unread {
-				n.Log.Debug().Err(err).Str("peer", id).Bool("unread", s.Unread).Msg("no answer from a node that may hold the journal's state")
-				return
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			answers[id] = s
-		})
-	}
-	asks.Wait()
-	return answers
 }
 
 // grounds are what a journal is founded anew from, and in place of what.

@@ -427,3 +427,26 @@ func TestWipedEtcdWithRevisionsAhead(t *testing.T) {
 	first.end()
 	w.serving(second).has(append(keys("k", 5), "new")...)
 }
+
+// The node that would found the journal anew holds as much as another one, and cannot reach
+// etcd: after a while the other one founds it.
+func TestANodeWithoutEtcdIsNotWaitedForByItsEqual(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	impatient := func(c *promote.Config) { c.RefoundWait = 500 * time.Millisecond }
+	a := w.start("a", impatient)
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b := w.start("b", impatient)
+	w.promotable(b)
+	w.know(a, b)
+	a.wire.cut() // others still reach it
+	waitFor(t, "b to have what a has", func() bool { return b.Status().Position.Seq >= a.Status().Position.Seq })
+	etcd.Wipe()
+	now := w.founder(b)
+	now.has(keys("k", 5)...)
+	now.put("new")
+	a.wire.heal()
+	w.follows(now, a)
+}

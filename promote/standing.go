@@ -1,0 +1,137 @@
+package promote
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Standing is what a node says of itself when another one asks it directly.
+type Standing struct {
+	ID       string
+	Role     Role
+	History  journal.History // that its state comes from
+	Position metadata.Position
+	Complete bool // the state is all that the history said up to the position
+	// Restored says that the state comes from a file instead: more may have been
+	// acknowledged.
+	Restored bool
+	// Forked says that another primary went on from less than the state holds. No election
+	// and no founding awaits what it has; an order names it.
+	Forked bool
+	// Unread says that the node holds no state, and has state files that it could not
+	// read, or has just started and may read some yet: that is no answer.
+	Unread bool
+}
+
+// ahead reports whether a node, rather than another, founds the journal anew: the
+// one that holds more of it, did not restart, or has the smaller id.
+func (s Standing) ahead(o Standing) bool {
+	switch a, b := s.Position, o.Position; {
+	case a.Term != b.Term:
+		return a.Term > b.Term
+	case a.Seq != b.Seq:
+		return a.Seq > b.Seq
+	}
+	if s.Complete != o.Complete {
+		return s.Complete
+	}
+	return s.ID < o.ID
+}
+
+// level reports whether a node and another one hold the same of a journal.
+func (s Standing) level(o Standing) bool {
+	return s.Position.Term == o.Position.Term && s.Position.Seq == o.Position.Seq && s.Complete == o.Complete
+}
+
+// holdsMore reports whether a node holds more than the journal in etcd with a head: more
+// of it, or a history that was founded since, whose terms are far above.
+func (s Standing) holdsMore(head journal.Head) bool {
+	p := s.Position
+	switch {
+	case !s.Complete && !s.Restored || p.Seq == 0, s.Forked:
+		return false
+	case s.History.Is(head.History):
+		return p.Term > head.Term || p.Term == head.Term && p.Seq > head.Seq
+	}
+	return p.Term >= head.Term+foundingTerms
+}
+
+// askTimeout bounds how long a node that is asked may take.
+const askTimeout = 3 * time.Second
+
+// ask asks nodes at once what they hold, and returns the answers by id. A node that cannot
+// read its state files does not know: it counts as one that does not answer.
+func (n *Node) ask(ctx context.Context, nodes map[string]string) map[string]Standing {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var mu sync.Mutex
+	answers := make(map[string]Standing)
+	var asks sync.WaitGroup
+	for id, address := range nodes {
+		asks.Go(func() {
+			s, err := n.Peers.Standing(ctx, address)
+			if err != nil || s.ID != id || s.Unread {
+				n.Log.Debug().Err(err).Str("peer", id).Bool("unread", s.Unread).Msg("no answer from a node that may hold the journal's state")
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			answers[id] = s
+		})
+	}
+	asks.Wait()
+	return answers
+}
+
+// An inquiry is what a node that finds the journal lost has learned of others. Its fields
+// begin as far as the node knows by itself.
+type inquiry struct {
+	self    Standing
+	primary string // id of the last one
+	paused  bool   // automatic takeover
+	// late says that the others have had their time: the node waits no longer for one that
+	// holds no more than itself, or may not know it.
+	late  bool
+	term  metadata.Term // the last one that any node has seen
+	lived bool          // a node that has the state did not restart
+	here  bool          // the last primary is among those
+}
+
+// take takes in the answers of other nodes. It returns an error if one of them stops this
+// node from founding the journal anew.
+func (q *inquiry) take(answers map[string]Standing) error {
+	for _, s := range answers {
+		q.term = max(q.term, s.Position.Term)
+		ours := (s.Complete || s.Restored) && s.Position.Seq > 0 && s.History.Is(q.self.History)
+		q.lived = q.lived || ours && s.Complete
+		q.here = q.here || ours && s.Complete && s.ID == q.primary
+		switch {
+		case s.Role == Primary && s.History.Is(q.self.History):
+			return fmt.Errorf("%s still commits to the journal that this node finds lost", s.ID)
+		case s.Complete && s.Position.Seq > 0 && !s.History.Is(q.self.History) && s.Position.Term > q.self.Position.Term:
+			// Terms of a journal that was founded anew are far above those before it.
+			return fmt.Errorf("%s holds a later journal, at sequence %d of term %d", s.ID, s.Position.Seq, s.Position.Term)
+		case ours && q.leavesTo(s):
+			return fmt.Errorf("%s is to found the journal anew, at sequence %d of term %d", s.ID, s.Position.Seq, s.Position.Term)
+		}
+	}
+	return nil
+}
+
+// leavesTo reports whether another node, which has the state too, is to found the journal
+// anew. One that holds no more may be unable to: nothing is lost if this node does it
+// later, and of two that try at once one fails.
+func (q *inquiry) leavesTo(s Standing) bool {
+	switch {
+	case !s.ahead(q.self), q.paused && q.primary == q.self.ID && s.level(q.self):
+		return false
+	case !s.Complete, s.level(q.self): // a restored one may not know this node
+		return !q.late
+	}
+	return true
+}
