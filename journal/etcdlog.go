@@ -72,12 +72,12 @@ func NewCursor(head Head, revision int64, value string) Cursor { return Cursor{h
 func (c Cursor) Value() string { return c.value }
 
 // NewEtcdLog returns a log that goes on behind a head that was read, with the
-// right of an election. Records live at least as long
-// as eventsTTL, as measured by the clock.
+// right of an election. Records live at least as long as eventsTTL, as measured by the
+// clock, and a day where no Trimmer deletes them.
 func NewEtcdLog(client *clientv3.Client, layout Layout, election Election, behind Cursor, eventsTTL time.Duration, clk clock.Clock) *EtcdLog {
 	l := &EtcdLog{
 		client: client, layout: layout, election: election, clock: clk,
-		leases: &eventLeases{client: client, ttl: eventsTTL, clock: clk},
+		leases: &eventLeases{client: client, ttl: max(eventsTTL, recordsLive), clock: clk},
 	}
 	l.advance(behind)
 	return l
@@ -398,36 +398,42 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// eventLeases gives records their lease in etcd: all records of one second
-// share one, as etcd advises for keys of one TTL. Records thus live between
-// the TTL and one second more, and spareLease.
+// eventLeases gives records their lease in etcd: all records of one minute share one, as
+// etcd advises for keys of one TTL. A lease is for keys that no primary deletes: see Trimmer.
 type eventLeases struct {
 	client  *clientv3.Client
-	ttl     time.Duration
+	ttl     time.Duration // of records at least
 	clock   clock.Clock
 	id      clientv3.LeaseID
 	granted time.Duration // by the clock
 }
 
-// spareLease is how much longer a lease lives than it must. For so long it serves on
-// when etcd does not grant the next one at once, as while it elects a leader.
-const spareLease = 4 * time.Second
+const (
+	// recordsLive is how long records live at least for which no primary cares: so long all
+	// nodes may be away, and still go on from their state files.
+	recordsLive = 24 * time.Hour
+	// leaseShare is how long records get the same lease.
+	leaseShare = time.Minute
+	// spareLease is how much longer a lease lives than it must. For so long it serves on
+	// when etcd does not grant the next one at once, as while it elects a leader.
+	spareLease = 4 * time.Second
+)
 
 // current returns the lease for records written now.
 func (l *eventLeases) current(ctx context.Context) (clientv3.LeaseID, error) {
 	granted := l.clock()
 	age, patience := granted-l.granted, AttemptTimeout
 	switch {
-	case l.id != 0 && age < time.Second:
+	case l.id != 0 && age < leaseShare:
 		return l.id, nil
-	case l.id != 0 && age < spareLease:
+	case l.id != 0 && age < leaseShare+spareLease:
 		patience = resendAfter
 	default:
 		l.id = 0
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	resp, err := l.client.Grant(ctx, int64((l.ttl+spareLease+2*time.Second-1)/time.Second))
+	resp, err := l.client.Grant(ctx, int64((l.ttl+leaseShare+spareLease+time.Second-1)/time.Second))
 	switch {
 	case err == nil:
 		l.id, l.granted = resp.ID, granted

@@ -368,6 +368,7 @@ func TestTheRecordsLeaseIsRenewed(t *testing.T) {
 	p.mustPut("after the lease went")
 }
 
+// Records that no primary deletes expire, but only after a day: so long all nodes may be away.
 func TestRecordsExpire(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	client := etcd.Client(t)
@@ -377,8 +378,8 @@ func TestRecordsExpire(t *testing.T) {
 		t.Fatalf("record of the mount: %+v, %v", resp, err)
 	}
 	ttl, err := client.TimeToLive(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease))
-	if err != nil || ttl.GrantedTTL < 10 || ttl.GrantedTTL > 11 {
-		t.Errorf("granted TTL %d s for an events TTL of 5 s: %v", ttl.GrantedTTL, err)
+	if day := int64(24 * time.Hour / time.Second); err != nil || ttl.GrantedTTL < day || ttl.GrantedTTL > day+100 {
+		t.Errorf("granted TTL %d s, want a day and little more: %v", ttl.GrantedTTL, err)
 	}
 }
 

@@ -242,6 +242,104 @@ func TestFileBehindACompaction(t *testing.T) {
 	a.keepsItsFile(5, "(compacted)")
 }
 
+// expired waits until etcd has ended the lease of a record that lives for as long as
+// --events-ttl, and is written now.
+func expired(t *testing.T, etcd *etcdtest.Cluster, ttl time.Duration) {
+	t.Helper()
+	client := etcd.Client(t)
+	lease, err := client.Grant(t.Context(), int64((ttl+10*time.Second)/time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const key = "/probe"
+	do(t, etcd, clientv3.OpPut(key, "", clientv3.WithLease(lease.ID)))
+	waitFor(t, "the end of a lease", func() bool {
+		resp, err := client.Get(t.Context(), key)
+		return err == nil && len(resp.Kvs) == 0
+	})
+}
+
+// An etcd that compacts itself goes on with that while all nodes are down. What their files
+// lack is in records, which live until the files cover them, and not only for --events-ttl.
+func TestRestartBehindAnEtcdThatCompactsItself(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	dirs := map[string]string{"a": t.TempDir(), "b": t.TempDir()}
+	external := func(c *promote.Config) { c.Compact, c.EventsTTL = false, time.Second }
+	a := w.start("a", stateIn(dirs["a"], time.Hour), external)
+	w.serving(a).mount()
+	a.put(keys("k", 20)...)
+	b := w.start("b", stateIn(dirs["b"], time.Hour), external)
+	w.promotable(b)
+	for _, n := range []*node{a, b} {
+		waitFor(t, "the first file of "+n.id, func() bool { return n.Status().Saving.Saves > 0 })
+	}
+	for id, dir := range dirs {
+		dirs[id] = copied(t, dir)
+	}
+	a.put(keys("l", 20)...) // behind the files
+	for _, n := range []*node{b, a} {
+		n.wire.cut()
+		n.end()
+	}
+	expired(t, etcd, time.Second)
+	do(t, etcd, clientv3.OpPut("/other", ""))
+	resp, err := etcd.Client(t).Get(t.Context(), layout.Head())
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd.Compact(t, resp.Header.Revision)
+	a, b = w.start("a", stateIn(dirs["a"], time.Hour), external), w.start("b", stateIn(dirs["b"], time.Hour), external)
+	primary := w.serving(a, b)
+	primary.has(append(keys("k", 20), keys("l", 20)...)...)
+	for _, n := range []*node{a, b} {
+		w.promotable(n)
+		if loads := n.Status().Loads; len(loads) > 0 {
+			t.Errorf("%s loaded snapshots %v, want none: the records stand", n.id, loads)
+		}
+		if n != primary {
+			w.equal(primary, n)
+		}
+	}
+}
+
+// A file from which the records lead on, if not etcd's history, is as good as before. When
+// they are gone as well, the next one is due at once.
+func TestFileFromWhichRecordsLeadOn(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a", stateIn(t.TempDir(), time.Hour), func(c *promote.Config) { c.Compact = false })
+	w.serving(a).mount()
+	looks := func() {
+		t.Helper()
+		for range 3 {
+			at := a.Status().Position.Seq // beats go on
+			until := time.Now().Add(1100 * time.Millisecond)
+			waitFor(t, "a second", func() bool { return a.Status().Position.Seq > at && time.Now().After(until) })
+		}
+	}
+	compact := func() {
+		t.Helper()
+		resp, err := etcd.Client(t).Get(t.Context(), layout.Head())
+		if err != nil {
+			t.Fatal(err)
+		}
+		etcd.Compact(t, resp.Header.Revision)
+	}
+	a.put(keys("k", 5)...)
+	looks()
+	file := a.Status().Saving
+	compact()
+	looks()
+	if s := a.Status().Saving; !s.Restorable || s.Saves != file.Saves {
+		t.Errorf("behind a compaction: %+v, want that it is restorable, as %+v", s, file)
+	}
+	do(t, etcd, clientv3.OpDelete(layout.Records(metadata.ObjectEvents), clientv3.WithPrefix()))
+	waitFor(t, "the next file", func() bool { return a.Status().Saving.Saves > file.Saves })
+}
+
 // A node that restarts from its file while etcd is wiped asks the node that lives, which
 // it remembers: that one founds the journal anew, or this one if its file has more.
 func TestFileBesideALivingNode(t *testing.T) {

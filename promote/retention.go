@@ -3,6 +3,7 @@ package promote
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
 	"strings"
 	"time"
@@ -10,13 +11,15 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
 )
 
-// A retention keeps the journal's history back to the newest state file of every node,
-// so that a node that restarts can go on from its own.
+// A retention keeps the journal, its history and its records, back to the newest state file
+// of every node, so that a node that restarts can go on from its own.
 type retention struct {
 	node   *Node
 	from   int64                    // revision from which history is kept, as read last; 0 for all
+	seq    metadata.Seq             // behind which records are kept, as read last
 	absent map[string]time.Duration // since when, by the clock, nodes are not registered
 }
 
@@ -91,6 +94,14 @@ func (r *retention) keepFrom(ctx context.Context) int64 {
 	return r.from
 }
 
+// covered returns up to which sequence no state file needs records.
+func (r *retention) covered(ctx context.Context) (metadata.Seq, error) {
+	if err := r.look(ctx); err != nil {
+		return 0, fmt.Errorf("reading the positions of state files: %w", err)
+	}
+	return r.seq, nil
+}
+
 func (r *retention) look(ctx context.Context) error {
 	n := r.node
 	attempt, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
@@ -103,7 +114,7 @@ func (r *retention) look(ctx context.Context) error {
 	for _, node := range nodesOf(resp.Responses[0].GetResponseRange().Kvs) {
 		registered[node.ID] = true
 	}
-	from := int64(math.MaxInt64)
+	from, seq, tip := int64(math.MaxInt64), metadata.Seq(math.MaxInt64), n.tip().Head
 	for _, kv := range resp.Responses[1].GetResponseRange().Kvs {
 		var file savedFile
 		id := strings.TrimPrefix(string(kv.Key), n.Layout.Saved())
@@ -111,9 +122,12 @@ func (r *retention) look(ctx context.Context) error {
 			_, _ = n.Client.Delete(attempt, string(kv.Key)) // tried again the next time
 			continue
 		}
-		from = min(from, file.Revision)
+		if file.Bytes > 0 && journal.RecordBytes(journal.Head{Seq: file.Seq, Bytes: file.Bytes}, tip) > n.MaxJournalBytes {
+			continue // the bound has cut off what leads on from it
+		}
+		from, seq = min(from, file.Revision), min(seq, file.Seq)
 	}
-	r.from = from
+	r.from, r.seq = from, seq
 	return nil
 }
 

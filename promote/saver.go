@@ -28,6 +28,7 @@ type saver struct {
 	files  chan struct{}  // has an element while a state file is written or read
 	notes  chan struct{}  // has an element while what the node remembers is written
 	memory chan []byte    // what is to be remembered next
+	trail  trail          // for leadsOn alone
 
 	mu       sync.Mutex      // guards all below
 	kept     []byte          // what is remembered
@@ -263,14 +264,14 @@ func (s *saver) due(ctx context.Context, of *statefile.Source) bool {
 	case now-since >= n.StateSaveInterval && at.Head.Bytes != saved.Head.Bytes, now-since >= idleSaves*n.StateSaveInterval:
 		return true
 	}
-	why, err := n.reader().Continues(ctx, saved)
+	leads, err := s.leadsOn(ctx, saved, at)
 	if err != nil {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.followed = why == nil
-	return why != nil && saved != at // a journal that is lost does not go on from a newer file either
+	s.followed = leads
+	return !leads && saved != at // a journal that is lost does not go on from a newer file either
 }
 
 // overUnread reports whether a state with nothing in it would become the newest file,
@@ -342,13 +343,14 @@ func (s *saver) fail(err error) {
 type savedFile struct {
 	Seq      metadata.Seq `json:"sequence"`
 	Revision int64        `json:"revision"`
+	Bytes    int64        `json:"bytes,omitempty"` // of the head there; 0 if not known
 }
 
 // publish says in etcd where the newest file leads, so that the journal is kept from
 // there. If that fails, more of it is kept.
 func (s *saver) publish(ctx context.Context, at journal.Cursor) {
 	n := s.node
-	value, err := json.Marshal(savedFile{at.Head.Seq, at.Revision})
+	value, err := json.Marshal(savedFile{at.Head.Seq, at.Revision, at.Head.Bytes})
 	if err != nil {
 		return
 	}

@@ -87,6 +87,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	keeping.Go(func() { t.keepPace(running) })
 	keeping.Go(func() { t.watchRight(running) })
 	keeping.Go(func() { n.companions.run(running, n, func() (journal.Cursor, int) { return t.log.Tip(), 0 }) })
+	keeping.Go(func() { t.trimmer().Run(running) })
 	if n.Compact && !n.makesSpace() {
 		keeping.Go(func() { _ = n.maintain(running) })
 	}
@@ -122,6 +123,14 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 		return nil, journal.Cursor{}
 	}
 	return t.Store, tip
+}
+
+// trimmer deletes the records that no state file needs any more.
+func (t *Term) trimmer() *journal.Trimmer {
+	n := t.node
+	return &journal.Trimmer{
+		Journal: t.log, Clock: n.Clock, Log: n.journalLog, Keep: n.EventsTTL, Covered: newRetention(n).covered, MaxBytes: n.MaxJournalBytes,
+	}
 }
 
 // tried takes note of how a call for a commit went.

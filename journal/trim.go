@@ -1,0 +1,151 @@
+package journal
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A Trimmer deletes the records of the journal that nobody needs any more, for as long as
+// one node is elected: those that are older than Keep and covered by the nodes' state files,
+// and the oldest ones beyond MaxBytes whatever needs them. It never deletes others: their
+// leases outlive the absence of all nodes, so that these can go on from their files although
+// etcd has compacted its history.
+type Trimmer struct {
+	Journal *EtcdLog // of the elected node: a deposed one deletes nothing
+	Clock   clock.Clock
+	Log     *slog.Logger
+	Keep    time.Duration // --events-ttl
+	// Covered returns up to which sequence no state file needs records.
+	Covered  func(ctx context.Context) (metadata.Seq, error)
+	MaxBytes int64 // of the records that stand, as of RecordBytes
+
+	marks []mark       // of commits that moved the bytes, the oldest first
+	bytes int64        // at the newest mark so far
+	begun bool         // there was one: the first stands for all records of terms before
+	done  metadata.Seq // up to which no record stands
+}
+
+const (
+	// trimEvery is how often records are looked for that may go.
+	trimEvery = time.Second
+	// trimSlice is how many commits lose their records in one transaction: commits wait for it.
+	trimSlice = 64
+	// trimRest is how many times as long as the deletion of a slice the pause behind it is, so
+	// that etcd has most of its time for commits, however slow it is; between minTrimRest and
+	// maxTrimRest.
+	trimRest    = 4
+	minTrimRest = 10 * time.Millisecond
+	maxTrimRest = time.Second
+)
+
+// RecordBytes is about what etcd holds of the records between two heads: their bytes, and
+// what a key takes besides.
+func RecordBytes(from, to Head) int64 {
+	return to.Bytes - from.Bytes + int64(to.Seq-from.Seq)*revisionBytes
+}
+
+// Run deletes records until the context ends. Errors are logged and tried again.
+func (t *Trimmer) Run(ctx context.Context) {
+	for clock.Sleep(ctx, trimEvery) == nil {
+		if err := t.step(ctx); err != nil && ctx.Err() == nil {
+			t.Log.Warn("deleting records of the journal failed, it will be tried again", "error", err)
+		}
+	}
+}
+
+// step notes where the journal is, and deletes what may go. It asks etcd nothing while no
+// record is old enough.
+func (t *Trimmer) step(ctx context.Context) error {
+	now, tip := t.Clock(), t.Journal.Tip()
+	if !t.begun || tip.Head.Bytes != t.bytes {
+		t.marks = append(t.marks, mark{now, tip})
+		t.begun, t.bytes = true, tip.Head.Bytes
+	}
+	var old, much metadata.Seq
+	for _, m := range t.marks {
+		if now-m.at >= t.Keep {
+			old = m.tip.Head.Seq
+		}
+		if RecordBytes(m.tip.Head, tip.Head) > t.MaxBytes {
+			much = m.tip.Head.Seq
+		}
+	}
+	if old > t.done {
+		covered, err := t.Covered(ctx)
+		if err != nil {
+			return err
+		}
+		old = min(old, covered)
+	}
+	to := max(old, much)
+	if to <= t.done {
+		return nil
+	}
+	if err := t.trim(ctx, to); err != nil {
+		return err
+	}
+	for len(t.marks) > 0 && t.marks[0].tip.Head.Seq <= to {
+		t.marks = t.marks[1:]
+	}
+	return nil
+}
+
+// trim deletes the records up to a sequence, the oldest first, in slices.
+func (t *Trimmer) trim(ctx context.Context, to metadata.Seq) error {
+	l := t.Journal
+	reader := &Reader{Client: l.client, Layout: l.layout}
+	for t.done < to {
+		first, err := t.oldest(ctx, reader)
+		if err != nil {
+			return err
+		}
+		if first > to {
+			t.done = to
+			return nil
+		}
+		through := min(first+trimSlice-1, to)
+		begun := t.Clock()
+		if err := t.deleteSlice(ctx, first, through); err != nil {
+			return err
+		}
+		t.done = through
+		rest := min(max(minTrimRest, trimRest*(t.Clock()-begun)), maxTrimRest)
+		if err := clock.Sleep(ctx, rest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Trimmer) oldest(ctx context.Context, reader *Reader) (metadata.Seq, error) {
+	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel()
+	return reader.Oldest(ctx, t.done+1)
+}
+
+// deleteSlice deletes the records of some commits, if this node is still elected: sequences
+// may be used again in a journal that another node founds.
+func (t *Trimmer) deleteSlice(ctx context.Context, first, through metadata.Seq) error {
+	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
+	defer cancel()
+	l := t.Journal
+	var ops []clientv3.Op
+	for stream := range metadata.StreamCount {
+		ops = append(ops, clientv3.OpDelete(l.layout.Record(stream, first), clientv3.WithRange(l.layout.Record(stream, through+1))))
+	}
+	resp, err := l.client.Txn(ctx).If(l.election.Holds(l.layout)...).Then(ops...).Commit()
+	switch {
+	case err != nil:
+		return fmt.Errorf("deleting the records %d to %d: %w", first, through, err)
+	case !resp.Succeeded:
+		return ErrFenced
+	}
+	return nil
+}

@@ -1,0 +1,43 @@
+package promote
+
+import (
+	"context"
+	"errors"
+
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A trail is the oldest record behind a state file, as it stood while etcd's history went on
+// from the file. The oldest records go first: as long as it stands, all behind it do.
+type trail struct {
+	file  journal.Cursor
+	first metadata.Seq
+}
+
+// leadsOn reports whether the journal goes on from a file to where it stands: by etcd's history,
+// or by the records. It is for due alone.
+func (s *saver) leadsOn(ctx context.Context, saved, at journal.Cursor) (bool, error) {
+	reader := s.node.reader()
+	why, err := reader.Continues(ctx, saved)
+	switch {
+	case err != nil, why != nil && !errors.Is(why, rpctypes.ErrCompacted):
+		return false, err
+	case at.Head.Bytes == saved.Head.Bytes: // beats need no record
+		return true, nil
+	case why == nil && s.trail.file == saved:
+		return true, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	first, err := reader.Oldest(ctx, saved.Head.Seq+1)
+	if err != nil {
+		return false, err
+	}
+	if why == nil && first <= at.Head.Seq {
+		s.trail = trail{saved, first}
+	}
+	return why == nil || s.trail == trail{saved, first}, nil
+}
