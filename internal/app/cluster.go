@@ -37,6 +37,7 @@ type clusterNode struct {
 
 	agreement agreement
 	known     knownNodes
+	away      absences // members of the nodes' own etcd
 }
 
 func newClusterNode(a *App, e *etcdConn) *clusterNode {
@@ -63,7 +64,8 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 	})
 	return &clusterNode{
 		Node: n, app: a, peers: peers, members: e.journal, conn: e, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: service.Codec()},
-		etcd: &etcdUse{client: e.journal, members: e.members, clock: a.clock, quota: cfg.HA.EtcdQuotaBytes, owned: cfg.HA.Embedded()},
+		etcd: newEtcdUse(a, e),
+		away: absences{log: a.log, kind: "member", gone: "a member of etcd is away", back: "a member of etcd is back"},
 	}
 }
 

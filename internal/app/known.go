@@ -37,6 +37,7 @@ func (n *clusterNode) watchNodes(ctx context.Context) error {
 	return clock.Every(ctx, lookEvery, func() error {
 		if n.Node.Status().Self.Role != promote.Primary {
 			n.known.hosts.Store(nil)
+			n.away.look(nil, n.app.clock()) // the primary looks
 			return nil
 		}
 		if nodes, err := n.Nodes(ctx); err == nil { // else as before, until etcd answers
@@ -45,6 +46,7 @@ func (n *clusterNode) watchNodes(ctx context.Context) error {
 				hosts[other.ID] = hostsOf(ctx, other.RPC)
 			}
 			n.known.hosts.Store(&hosts)
+			n.watchMembers(ctx, nodes)
 		}
 		return nil
 	})

@@ -242,8 +242,34 @@ func alive(nodes []promote.NodeInfo, witnesses []promote.Witness) func(name stri
 	}
 }
 
-// memberWarnings says when the loss of one more member would stop the cluster. An only one
-// is what a cluster begins with.
+// watchMembers logs which members of the nodes' own etcd are away, by a look at which nodes
+// are registered.
+func (n *clusterNode) watchMembers(ctx context.Context, nodes []promote.NodeInfo) {
+	if !n.app.cfg.HA.Members() {
+		return
+	}
+	list, err := members.List(ctx, n.members)
+	witnesses, err2 := n.Witnesses(ctx)
+	if errors.Join(err, err2) != nil {
+		return // as before, until etcd answers
+	}
+	outcome := make(map[string]error, len(list))
+	for _, m := range list {
+		switch {
+		case m.Learner: // it has no vote that could be missing, and may be catching up
+		case alive(nodes, witnesses)(m.Name):
+			outcome[m.Name] = nil
+		default:
+			outcome[m.Name] = errNotRegistered
+		}
+	}
+	n.away.look(outcome, n.app.clock())
+}
+
+var errNotRegistered = errors.New("its node is not registered")
+
+// memberWarnings says which members are away, and when the loss of one more would stop the
+// cluster. An only one is what a cluster begins with.
 func memberWarnings(list []members.Member, alive func(name string) bool) (warnings []string) {
 	var away []string
 	for _, m := range list {
@@ -258,8 +284,11 @@ func memberWarnings(list []members.Member, alive func(name string) bool) (warnin
 	}
 	voters, spare := members.Spare(list, alive)
 	switch {
-	case voters < 2 || spare > 0:
+	case voters < 2 || spare > 0 && len(away) == 0:
 		return warnings
+	case spare > 0:
+		return append(warnings, fmt.Sprintf("of %d members of etcd that vote, %s are away, and the loss of %d more is survived; start them, or replace them (masterctl member replace --yes NAME)",
+			voters, strings.Join(away, ", "), spare))
 	case len(away) > 0:
 		return append(warnings, fmt.Sprintf("no further loss is survived: of %d members of etcd that vote, %s are away; start them, or replace them (masterctl member replace --yes NAME)",
 			voters, strings.Join(away, ", ")))

@@ -116,6 +116,9 @@ func TestThreeMachines(t *testing.T) {
 		return s.GetLeaderNodeId() == "b" || s.GetLeaderNodeId() == "c"
 	})
 	b.warned("no further loss is survived: of 3 members of etcd that vote, a are away")
+	b.until("has the primary log that a is away", func(*pb.StatusResponse) bool {
+		return strings.Contains(b.log.String()+c.log.String(), `"member":"a","error":"its node is not registered","message":"a member of etcd is away"`)
+	})
 	if list := b.etcdMembers()(t.Context()); len(list) != 3 || !strings.Contains(list[0].Fault, "not registered") {
 		t.Errorf("the console shows %+v, want that a is away", list)
 	}
@@ -408,7 +411,7 @@ func membersOf(names string) (list []members.Member) {
 }
 
 func TestMemberWarnings(t *testing.T) {
-	nodes := []promote.NodeInfo{{ID: "a"}, {ID: "b"}}
+	nodes := []promote.NodeInfo{{ID: "a"}, {ID: "b"}, {ID: "e"}}
 	for _, tt := range []struct {
 		members string // those in capitals have no vote
 		want    string
@@ -422,6 +425,8 @@ func TestMemberWarnings(t *testing.T) {
 		{"a b w", ""},
 		{"a c w", "c are away"},
 		{"a b c d", "c, d are away"},
+		{"a b c w x", "no further loss is survived: of 5 members of etcd that vote, c, x are away"},
+		{"a b c e w", "of 5 members of etcd that vote, c are away, and the loss of 1 more is survived"},
 	} {
 		got := strings.Join(memberWarnings(membersOf(tt.members), alive(nodes, []promote.Witness{{ID: "w"}})), "; ")
 		if !strings.Contains(got, tt.want) || (got == "") != (tt.want == "") {

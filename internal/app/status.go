@@ -5,14 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"golang.org/x/sync/errgroup"
-
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
-	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/config"
 	"github.com/understudy-store/understudy/internal/etcd/members"
 	"github.com/understudy-store/understudy/journal"
@@ -125,6 +120,10 @@ func (n *clusterNode) allWarnings(st *pb.StatusResponse, s promote.Status, v vie
 	list = append(list, n.warnings(st, v.nodesErr == nil)...)
 	if v.nodesErr == nil {
 		list = append(list, memberWarnings(v.members, alive(v.nodes, v.witnesses))...)
+		list = append(list, n.etcd.endpointWarnings()...)
+	}
+	if !n.app.cfg.HA.Embedded() {
+		list = append(list, quotaWarnings(v.size, v.quota)...)
 	}
 	return slices.Concat(list, n.app.silenceWarnings(), savingWarnings(s, v.nodes), spaceWarnings(s, v.nodes), settingWarnings(s, v.nodes))
 }
@@ -141,16 +140,8 @@ func (n *clusterNode) notes(st *pb.StatusResponse, nodes []promote.NodeInfo) (li
 			"--auto-compaction-mode=periodic --auto-compaction-retention=%s, or set --journal-compact=on if nobody else needs its history",
 			cfg.Journal.EventsTTL))
 	}
-	if j := st.GetJournal(); !cfg.HA.Embedded() && nearQuota(j.GetEtcdBytes(), j.GetEtcdQuotaBytes()) {
-		list = append(list, fmt.Sprintf("etcd's database has %d of the %d MiB of its quota, beyond which it refuses all changes: compact and defragment it, or raise its --quota-backend-bytes",
-			j.GetEtcdBytes()>>20, j.GetEtcdQuotaBytes()>>20))
-	}
 	return list
 }
-
-// nearQuota reports whether etcd's database has reached 80 % of its quota, as the alert
-// UnderstudyEtcdNearQuota says. An etcd that a node runs itself makes space later, at 90 %.
-func nearQuota(size, quota uint64) bool { return quota > 0 && size >= quota-quota/5 }
 
 // warnings returns what is wrong with taking over. Without an answer of etcd the
 // other nodes are unknown.
@@ -239,66 +230,4 @@ var roles = map[promote.Role]pb.Role{
 	promote.Standby: pb.Role_ROLE_STANDBY, promote.Electing: pb.Role_ROLE_ELECTING, promote.Promoting: pb.Role_ROLE_PROMOTING,
 	promote.Primary: pb.Role_ROLE_PRIMARY, promote.HandingOver: pb.Role_ROLE_HANDING_OVER, promote.Fenced: pb.Role_ROLE_FENCED,
 	promote.Stopping: pb.Role_ROLE_STOPPING,
-}
-
-// etcdUse has the size of etcd's database. It asks etcd at most once a second.
-type etcdUse struct {
-	client  *clientv3.Client
-	members []string // their endpoints
-	clock   clock.Clock
-	quota   int64 // of an etcd that this node runs
-	owned   bool
-
-	size  atomic.Int64
-	told  atomic.Int64 // the least quota of its members, as they say; those before etcd 3.6 do not
-	asked atomic.Int64 // by the clock, in seconds
-}
-
-func (u *etcdUse) sizes(ctx context.Context) (size, quota uint64) {
-	now := 1 + int64(u.clock()/time.Second)
-	if last := u.asked.Load(); now != last && u.asked.CompareAndSwap(last, now) {
-		if size, told := u.largest(ctx); size > 0 {
-			u.size.Store(size)
-			u.told.Store(told)
-		}
-	}
-	if u.owned {
-		return uint64(u.size.Load()), uint64(u.quota)
-	}
-	return uint64(u.size.Load()), uint64(u.told.Load())
-}
-
-// last returns what sizes has found out so far.
-func (u *etcdUse) last() (size, quota uint64) { return uint64(u.size.Load()), uint64(u.quota) }
-
-const (
-	sizeTimeout = time.Second // for all members of etcd
-	sizeAsks    = 8           // members that are asked at once
-)
-
-// largest asks all members of etcd how large their database is, and returns the
-// largest: etcd refuses writes when one of them reaches its quota. The quota is the least
-// that a member tells. Both are 0 if none answers.
-func (u *etcdUse) largest(ctx context.Context) (size, quota int64) {
-	ctx, cancel := context.WithTimeout(ctx, sizeTimeout)
-	defer cancel()
-	answers := make([]clientv3.StatusResponse, len(u.members))
-	var asks errgroup.Group
-	asks.SetLimit(sizeAsks)
-	for i, endpoint := range u.members {
-		asks.Go(func() error {
-			if st, err := u.client.Status(ctx, endpoint); err == nil {
-				answers[i].DbSize, answers[i].DbSizeQuota = st.DbSize, st.DbSizeQuota
-			}
-			return nil
-		})
-	}
-	_ = asks.Wait() // a member that is down is left out
-	for i := range answers {
-		size = max(size, answers[i].DbSize)
-		if q := answers[i].DbSizeQuota; q > 0 && (quota == 0 || q < quota) {
-			quota = q
-		}
-	}
-	return size, quota
 }

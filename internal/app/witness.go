@@ -57,7 +57,7 @@ func (a *App) runWitness(ctx context.Context, etcd *etcdConn) error {
 
 func (a *App) newWitness(etcd *etcdConn) *witness {
 	w := &witness{app: a, etcd: etcd, layout: journal.NewLayout(a.cfg.HA.EtcdPrefix, a.cfg.HA.ClusterID)}
-	w.use = &etcdUse{client: etcd.journal, members: etcd.members, clock: a.clock, quota: a.cfg.HA.EtcdQuotaBytes, owned: true}
+	w.use = newEtcdUse(a, etcd)
 	w.compactor = journal.NewCompactor(journal.Compactor{
 		Client: etcd.journal, Layout: w.layout, Clock: a.clock, Log: zslog.New(a.log),
 		Tip:   func() journal.Cursor { return journal.Cursor{} },

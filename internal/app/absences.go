@@ -1,0 +1,68 @@
+package app
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/rs/zerolog"
+)
+
+// maxMisses is how many looks in a row must miss one that counts as away: a look has a short
+// timeout, so a single one that misses may only have met a busy machine.
+const maxMisses = 2
+
+// absences knows which of a few members of etcd, or of its endpoints, are away, and logs when
+// that begins and ends.
+type absences struct {
+	log        zerolog.Logger
+	kind       string // the field of the log that names one
+	gone, back string // what the log says
+
+	mu     sync.Mutex
+	missed map[string]absence // by the last look
+}
+
+// An absence is a number of looks in a row that missed one.
+type absence struct {
+	looks int
+	since time.Duration // by the clock
+}
+
+// look takes note of a look at all of them: why each was missed, or nil. Others are forgotten.
+func (a *absences) look(outcome map[string]error, now time.Duration) {
+	a.mu.Lock()
+	before := a.missed
+	a.missed = make(map[string]absence)
+	for name, cause := range outcome {
+		if was, again := before[name]; cause != nil && again {
+			a.missed[name] = absence{was.looks + 1, was.since}
+		} else if cause != nil {
+			a.missed[name] = absence{1, now}
+		}
+	}
+	missed := a.missed
+	a.mu.Unlock()
+	for _, name := range slices.Sorted(maps.Keys(outcome)) {
+		switch was := before[name]; {
+		case missed[name].looks == maxMisses:
+			a.log.Warn().Str(a.kind, name).Err(outcome[name]).Msg(a.gone)
+		case outcome[name] == nil && was.looks >= maxMisses:
+			a.log.Info().Str(a.kind, name).Dur("lasted", now-was.since).Msg(a.back)
+		}
+	}
+}
+
+// away returns who is away, in order.
+func (a *absences) away() (names []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, missed := range a.missed {
+		if missed.looks >= maxMisses {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}

@@ -1,0 +1,87 @@
+package app
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rs/zerolog"
+
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/config"
+)
+
+// An operator learns that a member of etcd was killed, though etcd goes on without it and no
+// node used it.
+func TestKilledEndpointOfEtcd(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.Start(t, etcdtest.WithNodes(3))
+	a := run(t, settings(config.Primary, "a", cluster.Endpoints()))
+	a.serves()
+	cluster.Stop(2)
+	a.says("an endpoint of etcd does not answer")
+	a.warned("etcd does not answer at " + cluster.Endpoint(2))
+	cluster.Start(2)
+	a.says("an endpoint of etcd answers again")
+	a.until("warns no more", func(s *pb.StatusResponse) bool {
+		return !strings.Contains(strings.Join(s.GetWarnings(), "\n"), "does not answer at")
+	})
+	for _, line := range []string{`"level":"warn","node":"a","endpoint":"` + cluster.Endpoint(2), `"level":"info","node":"a","endpoint":"` + cluster.Endpoint(2)} {
+		if n := strings.Count(a.log.String(), line); n != 1 {
+			t.Errorf("the log has %d lines with %s, want one:\n%s", n, line, a.log)
+		}
+	}
+}
+
+func TestAbsences(t *testing.T) {
+	log := new(lockedBuffer)
+	a := absences{log: zerolog.New(log), kind: "endpoint", gone: "gone", back: "back"}
+	miss, now := errors.New("no route"), time.Duration(0)
+	look := func(x, y error, away ...string) {
+		t.Helper()
+		now += time.Second
+		a.look(map[string]error{"x": x, "y": y}, now)
+		if got := a.away(); !slices.Equal(got, away) {
+			t.Errorf("after %v: %v are away, want %v", now, got, away)
+		}
+	}
+	logged := func(want string) {
+		t.Helper()
+		if got := strings.TrimSpace(log.String()); got != want {
+			t.Errorf("the log says\n%s\nwant\n%s", got, want)
+		}
+	}
+	look(nil, miss)
+	look(nil, nil) // a busy machine
+	logged("")
+	look(miss, nil)
+	look(miss, nil, "x")
+	look(miss, nil, "x")
+	gone := `{"level":"warn","endpoint":"x","error":"no route","message":"gone"}`
+	logged(gone)
+	look(nil, nil)
+	back := gone + "\n" + `{"level":"info","endpoint":"x","lasted":3000,"message":"back"}`
+	logged(back)
+	look(miss, miss)
+	look(miss, nil, "x")
+	a.look(nil, now) // somebody else looks from now on
+	if len(a.away()) > 0 {
+		t.Errorf("%v are away of none", a.away())
+	}
+	logged(back + "\n" + gone)
+}
+
+func TestQuotaWarnings(t *testing.T) {
+	for _, tt := range []struct {
+		size, quota uint64
+		want        bool
+	}{{100 << 20, 0, false}, {79 << 20, 100 << 20, false}, {80 << 20, 100 << 20, true}} {
+		got := strings.Join(quotaWarnings(tt.size, tt.quota), "")
+		if (got != "") != tt.want || tt.want && !strings.Contains(got, "has 80 of the 100 MiB") {
+			t.Errorf("%d of %d: got %q, want a warning: %t", tt.size, tt.quota, got, tt.want)
+		}
+	}
+}
