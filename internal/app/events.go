@@ -117,6 +117,8 @@ func typeAndText(c metadata.Change) (kind, text string) {
 		return "SET_TASKS", fmt.Sprintf("%d tasks have the status %d: %s", len(c.IDs), c.Status, c.Message)
 	case *metadata.SaveDrain:
 		return "SAVE_DRAIN", fmt.Sprintf("job %s of %d segments: %v", service.Decimal(c.ID), len(c.Numbers), c.Status)
+	case *metadata.SetQuota:
+		return "SET_QUOTA", fmt.Sprintf("tenant %q: %d bytes; 0 for no quota", c.Tenant, c.Bytes)
 	case *metadata.AddLocalDisk:
 		return "ADD_LOCAL_DISK", fmt.Sprintf("object %v on SSD %d", c.ID, c.Number)
 	}

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -14,6 +15,20 @@ func TestEventsMentionDrains(t *testing.T) {
 		if got := (&subject{name: mention}).in(event); got != want {
 			t.Errorf("--mention=%s: got %v, want %v", mention, got, want)
 		}
+	}
+}
+
+// Programs read events by these names: they stay. What stands in "event" is in
+// internal/app/testdata/events.golden.
+func TestEventLine(t *testing.T) {
+	result := resultOf(&pb.EventsResponse{
+		Term: 1, Sequence: 2, ClusterTimeMs: 3, Stream: pb.EventStream_EVENT_STREAM_OBJECT_EVENTS, Type: "DISCARD", Text: "object 5", Json: `{"Shard":7,"ID":"5"}`,
+	})
+	result.Wall, result.Rough = "2026-01-02T12:00:00.000Z", true
+	const want = `{"term":1,"sequence":2,"cluster_time_ms":3,"wall_time":"2026-01-02T12:00:00.000Z","wall_time_approximate":true,` +
+		`"stream":"object_events","type":"DISCARD","text":"object 5","event":{"Shard":7,"ID":"5"}}`
+	if got, err := json.Marshal(result); err != nil || string(got) != want {
+		t.Errorf("got %s, %v\nwant %s", got, err, want)
 	}
 }
 
