@@ -17,8 +17,8 @@ const maxMisses = 2
 // that begins and ends.
 type absences struct {
 	log        zerolog.Logger
-	kind       string // the field of the log that names one
-	gone, back string // what the log says
+	kind       string                    // the field of the log that names one
+	gone, back func(line *zerolog.Event) // send a line, with its message
 
 	mu     sync.Mutex
 	missed map[string]absence // by the last look
@@ -47,9 +47,9 @@ func (a *absences) look(outcome map[string]error, now time.Duration) {
 	for _, name := range slices.Sorted(maps.Keys(outcome)) {
 		switch was := before[name]; {
 		case missed[name].looks == maxMisses:
-			a.log.Warn().Str(a.kind, name).Err(outcome[name]).Msg(a.gone)
+			a.gone(a.log.Warn().Str(a.kind, name).Err(outcome[name]))
 		case outcome[name] == nil && was.looks >= maxMisses:
-			a.log.Info().Str(a.kind, name).Dur("lasted", now-was.since).Msg(a.back)
+			a.back(a.log.Info().Str(a.kind, name).Dur("lasted", now-was.since))
 		}
 	}
 }

@@ -65,7 +65,11 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 	return &clusterNode{
 		Node: n, app: a, peers: peers, members: e.journal, conn: e, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: service.Codec()},
 		etcd: newEtcdUse(a, e),
-		away: absences{log: a.log, kind: "member", gone: "a member of etcd is away", back: "a member of etcd is back"},
+		away: absences{
+			log: a.log, kind: "member",
+			gone: func(line *zerolog.Event) { line.Msg("a member of etcd is away") },
+			back: func(line *zerolog.Event) { line.Msg("a member of etcd is back") },
+		},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -31,7 +32,11 @@ type etcdUse struct {
 func newEtcdUse(a *App, e *etcdConn) *etcdUse {
 	return &etcdUse{
 		client: e.journal, members: e.members, clock: a.clock, quota: a.cfg.HA.EtcdQuotaBytes, owned: a.cfg.HA.Embedded(),
-		silent: absences{log: a.log, kind: "endpoint", gone: "an endpoint of etcd does not answer", back: "an endpoint of etcd answers again"},
+		silent: absences{
+			log: a.log, kind: "endpoint",
+			gone: func(line *zerolog.Event) { line.Msg("an endpoint of etcd does not answer") },
+			back: func(line *zerolog.Event) { line.Msg("an endpoint of etcd answers again") },
+		},
 	}
 }
 

@@ -38,7 +38,10 @@ func TestKilledEndpointOfEtcd(t *testing.T) {
 
 func TestAbsences(t *testing.T) {
 	log := new(lockedBuffer)
-	a := absences{log: zerolog.New(log), kind: "endpoint", gone: "gone", back: "back"}
+	a := absences{
+		log: zerolog.New(log), kind: "endpoint",
+		gone: func(line *zerolog.Event) { line.Msg("gone") }, back: func(line *zerolog.Event) { line.Msg("back") },
+	}
 	miss, now := errors.New("no route"), time.Duration(0)
 	look := func(x, y error, away ...string) {
 		t.Helper()

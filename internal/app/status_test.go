@@ -178,7 +178,8 @@ func TestSizeOfEtcd(t *testing.T) {
 		t.Fatal(err)
 	}
 	now := time.Second
-	use := &etcdUse{client: etcd, members: cluster.Endpoints(), clock: func() time.Duration { return now }}
+	app := &App{cfg: settings(config.Primary, "a", cluster.Endpoints()), clock: func() time.Duration { return now }}
+	use := newEtcdUse(app, &etcdConn{journal: etcd, members: cluster.Endpoints()})
 	larger := func(what string) {
 		t.Helper()
 		now += time.Second
