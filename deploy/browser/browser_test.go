@@ -153,7 +153,7 @@ func TestKilledPrimary(t *testing.T) {
 		b.open(primary, "memory")
 		b.shoot("memory")
 		b.open(primary, "cluster")
-		b.shoot("cluster")
+		b.shootTall("cluster", `document.getElementById("etcd").getBoundingClientRect().bottom <= innerHeight`)
 		b.open(standby, "timeline?w=5m")
 	}
 	killed := time.Now()
@@ -177,7 +177,7 @@ func TestKilledPrimary(t *testing.T) {
 	points := `document.getElementById("chart").dataset.points`
 	b.run(chromedp.Evaluate("const before = +"+points, nil))
 	b.wait(points + " > before + 4") // some seconds after it
-	b.shoot("timeline-after")
+	b.shootTall("timeline-after", `document.querySelector("tr.is-gap").getBoundingClientRect().bottom <= innerHeight`)
 	b.inspect(standby)
 }
 
@@ -266,6 +266,16 @@ func (b *browser) shoot(name string) {
 			b.t.Error(err)
 		}
 	}
+}
+
+// shootTall is shoot with a window that has room for more below a chart; an expression says
+// that what matters is in the picture.
+func (b *browser) shootTall(name, inside string) {
+	b.t.Helper()
+	b.run(emulation.SetDeviceMetricsOverride(1200, 1000, 1, false))
+	b.is("what matters is in the picture "+name, inside)
+	b.shoot(name)
+	b.run(emulation.ClearDeviceMetricsOverride())
 }
 
 // inspect looks at every page of a node: on a phone, in the dark, with the keyboard.
