@@ -261,7 +261,7 @@ func (h *history) check() {
 // what somebody has is taken.
 func checkBusy(t *testing.T, s *metadata.Store) {
 	t.Helper()
-	all, _ := s.Ranges(segment.ID{})
+	all, _ := allRanges(s, segment.ID{})
 	var sum uint64
 	for _, list := range all {
 		end := uint64(0)

@@ -47,7 +47,7 @@ func everyKey(s *metadata.Store, list []string) []string {
 			}
 		}
 	}
-	segments, _ := s.Ranges(segment.ID{})
+	segments, _ := allRanges(s, segment.ID{})
 	for _, p := range segments {
 		for _, r := range p.Ranges {
 			list = append(list, r.Key)

@@ -1,7 +1,10 @@
 package metadata_test
 
 import (
+	"cmp"
+	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -9,12 +12,35 @@ import (
 	"github.com/understudy-store/understudy/segment"
 )
 
+// allRanges returns the ranges of a store that does not change meanwhile, of each segment
+// in order, and where the store stands.
+func allRanges(s *metadata.Store, only segment.ID) (all []metadata.SegmentRanges, at metadata.Position) {
+	place := make(map[segment.ID]int)
+	for _, seg := range s.Segments() {
+		if only == (segment.ID{}) || only == seg.ID {
+			place[seg.ID] = len(all)
+			all = append(all, metadata.SegmentRanges{Spec: seg.Spec})
+		}
+	}
+	for part, where := range s.Ranges(only) {
+		at = where
+		for _, list := range part {
+			into := &all[place[list.ID]]
+			into.Ranges = append(into.Ranges, list.Ranges...)
+		}
+	}
+	for i := range all {
+		slices.SortFunc(all[i].Ranges, func(a, b metadata.BusyRange) int { return cmp.Compare(a.Offset, b.Offset) })
+	}
+	return all, at
+}
+
 // checkRanges demands that the ranges of a store are disjoint, in order, and
 // inside their segments, and that they are all that is allocated. It returns
 // how many there are of each state.
 func checkRanges(t *testing.T, s *metadata.Store) map[metadata.RangeState]int {
 	t.Helper()
-	all, at := s.Ranges(segment.ID{})
+	all, at := allRanges(s, segment.ID{})
 	if want := s.Position(); at != want {
 		t.Errorf("the ranges are of %+v, the store is at %+v", at, want)
 	}
@@ -57,17 +83,17 @@ func TestRangesAreAllThatIsAllocated(t *testing.T) {
 		t.Errorf("nothing of some state: %v", counts)
 	}
 	checkRanges(t, c.follower)
-	own, _ := c.primary.Ranges(segment.ID{})
-	other, _ := c.follower.Ranges(segment.ID{})
+	own, _ := allRanges(c.primary, segment.ID{})
+	other, _ := allRanges(c.follower, segment.ID{})
 	if !reflect.DeepEqual(own, other) {
 		t.Error("the follower has other ranges")
 	}
 
 	one := own[0].ID
-	if list, _ := c.primary.Ranges(one); len(list) != 1 || !reflect.DeepEqual(list[0], own[0]) {
+	if list, _ := allRanges(c.primary, one); len(list) != 1 || !reflect.DeepEqual(list[0], own[0]) {
 		t.Errorf("one segment: %d segments", len(list))
 	}
-	if list, _ := c.primary.Ranges(segment.ID{99}); len(list) != 0 {
+	if list, _ := allRanges(c.primary, segment.ID{99}); len(list) != 0 {
 		t.Errorf("an unknown segment: %d segments", len(list))
 	}
 }
@@ -105,4 +131,31 @@ func TestRangesFollowTheState(t *testing.T) {
 	c.pass(time.Minute)
 	c.commit()
 	expect("a minute later", 0, 0, 0)
+}
+
+// However many objects there are, the ranges of a part of them are copied at a time, and no
+// commit waits while somebody goes through them.
+func TestRangesHoldUpNoCommit(t *testing.T) {
+	const objects = 1 << 14
+	c := newCluster(t)
+	c.mount(1, "a", 1<<30)
+	names := make([]string, objects)
+	for i := range names {
+		names[i] = fmt.Sprintf("key/%06d", i)
+		c.put(names[i])
+	}
+	parts, ranges, most := 0, 0, 0
+	for part := range c.primary.Ranges(segment.ID{}) {
+		parts++
+		if !c.primary.Idle() {
+			t.Fatal("commits wait for who goes through the ranges")
+		}
+		for _, list := range part {
+			ranges += len(list.Ranges)
+			most = max(most, len(list.Ranges))
+		}
+	}
+	if ranges != objects || most > objects/16 {
+		t.Errorf("%d ranges in %d parts, of %d at most; want %d, of %d at most", ranges, parts, most, objects, objects/16)
+	}
 }

@@ -220,33 +220,58 @@ func (f *Flags) ranges(ctx context.Context, n *node, segment []string, state str
 	if err != nil {
 		return list, readError(err)
 	}
-	for limit == 0 || uint64(len(list.Ranges)) <= limit {
+	order := make(map[string]int) // of the segments
+	for {
 		run, err := stream.Recv()
 		switch {
 		case errors.Is(err, io.EOF):
+			lowest(&list, order, limit)
 			return list, nil
 		case err != nil:
 			return list, readError(err)
 		}
+		if id := run.GetSegment().GetId(); order[id] == 0 {
+			order[id] = len(order) + 1
+		}
 		list.Sequence = run.GetSequence()
 		for _, r := range run.GetRanges() {
-			result := rangeResult{
-				Segment: run.GetSegment().GetName(), SegmentID: run.GetSegment().GetId(), Offset: r.GetOffset(), Length: r.GetLength(),
-				State: rangeState(r.GetState()), Tenant: r.GetTenant(), Key: r.GetKey(),
-			}
-			if id := r.GetObjectId(); id != 0 {
-				result.Object = fmt.Sprint(id)
-			}
-			if r.GetState() == pb.RangeState_RANGE_STATE_QUARANTINED {
-				left := max(0, r.GetUntilClusterTimeMs()-n.status.GetState().GetClusterTimeMs())
-				result.Frees = &left
-			}
-			if state == "" || result.State == state {
+			if result := n.rangeOf(run.GetSegment(), r); state == "" || result.State == state {
 				list.Ranges = append(list.Ranges, result)
 			}
 		}
+		if limit > 0 && uint64(len(list.Ranges)) > 2*limit+maxRuns {
+			lowest(&list, order, limit)
+		}
 	}
-	return list, nil
+}
+
+// maxRuns is by how many ranges a list grows at least before it is cut again.
+const maxRuns = 10_000
+
+// lowest sorts ranges by their segments and offsets, and leaves one more than the limit.
+func lowest(list *rangeList, order map[string]int, limit uint64) {
+	slices.SortFunc(list.Ranges, func(a, b rangeResult) int {
+		return cmp.Or(cmp.Compare(order[a.SegmentID], order[b.SegmentID]), cmp.Compare(a.Offset, b.Offset))
+	})
+	if limit > 0 && uint64(len(list.Ranges)) > limit+1 {
+		list.Ranges = list.Ranges[:limit+1]
+	}
+}
+
+// rangeOf describes a range.
+func (n *node) rangeOf(s *pb.Segment, r *pb.Range) rangeResult {
+	result := rangeResult{
+		Segment: s.GetName(), SegmentID: s.GetId(), Offset: r.GetOffset(), Length: r.GetLength(),
+		State: rangeState(r.GetState()), Tenant: r.GetTenant(), Key: r.GetKey(),
+	}
+	if id := r.GetObjectId(); id != 0 {
+		result.Object = fmt.Sprint(id)
+	}
+	if r.GetState() == pb.RangeState_RANGE_STATE_QUARANTINED {
+		left := max(0, r.GetUntilClusterTimeMs()-n.status.GetState().GetClusterTimeMs())
+		result.Frees = &left
+	}
+	return result
 }
 
 func rangeTable(w io.Writer, ranges []rangeResult) {

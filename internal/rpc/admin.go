@@ -22,7 +22,7 @@ type adminService struct {
 	waiting   *hostPlaces   // of calls that wait for a sequence
 	streaming *hostPlaces   // of streams of events
 	uploading *hostPlaces   // of state files that are sent to this node
-	dumping   chan struct{} // held while ranges are dumped
+	dumping   *hostPlaces   // of dumps of ranges
 	copying   chan struct{} // held while the state is sent as a file
 }
 

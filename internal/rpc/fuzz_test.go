@@ -1,6 +1,7 @@
 package rpc_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -234,9 +235,8 @@ func (n *followedNode) check(t *testing.T) {
 	if got, want := n.follower.store.Position(), n.store.Position(); got != want {
 		t.Fatalf("the follower is at %+v, the node at %+v", got, want)
 	}
-	segments, _ := n.store.Ranges(segment.ID{})
 	var sum uint64
-	for _, s := range segments {
+	for _, s := range rangesOf(n.store) {
 		end := uint64(0)
 		for _, r := range s.Ranges {
 			if r.Offset < end || r.Length == 0 || r.Offset+r.Length > s.Size {
@@ -249,6 +249,21 @@ func (n *followedNode) check(t *testing.T) {
 	if busy := n.store.Stats().Busy; busy != sum {
 		t.Fatalf("%d bytes are taken, somebody has %d; want as many (promise A: no aliasing)", busy, sum)
 	}
+}
+
+// rangesOf returns the ranges of each segment, by offset.
+func rangesOf(store *metadata.Store) map[segment.ID]metadata.SegmentRanges {
+	all := make(map[segment.ID]metadata.SegmentRanges)
+	for part := range store.Ranges(segment.ID{}) {
+		for _, list := range part {
+			list.Ranges = append(all[list.ID].Ranges, list.Ranges...)
+			all[list.ID] = list
+		}
+	}
+	for _, list := range all {
+		slices.SortFunc(list.Ranges, func(a, b metadata.BusyRange) int { return cmp.Compare(a.Offset, b.Offset) })
+	}
+	return all
 }
 
 // A follower is a log that applies each commit as a standby does.

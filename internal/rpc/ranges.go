@@ -13,8 +13,8 @@ import (
 // 4,096 bytes.
 const maxRunBytes = 1 << 20
 
-// DumpRanges sends a copy of all ranges. Taking it holds up commits, and it is
-// all in memory, so there is one dump at a time.
+// DumpRanges sends the ranges part by part, so that no commit waits for the copy of all
+// of them, nor are they all in memory.
 func (s *adminService) DumpRanges(r *pb.DumpRangesRequest, stream grpc.ServerStreamingServer[pb.DumpRangesResponse]) error {
 	var only segment.ID
 	if r.GetSegmentId() != "" {
@@ -27,29 +27,61 @@ func (s *adminService) DumpRanges(r *pb.DumpRangesRequest, stream grpc.ServerStr
 	if err != nil {
 		return err
 	}
-	select {
-	case s.dumping <- struct{}{}:
-		defer func() { <-s.dumping }()
-	case <-stream.Context().Done():
-		return stream.Context().Err()
+	giveBack, err := s.dumping.take(stream.Context())
+	if err != nil {
+		return err
 	}
-	segments, at := store.Ranges(only)
-	if len(segments) == 0 && r.GetSegmentId() != "" {
-		return errs.New(errs.SegmentNotFound, "", "no segment %v is mounted", only)
+	defer giveBack()
+	dump := rangesDump{stream, s.here()}
+	if err := dump.begin(store, only); err != nil {
+		return err
 	}
-	header := s.here()
-	for i := range segments {
-		seg, ranges, first := segmentOf(&segments[i].Spec), segments[i].Ranges, true
-		for ; first || len(ranges) > 0; first = false {
-			run := nextRun(ranges)
-			ranges = ranges[len(run):]
-			resp := &pb.DumpRangesResponse{Header: header, Sequence: uint64(at.Seq), Segment: seg, Ranges: make([]*pb.Range, len(run))}
-			for k := range run {
-				resp.Ranges[k] = rangeMessage(&run[k])
-			}
-			if err := stream.Send(resp); err != nil {
+	for segments, at := range store.Ranges(only) {
+		for i := range segments {
+			if err := dump.send(&segments[i], at); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// A rangesDump is one under way.
+type rangesDump struct {
+	stream grpc.ServerStreamingServer[pb.DumpRangesResponse]
+	header *pb.ResponseHeader
+}
+
+// begin sends the segments, without ranges.
+func (d rangesDump) begin(store *metadata.Store, only segment.ID) error {
+	at, found := store.Position(), only == (segment.ID{})
+	for seg := range store.EachSegment() {
+		if only != (segment.ID{}) && only != seg.ID {
+			continue
+		}
+		found = true
+		if err := d.stream.Send(&pb.DumpRangesResponse{Header: d.header, Sequence: uint64(at.Seq), Segment: segmentOf(&seg.Spec)}); err != nil {
+			return err
+		}
+	}
+	if !found {
+		return errs.New(errs.SegmentNotFound, "", "no segment %v is mounted", only)
+	}
+	return nil
+}
+
+// send sends the ranges that a part has of a segment.
+func (d rangesDump) send(list *metadata.SegmentRanges, at metadata.Position) error {
+	seg := segmentOf(&list.Spec)
+	for ranges := list.Ranges; len(ranges) > 0; {
+		run := nextRun(ranges)
+		ranges = ranges[len(run):]
+		resp := &pb.DumpRangesResponse{Header: d.header, Sequence: uint64(at.Seq), Segment: seg, Ranges: make([]*pb.Range, len(run))}
+		for i := range run {
+			resp.Ranges[i] = rangeMessage(&run[i])
+		}
+		if err := d.stream.Send(resp); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -60,8 +60,10 @@ const (
 	fewInLine    = 16
 	maxDigests   = 64
 	maxEvents    = 64
-	// maxUploads are state files that are sent to this node.
+	// maxUploads are state files that are sent to this node, maxDumps lists of ranges that
+	// it sends, each of which takes the memory of one part.
 	maxUploads = 2
+	maxDumps   = 2
 	// maxSubscribers may follow KV events.
 	maxSubscribers = 256
 	// maxWatches may follow the health, and maxReflections ask what there is to call.
@@ -237,7 +239,7 @@ func NewServer(c Config) *Server {
 	f := front{Config: &s.Config}
 	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f, following: newHostPlaces("subscribers to KV events are there", maxSubscribers), batches: newBatches(), waiting: share.NewBudget(bytes), unread: s.unread})
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f, unread: s.unread})
-	s.admin = &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), uploading: newHostPlaces("state files are being sent to this node", maxUploads), dumping: make(chan struct{}, 1), copying: make(chan struct{}, 1)}
+	s.admin = &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), uploading: newHostPlaces("state files are being sent to this node", maxUploads), dumping: newHostPlaces("dumps of ranges are being sent", maxDumps), copying: make(chan struct{}, 1)}
 	pb.RegisterAdminServiceServer(s.grpc, s.admin)
 	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: newHostPlaces("snapshots are being sent", int64(c.Limits.Snapshots)), kept: share.NewBudget(share.Rule{Total: int64(c.Limits.Snapshots), Peer: 1, Few: 1})})
 	healthpb.RegisterHealthServer(s.grpc, &health{gate: c.Gate})

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -147,65 +148,109 @@ func (l *Load) compareStates(ctx context.Context) {
 	}
 }
 
-// ranges looks through what a node holds.
+// ranges looks through what a node holds. The list of its ranges is of one state only if
+// that did not change meanwhile: else it is taken again.
 func (n peer) ranges(ctx context.Context, dead graves, t *tally) error {
 	ctx, cancel := context.WithTimeout(ctx, dumpTimeout)
 	defer cancel()
+	for {
+		before, err := n.admin.Digest(ctx, &pb.DigestRequest{})
+		if err != nil {
+			return err
+		}
+		look := inspection{node: n.Name, dead: dead, tally: t}
+		if err := n.dump(ctx, look.run); err != nil {
+			return err
+		}
+		after, err := n.admin.Digest(ctx, &pb.DigestRequest{})
+		if err != nil {
+			return err
+		}
+		if after.GetDigest() == before.GetDigest() {
+			look.sequence = after.GetSequence()
+			look.judge()
+			return nil
+		}
+	}
+}
+
+// dump lists a node's ranges.
+func (n peer) dump(ctx context.Context, run func(*pb.DumpRangesResponse)) error {
 	stream, err := n.admin.DumpRanges(ctx, &pb.DumpRangesRequest{})
 	if err != nil {
 		return err
 	}
-	look := inspection{node: n.Name, dead: dead, tally: t}
 	for {
-		run, err := stream.Recv()
+		next, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		look.run(run)
+		run(next)
 	}
 }
 
-// An inspection goes through the ranges of one node, in their order.
+// An inspection gathers the ranges of one node, and looks at them.
 type inspection struct {
 	node     string
+	sequence uint64
 	dead     graves
 	tally    *tally
-	segments []*pb.Segment
-	last     *pb.Range // of the newest segment
+	segments []*inspected
+	byID     map[string]*inspected
 }
 
-// run looks at some ranges of a segment.
+// An inspected segment is one with its ranges, in any order.
+type inspected struct {
+	*pb.Segment
+	ranges []*pb.Range
+}
+
+// run gathers some ranges of a segment.
 func (i *inspection) run(m *pb.DumpRangesResponse) {
-	if n := len(i.segments); n == 0 || i.segments[n-1].GetId() != m.GetSegment().GetId() {
-		i.segment(m.GetSegment())
-	}
-	segment := i.segments[len(i.segments)-1]
-	for _, r := range m.GetRanges() {
-		end := r.GetOffset() + r.GetLength()
-		if end > segment.GetSize() || end < r.GetOffset() {
-			i.tally.add(A, "on node %s at sequence %d, %s lies outside segment %s of %d bytes", i.node, m.GetSequence(), rangeText(r), segment.GetId(), segment.GetSize())
+	s := i.byID[m.GetSegment().GetId()]
+	if s == nil {
+		s = &inspected{Segment: m.GetSegment()}
+		if i.byID == nil {
+			i.byID = make(map[string]*inspected)
 		}
-		if i.last != nil && r.GetOffset() < i.last.GetOffset()+i.last.GetLength() {
-			i.tally.add(A, "on node %s at sequence %d, in segment %s, %s and %s overlap", i.node, m.GetSequence(), segment.GetId(), rangeText(i.last), rangeText(r))
+		i.byID[s.GetId()] = s
+		i.segments = append(i.segments, s)
+	}
+	s.ranges = append(s.ranges, m.GetRanges()...)
+}
+
+// judge looks at what was gathered.
+func (i *inspection) judge() {
+	for k, s := range i.segments {
+		for _, o := range i.segments[:k] {
+			if o.GetEndpoint() == s.GetEndpoint() && s.GetBase() < o.GetBase()+o.GetSize() && o.GetBase() < s.GetBase()+s.GetSize() {
+				i.tally.add(A, "on node %s segments %s and %s are the same memory of %s", i.node, o.GetId(), s.GetId(), s.GetEndpoint())
+			}
+		}
+		i.look(s)
+	}
+}
+
+// look looks at the ranges of a segment.
+func (i *inspection) look(s *inspected) {
+	slices.SortFunc(s.ranges, func(a, b *pb.Range) int { return cmp.Compare(a.GetOffset(), b.GetOffset()) })
+	var last *pb.Range
+	for _, r := range s.ranges {
+		end := r.GetOffset() + r.GetLength()
+		if end > s.GetSize() || end < r.GetOffset() {
+			i.tally.add(A, "on node %s at sequence %d, %s lies outside segment %s of %d bytes", i.node, i.sequence, rangeText(r), s.GetId(), s.GetSize())
+		}
+		if last != nil && r.GetOffset() < last.GetOffset()+last.GetLength() {
+			i.tally.add(A, "on node %s at sequence %d, in segment %s, %s and %s overlap", i.node, i.sequence, s.GetId(), rangeText(last), rangeText(r))
 		}
 		if r.GetState() != pb.RangeState_RANGE_STATE_QUARANTINED && i.dead.has(label(r.GetTenant(), r.GetKey()), client.ObjectID(r.GetObjectId())) {
-			i.tally.add(X, "node %s still holds at sequence %d, although it was removed or replaced, %s", i.node, m.GetSequence(), rangeText(r))
+			i.tally.add(X, "node %s still holds at sequence %d, although it was removed or replaced, %s", i.node, i.sequence, rangeText(r))
 		}
-		i.last = r
+		last = r
 	}
-}
-
-// segment begins a new one, which must not be memory of one before.
-func (i *inspection) segment(s *pb.Segment) {
-	for _, o := range i.segments {
-		if o.GetEndpoint() == s.GetEndpoint() && s.GetBase() < o.GetBase()+o.GetSize() && o.GetBase() < s.GetBase()+s.GetSize() {
-			i.tally.add(A, "on node %s segments %s and %s are the same memory of %s", i.node, o.GetId(), s.GetId(), s.GetEndpoint())
-		}
-	}
-	i.segments, i.last = append(i.segments, s), nil
 }
 
 func rangeText(r *pb.Range) string {

@@ -56,6 +56,7 @@ func TestRanges(t *testing.T) {
 		}, nil, ""},
 		{"overlapping", []*pb.DumpRangesResponse{run(one, ranges(live, 0, 11, 10, 10))}, map[string]int{"A": 1}, "overlap"},
 		{"overlapping from run to run", []*pb.DumpRangesResponse{run(one, ranges(live, 0, 20)), run(one, ranges(quarantined, 19, 1))}, map[string]int{"A": 1}, "in quarantine overlap"},
+		{"overlapping in any order", []*pb.DumpRangesResponse{run(one, nil), run(two, nil), run(one, ranges(live, 50, 10)), run(one, ranges(live, 40, 11))}, map[string]int{"A": 1}, "overlap"},
 		{"beyond the end", []*pb.DumpRangesResponse{run(one, ranges(live, 90, 11))}, map[string]int{"A": 1}, "outside segment one"},
 		{"beyond all ends", []*pb.DumpRangesResponse{run(one, ranges(live, 90, 1<<64-10))}, map[string]int{"A": 1}, "outside"},
 		{"the same memory twice", []*pb.DumpRangesResponse{run(one, nil), run(segment("three", 1099), nil)}, map[string]int{"A": 1}, "same memory"},
@@ -67,6 +68,7 @@ func TestRanges(t *testing.T) {
 			for _, r := range tt.runs {
 				i.run(r)
 			}
+			i.judge()
 			i.tally.want(t, tt.want, tt.text)
 		})
 	}

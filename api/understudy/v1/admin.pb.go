@@ -3335,13 +3335,13 @@ func (x *DumpRangesRequest) GetSegmentId() string {
 }
 
 // DumpRangesResponse is a run of ranges of one segment, in ascending order of
-// offset. The runs of a segment follow one another; each segment has at least
-// one.
+// offset. At first there is a run without ranges for each segment. A segment may
+// have any number of runs, between those of others.
 type DumpRangesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Who answered.
 	Header *ResponseHeader `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// The sequence; the same in all messages of a stream.
+	// The sequence at which this run stands; it never goes back within a stream.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// The segment.
 	Segment *Segment `protobuf:"bytes,3,opt,name=segment,proto3" json:"segment,omitempty"`

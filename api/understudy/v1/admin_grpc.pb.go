@@ -159,11 +159,13 @@ type AdminServiceClient interface {
 	//
 	// Errors: OBJECT_NOT_FOUND.
 	QueryKey(ctx context.Context, in *QueryKeyRequest, opts ...grpc.CallOption) (*QueryKeyResponse, error)
-	// DumpRanges sends every range of memory that is not free, segment by
-	// segment, as at one sequence: for drills that check from outside that no two
-	// overlap and that nodes agree.
+	// DumpRanges sends every range of memory that is not free, part by part while
+	// commits go on. If the digest is the same before and after it, the list is of
+	// one state: so drills check from outside that no two ranges overlap. Else an
+	// object that was moved meanwhile may be in it twice, or not at all.
 	//
-	// Errors: SEGMENT_NOT_FOUND.
+	// Errors: SEGMENT_NOT_FOUND, UNAVAILABLE_IN_CURRENT_STATUS if other dumps are
+	// under way.
 	DumpRanges(ctx context.Context, in *DumpRangesRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[DumpRangesResponse], error)
 }
 
@@ -502,11 +504,13 @@ type AdminServiceServer interface {
 	//
 	// Errors: OBJECT_NOT_FOUND.
 	QueryKey(context.Context, *QueryKeyRequest) (*QueryKeyResponse, error)
-	// DumpRanges sends every range of memory that is not free, segment by
-	// segment, as at one sequence: for drills that check from outside that no two
-	// overlap and that nodes agree.
+	// DumpRanges sends every range of memory that is not free, part by part while
+	// commits go on. If the digest is the same before and after it, the list is of
+	// one state: so drills check from outside that no two ranges overlap. Else an
+	// object that was moved meanwhile may be in it twice, or not at all.
 	//
-	// Errors: SEGMENT_NOT_FOUND.
+	// Errors: SEGMENT_NOT_FOUND, UNAVAILABLE_IN_CURRENT_STATUS if other dumps are
+	// under way.
 	DumpRanges(*DumpRangesRequest, grpc.ServerStreamingServer[DumpRangesResponse]) error
 	mustEmbedUnimplementedAdminServiceServer()
 }
