@@ -406,10 +406,20 @@ func TestReadsThatWaitAreBounded(t *testing.T) {
 	for i := range keys {
 		keys[i] = fmt.Sprintf("%0100d", i) // 1.0 MB on the wire, 1.2 MB in memory, of 1 MiB
 	}
-	_, err := n.objects.BatchGetReplicaList(t.Context(), &pb.BatchGetReplicaListRequest{Keys: keys})
-	wantKind(t, "a read of more keys than a host may have waiting", err, errs.Unavailable)
-	if _, err := n.objects.BatchGetReplicaList(t.Context(), &pb.BatchGetReplicaListRequest{Keys: keys[:5000]}); err != nil {
-		t.Errorf("a read of half of them: got %v, want no error", err)
+	for what, read := range map[string]func(keys []string) error{
+		"BatchGetReplicaList": func(keys []string) error {
+			_, err := n.objects.BatchGetReplicaList(t.Context(), &pb.BatchGetReplicaListRequest{Keys: keys})
+			return err
+		},
+		"BatchExistKey": func(keys []string) error {
+			_, err := n.objects.BatchExistKey(t.Context(), &pb.BatchExistKeyRequest{Keys: keys})
+			return err
+		},
+	} {
+		wantKind(t, what+" of more keys than a host may have waiting", read(keys), errs.Unavailable)
+		if err := read(keys[:5000]); err != nil {
+			t.Errorf("%s of half of them: got %v, want no error", what, err)
+		}
 	}
 }
 

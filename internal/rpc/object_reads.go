@@ -28,12 +28,13 @@ func newBatches() *share.Budget {
 	return share.NewBudget(share.Rule{Total: n, Peer: max(1, n/2), Few: n})
 }
 
-// beginBatch waits until a read of so many keys may be answered. It is not while earlier
-// answers to its host are not read: their keys would be looked up for nothing.
+// beginBatch waits until a read of so many keys may be answered, with least bytes for each.
+// It is not while earlier answers to its host are not read: their keys would be looked up for
+// nothing.
 //
 // The keys of those that wait are in memory, whole: gRPC reads a request before its call
 // begins. So there is a bound on them, too.
-func (s *objectService) beginBatch(ctx context.Context, keys []string) (end func(), err error) {
+func (s *objectService) beginBatch(ctx context.Context, keys []string, least int) (end func(), err error) {
 	if len(keys) <= manyKeys {
 		return func() {}, nil
 	}
@@ -53,7 +54,7 @@ func (s *objectService) beginBatch(ctx context.Context, keys []string) (end func
 		s.batches.GiveBack(peer, 1)
 		s.waiting.GiveBack(host, bytes)
 	}
-	if err := unreadRoom(s.unread, host, int64(len(keys)*leastEntry)); err != nil {
+	if err := unreadRoom(s.unread, host, int64(len(keys)*least)); err != nil {
 		end()
 		return nil, err
 	}
@@ -68,6 +69,11 @@ func (s *objectService) ExistKey(ctx context.Context, r *pb.ExistKeyRequest) (*p
 
 func (s *objectService) BatchExistKey(ctx context.Context, r *pb.BatchExistKeyRequest) (*pb.BatchExistKeyResponse, error) {
 	m := master(ctx)
+	end, err := s.beginBatch(ctx, r.GetKeys(), 1)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
 	exists, failed, err := m.BatchExistKey(ctx, s.tenantOf(r), r.GetKeys())
 	return &pb.BatchExistKeyResponse{
 		Header: s.header(m.Term), Exists: exists, Errors: s.items("BatchExistKey", 0, failed),
@@ -89,7 +95,7 @@ func (s *objectService) GetReplicaList(ctx context.Context, r *pb.GetReplicaList
 
 func (s *objectService) BatchGetReplicaList(ctx context.Context, r *pb.BatchGetReplicaListRequest) (*pb.BatchGetReplicaListResponse, error) {
 	m := master(ctx)
-	end, err := s.beginBatch(ctx, r.GetKeys())
+	end, err := s.beginBatch(ctx, r.GetKeys(), leastEntry)
 	if err != nil {
 		return nil, err
 	}

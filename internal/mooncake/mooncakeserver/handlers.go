@@ -123,6 +123,9 @@ const maxFoundBytes = 128 << 20
 func existKey(c call, a *args) (bool, error) { return c.master.ExistKey(c, c.tenant, a.Key) }
 
 func batchExistKey(c call, a *args) ([]bool, []error, error) {
+	if len(a.Keys) > quickKeys && nowait.Asked(c) {
+		return nil, nil, nowait.Err
+	}
 	return c.master.BatchExistKey(c, c.tenant, a.Keys)
 }
 
