@@ -13,8 +13,9 @@ import (
 	"github.com/understudy-store/understudy/internal/security/share"
 )
 
-// gRPC keeps what has arrived of a request until all of it has: of 1,024 calls of a
-// connection, each as large as a message may be. It keeps a call itself, with its headers
+// gRPC keeps what has arrived of a request until all of it has, and a call keeps its request
+// until it is over, while it waits for a commit, say: of 1,024 calls of a connection, each as
+// large as a message may be. It keeps a call itself, with its headers
 // and a small answer, until its peer has taken that. So the frames of HTTP/2 are counted as
 // they come and go. When a peer has more than its share of either, the one of its connections
 // ends that has the most.
@@ -25,8 +26,12 @@ import (
 // more, for the stack of a goroutine that waits. Measured with 8,000 calls over 8 connections
 // (gRPC 1.85, Go 1.26): without their answers they took 2,168 bytes each, with headers alone
 // 2,955, and 8,216 of stacks.
+//
+// A request of largeRequest and more counts until its call is over. A smaller one does not:
+// calls under way are bounded as well.
 const (
 	freeBytes    = 64 << 10
+	largeRequest = 4 << 10
 	openBytes    = 2<<10 + largeAnswer
 	waitingBytes = 5 << 10
 )
@@ -78,7 +83,7 @@ type countedConn struct {
 type call struct {
 	kept    int64 // until it is over
 	waiting int64 // until its request has arrived whole
-	request int64 // as well: what has arrived of it
+	request int64 // what has arrived of it; of a large one until the call is over, else as well
 }
 
 func (c call) plus(o call) call {
@@ -196,8 +201,12 @@ func (c *countedConn) arrived(f http2.FrameHeader) {
 	c.add(more)
 	of = of.plus(more)
 	if f.Type != http2.FrameContinuation && f.Flags.Has(http2.FlagDataEndStream) { // as FlagHeadersEndStream
-		c.drop(call{waiting: of.waiting, request: of.request})
-		of = call{kept: of.kept}
+		arrived := call{waiting: of.waiting}
+		if of.request < largeRequest {
+			arrived.request = of.request
+		}
+		c.drop(arrived)
+		of = call{kept: of.kept, request: of.request - arrived.request}
 	}
 	c.open[f.StreamID] = of
 }

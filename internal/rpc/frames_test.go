@@ -149,6 +149,31 @@ func TestUnfinishedRequests(t *testing.T) {
 	n.put("k")
 }
 
+// So has who sends large requests whose calls wait for a commit: each keeps its request.
+func TestRequestsOfCallsThatWait(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes = 4 << 20 }).mount()
+	_, arriving, _ := n.server.Budgets()
+	release := n.log.stall(t)
+	p := n.raw()
+	for i := range 100 {
+		items := make([]*pb.PutStartItem, 16)
+		for k := range items {
+			items[k] = &pb.PutStartItem{Key: fmt.Sprintf("%d/%d/%s", i, k, strings.Repeat("k", 4000)), Size: 1}
+		}
+		if p.call(pb.ObjectService_BatchPutStart_FullMethodName, &pb.BatchPutStartRequest{ClientId: alice, Items: items}, 0) != nil {
+			break
+		}
+	}
+	select {
+	case <-p.ended:
+	case <-time.After(10 * time.Second):
+		t.Error("100 calls with 64 kB each wait, and the connection is open")
+	}
+	release()
+	n.empty(arriving)
+	n.put("k")
+}
+
 // So has who sends headers alone, whose bytes are in any kind of frame, or who opens calls
 // and sends nothing at all.
 func TestUnfinishedHeaders(t *testing.T) {
@@ -196,7 +221,7 @@ func TestHeadersAreBounded(t *testing.T) {
 	}
 }
 
-// What is finished, given up or answered is not counted any more, whatever has arrived of it.
+// What is given up or answered is not counted any more, whatever has arrived of it.
 func TestFinishedRequestsAreNotCounted(t *testing.T) {
 	n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes, c.Limits.MessageBytes = 1<<20, 50_000 }).mount()
 	open, arriving, _ := n.server.Budgets()

@@ -117,8 +117,8 @@ type Limits struct {
 	// address gets half of them at most. When they are taken, there are as many for
 	// nodes that are registered.
 	Snapshots int
-	// Bytes is what requests that are not finished may have together, as much for calls that
-	// are not over, and for answers of largeAnswer and more that are not sent; one host gets
+	// Bytes is what requests that are not finished, and large ones that are not answered, may
+	// have together, as much for calls that are not over, and for answers of largeAnswer and more that are not sent; one host gets
 	// half. By default it is leastBytes, or eight of the largest messages if that is more.
 	Bytes int64
 	// Send is how long a message of a stream may take to be read, or to come, 20 s by default.
@@ -180,7 +180,7 @@ type Server struct {
 	peersLog    zerolog.Logger         // of what many peers may cause
 	refusals    zerolog.Logger         // of calls whose callers lack the role
 	open        *share.Budget          // bytes of calls that are not over
-	arriving    *share.Budget          // bytes of requests that are not finished
+	arriving    *share.Budget          // bytes of requests that are not finished, or large and not answered
 	unread      *share.Budget          // bytes of large answers that are not sent
 	calls       *callsUnderWay         // as far as Limits.Calls counts them
 	streams     map[string]*hostPlaces // of gRPC's own services, by method
