@@ -86,8 +86,16 @@ func NewLiveness(ttl, patience time.Duration, clk clock.Clock, store *metadata.S
 		l.clients[disk.Client] = grace
 	}
 	grace.known = true
+	last := make(map[string]segment.ClientID) // owner of the newest segment at each endpoint
 	for s := range store.EachSegment() {
-		l.clients[s.Client] = grace
+		l.clients[s.Client], last[s.Endpoint] = grace, s.Client
+	}
+	grace.ttl = patience + min(ttl, displacedTTL)
+	grace.deadline = l.last.at + grace.ttl
+	for s := range store.EachSegment() {
+		if s.Endpoint != "" && last[s.Endpoint] != s.Client {
+			l.clients[s.Client] = grace
+		}
 	}
 	return l
 }

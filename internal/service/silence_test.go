@@ -15,28 +15,44 @@ type fleet struct {
 	t     *testing.T
 	now   time.Duration
 	calls int64
+	state *metadata.Store
 }
 
 func newFleet(t *testing.T, clients int) *fleet {
 	t.Helper()
 	params := metadata.Params{LeaseTTL: 10 * time.Second, DiscardTimeout: 30 * time.Second, ReleaseTimeout: 600 * time.Second}
-	store := metadata.New(metadata.Options{})
-	changes := []metadata.Change{&metadata.TermStart{Term: 1, Params: params}}
+	f := &fleet{t: t, state: metadata.New(metadata.Options{})}
+	f.apply(&metadata.TermStart{Term: 1, Params: params})
 	for i := range byte(clients) {
-		e, err := store.PrepareMount(segment.Spec{
-			ID: segment.ID{1 + i}, Name: "a", Base: 1 << 32, Size: 1 << 20, Endpoint: string(rune('A' + i)), Client: segment.ClientID{1 + i},
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		changes = append(changes, e)
+		f.mount(1+i, 1, string(rune('A'+i)))
 	}
-	if _, err := store.Apply(&metadata.Commit{Seq: 1, Term: 1, Changes: changes}, nil); err != nil {
-		t.Fatal(err)
-	}
-	f := &fleet{t: t}
-	f.Liveness = NewLiveness(10*time.Second, 0, func() time.Duration { return f.now }, store)
+	f.Liveness = NewLiveness(10*time.Second, 0, func() time.Duration { return f.now }, f.state)
 	return f
+}
+
+// mount has a client lend memory.
+func (f *fleet) mount(client, id byte, endpoint string) {
+	f.t.Helper()
+	e, err := f.state.PrepareMount(segment.Spec{
+		ID: segment.ID{client, id}, Name: "a", Base: uint64(id) << 32, Size: 1 << 20, Endpoint: endpoint, Client: segment.ClientID{client},
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.apply(e)
+}
+
+func (f *fleet) apply(change metadata.Change) {
+	f.t.Helper()
+	c := metadata.Commit{Seq: f.state.Position().Seq + 1, Term: 1, Changes: []metadata.Change{change}}
+	if _, err := f.state.Apply(&c, nil); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// takeOver begins a term in which a Ping may hang for 30 s.
+func (f *fleet) takeOver() {
+	f.Liveness = NewLiveness(10*time.Second, 30*time.Second, func() time.Duration { return f.now }, f.state)
 }
 
 // second passes a second in which somebody calls, and all clients ping but those
@@ -108,14 +124,12 @@ func TestMassSilenceStopsWithTheTicks(t *testing.T) {
 	f.wantAt("after a stall of this node", 0, append(times(9), 2)...)
 }
 
-// An endpoint belongs to one process: who is silent at one that another has goes
-// after 3 s; who pings is left alone.
 // A new primary gives the clients that it knows time: a Ping to the primary before
 // may hang for as long as they wait for answers. The first Ping ends that.
 func TestGraceOfATakeover(t *testing.T) {
 	takeover := func() *fleet {
 		f := newFleet(t, 4)
-		f.Liveness = NewLiveness(10*time.Second, 30*time.Second, func() time.Duration { return f.now }, f.store)
+		f.takeOver()
 		return f
 	}
 	takeover().wantAt("one is silent from the takeover on", 4, append(times(39), 1)...)
@@ -129,6 +143,32 @@ func TestGraceOfATakeover(t *testing.T) {
 	f.wantAt("its endpoint has a new owner", 4, 0, 1)
 }
 
+// Who was displaced stays so over a takeover: the owners of an endpoint but the last one
+// are silent for no more than 3 s beyond the Ping that may hang.
+func TestEndpointsAfterATakeover(t *testing.T) {
+	f := newFleet(t, 4)
+	f.mount(1, 2, "D") // in place of 4
+	f.takeOver()
+	f.wantAt("another has its endpoint", 4, append(times(32), 1)...)
+	f = newFleet(t, 4)
+	f.mount(1, 2, "D")
+	f.takeOver()
+	f.wantAt("a Ping hangs for 30 s", 4, times(31)...)
+	f.wantAt("it is back: both live", 5, 0)
+	f.wantAt("silent after a Ping", 4, append(times(9), 1)...)
+	f = newFleet(t, 4)
+	f.mount(4, 2, "A")
+	f.takeOver()
+	f.wantAt("it has the endpoint of another", 4, append(times(39), 1)...)
+	f = newFleet(t, 4)
+	f.mount(1, 2, "D")
+	f.mount(4, 3, "D")
+	f.takeOver()
+	f.wantAt("it has got its endpoint back", 4, append(times(39), 1)...)
+}
+
+// An endpoint belongs to one process: who is silent at one that another has goes
+// after 3 s; who pings is left alone.
 func TestDisplacedClients(t *testing.T) {
 	f := newFleet(t, 4)
 	f.wantAt("one is silent", 4, 0)
