@@ -78,6 +78,23 @@ func TestNumbersInFiles(t *testing.T) {
 	}
 }
 
+// A file of Mooncake's that says nothing of etcd turns HA off, and the node says in one
+// line what that means and how to have it. Whoever says so in a flag knows.
+func TestFileWithoutHA(t *testing.T) {
+	for _, file := range [][]string{inFile(t, "a.yaml", "rpc_port: 7\nenable_ha: false\n"), inFile(t, "a.json", "{\n\"enable_ha\": false}")} {
+		_, warnings := mustLoad(t, file)
+		if len(warnings) != 1 || warnings[0].Name != "enable_ha" || !strings.Contains(warnings[0].String(), ", line 2") ||
+			!strings.Contains(warnings[0].Problem, "lone primary") || !strings.Contains(warnings[0].Problem, "for HA") {
+			t.Errorf("%q: got warnings %v, want one of enable_ha with its line, that explains it", file, warnings)
+		}
+	}
+	for _, args := range [][]string{{"--enable_ha=false"}, append(inFile(t, "a.yaml", "enable_ha: false\n"), "--enable_ha=true")} {
+		if _, warnings := mustLoad(t, args); len(warnings) != 0 {
+			t.Errorf("%q: got warnings %v, want none", args, warnings)
+		}
+	}
+}
+
 func TestEndpointsAsList(t *testing.T) {
 	want := []string{"http://a:1", "b:2"}
 	for _, content := range []string{`etcd_endpoints: ["http://a:1", "b:2"]`, "etcd_endpoints: http://a:1;b:2", "etcd_endpoints: 'http://a:1, b:2,'"} {

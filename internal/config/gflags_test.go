@@ -105,7 +105,7 @@ var notOfThatCommit = []string{"client_suspicion_ttl_sec", "enable_oplog_snapsho
 // The start line of Mooncake's guides starts a node.
 func TestStartLineOfMooncakesGuides(t *testing.T) {
 	args, err := GFlags(newFlags(), strings.Fields("-rpc_thread_num=64 -v=1 --enable_http_metadata_server=true --http_metadata_server_port=8080 "+
-		"--enable_snapshot --enable_kv_events --offload_on_evict --promotion_on_hit --rpc_interface="+loopbackInterface(t)+" --allocation_strategy=local_first --nologtostderr"))
+		"--enable_snapshot --enable_multi_tenants --enable_kv_events --offload_on_evict --promotion_on_hit --rpc_interface="+loopbackInterface(t)+" --allocation_strategy=local_first --nologtostderr"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,6 +115,9 @@ func TestStartLineOfMooncakesGuides(t *testing.T) {
 	}
 	if !cfg.Listen.Metadata || cfg.Listen.HTTPMetadata() != "0.0.0.0:8080" {
 		t.Errorf("got a metadata server %v at %s, want one at 0.0.0.0:8080", cfg.Listen.Metadata, cfg.Listen.HTTPMetadata())
+	}
+	if !cfg.Tenants.Enabled {
+		t.Error("got no tenants, want them, as --enable_multi_tenants says")
 	}
 	if len(warnings) != 6 {
 		t.Errorf("got %d warnings, want one for each of 6 settings: %v", len(warnings), warnings)

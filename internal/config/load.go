@@ -112,7 +112,10 @@ func (l *loader) listenOnInterface(cfg *Config) {
 }
 
 // given is a value as some source wrote it.
-type given struct{ text, origin string }
+type given struct {
+	text, origin string
+	file         bool // it stands in the file
+}
 
 // loader collects what the sources give, the strongest source first, and turns
 // it into fields, faults and warnings.
@@ -138,7 +141,7 @@ func (l *loader) readFlags(flags *pflag.FlagSet) {
 			values[f.Name] = f.Value.String()
 		}
 	})
-	l.read(values, func(name string) string { return "flag --" + name })
+	l.read(values, func(name string) given { return given{origin: "flag --" + name} })
 }
 
 func (l *loader) readEnvironment(environ []string) {
@@ -150,7 +153,9 @@ func (l *loader) readEnvironment(environ []string) {
 			values[strings.ToLower(name)] = text
 		}
 	}
-	l.read(values, func(name string) string { return "environment variable " + cli.EnvPrefix + strings.ToUpper(name) })
+	l.read(values, func(name string) given {
+		return given{origin: "environment variable " + cli.EnvPrefix + strings.ToUpper(name)}
+	})
 }
 
 // isServiceLink recognises what Kubernetes puts into every pod for a Service:
@@ -188,30 +193,32 @@ func (l *loader) readFile() {
 		l.fault("", given{origin: path.text}, err.Error())
 		return
 	}
-	origin := func(name string) string {
+	from := func(name string) given {
 		outer, _, _ := strings.Cut(name, ".")
 		if line := content.lines[outer]; line > 0 {
-			return fmt.Sprintf("%s, line %d", path.text, line)
+			return given{origin: fmt.Sprintf("%s, line %d", path.text, line), file: true}
 		}
-		return path.text
+		return given{origin: path.text, file: true}
 	}
 	values := flat(content.values)
 	for name, v := range values {
 		if canonical, _ := l.names.canonical(name); canonical == configPath {
-			l.fault(name, given{fmt.Sprint(v), origin(name)}, "a file cannot name another one")
+			g := from(name)
+			g.text = fmt.Sprint(v)
+			l.fault(name, g, "a file cannot name another one")
 			delete(values, name)
 		}
 	}
-	l.read(values, origin)
+	l.read(values, from)
 }
 
 // read takes over what one source gives, unless a stronger one gave it before.
-func (l *loader) read(values map[string]any, origin func(name string) string) {
+func (l *loader) read(values map[string]any, from func(name string) given) {
 	here := map[string]string{}
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		canonical, known := l.names.canonical(name)
-		text, fits := asText(values[name], canonical == etcdEndpoints)
-		g := given{text, origin(name)}
+		g, fits := from(name), false
+		g.text, fits = asText(values[name], canonical == etcdEndpoints)
 		first, twice := here[canonical]
 		switch {
 		case !known:

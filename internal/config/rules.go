@@ -46,7 +46,7 @@ func (l *loader) judge(cfg *Config) {
 	}
 	values := map[string]given{}
 	for _, s := range settings(cfg) {
-		values[s.name()] = given{s.String(), cmp.Or(l.given[s.name()].origin, "default")}
+		values[s.name()] = given{text: s.String(), origin: cmp.Or(l.given[s.name()].origin, "default")}
 	}
 	broken := func(rules []rule, report func(name string, g given, text string)) {
 		for _, r := range rules {
@@ -58,7 +58,14 @@ func (l *loader) judge(cfg *Config) {
 	}
 	broken(advice(cfg), l.warn)
 	broken(rules(cfg), l.fault)
+	if g := l.given["enable_ha"]; g.file && !cfg.HA.Enabled && len(cfg.HA.EtcdEndpoints) == 0 {
+		l.warn("enable_ha", g, "in a file, as in Mooncake's, turns off here what is on by default: "+alone+
+			"; for HA leave it out or say true, with etcd_endpoints or without, where the node runs an etcd of its own")
+	}
 }
+
+// alone is what a node is without HA.
+const alone = "this is a lone primary without a journal or standbys, and a restart loses the cache"
 
 // rule is what must or should hold between settings.
 type rule struct {
@@ -103,8 +110,7 @@ func advice(c *Config) []rule {
 	local := c.HA.Embedded() && loopback(hostOf(c.HA.EtcdListen)) && (!c.HA.Members() || loopback(hostOf(c.PeerAddress())))
 	return []rule{
 		{"etcd_endpoints enable_ha", c.HA.Enabled || len(c.HA.EtcdEndpoints) == 0,
-			"is not used, because enable_ha is false: this is a lone primary without a journal or standbys, " +
-				"and a restart loses the cache; enable_ha is true by default here, and false by default in Mooncake"},
+			"is not used, because enable_ha is false: " + alone + "; enable_ha is true by default here, and false by default in Mooncake"},
 		{"etcd-user etcd-ca etcd_endpoints", c.Security.EtcdUser == "" || c.Etcd().Given(),
 			"goes to etcd without TLS, with its password; give https endpoints and etcd-ca"},
 		{"allocation_strategy", c.Storage.AllocationStrategy != allocateCXL,
