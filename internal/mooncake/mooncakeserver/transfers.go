@@ -37,8 +37,10 @@ func copyRevoke(c call, a *args) error { return c.master.CopyRevoke(c, c.transfe
 func moveEnd(c call, a *args) error    { return c.master.MoveEnd(c, c.transferOf(a)) }
 func moveRevoke(c call, a *args) error { return c.master.MoveRevoke(c, c.transferOf(a)) }
 
-// This master plans no dynamic copies. It answers as the C++ master does without
-// such a plan: a call that names none is a plain copy.
+// Dynamic copies are planned as tasks of CreateCopyTask, whose clients call CopyStart
+// and CopyEnd, so there is never a lease that these calls could name. They answer as
+// the C++ master does with dynamic replication off: a call that names none is a plain
+// copy.
 
 func dynamicCopyStart(c call, a *args) (mooncake.CopyPlan, error) {
 	if a.DynamicLease != [16]byte{} {
