@@ -104,7 +104,8 @@ func offloadObjectHeartbeat(a *attempt, _ *pb.OffloadObjectHeartbeatRequest, p *
 	return err
 }
 
-// notifyOffloadSuccess names a copy that was refused by a negative size.
+// notifyOffloadSuccess names a copy that was refused by negative sizes: older
+// generations have none beside the key.
 func notifyOffloadSuccess(a *attempt, q *pb.NotifyOffloadSuccessRequest, _ *pb.NotifyOffloadSuccessResponse) error {
 	for _, o := range q.GetObjects() {
 		if err := a.ownTenant(o.GetTask(), a.generation.Fields.Tenants); err != nil {
@@ -114,13 +115,13 @@ func notifyOffloadSuccess(a *attempt, q *pb.NotifyOffloadSuccessRequest, _ *pb.N
 		if max(o.GetTask().GetSize(), o.GetBucket(), o.GetOffset(), o.GetKeySize(), o.GetDataSize()) > math.MaxInt64 {
 			return errs.New(errs.InvalidParams, "", "a number of object %q is above 2^63-1, which Mooncake cannot say", task.Key)
 		}
-		if o.GetRefused() {
-			task.Size = -1
-		}
-		a.args.Tasks = append(a.args.Tasks, task)
-		a.args.Objects = append(a.args.Objects, mooncake.OffloadedObject{
+		object := mooncake.OffloadedObject{
 			Bucket: int64(o.GetBucket()), Offset: int64(o.GetOffset()), KeySize: int64(o.GetKeySize()), DataSize: int64(o.GetDataSize()), Endpoint: o.GetEndpoint(),
-		})
+		}
+		if o.GetRefused() {
+			task.Size, object.DataSize = -1, -1
+		}
+		a.args.Tasks, a.args.Objects = append(a.args.Tasks, task), append(a.args.Objects, object)
 	}
 	_, err := ask(a, a.generation.NotifyOffloadSuccess)
 	return err

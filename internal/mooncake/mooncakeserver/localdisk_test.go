@@ -3,10 +3,14 @@ package mooncakeserver_test
 import (
 	"testing"
 
+	"github.com/google/uuid"
+
+	goclient "github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/segment"
 )
 
 // A client's SSD gets objects to keep, and readers find them there.
@@ -82,6 +86,41 @@ func TestLocalDisk(t *testing.T) {
 			expect(t, "UnmountLocalDiskSegment", ask(t, c, g.UnmountLocalDisk, mooncake.Args{Client: client(1)}), errs.OK)
 			if r := ask(t, c, g.GetReplicaList, mooncake.Args{Key: "a"}).Value.Replicas; len(r) != 1 {
 				t.Errorf("without its SSD: got %+v, want 1 entry", r)
+			}
+		}
+	})
+}
+
+// What our client refuses to copy to its SSD is refused in the words of each generation.
+func TestRefusedCopies(t *testing.T) {
+	each(t, func(t *testing.T, n *node, c *mooncakeclient.Conn, g *mooncake.Generation) {
+		over, err := mooncakeclient.NewTransport(g.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owner, err := goclient.New(goclient.Config{Addresses: []string{n.address[g.Name]}, Transport: over, ClientID: uuid.UUID(segment.ClientID{1})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer owner.Close()
+		if err := owner.MountLocalDiskSegment(t.Context(), true); err != nil {
+			t.Fatal(err)
+		}
+		put(t, c, 7, "taken", "refused")
+		tasks, err := owner.OffloadObjectHeartbeat(t.Context(), true)
+		if err != nil || len(tasks) != 2 {
+			t.Fatalf("got %+v, %v; want two objects to copy", tasks, err)
+		}
+		var done []goclient.OffloadedObject
+		for _, o := range tasks {
+			done = append(done, goclient.OffloadedObject{Task: o, DataSize: o.Size, Endpoint: "ssd:1", Refused: o.Key == "refused"})
+		}
+		if err := owner.NotifyOffloadSuccess(t.Context(), done); err != nil {
+			t.Fatal(err)
+		}
+		for key, want := range map[string]int{"taken": 2, "refused": 1} {
+			if r := ask(t, c, g.GetReplicaList, mooncake.Args{Key: key}).Value.Replicas; len(r) != want {
+				t.Errorf("%s: got the replicas %+v, want %d", key, r, want)
 			}
 		}
 	})
