@@ -55,10 +55,12 @@ type Pool struct {
 	strategy Strategy
 	random   func(n int) int        // a uniform number in [0, n)
 	seen     atomic.Pointer[groups] // what readers see, nil after a change
+	largest  atomic.Uint64          // bytes of the largest object that fits in any segment that is empty
 
 	mu    sync.Mutex // guards the rest; a leaf
 	all   groups
-	views int // of all, so far
+	views int                    // of all, so far
+	sizes btree.Map[uint64, int] // how many segments there are by the largest object that fits in them
 }
 
 // groups are all segments by their names, in order. A copy takes no time, and shares with
@@ -120,6 +122,19 @@ func (p *Pool) Add(s *Segment) {
 	p.all.Set(s.Name, g)
 	p.seen.Store(nil)
 	g.room.freed(math.MaxUint64)
+	p.countSize(s, 1)
+}
+
+// countSize counts a segment by its size, or one less. The lock is held.
+func (p *Pool) countSize(s *Segment, by int) {
+	n, _ := p.sizes.Get(s.largest)
+	if n += by; n > 0 {
+		p.sizes.Set(s.largest, n)
+	} else {
+		p.sizes.Delete(s.largest)
+	}
+	largest, _, _ := p.sizes.Max()
+	p.largest.Store(largest)
 }
 
 // Remove makes a segment ineligible. An allocation that runs at the same time
@@ -131,6 +146,7 @@ func (p *Pool) Remove(s *Segment) {
 		return
 	}
 	p.seen.Store(nil)
+	p.countSize(s, -1)
 	g, _ := p.all.Get(s.Name)
 	last := len(g.segments) - 1
 	if last == 0 {
@@ -162,16 +178,9 @@ func (p *Pool) view() *groups {
 
 // CouldHold reports whether an object of a size could have so many replicas if
 // all memory were free: there are as many names, and a segment that can take it.
-func (p *Pool) CouldHold(size uint64, replicas int) (could bool) {
-	groups := p.view()
-	if groups.Len() < replicas {
-		return false
-	}
-	groups.Scan(func(_ string, g group) bool {
-		could = slices.ContainsFunc(g.segments, func(s *Segment) bool { return s.largest >= size })
-		return !could
-	})
-	return could
+func (p *Pool) CouldHold(size uint64, replicas int) bool {
+	n := p.view().Len()
+	return n > 0 && n >= replicas && size <= p.largest.Load()
 }
 
 // Has reports whether a segment of a name is eligible for allocations.
@@ -202,7 +211,7 @@ func (p *Pool) AllocateOn(name string, size uint64) (Allocation, bool) {
 // for, even none, is not an error here (behaviours 1.2: one replica is enough).
 func (p *Pool) Allocate(dst []Allocation, req Request) []Allocation {
 	groups := p.view()
-	if groups.Len() == 0 {
+	if groups.Len() == 0 || req.Size > p.largest.Load() {
 		return dst
 	}
 	a := attempt{pool: p, groups: groups, req: req, dst: dst, first: len(dst)}

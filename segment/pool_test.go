@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 )
 
 func mount(t *testing.T, p *Pool, number Number, name string, size uint64) *Segment {
@@ -274,6 +275,36 @@ func TestCouldHold(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// Puts of what no segment can take cost little, however many segments there are: a batch of
+// 10,000 of them took 10 s and more.
+func TestTooLargeForAllOfManySegments(t *testing.T) {
+	p := NewPool(Random, nil)
+	var all []*Segment
+	for i := range Number(1 << 15) {
+		all = append(all, mount(t, p, i+1, fmt.Sprint("a", i), 1<<10))
+	}
+	large := mount(t, p, 1<<15+1, "large", 1<<20)
+	if !p.CouldHold(1<<20, 1) {
+		t.Error("1 MiB could not be held with a segment of as much")
+	}
+	p.Remove(large)
+	began := time.Now()
+	for range 10_000 {
+		if p.CouldHold(1<<20, 1) || len(p.Allocate(nil, Request{Size: 1 << 20, Replicas: 1})) > 0 {
+			t.Fatal("1 MiB could be held with segments of 1 KiB")
+		}
+	}
+	if took := time.Since(began); took > time.Second {
+		t.Errorf("10,000 puts took %v, want 1 s at most", took)
+	}
+	for _, s := range all {
+		p.Remove(s)
+	}
+	if p.CouldHold(1, 1) {
+		t.Error("1 byte could be held without segments")
 	}
 }
 
