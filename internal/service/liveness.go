@@ -174,25 +174,32 @@ func (l *Liveness) hear(c heard, known bool) heard {
 	return heard{deadline: l.clock() + l.ttl, ttl: l.ttl, known: known, peer: c.peer}
 }
 
-// left returns how long a client must stay silent yet until it has been for so long; 0 if
-// it has, or has expired.
-func (l *Liveness) left(client segment.ClientID, silent time.Duration) time.Duration {
+// left returns how long a client must stay silent yet until somebody may mount in its
+// place, and for how long in all; 0 if it has been, or has expired.
+func (l *Liveness) left(client segment.ClientID, by Caller) (left, silent time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c, watched := l.clients[client]
 	if !watched {
-		return 0
+		return 0, 0
 	}
-	return max(0, silent-c.silence(l.clock()))
+	if silent = l.ttl; c.yieldsTo(by) {
+		silent = min(silent, displacedTTL)
+	}
+	return max(0, silent-c.silence(l.clock())), silent
 }
 
-// Displace notes that another client has mounted memory at a client's endpoint.
-// Unless the client is heard again, it expires when it has been silent for
-// displacedTTL.
-func (l *Liveness) Displace(client segment.ClientID) {
+// yieldsTo reports whether somebody may be the process that has started in a client's
+// place: not one with another identity than the client's, as far as that is known.
+func (c heard) yieldsTo(by Caller) bool { return !by.Identified || c.peer == by.Peer }
+
+// Displace notes that somebody has mounted memory at another client's endpoint.
+// Unless that client is heard again, it expires when it has been silent for
+// displacedTTL; with another identity it is left alone.
+func (l *Liveness) Displace(client segment.ClientID, by Caller) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if c, watched := l.clients[client]; watched {
+	if c, watched := l.clients[client]; watched && c.yieldsTo(by) {
 		c.displaced = true
 		l.clients[client] = c
 	}

@@ -120,9 +120,7 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 		}
 		specs = specs[n:]
 	}
-	if !callerOf(ctx).Identified {
-		m.displace(all)
-	}
+	m.displace(callerOf(ctx), all)
 	return mounted(m.Fence(ctx))
 }
 
@@ -155,7 +153,7 @@ func (m *Master) unmountEarlier(ctx context.Context, specs []segment.Spec) error
 
 // displace has other clients at the endpoints of new segments expire soon if
 // they are silent: an endpoint belongs to one process.
-func (m *Master) displace(specs []segment.Spec) {
+func (m *Master) displace(by Caller, specs []segment.Spec) {
 	last := ""
 	for _, s := range specs {
 		if s.Endpoint == last || s.Endpoint == "" {
@@ -164,7 +162,7 @@ func (m *Master) displace(specs []segment.Spec) {
 		last = s.Endpoint
 		for _, owner := range m.Store.OwnersAt(s.Endpoint) {
 			if owner != s.Client {
-				m.Liveness.Displace(owner)
+				m.Liveness.Displace(owner, by)
 			}
 		}
 	}

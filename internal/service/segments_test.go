@@ -236,29 +236,41 @@ func TestMountOfAnotherInstance(t *testing.T) {
 }
 
 // When another client mounts memory at an endpoint, the one before it is gone 3 s
-// after it was heard last, and not after its TTL; unless it still pings.
+// after it was heard last, and not after its TTL; unless it still pings, or has another
+// identity.
 func TestEndpointBelongsToOneProcess(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFixture(t, func(c *service.Master) {
-			c.Liveness = service.NewLiveness(10*time.Second, 0, clock.Runtime(), c.Store)
+	for name, tc := range map[string]struct {
+		by   [3]service.Caller // of clients 2 to 4
+		left int               // of their segments
+	}{
+		"without identities":   {[3]service.Caller{{Peer: "x"}, {Peer: "y"}, {}}, 2},
+		"of one identity":      {[3]service.Caller{{Peer: "x", Identified: true}, {Peer: "x", Identified: true}, {Peer: "x", Identified: true}}, 2},
+		"of other identities":  {[3]service.Caller{{Peer: "x", Identified: true}, {Peer: "y", Identified: true}, {Peer: "z", Identified: true}}, 3},
+		"an owner without one": {[3]service.Caller{{}, {Peer: "y", Identified: true}, {Peer: "z", Identified: true}}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFixture(t, running)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				go func() { _ = f.WatchClients(ctx, zerolog.Nop()) }()
+				for i, by := range tc.by {
+					n := byte(2 + i)
+					spec := segment.Spec{ID: segment.ID{n}, Name: "h", Base: uint64(n) << 32, Size: 1 << 20, Endpoint: "h:1", Client: owner(n)}
+					want(t, "mount", f.MountSegment(service.From(ctx, by), spec), errs.OK)
+				}
+				for range 8 { // client 2 is silent
+					time.Sleep(500 * time.Millisecond)
+					for n := byte(3); n <= 4; n++ {
+						_, _ = f.Ping(ctx, owner(n))
+					}
+				}
+				if left := f.Store.Stats().Segments - 1; left != tc.left || f.Liveness.Watches(owner(2)) != (tc.left == 3) { // one is of the fixture
+					t.Errorf("after 4 s %d segments are mounted, want %d; the silent client counts as alive: %t", left, tc.left, f.Liveness.Watches(owner(2)))
+				}
+			})
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		defer cancel()
-		go func() { _ = f.WatchClients(ctx, zerolog.Nop()) }()
-		for n := byte(2); n <= 3; n++ { // three clients at a:1
-			spec := segment.Spec{ID: segment.ID{n}, Name: "a", Base: uint64(n) << 32, Size: 1 << 20, Endpoint: "a:1", Client: owner(n)}
-			want(t, "mount", f.MountSegment(ctx, spec), errs.OK)
-		}
-		for range 8 { // client 1 is silent
-			time.Sleep(500 * time.Millisecond)
-			for n := byte(2); n <= 3; n++ {
-				_, _ = f.Ping(ctx, owner(n))
-			}
-		}
-		if st := f.Store.Stats(); st.Segments != 2 || f.Liveness.Watches(owner(1)) {
-			t.Errorf("after 4 s %d segments are mounted, want 2; the silent client counts as alive: %t", st.Segments, f.Liveness.Watches(owner(1)))
-		}
-	})
+	}
 }
 
 // never is the answer of a client that is not back.

@@ -24,8 +24,8 @@ type Shares struct {
 // A Caller is who a call comes from.
 type Caller struct {
 	Peer string // what the caller has counts for it, see package share
-	// Identified says that Peer is an identity. One that dies starts again under its
-	// client id, so it gets no other client's memory before that has expired.
+	// Identified says that Peer is an identity. It ends no client of another one, and
+	// gets the memory of none before that has expired.
 	Identified bool
 }
 
@@ -101,15 +101,11 @@ func (e *occupiedError) Unwrap() error { return e.error }
 // checkOwners returns an occupiedError if a client that is alive lends memory where one of
 // some segments is: a mount would take it away. The owner is taken for dead when it has
 // been silent for displacedTTL, since a process that starts in the place of one that died
-// should not wait for long; where callers are identified, when it has expired.
+// should not wait for long; by a caller with another identity, when it has expired.
 func (m *Master) checkOwners(ctx context.Context, specs []segment.Spec) error {
-	ttl := m.Liveness.ttl
-	if !callerOf(ctx).Identified {
-		ttl = min(ttl, displacedTTL)
-	}
 	for _, spec := range specs {
 		for _, owner := range m.Store.OwnersOf(spec) {
-			if left := m.Liveness.left(owner, ttl); left > 0 {
+			if left, ttl := m.Liveness.left(owner, callerOf(ctx)); left > 0 {
 				return &occupiedError{errs.New(errs.Unavailable, "MountSegment",
 					"client %v has mounted memory of segment %v at %.64q, and is alive; stop that client, or mount under its id; what it has is free when it has been silent for %v",
 					owner, spec.ID, spec.Endpoint, ttl), left}

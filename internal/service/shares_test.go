@@ -22,24 +22,27 @@ func lent(client, id, base byte) segment.Spec {
 }
 
 // A client that is alive keeps its memory, whoever mounts there. One that is silent loses
-// it to a process that starts in its place, which waits for that; with identities only
+// it to a process that starts in its place, which waits for that; with another identity only
 // when the client has expired. Under its own id a client gets its place at once.
 func TestPlaceOfALivingClient(t *testing.T) {
 	for name, tc := range map[string]struct {
-		by    service.Caller
+		by    service.Caller // the owner is x
 		alive bool
 		takes time.Duration
 		want  errs.Kind
 	}{
 		"the owner pings":                      {service.Caller{Peer: "x"}, true, 3 * time.Second, errs.Unavailable},
 		"the owner is silent":                  {service.Caller{Peer: "x"}, false, 3 * time.Second, errs.OK},
-		"the owner pings, with identities":     {service.Caller{Peer: "x", Identified: true}, true, 10 * time.Second, errs.Unavailable},
-		"the owner is silent, with identities": {service.Caller{Peer: "x", Identified: true}, false, 10 * time.Second, errs.OK},
+		"the owner pings, with identities":     {service.Caller{Peer: "y", Identified: true}, true, 10 * time.Second, errs.Unavailable},
+		"the owner is silent, with identities": {service.Caller{Peer: "y", Identified: true}, false, 10 * time.Second, errs.OK},
+		"the owner pings, of one identity":     {service.Caller{Peer: "x", Identified: true}, true, 3 * time.Second, errs.Unavailable},
+		"the owner is silent, of one identity": {service.Caller{Peer: "x", Identified: true}, false, 3 * time.Second, errs.OK},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFixture(t, running)
-				want(t, "the first mount", f.MountSegment(t.Context(), lent(2, 2, 5)), errs.OK)
+				from := service.From(t.Context(), service.Caller{Peer: "x", Identified: tc.by.Identified})
+				want(t, "the first mount", f.MountSegment(from, lent(2, 2, 5)), errs.OK)
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				go func() {

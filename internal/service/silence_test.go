@@ -139,7 +139,7 @@ func TestGraceOfATakeover(t *testing.T) {
 	f.wantAt("silent after a Ping", 4, append(times(9), 1)...)
 	f = takeover()
 	f.wantAt("one is silent", 4, 0)
-	f.Displace(segment.ClientID{4})
+	f.Displace(segment.ClientID{4}, Caller{})
 	f.wantAt("its endpoint has a new owner", 4, 0, 1)
 }
 
@@ -173,13 +173,13 @@ func TestDisplacedClients(t *testing.T) {
 	f := newFleet(t, 4)
 	f.wantAt("one is silent", 4, 0)
 	for client := range f.clients {
-		f.Displace(client)
+		f.Displace(client, Caller{})
 	}
 	f.wantAt("displaced", 4, 0, 1)
 	f.wantAt("the others", 4, times(8)...)
 	f.wantAt("silent later on", 3, append(times(9), 1)...)
 	f = newFleet(t, 4)
 	f.wantAt("one is silent", 4, times(5)...)
-	f.Displace(segment.ClientID{4})
+	f.Displace(segment.ClientID{4}, Caller{})
 	f.wantAt("silent for long when displaced", 4, 1)
 }
