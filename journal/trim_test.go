@@ -56,8 +56,8 @@ func (tr *trimming) oldest() metadata.Seq {
 	return oldest
 }
 
-// old waits until the trimmer has seen what stands now, and lets it become older than
-// it is kept.
+// old waits until the trimmer has seen what stands now, and has looked twice at what is
+// covered since that is older than it is kept.
 func (tr *trimming) old() {
 	tr.t.Helper()
 	before := tr.looks.Load()
@@ -65,7 +65,7 @@ func (tr *trimming) old() {
 	waitFor(tr.t, "a look at what is covered", func() bool {
 		tr.puts(1) // a mark of its own
 		tr.now.Add(int64(time.Hour))
-		return tr.looks.Load() > before
+		return tr.looks.Load() > before+1
 	})
 }
 

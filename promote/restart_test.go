@@ -247,7 +247,7 @@ func TestFileBehindACompaction(t *testing.T) {
 func expired(t *testing.T, etcd *etcdtest.Cluster, ttl time.Duration) {
 	t.Helper()
 	client := etcd.Client(t)
-	lease, err := client.Grant(t.Context(), int64((ttl+10*time.Second)/time.Second))
+	lease, err := client.Grant(t.Context(), int64((ttl+7*time.Second)/time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -291,6 +291,13 @@ func TestRestartBehindAnEtcdThatCompactsItself(t *testing.T) {
 	}
 	etcd.Compact(t, resp.Header.Revision)
 	a, b = w.start("a", stateIn(dirs["a"], time.Hour), external), w.start("b", stateIn(dirs["b"], time.Hour), external)
+	waitFor(t, "a node to serve, or to find records missing", func() bool {
+		o := a.Status().Obstacle
+		return a.serves() || b.serves() || o != nil && strings.Contains(o.Reason, "(compacted)")
+	})
+	if !a.serves() && !b.serves() {
+		t.Fatal(a.Status().Obstacle.Reason)
+	}
 	primary := w.serving(a, b)
 	primary.has(append(keys("k", 20), keys("l", 20)...)...)
 	for _, n := range []*node{a, b} {

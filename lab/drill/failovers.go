@@ -317,7 +317,7 @@ func fiveInAMinute(ctx context.Context, e *Env) {
 		e.did("five failovers in %v", took)
 		e.result.Rounds = 5
 		e.letWork(ctx)
-		e.restartAll(ctx, false)
+		e.restartAll(ctx, false, nil)
 		e.coldStart(ctx)
 	})
 }

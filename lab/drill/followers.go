@@ -26,7 +26,7 @@ type lag struct {
 	what      string
 	begin     func(*cluster.Node) error
 	end       func(*cluster.Node) error
-	outlive   bool // it lasts until the records it misses have expired
+	outlive   bool // it lasts until the records it misses are gone
 	compacted bool // and etcd has forgotten their history
 }
 
@@ -64,7 +64,7 @@ func (e *Env) fallBehind(ctx context.Context, lags ...lag) {
 	for i := range max(1, e.Rounds) * len(lags) {
 		l := lags[i%len(lags)]
 		ep := episode{work: &work{}}
-		ep.KeepHistory = !l.compacted
+		ep.KeepHistory, ep.Args = !l.compacted, []string{"--state-save-interval=1s"} // records live until files cover them
 		if err := e.play(ctx, ep, func(ctx context.Context) { e.behind(ctx, l) }); err != nil {
 			do(fmt.Errorf("%s a standby, compacted %t: %w", l.what, l.compacted, err))
 		}
@@ -83,7 +83,8 @@ func (e *Env) behind(ctx context.Context, l lag) {
 	do(l.begin(standby))
 	missed := metadata.Seq(before.GetState().GetSequence()) + 1
 	if l.outlive {
-		e.expired(ctx, missed)
+		_ = must(e.cluster.Client.Delete(ctx, e.cluster.Layout.SavedBy(standby.Name))) // as if it had been away for an hour
+		e.gone(ctx, missed)
 	} else {
 		e.letWork(ctx)
 	}
@@ -107,11 +108,10 @@ func (e *Env) behind(ctx context.Context, l lag) {
 	}
 }
 
-// expired waits until the record of a sequence, and so all before it, has
-// expired in etcd.
-func (e *Env) expired(ctx context.Context, seq metadata.Seq) {
+// gone waits until the record of a sequence, and so all before it, is gone from etcd.
+func (e *Env) gone(ctx context.Context, seq metadata.Seq) {
 	reader := &journal.Reader{Client: e.cluster.Client, Layout: e.cluster.Layout}
-	until(ctx, 3*e.cluster.EventsTTL+30*time.Second, "the records that were missed have expired", func(ctx context.Context) (bool, error) {
+	until(ctx, 3*e.cluster.EventsTTL+30*time.Second, "the records that were missed are gone", func(ctx context.Context) (bool, error) {
 		oldest, err := reader.Oldest(ctx, 1)
 		return oldest > seq+10, err
 	})

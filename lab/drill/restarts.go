@@ -17,21 +17,34 @@ import (
 const restartLimit = 30 * time.Second
 
 // everythingDies kills all nodes and etcd at once and starts them again, in any order,
-// at once or after a while.
+// at once or after a while. In every second round etcd lives, and compacts itself when the
+// nodes have been away for longer than the events TTL.
 func everythingDies(ctx context.Context, e *Env) {
 	ep := episode{nodes: 3, work: &work{}}
-	ep.LeaseTTL = 8 * e.SessionTTL
+	ep.LeaseTTL, ep.EventsTTL = 8*e.SessionTTL, e.SessionTTL+time.Second
 	e.rounds(ctx, ep, func(ctx context.Context) {
 		e.working(ctx)
-		e.restartAll(ctx, true)
+		if e.result.Rounds%2 == 1 {
+			e.restartAll(ctx, false, func(ctx context.Context) {
+				do(clock.Sleep(ctx, e.cluster.EventsTTL+expiryGrace))
+				do(e.cluster.Compact(ctx))
+			})
+		} else {
+			e.restartAll(ctx, true, nil)
+		}
 		e.load.answers(ctx, answersPerWait)
 	})
 }
 
-// restartAll kills all nodes, and etcd if asked to, and starts them again. All that
+// expiryGrace is how much longer than the events TTL a record with a lease of that TTL would
+// stand.
+const expiryGrace = 10 * time.Second
+
+// restartAll kills all nodes, and etcd if asked to, and starts them again, after what happens
+// to etcd meanwhile; nil for nothing. All that
 // was there must be there again: that the clients' histories say. Nobody gives an
 // order to start empty.
-func (e *Env) restartAll(ctx context.Context, etcd bool) {
+func (e *Env) restartAll(ctx context.Context, etcd bool, meanwhile func(context.Context)) {
 	before := must(e.cluster.Head(ctx))
 	e.load.Mark("SIGKILL of everything")
 	for _, n := range e.cluster.Nodes {
@@ -41,6 +54,9 @@ func (e *Env) restartAll(ctx context.Context, etcd bool) {
 		e.killEtcd()
 	}
 	do(clock.Sleep(ctx, e.Away))
+	if meanwhile != nil {
+		meanwhile(ctx)
+	}
 	began := e.Now()
 	late := etcd && e.rng.IntN(2) == 0
 	if etcd && !late {

@@ -39,5 +39,7 @@ func Controls() []Control {
 		{"promote", "^TestTermsOfALostBranchAreNotUsedAgain$", "lost-terms"},
 		{"promote", "^TestRefoundFromABackup$", "announced-losses"},
 		{"metadata", "^TestPutWithoutMemoryReplacesNothing$", "failed-puts"},
+		{"journal", "^TestRecordsLiveUntilStateFilesCoverThem$", "covered-records"},
+		{"promote", "^TestRestartBehindAnEtcdThatCompactsItself$", "kept-records"},
 	}
 }
