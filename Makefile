@@ -4,8 +4,8 @@ TOOL := go tool -modfile=tools/go.mod
 .PHONY: build test race lint vuln fmt generate bench fuzz demo drills race-stories soak ci
 
 BIN ?= bin
-build: ## the programs, into BIN: no paths of this machine in them, no golang.org/x/net/trace, and no DWARF, as in releases
-	go build -trimpath -tags grpcnotrace -ldflags=-w -o $(BIN)/ ./cmd/...
+build: ## the programs, into BIN: static, no paths of this machine in them, no golang.org/x/net/trace, and no DWARF, as in releases
+	CGO_ENABLED=0 go build -trimpath -tags grpcnotrace -ldflags=-w -o $(BIN)/ ./cmd/...
 
 test race lint:
 	.ci/run $@
@@ -37,6 +37,7 @@ demo:
 
 drills: ## all fault drills in full, more seeds than in CI, then each safeguard left out
 	go run ./cmd/lab drill run --all
+	go run ./cmd/lab drill run 1 2 3 25 --own-etcd
 	go run ./cmd/lab drill run 1 2 3 9 13 --protocol mooncake
 	go test ./lab/sim -run 'Seeds|Replay' -sim.runs=400 -sim.replays=40
 	go run ./cmd/lab drill controls

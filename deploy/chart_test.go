@@ -1,8 +1,10 @@
 package deploy_test
 
 import (
+	"debug/elf"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -249,6 +251,36 @@ func accepted(t *testing.T, file string, env ...string) {
 	}
 	if !c.HA.Enabled || len(c.HA.EtcdEndpoints) < 2 {
 		t.Errorf("got etcd %v, want several members", c.HA.EtcdEndpoints)
+	}
+}
+
+// The image has no C library: what its build command builds needs none, and no loader.
+func TestProgramsOfTheImageAreStatic(t *testing.T) {
+	_, line, found := strings.Cut(readFile(t, "Containerfile"), "\nRUN CGO_ENABLED=0 ")
+	line, _, _ = strings.Cut(line, "\n")
+	out := t.TempDir() + "/"
+	if !found || strings.Count(line, " /out/ ") != 1 {
+		t.Fatalf("Containerfile has no such command: %q", line)
+	}
+	build := exec.CommandContext(t.Context(), "sh", "-c", "CGO_ENABLED=0 "+strings.Replace(line, " /out/ ", " "+out+" ", 1))
+	build.Dir = ".."
+	if text, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, text)
+	}
+	for _, name := range []string{"master", "standby", "masterctl"} {
+		program, err := elf.Open(out + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, part := range program.Progs {
+			if part.Type == elf.PT_INTERP {
+				t.Errorf("%s wants a loader", name)
+			}
+		}
+		if libraries, err := program.ImportedLibraries(); err != nil || len(libraries) > 0 {
+			t.Errorf("%s wants %v, %v", name, libraries, err)
+		}
+		_ = program.Close()
 	}
 }
 
