@@ -1,10 +1,10 @@
 package cli
 
 import (
-	"strings"
-	"unicode"
+	"regexp"
 
 	"github.com/fatih/color"
+	"github.com/rivo/uniseg"
 )
 
 // Good colours what works. As all colours, it is for people, adds to what the text says, and
@@ -22,22 +22,6 @@ func Bold(text string) string { return color.New(color.Bold).Sprint(text) }
 
 // shownWidth returns how many columns of a terminal a text takes: none for the codes of
 // colours and for marks on the letter before, two for Chinese, Japanese and Korean.
-func shownWidth(text string) (columns int) {
-	const escape, codeEnd = "\x1b[", 'm'
-	for {
-		before, rest, coloured := strings.Cut(text, escape)
-		for _, r := range before {
-			switch {
-			case unicode.Is(unicode.Mn, r):
-			case unicode.In(r, unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana):
-				columns += 2
-			default:
-				columns++
-			}
-		}
-		if !coloured {
-			return columns
-		}
-		_, text, _ = strings.Cut(rest, string(codeEnd))
-	}
-}
+func shownWidth(text string) int { return uniseg.StringWidth(colours.ReplaceAllString(text, "")) }
+
+var colours = regexp.MustCompile("\x1b\\[[0-9;]*m")

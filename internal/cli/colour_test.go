@@ -7,8 +7,8 @@ import (
 	"github.com/fatih/color"
 )
 
-// Columns stand where they stand without colours, also after letters that take two columns
-// or none, and nothing trails a line.
+// Columns stand where they stand without colours, also after letters and pictures that take two
+// columns or none, and nothing trails a line.
 func TestTableWidths(t *testing.T) {
 	print := func(coloured bool) string {
 		before := color.NoColor
@@ -19,14 +19,15 @@ func TestTableWidths(t *testing.T) {
 		table.Row("a", Bad("no"))
 		table.Row("\u6771\u4eac", Good("yes"))
 		table.Row("cafe\u0301", "-")
+		table.Row("\u2705", "-")
 		table.End()
 		return out.String()
 	}
-	const plain = "NODE   STATE\na      no\n\u6771\u4eac   yes\ncafe\u0301   -\n"
+	const plain = "NODE   STATE\na      no\n\u6771\u4eac   yes\ncafe\u0301   -\n\u2705     -\n"
 	if got := print(false); got != plain {
 		t.Errorf("got\n%s\nwant\n%s", got, plain)
 	}
-	const coloured = "\x1b[1mNODE\x1b[22m   \x1b[1mSTATE\x1b[22m\na      \x1b[31mno\x1b[0m\n\u6771\u4eac   \x1b[32myes\x1b[0m\ncafe\u0301   -\n"
+	const coloured = "\x1b[1mNODE\x1b[22m   \x1b[1mSTATE\x1b[22m\na      \x1b[31mno\x1b[0m\n\u6771\u4eac   \x1b[32myes\x1b[0m\ncafe\u0301   -\n\u2705     -\n"
 	if got := print(true); got != coloured {
 		t.Errorf("got\n%q\nwant\n%q", got, coloured)
 	}
