@@ -90,6 +90,12 @@ func TestMembersOfTheNodes(t *testing.T) {
 		t.Errorf("got %+v, want that it was no member", r)
 	}
 	run(t, append(where, "member", "list")...).Want(t, cli.StatusOK, "a      https://", "b      https://")
+	for _, order := range []string{"replace", "remove"} {
+		offer := run(t, slices.Concat([]string{"__complete"}, where, []string{"member", order, "--yes", ""})...)
+		if names, _, _ := strings.Cut(offer.Out, ":"); names != "a\nb\n" {
+			t.Errorf("member %s: got the names %q (%s), want those of the members", order, names, offer.Err)
+		}
+	}
 }
 
 func TestCertsInit(t *testing.T) {

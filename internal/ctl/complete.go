@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"slices"
@@ -61,6 +62,18 @@ func (f *Flags) completeNodes(cmd *cobra.Command, args []string, _ string) ([]st
 			}
 		}
 		return ids
+	})
+}
+
+func (f *Flags) completeMembers(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	return f.offer(cmd, args, func(_ context.Context, all nodes) (names []string) {
+		if len(args) > 0 { // they take one
+			return nil
+		}
+		for _, m := range all.members() {
+			names = append(names, cmp.Or(m.GetName(), m.GetPeerUrl()))
+		}
+		return names
 	})
 }
 

@@ -19,7 +19,7 @@ func (f *Flags) memberCommand() *cobra.Command {
 		f.memberGoesCommand("replace --yes NAME", "Let a node join again that has lost the data of its member",
 			true, "start its node with --join and an empty etcd directory, or leave it waiting: it joins in place of the old member, and votes when it has caught up"),
 		f.memberGoesCommand("remove --yes NAME", "Take a member away for good whose node does not come back", false,
-			"its node must not be started again, neither with its data nor with --cluster-init"))
+			"its node must not be started again, neither with its data nor with --cluster-init; if nodes wait for the state that it held, see masterctl forget"))
 }
 
 // A memberResult is a line of `masterctl member list`.
@@ -38,12 +38,8 @@ func (f *Flags) memberListCommand() *cobra.Command {
 		Args:  cli.NoArguments,
 		RunE: f.withNodes(func(_ context.Context, cmd *cobra.Command, all nodes) error {
 			list := []memberResult{}
-			for _, n := range all.answering() {
-				if members := n.status.GetJournal().GetEtcdMembers(); len(list) == 0 {
-					for _, m := range members {
-						list = append(list, memberResult{m.GetName(), m.GetPeerUrl(), !m.GetLearner(), m.GetAlive(), m.GetWitness() != nil})
-					}
-				}
+			for _, m := range all.members() {
+				list = append(list, memberResult{m.GetName(), m.GetPeerUrl(), !m.GetLearner(), m.GetAlive(), m.GetWitness() != nil})
 			}
 			if len(list) == 0 {
 				return errs.New(errs.Unavailable, "member", "no node knows members: a majority of them is away, or the nodes do not run etcd themselves")
@@ -80,7 +76,8 @@ func (f *Flags) memberGoesCommand(use, short string, replace bool, then string) 
 		Long: short + `. NAME is that of the node, or the peer URL of a member that
 has never started. It is refused while that node runs, and if too few of the other members do.
 If it is no member, such as in a second run, that is no failure.`,
-		Args: cli.Arguments(1, 1, "one NAME"),
+		Args:              cli.Arguments(1, 1, "one NAME"),
+		ValidArgsFunction: f.completeMembers,
 		RunE: func(cmd *cobra.Command, names []string) error {
 			if names[0] == "" {
 				return cli.Misusef("the NAME is empty")

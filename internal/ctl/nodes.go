@@ -294,6 +294,16 @@ func (ns nodes) witnesses() (list []witnessResult) {
 	return list
 }
 
+// members are those of the nodes' own etcd, as the first node says that knows any.
+func (ns nodes) members() []*pb.EtcdMember {
+	for _, n := range ns.answering() {
+		if list := n.status.GetJournal().GetEtcdMembers(); len(list) > 0 {
+			return list
+		}
+	}
+	return nil
+}
+
 // answering are those that answered.
 func (ns nodes) answering() (list nodes) {
 	for _, n := range ns {
