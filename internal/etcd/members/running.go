@@ -21,7 +21,7 @@ func (c Cluster) gone(ctx context.Context, m Member) error {
 			return errs.Wrap(errs.Unavailable, "", err)
 		}
 		if alive(m.Name) {
-			return errs.New(errs.Unavailable, "", "node %s runs: stop it first", m.Name)
+			return errs.New(errs.Unavailable, "", "node %s runs: stop it first; one that was killed counts as running until its session ends, after up to --session-ttl", m.Name)
 		}
 	}
 	if c.answers(ctx, m) {
