@@ -109,6 +109,7 @@ func (f *Flags) diagnose(ctx context.Context, all nodes) *diagnosis {
 	for i, n := range all {
 		d.checkNode(n, figures[i], failures[i])
 	}
+	d.checkWitnesses(ctx, all)
 	d.checkMemory(all)
 	if all.best().status.GetJournal() == nil {
 		return d // without high availability there is neither journal nor etcd

@@ -1,11 +1,15 @@
 package ctl
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"time"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/cli"
 )
 
@@ -77,18 +81,40 @@ func (d *diagnosis) checkVersions(all nodes, witnesses []witnessResult) {
 	}
 }
 
-// checkNode looks at one node that answers, and at its metrics.
-func (d *diagnosis) checkNode(n *node, figures scrape, failure error) {
-	switch {
-	case n.status == nil || n.status.GetNode().GetHttpAddress() == "":
-		return
-	case failure != nil:
+// checkWitnesses asks witnesses over HTTP, which is all that they answer.
+func (d *diagnosis) checkWitnesses(ctx context.Context, all nodes) {
+	for _, w := range all.witnesses() {
+		n := &node{id: w.NodeID, as: all.best().as, status: &pb.StatusResponse{Node: &pb.Node{HttpAddress: w.HTTPAddress}}}
+		asked, cancel := context.WithTimeout(ctx, askTimeout)
+		code, text, err := n.http(asked, "Ready", http.MethodGet, "/readyz?role=witness", nil)
+		cancel()
+		switch {
+		case err != nil:
+			d.addHTTP(n, err)
+		case code != http.StatusOK:
+			d.add("witness", bad, "see its log", "%s says: %.300s", w.NodeID, bytes.TrimSpace(text))
+		default:
+			d.addHTTP(n, nil)
+		}
+	}
+}
+
+// addHTTP says whether a node answers over HTTP.
+func (d *diagnosis) addHTTP(n *node, failure error) {
+	if failure != nil {
 		d.add("http", bad, "see that --metrics_port is open, and that the node advertises an address at which others reach it",
 			"%s does not answer over HTTP at %s: %v", n.id, n.status.GetNode().GetHttpAddress(), failure)
 		return
 	}
 	d.add("http", fine, "", "%s answers at %s", n.id, n.status.GetNode().GetHttpAddress())
-	if n.status.GetJournal() == nil {
+}
+
+// checkNode looks at one node that answers, and at its metrics.
+func (d *diagnosis) checkNode(n *node, figures scrape, failure error) {
+	if n.status == nil || n.status.GetNode().GetHttpAddress() == "" {
+		return
+	}
+	if d.addHTTP(n, failure); failure != nil || n.status.GetJournal() == nil {
 		return
 	}
 	if differ := figures.sum("understudy_settings_differ"); differ > 0 {

@@ -2,6 +2,8 @@ package ctl
 
 import (
 	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -41,5 +43,40 @@ func TestWitnessIsShown(t *testing.T) {
 		if said[check] != want {
 			t.Errorf("doctor says of %s: %q, want %q", check, said[check], want)
 		}
+	}
+}
+
+// Doctor calls a witness at the address that it advertises: nobody else does.
+func TestDoctorCallsWitnesses(t *testing.T) {
+	answer := http.StatusOK
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.String() != "/readyz?role=witness" {
+			t.Errorf("got a request of %s", r.URL)
+		}
+		w.WriteHeader(answer)
+		_, _ = w.Write([]byte("its member of etcd knows no leader\n"))
+	}))
+	defer server.Close()
+	address := strings.TrimPrefix(server.URL, "http://")
+	asked := func(address string) finding {
+		t.Helper()
+		d := &diagnosis{}
+		d.checkWitnesses(t.Context(), nodes{{id: "a", as: &caller{}, status: &pb.StatusResponse{Journal: &pb.JournalStatus{
+			EtcdMembers: []*pb.EtcdMember{{Name: "a"}, {Name: "w", Witness: &pb.Witness{HttpAddress: address}}},
+		}}}})
+		if len(d.Findings) != 1 {
+			t.Fatalf("got %+v, want one finding", d.Findings)
+		}
+		return d.Findings[0]
+	}
+	if f := asked(address); f.Check != "http" || f.Verdict != fine {
+		t.Errorf("a witness that is well: %+v", f)
+	}
+	answer = http.StatusServiceUnavailable
+	if f := asked(address); f.Check != "witness" || f.Verdict != bad || f.Text != "w says: its member of etcd knows no leader" {
+		t.Errorf("a witness without a leader: %+v", f)
+	}
+	if f := asked(deadAddress(t)); f.Check != "http" || f.Verdict != bad || !strings.Contains(f.Text, "w does not answer over HTTP") {
+		t.Errorf("a witness that is not there: %+v", f)
 	}
 }
