@@ -26,11 +26,11 @@ var defaultAddress = net.JoinHostPort("127.0.0.1", strconv.Itoa(pb.DefaultPort))
 // Flags are those of every command: which cluster, and how to talk to it.
 type Flags struct {
 	cli.Flags
-	Mooncake bool // talk over Mooncake's protocol, and not gRPC
+	Mooncake   bool   // talk over Mooncake's protocol, and not gRPC
+	Generation string // of it; empty for the newest
 
 	addresses, etcd   []string
 	prefix, clusterID string
-	generation        string // of Mooncake's protocol
 	tenant            string // whose keys these are; empty for the default one
 
 	tls, etcdTLS               certs.Files
@@ -75,7 +75,7 @@ func (f *Flags) bind(flags *pflag.FlagSet) {
 			f.Mooncake = s == "mooncake"
 			return nil
 		})
-	flags.StringVar(&f.generation, "mooncake-generation", "", "Mooncake releases to speak the protocol of, with --protocol=mooncake (default "+wire.Names()[0]+")")
+	flags.StringVar(&f.Generation, "mooncake-generation", "", "Mooncake releases to speak the protocol of, with --protocol=mooncake (default "+wire.Names()[0]+")")
 }
 
 // listVar adds a flag of addresses, separated by ',' or ';', which read checks and completes.
@@ -159,12 +159,12 @@ func (f *Flags) Client(id uuid.UUID) (client.Config, error) {
 	case f.Mooncake && f.tls.Given():
 		return c, cli.Misusef("--protocol=mooncake has no TLS; leave out --tls-ca and --tls-cert")
 	case f.Mooncake:
-		t, err := mooncakeclient.NewTransport(f.generation)
+		t, err := mooncakeclient.NewTransport(f.Generation)
 		if err != nil {
 			return c, cli.Misuse(err)
 		}
 		c.Transport = t
-	case f.generation != "":
+	case f.Generation != "":
 		return c, cli.Misusef("--mooncake-generation is for --protocol=mooncake only")
 	}
 	return c, nil

@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 	"github.com/understudy-store/understudy/lab/original"
 )
@@ -40,10 +42,19 @@ func (a Access) Protocol() string {
 	return "grpc"
 }
 
+// Speaks is the generation of Mooncake's protocol on the nodes' RPC ports.
+func (a Access) Speaks() *mooncake.Generation {
+	g, _ := mooncake.NewGeneration(cmp.Or(a.Generation, mooncake.Names()[0])) // which Check has found
+	return g
+}
+
 // Check says what is wrong, "" if nothing is.
 func (a Access) Check() string {
 	if !a.Mooncake && (a.Forward || a.AsOriginal) {
 		return "nodes forward, and clients behave as Mooncake's own, over the protocol mooncake only"
+	}
+	if !a.Mooncake && a.Generation != "" {
+		return "a generation is one of the protocol mooncake, which clients do not speak here"
 	}
 	if _, err := mooncakeclient.NewTransport(a.Generation); err != nil {
 		return err.Error()

@@ -36,7 +36,7 @@ func (g *globals) demoCommand() *cobra.Command {
 				return cli.Misusef("--compare and --no-compare exclude each other")
 			}
 			o.Compare = o.Compare && !noCompare
-			o.Access.Mooncake = g.Mooncake
+			o.Access.Mooncake, o.Access.Generation = g.Mooncake, g.Generation
 			if err := checkDemo(cmd, o); err != nil {
 				return err
 			}

@@ -119,7 +119,7 @@ func chooseDrills(names []string, all, ci bool) ([]drill.Drill, error) {
 // runDrills runs drills and prints what they have shown: of one its result, of
 // several a report.
 func (g *globals) runDrills(ctx context.Context, cmd *cobra.Command, list []drill.Drill, o drill.Options) error {
-	o.Access.Mooncake = g.Mooncake
+	o.Access.Mooncake, o.Access.Generation = g.Mooncake, g.Generation
 	if err := o.Check(); err != nil {
 		return cli.Misuse(err)
 	}

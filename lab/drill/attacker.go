@@ -2,6 +2,7 @@ package drill
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -42,10 +43,11 @@ type attack struct {
 	run  func(ctx context.Context, address string)
 }
 
-func attacks() []attack {
+// attacks returns all, on nodes that speak a generation of Mooncake's protocol.
+func attacks(generation string) []attack {
 	return []attack{
 		{"nothing", func(context.Context, string) {}}, // for comparison
-		{"unfinished requests", leaveUnfinished()}, {"unread answers", readNothing},
+		{"unfinished requests", leaveUnfinished()}, {"unread answers", readNothing(generation)},
 		{"unfinished gRPC requests", leaveUnfinishedGRPC}, {"unread gRPC answers", readNothingGRPC},
 		{"patterns", usePatterns}, {"waits", waitForNothing},
 	}
@@ -57,7 +59,7 @@ func (e *Env) underAttack(ctx context.Context, address string, a attack) {
 	if e.Short {
 		lasts /= 2
 	}
-	c := exec.CommandContext(ctx, must(os.Executable()), attackCommand, a.what, address, lasts.String())
+	c := exec.CommandContext(ctx, must(os.Executable()), attackCommand, a.what, address, lasts.String(), e.Access.Generation)
 	c.Env = append(os.Environ(), cluster.Parented+"=1")
 	parent := must(c.StdinPipe()) // it ends with this
 	defer func() { _ = parent.Close() }()
@@ -69,11 +71,11 @@ func (e *Env) underAttack(ctx context.Context, address string, a attack) {
 // RunChild is cluster.RunChild for programs that run drills: they start themselves as
 // attackers, too.
 func RunChild() (status int, child bool) {
-	if len(os.Args) < 5 || os.Args[1] != attackCommand {
+	if len(os.Args) < 6 || os.Args[1] != attackCommand {
 		return cluster.RunChild()
 	}
 	cluster.DieWithParent()
-	if err := runAttacker(os.Args[2], os.Args[3], os.Args[4]); err != nil {
+	if err := runAttacker(os.Args[2], os.Args[3], os.Args[4], os.Args[5]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1, true
 	}
@@ -82,8 +84,8 @@ func RunChild() (status int, child bool) {
 
 // runAttacker attacks a node from many connections. It starts itself again on one core:
 // the runtime's threads are there already.
-func runAttacker(what, address, lasts string) error {
-	if len(os.Args) == 5 {
+func runAttacker(what, address, lasts, generation string) error {
+	if len(os.Args) == 6 {
 		runtime.LockOSThread()
 		if err := pin(); err != nil {
 			return err
@@ -94,17 +96,17 @@ func runAttacker(what, address, lasts string) error {
 	if err != nil {
 		return err
 	}
-	i := slices.IndexFunc(attacks(), func(a attack) bool { return a.what == what })
+	all := attacks(generation)
+	i := slices.IndexFunc(all, func(a attack) bool { return a.what == what })
 	if i < 0 {
 		return fmt.Errorf("there is no attack %q", what)
 	}
-	a := attacks()[i]
 	ctx, cancel := context.WithTimeout(context.Background(), d)
 	defer cancel()
 	var g errgroup.Group
 	for range attackPeers {
 		g.Go(func() error {
-			a.run(ctx, address)
+			all[i].run(ctx, address)
 			<-ctx.Done()
 			return nil
 		})
@@ -178,18 +180,20 @@ func leaveUnfinished() func(context.Context, string) {
 }
 
 // readNothing asks for all keys and reads no answer.
-func readNothing(ctx context.Context, address string) {
-	g, _ := mooncake.NewGeneration(mooncake.Names()[0])
+func readNothing(generation string) func(context.Context, string) {
+	g, _ := mooncake.NewGeneration(cmp.Or(generation, mooncake.Names()[0]))
 	args := mooncake.Args{Key: "x"}
-	body := structpack.Pack(new(structpack.Writer), nil, g.GetReplicaListByRegex.Args, &args)
-	onSocket(ctx, address, func(c net.Conn) {
-		for range 10 {
-			if _, err := c.Write(mooncakeFrame(g.GetReplicaListByRegex.ID, body)); err != nil {
-				return
+	frame := mooncakeFrame(g.GetReplicaListByRegex.ID, structpack.Pack(new(structpack.Writer), nil, g.GetReplicaListByRegex.Args, &args))
+	return func(ctx context.Context, address string) {
+		onSocket(ctx, address, func(c net.Conn) {
+			for range 10 {
+				if _, err := c.Write(frame); err != nil {
+					return
+				}
 			}
-		}
-		<-ctx.Done()
-	})
+			<-ctx.Done()
+		})
+	}
 }
 
 // leaveUnfinishedGRPC begins calls with requests of 16 MiB, and leaves out their last byte.

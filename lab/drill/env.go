@@ -67,7 +67,7 @@ func (e *Env) play(ctx context.Context, ep episode, body func(ctx context.Contex
 	e.number++
 	e.complete(&ep)
 	if ep.work != nil {
-		more, err := ep.work.arguments(ep.Dir)
+		more, err := ep.work.arguments(ep.Dir, e.tenants(ep.work))
 		if err != nil {
 			return err
 		}
@@ -77,7 +77,7 @@ func (e *Env) play(ctx context.Context, ep episode, body func(ctx context.Contex
 		return fmt.Errorf("starting the cluster: %w", err)
 	}
 	defer func() { e.cluster.Stop() }()
-	if ep.work != nil && !ep.work.old {
+	if ep.work != nil && e.tenants(ep.work) {
 		if err := script(func() { e.hasQuotas(ctx) }); err != nil {
 			return err
 		}

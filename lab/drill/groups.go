@@ -17,6 +17,10 @@ import (
 // primary and on the one after it: all members stay. The members of another group,
 // and of this one when nobody reads it any more, go together.
 func groups(ctx context.Context, e *Env) {
+	if g := e.Access.Speaks(); !g.Fields.Groups {
+		e.result.Skipped = "clients of generation " + g.Name + " have no groups"
+		return
+	}
 	e.withMover(ctx, []string{"memory"}, func(ctx context.Context, p pair, b *bulk, m *mover) {
 		const some = offloadRoom / 8
 		hot, cold := bulkKeys(0, 0, some), bulkKeys(1, 0, some)

@@ -61,7 +61,7 @@ type waitingCalls interface {
 func (e *Env) newWaitingOwner(ctx context.Context, n *cluster.Node) *waitingOwner {
 	o := &waitingOwner{name: fmt.Sprintf("waits-%d", e.result.Rounds), waitingCalls: &grpcOwner{id: uuid.NewString()}}
 	if e.Access.Mooncake {
-		o.waitingCalls = &mooncakeOwner{mover{id: segment.ClientID(uuid.New()), generation: e.Access.Generation}}
+		o.waitingCalls = &mooncakeOwner{mover{id: segment.ClientID(uuid.New()), generation: e.Access.Speaks()}}
 	}
 	o.turn(ctx, n)
 	o.mount(ctx, o.name)

@@ -41,7 +41,7 @@ func (e *Env) underLoad(ctx context.Context) {
 		p := e.working(ctx)
 		e.putLongKeys(ctx)
 		calm := rss(p.primary)
-		for _, a := range attacks() {
+		for _, a := range attacks(e.Access.Generation) {
 			if e.withstands(ctx, p.primary, a, calm); e.noticed() {
 				return
 			}

@@ -46,20 +46,25 @@ func (w *work) config() judge.Config {
 	}
 }
 
+// tenants reports whether some clients name a tenant, as on nodes with tenants all who
+// write have to.
+func (e *Env) tenants(w *work) bool { return !w.old && e.Access.Speaks().Fields.Tenants }
+
 // arguments are those of nodes that serve the clients, with a folder for the quotas of
 // their tenants.
-func (w *work) arguments(dir string) ([]string, error) {
+func (w *work) arguments(dir string, tenants bool) ([]string, error) {
 	if w.old {
 		return nil, nil
+	}
+	args := []string{"--enable_offload", "--promotion_on_hit", "--promotion_admission_threshold=1"}
+	if !tenants {
+		return args, nil
 	}
 	c, file := w.config(), filepath.Join(dir, "quotas.yaml")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	return []string{
-		"--enable_multi_tenants", "--tenant_quota_connector_uri=" + file,
-		"--enable_offload", "--promotion_on_hit", "--promotion_admission_threshold=1",
-	}, os.WriteFile(file, []byte(c.Quotas()), 0o644)
+	return append(args, "--enable_multi_tenants", "--tenant_quota_connector_uri="+file), os.WriteFile(file, []byte(c.Quotas()), 0o644)
 }
 
 // hasQuotas waits until the tenants may write.

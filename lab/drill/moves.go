@@ -1,7 +1,6 @@
 package drill
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 
@@ -21,7 +20,7 @@ import (
 // A mover is a client that owns two segments and moves objects between them.
 type mover struct {
 	id         segment.ClientID
-	generation string // of the protocol; empty for the newest
+	generation *mooncake.Generation
 	conn       *mooncakeclient.Conn
 }
 
@@ -44,8 +43,7 @@ func (m *mover) dial(ctx context.Context, n *cluster.Node) {
 	if m.conn != nil {
 		_ = m.conn.Close()
 	}
-	g, _ := mooncake.NewGeneration(cmp.Or(m.generation, mooncake.Names()[0]))
-	m.conn = must(mooncakeclient.Dial(ctx, n.Addr(), g))
+	m.conn = must(mooncakeclient.Dial(ctx, n.Addr(), m.generation))
 }
 
 func (m *mover) mount(ctx context.Context, number byte, name string, size uint64) {
@@ -62,7 +60,7 @@ func (e *Env) withMover(ctx context.Context, names []string, play func(ctx conte
 	e.episode(ctx, ep, func(ctx context.Context) {
 		p, b := e.ready(ctx), e.newBulk()
 		defer b.Close()
-		m := &mover{id: segment.ClientID(uuid.New()), generation: e.Access.Generation}
+		m := &mover{id: segment.ClientID(uuid.New()), generation: e.Access.Speaks()}
 		m.dial(ctx, p.primary)
 		defer func() { _ = m.conn.Close() }()
 		for i, name := range names {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/lab/cluster"
 )
 
 func TestOutages(t *testing.T) {
@@ -193,11 +194,12 @@ func TestFolders(t *testing.T) {
 
 func TestOptionsThatCannotBe(t *testing.T) {
 	for want, o := range map[string]Options{
-		"session TTL is 1s":   {SessionTTL: time.Second},
-		"session TTL is 2.5s": {SessionTTL: 2500 * time.Millisecond},
-		"must be longer than": {SessionTTL: 5 * time.Second, EventsTTL: 5 * time.Second},
-		"must not be below 0": {Rounds: -1},
-		"no mutant \"x\"":     {Break: "x"},
+		"session TTL is 1s":               {SessionTTL: time.Second},
+		"session TTL is 2.5s":             {SessionTTL: 2500 * time.Millisecond},
+		"must be longer than":             {SessionTTL: 5 * time.Second, EventsTTL: 5 * time.Second},
+		"must not be below 0":             {Rounds: -1},
+		"no mutant \"x\"":                 {Break: "x"},
+		"is one of the protocol mooncake": {Access: cluster.Access{Generation: "v0.3.12"}},
 	} {
 		if err := o.Check(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", o, err, want)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/client"
+	"github.com/understudy-store/understudy/internal/mooncake"
 )
 
 // A Config says what a load does, and to whom. A zero field means its default.
@@ -28,7 +29,8 @@ type Config struct {
 	NoPatterns bool
 	// Old says that some nodes are of the last release: nothing is upserted, copied,
 	// moved or kept on SSDs, and there is one tenant. Else the nodes run with
-	// --enable_multi_tenants, --enable_offload and the quotas of Quotas.
+	// --enable_offload and, if the clients' generation has tenants, with
+	// --enable_multi_tenants and the quotas of Quotas.
 	Old bool
 	// NoEviction says that nothing is ever evicted: memory is plenty and the
 	// cluster has a policy that then keeps all. An acknowledged object that is
@@ -44,7 +46,8 @@ type Config struct {
 const Clients = 16
 
 // Tenant is the one besides the default tenant. Every fifth client is its, with the
-// same keys. It has a quota, so its objects may be evicted at any time.
+// same keys, unless their generation of Mooncake's protocol has no tenants. It has a
+// quota, so its objects may be evicted at any time.
 const Tenant = "other"
 
 const (
@@ -77,6 +80,16 @@ func (c *Config) memory() uint64 {
 // that of the default tenant is what memory there is.
 func (c *Config) Quotas() string {
 	return fmt.Sprintf("version: 1\ntenants:\n- {name: default, quota: %dB}\n- {name: %s, quota: %dB}\n", hosts*c.memory(), Tenant, quota)
+}
+
+// generation returns what the clients speak of Mooncake's protocol, and the owners of
+// the hosts' memory: over gRPC the newest.
+func (c *Config) generation() *mooncake.Generation {
+	if t, ok := c.Client.Transport.(interface{ Generation() *mooncake.Generation }); ok {
+		return t.Generation()
+	}
+	g, _ := mooncake.NewGeneration(mooncake.Names()[0])
+	return g
 }
 
 // unnumbered reports whether the clients' calls have no request ids, and their

@@ -137,7 +137,7 @@ func (l *Load) rules() Rules {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	quota := uint64(quota)
-	if l.config.Old {
+	if !l.tenants() {
 		quota = 0
 	}
 	return Rules{NoEviction: l.config.NoEviction, Unnumbered: l.config.unnumbered(), Losses: slices.Clone(l.losses), Moved: maps.Clone(l.moved), Quota: quota}

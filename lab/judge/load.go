@@ -16,6 +16,7 @@ import (
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/lab/hostmem"
 )
 
@@ -23,6 +24,7 @@ import (
 // any time, from any goroutine; Stop must be called once.
 type Load struct {
 	config  Config
+	speaks  *mooncake.Generation // see Config.generation
 	clock   clock.Clock
 	began   time.Duration
 	ring    *keyring
@@ -71,7 +73,7 @@ func Start(ctx context.Context, c Config) (*Load, error) {
 	c.setDefaults()
 	run := uuid.NewString()[:8]
 	l := &Load{
-		config: c, clock: clock.Boot(), owners: make(map[string]*owner), moved: make(map[client.ObjectID]string), holds: make(chan sight, maxHolds), asked: make(chan sight, 1),
+		config: c, speaks: c.generation(), clock: clock.Boot(), owners: make(map[string]*owner), moved: make(map[client.ObjectID]string), holds: make(chan sight, maxHolds), asked: make(chan sight, 1),
 		ring: newKeyring(run, c.Keys, !c.NoEviction), hosts: hostmem.New(run, hosts, c.Memory), limit: rate.NewLimiter(rate.Inf, 0),
 	}
 	if c.Rate > 0 {
@@ -141,6 +143,9 @@ func (l *Load) Stop(ctx context.Context) (err error) {
 	return err
 }
 
+// tenants reports whether some clients are Tenant's.
+func (l *Load) tenants() bool { return !l.config.Old && l.speaks.Fields.Tenants }
+
 // endWatching ends the probes and the holding of leases.
 func (l *Load) endWatching() {
 	l.mu.Lock()
@@ -165,7 +170,7 @@ func (l *Load) lookAtAll() error {
 		})
 	}
 	for tenant, list := range keys {
-		if tenant == "" || !l.config.Old {
+		if tenant == "" || l.tenants() {
 			for _, k := range l.ring.ever() {
 				list <- k
 			}

@@ -8,9 +8,11 @@ import (
 	"testing"
 	"time"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/internal/config"
+	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 	"github.com/understudy-store/understudy/journal"
 )
@@ -54,7 +56,10 @@ func keeps(t *testing.T, v Verdict, promises string) {
 // start begins a load on a node alone.
 func start(t *testing.T, c Config) (*Load, []Node) {
 	t.Helper()
-	n := run(t, config.Primary, "", nil)
+	n := run(t, config.Primary, "", nil, func(node *config.Config) {
+		g := c.generation()
+		node.Mooncake.Generation, node.Tenants.Enabled = g.Name, g.Fields.Tenants
+	})
 	n.serves()
 	c.Client.Addresses = []string{n.RPCAddress()}
 	l, err := Start(t.Context(), c)
@@ -95,15 +100,33 @@ func TestPlentyOfMemory(t *testing.T) {
 }
 
 // Over Mooncake's protocol answers have no terms, and nobody puts a key twice at
-// the same time.
+// the same time. The clients, and the owners of the memory, use all that their
+// generation has.
 func TestOverMooncake(t *testing.T) {
-	over, err := mooncakeclient.NewTransport("")
+	for _, name := range mooncake.Names() {
+		t.Run(name, func(t *testing.T) { overMooncake(t, name) })
+	}
+}
+
+func overMooncake(t *testing.T, generation string) {
+	over, err := mooncakeclient.NewTransport(generation)
 	if err != nil {
 		t.Fatal(err)
 	}
 	l, nodes := start(t, Config{Client: client.Config{Transport: over}, Keys: 16, NoEviction: true, Seed: 1})
 	atWork(t, l, 5_000)
-	keeps(t, verdict(t, l, nodes, nil), "DXALFVSQ")
+	wait(t, "owners copy and move", func() bool { return l.did.copies.Load() > 0 && l.did.moves.Load() > 0 })
+	admin := askAt(t, nodes[0].Address)
+	if over.Generation().Fields.Groups {
+		wait(t, "an object is in a group", func() bool { return grouped(t, l, admin) })
+	} else if grouped(t, l, admin) {
+		t.Error("got an object in a group, want none")
+	}
+	promises := "DXALFVS"
+	if over.Generation().Fields.Tenants {
+		promises += "Q"
+	}
+	keeps(t, verdict(t, l, nodes, nil), promises)
 	open := make(map[[2]any]bool) // puts under way, by client and key
 	for _, r := range l.History() {
 		put := [2]any{r.Client, r.Key}
@@ -121,6 +144,14 @@ func TestOverMooncake(t *testing.T) {
 	if rules := l.rules(); !rules.Unnumbered {
 		t.Errorf("got the rules %+v, want Unnumbered", rules)
 	}
+}
+
+// grouped reports whether a node has an object that is in a group.
+func grouped(t *testing.T, l *Load, admin pb.AdminServiceClient) bool {
+	return slices.ContainsFunc(l.ring.ever(), func(k *key) bool {
+		r, err := admin.QueryKey(t.Context(), &pb.QueryKeyRequest{Key: k.name})
+		return err == nil && r.GetGroupId() != ""
+	})
 }
 
 // With too little memory objects are evicted: that is allowed, but breaks D

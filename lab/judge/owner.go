@@ -133,11 +133,10 @@ func (o *owner) dial(ctx context.Context) error {
 	}
 	o.hangUp()
 	o.at = address
-	g, _ := mooncake.NewGeneration(mooncake.Names()[0])
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	var err error
-	o.conn, err = mooncakeclient.Dial(ctx, address, g)
+	o.conn, err = mooncakeclient.Dial(ctx, address, o.load.speaks)
 	return err
 }
 
@@ -165,7 +164,7 @@ func (o *owner) createTask(ctx context.Context) {
 
 // anyTenant is the default tenant, or sometimes the other one.
 func (r *reader) anyTenant() string {
-	if r.rng.IntN(clientsPer) == 0 && !r.load.config.Old {
+	if r.rng.IntN(clientsPer) == 0 && r.load.tenants() {
 		return Tenant
 	}
 	return metadata.DefaultTenant

@@ -31,7 +31,7 @@ type member struct {
 
 // run runs a node until the test ends, or end is called. Without etcd it is
 // alone.
-func run(t *testing.T, role promote.Role, id string, etcd []string) *member {
+func run(t *testing.T, role promote.Role, id string, etcd []string, change ...func(*config.Config)) *member {
 	t.Helper()
 	c := config.Default(role)
 	c.Node.ID, c.Node.DataDir = id, t.TempDir()
@@ -44,6 +44,9 @@ func run(t *testing.T, role promote.Role, id string, etcd []string) *member {
 	if err := os.WriteFile(c.Tenants.ConnectorURI, []byte(quotas.Quotas()), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	for _, f := range change {
+		f(&c)
+	}
 	a, err := app.New(c, "v-test", zerolog.Nop())
 	if err != nil {
 		t.Fatal(err)
@@ -52,13 +55,19 @@ func run(t *testing.T, role promote.Role, id string, etcd []string) *member {
 	m := &member{App: a, t: t, stop: stop, ended: make(chan error, 1)}
 	go func() { m.ended <- m.Run(ctx) }()
 	t.Cleanup(m.end)
-	conn, err := grpc.NewClient(m.RPCAddress(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	m.admin = askAt(t, m.RPCAddress())
+	return m
+}
+
+// askAt asks a node over gRPC.
+func askAt(t *testing.T, address string) pb.AdminServiceClient {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	m.admin = pb.NewAdminServiceClient(conn)
-	return m
+	return pb.NewAdminServiceClient(conn)
 }
 
 // end stops the node as SIGTERM would, and waits.

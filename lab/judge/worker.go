@@ -46,7 +46,7 @@ type put struct {
 
 func newWorker(l *Load, number int) (w *worker, err error) {
 	w = &worker{reader: newReader(l, number), seen: &watcher{load: l}, number: number, block: make([]byte, objectSize)}
-	if number%clientsPer == clientsPer-1 && !l.config.Old {
+	if number%clientsPer == clientsPer-1 && l.tenants() {
 		w.tenant = Tenant
 	}
 	c := l.config.Client
@@ -140,7 +140,7 @@ func (w *worker) begin(k *key, upsert bool) error {
 	r, err := w.call(k, Record{Call: PutStart, Size: objectSize, Pinned: w.pins(k), Upsert: upsert}, func(ctx context.Context, r *Record) (err error) {
 		p.started = r.Start
 		item := client.PutItem{Key: k.name, Size: r.Size}
-		if !w.load.config.unnumbered() { // older generations of Mooncake's clients have no groups
+		if w.load.speaks.Fields.Groups {
 			item.Group = w.load.ring.together(k)
 		}
 		p.Reservation, err = w.client.PutStart(ctx, item, client.PutConfig{HardPin: w.pins(k), Upsert: upsert})

@@ -45,6 +45,9 @@ func NewTransport(generation string) (*Transport, error) {
 	return &Transport{dialOnce, g}, nil
 }
 
+// Generation is what clients speak.
+func (t *Transport) Generation() *mooncake.Generation { return t.generation }
+
 // RequestIDs reports that nodes see none.
 func (t *Transport) RequestIDs() bool { return false }
 
