@@ -16,6 +16,7 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/mooncakeclient"
 	"github.com/understudy-store/understudy/metadata"
+	"github.com/understudy-store/understudy/promote"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -97,6 +98,14 @@ func TestStorageConfigByBothProtocols(t *testing.T) {
 // Mooncake's clients find who serves in etcd; a node that does not serve closes
 // their connections, or relays.
 func TestMooncakeClients(t *testing.T) {
+	for i, name := range mooncake.Names() {
+		other := mooncake.Names()[(i+1)%len(mooncake.Names())]
+		t.Run(name, func(t *testing.T) { mooncakeClients(t, name, other) })
+	}
+}
+
+// mooncakeClients is about nodes of one generation, of which one has a port for another.
+func mooncakeClients(t *testing.T, generation, other string) {
 	cluster := etcdtest.Start(t)
 	etcd := cluster.Client(t)
 	key := "mooncake-store/" + config.Default(config.Primary).HA.ClusterID + "/master_view"
@@ -114,25 +123,30 @@ func TestMooncakeClients(t *testing.T) {
 		return string(resp.Kvs[0].Value), resp.Kvs[0].ModRevision
 	}
 
-	first := settings(config.Primary, "a", cluster.Endpoints())
-	first.Mooncake.Listen = []config.GenerationListen{{Generation: "v0.3.11", Address: "127.0.0.1:0"}}
+	speaking := func(role promote.Role, id string) config.Config {
+		c := settings(role, id, cluster.Endpoints())
+		c.Mooncake.Generation = generation
+		return c
+	}
+	first := speaking(config.Primary, "a")
+	first.Mooncake.Listen = []config.GenerationListen{{Generation: other, Address: "127.0.0.1:0"}}
 	a := run(t, first)
 	a.serves()
-	relaying := settings(config.Standby, "b", cluster.Endpoints())
+	relaying := speaking(config.Standby, "b")
 	relaying.Mooncake.Forward = true
 	b := run(t, relaying)
 	b.promotable()
-	c := run(t, settings(config.Standby, "c", cluster.Endpoints()))
+	c := run(t, speaking(config.Standby, "c"))
 	c.promotable()
 
 	address, revision := view()
 	if address != a.RPCAddress() {
 		t.Fatalf("the view is %q, want %s, which serves", address, a.RPCAddress())
 	}
-	head := call(t, address, "head")
-	head.put("from mooncake")
+	direct := call(t, address, generation)
+	direct.put("from mooncake")
 	var pinged mooncake.Result[mooncake.PingResult]
-	_, err := mooncakeclient.Do(t.Context(), head.Conn, head.Generation.Ping, &mooncake.Args{Client: segment.ClientID{7}}, &pinged)
+	_, err := mooncakeclient.Do(t.Context(), direct.Conn, direct.Generation.Ping, &mooncake.Args{Client: segment.ClientID{7}}, &pinged)
 	if want := (mooncake.PingResult{View: revision, Status: mooncake.ClientOK}); err != nil || pinged.Value != want {
 		t.Errorf("Ping: %+v, %v; want %+v", pinged, err, want)
 	}
@@ -141,21 +155,21 @@ func TestMooncakeClients(t *testing.T) {
 		t.Errorf("by gRPC: %v, %v; want true", found, err)
 	}
 	put(t, cl, "from gRPC")
-	old := call(t, a.mooncakeAddresses()["v0.3.11"], "v0.3.11")
-	for name, at := range map[string]caller{"head": head, "v0.3.11": old, "relayed": call(t, b.RPCAddress(), "head")} {
+	second := call(t, a.mooncakeAddresses()[other], other)
+	for name, at := range map[string]caller{"direct": direct, other: second, "relayed": call(t, b.RPCAddress(), generation)} {
 		if found, err := at.exists("from gRPC"); !found || err != nil {
 			t.Errorf("%s: %v, %v; want true", name, found, err)
 		}
 	}
-	closed := call(t, c.RPCAddress(), "head")
+	closed := call(t, c.RPCAddress(), generation)
 	if _, err := closed.exists("from gRPC"); err == nil {
 		t.Error("a standby answered")
 	}
 
-	relayed := call(t, b.RPCAddress(), "head")
+	relayed := call(t, b.RPCAddress(), generation)
 	a.knows(2)
 	a.end()
-	if _, err := head.exists("from gRPC"); err == nil {
+	if _, err := direct.exists("from gRPC"); err == nil {
 		t.Error("who handed over answered")
 	}
 	if found, err := relayed.exists("from mooncake"); !found || err != nil {

@@ -80,7 +80,7 @@ func TestEveryLineIsThere(t *testing.T) {
 			t.Errorf("line %d: got run %t, shown %q and differs %t; want a test, here or elsewhere, or a difference", l.number, runs, l.shown, l.differs)
 		}
 		for test := range strings.FieldsSeq(l.shown) {
-			if comment, ok := declared(t, test); !ok {
+			if comment, _, ok := declared(t, test); !ok {
 				t.Errorf("line %d: there is no test %s", l.number, test)
 			} else if want := "conformance line " + strconv.Itoa(l.number); !regexp.MustCompile(want + `\b`).MatchString(comment) {
 				t.Errorf("line %d: the comment of %s does not have %q", l.number, test, want)
@@ -97,23 +97,24 @@ func TestEveryLineIsThere(t *testing.T) {
 	}
 }
 
-// declared reports whether a folder has a test, "segment/TestFull", and its comment.
-func declared(t *testing.T, test string) (comment string, ok bool) {
+// declared reports whether a folder has a test, "segment/TestFull", with its comment and
+// all of its source.
+func declared(t *testing.T, test string) (comment, source string, ok bool) {
 	t.Helper()
 	dir, name := filepath.Split(test)
 	files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	declaration := regexp.MustCompile(`(?m)((?:^//.*\n)*)^func ` + name + `\(`)
+	declaration := regexp.MustCompile(`(?m)((?:^//.*\n)*)^func ` + name + `\((?s:.*?)^}`)
 	for _, file := range files {
-		source, err := os.ReadFile(file)
+		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := declaration.FindSubmatch(source); found != nil {
-			return strings.ReplaceAll(string(found[1]), "\n// ", " "), true
+		if found := declaration.FindSubmatch(text); found != nil {
+			return strings.ReplaceAll(string(found[1]), "\n// ", " "), string(found[0]), true
 		}
 	}
-	return "", false
+	return "", "", false
 }

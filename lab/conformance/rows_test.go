@@ -1,6 +1,7 @@
 package conformance_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -9,8 +10,8 @@ import (
 )
 
 // A row is something that clients of the C++ master ask for besides the lines. It
-// runs over Mooncake's protocol in each generation, or names tests that show it: over
-// the protocol in each generation that has the call, or as what is no call.
+// runs over Mooncake's protocol in each generation, or names tests that show it: those
+// of overProtocol do so in each generation that has the call, others show what is no call.
 type row struct {
 	what  string
 	run   func(w *world)
@@ -30,7 +31,7 @@ var rows = []row{
 	{what: "capacities of SSDs, PollRemoveAll, UnmountLocalDiskSegment", shown: []string{"internal/mooncake/mooncakeserver/TestLocalDisk"}},
 	{what: "promotions from an SSD", shown: []string{"internal/mooncake/mooncakeserver/TestPromotion"}},
 	{what: "tenants", shown: []string{"internal/mooncake/mooncakeserver/TestTenants", "internal/mooncake/mooncakeserver/TestTenantsAreOff"}},
-	{what: "groups, and soft pins of no time", shown: []string{"internal/mooncake/mooncakeserver/TestPutConfig"}},
+	{what: "groups, and soft pins of no time", shown: []string{"internal/mooncake/mooncakeserver/TestPutConfig", "internal/mooncake/mooncakeserver/TestUpsertsOfGroups"}},
 	{what: "a hanging primary: a client whose ping waits loses nothing", shown: []string{"lab/drill/TestHangingPrimaryOverMooncake"}},
 	{what: "SIGKILL, with etcd discovery and --forward; SIGTERM", shown: []string{"lab/drill/TestKilledPrimaryOverMooncake", "internal/app/TestMooncakeClients"}},
 	{what: "remove_all leaves no file behind", shown: []string{"internal/httpapi/TestRemoveAll", "internal/mooncake/mooncakeserver/TestLocalDisk"}},
@@ -67,6 +68,13 @@ var rows = []row{
 	{what: "metrics of the dashboard", shown: []string{"docs/TestEveryUpstreamMetricIsShownOrExplained"}},
 }
 
+// overProtocol matches the tests over Mooncake's protocol, everyGeneration what those say
+// that run in each generation.
+var (
+	overProtocol    = regexp.MustCompile(`^(internal/mooncake/mooncakeserver|lab/drill)/|^internal/app/TestMooncake`)
+	everyGeneration = regexp.MustCompile(`\t(each\(t, |for .* := range mooncake\.Names\(\))`)
+)
+
 func TestRows(t *testing.T) {
 	for _, r := range rows {
 		t.Run(r.what, func(t *testing.T) {
@@ -74,8 +82,12 @@ func TestRows(t *testing.T) {
 				t.Error("want a test, here or elsewhere")
 			}
 			for _, test := range r.shown {
-				if _, ok := declared(t, test); !ok {
+				_, source, ok := declared(t, test)
+				if !ok {
 					t.Errorf("there is no test %s", test)
+				}
+				if ok && overProtocol.MatchString(test) && !everyGeneration.MatchString(source) {
+					t.Errorf("%s does not run in each generation", test)
 				}
 			}
 			if r.run == nil {

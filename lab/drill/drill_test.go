@@ -51,13 +51,14 @@ func TestHangingPrimaryOverMooncake(t *testing.T) {
 }
 
 // The primary is killed under clients that speak Mooncake's protocol, and find the
-// next one through etcd or through a node that forwards. The load has groups, which
-// v0.3.11 does not know.
+// next one through etcd or through a node that forwards.
 func TestKilledPrimaryOverMooncake(t *testing.T) {
-	for generation, forward := range map[string]bool{"head": false, "v0.3.12": true} {
-		t.Run(generation, func(t *testing.T) {
-			drillsOf(t, "1", cluster.Access{Mooncake: true, Generation: generation, Forward: forward})
-		})
+	for _, generation := range mooncake.Names() {
+		for way, forward := range map[string]bool{"etcd": false, "forward": true} {
+			t.Run(generation+" by "+way, func(t *testing.T) {
+				drillsOf(t, "1", cluster.Access{Mooncake: true, Generation: generation, Forward: forward})
+			})
+		}
 	}
 }
 
