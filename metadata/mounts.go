@@ -163,18 +163,18 @@ func (s *Store) OwnersOf(spec segment.Spec) (owners []segment.ClientID) {
 // maxOnHost is how many segments of a host a put tries first. Hosts lend few.
 const maxOnHost = 64
 
-// NamesOnHost appends to a list the names of the segments of a client's host, each
-// once: of the maxOnHost that were mounted first. An empty host stands for that of the
-// client's newest segment.
-func (s *Store) NamesOnHost(names []string, client segment.ClientID, host string) []string {
+// NamesOnHost returns the names of the segments of a client's host: of the maxOnHost that
+// were mounted first, one or more of each. An empty host stands for that of the client's
+// newest segment.
+func (s *Store) NamesOnHost(client segment.ClientID, host string) (names []string) {
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	if own := s.mounts.byClient[client]; host == "" && len(own) > 0 {
 		host = own[len(own)-1].HostID
 	}
 	here := s.mounts.byHost[host] // none for the empty one
-	for _, p := range here[:min(len(here), maxOnHost)] {
-		if !slices.Contains(names, p.Name) {
+	for i, p := range here[:min(len(here), maxOnHost)] {
+		if i == 0 || p.Name != here[i-1].Name {
 			names = append(names, p.Name)
 		}
 	}

@@ -203,7 +203,7 @@ func TestLocalFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := len(f.Store.NamesOnHost(nil, owner(3), "")); got != 64 {
+	if got := len(f.Store.NamesOnHost(owner(3), "")); got != 64 {
 		t.Errorf("of a host with 100 segments: got %d to try first, want 64", got)
 	}
 }

@@ -134,13 +134,13 @@ func (m *Master) newPutCall(op string, p PutRequest, items []PutItem) (*putCall,
 	if n := len(p.Config.Preferred); n > MaxPreferred {
 		return nil, errs.New(errs.InvalidParams, op, "preferred_segments has %d names, at most %d are possible; name only those to try first", n, MaxPreferred)
 	}
-	preferred := distinct(p.Config.Preferred)
+	preferred := p.Config.Preferred
 	if (m.LocalFirst || p.Config.SameNode) && p.Config.Replicas == 1 {
-		preferred = m.Store.NamesOnHost(slices.Clip(preferred), p.Client, p.Config.HostID)
+		preferred = append(slices.Clip(preferred), m.Store.NamesOnHost(p.Client, p.Config.HostID)...)
 	}
 	return &putCall{
 		m: m, op: op, p: p, items: items, got: make([]Reservation, len(items)),
-		pin: pin, preferred: preferred, refused: m.admitKeys(op, p, items),
+		pin: pin, preferred: distinct(preferred), refused: m.admitKeys(op, p, items),
 	}, nil
 }
 
@@ -244,7 +244,7 @@ func checkPut(op, tenant string, it PutItem) error {
 // distinct returns names without those that stand in it before: a host that is
 // full is tried once for each object.
 func distinct(names []string) []string {
-	if len(names) < 2 {
+	if len(names) <= fewNames && !repeats(names) {
 		return names
 	}
 	seen := make(map[string]bool, len(names))
@@ -253,6 +253,18 @@ func distinct(names []string) []string {
 		seen[name] = true
 		return again
 	})
+}
+
+// fewNames are compared with each other, which takes no memory.
+const fewNames = 8
+
+func repeats(names []string) bool {
+	for i, name := range names {
+		if slices.Contains(names[:i], name) {
+			return true
+		}
+	}
+	return false
 }
 
 // softPin returns how long a put pins its objects softly.
