@@ -74,8 +74,7 @@ func connect(endpoints []string, access Access, log *slog.Logger) (*members, err
 	if access.Renewed != nil && secure(endpoints) {
 		options = append(options, grpc.WithTransportCredentials(renewed{access.Renewed}))
 	}
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints:            endpoints[:1],
+	config := clientv3.Config{
 		TLS:                  access.TLS,
 		Username:             access.User,
 		Password:             access.Password,
@@ -84,12 +83,16 @@ func connect(endpoints []string, access Access, log *slog.Logger) (*members, err
 		DialKeepAliveTimeout: pingTimeout,
 		Logger:               zap.NewNop(), // failures come back as errors, which are logged where they are handled
 		DialOptions:          options,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("etcd endpoints %s: %w", strings.Join(endpoints, ","), err)
 	}
-	m.client = client
-	return m, nil
+	var err error
+	for m.at = range endpoints { // only with a user does it ask the member, which may be away
+		config.Endpoints = endpoints[m.at : m.at+1]
+		if m.client, err = clientv3.New(config); err == nil {
+			m.there.Store(true)
+			return m, nil
+		}
+	}
+	return nil, fmt.Errorf("etcd endpoints %s: %w", strings.Join(endpoints, ","), err)
 }
 
 // checkKey is read to see whether etcd answers. Nobody writes it.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
@@ -46,6 +47,7 @@ const headStart = 100 * time.Millisecond
 type members struct {
 	all    []string
 	client *clientv3.Client
+	there  atomic.Bool // the client: it asks for a user's token while it is made
 	clock  clock.Clock
 	log    *slog.Logger
 
@@ -228,8 +230,11 @@ func (m *members) failed(at int, err error) {
 	}
 }
 
+// inUse reports whether a connection is the one that moves from member to member.
+func (m *members) inUse(cc *grpc.ClientConn) bool { return m.there.Load() && cc == m.client.ActiveConnection() }
+
 func (m *members) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	if cc != m.client.ActiveConnection() || !strings.HasPrefix(method, "/etcdserverpb.KV/") && !strings.HasPrefix(method, "/etcdserverpb.Lease/") {
+	if !m.inUse(cc) || !strings.HasPrefix(method, "/etcdserverpb.KV/") && !strings.HasPrefix(method, "/etcdserverpb.Lease/") {
 		return invoke(ctx, method, req, reply, cc, opts...) // to a given member, or one that may take long
 	}
 	begun := m.clock()
@@ -244,7 +249,7 @@ func (m *members) unary(ctx context.Context, method string, req, reply any, cc *
 }
 
 func (m *members) stream(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	if cc != m.client.ActiveConnection() {
+	if !m.inUse(cc) {
 		return open(ctx, desc, cc, method, opts...)
 	}
 	stop, at := m.leaveAfter()
