@@ -50,7 +50,7 @@ type App struct {
 	mooncakeListeners         []net.Listener // of further generations, as in the settings
 	metadataListener          net.Listener   // nil without a metadata server
 	kv                        kvEvents
-	waiting                   *waiting // over HTTP until this node's member of etcd runs; nil without members
+	waiting                   *waiting // over HTTP until etcd answers; nil where no node waits for that
 	connections               *connectionBudget
 	scans                     *service.Scans
 	metadataStore             metaserver.Store
@@ -135,7 +135,7 @@ func (a *App) open(files int, log zerolog.Logger) (err error) {
 	}
 	a.log = log.With().Str("node", a.cfg.Node.ID).Logger()
 	a.connections = newConnectionBudget(files, cfg.Peers.Share, a.log)
-	if a.cfg.HA.Members() {
+	if a.cfg.HA.Members() || a.awaitsEtcd() {
 		if a.waiting, err = newWaiting(a.httpListener); err != nil {
 			return err
 		}

@@ -2,18 +2,24 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
+	"github.com/understudy-store/understudy/internal/clock"
 	"github.com/understudy-store/understudy/internal/etcd/etcdclient"
 	"github.com/understudy-store/understudy/internal/etcd/etcdserver"
 	"github.com/understudy-store/understudy/internal/zslog"
 )
 
-// etcdWait is how long a node waits for its etcd at the start.
+// etcdWait is how long a node waits for its etcd at the start, before it takes the address
+// for wrong. A node with a state has been there: it logs so often that it waits on.
 const etcdWait = 10 * time.Second
 
 // An etcdConn is a node's connection to etcd, nil without HA.
@@ -42,6 +48,41 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 		}
 		e.members = e.server.Endpoints()
 	}
+	err := e.connect(ctx, a)
+	if a.awaitsEtcd() && away(err) {
+		defer a.waiting.answer(a)()
+		for begun := clock.Boot()(); away(err) && ctx.Err() == nil; err = e.connect(ctx, a) {
+			a.waiting.say("this node waits for etcd: " + err.Error())
+			a.log.Warn().Err(err).Dur("waited", clock.Boot()()-begun).Msg("this node waits for etcd, as it holds a state")
+			e.disconnect()
+		}
+	}
+	if err != nil {
+		e.close()
+		return nil, err
+	}
+	return e, nil
+}
+
+// awaitsEtcd reports whether this node waits without end for an etcd that is away at its
+// start: all machines may have lost power, and etcd's may take longer. A supervisor would
+// start a node that ends more and more seldom. One without a state has not been with this
+// etcd before, and says that the address may be wrong.
+func (a *App) awaitsEtcd() bool {
+	if !a.cfg.HA.Enabled || a.cfg.HA.Embedded() {
+		return false
+	}
+	files, err := os.ReadDir(a.cfg.Node.StateDir)
+	return err == nil && len(files) > 0
+}
+
+// away reports whether an error says that etcd is not there now.
+func away(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || status.Code(err) == codes.Unavailable || status.Code(err) == codes.DeadlineExceeded
+}
+
+// connect connects to etcd, and waits for its answer for a while.
+func (e *etcdConn) connect(ctx context.Context, a *App) error {
 	log := zslog.New(a.log)
 	access, err := a.etcdAccess()
 	if err == nil {
@@ -53,16 +94,21 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 	if err == nil {
 		e.sessions, err = etcdclient.Connect(e.members, access, log.With("calls", "sessions"))
 	}
-	if err == nil {
-		wait, cancel := context.WithTimeout(ctx, etcdWait)
-		defer cancel()
-		err = etcdclient.Check(wait, e.journal, e.members)
-	}
 	if err != nil {
-		e.close()
-		return nil, err
+		return err
 	}
-	return e, nil
+	wait, cancel := context.WithTimeout(ctx, etcdWait)
+	defer cancel()
+	return etcdclient.Check(wait, e.journal, e.members)
+}
+
+func (e *etcdConn) disconnect() {
+	for _, c := range []*clientv3.Client{e.journal, e.sessions} {
+		if c != nil {
+			_ = c.Close()
+		}
+	}
+	e.journal, e.sessions = nil, nil
 }
 
 func (e *etcdConn) start(ctx context.Context, a *App) error {
@@ -106,11 +152,7 @@ func (e *etcdConn) close() {
 	if e == nil {
 		return
 	}
-	for _, c := range []*clientv3.Client{e.journal, e.sessions} {
-		if c != nil {
-			_ = c.Close()
-		}
-	}
+	e.disconnect()
 	if e.server != nil && !e.busy {
 		_ = e.server.Close()
 	}

@@ -2,6 +2,8 @@ package app
 
 import (
 	"errors"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -87,4 +89,33 @@ func TestQuotaWarnings(t *testing.T) {
 			t.Errorf("%d of %d: got %q, want a warning: %t", tt.size, tt.quota, got, tt.want)
 		}
 	}
+}
+
+// A node that holds a state waits for an etcd that is away when it starts, answers over HTTP
+// that it does, and serves when etcd is back.
+func TestStartWhileEtcdIsAway(t *testing.T) {
+	t.Parallel()
+	cluster := etcdtest.Start(t)
+	c := settings(config.Primary, "a", cluster.Endpoints())
+	c.Node.DataDir = t.TempDir()
+	a := run(t, c)
+	a.serves()
+	a.end()
+	cluster.StopAll()
+	b := run(t, c)
+	b.says("this node waits for etcd, as it holds a state")
+	address := "http://" + b.httpListener.Addr().String()
+	for path, want := range map[string]int{"/health": http.StatusOK, "/readyz": http.StatusServiceUnavailable} {
+		resp, err := http.Get(address + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != want || !strings.Contains(string(body), "this node waits for etcd") {
+			t.Errorf("%s: got %d and %s; want %d and that the node waits for etcd", path, resp.StatusCode, body, want)
+		}
+	}
+	cluster.StartAll()
+	b.serves()
 }

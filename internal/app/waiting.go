@@ -37,7 +37,7 @@ func newWaiting(l net.Listener) (*waiting, error) {
 		return nil, err
 	}
 	w := &waiting{listener: same}
-	w.say("this node starts its member of etcd")
+	w.say("this node waits for etcd")
 	return w, nil
 }
 
