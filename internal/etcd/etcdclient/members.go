@@ -231,7 +231,9 @@ func (m *members) failed(at int, err error) {
 }
 
 // inUse reports whether a connection is the one that moves from member to member.
-func (m *members) inUse(cc *grpc.ClientConn) bool { return m.there.Load() && cc == m.client.ActiveConnection() }
+func (m *members) inUse(cc *grpc.ClientConn) bool {
+	return m.there.Load() && cc == m.client.ActiveConnection()
+}
 
 func (m *members) unary(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if !m.inUse(cc) || !strings.HasPrefix(method, "/etcdserverpb.KV/") && !strings.HasPrefix(method, "/etcdserverpb.Lease/") {
