@@ -107,11 +107,12 @@ func idsOf(nodes []NodeInfo) string {
 }
 
 // leave ends a term that takes no calls any more: this node hands over, or resigns
-// to nobody if it is to stop and no other node can take over. Whatever fails, the
-// leader key goes when the term ends, and the next election decides.
+// to nobody if it is to stop and no other node can take over. All of that has one
+// failover time since the end of calls. Whatever fails, the leader key goes when the
+// term ends, and the next election decides.
 func (t *Term) leave(ctx, running context.Context, o *order) error {
 	n, begun := t.node, t.node.Clock()
-	bounded, cancel := context.WithTimeout(running, t.failover())
+	bounded, cancel := context.WithTimeout(running, t.until-n.Clock())
 	defer cancel()
 	to, err := t.handOver(bounded, o)
 	if err == nil {
@@ -132,8 +133,6 @@ func (t *Term) leave(ctx, running context.Context, o *order) error {
 	o.result <- handover{kind: kind, err: err}
 	if kind == errs.Unavailable && ctx.Err() != nil {
 		n.Log.Warn().Err(err).Msg("no handover, this node stops all the same: nobody serves until another node is elected")
-		bounded, cancel := context.WithTimeout(running, t.failover())
-		defer cancel()
 		t.end = "stopped, and no other node could take over"
 		return t.resign(bounded, "")
 	}
@@ -197,7 +196,9 @@ func (t *Term) handOver(ctx context.Context, o *order) (NodeInfo, error) {
 		if to, err = n.successor(ctx, o.target); err != nil {
 			return NodeInfo{}, err
 		}
-		if err := n.Peers.WaitApplied(ctx, to.RPC, t.Store.Position().Seq); err != nil {
+		half, cancel := context.WithTimeout(ctx, (t.until-n.Clock())/2) // the rest is for resigning to nobody
+		defer cancel()
+		if err := n.Peers.WaitApplied(half, to.RPC, t.Store.Position().Seq); err != nil {
 			return NodeInfo{}, errs.Wrap(errs.Unavailable, "Handover", fmt.Errorf("%s does not follow: %w", to.ID, err))
 		}
 	}

@@ -4,15 +4,20 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
+	"google.golang.org/grpc"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/etcdtest/faultinject"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -229,4 +234,64 @@ func TestStopWhileACommitIsInDoubt(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.serving(b).has("k")
+}
+
+// A deafPeers never sees that a successor follows.
+type deafPeers struct{ promote.Peers }
+
+func (deafPeers) WaitApplied(ctx context.Context, _ string, _ metadata.Seq) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// slowCommits is a client whose transactions with a head take so long.
+func slowCommits(t *testing.T, etcd *etcdtest.Cluster, by *atomic.Int64) *clientv3.Client {
+	t.Helper()
+	slow := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		if txn, ok := req.(*etcdserverpb.TxnRequest); ok && strings.Contains(txn.String(), layout.Head()) && len(txn.Compare) > 0 {
+			if err := clock.Sleep(ctx, time.Duration(by.Load())); err != nil {
+				return err
+			}
+		}
+		return call(ctx, method, req, reply, conn, options...)
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(slow)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// A node that stops, with a standby that does not follow and commits that take long, gives
+// up the leader key after one failover time, not one for each thing that it tries.
+func TestStopHasOneDeadline(t *testing.T) {
+	t.Parallel()
+	const failover = 3 * time.Second
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	var delay atomic.Int64
+	longSessions := func(c *promote.Config) { c.SessionTTL, c.FailoverAfter = 20*time.Second, failover }
+	a := w.start("a", longSessions, func(c *promote.Config) {
+		c.Client, c.Peers, c.HandoverTimeout = slowCommits(t, etcd, &delay), deafPeers{c.Peers}, 16*time.Second
+	})
+	w.serving(a).mount()
+	b := w.start("b", longSessions)
+	w.promotable(b)
+	w.listed(a, "b")
+	b.wire.cut() // it stays registered, and deposes nobody
+	defer b.wire.heal()
+	client := etcd.Client(t)
+	delay.Store(int64(failover * 7 / 10))
+	a.stop() // it looks for a successor for a quarter of the timeout, and answers meanwhile
+	waitFor(t, "the end of calls", func() bool { return a.Status().Self.Role == promote.HandingOver })
+	ended := time.Now()
+	waitFor(t, "the end of the leader key", func() bool { _, there := leaderKey(t, client, layout); return !there })
+	took := time.Since(ended)
+	t.Logf("the leader key went %v after the last answer", took)
+	if took > failover*3/2 {
+		t.Errorf("the leader key went %v after the last answer, want about %v at most", took, failover)
+	}
 }

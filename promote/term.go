@@ -44,6 +44,7 @@ type Term struct {
 	why       string        // the term began
 	end       string        // how it ended, if it was ended on purpose
 	left      time.Duration // without an answer until its handover was committed
+	until     time.Duration // by the clock: when the leader key goes, whatever the end of calls has led to by then
 	recorded  TermRecord    // zero until the term serves
 	gap       time.Duration // without an answer of any node before the term served
 	// gapAtLeast says that it may be longer.
@@ -364,6 +365,7 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 	// Reads end first: the fence closes before anything else.
 	n.setRole(HandingOver)
 	t.right.Stop()
+	t.until = n.Clock() + t.failover()
 	if served, changed := n.turn(false, n.Clock()); changed {
 		cause := "an order to hand over"
 		if ctx.Err() != nil {
@@ -390,11 +392,11 @@ func (t *Term) takeCalls(ctx, running context.Context) (*order, error) {
 	return o, err
 }
 
-// drained waits until what is queued is committed or taken back. It reports false if that
-// took longer than the failover time, as where etcd is full and the outcome of a commit
-// open: the term ends then, and the next election decides.
+// drained waits until what is queued is committed or taken back. It reports false if the
+// leader key must go before that, as where etcd is full and the outcome of a commit open:
+// the term ends then, and the next election decides.
 func (t *Term) drained(writer *task) bool {
-	patience := time.NewTimer(t.failover())
+	patience := time.NewTimer(t.until - t.node.Clock())
 	defer patience.Stop()
 	select {
 	case <-writer.ended:
