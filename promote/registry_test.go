@@ -1,0 +1,87 @@
+package promote_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/promote"
+)
+
+// lateRegistrations is a client with which a node's registrations come too late: its lease
+// in etcd ends before each write of the node's key of which ends says so, by its number.
+func lateRegistrations(t *testing.T, etcd *etcdtest.Cluster, id string, ends func(try int64) bool) *clientv3.Client {
+	t.Helper()
+	var tries atomic.Int64
+	late := func(ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, call grpc.UnaryInvoker, options ...grpc.CallOption) error {
+		if txn, ok := req.(*etcdserverpb.TxnRequest); ok && len(txn.Success) > 0 {
+			put := txn.Success[0].GetRequestPut()
+			if string(put.GetKey()) == layout.Node(id) && ends(tries.Add(1)) {
+				if _, err := etcdserverpb.NewLeaseClient(conn).LeaseRevoke(ctx, &etcdserverpb.LeaseRevokeRequest{ID: put.GetLease()}); err != nil {
+					return err
+				}
+			}
+		}
+		return call(ctx, method, req, reply, conn, options...)
+	}
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(late)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.Close() })
+	return client
+}
+
+// A node whose session has ended before its key was there, as on a machine that stalls,
+// registers with a new one,
+func TestASessionThatEndsBeforeTheRegistration(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a", func(c *promote.Config) {
+		c.Sessions = lateRegistrations(t, etcd, "a", func(try int64) bool { return try <= 2 })
+	})
+	w.serving(a)
+	if nodes, err := a.Nodes(t.Context()); err != nil || len(nodes) != 1 || nodes[0].ID != "a" {
+		t.Errorf("the nodes are %v, %v; want a", nodes, err)
+	}
+}
+
+// but does not try for ever.
+func TestSessionsThatAlwaysEndBeforeTheRegistration(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	var later atomic.Int64
+	boot := clock.Boot()
+	a := w.start("a", func(c *promote.Config) {
+		c.Clock = func() time.Duration { return boot() + time.Duration(later.Load()) }
+		c.Sessions = lateRegistrations(t, etcd, "a", func(try int64) bool {
+			if try == 3 {
+				later.Store(int64(2 * time.Minute))
+			}
+			return true
+		})
+	})
+	select {
+	case err := <-a.done:
+		a.done <- err
+		if !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			t.Errorf("the node ends with %v, want that etcd knew its lease no more", err)
+		}
+	case <-time.After(30 * time.Second):
+		t.Error("two minutes later the node tries still")
+	}
+}
