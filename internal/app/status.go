@@ -189,7 +189,7 @@ func savingWarnings(s promote.Status, nodes []promote.NodeInfo) (list []string) 
 	restorable := func(n promote.NodeInfo) bool { return n.Restorable || n.ID == s.Self.ID && s.Self.Restorable }
 	if len(nodes) > 0 && s.Head.Seq > 0 && !slices.ContainsFunc(nodes, restorable) {
 		list = append(list, "a restart of all nodes would lose what is cached: the journal reaches back to no node's state file; "+
-			"see that state files are saved, that --journal-max-bytes keeps enough, and that etcd is not compacted by somebody else")
+			"see that state files are saved, that --journal-max-bytes keeps enough, and that nobody deletes its records in etcd")
 	}
 	return list
 }

@@ -179,7 +179,7 @@ func journalSections(c *Config) []Section {
 	j, l := &c.Journal, &c.Lease
 	return []Section{
 		{"Journal", []Setting{
-			{"events-ttl", "1m", understudy, wholeSeconds(&j.EventsTTL, time.Second), "life of journal records in etcd"},
+			{"events-ttl", "1m", understudy, wholeSeconds(&j.EventsTTL, time.Second), "least life of journal records in etcd; they stay until all state files cover them"},
 			{"journal-compact", "auto", understudy, oneOf(&j.Compact, CompactAuto, CompactOn, CompactOff),
 				"whether etcd's history is compacted: auto does it for the embedded etcd only, on the node that owns it, primary or not; " +
 					"on for any, an external one on the primary"},

@@ -132,7 +132,7 @@ func (d *diagnosis) checkNode(n *node, figures scrape, failure error) {
 	case failures > 0:
 		d.add("state files", warns, "see its log and its --state-dir", "%s could not save its state %v times", n.id, failures)
 	default:
-		d.add("state files", warns, "it saves every 30 s, so look again; if it stays, too little of the journal is kept: raise --journal-max-bytes, and let nobody else compact etcd",
+		d.add("state files", warns, "it saves every 30 s, so look again; if it stays, too little of the journal is kept: raise --journal-max-bytes, and let nobody delete its records",
 			"the journal does not go on from the file of %s", n.id)
 	}
 	if lapses := figures.sum("understudy_serve_lapses_total"); lapses > 0 {
