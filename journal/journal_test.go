@@ -383,27 +383,6 @@ func TestRecordsExpire(t *testing.T) {
 	}
 }
 
-func TestQueueIsBounded(t *testing.T) {
-	etcd := etcdtest.Start(t)
-	p := newPrimary(t, etcd.Client(t), 1) // as small as can be; the writer does not run
-	ticket, err := p.queue.Admit(t.Context(), journal.MaxSubmissionBytes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if _, err := p.queue.Admit(ctx, 1); errs.KindOf(err) != errs.Unavailable {
-		t.Fatalf("admitted to a full queue: %v", err)
-	}
-	ticket.Release()
-	ticket.Release()
-	ticket, err = p.queue.Admit(t.Context(), 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ticket.Release()
-}
-
 func TestACallerThatGoesTakesItsChangeBack(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	p := newPrimary(t, etcd.Client(t), 1<<20)

@@ -29,14 +29,13 @@ const (
 
 // A Queue holds changes that wait for a commit, in order. It is bounded in
 // bytes and in submissions: past that, callers wait for admission until their
-// deadline, having changed nothing.
+// deadline, having changed nothing. See room.
 //
 // The queue owns a change from Submit on: it is applied, or aborted.
 type Queue struct {
 	store   *metadata.Store
-	bytes   *semaphore.Weighted
-	waiting *semaphore.Weighted
-	size    int64 // of bytes
+	room    room
+	tickets *semaphore.Weighted // as many are taken as there are
 
 	mu     sync.Mutex
 	list   []*submission
@@ -63,24 +62,26 @@ type submission struct {
 
 // NewQueue returns a queue of changes to a store, of at most capacity bytes.
 func NewQueue(store *metadata.Store, capacity int64) *Queue {
-	capacity = max(capacity, MaxSubmissionBytes)
 	return &Queue{
 		store:   store,
-		bytes:   semaphore.NewWeighted(capacity),
-		waiting: semaphore.NewWeighted(MaxWaiting),
-		size:    capacity,
+		room:    newRoom(max(capacity, MaxSubmissionBytes)),
+		tickets: semaphore.NewWeighted(maxTickets),
 		wake:    make(chan struct{}, 1),
 	}
 }
+
+// maxTickets is more than there can be: room bounds them.
+const maxTickets = 1 << 40
 
 // A Ticket is room in the queue for one submission. It is taken before changes
 // are prepared, so that a caller who waits for room holds nothing up.
 type Ticket struct {
 	queue *Queue
-	bytes int64
+	place place
 }
 
-// Admit waits for room for about so many bytes of changes. An error means that
+// Admit waits for room for about so many bytes of changes, of the peer that the context
+// has, or of this program (share.PeerOf). An error means that
 // nothing has changed: Unavailable when there is no room before the context
 // ends, or what the queue was closed or held with; nowait.Err where the context asks
 // for no waiting.
@@ -89,40 +90,31 @@ func (q *Queue) Admit(ctx context.Context, bytes int) (*Ticket, error) {
 }
 
 func (q *Queue) admit(ctx context.Context, bytes int, refusal func() error) (*Ticket, error) {
-	n := min(int64(max(bytes, 1)), q.size)
 	if err := refusal(); err != nil {
 		return nil, err
 	}
-	if nowait.Asked(ctx) {
-		return q.admitNow(n)
+	now := nowait.Asked(ctx)
+	if now && !q.empty() { // it would wait for the commits of what others have queued before it
+		return nil, nowait.Err
 	}
-	if err := q.waiting.Acquire(ctx, 1); err != nil {
+	if err := q.tickets.Acquire(ctx, 1); err != nil {
 		return nil, full(err)
 	}
-	if err := q.bytes.Acquire(ctx, n); err != nil {
-		q.waiting.Release(1)
-		return nil, full(err)
+	t := &Ticket{queue: q}
+	if !q.room.takeNow(&t.place, bytes) {
+		err := error(nowait.Err)
+		if !now {
+			err = q.room.take(ctx, &t.place, bytes)
+		}
+		if err != nil {
+			q.tickets.Release(1)
+			if now {
+				return nil, err
+			}
+			return nil, full(err)
+		}
 	}
-	t := &Ticket{q, n}
 	if err := refusal(); err != nil { // while this caller waited for room
-		t.Release()
-		return nil, err
-	}
-	return t, nil
-}
-
-// admitNow is admit for a call that must not wait: neither for room, nor for the commits
-// of what others have queued before it.
-func (q *Queue) admitNow(n int64) (*Ticket, error) {
-	if !q.empty() || !q.waiting.TryAcquire(1) {
-		return nil, nowait.Err
-	}
-	if !q.bytes.TryAcquire(n) {
-		q.waiting.Release(1)
-		return nil, nowait.Err
-	}
-	t := &Ticket{q, n}
-	if err := q.refusal(); err != nil {
 		t.Release()
 		return nil, err
 	}
@@ -149,10 +141,10 @@ func (q *Queue) refusal() error {
 // Idle waits until nobody holds a ticket of a closed queue: then every change
 // that was prepared is applied or aborted, and none will be prepared.
 func (q *Queue) Idle(ctx context.Context) error {
-	if err := q.waiting.Acquire(ctx, MaxWaiting); err != nil {
+	if err := q.tickets.Acquire(ctx, maxTickets); err != nil {
 		return err
 	}
-	q.waiting.Release(MaxWaiting)
+	q.tickets.Release(maxTickets)
 	return nil
 }
 
@@ -168,8 +160,8 @@ func (t *Ticket) Release() {
 	if t.queue == nil {
 		return
 	}
-	t.queue.bytes.Release(t.bytes)
-	t.queue.waiting.Release(1)
+	t.queue.room.giveBack(&t.place)
+	t.queue.tickets.Release(1)
 	t.queue = nil
 }
 

@@ -126,7 +126,7 @@ func (s *Server) admitUnary(ctx context.Context, req any, info *grpc.UnaryServer
 	if err != nil {
 		return nil, err
 	}
-	return handler(context.WithValue(ctx, masterKey{}, m), req)
+	return handler(&masterContext{ctx, m}, req)
 }
 
 // limit returns within which time a call must end, 0 for one that has a deadline which is
@@ -221,6 +221,23 @@ func isClients(method string) bool {
 }
 
 type masterKey struct{}
+
+// A masterContext is that of a client's call.
+type masterContext struct {
+	context.Context
+	master *service.Master
+}
+
+// Value returns what the context has under a key.
+func (c *masterContext) Value(key any) any {
+	switch key.(type) {
+	case masterKey:
+		return c.master
+	case share.PeerKey: // few calls are asked
+		return callerFor(c.Context).Peer
+	}
+	return c.Context.Value(key)
+}
 
 // master returns the Master that answers a client's call: one for the whole call,
 // so that all of its answer is of one term.

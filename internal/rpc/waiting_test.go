@@ -15,6 +15,7 @@ import (
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/rpc"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/metadata"
 )
 
@@ -152,6 +153,47 @@ func TestCallsOfOneHost(t *testing.T) {
 	if err := put(n.objects, "after"); err != nil {
 		t.Errorf("when all have ended: %v", err)
 	}
+}
+
+// Large calls of a host that wait for a commit leave room in the queue to others.
+func TestOneHostLeavesTheQueueToOthers(t *testing.T) {
+	n := newNode(t).mount()
+	release := n.log.stall(t)
+	put := func(from pb.ObjectServiceClient, caller int) error {
+		items := make([]*pb.PutStartItem, 1000)
+		for i := range items {
+			items[i] = &pb.PutStartItem{Key: fmt.Sprintf("%d/%0100d", caller, i), Size: 1}
+		}
+		_, err := from.BatchPutStart(context.Background(), &pb.BatchPutStartRequest{ClientId: alice, Items: items})
+		return err
+	}
+	var calls sync.WaitGroup
+	for i := range 20 {
+		calls.Go(func() { _ = put(n.objects, i) })
+	}
+	for full := false; !full; {
+		ctx, cancel := context.WithTimeout(context.WithValue(t.Context(), share.PeerKey{}, "127.0.0.1"), 50*time.Millisecond)
+		ticket, err := n.master.Queue.Admit(ctx, 128<<10)
+		if full = err != nil; !full {
+			ticket.Release()
+		}
+		cancel()
+	}
+	_, before := n.master.Queue.Len()
+	other := pb.NewObjectServiceClient(n.dialElsewhere())
+	calls.Go(func() {
+		if err := put(other, 100); err != nil {
+			t.Errorf("a put of another host: %v", err)
+		}
+	})
+	for began, queued := time.Now(), before; queued <= before; _, queued = n.master.Queue.Len() {
+		if time.Sleep(time.Millisecond); time.Since(began) > 10*time.Second {
+			t.Error("a put of another host waits for room behind them")
+			break
+		}
+	}
+	release()
+	calls.Wait()
 }
 
 // Streams of gRPC's own services are bounded, half of them for one host, and give their

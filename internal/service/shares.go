@@ -33,7 +33,24 @@ type callerKey struct{}
 
 // From returns a context for calls of somebody.
 func From(ctx context.Context, c Caller) context.Context {
-	return context.WithValue(ctx, callerKey{}, c)
+	return &callerContext{ctx, c}
+}
+
+// A callerContext has a caller, who is the peer that it counts for.
+type callerContext struct {
+	context.Context
+	caller Caller
+}
+
+// Value returns what the context has under a key.
+func (c *callerContext) Value(key any) any {
+	switch key.(type) {
+	case callerKey:
+		return c.caller
+	case share.PeerKey:
+		return c.caller.Peer
+	}
+	return c.Context.Value(key)
 }
 
 // callerOf returns who a call comes from.

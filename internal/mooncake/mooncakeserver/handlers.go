@@ -10,6 +10,7 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/internal/nowait"
+	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
@@ -249,6 +250,14 @@ func batchQueryIP(c call, a *args) (list []mooncake.ClientAddresses, err error) 
 		err = c.unroomed("BatchQueryIp", c.conn.Room(bytes))
 	}
 	return list, err
+}
+
+// Value is that of the context, which has the peer that the call counts for.
+func (c call) Value(key any) any {
+	if _, ok := key.(share.PeerKey); ok {
+		return c.peer
+	}
+	return c.Context.Value(key)
 }
 
 // counted is the call's context with who it counts for: the address, or that of a relay.

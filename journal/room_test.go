@@ -1,0 +1,94 @@
+package journal_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/security/share"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// from returns a context of a peer's calls.
+func from(t testing.TB, peer string) context.Context {
+	return context.WithValue(t.Context(), share.PeerKey{}, peer)
+}
+
+// However many calls of a peer wait for room, those of another get in before them, and so
+// does what this program does by itself.
+func TestPeersShareTheQueue(t *testing.T) {
+	const capacity, each = 64 << 20, 128 << 10
+	synctest.Test(t, func(t *testing.T) {
+		q := journal.NewQueue(metadata.New(metadata.Options{}), capacity)
+		var admitted atomic.Int64
+		for range 1000 {
+			go func() {
+				if _, err := q.Admit(from(t, "many"), each); err == nil {
+					admitted.Add(each)
+				}
+			}()
+		}
+		synctest.Wait()
+		if got := admitted.Load(); got < capacity/16 || got > capacity/6 {
+			t.Errorf("one peer has %d bytes of %d in the queue, want a sixth at most", got, capacity)
+		}
+		for _, peer := range []string{"another", ""} {
+			ctx, cancel := context.WithTimeout(from(t, peer), 10*time.Second)
+			ticket, err := q.Admit(ctx, journal.MaxSubmissionBytes)
+			if cancel(); err != nil {
+				t.Fatalf("%q waits behind the calls of another peer: %v", peer, err)
+			}
+			ticket.Release()
+		}
+	}) // the others leave with the context
+}
+
+// The smallest queue takes the largest submission of anybody.
+func TestSmallestQueue(t *testing.T) {
+	q := journal.NewQueue(metadata.New(metadata.Options{}), 1)
+	for _, peer := range []string{"one", "another", ""} {
+		for range 2 {
+			ticket, err := q.Admit(from(t, peer), journal.MaxSubmissionBytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ticket.Release()
+			ticket.Release()
+		}
+	}
+}
+
+// A queue takes so many submissions at most, however small they are.
+func TestQueueIsBounded(t *testing.T) {
+	q := journal.NewQueue(metadata.New(metadata.Options{}), 64<<20)
+	for _, peer := range []string{"one", ""} {
+		full, n := error(nil), 0
+		ctx, cancel := context.WithTimeout(from(t, peer), 100*time.Millisecond)
+		defer cancel()
+		for ; full == nil && n <= journal.MaxWaiting; n++ {
+			_, full = q.Admit(ctx, 1)
+		}
+		if errs.KindOf(full) != errs.Unavailable || n > journal.MaxWaiting/2 {
+			t.Errorf("%q got %d places, and then %v; want half of %d at most, and Unavailable", peer, n, full, journal.MaxWaiting)
+		}
+	}
+}
+
+// A place in a queue that is not full costs one allocation: its ticket.
+func TestAdmissionAllocatesLittle(t *testing.T) {
+	q := journal.NewQueue(metadata.New(metadata.Options{}), 64<<20)
+	ctx := from(t, "one")
+	if got := testing.AllocsPerRun(100, func() {
+		ticket, err := q.Admit(ctx, 200)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ticket.Release()
+	}); got > 1 {
+		t.Errorf("%v allocations, want one", got)
+	}
+}
