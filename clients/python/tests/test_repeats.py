@@ -24,6 +24,7 @@ class Node:
     def __init__(self, test: unittest.TestCase, name: str) -> None:
         self.name, self.term, self.leads, self.leader = name, 1, True, ""
         self.asked: List[Tuple[str, Any]] = []
+        self.probed = 0  # how often it was asked whether it leads
         self.script: List[Answer] = []
         self._server = grpc.server(futures.ThreadPoolExecutor(8))
         self._server.add_generic_rpc_handlers((_Handler(self),))
@@ -37,6 +38,7 @@ class Node:
     def answer(self, method: str, request: Any, context: grpc.ServicerContext) -> Any:
         name = method.rsplit("/", 1)[1]
         if name == "ServiceReady":
+            self.probed += 1
             if self.leads:
                 return client_pb2.ServiceReadyResponse(header=self.header())
             self.fail("UNAVAILABLE_IN_CURRENT_MODE")(request, context)
@@ -180,6 +182,22 @@ class Repeats(unittest.TestCase):
 
         self.a.script, self.b.script = [hang], [self.b.reserve]
         self.assertEqual(client.put_start("k", 1).id, 5)
+
+    def test_a_slow_leader_is_not_left_for_its_own_other_address(self) -> None:
+        other = Node(self, "a")  # stands for another address of the same node
+        client = self.client(self.a, other)
+        other.leads = False
+        client.leader()
+
+        def slow(_: Any, context: grpc.ServicerContext) -> Any:
+            self.a.leads, other.leads = False, True  # so that the other address is the first to answer
+            probed = other.probed
+            while context.is_active() and other.probed < probed + 3:
+                time.sleep(0.01)
+            return object_pb2.RemoveAllResponse(header=self.a.header(), removed=3)
+
+        self.a.script = [slow]
+        self.assertEqual(client.remove_all(), 3)
 
     def test_only_items_without_an_outcome_are_repeated(self) -> None:
         def some(_: Any, __: grpc.ServicerContext) -> Any:

@@ -161,7 +161,7 @@ class Caller:
             except grpc.FutureTimeoutError:
                 pass
             found = self._finder.find(leader, QUIET)
-            if self.closed.is_set() or (found is not None and found[1] != leader):
+            if self.closed.is_set() or (found is not None and not found[1].is_the_same_as(leader)):
                 future.cancel()
 
     def admit(

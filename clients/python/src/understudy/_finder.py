@@ -164,7 +164,7 @@ class Finder:
             with self._lock:
                 known = self._current
                 fresh = self._searched > began  # another thread has asked meanwhile
-            if known is not None and (fresh or known[1] != instead_of):
+            if known is not None and (fresh or instead_of is None or not known[1].is_the_same_as(instead_of)):
                 return known
             if fresh or self._closed:
                 return None

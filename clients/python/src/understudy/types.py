@@ -225,6 +225,10 @@ class Leader:
     node_id: str
     term: int  # grows with each election; 0 without HA
 
+    def is_the_same_as(self, other: Leader) -> bool:
+        """Whether both are one node in one term, maybe at two of its addresses."""
+        return (self.node_id, self.term) == (other.node_id, other.term)
+
 
 def replicas_of(message: replica_pb2.ReplicaList) -> Tuple[Replica, ...]:
     """Kinds that this client does not know are left out."""
