@@ -38,6 +38,8 @@ const (
 	// askTimeout bounds how long one of them, or etcd, may take to answer. A node
 	// waits for etcd no longer than 2 s before it says how it is.
 	askTimeout = 3 * time.Second
+	// maxMessage bounds an answer of a node, in bytes: four times what nodes send by default.
+	maxMessage = 4 * pb.DefaultMaxMessageBytes
 )
 
 // A node is an address that may be a node of the cluster, with its answer.
@@ -73,6 +75,7 @@ func (c *caller) options() []grpc.DialOption {
 	list := []grpc.DialOption{
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: probeAfter, Timeout: probeTimeout}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 	}
 	if c.secrecy != nil {
 		list = append(list, grpc.WithTransportCredentials(credentials.NewTLS(c.secrecy)))

@@ -159,7 +159,7 @@ func (f *Flags) noRoom(ctx context.Context, err error, size uint64) error {
 	if errs.KindOf(err) != errs.NoAvailableHandle || f.Mooncake {
 		return err
 	}
-	list, listErr := f.segments(ctx)
+	list, listErr := f.segments(ctx, "")
 	if listErr != nil || len(list.Segments) == 0 {
 		return err
 	}

@@ -42,7 +42,7 @@ func (f *Flags) segmentsCommand() *cobra.Command {
 		Args:  cli.NoArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return f.Run(cmd, func(ctx context.Context) error {
-				result, err := f.segments(ctx)
+				result, err := f.segments(ctx, "")
 				if err != nil {
 					return err
 				}
@@ -63,16 +63,16 @@ func segmentTable(w io.Writer, segments []segmentResult) {
 	t.End()
 }
 
-// segments returns the mounted segments as the primary knows them, or else a
-// node that answers.
-func (f *Flags) segments(ctx context.Context) (segmentsResult, error) {
+// segments returns the mounted segments of a name, or all if it is empty, as the primary
+// knows them, or else a node that answers.
+func (f *Flags) segments(ctx context.Context, name string) (segmentsResult, error) {
 	all, err := f.survey(ctx)
 	defer all.close()
 	if err != nil {
 		return segmentsResult{}, err
 	}
 	n := all.best()
-	resp, err := n.admin.ListSegments(ctx, &pb.ListSegmentsRequest{})
+	resp, err := n.admin.ListSegments(ctx, &pb.ListSegmentsRequest{Name: name})
 	if err != nil {
 		return segmentsResult{}, readError(err)
 	}
@@ -90,7 +90,7 @@ func (f *Flags) segments(ctx context.Context) (segmentsResult, error) {
 
 // SegmentNames returns the names of the mounted segments.
 func (f *Flags) SegmentNames(ctx context.Context) (names []string, err error) {
-	result, err := f.segments(ctx)
+	result, err := f.segments(ctx, "")
 	for _, s := range result.Segments {
 		names = append(names, s.Name)
 	}
@@ -131,10 +131,15 @@ next takeover. To take its memory away for good, stop the host.`,
 
 // findSegment returns, for an operation, the id of the one segment that has an id or a name.
 func (f *Flags) findSegment(ctx context.Context, op, which string) (uuid.UUID, error) {
-	if id, err := uuid.Parse(which); err == nil && f.Mooncake {
+	id, err := uuid.Parse(which)
+	if err == nil && f.Mooncake {
 		return id, nil
 	}
-	list, err := f.segments(ctx)
+	name := which
+	if err == nil { // it is among all of them
+		name = ""
+	}
+	list, err := f.segments(ctx, name)
 	if err != nil {
 		return uuid.Nil, err
 	}
