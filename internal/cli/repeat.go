@@ -47,6 +47,10 @@ func (f *Flags) Repeat(cmd *cobra.Command, interval time.Duration, rounds int, b
 			if _, err := out.Write(append([]byte(before), page.Bytes()...)); err != nil {
 				return err
 			}
+			var exit exitError
+			if errors.As(err, &exit) {
+				err = exit.err
+			}
 			if err != nil && page.Len() == 0 { // else the page shows what is wrong
 				cmd.PrintErrln("error: " + explain(err, cmd.Name()))
 			}

@@ -71,7 +71,7 @@ does.`,
 			all, err := f.survey(ctx)
 			defer all.close()
 			if err != nil {
-				return err
+				return noneServes(err)
 			}
 			result := &topResult{}
 			if primary := all.primary(); primary != nil {
