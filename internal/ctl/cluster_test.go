@@ -174,6 +174,12 @@ func testListings(t *testing.T) {
 	if ours.Segment != "host-1" || ours.Length != 4<<10 || ours.State != "live" || ours.Object == "" {
 		t.Errorf("ranges: got %+v, want 4 KiB of host-1", ours)
 	}
+	for _, id := range []string{"a", "b"} {
+		if list := clitest.Decode[rangeList](t, run(t, "ranges", "--node", id, "-o", "json")); list.NodeID != id || len(list.Ranges) == 0 {
+			t.Errorf("ranges of node %s: got %+v, want some of it", id, list)
+		}
+	}
+	run(t, "ranges", "--node=nobody").Want(t, cli.StatusFailed, `no node "nobody" answers`)
 	run(t, "ranges", "nowhere").Want(t, cli.StatusFailed, "DumpRanges: SEGMENT_NOT_FOUND (-101)")
 	run(t, "rm", "seen", "--force").Want(t, cli.StatusOK)
 	gone := run(t, "explain", "seen", "-o", "yaml").Want(t, cli.StatusFailed, "OBJECT_NOT_FOUND (-704)", "object: null", "type: REMOVE")

@@ -169,7 +169,7 @@ func rangeState(s pb.RangeState) string {
 }
 
 func (f *Flags) rangesCommand() *cobra.Command {
-	var state string
+	var id, state string
 	var limit uint64
 	cmd := &cobra.Command{
 		Use:   "ranges [SEGMENT]",
@@ -178,8 +178,8 @@ func (f *Flags) rangesCommand() *cobra.Command {
 id or name: live (a readable replica), reserved (it is being written) or quarantined
 (it was freed, and somebody may still read or write there).
 
-The node copies all ranges for it, and makes no commits meanwhile: with millions of
-objects ask seldom, or a standby (--address).`,
+If objects come and go meanwhile, one may be in the list twice, or not at all. With
+millions of objects it is work for the node: choose a standby with --node.`,
 		Args:              cli.Arguments(0, 1, "at most one SEGMENT"),
 		ValidArgsFunction: f.completeSegments,
 	}
@@ -188,7 +188,14 @@ objects ask seldom, or a standby (--address).`,
 			return cli.Misusef("--state is %q: it must be one of %s", state, strings.Join(rangeStates, ", "))
 		}
 		return f.withNodes(func(ctx context.Context, cmd *cobra.Command, all nodes) error {
-			list, err := f.ranges(ctx, all.best(), args, state, limit)
+			n := all.best()
+			if id != "" {
+				var err error
+				if n, err = all.choose(id); err != nil {
+					return err
+				}
+			}
+			list, err := f.ranges(ctx, n, args, state, limit)
 			if err != nil {
 				return err
 			}
@@ -196,6 +203,8 @@ objects ask seldom, or a standby (--address).`,
 			return f.Print(cmd, list, func(w io.Writer) { rangeTable(w, list.Ranges) })
 		})(cmd, args)
 	}
+	cmd.Flags().StringVar(&id, "node", "", "node that is asked; none means the primary, or else one that answers")
+	completeFlag(cmd, "node", f.completeNodes)
 	cmd.Flags().StringVar(&state, "state", "", "only ranges in this `state`: live, reserved or quarantined")
 	cmd.Flags().Uint64Var(&limit, "limit", 1000, "most ranges to print; 0 for all")
 	completeFlag(cmd, "state", values(rangeStates...))
