@@ -5,20 +5,17 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/rs/zerolog"
 )
 
 // maxMisses is how many looks in a row must miss one that counts as away: a look has a short
 // timeout, so a single one that misses may only have met a busy machine.
 const maxMisses = 2
 
-// absences knows which of a few members of etcd, or of its endpoints, are away, and logs when
+// absences knows which of a few members of etcd, or of its endpoints, are away, and says when
 // that begins and ends.
 type absences struct {
-	log        zerolog.Logger
-	kind       string                    // the field of the log that names one
-	gone, back func(line *zerolog.Event) // send a line, with its message
+	gone func(name string, cause error)
+	back func(name string, lasted time.Duration)
 
 	mu     sync.Mutex
 	missed map[string]absence // by the last look
@@ -47,9 +44,9 @@ func (a *absences) look(outcome map[string]error, now time.Duration) {
 	for _, name := range slices.Sorted(maps.Keys(outcome)) {
 		switch was := before[name]; {
 		case missed[name].looks == maxMisses:
-			a.gone(a.log.Warn().Str(a.kind, name).Err(outcome[name]))
+			a.gone(name, outcome[name])
 		case outcome[name] == nil && was.looks >= maxMisses:
-			a.back(a.log.Info().Str(a.kind, name).Dur("lasted", now-was.since))
+			a.back(name, now-was.since)
 		}
 	}
 }

@@ -66,9 +66,12 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 		Node: n, app: a, peers: peers, members: e.journal, conn: e, reader: &journal.Reader{Client: e.journal, Layout: layout, Codec: service.Codec()},
 		etcd: newEtcdUse(a, e),
 		away: absences{
-			log: a.log, kind: "member",
-			gone: func(line *zerolog.Event) { line.Msg("a member of etcd is away") },
-			back: func(line *zerolog.Event) { line.Msg("a member of etcd is back") },
+			gone: func(name string, cause error) {
+				a.log.Warn().Str("member", name).Err(cause).Msg("a member of etcd is away")
+			},
+			back: func(name string, lasted time.Duration) {
+				a.log.Info().Str("member", name).Dur("lasted", lasted).Msg("a member of etcd is back")
+			},
 		},
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 
@@ -33,9 +32,12 @@ func newEtcdUse(a *App, e *etcdConn) *etcdUse {
 	return &etcdUse{
 		client: e.journal, members: e.members, clock: a.clock, quota: a.cfg.HA.EtcdQuotaBytes, owned: a.cfg.HA.Embedded(),
 		silent: absences{
-			log: a.log, kind: "endpoint",
-			gone: func(line *zerolog.Event) { line.Msg("an endpoint of etcd does not answer") },
-			back: func(line *zerolog.Event) { line.Msg("an endpoint of etcd answers again") },
+			gone: func(name string, cause error) {
+				a.log.Warn().Str("endpoint", name).Err(cause).Msg("an endpoint of etcd does not answer")
+			},
+			back: func(name string, lasted time.Duration) {
+				a.log.Info().Str("endpoint", name).Dur("lasted", lasted).Msg("an endpoint of etcd answers again")
+			},
 		},
 	}
 }

@@ -2,14 +2,13 @@ package app
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/rs/zerolog"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/etcdtest"
@@ -39,10 +38,10 @@ func TestKilledEndpointOfEtcd(t *testing.T) {
 }
 
 func TestAbsences(t *testing.T) {
-	log := new(lockedBuffer)
+	said := ""
 	a := absences{
-		log: zerolog.New(log), kind: "endpoint",
-		gone: func(line *zerolog.Event) { line.Msg("gone") }, back: func(line *zerolog.Event) { line.Msg("back") },
+		gone: func(name string, cause error) { said += fmt.Sprintf("%s is gone: %v\n", name, cause) },
+		back: func(name string, lasted time.Duration) { said += fmt.Sprintf("%s is back after %v\n", name, lasted) },
 	}
 	miss, now := errors.New("no route"), time.Duration(0)
 	look := func(x, y error, away ...string) {
@@ -53,30 +52,29 @@ func TestAbsences(t *testing.T) {
 			t.Errorf("after %v: %v are away, want %v", now, got, away)
 		}
 	}
-	logged := func(want string) {
+	says := func(want string) {
 		t.Helper()
-		if got := strings.TrimSpace(log.String()); got != want {
-			t.Errorf("the log says\n%s\nwant\n%s", got, want)
+		if said != want {
+			t.Errorf("got\n%s\nwant\n%s", said, want)
 		}
+		said = ""
 	}
 	look(nil, miss)
 	look(nil, nil) // a busy machine
-	logged("")
+	says("")
 	look(miss, nil)
 	look(miss, nil, "x")
 	look(miss, nil, "x")
-	gone := `{"level":"warn","endpoint":"x","error":"no route","message":"gone"}`
-	logged(gone)
+	says("x is gone: no route\n")
 	look(nil, nil)
-	back := gone + "\n" + `{"level":"info","endpoint":"x","lasted":3000,"message":"back"}`
-	logged(back)
+	says("x is back after 3s\n")
 	look(miss, miss)
 	look(miss, nil, "x")
 	a.look(nil, now) // somebody else looks from now on
 	if len(a.away()) > 0 {
 		t.Errorf("%v are away of none", a.away())
 	}
-	logged(back + "\n" + gone)
+	says("x is gone: no route\n")
 }
 
 func TestQuotaWarnings(t *testing.T) {
