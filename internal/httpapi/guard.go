@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/rs/zerolog"
 
@@ -39,7 +38,7 @@ func roleFor(r *http.Request) access.Roles {
 // guarded refuses requests under foreign names, and those whose callers lack a role, and
 // logs orders.
 func (a API) guarded(next http.Handler) http.Handler {
-	refusals := a.Log.Sample(&zerolog.BurstSampler{Burst: maxRefusals, Period: time.Minute})
+	refusals, idle := access.NewFewLines(a.Log, maxRefusals), access.NewFewLines(a.Log, maxRefusals)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !a.knows(r.Host) {
 			writeText(w, http.StatusMisdirectedRequest, "this node is not known by that name; add it to --http-hosts")
@@ -58,7 +57,7 @@ func (a API) guarded(next http.Handler) http.Handler {
 			}
 		}
 		if err != nil {
-			a.audit(&refusals, r, who, "a call was refused", errs.KindOf(err).String())
+			a.audit(refusals, r, who, "a call was refused", errs.KindOf(err).String())
 			writeText(w, http.StatusForbidden, err.Error())
 			return
 		}
@@ -67,7 +66,13 @@ func (a API) guarded(next http.Handler) http.Handler {
 			return
 		}
 		ordered := &orderWriter{ResponseWriter: w, result: errs.Internal.String()} // if it panics
-		defer func() { a.audit(&a.Log, r, who, "an order was given", ordered.result) }()
+		defer func() {
+			if ordered.code < http.StatusBadRequest {
+				a.audit(&a.Log, r, who, "an order was given", ordered.result)
+			} else { // anybody may give such without end
+				a.audit(idle, r, who, "an order was given", ordered.result)
+			}
+		}()
 		next.ServeHTTP(ordered, r)
 		ordered.answered(http.StatusOK)
 	})
@@ -109,7 +114,7 @@ func (w *orderWriter) answered(code int) {
 }
 
 // audit logs what became of a request.
-func (a API) audit(log *zerolog.Logger, r *http.Request, who access.Identity, what, result string) {
+func (a API) audit(log interface{ Info() *zerolog.Event }, r *http.Request, who access.Identity, what, result string) {
 	line := log.Info().Str("part", "audit").Str("order", r.Method+" "+start(r.URL.Path)).Str("request", start(r.URL.RawQuery)).Str("peer", r.RemoteAddr)
 	if a.Callers != nil {
 		line.Str("identity", who.Name).Stringer("role", who.Role)

@@ -90,7 +90,11 @@ func (s *clientService) UnmountSegment(ctx context.Context, r *pb.UnmountSegment
 	if err != nil {
 		return nil, err
 	}
-	if number, mounted := m.Store.FindSegment(id); mounted && callerOf(ctx).Role == access.Client && !slices.Contains(m.Store.SegmentsOf(client), number) {
+	number, mounted := m.Store.FindSegment(id)
+	if !mounted {
+		noteIdle(ctx)
+	}
+	if mounted && callerOf(ctx).Role == access.Client && !slices.Contains(m.Store.SegmentsOf(client), number) {
 		return nil, errs.New(errs.IllegalClient, "", "segment %v is not one of client %v; an operator may unmount it", id, client)
 	}
 	return &pb.UnmountSegmentResponse{Header: s.header(m.Term)}, m.UnmountSegment(service.From(ctx, callerFor(ctx)), id)

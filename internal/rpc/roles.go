@@ -112,11 +112,38 @@ func (s *Server) authorizeUnary(ctx context.Context, req any, info *grpc.UnarySe
 		s.auditRefusal(ctx, who, info.FullMethod, err)
 		return nil, err
 	}
-	resp, err = handler(context.WithValue(ctx, callerKey{}, who), req)
-	if p.order {
-		s.audit(ctx, &s.Log, orderGiven, audited{who, info.FullMethod, req, resp, err})
+	ctx = context.WithValue(ctx, callerKey{}, who)
+	if !p.order {
+		return handler(ctx, req)
 	}
+	note := new(orderNote)
+	resp, err = handler(context.WithValue(ctx, orderKey{}, note), req)
+	s.auditOrder(ctx, audited{who, info.FullMethod, req, resp, err}, note.idle)
 	return resp, err
+}
+
+// An orderNote is what an order's call says of it for the audit.
+type orderNote struct {
+	idle bool // it changed nothing
+}
+
+type orderKey struct{}
+
+// noteIdle notes that an order changes nothing.
+func noteIdle(ctx context.Context) {
+	if note, ok := ctx.Value(orderKey{}).(*orderNote); ok {
+		note.idle = true
+	}
+}
+
+// auditOrder logs an order. Of those that changed nothing, which anybody may give without
+// end, not all are logged.
+func (s *Server) auditOrder(ctx context.Context, c audited, idle bool) {
+	if done, ok := c.resp.(interface{ GetRemoved() uint64 }); idle || c.err != nil || ok && done.GetRemoved() == 0 {
+		s.audit(ctx, s.idle, orderGiven, c)
+		return
+	}
+	s.audit(ctx, &s.Log, orderGiven, c)
 }
 
 // authorizeStream is authorizeUnary for streams.
@@ -134,10 +161,10 @@ func (s *Server) authorizeStream(srv any, stream grpc.ServerStream, info *grpc.S
 	}
 	order := &orderStream{ServerStream: stream}
 	order.begins = func(request any) {
-		s.audit(ctx, &s.Log, orderBegins, audited{who: who, method: info.FullMethod, req: request})
+		s.audit(ctx, s.begun, orderBegins, audited{who: who, method: info.FullMethod, req: request})
 	}
 	err = handler(srv, order)
-	s.audit(ctx, &s.Log, orderGiven, audited{who: who, method: info.FullMethod, req: order.request, err: err})
+	s.auditOrder(ctx, audited{who: who, method: info.FullMethod, req: order.request, err: err}, false)
 	return err
 }
 
@@ -199,8 +226,12 @@ type audited struct {
 }
 
 // audit logs a call.
-func (s *Server) audit(ctx context.Context, log *zerolog.Logger, what string, c audited) {
-	line := log.Info().Str("part", "audit").Str("order", path.Base(c.method))
+func (s *Server) audit(ctx context.Context, log interface{ Info() *zerolog.Event }, what string, c audited) {
+	line := log.Info()
+	if line == nil { // it is left out
+		return
+	}
+	line.Str("part", "audit").Str("order", path.Base(c.method))
 	if from, ok := peer.FromContext(ctx); ok {
 		line.Stringer("peer", from.Addr)
 	}

@@ -82,7 +82,7 @@ const (
 	// keyBytes is what a key of a request takes in memory besides itself: a string's head,
 	// and what its allocation is rounded up by.
 	keyBytes = 24
-	// maxRefusals are logged in a minute.
+	// maxRefusals are logged in a minute, and as many orders that changed nothing.
 	maxRefusals = 100
 	// minPingInterval is how often a client may probe, idle or not.
 	minPingInterval = 5 * time.Second
@@ -179,6 +179,7 @@ type Server struct {
 	permissions map[string]permission
 	peersLog    zerolog.Logger         // of what many peers may cause
 	refusals    zerolog.Logger         // of calls whose callers lack the role
+	idle, begun *access.FewLines       // of orders that changed nothing, and of those that begin
 	open        *share.Budget          // bytes of calls that are not over
 	arriving    *share.Budget          // bytes of requests that are not finished, or large and not answered
 	unread      *share.Budget          // bytes of large answers that are not sent
@@ -209,6 +210,7 @@ func NewServer(c Config) *Server {
 	}
 	s.peersLog = c.Log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute})
 	s.refusals = c.Log.Sample(&zerolog.BurstSampler{Burst: maxRefusals, Period: time.Minute})
+	s.idle, s.begun = access.NewFewLines(c.Log, maxRefusals), access.NewFewLines(c.Log, maxRefusals)
 	s.ending, s.end = context.WithCancel(context.Background())
 	bytes := share.NewRule("bytes", "", c.Limits.Bytes, 0.5, fewBytes)
 	s.open, s.arriving, s.unread = share.NewBudget(bytes), share.NewBudget(bytes), share.NewBudget(bytes)

@@ -18,6 +18,7 @@ import (
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
 	"github.com/understudy-store/understudy/internal/mooncake/structpack"
 	"github.com/understudy-store/understudy/internal/nowait"
+	"github.com/understudy-store/understudy/internal/security/access"
 	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/internal/service"
 	"github.com/understudy-store/understudy/internal/zslog"
@@ -36,6 +37,8 @@ const (
 	// checkPeerAfter is how long a call may take before it is worth a system call to
 	// see whether its client still waits.
 	checkPeerAfter = time.Millisecond
+	// maxIdle orders that changed nothing are logged in a minute.
+	maxIdle = 100
 )
 
 // A Front answers Mooncake's clients, whatever their generation.
@@ -64,6 +67,7 @@ type Front struct {
 	upstream *upstream
 	logs     logs
 	orders   zerolog.Logger
+	idle     *access.FewLines // orders that changed nothing
 	refusals zerolog.Logger
 }
 
@@ -74,7 +78,7 @@ type logs struct{ primary, lost, nobody zerolog.Logger }
 // New completes a Front whose exported fields are set, and returns it.
 func New(f *Front) *Front {
 	f.orders = f.Log.With().Str("part", "audit").Logger()
-	f.refusals = limited(f.orders)
+	f.idle, f.refusals = access.NewFewLines(f.orders, maxIdle), limited(f.orders)
 	f.logs = logs{limited(f.Log), limited(f.Log), limited(f.Log)}
 	f.Log = limited(f.Log)
 	if f.Clock == nil {

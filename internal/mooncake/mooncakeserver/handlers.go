@@ -294,10 +294,16 @@ func specOf(client segment.ClientID, spec segment.Spec) (segment.Spec, error) {
 	return spec, checkText(errs.InvalidParams, "a name of a segment", spec.Name, spec.Endpoint, spec.Protocol, spec.HostID)
 }
 
-func unmountSegment(c call, a *args) error { return c.master.UnmountSegment(c.counted(), a.SegmentID) }
+func unmountSegment(c call, a *args) error {
+	_, mounted := c.master.Store.FindSegment(a.SegmentID)
+	c.order.idle = !mounted
+	return c.master.UnmountSegment(c.counted(), a.SegmentID)
+}
 
 func gracefulUnmount(c call, a *args) error {
 	grace := time.Duration(min(a.GraceMillis, math.MaxInt64/uint64(time.Millisecond))) * time.Millisecond
+	_, mounted := c.master.Store.FindSegment(a.SegmentID)
+	c.order.idle = !mounted
 	return c.master.GracefulUnmountSegment(c.counted(), a.Client, a.SegmentID, grace)
 }
 

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/google/uuid"
+	"github.com/rs/zerolog"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/mooncake/coro"
@@ -16,6 +17,7 @@ import (
 type order struct {
 	request string
 	objects int64 // that it removed
+	idle    bool  // it changed nothing
 	result  errs.Kind
 }
 
@@ -64,7 +66,16 @@ func (s *session) logOrder(f *function, err error) {
 	default:
 		o.result = errs.KindOf(err)
 	}
-	line := s.front.orders.Info().Str("order", f.name).Stringer("peer", s.conn.RemoteAddr()).Str("request", o.request)
+	line := s.front.orders.Info
+	if o.idle || o.result != errs.OK || f.sweeps && o.objects == 0 { // anybody may give such without end
+		line = s.front.idle.Info
+	}
+	s.writeOrder(line(), f, o)
+}
+
+// writeOrder writes the line of an order; nil for none.
+func (s *session) writeOrder(line *zerolog.Event, f *function, o order) {
+	line = line.Str("order", f.name).Stringer("peer", s.conn.RemoteAddr()).Str("request", o.request)
 	if f.sweeps {
 		line.Int64("objects", o.objects)
 	}
