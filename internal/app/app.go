@@ -134,7 +134,7 @@ func (a *App) open(files int, log zerolog.Logger) (err error) {
 		return err
 	}
 	a.log = log.With().Str("node", a.cfg.Node.ID).Logger()
-	a.connections = newConnectionBudget(files, cfg.Peers.Share, a.log)
+	a.connections = newConnectionBudget(files, cfg.Peers.Share, cfg.Mooncake.Forward, a.log)
 	if a.cfg.HA.Members() || a.awaitsEtcd() {
 		if a.waiting, err = newWaiting(a.httpListener); err != nil {
 			return err

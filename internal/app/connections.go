@@ -33,10 +33,15 @@ type connectionBudget struct {
 	log           zerolog.Logger
 }
 
-// newConnectionBudget shares out so many descriptors: one peer gets a part.
-func newConnectionBudget(descriptors int, part float64, log zerolog.Logger) *connectionBudget {
+// newConnectionBudget shares out so many descriptors: one peer gets a part. A node that
+// forwards may have another one for each connection, to the primary.
+func newConnectionBudget(descriptors int, part float64, forwards bool, log zerolog.Logger) *connectionBudget {
 	http := min(maxHTTPConnections, descriptors/8)
-	total := min(maxConnections, descriptors-min(ownDescriptors, descriptors/4)-2*http)
+	total := descriptors - min(ownDescriptors, descriptors/4) - 2*http
+	if forwards {
+		total /= 2
+	}
+	total = min(maxConnections, total)
 	return &connectionBudget{
 		Budget: share.NewBudget(share.NewRule("connections", "", int64(total), part, fewConnections)), http: http,
 		log: log.Sample(&zerolog.BurstSampler{Burst: 10, Period: time.Minute}),

@@ -21,17 +21,19 @@ func TestConnectionBudget(t *testing.T) {
 	for _, tc := range []struct {
 		descriptors, http int
 		total, peer       int64
+		forwards          bool
 	}{
-		{64, 8, 32, 16}, {1024, 128, 512, 256}, {2000, 250, 1000, 500}, {20_000, 512, 18_464, 9_232}, {1 << 20, 512, 65_536, 32_768},
+		{64, 8, 32, 16, false}, {1024, 128, 512, 256, false}, {2000, 250, 1000, 500, false}, {20_000, 512, 18_464, 9_232, false},
+		{1 << 20, 512, 65_536, 32_768, false}, {1 << 20, 512, 65_536, 32_768, true}, {20_000, 512, 9_232, 4_616, true}, // two descriptors each
 	} {
-		b := newConnectionBudget(tc.descriptors, 0.5, zerolog.Nop())
+		b := newConnectionBudget(tc.descriptors, 0.5, tc.forwards, zerolog.Nop())
 		if b.Total != tc.total || b.Peer != tc.peer || b.http != tc.http {
 			t.Errorf("%d descriptors: got %d connections, %d of one peer, %d of HTTP; want %d, %d, %d", tc.descriptors, b.Total, b.Peer, b.http, tc.total, tc.peer, tc.http)
 		}
 	}
 
 	var log bytes.Buffer
-	b := newConnectionBudget(64, 0.5, zerolog.New(&log))
+	b := newConnectionBudget(64, 0.5, false, zerolog.New(&log))
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -91,7 +93,7 @@ func TestConnectionBudget(t *testing.T) {
 // A connection keeps its place while a server goes on with its socket alone, and gives it
 // back once.
 func TestConnectionsOfALoopAreCounted(t *testing.T) {
-	b := newConnectionBudget(64, 0.5, zerolog.Nop())
+	b := newConnectionBudget(64, 0.5, false, zerolog.Nop())
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -22,7 +22,7 @@ func TestWaitingSaysNoMoreThanAllowed(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer l.Close()
-			a := &App{log: zerolog.Nop(), connections: newConnectionBudget(1000, 0.5, zerolog.Nop())}
+			a := &App{log: zerolog.Nop(), connections: newConnectionBudget(1000, 0.5, false, zerolog.Nop())}
 			a.cfg.Security.HTTPHosts = hosts
 			w, err := newWaiting(l)
 			if err != nil {
