@@ -19,11 +19,12 @@ import (
 type adminService struct {
 	pb.UnimplementedAdminServiceServer
 	front
-	waiting   *hostPlaces   // of calls that wait for a sequence
-	streaming *hostPlaces   // of streams of events
-	uploading *hostPlaces   // of state files that are sent to this node
-	dumping   *hostPlaces   // of dumps of ranges
-	copying   chan struct{} // held while the state is sent as a file
+	waiting    *hostPlaces // of calls that wait for a sequence
+	streaming  *hostPlaces // of streams of events
+	uploading  *hostPlaces // of state files that are sent to this node
+	dumping    *hostPlaces // of dumps of ranges
+	copying    *hostPlaces // of backups
+	refounding *hostPlaces // of orders to found the journal anew, with or without a file
 }
 
 // here begins an answer about this node: with the term it serves in, or else

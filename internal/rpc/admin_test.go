@@ -418,6 +418,42 @@ func TestBackup(t *testing.T) {
 	}
 }
 
+// A backup that nobody reads leaves a place to operators elsewhere.
+func TestBackupsOfOneHost(t *testing.T) {
+	n := newNode(t)
+	n.admin.backup = [][]byte{bytes.Repeat([]byte("b"), 20<<20)}
+	receive := func(ops pb.AdminServiceClient) error {
+		stream, err := ops.Backup(t.Context(), &pb.BackupRequest{})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		return err
+	}
+	if err := receive(n.ops); err != nil { // its first message, and no other
+		t.Fatal(err)
+	}
+	wantKind(t, "a second one to the host", receive(n.ops), errs.Unavailable)
+	if err := receive(pb.NewAdminServiceClient(n.dialElsewhere())); err != nil {
+		t.Errorf("to another host: got %v, want no error", err)
+	}
+}
+
+// Orders to found the journal anew that do not say of what are bounded.
+func TestRefoundsAreBounded(t *testing.T) {
+	n := newNode(t)
+	refused := make(chan error, 5)
+	for range 5 {
+		stream, err := n.ops.Refound(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { refused <- stream.RecvMsg(new(pb.RefoundResponse)) }()
+	}
+	if err := <-refused; !strings.Contains(err.Error(), "4 of them to your host") {
+		t.Errorf("one more than a host may have: got %v, want why", err)
+	}
+}
+
 // beginUpload begins to send a state file.
 func beginUpload(t *testing.T, ops pb.AdminServiceClient) grpc.ClientStreamingClient[pb.RefoundRequest, pb.RefoundResponse] {
 	t.Helper()

@@ -6,16 +6,14 @@ import (
 	"google.golang.org/grpc"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
-	"github.com/understudy-store/understudy/errs"
 )
 
 func (s *adminService) Backup(_ *pb.BackupRequest, stream grpc.ServerStreamingServer[pb.BackupResponse]) error {
-	select {
-	case s.copying <- struct{}{}:
-		defer func() { <-s.copying }()
-	default:
-		return errs.New(errs.Unavailable, "", "this node sends its state to somebody else already; try again, or ask another node")
+	giveBack, err := s.copying.take(stream.Context())
+	if err != nil {
+		return err
 	}
+	defer giveBack()
 	header := s.here()
 	return s.Node.Backup(stream.Context(), sendWriter(func(data []byte) error {
 		return stream.Send(&pb.BackupResponse{Header: header, Data: data})
@@ -37,6 +35,11 @@ func (send sendWriter) Write(b []byte) (int, error) {
 }
 
 func (s *adminService) Refound(stream grpc.ClientStreamingServer[pb.RefoundRequest, pb.RefoundResponse]) error {
+	giveBack, err := s.refounding.take(stream.Context())
+	if err != nil {
+		return err
+	}
+	defer giveBack()
 	first, err := stream.Recv()
 	if err != nil {
 		return err

@@ -64,6 +64,10 @@ const (
 	// it sends, each of which takes the memory of one part.
 	maxUploads = 2
 	maxDumps   = 2
+	// maxBackups are state files that this node sends, maxRefounds orders to found the journal
+	// anew that may wait, for their file or for other nodes.
+	maxBackups  = 2
+	maxRefounds = 8
 	// maxSubscribers may follow KV events.
 	maxSubscribers = 256
 	// maxWatches may follow the health, and maxReflections ask what there is to call.
@@ -241,7 +245,7 @@ func NewServer(c Config) *Server {
 	f := front{Config: &s.Config}
 	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f, following: newHostPlaces("subscribers to KV events are there", maxSubscribers), batches: newBatches(), waiting: share.NewBudget(bytes), unread: s.unread})
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f, unread: s.unread})
-	s.admin = &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), uploading: newHostPlaces("state files are being sent to this node", maxUploads), dumping: newHostPlaces("dumps of ranges are being sent", maxDumps), copying: make(chan struct{}, 1)}
+	s.admin = &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), uploading: newHostPlaces("state files are being sent to this node", maxUploads), dumping: newHostPlaces("dumps of ranges are being sent", maxDumps), copying: newHostPlaces("backups are being sent", maxBackups), refounding: newHostPlaces("orders to found the journal anew are under way", maxRefounds)}
 	pb.RegisterAdminServiceServer(s.grpc, s.admin)
 	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: newHostPlaces("snapshots are being sent", int64(c.Limits.Snapshots)), kept: share.NewBudget(share.Rule{Total: int64(c.Limits.Snapshots), Peer: 1, Few: 1})})
 	healthpb.RegisterHealthServer(s.grpc, &health{gate: c.Gate})
