@@ -3,6 +3,7 @@ package httpapi
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -104,15 +105,20 @@ func queryDrain(w http.ResponseWriter, r *http.Request, m *service.Master) error
 // refuseDrain answers with upstream's status where it is not that of other calls.
 func refuseDrain(w http.ResponseWriter, err error) error {
 	kind, code := errs.KindOf(err), 0
+	text := kind.String()
 	switch kind {
 	case errs.JobNotFound, errs.SegmentNotFound:
 		code = http.StatusNotFound
 	case errs.Unavailable:
 		code = http.StatusConflict
+		var e *errs.Error
+		if errors.As(err, &e) && e.Detail != "" {
+			text = e.Detail // it may be for want of space in etcd, too
+		}
 	default:
 		return err
 	}
-	writeJSON(w, code, failure{Number: kind.Number(), Message: kind.String()})
+	writeJSON(w, code, failure{Number: kind.Number(), Message: text})
 	return nil
 }
 

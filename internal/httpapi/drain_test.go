@@ -33,7 +33,7 @@ func TestDrainJobs(t *testing.T) {
 	created := do(http.MethodPost, path, `{"segments":["b"],"target_segments":["a"],"max_concurrency":2}`, 200,
 		`{"success":true,"job_id":"[0-9]+-[0-9]+","status":"CREATED","error_code":0,"error_message":""}`)
 	id := regexp.MustCompile("[0-9]+-[0-9]+").FindString(created)
-	do(http.MethodPost, path, `{"segments":["b"]}`, 409, `{"success":false,"error_code":-1010,"error_message":"UNAVAILABLE_IN_CURRENT_STATUS"}`)
+	do(http.MethodPost, path, `{"segments":["b"]}`, 409, `{"success":false,"error_code":-1010,"error_message":"segment \\"b\\" takes no new objects"}`)
 	do(http.MethodGet, "/api/v1/segments/status?segment=b", "", 200, `{.*"status":2,"status_name":"DRAINING",.*`)
 	do(http.MethodGet, path+"/query?job_id="+id, "", 200, `{"success":true,"job_id":"`+id+`","type":0,"type_name":"DRAIN","status":2,"status_name":"RUNNING",`+
 		`"created_at_ms_epoch":[0-9]{13},"last_updated_at_ms_epoch":[0-9]{13},"segments":\["b"\],"succeeded_units":0,"failed_units":0,"blocked_units":0,`+
@@ -41,7 +41,7 @@ func TestDrainJobs(t *testing.T) {
 	do(http.MethodGet, path+"/query", "", 400, `{"success":false,"error_code":-600,"error_message":"Missing or invalid job_id"}`)
 	do(http.MethodGet, path+"/query?job_id=1-2", "", 404, `{"success":false,"error_code":-1402,"error_message":"JOB_NOT_FOUND"}`)
 	do(http.MethodPost, path+"/cancel?job_id="+id, "", 200, `{"success":true,"job_id":"`+id+`","status":"CANCELED","error_code":0,"error_message":""}`)
-	do(http.MethodPost, path+"/cancel?job_id="+id, "", 409, `{"success":false,"error_code":-1010,.*`)
+	do(http.MethodPost, path+"/cancel?job_id="+id, "", 409, `{"success":false,"error_code":-1010,"error_message":"the job is CANCELED, and 0 objects are being moved"}`)
 	do(http.MethodPost, path+"/cancel?job_id=x", "", 400, `{"success":false,"error_code":-600,.*`)
 	do(http.MethodGet, "/api/v1/segments/status?segment=b", "", 200, `{.*"status":1,"status_name":"OK",.*`)
 }
