@@ -19,7 +19,7 @@ func TestDrain(t *testing.T) {
 	if job.Job == "" || job.Status != "CREATED" {
 		t.Fatalf("got %+v; want a job that was created", job)
 	}
-	run(t, "drain", "old", at).Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010): a segment is drained or being drained already")
+	run(t, "drain", "old", at).Want(t, cli.StatusFailed, "UNAVAILABLE_IN_CURRENT_STATUS (-1010): segment \"old\" takes no new objects")
 	run(t, "segments", at).Want(t, cli.StatusOK, "DRAINING")
 	run(t, "drain", "status", job.Job, at).Want(t, cli.StatusOK, job.Job+": RUNNING", "old: Drain job running; 0 objects moved")
 	if list := clitest.Decode[drainList](t, run(t, "drain", "list", "-o", "json", at)).Jobs; len(list) != 1 || list[0].Job != job.Job || list[0].Status != "RUNNING" || list[0].Segments[0] != "old" {

@@ -15,13 +15,14 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/cli"
 )
 
 // maxAnswer bounds what is read of an HTTP answer.
 const maxAnswer = 8 << 20
 
-// askPrimary makes a call of Mooncake's HTTP API at the primary. conflict says what is
-// the matter if the answer is that the call is in conflict with the state.
+// askPrimary makes a call of Mooncake's HTTP API at the primary. conflict says what may be
+// the matter if the call is in conflict with the state, and the answer does not say.
 func (ns nodes) askPrimary(ctx context.Context, op, method, path string, body []byte, result any, conflict string) error {
 	primary := ns.primary()
 	if primary == nil {
@@ -38,16 +39,21 @@ func (ns nodes) askPrimary(ctx context.Context, op, method, path string, body []
 		Number  int32  `json:"error_code"`
 		Message string `json:"error_message"`
 	}
-	if err := json.Unmarshal(text, &failure); err != nil {
+	if err := json.Unmarshal(text, &failure); err != nil && (status/100 == 4 || status == http.StatusServiceUnavailable) {
+		return cli.Advised(errs.New(errs.Unavailable, op, "%s answers: %.300s", primary.status.GetNode().GetHttpAddress(), strings.TrimSpace(string(text))))
+	} else if err != nil {
 		return errs.Wrap(errs.Unresolved, op, fmt.Errorf("%s answers with status %d: %w", primary.status.GetNode().GetHttpAddress(), status, err))
 	}
 	kind, known := errs.FromNumber(failure.Number)
+	bare := failure.Message == kind.String()
 	switch {
 	case failure.Number == 0:
 		return json.Unmarshal(text, result)
-	case !known || status == http.StatusConflict: // the advice on that kind would be about nodes
+	case !known || status == http.StatusConflict && bare: // the advice on that kind would be about nodes
 		return fmt.Errorf("%s (%d): %s", failure.Message, failure.Number, conflict)
-	case failure.Message == kind.String():
+	case status == http.StatusConflict:
+		return fmt.Errorf("%v (%d): %s", kind, failure.Number, failure.Message)
+	case bare:
 		return errs.New(kind, op, "")
 	}
 	return errs.New(kind, op, "%s", failure.Message)
