@@ -1,6 +1,9 @@
 package metadata_test
 
 import (
+	"fmt"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -202,6 +205,36 @@ func TestManyClaimsAreCoveredAlike(t *testing.T) {
 		if after.Digest != want {
 			t.Fatalf("S: node %d has the digest %v after the unmount, want %v as on the first", i, after.Digest, want)
 		}
+	}
+}
+
+// A put that is prepared while a segment is being mounted gets no memory that is claimed:
+// else the mount would not fit the state that it is applied to.
+func TestNoPutGetsClaimedMemoryOfAMountUnderWay(t *testing.T) {
+	c := newCluster(t)
+	for n := range uint32(3) {
+		number, _ := c.primary.FindSegment(c.mountAt(1<<40, 9))
+		e := &deleteevents.Event{Type: deleteevents.UnmountSegment, Segments: []segment.Number{number}}
+		for i := range uint32(1900) {
+			e.Claims = append(e.Claims, metadata.Claim{
+				Segment: number, Range: segment.Range{Offset: 64 * (3*i + n), Length: 32}, Until: c.now + 60_000,
+			})
+		}
+		c.must(c.commit(e))
+	}
+	var ended atomic.Bool
+	var putting sync.WaitGroup
+	putting.Go(func() {
+		for n := 0; !ended.Load(); n++ {
+			if e, err := c.preparePut(fmt.Sprint("k", n%100)); err == nil {
+				e.Abort(c.primary)
+			}
+		}
+	})
+	defer putting.Wait()
+	defer ended.Store(true)
+	for range 5 {
+		c.unmount(c.mountAt(1<<40, 9))
 	}
 }
 

@@ -149,7 +149,8 @@ func (l *Loader) readSegments(c *binenc.Coder) {
 			c.Fail("segment number %d", m.number)
 			return
 		}
-		if p := s.mount(m.spec, m.number, ""); m.closes != 0 {
+		p := s.mount(m.spec, m.number, "")
+		if s.pool.Add(p.Segment); m.closes != 0 {
 			s.closeSegment(p, m.closes)
 		}
 	}

@@ -28,6 +28,7 @@ func (e *Mount) Apply(tx *Tx) error {
 	s := tx.s
 	s.lastNumber++
 	p := s.mount(e.Spec, s.lastNumber, e.Peer)
+	defer s.pool.Add(p.Segment) // when what is claimed is busy: others place objects meanwhile
 	if tx.globalHas() {
 		return nil
 	}
@@ -48,7 +49,7 @@ func (e *Mount) Apply(tx *Tx) error {
 	return nil
 }
 
-// mount makes a segment known, all of it free.
+// mount makes a segment known, all of it free. The pool does not have it yet.
 func (s *Store) mount(spec segment.Spec, number segment.Number, peer string) *segmentState {
 	p := s.expected[number]
 	if p == nil {
@@ -62,7 +63,6 @@ func (s *Store) mount(spec segment.Spec, number segment.Number, peer string) *se
 	s.peers.mounted(peer, p.Spec)
 	s.mounts.add(p)
 	s.addTerm(p, p.digestTerm())
-	s.pool.Add(p.Segment)
 	s.quotas.resize(int64(spec.Size))
 	return p
 }
