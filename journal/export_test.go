@@ -27,3 +27,6 @@ func (r *Right) Committed(sent, window time.Duration) { r.committed(sent, window
 func (c *Compactor) InTurn(ctx context.Context, run func(context.Context) error) error {
 	return c.inTurn(ctx, run)
 }
+
+// Step deletes what may go now, as Run does once a second.
+func (t *Trimmer) Step(ctx context.Context) error { return t.step(ctx) }

@@ -277,24 +277,51 @@ func (r *Reader) Records(ctx context.Context, stream metadata.Stream, from, thro
 	return nil
 }
 
-// Oldest returns the sequence of the oldest record that etcd still holds, at
-// least from; a later one than any if there is none.
-func (r *Reader) Oldest(ctx context.Context, from metadata.Seq) (metadata.Seq, error) {
+// Oldest returns the sequence of the oldest record that etcd still holds, at least from
+// and through at most; a later one than any if there is none.
+func (r *Reader) Oldest(ctx context.Context, from, through metadata.Seq) (metadata.Seq, error) {
 	oldest := metadata.Seq(1<<63 - 1)
 	for stream := range metadata.StreamCount {
-		prefix := r.Layout.Records(stream)
-		resp, err := r.Client.Get(ctx, r.Layout.Record(stream, from),
-			clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(1), clientv3.WithKeysOnly())
+		seq, err := r.oldest(ctx, stream, from, min(oldest, through))
 		if err != nil {
-			return 0, fmt.Errorf("listing %v: %w", stream, err)
+			return 0, fmt.Errorf("listing %v from %d: %w", stream, from, err)
 		}
-		for _, kv := range resp.Kvs {
-			seq, err := r.Layout.seqOf(stream, string(kv.Key))
+		oldest = min(oldest, seq)
+	}
+	return oldest, nil
+}
+
+const (
+	// firstSearch is how many sequences the first request for the oldest record covers, and
+	// searchFactor how many times as many each next one: etcd counts all keys of a range,
+	// whatever the limit is.
+	firstSearch  = 1024
+	searchFactor = 16
+	// searchPage is how many keys one of these requests returns. Behind foreign ones it goes on.
+	searchPage = 16
+)
+
+// oldest is Oldest for one stream.
+func (r *Reader) oldest(ctx context.Context, stream metadata.Stream, from, through metadata.Seq) (metadata.Seq, error) {
+	const none = metadata.Seq(1<<63 - 1)
+	for width := metadata.Seq(firstSearch); from <= through; width = min(width*searchFactor, none/searchFactor) {
+		last := from + min(width-1, through-from)
+		for key, end := r.Layout.Record(stream, from), r.Layout.Record(stream, last+1); ; {
+			resp, err := r.Client.Get(ctx, key, clientv3.WithRange(end), clientv3.WithLimit(searchPage), clientv3.WithKeysOnly())
 			if err != nil {
 				return 0, err
 			}
-			oldest = min(oldest, seq)
+			for _, kv := range resp.Kvs {
+				if seq, err := r.Layout.seqOf(stream, string(kv.Key)); err == nil { // else somebody else's
+					return seq, nil
+				}
+				key = string(kv.Key) + "\x00"
+			}
+			if !resp.More {
+				break
+			}
 		}
+		from = last + 1
 	}
-	return oldest, nil
+	return none, nil
 }

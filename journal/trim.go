@@ -97,14 +97,17 @@ func (t *Trimmer) step(ctx context.Context) error {
 	return nil
 }
 
-// trim deletes the records up to a sequence, the oldest first, in slices.
+// trim deletes the records up to a sequence, the oldest first, in slices. It asks for the
+// oldest one at first, and again where a slice had none: terms before may have deleted many.
 func (t *Trimmer) trim(ctx context.Context, to metadata.Seq) error {
-	l := t.Journal
-	reader := &Reader{Client: l.client, Layout: l.layout}
+	deleted := int64(0)
 	for t.done < to {
-		first, err := t.oldest(ctx, reader)
-		if err != nil {
-			return err
+		first := t.done + 1
+		if deleted == 0 {
+			var err error
+			if first, err = t.oldest(ctx, to); err != nil {
+				return err
+			}
 		}
 		if first > to {
 			t.done = to
@@ -112,7 +115,8 @@ func (t *Trimmer) trim(ctx context.Context, to metadata.Seq) error {
 		}
 		through := min(first+trimSlice-1, to)
 		begun := t.Clock()
-		if err := t.deleteSlice(ctx, first, through); err != nil {
+		var err error
+		if deleted, err = t.deleteSlice(ctx, first, through); err != nil {
 			return err
 		}
 		t.done = through
@@ -124,15 +128,17 @@ func (t *Trimmer) trim(ctx context.Context, to metadata.Seq) error {
 	return nil
 }
 
-func (t *Trimmer) oldest(ctx context.Context, reader *Reader) (metadata.Seq, error) {
+// oldest returns the sequence of the oldest record that may stand, up to a sequence.
+func (t *Trimmer) oldest(ctx context.Context, to metadata.Seq) (metadata.Seq, error) {
 	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
 	defer cancel()
-	return reader.Oldest(ctx, t.done+1)
+	reader := &Reader{Client: t.Journal.client, Layout: t.Journal.layout}
+	return reader.Oldest(ctx, t.done+1, to)
 }
 
 // deleteSlice deletes the records of some commits, if this node is still elected: sequences
-// may be used again in a journal that another node founds.
-func (t *Trimmer) deleteSlice(ctx context.Context, first, through metadata.Seq) error {
+// may be used again in a journal that another node founds. It returns how many there were.
+func (t *Trimmer) deleteSlice(ctx context.Context, first, through metadata.Seq) (deleted int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, AttemptTimeout)
 	defer cancel()
 	l := t.Journal
@@ -143,9 +149,12 @@ func (t *Trimmer) deleteSlice(ctx context.Context, first, through metadata.Seq) 
 	resp, err := l.client.Txn(ctx).If(l.election.Holds(l.layout)...).Then(ops...).Commit()
 	switch {
 	case err != nil:
-		return fmt.Errorf("deleting the records %d to %d: %w", first, through, err)
+		return 0, fmt.Errorf("deleting the records %d to %d: %w", first, through, err)
 	case !resp.Succeeded:
-		return ErrFenced
+		return 0, ErrFenced
 	}
-	return nil
+	for _, r := range resp.Responses {
+		deleted += r.GetResponseDeleteRange().GetDeleted()
+	}
+	return deleted, nil
 }

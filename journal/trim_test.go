@@ -49,7 +49,7 @@ func (tr *trimming) puts(n int) metadata.Seq {
 
 func (tr *trimming) oldest() metadata.Seq {
 	tr.t.Helper()
-	oldest, err := (&journal.Reader{Client: tr.client, Layout: tr.layout}).Oldest(tr.t.Context(), 1)
+	oldest, err := (&journal.Reader{Client: tr.client, Layout: tr.layout}).Oldest(tr.t.Context(), 1, math.MaxInt64)
 	if err != nil {
 		tr.t.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func (s *saver) leadsOn(ctx context.Context, saved, at journal.Cursor) (bool, er
 	}
 	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
 	defer cancel()
-	first, err := reader.Oldest(ctx, saved.Head.Seq+1)
+	first, err := reader.Oldest(ctx, saved.Head.Seq+1, at.Head.Seq)
 	if err != nil {
 		return false, err
 	}

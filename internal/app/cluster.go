@@ -217,7 +217,7 @@ var errEnough = errors.New("the caller takes no more events")
 // which it applies. It goes through the range in steps, so that little is held
 // at once.
 func (n *clusterNode) events(ctx context.Context, from, through metadata.Seq, yield func(*pb.EventsResponse, error) bool) error {
-	first, err := n.reader.Oldest(ctx, from)
+	first, err := n.reader.Oldest(ctx, from, through)
 	if err != nil {
 		return err
 	}

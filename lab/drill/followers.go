@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -112,7 +113,7 @@ func (e *Env) behind(ctx context.Context, l lag) {
 func (e *Env) gone(ctx context.Context, seq metadata.Seq) {
 	reader := &journal.Reader{Client: e.cluster.Client, Layout: e.cluster.Layout}
 	until(ctx, 3*e.cluster.EventsTTL+30*time.Second, "the records that were missed are gone", func(ctx context.Context) (bool, error) {
-		oldest, err := reader.Oldest(ctx, 1)
+		oldest, err := reader.Oldest(ctx, 1, math.MaxInt64)
 		return oldest > seq+10, err
 	})
 }

@@ -1,0 +1,112 @@
+package journal_test
+
+import (
+	"context"
+	"log/slog"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A backlog is a journal with records of many commits that nobody needs any more, and an
+// elected node that trims it.
+type backlog struct {
+	*journal.Trimmer
+	t      *testing.T
+	client *clientv3.Client
+	layout journal.Layout
+	commit metadata.Seq // the last one
+
+	counted atomic.Int64 // keys that etcd counted for requests
+	deletes atomic.Int64 // transactions that deleted records
+	now     atomic.Int64
+	passes  atomic.Int64 // what the clock moves on by each time that it is read
+}
+
+func newBacklog(t *testing.T, commits metadata.Seq) *backlog {
+	t.Helper()
+	etcd := etcdtest.Start(t)
+	b := &backlog{t: t, layout: journal.NewLayout("/understudy", "test"), commit: commits}
+	var err error
+	if b.client, err = clientv3.New(clientv3.Config{
+		Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(b.count)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.client.Close() })
+	election := journal.NewElection()
+	if _, err := b.client.Put(t.Context(), b.layout.Leader(), election.LeaderPrefix()+"}"); err != nil {
+		t.Fatal(err)
+	}
+	const step = 60 // etcd takes 128 operations in a transaction
+	for from := metadata.Seq(1); from <= commits; from += step {
+		var puts []clientv3.Op
+		for seq := from; seq < min(from+step, commits+1); seq++ {
+			puts = append(puts, clientv3.OpPut(b.layout.Record(metadata.LeaseRenewals, seq), "x"), clientv3.OpPut(b.layout.Record(metadata.ObjectEvents, seq), "x"))
+		}
+		if _, err := b.client.Txn(t.Context()).Then(puts...).Commit(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := journal.Cursor{Head: journal.Head{Term: 1, Seq: commits, Bytes: 2 * int64(commits)}, Revision: 1}
+	b.Trimmer = &journal.Trimmer{
+		Journal: journal.NewEtcdLog(b.client, b.layout, election, at, 5*time.Second, clock.Boot()), Log: slog.New(slog.DiscardHandler),
+		Clock: func() time.Duration { return time.Duration(b.now.Add(b.passes.Load())) },
+		Keep:  time.Minute, MaxBytes: 1 << 40, Covered: func(context.Context) (metadata.Seq, error) { return math.MaxInt64, nil },
+	}
+	return b
+}
+
+// count sees what etcd had to do for a request.
+func (b *backlog) count(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	if txn, ok := req.(*pb.TxnRequest); ok && len(txn.Success) > 0 && txn.Success[0].GetRequestDeleteRange() != nil {
+		b.deletes.Add(1)
+	}
+	err := invoke(ctx, method, req, reply, cc, opts...)
+	if resp, ok := reply.(*pb.RangeResponse); ok {
+		b.counted.Add(resp.Count)
+	}
+	return err
+}
+
+// trim lets all records get old, and trims them.
+func (b *backlog) trim() {
+	b.t.Helper()
+	for range 2 { // the first look notes when the records stood
+		if err := b.Step(b.t.Context()); err != nil {
+			b.t.Fatal(err)
+		}
+		b.now.Add(int64(time.Hour))
+	}
+	for stream := range metadata.StreamCount {
+		resp, err := b.client.Get(b.t.Context(), b.layout.Record(stream, 0), clientv3.WithRange(b.layout.Record(stream, b.commit+1)), clientv3.WithCountOnly())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		if resp.Count > 0 {
+			b.t.Errorf("%d records of %v are left", resp.Count, stream)
+		}
+	}
+}
+
+// etcd counts all keys of the range of a request. To trim a backlog must not cost the square
+// of it: commits wait meanwhile.
+func TestTrimmingABacklogCountsItOnce(t *testing.T) {
+	t.Parallel()
+	b := newBacklog(t, 4096)
+	b.trim()
+	if got, most := b.counted.Load(), int64(2*4096); got > most {
+		t.Errorf("etcd counted %d keys for the trimming of 4096 commits with 2 records each, want %d at most", got, most)
+	}
+}
