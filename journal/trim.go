@@ -2,6 +2,7 @@ package journal
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -54,7 +55,7 @@ func RecordBytes(from, to Head) int64 {
 // Run deletes records until the context ends. Errors are logged and tried again.
 func (t *Trimmer) Run(ctx context.Context) {
 	for clock.Sleep(ctx, trimEvery) == nil {
-		if err := t.step(ctx); err != nil && ctx.Err() == nil {
+		if err := t.step(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, ErrFenced) {
 			t.Log.Warn("deleting records of the journal failed, it will be tried again", "error", err)
 		}
 	}
@@ -79,8 +80,9 @@ func (t *Trimmer) step(ctx context.Context) error {
 	}
 	if old > t.done {
 		covered, err := t.Covered(ctx)
-		if err != nil {
-			return err
+		if err != nil { // etcd is away: the next look is soon, and nothing is urgent
+			t.Log.Debug("what state files cover is not known, it will be looked up again", "error", err)
+			covered = t.done
 		}
 		old = min(old, covered)
 	}
