@@ -25,7 +25,9 @@ func explain(err error, command string) string {
 		advice = "the node may demand TLS: give --tls-ca, and --tls-cert with --tls-key"
 	case kind == errs.Unavailable && (strings.Contains(text, "broken pipe") || strings.Contains(text, "tls: certificate required")):
 		advice = "the node may demand to know who calls: give --tls-cert with --tls-key, or --token-file; else see that it runs"
-	case kind == errs.IllegalClient && (strings.Contains(text, "is for the role") || strings.Contains(text, "neither a certificate")):
+	case kind == errs.NotSupported && !strings.Contains(text, "high availability is off"):
+		return text // no cluster would help
+	case kind == errs.IllegalClient && slices.ContainsFunc(lacksRole, func(says string) bool { return strings.Contains(text, says) }):
 		advice = "call with the certificate or the token of an operator: --tls-cert and --tls-key, or --token-file with --tls-ca"
 	case advice == seeStatus && (command == "status" || command == "doctor"):
 		advice = "check whether nodes run, and --address or --etcd_endpoints (" + EnvPrefix + "ADDRESS, " + EnvPrefix + "ETCD_ENDPOINTS)"
@@ -35,6 +37,9 @@ func explain(err error, command string) string {
 	}
 	return text
 }
+
+// lacksRole has what nodes say to those who lack a role.
+var lacksRole = []string{"is for the role", "neither a certificate", "the token is unknown"}
 
 // Numbered is the text of an error with the C++ master's number beside the
 // name of its kind.

@@ -38,10 +38,24 @@ func TestAdviceOnAccess(t *testing.T) {
 		{errs.New(errs.Unavailable, "Status", "no node answers; 10.0.0.1:50051: remote error: tls: certificate required"), "give --tls-cert"},
 		{errs.New(errs.IllegalClient, "RemoveAll", "RemoveAll is for the role operator, and \"a\" has client"), "of an operator"},
 		{errs.New(errs.IllegalClient, "Status", "the caller has shown neither a certificate nor a token"), "of an operator"},
+		{errs.New(errs.IllegalClient, "Status", "the token is unknown, or came without TLS"), "of an operator"},
 		{errs.New(errs.IllegalClient, "PutEnd", ""), "--client-id"},
 	} {
 		if got := explain(c.err, "status"); !strings.Contains(got, c.want) {
 			t.Errorf("got %q, want %q in it", got, c.want)
+		}
+	}
+}
+
+// Only what needs a cluster is helped by one.
+func TestAdviceOnWhatIsNotSupported(t *testing.T) {
+	for text, advised := range map[string]bool{
+		"high availability is off, so there is no journal":                           true,
+		"the etcd of this cluster is not the nodes' own":                             false,
+		"unknown method Witnesses for service understudy.v1.AdminService: no answer": false,
+	} {
+		if got := explain(errs.New(errs.NotSupported, "Op", "%s", text), "member"); strings.Contains(got, "--enable_ha=true") != advised {
+			t.Errorf("got %q; want advice on --enable_ha: %v", got, advised)
 		}
 	}
 }
