@@ -57,6 +57,26 @@ func TestDoctorOverTLS(t *testing.T) {
 	}
 }
 
+// Who shows no token, or one that no node knows, learns that. A node that cannot be reached
+// makes no difference.
+func TestUnknownToken(t *testing.T) {
+	dir, node, operator := trial(t)
+	for name, text := range map[string]string{"tokens": "operator ops " + strings.Repeat("t", 32), "other": strings.Repeat("x", 32)} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := lone(t, "a", append(node, "--roles", "--roles-tokens="+filepath.Join(dir, "tokens"))...)
+	at := "--address=" + a.RPC + "," + deadAddress(t)
+	for _, token := range []string{"", filepath.Join(dir, "other")} {
+		flags := []string{at, operator[0], "--token-file=" + token}
+		const advice = "what to do: call with the certificate or the token of an operator"
+		run(t, append(flags, "segments")...).Want(t, cli.StatusFailed, "ILLEGAL_CLIENT (-601)", a.RPC, advice)
+		run(t, append(flags, "status")...).Want(t, critical, advice)
+	}
+	run(t, append(operator, at, "segments")...).Want(t, cli.StatusOK)
+}
+
 // Members of the nodes' own etcd that answer only nodes are judged by what these say; one
 // that has been removed may be removed again.
 func TestMembersOfTheNodes(t *testing.T) {

@@ -275,11 +275,22 @@ func (ns nodes) close() {
 }
 
 // silence is the error for nodes of which none answers, with the failure of etcd,
-// if there is one.
+// if there is one. It is of kind IllegalClient if all that could be reached refuse the caller.
 func (ns nodes) silence(etcd error) error {
 	e := &errs.Error{Kind: errs.Unavailable, Op: "Status", Detail: "no node answers", Err: etcd}
+	refused, answered := 0, 0
 	for _, n := range ns {
 		e.Detail += fmt.Sprintf("; %s: %v", n.address, n.err)
+		parsed, from := rpcerr.Parse(n.err)
+		if from.NodeID == "" {
+			continue
+		}
+		if answered++; parsed.Kind == errs.IllegalClient {
+			refused++
+		}
+	}
+	if refused > 0 && refused == answered {
+		e.Kind = errs.IllegalClient
 	}
 	return e
 }
