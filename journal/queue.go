@@ -36,6 +36,7 @@ type Queue struct {
 	store   *metadata.Store
 	room    room
 	tickets *semaphore.Weighted // as many are taken as there are
+	applied applied
 
 	mu     sync.Mutex
 	list   []*submission

@@ -310,6 +310,7 @@ func (w *Writer) apply(sealed []*submission, c *Sealed, changes []metadata.Chang
 		return fmt.Errorf("applying commit %d: %w", c.Head.Seq, err)
 	}
 	w.last, w.time = position, c.Head.Time
+	w.Queue.applied.send()
 	for _, s := range sealed {
 		s.answers, answers = answers[:len(s.changes):len(s.changes)], answers[len(s.changes):]
 		close(s.done)

@@ -199,15 +199,10 @@ func (n *Node) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, meta
 	return seq, digest, nil
 }
 
-// digestPoll is how often a node that leads looks whether a sequence is there
-// that somebody waits for. It commits at least once a second.
-const digestPoll = 5 * time.Millisecond
-
 // Digest does for a term what Node.Digest says.
 func (t *Term) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, metadata.Digest, error) {
-	tick := time.NewTicker(digestPoll)
-	defer tick.Stop()
 	for {
+		applied := t.Queue.Applied() // before the look: a commit may be applied meanwhile
 		p := t.Store.Position()
 		if seq == 0 {
 			return p.Seq, p.Digest, nil
@@ -223,7 +218,7 @@ func (t *Term) Digest(ctx context.Context, seq metadata.Seq) (metadata.Seq, meta
 			return 0, 0, errs.Wrap(errs.Unresolved, "Digest", ctx.Err())
 		case <-t.ended:
 			return 0, 0, errs.New(errs.Unavailable, "Digest", "term %d has ended before sequence %d; ask again", t.Number, seq)
-		case <-tick.C:
+		case <-applied:
 		}
 	}
 }

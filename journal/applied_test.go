@@ -1,0 +1,26 @@
+package journal_test
+
+import (
+	"testing"
+	"time"
+)
+
+// Who waits for a commit is woken up by it, and finds it in the state.
+func TestApplied(t *testing.T) {
+	log := &gatedLog{begun: make(chan struct{}, 1), open: make(chan struct{})}
+	l := startLone(t, log)
+	for n := range 100 {
+		before, applied := l.store.Position().Seq, l.queue.Applied()
+		if err := l.mount(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-applied:
+		case <-time.After(10 * time.Second):
+			t.Fatal("a commit woke up nobody")
+		}
+		if at := l.store.Position().Seq; at <= before {
+			t.Errorf("woken up at %d, want more than that", at)
+		}
+	}
+}
