@@ -53,7 +53,8 @@ func newBacklog(t *testing.T, commits metadata.Seq) *backlog {
 	for from := metadata.Seq(1); from <= commits; from += step {
 		var puts []clientv3.Op
 		for seq := from; seq < min(from+step, commits+1); seq++ {
-			puts = append(puts, clientv3.OpPut(b.layout.Record(metadata.LeaseRenewals, seq), "x"), clientv3.OpPut(b.layout.Record(metadata.ObjectEvents, seq), "x"))
+			record := string(journal.EncodeRecord(journal.Stamp{Term: 1, Seq: seq}, 0, nil))
+			puts = append(puts, clientv3.OpPut(b.layout.Record(metadata.LeaseRenewals, seq), record), clientv3.OpPut(b.layout.Record(metadata.ObjectEvents, seq), record))
 		}
 		if _, err := b.client.Txn(t.Context()).Then(puts...).Commit(); err != nil {
 			t.Fatal(err)
@@ -108,5 +109,28 @@ func TestTrimmingABacklogCountsItOnce(t *testing.T) {
 	b.trim()
 	if got, most := b.counted.Load(), int64(2*4096); got > most {
 		t.Errorf("etcd counted %d keys for the trimming of 4096 commits with 2 records each, want %d at most", got, most)
+	}
+}
+
+// The same holds for a reader of all records.
+func TestReadingABacklogCountsItAFewTimes(t *testing.T) {
+	t.Parallel()
+	b := newBacklog(t, 4096)
+	reader := &journal.Reader{Client: b.client, Layout: b.layout, Codec: codec}
+	next := metadata.Seq(1)
+	if err := reader.Records(t.Context(), metadata.LeaseRenewals, 0, math.MaxInt64, func(of journal.Stamp, _ []metadata.Change) error {
+		if of.Seq != next {
+			t.Errorf("got record %d, want %d", of.Seq, next)
+		}
+		next++
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if next != 4097 {
+		t.Errorf("the last record was %d, want 4096", next-1)
+	}
+	if got, most := b.counted.Load(), int64(8*4096); got > most {
+		t.Errorf("etcd counted %d keys for the reading of 4096 records, want %d at most", got, most)
 	}
 }

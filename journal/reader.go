@@ -244,9 +244,6 @@ func (r *Reader) commit(before, head Head, of records) (*metadata.Commit, error)
 	return c, nil
 }
 
-// recordsPage is how many records one request reads, of up to 1 MiB each.
-const recordsPage = 16
-
 // Records visits the records of a stream that etcd still holds, from one
 // sequence through another, in order.
 func (r *Reader) Records(ctx context.Context, stream metadata.Stream, from, through metadata.Seq,
@@ -254,27 +251,13 @@ func (r *Reader) Records(ctx context.Context, stream metadata.Stream, from, thro
 	visit func(of Stamp, changes []metadata.Change) error,
 
 ) error {
-	for from <= through {
-		resp, err := r.Client.Get(ctx, r.Layout.Record(stream, from),
-			clientv3.WithRange(r.Layout.Record(stream, through)+"\x00"), clientv3.WithLimit(recordsPage))
+	return r.scan(ctx, stream, from, through, func(_ metadata.Seq, kv *mvccpb.KeyValue) error {
+		of, changes, err := r.Codec.DecodeRecord(stream, kv.Value)
 		if err != nil {
-			return fmt.Errorf("listing %v from %d: %w", stream, from, err)
+			return fmt.Errorf("%s: %w", kv.Key, err)
 		}
-		for _, kv := range resp.Kvs {
-			of, changes, err := r.Codec.DecodeRecord(stream, kv.Value)
-			if err != nil {
-				return fmt.Errorf("%s: %w", kv.Key, err)
-			}
-			if err := visit(of, changes); err != nil {
-				return err
-			}
-			from = of.Seq + 1
-		}
-		if !resp.More {
-			return nil
-		}
-	}
-	return nil
+		return visit(of, changes)
+	})
 }
 
 // Oldest returns the sequence of the oldest record that etcd still holds, at least from
@@ -282,46 +265,59 @@ func (r *Reader) Records(ctx context.Context, stream metadata.Stream, from, thro
 func (r *Reader) Oldest(ctx context.Context, from, through metadata.Seq) (metadata.Seq, error) {
 	oldest := metadata.Seq(1<<63 - 1)
 	for stream := range metadata.StreamCount {
-		seq, err := r.oldest(ctx, stream, from, min(oldest, through))
-		if err != nil {
-			return 0, fmt.Errorf("listing %v from %d: %w", stream, from, err)
+		err := r.scan(ctx, stream, from, min(oldest, through), func(seq metadata.Seq, _ *mvccpb.KeyValue) error {
+			oldest = min(oldest, seq)
+			return errFound
+		}, clientv3.WithKeysOnly())
+		if err != nil && !errors.Is(err, errFound) {
+			return 0, err
 		}
-		oldest = min(oldest, seq)
 	}
 	return oldest, nil
 }
 
+var errFound = errors.New("the record was found")
+
 const (
-	// firstSearch is how many sequences the first request for the oldest record covers, and
-	// searchFactor how many times as many each next one: etcd counts all keys of a range,
-	// whatever the limit is.
-	firstSearch  = 1024
-	searchFactor = 16
-	// searchPage is how many keys one of these requests returns. Behind foreign ones it goes on.
-	searchPage = 16
+	// scanPage is how many records one request reads, of up to 1 MiB each.
+	scanPage = 16
+	// scanGrowth is how many times as many sequences a request covers as one that came to
+	// the end of its own.
+	scanGrowth = 8
 )
 
-// oldest is Oldest for one stream.
-func (r *Reader) oldest(ctx context.Context, stream metadata.Stream, from, through metadata.Seq) (metadata.Seq, error) {
-	const none = metadata.Seq(1<<63 - 1)
-	for width := metadata.Seq(firstSearch); from <= through; width = min(width*searchFactor, none/searchFactor) {
+// scan visits the keys of a stream's records from one sequence through another, in order.
+// Keys that are no record's are somebody else's. etcd counts all keys in the range of a
+// request, whatever its limit is, so the ranges are made to hold about a page.
+func (r *Reader) scan(ctx context.Context, stream metadata.Stream, from, through metadata.Seq,
+
+	visit func(metadata.Seq, *mvccpb.KeyValue) error, opts ...clientv3.OpOption,
+
+) error {
+	key, width := r.Layout.Record(stream, from), metadata.Seq(scanPage)
+	for from <= through {
 		last := from + min(width-1, through-from)
-		for key, end := r.Layout.Record(stream, from), r.Layout.Record(stream, last+1); ; {
-			resp, err := r.Client.Get(ctx, key, clientv3.WithRange(end), clientv3.WithLimit(searchPage), clientv3.WithKeysOnly())
-			if err != nil {
-				return 0, err
-			}
-			for _, kv := range resp.Kvs {
-				if seq, err := r.Layout.seqOf(stream, string(kv.Key)); err == nil { // else somebody else's
-					return seq, nil
-				}
-				key = string(kv.Key) + "\x00"
-			}
-			if !resp.More {
-				break
-			}
+		resp, err := r.Client.Get(ctx, key, append(opts, clientv3.WithRange(r.Layout.Record(stream, last+1)), clientv3.WithLimit(scanPage))...)
+		if err != nil {
+			return fmt.Errorf("listing %v from %d: %w", stream, from, err)
 		}
-		from = last + 1
+		for _, kv := range resp.Kvs {
+			key = string(kv.Key) + "\x00"
+			seq, err := r.Layout.seqOf(stream, string(kv.Key))
+			if err != nil {
+				continue
+			}
+			if err := visit(seq, kv); err != nil {
+				return err
+			}
+			from = seq + 1
+		}
+		if resp.More {
+			width = max(width/metadata.Seq(resp.Count)*scanPage, scanPage)
+			continue
+		}
+		from, width = last+1, min(width, through/scanGrowth+1)*scanGrowth
+		key = r.Layout.Record(stream, from)
 	}
-	return none, nil
+	return nil
 }

@@ -31,6 +31,7 @@ type Trimmer struct {
 	bytes int64        // at the newest mark so far
 	begun bool         // there was one: the first stands for all records of terms before
 	done  metadata.Seq // up to which no record stands
+	found int64        // records of the slice that was deleted last
 }
 
 const (
@@ -102,10 +103,9 @@ func (t *Trimmer) step(ctx context.Context) error {
 // trim deletes the records up to a sequence, the oldest first, in slices. It asks for the
 // oldest one at first, and again where a slice had none: terms before may have deleted many.
 func (t *Trimmer) trim(ctx context.Context, to metadata.Seq) error {
-	deleted := int64(0)
 	for t.done < to {
 		first := t.done + 1
-		if deleted == 0 {
+		if t.found == 0 {
 			var err error
 			if first, err = t.oldest(ctx, to); err != nil {
 				return err
@@ -117,11 +117,11 @@ func (t *Trimmer) trim(ctx context.Context, to metadata.Seq) error {
 		}
 		through := min(first+trimSlice-1, to)
 		begun := t.Clock()
-		var err error
-		if deleted, err = t.deleteSlice(ctx, first, through); err != nil {
+		found, err := t.deleteSlice(ctx, first, through)
+		if err != nil {
 			return err
 		}
-		t.done = through
+		t.done, t.found = through, found
 		rest := min(max(minTrimRest, trimRest*(t.Clock()-begun)), maxTrimRest)
 		if err := clock.Sleep(ctx, rest); err != nil {
 			return err

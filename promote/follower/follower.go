@@ -72,6 +72,7 @@ type Follower struct {
 	loads    map[journal.Reason]int
 	last     journal.Reason
 	doubt    doubt
+	synced   synced
 	diverged *journal.BrokenError // why the state has commits that the journal has not, until they are kept
 	loss     Loss                 // of the journal, once it is sure
 	wasLost  bool                 // the journal seemed lost once for this state
@@ -279,8 +280,13 @@ func (f *Follower) repeat(ctx context.Context, first, interval time.Duration, ch
 
 func (f *Follower) fullSync(ctx context.Context) error {
 	store, _ := f.State()
-	records := func(ctx context.Context, through metadata.Seq, visit func(metadata.Term, metadata.Seq, []metadata.Change) error) error {
-		return f.Reader.Records(ctx, metadata.LeaseRenewals, 0, through, func(of journal.Stamp, changes []metadata.Change) error {
+	if f.synced.store != store {
+		f.synced = synced{store: store}
+	}
+	through := f.synced.through
+	records := func(ctx context.Context, to metadata.Seq, visit func(metadata.Term, metadata.Seq, []metadata.Change) error) error {
+		through = to
+		return f.Reader.Records(ctx, metadata.LeaseRenewals, f.synced.through+1, to, func(of journal.Stamp, changes []metadata.Change) error {
 			return visit(of.Term, of.Seq, changes)
 		})
 	}
@@ -291,7 +297,7 @@ func (f *Follower) fullSync(ctx context.Context) error {
 	now := f.Clock()
 	switch {
 	case missing == 0:
-		f.doubt = doubt{}
+		f.doubt, f.synced.through = doubt{}, through
 		return nil
 	case now < f.doubt.until:
 		f.Log.Error().Int("renewals", missing).Uint64("record", uint64(first)).
@@ -302,6 +308,13 @@ func (f *Follower) fullSync(ctx context.Context) error {
 	f.doubt.until = now + f.doubt.wait
 	return &journal.BrokenError{Reason: journal.ReasonDifference, Err: fmt.Errorf(
 		"%d lease renewals in etcd do not show in this node's state, the first of them in the record of sequence %d", missing, first)}
+}
+
+// synced is up to where a store was found to have all renewals: none of them gets lost in it
+// later, and records stand for long. Used by check only.
+type synced struct {
+	store   *metadata.Store
+	through metadata.Seq
 }
 
 // doubt bounds the snapshots that are loaded for differences: one that is there

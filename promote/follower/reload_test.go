@@ -3,6 +3,7 @@ package follower_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -87,18 +88,23 @@ func TestLagIsMadeUpWithoutASnapshot(t *testing.T) {
 	}
 }
 
-// renew has a record of one renewal in the journal.
-func (p *primary) renew(t *testing.T) {
+// renew has records of one renewal each in the journal.
+func (p *primary) renew(t *testing.T, records int) {
 	t.Helper()
-	e, _, _, err := p.store.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: "k", Size: 100, Replicas: 1}, p.now())
+	key := fmt.Sprint("renewed", p.keys.Add(1))
+	e, _, _, err := p.store.PreparePutStart(&metadata.Put{Tenant: metadata.DefaultTenant, Key: key, Size: 100, Replicas: 1}, p.now())
 	if err == nil {
 		_, err = p.queue.Submit(t.Context(), e)
 	}
 	if err == nil {
-		object := p.store.Lock(metadata.DefaultTenant, "k")
+		object := p.store.Lock(metadata.DefaultTenant, key)
 		ref := object.Ref()
 		object.Unlock()
-		_, err = p.queue.Submit(t.Context(), &leasesync.Batch{Renewals: []leasesync.Renewal{{Ref: ref, Deadline: p.now()}}})
+		for range records {
+			if err == nil {
+				_, err = p.queue.Submit(t.Context(), &leasesync.Batch{Renewals: []leasesync.Renewal{{Ref: ref, Deadline: p.now()}}})
+			}
+		}
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -109,7 +115,7 @@ func (p *primary) renew(t *testing.T) {
 // the first attempts fail and nothing shows the difference any more.
 func TestSnapshotIsTriedForAgain(t *testing.T) {
 	p := newPrimary(t)
-	p.renew(t)
+	p.renew(t, 1)
 	store, at := p.copied(t)
 	var differs atomic.Bool
 	differs.Store(true)
@@ -146,7 +152,7 @@ func TestSnapshotIsTriedForAgain(t *testing.T) {
 // goes on without it, promotable, and does not load one snapshot after the other.
 func TestForgedRecordIsLeftOut(t *testing.T) {
 	p := newPrimary(t)
-	p.renew(t)
+	p.renew(t, 1)
 	store, at := p.copied(t)
 	reading := codec
 	reading[metadata.LeaseRenewals] = func(b []byte) (metadata.Change, error) {
@@ -169,6 +175,31 @@ func TestForgedRecordIsLeftOut(t *testing.T) {
 	if s := f.Status(); s.Loads[journal.ReasonDifference] > 2 || !s.Complete {
 		t.Errorf("W: complete is %t after %d snapshots, want it complete after one", s.Complete, s.Loads[journal.ReasonDifference])
 	}
+}
+
+// Records stand for long. What a state was once found to show is not read again.
+func TestFullSyncReadsARecordOnce(t *testing.T) {
+	p := newPrimary(t)
+	const records = 10
+	p.renew(t, records)
+	store, at := p.copied(t)
+	var decoded atomic.Int64
+	reading := codec
+	reading[metadata.LeaseRenewals] = func(b []byte) (metadata.Change, error) {
+		decoded.Add(1)
+		return leasesync.Decode(b)
+	}
+	f := follow(t, follower.Config{
+		Clock:  clock.Boot(),
+		Reader: &journal.Reader{Client: p.client, Layout: p.layout, Codec: reading}, Snapshot: &fetcher{p.dial(t, nil)},
+		FullSyncInterval: 10 * time.Millisecond, MaxLagBytes: 1 << 30,
+	}, store, at)
+	waitFor(t, "20 comparisons", f, func(follower.Status) bool { return f.Counters.Synced.Load() > 20 })
+	if got := decoded.Load(); got != records {
+		t.Errorf("%d records were read for 20 comparisons, want %d", got, records)
+	}
+	p.renew(t, 1)
+	waitFor(t, "the comparison with the new one", f, func(follower.Status) bool { return decoded.Load() >= records+2 }) // the watch read it too
 }
 
 // A snapshot's position does not say how many bytes the journal had there. That
