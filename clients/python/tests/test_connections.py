@@ -11,7 +11,7 @@ from typing import Callable, List, Tuple
 
 import understudy
 from tests.test_repeats import Node
-from understudy import errors
+from understudy import _mounts, errors
 
 
 class Router:
@@ -85,6 +85,23 @@ class Connections(unittest.TestCase):
 
 
 class Mounts(unittest.TestCase):
+    def test_pings_go_on_after_a_defect(self) -> None:
+        goes_on = threading.Event()
+        asked: List[bool] = []
+
+        def keep(again: bool) -> None:
+            asked.append(again)
+            if len(asked) == 1:
+                raise ValueError("a defect")
+            goes_on.set()
+
+        mounts = _mounts.Mounts(keep, 0.01)
+        self.addCleanup(mounts.close)
+        with self.assertLogs("understudy", "WARNING"):
+            mounts.add(understudy.Segment(id=str(uuid.uuid4()), name="h", base=1 << 32, size=1 << 20, endpoint="h:1"))
+            self.assertTrue(goes_on.wait(20))
+        self.assertEqual(asked[:2], [False, True])
+
     def test_a_mount_waits_for_other_mounts_no_longer_than_its_timeout(self) -> None:
         nobody = socket.create_server(("127.0.0.1", 0))  # takes calls, and answers none
         self.addCleanup(nobody.close)

@@ -67,6 +67,9 @@ class Mounts:
             except errors.Error as error:
                 again = True
                 log.debug("the segments may be forgotten, trying again: %s", error)
+            except Exception:  # a defect: without pings the server would forget the segments
+                again = True
+                log.warning("a ping failed, trying again", exc_info=True)
 
     def close(self) -> None:
         """Ends the thread at its next look; calls of the client end with the client."""
