@@ -72,6 +72,9 @@ func (b *batch) try(ctx context.Context, l *leader) *failure {
 				b.open[k] = true
 			}
 			b.left = append(b.left, todo[i:]...)
+			if worst != nil { // of the runs before
+				f.open, f.drop = f.open || worst.open, f.drop || worst.drop
+			}
 			return f
 		}
 		b.answered = true

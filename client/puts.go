@@ -13,7 +13,7 @@ import (
 
 // A PutItem is an object to put.
 type PutItem struct {
-	Key   string // 1 to 4,096 bytes of UTF-8
+	Key   string // 1 to 65,536 bytes of UTF-8
 	Size  uint64 // bytes, at least 1
 	Group string // of objects that belong together; empty for none
 }

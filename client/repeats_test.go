@@ -9,8 +9,10 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/client"
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/rpcerr"
 	"github.com/understudy-store/understudy/lab/netfault"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -63,6 +65,36 @@ func TestRepeatsEndBeforeNodesForgetTheRequest(t *testing.T) {
 		if n := len(f.asked("Remove")) - before; n != tc.asked {
 			t.Errorf("%s: asked %d times, want %d", tc.name, n, tc.asked)
 		}
+	}
+}
+
+// What a run of a batch leaves open counts, also if a later run fails otherwise.
+func TestRepeatsOfABatchEndBeforeNodesForgetTheRequest(t *testing.T) {
+	cl := newCluster(t, 1)
+	f := newFront(t, cl.lead(0).address)
+	c, by := ahead(t, f.address)
+	asked := 0
+	f.answering(func(method string, _, resp proto.Message, err error) (proto.Message, error) {
+		r, ok := resp.(*pb.BatchRemoveResponse)
+		if !ok || err != nil {
+			return resp, err
+		}
+		switch asked++; asked {
+		case 1: // all keys: the second one has an outcome
+			r.Errors = []*pb.ItemError{{Index: 0, Kind: pb.Kind_KIND_UNAVAILABLE_IN_CURRENT_STATUS}, {Index: 2, Kind: pb.Kind_KIND_UNAVAILABLE_IN_CURRENT_STATUS}}
+			r.Succeeded = 1
+		case 2:
+			r.Errors, r.Succeeded = []*pb.ItemError{{Index: 0, Kind: pb.Kind_KIND_RPC_TIMEOUT}}, 0
+		case 3:
+			by.Add(2 * int64(metadata.RequestsKept) * int64(time.Millisecond))
+			return nil, rpcerr.Status(errs.Unavailable, method, rpcerr.Source{Term: r.Header.Term, ClusterID: r.Header.ClusterId, NodeID: r.Header.NodeId}).Err()
+		}
+		return resp, err
+	})
+	removed, err := c.BatchRemove(soon(t, 10*time.Minute), []string{"x", "y", "z"}, client.Removal{})
+	wantKinds(t, "removals", removed, err, errs.Unresolved, errs.OK, errs.Unavailable)
+	if asked != 3 {
+		t.Errorf("asked %d times, want 3: nodes may have forgotten the request", asked)
 	}
 }
 

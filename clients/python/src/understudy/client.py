@@ -289,7 +289,8 @@ class Client:
     def remove_by_regex(self, regex: str, *, force: bool = False, timeout: Optional[float] = None) -> int:
         """Removes all objects in whose keys an expression (RE2) is found, and returns how many.
 
-        It skips what remove would refuse. It is not repeated: Unresolved if an answer was lost.
+        It keeps what remove would refuse, and does not return how many those are: ask remove for
+        the reason. It is not repeated: Unresolved if an answer was lost.
         """
         request = object_pb2.RemoveByRegexRequest(
             tenant=self._tenant, request_id=_calls.new_request_id(), regex=regex, force=force
