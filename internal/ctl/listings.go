@@ -45,20 +45,12 @@ none of them. If no node serves, another one answers with what the journal says.
 		return f.withNodes(func(ctx context.Context, cmd *cobra.Command, ns nodes) error {
 			list := leaseList{ns.best().id, []*leaseResult{}}
 			err := f.listKeys(ctx, ns, req, func(page *pb.ListKeysResponse) bool {
-				left := page.GetLeaseRemainingMs()
-				for i, key := range page.GetKeys() {
-					if i < len(left) { // a node of an older version sends none
-						list.Leases = append(list.Leases, &leaseResult{key, left[i]})
-					}
-				}
-				return !which.enough(len(list.Leases) - 1)
+				list.take(page, which.limit)
+				return true
 			})
 			if err != nil {
 				return err
 			}
-			slices.SortFunc(list.Leases, func(a, b *leaseResult) int {
-				return cmp.Or(cmp.Compare(b.Remaining, a.Remaining), cmp.Compare(a.Key, b.Key))
-			})
 			list.Leases = cut(cmd, list.Leases, which.limit)
 			return f.Print(cmd, list, func(w io.Writer) {
 				t := cli.NewTable(w, "LEASED FOR", "KEY")
@@ -71,6 +63,22 @@ none of them. If no node serves, another one answers with what the journal says.
 	}
 	which.bind(cmd)
 	return cmd
+}
+
+// take adds a page. It keeps the longest leases, one more than the limit; all if that is 0.
+func (l *leaseList) take(page *pb.ListKeysResponse, limit uint64) {
+	left := page.GetLeaseRemainingMs()
+	for i, key := range page.GetKeys() {
+		if i < len(left) { // a node of an older version sends none
+			l.Leases = append(l.Leases, &leaseResult{key, left[i]})
+		}
+	}
+	slices.SortFunc(l.Leases, func(a, b *leaseResult) int {
+		return cmp.Or(cmp.Compare(b.Remaining, a.Remaining), cmp.Compare(a.Key, b.Key))
+	})
+	if limit > 0 && uint64(len(l.Leases)) > limit+1 {
+		l.Leases = l.Leases[:limit+1]
+	}
 }
 
 // A clientList is what `masterctl clients` prints.
