@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math"
 	"sync/atomic"
@@ -133,4 +134,35 @@ func TestReadingABacklogCountsItAFewTimes(t *testing.T) {
 	if got, most := b.counted.Load(), int64(8*4096); got > most {
 		t.Errorf("etcd counted %d keys for the reading of 4096 records, want %d at most", got, most)
 	}
+}
+
+// Somebody else's keys among the records stop neither the trimming nor a reader.
+func TestForeignKeysAmongTheRecordsArePassedOver(t *testing.T) {
+	t.Parallel()
+	b := newBacklog(t, 100)
+	for stream := range metadata.StreamCount {
+		keys := []string{"", "5", "x", "0000000000000000000x"}
+		for i := range 40 { // more than a page
+			keys = append(keys, fmt.Sprintf("%020dx%02d", 50, i))
+		}
+		for _, key := range keys {
+			if _, err := b.client.Put(t.Context(), b.layout.Records(stream)+key, "garbage"); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	reader := &journal.Reader{Client: b.client, Layout: b.layout, Codec: codec}
+	seen := 0
+	if err := reader.Records(t.Context(), metadata.ObjectEvents, 0, math.MaxInt64, func(journal.Stamp, []metadata.Change) error {
+		seen++
+		return nil
+	}); err != nil || seen != 100 {
+		t.Errorf("a reader got %d records, %v; want 100", seen, err)
+	}
+	for _, tc := range []struct{ from, want metadata.Seq }{{0, 1}, {51, 51}, {100, 100}, {101, math.MaxInt64}} {
+		if got, err := reader.Oldest(t.Context(), tc.from, math.MaxInt64); err != nil || got != tc.want {
+			t.Errorf("the oldest record from %d is %d, %v; want %d", tc.from, got, err, tc.want)
+		}
+	}
+	b.trim()
 }
