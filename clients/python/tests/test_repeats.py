@@ -24,6 +24,7 @@ class Node:
     def __init__(self, test: unittest.TestCase, name: str) -> None:
         self.name, self.term, self.leads, self.leader = name, 1, True, ""
         self.asked: List[Tuple[str, Any]] = []
+        self.refuses = ""  # the kind of error with which it refuses whoever asks whether it leads
         self.probed = 0  # how often it was asked whether it leads
         self.script: List[Answer] = []
         self._server = grpc.server(futures.ThreadPoolExecutor(8))
@@ -39,6 +40,8 @@ class Node:
         name = method.rsplit("/", 1)[1]
         if name == "ServiceReady":
             self.probed += 1
+            if self.refuses:
+                self.fail(self.refuses)(request, context)
             if self.leads:
                 return client_pb2.ServiceReadyResponse(header=self.header())
             self.fail("UNAVAILABLE_IN_CURRENT_MODE")(request, context)
@@ -219,6 +222,39 @@ class Repeats(unittest.TestCase):
         first, second, third = (request for _, request in self.a.asked)
         self.assertEqual((list(second.keys), second.request_id), (["z"], first.request_id + 2))
         self.assertEqual(second, third)
+
+    def test_credentials_that_are_refused_end_a_call_at_once(self) -> None:
+        client = self.client(self.a, timeout=600)
+        self.a.refuses = "ILLEGAL_CLIENT"
+        with self.assertRaises(errors.IllegalClient):
+            client.put_start("k", 1)
+        self.b.leads, self.b.script = True, [self.b.reserve]  # one that takes them counts for more
+        self.assertEqual(self.client(self.a, self.b).put_start("k", 1).id, 5)
+
+    def test_an_item_that_may_be_changed_begins_the_time_for_repeats(self) -> None:
+        client = self.client(self.a)
+        client.leader()
+        self.addCleanup(setattr, _calls, "REPEAT_FOR", _calls.REPEAT_FOR)
+        _calls.REPEAT_FOR = 0.5
+
+        def some(request: Any, __: grpc.ServicerContext) -> Any:  # the last failure leaves nothing open
+            kinds = {"x": errors_pb2.KIND_RPC_TIMEOUT, "z": errors_pb2.KIND_UNAVAILABLE_IN_CURRENT_STATUS}
+            items = [errors_pb2.ItemError(index=i, kind=kinds[k]) for i, k in enumerate(request.keys) if k in kinds]
+            return object_pb2.BatchRemoveResponse(header=self.a.header(), succeeded=len(request.keys) - len(items), errors=items)
+
+        later = self.a.fail("UNAVAILABLE_IN_CURRENT_STATUS")  # nor does what follows
+        self.a.script = [some] + [later] * 1000
+        begun = time.monotonic()
+        removed = client.batch_remove(["x", "y", "z"])
+        self.assertLess(time.monotonic() - begun, 10)
+        self.assertEqual([type(r) for r in removed], [errors.Unresolved, type(None), errors.Unavailable])
+
+    def test_a_request_that_is_too_large_is_not_open(self) -> None:
+        client = understudy.Client([self.a.address], cluster_id="c", max_message_bytes=1 << 10)
+        self.addCleanup(client.close)
+        with self.assertRaisesRegex(errors.InvalidParams, "split it"):
+            client.batch_remove(["k" * 2000])
+        self.assertEqual(self.a.asked, [])
 
     def test_the_deadline_tells_nothing_changed_from_unresolved(self) -> None:
         client = self.client(self.b, timeout=0.3)

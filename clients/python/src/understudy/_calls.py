@@ -142,7 +142,7 @@ class Caller:
             error = errors.Unresolved(operation.name, f"{leader.node_id} answered nothing, and another node leads")
             raise _wire.Failure(error, repeat=True, open=True, drop=True) from None
         except grpc.RpcError as failed:
-            failure = _wire.judge(failed, operation)
+            failure = node.too_large(failed, operation, request) or _wire.judge(failed, operation)
             if failure.node_id:
                 self.admit(operation, failure.cluster_id, failure.node_id, failure.term, failure.error)
             raise failure from None
@@ -205,8 +205,8 @@ class Caller:
                         raise _not_whole(operation, answer.header.node_id)
                 except _wire.Failure as failure:
                     batch.lost(begin, end, failure)
-                    raise
-                worst = batch.settle(begin, end, answer.errors) or worst
+                    raise (_both(worst, failure) or failure) from None
+                worst = _both(worst, batch.settle(begin, end, answer.errors))
             if worst is not None:
                 raise worst
 
@@ -223,6 +223,14 @@ def _not_whole(operation: _wire.Operation[Any], node_id: str) -> _wire.Failure:
     """An answer that lacks something counts as lost."""
     error = errors.Unresolved(operation.name, f"the answer of {node_id} is not whole")
     return _wire.Failure(error, repeat=True, open=True)
+
+
+def _both(earlier: Optional[_wire.Failure], later: Optional[_wire.Failure]) -> Optional[_wire.Failure]:
+    """The later failure, which leaves open what either does, and has the leader found again if either does."""
+    if earlier is None or later is None:
+        return later or earlier
+    later.open, later.drop = earlier.open or later.open, earlier.drop or later.drop
+    return later
 
 
 class _Batch:
@@ -262,7 +270,7 @@ class _Batch:
             if failure.repeat and not (failure.open and self._operation.repeat is _wire.Repeat.NEVER):
                 self._open[i] = self._open[i] or failure.open
                 again.add(i)
-                worst = failure
+                worst = _both(worst, failure)
         self._left = [i for i in self._left if not begin <= i < end or i in again]
         return worst
 

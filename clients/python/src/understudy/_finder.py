@@ -42,6 +42,7 @@ class Node:
             ("grpc.http2.max_pings_without_data", 0),  # while a call waits nothing else is sent
         )
         self.address = address
+        self._max_message = max_message
         self._methods: Dict[str, Any] = {}
         if credentials is None:
             self._channel = grpc.insecure_channel(address, options)
@@ -68,6 +69,14 @@ class Node:
             response_deserializer=operation.response.FromString,
         )
         return method(request)
+
+    def too_large(self, failed: grpc.RpcError, operation: _wire.Operation[Any], request: Any) -> Optional[_wire.Failure]:
+        """The failure of a call whose request was not sent, as it has too many bytes. None for others."""
+        size = request.ByteSize()
+        if failed.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED or size <= self._max_message:
+            return None
+        detail = f"the request has {size} bytes, at most {self._max_message} are possible; split it"
+        return _wire.Failure(errors.InvalidParams(operation.name, detail))
 
     def close(self) -> None:
         self._channel.close()
@@ -99,7 +108,8 @@ class Finder:
         self._lapsed = 0  # terms up to this one count only once they are served
         self._refused: Optional[Tuple[float, float]] = None  # when the first answer was refused, and the last
         self._problems: Dict[str, str] = {}
-        self._met = False  # a node of this cluster has answered, ever
+        self._met = False  # a node of this cluster has answered, ever, and not refused this client
+        self._refusal: Optional[errors.Error] = None  # with which a node has refused this client, in the last search
         self._foreign = False  # a node of another one has
         self._closed = False
 
@@ -157,7 +167,8 @@ class Finder:
     def find(self, instead_of: Optional[Leader], timeout: float) -> Optional[Tuple[Node, Leader]]:
         """Asks all nodes once who leads, unless another leader than that is known by now.
 
-        Raises InvalidParams if all that ever answered were nodes of other clusters.
+        Raises InvalidParams if all that ever answered were nodes of other clusters, and the
+        refusal if they refused this client, such as IllegalClient for its token.
         """
         began = now()
         with self._search:
@@ -171,7 +182,10 @@ class Finder:
             found = self._ask_all(timeout)
             with self._lock:
                 self._searched = now()
+                refusal = None if self._met else self._refusal
                 wrong = self._foreign and not self._met
+            if refusal is not None:
+                raise refusal
             if wrong:  # waiting is no use
                 raise errors.InvalidParams("Client", f"no node of this cluster answers: {self.why()}")
             return found
@@ -191,6 +205,7 @@ class Finder:
 
         with self._lock:
             nodes = list(self._nodes)
+            self._refusal = None
         for node in nodes:
             ask(node)
         deadline = now() + timeout
@@ -219,7 +234,7 @@ class Finder:
         except grpc.RpcError as failed:
             failure = _wire.judge(failed, _wire.SERVICE_READY)
             if failure.node_id:
-                ours = self._ours(node, failure.cluster_id, str(failure.error))
+                ours = self._ours(node, failure.cluster_id, str(failure.error), failure.error if failure.settles else None)
                 return None, self.hint(failure.leader) if ours else None
             with self._lock:
                 if failed.code() is not grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -235,11 +250,13 @@ class Finder:
             self._current = (node, leader)
             return self._current, None
 
-    def _ours(self, node: Node, cluster_id: str, problem: str) -> bool:
+    def _ours(self, node: Node, cluster_id: str, problem: str, refusal: Optional[errors.Error] = None) -> bool:
         """Whether a node that answered is one of this cluster."""
         ours = cluster_id == self._cluster_id
         with self._lock:
-            self._met, self._foreign = self._met or ours, self._foreign or not ours
+            self._met, self._foreign = self._met or (ours and refusal is None), self._foreign or not ours
+            if ours:
+                self._refusal = refusal or self._refusal
             self._problems[node.address] = problem if ours else f"it belongs to cluster {cluster_id!r}"
         return ours
 
