@@ -250,10 +250,26 @@ func TestMetadataServerOfAPair(t *testing.T) {
 }
 
 func TestMetadataServerOfALoneNode(t *testing.T) {
-	n := startHTTPNode(t, config.Primary, nil)
+	n := startHTTPNode(t, config.Primary, nil, func(c *config.Config) { c.Security.HTTPHosts = []string{"node.example"} })
 	n.becomes("/readyz", http.StatusOK, "OK")
 	if got := n.metadata("PUT", "a", "A") + ", " + n.metadata("GET", "a", ""); got != "metadata updated, A" {
 		t.Errorf("got %q, want \"metadata updated, A\"", got)
+	}
+	for header, value := range map[string]string{"Host": "evil.example", "Sec-Fetch-Site": "cross-site"} {
+		r, err := http.NewRequest("PUT", "http://"+n.metadataListener.Addr().String()+"/metadata?key=b", strings.NewReader("B"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Header.Set(header, value); header == "Host" {
+			r.Host = value
+		}
+		resp, err := n.http.Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _ = resp.Body.Close(); resp.StatusCode < 400 {
+			t.Errorf("with %s %s: got %d, want a refusal", header, value, resp.StatusCode)
+		}
 	}
 }
 

@@ -97,7 +97,7 @@ func (a *App) serveMetadata(ctx context.Context) error {
 		return ctx.Err()
 	}
 	log := a.log.With().Str("part", "metadata").Logger()
-	server := httpapi.NewServer(a.allowed(metaserver.Handler(a.metadataStore, log)), a.connections.http, nil, log)
+	server := httpapi.NewServer(a.allowed(httpapi.Shielded(a.cfg.Security.HTTPHosts, metaserver.Handler(a.metadataStore, log))), a.connections.http, nil, log)
 	log.Info().Stringer("http", a.metadataListener.Addr()).Msg("the metadata server answers")
 	return serve(ctx, func() error { return server.Serve(a.metadataListener) }, server.Stop)
 }

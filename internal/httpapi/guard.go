@@ -39,11 +39,7 @@ func roleFor(r *http.Request) access.Roles {
 // logs orders.
 func (a API) guarded(next http.Handler) http.Handler {
 	refusals, idle := access.NewFewLines(a.Log, maxRefusals), access.NewFewLines(a.Log, maxRefusals)
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !a.knows(r.Host) {
-			writeText(w, http.StatusMisdirectedRequest, "this node is not known by that name; add it to --http-hosts")
-			return
-		}
+	return Shielded(a.Hosts, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if strings.HasPrefix(r.URL.Path, AdminPath) {
 			next.ServeHTTP(w, r) // its calls have roles and an audit of their own
 			return
@@ -75,7 +71,19 @@ func (a API) guarded(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(ordered, r)
 		ordered.answered(http.StatusOK)
-	})
+	}))
+}
+
+// Shielded refuses requests by which a page of another site would change something, and those
+// under other names than these; addresses and localhost are always taken. Without names, any is.
+func Shielded(hosts []string, next http.Handler) http.Handler {
+	return http.NewCrossOriginProtection().Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !knows(hosts, r.Host) {
+			writeText(w, http.StatusMisdirectedRequest, "this node is not known by that name; add it to --http-hosts")
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
 }
 
 // An orderWriter notes what an order is answered with.
@@ -126,15 +134,15 @@ func (a API) audit(log interface{ Info() *zerolog.Event }, r *http.Request, who 
 // long ones.
 func start(text string) string { return text[:min(len(text), maxLogged)] }
 
-// knows reports whether requests may come under a name. A web page of another site could
+// knows reports whether requests may come under a name, of those that are known. A web page of another site could
 // have its own name lead here, but no address.
-func (a API) knows(host string) bool {
+func knows(hosts []string, host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
 	}
 	host = strings.ToLower(strings.Trim(host, "[]"))
 	_, err := netip.ParseAddr(host)
-	return len(a.Hosts) == 0 || err == nil || host == "localhost" || slices.Contains(a.Hosts, host)
+	return len(hosts) == 0 || err == nil || host == "localhost" || slices.Contains(hosts, host)
 }
 
 // oneLine keeps a name within its line of a list.

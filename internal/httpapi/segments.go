@@ -62,7 +62,7 @@ func querySegment(w http.ResponseWriter, r *http.Request, m *service.Master) err
 		writeText(w, http.StatusInternalServerError, "Failed to query segment")
 		return nil
 	}
-	writeText(w, http.StatusOK, fmt.Sprintf("%s\nUsed(bytes): %d\nCapacity(bytes) : %d\n", name, used, capacity))
+	writeText(w, http.StatusOK, fmt.Sprintf("%s\nUsed(bytes): %d\nCapacity(bytes) : %d\n", oneLine(name), used, capacity))
 	return nil
 }
 
