@@ -1,12 +1,16 @@
 package rpc
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"maps"
 	"slices"
+	"time"
 
 	pb "github.com/understudy-store/understudy/api/understudy/v1"
 	"github.com/understudy-store/understudy/internal/service"
+	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
 
@@ -40,40 +44,55 @@ func (s *adminService) ListClients(context.Context, *pb.ListClientsRequest) (*pb
 	if err != nil {
 		return nil, err
 	}
-	byID := make(map[segment.ClientID]*pb.ClientInfo)
-	info := func(id segment.ClientID) *pb.ClientInfo {
-		c := byID[id]
-		if c == nil {
-			c = &pb.ClientInfo{ClientId: id.String()}
-			byID[id] = c
-		}
-		return c
-	}
-	for seg := range store.EachSegment() {
-		c := info(seg.Client)
-		c.Segments = append(c.Segments, seg.Name)
-		c.CapacityBytes += seg.Capacity
-		c.UsedBytes += seg.Busy
-	}
-	for _, disk := range store.LocalDisks() {
-		c := info(disk.Client)
-		c.Ssd, c.SsdCapacityBytes = true, disk.Capacity
-	}
-	resp := &pb.ListClientsResponse{Header: s.here()}
+	resp, deadlines := &pb.ListClientsResponse{Header: s.here()}, map[segment.ClientID]time.Duration(nil)
 	if m, err := s.Gate.Master(); err == nil {
-		resp.ClientTtlMs = uint64(m.Liveness.TTL().Milliseconds())
-		for id, left := range m.Liveness.Deadlines() {
-			c := info(id)
+		resp.ClientTtlMs, deadlines = uint64(m.Liveness.TTL().Milliseconds()), m.Liveness.Deadlines()
+	}
+	disks := store.LocalDisks()
+	first, total := firstClients(store, disks, deadlines)
+	resp.Total = uint32(total)
+	for seg := range store.EachSegment() {
+		if c := first[seg.Client]; c != nil {
+			c.Segments = append(c.Segments, seg.Name)
+			c.CapacityBytes += seg.Capacity
+			c.UsedBytes += seg.Busy
+		}
+	}
+	for _, disk := range disks {
+		if c := first[disk.Client]; c != nil {
+			c.Ssd, c.SsdCapacityBytes = true, disk.Capacity
+		}
+	}
+	for id, c := range first {
+		if left, watched := deadlines[id]; watched {
 			c.Watched, c.ExpiresInMs = true, left.Milliseconds()
 		}
-	}
-	for _, c := range byID {
 		resp.Clients = append(resp.Clients, c)
 	}
 	slices.SortFunc(resp.Clients, func(a, b *pb.ClientInfo) int { return cmp.Compare(a.GetClientId(), b.GetClientId()) })
-	resp.Total = uint32(len(resp.Clients))
 	resp.Clients = fit(resp.GetClients(), s.answerBytes())
 	return resp, nil
+}
+
+// firstClients returns the clients that an answer has room for, by their ids, and how many
+// there are in all: there may be far more.
+func firstClients(store *metadata.Store, disks []metadata.LocalDiskInfo, watched map[segment.ClientID]time.Duration) (first map[segment.ClientID]*pb.ClientInfo, total int) {
+	ids := slices.AppendSeq(make([]segment.ClientID, 0, len(watched)), maps.Keys(watched))
+	for seg := range store.EachSegment() {
+		if n := len(ids); n == 0 || ids[n-1] != seg.Client {
+			ids = append(ids, seg.Client)
+		}
+	}
+	for _, disk := range disks {
+		ids = append(ids, disk.Client)
+	}
+	slices.SortFunc(ids, func(a, b segment.ClientID) int { return bytes.Compare(a[:], b[:]) })
+	ids = slices.Compact(ids)
+	first = make(map[segment.ClientID]*pb.ClientInfo)
+	for _, id := range ids[:min(len(ids), maxClients)] {
+		first[id] = &pb.ClientInfo{ClientId: id.String()}
+	}
+	return first, len(ids)
 }
 
 func (s *adminService) ListDrainJobs(context.Context, *pb.ListDrainJobsRequest) (*pb.ListDrainJobsResponse, error) {
