@@ -113,6 +113,31 @@ func TestTrimmingABacklogCountsItOnce(t *testing.T) {
 	}
 }
 
+// Trimming keeps up with any primary: while etcd is quick, slices are so large that a pause
+// of 10 ms behind each lets 20,000 commits and more lose their records in a second. A slow
+// etcd gets small ones: commits wait for each.
+func TestSlicesAreAsLargeAsEtcdIsQuick(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		commits     metadata.Seq
+		takes       time.Duration // a slice, by the trimmer's clock
+		least, most int64         // slices
+	}{
+		"quick": {4096, time.Millisecond, 4096 / 512, 4096/512 + 3},
+		"slow":  {1024, 25 * time.Millisecond, 1024 / 64, 1024 / 64},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBacklog(t, tc.commits)
+			b.passes.Store(int64(tc.takes))
+			b.trim()
+			if got := b.deletes.Load(); got < tc.least || got > tc.most {
+				t.Errorf("%d commits lost their records in %d slices, want %d to %d", tc.commits, got, tc.least, tc.most)
+			}
+		})
+	}
+}
+
 // The same holds for a reader of all records.
 func TestReadingABacklogCountsItAFewTimes(t *testing.T) {
 	t.Parallel()

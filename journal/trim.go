@@ -32,17 +32,26 @@ type Trimmer struct {
 	begun bool         // there was one: the first stands for all records of terms before
 	done  metadata.Seq // up to which no record stands
 	found int64        // records of the slice that was deleted last
+	slice metadata.Seq // commits of the next one
 }
 
 const (
 	// trimEvery is how often records are looked for that may go.
 	trimEvery = time.Second
-	// trimSlice is how many commits lose their records in one transaction: commits wait for it.
-	trimSlice = 64
+	// minTrimSlice and maxTrimSlice bound how many commits lose their records in one
+	// transaction: commits wait for it. One that takes less than quickSlice is followed by one
+	// of twice as many, one that takes longer than slowSlice by one of half as many.
+	minTrimSlice = 64
+	maxTrimSlice = 512
+	quickSlice   = 5 * time.Millisecond
+	slowSlice    = 20 * time.Millisecond
 	// trimRest is how many times as long as the deletion of a slice the pause behind it is, so
 	// that etcd has most of its time for commits, however slow it is; between minTrimRest and
-	// maxTrimRest.
+	// maxTrimRest. For records beyond MaxBytes it is urgentRest: a deletion, of which one
+	// transaction has many, costs less than its commit, so commits cannot outrun it in the
+	// other half of the time.
 	trimRest    = 4
+	urgentRest  = 1
 	minTrimRest = 10 * time.Millisecond
 	maxTrimRest = time.Second
 )
@@ -91,7 +100,7 @@ func (t *Trimmer) step(ctx context.Context) error {
 	if to <= t.done {
 		return nil
 	}
-	if err := t.trim(ctx, to); err != nil {
+	if err := t.trim(ctx, to, much); err != nil {
 		return err
 	}
 	for len(t.marks) > 0 && t.marks[0].tip.Head.Seq <= to {
@@ -102,7 +111,8 @@ func (t *Trimmer) step(ctx context.Context) error {
 
 // trim deletes the records up to a sequence, the oldest first, in slices. It asks for the
 // oldest one at first, and again where a slice had none: terms before may have deleted many.
-func (t *Trimmer) trim(ctx context.Context, to metadata.Seq) error {
+// Those up to urgent are beyond MaxBytes.
+func (t *Trimmer) trim(ctx context.Context, to, urgent metadata.Seq) error {
 	for t.done < to {
 		first := t.done + 1
 		if t.found == 0 {
@@ -115,15 +125,25 @@ func (t *Trimmer) trim(ctx context.Context, to metadata.Seq) error {
 			t.done = to
 			return nil
 		}
-		through := min(first+trimSlice-1, to)
+		t.slice = min(max(t.slice, minTrimSlice), maxTrimSlice)
+		through := min(first+t.slice-1, to)
 		begun := t.Clock()
 		found, err := t.deleteSlice(ctx, first, through)
 		if err != nil {
 			return err
 		}
 		t.done, t.found = through, found
-		rest := min(max(minTrimRest, trimRest*(t.Clock()-begun)), maxTrimRest)
-		if err := clock.Sleep(ctx, rest); err != nil {
+		took, rest := t.Clock()-begun, time.Duration(trimRest)
+		if through <= urgent {
+			rest = urgentRest
+		}
+		switch {
+		case took < quickSlice:
+			t.slice *= 2
+		case took > slowSlice:
+			t.slice /= 2
+		}
+		if err := clock.Sleep(ctx, min(max(minTrimRest, rest*took), maxTrimRest)); err != nil {
 			return err
 		}
 	}
