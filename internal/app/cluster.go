@@ -204,31 +204,47 @@ func (n *clusterNode) Events(ctx context.Context, from metadata.Seq, follow bool
 			if err != nil && !errors.Is(err, errEnough) {
 				yield(nil, errs.Wrap(errs.Unavailable, "Events", err))
 			}
-			if err != nil || !follow || clock.Sleep(ctx, 200*time.Millisecond) != nil {
+			if err != nil || !follow || clock.Sleep(ctx, eventsPause) != nil {
 				return
 			}
+			n.awaitCommit(ctx, from)
 		}
+	}
+}
+
+const (
+	// eventsPause is what a follower of events waits for more commits to come.
+	eventsPause = 200 * time.Millisecond
+	// eventsWait is how long it waits for one that this node may have missed.
+	eventsWait = 2 * time.Second
+)
+
+// awaitCommit waits until this node has applied a commit, without a question to etcd; not
+// for long, as a node that has lost the journal applies none.
+func (n *clusterNode) awaitCommit(ctx context.Context, seq metadata.Seq) {
+	ctx, cancel := context.WithTimeout(ctx, eventsWait)
+	defer cancel()
+	if _, _, err := n.Digest(ctx, seq); err != nil && errs.KindOf(err) == errs.Unavailable {
+		_ = clock.Sleep(ctx, eventsPause) // it has no state, or its term ends
 	}
 }
 
 var errEnough = errors.New("the caller takes no more events")
 
 // events yields what the streams hold in a range of sequences, in the order in
-// which it applies. It goes through the range in steps, so that little is held
-// at once.
+// which it applies. It goes through the range in steps, and describes an event when it is its
+// turn, so that little is held at once.
 func (n *clusterNode) events(ctx context.Context, from, through metadata.Seq, yield func(*pb.EventsResponse, error) bool) error {
 	first, err := n.reader.Oldest(ctx, from, through)
 	if err != nil {
 		return err
 	}
 	for from = max(from, first); from <= through; from += eventsStep {
-		byseq := make(map[metadata.Seq][]*pb.EventsResponse)
+		byseq := make(map[metadata.Seq][]stamped)
 		last := min(from+eventsStep-1, through)
 		for stream := range metadata.StreamCount {
 			err := n.reader.Records(ctx, stream, from, last, func(of journal.Stamp, changes []metadata.Change) error {
-				for _, c := range changes {
-					byseq[of.Seq] = append(byseq[of.Seq], eventMessage(of, c, n.Store()))
-				}
+				byseq[of.Seq] = append(byseq[of.Seq], stamped{of, changes})
 				return nil
 			})
 			if err != nil {
@@ -236,14 +252,23 @@ func (n *clusterNode) events(ctx context.Context, from, through metadata.Seq, yi
 			}
 		}
 		for seq := from; seq <= last; seq++ {
-			for _, e := range byseq[seq] {
-				if !yield(e, nil) {
-					return errEnough
+			for _, record := range byseq[seq] {
+				for _, c := range record.changes {
+					if !yield(eventMessage(record.Stamp, c, n.Store()), nil) {
+						return errEnough
+					}
 				}
 			}
+			delete(byseq, seq)
 		}
 	}
 	return nil
+}
+
+// A stamped record is the changes of one stream in a commit.
+type stamped struct {
+	journal.Stamp
+	changes []metadata.Change
 }
 
 // eventsStep is how many commits are read at once, of up to 1 MiB each.

@@ -98,8 +98,6 @@ func TestSegments(t *testing.T) {
 	r.get("/query_segment?segment=b", http.StatusOK, "b\nUsed(bytes): 104\nCapacity(bytes) : 3145728\n")
 	r.get("/query_segment?segment=nowhere", http.StatusInternalServerError, "Failed to query segment")
 	r.get("/query_segment", http.StatusInternalServerError, "Failed to query segment")
-	r.mount(4, "c\nd", 1<<20)
-	r.get("/query_segment?segment=c%0Ad", http.StatusOK, "c\\nd\nUsed(bytes): 0\nCapacity(bytes) : 1048576\n")
 	const detail = `{"total_segments":3,"segments":[{"segment_name":"a","segment_id":"72057594037927936-0",` +
 		`"client_id":"72057594037927936-0","base_address":"0x100000000","size_bytes":16777216,"size_human":"0.015625 GiB",` +
 		`"te_endpoint":"a:1","protocol":"","status":"OK","allocator_used_bytes":0,"allocator_capacity_bytes":16777216,` +
@@ -107,6 +105,8 @@ func TestSegments(t *testing.T) {
 	r.get("/get_segments_detail", http.StatusOK, detail+`},{"segment_name":"b",...`)
 	r.extend()
 	r.get("/get_segments_detail", http.StatusOK, detail+`,"quarantined_bytes":0},{"segment_name":"b",...`)
+	r.mount(4, "c\nd", 1<<20)
+	r.get("/query_segment?segment=c%0Ad", http.StatusOK, "c\\nd\nUsed(bytes): 0\nCapacity(bytes) : 1048576\n")
 }
 
 func TestSegmentStatus(t *testing.T) {
