@@ -224,22 +224,27 @@ type panickingLog struct{}
 
 func (panickingLog) Append(context.Context, *journal.Sealed) error { panic("no memory") }
 
-// A panic in a commit ends the process even if the caller who commits recovers: the state
-// may have half of the commit.
-func TestPanicOfACallersCommit(t *testing.T) {
-	if os.Getenv("UNDERSTUDY_TEST_PANIC") != "" {
-		commitAndRecover(t)
-		return
-	}
-	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestPanicOfACallersCommit$")
-	child.Env = append(os.Environ(), "UNDERSTUDY_TEST_PANIC=1")
-	out, err := child.CombinedOutput()
-	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || !strings.Contains(string(out), "panic: a commit failed: no memory") || strings.Contains(string(out), "went on") {
-		t.Errorf("the process ended with %v and said %q, want that the panic ends it", err, out)
+// Where a commit fails when the state may have half of it, the process ends, even if the
+// caller who commits recovers from panics: nothing may use that state.
+func TestCommitThatMayBeAppliedByHalfEndsTheProcess(t *testing.T) {
+	for name, fail := range map[string]func(*testing.T){"no memory": submitToAPanickingLog, "applying commit 3": submitWhatDoesNotApply} {
+		t.Run(name, func(t *testing.T) {
+			if os.Getenv("UNDERSTUDY_TEST_PANIC") != "" {
+				fail(t)
+				fmt.Println("went on")
+				return
+			}
+			child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+strings.ReplaceAll(t.Name(), "/", "$/^")+"$")
+			child.Env = append(os.Environ(), "UNDERSTUDY_TEST_PANIC=1")
+			out, err := child.CombinedOutput()
+			if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || !strings.Contains(string(out), "panic: a commit failed: "+name) || strings.Contains(string(out), "went on") {
+				t.Errorf("the process ended with %v and said %q, want that a panic ends it", err, out)
+			}
+		})
 	}
 }
 
-func commitAndRecover(t *testing.T) {
+func submitToAPanickingLog(t *testing.T) {
 	store := metadata.New(metadata.Options{})
 	queue := journal.NewQueue(store, 1<<20)
 	elapsed := clock.Runtime()
@@ -248,9 +253,19 @@ func commitAndRecover(t *testing.T) {
 	})
 	go func() { _ = w.Run(t.Context()) }()
 	waitFor(t, "the writer", queue.Direct)
-	func() {
-		defer func() { _ = recover() }() // as the front ends do
-		_, _ = queue.Submit(t.Context(), &metadata.TermStart{Term: 1, Params: params})
-	}()
-	fmt.Println("went on")
+	defer func() { _ = recover() }() // as the front ends do
+	_, _ = queue.Submit(t.Context(), &metadata.TermStart{Term: 1, Params: params})
+}
+
+// submitWhatDoesNotApply has two objects put into the same memory.
+func submitWhatDoesNotApply(t *testing.T) {
+	l := startLone(t, journal.NoLog{})
+	if err := l.mount(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	at := []metadata.Placement{{Segment: 1, Range: segment.Range{Length: 100}}}
+	_, _ = l.queue.Submit(t.Context(),
+		&metadata.PutStart{Tenant: metadata.DefaultTenant, Key: "a", ID: metadata.NewObjectID(1, 1), Size: 100, Placements: at},
+		&metadata.PutStart{Tenant: metadata.DefaultTenant, Key: "b", ID: metadata.NewObjectID(1, 2), Size: 100, Placements: at},
+	)
 }

@@ -109,12 +109,3 @@ func TestRightEndsBeforeChangesAreTakenBack(t *testing.T) {
 		})
 	}
 }
-
-// A commit that does not fit the state of the primary itself ends its right before a
-// caller has an answer.
-func TestRightEndsWithACommitThatCannotBeApplied(t *testing.T) {
-	w, right := writerWithRight(new(scriptedLog))
-	if err := w.Commit(t.Context(), &metadata.TermStart{Term: 2, Params: params}); err == nil || right.Valid() {
-		t.Errorf("a commit that starts another term: %v, and the right is valid: %v", err, right.Valid())
-	}
-}

@@ -210,8 +210,9 @@ func (w *Writer) commitFor(ctx context.Context) {
 	}
 }
 
-// crash ends the process after a panic in a commit, as one on the writer's goroutine does.
-// Front ends recover from panics of their calls; but here the state may be changed by half.
+// crash ends the process after a commit that the state may have by half: after a panic, as
+// one on the writer's goroutine does, though front ends recover from panics of their calls.
+// A node that starts again loads a whole state.
 func crash(failure any) {
 	stack := debug.Stack()
 	go func() { panic(fmt.Sprintf("a commit failed: %v\n%s", failure, stack)) }()
@@ -257,9 +258,7 @@ func (w *Writer) commit(ctx context.Context, sealed []*submission) (err error) {
 	}
 	written := w.Elapsed()
 	w.sent(started, written, c.Head)
-	if err := w.apply(sealed, c, changes); err != nil {
-		return err
-	}
+	w.apply(sealed, c, changes)
 	if w.Observer != nil {
 		w.Observer.Committed(ctx, len(changes), c.bytes(), written-started, w.Elapsed()-written)
 	}
@@ -299,15 +298,14 @@ func (w *Writer) stopRight() {
 }
 
 // apply applies a commit and gives its callers their answers.
-func (w *Writer) apply(sealed []*submission, c *Sealed, changes []metadata.Change) error {
+func (w *Writer) apply(sealed []*submission, c *Sealed, changes []metadata.Change) {
 	answers := make([]error, len(changes))
 	position, err := w.Store.Apply(&metadata.Commit{Seq: c.Head.Seq, Term: w.Term, Time: c.Head.Time, Changes: changes}, answers)
 	if err != nil {
-		// What the primary itself decided does not fit its own state: a defect.
-		// No caller may get success, and this node must not go on, nor answer reads.
+		// What the primary itself decided does not fit its own state: a defect. The state has
+		// the commit by half. Nobody may read, save or lead with it, and no caller may get success.
 		w.stopRight()
-		tell(sealed, &errs.Error{Kind: errs.Unresolved, Op: "journal.apply", Err: err})
-		return fmt.Errorf("applying commit %d: %w", c.Head.Seq, err)
+		crash(fmt.Errorf("applying commit %d: %w", c.Head.Seq, err))
 	}
 	w.last, w.time = position, c.Head.Time
 	w.Queue.applied.send()
@@ -315,7 +313,6 @@ func (w *Writer) apply(sealed []*submission, c *Sealed, changes []metadata.Chang
 		s.answers, answers = answers[:len(s.changes):len(s.changes)], answers[len(s.changes):]
 		close(s.done)
 	}
-	return nil
 }
 
 // build makes a commit of submissions.

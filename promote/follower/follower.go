@@ -210,7 +210,9 @@ func (f *Follower) Commit(c *metadata.Commit, at journal.Cursor) error {
 			"at sequence %d this node has digest %v, the primary %v", at.Head.Checked, own, at.Head.Digest)}
 	}
 	if _, err := store.Apply(c, nil); err != nil {
-		return &journal.BrokenError{Reason: journal.ReasonCorrupt, Err: err}
+		b := &journal.BrokenError{Reason: journal.ReasonCorrupt, Err: err}
+		f.lose(b) // at once: the state has the commit by half, nobody may save it or lead with it
+		return b
 	}
 	f.Counters.Applied.Add(renewals(c))
 	f.mu.Lock()

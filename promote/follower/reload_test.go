@@ -202,6 +202,20 @@ func TestFullSyncReadsARecordOnce(t *testing.T) {
 	waitFor(t, "the comparison with the new one", f, func(follower.Status) bool { return decoded.Load() >= records+2 }) // the watch read it too
 }
 
+// A commit that does not apply leaves the state with a half of it: from then on nobody may
+// save that state or lead with it.
+func TestCommitThatDoesNotApplyCostsTheState(t *testing.T) {
+	f := follower.New(follower.Config{
+		Clock: clock.Boot(), Counters: new(leasesync.Counters), Log: zerolog.New(zerolog.NewTestWriter(t)),
+	}, metadata.New(metadata.Options{}), journal.Cursor{})
+	err := f.Commit(&metadata.Commit{
+		Seq: 1, Term: 1, Time: 1, Changes: []metadata.Change{&metadata.UseRules{Version: metadata.NewestRules + 1}},
+	}, journal.Cursor{Head: journal.Head{Seq: 1, Term: 1}})
+	if s := f.Status(); !errors.Is(err, journal.ErrBroken) || s.Complete || s.Why != journal.ReasonCorrupt {
+		t.Errorf("got %v and the status %+v, want a state that is not complete", err, s)
+	}
+}
+
 // A snapshot's position does not say how many bytes the journal had there. That
 // is no lag: a node that has just loaded may take over if the primary dies.
 func TestSnapshotWithoutCommitsBehindItDoesNotLag(t *testing.T) {

@@ -96,6 +96,10 @@ func (f *Follower) WaitApplied(ctx context.Context, seq metadata.Seq) error {
 func (f *Follower) lose(b *journal.BrokenError) {
 	f.mu.Lock()
 	was := f.complete
+	if !was && b.Reason == journal.ReasonLag { // found meanwhile: to make it up would not mend what is wrong already
+		f.mu.Unlock()
+		return
+	}
 	if f.diverged = nil; f.kept != f.at.Head && (f.wasLost || f.mayDiffer(b)) {
 		f.diverged = b // a journal that went back, seen or not, may have gone on without what this node holds
 	}
