@@ -74,3 +74,23 @@ func TestUnitsAreOfSystemd(t *testing.T) {
 		t.Errorf("a misspelled key is not found: %q", found)
 	}
 }
+
+// systemd gives a unit up after five starts within ten seconds unless told otherwise, in spite
+// of Restart=always. A node whose certificates or token come later must start all the same.
+func TestUnitIsStartedWithoutLimit(t *testing.T) {
+	section, at := "", make(map[string]string)
+	for line := range strings.Lines(readFile(t, "systemd/understudy@.service")) {
+		line = strings.TrimSpace(line)
+		if strings.HasPrefix(line, "[") {
+			section = line
+		}
+		if key, value, ok := strings.Cut(line, "="); ok && !strings.HasPrefix(line, "#") {
+			at[section+key] = value
+		}
+	}
+	for key, want := range map[string]string{"[Service]Restart": "always", "[Unit]StartLimitIntervalSec": "0"} {
+		if got := at[key]; got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+}
