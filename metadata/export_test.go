@@ -176,6 +176,14 @@ func (s *Store) MemoryHeld() (bytes int64) {
 	return bytes
 }
 
+// Copying returns for how many objects there is a note of copies to SSDs.
+func (s *Store) Copying() (n int) {
+	for i := range s.shards {
+		n += len(s.shards[i].copying)
+	}
+	return n
+}
+
 // Idle reports whether a commit could be applied at once.
 func (s *Store) Idle() bool {
 	if !s.applyMu.TryLock() {

@@ -453,3 +453,40 @@ func TestNoCopyBeginsDuringAMove(t *testing.T) {
 		}
 	}
 }
+
+// A note that an object was spared for its copy goes with the copy's end: what stands for
+// as long as the object is one that no client has copied.
+func TestSparedObjectsThatAreCopiedTakeNoMemory(t *testing.T) {
+	c := newCluster(t)
+	c.mount(1, "a", 1<<20)
+	c.mountDisk(1, true)
+	for _, key := range []string{"copied", "refused"} {
+		c.put(key)
+		object, _ := c.primary.Inspect(metadata.DefaultTenant, key)
+		var source metadata.OffloadSource
+		for shard := range metadata.ShardCount {
+			for _, s := range c.primary.ShardOffloadSources(nil, shard) {
+				if s.ID == object.ID {
+					source = s
+				}
+			}
+		}
+		if !c.primary.SpareForCopy(source.Ref, c.now+1000) {
+			t.Fatalf("%s is not spared", key)
+		}
+		k, _, ok := c.primary.BeginCopy(source, c.now+1000)
+		if !ok {
+			t.Fatalf("%s cannot be copied", key)
+		}
+		if key == "copied" {
+			c.must([]error{c.copyTo(1, key)})
+		}
+		c.primary.EndCopy(client(1), k, source.ID)
+		if c.primary.SpareForCopy(source.Ref, c.now+1000) {
+			t.Errorf("%s is spared a second time", key)
+		}
+	}
+	if n := c.primary.Copying(); n != 1 {
+		t.Errorf("%d objects have a note, want that which is not copied", n)
+	}
+}

@@ -46,6 +46,19 @@ func (o object) offloadSources(dst []OffloadSource) []OffloadSource {
 	return dst
 }
 
+// onSSD reports whether the object, or none, has a replica on an SSD.
+func (o object) onSSD() bool {
+	if o.none() {
+		return false
+	}
+	for i := range o.replicaCount() {
+		if r := o.replicaAt(i); r.kind == LocalDisk && r.exists() {
+			return true
+		}
+	}
+	return false
+}
+
 // copiedBy reports whether the object has a replica on a client's SSD.
 func (o object) copiedBy(client segment.ClientID) bool {
 	for i := range o.replicaCount() {
@@ -85,12 +98,7 @@ func (s *Store) SpareForCopy(ref Ref, until Time) bool {
 	if o.none() || o.victim() {
 		return false
 	}
-	for i := range o.replicaCount() {
-		if r := o.replicaAt(i); r.kind == LocalDisk && r.exists() {
-			return false
-		}
-	}
-	if _, before := sh.copying[o.id]; before {
+	if _, before := sh.copying[o.id]; before || o.onSSD() {
 		return false
 	}
 	sh.copies(o.id, copying{until: until, waited: true})
@@ -108,7 +116,7 @@ func (sh *shard) copies(id ObjectID, c copying) {
 type copying struct {
 	until   Time
 	clients []copier
-	waited  bool // by SpareForCopy; then this stays for as long as the object
+	waited  bool // by SpareForCopy; then this stays until the object is on an SSD, or gone
 }
 
 // copied reports whether a client may be at work on a copy of an object. One that only
@@ -136,7 +144,7 @@ func (s *Store) EndCopy(client segment.ClientID, key ObjectKey, id ObjectID) {
 	}
 	switch {
 	case len(c.clients) > 0:
-	case c.waited:
+	case c.waited && !sh.withID(id).onSSD():
 		sh.copying[id] = copying{waited: true}
 	default:
 		delete(sh.copying, id)
