@@ -103,15 +103,12 @@ func (q *Queue) admit(ctx context.Context, bytes int, refusal func() error) (*Ti
 	}
 	t := &Ticket{queue: q}
 	if !q.room.takeNow(&t.place, bytes) {
-		err := error(nowait.Err)
-		if !now {
-			err = q.room.take(ctx, &t.place, bytes)
-		}
-		if err != nil {
+		if now {
 			q.tickets.Release(1)
-			if now {
-				return nil, err
-			}
+			return nil, nowait.Err
+		}
+		if err := q.room.take(ctx, &t.place, bytes); err != nil {
+			q.tickets.Release(1)
 			return nil, full(err)
 		}
 	}

@@ -52,7 +52,7 @@ func (ns nodes) askPrimary(ctx context.Context, op, method, path string, body []
 	case !known || status == http.StatusConflict && bare: // the advice on that kind would be about nodes
 		return fmt.Errorf("%s (%d): %s", failure.Message, failure.Number, conflict)
 	case status == http.StatusConflict:
-		return fmt.Errorf("%v (%d): %s", kind, failure.Number, failure.Message)
+		return fmt.Errorf("%s (%d): %s", kind.String(), failure.Number, failure.Message)
 	case bare:
 		return errs.New(kind, op, "")
 	}

@@ -40,7 +40,9 @@ func FuzzAnswers(f *testing.F) {
 		at, once := context.WithCancel(context.Background())
 		once()
 		_ = server.Stop(at)
-		<-served
+		if err := <-served; err != nil {
+			f.Errorf("serve: got %v, want no error", err)
+		}
 	})
 	var callers []*caller
 	for _, name := range mooncake.Names() {

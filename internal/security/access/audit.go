@@ -26,7 +26,7 @@ func (f *FewLines) Info() *zerolog.Event {
 		f.leftOut.Add(1)
 		return nil
 	}
-	line := f.log.Info()
+	line := f.log.Info() //nolint:zerologlint // the caller sends it
 	if n := f.leftOut.Swap(0); n > 0 {
 		line.Uint64("left_out", n)
 	}
