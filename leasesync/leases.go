@@ -105,7 +105,7 @@ func (l *Leases) exists(e metadata.Entry, now metadata.Time) bool {
 	if !e.Readable() {
 		return false
 	}
-	if !e.Busy() {
+	if !e.Busy() && e.Outcome() == nil { // as where a segment is about to go
 		l.renew(e, now)
 	}
 	return true

@@ -104,9 +104,16 @@ func TestReadersWaitForAnUnmount(t *testing.T) {
 	c.put("k")
 	number, _ := c.primary.FindSegment(id)
 	_, end := c.primary.BeginUnmount([]segment.Number{number}, c.now)
+	before, _ := c.primary.Inspect(metadata.DefaultTenant, "k")
 	_, wait, err := leases(c.primary).GetReplicaList(metadata.DefaultTenant, "k", c.now)
 	if wait == nil {
 		t.Fatalf("a reader gets %v while its segment leaves", err)
+	}
+	if !leases(c.primary).Exists(metadata.DefaultTenant, "k", c.now+1000) {
+		t.Error("the object is not there any more before its segment has left")
+	}
+	if after, _ := c.primary.Inspect(metadata.DefaultTenant, "k"); after.LeaseEnds != before.LeaseEnds {
+		t.Errorf("L: ExistKey moves the lease to %d while its segment leaves, want %d as in the event", after.LeaseEnds, before.LeaseEnds)
 	}
 	end()
 	<-wait
