@@ -17,7 +17,7 @@ type bench struct {
 }
 
 func newBench() *bench {
-	l := &Load{clock: clock.Boot(), hosts: hostmem.New("h", 2, 1<<20), holds: make(chan sight, maxHolds)}
+	l := &Load{speaks: new(Config).generation(), clock: clock.Boot(), hosts: hostmem.New("h", 2, 1<<20), holds: make(chan sight, maxHolds)}
 	l.config.MaxCalls = 1 << 20
 	l.began = l.clock()
 	b := &bench{worker: &worker{reader: newReader(l, 0), block: make([]byte, objectSize)}}
