@@ -19,6 +19,7 @@ import (
 type adminService struct {
 	pb.UnimplementedAdminServiceServer
 	front
+	open       *openConns
 	waiting    *hostPlaces // of calls that wait for a sequence
 	streaming  *hostPlaces // of streams of events
 	uploading  *hostPlaces // of state files that are sent to this node

@@ -51,7 +51,7 @@ func (s *adminService) Refound(stream grpc.ClientStreamingServer[pb.RefoundReque
 			return err
 		}
 		defer giveBack()
-		file = &Upload{Reader: &receiveReader{stream: stream}, Bytes: first.GetFileBytes(), Head: first.GetFileHead()}
+		file = &Upload{Reader: &receiveReader{stream: stream, open: s.open}, Bytes: first.GetFileBytes(), Head: first.GetFileHead()}
 	}
 	term, seq, err := s.Node.Refound(stream.Context(), first.GetGiveUp(), file)
 	if err != nil {
@@ -63,6 +63,7 @@ func (s *adminService) Refound(stream grpc.ClientStreamingServer[pb.RefoundReque
 // A receiveReader reads the file that a caller sends.
 type receiveReader struct {
 	stream grpc.ClientStreamingServer[pb.RefoundRequest, pb.RefoundResponse]
+	open   *openConns
 	rest   []byte
 }
 
@@ -73,6 +74,7 @@ func (r *receiveReader) Read(b []byte) (int, error) {
 			return 0, err
 		}
 		r.rest = next.GetData()
+		r.open.handled(r.stream.Context(), len(r.rest))
 	}
 	n := copy(b, r.rest)
 	r.rest = r.rest[n:]

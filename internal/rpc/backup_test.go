@@ -176,3 +176,29 @@ func TestAuditOfStreams(t *testing.T) {
 	}
 	said("an order was given")
 }
+
+// A state file may be larger than what the requests of a host may have that are not finished:
+// what the node has read of it counts no more.
+func TestRefoundFromALargeFile(t *testing.T) {
+	n := newNode(t, func(c *rpc.Config) { c.Limits.Bytes = 16 << 20 })
+	stream, err := n.ops.Refound(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Send(&pb.RefoundRequest{GiveUp: []string{"node-2"}, FromFile: true}); err != nil {
+		t.Fatal(err)
+	}
+	chunk := bytes.Repeat([]byte("x"), pb.MaxSnapshotChunkBytes)
+	const size = 24 << 20 // of which a host may have 8 MiB
+	for range size / len(chunk) {
+		if err := stream.Send(&pb.RefoundRequest{Data: chunk}); err != nil {
+			break // the answer says why
+		}
+	}
+	if _, err := stream.CloseAndRecv(); err != nil {
+		t.Errorf("got %v, want no error", err)
+	}
+	if sent := n.admin.sent.Load(); sent == nil || len(*sent) != size {
+		t.Error("the node did not get the file, or not all of it")
+	}
+}

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"encoding/binary"
 	"net"
 	"sync"
@@ -8,6 +9,7 @@ import (
 
 	"golang.org/x/net/http2"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/peer"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/internal/security/share"
@@ -44,6 +46,7 @@ type counting struct {
 	credentials.TransportCredentials
 	calls, requests *holders
 	refused         func(peer net.Addr)
+	open            *openConns
 }
 
 // ServerHandshake begins a connection.
@@ -52,7 +55,9 @@ func (c counting) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo,
 	if err != nil {
 		return nil, nil, err
 	}
-	return newCountedConn(conn, c), info, nil
+	counted := newCountedConn(conn, c)
+	c.open.of.Store(conn.RemoteAddr().String(), counted)
+	return counted, info, nil
 }
 
 // Clone returns a copy.
@@ -65,6 +70,7 @@ func (c counting) Clone() credentials.TransportCredentials {
 type countedConn struct {
 	net.Conn
 	refused func(peer net.Addr)
+	among   *openConns
 	peer    string
 	in      frames // read by one goroutine, as gRPC does
 	out     frames // written by one
@@ -100,7 +106,7 @@ type account struct {
 
 func newCountedConn(conn net.Conn, c counting) *countedConn {
 	return &countedConn{
-		Conn: conn, refused: c.refused, peer: share.Host(conn.RemoteAddr()), in: frames{skip: len(http2.ClientPreface)},
+		Conn: conn, refused: c.refused, among: c.open, peer: share.Host(conn.RemoteAddr()), in: frames{skip: len(http2.ClientPreface)},
 		open: make(map[uint32]call), calls: account{budget: c.calls}, requests: account{budget: c.requests},
 	}
 }
@@ -124,6 +130,37 @@ func (c *countedConn) Read(b []byte) (int, error) {
 		}
 		larger.cut()
 	}
+}
+
+// openConns are the connections that are open, by the address of their peer.
+type openConns struct{ of sync.Map }
+
+// handled notes that a call which gets many messages has read so many bytes of them, and keeps
+// none. They count no more: else nothing could be sent that is larger than a host's share.
+func (o *openConns) handled(ctx context.Context, bytes int) {
+	if p, ok := peer.FromContext(ctx); ok {
+		if c, ok := o.of.Load(p.Addr.String()); ok {
+			c.(*countedConn).handled(int64(bytes))
+		}
+	}
+}
+
+// handled takes from the call of which most has arrived: one call of a host gets many messages.
+func (c *countedConn) handled(bytes int64) {
+	c.mu.Lock()
+	most, from := bytes, uint32(0)
+	for stream, of := range c.open {
+		if of.request >= most {
+			most, from = of.request, stream
+		}
+	}
+	if of, there := c.open[from]; there { // else it was given up, and counts no more
+		of.request -= bytes
+		c.open[from] = of
+		c.drop(call{request: bytes})
+	}
+	c.mu.Unlock()
+	c.settle()
 }
 
 // sizeIn returns the size of what the connection has of a budget, with what it lacks.
@@ -167,6 +204,7 @@ func (c *countedConn) Close() error {
 
 // end counts nothing from now on.
 func (c *countedConn) end() {
+	c.among.of.CompareAndDelete(c.RemoteAddr().String(), c)
 	c.mu.Lock()
 	c.closed = true
 	c.mu.Unlock()

@@ -64,7 +64,7 @@ func FuzzFrames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in, sizes, out []byte) {
 		count := func(sizes []byte) string {
 			budget := share.NewBudget(share.NewRule("bytes", "", 1<<20, 0.5, 1<<10))
-			c := newCountedConn(&replayed{left: in, sizes: sizes}, counting{calls: newHolders(budget), requests: newHolders(budget), refused: func(net.Addr) {}})
+			c := newCountedConn(&replayed{left: in, sizes: sizes}, counting{calls: newHolders(budget), requests: newHolders(budget), refused: func(net.Addr) {}, open: new(openConns)})
 			buf, err := make([]byte, 1<<10), error(nil)
 			for err == nil {
 				_, err = c.Read(buf)

@@ -222,8 +222,9 @@ func NewServer(c Config) *Server {
 		c.Credentials = insecure.NewCredentials()
 	}
 	s.unary = []grpc.UnaryServerInterceptor{s.finishUnary, s.authorizeUnary, recovery.UnaryServerInterceptor(), s.admitUnary}
+	open := new(openConns)
 	options := []grpc.ServerOption{
-		grpc.Creds(counting{c.Credentials, newHolders(s.open), newHolders(s.arriving), s.logUnfinished}),
+		grpc.Creds(counting{c.Credentials, newHolders(s.open), newHolders(s.arriving), s.logUnfinished, open}),
 		grpc.ForceServerCodecV2(newCodec()),
 		grpc.ConnectionTimeout(handshakeTimeout),
 		grpc.MaxRecvMsgSize(c.Limits.MessageBytes),
@@ -245,7 +246,7 @@ func NewServer(c Config) *Server {
 	f := front{Config: &s.Config}
 	pb.RegisterObjectServiceServer(s.grpc, &objectService{front: f, following: newHostPlaces("subscribers to KV events are there", maxSubscribers), batches: newBatches(), waiting: share.NewBudget(bytes), unread: s.unread})
 	pb.RegisterClientServiceServer(s.grpc, &clientService{front: f, unread: s.unread})
-	s.admin = &adminService{front: f, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), uploading: newHostPlaces("state files are being sent to this node", maxUploads), dumping: newHostPlaces("dumps of ranges are being sent", maxDumps), copying: newHostPlaces("backups are being sent", maxBackups), refounding: newHostPlaces("orders to found the journal anew are under way", maxRefounds)}
+	s.admin = &adminService{front: f, open: open, waiting: newHostPlaces("digests are owed", maxDigests), streaming: newHostPlaces("streams of events are open", maxEvents), uploading: newHostPlaces("state files are being sent to this node", maxUploads), dumping: newHostPlaces("dumps of ranges are being sent", maxDumps), copying: newHostPlaces("backups are being sent", maxBackups), refounding: newHostPlaces("orders to found the journal anew are under way", maxRefounds)}
 	pb.RegisterAdminServiceServer(s.grpc, s.admin)
 	pb.RegisterSnapshotServiceServer(s.grpc, &snapshotService{front: f, sending: newHostPlaces("snapshots are being sent", int64(c.Limits.Snapshots)), kept: share.NewBudget(share.Rule{Total: int64(c.Limits.Snapshots), Peer: 1, Few: 1})})
 	healthpb.RegisterHealthServer(s.grpc, &health{gate: c.Gate})
