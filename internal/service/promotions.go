@@ -155,8 +155,8 @@ func (p *promotions) take(client segment.ClientID, now, until metadata.Time) (ta
 	return tasks
 }
 
-// expire forgets tasks whose time is over, so that they take no room in the queue: those
-// that a client got and did not end, and those that no client has asked for. Needs mu.
+// expire forgets tasks that have run out: those that a client got and did not end, and
+// those that no client has asked for. They would take up the queue for good. Needs mu.
 func (p *promotions) expire(now metadata.Time) {
 	p.expired = now
 	for to, g := range p.given {
