@@ -21,10 +21,10 @@ const callTimeout = 30 * time.Second
 
 // Client returns a new connection to the cluster, closed at the end of the
 // test t. It reconnects quickly, so that a test need not wait for gRPC's
-// backoff of a second and more after a member has come back.
-func (c *Cluster) Client(t testing.TB) *clientv3.Client {
+// backoff of a second and more after a member has come back. Options may give it faults.
+func (c *Cluster) Client(t testing.TB, options ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
-	return c.dial(t, c.Endpoints())
+	return c.dial(t, c.Endpoints(), options...)
 }
 
 // ClientOf is Client for one member alone.
@@ -33,15 +33,15 @@ func (c *Cluster) ClientOf(t testing.TB, i int) *clientv3.Client {
 	return c.dial(t, []string{c.Endpoint(i)})
 }
 
-func (c *Cluster) dial(t testing.TB, endpoints []string) *clientv3.Client {
+func (c *Cluster) dial(t testing.TB, endpoints []string, options ...grpc.DialOption) *clientv3.Client {
 	t.Helper()
 	client, err := clientv3.New(clientv3.Config{
 		Endpoints: endpoints,
 		Logger:    zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+		DialOptions: append([]grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond},
 			MinConnectTimeout: time.Second,
-		})},
+		})}, options...),
 	})
 	if err != nil {
 		t.Fatalf("etcdtest: connect to %v: %v", endpoints, err)

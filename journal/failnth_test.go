@@ -6,7 +6,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/understudy-store/understudy/deleteevents"
 	"github.com/understudy-store/understudy/errs"
@@ -59,11 +58,7 @@ type step struct {
 }
 
 func commitWithFault(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run) {
-	client, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
+	client := etcd.Client(t, run.DialOptions()...)
 	s := newStandby()
 	reading := follow(t, etcd.Client(t), now(t, etcd.Client(t)), s)
 	p := newPrimary(t, client, 1<<20)

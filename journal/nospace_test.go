@@ -12,7 +12,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
@@ -142,18 +141,14 @@ func TestResigningWhenEtcdFills(t *testing.T) {
 		t.Run(fmt.Sprintf("applied %v", applied), func(t *testing.T) {
 			etcd := etcdtest.Start(t, etcdtest.WithQuota(16<<20))
 			run := &faultinject.Run{Kind: faultinject.NoSpace, I: 1, Row: 1}
-			client, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = client.Close() })
+			client := etcd.Client(t, run.DialOptions()...)
 			p := newPrimary(t, client, 1<<20)
 			if applied {
 				run.Arm()
 			} else {
 				etcd.FillQuota(t)
 			}
-			err = p.log.Resign(t.Context(), p.writer.Next())
+			err := p.log.Resign(t.Context(), p.writer.Next())
 			leader, failed := client.Get(t.Context(), p.layout.Leader())
 			if failed != nil {
 				t.Fatal(failed)

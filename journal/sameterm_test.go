@@ -7,7 +7,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/etcdtest/faultinject"
@@ -57,12 +56,7 @@ func (e *electee) begin(ctx context.Context, empty bool) error {
 func txnClient(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run) *clientv3.Client {
 	t.Helper()
 	run.Skip = func(method string, _ int) bool { return method != "/etcdserverpb.KV/Txn" }
-	client, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	return client
+	return etcd.Client(t, run.DialOptions()...)
 }
 
 // Two nodes are elected for one term, as the first committed nothing in it. The

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/understudy-store/understudy/etcdtest"
 	"github.com/understudy-store/understudy/etcdtest/faultinject"
@@ -58,7 +57,7 @@ func promoteWithFault(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run
 	old := newPredecessor(t, etcd, fmt.Sprintf("run%d", run.I))
 	w := newCluster(t, etcd)
 	b := w.start("b", old.follow, func(c *promote.Config) {
-		c.Client, c.Sessions = faultyClient(t, etcd, run), faultyClient(t, etcd, run)
+		c.Client, c.Sessions = etcd.Client(t, run.DialOptions()...), etcd.Client(t, run.DialOptions()...)
 	})
 	w.promotable(b)
 	old.put(t, "last")
@@ -106,7 +105,7 @@ func TestRoleBetweenElections(t *testing.T) {
 	run := &faultinject.Run{Kind: faultinject.QuestionLost, I: 1, Row: 1 << 30}
 	run.Skip = func(method string, _ int) bool { return method != "/etcdserverpb.Lease/LeaseGrant" }
 	w := newCluster(t, etcd)
-	b := w.start("b", old.follow, func(c *promote.Config) { c.Sessions = faultyClient(t, etcd, run) })
+	b := w.start("b", old.follow, func(c *promote.Config) { c.Sessions = etcd.Client(t, run.DialOptions()...) })
 	w.promotable(b)
 	waitFor(t, "a session in advance", func() bool { return len(spares(t, old.client)) > 0 })
 	run.Arm()
@@ -159,16 +158,6 @@ func TestElectionWithoutTheSpareSession(t *testing.T) {
 	revokeSpares(t, old.client)
 	old.leave(t)
 	waitFor(t, "a promoted standby", b.serves) // by the same campaign: the next one would be 6 s later
-}
-
-func faultyClient(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run) *clientv3.Client {
-	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
-	return client
 }
 
 // A predecessor is a primary of term 1 that leaves without a word.

@@ -138,11 +138,7 @@ func doubtful(t *testing.T, handoverTimeout time.Duration) (etcd *etcdtest.Clust
 		OnFault: func() { once.Do(func() { close(lost) }); <-full },
 		Skip:    func(method string, _ int) bool { return !strings.HasSuffix(method, "/Txn") },
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
+	client = etcd.Client(t, run.DialOptions()...)
 	a = w.start("a", func(c *promote.Config) {
 		c.Client, c.HandoverTimeout, c.Compact = client, handoverTimeout, false
 		c.FailoverAfter = 5 * time.Second // filling the rest takes a while, and b is not to depose a meanwhile

@@ -207,7 +207,7 @@ func TestOrdersWithoutAnAnswer(t *testing.T) {
 	}
 	a := w.start("a")
 	w.serving(a).mount()
-	b := w.start("b", func(c *promote.Config) { c.Client = faultyClient(t, etcd, run) })
+	b := w.start("b", func(c *promote.Config) { c.Client = etcd.Client(t, run.DialOptions()...) })
 	w.promotable(b)
 	w.listedComplete("a", "b")
 	c := w.start("c")

@@ -454,7 +454,7 @@ func TestTheLastSaveDoesNotWaitForEtcd(t *testing.T) {
 		Skip:    func(method string, _ int) bool { return !strings.HasSuffix(method, "Maintenance/Status") },
 	}
 	w := newCluster(t, etcd)
-	a := w.start("a", owner, stateIn(dir, time.Hour), func(c *promote.Config) { c.Client = faultyClient(t, etcd, run) })
+	a := w.start("a", owner, stateIn(dir, time.Hour), func(c *promote.Config) { c.Client = etcd.Client(t, run.DialOptions()...) })
 	w.serving(a).mount()
 	run.Arm()
 	<-hung

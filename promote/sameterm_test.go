@@ -44,7 +44,7 @@ func heir(t *testing.T, etcd *etcdtest.Cluster, old *predecessor, run *faultinje
 	t.Helper()
 	run.Skip = func(method string, _ int) bool { return method != "/etcdserverpb.KV/Txn" }
 	w := newCluster(t, etcd)
-	b := w.start("b", old.follow, func(c *promote.Config) { c.Client = faultyClient(t, etcd, run) })
+	b := w.start("b", old.follow, func(c *promote.Config) { c.Client = etcd.Client(t, run.DialOptions()...) })
 	w.promotable(b)
 	return w, b
 }

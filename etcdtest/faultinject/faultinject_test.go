@@ -9,7 +9,6 @@ import (
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -18,16 +17,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-func client(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run) *clientv3.Client {
-	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
-}
 
 // Every operation fails once, in order; what is lost on the way there is not
 // done, what is lost on the way back is.
@@ -44,7 +33,7 @@ func TestEachOperationFailsOnce(t *testing.T) {
 			if _, err := direct.Put(t.Context(), "k", "before"); err != nil {
 				t.Fatal(err)
 			}
-			c := client(t, etcd, run)
+			c := etcd.Client(t, run.DialOptions()...)
 			run.Arm()
 			_, putErr := c.Put(t.Context(), "k", "after")
 			_, getErr := c.Get(t.Context(), "k")

@@ -13,7 +13,6 @@ import (
 	"github.com/rs/zerolog"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 
@@ -81,11 +80,7 @@ func (p *primary) loadWithFault(t *testing.T, run *faultinject.Run, old bool) {
 			t.Fatal(err)
 		}
 	}
-	client, err := clientv3.New(clientv3.Config{Endpoints: p.etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = client.Close() })
+	client := p.etcd.Client(t, run.DialOptions()...)
 	f := follower.New(follower.Config{
 		Clock:    clock.Boot(),
 		Reader:   &journal.Reader{Client: client, Layout: p.layout, Codec: codec},

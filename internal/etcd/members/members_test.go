@@ -9,7 +9,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
-	"go.uber.org/zap"
 
 	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/etcdtest"
@@ -93,7 +92,7 @@ func TestReplace(t *testing.T) {
 func TestChangesWithoutAnAnswer(t *testing.T) {
 	etcd := etcdtest.Start(t)
 	run := &faultinject.Run{Kind: faultinject.AnswerLost, I: 1, Row: 100, Skip: func(method string, _ int) bool { return strings.HasSuffix(method, "/MemberList") }}
-	client, ctx := faulty(t, etcd, run), t.Context()
+	client, ctx := etcd.Client(t, run.DialOptions()...), t.Context()
 	cluster := members.Cluster{Client: client, Replaced: "/replaced/"}
 	list, err := members.List(ctx, client)
 	if err != nil {
@@ -147,7 +146,7 @@ func TestLostChanges(t *testing.T) {
 			}
 			call = remove
 		}
-		c := faulty(t, etcd, run)
+		c := etcd.Client(t, run.DialOptions()...)
 		run.Arm()
 		err := call(c, at)
 		run.Disarm()
@@ -170,17 +169,6 @@ func TestLostChanges(t *testing.T) {
 			}
 		}
 	}
-}
-
-// faulty is a client whose operations fail.
-func faulty(t *testing.T, etcd *etcdtest.Cluster, run *faultinject.Run) *clientv3.Client {
-	t.Helper()
-	c, err := clientv3.New(clientv3.Config{Endpoints: etcd.Endpoints(), Logger: zap.NewNop(), DialOptions: run.DialOptions()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = c.Close() })
-	return c
 }
 
 func TestSpare(t *testing.T) {
