@@ -94,25 +94,38 @@ func (q *Queue) admit(ctx context.Context, bytes int, refusal func() error) (*Ti
 	if err := refusal(); err != nil {
 		return nil, err
 	}
-	now := nowait.Asked(ctx)
-	if now && !q.empty() { // it would wait for the commits of what others have queued before it
-		return nil, nowait.Err
+	if nowait.Asked(ctx) {
+		return q.admitNow(bytes)
 	}
 	if err := q.tickets.Acquire(ctx, 1); err != nil {
 		return nil, full(err)
 	}
 	t := &Ticket{queue: q}
 	if !q.room.takeNow(&t.place, bytes) {
-		if now {
-			q.tickets.Release(1)
-			return nil, nowait.Err
-		}
 		if err := q.room.take(ctx, &t.place, bytes); err != nil {
 			q.tickets.Release(1)
 			return nil, full(err)
 		}
 	}
 	if err := refusal(); err != nil { // while this caller waited for room
+		t.Release()
+		return nil, err
+	}
+	return t, nil
+}
+
+// admitNow is admit for a call that must not wait: neither for room, nor for the commits
+// of what others have queued before it, nor for who waits until the queue is idle.
+func (q *Queue) admitNow(bytes int) (*Ticket, error) {
+	if !q.empty() || !q.tickets.TryAcquire(1) {
+		return nil, nowait.Err
+	}
+	t := &Ticket{queue: q}
+	if !q.room.takeNow(&t.place, bytes) {
+		q.tickets.Release(1)
+		return nil, nowait.Err
+	}
+	if err := q.refusal(); err != nil {
 		t.Release()
 		return nil, err
 	}

@@ -2,12 +2,14 @@ package journal_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/internal/nowait"
 	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
@@ -91,4 +93,24 @@ func TestAdmissionAllocatesLittle(t *testing.T) {
 	}); got > 1 {
 		t.Errorf("%v allocations, want one", got)
 	}
+}
+
+// A call that must not wait does not wait for those who wait until the queue is idle, either.
+func TestNoWaitBehindWhoWaitsForAnIdleQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := journal.NewQueue(metadata.New(metadata.Options{}), 1<<20)
+		held, err := q.Admit(t.Context(), 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = q.Idle(t.Context()) }()
+		synctest.Wait()
+		begun := time.Now()
+		ctx, cancel := context.WithTimeout(nowait.Context(t.Context()), time.Minute)
+		defer cancel()
+		if _, err := q.Admit(ctx, 1); !errors.Is(err, nowait.Err) || time.Since(begun) > 0 {
+			t.Errorf("got %v after %v, want %v at once", err, time.Since(begun), nowait.Err)
+		}
+		held.Release()
+	})
 }
