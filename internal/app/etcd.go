@@ -22,6 +22,9 @@ import (
 // for wrong. A node with a state has been there: it logs so often that it waits on.
 const etcdWait = 10 * time.Second
 
+// etcdPause lies between two tries: one that asks for a user's token may fail at once.
+const etcdPause = time.Second
+
 // An etcdConn is a node's connection to etcd, nil without HA.
 type etcdConn struct {
 	server   *etcdserver.Server // embedded, or nil
@@ -49,12 +52,13 @@ func (a *App) openEtcd(ctx context.Context) (*etcdConn, error) {
 		e.members = e.server.Endpoints()
 	}
 	err := e.connect(ctx, a)
-	if a.awaitsEtcd() && away(err) {
+	if a.waiting != nil && e.server == nil && away(err) {
 		defer a.waiting.answer(a)()
 		for begun := clock.Boot()(); away(err) && ctx.Err() == nil; err = e.connect(ctx, a) {
 			a.waiting.say("this node waits for etcd: " + err.Error())
 			a.log.Warn().Err(err).Dur("waited", clock.Boot()()-begun).Msg("this node waits for etcd, as it holds a state")
 			e.disconnect()
+			_ = clock.Sleep(ctx, etcdPause)
 		}
 	}
 	if err != nil {
