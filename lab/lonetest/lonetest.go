@@ -28,6 +28,7 @@ type Primary struct {
 	Queue    *journal.Queue
 	Leases   *leasesync.Leases // without their loop
 	now      atomic.Int64
+	changes  atomic.Int64
 	t        testing.TB
 }
 
@@ -82,9 +83,13 @@ func (p *Primary) Append(_ context.Context, c *journal.Sealed) error {
 	if digest, ok := p.Follower.DigestAt(c.Head.Checked); ok && digest != c.Head.Digest {
 		p.t.Errorf("at %d the follower's digest is %v, the primary's %v", c.Head.Checked, digest, c.Head.Digest)
 	}
+	p.changes.Add(int64(len(commit.Changes)))
 	_, err := p.Follower.Apply(commit, nil)
 	return err
 }
+
+// Changes returns how many changes were ever appended; heartbeats have none.
+func (p *Primary) Changes() int64 { return p.changes.Load() }
 
 // Leases returns the leases of a store, without their loop.
 func Leases(store *metadata.Store) *leasesync.Leases {

@@ -3,6 +3,7 @@ package mooncakeclient
 import (
 	"context"
 	"net"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/uuid"
@@ -16,10 +17,10 @@ import (
 )
 
 // A parrot answers each call with the same bytes.
-type parrot struct{ says *[]byte }
+type parrot struct{ says *atomic.Pointer[[]byte] }
 
 func (p parrot) Call(_ context.Context, _ uint32, _ string, reply []byte) ([]byte, error) {
-	return append(reply, *p.says...), nil
+	return append(reply, *p.says.Load()...), nil
 }
 func (parrot) Quick(uint32) bool { return false }
 func (parrot) Delivered(error)   {}
@@ -28,7 +29,7 @@ func (parrot) Close()            {}
 // FuzzAnswers has a master answer anything to each call of each generation: the client
 // returns what can be understood or an error, and for a batch as much as was asked for.
 func FuzzAnswers(f *testing.F) {
-	says := new([]byte)
+	says := new(atomic.Pointer[[]byte])
 	server := coro.NewServer(&coro.Server{Open: func(*coro.Conn) coro.Handler { return parrot{says} }})
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -77,7 +78,7 @@ func FuzzAnswers(f *testing.F) {
 	}
 	f.Add([]byte(nil))
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		*says = answer
+		says.Store(&answer)
 		for _, c := range callers {
 			for method, m := range requests {
 				resp := m[1].ProtoReflect().New().Interface()
