@@ -79,6 +79,10 @@ type WriterConfig struct {
 	// Direct has callers commit single changes on their own goroutines, one at a time, for
 	// a Log that does not wait: a commit takes less than to wake a goroutine for it.
 	Direct bool
+	// Filler is a change that changes nothing. A heartbeat at which memory leaves quarantine
+	// carries it, so that there is a record of it: a node that reads the records alone, where
+	// etcd has no history any more, frees the same ranges at the same commits. May be nil.
+	Filler metadata.Change
 }
 
 // A Writer is the one goroutine that commits the queue, applies what is
@@ -88,7 +92,7 @@ type Writer struct {
 	turn  sync.Mutex        // held by who commits; guards all below but newest
 	ended error             // why it commits no more
 	last  metadata.Position // of the store
-	time  metadata.Time     // of the last commit
+	time  metadata.Time     // of the last commit, or of the one under way
 
 	newest atomic.Pointer[chan struct{}] // closed at the end of the newest commit
 }
@@ -235,9 +239,13 @@ func (w *Writer) stepLocked(ctx context.Context, beat bool) (int, error) {
 // Next returns the head that would come behind the last commit, with nothing
 // in it, while Run is not running.
 func (w *Writer) Next() Head {
+	w.tick()
 	c, _ := w.build(nil)
 	return c.Head
 }
+
+// tick brings the time of the next commit up to the clock's; it never goes back.
+func (w *Writer) tick() { w.time = max(w.time, w.Now()) }
 
 // commit writes one commit, applies it and answers the callers. An error ends
 // the writer; a refused commit does not.
@@ -245,6 +253,14 @@ func (w *Writer) commit(ctx context.Context, sealed []*submission) (err error) {
 	ended := make(chan struct{})
 	w.newest.Store(&ended)
 	defer close(ended)
+	w.tick()
+	if len(sealed) == 0 && w.Filler != nil && w.Store.ReleasesAt(w.time) {
+		filler, err := newSubmission(ctx, []metadata.Change{w.Filler})
+		if err != nil {
+			return err
+		}
+		sealed = append(sealed, filler)
+	}
 	c, changes := w.build(sealed)
 	if w.Tracer != nil && len(sealed) > 0 {
 		var end func(error)
@@ -315,9 +331,8 @@ func (w *Writer) apply(sealed []*submission, c *Sealed, changes []metadata.Chang
 	}
 }
 
-// build makes a commit of submissions.
+// build makes a commit of submissions, at the writer's time.
 func (w *Writer) build(sealed []*submission) (*Sealed, []metadata.Change) {
-	w.time = max(w.time, w.Now())
 	window, failover := w.Pace.Windows()
 	c := &Sealed{Head: Head{
 		Term: w.Term, Seq: w.last.Seq + 1, Time: w.time, Hold: w.Hold.Milliseconds(),

@@ -26,6 +26,10 @@ type Batch struct {
 	Renewals []Renewal // grouped by shard; smallest when ordered by id
 }
 
+// NewFiller returns a change that every release of this program knows, and that changes
+// nothing: it renews the lease of an object that cannot be.
+func NewFiller() metadata.Change { return &Batch{Renewals: make([]Renewal, 1)} }
+
 // Pack orders renewals and splits them into batches of at most MaxBatch. The
 // batches share the memory of the renewals.
 func Pack(renewals []Renewal) []metadata.Change {

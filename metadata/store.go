@@ -260,6 +260,13 @@ func (s *Store) Time() Time { return Time(s.lastTime.Load()) }
 // free them: one commit frees a limited number. Until then no put gets them.
 func (s *Store) Releasing() bool { return s.releasing.Load() }
 
+// ReleasesAt reports whether a commit of that time frees ranges.
+func (s *Store) ReleasesAt(t Time) bool {
+	s.applyMu.Lock()
+	defer s.applyMu.Unlock()
+	return s.quarantine.due(t)
+}
+
 // StartAt places an empty store at the end of a journal whose state is lost,
 // so that the next commit is the first entry of a term that starts empty.
 func (s *Store) StartAt(seq Seq, now Time) error {

@@ -159,6 +159,7 @@ func (n *Node) newTerm(c *candidate) *Term {
 	t.writer = journal.NewWriter(journal.WriterConfig{
 		Store: t.Store, Queue: t.Queue, Log: t.log, Term: t.Number, Hold: n.Params.HoldTime(),
 		Now: t.Now, Elapsed: n.Clock, Observer: n.Journal, Tracer: n.Tracer, Pace: t.pace, Right: t.right,
+		Filler: leasesync.NewFiller(),
 	})
 	return t
 }
