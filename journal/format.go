@@ -79,6 +79,13 @@ func (l Layout) Complete() string { return l.Root + "complete/" }
 // CompleteNode is the key of one of these nodes.
 func (l Layout) CompleteNode(id string) string { return l.Complete() + id }
 
+// Forgotten is the prefix of the keys of nodes that an operator gave up, so that no node
+// that remembers one of them lists it again. At most as many as complete nodes.
+func (l Layout) Forgotten() string { return l.Root + "forgotten/" }
+
+// ForgottenNode is the key of one of these nodes.
+func (l Layout) ForgottenNode(id string) string { return l.Forgotten() + id }
+
 // Defragmenting is the key of the node that defragments its member of etcd, where each has
 // one.
 func (l Layout) Defragmenting() string { return l.Root + "defragmenting" }

@@ -11,7 +11,6 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
-	"github.com/understudy-store/understudy/errs"
 	"github.com/understudy-store/understudy/journal"
 	"github.com/understudy-store/understudy/metadata"
 )
@@ -150,11 +149,10 @@ func (n *Node) enlist(ctx context.Context, registered []NodeInfo, list absentees
 	if known >= 0 && list[known].History == self.History && list[known].Term == self.Term {
 		return
 	}
-	op, err := self.put(n.Layout)
+	ops, err := self.list(n.Layout)
 	if err != nil {
 		return
 	}
-	ops := []clientv3.Op{op}
 	if known < 0 && len(list) >= maxComplete {
 		// What an absent node of the same history held further back is held here.
 		behind := slices.IndexFunc(list, func(c CompleteNode) bool {
@@ -173,31 +171,10 @@ func (n *Node) enlist(ctx context.Context, registered []NodeInfo, list absentees
 	}
 }
 
-// relist lists nodes that are remembered as complete and that etcd knows nothing of any
-// more: it went back to before they listed themselves. One may be registered, and load its
-// state yet. They count as away until they are registered, or an operator gives them up.
-// It returns the list with them.
-func (n *Node) relist(ctx context.Context, list absentees, m memory) (absentees, error) {
-	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
-	defer cancel()
-	for id, address := range m.At {
-		isListed := slices.ContainsFunc(list, func(c CompleteNode) bool { return c.ID == id })
-		if isListed || len(list) >= maxComplete {
-			continue
-		}
-		c := CompleteNode{ID: id, RPC: address, History: m.History, Term: m.Term}
-		op, err := c.put(n.Layout)
-		if err != nil {
-			return list, err
-		}
-		isNew := clientv3.Compare(clientv3.CreateRevision(n.Layout.CompleteNode(id)), "=", 0)
-		if _, err := n.Client.Txn(ctx).If(isNew).Then(op).Commit(); err != nil {
-			return list, err
-		}
-		n.Log.Warn().Str("peer", id).Msg("etcd knows nothing of a node that held the whole state: this node lists it as away")
-		list = append(list, c)
-	}
-	return list, nil
+// list has a node list itself, however often it was given up before.
+func (c CompleteNode) list(layout journal.Layout) ([]clientv3.Op, error) {
+	op, err := c.put(layout)
+	return []clientv3.Op{op, clientv3.OpDelete(layout.ForgottenNode(c.ID))}, err
 }
 
 func (c CompleteNode) put(layout journal.Layout) (clientv3.Op, error) {
@@ -226,37 +203,4 @@ func (n *Node) awaitComplete(ctx context.Context, registered []NodeInfo, since t
 		o.Reason += fmt.Sprintf("; it starts empty without them after %v", n.WaitForState)
 	}
 	return o
-}
-
-// Forget strikes a node off the list of complete ones, because an operator knows that
-// it does not come back, or that what it holds is not wanted. Errors: InvalidParams for
-// a node that is not listed, Unavailable while it runs or etcd does not answer, Unresolved
-// without an answer to the order itself.
-func (n *Node) Forget(ctx context.Context, id string) error {
-	const op = "Forget"
-	list, err := n.listComplete(ctx)
-	if err != nil {
-		return errs.Wrap(errs.Unavailable, op, err)
-	}
-	i := slices.IndexFunc(list, func(c CompleteNode) bool { return c.ID == id })
-	if i < 0 {
-		return errs.New(errs.InvalidParams, op, "no node %q is listed as complete; there are: %v", id, list)
-	}
-	if s, err := n.Peers.Standing(ctx, list[i].RPC); id != n.ID && list[i].RPC != "" && err == nil && s.ID == id {
-		return errs.New(errs.Unavailable, op, "node %s runs, at %s: it holds sequence %d of term %d; see that it reaches etcd, or stop it",
-			id, list[i].RPC, s.Position.Seq, s.Position.Term)
-	}
-	attempt, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
-	defer cancel()
-	resp, err := n.Client.Txn(attempt).If(clientv3.Compare(clientv3.CreateRevision(n.Layout.Node(id)), "=", 0)).
-		Then(clientv3.OpDelete(n.Layout.CompleteNode(id)), clientv3.OpDelete(n.Layout.SavedBy(id))).Commit()
-	switch {
-	case err != nil:
-		return errs.Wrap(journal.KindOf(err), op, err)
-	case !resp.Succeeded:
-		return errs.New(errs.Unavailable, op, "node %s is registered: it runs, or has ended within its session TTL", id)
-	}
-	n.Log.Warn().Str("gave_up", list[i].String()).Msg("an operator struck a node off the list of complete ones")
-	n.poke()
-	return nil
 }

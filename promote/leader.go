@@ -135,11 +135,11 @@ func announcement(layout journal.Layout, s *Session, l Leader, complete Complete
 	if err != nil {
 		return nil, err
 	}
-	listed, err := complete.put(layout)
+	ops, err := complete.list(layout)
 	if err != nil {
 		return nil, err
 	}
-	ops := []clientv3.Op{clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease)), listed}
+	ops = append(ops, clientv3.OpPut(layout.Leader(), string(value), clientv3.WithLease(s.lease)))
 	if layout.View != "" {
 		ops = append(ops, clientv3.OpPut(layout.View, l.RPC, clientv3.WithLease(s.lease)))
 	}

@@ -1,0 +1,138 @@
+package promote
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/understudy-store/understudy/errs"
+	"github.com/understudy-store/understudy/journal"
+	"github.com/understudy-store/understudy/metadata"
+)
+
+// A forgottenNode is what etcd keeps under forgotten/ of a node that an operator gave up: a
+// node that was away meanwhile remembers it as complete, and would list it again. The node
+// itself deletes the key when it is complete again.
+type forgottenNode struct {
+	Term metadata.Term `json:"term"` // the last one of which anybody knew
+}
+
+// Forget strikes a node off the list of complete ones, because an operator knows that
+// it does not come back, or that what it holds is not wanted. Errors: InvalidParams for
+// a node that is not listed, Unavailable while it runs or etcd does not answer, Unresolved
+// without an answer to the order itself.
+func (n *Node) Forget(ctx context.Context, id string) error {
+	const op = "Forget"
+	list, err := n.listComplete(ctx)
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, op, err)
+	}
+	i := slices.IndexFunc(list, func(c CompleteNode) bool { return c.ID == id })
+	if i < 0 {
+		return errs.New(errs.InvalidParams, op, "no node %q is listed as complete; there are: %v", id, list)
+	}
+	if s, err := n.Peers.Standing(ctx, list[i].RPC); id != n.ID && list[i].RPC != "" && err == nil && s.ID == id {
+		return errs.New(errs.Unavailable, op, "node %s runs, at %s: it holds sequence %d of term %d; see that it reaches etcd, or stop it",
+			id, list[i].RPC, s.Position.Seq, s.Position.Term)
+	}
+	ops, err := n.strike(ctx, list[i])
+	if err != nil {
+		return errs.Wrap(errs.Unavailable, op, err)
+	}
+	attempt, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := n.Client.Txn(attempt).If(clientv3.Compare(clientv3.CreateRevision(n.Layout.Node(id)), "=", 0)).Then(ops...).Commit()
+	switch {
+	case err != nil:
+		return errs.Wrap(journal.KindOf(err), op, err)
+	case !resp.Succeeded:
+		return errs.New(errs.Unavailable, op, "node %s is registered: it runs, or has ended within its session TTL", id)
+	}
+	n.Log.Warn().Str("gave_up", list[i].String()).Msg("an operator struck a node off the list of complete ones")
+	n.poke()
+	return nil
+}
+
+// strike returns what strikes a node off, and remembers that. At most maxComplete nodes are
+// remembered so: the one that was given up first goes.
+func (n *Node) strike(ctx context.Context, gone CompleteNode) ([]clientv3.Op, error) {
+	view, err := n.reader().Look(ctx)
+	if err != nil {
+		return nil, err
+	}
+	forgotten, err := n.listForgotten(ctx)
+	if err != nil {
+		return nil, err
+	}
+	value, err := json.Marshal(forgottenNode{Term: max(gone.Term, view.Cursor.Head.Term, n.companions.lastTerm())})
+	if err != nil {
+		return nil, err
+	}
+	ops := []clientv3.Op{
+		clientv3.OpDelete(n.Layout.CompleteNode(gone.ID)), clientv3.OpDelete(n.Layout.SavedBy(gone.ID)),
+		clientv3.OpPut(n.Layout.ForgottenNode(gone.ID), string(value)),
+	}
+	if len(forgotten) >= maxComplete {
+		first := slices.MinFunc(forgotten, func(a, b *mvccpb.KeyValue) int { return int(a.ModRevision - b.ModRevision) })
+		if key := string(first.Key); key != n.Layout.ForgottenNode(gone.ID) {
+			ops = append(ops, clientv3.OpDelete(key))
+		}
+	}
+	return ops, nil
+}
+
+func (n *Node) listForgotten(ctx context.Context) ([]*mvccpb.KeyValue, error) {
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	resp, err := n.Client.Get(ctx, n.Layout.Forgotten(), clientv3.WithPrefix(), clientv3.WithLimit(2*maxComplete))
+	if err != nil {
+		return nil, fmt.Errorf("listing the nodes that were given up: %w", err)
+	}
+	return resp.Kvs, nil
+}
+
+// relist lists nodes that are remembered as complete and that etcd knows nothing of any
+// more: it went back to before they listed themselves. One may be registered, and load its
+// state yet. They count as away until they are registered, or an operator gives them up.
+// Those that were given up since are left out. It returns the list with them. The list was
+// read before: whoever is missing there because he was given up stands under forgotten/.
+func (n *Node) relist(ctx context.Context, list absentees, m memory) (absentees, error) {
+	forgotten, err := n.listForgotten(ctx)
+	if err != nil {
+		return list, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, journal.AttemptTimeout)
+	defer cancel()
+	for id, address := range m.At {
+		isListed := slices.ContainsFunc(list, func(c CompleteNode) bool { return c.ID == id })
+		if isListed || len(list) >= maxComplete || n.wasForgotten(forgotten, id, m.Term) {
+			continue
+		}
+		c := CompleteNode{ID: id, RPC: address, History: m.History, Term: m.Term}
+		op, err := c.put(n.Layout)
+		if err != nil {
+			return list, err
+		}
+		isNew := clientv3.Compare(clientv3.CreateRevision(n.Layout.CompleteNode(id)), "=", 0)
+		if _, err := n.Client.Txn(ctx).If(isNew).Then(op).Commit(); err != nil {
+			return list, err
+		}
+		n.Log.Warn().Str("peer", id).Msg("etcd knows nothing of a node that held the whole state: this node lists it as away")
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+// wasForgotten reports whether a node was given up after a term in which it is remembered.
+// What nobody can read was written by somebody else, and says nothing.
+func (n *Node) wasForgotten(forgotten []*mvccpb.KeyValue, id string, in metadata.Term) bool {
+	return slices.ContainsFunc(forgotten, func(kv *mvccpb.KeyValue) bool {
+		var f forgottenNode
+		return strings.TrimPrefix(string(kv.Key), n.Layout.Forgotten()) == id && json.Unmarshal(kv.Value, &f) == nil && in <= f.Term
+	})
+}
