@@ -44,8 +44,8 @@ drills: ## all fault drills in full, more seeds than in CI, then each safeguard 
 	go test ./lab/sim -run Controls -sim.controls=all
 	go test ./lab/mutant -run Controls -mutant.controls=all
 
-race-stories: ## all tests of promote under the race detector, with those that CI runs without it
-	go test -race -parallel 6 -timeout 20m ./promote/...
+race-stories: ## all tests of promote and internal/app under the race detector, with those that CI runs without it
+	go test -race -p 1 -parallel 4 -timeout 30m ./promote/... ./internal/app
 
 soak: ## random faults until stopped (Ctrl-C)
 	go run ./cmd/lab drill soak
