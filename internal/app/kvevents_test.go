@@ -52,8 +52,8 @@ func subscribe(m *member, after *pb.KvPosition) *subscriber {
 	return &subscriber{m.t, stream, after}
 }
 
-// read reads until it has got an event about a key, and where to go on from with it. A
-// resync is shown as RESYNC.
+// read reads until it has got an event about a key, and where to go on from with it: after a
+// resync that is when all keys that there are have come. A resync is shown as RESYNC.
 func (s *subscriber) read(until string) (got []string) {
 	s.t.Helper()
 	for found := until == ""; ; {
@@ -68,7 +68,7 @@ func (s *subscriber) read(until string) (got []string) {
 			got = append(got, strings.TrimPrefix(e.GetType().String(), "KV_EVENT_TYPE_")+" "+e.GetKey())
 			found = found || e.GetKey() == until
 		}
-		if s.after = r.GetThrough(); found && s.after != nil {
+		if s.after = r.GetThrough(); found && s.after.GetSequence() > 0 {
 			return got
 		}
 	}
