@@ -113,7 +113,7 @@ func TestYoungRecordsStay(t *testing.T) {
 // The bound outweighs files and age.
 func TestRecordsBeyondTheBoundGo(t *testing.T) {
 	t.Parallel()
-	tr := newTrimming(t, 20<<10)
+	tr := newTrimming(t, 4<<10)
 	first := tr.puts(1)
 	waitFor(t, "the end of the oldest records", func() bool { tr.puts(1); return tr.oldest() > first })
 	if tr.oldest() == math.MaxInt64 {
