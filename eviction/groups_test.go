@@ -81,6 +81,59 @@ func TestAGroupGoesWhole(t *testing.T) {
 	}
 }
 
+// withLocked runs f while an object's shard is locked, in which none of the others is, and
+// reports whether f ended: it did not look at the object.
+func withLocked(t *testing.T, p *lonetest.Primary, key string, others []string, f func()) bool {
+	t.Helper()
+	locked := p.Store.Lock(metadata.DefaultTenant, key)
+	shard := locked.Ref().Shard
+	locked.Unlock()
+	for _, other := range others {
+		e := p.Store.Lock(metadata.DefaultTenant, other)
+		if e.Ref().Shard == shard {
+			t.Fatalf("%s and %s are in one shard", key, other)
+		}
+		e.Unlock()
+	}
+	locked = p.Store.Lock(metadata.DefaultTenant, key)
+	done := make(chan struct{})
+	go func() { defer close(done); f() }()
+	select {
+	case <-done:
+		locked.Unlock()
+		return true
+	case <-time.After(10 * time.Second):
+		locked.Unlock()
+		<-done
+		return false
+	}
+}
+
+// A candidate that is leased keeps its group, however many members that has: the pass does
+// not look at them.
+func TestALeasedGroupCostsNoLookAtItsMembers(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	for _, key := range []string{"old", "s1", "s2", "young"} {
+		group := ""
+		if key == "old" || key == "young" {
+			group = "g"
+		}
+		p.Put(inGroup(group), key)
+		p.Idle(time.Second)
+	}
+	p.Pass(time.Minute)
+	p.Get("old")
+	if !withLocked(t, p, "young", []string{"old", "s1", "s2"}, func() {
+		if pass := eviction.Select(p.Store, eviction.Bounds{Objects: 1}); pass == nil || pass.Victims != 1 || len(pass.NearMisses) != 1 {
+			t.Errorf("got the pass %+v, want one victim and one near miss", pass)
+		} else {
+			pass.Cutoff.Abort(p.Store)
+		}
+	}) {
+		t.Error("the pass waited for a member that is no candidate")
+	}
+}
+
 // What is beyond the bound of a group is in another one, so that no pass takes longer
 // the more objects are put in a group.
 func TestALargeGroupIsDivided(t *testing.T) {

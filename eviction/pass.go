@@ -86,7 +86,7 @@ func Select(store *metadata.Store, b Bounds) (pass *Pass) {
 // being copied, or if its group is set apart.
 func (p *Pass) add(c candidate, now metadata.Time) {
 	bytes, keptUntil := uint64(0), c.keptUntil
-	if !c.apart {
+	if !c.apart && keptUntil <= p.Cutoff.Deadline { // else its group stays, however many members that has
 		bytes, keptUntil = p.Cutoff.victims.Claim(c.Candidate, p.Cutoff.Deadline, now)
 	}
 	if keptUntil > p.Cutoff.Deadline {

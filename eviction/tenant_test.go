@@ -108,6 +108,23 @@ func TestATenantsGroupGoesWhole(t *testing.T) {
 	}
 }
 
+func TestATenantsLeasedGroupCostsNoLookAtItsMembers(t *testing.T) {
+	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)
+	for _, key := range []string{"x", "y", "z"} {
+		p.Put(inGroup("g"), key)
+		p.Idle(time.Second)
+	}
+	p.Pass(time.Minute)
+	p.Get("x")
+	if !withLocked(t, p, "z", []string{"x", "y"}, func() {
+		if drops, _ := search(p).Next(1, 9, p.Now()); len(drops) > 0 {
+			t.Errorf("got %d drops of a group that is leased, want none", len(drops))
+		}
+	}) {
+		t.Error("the search waited for a member of a group that is leased")
+	}
+}
+
 // A group that does not fit into a submission behind other objects goes with the next.
 func TestAGroupThatDoesNotFitComesNext(t *testing.T) {
 	p := lonetest.Start(t, metadata.Options{}, params, 1<<20)

@@ -38,6 +38,9 @@ func (c Candidate) PrepareEvict(pinned bool, most int, now Time) (drops []Drop, 
 	if len(refs) > most {
 		return nil, 0, false
 	}
+	if c.isKept(now) {
+		return nil, 0, true
+	}
 	members := make([]object, len(refs))
 	for i, ref := range refs {
 		members[i] = s.object(ref)
@@ -62,6 +65,14 @@ func (c Candidate) PrepareEvict(pinned bool, most int, now Time) (drops []Drop, 
 		}
 	}
 	return drops, bytes, true
+}
+
+// isKept reports whether the object, or its group, is leased: then there is no need to look
+// at the other members.
+func (c Candidate) isKept(now Time) bool {
+	e := c.Lock()
+	defer e.Unlock()
+	return e.KeptUntil(now) > now
 }
 
 // evict marks an object whose replicas in memory go. Needs the shard's lock.
