@@ -159,3 +159,34 @@ func TestMountedMemoryIsBounded(t *testing.T) {
 	_, err = mount(huge(4, 1<<20))
 	wantKind(t, "when one is unmounted", err, errs.OK)
 }
+
+// A mount takes the place of a bounded number of segments: they go in one change, and
+// others wait while they are found.
+func TestReplacedSegmentsAreBounded(t *testing.T) {
+	spec := func(n int, size uint64) segment.Spec {
+		return segment.Spec{
+			ID: segment.ID{1, byte(n >> 8), byte(n)}, Name: "a", Base: 1<<32 + uint64(n)<<12, Size: size, Endpoint: "a:1", Client: client(1),
+		}
+	}
+	c := newCluster(t)
+	for n := range metadata.MaxReplaced + 1 {
+		e, err := c.primary.PrepareMount(spec(n, 1<<12))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.must(c.commit(e))
+	}
+	over := func(segments int) segment.Spec {
+		s := spec(0, uint64(segments)<<12)
+		s.ID = segment.ID{2}
+		return s
+	}
+	_, err := c.primary.PrepareMount(over(metadata.MaxReplaced + 1))
+	wantKind(t, "over one more than the bound", err, errs.Unavailable)
+	e, err := c.primary.PrepareMount(over(metadata.MaxReplaced))
+	wantKind(t, "over as many", err, errs.OK)
+	c.must(c.commit(e))
+	if got := c.primary.Stats().Segments; got != 2 {
+		t.Errorf("got %d segments, want the new one and the one beside it", got)
+	}
+}

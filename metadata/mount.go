@@ -122,7 +122,8 @@ const MaxMounts = 64
 // time, each after the one before was applied.
 //
 // Errors: InvalidParams for an invalid specification, and if the segments would have more
-// than MaxMounted bytes in all; SegmentExists for another place, or other properties,
+// than MaxMounted bytes in all; Unavailable if it takes the place of more than MaxReplaced
+// others, or of memory that is claimed too often; SegmentExists for another place, or other properties,
 // under an id that the client has mounted.
 func (s *Store) PrepareMount(spec segment.Spec) (*Mount, error) { return s.prepareMount(spec, nil) }
 
@@ -150,7 +151,12 @@ func (s *Store) prepareMount(spec segment.Spec, ahead []*Mount) (*Mount, error) 
 		return nil, errs.New(errs.Unavailable, "MountSegment",
 			"readers and writers of %d ranges at %.64q may still be at work, which is the most that is remembered; mount it again later", n, spec.Endpoint)
 	}
-	for _, p := range s.mounts.at(spec) {
+	there := s.mounts.at(spec)
+	if len(there) > MaxReplaced {
+		return nil, errs.New(errs.Unavailable, "MountSegment",
+			"segment %v lies over %d others, and can take the place of %d at most; unmount them, or wait until their clients have expired", spec.ID, len(there), MaxReplaced)
+	}
+	for _, p := range there {
 		e.Replaces = append(e.Replaces, p.Number)
 	}
 	slices.Sort(e.Replaces)
@@ -161,6 +167,10 @@ func (s *Store) prepareMount(spec segment.Spec, ahead []*Mount) (*Mount, error) 
 	return e, nil
 }
 
+// MaxReplaced is how many segments one mount takes the place of at most: they go with it in
+// one change.
+const MaxReplaced = 1024
+
 // MaxMounted bounds the bytes of all mounted segments: sums of them must not overflow.
 const MaxMounted = uint64(1<<63 - 1)
 
@@ -168,11 +178,11 @@ const MaxMounted = uint64(1<<63 - 1)
 // keeps to MaxMounted. Needs applyMu.
 func (s *Store) mountedWith(ahead []*Mount, more *Mount) (sum uint64, ok bool) {
 	sum = s.QuotaCapacity()
-	var gone []segment.Number
+	gone := make(map[segment.Number]bool)
 	for _, e := range append(slices.Clip(ahead), more) {
 		for _, number := range e.Replaces {
-			if !slices.Contains(gone, number) {
-				gone = append(gone, number)
+			if !gone[number] {
+				gone[number] = true
 				sum -= s.segments[number].Size
 			}
 		}

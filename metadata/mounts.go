@@ -150,10 +150,12 @@ func (s *Store) OwnersAt(endpoint string) []segment.ClientID {
 
 // OwnersOf returns the other clients that have mounted memory where a segment is.
 func (s *Store) OwnersOf(spec segment.Spec) (owners []segment.ClientID) {
+	known := make(map[segment.ClientID]bool, 1)
 	s.applyMu.Lock()
 	defer s.applyMu.Unlock()
 	for _, p := range s.mounts.at(spec) {
-		if p.Client != spec.Client && !slices.Contains(owners, p.Client) {
+		if p.Client != spec.Client && !known[p.Client] {
+			known[p.Client] = true
 			owners = append(owners, p.Client)
 		}
 	}
