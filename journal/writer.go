@@ -237,11 +237,28 @@ func (w *Writer) stepLocked(ctx context.Context, beat bool) (int, error) {
 }
 
 // Next returns the head that would come behind the last commit, with nothing
-// in it, while Run is not running.
+// in it, at the writer's time, while Run is not running.
 func (w *Writer) Next() Head {
-	w.tick()
 	c, _ := w.build(nil)
 	return c.Head
+}
+
+// releases bounds how many commits Release makes.
+const releases = 16
+
+// Release commits until no range is due to leave quarantine, while Run is not running, so
+// that the head of Next behind it, which has no record, frees none. If very many are due,
+// some stay.
+func (w *Writer) Release(ctx context.Context) error {
+	for range releases {
+		if w.tick(); w.Filler == nil || !w.Store.ReleasesAt(w.time) {
+			break
+		}
+		if err := w.Commit(ctx, w.Filler); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // tick brings the time of the next commit up to the clock's; it never goes back.

@@ -121,9 +121,17 @@ func (n *Node) dropAllowance(l Leader, begun time.Duration) {
 	if l.State != Serving || l.NodeID == n.ID || n.Clock()-begun < 2*n.SessionTTL {
 		return
 	}
+	n.endAllowance()
+}
+
+// endAllowance ends what an operator has said for an empty start. It returns whether no
+// writer is left, as said with it.
+func (n *Node) endAllowance() (noWriters bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.allowed = false
+	noWriters = n.idle
+	n.allowed, n.idle = false, n.NoWriters
+	return noWriters
 }
 
 // watchPrimary notes when a primary writes the journal that this node's state belongs to.
@@ -206,10 +214,7 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Curso
 	n.leaderless = 0
 	n.setLeader(c.leader)
 	n.setRole(Promoting)
-	n.mu.Lock()
-	c.noWriters = n.idle
-	n.allowed, n.idle = false, n.NoWriters // was for this once
-	n.mu.Unlock()
+	c.noWriters = n.endAllowance() // was for this once
 	n.Log.Info().Uint64("term", uint64(c.leader.Term)).Uint64("sequence", uint64(head.Head.Seq)).Bool("empty", empty).Msg("elected")
 	if empty {
 		if err := n.foundEmpty(ctx, c); err != nil {

@@ -91,10 +91,24 @@ func TestPermissionToStartEmptyEnds(t *testing.T) {
 	hour()
 	m.serveNot(time.Second)
 	m.forget("a")
-	if err := m.AllowEmpty(t.Context(), 1, true); err != nil {
+	if err := m.PauseTakeover(t.Context(), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	for _, noWriters := range []bool{true, false} { // the second order takes back what the first said
+		if err := m.AllowEmpty(t.Context(), 1, noWriters); err != nil {
+			t.Fatal(err)
+		}
+		if got := m.SaysNoWriters(); got != noWriters {
+			t.Errorf("after an order that says %v of writers, the node takes it as %v", noWriters, got)
+		}
+	}
+	if err := m.PauseTakeover(t.Context(), 0); err != nil {
 		t.Fatal(err)
 	}
 	w.serving(m)
+	if m.MayStart() {
+		t.Error("the permission outlives its start")
+	}
 }
 
 // A node that is stopped while its election is open leaves no leader key.

@@ -17,6 +17,13 @@ func (n *Node) MayStart() bool {
 	return n.allowed
 }
 
+// SaysNoWriters reports whether an empty start would begin as if no writer were left.
+func (n *Node) SaysNoWriters() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.idle
+}
+
 // Known returns how many other complete nodes this node remembers.
 func (n *Node) Known() int {
 	known := n.companions.known()

@@ -15,7 +15,7 @@ import (
 var errUncovered = errors.New("this node has no complete state to save in its place; see that it becomes one, or raise --etcd-quota-bytes")
 
 // cover says what of the journal may go when the embedded etcd is nearly full. A complete
-// node saves its state first: then all of it may. Otherwise history stays back to the oldest
+// node saves its state first: then all up to there may. Otherwise history stays back to the oldest
 // of the nodes' newest state files, as ever. Where no node has one, a restart of all nodes
 // starts without the state in any case. The error is why more is kept.
 func (n *Node) cover(ctx context.Context) (journal.Cover, error) {
@@ -27,9 +27,8 @@ func (n *Node) cover(ctx context.Context) (journal.Cover, error) {
 		return journal.Cover{}, err
 	}
 	head, from := view.Cursor.Head, n.retention.from
-	covers := func(at journal.Cursor) bool {
-		return view.Err == nil && at.Head.History.Is(head.History) && at.Head.Bytes == head.Bytes // beats hold nothing
-	}
+	same := func(at journal.Cursor) bool { return view.Err == nil && at.Head.History.Is(head.History) }
+	covers := func(at journal.Cursor) bool { return same(at) && at.Head.Bytes == head.Bytes } // most beats hold nothing
 	all := journal.Cover{Revision: view.Revision, Seq: head.Seq}
 	of, files := n.source(), n.saver.dir != nil
 	switch {
@@ -42,12 +41,16 @@ func (n *Node) cover(ctx context.Context) (journal.Cover, error) {
 		if !covers(n.saver.position()) && n.saver.rested() {
 			n.saver.save(ctx, of)
 		}
-		if covers(n.saver.position()) {
+		fault, saved := n.saver.status().Fault, n.saver.position()
+		switch {
+		case covers(saved):
 			return all, nil
-		}
-		err = errUncovered
-		if fault := n.saver.status().Fault; fault != nil {
+		case fault != nil:
 			err = fmt.Errorf("this node's state cannot be saved in its place: %w; see that --state-dir can be written and has space, or raise --etcd-quota-bytes", fault)
+		case same(saved):
+			return journal.Cover{Revision: saved.Revision, Seq: saved.Head.Seq}, nil // beats that free memory have come since
+		default:
+			err = errUncovered
 		}
 	}
 	return journal.Cover{Revision: min(from, view.Revision)}, err

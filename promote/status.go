@@ -266,7 +266,7 @@ func (n *Node) AllowEmpty(ctx context.Context, term metadata.Term, noWriters boo
 	}
 	n.mu.Lock()
 	n.allowed = true
-	n.idle = n.idle || noWriters
+	n.idle = n.NoWriters || noWriters // what an order before said of writers was for that one
 	n.mu.Unlock()
 	n.poke()
 	return nil
