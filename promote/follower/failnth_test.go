@@ -157,11 +157,13 @@ type primary struct {
 	asked  atomic.Int64 // how often the fence was, by a snapshot under way
 }
 
-func newPrimary(t *testing.T) *primary {
+func newPrimary(t *testing.T) *primary { t.Helper(); return newPrimaryOn(t, etcdtest.Start(t)) }
+
+func newPrimaryOn(t *testing.T, etcd *etcdtest.Cluster) *primary {
 	t.Helper()
 	boot := clock.Boot()
 	p := &primary{
-		etcd: etcdtest.Start(t), layout: journal.NewLayout("/understudy", "test"),
+		etcd: etcd, layout: journal.NewLayout("/understudy", "test"),
 		store: metadata.New(metadata.Options{}), now: metadata.NewClock(boot, 0),
 	}
 	p.client = p.etcd.Client(t)

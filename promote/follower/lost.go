@@ -206,8 +206,12 @@ func (f *Follower) checkJournal(ctx context.Context) (journal.Head, error) {
 	cluster := f.cluster
 	f.cluster = view.Cluster
 	f.mu.Unlock()
-	if at.Head.Seq > 0 && (view.Revision < at.Revision || cluster != 0 && cluster != view.Cluster) {
-		return journal.Head{}, &journal.LostError{Cause: "etcd is another one, or went back to an older revision"}
+	if view.Revision < at.Revision || cluster != 0 && cluster != view.Cluster {
+		const cause = "etcd is another one, or went back to an older revision"
+		if at.Head.Seq == 0 { // nothing is lost, but a watch for a revision that is yet to come says nothing
+			return journal.Head{}, &journal.BrokenError{Reason: journal.ReasonStart, Err: errors.New(cause)}
+		}
+		return journal.Head{}, &journal.LostError{Cause: cause}
 	}
 	return view.Cursor.Head, view.Err
 }

@@ -288,6 +288,51 @@ func TestAFollowerKnowsOfTheLossBeforeIt(t *testing.T) {
 	}
 }
 
+// Before the first commit etcd is replaced by another one, of earlier revisions, in which the
+// journal begins: a node that waits for it there does not wait for a revision that is far ahead.
+func TestAnotherEtcdBeforeTheFirstCommit(t *testing.T) {
+	for name, began := range map[string]bool{"the journal began there": true, "it begins later": false} {
+		t.Run(name, func(t *testing.T) {
+			before := etcdtest.Start(t)
+			for range 300 {
+				if _, err := before.Client(t).Put(t.Context(), "tenant", ""); err != nil {
+					t.Fatal(err)
+				}
+			}
+			client := before.Client(t)
+			var p *primary
+			if began {
+				p = newPrimary(t)
+			}
+			there := make(chan *primary, 1)
+			f := follow(t, follower.Config{
+				Reader: &journal.Reader{Client: client, Layout: journal.NewLayout("/understudy", "test"), Codec: service.Codec()}, FullSyncInterval: 50 * time.Millisecond, Clock: clock.Boot(),
+				Snapshot: source(func(ctx context.Context, add func([]byte) error) (journal.Cursor, error) {
+					select {
+					case p := <-there:
+						there <- p
+						return (&fetcher{p.dial(t, nil)}).Fetch(ctx, add)
+					default:
+						return journal.Cursor{}, errors.New("nobody serves")
+					}
+				}),
+			}, nil, journal.Cursor{})
+			waitFor(t, "the empty state", f, func(s follower.Status) bool { return s.Complete })
+			if p != nil {
+				there <- p
+				client.SetEndpoints(p.etcd.Endpoints()...)
+			} else {
+				empty := etcdtest.Start(t)
+				client.SetEndpoints(empty.Endpoints()...)
+				waitFor(t, "the empty state there", f, func(s follower.Status) bool { return s.Complete && s.At.Revision < 100 })
+				p = newPrimaryOn(t, empty)
+			}
+			p.put(t, "k")
+			p.reached(t, nil, f)
+		})
+	}
+}
+
 // A node that sees a wrong etcd for a while, of later revisions, goes on with the right one
 // from its own revision: one that is yet to come would bring nothing.
 func TestAWrongEtcdOfLaterRevisions(t *testing.T) {

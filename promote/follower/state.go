@@ -104,6 +104,9 @@ func (f *Follower) lose(b *journal.BrokenError) {
 		f.diverged = b // a journal that went back, seen or not, may have gone on without what this node holds
 	}
 	f.complete, f.why, f.fault = false, b.Reason, b.Err
+	if b.Reason == journal.ReasonStart && f.at.Head.Seq == 0 {
+		f.store, f.at = nil, journal.Cursor{} // there is nothing in it, and the journal may begin elsewhere
+	}
 	f.signal()
 	f.mu.Unlock()
 	if was {
