@@ -35,6 +35,7 @@ type Right struct {
 	renewed  chan struct{} // closed and replaced when the right is extended or stopped
 	waiting  int
 	lapses   int
+	last     time.Duration // by the clock: when the newest commit that succeeded was first sent
 }
 
 // maxWaiting bounds the callers that wait for a lapsed right. Further ones are
@@ -142,11 +143,20 @@ func (r *Right) sending(now, window, failover time.Duration) {
 func (r *Right) committed(sent, window time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.last = sent
 	if r.counts = window == 0; r.counts {
 		r.extendLocked(r.session)
 		return
 	}
 	r.extendLocked(sent + window - margin(window))
+}
+
+// LastCommit returns when, by the clock, the newest commit that succeeded was first sent; 0
+// if there was none.
+func (r *Right) LastCommit() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.last
 }
 
 // Session notes the deadline of the session, which counts while heads carry no

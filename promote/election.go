@@ -145,7 +145,7 @@ func (n *Node) watchPrimary(f *follower.Follower, at journal.Cursor, s scene) {
 	was, is := before.view.Cursor.Head, s.view.Cursor.Head
 	commits := !before.view.Missing() && (is.Seq > was.Seq || is.Time > was.Time)
 	if before.leader.value == s.leader.value && commits && at.Against(s.view.Cursor, s.view.Err) == nil {
-		n.watched = s.leader.Term
+		n.watched, n.committed = s.leader.Term, 0
 		f.Vouch()
 	}
 }

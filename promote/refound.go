@@ -20,7 +20,7 @@ type founding struct {
 	cause   string // of the loss
 	by      string // whose state it was founded from
 	at      metadata.Seq
-	absent  string   // the last primary, if it took no part
+	absent  string   // the last primary, or who may have been it, if it took no part
 	givenUp []string // nodes that lose what they have beyond that, by an operator's order
 	file    bool     // the state came from a file
 	// elected is when, by the clock, this node was elected for it: nobody could commit any more.
@@ -98,6 +98,8 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower, seen scene) (*
 	founded := &founding{cause: loss.Err.Cause, by: "the state of " + n.ID, at: self.Position.Seq, file: self.Restored}
 	if q.primary != n.ID && !q.here {
 		founded.absent = q.primary
+	} else if n.wasApart(st, at.Head) {
+		founded.absent = silent(known, answers)
 	}
 	return n.found(ctx, f, grounds{store: store, at: at, head: loss.Found.Cursor, learned: loss.Since}, q.term+foundingTerms, founded)
 }
@@ -114,6 +116,25 @@ func (n *Node) lastPrimary(head journal.Head) string {
 		return fmt.Sprintf("the primary of term %d", head.Term)
 	}
 	return id
+}
+
+// wasApart reports whether another node may have been elected before the journal was lost,
+// without this node's knowledge: etcd was out of reach, or this node was the primary, and had
+// committed nothing for as long as others wait for that.
+func (n *Node) wasApart(st follower.Status, head journal.Head) bool {
+	return st.Unsure || n.committed > 0 && st.Loss.Since-n.committed > n.failover(head)
+}
+
+// silent names those of the nodes that were asked that have not answered.
+func silent(asked map[string]string, answers map[string]Standing) string {
+	var ids []string
+	for id := range asked {
+		if _, answered := answers[id]; !answered {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return strings.Join(ids, ", ")
 }
 
 // holdsFile is the obstacle of a node whose state comes from a file that the journal does

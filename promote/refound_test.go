@@ -159,6 +159,38 @@ func TestFoundedWithoutThePrimary(t *testing.T) {
 	}
 }
 
+// A primary was cut off etcd, another node was elected, and both that node and etcd's data are
+// lost. The first one knows of no later term, but it may have been deposed: what is free stays
+// in quarantine, and it is said.
+func TestFoundedByAPrimaryThatWasDeposed(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a, b := w.pair(5)
+	used := a.Store().Stats().Busy
+	a.wire.cut()
+	waitFor(t, "b to serve", b.serves)
+	if err := b.putStart(t.Context(), "reserved"); err != nil {
+		t.Fatal(err)
+	}
+	b.ended.Store(true) // it answers nobody
+	b.wire.cut()
+	gone, err := etcd.Client(t).Delete(t.Context(), layout.Root, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd.Compact(t, gone.Header.Revision) // history is lost, too
+	a.wire.heal()
+	now := w.founder(a)
+	if said := now.Status().Founded; !strings.Contains(said, "b is not here") {
+		t.Errorf("it says %q, want it to name b, which is not here", said)
+	}
+	if s := now.Store().Stats(); s.Quarantined+used != s.Capacity {
+		t.Errorf("A: got %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine", s.Quarantined, used, s.Capacity)
+	}
+	now.has(keys("k", 5)...)
+}
+
 // The lost primary had a longer lease TTL than the node that founds the journal anew. What is
 // free waits for the leases that it may have granted.
 func TestAForkWaitsForTheLeasesOfTheLostPrimary(t *testing.T) {
