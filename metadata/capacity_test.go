@@ -181,6 +181,12 @@ func TestReplacedSegmentsAreBounded(t *testing.T) {
 		s.ID = segment.ID{2}
 		return s
 	}
+	half := over(metadata.MaxReplaced / 2)
+	other := spec(metadata.MaxReplaced/2, (metadata.MaxReplaced/2+1)<<12)
+	other.ID = segment.ID{3}
+	if list, decided, err := c.primary.PrepareMounts([]segment.Spec{half, other}); len(list) != 1 || decided != 1 || err != nil {
+		t.Errorf("two over one more than the bound together: got %d mounts, %d decided and %v, want the first", len(list), decided, err)
+	}
 	_, err := c.primary.PrepareMount(over(metadata.MaxReplaced + 1))
 	wantKind(t, "over one more than the bound", err, errs.Unavailable)
 	e, err := c.primary.PrepareMount(over(metadata.MaxReplaced))

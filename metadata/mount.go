@@ -95,6 +95,7 @@ func (e *Mount) Code(c *binenc.Coder) {
 //
 // Errors: as PrepareMount.
 func (s *Store) PrepareMounts(specs []segment.Spec) (changes []*Mount, decided int, err error) {
+	replaced := 0
 	for decided < min(len(specs), MaxMounts) {
 		spec := specs[decided]
 		if slices.ContainsFunc(specs[:decided], func(o segment.Spec) bool { return o.ID == spec.ID || o.SamePlace(spec) }) {
@@ -107,6 +108,9 @@ func (s *Store) PrepareMounts(specs []segment.Spec) (changes []*Mount, decided i
 		case err != nil:
 			return changes, decided, nil // when those before are mounted
 		case e != nil:
+			if replaced += len(e.Replaces); decided > 0 && replaced > MaxReplaced {
+				return changes, decided, nil // with a commit of its own
+			}
 			changes = append(changes, e)
 		}
 		decided++
@@ -154,7 +158,7 @@ func (s *Store) prepareMount(spec segment.Spec, ahead []*Mount) (*Mount, error) 
 	there := s.mounts.at(spec)
 	if len(there) > MaxReplaced {
 		return nil, errs.New(errs.Unavailable, "MountSegment",
-			"segment %v lies over %d others, and can take the place of %d at most; unmount them, or wait until their clients have expired", spec.ID, len(there), MaxReplaced)
+			"segment %v lies over more than %d others, the most whose place it can take; unmount them, or wait until their clients have expired", spec.ID, MaxReplaced)
 	}
 	for _, p := range there {
 		e.Replaces = append(e.Replaces, p.Number)
@@ -167,9 +171,9 @@ func (s *Store) prepareMount(spec segment.Spec, ahead []*Mount) (*Mount, error) 
 	return e, nil
 }
 
-// MaxReplaced is how many segments one mount takes the place of at most: they go with it in
-// one change.
-const MaxReplaced = 1024
+// MaxReplaced is how many segments the mounts of one commit take the place of at most: they
+// go with it, while others wait.
+const MaxReplaced = 256
 
 // MaxMounted bounds the bytes of all mounted segments: sums of them must not overflow.
 const MaxMounted = uint64(1<<63 - 1)

@@ -77,7 +77,8 @@ func removeFrom[K comparable](lists map[K][]*segmentState, key K, p *segmentStat
 	}
 }
 
-// at returns the segments that share memory with one.
+// at returns the segments that share memory with one: the first of them, where there are
+// more than MaxReplaced.
 func (m *mounts) at(spec segment.Spec) []*segmentState {
 	there := m.byEndpoint[spec.Endpoint]
 	from, _ := slices.BinarySearchFunc(there, spec.Base, func(p *segmentState, base uint64) int {
@@ -87,7 +88,7 @@ func (m *mounts) at(spec segment.Spec) []*segmentState {
 		return 1
 	})
 	through := from
-	for through < len(there) && there[through].SamePlace(spec) {
+	for through < len(there) && through-from <= MaxReplaced && there[through].SamePlace(spec) {
 		through++
 	}
 	return there[from:through]
