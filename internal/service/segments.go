@@ -107,10 +107,14 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 	all := specs
 	for len(specs) > 0 {
 		changes, n, err := m.Store.PrepareMounts(specs)
-		if err != nil {
-			return err
+		if err == nil {
+			err = m.mountSome(ctx, changes)
 		}
-		if err := m.mountSome(ctx, changes); err != nil {
+		kind := errs.KindOf(err)
+		switch some := len(specs) < len(all); {
+		case some && (kind == errs.Unavailable || kind == errs.NotLeader):
+			return mounted(err)
+		case err != nil:
 			return err
 		}
 		for _, spec := range specs[:n] {
