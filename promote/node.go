@@ -337,7 +337,11 @@ func (n *Node) standByWith(ctx context.Context, f *follower.Follower) (*candidat
 				return c, nil, journal.Cursor{}
 			}
 			var at journal.Cursor
-			if c.store, at = f.State(); at.Head.Seq > c.log.Tip().Head.Seq {
+			if c.store, at = f.State(); c.store == nil { // it was dropped in this moment, with nothing in it
+				n.giveUp(ctx, c)
+				return n.standByAgain(ctx, f)
+			}
+			if at.Head.Seq > c.log.Tip().Head.Seq {
 				// Another node was elected since, and has committed: this one follows it.
 				n.giveUp(ctx, c)
 				return n.standBy(ctx, c.store, at, "")

@@ -122,7 +122,7 @@ func (n *Node) lastPrimary(head journal.Head) string {
 // without this node's knowledge: etcd was out of reach, or this node was the primary, and had
 // committed nothing for as long as others wait for that.
 func (n *Node) wasApart(st follower.Status, head journal.Head) bool {
-	return st.Unsure || n.committed > 0 && st.Loss.Since-n.committed > n.failover(head)
+	return st.Apart || n.committed > 0 && st.Loss.Since-n.committed > n.failover(head)
 }
 
 // silent names those of the nodes that were asked that have not answered.

@@ -159,6 +159,32 @@ func TestFoundedWithoutThePrimary(t *testing.T) {
 	}
 }
 
+// A standby that is away cannot have been elected while this node heard of every commit:
+// nothing waits for what it may have acknowledged.
+func TestFoundedBesideAnAbsentStandby(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a := w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", 5)...)
+	b, c := w.start("b"), w.start("c")
+	w.promotable(b)
+	w.promotable(c)
+	w.know(a, b, c)
+	c.vanish()
+	w.unregistered("c")
+	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
+	now := w.founder(a, b)
+	if said := now.Status().Founded; strings.Contains(said, "is not here") {
+		t.Errorf("it says %q, want nobody missed", said)
+	}
+	if free := quarantined(now); free != 0 {
+		t.Errorf("got %d bytes in quarantine, want none: the last primary took part", free)
+	}
+	now.has(keys("k", 5)...)
+}
+
 // A primary was cut off etcd, another node was elected, and both that node and etcd's data are
 // lost. The first one knows of no later term, but it may have been deposed: what is free stays
 // in quarantine, and it is said.

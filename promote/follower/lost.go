@@ -122,6 +122,7 @@ func (f *Follower) against(ctx context.Context, at journal.Cursor, view journal.
 func (f *Follower) shake() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	f.apart = f.apart || f.Clock()-f.heard > maxApart
 	f.shaken, f.wasLost = true, true
 	f.doubts++
 }

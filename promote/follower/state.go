@@ -47,6 +47,9 @@ type Status struct {
 	// back since more of it was acknowledged: the state comes from a file, the journal
 	// seemed lost, or etcd was out of reach.
 	Unsure bool
+	// Apart says that it is Unsure since etcd was out of reach before, or the state comes
+	// from a file: others may have been elected meanwhile.
+	Apart bool
 	// WasLost says that it is Unsure since the journal seemed lost.
 	WasLost bool
 }
@@ -55,7 +58,7 @@ type Status struct {
 func (f *Follower) Status() Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file, WasLost: f.wasLost, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
+	s := Status{At: f.at, Complete: f.complete, Loads: make(map[journal.Reason]int), LastLoad: f.last, Loss: f.loss, File: f.file, WasLost: f.wasLost, Apart: f.restored || f.apart, Unsure: f.restored || f.wasLost || f.apart || f.Clock()-f.heard > maxApart}
 	if !f.complete {
 		s.Why, s.Fault = f.why, f.fault
 	}
