@@ -237,7 +237,7 @@ func (w *Writer) stepLocked(ctx context.Context, beat bool) (int, error) {
 }
 
 // Next returns the head that would come behind the last commit, with nothing
-// in it, at the writer's time, while Run is not running.
+// in it, and of its time, while Run is not running.
 func (w *Writer) Next() Head {
 	c, _ := w.build(nil)
 	return c.Head
@@ -246,12 +246,12 @@ func (w *Writer) Next() Head {
 // releases bounds how many commits Release makes.
 const releases = 16
 
-// Release commits until no range is due to leave quarantine, while Run is not running, so
-// that the head of Next behind it, which has no record, frees none. If very many are due,
-// some stay.
+// Release commits until no range that is due waits in quarantine, while Run is not running:
+// the head of Next behind it, which has no record and is of the same time, then frees none.
+// If very many are due, some stay.
 func (w *Writer) Release(ctx context.Context) error {
 	for range releases {
-		if w.tick(); w.Filler == nil || !w.Store.ReleasesAt(w.time) {
+		if w.Filler == nil || !w.Store.Releasing() {
 			break
 		}
 		if err := w.Commit(ctx, w.Filler); err != nil {
