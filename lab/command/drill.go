@@ -270,6 +270,11 @@ func drillReport(w io.Writer, r *drill.Report) {
 	}
 	t.End()
 	for i := range r.Drills {
+		if d := &r.Drills[i]; d.Counts["rounds_raised"] > 0 {
+			fmt.Fprintf(w, "%s: %s rounds in which slow commits had raised the failover time are held to no bound\n", d.Name, cli.Count(d.Counts["rounds_raised"]))
+		}
+	}
+	for i := range r.Drills {
 		drillFindings(w, &r.Drills[i])
 	}
 	fmt.Fprintln(w, "\n"+conclusion(r))

@@ -42,6 +42,16 @@ func TestConclusions(t *testing.T) {
 	}
 }
 
+// Rounds that are held to no bound are shown.
+func TestRaisedRoundsAreShown(t *testing.T) {
+	r := drill.Summarize(1, []drill.Result{{Name: "kill-primary", OK: true, Counts: map[string]int64{"rounds_raised": 3}}})
+	var out strings.Builder
+	drillReport(&out, &r)
+	if !strings.Contains(out.String(), "kill-primary: 3 rounds in which") {
+		t.Errorf("want the 3 rounds in:\n%s", out.String())
+	}
+}
+
 // Ctrl-C in the first seconds of a soak is no failure of a drill.
 func TestSoakStoppedAtOnce(t *testing.T) {
 	b := clitest.Start(t, Command(), "drill", "soak", "--dir", t.TempDir())
