@@ -15,7 +15,6 @@ import (
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 	"github.com/understudy-store/understudy/promote/statefile"
-	"github.com/understudy-store/understudy/segment"
 )
 
 // losses are what becomes of the journal, for nodes that live on.
@@ -120,129 +119,6 @@ func (w *cluster) know(nodes ...*node) {
 	w.t.Helper()
 	for _, n := range nodes {
 		waitFor(w.t, n.id+" to know the others", func() bool { return n.Known() == len(nodes)-1 && n.Kept() })
-	}
-}
-
-// The last primary took no part when the journal was founded anew: all that is free
-// at the fork stays in quarantine, and it is said. What is mounted or freed later stays
-// there for as long: that primary may have reserved it for writers who are still at work.
-func TestFoundedWithoutThePrimary(t *testing.T) {
-	t.Parallel()
-	etcd := etcdtest.Start(t)
-	w := newCluster(t, etcd)
-	a, b := w.pair(5)
-	used := a.Store().Stats().Busy
-	a.ended.Store(true) // it answers nobody
-	a.wire.cut()
-	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
-	w.serving(b)
-	if said := b.Status().Founded; !strings.Contains(said, "a is not here") {
-		t.Errorf("it says %q, want it to name a, which is not here", said)
-	}
-	if s := b.Store().Stats(); s.Quarantined+used != s.Capacity {
-		t.Errorf("A: got %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine", s.Quarantined, used, s.Capacity)
-	}
-	b.has(keys("k", 5)...)
-	m, err := b.primary()
-	if err != nil {
-		t.Fatal(err)
-	}
-	late := segment.Spec{ID: segment.ID{2}, Name: "b", Base: 2 << 32, Size: 1 << 30, Endpoint: "b:1", Client: segment.ClientID{1}}
-	if err := m.MountSegment(t.Context(), late); err != nil {
-		t.Fatal(err)
-	}
-	if s := b.Store().Stats(); s.Quarantined+used != s.Capacity {
-		t.Errorf("A: got %d bytes in quarantine and %d used before, of %d; want all that is mounted later in quarantine", s.Quarantined, used, s.Capacity)
-	}
-	if held := b.Status().MountsHeldFor; held < params.ReleaseTimeout-10*time.Second {
-		t.Errorf("A: what is mounted or freed is held for %v, want about %v", held, params.ReleaseTimeout)
-	}
-}
-
-// A standby that is away cannot have been elected while this node heard of every commit:
-// nothing waits for what it may have acknowledged.
-func TestFoundedBesideAnAbsentStandby(t *testing.T) {
-	t.Parallel()
-	etcd := etcdtest.Start(t)
-	w := newCluster(t, etcd)
-	a := w.start("a")
-	w.serving(a).mount()
-	a.put(keys("k", 5)...)
-	b, c := w.start("b"), w.start("c")
-	w.promotable(b)
-	w.promotable(c)
-	w.know(a, b, c)
-	c.vanish()
-	w.unregistered("c")
-	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
-	now := w.founder(a, b)
-	if said := now.Status().Founded; strings.Contains(said, "is not here") {
-		t.Errorf("it says %q, want nobody missed", said)
-	}
-	if free := quarantined(now); free != 0 {
-		t.Errorf("got %d bytes in quarantine, want none: the last primary took part", free)
-	}
-	now.has(keys("k", 5)...)
-}
-
-// A primary was cut off etcd, another node was elected, and both that node and etcd's data are
-// lost. The first one knows of no later term, but it may have been deposed: what is free stays
-// in quarantine, and it is said.
-func TestFoundedByAPrimaryThatWasDeposed(t *testing.T) {
-	t.Parallel()
-	etcd := etcdtest.Start(t)
-	w := newCluster(t, etcd)
-	a, b := w.pair(5)
-	used := a.Store().Stats().Busy
-	a.wire.cut()
-	waitFor(t, "b to serve", b.serves)
-	if err := b.putStart(t.Context(), "reserved"); err != nil {
-		t.Fatal(err)
-	}
-	b.ended.Store(true) // it answers nobody
-	b.wire.cut()
-	gone, err := etcd.Client(t).Delete(t.Context(), layout.Root, clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	etcd.Compact(t, gone.Header.Revision) // history is lost, too
-	a.wire.heal()
-	now := w.founder(a)
-	if said := now.Status().Founded; !strings.Contains(said, "b is not here") {
-		t.Errorf("it says %q, want it to name b, which is not here", said)
-	}
-	if s := now.Store().Stats(); s.Quarantined+used != s.Capacity {
-		t.Errorf("A: got %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine", s.Quarantined, used, s.Capacity)
-	}
-	now.has(keys("k", 5)...)
-}
-
-// The lost primary had a longer lease TTL than the node that founds the journal anew. What is
-// free waits for the leases that it may have granted.
-func TestAForkWaitsForTheLeasesOfTheLostPrimary(t *testing.T) {
-	t.Parallel()
-	etcd := etcdtest.Start(t)
-	w := newCluster(t, etcd)
-	of := func(ttl time.Duration) func(*promote.Config) {
-		return func(c *promote.Config) {
-			c.Params = metadata.Params{LeaseTTL: ttl, DiscardTimeout: time.Second, ReleaseTimeout: 2 * time.Second}
-		}
-	}
-	a := w.start("a", of(time.Minute))
-	w.serving(a).mount()
-	a.put("k")
-	b := w.start("b", of(time.Second))
-	w.promotable(b)
-	w.know(a, b)
-	used := a.Store().Stats().Busy
-	a.ended.Store(true) // it answers nobody
-	a.wire.cut()
-	do(t, etcd, clientv3.OpDelete(layout.Head()))
-	now := w.founder(b).Store()
-	begun := now.Time()
-	waitFor(t, "the end of b's own times", func() bool { return now.Time() > begun.Add(4*time.Second) })
-	if s := now.Stats(); s.Quarantined+used != s.Capacity {
-		t.Errorf("A: got %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine for a minute", s.Quarantined, used, s.Capacity)
 	}
 }
 
