@@ -300,11 +300,16 @@ func (e *Env) killAndRestart(ctx context.Context) {
 
 // restart starts a node again, as an operator would.
 func (e *Env) restart(ctx context.Context, n *cluster.Node) {
-	role := promote.Standby
+	do(e.cluster.StartNode(ctx, n, e.anyRole()))
+}
+
+// anyRole is the program as which a node starts again: a master joins as a standby all the
+// same, while another node serves or holds the state.
+func (e *Env) anyRole() promote.Role {
 	if e.rng.IntN(2) == 0 {
-		role = promote.Primary // joins as a standby all the same
+		return promote.Primary
 	}
-	do(e.cluster.StartNode(ctx, n, role))
+	return promote.Standby
 }
 
 // until waits until something is so, within a time limit.

@@ -64,7 +64,8 @@ func (e *Env) restartAll(ctx context.Context, etcd bool, meanwhile func(context.
 	}
 	var starting errgroup.Group
 	for _, i := range e.rng.Perm(len(e.cluster.Nodes)) {
-		starting.Go(func() error { return e.cluster.StartNode(ctx, e.cluster.Nodes[i], promote.Standby) })
+		role := e.anyRole()
+		starting.Go(func() error { return e.cluster.StartNode(ctx, e.cluster.Nodes[i], role) })
 	}
 	if late {
 		do(e.cluster.StartMembers(ctx, e.cluster.Members...))
