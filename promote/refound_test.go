@@ -103,6 +103,13 @@ func quarantined(n *node) uint64 { return n.Store().Stats().Quarantined }
 // founder waits for the node that serves because it has founded the journal anew.
 func (w *cluster) founder(nodes ...*node) (now *node) {
 	w.t.Helper()
+	defer func() {
+		for _, n := range nodes {
+			if s := n.Status(); now == nil {
+				w.t.Logf("%s: role %v, term %d, serves %v, loss %v, obstacle %+v", n.id, s.Self.Role, s.Leader.Term, n.serves(), s.Loss.Err, s.Obstacle)
+			}
+		}
+	}()
 	waitFor(w.t, "the new term", func() bool {
 		for _, n := range nodes {
 			if n.serves() && n.Status().Founded != "" {
