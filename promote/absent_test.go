@@ -49,19 +49,13 @@ func TestFoundedWithoutThePrimary(t *testing.T) {
 	}
 }
 
-// A standby that is away cannot have been elected while this node heard of every commit:
-// nothing waits for what it may have acknowledged.
+// A standby is away, and this node has read every commit until the journal was lost. So the
+// standby was not elected meanwhile, and no memory waits for what it may have acknowledged.
 func TestFoundedBesideAnAbsentStandby(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	a := w.start("a")
-	w.serving(a).mount()
-	a.put(keys("k", 5)...)
-	b, c := w.start("b"), w.start("c")
-	w.promotable(b)
-	w.promotable(c)
-	w.know(a, b, c)
+	a, b, c := w.trio(5)
 	c.vanish()
 	w.unregistered("c")
 	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))

@@ -214,6 +214,19 @@ func (w *cluster) promotable(n *node) {
 	waitFor(w.t, n.id+" to be promotable", func() bool { return n.Status().Self.Promotable })
 }
 
+// trio is pair with two standbys, b and c.
+func (w *cluster) trio(objects int) (a, b, c *node) {
+	w.t.Helper()
+	a = w.start("a")
+	w.serving(a).mount()
+	a.put(keys("k", objects)...)
+	b, c = w.start("b"), w.start("c")
+	w.promotable(b)
+	w.promotable(c)
+	w.know(a, b, c)
+	return a, b, c
+}
+
 // pair starts a primary a, puts keys k0, k1 and so on, and starts a standby b that is
 // complete. Each knows of the other.
 func (w *cluster) pair(objects int) (a, b *node) {

@@ -78,13 +78,7 @@ func TestFoundedWithoutAPrimaryElectedAMomentAgo(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	a := w.start("a")
-	w.serving(a).mount()
-	a.put(keys("k", 5)...)
-	b, c := w.start("b"), w.start("c")
-	w.promotable(b)
-	w.promotable(c)
-	w.know(a, b, c)
+	a, b, c := w.trio(5)
 	w.listed(a, "c")
 	used := a.Store().Stats().Busy
 	if _, _, err := a.Handover(t.Context(), 1, "c"); err != nil {
