@@ -350,7 +350,7 @@ func TestPutConfig(t *testing.T) {
 func TestPutStartOfOneThatWasGone(t *testing.T) {
 	n := primary(t)
 	began, goOn := make(chan struct{}), make(chan struct{})
-	pause := func() { close(began); <-goOn; n.pause.Store(nil) }
+	pause := func() { n.pause.Store(nil); close(began); <-goOn } // the first call alone
 	n.pause.Store(&pause)
 	first := n.dial(t, "head")
 	args := mooncake.Args{Client: client(7), Key: "a", Size: 100, Config: config()}
