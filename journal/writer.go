@@ -81,7 +81,8 @@ type WriterConfig struct {
 	Direct bool
 	// Filler is a change that changes nothing. A heartbeat at which memory leaves quarantine
 	// carries it, so that there is a record of it: a node that reads the records alone, where
-	// etcd has no history any more, frees the same ranges at the same commits. May be nil.
+	// etcd has no history any more, frees the same ranges at the same commits. If nil, memory
+	// leaves with callers' commits only.
 	Filler metadata.Change
 }
 
@@ -241,24 +242,6 @@ func (w *Writer) stepLocked(ctx context.Context, beat bool) (int, error) {
 func (w *Writer) Next() Head {
 	c, _ := w.build(nil)
 	return c.Head
-}
-
-// releases bounds how many commits Release makes.
-const releases = 16
-
-// Release commits until no range that is due waits in quarantine, while Run is not running:
-// the head of Next behind it, which has no record and is of the same time, then frees none.
-// If very many are due, some stay.
-func (w *Writer) Release(ctx context.Context) error {
-	for range releases {
-		if w.Filler == nil || !w.Store.Releasing() {
-			break
-		}
-		if err := w.Commit(ctx, w.Filler); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // tick brings the time of the next commit up to the clock's; it never goes back.

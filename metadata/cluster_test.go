@@ -92,6 +92,9 @@ func (c *cluster) replay() *metadata.Store {
 func (c *cluster) commit(changes ...metadata.Change) []error {
 	c.t.Helper()
 	c.seq++
+	if len(changes) == 0 && c.primary.ReleasesAt(c.now) { // as the writer does
+		changes = append(changes, leasesync.NewFiller())
+	}
 	commit := &metadata.Commit{Seq: c.seq, Term: c.term, Time: c.now, Changes: changes}
 	c.log = append(c.log, c.recode(commit))
 	answers := make([]error, len(changes))

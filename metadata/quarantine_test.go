@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/understudy-store/understudy/deleteevents"
+	"github.com/understudy-store/understudy/leasesync"
 	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/segment"
 )
@@ -56,6 +57,31 @@ func TestQuarantineLeavesInSlices(t *testing.T) {
 			t.Errorf("after commit %d a node that is loaded counts %d bytes as soon, and says that more is on its way out: %v", i, got, loaded.Releasing())
 		}
 		c.follower = loaded // c.commit compares it
+	}
+}
+
+// A commit without changes has no record, and a node that reads the records alone misses
+// it: it frees nothing, whoever sends it, but for the rules of before.
+func TestCommitsWithoutRecordFreeNothing(t *testing.T) {
+	for rules, want := range map[metadata.Rules]uint64{7: 25 * 104, metadata.NewestRules: 35 * 104} {
+		c := newClusterOf(t, metadata.InSlices(10), params)
+		c.rules = rules
+		c.primary, c.follower = metadata.New(c.options), metadata.New(c.options)
+		c.seq, c.term, c.log = 0, 0, nil
+		c.startTerm(params, 0)
+		c.mount(1, "a", 1<<20)
+		c.now = c.fillQuarantine(35)
+		c.seq++
+		for _, s := range []*metadata.Store{c.primary, c.follower} {
+			c.apply(s, &metadata.Commit{Seq: c.seq, Term: c.term, Time: c.now})
+		}
+		if got := c.primary.Stats().Quarantined; got != want || !c.primary.Releasing() {
+			t.Errorf("rules %d: %d bytes in quarantine behind a commit without changes, want %d, with more on its way out: %v", rules, got, want, c.primary.Releasing())
+		}
+		c.commit(leasesync.NewFiller())
+		if got := c.primary.Stats().Quarantined; got != want-10*104 {
+			t.Errorf("rules %d: %d bytes behind the next one that changes nothing, want %d", rules, got, want-10*104)
+		}
 	}
 }
 

@@ -43,8 +43,10 @@ const (
 	// (quarantine.pace), and a Fork holds what is there as well.
 	sliceRules Rules = 7
 
-	// keepingRules: a put whose memory has gone meanwhile replaces nothing.
+	// keepingRules: a put whose memory has gone meanwhile replaces nothing. recordRules:
+	// memory leaves quarantine with commits that have a record.
 	keepingRules Rules = 8
+	recordRules  Rules = 8
 
 	NewestRules = keepingRules
 )

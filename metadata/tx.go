@@ -47,7 +47,7 @@ func (s *Store) Apply(c *Commit, answers []error) (Position, error) {
 	}
 	tx := &Tx{s: s, seq: c.Seq, term: c.Term, now: c.Time}
 	s.seq, s.now = c.Seq, c.Time
-	tx.releaseDue()
+	tx.releaseDue(len(c.Changes) > 0)
 	s.lastTime.Store(int64(c.Time))
 	for stream := LeaseRenewals; stream < StreamCount; stream++ {
 		for i, change := range c.Changes {
@@ -277,14 +277,18 @@ func (tx *Tx) keepQuarantine(until Time) {
 }
 
 // releaseDue frees the quarantined ranges that may leave with this commit, as many as
-// the pace is at most, the same on every node.
-func (tx *Tx) releaseDue() {
+// the pace is at most, the same on every node. One without changes has no record, so a
+// node that reads the records alone does not see it: it frees none.
+func (tx *Tx) releaseDue(changes bool) {
 	if tx.globalHas() {
 		return
 	}
 	left := tx.s.quarantine.pace()
-	if tx.s.Rules() < sliceRules {
+	switch rules := tx.s.Rules(); {
+	case rules < sliceRules:
 		left = math.MaxInt
+	case rules >= recordRules && !changes:
+		left = 0
 	}
 	for ; left > 0; left-- {
 		q, ok := tx.s.quarantine.popDue(tx.now)

@@ -230,9 +230,6 @@ func (t *Term) resign(ctx context.Context, heir string) error {
 	if err := t.awaitSilence(ctx); err != nil {
 		return err
 	}
-	if err := t.writer.Release(ctx); err != nil {
-		return err
-	}
 	head := t.writer.Next()
 	head.Heir = heir
 	return t.log.Resign(ctx, head)

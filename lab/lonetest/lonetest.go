@@ -47,7 +47,7 @@ func Start(t testing.TB, opts metadata.Options, params metadata.Params, size uin
 	}
 	w := journal.NewWriter(journal.WriterConfig{
 		Store: p.Store, Queue: p.Queue, Log: log, Direct: true, Term: 1, Hold: params.HoldTime(), Now: p.Now,
-		Elapsed: clock.Boot(),
+		Elapsed: clock.Boot(), Filler: leasesync.NewFiller(),
 	})
 	if err := w.Commit(t.Context(), &metadata.TermStart{Term: 1, Params: params}, &metadata.UseRules{Version: metadata.NewestRules}); err != nil {
 		t.Fatal(err)
@@ -99,11 +99,11 @@ func Leases(store *metadata.Store) *leasesync.Leases {
 // Now returns the cluster time.
 func (p *Primary) Now() metadata.Time { return metadata.Time(p.now.Load()) }
 
-// Pass lets time pass, and a commit.
+// Pass lets time pass, and a commit that changes nothing.
 func (p *Primary) Pass(d time.Duration) {
 	p.t.Helper()
 	p.now.Add(d.Milliseconds())
-	p.Commit()
+	p.Commit(leasesync.NewFiller())
 }
 
 // Idle lets time pass, without a commit but for the writer's heartbeats.
