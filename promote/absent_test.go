@@ -101,6 +101,44 @@ func TestFoundedByAPrimaryThatWasDeposed(t *testing.T) {
 	now.has(keys("k", 5)...)
 }
 
+// A standby was elected, and etcd's data were lost before it had read what the primary before
+// it acknowledged last. It never served: that primary is missed, and what is free stays in
+// quarantine.
+func TestFoundedByAnElectedNodeThatLagged(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a, b := w.pair(5)
+	used := b.Store().Stats().Busy
+	b.wire.lost.Store(true)
+	waitFor(t, "b to read nothing", func() bool {
+		before := b.Store().Position().Seq
+		a.put("last")
+		return a.Store().Position().Seq > b.Store().Position().Seq && b.Store().Position().Seq == before
+	})
+	if err := a.putStart(t.Context(), "reserved"); err != nil {
+		t.Fatal(err)
+	}
+	a.vanish()
+	waitFor(t, "b to be elected", func() bool { return b.Status().Self.Role == promote.Promoting })
+	gone, err := etcd.Client(t).Delete(t.Context(), layout.Root, clientv3.WithPrefix())
+	if err != nil {
+		t.Fatal(err)
+	}
+	etcd.Compact(t, gone.Header.Revision)
+	b.wire.cut()
+	b.wire.lost.Store(false)
+	b.wire.heal()
+	now := w.founder(b)
+	if said := now.Status().Founded; !strings.Contains(said, "a is not here") {
+		t.Errorf("it says %q, want it to name a, which is not here", said)
+	}
+	if s := now.Store().Stats(); s.Quarantined+used != s.Capacity {
+		t.Errorf("A: got %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine", s.Quarantined, used, s.Capacity)
+	}
+	now.has(keys("k", 5)...)
+}
+
 // The lost primary had a longer lease TTL than the node that founds the journal anew. What is
 // free waits for the leases that it may have granted.
 func TestAForkWaitsForTheLeasesOfTheLostPrimary(t *testing.T) {

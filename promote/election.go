@@ -278,7 +278,7 @@ func (n *Node) elect(
 	}
 	turn(nodes, c.pace, c.histories)
 	c.why = cmp.Or(deposed, c.why)
-	c.phases.Elect = n.Clock() - begun
+	c.phases.Elect, n.committed = n.Clock()-begun, begun
 	return c, nil
 }
 

@@ -80,7 +80,7 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower, seen scene) (*
 	answers := n.ask(ctx, known)
 	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: st.Complete, Restored: st.File != ""}
 	q := inquiry{
-		self: self, primary: n.lastPrimary(at.Head), paused: seen.pause.there, late: n.Clock()-loss.Since >= 2*n.RefoundWait, lived: st.Complete,
+		self: self, primaries: n.lastPrimaries(at.Head), paused: seen.pause.there, late: n.Clock()-loss.Since >= 2*n.RefoundWait, lived: st.Complete,
 		term: max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.electedTerm(), n.forgotten(at.Head, seen.nodes)),
 	}
 	if err := q.take(answers); err != nil {
@@ -92,30 +92,34 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower, seen scene) (*
 	switch {
 	case !q.lived:
 		return nil, n.holdsFile(st, loss.Err.Cause)
-	case seen.pause.there && q.primary != n.ID:
+	case seen.pause.there && !q.wasPrimary():
 		return nil, seen.pause.obstacle("the journal is lost: " + loss.Err.Cause)
 	}
 	founded := &founding{cause: loss.Err.Cause, by: "the state of " + n.ID, at: self.Position.Seq, file: self.Restored}
-	if q.primary != n.ID && !q.here {
-		founded.absent = q.primary
+	if missing := q.missing(answers); len(missing) > 0 {
+		founded.absent = strings.Join(missing, ", ")
 	} else if n.wasApart(st, at.Head) {
 		founded.absent = silent(known, answers)
 	}
 	return n.found(ctx, f, grounds{store: store, at: at, head: loss.Found.Cursor, learned: loss.Since}, q.term+foundingTerms, founded)
 }
 
-// lastPrimary returns which node was elected last, as far as this node knows. Where its
-// state was written in a later term, it does not know the id, and names the term.
-func (n *Node) lastPrimary(head journal.Head) string {
+// lastPrimaries returns which nodes may have acknowledged more than the state of this node
+// has, as far as it knows: the one that was elected last, and if the state has nothing of
+// its term, the one that served before it, too. Where the state was written in a later term
+// than that, this node does not know the id, and names the term.
+func (n *Node) lastPrimaries(head journal.Head) []string {
 	m, l := n.companions.known(), n.previousLeader()
-	id, term := m.Primary, m.Term
-	if l.NodeID != "" && l.Term >= term {
-		id, term = l.NodeID, l.Term
+	served := m.Primary
+	if l.Term == head.Term {
+		served = l.NodeID
+	} else if m.Term < head.Term {
+		served = fmt.Sprintf("the primary of term %d", head.Term)
 	}
-	if term < head.Term {
-		return fmt.Sprintf("the primary of term %d", head.Term)
+	if l.Term > max(head.Term, m.Term) && l.NodeID != n.ID && l.NodeID != served {
+		return []string{served, l.NodeID}
 	}
-	return id
+	return []string{served}
 }
 
 // wasApart reports whether another node may have been elected before the journal was lost,

@@ -3,6 +3,7 @@ package promote
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -91,15 +92,31 @@ func (n *Node) ask(ctx context.Context, nodes map[string]string) map[string]Stan
 // An inquiry is what a node that finds the journal lost has learned of others. Its fields
 // begin as far as the node knows by itself.
 type inquiry struct {
-	self    Standing
-	primary string // id of the last one
-	paused  bool   // automatic takeover
+	self      Standing
+	primaries []string // ids of those that may have been the last one
+	paused    bool     // automatic takeover
 	// late says that the others have had their time: the node waits no longer for one that
 	// holds no more than itself, or may not know it.
 	late  bool
 	term  metadata.Term // the last one that any node has seen
 	lived bool          // a node that has the state did not restart
-	here  bool          // the last primary is among those
+}
+
+// wasPrimary reports whether this node was the last primary.
+func (q *inquiry) wasPrimary() bool { return slices.Equal(q.primaries, []string{q.self.ID}) }
+
+// holds reports whether a node has the state, or had it when it stopped.
+func (q *inquiry) holds(s Standing) bool {
+	return (s.Complete || s.Restored) && s.Position.Seq > 0 && s.History.Is(q.self.History)
+}
+
+// missing returns the ids of those that may have been the last primary and are not among
+// the complete nodes.
+func (q *inquiry) missing(answers map[string]Standing) []string {
+	return slices.DeleteFunc(slices.Clone(q.primaries), func(id string) bool {
+		s := answers[id]
+		return id == q.self.ID || s.Complete && q.holds(s)
+	})
 }
 
 // take takes in the answers of other nodes. It returns an error if one of them stops this
@@ -107,9 +124,8 @@ type inquiry struct {
 func (q *inquiry) take(answers map[string]Standing) error {
 	for _, s := range answers {
 		q.term = max(q.term, s.Position.Term)
-		ours := (s.Complete || s.Restored) && s.Position.Seq > 0 && s.History.Is(q.self.History)
+		ours := q.holds(s)
 		q.lived = q.lived || ours && s.Complete
-		q.here = q.here || ours && s.Complete && s.ID == q.primary
 		switch {
 		case s.Role == Primary && s.History.Is(q.self.History):
 			return fmt.Errorf("%s still commits to the journal that this node finds lost", s.ID)
@@ -128,7 +144,7 @@ func (q *inquiry) take(answers map[string]Standing) error {
 // later, and of two that try at once one fails.
 func (q *inquiry) leavesTo(s Standing) bool {
 	switch {
-	case !s.ahead(q.self), q.paused && q.primary == q.self.ID && s.level(q.self):
+	case !s.ahead(q.self), q.paused && q.wasPrimary() && s.level(q.self):
 		return false
 	case !s.Complete, s.level(q.self): // a restored one may not know this node
 		return !q.late

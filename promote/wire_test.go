@@ -21,9 +21,10 @@ type wire struct {
 	isCut bool
 	conns []net.Conn
 	slow  atomic.Int64 // how long each response of a watch takes, a time.Duration
+	lost  atomic.Bool  // responses of watches
 }
 
-// A slowWatch takes its time for each response.
+// A slowWatch takes its time for each response, or loses it.
 type slowWatch struct {
 	grpc.ClientStream
 	wire *wire
@@ -31,6 +32,9 @@ type slowWatch struct {
 
 func (s *slowWatch) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
+	for err == nil && s.wire.lost.Load() {
+		err = s.ClientStream.RecvMsg(m)
+	}
 	time.Sleep(time.Duration(s.wire.slow.Load()))
 	return err
 }
