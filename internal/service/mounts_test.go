@@ -345,10 +345,16 @@ func TestRemountThatIsLeft(t *testing.T) {
 		if n := len(r.Store.NotMounted(specs)); n == 0 || n == len(specs) {
 			t.Errorf("%d of %d segments are not mounted when the turn has ended, want some", n, len(specs))
 		}
+		if r.Liveness.Ping(owner(2)) {
+			t.Error("a Ping does not ask for the segments that are missing")
+		}
 		r.call(t, "many", r.remount(specs))
 		r.all(t)
 		if n := len(r.Store.NotMounted(specs)); n != 0 {
 			t.Errorf("after the next call %d segments are not mounted, want 0", n)
+		}
+		if !r.Liveness.Ping(owner(2)) {
+			t.Error("after the next call a Ping asks for segments, want none")
 		}
 	})
 }

@@ -1,6 +1,7 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"slices"
@@ -24,7 +25,10 @@ func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
 		if m.Store.Closed(spec.ID) {
 			return errs.New(errs.Unavailable, "MountSegment", "segment %v takes no new objects and is unmounted soon; mount it again then", spec.ID)
 		}
-		return m.mount(ctx, []segment.Spec{spec})
+		if err := m.mount(ctx, []segment.Spec{spec}); err != nil {
+			return err
+		}
+		return mounted(m.Liveness.Add(callerOf(ctx), spec.Client))
 	})
 	return m.Counters.done(OpMountSegment, err)
 }
@@ -96,7 +100,8 @@ func (m *Master) checkMounts(ctx context.Context, specs []segment.Spec) error {
 	return m.checkOwners(ctx, specs)
 }
 
-// mount mounts segments in order, many with one commit.
+// mount mounts segments in order, many with one commit. It leaves to its caller to make
+// their owner known: as long as some may be missing, a Ping says so.
 func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 	if err := m.checkMounts(ctx, specs); err != nil {
 		return err
@@ -116,11 +121,6 @@ func (m *Master) mount(ctx context.Context, specs []segment.Spec) error {
 			return mounted(err)
 		case err != nil:
 			return err
-		}
-		for _, spec := range specs[:n] {
-			if err := m.Liveness.Add(callerOf(ctx), spec.Client); err != nil {
-				return mounted(err)
-			}
 		}
 		specs = specs[n:]
 	}
@@ -177,27 +177,43 @@ func (m *Master) mountSome(ctx context.Context, changes []*metadata.Mount) error
 	if err := m.admitSegments(ctx, changes); err != nil {
 		return err
 	}
+	defer m.claim(changes)()
 	for _, e := range changes {
 		e.Peer = callerOf(ctx).Peer
-		if len(e.Replaces) > 0 {
-			claims, end := m.Store.BeginUnmount(e.Replaces, m.Now())
-			defer end()
-			e.Claims = claims
-		}
 		// Now, so that the segment goes with its owner whatever the caller
 		// learns of its mount.
 		if err := m.Liveness.Watch(callerOf(ctx), e.Spec.Client); err != nil {
 			return err
 		}
 	}
+	var failed error
+	some := false // are mounted, of more than one commit
 	for _, o := range m.commit(ctx, len(changes), mountBytes(changes), func(i int, _ metadata.Time) (metadata.Change, <-chan struct{}, error) {
 		return changes[i], nil, nil
 	}) {
-		if o.err != nil {
-			return o.err
-		}
+		some, failed = some || o.err == nil, cmp.Or(failed, o.err)
 	}
-	return nil
+	if kind := errs.KindOf(failed); some && (kind == errs.Unavailable || kind == errs.NotLeader) {
+		return mounted(failed)
+	}
+	return failed
+}
+
+// claim gives mounts what readers have leases on in the segments that they replace. These
+// are found in one walk over all objects. Until end is called readers there wait.
+func (m *Master) claim(changes []*metadata.Mount) (end func()) {
+	var replaced []segment.Number
+	for _, e := range changes {
+		replaced = append(replaced, e.Replaces...)
+	}
+	if len(replaced) == 0 {
+		return func() {}
+	}
+	claims, end := m.Store.BeginUnmount(replaced, m.Now())
+	for _, e := range changes {
+		e.Claims = slices.DeleteFunc(slices.Clone(claims), func(c metadata.Claim) bool { return !slices.Contains(e.Replaces, c.Segment) })
+	}
+	return end
 }
 
 // mountBytes returns about how long the largest of some mounts is in the journal.

@@ -154,10 +154,9 @@ func (d *Dir) prune(of *Source, at journal.Head) error {
 		if err == nil && !of.supersedes(at, info) {
 			continue
 		}
-		if err := os.Remove(d.file(number)); err != nil {
-			return err
+		if os.Remove(d.file(number)) == nil { // else with the next save
+			delete(d.whole, number)
 		}
-		delete(d.whole, number)
 	}
 	return nil
 }
