@@ -124,14 +124,19 @@ func (n *Node) dropAllowance(l Leader, begun time.Duration) {
 	n.endAllowance()
 }
 
-// endAllowance ends what an operator has said for an empty start. It returns whether no
-// writer is left, as said with it.
-func (n *Node) endAllowance() (noWriters bool) {
+// endAllowance ends what an operator has said for an empty start: a term has begun, and
+// there is a state again.
+func (n *Node) endAllowance() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	noWriters = n.idle
 	n.allowed, n.idle = false, n.NoWriters
-	return noWriters
+}
+
+// writersGone reports whether no writer is left, as said with the order to start empty.
+func (n *Node) writersGone() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.idle
 }
 
 // watchPrimary notes when a primary writes the journal that this node's state belongs to.
@@ -214,7 +219,7 @@ func (n *Node) run(ctx context.Context, f *follower.Follower, head journal.Curso
 	n.leaderless = 0
 	n.setLeader(c.leader)
 	n.setRole(Promoting)
-	c.noWriters = n.endAllowance() // was for this once
+	c.noWriters = n.writersGone()
 	n.Log.Info().Uint64("term", uint64(c.leader.Term)).Uint64("sequence", uint64(head.Head.Seq)).Bool("empty", empty).Msg("elected")
 	if empty {
 		if err := n.foundEmpty(ctx, c); err != nil {

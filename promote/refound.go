@@ -373,7 +373,6 @@ func (n *Node) found(ctx context.Context, f *follower.Follower, g grounds, term 
 		return nil, err
 	}
 	c.before = c.log.Tip().Head
-	n.endAllowance() // there is a state again
 	n.leaderless = 0
 	n.setLeader(c.leader)
 	n.setRole(Promoting)

@@ -99,6 +99,7 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 	n.lastPause = Pause{}
 	err := t.begin(running, &c.phases)
 	if err == nil {
+		n.endAllowance()
 		n.setTakeover(c.phases)
 		if t.empty || t.before.Seq == 0 || t.founded != nil && !n.saver.leadsTo(t.Store, t.before.Parent, t.before.Fork) {
 			saved := make(chan struct{})
