@@ -38,10 +38,12 @@ type candidate struct {
 // and catches up if it wins.
 func (n *Node) campaign(ctx context.Context, f *follower.Follower, begun time.Duration) (*candidate, error) {
 	_, at := f.State() // before the read: the journal never goes back
+	asked := n.Clock()
 	s, err := readScene(ctx, n.Client, n.Layout)
 	if err != nil {
 		return nil, err
 	}
+	s.asked = asked
 	l, view := s.leader, s.view
 	n.setLeader(l)
 	s.pause = n.outlast(ctx, s.pause, errors.Is(at.Against(view.Cursor, view.Err), journal.ErrLost))
@@ -148,7 +150,8 @@ func (n *Node) watchPrimary(f *follower.Follower, at journal.Cursor, s scene) {
 	n.serving = s
 	// A head that was deleted and put back, or is written anew by hand, is no commit.
 	was, is := before.view.Cursor.Head, s.view.Cursor.Head
-	commits := !before.view.Missing() && (is.Seq > was.Seq || is.Time > was.Time)
+	// A commit from before etcd was out of reach may be in a backup that it was restored from.
+	commits := !before.view.Missing() && before.asked >= f.Steady() && (is.Seq > was.Seq || is.Time > was.Time)
 	if before.leader.value == s.leader.value && commits && at.Against(s.view.Cursor, s.view.Err) == nil {
 		n.watched, n.committed = s.leader.Term, 0
 		f.Vouch()

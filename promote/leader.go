@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -74,6 +75,7 @@ type scene struct {
 	view   journal.View
 	nodes  []NodeInfo
 	pause  Pause
+	asked  time.Duration // by the clock: when etcd was asked. For watchPrimary alone.
 }
 
 func readScene(ctx context.Context, client *clientv3.Client, layout journal.Layout) (s scene, err error) {

@@ -78,6 +78,7 @@ type Follower struct {
 	wasLost  bool                 // the journal seemed lost once for this state
 	apart    bool                 // etcd was out of reach since a primary was seen to commit
 	heard    time.Duration        // by the clock: when etcd answered last
+	steady   time.Duration        // by the clock: since when the journal is in view
 	restored bool                 // store comes from a file, and nothing but the journal speaks for it
 	kept     journal.Head         // of the state that was kept last
 	shaken   bool                 // the journal seems to be lost
@@ -90,7 +91,7 @@ type Follower struct {
 // primary, or nil for a node that begins.
 func New(c Config, store *metadata.Store, at journal.Cursor) *Follower {
 	f := &Follower{
-		Config: c, store: store, at: at, learned: c.Clock(), heard: c.Clock(), why: journal.ReasonStart,
+		Config: c, store: store, at: at, learned: c.Clock(), heard: c.Clock(), steady: c.Clock(), why: journal.ReasonStart,
 		loads: make(map[journal.Reason]int), moved: make(chan struct{}),
 	}
 	f.complete = store != nil
@@ -103,7 +104,7 @@ func Again(c Config, before *Follower) *Follower {
 	before.mu.Lock()
 	defer before.mu.Unlock()
 	f := New(c, before.store, before.at)
-	f.learned, f.heard = before.learned, before.heard
+	f.learned, f.heard, f.steady = before.learned, before.heard, before.steady
 	f.complete, f.why, f.fault, f.file = before.complete, before.why, before.fault, before.file
 	f.diverged, f.kept = before.diverged, before.kept
 	f.wasLost, f.apart, f.restored, f.shaken = before.wasLost, before.apart, before.restored, before.shaken

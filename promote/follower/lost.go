@@ -123,7 +123,7 @@ func (f *Follower) shake() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.apart = f.apart || f.Clock()-f.heard > maxApart
-	f.shaken, f.wasLost = true, true
+	f.shaken, f.wasLost, f.steady = true, true, f.Clock()
 	f.doubts++
 }
 

@@ -181,11 +181,25 @@ const maxApart = 2 * lagInterval
 // before, or this process was stopped. Needs mu.
 func (f *Follower) hearLocked() {
 	now := f.Clock()
-	if now-f.heard > maxApart && !f.apart {
-		f.apart = true
-		f.doubts++
+	if now-f.heard > maxApart {
+		f.steady = now
+		if !f.apart {
+			f.apart = true
+			f.doubts++
+		}
 	}
 	f.heard = now
+}
+
+// Steady returns since when, by the clock, etcd cannot have gone back unseen: it has been
+// in reach since then, and the journal did not seem lost. While it is out of reach that is now.
+func (f *Follower) Steady() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if now := f.Clock(); now-f.heard > maxApart {
+		return now
+	}
+	return f.steady
 }
 
 // Restore says, before Run, that the state that the follower begins with comes from a
