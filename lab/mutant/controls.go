@@ -37,6 +37,7 @@ func Controls() []Control {
 		{"internal/service", "^TestNothingIsCopiedToAnSSDThatIsToBeWiped$", "wiped-copies"},
 		{"promote", "^TestPauseHoldsFoundingsBack$/^head_deleted$", "founding-pause"},
 		{"promote", "^TestTermsOfALostBranchAreNotUsedAgain$", "lost-terms"},
+		{"promote", "^TestARollbackToALaterHead$", "steady-sign"},
 		{"promote", "^TestRefoundFromABackup$", "announced-losses"},
 		{"metadata", "^TestPutWithoutMemoryReplacesNothing$", "failed-puts"},
 		{"journal", "^TestRecordsLiveUntilStateFilesCoverThem$", "covered-records"},
