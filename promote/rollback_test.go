@@ -125,6 +125,7 @@ func TestARollbackToALaterHead(t *testing.T) {
 	w := newCluster(t, etcd)
 	a, b := w.pair(5)
 	w.equal(a, b)
+	b.wire.noTxn.Store(true) // it follows the journal again before it looks who leads
 	b.wire.cut()
 	since := time.Now()
 	a.put(keys("m", 5)...)
@@ -133,7 +134,25 @@ func TestARollbackToALaterHead(t *testing.T) {
 	a.put(keys("l", 50)...)
 	a.wire.cut()
 	restore()
+	client := etcd.Client(t)
+	leader, err := client.Get(t.Context(), layout.Leader())
+	if err != nil || len(leader.Kvs) != 1 {
+		t.Fatalf("the backup has %d leader keys, %v; want one", len(leader.Kvs), err)
+	}
+	lease := clientv3.LeaseID(leader.Kvs[0].Lease)
+	kept := func() bool {
+		_, err := client.KeepAliveOnce(t.Context(), lease)
+		return err == nil
+	}
+	read := b.Store().Position().Seq
 	b.wire.heal()
+	waitFor(t, "b to follow the journal again", func() bool { return kept() && b.Store().Position().Seq > read })
+	b.wire.noTxn.Store(false)
+	since = time.Now()
+	waitFor(t, "b to see the leader key for some time", func() bool { return kept() && time.Since(since) > time.Second })
+	if _, err := client.Revoke(t.Context(), lease); err != nil {
+		t.Fatal(err)
+	}
 	waitFor(t, "b to leave the election to a", func() bool {
 		if b.serves() {
 			t.Fatal("D: b serves without what a holds")

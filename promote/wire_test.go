@@ -22,6 +22,16 @@ type wire struct {
 	conns []net.Conn
 	slow  atomic.Int64 // how long each response of a watch takes, a time.Duration
 	lost  atomic.Bool  // responses of watches
+	noTxn atomic.Bool  // transactions fail
+}
+
+func (w *wire) unary(
+	ctx context.Context, method string, req, reply any, conn *grpc.ClientConn, invoke grpc.UnaryInvoker, options ...grpc.CallOption,
+) error {
+	if method == "/etcdserverpb.KV/Txn" && w.noTxn.Load() {
+		return errCut
+	}
+	return invoke(ctx, method, req, reply, conn, options...)
 }
 
 // A slowWatch takes its time for each response, or loses it.
@@ -89,6 +99,7 @@ func (w *wire) client(t *testing.T, endpoints []string) *clientv3.Client {
 		DialOptions: []grpc.DialOption{
 			grpc.WithContextDialer(w.dial),
 			grpc.WithStreamInterceptor(w.stream),
+			grpc.WithChainUnaryInterceptor(w.unary),
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, MaxDelay: 200 * time.Millisecond},
 				MinConnectTimeout: time.Second,
