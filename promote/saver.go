@@ -200,7 +200,7 @@ func (s *saver) newest(ctx context.Context) (*statefile.State, error) {
 // own, which nobody deletes. Without a directory they are lost.
 func (s *saver) keepDiverged(ctx context.Context, store *metadata.Store, at journal.Cursor, fork metadata.Seq) error {
 	n := s.node
-	more := uint64(at.Head.Seq - fork)
+	more := uint64(max(at.Head.Seq, fork) - fork) // none if it differs before that
 	if s.dir == nil {
 		n.Log.Error().Uint64("fork", uint64(fork)).Uint64("commits", more).
 			Msg("this node has commits that the journal may not have; without a state directory they are lost")
