@@ -65,7 +65,8 @@ func TestGetAllKeys(t *testing.T) {
 	r := newRig(t)
 	r.get("/get_all_keys", http.StatusOK, "")
 	want := lonetest.Keys("k", 9000) // more than two pages
-	r.reserve(want...)
+	r.p.Put(nil, want...)
+	r.reserve("open") // nobody can read it yet
 	code, body, header := r.request(http.MethodGet, "/get_all_keys")
 	got := strings.Split(strings.TrimSuffix(body, "\n"), "\n")
 	slices.Sort(got)
@@ -78,7 +79,7 @@ func TestGetAllKeys(t *testing.T) {
 // A list that ends early must not look like a whole one.
 func TestGetAllKeysOfANodeThatLosesItsSession(t *testing.T) {
 	r := newRig(t)
-	r.reserve(lonetest.Keys("k", 9000)...)
+	r.p.Put(nil, lonetest.Keys("k", 9000)...)
 	r.fences.Store(5) // it gets through the first page
 	defer func() {
 		if cause := recover(); cause != http.ErrAbortHandler {

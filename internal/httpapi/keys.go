@@ -205,10 +205,10 @@ const (
 	pageTimeout = 30 * time.Second
 )
 
-// allKeys answers with all keys, one in a line, reservations included as
-// upstream. It goes page by page: keys that come or go meanwhile may be in the
-// answer or not. An answer that cannot be brought to its end is cut off, so
-// that nobody takes it for whole.
+// allKeys answers with all keys that have a readable replica, one in a line, as
+// upstream (v0.3.12 listed reservations too). It goes page by page: keys that come
+// or go meanwhile may be in the answer or not. An answer that cannot be brought to
+// its end is cut off, so that nobody takes it for whole.
 func allKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	tenant, err := tenantOf(r, m)
 	if err != nil {
@@ -222,7 +222,7 @@ func allKeys(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 		if err := control.SetWriteDeadline(clock.Wall().Add(pageTimeout)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 			return nil //nolint:nilerr // the connection is gone
 		}
-		keys, next, err := m.Keys(r.Context(), tenant, "", false, page)
+		keys, next, err := m.Keys(r.Context(), tenant, "", true, page)
 		if err == nil {
 			err = m.Fence(r.Context())
 		}

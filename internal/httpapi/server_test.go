@@ -130,7 +130,7 @@ func TestHeadersAreBounded(t *testing.T) {
 // goes away ends it.
 func TestAllKeysOverAConnection(t *testing.T) {
 	r := newRig(t)
-	r.reserve(lonetest.Keys("k", 9000)...)
+	r.p.Put(nil, lonetest.Keys("k", 9000)...)
 	_, address, _ := serve(t, r.handler)
 	client := &http.Client{Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
