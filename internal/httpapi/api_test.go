@@ -110,6 +110,24 @@ func TestSegments(t *testing.T) {
 	r.get("/query_segment?segment=c%0Ad", http.StatusOK, "c\\nd\nUsed(bytes): 0\nCapacity(bytes) : 1048576\n")
 }
 
+// A segment that takes no new objects is not in the list of those that do, and has its
+// figures still.
+func TestSegmentsThatTakeNoObjects(t *testing.T) {
+	r := newRig(t)
+	r.mount(2, "b", 1<<20)
+	r.mount(3, "c", 2<<20)
+	r.get("/get_all_segments", http.StatusOK, "a\nb\nc\n")
+	if err := r.master.GracefulUnmountSegment(t.Context(), segment.ClientID{2}, segment.ID{2}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.master.CreateDrainJob(t.Context(), metadata.Drain{Segments: []string{"c"}, Concurrency: 4}); err != nil {
+		t.Fatal(err)
+	}
+	r.get("/get_all_segments", http.StatusOK, "a\n")
+	r.get("/query_segment?segment=b", http.StatusOK, "b\nUsed(bytes): 0\nCapacity(bytes) : 1048576\n")
+	r.get("/query_segment?segment=c", http.StatusOK, "c\nUsed(bytes): 0\nCapacity(bytes) : 2097152\n")
+}
+
 func TestSegmentStatus(t *testing.T) {
 	r := newRig(t)
 	r.mount(2, "b<1>", 1<<20)

@@ -18,8 +18,8 @@ func segments(ctx context.Context, m *service.Master) ([]metadata.SegmentStats, 
 	return list, m.Fence(ctx)
 }
 
-// allSegments answers with the name of each mounted segment, one in a line.
-// Several segments may share a name.
+// allSegments answers with the name of each segment that takes objects, one in a
+// line, as upstream. Several segments may share a name.
 func (a API) allSegments(w http.ResponseWriter, r *http.Request, m *service.Master) error {
 	list, err := segments(r.Context(), m)
 	if err != nil {
@@ -33,6 +33,9 @@ func (a API) allSegments(w http.ResponseWriter, r *http.Request, m *service.Mast
 	w.Header().Set("Content-Type", textType)
 	out := bufio.NewWriterSize(w, listBuffer)
 	for i := range list {
+		if list[i].Status() != metadata.SegmentOK {
+			continue
+		}
 		if _, err := out.WriteString(oneLine(list[i].Name) + "\n"); err != nil {
 			return nil //nolint:nilerr // the reader is gone
 		}
