@@ -333,6 +333,12 @@ func TestPutConfig(t *testing.T) {
 			expect(t, "a soft pin with a TTL", start("c", withTTL), errs.OK)
 			ttl = 0
 			expect(t, "a soft pin of no time", start("e", withTTL), errs.OK)
+			for key, pinned := range map[string]bool{"c": true, "e": false} {
+				expect(t, "PutEnd", ask(t, c, g.PutEnd, mooncake.Args{Client: client(7), Item: mooncake.PutItem{Key: key}, Kind: mooncake.ReplicaAll}), errs.OK)
+				if o, err := n.primary.Store.Inspect(metadata.DefaultTenant, key); err != nil || o.SoftPin != pinned {
+					t.Errorf("%s: got %+v, %v; want a soft pin %t", key, o, err, pinned)
+				}
+			}
 			withTTL.SoftPin = mooncake.SoftPinPreserve
 			expect(t, "a TTL without a soft pin", start("d", withTTL), errs.InvalidParams)
 			withTTL.SoftPin = 9
