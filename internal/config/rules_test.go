@@ -101,7 +101,7 @@ var valueTests = []struct {
 	{"rpc_interface", []string{""}, nil},
 	{"root_fs_dir", []string{"", "/mnt"}, nil},
 	{"enable_disk_eviction", []string{"false"}, []string{"x"}},
-	{"quota_bytes", []string{"0", "1099511627776", "1TiB"}, []string{"-1", "x"}},
+	{"quota_bytes", []string{"0", "1099511627776", "1TiB", "18446744073709551615"}, []string{"-1", "x"}},
 	{"mooncake-generation", []string{"head", "v0.3.12", "v0.3.11", "none"}, []string{"", "v0.3.10", "HEAD"}},
 	{"mooncake-listen", []string{"", "v0.3.11=127.0.0.1:0", "v0.3.12=h:1,v0.3.11=[::1]:2", "head=h:1;head=h:2"}, []string{"h:1", "none=h:1", "v0.3.11=h", "v1=h:1", "head=:1"}},
 	{"mooncake-version", []string{"2.0.0", "3"}, []string{""}},
@@ -149,6 +149,15 @@ func TestValues(t *testing.T) {
 	for _, s := range settings(&c) {
 		if !tested[s.name()] {
 			t.Errorf("no test of the values of %s", s.name())
+		}
+	}
+}
+
+// As no limit at all, quota_bytes is the highest that there is.
+func TestQuotaWithoutLimit(t *testing.T) {
+	for text, want := range map[string]int64{"18446744073709551615": 1 << 62, "4611686018427387904": 1 << 62, "1GiB": 1 << 30} {
+		if cfg, _ := mustLoad(t, []string{"--quota_bytes=" + text}); cfg.Storage.QuotaBytes != want {
+			t.Errorf("%s: got %d, want %d", text, cfg.Storage.QuotaBytes, want)
 		}
 	}
 }

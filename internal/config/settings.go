@@ -234,7 +234,7 @@ func storeSections(c *Config) []Section {
 				"root of DISK replicas, which are kept as metadata"},
 			{"enable_disk_eviction", "true", mooncake, boolean(&s.DiskEviction),
 				"clients delete files of DISK replicas when there are too many, and say so"},
-			{"quota_bytes", "0", mooncake, size(&s.QuotaBytes, 0, 1<<62), "how many bytes of files are too many; 0 for 90 % of the disk"},
+			{"quota_bytes", "0", mooncake, sizeUpTo(&s.QuotaBytes, 1<<62), "how many bytes of files are too many; 0 for 90 % of the disk"},
 			{"enable_offload", "false", mooncake, boolean(&s.Offload),
 				"have objects copied to the SSDs of clients that offer one, when their put ends"},
 			{"offloading_queue_limit", "50000", mooncake, count(&s.OffloadQueue, 0, maxOffloadQueue),

@@ -132,6 +132,22 @@ func size(p *int64, low, high int64) value {
 	return bind(p, "size", allowed, parse, formatSize)
 }
 
+// sizeUpTo is a size of which more than high counts as high: as no limit, all that
+// 64 bits hold is given.
+func sizeUpTo(p *int64, high int64) value {
+	v := size(p, 0, high)
+	bounded := v.set
+	v.Allowed = fmt.Sprintf("bytes as a number or a size such as 64MiB; more than %s counts as that", formatSize(high))
+	v.set = func(s string) bool {
+		if n, err := strconv.ParseUint(s, 10, 64); err == nil && n > uint64(high) {
+			*p = high
+			return true
+		}
+		return bounded(s)
+	}
+	return v
+}
+
 // formatSize writes n exactly, in the largest unit that divides it.
 func formatSize(n int64) string {
 	switch {
