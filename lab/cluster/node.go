@@ -3,6 +3,7 @@ package cluster
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -222,24 +223,41 @@ func (n *Node) Metrics(ctx context.Context) (map[string]float64, error) {
 	return all, lines.Err()
 }
 
-// Drain has it begin a drain job of a segment.
-func (n *Node) Drain(ctx context.Context, segment string) error {
+// A DrainJob is how far a drain job is.
+type DrainJob struct {
+	ID      string `json:"job_id"`
+	Status  string `json:"status_name"`
+	Blocked int    `json:"blocked_units"`
+	Active  int    `json:"active_units"`
+}
+
+// Drain has it begin a drain job of a segment, and returns the id.
+func (n *Node) Drain(ctx context.Context, segment string) (id string, err error) {
+	job, err := n.drainJob(ctx, http.MethodPost, "", fmt.Sprintf(`{"segments": [%q]}`, segment))
+	return job.ID, err
+}
+
+// DrainJob asks it for a drain job.
+func (n *Node) DrainJob(ctx context.Context, id string) (DrainJob, error) {
+	return n.drainJob(ctx, http.MethodGet, "/query?job_id="+id, "")
+}
+
+func (n *Node) drainJob(ctx context.Context, method, path, body string) (job DrainJob, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
-	job := strings.NewReader(fmt.Sprintf(`{"segments": [%q]}`, segment))
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+n.HTTP+"/api/v1/drain_jobs", job)
+	req, err := http.NewRequestWithContext(ctx, method, "http://"+n.HTTP+"/api/v1/drain_jobs"+path, strings.NewReader(body))
 	if err != nil {
-		return err
+		return job, err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return job, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("a drain job of %s: %s", segment, resp.Status)
+		return job, fmt.Errorf("%s of a drain job%s%s: %s", method, path, body, resp.Status)
 	}
-	return nil
+	return job, json.NewDecoder(resp.Body).Decode(&job)
 }
 
 // SnapshotLoads counts the snapshots that it has loaded over all its lives, by

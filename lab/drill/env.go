@@ -31,6 +31,7 @@ type Env struct {
 	pressed *bulk            // of a round under pressure
 	number  int              // of the episode
 	drains  bool             // letWork is to begin a drain job
+	job     string           // the drain job that the episode has begun, if any
 	began   time.Duration
 }
 
@@ -93,7 +94,7 @@ func (e *Env) play(ctx context.Context, ep episode, body func(ctx context.Contex
 	if e.load, err = startLoad(ctx, e.cluster, *ep.work, e.Seed+uint64(e.number)); err != nil {
 		return fmt.Errorf("starting the clients: %w", err)
 	}
-	e.drains = !ep.work.old && e.number%2 == 1
+	e.drains, e.job = !ep.work.old && e.number%2 == 1, ""
 	defer func() {
 		err = errors.Join(err, e.load.end(ep.Dir, err != nil || e.result.failing()))
 		e.load = nil
@@ -194,7 +195,7 @@ func (e *Env) letWork(ctx context.Context) {
 	if e.drains {
 		e.drains = false
 		p, _ := e.primary(ctx, 0)
-		do(p.Drain(ctx, e.load.HostName(drained)))
+		e.job = must(p.Drain(ctx, e.load.HostName(drained)))
 		e.result.Counts["drains"]++
 	}
 }
@@ -346,9 +347,24 @@ func (e *Env) lostStates() {
 	}
 }
 
+// drainGoesOn demands that the primary knows the drain job of the episode, and has
+// ended it or tells what it waits for.
+func (e *Env) drainGoesOn(ctx context.Context) {
+	if e.job == "" {
+		return
+	}
+	p, _ := e.primary(ctx, 0)
+	err := cluster.Poll(ctx, time.Minute, "the drain job ends, or has objects that move or are blocked", func(ctx context.Context) (bool, error) {
+		j, err := p.DrainJob(ctx, e.job)
+		return j.Status == "SUCCEEDED" || j.Status == "FAILED" || j.Status == "RUNNING" && j.Blocked+j.Active > 0, err
+	})
+	e.result.check("the drain job goes on", err == nil, "on %s: %v", p.Name, err)
+}
+
 // judge ends the load and judges the episode, when the cluster has come to rest.
 func (e *Env) judge(ctx context.Context) {
 	e.atRest(ctx)
+	e.drainGoesOn(ctx)
 	v, err := e.load.judge(ctx, e.cluster)
 	if err != nil {
 		do(fmt.Errorf("judging: %w", err))
