@@ -28,6 +28,7 @@ func TestProgram(t *testing.T) {
 		{"--help", 0, "follows the primary"},
 		{"", 1, "must be given for a standby: name the etcd that its primary uses"},
 		{"--rpc-prot=1", 1, "error: unknown flag: --rpc-prot; did you mean --rpc_port?"},
+		{"--older=1 --undefok=older", 1, "unknown flags are ignored, as --undefok says: --older=1"},
 		{"--etcd_endpoints=127.0.0.1:1 --start-empty", 1, "is not for a standby, which never starts empty"},
 	} {
 		cmd := exec.CommandContext(t.Context(), os.Args[0], strings.Fields(tt.args)...)

@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/rs/zerolog"
@@ -70,10 +71,13 @@ func Command(name string, role promote.Role) *cobra.Command {
 // Main runs a command as a process, with arguments that gflags would take too, and
 // returns its exit status.
 func Main(cmd *cobra.Command, args []string) int {
-	args, err := config.GFlags(cmd.Flags(), args)
+	args, ignored, err := config.GFlags(cmd.Flags(), args)
 	if err != nil {
 		cmd.PrintErrln("error: " + err.Error())
 		return 1
+	}
+	if len(ignored) > 0 {
+		cmd.PrintErrln("unknown flags are ignored, as --undefok says: " + strings.Join(ignored, " "))
 	}
 	cmd.SetArgs(args)
 	if err := cmd.ExecuteContext(context.Background()); err != nil {

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,15 +16,50 @@ const maxFlagFiles = 16
 
 // GFlags rewrites a command line of gflags, which Mooncake's master has, to one that
 // the flags parse: one dash for two, --noNAME for a boolean flag, and in place of
-// --flagfile=PATH the flags of that file, one a line. It fails if a file cannot be
-// read.
-func GFlags(flags *pflag.FlagSet, args []string) ([]string, error) {
+// --flagfile=PATH the flags of that file, one a line. Unknown flags that
+// --undefok=NAME,... names are ignored. It fails if a file cannot be read.
+func GFlags(flags *pflag.FlagSet, args []string) (list, ignored []string, err error) {
 	files := 0
-	return gflags(flags, args, &files)
+	if list, err = gflags(flags, args, &files); err != nil {
+		return nil, nil, err
+	}
+	list, ignored = dropUndefined(flags, list)
+	return list, ignored, nil
+}
+
+const undefok = "--undefok="
+
+// dropUndefined takes from rewritten flags the lists of names that may be unknown, and
+// those flags of them that are. Like gflags, it takes no value that stands apart.
+func dropUndefined(flags *pflag.FlagSet, args []string) (kept, ignored []string) {
+	end := slices.Index(args, "--")
+	if end < 0 {
+		end = len(args)
+	}
+	may := make(map[string]bool)
+	for _, arg := range args[:end] {
+		if names, ok := strings.CutPrefix(arg, undefok); ok {
+			for name := range strings.SplitSeq(names, ",") {
+				may[key(name)], may["no"+key(name)] = true, true
+			}
+		}
+	}
+	kept = make([]string, 0, len(args)) // for cobra, nil stands for the arguments of the process
+	for _, arg := range args[:end] {
+		name, _, _ := strings.Cut(strings.TrimPrefix(arg, "--"), "=")
+		switch {
+		case strings.HasPrefix(arg, undefok):
+		case strings.HasPrefix(arg, "--") && may[key(name)] && flags.Lookup(name) == nil:
+			ignored = append(ignored, arg)
+		default:
+			kept = append(kept, arg)
+		}
+	}
+	return append(kept, args[end:]...), ignored
 }
 
 func gflags(flags *pflag.FlagSet, args []string, files *int) ([]string, error) {
-	list := make([]string, 0, len(args)) // for cobra, nil stands for the arguments of the process
+	list := make([]string, 0, len(args))
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		if arg == "--" {
@@ -32,7 +68,7 @@ func gflags(flags *pflag.FlagSet, args []string, files *int) ([]string, error) {
 		name, text, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		dashes := len(arg) - len(strings.TrimLeft(arg, "-"))
 		isFlag := dashes == 1 || dashes == 2
-		if isFlag && name == "flagfile" && !given && i+1 < len(args) {
+		if isFlag && (name == "flagfile" || name == "undefok") && !given && i+1 < len(args) {
 			i, text, given = i+1, args[i+1], true
 		}
 		switch {
@@ -44,6 +80,8 @@ func gflags(flags *pflag.FlagSet, args []string, files *int) ([]string, error) {
 				return nil, err
 			}
 			list = append(list, from...)
+		case name == "undefok" && given:
+			list = append(list, undefok+text)
 		case dashes == 1 && isShort(arg, args[i+1:]):
 			list = append(list, arg)
 		case !given && isNegated(flags, name):
@@ -119,5 +157,5 @@ func flagFiles(flags *pflag.FlagSet, paths string, files *int) (list []string, e
 // which is not its own, for its value.
 func lacksValue(flags *pflag.FlagSet, line string) bool {
 	f := flags.Lookup(strings.TrimLeft(line, "-"))
-	return f != nil && f.NoOptDefVal == "" || strings.TrimLeft(line, "-") == "flagfile"
+	return f != nil && f.NoOptDefVal == "" || slices.Contains([]string{"flagfile", "undefok"}, strings.TrimLeft(line, "-"))
 }

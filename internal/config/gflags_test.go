@@ -43,7 +43,7 @@ func TestGFlags(t *testing.T) {
 		{"--cluster_id flagfile --v=1", "--cluster_id flagfile --v=1"},
 		{"-flagfile " + inner + " --v=1", "--enable_metric_reporting=false --v=1"},
 	} {
-		got, err := GFlags(newFlags(), strings.Fields(tt.args))
+		got, _, err := GFlags(newFlags(), strings.Fields(tt.args))
 		if err != nil || !slices.Equal(got, strings.Fields(tt.want)) {
 			t.Errorf("%s: got %q, error %v; want %s", tt.args, got, err, tt.want)
 		}
@@ -53,9 +53,34 @@ func TestGFlags(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{itself: "at most 16 files", "none-such": "no such file", write("text", "rpc_port=7"): "is no flag", write("bare", "--cluster_id"): "has no value"} {
-		if _, err := GFlags(newFlags(), []string{"--flagfile=" + path}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, _, err := GFlags(newFlags(), []string{"--flagfile=" + path}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got error %v, want %q", path, err, want)
 		}
+	}
+}
+
+// Flags that --undefok names may be unknown, wherever it stands; of known ones it says
+// nothing.
+func TestUndefok(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "flags")
+	if err := os.WriteFile(path, []byte("--undefok=inner\n--inner=1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct{ args, want, ignored string }{
+		{"--older=1 --rpc_port=7 -undefok=older,rpc_port,unseen", "--rpc_port=7", "--older=1"},
+		{"--undefok a-b,c -a_b=x --noc --c --undefok=d -d", "", "--a_b=x --noc --c --d"},
+		{"--flagfile=" + path + " --v=1", "--v=1", "--inner=1"},
+		{"--undefok= --other=1", "--other=1", ""},
+		{"--undefok=x -- --x", "-- --x", ""},
+		{"--undefok", "--undefok", ""},
+	} {
+		got, ignored, err := GFlags(newFlags(), strings.Fields(tt.args))
+		if err != nil || !slices.Equal(got, strings.Fields(tt.want)) || !slices.Equal(ignored, strings.Fields(tt.ignored)) {
+			t.Errorf("%s: got %q, ignored %q, error %v; want %s, ignored %s", tt.args, got, ignored, err, tt.want, tt.ignored)
+		}
+	}
+	if got, _, _ := GFlags(newFlags(), []string{"--undefok=x", "--x"}); got == nil {
+		t.Error("got nil, which stands for the arguments of the process")
 	}
 }
 
@@ -79,7 +104,7 @@ func TestEveryFlagOfMooncake(t *testing.T) {
 		if name == "rpc_port" {
 			text = "50051" // 0 stands for --port there
 		}
-		args, err := GFlags(newFlags(), []string{"-" + name + "=" + text})
+		args, _, err := GFlags(newFlags(), []string{"-" + name + "=" + text})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +129,7 @@ var notOfThatCommit = []string{"client_suspicion_ttl_sec", "enable_oplog_snapsho
 
 // The start line of Mooncake's guides starts a node.
 func TestStartLineOfMooncakesGuides(t *testing.T) {
-	args, err := GFlags(newFlags(), strings.Fields("-rpc_thread_num=64 -v=1 --enable_http_metadata_server=true --http_metadata_server_port=8080 "+
+	args, _, err := GFlags(newFlags(), strings.Fields("-rpc_thread_num=64 -v=1 --enable_http_metadata_server=true --http_metadata_server_port=8080 "+
 		"--enable_snapshot --enable_multi_tenants --enable_kv_events --offload_on_evict --promotion_on_hit --rpc_interface="+loopbackInterface(t)+" --allocation_strategy=local_first --nologtostderr"))
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +169,7 @@ func loopbackInterface(t *testing.T) string {
 // boolean.
 func TestGlogFlagsAndBooleans(t *testing.T) {
 	for text, want := range map[string]bool{"y": true, "YES": true, "t": true, "1": true, "no": false, "N": false, "F": false, "0": false} {
-		args, err := GFlags(newFlags(), []string{"--logbufsecs=30", "-vmodule=", "--minloglevel=0", "--logtostderr=yes", "--enable_offload=" + text})
+		args, _, err := GFlags(newFlags(), []string{"--logbufsecs=30", "-vmodule=", "--minloglevel=0", "--logtostderr=yes", "--enable_offload=" + text})
 		if err != nil {
 			t.Fatal(err)
 		}
