@@ -192,16 +192,22 @@ func TestLongKeys(t *testing.T) {
 		c.Listen.MaxMessageBytes, c.Client.TTL = 1<<20, time.Hour // nobody pings
 		return c
 	}
-	a := run(t, small(settings(config.Primary, "a", etcd)))
+	first, names := small(settings(config.Primary, "a", etcd)), mooncake.Names()
+	for _, name := range names {
+		first.Mooncake.Listen = append(first.Mooncake.Listen, config.GenerationListen{Generation: name, Address: "127.0.0.1:0"})
+	}
+	a := run(t, first)
 	a.serves()
 	a.until("has raised the rules", func(*pb.StatusResponse) bool { return a.node.Store().Rules() == metadata.NewestRules })
 	b := run(t, small(settings(config.Standby, "b", etcd)))
 	b.promotable()
 	long := func(i int) string { return fmt.Sprintf("%04d", i) + strings.Repeat("k", metadata.MaxKeyBytes-4) }
-	m := call(t, a.RPCAddress(), "head")
-	m.put(long(0))
-	if found, err := m.exists(long(0)); !found || err != nil {
-		t.Errorf("got %v, %v; want true and no error", found, err)
+	for i, name := range names {
+		m := call(t, a.mooncakeAddresses()[name], name)
+		m.put(long(i))
+		if found, err := m.exists(long(i)); !found || err != nil {
+			t.Errorf("%s: got %v, %v; want true and no error", name, found, err)
+		}
 	}
 
 	c, err := client.New(client.Config{Addresses: []string{a.RPCAddress()}})
@@ -210,7 +216,8 @@ func TestLongKeys(t *testing.T) {
 	}
 	defer c.Close()
 	const n, batch = 45, 15 // 2.8 MiB of keys; an answer may have 2 MiB
-	for at := 1; at <= n; at += batch {
+	all := len(names) + n
+	for at := len(names); at < all; at += batch {
 		items, refs := make([]client.PutItem, batch), make([]client.PutRef, batch)
 		for i := range items {
 			items[i] = client.PutItem{Key: long(at + i), Size: 100}
@@ -236,15 +243,15 @@ func TestLongKeys(t *testing.T) {
 		}
 		found[o.Key] = true
 	}
-	if len(found) != n+1 {
-		t.Errorf("got %d keys, want %d", len(found), n+1)
+	if len(found) != all {
+		t.Errorf("got %d keys, want %d", len(found), all)
 	}
 	if _, err := c.PutStart(t.Context(), client.PutItem{Key: long(0) + "k", Size: 1}, client.PutConfig{}); errs.KindOf(err) != errs.InvalidKey {
 		t.Errorf("a longer key: got %v, want INVALID_KEY", err)
 	}
 	same(t, a, b)
-	if removed, err := c.RemoveByRegex(t.Context(), "k$", client.Removal{Force: true}); err != nil || removed.Removed != n+1 {
-		t.Errorf("got %+v, %v; want %d removed and no error", removed, err, n+1)
+	if removed, err := c.RemoveByRegex(t.Context(), "k$", client.Removal{Force: true}); err != nil || int(removed.Removed) != all {
+		t.Errorf("got %+v, %v; want %d removed and no error", removed, err, all)
 	}
 }
 
