@@ -110,6 +110,18 @@ func (n *Node) absent(ctx context.Context, registered []NodeInfo) (absentees, er
 	return list, err
 }
 
+// CompleteNodes returns the other nodes that are listed as complete, by id. Those that are
+// not registered are away.
+func (n *Node) CompleteNodes(ctx context.Context) (ids []string, err error) {
+	list, err := n.listComplete(ctx)
+	for _, c := range list {
+		if c.ID != n.ID {
+			ids = append(ids, c.ID)
+		}
+	}
+	return ids, err
+}
+
 func isAmong(nodes []NodeInfo, id string) bool {
 	return slices.ContainsFunc(nodes, func(n NodeInfo) bool { return n.ID == id })
 }

@@ -11,7 +11,7 @@ import (
 // timeout, so a single one that misses may only have met a busy machine.
 const maxMisses = 2
 
-// absences knows which of a few members of etcd, or of its endpoints, are away, and says when
+// absences knows which of a few nodes, members of etcd, or its endpoints, are away, and says when
 // that begins and ends.
 type absences struct {
 	gone func(name string, cause error)

@@ -38,6 +38,7 @@ type clusterNode struct {
 	agreement agreement
 	known     knownNodes
 	away      absences // members of the nodes' own etcd
+	missing   absences // complete nodes
 }
 
 func newClusterNode(a *App, e *etcdConn) *clusterNode {
@@ -71,6 +72,12 @@ func newClusterNode(a *App, e *etcdConn) *clusterNode {
 			},
 			back: func(name string, lasted time.Duration) {
 				a.log.Info().Str("member", name).Dur("lasted", lasted).Msg("a member of etcd is back")
+			},
+		},
+		missing: absences{
+			gone: func(id string, _ error) { a.log.Warn().Str("peer", id).Msg("a node is away") },
+			back: func(id string, lasted time.Duration) {
+				a.log.Info().Str("peer", id).Dur("lasted", lasted).Msg("a node is back")
 			},
 		},
 	}

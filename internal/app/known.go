@@ -2,12 +2,15 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/understudy-store/understudy/internal/clock"
+	"github.com/understudy-store/understudy/internal/etcd/members"
 	"github.com/understudy-store/understudy/internal/security/share"
 	"github.com/understudy-store/understudy/promote"
 )
@@ -38,6 +41,7 @@ func (n *clusterNode) watchNodes(ctx context.Context) error {
 		if n.Node.Status().Self.Role != promote.Primary {
 			n.known.hosts.Store(nil)
 			n.away.look(nil, n.app.clock()) // the primary looks
+			n.missing.look(nil, n.app.clock())
 			return nil
 		}
 		if nodes, err := n.Nodes(ctx); err == nil { // else as before, until etcd answers
@@ -47,9 +51,42 @@ func (n *clusterNode) watchNodes(ctx context.Context) error {
 			}
 			n.known.hosts.Store(&hosts)
 			n.watchMembers(ctx, nodes)
+			n.watchComplete(ctx, nodes)
 		}
 		return nil
 	})
+}
+
+// watchComplete logs which complete nodes are away, by a look at which are registered.
+func (n *clusterNode) watchComplete(ctx context.Context, nodes []promote.NodeInfo) {
+	complete, err := n.CompleteNodes(ctx)
+	if err != nil {
+		return // as before, until etcd answers
+	}
+	outcome := make(map[string]error, len(complete))
+	for _, id := range complete {
+		outcome[id] = nil
+		if !alive(nodes, nil)(id) {
+			outcome[id] = errNotRegistered
+		}
+	}
+	n.missing.look(outcome, n.app.clock())
+}
+
+// awayWarnings says which complete nodes are away. Of those that run a member of etcd
+// memberWarnings says it.
+func awayWarnings(complete []string, list []members.Member, alive func(id string) bool) []string {
+	var away []string
+	for _, id := range complete {
+		if !alive(id) && !slices.ContainsFunc(list, func(m members.Member) bool { return m.Name == id }) {
+			away = append(away, id)
+		}
+	}
+	if away == nil {
+		return nil
+	}
+	return []string{fmt.Sprintf("nodes that hold the whole state are away: %s; start them, or strike them off if they do not come back: masterctl forget --yes %s",
+		strings.Join(away, ", "), strings.Join(away, " "))}
 }
 
 // hostsOf returns what an address of a node is as a peer; nothing if its name is of

@@ -90,6 +90,59 @@ func TestPrimaryRotatesByHandoverAndShutdown(t *testing.T) {
 	}
 }
 
+// A complete node that goes is logged once by the primary, and warned of until it is back or
+// given up.
+func TestNodesThatAreAway(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t).Endpoints()
+	a := run(t, settings(config.Primary, "a", etcd))
+	a.serves()
+	b, c := run(t, settings(config.Standby, "b", etcd)), run(t, settings(config.Standby, "c", etcd))
+	b.promotable()
+	c.promotable()
+	listed := func(m *member, ids ...string) {
+		t.Helper()
+		m.until(fmt.Sprint("lists ", ids), func(*pb.StatusResponse) bool {
+			list, err := m.node.(*clusterNode).CompleteNodes(t.Context())
+			return err == nil && slices.Equal(list, ids)
+		})
+	}
+	listed(a, "b", "c")
+	warns := func(m *member, text string) {
+		t.Helper()
+		m.until("warns of nodes that are away: "+text, func(s *pb.StatusResponse) bool {
+			said := strings.Join(s.GetWarnings(), "\n")
+			if text == "" {
+				return !strings.Contains(said, "away")
+			}
+			return strings.Contains(said, text)
+		})
+	}
+	warns(a, "")
+	c.end()
+	warns(a, "nodes that hold the whole state are away: c; start them, or strike them off if they do not come back: masterctl forget --yes c")
+	warns(b, "are away: c;")
+	a.says(`"peer":"c","message":"a node is away"`)
+	b.end()
+	warns(a, "are away: b, c;")
+	a.says(`"peer":"b","message":"a node is away"`)
+	run(t, settings(config.Standby, "c", etcd)).promotable()
+	a.says(`"message":"a node is back"`)
+	warns(a, "are away: b;")
+	if _, err := a.admin.Forget(t.Context(), &pb.ForgetRequest{NodeId: "b"}); err != nil {
+		t.Fatal(err)
+	}
+	warns(a, "")
+	for text, want := range map[string]int{`"peer":"b","message":"a node is away"`: 1, `"peer":"c","message":"a node is away"`: 1, "a node is back": 1} {
+		if got := strings.Count(a.log.String(), text); got != want {
+			t.Errorf("the log of a has %d lines with %s, want %d:\n%s", got, text, want, a.log)
+		}
+	}
+	if strings.Contains(b.log.String(), "a node is away") {
+		t.Errorf("a standby logs that a node is away:\n%s", b.log)
+	}
+}
+
 // The journal's tail shows each kind of event in words and as JSON, on every
 // node.
 func TestEvents(t *testing.T) {

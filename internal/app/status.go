@@ -23,6 +23,7 @@ const lookTimeout = 2 * time.Second
 type view struct {
 	head              journal.Cursor
 	nodes             []promote.NodeInfo
+	complete          []string // other nodes that are listed as complete
 	witnesses         []promote.Witness
 	members           []members.Member // of the nodes' own etcd
 	headErr, nodesErr error
@@ -38,10 +39,11 @@ func (n *clusterNode) look(ctx context.Context) view {
 	var asks sync.WaitGroup
 	asks.Go(func() { v.head, v.headErr = n.reader.Head(ctx) })
 	asks.Go(func() { v.nodes, v.nodesErr = n.Nodes(ctx) })
+	asks.Go(func() { v.complete, _ = n.CompleteNodes(ctx) }) // without an answer the nodes are unknown, too, and said to be
 	asks.Go(func() { v.size, v.quota = n.etcd.sizes(ctx) })
 	if n.app.cfg.HA.Members() {
 		asks.Go(func() { v.witnesses, _ = n.Witnesses(ctx) })
-		asks.Go(func() { v.members, _ = members.List(ctx, n.members) }) // without an answer the nodes are unknown, too, and said to be
+		asks.Go(func() { v.members, _ = members.List(ctx, n.members) }) // likewise
 	}
 	asks.Go(func() { v.paused, _ = n.Paused(ctx) })
 	asks.Wait()
@@ -120,6 +122,7 @@ func (n *clusterNode) allWarnings(st *pb.StatusResponse, s promote.Status, v vie
 	list = append(list, n.warnings(st, v.nodesErr == nil)...)
 	if v.nodesErr == nil {
 		list = append(list, memberWarnings(v.members, alive(v.nodes, v.witnesses))...)
+		list = append(list, awayWarnings(v.complete, v.members, alive(v.nodes, v.witnesses))...)
 		list = append(list, n.etcd.endpointWarnings()...)
 	}
 	if !n.app.cfg.HA.Embedded() {

@@ -55,8 +55,10 @@ func TestCluster(t *testing.T) {
 	}
 	testFollowed(t, follow)
 	clitest.Eventually(t, "it is known that b has gone", func() bool {
-		return strings.Contains(run(t, "status", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ",")).Want(t, cli.StatusFailed).Out, "warning of a: no standby could take over now")
+		said := run(t, "status", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ",")).Want(t, cli.StatusFailed).Out
+		return strings.Contains(said, "warning of a: no standby could take over now") && strings.Contains(said, "warning of a: nodes that hold the whole state are away: b;")
 	})
+	run(t, "doctor", "--etcd_endpoints", strings.Join(c.etcd.Etcd, ",")).Want(t, cli.StatusFailed, "a says: nodes that hold the whole state are away: b;")
 	if end := host.Interrupt(); end.Status != cli.StatusOK || !strings.Contains(host.Err.String(), "the primary is a at") || !strings.Contains(host.Err.String(), "unmounted host-1") {
 		t.Errorf("the host ended with %d: %s; want 0, the new primary named, and an unmount", end.Status, host.Err.String())
 	}
