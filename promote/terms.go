@@ -170,16 +170,25 @@ func (t *Term) measureGap() {
 	}
 }
 
+// clocksDiffer is by how much the wall clocks of two machines may be apart: a gap that they
+// show counts before one that a node measured if it is longer by more than this.
+const clocksDiffer = 500 * time.Millisecond
+
 // bridge adds to the gap after a handover what passed before the successor learned of
-// it. It corrects the gap before a term that nobody watched by the wall clocks, if the
-// term before it says when it ended.
+// it. It corrects other gaps by the wall clocks, if the term before says when it ended: nobody
+// may have watched, or the node may have learned of the last commit long after it, as when etcd
+// was away.
 func bridge(before, next *TermRecord) {
 	if before.NodeID != next.NodeID {
 		next.Gap += before.Left
 	}
 	ended, err := time.Parse(time.RFC3339Nano, before.Ended)
 	began, err2 := time.Parse(time.RFC3339Nano, next.Began)
-	if gap := began.Sub(ended).Milliseconds(); next.GapAtLeast && err == nil && err2 == nil && gap > next.Gap {
+	least := next.Gap
+	if !next.GapAtLeast {
+		least += clocksDiffer.Milliseconds()
+	}
+	if gap := began.Sub(ended).Milliseconds(); err == nil && err2 == nil && gap > least && (next.GapAtLeast || before.Left == 0) {
 		next.Gap, next.GapAtLeast = gap, false
 	}
 }

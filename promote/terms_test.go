@@ -145,6 +145,39 @@ func TestGapsBeforeTerms(t *testing.T) {
 	}
 }
 
+// No node reaches etcd, and another one than the primary before is elected when they do again.
+// It learns of the last commit only then, so it measures little; the end of the term before
+// says how long nobody served.
+func TestGapAfterEtcdWasAwayFromAll(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	a, b := w.pair(1)
+	client := etcd.Client(t)
+	b.wire.cut()
+	a.put("unseen")
+	a.wire.cut()
+	waitFor(t, "the end of a's right", func() bool { return !a.serves() })
+	silent := time.Now()
+	waitFor(t, "the end of all keys, and more than clocks may be apart", func() bool {
+		resp, err := client.Get(t.Context(), layout.Leader())
+		nodes, err2 := client.Get(t.Context(), layout.Nodes(), clientv3.WithPrefix())
+		return err == nil && err2 == nil && len(resp.Kvs)+len(nodes.Kvs) == 0 && time.Since(silent) > 2*time.Second
+	})
+	atLeast := time.Since(silent)
+	b.wire.heal()
+	w.serving(b)
+	a.wire.heal()
+	var list []promote.TermRecord
+	waitFor(t, "a's record of the end of its term", func() bool {
+		list, _ = b.Terms(t.Context())
+		return len(list) == 2 && list[0].Ended != "" && list[1].NodeID == "b"
+	})
+	if last := list[1]; last.GapAtLeast || last.Gap < atLeast.Milliseconds() {
+		t.Errorf("the gap is %+v, want %v and more", last, atLeast)
+	}
+}
+
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)
