@@ -158,7 +158,8 @@ func (f facts) etcdObstacle(err error) *Obstacle {
 		return &Obstacle{Cause: EtcdCorrupt, Reason: "etcd has raised its alarm CORRUPT and refuses all calls: " + err.Error(),
 			Help: "find the member whose data differ (etcdctl alarm list), replace it, and disarm the alarm (etcdctl alarm disarm)"}
 	case away && f.member:
-		return &Obstacle{Cause: EtcdAway, Reason: "the nodes' own etcd does not answer: " + err.Error(), Help: "start the other nodes: more than half of the members of etcd must run (masterctl member list)"}
+		return &Obstacle{Cause: EtcdAway, Reason: "the nodes' own etcd does not answer: " + err.Error(),
+			Help: "see that more than half of the members of etcd run (masterctl member list); if they do, look at their disks, CPU and network"}
 	case away && f.owns:
 		return &Obstacle{Cause: EtcdAway, Reason: "the embedded etcd does not answer: " + err.Error(), Help: "look at the log of etcd and at the disk of --data-dir"}
 	case away:

@@ -42,7 +42,7 @@ func TestObstacles(t *testing.T) {
 		"another elected":          {facts{role: Standby, leader: Leader{NodeID: "b", Term: 3, State: Elected}}, GetsReady, "b is elected in term 3", ""},
 		"etcd away":                {facts{role: Standby, leader: serving, failed: away}, EtcdAway, "etcd does not answer", "--etcd_endpoints"},
 		"etcd refuses":             {facts{role: Standby, failed: rpctypes.ErrNoLeader}, EtcdAway, "no leader", "has a leader"},
-		"own members away":         {facts{role: Standby, owns: true, member: true, failed: away}, EtcdAway, "own etcd", "start the other nodes"},
+		"own members away":         {facts{role: Standby, owns: true, member: true, failed: away}, EtcdAway, "own etcd", "see that more than half of the members of etcd run"},
 		"embedded etcd away":       {facts{role: Standby, owns: true, failed: away}, EtcdAway, "embedded etcd", "--data-dir"},
 		"etcd full":                {facts{role: Standby, failed: full}, EtcdFull, "NOSPACE", "etcdctl defrag"},
 		"another's etcd full":      {facts{role: Standby, failed: full, owner: "a"}, EtcdFull, "NOSPACE", "wait until a"},

@@ -31,7 +31,7 @@ func (d *diagnosis) checkNodes(all nodes) {
 	}
 	ready := 0
 	for i := range s.Nodes {
-		if s.Nodes[i].Promotable && (s.Leader == nil || s.Nodes[i].NodeID != s.Leader.NodeID) {
+		if s.Nodes[i].Promotable && !s.Nodes[i].isElected() && (s.Leader == nil || s.Nodes[i].NodeID != s.Leader.NodeID) {
 			ready++
 		}
 	}
@@ -136,7 +136,7 @@ func (d *diagnosis) checkNode(n *node, figures scrape, failure error) {
 			"the journal does not go on from the file of %s", n.id)
 	}
 	if lapses := figures.sum("understudy_serve_lapses_total"); lapses > 0 {
-		d.add("interruptions", warns, "look at the latency of etcd and at the CPU of the node; masterctl history has the times", "%s answered nobody %v times since its start, as no commit came through", n.id, lapses)
+		d.add("interruptions", warns, "look at the latency of etcd and at the CPU of the node; its log has the times", "%s answered nobody %v times since its start, as no commit came through", n.id, lapses)
 	}
 }
 

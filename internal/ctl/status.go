@@ -267,10 +267,17 @@ func (n *nodeResult) used() string {
 	return fmt.Sprintf("%.1f %% of %s", 100*float64(n.Used-min(n.Used, n.Quarantined))/float64(n.Capacity), cli.SizeText(n.Capacity))
 }
 
+// isElected reports whether a node is the elected one, which may be fenced, or end.
+func (n *nodeResult) isElected() bool {
+	return slices.Contains([]string{roleName(pb.Role_ROLE_PROMOTING), roleName(pb.Role_ROLE_PRIMARY), roleName(pb.Role_ROLE_HANDING_OVER), roleName(pb.Role_ROLE_FENCED)}, n.Role)
+}
+
 func (n *nodeResult) takeover() string {
 	switch {
 	case n.Role == roleName(pb.Role_ROLE_PRIMARY):
 		return cli.Good("serves")
+	case n.isElected():
+		return cli.Warn("is elected, and does not serve")
 	case n.Promotable:
 		return "yes"
 	default:

@@ -46,6 +46,25 @@ func TestWitnessIsShown(t *testing.T) {
 	}
 }
 
+// The elected node is fenced: nobody could take over from it.
+func TestFencedNodeIsNoStandby(t *testing.T) {
+	all := nodes{{id: "a", address: "a:1", status: &pb.StatusResponse{
+		Node: &pb.Node{NodeId: "a", Role: pb.Role_ROLE_FENCED, Promotable: true}, Journal: &pb.JournalStatus{},
+	}}}
+	s := statusOf("c", all)
+	var out bytes.Buffer
+	if statusTable(&out, &s); !strings.Contains(out.String(), "is elected, and does not serve") {
+		t.Errorf("status says that a fenced node could take over:\n%s", out.String())
+	}
+	d := &diagnosis{}
+	d.checkNodes(all)
+	for _, f := range d.Findings {
+		if f.Check == "standbys" && f.Verdict != warns {
+			t.Errorf("doctor counts the elected node as a standby: %+v", f)
+		}
+	}
+}
+
 // Doctor calls a witness at the address that it advertises: nobody else does.
 func TestDoctorCallsWitnesses(t *testing.T) {
 	answer := http.StatusOK
