@@ -145,8 +145,14 @@ func noSuchCommand(cmd *cobra.Command, args []string) error {
 	return Misuse(errors.New(text))
 }
 
+// version is set by the linker (-X) where a build has no version control: an image, say.
+var version string
+
 // Version returns the version that this program was built as.
 func Version() string {
+	if version != "" {
+		return version
+	}
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Main.Version == "" {
 		return "unknown"
