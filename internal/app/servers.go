@@ -58,7 +58,7 @@ func (a *App) serveHTTP(ctx context.Context) error {
 	api := httpapi.API{
 		Gate: a.gate, Node: a.httpNode, Admin: a.rpc.JSON(), Metrics: a.metrics.Handler(), Summary: a.metrics.Summary,
 		MooncakeSummary: a.metrics.MooncakeSummary, Extended: a.cfg.Listen.Extended,
-		KVEvents: func() any { return a.kv.publisher.Status() }, Console: a.console(), Log: log, Callers: a.callers, Hosts: a.cfg.Security.HTTPHosts, Pprof: a.cfg.Debug.Pprof,
+		KVEvents: func() any { return a.kv.publisher.Status() }, Console: a.console(), Log: a.log, Callers: a.callers, Hosts: a.cfg.Security.HTTPHosts, Pprof: a.cfg.Debug.Pprof,
 	}
 	server := httpapi.NewServer(api.Handler(), a.connections.http, a.httpTLS(), log)
 	return serve(ctx, func() error { return server.Serve(a.httpListener) }, server.Stop)

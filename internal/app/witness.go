@@ -84,7 +84,7 @@ func (w *witness) serveHTTP(ctx context.Context) error {
 	a := w.app
 	log := a.log.With().Str("part", "http").Logger()
 	api := httpapi.API{
-		Gate: a.gate, Node: w.node, Metrics: metrics.Witness(a.version, w.use.last), Log: log, Callers: a.callers,
+		Gate: a.gate, Node: w.node, Metrics: metrics.Witness(a.version, w.use.last), Log: a.log, Callers: a.callers,
 		Summary: func() string { return "witness" }, MooncakeSummary: func() (master, ha string) { return "", "" },
 		Hosts: a.cfg.Security.HTTPHosts, Pprof: a.cfg.Debug.Pprof,
 	}

@@ -55,7 +55,7 @@ type API struct {
 	// KVEvents returns the body of /kv_events/status.
 	KVEvents func() any
 	Console  http.Handler // answers below /console/; nil for none
-	Log      zerolog.Logger
+	Log      zerolog.Logger // without a part: lines of orders have another one than requests
 	Callers  *access.Callers // nil if everybody may do all
 	Hosts    []string        // names under which requests may come; none for any
 	Pprof    bool            // answer below /debug/pprof/
@@ -119,7 +119,7 @@ func (a API) logged(next http.Handler) http.Handler {
 		begun := boot()
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		next.ServeHTTP(w, r)
-		a.Log.Debug().Str("method", r.Method).Str("path", r.URL.Path).Dur("took", boot()-begun).Msg("request")
+		a.Log.Debug().Str("part", "http").Str("method", r.Method).Str("path", r.URL.Path).Dur("took", boot()-begun).Msg("request")
 	})
 }
 
@@ -165,7 +165,7 @@ func (a API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errs.NotSupported:
 		code = http.StatusNotImplemented
 	default:
-		a.Log.Error().Err(err).Str("path", r.URL.Path).Msg("a request failed with an internal error")
+		a.Log.Error().Str("part", "http").Err(err).Str("path", r.URL.Path).Msg("a request failed with an internal error")
 	}
 	writeJSON(w, code, failure{Number: kind.Number(), Message: a.message(kind, err)})
 }
