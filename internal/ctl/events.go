@@ -170,6 +170,10 @@ func (e *follower) hint(cmd *cobra.Command) {
 		return slices.ContainsFunc(e.passed, func(p string) bool { return strings.EqualFold(t, p) })
 	}
 	if len(e.types) > 0 && !slices.ContainsFunc(e.types, came) {
+		if len(e.passed) == 0 {
+			cmd.PrintErrln("there are no events")
+			return
+		}
 		slices.Sort(e.passed)
 		cmd.PrintErrf("no event has the type %s; there are %s\n", strings.Join(e.types, ", "), strings.Join(e.passed, ", "))
 	}

@@ -191,7 +191,9 @@ func (c *certainty) then(cmd *cobra.Command, consequence string, count func() (m
 	if c.dryRun {
 		return c.Print(cmd, found, found.print)
 	}
-	found.print(cmd.ErrOrStderr())
+	if found.print(cmd.ErrOrStderr()); found.Matches == 0 {
+		return nil // there is nothing to ask
+	}
 	cmd.PrintErr("Remove them? [y/N] ")
 	answer, _ := bufio.NewReader(cmd.InOrStdin()).ReadString('\n')
 	if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {

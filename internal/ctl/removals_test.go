@@ -59,6 +59,11 @@ func testQuestion(t *testing.T) {
 	if list := clitest.Decode[keyList](t, run(t, "keys", "--limit=2", "-o", "json")); len(list.Keys) != 2 {
 		t.Errorf("got %v; want 2 keys", list.Keys)
 	}
+	none := Command()
+	none.SetIn(strings.NewReader(""))
+	if o := clitest.Run(t, none, "rm-regex", "^nothing/").Want(t, cli.StatusOK, "0 object(s) match"); strings.Contains(o.Err, "Remove them?") {
+		t.Errorf("it asks whether to remove nothing: %s", o.Err)
+	}
 	cmd := Command()
 	cmd.SetIn(strings.NewReader("y\n"))
 	clitest.Run(t, cmd, "rm-regex", "^gone/1").Want(t, cli.StatusOK, "1 object(s) match", "removed 1 object(s)")
