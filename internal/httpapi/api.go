@@ -54,8 +54,8 @@ type API struct {
 	Extended bool
 	// KVEvents returns the body of /kv_events/status.
 	KVEvents func() any
-	Console  http.Handler // answers below /console/; nil for none
-	Log      zerolog.Logger // without a part: lines of orders have another one than requests
+	Console  http.Handler    // answers below /console/; nil for none
+	Log      zerolog.Logger  // without a part: lines of orders have another one than requests
 	Callers  *access.Callers // nil if everybody may do all
 	Hosts    []string        // names under which requests may come; none for any
 	Pprof    bool            // answer below /debug/pprof/
