@@ -88,6 +88,7 @@ func rest(ctx context.Context, e *Env) {
 		e.result.Counts["other_writes"] += others
 		e.result.check("few writes", heads > 0 && heads <= idleHeads*seconds+1 && most <= idleNode*seconds+1,
 			"%d heads, at most %d writes of a node's own key, in %v", heads, most, lasts)
+		e.result.violate("B", 0) // without clients nothing else shows it
 		e.did("in %v without clients: %.1f heads a second, %.2f writes a second of a node's own key at most, %d writes of all other keys together",
 			lasts, float64(heads)/lasts.Seconds(), float64(most)/lasts.Seconds(), others)
 	})
