@@ -49,7 +49,8 @@ type Counts struct {
 	Failed    map[string]int `json:"failed,omitempty"`
 	Ambiguous int            `json:"ambiguous"`
 	// Unanswered are the ambiguous calls, and the failed ones to which the cluster
-	// gave no answer of its own.
+	// gave no answer of its own; but for removals by pattern, which are made in parts:
+	// of one that a handover interrupts the cluster itself says that it is ambiguous.
 	Unanswered int `json:"unanswered"`
 }
 
@@ -69,7 +70,7 @@ func (l *Load) Counts() Counts {
 		case Failed:
 			c.Failed[r.Kind.String()]++
 		}
-		if !r.answered() {
+		if !r.answered() && (r.Call != RemoveRegex || r.Outcome != Ambiguous) {
 			c.Unanswered++
 		}
 	}

@@ -56,7 +56,8 @@ func TestOutageAndCounts(t *testing.T) {
 		410-600  c0 put_start k/ unavailable
 		610-800  c0 remove    k/ lost
 		810-910  c0 exist     k/ true
-		920-1000 c0 exist     k/ true`)
+		920-1000 c0 exist     k/ true
+		930-990  c1 remove_regex k/ lost`)
 	l.ended = 1050 * time.Millisecond
 	for since, want := range map[time.Duration]time.Duration{0: 510, 400: 510, 500: 510, 905: 510, 911: 90, 1001: 50} {
 		if got := l.Outage(since * time.Millisecond); got != want*time.Millisecond {
@@ -68,8 +69,8 @@ func TestOutageAndCounts(t *testing.T) {
 		t.Errorf("an outage that lasts: got %v, want 4s", got)
 	}
 	c := l.Counts()
-	if c.Calls != 6 || c.OK != 2 || c.Ambiguous != 1 || c.Unanswered != 2 || c.Failed["OBJECT_NOT_FOUND"] != 2 || c.Failed["UNAVAILABLE_IN_CURRENT_STATUS"] != 1 {
-		t.Errorf("got %+v, want 6 calls: 2 ok, 1 ambiguous, 2 unanswered, 2 that found nothing, 1 unavailable", c)
+	if c.Calls != 7 || c.OK != 2 || c.Ambiguous != 2 || c.Unanswered != 2 || c.Failed["OBJECT_NOT_FOUND"] != 2 || c.Failed["UNAVAILABLE_IN_CURRENT_STATUS"] != 1 {
+		t.Errorf("got %+v, want 7 calls: 2 ok, 2 ambiguous, 2 unanswered, 2 that found nothing, 1 unavailable", c)
 	}
 }
 
