@@ -1,6 +1,8 @@
 package promote_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,11 +26,17 @@ func stateIn(dir string, every time.Duration) func(*promote.Config) {
 // killed at this moment.
 func copied(t *testing.T, dir string) string {
 	t.Helper()
-	to := filepath.Join(t.TempDir(), "state")
-	if err := os.CopyFS(to, os.DirFS(dir)); err != nil {
-		t.Fatal(err)
+	for {
+		to := filepath.Join(t.TempDir(), "state")
+		err := os.CopyFS(to, os.DirFS(dir))
+		if err == nil {
+			return to
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		// A file that was being written got its name meanwhile: once more.
 	}
-	return to
 }
 
 // saved waits until a node has a file that holds all that it has applied so far.
