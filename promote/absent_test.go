@@ -69,6 +69,16 @@ func TestFoundedBesideAnAbsentStandby(t *testing.T) {
 	now.has(keys("k", 5)...)
 }
 
+// wipe has etcd lose all keys of the cluster, and their history.
+func (w *cluster) wipe() {
+	w.t.Helper()
+	gone, err := w.etcd.Client(w.t).Delete(w.t.Context(), layout.Root, clientv3.WithPrefix())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.etcd.Compact(w.t, gone.Header.Revision)
+}
+
 // A primary was cut off etcd, another node was elected, and both that node and etcd's data are
 // lost. The first one knows of no later term, but it may have been deposed: what is free stays
 // in quarantine, and it is said.
@@ -85,11 +95,7 @@ func TestFoundedByAPrimaryThatWasDeposed(t *testing.T) {
 	}
 	b.ended.Store(true) // it answers nobody
 	b.wire.cut()
-	gone, err := etcd.Client(t).Delete(t.Context(), layout.Root, clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	etcd.Compact(t, gone.Header.Revision) // history is lost, too
+	w.wipe()
 	a.wire.heal()
 	now := w.founder(a)
 	if said := now.Status().Founded; !strings.Contains(said, "b is not here") {
@@ -121,11 +127,7 @@ func TestFoundedByAnElectedNodeThatLagged(t *testing.T) {
 	}
 	a.vanish()
 	waitFor(t, "b to be elected", func() bool { return b.Status().Self.Role == promote.Promoting })
-	gone, err := etcd.Client(t).Delete(t.Context(), layout.Root, clientv3.WithPrefix())
-	if err != nil {
-		t.Fatal(err)
-	}
-	etcd.Compact(t, gone.Header.Revision)
+	w.wipe()
 	b.wire.cut()
 	b.wire.lost.Store(false)
 	b.wire.heal()
