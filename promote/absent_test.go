@@ -107,6 +107,44 @@ func TestFoundedByAPrimaryThatWasDeposed(t *testing.T) {
 	now.has(keys("k", 5)...)
 }
 
+// The primary and a standby were cut off etcd together for a moment, in which a third node was
+// elected and lost with etcd's data. The standby was not away for long enough to doubt its
+// state, but the primary was deposed without its knowledge, and says so.
+func TestFoundedBesideAPrimaryThatWasDeposed(t *testing.T) {
+	t.Parallel()
+	etcd := etcdtest.Start(t)
+	w := newCluster(t, etcd)
+	m := w.start("m")
+	w.serving(m).mount()
+	m.put(keys("k", 5)...)
+	a, z := w.start("a"), w.start("z")
+	w.promotable(a)
+	w.promotable(z)
+	w.know(m, a, z)
+	w.equal(m, a)
+	w.equal(m, z)
+	used := m.Store().Stats().Busy
+	m.wire.cut()
+	a.wire.cut()
+	waitFor(t, "z to serve", z.serves)
+	if err := z.putStart(t.Context(), "reserved"); err != nil {
+		t.Fatal(err)
+	}
+	z.ended.Store(true) // it answers nobody
+	z.wire.cut()
+	w.wipe()
+	m.wire.heal()
+	a.wire.heal()
+	now := w.founder(m, a)
+	if said := now.Status().Founded; !strings.Contains(said, "z is not here") {
+		t.Errorf("%s says %q, want it to name z, which is not here", now.id, said)
+	}
+	if s := now.Store().Stats(); s.Quarantined+used != s.Capacity {
+		t.Errorf("A: %s has %d bytes in quarantine and %d used before, of %d; want all that is free in quarantine", now.id, s.Quarantined, used, s.Capacity)
+	}
+	now.has(keys("k", 5)...)
+}
+
 // A standby was elected, and etcd's data were lost before it had read what the primary before
 // it acknowledged last. It never served: that primary is missed, and what is free stays in
 // quarantine.

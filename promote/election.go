@@ -153,7 +153,8 @@ func (n *Node) watchPrimary(f *follower.Follower, at journal.Cursor, s scene) {
 	// A commit from before etcd was out of reach may be in a backup that it was restored from.
 	commits := !before.view.Missing() && before.asked >= f.Steady() && (is.Seq > was.Seq || is.Time > was.Time)
 	if before.leader.value == s.leader.value && commits && at.Against(s.view.Cursor, s.view.Err) == nil {
-		n.watched, n.committed = s.leader.Term, 0
+		n.watched = s.leader.Term
+		n.setCommitted(0)
 		f.Vouch()
 	}
 }
@@ -286,7 +287,8 @@ func (n *Node) elect(
 	}
 	turn(nodes, c.pace, c.histories)
 	c.why = cmp.Or(deposed, c.why)
-	c.phases.Elect, n.committed = n.Clock()-begun, begun
+	c.phases.Elect = n.Clock() - begun
+	n.setCommitted(begun)
 	return c, nil
 }
 

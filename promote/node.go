@@ -144,7 +144,6 @@ type Node struct {
 	silence    silence
 	serving    scene         // as last seen while somebody served. For campaign alone.
 	watched    metadata.Term // of the primary that this node saw commit last. For campaign and the term that follows.
-	committed  time.Duration // by the clock: this node's last election, or the last commit of its term; 0 if it saw another primary commit since. For campaign and runTerm.
 	led        metadata.Term // in which this node served last. For the term and those that follow.
 	followed   Leader        // the last one of other nodes that was logged. For campaign alone.
 	lastPause  Pause         // as it stood beside the journal when this node looked last. For campaign and the term that follows.
@@ -158,6 +157,7 @@ type Node struct {
 	role       Role
 	leader     Leader                 // last seen; zero for none
 	since      time.Duration          // by the clock: when leader was new
+	committed  time.Duration          // by the clock: this node's last election, or the last commit of its term; 0 if it saw another primary commit since
 	previous   Leader                 // the last one that was not zero
 	follower   *follower.Follower     // nil while this node is elected
 	term       *Term                  // nil unless this node is elected

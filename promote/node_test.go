@@ -154,7 +154,7 @@ func (w *cluster) Standing(_ context.Context, address string) (promote.Standing,
 		return promote.Standing{}, errors.New("nobody answers")
 	}
 	s := n.Status()
-	return promote.Standing{ID: s.Self.ID, Role: s.Self.Role, History: s.Head.History, Position: s.Position, Complete: s.Complete, Restored: s.Restored, Forked: s.Forked, Unread: s.Unread}, nil
+	return promote.Standing{ID: s.Self.ID, Role: s.Self.Role, History: s.Head.History, Position: s.Position, Complete: s.Complete, Restored: s.Restored, Forked: s.Forked, Lapsed: s.Lapsed, Unread: s.Unread}, nil
 }
 
 // Serve is a primary with its scanner.

@@ -78,7 +78,7 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower, seen scene) (*
 		}
 	}
 	answers := n.ask(ctx, known)
-	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: st.Complete, Restored: st.File != ""}
+	self := Standing{ID: n.ID, History: at.Head.History, Position: store.Position(), Complete: st.Complete, Restored: st.File != "", Lapsed: n.Status().Lapsed}
 	q := inquiry{
 		self: self, primaries: n.lastPrimaries(at.Head), paused: seen.pause.there, late: n.Clock()-loss.Since >= 2*n.RefoundWait, lived: st.Complete,
 		term: max(self.Position.Term, at.Head.Term, loss.Found.Cursor.Head.Term, n.electedTerm(), n.forgotten(at.Head, seen.nodes)),
@@ -98,7 +98,7 @@ func (n *Node) refound(ctx context.Context, f *follower.Follower, seen scene) (*
 	founded := &founding{cause: loss.Err.Cause, by: "the state of " + n.ID, at: self.Position.Seq, file: self.Restored}
 	if missing := q.missing(answers); len(missing) > 0 {
 		founded.absent = strings.Join(missing, ", ")
-	} else if n.wasApart(st, at.Head) {
+	} else if st.Apart || q.lapsed(answers) { // others may have been elected, without a word to these nodes
 		founded.absent = silent(known, answers)
 	}
 	return n.found(ctx, f, grounds{store: store, at: at, head: loss.Found.Cursor, learned: loss.Since}, q.term+foundingTerms, founded)
@@ -122,11 +122,15 @@ func (n *Node) lastPrimaries(head journal.Head) []string {
 	return []string{served}
 }
 
-// wasApart reports whether another node may have been elected before the journal was lost,
-// without this node's knowledge: etcd was out of reach, or this node was the primary, and had
-// committed nothing for as long as others wait for that.
-func (n *Node) wasApart(st follower.Status, head journal.Head) bool {
-	return st.Apart || n.committed > 0 && st.Loss.Since-n.committed > n.failover(head)
+// lapsedLocked reports whether this node was elected last, as far as it knows, and had
+// committed nothing for as long as others wait for that when it found the journal lost, or
+// until now: another one may have been elected since. Needs mu.
+func (n *Node) lapsedLocked(s *Status) bool {
+	last := n.committed
+	if n.term != nil {
+		last = cmp.Or(n.term.right.LastCommit(), last)
+	}
+	return last > 0 && cmp.Or(s.Loss.Since, n.Clock())-last > n.failover(s.Head)
 }
 
 // silent names those of the nodes that were asked that have not answered.

@@ -24,6 +24,9 @@ type Standing struct {
 	// Forked says that another primary went on from less than the state holds. No election
 	// and no founding awaits what it has; an order names it.
 	Forked bool
+	// Lapsed says that the node was elected last, as far as it knows, and was not heard of
+	// for as long as it takes to depose it.
+	Lapsed bool
 	// Unread says that the node holds no state, and has state files that it could not
 	// read, or has just started and may read some yet: that is no answer.
 	Unread bool
@@ -117,6 +120,12 @@ func (q *inquiry) missing(answers map[string]Standing) []string {
 		s := answers[id]
 		return id == q.self.ID || s.Complete && q.holds(s)
 	})
+}
+
+// lapsed reports whether one that may have been the last primary may have been deposed,
+// without its knowledge, before the journal was lost.
+func (q *inquiry) lapsed(answers map[string]Standing) bool {
+	return q.self.Lapsed || slices.ContainsFunc(q.primaries, func(id string) bool { return answers[id].Lapsed })
 }
 
 // take takes in the answers of other nodes. It returns an error if one of them stops this

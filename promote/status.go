@@ -32,6 +32,7 @@ type Status struct {
 	Complete              bool          // the state is all that its journal said, though that may be lost since
 	Restored              bool          // the state comes from a file, and nothing has shown yet that the journal goes on from there
 	Forked                bool          // another primary went on from less than the state holds, which no other node may have
+	Lapsed                bool          // this node was elected last, as far as it knows, and committed nothing for so long that another one may have been since
 	Founded               string        // how this node founded the journal anew for the term that it leads; empty if it did not
 	Deposals              int64         // of primaries, by this node
 	Paused                bool          // automatic takeover, as a node sees it that is not elected
@@ -82,6 +83,7 @@ func (n *Node) Status() Status {
 	default:
 		s.Self.Why = "it has just started: it is not registered in etcd yet"
 	}
+	s.Lapsed = n.lapsedLocked(&s)
 	s.Self.Applied = s.Position.Seq
 	s.hint(f, n.follower == nil)
 	s.Unread = s.Unread || n.follower == nil && n.term == nil && n.StateDir != "" // it may load files yet
@@ -340,6 +342,12 @@ func (n *Node) electedTerm() metadata.Term {
 		return l.Term
 	}
 	return 0
+}
+
+func (n *Node) setCommitted(at time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.committed = at
 }
 
 func (n *Node) setTakeover(t Takeover) {

@@ -114,7 +114,9 @@ func (n *Node) runTerm(ctx context.Context, c *candidate) (*metadata.Store, jour
 		n.Log.Warn().Err(err).Uint64("term", uint64(t.Number)).Msg("the term ended")
 	}
 	t.right.Stop()
-	n.committed = cmp.Or(t.right.LastCommit(), n.committed)
+	if last := t.right.LastCommit(); last > 0 {
+		n.setCommitted(last)
+	}
 	reached := deleteLeader(context.WithoutCancel(ctx), n.Client, n.Layout, t.leader) == nil
 	t.session.close(context.WithoutCancel(ctx))
 	if reached {

@@ -174,6 +174,7 @@ func (p *peers) Standing(ctx context.Context, address string) (promote.Standing,
 	s := promote.Standing{
 		ID: st.GetNode().GetNodeId(), History: journal.History(st.GetJournal().GetHistory()), Complete: st.GetJournal().GetComplete(), Restored: st.GetJournal().GetRestored(),
 		Forked:   st.GetJournal().GetForked(),
+		Lapsed:   st.GetJournal().GetLapsed(),
 		Unread:   st.GetJournal().GetUnread(),
 		Position: metadata.Position{Seq: metadata.Seq(st.GetState().GetSequence()), Term: metadata.Term(st.GetState().GetTerm())},
 	}

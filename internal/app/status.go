@@ -95,7 +95,7 @@ func (n *clusterNode) Status(ctx context.Context) (*pb.StatusResponse, error) {
 func (n *clusterNode) journalMessage(head journal.Head, s promote.Status, v view) *pb.JournalStatus {
 	j := &pb.JournalStatus{
 		CommittedSequence: uint64(head.Seq), HeadTerm: uint64(head.Term), History: string(s.Head.History),
-		LastSnapshotReason: string(s.LastLoad), Complete: s.Complete, Restored: s.Restored, Forked: s.Forked, Unread: s.Unread,
+		LastSnapshotReason: string(s.LastLoad), Complete: s.Complete, Restored: s.Restored, Forked: s.Forked, Lapsed: s.Lapsed, Unread: s.Unread,
 		EtcdBytes: v.size, EtcdQuotaBytes: v.quota, EtcdEndpoints: n.etcd.members, EtcdMembers: memberMessages(v.members, v.nodes, v.witnesses),
 	}
 	if s.Loss.Err != nil {

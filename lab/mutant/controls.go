@@ -36,6 +36,7 @@ func Controls() []Control {
 		{"eviction", "^TestALongGuardDoesNotEmptyTheCache$", "long-guard"},
 		{"internal/service", "^TestNothingIsCopiedToAnSSDThatIsToBeWiped$", "wiped-copies"},
 		{"promote", "^TestPauseHoldsFoundingsBack$/^head_deleted$", "founding-pause"},
+		{"promote", "^TestFoundedBesideAPrimaryThatWasDeposed$", "lapsed-primaries"},
 		{"promote", "^TestTermsOfALostBranchAreNotUsedAgain$", "lost-terms"},
 		{"promote", "^TestARollbackToALaterHead$", "steady-sign"},
 		{"promote", "^TestRefoundFromABackup$", "announced-losses"},

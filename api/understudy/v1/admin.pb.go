@@ -701,7 +701,10 @@ type JournalStatus struct {
 	EtcdEndpoints []string `protobuf:"bytes,13,rep,name=etcd_endpoints,json=etcdEndpoints,proto3" json:"etcd_endpoints,omitempty"`
 	// The members of the etcd that the nodes run themselves, by name; empty with
 	// another etcd, and while a majority of them is away.
-	EtcdMembers   []*EtcdMember `protobuf:"bytes,14,rep,name=etcd_members,json=etcdMembers,proto3" json:"etcd_members,omitempty"`
+	EtcdMembers []*EtcdMember `protobuf:"bytes,14,rep,name=etcd_members,json=etcdMembers,proto3" json:"etcd_members,omitempty"`
+	// Whether the node was elected last, as far as it knows, and has committed nothing
+	// for as long as it takes to depose it: another one may have been elected since.
+	Lapsed        bool `protobuf:"varint,15,opt,name=lapsed,proto3" json:"lapsed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -832,6 +835,13 @@ func (x *JournalStatus) GetEtcdMembers() []*EtcdMember {
 		return x.EtcdMembers
 	}
 	return nil
+}
+
+func (x *JournalStatus) GetLapsed() bool {
+	if x != nil {
+		return x.Lapsed
+	}
+	return false
 }
 
 // EtcdMember is one member of the etcd that the nodes run themselves.
@@ -3559,7 +3569,7 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"used_bytes\x18\t \x01(\x04R\tusedBytes\x12+\n" +
 	"\x11quarantined_bytes\x18\n" +
 	" \x01(\x04R\x10quarantinedBytes\x12\x18\n" +
-	"\aevicted\x18\v \x01(\x04R\aevicted\"\xf8\x03\n" +
+	"\aevicted\x18\v \x01(\x04R\aevicted\"\x90\x04\n" +
 	"\rJournalStatus\x12-\n" +
 	"\x12committed_sequence\x18\x01 \x01(\x04R\x11committedSequence\x12\x1b\n" +
 	"\thead_term\x18\x02 \x01(\x04R\bheadTerm\x12%\n" +
@@ -3576,7 +3586,8 @@ const file_understudy_v1_admin_proto_rawDesc = "" +
 	"\x06forked\x18\v \x01(\bR\x06forked\x12\x16\n" +
 	"\x06unread\x18\f \x01(\bR\x06unread\x12%\n" +
 	"\x0eetcd_endpoints\x18\r \x03(\tR\retcdEndpoints\x12<\n" +
-	"\fetcd_members\x18\x0e \x03(\v2\x19.understudy.v1.EtcdMemberR\vetcdMembers\"\x9d\x01\n" +
+	"\fetcd_members\x18\x0e \x03(\v2\x19.understudy.v1.EtcdMemberR\vetcdMembers\x12\x16\n" +
+	"\x06lapsed\x18\x0f \x01(\bR\x06lapsed\"\x9d\x01\n" +
 	"\n" +
 	"EtcdMember\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x19\n" +
