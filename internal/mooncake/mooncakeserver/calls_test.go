@@ -371,6 +371,7 @@ func TestPutStartOfOneThatWasGone(t *testing.T) {
 	<-gone
 	n.clock.Add(int64(time.Second))
 	close(goOn)
+	until(t, "the first call has its place", func() bool { return n.primary.Store.Stats().Objects == 1 })
 
 	c := n.dial(t, "head")
 	other := args
