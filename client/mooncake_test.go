@@ -54,7 +54,7 @@ func servePort(t testing.TB, s *coro.Server) *port {
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		_ = s.Stop(ctx)
 		if err := <-served; err != nil {

@@ -171,7 +171,7 @@ func TestAnswersAreBoundedBeforeTheyAreMade(t *testing.T) {
 // request that stalls ends long before a slow one has to.
 func TestStalledRequestsLeaveRoom(t *testing.T) {
 	const large = 4 << 20
-	r := newRig(t, coro.Limits{Budget: coro.NewBudget(large), Frame: 12 * time.Second}, nil)
+	r := newRig(t, coro.Limits{Budget: coro.NewBudget(large), Frame: 24 * time.Second}, nil)
 	announced := frame(0, echo, strings.Repeat("x", large/2), "")
 	var stalled []net.Conn
 	for range 8 {
@@ -196,14 +196,14 @@ func TestStalledRequestsLeaveRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer other.Close()
-	_ = other.SetDeadline(time.Now().Add(1500 * time.Millisecond)) // before the first of them ends
+	_ = other.SetDeadline(time.Now().Add(3500 * time.Millisecond)) // before the first of them ends
 	write(t, other, frame(0, echo, strings.Repeat("z", large/4), ""))
 	if _, err := other.Read(make([]byte, 1)); err != nil {
 		t.Errorf("a large request of another host: %v", err)
 	}
 	ends := make(chan error, len(stalled)) // the first that was read has its share, which need not be the first that was sent
 	for _, c := range stalled {
-		_ = c.SetReadDeadline(time.Now().Add(8 * time.Second)) // before a frame must have come
+		_ = c.SetReadDeadline(time.Now().Add(16 * time.Second)) // before a frame must have come
 		go func() {
 			_, err := c.Read(make([]byte, 1))
 			ends <- err

@@ -189,7 +189,7 @@ func newRig(t *testing.T, limits coro.Limits, other func(net.Conn)) *rig {
 	served := make(chan error, 1)
 	go func() { served <- r.Serve(l) }()
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 		defer cancel()
 		_ = r.Stop(ctx)
 		if err := <-served; err != nil {
@@ -223,7 +223,7 @@ func (r *rig) raw(t *testing.T) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 	return c
 }
 
@@ -327,7 +327,7 @@ func closes(t *testing.T, r *rig, send []byte) {
 		return
 	}
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	_ = c.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := c.Write(send); err != nil {
 		t.Error(err)
 	}

@@ -348,7 +348,7 @@ func TestClose(t *testing.T) {
 		if status.Code(err) != codes.Unavailable {
 			t.Errorf("a call that connects: got %v, want Unavailable", err)
 		}
-	case <-time.After(time.Second / 2):
+	case <-time.After(2 * time.Second):
 		t.Errorf("a call that connects goes on, and ends with: %v; want it to end at once", <-ended)
 	}
 }

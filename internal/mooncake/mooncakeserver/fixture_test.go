@@ -97,7 +97,7 @@ func standby(t testing.TB, relay bool) *node {
 		served := make(chan error, 1)
 		go func() { served <- s.Serve(l) }()
 		t.Cleanup(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 			defer cancel()
 			_ = s.Stop(ctx)
 			if err := <-served; err != nil && !errors.Is(err, coro.ErrStopped) { // the test may end before this port was used

@@ -135,7 +135,7 @@ func TestHalfOfACall(t *testing.T) {
 				if relayed {
 					c = s.dial(t, "head")
 				}
-				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				defer cancel()
 				err := i.call(ctx, c)
 				var refused *coro.Error
