@@ -13,6 +13,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/understudy-store/understudy/etcdtest"
+	"github.com/understudy-store/understudy/metadata"
 	"github.com/understudy-store/understudy/promote"
 )
 
@@ -86,7 +87,8 @@ func TestTheJournalsBoundOutweighsAnAbsentNode(t *testing.T) {
 		a.put(keys(fmt.Sprint(strings.Repeat("k", 2000), n, "/"), 10)...)
 		n++
 		_, err := client.Get(t.Context(), layout.Head(), clientv3.WithRev(behind.Header.Revision))
-		return errors.Is(err, rpctypes.ErrCompacted)
+		first, err2 := client.Get(t.Context(), layout.Records(metadata.ObjectEvents), clientv3.WithPrefix(), clientv3.WithLimit(1))
+		return errors.Is(err, rpctypes.ErrCompacted) && err2 == nil && (len(first.Kvs) == 0 || string(first.Kvs[0].Key) > layout.Record(metadata.ObjectEvents, seq+10))
 	})
 	waitFor(t, "a file of the primary that the journal continues", func() bool {
 		s := a.Status().Saving

@@ -29,6 +29,9 @@ type Term struct {
 	// Answers reports whether this node may answer now.
 	Answers func() bool
 	View    int64 // etcd's revision of the announcement that this node serves
+	// MayLack says that the store may lack what was acknowledged before the term: it began
+	// empty, or where etcd or the journal's last primary was lost.
+	MayLack bool
 
 	node    *Node
 	leader  Leader
@@ -152,6 +155,7 @@ func (n *Node) newTerm(c *candidate) *Term {
 	t := &Term{
 		Number: c.leader.Term, Store: c.store, node: n, leader: c.leader, session: c.session, right: c.right, pace: c.pace, log: c.log, histories: c.histories,
 		before: c.before, learned: c.learned, why: c.why, empty: c.empty, noWriters: c.noWriters, founded: c.founded,
+		MayLack: c.empty || c.before.ForkOwed,
 	}
 	t.orders, t.ended = make(chan *order), make(chan struct{})
 	t.trusted = !t.empty && c.before.Seq > 0

@@ -28,6 +28,9 @@ func (a *App) Serve(ctx context.Context, t *promote.Term) error {
 	shares := a.shares()
 	liveness := service.NewLiveness(a.cfg.Client.TTL, a.cfg.Client.RPCTimeout, a.clock, t.Store)
 	liveness.Share(shares.Clients)
+	if t.MayLack {
+		liveness.AskAll()
+	}
 	master := service.NewMaster(service.Master{
 		Settings: service.Settings{
 			ClusterID:  a.cfg.HA.ClusterID,

@@ -47,7 +47,9 @@ type Liveness struct {
 	mu      sync.Mutex // guards all below; held while the store is asked
 	mass    massSilence
 	clients map[segment.ClientID]heard
-	of      map[string]int64 // how many of them each peer has made known
+	of      map[string]int64              // how many of them each peer has made known
+	expired map[segment.ClientID]struct{} // in this term, and not made known since
+	askAll  bool                          // any client may have segments that are not in the store
 	last    tick
 	called  time.Duration // when the last call of anybody is known to have come
 	alone   bool          // nobody has called for so long that this node rather takes itself to be cut off
@@ -78,7 +80,7 @@ const displacedTTL = 3 * time.Second
 // the store's segments alive, and those of its SSDs watched. Clients may wait for
 // as long as patience for the answer to a Ping.
 func NewLiveness(ttl, patience time.Duration, clk clock.Clock, store *metadata.Store) *Liveness {
-	l := &Liveness{ttl: ttl, clock: clk, store: store, clients: make(map[segment.ClientID]heard), of: make(map[string]int64)}
+	l := &Liveness{ttl: ttl, clock: clk, store: store, clients: make(map[segment.ClientID]heard), of: make(map[string]int64), expired: make(map[segment.ClientID]struct{})}
 	l.last.at = clk()
 	l.called = l.last.at
 	grace := heard{deadline: l.last.at + patience + ttl, ttl: patience + ttl}
@@ -100,20 +102,43 @@ func NewLiveness(ttl, patience time.Duration, clk clock.Clock, store *metadata.S
 	return l
 }
 
+// AskAll says that the store may lack what clients have mounted before the term: the next
+// Ping of each asks for all of it. Call it before the first client is heard.
+func (l *Liveness) AskAll() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.askAll = true
+	for client, c := range l.clients {
+		c.known = false
+		l.clients[client] = c
+	}
+}
+
 // TTL returns how long a client may be silent.
 func (l *Liveness) TTL() time.Duration { return l.ttl }
 
 // Share sets how many clients there may be, before the first of them calls.
 func (l *Liveness) Share(r share.Rule) { l.share = r }
 
-// Add makes a client known and alive. It fails with Unavailable when there are too many
-// others, of all peers or of the caller's.
+// Add makes a client known and alive that has mounted all its segments. It fails with
+// Unavailable when there are too many others, of all peers or of the caller's.
 func (l *Liveness) Add(by Caller, client segment.ClientID) error { return l.add(by.Peer, client, true) }
 
 // Watch starts the client's TTL. One that is not known stays so: it may have
 // segments to mount, and its next Ping must say so. It fails as Add does.
 func (l *Liveness) Watch(by Caller, client segment.ClientID) error {
 	return l.add(by.Peer, client, false)
+}
+
+// Join makes a client alive that has mounted one segment. It is known then, unless it may
+// have others that went when it expired, or that are not in the store: its next Ping asks
+// for them. It fails as Add does.
+func (l *Liveness) Join(by Caller, client segment.ClientID) error {
+	l.mu.Lock()
+	_, expired := l.expired[client]
+	asks := expired || l.askAll
+	l.mu.Unlock()
+	return l.add(by.Peer, client, !asks)
 }
 
 func (l *Liveness) add(peer string, client segment.ClientID, known bool) error {
@@ -127,12 +152,22 @@ func (l *Liveness) add(peer string, client segment.ClientID, known bool) error {
 		c.peer = peer
 		l.of[peer]++
 	}
+	if known {
+		delete(l.expired, client)
+	}
 	l.clients[client] = l.hear(c, known || c.known)
 	return nil
 }
 
-// forget ends a client. Needs the lock.
+// maxExpired bounds how many expired clients are remembered. Beyond it all are asked.
+const maxExpired = 1 << 16
+
+// forget ends a client that has expired. Needs the lock.
 func (l *Liveness) forget(client segment.ClientID) {
+	if l.expired[client] = struct{}{}; len(l.expired) > maxExpired {
+		l.askAll = true
+		clear(l.expired)
+	}
 	peer := l.clients[client].peer
 	if l.of[peer]--; l.of[peer] <= 0 {
 		delete(l.of, peer)

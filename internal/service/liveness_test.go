@@ -231,6 +231,40 @@ func TestWatchedClients(t *testing.T) {
 	}
 }
 
+// A client that has expired mounts a further segment before its next Ping. That asks for
+// those that went when it expired, and so does the first Ping of a client whose segments
+// this node may never have learned of.
+func TestClientsAreAskedForAllTheirSegments(t *testing.T) {
+	var now time.Duration
+	l := NewLiveness(10*time.Second, 0, func() time.Duration { return now }, metadata.New(metadata.Options{}))
+	mounts := func(what string, client segment.ClientID, known bool) {
+		t.Helper()
+		if err := l.Join(Caller{}, client); err != nil {
+			t.Fatal(err)
+		}
+		if got := l.Ping(client); got != known {
+			t.Errorf("%s has mounted a segment, and is known: %t, want %t", what, got, known)
+		}
+	}
+	mounts("a new client", segment.ClientID{1}, true)
+	for expired := 0; expired == 0; {
+		now += time.Second
+		expired = expireAt(l, now)
+	}
+	mounts("a client that had expired", segment.ClientID{1}, false)
+	mounts("it once more", segment.ClientID{1}, false)
+	if err := l.Add(Caller{}, segment.ClientID{1}); err != nil || !l.Ping(segment.ClientID{1}) {
+		t.Errorf("after it has mounted all: %v, or not known; want a known client", err)
+	}
+	mounts("it with a new segment", segment.ClientID{1}, true)
+
+	l.AskAll()
+	if l.Ping(segment.ClientID{1}) {
+		t.Error("a client of before is known; want it to be asked")
+	}
+	mounts("a new client", segment.ClientID{2}, false)
+}
+
 // One peer makes known as many clients as its share allows, and takes none of those of
 // others; what expires can be taken again.
 func TestClientsAreBounded(t *testing.T) {

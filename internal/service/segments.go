@@ -28,7 +28,7 @@ func (m *Master) MountSegment(ctx context.Context, spec segment.Spec) error {
 		if err := m.mount(ctx, []segment.Spec{spec}); err != nil {
 			return err
 		}
-		return mounted(m.Liveness.Add(callerOf(ctx), spec.Client))
+		return mounted(m.Liveness.Join(callerOf(ctx), spec.Client))
 	})
 	return m.Counters.done(OpMountSegment, err)
 }
