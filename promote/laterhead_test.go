@@ -42,6 +42,7 @@ func TestARollbackToALaterHead(t *testing.T) {
 	b.wire.heal()
 	waitFor(t, "b to follow the journal again", func() bool { return kept() && b.Store().Position().Seq > read })
 	b.wire.noTxn.Store(false)
+	a.misses.Store(1) // and is asked again
 	since = time.Now()
 	waitFor(t, "b to see the leader key for some time", func() bool { return kept() && time.Since(since) > time.Second })
 	if _, err := client.Revoke(t.Context(), lease); err != nil {

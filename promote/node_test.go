@@ -55,6 +55,7 @@ type node struct {
 	done   chan error
 	wire   wire
 	ended  atomic.Bool
+	misses atomic.Int64 // how many questions of others it does not answer
 }
 
 func newCluster(t *testing.T, etcd *etcdtest.Cluster) *cluster {
@@ -150,7 +151,7 @@ func (w *cluster) WaitApplied(ctx context.Context, address string, seq metadata.
 
 func (w *cluster) Standing(_ context.Context, address string) (promote.Standing, error) {
 	n, err := w.at(address)
-	if err != nil || n.ended.Load() {
+	if err != nil || n.ended.Load() || n.misses.Add(-1) >= 0 {
 		return promote.Standing{}, errors.New("nobody answers")
 	}
 	s := n.Status()

@@ -204,6 +204,10 @@ func (n *Node) othersMayShow(ctx context.Context, s scene) error {
 	return n.awaitComplete(ctx, s.nodes, n.unfounded)
 }
 
+// askAgain is for how long a node asks again those that do not answer: one that lives may
+// miss a question.
+const askAgain = time.Second
+
 // othersHoldMore returns an obstacle while this node must leave the election to others,
 // since etcd has gone back, and they hold more of the journal than its head says. It asks
 // all complete nodes that it knows where only the journal speaks for its state, and else
@@ -239,9 +243,9 @@ func (n *Node) othersHoldMore(ctx context.Context, f *follower.Follower, s scene
 		}
 	}
 	silent = unsure && len(asked) > 0
-	if silent && n.Clock()-begun < n.RefoundWait {
-		return false, &Obstacle{Cause: AwaitsOthers, Reason: fmt.Sprintf("this node waits %v, since its start, for nodes that may hold more of the journal than etcd: %v",
-			n.RefoundWait, slices.Sorted(maps.Keys(asked)))}
+	if now := n.Clock(); silent && (now-begun < n.RefoundWait || now-n.leaderless < askAgain) {
+		return false, &Obstacle{Cause: AwaitsOthers, Reason: fmt.Sprintf("this node waits %v, since its start, and %v, since nobody leads, for nodes that may hold more of the journal than etcd: %v",
+			n.RefoundWait, askAgain, slices.Sorted(maps.Keys(asked)))}
 	}
 	return silent, nil
 }
