@@ -49,6 +49,27 @@ func TestSessionCountsFromTheFirstCommitWithoutAWindow(t *testing.T) {
 	}
 }
 
+// The clock of a primary goes 1/1000 too slow, and that of the node that is elected 1/1000
+// too fast. When the latter has waited for the window, the right has ended; so it has if a
+// shorter window is sent, whose elected node waits for that alone.
+func TestTheRightAllowsForClockRates(t *testing.T) {
+	const window, short, failover = 600 * time.Millisecond, 300 * time.Millisecond, time.Second
+	for _, next := range []time.Duration{window, short} {
+		now := time.Hour
+		right := journal.NewRight(func() time.Duration { return now })
+		right.Sending(now, window, failover)
+		right.Committed(now, window)
+		right.Sending(now, next, failover)
+		waited := time.Duration(float64(next) / 1.001) // in true time
+		if now += waited * 999 / 1000; right.Valid() {
+			t.Errorf("the right goes on when another node that knows the window %v has waited for it", next)
+		}
+		if now -= 2 * time.Millisecond; !right.Valid() {
+			t.Errorf("the right for %v has ended by more than clocks may differ", next)
+		}
+	}
+}
+
 // A scriptedLog fails as it is told to.
 type scriptedLog struct{ err error }
 

@@ -32,6 +32,7 @@ func Controls() []Control {
 		{"internal/rpc", "^TestStreamsOfOneHost$", "digest-places"},
 		{"internal/rpc", "^TestUnfinishedRequests$|^TestUnreadAnswers$", "grpc-budgets"},
 		{"journal", "^TestRightEndsBeforeChangesAreTakenBack$", "right-first"},
+		{"journal", "^TestTheRightAllowsForClockRates$", "clock-rates"},
 		{"promote", "^TestFoundedWithoutThePrimary$", "fork-guard"},
 		{"eviction", "^TestALongGuardDoesNotEmptyTheCache$", "long-guard"},
 		{"internal/service", "^TestNothingIsCopiedToAnSSDThatIsToBeWiped$", "wiped-copies"},
