@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -71,7 +72,10 @@ func drillsOf(t *testing.T, names string, access cluster.Access) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := drill.Run(t.Context(), d, drill.Options{Short: true, Rounds: *rounds, Seed: *seed, Access: access, Break: *without, Progress: func(s string) { t.Log(s) }})
+			r := drill.Run(t.Context(), d, drill.Options{
+				Short: true, Rounds: *rounds, Seed: *seed, Access: access, Break: *without, Progress: func(s string) { t.Log(s) },
+				SessionTTL: 4 * time.Second, Failover: 2 * time.Second, EventsTTL: 6 * time.Second, // other tests starve the nodes
+			})
 			if b, _ := json.MarshalIndent(r, "", "  "); r.OK {
 				t.Logf("%s", b)
 			} else {

@@ -22,12 +22,11 @@ const hangingObjects = 200
 func hangPrimary(ctx context.Context, e *Env) {
 	patience, ep := 30*time.Second, episode{} // what Mooncake's clients wait for, and the defaults of nodes
 	if e.Short {
-		patience = 6 * time.Second
-		ep.Args = []string{"--client_ttl=2s", "--client-rpc-timeout=" + patience.String()}
+		patience = 10 * time.Second
+		ep.Args = []string{"--client_ttl=4s", "--client-rpc-timeout=" + patience.String()}
 	}
 	e.rounds(ctx, ep, func(ctx context.Context) {
-		p := e.ready(ctx)
-		owner := e.newWaitingOwner(ctx, p.primary)
+		owner, p := e.newWaitingOwner(ctx)
 		defer owner.close()
 		next, _ := e.failover(ctx, p.primary, p.term, "SIGSTOP of", p.primary.Pause)
 		waits, cancel := context.WithTimeout(ctx, patience)
@@ -58,32 +57,57 @@ type waitingCalls interface {
 	close()
 }
 
-func (e *Env) newWaitingOwner(ctx context.Context, n *cluster.Node) *waitingOwner {
+// newWaitingOwner returns one whose objects are there, at the primary that it calls.
+func (e *Env) newWaitingOwner(ctx context.Context) (*waitingOwner, pair) {
 	o := &waitingOwner{name: fmt.Sprintf("waits-%d", e.result.Rounds), waitingCalls: &grpcOwner{id: uuid.NewString()}}
 	if e.Access.Mooncake {
 		o.waitingCalls = &mooncakeOwner{mover{id: segment.ClientID(uuid.New()), generation: e.Access.Speaks()}}
 	}
-	o.turn(ctx, n)
+	p := e.ready(ctx)
+	o.turn(ctx, p.primary)
 	o.mount(ctx, o.name)
-	for i := range hangingObjects {
-		if i%10 == 0 { // on a slow disk all of the puts take longer than a client lives without one
-			must(o.ping(ctx))
+	number := 0 // of a put: one without an answer is not repeated, as its key may be reserved
+	patiently(ctx, func() { p = e.ready(ctx); o.turn(ctx, p.primary) }, func() {
+		for len(o.keys) < hangingObjects {
+			if number++; number%5 == 1 { // on a slow disk all of the puts take longer than a client lives without one
+				must(o.ping(ctx))
+			}
+			key := fmt.Sprintf("%s/%d", o.name, number)
+			o.put(ctx, key, o.name)
+			o.keys = append(o.keys, key)
 		}
-		o.keys = append(o.keys, fmt.Sprintf("%s/%d", o.name, i))
-		o.put(ctx, o.keys[i], o.name)
+	})
+	return o, p
+}
+
+// patiently goes on with steps that fail, behind others: a primary that a machine starves
+// answers nobody for a moment, and closes connections of Mooncake's protocol.
+func patiently(ctx context.Context, again, steps func()) {
+	for try := 1; ; try++ {
+		err := script(steps)
+		if err == nil {
+			return
+		}
+		if try == 10 || ctx.Err() != nil {
+			do(err)
+		}
+		again()
 	}
-	return o
 }
 
 // nothingLost demands that a client is known, its memory mounted, and all of its
 // objects there.
 func (e *Env) nothingLost(ctx context.Context, n *cluster.Node, o *waitingOwner) {
 	list := must(n.Admin.ListSegments(ctx, &pb.ListSegmentsRequest{Name: o.name})).GetSegments()
+	known, there := false, 0
 	o.turn(ctx, n)
-	known := must(o.ping(ctx))
+	patiently(ctx, func() { n, _ = e.primary(ctx, 0); o.turn(ctx, n) }, func() {
+		known = must(o.ping(ctx))
+		there = o.exist(ctx, o.keys)
+	})
 	e.result.check("no client expired", len(list) == 1 && known,
 		"%d segments of a client that waited for the answer to a Ping are mounted, want 1; it is known: %t", len(list), known)
-	lost := len(o.keys) - o.exist(ctx, o.keys)
+	lost := len(o.keys) - there
 	e.result.violate("D", lost, fmt.Sprintf("%d of %d objects of a client that waited are lost", lost, len(o.keys)))
 }
 
