@@ -90,9 +90,7 @@ func TestFoundedByAPrimaryThatWasDeposed(t *testing.T) {
 	used := a.Store().Stats().Busy
 	a.wire.cut()
 	waitFor(t, "b to serve", b.serves)
-	if err := b.putStart(t.Context(), "reserved"); err != nil {
-		t.Fatal(err)
-	}
+	b.reserve("reserved")
 	b.ended.Store(true) // it answers nobody
 	b.wire.cut()
 	w.wipe()
@@ -127,9 +125,7 @@ func TestFoundedBesideAPrimaryThatWasDeposed(t *testing.T) {
 	m.wire.cut()
 	a.wire.cut()
 	waitFor(t, "z to serve", z.serves)
-	if err := z.putStart(t.Context(), "reserved"); err != nil {
-		t.Fatal(err)
-	}
+	z.reserve("reserved")
 	z.ended.Store(true) // it answers nobody
 	z.wire.cut()
 	w.wipe()
@@ -160,9 +156,7 @@ func TestFoundedByAnElectedNodeThatLagged(t *testing.T) {
 		a.put("last")
 		return a.Store().Position().Seq > b.Store().Position().Seq && b.Store().Position().Seq == before
 	})
-	if err := a.putStart(t.Context(), "reserved"); err != nil {
-		t.Fatal(err)
-	}
+	a.reserve("reserved")
 	a.vanish()
 	waitFor(t, "b to be elected", func() bool { return b.Status().Self.Role == promote.Promoting })
 	w.wipe()

@@ -12,9 +12,9 @@ import (
 func TestHandoverToANamedNode(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
-	a := w.start("a")
+	a := w.start("a", steady)
 	w.serving(a).mount()
-	nodes := map[string]*node{"a": a, "b": w.start("b"), "c": w.start("c")}
+	nodes := map[string]*node{"a": a, "b": w.start("b", steady), "c": w.start("c", steady)}
 	from := a
 	for _, to := range []string{"c", "b", "c", "a", "b"} {
 		for _, n := range nodes {

@@ -75,7 +75,7 @@ func (w *cluster) start(id string, change ...func(*promote.Config)) *node {
 		Client: n.wire.client(w.t, w.etcd.Endpoints()), Sessions: n.wire.client(w.t, w.etcd.Endpoints()), Clock: clock.Boot(), Log: log,
 		SessionTTL: 2 * time.Second, FailoverAfter: time.Second, RefoundWait: 3 * time.Second, Alone: true, EventsTTL: 10 * time.Second, Params: params, Cleanup: promote.CleanupAuto,
 		SyncInterval: 100 * time.Millisecond, QueueBytes: 1 << 20, MaxJournalBytes: 1 << 28, Compact: true,
-		HandoverTimeout: 5 * time.Second, MayStartEmpty: true,
+		HandoverTimeout: 16 * time.Second, MayStartEmpty: true,
 		Follower: follower.Config{FullSyncInterval: time.Second, Counters: new(leasesync.Counters)},
 		Journal:  nothing{}, Peers: w, Server: n,
 	}
@@ -203,7 +203,7 @@ func (w *cluster) serving(nodes ...*node) *node {
 
 func waitFor(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !cond(); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatalf("%s does not come", what)
 		}
@@ -214,6 +214,9 @@ func (w *cluster) promotable(n *node) {
 	w.t.Helper()
 	waitFor(w.t, n.id+" to be promotable", func() bool { return n.Status().Self.Promotable })
 }
+
+// steady is for tests in which nobody is to be deposed: a slow machine is no reason for it.
+func steady(c *promote.Config) { c.SessionTTL, c.FailoverAfter = 12*time.Second, 6*time.Second }
 
 // trio is pair with two standbys, b and c.
 func (w *cluster) trio(objects int) (a, b, c *node) {
@@ -230,24 +233,36 @@ func (w *cluster) trio(objects int) (a, b, c *node) {
 
 // pair starts a primary a, puts keys k0, k1 and so on, and starts a standby b that is
 // complete. Each knows of the other.
-func (w *cluster) pair(objects int) (a, b *node) {
+func (w *cluster) pair(objects int, change ...func(*promote.Config)) (a, b *node) {
 	w.t.Helper()
-	a = w.start("a")
+	a = w.start("a", change...)
 	w.serving(a).mount()
 	a.put(keys("k", objects)...)
-	b = w.start("b")
+	b = w.start("b", change...)
 	w.promotable(b)
 	w.know(a, b)
 	return a, b
 }
 
+// answered repeats a call while this node answers nobody: on a slow machine commits take
+// longer than the serve window.
+func (n *node) answered(call func(*service.Master) error) (err error) {
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		m, err := n.primary()
+		if err == nil {
+			err = call(m)
+		}
+		if kind := errs.KindOf(err); kind != errs.NotLeader && kind != errs.Unavailable || time.Now().After(deadline) {
+			return err
+		}
+	}
+}
+
 func (n *node) mount() {
 	n.net.t.Helper()
-	m, err := n.primary()
-	if err != nil {
-		n.net.t.Fatal(err)
-	}
-	err = m.MountSegment(n.net.t.Context(), segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 30, Endpoint: "a:1", Client: segment.ClientID{1}})
+	err := n.answered(func(m *service.Master) error {
+		return m.MountSegment(n.net.t.Context(), segment.Spec{ID: segment.ID{1}, Name: "a", Base: 1 << 32, Size: 1 << 30, Endpoint: "a:1", Client: segment.ClientID{1}})
+	})
 	if err != nil {
 		n.net.t.Fatal(err)
 	}
@@ -255,18 +270,20 @@ func (n *node) mount() {
 
 func (n *node) put(keys ...string) {
 	n.net.t.Helper()
-	ctx := n.net.t.Context()
-	m, err := n.primary()
-	if err != nil {
-		n.net.t.Fatal(err)
-	}
+	ctx, end := n.net.t.Context(), service.UpdateRequest{Tenant: "default", Client: segment.ClientID{1}, Selector: metadata.SelectMemory}
 	for _, key := range keys {
-		if err := n.putStart(ctx, key); err != nil {
-			n.net.t.Fatalf("put start of %s: %v", key, err)
-		}
-		if err := m.PutEnd(ctx, service.UpdateRequest{Tenant: "default", Client: segment.ClientID{1}, Selector: metadata.SelectMemory}, service.UpdateItem{Key: key}); err != nil {
+		n.reserve(key)
+		if err := n.answered(func(m *service.Master) error { return m.PutEnd(ctx, end, service.UpdateItem{Key: key}) }); err != nil {
 			n.net.t.Fatalf("put end of %s: %v", key, err)
 		}
+	}
+}
+
+// reserve begins a put.
+func (n *node) reserve(key string) {
+	n.net.t.Helper()
+	if err := n.answered(func(*service.Master) error { return n.putStart(n.net.t.Context(), key) }); err != nil {
+		n.net.t.Fatalf("put start of %s: %v", key, err)
 	}
 }
 
@@ -284,11 +301,10 @@ func (n *node) putStart(ctx context.Context, key string) error {
 }
 
 func (n *node) get(key string) error {
-	m, err := n.primary()
-	if err == nil {
-		_, err = m.GetReplicaList(n.net.t.Context(), "default", key)
-	}
-	return err
+	return n.answered(func(m *service.Master) error {
+		_, err := m.GetReplicaList(n.net.t.Context(), "default", key)
+		return err
+	})
 }
 
 // equal waits until a follower has what the primary has, and compares digests.
@@ -348,12 +364,12 @@ func TestHandover(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	a := w.start("a")
+	a := w.start("a", steady)
 	w.serving(a).mount()
 	if _, _, err := a.Handover(t.Context(), 0, ""); errs.KindOf(err) != errs.Unavailable {
 		t.Errorf("a handover to nobody: got %v, want Unavailable", err)
 	}
-	b := w.start("b")
+	b := w.start("b", steady)
 	w.promotable(b)
 	a.put(keys("k", 50)...)
 	for _, key := range keys("k", 10) {

@@ -24,7 +24,7 @@ import (
 // refound orders a node to found the journal anew, and waits until it serves.
 func (w *cluster) refound(n *node, file []byte, giveUp ...string) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
 	defer cancel()
 	term, _, err := n.refoundNow(ctx, file, giveUp...)
 	if err != nil {
@@ -112,10 +112,10 @@ func TestRefoundFromABackup(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	a := w.start("a", stateIn(t.TempDir(), time.Hour))
+	a := w.start("a", steady, stateIn(t.TempDir(), time.Hour))
 	w.serving(a).mount()
 	a.put(keys("k", 20)...)
-	b, c := w.start("b", stateIn(t.TempDir(), time.Hour)), w.start("c")
+	b, c := w.start("b", steady, stateIn(t.TempDir(), time.Hour)), w.start("c", steady)
 	w.promotable(b)
 	w.promotable(c)
 	w.know(a, b, c)
@@ -250,10 +250,10 @@ func TestRefoundOverAnotherJournal(t *testing.T) {
 	}
 	a.end()
 	do(t, etcd, clientv3.OpDelete(layout.Root, clientv3.WithPrefix()))
-	b := w.start("b")
+	b := w.start("b", steady)
 	w.serving(b).mount()
 	b.put(keys("x", 5)...)
-	c := w.start("c")
+	c := w.start("c", steady)
 	w.promotable(c)
 	w.refused(c, file.Bytes(), errs.Unavailable, "what b acknowledged as the primary")
 	w.refound(c, file.Bytes(), "b", "c")

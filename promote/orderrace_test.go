@@ -36,11 +36,11 @@ func TestRefoundReplacesNoOtherPrimaryThanTheOneItNames(t *testing.T) {
 	t.Parallel()
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
-	a := w.start("a")
+	a := w.start("a", steady)
 	w.serving(a).mount()
 	a.put(keys("k", 5)...)
 	var meanwhile atomic.Pointer[func()]
-	b, c := w.start("b", func(c *promote.Config) { c.Peers = askedPeers{w, &meanwhile} }), w.start("c")
+	b, c := w.start("b", steady, func(c *promote.Config) { c.Peers = askedPeers{w, &meanwhile} }), w.start("c", steady)
 	w.promotable(b)
 	w.promotable(c)
 	w.know(a, b, c)

@@ -55,7 +55,7 @@ func TestHandoverWhileEtcdIsFull(t *testing.T) {
 			if lapsed {
 				waitFor(t, "the end of reads", func() bool { return !a.serves() })
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			_, _, err := a.Handover(ctx, 1, "")
 			cancel()
 			if errs.KindOf(err) != errs.Unavailable {
@@ -74,8 +74,8 @@ func TestHandoverWhileEtcdIsFull(t *testing.T) {
 			if err := w.serving(a, b).get("k"); err != nil {
 				t.Error(err)
 			}
-			if took := time.Since(freed); took > 3*time.Second {
-				t.Errorf("a node served %v after there was space, want 3s at most", took)
+			if took := time.Since(freed); took > 8*time.Second {
+				t.Errorf("a node served %v after there was space, want 8s at most", took)
 			}
 		})
 	}
@@ -86,9 +86,9 @@ func TestHandoverWhileEtcdIsFull(t *testing.T) {
 func TestTwoOrdersAtOnce(t *testing.T) {
 	t.Parallel()
 	w := newCluster(t, etcdtest.Start(t))
-	a := w.start("a")
+	a := w.start("a", steady)
 	w.serving(a).mount()
-	b := w.start("b")
+	b := w.start("b", steady)
 	w.promotable(b)
 	w.listed(a, "b")
 	answers := make(chan error, 2)
@@ -141,11 +141,12 @@ func doubtful(t *testing.T, handoverTimeout time.Duration) (etcd *etcdtest.Clust
 	client = etcd.Client(t, run.DialOptions()...)
 	a = w.start("a", func(c *promote.Config) {
 		c.Client, c.HandoverTimeout, c.Compact = client, handoverTimeout, false
-		c.FailoverAfter = 5 * time.Second // filling the rest takes a while, and b is not to depose a meanwhile
+		// Filling the rest takes a while, and b is not to depose a meanwhile, nor a's session to end.
+		c.SessionTTL, c.FailoverAfter = 20*time.Second, 5*time.Second
 	})
 	w.serving(a).mount()
 	a.put("k")
-	b = w.start("b", func(c *promote.Config) { c.Compact = false })
+	b = w.start("b", func(c *promote.Config) { c.SessionTTL, c.Compact = 20*time.Second, false })
 	w.promotable(b)
 	w.listed(a, "b")
 
@@ -177,27 +178,30 @@ func TestHandoverWhileACommitIsInDoubt(t *testing.T) {
 	w.serving(b)
 }
 
+// endings of a term.
+var endings = map[string]func(*testing.T, *etcdtest.Cluster, *node){
+	"SIGTERM": func(_ *testing.T, _ *etcdtest.Cluster, a *node) { a.stop() },
+	"the session is lost": func(t *testing.T, etcd *etcdtest.Cluster, _ *node) {
+		admin := etcd.Client(t)
+		resp, err := admin.Get(t.Context(), layout.Leader())
+		if err != nil || len(resp.Kvs) != 1 {
+			t.Fatal(resp, err)
+		}
+		if _, err := admin.Revoke(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease)); err != nil {
+			t.Fatal(err)
+		}
+	},
+}
+
 // When the term ends while an order waits for a commit in doubt, nobody is told
 // that this node is still the primary.
 func TestTheTermEndsWhileAnOrderWaits(t *testing.T) {
 	t.Parallel()
-	for how, end := range map[string]func(*testing.T, *etcdtest.Cluster, *node){
-		"SIGTERM": func(_ *testing.T, _ *etcdtest.Cluster, a *node) { a.stop() },
-		"the session is lost": func(t *testing.T, etcd *etcdtest.Cluster, _ *node) {
-			admin := etcd.Client(t)
-			resp, err := admin.Get(t.Context(), layout.Leader())
-			if err != nil || len(resp.Kvs) != 1 {
-				t.Fatal(resp, err)
-			}
-			if _, err := admin.Revoke(t.Context(), clientv3.LeaseID(resp.Kvs[0].Lease)); err != nil {
-				t.Fatal(err)
-			}
-		},
-	} {
+	for how, end := range endings {
 		t.Run(how, func(t *testing.T) {
-			etcd, _, w, a, _, _ := doubtful(t, 2*time.Second)
+			etcd, _, w, a, _, _ := doubtful(t, 12*time.Second) // so that the term ends first
 			answer := make(chan error, 1)
-			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			go func() { _, _, err := a.Handover(ctx, 1, ""); answer <- err }()
 			w.listed(a, "b") // as long as it takes to give the order
@@ -233,9 +237,16 @@ func TestStopWhileACommitIsInDoubt(t *testing.T) {
 }
 
 // A deafPeers never sees that a successor follows.
-type deafPeers struct{ promote.Peers }
+type deafPeers struct {
+	promote.Peers
+	awaited chan<- struct{} // gets an element when one is awaited, if there is room
+}
 
-func (deafPeers) WaitApplied(ctx context.Context, _ string, _ metadata.Seq) error {
+func (p deafPeers) WaitApplied(ctx context.Context, _ string, _ metadata.Seq) error {
+	select {
+	case p.awaited <- struct{}{}:
+	default:
+	}
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -265,13 +276,13 @@ func slowCommits(t *testing.T, etcd *etcdtest.Cluster, by *atomic.Int64) *client
 // up the leader key after one failover time, not one for each thing that it tries.
 func TestStopHasOneDeadline(t *testing.T) {
 	t.Parallel()
-	const failover = 3 * time.Second
+	const failover = 6 * time.Second
 	etcd := etcdtest.Start(t)
 	w := newCluster(t, etcd)
 	var delay atomic.Int64
-	longSessions := func(c *promote.Config) { c.SessionTTL, c.FailoverAfter = 20*time.Second, failover }
+	longSessions := func(c *promote.Config) { c.SessionTTL, c.FailoverAfter = 40*time.Second, failover }
 	a := w.start("a", longSessions, func(c *promote.Config) {
-		c.Client, c.Peers, c.HandoverTimeout = slowCommits(t, etcd, &delay), deafPeers{c.Peers}, 16*time.Second
+		c.Client, c.Peers, c.HandoverTimeout = slowCommits(t, etcd, &delay), deafPeers{c.Peers, nil}, 16*time.Second
 	})
 	w.serving(a).mount()
 	b := w.start("b", longSessions)

@@ -101,7 +101,7 @@ func TestAPauseEndsThoughItsLeaseGoesOn(t *testing.T) {
 	b := w.start("b")
 	w.promotable(b)
 	w.know(a, b)
-	value, err := json.Marshal(promote.Pause{NodeID: "a", For: "3s"})
+	value, err := json.Marshal(promote.Pause{NodeID: "a", For: "6s"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +114,8 @@ func TestAPauseEndsThoughItsLeaseGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitFor(t, "b to see the pause", func() bool { return b.Status().Paused })
-	if left, err := b.Paused(t.Context()); err != nil || left > 3*time.Second {
-		t.Errorf("paused for another %v, %v; want up to 3 s", left, err)
+	if left, err := b.Paused(t.Context()); err != nil || left > 6*time.Second {
+		t.Errorf("paused for another %v, %v; want up to 6 s", left, err)
 	}
 	a.wire.cut()
 	w.serving(b).has("k")

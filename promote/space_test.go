@@ -233,9 +233,10 @@ func TestChangesStopBeforeEtcdIsFull(t *testing.T) {
 			w.promotable(c)
 			w.listed(a, "c")
 			a.has("k") // which renews its lease: the handover journals that
-			if _, _, err := a.Handover(t.Context(), 0, "c"); err != nil {
-				t.Errorf("a handover while changes are refused: %v", err)
-			}
+			waitFor(t, "a handover while changes are refused", func() bool {
+				_, _, err := a.Handover(t.Context(), 0, "c")
+				return err == nil || c.serves()
+			})
 			now := w.serving(c, a)
 			now.has("k")
 			do(t, etcd, clientv3.OpDelete("tenant/", clientv3.WithPrefix()))
