@@ -193,6 +193,32 @@ var endings = map[string]func(*testing.T, *etcdtest.Cluster, *node){
 	},
 }
 
+// When the term ends while an order waits for a successor, nobody is told that this node is
+// still the primary.
+func TestTheTermEndsWhileASuccessorIsAwaited(t *testing.T) {
+	t.Parallel()
+	for how, end := range endings {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			etcd := etcdtest.Start(t)
+			w := newCluster(t, etcd)
+			awaited := make(chan struct{}, 1)
+			a := w.start("a", steady, func(c *promote.Config) { c.Peers = deafPeers{c.Peers, awaited} })
+			w.serving(a).mount()
+			b := w.start("b", steady)
+			w.promotable(b)
+			w.listed(a, "b")
+			answer := make(chan error, 1)
+			go func() { _, _, err := a.Handover(t.Context(), 1, ""); answer <- err }()
+			<-awaited
+			end(t, etcd, a)
+			if err := <-answer; errs.KindOf(err) != errs.NotLeader || strings.Contains(err.Error(), "primary still") {
+				t.Errorf("the order: got %v, want NotLeader, and not that this node is the primary still", err)
+			}
+		})
+	}
+}
+
 // When the term ends while an order waits for a commit in doubt, nobody is told
 // that this node is still the primary.
 func TestTheTermEndsWhileAnOrderWaits(t *testing.T) {

@@ -449,6 +449,10 @@ func (t *Term) wait(ctx, running context.Context, writer, server *task) (*order,
 				if err == nil {
 					return o, nil
 				}
+				if ctx.Err() != nil || running.Err() != nil || writer.over() || server.over() {
+					o.result <- handover{kind: errs.NotLeader, err: fmt.Errorf("the term is ending, without a handover; look at the status: %w", err)}
+					continue
+				}
 				o.result <- handover{kind: errs.KindOf(err), err: fmt.Errorf("this node is the primary still: %w", err)}
 			default:
 				err := errors.New("this node is the primary still, but etcd takes no commit of it; see that it answers and has space, and ask again")
@@ -473,6 +477,16 @@ func (t *Term) settled(ctx, running context.Context) bool {
 type task struct {
 	ended chan struct{}
 	err   error // after ended
+}
+
+// over reports whether it has ended.
+func (t *task) over() bool {
+	select {
+	case <-t.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 func start(run func() error) *task {
