@@ -16,7 +16,7 @@ func TestApplied(t *testing.T) {
 		}
 		select {
 		case <-applied:
-		case <-time.After(10 * time.Second):
+		case <-time.After(30 * time.Second):
 			t.Fatal("a commit woke up nobody")
 		}
 		if at := l.store.Position().Seq; at <= before {

@@ -299,7 +299,7 @@ func TestCommitsReachAStandbyInOrder(t *testing.T) {
 
 func waitBeyond(t *testing.T, s *metadata.Store, seq metadata.Seq) metadata.Position {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		if p := s.Position(); p.Seq > seq {
 			return p
 		}

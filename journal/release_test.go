@@ -58,7 +58,7 @@ func TestHeartbeatsThatFreeMemoryHaveRecords(t *testing.T) {
 	for i := range objects {
 		key := fmt.Sprint("k", i)
 		e := p.store.Lock("default", key)
-		e.Grant(at+500, at) // until the same time for all
+		e.Grant(at+5000, at) // until the same time for all, behind their removal
 		e.Unlock()
 		removal, _, err := deleteevents.Prepare(p.store, deleteevents.Request{Tenant: "default", Key: key, Force: true}, at)
 		if err != nil {

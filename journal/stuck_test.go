@@ -49,7 +49,7 @@ func TestStuckWatchIsBegunAnew(t *testing.T) {
 // reach waits until the standby has come to a sequence.
 func (s *standby) reach(t *testing.T, want metadata.Seq) {
 	t.Helper()
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(30 * time.Second)
 	for {
 		s.mu.Lock()
 		moved := s.moved

@@ -48,8 +48,8 @@ func TestTooLargeForAllOfManySegments(t *testing.T) {
 			t.Fatal("1 MiB could be held with segments of 1 KiB")
 		}
 	}
-	if took := time.Since(began); took > time.Second {
-		t.Errorf("10,000 puts took %v, want 1 s at most", took)
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("10,000 puts took %v, want 5 s at most", took)
 	}
 	for _, s := range all {
 		p.Remove(s)
