@@ -36,7 +36,8 @@ func run(t *testing.T, role promote.Role, id string, etcd []string, change ...fu
 	c := config.Default(role)
 	c.Node.ID, c.Node.DataDir = id, t.TempDir()
 	c.Listen.RPCAddress, c.Listen.RPCPort, c.Listen.MetricsPort = "127.0.0.1", 0, 0
-	c.HA.Enabled, c.HA.EtcdEndpoints, c.HA.SessionTTL = etcd != nil, etcd, 2*time.Second
+	c.HA.Enabled, c.HA.EtcdEndpoints = etcd != nil, etcd
+	c.HA.SessionTTL, c.HA.FailoverAfter, c.HA.HandoverTimeout = 12*time.Second, 6*time.Second, 40*time.Second // a slow machine is no reason for another term
 	c.HA.RefoundWait, c.Lease.TTL = 100*time.Millisecond, 500*time.Millisecond
 	quotas := Config{NoEviction: true}
 	c.Tenants.Enabled, c.Tenants.ConnectorURI = true, filepath.Join(c.Node.DataDir, "quotas.yaml")
@@ -107,13 +108,13 @@ func (m *member) wait(what string, cond func() bool) { m.t.Helper(); wait(m.t, w
 // wait waits until something is so.
 func wait(t *testing.T, what string, cond func() bool) {
 	t.Helper()
-	deadline := time.After(30 * time.Second)
+	deadline := time.After(time.Minute)
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for !cond() {
 		select {
 		case <-deadline:
-			t.Fatalf("waited 30 s in vain: want that %s", what)
+			t.Fatalf("waited a minute in vain: want that %s", what)
 		case <-tick.C:
 		}
 	}

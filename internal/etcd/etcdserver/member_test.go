@@ -1,6 +1,8 @@
 package etcdserver_test
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"testing"
@@ -14,15 +16,22 @@ import (
 // one are the settings of one of several members.
 func one(t *testing.T, name string) etcdserver.Settings {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
 	s := testConfig(t)
-	s.Member = etcdserver.Member{Name: name, PeerAddr: l.Addr().String()}
+	s.Member = etcdserver.Member{Name: name, PeerAddr: unusedAddress()}
 	s.Configure = func(c *embed.Config) { c.UnsafeNoFsync = true }
 	return s
+}
+
+// unusedAddress is one that nobody else gets while a member is down: below the ports that
+// are given out.
+func unusedAddress() string {
+	for {
+		address := fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(10_000))
+		if l, err := net.Listen("tcp", address); err == nil {
+			_ = l.Close()
+			return address
+		}
+	}
 }
 
 // A member joins without a vote, and gets it; when it is taken away its server ends and
